@@ -1,0 +1,67 @@
+/* What a backend implements.  Users of devices and programs include flim/device.h only.
+ *
+ * A backend is a table of functions with a name; its device and program structs begin with the base structs below, so that
+ * the public functions of flim/device.h can dispatch.  Optional members may be NULL and say so.  The contracts (shapes,
+ * ownership, errors) are those of the flim_device_* / flim_program_* functions of the same name.
+ */
+#ifndef FLIM_BACKEND_H
+#define FLIM_BACKEND_H
+
+#include "flim/device.h"
+
+typedef struct flim_backend {
+    const char *name; /* "cpu", "cuda" */
+    /* Number of usable devices.  FLIM_ERROR_DEVICE with the reason where there is none. */
+    flim_status (*count)(int *count, flim_error *err);
+    flim_status (*open)(int index, flim_device **out, flim_error *err);
+} flim_backend;
+
+typedef struct flim_device_ops {
+    void (*close)(flim_device *device);
+    flim_status (*host_alloc)(flim_device *device, size_t bytes, void **out, bool *pinned, flim_error *err);
+    void (*host_free)(flim_device *device, void *memory);
+    flim_status (*compile)(flim_device *device, const flim_network *net, const flim_program_options *options,
+                           flim_program **out, flim_error *err);
+    flim_status (*run_unit)(flim_device *device, const flim_unit *unit, flim_precision precision, const flim_unit_run *run,
+                            flim_error *err);
+    flim_status (*run_head)(flim_device *device, const flim_head *head, flim_precision precision, const flim_head_run *run,
+                            flim_error *err);
+} flim_device_ops;
+
+typedef struct flim_program_ops {
+    void (*destroy)(flim_program *program);
+    flim_status (*memory)(const flim_program *program, flim_memory_plan *plan, flim_error *err);
+    flim_status (*allocate)(flim_program *program, flim_error *err);
+    flim_status (*read)(flim_program *program, flim_state state, float *out, flim_error *err);
+    flim_status (*write)(flim_program *program, flim_state state, const float *in, flim_error *err);
+    flim_status (*get_counters)(flim_program *program, flim_counters *out, flim_error *err);
+    flim_status (*set_counters)(flim_program *program, const flim_counters *in, flim_error *err);
+    flim_status (*train)(flim_program *program, const flim_batch *batch, const flim_step *step, flim_error *err);
+    flim_status (*predict)(flim_program *program, const flim_batch *batch, float *logits, flim_error *err);
+    flim_status (*totals)(flim_program *program, bool reset, flim_totals *out, flim_error *err);
+    flim_status (*wait)(flim_program *program, flim_error *err);
+    int64_t (*peak_bytes)(const flim_program *program);
+} flim_program_ops;
+
+/* First member of every backend's device and program. */
+struct flim_device {
+    const flim_device_ops *ops;
+    flim_device_info info;
+};
+
+struct flim_program {
+    const flim_program_ops *ops;
+    flim_device *device;
+    flim_network net;
+    flim_program_options options; /* log and cache_dir are only valid during compile */
+    bool allocated;
+};
+
+/* The backends that this build may hold; src/backend/device.c lists those compiled in (FLIM_HAVE_CPU, FLIM_HAVE_CUDA). */
+extern const flim_backend flim_backend_cpu;
+extern const flim_backend flim_backend_cuda;
+
+/* Adds an item to a memory plan and its total; zero bytes are left out. */
+void flim_memory_add(flim_memory_plan *plan, const char *name, flim_memory_place place, int64_t bytes);
+
+#endif

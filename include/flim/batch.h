@@ -1,0 +1,45 @@
+/* A batch of cells: what the loader hands to a backend.
+ *
+ * For: the seam between host data and the device.  Logically a batch is (n,2,T,H,W): channel 0 the signal, channel 1 the
+ *      mask at every time bin.  The mask is the same at all T, so it travels as (n,H,W) bytes and the backend spreads it.
+ * Owns: the loader (or the test) owns the arrays; they are allocated once for `capacity` cells and stay valid and unchanged
+ *      until the batch is released.  Entries n..capacity-1 are unspecified.
+ */
+#ifndef FLIM_BATCH_H
+#define FLIM_BATCH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "flim/random.h"
+#include "flim/status.h"
+
+/* A cell on its way into a batch, for a transform that runs on the host: counts before log1p. */
+typedef struct flim_cell_view {
+    float *counts; /* (T,H,W), photon counts */
+    uint8_t *mask; /* (H,W), 0 or 1 */
+    int t, h, w;
+} flim_cell_view;
+
+/* A transform (augmentation, test-time flips): a pure function of the cell's identity.  `host` changes a cell in place and may
+ * be called from several threads at once; a backend that knows `name` may run its own kernel on the batch instead, from the
+ * same random numbers, and then the loader leaves `host` out. */
+typedef struct flim_transform {
+    const char *name;
+    flim_status (*host)(const void *context, const flim_cell_id *id, flim_cell_view *cell, flim_error *err);
+    const void *context;
+} flim_transform;
+
+typedef struct flim_batch {
+    int64_t n;        /* cells in the batch, 1..capacity */
+    int64_t capacity;
+    int t, h, w;
+    float *signal;    /* (capacity,T,H,W): float32(log1p(counts)) / 10 */
+    uint8_t *mask;    /* (capacity,H,W): 0 or 1 */
+    int32_t *label;   /* (capacity): 0..K-1; 0 where the data has none */
+    float *weight;    /* (capacity): weight of the cell in the loss, 1 unless classes are weighted */
+    flim_cell_id *id; /* (capacity) */
+    const flim_transform *pending; /* a transform that the backend still has to apply, or NULL */
+} flim_batch;
+
+#endif

@@ -1,0 +1,86 @@
+/* A FLIM data set: one or more HDF5 files opened read-only as one list of cells.
+ *
+ * For: SPEC.md section 3.  Opening checks the whole layout (objects, ranks, sizes, types, labels, filters) and reads labels,
+ *      groups, names and masks' presence; voxels are read cell by cell through readers, one reader a thread.
+ * Owns: the data set owns everything flim_dataset_info points to.  A reader belongs to one thread at a time and must be
+ *      destroyed before its data set.  HDF5 itself is called under one lock inside.
+ * Errors: FLIM_ERROR_DATA names file, dataset, cell and voxel, what was found and what was expected.
+ * Only src/data/hdf5*.c know HDF5.
+ */
+#ifndef FLIM_DATASET_H
+#define FLIM_DATASET_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "flim/log.h"
+#include "flim/status.h"
+
+typedef struct flim_dataset flim_dataset;
+typedef struct flim_reader flim_reader;
+
+typedef struct flim_dataset_options {
+    const char *axes;       /* permutation of the file's axes, e.g. "TYXN"; NULL or "NTYX" = as SPEC.md has it */
+    bool mask_counts;       /* zero the counts outside the mask */
+    bool need_labels;       /* a missing /label is an error */
+    bool need_groups;       /* a missing /group is an error */
+    int64_t chunk_cache;    /* bytes HDF5 may cache for many-cells-a-chunk files; 0 = default, bounded */
+    const flim_log *log;    /* notes (layout advice, 0/255 masks, thread safety); may be NULL */
+} flim_dataset_options;
+
+typedef struct flim_dataset_info {
+    int n_files;
+    const char *const *path; /* (n_files) */
+    int64_t n;               /* cells in all files together */
+    int t, h, w;
+    int classes;             /* K; 0 without labels */
+    const char *const *class_name; /* (K); "0", "1", ... where the file has none */
+    const int32_t *label;    /* (n), NULL where there are none */
+    int64_t groups;          /* number of distinct groups; 0 where there are none */
+    const char *const *group_name; /* (groups), sorted: integers by value, strings by bytes */
+    const int64_t *group;    /* (n) index into group_name, NULL where there are none */
+    const char *const *name; /* (n) or NULL */
+    bool has_mask;
+    bool thread_safe_library;
+    const char *counts_type; /* "uint16 little-endian" ... of the first file */
+    const char *layout;      /* "chunked (1,256,21,21), shuffle + gzip 4" ... of the first file */
+    int64_t bytes_on_disk;   /* stored size of /counts, all files */
+    double time_range_ns;    /* 0 where unknown */
+} flim_dataset_info;
+
+flim_status flim_dataset_open(const char *const *paths, int n_paths, const flim_dataset_options *options,
+                              flim_dataset **out, flim_error *err);
+void flim_dataset_close(flim_dataset *dataset); /* NULL is allowed */
+const flim_dataset_info *flim_dataset_get_info(const flim_dataset *dataset);
+
+/* SHA-256 over N,T,H,W, the labels (int64, little endian) and the group and name strings, each ending in a zero byte, as
+ * lower-case hex in out[65]: splits.json's data.sha256. */
+void flim_dataset_sha256(const flim_dataset *dataset, char out[65]);
+
+/* A reader has its own scratch memory; nothing allocates after it is made. */
+flim_status flim_reader_create(flim_dataset *dataset, flim_reader **out, flim_error *err);
+void flim_reader_destroy(flim_reader *reader); /* NULL is allowed */
+
+/* Photon counts (T,H,W) of one cell as floats, checked (finite, >= 0), mask_counts applied; mask (H,W) 0/1, may be NULL. */
+flim_status flim_reader_counts(flim_reader *reader, int64_t cell, float *counts, uint8_t *mask, flim_error *err);
+/* The same as the network's channel 0: float32(log1p(counts)) / 10, to 1 ulp of numpy's, and the mask. */
+flim_status flim_reader_signal(flim_reader *reader, int64_t cell, float *signal, uint8_t *mask, flim_error *err);
+
+/* float32(log1p(counts)) / 10 of `count` values; in may equal out. */
+void flim_signal_from_counts(const float *counts, float *signal, int64_t count);
+
+/* What a scan of every cell finds, for the data table and flim_info. */
+typedef struct flim_cell_summary {
+    double photons;      /* sum of counts */
+    int64_t zero_voxels; /* counts == 0 */
+    int64_t mask_pixels;
+    int32_t peak_bin;    /* of the decay summed over the cell; -1 where all is zero */
+    double max_count;
+} flim_cell_summary;
+
+/* Reads and checks every cell on `workers` threads.  summary: (n), may be NULL.  *bad gets the number of bad cells; up to 20
+ * of them are logged as warnings; the call fails with FLIM_ERROR_DATA where there was any.  `stop` (may be NULL) is polled. */
+flim_status flim_dataset_scan(flim_dataset *dataset, int workers, const volatile int *stop, const flim_log *log,
+                              flim_cell_summary *summary, int64_t *bad, flim_error *err);
+
+#endif

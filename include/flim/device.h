@@ -1,0 +1,208 @@
+/* Devices and compiled programs: how the rest of the library computes.
+ *
+ * For: the CPU (oneDNN) and CUDA (cuDNN) behind one interface.  A program is (network, batch sizes, precision) compiled for a
+ *      device; it can be asked for its exact memory need before anything is allocated, allocates once, and nothing in a step
+ *      allocates.  Implementers see flim/backend.h.
+ * Owns: the caller owns devices and programs and destroys programs before their device.  Host arrays given to read/write are
+ *      the caller's.  A program is used from one thread at a time.
+ * Errors: FLIM_ERROR_DEVICE no device, driver trouble, a refused operation; FLIM_ERROR_MEMORY needed and free bytes in the
+ *      text; FLIM_ERROR_USAGE a precision or size that the device cannot do.
+ *
+ * Work may be asynchronous: a batch given to train or predict must stay unchanged until the next call of any flim_program_*
+ * function on that program has returned; logits are written when flim_program_wait (or totals) has returned.
+ */
+#ifndef FLIM_DEVICE_H
+#define FLIM_DEVICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "flim/batch.h"
+#include "flim/log.h"
+#include "flim/network.h"
+#include "flim/status.h"
+
+typedef struct flim_device flim_device;
+typedef struct flim_program flim_program;
+
+typedef enum flim_precision {
+    FLIM_PRECISION_AUTO, /* tf32 where the device has it, else fp32 */
+    FLIM_PRECISION_FP32,
+    FLIM_PRECISION_TF32,
+    FLIM_PRECISION_BF16,
+    FLIM_PRECISION_FP16
+} flim_precision;
+
+const char *flim_precision_name(flim_precision precision);
+flim_status flim_precision_parse(const char *text, flim_precision *out, flim_error *err);
+
+typedef struct flim_device_info {
+    char kind[8];        /* "cpu", "cuda" */
+    int index;           /* among the visible devices; 0 for the CPU */
+    char name[128];      /* "NVIDIA L4"; the processor's model name */
+    char id[64];         /* PCI bus id; empty for the CPU */
+    char uuid[64];
+    char libraries[256]; /* for the first start-up line: "CUDA 13.0 (driver 580.159) · cuDNN 9.19.0" or "oneDNN 2.6.3" */
+    char architecture[32]; /* "sm_89", "avx512_core" */
+    int64_t memory_bytes, memory_free; /* of the device; of the host for the CPU */
+    int threads;         /* CPU: threads in use; else multiprocessors */
+    unsigned precisions; /* bit (1u << flim_precision) for each it can do */
+    flim_precision auto_precision;
+} flim_device_info;
+
+/* Opens "auto", "cpu", "cuda" or "cuda:N".  auto takes the first CUDA device, else the CPU, and tells `log` which and why;
+ * an explicit cuda never falls back: FLIM_ERROR_DEVICE says no driver, driver too old (both versions), no visible device
+ * (with CUDA_VISIBLE_DEVICES) or architecture not compiled in. */
+flim_status flim_device_open(const char *spec, const flim_log *log, flim_device **out, flim_error *err);
+void flim_device_close(flim_device *device); /* NULL is allowed */
+const flim_device_info *flim_device_get_info(const flim_device *device);
+
+/* Host memory that the device copies from fast (pinned for CUDA, 64-byte aligned otherwise).  *pinned says which it became;
+ * pinning that fails falls back to pageable. */
+flim_status flim_device_host_alloc(flim_device *device, size_t bytes, void **out, bool *pinned, flim_error *err);
+void flim_device_host_free(flim_device *device, void *memory);
+
+typedef enum flim_recompute { FLIM_RECOMPUTE_NONE, FLIM_RECOMPUTE_ALL } flim_recompute;
+
+typedef struct flim_program_options {
+    flim_precision precision; /* not AUTO */
+    int64_t train_batch;      /* most cells in one training (micro-)batch; 0 = no training: no gradients, moments, saves */
+    int64_t eval_batch;       /* most cells in one predict call; 0 = none */
+    bool benchmark;           /* time the candidates for each convolution and keep the fastest correct one */
+    bool deterministic;       /* equal bits on equal runs */
+    flim_recompute recompute; /* recompute the inside of blocks in the backward pass */
+    int64_t workspace_limit;  /* bytes a single convolution may ask for; 0 = the backend's default */
+    const char *cache_dir;    /* where tuned plans are kept between runs; NULL = not kept */
+    const flim_log *log;      /* notes while compiling; may be NULL */
+} flim_program_options;
+
+/* Compiles.  Takes time (tuning), takes no memory that flim_program_memory reports. */
+flim_status flim_program_compile(flim_device *device, const flim_network *net, const flim_program_options *options,
+                                 flim_program **out, flim_error *err);
+void flim_program_destroy(flim_program *program); /* NULL is allowed */
+
+typedef enum flim_memory_place { FLIM_MEMORY_DEVICE, FLIM_MEMORY_PINNED, FLIM_MEMORY_HOST } flim_memory_place;
+
+typedef struct flim_memory_item {
+    char name[48]; /* "parameters", "gradients", "Adam moments", "saved activations", "workspace", ... */
+    flim_memory_place place;
+    int64_t bytes;
+} flim_memory_item;
+
+typedef struct flim_memory_plan {
+    int n;
+    flim_memory_item item[48];
+    int64_t total[3]; /* by flim_memory_place */
+} flim_memory_plan;
+
+/* Exact need by component.  Valid before and after allocation, and the same. */
+flim_status flim_program_memory(const flim_program *program, flim_memory_plan *plan, flim_error *err);
+/* Allocates all of it, in one place.  Parameters, statistics, moments and counters are unset until written. */
+flim_status flim_program_allocate(flim_program *program, flim_error *err);
+
+/* The program's state, host copies in the order and layouts of flim_network's tensor table. */
+typedef enum flim_state {
+    FLIM_STATE_PARAMETERS, /* P floats */
+    FLIM_STATE_STATISTICS, /* S floats */
+    FLIM_STATE_GRADIENTS,  /* P floats, of the last window, before clipping; read only */
+    FLIM_STATE_MOMENT1,    /* P floats: Adam's m */
+    FLIM_STATE_MOMENT2     /* P floats: Adam's v */
+} flim_state;
+
+flim_status flim_program_read(flim_program *program, flim_state state, float *out, flim_error *err);
+flim_status flim_program_write(flim_program *program, flim_state state, const float *in, flim_error *err);
+
+typedef struct flim_counters {
+    int64_t adam_step;      /* updates made; the next one is adam_step + 1 */
+    int64_t skipped;        /* updates left out because of non-finite gradients (fp16) */
+    int64_t skipped_in_row;
+    double loss_scale;      /* fp16; 1 otherwise */
+    int64_t scale_growth;   /* good updates since the scale last changed */
+} flim_counters;
+
+flim_status flim_program_get_counters(flim_program *program, flim_counters *out, flim_error *err);
+flim_status flim_program_set_counters(flim_program *program, const flim_counters *in, flim_error *err);
+
+/* How one training micro-batch enters an update.  A window is the micro-batches whose gradients are summed for one update:
+ * usually one. */
+typedef struct flim_step {
+    bool first;     /* first of its window: gradients start from zero */
+    bool last;      /* last of its window: clip, update */
+    double divisor; /* sum of the cells' weights over the whole window: the loss is sum(weight * loss) / divisor */
+    float learning_rate, weight_decay, beta1, beta2, epsilon; /* AdamW, decoupled decay as torch.optim.AdamW */
+    float clip;     /* global L2 norm as torch.nn.utils.clip_grad_norm_; 0 = none */
+    float label_smoothing; /* two classes: target y(1-s) + s/2; else torch's cross entropy */
+    float dropout;  /* probability of channel dropout and of the head's dropout; 0 = none */
+} flim_step;
+
+/* Forward, loss, backward on 1 <= batch->n <= train_batch cells; update when step->last.  BatchNorm uses batch statistics and
+ * moves the running ones. */
+flim_status flim_program_train(flim_program *program, const flim_batch *batch, const flim_step *step, flim_error *err);
+
+/* Forward with running statistics, no dropout.  logits: (n,K') floats, written by the time flim_program_wait returns. */
+flim_status flim_program_predict(flim_program *program, const flim_batch *batch, float *logits, flim_error *err);
+
+typedef struct flim_totals {
+    double loss;       /* sum of weight * loss (with smoothing) over training cells since the last reset */
+    double weight;     /* sum of weights */
+    int64_t cells, correct;
+    int64_t updates;   /* since the last reset, skipped ones left out */
+    double grad_norm;  /* of the last window, before clipping */
+    bool nonfinite;    /* a loss or gradient was not finite and (outside fp16) no update was made from then on */
+    int64_t nonfinite_call; /* which train call since the reset, 0-based; -1 = none */
+} flim_totals;
+
+/* Finishes all work, then copies the totals; reset starts them from zero afterwards. */
+flim_status flim_program_totals(flim_program *program, bool reset, flim_totals *out, flim_error *err);
+/* Finishes all work; logits of earlier predict calls are then in place. */
+flim_status flim_program_wait(flim_program *program, flim_error *err);
+/* Most device bytes that were allocated at once (CPU: bytes of the plan), workspace included, context not. */
+int64_t flim_program_peak_bytes(const flim_program *program);
+
+/* ---- One unit alone, for layer tests and `flim_bench layers` ------------------------------------------------------- */
+
+/* Runs one unit forward and backward in isolation with the kernels that a program would use.  All arrays are host arrays in
+ * PyTorch layouts; outputs are written whole.  NULL outputs are not wanted; dx of a unit is always available here. */
+typedef struct flim_unit_run {
+    int64_t n;
+    const flim_cell_id *id;          /* (n), for dropout */
+    float dropout;                   /* 0 = none */
+    bool training;                   /* false: running statistics, forward only */
+    const float *x;                  /* (n,Cin,T,H,W) */
+    const float *skip;               /* (n,Cout,conv_out), when unit->skip >= 0 */
+    const float *weight, *bias;      /* (Cout,Cin,kt,ky,kx), (Cout) */
+    const float *gamma, *beta;       /* (Cout), when unit->bn is not empty */
+    float *running_mean, *running_var; /* (Cout), read and, in training, moved */
+    const float *dy;                 /* (n,Cout,out); NULL = forward only */
+    float *y;                        /* (n,Cout,out) */
+    float *dx, *dskip;               /* like x, like skip */
+    float *dweight, *dbias, *dgamma, *dbeta;
+} flim_unit_run;
+
+flim_status flim_device_run_unit(flim_device *device, const flim_unit *unit, flim_precision precision,
+                                 const flim_unit_run *run, flim_error *err);
+
+/* The same for the head and the loss. */
+typedef struct flim_head_run {
+    int64_t n;
+    int t, h, w;                     /* of x */
+    const flim_cell_id *id;
+    uint32_t unit;                   /* the head's number for dropout: n_units */
+    float dropout, label_smoothing;
+    bool training;
+    double divisor;
+    const int32_t *label;            /* (n) */
+    const float *cell_weight;        /* (n) */
+    const float *x;                  /* (n,Cin,T,H,W) */
+    const float *fc1_weight, *fc1_bias, *gamma, *beta, *fc2_weight, *fc2_bias;
+    float *running_mean, *running_var;
+    float *logits;                   /* (n,K') */
+    double *loss;                    /* sum(weight * loss) / divisor */
+    float *dx, *dfc1_weight, *dfc1_bias, *dgamma, *dbeta, *dfc2_weight, *dfc2_bias; /* all NULL = forward only */
+} flim_head_run;
+
+flim_status flim_device_run_head(flim_device *device, const flim_head *head, flim_precision precision,
+                                 const flim_head_run *run, flim_error *err);
+
+#endif

@@ -1,0 +1,26 @@
+/* The sampler: which cells an epoch trains on, in which order.
+ *
+ * For: natural (each cell once, shuffled), balanced (as many draws as cells; classes equally likely, with replacement, as
+ *      torch's WeightedRandomSampler), group-balanced (group, then cell within it).  Weights come from the training part only.
+ * Owns: the caller owns draws.  Errors: FLIM_ERROR_USAGE unknown name; FLIM_ERROR_MEMORY.
+ */
+#ifndef FLIM_SAMPLER_H
+#define FLIM_SAMPLER_H
+
+#include "flim/loader.h"
+#include "flim/split.h"
+
+typedef enum flim_sampler { FLIM_SAMPLER_NATURAL, FLIM_SAMPLER_BALANCED, FLIM_SAMPLER_GROUP_BALANCED } flim_sampler;
+
+const char *flim_sampler_name(flim_sampler sampler);
+flim_status flim_sampler_parse(const char *text, flim_sampler *out, flim_error *err);
+
+/* Fills draws (n_part of them) for one epoch from the cells part[0..n_part-1]; a pure function of (seed, fold, epoch) and the
+ * part.  data gives label and group.  group-balanced without groups is FLIM_ERROR_USAGE. */
+flim_status flim_sampler_draw(flim_sampler sampler, const flim_split_data *data, const int64_t *part, int64_t n_part,
+                              uint64_t seed, uint32_t fold, uint32_t epoch, flim_draw *draws, flim_error *err);
+
+/* Balanced class weights of a part: n / (K_present * n_class), as sklearn's compute_class_weight; 0 for absent classes. */
+void flim_class_weights(const flim_split_data *data, const int64_t *part, int64_t n_part, double *weight);
+
+#endif

@@ -1,0 +1,91 @@
+/* Settings of a run: one table makes the YAML keys, the flags, --help and --print-config.
+ *
+ * For: train_cv and the tools.  Layers, weakest first: built-in defaults, a YAML file (with include:), --set key=value, named
+ *      flags.
+ * Owns: flim_settings owns its strings; flim_settings_free.  Errors: FLIM_ERROR_USAGE names the key or flag, file and line,
+ *      what was found, what is allowed and the nearest known name; FLIM_ERROR_DATA where a config file cannot be read.
+ */
+#ifndef FLIM_SETTINGS_H
+#define FLIM_SETTINGS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "flim/status.h"
+
+typedef struct flim_string_list {
+    char **item;
+    int n;
+} flim_string_list;
+
+/* Fields in the order of --help.  Strings are never NULL once defaults are set. */
+typedef struct flim_settings {
+    /* data */
+    flim_string_list data; /* default data/flim.h5 */
+    char *axes;            /* "NTYX" */
+    bool mask_counts;
+    bool scan;             /* --no-scan */
+    int64_t workers, prefetch;
+    /* cross-validation */
+    int64_t folds;
+    char *cv;              /* auto, stratified, group, stratified-group, leave-one-group-out */
+    flim_string_list holdout_group;
+    double val_fraction;
+    char *monitor;         /* val_loss, roc_auc, balanced_accuracy, f1 */
+    int64_t fold;          /* -1 = all */
+    char *splits;          /* a splits file to use; "" = make them */
+    /* network */
+    char *preset;
+    double dropout;        /* 0.25 */
+    char *init_weights;    /* "" = Kaiming */
+    /* training */
+    int64_t epochs, batch, eval_batch, accumulate; /* eval_batch 0 = batch */
+    double lr, weight_decay, clip, label_smoothing;
+    int64_t patience;
+    char *sampler;         /* natural, balanced, group-balanced */
+    uint64_t seed;
+    /* device */
+    char *device, *precision;
+    bool benchmark, deterministic;
+    /* run */
+    char *out;             /* "" = runs/<date>-<time> */
+    bool resume, quiet, log_json, dry_run, verbose;
+} flim_settings;
+
+/* What a command line asked for beside settings. */
+typedef enum flim_settings_action {
+    FLIM_SETTINGS_RUN,
+    FLIM_SETTINGS_HELP,
+    FLIM_SETTINGS_VERSION,
+    FLIM_SETTINGS_PRINT_CONFIG
+} flim_settings_action;
+
+/* Built-in defaults; free with flim_settings_free. */
+flim_status flim_settings_init(flim_settings *settings, flim_error *err);
+void flim_settings_free(flim_settings *settings);
+
+/* Resolves a command line (argv[1..]) over --config FILE or ./flimcv.yaml over the defaults.  settings must be initialised.
+ * explicit_keys (may be NULL) gets the keys that flags or --set gave, for --resume's comparison; free its items. */
+flim_status flim_settings_parse(flim_settings *settings, int argc, char *const *argv, flim_settings_action *action,
+                                flim_string_list *explicit_keys, flim_error *err);
+
+/* Reads a YAML file over what settings holds. */
+flim_status flim_settings_read(flim_settings *settings, const char *path, flim_error *err);
+/* Sets one key from text, as --set does. */
+flim_status flim_settings_set(flim_settings *settings, const char *key, const char *value, flim_error *err);
+
+/* The resolved YAML, which gives the same settings when read back. */
+flim_status flim_settings_write(const flim_settings *settings, const char *path, flim_error *err);
+flim_status flim_settings_print(const flim_settings *settings, FILE *out, flim_error *err);
+/* --help: usage, then the flags in groups with their defaults. */
+void flim_settings_help(FILE *out);
+
+/* Compares; calls `differs` for each key whose values differ, with both as text. */
+void flim_settings_compare(const flim_settings *a, const flim_settings *b,
+                           void (*differs)(void *context, const char *key, const char *value_a, const char *value_b),
+                           void *context);
+
+void flim_string_list_free(flim_string_list *list);
+
+#endif

@@ -1,0 +1,83 @@
+/* Cross-validation folds: train, inner validation and test parts.
+ *
+ * For: SPEC.md section 4's modes.  Every test part is disjoint from the others and together they cover all cells that are not
+ *      held out; val is taken from the rest; in group modes no group stands in two parts of a fold.
+ * Owns: flim_splits owns its arrays; free with flim_splits_free.  The request's arrays are the caller's.
+ * Errors: FLIM_ERROR_USAGE more folds than cells or groups, one class, an unknown group, with the numbers;
+ *      FLIM_ERROR_DATA a splits file that does not fit the data.
+ * Deterministic in the seed, and independent of the row order of the data where cells have names or groups.
+ */
+#ifndef FLIM_SPLIT_H
+#define FLIM_SPLIT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "flim/log.h"
+#include "flim/status.h"
+
+typedef enum flim_split_mode {
+    FLIM_SPLIT_AUTO,
+    FLIM_SPLIT_STRATIFIED,
+    FLIM_SPLIT_GROUP,
+    FLIM_SPLIT_STRATIFIED_GROUP,
+    FLIM_SPLIT_LEAVE_ONE_GROUP_OUT
+} flim_split_mode;
+
+const char *flim_split_mode_name(flim_split_mode mode); /* "stratified-group", ... */
+flim_status flim_split_mode_parse(const char *text, flim_split_mode *out, flim_error *err);
+
+/* What is to be split: plain arrays, so that tests need no file. */
+typedef struct flim_split_data {
+    int64_t n;
+    int classes;
+    const int32_t *label;          /* (n) */
+    const char *const *class_name; /* (classes), for messages; may be NULL */
+    int64_t groups;
+    const int64_t *group;          /* (n) or NULL */
+    const char *const *group_name; /* (groups) or NULL */
+    const char *const *name;       /* (n) or NULL */
+} flim_split_data;
+
+typedef struct flim_split_request {
+    flim_split_mode mode;
+    int folds;                        /* not used by leave-one-group-out */
+    double val_fraction;              /* 0 = no inner validation */
+    uint64_t seed;
+    const char *const *holdout_group; /* (n_holdout) names, kept out of every fold */
+    int n_holdout;
+    const flim_log *log;              /* notes and warnings */
+} flim_split_request;
+
+typedef struct flim_fold {
+    int64_t *train, *val, *test; /* cell indices, sorted ascending */
+    int64_t n_train, n_val, n_test;
+    bool val_complete;           /* every class that train has stands in val: threshold and metrics can be chosen on it */
+} flim_fold;
+
+typedef struct flim_splits {
+    flim_split_mode mode; /* resolved: never AUTO */
+    uint64_t seed;
+    int64_t n;            /* cells in the data */
+    char sha256[65];      /* of the data; empty where unknown */
+    int n_folds;
+    flim_fold *fold;      /* (n_folds) */
+    int64_t *holdout;     /* (n_holdout) sorted */
+    int64_t n_holdout;
+} flim_splits;
+
+flim_status flim_splits_make(const flim_split_data *data, const flim_split_request *request, flim_splits *out,
+                             flim_error *err);
+void flim_splits_free(flim_splits *splits); /* leaves it zeroed; zeroed is allowed */
+
+/* Asserts the rules: parts sorted, in range, disjoint; tests a partition; groups whole in group modes; none empty but val. */
+flim_status flim_splits_check(const flim_splits *splits, const flim_split_data *data, flim_error *err);
+
+/* splits.json of SPEC.md section 5, and nnU-Net's splits_final.json shape on reading. */
+flim_status flim_splits_write(const flim_splits *splits, const char *path, flim_error *err);
+flim_status flim_splits_read(const char *path, flim_splits *out, flim_error *err);
+
+/* The fold table: cells by class and groups, for train, val and test, line by line into log. */
+void flim_splits_table(const flim_splits *splits, const flim_split_data *data, const flim_log *log);
+
+#endif

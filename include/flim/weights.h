@@ -1,0 +1,37 @@
+/* Weight files: .safetensors, fp32, with the network described in __metadata__.
+ *
+ * For: best.safetensors, --init-weights, predict, flim_bench; readable from Python's safetensors package.
+ * Owns: the caller owns the arrays.  Writing is atomic: temp file beside it, fsync, rename, directory fsync.
+ * Errors: FLIM_ERROR_DATA for a damaged or foreign file, a missing, extra or misshapen tensor (named); FLIM_ERROR_WRITE.
+ */
+#ifndef FLIM_WEIGHTS_H
+#define FLIM_WEIGHTS_H
+
+#include "flim/network.h"
+
+/* Free text pairs for __metadata__. */
+typedef struct flim_metadata_item {
+    char key[48];
+    char value[512];
+} flim_metadata_item;
+
+typedef struct flim_weights_info {
+    bool has_metadata;
+    int width, classes, t, h, w; /* width and K' from the shapes; t, h, w 0 and classes from K' where there is no metadata */
+    char class_names[1024];      /* JSON array; empty where unknown */
+    char preprocessing[256];
+} flim_weights_info;
+
+/* Writes parameters (P) and statistics (S); statistics NULL leaves the running statistics out (gradients files).
+ * class_names: (net->classes) or NULL. */
+flim_status flim_weights_write(const char *path, const flim_network *net, const char *const *class_names,
+                               const float *parameters, const float *statistics, flim_error *err);
+
+/* Reads shapes and metadata only. */
+flim_status flim_weights_probe(const char *path, flim_weights_info *out, flim_error *err);
+
+/* Reads into the arrays of `net`; a width, class count or input size that differs is an error that says both. */
+flim_status flim_weights_read(const char *path, const flim_network *net, float *parameters, float *statistics,
+                              flim_error *err);
+
+#endif

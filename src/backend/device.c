@@ -1,0 +1,260 @@
+/* The list of compiled-in backends, and the public device and program functions, which check and dispatch. */
+#include "flim/device.h"
+
+#include <string.h>
+
+#include "core/parse.h"
+#include "flim/backend.h"
+
+#if !defined(FLIM_HAVE_CPU) && !defined(FLIM_HAVE_CUDA)
+#error "a build needs the CPU or the CUDA backend"
+#endif
+
+static const char *const precision_names[] = {"auto", "fp32", "tf32", "bf16", "fp16"};
+
+const char *flim_precision_name(flim_precision precision)
+{
+    return precision_names[precision];
+}
+
+flim_status flim_precision_parse(const char *text, flim_precision *out, flim_error *err)
+{
+    for (int i = 0; i < 5; i++) {
+        if (strcmp(text, precision_names[i]) == 0) {
+            *out = (flim_precision)i;
+            return FLIM_OK;
+        }
+    }
+    return flim_fail(err, FLIM_ERROR_USAGE, "precision '%s': must be auto, fp32, tf32, bf16 or fp16", text);
+}
+
+static flim_status open_cpu(flim_device **out, flim_error *err)
+{
+#ifdef FLIM_HAVE_CPU
+    return flim_backend_cpu.open(0, out, err);
+#else
+    (void)out;
+    return flim_fail(err, FLIM_ERROR_DEVICE, "this program was built without the CPU backend (FLIM_CPU=ON builds it in)");
+#endif
+}
+
+static flim_status open_cuda(int index, flim_device **out, flim_error *err)
+{
+#ifdef FLIM_HAVE_CUDA
+    int count = 0;
+    flim_status status = flim_backend_cuda.count(&count, err);
+    if (status != FLIM_OK) {
+        return status;
+    }
+    if (index >= count) {
+        return flim_fail(err, FLIM_ERROR_DEVICE, "cuda:%d: there are %d visible CUDA devices, numbered from 0", index, count);
+    }
+    return flim_backend_cuda.open(index, out, err);
+#else
+    (void)index, (void)out;
+    return flim_fail(err, FLIM_ERROR_DEVICE, "this program was built without CUDA (FLIM_CUDA=ON builds it in)");
+#endif
+}
+
+flim_status flim_device_open(const char *spec, const flim_log *log, flim_device **out, flim_error *err)
+{
+    *out = NULL;
+    if (strcmp(spec, "cpu") == 0) {
+        return open_cpu(out, err);
+    }
+    if (strcmp(spec, "cuda") == 0) {
+        return open_cuda(0, out, err);
+    }
+    if (strncmp(spec, "cuda:", 5) == 0) {
+        int64_t index;
+        flim_status status = flim_parse_i64("device", spec + 5, 0, 1023, &index, err);
+        return status == FLIM_OK ? open_cuda((int)index, out, err) : status;
+    }
+    if (strcmp(spec, "auto") != 0) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "device '%s': must be auto, cpu, cuda or cuda:N", spec);
+    }
+    flim_error why = {0};
+    if (open_cuda(0, out, &why) == FLIM_OK) {
+        flim_log_line(log, FLIM_LOG_NOTE, "device auto: %s (first CUDA device)", (*out)->info.name);
+        return FLIM_OK;
+    }
+    flim_status status = open_cpu(out, err);
+    if (status != FLIM_OK) {
+        return flim_fail(err, status, "no CUDA device (%s) and no CPU backend", why.text);
+    }
+    flim_log_line(log, FLIM_LOG_NOTE, "device auto: the CPU, because: %s", why.text);
+    return FLIM_OK;
+}
+
+void flim_device_close(flim_device *device)
+{
+    if (device) {
+        device->ops->close(device);
+    }
+}
+
+const flim_device_info *flim_device_get_info(const flim_device *device)
+{
+    return &device->info;
+}
+
+flim_status flim_device_host_alloc(flim_device *device, size_t bytes, void **out, bool *pinned, flim_error *err)
+{
+    return device->ops->host_alloc(device, bytes, out, pinned, err);
+}
+
+void flim_device_host_free(flim_device *device, void *memory)
+{
+    if (memory) {
+        device->ops->host_free(device, memory);
+    }
+}
+
+static flim_status check_precision(const flim_device *device, flim_precision precision, flim_error *err)
+{
+    if (precision == FLIM_PRECISION_AUTO || !(device->info.precisions & 1u << precision)) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "%s cannot compute in %s", device->info.name, flim_precision_name(precision));
+    }
+    return FLIM_OK;
+}
+
+flim_status flim_program_compile(flim_device *device, const flim_network *net, const flim_program_options *options,
+                                 flim_program **out, flim_error *err)
+{
+    *out = NULL;
+    flim_status status = check_precision(device, options->precision, err);
+    if (status != FLIM_OK) {
+        return status;
+    }
+    int64_t batch = options->train_batch > options->eval_batch ? options->train_batch : options->eval_batch;
+    if (options->train_batch < 0 || options->eval_batch < 0 || batch == 0) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "a batch of %lld cells: must be at least 1", (long long)batch);
+    }
+    /* cuDNN, oneDNN and many kernels index a tensor with 32 bits. */
+    int64_t elements = flim_network_largest_tensor(net), limit = ((int64_t)1 << 31) - 1;
+    if (batch > limit / elements) {
+        return flim_fail(err, FLIM_ERROR_USAGE,
+                         "a batch of %lld cells makes a tensor of 2^31 or more elements (%lld a cell); the largest batch is %lld",
+                         (long long)batch, (long long)elements, (long long)(limit / elements));
+    }
+    return device->ops->compile(device, net, options, out, err);
+}
+
+void flim_program_destroy(flim_program *program)
+{
+    if (program) {
+        program->ops->destroy(program);
+    }
+}
+
+flim_status flim_program_memory(const flim_program *program, flim_memory_plan *plan, flim_error *err)
+{
+    *plan = (flim_memory_plan){0};
+    return program->ops->memory(program, plan, err);
+}
+
+void flim_memory_add(flim_memory_plan *plan, const char *name, flim_memory_place place, int64_t bytes)
+{
+    const int most = (int)(sizeof plan->item / sizeof plan->item[0]);
+    if (bytes <= 0) {
+        return;
+    }
+    plan->total[place] += bytes;
+    if (plan->n == most) { /* no room for another line: the last one collects the rest */
+        plan->item[most - 1].bytes += bytes;
+        return;
+    }
+    flim_memory_item *item = &plan->item[plan->n++];
+    *item = (flim_memory_item){.place = place, .bytes = bytes};
+    strncat(item->name, name, sizeof item->name - 1);
+}
+
+flim_status flim_program_allocate(flim_program *program, flim_error *err)
+{
+    if (program->allocated) {
+        return FLIM_OK;
+    }
+    flim_status status = program->ops->allocate(program, err);
+    program->allocated = status == FLIM_OK;
+    return status;
+}
+
+static flim_status check_allocated(const flim_program *program, flim_error *err)
+{
+    return program->allocated ? FLIM_OK : flim_fail(err, FLIM_ERROR, "internal: a program was used before it was allocated");
+}
+
+flim_status flim_program_read(flim_program *program, flim_state state, float *out, flim_error *err)
+{
+    flim_status status = check_allocated(program, err);
+    return status == FLIM_OK ? program->ops->read(program, state, out, err) : status;
+}
+
+flim_status flim_program_write(flim_program *program, flim_state state, const float *in, flim_error *err)
+{
+    flim_status status = check_allocated(program, err);
+    return status == FLIM_OK ? program->ops->write(program, state, in, err) : status;
+}
+
+flim_status flim_program_get_counters(flim_program *program, flim_counters *out, flim_error *err)
+{
+    return program->ops->get_counters(program, out, err);
+}
+
+flim_status flim_program_set_counters(flim_program *program, const flim_counters *in, flim_error *err)
+{
+    return program->ops->set_counters(program, in, err);
+}
+
+static flim_status check_batch(const flim_program *program, const flim_batch *batch, int64_t most, flim_error *err)
+{
+    const int *in = program->net.in;
+    if (batch->n < 1 || batch->n > most || batch->t != in[0] || batch->h != in[1] || batch->w != in[2]) {
+        return flim_fail(err, FLIM_ERROR, "internal: a batch (%lld,%d,%d,%d) for a program of at most (%lld,%d,%d,%d)",
+                         (long long)batch->n, batch->t, batch->h, batch->w, (long long)most, in[0], in[1], in[2]);
+    }
+    return check_allocated(program, err);
+}
+
+flim_status flim_program_train(flim_program *program, const flim_batch *batch, const flim_step *step, flim_error *err)
+{
+    flim_status status = check_batch(program, batch, program->options.train_batch, err);
+    return status == FLIM_OK ? program->ops->train(program, batch, step, err) : status;
+}
+
+flim_status flim_program_predict(flim_program *program, const flim_batch *batch, float *logits, flim_error *err)
+{
+    flim_status status = check_batch(program, batch, program->options.eval_batch, err);
+    return status == FLIM_OK ? program->ops->predict(program, batch, logits, err) : status;
+}
+
+flim_status flim_program_totals(flim_program *program, bool reset, flim_totals *out, flim_error *err)
+{
+    flim_status status = check_allocated(program, err);
+    return status == FLIM_OK ? program->ops->totals(program, reset, out, err) : status;
+}
+
+flim_status flim_program_wait(flim_program *program, flim_error *err)
+{
+    flim_status status = check_allocated(program, err);
+    return status == FLIM_OK ? program->ops->wait(program, err) : status;
+}
+
+int64_t flim_program_peak_bytes(const flim_program *program)
+{
+    return program->ops->peak_bytes(program);
+}
+
+flim_status flim_device_run_unit(flim_device *device, const flim_unit *unit, flim_precision precision,
+                                 const flim_unit_run *run, flim_error *err)
+{
+    flim_status status = check_precision(device, precision, err);
+    return status == FLIM_OK ? device->ops->run_unit(device, unit, precision, run, err) : status;
+}
+
+flim_status flim_device_run_head(flim_device *device, const flim_head *head, flim_precision precision,
+                                 const flim_head_run *run, flim_error *err)
+{
+    flim_status status = check_precision(device, precision, err);
+    return status == FLIM_OK ? device->ops->run_head(device, head, precision, run, err) : status;
+}

@@ -1,0 +1,101 @@
+#include "core/parse.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+flim_status flim_parse_i64(const char *what, const char *text, int64_t min, int64_t max, int64_t *out, flim_error *err)
+{
+    char *end = NULL;
+    errno = 0;
+    long long value = strtoll(text, &end, 10);
+    if (text[0] == '\0' || isspace((unsigned char)text[0]) || *end != '\0') {
+        return flim_fail(err, FLIM_ERROR_USAGE, "%s: '%s' is not a whole number", what, text);
+    }
+    if (errno == ERANGE || value < min || value > max) {
+        if (max == INT64_MAX) {
+            return flim_fail(err, FLIM_ERROR_USAGE, "%s: %s is out of range, must be at least %" PRId64, what, text, min);
+        }
+        return flim_fail(err, FLIM_ERROR_USAGE, "%s: %s is out of range %" PRId64 "..%" PRId64, what, text, min, max);
+    }
+    *out = value;
+    return FLIM_OK;
+}
+
+flim_status flim_parse_u64(const char *what, const char *text, uint64_t *out, flim_error *err)
+{
+    char *end = NULL;
+    errno = 0;
+    unsigned long long value = strtoull(text, &end, 10);
+    if (!isdigit((unsigned char)text[0]) || *end != '\0' || errno == ERANGE) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "%s: '%s' is not a whole number from 0 to 2^64-1", what, text);
+    }
+    *out = value;
+    return FLIM_OK;
+}
+
+flim_status flim_parse_double(const char *what, const char *text, double min, double max, double *out, flim_error *err)
+{
+    char *end = NULL;
+    errno = 0;
+    double value = strtod(text, &end);
+    if (text[0] == '\0' || isspace((unsigned char)text[0]) || *end != '\0' || !isfinite(value)) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "%s: '%s' is not a finite number", what, text);
+    }
+    if (value < min || value > max) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "%s: %s is out of range %g..%g", what, text, min, max);
+    }
+    *out = value;
+    return FLIM_OK;
+}
+
+flim_status flim_parse_bool(const char *what, const char *text, bool *out, flim_error *err)
+{
+    static const char *const words[2][4] = {{"false", "no", "off", "0"}, {"true", "yes", "on", "1"}};
+    for (int value = 0; value < 2; value++) {
+        for (int i = 0; i < 4; i++) {
+            if (strcmp(text, words[value][i]) == 0) {
+                *out = value != 0;
+                return FLIM_OK;
+            }
+        }
+    }
+    return flim_fail(err, FLIM_ERROR_USAGE, "%s: '%s' is neither true nor false", what, text);
+}
+
+static int distance(const char *a, const char *b)
+{
+    enum { LONGEST = 63 };
+    int row[LONGEST + 1];
+    size_t na = strnlen(a, LONGEST), nb = strnlen(b, LONGEST);
+    for (size_t j = 0; j <= nb; j++) {
+        row[j] = (int)j;
+    }
+    for (size_t i = 1; i <= na; i++) {
+        int diagonal = row[0];
+        row[0] = (int)i;
+        for (size_t j = 1; j <= nb; j++) {
+            int replace = diagonal + (a[i - 1] != b[j - 1]);
+            diagonal = row[j];
+            int best = row[j] < row[j - 1] ? row[j] + 1 : row[j - 1] + 1;
+            row[j] = replace < best ? replace : best;
+        }
+    }
+    return row[nb];
+}
+
+const char *flim_nearest(const char *text, const char *const *candidates, int n)
+{
+    int best = 0, best_distance = distance(text, candidates[0]);
+    for (int i = 1; i < n; i++) {
+        int d = distance(text, candidates[i]);
+        if (d < best_distance) {
+            best = i;
+            best_distance = d;
+        }
+    }
+    return candidates[best];
+}

@@ -1,0 +1,19 @@
+/* Checked parsing of numbers: the whole text must be a number in range, else FLIM_ERROR_USAGE naming `what` and the text. */
+#ifndef FLIM_CORE_PARSE_H
+#define FLIM_CORE_PARSE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "flim/status.h"
+
+flim_status flim_parse_i64(const char *what, const char *text, int64_t min, int64_t max, int64_t *out, flim_error *err);
+flim_status flim_parse_u64(const char *what, const char *text, uint64_t *out, flim_error *err);
+/* Finite, min <= value <= max. */
+flim_status flim_parse_double(const char *what, const char *text, double min, double max, double *out, flim_error *err);
+/* true/false, yes/no, on/off, 1/0 in lower case. */
+flim_status flim_parse_bool(const char *what, const char *text, bool *out, flim_error *err);
+/* Levenshtein's nearest of candidates[0..n-1] to `text` (n >= 1), for "did you mean". */
+const char *flim_nearest(const char *text, const char *const *candidates, int n);
+
+#endif
