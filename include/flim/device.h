@@ -155,6 +155,8 @@ typedef struct flim_totals {
 
 /* Finishes all work, then copies the totals; reset starts them from zero afterwards. */
 flim_status flim_program_totals(flim_program *program, bool reset, flim_totals *out, flim_error *err);
+/* Puts the totals where an interrupted epoch left them, so that they go on to the same bits. */
+flim_status flim_program_set_totals(flim_program *program, const flim_totals *in, flim_error *err);
 /* Finishes all work; logits of earlier predict calls are then in place. */
 flim_status flim_program_wait(flim_program *program, flim_error *err);
 /* Most device bytes that were allocated at once (CPU: bytes of the plan), workspace included, context not. */

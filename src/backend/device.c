@@ -234,6 +234,12 @@ flim_status flim_program_totals(flim_program *program, bool reset, flim_totals *
     return status == FLIM_OK ? program->ops->totals(program, reset, out, err) : status;
 }
 
+flim_status flim_program_set_totals(flim_program *program, const flim_totals *in, flim_error *err)
+{
+    flim_status status = check_allocated(program, err);
+    return status == FLIM_OK ? program->ops->set_totals(program, in, err) : status;
+}
+
 flim_status flim_program_wait(flim_program *program, flim_error *err)
 {
     flim_status status = check_allocated(program, err);
