@@ -169,6 +169,7 @@ int64_t flim_program_peak_bytes(const flim_program *program);
 typedef struct flim_unit_run {
     int64_t n;
     const flim_cell_id *id;          /* (n), for dropout */
+    uint32_t unit;                   /* the unit's number for dropout */
     float dropout;                   /* 0 = none */
     bool training;                   /* false: running statistics, forward only */
     const float *x;                  /* (n,Cin,T,H,W) */
