@@ -1,0 +1,9 @@
+/* The subcommands, one a file of this folder. */
+#ifndef FLIM_BENCH_COMMANDS_H
+#define FLIM_BENCH_COMMANDS_H
+
+#include "flim/bench.h"
+
+extern const flim_bench_command flim_bench_step; /* step.c: training steps of the whole network */
+
+#endif

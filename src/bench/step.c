@@ -1,0 +1,460 @@
+/* flim_bench step: whole training steps, as in peer/torch_parity.py: cell i of step s is number ((s*batch + i) * 37) mod N.
+ *
+ * A step that is timed is flim_program_train plus the wait for its loss; reading its cells is not.  Warm-up steps run first
+ * and are undone, so they change times only. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "bench/commands.h"
+#include "bench/flags.h"
+#include "bench/synthetic.h"
+#include "core/alloc.h"
+#include "flim/dataset.h"
+#include "flim/device.h"
+#include "flim/json.h"
+#include "flim/weights.h"
+
+typedef struct step_options {
+    const char *device, *precision, *data, *preset;
+    const char *weights_in, *weights_out, *grads_out, *losses, *json;
+    int64_t steps, warmup, batch, classes, bins, pixels;
+    uint64_t seed;
+    double lr, weight_decay, dropout;
+    bool no_dropout, deterministic, no_benchmark, help;
+} step_options;
+
+/* What a run of steps needs; all of it is released by `release`. */
+typedef struct bench {
+    const step_options *o;
+    flim_device *device;
+    flim_dataset *dataset; /* NULL: synthetic cells */
+    flim_reader *reader;
+    flim_network net;
+    flim_precision precision;
+    flim_program *program;
+    float *parameters, *statistics, *moments; /* P, S, P floats: initial weights; zeros */
+    flim_batch batch;
+    int64_t cells; /* N of the protocol */
+    double *ms, *loss; /* (steps) */
+} bench;
+
+enum { SYNTHETIC_CELLS = 512 };
+
+static flim_status parse(step_options *o, int argc, char *const *argv, FILE *out, flim_error *err)
+{
+    *o = (step_options){.device = "auto",
+                        .precision = "auto",
+                        .steps = 5,
+                        .warmup = 1,
+                        .batch = 16,
+                        .bins = 256,
+                        .pixels = 21,
+                        .seed = 42,
+                        .lr = 1e-4,
+                        .weight_decay = 1e-3,
+                        .dropout = 0.25};
+    const flim_flag flags[] = {
+        {"--device", FLIM_FLAG_TEXT, &o->device, 0, 0, "D", "auto, cpu, cuda, cuda:N"},
+        {"--precision", FLIM_FLAG_TEXT, &o->precision, 0, 0, "P", "auto, fp32, tf32, bf16, fp16"},
+        {"--data", FLIM_FLAG_TEXT, &o->data, 0, 0, "FILE", "cells from this file; without: synthetic counts"},
+        {"--weights-in", FLIM_FLAG_TEXT, &o->weights_in, 0, 0, "FILE",
+         "start here, with no smoothing, clipping or schedule; without: weights of --seed"},
+        {"--preset", FLIM_FLAG_TEXT, &o->preset, 0, 0, "NAME",
+         "tiny, small, base, large, xlarge; default base, or as --weights-in"},
+        {"--classes", FLIM_FLAG_I64, &o->classes, 0, 10000, "K", "0 = as the data or the weights have it, else 2"},
+        {"--batch", FLIM_FLAG_I64, &o->batch, 1, 1 << 20, "N", "cells a step"},
+        {"--steps", FLIM_FLAG_I64, &o->steps, 1, 1 << 20, "N", "steps that are timed"},
+        {"--warmup", FLIM_FLAG_I64, &o->warmup, 0, 1 << 20, "N", "steps before them, whose effect is undone"},
+        {"--lr", FLIM_FLAG_DOUBLE, &o->lr, 0, 1e3, "X", "learning rate, constant"},
+        {"--weight-decay", FLIM_FLAG_DOUBLE, &o->weight_decay, 0, 1e3, "X", "of AdamW"},
+        {"--dropout", FLIM_FLAG_DOUBLE, &o->dropout, 0, 0.99, "P", "probability of channel dropout"},
+        {"--no-dropout", FLIM_FLAG_SWITCH, &o->no_dropout, 0, 0, NULL, "as --dropout 0"},
+        {"--no-benchmark", FLIM_FLAG_SWITCH, &o->no_benchmark, 0, 0, NULL, "take each convolution's first plan, untimed"},
+        {"--deterministic", FLIM_FLAG_SWITCH, &o->deterministic, 0, 0, NULL, "equal bits on equal runs"},
+        {"--seed", FLIM_FLAG_U64, &o->seed, 0, 0, "N", "of weights, dropout and synthetic counts"},
+        {"--bins", FLIM_FLAG_I64, &o->bins, 8, 65536, "T", "time bins of synthetic counts"},
+        {"--pixels", FLIM_FLAG_I64, &o->pixels, 3, 4096, "H", "height and width of synthetic counts"},
+        {"--weights-out", FLIM_FLAG_TEXT, &o->weights_out, 0, 0, "FILE", "weights after the last step (.safetensors)"},
+        {"--grads-out", FLIM_FLAG_TEXT, &o->grads_out, 0, 0, "FILE", "gradients of step 0 (.safetensors)"},
+        {"--losses", FLIM_FLAG_TEXT, &o->losses, 0, 0, "FILE", "JSON array, one mean loss a step"},
+        {"--json", FLIM_FLAG_TEXT, &o->json, 0, 0, "FILE", "the table as JSON"},
+    };
+    const int n = sizeof flags / sizeof flags[0];
+    bool help;
+    const step_options defaults = *o;
+    flim_status status = flim_flags_parse(flags, n, argc, argv, &help, err);
+    if (status == FLIM_OK && help) {
+        *o = defaults;
+        fputs("usage: flim_bench step [flags]\n\nTimes training steps: forward, loss, backward, AdamW.\n\n", out);
+        flim_flags_print(flags, n, out);
+    }
+    o->help = help;
+    if (o->no_dropout) {
+        o->dropout = 0;
+    }
+    return status;
+}
+
+static flim_status open_data(bench *b, flim_error *err)
+{
+    b->cells = SYNTHETIC_CELLS;
+    if (!b->o->data) {
+        return FLIM_OK;
+    }
+    const flim_dataset_options options = {.need_labels = true};
+    flim_status status = flim_dataset_open(&b->o->data, 1, &options, &b->dataset, err);
+    if (status != FLIM_OK) {
+        return status;
+    }
+    b->cells = flim_dataset_get_info(b->dataset)->n;
+    return flim_reader_create(b->dataset, &b->reader, err);
+}
+
+/* Width, classes and input size: from the weights where there are some, else from flags and data; disagreement is an error. */
+static flim_status build_network(bench *b, flim_error *err)
+{
+    const step_options *o = b->o;
+    const flim_dataset_info *data = b->dataset ? flim_dataset_get_info(b->dataset) : NULL;
+    flim_weights_info weights = {0};
+    int width;
+    flim_status status = flim_network_preset_width(o->preset ? o->preset : "base", &width, err);
+    if (status != FLIM_OK) {
+        return status;
+    }
+    if (o->weights_in) {
+        status = flim_weights_probe(o->weights_in, &weights, err);
+        if (status != FLIM_OK) {
+            return status;
+        }
+        if (o->preset && weights.width != width) {
+            return flim_fail(err, FLIM_ERROR_USAGE, "--preset %s has width %d, but %s has %d: leave --preset out", o->preset,
+                             width, o->weights_in, weights.width);
+        }
+        width = weights.width;
+    }
+    int classes = o->classes ? (int)o->classes : weights.classes ? weights.classes : data ? data->classes : 2;
+    if (weights.classes && classes != weights.classes) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "--classes %d, but %s is for %d classes", classes, o->weights_in,
+                         weights.classes);
+    }
+    if (data && data->classes > classes) {
+        return flim_fail(err, FLIM_ERROR_DATA, "%s has %d classes, the network has %d", o->data, data->classes, classes);
+    }
+    int t = (int)o->bins, h = (int)o->pixels, w = (int)o->pixels;
+    if (data) {
+        t = data->t;
+        h = data->h;
+        w = data->w;
+    } else if (weights.t) {
+        t = weights.t;
+        h = weights.h;
+        w = weights.w;
+    }
+    return flim_network_build(&b->net, width, classes < 2 ? 2 : classes, t, h, w, err);
+}
+
+static flim_status compile(bench *b, const flim_log *log, flim_error *err)
+{
+    const step_options *o = b->o;
+    flim_status status = flim_precision_parse(o->precision, &b->precision, err);
+    if (status != FLIM_OK) {
+        return status;
+    }
+    if (b->precision == FLIM_PRECISION_AUTO) {
+        b->precision = flim_device_get_info(b->device)->auto_precision;
+    }
+    const flim_program_options options = {.precision = b->precision,
+                                          .train_batch = o->batch,
+                                          .benchmark = !o->no_benchmark,
+                                          .deterministic = o->deterministic,
+                                          .log = log};
+    status = flim_program_compile(b->device, &b->net, &options, &b->program, err);
+    return status == FLIM_OK ? flim_program_allocate(b->program, err) : status;
+}
+
+static flim_status allocate(bench *b, flim_error *err)
+{
+    const flim_network *net = &b->net;
+    const size_t n = (size_t)b->o->batch, steps = (size_t)b->o->steps;
+    const size_t pixels = (size_t)net->in[1] * (size_t)net->in[2], voxels = pixels * (size_t)net->in[0];
+    b->batch = (flim_batch){.n = b->o->batch, .capacity = b->o->batch, .t = net->in[0], .h = net->in[1], .w = net->in[2]};
+    void *signal = NULL;
+    bool pinned;
+    flim_status status = flim_device_host_alloc(b->device, n * voxels * sizeof(float), &signal, &pinned, err);
+    if (status != FLIM_OK) {
+        return status;
+    }
+    b->batch.signal = signal;
+    if (!(b->parameters = flim_alloc((size_t)net->parameters, sizeof(float), err)) ||
+        !(b->statistics = flim_alloc((size_t)net->statistics, sizeof(float), err)) ||
+        !(b->moments = flim_alloc((size_t)net->parameters, sizeof(float), err)) ||
+        !(b->batch.mask = flim_alloc(n, pixels, err)) || !(b->batch.label = flim_alloc(n, sizeof(int32_t), err)) ||
+        !(b->batch.weight = flim_alloc(n, sizeof(float), err)) || !(b->batch.id = flim_alloc(n, sizeof(flim_cell_id), err)) ||
+        !(b->ms = flim_alloc(steps, sizeof(double), err)) || !(b->loss = flim_alloc(steps, sizeof(double), err))) {
+        return FLIM_ERROR_MEMORY;
+    }
+    if (b->o->weights_in) {
+        return flim_weights_read(b->o->weights_in, net, b->parameters, b->statistics, err);
+    }
+    flim_network_init(net, b->o->seed, 0, b->parameters, b->statistics);
+    return FLIM_OK;
+}
+
+/* Puts the program at its initial weights, as if no step had been made. */
+static flim_status restart(bench *b, flim_error *err)
+{
+    /* 1024 is the protocol's loss scale; other precisions than fp16 have none. */
+    const flim_counters counters = {.loss_scale = b->precision == FLIM_PRECISION_FP16 ? 1024 : 1};
+    flim_status status;
+    if ((status = flim_program_write(b->program, FLIM_STATE_PARAMETERS, b->parameters, err)) != FLIM_OK ||
+        (status = flim_program_write(b->program, FLIM_STATE_STATISTICS, b->statistics, err)) != FLIM_OK ||
+        (status = flim_program_write(b->program, FLIM_STATE_MOMENT1, b->moments, err)) != FLIM_OK ||
+        (status = flim_program_write(b->program, FLIM_STATE_MOMENT2, b->moments, err)) != FLIM_OK ||
+        (status = flim_program_set_counters(b->program, &counters, err)) != FLIM_OK) {
+        return status;
+    }
+    flim_totals totals;
+    return flim_program_totals(b->program, true, &totals, err);
+}
+
+static flim_status fill_batch(bench *b, int64_t step, flim_error *err)
+{
+    const flim_batch *batch = &b->batch;
+    const int64_t pixels = (int64_t)batch->h * batch->w, voxels = pixels * batch->t;
+    for (int64_t i = 0; i < batch->n; i++) {
+        int64_t cell = (step * batch->n + i) * 37 % b->cells;
+        float *signal = batch->signal + i * voxels; /* (T,H,W) */
+        uint8_t *mask = batch->mask + i * pixels; /* (H,W) */
+        batch->weight[i] = 1;
+        batch->id[i] = (flim_cell_id){.seed = b->o->seed, .epoch = (uint32_t)step, .cell = (uint32_t)cell};
+        if (!b->dataset) {
+            batch->label[i] =
+                flim_synthetic_cell(b->o->seed, cell, b->net.classes, batch->t, batch->h, batch->w, signal, mask);
+            flim_signal_from_counts(signal, signal, voxels);
+            continue;
+        }
+        batch->label[i] = flim_dataset_get_info(b->dataset)->label[cell];
+        flim_status status = flim_reader_signal(b->reader, cell, signal, mask, err);
+        if (status != FLIM_OK) {
+            return status;
+        }
+    }
+    return FLIM_OK;
+}
+
+static double now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+/* One step on cells already in the batch; *ms and *loss are its time and mean loss. */
+static flim_status run_step(bench *b, double *ms, double *loss, flim_error *err)
+{
+    const step_options *o = b->o;
+    const bool plain = o->weights_in != NULL;
+    const flim_step step = {.first = true,
+                            .last = true,
+                            .divisor = (double)b->batch.n,
+                            .learning_rate = (float)o->lr,
+                            .weight_decay = (float)o->weight_decay,
+                            .beta1 = 0.9f,
+                            .beta2 = 0.999f,
+                            .epsilon = 1e-8f,
+                            .clip = plain ? 0.0f : 35.0f,
+                            .label_smoothing = plain ? 0.0f : 0.05f,
+                            .dropout = (float)o->dropout};
+    flim_totals totals;
+    double start = now_ms();
+    flim_status status = flim_program_train(b->program, &b->batch, &step, err);
+    if (status == FLIM_OK) {
+        status = flim_program_totals(b->program, true, &totals, err);
+    }
+    if (status != FLIM_OK) {
+        return status;
+    }
+    *ms = now_ms() - start;
+    *loss = totals.loss / totals.weight;
+    return totals.nonfinite ? flim_fail(err, FLIM_ERROR_NONFINITE, "the loss or a gradient is not finite (loss %g)", *loss)
+                            : FLIM_OK;
+}
+
+/* The gradients of the step just made, as a weights file without statistics. */
+static flim_status write_gradients(bench *b, flim_error *err)
+{
+    float *gradients = flim_alloc((size_t)b->net.parameters, sizeof(float), err); /* P */
+    if (!gradients) {
+        return FLIM_ERROR_MEMORY;
+    }
+    flim_status status = flim_program_read(b->program, FLIM_STATE_GRADIENTS, gradients, err);
+    if (status == FLIM_OK) {
+        status = flim_weights_write(b->o->grads_out, &b->net, NULL, gradients, NULL, err);
+    }
+    flim_free(gradients);
+    return status;
+}
+
+static flim_status run_steps(bench *b, flim_error *err)
+{
+    flim_status status = restart(b, err);
+    for (int64_t s = 0; s < b->o->warmup && status == FLIM_OK; s++) {
+        double ms, loss;
+        if ((status = fill_batch(b, s, err)) == FLIM_OK) {
+            status = run_step(b, &ms, &loss, err);
+        }
+    }
+    if (status == FLIM_OK && b->o->warmup > 0) {
+        status = restart(b, err);
+    }
+    for (int64_t s = 0; s < b->o->steps && status == FLIM_OK; s++) {
+        if ((status = fill_batch(b, s, err)) != FLIM_OK || (status = run_step(b, &b->ms[s], &b->loss[s], err)) != FLIM_OK) {
+            flim_fail_prefix(err, "step %" PRId64 ": ", s);
+            break;
+        }
+        if (s == 0 && b->o->grads_out) {
+            status = write_gradients(b, err);
+        }
+    }
+    return status;
+}
+
+static flim_status write_weights(bench *b, flim_error *err)
+{
+    const flim_dataset_info *data = b->dataset ? flim_dataset_get_info(b->dataset) : NULL;
+    const bool named = data && data->classes == b->net.classes;
+    flim_status status = flim_program_read(b->program, FLIM_STATE_PARAMETERS, b->parameters, err);
+    if (status == FLIM_OK) {
+        status = flim_program_read(b->program, FLIM_STATE_STATISTICS, b->statistics, err);
+    }
+    return status == FLIM_OK ? flim_weights_write(b->o->weights_out, &b->net, named ? data->class_name : NULL, b->parameters,
+                                                  b->statistics, err)
+                             : status;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+typedef struct summary {
+    double median, min, max, cells_per_s;
+    int64_t peak_bytes;
+    char device[24]; /* "cpu", "cuda:0" */
+} summary;
+
+/* Sorts ms. */
+static summary summarize(bench *b)
+{
+    const flim_device_info *info = flim_device_get_info(b->device);
+    const size_t n = (size_t)b->o->steps;
+    qsort(b->ms, n, sizeof *b->ms, by_value);
+    summary s = {.median = (b->ms[(n - 1) / 2] + b->ms[n / 2]) / 2, .min = b->ms[0], .max = b->ms[n - 1]};
+    s.cells_per_s = 1e3 * (double)b->o->batch / s.median;
+    s.peak_bytes = flim_program_peak_bytes(b->program);
+    if (strcmp(info->kind, "cpu") == 0) {
+        snprintf(s.device, sizeof s.device, "cpu");
+    } else {
+        snprintf(s.device, sizeof s.device, "%s:%d", info->kind, info->index);
+    }
+    return s;
+}
+
+static void print_table(const bench *b, const summary *s, const char *precision, FILE *out)
+{
+    const flim_device_info *info = flim_device_get_info(b->device);
+    const step_options *o = b->o;
+    fprintf(out, "%s: %s, %s\n", s->device, info->name, info->libraries);
+    fprintf(out,
+            "%s, preset %s (%" PRId64 " parameters), cells (2,%d,%d,%d), batch %" PRId64 ", %" PRId64 " steps after %" PRId64
+            " of warm-up\n",
+            precision, b->net.preset, b->net.parameters, b->net.in[0], b->net.in[1], b->net.in[2], o->batch, o->steps,
+            o->warmup);
+    fprintf(out, "loss         %12.6f first %12.6f last\n", b->loss[0], b->loss[o->steps - 1]);
+    fprintf(out, "ms a step    %12.3f median %12.3f min %12.3f max\n", s->median, s->min, s->max);
+    fprintf(out, "cells/s      %12.2f\n", s->cells_per_s);
+    fprintf(out, "peak memory  %12.3f GiB (%" PRId64 " bytes)\n", (double)s->peak_bytes / 0x1p30, s->peak_bytes);
+}
+
+static flim_status write_json(const bench *b, const summary *s, const char *precision, flim_error *err)
+{
+    flim_status status = FLIM_OK;
+    if (b->o->json) {
+        flim_json *json = flim_json_object(), *ms = flim_json_object();
+        flim_json_set_string(json, "device", s->device);
+        flim_json_set_string(json, "device_name", flim_device_get_info(b->device)->name);
+        flim_json_set_string(json, "precision", precision);
+        flim_json_set_string(json, "preset", b->net.preset);
+        flim_json_set_integer(json, "batch", b->o->batch);
+        flim_json_set_number(ms, "median", s->median);
+        flim_json_set_number(ms, "min", s->min);
+        flim_json_set_number(ms, "max", s->max);
+        flim_json_set(json, "ms", ms);
+        flim_json_set_number(json, "cells_per_s", s->cells_per_s);
+        flim_json_set_integer(json, "peak_bytes", s->peak_bytes);
+        status = flim_json_write(json, b->o->json, err);
+        flim_json_free(json);
+    }
+    if (status == FLIM_OK && b->o->losses) {
+        flim_json *json = flim_json_array();
+        for (int64_t i = 0; i < b->o->steps; i++) {
+            flim_json_add_number(json, b->loss[i]);
+        }
+        status = flim_json_write(json, b->o->losses, err);
+        flim_json_free(json);
+    }
+    return status;
+}
+
+static void release(bench *b)
+{
+    flim_program_destroy(b->program);
+    flim_reader_destroy(b->reader);
+    flim_dataset_close(b->dataset);
+    flim_free(b->parameters);
+    flim_free(b->statistics);
+    flim_free(b->moments);
+    flim_free(b->batch.mask);
+    flim_free(b->batch.label);
+    flim_free(b->batch.weight);
+    flim_free(b->batch.id);
+    flim_free(b->ms);
+    flim_free(b->loss);
+    if (b->device) {
+        flim_device_host_free(b->device, b->batch.signal);
+    }
+    flim_device_close(b->device);
+}
+
+static flim_status run(int argc, char *const *argv, FILE *out, const flim_log *log, flim_error *err)
+{
+    step_options options;
+    flim_status status = parse(&options, argc, argv, out, err);
+    if (status != FLIM_OK || options.help) {
+        return status;
+    }
+    bench b = {.o = &options};
+    if ((status = flim_device_open(options.device, log, &b.device, err)) != FLIM_OK ||
+        (status = open_data(&b, err)) != FLIM_OK || (status = build_network(&b, err)) != FLIM_OK ||
+        (status = compile(&b, log, err)) != FLIM_OK || (status = allocate(&b, err)) != FLIM_OK ||
+        (status = run_steps(&b, err)) != FLIM_OK) {
+        goto done;
+    }
+    const summary s = summarize(&b);
+    const char *precision = flim_precision_name(b.precision);
+    print_table(&b, &s, precision, out);
+    if (options.weights_out && (status = write_weights(&b, err)) != FLIM_OK) {
+        goto done;
+    }
+    status = write_json(&b, &s, precision, err);
+done:
+    release(&b);
+    return status;
+}
+
+const flim_bench_command flim_bench_step = {"step", "training steps of the whole network: time, memory, losses, gradients",
+                                            run};
