@@ -1,7 +1,10 @@
 /* Classification metrics with scikit-learn's meanings, computed from logits in double precision.
  *
  * For: folds, pooled predictions and hold-out groups.  An undefined metric is NaN with a reason; it is null in JSON, empty in
- *      CSV, "n/a" in tables, and left out of means.
+ *      CSV, "n/a" in tables, and left out of means.  A logit that is not finite makes every metric undefined: a network that
+ *      has diverged must not be scored as if it said class 0.
+ * Conventions: label sets are all K classes, so that a class without cells counts in macro averages (sklearn's labels=range(K),
+ *      zero_division=0); balanced accuracy alone leaves absent classes out, as sklearn's does.
  * Owns: plain structs.  Errors: FLIM_ERROR_MEMORY only.
  */
 #ifndef FLIM_METRICS_H
@@ -15,16 +18,19 @@ typedef enum flim_metric {
     FLIM_ACCURACY,
     FLIM_BALANCED_ACCURACY, /* mean recall over the classes present in y_true */
     FLIM_PRECISION_SCORE,   /* of class 1 with two classes, else macro average over all K classes (zero_division=0) */
-    FLIM_RECALL,
+    FLIM_RECALL,            /* likewise */
     FLIM_SPECIFICITY,       /* recall of class 0 with two classes, else macro average of the one-vs-rest specificities */
-    FLIM_F1,
-    FLIM_MACRO_F1,
-    FLIM_MCC,
-    FLIM_ROC_AUC,           /* two classes: ranks of the logit; else macro one-vs-rest of the softmax */
-    FLIM_AVERAGE_PRECISION,
-    FLIM_LOG_LOSS,
-    FLIM_BRIER,
-    FLIM_ECE,               /* 15 equal-width bins of the winning class's probability */
+    FLIM_F1,                /* of class 1 with two classes, else macro average over all K classes */
+    FLIM_MACRO_F1,          /* over all K classes, two as well */
+    FLIM_MCC,               /* 0 where labels or predictions are constant */
+    FLIM_ROC_AUC,           /* two classes: ranks of the logit; else macro one-vs-rest of the softmax, undefined where one of
+                               the K classes is absent; ranked by log-odds, so that saturated probabilities make no ties */
+    FLIM_AVERAGE_PRECISION, /* the same; undefined without cells of the class */
+    FLIM_LOG_LOSS,          /* exact for any logit: not clipped as sklearn's */
+    FLIM_BRIER,             /* two classes: brier_score_loss of class 1; else the mean over cells of the sum over classes of
+                               squared differences, which is twice that scale */
+    FLIM_ECE,               /* 15 equal-width bins (i/15, (i+1)/15] of the winning class's probability (argmax, whatever the
+                               threshold); sum over bins of n_bin/n |accuracy - mean probability| (Guo et al., ICML'17) */
     FLIM_N_METRICS
 } flim_metric;
 
@@ -45,17 +51,22 @@ flim_status flim_metrics_compute(int64_t n, int classes, const int32_t *label, c
 
 /* Probabilities (n,K) of logits (n,K') in double: sigmoid (both columns) or softmax. */
 void flim_probabilities(int64_t n, int classes, const float *logits, double *probability);
-/* The predicted class of one cell: logits (K'). */
+/* The predicted class of one cell: logits (K').  Two classes: 1 where the probability is above (not at) the threshold, so that
+ * a tie goes to the lower class, as with argmax. */
 int32_t flim_predicted_class(int classes, const float *logits, double threshold);
 
 /* Mean cross entropy from logits, no smoothing, stable for any logit: the val_loss. */
 double flim_mean_loss(int64_t n, int classes, const int32_t *label, const float *logits);
 
 /* Two classes: the probability threshold that maximises balanced accuracy; among equal ones the one nearest 0.5, midway
- * between neighbouring scores.  0.5 where a class is absent or n = 0. */
+ * between neighbouring scores.  0.5 where a class is absent, a logit is NaN, or n = 0. */
 flim_status flim_choose_threshold(int64_t n, const int32_t *label, const float *logits, double *threshold, flim_error *err);
+/* The same for FLIM_F1, or FLIM_BALANCED_ACCURACY (whose maximum is Youden's J's as well: J = 2 BA - 1). */
+flim_status flim_choose_threshold_for(flim_metric objective, int64_t n, const int32_t *label, const float *logits,
+                                      double *threshold, flim_error *err);
 
-/* Area under the ROC curve of scores, ties averaged; NaN where a class is absent.  positive: (n) 0/1. */
+/* Area under the ROC curve of scores, ties averaged; NaN where a class is absent or a score is
+ * NaN.  positive: (n) 0/1. */
 flim_status flim_roc_auc(int64_t n, const uint8_t *positive, const double *score, double *auc, flim_error *err);
 
 /* Mean and sd (ddof 1) of the defined values among v[0..n-1]; *used of them.  NaN where none (sd: fewer than two). */

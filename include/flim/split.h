@@ -42,7 +42,8 @@ typedef struct flim_split_data {
 typedef struct flim_split_request {
     flim_split_mode mode;
     int folds;                        /* not used by leave-one-group-out */
-    double val_fraction;              /* 0 = no inner validation */
+    double val_fraction;              /* 0 = no inner validation; in group modes the fewest groups that hold every class,
+                                         then more while they bring val nearer to the fraction without passing it */
     uint64_t seed;
     const char *const *holdout_group; /* (n_holdout) names, kept out of every fold */
     int n_holdout;
@@ -64,6 +65,7 @@ typedef struct flim_splits {
     flim_fold *fold;      /* (n_folds) */
     int64_t *holdout;     /* (n_holdout) sorted */
     int64_t n_holdout;
+    bool needs_validation; /* read from a file that has no inner validation parts: see flim_splits_add_validation */
 } flim_splits;
 
 flim_status flim_splits_make(const flim_split_data *data, const flim_split_request *request, flim_splits *out,
@@ -73,9 +75,16 @@ void flim_splits_free(flim_splits *splits); /* leaves it zeroed; zeroed is allow
 /* Asserts the rules: parts sorted, in range, disjoint; tests a partition; groups whole in group modes; none empty but val. */
 flim_status flim_splits_check(const flim_splits *splits, const flim_split_data *data, flim_error *err);
 
-/* splits.json of SPEC.md section 5, and nnU-Net's splits_final.json shape on reading. */
+/* splits.json of SPEC.md section 5 (plus "holdout", an array of indices). */
 flim_status flim_splits_write(const flim_splits *splits, const char *path, flim_error *err);
-flim_status flim_splits_read(const char *path, flim_splits *out, flim_error *err);
+/* Reads that, or nnU-Net's splits_final.json shape: an array of {"train": [], "val": []} whose val is the fold's test part, as
+ * cell names or indices.  With data (which a file of names and nnU-Net's shape need) the splits are checked against it; without
+ * it, val_complete stays false.  Where the file has no "mode", it is `group` if the file keeps every group whole, else
+ * `stratified`. */
+flim_status flim_splits_read(const char *path, const flim_split_data *data, flim_splits *out, flim_error *err);
+/* Takes an inner validation part (request's val_fraction, seed, log) out of the training part of every fold that has none. */
+flim_status flim_splits_add_validation(flim_splits *splits, const flim_split_data *data, const flim_split_request *request,
+                                       flim_error *err);
 
 /* The fold table: cells by class and groups, for train, val and test, line by line into log. */
 void flim_splits_table(const flim_splits *splits, const flim_split_data *data, const flim_log *log);
