@@ -181,7 +181,8 @@ static flim_status read_header(csv *in, int *outputs, flim_error *err)
     in->line++;
     *outputs = (columns - 5) / 2;
     if (columns < 7 || columns % 2 == 0 || *outputs == 2) {
-        return bad_line(in, err, "the header must have one logit_ and one prob_ column for two classes, else one each a class");
+        return bad_line(in, err,
+                        "the header must have one logit_ and one prob_ column for two classes, else one each a class");
     }
     return FLIM_OK;
 }
@@ -238,7 +239,7 @@ flim_status flim_predictions_read(const char *path, flim_predictions *out, flim_
         return status;
     }
     csv in = {path, text, 1};
-    int outputs;
+    int outputs = 0;
     if (strlen(text) != length) {
         status = bad_line(&in, err, "the file holds a zero byte");
         goto done;
