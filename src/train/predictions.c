@@ -178,12 +178,12 @@ static flim_status read_header(csv *in, int *outputs, flim_error *err)
         }
         columns++;
     }
-    in->line++;
     *outputs = (columns - 5) / 2;
     if (columns < 7 || columns % 2 == 0 || *outputs == 2) {
         return bad_line(in, err,
                         "the header must have one logit_ and one prob_ column for two classes, else one each a class");
     }
+    in->line++;
     return FLIM_OK;
 }
 
