@@ -225,8 +225,11 @@ static flim_status read_row(csv *in, flim_predictions *p, int64_t row, flim_erro
             return status;
         }
     }
+    if (!last) {
+        return bad_line(in, err, "too many columns");
+    }
     in->line++;
-    return last ? FLIM_OK : bad_line(in, err, "too many columns");
+    return FLIM_OK;
 }
 
 flim_status flim_predictions_read(const char *path, flim_predictions *out, flim_error *err)
