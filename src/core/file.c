@@ -26,28 +26,39 @@ flim_status flim_file_begin(flim_file_writer *writer, const char *path, flim_err
     return writer->stream ? FLIM_OK : cannot_write(path, errno, err);
 }
 
-flim_status flim_sync_folder(const char *path, flim_error *err)
-{
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) {
-        return cannot_write(path, errno, err);
-    }
-    /* Some file systems (FUSE, CIFS) cannot sync a folder and say EINVAL: there rename is all there is. */
-    int number = fsync(fd) != 0 ? errno : 0;
-    close(fd);
-    return number && number != EINVAL && number != ENOSYS ? cannot_write(path, number, err) : FLIM_OK;
-}
-
 static flim_status sync_folder_of(const char *path, flim_error *err)
 {
     char folder[4096];
     snprintf(folder, sizeof folder, "%s", path);
     char *slash = strrchr(folder, '/');
-    if (!slash) {
-        return flim_sync_folder(".", err);
+    if (slash == folder) {
+        slash[1] = '\0';
+    } else if (slash) {
+        *slash = '\0';
+    } else {
+        snprintf(folder, sizeof folder, ".");
     }
-    slash[slash == folder ? 1 : 0] = '\0';
-    return flim_sync_folder(folder, err);
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) {
+        return cannot_write(folder, errno, err);
+    }
+    /* Some file systems (FUSE, CIFS) cannot sync a folder and say EINVAL: there rename is all there is. */
+    int number = fsync(fd) != 0 ? errno : 0;
+    close(fd);
+    return number && number != EINVAL && number != ENOSYS ? cannot_write(folder, number, err) : FLIM_OK;
+}
+
+/* What commit and replace share: `temporary` is closed and synced when `number` is 0, else its errno. */
+static flim_status move_into_place(const char *temporary, const char *path, int number, flim_error *err)
+{
+    if (!number && rename(temporary, path) != 0) {
+        number = errno;
+    }
+    if (number) {
+        unlink(temporary);
+        return cannot_write(path, number, err);
+    }
+    return sync_folder_of(path, err);
 }
 
 flim_status flim_file_commit(flim_file_writer *writer, flim_error *err)
@@ -61,14 +72,16 @@ flim_status flim_file_commit(flim_file_writer *writer, flim_error *err)
     if (fclose(stream) != 0 && !number) {
         number = errno;
     }
-    if (!number && rename(writer->temporary, writer->path) != 0) {
-        number = errno;
+    return move_into_place(writer->temporary, writer->path, number, err);
+}
+
+flim_status flim_file_replace(const char *temporary, const char *path, flim_error *err)
+{
+    int fd = open(temporary, O_RDONLY | O_CLOEXEC), number = fd < 0 || fsync(fd) != 0 ? errno : 0;
+    if (fd >= 0) {
+        close(fd);
     }
-    if (number) {
-        unlink(writer->temporary);
-        return cannot_write(writer->path, number, err);
-    }
-    return sync_folder_of(writer->path, err);
+    return move_into_place(temporary, path, number, err);
 }
 
 void flim_file_abandon(flim_file_writer *writer)

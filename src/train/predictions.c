@@ -178,12 +178,11 @@ static flim_status read_header(csv *in, int *outputs, flim_error *err)
         }
         columns++;
     }
+    in->line++;
     *outputs = (columns - 5) / 2;
     if (columns < 7 || columns % 2 == 0 || *outputs == 2) {
-        return bad_line(in, err,
-                        "the header must have one logit_ and one prob_ column for two classes, else one each a class");
+        return bad_line(in, err, "the header must have one logit_ and one prob_ column for two classes, else one each a class");
     }
-    in->line++;
     return FLIM_OK;
 }
 
@@ -225,11 +224,8 @@ static flim_status read_row(csv *in, flim_predictions *p, int64_t row, flim_erro
             return status;
         }
     }
-    if (!last) {
-        return bad_line(in, err, "too many columns");
-    }
     in->line++;
-    return FLIM_OK;
+    return last ? FLIM_OK : bad_line(in, err, "too many columns");
 }
 
 flim_status flim_predictions_read(const char *path, flim_predictions *out, flim_error *err)
@@ -242,7 +238,7 @@ flim_status flim_predictions_read(const char *path, flim_predictions *out, flim_
         return status;
     }
     csv in = {path, text, 1};
-    int outputs = 0;
+    int outputs;
     if (strlen(text) != length) {
         status = bad_line(&in, err, "the file holds a zero byte");
         goto done;

@@ -1,0 +1,43 @@
+/* Writes a data file of SPEC.md section 3 in its best layout: one cell a chunk, shuffle + gzip 4, unsigned integers.
+ *
+ * For: flim_simulate, flim_repack, tests.  Cells may come in any order, each once; equal calls give equal bytes (no time
+ *      stamps) with the same HDF5 and zlib.
+ * Owns: the writer copies what it needs from the layout when it is created.  PATH.tmp is written and renamed to PATH by
+ *      finish; destroy before finish removes it, and PATH is as it was.
+ * Errors: FLIM_ERROR_WRITE with path and reason; FLIM_ERROR_MEMORY.  One thread at a time.
+ */
+#ifndef FLIM_DATASET_WRITER_H
+#define FLIM_DATASET_WRITER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "flim/status.h"
+
+typedef struct flim_dataset_writer flim_dataset_writer;
+
+typedef struct flim_dataset_layout {
+    int64_t n; /* cells */
+    int t, h, w;
+    int count_bytes; /* 1, 2 or 4: uint8, uint16, uint32 */
+    bool mask; /* write /mask */
+    int classes; /* entries of class_name; 0 = no class_names attribute */
+    const char *const *class_name; /* (classes) */
+    const int32_t *label; /* (n), or NULL = no /label */
+    const char *const *group; /* (n) strings, or NULL */
+    const int64_t *group_number; /* (n) where groups are integers and `group` is NULL, or NULL = no /group */
+    const char *const *name; /* (n), or NULL = no /name */
+    double time_range_ns; /* 0 = no such attribute */
+    const char *note; /* attribute "note": where the data comes from; or NULL */
+} flim_dataset_layout;
+
+flim_status flim_dataset_writer_create(const char *path, const flim_dataset_layout *layout, flim_dataset_writer **out,
+                                       flim_error *err);
+/* counts: (T,H,W) of the layout's count_bytes; mask: (H,W), non-zero = inside; NULL exactly where the layout has none. */
+flim_status flim_dataset_writer_cell(flim_dataset_writer *writer, int64_t cell, const void *counts, const uint8_t *mask,
+                                     flim_error *err);
+/* Closes, syncs and renames.  On failure nothing is left behind. */
+flim_status flim_dataset_writer_finish(flim_dataset_writer *writer, flim_error *err);
+void flim_dataset_writer_destroy(flim_dataset_writer *writer); /* NULL is allowed */
+
+#endif

@@ -1,0 +1,75 @@
+/* Simulated FLIM data whose truth is known.
+ *
+ * For: flim_simulate, the demo, and tests.  Time-correlated single photon counting is simulated photon by photon: photons
+ *      arrive at the pixels as an inhomogeneous Poisson process; each fluorescence photon's time is the laser pulse (with the
+ *      donor's shift t0) + a Gaussian instrument response + an exponential lifetime, free or bound NAD(P)H, folded into the
+ *      12.5 ns between two pulses, so that the tail of the period before is there; background photons are uniform.
+ *      Classes differ in the share of free NAD(P)H only, unless a confound is asked for.
+ * Owns: a simulation owns what its info points to; flim_simulation_destroy.
+ * Deterministic: every cell is a pure function of (options, cell), from Philox and IEEE basic operations only (no libm), so
+ *      that any machine makes the same counts.  Cells may be made from several threads at once.
+ */
+#ifndef FLIM_SIMULATE_H
+#define FLIM_SIMULATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "flim/log.h"
+#include "flim/status.h"
+
+typedef enum flim_confound {
+    FLIM_CONFOUND_NONE,
+    FLIM_CONFOUND_BRIGHTNESS, /* brightness rises with the class, in cells and in donors that have more of the class */
+    FLIM_CONFOUND_SIZE /* the same with the cell's area; photons a cell stay as they are */
+} flim_confound;
+
+typedef struct flim_simulate_options {
+    int64_t cells; /* 1.. */
+    int donors, classes; /* 1.., 2.. */
+    int bins; /* T over the 12.5 ns of a laser period, 8.. */
+    int height, width; /* 3.. */
+    double photons; /* mean fluorescence photons a cell, before background */
+    double separation; /* 0 = classes are alike; 1: free shares of neighbouring classes differ by 0.16 */
+    flim_confound confound;
+    uint64_t seed;
+} flim_simulate_options;
+
+/* 600 cells of 6 donors, 2 classes, 256 x 21 x 21, 4000 photons (97 % zero voxels), separation 1, seed 42. */
+flim_simulate_options flim_simulate_defaults(void);
+
+typedef struct flim_simulation flim_simulation;
+
+typedef struct flim_simulation_info {
+    flim_simulate_options options;
+    const int32_t *label; /* (cells); with two classes 27 % are 1 ("activated"), with more the shares are equal */
+    const int *donor; /* (cells) 0..donors-1, in order */
+    const char *const *class_name; /* (classes) */
+    const char *const *donor_name; /* (donors) */
+    const double *free_share; /* (classes): amplitude share of the free component */
+    double free_ns, bound_ns; /* lifetimes */
+    double irf_fwhm_ns, period_ns;
+    double background; /* mean background counts a pixel */
+} flim_simulation_info;
+
+/* FLIM_ERROR_USAGE names the option that is out of range. */
+flim_status flim_simulation_create(const flim_simulate_options *options, flim_simulation **out, flim_error *err);
+void flim_simulation_destroy(flim_simulation *simulation); /* NULL is allowed */
+const flim_simulation_info *flim_simulation_get_info(const flim_simulation *simulation);
+
+/* One cell: counts (T,H,W), mask (H,W) 0/1.  FLIM_ERROR_USAGE where a voxel would hold more than 65535 photons. */
+flim_status flim_simulation_cell(const flim_simulation *simulation, int64_t cell, uint16_t *counts, uint8_t *mask,
+                                 flim_error *err);
+
+/* What flim_simulation_write made. */
+typedef struct flim_simulation_totals {
+    int64_t voxels, zero_voxels;
+    double photons, mask_pixels; /* sums over all cells */
+} flim_simulation_totals;
+
+/* All cells into an HDF5 file (flim/dataset_writer.h).  `stop` (may be NULL) is polled after each cell: FLIM_INTERRUPTED
+ * leaves no file.  totals may be NULL. */
+flim_status flim_simulation_write(const flim_simulation *simulation, const char *path, const volatile int *stop,
+                                  flim_simulation_totals *totals, flim_error *err);
+
+#endif
