@@ -12,12 +12,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "flim/flags.h"
 #include "flim/status.h"
-
-typedef struct flim_string_list {
-    char **item;
-    int n;
-} flim_string_list;
 
 /* Fields in the order of --help.  Strings are never NULL once defaults are set. */
 typedef struct flim_settings {
@@ -85,7 +81,5 @@ void flim_settings_help(FILE *out);
 void flim_settings_compare(const flim_settings *a, const flim_settings *b,
                            void (*differs)(void *context, const char *key, const char *value_a, const char *value_b),
                            void *context);
-
-void flim_string_list_free(flim_string_list *list);
 
 #endif

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 flim_status flim_parse_i64(const char *what, const char *text, int64_t min, int64_t max, int64_t *out, flim_error *err)
 {
@@ -57,7 +58,7 @@ flim_status flim_parse_bool(const char *what, const char *text, bool *out, flim_
     static const char *const words[2][4] = {{"false", "no", "off", "0"}, {"true", "yes", "on", "1"}};
     for (int value = 0; value < 2; value++) {
         for (int i = 0; i < 4; i++) {
-            if (strcmp(text, words[value][i]) == 0) {
+            if (strcasecmp(text, words[value][i]) == 0) {
                 *out = value != 0;
                 return FLIM_OK;
             }
@@ -89,6 +90,16 @@ static int distance(const char *a, const char *b)
 
 const char *flim_nearest(const char *text, const char *const *candidates, int n)
 {
+    const char *longer = NULL; /* the shortest candidate that text abbreviates */
+    size_t length = strlen(text);
+    for (int i = 0; i < n && length >= 3; i++) {
+        if (strncmp(text, candidates[i], length) == 0 && (!longer || strlen(candidates[i]) < strlen(longer))) {
+            longer = candidates[i];
+        }
+    }
+    if (longer) {
+        return longer;
+    }
     int best = 0, best_distance = distance(text, candidates[0]);
     for (int i = 1; i < n; i++) {
         int d = distance(text, candidates[i]);

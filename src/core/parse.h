@@ -11,9 +11,9 @@ flim_status flim_parse_i64(const char *what, const char *text, int64_t min, int6
 flim_status flim_parse_u64(const char *what, const char *text, uint64_t *out, flim_error *err);
 /* Finite, min <= value <= max. */
 flim_status flim_parse_double(const char *what, const char *text, double min, double max, double *out, flim_error *err);
-/* true/false, yes/no, on/off, 1/0 in lower case. */
+/* true/false, yes/no, on/off, 1/0 in any case. */
 flim_status flim_parse_bool(const char *what, const char *text, bool *out, flim_error *err);
-/* Levenshtein's nearest of candidates[0..n-1] to `text` (n >= 1), for "did you mean". */
+/* The nearest of candidates[0..n-1] to `text` (n >= 1), for "did you mean": one that `text` abbreviates, else Levenshtein's. */
 const char *flim_nearest(const char *text, const char *const *candidates, int n);
 
 #endif

@@ -6,7 +6,6 @@
  */
 #include "flim/json.h"
 
-#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -17,6 +16,7 @@
 
 #include "core/alloc.h"
 #include "core/file.h"
+#include "core/text.h"
 
 /* More than any file of ours needs: a splits file of ten million cells has about 80 MB. */
 enum { LARGEST_FILE = 1 << 30 };
@@ -83,35 +83,6 @@ void flim_json_free(flim_json *json)
 
 /* ---- building */
 
-/* Length of the UTF-8 character at `at`, 0 where it is none: no overlong forms, surrogates or values above U+10FFFF. */
-static size_t utf8_length(const unsigned char *at)
-{
-    static const struct {
-        unsigned char mask, lead, low, high; /* low, high: bounds of the second byte */
-        size_t length;
-    } forms[] = {{0x80, 0x00, 0, 0, 1},       {0xff, 0xe0, 0xa0, 0xbf, 3}, {0xff, 0xed, 0x80, 0x9f, 3},
-                 {0xff, 0xf0, 0x90, 0xbf, 4}, {0xff, 0xf4, 0x80, 0x8f, 4}, {0xfc, 0xf0, 0x80, 0xbf, 4},
-                 {0xf0, 0xe0, 0x80, 0xbf, 3}, {0xe0, 0xc0, 0x80, 0xbf, 2}};
-    for (size_t f = 0; f < sizeof forms / sizeof forms[0]; f++) {
-        if ((at[0] & forms[f].mask) != forms[f].lead) {
-            continue;
-        }
-        if (forms[f].length == 1) {
-            return 1;
-        }
-        if (at[0] < 0xc2 || at[1] < forms[f].low || at[1] > forms[f].high) {
-            return 0;
-        }
-        for (size_t i = 2; i < forms[f].length; i++) {
-            if ((at[i] & 0xc0) != 0x80) {
-                return 0;
-            }
-        }
-        return forms[f].length;
-    }
-    return 0;
-}
-
 /* A copy in which each byte that is no UTF-8 became U+FFFD; NULL when out of memory. */
 static char *valid_utf8(const char *text)
 {
@@ -121,8 +92,8 @@ static char *valid_utf8(const char *text)
         return NULL;
     }
     char *to = copy;
-    for (const unsigned char *at = (const unsigned char *)text; *at;) {
-        size_t bytes = utf8_length(at);
+    for (const char *at = text; *at;) {
+        size_t bytes = flim_utf8_length(at, NULL);
         if (bytes) {
             memcpy(to, at, bytes);
             at += bytes;
@@ -234,20 +205,10 @@ void flim_json_add(flim_json *array, flim_json *child)
 
 /* ---- writing */
 
-/* The shortest of %.15g, %.16g, %.17g that reads back as the same double. */
 static void write_real(FILE *out, double value)
 {
-    char text[40];
-    for (int digits = DBL_DIG; digits <= DBL_DECIMAL_DIG; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, value);
-        if (strtod(text, NULL) == value) {
-            break;
-        }
-    }
-    char *comma = strchr(text, ','); /* in a host program with another locale */
-    if (comma) {
-        *comma = '.';
-    }
+    char text[32];
+    flim_double_text(value, text);
     fprintf(out, "%s%s", text, value == 0 && signbit(value) ? ".0" : ""); /* the integer -0 would read back as 0 */
 }
 

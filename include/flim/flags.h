@@ -1,0 +1,91 @@
+/* Command lines from a table: one row a flag makes the parser, the defaults, the checks and --help.
+ *
+ * For: the programs; train_cv's settings (flim/settings.h) are such a table with YAML beside it.  Use:
+ *
+ *     typedef struct options { char *out; int64_t cells; bool json; } options;
+ *     static const flim_flag_row rows[] = {
+ *         {"Output", "out", FLIM_VALUE_TEXT, offsetof(options, out), "", "FILE", .help = "file to write"},
+ *         {NULL, "cells", FLIM_VALUE_INTEGER, offsetof(options, cells), "100", "N", .help = "cells", .allowed = ">= 1"},
+ *         {NULL, "json", FLIM_VALUE_SWITCH, offsetof(options, json), "false", .help = "print JSON"},
+ *     };
+ *     static const flim_flag_table table = {"tool", "tool --out FILE [flag]...", "Does this.", rows, 3, .operand = NULL};
+ *     options o;
+ *     flim_flag_action action;
+ *     flim_status status = flim_flag_table_init(&table, &o, err);
+ *     status = flim_flag_table_parse(&table, &o, argc, argv, NULL, &action, err);   (argv[0] is skipped)
+ *     if (action == FLIM_FLAGS_HELP) flim_flag_table_help(&table, stdout);
+ *     flim_flag_table_free(&table, &o);
+ *
+ * Rules: `--flag value` and `--flag=value`; a switch --x has its --no-x and takes no value; flags are never abbreviated; the
+ *      last of several wins, but a list gathers them (its default goes when the first one comes); `--` ends the flags.
+ *      -h, --help and --version are known to every table.
+ * Owns: texts and lists in the options are their own copies, made by init and parse, freed by flim_flag_table_free.
+ * Errors: FLIM_ERROR_USAGE names the flag, what was found, what is allowed, and the nearest known name.
+ */
+#ifndef FLIM_FLAGS_H
+#define FLIM_FLAGS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "flim/status.h"
+
+typedef struct flim_string_list {
+    char **item;
+    int n;
+} flim_string_list;
+
+void flim_string_list_free(flim_string_list *list);
+flim_status flim_string_list_add(flim_string_list *list, const char *text, flim_error *err);
+
+typedef enum flim_value_type {
+    FLIM_VALUE_SWITCH, /* bool */
+    FLIM_VALUE_INTEGER, /* int64_t */
+    FLIM_VALUE_UNSIGNED, /* uint64_t: seeds */
+    FLIM_VALUE_REAL, /* double, finite */
+    FLIM_VALUE_TEXT, /* char *, never NULL once initialised */
+    FLIM_VALUE_LIST /* flim_string_list: a repeatable text */
+} flim_value_type;
+
+typedef struct flim_flag_row {
+    const char *group; /* heading in --help; NULL = that of the row before */
+    const char *name; /* "val-fraction": the flag is --val-fraction, the key in a config val_fraction */
+    flim_value_type type;
+    size_t offset; /* of the value in the options struct */
+    const char *initial; /* default as text; "" for an empty text or list; of a list with one item: the item */
+    const char *metavar; /* "N", "FILE"; NULL for switches */
+    const char *help;
+    const char *allowed; /* numbers: bounds as ">= 0, < 1", which the parser checks; texts with `valid`: what it accepts */
+    const char *const *choices; /* of a text or the items of a list; ends in NULL */
+    bool (*valid)(const char *text); /* further check of a text or an item */
+    const char *word; /* of an integer: a word that stands for word_value, outside `allowed` ("all" for -1) */
+    int64_t word_value;
+} flim_flag_row;
+
+typedef struct flim_flag_table {
+    const char *program; /* "flim_simulate" */
+    const char *usage; /* one line after "Usage: " */
+    const char *about; /* a paragraph, lines broken by hand; "" = none */
+    const flim_flag_row *row;
+    int n;
+    const char *operand; /* what an argument without dashes is ("FILE"); NULL = there may be none */
+    const char *epilogue; /* after the flags; NULL = none */
+} flim_flag_table;
+
+typedef enum flim_flag_action { FLIM_FLAGS_RUN, FLIM_FLAGS_HELP, FLIM_FLAGS_VERSION } flim_flag_action;
+
+/* Sets every value to its default.  On failure nothing needs to be freed. */
+flim_status flim_flag_table_init(const flim_flag_table *table, void *options, flim_error *err);
+void flim_flag_table_free(const flim_flag_table *table, void *options);
+
+/* Reads argv[1..argc-1] into initialised options.  operands (zeroed by the caller, who frees it; NULL where the table has
+ * none) gets the arguments without dashes.  --help and --version win over any mistake beside them. */
+flim_status flim_flag_table_parse(const flim_flag_table *table, void *options, int argc, char *const *argv,
+                             flim_string_list *operands, flim_flag_action *action, flim_error *err);
+
+/* Usage, what it is about, the flags in groups with their defaults; at most 100 columns. */
+void flim_flag_table_help(const flim_flag_table *table, FILE *out);
+
+#endif

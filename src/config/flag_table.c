@@ -1,0 +1,396 @@
+#include "config/flag_table.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/alloc.h"
+#include "core/parse.h"
+#include "core/text.h"
+
+enum { NAME_MAX_LENGTH = 80 };
+
+/* ---- lists */
+
+void flim_string_list_free(flim_string_list *list)
+{
+    for (int i = 0; i < list->n; i++) {
+        flim_free(list->item[i]);
+    }
+    flim_free(list->item);
+    *list = (flim_string_list){0};
+}
+
+flim_status flim_string_list_add(flim_string_list *list, const char *text, flim_error *err)
+{
+    char **grown = flim_realloc(list->item, (size_t)list->n + 1, sizeof *grown, err);
+    if (!grown) {
+        return FLIM_ERROR_MEMORY;
+    }
+    list->item = grown;
+    list->item[list->n] = flim_strdup(text, err);
+    if (!list->item[list->n]) {
+        return FLIM_ERROR_MEMORY;
+    }
+    list->n++;
+    return FLIM_OK;
+}
+
+/* ---- values */
+
+static void *value_of(const flim_flag_row *row, void *options)
+{
+    return (char *)options + row->offset;
+}
+
+static const void *const_value_of(const flim_flag_row *row, const void *options)
+{
+    return (const char *)options + row->offset;
+}
+
+/* True when value meets every bound of allowed: ">= 0, < 1". */
+static bool within(const char *allowed, double value)
+{
+    for (const char *at = allowed; at && *at;) {
+        bool lower = *at++ == '>', equal = *at == '=';
+        char *end;
+        double bound = strtod(at + equal, &end);
+        if ((lower ? value < bound : value > bound) || (!equal && value == bound)) {
+            return false;
+        }
+        at = end + strspn(end, ", ");
+    }
+    return true;
+}
+
+static flim_status out_of_range(const flim_flag_row *row, const char *what, const char *text, flim_error *err)
+{
+    return flim_fail(err, FLIM_ERROR_USAGE, "%s: %s is out of range, must be %s%s%s", what, text, row->allowed,
+                     row->word ? " or " : "", row->word ? row->word : "");
+}
+
+static flim_status not_a_choice(const flim_flag_row *row, const char *what, const char *text, flim_error *err)
+{
+    char all[512] = "";
+    int n = 0;
+    for (size_t used = 0; row->choices[n]; n++) {
+        if (used < sizeof all) {
+            used += (size_t)snprintf(all + used, sizeof all - used, "%s%s", n ? ", " : "", row->choices[n]);
+        }
+    }
+    return flim_fail(err, FLIM_ERROR_USAGE, "%s: '%.200s' is none of %s (did you mean '%s'?)", what, text, all,
+                     flim_nearest(text, row->choices, n));
+}
+
+static flim_status check_text(const flim_flag_row *row, const char *what, const char *text, flim_error *err)
+{
+    if (!flim_utf8_is_valid(text)) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "%s: the value is not valid UTF-8, so no config could hold it", what);
+    }
+    if (row->type == FLIM_VALUE_LIST && !text[0]) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "%s: an empty name", what);
+    }
+    for (int i = 0; row->choices && strcmp(row->choices[i], text) != 0; i++) {
+        if (!row->choices[i + 1]) {
+            return not_a_choice(row, what, text, err);
+        }
+    }
+    if (row->valid && !row->valid(text)) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "%s: '%.200s' is not %s", what, text, row->allowed);
+    }
+    return FLIM_OK;
+}
+
+static flim_status set_integer(const flim_flag_row *row, int64_t *value, const char *what, const char *text, flim_error *err)
+{
+    int64_t parsed;
+    if (row->word && strcmp(text, row->word) == 0) {
+        *value = row->word_value;
+        return FLIM_OK;
+    }
+    flim_status status = flim_parse_i64(what, text, INT64_MIN, INT64_MAX, &parsed, err);
+    if (status == FLIM_OK && !within(row->allowed, (double)parsed)) {
+        status = out_of_range(row, what, text, err);
+    }
+    if (status == FLIM_OK) {
+        *value = parsed;
+    }
+    return status;
+}
+
+static flim_status set_real(const flim_flag_row *row, double *value, const char *what, const char *text, flim_error *err)
+{
+    double parsed;
+    flim_status status = flim_parse_double(what, text, -1.7976931348623157e308, 1.7976931348623157e308, &parsed, err);
+    if (status == FLIM_OK && !within(row->allowed, parsed)) {
+        status = out_of_range(row, what, text, err);
+    }
+    if (status == FLIM_OK) {
+        *value = parsed;
+    }
+    return status;
+}
+
+static flim_status set_text(const flim_flag_row *row, char **value, const char *what, const char *text, flim_error *err)
+{
+    flim_status status = check_text(row, what, text, err);
+    char *copy = status == FLIM_OK ? flim_strdup(text, err) : NULL;
+    if (!copy) {
+        return status == FLIM_OK ? FLIM_ERROR_MEMORY : status;
+    }
+    flim_free(*value);
+    *value = copy;
+    return FLIM_OK;
+}
+
+flim_status flim_flag_set(const flim_flag_row *row, void *options, const char *what, const char *text, flim_error *err)
+{
+    void *value = value_of(row, options);
+    switch (row->type) {
+    case FLIM_VALUE_SWITCH: return flim_parse_bool(what, text, value, err);
+    case FLIM_VALUE_INTEGER: return set_integer(row, value, what, text, err);
+    case FLIM_VALUE_UNSIGNED: return flim_parse_u64(what, text, value, err);
+    case FLIM_VALUE_REAL: return set_real(row, value, what, text, err);
+    case FLIM_VALUE_TEXT: return set_text(row, value, what, text, err);
+    case FLIM_VALUE_LIST: break;
+    }
+    flim_status status = check_text(row, what, text, err);
+    return status == FLIM_OK ? flim_string_list_add(value, text, err) : status;
+}
+
+void flim_flag_clear(const flim_flag_row *row, void *options)
+{
+    if (row->type == FLIM_VALUE_LIST) {
+        flim_string_list_free(value_of(row, options));
+    }
+}
+
+static char *real_text(double value, flim_error *err)
+{
+    char text[32];
+    flim_double_text(value, text);
+    return flim_strdup(text, err);
+}
+
+char *flim_flag_text(const flim_flag_row *row, const void *options, flim_error *err)
+{
+    const void *value = const_value_of(row, options);
+    switch (row->type) {
+    case FLIM_VALUE_SWITCH: return flim_strdup(*(const bool *)value ? "true" : "false", err);
+    case FLIM_VALUE_INTEGER:
+        if (row->word && *(const int64_t *)value == row->word_value) {
+            return flim_strdup(row->word, err);
+        }
+        return flim_strprintf(err, "%" PRId64, *(const int64_t *)value);
+    case FLIM_VALUE_UNSIGNED: return flim_strprintf(err, "%" PRIu64, *(const uint64_t *)value);
+    case FLIM_VALUE_REAL: return real_text(*(const double *)value, err);
+    case FLIM_VALUE_TEXT: return flim_strdup(*(char *const *)value, err);
+    case FLIM_VALUE_LIST: break;
+    }
+    return flim_strdup("", err);
+}
+
+const flim_string_list *flim_flag_list(const flim_flag_row *row, const void *options)
+{
+    return const_value_of(row, options);
+}
+
+void flim_flag_key(const flim_flag_row *row, char *key, size_t size)
+{
+    snprintf(key, size, "%s", row->name);
+    for (char *at = key; *at; at++) {
+        *at = *at == '-' ? '_' : *at;
+    }
+}
+
+flim_status flim_flag_table_init(const flim_flag_table *table, void *options, flim_error *err)
+{
+    /* Texts and lists first, so that free may be called whatever fails. */
+    for (int i = 0; i < table->n; i++) {
+        if (table->row[i].type == FLIM_VALUE_TEXT) {
+            *(char **)value_of(&table->row[i], options) = NULL;
+        } else if (table->row[i].type == FLIM_VALUE_LIST) {
+            *(flim_string_list *)value_of(&table->row[i], options) = (flim_string_list){0};
+        }
+    }
+    for (int i = 0; i < table->n; i++) {
+        const flim_flag_row *row = &table->row[i];
+        flim_status status = FLIM_OK;
+        if (row->type == FLIM_VALUE_TEXT) { /* a default may be outside `choices`: "" for none */
+            char *copy = flim_strdup(row->initial, err);
+            *(char **)value_of(row, options) = copy;
+            status = copy ? FLIM_OK : FLIM_ERROR_MEMORY;
+        } else if (row->type != FLIM_VALUE_LIST || row->initial[0]) {
+            status = flim_flag_set(row, options, row->name, row->initial, err);
+        }
+        if (status != FLIM_OK) {
+            flim_flag_table_free(table, options);
+            return status;
+        }
+    }
+    return FLIM_OK;
+}
+
+void flim_flag_table_free(const flim_flag_table *table, void *options)
+{
+    for (int i = 0; i < table->n; i++) {
+        const flim_flag_row *row = &table->row[i];
+        if (row->type == FLIM_VALUE_TEXT) {
+            char **text = value_of(row, options);
+            flim_free(*text);
+            *text = NULL;
+        }
+        flim_flag_clear(row, options);
+    }
+}
+
+/* ---- command lines */
+
+/* The row of a flag's name (without dashes, `length` bytes), and whether --no- turned it off; NULL where there is none. */
+static const flim_flag_row *find(const flim_flag_table *table, const char *name, size_t length, bool *off)
+{
+    for (int i = 0; i < table->n; i++) {
+        const flim_flag_row *row = &table->row[i];
+        size_t own = strlen(row->name);
+        if (own == length && strncmp(row->name, name, length) == 0) {
+            *off = false;
+            return row;
+        }
+        if (row->type == FLIM_VALUE_SWITCH && own + 3 == length && strncmp(name, "no-", 3) == 0 &&
+            strncmp(row->name, name + 3, own) == 0) {
+            *off = true;
+            return row;
+        }
+    }
+    return NULL;
+}
+
+static flim_status unknown_flag(const flim_flag_table *table, const char *name, size_t length, flim_error *err)
+{
+    char found[NAME_MAX_LENGTH];
+    snprintf(found, sizeof found, "--%.*s", length < sizeof found - 3 ? (int)length : (int)sizeof found - 3, name);
+    size_t most = 2 * (size_t)table->n + 2;
+    char(*text)[NAME_MAX_LENGTH] = flim_alloc(most, sizeof *text, err);
+    const char **names = flim_alloc(most, sizeof *names, err);
+    flim_status status = FLIM_ERROR_MEMORY;
+    if (text && names) {
+        int n = 0;
+        snprintf(text[n++], sizeof *text, "--help");
+        snprintf(text[n++], sizeof *text, "--version");
+        for (int i = 0; i < table->n; i++) {
+            snprintf(text[n++], sizeof *text, "--%s", table->row[i].name);
+            if (table->row[i].type == FLIM_VALUE_SWITCH) {
+                snprintf(text[n++], sizeof *text, "--no-%s", table->row[i].name);
+            }
+        }
+        for (int i = 0; i < n; i++) {
+            names[i] = text[i];
+        }
+        status = flim_fail(err, FLIM_ERROR_USAGE, "unknown flag %s (did you mean %s? %s --help lists all)", found,
+                           flim_nearest(found, names, n), table->program);
+    }
+    flim_free(names);
+    flim_free(text);
+    return status;
+}
+
+/* Reads argv[*i], which begins with "--", and its value, which may be argv[*i + 1]. */
+static flim_status scan_flag(const flim_flag_table *table, int argc, char *const *argv, int *i, flim_flag_use *use,
+                             flim_error *err)
+{
+    const char *name = argv[*i] + 2;
+    size_t length = strcspn(name, "=");
+    const char *value = name[length] == '=' ? name + length + 1 : NULL;
+    bool off = false;
+    use->row = find(table, name, length, &off);
+    if (!use->row) {
+        return unknown_flag(table, name, length, err);
+    }
+    if (use->row->type == FLIM_VALUE_SWITCH) {
+        if (value) {
+            return flim_fail(err, FLIM_ERROR_USAGE, "--%.*s takes no value, found '%.200s' (there are --%s and --no-%s)",
+                             (int)length, name, value, use->row->name, use->row->name);
+        }
+        use->value = off ? "false" : "true";
+        return FLIM_OK;
+    }
+    if (!value) {
+        if (*i + 1 >= argc || strncmp(argv[*i + 1], "--", 2) == 0) {
+            return flim_fail(err, FLIM_ERROR_USAGE, "--%s needs a value: --%s %s", use->row->name, use->row->name,
+                             use->row->metavar);
+        }
+        value = argv[++*i];
+    }
+    use->value = value;
+    return FLIM_OK;
+}
+
+flim_status flim_flag_table_scan(const flim_flag_table *table, int argc, char *const *argv, flim_flag_use *uses, int *n_uses,
+                                 flim_string_list *operands, flim_flag_action *action, flim_error *err)
+{
+    *n_uses = 0;
+    *action = FLIM_FLAGS_RUN;
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            *action = FLIM_FLAGS_HELP;
+            return FLIM_OK;
+        }
+        if (strcmp(argv[i], "--version") == 0) {
+            *action = FLIM_FLAGS_VERSION;
+            return FLIM_OK;
+        }
+    }
+    bool flags = true;
+    for (int i = 1; i < argc; i++) {
+        flim_status status = FLIM_OK;
+        if (flags && strcmp(argv[i], "--") == 0) {
+            flags = false;
+        } else if (flags && strncmp(argv[i], "--", 2) == 0) {
+            status = scan_flag(table, argc, argv, &i, &uses[*n_uses], err);
+            *n_uses += 1;
+        } else if (flags && argv[i][0] == '-' && argv[i][1]) {
+            status = flim_fail(err, FLIM_ERROR_USAGE, "unknown flag %.80s: flags begin with two dashes (%s --help lists all)",
+                               argv[i], table->program);
+        } else if (!table->operand || !operands) {
+            status = flim_fail(err, FLIM_ERROR_USAGE, "'%.200s' belongs to no flag (%s --help lists all)", argv[i],
+                               table->program);
+        } else {
+            status = flim_string_list_add(operands, argv[i], err);
+        }
+        if (status != FLIM_OK) {
+            return status;
+        }
+    }
+    return FLIM_OK;
+}
+
+flim_status flim_flag_apply(const flim_flag_table *table, const flim_flag_use *use, void *options, bool *seen,
+                            flim_error *err)
+{
+    char what[NAME_MAX_LENGTH];
+    snprintf(what, sizeof what, "--%s", use->row->name);
+    bool *first = &seen[use->row - table->row];
+    if (!*first) {
+        flim_flag_clear(use->row, options);
+        *first = true;
+    }
+    return flim_flag_set(use->row, options, what, use->value, err);
+}
+
+flim_status flim_flag_table_parse(const flim_flag_table *table, void *options, int argc, char *const *argv,
+                                  flim_string_list *operands, flim_flag_action *action, flim_error *err)
+{
+    int n = 0;
+    flim_flag_use *uses = flim_alloc((size_t)(argc > 0 ? argc : 1), sizeof *uses, err);
+    bool *seen = flim_alloc((size_t)table->n, sizeof *seen, err);
+    flim_status status = uses && seen ? FLIM_OK : FLIM_ERROR_MEMORY;
+    if (status == FLIM_OK) {
+        status = flim_flag_table_scan(table, argc, argv, uses, &n, operands, action, err);
+    }
+    for (int i = 0; status == FLIM_OK && *action == FLIM_FLAGS_RUN && i < n; i++) {
+        status = flim_flag_apply(table, &uses[i], options, seen, err);
+    }
+    flim_free(seen);
+    flim_free(uses);
+    return status;
+}

@@ -1,0 +1,30 @@
+/* What flags and settings share: values described by table rows. */
+#ifndef FLIM_CONFIG_FLAG_TABLE_H
+#define FLIM_CONFIG_FLAG_TABLE_H
+
+#include "flim/flags.h"
+
+/* Sets a value from text; a list gets one more item.  `what` names the place in errors: "--folds", "a.yaml:3: folds". */
+flim_status flim_flag_set(const flim_flag_row *row, void *options, const char *what, const char *text, flim_error *err);
+/* Empties a list; other values stay. */
+void flim_flag_clear(const flim_flag_row *row, void *options);
+/* The value as text that flim_flag_set takes (not for lists: they have flim_flag_list).  Free with flim_free. */
+char *flim_flag_text(const flim_flag_row *row, const void *options, flim_error *err);
+const flim_string_list *flim_flag_list(const flim_flag_row *row, const void *options);
+/* "val_fraction" for "val-fraction". */
+void flim_flag_key(const flim_flag_row *row, char *key, size_t size);
+
+/* One flag as it stands on a command line: its text is not looked at yet. */
+typedef struct flim_flag_use {
+    const flim_flag_row *row;
+    const char *value; /* in argv; "true" or "false" for switches */
+} flim_flag_use;
+
+/* Splits argv[1..argc-1] into uses (room for argc) and operands (may be NULL). */
+flim_status flim_flag_table_scan(const flim_flag_table *table, int argc, char *const *argv, flim_flag_use *uses, int *n_uses,
+                                 flim_string_list *operands, flim_flag_action *action, flim_error *err);
+/* Sets one use's value; `seen` (a row each, of the caller's, zeroed) tells a list's first item, which replaces what it has. */
+flim_status flim_flag_apply(const flim_flag_table *table, const flim_flag_use *use, void *options, bool *seen,
+                            flim_error *err);
+
+#endif

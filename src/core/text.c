@@ -1,0 +1,63 @@
+#include "core/text.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+size_t flim_utf8_length(const char *at, uint32_t *code)
+{
+    /* First byte, bounds of the second, number of bytes: table 3-7 of the Unicode standard. */
+    static const struct {
+        unsigned char first, last, low, high, length;
+    } forms[] = {{0x00, 0x7f, 0, 0, 1},       {0xc2, 0xdf, 0x80, 0xbf, 2}, {0xe0, 0xe0, 0xa0, 0xbf, 3},
+                 {0xe1, 0xec, 0x80, 0xbf, 3}, {0xed, 0xed, 0x80, 0x9f, 3}, {0xee, 0xef, 0x80, 0xbf, 3},
+                 {0xf0, 0xf0, 0x90, 0xbf, 4}, {0xf1, 0xf3, 0x80, 0xbf, 4}, {0xf4, 0xf4, 0x80, 0x8f, 4}};
+    const unsigned char *byte = (const unsigned char *)at;
+    for (size_t f = 0; f < sizeof forms / sizeof forms[0]; f++) {
+        if (byte[0] < forms[f].first || byte[0] > forms[f].last) {
+            continue;
+        }
+        size_t length = forms[f].length;
+        uint32_t value = length == 1 ? byte[0] : byte[0] & (0x7fu >> length);
+        for (size_t i = 1; i < length; i++) {
+            unsigned char low = i == 1 ? forms[f].low : 0x80, high = i == 1 ? forms[f].high : 0xbf;
+            if (byte[i] < low || byte[i] > high) {
+                return 0;
+            }
+            value = value << 6 | (byte[i] & 0x3fu);
+        }
+        if (code) {
+            *code = value;
+        }
+        return length;
+    }
+    return 0;
+}
+
+bool flim_utf8_is_valid(const char *text)
+{
+    while (*text) {
+        size_t length = flim_utf8_length(text, NULL);
+        if (!length) {
+            return false;
+        }
+        text += length;
+    }
+    return true;
+}
+
+void flim_double_text(double value, char text[32])
+{
+    for (int digits = DBL_DIG; digits <= DBL_DECIMAL_DIG; digits++) {
+        snprintf(text, 32, "%.*g", digits, value);
+        if (strtod(text, NULL) == value) {
+            break;
+        }
+    }
+    char *comma = strchr(text, ','); /* in a host program with another locale */
+    if (comma) {
+        *comma = '.';
+    }
+}

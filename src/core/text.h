@@ -1,0 +1,17 @@
+/* Small text helpers. */
+#ifndef FLIM_CORE_TEXT_H
+#define FLIM_CORE_TEXT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Bytes of the UTF-8 character at `at` (of a zero-terminated text), 0 where it is none: overlong forms, surrogates and values
+ * above U+10FFFF are none.  code (may be NULL) gets the code point. */
+size_t flim_utf8_length(const char *at, uint32_t *code);
+bool flim_utf8_is_valid(const char *text);
+
+/* The shortest decimal text that reads back as the same finite double: "0.1", "3", "1e-05". */
+void flim_double_text(double value, char text[32]);
+
+#endif

@@ -1,0 +1,279 @@
+/* Command lines from a table: every type, every mistake, --help. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/alloc.h"
+#include "core/text.h"
+#include "flim/flags.h"
+
+typedef struct options {
+    char *mode, *out, *device;
+    int64_t batch, fold;
+    uint64_t seed;
+    double dropout, lr;
+    bool scan, resume;
+    flim_string_list data, group;
+} options;
+
+static bool is_device(const char *text)
+{
+    return strcmp(text, "cpu") == 0 || strncmp(text, "cuda", 4) == 0;
+}
+
+static const char *const modes[] = {"stratified", "group", NULL};
+
+static const flim_flag_row rows[] = {
+    {"Data", "data", FLIM_VALUE_LIST, offsetof(options, data), "data/flim.h5", "FILE", .help = "cells"},
+    {NULL, "holdout-group", FLIM_VALUE_LIST, offsetof(options, group), "", "NAME", .help = "kept out"},
+    {NULL, "scan", FLIM_VALUE_SWITCH, offsetof(options, scan), "true", .help = "read all cells first"},
+    {NULL, "out", FLIM_VALUE_TEXT, offsetof(options, out), "", "DIR", .help = "folder"},
+    {NULL, "device", FLIM_VALUE_TEXT, offsetof(options, device), "cpu", "D", "device", .allowed = "cpu or cuda",
+     .valid = is_device},
+    {"Training", "cv", FLIM_VALUE_TEXT, offsetof(options, mode), "group", "MODE", "how cells are split", .choices = modes},
+    {NULL, "batch", FLIM_VALUE_INTEGER, offsetof(options, batch), "64", "N", "cells a step", .allowed = ">= 1, <= 4096"},
+    {NULL, "fold", FLIM_VALUE_INTEGER, offsetof(options, fold), "all", "K", "only this fold", .allowed = ">= 0",
+     .word = "all", .word_value = -1},
+    {NULL, "seed", FLIM_VALUE_UNSIGNED, offsetof(options, seed), "42", "N", .help = "seed"},
+    {NULL, "dropout", FLIM_VALUE_REAL, offsetof(options, dropout), "0.25", "P", "probability", .allowed = ">= 0, < 1"},
+    {NULL, "lr", FLIM_VALUE_REAL, offsetof(options, lr), "1e-4", "X",
+     "learning rate, with a text that is long enough to be wrapped to a second line in the help of this program",
+     .allowed = "> 0"},
+    {NULL, "resume", FLIM_VALUE_SWITCH, offsetof(options, resume), "false", .help = "go on"},
+};
+enum { N_ROWS = sizeof rows / sizeof rows[0] };
+static const flim_flag_table table = {"tool", "tool [flag]... FILE...", "Tries flags.", rows, N_ROWS, .operand = "FILE"};
+static const flim_flag_table bare = {"tool", "tool [flag]...", "", rows, N_ROWS, .epilogue = "The end."};
+
+/* Splits a command line at blanks; '_' alone stands for an empty argument. */
+static flim_status parse(const flim_flag_table *t, const char *line, options *o, flim_string_list *operands,
+                         flim_flag_action *action, flim_error *err)
+{
+    static char text[512];
+    char *argv[32] = {"tool"};
+    int argc = 1;
+    snprintf(text, sizeof text, "%s", line);
+    for (char *word = strtok(text, " "); word; word = strtok(NULL, " ")) {
+        argv[argc++] = strcmp(word, "_") == 0 ? "" : word;
+    }
+    assert_int_equal(flim_flag_table_init(t, o, err), FLIM_OK);
+    return flim_flag_table_parse(t, o, argc, argv, operands, action, err);
+}
+
+static void defaults_come_from_the_table(void **state)
+{
+    (void)state;
+    options o;
+    flim_flag_action action;
+    flim_error err = {0};
+    assert_int_equal(parse(&bare, "", &o, NULL, &action, &err), FLIM_OK);
+    assert_int_equal(action, FLIM_FLAGS_RUN);
+    assert_true(o.data.n == 1 && o.group.n == 0 && o.scan && !o.resume && o.batch == 64 && o.fold == -1 && o.seed == 42);
+    assert_true(o.dropout == 0.25 && o.lr == 1e-4);
+    assert_string_equal(o.data.item[0], "data/flim.h5");
+    assert_string_equal(o.out, "");
+    assert_string_equal(o.mode, "group");
+    flim_flag_table_free(&bare, &o);
+    flim_flag_table_free(&bare, &o); /* twice is harmless */
+}
+
+static void every_type_is_read(void **state)
+{
+    (void)state;
+    options o;
+    flim_flag_action action;
+    flim_error err = {0};
+    flim_string_list operands = {0};
+    assert_int_equal(parse(&table,
+                           "--data a.h5 x --no-scan --data=b.h5 --batch=4096 --fold 3 --resume --seed 18446744073709551615 "
+                           "--dropout 0 --lr=2.5e-3 --cv stratified --batch 7 --out=--odd=name --holdout-group D1 -- --y -",
+                           &o, &operands, &action, &err),
+                     FLIM_OK);
+    assert_true(o.data.n == 2 && o.group.n == 1 && !o.scan && o.resume && o.batch == 7 && o.fold == 3 &&
+                o.seed == UINT64_MAX);
+    assert_true(o.dropout == 0 && o.lr == 2.5e-3);
+    assert_string_equal(o.data.item[1], "b.h5");
+    assert_string_equal(o.mode, "stratified");
+    assert_string_equal(o.out, "--odd=name");
+    assert_int_equal(operands.n, 3);
+    assert_string_equal(operands.item[0], "x");
+    assert_string_equal(operands.item[1], "--y");
+    assert_string_equal(operands.item[2], "-");
+    flim_string_list_free(&operands);
+    flim_flag_table_free(&table, &o);
+}
+
+static void mistakes_are_named(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line, *want;
+    } cases[] = {
+        {"--bach 3", "unknown flag --bach (did you mean --batch? tool --help lists all)"},
+        {"--bat 3", "unknown flag --bat (did you mean --batch?"},
+        {"--no-resum", "unknown flag --no-resum (did you mean --no-resume?"},
+        {"--no-batch 3", "unknown flag --no-batch"},
+        {"--", ""},
+        {"--=3", "unknown flag -- "},
+        {"-b 3", "unknown flag -b: flags begin with two dashes"},
+        {"-1", "unknown flag -1: flags begin with two dashes"},
+        {"file", "'file' belongs to no flag"},
+        {"_", "'' belongs to no flag"},
+        {"--batch", "--batch needs a value: --batch N"},
+        {"--out --resume", "--out needs a value: --out DIR"},
+        {"--batch 0", "--batch: 0 is out of range, must be >= 1, <= 4096"},
+        {"--batch 4097", "--batch: 4097 is out of range, must be >= 1, <= 4096"},
+        {"--batch 6.5", "--batch: '6.5' is not a whole number"},
+        {"--batch 64x", "--batch: '64x' is not a whole number"},
+        {"--batch _", "--batch: '' is not a whole number"},
+        {"--batch= ", "--batch: '' is not a whole number"},
+        {"--batch 99999999999999999999", "--batch: 99999999999999999999 is out of range"},
+        {"--fold -1", "--fold: -1 is out of range, must be >= 0 or all"},
+        {"--fold al", "--fold: 'al' is not a whole number"},
+        {"--seed -1", "--seed: '-1' is not a whole number from 0"},
+        {"--dropout 1", "--dropout: 1 is out of range, must be >= 0, < 1"},
+        {"--dropout -0.1", "--dropout: -0.1 is out of range, must be >= 0, < 1"},
+        {"--dropout nan", "--dropout: 'nan' is not a finite number"},
+        {"--lr 0", "--lr: 0 is out of range, must be > 0"},
+        {"--lr 1e999", "--lr: '1e999' is not a finite number"},
+        {"--cv stratifed", "--cv: 'stratifed' is none of stratified, group (did you mean 'stratified'?)"},
+        {"--device gpu", "--device: 'gpu' is not cpu or cuda"},
+        {"--resume=true", "--resume takes no value, found 'true' (there are --resume and --no-resume)"},
+        {"--no-scan=x", "--no-scan takes no value"},
+        {"--data _", "--data: an empty name"},
+        {"--out \xff\xfe", "--out: the value is not valid UTF-8"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        options o;
+        flim_flag_action action;
+        flim_error err = {0};
+        flim_status status = parse(&bare, cases[i].line, &o, NULL, &action, &err);
+        if (status != (cases[i].want[0] ? FLIM_ERROR_USAGE : FLIM_OK) ||
+            strncmp(err.text, cases[i].want, strlen(cases[i].want))) {
+            fail_msg("'%s': status %d, '%s', expected '%s'", cases[i].line, (int)status, err.text, cases[i].want);
+        }
+        flim_flag_table_free(&bare, &o);
+    }
+}
+
+static void help_and_version_win(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line;
+        flim_flag_action want;
+    } cases[] = {{"--help", FLIM_FLAGS_HELP},
+                 {"--oops 3 -h", FLIM_FLAGS_HELP},
+                 {"--version", FLIM_FLAGS_VERSION},
+                 {"--batch 0 --version", FLIM_FLAGS_VERSION},
+                 {"--batch 3 -- --help", FLIM_FLAGS_RUN}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        options o;
+        flim_flag_action action;
+        flim_error err = {0};
+        flim_string_list operands = {0};
+        assert_int_equal(parse(&table, cases[i].line, &o, &operands, &action, &err), FLIM_OK);
+        assert_int_equal(action, cases[i].want);
+        flim_string_list_free(&operands);
+        flim_flag_table_free(&table, &o);
+    }
+}
+
+static void help_shows_every_row_in_100_columns(void **state)
+{
+    (void)state;
+    char *text = NULL;
+    size_t length = 0;
+    FILE *out = open_memstream(&text, &length);
+    assert_non_null(out);
+    flim_flag_table_help(&bare, out);
+    fclose(out);
+    static const char *const want[] = {
+        "Usage: tool [flag]...\n\nData\n  --data FILE              cells (default data/flim.h5)\n",
+        "\n  --holdout-group NAME     kept out\n",
+        "\n  --[no-]scan              read all cells first (default on)\n",
+        "\n  --out DIR                folder\n",
+        "\n\nTraining\n  --cv MODE                how cells are split: stratified, group (default group)\n",
+        "\n  --batch N                cells a step (default 64; >= 1, <= 4096)\n",
+        "\n  --fold K                 only this fold (default all; >= 0)\n",
+        "\n  --resume                 go on\n",
+        "to a second\n                           line in the help of this program (default 1e-4; > 0)\n",
+        "\n  -h, --help               this text\n",
+        "\n\nThe end.\n",
+    };
+    for (size_t i = 0; i < sizeof want / sizeof want[0]; i++) {
+        if (!strstr(text, want[i])) {
+            fail_msg("no '%s' in\n%s", want[i], text);
+        }
+    }
+    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
+        assert_true(strlen(line) <= 100);
+    }
+    free(text);
+}
+
+static void every_failed_allocation_is_an_error(void **state)
+{
+    (void)state;
+    const char *line[] = {"tool", "--data", "a", "--data", "b", "--out", "x", "--cv", "group", "file", "--oops"};
+    for (int argc = 10; argc <= 11; argc++) { /* with and without the list of known names */
+        for (long n = 1;; n++) {
+            options o;
+            flim_flag_action action;
+            flim_error err = {0};
+            flim_string_list operands = {0};
+            flim_alloc_fail_at(n);
+            flim_status status = flim_flag_table_init(&table, &o, &err);
+            if (status == FLIM_OK) {
+                status = flim_flag_table_parse(&table, &o, argc, (char *const *)line, &operands, &action, &err);
+                flim_flag_table_free(&table, &o);
+            }
+            long made = flim_alloc_fail_at(0);
+            flim_string_list_free(&operands);
+            if (made < n) {
+                assert_int_equal(status, argc == 10 ? FLIM_OK : FLIM_ERROR_USAGE);
+                assert_true(n > 10);
+                break;
+            }
+            assert_int_equal(status, FLIM_ERROR_MEMORY);
+        }
+    }
+}
+
+static void utf8_is_told_from_other_bytes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        bool valid;
+    } cases[] = {{"", true},          {"plain", true},         {"\xc2\xb5", true},          {"\xf0\x9f\x94\xac", true},
+                 {"\xc0\xaf", false}, {"\xed\xa0\x80", false}, {"\xf4\x90\x80\x80", false}, {"\xe2\x82", false},
+                 {"a\x80", false},    {"\xff", false},         {"\xee\x80\x80", true},      {"\xe0\x9f\xbf", false}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_int_equal(flim_utf8_is_valid(cases[i].text), cases[i].valid);
+    }
+    uint32_t code = 0;
+    assert_int_equal(flim_utf8_length("\xf0\x9f\x94\xac", &code), 4);
+    assert_int_equal(code, 0x1f52c);
+    assert_int_equal(flim_utf8_length("\xe2\x82\xac", &code), 3);
+    assert_int_equal(code, 0x20ac);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(defaults_come_from_the_table),
+        cmocka_unit_test(every_type_is_read),
+        cmocka_unit_test(mistakes_are_named),
+        cmocka_unit_test(help_and_version_win),
+        cmocka_unit_test(help_shows_every_row_in_100_columns),
+        cmocka_unit_test(every_failed_allocation_is_an_error),
+        cmocka_unit_test(utf8_is_told_from_other_bytes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
