@@ -11,6 +11,7 @@
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -478,7 +479,26 @@ static void failures_leave_no_file(void **state)
     assert_int_equal(flim_simulation_write(sim, path, &stop, NULL, &err), FLIM_INTERRUPTED);
     assert_false(flim_file_exists(path) || flim_file_exists(temporary));
 
-    flim_status status;
+    /* A full disk, as RLIMIT_FSIZE plays it: an older file of that name stays as it was. */
+    assert_int_equal(flim_file_write(path, "old", 3, &err), FLIM_OK);
+    struct rlimit before, limit;
+    getrlimit(RLIMIT_FSIZE, &before);
+    limit = before;
+    limit.rlim_cur = 4096;
+    signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &limit);
+    flim_status status = flim_simulation_write(sim, path, NULL, NULL, &err);
+    setrlimit(RLIMIT_FSIZE, &before);
+    assert_int_equal(status, FLIM_ERROR_WRITE);
+    assert_non_null(strstr(err.text, "File too large"));
+    assert_false(flim_file_exists(temporary));
+    char *bytes;
+    size_t count;
+    assert_int_equal(flim_file_read(path, 100, &bytes, &count, NULL), FLIM_OK);
+    assert_string_equal(bytes, "old");
+    flim_free(bytes);
+    unlink(path);
+
     /* Each allocation in turn fails: FLIM_ERROR_MEMORY, nothing left, nothing leaked (the sanitizer runs watch). */
     int failed_times = 0;
     for (long n = 1; n < 1000; n++) {

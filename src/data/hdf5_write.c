@@ -11,12 +11,14 @@
 
 #include "core/alloc.h"
 #include "core/file.h"
+#include "data/hdf5_driver.h"
 
 struct flim_dataset_writer {
     char path[4096], temporary[4096];
     int64_t n;
     int t, h, w;
-    hid_t file, counts, memory_type;
+    hid_t file, counts, memory_type, driver;
+    int error; /* errno of the first failed write, kept by the driver */
     uint8_t *mask; /* (n,H,W), written by finish; NULL without masks */
     uint8_t *written; /* (n) 1 = the cell has come */
 };
@@ -39,8 +41,13 @@ static herr_t innermost(unsigned depth, const H5E_error2_t *entry, void *context
     return 1; /* the first entry of an upward walk is where it happened */
 }
 
+/* The disk's reason where it gave one, else HDF5's. */
 static flim_status failed(const flim_dataset_writer *writer, const char *object, flim_error *err)
 {
+    if (writer->error) {
+        return flim_fail(err, writer->error == ENOMEM ? FLIM_ERROR_MEMORY : FLIM_ERROR_WRITE, "cannot write %s: %s",
+                         writer->path, strerror(writer->error));
+    }
     const char *text = NULL;
     H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, innermost, &text);
     return flim_fail(err, FLIM_ERROR_WRITE, "cannot write %s: %s: %s", writer->path, object,
@@ -183,16 +190,14 @@ static flim_status write_tables(flim_dataset_writer *writer, const flim_dataset_
     return status;
 }
 
-static hid_t create_file(const char *path)
+static bool create_file(flim_dataset_writer *writer)
 {
-    hid_t creation = H5Pcreate(H5P_FILE_CREATE), access = H5Pcreate(H5P_FILE_ACCESS), file = -1;
-    bool good = creation >= 0 && access >= 0 && H5Pset_obj_track_times(creation, 0) >= 0;
-#if H5_VERSION_GE(1, 10, 7)
-    /* Nobody else knows the temporary file, and some network drives refuse to lock. */
-    good = good && H5Pset_file_locking(access, 0, 1) >= 0;
-#endif
-    if (good) {
-        file = H5Fcreate(path, H5F_ACC_TRUNC, creation, access);
+    hid_t creation = H5Pcreate(H5P_FILE_CREATE), access = H5Pcreate(H5P_FILE_ACCESS);
+    if (creation >= 0 && access >= 0 && H5Pset_obj_track_times(creation, 0) >= 0) {
+        writer->driver = flim_hdf5_driver_use(access, &writer->error);
+        if (writer->driver >= 0) {
+            writer->file = H5Fcreate(writer->temporary, H5F_ACC_TRUNC, creation, access);
+        }
     }
     if (access >= 0) {
         H5Pclose(access);
@@ -200,7 +205,7 @@ static hid_t create_file(const char *path)
     if (creation >= 0) {
         H5Pclose(creation);
     }
-    return file;
+    return writer->file >= 0;
 }
 
 static flim_status start(flim_dataset_writer *writer, const flim_dataset_layout *layout, flim_error *err)
@@ -211,8 +216,7 @@ static flim_status start(flim_dataset_writer *writer, const flim_dataset_layout 
         return flim_fail(err, FLIM_ERROR_WRITE, "cannot write %s: %s", writer->path, strerror(errno));
     }
     close(fd);
-    writer->file = create_file(writer->temporary);
-    if (writer->file < 0) {
+    if (!create_file(writer)) {
         return failed(writer, "the file", err);
     }
     static const struct {
@@ -226,7 +230,11 @@ static flim_status start(flim_dataset_writer *writer, const flim_dataset_layout 
     hsize_t dims[4] = {(hsize_t)layout->n, (hsize_t)layout->t, (hsize_t)layout->h, (hsize_t)layout->w};
     hsize_t chunk[4] = {1, dims[1], dims[2], dims[3]};
     writer->counts = make_dataset(writer->file, "counts", *types[type].file, 4, dims, chunk);
-    return writer->counts < 0 ? failed(writer, "counts", err) : write_tables(writer, layout, err);
+    if (writer->counts < 0) {
+        return failed(writer, "counts", err);
+    }
+    flim_status status = write_tables(writer, layout, err);
+    return status == FLIM_OK && writer->error ? failed(writer, "the tables", err) : status;
 }
 
 flim_status flim_dataset_writer_create(const char *path, const flim_dataset_layout *layout, flim_dataset_writer **out,
@@ -242,7 +250,7 @@ flim_status flim_dataset_writer_create(const char *path, const flim_dataset_layo
     if (!writer) {
         return FLIM_ERROR_MEMORY;
     }
-    writer->file = writer->counts = -1;
+    writer->file = writer->counts = writer->driver = -1;
     writer->n = layout->n;
     writer->t = layout->t;
     writer->h = layout->h;
@@ -280,7 +288,7 @@ static flim_status write_cell(flim_dataset_writer *writer, int64_t cell, const v
     hsize_t count[4] = {1, (hsize_t)writer->t, (hsize_t)writer->h, (hsize_t)writer->w};
     hid_t memory = H5Screate_simple(4, count, NULL), space = H5Dget_space(writer->counts);
     bool good = memory >= 0 && space >= 0 && H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, count, NULL) >= 0 &&
-                H5Dwrite(writer->counts, writer->memory_type, memory, space, H5P_DEFAULT, counts) >= 0;
+                H5Dwrite(writer->counts, writer->memory_type, memory, space, H5P_DEFAULT, counts) >= 0 && !writer->error;
     flim_status status = good ? FLIM_OK : failed(writer, "counts", err);
     if (space >= 0) {
         H5Sclose(space);
@@ -328,17 +336,13 @@ static flim_status write_masks(flim_dataset_writer *writer, flim_error *err)
 static flim_status close_file(flim_dataset_writer *writer, flim_error *err)
 {
     flim_status status = writer->mask ? write_masks(writer, err) : FLIM_OK;
-    if (H5Dclose(writer->counts) < 0 && status == FLIM_OK) {
-        status = failed(writer, "counts", err);
-    }
-    /* A full disk shows here: close alone would leave the file half open. */
-    if (status == FLIM_OK && H5Fflush(writer->file, H5F_SCOPE_GLOBAL) < 0) {
-        status = failed(writer, "the file", err);
-    }
-    if (H5Fclose(writer->file) < 0 && status == FLIM_OK) {
-        status = failed(writer, "the file", err);
-    }
+    hid_t open[] = {writer->counts, writer->file};
     writer->counts = writer->file = -1;
+    bool good = H5Dclose(open[0]) >= 0;
+    good = H5Fclose(open[1]) >= 0 && good;
+    if (status == FLIM_OK && (!good || writer->error)) { /* a full disk may show only here */
+        status = failed(writer, "the file", err);
+    }
     return status;
 }
 
@@ -371,6 +375,9 @@ void flim_dataset_writer_destroy(flim_dataset_writer *writer)
     }
     if (writer->file >= 0) {
         QUIET(H5Fclose(writer->file));
+    }
+    if (writer->driver >= 0) {
+        QUIET(H5FDunregister(writer->driver));
     }
     if (writer->temporary[0]) {
         unlink(writer->temporary);

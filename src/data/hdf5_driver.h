@@ -1,0 +1,16 @@
+/* An HDF5 file driver for writing whose I/O never fails as far as HDF5 can see: the first error is remembered instead.
+ *
+ * Why: when a disk fills up, libhdf5 (1.10.8 among others) cannot close the file, keeps it half open, and crashes in its own
+ * atexit handler.  With this driver the writer learns of the error, closes in peace and removes the file.
+ */
+#ifndef FLIM_DATA_HDF5_DRIVER_H
+#define FLIM_DATA_HDF5_DRIVER_H
+
+#include <hdf5.h>
+
+/* Registers the driver and puts it into a file access property list.  *error must be 0 and must outlive the file; it gets the
+ * errno of the first failed read, write or truncation, ENOMEM where memory ran out.  Returns the driver's id, for H5FDunregister once the file is closed,
+ * or -1. */
+hid_t flim_hdf5_driver_use(hid_t access, int *error);
+
+#endif
