@@ -31,13 +31,13 @@ typedef struct flim_transform {
 } flim_transform;
 
 typedef struct flim_batch {
-    int64_t n;        /* cells in the batch, 1..capacity */
+    int64_t n; /* cells in the batch, 1..capacity */
     int64_t capacity;
     int t, h, w;
-    float *signal;    /* (capacity,T,H,W): float32(log1p(counts)) / 10 */
-    uint8_t *mask;    /* (capacity,H,W): 0 or 1 */
-    int32_t *label;   /* (capacity): 0..K-1; 0 where the data has none */
-    float *weight;    /* (capacity): weight of the cell in the loss, 1 unless classes are weighted */
+    float *signal; /* (capacity,T,H,W): float32(log1p(counts)) / 10 */
+    uint8_t *mask; /* (capacity,H,W): 0 or 1 */
+    int32_t *label; /* (capacity): 0..K-1; 0 where the data has none */
+    float *weight; /* (capacity): weight of the cell in the loss, 1 unless classes are weighted */
     flim_cell_id *id; /* (capacity) */
     const flim_transform *pending; /* a transform that the backend still has to apply, or NULL */
 } flim_batch;

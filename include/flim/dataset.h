@@ -19,6 +19,9 @@
 typedef struct flim_dataset flim_dataset;
 typedef struct flim_reader flim_reader;
 
+/* Version of the HDF5 library that runs, "1.10.8". */
+void flim_hdf5_version(char out[32]);
+
 typedef struct flim_dataset_options {
     const char *axes;       /* permutation of the file's axes, e.g. "TYXN"; NULL or "NTYX" = as SPEC.md has it */
     bool mask_counts;       /* zero the counts outside the mask */

@@ -38,15 +38,15 @@ const char *flim_precision_name(flim_precision precision);
 flim_status flim_precision_parse(const char *text, flim_precision *out, flim_error *err);
 
 typedef struct flim_device_info {
-    char kind[8];        /* "cpu", "cuda" */
-    int index;           /* among the visible devices; 0 for the CPU */
-    char name[128];      /* "NVIDIA L4"; the processor's model name */
-    char id[64];         /* PCI bus id; empty for the CPU */
+    char kind[8]; /* "cpu", "cuda" */
+    int index; /* among the visible devices; 0 for the CPU */
+    char name[128]; /* "NVIDIA L4"; the processor's model name */
+    char id[64]; /* PCI bus id; empty for the CPU */
     char uuid[64];
     char libraries[256]; /* for the first start-up line: "CUDA 13.0 (driver 580.159) · cuDNN 9.19.0" or "oneDNN 2.6.3" */
     char architecture[32]; /* "sm_89", "avx512_core" */
     int64_t memory_bytes, memory_free; /* of the device; of the host for the CPU */
-    int threads;         /* CPU: threads in use; else multiprocessors */
+    int threads; /* CPU: threads in use; else multiprocessors */
     unsigned precisions; /* bit (1u << flim_precision) for each it can do */
     flim_precision auto_precision;
 } flim_device_info;
@@ -67,14 +67,14 @@ typedef enum flim_recompute { FLIM_RECOMPUTE_NONE, FLIM_RECOMPUTE_ALL } flim_rec
 
 typedef struct flim_program_options {
     flim_precision precision; /* not AUTO */
-    int64_t train_batch;      /* most cells in one training (micro-)batch; 0 = no training: no gradients, moments, saves */
-    int64_t eval_batch;       /* most cells in one predict call; 0 = none */
-    bool benchmark;           /* time the candidates for each convolution and keep the fastest correct one */
-    bool deterministic;       /* equal bits on equal runs */
+    int64_t train_batch; /* most cells in one training (micro-)batch; 0 = no training: no gradients, moments, saves */
+    int64_t eval_batch; /* most cells in one predict call; 0 = none */
+    bool benchmark; /* time the candidates for each convolution and keep the fastest correct one */
+    bool deterministic; /* equal bits on equal runs */
     flim_recompute recompute; /* recompute the inside of blocks in the backward pass */
-    int64_t workspace_limit;  /* bytes a single convolution may ask for; 0 = the backend's default */
-    const char *cache_dir;    /* where tuned plans are kept between runs; NULL = not kept */
-    const flim_log *log;      /* notes while compiling; may be NULL */
+    int64_t workspace_limit; /* bytes a single convolution may ask for; 0 = the backend's default */
+    const char *cache_dir; /* where tuned plans are kept between runs; NULL = not kept */
+    const flim_log *log; /* notes while compiling; may be NULL */
 } flim_program_options;
 
 /* Compiles.  Takes time (tuning), takes no memory that flim_program_memory reports. */
@@ -105,20 +105,20 @@ flim_status flim_program_allocate(flim_program *program, flim_error *err);
 typedef enum flim_state {
     FLIM_STATE_PARAMETERS, /* P floats */
     FLIM_STATE_STATISTICS, /* S floats */
-    FLIM_STATE_GRADIENTS,  /* P floats, of the last window, before clipping; read only */
-    FLIM_STATE_MOMENT1,    /* P floats: Adam's m */
-    FLIM_STATE_MOMENT2     /* P floats: Adam's v */
+    FLIM_STATE_GRADIENTS, /* P floats, of the last window, before clipping; read only */
+    FLIM_STATE_MOMENT1, /* P floats: Adam's m */
+    FLIM_STATE_MOMENT2 /* P floats: Adam's v */
 } flim_state;
 
 flim_status flim_program_read(flim_program *program, flim_state state, float *out, flim_error *err);
 flim_status flim_program_write(flim_program *program, flim_state state, const float *in, flim_error *err);
 
 typedef struct flim_counters {
-    int64_t adam_step;      /* updates made; the next one is adam_step + 1 */
-    int64_t skipped;        /* updates left out because of non-finite gradients (fp16) */
+    int64_t adam_step; /* updates made; the next one is adam_step + 1 */
+    int64_t skipped; /* updates left out because of non-finite gradients (fp16) */
     int64_t skipped_in_row;
-    double loss_scale;      /* fp16; 1 otherwise */
-    int64_t scale_growth;   /* good updates since the scale last changed */
+    double loss_scale; /* fp16; 1 otherwise */
+    int64_t scale_growth; /* good updates since the scale last changed */
 } flim_counters;
 
 flim_status flim_program_get_counters(flim_program *program, flim_counters *out, flim_error *err);
@@ -127,13 +127,13 @@ flim_status flim_program_set_counters(flim_program *program, const flim_counters
 /* How one training micro-batch enters an update.  A window is the micro-batches whose gradients are summed for one update:
  * usually one. */
 typedef struct flim_step {
-    bool first;     /* first of its window: gradients start from zero */
-    bool last;      /* last of its window: clip, update */
+    bool first; /* first of its window: gradients start from zero */
+    bool last; /* last of its window: clip, update */
     double divisor; /* sum of the cells' weights over the whole window: the loss is sum(weight * loss) / divisor */
     float learning_rate, weight_decay, beta1, beta2, epsilon; /* AdamW, decoupled decay as torch.optim.AdamW */
-    float clip;     /* global L2 norm as torch.nn.utils.clip_grad_norm_; 0 = none */
+    float clip; /* global L2 norm as torch.nn.utils.clip_grad_norm_; 0 = none */
     float label_smoothing; /* two classes: target y(1-s) + s/2; else torch's cross entropy */
-    float dropout;  /* probability of channel dropout and of the head's dropout; 0 = none */
+    float dropout; /* probability of channel dropout and of the head's dropout; 0 = none */
 } flim_step;
 
 /* Forward, loss, backward on 1 <= batch->n <= train_batch cells; update when step->last.  BatchNorm uses batch statistics and
@@ -144,12 +144,12 @@ flim_status flim_program_train(flim_program *program, const flim_batch *batch, c
 flim_status flim_program_predict(flim_program *program, const flim_batch *batch, float *logits, flim_error *err);
 
 typedef struct flim_totals {
-    double loss;       /* sum of weight * loss (with smoothing) over training cells since the last reset */
-    double weight;     /* sum of weights */
+    double loss; /* sum of weight * loss (with smoothing) over training cells since the last reset */
+    double weight; /* sum of weights */
     int64_t cells, correct;
-    int64_t updates;   /* since the last reset, skipped ones left out */
-    double grad_norm;  /* of the last window, before clipping */
-    bool nonfinite;    /* a loss or gradient was not finite and (outside fp16) no update was made from then on */
+    int64_t updates; /* since the last reset, skipped ones left out */
+    double grad_norm; /* of the last window, before clipping */
+    bool nonfinite; /* a loss or gradient was not finite and (outside fp16) no update was made from then on */
     int64_t nonfinite_call; /* which train call since the reset, 0-based; -1 = none */
 } flim_totals;
 
@@ -168,18 +168,18 @@ int64_t flim_program_peak_bytes(const flim_program *program);
  * PyTorch layouts; outputs are written whole.  NULL outputs are not wanted; dx of a unit is always available here. */
 typedef struct flim_unit_run {
     int64_t n;
-    const flim_cell_id *id;          /* (n), for dropout */
-    uint32_t unit;                   /* the unit's number for dropout */
-    float dropout;                   /* 0 = none */
-    bool training;                   /* false: running statistics, forward only */
-    const float *x;                  /* (n,Cin,T,H,W) */
-    const float *skip;               /* (n,Cout,conv_out), when unit->skip >= 0 */
-    const float *weight, *bias;      /* (Cout,Cin,kt,ky,kx), (Cout) */
-    const float *gamma, *beta;       /* (Cout), when unit->bn is not empty */
+    const flim_cell_id *id; /* (n), for dropout */
+    uint32_t unit; /* the unit's number for dropout */
+    float dropout; /* 0 = none */
+    bool training; /* false: running statistics, forward only */
+    const float *x; /* (n,Cin,T,H,W) */
+    const float *skip; /* (n,Cout,conv_out), when unit->skip >= 0 */
+    const float *weight, *bias; /* (Cout,Cin,kt,ky,kx), (Cout) */
+    const float *gamma, *beta; /* (Cout), when unit->bn is not empty */
     float *running_mean, *running_var; /* (Cout), read and, in training, moved */
-    const float *dy;                 /* (n,Cout,out); NULL = forward only */
-    float *y;                        /* (n,Cout,out) */
-    float *dx, *dskip;               /* like x, like skip */
+    const float *dy; /* (n,Cout,out); NULL = forward only */
+    float *y; /* (n,Cout,out) */
+    float *dx, *dskip; /* like x, like skip */
     float *dweight, *dbias, *dgamma, *dbeta;
 } flim_unit_run;
 
@@ -189,19 +189,19 @@ flim_status flim_device_run_unit(flim_device *device, const flim_unit *unit, fli
 /* The same for the head and the loss. */
 typedef struct flim_head_run {
     int64_t n;
-    int t, h, w;                     /* of x */
+    int t, h, w; /* of x */
     const flim_cell_id *id;
-    uint32_t unit;                   /* the head's number for dropout: n_units */
+    uint32_t unit; /* the head's number for dropout: n_units */
     float dropout, label_smoothing;
     bool training;
     double divisor;
-    const int32_t *label;            /* (n) */
-    const float *cell_weight;        /* (n) */
-    const float *x;                  /* (n,Cin,T,H,W) */
+    const int32_t *label; /* (n) */
+    const float *cell_weight; /* (n) */
+    const float *x; /* (n,Cin,T,H,W) */
     const float *fc1_weight, *fc1_bias, *gamma, *beta, *fc2_weight, *fc2_bias;
     float *running_mean, *running_var;
-    float *logits;                   /* (n,K') */
-    double *loss;                    /* sum(weight * loss) / divisor */
+    float *logits; /* (n,K') */
+    double *loss; /* sum(weight * loss) / divisor */
     float *dx, *dfc1_weight, *dfc1_bias, *dgamma, *dbeta, *dfc2_weight, *dfc2_bias; /* all NULL = forward only */
 } flim_head_run;
 

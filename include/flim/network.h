@@ -25,33 +25,33 @@ enum { FLIM_MAX_UNITS = 24, FLIM_MAX_TENSORS = 192, FLIM_NAME_MAX = 64 };
 
 typedef struct flim_unit {
     char conv[FLIM_NAME_MAX]; /* state_dict prefix of the convolution: "res2.conv1", "res2.skip.conv" */
-    char bn[FLIM_NAME_MAX];   /* of the BatchNorm: "res2.bn1"; empty = no BatchNorm (layer tests only) */
-    int input;                /* unit whose y is x; -1 = the network's input */
-    int skip;                 /* unit whose y is added before the activation; -1 = none */
-    bool act;                 /* leaky ReLU, slope 0.01 */
-    int pool_t;               /* 1 = none, 2 = max over two time bins, stride 2, floor */
-    bool dropout;             /* channel dropout on y */
+    char bn[FLIM_NAME_MAX]; /* of the BatchNorm: "res2.bn1"; empty = no BatchNorm (layer tests only) */
+    int input; /* unit whose y is x; -1 = the network's input */
+    int skip; /* unit whose y is added before the activation; -1 = none */
+    bool act; /* leaky ReLU, slope 0.01 */
+    int pool_t; /* 1 = none, 2 = max over two time bins, stride 2, floor */
+    bool dropout; /* channel dropout on y */
     int in_channels, out_channels;
     int kernel[3], stride[3], pad[3]; /* t, y, x */
-    int in[3];   /* T,H,W of x */
+    int in[3]; /* T,H,W of x */
     int conv_out[3]; /* T,H,W of z, u, v, a */
-    int out[3];  /* T,H,W of y: conv_out with T / pool_t */
+    int out[3]; /* T,H,W of y: conv_out with T / pool_t */
 } flim_unit;
 
 typedef struct flim_head {
     int in_channels; /* 4w: channels of the last unit */
-    int hidden;      /* 2w */
-    int outputs;     /* K': 1 for two classes (sigmoid), else the number of classes (softmax) */
+    int hidden; /* 2w */
+    int outputs; /* K': 1 for two classes (sigmoid), else the number of classes (softmax) */
 } flim_head;
 
 typedef enum flim_tensor_role {
     FLIM_TENSOR_CONV_WEIGHT, /* (O,I,kt,ky,kx) */
     FLIM_TENSOR_LINEAR_WEIGHT, /* (O,I) */
-    FLIM_TENSOR_BIAS,        /* (O) */
-    FLIM_TENSOR_BN_WEIGHT,   /* gamma (C) */
-    FLIM_TENSOR_BN_BIAS,     /* beta (C) */
+    FLIM_TENSOR_BIAS, /* (O) */
+    FLIM_TENSOR_BN_WEIGHT, /* gamma (C) */
+    FLIM_TENSOR_BN_BIAS, /* beta (C) */
     FLIM_TENSOR_RUNNING_MEAN, /* (C), a statistic */
-    FLIM_TENSOR_RUNNING_VAR   /* (C), a statistic */
+    FLIM_TENSOR_RUNNING_VAR /* (C), a statistic */
 } flim_tensor_role;
 
 /* One named tensor.  Learnable tensors lie one after the other in the parameter array (P floats), running statistics in the
@@ -61,17 +61,17 @@ typedef struct flim_tensor {
     flim_tensor_role role;
     int ndim;
     int shape[5];
-    int64_t count;  /* product of the shape */
+    int64_t count; /* product of the shape */
     int64_t offset; /* in floats, in the parameter array or, for running statistics, in the statistics array */
-    int unit;       /* unit it belongs to; n_units = the head */
+    int unit; /* unit it belongs to; n_units = the head */
 } flim_tensor;
 
 typedef struct flim_network {
     char preset[16]; /* "base", ...; "custom" for others */
-    int width;       /* w */
-    int classes;     /* K >= 2 */
-    int channels;    /* of the input: 2 */
-    int in[3];       /* T,H,W of the input */
+    int width; /* w */
+    int classes; /* K >= 2 */
+    int channels; /* of the input: 2 */
+    int in[3]; /* T,H,W of the input */
     int n_units;
     flim_unit unit[FLIM_MAX_UNITS]; /* in order of execution; inputs and skips come earlier */
     flim_head head;

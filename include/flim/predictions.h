@@ -15,14 +15,14 @@
 
 typedef struct flim_predictions {
     int64_t n;
-    int classes;        /* K */
-    int outputs;        /* K': 1 for two classes */
-    int64_t *index;     /* (n) cell in the data */
-    char **name;        /* (n), "" where there is none */
-    char **group;       /* (n), "" where there is none */
-    int32_t *label;     /* (n), -1 where unknown */
+    int classes; /* K */
+    int outputs; /* K': 1 for two classes */
+    int64_t *index; /* (n) cell in the data */
+    char **name; /* (n), "" where there is none */
+    char **group; /* (n), "" where there is none */
+    int32_t *label; /* (n), -1 where unknown */
     int32_t *predicted; /* (n) */
-    float *logits;      /* (n,K') */
+    float *logits; /* (n,K') */
 } flim_predictions;
 
 /* Arrays for n cells, zeroed; names and groups NULL until set (written as empty). */

@@ -15,11 +15,11 @@
 #include <stdint.h>
 
 typedef enum flim_random_purpose {
-    FLIM_RANDOM_INIT = 1,     /* initial weights: cell = tensor number, index = element block */
-    FLIM_RANDOM_SPLIT = 2,    /* folds and inner validation */
-    FLIM_RANDOM_SAMPLER = 3,  /* order and choice of the cells of an epoch */
-    FLIM_RANDOM_DROPOUT = 4,  /* index = unit << 16 | channel / 4, word = channel % 4; the head counts as unit n_units */
-    FLIM_RANDOM_AUGMENT = 5,  /* transforms of a cell */
+    FLIM_RANDOM_INIT = 1, /* initial weights: cell = tensor number, index = element block */
+    FLIM_RANDOM_SPLIT = 2, /* folds and inner validation */
+    FLIM_RANDOM_SAMPLER = 3, /* order and choice of the cells of an epoch */
+    FLIM_RANDOM_DROPOUT = 4, /* index = unit << 16 | channel / 4, word = channel % 4; the head counts as unit n_units */
+    FLIM_RANDOM_AUGMENT = 5, /* transforms of a cell */
     FLIM_RANDOM_SIMULATE = 6, /* flim_simulate */
     FLIM_RANDOM_BOOTSTRAP = 7 /* confidence intervals */
 } flim_random_purpose;
@@ -30,7 +30,7 @@ typedef struct flim_cell_id {
     uint64_t seed;
     uint32_t fold;
     uint32_t epoch;
-    uint32_t cell;   /* 0-based index into the data set */
+    uint32_t cell; /* 0-based index into the data set */
     uint32_t repeat; /* 0 for the first time the sampler draws the cell in this epoch, 1 for the second, ... */
 } flim_cell_id;
 
@@ -48,8 +48,8 @@ typedef struct flim_random {
 
 flim_random flim_random_begin(const flim_cell_id *id, flim_random_purpose purpose);
 uint32_t flim_random_u32(flim_random *random);
-double flim_random_uniform(flim_random *random);                 /* [0, 1), 53 bits */
-double flim_random_normal(flim_random *random);                  /* Box-Muller, mean 0, sd 1; uses four words */
+double flim_random_uniform(flim_random *random); /* [0, 1), 53 bits */
+double flim_random_normal(flim_random *random); /* Box-Muller, mean 0, sd 1; uses four words */
 uint64_t flim_random_below(flim_random *random, uint64_t bound); /* 0..bound-1, unbiased; bound >= 1 */
 void flim_random_shuffle(flim_random *random, int64_t *items, size_t count); /* Fisher-Yates */
 

@@ -19,13 +19,13 @@
 
 typedef enum flim_status {
     FLIM_OK = 0,
-    FLIM_ERROR = 1,        /* anything that has no code of its own */
-    FLIM_ERROR_USAGE = 2,  /* bad flag, key, value or combination; more folds than cells or groups */
-    FLIM_ERROR_DATA = 3,   /* bad or missing data, weights, splits or checkpoint */
+    FLIM_ERROR = 1, /* anything that has no code of its own */
+    FLIM_ERROR_USAGE = 2, /* bad flag, key, value or combination; more folds than cells or groups */
+    FLIM_ERROR_DATA = 3, /* bad or missing data, weights, splits or checkpoint */
     FLIM_ERROR_DEVICE = 4, /* no usable device, or the device failed */
     FLIM_ERROR_MEMORY = 5, /* host or device memory */
-    FLIM_ERROR_WRITE = 6,  /* a file or folder could not be written */
-    FLIM_INTERRUPTED = 7,  /* a signal asked for the end; the program exits with 128 + its number */
+    FLIM_ERROR_WRITE = 6, /* a file or folder could not be written */
+    FLIM_INTERRUPTED = 7, /* a signal asked for the end; the program exits with 128 + its number */
     FLIM_ERROR_NONFINITE = 8 /* loss or gradient not finite: the fold has failed, the run goes on */
 } flim_status;
 

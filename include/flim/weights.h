@@ -9,16 +9,10 @@
 
 #include "flim/network.h"
 
-/* Free text pairs for __metadata__. */
-typedef struct flim_metadata_item {
-    char key[48];
-    char value[512];
-} flim_metadata_item;
-
 typedef struct flim_weights_info {
-    bool has_metadata;
+    bool has_metadata; /* this program's own: Python's {"format": "pt"} does not count */
     int width, classes, t, h, w; /* width and K' from the shapes; t, h, w 0 and classes from K' where there is no metadata */
-    char class_names[1024];      /* JSON array; empty where unknown */
+    char class_names[8192]; /* JSON array of `classes` names; empty where unknown or longer */
     char preprocessing[256];
 } flim_weights_info;
 
@@ -30,7 +24,9 @@ flim_status flim_weights_write(const char *path, const flim_network *net, const 
 /* Reads shapes and metadata only. */
 flim_status flim_weights_probe(const char *path, flim_weights_info *out, flim_error *err);
 
-/* Reads into the arrays of `net`; a width, class count or input size that differs is an error that says both. */
+/* Reads into the arrays of `net` (P and S floats); a width, class count or input size that differs is an error that says both,
+ * as are values that are not finite.  statistics NULL: running statistics are neither needed nor read (gradients files).  After
+ * an error the arrays are unspecified. */
 flim_status flim_weights_read(const char *path, const flim_network *net, float *parameters, float *statistics,
                               flim_error *err);
 

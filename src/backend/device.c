@@ -133,9 +133,10 @@ flim_status flim_program_compile(flim_device *device, const flim_network *net, c
     /* cuDNN, oneDNN and many kernels index a tensor with 32 bits. */
     int64_t elements = flim_network_largest_tensor(net), limit = ((int64_t)1 << 31) - 1;
     if (batch > limit / elements) {
-        return flim_fail(err, FLIM_ERROR_USAGE,
-                         "a batch of %lld cells makes a tensor of 2^31 or more elements (%lld a cell); the largest batch is %lld",
-                         (long long)batch, (long long)elements, (long long)(limit / elements));
+        return flim_fail(
+            err, FLIM_ERROR_USAGE,
+            "a batch of %lld cells makes a tensor of 2^31 or more elements (%lld a cell); the largest batch is %lld",
+            (long long)batch, (long long)elements, (long long)(limit / elements));
     }
     return device->ops->compile(device, net, options, out, err);
 }

@@ -26,26 +26,28 @@ flim_status flim_file_begin(flim_file_writer *writer, const char *path, flim_err
     return writer->stream ? FLIM_OK : cannot_write(path, errno, err);
 }
 
+flim_status flim_sync_folder(const char *path, flim_error *err)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) {
+        return cannot_write(path, errno, err);
+    }
+    /* Some file systems (FUSE, CIFS) cannot sync a folder and say EINVAL: there rename is all there is. */
+    int number = fsync(fd) != 0 ? errno : 0;
+    close(fd);
+    return number && number != EINVAL && number != ENOSYS ? cannot_write(path, number, err) : FLIM_OK;
+}
+
 static flim_status sync_folder_of(const char *path, flim_error *err)
 {
     char folder[4096];
     snprintf(folder, sizeof folder, "%s", path);
     char *slash = strrchr(folder, '/');
-    if (slash == folder) {
-        slash[1] = '\0';
-    } else if (slash) {
-        *slash = '\0';
-    } else {
-        snprintf(folder, sizeof folder, ".");
+    if (!slash) {
+        return flim_sync_folder(".", err);
     }
-    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) {
-        return cannot_write(folder, errno, err);
-    }
-    /* Some file systems (FUSE, CIFS) cannot sync a folder and say EINVAL: there rename is all there is. */
-    int number = fsync(fd) != 0 ? errno : 0;
-    close(fd);
-    return number && number != EINVAL && number != ENOSYS ? cannot_write(folder, number, err) : FLIM_OK;
+    slash[slash == folder ? 1 : 0] = '\0';
+    return flim_sync_folder(folder, err);
 }
 
 /* What commit and replace share: `temporary` is closed and synced when `number` is 0, else its errno. */

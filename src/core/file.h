@@ -27,6 +27,8 @@ flim_status flim_file_write(const char *path, const void *bytes, size_t count, f
  * `limit` bytes is FLIM_ERROR_DATA. */
 flim_status flim_file_read(const char *path, size_t limit, char **bytes, size_t *count, flim_error *err);
 
+/* fsync of a folder, so that renames in it last. */
+flim_status flim_sync_folder(const char *path, flim_error *err);
 /* mkdir -p; an existing folder is fine. */
 flim_status flim_make_folder(const char *path, flim_error *err);
 bool flim_file_exists(const char *path);

@@ -23,8 +23,9 @@ flim_status flim_network_preset_width(const char *preset, int *width, flim_error
         }
         names[i] = presets[i].name;
     }
-    return flim_fail(err, FLIM_ERROR_USAGE, "unknown preset '%s' (did you mean '%s'? there are tiny, small, base, large, xlarge)",
-                     preset, flim_nearest(preset, names, N_PRESETS));
+    return flim_fail(err, FLIM_ERROR_USAGE,
+                     "unknown preset '%s' (did you mean '%s'? there are tiny, small, base, large, xlarge)", preset,
+                     flim_nearest(preset, names, N_PRESETS));
 }
 
 static int conv_size(int in, int kernel, int stride, int pad)
@@ -153,8 +154,8 @@ flim_status flim_network_build(flim_network *net, int width, int classes, int t,
         return flim_fail(err, FLIM_ERROR_USAGE, "a network for %d classes: there must be 2 to 10000", classes);
     }
     if (t < 8 || h < 3 || w < 3 || t > 65536 || h > 4096 || w > 4096) {
-        return flim_fail(err, FLIM_ERROR_USAGE,
-                         "cells of %d time bins x %d x %d pixels: must be T 8..65536 and H, W 3..4096", t, h, w);
+        return flim_fail(err, FLIM_ERROR_USAGE, "cells of %d time bins x %d x %d pixels: must be T 8..65536 and H, W 3..4096",
+                         t, h, w);
     }
     *net = (flim_network){.preset = "custom", .width = width, .classes = classes, .channels = 2, .in = {t, h, w}};
     for (int i = 0; i < N_PRESETS; i++) {

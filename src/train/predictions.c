@@ -178,11 +178,12 @@ static flim_status read_header(csv *in, int *outputs, flim_error *err)
         }
         columns++;
     }
-    in->line++;
     *outputs = (columns - 5) / 2;
     if (columns < 7 || columns % 2 == 0 || *outputs == 2) {
-        return bad_line(in, err, "the header must have one logit_ and one prob_ column for two classes, else one each a class");
+        return bad_line(in, err,
+                        "the header must have one logit_ and one prob_ column for two classes, else one each a class");
     }
+    in->line++;
     return FLIM_OK;
 }
 
@@ -224,8 +225,11 @@ static flim_status read_row(csv *in, flim_predictions *p, int64_t row, flim_erro
             return status;
         }
     }
+    if (!last) {
+        return bad_line(in, err, "too many columns");
+    }
     in->line++;
-    return last ? FLIM_OK : bad_line(in, err, "too many columns");
+    return FLIM_OK;
 }
 
 flim_status flim_predictions_read(const char *path, flim_predictions *out, flim_error *err)
@@ -238,7 +242,7 @@ flim_status flim_predictions_read(const char *path, flim_predictions *out, flim_
         return status;
     }
     csv in = {path, text, 1};
-    int outputs;
+    int outputs = 0;
     if (strlen(text) != length) {
         status = bad_line(&in, err, "the file holds a zero byte");
         goto done;

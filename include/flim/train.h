@@ -1,0 +1,46 @@
+/* The run: cross-validated training of one data set into one run folder.  What train_cv does.
+ *
+ * For: flim_train_cv takes resolved settings and does everything: device, data, scan, folds, training, evaluation, summary.
+ * Owns: the run folder's lock while it runs.  Settings and hooks are the caller's and must outlive the call.
+ * Errors: any status of flim/status.h; FLIM_INTERRUPTED when hooks.stop became non-zero (the checkpoint is then written);
+ *      FLIM_ERROR_NONFINITE when at least one fold failed and the others are done.
+ */
+#ifndef FLIM_TRAIN_H
+#define FLIM_TRAIN_H
+
+#include "flim/log.h"
+#include "flim/settings.h"
+#include "flim/status.h"
+
+typedef enum flim_phase_kind {
+    FLIM_PHASE_SCAN,
+    FLIM_PHASE_TRAIN,
+    FLIM_PHASE_VALIDATE,
+    FLIM_PHASE_TEST,
+    FLIM_PHASE_HOLDOUT
+} flim_phase_kind;
+
+/* Where the run stands, after every batch. */
+typedef struct flim_progress {
+    flim_phase_kind phase;
+    int fold, folds; /* 1-based, as users count; 0 outside folds */
+    int64_t epoch, epochs; /* 1-based */
+    int64_t done, total; /* batches of this phase */
+    int64_t cells; /* cells of this phase so far */
+    double seconds; /* since the phase began */
+    double loss; /* mean training loss of the epoch so far; NaN where unknown */
+} flim_progress;
+
+typedef struct flim_train_hooks {
+    flim_log log; /* every line that a user should read; also written to train.log */
+    void (*progress)(void *context, const flim_progress *progress); /* may be NULL */
+    void *context;
+    const volatile int *stop; /* non-zero: end after the current batch; may be NULL */
+    const char *command_line; /* for environment.json; may be NULL */
+    const flim_string_list *explicit_keys; /* keys given by flags or --set, compared on --resume; may be NULL */
+} flim_train_hooks;
+
+/* run_folder (may be NULL) gets the folder's path as soon as it exists: 4096 bytes. */
+flim_status flim_train_cv(const flim_settings *settings, const flim_train_hooks *hooks, char *run_folder, flim_error *err);
+
+#endif

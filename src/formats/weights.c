@@ -1,0 +1,291 @@
+#include "flim/weights.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/alloc.h"
+#include "core/parse.h"
+#include "formats/safetensors.h"
+
+#define FORMAT_VERSION "1"
+#define PREPROCESSING "log1p(counts)/10, mask"
+
+/* ---- writing */
+
+static void set_size(flim_json *metadata, const char *key, int value)
+{
+    char text[16];
+    snprintf(text, sizeof text, "%d", value);
+    flim_json_set_string(metadata, key, text);
+}
+
+static flim_json *describe(const flim_network *net, const char *const *class_names)
+{
+    flim_json *metadata = flim_json_object();
+    flim_json_set_string(metadata, "flimcv_format", FORMAT_VERSION);
+    flim_json_set_string(metadata, "preset", net->preset);
+    set_size(metadata, "width", net->width);
+    set_size(metadata, "T", net->in[0]);
+    set_size(metadata, "H", net->in[1]);
+    set_size(metadata, "W", net->in[2]);
+    if (class_names) {
+        flim_json *names = flim_json_array();
+        for (int i = 0; i < net->classes; i++) {
+            flim_json_add_string(names, class_names[i]);
+        }
+        char *text = flim_json_text(names);
+        if (text) {
+            flim_json_set_string(metadata, "class_names", text);
+        } else {
+            flim_json_set(metadata, "class_names", NULL); /* remembered as out of memory */
+        }
+        flim_json_text_free(text);
+        flim_json_free(names);
+    }
+    flim_json_set_string(metadata, "preprocessing", PREPROCESSING);
+    return metadata;
+}
+
+flim_status flim_weights_write(const char *path, const flim_network *net, const char *const *class_names,
+                               const float *parameters, const float *statistics, flim_error *err)
+{
+    flim_array_item items[FLIM_MAX_TENSORS];
+    int n_items = 0;
+    for (int i = 0; i < net->n_tensors; i++) {
+        const flim_tensor *t = &net->tensor[i];
+        const float *base = flim_tensor_is_statistic(t) ? statistics : parameters;
+        if (base) {
+            items[n_items++] = (flim_array_item){t->name, "F32", t->ndim, t->shape, base + t->offset};
+        }
+    }
+    flim_json *metadata = describe(net, class_names);
+    if (!metadata) {
+        return flim_fail(err, FLIM_ERROR_MEMORY, "out of host memory while %s was put together", path);
+    }
+    return flim_safetensors_write(path, metadata, items, n_items, err);
+}
+
+/* ---- reading */
+
+/* A positive size from the metadata; 0 where the key is absent. */
+static flim_status size_from_metadata(const flim_safetensors *file, const char *path, const char *key, int *out,
+                                      flim_error *err)
+{
+    const char *text = flim_safetensors_metadata(file, key);
+    int64_t value = 0;
+    if (text && flim_parse_i64(key, text, 1, 1 << 20, &value, NULL) != FLIM_OK) {
+        return flim_fail(err, FLIM_ERROR_DATA, "%s: __metadata__: %s is '%.40s', which is no size of a cell", path, key,
+                         text);
+    }
+    *out = (int)value;
+    return FLIM_OK;
+}
+
+static flim_status class_names_from_metadata(const flim_safetensors *file, const char *path, flim_weights_info *info,
+                                             flim_error *err)
+{
+    const char *text = flim_safetensors_metadata(file, "class_names");
+    if (!text) {
+        return FLIM_OK;
+    }
+    flim_json *names = NULL;
+    flim_status status = flim_json_parse(text, strlen(text), "class_names", &names, err);
+    if (status != FLIM_OK) {
+        flim_fail_prefix(err, "%s: __metadata__: ", path);
+        return status;
+    }
+    size_t n = flim_json_length(names);
+    bool strings = flim_json_is_array(names);
+    for (size_t i = 0; i < n; i++) {
+        strings = strings && flim_json_string(flim_json_at(names, i));
+    }
+    flim_json_free(names);
+    if (!strings || n != (size_t)info->classes) {
+        return flim_fail(err, FLIM_ERROR_DATA,
+                         "%s: __metadata__: class_names must be a list of %d names (the classes of "
+                         "head.fc2.weight), found %.120s",
+                         path, info->classes, text);
+    }
+    if (strlen(text) < sizeof info->class_names) {
+        memcpy(info->class_names, text, strlen(text) + 1);
+    }
+    return FLIM_OK;
+}
+
+/* Width and K' from the shapes, the rest from the metadata where there is one. */
+static flim_status probe(const flim_safetensors *file, const char *path, flim_weights_info *info, flim_error *err)
+{
+    *info = (flim_weights_info){0};
+    const char *version = flim_safetensors_metadata(file, "flimcv_format");
+    if (version && strcmp(version, FORMAT_VERSION) != 0) {
+        return flim_fail(err, FLIM_ERROR_DATA, "%s: weights of format version %.20s, this program reads version %s", path,
+                         version, FORMAT_VERSION);
+    }
+    const flim_array_view *stem = flim_safetensors_find(file, "stem.conv.weight");
+    const flim_array_view *last = flim_safetensors_find(file, "head.fc2.weight");
+    if (!stem || !last) {
+        return flim_fail(err, FLIM_ERROR_DATA, "%s: no tensor '%s': these are not weights of this network", path,
+                         stem ? "head.fc2.weight" : "stem.conv.weight");
+    }
+    enum { LARGEST = 1 << 20 };
+    char shape[160];
+    if (stem->ndim != 5 || stem->shape[0] < 1 || stem->shape[0] > LARGEST) {
+        flim_shape_text(stem->shape, stem->ndim, shape, sizeof shape);
+        return flim_fail(err, FLIM_ERROR_DATA, "%s: tensor 'stem.conv.weight' has shape %s, expected (width,2,7,1,1)", path,
+                         shape);
+    }
+    if (last->ndim != 2 || last->shape[0] < 1 || last->shape[0] == 2 || last->shape[0] > LARGEST) {
+        flim_shape_text(last->shape, last->ndim, shape, sizeof shape);
+        return flim_fail(err, FLIM_ERROR_DATA,
+                         "%s: tensor 'head.fc2.weight' has shape %s, expected one row for two classes, else a row a class",
+                         path, shape);
+    }
+    info->has_metadata = version != NULL;
+    info->width = (int)stem->shape[0];
+    info->classes = last->shape[0] == 1 ? 2 : (int)last->shape[0];
+    if (!info->has_metadata) {
+        return FLIM_OK;
+    }
+    const char *preprocessing = flim_safetensors_metadata(file, "preprocessing");
+    snprintf(info->preprocessing, sizeof info->preprocessing, "%s", preprocessing ? preprocessing : "");
+    flim_status status = size_from_metadata(file, path, "T", &info->t, err);
+    if (status == FLIM_OK) {
+        status = size_from_metadata(file, path, "H", &info->h, err);
+    }
+    if (status == FLIM_OK) {
+        status = size_from_metadata(file, path, "W", &info->w, err);
+    }
+    return status == FLIM_OK ? class_names_from_metadata(file, path, info, err) : status;
+}
+
+flim_status flim_weights_probe(const char *path, flim_weights_info *out, flim_error *err)
+{
+    flim_safetensors *file;
+    *out = (flim_weights_info){0};
+    flim_status status = flim_safetensors_open(path, &file, err);
+    if (status == FLIM_OK) {
+        status = probe(file, path, out, err);
+    }
+    flim_safetensors_close(file);
+    return status;
+}
+
+/* What differs as a whole is said as a whole, before any single tensor is blamed. */
+static flim_status check_network(const char *path, const flim_weights_info *info, const flim_network *net, flim_error *err)
+{
+    if (info->width != net->width) {
+        return flim_fail(
+            err, FLIM_ERROR_DATA,
+            "%s: weights of width %d, but the network has width %d (preset %s): choose the preset of the weights", path,
+            info->width, net->width, net->preset);
+    }
+    if (info->classes != net->classes) {
+        return flim_fail(err, FLIM_ERROR_DATA, "%s: weights for %d classes, but the data has %d", path, info->classes,
+                         net->classes);
+    }
+    if ((info->t && info->t != net->in[0]) || (info->h && info->h != net->in[1]) || (info->w && info->w != net->in[2])) {
+        return flim_fail(err, FLIM_ERROR_DATA,
+                         "%s: weights for cells of %d time bins x %d x %d pixels, but the data has %d x %d x %d", path,
+                         info->t, info->h, info->w, net->in[0], net->in[1], net->in[2]);
+    }
+    if (info->has_metadata && info->preprocessing[0] && strcmp(info->preprocessing, PREPROCESSING) != 0) {
+        return flim_fail(err, FLIM_ERROR_DATA, "%s: weights for the preprocessing '%s', this program does '%s'", path,
+                         info->preprocessing, PREPROCESSING);
+    }
+    return FLIM_OK;
+}
+
+static bool is_ignored(const char *name)
+{
+    static const char suffix[] = ".num_batches_tracked"; /* PyTorch's BatchNorm counts its batches */
+    size_t length = strlen(name), tail = sizeof suffix - 1;
+    return length > tail && strcmp(name + length - tail, suffix) == 0;
+}
+
+/* Every tensor of the file belongs to the network, with the network's shape, as fp32; none is missing. */
+static flim_status check_tensors(const flim_safetensors *file, const char *path, const flim_network *net,
+                                 bool need_statistics, flim_error *err)
+{
+    for (int64_t i = 0; i < flim_safetensors_count(file); i++) {
+        const flim_array_view *found = flim_safetensors_at(file, i);
+        if (is_ignored(found->name)) {
+            continue;
+        }
+        const flim_tensor *want = flim_network_find(net, found->name);
+        if (!want) {
+            return flim_fail(err, FLIM_ERROR_DATA, "%s: tensor '%.80s' does not belong to this network", path, found->name);
+        }
+        if (strcmp(found->dtype, "F32") != 0) {
+            return flim_fail(err, FLIM_ERROR_DATA, "%s: tensor '%s' is of type %.20s, only F32 is read", path, found->name,
+                             found->dtype);
+        }
+        bool same = found->ndim == want->ndim;
+        for (int d = 0; same && d < want->ndim; d++) {
+            same = found->shape[d] == want->shape[d];
+        }
+        if (!same) {
+            char is[160], should[160];
+            int64_t shape[5];
+            for (int d = 0; d < want->ndim; d++) {
+                shape[d] = want->shape[d];
+            }
+            flim_shape_text(found->shape, found->ndim, is, sizeof is);
+            flim_shape_text(shape, want->ndim, should, sizeof should);
+            return flim_fail(err, FLIM_ERROR_DATA, "%s: tensor '%s' has shape %s, the network wants %s", path, found->name,
+                             is, should);
+        }
+    }
+    for (int i = 0; i < net->n_tensors; i++) {
+        const flim_tensor *want = &net->tensor[i];
+        if ((need_statistics || !flim_tensor_is_statistic(want)) && !flim_safetensors_find(file, want->name)) {
+            return flim_fail(err, FLIM_ERROR_DATA, "%s: tensor '%s' is missing", path, want->name);
+        }
+    }
+    return FLIM_OK;
+}
+
+static flim_status check_values(const char *path, const flim_tensor *tensor, const float *values, flim_error *err)
+{
+    for (int64_t i = 0; i < tensor->count; i++) {
+        if (!isfinite(values[i])) {
+            return flim_fail(err, FLIM_ERROR_DATA, "%s: tensor '%s': value %" PRId64 " is %g, not a finite number", path,
+                             tensor->name, i, (double)values[i]);
+        }
+        if (tensor->role == FLIM_TENSOR_RUNNING_VAR && values[i] < 0) {
+            return flim_fail(err, FLIM_ERROR_DATA, "%s: tensor '%s': value %" PRId64 " is %g, but a variance is not negative",
+                             path, tensor->name, i, (double)values[i]);
+        }
+    }
+    return FLIM_OK;
+}
+
+flim_status flim_weights_read(const char *path, const flim_network *net, float *parameters, float *statistics,
+                              flim_error *err)
+{
+    flim_safetensors *file;
+    flim_weights_info info;
+    flim_status status = flim_safetensors_open(path, &file, err);
+    if (status == FLIM_OK) {
+        status = probe(file, path, &info, err);
+    }
+    if (status == FLIM_OK) {
+        status = check_network(path, &info, net, err);
+    }
+    if (status == FLIM_OK) {
+        status = check_tensors(file, path, net, statistics != NULL, err);
+    }
+    for (int i = 0; status == FLIM_OK && i < net->n_tensors; i++) {
+        const flim_tensor *t = &net->tensor[i];
+        float *base = flim_tensor_is_statistic(t) ? statistics : parameters;
+        if (base) {
+            status = flim_safetensors_read(file, flim_safetensors_find(file, t->name), base + t->offset, err);
+            if (status == FLIM_OK) {
+                status = check_values(path, t, base + t->offset, err);
+            }
+        }
+    }
+    flim_safetensors_close(file);
+    return status;
+}

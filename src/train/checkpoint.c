@@ -1,0 +1,302 @@
+#include "train/checkpoint.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/alloc.h"
+#include "core/file.h"
+#include "core/sha256.h"
+
+/* The file: magic, version, payload length, SHA-256 hex of the payload, payload.  All numbers little endian, as on every
+ * machine that this runs on (checked at compile time). */
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "checkpoints are written in the machine's byte order");
+
+enum { VERSION = 1, HEADER_BYTES = 8 + 4 + 8 + 64, IDENTITY_MAX = 2048 };
+static const char magic[8] = {'F', 'L', 'I', 'M', 'C', 'K', 'P', 'T'};
+
+flim_status flim_fold_state_create(const flim_network *net, int64_t epochs, flim_fold_state *out, flim_error *err)
+{
+    size_t p = (size_t)net->parameters, s = (size_t)net->statistics, e = (size_t)epochs;
+    *out = (flim_fold_state){.parameters = net->parameters,
+                             .statistics = net->statistics,
+                             .best_epoch = -1,
+                             .history_capacity = epochs,
+                             .counters = {.loss_scale = 1.0}};
+    out->parameter = flim_alloc(p, sizeof(float), err);
+    out->moment1 = flim_alloc(p, sizeof(float), err);
+    out->moment2 = flim_alloc(p, sizeof(float), err);
+    out->statistic = flim_alloc(s, sizeof(float), err);
+    out->best_parameter = flim_alloc(p, sizeof(float), err);
+    out->best_statistic = flim_alloc(s, sizeof(float), err);
+    out->history = flim_alloc(e, sizeof *out->history, err);
+    if (!out->parameter || !out->moment1 || !out->moment2 || !out->statistic || !out->best_parameter ||
+        !out->best_statistic || !out->history) {
+        flim_fold_state_free(out);
+        return FLIM_ERROR_MEMORY;
+    }
+    return FLIM_OK;
+}
+
+void flim_fold_state_free(flim_fold_state *state)
+{
+    flim_free(state->parameter);
+    flim_free(state->moment1);
+    flim_free(state->moment2);
+    flim_free(state->statistic);
+    flim_free(state->best_parameter);
+    flim_free(state->best_statistic);
+    flim_free(state->history);
+    *state = (flim_fold_state){0};
+}
+
+/* ---- one list of fields for writing, reading and measuring ---- */
+
+typedef enum direction { MEASURE, PUT, GET } direction;
+
+typedef struct cursor {
+    direction direction;
+    char *at; /* PUT, GET */
+    size_t left, used;
+    bool ended; /* GET: the payload is shorter than its fields */
+} cursor;
+
+static void field(cursor *c, void *value, size_t bytes)
+{
+    c->used += bytes;
+    if (c->direction == MEASURE || c->ended) {
+        return;
+    }
+    if (bytes > c->left) {
+        c->ended = true;
+        return;
+    }
+    if (c->direction == PUT) {
+        memcpy(c->at, value, bytes);
+    } else {
+        memcpy(value, c->at, bytes);
+    }
+    c->at += bytes;
+    c->left -= bytes;
+}
+
+static void fields_of_row(cursor *c, flim_epoch_row *row)
+{
+    field(c, &row->epoch, sizeof row->epoch);
+    double *const reals[] = {
+        &row->learning_rate,         &row->train_loss,       &row->train_accuracy, &row->val_loss,    &row->val_accuracy,
+        &row->val_balanced_accuracy, &row->val_f1,           &row->val_roc_auc,    &row->grad_norm,   &row->seconds,
+        &row->iterations_per_second, &row->cells_per_second, &row->wait_share,     &row->device_share};
+    int64_t *const wholes[] = {&row->cells, &row->updates, &row->skipped, &row->peak_bytes};
+    for (size_t i = 0; i < sizeof reals / sizeof reals[0]; i++) {
+        field(c, reals[i], sizeof(double));
+    }
+    for (size_t i = 0; i < sizeof wholes / sizeof wholes[0]; i++) {
+        field(c, wholes[i], sizeof(int64_t));
+    }
+}
+
+static void fields_of_bool(cursor *c, bool *value)
+{
+    uint8_t byte = *value ? 1 : 0;
+    field(c, &byte, 1);
+    *value = byte != 0;
+}
+
+/* Everything after the identity.  `state` is only written to when the direction is GET. */
+static void fields_of_state(cursor *c, flim_fold_state *state)
+{
+    int64_t sizes[2] = {state->parameters, state->statistics};
+    field(c, sizes, sizeof sizes);
+    if (sizes[0] != state->parameters || sizes[1] != state->statistics) {
+        c->ended = true;
+    }
+    field(c, &state->epoch, sizeof state->epoch);
+    field(c, &state->calls, sizeof state->calls);
+    fields_of_bool(c, &state->finished);
+    flim_counters *n = &state->counters;
+    field(c, &n->adam_step, sizeof n->adam_step);
+    field(c, &n->skipped, sizeof n->skipped);
+    field(c, &n->skipped_in_row, sizeof n->skipped_in_row);
+    field(c, &n->loss_scale, sizeof n->loss_scale);
+    field(c, &n->scale_growth, sizeof n->scale_growth);
+    flim_totals *t = &state->totals;
+    field(c, &t->loss, sizeof t->loss);
+    field(c, &t->weight, sizeof t->weight);
+    field(c, &t->cells, sizeof t->cells);
+    field(c, &t->correct, sizeof t->correct);
+    field(c, &t->updates, sizeof t->updates);
+    field(c, &t->grad_norm, sizeof t->grad_norm);
+    fields_of_bool(c, &t->nonfinite);
+    field(c, &t->nonfinite_call, sizeof t->nonfinite_call);
+    field(c, &state->best_value, sizeof state->best_value);
+    field(c, &state->best_epoch, sizeof state->best_epoch);
+    field(c, &state->n_history, sizeof state->n_history);
+    if (state->n_history < 0 || state->n_history > state->history_capacity) {
+        c->ended = true;
+        return;
+    }
+    for (int64_t i = 0; i < state->n_history; i++) {
+        fields_of_row(c, &state->history[i]);
+    }
+    size_t p = (size_t)state->parameters * sizeof(float), s = (size_t)state->statistics * sizeof(float);
+    field(c, state->parameter, p);
+    field(c, state->moment1, p);
+    field(c, state->moment2, p);
+    field(c, state->statistic, s);
+    field(c, state->best_parameter, p);
+    field(c, state->best_statistic, s);
+}
+
+static void paths_of(const char *folder, char newest[4096], char previous[4096])
+{
+    snprintf(newest, 4096, "%s/state.ckpt", folder);
+    snprintf(previous, 4096, "%s/state.previous.ckpt", folder);
+}
+
+flim_status flim_checkpoint_write(const flim_fold_state *state, const char *folder, const char *identity, flim_error *err)
+{
+    char newest[4096], previous[4096], written[4096];
+    paths_of(folder, newest, previous);
+    snprintf(written, sizeof written, "%s/state.new.ckpt", folder);
+
+    flim_fold_state *view = (flim_fold_state *)(uintptr_t)state; /* PUT and MEASURE read only */
+    cursor measure = {.direction = MEASURE};
+    fields_of_state(&measure, view);
+    uint64_t identity_bytes = strlen(identity);
+    size_t payload = sizeof identity_bytes + identity_bytes + measure.used;
+    char *bytes = flim_alloc(HEADER_BYTES + payload, 1, err);
+    if (!bytes) {
+        return FLIM_ERROR_MEMORY;
+    }
+    cursor put = {.direction = PUT, .at = bytes + HEADER_BYTES, .left = payload};
+    field(&put, &identity_bytes, sizeof identity_bytes);
+    field(&put, (char *)(uintptr_t)identity, identity_bytes);
+    fields_of_state(&put, view);
+
+    uint32_t version = VERSION;
+    uint64_t length = payload;
+    char digest[65];
+    flim_status status = flim_sha256_of(bytes + HEADER_BYTES, payload, digest, err);
+    if (status == FLIM_OK) {
+        memcpy(bytes, magic, 8);
+        memcpy(bytes + 8, &version, 4);
+        memcpy(bytes + 12, &length, 8);
+        memcpy(bytes + 20, digest, 64);
+        status = flim_file_write(written, bytes, HEADER_BYTES + payload, err);
+    }
+    flim_free(bytes);
+    if (status != FLIM_OK) {
+        return status;
+    }
+    /* A kill between the two renames leaves .previous and .new, both whole: reading knows all three names. */
+    if ((rename(newest, previous) != 0 && errno != ENOENT) || rename(written, newest) != 0) {
+        return flim_fail(err, FLIM_ERROR_WRITE, "cannot write %s: %s", newest, strerror(errno));
+    }
+    return flim_sync_folder(folder, err);
+}
+
+/* FLIM_ERROR_DATA with the reason where the file is not a whole checkpoint of ours; FLIM_ERROR_USAGE where it is whole but
+ * belongs to something else. */
+static flim_status read_one(flim_fold_state *state, const char *path, const char *identity, flim_error *err)
+{
+    char *bytes = NULL, digest[65];
+    size_t count = 0;
+    uint64_t length = 0, identity_bytes = 0;
+    uint32_t version = 0;
+    flim_status status = flim_file_read(path, (size_t)1 << 34, &bytes, &count, err);
+    if (status != FLIM_OK) {
+        return status;
+    }
+    if (count < HEADER_BYTES || memcmp(bytes, magic, 8) != 0) {
+        status = flim_fail(err, FLIM_ERROR_DATA, "%s: not a checkpoint of flimcv (%zu bytes)", path, count);
+        goto done;
+    }
+    memcpy(&version, bytes + 8, 4);
+    memcpy(&length, bytes + 12, 8);
+    if (version != VERSION) {
+        status = flim_fail(err, FLIM_ERROR_DATA, "%s: checkpoint format %" PRIu32 ", this program reads %d", path, version,
+                           VERSION);
+        goto done;
+    }
+    if (length != count - HEADER_BYTES) {
+        status = flim_fail(err, FLIM_ERROR_DATA, "%s: truncated, %zu bytes where %" PRIu64 " were written", path, count,
+                           length + HEADER_BYTES);
+        goto done;
+    }
+    status = flim_sha256_of(bytes + HEADER_BYTES, count - HEADER_BYTES, digest, err);
+    if (status != FLIM_OK) {
+        goto done;
+    }
+    if (memcmp(digest, bytes + 20, 64) != 0) {
+        status = flim_fail(err, FLIM_ERROR_DATA, "%s: damaged, its checksum does not match", path);
+        goto done;
+    }
+    cursor get = {.direction = GET, .at = bytes + HEADER_BYTES, .left = count - HEADER_BYTES};
+    field(&get, &identity_bytes, sizeof identity_bytes);
+    if (identity_bytes > get.left) {
+        get.ended = true;
+    } else if (identity_bytes != strlen(identity) || memcmp(get.at, identity, identity_bytes) != 0) {
+        int shown = identity_bytes < IDENTITY_MAX / 2 ? (int)identity_bytes : IDENTITY_MAX / 2;
+        status = flim_fail(err, FLIM_ERROR_USAGE, "%s belongs to another run:\n  it has %.*s\n  here is %s", path, shown,
+                           get.at, identity);
+        goto done;
+    } else {
+        get.at += identity_bytes;
+        get.left -= identity_bytes;
+        fields_of_state(&get, state);
+    }
+    if (get.ended || get.left != 0) {
+        status = flim_fail(err, FLIM_ERROR_DATA, "%s: damaged, its fields do not fill it", path);
+    }
+done:
+    flim_free(bytes);
+    return status;
+}
+
+flim_status flim_checkpoint_read(flim_fold_state *state, const char *folder, const char *identity, const flim_log *log,
+                                 bool *found, flim_error *err)
+{
+    char candidate[3][4096]; /* in order of preference */
+    paths_of(folder, candidate[0], candidate[2]);
+    snprintf(candidate[1], sizeof candidate[1], "%s/state.new.ckpt", folder);
+    *found = false;
+    bool any = false;
+    flim_error why = {0}, first = {0};
+    for (int i = 0; i < 3; i++) {
+        if (!flim_file_exists(candidate[i])) {
+            continue;
+        }
+        flim_status status = read_one(state, candidate[i], identity, &why);
+        if (status == FLIM_OK) {
+            *found = true;
+            if (any) {
+                flim_log_line(log, FLIM_LOG_WARNING, "%s; going on from %s instead", first.text, candidate[i]);
+            }
+            return FLIM_OK;
+        }
+        if (status != FLIM_ERROR_DATA) {
+            return flim_fail(err, status, "%s", why.text);
+        }
+        if (!any) {
+            first = why;
+        }
+        any = true;
+    }
+    return any ? flim_fail(err, FLIM_ERROR_DATA, "%s; no earlier checkpoint is left. Remove %s to start this fold afresh",
+                           first.text, folder)
+               : FLIM_OK;
+}
+
+void flim_checkpoint_remove(const char *folder)
+{
+    static const char *const names[] = {"state.ckpt", "state.previous.ckpt", "state.new.ckpt", "state.new.ckpt.tmp"};
+    char path[4096];
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        unlink(path);
+    }
+    rmdir(folder);
+}

@@ -1,0 +1,142 @@
+/* What a run says before it trains: device, data table, network, memory. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "train/run.h"
+
+#define GB 1e9
+#define GIB 1073741824.0
+
+void flim_startup_device(flim_run *run)
+{
+    const flim_log *log = &run->log;
+    const flim_device_info *d = flim_device_get_info(run->device);
+    const flim_settings *s = run->settings;
+    char hdf5[32];
+    flim_hdf5_version(hdf5);
+    flim_log_line(log, FLIM_LOG_INFO, "flimcv %s · HDF5 %s · %s", FLIM_VERSION, hdf5, d->libraries);
+    bool cuda = strcmp(d->kind, "cuda") == 0;
+    if (cuda) {
+        flim_log_line(log, FLIM_LOG_INFO, "GPU: %s (%s, %s)", d->name, d->architecture, d->id);
+        flim_log_line(log, FLIM_LOG_INFO, "VRAM: %.1f GB (%.1f GiB), %.1f GiB free", (double)d->memory_bytes / GB,
+                      (double)d->memory_bytes / GIB, (double)d->memory_free / GIB);
+        flim_log_line(log, FLIM_LOG_INFO, "Optimizations: CUDNN benchmark=%s, TF32=%s", s->benchmark ? "True" : "False",
+                      run->precision == FLIM_PRECISION_TF32 ? "True" : "False");
+    } else {
+        flim_log_line(log, FLIM_LOG_INFO, "CPU: %s (%s, %d threads)", d->name, d->architecture, d->threads);
+        flim_log_line(log, FLIM_LOG_INFO, "RAM: %.1f GB (%.1f GiB), %.1f GiB free", (double)d->memory_bytes / GB,
+                      (double)d->memory_bytes / GIB, (double)d->memory_free / GIB);
+    }
+    bool automatic = strcmp(s->precision, "auto") == 0;
+    flim_log_line(log, FLIM_LOG_INFO, "Precision: %s%s%s", flim_precision_name(run->precision), automatic ? ", auto: " : "",
+                  !automatic                              ? ""
+                  : run->precision == FLIM_PRECISION_TF32 ? "the device has TF32"
+                                                          : "the device has no TF32");
+}
+
+/* The settings that differ from one run to the next, in three lines; --print-config shows all. */
+static void settings_lines(const flim_run *run)
+{
+    const flim_settings *s = run->settings;
+    flim_log_line(&run->log, FLIM_LOG_INFO,
+                  "Settings: preset %s, %" PRId64 " epochs, batch %" PRId64 " x %" PRId64 " accumulated, eval batch %" PRId64
+                  ", lr %g, weight decay %g, clip %g",
+                  s->preset, s->epochs, s->batch, s->accumulate, run->eval_batch, s->lr, s->weight_decay, s->clip);
+    flim_log_line(&run->log, FLIM_LOG_INFO,
+                  "          sampler %s, label smoothing %g, dropout %g, patience %" PRId64 ", monitor %s, seed %" PRIu64
+                  ", workers %" PRId64 ", prefetch %" PRId64,
+                  s->sampler, s->label_smoothing, s->dropout, s->patience, s->monitor, s->seed, s->workers, s->prefetch);
+}
+
+static int compare_doubles(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void class_line(const flim_run *run, const flim_cell_summary *summary, int class_number)
+{
+    const flim_dataset_info *info = run->info;
+    int64_t cells = 0, groups = 0, zeros = 0;
+    double photons = 0, area = 0;
+    double *peaks = malloc((size_t)info->n * sizeof *peaks); /* for the median; the table goes without where memory lacks */
+    for (int64_t g = 0; g < info->groups; g++) {
+        for (int64_t i = 0; i < info->n; i++) {
+            if (info->group[i] == g && info->label[i] == class_number) {
+                groups++;
+                break;
+            }
+        }
+    }
+    for (int64_t i = 0; i < info->n; i++) {
+        if (info->label[i] != class_number) {
+            continue;
+        }
+        if (summary) {
+            photons += summary[i].photons;
+            area += (double)summary[i].mask_pixels;
+            zeros += summary[i].zero_voxels;
+            if (peaks) {
+                peaks[cells] = summary[i].peak_bin;
+            }
+        }
+        cells++;
+    }
+    char more[160] = "";
+    if (summary && peaks && cells > 0) {
+        qsort(peaks, (size_t)cells, sizeof *peaks, compare_doubles);
+        double voxels = (double)cells * info->t * info->h * info->w;
+        snprintf(more, sizeof more, "  %10.1f  %8.1f  %7.2f  %8.0f", photons / (double)cells, area / (double)cells,
+                 100 * (double)zeros / voxels, peaks[cells / 2]);
+    }
+    flim_log_line(&run->log, FLIM_LOG_INFO, "  %-20s %8" PRId64 " %8" PRId64 "%s", info->class_name[class_number], cells,
+                  groups, more);
+    free(peaks);
+}
+
+void flim_startup_data(flim_run *run, const flim_cell_summary *summary)
+{
+    const flim_dataset_info *info = run->info;
+    for (int i = 0; i < info->n_files; i++) {
+        flim_log_line(&run->log, FLIM_LOG_INFO, "%s %s", i ? "     " : "Data:", info->path[i]);
+    }
+    flim_log_line(&run->log, FLIM_LOG_INFO,
+                  "      %" PRId64 " cells of %d x %d x %d (%s, %s), %d classes, %" PRId64 " groups, mask %s", info->n,
+                  info->t, info->h, info->w, info->counts_type, info->layout, info->classes, info->groups,
+                  info->has_mask ? "from the file" : "from the counts");
+    flim_log_line(&run->log, FLIM_LOG_INFO, "  %-20s %8s %8s%s", "class", "cells", "groups",
+                  summary ? "     photons  mask px  zeros %  peak bin" : "");
+    for (int k = 0; k < info->classes; k++) {
+        class_line(run, summary, k);
+    }
+}
+
+flim_status flim_startup_plan(flim_run *run, flim_error *err)
+{
+    flim_memory_plan plan;
+    flim_status status = flim_program_memory(run->program, &plan, err);
+    if (status != FLIM_OK) {
+        return status;
+    }
+    const flim_network *net = &run->net;
+    settings_lines(run);
+    flim_log_line(&run->log, FLIM_LOG_INFO,
+                  "Network: %s, width %d, %" PRId64 " parameters, %.2f G multiply-adds a cell forward", net->preset,
+                  net->width, net->parameters, (double)flim_network_macs(net) / 1e9);
+    static const char *const places[] = {"device", "pinned", "host"};
+    for (int i = 0; i < plan.n; i++) {
+        flim_log_line(&run->log, FLIM_LOG_INFO, "  %-32s %-7s %10.1f MiB", plan.item[i].name, places[plan.item[i].place],
+                      (double)plan.item[i].bytes / 1048576.0);
+    }
+    flim_loader_stats loader;
+    flim_loader_get_stats(run->loader, &loader);
+    flim_log_line(&run->log, FLIM_LOG_INFO, "  %-32s %-7s %10.1f MiB", "loader's batches", loader.pinned ? "pinned" : "host",
+                  (double)loader.buffer_bytes / 1048576.0);
+    flim_log_line(&run->log, FLIM_LOG_INFO, "Planned memory: device %.2f GiB, pinned %.2f GiB, host %.2f GiB",
+                  (double)plan.total[FLIM_MEMORY_DEVICE] / GIB,
+                  (double)(plan.total[FLIM_MEMORY_PINNED] + (loader.pinned ? loader.buffer_bytes : 0)) / GIB,
+                  (double)(plan.total[FLIM_MEMORY_HOST] + (loader.pinned ? 0 : loader.buffer_bytes)) / GIB);
+    return FLIM_OK;
+}

@@ -1,0 +1,259 @@
+/* A whole network: walks flim_network's table with ref_unit and ref_head. */
+#include "reference/reference.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int64_t volume(const int size[3])
+{
+    return (int64_t)size[0] * size[1] * size[2];
+}
+
+ref_network *ref_network_create(const flim_network *net, const float *parameters, const float *statistics)
+{
+    ref_network *ref = calloc(1, sizeof *ref);
+    if (!ref) {
+        abort();
+    }
+    ref->net = net;
+    ref->parameters = ref_from_floats(parameters, net->parameters);
+    ref->statistics = ref_from_floats(statistics, net->statistics);
+    ref->gradients = ref_array(net->parameters);
+    ref->bias_scale = ref_array(net->parameters);
+    ref->m = ref_array(net->parameters);
+    ref->v = ref_array(net->parameters);
+    return ref;
+}
+
+void ref_network_free(ref_network *ref)
+{
+    if (ref) {
+        free(ref->parameters);
+        free(ref->statistics);
+        free(ref->gradients);
+        free(ref->bias_scale);
+        free(ref->m);
+        free(ref->v);
+        free(ref);
+    }
+}
+
+/* Where the tensor of (unit, role, index) begins in an array laid out like the parameters or the statistics; NULL where there is
+ * no such tensor. */
+static double *find(const flim_network *net, int unit, flim_tensor_role role, int index, double *array)
+{
+    const flim_tensor *t = flim_network_tensor(net, unit, role, index);
+    return t && array ? array + t->offset : NULL;
+}
+
+/* What one pass over the table works on. */
+typedef struct pass {
+    const flim_network *net;
+    const flim_batch *batch;
+    double *parameters, *statistics; /* P, S */
+    bool training, move_statistics;
+    double dropout;
+    double *gradients, *bias_scale; /* P, overwritten; NULL = forward only */
+    double *input; /* (n,2,T,H,W) */
+    double *y[FLIM_MAX_UNITS]; /* (n,C,out) of each unit */
+    double *dy[FLIM_MAX_UNITS]; /* sums of what the consumers send back */
+} pass;
+
+/* (n,2,T,H,W): the signal, and the mask repeated at every time bin. */
+static double *make_input(const flim_network *net, const flim_batch *batch)
+{
+    const int64_t pixels = (int64_t)net->in[1] * net->in[2], voxels = pixels * net->in[0];
+    double *input = ref_array(batch->n * 2 * voxels);
+    for (int64_t n = 0; n < batch->n; n++) {
+        for (int64_t i = 0; i < voxels; i++) {
+            input[(2 * n) * voxels + i] = (double)batch->signal[n * voxels + i];
+            input[(2 * n + 1) * voxels + i] = batch->mask[n * pixels + i % pixels];
+        }
+    }
+    return input;
+}
+
+static ref_unit_run unit_run(const pass *p, int u)
+{
+    const flim_network *net = p->net;
+    const flim_unit *unit = &net->unit[u];
+    return (ref_unit_run){.n = p->batch->n,
+                          .id = p->batch->id,
+                          .unit = (uint32_t)u,
+                          .dropout = p->training ? p->dropout : 0,
+                          .training = p->training,
+                          .x = unit->input < 0 ? p->input : p->y[unit->input],
+                          .skip = unit->skip < 0 ? NULL : p->y[unit->skip],
+                          .weight = find(net, u, FLIM_TENSOR_CONV_WEIGHT, 0, p->parameters),
+                          .bias = find(net, u, FLIM_TENSOR_BIAS, 0, p->parameters),
+                          .gamma = find(net, u, FLIM_TENSOR_BN_WEIGHT, 0, p->parameters),
+                          .beta = find(net, u, FLIM_TENSOR_BN_BIAS, 0, p->parameters),
+                          .running_mean = find(net, u, FLIM_TENSOR_RUNNING_MEAN, 0, p->statistics),
+                          .running_var = find(net, u, FLIM_TENSOR_RUNNING_VAR, 0, p->statistics)};
+}
+
+/* BatchNorm's weight is called weight and its bias bias: of two BIAS tensors of the head, 0 is fc1's and 1 fc2's. */
+static ref_head_run head_run(const pass *p, const flim_step *step, double *logits)
+{
+    const flim_network *net = p->net;
+    const int h = net->n_units;
+    const flim_unit *last = &net->unit[h - 1];
+    return (ref_head_run){.n = p->batch->n,
+                          .t = last->out[0],
+                          .h = last->out[1],
+                          .w = last->out[2],
+                          .id = p->batch->id,
+                          .unit = (uint32_t)h,
+                          .dropout = p->dropout,
+                          .label_smoothing = step ? (double)step->label_smoothing : 0,
+                          .training = p->training,
+                          .move_statistics = p->move_statistics,
+                          .divisor = step ? step->divisor : 1,
+                          .label = step ? p->batch->label : NULL,
+                          .cell_weight = p->batch->weight,
+                          .x = p->y[h - 1],
+                          .fc1_weight = find(net, h, FLIM_TENSOR_LINEAR_WEIGHT, 0, p->parameters),
+                          .fc1_bias = find(net, h, FLIM_TENSOR_BIAS, 0, p->parameters),
+                          .gamma = find(net, h, FLIM_TENSOR_BN_WEIGHT, 0, p->parameters),
+                          .beta = find(net, h, FLIM_TENSOR_BN_BIAS, 0, p->parameters),
+                          .fc2_weight = find(net, h, FLIM_TENSOR_LINEAR_WEIGHT, 1, p->parameters),
+                          .fc2_bias = find(net, h, FLIM_TENSOR_BIAS, 1, p->parameters),
+                          .running_mean = find(net, h, FLIM_TENSOR_RUNNING_MEAN, 0, p->statistics),
+                          .running_var = find(net, h, FLIM_TENSOR_RUNNING_VAR, 0, p->statistics),
+                          .logits = logits,
+                          .dfc1_weight = find(net, h, FLIM_TENSOR_LINEAR_WEIGHT, 0, p->gradients),
+                          .dfc1_bias = find(net, h, FLIM_TENSOR_BIAS, 0, p->gradients),
+                          .dfc1_bias_scale = find(net, h, FLIM_TENSOR_BIAS, 0, p->bias_scale),
+                          .dgamma = find(net, h, FLIM_TENSOR_BN_WEIGHT, 0, p->gradients),
+                          .dbeta = find(net, h, FLIM_TENSOR_BN_BIAS, 0, p->gradients),
+                          .dfc2_weight = find(net, h, FLIM_TENSOR_LINEAR_WEIGHT, 1, p->gradients),
+                          .dfc2_bias = find(net, h, FLIM_TENSOR_BIAS, 1, p->gradients)};
+}
+
+static void add(double *to, const double *from, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) {
+        to[i] += from[i];
+    }
+}
+
+/* Sends one unit's dy to its input and skip; each may have other consumers, so dx and dskip are added. */
+static void unit_backward(pass *p, int u)
+{
+    const flim_network *net = p->net;
+    const flim_unit *unit = &net->unit[u];
+    const int64_t in = p->batch->n * unit->in_channels * volume(unit->in);
+    const int64_t out = p->batch->n * unit->out_channels * volume(unit->conv_out);
+    double *dx = ref_array(in), *dskip = ref_array(out);
+    ref_unit_run run = unit_run(p, u);
+    run.dy = p->dy[u];
+    run.dx = dx;
+    run.dskip = dskip;
+    run.dweight = find(net, u, FLIM_TENSOR_CONV_WEIGHT, 0, p->gradients);
+    run.dbias = find(net, u, FLIM_TENSOR_BIAS, 0, p->gradients);
+    run.dgamma = find(net, u, FLIM_TENSOR_BN_WEIGHT, 0, p->gradients);
+    run.dbeta = find(net, u, FLIM_TENSOR_BN_BIAS, 0, p->gradients);
+    run.dbias_scale = find(net, u, FLIM_TENSOR_BIAS, 0, p->bias_scale);
+    ref_unit(unit, &run);
+    if (unit->input >= 0) {
+        add(p->dy[unit->input], dx, in);
+    }
+    if (unit->skip >= 0) {
+        add(p->dy[unit->skip], dskip, out);
+    }
+    free(dx);
+    free(dskip);
+}
+
+/* Forward, and backward where gradients are wanted.  step NULL: no loss.  Returns sum(weight * loss) / divisor. */
+static double run_pass(pass *p, const flim_step *step, double *logits)
+{
+    const flim_network *net = p->net;
+    p->input = make_input(net, p->batch);
+    for (int u = 0; u < net->n_units; u++) {
+        const int64_t count = p->batch->n * net->unit[u].out_channels * volume(net->unit[u].out);
+        p->y[u] = ref_array(count);
+        p->dy[u] = ref_array(count);
+        ref_unit_run run = unit_run(p, u);
+        run.move_statistics = p->move_statistics;
+        run.y = p->y[u];
+        ref_unit(&net->unit[u], &run);
+    }
+    ref_head_run head = head_run(p, step, logits);
+    head.dx = p->gradients ? p->dy[net->n_units - 1] : NULL;
+    ref_head(&net->head, &head);
+    for (int u = net->n_units - 1; u >= 0 && p->gradients; u--) {
+        unit_backward(p, u);
+    }
+    for (int u = 0; u < net->n_units; u++) {
+        free(p->y[u]);
+        free(p->dy[u]);
+    }
+    free(p->input);
+    return head.loss;
+}
+
+static int64_t count_correct(const flim_network *net, const flim_batch *batch, const double *logits)
+{
+    const int outputs = net->head.outputs;
+    int64_t correct = 0;
+    for (int64_t n = 0; n < batch->n; n++) {
+        const double *l = logits + n * outputs;
+        int best = outputs == 1 ? l[0] > 0 : 0;
+        for (int k = 1; k < outputs; k++) {
+            best = l[k] > l[best] ? k : best;
+        }
+        correct += best == batch->label[n];
+    }
+    return correct;
+}
+
+void ref_network_train(ref_network *ref, const flim_batch *batch, const flim_step *step)
+{
+    const flim_network *net = ref->net;
+    double *gradients = ref_array(net->parameters), *scale = ref_array(net->parameters);
+    double *logits = ref_array(batch->n * net->head.outputs);
+    pass p = {.net = net,
+              .batch = batch,
+              .parameters = ref->parameters,
+              .statistics = ref->statistics,
+              .training = true,
+              .move_statistics = true,
+              .dropout = (double)step->dropout,
+              .gradients = gradients,
+              .bias_scale = scale};
+    ref->loss += run_pass(&p, step, logits) * step->divisor;
+    ref->correct += count_correct(net, batch, logits);
+    if (step->first) {
+        memset(ref->gradients, 0, (size_t)net->parameters * sizeof *ref->gradients);
+        memset(ref->bias_scale, 0, (size_t)net->parameters * sizeof *ref->bias_scale);
+    }
+    add(ref->gradients, gradients, net->parameters);
+    add(ref->bias_scale, scale, net->parameters);
+    if (step->last) {
+        memcpy(gradients, ref->gradients, (size_t)net->parameters * sizeof *gradients);
+        ref->grad_norm = ref_clip(gradients, net->parameters, (double)step->clip);
+        ref_adamw(ref->parameters, gradients, ref->m, ref->v, net->parameters, ++ref->updates, step);
+    }
+    free(gradients);
+    free(scale);
+    free(logits);
+}
+
+void ref_network_predict(ref_network *ref, const flim_batch *batch, double *logits)
+{
+    pass p = {.net = ref->net, .batch = batch, .parameters = ref->parameters, .statistics = ref->statistics};
+    run_pass(&p, NULL, logits);
+}
+
+double ref_network_loss(const ref_network *ref, const flim_batch *batch, const flim_step *step)
+{
+    pass p = {.net = ref->net,
+              .batch = batch,
+              .parameters = ref->parameters,
+              .statistics = ref->statistics,
+              .training = true,
+              .dropout = (double)step->dropout};
+    return run_pass(&p, step, NULL);
+}

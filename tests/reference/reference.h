@@ -1,0 +1,93 @@
+/* The independent reference: every formula of flim/network.h and flim/device.h in double precision, as straight loops.
+ *
+ * For: tests.  Written from the definitions alone; it shares no code with the backends, not even the random generator, so that a
+ *      common mistake cannot hide.  Slow: meant for cells of a few hundred voxels.
+ * Shapes are PyTorch's, (N,C,T,H,W) on the host.  Arrays are the caller's.  Out of memory ends the program: a test cannot go on.
+ */
+#ifndef REFERENCE_H
+#define REFERENCE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "flim/batch.h"
+#include "flim/device.h"
+#include "flim/network.h"
+
+/* count doubles, zeroed; free() them. */
+double *ref_array(int64_t count);
+double *ref_from_floats(const float *values, int64_t count);
+
+/* Philox4x32-10 with the counter layout of flim/random.h, dropout's purpose: 1 / (1 - p) where the channel is kept, else 0. */
+double ref_dropout_factor(const flim_cell_id *id, uint32_t unit, uint32_t channel, double p);
+
+typedef struct ref_unit_run {
+    int64_t n;
+    const flim_cell_id *id; /* (n); may be NULL without dropout */
+    uint32_t unit; /* number for dropout */
+    double dropout;
+    bool training; /* batch statistics; backward needs it */
+    bool move_statistics; /* training: move the running statistics */
+    const double *x, *skip; /* (n,Cin,in), (n,Cout,conv_out) or NULL */
+    const double *weight, *bias, *gamma, *beta;
+    double *running_mean, *running_var; /* (Cout) */
+    const double *dy; /* (n,Cout,out); NULL = forward only */
+    double *y; /* (n,Cout,out); may be NULL, as all below */
+    double *v; /* (n,Cout,conv_out): what the activation is applied to */
+    double *dx, *dskip, *dweight, *dbias, *dgamma, *dbeta;
+    double *dbias_scale; /* (Cout): sum of |dz|, the size of which dbias' rounding error is a fraction */
+} ref_unit_run;
+
+void ref_unit(const flim_unit *unit, const ref_unit_run *run);
+
+typedef struct ref_head_run {
+    int64_t n;
+    int t, h, w;
+    const flim_cell_id *id;
+    uint32_t unit;
+    double dropout, label_smoothing;
+    bool training, move_statistics;
+    double divisor;
+    const int32_t *label; /* (n) */
+    const float *cell_weight; /* (n) */
+    const double *x; /* (n,Cin,t,h,w) */
+    const double *fc1_weight, *fc1_bias, *gamma, *beta, *fc2_weight, *fc2_bias;
+    double *running_mean, *running_var; /* (hidden) */
+    double *logits; /* (n,K') */
+    double *v; /* (n,hidden): what the activation is applied to; may be NULL */
+    double loss; /* out: sum(weight * loss) / divisor */
+    double *dx, *dfc1_weight, *dfc1_bias, *dgamma, *dbeta, *dfc2_weight, *dfc2_bias; /* NULL = not wanted */
+    double *dfc1_bias_scale; /* (hidden), as in ref_unit_run */
+} ref_head_run;
+
+void ref_head(const flim_head *head, ref_head_run *run);
+
+/* Global L2 norm; then, where clip > 0, torch.nn.utils.clip_grad_norm_: gradients *= min(1, clip / (norm + 1e-6)). */
+double ref_clip(double *gradients, int64_t count, double clip);
+/* torch.optim.AdamW's update number `t` (from 1). */
+void ref_adamw(double *parameters, const double *gradients, double *m, double *v, int64_t count, int64_t t,
+               const flim_step *step);
+
+/* A whole network and its training state. */
+typedef struct ref_network {
+    const flim_network *net;
+    double *parameters, *gradients, *m, *v; /* (P) */
+    double *bias_scale; /* (P): sum of |dz| at the elements of convolution and fc1 biases, else 0 */
+    double *statistics; /* (S) */
+    int64_t updates;
+    double loss; /* sum of weight * loss over all cells trained on so far */
+    double grad_norm; /* of the last window, before clipping */
+    int64_t correct;
+} ref_network;
+
+ref_network *ref_network_create(const flim_network *net, const float *parameters, const float *statistics);
+void ref_network_free(ref_network *ref);
+
+/* The contract of flim_program_train.  `gradients` keeps the window's sum before clipping. */
+void ref_network_train(ref_network *ref, const flim_batch *batch, const flim_step *step);
+/* The contract of flim_program_predict; logits (n,K'). */
+void ref_network_predict(ref_network *ref, const flim_batch *batch, double *logits);
+/* The loss that a train call would report, divided by the divisor; changes nothing. */
+double ref_network_loss(const ref_network *ref, const flim_batch *batch, const flim_step *step);
+
+#endif

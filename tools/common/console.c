@@ -1,0 +1,150 @@
+#include "common/console.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "flim/json.h"
+
+static volatile int stop_signal; /* written by the handler only */
+
+static void on_signal(int number)
+{
+    if (stop_signal && number == SIGINT) {
+        _exit(128 + SIGINT);
+    }
+    stop_signal = number;
+}
+
+void console_catch_signals(void)
+{
+    const int caught[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    for (size_t i = 0; i < sizeof caught / sizeof caught[0]; i++) {
+        sigaction(caught[i], &action, NULL);
+    }
+    signal(SIGPIPE, SIG_IGN);
+}
+
+const volatile int *console_stop_flag(void)
+{
+    return &stop_signal;
+}
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+void console_open(console *c, bool quiet, bool json)
+{
+    *c = (console){.quiet = quiet, .json = json, .bar = !quiet && !json && isatty(STDERR_FILENO)};
+}
+
+void console_close(console *c)
+{
+    if (c->drawn) {
+        fputs("\r\033[K", stderr);
+        fflush(stderr);
+        c->drawn = false;
+    }
+}
+
+static void print_json(flim_log_level level, const char *text)
+{
+    static const char *const names[] = {"info", "note", "warning"};
+    flim_json *object = flim_json_object();
+    flim_json_set_integer(object, "time", (int64_t)time(NULL));
+    flim_json_set_string(object, "level", names[level]);
+    flim_json_set_string(object, "message", text);
+    char *line = flim_json_text(object);
+    if (line) {
+        puts(line);
+    }
+    flim_json_text_free(line);
+    flim_json_free(object);
+}
+
+static void print_line(void *context, flim_log_level level, const char *text)
+{
+    static const char *const marks[] = {"", "note: ", "warning: "};
+    console *c = context;
+    console_close(c);
+    if (c->json) {
+        print_json(level, text);
+    } else if (level == FLIM_LOG_WARNING) {
+        fflush(stdout);
+        fprintf(stderr, "%s%s\n", marks[level], text);
+    } else if (!c->quiet) {
+        printf("%s%s\n", marks[level], text);
+    }
+    fflush(stdout);
+}
+
+flim_log console_log(console *c)
+{
+    return (flim_log){print_line, c};
+}
+
+static void format_time(double seconds, char out[16])
+{
+    int64_t s = isfinite(seconds) && seconds < 1e7 ? (int64_t)(seconds + 0.5) : 0;
+    if (s >= 3600) {
+        snprintf(out, 16, "%" PRId64 ":%02d:%02d", s / 3600 % 10000, (int)(s / 60 % 60), (int)(s % 60));
+    } else {
+        snprintf(out, 16, "%d:%02d", (int)(s / 60 % 60), (int)(s % 60));
+    }
+}
+
+void console_progress(void *context, const flim_progress *p)
+{
+    static const char *const phases[] = {"scan", "train", "val", "test", "holdout"};
+    enum { WIDTH = 24 };
+    console *c = context;
+    double time_now = now();
+    if (!c->bar || (time_now - c->last < 0.1 && p->done < p->total)) {
+        return;
+    }
+    c->last = time_now;
+    char bar[WIDTH * 3 + 1] = "", left[16], loss[24] = "", where[64] = "";
+    int full = p->total > 0 ? (int)(p->done * WIDTH / p->total) : 0;
+    for (int i = 0; i < WIDTH; i++) {
+        strncat(bar, i < full ? "█" : "░", sizeof bar - strlen(bar) - 1);
+    }
+    double rate = p->seconds > 0 ? (double)p->done / p->seconds : 0;
+    format_time(rate > 0 ? (double)(p->total - p->done) / rate : 0, left);
+    if (isfinite(p->loss)) {
+        snprintf(loss, sizeof loss, " loss %.4f", p->loss);
+    }
+    if (p->fold > 0) {
+        snprintf(where, sizeof where, "fold %d/%d epoch %" PRId64 "/%" PRId64 " ", p->fold, p->folds, p->epoch, p->epochs);
+    }
+    char line[512];
+    snprintf(line, sizeof line, "%s%s %s %" PRId64 "/%" PRId64 " %.2f it/s %.1f cells/s%s %s left", where, phases[p->phase],
+             bar, p->done, p->total, rate, p->seconds > 0 ? (double)p->cells / p->seconds : 0, loss, left);
+    fprintf(stderr, "\r\033[K%s", line);
+    fflush(stderr);
+    c->drawn = true;
+}
+
+int console_exit(console *c, const char *program, flim_status status, const flim_error *err)
+{
+    console_close(c);
+    fflush(stdout);
+    if (status == FLIM_OK) {
+        return 0;
+    }
+    if (status == FLIM_INTERRUPTED) {
+        return 128 + (stop_signal ? stop_signal : SIGINT);
+    }
+    fprintf(stderr, "%s: error: %s\n", program, err->text);
+    return status <= FLIM_ERROR_WRITE ? (int)status : 1;
+}

@@ -1,0 +1,36 @@
+/* The terminal side of a program: lines, the progress bar, signals, exit codes. */
+#ifndef FLIM_TOOLS_CONSOLE_H
+#define FLIM_TOOLS_CONSOLE_H
+
+#include <stdbool.h>
+
+#include "flim/log.h"
+#include "flim/train.h"
+
+typedef struct console {
+    bool quiet; /* warnings only */
+    bool json; /* one JSON object a line */
+    bool bar; /* stderr is a terminal: draw a progress bar */
+    bool drawn; /* a bar stands on the last line of the terminal */
+    double last; /* when it was drawn, in seconds */
+} console;
+
+/* Settles where output goes. */
+void console_open(console *c, bool quiet, bool json);
+/* Removes the bar. */
+void console_close(console *c);
+/* A log that prints to stdout (warnings to stderr), with the bar out of the way. */
+flim_log console_log(console *c);
+/* flim_train_hooks.progress; context is the console. */
+void console_progress(void *context, const flim_progress *progress);
+
+/* Catches INT, TERM, HUP and USR1 into *console_stop_flag() (the signal's number); a second INT ends the program at once.
+ * SIGPIPE is ignored: a closed pipe is a write that fails, not the end of a run. */
+void console_catch_signals(void);
+const volatile int *console_stop_flag(void);
+
+/* Prints the error of a failed call to stderr ("train_cv: error: ...") and returns the exit code: the status's own number,
+ * 1 for what has none, 128 + the signal after an interruption. */
+int console_exit(console *c, const char *program, flim_status status, const flim_error *err);
+
+#endif
