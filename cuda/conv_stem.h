@@ -53,7 +53,7 @@ typedef struct flim_stem_gradients {
 bool flim_stem_supported(int channels, int sm);
 
 size_t flim_stem_state_bytes(void);
-/* Most scratch that any of the calls below needs for this shape (not monotone in n only by its grid: ask for the largest n). */
+/* Most scratch that any of the calls below needs for this shape; grows with n. */
 size_t flim_stem_scratch_bytes(const flim_stem_shape *shape);
 
 /* Batch statistics of the stem's convolution output over all n*T*H*W positions -> state.  running_mean/var (32): moved by

@@ -1,0 +1,358 @@
+/* Stem + down: direct double-precision kernels, and the checks and timings of conv_stem. */
+#include <cstring>
+
+#include "check_util.cuh"
+
+#include "../conv_stem.h"
+
+namespace
+{
+
+struct problem {
+    int64_t n;
+    int t, to, hw;
+};
+
+/* Window element i = channel * 7 + tap of position (cell, t, pixel), rounded to T. */
+template <typename T>
+__device__ double window(const problem &p, const float *signal, const uint8_t *mask, int64_t cell, int t, int pixel, int i)
+{
+    const int tau = t + i % 7 - 3;
+    if (tau < 0 || tau >= p.t)
+        return 0.0;
+    return i < 7 ? (double)(float)(T)signal[(cell * p.t + tau) * p.hw + pixel] : mask[cell * p.hw + pixel] ? 1.0 : 0.0;
+}
+
+/* z (n,T,HW,32) without bias */
+template <typename T>
+__global__ void ref_stem(problem p, const float *signal, const uint8_t *mask, const float *weight, double *z)
+{
+    const int64_t count = p.n * p.t * p.hw * 32;
+    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < count; i += (int64_t)gridDim.x * blockDim.x) {
+        const int c = (int)(i % 32), pixel = (int)(i / 32 % p.hw), t = (int)(i / 32 / p.hw % p.t);
+        const int64_t cell = i / 32 / p.hw / p.t;
+        double s = 0.0;
+        for (int k = 0; k < 14; k++)
+            s += (double)(float)(T)weight[c * 14 + k] * window<T>(p, signal, mask, cell, t, pixel, k);
+        z[i] = s;
+    }
+}
+
+/* out (32): sum over positions of a, or of (a - centre)^2; block c */
+__global__ void ref_channel_sum(const double *a, const double *centre, int64_t positions, double *out)
+{
+    __shared__ double part[256];
+    const int c = blockIdx.x;
+    double s = 0.0;
+    for (int64_t i = threadIdx.x; i < positions; i += 256) {
+        const double v = a[i * 32 + c] - (centre ? centre[c] : 0.0);
+        s += centre ? v * v : v;
+    }
+    part[threadIdx.x] = s;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        for (int i = 1; i < 256; i++)
+            s += part[i];
+        out[c] = s / (double)positions;
+    }
+}
+
+/* z -> u in place, and act = round(leaky(u)) */
+template <typename T>
+__global__ void ref_activation(int64_t count, const double *mean, const double *var, const float *gamma, const float *beta,
+                               double *u, double *act)
+{
+    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < count; i += (int64_t)gridDim.x * blockDim.x) {
+        const int c = (int)(i % 32);
+        const double v = gamma[c] * (u[i] - mean[c]) / sqrt(var[c] + 1e-5) + beta[c];
+        u[i] = v;
+        act[i] = (double)(float)(T)(float)(v > 0 ? v : 0.01 * v);
+    }
+}
+
+template <typename T>
+__global__ void ref_down(problem p, const double *act, const float *weight, const float *bias, double *z)
+{
+    const int64_t count = p.n * p.to * p.hw * 32;
+    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < count; i += (int64_t)gridDim.x * blockDim.x) {
+        const int o = (int)(i % 32), pixel = (int)(i / 32 % p.hw), m = (int)(i / 32 / p.hw % p.to);
+        const int64_t cell = i / 32 / p.hw / p.to;
+        double s = bias[o];
+        for (int j = 0; j < 3; j++) {
+            const int t = 2 * m - 1 + j;
+            if (t < 0 || t >= p.t)
+                continue;
+            for (int c = 0; c < 32; c++)
+                s += act[((cell * p.t + t) * p.hw + pixel) * 32 + c] * (double)(float)(T)weight[(o * 32 + c) * 3 + j];
+        }
+        z[i] = s;
+    }
+}
+
+template <typename T> __global__ void ref_dv(problem p, const T *dz, const float *weight, const double *u, double *dv)
+{
+    const int64_t count = p.n * p.t * p.hw * 32;
+    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < count; i += (int64_t)gridDim.x * blockDim.x) {
+        const int c = (int)(i % 32), pixel = (int)(i / 32 % p.hw), t = (int)(i / 32 / p.hw % p.t);
+        const int64_t cell = i / 32 / p.hw / p.t;
+        double s = 0.0;
+        for (int j = 0; j < 3; j++) {
+            const int twice = t + 1 - j;
+            if (twice % 2 != 0 || twice < 0 || twice / 2 >= p.to)
+                continue;
+            for (int o = 0; o < 32; o++)
+                s += (double)(float)dz[((cell * p.to + twice / 2) * p.hw + pixel) * 32 + o] *
+                     (double)(float)(T)weight[(o * 32 + c) * 3 + j];
+        }
+        dv[i] = (double)(float)(T)(float)(u[i] > 0 ? s : 0.01 * s);
+    }
+}
+
+/* dw (32,32,3); block (o, j), threads (32 c, 8) */
+template <typename T> __global__ void ref_dw_down(problem p, const T *dz, const double *act, double *dw)
+{
+    __shared__ double part[8][32];
+    const int o = blockIdx.x, j = blockIdx.y, c = threadIdx.x;
+    double s = 0.0;
+    for (int64_t i = threadIdx.y; i < p.n * p.to * p.hw; i += 8) {
+        const int pixel = (int)(i % p.hw), m = (int)(i / p.hw % p.to), t = 2 * m - 1 + j;
+        const int64_t cell = i / p.hw / p.to;
+        if (t >= 0 && t < p.t)
+            s += (double)(float)dz[i * 32 + o] * act[((cell * p.t + t) * p.hw + pixel) * 32 + c];
+    }
+    part[threadIdx.y][c] = s;
+    __syncthreads();
+    if (threadIdx.y == 0) {
+        for (int r = 1; r < 8; r++)
+            s += part[r][c];
+        dw[(o * 32 + c) * 3 + j] = s;
+    }
+}
+
+/* sums (2,32): sum dv, sum dv zhat; block c */
+__global__ void ref_dv_sums(int64_t positions, const double *dv, const double *u, const float *gamma, const float *beta,
+                            double *out)
+{
+    __shared__ double part[2][256];
+    const int c = blockIdx.x;
+    double a = 0.0, b = 0.0;
+    for (int64_t i = threadIdx.x; i < positions; i += 256) {
+        a += dv[i * 32 + c];
+        b += dv[i * 32 + c] * (u[i * 32 + c] - beta[c]) / gamma[c];
+    }
+    part[0][threadIdx.x] = a;
+    part[1][threadIdx.x] = b;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        for (int i = 1; i < 256; i++) {
+            a += part[0][i];
+            b += part[1][i];
+        }
+        out[c] = a;
+        out[32 + c] = b;
+    }
+}
+
+/* dw (32,14) of the stem through BatchNorm's textbook backward; block (c, i) */
+template <typename T>
+__global__ void ref_dw_stem(problem p, const float *signal, const uint8_t *mask, const double *dv, const double *u,
+                            const float *gamma, const float *beta, const double *var, const double *sums, double *dw)
+{
+    __shared__ double part[256];
+    const int c = blockIdx.x, k = blockIdx.y;
+    const int64_t positions = p.n * p.t * p.hw;
+    double s = 0.0;
+    for (int64_t i = threadIdx.x; i < positions; i += 256) {
+        const int pixel = (int)(i % p.hw), t = (int)(i / p.hw % p.t);
+        const int64_t cell = i / p.hw / p.t;
+        const double zhat = (u[i * 32 + c] - beta[c]) / gamma[c];
+        const double dz = gamma[c] / sqrt(var[c] + 1e-5) *
+                          (dv[i * 32 + c] - sums[c] / (double)positions - zhat * sums[32 + c] / (double)positions);
+        s += dz * window<T>(p, signal, mask, cell, t, pixel, k);
+    }
+    part[threadIdx.x] = s;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        for (int i = 1; i < 256; i++)
+            s += part[i];
+        dw[c * 14 + k] = s;
+    }
+}
+
+__global__ void fill_signal(float *out, problem p, uint64_t seed)
+{
+    const int64_t count = p.n * p.t * p.hw;
+    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < count; i += (int64_t)gridDim.x * blockDim.x) {
+        const int t = (int)(i / p.hw % p.t);
+        const float photons = 60.0f * expf(-3.0f * (float)t / (float)p.t) * unit((uint64_t)i ^ (seed << 40));
+        out[i] = log1pf(floorf(photons)) / 10.0f;
+    }
+}
+
+template <typename T> __global__ void cast(const float *in, T *out, int64_t count)
+{
+    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < count; i += (int64_t)gridDim.x * blockDim.x)
+        out[i] = (T)in[i];
+}
+
+template <typename T> struct stem_case {
+    flim_stem_shape shape;
+    problem p;
+    device_array<float> signal;
+    device_array<T> signal16;
+    device_array<uint8_t> mask;
+    device_array<float> weight, bias, gamma, beta, down_weight, down_bias, running_mean, running_var;
+    device_array<char> state, scratch;
+    device_array<T> z, dz;
+    device_array<double> sums;
+    device_array<float> dweight, dbias, dgamma, dbeta, ddown;
+    flim_stem_input input;
+    flim_stem_parameters parameters;
+    flim_stem_gradients gradients;
+
+    stem_case(flim_conv_type type, bool is_float, int64_t n, int t, int h, int w)
+        : shape{type, is_float, n, t, h, w}, p{n, t, (t + 1) / 2, h * w}, signal(n * t * h * w), signal16(n * t * h * w),
+          mask(n * h * w), weight(32 * 14), bias(32), gamma(32), beta(32), down_weight(32 * 32 * 3), down_bias(32),
+          running_mean(32), running_var(32), state((int64_t)flim_stem_state_bytes()),
+          scratch((int64_t)flim_stem_scratch_bytes(&shape)), z(n * p.to * h * w * 32), dz(n * p.to * h * w * 32), sums(64),
+          dweight(32 * 14), dbias(32), dgamma(32), dbeta(32), ddown(32 * 32 * 3)
+    {
+        fill_signal<<<1024, 256>>>(signal, p, 1);
+        cast<T><<<1024, 256>>>(signal, signal16, signal.count);
+        fill_bytes<<<64, 256>>>(mask, mask.count, 0.6f, 2);
+        random_normal(weight, 0.3f, 0.02f, 3);
+        random_normal(bias, 0.5f, 0.1f, 4);
+        random_normal(gamma, 0.2f, 1.0f, 5);
+        random_normal(beta, 0.3f, 0.0f, 6);
+        random_normal(down_weight, 0.15f, 0.0f, 7);
+        random_normal(down_bias, 0.2f, 0.0f, 8);
+        random_normal(running_mean, 0.1f, 0.3f, 9);
+        random_normal(running_var, 0.1f, 1.0f, 10);
+        random_normal(dz, 1.0f, 0.05f, 11);
+        input = {is_float ? (const void *)signal.data : (const void *)signal16.data, mask};
+        parameters = {weight, bias, gamma, beta, down_weight, down_bias};
+        gradients = {dweight, dbias, dgamma, dbeta, ddown};
+    }
+    void statistics()
+    {
+        CHECK(flim_stem_statistics(&shape, &input, &parameters, 1e-5f, 0.1f, running_mean, running_var, state, scratch, 0));
+    }
+    void forward(bool with_sums)
+    {
+        CHECK(flim_stem_forward(&shape, &input, &parameters, state, z, with_sums ? sums.data : nullptr, scratch, 0));
+    }
+    void backward()
+    {
+        CHECK(flim_stem_backward(&shape, &input, &parameters, state, dz, &gradients, nullptr, false, scratch, 0));
+    }
+};
+
+bool report(const char *what, const difference &d, double tolerance)
+{
+    const bool good = d.finite && d.relative <= tolerance;
+    printf("    %-14s relative %.2e  worst %.2e  (tolerance %.0e) %s\n", what, d.relative, d.worst, tolerance,
+           good ? "" : "FAILED");
+    return good;
+}
+
+template <typename T> bool check_case(flim_conv_type type, bool is_float, int64_t n, int t, int h, int w)
+{
+    printf("stem %s, %s signal, n %lld, %d x %d x %d\n", type == FLIM_CONV_BF16 ? "bf16" : "fp16",
+           is_float ? "fp32" : "16-bit", (long long)n, t, h, w);
+    stem_case<T> s(type, is_float, n, t, h, w);
+    const problem p = s.p;
+    const int64_t positions = n * t * h * w, count = positions * 32;
+    const std::vector<float> rm0 = s.running_mean.host(), rv0 = s.running_var.host();
+
+    device_array<double> u(count), act(count), z(s.z.count), mean(32), var(32), dw_down(32 * 32 * 3), dsum(64), dw(32 * 14);
+    ref_stem<T><<<2048, 256>>>(p, s.signal, s.mask, s.weight, u);
+    ref_channel_sum<<<32, 256>>>(u, nullptr, positions, mean);
+    ref_channel_sum<<<32, 256>>>(u, mean, positions, var);
+    ref_activation<T><<<2048, 256>>>(count, mean, var, s.gamma, s.beta, u, act);
+    ref_down<T><<<2048, 256>>>(p, act, s.down_weight, s.down_bias, z);
+    ref_dw_down<T><<<dim3(32, 3), dim3(32, 8)>>>(p, s.dz, act, dw_down);
+    device_array<double> &dv = act;
+    ref_dv<T><<<2048, 256>>>(p, s.dz, s.down_weight, u, dv);
+    ref_dv_sums<<<32, 256>>>(positions, dv, u, s.gamma, s.beta, dsum);
+    ref_dw_stem<T><<<dim3(32, 14), 256>>>(p, s.signal, s.mask, dv, u, s.gamma, s.beta, var, dsum, dw);
+    CHECK(cudaDeviceSynchronize());
+
+    s.statistics();
+    s.scratch.poison();
+    s.forward(true);
+    s.scratch.poison();
+    s.backward();
+    CHECK(cudaDeviceSynchronize());
+
+    bool good = true;
+    const double ulp = type == FLIM_CONV_BF16 ? 1.0 / 256 : 1.0 / 2048;
+    good = report("z_down", compare(s.z, z), ulp) && good;
+    /* BN sums against the stored z. */
+    std::vector<double> sums(64, 0.0);
+    const std::vector<T> zh = s.z.host();
+    for (size_t i = 0; i < zh.size(); i++) {
+        const double v = (double)(float)zh[i];
+        sums[i % 32] += v;
+        sums[32 + i % 32] += v * v;
+    }
+    const std::vector<double> got = s.sums.host();
+    double worst = 0.0;
+    for (int i = 0; i < 64; i++)
+        worst = std::max(worst, std::fabs(got[(size_t)i] - sums[(size_t)i]) / sums[(size_t)(32 + i % 32)]);
+    good = report("sums of z", {worst, worst, worst == worst}, 1e-5) && good;
+    const std::vector<float> rm = s.running_mean.host(), rv = s.running_var.host(), bias = s.bias.host();
+    const std::vector<double> m = mean.host(), v = var.host();
+    double wm = 0.0, wv = 0.0;
+    for (size_t c = 0; c < 32; c++) {
+        wm = std::max(wm, std::fabs(rm[c] - (0.9 * rm0[c] + 0.1 * (m[c] + bias[c]))));
+        wv = std::max(wv, std::fabs(rv[c] - (0.9 * rv0[c] + 0.1 * v[c] * (double)positions / (double)(positions - 1))));
+    }
+    good = report("running mean", {wm, wm, wm == wm}, 1e-6) && good;
+    good = report("running var", {wv, wv, wv == wv}, 1e-6) && good;
+    device_array<double> dbeta(32), dgamma(32);
+    CHECK(cudaMemcpy(dbeta, dsum, 32 * sizeof(double), cudaMemcpyDeviceToDevice));
+    CHECK(cudaMemcpy(dgamma, dsum + 32, 32 * sizeof(double), cudaMemcpyDeviceToDevice));
+    const double loose = type == FLIM_CONV_BF16 ? 2e-4 : 5e-5; /* activations and dv now and then round the other way */
+    good = report("dW down", compare(s.ddown, dw_down), loose) && good;
+    good = report("dbeta", compare(s.dbeta, dbeta), loose) && good;
+    good = report("dgamma", compare(s.dgamma, dgamma), loose) && good;
+    good = report("dW stem", compare(s.dweight, dw), 5 * loose) && good;
+
+    const std::vector<float> first = s.ddown.host(), first_dw = s.dweight.host();
+    s.ddown.poison();
+    s.dweight.poison();
+    s.backward();
+    const bool equal = same_bits(first, s.ddown.host()) && same_bits(first_dw, s.dweight.host());
+    printf("    equal bits on two runs: %s\n", equal ? "yes" : "NO, FAILED");
+    return good && equal;
+}
+
+template <typename T> void time_case(flim_conv_type type, bool is_float, const char *name)
+{
+    stem_case<T> s(type, is_float, 64, 256, 21, 21);
+    const float a = median_ms([&] { s.statistics(); });
+    const float b = median_ms([&] { s.forward(true); });
+    const float c = median_ms([&] { s.forward(false); });
+    const float d = median_ms([&] { s.backward(); });
+    printf("time stem %-22s statistics %.3f  forward %.3f (without sums %.3f)  backward %.3f ms\n", name, a, b, c, d);
+}
+
+} // namespace
+
+bool check_stem(void)
+{
+    bool good = true;
+    good = check_case<__nv_bfloat16>(FLIM_CONV_BF16, true, 3, 37, 7, 9) && good;
+    good = check_case<__half>(FLIM_CONV_FP16, true, 5, 133, 21, 21) && good;
+    good = check_case<__half>(FLIM_CONV_FP16, false, 1, 8, 3, 3) && good;
+    good = check_case<__nv_bfloat16>(FLIM_CONV_BF16, false, 2, 300, 5, 40) && good;
+    good = check_case<__nv_bfloat16>(FLIM_CONV_BF16, true, 64, 256, 21, 21) && good;
+    return good;
+}
+
+void time_stem(void)
+{
+    time_case<__nv_bfloat16>(FLIM_CONV_BF16, true, "bf16, fp32 signal");
+    time_case<__half>(FLIM_CONV_FP16, true, "fp16, fp32 signal");
+    time_case<__nv_bfloat16>(FLIM_CONV_BF16, false, "bf16, bf16 signal");
+}

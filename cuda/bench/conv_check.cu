@@ -1,0 +1,34 @@
+/* conv_check: checks the own convolution kernels against plain double-precision ones on random data, and times them.
+ *
+ *   conv_check [check] [time]      both where none is named; exit 1 where a check fails
+ *
+ * References round where the kernels do (inputs, weights, activations and gradients between products), so that the tolerances are
+ * those of the summation, not of the 16-bit type.  Outputs and scratch hold NaN first.
+ */
+#include <cstring>
+
+#include "check_util.cuh"
+
+bool check_stem(void);
+void time_stem(void);
+
+int main(int argc, char **argv)
+{
+    bool check = argc < 2, time = argc < 2;
+    for (int i = 1; i < argc; i++) {
+        check = check || strcmp(argv[i], "check") == 0;
+        time = time || strcmp(argv[i], "time") == 0;
+    }
+    cudaDeviceProp prop;
+    CHECK(cudaGetDeviceProperties(&prop, 0));
+    printf("%s sm_%d%d, %d SMs\n", prop.name, prop.major, prop.minor, prop.multiProcessorCount);
+    bool good = true;
+    if (check) {
+        good = check_stem() && good;
+    }
+    if (time) {
+        time_stem();
+    }
+    printf("%s\n", good ? "all checks passed" : "CHECK FAILED");
+    return good ? 0 : 1;
+}
