@@ -1,0 +1,49 @@
+# What `cmake --install` puts where: libflim, its headers, flimcv.pc and the CMake package.  Programs install themselves in
+# tools/CMakeLists.txt.
+include(CMakePackageConfigHelpers)
+
+set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/flimcv)
+install(TARGETS flim EXPORT flimcvTargets
+        ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(DIRECTORY include/flim DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+install(EXPORT flimcvTargets NAMESPACE flim:: DESTINATION ${package_folder})
+
+if(NOT DEFINED BUILD_SHARED_LIBS)
+  set(BUILD_SHARED_LIBS OFF)
+endif()
+set(FLIM_HAVE_DEFLATE ${DEFLATE_FOUND})
+if(NOT FLIM_HAVE_DEFLATE)
+  set(FLIM_HAVE_DEFLATE OFF)
+endif()
+configure_package_config_file(cmake/flimcvConfig.cmake.in ${PROJECT_BINARY_DIR}/flimcvConfig.cmake
+                              INSTALL_DESTINATION ${package_folder})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/flimcvConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/flimcvConfig.cmake ${PROJECT_BINARY_DIR}/flimcvConfigVersion.cmake
+        DESTINATION ${package_folder})
+
+# pkg-config: a static libflim asks its users to link all that it needs, a shared one knows it by itself.
+set(modules yaml-0.1 jansson zlib libcrypto)
+if(FLIM_HAVE_DEFLATE)
+  list(APPEND modules libdeflate)
+endif()
+list(JOIN modules " " modules)
+set(libraries ${HDF5_C_LIBRARIES})
+if(FLIM_HAVE_CPU)
+  list(APPEND libraries ${DNNL_LIBRARY} ${OpenMP_C_FLAGS})
+endif()
+if(FLIM_HAVE_CUDA)
+  list(APPEND libraries ${CUDA_cudart_static_LIBRARY} -lstdc++ -ldl -lrt)
+endif()
+list(APPEND libraries -pthread -lm)
+list(JOIN libraries " " libraries)
+if(BUILD_SHARED_LIBS)
+  set(FLIM_PC_REQUIRES "Requires.private: ${modules}")
+  set(FLIM_PC_LIBS "\nLibs.private: ${libraries}")
+else()
+  set(FLIM_PC_REQUIRES "Requires: ${modules}")
+  set(FLIM_PC_LIBS "${libraries}")
+endif()
+file(RELATIVE_PATH FLIM_PC_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /) # so that the prefix may move
+configure_file(cmake/flimcv.pc.in ${PROJECT_BINARY_DIR}/flimcv.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/flimcv.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
