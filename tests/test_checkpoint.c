@@ -253,6 +253,35 @@ static void a_folder_that_is_gone_is_a_write_error(void **state)
     assert_non_null(strstr(err.text, "/nonexistent/checkpoint"));
 }
 
+static void the_thread_writes_what_was_submitted_and_hands_errors_over(void **state)
+{
+    fixture *f = *state;
+    flim_checkpoint_writer *writer;
+    flim_fold_state got;
+    bool found = false;
+    flim_error err = {0};
+    assert_int_equal(flim_checkpoint_writer_create(&writer, NULL), FLIM_OK);
+    for (int i = 0; i < 4; i++) {
+        fill_state(&f->state, (float)i);
+        assert_int_equal(flim_checkpoint_submit(writer, &f->state, f->folder, identity, NULL), FLIM_OK);
+    }
+    flim_fold_state kept;
+    assert_int_equal(flim_fold_state_create(&f->net, 5, &kept, NULL), FLIM_OK);
+    fill_state(&kept, 3);
+    fill_state(&f->state, 50); /* changes after submit must not reach the file */
+    assert_int_equal(flim_checkpoint_flush(writer, NULL), FLIM_OK);
+    assert_int_equal(read_back(f, identity, &got, &found, NULL), FLIM_OK);
+    assert_true(found);
+    same_state(&kept, &got);
+    assert_int_equal(flim_checkpoint_submit(writer, &f->state, "/nonexistent", identity, NULL), FLIM_OK);
+    assert_int_equal(flim_checkpoint_flush(writer, &err), FLIM_ERROR_WRITE);
+    assert_non_null(strstr(err.text, "/nonexistent"));
+    assert_int_equal(flim_checkpoint_flush(writer, &err), FLIM_OK); /* told once */
+    flim_checkpoint_writer_destroy(writer);
+    flim_fold_state_free(&got);
+    flim_fold_state_free(&kept);
+}
+
 int main(void)
 {
 #define CASE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
@@ -265,6 +294,7 @@ int main(void)
         CASE(a_kill_between_the_renames_loses_nothing),
         CASE(another_format_version_is_named),
         CASE(a_folder_that_is_gone_is_a_write_error),
+        CASE(the_thread_writes_what_was_submitted_and_hands_errors_over),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

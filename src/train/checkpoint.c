@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -156,13 +157,10 @@ static void paths_of(const char *folder, char newest[4096], char previous[4096])
     snprintf(previous, 4096, "%s/state.previous.ckpt", folder);
 }
 
-flim_status flim_checkpoint_write(const flim_fold_state *state, const char *folder, const char *identity, flim_error *err)
+/* The whole file's bytes; the caller frees them.  The checksum is left to store(), which may run in another thread. */
+static flim_status serialise(const flim_fold_state *state, const char *identity, char **out, size_t *count, flim_error *err)
 {
-    char newest[4096], previous[4096], written[4096];
-    paths_of(folder, newest, previous);
-    snprintf(written, sizeof written, "%s/state.new.ckpt", folder);
-
-    flim_fold_state *view = (flim_fold_state *)(uintptr_t)state; /* PUT and MEASURE read only */
+    flim_fold_state *view = (flim_fold_state *)(uintptr_t)state; /* PUT and MEASURE only read */
     cursor measure = {.direction = MEASURE};
     fields_of_state(&measure, view);
     uint64_t identity_bytes = strlen(identity);
@@ -175,19 +173,26 @@ flim_status flim_checkpoint_write(const flim_fold_state *state, const char *fold
     field(&put, &identity_bytes, sizeof identity_bytes);
     field(&put, (char *)(uintptr_t)identity, identity_bytes);
     fields_of_state(&put, view);
+    *out = bytes;
+    *count = HEADER_BYTES + payload;
+    return FLIM_OK;
+}
 
+static flim_status store(char *bytes, size_t count, const char *folder, flim_error *err)
+{
+    char newest[4096], previous[4096], written[4096], digest[65];
+    paths_of(folder, newest, previous);
+    snprintf(written, sizeof written, "%s/state.new.ckpt", folder);
     uint32_t version = VERSION;
-    uint64_t length = payload;
-    char digest[65];
-    flim_status status = flim_sha256_of(bytes + HEADER_BYTES, payload, digest, err);
+    uint64_t length = count - HEADER_BYTES;
+    flim_status status = flim_sha256_of(bytes + HEADER_BYTES, count - HEADER_BYTES, digest, err);
     if (status == FLIM_OK) {
         memcpy(bytes, magic, 8);
         memcpy(bytes + 8, &version, 4);
         memcpy(bytes + 12, &length, 8);
         memcpy(bytes + 20, digest, 64);
-        status = flim_file_write(written, bytes, HEADER_BYTES + payload, err);
+        status = flim_file_write(written, bytes, count, err);
     }
-    flim_free(bytes);
     if (status != FLIM_OK) {
         return status;
     }
@@ -197,6 +202,136 @@ flim_status flim_checkpoint_write(const flim_fold_state *state, const char *fold
     }
     return flim_sync_folder(folder, err);
 }
+
+flim_status flim_checkpoint_write(const flim_fold_state *state, const char *folder, const char *identity, flim_error *err)
+{
+    char *bytes = NULL;
+    size_t count = 0;
+    flim_status status = serialise(state, identity, &bytes, &count, err);
+    if (status == FLIM_OK) {
+        status = store(bytes, count, folder, err);
+    }
+    flim_free(bytes);
+    return status;
+}
+
+/* ---- the writer's thread ---- */
+
+struct flim_checkpoint_writer {
+    pthread_t thread;
+    pthread_mutex_t mutex; /* guards all below */
+    pthread_cond_t changed;
+    bool quit;
+    char *bytes; /* handed over; NULL = nothing to write */
+    size_t count;
+    char folder[4096];
+    flim_error error; /* of the last write; status FLIM_OK = none */
+};
+
+static void *write_checkpoints(void *argument)
+{
+    flim_checkpoint_writer *w = argument;
+    pthread_mutex_lock(&w->mutex);
+    while (true) {
+        while (!w->bytes && !w->quit) {
+            pthread_cond_wait(&w->changed, &w->mutex);
+        }
+        if (!w->bytes) {
+            break;
+        }
+        pthread_mutex_unlock(&w->mutex); /* bytes, count and folder do not change while bytes is set */
+        flim_error error = {0};
+        store(w->bytes, w->count, w->folder, &error);
+        pthread_mutex_lock(&w->mutex);
+        flim_free(w->bytes);
+        w->bytes = NULL;
+        w->error = error;
+        pthread_cond_broadcast(&w->changed);
+    }
+    pthread_mutex_unlock(&w->mutex);
+    return NULL;
+}
+
+flim_status flim_checkpoint_writer_create(flim_checkpoint_writer **out, flim_error *err)
+{
+    flim_checkpoint_writer *w = *out = flim_alloc(1, sizeof *w, err);
+    if (!w) {
+        return FLIM_ERROR_MEMORY;
+    }
+    pthread_mutex_init(&w->mutex, NULL);
+    pthread_cond_init(&w->changed, NULL);
+    int number = pthread_create(&w->thread, NULL, write_checkpoints, w);
+    if (number != 0) {
+        pthread_cond_destroy(&w->changed);
+        pthread_mutex_destroy(&w->mutex);
+        flim_free(w);
+        *out = NULL;
+        return flim_fail(err, FLIM_ERROR, "cannot start the thread that writes checkpoints: %s", strerror(number));
+    }
+    return FLIM_OK;
+}
+
+void flim_checkpoint_writer_destroy(flim_checkpoint_writer *w)
+{
+    if (!w) {
+        return;
+    }
+    pthread_mutex_lock(&w->mutex);
+    w->quit = true;
+    pthread_cond_broadcast(&w->changed);
+    pthread_mutex_unlock(&w->mutex);
+    pthread_join(w->thread, NULL);
+    pthread_cond_destroy(&w->changed);
+    pthread_mutex_destroy(&w->mutex);
+    flim_free(w);
+}
+
+/* With the mutex held: until nothing is being written; the last write's error is handed over and forgotten. */
+static flim_status wait_for_write(flim_checkpoint_writer *w, flim_error *err)
+{
+    while (w->bytes) {
+        pthread_cond_wait(&w->changed, &w->mutex);
+    }
+    flim_status status = w->error.status;
+    if (status != FLIM_OK) {
+        flim_fail(err, status, "%s", w->error.text);
+        w->error.status = FLIM_OK;
+    }
+    return status;
+}
+
+flim_status flim_checkpoint_flush(flim_checkpoint_writer *w, flim_error *err)
+{
+    pthread_mutex_lock(&w->mutex);
+    flim_status status = wait_for_write(w, err);
+    pthread_mutex_unlock(&w->mutex);
+    return status;
+}
+
+flim_status flim_checkpoint_submit(flim_checkpoint_writer *w, const flim_fold_state *state, const char *folder,
+                                   const char *identity, flim_error *err)
+{
+    char *bytes = NULL;
+    size_t count = 0;
+    flim_status status = serialise(state, identity, &bytes, &count, err);
+    if (status != FLIM_OK) {
+        return status;
+    }
+    pthread_mutex_lock(&w->mutex);
+    status = wait_for_write(w, err);
+    if (status == FLIM_OK) {
+        w->bytes = bytes;
+        w->count = count;
+        snprintf(w->folder, sizeof w->folder, "%s", folder);
+        bytes = NULL;
+        pthread_cond_broadcast(&w->changed);
+    }
+    pthread_mutex_unlock(&w->mutex);
+    flim_free(bytes);
+    return status;
+}
+
+/* ---- reading ---- */
 
 /* FLIM_ERROR_DATA with the reason where the file is not a whole checkpoint of ours; FLIM_ERROR_USAGE where it is whole but
  * belongs to something else. */

@@ -39,8 +39,22 @@ typedef struct flim_fold_state {
 flim_status flim_fold_state_create(const flim_network *net, int64_t epochs, flim_fold_state *out, flim_error *err);
 void flim_fold_state_free(flim_fold_state *state); /* leaves it zeroed; zeroed is allowed */
 
-/* folder is fold_K/checkpoint, which exists.  identity is free text that says what the checkpoint belongs to (data, splits,
- * network, precision); a checkpoint with another identity is refused on reading. */
+/* A thread that writes checkpoints, so that training does not wait for the disk.  One fold at a time. */
+typedef struct flim_checkpoint_writer flim_checkpoint_writer;
+
+flim_status flim_checkpoint_writer_create(flim_checkpoint_writer **out, flim_error *err);
+/* Waits for the write under way, drops its error if flush was not called, and joins the thread.  NULL is allowed. */
+void flim_checkpoint_writer_destroy(flim_checkpoint_writer *writer);
+
+/* Copies the state and returns; the thread writes it.  folder is fold_K/checkpoint, which exists.  identity is free text that
+ * says what the checkpoint belongs to (data, splits, network, precision): one with another identity is refused on reading.
+ * Waits first for the write under way and returns its error, if it had one. */
+flim_status flim_checkpoint_submit(flim_checkpoint_writer *writer, const flim_fold_state *state, const char *folder,
+                                   const char *identity, flim_error *err);
+/* Waits until everything submitted is on disk; the error of the last write. */
+flim_status flim_checkpoint_flush(flim_checkpoint_writer *writer, flim_error *err);
+
+/* The same at once, in the calling thread. */
 flim_status flim_checkpoint_write(const flim_fold_state *state, const char *folder, const char *identity, flim_error *err);
 
 /* Reads the newest whole checkpoint into state (created for the same network and epochs).  *found = false where there is

@@ -364,6 +364,9 @@ static flim_status run_all(flim_run *run, char *folder_out, flim_error *err)
     if (status == FLIM_OK) {
         status = make_identity(run, err);
     }
+    if (status == FLIM_OK) {
+        status = flim_checkpoint_writer_create(&run->checkpoints, err);
+    }
     if (status != FLIM_OK) {
         return status;
     }
@@ -412,6 +415,7 @@ flim_status flim_train_cv(const flim_settings *settings, const flim_train_hooks 
     if (status != FLIM_OK && status != FLIM_INTERRUPTED && run.tee.file && err) {
         fprintf(run.tee.file, "error: %s\n", err->text);
     }
+    flim_checkpoint_writer_destroy(run.checkpoints);
     flim_loader_destroy(run.loader);
     flim_program_destroy(run.program);
     flim_splits_free(&run.splits);

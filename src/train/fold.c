@@ -80,7 +80,8 @@ static flim_status get_state(fold *f, flim_error *err)
 static flim_status save(fold *f, flim_error *err)
 {
     flim_status status = get_state(f, err);
-    return status == FLIM_OK ? flim_checkpoint_write(&f->state, f->checkpoint, f->run->identity, err) : status;
+    return status == FLIM_OK ? flim_checkpoint_submit(f->run->checkpoints, &f->state, f->checkpoint, f->run->identity, err)
+                             : status;
 }
 
 /* Weights to start from: --init-weights or Kaiming, both with fresh moments. */
@@ -352,6 +353,7 @@ static flim_status train(fold *f, flim_error *err)
         if (status == FLIM_INTERRUPTED) {
             flim_error saved = {0};
             status = save(f, &saved);
+            status = status == FLIM_OK ? flim_checkpoint_flush(f->run->checkpoints, &saved) : status;
             return status == FLIM_OK ? FLIM_INTERRUPTED : flim_fail(err, status, "%s", saved.text);
         }
         if (status == FLIM_OK) {
@@ -376,7 +378,7 @@ static flim_status train(fold *f, flim_error *err)
         s->totals = (flim_totals){.nonfinite_call = -1};
         status = flim_program_set_totals(f->run->program, &s->totals, err);
         if (status == FLIM_OK) {
-            status = flim_checkpoint_write(s, f->checkpoint, f->run->identity, err);
+            status = flim_checkpoint_submit(f->run->checkpoints, s, f->checkpoint, f->run->identity, err);
         }
         if (status == FLIM_OK) {
             status = flim_run_write_history(f->folder, s, err);
@@ -551,6 +553,11 @@ flim_status flim_run_fold(flim_run *run, int k, flim_error *err)
     }
     if (status == FLIM_OK) {
         status = train(&f, err);
+    }
+    flim_error unwritten = {0}; /* an error of the last checkpoint must not hide an earlier one */
+    flim_status flushed = flim_checkpoint_flush(run->checkpoints, &unwritten);
+    if (status == FLIM_OK && flushed != FLIM_OK) {
+        status = flim_fail(err, flushed, "%s", unwritten.text);
     }
     if (status == FLIM_OK) {
         status = flim_run_write_history(f.folder, &f.state, err); /* a kill may have come between it and the checkpoint */

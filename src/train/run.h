@@ -53,6 +53,7 @@ typedef struct flim_run {
     flim_network net;
     flim_program *program;
     flim_loader *loader;
+    flim_checkpoint_writer *checkpoints;
     char identity[2048]; /* of checkpoints: data, splits, network, precision, training settings */
     int64_t eval_batch;
 } flim_run;
