@@ -316,7 +316,8 @@ static void donor_brightness_does_not_follow_the_balance(void **state)
         flim_simulate_options options = flim_simulate_defaults();
         options.seed = seed;
         options.cells = 480;
-        options.bins = 8; /* time does not matter here */
+        options.bins = 8; /* neither time nor many photons matter here */
+        options.photons = 800;
         flim_simulation *sim = create(&options);
         const flim_simulation_info *info = flim_simulation_get_info(sim);
         uint16_t *counts = malloc(8 * PIXELS * sizeof *counts);
