@@ -16,8 +16,8 @@
 typedef struct flim_bench_command {
     const char *name; /* "step" */
     const char *summary; /* one line for flim_bench --help */
-    /* argv: the argc arguments after the subcommand's name.  Results, or the help that --help asks for, go to `out`; notes to
-     * `log` (may be NULL). */
+    /* argv[0] is the subcommand's name, flags follow (flim/flags.h).  Results, or the help that --help asks for, go to `out`;
+     * notes to `log` (may be NULL). */
     flim_status (*run)(int argc, char *const *argv, FILE *out, const flim_log *log, flim_error *err);
 } flim_bench_command;
 

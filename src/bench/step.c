@@ -3,28 +3,75 @@
  * A step that is timed is flim_program_train plus the wait for its loss; reading its cells is not.  Warm-up steps run first
  * and are undone, so they change times only. */
 #include <inttypes.h>
-#include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "bench/commands.h"
-#include "bench/flags.h"
 #include "bench/synthetic.h"
 #include "core/alloc.h"
 #include "flim/dataset.h"
 #include "flim/device.h"
+#include "flim/flags.h"
 #include "flim/json.h"
+#include "flim/version.h"
 #include "flim/weights.h"
 
 typedef struct step_options {
-    const char *device, *precision, *data, *preset;
-    const char *weights_in, *weights_out, *grads_out, *losses, *json;
+    char *device, *precision, *data, *preset; /* texts are "" where not given */
+    char *weights_in, *weights_out, *grads_out, *losses, *json;
     int64_t steps, warmup, batch, classes, bins, pixels;
     uint64_t seed;
     double lr, weight_decay, dropout;
-    bool no_dropout, deterministic, no_benchmark, help;
+    bool use_dropout, benchmark, deterministic;
 } step_options;
+
+#define AT(member) offsetof(step_options, member)
+static const flim_flag_row rows[] = {
+    {"What runs", "device", FLIM_VALUE_TEXT, AT(device), "auto", "D", .help = "auto, cpu, cuda, cuda:N"},
+    {NULL, "precision", FLIM_VALUE_TEXT, AT(precision), "auto", "P", .help = "auto, fp32, tf32, bf16, fp16"},
+    {NULL, "preset", FLIM_VALUE_TEXT, AT(preset), "", "NAME",
+     .help = "tiny, small, base, large, xlarge; base, or as the weights have it"},
+    {NULL, "classes", FLIM_VALUE_INTEGER, AT(classes), "0", "K", .help = "0: as the weights or the data have it, else 2",
+     .allowed = ">= 0, <= 10000"},
+    {NULL, "batch", FLIM_VALUE_INTEGER, AT(batch), "16", "N", .help = "cells a step", .allowed = ">= 1, <= 1000000"},
+    {NULL, "steps", FLIM_VALUE_INTEGER, AT(steps), "5", "N", .help = "steps that are timed", .allowed = ">= 1, <= 1000000"},
+    {NULL, "warmup", FLIM_VALUE_INTEGER, AT(warmup), "1", "N", .help = "steps before them, whose effect is undone",
+     .allowed = ">= 0, <= 1000000"},
+    {NULL, "seed", FLIM_VALUE_UNSIGNED, AT(seed), "42", "N", .help = "of weights, dropout and synthetic counts"},
+    {NULL, "benchmark", FLIM_VALUE_SWITCH, AT(benchmark), "true", NULL, .help = "time the plans of each convolution first"},
+    {NULL, "deterministic", FLIM_VALUE_SWITCH, AT(deterministic), "false", NULL, .help = "equal bits on equal runs"},
+    {"Training", "lr", FLIM_VALUE_REAL, AT(lr), "1e-4", "X", .help = "learning rate, constant", .allowed = ">= 0"},
+    {NULL, "weight-decay", FLIM_VALUE_REAL, AT(weight_decay), "1e-3", "X", .help = "of AdamW", .allowed = ">= 0"},
+    {NULL, "dropout-rate", FLIM_VALUE_REAL, AT(dropout), "0.25", "P", .help = "probability of channel dropout",
+     .allowed = ">= 0, < 1"},
+    {NULL, "dropout", FLIM_VALUE_SWITCH, AT(use_dropout), "true", NULL, .help = "drop channels"},
+    {"Input", "data", FLIM_VALUE_TEXT, AT(data), "", "FILE", .help = "cells from this file; without: synthetic counts"},
+    {NULL, "bins", FLIM_VALUE_INTEGER, AT(bins), "256", "T", .help = "time bins of synthetic counts",
+     .allowed = ">= 8, <= 65536"},
+    {NULL, "pixels", FLIM_VALUE_INTEGER, AT(pixels), "21", "H", .help = "height and width of synthetic counts",
+     .allowed = ">= 3, <= 4096"},
+    {NULL, "weights-in", FLIM_VALUE_TEXT, AT(weights_in), "", "FILE",
+     .help = "start here, with no smoothing, clipping or schedule; without: weights of --seed"},
+    {"Output", "weights-out", FLIM_VALUE_TEXT, AT(weights_out), "", "FILE",
+     .help = "weights after the last step (.safetensors)"},
+    {NULL, "grads-out", FLIM_VALUE_TEXT, AT(grads_out), "", "FILE", .help = "gradients of step 0 (.safetensors)"},
+    {NULL, "losses", FLIM_VALUE_TEXT, AT(losses), "", "FILE", .help = "JSON array, one mean loss a step"},
+    {NULL, "json", FLIM_VALUE_TEXT, AT(json), "", "FILE", .help = "the printed figures as JSON"},
+};
+static const flim_flag_table table = {"flim_bench step",
+                                      "flim_bench step [flags]",
+                                      "Times training steps of the whole network: forward, loss, backward, AdamW.",
+                                      rows,
+                                      sizeof rows / sizeof rows[0],
+                                      NULL,
+                                      NULL};
+
+static bool given(const char *text)
+{
+    return text[0] != '\0';
+}
 
 /* What a run of steps needs; all of it is released by `release`. */
 typedef struct bench {
@@ -43,56 +90,18 @@ typedef struct bench {
 
 enum { SYNTHETIC_CELLS = 512 };
 
-static flim_status parse(step_options *o, int argc, char *const *argv, FILE *out, flim_error *err)
+/* *done: there is nothing more to do, because of an error or --help. */
+static flim_status parse(step_options *o, int argc, char *const *argv, FILE *out, bool *done, flim_error *err)
 {
-    *o = (step_options){.device = "auto",
-                        .precision = "auto",
-                        .steps = 5,
-                        .warmup = 1,
-                        .batch = 16,
-                        .bins = 256,
-                        .pixels = 21,
-                        .seed = 42,
-                        .lr = 1e-4,
-                        .weight_decay = 1e-3,
-                        .dropout = 0.25};
-    const flim_flag flags[] = {
-        {"--device", FLIM_FLAG_TEXT, &o->device, 0, 0, "D", "auto, cpu, cuda, cuda:N"},
-        {"--precision", FLIM_FLAG_TEXT, &o->precision, 0, 0, "P", "auto, fp32, tf32, bf16, fp16"},
-        {"--data", FLIM_FLAG_TEXT, &o->data, 0, 0, "FILE", "cells from this file; without: synthetic counts"},
-        {"--weights-in", FLIM_FLAG_TEXT, &o->weights_in, 0, 0, "FILE",
-         "start here, with no smoothing, clipping or schedule; without: weights of --seed"},
-        {"--preset", FLIM_FLAG_TEXT, &o->preset, 0, 0, "NAME",
-         "tiny, small, base, large, xlarge; default base, or as --weights-in"},
-        {"--classes", FLIM_FLAG_I64, &o->classes, 0, 10000, "K", "0 = as the data or the weights have it, else 2"},
-        {"--batch", FLIM_FLAG_I64, &o->batch, 1, 1 << 20, "N", "cells a step"},
-        {"--steps", FLIM_FLAG_I64, &o->steps, 1, 1 << 20, "N", "steps that are timed"},
-        {"--warmup", FLIM_FLAG_I64, &o->warmup, 0, 1 << 20, "N", "steps before them, whose effect is undone"},
-        {"--lr", FLIM_FLAG_DOUBLE, &o->lr, 0, 1e3, "X", "learning rate, constant"},
-        {"--weight-decay", FLIM_FLAG_DOUBLE, &o->weight_decay, 0, 1e3, "X", "of AdamW"},
-        {"--dropout", FLIM_FLAG_DOUBLE, &o->dropout, 0, 0.99, "P", "probability of channel dropout"},
-        {"--no-dropout", FLIM_FLAG_SWITCH, &o->no_dropout, 0, 0, NULL, "as --dropout 0"},
-        {"--no-benchmark", FLIM_FLAG_SWITCH, &o->no_benchmark, 0, 0, NULL, "take each convolution's first plan, untimed"},
-        {"--deterministic", FLIM_FLAG_SWITCH, &o->deterministic, 0, 0, NULL, "equal bits on equal runs"},
-        {"--seed", FLIM_FLAG_U64, &o->seed, 0, 0, "N", "of weights, dropout and synthetic counts"},
-        {"--bins", FLIM_FLAG_I64, &o->bins, 8, 65536, "T", "time bins of synthetic counts"},
-        {"--pixels", FLIM_FLAG_I64, &o->pixels, 3, 4096, "H", "height and width of synthetic counts"},
-        {"--weights-out", FLIM_FLAG_TEXT, &o->weights_out, 0, 0, "FILE", "weights after the last step (.safetensors)"},
-        {"--grads-out", FLIM_FLAG_TEXT, &o->grads_out, 0, 0, "FILE", "gradients of step 0 (.safetensors)"},
-        {"--losses", FLIM_FLAG_TEXT, &o->losses, 0, 0, "FILE", "JSON array, one mean loss a step"},
-        {"--json", FLIM_FLAG_TEXT, &o->json, 0, 0, "FILE", "the table as JSON"},
-    };
-    const int n = sizeof flags / sizeof flags[0];
-    bool help;
-    const step_options defaults = *o;
-    flim_status status = flim_flags_parse(flags, n, argc, argv, &help, err);
-    if (status == FLIM_OK && help) {
-        *o = defaults;
-        fputs("usage: flim_bench step [flags]\n\nTimes training steps: forward, loss, backward, AdamW.\n\n", out);
-        flim_flags_print(flags, n, out);
+    flim_flag_action action = FLIM_FLAGS_RUN;
+    flim_status status = flim_flag_table_parse(&table, o, argc, argv, NULL, &action, err);
+    *done = status != FLIM_OK || action != FLIM_FLAGS_RUN;
+    if (status == FLIM_OK && action == FLIM_FLAGS_HELP) {
+        flim_flag_table_help(&table, out);
+    } else if (status == FLIM_OK && action == FLIM_FLAGS_VERSION) {
+        fprintf(out, "flimcv %s\n", flim_version());
     }
-    o->help = help;
-    if (o->no_dropout) {
+    if (!o->use_dropout) {
         o->dropout = 0;
     }
     return status;
@@ -101,11 +110,12 @@ static flim_status parse(step_options *o, int argc, char *const *argv, FILE *out
 static flim_status open_data(bench *b, flim_error *err)
 {
     b->cells = SYNTHETIC_CELLS;
-    if (!b->o->data) {
+    if (!given(b->o->data)) {
         return FLIM_OK;
     }
+    const char *const paths[] = {b->o->data};
     const flim_dataset_options options = {.need_labels = true};
-    flim_status status = flim_dataset_open(&b->o->data, 1, &options, &b->dataset, err);
+    flim_status status = flim_dataset_open(paths, 1, &options, &b->dataset, err);
     if (status != FLIM_OK) {
         return status;
     }
@@ -120,16 +130,16 @@ static flim_status build_network(bench *b, flim_error *err)
     const flim_dataset_info *data = b->dataset ? flim_dataset_get_info(b->dataset) : NULL;
     flim_weights_info weights = {0};
     int width;
-    flim_status status = flim_network_preset_width(o->preset ? o->preset : "base", &width, err);
+    flim_status status = flim_network_preset_width(given(o->preset) ? o->preset : "base", &width, err);
     if (status != FLIM_OK) {
         return status;
     }
-    if (o->weights_in) {
+    if (given(o->weights_in)) {
         status = flim_weights_probe(o->weights_in, &weights, err);
         if (status != FLIM_OK) {
             return status;
         }
-        if (o->preset && weights.width != width) {
+        if (given(o->preset) && weights.width != width) {
             return flim_fail(err, FLIM_ERROR_USAGE, "--preset %s has width %d, but %s has %d: leave --preset out", o->preset,
                              width, o->weights_in, weights.width);
         }
@@ -168,7 +178,7 @@ static flim_status compile(bench *b, const flim_log *log, flim_error *err)
     }
     const flim_program_options options = {.precision = b->precision,
                                           .train_batch = o->batch,
-                                          .benchmark = !o->no_benchmark,
+                                          .benchmark = o->benchmark,
                                           .deterministic = o->deterministic,
                                           .log = log};
     status = flim_program_compile(b->device, &b->net, &options, &b->program, err);
@@ -196,7 +206,7 @@ static flim_status allocate(bench *b, flim_error *err)
         !(b->ms = flim_alloc(steps, sizeof(double), err)) || !(b->loss = flim_alloc(steps, sizeof(double), err))) {
         return FLIM_ERROR_MEMORY;
     }
-    if (b->o->weights_in) {
+    if (given(b->o->weights_in)) {
         return flim_weights_read(b->o->weights_in, net, b->parameters, b->statistics, err);
     }
     flim_network_init(net, b->o->seed, 0, b->parameters, b->statistics);
@@ -256,7 +266,7 @@ static double now_ms(void)
 static flim_status run_step(bench *b, double *ms, double *loss, flim_error *err)
 {
     const step_options *o = b->o;
-    const bool plain = o->weights_in != NULL;
+    const bool plain = given(o->weights_in);
     const flim_step step = {.first = true,
                             .last = true,
                             .divisor = (double)b->batch.n,
@@ -315,7 +325,7 @@ static flim_status run_steps(bench *b, flim_error *err)
             flim_fail_prefix(err, "step %" PRId64 ": ", s);
             break;
         }
-        if (s == 0 && b->o->grads_out) {
+        if (s == 0 && given(b->o->grads_out)) {
             status = write_gradients(b, err);
         }
     }
@@ -383,7 +393,7 @@ static void print_table(const bench *b, const summary *s, const char *precision,
 static flim_status write_json(const bench *b, const summary *s, const char *precision, flim_error *err)
 {
     flim_status status = FLIM_OK;
-    if (b->o->json) {
+    if (given(b->o->json)) {
         flim_json *json = flim_json_object(), *ms = flim_json_object();
         flim_json_set_string(json, "device", s->device);
         flim_json_set_string(json, "device_name", flim_device_get_info(b->device)->name);
@@ -399,7 +409,7 @@ static flim_status write_json(const bench *b, const summary *s, const char *prec
         status = flim_json_write(json, b->o->json, err);
         flim_json_free(json);
     }
-    if (status == FLIM_OK && b->o->losses) {
+    if (status == FLIM_OK && given(b->o->losses)) {
         flim_json *json = flim_json_array();
         for (int64_t i = 0; i < b->o->steps; i++) {
             flim_json_add_number(json, b->loss[i]);
@@ -430,29 +440,40 @@ static void release(bench *b)
     flim_device_close(b->device);
 }
 
-static flim_status run(int argc, char *const *argv, FILE *out, const flim_log *log, flim_error *err)
+static flim_status measure(const step_options *o, FILE *out, const flim_log *log, flim_error *err)
 {
-    step_options options;
-    flim_status status = parse(&options, argc, argv, out, err);
-    if (status != FLIM_OK || options.help) {
-        return status;
-    }
-    bench b = {.o = &options};
-    if ((status = flim_device_open(options.device, log, &b.device, err)) != FLIM_OK ||
-        (status = open_data(&b, err)) != FLIM_OK || (status = build_network(&b, err)) != FLIM_OK ||
-        (status = compile(&b, log, err)) != FLIM_OK || (status = allocate(&b, err)) != FLIM_OK ||
-        (status = run_steps(&b, err)) != FLIM_OK) {
+    bench b = {.o = o};
+    flim_status status;
+    if ((status = flim_device_open(o->device, log, &b.device, err)) != FLIM_OK || (status = open_data(&b, err)) != FLIM_OK ||
+        (status = build_network(&b, err)) != FLIM_OK || (status = compile(&b, log, err)) != FLIM_OK ||
+        (status = allocate(&b, err)) != FLIM_OK || (status = run_steps(&b, err)) != FLIM_OK) {
         goto done;
     }
     const summary s = summarize(&b);
     const char *precision = flim_precision_name(b.precision);
     print_table(&b, &s, precision, out);
-    if (options.weights_out && (status = write_weights(&b, err)) != FLIM_OK) {
+    if (given(o->weights_out) && (status = write_weights(&b, err)) != FLIM_OK) {
         goto done;
     }
     status = write_json(&b, &s, precision, err);
 done:
     release(&b);
+    return status;
+}
+
+static flim_status run(int argc, char *const *argv, FILE *out, const flim_log *log, flim_error *err)
+{
+    step_options options;
+    flim_status status = flim_flag_table_init(&table, &options, err);
+    if (status != FLIM_OK) {
+        return status;
+    }
+    bool done;
+    status = parse(&options, argc, argv, out, &done, err);
+    if (!done) {
+        status = measure(&options, out, log, err);
+    }
+    flim_flag_table_free(&table, &options);
     return status;
 }
 
