@@ -1,0 +1,306 @@
+#include "flim/dataset.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <openssl/evp.h>
+
+#include "core/alloc.h"
+#include "data/columns.h"
+#include "data/dataset_internal.h"
+
+const flim_dataset_file *flim_dataset_locate(const flim_dataset *dataset, int64_t cell, int64_t *local)
+{
+    int low = 0, high = dataset->info.n_files - 1;
+    while (low < high) {
+        int middle = (low + high + 1) / 2;
+        if (dataset->file[middle].first <= cell) {
+            low = middle;
+        } else {
+            high = middle - 1;
+        }
+    }
+    *local = cell - dataset->file[low].first;
+    return &dataset->file[low];
+}
+
+/* "NTYX" in any order and case -> out; NULL for the default, which lets the reader doubt the file. */
+static flim_status check_axes(const char *axes, char out[5], const char **use, flim_error *err)
+{
+    *use = NULL;
+    if (!axes || !axes[0]) {
+        return FLIM_OK;
+    }
+    size_t length = strlen(axes);
+    for (size_t i = 0; i < 4 && i < length; i++) {
+        out[i] = (char)toupper((unsigned char)axes[i]);
+    }
+    out[4] = '\0';
+    if (length != 4 || !memchr(out, 'N', 4) || !memchr(out, 'T', 4) || !memchr(out, 'Y', 4) || !memchr(out, 'X', 4)) {
+        return flim_fail(
+            err, FLIM_ERROR_USAGE,
+            "axes '%s': expected the letters N (cells), T (time), Y (rows), X (columns) in the file's order, as in "
+            "NTYX or XYTN",
+            axes);
+    }
+    *use = out;
+    return FLIM_OK;
+}
+
+/* Opens every file and lays its cells behind those of the one before. */
+static flim_status open_files(flim_dataset *d, const char *const *paths, int n_paths, const char *axes,
+                              const flim_dataset_options *options, flim_error *err)
+{
+    flim_dataset_info *info = &d->info;
+    d->file = flim_alloc((size_t)n_paths, sizeof *d->file, err);
+    d->path = flim_alloc((size_t)n_paths, sizeof *d->path, err);
+    if (!d->file || !d->path) {
+        return FLIM_ERROR_MEMORY;
+    }
+    info->path = (const char *const *)d->path;
+    for (int i = 0; i < n_paths; i++) {
+        flim_dataset_file *file = &d->file[i];
+        info->n_files = i + 1;
+        for (int j = 0; j < i; j++) {
+            if (strcmp(paths[i], paths[j]) == 0) {
+                return flim_fail(err, FLIM_ERROR_USAGE, "%s is given twice: its cells would stand in several parts of a fold",
+                                 paths[i]);
+            }
+        }
+        if (!(d->path[i] = flim_strdup(paths[i], err))) {
+            return FLIM_ERROR_MEMORY;
+        }
+        flim_status status = flim_h5_open(paths[i], options->log, &file->h5, err);
+        if (status == FLIM_OK) {
+            status = flim_h5_cells_open(file->h5, axes, options->chunk_cache, options->log, &file->cells, err);
+        }
+        if (status != FLIM_OK) {
+            return status;
+        }
+        const flim_h5_cells_info *cells = flim_h5_cells_get_info(file->cells);
+        file->first = info->n;
+        if (i == 0) {
+            info->t = cells->t;
+            info->h = cells->h;
+            info->w = cells->w;
+            info->counts_type = cells->type;
+            info->layout = cells->layout;
+        } else if (cells->t != info->t || cells->h != info->h || cells->w != info->w) {
+            return flim_fail(err, FLIM_ERROR_DATA,
+                             "%s: /counts has cells of (T,H,W) = (%d,%d,%d), those of %s are (%d,%d,%d); expected one shape",
+                             paths[i], cells->t, cells->h, cells->w, paths[0], info->t, info->h, info->w);
+        }
+        info->n += cells->n;
+        info->bytes_on_disk += cells->stored_bytes;
+    }
+    if (info->n > UINT32_MAX) {
+        return flim_fail(err, FLIM_ERROR_DATA, "the data has %" PRId64 " cells, more than the %u that can be numbered",
+                         info->n, UINT32_MAX);
+    }
+    d->pixels = (int64_t)info->h * info->w;
+    d->voxels = d->pixels * info->t;
+    return FLIM_OK;
+}
+
+static flim_status load_masks(flim_dataset *d, const char *axes, const flim_log *log, flim_error *err)
+{
+    int with = 0;
+    int64_t bytes = d->info.n * d->pixels, limit = 0;
+    for (int i = 0; i < d->info.n_files; i++) {
+        with += flim_h5_has(d->file[i].h5, "mask");
+        int64_t more = flim_h5_limit(d->file[i].h5);
+        limit = limit > INT64_MAX - more ? INT64_MAX : limit + more;
+    }
+    if (with == 0) {
+        return FLIM_OK;
+    }
+    for (int i = 0; i < d->info.n_files; i++) {
+        if (!flim_h5_has(d->file[i].h5, "mask")) {
+            return flim_fail(err, FLIM_ERROR_DATA,
+                             "%s: there is no /mask, but %d of the other files %s; expected it in all or none", d->path[i],
+                             with, with == 1 ? "has one" : "have one");
+        }
+    }
+    if (bytes > limit) {
+        return flim_fail(err, FLIM_ERROR_DATA, "%s: /mask: %" PRId64 " bytes of masks are more than the file can hold",
+                         d->path[0], bytes);
+    }
+    if (!(d->mask = flim_alloc((size_t)bytes, 1, err))) {
+        return FLIM_ERROR_MEMORY;
+    }
+    for (int i = 0; i < d->info.n_files; i++) {
+        int64_t other = 0;
+        bool found = false;
+        const flim_h5_cells_info *cells = flim_h5_cells_get_info(d->file[i].cells);
+        flim_status status = flim_h5_read_mask(d->file[i].h5, axes ? axes : "NTYX", cells->n, cells->h, cells->w,
+                                               d->mask + d->file[i].first * d->pixels, &found, &other, err);
+        if (status != FLIM_OK) {
+            return status;
+        }
+        if (other) {
+            flim_log_line(log, FLIM_LOG_NOTE,
+                          "%s: /mask holds %" PRId64
+                          " values that are neither 0 nor 1 (255, numbers of cells ...): each counts "
+                          "as inside, 1",
+                          d->path[i], other);
+        }
+    }
+    d->info.has_mask = true;
+    return FLIM_OK;
+}
+
+static void note_misspelt(const flim_dataset *d, const flim_log *log)
+{
+    static const char *const names[] = {"label", "group", "mask", "name"};
+    for (int i = 0; i < d->info.n_files; i++) {
+        for (size_t j = 0; j < sizeof names / sizeof names[0]; j++) {
+            char other[64];
+            if (!flim_h5_has(d->file[i].h5, names[j])) {
+                flim_h5_similar(d->file[i].h5, names[j], other, sizeof other);
+                if (other[0]) {
+                    flim_log_line(log, FLIM_LOG_WARNING,
+                                  "%s: there is /%s but no /%s: it is not used; rename it if it is meant", d->path[i], other,
+                                  names[j]);
+                }
+            }
+        }
+    }
+}
+
+static flim_status load_time_range(flim_dataset *d, flim_error *err)
+{
+    for (int i = 0; i < d->info.n_files; i++) {
+        double range = 0;
+        flim_status status = flim_h5_attribute_number(d->file[i].h5, "time_range_ns", &range, err);
+        if (status != FLIM_OK) {
+            return status;
+        }
+        if (range != 0 && !(range > 0 && range < 1e9)) {
+            return flim_fail(err, FLIM_ERROR_DATA, "%s: attribute time_range_ns: found %g, expected nanoseconds above 0",
+                             d->path[i], range);
+        }
+        if (d->info.time_range_ns == 0) {
+            d->info.time_range_ns = range;
+        }
+    }
+    return FLIM_OK;
+}
+
+flim_status flim_dataset_open(const char *const *paths, int n_paths, const flim_dataset_options *options, flim_dataset **out,
+                              flim_error *err)
+{
+    static const flim_dataset_options none = {0};
+    flim_status status;
+    char axes_text[5];
+    const char *axes;
+    *out = NULL;
+    options = options ? options : &none;
+    if (n_paths < 1) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "no data file was given");
+    }
+    if ((status = check_axes(options->axes, axes_text, &axes, err)) != FLIM_OK) {
+        return status;
+    }
+    flim_dataset *d = flim_alloc(1, sizeof *d, err);
+    if (!d) {
+        return FLIM_ERROR_MEMORY;
+    }
+    d->mask_counts = options->mask_counts;
+    if ((status = open_files(d, paths, n_paths, axes, options, err)) != FLIM_OK ||
+        (status = flim_columns_load(d, options, err)) != FLIM_OK ||
+        (status = load_masks(d, axes, options->log, err)) != FLIM_OK || (status = load_time_range(d, err)) != FLIM_OK) {
+        goto done;
+    }
+    note_misspelt(d, options->log);
+    if (!(d->table = flim_alloc_aligned(FLIM_TABLE_SIZE, sizeof *d->table, err))) {
+        status = FLIM_ERROR_MEMORY;
+        goto done;
+    }
+    flim_signal_table(d->table);
+    d->info.thread_safe_library = flim_h5_thread_safe();
+done:
+    if (status == FLIM_OK) {
+        *out = d;
+    } else {
+        flim_dataset_close(d);
+    }
+    return status;
+}
+
+static void free_strings(char **list, int64_t n)
+{
+    for (int64_t i = 0; list && i < n; i++) {
+        flim_free(list[i]);
+    }
+    flim_free(list);
+}
+
+void flim_dataset_close(flim_dataset *d)
+{
+    if (!d) {
+        return;
+    }
+    for (int i = 0; d->file && i < d->info.n_files; i++) {
+        flim_h5_cells_close(d->file[i].cells);
+        flim_h5_close(d->file[i].h5);
+    }
+    flim_free(d->file);
+    free_strings(d->path, d->info.n_files);
+    free_strings(d->class_name, d->info.classes);
+    free_strings(d->group_name, d->info.groups);
+    free_strings(d->name, d->info.n);
+    flim_free(d->label);
+    flim_free(d->group);
+    flim_free(d->mask);
+    flim_free(d->table);
+    flim_free(d);
+}
+
+const flim_dataset_info *flim_dataset_get_info(const flim_dataset *dataset)
+{
+    return &dataset->info;
+}
+
+static void digest_i64(EVP_MD_CTX *context, int64_t value)
+{
+    unsigned char bytes[8];
+    for (int i = 0; i < 8; i++) {
+        bytes[i] = (unsigned char)((uint64_t)value >> (8 * i));
+    }
+    EVP_DigestUpdate(context, bytes, sizeof bytes);
+}
+
+void flim_dataset_sha256(const flim_dataset *dataset, char out[65])
+{
+    const flim_dataset_info *info = &dataset->info;
+    unsigned char digest[EVP_MAX_MD_SIZE] = {0};
+    unsigned int length = 0;
+    out[0] = '\0';
+    EVP_MD_CTX *context = EVP_MD_CTX_new();
+    if (!context || EVP_DigestInit_ex(context, EVP_sha256(), NULL) != 1) {
+        EVP_MD_CTX_free(context);
+        return;
+    }
+    digest_i64(context, info->n);
+    digest_i64(context, info->t);
+    digest_i64(context, info->h);
+    digest_i64(context, info->w);
+    for (int64_t i = 0; info->label && i < info->n; i++) {
+        digest_i64(context, info->label[i]);
+    }
+    for (int64_t i = 0; info->group && i < info->n; i++) {
+        const char *text = info->group_name[info->group[i]];
+        EVP_DigestUpdate(context, text, strlen(text) + 1);
+    }
+    for (int64_t i = 0; info->name && i < info->n; i++) {
+        EVP_DigestUpdate(context, info->name[i], strlen(info->name[i]) + 1);
+    }
+    EVP_DigestFinal_ex(context, digest, &length);
+    EVP_MD_CTX_free(context);
+    for (unsigned int i = 0; i < length && i < 32; i++) {
+        snprintf(out + 2 * i, 3, "%02x", digest[i]);
+    }
+}

@@ -1,0 +1,30 @@
+/* The parts of a data set, for the modules of src/data/. */
+#ifndef FLIM_DATA_DATASET_INTERNAL_H
+#define FLIM_DATA_DATASET_INTERNAL_H
+
+#include "data/hdf5.h"
+#include "flim/dataset.h"
+
+typedef struct flim_dataset_file {
+    flim_h5 *h5;
+    flim_h5_cells *cells;
+    int64_t first; /* number of its cell 0 in the data set */
+} flim_dataset_file;
+
+struct flim_dataset {
+    flim_dataset_info info;
+    flim_dataset_file *file; /* (n_files) */
+    bool mask_counts;
+    int64_t voxels, pixels; /* T x H x W, H x W */
+    float *table; /* signal of 0..65535 counts */
+    uint8_t *mask; /* (n,H,W), NULL where the files have none */
+    /* what info points to */
+    char **path, **class_name, **group_name, **name;
+    int32_t *label;
+    int64_t *group;
+};
+
+/* Which file holds a cell; *local gets its number there. */
+const flim_dataset_file *flim_dataset_locate(const flim_dataset *dataset, int64_t cell, int64_t *local);
+
+#endif

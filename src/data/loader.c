@@ -1,0 +1,466 @@
+/* The loader's pool.
+ *
+ * Design: one mutex guards everything but the contents of cells in work.  Cells are handed to threads one by one in the order
+ * of the draws, so batches fill in order.  A batch takes a free buffer when its first cell is handed out; a thread that finds
+ * no free buffer waits, which is what bounds how far ahead the pool reads.  The consumer takes batches by their number.
+ * Guarantee: a batch is delivered once, whole, and in order; which thread filled which cell never matters, since all that
+ * goes into a cell is a function of its draw.  When a cell fails no further ones are handed out; all cells before it in the
+ * order have been, so the earlier batches still come whole, and the failure that is reported is the first in the order.
+ */
+#include "flim/loader.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/alloc.h"
+#include "data/dataset_internal.h"
+
+typedef enum slot_state { SLOT_FREE, SLOT_FILLING, SLOT_READY, SLOT_OUT } slot_state;
+
+typedef struct slot {
+    flim_batch batch;
+    slot_state state;
+    int64_t number; /* of the batch in its phase */
+    int64_t left; /* cells not finished */
+} slot;
+
+typedef struct worker {
+    flim_loader *loader;
+    flim_reader *reader;
+    float *counts; /* (T,H,W) for a host transform, else NULL */
+    flim_error error;
+    pthread_t thread;
+} worker;
+
+struct flim_loader {
+    flim_dataset *dataset;
+    flim_loader_options options;
+    flim_transform transform; /* copy; .name NULL = none */
+    slot *slots;
+    int n_slots;
+    worker *workers;
+    int n_workers; /* threads running */
+    int64_t buffer_bytes;
+    bool pinned;
+    void *memory; /* of all buffers */
+
+    pthread_mutex_t lock;
+    pthread_cond_t work; /* for the threads: cells to do, or the end */
+    pthread_cond_t ready; /* for the consumer: a batch is whole, or the pool is idle */
+    bool stop;
+
+    /* the phase */
+    flim_phase phase;
+    flim_draw *draws; /* copy, (capacity) */
+    int64_t draws_capacity;
+    bool active;
+    int64_t next_draw; /* to be handed out */
+    int64_t next_batch; /* to be delivered */
+    int64_t in_work; /* cells handed out and not finished */
+    int64_t failed; /* lowest draw that failed, or -1 */
+    flim_error error; /* of that draw */
+    double wait_seconds;
+    int64_t delivered;
+};
+
+/* ---- filling */
+
+static flim_status fill_cell(worker *w, const flim_batch *batch, int64_t at, const flim_phase *phase, flim_error *err)
+{
+    flim_loader *loader = w->loader;
+    const flim_dataset *d = loader->dataset;
+    const flim_cell_id *id = &batch->id[at];
+    float *signal = batch->signal + at * d->voxels; /* (T,H,W) */
+    uint8_t *mask = batch->mask + at * d->pixels; /* (H,W) */
+    const flim_transform *transform = &loader->transform;
+    if (!phase->transform || !transform->host) {
+        return flim_reader_signal(w->reader, id->cell, signal, mask, err);
+    }
+    flim_cell_view view = {w->counts, mask, d->info.t, d->info.h, d->info.w};
+    flim_status status = flim_reader_counts(w->reader, id->cell, w->counts, mask, err);
+    if (status == FLIM_OK) {
+        status = transform->host(transform->context, id, &view, err);
+    }
+    if (status == FLIM_OK) {
+        flim_signal_from_counts(w->counts, signal, d->voxels);
+    }
+    return status;
+}
+
+static slot *find_slot(flim_loader *loader, slot_state state, int64_t number)
+{
+    for (int i = 0; i < loader->n_slots; i++) {
+        slot *s = &loader->slots[i];
+        if (s->state == state && (state == SLOT_FREE || s->number == number)) {
+            return s;
+        }
+    }
+    return NULL;
+}
+
+/* Under the lock: the buffer that the next cell goes into, or NULL where there is nothing to do now. */
+static slot *next_slot(flim_loader *loader)
+{
+    if (!loader->active || loader->failed >= 0 || loader->next_draw == loader->phase.n_draws) {
+        return NULL;
+    }
+    int64_t size = loader->phase.batch, number = loader->next_draw / size;
+    if (loader->next_draw % size != 0) {
+        return find_slot(loader, SLOT_FILLING, number);
+    }
+    slot *s = find_slot(loader, SLOT_FREE, 0);
+    if (s) {
+        int64_t left = loader->phase.n_draws - loader->next_draw;
+        s->state = SLOT_FILLING;
+        s->number = number;
+        s->left = s->batch.n = left < size ? left : size;
+        s->batch.pending =
+            loader->phase.transform && loader->transform.name && !loader->transform.host ? &loader->transform : NULL;
+    }
+    return s;
+}
+
+static void *worker_thread(void *argument)
+{
+    worker *w = argument;
+    flim_loader *loader = w->loader;
+    const flim_dataset *d = loader->dataset;
+    pthread_mutex_lock(&loader->lock);
+    for (;;) {
+        slot *s = NULL;
+        while (!loader->stop && !(s = next_slot(loader))) {
+            pthread_cond_wait(&loader->work, &loader->lock);
+        }
+        if (loader->stop) {
+            break;
+        }
+        int64_t draw = loader->next_draw++, at = draw % loader->phase.batch;
+        const flim_phase phase = loader->phase;
+        const flim_draw todo = loader->draws[draw];
+        loader->in_work++;
+        pthread_mutex_unlock(&loader->lock);
+
+        s->batch.id[at] = (flim_cell_id){phase.seed, phase.fold, phase.epoch, todo.cell, todo.repeat};
+        s->batch.weight[at] = todo.weight;
+        s->batch.label[at] = d->label ? d->label[todo.cell] : 0;
+        flim_status status = fill_cell(w, &s->batch, at, &phase, &w->error);
+
+        pthread_mutex_lock(&loader->lock);
+        loader->in_work--;
+        s->left--;
+        if (status != FLIM_OK && (loader->failed < 0 || draw < loader->failed)) {
+            loader->failed = draw;
+            loader->error = w->error;
+            loader->error.status = status;
+        }
+        if (s->left == 0) {
+            s->state = SLOT_READY;
+        }
+        if (s->left == 0 || loader->in_work == 0) {
+            pthread_cond_broadcast(&loader->ready);
+        }
+    }
+    pthread_mutex_unlock(&loader->lock);
+    return NULL;
+}
+
+/* ---- life */
+
+static int64_t rounded(int64_t bytes)
+{
+    return (bytes + 63) / 64 * 64;
+}
+
+static flim_status make_buffers(flim_loader *loader, flim_error *err)
+{
+    const flim_dataset *d = loader->dataset;
+    int64_t batch = loader->options.batch;
+    loader->n_slots = loader->options.prefetch + 1;
+    if (!(loader->slots = flim_alloc((size_t)loader->n_slots, sizeof *loader->slots, err))) {
+        return FLIM_ERROR_MEMORY;
+    }
+    int64_t part[5] = {0}, per_cell[5] = {d->voxels * (int64_t)sizeof(float), d->pixels, sizeof(int32_t), sizeof(float),
+                                          sizeof(flim_cell_id)};
+    int64_t one = 0;
+    for (int i = 0; i < 5; i++) {
+        if (per_cell[i] > (INT64_MAX / 16 / loader->n_slots) / batch) {
+            return flim_fail(err, FLIM_ERROR_MEMORY, "a batch of %lld cells of %lld voxels does not fit into memory",
+                             (long long)batch, (long long)d->voxels);
+        }
+        part[i] = one;
+        one += rounded(per_cell[i] * batch);
+    }
+    loader->buffer_bytes = one * loader->n_slots;
+    if (loader->options.device) {
+        flim_status status = flim_device_host_alloc(loader->options.device, (size_t)loader->buffer_bytes, &loader->memory,
+                                                    &loader->pinned, err);
+        if (status != FLIM_OK) {
+            return status;
+        }
+        if (!loader->pinned && strcmp(flim_device_get_info(loader->options.device)->kind, "cpu") != 0) {
+            flim_log_line(loader->options.log, FLIM_LOG_NOTE,
+                          "%.1f MiB of batch buffers could not be pinned (ulimit -l?): copies to the device are slower",
+                          (double)loader->buffer_bytes / 0x1p20);
+        }
+    } else if (!(loader->memory = flim_alloc_aligned((size_t)loader->buffer_bytes, 1, err))) {
+        return FLIM_ERROR_MEMORY;
+    }
+    for (int i = 0; i < loader->n_slots; i++) {
+        char *at = (char *)loader->memory + i * one;
+        loader->slots[i].batch = (flim_batch){.capacity = batch,
+                                              .t = d->info.t,
+                                              .h = d->info.h,
+                                              .w = d->info.w,
+                                              .signal = (void *)(at + part[0]),
+                                              .mask = (void *)(at + part[1]),
+                                              .label = (void *)(at + part[2]),
+                                              .weight = (void *)(at + part[3]),
+                                              .id = (void *)(at + part[4])};
+    }
+    return FLIM_OK;
+}
+
+static flim_status start_workers(flim_loader *loader, flim_error *err)
+{
+    int count = loader->options.workers;
+    if (!(loader->workers = flim_alloc((size_t)count, sizeof *loader->workers, err))) {
+        return FLIM_ERROR_MEMORY;
+    }
+    for (int i = 0; i < count; i++) {
+        worker *w = &loader->workers[i];
+        w->loader = loader;
+        flim_status status = flim_reader_create(loader->dataset, &w->reader, err);
+        if (status != FLIM_OK) {
+            return status;
+        }
+        if (loader->transform.host &&
+            !(w->counts = flim_alloc_aligned((size_t)loader->dataset->voxels, sizeof(float), err))) {
+            return FLIM_ERROR_MEMORY;
+        }
+    }
+    for (int i = 0; i < count; i++) {
+        int number = pthread_create(&loader->workers[i].thread, NULL, worker_thread, &loader->workers[i]);
+        if (number != 0) {
+            return flim_fail(err, FLIM_ERROR_MEMORY, "only %d of %d loader threads could be started: %s", i, count,
+                             strerror(number));
+        }
+        loader->n_workers = i + 1;
+    }
+    return FLIM_OK;
+}
+
+flim_status flim_loader_create(flim_dataset *dataset, const flim_loader_options *options, flim_loader **out, flim_error *err)
+{
+    *out = NULL;
+    if (options->workers < 1 || options->workers > 1024 || options->prefetch < 1 || options->prefetch > 1024 ||
+        options->batch < 1) {
+        return flim_fail(
+            err, FLIM_ERROR_USAGE,
+            "a loader needs 1 to 1024 threads, 1 to 1024 batches ahead and a batch of at least 1, not %d, %d and %lld",
+            options->workers, options->prefetch, (long long)options->batch);
+    }
+    flim_loader *loader = flim_alloc(1, sizeof *loader, err);
+    if (!loader) {
+        return FLIM_ERROR_MEMORY;
+    }
+    loader->dataset = dataset;
+    loader->options = *options;
+    if (options->transform) {
+        loader->transform = *options->transform;
+    }
+    loader->failed = -1;
+    pthread_mutex_init(&loader->lock, NULL);
+    pthread_cond_init(&loader->work, NULL);
+    pthread_cond_init(&loader->ready, NULL);
+    flim_status status = make_buffers(loader, err);
+    if (status == FLIM_OK) {
+        status = start_workers(loader, err);
+    }
+    if (status == FLIM_OK) {
+        *out = loader;
+    } else {
+        flim_loader_destroy(loader);
+    }
+    return status;
+}
+
+void flim_loader_destroy(flim_loader *loader)
+{
+    if (!loader) {
+        return;
+    }
+    pthread_mutex_lock(&loader->lock);
+    loader->stop = true;
+    pthread_cond_broadcast(&loader->work);
+    pthread_mutex_unlock(&loader->lock);
+    for (int i = 0; i < loader->n_workers; i++) {
+        pthread_join(loader->workers[i].thread, NULL);
+    }
+    for (int i = 0; loader->workers && i < loader->options.workers; i++) {
+        flim_reader_destroy(loader->workers[i].reader);
+        flim_free(loader->workers[i].counts);
+    }
+    flim_free(loader->workers);
+    if (loader->options.device) {
+        if (loader->memory) {
+            flim_device_host_free(loader->options.device, loader->memory);
+        }
+    } else {
+        flim_free(loader->memory);
+    }
+    flim_free(loader->slots);
+    flim_free(loader->draws);
+    pthread_cond_destroy(&loader->ready);
+    pthread_cond_destroy(&loader->work);
+    pthread_mutex_destroy(&loader->lock);
+    flim_free(loader);
+}
+
+/* ---- a phase */
+
+/* Under the lock: no more cells are handed out; waits for those in work; batches that were not delivered are dropped. */
+static void end_phase(flim_loader *loader)
+{
+    loader->active = false;
+    while (loader->in_work > 0) {
+        pthread_cond_wait(&loader->ready, &loader->lock);
+    }
+    for (int i = 0; i < loader->n_slots; i++) {
+        if (loader->slots[i].state != SLOT_OUT) {
+            loader->slots[i].state = SLOT_FREE;
+        }
+    }
+}
+
+flim_status flim_loader_begin(flim_loader *loader, const flim_phase *phase, flim_error *err)
+{
+    flim_status status = FLIM_OK;
+    if (phase->n_draws < 0 || phase->batch < 1 || phase->batch > loader->options.batch) {
+        return flim_fail(err, FLIM_ERROR_USAGE,
+                         "a phase of %lld cells in batches of %lld; the loader was made for batches of 1 to %lld",
+                         (long long)phase->n_draws, (long long)phase->batch, (long long)loader->options.batch);
+    }
+    for (int64_t i = 0; i < phase->n_draws; i++) {
+        if (phase->draws[i].cell >= loader->dataset->info.n) {
+            return flim_fail(err, FLIM_ERROR_USAGE, "draw %lld asks for cell %u; the data has cells 0 to %lld", (long long)i,
+                             phase->draws[i].cell, (long long)(loader->dataset->info.n - 1));
+        }
+    }
+    pthread_mutex_lock(&loader->lock);
+    end_phase(loader);
+    if (phase->n_draws > loader->draws_capacity) {
+        flim_draw *draws = flim_realloc(loader->draws, (size_t)phase->n_draws, sizeof *draws, err);
+        if (!draws) {
+            status = FLIM_ERROR_MEMORY;
+            goto done;
+        }
+        loader->draws = draws;
+        loader->draws_capacity = phase->n_draws;
+    }
+    if (phase->n_draws) {
+        memcpy(loader->draws, phase->draws, (size_t)phase->n_draws * sizeof *phase->draws);
+    }
+    loader->phase = *phase;
+    loader->phase.draws = NULL; /* the caller's; never used again */
+    loader->next_draw = loader->next_batch = loader->delivered = 0;
+    loader->failed = -1;
+    loader->wait_seconds = 0;
+    loader->active = true;
+    pthread_cond_broadcast(&loader->work);
+done:
+    pthread_mutex_unlock(&loader->lock);
+    return status;
+}
+
+static double seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* Under the lock: every buffer is out, so that waiting for another batch would never end. */
+static bool all_out(const flim_loader *loader)
+{
+    for (int i = 0; i < loader->n_slots; i++) {
+        if (loader->slots[i].state != SLOT_OUT) {
+            return false;
+        }
+    }
+    return true;
+}
+
+flim_status flim_loader_next(flim_loader *loader, const flim_batch **batch, flim_error *err)
+{
+    flim_status status = FLIM_OK;
+    *batch = NULL;
+    pthread_mutex_lock(&loader->lock);
+    int64_t size = loader->phase.batch;
+    if (!loader->active) {
+        goto done;
+    }
+    if (loader->next_batch * size >= loader->phase.n_draws) {
+        end_phase(loader);
+        goto done;
+    }
+    slot *s = NULL;
+    double start = 0;
+    for (;;) {
+        bool failed = loader->failed >= 0 && loader->failed / size == loader->next_batch;
+        if (failed && loader->in_work == 0) {
+            /* All cells before it in the order are done: the failure is the first one. */
+            status = flim_fail(err, loader->error.status, "%s", loader->error.text);
+            end_phase(loader);
+            break;
+        }
+        if (!failed && (s = find_slot(loader, SLOT_READY, loader->next_batch))) {
+            s->state = SLOT_OUT;
+            loader->next_batch++;
+            loader->delivered += s->batch.n;
+            *batch = &s->batch;
+            break;
+        }
+        if (all_out(loader)) {
+            status = flim_fail(err, FLIM_ERROR_USAGE, "all %d batch buffers are out; release one before asking for the next",
+                               loader->n_slots);
+            break;
+        }
+        start = start > 0 ? start : seconds();
+        pthread_cond_wait(&loader->ready, &loader->lock);
+    }
+    if (start > 0) {
+        loader->wait_seconds += seconds() - start;
+    }
+done:
+    pthread_mutex_unlock(&loader->lock);
+    return status;
+}
+
+void flim_loader_release(flim_loader *loader, const flim_batch *batch)
+{
+    pthread_mutex_lock(&loader->lock);
+    for (int i = 0; i < loader->n_slots; i++) {
+        if (&loader->slots[i].batch == batch && loader->slots[i].state == SLOT_OUT) {
+            loader->slots[i].state = SLOT_FREE;
+            pthread_cond_broadcast(&loader->work);
+        }
+    }
+    pthread_mutex_unlock(&loader->lock);
+}
+
+void flim_loader_cancel(flim_loader *loader)
+{
+    pthread_mutex_lock(&loader->lock);
+    end_phase(loader);
+    pthread_mutex_unlock(&loader->lock);
+}
+
+void flim_loader_get_stats(const flim_loader *loader, flim_loader_stats *out)
+{
+    flim_loader *self = (flim_loader *)(uintptr_t)loader; /* the lock is no part of what const promises */
+    pthread_mutex_lock(&self->lock);
+    *out = (flim_loader_stats){loader->wait_seconds, loader->delivered, loader->buffer_bytes, loader->pinned};
+    pthread_mutex_unlock(&self->lock);
+}

@@ -1,0 +1,173 @@
+/* Cells of a data set, one reader a thread. */
+#include <stdio.h>
+#include <string.h>
+
+#include "core/alloc.h"
+#include "data/dataset_internal.h"
+#include "data/inflate.h"
+
+struct flim_reader {
+    flim_dataset *dataset;
+    flim_h5_scratch scratch;
+    void *values; /* one cell as the file has it, native byte order */
+    float *ordered; /* one cell in the file's axis order, where that is not T,H,W; else NULL */
+};
+
+flim_status flim_reader_create(flim_dataset *dataset, flim_reader **out, flim_error *err)
+{
+    flim_status status = FLIM_OK;
+    size_t raw = 0, values = 0;
+    bool transposed = false;
+    *out = NULL;
+    flim_reader *reader = flim_alloc(1, sizeof *reader, err);
+    if (!reader) {
+        return FLIM_ERROR_MEMORY;
+    }
+    reader->dataset = dataset;
+    for (int i = 0; i < dataset->info.n_files; i++) {
+        const flim_h5_cells_info *info = flim_h5_cells_get_info(dataset->file[i].cells);
+        size_t bytes = (size_t)dataset->voxels * info->number.size;
+        values = bytes > values ? bytes : values;
+        transposed = transposed || info->transposed;
+        if (info->mode == FLIM_H5_CHUNKS && info->raw_bytes > raw) {
+            raw = info->raw_bytes;
+        }
+    }
+    reader->scratch.bytes = raw;
+    reader->values = flim_alloc_aligned(values, 1, err);
+    if (raw) {
+        reader->scratch.raw = flim_alloc_aligned(raw, 1, err);
+        reader->scratch.unpacked = flim_alloc_aligned(raw, 1, err);
+    }
+    if (transposed) {
+        reader->ordered = flim_alloc_aligned((size_t)dataset->voxels, sizeof(float), err);
+    }
+    if (!reader->values || (raw && (!reader->scratch.raw || !reader->scratch.unpacked)) || (transposed && !reader->ordered) ||
+        flim_inflater_create(&reader->scratch.inflater, err) != FLIM_OK) {
+        status = FLIM_ERROR_MEMORY;
+        flim_reader_destroy(reader);
+        reader = NULL;
+    }
+    *out = reader;
+    return status;
+}
+
+void flim_reader_destroy(flim_reader *reader)
+{
+    if (reader) {
+        flim_inflater_destroy(reader->scratch.inflater);
+        flim_free(reader->scratch.raw);
+        flim_free(reader->scratch.unpacked);
+        flim_free(reader->values);
+        flim_free(reader->ordered);
+        flim_free(reader);
+    }
+}
+
+/* Axis sizes of a cell in the file's order, and for each of them the stride in (T,H,W). */
+static void file_order(const flim_dataset_info *info, const int order[3], int64_t size[3], int64_t stride[3])
+{
+    const int64_t sizes[3] = {info->t, info->h, info->w};
+    const int64_t strides[3] = {(int64_t)info->h * info->w, info->w, 1};
+    for (int i = 0; i < 3; i++) {
+        size[i] = sizes[order[i]];
+        stride[i] = strides[order[i]];
+    }
+}
+
+/* in: a cell in the file's axis order -> out (T,H,W). */
+static void transpose(const flim_dataset_info *info, const int order[3], const float *in, float *out)
+{
+    int64_t size[3], stride[3];
+    file_order(info, order, size, stride);
+    for (int64_t i = 0; i < size[0]; i++) {
+        for (int64_t j = 0; j < size[1]; j++) {
+            float *row = out + i * stride[0] + j * stride[1];
+            for (int64_t k = 0; k < size[2]; k++) {
+                row[k * stride[2]] = *in++;
+            }
+        }
+    }
+}
+
+/* (T,H,W) -> 1 where any time bin holds a photon; as good as the sum, for counts that are never negative. */
+static void mask_from_voxels(const flim_dataset *d, const float *voxels, uint8_t *mask)
+{
+    memset(mask, 0, (size_t)d->pixels);
+    for (int64_t t = 0; t < d->info.t; t++) {
+        const float *restrict frame = voxels + t * d->pixels;
+        for (int64_t i = 0; i < d->pixels; i++) {
+            mask[i] |= frame[i] > 0.0f;
+        }
+    }
+}
+
+static flim_status bad_value(const flim_dataset *d, const flim_dataset_file *file, int64_t cell, int64_t local, int64_t index,
+                             double value, flim_error *err)
+{
+    const flim_h5_cells_info *info = flim_h5_cells_get_info(file->cells);
+    int64_t size[3], stride[3], at[3];
+    char which[64] = "", found[64];
+    file_order(&d->info, info->order, size, stride);
+    at[info->order[2]] = index % size[2];
+    at[info->order[1]] = index / size[2] % size[1];
+    at[info->order[0]] = index / size[2] / size[1];
+    if (d->info.n_files > 1) {
+        snprintf(which, sizeof which, " (cell %lld of all files)", (long long)cell);
+    }
+    snprintf(found, sizeof found, "%.9g", value);
+    return flim_fail(err, FLIM_ERROR_DATA,
+                     "%s: /counts: cell %lld%s, t %lld, y %lld, x %lld: found %s, expected a photon count: %s",
+                     d->path[file - d->file], (long long)local, which, (long long)at[0], (long long)at[1], (long long)at[2],
+                     value != value ? "NaN" : found, value > 0 ? "finite and at most 2147483647" : "finite and not below 0");
+}
+
+static flim_status read_cell(flim_reader *reader, int64_t cell, bool signal, float *out, uint8_t *mask, flim_error *err)
+{
+    flim_dataset *d = reader->dataset;
+    if (cell < 0 || cell >= d->info.n) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "cell %lld was asked for; the data has cells 0 to %lld", (long long)cell,
+                         (long long)(d->info.n - 1));
+    }
+    int64_t local;
+    const flim_dataset_file *file = flim_dataset_locate(d, cell, &local);
+    const flim_h5_cells_info *info = flim_h5_cells_get_info(file->cells);
+    flim_status status = flim_h5_read_cell(file->cells, local, &reader->scratch, reader->values, err);
+    if (status != FLIM_OK) {
+        return status;
+    }
+    float *voxels = info->transposed ? reader->ordered : out;
+    int64_t bad = signal ? flim_number_signal(info->number, reader->values, d->voxels, d->table, voxels)
+                         : flim_number_counts(info->number, reader->values, d->voxels, voxels);
+    if (bad >= 0) {
+        return bad_value(d, file, cell, local, bad, flim_number_at(info->number, reader->values, bad), err);
+    }
+    if (info->transposed) {
+        transpose(&d->info, info->order, voxels, out);
+    }
+    const uint8_t *stored = d->mask ? d->mask + cell * d->pixels : NULL;
+    if (mask && stored) {
+        memcpy(mask, stored, (size_t)d->pixels);
+    } else if (mask) {
+        mask_from_voxels(d, out, mask);
+    }
+    if (d->mask_counts && stored) { /* without a stored mask every voxel outside is 0 already */
+        for (int64_t t = 0; t < d->info.t; t++) {
+            float *frame = out + t * d->pixels;
+            for (int64_t i = 0; i < d->pixels; i++) {
+                frame[i] = stored[i] ? frame[i] : 0.0f;
+            }
+        }
+    }
+    return FLIM_OK;
+}
+
+flim_status flim_reader_counts(flim_reader *reader, int64_t cell, float *counts, uint8_t *mask, flim_error *err)
+{
+    return read_cell(reader, cell, false, counts, mask, err);
+}
+
+flim_status flim_reader_signal(flim_reader *reader, int64_t cell, float *signal, uint8_t *mask, flim_error *err)
+{
+    return read_cell(reader, cell, true, signal, mask, err);
+}
