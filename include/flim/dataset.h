@@ -16,6 +16,9 @@
 #include "flim/log.h"
 #include "flim/status.h"
 
+/* Version of the HDF5 library that runs, "1.10.8". */
+void flim_hdf5_version(char out[32]);
+
 typedef struct flim_dataset flim_dataset;
 typedef struct flim_reader flim_reader;
 
@@ -23,7 +26,8 @@ typedef struct flim_reader flim_reader;
 void flim_hdf5_version(char out[32]);
 
 typedef struct flim_dataset_options {
-    const char *axes;       /* permutation of the file's axes, e.g. "TYXN"; NULL or "NTYX" = as SPEC.md has it */
+    const char *axes;       /* permutation of the file's axes, e.g. "TYXN"; NULL or "NTYX" = as SPEC.md has it.  A file that looks
+                             * like another order is refused then; "NTHW" insists.  /mask: the same order without T */
     bool mask_counts;       /* zero the counts outside the mask */
     bool need_labels;       /* a missing /label is an error */
     bool need_groups;       /* a missing /group is an error */

@@ -5,10 +5,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <openssl/evp.h>
+#include <strings.h>
 
 #include "core/alloc.h"
+#include "core/sha256.h"
 #include "data/columns.h"
 #include "data/dataset_internal.h"
 
@@ -27,7 +27,8 @@ const flim_dataset_file *flim_dataset_locate(const flim_dataset *dataset, int64_
     return &dataset->file[low];
 }
 
-/* "NTYX" in any order and case -> out; NULL for the default, which lets the reader doubt the file. */
+/* "NTYX" in any order and case (H and W do for Y and X) -> out.  *use: NULL for the default, which lets the reader doubt a file
+ * that looks otherwise; NTHW insists. */
 static flim_status check_axes(const char *axes, char out[5], const char **use, flim_error *err)
 {
     *use = NULL;
@@ -36,7 +37,8 @@ static flim_status check_axes(const char *axes, char out[5], const char **use, f
     }
     size_t length = strlen(axes);
     for (size_t i = 0; i < 4 && i < length; i++) {
-        out[i] = (char)toupper((unsigned char)axes[i]);
+        char letter = (char)toupper((unsigned char)axes[i]);
+        out[i] = letter == 'H' ? 'Y' : letter == 'W' ? 'X' : letter;
     }
     out[4] = '\0';
     if (length != 4 || !memchr(out, 'N', 4) || !memchr(out, 'T', 4) || !memchr(out, 'Y', 4) || !memchr(out, 'X', 4)) {
@@ -46,7 +48,7 @@ static flim_status check_axes(const char *axes, char out[5], const char **use, f
             "NTYX or XYTN",
             axes);
     }
-    *use = out;
+    *use = strcasecmp(axes, "NTYX") == 0 ? NULL : out;
     return FLIM_OK;
 }
 
@@ -264,43 +266,36 @@ const flim_dataset_info *flim_dataset_get_info(const flim_dataset *dataset)
     return &dataset->info;
 }
 
-static void digest_i64(EVP_MD_CTX *context, int64_t value)
+static void digest_i64(flim_sha256 *hash, int64_t value)
 {
     unsigned char bytes[8];
     for (int i = 0; i < 8; i++) {
         bytes[i] = (unsigned char)((uint64_t)value >> (8 * i));
     }
-    EVP_DigestUpdate(context, bytes, sizeof bytes);
+    flim_sha256_add(hash, bytes, sizeof bytes);
 }
 
 void flim_dataset_sha256(const flim_dataset *dataset, char out[65])
 {
     const flim_dataset_info *info = &dataset->info;
-    unsigned char digest[EVP_MAX_MD_SIZE] = {0};
-    unsigned int length = 0;
+    flim_sha256 hash;
     out[0] = '\0';
-    EVP_MD_CTX *context = EVP_MD_CTX_new();
-    if (!context || EVP_DigestInit_ex(context, EVP_sha256(), NULL) != 1) {
-        EVP_MD_CTX_free(context);
+    if (flim_sha256_begin(&hash, NULL) != FLIM_OK) {
         return;
     }
-    digest_i64(context, info->n);
-    digest_i64(context, info->t);
-    digest_i64(context, info->h);
-    digest_i64(context, info->w);
+    digest_i64(&hash, info->n);
+    digest_i64(&hash, info->t);
+    digest_i64(&hash, info->h);
+    digest_i64(&hash, info->w);
     for (int64_t i = 0; info->label && i < info->n; i++) {
-        digest_i64(context, info->label[i]);
+        digest_i64(&hash, info->label[i]);
     }
     for (int64_t i = 0; info->group && i < info->n; i++) {
         const char *text = info->group_name[info->group[i]];
-        EVP_DigestUpdate(context, text, strlen(text) + 1);
+        flim_sha256_add(&hash, text, strlen(text) + 1);
     }
     for (int64_t i = 0; info->name && i < info->n; i++) {
-        EVP_DigestUpdate(context, info->name[i], strlen(info->name[i]) + 1);
+        flim_sha256_add(&hash, info->name[i], strlen(info->name[i]) + 1);
     }
-    EVP_DigestFinal_ex(context, digest, &length);
-    EVP_MD_CTX_free(context);
-    for (unsigned int i = 0; i < length && i < 32; i++) {
-        snprintf(out + 2 * i, 3, "%02x", digest[i]);
-    }
+    flim_sha256_end(&hash, out);
 }

@@ -20,7 +20,6 @@
 typedef struct flim_h5 flim_h5;
 typedef struct flim_h5_cells flim_h5_cells;
 
-const char *flim_h5_version(void); /* of the library that runs, "1.10.8" */
 bool flim_h5_thread_safe(void);
 
 flim_status flim_h5_open(const char *path, const flim_log *log, flim_h5 **out, flim_error *err);

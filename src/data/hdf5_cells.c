@@ -136,15 +136,16 @@ static flim_status check_shape(flim_h5_cells *cells, const char *axes, const fli
         }
     }
     cells->info.transposed = cells->info.order[0] != 0 || cells->info.order[1] != 1;
-    /* Images are square or nearly so: rows and columns that differ where two other neighbours agree is MATLAB's or Julia's
-     * order, or time last. */
-    if (!axes && sizes[2] != sizes[3] && (sizes[0] == sizes[1] || sizes[1] == sizes[2])) {
+    /* Images are square or nearly so: rows and columns that differ much where two other neighbours agree is MATLAB's or
+     * Julia's order, or time last. */
+    bool reversed = sizes[0] == sizes[1] && sizes[2] >= 2 * sizes[1] && sizes[2] != sizes[3];
+    bool time_last = sizes[1] == sizes[2] && sizes[3] >= 2 * sizes[2];
+    if (!axes && (reversed || time_last)) {
         return flim_fail(
             err, FLIM_ERROR_DATA,
-            "%s: /counts: found %s, expected (N,T,H,W); this looks like %s: say so with --axes, or --axes NTYX if "
-            "the order is right",
-            path, found,
-            sizes[0] == sizes[1] ? "another order, XYTN (as MATLAB and Julia write it)" : "another order, NYXT or TYXN");
+            "%s: /counts: found %s, expected (N,T,H,W): cells, time bins, rows, columns; this looks like %s: say "
+            "the order with --axes, or --axes NTHW if it is right as it is",
+            path, found, reversed ? "XYTN, as MATLAB and Julia write it" : "NYXT or TYXN");
     }
     if (cells->info.t < 8 || cells->info.h < 3 || cells->info.w < 3) {
         return flim_fail(

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "core/alloc.h"
+#include "flim/dataset.h"
 
 /* The one lock around HDF5: the library's state is global, so its lock has to be. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -46,15 +47,13 @@ void flim_h5_reason(char *text, size_t size)
     snprintf(text, size, "%s", reason && *reason ? reason : "no reason given");
 }
 
-const char *flim_h5_version(void)
+void flim_hdf5_version(char out[32])
 {
-    static _Thread_local char text[32];
     unsigned major = 0, minor = 0, release = 0;
     flim_h5_guard guard = flim_h5_enter();
     H5get_libversion(&major, &minor, &release);
     flim_h5_leave(guard);
-    snprintf(text, sizeof text, "%u.%u.%u", major, minor, release);
-    return text;
+    snprintf(out, 32, "%u.%u.%u", major, minor, release);
 }
 
 bool flim_h5_thread_safe(void)
