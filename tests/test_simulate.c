@@ -19,7 +19,6 @@
 
 #include "core/alloc.h"
 #include "core/file.h"
-#include "flim/args.h"
 #include "flim/dataset_writer.h"
 #include "flim/simulate.h"
 
@@ -571,68 +570,6 @@ static void options_out_of_range_are_named(void **state)
     flim_simulation_destroy(sim);
 }
 
-static void command_lines(void **state)
-{
-    (void)state;
-    static const char *const colours[] = {"red", "green"};
-    int64_t number;
-    double share;
-    bool on;
-    int colour;
-    uint64_t seed;
-    const char *text;
-    const flim_arg table[] = {
-        {.name = "--number", .value = "N", .kind = FLIM_ARG_INT, .out = &number, .min = 1, .max = 9, .help = "a number"},
-        {.name = "--share", .value = "X", .kind = FLIM_ARG_NUMBER, .out = &share, .min = 0, .max = 1, .help = "a share"},
-        {.name = "--on", .kind = FLIM_ARG_SWITCH, .out = &on, .help = "a switch"},
-        {.name = "--colour", .kind = FLIM_ARG_CHOICE, .out = &colour, .choice = colours, .n_choice = 2, .help = "a choice"},
-        {.name = "--seed", .value = "N", .kind = FLIM_ARG_SEED, .out = &seed, .help = "a seed"},
-        {.name = "--text", .value = "T", .kind = FLIM_ARG_TEXT, .out = &text, .help = "a text"},
-    };
-    static const struct {
-        const char *argv[6];
-        flim_status status;
-        const char *message;
-    } cases[] = {
-        {{"--number", "3", "--share=0.5", "--on", "--colour=green"}, FLIM_OK, NULL},
-        {{"--text", "", "--seed", "18446744073709551615"}, FLIM_OK, NULL},
-        {{"--number", "10"}, FLIM_ERROR_USAGE, "out of range 1..9"},
-        {{"--number"}, FLIM_ERROR_USAGE, "--number wants a value"},
-        {{"--numbe", "3"}, FLIM_ERROR_USAGE, "unknown flag --numbe; the nearest is --number"},
-        {{"--on=yes"}, FLIM_ERROR_USAGE, "--on takes no value"},
-        {{"--colour", "blue"}, FLIM_ERROR_USAGE, "'blue' is none of red, green"},
-        {{"file.h5"}, FLIM_ERROR_USAGE, "only flags are expected"},
-        {{"--share", "nan"}, FLIM_ERROR_USAGE, "finite"},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        char words[7][64], *argv[7] = {words[0]};
-        int argc = 1;
-        snprintf(words[0], sizeof words[0], "tool");
-        for (; cases[i].argv[argc - 1]; argc++) {
-            snprintf(words[argc], sizeof words[argc], "%s", cases[i].argv[argc - 1]);
-            argv[argc] = words[argc];
-        }
-        flim_args_action action;
-        flim_error err = {0};
-        number = 1;
-        share = 0;
-        on = false;
-        colour = 0;
-        seed = 0;
-        text = "?";
-        assert_int_equal(flim_args_parse(table, 6, argc, argv, &action, &err), cases[i].status);
-        assert_int_equal(action, FLIM_ARGS_RUN);
-        if (cases[i].message && !strstr(err.text, cases[i].message)) {
-            fail_msg("case %zu: '%s' lacks '%s'", i, err.text, cases[i].message);
-        }
-        if (i == 0) {
-            assert_true(number == 3 && share == 0.5 && on && colour == 1);
-        } else if (i == 1) {
-            assert_true(text[0] == '\0' && seed == UINT64_MAX);
-        }
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -647,7 +584,6 @@ int main(void)
         cmocka_unit_test(failures_leave_no_file),
         cmocka_unit_test(writer_wants_every_cell_once),
         cmocka_unit_test(options_out_of_range_are_named),
-        cmocka_unit_test(command_lines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

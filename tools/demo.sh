@@ -21,21 +21,13 @@ run=runs/demo-$(date +%Y%m%d-%H%M%S)
 flim_say "Training: train_cv --config configs/demo.yaml --out $run"
 "$programs/train_cv" --config configs/demo.yaml --out "$run" "$@"
 
-flim_say "Folds"
-awk -F, '{
-    for (i = 1; i <= NF; i++) { text = $i; if (text ~ /^-?[0-9]*\.[0-9]+(e-?[0-9]+)?$/) text = sprintf("%.3f", text); cell[NR, i] = text
-                                if (length(text) > width[i]) width[i] = length(text) }
-    columns = NF }
-END { for (r = 1; r <= NR; r++) { line = ""; for (i = 1; i <= columns; i++) line = line sprintf("%*s  ", width[i], cell[r, i]); print line } }' \
-    "$run/summary.csv"
-
 cat <<EOF
 
 Everything is in $flim_root:
   data/flim.h5           the data: one (time, y, x) volume of photon counts a cell
   configs/demo.yaml      the settings of this run
   $run/
-    summary.json, .csv   the table above
+    summary.json, .csv   the metrics of each fold, their mean and spread
     fold_0/ ...          weights (best.safetensors), predictions.csv and history.csv of each fold
     splits.json          which cells each fold trained, validated and tested on
   $programs/train_cv     the program: --help lists its flags

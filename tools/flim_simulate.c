@@ -1,137 +1,111 @@
 /* flim_simulate: makes a data file whose truth is known (flim/simulate.h). */
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
+#include <string.h>
 
-#include "flim/args.h"
+#include "common/console.h"
+#include "flim/flags.h"
 #include "flim/simulate.h"
 #include "flim/version.h"
 
-static volatile int stop;
+typedef struct options {
+    char *out, *confound;
+    int64_t cells, donors, classes, bins, height, width;
+    double photons, separation;
+    uint64_t seed;
+} options;
 
-static void on_signal(int number)
+/* The order of flim_confound. */
+static const char *const confounds[] = {"none", "brightness", "size", NULL};
+
+#define FIELD(name) offsetof(options, name)
+
+static const flim_flag_row rows[] = {
+    {"Output", "out", FLIM_VALUE_TEXT, FIELD(out), "", "FILE", .help = "HDF5 file to write; needed"},
+    {"Cells", "cells", FLIM_VALUE_INTEGER, FIELD(cells), "600", "N", "cells of all donors together",
+     .allowed = ">= 1, <= 4294967295"},
+    {NULL, "donors", FLIM_VALUE_INTEGER, FIELD(donors), "6", "N", "donors: the groups of the file",
+     .allowed = ">= 1, <= 10000"},
+    {NULL, "classes", FLIM_VALUE_INTEGER, FIELD(classes), "2", "K",
+     "2: quiescent and 27 % activated cells; more: equal shares", .allowed = ">= 2, <= 255"},
+    {NULL, "bins", FLIM_VALUE_INTEGER, FIELD(bins), "256", "T", "time bins over the 12.5 ns between two laser pulses",
+     .allowed = ">= 8, <= 65536"},
+    {NULL, "height", FLIM_VALUE_INTEGER, FIELD(height), "21", "H", "pixels", .allowed = ">= 3, <= 1024"},
+    {NULL, "width", FLIM_VALUE_INTEGER, FIELD(width), "21", "W", "pixels", .allowed = ">= 3, <= 1024"},
+    {"Signal", "photons", FLIM_VALUE_REAL, FIELD(photons), "4000", "P", "mean photons a cell, before background",
+     .allowed = ">= 0, <= 1e7"},
+    {NULL, "separation", FLIM_VALUE_REAL, FIELD(separation), "1", "S",
+     "lifetime difference: 0.16 x S in the share of free NAD(P)H; 0 = none", .allowed = ">= 0, <= 100"},
+    {NULL, "confound", FLIM_VALUE_TEXT, FIELD(confound), "none", "WHAT", "what goes with the class beside the lifetime",
+     .choices = confounds},
+    {NULL, "seed", FLIM_VALUE_UNSIGNED, FIELD(seed), "42", "N", .help = "same seed, same bytes"},
+};
+
+static const flim_flag_table table = {
+    "flim_simulate",
+    "flim_simulate --out FILE [flag]...",
+    "Simulates FLIM cells of donors, photon by photon, and writes them as a data file for train_cv: free (0.4 ns)\n"
+    "and bound (2.5 ns) NAD(P)H, a Gaussian instrument response (0.25 ns), background, Poisson counts. Donors have\n"
+    "their own brightness, t0, cell size and class balance; the classes differ in lifetime only.",
+    rows,
+    (int)(sizeof rows / sizeof rows[0]),
+    .operand = NULL};
+
+static flim_status simulate(const options *o, flim_error *err)
 {
-    if (stop) { /* the second time the user means now */
-        signal(number, SIG_DFL);
-        raise(number);
+    flim_simulate_options s = flim_simulate_defaults();
+    s.cells = o->cells;
+    s.donors = (int)o->donors;
+    s.classes = (int)o->classes;
+    s.bins = (int)o->bins;
+    s.height = (int)o->height;
+    s.width = (int)o->width;
+    s.photons = o->photons;
+    s.separation = o->separation;
+    s.seed = o->seed;
+    while (strcmp(o->confound, confounds[s.confound]) != 0) {
+        s.confound++;
     }
-    stop = number;
-}
-
-static int fail(const flim_error *err)
-{
-    fprintf(stderr, "flim_simulate: %s\n", err->text);
-    return err->status == FLIM_INTERRUPTED ? 128 + stop : (int)err->status;
+    if (!o->out[0]) {
+        return flim_fail(err, FLIM_ERROR_USAGE,
+                         "--out FILE is needed, for example --out data/flim.h5 (--help lists all flags)");
+    }
+    flim_simulation *simulation = NULL;
+    flim_simulation_totals sum;
+    flim_status status = flim_simulation_create(&s, &simulation, err);
+    if (status == FLIM_OK) {
+        status = flim_simulation_write(simulation, o->out, console_stop_flag(), &sum, err);
+    }
+    flim_simulation_destroy(simulation);
+    if (status == FLIM_OK) {
+        double cells = (double)s.cells;
+        printf("%s: %" PRId64 " cells of %d donors, %d classes, (%d,%d,%d); a cell has %.0f photons on %.0f pixels, "
+               "%.1f %% zeros\n",
+               o->out, s.cells, s.donors, s.classes, s.bins, s.height, s.width, sum.photons / cells, sum.mask_pixels / cells,
+               100 * (double)sum.zero_voxels / (double)sum.voxels);
+    }
+    return status;
 }
 
 int main(int argc, char **argv)
 {
-    static const char *const confounds[] = {"none", "brightness", "size"};
     flim_error err = {0};
-    flim_simulate_options options = flim_simulate_defaults();
-    const char *out = NULL;
-    int64_t donors = options.donors, classes = options.classes, bins = options.bins;
-    int64_t height = options.height, width = options.width;
-    int confound = FLIM_CONFOUND_NONE;
-    const flim_arg table[] = {
-        {.name = "--out", .value = "FILE", .kind = FLIM_ARG_TEXT, .out = &out, .help = "HDF5 file to write; needed"},
-        {.name = "--cells",
-         .value = "N",
-         .kind = FLIM_ARG_INT,
-         .out = &options.cells,
-         .min = 1,
-         .max = 4294967295.0,
-         .help = "cells of all donors together"},
-        {.name = "--donors",
-         .value = "N",
-         .kind = FLIM_ARG_INT,
-         .out = &donors,
-         .min = 1,
-         .max = 10000,
-         .help = "donors: the groups of the file"},
-        {.name = "--classes",
-         .value = "K",
-         .kind = FLIM_ARG_INT,
-         .out = &classes,
-         .min = 2,
-         .max = 255,
-         .help = "2: quiescent and 27 % activated cells; more: equal shares"},
-        {.name = "--bins",
-         .value = "T",
-         .kind = FLIM_ARG_INT,
-         .out = &bins,
-         .min = 8,
-         .max = 65536,
-         .help = "time bins over the 12.5 ns between two laser pulses"},
-        {.name = "--height", .value = "H", .kind = FLIM_ARG_INT, .out = &height, .min = 3, .max = 1024, .help = "pixels"},
-        {.name = "--width", .value = "W", .kind = FLIM_ARG_INT, .out = &width, .min = 3, .max = 1024, .help = "pixels"},
-        {.name = "--photons",
-         .value = "P",
-         .kind = FLIM_ARG_NUMBER,
-         .out = &options.photons,
-         .min = 0,
-         .max = 1e7,
-         .help = "mean photons a cell, before background"},
-        {.name = "--separation",
-         .value = "S",
-         .kind = FLIM_ARG_NUMBER,
-         .out = &options.separation,
-         .min = 0,
-         .max = 100,
-         .help = "lifetime difference: 0.16 x S in the share of free NAD(P)H; 0 = none"},
-        {.name = "--confound",
-         .kind = FLIM_ARG_CHOICE,
-         .out = &confound,
-         .choice = confounds,
-         .n_choice = 3,
-         .help = "let brightness or cell size go with the class"},
-        {.name = "--seed", .value = "N", .kind = FLIM_ARG_SEED, .out = &options.seed, .help = "same seed, same bytes"},
-    };
-    const int flags = (int)(sizeof table / sizeof table[0]);
-    flim_args_action action;
-    flim_simulation *simulation = NULL;
-    flim_simulation_totals totals;
-    if (flim_args_parse(table, flags, argc, argv, &action, &err) != FLIM_OK) {
-        return fail(&err);
-    }
-    if (action == FLIM_ARGS_HELP) {
-        printf(
-            "Usage: flim_simulate --out FILE [flags]\n\n"
-            "Simulates FLIM cells of donors, photon by photon, and writes them as a data file for train_cv: free (0.4 ns)\n"
-            "and bound (2.5 ns) NAD(P)H, a Gaussian instrument response (0.25 ns), background, Poisson counts.  Donors\n"
-            "have their own brightness, t0, cell size and class balance; the classes differ in lifetime only.\n\n");
-        flim_args_help(stdout, table, flags);
-        return 0;
-    }
-    if (action == FLIM_ARGS_VERSION) {
-        printf("flim_simulate %s\n", flim_version());
-        return 0;
-    }
-    if (!out) {
-        flim_fail(&err, FLIM_ERROR_USAGE, "--out FILE is needed, for example --out data/flim.h5 (--help lists all flags)");
-        return fail(&err);
-    }
-    options.donors = (int)donors;
-    options.classes = (int)classes;
-    options.bins = (int)bins;
-    options.height = (int)height;
-    options.width = (int)width;
-    options.confound = (flim_confound)confound;
-    struct sigaction handler = {.sa_handler = on_signal};
-    sigaction(SIGINT, &handler, NULL);
-    sigaction(SIGTERM, &handler, NULL);
-    flim_status status = flim_simulation_create(&options, &simulation, &err);
+    options o;
+    flim_flag_action action = FLIM_FLAGS_RUN;
+    console screen;
+    console_open(&screen, false, false);
+    console_catch_signals();
+    flim_status status = flim_flag_table_init(&table, &o, &err);
     if (status == FLIM_OK) {
-        status = flim_simulation_write(simulation, out, &stop, &totals, &err);
+        status = flim_flag_table_parse(&table, &o, argc, argv, NULL, &action, &err);
+        if (status == FLIM_OK && action == FLIM_FLAGS_HELP) {
+            flim_flag_table_help(&table, stdout);
+        } else if (status == FLIM_OK && action == FLIM_FLAGS_VERSION) {
+            printf("flim_simulate %s\n", flim_version());
+        } else if (status == FLIM_OK) {
+            status = simulate(&o, &err);
+        }
+        flim_flag_table_free(&table, &o);
     }
-    flim_simulation_destroy(simulation);
-    if (status != FLIM_OK) {
-        return fail(&err);
-    }
-    double cells = (double)options.cells;
-    printf("%s: %" PRId64
-           " cells of %d donors, %d classes, (%d,%d,%d); a cell has %.0f photons on %.0f pixels, %.1f %% zeros\n",
-           out, options.cells, options.donors, options.classes, options.bins, options.height, options.width,
-           totals.photons / cells, totals.mask_pixels / cells, 100 * (double)totals.zero_voxels / (double)totals.voxels);
-    return 0;
+    return console_exit(&screen, "flim_simulate", status, &err);
 }

@@ -9,6 +9,7 @@
 
 flim_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # Debian 12's names; Ubuntu 24.04 knows all of them, too.
+# shellcheck disable=SC2034 # for those who source this
 flim_build_packages=(gcc libc6-dev cmake ninja-build pkg-config libhdf5-dev zlib1g-dev libdeflate-dev libdnnl-dev libyaml-dev
     libjansson-dev libssl-dev librandom123-dev)
 
