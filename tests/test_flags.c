@@ -199,7 +199,7 @@ static void help_shows_every_row_in_100_columns(void **state)
         "\n  --[no-]scan              read all cells first (default on)\n",
         "\n  --out DIR                folder\n",
         "\n\nTraining\n  --cv MODE                how cells are split: stratified, group (default group)\n",
-        "\n  --batch N                cells a step (default 64; >= 1, <= 4096)\n",
+        "\n  --batch N                cells a step (default 64; 1..4096)\n",
         "\n  --fold K                 only this fold (default all; >= 0)\n",
         "\n  --resume                 go on\n",
         "to a second\n                           line in the help of this program (default 1e-4; > 0)\n",

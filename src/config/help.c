@@ -3,7 +3,7 @@
 
 #include "flim/flags.h"
 
-enum { LEFT = 27, WIDTH = 100, LONGEST = 1024 };
+enum { LEFT = 27, WIDTH = 100, LONGEST = 1024, KEEP = '\1' };
 
 static void append(char *text, const char *separator, const char *more)
 {
@@ -11,13 +11,30 @@ static void append(char *text, const char *separator, const char *more)
     snprintf(text + used, LONGEST - used, "%s%s", separator, more);
 }
 
-/* "help: choice, choice (default X, >= 1)". */
+/* Bounds as a reader wants them: "1..256"; an upper one that is only there to keep sums small is left out. */
+static void append_bounds(char *text, const char *separator, const char *allowed)
+{
+    double low, high;
+    char bounds[64];
+    if (sscanf(allowed, ">= %lf, <= %lf", &low, &high) == 2) {
+        snprintf(bounds, sizeof bounds, high < 10000 ? "%.15g..%.15g" : ">= %.15g", low, high);
+        append(text, separator, bounds);
+    } else {
+        append(text, separator, allowed);
+    }
+}
+
+/* "what: choice, choice; more about it (default X; 1..256)": choices stand before the first semicolon of the help, and the
+ * parenthesis is kept together by KEEP for blanks. */
 static void describe(const flim_flag_row *row, char *text)
 {
-    snprintf(text, LONGEST, "%s", row->help);
+    int first = (int)strcspn(row->help, ";");
+    snprintf(text, LONGEST, "%.*s", first, row->help);
     for (int i = 0; row->choices && row->choices[i]; i++) {
         append(text, i ? ", " : ": ", row->choices[i]);
     }
+    append(text, row->help + first, "");
+    size_t used = strlen(text);
     const bool is_switch = row->type == FLIM_VALUE_SWITCH;
     const bool bounds = row->allowed && !row->valid;
     const char *initial = is_switch ? (strcmp(row->initial, "true") == 0 ? "on" : "") : row->initial;
@@ -25,10 +42,15 @@ static void describe(const flim_flag_row *row, char *text)
         append(text, " (default ", initial);
     }
     if (bounds) {
-        append(text, initial[0] ? "; " : " (", row->allowed);
+        append_bounds(text, initial[0] ? "; " : " (", row->allowed);
     }
     if (initial[0] || bounds) {
         append(text, "", ")");
+    }
+    for (char *at = text + used; *at && *(at + 1); at++) {
+        if (at[1] == ' ') {
+            at[1] = KEEP;
+        }
     }
 }
 
@@ -47,7 +69,14 @@ static void wrap(FILE *out, const char *text, int column)
             fprintf(out, "\n%*s", LEFT, "");
             column = LEFT;
         }
-        column += fprintf(out, "%s%.*s", column > LEFT ? " " : "", length, at);
+        if (column > LEFT) {
+            fputc(' ', out);
+            column++;
+        }
+        for (int i = 0; i < length; i++) {
+            fputc(at[i] == KEEP ? ' ' : at[i], out);
+        }
+        column += length;
         at += length;
         at += strspn(at, " ");
     }

@@ -1,0 +1,313 @@
+/* The layers of settings: defaults, YAML files with their includes, --set, flags. */
+#include "config/settings.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "core/alloc.h"
+#include "core/file.h"
+#include "formats/yaml.h"
+
+#define DEFAULT_CONFIG "flimcv.yaml"
+
+enum { DEEPEST_INCLUDE = 32 };
+
+/* ---- YAML files */
+
+/* A config file that is being read, and the one that includes it. */
+typedef struct source {
+    const char *path;
+    struct stat about; /* device and inode tell a file whatever its name */
+    const struct source *parent;
+    int depth;
+} source;
+
+static flim_status read_source(flim_settings *settings, const char *path, const source *parent, flim_error *err);
+
+/* "a.yaml -> b.yaml -> a.yaml", oldest first. */
+static void describe_chain(const source *at, char *text, size_t size)
+{
+    if (at->parent) {
+        describe_chain(at->parent, text, size);
+    }
+    size_t used = strlen(text);
+    snprintf(text + used, size - used, "%s%.200s", used ? " -> " : "", at->path);
+}
+
+static flim_status check_chain(const source *self, flim_error *err)
+{
+    for (const source *at = self->parent; at; at = at->parent) {
+        if (at->about.st_dev == self->about.st_dev && at->about.st_ino == self->about.st_ino) {
+            char chain[1024] = "";
+            describe_chain(self, chain, sizeof chain);
+            return flim_fail(err, FLIM_ERROR_USAGE, "%s: include goes round in circles: %s", self->parent->path, chain);
+        }
+    }
+    if (self->depth > DEEPEST_INCLUDE) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "%s: more than %d configs include one another", self->path, DEEPEST_INCLUDE);
+    }
+    return FLIM_OK;
+}
+
+/* Reads one file that `include:` names, relative to the folder of the including file. */
+static flim_status include(flim_settings *settings, const char *name, int line, const source *self, flim_error *err)
+{
+    if (!name[0]) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "%s:%d: include: an empty name", self->path, line);
+    }
+    const char *slash = name[0] == '/' ? NULL : strrchr(self->path, '/');
+    int folder = slash ? (int)(slash - self->path) + 1 : 0;
+    char *path = flim_strprintf(err, "%.*s%s", folder, self->path, name);
+    if (!path) {
+        return FLIM_ERROR_MEMORY;
+    }
+    flim_status status = FLIM_OK;
+    if (!flim_file_exists(path)) {
+        status = flim_fail(err, FLIM_ERROR_DATA, "%s:%d: include: there is no file %s", self->path, line, path);
+    } else {
+        status = read_source(settings, path, self, err);
+    }
+    flim_free(path);
+    return status;
+}
+
+static flim_status apply_entry(flim_settings *settings, const flim_yaml_entry *entry, const char *path, flim_error *err)
+{
+    char where[512], what[600];
+    snprintf(where, sizeof where, "%.480s:%d", path, entry->line);
+    const flim_flag_row *row = flim_settings_find(entry->key);
+    if (!row) {
+        return flim_settings_unknown_key(where, entry->key, err);
+    }
+    snprintf(what, sizeof what, "%s: %s", where, entry->key);
+    if (row->type == FLIM_VALUE_LIST) {
+        flim_flag_clear(row, settings);
+    } else if (entry->is_list) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "%s: one value is expected, found a list", what);
+    } else if (entry->is_null && row->type != FLIM_VALUE_TEXT) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "%s: no value", what);
+    }
+    if (row->type == FLIM_VALUE_LIST && entry->is_null) {
+        return FLIM_OK;
+    }
+    flim_status status = FLIM_OK;
+    for (int i = 0; status == FLIM_OK && i < entry->value.n; i++) {
+        status = flim_flag_set(row, settings, what, entry->value.item[i], err);
+    }
+    return status;
+}
+
+/* Includes first, wherever they stand: a file is stronger than what it includes. */
+static flim_status read_source(flim_settings *settings, const char *path, const source *parent, flim_error *err)
+{
+    source self = {.path = path, .parent = parent, .depth = parent ? parent->depth + 1 : 0};
+    flim_yaml yaml = {0};
+    flim_status status = stat(path, &self.about) == 0 ? check_chain(&self, err) : FLIM_OK;
+    if (status == FLIM_OK) {
+        status = flim_yaml_read(path, &yaml, err);
+    }
+    for (int i = 0; i < yaml.n; i++) {
+        const flim_yaml_entry *entry = &yaml.entry[i];
+        for (int k = 0; status == FLIM_OK && strcmp(entry->key, "include") == 0 && k < entry->value.n; k++) {
+            status = include(settings, entry->value.item[k], entry->line, &self, err);
+        }
+    }
+    for (int i = 0; status == FLIM_OK && i < yaml.n; i++) {
+        if (strcmp(yaml.entry[i].key, "include") != 0) {
+            status = apply_entry(settings, &yaml.entry[i], path, err);
+        }
+    }
+    flim_yaml_free(&yaml);
+    return status;
+}
+
+flim_status flim_settings_read(flim_settings *settings, const char *path, flim_error *err)
+{
+    return read_source(settings, path, NULL, err);
+}
+
+/* ---- the command line */
+
+/* What is no setting. */
+typedef struct command {
+    char *config;
+    flim_string_list set;
+    bool print_config;
+} command;
+
+static const flim_flag_row command_rows[] = {
+    {"Configuration", "config", FLIM_VALUE_TEXT, offsetof(command, config), "", "FILE",
+     .help = "YAML file with settings (default ./" DEFAULT_CONFIG " where there is one)"},
+    {NULL, "set", FLIM_VALUE_LIST, offsetof(command, set), "", "KEY=VALUE",
+     .help = "set a key of the config, as in --set lr=1e-3; repeatable"},
+    {NULL, "print-config", FLIM_VALUE_SWITCH, offsetof(command, print_config), "false",
+     .help = "print the resolved settings as YAML and end"},
+};
+enum { N_COMMAND_ROWS = sizeof command_rows / sizeof command_rows[0] }; /* FLIM_MOST_SETTINGS has room for them, too */
+static const flim_flag_table command_table = {"train_cv", "", "", command_rows, N_COMMAND_ROWS, .operand = NULL};
+
+/* Settings and command rows in one table, for scanning and --help; their offsets are in two structs. */
+static flim_flag_table whole_table(flim_flag_row *rows)
+{
+    memcpy(rows, flim_settings_table.row, (size_t)flim_settings_table.n * sizeof *rows);
+    memcpy(rows + flim_settings_table.n, command_rows, sizeof command_rows);
+    return (flim_flag_table){
+        .program = "train_cv",
+        .usage = "train_cv [flag]...",
+        .about = "Trains a 3D CNN on FLIM volumes under cross-validation.  `train_cv --folds 5 --batch 64` is a\n"
+                 "whole call: it reads data/flim.h5 and makes a folder in runs/.",
+        .row = rows,
+        .n = flim_settings_table.n + N_COMMAND_ROWS,
+        .epilogue = "Settings, weakest first: defaults, the YAML file (which may include: others), --set, flags.  The\n"
+                    "YAML's keys are the flags' names with underscores (val_fraction).  A switch --x has its --no-x.\n\n"
+                    "Exit codes: 0 done, 2 usage or configuration, 3 data, 4 no usable device, 5 out of memory,\n"
+                    "6 cannot write, 130 and 143 after INT and TERM, 1 anything else."};
+}
+
+void flim_settings_help(FILE *out)
+{
+    flim_flag_row rows[FLIM_MOST_SETTINGS];
+    const flim_flag_table table = whole_table(rows);
+    flim_flag_table_help(&table, out);
+}
+
+/* --set KEY=VALUE; `seen` as for flim_flag_apply. */
+static flim_status apply_set(flim_settings *settings, const char *text, bool *seen, flim_error *err)
+{
+    const char *equal = strchr(text, '=');
+    char key[FLIM_KEY_MAX], what[FLIM_KEY_MAX + 16];
+    if (!equal || equal == text || (size_t)(equal - text) >= sizeof key) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "--set: '%.200s' is not KEY=VALUE", text);
+    }
+    snprintf(key, sizeof key, "%.*s", (int)(equal - text), text);
+    const flim_flag_row *row = flim_settings_find(key);
+    if (!row) {
+        return flim_settings_unknown_key("--set", key, err);
+    }
+    bool *first = &seen[row - flim_settings_table.row];
+    if (!*first) {
+        flim_flag_clear(row, settings);
+        *first = true;
+    }
+    snprintf(what, sizeof what, "--set %s", key);
+    return flim_settings_set_row(settings, row, what, equal + 1, err);
+}
+
+/* Takes the command rows' values out of the uses; *n is left with those of settings, their rows in the settings' table.  The
+ * uses' rows come from `rows`, which whole_table made. */
+static flim_status take_command(command *c, const flim_flag_row *rows, flim_flag_use *uses, int *n, flim_error *err)
+{
+    bool seen[N_COMMAND_ROWS] = {false};
+    int kept = 0;
+    for (int i = 0; i < *n; i++) {
+        const ptrdiff_t index = uses[i].row - rows, own = index - flim_settings_table.n;
+        if (own < 0) {
+            uses[kept++] = (flim_flag_use){&flim_settings_table.row[index], uses[i].value};
+            continue;
+        }
+        if (command_rows[own].type == FLIM_VALUE_TEXT && seen[own]) {
+            return flim_fail(err, FLIM_ERROR_USAGE, "--config is given twice: one file may include: the other");
+        }
+        const flim_flag_use use = {&command_rows[own], uses[i].value};
+        flim_status status = flim_flag_apply(&command_table, &use, c, seen, err);
+        if (status != FLIM_OK) {
+            return status;
+        }
+    }
+    *n = kept;
+    return FLIM_OK;
+}
+
+/* What no single value can tell. */
+static flim_status check_together(const flim_settings *s, flim_error *err)
+{
+    const bool counted = !s->splits[0] && strcmp(s->cv, "leave-one-group-out") != 0; /* folds says how many there are */
+    if (counted && s->fold >= s->folds) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "fold %lld does not exist: folds = %lld, so they are 0..%lld",
+                         (long long)s->fold, (long long)s->folds, (long long)s->folds - 1);
+    }
+    if (s->val_fraction == 0 && strcmp(s->monitor, "val_loss") != 0) {
+        return flim_fail(err, FLIM_ERROR_USAGE,
+                         "monitor %s needs an inner validation part, but val_fraction is 0: leave one of them out",
+                         s->monitor);
+    }
+    if (s->resume && !s->out[0]) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "--resume needs --out DIR, the folder of the run to go on with");
+    }
+    if (s->data.n == 0) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "data: the list of files is empty");
+    }
+    return FLIM_OK;
+}
+
+static flim_status list_explicit(const bool *seen, flim_string_list *keys, flim_error *err)
+{
+    flim_status status = FLIM_OK;
+    for (int i = 0; keys && status == FLIM_OK && i < flim_settings_table.n; i++) {
+        if (seen[i]) {
+            char key[FLIM_KEY_MAX];
+            flim_flag_key(&flim_settings_table.row[i], key, sizeof key);
+            status = flim_string_list_add(keys, key, err);
+        }
+    }
+    return status;
+}
+
+/* Configs, --set and flags over what settings holds. */
+static flim_status apply_layers(flim_settings *settings, const command *c, const flim_flag_use *uses, int n,
+                                flim_string_list *explicit_keys, flim_error *err)
+{
+    bool set_seen[FLIM_MOST_SETTINGS] = {false}, flag_seen[FLIM_MOST_SETTINGS] = {false};
+    flim_status status = FLIM_OK;
+    if (c->config[0]) {
+        status = flim_settings_read(settings, c->config, err);
+    } else if (flim_file_exists(DEFAULT_CONFIG)) {
+        status = flim_settings_read(settings, DEFAULT_CONFIG, err);
+    }
+    for (int i = 0; status == FLIM_OK && i < c->set.n; i++) {
+        status = apply_set(settings, c->set.item[i], set_seen, err);
+    }
+    for (int i = 0; status == FLIM_OK && i < n; i++) {
+        status = flim_flag_apply(&flim_settings_table, &uses[i], settings, flag_seen, err);
+    }
+    for (int i = 0; i < FLIM_MOST_SETTINGS; i++) {
+        flag_seen[i] = flag_seen[i] || set_seen[i];
+    }
+    if (status == FLIM_OK) {
+        status = check_together(settings, err);
+    }
+    return status == FLIM_OK ? list_explicit(flag_seen, explicit_keys, err) : status;
+}
+
+flim_status flim_settings_parse(flim_settings *settings, int argc, char *const *argv, flim_settings_action *action,
+                                flim_string_list *explicit_keys, flim_error *err)
+{
+    flim_flag_row rows[FLIM_MOST_SETTINGS];
+    const flim_flag_table table = whole_table(rows);
+    command c = {0};
+    flim_flag_action flag_action = FLIM_FLAGS_RUN;
+    int n = 0;
+    *action = FLIM_SETTINGS_RUN;
+    flim_flag_use *uses = flim_alloc((size_t)(argc > 0 ? argc : 1), sizeof *uses, err);
+    flim_status status = uses ? flim_flag_table_init(&command_table, &c, err) : FLIM_ERROR_MEMORY;
+    if (status != FLIM_OK) {
+        goto done;
+    }
+    status = flim_flag_table_scan(&table, argc, argv, uses, &n, NULL, &flag_action, err);
+    if (status != FLIM_OK || flag_action != FLIM_FLAGS_RUN) {
+        *action = flag_action == FLIM_FLAGS_HELP      ? FLIM_SETTINGS_HELP
+                  : flag_action == FLIM_FLAGS_VERSION ? FLIM_SETTINGS_VERSION
+                                                      : FLIM_SETTINGS_RUN;
+        goto done;
+    }
+    status = take_command(&c, rows, uses, &n, err);
+    if (status == FLIM_OK) {
+        status = apply_layers(settings, &c, uses, n, explicit_keys, err);
+    }
+    *action = c.print_config ? FLIM_SETTINGS_PRINT_CONFIG : FLIM_SETTINGS_RUN;
+done:
+    flim_flag_table_free(&command_table, &c);
+    flim_free(uses);
+    return status;
+}

@@ -1,0 +1,121 @@
+/* Settings as text: the resolved YAML (--print-config, config.yaml) and their comparison. */
+#include <errno.h>
+#include <string.h>
+
+#include "config/settings.h"
+#include "core/alloc.h"
+#include "core/file.h"
+#include "formats/yaml.h"
+
+static void print_list(const char *key, const flim_string_list *list, FILE *out)
+{
+    if (list->n == 0) {
+        fprintf(out, "%s: []\n", key);
+        return;
+    }
+    fprintf(out, "%s:\n", key);
+    for (int i = 0; i < list->n; i++) {
+        fputs("  - ", out);
+        flim_yaml_write_text(out, list->item[i]);
+        fputc('\n', out);
+    }
+}
+
+static void print_value(const flim_flag_row *row, const char *key, const char *text, FILE *out)
+{
+    fprintf(out, "%s: ", key);
+    const char *exponent = strchr(text, 'e');
+    if (row->type == FLIM_VALUE_TEXT) {
+        flim_yaml_write_text(out, text);
+    } else if (row->type == FLIM_VALUE_REAL && exponent && !strchr(text, '.')) {
+        /* Python's YAML takes 1e-05 for a text and 1.0e-05 for a number. */
+        fprintf(out, "%.*s.0%s", (int)(exponent - text), text, exponent);
+    } else {
+        fputs(text, out);
+    }
+    fputc('\n', out);
+}
+
+flim_status flim_settings_print(const flim_settings *settings, FILE *out, flim_error *err)
+{
+    fputs("# Settings of train_cv: read with train_cv --config FILE\n", out);
+    for (int i = 0; i < flim_settings_table.n; i++) {
+        const flim_flag_row *row = &flim_settings_table.row[i];
+        char key[FLIM_KEY_MAX];
+        flim_flag_key(row, key, sizeof key);
+        if (row->group) {
+            fprintf(out, "\n# %s\n", row->group);
+        }
+        if (row->type == FLIM_VALUE_LIST) {
+            print_list(key, flim_flag_list(row, settings), out);
+            continue;
+        }
+        char *text = flim_flag_text(row, settings, err);
+        if (!text) {
+            return FLIM_ERROR_MEMORY;
+        }
+        print_value(row, key, text, out);
+        flim_free(text);
+    }
+    return ferror(out) ? flim_fail(err, FLIM_ERROR_WRITE, "cannot write the settings: %s", strerror(errno)) : FLIM_OK;
+}
+
+flim_status flim_settings_write(const flim_settings *settings, const char *path, flim_error *err)
+{
+    flim_file_writer writer;
+    flim_status status = flim_file_begin(&writer, path, err);
+    if (status != FLIM_OK) {
+        return status;
+    }
+    status = flim_settings_print(settings, writer.stream, err);
+    if (status == FLIM_ERROR_MEMORY) {
+        flim_file_abandon(&writer);
+        return status;
+    }
+    return flim_file_commit(&writer, err); /* which sees errors of the stream */
+}
+
+/* A value as one line for messages; NULL when out of memory. */
+static char *value_text(const flim_flag_row *row, const flim_settings *settings)
+{
+    if (row->type != FLIM_VALUE_LIST) {
+        return flim_flag_text(row, settings, NULL);
+    }
+    const flim_string_list *list = flim_flag_list(row, settings);
+    char *text = flim_strdup("[", NULL);
+    for (int i = 0; text && i <= list->n; i++) {
+        const char *more = i < list->n ? list->item[i] : "]";
+        char *longer = flim_strprintf(NULL, "%s%s%s", text, i > 0 && i < list->n ? ", " : "", more);
+        flim_free(text);
+        text = longer;
+    }
+    return text;
+}
+
+static bool lists_equal(const flim_string_list *a, const flim_string_list *b)
+{
+    bool equal = a->n == b->n;
+    for (int i = 0; equal && i < a->n; i++) {
+        equal = strcmp(a->item[i], b->item[i]) == 0;
+    }
+    return equal;
+}
+
+void flim_settings_compare(const flim_settings *a, const flim_settings *b,
+                           void (*differs)(void *context, const char *key, const char *value_a, const char *value_b),
+                           void *context)
+{
+    for (int i = 0; i < flim_settings_table.n; i++) {
+        const flim_flag_row *row = &flim_settings_table.row[i];
+        char *text_a = value_text(row, a), *text_b = value_text(row, b);
+        bool equal = row->type == FLIM_VALUE_LIST ? lists_equal(flim_flag_list(row, a), flim_flag_list(row, b))
+                                                  : text_a && text_b && strcmp(text_a, text_b) == 0;
+        if (!equal) { /* or no memory to tell */
+            char key[FLIM_KEY_MAX];
+            flim_flag_key(row, key, sizeof key);
+            differs(context, key, text_a ? text_a : "?", text_b ? text_b : "?");
+        }
+        flim_free(text_a);
+        flim_free(text_b);
+    }
+}

@@ -1,0 +1,38 @@
+/* YAML as configs use it: one map of `key: text` and `key: [text, ...]`, on libyaml.
+ *
+ * For: settings files.  Maps within maps, anchors, aliases, tags, several documents and repeated keys are errors: a config is
+ *      a flat list, and what looks like more would not do what its writer meant.
+ * Owns: flim_yaml_free frees what read and parse made; on failure there is nothing to free.
+ * Errors: FLIM_ERROR_DATA where the file cannot be read, FLIM_ERROR_USAGE with "file:line" for everything in it.
+ */
+#ifndef FLIM_FORMATS_YAML_H
+#define FLIM_FORMATS_YAML_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include "flim/flags.h"
+
+typedef struct flim_yaml_entry {
+    char *key;
+    int line; /* from 1 */
+    bool is_list;
+    bool is_null; /* `key:`, ~ or null without quotes; the text is empty then */
+    flim_string_list value; /* one item unless is_list */
+} flim_yaml_entry;
+
+typedef struct flim_yaml {
+    flim_yaml_entry *entry;
+    int n;
+} flim_yaml;
+
+flim_status flim_yaml_read(const char *path, flim_yaml *out, flim_error *err);
+/* `name` stands in errors for the path. */
+flim_status flim_yaml_parse(const char *text, size_t length, const char *name, flim_yaml *out, flim_error *err);
+void flim_yaml_free(flim_yaml *yaml);
+
+/* Writes a text (valid UTF-8) so that it reads back the same, in quotes where a plain word would read as something else. */
+void flim_yaml_write_text(FILE *out, const char *text);
+
+#endif

@@ -1,0 +1,678 @@
+/* Settings: defaults, layers, includes, mistakes with file and line, --print-config that reads back the same. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "config/settings.h"
+#include "core/alloc.h"
+#include "flim/device.h"
+#include "flim/network.h"
+#include "flim/settings.h"
+#include "formats/yaml.h"
+
+/* ---- a folder of its own, the working directory of every test */
+
+static int remove_one(const char *path, const struct stat *about, int type, struct FTW *place)
+{
+    (void)about;
+    (void)type;
+    (void)place;
+    return remove(path);
+}
+
+static int enter_folder(void **state)
+{
+    char name[] = "/tmp/flim_settings_XXXXXX";
+    if (!mkdtemp(name) || chdir(name) != 0) {
+        return -1;
+    }
+    *state = strdup(name);
+    return *state ? 0 : -1;
+}
+
+static int leave_folder(void **state)
+{
+    int failed = chdir("/") != 0 || nftw(*state, remove_one, 8, FTW_DEPTH | FTW_PHYS) != 0;
+    free(*state);
+    return failed;
+}
+
+static void put(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    fputs(text, f);
+    assert_int_equal(fclose(f), 0);
+}
+
+/* ---- helpers */
+
+/* Resolves a command line split at blanks. */
+static flim_status parse(const char *line, flim_settings *s, flim_settings_action *action, flim_string_list *keys,
+                         flim_error *err)
+{
+    char text[1024], *argv[64] = {"train_cv"};
+    int argc = 1;
+    snprintf(text, sizeof text, "%s", line);
+    for (char *word = strtok(text, " "); word; word = strtok(NULL, " ")) {
+        argv[argc++] = word;
+    }
+    assert_int_equal(flim_settings_init(s, err), FLIM_OK);
+    return flim_settings_parse(s, argc, argv, action, keys, err);
+}
+
+static flim_settings expect_parsed(const char *line)
+{
+    flim_settings s;
+    flim_settings_action action;
+    flim_error err = {0};
+    if (parse(line, &s, &action, NULL, &err) != FLIM_OK) {
+        fail_msg("'%s': %s", line, err.text);
+    }
+    return s;
+}
+
+static char *printed(const flim_settings *s)
+{
+    char *text = NULL;
+    size_t length = 0;
+    FILE *out = open_memstream(&text, &length);
+    assert_non_null(out);
+    assert_int_equal(flim_settings_print(s, out, NULL), FLIM_OK);
+    fclose(out);
+    return text;
+}
+
+static void count_difference(void *context, const char *key, const char *value_a, const char *value_b)
+{
+    char *text = context;
+    size_t used = strlen(text);
+    snprintf(text + used, 1024 - used, "%s %s %s;", key, value_a, value_b);
+}
+
+static void expect_equal(const flim_settings *a, const flim_settings *b)
+{
+    char differences[1024] = "";
+    flim_settings_compare(a, b, count_difference, differences);
+    assert_string_equal(differences, "");
+}
+
+/* ---- tests */
+
+static void defaults_are_those_of_the_specification(void **state)
+{
+    (void)state;
+    flim_settings s = expect_parsed("");
+    assert_int_equal(s.data.n, 1);
+    assert_string_equal(s.data.item[0], "data/flim.h5");
+    assert_string_equal(s.axes, "NTYX");
+    assert_true(!s.mask_counts && s.scan && s.workers == 8 && s.prefetch == 4 && s.folds == 5);
+    assert_string_equal(s.cv, "auto");
+    assert_int_equal(s.holdout_group.n, 0);
+    assert_true(s.val_fraction == 0.15 && s.fold == -1 && s.dropout == 0.25);
+    assert_string_equal(s.monitor, "val_loss");
+    assert_string_equal(s.preset, "base");
+    assert_true(s.epochs == 75 && s.batch == 64 && s.eval_batch == 0 && s.accumulate == 1);
+    assert_true(s.lr == 1e-4 && s.weight_decay == 1e-3 && s.clip == 35 && s.label_smoothing == 0.05);
+    assert_true(s.patience == 20 && s.seed == 42 && s.benchmark && !s.deterministic);
+    assert_string_equal(s.sampler, "balanced");
+    assert_string_equal(s.device, "auto");
+    assert_string_equal(s.precision, "auto");
+    assert_true(!s.resume && !s.quiet && !s.log_json && !s.dry_run && !s.verbose);
+    assert_true(!s.out[0] && !s.splits[0] && !s.init_weights[0]);
+    flim_settings_free(&s);
+}
+
+static void layers_go_by_their_strength(void **state)
+{
+    (void)state;
+    put("flimcv.yaml", "batch: 10\nepochs: 11\nlr: 0.5\nfolds: 3\n");
+    put("other.yaml", "batch: 20\ndata: [x.h5, y.h5]\nholdout_group: D9\n");
+    flim_settings s = expect_parsed("");
+    assert_true(s.batch == 10 && s.epochs == 11 && s.lr == 0.5 && s.folds == 3);
+    flim_settings_free(&s);
+    s = expect_parsed("--set epochs=12 --batch 30 --set batch=31");
+    assert_true(s.batch == 30 && s.epochs == 12 && s.lr == 0.5);
+    flim_settings_free(&s);
+    s = expect_parsed("--config other.yaml"); /* ./flimcv.yaml is not read then */
+    assert_true(s.batch == 20 && s.epochs == 75 && s.data.n == 2 && s.holdout_group.n == 1);
+    flim_settings_free(&s);
+    s = expect_parsed("--data a.h5 --config=other.yaml --data=b.h5 --data c.h5");
+    assert_int_equal(s.data.n, 3); /* they replace the config's */
+    assert_string_equal(s.data.item[2], "c.h5");
+    flim_settings_free(&s);
+    s = expect_parsed("--config other.yaml --set data=p.h5 --set data=q.h5 --set holdout_group=[]");
+    assert_int_equal(s.data.n, 2);
+    assert_string_equal(s.data.item[1], "q.h5");
+    assert_int_equal(s.holdout_group.n, 0);
+    flim_settings_free(&s);
+    s = expect_parsed("--set holdout_group=[D1,'D,2'] --holdout-group E1");
+    assert_int_equal(s.holdout_group.n, 1);
+    flim_settings_free(&s);
+    s = expect_parsed("--set holdout_group=[D1,'D,2']");
+    assert_int_equal(s.holdout_group.n, 2);
+    assert_string_equal(s.holdout_group.item[1], "D,2");
+    flim_settings_free(&s);
+    unlink("flimcv.yaml");
+}
+
+static void every_flag_sets_its_field(void **state)
+{
+    (void)state;
+    flim_settings s = expect_parsed(
+        "--axes TYXN --mask-counts --no-scan --workers 1 --prefetch 64 --folds 7 --cv leave-one-group-out --holdout-group A "
+        "--holdout-group B --val-fraction 0 --fold 6 --splits s.json --preset xlarge --dropout 0 --init-weights w --epochs 1 "
+        "--batch 1 --eval-batch 2 --accumulate 3 --lr 1e-9 --weight-decay 0 --clip 0 --label-smoothing 0 --patience 0 "
+        "--sampler group-balanced --seed 18446744073709551615 --device cuda:12 --precision fp16 --no-benchmark "
+        "--deterministic "
+        "--out o --resume --dry-run --quiet --verbose --log-json");
+    assert_string_equal(s.axes, "TYXN");
+    assert_true(s.mask_counts && !s.scan && s.workers == 1 && s.prefetch == 64 && s.folds == 7);
+    assert_string_equal(s.cv, "leave-one-group-out");
+    assert_int_equal(s.holdout_group.n, 2);
+    assert_true(s.val_fraction == 0 && s.fold == 6 && s.dropout == 0 && s.epochs == 1 && s.batch == 1 && s.eval_batch == 2);
+    assert_string_equal(s.splits, "s.json");
+    assert_string_equal(s.preset, "xlarge");
+    assert_string_equal(s.init_weights, "w");
+    assert_true(s.accumulate == 3 && s.lr == 1e-9 && s.weight_decay == 0 && s.clip == 0 && s.label_smoothing == 0);
+    assert_true(s.patience == 0 && s.seed == UINT64_MAX && !s.benchmark && s.deterministic);
+    assert_string_equal(s.sampler, "group-balanced");
+    assert_string_equal(s.device, "cuda:12");
+    assert_string_equal(s.precision, "fp16");
+    assert_string_equal(s.out, "o");
+    assert_true(s.resume && s.dry_run && s.quiet && s.verbose && s.log_json);
+    flim_settings_free(&s);
+    s = expect_parsed("--benchmark --no-deterministic --no-mask-counts --scan --no-resume --fold all --eval-batch batch");
+    assert_true(s.benchmark && !s.deterministic && !s.mask_counts && s.scan && !s.resume && s.fold == -1 && !s.eval_batch);
+    flim_settings_free(&s);
+}
+
+static void mistakes_on_the_command_line(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line, *want;
+    } cases[] = {
+        {"--bacth 3", "unknown flag --bacth (did you mean --batch? train_cv --help lists all)"},
+        {"--val-frac 0.1", "unknown flag --val-frac (did you mean --val-fraction?"},
+        {"--val_fraction 0.1", "unknown flag --val_fraction (did you mean --val-fraction?"},
+        {"--conf x.yaml", "unknown flag --conf (did you mean --config?"},
+        {"data.h5", "'data.h5' belongs to no flag"},
+        {"--batch 0", "--batch: 0 is out of range, must be >= 1"},
+        {"--batch auto", "--batch: 'auto' is not a whole number"},
+        {"--eval-batch 0", "--eval-batch: 0 is out of range, must be >= 1, <= 1048576 or batch"},
+        {"--folds 1", "--folds: 1 is out of range, must be >= 2"},
+        {"--fold 5", "fold 5 does not exist: folds = 5, so they are 0..4"},
+        {"--lr 0", "--lr: 0 is out of range, must be > 0"},
+        {"--lr nan", "--lr: 'nan' is not a finite number"},
+        {"--dropout 1", "--dropout: 1 is out of range, must be >= 0, < 1"},
+        {"--val-fraction 1", "--val-fraction: 1 is out of range"},
+        {"--label-smoothing 1", "--label-smoothing: 1 is out of range"},
+        {"--accumulate 0", "--accumulate: 0 is out of range"},
+        {"--patience -1", "--patience: -1 is out of range, must be >= 0"},
+        {"--workers 257", "--workers: 257 is out of range, must be >= 1, <= 256"},
+        {"--prefetch 65", "--prefetch: 65 is out of range, must be >= 1, <= 64"},
+        {"--seed 18446744073709551616", "--seed: '18446744073709551616' is not a whole number from 0 to 2^64-1"},
+        {"--cv grup",
+         "--cv: 'grup' is none of auto, stratified, group, stratified-group, leave-one-group-out (did you mean 'group'?)"},
+        {"--preset huge", "--preset: 'huge' is none of tiny, small, base, large, xlarge"},
+        {"--sampler none", "--sampler: 'none' is none of natural"},
+        {"--monitor auc", "--monitor: 'auc' is none of val_loss, roc_auc, balanced_accuracy, f1 (did you mean"},
+        {"--precision fp8", "--precision: 'fp8' is none of auto, fp32"},
+        {"--device cuda:", "--device: 'cuda:' is not auto, cpu, cuda or cuda:N"},
+        {"--device gpu", "--device: 'gpu' is not auto, cpu, cuda or cuda:N"},
+        {"--device cuda:1x", "--device: 'cuda:1x' is not"},
+        {"--axes NTYY", "--axes: 'NTYY' is not the letters N, T, Y and X in some order"},
+        {"--axes NTYXX", "--axes: 'NTYXX' is not"},
+        {"--set batch", "--set: 'batch' is not KEY=VALUE"},
+        {"--set =3", "--set: '=3' is not KEY=VALUE"},
+        {"--set batsh=3", "--set: unknown key 'batsh' (did you mean 'batch'?)"},
+        {"--set val-fraction=3", "--set: unknown key 'val-fraction' (did you mean 'val_fraction'?)"},
+        {"--set batch=x", "--set batch: 'x' is not a whole number"},
+        {"--set data=[a", "--set data: '[a' is no list as in [a, b]"},
+        {"--set benchmark=perhaps", "--set benchmark: 'perhaps' is neither true nor false"},
+        {"--config a.yaml --config b.yaml", "--config is given twice"},
+        {"--resume", "--resume needs --out DIR"},
+        {"--resume=1 --out x", "--resume takes no value"},
+        {"--val-fraction 0 --monitor f1", "monitor f1 needs an inner validation part, but val_fraction is 0"},
+        {"--set data=[]", "data: the list of files is empty"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        flim_settings s;
+        flim_settings_action action;
+        flim_error err = {0};
+        flim_status status = parse(cases[i].line, &s, &action, NULL, &err);
+        if (status != FLIM_ERROR_USAGE || strncmp(err.text, cases[i].want, strlen(cases[i].want)) != 0) {
+            fail_msg("'%s': status %d, '%s', expected '%s'", cases[i].line, (int)status, err.text, cases[i].want);
+        }
+        flim_settings_free(&s);
+    }
+}
+
+static void mistakes_in_a_file(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *want;
+    } cases[] = {
+        {"batch: 1\n\nepoch: 3\n", "c.yaml:3: unknown key 'epoch' (did you mean 'epochs'?)"},
+        {"includes: x\n", "c.yaml:1: unknown key 'includes' (did you mean 'include'?)"},
+        {"# c\nbatch: many\n", "c.yaml:2: batch: 'many' is not a whole number"},
+        {"batch: 0\n", "c.yaml:1: batch: 0 is out of range"},
+        {"batch: 64.0\n", "c.yaml:1: batch: '64.0' is not a whole number"},
+        {"batch:\n", "c.yaml:1: batch: no value"},
+        {"batch: ~\n", "c.yaml:1: batch: no value"},
+        {"batch: [1, 2]\n", "c.yaml:1: batch: one value is expected, found a list"},
+        {"batch:\n  size: 3\n", "c.yaml:2: 'batch' holds a map; expected 'batch: value' or a list"},
+        {"batch: 1\nlr: 1\nbatch: 2\n", "c.yaml:3: the key 'batch' stands in line 1 already"},
+        {"data: [[a]]\n", "c.yaml:1: the list 'data' may hold texts only"},
+        {"data:\n  - a: b\n", "c.yaml:2: the list 'data' may hold texts only"},
+        {"data: ['']\n", "c.yaml:1: data: an empty name"},
+        {"data: []\n", "data: the list of files is empty"},
+        {"? [a, b]\n: c\n", "c.yaml:1: a key must be a word"},
+        {"- batch\n", "c.yaml:1: expected lines of 'key: value'"},
+        {"batch\n", "c.yaml:1: expected lines of 'key: value'"},
+        {"batch 64\nlr: 3\n", "c.yaml:1: expected lines of 'key: value'"},
+        {"epochs: 3\nbatch 64\nlr: 3\n",
+         "c.yaml:3: not valid YAML: while scanning a simple key, could not find expected ':'"},
+        {"lr: &x 3\nclip: *x\n", "c.yaml:1: the anchor or alias 'x'"},
+        {"out: *x\n", "c.yaml:1: the anchor or alias 'x'"},
+        {"data: &x [a]\n", "c.yaml:1: the anchor or alias 'x'"},
+        {"seed: !!int 3\n", "c.yaml:1: the tag 'tag:yaml.org,2002:int'"},
+        {"batch: 3\n---\nlr: 3\n", "c.yaml:2: a second document"},
+        {"batch: 3\n\tlr: 3\n", "c.yaml:2: a tab: YAML wants blanks there"},
+        {"data:\n\t- a\n", "c.yaml:2: a tab: YAML wants blanks there"},
+        {"lr: 1\nout: \xe4\n", "c.yaml:2: byte 0xe4 is no UTF-8 text"},
+        {"\xff\xfe"
+         "b",
+         "c.yaml:1: byte 0xff is no UTF-8 text"},
+        {"out: \"a\\0b\"\n", "c.yaml:1: a zero byte in a text"},
+        {"out: a\x01\n", "c.yaml:1: not valid YAML: control characters are not allowed"},
+        {"out: \"open\n", "c.yaml:2: not valid YAML"},
+        {"cv: stratifed\n", "c.yaml:1: cv: 'stratifed' is none of"},
+        {"include: none.yaml\n", "c.yaml:1: include: there is no file none.yaml"},
+        {"include: ['']\n", "c.yaml:1: include: an empty name"},
+        {"<<: x\n", "c.yaml:1: unknown key '<<'"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        flim_settings s;
+        flim_settings_action action;
+        flim_error err = {0};
+        put("c.yaml", cases[i].text);
+        flim_status status = parse("--config c.yaml", &s, &action, NULL, &err);
+        flim_status want = strstr(cases[i].want, "there is no file") ? FLIM_ERROR_DATA : FLIM_ERROR_USAGE;
+        if (status != want || strncmp(err.text, cases[i].want, strlen(cases[i].want)) != 0) {
+            fail_msg("'%s': status %d, '%s', expected '%s'", cases[i].text, (int)status, err.text, cases[i].want);
+        }
+        flim_settings_free(&s);
+    }
+    static const struct {
+        const char *path, *want;
+    } files[] = {{"no.yaml", "cannot read no.yaml: No such file"}, {".", "cannot read .: it is not a regular file"}};
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        flim_settings s;
+        flim_error err = {0};
+        assert_int_equal(flim_settings_init(&s, &err), FLIM_OK);
+        assert_int_equal(flim_settings_read(&s, files[i].path, &err), FLIM_ERROR_DATA);
+        assert_memory_equal(err.text, files[i].want, strlen(files[i].want));
+        flim_settings_free(&s);
+    }
+}
+
+static void yaml_as_people_write_it(void **state)
+{
+    (void)state;
+    put("c.yaml",
+        "\xef\xbb\xbf# a comment\n---\nbatch: '32'   # quoted\nlr: 1e-3\nseed: 7\nbenchmark: No\nmask_counts: True\n"
+        "data: one.h5\nholdout_group:\n  - \"D 1\"\n  - 7\n  - \xc3\xa9\nout: \"runs/\\u03b2\"\ninit_weights:\n"
+        "splits: ~\nval_fraction: .2\nfold: all\r\n...\n");
+    flim_settings s = expect_parsed("--config c.yaml");
+    assert_true(s.batch == 32 && s.lr == 1e-3 && s.seed == 7 && !s.benchmark && s.mask_counts && s.val_fraction == 0.2);
+    assert_int_equal(s.data.n, 1);
+    assert_int_equal(s.holdout_group.n, 3);
+    assert_string_equal(s.holdout_group.item[0], "D 1");
+    assert_string_equal(s.holdout_group.item[1], "7");
+    assert_string_equal(s.holdout_group.item[2], "\xc3\xa9");
+    assert_string_equal(s.out, "runs/\xce\xb2");
+    assert_true(!s.init_weights[0] && !s.splits[0] && s.fold == -1);
+    flim_settings_free(&s);
+    static const char *const empty[] = {"", "# nothing\n", "---\n", "{}\n", "null\n"};
+    for (size_t i = 0; i < sizeof empty / sizeof empty[0]; i++) {
+        put("c.yaml", empty[i]);
+        s = expect_parsed("--config c.yaml");
+        assert_int_equal(s.batch, 64);
+        flim_settings_free(&s);
+    }
+    put("c.yaml", "holdout_group:\n");
+    s = expect_parsed("--config c.yaml --quiet");
+    assert_int_equal(s.holdout_group.n, 0);
+    flim_settings_free(&s);
+}
+
+static void includes(void **state)
+{
+    (void)state;
+    assert_int_equal(mkdir("conf", 0777), 0);
+    put("conf/base.yaml", "batch: 8\nepochs: 9\nlr: 0.25\ndata: [a.h5, b.h5]\n");
+    put("conf/more.yaml", "lr: 0.5\nclip: 3\n");
+    put("conf/top.yaml", "epochs: 10\ninclude: [base.yaml, more.yaml]\ndata: c.h5\n"); /* weaker, wherever it stands */
+    put("link.yaml", "include: conf/top.yaml\nclip: 4\n");
+    flim_settings s = expect_parsed("--config link.yaml");
+    assert_true(s.batch == 8 && s.epochs == 10 && s.lr == 0.5 && s.clip == 4 && s.data.n == 1);
+    flim_settings_free(&s);
+
+    static const struct {
+        const char *a, *b, *want;
+    } cases[] = {
+        {"include: a.yaml\n", "", "a.yaml: include goes round in circles: a.yaml -> a.yaml"},
+        {"include: b.yaml\n", "lr: 1\ninclude: [../a.yaml]\n", NULL},
+        {"include: conf/b.yaml\n", "lr: 1\ninclude: ../a.yaml\n",
+         "conf/b.yaml: include goes round in circles: a.yaml -> conf/b.yaml -> conf/../a.yaml"},
+        {"include: conf/b.yaml\n", "\nbatsh: 1\n", "conf/b.yaml:2: unknown key 'batsh' (did you mean 'batch'?)"},
+        {"lr: 1\ninclude:\n  - conf/base.yaml\n  - conf/none.yaml\n", "",
+         "a.yaml:2: include: there is no file conf/none.yaml"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        put("a.yaml", cases[i].a);
+        put("conf/b.yaml", cases[i].b);
+        if (!cases[i].want) {
+            continue;
+        }
+        flim_error err = {0};
+        flim_settings_action action;
+        assert_int_not_equal(parse("--config a.yaml", &s, &action, NULL, &err), FLIM_OK);
+        if (strncmp(err.text, cases[i].want, strlen(cases[i].want)) != 0) {
+            fail_msg("case %zu: '%s', expected '%s'", i, err.text, cases[i].want);
+        }
+        flim_settings_free(&s);
+    }
+    for (int i = 0; i < 40; i++) { /* a chain without a circle ends, too */
+        char name[32], text[64];
+        snprintf(name, sizeof name, "chain%d.yaml", i);
+        snprintf(text, sizeof text, "include: chain%d.yaml\n", i + 1);
+        put(name, text);
+    }
+    flim_error err = {0};
+    flim_settings_action action;
+    assert_int_equal(parse("--config chain0.yaml", &s, &action, NULL, &err), FLIM_ERROR_USAGE);
+    assert_non_null(strstr(err.text, "more than 32 configs include one another"));
+    flim_settings_free(&s);
+}
+
+static void actions_and_explicit_keys(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line;
+        flim_settings_action want;
+        const char *keys;
+    } cases[] = {
+        {"", FLIM_SETTINGS_RUN, ""},
+        {"--help", FLIM_SETTINGS_HELP, ""},
+        {"-h --oops", FLIM_SETTINGS_HELP, ""},
+        {"--batch 0 --version", FLIM_SETTINGS_VERSION, ""},
+        {"--print-config --lr 1 --set batch=3 --no-scan", FLIM_SETTINGS_PRINT_CONFIG, "scan batch lr "},
+        {"--print-config --no-print-config", FLIM_SETTINGS_RUN, ""},
+        {"--data x --data y --set data=z --set folds=5", FLIM_SETTINGS_RUN, "data folds "},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        flim_settings s;
+        flim_settings_action action;
+        flim_error err = {0};
+        flim_string_list keys = {0};
+        assert_int_equal(parse(cases[i].line, &s, &action, &keys, &err), FLIM_OK);
+        assert_int_equal(action, cases[i].want);
+        char all[256] = "";
+        for (int k = 0; k < keys.n; k++) {
+            size_t used = strlen(all);
+            snprintf(all + used, sizeof all - used, "%s ", keys.item[k]);
+        }
+        assert_string_equal(all, cases[i].keys);
+        flim_string_list_free(&keys);
+        flim_settings_free(&s);
+    }
+}
+
+static void the_printed_config_reads_back_the_same(void **state)
+{
+    (void)state;
+    static const char *const lines[] = {
+        "",
+        "--data /a/b.h5 --data x.h5 --holdout-group 7 --holdout-group D:1 --holdout-group yes --lr 3e-05 --clip 0.1 --fold 3",
+        "--set out=[x] --set splits=#no --set init_weights=~ --holdout-group - --holdout-group null --holdout-group 1e3",
+        "--lr 0.30000000000000004 --weight-decay 1e-300 --seed 18446744073709551615 --no-benchmark --eval-batch 17",
+        "--holdout-group \xce\xb2\"'\\: --holdout-group a\xe2\x80\xa8"
+        "b --holdout-group \xc2\x85\x01\x7f --holdout-group *a&b",
+        "--holdout-group \xef\xbb\xbf --holdout-group \xf0\x9f\x94\xac --holdout-group {a} --holdout-group a:b "
+        "--holdout-group a:",
+    };
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
+        flim_settings a = expect_parsed(lines[i]);
+        flim_error err = {0};
+        assert_int_equal(flim_settings_write(&a, "config.yaml", &err), FLIM_OK);
+        flim_settings b;
+        assert_int_equal(flim_settings_init(&b, &err), FLIM_OK);
+        if (flim_settings_read(&b, "config.yaml", &err) != FLIM_OK) {
+            fail_msg("'%s': %s", lines[i], err.text);
+        }
+        expect_equal(&a, &b);
+        assert_true(memcmp(&a.lr, &b.lr, sizeof a.lr) == 0 && a.weight_decay == b.weight_decay);
+        char *text_a = printed(&a), *text_b = printed(&b);
+        assert_string_equal(text_a, text_b);
+        free(text_a);
+        free(text_b);
+        flim_settings_free(&a);
+        flim_settings_free(&b);
+    }
+    /* Texts with blanks and line ends, which parse() cannot pass. */
+    static const char *const texts[] = {" a ", "a\nb", "a # b", "a: b", "\t",  "a, b",      "12:30:45",
+                                        "-",   "?",    "%x",    "@x",   "`x`", "2026-01-01"};
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        flim_settings a = expect_parsed(""), b = expect_parsed("");
+        flim_error err = {0};
+        assert_int_equal(flim_settings_set(&a, "out", texts[i], &err), FLIM_OK);
+        assert_int_equal(flim_settings_write(&a, "config.yaml", &err), FLIM_OK);
+        assert_int_equal(flim_settings_read(&b, "config.yaml", &err), FLIM_OK);
+        assert_string_equal(b.out, texts[i]);
+        flim_settings_free(&a);
+        flim_settings_free(&b);
+    }
+    flim_settings s = expect_parsed("");
+    flim_error err = {0};
+    assert_int_equal(flim_settings_write(&s, "none/config.yaml", &err), FLIM_ERROR_WRITE);
+    flim_settings_free(&s);
+}
+
+static void the_printed_config_is_as_documented(void **state)
+{
+    (void)state;
+    flim_settings s = expect_parsed("--lr 1e-5");
+    char *text = printed(&s);
+    static const char *const want[] = {
+        "# Settings of train_cv: read with train_cv --config FILE\n\n# Data\ndata:\n  - data/flim.h5\naxes: NTYX\n",
+        "\n\n# Cross-validation\nfolds: 5\ncv: auto\nholdout_group: []\nval_fraction: 0.15\n",
+        "\nfold: all\nsplits: \"\"\n",
+        "\neval_batch: batch\n",
+        "\nlr: 1.0e-05\n",
+        "\nbenchmark: true\n",
+    };
+    for (size_t i = 0; i < sizeof want / sizeof want[0]; i++) {
+        if (!strstr(text, want[i])) {
+            fail_msg("no '%s' in\n%s", want[i], text);
+        }
+    }
+    free(text);
+    flim_settings_free(&s);
+}
+
+static void comparison_names_keys_and_values(void **state)
+{
+    (void)state;
+    flim_settings a = expect_parsed("--holdout-group x,y --lr 1"),
+                  b = expect_parsed("--holdout-group x --holdout-group y --batch 3");
+    char text[1024] = "";
+    flim_settings_compare(&a, &b, count_difference, text);
+    assert_string_equal(text, "holdout_group [x,y] [x, y];batch 64 3;lr 1 0.0001;");
+    flim_settings_free(&a);
+    flim_settings_free(&b);
+    a = expect_parsed("");
+    b = expect_parsed("");
+    flim_error err = {0};
+    assert_int_equal(flim_settings_set(&a, "holdout_group", "x, y", &err), FLIM_OK);
+    assert_int_equal(flim_settings_set(&b, "holdout_group", "[x, y]", &err), FLIM_OK);
+    text[0] = '\0';
+    flim_settings_compare(&a, &b, count_difference, text);
+    assert_string_equal(text, "holdout_group [x, y] [x, y];");
+    flim_settings_free(&a);
+    flim_settings_free(&b);
+}
+
+static void one_key_can_be_set(void **state)
+{
+    (void)state;
+    flim_settings s = expect_parsed("");
+    flim_error err = {0};
+    assert_int_equal(flim_settings_set(&s, "val_fraction", "0.2", &err), FLIM_OK);
+    assert_true(s.val_fraction == 0.2);
+    assert_int_equal(flim_settings_set(&s, "data", "x.h5", &err), FLIM_OK);
+    assert_int_equal(s.data.n, 1);
+    assert_string_equal(s.data.item[0], "x.h5");
+    assert_int_equal(flim_settings_set(&s, "include", "x", &err), FLIM_ERROR_USAGE);
+    assert_int_equal(flim_settings_set(&s, "folds", "1", &err), FLIM_ERROR_USAGE);
+    assert_int_equal(s.folds, 5); /* a refused value leaves the old one */
+    assert_int_equal(flim_settings_set(&s, "cv", "no", &err), FLIM_ERROR_USAGE);
+    assert_string_equal(s.cv, "auto");
+    flim_settings_free(&s);
+}
+
+/* Every row: its default reads back, its key and flag agree, its choices are those of the module that uses them. */
+static void the_table_is_sound(void **state)
+{
+    (void)state;
+    flim_settings s = expect_parsed(""), t = expect_parsed("");
+    for (int i = 0; i < flim_settings_table.n; i++) {
+        const flim_flag_row *row = &flim_settings_table.row[i];
+        char key[FLIM_KEY_MAX];
+        flim_flag_key(row, key, sizeof key);
+        assert_ptr_equal(flim_settings_find(key), row);
+        assert_null(strchr(row->name, '_'));
+        assert_true(strlen(row->help) > 5 && row->help[strlen(row->help) - 1] != '.');
+        assert_true((row->type == FLIM_VALUE_SWITCH) == (row->metavar == NULL));
+        if (row->type != FLIM_VALUE_LIST) {
+            char *text = flim_flag_text(row, &s, NULL);
+            if (text[0]) {
+                flim_error err = {0};
+                if (flim_settings_set(&t, key, text, &err) != FLIM_OK) {
+                    fail_msg("%s: %s", key, err.text);
+                }
+            }
+            flim_free(text);
+        }
+        for (int k = 0; row->choices && row->choices[k]; k++) {
+            int width;
+            flim_precision precision;
+            if (strcmp(key, "preset") == 0) {
+                assert_int_equal(flim_network_preset_width(row->choices[k], &width, NULL), FLIM_OK);
+            } else if (strcmp(key, "precision") == 0) {
+                assert_int_equal(flim_precision_parse(row->choices[k], &precision, NULL), FLIM_OK);
+            }
+        }
+    }
+    expect_equal(&s, &t);
+    flim_settings_free(&s);
+    flim_settings_free(&t);
+}
+
+static void help_names_every_flag(void **state)
+{
+    (void)state;
+    char *text = NULL;
+    size_t length = 0;
+    FILE *out = open_memstream(&text, &length);
+    assert_non_null(out);
+    flim_settings_help(out);
+    fclose(out);
+    for (int i = 0; i < flim_settings_table.n; i++) {
+        char flag[64];
+        const flim_flag_row *row = &flim_settings_table.row[i];
+        snprintf(flag, sizeof flag, "\n  --%s%s", strcmp(row->initial, "true") == 0 ? "[no-]" : "", row->name);
+        if (!strstr(text, flag)) {
+            fail_msg("no %s in\n%s", flag, text);
+        }
+    }
+    static const char *const want[] = {"\n  --config FILE", "\n  --set KEY=VALUE", "\n  --print-config",
+                                       "\n  --version",     "Cross-validation\n",  "Exit codes"};
+    for (size_t i = 0; i < sizeof want / sizeof want[0]; i++) {
+        assert_non_null(strstr(text, want[i]));
+    }
+    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
+        if (strlen(line) > 100) {
+            fail_msg("%zu columns: %s", strlen(line), line);
+        }
+    }
+    free(text);
+}
+
+static void every_failed_allocation_is_an_error(void **state)
+{
+    (void)state;
+    put("inc.yaml", "batch: 3\nholdout_group: [a, b]\n");
+    put("mem.yaml", "include: inc.yaml\nlr: 1\n");
+    for (long n = 1;; n++) {
+        char *argv[] = {"train_cv", "--config", "mem.yaml", "--set", "data=[a, b]", "--out", "x", "--fold", "2"};
+        flim_settings s = {0};
+        flim_settings_action action;
+        flim_error err = {0};
+        flim_string_list keys = {0};
+        flim_alloc_fail_at(n);
+        flim_status status = flim_settings_init(&s, &err);
+        if (status == FLIM_OK) {
+            status = flim_settings_parse(&s, 9, argv, &action, &keys, &err);
+        }
+        if (status == FLIM_OK) {
+            status = flim_settings_write(&s, "out.yaml", &err);
+        }
+        long made = flim_alloc_fail_at(0);
+        flim_settings_free(&s);
+        flim_string_list_free(&keys);
+        if (made < n) {
+            assert_int_equal(status, FLIM_OK);
+            assert_true(n > 60);
+            break;
+        }
+        assert_int_equal(status, FLIM_ERROR_MEMORY);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(defaults_are_those_of_the_specification),
+        cmocka_unit_test(layers_go_by_their_strength),
+        cmocka_unit_test(every_flag_sets_its_field),
+        cmocka_unit_test(mistakes_on_the_command_line),
+        cmocka_unit_test(mistakes_in_a_file),
+        cmocka_unit_test(yaml_as_people_write_it),
+        cmocka_unit_test(includes),
+        cmocka_unit_test(actions_and_explicit_keys),
+        cmocka_unit_test(the_printed_config_reads_back_the_same),
+        cmocka_unit_test(the_printed_config_is_as_documented),
+        cmocka_unit_test(comparison_names_keys_and_values),
+        cmocka_unit_test(one_key_can_be_set),
+        cmocka_unit_test(the_table_is_sound),
+        cmocka_unit_test(help_names_every_flag),
+        cmocka_unit_test(every_failed_allocation_is_an_error),
+    };
+    return cmocka_run_group_tests(tests, enter_folder, leave_folder);
+}
