@@ -339,7 +339,7 @@ static flim_status run_folds(flim_run *run, flim_error *err)
 static flim_status run_all(flim_run *run, char *folder_out, flim_error *err)
 {
     flim_status status = parse_choices(run, err);
-    if (status == FLIM_OK) {
+    if (status == FLIM_OK && !run->settings->dry_run) { /* a fold table needs no device */
         status = open_device(run, err);
     }
     if (status == FLIM_OK) {
