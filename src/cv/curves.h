@@ -4,12 +4,20 @@
 
 #include "cv/rank.h"
 
-/* Area under the ROC curve, equal scores counted half (sklearn's roc_auc_score).  ranked: (n) sorted descending; positive:
- * (n) 0/1 by item.  NaN where one of the two sides is empty. */
-double flim_ranked_auc(int64_t n, const flim_ranked *ranked, const uint8_t *positive);
+/* A ranking with its truth: cell i counts as positive where label[i] == positive, and weight[i] times (NULL = once). */
+typedef struct flim_ranking {
+    int64_t n;
+    const flim_ranked *ranked; /* (n) sorted descending */
+    const int32_t *label; /* (n) */
+    int32_t positive;
+    const int64_t *weight; /* (n) or NULL */
+} flim_ranking;
+
+/* Area under the ROC curve, equal scores counted half (sklearn's roc_auc_score).  NaN where one of the two sides is empty. */
+double flim_ranking_auc(const flim_ranking *r);
 
 /* Sum over distinct scores of precision times the gain in recall (sklearn's average_precision_score).  NaN without
  * positives. */
-double flim_ranked_average_precision(int64_t n, const flim_ranked *ranked, const uint8_t *positive);
+double flim_ranking_average_precision(const flim_ranking *r);
 
 #endif
