@@ -169,10 +169,6 @@ static flim_status build_network(bench *b, flim_error *err)
 static flim_status compile(bench *b, const flim_log *log, flim_error *err)
 {
     const step_options *o = b->o;
-    flim_status status = flim_precision_parse(o->precision, &b->precision, err);
-    if (status != FLIM_OK) {
-        return status;
-    }
     if (b->precision == FLIM_PRECISION_AUTO) {
         b->precision = flim_device_get_info(b->device)->auto_precision;
     }
@@ -181,7 +177,7 @@ static flim_status compile(bench *b, const flim_log *log, flim_error *err)
                                           .benchmark = o->benchmark,
                                           .deterministic = o->deterministic,
                                           .log = log};
-    status = flim_program_compile(b->device, &b->net, &options, &b->program, err);
+    flim_status status = flim_program_compile(b->device, &b->net, &options, &b->program, err);
     return status == FLIM_OK ? flim_program_allocate(b->program, err) : status;
 }
 
@@ -444,9 +440,12 @@ static flim_status measure(const step_options *o, FILE *out, const flim_log *log
 {
     bench b = {.o = o};
     flim_status status;
-    if ((status = flim_device_open(o->device, log, &b.device, err)) != FLIM_OK || (status = open_data(&b, err)) != FLIM_OK ||
-        (status = build_network(&b, err)) != FLIM_OK || (status = compile(&b, log, err)) != FLIM_OK ||
-        (status = allocate(&b, err)) != FLIM_OK || (status = run_steps(&b, err)) != FLIM_OK) {
+    /* Mistakes in flags and files come before the want of a device. */
+    if ((status = flim_precision_parse(o->precision, &b.precision, err)) != FLIM_OK ||
+        (status = open_data(&b, err)) != FLIM_OK || (status = build_network(&b, err)) != FLIM_OK ||
+        (status = flim_device_open(o->device, log, &b.device, err)) != FLIM_OK ||
+        (status = compile(&b, log, err)) != FLIM_OK || (status = allocate(&b, err)) != FLIM_OK ||
+        (status = run_steps(&b, err)) != FLIM_OK) {
         goto done;
     }
     const summary s = summarize(&b);

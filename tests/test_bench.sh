@@ -1,0 +1,73 @@
+#!/bin/bash
+# flim_bench: exit codes and nearest names, the JSON file, losses that depend on the seed alone.  Usage: test_bench.sh BUILD_FOLDER
+set -u
+bench="$1/flim_bench"
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+failed=0
+
+complain() {
+    echo "FAILED: $*"
+    failed=1
+}
+
+# refuses CODE TEXT ARGUMENTS...: exit code and a part of the message
+refuses() {
+    local code=$1 text=$2 found
+    shift 2
+    "$bench" "$@" >"$folder/out" 2>"$folder/err"
+    found=$?
+    [ "$found" -eq "$code" ] || complain "flim_bench $*: exit code $found, expected $code"
+    grep -qF -- "$text" "$folder/err" || complain "flim_bench $*: '$(cat "$folder/err")' does not say '$text'"
+    [ "$(wc -l <"$folder/err")" -le 2 ] || complain "flim_bench $*: more than two lines of error"
+}
+
+refuses 2 "'step'" stpe
+refuses 2 "--weights-in" step --wieghts-in x
+refuses 2 "--batch" step --batch 0
+refuses 2 "--batch" step --batch many
+refuses 2 "'base'" step --device cpu --preset bsae
+refuses 2 "device" step --device tpu
+refuses 3 "none.h5" step --device cpu --data "$folder/none.h5"
+refuses 3 "none.safetensors" step --device cpu --weights-in "$folder/none.safetensors"
+"$bench" >/dev/null 2>&1 && complain "flim_bench without a subcommand ended with 0"
+"$bench" --help | grep -q '^  step ' || complain "--help does not list step"
+"$bench" step --help | grep -q -- '--weights-in FILE' || complain "step --help does not list --weights-in"
+
+"$bench" step --device cpu --steps 1 --preset tiny --bins 8 --pixels 3 --batch 1 >"$folder/out" 2>"$folder/err"
+if [ $? -eq 4 ]; then
+    [ $failed -eq 0 ] || exit 1
+    echo "skipped the rest: $(cat "$folder/err")"
+    exit 77
+fi
+
+small="step --device cpu --precision fp32 --preset tiny --bins 16 --pixels 5 --steps 3 --batch 4"
+# losses NAME FLAGS...: one line with the losses
+losses() {
+    "$bench" $small --losses "$folder/losses" "$@" >"$folder/out" || complain "flim_bench $small $* ended with $?"
+    tr -d ' \n' <"$folder/losses"
+}
+
+a=$(losses --json "$folder/json" --deterministic)
+[ "$a" = "$(losses --deterministic --warmup 0)" ] || complain "warm-up steps change the losses"
+[ "$a" = "$(losses --deterministic --warmup 2)" ] || complain "more warm-up steps change the losses"
+[ "$a" != "$(losses --deterministic --seed 43)" ] || complain "another seed gives the same losses"
+[ "$a" != "$(losses --deterministic --no-dropout)" ] || complain "dropout changes nothing"
+[ "$(echo "$a" | tr -cd , | wc -c)" -eq 2 ] || complain "three steps, but the losses are $a"
+for key in device precision preset batch ms median min max cells_per_s peak_bytes; do
+    grep -q "\"$key\":" "$folder/json" || complain "--json lacks $key"
+done
+grep -q '"device": "cpu"' "$folder/json" || complain "--json: the device is not cpu"
+grep -q '"preset": "tiny"' "$folder/json" || complain "--json: the preset is not tiny"
+grep -q '"batch": 4' "$folder/json" || complain "--json: the batch is not 4"
+
+# Weights that were written are read again: width, classes and input size follow from the file.
+"$bench" $small --classes 4 --weights-out "$folder/w.safetensors" >/dev/null || complain "--weights-out ended with $?"
+"$bench" step --device cpu --steps 1 --batch 2 --weights-in "$folder/w.safetensors" --grads-out "$folder/g.safetensors" \
+    >"$folder/out" || complain "--weights-in ended with $?"
+grep -q 'preset tiny .*cells (2,16,5,5)' "$folder/out" || complain "weights of tiny for 16 x 5 x 5: $(cat "$folder/out")"
+[ -s "$folder/g.safetensors" ] || complain "--grads-out wrote nothing"
+refuses 2 "leave --preset out" step --device cpu --preset base --weights-in "$folder/w.safetensors"
+refuses 2 "4 classes" step --device cpu --classes 2 --weights-in "$folder/w.safetensors"
+refuses 6 "$folder" $small --json "$folder/no/such/folder.json"
+exit $failed
