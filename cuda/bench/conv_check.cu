@@ -11,6 +11,8 @@
 
 bool check_stem(void);
 void time_stem(void);
+bool check_wgrad(void);
+void time_wgrad(void);
 
 int main(int argc, char **argv)
 {
@@ -25,9 +27,11 @@ int main(int argc, char **argv)
     bool good = true;
     if (check) {
         good = check_stem() && good;
+        good = check_wgrad() && good;
     }
     if (time) {
         time_stem();
+        time_wgrad();
     }
     printf("%s\n", good ? "all checks passed" : "CHECK FAILED");
     return good ? 0 : 1;

@@ -1,0 +1,172 @@
+/* Weight gradient of 3x3x3 convolutions: a direct double-precision kernel, and the checks and timings of conv_wgrad. */
+#include <cstring>
+
+#include "check_util.cuh"
+
+#include "../conv_wgrad.h"
+
+bool check_wgrad(void);
+void time_wgrad(void);
+
+namespace
+{
+
+struct layer {
+    const char *name;
+    int64_t n;
+    int c, k, t, h, w, stride;
+    bool prologue, dropout;
+};
+
+/* dw (K,C,27); block (k, tap), threads (32, 8): c in steps of 32 */
+template <typename T> __global__ void ref_wgrad(layer l, const T *x, const T *dz, double *dw)
+{
+    __shared__ double part[8][32];
+    const int k = blockIdx.x, tap = blockIdx.y, dt = tap / 9 - 1, dy = tap / 3 % 3 - 1, dx = tap % 3 - 1;
+    const int ho = (l.h + l.stride - 1) / l.stride, wo = (l.w + l.stride - 1) / l.stride;
+    for (int c = threadIdx.x; c < l.c; c += 32) {
+        double s = 0.0;
+        for (int64_t i = threadIdx.y; i < l.n * l.t * ho * wo; i += 8) {
+            const int xo = (int)(i % wo), yo = (int)(i / wo % ho), t = (int)(i / wo / ho % l.t);
+            const int64_t cell = i / wo / ho / l.t;
+            const int xi = xo * l.stride + dx, yi = yo * l.stride + dy, ti = t + dt;
+            if (xi >= 0 && xi < l.w && yi >= 0 && yi < l.h && ti >= 0 && ti < l.t)
+                s += (double)(float)dz[i * l.k + k] * (double)(float)x[(((cell * l.t + ti) * l.h + yi) * l.w + xi) * l.c + c];
+        }
+        part[threadIdx.y][threadIdx.x] = s;
+        __syncthreads();
+        if (threadIdx.y == 0) {
+            for (int r = 1; r < 8; r++)
+                s += part[r][threadIdx.x];
+            dw[((int64_t)k * l.c + c) * 27 + tap] = s;
+        }
+        __syncthreads();
+    }
+}
+
+/* What the prologue makes of z. */
+template <typename T>
+__global__ void ref_prologue(layer l, const T *z, const float *scale, const float *shift, const float *dropout, T *x)
+{
+    const int64_t per_cell = (int64_t)l.t * l.h * l.w * l.c, count = l.n * per_cell;
+    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < count; i += (int64_t)gridDim.x * blockDim.x) {
+        const int c = (int)(i % l.c);
+        const float u = fmaf((float)z[i], scale[c], shift[c]);
+        float v = (float)(T)fmaxf(u, 0.01f * u);
+        if (dropout)
+            v *= dropout[i / per_cell * l.c + c];
+        x[i] = (T)v;
+    }
+}
+
+__global__ void fill_dropout(float *out, int64_t count)
+{
+    const int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x;
+    if (i < count)
+        out[i] = unit((uint64_t)i + 77) < 0.25f ? 0.0f : 1.0f / 0.75f;
+}
+
+template <typename T> struct wgrad_case {
+    layer l;
+    flim_wgrad_shape shape;
+    device_array<T> x, dz;
+    device_array<float> scale, shift, dropout, dw, unscale;
+    device_array<char> scratch;
+    flim_conv_prologue prologue;
+
+    wgrad_case(flim_conv_type type, const layer &layer_)
+        : l(layer_), shape{type, l.n, l.c, l.k, l.t, l.h, l.w, l.stride}, x(l.n * l.t * l.h * l.w * l.c),
+          dz(l.n * l.t * ((l.h + l.stride - 1) / l.stride) * ((l.w + l.stride - 1) / l.stride) * l.k), scale(l.c), shift(l.c),
+          dropout(l.n * l.c), dw((int64_t)l.k * l.c * 27), unscale(1), scratch((int64_t)flim_wgrad_scratch_bytes(&shape))
+    {
+        random_normal(x, 1.0f, 0.2f, 21);
+        random_normal(dz, 1.0f, 0.0f, 22);
+        random_normal(scale, 0.3f, 1.0f, 23);
+        random_normal(shift, 0.5f, 0.1f, 24);
+        fill_dropout<<<(unsigned)((dropout.count + 255) / 256), 256>>>(dropout, dropout.count);
+        const float quarter = 0.25f;
+        CHECK(cudaMemcpy(unscale, &quarter, sizeof quarter, cudaMemcpyHostToDevice));
+        prologue = {scale, shift, l.dropout ? dropout.data : nullptr};
+    }
+    void run(bool accumulate = false, bool scaled = false)
+    {
+        CHECK(flim_wgrad(&shape, x, l.prologue ? &prologue : nullptr, dz, dw, scaled ? unscale.data : nullptr, accumulate,
+                         scratch, 0));
+    }
+};
+
+template <typename T> bool check_case(flim_conv_type type, const layer &l)
+{
+    wgrad_case<T> w(type, l);
+    if (!flim_wgrad_supported(&w.shape, 80)) {
+        printf("wgrad %s: not supported, FAILED\n", l.name);
+        return false;
+    }
+    device_array<T> x(w.x.count);
+    if (l.prologue)
+        ref_prologue<T><<<1024, 256>>>(l, w.x, w.scale, w.shift, w.prologue.dropout, x);
+    device_array<double> dw(w.dw.count);
+    ref_wgrad<T><<<dim3((unsigned)l.k, 27), dim3(32, 8)>>>(l, l.prologue ? x : w.x, w.dz, dw);
+    CHECK(cudaDeviceSynchronize());
+    w.run();
+    CHECK(cudaDeviceSynchronize());
+    const difference d = compare(w.dw, dw);
+    const std::vector<float> first = w.dw.host();
+    w.scratch.poison();
+    w.run();
+    const bool equal = same_bits(first, w.dw.host());
+    w.run(true, true); /* dw + dw / 4 */
+    double worst = 0.0;
+    const std::vector<float> sum = w.dw.host();
+    for (size_t i = 0; i < sum.size(); i++)
+        worst = std::max(worst, (double)std::fabs(sum[i] - 1.25f * first[i]) / (1.0 + std::fabs(first[i])));
+    const bool good = d.finite && d.relative < 1e-5 && equal && worst < 1e-6;
+    printf("wgrad %s n %lld C %d K %d %dx%dx%d stride %d%s%s: relative %.2e worst %.2e, equal bits %s, accumulate %.1e %s\n",
+           type == FLIM_CONV_BF16 ? "bf16" : "fp16", (long long)l.n, l.c, l.k, l.t, l.h, l.w, l.stride,
+           l.prologue ? " prologue" : "", l.dropout ? " dropout" : "", d.relative, d.worst, equal ? "yes" : "no", worst,
+           good ? "" : "FAILED");
+    return good;
+}
+
+template <typename T> float time_case(flim_conv_type type, const layer &l)
+{
+    wgrad_case<T> w(type, l);
+    const float ms = median_ms([&] { w.run(); });
+    const double flop = 2.0 * 27 * l.c * (double)w.dz.count, bytes = 2.0 * (double)(w.x.count + w.dz.count);
+    printf("time wgrad %s %-11s%s %.3f ms, %.0f TFLOP/s, floor %.3f (arithmetic at 743) %.3f (bytes at 2975)\n",
+           type == FLIM_CONV_BF16 ? "bf16" : "fp16", l.name, l.prologue ? " (prologue)" : "", ms, flop / ms * 1e-9,
+           flop / 743e9, bytes / 2975e6);
+    return ms;
+}
+
+} // namespace
+
+bool check_wgrad(void)
+{
+    static const layer cases[] = {
+        {"small", 3, 32, 32, 7, 7, 9, 1, false, false},      {"one", 1, 32, 32, 1, 1, 1, 1, false, false},
+        {"stride 2", 2, 32, 64, 5, 21, 21, 2, false, false}, {"even", 2, 64, 32, 6, 12, 10, 2, true, false},
+        {"prologue", 3, 32, 32, 11, 21, 21, 1, true, false}, {"dropout", 3, 64, 64, 9, 11, 11, 1, true, true},
+        {"deep", 5, 64, 128, 9, 11, 11, 2, true, true},      {"wide", 1, 32, 32, 3, 40, 150, 1, false, false},
+        {"last", 7, 128, 128, 13, 6, 6, 1, false, false},    {"res1", 16, 32, 32, 128, 21, 21, 1, true, false},
+    };
+    bool good = true;
+    for (const layer &l : cases) {
+        good = check_case<__nv_bfloat16>(FLIM_CONV_BF16, l) && good;
+        good = check_case<__half>(FLIM_CONV_FP16, l) && good;
+    }
+    return good;
+}
+
+void time_wgrad(void)
+{
+    static const layer cases[] = {
+        {"res1", 64, 32, 32, 128, 21, 21, 1, false, false},       {"res1", 64, 32, 32, 128, 21, 21, 1, true, false},
+        {"res2.conv1", 64, 32, 64, 128, 21, 21, 2, false, false}, {"res2.conv2", 64, 64, 64, 128, 11, 11, 1, false, false},
+        {"res3.conv1", 64, 64, 128, 64, 11, 11, 2, false, false}, {"res3.conv2", 64, 128, 128, 64, 6, 6, 1, false, false},
+    };
+    for (const layer &l : cases)
+        time_case<__nv_bfloat16>(FLIM_CONV_BF16, l);
+    for (const layer &l : cases)
+        time_case<__half>(FLIM_CONV_FP16, l);
+}
