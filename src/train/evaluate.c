@@ -1,16 +1,28 @@
-/* Inference over a part of the data, in the part's order. */
+#include "train/evaluate.h"
+
 #include <math.h>
 #include <string.h>
-#include <time.h>
 
 #include "core/alloc.h"
 #include "core/clock.h"
-#include "train/run.h"
+#include "flim/metrics.h"
 
-flim_status flim_evaluate(flim_run *run, flim_phase_kind kind, int fold, int64_t epoch, const int64_t *part, int64_t n,
-                          float *logits, flim_error *err)
+static void report(const flim_evaluation *e, int64_t done, int64_t n, double begun)
 {
-    const int outputs = run->net.head.outputs;
+    if (!e->hooks->progress) {
+        return;
+    }
+    flim_progress at = e->at;
+    at.done = (done + e->batch - 1) / e->batch;
+    at.total = (n + e->batch - 1) / e->batch;
+    at.cells = done;
+    at.seconds = flim_seconds() - begun;
+    at.loss = NAN;
+    e->hooks->progress(e->hooks->context, &at);
+}
+
+flim_status flim_evaluate(const flim_evaluation *e, const int64_t *part, int64_t n, float *logits, flim_error *err)
+{
     const flim_batch *batch = NULL, *held = NULL;
     int64_t done = 0;
     double begun = flim_seconds();
@@ -21,62 +33,46 @@ flim_status flim_evaluate(flim_run *run, flim_phase_kind kind, int fold, int64_t
     for (int64_t i = 0; i < n; i++) {
         draws[i] = (flim_draw){.cell = (uint32_t)part[i], .weight = 1.0f};
     }
-    const flim_phase phase = {.draws = draws,
-                              .n_draws = n,
-                              .batch = run->eval_batch,
-                              .seed = run->settings->seed,
-                              .fold = (uint32_t)fold,
-                              .epoch = (uint32_t)epoch};
-    flim_status status = flim_loader_begin(run->loader, &phase, err);
+    const flim_phase phase = {.draws = draws, .n_draws = n, .batch = e->batch, .transform = e->transform};
+    flim_status status = flim_loader_begin(e->loader, &phase, err);
     while (status == FLIM_OK) {
-        status = flim_loader_next(run->loader, &batch, err);
+        status = flim_loader_next(e->loader, &batch, err);
         if (status != FLIM_OK || !batch) {
             break;
         }
-        status = flim_program_predict(run->program, batch, logits + done * outputs, err);
+        status = flim_program_predict(e->program, batch, logits + done * e->outputs, err);
         if (held) {
-            flim_loader_release(run->loader, held);
+            flim_loader_release(e->loader, held);
         }
         held = batch;
         done += batch->n;
-        if (run->hooks->progress && status == FLIM_OK) {
-            const flim_progress at = {.phase = kind,
-                                      .fold = fold + 1,
-                                      .folds = run->splits.n_folds,
-                                      .epoch = epoch + 1,
-                                      .epochs = run->settings->epochs,
-                                      .done = (done + run->eval_batch - 1) / run->eval_batch,
-                                      .total = (n + run->eval_batch - 1) / run->eval_batch,
-                                      .cells = done,
-                                      .seconds = flim_seconds() - begun,
-                                      .loss = NAN};
-            run->hooks->progress(run->hooks->context, &at);
+        if (status == FLIM_OK) {
+            report(e, done, n, begun);
         }
-        if (status == FLIM_OK && flim_run_stopped(run)) {
+        if (status == FLIM_OK && e->hooks->stop && *e->hooks->stop) {
             status = flim_fail(err, FLIM_INTERRUPTED, "interrupted");
         }
     }
     flim_error ignored;
-    flim_status waited = flim_program_wait(run->program, status == FLIM_OK ? err : &ignored);
+    flim_status waited = flim_program_wait(e->program, status == FLIM_OK ? err : &ignored);
     if (held) {
-        flim_loader_release(run->loader, held);
+        flim_loader_release(e->loader, held);
     }
-    flim_loader_cancel(run->loader);
+    flim_loader_cancel(e->loader);
     flim_free(draws);
     return status == FLIM_OK ? waited : status;
 }
 
-flim_status flim_predictions_of(const flim_run *run, const int64_t *part, int64_t n, const float *logits, double threshold,
-                                flim_predictions *out, flim_error *err)
+flim_status flim_predictions_of(const flim_dataset_info *info, int classes, const int64_t *part, int64_t n,
+                                const float *logits, double threshold, flim_predictions *out, flim_error *err)
 {
-    const flim_dataset_info *info = run->info;
-    flim_status status = flim_predictions_create(n, info->classes, out, err);
+    flim_status status = flim_predictions_create(n, classes, out, err);
     for (int64_t i = 0; i < n && status == FLIM_OK; i++) {
         const float *z = logits + i * out->outputs; /* (K') */
         int64_t cell = part[i];
         out->index[i] = cell;
         out->label[i] = info->label ? info->label[cell] : -1;
-        out->predicted[i] = flim_predicted_class(info->classes, z, threshold);
+        out->predicted[i] = flim_predicted_class(classes, z, threshold);
         memcpy(out->logits + i * out->outputs, z, (size_t)out->outputs * sizeof *z);
         out->name[i] = flim_strdup(info->name ? info->name[cell] : "", err);
         out->group[i] = flim_strdup(info->group ? info->group_name[info->group[cell]] : "", err);
@@ -88,4 +84,18 @@ flim_status flim_predictions_of(const flim_run *run, const int64_t *part, int64_
         flim_predictions_free(out);
     }
     return status;
+}
+
+void flim_ensemble_logits(int64_t n, int classes, const double *sum, int models, float *logits)
+{
+    const double least = 1e-30; /* of a probability: its logarithm must be finite */
+    for (int64_t i = 0; i < n; i++) {
+        const double *p = sum + i * classes; /* (K) */
+        if (classes == 2) {
+            logits[i] = (float)(log(fmax(p[1] / models, least)) - log(fmax(p[0] / models, least)));
+        }
+        for (int k = 0; classes > 2 && k < classes; k++) {
+            logits[i * classes + k] = (float)log(fmax(p[k] / models, least));
+        }
+    }
 }

@@ -287,8 +287,8 @@ static flim_status validate(fold *f, flim_epoch_row *row, flim_error *err)
     const int64_t n = f->part->n_val;
     int32_t *label = NULL;
     flim_metrics metrics;
-    flim_status status =
-        flim_evaluate(f->run, FLIM_PHASE_VALIDATE, f->k, f->state.epoch, f->part->val, n, f->val_logits, err);
+    const flim_evaluation evaluation = flim_run_evaluation(run, FLIM_PHASE_VALIDATE, f->k, f->state.epoch);
+    flim_status status = flim_evaluate(&evaluation, f->part->val, n, f->val_logits, err);
     if (status == FLIM_OK) {
         status = labels_of(run, f->part->val, n, &label, err);
     }
@@ -435,6 +435,9 @@ static flim_status evaluate(fold *f, flim_error *err)
     flim_predictions predictions = {0};
     flim_metrics val = {0}, test, test_half;
     double threshold = 0.5;
+    const int64_t last = f->state.n_history - 1;
+    const flim_evaluation validation = flim_run_evaluation(run, FLIM_PHASE_VALIDATE, f->k, last);
+    const flim_evaluation testing = flim_run_evaluation(run, FLIM_PHASE_TEST, f->k, last);
 
     snprintf(path, sizeof path, "%.4000s/best.safetensors", f->folder);
     flim_status status =
@@ -446,7 +449,7 @@ static flim_status evaluate(fold *f, flim_error *err)
         status = flim_program_write(run->program, FLIM_STATE_STATISTICS, f->state.best_statistic, err);
     }
     if (status == FLIM_OK) {
-        status = flim_evaluate(run, FLIM_PHASE_VALIDATE, f->k, f->state.epoch, part->val, part->n_val, f->val_logits, err);
+        status = flim_evaluate(&validation, part->val, part->n_val, f->val_logits, err);
     }
     if (status == FLIM_OK) {
         status = labels_of(run, part->val, part->n_val, &val_label, err);
@@ -466,7 +469,7 @@ static flim_status evaluate(fold *f, flim_error *err)
         status = FLIM_ERROR_MEMORY;
         goto done;
     }
-    status = flim_evaluate(run, FLIM_PHASE_TEST, f->k, f->state.epoch, part->test, part->n_test, test_logits, err);
+    status = flim_evaluate(&testing, part->test, part->n_test, test_logits, err);
     if (status == FLIM_OK) {
         status = labels_of(run, part->test, part->n_test, &test_label, err);
     }
@@ -477,7 +480,7 @@ static flim_status evaluate(fold *f, flim_error *err)
         status = flim_metrics_compute(part->n_test, classes, test_label, test_logits, 0.5, &test_half, err);
     }
     if (status == FLIM_OK) {
-        status = flim_predictions_of(run, part->test, part->n_test, test_logits, threshold, &predictions, err);
+        status = flim_predictions_of(run->info, classes, part->test, part->n_test, test_logits, threshold, &predictions, err);
     }
     if (status == FLIM_OK) {
         snprintf(path, sizeof path, "%.4000s/predictions.csv", f->folder);

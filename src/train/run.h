@@ -14,6 +14,7 @@
 #include "flim/split.h"
 #include "flim/train.h"
 #include "train/checkpoint.h"
+#include "train/evaluate.h"
 
 enum { FLIM_PATH_MAX = 4096 };
 
@@ -64,6 +65,21 @@ static inline bool flim_run_stopped(const flim_run *run)
     return run->hooks->stop && *run->hooks->stop;
 }
 
+/* The run's program over a part of the data, for fold k (0-based) and epoch (0-based). */
+static inline flim_evaluation flim_run_evaluation(const flim_run *run, flim_phase_kind phase, int k, int64_t epoch)
+{
+    return (flim_evaluation){.program = run->program,
+                             .loader = run->loader,
+                             .outputs = run->net.head.outputs,
+                             .batch = run->eval_batch,
+                             .hooks = run->hooks,
+                             .at = {.phase = phase,
+                                    .fold = k + 1,
+                                    .folds = run->splits.n_folds,
+                                    .epoch = epoch + 1,
+                                    .epochs = run->settings->epochs}};
+}
+
 /* ---- run_folder.c ---- */
 flim_status flim_run_folder_path(flim_run *run, const char *name, char out[FLIM_PATH_MAX], flim_error *err);
 /* Chooses, makes, locks and marks the folder; opens train.log.  resuming: it must hold a run already. */
@@ -79,15 +95,6 @@ flim_status flim_run_write_history(const char *folder, const flim_fold_state *st
 void flim_startup_device(flim_run *run); /* the four start-up lines */
 void flim_startup_data(flim_run *run, const flim_cell_summary *summary); /* the data table; summary (n) or NULL */
 flim_status flim_startup_plan(flim_run *run, flim_error *err); /* network and memory */
-
-/* ---- evaluate.c ---- */
-/* Logits of the cells part[0..n-1] in order with the program's present weights; logits: (n,K').  FLIM_INTERRUPTED when a
- * signal came. */
-flim_status flim_evaluate(flim_run *run, flim_phase_kind phase, int fold, int64_t epoch, const int64_t *part, int64_t n,
-                          float *logits, flim_error *err);
-/* The predictions of a part from its logits: names, groups, labels, predicted classes. */
-flim_status flim_predictions_of(const flim_run *run, const int64_t *part, int64_t n, const float *logits, double threshold,
-                                flim_predictions *out, flim_error *err);
 
 /* ---- fold.c ---- */
 /* Trains, evaluates and writes fold k (0-based), from its checkpoint where there is one. */

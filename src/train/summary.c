@@ -326,22 +326,6 @@ done:
 
 /* ---- hold-out groups ---- */
 
-/* The mean probability of the folds' models as a logit (two classes) or log-probabilities, so that metrics read it like any
- * other prediction.  probability: (n,K) sums over `models`; logits: (n,K'). */
-static void logits_of_mean(int64_t n, int classes, const double *probability, int models, float *logits)
-{
-    const double least = 1e-30;
-    for (int64_t i = 0; i < n; i++) {
-        const double *p = probability + i * classes;
-        if (classes == 2) {
-            logits[i] = (float)(log(fmax(p[1] / models, least)) - log(fmax(p[0] / models, least)));
-        }
-        for (int k = 0; classes > 2 && k < classes; k++) {
-            logits[i * classes + k] = (float)log(fmax(p[k] / models, least));
-        }
-    }
-}
-
 flim_status flim_run_holdout(flim_run *run, flim_error *err)
 {
     const int64_t n = run->splits.n_holdout;
@@ -376,7 +360,8 @@ flim_status flim_run_holdout(flim_run *run, flim_error *err)
             status = flim_program_write(run->program, FLIM_STATE_STATISTICS, statistic, err);
         }
         if (status == FLIM_OK) {
-            status = flim_evaluate(run, FLIM_PHASE_HOLDOUT, k, 0, run->splits.holdout, n, logits, err);
+            const flim_evaluation evaluation = flim_run_evaluation(run, FLIM_PHASE_HOLDOUT, k, 0);
+            status = flim_evaluate(&evaluation, run->splits.holdout, n, logits, err);
         }
         if (status == FLIM_OK) {
             flim_probabilities(n, classes, logits, one);
@@ -386,8 +371,8 @@ flim_status flim_run_holdout(flim_run *run, flim_error *err)
         }
     }
     if (status == FLIM_OK) {
-        logits_of_mean(n, classes, sum, run->splits.n_folds, logits);
-        status = flim_predictions_of(run, run->splits.holdout, n, logits, 0.5, &predictions, err);
+        flim_ensemble_logits(n, classes, sum, run->splits.n_folds, logits);
+        status = flim_predictions_of(run->info, classes, run->splits.holdout, n, logits, 0.5, &predictions, err);
     }
     if (status == FLIM_OK) {
         status = flim_run_folder_path(run, "holdout_predictions.csv", path, err);

@@ -1,0 +1,31 @@
+/* Prediction with trained weights: what the predict program does.
+ *
+ * For: a data file through one weight file or through all folds of a run (the mean of their probabilities), with or without
+ *      test-time flips and rotations; predictions.csv out, metrics where the data has labels.
+ * Owns: the request's texts are the caller's.  *out is the caller's (flim_predictions_free).
+ * Errors: FLIM_ERROR_DATA where weights and data do not fit (T, H, W, classes, preprocessing), naming both; the rest as
+ *      flim_train_cv.
+ */
+#ifndef FLIM_PREDICT_H
+#define FLIM_PREDICT_H
+
+#include "flim/metrics.h"
+#include "flim/predictions.h"
+#include "flim/train.h"
+
+typedef struct flim_predict_request {
+    const char *model; /* a run folder with finished folds, or one .safetensors file */
+    const char *const *data; /* (n_data) HDF5 files */
+    int n_data;
+    const char *axes; /* "NTYX" or as flim_dataset_options.axes */
+    const char *device, *precision; /* as in flim/settings.h */
+    int64_t batch, workers, prefetch;
+    double threshold; /* on the probability of class 1; NaN = the mean of the folds' thresholds, 0.5 for a weight file */
+    bool flips; /* average over the four flips and, where H = W, the four with x and y exchanged */
+} flim_predict_request;
+
+/* metrics (may be NULL) are all NaN where the data has no labels. */
+flim_status flim_predict(const flim_predict_request *request, const flim_train_hooks *hooks, flim_predictions *out,
+                         flim_metrics *metrics, flim_error *err);
+
+#endif

@@ -1,0 +1,344 @@
+#include "flim/predict.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/alloc.h"
+#include "core/file.h"
+#include "flim/json.h"
+#include "flim/settings.h"
+#include "flim/weights.h"
+#include "train/evaluate.h"
+
+enum { MAX_MODELS = 4096, PATH_BYTES = 4096 };
+
+/* One prediction at work; all of it is released by `release`. */
+typedef struct job {
+    const flim_predict_request *request;
+    const flim_train_hooks *hooks;
+    char (*model)[PATH_BYTES]; /* (n_models) weight files */
+    int n_models;
+    double threshold;
+    bool mask_counts; /* of the run; a weight file alone does not tell */
+    flim_weights_info weights; /* of the first model */
+    flim_device *device;
+    flim_precision precision;
+    flim_dataset *dataset;
+    const flim_dataset_info *info;
+    flim_network net;
+    flim_program *program;
+    flim_loader *loader;
+    flim_transform turn; /* the loader keeps its address */
+    int orientation; /* of the pass at work: bit 0 flips x, bit 1 flips y, bit 2 exchanges them */
+    float *parameter, *statistic; /* (P), (S) */
+    float *logits; /* (n,K') of one pass */
+    double *one, *sum; /* (n,K) probabilities of one pass, and of all */
+    int64_t *cells; /* (n) 0, 1, 2, ... */
+} job;
+
+/* ---- flips ---- */
+
+/* The element of a (size,size) or (h,w) plane that comes to (y,x). */
+static int source_of(int orientation, int y, int x, int h, int w)
+{
+    int sy = orientation & 4 ? x : y, sx = orientation & 4 ? y : x;
+    sy = orientation & 2 ? h - 1 - sy : sy;
+    sx = orientation & 1 ? w - 1 - sx : sx;
+    return sy * w + sx;
+}
+
+/* flim_transform.host: turns every time bin and the mask; a plane at a time through a small copy. */
+static flim_status turn_cell(const void *context, const flim_cell_id *id, flim_cell_view *cell, flim_error *err)
+{
+    enum { PLANE = 64 * 64 };
+    (void)id;
+    const int orientation = *(const int *)context, h = cell->h, w = cell->w;
+    const size_t pixels = (size_t)h * (size_t)w;
+    float small[PLANE], *plane = pixels > PLANE ? flim_alloc(pixels, sizeof *plane, err) : small;
+    if (!plane) {
+        return FLIM_ERROR_MEMORY;
+    }
+    for (int t = -1; t < cell->t; t++) { /* t = -1 is the mask */
+        float *at = t < 0 ? NULL : cell->counts + (size_t)t * pixels;
+        for (size_t i = 0; i < pixels; i++) {
+            plane[i] = at ? at[i] : (float)cell->mask[i];
+        }
+        for (int y = 0; y < h; y++) {
+            for (int x = 0; x < w; x++) {
+                float value = plane[source_of(orientation, y, x, h, w)];
+                if (at) {
+                    at[y * w + x] = value;
+                } else {
+                    cell->mask[y * w + x] = (uint8_t)value;
+                }
+            }
+        }
+    }
+    if (plane != small) {
+        flim_free(plane);
+    }
+    return FLIM_OK;
+}
+
+/* ---- models ---- */
+
+static flim_status add_model(job *j, const char *path, flim_error *err)
+{
+    char(*grown)[PATH_BYTES] = flim_realloc(j->model, (size_t)j->n_models + 1, sizeof *grown, err);
+    if (!grown) {
+        return FLIM_ERROR_MEMORY;
+    }
+    j->model = grown;
+    snprintf(grown[j->n_models++], PATH_BYTES, "%s", path);
+    return FLIM_OK;
+}
+
+/* The threshold that the fold chose on its validation part. */
+static flim_status fold_threshold(const char *folder, int k, double *threshold, flim_error *err)
+{
+    char path[PATH_BYTES];
+    flim_json *json = NULL;
+    snprintf(path, sizeof path, "%s/fold_%d/summary.json", folder, k);
+    flim_status status = flim_json_read(path, &json, err);
+    const flim_json *value = status == FLIM_OK ? flim_json_get(json, "threshold") : NULL;
+    if (status == FLIM_OK && (!value || !flim_json_number(value, threshold))) {
+        status = flim_fail(err, FLIM_ERROR_DATA, "%s: no number 'threshold'", path);
+    }
+    flim_json_free(json);
+    return status;
+}
+
+/* All finished folds of a run folder, their mean threshold, and how the run prepared its counts. */
+static flim_status find_folds(job *j, flim_error *err)
+{
+    char path[PATH_BYTES];
+    const char *folder = j->request->model;
+    double sum = 0, threshold = 0.5;
+    flim_status status = FLIM_OK;
+    for (int k = 0; k < MAX_MODELS && status == FLIM_OK; k++) {
+        snprintf(path, sizeof path, "%s/fold_%d/DONE", folder, k);
+        if (!flim_file_exists(path)) {
+            continue;
+        }
+        snprintf(path, sizeof path, "%s/fold_%d/best.safetensors", folder, k);
+        status = add_model(j, path, err);
+        if (status == FLIM_OK) {
+            status = fold_threshold(folder, k, &threshold, err);
+            sum += threshold;
+        }
+    }
+    if (status == FLIM_OK && j->n_models == 0) {
+        return flim_fail(err, FLIM_ERROR_DATA, "%s: no finished fold (fold_K/DONE) to predict with", folder);
+    }
+    flim_settings settings;
+    if (status == FLIM_OK) {
+        j->threshold = sum / j->n_models;
+        status = flim_settings_init(&settings, err);
+    }
+    if (status == FLIM_OK) {
+        snprintf(path, sizeof path, "%s/config.yaml", folder);
+        status = flim_settings_read(&settings, path, err);
+        j->mask_counts = settings.mask_counts;
+        flim_settings_free(&settings);
+    }
+    return status;
+}
+
+static flim_status find_models(job *j, flim_error *err)
+{
+    char config[PATH_BYTES];
+    j->threshold = 0.5;
+    snprintf(config, sizeof config, "%s/config.yaml", j->request->model);
+    flim_status status = flim_file_exists(config) ? find_folds(j, err) : add_model(j, j->request->model, err);
+    if (!isnan(j->request->threshold)) {
+        j->threshold = j->request->threshold;
+    }
+    return status == FLIM_OK ? flim_weights_probe(j->model[0], &j->weights, err) : status;
+}
+
+/* ---- data against weights ---- */
+
+static flim_status check_classes(const job *j, flim_error *err)
+{
+    const flim_dataset_info *info = j->info;
+    flim_json *names = NULL;
+    if (info->classes > j->weights.classes) {
+        return flim_fail(err, FLIM_ERROR_DATA, "%s has labels of %d classes, %s knows %d", info->path[0], info->classes,
+                         j->model[0], j->weights.classes);
+    }
+    if (!j->weights.class_names[0] || info->classes != j->weights.classes) {
+        return FLIM_OK;
+    }
+    flim_status status = flim_json_parse(j->weights.class_names, strlen(j->weights.class_names), j->model[0], &names, err);
+    for (int k = 0; k < info->classes && status == FLIM_OK; k++) {
+        const char *name = flim_json_string(flim_json_at(names, (size_t)k));
+        if (name && strcmp(name, info->class_name[k]) != 0) {
+            status = flim_fail(err, FLIM_ERROR_DATA, "class %d is '%s' in %s and '%s' in %s", k, info->class_name[k],
+                               info->path[0], name, j->model[0]);
+        }
+    }
+    flim_json_free(names);
+    return status;
+}
+
+static flim_status open_data(job *j, flim_error *err)
+{
+    const flim_predict_request *r = j->request;
+    const flim_dataset_options options = {
+        .axes = strcmp(r->axes, "NTYX") == 0 ? NULL : r->axes, .mask_counts = j->mask_counts, .log = &j->hooks->log};
+    flim_status status = flim_dataset_open(r->data, r->n_data, &options, &j->dataset, err);
+    if (status != FLIM_OK) {
+        return status;
+    }
+    const flim_dataset_info *info = j->info = flim_dataset_get_info(j->dataset);
+    const flim_weights_info *w = &j->weights;
+    if (w->t && (w->t != info->t || w->h != info->h || w->w != info->w)) {
+        return flim_fail(err, FLIM_ERROR_DATA, "%s has cells of %d x %d x %d, %s was trained on %d x %d x %d", info->path[0],
+                         info->t, info->h, info->w, j->model[0], w->t, w->h, w->w);
+    }
+    return check_classes(j, err);
+}
+
+static flim_status compile(job *j, flim_error *err)
+{
+    const flim_predict_request *r = j->request;
+    flim_status status = flim_precision_parse(r->precision, &j->precision, err);
+    if (status == FLIM_OK) {
+        status = flim_device_open(r->device, &j->hooks->log, &j->device, err);
+    }
+    if (status == FLIM_OK) {
+        j->precision = j->precision == FLIM_PRECISION_AUTO ? flim_device_get_info(j->device)->auto_precision : j->precision;
+        status = flim_network_build(&j->net, j->weights.width, j->weights.classes, j->info->t, j->info->h, j->info->w, err);
+    }
+    if (status != FLIM_OK) {
+        return status;
+    }
+    const flim_program_options program = {
+        .precision = j->precision, .eval_batch = r->batch, .benchmark = true, .log = &j->hooks->log};
+    j->turn = (flim_transform){.name = "turn", .host = turn_cell, .context = &j->orientation};
+    const flim_loader_options loader = {.workers = (int)r->workers,
+                                        .prefetch = (int)r->prefetch,
+                                        .batch = r->batch,
+                                        .transform = r->flips ? &j->turn : NULL,
+                                        .device = j->device,
+                                        .log = &j->hooks->log};
+    status = flim_program_compile(j->device, &j->net, &program, &j->program, err);
+    if (status == FLIM_OK) {
+        status = flim_program_allocate(j->program, err);
+    }
+    return status == FLIM_OK ? flim_loader_create(j->dataset, &loader, &j->loader, err) : status;
+}
+
+/* ---- passes ---- */
+
+static flim_status allocate(job *j, flim_error *err)
+{
+    size_t n = (size_t)j->info->n, k = (size_t)j->weights.classes;
+    j->parameter = flim_alloc((size_t)j->net.parameters, sizeof(float), err);
+    j->statistic = flim_alloc((size_t)j->net.statistics, sizeof(float), err);
+    j->logits = flim_alloc(n * (size_t)j->net.head.outputs, sizeof(float), err);
+    j->one = flim_alloc(n * k, sizeof(double), err);
+    j->sum = flim_alloc(n * k, sizeof(double), err);
+    j->cells = flim_alloc(n, sizeof *j->cells, err);
+    if (!j->parameter || !j->statistic || !j->logits || !j->one || !j->sum || !j->cells) {
+        return FLIM_ERROR_MEMORY;
+    }
+    for (size_t i = 0; i < n; i++) {
+        j->cells[i] = (int64_t)i;
+    }
+    return FLIM_OK;
+}
+
+static flim_status run_model(job *j, int m, flim_error *err)
+{
+    const int64_t n = j->info->n;
+    const int orientations = !j->request->flips ? 1 : j->info->h == j->info->w ? 8 : 4;
+    flim_status status = flim_weights_read(j->model[m], &j->net, j->parameter, j->statistic, err);
+    if (status == FLIM_OK) {
+        status = flim_program_write(j->program, FLIM_STATE_PARAMETERS, j->parameter, err);
+    }
+    if (status == FLIM_OK) {
+        status = flim_program_write(j->program, FLIM_STATE_STATISTICS, j->statistic, err);
+    }
+    const flim_evaluation evaluation = {
+        .program = j->program,
+        .loader = j->loader,
+        .outputs = j->net.head.outputs,
+        .batch = j->request->batch,
+        .transform = j->request->flips,
+        .hooks = j->hooks,
+        .at = {.phase = FLIM_PHASE_TEST, .fold = m + 1, .folds = j->n_models, .epoch = 1, .epochs = 1}};
+    for (j->orientation = 0; j->orientation < orientations && status == FLIM_OK; j->orientation++) {
+        status = flim_evaluate(&evaluation, j->cells, n, j->logits, err);
+        if (status == FLIM_OK) {
+            flim_probabilities(n, j->weights.classes, j->logits, j->one);
+            for (int64_t i = 0; i < n * j->weights.classes; i++) {
+                j->sum[i] += j->one[i] / orientations;
+            }
+        }
+    }
+    return status;
+}
+
+static void release(job *j)
+{
+    flim_loader_destroy(j->loader);
+    flim_program_destroy(j->program);
+    flim_dataset_close(j->dataset);
+    flim_device_close(j->device);
+    flim_free(j->model);
+    flim_free(j->parameter);
+    flim_free(j->statistic);
+    flim_free(j->logits);
+    flim_free(j->one);
+    flim_free(j->sum);
+    flim_free(j->cells);
+}
+
+static flim_status measure(const job *j, flim_metrics *metrics, flim_error *err)
+{
+    if (!j->info->label) {
+        return flim_metrics_compute(0, j->weights.classes, NULL, NULL, j->threshold, metrics, err);
+    }
+    return flim_metrics_compute(j->info->n, j->weights.classes, j->info->label, j->logits, j->threshold, metrics, err);
+}
+
+flim_status flim_predict(const flim_predict_request *request, const flim_train_hooks *hooks, flim_predictions *out,
+                         flim_metrics *metrics, flim_error *err)
+{
+    job j = {.request = request, .hooks = hooks};
+    *out = (flim_predictions){0};
+    flim_status status = find_models(&j, err);
+    if (status == FLIM_OK) {
+        status = open_data(&j, err);
+    }
+    if (status == FLIM_OK) {
+        status = compile(&j, err);
+    }
+    if (status == FLIM_OK) {
+        status = allocate(&j, err);
+    }
+    for (int m = 0; m < j.n_models && status == FLIM_OK; m++) {
+        status = run_model(&j, m, err);
+    }
+    if (status == FLIM_OK) {
+        /* One model seen once keeps its own logits, which saturate later than probabilities do. */
+        if (j.n_models > 1 || request->flips) {
+            flim_ensemble_logits(j.info->n, j.weights.classes, j.sum, j.n_models, j.logits);
+        }
+        status = flim_predictions_of(j.info, j.weights.classes, j.cells, j.info->n, j.logits, j.threshold, out, err);
+    }
+    if (status == FLIM_OK && metrics) {
+        status = measure(&j, metrics, err);
+    }
+    if (status == FLIM_OK) {
+        flim_log_line(&hooks->log, FLIM_LOG_INFO, "%" PRId64 " cells, %d model%s, threshold %.4f%s", out->n, j.n_models,
+                      j.n_models == 1 ? "" : "s", j.threshold, request->flips ? ", averaged over flips" : "");
+    } else {
+        flim_predictions_free(out);
+    }
+    release(&j);
+    return status;
+}

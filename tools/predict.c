@@ -1,0 +1,116 @@
+/* predict: the classes of new cells from trained weights.  Everything happens in flim_predict (flim/predict.h). */
+#include <math.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/console.h"
+#include "flim/flags.h"
+#include "flim/predict.h"
+#include "flim/version.h"
+
+typedef struct options {
+    char *model, *out, *axes, *device, *precision, *threshold;
+    flim_string_list data;
+    int64_t batch, workers, prefetch;
+    bool flips, quiet;
+} options;
+
+#define AT(member) offsetof(options, member)
+static const flim_flag_row rows[] = {
+    {"Input and output", "model", FLIM_VALUE_TEXT, AT(model), "", "RUN|FILE",
+     .help = "run folder (the mean of its folds) or .safetensors file"},
+    {NULL, "data", FLIM_VALUE_LIST, AT(data), "data/flim.h5", "FILE", .help = "HDF5 file with the cells; repeatable"},
+    {NULL, "out", FLIM_VALUE_TEXT, AT(out), "predictions.csv", "FILE", .help = "file to write"},
+    {NULL, "axes", FLIM_VALUE_TEXT, AT(axes), "NTYX", "AXES", .help = "order of the axes of /counts"},
+    {"Prediction", "threshold", FLIM_VALUE_TEXT, AT(threshold), "", "P",
+     .help = "probability of class 1 from which a cell is called it; default: the mean of the folds' own, 0.5 for a file"},
+    {NULL, "flips", FLIM_VALUE_SWITCH, AT(flips), "false", NULL,
+     .help = "average over flips and, where H = W, rotations (eight views)"},
+    {"Device", "device", FLIM_VALUE_TEXT, AT(device), "auto", "D", .help = "auto, cpu, cuda or cuda:N"},
+    {NULL, "precision", FLIM_VALUE_TEXT, AT(precision), "auto", "P", .help = "auto, fp32, tf32, bf16, fp16"},
+    {NULL, "batch", FLIM_VALUE_INTEGER, AT(batch), "64", "N", .help = "cells at a time", .allowed = ">= 1, <= 1000000"},
+    {NULL, "workers", FLIM_VALUE_INTEGER, AT(workers), "8", "N", .help = "loader threads", .allowed = ">= 1, <= 256"},
+    {NULL, "prefetch", FLIM_VALUE_INTEGER, AT(prefetch), "4", "N", .help = "batches ready ahead", .allowed = ">= 1, <= 64"},
+    {NULL, "quiet", FLIM_VALUE_SWITCH, AT(quiet), "false", NULL, .help = "print warnings only"},
+};
+static const flim_flag_table table = {"predict",
+                                      "predict --model RUN --data FILE --out predictions.csv [flag]...",
+                                      "Predicts the class of every cell; prints metrics where the data has labels.",
+                                      rows,
+                                      sizeof rows / sizeof rows[0],
+                                      NULL,
+                                      NULL};
+
+static flim_status threshold_of(const char *text, double *out, flim_error *err)
+{
+    char *end;
+    *out = NAN;
+    if (text[0]) {
+        *out = strtod(text, &end);
+        if (*end || !(*out >= 0 && *out <= 1)) {
+            return flim_fail(err, FLIM_ERROR_USAGE, "--threshold '%s': must be a probability from 0 to 1", text);
+        }
+    }
+    return FLIM_OK;
+}
+
+static flim_status predict(const options *o, console *terminal, flim_error *err)
+{
+    flim_predictions predictions = {0};
+    flim_metrics metrics;
+    const flim_train_hooks hooks = {
+        .log = console_log(terminal), .progress = console_progress, .context = terminal, .stop = console_stop_flag()};
+    flim_predict_request request = {.model = o->model,
+                                    .data = (const char *const *)o->data.item,
+                                    .n_data = o->data.n,
+                                    .axes = o->axes,
+                                    .device = o->device,
+                                    .precision = o->precision,
+                                    .batch = o->batch,
+                                    .workers = o->workers,
+                                    .prefetch = o->prefetch,
+                                    .flips = o->flips};
+    if (!o->model[0]) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "--model is needed: a run folder or a .safetensors file");
+    }
+    flim_status status = threshold_of(o->threshold, &request.threshold, err);
+    if (status == FLIM_OK) {
+        status = flim_predict(&request, &hooks, &predictions, &metrics, err);
+    }
+    if (status == FLIM_OK) {
+        status = flim_predictions_write(&predictions, o->out, err);
+    }
+    for (int m = 0; m < FLIM_N_METRICS && status == FLIM_OK && metrics.n > 0; m++) {
+        if (isfinite(metrics.value[m])) {
+            flim_log_line(&hooks.log, FLIM_LOG_INFO, "  %-20s %.4f", flim_metric_name((flim_metric)m), metrics.value[m]);
+        }
+    }
+    flim_predictions_free(&predictions);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    options o;
+    flim_flag_action action = FLIM_FLAGS_RUN;
+    flim_error err = {0};
+    console terminal;
+    console_open(&terminal, false, false);
+    console_catch_signals();
+    flim_status status = flim_flag_table_init(&table, &o, &err);
+    if (status != FLIM_OK) {
+        return console_exit(&terminal, "predict", status, &err);
+    }
+    status = flim_flag_table_parse(&table, &o, argc, argv, NULL, &action, &err);
+    if (status == FLIM_OK && action == FLIM_FLAGS_HELP) {
+        flim_flag_table_help(&table, stdout);
+    } else if (status == FLIM_OK && action == FLIM_FLAGS_VERSION) {
+        printf("flimcv %s\n", flim_version());
+    } else if (status == FLIM_OK) {
+        console_open(&terminal, o.quiet, false);
+        status = predict(&o, &terminal, &err);
+    }
+    flim_flag_table_free(&table, &o);
+    return console_exit(&terminal, "predict", status, &err);
+}
