@@ -1,0 +1,50 @@
+#!/bin/bash
+# Quick checks of the source text: format, banned functions, who may include what, shell scripts.  Prints each finding; ends
+# with code 1 where there is any.
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit 1
+bad=0
+
+found() { # title, text of the findings
+    if [ -n "$2" ]; then
+        printf '%s:\n%s\n' "$1" "$2"
+        bad=1
+    fi
+}
+
+mapfile -t c_files < <(git ls-files 'src/*.[ch]' 'include/*.h' 'tools/*.[ch]' 'cuda/*.[ch]' 'tests/*.[ch]')
+mapfile -t programs < <(git ls-files 'tools/*.[ch]')
+mapfile -t library < <(git ls-files 'src/*.[ch]' 'include/*.h' 'cuda/*.[ch]' 'cuda/*.cu' 'cuda/*.cuh' ':!cuda/bench')
+mapfile -t scripts < <(git ls-files '*.sh' .ci/run)
+
+clang-format --dry-run -Werror "${c_files[@]}" || bad=1
+
+# Code without comments and with texts emptied, each line as FILE:LINE:CODE.
+code() {
+    local file
+    for file in "$@"; do
+        gcc -fpreprocessed -dD -E -x c "$file" 2>/dev/null |
+            awk -v file="$file" '/^# [0-9]+ "/ { line = $2; next } { gsub(/"([^"\\]|\\.)*"/, "\"\""); print file ":" line++ ":" $0 }'
+    done
+}
+ours=$(code "${library[@]}")
+everything=$ours$'\n'$(code "${programs[@]}")
+call='(^|[^A-Za-z0-9_])'
+found "Banned functions (unbounded or unchecked)" "$(grep -E "$call(sprintf|vsprintf|strcpy|strcat|atoi|atol|atoll|atof|gets|strtok|mktemp|tmpnam|alloca)[[:space:]]*\(" <<<"$everything")"
+found "The library neither prints nor exits" "$(grep -E "$call(exit|_exit|abort|printf|vprintf|puts|putchar|perror)[[:space:]]*\(|fprintf[[:space:]]*\([[:space:]]*std(err|out)" <<<"$ours")"
+found "Host memory goes through src/core/alloc.h" "$(grep -vE '^src/core/alloc\.c:' <<<"$ours" | grep -E "$call(malloc|calloc|realloc|aligned_alloc|posix_memalign|strdup|strndup|asprintf)[[:space:]]*\(")"
+
+includes() { # pattern of the header, pathspecs
+    local header=$1
+    shift
+    git grep -nE "^[[:space:]]*#[[:space:]]*include[[:space:]]*[<\"]$header" -- "$@"
+}
+found "src/ and include/ know no CUDA" "$(includes '(cuda|cudnn|cublas|nvml|\.\./cuda)' src include)"
+found "src/ includes nothing from tools/, tests/ or cuda/" "$(includes '(\.\./|tools/|tests/|cuda/|common/)' src include)"
+found "Only src/formats/ knows JSON and YAML" "$(includes '(jansson|yaml)\.h' . ':!src/formats')"
+found "Only src/data/hdf5*.c know HDF5" "$(includes '(hdf5|H5[A-Za-z]*)\.h' . ':!src/data/hdf5*' ':!tests')"
+found "Only src/cpu/ knows oneDNN" "$(includes '(oneapi|dnnl)' . ':!src/cpu')"
+found "cuda/ knows neither HDF5, JSON nor YAML" "$(includes '(hdf5|jansson|yaml)\.h' cuda)"
+
+shellcheck -x "${scripts[@]}" || bad=1
+exit $bad
