@@ -480,7 +480,8 @@ static void draw_image(flim_random *random, const flim_simulate_options *o, doub
     int64_t pixels = (int64_t)o->height * o->width, middle = -1;
     double nearest = INFINITY;
     for (int64_t p = 0; p < pixels; p++) {
-        double y = (double)(p / o->width), x = (double)(p % o->width), depth = outline_depth(&shape, y, x);
+        int64_t row = p / o->width, column = p % o->width;
+        double y = (double)row, x = (double)column, depth = outline_depth(&shape, y, x);
         double grain = exp_of(0.2 * normal(random));
         if (depth < nearest) {
             nearest = depth;
