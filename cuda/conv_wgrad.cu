@@ -118,12 +118,12 @@ template <typename T, bool PROLOGUE> __global__ void __launch_bounds__(THREADS, 
     char *x_ring = memory;
     char *dz_buffer = x_ring + p.ring * p.slice_places * ROW;
     load_entry *x_table = reinterpret_cast<load_entry *>(dz_buffer + 2 * dz_rows * ROW); /* (x_pixels) */
-    load_entry *dz_table = x_table + x_pixels; /* (dz_rows): offset of dz's pixel; place of x | slice << 20 */
-    float *fold = reinterpret_cast<float *>(dz_table + dz_rows); /* (3,32): scale, shift, dropout of the cell */
+    load_entry *dz_table = x_table + x_pixels; /* (dz_rows + 16): offset of dz's pixel; place of x | slice << 20 */
+    float *fold = reinterpret_cast<float *>(dz_table + dz_rows + 16); /* (3,32): scale, shift, dropout of the cell */
     const uint32_t x_shared = flim_shared(x_ring), dz_shared = flim_shared(dz_buffer);
 
     /* Places that do not depend on the tile; rows of dz past the positions stay zero for good. */
-    for (int i = tid; i < dz_rows; i += THREADS) {
+    for (int i = tid; i < dz_rows + 16; i += THREADS) {
         const int slice = i / (p.tile_h * p.tile_w), rest = i % (p.tile_h * p.tile_w);
         const int y = rest / p.tile_w, x = rest % p.tile_w;
         dz_table[i].place = i < p.positions ? place_of(p, a.stride, a.stride * y, a.stride * x) | slice << 20 : 0;
@@ -144,8 +144,9 @@ template <typename T, bool PROLOGUE> __global__ void __launch_bounds__(THREADS, 
         own_place[dx] = place_of(p, a.stride, dy, dx);
         rest_place[dx] = place_of(p, a.stride, 2, dx);
     }
-    const int position = lane % 16, chunk = lane / 16, rest_m = warp % 2, rest_n = warp / 2;
-    const uint32_t dz_lane = place_offset(position, chunk);
+    const int position = lane % 16, chunk = lane / 16, rest_n = warp / 2;
+    /* A's rows of this lane; m[0] is the half of K that the taps left over need, m[1] the other one. */
+    const uint32_t dz_lane = place_offset(lane % 8 + 8 * (lane / 16), lane / 8 % 2 + 2 * (warp % 2));
     const int rest_place_01 = chunk ? rest_place[1] : rest_place[0];
 
     const int64_t tiles = (int64_t)p.tiles_y * p.tiles_x, total = a.n * tiles * p.steps;
@@ -232,46 +233,58 @@ template <typename T, bool PROLOGUE> __global__ void __launch_bounds__(THREADS, 
         flim_copy_commit();
 
         const int first_slot = step * p.slices % p.ring; /* of slice t - 1 for the step's first t */
+        const int place_own = dt * p.slice_places, place_rest = 2 * p.slice_places, wrap = p.ring * p.slice_places;
+        const load_entry *entry = dz_table + position;
         uint32_t dz_at = dz_shared + (uint32_t)((step & 1) * dz_rows * ROW) + dz_lane;
-        for (int s = 0; s < p.inner; s++, dz_at += 16 * ROW) {
-            const int entry = dz_table[16 * s + position].place;
-            int slot = first_slot + (entry >> 20), slot_own = slot + dt, slot_rest = slot + 2;
-            slot_own -= slot_own >= p.ring ? p.ring : 0;
-            slot_rest -= slot_rest >= p.ring ? p.ring : 0;
-            const int place = entry & 0xfffff;
-            const int at_own = place + slot_own * p.slice_places, at_rest = place + slot_rest * p.slice_places;
-
-            uint32_t m[2][4];
+        /* Operands are loaded ahead of their products: A and the first tap of the next 16 positions, the next tap of these. */
+        uint32_t m[2][4], x0[2][4], x1[2][4];
+        auto load_m = [&]() {
+            flim_ldmatrix_trans(m[0], dz_at);
+            flim_ldmatrix_trans(m[1], dz_at ^ 32u);
+        };
+        auto load_tap = [&](uint32_t(&r)[2][4], int place) {
+            const uint32_t at = x_shared + place_offset(place, chunk);
+            flim_ldmatrix_trans(r[0], at);
+            flim_ldmatrix_trans(r[1], at ^ 32u);
+        };
+        auto multiply = [&](float(&sums)[2][4][4], const uint32_t(&r)[2][4]) {
 #pragma unroll
-            for (int i = 0; i < 2; i++) {
-                uint32_t r[4];
-                flim_ldmatrix_trans(r, dz_at ^ (uint32_t)(32 * i));
-                m[i][0] = r[0], m[i][1] = r[2], m[i][2] = r[1], m[i][3] = r[3];
-            }
+            for (int half = 0; half < 2; half++)
 #pragma unroll
-            for (int dx = 0; dx < 3; dx++) {
-                const uint32_t at = x_shared + place_offset(at_own + own_place[dx], chunk);
-#pragma unroll
-                for (int half = 0; half < 2; half++) {
-                    uint32_t r[4];
-                    flim_ldmatrix_trans(r, at ^ (uint32_t)(32 * half));
-#pragma unroll
-                    for (int i = 0; i < 2; i++) {
-                        flim_mma<T>(own[dx][i][2 * half], m[i], r[0], r[1]);
-                        flim_mma<T>(own[dx][i][2 * half + 1], m[i], r[2], r[3]);
-                    }
+                for (int i = 0; i < 2; i++) {
+                    flim_mma<T>(sums[i][2 * half], m[i], r[half][0], r[half][1]);
+                    flim_mma<T>(sums[i][2 * half + 1], m[i], r[half][2], r[half][3]);
                 }
-            }
+        };
+        int at_own, at_rest; /* places of this lane's position for the taps' slices */
+        auto locate = [&]() {
+            const int e = entry->place, start = (e & 0xfffff) + (first_slot + (e >> 20)) * p.slice_places;
+            at_own = start + place_own;
+            at_own -= at_own >= wrap ? wrap : 0;
+            at_rest = start + place_rest;
+            at_rest -= at_rest >= wrap ? wrap : 0;
+        };
+        locate();
+        load_m();
+        load_tap(x0, at_own + own_place[0]);
+#pragma unroll 2
+        for (int s = 0; s < p.inner; s++) {
+            load_tap(x1, at_own + own_place[1]);
+            multiply(own[0], x0);
+            load_tap(x0, at_own + own_place[2]);
+            multiply(own[1], x1);
             uint32_t r[4], r0, r1;
             flim_ldmatrix_trans(r, x_shared + place_offset(at_rest + rest_place_01, rest_n));
             flim_ldmatrix2_trans(r0, r1, x_shared + place_offset(at_rest + rest_place[2], rest_n));
-            uint32_t chosen[4];
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                chosen[i] = rest_m ? m[1][i] : m[0][i];
-            flim_mma<T>(rest[0], chosen, r[0], r[1]);
-            flim_mma<T>(rest[1], chosen, r[2], r[3]);
-            flim_mma<T>(rest[2], chosen, r0, r1);
+            entry += 16; /* after the last positions this and the loads below read what is never used */
+            locate();
+            multiply(own[2], x0);
+            load_tap(x0, at_own + own_place[0]);
+            flim_mma<T>(rest[0], m[0], r[0], r[1]);
+            flim_mma<T>(rest[1], m[0], r[2], r[3]);
+            flim_mma<T>(rest[2], m[0], r0, r1);
+            dz_at += 16 * ROW;
+            load_m();
         }
     }
 
@@ -302,7 +315,7 @@ __global__ void __launch_bounds__(32 * REDUCE_ROWS)
     int tap, ko, ci;
     if (r < 96) {
         tap = 3 * warp + r / 32;
-        ko = 16 * (r / 16 % 2) + g + 8 * (i / 2);
+        ko = 16 * ((r / 16 + warp) % 2) + g + 8 * (i / 2);
         ci = 8 * (r / 4 % 4) + 2 * q + i % 2;
     } else {
         tap = 24 + (r - 96) / 4;
@@ -338,7 +351,8 @@ bool complete(wgrad_plan &p, const flim_wgrad_shape *s, bool spread, int limit)
     p.slice_places = (p.slice_places + 7) / 8 * 8;
     p.ring = 2 * p.slices + 2;
     const int64_t bytes = (int64_t)p.ring * p.slice_places * ROW + 2 * p.inner * 16 * ROW +
-                          (int64_t)sizeof(load_entry) * (p.x_h * p.x_w + p.inner * 16) + 3 * BLOCK * (int64_t)sizeof(float);
+                          (int64_t)sizeof(load_entry) * (p.x_h * p.x_w + p.inner * 16 + 16) +
+                          3 * BLOCK * (int64_t)sizeof(float) + 16 * ROW; /* room for reading ahead of dz */
     p.shared_bytes = (int)bytes;
     return bytes <= limit && p.slice_places < (1 << 20) && p.slices < (1 << 10);
 }
@@ -363,7 +377,7 @@ bool plan(const flim_wgrad_shape *s, int limit, wgrad_plan *best)
                     p.slices = slices;
                     if (!complete(p, s, spread != 0, limit))
                         continue;
-                    const double step = p.inner * 400.0 * (spread ? 1.0 : 1.15) + 0.3 * slices * p.x_h * p.x_w + 400.0;
+                    const double step = p.inner * 400.0 * (spread ? 1.0 : 1.15) + 1.2 * slices * p.x_h * p.x_w + 400.0;
                     const double time = step * p.steps * p.tiles_x * p.tiles_y;
                     if (!found || time < least) {
                         found = true;
