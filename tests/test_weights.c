@@ -10,7 +10,9 @@
 #include <cmocka.h>
 
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "core/alloc.h"
@@ -126,9 +128,11 @@ static void the_bytes_are_the_published_layout(void **state)
     assert_int_equal(count, 8 + length + 4 * (uint64_t)(net.parameters + net.statistics));
     const char *start =
         "{\"__metadata__\": {\"flimcv_format\": \"1\", \"preset\": \"tiny\", \"width\": \"8\", \"T\": \"16\", "
-        "\"H\": \"5\", \"W\": \"7\", \"preprocessing\": \"log1p(counts)/10, mask\"}, \"stem.conv.weight\": "
-        "{\"dtype\": \"F32\", \"shape\": [8, 2, 7, 1, 1], \"data_offsets\": [0, 448]}, \"stem.conv.bias\": ";
+        "\"H\": \"5\", \"W\": \"7\", \"preprocessing\": \"log1p(counts)/10, mask\", \"sha256\": \"";
+    const char *after = "\"}, \"stem.conv.weight\": {\"dtype\": \"F32\", \"shape\": [8, 2, 7, 1, 1], \"data_offsets\": [0, "
+                        "448]}, \"stem.conv.bias\": ";
     assert_memory_equal(bytes + 8, start, strlen(start));
+    assert_memory_equal(bytes + 8 + strlen(start) + 64, after, strlen(after));
     assert_memory_equal(bytes + 8 + length, a.parameters, 448); /* stem.conv.weight comes first */
     flim_json *header;
     assert_int_equal(flim_json_parse(bytes + 8, length, "header", &header, &err), FLIM_OK);
@@ -446,6 +450,63 @@ static void damaged_containers_are_refused(void **state)
     unlink(PATH);
 }
 
+/* One flipped bit anywhere in the data is seen, if not by its value then by the hash. */
+static void a_flipped_bit_is_seen(void **state)
+{
+    (void)state;
+    flim_network net = build(4, 2);
+    arrays a = make_arrays(&net);
+    flim_error err = {0};
+    assert_int_equal(flim_weights_write(PATH, &net, NULL, a.parameters, a.statistics, &err), FLIM_OK);
+    char *bytes;
+    size_t count;
+    assert_int_equal(flim_file_read(PATH, 10000000, &bytes, &count, &err), FLIM_OK);
+    uint64_t length;
+    memcpy(&length, bytes, 8);
+    const size_t places[] = {8 + length, 8 + length + 5000, count - 1};
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        bytes[places[i]] = (char)(bytes[places[i]] ^ 1);
+        write_bytes(bytes, count);
+        assert_int_equal(flim_weights_read(PATH, &net, a.p_back, a.s_back, &err), FLIM_ERROR_DATA);
+        assert_non_null(strstr(err.text, "damaged: the data's SHA-256 is "));
+        bytes[places[i]] = (char)(bytes[places[i]] ^ 1);
+    }
+    write_bytes(bytes, count);
+    assert_int_equal(flim_weights_read(PATH, &net, a.p_back, a.s_back, &err), FLIM_OK);
+    flim_free(bytes);
+    free_arrays(&a);
+    unlink(PATH);
+}
+
+/* A disk that is full, or a quota: the error is seen, the old file stays as it was, nothing else is left behind. */
+static void a_full_disk_leaves_the_old_file(void **state)
+{
+    (void)state;
+    flim_network net = build(4, 2);
+    arrays a = make_arrays(&net);
+    flim_error err = {0};
+    assert_int_equal(flim_weights_write(PATH, &net, NULL, a.parameters, a.statistics, &err), FLIM_OK);
+    struct rlimit before, small;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
+    const rlim_t sizes[] = {0, 1000, 20000, 40000};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        small = (struct rlimit){sizes[i], before.rlim_max};
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+        a.parameters[0] = 12345;
+        flim_status status = flim_weights_write(PATH, &net, NULL, a.parameters, a.statistics, &err);
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+        assert_int_equal(status, FLIM_ERROR_WRITE);
+        assert_non_null(strstr(err.text, "cannot write " PATH ": File too large"));
+        assert_false(flim_file_exists(PATH ".tmp"));
+    }
+    signal(SIGXFSZ, handler);
+    assert_int_equal(flim_weights_read(PATH, &net, a.p_back, a.s_back, &err), FLIM_OK);
+    assert_true(a.p_back[0] == -1000);
+    free_arrays(&a);
+    unlink(PATH);
+}
+
 /* Cut anywhere, a file is refused, and no single flipped byte of the header crashes the reader (run under the sanitizers). */
 static void cut_and_garbled_files(void **state)
 {
@@ -517,6 +578,8 @@ int main(void)
         cmocka_unit_test(another_network_is_said_as_such),
         cmocka_unit_test(values_must_be_finite),
         cmocka_unit_test(damaged_containers_are_refused),
+        cmocka_unit_test(a_flipped_bit_is_seen),
+        cmocka_unit_test(a_full_disk_leaves_the_old_file),
         cmocka_unit_test(cut_and_garbled_files),
         cmocka_unit_test(every_failed_allocation_is_an_error),
     };

@@ -9,8 +9,11 @@
 
 #include "core/alloc.h"
 #include "core/file.h"
+#include "core/sha256.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "arrays are read and written without swapping bytes");
+
+#define HASH_KEY "sha256"
 
 /* The format allows 100 MB; a thousand tensors need 0.1 MB, and parsing takes a multiple of it. */
 enum { LENGTH_BYTES = 8, LARGEST_HEADER = 16 << 20 };
@@ -306,6 +309,42 @@ flim_status flim_safetensors_read(flim_safetensors *file, const flim_array_view 
     return FLIM_OK;
 }
 
+flim_status flim_safetensors_verify(flim_safetensors *file, flim_error *err)
+{
+    const char *want = flim_safetensors_metadata(file, HASH_KEY);
+    if (!want) {
+        return FLIM_OK;
+    }
+    flim_sha256 hash = {0};
+    char found[65];
+    enum { CHUNK = 1 << 16 };
+    unsigned char *chunk = flim_alloc(CHUNK, 1, err);
+    flim_status status = chunk ? flim_sha256_begin(&hash, err) : FLIM_ERROR_MEMORY;
+    if (status != FLIM_OK) {
+        flim_free(chunk);
+        return status;
+    }
+    bool ended_early = fseeko(file->stream, (off_t)file->data_at, SEEK_SET) != 0;
+    for (int64_t left = file->data_bytes; left > 0 && !ended_early;) {
+        size_t bytes = left < CHUNK ? (size_t)left : CHUNK;
+        ended_early = fread(chunk, 1, bytes, file->stream) != bytes;
+        flim_sha256_add(&hash, chunk, bytes);
+        left -= (int64_t)bytes;
+    }
+    flim_sha256_end(&hash, found);
+    flim_free(chunk);
+    if (ended_early) {
+        return flim_fail(err, FLIM_ERROR_DATA, "cannot read %s: it ended early", file->path);
+    }
+    if (strcmp(found, want) != 0) {
+        return flim_fail(err, FLIM_ERROR_DATA,
+                         "%s: damaged: the data's SHA-256 is %.12s..., its metadata says %.12s... (a program that changes "
+                         "tensors must leave the key sha256 out)",
+                         file->path, found, want);
+    }
+    return FLIM_OK;
+}
+
 /* ---- writing */
 
 static int64_t item_bytes(const flim_array_item *item)
@@ -317,13 +356,24 @@ static int64_t item_bytes(const flim_array_item *item)
     return bytes;
 }
 
+static flim_status hash_items(const flim_array_item *items, int n_items, char out[65], flim_error *err)
+{
+    flim_sha256 hash = {0};
+    flim_status status = flim_sha256_begin(&hash, err);
+    if (status == FLIM_OK) {
+        for (int i = 0; i < n_items; i++) {
+            flim_sha256_add(&hash, items[i].data, (size_t)item_bytes(&items[i]));
+        }
+        flim_sha256_end(&hash, out);
+    }
+    return status;
+}
+
 /* The header as one line of text; NULL when out of memory.  Takes metadata over. */
 static char *header_text(flim_json *metadata, const flim_array_item *items, int n_items)
 {
     flim_json *header = flim_json_object();
-    if (metadata) {
-        flim_json_set(header, "__metadata__", metadata);
-    }
+    flim_json_set(header, "__metadata__", metadata);
     int64_t at = 0;
     for (int i = 0; i < n_items; i++) {
         flim_json *entry = flim_json_object(), *shape = flim_json_array(), *offsets = flim_json_array();
@@ -347,8 +397,15 @@ flim_status flim_safetensors_write(const char *path, flim_json *metadata, const 
                                    flim_error *err)
 {
     flim_file_writer writer = {0};
-    char *text = header_text(metadata, items, n_items);
-    flim_status status;
+    char hash[65], *text = NULL;
+    flim_json *described = metadata ? metadata : flim_json_object();
+    flim_status status = hash_items(items, n_items, hash, err);
+    if (status != FLIM_OK) {
+        flim_json_free(described);
+        goto done;
+    }
+    flim_json_set_string(described, HASH_KEY, hash);
+    text = header_text(described, items, n_items);
     if (!text) {
         status = flim_fail(err, FLIM_ERROR_MEMORY, "out of host memory while %s was put together", path);
         goto done;

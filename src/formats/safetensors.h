@@ -37,6 +37,9 @@ const flim_array_view *flim_safetensors_at(const flim_safetensors *file, int64_t
 const flim_array_view *flim_safetensors_find(const flim_safetensors *file, const char *name); /* NULL where absent */
 /* Value of a key of __metadata__, NULL where absent. */
 const char *flim_safetensors_metadata(const flim_safetensors *file, const char *key);
+/* Reads all data and compares its SHA-256 with the one that flim_safetensors_write left in the metadata; a file without one
+ * (of another program) passes. */
+flim_status flim_safetensors_verify(flim_safetensors *file, flim_error *err);
 /* Reads one array's bytes (end - begin of them) into `out`. */
 flim_status flim_safetensors_read(flim_safetensors *file, const flim_array_view *array, void *out, flim_error *err);
 
@@ -51,8 +54,8 @@ typedef struct flim_array_item {
     const void *data;
 } flim_array_item;
 
-/* Writes a file atomically, arrays in the order given; metadata: an object of strings or NULL, taken
- * over and freed. */
+/* Writes a file atomically, arrays in the order given; metadata: an object of strings or NULL, taken over and freed.  The data's
+ * SHA-256 goes into the metadata as "sha256". */
 flim_status flim_safetensors_write(const char *path, flim_json *metadata, const flim_array_item *items, int n_items,
                                    flim_error *err);
 

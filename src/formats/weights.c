@@ -276,6 +276,9 @@ flim_status flim_weights_read(const char *path, const flim_network *net, float *
     if (status == FLIM_OK) {
         status = check_tensors(file, path, net, statistics != NULL, err);
     }
+    if (status == FLIM_OK) {
+        status = flim_safetensors_verify(file, err);
+    }
     for (int i = 0; status == FLIM_OK && i < net->n_tensors; i++) {
         const flim_tensor *t = &net->tensor[i];
         float *base = flim_tensor_is_statistic(t) ? statistics : parameters;
