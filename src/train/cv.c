@@ -153,7 +153,7 @@ static flim_status open_data(flim_run *run, flim_error *err)
         return status;
     }
     const flim_dataset_options options = {
-        .axes = strcmp(s->axes, "NTYX") == 0 ? NULL : s->axes,
+        .axes = s->axes,
         .mask_counts = s->mask_counts,
         .need_labels = true,
         .need_groups = s->holdout_group.n > 0 || mode == FLIM_SPLIT_GROUP || mode == FLIM_SPLIT_STRATIFIED_GROUP ||

@@ -186,8 +186,7 @@ static flim_status check_classes(const job *j, flim_error *err)
 static flim_status open_data(job *j, flim_error *err)
 {
     const flim_predict_request *r = j->request;
-    const flim_dataset_options options = {
-        .axes = strcmp(r->axes, "NTYX") == 0 ? NULL : r->axes, .mask_counts = j->mask_counts, .log = &j->hooks->log};
+    const flim_dataset_options options = {.axes = r->axes, .mask_counts = j->mask_counts, .log = &j->hooks->log};
     flim_status status = flim_dataset_open(r->data, r->n_data, &options, &j->dataset, err);
     if (status != FLIM_OK) {
         return status;

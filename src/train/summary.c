@@ -83,8 +83,7 @@ static flim_json *metrics_json(const double value[FLIM_N_METRICS])
     return object;
 }
 
-/* Metrics over all out-of-fold predictions together.  Each fold has its own threshold, so what needs a decision is computed
- * from the decisions made (a logit of +1 or -1); ranks and probabilities stay the network's own. */
+/* Metrics over all out-of-fold predictions together, with the decisions that each fold made at its own threshold. */
 static flim_status pooled_metrics(const done_fold *folds, int n_folds, int classes, flim_metrics *out, flim_error *err)
 {
     int64_t n = 0, at = 0;
@@ -93,33 +92,22 @@ static flim_status pooled_metrics(const done_fold *folds, int n_folds, int class
         n += folds[i].predictions.n;
     }
     int32_t *label = flim_alloc((size_t)n, sizeof *label, err); /* (n) */
+    int32_t *predicted = flim_alloc((size_t)n, sizeof *predicted, err); /* (n) */
     float *logits = flim_alloc((size_t)(n * outputs), sizeof *logits, err); /* (n,K') */
-    float *decided = flim_alloc((size_t)(n * outputs), sizeof *decided, err);
-    flim_status status = label && logits && decided ? FLIM_OK : FLIM_ERROR_MEMORY;
+    flim_status status = label && logits && predicted ? FLIM_OK : FLIM_ERROR_MEMORY;
     for (int i = 0; i < n_folds && status == FLIM_OK; i++) {
         const flim_predictions *p = &folds[i].predictions;
         memcpy(label + at, p->label, (size_t)p->n * sizeof *label);
+        memcpy(predicted + at, p->predicted, (size_t)p->n * sizeof *predicted);
         memcpy(logits + at * outputs, p->logits, (size_t)(p->n * outputs) * sizeof *logits);
-        memcpy(decided + at * outputs, p->logits, (size_t)(p->n * outputs) * sizeof *logits);
-        for (int64_t j = 0; classes == 2 && j < p->n; j++) {
-            decided[at + j] = p->predicted[j] ? 1.0f : -1.0f;
-        }
         at += p->n;
     }
-    flim_metrics ranks;
     if (status == FLIM_OK) {
-        status = flim_metrics_compute(n, classes, label, decided, 0.5, out, err);
-    }
-    if (status == FLIM_OK) {
-        status = flim_metrics_compute(n, classes, label, logits, 0.5, &ranks, err);
-    }
-    static const flim_metric from_scores[] = {FLIM_ROC_AUC, FLIM_AVERAGE_PRECISION, FLIM_LOG_LOSS, FLIM_BRIER, FLIM_ECE};
-    for (size_t i = 0; i < sizeof from_scores / sizeof from_scores[0] && status == FLIM_OK; i++) {
-        out->value[from_scores[i]] = ranks.value[from_scores[i]];
+        status = flim_metrics_of_decisions(n, classes, label, logits, predicted, out, err);
     }
     flim_free(label);
+    flim_free(predicted);
     flim_free(logits);
-    flim_free(decided);
     return status;
 }
 
