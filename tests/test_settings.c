@@ -233,7 +233,7 @@ static void mistakes_on_the_command_line(void **state)
         {"--device cuda:", "--device: 'cuda:' is not auto, cpu, cuda or cuda:N"},
         {"--device gpu", "--device: 'gpu' is not auto, cpu, cuda or cuda:N"},
         {"--device cuda:1x", "--device: 'cuda:1x' is not"},
-        {"--axes NTYY", "--axes: 'NTYY' is not the letters N, T, Y and X in some order"},
+        {"--axes NTYY", "--axes: 'NTYY' is not the letters N, T, Y (or H) and X (or W) in some order"},
         {"--axes NTYXX", "--axes: 'NTYXX' is not"},
         {"--set batch", "--set: 'batch' is not KEY=VALUE"},
         {"--set =3", "--set: '=3' is not KEY=VALUE"},

@@ -46,6 +46,7 @@ typedef struct flim_settings {
     bool benchmark, deterministic;
     /* run */
     char *out;             /* "" = runs/<date>-<time> */
+    double checkpoint_minutes; /* 0 = at the end of each epoch only */
     bool resume, quiet, log_json, dry_run, verbose;
 } flim_settings;
 

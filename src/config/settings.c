@@ -21,9 +21,15 @@ static bool is_device(const char *text)
     return strcmp(text, "auto") == 0 || strcmp(text, "cpu") == 0 || strcmp(text, "cuda") == 0;
 }
 
+/* N, T, Y or H, X or W, each once, in any order and case. */
 static bool is_axes(const char *text)
 {
-    return strlen(text) == 4 && strchr(text, 'N') && strchr(text, 'T') && strchr(text, 'Y') && strchr(text, 'X');
+    static const char *const axes[] = {"Nn", "Tt", "YyHh", "XxWw"};
+    size_t length = strlen(text), found = 0;
+    for (size_t i = 0; i < sizeof axes / sizeof axes[0]; i++) {
+        found += strpbrk(text, axes[i]) != NULL;
+    }
+    return length == 4 && found == 4;
 }
 
 /* Columns: group, flag, type, field, default, metavar, help; then what is allowed. */
@@ -32,8 +38,8 @@ static const flim_flag_row rows[] = {
     {"Data", "data", FLIM_VALUE_LIST, FIELD(data), "data/flim.h5", "FILE",
      .help = "HDF5 file with the cells; give it again for more files"},
     {NULL, "axes", FLIM_VALUE_TEXT, FIELD(axes), "NTYX", "AXES",
-     "order of the axes of /counts: N cells, T time bins, Y, X pixels", .allowed = "the letters N, T, Y and X in some order",
-     .valid = is_axes},
+     "order of the axes of /counts: N cells, T time bins, Y, X pixels",
+     .allowed = "the letters N, T, Y (or H) and X (or W) in some order", .valid = is_axes},
     {NULL, "mask-counts", FLIM_VALUE_SWITCH, FIELD(mask_counts), "false", .help = "zero the counts outside the mask"},
     {NULL, "scan", FLIM_VALUE_SWITCH, FIELD(scan), "true", .help = "read and check every cell before the run begins"},
     {NULL, "workers", FLIM_VALUE_INTEGER, FIELD(workers), "8", "N", "loader threads", .allowed = ">= 1, <= 256"},
@@ -91,6 +97,8 @@ static const flim_flag_row rows[] = {
 
     {"Run", "out", FLIM_VALUE_TEXT, FIELD(out), "", "DIR",
      .help = "run folder (default runs/<date>-<time>); one that holds a run is refused, unless --resume"},
+    {NULL, "checkpoint-minutes", FLIM_VALUE_REAL, FIELD(checkpoint_minutes), "0", "N",
+     "write a checkpoint inside an epoch every N minutes, too; 0 = only at its end", .allowed = ">= 0"},
     {NULL, "resume", FLIM_VALUE_SWITCH, FIELD(resume), "false", .help = "go on with the run in --out DIR, with its settings"},
     {NULL, "dry-run", FLIM_VALUE_SWITCH, FIELD(dry_run), "false", .help = "print the fold table and end"},
     {NULL, "quiet", FLIM_VALUE_SWITCH, FIELD(quiet), "false", .help = "print warnings and the result only"},

@@ -36,7 +36,7 @@ static void tee_line(void *context, flim_log_level level, const char *text)
 static bool is_run_control(const char *key)
 {
     static const char *const keys[] = {"out",  "resume", "quiet",   "log_json", "dry_run", "verbose",
-                                       "fold", "device", "workers", "prefetch", "scan"};
+                                       "fold", "device", "workers", "prefetch", "scan",    "checkpoint_minutes"};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         if (strcmp(key, keys[i]) == 0) {
             return true;
@@ -108,6 +108,7 @@ static flim_status resumed_settings(const flim_settings *given, const flim_train
     out->scan = given->scan;
     out->workers = given->workers;
     out->prefetch = given->prefetch;
+    out->checkpoint_minutes = given->checkpoint_minutes;
     return status;
 }
 

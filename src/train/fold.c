@@ -152,7 +152,7 @@ static flim_status train_epoch(fold *f, flim_epoch_row *row, flim_error *err)
     const int64_t n = f->part->n_train, total = batches_of(n, s->batch);
     const flim_batch *batch = NULL, *held = NULL;
     flim_totals totals = f->state.totals;
-    double begun = flim_seconds(), in_device = 0;
+    double begun = flim_seconds(), saved = begun, in_device = 0;
     int64_t skipped_before = f->state.counters.skipped;
     flim_draw *draws = flim_alloc((size_t)n, sizeof *draws, err);
     if (!draws) {
@@ -213,6 +213,12 @@ static flim_status train_epoch(fold *f, flim_epoch_row *row, flim_error *err)
         }
         int64_t cells = f->state.calls * s->batch < n ? f->state.calls * s->batch : n;
         show_progress(f, f->state.calls, total, cells - skip, flim_seconds() - begun, &totals);
+        if (status == FLIM_OK && step.last && s->checkpoint_minutes > 0 && f->state.calls < total &&
+            flim_seconds() - saved >= 60 * s->checkpoint_minutes) {
+            status = flim_program_totals(run->program, false, &f->state.totals, err);
+            status = status == FLIM_OK ? save(f, err) : status;
+            saved = flim_seconds();
+        }
         if (status == FLIM_OK && step.last && flim_run_stopped(run)) {
             status = flim_fail(err, FLIM_INTERRUPTED, "interrupted");
         }
