@@ -205,6 +205,7 @@ static void types_byte_orders_and_layouts_read_the_same(void **state)
             put_counts(file, types[i].type, layouts[j], types[i].most);
             H5Fclose(file);
             check_cells(path, types[i].most, NULL);
+            check_cells(path, types[i].most, &(flim_dataset_options){.cache = FLIM_CACHE_HOST}); /* signal from memory */
             flim_dataset *d = open_good(path, NULL);
             assert_string_equal(flim_dataset_get_info(d)->counts_type, types[i].name);
             assert_string_equal(flim_dataset_get_info(d)->layout, layout_names[j]);
@@ -334,6 +335,47 @@ static void bad_values_are_named_by_cell_and_voxel(void **state)
             flim_dataset_close(d);
         }
     }
+}
+
+static void the_cache_keeps_only_what_it_can_give_back(void **state)
+{
+    (void)state;
+    static float counts[N * VOXELS];
+    for (int64_t i = 0; i < (int64_t)N * VOXELS; i++) {
+        counts[i] = (float)pattern(i / VOXELS, i % VOXELS, 65535);
+    }
+    counts[0] = 0.5f;
+    counts[VOXELS] = 65536.0f;
+    counts[2 * VOXELS] = 1e6f;
+    const char *path = scratch_path("cache.h5");
+    hid_t file = h5_create(path);
+    h5_put(file, "counts", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, 4, shape4, best, counts);
+    H5Fclose(file);
+    flim_dataset *d = open_good(path, &(flim_dataset_options){.cache = FLIM_CACHE_HOST}), *plain = open_good(path, NULL);
+    assert_int_equal(flim_dataset_get_info(d)->cache_bytes, N * VOXELS * 2);
+    assert_int_equal(flim_dataset_get_info(plain)->cache_bytes, 0);
+    flim_reader *reader, *other;
+    assert_int_equal(flim_reader_create(d, &reader, NULL), FLIM_OK);
+    assert_int_equal(flim_reader_create(plain, &other, NULL), FLIM_OK);
+    for (int pass = 0; pass < 3; pass++) {
+        for (int cell = 0; cell < N; cell++) {
+            float out[VOXELS], want[VOXELS];
+            uint8_t mask[PIXELS], want_mask[PIXELS];
+            for (int signal = 0; signal < 2; signal++) {
+                flim_status (*read)(flim_reader *, int64_t, float *, uint8_t *, flim_error *) =
+                    signal ? flim_reader_signal : flim_reader_counts;
+                memset(out, 0xff, sizeof out);
+                assert_int_equal(read(reader, cell, out, mask, NULL), FLIM_OK);
+                assert_int_equal(read(other, cell, want, want_mask, NULL), FLIM_OK);
+                assert_memory_equal(out, want, sizeof out); /* bit for bit */
+                assert_memory_equal(mask, want_mask, sizeof mask);
+            }
+        }
+    }
+    flim_reader_destroy(reader);
+    flim_reader_destroy(other);
+    flim_dataset_close(d);
+    flim_dataset_close(plain);
 }
 
 static void scan_summarises_every_cell(void **state)
@@ -808,6 +850,7 @@ static void axes_are_permuted_only_when_told(void **state)
                    layout ? h5_contiguous : (h5_layout){chunk, 4, 1, 0}, counts);
             H5Fclose(file);
             check_cells(path, 65535, &(flim_dataset_options){.axes = orders[i].axes});
+            check_cells(path, 65535, &(flim_dataset_options){.axes = orders[i].axes, .cache = FLIM_CACHE_AUTO});
             file = H5Fopen(path, H5F_ACC_RDWR, H5P_DEFAULT);
             h5_put(file, "mask", H5T_STD_U8LE, H5T_NATIVE_UINT8, 3, mask_size, h5_contiguous, mask);
             H5Fclose(file);
@@ -1085,6 +1128,7 @@ int main(void)
         cmocka_unit_test(user_blocks_and_new_file_formats_read_the_same),
         cmocka_unit_test(chunks_never_written_read_as_the_fill_value),
         cmocka_unit_test(bad_values_are_named_by_cell_and_voxel),
+        cmocka_unit_test(the_cache_keeps_only_what_it_can_give_back),
         cmocka_unit_test(scan_summarises_every_cell),
         cmocka_unit_test(labels_of_every_type),
         cmocka_unit_test(bad_labels),

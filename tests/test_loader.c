@@ -136,7 +136,10 @@ static void twenty_shuffled_epochs_with_any_number_of_threads(void **state)
     for (size_t f = 0; f < sizeof files / sizeof files[0]; f++) {
         const char *path = scratch_path("tagged.h5");
         write_tagged(path, files[f].type, files[f].layout, -1);
-        flim_dataset *d = open_good(path, &(flim_dataset_options){.need_labels = true, .need_groups = true});
+        /* kept in memory, the second kind of file is filled by several threads at once */
+        flim_dataset *d = open_good(path, &(flim_dataset_options){.need_labels = true,
+                                                                  .need_groups = true,
+                                                                  .cache = f % 2 ? FLIM_CACHE_HOST : FLIM_CACHE_NONE});
         for (int workers = 1; workers <= 8; workers += workers == 1 ? 1 : 6) {
             flim_loader *loader = make(d, &(flim_loader_options){.workers = workers, .prefetch = 4, .batch = 64});
             int running = threads_of_this_process();

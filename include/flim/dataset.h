@@ -25,6 +25,13 @@ typedef struct flim_reader flim_reader;
 /* Version of the HDF5 library that runs, "1.10.8". */
 void flim_hdf5_version(char out[32]);
 
+/* Where decoded counts stay after their first reading.  Batches are the same in every mode, bit for bit. */
+typedef enum flim_cache {
+    FLIM_CACHE_NONE, /* nowhere: read the file each time */
+    FLIM_CACHE_HOST, /* in RAM, as uint8 or uint16; FLIM_ERROR_MEMORY where they do not fit */
+    FLIM_CACHE_AUTO  /* in RAM where they take at most half of what is available, else nowhere; a note says which */
+} flim_cache;
+
 typedef struct flim_dataset_options {
     const char *axes;       /* permutation of the file's axes, e.g. "TYXN"; NULL or "NTYX" = as SPEC.md has it.  A file that looks
                              * like another order is refused then; "NTHW" insists.  /mask: the same order without T */
@@ -32,6 +39,7 @@ typedef struct flim_dataset_options {
     bool need_labels;       /* a missing /label is an error */
     bool need_groups;       /* a missing /group is an error */
     int64_t chunk_cache;    /* bytes HDF5 may cache for many-cells-a-chunk files; 0 = default, bounded */
+    flim_cache cache;
     const flim_log *log;    /* notes (layout advice, 0/255 masks, thread safety); may be NULL */
 } flim_dataset_options;
 
@@ -51,6 +59,7 @@ typedef struct flim_dataset_info {
     bool thread_safe_library;
     const char *counts_type; /* "uint16 little-endian" ... of the first file */
     const char *layout;      /* "chunked (1,256,21,21), shuffle + gzip 4" ... of the first file */
+    int64_t cache_bytes;     /* most that decoded counts in RAM can come to; 0 = they are not kept */
     int64_t bytes_on_disk;   /* stored size of /counts, all files */
     double time_range_ns;    /* 0 where unknown */
 } flim_dataset_info;

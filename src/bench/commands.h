@@ -4,6 +4,7 @@
 
 #include "flim/bench.h"
 
+extern const flim_bench_command flim_bench_loader; /* loader.c: cells from a file */
 extern const flim_bench_command flim_bench_step; /* step.c: training steps of the whole network */
 
 #endif

@@ -191,6 +191,44 @@ static flim_status load_time_range(flim_dataset *d, flim_error *err)
     return FLIM_OK;
 }
 
+/* Room for decoded counts, where the options ask for it and memory allows. */
+static flim_status make_cache(flim_dataset *d, const flim_dataset_options *options, flim_error *err)
+{
+    if (options->cache == FLIM_CACHE_NONE) {
+        return FLIM_OK;
+    }
+    size_t size = 1;
+    for (int i = 0; i < d->info.n_files; i++) {
+        flim_number number = flim_h5_cells_get_info(d->file[i].cells)->number;
+        size = number.kind == FLIM_UNSIGNED && number.size == 1 ? size : 2;
+    }
+    int64_t available = flim_memory_available(), voxel_bytes = d->voxels * (int64_t)size;
+    int64_t bytes = voxel_bytes > INT64_MAX / d->info.n ? INT64_MAX : voxel_bytes * d->info.n;
+    int64_t most = options->cache == FLIM_CACHE_AUTO ? available / 2 : available;
+    if (bytes > most && options->cache == FLIM_CACHE_HOST) {
+        return flim_fail(
+            err, FLIM_ERROR_MEMORY,
+            "the decoded counts take up to %.1f GiB and %.1f GiB of memory are available; without the cache they are "
+            "read from the file each time",
+            (double)bytes / 0x1p30, (double)available / 0x1p30);
+    }
+    if (bytes > most) {
+        flim_log_line(
+            options->log, FLIM_LOG_NOTE,
+            "cells are read from the file each time: decoded they take up to %.1f GiB, %.1f GiB of memory are available",
+            (double)bytes / 0x1p30, (double)available / 0x1p30);
+        return FLIM_OK;
+    }
+    flim_status status = flim_cell_cache_create(d->info.n, d->voxels, size, &d->cache, err);
+    if (status == FLIM_OK) {
+        d->info.cache_bytes = bytes;
+        flim_log_line(options->log, FLIM_LOG_NOTE,
+                      "cells stay in memory once they are read: at most %.1f of %.1f GiB available", (double)bytes / 0x1p30,
+                      (double)available / 0x1p30);
+    }
+    return status;
+}
+
 flim_status flim_dataset_open(const char *const *paths, int n_paths, const flim_dataset_options *options, flim_dataset **out,
                               flim_error *err)
 {
@@ -222,6 +260,9 @@ flim_status flim_dataset_open(const char *const *paths, int n_paths, const flim_
         goto done;
     }
     flim_signal_table(d->table);
+    if ((status = make_cache(d, options, err)) != FLIM_OK) {
+        goto done;
+    }
     d->info.thread_safe_library = flim_h5_thread_safe();
 done:
     if (status == FLIM_OK) {
@@ -250,6 +291,7 @@ void flim_dataset_close(flim_dataset *d)
         flim_h5_close(d->file[i].h5);
     }
     flim_free(d->file);
+    flim_cell_cache_destroy(d->cache);
     free_strings(d->path, d->info.n_files);
     free_strings(d->class_name, d->info.classes);
     free_strings(d->group_name, d->info.groups);

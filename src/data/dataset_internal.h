@@ -2,6 +2,7 @@
 #ifndef FLIM_DATA_DATASET_INTERNAL_H
 #define FLIM_DATA_DATASET_INTERNAL_H
 
+#include "data/cache.h"
 #include "data/hdf5.h"
 #include "flim/dataset.h"
 
@@ -18,6 +19,7 @@ struct flim_dataset {
     int64_t voxels, pixels; /* T x H x W, H x W */
     float *table; /* signal of 0..65535 counts */
     uint8_t *mask; /* (n,H,W), NULL where the files have none */
+    flim_cell_cache *cache; /* NULL = none */
     /* what info points to */
     char **path, **class_name, **group_name, **name;
     int32_t *label;
@@ -26,5 +28,9 @@ struct flim_dataset {
 
 /* Which file holds a cell; *local gets its number there. */
 const flim_dataset_file *flim_dataset_locate(const flim_dataset *dataset, int64_t cell, int64_t *local);
+
+/* One cell as the file (or the cache) has it: T*H*W native values, in the reader's memory or the cache's until the reader's
+ * next call, in the file's axis order.  Not checked for values that are no counts. */
+flim_status flim_reader_values(flim_reader *reader, int64_t cell, flim_number *number, const void **values, flim_error *err);
 
 #endif

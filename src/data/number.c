@@ -154,8 +154,8 @@ double flim_number_at(flim_number number, const void *values, int64_t index)
                               : ((const double *)values)[index];
 }
 
-/* Cells are mostly zeros (97 %): eight bytes of zero counts at a time are skipped.  `out` is zeroed by memset a block. */
-enum { BLOCK = 32 };
+/* Cells are mostly zeros (97 %): blocks of zero counts are skipped.  16 was the fastest of 4, 8, 16, 32. */
+enum { BLOCK = 16 };
 
 static bool all_zero(const void *memory, size_t bytes)
 {
@@ -267,4 +267,36 @@ void flim_signal_table(float *table)
         table[i] = (float)i;
     }
     flim_signal_from_counts(table, table, FLIM_TABLE_SIZE);
+}
+
+/* Frames OR-ed into `seen`: a photon count is never negative and floats hold no -0, so any bit is a photon. */
+#define MASK(name, type)                                                                                                     \
+    static void name(const type *restrict values, int64_t frames, int64_t pixels, type *restrict seen,                       \
+                     uint8_t *restrict mask)                                                                                 \
+    {                                                                                                                        \
+        memset(seen, 0, (size_t)pixels * sizeof *seen);                                                                      \
+        for (int64_t t = 0; t < frames; t++) {                                                                               \
+            const type *restrict frame = values + t * pixels;                                                                \
+            for (int64_t i = 0; i < pixels; i++) {                                                                           \
+                seen[i] |= frame[i];                                                                                         \
+            }                                                                                                                \
+        }                                                                                                                    \
+        for (int64_t i = 0; i < pixels; i++) {                                                                               \
+            mask[i] = seen[i] != 0;                                                                                          \
+        }                                                                                                                    \
+    }
+
+MASK(mask_u8, uint8_t)
+MASK(mask_u16, uint16_t)
+MASK(mask_u32, uint32_t)
+
+void flim_number_mask(flim_number number, const void *values, int64_t frames, int64_t pixels, uint32_t *seen, uint8_t *mask)
+{
+    if (number.size == 1) {
+        mask_u8(values, frames, pixels, (uint8_t *)seen, mask);
+    } else if (number.size == 2) {
+        mask_u16(values, frames, pixels, (uint16_t *)seen, mask);
+    } else {
+        mask_u32(values, frames, pixels, seen, mask);
+    }
 }

@@ -10,6 +10,7 @@ struct flim_reader {
     flim_dataset *dataset;
     flim_h5_scratch scratch;
     void *values; /* one cell as the file has it, native byte order */
+    uint32_t *seen; /* (H,W), scratch for masks */
     float *ordered; /* one cell in the file's axis order, where that is not T,H,W; else NULL */
 };
 
@@ -35,6 +36,7 @@ flim_status flim_reader_create(flim_dataset *dataset, flim_reader **out, flim_er
     }
     reader->scratch.bytes = raw;
     reader->values = flim_alloc_aligned(values, 1, err);
+    reader->seen = flim_alloc_aligned((size_t)dataset->pixels, sizeof *reader->seen, err);
     if (raw) {
         reader->scratch.raw = flim_alloc_aligned(raw, 1, err);
         reader->scratch.unpacked = flim_alloc_aligned(raw, 1, err);
@@ -42,8 +44,8 @@ flim_status flim_reader_create(flim_dataset *dataset, flim_reader **out, flim_er
     if (transposed) {
         reader->ordered = flim_alloc_aligned((size_t)dataset->voxels, sizeof(float), err);
     }
-    if (!reader->values || (raw && (!reader->scratch.raw || !reader->scratch.unpacked)) || (transposed && !reader->ordered) ||
-        flim_inflater_create(&reader->scratch.inflater, err) != FLIM_OK) {
+    if (!reader->values || !reader->seen || (raw && (!reader->scratch.raw || !reader->scratch.unpacked)) ||
+        (transposed && !reader->ordered) || flim_inflater_create(&reader->scratch.inflater, err) != FLIM_OK) {
         status = FLIM_ERROR_MEMORY;
         flim_reader_destroy(reader);
         reader = NULL;
@@ -59,6 +61,7 @@ void flim_reader_destroy(flim_reader *reader)
         flim_free(reader->scratch.raw);
         flim_free(reader->scratch.unpacked);
         flim_free(reader->values);
+        flim_free(reader->seen);
         flim_free(reader->ordered);
         flim_free(reader);
     }
@@ -90,18 +93,6 @@ static void transpose(const flim_dataset_info *info, const int order[3], const f
     }
 }
 
-/* (T,H,W) -> 1 where any time bin holds a photon; as good as the sum, for counts that are never negative. */
-static void mask_from_voxels(const flim_dataset *d, const float *voxels, uint8_t *mask)
-{
-    memset(mask, 0, (size_t)d->pixels);
-    for (int64_t t = 0; t < d->info.t; t++) {
-        const float *restrict frame = voxels + t * d->pixels;
-        for (int64_t i = 0; i < d->pixels; i++) {
-            mask[i] |= frame[i] > 0.0f;
-        }
-    }
-}
-
 static flim_status bad_value(const flim_dataset *d, const flim_dataset_file *file, int64_t cell, int64_t local, int64_t index,
                              double value, flim_error *err)
 {
@@ -122,13 +113,19 @@ static flim_status bad_value(const flim_dataset *d, const flim_dataset_file *fil
                      value != value ? "NaN" : found, value > 0 ? "finite and at most 2147483647" : "finite and not below 0");
 }
 
-static flim_status read_cell(flim_reader *reader, int64_t cell, bool signal, float *out, uint8_t *mask, flim_error *err)
+static flim_status check_cell(const flim_dataset *d, int64_t cell, flim_error *err)
+{
+    return cell >= 0 && cell < d->info.n
+               ? FLIM_OK
+               : flim_fail(err, FLIM_ERROR_USAGE, "cell %lld was asked for; the data has cells 0 to %lld", (long long)cell,
+                           (long long)(d->info.n - 1));
+}
+
+/* From the file into out (T,H,W), and into the cache where there is one.  *number and *values: what the mask is made from. */
+static flim_status from_file(flim_reader *reader, int64_t cell, bool signal, float *out, flim_number *number,
+                             const void **values, flim_error *err)
 {
     flim_dataset *d = reader->dataset;
-    if (cell < 0 || cell >= d->info.n) {
-        return flim_fail(err, FLIM_ERROR_USAGE, "cell %lld was asked for; the data has cells 0 to %lld", (long long)cell,
-                         (long long)(d->info.n - 1));
-    }
     int64_t local;
     const flim_dataset_file *file = flim_dataset_locate(d, cell, &local);
     const flim_h5_cells_info *info = flim_h5_cells_get_info(file->cells);
@@ -137,19 +134,50 @@ static flim_status read_cell(flim_reader *reader, int64_t cell, bool signal, flo
         return status;
     }
     float *voxels = info->transposed ? reader->ordered : out;
-    int64_t bad = signal ? flim_number_signal(info->number, reader->values, d->voxels, d->table, voxels)
-                         : flim_number_counts(info->number, reader->values, d->voxels, voxels);
+    bool small = info->number.kind == FLIM_UNSIGNED && info->number.size <= 2 && !info->transposed;
+    bool table = signal && (small || !d->cache); /* else the counts themselves are needed for the cache */
+    int64_t bad = table ? flim_number_signal(info->number, reader->values, d->voxels, d->table, voxels)
+                        : flim_number_counts(info->number, reader->values, d->voxels, voxels);
     if (bad >= 0) {
         return bad_value(d, file, cell, local, bad, flim_number_at(info->number, reader->values, bad), err);
     }
     if (info->transposed) {
         transpose(&d->info, info->order, voxels, out);
     }
+    if (d->cache && small) {
+        flim_cell_cache_offer(d->cache, cell, info->number, reader->values);
+    } else if (d->cache) {
+        flim_cell_cache_offer_counts(d->cache, cell, out);
+    }
+    if (signal && !table) {
+        flim_signal_from_counts(out, out, d->voxels);
+    }
+    *number = small ? info->number : (flim_number){FLIM_FLOAT, sizeof *out, false};
+    *values = small ? reader->values : out;
+    return FLIM_OK;
+}
+
+static flim_status read_cell(flim_reader *reader, int64_t cell, bool signal, float *out, uint8_t *mask, flim_error *err)
+{
+    flim_dataset *d = reader->dataset;
+    flim_number number;
+    flim_status status = check_cell(d, cell, err);
+    if (status != FLIM_OK) {
+        return status;
+    }
+    const void *kept = d->cache ? flim_cell_cache_find(d->cache, cell, &number) : NULL;
+    if (kept && signal) {
+        flim_number_signal(number, kept, d->voxels, d->table, out);
+    } else if (kept) {
+        flim_number_counts(number, kept, d->voxels, out);
+    } else if ((status = from_file(reader, cell, signal, out, &number, &kept, err)) != FLIM_OK) {
+        return status;
+    }
     const uint8_t *stored = d->mask ? d->mask + cell * d->pixels : NULL;
     if (mask && stored) {
         memcpy(mask, stored, (size_t)d->pixels);
     } else if (mask) {
-        mask_from_voxels(d, out, mask);
+        flim_number_mask(number, kept, d->info.t, d->pixels, reader->seen, mask);
     }
     if (d->mask_counts && stored) { /* without a stored mask every voxel outside is 0 already */
         for (int64_t t = 0; t < d->info.t; t++) {
@@ -160,6 +188,21 @@ static flim_status read_cell(flim_reader *reader, int64_t cell, bool signal, flo
         }
     }
     return FLIM_OK;
+}
+
+flim_status flim_reader_values(flim_reader *reader, int64_t cell, flim_number *number, const void **values, flim_error *err)
+{
+    flim_dataset *d = reader->dataset;
+    flim_status status = check_cell(d, cell, err);
+    *values = d->cache && status == FLIM_OK ? flim_cell_cache_find(d->cache, cell, number) : NULL;
+    if (status != FLIM_OK || *values) {
+        return status;
+    }
+    int64_t local;
+    const flim_dataset_file *file = flim_dataset_locate(d, cell, &local);
+    *number = flim_h5_cells_get_info(file->cells)->number;
+    *values = reader->values;
+    return flim_h5_read_cell(file->cells, local, &reader->scratch, reader->values, err);
 }
 
 flim_status flim_reader_counts(flim_reader *reader, int64_t cell, float *counts, uint8_t *mask, flim_error *err)
