@@ -688,7 +688,7 @@ static void one_damaged_chunk_is_named(void **state)
 static void wrong_shapes_and_names(void **state)
 {
     (void)state;
-    static int64_t zeros[N * VOXELS * 2];
+    static int64_t zeros[N * VOXELS * 3]; /* the largest of the shapes below */
     const flim_dataset_options need = {.need_labels = true, .need_groups = true};
     const char *path = scratch_path("shape.h5");
     /* misspelt, with what exists */

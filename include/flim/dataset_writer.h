@@ -20,6 +20,7 @@ typedef struct flim_dataset_layout {
     int64_t n; /* cells */
     int t, h, w;
     int count_bytes; /* 1, 2 or 4: uint8, uint16, uint32 */
+    bool count_float; /* float32 instead, count_bytes 4: counts that are not whole */
     bool mask; /* write /mask */
     int classes; /* entries of class_name; 0 = no class_names attribute */
     const char *const *class_name; /* (classes) */

@@ -49,6 +49,9 @@ bool flim_h5_has(flim_h5 *h5, const char *name);
 /* Names in the root that look like a misspelt `name` ("labels" for "label"); empty text where there is none. */
 void flim_h5_similar(flim_h5 *h5, const char *name, char *text, size_t size);
 
+/* The root's objects that SPEC.md section 3 does not name: "centre_yx, file_id"; empty where there are none. */
+void flim_h5_others(flim_h5 *h5, char *text, size_t size);
+
 /* ---- cells of /counts */
 typedef enum flim_h5_mode {
     FLIM_H5_CONTIGUOUS, /* pread */

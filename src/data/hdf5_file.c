@@ -540,6 +540,30 @@ void flim_h5_similar(flim_h5 *h5, const char *name, char *text, size_t size)
     flim_h5_leave(guard);
 }
 
+void flim_h5_others(flim_h5 *h5, char *text, size_t size)
+{
+    static const char *const ours[] = {"counts", "label", "group", "mask", "name"};
+    H5G_info_t info = {0};
+    size_t used = 0;
+    text[0] = '\0';
+    flim_h5_guard guard = flim_h5_enter();
+    if (H5Gget_info(h5->file, &info) < 0) {
+        info.nlinks = 0;
+    }
+    for (hsize_t i = 0; i < info.nlinks && used < size; i++) {
+        char name[64];
+        bool own = H5Lget_name_by_idx(h5->file, ".", H5_INDEX_NAME, H5_ITER_INC, i, name, sizeof name, H5P_DEFAULT) < 0;
+        for (size_t j = 0; j < sizeof ours / sizeof ours[0]; j++) {
+            own = own || strcmp(name, ours[j]) == 0;
+        }
+        if (!own) {
+            int length = snprintf(text + used, size - used, "%s%s", used ? ", " : "", name);
+            used += length > 0 ? (size_t)length : 0;
+        }
+    }
+    flim_h5_leave(guard);
+}
+
 hid_t flim_h5_native(hid_t type)
 {
     hid_t base = H5Tget_class(type) == H5T_ENUM ? H5Tget_super(type) : H5Tcopy(type);

@@ -224,8 +224,9 @@ static flim_status start(flim_dataset_writer *writer, const flim_dataset_layout 
         const hid_t *file, *memory; /* HDF5's type numbers exist only after its initialisation */
     } types[] = {{1, &H5T_STD_U8LE_g, &H5T_NATIVE_UINT8_g},
                  {2, &H5T_STD_U16LE_g, &H5T_NATIVE_UINT16_g},
-                 {4, &H5T_STD_U32LE_g, &H5T_NATIVE_UINT32_g}};
-    int type = layout->count_bytes == 1 ? 0 : layout->count_bytes == 2 ? 1 : 2;
+                 {4, &H5T_STD_U32LE_g, &H5T_NATIVE_UINT32_g},
+                 {4, &H5T_IEEE_F32LE_g, &H5T_NATIVE_FLOAT_g}};
+    int type = layout->count_float ? 3 : layout->count_bytes == 1 ? 0 : layout->count_bytes == 2 ? 1 : 2;
     writer->memory_type = *types[type].memory;
     hsize_t dims[4] = {(hsize_t)layout->n, (hsize_t)layout->t, (hsize_t)layout->h, (hsize_t)layout->w};
     hsize_t chunk[4] = {1, dims[1], dims[2], dims[3]};
@@ -242,7 +243,8 @@ flim_status flim_dataset_writer_create(const char *path, const flim_dataset_layo
 {
     *out = NULL;
     if (layout->n < 1 || layout->t < 1 || layout->h < 1 || layout->w < 1 ||
-        (layout->count_bytes != 1 && layout->count_bytes != 2 && layout->count_bytes != 4)) {
+        (layout->count_bytes != 1 && layout->count_bytes != 2 && layout->count_bytes != 4) ||
+        (layout->count_float && layout->count_bytes != 4)) {
         return flim_fail(err, FLIM_ERROR_USAGE, "cannot write %s: bad layout: %" PRId64 " x %d x %d x %d of %d bytes", path,
                          layout->n, layout->t, layout->h, layout->w, layout->count_bytes);
     }

@@ -1,0 +1,29 @@
+/* Rewrites any readable data file in the best layout: one cell a chunk, shuffle + gzip 4, the smallest integers that fit.
+ *
+ * For: flim_repack.  Several files become one.  /counts, /label, /group, /name, /mask, class names and time range are kept;
+ *      other objects are not, and each is named in a note.
+ * Owns: nothing.  OUT.part is written, read back and compared cell by cell, then renamed to OUT; on any failure it is removed.
+ * Errors: FLIM_ERROR_DATA what cannot be read; FLIM_ERROR_USAGE where OUT exists; FLIM_ERROR_WRITE; FLIM_INTERRUPTED.
+ */
+#ifndef FLIM_REPACK_H
+#define FLIM_REPACK_H
+
+#include "flim/dataset.h"
+
+typedef struct flim_repack_options {
+    const char *axes; /* of the files read; what is written is NTYX */
+    int workers; /* threads that look through the cells first */
+    const volatile int *stop;
+    const flim_log *log;
+} flim_repack_options;
+
+typedef struct flim_repack_result {
+    int64_t cells;
+    int64_t bytes_before, bytes_after; /* of the files */
+    const char *type; /* "uint8", "uint16", "uint32", "float32" */
+} flim_repack_result;
+
+flim_status flim_repack(const char *const *paths, int n_paths, const char *out, const flim_repack_options *options,
+                        flim_repack_result *result, flim_error *err);
+
+#endif

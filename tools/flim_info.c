@@ -1,0 +1,88 @@
+/* flim_info FILE...: what is in a data file, and whether train_cv will take it (flim/data_report.h). */
+#include <stdio.h>
+#include <string.h>
+
+#include "common/console.h"
+#include "flim/data_report.h"
+#include "flim/flags.h"
+#include "flim/version.h"
+
+typedef struct options {
+    char *axes, *json;
+    bool scan, together;
+    int64_t workers;
+} options;
+
+#define FIELD(name) offsetof(options, name)
+static const flim_flag_row rows[] = {
+    {"Reading", "axes", FLIM_VALUE_TEXT, FIELD(axes), "NTYX", "ORDER",
+     .help = "order of the file's axes: N cells, T time, Y, X"},
+    {NULL, "workers", FLIM_VALUE_INTEGER, FIELD(workers), "8", "N", .help = "threads that read", .allowed = ">= 1, <= 1024"},
+    {NULL, "together", FLIM_VALUE_SWITCH, FIELD(together), "false", NULL,
+     .help = "all files as one list of cells, as train_cv has them"},
+    {"Output", "scan", FLIM_VALUE_SWITCH, FIELD(scan), "false", NULL, .help = "list every bad cell, not only the first five"},
+    {NULL, "json", FLIM_VALUE_TEXT, FIELD(json), "", "FILE", .help = "the same as a JSON array, one entry a report"},
+};
+static const flim_flag_table table = {
+    "flim_info",
+    "flim_info FILE... [flag]...",
+    "Reads every cell of a data file and says what is in it, what would mislead a training, and\n"
+    "whether train_cv will take it. Exit code 3 where it will not.",
+    rows,
+    (int)(sizeof rows / sizeof rows[0]),
+    .operand = "FILE"};
+
+static flim_status inspect(const options *o, const flim_string_list *files, flim_error *err)
+{
+    flim_status status = FLIM_OK, found = FLIM_OK;
+    flim_json *all = flim_json_array();
+    const flim_data_report_options how = {
+        .axes = o->axes, .workers = (int)o->workers, .most_bad = o->scan ? INT64_MAX : 5, .stop = console_stop_flag()};
+    int step = o->together ? files->n : 1;
+    for (int i = 0; i < files->n && status == FLIM_OK; i += step) {
+        flim_data_report *report = NULL;
+        status = flim_data_report_create((const char *const *)files->item + i, step, &how, &report, err);
+        if (status == FLIM_OK) {
+            printf("%s", i ? "\n" : "");
+            flim_data_report_print(report, stdout);
+            flim_json_add(all, flim_data_report_json(report));
+            if (report->refused && found == FLIM_OK) {
+                found = flim_fail(err, FLIM_ERROR_DATA, "%s", report->refused);
+            }
+        }
+        flim_data_report_free(report);
+    }
+    if (status == FLIM_OK && o->json[0]) {
+        status = flim_json_write(all, o->json, err);
+    }
+    flim_json_free(all);
+    return status == FLIM_OK ? found : status;
+}
+
+int main(int argc, char **argv)
+{
+    flim_error err = {0};
+    options o;
+    flim_string_list files = {0};
+    flim_flag_action action = FLIM_FLAGS_RUN;
+    console screen;
+    console_open(&screen, false, false);
+    console_catch_signals();
+    flim_status status = flim_flag_table_init(&table, &o, &err);
+    if (status == FLIM_OK) {
+        status = flim_flag_table_parse(&table, &o, argc, argv, &files, &action, &err);
+        if (status == FLIM_OK && action == FLIM_FLAGS_HELP) {
+            flim_flag_table_help(&table, stdout);
+        } else if (status == FLIM_OK && action == FLIM_FLAGS_VERSION) {
+            printf("flim_info %s\n", flim_version());
+        } else if (status == FLIM_OK && files.n == 0) {
+            status = flim_fail(&err, FLIM_ERROR_USAGE,
+                               "a FILE is needed, for example flim_info data/flim.h5 (--help lists all flags)");
+        } else if (status == FLIM_OK) {
+            status = inspect(&o, &files, &err);
+        }
+        flim_flag_table_free(&table, &o);
+    }
+    flim_string_list_free(&files);
+    return console_exit(&screen, "flim_info", status, &err);
+}
