@@ -13,6 +13,8 @@ bool check_stem(void);
 void time_stem(void);
 bool check_wgrad(void);
 void time_wgrad(void);
+bool check_k3(void);
+void time_k3(void);
 
 int main(int argc, char **argv)
 {
@@ -28,10 +30,12 @@ int main(int argc, char **argv)
     if (check) {
         good = check_stem() && good;
         good = check_wgrad() && good;
+        good = check_k3() && good;
     }
     if (time) {
         time_stem();
         time_wgrad();
+        time_k3();
     }
     printf("%s\n", good ? "all checks passed" : "CHECK FAILED");
     return good ? 0 : 1;
