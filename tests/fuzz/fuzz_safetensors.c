@@ -2,20 +2,9 @@
  * zeros after it are added, so that mutations of the header alone reach the reading of tensors. */
 #include "fuzz.h"
 
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/mman.h>
-#include <unistd.h>
+#include <string.h>
 
 #include "flim/weights.h"
-
-static void write_all(int fd, const void *bytes, size_t count)
-{
-    if (write(fd, bytes, count) != (ssize_t)count) {
-        abort();
-    }
-}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -31,23 +20,24 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size == 0 || !parameters || !statistics) {
         return 0;
     }
-    int fd = memfd_create("weights", MFD_CLOEXEC);
-    if (fd < 0) {
-        abort();
-    }
-    const bool header_only = data[0] & 1;
-    data++;
-    size--;
-    if (header_only) {
-        uint64_t length = size;
-        write_all(fd, &length, sizeof length);
-    }
-    write_all(fd, data, size);
-    if (header_only && ftruncate(fd, (off_t)(8 + size) + 4 * (off_t)(net.parameters + net.statistics)) != 0) {
-        abort();
-    }
     char path[64];
-    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    int fd;
+    if (data[0] & 1) {
+        uint64_t length = size - 1;
+        uint8_t *file = malloc(sizeof length + size);
+        if (!file) {
+            return 0;
+        }
+        memcpy(file, &length, sizeof length);
+        memcpy(file + sizeof length, data + 1, size - 1);
+        fd = flim_fuzz_file(file, sizeof length + size - 1, path);
+        free(file);
+        if (ftruncate(fd, (off_t)(8 + size - 1) + 4 * (off_t)(net.parameters + net.statistics)) != 0) {
+            abort();
+        }
+    } else {
+        fd = flim_fuzz_file(data + 1, size - 1, path);
+    }
     flim_weights_info info;
     flim_error err = {0};
     flim_status probed = flim_weights_probe(path, &info, &err);

@@ -1,11 +1,7 @@
 /* Config files: any bytes are read or refused with a text; what was read is printed, and that reads back the same. */
 #include "fuzz.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "flim/settings.h"
 #include "formats/yaml.h"
@@ -48,24 +44,22 @@ static void check_texts(const flim_yaml *yaml)
 
 static void check_settings(const uint8_t *data, size_t size)
 {
-    int fd = memfd_create("config", MFD_CLOEXEC), printed = memfd_create("printed", MFD_CLOEXEC);
-    FILE *out = printed < 0 ? NULL : fdopen(dup(printed), "wb");
-    if (fd < 0 || !out || write(fd, data, size) != (ssize_t)size) {
+    char path[64], printed_path[64];
+    int fd = flim_fuzz_file(data, size, path), printed = flim_fuzz_file("", 0, printed_path);
+    FILE *out = fdopen(dup(printed), "wb");
+    if (!out) {
         abort();
     }
-    char path[64];
     flim_settings a, b;
     flim_error err = {0};
     if (flim_settings_init(&a, &err) != FLIM_OK || flim_settings_init(&b, &err) != FLIM_OK) {
         abort();
     }
-    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     flim_status status = flim_settings_read(&a, path, &err);
     if (status == FLIM_OK) {
         flim_settings_print(&a, out, &err);
         fflush(out);
-        snprintf(path, sizeof path, "/proc/self/fd/%d", printed);
-        if (flim_settings_read(&b, path, &err) != FLIM_OK) {
+        if (flim_settings_read(&b, printed_path, &err) != FLIM_OK) {
             fprintf(stderr, "%s\n", err.text);
             abort();
         }
