@@ -255,6 +255,8 @@ flim_status flim_predictions_read(const char *path, flim_predictions *out, flim_
     for (const char *at = in.at; *at; at++) {
         rows += *at == '\n' || at[1] == '\0';
     }
+    int64_t most = (int64_t)strlen(in.at) / (5 + 2 * outputs) + 1; /* a row has a byte a column: what a wrong file may cost */
+    rows = rows < most ? rows : most;
     status = flim_predictions_create(rows, outputs == 1 ? 2 : outputs, out, err);
     int64_t row = 0;
     for (; status == FLIM_OK && *in.at; row++) {
