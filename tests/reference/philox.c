@@ -9,8 +9,8 @@ double ref_dropout_factor(const flim_cell_id *id, uint32_t unit, uint32_t channe
                      (purpose << 24) | ((id->repeat & 255u) << 16) | (id->fold & 65535u)};
     for (int round = 0; round < 10; round++) {
         uint64_t a = (uint64_t)0xD2511F53u * c[0], b = (uint64_t)0xCD9E8D57u * c[2];
-        uint32_t next[4] = {(uint32_t)(b >> 32) ^ c[1] ^ key[0], (uint32_t)b, (uint32_t)(a >> 32) ^ c[3] ^ key[1],
-                            (uint32_t)a};
+        const uint32_t next[4] = {(uint32_t)(b >> 32) ^ c[1] ^ key[0], (uint32_t)b, (uint32_t)(a >> 32) ^ c[3] ^ key[1],
+                                  (uint32_t)a};
         for (int i = 0; i < 4; i++) {
             c[i] = next[i];
         }

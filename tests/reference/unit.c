@@ -58,9 +58,9 @@ static void sum_weight_gradient(const conv_arrays *a, int64_t z, int64_t x, int6
     a->dweight[w] += a->x[x] * a->dz[z];
 }
 
-/* Kernel elements that fall on one output position, for all input channels. */
-static void visit_window(const flim_unit *u, int64_t n, int o, const int position[3], int64_t z, const conv_arrays *a,
-                         conv_visit *visit)
+/* Kernel elements that fall on one output position, for all input channels.  Inlined into each use, for speed. */
+static inline __attribute__((always_inline)) void visit_window(const flim_unit *u, int64_t n, int o, const int position[3],
+                                                               int64_t z, const conv_arrays *a, conv_visit *visit)
 {
     for (int i = 0; i < u->in_channels; i++) {
         for (int kt = 0; kt < u->kernel[0]; kt++) {
@@ -80,7 +80,8 @@ static void visit_window(const flim_unit *u, int64_t n, int o, const int positio
     }
 }
 
-static void convolve(const flim_unit *u, int64_t cells, const conv_arrays *a, conv_visit *visit)
+static inline __attribute__((always_inline)) void convolve(const flim_unit *u, int64_t cells, const conv_arrays *a,
+                                                           conv_visit *visit)
 {
     for (int64_t n = 0; n < cells; n++) {
         for (int o = 0; o < u->out_channels; o++) {
