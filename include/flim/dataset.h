@@ -16,9 +16,6 @@
 #include "flim/log.h"
 #include "flim/status.h"
 
-/* Version of the HDF5 library that runs, "1.10.8". */
-void flim_hdf5_version(char out[32]);
-
 typedef struct flim_dataset flim_dataset;
 typedef struct flim_reader flim_reader;
 

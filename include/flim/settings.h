@@ -23,6 +23,7 @@ typedef struct flim_settings {
     bool mask_counts;
     bool scan;             /* --no-scan */
     int64_t workers, prefetch;
+    char *cache;           /* auto, none, host */
     /* cross-validation */
     int64_t folds;
     char *cv;              /* auto, stratified, group, stratified-group, leave-one-group-out */

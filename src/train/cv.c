@@ -100,6 +100,9 @@ static flim_status resumed_settings(const flim_settings *given, const flim_train
     if (status == FLIM_OK) {
         status = copy_text(&out->device, given->device, err);
     }
+    if (status == FLIM_OK) {
+        status = copy_text(&out->cache, given->cache, err);
+    }
     out->resume = true;
     out->fold = given->fold;
     out->quiet = given->quiet;
@@ -145,6 +148,11 @@ static flim_status open_device(flim_run *run, flim_error *err)
     return FLIM_OK;
 }
 
+static flim_cache cache_of(const char *text)
+{
+    return strcmp(text, "none") == 0 ? FLIM_CACHE_NONE : strcmp(text, "host") == 0 ? FLIM_CACHE_HOST : FLIM_CACHE_AUTO;
+}
+
 static flim_status open_data(flim_run *run, flim_error *err)
 {
     const flim_settings *s = run->settings;
@@ -159,6 +167,7 @@ static flim_status open_data(flim_run *run, flim_error *err)
         .need_labels = true,
         .need_groups = s->holdout_group.n > 0 || mode == FLIM_SPLIT_GROUP || mode == FLIM_SPLIT_STRATIFIED_GROUP ||
                        mode == FLIM_SPLIT_LEAVE_ONE_GROUP_OUT || run->sampler == FLIM_SAMPLER_GROUP_BALANCED,
+        .cache = cache_of(s->cache),
         .log = &run->log};
     status = flim_dataset_open((const char *const *)s->data.item, s->data.n, &options, &run->dataset, err);
     if (status != FLIM_OK) {
