@@ -154,7 +154,7 @@ static void mistakes_are_named(void **state)
         flim_error err = {0};
         flim_status status = parse(&bare, cases[i].line, &o, NULL, &action, &err);
         if (status != (cases[i].want[0] ? FLIM_ERROR_USAGE : FLIM_OK) ||
-            strncmp(err.text, cases[i].want, strlen(cases[i].want))) {
+            strncmp(err.text, cases[i].want, strlen(cases[i].want)) != 0) {
             fail_msg("'%s': status %d, '%s', expected '%s'", cases[i].line, (int)status, err.text, cases[i].want);
         }
         flim_flag_table_free(&bare, &o);

@@ -3,7 +3,8 @@
  * For: train_cv and the tools.  Layers, weakest first: built-in defaults, a YAML file (with include:), --set key=value, named
  *      flags.
  * Owns: flim_settings owns its strings; flim_settings_free.  Errors: FLIM_ERROR_USAGE names the key or flag, file and line,
- *      what was found, what is allowed and the nearest known name; FLIM_ERROR_DATA where a config file cannot be read.
+ *      what was found, what is allowed and the nearest known name; a config file that cannot be read is one, too.  Calls that
+ *      set or read leave earlier values in place for what they did not reach.
  */
 #ifndef FLIM_SETTINGS_H
 #define FLIM_SETTINGS_H

@@ -64,7 +64,7 @@ static flim_status include(flim_settings *settings, const char *name, int line, 
     }
     flim_status status = FLIM_OK;
     if (!flim_file_exists(path)) {
-        status = flim_fail(err, FLIM_ERROR_DATA, "%s:%d: include: there is no file %s", self->path, line, path);
+        status = flim_fail(err, FLIM_ERROR_USAGE, "%s:%d: include: there is no file %s", self->path, line, path);
     } else {
         status = read_source(settings, path, self, err);
     }

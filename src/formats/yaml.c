@@ -113,12 +113,11 @@ static bool is_null(const yaml_event_t *event, const char *text)
            (text[0] == '\0' || strcmp(text, "~") == 0 || strcasecmp(text, "null") == 0);
 }
 
-/* A new entry for the key of the current event. */
-static flim_status begin_entry(reader *r, flim_yaml_entry **entry)
+/* A new entry, the last one, for the key of the current event. */
+static flim_status begin_entry(reader *r)
 {
     const char *key;
     flim_yaml *out = r->out;
-    *entry = NULL;
     if (r->event.type != YAML_SCALAR_EVENT) {
         return flim_fail(r->err, FLIM_ERROR_USAGE, "%s:%d: a key must be a word, as in 'batch: 64'", r->name, line_of(r));
     }
@@ -141,9 +140,8 @@ static flim_status begin_entry(reader *r, flim_yaml_entry **entry)
         return FLIM_ERROR_MEMORY;
     }
     out->entry = grown;
-    *entry = &grown[out->n];
-    **entry = (flim_yaml_entry){.key = flim_strdup(key, r->err), .line = line_of(r)};
-    if (!(*entry)->key) {
+    grown[out->n] = (flim_yaml_entry){.key = flim_strdup(key, r->err), .line = line_of(r)};
+    if (!grown[out->n].key) {
         return FLIM_ERROR_MEMORY;
     }
     out->n++;
@@ -190,17 +188,16 @@ static flim_status read_value(reader *r, flim_yaml_entry *entry)
 static flim_status read_map(reader *r)
 {
     for (;;) {
-        flim_yaml_entry *entry;
         flim_status status = next(r);
         if (status != FLIM_OK || r->event.type == YAML_MAPPING_END_EVENT) {
             return status;
         }
-        status = begin_entry(r, &entry);
+        status = begin_entry(r);
         if (status == FLIM_OK) {
             status = next(r);
         }
         if (status == FLIM_OK) {
-            status = read_value(r, entry);
+            status = read_value(r, &r->out->entry[r->out->n - 1]);
         }
         if (status != FLIM_OK) {
             return status;
@@ -285,6 +282,8 @@ flim_status flim_yaml_read(const char *path, flim_yaml *out, flim_error *err)
     flim_status status = flim_file_read(path, LARGEST_FILE, &text, &length, err);
     if (status == FLIM_OK) {
         status = flim_yaml_parse(text, length, path, out, err);
+    } else if (status == FLIM_ERROR_DATA) { /* no data file: a wrong configuration, exit code 2 */
+        status = flim_fail(err, FLIM_ERROR_USAGE, "%s", err ? err->text : "");
     }
     flim_free(text);
     return status;

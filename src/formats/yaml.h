@@ -3,7 +3,7 @@
  * For: settings files.  Maps within maps, anchors, aliases, tags, several documents and repeated keys are errors: a config is
  *      a flat list, and what looks like more would not do what its writer meant.
  * Owns: flim_yaml_free frees what read and parse made; on failure there is nothing to free.
- * Errors: FLIM_ERROR_DATA where the file cannot be read, FLIM_ERROR_USAGE with "file:line" for everything in it.
+ * Errors: FLIM_ERROR_USAGE, with "file:line" for everything in the file; FLIM_ERROR_MEMORY.
  */
 #ifndef FLIM_FORMATS_YAML_H
 #define FLIM_FORMATS_YAML_H
