@@ -1,0 +1,313 @@
+/* The report as CSV, JSON and Markdown. */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "core/file.h"
+#include "flim/json.h"
+#include "report/parts.h"
+
+/* ---- CSV */
+
+/* RFC 4180: quoted where it must be. */
+static void put_field(FILE *stream, const char *text)
+{
+    if (!text[strcspn(text, ",\"\r\n")]) {
+        fputs(text, stream);
+        return;
+    }
+    putc('"', stream);
+    for (; *text; text++) {
+        if (*text == '"') {
+            putc('"', stream);
+        }
+        putc(*text, stream);
+    }
+    putc('"', stream);
+}
+
+flim_status flim_report_write_csv(const flim_report *report, const char *path, flim_error *err)
+{
+    flim_file_writer writer;
+    flim_status status = flim_file_begin(&writer, path, err);
+    if (status != FLIM_OK) {
+        return status;
+    }
+    FILE *stream = writer.stream;
+    fputs("run,row,n_train,n_val,n_test,epochs,best_epoch,threshold", stream);
+    for (int m = 0; m < FLIM_N_METRICS; m++) {
+        fprintf(stream, ",%s", flim_metric_name((flim_metric)m));
+    }
+    putc('\n', stream);
+    for (int i = 0; i < report->n_runs; i++) {
+        const report_run *run = &report->run[i];
+        for (int r = 0; r < run->n_rows; r++) {
+            const report_row *row = &run->row[r];
+            const report_fold *f = row->fold;
+            put_field(stream, run->folder);
+            putc(',', stream);
+            put_field(stream, row->name);
+            if (f) {
+                fprintf(stream, ",%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 ",%.9g", f->n_train, f->n_val,
+                        f->n_test, f->epochs, f->best_epoch, f->threshold);
+            } else {
+                fputs(",,,,,,", stream);
+            }
+            for (int m = 0; m < FLIM_N_METRICS; m++) {
+                putc(',', stream);
+                if (!isnan(row->value[m])) {
+                    fprintf(stream, "%.9g", row->value[m]);
+                }
+            }
+            putc('\n', stream);
+        }
+    }
+    return flim_file_commit(&writer, err);
+}
+
+/* ---- JSON */
+
+static flim_json *metrics_object(const double value[FLIM_N_METRICS])
+{
+    flim_json *object = flim_json_object();
+    for (int m = 0; m < FLIM_N_METRICS; m++) {
+        flim_json_set_number(object, flim_metric_name((flim_metric)m), value[m]);
+    }
+    return object;
+}
+
+static flim_json *interval_object(double low, double high)
+{
+    flim_json *array = flim_json_array();
+    flim_json_add_number(array, low);
+    flim_json_add_number(array, high);
+    return array;
+}
+
+static flim_json *fold_object(const report_fold *f)
+{
+    flim_json *object = flim_json_object();
+    flim_json_set_integer(object, "fold", f->k);
+    flim_json_set_integer(object, "n_train", f->n_train);
+    flim_json_set_integer(object, "n_val", f->n_val);
+    flim_json_set_integer(object, "n_test", f->n_test);
+    flim_json_set_integer(object, "epochs", f->epochs);
+    flim_json_set_integer(object, "best_epoch", f->best_epoch);
+    flim_json_set_number(object, "threshold", f->threshold);
+    flim_json_set(object, "metrics", metrics_object(f->metrics.value));
+    flim_json_set(object, "metrics_at_0.5", metrics_object(f->at_half.value));
+    return object;
+}
+
+static flim_json *run_object(const report_run *run)
+{
+    flim_json *object = flim_json_object(), *folds = flim_json_array(), *baselines = flim_json_object();
+    flim_json *intervals = flim_json_object(), *groups = flim_json_array(), *notes = flim_json_array(),
+              *names = flim_json_array();
+    flim_json *matrix = flim_json_array(), *delong = flim_json_object(), *used = flim_json_object();
+    flim_json_set_string(object, "run", run->folder);
+    flim_json_set_string(object, "mode", report_mode(run));
+    for (int c = 0; c < run->classes; c++) {
+        flim_json *line = flim_json_array();
+        flim_json_add_string(names, run->class_name[c]);
+        for (int d = 0; d < run->classes; d++) {
+            flim_json_add_integer(line, run->matrix[c * run->classes + d]);
+        }
+        flim_json_add(matrix, line);
+    }
+    flim_json_set(object, "class_names", names);
+    for (int f = 0; f < run->n_folds; f++) {
+        flim_json_add(folds, fold_object(&run->fold[f]));
+    }
+    flim_json_set(object, "folds", folds);
+    flim_json_set_null(object, "holdout");
+    for (int r = 0; r < run->n_rows; r++) {
+        const report_row *row = &run->row[r];
+        const char *key = row->kind == REPORT_MEAN      ? "mean"
+                          : row->kind == REPORT_SD1     ? "sd"
+                          : row->kind == REPORT_SD0     ? "sd_ddof0"
+                          : row->kind == REPORT_POOLED  ? "pooled"
+                          : row->kind == REPORT_HOLDOUT ? "holdout"
+                                                        : NULL;
+        if (key) {
+            flim_json_set(object, key, metrics_object(row->value));
+        } else if (row->kind == REPORT_BASELINE) {
+            flim_json_set(baselines, row->name, metrics_object(row->value));
+        }
+    }
+    for (int m = 0; m < FLIM_N_METRICS; m++) {
+        const char *name = flim_metric_name((flim_metric)m);
+        flim_json_set(intervals, name, interval_object(run->interval[m].low, run->interval[m].high));
+        flim_json_set_integer(used, name, run->used[m]);
+    }
+    flim_json_set(object, "folds_used", used);
+    flim_json_set(object, "interval_95", intervals);
+    flim_json_set_string(object, "interval_resamples", run->by_group ? "groups" : "cells");
+    flim_json_set_number(delong, "roc_auc", run->delong_auc);
+    flim_json_set_number(delong, "se", run->delong_se);
+    flim_json_set(delong, "interval_95", interval_object(run->delong.low, run->delong.high));
+    flim_json_set(object, "delong", delong);
+    flim_json_set(object, "baselines", baselines);
+    flim_json_set(object, "confusion", matrix);
+    for (int64_t g = 0; g < run->pool.groups; g++) {
+        const report_group *r = &run->group[g];
+        flim_json *group = flim_json_object();
+        flim_json_set_string(group, "group", r->name);
+        flim_json_set_integer(group, "n", r->n);
+        flim_json_set_number(group, "prevalence", r->prevalence);
+        flim_json_set_number(group, "accuracy", r->accuracy);
+        flim_json_set_number(group, "sensitivity", r->sensitivity);
+        flim_json_set_number(group, "specificity", r->specificity);
+        flim_json_set_number(group, "roc_auc", r->auc);
+        flim_json_add(groups, group);
+    }
+    flim_json_set(object, "groups", groups);
+    for (int i = 0; i < run->n_findings; i++) {
+        flim_json_add_string(notes, run->finding[i]);
+    }
+    flim_json_set(object, "notes", notes);
+    return object;
+}
+
+static flim_json *comparison_object(const report_comparison *c)
+{
+    flim_json *object = flim_json_object(), *folds = flim_json_object(), *cells = flim_json_object();
+    flim_json_set_string(object, "a", c->a->folder);
+    flim_json_set_string(object, "b", c->b->folder);
+    flim_json_set_bool(object, "same_splits", c->same_splits);
+    for (int m = 0; c->same_splits && m < FLIM_N_METRICS; m++) {
+        flim_json *test = flim_json_object();
+        flim_json_set_number(test, "difference", c->fold_test[m].difference);
+        flim_json_set_number(test, "t", c->fold_test[m].statistic);
+        flim_json_set_number(test, "p", c->fold_test[m].p);
+        flim_json_set(folds, flim_metric_name((flim_metric)m), test);
+    }
+    flim_json_set(object, "corrected_t_test", folds);
+    if (c->same_splits) {
+        flim_json_set_integer(cells, "right_only_in_a", c->only_a);
+        flim_json_set_integer(cells, "right_only_in_b", c->only_b);
+        flim_json_set_number(cells, "p", c->cell_test.p);
+    }
+    flim_json_set(object, "mcnemar", cells);
+    return object;
+}
+
+flim_status flim_report_write_json(const flim_report *report, const char *path, flim_error *err)
+{
+    flim_json *root = flim_json_object(), *runs = flim_json_array(), *pairs = flim_json_array();
+    for (int i = 0; i < report->n_runs; i++) {
+        flim_json_add(runs, run_object(&report->run[i]));
+    }
+    for (int i = 0; i + 1 < report->n_runs; i++) {
+        flim_json_add(pairs, comparison_object(&report->comparison[i]));
+    }
+    flim_json_set(root, "runs", runs);
+    flim_json_set(root, "comparisons", pairs);
+    flim_status status = flim_json_write(root, path, err);
+    flim_json_free(root);
+    return status;
+}
+
+/* ---- Markdown */
+
+/* Text inside a table cell: a bar would end it. */
+static void put_cell(FILE *stream, const char *text)
+{
+    for (; *text; text++) {
+        if (*text == '|') {
+            putc('\\', stream);
+        }
+        putc(*text == '\n' ? ' ' : *text, stream);
+    }
+}
+
+static void put_number(FILE *stream, double value)
+{
+    if (isnan(value)) {
+        fputs(" n/a |", stream);
+    } else {
+        fprintf(stream, " %.3f |", value);
+    }
+}
+
+static void markdown_run(FILE *stream, const report_run *run)
+{
+    fputs("## ", stream);
+    put_cell(stream, run->folder);
+    fprintf(stream, "\n\n%s, %d folds, %" PRId64 " cells tested, %" PRId64 " groups. Intervals: bootstrap over %s.\n\n",
+            report_mode(run), run->n_folds, run->pool.n, run->pool.groups, run->by_group ? "groups" : "cells");
+    fputs("| |", stream);
+    for (int m = 0; m < FLIM_N_METRICS; m++) {
+        fprintf(stream, " %s |", flim_metric_name((flim_metric)m));
+    }
+    fputs("\n|---|", stream);
+    for (int m = 0; m < FLIM_N_METRICS; m++) {
+        fputs("---:|", stream);
+    }
+    for (int r = 0; r < run->n_rows; r++) {
+        fprintf(stream, "\n| %s%s |", run->row[r].kind == REPORT_BASELINE ? "baseline: " : "", run->row[r].name);
+        for (int m = 0; m < FLIM_N_METRICS; m++) {
+            put_number(stream, run->row[r].value[m]);
+        }
+    }
+    fputs("\n", stream);
+    if (!isnan(run->delong.low)) {
+        fprintf(stream, "\nPooled AUC %.3f, DeLong 95 %% %.3f..%.3f (cells taken as independent).\n", run->delong_auc,
+                run->delong.low, run->delong.high);
+    }
+    if (run->pool.groups) {
+        fputs(
+            "\n| group | n | prevalence | accuracy | sensitivity | specificity | AUC |\n|---|---:|---:|---:|---:|---:|---:|",
+            stream);
+    }
+    for (int64_t g = 0; g < run->pool.groups; g++) {
+        const report_group *group = &run->group[g];
+        fputs("\n| ", stream);
+        put_cell(stream, group->name);
+        fprintf(stream, " | %" PRId64 " |", group->n);
+        const double value[] = {group->prevalence, group->accuracy, group->sensitivity, group->specificity, group->auc};
+        for (int i = 0; i < 5; i++) {
+            put_number(stream, value[i]);
+        }
+    }
+    fputs("\n", stream);
+    for (int i = 0; i < run->n_findings; i++) {
+        fprintf(stream, "%s- %s\n", i ? "" : "\n", run->finding[i]);
+    }
+    fputs("\n", stream);
+}
+
+static void markdown_comparison(FILE *stream, const report_comparison *c)
+{
+    fprintf(stream, "## %s against %s\n\n", c->b->label, c->a->label);
+    if (!c->same_splits) {
+        fputs("Not compared: the runs have other data or other test parts, so that their folds are no pairs.\n\n", stream);
+        return;
+    }
+    fputs("| metric | mean difference by fold | p (corrected resampled t-test) |\n|---|---:|---:|\n", stream);
+    for (int m = 0; m < FLIM_N_METRICS; m++) {
+        fprintf(stream, "| %s |", flim_metric_name((flim_metric)m));
+        put_number(stream, c->fold_test[m].difference);
+        put_number(stream, c->fold_test[m].p);
+        putc('\n', stream);
+    }
+    fprintf(stream, "\nCells right in only one of them: %" PRId64 " in %s, %" PRId64 " in %s (McNemar p = %.3g).\n\n",
+            c->only_a, c->a->label, c->only_b, c->b->label, c->cell_test.p);
+}
+
+flim_status flim_report_write_markdown(const flim_report *report, const char *path, flim_error *err)
+{
+    flim_file_writer writer;
+    flim_status status = flim_file_begin(&writer, path, err);
+    if (status != FLIM_OK) {
+        return status;
+    }
+    fputs("# Cross-validation report\n\n", writer.stream);
+    for (int i = 0; i < report->n_runs; i++) {
+        markdown_run(writer.stream, &report->run[i]);
+    }
+    for (int i = 0; i + 1 < report->n_runs; i++) {
+        markdown_comparison(writer.stream, &report->comparison[i]);
+    }
+    return flim_file_commit(&writer, err);
+}

@@ -1,0 +1,91 @@
+/* fold_metrics: how well finished runs did, how sure that is, and what simple models reach.  Everything happens in
+ * flim/report.h. */
+#include <stddef.h>
+#include <stdio.h>
+
+#include "common/console.h"
+#include "flim/flags.h"
+#include "flim/report.h"
+#include "flim/version.h"
+
+typedef struct options {
+    char *csv, *json, *markdown;
+    flim_string_list data;
+    int64_t replicates;
+    uint64_t seed;
+    bool baselines;
+} options;
+
+#define AT(member) offsetof(options, member)
+static const flim_flag_row rows[] = {
+    {"Output", "csv", FLIM_VALUE_TEXT, AT(csv), "", "FILE", .help = "write the table as CSV"},
+    {NULL, "json", FLIM_VALUE_TEXT, AT(json), "", "FILE", .help = "write everything as JSON"},
+    {NULL, "md", FLIM_VALUE_TEXT, AT(markdown), "", "FILE", .help = "write the tables as Markdown"},
+    {"Statistics", "baselines", FLIM_VALUE_SWITCH, AT(baselines), "true", NULL,
+     .help = "score simple models in the same folds"},
+    {NULL, "data", FLIM_VALUE_LIST, AT(data), "", "FILE", .help = "HDF5 file of the run, where it has moved; repeatable"},
+    {NULL, "replicates", FLIM_VALUE_INTEGER, AT(replicates), "2000", "N", .help = "of the bootstrap; 0 = no intervals",
+     .allowed = ">= 0, <= 1000000"},
+    {NULL, "seed", FLIM_VALUE_UNSIGNED, AT(seed), "42", "N", .help = "of the bootstrap"},
+};
+static const flim_flag_table table = {
+    "fold_metrics",
+    "fold_metrics RUN... [flag]...",
+    "Recomputes the metrics of run folders from their predictions and shows them by fold, pooled, with\n"
+    "intervals, baselines and groups.  Two or more runs are compared in pairs with the first.",
+    rows,
+    sizeof rows / sizeof rows[0],
+    "RUN",
+    NULL};
+
+static flim_status report_runs(const options *o, const flim_string_list *runs, console *terminal, flim_error *err)
+{
+    flim_report *report = NULL;
+    const flim_log log = console_log(terminal);
+    const flim_report_options request = {.data = (const char *const *)o->data.item,
+                                         .n_data = o->data.n,
+                                         .baselines = o->baselines,
+                                         .replicates = (int)o->replicates,
+                                         .seed = o->seed,
+                                         .log = &log};
+    flim_status status = flim_report_create((const char *const *)runs->item, runs->n, &request, &report, err);
+    if (status == FLIM_OK) {
+        status = flim_report_print(report, &log, err);
+    }
+    if (status == FLIM_OK && o->csv[0]) {
+        status = flim_report_write_csv(report, o->csv, err);
+    }
+    if (status == FLIM_OK && o->json[0]) {
+        status = flim_report_write_json(report, o->json, err);
+    }
+    if (status == FLIM_OK && o->markdown[0]) {
+        status = flim_report_write_markdown(report, o->markdown, err);
+    }
+    flim_report_destroy(report);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    options o;
+    flim_string_list runs = {0};
+    flim_flag_action action = FLIM_FLAGS_RUN;
+    flim_error err = {0};
+    console terminal;
+    console_open(&terminal, false, false);
+    flim_status status = flim_flag_table_init(&table, &o, &err);
+    if (status != FLIM_OK) {
+        return console_exit(&terminal, "fold_metrics", status, &err);
+    }
+    status = flim_flag_table_parse(&table, &o, argc, argv, &runs, &action, &err);
+    if (status == FLIM_OK && action == FLIM_FLAGS_HELP) {
+        flim_flag_table_help(&table, stdout);
+    } else if (status == FLIM_OK && action == FLIM_FLAGS_VERSION) {
+        printf("flimcv %s\n", flim_version());
+    } else if (status == FLIM_OK) {
+        status = report_runs(&o, &runs, &terminal, &err);
+    }
+    flim_string_list_free(&runs);
+    flim_flag_table_free(&table, &o);
+    return console_exit(&terminal, "fold_metrics", status, &err);
+}
