@@ -65,6 +65,7 @@ flim_status flim_settings_init(flim_settings *settings, flim_error *err);
 void flim_settings_free(flim_settings *settings);
 
 /* Resolves a command line (argv[1..]) over --config FILE or ./flimcv.yaml over the defaults.  settings must be initialised.
+ * With --resume ./flimcv.yaml is not read: the caller takes the run's own config.yaml and compares.
  * explicit_keys (may be NULL) gets the keys that flags or --set gave, for --resume's comparison; free its items. */
 flim_status flim_settings_parse(flim_settings *settings, int argc, char *const *argv, flim_settings_action *action,
                                 flim_string_list *explicit_keys, flim_error *err);

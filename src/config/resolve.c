@@ -222,6 +222,10 @@ static flim_status take_command(command *c, const flim_flag_row *rows, flim_flag
 /* What no single value can tell. */
 static flim_status check_together(const flim_settings *s, flim_error *err)
 {
+    if (s->resume) { /* all settings come from the run's own config.yaml */
+        return s->out[0] ? FLIM_OK
+                         : flim_fail(err, FLIM_ERROR_USAGE, "--resume needs --out DIR, the folder of the run to go on with");
+    }
     const bool counted = !s->splits[0] && strcmp(s->cv, "leave-one-group-out") != 0; /* folds says how many there are */
     if (counted && s->fold >= s->folds) {
         return flim_fail(err, FLIM_ERROR_USAGE, "fold %lld does not exist: folds = %lld, so they are 0..%lld",
@@ -231,9 +235,6 @@ static flim_status check_together(const flim_settings *s, flim_error *err)
         return flim_fail(err, FLIM_ERROR_USAGE,
                          "monitor %s needs an inner validation part, but val_fraction is 0: leave one of them out",
                          s->monitor);
-    }
-    if (s->resume && !s->out[0]) {
-        return flim_fail(err, FLIM_ERROR_USAGE, "--resume needs --out DIR, the folder of the run to go on with");
     }
     if (s->data.n == 0) {
         return flim_fail(err, FLIM_ERROR_USAGE, "data: the list of files is empty");
@@ -254,6 +255,18 @@ static flim_status list_explicit(const bool *seen, flim_string_list *keys, flim_
     return status;
 }
 
+/* --resume stands on the command line: ./flimcv.yaml, which is for new runs, has no say. */
+static bool is_resumed(const flim_flag_use *uses, int n)
+{
+    bool resumed = false;
+    for (int i = 0; i < n; i++) {
+        if (strcmp(uses[i].row->name, "resume") == 0) {
+            resumed = strcmp(uses[i].value, "true") == 0;
+        }
+    }
+    return resumed;
+}
+
 /* Configs, --set and flags over what settings holds. */
 static flim_status apply_layers(flim_settings *settings, const command *c, const flim_flag_use *uses, int n,
                                 flim_string_list *explicit_keys, flim_error *err)
@@ -262,7 +275,7 @@ static flim_status apply_layers(flim_settings *settings, const command *c, const
     flim_status status = FLIM_OK;
     if (c->config[0]) {
         status = flim_settings_read(settings, c->config, err);
-    } else if (flim_file_exists(DEFAULT_CONFIG)) {
+    } else if (!is_resumed(uses, n) && flim_file_exists(DEFAULT_CONFIG)) {
         status = flim_settings_read(settings, DEFAULT_CONFIG, err);
     }
     for (int i = 0; status == FLIM_OK && i < c->set.n; i++) {

@@ -30,6 +30,7 @@ void console_catch_signals(void)
         sigaction(caught[i], &action, NULL);
     }
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file over ulimit -f is an error of write, exit code 6 */
 }
 
 const volatile int *console_stop_flag(void)
