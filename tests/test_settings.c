@@ -495,6 +495,11 @@ static void the_printed_config_reads_back_the_same(void **state)
     flim_settings s = expect_parsed("");
     flim_error err = {0};
     assert_int_equal(flim_settings_write(&s, "none/config.yaml", &err), FLIM_ERROR_WRITE);
+    FILE *full = fopen("/dev/full", "wb");
+    if (full) {
+        assert_int_equal(flim_settings_print(&s, full, &err), FLIM_ERROR_WRITE);
+        fclose(full);
+    }
     flim_settings_free(&s);
 }
 

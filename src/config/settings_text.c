@@ -57,7 +57,10 @@ flim_status flim_settings_print(const flim_settings *settings, FILE *out, flim_e
         print_value(row, key, text, out);
         flim_free(text);
     }
-    return ferror(out) ? flim_fail(err, FLIM_ERROR_WRITE, "cannot write the settings: %s", strerror(errno)) : FLIM_OK;
+    if (fflush(out) != 0 || ferror(out)) {
+        return flim_fail(err, FLIM_ERROR_WRITE, "cannot write the settings: %s", strerror(errno));
+    }
+    return FLIM_OK;
 }
 
 flim_status flim_settings_write(const flim_settings *settings, const char *path, flim_error *err)
@@ -68,11 +71,12 @@ flim_status flim_settings_write(const flim_settings *settings, const char *path,
         return status;
     }
     status = flim_settings_print(settings, writer.stream, err);
-    if (status == FLIM_ERROR_MEMORY) {
+    if (status != FLIM_OK) {
         flim_file_abandon(&writer);
+        flim_fail_prefix(err, "%s: ", path);
         return status;
     }
-    return flim_file_commit(&writer, err); /* which sees errors of the stream */
+    return flim_file_commit(&writer, err);
 }
 
 /* A value as one line for messages; NULL when out of memory. */
