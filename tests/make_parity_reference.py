@@ -20,7 +20,9 @@ NETWORKS = [  # width, classes, T, H, W, batch, steps
     (8, 3, 16, 5, 5, 4, 3),
     (4, 2, 9, 5, 5, 3, 3),
 ]
-LEARNING_RATE, WEIGHT_DECAY = 2.0**-10, 2.0**-7  # exact in fp32
+# Exact in fp32.  Adam's epsilon is large, so that the update is a smooth function of the gradient: with 1e-8 its first steps are
+# the sign of each element, and elements whose exact gradient is zero go where rounding sends them.
+LEARNING_RATE, WEIGHT_DECAY, EPSILON = 2.0**-10, 2.0**-7, 2.0**-10
 
 
 def uniform(tag, count):
@@ -68,9 +70,9 @@ def run(width, classes, t, h, w, batch, steps):
     net = FlimNet(p=0.0, out=1 if classes == 2 else classes, width=width).double().train()
     net.load_state_dict(formula_weights(net), strict=False)
     start = {k: v.clone() for k, v in net.state_dict().items()}
-    opt = torch.optim.AdamW(net.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
+    opt = torch.optim.AdamW(net.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY, eps=EPSILON)
     print("network", width, classes, t, h, w, batch, steps)
-    print("optimizer %.17g %.17g" % (LEARNING_RATE, WEIGHT_DECAY))
+    print("optimizer %.17g %.17g %.17g" % (LEARNING_RATE, WEIGHT_DECAY, EPSILON))
     for s in range(steps):
         x, y = formula_batch(s * batch, batch, classes, t, h, w)
         opt.zero_grad()
@@ -93,7 +95,7 @@ def run(width, classes, t, h, w, batch, steps):
 
 
 print("# Made by tests/make_parity_reference.py with PyTorch %s, fp64.  Columns:" % torch.__version__)
-print("# network width classes T H W batch steps;  optimizer lr weight_decay;  loss step value;")
+print("# network width classes T H W batch steps;  optimizer lr weight_decay epsilon;  loss step value;")
 print("# gradient of step 0: name, norm, product with the fixed vector 2 u(99, i) - 1;  moved: after the last step, minus the start;")
 print("# logit in evaluation mode after the last step: cell, output, value.")
 for n in NETWORKS:

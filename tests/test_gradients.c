@@ -91,6 +91,22 @@ static flim_totals read_totals(flim_program *program)
     return totals;
 }
 
+/* Puts the reference at the device's weights and statistics, so that the next step is compared on its own: else a rounding
+ * difference that carries an activation over its kink would count as a fault of the next gradient. */
+static void follow(flim_program *program, ref_network *ref)
+{
+    float *parameters = read_state(program, FLIM_STATE_PARAMETERS, ref->net->parameters);
+    float *statistics = read_state(program, FLIM_STATE_STATISTICS, ref->net->statistics);
+    for (int64_t i = 0; i < ref->net->parameters; i++) {
+        ref->parameters[i] = (double)parameters[i];
+    }
+    for (int64_t i = 0; i < ref->net->statistics; i++) {
+        ref->statistics[i] = (double)statistics[i];
+    }
+    free(parameters);
+    free(statistics);
+}
+
 /* ---- Comparison ------------------------------------------------------------------------------------------------------ */
 
 static int failures;
@@ -303,16 +319,17 @@ static void three_updates(const setup *s)
         int64_t correct = ref->correct;
         train_both(program, ref, &batch, &step);
         flim_totals totals = read_totals(program);
-        check_loss(totals.loss, ref->loss - before, i == 0 ? loss_tolerance() : 10 * loss_tolerance());
-        check_loss(totals.grad_norm, ref->grad_norm, i == 0 ? tolerance : 10 * tolerance);
+        check_loss(totals.loss, ref->loss - before, loss_tolerance());
+        check_loss(totals.grad_norm, ref->grad_norm, tolerance);
         assert_int_equal(totals.cells, s->n);
         assert_int_equal(totals.updates, 1);
         assert_false(totals.nonfinite);
         if (target->precision == FLIM_PRECISION_FP32) {
             assert_int_equal(totals.correct, ref->correct - correct);
         }
-        check_gradients(program, ref, i == 0 ? tolerance : 10 * tolerance);
+        check_gradients(program, ref, tolerance);
         check_state(program, ref, &f, 10 * tolerance, statistic_tolerance(), 0.0009765625);
+        follow(program, ref);
         ref_batch_free(&batch);
     }
     flim_program_destroy(program);
@@ -366,7 +383,9 @@ static void updates_at_a_batch_of_one(void **state)
     end_checks(__func__);
 }
 
-/* The usual epsilon, where Adam's first step is nearly the sign of the gradient. */
+/* The usual epsilon, where Adam's first steps are nearly the sign of the gradient.  Elements whose gradient is lost in rounding
+ * (exactly zero for a channel that no cell's activation cuts, since the head's BatchNorm takes out the mean) may go either way
+ * and are left out. */
 static void updates_with_the_usual_epsilon(void **state)
 {
     (void)state;
@@ -375,14 +394,39 @@ static void updates_with_the_usual_epsilon(void **state)
     ref_network *ref = ref_network_create(&f.net, f.parameters, f.statistics);
     flim_program *program = ref_program_create(target, &f.net, 3, 0, f.parameters, f.statistics);
     assert_non_null(program);
+    const double tolerance = ref_network_tolerance(target->precision);
+    double *least = ref_array(f.net.parameters); /* smallest |gradient| of the steps */
     for (int i = 0; i < 2; i++) {
         flim_batch batch = ref_formula_batch(&f.net, 3 * i, 3);
         const flim_step step = plain_step(3);
         train_both(program, ref, &batch, &step);
+        for (int64_t k = 0; k < f.net.parameters; k++) {
+            double g = fabs(ref->gradients[k]);
+            least[k] = i == 0 || g < least[k] ? g : least[k];
+        }
         ref_batch_free(&batch);
     }
-    const double tolerance = target->precision == FLIM_PRECISION_FP32 ? 2e-2 : 4 * ref_network_tolerance(target->precision);
-    check_state(program, ref, &f, tolerance, statistic_tolerance(), 0.0009765625);
+    float *found = read_state(program, FLIM_STATE_PARAMETERS, f.net.parameters);
+    for (int k = 0; k < f.net.n_tensors; k++) {
+        const flim_tensor *t = &f.net.tensor[k];
+        double size = 0, difference = 0, movement = 0;
+        for (int64_t i = t->offset; !flim_tensor_is_statistic(t) && i < t->offset + t->count; i++) {
+            size += ref->gradients[i] * ref->gradients[i] / (double)t->count;
+        }
+        int64_t compared = 0;
+        for (int64_t i = t->offset; !flim_tensor_is_statistic(t) && i < t->offset + t->count; i++) {
+            if (!before_batchnorm(&f.net, t) && least[i] > 10 * tolerance * sqrt(size)) {
+                difference += pow((double)found[i] - ref->parameters[i], 2);
+                movement += pow(ref->parameters[i] - (double)f.parameters[i], 2);
+                compared++;
+            }
+        }
+        if (compared > 0 && !(sqrt(difference / movement) <= 100 * tolerance)) {
+            complain(t, "weights, of their movement,", sqrt(difference / movement), 100 * tolerance);
+        }
+    }
+    free(found);
+    free(least);
     flim_program_destroy(program);
     ref_network_free(ref);
     free_fixture(&f);
@@ -426,10 +470,11 @@ static void windows_of_micro_batches(void **state)
     flim_error err = {0};
     assert_int_equal(flim_program_get_counters(program, &counters, &err), FLIM_OK);
     assert_int_equal(counters.adam_step, 1);
+    follow(program, ref);
     flim_batch batch = ref_formula_batch(&f.net, 40, 4);
     const flim_step step = plain_step(4);
     train_both(program, ref, &batch, &step);
-    check_gradients(program, ref, 10 * tolerance);
+    check_gradients(program, ref, tolerance);
     ref_batch_free(&batch);
     flim_program_destroy(program);
     ref_network_free(ref);
@@ -455,12 +500,13 @@ static void tails_are_smaller_batches(void **state)
         step.epsilon = 1e-3f;
         double before = ref->loss;
         train_both(program, ref, &batch, &step);
-        check_loss(read_totals(program).loss, ref->loss - before, 10 * loss_tolerance());
-        check_gradients(program, ref, 10 * tolerance);
+        check_loss(read_totals(program).loss, ref->loss - before, loss_tolerance());
+        check_gradients(program, ref, tolerance);
+        check_state(program, ref, &f, 10 * tolerance, statistic_tolerance(), 0.0009765625);
+        follow(program, ref);
         first += size[i];
         ref_batch_free(&batch);
     }
-    check_state(program, ref, &f, 20 * tolerance, statistic_tolerance(), 0.0009765625);
     flim_program_destroy(program);
     ref_network_free(ref);
     free_fixture(&f);
