@@ -573,6 +573,65 @@ static void tables_are_written(void **state)
     free_run(&f);
 }
 
+static int count_of(const char *bytes, const char *what)
+{
+    int n = 0;
+    for (const char *at = strstr(bytes, what); at; at = strstr(at + 1, what)) {
+        n++;
+    }
+    return n;
+}
+
+static void page_is_whole_and_alone(void **state)
+{
+    (void)state;
+    static fixture f;
+    flim_error err = {0};
+    flim_report *report;
+    char path[600], run[700];
+    if (system("gnuplot --version >/dev/null 2>&1") != 0) {
+        print_message("skipped: gnuplot is not installed\n");
+        skip();
+    }
+    make_run(&f, "page", 120, FLIM_CONFOUND_NONE, FLIM_SPLIT_STRATIFIED_GROUP, 0.8, 7);
+    snprintf(run, sizeof run, "%s/environment.json", f.folder);
+    ok(flim_file_write(run, "{\"host\": \"<script>alert(1)</script> & co\"}", 43, &err), &err);
+    ok(report_of((const fixture *[]){&f, &f}, 2, &(flim_report_options){.baselines = true, .replicates = 50}, &report,
+                 &warnings, &err),
+       &err);
+    snprintf(path, sizeof path, "%s/test_report.html", FLIM_BINARY_DIR);
+    ok(flim_report_write_html(report, path, &err), &err);
+    char *bytes = file_text(path);
+    int wrong = 0;
+    for (int64_t i = 0; i < f.n; i++) {
+        wrong += f.label[i] != f.predicted[i];
+    }
+    wrong = wrong < 12 ? wrong : 12;
+    assert_true(wrong > 0);
+    assert_int_equal(count_of(bytes, "data:image/svg+xml;base64,"), 2 * 6);
+    assert_int_equal(count_of(bytes, "data:image/bmp;base64,"), 2 * wrong);
+    assert_int_equal(count_of(bytes, "<img "), 2 * (6 + wrong)); /* no picture from elsewhere */
+    assert_int_equal(count_of(bytes, "<script"), 0);
+    assert_int_equal(count_of(bytes, "http:") + count_of(bytes, "https:") + count_of(bytes, "<link"), 0);
+    assert_int_equal(count_of(bytes, "&lt;script&gt;alert(1)&lt;/script&gt; &amp; co"), 2);
+    assert_int_equal(count_of(bytes, "</html>"), 1);
+    free(bytes);
+
+    /* without gnuplot: one message, and no half page */
+    char *old = strdup(getenv("PATH"));
+    unlink(path);
+    setenv("PATH", "/no/such/folder", 1);
+    flim_status status = flim_report_write_html(report, path, &err);
+    setenv("PATH", old, 1);
+    free(old);
+    assert_int_equal(status, FLIM_ERROR);
+    assert_non_null(strstr(err.text, "gnuplot is needed for the plots and was not found"));
+    assert_false(flim_file_exists(path));
+    ok(flim_report_write_html(report, path, &err), &err);
+    flim_report_destroy(report);
+    free_run(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -581,6 +640,7 @@ int main(void)
         cmocka_unit_test(confounds_are_named),
         cmocka_unit_test(runs_are_compared_in_pairs),
         cmocka_unit_test(tables_are_written),
+        cmocka_unit_test(page_is_whole_and_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

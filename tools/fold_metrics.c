@@ -9,7 +9,7 @@
 #include "flim/version.h"
 
 typedef struct options {
-    char *csv, *json, *markdown;
+    char *csv, *json, *markdown, *html;
     flim_string_list data;
     int64_t replicates;
     uint64_t seed;
@@ -21,6 +21,7 @@ static const flim_flag_row rows[] = {
     {"Output", "csv", FLIM_VALUE_TEXT, AT(csv), "", "FILE", .help = "write the table as CSV"},
     {NULL, "json", FLIM_VALUE_TEXT, AT(json), "", "FILE", .help = "write everything as JSON"},
     {NULL, "md", FLIM_VALUE_TEXT, AT(markdown), "", "FILE", .help = "write the tables as Markdown"},
+    {NULL, "html", FLIM_VALUE_TEXT, AT(html), "", "FILE", .help = "write one self-contained page with plots (needs gnuplot)"},
     {"Statistics", "baselines", FLIM_VALUE_SWITCH, AT(baselines), "true", NULL,
      .help = "score simple models in the same folds"},
     {NULL, "data", FLIM_VALUE_LIST, AT(data), "", "FILE", .help = "HDF5 file of the run, where it has moved; repeatable"},
@@ -60,6 +61,9 @@ static flim_status report_runs(const options *o, const flim_string_list *runs, c
     }
     if (status == FLIM_OK && o->markdown[0]) {
         status = flim_report_write_markdown(report, o->markdown, err);
+    }
+    if (status == FLIM_OK && o->html[0]) {
+        status = flim_report_write_html(report, o->html, err);
     }
     flim_report_destroy(report);
     return status;

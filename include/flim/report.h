@@ -36,5 +36,7 @@ flim_status flim_report_print(const flim_report *report, const flim_log *log, fl
 flim_status flim_report_write_csv(const flim_report *report, const char *path, flim_error *err);
 flim_status flim_report_write_json(const flim_report *report, const char *path, flim_error *err);
 flim_status flim_report_write_markdown(const flim_report *report, const char *path, flim_error *err);
+/* One self-contained page; plots by gnuplot: FLIM_ERROR where it is not installed or fails. */
+flim_status flim_report_write_html(const flim_report *report, const char *path, flim_error *err);
 
 #endif
