@@ -325,7 +325,7 @@ static void bad_values_are_named_by_cell_and_voxel(void **state)
             int64_t count = 0;
             flim_error err = {0};
             flim_cell_summary summary[N];
-            assert_int_equal(flim_dataset_scan(d, 3, NULL, &(flim_log){log_line, &log}, summary, &count, &err),
+            assert_int_equal(flim_dataset_scan(d, 3, NULL, &(flim_log){log_line, &log}, summary, NULL, &count, &err),
                              FLIM_ERROR_DATA);
             assert_int_equal(count, 1);
             assert_non_null(strstr(log.text, "cell 7, t 6"));
@@ -387,7 +387,7 @@ static void scan_summarises_every_cell(void **state)
     int64_t bad = -1;
     for (int workers = 1; workers <= 8; workers *= 2) {
         memset(summary, 0xff, sizeof summary);
-        assert_int_equal(flim_dataset_scan(d, workers, NULL, NULL, summary, &bad, NULL), FLIM_OK);
+        assert_int_equal(flim_dataset_scan(d, workers, NULL, NULL, summary, NULL, &bad, NULL), FLIM_OK);
         assert_int_equal(bad, 0);
         for (int cell = 0; cell < N; cell++) {
             int64_t sum = 0, zeros = 0, most = 0, decay[T] = {0}, pixel[PIXELS] = {0}, mask = 0;
@@ -413,7 +413,7 @@ static void scan_summarises_every_cell(void **state)
         }
     }
     int stop = 1;
-    assert_int_equal(flim_dataset_scan(d, 2, &stop, NULL, summary, &bad, NULL), FLIM_INTERRUPTED);
+    assert_int_equal(flim_dataset_scan(d, 2, &stop, NULL, summary, NULL, &bad, NULL), FLIM_INTERRUPTED);
     flim_dataset_close(d);
 }
 
@@ -1094,7 +1094,7 @@ static void real_cells_add_up(void **state)
     static flim_cell_summary summary[137];
     int64_t bad, zeros = 0, pixels = 0, count[3] = {0};
     double photons = 0, most = 0;
-    assert_int_equal(flim_dataset_scan(d, 2, NULL, NULL, summary, &bad, NULL), FLIM_OK);
+    assert_int_equal(flim_dataset_scan(d, 2, NULL, NULL, summary, NULL, &bad, NULL), FLIM_OK);
     for (int i = 0; i < 137; i++) {
         photons += summary[i].photons;
         zeros += summary[i].zero_voxels;

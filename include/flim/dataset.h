@@ -91,9 +91,10 @@ typedef struct flim_cell_summary {
     double max_count;
 } flim_cell_summary;
 
-/* Reads and checks every cell on `workers` threads.  summary: (n), may be NULL.  *bad gets the number of bad cells; up to 20
+/* Reads and checks every cell on `workers` threads.  summary: (n); decay: (n,T), the counts
+ * of each time bin summed over the mask; both may be NULL.  *bad gets the number of bad cells; up to 20
  * of them are logged as warnings; the call fails with FLIM_ERROR_DATA where there was any.  `stop` (may be NULL) is polled. */
 flim_status flim_dataset_scan(flim_dataset *dataset, int workers, const volatile int *stop, const flim_log *log,
-                              flim_cell_summary *summary, int64_t *bad, flim_error *err);
+                              flim_cell_summary *summary, double *decay, int64_t *bad, flim_error *err);
 
 #endif

@@ -81,7 +81,7 @@ static flim_status choose_type(flim_dataset *d, flim_reader *reader, buffers *b,
     if (!summary) {
         return FLIM_ERROR_MEMORY;
     }
-    flim_status status = flim_scan_cells(d, options->workers, options->stop, 1, summary, &bad, &list, &listed, err);
+    flim_status status = flim_scan_cells(d, options->workers, options->stop, 1, summary, NULL, &bad, &list, &listed, err);
     if (status == FLIM_OK && bad) {
         status = flim_fail(err, FLIM_ERROR_DATA, "%" PRId64 " of %" PRId64 " cells are bad; the first: %s", bad, d->info.n,
                            list[0].text);

@@ -270,7 +270,7 @@ flim_status flim_data_report_create(const char *const *paths, int n_paths, const
         goto done;
     }
     int64_t listed = 0;
-    status = flim_scan_cells(report->dataset, options->workers, options->stop, options->most_bad, summary, &report->bad, &bad,
+    status = flim_scan_cells(report->dataset, options->workers, options->stop, options->most_bad, summary, NULL, &report->bad, &bad,
                              &listed, err);
     if (status != FLIM_OK) {
         goto done;

@@ -12,6 +12,7 @@ typedef struct scan {
     flim_dataset *dataset;
     const volatile int *stop;
     flim_cell_summary *summary; /* (n) or NULL; each entry is written by one thread */
+    double *masked_decay; /* (n,T) or NULL; likewise */
     int64_t most;
     pthread_mutex_t lock;
     int64_t next, bad, listed, capacity;
@@ -44,6 +45,18 @@ static void summarise(const flim_dataset *d, const float *counts, const uint8_t 
     out->max_count = most;
     for (int64_t i = 0; i < d->pixels; i++) {
         out->mask_pixels += mask[i];
+    }
+}
+
+/* decay (T): counts of each time bin summed over the mask. */
+static void sum_over_mask(const flim_dataset *d, const float *counts, const uint8_t *mask, double *decay)
+{
+    for (int t = 0; t < d->info.t; t++) {
+        const float *frame = counts + (int64_t)t * d->pixels;
+        decay[t] = 0;
+        for (int64_t i = 0; i < d->pixels; i++) {
+            decay[t] += mask[i] ? (double)frame[i] : 0.0;
+        }
     }
 }
 
@@ -105,6 +118,9 @@ static void *scan_thread(void *argument)
             flim_cell_summary unused, *summary = s->summary ? &s->summary[cell] : &unused;
             if (flim_reader_counts(reader, cell, counts, mask, &why) == FLIM_OK) {
                 summarise(d, counts, mask, decay, summary);
+                if (s->masked_decay) {
+                    sum_over_mask(d, counts, mask, s->masked_decay + cell * d->info.t);
+                }
             } else {
                 *summary = (flim_cell_summary){.peak_bin = -1};
                 pthread_mutex_lock(&s->lock);
@@ -126,9 +142,15 @@ static void *scan_thread(void *argument)
 }
 
 flim_status flim_scan_cells(flim_dataset *dataset, int workers, const volatile int *stop, int64_t most,
-                            flim_cell_summary *summary, int64_t *bad, flim_bad_cell **list, int64_t *listed, flim_error *err)
+                            flim_cell_summary *summary, double *decay, int64_t *bad, flim_bad_cell **list, int64_t *listed,
+                            flim_error *err)
 {
-    scan s = {.dataset = dataset, .stop = stop, .summary = summary, .most = most, .lock = PTHREAD_MUTEX_INITIALIZER};
+    scan s = {.dataset = dataset,
+              .stop = stop,
+              .summary = summary,
+              .masked_decay = decay,
+              .most = most,
+              .lock = PTHREAD_MUTEX_INITIALIZER};
     pthread_t *thread = NULL;
     int started = 0;
     *bad = *listed = 0;
@@ -163,12 +185,12 @@ flim_status flim_scan_cells(flim_dataset *dataset, int workers, const volatile i
 }
 
 flim_status flim_dataset_scan(flim_dataset *dataset, int workers, const volatile int *stop, const flim_log *log,
-                              flim_cell_summary *summary, int64_t *bad, flim_error *err)
+                              flim_cell_summary *summary, double *decay, int64_t *bad, flim_error *err)
 {
     enum { MOST_LOGGED = 20 };
     flim_bad_cell *list = NULL;
     int64_t listed = 0, found = 0;
-    flim_status status = flim_scan_cells(dataset, workers, stop, MOST_LOGGED, summary, &found, &list, &listed, err);
+    flim_status status = flim_scan_cells(dataset, workers, stop, MOST_LOGGED, summary, decay, &found, &list, &listed, err);
     if (bad) {
         *bad = found;
     }

@@ -188,21 +188,22 @@ static flim_status open_data(flim_run *run, flim_error *err)
 
 static flim_status scan(flim_run *run, flim_error *err)
 {
+    const size_t n = (size_t)run->info->n;
     if (!run->settings->scan) {
         flim_startup_data(run, NULL);
         return FLIM_OK;
     }
     int64_t bad = 0;
-    flim_cell_summary *summary = flim_alloc((size_t)run->info->n, sizeof *summary, err); /* (n) */
-    if (!summary) {
+    run->summary = flim_alloc(n, sizeof *run->summary, err);
+    run->decay = flim_alloc(n * (size_t)run->info->t, sizeof *run->decay, err);
+    if (!run->summary || !run->decay) {
         return FLIM_ERROR_MEMORY;
     }
-    flim_status status =
-        flim_dataset_scan(run->dataset, (int)run->settings->workers, run->hooks->stop, &run->log, summary, &bad, err);
+    flim_status status = flim_dataset_scan(run->dataset, (int)run->settings->workers, run->hooks->stop, &run->log,
+                                           run->summary, run->decay, &bad, err);
     if (status == FLIM_OK) {
-        flim_startup_data(run, summary);
+        flim_startup_data(run, run->summary);
     }
-    flim_free(summary);
     return status;
 }
 
@@ -391,6 +392,9 @@ static flim_status run_all(flim_run *run, char *folder_out, flim_error *err)
     flim_error more = {0};
     flim_status ended = status == FLIM_OK ? flim_run_holdout(run, &more) : FLIM_OK;
     if (ended == FLIM_OK) {
+        ended = flim_run_baselines(run, &more);
+    }
+    if (ended == FLIM_OK) {
         ended = flim_run_summary(run, &more);
     }
     return ended == FLIM_OK ? status : flim_fail(err, ended, "%s", more.text);
@@ -433,6 +437,8 @@ flim_status flim_train_cv(const flim_settings *settings, const flim_train_hooks 
     flim_device_close(run.device);
     flim_run_folder_close(&run);
     flim_free(run.tee.early);
+    flim_free(run.summary);
+    flim_free(run.decay);
     if (own_settings) {
         flim_settings_free(&resumed);
     }

@@ -18,6 +18,8 @@
 
 enum { FLIM_PATH_MAX = 4096 };
 
+enum { FLIM_N_BASELINES = 3 }; /* class prior, confounds, decay */
+
 /* What chooses the epoch. */
 typedef enum flim_monitor {
     FLIM_MONITOR_VAL_LOSS,
@@ -57,6 +59,11 @@ typedef struct flim_run {
     flim_checkpoint_writer *checkpoints;
     char identity[2048]; /* of checkpoints: data, splits, network, precision, training settings */
     int64_t eval_batch;
+
+    flim_cell_summary *summary; /* (n) of the scan; NULL with --no-scan */
+    double *decay; /* (n,T) summed over the mask; likewise */
+    flim_metrics baseline[FLIM_N_BASELINES]; /* pooled over the test cells of finished folds */
+    bool has_baselines;
 } flim_run;
 
 /* True once a signal asked for the end. */
@@ -99,6 +106,12 @@ flim_status flim_startup_plan(flim_run *run, flim_error *err); /* network and me
 /* ---- fold.c ---- */
 /* Trains, evaluates and writes fold k (0-based), from its checkpoint where there is one. */
 flim_status flim_run_fold(flim_run *run, int k, flim_error *err);
+
+/* ---- baselines.c ---- */
+const char *flim_run_baseline_name(int b); /* "confounds": in file and key names */
+const char *flim_run_baseline_title(int b); /* for tables */
+/* Fits them in the run's folds, writes baseline_*.csv and fills run->baseline. */
+flim_status flim_run_baselines(flim_run *run, flim_error *err);
 
 /* ---- summary.c ---- */
 /* Metrics of all folds that are done, pooled and hold-out: summary.json, summary.csv, and the table. */

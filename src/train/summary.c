@@ -219,6 +219,21 @@ static void table_row(const flim_log *log, const char *first, const double value
     flim_log_line(log, FLIM_LOG_INFO, "%s", text);
 }
 
+/* Says so where brightness, cell size and peak bin alone do nearly as well as the network. */
+static void warn_of_confounds(const flim_run *run, const flim_metrics *pooled)
+{
+    const double near = 0.03; /* of balanced accuracy */
+    double network = pooled->value[FLIM_BALANCED_ACCURACY];
+    double confounds = run->baseline[1].value[FLIM_BALANCED_ACCURACY], prior = run->baseline[0].value[FLIM_BALANCED_ACCURACY];
+    if (run->has_baselines && confounds >= network - near && confounds > prior + near) {
+        flim_log_line(
+            &run->log, FLIM_LOG_WARNING,
+            "brightness, cell size and peak bin alone reach a balanced accuracy of %.3f, the network %.3f: it may have "
+            "learned no more than these",
+            confounds, network);
+    }
+}
+
 static void print_table(const flim_run *run, const done_fold *folds, int n, const double *mean, const double *sd,
                         const int *used, const flim_metrics *pooled, const flim_metrics *holdout)
 {
@@ -238,6 +253,10 @@ static void print_table(const flim_run *run, const done_fold *folds, int n, cons
     if (holdout) {
         table_row(log, "holdout, fold ensemble", holdout->value);
     }
+    for (int b = 0; run->has_baselines && b < FLIM_N_BASELINES; b++) {
+        table_row(log, flim_run_baseline_title(b), run->baseline[b].value);
+    }
+    warn_of_confounds(run, pooled);
     for (int m = 0; m < FLIM_N_METRICS; m++) {
         if (used[m] > 0 && used[m] < n) {
             flim_log_line(log, FLIM_LOG_NOTE, "%s: mean of %d of %d folds (undefined in the others: %s)",
@@ -291,6 +310,13 @@ flim_status flim_run_summary(flim_run *run, flim_error *err)
         flim_json_set(json, "holdout", metrics_json(holdout.value));
     } else {
         flim_json_set_null(json, "holdout");
+    }
+    if (run->has_baselines) {
+        flim_json *beside = flim_json_object();
+        for (int b = 0; b < FLIM_N_BASELINES; b++) {
+            flim_json_set(beside, flim_run_baseline_name(b), metrics_json(run->baseline[b].value));
+        }
+        flim_json_set(json, "baselines", beside);
     }
     status = flim_run_folder_path(run, "summary.json", path, err);
     if (status == FLIM_OK) {
