@@ -150,7 +150,8 @@ typedef struct flim_totals {
     int64_t updates; /* since the last reset, skipped ones left out */
     double grad_norm; /* of the last window, before clipping */
     bool nonfinite; /* a loss or gradient was not finite and (outside fp16) no update was made from then on */
-    int64_t nonfinite_call; /* which train call since the reset, 0-based; -1 = none */
+    int64_t calls; /* of train, since the last reset */
+    int64_t nonfinite_call; /* which of them it was, 0-based; -1 = none */
 } flim_totals;
 
 /* Finishes all work, then copies the totals; reset starts them from zero afterwards. */

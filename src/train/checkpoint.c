@@ -131,6 +131,7 @@ static void fields_of_state(cursor *c, flim_fold_state *state)
     field(c, &t->updates, sizeof t->updates);
     field(c, &t->grad_norm, sizeof t->grad_norm);
     fields_of_bool(c, &t->nonfinite);
+    field(c, &t->calls, sizeof t->calls);
     field(c, &t->nonfinite_call, sizeof t->nonfinite_call);
     field(c, &state->best_value, sizeof state->best_value);
     field(c, &state->best_epoch, sizeof state->best_epoch);
