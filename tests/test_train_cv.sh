@@ -47,7 +47,8 @@ digest() {
 cd "$work" || exit 1
 "$build/flim_simulate" --out small.h5 --cells 72 --donors 6 --bins 16 --photons 200 --seed 3 >/dev/null || { echo "flim_simulate failed"; exit 1; }
 sum_before=$(sha256sum small.h5; stat -c %y small.h5)
-common=(--data small.h5 --preset tiny --folds 3 --epochs 3 --batch 16 --lr 1e-3 --device cpu --workers 2)
+options=(--preset tiny --folds 3 --epochs 3 --batch 16 --lr 1e-3 --device cpu --workers 2)
+common=(--data small.h5 "${options[@]}")
 
 # ---- the run folder
 run 0 "${common[@]}" --out whole
@@ -138,7 +139,7 @@ s = json.load(open("whole/splits.json"))
 s["data"].pop("sha256", None)
 json.dump(s, open("same_splits.json", "w"))
 PY
-    run 0 "${common[@]}" --data flipped.h5 --set splits=same_splits.json --out flipped --fold 0
+    run 0 "${options[@]}" --data flipped.h5 --set splits=same_splits.json --out flipped --fold 0
     check "flipped test labels leave the weights" cmp flipped/fold_0/best.safetensors whole/fold_0/best.safetensors
     check "flipped test labels leave epoch and threshold" bash -c \
         'diff <(grep -E "best_epoch|threshold" flipped/fold_0/summary.json) <(grep -E "best_epoch|threshold" whole/fold_0/summary.json)'
@@ -165,7 +166,7 @@ bad 2 "preset" --data small.h5 --preset hug
 bad 2 "precision" --data small.h5 --device cpu --precision bf16
 bad 2 "device" --data small.h5 --device gpu
 bad 4 "" --data small.h5 --device cuda:99
-bad 3 "init" --data small.h5 --device cpu --init-weights small.h5
+bad 3 "small.h5" --data small.h5 --device cpu --init-weights small.h5
 : >empty.h5
 bad 3 "empty.h5" --data empty.h5
 echo "no HDF5" >text.h5

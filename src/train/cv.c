@@ -6,6 +6,7 @@
 #include "core/alloc.h"
 #include "core/file.h"
 #include "core/sha256.h"
+#include "flim/weights.h"
 #include "train/run.h"
 
 /* ---- log ---- */
@@ -255,6 +256,20 @@ static flim_status make_splits(flim_run *run, flim_error *err)
 
 /* ---- network, program, loader ---- */
 
+/* Read once and early, so that a file that does not fit leaves no run folder. */
+static flim_status read_initial_weights(flim_run *run, flim_error *err)
+{
+    if (!run->settings->init_weights[0]) {
+        return FLIM_OK;
+    }
+    run->initial_parameter = flim_alloc((size_t)run->net.parameters, sizeof(float), err);
+    run->initial_statistic = flim_alloc((size_t)run->net.statistics, sizeof(float), err);
+    if (!run->initial_parameter || !run->initial_statistic) {
+        return FLIM_ERROR_MEMORY;
+    }
+    return flim_weights_read(run->settings->init_weights, &run->net, run->initial_parameter, run->initial_statistic, err);
+}
+
 static flim_status compile(flim_run *run, flim_error *err)
 {
     const flim_settings *s = run->settings;
@@ -263,6 +278,9 @@ static flim_status compile(flim_run *run, flim_error *err)
     flim_status status = flim_network_preset_width(s->preset, &width, err);
     if (status == FLIM_OK) {
         status = flim_network_build(&run->net, width, info->classes, info->t, info->h, info->w, err);
+    }
+    if (status == FLIM_OK) {
+        status = read_initial_weights(run, err);
     }
     if (status != FLIM_OK) {
         return status;
@@ -437,6 +455,8 @@ flim_status flim_train_cv(const flim_settings *settings, const flim_train_hooks 
     flim_device_close(run.device);
     flim_run_folder_close(&run);
     flim_free(run.tee.early);
+    flim_free(run.initial_parameter);
+    flim_free(run.initial_statistic);
     flim_free(run.summary);
     flim_free(run.decay);
     if (own_settings) {

@@ -85,16 +85,18 @@ static flim_status save(fold *f, flim_error *err)
 }
 
 /* Weights to start from: --init-weights or Kaiming, both with fresh moments. */
-static flim_status initialise(fold *f, flim_error *err)
+static void initialise(fold *f)
 {
     const flim_run *run = f->run;
-    flim_network_init(&run->net, run->settings->seed, (uint32_t)f->k, f->state.parameter, f->state.statistic);
-    f->state.counters.loss_scale = run->precision == FLIM_PRECISION_FP16 ? 65536.0 : 1.0;
-    f->state.totals.nonfinite_call = -1;
-    if (!run->settings->init_weights[0]) {
-        return FLIM_OK;
+    flim_fold_state *s = &f->state;
+    s->counters.loss_scale = run->precision == FLIM_PRECISION_FP16 ? 65536.0 : 1.0;
+    s->totals.nonfinite_call = -1;
+    if (run->initial_parameter) {
+        memcpy(s->parameter, run->initial_parameter, (size_t)s->parameters * sizeof(float));
+        memcpy(s->statistic, run->initial_statistic, (size_t)s->statistics * sizeof(float));
+    } else {
+        flim_network_init(&run->net, run->settings->seed, (uint32_t)f->k, s->parameter, s->statistic);
     }
-    return flim_weights_read(run->settings->init_weights, &run->net, f->state.parameter, f->state.statistic, err);
 }
 
 /* ---- one epoch of training ---- */
@@ -555,7 +557,7 @@ flim_status flim_run_fold(flim_run *run, int k, flim_error *err)
         flim_log_line(&run->log, FLIM_LOG_NOTE, "fold %d: goes on from its checkpoint, epoch %" PRId64 ", batch %" PRId64, k,
                       f.state.epoch + 1, f.state.calls + 1);
     } else if (status == FLIM_OK) {
-        status = initialise(&f, err);
+        initialise(&f);
     }
     if (status == FLIM_OK) {
         status = put_state(&f, err);

@@ -54,6 +54,7 @@ typedef struct flim_run {
     char data_sha256[65];
     flim_splits splits;
     flim_network net;
+    float *initial_parameter, *initial_statistic; /* (P), (S) of --init-weights; NULL without */
     flim_program *program;
     flim_loader *loader;
     flim_checkpoint_writer *checkpoints;
