@@ -3,7 +3,8 @@
 # resumption to the same bits, folds on their own, independence of threads and of test labels.
 # Usage: test_train_cv.sh BUILD_DIR
 set -u
-build=$1
+build=$(cd "$1" && pwd)
+source=$(cd "$(dirname "$0")/.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 "$build/train_cv" --device cpu --dry-run 2>&1 | grep -q "todo" && { echo "no CPU backend yet"; exit 77; }
@@ -69,6 +70,8 @@ run 0 --config printed.yaml --print-config
 check "--print-config feeds back to the same" cmp out printed.yaml
 run 0 --help
 check "--help shows --folds" grep -q -- "--folds" out
+awk '/^## Every flag of train_cv/ { found = 1 } found && /^```/ { inside = !inside; next } inside' "$source/README.md" >readme_flags
+check "README's flags are --help's" diff out readme_flags
 run 0 "${common[@]}" --out never --dry-run
 check "--dry-run makes no folder" test ! -e never
 
