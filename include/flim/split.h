@@ -86,6 +86,12 @@ flim_status flim_splits_read(const char *path, const flim_split_data *data, flim
 flim_status flim_splits_add_validation(flim_splits *splits, const flim_split_data *data, const flim_split_request *request,
                                        flim_error *err);
 
+/* Logs what a user must know before trusting scores on these folds (flim_splits_make does so itself): classes absent from a part,
+ * groups that stand in training and test parts at once, incomplete or empty validation parts.  validation_asked: false says
+ * that none was wanted. */
+flim_status flim_splits_warn(const flim_splits *splits, const flim_split_data *data, bool validation_asked, const flim_log *log,
+                             flim_error *err);
+
 /* The fold table: cells by class and groups, for train, val and test, line by line into log. */
 void flim_splits_table(const flim_splits *splits, const flim_split_data *data, const flim_log *log);
 

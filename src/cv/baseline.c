@@ -258,7 +258,8 @@ flim_status flim_logistic_fit(const flim_split_data *data, const double *x, int 
     int outputs = data->classes == 2 ? 1 : data->classes;
     *out = (flim_logistic){.classes = data->classes, .features = features, .outputs = outputs};
     if (n_rows < 1) {
-        return flim_fail(err, FLIM_ERROR_USAGE, "baseline: no cells to fit");
+        flim_fail(err, FLIM_ERROR_USAGE, "baseline: no cells to fit");
+        return FLIM_ERROR_USAGE;
     }
     fit f = {.n = n_rows,
              .classes = data->classes,

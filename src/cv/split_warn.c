@@ -87,7 +87,7 @@ static void warn_of_absent_classes(const flim_splits *s, const flim_split_data *
         flim_log_line(log, FLIM_LOG_NOTE, "no way to deal the groups into %d folds gives every fold every class", s->n_folds);
     } else if (any && s->mode == FLIM_SPLIT_STRATIFIED_GROUP) {
         flim_log_line(log, FLIM_LOG_NOTE,
-                      "no way to give each of the %d folds every class was found; the search was too large to rule it out",
+                      "no way to give each of the %d folds every class is known; whether there is one was not settled",
                       s->n_folds);
     }
 }
@@ -222,4 +222,10 @@ done:
     flim_free(k.mark);
     flim_free(seen);
     return status;
+}
+
+flim_status flim_splits_warn(const flim_splits *splits, const flim_split_data *data, bool validation_asked,
+                             const flim_log *log, flim_error *err)
+{
+    return flim_split_warn(splits, data, validation_asked, FLIM_COVER_UNKNOWN, log, err);
 }

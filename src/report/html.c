@@ -220,7 +220,8 @@ static flim_status put_bitmap(FILE *stream, const report_picture *picture, flim_
     for (int64_t i = 0; i < (int64_t)picture->h * picture->w; i++) {
         most = fmax(most, picture->intensity[i]);
     }
-    memcpy(bmp, "BM", 2);
+    bmp[0] = 'B';
+    bmp[1] = 'M';
     put_u32(bmp + 2, (uint32_t)size);
     put_u32(bmp + 10, 54);
     put_u32(bmp + 14, 40);
