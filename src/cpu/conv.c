@@ -1,0 +1,310 @@
+#include "cpu/conv.h"
+
+#include <omp.h>
+#include <string.h>
+
+static flim_status check(dnnl_status_t status, const char *what, flim_error *err)
+{
+    if (status == dnnl_success) {
+        return FLIM_OK;
+    }
+    return flim_fail(err, status == dnnl_out_of_memory ? FLIM_ERROR_MEMORY : FLIM_ERROR_DEVICE,
+                     "oneDNN: %s failed with status %d", what, (int)status);
+}
+
+/* A [k,1,1] convolution of stride 1 over pixels is a 2-D one over (T, H*W), which oneDNN does faster; same bytes. */
+static bool is_temporal(const flim_unit *u)
+{
+    return u->kernel[1] == 1 && u->kernel[2] == 1 && u->stride[1] == 1 && u->stride[2] == 1 && u->pad[1] == 0 &&
+           u->pad[2] == 0;
+}
+
+typedef struct geometry {
+    dnnl_dims_t x, z, weight, bias, stride, pad_left, pad_right, dilation;
+    int ndims;
+    dnnl_format_tag_t plain_x, plain_weight;
+} geometry;
+
+static geometry make_geometry(const flim_unit *u, bool flat)
+{
+    geometry g = {
+        .ndims = flat ? 4 : 5, .plain_x = flat ? dnnl_nhwc : dnnl_ndhwc, .plain_weight = flat ? dnnl_oihw : dnnl_oidhw};
+    g.x[0] = g.z[0] = 1;
+    g.x[1] = g.weight[1] = u->in_channels;
+    g.z[1] = g.weight[0] = g.bias[0] = u->out_channels;
+    const int n = flat ? 1 : 3;
+    for (int d = 0; d < n; d++) {
+        g.x[2 + d] = u->in[d];
+        g.z[2 + d] = u->conv_out[d];
+        g.weight[2 + d] = u->kernel[d];
+        g.stride[d] = u->stride[d];
+        g.pad_left[d] = u->pad[d];
+        g.pad_right[d] = (u->conv_out[d] - 1) * u->stride[d] + u->kernel[d] - u->in[d] - u->pad[d];
+    }
+    if (flat) {
+        g.x[3] = g.z[3] = (dnnl_dim_t)u->in[1] * u->in[2];
+        g.weight[3] = g.stride[1] = 1;
+    }
+    return g;
+}
+
+static size_t round_up(size_t bytes)
+{
+    return (bytes + 63) / 64 * 64;
+}
+
+static void note_scratch(flim_cpu_conv *conv, const_dnnl_primitive_desc_t desc)
+{
+    size_t bytes = round_up(dnnl_memory_desc_get_size(dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0)));
+    conv->scratch_bytes = bytes > conv->scratch_bytes ? bytes : conv->scratch_bytes;
+}
+
+/* Fills primitive, layouts and sizes of one direction. */
+static dnnl_status_t make_primitive(flim_cpu_conv *conv, flim_cpu_direction direction, const geometry *g,
+                                    const_dnnl_primitive_attr_t attr)
+{
+    dnnl_memory_desc_t x, z, weight;
+    dnnl_primitive_desc_t forward = NULL, desc = NULL;
+    dnnl_convolution_desc_t op;
+    dnnl_status_t status;
+    if ((status = dnnl_memory_desc_init_by_tag(&x, g->ndims, g->x, dnnl_f32, g->plain_x)) != dnnl_success ||
+        (status = dnnl_memory_desc_init_by_tag(&z, g->ndims, g->z, dnnl_f32, g->plain_x)) != dnnl_success ||
+        (status = dnnl_memory_desc_init_by_tag(&weight, g->ndims, g->weight, dnnl_f32, dnnl_format_tag_any)) !=
+            dnnl_success ||
+        (status = dnnl_memory_desc_init_by_tag(&conv->bias, 1, g->bias, dnnl_f32, dnnl_x)) != dnnl_success ||
+        (status = dnnl_dilated_convolution_forward_desc_init(&op, dnnl_forward_training, dnnl_convolution_direct, &x, &weight,
+                                                             &conv->bias, &z, g->stride, g->dilation, g->pad_left,
+                                                             g->pad_right)) != dnnl_success ||
+        (status = dnnl_primitive_desc_create(&forward, &op, attr, conv->engine, NULL)) != dnnl_success) {
+        return status;
+    }
+    dnnl_query_t query_x = dnnl_query_src_md, query_z = dnnl_query_dst_md, query_weight = dnnl_query_weights_md;
+    if (direction == FLIM_CPU_FORWARD) {
+        desc = forward;
+        forward = NULL;
+    } else {
+        query_z = dnnl_query_diff_dst_md;
+        if (direction == FLIM_CPU_BACKWARD_X) {
+            query_x = dnnl_query_diff_src_md;
+            status = dnnl_dilated_convolution_backward_data_desc_init(&op, dnnl_convolution_direct, &x, &weight, &z,
+                                                                      g->stride, g->dilation, g->pad_left, g->pad_right);
+        } else {
+            query_weight = dnnl_query_diff_weights_md;
+            status = dnnl_dilated_convolution_backward_weights_desc_init(&op, dnnl_convolution_direct, &x, &weight, NULL, &z,
+                                                                         g->stride, g->dilation, g->pad_left, g->pad_right);
+        }
+        if (status == dnnl_success) {
+            status = dnnl_primitive_desc_create(&desc, &op, attr, conv->engine, forward);
+        }
+    }
+    if (status == dnnl_success) {
+        conv->x[direction] = *dnnl_primitive_desc_query_md(desc, query_x, 0);
+        conv->z[direction] = *dnnl_primitive_desc_query_md(desc, query_z, 0);
+        conv->weight[direction] = *dnnl_primitive_desc_query_md(desc, query_weight, 0);
+        conv->weight_bytes[direction] = round_up(dnnl_memory_desc_get_size(&conv->weight[direction]));
+        note_scratch(conv, desc);
+        status = dnnl_primitive_create(&conv->primitive[direction], desc);
+    }
+    dnnl_primitive_desc_destroy(desc);
+    dnnl_primitive_desc_destroy(forward);
+    return status;
+}
+
+static dnnl_status_t make_reorder(flim_cpu_conv *conv, flim_cpu_direction direction, const_dnnl_primitive_attr_t attr)
+{
+    const dnnl_memory_desc_t *from = &conv->plain, *to = &conv->weight[direction];
+    if (direction == FLIM_CPU_BACKWARD_W) {
+        from = &conv->weight[direction];
+        to = &conv->plain;
+    }
+    dnnl_primitive_desc_t desc = NULL;
+    dnnl_status_t status = dnnl_reorder_primitive_desc_create(&desc, from, conv->engine, to, conv->engine, attr);
+    if (status == dnnl_success) {
+        note_scratch(conv, desc);
+        status = dnnl_primitive_create(&conv->reorder[direction], desc);
+    }
+    dnnl_primitive_desc_destroy(desc);
+    return status;
+}
+
+flim_status flim_cpu_conv_create(flim_cpu_conv *conv, dnnl_engine_t engine, const flim_unit *unit, bool want_x, bool want_w,
+                                 int threads, flim_error *err)
+{
+    *conv = (flim_cpu_conv){.engine = engine, .has_x = want_x, .has_w = want_w};
+    const int before = omp_get_max_threads();
+    omp_set_num_threads(threads); /* oneDNN divides the work when a primitive is made */
+    dnnl_primitive_attr_t attr = NULL;
+    dnnl_status_t status = dnnl_primitive_attr_create(&attr);
+    if (status == dnnl_success) {
+        status = dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
+    }
+    const bool wanted[3] = {true, want_x, want_w};
+    geometry g = make_geometry(unit, is_temporal(unit));
+    conv->weight_floats = 1;
+    for (int d = 0; d < g.ndims; d++) {
+        conv->weight_floats *= (size_t)g.weight[d];
+    }
+    if (status == dnnl_success) {
+        status = dnnl_memory_desc_init_by_tag(&conv->plain, g.ndims, g.weight, dnnl_f32, g.plain_weight);
+    }
+    for (int d = 0; d < 3 && status == dnnl_success; d++) {
+        if (wanted[d] && (status = make_primitive(conv, (flim_cpu_direction)d, &g, attr)) == dnnl_success) {
+            status = make_reorder(conv, (flim_cpu_direction)d, attr);
+        }
+    }
+    dnnl_primitive_attr_destroy(attr);
+    omp_set_num_threads(before);
+    if (status != dnnl_success) {
+        flim_cpu_conv_destroy(conv);
+        return flim_fail(
+            err, FLIM_ERROR_DEVICE,
+            "oneDNN %d.%d.%d cannot do the convolution %s (%d -> %d channels, kernel %d,%d,%d, input %d x %d x %d): "
+            "status %d",
+            dnnl_version()->major, dnnl_version()->minor, dnnl_version()->patch, unit->conv, unit->in_channels,
+            unit->out_channels, unit->kernel[0], unit->kernel[1], unit->kernel[2], unit->in[0], unit->in[1], unit->in[2],
+            (int)status);
+    }
+    return FLIM_OK;
+}
+
+void flim_cpu_conv_destroy(flim_cpu_conv *conv)
+{
+    for (int d = 0; d < 3; d++) {
+        dnnl_primitive_destroy(conv->primitive[d]);
+        dnnl_primitive_destroy(conv->reorder[d]);
+    }
+    *conv = (flim_cpu_conv){0};
+}
+
+static dnnl_status_t bare_memory(dnnl_memory_t *memory, const dnnl_memory_desc_t *desc, dnnl_engine_t engine)
+{
+    return dnnl_memory_create(memory, desc, engine, DNNL_MEMORY_NONE);
+}
+
+static dnnl_status_t scratch_memory(dnnl_memory_t *memory, const_dnnl_primitive_t primitive, dnnl_engine_t engine)
+{
+    const_dnnl_primitive_desc_t desc = NULL;
+    dnnl_status_t status = dnnl_primitive_get_primitive_desc(primitive, &desc);
+    return status == dnnl_success
+               ? bare_memory(memory, dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0), engine)
+               : status;
+}
+
+flim_status flim_cpu_conv_memory_create(flim_cpu_conv_memory *memory, const flim_cpu_conv *conv, flim_error *err)
+{
+    *memory = (flim_cpu_conv_memory){0};
+    dnnl_status_t status = dnnl_stream_create(&memory->stream, conv->engine, dnnl_stream_default_flags);
+    for (int d = 0; d < 3 && status == dnnl_success; d++) {
+        if (conv->primitive[d] &&
+            ((status = bare_memory(&memory->x[d], &conv->x[d], conv->engine)) != dnnl_success ||
+             (status = bare_memory(&memory->z[d], &conv->z[d], conv->engine)) != dnnl_success ||
+             (status = bare_memory(&memory->weight[d], &conv->weight[d], conv->engine)) != dnnl_success ||
+             (status = scratch_memory(&memory->scratch[d], conv->primitive[d], conv->engine)) != dnnl_success ||
+             (status = scratch_memory(&memory->scratch[3 + d], conv->reorder[d], conv->engine)) != dnnl_success)) {
+            break;
+        }
+    }
+    if (status == dnnl_success && (status = bare_memory(&memory->bias, &conv->bias, conv->engine)) == dnnl_success) {
+        status = bare_memory(&memory->plain, &conv->plain, conv->engine);
+    }
+    if (status != dnnl_success) {
+        flim_cpu_conv_memory_destroy(memory);
+    }
+    return check(status, "making memory objects", err);
+}
+
+void flim_cpu_conv_memory_destroy(flim_cpu_conv_memory *memory)
+{
+    for (int d = 0; d < 3; d++) {
+        dnnl_memory_destroy(memory->x[d]);
+        dnnl_memory_destroy(memory->z[d]);
+        dnnl_memory_destroy(memory->weight[d]);
+        dnnl_memory_destroy(memory->scratch[d]);
+        dnnl_memory_destroy(memory->scratch[3 + d]);
+    }
+    dnnl_memory_destroy(memory->bias);
+    dnnl_memory_destroy(memory->plain);
+    dnnl_stream_destroy(memory->stream);
+    *memory = (flim_cpu_conv_memory){0};
+}
+
+/* One operand of a call; oneDNN's handles carry no const, but it writes only to outputs and scratch. */
+typedef struct operand {
+    int arg;
+    dnnl_memory_t memory;
+    const void *data;
+} operand;
+
+static flim_status execute(const_dnnl_primitive_t primitive, dnnl_stream_t stream, const operand *operands, int n,
+                           const char *what, flim_error *err)
+{
+    dnnl_exec_arg_t args[6];
+    dnnl_status_t status = dnnl_success;
+    for (int i = 0; i < n && status == dnnl_success; i++) {
+        union {
+            const void *in;
+            void *out;
+        } data = {operands[i].data};
+        status = dnnl_memory_set_data_handle_v2(operands[i].memory, data.out, stream);
+        args[i] = (dnnl_exec_arg_t){operands[i].arg, operands[i].memory};
+    }
+    if (status == dnnl_success) {
+        status = dnnl_primitive_execute(primitive, stream, n, args);
+    }
+    if (status == dnnl_success) {
+        status = dnnl_stream_wait(stream);
+    }
+    return check(status, what, err);
+}
+
+flim_status flim_cpu_conv_load(const flim_cpu_conv *conv, flim_cpu_conv_memory *memory, flim_cpu_direction direction,
+                               const float *plain, void *to, void *scratch, flim_error *err)
+{
+    const operand operands[] = {{DNNL_ARG_FROM, memory->plain, plain},
+                                {DNNL_ARG_TO, memory->weight[direction], to},
+                                {DNNL_ARG_SCRATCHPAD, memory->scratch[3 + direction], scratch}};
+    return execute(conv->reorder[direction], memory->stream, operands, 3, "laying out weights", err);
+}
+
+flim_status flim_cpu_conv_unload(const flim_cpu_conv *conv, flim_cpu_conv_memory *memory, const void *from, float *plain,
+                                 void *scratch, flim_error *err)
+{
+    const operand operands[] = {{DNNL_ARG_FROM, memory->weight[FLIM_CPU_BACKWARD_W], from},
+                                {DNNL_ARG_TO, memory->plain, plain},
+                                {DNNL_ARG_SCRATCHPAD, memory->scratch[3 + FLIM_CPU_BACKWARD_W], scratch}};
+    return execute(conv->reorder[FLIM_CPU_BACKWARD_W], memory->stream, operands, 3, "laying out a weight gradient", err);
+}
+
+flim_status flim_cpu_conv_forward(const flim_cpu_conv *conv, flim_cpu_conv_memory *memory, const float *x, const void *weight,
+                                  const float *bias, float *z, void *scratch, flim_error *err)
+{
+    enum { D = FLIM_CPU_FORWARD };
+    const operand operands[] = {{DNNL_ARG_SRC, memory->x[D], x},
+                                {DNNL_ARG_WEIGHTS, memory->weight[D], weight},
+                                {DNNL_ARG_BIAS, memory->bias, bias},
+                                {DNNL_ARG_DST, memory->z[D], z},
+                                {DNNL_ARG_SCRATCHPAD, memory->scratch[D], scratch}};
+    return execute(conv->primitive[D], memory->stream, operands, 5, "a convolution", err);
+}
+
+flim_status flim_cpu_conv_backward_x(const flim_cpu_conv *conv, flim_cpu_conv_memory *memory, const float *dz,
+                                     const void *weight, float *dx, void *scratch, flim_error *err)
+{
+    enum { D = FLIM_CPU_BACKWARD_X };
+    const operand operands[] = {{DNNL_ARG_DIFF_DST, memory->z[D], dz},
+                                {DNNL_ARG_WEIGHTS, memory->weight[D], weight},
+                                {DNNL_ARG_DIFF_SRC, memory->x[D], dx},
+                                {DNNL_ARG_SCRATCHPAD, memory->scratch[D], scratch}};
+    return execute(conv->primitive[D], memory->stream, operands, 4, "the input gradient of a convolution", err);
+}
+
+flim_status flim_cpu_conv_backward_w(const flim_cpu_conv *conv, flim_cpu_conv_memory *memory, const float *x, const float *dz,
+                                     void *dweight, void *scratch, flim_error *err)
+{
+    enum { D = FLIM_CPU_BACKWARD_W };
+    const operand operands[] = {{DNNL_ARG_SRC, memory->x[D], x},
+                                {DNNL_ARG_DIFF_DST, memory->z[D], dz},
+                                {DNNL_ARG_DIFF_WEIGHTS, memory->weight[D], dweight},
+                                {DNNL_ARG_SCRATCHPAD, memory->scratch[D], scratch}};
+    return execute(conv->primitive[D], memory->stream, operands, 4, "the weight gradient of a convolution", err);
+}

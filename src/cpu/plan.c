@@ -1,0 +1,306 @@
+/* The memory plan: which tensors a step keeps, from when to when, and where they lie. */
+#include <string.h>
+
+#include "core/alloc.h"
+#include "cpu/program.h"
+
+static size_t round_up(size_t bytes)
+{
+    return (bytes + 63) / 64 * 64;
+}
+
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Step of the backward pass of unit u. */
+static int backward_step(const flim_cpu_program *p, int u)
+{
+    return 2 * p->base.net.n_units - u;
+}
+
+/* Who reads each unit's y, and thus where its gradient comes from. */
+static void find_uses(flim_cpu_program *p)
+{
+    const flim_network *net = &p->base.net;
+    for (int u = 0; u < net->n_units; u++) {
+        p->node[u].first_use = p->node[u].last_use = -1;
+    }
+    for (int pass = 0; pass < 2;
+         pass++) { /* sources that are input gradients first: dv can then overwrite the first source */
+        for (int u = 0; u < net->n_units; u++) {
+            int from = pass == 0 ? net->unit[u].input : net->unit[u].skip;
+            if (from >= 0) {
+                flim_cpu_node *node = &p->node[from];
+                node->source[node->n_sources++] = (flim_cpu_source){u, pass == 1};
+                node->first_use = node->first_use < 0 || u < node->first_use ? u : node->first_use;
+                node->last_use = u > node->last_use ? u : node->last_use;
+            }
+        }
+    }
+}
+
+static void plan_forward(flim_cpu_program *p, size_t n)
+{
+    const flim_network *net = &p->base.net;
+    for (int u = 0; u < net->n_units; u++) {
+        flim_cpu_node *node = &p->node[u];
+        const flim_cpu_layer *layer = &node->layer;
+        const bool pooled = layer->unit.pool_t > 1, last = u == net->n_units - 1;
+        node->z = flim_cpu_arena_add(&p->arena, n * layer->z_floats * sizeof(float), u, backward_step(p, u));
+        node->save_y = !layer->plain_y && (!last || !pooled);
+        node->y_in_next = !last && net->unit[u + 1].input == u;
+        if (node->save_y) {
+            int until = pooled && node->first_use >= 0 ? backward_step(p, node->first_use) : backward_step(p, u);
+            node->y = flim_cpu_arena_add(&p->arena, n * layer->y_floats * sizeof(float), u, until);
+        }
+    }
+}
+
+static void plan_backward(flim_cpu_program *p, size_t n)
+{
+    const flim_network *net = &p->base.net;
+    for (int u = net->n_units - 1; u >= 0; u--) {
+        flim_cpu_node *node = &p->node[u];
+        const flim_cpu_layer *layer = &node->layer;
+        const int now = backward_step(p, u);
+        node->from_next = u + 1 < net->n_units && net->unit[u + 1].input == u;
+        node->store_dv = !layer->plain_y || node->n_sources > 1;
+        if (node->store_dv) {
+            if (layer->unit.pool_t > 1 || node->n_sources == 0) {
+                node->dv = flim_cpu_arena_add(&p->arena, n * layer->z_floats * sizeof(float), now - 1, now);
+            } else {
+                const flim_cpu_node *from = &p->node[node->source[0].from];
+                node->dv = node->source[0].skip ? from->dv : from->dx;
+            }
+            flim_cpu_arena_extend(&p->arena, node->dv, now);
+            if (layer->unit.skip >= 0) {
+                flim_cpu_arena_extend(&p->arena, node->dv, backward_step(p, layer->unit.skip));
+            }
+        }
+        if (layer->unit.input >= 0) {
+            node->dx =
+                flim_cpu_arena_add(&p->arena, n * layer->x_floats * sizeof(float), now, backward_step(p, layer->unit.input));
+        }
+    }
+}
+
+static void plan_eval(flim_cpu_program *p)
+{
+    const flim_network *net = &p->base.net;
+    for (int u = 0; u < net->n_units; u++) {
+        flim_cpu_node *node = &p->node[u];
+        const int until = node->last_use < 0 ? net->n_units : node->last_use;
+        const bool pooled = node->layer.unit.pool_t > 1;
+        node->eval_z = flim_cpu_arena_add(&p->eval_arena, node->layer.z_floats * sizeof(float), u, pooled ? u : until);
+        node->eval_y =
+            pooled ? flim_cpu_arena_add(&p->eval_arena, node->layer.y_floats * sizeof(float), u, until) : node->eval_z;
+    }
+    flim_cpu_arena_place(&p->eval_arena);
+}
+
+/* Sizes of what a worker has to itself, and of what is per unit. */
+static void plan_workers(flim_cpu_program *p, size_t n)
+{
+    const flim_network *net = &p->base.net;
+    p->x_floats = (size_t)net->channels * (size_t)net->in[0] * (size_t)net->in[1] * (size_t)net->in[2];
+    for (int u = 0; u < net->n_units; u++) {
+        flim_cpu_node *node = &p->node[u];
+        const flim_cpu_layer *layer = &node->layer;
+        p->x_floats = larger(p->x_floats, layer->plain_y || u == net->n_units - 1 ? layer->y_floats : 0);
+        p->row_floats += flim_cpu_layer_row_floats(layer);
+        p->plain_floats = larger(p->plain_floats, larger(node->conv[0].weight_floats, node->conv[1].weight_floats));
+        for (int mode = 0; mode < FLIM_CPU_MODES; mode++) {
+            const flim_cpu_conv *conv = &node->conv[mode];
+            p->scratch_bytes[mode] = larger(p->scratch_bytes[mode], conv->scratch_bytes);
+            p->dweight_bytes = larger(p->dweight_bytes, conv->weight_bytes[FLIM_CPU_BACKWARD_W]);
+            p->laid_out_bytes += conv->weight_bytes[FLIM_CPU_FORWARD] + conv->weight_bytes[FLIM_CPU_BACKWARD_X];
+        }
+        if (p->base.options.train_batch > 0) {
+            p->dz_floats = larger(p->dz_floats, layer->z_floats);
+            p->partial_doubles = larger(p->partial_doubles, n * flim_cpu_layer_partials(layer));
+            p->dropout_floats += layer->unit.dropout ? n * layer->period : 0;
+        }
+    }
+    const flim_cpu_layer *last = &p->node[net->n_units - 1].layer;
+    size_t most = larger((size_t)p->base.options.train_batch, (size_t)p->base.options.eval_batch);
+    p->partial_doubles = larger(p->partial_doubles, most * flim_cpu_layer_partials(last));
+    p->head_doubles = flim_cpu_head_work(&net->head, (int64_t)most);
+}
+
+static size_t worker_bytes(const flim_cpu_program *p, flim_cpu_mode mode)
+{
+    size_t bytes = round_up(p->x_floats * sizeof(float)) + round_up(p->dz_floats * sizeof(float)) + p->scratch_bytes[mode];
+    return bytes + 2 * p->dweight_bytes;
+}
+
+void flim_cpu_plan(flim_cpu_program *p)
+{
+    const size_t train = (size_t)p->base.options.train_batch;
+    for (int u = 0; u < p->base.net.n_units; u++) {
+        flim_cpu_node *node = &p->node[u];
+        node->z = node->y = node->dx = node->dv = node->eval_z = node->eval_y = FLIM_CPU_NO_BUFFER;
+    }
+    find_uses(p);
+    if (train > 0) {
+        plan_forward(p, train);
+        plan_backward(p, train);
+        flim_cpu_arena_place(&p->arena);
+    }
+    if (p->base.options.eval_batch > 0) {
+        plan_eval(p);
+    }
+    plan_workers(p, train);
+    const size_t workers = p->cell_workers > 0 ? (size_t)p->cell_workers : 1;
+    p->activation_bytes = larger(p->arena.bytes, p->eval_arena.bytes * workers);
+    p->worker_bytes = (size_t)p->cell_workers * worker_bytes(p, FLIM_CPU_MODE_CELLS);
+    p->worker_bytes += p->uses[FLIM_CPU_MODE_SHARED] ? worker_bytes(p, FLIM_CPU_MODE_SHARED) : 0;
+}
+
+static int64_t head_floats(const flim_cpu_program *p)
+{
+    const flim_head *head = &p->base.net.head;
+    int64_t most =
+        p->base.options.train_batch > p->base.options.eval_batch ? p->base.options.train_batch : p->base.options.eval_batch;
+    return most * (2 * head->in_channels + head->outputs);
+}
+
+flim_status flim_cpu_plan_memory(const flim_cpu_program *p, flim_memory_plan *plan, flim_error *err)
+{
+    (void)err;
+    const int64_t real = (int64_t)sizeof(float), parameters = p->base.net.parameters * real;
+    const bool train = p->base.options.train_batch > 0;
+    const struct {
+        const char *name;
+        int64_t bytes;
+    } item[] = {{"parameters", parameters},
+                {"gradients", train ? parameters : 0},
+                {"Adam moments", train ? 2 * parameters : 0},
+                {"running statistics", (train ? 2 : 1) * p->base.net.statistics * real},
+                {"activations and their gradients", (int64_t)p->activation_bytes},
+                {"weights as oneDNN lays them out", (int64_t)p->laid_out_bytes},
+                {"a cell's buffers and scratch, all threads", (int64_t)p->worker_bytes},
+                {"sums of BatchNorm", (int64_t)(p->partial_doubles * sizeof(double))},
+                {"coefficients, dropout, weight staging",
+                 (int64_t)(p->row_floats + p->dropout_floats + (train ? p->plain_floats : 0)) * real},
+                {"head", head_floats(p) * real + (int64_t)(p->head_doubles * sizeof(double))}};
+    for (size_t i = 0; i < sizeof item / sizeof item[0]; i++) {
+        flim_memory_add(plan, item[i].name, FLIM_MEMORY_DEVICE, item[i].bytes);
+    }
+    return FLIM_OK;
+}
+
+/* Hands `bytes` of *at out and moves on. */
+static void *take(unsigned char **at, size_t bytes)
+{
+    void *memory = bytes > 0 ? *at : NULL;
+    *at += round_up(bytes);
+    return memory;
+}
+
+static void divide_worker_memory(flim_cpu_program *p)
+{
+    unsigned char *at = p->worker_memory;
+    const int workers = p->cell_workers + (p->uses[FLIM_CPU_MODE_SHARED] ? 1 : 0);
+    for (int w = 0; w < workers; w++) {
+        flim_cpu_worker *worker = &p->workers[w];
+        const flim_cpu_mode mode = w < p->cell_workers ? FLIM_CPU_MODE_CELLS : FLIM_CPU_MODE_SHARED;
+        worker->x = take(&at, p->x_floats * sizeof(float));
+        worker->dz = take(&at, p->dz_floats * sizeof(float));
+        worker->scratch = take(&at, p->scratch_bytes[mode]);
+        worker->dweight = take(&at, p->dweight_bytes);
+        worker->sum = take(&at, p->dweight_bytes);
+    }
+}
+
+static void divide_unit_memory(flim_cpu_program *p)
+{
+    unsigned char *laid_out = p->laid_out;
+    float *rows = p->rows, *dropout = p->dropout_rows;
+    for (int u = 0; u < p->base.net.n_units; u++) {
+        flim_cpu_node *node = &p->node[u];
+        flim_cpu_layer_set_rows(&node->layer, rows);
+        rows += flim_cpu_layer_row_floats(&node->layer);
+        for (int mode = 0; mode < FLIM_CPU_MODES; mode++) {
+            node->weight[mode][0] = take(&laid_out, node->conv[mode].weight_bytes[FLIM_CPU_FORWARD]);
+            node->weight[mode][1] = take(&laid_out, node->conv[mode].weight_bytes[FLIM_CPU_BACKWARD_X]);
+        }
+        if (node->layer.unit.dropout && p->base.options.train_batch > 0) {
+            node->dropout = dropout;
+            dropout += (size_t)p->base.options.train_batch * node->layer.period;
+        }
+    }
+}
+
+flim_status flim_cpu_plan_allocate(flim_cpu_program *p, flim_error *err)
+{
+    const bool train = p->base.options.train_batch > 0;
+    const size_t parameters = (size_t)p->base.net.parameters, statistics = (size_t)p->base.net.statistics;
+    const size_t training = train ? parameters : 0;
+    const struct {
+        void *at; /* address of the pointer to set */
+        size_t count, size;
+    } block[] = {{&p->parameters, parameters, sizeof(float)},
+                 {&p->gradients, training, sizeof(float)},
+                 {&p->moment1, training, sizeof(float)},
+                 {&p->moment2, training, sizeof(float)},
+                 {&p->statistics, statistics, sizeof(float)},
+                 {&p->statistics_before, train ? statistics : 0, sizeof(float)},
+                 {&p->activations, p->activation_bytes, 1},
+                 {&p->laid_out, p->laid_out_bytes, 1},
+                 {&p->worker_memory, p->worker_bytes, 1},
+                 {&p->partial, p->partial_doubles, sizeof(double)},
+                 {&p->rows, p->row_floats, sizeof(float)},
+                 {&p->dropout_rows, p->dropout_floats, sizeof(float)},
+                 {&p->plain, train ? p->plain_floats : 0, sizeof(float)},
+                 {&p->head_work, p->head_doubles, sizeof(double)},
+                 {&p->mean, (size_t)head_floats(p), sizeof(float)}};
+    flim_memory_plan plan = {0};
+    flim_cpu_plan_memory(p, &plan, NULL);
+    const int64_t needed = plan.total[FLIM_MEMORY_DEVICE], available = flim_cpu_memory_available();
+    bool enough = needed <= available; /* Linux hands out more than it has, and kills later */
+    for (size_t i = 0; i < sizeof block / sizeof block[0] && enough; i++) {
+        void *memory = flim_alloc_aligned(block[i].count, block[i].size, err);
+        memcpy(block[i].at, &memory, sizeof memory);
+        enough = memory != NULL;
+    }
+    if (!enough) {
+        flim_cpu_plan_free(p);
+        return flim_fail(
+            err, FLIM_ERROR_MEMORY,
+            "the program needs %.2f GiB of host memory for batches of %lld (training) and %lld (prediction), and "
+            "%.2f GiB are free; use a smaller batch",
+            (double)needed / 0x1p30, (long long)p->base.options.train_batch, (long long)p->base.options.eval_batch,
+            (double)available / 0x1p30);
+    }
+    const size_t most = larger((size_t)p->base.options.train_batch, (size_t)p->base.options.eval_batch);
+    p->dmean = p->mean + most * (size_t)p->base.net.head.in_channels;
+    p->logits = p->dmean + most * (size_t)p->base.net.head.in_channels;
+    divide_worker_memory(p);
+    divide_unit_memory(p);
+    return FLIM_OK;
+}
+
+void flim_cpu_plan_free(flim_cpu_program *p)
+{
+    flim_free(p->parameters);
+    flim_free(p->gradients);
+    flim_free(p->moment1);
+    flim_free(p->moment2);
+    flim_free(p->statistics);
+    flim_free(p->statistics_before);
+    flim_free(p->activations);
+    flim_free(p->laid_out);
+    flim_free(p->worker_memory);
+    flim_free(p->partial);
+    flim_free(p->rows);
+    flim_free(p->dropout_rows);
+    flim_free(p->plain);
+    flim_free(p->head_work);
+    flim_free(p->mean);
+    p->parameters = p->gradients = p->moment1 = p->moment2 = p->statistics = p->statistics_before = NULL;
+    p->rows = p->dropout_rows = p->plain = p->mean = p->dmean = p->logits = NULL;
+    p->activations = p->laid_out = p->worker_memory = NULL;
+    p->partial = p->head_work = NULL;
+}
