@@ -91,7 +91,7 @@ static flim_cpu_term skip_term(const scene *s, size_t i)
     return s->run->skip ? flim_cpu_layer_term(&s->layer, NULL, s->skip + i * s->layer.z_floats) : (flim_cpu_term){0};
 }
 
-static flim_status forward_scene(scene *s, uint32_t number, flim_error *err)
+static flim_status forward_scene(scene *s, flim_error *err)
 {
     const flim_unit_run *run = s->run;
     const flim_cpu_layer *l = &s->layer;
@@ -104,7 +104,7 @@ static flim_status forward_scene(scene *s, uint32_t number, flim_error *err)
             to_channels_last(run->skip + i * l->z_floats, s->skip + i * l->z_floats, out, l->z_floats / out);
         }
         if (s->dropping) {
-            flim_cpu_layer_dropout(l, &run->id[i], number, run->dropout, s->dropout + i * l->period);
+            flim_cpu_layer_dropout(l, &run->id[i], run->unit, run->dropout, s->dropout + i * l->period);
         }
         status = flim_cpu_conv_forward(&s->conv, &s->memory, s->x + i * l->x_floats, s->weight[0], run->bias,
                                        s->z + i * l->z_floats, s->scratch, err);
@@ -216,7 +216,7 @@ flim_status flim_cpu_run_unit(flim_device *device, const flim_unit *unit, flim_p
     }
     if (status == FLIM_OK) {
         flim_cpu_layer_set_rows(&s.layer, s.rows);
-        status = forward_scene(&s, 0, err);
+        status = forward_scene(&s, err);
     }
     if (status == FLIM_OK && s.backward) {
         status = backward_scene(&s, err);
