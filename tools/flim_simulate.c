@@ -35,7 +35,7 @@ static const flim_flag_row rows[] = {
     {"Signal", "photons", FLIM_VALUE_REAL, FIELD(photons), "4000", "P", "mean photons a cell, before background",
      .allowed = ">= 0, <= 1e7"},
     {NULL, "separation", FLIM_VALUE_REAL, FIELD(separation), "1", "S",
-     "lifetime difference: 0.16 x S in the share of free NAD(P)H; 0 = none", .allowed = ">= 0, <= 100"},
+     "lifetime difference: 0.34 x S in the share of free NAD(P)H; 0 = none", .allowed = ">= 0, <= 100"},
     {NULL, "confound", FLIM_VALUE_TEXT, FIELD(confound), "none", "WHAT", "what goes with the class beside the lifetime",
      .choices = confounds},
     {NULL, "seed", FLIM_VALUE_UNSIGNED, FIELD(seed), "42", "N", .help = "same seed, same bytes"},
@@ -45,7 +45,7 @@ static const flim_flag_table table = {
     "flim_simulate",
     "flim_simulate --out FILE [flag]...",
     "Simulates FLIM cells of donors, photon by photon, and writes them as a data file for train_cv: free (0.4 ns)\n"
-    "and bound (2.5 ns) NAD(P)H, a Gaussian instrument response (0.25 ns), background, Poisson counts. Donors have\n"
+    "and bound (2.5 ns) NAD(P)H, a Gaussian instrument response (0.2 ns), background, Poisson counts. Donors have\n"
     "their own brightness, t0, cell size and class balance; the classes differ in lifetime only.",
     rows,
     (int)(sizeof rows / sizeof rows[0]),

@@ -30,7 +30,7 @@ typedef struct flim_simulate_options {
     int bins; /* T over the 12.5 ns of a laser period, 8.. */
     int height, width; /* 3.. */
     double photons; /* mean fluorescence photons a cell, before background */
-    double separation; /* 0 = classes are alike; 1: free shares of neighbouring classes differ by 0.16 */
+    double separation; /* 0 = classes are alike; 1: free shares of neighbouring classes differ by 0.34 */
     flim_confound confound;
     uint64_t seed;
 } flim_simulate_options;

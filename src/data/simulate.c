@@ -10,16 +10,16 @@
 #include "flim/random.h"
 
 /* What does not depend on the options.  Lifetimes and free shares are NAD(P)H's in living cells (free about 0.4 ns, bound
- * 2 to 3 ns, free share 0.6 to 0.8, higher in activated T cells); 80 MHz laser; detector response 0.25 ns. */
-static const double period_ns = 12.5, free_ns = 0.4, bound_ns = 2.5, irf_fwhm_ns = 0.25;
+ * 2 to 3 ns, free share 0.6 to 0.8, higher in activated T cells); 80 MHz laser; detector response 0.2 ns. */
+static const double period_ns = 12.5, free_ns = 0.4, bound_ns = 2.5, irf_fwhm_ns = 0.2;
 static const double pulse_ns = 2.0; /* t0 of an average donor */
 static const double background = 0.12; /* counts a pixel, over all bins */
 static const double mean_radius = 1.0 / 3.0; /* of the shorter side: 7 of 21 pixels */
 static const double active_share = 0.27;
 
 /* Standard deviations of what varies, between donors and between the cells of a donor.  Brightness and area: of the log. */
-static const double brightness_sd[2] = {0.25, 0.25}, area_sd[2] = {0.12, 0.15}, share_sd[2] = {0.01, 0.02};
-static const double pulse_sd_ns = 0.07;
+static const double brightness_sd[2] = {0.15, 0.12}, area_sd[2] = {0.10, 0.12}, share_sd[2] = {0.01, 0.02};
+static const double pulse_sd_ns = 0.08;
 static const double confound_brightness = 1.1, confound_area = 0.6; /* log factor from the first class to the last */
 
 enum { HARMONICS = 3, MOST_CLASSES = 255 };
@@ -269,11 +269,11 @@ static void deal_labels(flim_simulation *sim, const int64_t *count)
     }
 }
 
-/* Neighbouring classes 0.16 x separation apart around 0.72, kept within 0.05..0.95. */
+/* Neighbouring classes 0.34 x separation apart around 0.72, kept within 0.05..0.95. */
 static void set_free_shares(flim_simulation *sim)
 {
     const flim_simulate_options *o = &sim->info.options;
-    double span = fmin(0.16 * o->separation * (o->classes - 1), 0.9);
+    double span = fmin(0.34 * o->separation * (o->classes - 1), 0.9);
     double low = fmax(0.05, fmin(0.72 - span / 2, 0.95 - span));
     for (int k = 0; k < o->classes; k++) {
         sim->free_share[k] = low + span * k / (o->classes - 1);
