@@ -18,7 +18,7 @@ import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-SHARED = os.path.join(HERE, "..", "..", "shared")
+SHARED = os.environ.get("FLIM_SHARED") or os.path.join(HERE, "..", "..", "shared")
 PEER = os.path.join(SHARED, "peer")
 WIDTH = {"tiny": 8, "small": 16, "base": 32, "large": 64}
 GOAL = {"tiny": 0.65, "base": 0.8}

@@ -3,7 +3,7 @@
 
 Usage: parity.py --bench build/release/flim_bench [--device cpu|cuda] [--precision fp32] [--preset base] [--batch 16]
                  [--steps 5] [--only cells|voltage|simulated]
-Needs torch, h5py and ../shared (peer, data) beside the checkout; ends with 77 and a reason where one is missing.  For each data
+Needs torch, h5py and ../shared (peer, data) beside the checkout (or FLIM_SHARED=FOLDER); ends with 77 and a reason where one is missing.  For each data
 set it makes weights, runs flim_bench and PyTorch in fp32 and (step 0 only) in fp64, and holds the differences to the bounds of
 BOUNDS.  Biases that feed a BatchNorm have no gradient in exact arithmetic; they are held to 2 * steps * lr.
 """
@@ -15,7 +15,7 @@ import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-SHARED = os.path.join(HERE, "..", "..", "shared")
+SHARED = os.environ.get("FLIM_SHARED") or os.path.join(HERE, "..", "..", "shared")
 PARITY = os.path.join(SHARED, "peer", "torch_parity.py")
 WIDTH = {"tiny": 8, "small": 16, "base": 32, "large": 64}
 LR = 1e-4
