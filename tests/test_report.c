@@ -46,8 +46,9 @@ static void remember(void *context, flim_log_level level, const char *text)
 typedef struct fixture {
     char folder[512], data[600];
     int64_t n;
+    int classes;
     int32_t label[MOST], predicted[MOST];
-    float logit[MOST];
+    float logit[MOST * 3]; /* (n,K') */
     int fold[MOST];
     int64_t group[MOST];
     flim_splits splits;
@@ -79,23 +80,23 @@ static void write_fold(fixture *f, int k, const flim_dataset_info *info, flim_me
     flim_predictions p;
     snprintf(path, sizeof path, "%s/fold_%d", f->folder, k);
     ok(flim_make_folder(path, &err), &err);
-    ok(flim_predictions_create(part->n_test, 2, &p, &err), &err);
-    f->threshold[k] = 0.4 + 0.05 * k;
+    ok(flim_predictions_create(part->n_test, f->classes, &p, &err), &err);
+    f->threshold[k] = f->classes == 2 ? 0.4 + 0.05 * k : 0.5;
     for (int64_t i = 0; i < part->n_test; i++) {
         int64_t cell = part->test[i];
         p.index[i] = cell;
         p.name[i] = strdup(info->name ? info->name[cell] : "");
         p.group[i] = strdup(info->group_name[info->group[cell]]);
         p.label[i] = f->label[cell];
-        p.logits[i] = f->logit[cell];
-        p.predicted[i] = f->predicted[cell] = flim_predicted_class(2, &f->logit[cell], f->threshold[k]);
+        memcpy(p.logits + i * p.outputs, f->logit + cell * p.outputs, (size_t)p.outputs * sizeof *p.logits);
+        p.predicted[i] = f->predicted[cell] = flim_predicted_class(f->classes, f->logit + cell * p.outputs, f->threshold[k]);
         f->fold[cell] = k;
     }
     snprintf(path, sizeof path, "%s/fold_%d/predictions.csv", f->folder, k);
     ok(flim_predictions_write(&p, path, &err), &err);
     flim_metrics half;
-    ok(flim_metrics_compute(p.n, 2, p.label, p.logits, f->threshold[k], metrics, &err), &err);
-    ok(flim_metrics_compute(p.n, 2, p.label, p.logits, 0.5, &half, &err), &err);
+    ok(flim_metrics_compute(p.n, f->classes, p.label, p.logits, f->threshold[k], metrics, &err), &err);
+    ok(flim_metrics_compute(p.n, f->classes, p.label, p.logits, 0.5, &half, &err), &err);
     flim_predictions_free(&p);
     for (int copy = 0; copy < 2; copy++) {
         *json = flim_json_object();
@@ -129,7 +130,7 @@ static void write_fold(fixture *f, int k, const flim_dataset_info *info, flim_me
 static void pooled_metrics(const fixture *f, flim_metrics *out)
 {
     flim_error err = {0};
-    ok(flim_metrics_of_decisions(f->n, 2, f->label, f->logit, f->predicted, out, &err), &err);
+    ok(flim_metrics_of_decisions(f->n, f->classes, f->label, f->logit, f->predicted, out, &err), &err);
 }
 
 static void write_run_files(fixture *f, flim_metrics *metrics, flim_json **folds)
@@ -172,18 +173,20 @@ static void write_run_files(fixture *f, flim_metrics *metrics, flim_json **folds
     flim_settings_free(&settings);
 }
 
-/* Data of `cells` simulated cells of 6 donors, split, and a finished run whose logits are `signal` (2 label - 1) plus unit noise
- * from `seed`. */
-static void make_run(fixture *f, const char *name, int64_t cells, flim_confound confound, flim_split_mode mode, double signal,
-                     uint64_t seed)
+/* Data of `cells` simulated cells of 6 donors, split, and a finished run whose logits are unit noise from `seed` plus `signal`
+ * towards the label. */
+static void make_run_of(fixture *f, const char *name, int classes, int64_t cells, flim_confound confound,
+                        flim_split_mode mode, double signal, uint64_t seed)
 {
     flim_error err = {0};
     memset(f, 0, sizeof *f);
+    f->classes = classes;
     snprintf(f->folder, sizeof f->folder, "%s/test_report_%s", FLIM_BINARY_DIR, name);
     snprintf(f->data, sizeof f->data, "%s.h5", f->folder);
     ok(flim_make_folder(f->folder, &err), &err);
     flim_simulate_options options = flim_simulate_defaults();
     options.cells = cells;
+    options.classes = classes;
     options.bins = 16;
     options.height = options.width = 9;
     options.photons = 300;
@@ -201,7 +204,10 @@ static void make_run(fixture *f, const char *name, int64_t cells, flim_confound 
     for (int64_t i = 0; i < f->n; i++) {
         f->label[i] = info->label[i];
         f->group[i] = info->group[i];
-        f->logit[i] = (float)(signal * (2 * f->label[i] - 1) + flim_random_normal(&random));
+        for (int c = 0; c < (classes == 2 ? 1 : classes); c++) {
+            double towards = classes == 2 ? 2 * f->label[i] - 1 : f->label[i] == c;
+            f->logit[i * (classes == 2 ? 1 : classes) + c] = (float)(signal * towards + flim_random_normal(&random));
+        }
     }
     const flim_split_data data = {.n = info->n,
                                   .classes = info->classes,
@@ -220,6 +226,12 @@ static void make_run(fixture *f, const char *name, int64_t cells, flim_confound 
     }
     write_run_files(f, metrics, folds);
     flim_dataset_close(dataset);
+}
+
+static void make_run(fixture *f, const char *name, int64_t cells, flim_confound confound, flim_split_mode mode, double signal,
+                     uint64_t seed)
+{
+    make_run_of(f, name, 2, cells, confound, mode, signal, seed);
 }
 
 static void free_run(fixture *f)
@@ -573,6 +585,46 @@ static void tables_are_written(void **state)
     free_run(&f);
 }
 
+static int count_of(const char *bytes, const char *what);
+
+static void three_classes(void **state)
+{
+    (void)state;
+    static fixture f;
+    flim_error err = {0};
+    flim_report *report;
+    make_run_of(&f, "three", 3, 120, FLIM_CONFOUND_NONE, FLIM_SPLIT_STRATIFIED_GROUP, 1, 8);
+    ok(report_of((const fixture *[]){&f}, 1, &(flim_report_options){.baselines = true, .replicates = 100}, &report, &warnings,
+                 &err),
+       &err);
+    flim_json *root = json_of(report);
+    const flim_json *run = run_of(root, 0);
+    flim_metrics pooled;
+    pooled_metrics(&f, &pooled);
+    for (int m = 0; m < FLIM_N_METRICS; m++) {
+        const char *name = flim_metric_name((flim_metric)m);
+        assert_true(fabs(number_at(flim_json_get(run, "pooled"), name) - pooled.value[m]) < 1e-12);
+        assert_true(number_at(flim_json_get(flim_json_get(run, "baselines"), "summed decay"), name) >= -1);
+    }
+    assert_true(flim_json_is_null(flim_json_get(flim_json_get(run, "delong"), "roc_auc"))); /* of two classes only */
+    assert_true(flim_json_is_null(flim_json_get(flim_json_at(flim_json_get(run, "groups"), 0), "sensitivity")));
+    flim_json_free(root);
+    text.text[0] = '\0';
+    flim_log log = {remember, &text};
+    ok(flim_report_print(report, &log, &err), &err);
+    assert_non_null(strstr(text.text, "classes 3"));
+    if (system("gnuplot --version >/dev/null 2>&1") == 0) {
+        char path[600];
+        snprintf(path, sizeof path, "%s/test_report_three.html", FLIM_BINARY_DIR);
+        ok(flim_report_write_html(report, path, &err), &err);
+        char *bytes = file_text(path);
+        assert_int_equal(count_of(bytes, "data:image/svg+xml;base64,"), 6);
+        free(bytes);
+    }
+    flim_report_destroy(report);
+    free_run(&f);
+}
+
 static int count_of(const char *bytes, const char *what)
 {
     int n = 0;
@@ -641,6 +693,7 @@ int main(void)
         cmocka_unit_test(runs_are_compared_in_pairs),
         cmocka_unit_test(tables_are_written),
         cmocka_unit_test(page_is_whole_and_alone),
+        cmocka_unit_test(three_classes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

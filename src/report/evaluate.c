@@ -474,10 +474,11 @@ static flim_status check_summary(report_run *run, const flim_log *log)
     for (int r = 0; r < run->n_rows; r++) {
         const report_row *row = &run->row[r];
         const flim_json *object = NULL;
-        const char *where = row->kind == REPORT_MEAN     ? "mean"
-                            : row->kind == REPORT_SD1    ? "sd"
-                            : row->kind == REPORT_POOLED ? "pooled"
-                                                         : NULL;
+        const char *where = row->kind == REPORT_MEAN      ? "mean"
+                            : row->kind == REPORT_SD1     ? "sd"
+                            : row->kind == REPORT_POOLED  ? "pooled"
+                            : row->kind == REPORT_HOLDOUT ? "holdout"
+                                                          : NULL;
         if (where) {
             object = flim_json_get(json, where);
         } else if (row->kind == REPORT_FOLD) {
@@ -544,10 +545,10 @@ flim_status report_evaluate(report_run *run, const flim_report_options *options,
         status = pooled_rows(run, options, err);
     }
     if (status == FLIM_OK) {
-        status = check_summary(run, log);
+        status = holdout_row(run, err);
     }
     if (status == FLIM_OK) {
-        status = holdout_row(run, err);
+        status = check_summary(run, log);
     }
     if (status == FLIM_OK) {
         status = baseline_rows(run, options, err);
