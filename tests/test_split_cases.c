@@ -271,6 +271,10 @@ static void files_come_back_and_bad_ones_are_refused(void **state)
         assert_null(back.fold);
     }
 
+    write_text(path, "{\"data\": {\"n\": 400000000000}, \"folds\": [{\"train\": [1], \"test\": [0]}]}");
+    assert_int_equal(flim_splits_read(path, NULL, &back, &err), FLIM_ERROR_DATA);
+    assert_non_null(strstr(err.text, "for 400000000000 cells, but only 1 are tested"));
+
     /* nnU-Net: val is the test part; names or indices; an inner validation part is made afterwards. */
     write_text(path, "[{\"train\": [\"cell000\", \"cell074\", 3, 1], \"val\": [\"cell148\", 5]}, {\"train\": [4, 5], "
                      "\"val\": [0, 1, 2, 3]}]");

@@ -124,6 +124,15 @@ flim_status flim_splits_check(const flim_splits *splits, const flim_split_data *
     if (splits->n_folds < 1) {
         return flim_fail(err, FLIM_ERROR_DATA, "splits: there is no fold");
     }
+    int64_t tested = splits->n_holdout;
+    for (int f = 0; f < splits->n_folds; f++) {
+        tested += splits->fold[f].n_test;
+    }
+    if (splits->n > 2 * tested + 1000) { /* before so many cells are looked at one by one: a file may say any number */
+        return flim_fail(err, FLIM_ERROR_DATA,
+                         "splits: they are for %" PRId64 " cells, but only %" PRId64 " are tested or held out", splits->n,
+                         tested);
+    }
     flim_status status = FLIM_OK;
     size_t groups = whole_groups ? (size_t)data->groups : 0;
     checker c = {.splits = splits, .data = data};
