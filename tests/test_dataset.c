@@ -204,9 +204,10 @@ static void types_byte_orders_and_layouts_read_the_same(void **state)
             hid_t file = h5_create(path);
             put_counts(file, types[i].type, layouts[j], types[i].most);
             H5Fclose(file);
-            check_cells(path, types[i].most, NULL);
-            check_cells(path, types[i].most, &(flim_dataset_options){.cache = FLIM_CACHE_HOST}); /* signal from memory */
-            flim_dataset *d = open_good(path, NULL);
+            check_cells(path, types[i].most, &(flim_dataset_options){.trusted = true});
+            check_cells(path, types[i].most,
+                        &(flim_dataset_options){.cache = FLIM_CACHE_HOST, .trusted = true}); /* from memory */
+            flim_dataset *d = open_good(path, &(flim_dataset_options){.trusted = true});
             assert_string_equal(flim_dataset_get_info(d)->counts_type, types[i].name);
             assert_string_equal(flim_dataset_get_info(d)->layout, layout_names[j]);
             flim_dataset_close(d);

@@ -37,6 +37,7 @@ typedef struct flim_dataset_options {
     bool need_groups;       /* a missing /group is an error */
     int64_t chunk_cache;    /* bytes HDF5 may cache for many-cells-a-chunk files; 0 = default, bounded */
     flim_cache cache;
+    bool trusted;           /* leave out the first opening in a child process, which guards against files that crash libhdf5 */
     const flim_log *log;    /* notes (layout advice, 0/255 masks, thread safety); may be NULL */
 } flim_dataset_options;
 

@@ -11,6 +11,7 @@
 #include "core/sha256.h"
 #include "data/columns.h"
 #include "data/dataset_internal.h"
+#include "data/probe.h"
 
 const flim_dataset_file *flim_dataset_locate(const flim_dataset *dataset, int64_t cell, int64_t *local)
 {
@@ -233,14 +234,22 @@ flim_status flim_dataset_open(const char *const *paths, int n_paths, const flim_
                               flim_error *err)
 {
     static const flim_dataset_options none = {0};
-    flim_status status;
-    char axes_text[5];
-    const char *axes;
     *out = NULL;
     options = options ? options : &none;
     if (n_paths < 1) {
         return flim_fail(err, FLIM_ERROR_USAGE, "no data file was given");
     }
+    flim_status status = options->trusted ? FLIM_OK : flim_dataset_probe(paths, n_paths, options, err);
+    return status == FLIM_OK ? flim_dataset_open_here(paths, n_paths, options, out, err) : status;
+}
+
+flim_status flim_dataset_open_here(const char *const *paths, int n_paths, const flim_dataset_options *options,
+                                   flim_dataset **out, flim_error *err)
+{
+    flim_status status;
+    char axes_text[5];
+    const char *axes;
+    *out = NULL;
     if ((status = check_axes(options->axes, axes_text, &axes, err)) != FLIM_OK) {
         return status;
     }

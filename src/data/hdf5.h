@@ -21,6 +21,8 @@ typedef struct flim_h5 flim_h5;
 typedef struct flim_h5_cells flim_h5_cells;
 
 bool flim_h5_thread_safe(void);
+/* fork() while no other thread is inside HDF5, so that the child may use it. */
+int flim_h5_fork(void);
 
 flim_status flim_h5_open(const char *path, const flim_log *log, flim_h5 **out, flim_error *err);
 void flim_h5_close(flim_h5 *h5); /* NULL is allowed */

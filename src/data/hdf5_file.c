@@ -65,6 +65,14 @@ bool flim_h5_thread_safe(void)
     return safe;
 }
 
+int flim_h5_fork(void)
+{
+    pthread_mutex_lock(&lock);
+    pid_t child = fork();
+    pthread_mutex_unlock(&lock); /* in both processes: the child's copy belongs to its only thread */
+    return child;
+}
+
 /* ---- opening */
 
 /* Says why HDF5 would not open the file, with the remedy. */

@@ -215,7 +215,7 @@ static flim_status compare(flim_dataset *d, flim_reader *reader, buffers *b, con
     flim_dataset *copy = NULL;
     flim_reader *copy_reader = NULL;
     char before[65], after[65];
-    flim_status status = flim_dataset_open(&part, 1, NULL, &copy, err);
+    flim_status status = flim_dataset_open(&part, 1, &(flim_dataset_options){.trusted = true}, &copy, err);
     if (status == FLIM_OK) {
         status = flim_reader_create(copy, &copy_reader, err);
     }

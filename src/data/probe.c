@@ -1,0 +1,159 @@
+#include "data/probe.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "core/alloc.h"
+#include "data/hdf5.h"
+
+enum { MOST_CELLS = 64 }; /* read by the child: all of a small file, else some from first to last */
+
+static int64_t size_of_files(const char *const *paths, int n_paths)
+{
+    int64_t sum = 0;
+    for (int i = 0; i < n_paths; i++) {
+        struct stat about;
+        sum += stat(paths[i], &about) == 0 ? (int64_t)about.st_size : 0;
+    }
+    return sum;
+}
+
+static rlim_t address_space_in_use(void)
+{
+    unsigned long long pages = 0;
+    FILE *stream = fopen("/proc/self/statm", "r");
+    if (stream) {
+        if (fscanf(stream, "%llu", &pages) != 1) {
+            pages = 0;
+        }
+        fclose(stream);
+    }
+    return (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE);
+}
+
+static void lower(int resource, rlim_t value)
+{
+    struct rlimit now;
+    if (getrlimit(resource, &now) == 0 && value < now.rlim_cur) {
+        now.rlim_cur = value;
+        if (resource == RLIMIT_CPU) {
+            now.rlim_max = value; /* the first signal kills */
+        }
+        setrlimit(resource, &now);
+    }
+}
+
+/* In the child: seconds of processor time and address space by the size of the files; signals as they are at start. */
+static void limit_myself(int64_t bytes)
+{
+    static const int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGALRM, SIGXCPU, SIGTERM, SIGHUP};
+    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++) {
+        signal(signals[i], SIG_DFL);
+    }
+    int64_t seconds = 3 + bytes / (16 << 20),
+            memory = ((int64_t)256 << 20) + (bytes > (INT64_MAX >> 14) ? INT64_MAX >> 2 : bytes * 4400);
+    lower(RLIMIT_CORE, 0);
+    lower(RLIMIT_CPU, (rlim_t)seconds);
+    rlim_t used = address_space_in_use();
+    if (used && used < RLIM_INFINITY - (rlim_t)memory) {
+        lower(RLIMIT_AS, used + (rlim_t)memory);
+    }
+    alarm((unsigned)(seconds < 100000 ? 60 + 20 * seconds : 0)); /* a lock that another thread held at the fork, ... */
+}
+
+/* Opens and reads some cells; bad values are no matter here, whoever reads the cell will say so. */
+static flim_status try_files(const char *const *paths, int n_paths, const flim_dataset_options *options, flim_error *err)
+{
+    flim_dataset *dataset = NULL;
+    flim_dataset_options quiet = *options;
+    quiet.log = NULL;
+    quiet.cache = FLIM_CACHE_NONE;
+    flim_status status = flim_dataset_open_here(paths, n_paths, &quiet, &dataset, err);
+    if (status != FLIM_OK) {
+        return status;
+    }
+    const flim_dataset_info *info = flim_dataset_get_info(dataset);
+    flim_reader *reader = NULL;
+    float *counts = flim_alloc((size_t)info->t * (size_t)info->h, (size_t)info->w * sizeof *counts, NULL);
+    if (counts && flim_reader_create(dataset, &reader, NULL) == FLIM_OK) {
+        int64_t step = info->n <= MOST_CELLS ? 1 : (info->n - 1) / 15;
+        for (int64_t cell = 0; cell < info->n; cell += step) {
+            flim_reader_counts(reader, cell, counts, NULL, NULL);
+        }
+    }
+    return FLIM_OK; /* what is open goes with the process */
+}
+
+/* The whole struct from the pipe, or false where the child ended before. */
+static bool receive(int fd, flim_error *answer)
+{
+    size_t got = 0;
+    while (got < sizeof *answer) {
+        ssize_t n = read(fd, (char *)answer + got, sizeof *answer - got);
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n <= 0) {
+            return false;
+        }
+        got += (size_t)n;
+    }
+    answer->text[sizeof answer->text - 1] = '\0';
+    return true;
+}
+
+static _Noreturn void be_child(int fd, const char *const *paths, int n_paths, const flim_dataset_options *options)
+{
+    flim_error answer = {0};
+    limit_myself(size_of_files(paths, n_paths));
+    answer.status = try_files(paths, n_paths, options, &answer);
+    for (size_t sent = 0; sent < sizeof answer;) {
+        ssize_t n = write(fd, (const char *)&answer + sent, sizeof answer - sent);
+        if (n <= 0 && errno != EINTR) {
+            break;
+        }
+        sent += n > 0 ? (size_t)n : 0;
+    }
+    _exit(0);
+}
+
+flim_status flim_dataset_probe(const char *const *paths, int n_paths, const flim_dataset_options *options, flim_error *err)
+{
+    int fd[2];
+    if (pipe(fd) != 0) {
+        return FLIM_OK;
+    }
+    pid_t child = flim_h5_fork();
+    if (child == 0) {
+        close(fd[0]);
+        be_child(fd[1], paths, n_paths, options);
+    }
+    close(fd[1]);
+    flim_error answer = {0};
+    bool answered = child > 0 && receive(fd[0], &answer);
+    close(fd[0]);
+    if (child < 0) {
+        return FLIM_OK;
+    }
+    int how = 0;
+    pid_t gone;
+    do {
+        gone = waitpid(child, &how, 0);
+    } while (gone < 0 && errno == EINTR);
+    if (answered) {
+        return answer.status == FLIM_OK ? FLIM_OK : flim_fail(err, answer.status, "%s", answer.text);
+    }
+    int number = gone == child && WIFSIGNALED(how) ? WTERMSIG(how) : 0;
+    char version[32];
+    flim_hdf5_version(version);
+    return flim_fail(err, FLIM_ERROR_DATA, "%s%s: the file is damaged: HDF5 %s %s (%s) when a first process opened it",
+                     paths[0], n_paths > 1 ? " or one of the other files" : "", version,
+                     number == SIGXCPU || number == SIGALRM || number == SIGKILL ? "did not come to an end" : "crashed",
+                     number ? strsignal(number) : "no signal");
+}
