@@ -135,16 +135,16 @@ static void reads_back_to_the_bit(void **state)
     flim_fold_state_free(&got);
 }
 
-static void another_run_is_refused_with_both_identities(void **state)
+static void another_run_is_refused_with_what_differs(void **state)
 {
     fixture *f = *state;
     flim_fold_state got;
     bool found;
     flim_error err = {0};
     assert_int_equal(flim_checkpoint_write(&f->state, f->folder, identity, NULL), FLIM_OK);
-    assert_int_equal(read_back(f, "data 9999", &got, &found, &err), FLIM_ERROR_USAGE);
-    assert_non_null(strstr(err.text, identity));
-    assert_non_null(strstr(err.text, "data 9999"));
+    assert_int_equal(read_back(f, "data 0123, splits 9999, width 4, more 1", &got, &found, &err), FLIM_ERROR_USAGE);
+    assert_non_null(strstr(err.text, "another run: splits 4567 there, splits 9999 here;  there, more 1 here"));
+    assert_null(strstr(err.text, "width"));
     flim_fold_state_free(&got);
 }
 
@@ -288,7 +288,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(nothing_there_is_no_error),
         CASE(reads_back_to_the_bit),
-        CASE(another_run_is_refused_with_both_identities),
+        CASE(another_run_is_refused_with_what_differs),
         CASE(a_damaged_newest_one_gives_way_to_the_previous),
         CASE(two_damaged_ones_are_an_error_that_names_the_first),
         CASE(a_kill_between_the_renames_loses_nothing),

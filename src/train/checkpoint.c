@@ -15,7 +15,7 @@
  * machine that this runs on (checked at compile time). */
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "checkpoints are written in the machine's byte order");
 
-enum { VERSION = 1, HEADER_BYTES = 8 + 4 + 8 + 64, IDENTITY_MAX = 2048 };
+enum { VERSION = 1, HEADER_BYTES = 8 + 4 + 8 + 64 };
 static const char magic[8] = {'F', 'L', 'I', 'M', 'C', 'K', 'P', 'T'};
 
 flim_status flim_fold_state_create(const flim_network *net, int64_t epochs, flim_fold_state *out, flim_error *err)
@@ -334,6 +334,27 @@ flim_status flim_checkpoint_submit(flim_checkpoint_writer *w, const flim_fold_st
 
 /* ---- reading ---- */
 
+/* The fields ("batch 16", separated by ", ") in which two identities differ, as "batch 16 there, batch 64 here". */
+static void describe_difference(const char *there, size_t length, const char *here, char *out, size_t size)
+{
+    const char *end = there + length;
+    size_t used = 0;
+    out[0] = '\0';
+    while ((there < end || *here) && used < size) {
+        const char *comma = memchr(there, ',', (size_t)(end - there));
+        size_t a = comma ? (size_t)(comma - there) : (size_t)(end - there), b = strcspn(here, ",");
+        if (a != b || memcmp(there, here, a) != 0) {
+            int wrote = snprintf(out + used, size - used, "%s%.*s there, %.*s here", used ? "; " : "",
+                                 (int)(a < 200 ? a : 200), there, (int)(b < 200 ? b : 200), here);
+            used += wrote > 0 ? (size_t)wrote : 0;
+        }
+        for (there = comma ? comma + 1 : end; there < end && *there == ' '; there++) {
+        }
+        here += b;
+        here += strspn(here, ", ");
+    }
+}
+
 /* FLIM_ERROR_DATA with the reason where the file is not a whole checkpoint of ours; FLIM_ERROR_USAGE where it is whole but
  * belongs to something else. */
 static flim_status read_one(flim_fold_state *state, const char *path, const char *identity, flim_error *err)
@@ -375,9 +396,9 @@ static flim_status read_one(flim_fold_state *state, const char *path, const char
     if (identity_bytes > get.left) {
         get.ended = true;
     } else if (identity_bytes != strlen(identity) || memcmp(get.at, identity, identity_bytes) != 0) {
-        int shown = identity_bytes < IDENTITY_MAX / 2 ? (int)identity_bytes : IDENTITY_MAX / 2;
-        status = flim_fail(err, FLIM_ERROR_USAGE, "%s belongs to another run:\n  it has %.*s\n  here is %s", path, shown,
-                           get.at, identity);
+        char difference[1024];
+        describe_difference(get.at, identity_bytes, identity, difference, sizeof difference);
+        status = flim_fail(err, FLIM_ERROR_USAGE, "%s belongs to another run: %s", path, difference);
         goto done;
     } else {
         get.at += identity_bytes;
