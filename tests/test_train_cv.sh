@@ -7,7 +7,6 @@ build=$(cd "$1" && pwd)
 source=$(cd "$(dirname "$0")/.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-"$build/train_cv" --device cpu --dry-run 2>&1 | grep -q "todo" && { echo "no CPU backend yet"; exit 77; }
 failures=0 checks=0
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-2}
 

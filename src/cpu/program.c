@@ -120,7 +120,7 @@ static void note_nonfinite(flim_cpu_program *p)
 {
     if (!p->totals.nonfinite) {
         p->totals.nonfinite = true;
-        p->totals.nonfinite_call = p->calls;
+        p->totals.nonfinite_call = p->totals.calls;
     }
 }
 
@@ -191,7 +191,7 @@ static flim_status train(flim_program *program, const flim_batch *batch, const f
     if (status == FLIM_OK && step->last) {
         end_window(p, step);
     }
-    p->calls++;
+    p->totals.calls++;
     return status;
 }
 
@@ -211,8 +211,14 @@ static flim_status totals(flim_program *program, bool reset, flim_totals *out, f
     *out = p->totals;
     if (reset) {
         p->totals = (flim_totals){.nonfinite_call = -1};
-        p->calls = 0;
     }
+    return FLIM_OK;
+}
+
+static flim_status set_totals(flim_program *program, const flim_totals *in, flim_error *err)
+{
+    (void)err;
+    cast(program)->totals = *in;
     return FLIM_OK;
 }
 
@@ -239,6 +245,7 @@ static const flim_program_ops program_ops = {.destroy = destroy,
                                              .train = train,
                                              .predict = predict,
                                              .totals = totals,
+                                             .set_totals = set_totals,
                                              .wait = wait,
                                              .peak_bytes = peak_bytes};
 

@@ -88,7 +88,6 @@ typedef struct flim_cpu_program {
     bool stale[FLIM_CPU_MODES][2]; /* weights changed since they were laid out */
     flim_counters counters;
     flim_totals totals;
-    int64_t calls; /* train calls since the totals were reset */
     bool window_bad; /* something in this window was not finite */
     bool dropping; /* this step has dropout */
 } flim_cpu_program;
