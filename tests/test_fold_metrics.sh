@@ -1,0 +1,98 @@
+#!/usr/bin/env bash
+# fold_metrics on real runs of train_cv: the numbers agree with summary.json, files and exit codes, two runs in pairs, and the
+# HTML page in a real browser where one is installed: every picture in it is drawn and nothing is fetched from elsewhere.
+# Usage: test_fold_metrics.sh BUILD_DIR
+set -u
+build=$1
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failures=0
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-2}
+
+check() { # check DESCRIPTION COMMAND...: the command must succeed
+    local what=$1
+    shift
+    if ! "$@" >"$work/check.out" 2>&1; then
+        failures=$((failures + 1))
+        echo "FAILED: $what"
+        head -5 "$work/check.out" | sed 's/^/    /'
+    fi
+}
+
+metrics() { # metrics EXPECTED_EXIT ARGS...: fold_metrics with output in $work/out and $work/err
+    local want=$1 got
+    shift
+    "$build/fold_metrics" "$@" >"$work/out" 2>"$work/err" </dev/null
+    got=$?
+    check "fold_metrics $* exits with $want, not $got: $(head -c 300 "$work/err")" test "$got" = "$want"
+}
+
+cd "$work" || exit 1
+"$build/flim_simulate" --out small.h5 --cells 72 --donors 6 --bins 16 --photons 400 --seed 3 >/dev/null || exit 1
+for run in a b; do
+    options=(--data small.h5 --preset tiny --folds 3 --epochs 3 --batch 16 --device cpu --workers 2 --out "$run")
+    [ "$run" = a ] && options+=(--lr 1e-3) || options+=(--lr 1e-2 --holdout-group donor_6)
+    "$build/train_cv" "${options[@]}" >"$run.log" 2>&1
+    code=$?
+    [ "$code" = 4 ] && { echo "skipped: no CPU backend"; exit 77; }
+    [ "$code" = 0 ] || { echo "FAILED: train_cv exited with $code"; tail -3 "$run.log"; exit 1; }
+done
+
+# ---- numbers, files, exit codes
+metrics 0 a --csv a.csv --json a.json --md a.md --replicates 200
+check "no warning about a sound run" test ! -s err
+check "the table has every row" test "$(grep -cE '^  (fold [012] \(|mean  |sd \(ddof [01]\)|pooled  |95 % interval|class prior|log photons|summed decay)' out)" = 12
+check "intervals are named" grep -q "intervals: bootstrap over groups" out
+check "the CSV holds header, folds, mean, sds, pooled, interval and baselines" test "$(wc -l <a.csv)" = 13
+check "the JSON names the run" grep -q '"run": "a"' a.json
+check "the Markdown holds a table" grep -q '^| pooled |' a.md
+metrics 0 b --no-baselines --replicates 0
+check "the hold-out group is scored" grep -q "holdout, fold ensemble" out
+check "no warning about a sound run with a hold-out group" test ! -s err
+metrics 0 a a --replicates 0 --no-baselines
+check "a run against itself differs nowhere" grep -q "0 in a, 0 in a; McNemar p 1.000" out
+metrics 0 a b --replicates 0 --no-baselines
+check "other test parts are not compared" grep -q "not compared" out
+sed -i 's/"accuracy": 0/"accuracy": 7/' a/summary.json
+metrics 0 a --no-baselines --replicates 0
+check "a summary that disagrees is named" grep -q "warning: a: summary.json disagrees with predictions.csv in" err
+rm a/fold_1/DONE
+metrics 0 a --no-baselines --replicates 0
+check "a missing fold is named" grep -q "2 of 3 folds are done; missing: 1" err
+touch a/fold_1/DONE
+mv small.h5 moved.h5
+metrics 0 a
+check "missing data is named, with what to do" grep -q "no baselines: .*small.h5.*--data" err
+metrics 0 a --data moved.h5 --replicates 0
+check "data that has moved can be named" grep -q "summed decay" out
+metrics 3 small
+check "a folder that is no run is named" grep -q "small is no run folder" err
+metrics 2
+metrics 2 a --htm x
+check "the nearest flag is named" grep -q -- "--html" err
+metrics 6 a --no-baselines --csv /no/such/folder/x.csv
+metrics 0 --help
+[ "$failures" = 0 ] || exit 1
+
+# ---- the page
+command -v gnuplot >/dev/null || { echo "no gnuplot: the page was not tried"; exit 0; }
+metrics 0 a --data moved.h5 --replicates 100 --html report.html
+images=$(grep -o '<img ' report.html | wc -l)
+check "six plots and pictures of errors, not $images images" test "$images" -ge 7
+for name in chromium chromium-browser google-chrome; do
+    command -v "$name" >/dev/null && browser=$name && break
+done
+[ -n "${browser:-}" ] || { echo "no chromium: the page was not opened"; exit "$((failures > 0))"; }
+# A copy that says in its title how many pictures the browser could draw.
+script='<script>onload=function(){var i=[].slice.call(document.images);document.title="drawn "+i.filter(function(x){return x.complete\&\&x.naturalWidth>0}).length+" of "+i.length+", outside "+performance.getEntriesByType("resource").filter(function(e){return !/^data:/.test(e.name)}).length}</script>'
+sed "s|</body>|$script</body>|" report.html >checked.html
+if timeout 100 "$browser" --headless --no-sandbox --disable-gpu --user-data-dir="$work/profile" --virtual-time-budget=5000 \
+    --dump-dom "file://$work/checked.html" >dom 2>/dev/null; then
+    check "all $images pictures drawn, nothing fetched: $(grep -o '<title>[^<]*' dom)" grep -q "<title>drawn $images of $images, outside 0</title>" dom
+    for text in "Most confident errors" "Confusion, pooled" "baseline: class prior" "95 % interval from" "config.yaml"; do
+        check "the page shows '$text'" grep -q "$text" dom
+    done
+else
+    echo "$browser does not run here: the page was not opened"
+fi
+exit "$((failures > 0))"
