@@ -291,11 +291,11 @@ static void judge_confounds(report_run *run, const report_row *pooled, const rep
     double network = pooled->value[m], simple = confounds->value[m], low = run->interval[m].low;
     double reach = isnan(low) ? network - 0.02 : fmin(low, network - 0.02);
     if (simple >= reach && simple > chance + 0.1) {
-        report_find(run, log, FLIM_LOG_WARNING,
-                    "brightness, cell size and peak bin alone reach a pooled %s of %.3f, the network %.3f: it may have "
-                    "learned little "
-                    "else",
-                    flim_metric_name(m), simple, network);
+        report_find(
+            run, log, FLIM_LOG_WARNING,
+            "brightness, cell size and peak bin alone reach a pooled %s of %.3f, the network %.3f: it shows nothing beyond "
+            "them",
+            flim_metric_name(m), simple, network);
     }
 }
 
