@@ -6,8 +6,8 @@
  * The pixels of all cells are numbered one after the other and cut into units of 16 R pixels a warp; a block takes a unit and a range
  * of time and walks along t.  Only one slice of x is needed at a time: slice s is multiplied by the weights of all three dt and added to the
  * outputs at s+1, s and s-1, whose sums (3 x R x 16 registers a lane) stay in registers; then the output at s-1 is complete.  So an A
- * operand is loaded once for three products (9 loads instead of 27), and shared memory gives 43 + 85 bytes a product at R = 3, less than
- * the products take.  The next slice arrives by cp.async meanwhile.  A unit may cross from one cell to the next: its rows are staged as
+ * operand is loaded once for three products (9 loads instead of 27), and shared memory gives 43 + 128 bytes a product, less than the
+ * products take.  The next slice arrives by cp.async meanwhile.  A unit may cross from one cell to the next: its rows are staged as
  * a column of planes, each with a row of zeros above and below.
  *
  * Output channels are dealt to the product's columns so that a lane holds 8 neighbouring channels (conv_stem.cu does the same).
@@ -22,9 +22,10 @@ namespace
 
 enum {
     C = 32,
+    R = 2, /* 16-pixel tiles a warp: 12 warps with 2 do better than 8 with 3 */
+    MAX_WARPS = 12, /* what the registers allow */
     ROW = 2 * C, /* bytes of a place */
     TAPS = 27,
-    MAX_WARPS = 8,
     WEIGHT_BYTES = TAPS * C * C * 2,
     MAX_BLOCKS = 264,
     CONSTANTS = 6 * C, /* floats: bias; prologue's scale, shift; epilogue's scale, shift, mean */
@@ -33,8 +34,8 @@ enum {
 
 /* How the pixels are cut. */
 struct k3_plan {
-    int warps, tiles; /* warps a block, 16-pixel tiles a warp (R) */
-    int unit; /* pixels of a unit: warps * tiles * 16 */
+    int warps; /* of a block */
+    int unit; /* pixels of a unit: warps * R * 16 */
     int units;
     int rows; /* most rows staged for a unit */
     int cells; /* most cells a unit touches */
@@ -74,7 +75,7 @@ __device__ __forceinline__ int weight_at(int k, int o, int tap)
     return ((((tap * 4 + k / 16 * 2 + tile / 2) * 32 + lane) * 4) + tile % 2 * 2 + k / 8 % 2) * 2 + k % 2;
 }
 
-template <typename T, int R, bool PROLOGUE, bool EPILOGUE>
+template <typename T, bool PROLOGUE, bool EPILOGUE>
 __global__ void __launch_bounds__(32 * MAX_WARPS, 1) k3(const k3_arguments a)
 {
     extern __shared__ __align__(1024) char memory[];
@@ -88,6 +89,7 @@ __global__ void __launch_bounds__(32 * MAX_WARPS, 1) k3(const k3_arguments a)
     float *constants = reinterpret_cast<float *>(table + entries); /* CONSTANTS, then the cells' dropout (cells, 32) */
     const uint32_t slices_shared = flim_shared(slices);
 
+#pragma unroll 8
     for (int i = tid; i < C * C * TAPS; i += threads) {
         const int o = i / (C * TAPS), c = i / TAPS % C, tap = i % TAPS;
         reinterpret_cast<T *>(weights)[a.flip ? weight_at(o, c, TAPS - 1 - tap) : weight_at(c, o, tap)] = (T)a.weight[i];
@@ -149,20 +151,25 @@ __global__ void __launch_bounds__(32 * MAX_WARPS, 1) k3(const k3_arguments a)
             }
         }
 
-        auto load = [&](int t) {
-            if ((unsigned)t < (unsigned)a.t) {
-                const T *from = static_cast<const T *>(a.x) + (int64_t)t * hw * C + 8 * (tid % 4);
-                const uint32_t to = slices_shared + (uint32_t)((t & 1) * slice_bytes);
-                for (int i = tid / 4; i < entries; i += threads / 4) {
-                    const load_entry e = table[i];
-                    if (e.pixel >= 0)
-                        flim_copy_async(to + place_offset(e.place & 0xfffff, tid % 4), from + (int64_t)e.pixel * C, true);
-                }
+        /* Rounds `from` to `to` of a slice's copies: each thread does one 16-byte chunk a round. */
+        const int rounds = (entries + threads / 4 - 1) / (threads / 4);
+        auto load = [&](int t, int from, int to) {
+            if ((unsigned)t >= (unsigned)a.t || t > t1)
+                return;
+            const T *x = static_cast<const T *>(a.x) + (int64_t)t * hw * C + 8 * (tid % 4);
+            const uint32_t slice = slices_shared + (uint32_t)((t & 1) * slice_bytes);
+            for (int i = tid / 4 + from * (threads / 4); i < min(entries, to * (threads / 4)); i += threads / 4) {
+                const load_entry e = table[i];
+                if (e.pixel >= 0)
+                    flim_copy_async(slice + place_offset(e.place & 0xfffff, tid % 4), x + (int64_t)e.pixel * C, true);
             }
-            flim_copy_commit();
         };
         auto activate =
-            [&](int t) { /* what this thread has loaded */
+            [&](int t) { /* what this thread has loaded, once it has come */
+                         flim_copy_commit();
+                         flim_copy_wait<0>();
+                         if ((unsigned)t >= (unsigned)a.t)
+                             return;
                          const int channel = 8 * (tid % 4);
                          for (int i = tid / 4; i < entries; i += threads / 4) {
                              const load_entry e = table[i];
@@ -191,15 +198,14 @@ __global__ void __launch_bounds__(32 * MAX_WARPS, 1) k3(const k3_arguments a)
             };
 
         float out[3][R][4][4] = {}; /* at t - 1, t, t + 1 */
-        load(t0 - 1);
+        load(t0 - 1, 0, rounds);
+        if (PROLOGUE)
+            activate(t0 - 1);
         for (int t = t0 - 1; t <= t1; t++) {
             const bool exists = (unsigned)t < (unsigned)a.t;
+            flim_copy_commit();
             flim_copy_wait<0>();
-            if (PROLOGUE && exists)
-                activate(t);
             __syncthreads();
-            if (t < t1)
-                load(t + 1);
             if (EPILOGUE && t > t0 && q == 0) {
                 const int64_t offset = (int64_t)(t - 1) * hw;
 #pragma unroll
@@ -220,6 +226,11 @@ __global__ void __launch_bounds__(32 * MAX_WARPS, 1) k3(const k3_arguments a)
                 const uint4 *b = weights + lane;
 #pragma unroll 1
                 for (int dy = 0; dy < 3; dy++) {
+                    /* The next slice's copies and activation, between products: other warps' products go on. */
+                    if (!PROLOGUE)
+                        load(t + 1, rounds * dy / 3, rounds * (dy + 1) / 3);
+                    else if (dy == 0)
+                        load(t + 1, 0, rounds);
 #pragma unroll
                     for (int dx = 0; dx < 3; dx++, b += 4 * 32) {
                         uint32_t x[R][2][4];
@@ -241,13 +252,37 @@ __global__ void __launch_bounds__(32 * MAX_WARPS, 1) k3(const k3_arguments a)
                                 }
                             }
                     }
+                    if (PROLOGUE && dy == 1 && t < t1) /* it has come by now */
+                        activate(t + 1);
                 }
+            } else {
+                load(t + 1, 0, rounds);
+                if (PROLOGUE && t < t1)
+                    activate(t + 1);
             }
 
             if (t > t0) {
                 const int64_t offset = (int64_t)(t - 1) * hw;
+                uint4 z4[2][2], d4[2][2]; /* for r and r + 1: loads stand before the stores, which might alias */
+                auto fetch = [&](int r) {
 #pragma unroll
-                for (int r = 0; r < R; r++)
+                    for (int i = 0; i < 2; i++) {
+                        const int64_t from = (pixel[r][i] + offset) * C + 8 * q;
+                        z4[r % 2][i] = d4[r % 2][i] = make_uint4(0, 0, 0, 0);
+                        if (pixel[r][i] >= 0) {
+                            z4[r % 2][i] = *reinterpret_cast<const uint4 *>(static_cast<const T *>(a.epilogue.z) + from);
+                            if (a.epilogue.add)
+                                d4[r % 2][i] =
+                                    *reinterpret_cast<const uint4 *>(static_cast<const T *>(a.epilogue.add) + from);
+                        }
+                    }
+                };
+                if (EPILOGUE)
+                    fetch(0);
+#pragma unroll
+                for (int r = 0; r < R; r++) {
+                    if (EPILOGUE && r + 1 < R)
+                        fetch(r + 1);
 #pragma unroll
                     for (int i = 0; i < 2; i++) {
                         if (pixel[r][i] < 0)
@@ -255,11 +290,7 @@ __global__ void __launch_bounds__(32 * MAX_WARPS, 1) k3(const k3_arguments a)
                         const int64_t at = (pixel[r][i] + offset) * C + 8 * q;
                         uint32_t word[4];
                         if (EPILOGUE) {
-                            const uint4 z4 = *reinterpret_cast<const uint4 *>(static_cast<const T *>(a.epilogue.z) + at);
-                            uint4 d4 = make_uint4(0, 0, 0, 0);
-                            if (a.epilogue.add)
-                                d4 = *reinterpret_cast<const uint4 *>(static_cast<const T *>(a.epilogue.add) + at);
-                            const uint32_t *zw = &z4.x, *dw = &d4.x;
+                            const uint32_t *zw = &z4[r % 2][i].x, *dw = &d4[r % 2][i].x;
 #pragma unroll
                             for (int k = 0; k < 4; k++) {
                                 const float2 z = flim_unpack<T>(zw[k]), d = flim_unpack<T>(dw[k]);
@@ -292,6 +323,7 @@ __global__ void __launch_bounds__(32 * MAX_WARPS, 1) k3(const k3_arguments a)
                         *reinterpret_cast<uint4 *>(static_cast<T *>(a.out) + at) =
                             make_uint4(word[0], word[1], word[2], word[3]);
                     }
+                }
             }
 #pragma unroll
             for (int r = 0; r < R; r++)
@@ -355,7 +387,7 @@ __global__ void __launch_bounds__(SUMS_THREADS) add_sums(const float *partial, i
 bool complete(k3_plan &p, const flim_k3_shape *s, bool spread, int64_t limit)
 {
     const int64_t pixels = s->n * s->h * s->w;
-    p.unit = p.warps * p.tiles * 16;
+    p.unit = p.warps * R * 16;
     p.units = (int)((pixels + p.unit - 1) / p.unit);
     const int span = (p.unit - 1 + s->w - 1) / s->w + 1; /* most rows of pixels a unit touches */
     p.cells = 1 + (span - 1 + s->h - 1) / s->h;
@@ -370,27 +402,25 @@ bool complete(k3_plan &p, const flim_k3_shape *s, bool spread, int64_t limit)
     return bytes <= limit && places < (1 << 20) && p.cells < (1 << 10);
 }
 
-/* The cut with the most products under way in the four parts of a multiprocessor; at equal rates the larger unit, then the pitch
- * without bank conflicts. */
+/* The cut with the most products under way in the four parts of a multiprocessor, less for what is staged twice and for bank
+ * conflicts; false where not even one warp's unit fits. */
 bool plan(const flim_k3_shape *s, int64_t limit, k3_plan *best)
 {
     double most = 0.0;
     for (int warps = MAX_WARPS; warps >= 1; warps--)
-        for (int tiles = 3; tiles >= 2; tiles--)
-            for (int spread = 1; spread >= 0; spread--) {
-                k3_plan p = {};
-                p.warps = warps;
-                p.tiles = tiles;
-                if (!complete(p, s, spread != 0, limit))
-                    continue;
-                const double waves = (warps + 3) / 4 * tiles;
-                const double halo = (double)p.rows * s->w / p.unit; /* bytes staged for each pixel */
-                const double rate = warps * tiles / waves / (1.0 + 0.1 * halo + 0.05 * (spread == 0) + 0.2 * (warps <= 4));
-                if (rate > most) {
-                    most = rate;
-                    *best = p;
-                }
+        for (int spread = 1; spread >= 0; spread--) {
+            k3_plan p = {};
+            p.warps = warps;
+            if (!complete(p, s, spread != 0, limit))
+                continue;
+            const int rounds = (warps + 3) / 4; /* warps of the fullest part */
+            const double halo = (double)p.rows * s->w / p.unit;
+            const double rate = (double)warps / rounds / (1.0 + 0.1 * halo + 0.05 * (spread == 0) + 0.2 / rounds);
+            if (rate > most) {
+                most = rate;
+                *best = p;
             }
+        }
     return most > 0.0;
 }
 
@@ -405,21 +435,14 @@ cudaError_t card(int *sms, int *shared)
     return error;
 }
 
-template <typename T, int R, bool PROLOGUE, bool EPILOGUE>
-cudaError_t start(const k3_arguments &a, int grid, cudaStream_t stream)
-{
-    const cudaError_t error =
-        cudaFuncSetAttribute(k3<T, R, PROLOGUE, EPILOGUE>, cudaFuncAttributeMaxDynamicSharedMemorySize, a.p.shared_bytes);
-    if (error != cudaSuccess)
-        return error;
-    k3<T, R, PROLOGUE, EPILOGUE><<<grid, 32 * a.p.warps, a.p.shared_bytes, stream>>>(a);
-    return cudaGetLastError();
-}
-
 template <typename T, bool PROLOGUE, bool EPILOGUE> cudaError_t start(const k3_arguments &a, int grid, cudaStream_t stream)
 {
-    return a.p.tiles == 3 ? start<T, 3, PROLOGUE, EPILOGUE>(a, grid, stream)
-                          : start<T, 2, PROLOGUE, EPILOGUE>(a, grid, stream);
+    const cudaError_t error =
+        cudaFuncSetAttribute(k3<T, PROLOGUE, EPILOGUE>, cudaFuncAttributeMaxDynamicSharedMemorySize, a.p.shared_bytes);
+    if (error != cudaSuccess)
+        return error;
+    k3<T, PROLOGUE, EPILOGUE><<<grid, 32 * a.p.warps, a.p.shared_bytes, stream>>>(a);
+    return cudaGetLastError();
 }
 
 template <typename T> cudaError_t start(const k3_arguments &a, bool prologue, bool epilogue, int grid, cudaStream_t stream)

@@ -79,6 +79,12 @@ cudaError_t flim_stem_backward(const flim_stem_shape *shape, const flim_stem_inp
                                const flim_stem_gradients *gradients, const float *unscale, bool accumulate, void *scratch,
                                cudaStream_t stream);
 
+/* The same from du_down, the gradient of what down's BatchNorm makes of z_down: dz_down follows on load and is never stored. */
+cudaError_t flim_stem_backward_norm(const flim_stem_shape *shape, const flim_stem_input *input,
+                                    const flim_stem_parameters *parameters, const void *state, const void *du_down,
+                                    const flim_conv_norm *norm, const flim_stem_gradients *gradients, const float *unscale,
+                                    bool accumulate, void *scratch, cudaStream_t stream);
+
 #ifdef __cplusplus
 }
 #endif

@@ -12,7 +12,7 @@
  *     dbias_c  = sum dz_stem = 0.
  *
  * A warp takes 16 pixels and 16 of the stem's channels and walks along m; step m does the times 2m-1 and 2m, so nothing is
- * computed twice (conv_stem.cu tells of the windows).  dz comes through a ring of shared memory (cp.async, five steps ahead), 1 KB a step
+ * computed twice (conv_stem.cu tells of the windows).  dz comes through a ring of shared memory (cp.async, two steps ahead), 1 KB a step
  * for the two warps of the same pixels, and is read as the A operand of dv's product and, transposed, of dW's.  Activations, dv and
  * samples are transposed in registers (movmatrix) where pixels become the summed index.  G has a product for each of the two times
  * of a step, whose window slots differ by one; the mask slot that is not in the window carries ones and so gives s.
@@ -29,7 +29,7 @@ enum {
     PAIRS = 2, /* pairs of warps, each pair with 16 pixels */
     THREADS = 64 * PAIRS,
     PIXELS = 16 * PAIRS,
-    RING = 8, /* steps of dz in shared memory: the last, this one and those on their way */
+    RING = 4, /* steps of dz in shared memory: the last, this one and those on their way */
     AHEAD = RING - 2,
     SLOT = 16 * STEM_C * 2, /* bytes of a step of dz for 16 pixels */
     SUMS = 64, /* accumulator registers a lane: 48 of dW, 16 of G */
@@ -113,15 +113,18 @@ __device__ __forceinline__ void add_window_products(float (&sums)[2][4], const f
 }
 
 /* partial: (gridDim.x, PARTIAL) */
-template <typename T, typename S>
+template <typename T, typename S, bool NORM>
 __global__ void __launch_bounds__(THREADS, STEM_BLOCKS_A_SM)
     backward(stem_geometry p, const stem_state *__restrict__ state, const float *__restrict__ stem_weight,
-             const float *__restrict__ down_weight, const T *__restrict__ dz, float *__restrict__ partial)
+             const float *__restrict__ down_weight, const T *__restrict__ dz, flim_conv_norm norm,
+             float *__restrict__ partial)
 {
     __shared__ union {
         struct {
             uint32_t staged[PIXELS][STEM_WORDS];
             alignas(128) char ring[PAIRS][RING][SLOT];
+            alignas(16) char z_ring[NORM ? PAIRS : 1][NORM ? RING : 1][NORM ? SLOT : 16]; /* beside du in ring */
+            float norm[3][NORM ? STEM_C : 2];
         } walk;
         float sums[2][SUMS][32];
     } shared;
@@ -160,6 +163,12 @@ __global__ void __launch_bounds__(THREADS, STEM_BLOCKS_A_SM)
                                 ring_offset(row + 8 * (matrix / 2), 2 + matrix % 2)};
     const uint32_t store = ring_offset(in_pair / 4, in_pair % 4);
     const uint32_t ones = flim_pack<T>(1.0f, 1.0f);
+    const uint32_t z_ring = NORM ? flim_shared(shared.walk.z_ring[NORM ? pair : 0]) : 0;
+    if (NORM && threadIdx.x < STEM_C) {
+        shared.walk.norm[0][threadIdx.x] = norm.a[threadIdx.x];
+        shared.walk.norm[1][threadIdx.x] = norm.b[threadIdx.x];
+        shared.walk.norm[2][threadIdx.x] = norm.d[threadIdx.x];
+    }
 
     for (int item = blockIdx.x; item < p.tiles * p.segments; item += gridDim.x) {
         const int first = item / p.tiles * p.steps, last = min(first + p.steps, p.total_steps);
@@ -170,14 +179,39 @@ __global__ void __launch_bounds__(THREADS, STEM_BLOCKS_A_SM)
         const int64_t mine = pixel0 + 16 * pair + in_pair / 4;
         const bool mine_inside = mine < p.pixels;
         const int64_t mine_cell = mine_inside ? mine / p.hw : 0;
-        const T *from =
-            dz + (mine_cell * p.to * p.hw + (mine_inside ? mine - mine_cell * p.hw : 0)) * STEM_C + 8 * (in_pair % 4);
+        const int64_t mine_at =
+            (mine_cell * p.to * p.hw + (mine_inside ? mine - mine_cell * p.hw : 0)) * STEM_C + 8 * (in_pair % 4);
+        auto there = [&](int m) { return mine_inside && m >= 0 && m < p.to && m < last; };
         auto fetch = [&](int m) {
-            const bool valid = mine_inside && m >= 0 && m < p.to && m < last;
-            flim_copy_async(ring + (uint32_t)(m & (RING - 1)) * SLOT + store, valid ? from + (int64_t)m * p.hw * STEM_C : dz,
-                            valid);
+            const bool valid = there(m);
+            const uint32_t to = (uint32_t)(m & (RING - 1)) * SLOT + store;
+            const int64_t at = valid ? mine_at + (int64_t)m * p.hw * STEM_C : 0;
+            flim_copy_async(ring + to, dz + at, valid);
+            if (NORM)
+                flim_copy_async(z_ring + to, static_cast<const T *>(norm.z) + at, valid);
             flim_copy_commit();
         };
+        auto normalise =
+            [&](int m) { /* this thread's own chunk: du, z -> dz */
+                         if (!NORM || !there(m))
+                             return;
+                         const uint32_t at = (uint32_t)(m & (RING - 1)) * SLOT + store;
+                         uint4 *word = reinterpret_cast<uint4 *>(shared.walk.ring[pair][0] + at);
+                         uint4 v = *word;
+                         const uint4 z4 = *reinterpret_cast<const uint4 *>(shared.walk.z_ring[NORM ? pair : 0][0] + at);
+                         uint32_t *du = &v.x;
+                         const uint32_t *zw = &z4.x;
+#pragma unroll
+                         for (int i = 0; i < 4; i++) {
+                             const float2 g2 = flim_unpack<T>(du[i]), z2 = flim_unpack<T>(zw[i]);
+                             const float2 a = reinterpret_cast<const float2 *>(shared.walk.norm[0])[4 * (in_pair % 4) + i];
+                             const float2 b = reinterpret_cast<const float2 *>(shared.walk.norm[1])[4 * (in_pair % 4) + i];
+                             const float2 d = reinterpret_cast<const float2 *>(shared.walk.norm[2])[4 * (in_pair % 4) + i];
+                             du[i] =
+                                 flim_pack<T>(fmaf(a.x, g2.x, fmaf(b.x, z2.x, d.x)), fmaf(a.y, g2.y, fmaf(b.y, z2.y, d.y)));
+                         }
+                         *word = v;
+            };
         for (int m = first - 1; m < first + AHEAD; m++)
             fetch(m);
         stem_stage<T, S, PIXELS, THREADS>(p, pixel0, first, last - first + 3, shared.walk.staged);
@@ -197,6 +231,11 @@ __global__ void __launch_bounds__(THREADS, STEM_BLOCKS_A_SM)
 
         for (int m = first; m < last; m++) {
             flim_copy_wait<AHEAD - 1>();
+            if (NORM) {
+                if (m == first)
+                    normalise(m - 1);
+                normalise(m);
+            }
             flim_barrier(1 + pair, 64);
             fetch(m + AHEAD);
 
@@ -340,10 +379,10 @@ size_t stem_backward_scratch(const flim_stem_shape *s)
     return sizeof(double) * G_SUMS + sizeof(float) * PARTIAL * (size_t)STEM_GRID;
 }
 
-cudaError_t flim_stem_backward(const flim_stem_shape *shape, const flim_stem_input *input,
-                               const flim_stem_parameters *parameters, const void *state, const void *dz_down,
-                               const flim_stem_gradients *gradients, const float *unscale, bool accumulate, void *scratch,
-                               cudaStream_t stream)
+cudaError_t flim_stem_backward_norm(const flim_stem_shape *shape, const flim_stem_input *input,
+                                    const flim_stem_parameters *parameters, const void *state, const void *dz_down,
+                                    const flim_conv_norm *norm, const flim_stem_gradients *gradients, const float *unscale,
+                                    bool accumulate, void *scratch, cudaStream_t stream)
 {
     if (!stem_valid(shape))
         return cudaErrorInvalidValue;
@@ -353,12 +392,28 @@ cudaError_t flim_stem_backward(const flim_stem_shape *shape, const flim_stem_inp
     double *g_sums = static_cast<double *>(scratch);
     float *partial = reinterpret_cast<float *>(g_sums + G_SUMS);
     const gradient_target target = {*gradients, unscale, accumulate};
-    STEM_DISPATCH(shape, (backward<T, S><<<grid, THREADS, 0, stream>>>(p, st, parameters->weight, parameters->down_weight,
-                                                                       static_cast<const T *>(dz_down), partial)));
+    const flim_conv_norm none = {};
+    if (norm)
+        STEM_DISPATCH(shape,
+                      (backward<T, S, true><<<grid, THREADS, 0, stream>>>(p, st, parameters->weight, parameters->down_weight,
+                                                                          static_cast<const T *>(dz_down), *norm, partial)));
+    else
+        STEM_DISPATCH(shape,
+                      (backward<T, S, false><<<grid, THREADS, 0, stream>>>(p, st, parameters->weight, parameters->down_weight,
+                                                                           static_cast<const T *>(dz_down), none, partial)));
     reduce<<<2 * SUMS, REDUCE_THREADS, 0, stream>>>(partial, grid, g_sums, target);
     if (shape->type == FLIM_CONV_BF16)
         finish<__nv_bfloat16><<<1, STEM_C, 0, stream>>>(g_sums, st, parameters->weight, parameters->gamma, target);
     else
         finish<__half><<<1, STEM_C, 0, stream>>>(g_sums, st, parameters->weight, parameters->gamma, target);
     return cudaGetLastError();
+}
+
+cudaError_t flim_stem_backward(const flim_stem_shape *shape, const flim_stem_input *input,
+                               const flim_stem_parameters *parameters, const void *state, const void *dz_down,
+                               const flim_stem_gradients *gradients, const float *unscale, bool accumulate, void *scratch,
+                               cudaStream_t stream)
+{
+    return flim_stem_backward_norm(shape, input, parameters, state, dz_down, nullptr, gradients, unscale, accumulate, scratch,
+                                   stream);
 }
