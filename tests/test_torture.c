@@ -1,0 +1,124 @@
+/* Every allocation of a small run fails once (curl's torture test): each time the run ends with a clean error, or without
+ * harm where it can do without; nothing crashes, and under AddressSanitizer nothing leaks.
+ *
+ * By default a sample of the allocations, all of the first ones; FLIM_TORTURE=all takes every one, FLIM_TORTURE=N only the N-th.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "core/alloc.h"
+#include "core/file.h"
+#include "flim/dataset_writer.h"
+#include "flim/train.h"
+
+enum { CELLS = 16, T = 8, SIDE = 3 };
+
+static char folder[] = "/tmp/flim_torture_XXXXXX";
+
+static void make_data(const char *path)
+{
+    int32_t label[CELLS];
+    const char *group[CELLS];
+    static const char *const names[] = {"a", "b", "c", "d"}, *const classes[] = {"no", "yes"};
+    for (int i = 0; i < CELLS; i++) {
+        label[i] = i % 2;
+        group[i] = names[i / 4];
+    }
+    const flim_dataset_layout layout = {.n = CELLS,
+                                        .t = T,
+                                        .h = SIDE,
+                                        .w = SIDE,
+                                        .count_bytes = 1,
+                                        .classes = 2,
+                                        .class_name = classes,
+                                        .label = label,
+                                        .group = group};
+    flim_dataset_writer *writer;
+    assert_int_equal(flim_dataset_writer_create(path, &layout, &writer, NULL), FLIM_OK);
+    for (int i = 0; i < CELLS; i++) {
+        uint8_t counts[T * SIDE * SIDE];
+        for (int v = 0; v < T * SIDE * SIDE; v++) {
+            counts[v] = (uint8_t)((v * 7 + i * 13) % 5);
+        }
+        assert_int_equal(flim_dataset_writer_cell(writer, i, counts, NULL, NULL), FLIM_OK);
+    }
+    assert_int_equal(flim_dataset_writer_finish(writer, NULL), FLIM_OK);
+    flim_dataset_writer_destroy(writer);
+}
+
+/* The run with its settings; those are made before the torture begins. */
+static flim_status run(long fail_at, long *made, flim_error *err)
+{
+    char data[128], out[128], remove[160];
+    snprintf(data, sizeof data, "data=%s/t.h5", folder);
+    snprintf(out, sizeof out, "out=%s/run", folder);
+    snprintf(remove, sizeof remove, "rm -rf %s/run", folder);
+    assert_int_equal(system(remove), 0);
+    static const char *const fixed[][2] = {{"preset", "tiny"}, {"folds", "2"},   {"epochs", "1"},
+                                           {"batch", "4"},     {"workers", "2"}, {"device", "cpu"}};
+    flim_settings settings;
+    assert_int_equal(flim_settings_init(&settings, NULL), FLIM_OK);
+    for (size_t i = 0; i < sizeof fixed / sizeof fixed[0]; i++) {
+        assert_int_equal(flim_settings_set(&settings, fixed[i][0], fixed[i][1], NULL), FLIM_OK);
+    }
+    assert_int_equal(flim_settings_set(&settings, "data", data + 5, NULL), FLIM_OK);
+    assert_int_equal(flim_settings_set(&settings, "out", out + 4, NULL), FLIM_OK);
+    const flim_train_hooks hooks = {0};
+    flim_alloc_fail_at(fail_at);
+    flim_status status = flim_train_cv(&settings, &hooks, NULL, err);
+    *made = flim_alloc_fail_at(0);
+    flim_settings_free(&settings);
+    return status;
+}
+
+static void each_failed_allocation_ends_cleanly(void **state)
+{
+    (void)state;
+    const char *wish = getenv("FLIM_TORTURE");
+    long total, made, only = wish && strcmp(wish, "all") != 0 ? strtol(wish, NULL, 10) : 0;
+    flim_error err = {0};
+    if (run(0, &total, &err) != FLIM_OK) {
+        fail_msg("the undisturbed run failed: %s", err.text);
+    }
+    assert_true(total > 100);
+    long step = wish && !only ? 1 : total / 60, tried = 0, survived = 0;
+    for (long n = only ? only : 1; n <= total; n += n < 30 || step < 1 ? 1 : step) {
+        err = (flim_error){0};
+        flim_status status = run(n, &made, &err);
+        if (status != FLIM_OK && (status != FLIM_ERROR_MEMORY || !strstr(err.text, "memory"))) {
+            fail_msg("FLIM_TORTURE=%ld: status %d (%s), an error of memory was expected", n, status, err.text);
+        }
+        tried++;
+        survived += status == FLIM_OK;
+        if (only) {
+            break;
+        }
+    }
+    print_message("%ld allocations in a run, %ld failed in turn, %ld of them were done without\n", total, tried, survived);
+    assert_true(only || survived < tried / 2);
+    if (run(0, &made, &err) != FLIM_OK) { /* and nothing of it lasts */
+        fail_msg("%s", err.text);
+    }
+}
+
+int main(void)
+{
+    char path[64], remove[64];
+    if (!mkdtemp(folder)) {
+        return 1;
+    }
+    snprintf(path, sizeof path, "%s/t.h5", folder);
+    make_data(path);
+    const struct CMUnitTest tests[] = {cmocka_unit_test(each_failed_allocation_ends_cleanly)};
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    snprintf(remove, sizeof remove, "rm -rf %s", folder);
+    return system(remove) == 0 ? failed : 1;
+}
