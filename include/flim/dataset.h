@@ -26,44 +26,44 @@ void flim_hdf5_version(char out[32]);
 typedef enum flim_cache {
     FLIM_CACHE_NONE, /* nowhere: read the file each time */
     FLIM_CACHE_HOST, /* in RAM, as uint8 or uint16; FLIM_ERROR_MEMORY where they do not fit */
-    FLIM_CACHE_AUTO  /* in RAM where they take at most half of what is available, else nowhere; a note says which */
+    FLIM_CACHE_AUTO /* in RAM where they take at most half of what is available, else nowhere; a note says which */
 } flim_cache;
 
 typedef struct flim_dataset_options {
-    const char *axes;       /* permutation of the file's axes, e.g. "TYXN"; NULL or "NTYX" = as SPEC.md has it.  A file that looks
+    const char *axes; /* permutation of the file's axes, e.g. "TYXN"; NULL or "NTYX" = as SPEC.md has it.  A file that looks
                              * like another order is refused then; "NTHW" insists.  /mask: the same order without T */
-    bool mask_counts;       /* zero the counts outside the mask */
-    bool need_labels;       /* a missing /label is an error */
-    bool need_groups;       /* a missing /group is an error */
-    int64_t chunk_cache;    /* bytes HDF5 may cache for many-cells-a-chunk files; 0 = default, bounded */
+    bool mask_counts; /* zero the counts outside the mask */
+    bool need_labels; /* a missing /label is an error */
+    bool need_groups; /* a missing /group is an error */
+    int64_t chunk_cache; /* bytes HDF5 may cache for many-cells-a-chunk files; 0 = default, bounded */
     flim_cache cache;
-    bool trusted;           /* leave out the first opening in a child process, which guards against files that crash libhdf5 */
-    const flim_log *log;    /* notes (layout advice, 0/255 masks, thread safety); may be NULL */
+    bool trusted; /* leave out the first opening in a child process, which guards against files that crash libhdf5 */
+    const flim_log *log; /* notes (layout advice, 0/255 masks, thread safety); may be NULL */
 } flim_dataset_options;
 
 typedef struct flim_dataset_info {
     int n_files;
     const char *const *path; /* (n_files) */
-    int64_t n;               /* cells in all files together */
+    int64_t n; /* cells in all files together */
     int t, h, w;
-    int classes;             /* K; 0 without labels */
+    int classes; /* K; 0 without labels */
     const char *const *class_name; /* (K); "0", "1", ... where the file has none */
-    const int32_t *label;    /* (n), NULL where there are none */
-    int64_t groups;          /* number of distinct groups; 0 where there are none */
+    const int32_t *label; /* (n), NULL where there are none */
+    int64_t groups; /* number of distinct groups; 0 where there are none */
     const char *const *group_name; /* (groups), sorted: integers by value, strings by bytes */
-    const int64_t *group;    /* (n) index into group_name, NULL where there are none */
+    const int64_t *group; /* (n) index into group_name, NULL where there are none */
     const char *const *name; /* (n) or NULL */
     bool has_mask;
     bool thread_safe_library;
     const char *counts_type; /* "uint16 little-endian" ... of the first file */
-    const char *layout;      /* "chunked (1,256,21,21), shuffle + gzip 4" ... of the first file */
-    int64_t cache_bytes;     /* most that decoded counts in RAM can come to; 0 = they are not kept */
-    int64_t bytes_on_disk;   /* stored size of /counts, all files */
-    double time_range_ns;    /* 0 where unknown */
+    const char *layout; /* "chunked (1,256,21,21), shuffle + gzip 4" ... of the first file */
+    int64_t cache_bytes; /* most that decoded counts in RAM can come to; 0 = they are not kept */
+    int64_t bytes_on_disk; /* stored size of /counts, all files */
+    double time_range_ns; /* 0 where unknown */
 } flim_dataset_info;
 
-flim_status flim_dataset_open(const char *const *paths, int n_paths, const flim_dataset_options *options,
-                              flim_dataset **out, flim_error *err);
+flim_status flim_dataset_open(const char *const *paths, int n_paths, const flim_dataset_options *options, flim_dataset **out,
+                              flim_error *err);
 void flim_dataset_close(flim_dataset *dataset); /* NULL is allowed */
 const flim_dataset_info *flim_dataset_get_info(const flim_dataset *dataset);
 
@@ -85,10 +85,10 @@ void flim_signal_from_counts(const float *counts, float *signal, int64_t count);
 
 /* What a scan of every cell finds, for the data table and flim_info. */
 typedef struct flim_cell_summary {
-    double photons;      /* sum of counts */
+    double photons; /* sum of counts */
     int64_t zero_voxels; /* counts == 0 */
     int64_t mask_pixels;
-    int32_t peak_bin;    /* of the decay summed over the cell; -1 where all is zero */
+    int32_t peak_bin; /* of the decay summed over the cell; -1 where all is zero */
     double max_count;
 } flim_cell_summary;
 

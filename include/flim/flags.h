@@ -83,7 +83,7 @@ void flim_flag_table_free(const flim_flag_table *table, void *options);
 /* Reads argv[1..argc-1] into initialised options.  operands (zeroed by the caller, who frees it; NULL where the table has
  * none) gets the arguments without dashes.  --help and --version win over any mistake beside them. */
 flim_status flim_flag_table_parse(const flim_flag_table *table, void *options, int argc, char *const *argv,
-                             flim_string_list *operands, flim_flag_action *action, flim_error *err);
+                                  flim_string_list *operands, flim_flag_action *action, flim_error *err);
 
 /* Usage, what it is about, the flags in groups with their defaults; at most 100 columns. */
 void flim_flag_table_help(const flim_flag_table *table, FILE *out);

@@ -18,31 +18,30 @@
 typedef struct flim_loader flim_loader;
 
 typedef struct flim_loader_options {
-    int workers;              /* threads, default 8 */
-    int prefetch;             /* batches ready ahead, default 4 */
-    int64_t batch;            /* capacity of a batch buffer: the largest batch of any phase */
+    int workers; /* threads, default 8 */
+    int prefetch; /* batches ready ahead, default 4 */
+    int64_t batch; /* capacity of a batch buffer: the largest batch of any phase */
     const flim_transform *transform; /* applied on the host in training phases; NULL = none */
-    flim_device *device;      /* for pinned buffers; NULL = plain memory */
-    const flim_log *log;      /* a note where pinning fails; may be NULL */
+    flim_device *device; /* for pinned buffers; NULL = plain memory */
+    const flim_log *log; /* a note where pinning fails; may be NULL */
 } flim_loader_options;
 
 /* One cell to be delivered. */
 typedef struct flim_draw {
     uint32_t cell, repeat; /* see flim_cell_id */
-    float weight;          /* in the loss */
+    float weight; /* in the loss */
 } flim_draw;
 
 typedef struct flim_phase {
     const flim_draw *draws;
-    int64_t n_draws;       /* 0 is allowed: no batch comes */
-    int64_t batch;         /* cells a batch, <= capacity; the last one may be smaller */
-    uint64_t seed;         /* of the cells' ids */
+    int64_t n_draws; /* 0 is allowed: no batch comes */
+    int64_t batch; /* cells a batch, <= capacity; the last one may be smaller */
+    uint64_t seed; /* of the cells' ids */
     uint32_t fold, epoch;
-    bool transform;        /* apply options.transform */
+    bool transform; /* apply options.transform */
 } flim_phase;
 
-flim_status flim_loader_create(flim_dataset *dataset, const flim_loader_options *options, flim_loader **out,
-                               flim_error *err);
+flim_status flim_loader_create(flim_dataset *dataset, const flim_loader_options *options, flim_loader **out, flim_error *err);
 /* Joins the threads; safe in the middle of a phase.  NULL is allowed. */
 void flim_loader_destroy(flim_loader *loader);
 
@@ -54,9 +53,9 @@ void flim_loader_release(flim_loader *loader, const flim_batch *batch);
 void flim_loader_cancel(flim_loader *loader);
 
 typedef struct flim_loader_stats {
-    double wait_seconds;   /* spent in flim_loader_next waiting, since the phase began */
-    int64_t cells;         /* delivered in this phase */
-    int64_t buffer_bytes;  /* of all batch buffers, constant */
+    double wait_seconds; /* spent in flim_loader_next waiting, since the phase began */
+    int64_t cells; /* delivered in this phase */
+    int64_t buffer_bytes; /* of all batch buffers, constant */
     bool pinned;
 } flim_loader_stats;
 

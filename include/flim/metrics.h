@@ -17,19 +17,19 @@
 typedef enum flim_metric {
     FLIM_ACCURACY,
     FLIM_BALANCED_ACCURACY, /* mean recall over the classes present in y_true */
-    FLIM_PRECISION_SCORE,   /* of class 1 with two classes, else macro average over all K classes (zero_division=0) */
-    FLIM_RECALL,            /* likewise */
-    FLIM_SPECIFICITY,       /* recall of class 0 with two classes, else macro average of the one-vs-rest specificities */
-    FLIM_F1,                /* of class 1 with two classes, else macro average over all K classes */
-    FLIM_MACRO_F1,          /* over all K classes, two as well */
-    FLIM_MCC,               /* 0 where labels or predictions are constant */
-    FLIM_ROC_AUC,           /* two classes: ranks of the logit; else macro one-vs-rest of the softmax, undefined where one of
+    FLIM_PRECISION_SCORE, /* of class 1 with two classes, else macro average over all K classes (zero_division=0) */
+    FLIM_RECALL, /* likewise */
+    FLIM_SPECIFICITY, /* recall of class 0 with two classes, else macro average of the one-vs-rest specificities */
+    FLIM_F1, /* of class 1 with two classes, else macro average over all K classes */
+    FLIM_MACRO_F1, /* over all K classes, two as well */
+    FLIM_MCC, /* 0 where labels or predictions are constant */
+    FLIM_ROC_AUC, /* two classes: ranks of the logit; else macro one-vs-rest of the softmax, undefined where one of
                                the K classes is absent; ranked by log-odds, so that saturated probabilities make no ties */
     FLIM_AVERAGE_PRECISION, /* the same; undefined without cells of the class */
-    FLIM_LOG_LOSS,          /* exact for any logit: not clipped as sklearn's */
-    FLIM_BRIER,             /* two classes: brier_score_loss of class 1; else the mean over cells of the sum over classes of
+    FLIM_LOG_LOSS, /* exact for any logit: not clipped as sklearn's */
+    FLIM_BRIER, /* two classes: brier_score_loss of class 1; else the mean over cells of the sum over classes of
                                squared differences, which is twice that scale */
-    FLIM_ECE,               /* 15 equal-width bins (i/15, (i+1)/15] of the winning class's probability (argmax, whatever the
+    FLIM_ECE, /* 15 equal-width bins (i/15, (i+1)/15] of the winning class's probability (argmax, whatever the
                                threshold); sum over bins of n_bin/n |accuracy - mean probability| (Guo et al., ICML'17) */
     FLIM_N_METRICS
 } flim_metric;

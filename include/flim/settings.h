@@ -20,34 +20,34 @@
 typedef struct flim_settings {
     /* data */
     flim_string_list data; /* default data/flim.h5 */
-    char *axes;            /* "NTYX" */
+    char *axes; /* "NTYX" */
     bool mask_counts;
-    bool scan;             /* --no-scan */
+    bool scan; /* --no-scan */
     int64_t workers, prefetch;
-    char *cache;           /* auto, none, host */
+    char *cache; /* auto, none, host */
     /* cross-validation */
     int64_t folds;
-    char *cv;              /* auto, stratified, group, stratified-group, leave-one-group-out */
+    char *cv; /* auto, stratified, group, stratified-group, leave-one-group-out */
     flim_string_list holdout_group;
     double val_fraction;
-    char *monitor;         /* val_loss, roc_auc, balanced_accuracy, f1 */
-    int64_t fold;          /* -1 = all */
-    char *splits;          /* a splits file to use; "" = make them */
+    char *monitor; /* val_loss, roc_auc, balanced_accuracy, f1 */
+    int64_t fold; /* -1 = all */
+    char *splits; /* a splits file to use; "" = make them */
     /* network */
     char *preset;
-    double dropout;        /* 0.25 */
-    char *init_weights;    /* "" = Kaiming */
+    double dropout; /* 0.25 */
+    char *init_weights; /* "" = Kaiming */
     /* training */
     int64_t epochs, batch, eval_batch, accumulate; /* eval_batch 0 = batch */
     double lr, weight_decay, clip, label_smoothing;
     int64_t patience;
-    char *sampler;         /* natural, balanced, group-balanced */
+    char *sampler; /* natural, balanced, group-balanced */
     uint64_t seed;
     /* device */
     char *device, *precision;
     bool benchmark, deterministic;
     /* run */
-    char *out;             /* "" = runs/<date>-<time> */
+    char *out; /* "" = runs/<date>-<time> */
     double checkpoint_minutes; /* 0 = at the end of each epoch only */
     bool resume, quiet, log_json, dry_run, verbose;
 } flim_settings;

@@ -31,39 +31,39 @@ flim_status flim_split_mode_parse(const char *text, flim_split_mode *out, flim_e
 typedef struct flim_split_data {
     int64_t n;
     int classes;
-    const int32_t *label;          /* (n) */
+    const int32_t *label; /* (n) */
     const char *const *class_name; /* (classes), for messages; may be NULL */
     int64_t groups;
-    const int64_t *group;          /* (n) or NULL */
+    const int64_t *group; /* (n) or NULL */
     const char *const *group_name; /* (groups) or NULL */
-    const char *const *name;       /* (n) or NULL */
+    const char *const *name; /* (n) or NULL */
 } flim_split_data;
 
 typedef struct flim_split_request {
     flim_split_mode mode;
-    int folds;                        /* not used by leave-one-group-out */
-    double val_fraction;              /* 0 = no inner validation; in group modes the fewest groups that hold every class,
+    int folds; /* not used by leave-one-group-out */
+    double val_fraction; /* 0 = no inner validation; in group modes the fewest groups that hold every class,
                                          then more while they bring val nearer to the fraction without passing it */
     uint64_t seed;
     const char *const *holdout_group; /* (n_holdout) names, kept out of every fold */
     int n_holdout;
-    const flim_log *log;              /* notes and warnings */
+    const flim_log *log; /* notes and warnings */
 } flim_split_request;
 
 typedef struct flim_fold {
     int64_t *train, *val, *test; /* cell indices, sorted ascending */
     int64_t n_train, n_val, n_test;
-    bool val_complete;           /* every class that train has stands in val: threshold and metrics can be chosen on it */
+    bool val_complete; /* every class that train has stands in val: threshold and metrics can be chosen on it */
 } flim_fold;
 
 typedef struct flim_splits {
     flim_split_mode mode; /* resolved: never AUTO */
     uint64_t seed;
-    int64_t n;            /* cells in the data */
-    char sha256[65];      /* of the data; empty where unknown */
+    int64_t n; /* cells in the data */
+    char sha256[65]; /* of the data; empty where unknown */
     int n_folds;
-    flim_fold *fold;      /* (n_folds) */
-    int64_t *holdout;     /* (n_holdout) sorted */
+    flim_fold *fold; /* (n_folds) */
+    int64_t *holdout; /* (n_holdout) sorted */
     int64_t n_holdout;
     bool needs_validation; /* read from a file that has no inner validation parts: see flim_splits_add_validation */
 } flim_splits;
@@ -89,8 +89,8 @@ flim_status flim_splits_add_validation(flim_splits *splits, const flim_split_dat
 /* Logs what a user must know before trusting scores on these folds (flim_splits_make does so itself): classes absent from a part,
  * groups that stand in training and test parts at once, incomplete or empty validation parts.  validation_asked: false says
  * that none was wanted. */
-flim_status flim_splits_warn(const flim_splits *splits, const flim_split_data *data, bool validation_asked, const flim_log *log,
-                             flim_error *err);
+flim_status flim_splits_warn(const flim_splits *splits, const flim_split_data *data, bool validation_asked,
+                             const flim_log *log, flim_error *err);
 
 /* The fold table: cells by class and groups, for train, val and test, line by line into log. */
 void flim_splits_table(const flim_splits *splits, const flim_split_data *data, const flim_log *log);

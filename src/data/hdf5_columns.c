@@ -170,13 +170,13 @@ static void *budget_alloc(size_t size, void *info)
         return NULL;
     }
     b->left -= (int64_t)size;
-    return malloc(size); /* HDF5 pairs it with budget_free */
+    return flim_alloc(size, 1, NULL); /* HDF5 pairs it with budget_free */
 }
 
 static void budget_free(void *memory, void *info)
 {
     (void)info;
-    free(memory);
+    flim_free(memory);
 }
 
 /* n strings from a dataset (attribute < 0) or an attribute into list. */

@@ -270,8 +270,8 @@ flim_status flim_data_report_create(const char *const *paths, int n_paths, const
         goto done;
     }
     int64_t listed = 0;
-    status = flim_scan_cells(report->dataset, options->workers, options->stop, options->most_bad, summary, NULL, &report->bad, &bad,
-                             &listed, err);
+    status = flim_scan_cells(report->dataset, options->workers, options->stop, options->most_bad, summary, NULL, &report->bad,
+                             &bad, &listed, err);
     if (status != FLIM_OK) {
         goto done;
     }

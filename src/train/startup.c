@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/alloc.h"
 #include "train/run.h"
 
 #define GB 1e9
@@ -61,7 +62,8 @@ static void class_line(const flim_run *run, const flim_cell_summary *summary, in
     const flim_dataset_info *info = run->info;
     int64_t cells = 0, groups = 0, zeros = 0;
     double photons = 0, area = 0;
-    double *peaks = malloc((size_t)info->n * sizeof *peaks); /* for the median; the table goes without where memory lacks */
+    /* For the median; the table goes without it where memory lacks. */
+    double *peaks = flim_alloc((size_t)info->n, sizeof *peaks, NULL);
     for (int64_t g = 0; g < info->groups; g++) {
         for (int64_t i = 0; i < info->n; i++) {
             if (info->group[i] == g && info->label[i] == class_number) {
@@ -93,7 +95,7 @@ static void class_line(const flim_run *run, const flim_cell_summary *summary, in
     }
     flim_log_line(&run->log, FLIM_LOG_INFO, "  %-20s %8" PRId64 " %8" PRId64 "%s", info->class_name[class_number], cells,
                   groups, more);
-    free(peaks);
+    flim_free(peaks);
 }
 
 void flim_startup_data(flim_run *run, const flim_cell_summary *summary)
