@@ -91,7 +91,8 @@ static double objective(fit *f, const double *coefficient, double *score)
         for (int k = 0; k < f->outputs; k++) {
             p[k] /= total;
         }
-        sum += f->weight[i] * (log(total) + top - score[f->label[i]]);
+        /* total >= 1: the largest score adds exp(0) */
+        sum += f->weight[i] * (log(fmax(total, 1)) + top - score[f->label[i]]);
     }
     return sum;
 }

@@ -26,7 +26,7 @@ static double log_odds(int classes, const float *logits, int c, double *scratch)
     for (int d = 0; d < m; d++) {
         sum += exp(scratch[d] - scratch[m - 1]);
     }
-    return ((double)logits[c] - scratch[m - 1]) - log(sum);
+    return ((double)logits[c] - scratch[m - 1]) - log(fmax(sum, 1)); /* sum >= 1: the largest adds exp(0) */
 }
 
 void flim_scores_free(flim_scores *scores)

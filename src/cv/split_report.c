@@ -109,6 +109,9 @@ void flim_splits_table(const flim_splits *splits, const flim_split_data *data, c
     if (splits->n_holdout) {
         part_row(data, "", "holdout", splits->holdout, splits->n_holdout, data->group != NULL, seen, count, log);
     }
+    if (named && flim_splits_check(splits, data, NULL) == FLIM_OK) {
+        flim_log_line(log, FLIM_LOG_INFO, "checked: in no fold does a group stand in two of train, val, test and holdout");
+    }
 done:
     flim_free(seen);
     flim_free(count);

@@ -19,7 +19,7 @@ enum { REPORT_PATH = 4096, REPORT_BASELINES = 3 };
 /* history.csv: the columns that are plotted, (n) each. */
 typedef struct report_history {
     int64_t n;
-    double *epoch, *train_loss, *val_loss, *val_balanced_accuracy;
+    double *epoch, *train_loss, *val_loss;
 } report_history;
 
 typedef struct report_fold {

@@ -50,9 +50,9 @@ static bool exists_in(const report_run *run, const char *name)
 /* The wanted columns of a CSV file of plain numbers; an empty field is NaN. */
 static flim_status read_history(const char *path, report_history *out, flim_error *err)
 {
-    static const char *const wanted[] = {"epoch", "train_loss", "val_loss", "val_balanced_accuracy"};
-    enum { WANTED = 4, MOST_COLUMNS = 64 };
-    double **column[WANTED] = {&out->epoch, &out->train_loss, &out->val_loss, &out->val_balanced_accuracy};
+    static const char *const wanted[] = {"epoch", "train_loss", "val_loss"};
+    enum { WANTED = 3, MOST_COLUMNS = 64 };
+    double **column[WANTED] = {&out->epoch, &out->train_loss, &out->val_loss};
     int which[MOST_COLUMNS], columns = 0;
     char *text = NULL, *next_line = NULL;
     size_t size = 0, lines = 0;
@@ -252,7 +252,6 @@ void report_free_run(report_run *run)
         flim_free(h->epoch);
         flim_free(h->train_loss);
         flim_free(h->val_loss);
-        flim_free(h->val_balanced_accuracy);
     }
     for (int c = 0; run->class_name && c < run->classes; c++) {
         flim_free(run->class_name[c]);
