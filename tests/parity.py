@@ -76,6 +76,17 @@ def feeds_batchnorm(name):
     return name.endswith(("conv.bias", "conv1.bias", "conv2.bias", "fc1.bias"))
 
 
+def fp64_fits():
+    """PyTorch's fp64 convolutions unfold their input: 7.5 GB at preset base and batch 16."""
+    try:
+        for line in open("/proc/meminfo"):
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) > 9e6
+    except OSError:
+        pass
+    return True
+
+
 class Checks:
     def __init__(self):
         self.failed = 0
@@ -104,7 +115,11 @@ def compare(name, data, classes, a, folder, checks):
     out = run(sys.executable, PARITY, *cells, *shape, "--steps", a.steps, "--save-weights", at("torch-end"), "--save-grads",
               at("torch-grads"))
     losses32 = [float(line.split()[-1]) for line in out.split("\n") if line.startswith("step ")]
-    run(sys.executable, PARITY, *cells, *shape, "--steps", 1, "--precision", "fp64", "--save-grads", at("torch-grads64"))
+    fp64 = fp64_fits()
+    if fp64:
+        run(sys.executable, PARITY, *cells, *shape, "--steps", 1, "--precision", "fp64", "--save-grads", at("torch-grads64"))
+    else:
+        print("  (gradients in fp64 left out: less than 9 GB of memory free)")
 
     losses = json.load(open(at("losses")))
     checks("loss of step 0", abs(losses[0] - losses32[0]), bounds["loss0"])
@@ -112,16 +127,18 @@ def compare(name, data, classes, a, folder, checks):
     if len(losses) != a.steps:
         checks("number of losses missing", abs(len(losses) - a.steps), 0)
 
-    ours, theirs, exact = load(at("grads")), load(at("torch-grads")), load(at("torch-grads64"))
+    ours, theirs = load(at("grads")), load(at("torch-grads"))
     if set(ours) != set(theirs):
         checks("gradient tensors that differ in name: %s" % sorted(set(ours) ^ set(theirs)), 1, 0)
     real = [k for k in theirs if not feeds_batchnorm(k)]
     k, d = worst([(k, distance(ours[k], theirs[k])) for k in real])
     checks("gradient from PyTorch fp32, worst " + k, d, bounds["grad"])
-    k, d = worst([(k, distance(ours[k], exact[k])) for k in real])
-    checks("gradient from PyTorch fp64, worst " + k, d, bounds["grad64"])
-    k, d = worst([(k, distance(theirs[k], exact[k])) for k in real])
-    print("  (PyTorch's own fp32 gradient from fp64: worst %s %.3e)" % (k, d))
+    if fp64:
+        exact = load(at("torch-grads64"))
+        k, d = worst([(k, distance(ours[k], exact[k])) for k in real])
+        checks("gradient from PyTorch fp64, worst " + k, d, bounds["grad64"])
+        k, d = worst([(k, distance(theirs[k], exact[k])) for k in real])
+        print("  (PyTorch's own fp32 gradient from fp64: worst %s %.3e)" % (k, d))
 
     start, end, want = load(at("start")), load(at("end")), load(at("torch-end"))
     if set(end) != set(want):
