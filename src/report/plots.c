@@ -8,7 +8,7 @@
 #include "cv/rank.h"
 #include "report/gnuplot.h"
 
-enum { WIDTH = 560, HEIGHT = 400, CALIBRATION_BINS = 10, HISTOGRAM_BINS = 20, MOST_GROUPS = 60 };
+enum { WIDTH = 560, HEIGHT = 400, CALIBRATION_BINS = 10, HISTOGRAM_BINS = 20, MOST_GROUPS = 60, MOST_POINTS = 2000 };
 
 static flim_status finish(gnuplot_script *script, report_svg *out, flim_error *err)
 {
@@ -108,20 +108,23 @@ static flim_status make_curve(const report_run *run, int only, int c, curve *out
     return status;
 }
 
-/* The points of a curve, one for each distinct score; ROC: (false alarms, hits), else (recall, precision), as shares. */
+/* The points of a curve, one for each distinct score, thinned to about MOST_POINTS; ROC: (false alarms, hits), else (recall,
+ * precision), as shares. */
 static void put_curve(FILE *stream, const curve *c, bool roc, const char *name, int index)
 {
     double negatives = (double)(c->n - c->positives), positives = (double)c->positives;
-    int64_t hits = 0;
+    int64_t hits = 0, step = c->n / MOST_POINTS + 1, last = -step;
     fprintf(stream, "$%s%d << EOD\n", name, index);
     if (roc) {
         fputs("0 0\n", stream);
     }
     for (int64_t i = 0; i < c->n; i++) {
         hits += c->positive[c->ranked[i].item];
-        if (i + 1 < c->n && c->ranked[i + 1].score == c->ranked[i].score) {
+        bool tied = i + 1 < c->n && c->ranked[i + 1].score == c->ranked[i].score;
+        if (tied || (i - last < step && i + 1 < c->n)) {
             continue;
         }
+        last = i;
         double taken = (double)(i + 1);
         if (roc) {
             fprintf(stream, "%.6g %.6g\n", (taken - (double)hits) / negatives, (double)hits / positives);
