@@ -6,21 +6,24 @@
  * share of the positions; then it stores them once and `add_partials` adds the blocks in fixed order.  The sum over positions is
  * the products' inner index, so both operands are read position-major with ldmatrix.trans straight from the NDHWC tiles.
  *
- * The positions are walked in steps: `slices` time bins of a spatial tile of the output.  Shared memory holds a ring of x's slices
- * with their halo (the step's slices + 2, and the next step's on their way by cp.async) and two buffers of dz, so x and dz are read
- * from DRAM once (tiles overlap by a halo, which L2 serves).  An inner step of 16 positions may run over row and slice ends: a table gives
- * each position's place in x, and ldmatrix takes one address a position.  So only the step's last 16 can be partly empty; plan()
- * picks tile and slices for that and for the card's shared memory.
+ * The positions are walked in steps: SLICES time bins of a spatial tile of the output.  Shared memory holds a ring of x's slices
+ * with their halo (the step's SLICES + 2, and the next step's on their way by cp.async) and two buffers of dz, so x and dz are read
+ * from DRAM once (tiles overlap by a halo, which L2 serves).  Inside a step, 16 positions of the tile are followed through all its
+ * slices: warp w does the taps (dy, dx) = (w / 3, w % 3) of all three dt for all 32 x 32, so that a slice of x, once in registers, meets
+ * dz at t-1, t and t+1, which are in registers too: 2 SLICES + 2 loads for 3 SLICES products of 16 x 32 x 32.  The ninth (dy, dx) is
+ * shared out, a 16 x 8 block (w % 2, w / 2) a warp.  That is 110 bytes of shared memory a product with 4 slices.
  *
- * Warp w does taps 3w, 3w+1, 3w+2 (one dt and dy, all dx) for all 32 x 32, and for the three taps left (24, 25, 26) the 16 x 8 block
- * (w % 2, w / 2): 27 products of 16 positions each, A (dz) loaded once, 180 bytes of shared memory a product.
+ * 16 positions may run over row ends: a table gives each position's place in x, and ldmatrix takes one address a position.  So only a
+ * tile's last 16 can be partly empty; plan() picks tile and slices for that and for the card's shared memory, and blocks get equal
+ * numbers of 16s.
  *
  * A row of 32 channels is 64 bytes; its four 16-byte chunks are swizzled by the place's number, so that 8 places in a row meet no
  * bank conflict.  The pitch of x's rows is the tile's width modulo 8 where shared memory allows: then 8 positions that cross a row's
  * end do not conflict either.  With stride 2, x's slice is kept as four planes by the parity of row and column, and neighbours in the
  * output stay neighbours in a plane.
  *
- * Count for res1 at batch 64: 49.0 M products (mma.m16n8k16) = 200 GFLOP; 463 MB = 0.16 ms on an H100 (0.27 at bf16's rate).
+ * Count for res1 at batch 64: 49.0 M products (mma.m16n8k16) = 200 GFLOP = 0.27 ms at the H100's bf16 rate; 463 MB = 0.16 ms.  Measured
+ * there: 0.47 ms, 0.58 with the prologue; mma.sync alone allows about 0.32.
  */
 #include "conv_mma.cuh"
 #include "conv_wgrad.h"
@@ -37,23 +40,25 @@ enum {
     PARTIAL = WARPS * SUMS * 32, /* floats a block stores: [warp][register][lane] = TAPS * 32 * 32 */
     ROW = BLOCK * 2, /* bytes of a place */
     MAX_BLOCKS = 160, /* aim for the grid, at least the number of 32 x 32 blocks */
+    MAX_X = 4, /* most 16-byte chunks of a slice of x that a thread copies: 256 places a tile */
+    MAX_DZ = 3, /* the same of dz: 192 positions */
     REDUCE_ROWS = 8
 };
 
 /* How a problem is cut.  Places are 64-byte rows of shared memory. */
 struct wgrad_plan {
-    int tile_h, tile_w; /* of the output */
+    int tile_h, tile_w; /* of the output; the last tiles may be smaller */
     int tiles_y, tiles_x;
-    int slices; /* output time bins a step */
+    int slices; /* output time bins a step: 2 or 4 */
     int steps; /* steps to walk T */
-    int positions; /* slices * tile_h * tile_w */
-    int inner; /* steps of 16 positions */
+    int inner; /* 16s of positions in a full tile */
     int x_h, x_w; /* x's tile with halo */
     int pitch; /* places from a row to the next of its plane */
     int plane; /* places of a plane (stride 2; 0 for stride 1) */
     int slice_places; /* places of a slice in the ring, a multiple of 8 */
     int ring; /* slices in the ring */
     int shared_bytes;
+    int64_t cell_work; /* 16s of positions of a cell, over all tiles and steps */
 };
 
 struct wgrad_arguments {
@@ -67,6 +72,29 @@ struct wgrad_arguments {
     wgrad_plan p;
 };
 
+/* 16s of positions of a tile. */
+__host__ __device__ __forceinline__ int tile_inner(const wgrad_plan &p, int ho, int wo, int tile)
+{
+    const int h = ho - tile / p.tiles_x * p.tile_h, w = wo - tile % p.tiles_x * p.tile_w;
+    return ((h < p.tile_h ? h : p.tile_h) * (w < p.tile_w ? w : p.tile_w) + 15) / 16;
+}
+
+/* The step, counted over (cell, tile, step), in which 16 number `work` of all lies. */
+__device__ __forceinline__ int64_t step_of(const wgrad_arguments &a, int64_t work)
+{
+    const int tiles = a.p.tiles_y * a.p.tiles_x;
+    const int64_t cell = work / a.p.cell_work;
+    int64_t rest = work % a.p.cell_work;
+    int tile = 0;
+    for (; tile < tiles - 1; tile++) {
+        const int64_t here = (int64_t)tile_inner(a.p, a.ho, a.wo, tile) * a.p.steps;
+        if (rest < here)
+            break;
+        rest -= here;
+    }
+    return (cell * tiles + tile) * a.p.steps + rest / tile_inner(a.p, a.ho, a.wo, tile);
+}
+
 /* Place of (row, column) of x's tile within its slice. */
 __host__ __device__ __forceinline__ int place_of(const wgrad_plan &p, int stride, int row, int column)
 {
@@ -79,12 +107,6 @@ __device__ __forceinline__ uint32_t place_offset(int place, int chunk)
 {
     return (uint32_t)(place * ROW + ((chunk ^ ((place >> 1) & 3)) << 4));
 }
-
-/* A position of the step in the tables: what to load for it, and where its x is. */
-struct load_entry {
-    int offset; /* of the pixel in its slice, -1 outside */
-    int place;
-};
 
 /* The activation of the previous unit on 8 channels in shared memory. */
 template <typename T>
@@ -107,184 +129,189 @@ __device__ __forceinline__ void activate(char *at, const float *scale, const flo
 }
 
 /* Grid (share, K/32 * C/32). */
-template <typename T, bool PROLOGUE> __global__ void __launch_bounds__(THREADS, 1) wgrad(const wgrad_arguments a)
+template <typename T, bool PROLOGUE, int SLICES> __global__ void __launch_bounds__(THREADS, 1) wgrad(const wgrad_arguments a)
 {
     extern __shared__ __align__(1024) char memory[];
     const wgrad_plan &p = a.p;
     const int tid = threadIdx.x, lane = tid % 32, warp = tid / 32;
     const int c0 = (int)(blockIdx.y % a.blocks_c) * BLOCK, k0 = (int)(blockIdx.y / a.blocks_c) * BLOCK;
-    const int dz_rows = p.inner * 16, x_pixels = p.x_h * p.x_w;
+    const int dz_rows = p.inner * 16; /* of a slice of dz */
+    const int dz_bytes = SLICES * dz_rows * ROW; /* of a buffer of dz */
 
     char *x_ring = memory;
-    char *dz_buffer = x_ring + p.ring * p.slice_places * ROW;
-    load_entry *x_table = reinterpret_cast<load_entry *>(dz_buffer + 2 * dz_rows * ROW); /* (x_pixels) */
-    load_entry *dz_table = x_table + x_pixels; /* (dz_rows + 16): offset of dz's pixel; place of x | slice << 20 */
-    float *fold = reinterpret_cast<float *>(dz_table + dz_rows + 16); /* (3,32): scale, shift, dropout of the cell */
+    char *dz_buffer = x_ring + p.ring * p.slice_places * ROW; /* two */
+    int *table = reinterpret_cast<int *>(dz_buffer + 2 * dz_bytes); /* (dz_rows + 16): places of the positions' x */
+    float *fold = reinterpret_cast<float *>(table + dz_rows + 16); /* (3,32): scale, shift, dropout of the cell */
     const uint32_t x_shared = flim_shared(x_ring), dz_shared = flim_shared(dz_buffer);
-
-    /* Places that do not depend on the tile; rows of dz past the positions stay zero for good. */
-    for (int i = tid; i < dz_rows + 16; i += THREADS) {
-        const int slice = i / (p.tile_h * p.tile_w), rest = i % (p.tile_h * p.tile_w);
-        const int y = rest / p.tile_w, x = rest % p.tile_w;
-        dz_table[i].place = i < p.positions ? place_of(p, a.stride, a.stride * y, a.stride * x) | slice << 20 : 0;
-        dz_table[i].offset = -1;
-    }
-    for (int i = tid; i < 2 * dz_rows * 4; i += THREADS)
-        reinterpret_cast<uint4 *>(dz_buffer)[i] = make_uint4(0, 0, 0, 0);
     if (PROLOGUE && tid < BLOCK) {
         fold[tid] = a.scale[c0 + tid];
         fold[BLOCK + tid] = a.shift[c0 + tid];
     }
 
-    float own[3][2][4][4] = {}, rest[3][4] = {};
-    const int dt = warp / 3, dy = warp % 3;
-    int own_place[3], rest_place[3]; /* places from a position's table entry to its tap */
-#pragma unroll
-    for (int dx = 0; dx < 3; dx++) {
-        own_place[dx] = place_of(p, a.stride, dy, dx);
-        rest_place[dx] = place_of(p, a.stride, 2, dx);
-    }
+    float own[3][2][4][4] = {}, rest[3][4] = {}; /* [dt] */
     const int position = lane % 16, chunk = lane / 16, rest_n = warp / 2;
-    /* A's rows of this lane; m[0] is the half of K that the taps left over need, m[1] the other one. */
+    const int own_place = place_of(p, a.stride, warp / 3, warp % 3), rest_place = place_of(p, a.stride, 2, 2);
+    /* A's rows of this lane; the first half of K is the one that the shared taps need. */
     const uint32_t dz_lane = place_offset(lane % 8 + 8 * (lane / 16), lane / 8 % 2 + 2 * (warp % 2));
-    const int rest_place_01 = chunk ? rest_place[1] : rest_place[0];
 
-    const int64_t tiles = (int64_t)p.tiles_y * p.tiles_x, total = a.n * tiles * p.steps;
-    const int64_t begin = total * blockIdx.x / a.share, end = total * (blockIdx.x + 1) / a.share;
+    const int tiles = p.tiles_y * p.tiles_x;
+    const int64_t work = a.n * p.cell_work;
+    const int64_t begin = step_of(a, work * blockIdx.x / a.share), end = step_of(a, work * (blockIdx.x + 1) / a.share);
 
-    int64_t cell = 0;
+    int positions = 0, inner = 0; /* of the tile in hand */
     const T *x_cell = nullptr, *dz_cell = nullptr;
     const int64_t x_slice = (int64_t)a.h * a.w * a.c, dz_slice = (int64_t)a.ho * a.wo * a.k;
 
-    /* Slice t of x -> its slot of the ring, which starts with t = -1. */
-    auto load_x = [&](int t) {
-        const int slot = (t + 1) % p.ring;
-        const bool exists = (unsigned)t < (unsigned)a.t;
-        const T *from = x_cell + (exists ? t * x_slice : 0) + c0 + 8 * (tid % 4);
-        for (int i = tid / 4; i < x_pixels; i += THREADS / 4) {
-            const load_entry e = x_table[i];
-            const bool valid = exists && e.offset >= 0;
-            flim_copy_async(x_shared + place_offset(slot * p.slice_places + e.place, tid % 4),
-                            valid ? from + (int64_t)e.offset * a.c : static_cast<const T *>(a.x), valid);
-        }
-    };
-    auto activate_x = [&](int t) { /* what this thread has loaded */
-                                   const int slot = (t + 1) % p.ring, channel = 8 * (tid % 4);
-                                   if ((unsigned)t >= (unsigned)a.t)
-                                       return;
-                                   for (int i = tid / 4; i < x_pixels; i += THREADS / 4) {
-                                       const load_entry e = x_table[i];
-                                       if (e.offset >= 0)
-                                           activate<T>(x_ring + place_offset(slot * p.slice_places + e.place, tid % 4),
-                                                       fold + channel, fold + BLOCK + channel,
-                                                       a.dropout ? fold + 2 * BLOCK + channel : nullptr);
+    /* This thread's chunks of a slice: elements from the slice's start (OUTSIDE the image: zeros; NONE: no chunk), bytes in its slot. */
+    enum { OUTSIDE = -1, NONE = -2 };
+    const int mine = tid / 4, my_channel = 8 * (tid % 4);
+    int x_from[MAX_X], x_to[MAX_X], dz_from[MAX_DZ];
+    const uint32_t dz_to = place_offset(mine, tid % 4); /* 64 positions on, it is 64 rows on */
+
+    auto copy_x = [&](int t) { /* slice t -> its slot of the ring, which starts with t = -1 */
+                               const bool exists = (unsigned)t < (unsigned)a.t;
+                               const T *slice = x_cell + (exists ? t * x_slice : 0) + c0 + my_channel;
+                               const uint32_t to = x_shared + (uint32_t)((t + 1) % p.ring * p.slice_places * ROW);
+#pragma unroll
+                               for (int i = 0; i < MAX_X; i++)
+                                   if (x_from[i] != NONE) {
+                                       const bool valid = exists && x_from[i] >= 0;
+                                       flim_copy_async(to + x_to[i], slice + (valid ? x_from[i] : 0), valid);
                                    }
     };
-    auto load_dz = [&](int step) {
-        const uint32_t to = dz_shared + (uint32_t)((step & 1) * dz_rows * ROW);
-        const T *from = dz_cell + (int64_t)step * p.slices * dz_slice + k0 + 8 * (tid % 4);
-        for (int i = tid / 4; i < p.positions; i += THREADS / 4) {
-            const load_entry e = dz_table[i];
-            const int slice = e.place >> 20;
-            const bool valid = e.offset >= 0 && step * p.slices + slice < a.t;
-            flim_copy_async(to + place_offset(i, tid % 4),
-                            valid ? from + slice * dz_slice + (int64_t)e.offset * a.k : static_cast<const T *>(a.dz), valid);
+    auto copy_dz = [&](int step) {
+#pragma unroll
+        for (int slice = 0; slice < SLICES; slice++) {
+            const int t = step * SLICES + slice;
+            const bool exists = t < a.t;
+            const T *from = dz_cell + (exists ? t * dz_slice : 0) + k0 + my_channel;
+            const uint32_t to = dz_shared + (uint32_t)((step & 1) * dz_bytes + slice * dz_rows * ROW) + dz_to;
+#pragma unroll
+            for (int i = 0; i < MAX_DZ; i++)
+                if (dz_from[i] != NONE)
+                    flim_copy_async(to + i * (THREADS / 4) * ROW, from + dz_from[i], exists);
+        }
+    };
+    /* The activation on what this thread has copied of the slices t0 .. t1, once it has come. */
+    auto activate_x = [&](int t0, int t1) {
+        flim_copy_wait<0>();
+        for (int t = max(t0, 0); t <= min(t1, a.t - 1); t++) {
+            char *slot = x_ring + (t + 1) % p.ring * p.slice_places * ROW;
+#pragma unroll
+            for (int i = 0; i < MAX_X; i++)
+                if (x_from[i] >= 0)
+                    activate<T>(slot + x_to[i], fold + my_channel, fold + BLOCK + my_channel,
+                                a.dropout ? fold + 2 * BLOCK + my_channel : nullptr);
         }
     };
 
     for (int64_t u = begin; u < end; u++) {
         const int step = (int)(u % p.steps);
-        const bool fresh = u == begin || step == 0; /* another tile or cell: nothing of it is on chip */
-        if (fresh) {
-            const int64_t tile = u / p.steps % tiles;
-            cell = u / p.steps / tiles;
-            const int y0 = (int)(tile / p.tiles_x) * p.tile_h, x0 = (int)(tile % p.tiles_x) * p.tile_w;
+        if (u == begin || step == 0) { /* another tile or cell: nothing of it is on chip */
+            const int tile = (int)(u / p.steps % tiles);
+            const int64_t cell = u / p.steps / tiles;
+            const int y0 = tile / p.tiles_x * p.tile_h, x0 = tile % p.tiles_x * p.tile_w;
+            const int columns = min(p.tile_w, a.wo - x0);
+            positions = min(p.tile_h, a.ho - y0) * columns;
+            inner = (positions + 15) / 16;
             x_cell = static_cast<const T *>(a.x) + cell * a.t * x_slice;
             dz_cell = static_cast<const T *>(a.dz) + cell * a.t * dz_slice;
             __syncthreads();
-            for (int i = tid; i < x_pixels; i += THREADS) {
-                const int row = i / p.x_w, column = i % p.x_w;
+#pragma unroll
+            for (int i = 0; i < MAX_X; i++) {
+                const int at = mine + i * (THREADS / 4), row = at / p.x_w, column = at % p.x_w;
                 const int y = a.stride * y0 + row - 1, x = a.stride * x0 + column - 1;
-                x_table[i].offset = (unsigned)y < (unsigned)a.h && (unsigned)x < (unsigned)a.w ? y * a.w + x : -1;
-                x_table[i].place = place_of(p, a.stride, row, column);
+                x_from[i] = (unsigned)y < (unsigned)a.h && (unsigned)x < (unsigned)a.w ? (y * a.w + x) * a.c : OUTSIDE;
+                x_from[i] = at < p.x_h * p.x_w ? x_from[i] : NONE;
+                x_to[i] = (int)place_offset(place_of(p, a.stride, row, column), tid % 4);
             }
-            for (int i = tid; i < p.positions; i += THREADS) {
-                const int within = i % (p.tile_h * p.tile_w), y = y0 + within / p.tile_w, x = x0 + within % p.tile_w;
-                dz_table[i].offset = y < a.ho && x < a.wo ? y * a.wo + x : -1;
+#pragma unroll
+            for (int i = 0; i < MAX_DZ; i++) {
+                const int at = mine + i * (THREADS / 4);
+                dz_from[i] = at < positions ? ((y0 + at / columns) * a.wo + x0 + at % columns) * a.k : NONE;
+            }
+            for (int i = tid; i < dz_rows + 16; i += THREADS)
+                table[i] = i < positions ? place_of(p, a.stride, a.stride * (i / columns), a.stride * (i % columns)) : 0;
+            /* dz is zero in the positions that are missing to a multiple of 16. */
+            for (int i = tid; i < 2 * SLICES * (16 * inner - positions) * 4; i += THREADS) {
+                const int row = i / 4 % (16 * inner - positions), slice = i / 4 / (16 * inner - positions);
+                *reinterpret_cast<uint4 *>(dz_buffer + slice * dz_rows * ROW + place_offset(positions + row, i % 4)) =
+                    make_uint4(0, 0, 0, 0);
             }
             if (PROLOGUE && a.dropout && tid < BLOCK)
                 fold[2 * BLOCK + tid] = a.dropout[cell * a.c + c0 + tid];
             __syncthreads();
-            for (int t = step * p.slices - 1; t <= (step + 1) * p.slices; t++)
-                load_x(t);
-            load_dz(step);
+            for (int t = step * SLICES - 1; t <= (step + 1) * SLICES; t++)
+                copy_x(t);
+            copy_dz(step);
             flim_copy_commit();
+            if (PROLOGUE)
+                activate_x(step * SLICES - 1, (step + 1) * SLICES);
         }
         flim_copy_wait<0>();
-        if (PROLOGUE)
-            for (int t = fresh ? step * p.slices - 1 : step * p.slices + 1; t <= (step + 1) * p.slices; t++)
-                activate_x(t);
         __syncthreads();
-        if (step + 1 < p.steps && u + 1 < end) {
-            for (int t = (step + 1) * p.slices + 1; t <= (step + 2) * p.slices; t++)
-                load_x(t);
-            load_dz(step + 1);
+        const bool more = step + 1 < p.steps && u + 1 < end;
+        if (more) {
+#pragma unroll
+            for (int i = 1; i <= SLICES; i++)
+                copy_x((step + 1) * SLICES + i);
+            copy_dz(step + 1);
         }
         flim_copy_commit();
 
-        const int first_slot = step * p.slices % p.ring; /* of slice t - 1 for the step's first t */
-        const int place_own = dt * p.slice_places, place_rest = 2 * p.slice_places, wrap = p.ring * p.slice_places;
-        const load_entry *entry = dz_table + position;
-        uint32_t dz_at = dz_shared + (uint32_t)((step & 1) * dz_rows * ROW) + dz_lane;
-        /* Operands are loaded ahead of their products: A and the first tap of the next 16 positions, the next tap of these. */
-        uint32_t m[2][4], x0[2][4], x1[2][4];
-        auto load_m = [&]() {
-            flim_ldmatrix_trans(m[0], dz_at);
-            flim_ldmatrix_trans(m[1], dz_at ^ 32u);
-        };
-        auto load_tap = [&](uint32_t(&r)[2][4], int place) {
-            const uint32_t at = x_shared + place_offset(place, chunk);
-            flim_ldmatrix_trans(r[0], at);
-            flim_ldmatrix_trans(r[1], at ^ 32u);
-        };
-        auto multiply = [&](float(&sums)[2][4][4], const uint32_t(&r)[2][4]) {
+        uint32_t slot_at[SLICES + 2]; /* of the slices t - 1 ... t + SLICES, t the step's first */
 #pragma unroll
-            for (int half = 0; half < 2; half++)
-#pragma unroll
-                for (int i = 0; i < 2; i++) {
-                    flim_mma<T>(sums[i][2 * half], m[i], r[half][0], r[half][1]);
-                    flim_mma<T>(sums[i][2 * half + 1], m[i], r[half][2], r[half][3]);
-                }
-        };
-        int at_own, at_rest; /* places of this lane's position for the taps' slices */
+        for (int i = 0; i < SLICES + 2; i++)
+            slot_at[i] = x_shared + (uint32_t)((step * SLICES + i) % p.ring * p.slice_places * ROW);
+        uint32_t dz_at = dz_shared + (uint32_t)((step & 1) * dz_bytes) + dz_lane;
+        const int *entry = table + position;
+
+        /* Operands are loaded one slice ahead of their products: dz in four sets of registers by slice, x in two. */
+        uint32_t m[4][2][4], x[2][2][4], x_rest[2][2], own_at, rest_at;
         auto locate = [&]() {
-            const int e = entry->place, start = (e & 0xfffff) + (first_slot + (e >> 20)) * p.slice_places;
-            at_own = start + place_own;
-            at_own -= at_own >= wrap ? wrap : 0;
-            at_rest = start + place_rest;
-            at_rest -= at_rest >= wrap ? wrap : 0;
+            own_at = place_offset(*entry + own_place, chunk);
+            rest_at = place_offset(*entry + rest_place, rest_n);
+        };
+        auto load = [&](int i) {
+            if (i < SLICES) {
+                flim_ldmatrix_trans(m[i % 4][0], dz_at + (uint32_t)(i * dz_rows * ROW));
+                flim_ldmatrix_trans(m[i % 4][1], (dz_at ^ 32u) + (uint32_t)(i * dz_rows * ROW));
+            }
+            flim_ldmatrix_trans(x[i % 2][0], slot_at[i] + own_at);
+            flim_ldmatrix_trans(x[i % 2][1], slot_at[i] + (own_at ^ 32u));
+            flim_ldmatrix2_trans(x_rest[i % 2][0], x_rest[i % 2][1], slot_at[i] + rest_at);
         };
         locate();
-        load_m();
-        load_tap(x0, at_own + own_place[0]);
-#pragma unroll 2
-        for (int s = 0; s < p.inner; s++) {
-            load_tap(x1, at_own + own_place[1]);
-            multiply(own[0], x0);
-            load_tap(x0, at_own + own_place[2]);
-            multiply(own[1], x1);
-            uint32_t r[4], r0, r1;
-            flim_ldmatrix_trans(r, x_shared + place_offset(at_rest + rest_place_01, rest_n));
-            flim_ldmatrix2_trans(r0, r1, x_shared + place_offset(at_rest + rest_place[2], rest_n));
-            entry += 16; /* after the last positions this and the loads below read what is never used */
-            locate();
-            multiply(own[2], x0);
-            load_tap(x0, at_own + own_place[0]);
-            flim_mma<T>(rest[0], m[0], r[0], r[1]);
-            flim_mma<T>(rest[1], m[0], r[2], r[3]);
-            flim_mma<T>(rest[2], m[0], r0, r1);
-            dz_at += 16 * ROW;
-            load_m();
+        load(0);
+#pragma unroll 1
+        for (int s = 0; s < inner; s++) {
+            if (PROLOGUE && more && s == inner / 2) /* the next slices have come by now; other warps' products go on */
+                activate_x((step + 1) * SLICES + 1, (step + 2) * SLICES);
+#pragma unroll
+            for (int i = 0; i < SLICES + 2; i++) {
+                if (i + 1 < SLICES + 2) {
+                    load(i + 1);
+                } else { /* after the last positions this reads what is never used */
+                    entry += 16;
+                    dz_at += 16 * ROW;
+                    locate();
+                    load(0);
+                }
+#pragma unroll
+                for (int dt = 0; dt < 3; dt++) {
+                    if (i - dt < 0 || i - dt >= SLICES)
+                        continue;
+                    const uint32_t(&z)[2][4] = m[(i - dt) & 3];
+#pragma unroll
+                    for (int half = 0; half < 2; half++)
+#pragma unroll
+                        for (int k = 0; k < 2; k++) {
+                            flim_mma<T>(own[dt][k][2 * half], z[k], x[i % 2][half][0], x[i % 2][half][1]);
+                            flim_mma<T>(own[dt][k][2 * half + 1], z[k], x[i % 2][half][2], x[i % 2][half][3]);
+                        }
+                    flim_mma<T>(rest[dt], z[0], x_rest[i % 2][0], x_rest[i % 2][1]);
+                }
+            }
         }
     }
 
@@ -314,11 +341,11 @@ __global__ void __launch_bounds__(32 * REDUCE_ROWS)
     const int g = lane / 4, q = lane % 4, i = r % 4;
     int tap, ko, ci;
     if (r < 96) {
-        tap = 3 * warp + r / 32;
+        tap = 9 * (r / 32) + warp;
         ko = 16 * ((r / 16 + warp) % 2) + g + 8 * (i / 2);
         ci = 8 * (r / 4 % 4) + 2 * q + i % 2;
     } else {
-        tap = 24 + (r - 96) / 4;
+        tap = 9 * ((r - 96) / 4) + 8;
         ko = 16 * (warp % 2) + g + 8 * (i / 2);
         ci = 8 * (warp / 2) + 2 * q + i % 2;
     }
@@ -333,6 +360,11 @@ int ceil_div(int a, int b)
     return (a + b - 1) / b;
 }
 
+int sixteens(int positions)
+{
+    return ceil_div(positions, 16);
+}
+
 /* Completes a plan from tile and slices; false where it does not fit `limit` bytes of shared memory. */
 bool complete(wgrad_plan &p, const flim_wgrad_shape *s, bool spread, int limit)
 {
@@ -340,8 +372,7 @@ bool complete(wgrad_plan &p, const flim_wgrad_shape *s, bool spread, int limit)
     p.tiles_y = ceil_div(ho, p.tile_h);
     p.tiles_x = ceil_div(wo, p.tile_w);
     p.steps = ceil_div(s->t, p.slices);
-    p.positions = p.slices * p.tile_h * p.tile_w;
-    p.inner = ceil_div(p.positions, 16);
+    p.inner = ceil_div(p.tile_h * p.tile_w, 16);
     p.x_h = (p.tile_h - 1) * s->stride + 3;
     p.x_w = (p.tile_w - 1) * s->stride + 3;
     const int least = s->stride == 1 ? p.tile_w + 2 : p.tile_w + 1;
@@ -350,26 +381,25 @@ bool complete(wgrad_plan &p, const flim_wgrad_shape *s, bool spread, int limit)
     p.slice_places = s->stride == 1 ? p.x_h * p.pitch : 4 * p.plane;
     p.slice_places = (p.slice_places + 7) / 8 * 8;
     p.ring = 2 * p.slices + 2;
-    const int64_t bytes = (int64_t)p.ring * p.slice_places * ROW + 2 * p.inner * 16 * ROW +
-                          (int64_t)sizeof(load_entry) * (p.x_h * p.x_w + p.inner * 16 + 16) +
-                          3 * BLOCK * (int64_t)sizeof(float) + 16 * ROW; /* room for reading ahead of dz */
+    const int64_t bytes = ROW * ((int64_t)p.ring * p.slice_places + 2 * p.slices * p.inner * 16) +
+                          (int64_t)sizeof(int) * (p.inner * 16 + 16) + 3 * BLOCK * (int64_t)sizeof(float);
     p.shared_bytes = (int)bytes;
-    return bytes <= limit && p.slice_places < (1 << 20) && p.slices < (1 << 10);
+    return bytes <= limit && p.x_h * p.x_w <= MAX_X * THREADS / 4 && p.tile_h * p.tile_w <= MAX_DZ * THREADS / 4;
 }
 
-/* The cut with the least estimated time, in clocks of a step: products, loads, barrier. */
+/* The cut with the least estimated time, in clocks: products (1.5 each and multiprocessor on an H100, shared memory's part by the loads
+ * they need), the places to stage, barrier and start of a step. */
 bool plan(const flim_wgrad_shape *s, int limit, wgrad_plan *best)
 {
     const int ho = ceil_div(s->h, s->stride), wo = ceil_div(s->w, s->stride);
     double least = 0.0;
     bool found = false;
-    for (int across = 1; across <= wo; across++) {
-        for (int down = 1; down <= ho; down++) {
-            const int tile_w = ceil_div(wo, across), tile_h = ceil_div(ho, down);
-            if ((across > 1 && tile_w == ceil_div(wo, across - 1)) || (down > 1 && tile_h == ceil_div(ho, down - 1)) ||
-                tile_w * tile_h > 1024)
+    for (int tile_w = 1; tile_w <= wo && tile_w <= MAX_X * THREADS / 4; tile_w++) {
+        for (int tile_h = 1; tile_h <= ho && tile_h <= MAX_X * THREADS / 4; tile_h++) {
+            /* Of the tiles that give the same number of tiles, the smallest. */
+            if (ceil_div(wo, ceil_div(wo, tile_w)) != tile_w || ceil_div(ho, ceil_div(ho, tile_h)) != tile_h)
                 continue;
-            for (int slices = 1; slices <= 8 && slices <= s->t; slices++) {
+            for (int slices = 2; slices <= 4; slices += 2) {
                 for (int spread = 0; spread < 2; spread++) {
                     wgrad_plan p = {};
                     p.tile_w = tile_w;
@@ -377,9 +407,16 @@ bool plan(const flim_wgrad_shape *s, int limit, wgrad_plan *best)
                     p.slices = slices;
                     if (!complete(p, s, spread != 0, limit))
                         continue;
-                    const double step = p.inner * 400.0 * (spread ? 1.0 : 1.15) + 1.2 * slices * p.x_h * p.x_w + 400.0;
-                    const double time = step * p.steps * p.tiles_x * p.tiles_y;
-                    if (!found || time < least) {
+                    const int last_h = ho - (p.tiles_y - 1) * tile_h, last_w = wo - (p.tiles_x - 1) * tile_w;
+                    p.cell_work = ((int64_t)(p.tiles_y - 1) *
+                                       ((p.tiles_x - 1) * sixteens(tile_h * tile_w) + sixteens(tile_h * last_w)) +
+                                   (int64_t)(p.tiles_x - 1) * sixteens(last_h * tile_w) + sixteens(last_h * last_w)) *
+                                  p.steps;
+                    const double loads =
+                        8.0 * (18 * slices + 20) / slices; /* 128-byte accesses for 16 positions and a slice */
+                    const double time = (double)p.cell_work * slices * (324.0 + 0.4 * loads * (spread ? 1.0 : 1.3)) +
+                                        (double)p.steps * p.tiles_x * p.tiles_y * (1.2 * slices * p.x_h * p.x_w + 600.0);
+                    if (!found || time <= least) { /* of equals the widest */
                         found = true;
                         least = time;
                         *best = p;
@@ -396,14 +433,21 @@ int pairs_of(const flim_wgrad_shape *s)
     return (s->c / BLOCK) * (s->k / BLOCK);
 }
 
-template <typename T, bool PROLOGUE> cudaError_t launch(const wgrad_arguments &a, dim3 grid, cudaStream_t stream)
+template <typename T, bool PROLOGUE, int SLICES> cudaError_t launch(const wgrad_arguments &a, dim3 grid, cudaStream_t stream)
 {
     const cudaError_t error =
-        cudaFuncSetAttribute(wgrad<T, PROLOGUE>, cudaFuncAttributeMaxDynamicSharedMemorySize, a.p.shared_bytes);
+        cudaFuncSetAttribute(wgrad<T, PROLOGUE, SLICES>, cudaFuncAttributeMaxDynamicSharedMemorySize, a.p.shared_bytes);
     if (error != cudaSuccess)
         return error;
-    wgrad<T, PROLOGUE><<<grid, THREADS, a.p.shared_bytes, stream>>>(a);
+    wgrad<T, PROLOGUE, SLICES><<<grid, THREADS, a.p.shared_bytes, stream>>>(a);
     return cudaGetLastError();
+}
+
+template <typename T> cudaError_t launch(const wgrad_arguments &a, bool prologue, dim3 grid, cudaStream_t stream)
+{
+    if (a.p.slices == 4)
+        return prologue ? launch<T, true, 4>(a, grid, stream) : launch<T, false, 4>(a, grid, stream);
+    return prologue ? launch<T, true, 2>(a, grid, stream) : launch<T, false, 2>(a, grid, stream);
 }
 
 } // namespace
@@ -413,7 +457,7 @@ bool flim_wgrad_supported(const flim_wgrad_shape *s, int sm)
     wgrad_plan p;
     return sm >= 80 && (s->type == FLIM_CONV_BF16 || s->type == FLIM_CONV_FP16) && s->n > 0 && s->t > 0 && s->h > 0 &&
            s->w > 0 && s->c > 0 && s->k > 0 && s->c % BLOCK == 0 && s->k % BLOCK == 0 && (s->stride == 1 || s->stride == 2) &&
-           pairs_of(s) <= 65535 && (int64_t)s->h * s->w < (1 << 30) && plan(s, 96 * 1024, &p);
+           pairs_of(s) <= 65535 && (int64_t)s->h * s->w * (s->c > s->k ? s->c : s->k) < INT32_MAX && plan(s, 96 * 1024, &p);
 }
 
 size_t flim_wgrad_scratch_bytes(const flim_wgrad_shape *s)
@@ -454,12 +498,9 @@ cudaError_t flim_wgrad(const flim_wgrad_shape *s, const void *x, const flim_conv
         a.scale = prologue->scale;
         a.shift = prologue->shift;
         a.dropout = prologue->dropout;
-        error =
-            s->type == FLIM_CONV_BF16 ? launch<__nv_bfloat16, true>(a, grid, stream) : launch<__half, true>(a, grid, stream);
-    } else {
-        error = s->type == FLIM_CONV_BF16 ? launch<__nv_bfloat16, false>(a, grid, stream)
-                                          : launch<__half, false>(a, grid, stream);
     }
+    error = s->type == FLIM_CONV_BF16 ? launch<__nv_bfloat16>(a, prologue != nullptr, grid, stream)
+                                      : launch<__half>(a, prologue != nullptr, grid, stream);
     if (error != cudaSuccess)
         return error;
     add_partials<<<dim3(WARPS * SUMS, (unsigned)pairs), dim3(32, REDUCE_ROWS), 0, stream>>>(
