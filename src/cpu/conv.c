@@ -12,11 +12,34 @@ static flim_status check(dnnl_status_t status, const char *what, flim_error *err
                      "oneDNN: %s failed with status %d", what, (int)status);
 }
 
-/* A [k,1,1] convolution of stride 1 over pixels is a 2-D one over (T, H*W), which oneDNN does faster; same bytes. */
-static bool is_temporal(const flim_unit *u)
+/* A [k,1,1] convolution of stride 1 over pixels is a 2-D one over (T, H*W), of the same bytes.  oneDNN does that faster, but for
+ * the gradient of the weights. */
+static bool use_2d(const flim_unit *u, flim_cpu_direction direction)
 {
-    return u->kernel[1] == 1 && u->kernel[2] == 1 && u->stride[1] == 1 && u->stride[2] == 1 && u->pad[1] == 0 &&
-           u->pad[2] == 0;
+    return direction != FLIM_CPU_BACKWARD_W && u->kernel[1] == 1 && u->kernel[2] == 1 && u->stride[1] == 1 &&
+           u->stride[2] == 1 && u->pad[1] == 0 && u->pad[2] == 0;
+}
+
+/* The input gradient of a convolution of stride 1 is a convolution of dz with the weights mirrored and their channels swapped.
+ * oneDNN's forward kernels are the faster ones from 16 channels on. */
+static bool use_mirror(const flim_unit *u)
+{
+    const bool unit_stride = u->stride[0] == 1 && u->stride[1] == 1 && u->stride[2] == 1;
+    const bool inside = u->pad[0] < u->kernel[0] && u->pad[1] < u->kernel[1] && u->pad[2] < u->kernel[2];
+    return unit_stride && inside && u->in_channels % 16 == 0 && u->out_channels % 16 == 0;
+}
+
+static flim_unit mirror(const flim_unit *u)
+{
+    flim_unit m = *u;
+    m.in_channels = u->out_channels;
+    m.out_channels = u->in_channels;
+    for (int d = 0; d < 3; d++) {
+        m.in[d] = u->conv_out[d];
+        m.conv_out[d] = u->in[d];
+        m.pad[d] = u->kernel[d] - 1 - u->pad[d];
+    }
+    return m;
 }
 
 typedef struct geometry {
@@ -59,11 +82,11 @@ static void note_scratch(flim_cpu_conv *conv, const_dnnl_primitive_desc_t desc)
     conv->scratch_bytes = bytes > conv->scratch_bytes ? bytes : conv->scratch_bytes;
 }
 
-/* Fills primitive, layouts and sizes of one direction. */
-static dnnl_status_t make_primitive(flim_cpu_conv *conv, flim_cpu_direction direction, const geometry *g,
-                                    const_dnnl_primitive_attr_t attr)
+/* Fills primitive, layouts and sizes of one direction, done by `operation`: the same, or FORWARD for a mirrored BACKWARD_X. */
+static dnnl_status_t make_primitive(flim_cpu_conv *conv, flim_cpu_direction direction, flim_cpu_direction operation,
+                                    const geometry *g, const_dnnl_primitive_attr_t attr)
 {
-    dnnl_memory_desc_t x, z, weight;
+    dnnl_memory_desc_t x, z, weight, bias;
     dnnl_primitive_desc_t forward = NULL, desc = NULL;
     dnnl_convolution_desc_t op;
     dnnl_status_t status;
@@ -71,20 +94,22 @@ static dnnl_status_t make_primitive(flim_cpu_conv *conv, flim_cpu_direction dire
         (status = dnnl_memory_desc_init_by_tag(&z, g->ndims, g->z, dnnl_f32, g->plain_x)) != dnnl_success ||
         (status = dnnl_memory_desc_init_by_tag(&weight, g->ndims, g->weight, dnnl_f32, dnnl_format_tag_any)) !=
             dnnl_success ||
-        (status = dnnl_memory_desc_init_by_tag(&conv->bias, 1, g->bias, dnnl_f32, dnnl_x)) != dnnl_success ||
+        (status = dnnl_memory_desc_init_by_tag(&bias, 1, g->bias, dnnl_f32, dnnl_x)) != dnnl_success ||
+        (status = dnnl_memory_desc_init_by_tag(&conv->plain[direction], g->ndims, g->weight, dnnl_f32, g->plain_weight)) !=
+            dnnl_success ||
         (status = dnnl_dilated_convolution_forward_desc_init(&op, dnnl_forward_training, dnnl_convolution_direct, &x, &weight,
-                                                             &conv->bias, &z, g->stride, g->dilation, g->pad_left,
-                                                             g->pad_right)) != dnnl_success ||
+                                                             direction == FLIM_CPU_FORWARD ? &bias : NULL, &z, g->stride,
+                                                             g->dilation, g->pad_left, g->pad_right)) != dnnl_success ||
         (status = dnnl_primitive_desc_create(&forward, &op, attr, conv->engine, NULL)) != dnnl_success) {
         return status;
     }
     dnnl_query_t query_x = dnnl_query_src_md, query_z = dnnl_query_dst_md, query_weight = dnnl_query_weights_md;
-    if (direction == FLIM_CPU_FORWARD) {
+    if (operation == FLIM_CPU_FORWARD) {
         desc = forward;
         forward = NULL;
     } else {
         query_z = dnnl_query_diff_dst_md;
-        if (direction == FLIM_CPU_BACKWARD_X) {
+        if (operation == FLIM_CPU_BACKWARD_X) {
             query_x = dnnl_query_diff_src_md;
             status = dnnl_dilated_convolution_backward_data_desc_init(&op, dnnl_convolution_direct, &x, &weight, &z,
                                                                       g->stride, g->dilation, g->pad_left, g->pad_right);
@@ -98,10 +123,14 @@ static dnnl_status_t make_primitive(flim_cpu_conv *conv, flim_cpu_direction dire
         }
     }
     if (status == dnnl_success) {
-        conv->x[direction] = *dnnl_primitive_desc_query_md(desc, query_x, 0);
-        conv->z[direction] = *dnnl_primitive_desc_query_md(desc, query_z, 0);
+        const bool swapped = direction != operation; /* what goes in is dz */
+        conv->x[direction] = *dnnl_primitive_desc_query_md(desc, swapped ? query_z : query_x, 0);
+        conv->z[direction] = *dnnl_primitive_desc_query_md(desc, swapped ? query_x : query_z, 0);
         conv->weight[direction] = *dnnl_primitive_desc_query_md(desc, query_weight, 0);
         conv->weight_bytes[direction] = round_up(dnnl_memory_desc_get_size(&conv->weight[direction]));
+        if (direction == FLIM_CPU_FORWARD) {
+            conv->bias = bias;
+        }
         note_scratch(conv, desc);
         status = dnnl_primitive_create(&conv->primitive[direction], desc);
     }
@@ -112,10 +141,10 @@ static dnnl_status_t make_primitive(flim_cpu_conv *conv, flim_cpu_direction dire
 
 static dnnl_status_t make_reorder(flim_cpu_conv *conv, flim_cpu_direction direction, const_dnnl_primitive_attr_t attr)
 {
-    const dnnl_memory_desc_t *from = &conv->plain, *to = &conv->weight[direction];
+    const dnnl_memory_desc_t *from = &conv->plain[direction], *to = &conv->weight[direction];
     if (direction == FLIM_CPU_BACKWARD_W) {
         from = &conv->weight[direction];
-        to = &conv->plain;
+        to = &conv->plain[direction];
     }
     dnnl_primitive_desc_t desc = NULL;
     dnnl_status_t status = dnnl_reorder_primitive_desc_create(&desc, from, conv->engine, to, conv->engine, attr);
@@ -130,7 +159,14 @@ static dnnl_status_t make_reorder(flim_cpu_conv *conv, flim_cpu_direction direct
 flim_status flim_cpu_conv_create(flim_cpu_conv *conv, dnnl_engine_t engine, const flim_unit *unit, bool want_x, bool want_w,
                                  int threads, flim_error *err)
 {
-    *conv = (flim_cpu_conv){.engine = engine, .has_x = want_x, .has_w = want_w};
+    *conv =
+        (flim_cpu_conv){.engine = engine,
+                        .mirrored = use_mirror(unit),
+                        .shape = {unit->out_channels, unit->in_channels, unit->kernel[0], unit->kernel[1], unit->kernel[2]},
+                        .weight_floats = 1};
+    for (int d = 0; d < 5; d++) {
+        conv->weight_floats *= (size_t)conv->shape[d];
+    }
     const int before = omp_get_max_threads();
     omp_set_num_threads(threads); /* oneDNN divides the work when a primitive is made */
     dnnl_primitive_attr_t attr = NULL;
@@ -139,17 +175,14 @@ flim_status flim_cpu_conv_create(flim_cpu_conv *conv, dnnl_engine_t engine, cons
         status = dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
     }
     const bool wanted[3] = {true, want_x, want_w};
-    geometry g = make_geometry(unit, is_temporal(unit));
-    conv->weight_floats = 1;
-    for (int d = 0; d < g.ndims; d++) {
-        conv->weight_floats *= (size_t)g.weight[d];
-    }
-    if (status == dnnl_success) {
-        status = dnnl_memory_desc_init_by_tag(&conv->plain, g.ndims, g.weight, dnnl_f32, g.plain_weight);
-    }
+    const flim_unit reverse = mirror(unit);
     for (int d = 0; d < 3 && status == dnnl_success; d++) {
-        if (wanted[d] && (status = make_primitive(conv, (flim_cpu_direction)d, &g, attr)) == dnnl_success) {
-            status = make_reorder(conv, (flim_cpu_direction)d, attr);
+        const flim_cpu_direction direction = (flim_cpu_direction)d;
+        const bool mirrored = direction == FLIM_CPU_BACKWARD_X && conv->mirrored;
+        const geometry g = make_geometry(mirrored ? &reverse : unit, use_2d(unit, direction));
+        if (wanted[d] &&
+            (status = make_primitive(conv, direction, mirrored ? FLIM_CPU_FORWARD : direction, &g, attr)) == dnnl_success) {
+            status = make_reorder(conv, direction, attr);
         }
     }
     dnnl_primitive_attr_destroy(attr);
@@ -199,13 +232,14 @@ flim_status flim_cpu_conv_memory_create(flim_cpu_conv_memory *memory, const flim
             ((status = bare_memory(&memory->x[d], &conv->x[d], conv->engine)) != dnnl_success ||
              (status = bare_memory(&memory->z[d], &conv->z[d], conv->engine)) != dnnl_success ||
              (status = bare_memory(&memory->weight[d], &conv->weight[d], conv->engine)) != dnnl_success ||
+             (status = bare_memory(&memory->plain[d], &conv->plain[d], conv->engine)) != dnnl_success ||
              (status = scratch_memory(&memory->scratch[d], conv->primitive[d], conv->engine)) != dnnl_success ||
              (status = scratch_memory(&memory->scratch[3 + d], conv->reorder[d], conv->engine)) != dnnl_success)) {
             break;
         }
     }
-    if (status == dnnl_success && (status = bare_memory(&memory->bias, &conv->bias, conv->engine)) == dnnl_success) {
-        status = bare_memory(&memory->plain, &conv->plain, conv->engine);
+    if (status == dnnl_success) {
+        status = bare_memory(&memory->bias, &conv->bias, conv->engine);
     }
     if (status != dnnl_success) {
         flim_cpu_conv_memory_destroy(memory);
@@ -221,9 +255,9 @@ void flim_cpu_conv_memory_destroy(flim_cpu_conv_memory *memory)
         dnnl_memory_destroy(memory->weight[d]);
         dnnl_memory_destroy(memory->scratch[d]);
         dnnl_memory_destroy(memory->scratch[3 + d]);
+        dnnl_memory_destroy(memory->plain[d]);
     }
     dnnl_memory_destroy(memory->bias);
-    dnnl_memory_destroy(memory->plain);
     dnnl_stream_destroy(memory->stream);
     *memory = (flim_cpu_conv_memory){0};
 }
@@ -257,10 +291,27 @@ static flim_status execute(const_dnnl_primitive_t primitive, dnnl_stream_t strea
     return check(status, what, err);
 }
 
-flim_status flim_cpu_conv_load(const flim_cpu_conv *conv, flim_cpu_conv_memory *memory, flim_cpu_direction direction,
-                               const float *plain, void *to, void *scratch, flim_error *err)
+/* (O,I,kt,ky,kx) -> (I,O,kt,ky,kx) with each kernel back to front. */
+static void mirror_weights(const int shape[5], const float *from, float *to)
 {
-    const operand operands[] = {{DNNL_ARG_FROM, memory->plain, plain},
+    const size_t out = (size_t)shape[0], in = (size_t)shape[1], taps = (size_t)shape[2] * (size_t)shape[3] * (size_t)shape[4];
+    for (size_t o = 0; o < out; o++) {
+        for (size_t i = 0; i < in; i++) {
+            for (size_t k = 0; k < taps; k++) {
+                to[(i * out + o) * taps + taps - 1 - k] = from[(o * in + i) * taps + k];
+            }
+        }
+    }
+}
+
+flim_status flim_cpu_conv_load(const flim_cpu_conv *conv, flim_cpu_conv_memory *memory, flim_cpu_direction direction,
+                               const float *plain, void *to, float *staging, void *scratch, flim_error *err)
+{
+    if (direction == FLIM_CPU_BACKWARD_X && conv->mirrored) {
+        mirror_weights(conv->shape, plain, staging);
+        plain = staging;
+    }
+    const operand operands[] = {{DNNL_ARG_FROM, memory->plain[direction], plain},
                                 {DNNL_ARG_TO, memory->weight[direction], to},
                                 {DNNL_ARG_SCRATCHPAD, memory->scratch[3 + direction], scratch}};
     return execute(conv->reorder[direction], memory->stream, operands, 3, "laying out weights", err);
@@ -270,7 +321,7 @@ flim_status flim_cpu_conv_unload(const flim_cpu_conv *conv, flim_cpu_conv_memory
                                  void *scratch, flim_error *err)
 {
     const operand operands[] = {{DNNL_ARG_FROM, memory->weight[FLIM_CPU_BACKWARD_W], from},
-                                {DNNL_ARG_TO, memory->plain, plain},
+                                {DNNL_ARG_TO, memory->plain[FLIM_CPU_BACKWARD_W], plain},
                                 {DNNL_ARG_SCRATCHPAD, memory->scratch[3 + FLIM_CPU_BACKWARD_W], scratch}};
     return execute(conv->reorder[FLIM_CPU_BACKWARD_W], memory->stream, operands, 3, "laying out a weight gradient", err);
 }
@@ -291,9 +342,9 @@ flim_status flim_cpu_conv_backward_x(const flim_cpu_conv *conv, flim_cpu_conv_me
                                      const void *weight, float *dx, void *scratch, flim_error *err)
 {
     enum { D = FLIM_CPU_BACKWARD_X };
-    const operand operands[] = {{DNNL_ARG_DIFF_DST, memory->z[D], dz},
+    const operand operands[] = {{conv->mirrored ? DNNL_ARG_SRC : DNNL_ARG_DIFF_DST, memory->z[D], dz},
                                 {DNNL_ARG_WEIGHTS, memory->weight[D], weight},
-                                {DNNL_ARG_DIFF_SRC, memory->x[D], dx},
+                                {conv->mirrored ? DNNL_ARG_DST : DNNL_ARG_DIFF_SRC, memory->x[D], dx},
                                 {DNNL_ARG_SCRATCHPAD, memory->scratch[D], scratch}};
     return execute(conv->primitive[D], memory->stream, operands, 4, "the input gradient of a convolution", err);
 }

@@ -22,8 +22,9 @@ typedef struct flim_cpu_conv {
     dnnl_memory_desc_t x[3], z[3], weight[3], bias; /* as each primitive wants them */
     dnnl_primitive_t
         reorder[3]; /* PyTorch layout -> weight[0], -> weight[1], weight[2] -> PyTorch layout; NULL = same layout */
-    dnnl_memory_desc_t plain; /* PyTorch layout of the weights */
-    bool has_x, has_w; /* which gradients there are */
+    dnnl_memory_desc_t plain[3]; /* PyTorch layout of the weights; of the mirrored ones where backward_x is a forward */
+    bool mirrored; /* backward_x is a forward convolution of dz with mirrored, transposed weights (stride 1) */
+    int shape[5]; /* Cout, Cin, kt, ky, kx */
     size_t weight_bytes[3]; /* of weight[0..2]: 64-byte multiples; 0 where that primitive is absent */
     size_t scratch_bytes; /* the largest of the primitives and reorders */
     size_t weight_floats; /* Cout * Cin * kt * ky * kx */
@@ -32,7 +33,7 @@ typedef struct flim_cpu_conv {
 /* What oneDNN is handed at a call: memory objects without data, one set a thread. */
 typedef struct flim_cpu_conv_memory {
     dnnl_stream_t stream;
-    dnnl_memory_t x[3], z[3], weight[3], bias, scratch[6], plain;
+    dnnl_memory_t x[3], z[3], weight[3], bias, scratch[6], plain[3];
 } flim_cpu_conv_memory;
 
 /* Creates the primitives of `unit`: forward always; the gradients where asked. */
@@ -43,9 +44,9 @@ void flim_cpu_conv_destroy(flim_cpu_conv *conv); /* zeroed is allowed */
 flim_status flim_cpu_conv_memory_create(flim_cpu_conv_memory *memory, const flim_cpu_conv *conv, flim_error *err);
 void flim_cpu_conv_memory_destroy(flim_cpu_conv_memory *memory);
 
-/* plain (Cout,Cin,kt,ky,kx) -> to, in the layout of direction FORWARD or BACKWARD_X. */
+/* plain (Cout,Cin,kt,ky,kx) -> to, in the layout of direction FORWARD or BACKWARD_X.  staging: weight_floats floats. */
 flim_status flim_cpu_conv_load(const flim_cpu_conv *conv, flim_cpu_conv_memory *memory, flim_cpu_direction direction,
-                               const float *plain, void *to, void *scratch, flim_error *err);
+                               const float *plain, void *to, float *staging, void *scratch, flim_error *err);
 /* A gradient in BACKWARD_W's layout -> plain (Cout,Cin,kt,ky,kx). */
 flim_status flim_cpu_conv_unload(const flim_cpu_conv *conv, flim_cpu_conv_memory *memory, const void *from, float *plain,
                                  void *scratch, flim_error *err);

@@ -174,17 +174,17 @@ flim_status flim_cpu_plan_memory(const flim_cpu_program *p, flim_memory_plan *pl
     const struct {
         const char *name;
         int64_t bytes;
-    } item[] = {{"parameters", parameters},
-                {"gradients", train ? parameters : 0},
-                {"Adam moments", train ? 2 * parameters : 0},
-                {"running statistics", (train ? 2 : 1) * p->base.net.statistics * real},
-                {"activations and their gradients", (int64_t)p->activation_bytes},
-                {"weights as oneDNN lays them out", (int64_t)p->laid_out_bytes},
-                {"a cell's buffers and scratch, all threads", (int64_t)p->worker_bytes},
-                {"sums of BatchNorm", (int64_t)(p->partial_doubles * sizeof(double))},
-                {"coefficients, dropout, weight staging",
-                 (int64_t)(p->row_floats + p->dropout_floats + (train ? p->plain_floats : 0)) * real},
-                {"head", head_floats(p) * real + (int64_t)(p->head_doubles * sizeof(double))}};
+    } item[] = {
+        {"parameters", parameters},
+        {"gradients", train ? parameters : 0},
+        {"Adam moments", train ? 2 * parameters : 0},
+        {"running statistics", (train ? 2 : 1) * p->base.net.statistics * real},
+        {"activations and their gradients", (int64_t)p->activation_bytes},
+        {"weights as oneDNN lays them out", (int64_t)p->laid_out_bytes},
+        {"a cell's buffers and scratch, all threads", (int64_t)p->worker_bytes},
+        {"sums of BatchNorm", (int64_t)(p->partial_doubles * sizeof(double))},
+        {"coefficients, dropout, weight staging", (int64_t)(p->row_floats + p->dropout_floats + p->plain_floats) * real},
+        {"head", head_floats(p) * real + (int64_t)(p->head_doubles * sizeof(double))}};
     for (size_t i = 0; i < sizeof item / sizeof item[0]; i++) {
         flim_memory_add(plan, item[i].name, FLIM_MEMORY_DEVICE, item[i].bytes);
     }
@@ -241,21 +241,15 @@ flim_status flim_cpu_plan_allocate(flim_cpu_program *p, flim_error *err)
     const struct {
         void *at; /* address of the pointer to set */
         size_t count, size;
-    } block[] = {{&p->parameters, parameters, sizeof(float)},
-                 {&p->gradients, training, sizeof(float)},
-                 {&p->moment1, training, sizeof(float)},
-                 {&p->moment2, training, sizeof(float)},
-                 {&p->statistics, statistics, sizeof(float)},
-                 {&p->statistics_before, train ? statistics : 0, sizeof(float)},
-                 {&p->activations, p->activation_bytes, 1},
-                 {&p->laid_out, p->laid_out_bytes, 1},
-                 {&p->worker_memory, p->worker_bytes, 1},
-                 {&p->partial, p->partial_doubles, sizeof(double)},
-                 {&p->rows, p->row_floats, sizeof(float)},
-                 {&p->dropout_rows, p->dropout_floats, sizeof(float)},
-                 {&p->plain, train ? p->plain_floats : 0, sizeof(float)},
-                 {&p->head_work, p->head_doubles, sizeof(double)},
-                 {&p->mean, (size_t)head_floats(p), sizeof(float)}};
+    } block[] = {
+        {&p->parameters, parameters, sizeof(float)},      {&p->gradients, training, sizeof(float)},
+        {&p->moment1, training, sizeof(float)},           {&p->moment2, training, sizeof(float)},
+        {&p->statistics, statistics, sizeof(float)},      {&p->statistics_before, train ? statistics : 0, sizeof(float)},
+        {&p->activations, p->activation_bytes, 1},        {&p->laid_out, p->laid_out_bytes, 1},
+        {&p->worker_memory, p->worker_bytes, 1},          {&p->partial, p->partial_doubles, sizeof(double)},
+        {&p->rows, p->row_floats, sizeof(float)},         {&p->dropout_rows, p->dropout_floats, sizeof(float)},
+        {&p->plain, p->plain_floats, sizeof(float)},      {&p->head_work, p->head_doubles, sizeof(double)},
+        {&p->mean, (size_t)head_floats(p), sizeof(float)}};
     flim_memory_plan plan = {0};
     flim_cpu_plan_memory(p, &plan, NULL);
     const int64_t needed = plan.total[FLIM_MEMORY_DEVICE], available = flim_cpu_memory_available();

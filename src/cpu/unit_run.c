@@ -34,7 +34,7 @@ typedef struct scene {
     flim_cpu_norm norm;
     size_t cells;
     bool backward, dropping;
-    float *x, *z, *y, *skip, *dy, *dv, *dz, *dx, *rows, *dropout;
+    float *x, *z, *y, *skip, *dy, *dv, *dz, *dx, *rows, *dropout, *staging;
     void *weight[2], *dweight, *dweight_sum, *scratch;
     double *partial;
     float *sums; /* dgamma, dbeta, dbias: (3,C) */
@@ -62,6 +62,7 @@ static flim_status allocate_scene(scene *s, flim_error *err)
                  {&s->dweight, s->conv.weight_bytes[2], 1},
                  {&s->dweight_sum, s->conv.weight_bytes[2], 1},
                  {&s->scratch, s->conv.scratch_bytes, 1},
+                 {&s->staging, s->conv.weight_floats, sizeof(float)},
                  {&s->partial, n * flim_cpu_layer_partials(l), sizeof(double)},
                  {&s->sums, 3 * (size_t)l->unit.out_channels, sizeof(float)}};
     for (size_t i = 0; i < sizeof block / sizeof block[0]; i++) {
@@ -76,9 +77,9 @@ static flim_status allocate_scene(scene *s, flim_error *err)
 
 static void free_scene(scene *s)
 {
-    void *const block[] = {s->x,       s->z,           s->y,       s->skip,    s->dy,        s->dv,
-                           s->dz,      s->dx,          s->rows,    s->dropout, s->weight[0], s->weight[1],
-                           s->dweight, s->dweight_sum, s->scratch, s->partial, s->sums};
+    void *const block[] = {s->staging,   s->x,       s->z,           s->y,       s->skip,    s->dy,
+                           s->dv,        s->dz,      s->dx,          s->rows,    s->dropout, s->weight[0],
+                           s->weight[1], s->dweight, s->dweight_sum, s->scratch, s->partial, s->sums};
     for (size_t i = 0; i < sizeof block / sizeof block[0]; i++) {
         flim_free(block[i]);
     }
@@ -97,7 +98,7 @@ static flim_status forward_scene(scene *s, flim_error *err)
     const flim_cpu_layer *l = &s->layer;
     const size_t in = (size_t)l->unit.in_channels, out = (size_t)l->unit.out_channels;
     flim_status status =
-        flim_cpu_conv_load(&s->conv, &s->memory, FLIM_CPU_FORWARD, run->weight, s->weight[0], s->scratch, err);
+        flim_cpu_conv_load(&s->conv, &s->memory, FLIM_CPU_FORWARD, run->weight, s->weight[0], s->staging, s->scratch, err);
     for (size_t i = 0; i < s->cells && status == FLIM_OK; i++) {
         to_channels_last(run->x + i * l->x_floats, s->x + i * l->x_floats, in, l->x_floats / in);
         if (run->skip) {
@@ -160,7 +161,7 @@ static flim_status backward_scene(scene *s, flim_error *err)
     const size_t out = (size_t)l->unit.out_channels;
     const bool gated = l->plain_y; /* as a program does: dv of a plain unit is not stored */
     flim_status status =
-        flim_cpu_conv_load(&s->conv, &s->memory, FLIM_CPU_BACKWARD_X, run->weight, s->weight[1], s->scratch, err);
+        flim_cpu_conv_load(&s->conv, &s->memory, FLIM_CPU_BACKWARD_X, run->weight, s->weight[1], s->staging, s->scratch, err);
     for (size_t i = 0; i < s->cells && status == FLIM_OK; i++) {
         to_channels_last(run->dy + i * l->y_floats, s->dy + i * l->y_floats, out, l->y_floats / out);
         const bool sign = !l->plain_y && l->unit.pool_t == 1;

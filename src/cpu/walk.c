@@ -49,9 +49,9 @@ flim_status flim_cpu_refresh_weights(flim_cpu_program *p, int64_t n, bool backwa
                 if (!node->conv[mode].primitive[d]) {
                     continue;
                 }
-                flim_status status =
-                    flim_cpu_conv_load(&node->conv[mode], &worker->memory[u], (flim_cpu_direction)d,
-                                       p->parameters + node->weight_offset, node->weight[mode][d], worker->scratch, err);
+                flim_status status = flim_cpu_conv_load(&node->conv[mode], &worker->memory[u], (flim_cpu_direction)d,
+                                                        p->parameters + node->weight_offset, node->weight[mode][d], p->plain,
+                                                        worker->scratch, err);
                 if (status != FLIM_OK) {
                     return status;
                 }
