@@ -71,20 +71,6 @@ static flim_status gate_cell(flim_cpu_program *p, flim_cpu_mode mode, flim_cpu_w
     return FLIM_OK;
 }
 
-/* Adds a cell's weight gradient to its worker's sum. */
-static flim_status weight_gradient(flim_cpu_program *p, flim_cpu_mode mode, flim_cpu_worker *worker, int u, const float *x,
-                                   flim_error *err)
-{
-    const flim_cpu_conv *conv = &p->node[u].conv[mode];
-    void *to = worker->summed ? worker->dweight : worker->sum;
-    flim_status status = flim_cpu_conv_backward_w(conv, &worker->memory[u], x, worker->dz, to, worker->scratch, err);
-    if (worker->summed) {
-        p->device->kernels->add(worker->sum, worker->dweight, conv->weight_bytes[FLIM_CPU_BACKWARD_W] / sizeof(float));
-    }
-    worker->summed = true;
-    return status;
-}
-
 /* One cell: dz, the weight gradient, dx, and the gate of the unit before where its dy is then complete. */
 static flim_status backward_cell(flim_cpu_program *p, flim_cpu_mode mode, flim_cpu_worker *worker, int64_t cell,
                                  void *context, flim_error *err)
@@ -100,7 +86,9 @@ static flim_status backward_cell(flim_cpu_program *p, flim_cpu_mode mode, flim_c
     flim_cpu_layer_apply(layer, &team, dv, !node->store_dv && layer->unit.act,
                          flim_cpu_cell(p, node->z, layer->z_floats, cell), worker->dz);
     const float *x = flim_cpu_unit_input(p, mode, worker, loop->batch, u, cell);
-    flim_status status = weight_gradient(p, mode, worker, u, x, err);
+    flim_status status = flim_cpu_conv_backward_w(&node->conv[mode], &worker->memory[u], &team, x, worker->dz,
+                                                  !worker->summed, worker->sum, worker->dweight, worker->scratch, err);
+    worker->summed = true;
     if (status == FLIM_OK && layer->unit.input >= 0) {
         status = flim_cpu_conv_backward_x(&node->conv[mode], &worker->memory[u], worker->dz,
                                           node->weight[mode][FLIM_CPU_BACKWARD_X],

@@ -3,6 +3,8 @@
 #include <omp.h>
 #include <string.h>
 
+#include "cpu/wgrad.h"
+
 static flim_status check(dnnl_status_t status, const char *what, flim_error *err)
 {
     if (status == dnnl_success) {
@@ -162,6 +164,8 @@ flim_status flim_cpu_conv_create(flim_cpu_conv *conv, dnnl_engine_t engine, cons
     *conv =
         (flim_cpu_conv){.engine = engine,
                         .mirrored = use_mirror(unit),
+                        .own_w = want_w && flim_cpu_wgrad_can(unit),
+                        .unit = *unit,
                         .shape = {unit->out_channels, unit->in_channels, unit->kernel[0], unit->kernel[1], unit->kernel[2]},
                         .weight_floats = 1};
     for (int d = 0; d < 5; d++) {
@@ -174,7 +178,7 @@ flim_status flim_cpu_conv_create(flim_cpu_conv *conv, dnnl_engine_t engine, cons
     if (status == dnnl_success) {
         status = dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
     }
-    const bool wanted[3] = {true, want_x, want_w};
+    const bool wanted[3] = {true, want_x, want_w && !conv->own_w};
     const flim_unit reverse = mirror(unit);
     for (int d = 0; d < 3 && status == dnnl_success; d++) {
         const flim_cpu_direction direction = (flim_cpu_direction)d;
@@ -184,6 +188,9 @@ flim_status flim_cpu_conv_create(flim_cpu_conv *conv, dnnl_engine_t engine, cons
             (status = make_primitive(conv, direction, mirrored ? FLIM_CPU_FORWARD : direction, &g, attr)) == dnnl_success) {
             status = make_reorder(conv, direction, attr);
         }
+    }
+    if (conv->own_w) {
+        conv->weight_bytes[FLIM_CPU_BACKWARD_W] = round_up(conv->weight_floats * sizeof(float));
     }
     dnnl_primitive_attr_destroy(attr);
     omp_set_num_threads(before);
@@ -317,9 +324,26 @@ flim_status flim_cpu_conv_load(const flim_cpu_conv *conv, flim_cpu_conv_memory *
     return execute(conv->reorder[direction], memory->stream, operands, 3, "laying out weights", err);
 }
 
+/* (taps,I,O) -> (O,I,taps). */
+static void unload_own(const int shape[5], const float *from, float *to)
+{
+    const size_t out = (size_t)shape[0], in = (size_t)shape[1], taps = (size_t)shape[2] * (size_t)shape[3] * (size_t)shape[4];
+    for (size_t o = 0; o < out; o++) {
+        for (size_t i = 0; i < in; i++) {
+            for (size_t k = 0; k < taps; k++) {
+                to[(o * in + i) * taps + k] = from[(k * in + i) * out + o];
+            }
+        }
+    }
+}
+
 flim_status flim_cpu_conv_unload(const flim_cpu_conv *conv, flim_cpu_conv_memory *memory, const void *from, float *plain,
                                  void *scratch, flim_error *err)
 {
+    if (conv->own_w) {
+        unload_own(conv->shape, from, plain);
+        return FLIM_OK;
+    }
     const operand operands[] = {{DNNL_ARG_FROM, memory->weight[FLIM_CPU_BACKWARD_W], from},
                                 {DNNL_ARG_TO, memory->plain[FLIM_CPU_BACKWARD_W], plain},
                                 {DNNL_ARG_SCRATCHPAD, memory->scratch[3 + FLIM_CPU_BACKWARD_W], scratch}};
@@ -349,13 +373,27 @@ flim_status flim_cpu_conv_backward_x(const flim_cpu_conv *conv, flim_cpu_conv_me
     return execute(conv->primitive[D], memory->stream, operands, 4, "the input gradient of a convolution", err);
 }
 
-flim_status flim_cpu_conv_backward_w(const flim_cpu_conv *conv, flim_cpu_conv_memory *memory, const float *x, const float *dz,
-                                     void *dweight, void *scratch, flim_error *err)
+flim_status flim_cpu_conv_backward_w(const flim_cpu_conv *conv, flim_cpu_conv_memory *memory, const flim_cpu_team *team,
+                                     const float *x, const float *dz, bool first, void *sum, void *cell, void *scratch,
+                                     flim_error *err)
 {
     enum { D = FLIM_CPU_BACKWARD_W };
+    if (conv->own_w) {
+        if (first) {
+            memset(sum, 0, conv->weight_bytes[D]);
+        }
+        flim_cpu_wgrad(&conv->unit, x, dz, sum, team->threads);
+        return FLIM_OK;
+    }
+    void *to = first ? sum : cell;
     const operand operands[] = {{DNNL_ARG_SRC, memory->x[D], x},
                                 {DNNL_ARG_DIFF_DST, memory->z[D], dz},
-                                {DNNL_ARG_DIFF_WEIGHTS, memory->weight[D], dweight},
+                                {DNNL_ARG_DIFF_WEIGHTS, memory->weight[D], to},
                                 {DNNL_ARG_SCRATCHPAD, memory->scratch[D], scratch}};
-    return execute(conv->primitive[D], memory->stream, operands, 4, "the weight gradient of a convolution", err);
+    flim_status status =
+        execute(conv->primitive[D], memory->stream, operands, 4, "the weight gradient of a convolution", err);
+    if (!first && status == FLIM_OK) {
+        team->kernels->add(sum, cell, conv->weight_bytes[D] / sizeof(float));
+    }
+    return status;
 }

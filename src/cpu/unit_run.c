@@ -137,11 +137,8 @@ static flim_status backward_cell(scene *s, size_t i, bool gated, flim_error *err
     float *dz = s->dz + i * l->z_floats, *dx = s->dx + i * l->x_floats;
     const float *dv = (gated ? s->dy : s->dv) + i * l->z_floats;
     flim_cpu_layer_apply(l, &s->team, dv, gated && l->unit.act, s->z + i * l->z_floats, dz);
-    void *dweight = i == 0 ? s->dweight_sum : s->dweight;
-    flim_status status = flim_cpu_conv_backward_w(&s->conv, &s->memory, s->x + i * l->x_floats, dz, dweight, s->scratch, err);
-    if (i > 0) {
-        s->team.kernels->add(s->dweight_sum, s->dweight, s->conv.weight_bytes[FLIM_CPU_BACKWARD_W] / sizeof(float));
-    }
+    flim_status status = flim_cpu_conv_backward_w(&s->conv, &s->memory, &s->team, s->x + i * l->x_floats, dz, i == 0,
+                                                  s->dweight_sum, s->dweight, s->scratch, err);
     if (status == FLIM_OK) {
         status = flim_cpu_conv_backward_x(&s->conv, &s->memory, dz, s->weight[1], dx, s->scratch, err);
     }
