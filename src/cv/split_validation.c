@@ -8,7 +8,7 @@
 
 /* ---- whole groups */
 
-enum { STEPS_A_LEVEL = 50000, MOST_LEVELS = 64 };
+enum { LOOKS_A_LEVEL = 500000, MOST_LEVELS = 64 };
 
 typedef struct cover {
     const flim_split_table *table;
@@ -20,9 +20,10 @@ typedef struct cover {
     bool *skipped; /* (classes) class given up */
     int64_t *candidate; /* (n_candidates) groups of the rest, nearest to the wanted size first */
     int64_t n_candidates;
+    int widest; /* most classes of a candidate */
     bool *in_val, *best; /* (groups) */
     double fraction, best_miss; /* best_miss < 0: none found */
-    int64_t steps;
+    int64_t looks; /* at a candidate, on this level */
 } cover;
 
 static const int64_t *row(const cover *v, int64_t g)
@@ -73,10 +74,11 @@ static double miss_of(const cover *v)
  * that misses least. */
 static void search(cover *v, int left, int skips)
 {
-    int open = -1;
+    int open = -1, n_open = 0;
     for (int c = 0; c < v->classes; c++) {
-        if (v->supply[c] && !v->taken[c] && !v->skipped[c] && (open < 0 || v->supply[c] < v->supply[open])) {
-            open = c;
+        if (v->supply[c] && !v->taken[c] && !v->skipped[c]) {
+            n_open++;
+            open = open < 0 || v->supply[c] < v->supply[open] ? c : open;
         }
     }
     if (open < 0) {
@@ -87,10 +89,13 @@ static void search(cover *v, int left, int skips)
         }
         return;
     }
-    if (++v->steps > STEPS_A_LEVEL) {
-        return;
+    if (n_open > left * v->widest + skips) {
+        return; /* not even the groups with the most classes could */
     }
     for (int64_t i = 0; left > 0 && i < v->n_candidates; i++) {
+        if (++v->looks > LOOKS_A_LEVEL) {
+            return;
+        }
         int64_t g = v->candidate[i];
         if (row(v, g)[open] && can_take(v, g)) {
             take(v, g, true);
@@ -168,10 +173,13 @@ static flim_status order_candidates(cover *v, const bool *in_rest, uint64_t seed
     flim_random_shuffle(&random, v->candidate, (size_t)v->n_candidates);
     for (int64_t i = 0; i < v->n_candidates; i++) {
         double share = 0;
+        int width = 0;
         for (int c = 0; c < v->classes; c++) {
             int64_t n = row(v, v->candidate[i])[c];
+            width += n > 0;
             share = n ? fmax(share, (double)n / (double)v->rest_cells[c]) : share;
         }
+        v->widest = width > v->widest ? width : v->widest;
         keyed[i] = (sized){.key = fabs(share - v->fraction), .place = i, .group = v->candidate[i]};
     }
     qsort(keyed, (size_t)v->n_candidates, sizeof *keyed, by_key);
@@ -193,7 +201,7 @@ static void find_cover(cover *v)
     v->best_miss = -1;
     for (int skips = 0; skips < open && v->best_miss < 0; skips++) {
         for (int groups = 1; groups <= open - skips && v->best_miss < 0 && levels < MOST_LEVELS; groups++, levels++) {
-            v->steps = 0;
+            v->looks = 0;
             search(v, groups, skips);
         }
     }
