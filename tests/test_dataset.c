@@ -5,6 +5,7 @@
 #include <math.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 
 #include "core/sha256.h"
 #include "data/number.h"
@@ -416,6 +417,43 @@ static void scan_summarises_every_cell(void **state)
     int stop = 1;
     assert_int_equal(flim_dataset_scan(d, 2, &stop, NULL, summary, NULL, &bad, NULL), FLIM_INTERRUPTED);
     flim_dataset_close(d);
+}
+
+/* One cell at a time, shuffled, out of a chunk that holds them all: the chunk must be inflated once, not once a cell. */
+static void chunks_of_many_cells_stay_in_the_cache(void **state)
+{
+    (void)state;
+    enum { CELLS = 64, BINS = 64, SIDE = 21, CELL = BINS * SIDE * SIDE };
+    static uint16_t counts[CELLS * CELL];
+    static float out[CELL];
+    const hsize_t shape[4] = {CELLS, BINS, SIDE, SIDE}, one[4] = {1, BINS, SIDE, SIDE}, slices[4] = {16, 8, SIDE, SIDE};
+    const hsize_t *const chunks[] = {one, shape, slices};
+    double seconds[3];
+    for (int64_t i = 0; i < (int64_t)CELLS * CELL; i++) {
+        counts[i] = (uint16_t)pattern(i / CELL, i % CELL, 255);
+    }
+    for (int i = 0; i < 3; i++) {
+        const char *path = scratch_path("chunks.h5");
+        hid_t file = h5_create(path);
+        h5_put(file, "counts", H5T_STD_U16LE, H5T_NATIVE_UINT16, 4, shape, (h5_layout){chunks[i], 4, 1, 0}, counts);
+        H5Fclose(file);
+        flim_dataset *d = open_good(path, &(flim_dataset_options){.trusted = true});
+        flim_reader *reader;
+        assert_int_equal(flim_reader_create(d, &reader, NULL), FLIM_OK);
+        clock_t start = clock(); /* processor time: others may be at work */
+        for (int64_t cell = 0; cell < CELLS; cell++) {
+            assert_int_equal(flim_reader_counts(reader, cell * 37 % CELLS, out, NULL, NULL), FLIM_OK);
+        }
+        seconds[i] = (double)(clock() - start) / CLOCKS_PER_SEC;
+        flim_reader_destroy(reader);
+        flim_dataset_close(d);
+    }
+    if (seconds[1] > 5 * seconds[0] + 0.02 || seconds[2] > 5 * seconds[0] + 0.02) {
+        fail_msg("64 cells took %.3f s from chunks of one, %.3f s from one chunk, %.3f s from chunks of (16,8,21,21)",
+                 seconds[0], seconds[1], seconds[2]);
+    }
+    print_message("64 cells: %.4f s from chunks of one, %.4f from one chunk, %.4f from slices\n", seconds[0], seconds[1],
+                  seconds[2]);
 }
 
 /* ---- columns */
@@ -1131,6 +1169,7 @@ int main(void)
         cmocka_unit_test(bad_values_are_named_by_cell_and_voxel),
         cmocka_unit_test(the_cache_keeps_only_what_it_can_give_back),
         cmocka_unit_test(scan_summarises_every_cell),
+        cmocka_unit_test(chunks_of_many_cells_stay_in_the_cache),
         cmocka_unit_test(labels_of_every_type),
         cmocka_unit_test(bad_labels),
         cmocka_unit_test(groups_of_every_storage),

@@ -210,19 +210,20 @@ static flim_status size_cache(flim_h5_cells *cells, int64_t limit, const hsize_t
     int64_t bytes = cells->info.chunk_bytes;
     int64_t total = chunks > INT64_MAX / bytes ? INT64_MAX : chunks * bytes;
     cells->info.cache_bytes = total < limit ? total : limit;
-    hid_t dapl = H5Pcreate(H5P_DATASET_ACCESS), again = -1;
-    /* Two chunks that hash to one slot push each other out: slots well above the number of chunks held, and odd. */
+    /* Two chunks that hash to one slot push each other out: slots well above the number of chunks held, and odd.  The dataset
+     * is closed first: a second handle would share the cache of the one that is open. */
     int64_t held = cells->info.cache_bytes / bytes + 1;
     size_t slots = held > 10000 ? 1000003 : (size_t)held * 100 + 1;
-    if (dapl >= 0 && H5Pset_chunk_cache(dapl, slots, (size_t)cells->info.cache_bytes, 0.75) >= 0) {
-        flim_h5_dataset(cells->h5, "counts", true, "(N,T,H,W)", dapl, &again, NULL);
-    }
+    hid_t dapl = H5Pcreate(H5P_DATASET_ACCESS);
+    bool sized = dapl >= 0 && H5Pset_chunk_cache(dapl, slots, (size_t)cells->info.cache_bytes, 0.75) >= 0;
+    H5Dclose(cells->dataset);
+    flim_status status =
+        flim_h5_dataset(cells->h5, "counts", true, "(N,T,H,W)", sized ? dapl : H5P_DEFAULT, &cells->dataset, err);
     if (dapl >= 0) {
         H5Pclose(dapl);
     }
-    if (again >= 0) {
-        H5Dclose(cells->dataset);
-        cells->dataset = again;
+    if (status != FLIM_OK) {
+        return status;
     }
     if (total > cells->info.cache_bytes && cells->info.cells_a_chunk > 1) {
         hsize_t best[4];
@@ -239,7 +240,6 @@ static flim_status size_cache(flim_h5_cells *cells, int64_t limit, const hsize_t
                       path, found_text, (long long)cells->info.cells_a_chunk, (double)total / 0x1p30,
                       (double)cells->info.cache_bytes / 0x1p30, best_text);
     }
-    (void)err;
     return FLIM_OK;
 }
 

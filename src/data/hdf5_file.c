@@ -523,13 +523,18 @@ flim_status flim_h5_dataset(flim_h5 *h5, const char *name, bool needed, const ch
     if ((status = check_filters(h5, name, object, err)) != FLIM_OK) {
         goto done;
     }
+    /* Closed first: handles of one dataset share their chunk cache, as the first of them has it. */
+    H5Oclose(object);
+    object = -1;
     *out = H5Dopen2(h5->file, name, dapl);
     if (*out < 0) {
         flim_h5_reason(reason, sizeof reason);
         status = flim_fail(err, FLIM_ERROR_DATA, "%s: /%s cannot be opened: %s", h5->path, name, reason);
     }
 done:
-    H5Oclose(object);
+    if (object >= 0) {
+        H5Oclose(object);
+    }
     return status;
 }
 

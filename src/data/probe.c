@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -120,7 +121,7 @@ static _Noreturn void be_child(int fd, const char *const *paths, int n_paths, co
         }
         sent += n > 0 ? (size_t)n : 0;
     }
-    _exit(0);
+    quick_exit(0); /* no handlers: neither HDF5's nor those of the program that called */
 }
 
 flim_status flim_dataset_probe(const char *const *paths, int n_paths, const flim_dataset_options *options, flim_error *err)
