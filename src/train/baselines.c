@@ -24,28 +24,35 @@ const char *flim_run_baseline_title(int b)
     return baselines[b].title;
 }
 
-/* Features (n,F) of a baseline, or NULL where it needs none; the caller frees them. */
+/* Features (n,F) of a baseline, or NULL where it needs none; the caller frees them.  The same as fold_metrics computes. */
 static flim_status features_of(const flim_run *run, int b, double **out, int *features, flim_error *err)
 {
     const int64_t n = run->info->n;
+    const int bins = run->info->t;
     *out = NULL;
-    *features = b == 0 ? 0 : b == 1 ? 3 : run->info->t;
+    *features = b == 0 ? 0 : b == 1 ? 3 : bins;
     if (b == 0) {
         return FLIM_OK;
     }
     double *x = *out = flim_alloc((size_t)(n * *features), sizeof *x, err);
-    for (int64_t i = 0; x && i < n; i++) {
-        const flim_cell_summary *cell = &run->summary[i];
-        if (b == 1) {
-            x[3 * i] = log1p(cell->photons);
-            x[3 * i + 1] = (double)cell->mask_pixels;
-            x[3 * i + 2] = cell->peak_bin;
-        }
-        for (int t = 0; b == 2 && t < run->info->t; t++) {
-            x[i * run->info->t + t] = log1p(run->decay[i * run->info->t + t]);
-        }
+    if (!x) {
+        return FLIM_ERROR_MEMORY;
     }
-    return x ? FLIM_OK : FLIM_ERROR_MEMORY;
+    if (b == 2) {
+        memcpy(x, run->decay, (size_t)(n * bins) * sizeof *x);
+        return FLIM_OK;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        const double *decay = run->decay + i * bins; /* (T) */
+        int peak = 0;
+        for (int t = 1; t < bins; t++) {
+            peak = decay[t] > decay[peak] ? t : peak;
+        }
+        x[3 * i] = log1p(run->summary[i].photons);
+        x[3 * i + 1] = (double)run->summary[i].mask_pixels;
+        x[3 * i + 2] = peak;
+    }
+    return FLIM_OK;
 }
 
 /* The predictions of the test cells of finished folds, in order of fold and cell. */

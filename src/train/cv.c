@@ -225,6 +225,12 @@ static flim_status make_splits(flim_run *run, flim_error *err)
                 "or names differ)",
                 path, run->splits.sha256, run->data_sha256);
         }
+        const flim_split_request validation = {.val_fraction = s->val_fraction, .seed = s->seed, .log = &run->log};
+        if (status == FLIM_OK && run->splits.needs_validation) {
+            status = flim_splits_add_validation(&run->splits, &run->split_data, &validation, err);
+        } else if (status == FLIM_OK && !s->resume) {
+            status = flim_splits_warn(&run->splits, &run->split_data, s->val_fraction > 0, &run->log, err);
+        }
         if (status == FLIM_OK) {
             status = flim_splits_check(&run->splits, &run->split_data, err);
         }
