@@ -223,8 +223,8 @@ static flim_status bench(const loader_options *o, FILE *out, const flim_log *log
     uint64_t checksum = 0, again = 0;
     char text[32];
     flim_dataset_options options = {.axes = o->axes, .log = log};
-    while (strcmp(o->cache, caches[options.cache]) != 0) {
-        options.cache++;
+    for (int i = 0; caches[i]; i++) {
+        options.cache = strcmp(o->cache, caches[i]) == 0 ? (flim_cache)i : options.cache;
     }
     flim_status status = flim_dataset_open((const char *const *)o->data.item, o->data.n, &options, &dataset, err);
     if (status != FLIM_OK) {

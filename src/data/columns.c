@@ -163,7 +163,7 @@ static flim_status load_labels(flim_dataset *d, const flim_dataset_options *opti
     }
     memcpy(sorted, values, (size_t)n * sizeof *sorted);
     qsort(sorted, (size_t)n, sizeof *sorted, by_value);
-    int64_t distinct = 1, classes = named;
+    int64_t distinct = 1;
     for (int64_t i = 1; i < n; i++) {
         distinct += sorted[i] != sorted[i - 1];
     }
@@ -191,7 +191,7 @@ static flim_status load_labels(flim_dataset *d, const flim_dataset_options *opti
                            d->path[file - d->file], local, values[cell], expected, table);
         goto done;
     }
-    classes = named ? named : distinct;
+    int64_t classes = named ? named : distinct;
     for (int64_t i = 0; i < n; i++) {
         d->label[i] = (int32_t)values[i];
     }
@@ -307,7 +307,9 @@ static flim_status number_groups(flim_dataset *d, group_key *key, char **names, 
     int64_t n = d->info.n, groups = 0;
     qsort(key, (size_t)n, sizeof *key, by_key);
     for (int64_t i = 0; i < n; i++) {
-        bool same = i && (key[i].text ? strcmp(key[i].text, key[i - 1].text) == 0 : key[i].value == key[i - 1].value);
+        const group_key *before = i ? &key[i - 1] : NULL;
+        bool same =
+            before && (key[i].text && before->text ? strcmp(key[i].text, before->text) == 0 : key[i].value == before->value);
         groups += !same;
         d->group[key[i].cell] = groups - 1;
     }

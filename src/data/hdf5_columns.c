@@ -415,7 +415,7 @@ flim_status flim_h5_read_mask(flim_h5 *h5, const char *axes, int64_t n, int h, i
         if (memory < 0 || H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, count, NULL) < 0 ||
             H5Dread(dataset, H5T_NATIVE_DOUBLE, memory, space, H5P_DEFAULT, values) < 0) {
             status = cannot_read(h5, "mask", err);
-            flim_fail_prefix(err, "cells %lld to %lld: ", (long long)first, (long long)(first + cells - 1));
+            flim_fail_prefix(err, "cells %lld to %lld: ", (long long)first, (long long)first + cells - 1);
             goto done;
         }
         H5Sclose(memory);
@@ -429,7 +429,7 @@ flim_status flim_h5_read_mask(flim_h5 *h5, const char *axes, int64_t n, int h, i
                         status =
                             flim_fail(err, FLIM_ERROR_DATA,
                                       "%s: /mask: cell %lld, y %d, x %d: found NaN, expected 0 (outside) or not (inside)",
-                                      h5->path, (long long)(first + cell), y, x);
+                                      h5->path, (long long)first + cell, y, x);
                         goto done;
                     }
                     mask[(first + cell) * pixels + (int64_t)y * w + x] = value != 0.0;

@@ -160,7 +160,7 @@ static flim_status from_file(flim_reader *reader, int64_t cell, bool signal, flo
 static flim_status read_cell(flim_reader *reader, int64_t cell, bool signal, float *out, uint8_t *mask, flim_error *err)
 {
     flim_dataset *d = reader->dataset;
-    flim_number number;
+    flim_number number = {FLIM_FLOAT, sizeof *out, false};
     flim_status status = check_cell(d, cell, err);
     if (status != FLIM_OK) {
         return status;

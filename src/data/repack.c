@@ -160,8 +160,8 @@ static flim_status group_numbers(const flim_dataset_info *info, int64_t **number
     return FLIM_OK;
 }
 
-static flim_status write_all(flim_dataset *d, flim_reader *reader, buffers *b, const char *part, int bytes, bool is_float,
-                             const flim_repack_options *options, const char *out, flim_error *err)
+static flim_status write_all(flim_dataset *d, flim_reader *reader, buffers *b, const char *unfinished, int bytes,
+                             bool is_float, const flim_repack_options *options, const char *out, flim_error *err)
 {
     const flim_dataset_info *info = &d->info;
     flim_dataset_writer *writer = NULL;
@@ -191,7 +191,7 @@ static flim_status write_all(flim_dataset *d, flim_reader *reader, buffers *b, c
                                         .group_number = number,
                                         .name = info->name,
                                         .time_range_ns = info->time_range_ns};
-    status = flim_dataset_writer_create(part, &layout, &writer, err);
+    status = flim_dataset_writer_create(unfinished, &layout, &writer, err);
     for (int64_t cell = 0; cell < info->n && status == FLIM_OK; cell++) {
         if ((status = interrupted(options, out, err)) == FLIM_OK &&
             (status = flim_reader_counts(reader, cell, b->counts, b->mask, err)) == FLIM_OK) {
@@ -209,13 +209,13 @@ static flim_status write_all(flim_dataset *d, flim_reader *reader, buffers *b, c
 }
 
 /* Is what was written what was read?  Every cell and column. */
-static flim_status compare(flim_dataset *d, flim_reader *reader, buffers *b, const char *part,
+static flim_status compare(flim_dataset *d, flim_reader *reader, buffers *b, const char *unfinished,
                            const flim_repack_options *options, const char *out, flim_error *err)
 {
     flim_dataset *copy = NULL;
     flim_reader *copy_reader = NULL;
     char before[65], after[65];
-    flim_status status = flim_dataset_open(&part, 1, &(flim_dataset_options){.trusted = true}, &copy, err);
+    flim_status status = flim_dataset_open(&unfinished, 1, &(flim_dataset_options){.trusted = true}, &copy, err);
     if (status == FLIM_OK) {
         status = flim_reader_create(copy, &copy_reader, err);
     }
@@ -224,7 +224,7 @@ static flim_status compare(flim_dataset *d, flim_reader *reader, buffers *b, con
         flim_dataset_sha256(copy, after);
         if (strcmp(before, after) != 0 || copy->info.has_mask != d->info.has_mask) {
             status = flim_fail(err, FLIM_ERROR_WRITE,
-                               "%s: sizes, labels, groups or names read back differ from those written", part);
+                               "%s: sizes, labels, groups or names read back differ from those written", unfinished);
         }
     }
     for (int64_t cell = 0; status == FLIM_OK && cell < d->info.n; cell++) {
@@ -233,8 +233,8 @@ static flim_status compare(flim_dataset *d, flim_reader *reader, buffers *b, con
             (status = flim_reader_counts(copy_reader, cell, b->again, b->mask_again, err)) == FLIM_OK &&
             (memcmp(b->counts, b->again, (size_t)d->voxels * sizeof *b->counts) != 0 ||
              memcmp(b->mask, b->mask_again, (size_t)d->pixels) != 0)) {
-            status =
-                flim_fail(err, FLIM_ERROR_WRITE, "%s: cell %" PRId64 " read back differs from what was written", part, cell);
+            status = flim_fail(err, FLIM_ERROR_WRITE, "%s: cell %" PRId64 " read back differs from what was written",
+                               unfinished, cell);
         }
     }
     flim_reader_destroy(copy_reader);
@@ -260,8 +260,8 @@ flim_status flim_repack(const char *const *paths, int n_paths, const char *out, 
     if (flim_file_exists(out)) {
         return flim_fail(err, FLIM_ERROR_USAGE, "%s exists: choose another name or remove it", out);
     }
-    char *part = flim_strprintf(err, "%s.part", out);
-    if (!part) {
+    char *unfinished = flim_strprintf(err, "%s.part", out);
+    if (!unfinished) {
         return FLIM_ERROR_MEMORY;
     }
     const flim_dataset_options open = {.axes = options->axes, .log = options->log};
@@ -278,12 +278,12 @@ flim_status flim_repack(const char *const *paths, int n_paths, const char *out, 
             flim_log_line(options->log, FLIM_LOG_NOTE, "%s: not copied: %s", paths[i], others);
         }
     }
-    if ((status = write_all(d, reader, &b, part, bytes, is_float, options, out, err)) != FLIM_OK) {
+    if ((status = write_all(d, reader, &b, unfinished, bytes, is_float, options, out, err)) != FLIM_OK) {
         goto done;
     }
     written = true;
-    if ((status = compare(d, reader, &b, part, options, out, err)) != FLIM_OK ||
-        (status = flim_file_replace(part, out, err)) != FLIM_OK) {
+    if ((status = compare(d, reader, &b, unfinished, options, out, err)) != FLIM_OK ||
+        (status = flim_file_replace(unfinished, out, err)) != FLIM_OK) {
         goto done;
     }
     result->cells = d->info.n;
@@ -294,9 +294,9 @@ flim_status flim_repack(const char *const *paths, int n_paths, const char *out, 
     }
 done:
     if (written && status != FLIM_OK) {
-        unlink(part);
+        unlink(unfinished);
     }
-    flim_free(part);
+    flim_free(unfinished);
     free_buffers(&b);
     flim_reader_destroy(reader);
     flim_dataset_close(d);

@@ -428,7 +428,7 @@ void flim_data_report_print(const flim_data_report *report, FILE *out)
     }
     if (report->refused) {
         fprintf(out, "\ntrain_cv will not take it: %s\n", report->refused);
-    } else {
+    } else if (d) {
         fprintf(out, "\ntrain_cv will take it%s\n", d->group ? ", by group too" : "; there are no groups to split by");
     }
 }
