@@ -2,9 +2,9 @@
 """The same steps as PyTorch: flim_bench step against peer/torch_parity.py on the same weights and cells.
 
 Usage: parity.py --bench build/release/flim_bench [--device cpu|cuda] [--precision fp32] [--preset base] [--batch 16]
-                 [--steps 5] [--only cells|voltage|simulated]
+                 [--steps 5] [--only cells|voltage|simulated] [--fp64 cells,voltage,simulated]
 Needs torch, h5py and ../shared (peer, data) beside the checkout (or FLIM_SHARED=FOLDER); ends with 77 and a reason where one is missing.  For each data
-set it makes weights, runs flim_bench and PyTorch in fp32 and (step 0 only) in fp64, and holds the differences to the bounds of
+set it makes weights, runs flim_bench and PyTorch in fp32 and (step 0 of the sets in --fp64) in fp64, and holds the differences to the bounds of
 BOUNDS.  Biases that feed a BatchNorm have no gradient in exact arithmetic; they are held to 2 * steps * lr.
 """
 import argparse
@@ -17,6 +17,7 @@ import tempfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 SHARED = os.environ.get("FLIM_SHARED") or os.path.join(HERE, "..", "..", "shared")
 PARITY = os.path.join(SHARED, "peer", "torch_parity.py")
+FP64 = os.path.join(HERE, "torch_fp64.py")
 WIDTH = {"tiny": 8, "small": 16, "base": 32, "large": 64}
 LR = 1e-4
 RESOLVED = 3e-3  # of a tensor's root mean square gradient: twice PyTorch's own error in fp32
@@ -77,17 +78,6 @@ def feeds_batchnorm(name):
     return name.endswith(("conv.bias", "conv1.bias", "conv2.bias", "fc1.bias"))
 
 
-def fp64_fits():
-    """PyTorch's fp64 convolutions unfold their input: 7.5 GB at preset base and batch 16."""
-    try:
-        for line in open("/proc/meminfo"):
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) > 9e6
-    except OSError:
-        pass
-    return True
-
-
 class Checks:
     def __init__(self):
         self.failed = 0
@@ -116,11 +106,10 @@ def compare(name, data, classes, a, folder, checks):
     out = run(sys.executable, PARITY, *cells, *shape, "--steps", a.steps, "--save-weights", at("torch-end"), "--save-grads",
               at("torch-grads"))
     losses32 = [float(line.split()[-1]) for line in out.split("\n") if line.startswith("step ")]
-    fp64 = fp64_fits()
+    fp64 = name in a.fp64.split(",")
     if fp64:
-        run(sys.executable, PARITY, *cells, *shape, "--steps", 1, "--precision", "fp64", "--save-grads", at("torch-grads64"))
-    else:
-        print("  (gradients in fp64 left out: less than 9 GB of memory free)")
+        run(sys.executable, FP64, os.path.dirname(PARITY), *cells, *shape, "--steps", 1, "--precision", "fp64", "--save-grads",
+            at("torch-grads64"))
 
     losses = json.load(open(at("losses")))
     checks("loss of step 0", abs(losses[0] - losses32[0]), bounds["loss0"])
@@ -171,6 +160,7 @@ def main():
     ap.add_argument("--preset", default="base", choices=sorted(WIDTH))
     ap.add_argument("--batch", type=int, default=16)
     ap.add_argument("--steps", type=int, default=5)
+    ap.add_argument("--fp64", default="cells", help="data sets whose gradients are compared with fp64, too; slow")
     ap.add_argument("--only", choices=["cells", "voltage", "simulated"])
     a = ap.parse_args()
     sets = {"cells": (os.path.join(SHARED, "data", "real_flim_cells.h5"), 3),
