@@ -1,0 +1,44 @@
+/* The CUDA device behind flim_device: card, libraries, streams and the tuned convolution plans.
+ *
+ * Owns: the device owns the cuDNN handle, its streams and the plan store; programs only borrow them and are destroyed first.
+ */
+#ifndef FLIM_CUDA_DEVICE_H
+#define FLIM_CUDA_DEVICE_H
+
+#include <cuda_runtime.h>
+
+#include "flim/backend.h"
+#include "library.h"
+#include "plan_store.h"
+
+typedef struct flim_cuda_device {
+    flim_device base;
+    int ordinal;
+    int sm; /* 10 * major + minor: 75, 89, 90 */
+    char driver[32];
+    flim_cudnn cudnn;
+    cudnnHandle_t handle;
+    cudaStream_t stream, copy_stream; /* compute; host-to-device copies */
+    flim_plan_store store;
+} flim_cuda_device;
+
+static inline flim_cuda_device *flim_cuda_device_of(flim_device *device)
+{
+    return (flim_cuda_device *)device;
+}
+
+/* Makes the device current for the calling thread. */
+flim_status flim_cuda_device_use(flim_cuda_device *device, flim_error *err);
+
+/* cudaMalloc whose failure says needed and free bytes; `what` names the need. */
+flim_status flim_cuda_malloc(flim_cuda_device *device, int64_t bytes, const char *what, void **out, flim_error *err);
+
+/* In program.c and layer.c. */
+flim_status flim_cuda_compile(flim_device *device, const flim_network *net, const flim_program_options *options,
+                              flim_program **out, flim_error *err);
+flim_status flim_cuda_run_unit(flim_device *device, const flim_unit *unit, flim_precision precision, const flim_unit_run *run,
+                               flim_error *err);
+flim_status flim_cuda_run_head(flim_device *device, const flim_head *head, flim_precision precision, const flim_head_run *run,
+                               flim_error *err);
+
+#endif

@@ -1,0 +1,395 @@
+/* Steps: copying a batch in, running a pass's operations, CUDA graphs of them, and logits on their way out. */
+#include <string.h>
+
+#include "check.h"
+#include "program.h"
+
+static int64_t volume(const int size[3])
+{
+    return (int64_t)size[0] * size[1] * size[2];
+}
+
+/* ---- operations ------------------------------------------------------------------------------------------------------------ */
+
+static flim_status run_plan(flim_cuda_program *p, flim_pass *pass, int u, flim_conv_op op, const void *x, const void *w,
+                            const void *y, flim_error *err)
+{
+    const flim_pass_unit *pu = &pass->unit[u];
+    const flim_conv_plan *plan = pu->plan[op];
+    flim_status status = flim_cudnn_plan_run(&p->device->cudnn, p->device->handle, &plan->problem, &plan->cudnn, x, w, y,
+                                             flim_pass_at(pass, p->arena, pu->workspace[op]), err);
+    return status == FLIM_OK ? FLIM_OK : flim_fail_prefix(err, "%s: ", pu->unit->conv);
+}
+
+static void *input_of(flim_cuda_program *p, flim_pass *pass, int u, bool backward)
+{
+    int input = pass->unit[u].unit->input;
+    if (input < 0) {
+        return flim_pass_at(pass, p->arena, pass->input);
+    }
+    const flim_pass_unit *from = &pass->unit[input];
+    return flim_pass_at(pass, p->arena, backward && !from->keep_y ? from->y_again : from->y);
+}
+
+static flim_status run_norm(flim_cuda_program *p, flim_pass *pass, int u, int64_t n, flim_error *err)
+{
+    const flim_pass_unit *pu = &pass->unit[u];
+    flim_status status = FLIM_OK;
+    if (!pass->train || !pu->norm.present) {
+        return flim_cuda_check(flim_k_norm_fixed(&p->launch, &pu->norm), "BatchNorm", err);
+    }
+    flim_blocks blocks = flim_blocks_for(n, volume(pu->unit->conv_out), pu->k, p->launch.processors);
+    FLIM_TRY_CUDA(flim_k_stats(&p->launch, flim_pass_at(pass, p->arena, pu->z), blocks, pu->k, p->partial));
+    FLIM_TRY_CUDA(flim_k_norm_train(&p->launch, p->partial, blocks, &pu->norm));
+done:
+    return status;
+}
+
+static flim_status run_head(flim_cuda_program *p, flim_pass *pass, int u, int64_t n, bool first, flim_error *err)
+{
+    const flim_network *net = &p->base.net;
+    const flim_pass_unit *pu = &pass->unit[u];
+    flim_head_kernels head = p->head;
+    float *statistics = pass->train ? p->pending : p->statistics;
+    flim_status status;
+    head.cells = n;
+    head.add = !first;
+    head.dropout = pass->train ? head.dropout : NULL;
+    head.running_mean = statistics + flim_network_tensor(net, net->n_units, FLIM_TENSOR_RUNNING_MEAN, 0)->offset;
+    head.running_var = statistics + flim_network_tensor(net, net->n_units, FLIM_TENSOR_RUNNING_VAR, 0)->offset;
+    FLIM_TRY_CUDA(flim_k_mean(&p->launch, flim_pass_at(pass, p->arena, pu->y), n, head.pixels, pu->k, (float *)head.mean));
+    FLIM_TRY_CUDA(flim_k_head_forward(&p->launch, &head, pass->train));
+    if (pass->train) {
+        FLIM_TRY_CUDA(flim_k_head_loss(&p->launch, &head));
+        FLIM_TRY_CUDA(flim_k_account(&p->launch, p->state, head.loss, head.correct, head.weight, n, p->dynamic));
+        FLIM_TRY_CUDA(flim_k_head_backward(&p->launch, &head, true));
+    }
+done:
+    return status;
+}
+
+static flim_grad_norm grad_norm_of(flim_cuda_program *p, flim_pass *pass, int u)
+{
+    const flim_network *net = &p->base.net;
+    const flim_tensor *gamma = flim_network_tensor(net, u, FLIM_TENSOR_BN_WEIGHT, 0),
+                      *beta = flim_network_tensor(net, u, FLIM_TENSOR_BN_BIAS, 0);
+    return (flim_grad_norm){.norm = pass->unit[u].norm,
+                            .out = pass->unit[u].grad,
+                            .dgamma = gamma ? p->gradients + gamma->offset : NULL,
+                            .dbeta = beta ? p->gradients + beta->offset : NULL,
+                            .dbias = p->gradients + flim_network_tensor(net, u, FLIM_TENSOR_BIAS, 0)->offset};
+}
+
+static flim_status run_grad_sums(flim_cuda_program *p, flim_pass *pass, int u, int64_t n, bool first, flim_error *err)
+{
+    const flim_pass_unit *pu = &pass->unit[u];
+    const flim_unit *unit = pu->unit;
+    const flim_tail tail = flim_pass_tail(pass, p->arena, u, n);
+    const bool folded = tail.skip == FLIM_SKIP_NORMALISED;
+    flim_sources dy;
+    flim_status status;
+    FLIM_TRY(flim_pass_sources(pass, p->arena, u, p->head.dmean, &dy, err));
+    flim_blocks blocks = flim_blocks_for(n, volume(unit->out), pu->k, p->launch.processors);
+    FLIM_TRY_CUDA(flim_k_grad_sums(&p->launch, &tail, &dy, blocks, p->partial, flim_pass_at(pass, p->arena, pu->y_again)));
+    flim_grad_norm main = grad_norm_of(p, pass, u), skip = {0};
+    if (folded) {
+        skip = grad_norm_of(p, pass, unit->skip);
+    }
+    FLIM_TRY_CUDA(flim_k_grad_norm(&p->launch, p->partial, blocks, n * volume(unit->conv_out), &main, folded ? &skip : NULL,
+                                   pu->dv_scale, p->scaled, true, !first, &p->state->loss_scale, pu->sums, pu->counter));
+done:
+    return status;
+}
+
+static flim_status run_grad_apply(flim_cuda_program *p, flim_pass *pass, int u, int64_t n, flim_error *err)
+{
+    const flim_pass_unit *pu = &pass->unit[u];
+    const flim_tail tail = flim_pass_tail(pass, p->arena, u, n);
+    const flim_pass_unit *skip = tail.skip == FLIM_SKIP_NORMALISED ? &pass->unit[pu->unit->skip] : NULL;
+    flim_sources dy;
+    flim_status status = flim_pass_sources(pass, p->arena, u, p->head.dmean, &dy, err);
+    if (status != FLIM_OK) {
+        return status;
+    }
+    return flim_cuda_check(flim_k_grad_apply(&p->launch, &tail, &dy, &pu->grad, skip ? &skip->grad : NULL, pu->dv_scale,
+                                             flim_pass_at(pass, p->arena, pu->dz),
+                                             skip ? flim_pass_at(pass, p->arena, skip->dz) : NULL,
+                                             flim_pass_at(pass, p->arena, pu->dv)),
+                           "BatchNorm backward", err);
+}
+
+/* The full batch's plan sums over spare cells too: they must be 0, not left-overs. */
+static flim_status clear_spare(flim_cuda_program *p, void *tensor, int64_t cell_elements, int64_t n, int64_t batch,
+                               flim_error *err)
+{
+    const int64_t cell = cell_elements * flim_storage_size(p->launch.type);
+    return n == batch ? FLIM_OK
+                      : flim_cuda_check(
+                            cudaMemsetAsync((char *)tensor + n * cell, 0, (size_t)((batch - n) * cell), p->launch.stream),
+                            "clearing spare cells", err);
+}
+
+static flim_status run_weight(flim_cuda_program *p, flim_pass *pass, int u, int64_t n, flim_error *err)
+{
+    const flim_pass_unit *pu = &pass->unit[u];
+    void *x = input_of(p, pass, u, true), *dz = flim_pass_at(pass, p->arena, pu->dz);
+    flim_status status;
+    FLIM_TRY(clear_spare(p, x, volume(pu->unit->in) * pu->c, n, pass->batch, err));
+    FLIM_TRY(clear_spare(p, dz, volume(pu->unit->conv_out) * pu->k, n, pass->batch, err));
+    FLIM_TRY(run_plan(p, pass, u, FLIM_CONV_WEIGHT, x, pu->dw, dz, err));
+done:
+    return status;
+}
+
+static flim_status run_operation(flim_cuda_program *p, flim_pass *pass, const flim_operation *op, int64_t n, bool first,
+                                 flim_error *err)
+{
+    const int u = op->unit;
+    const flim_pass_unit *pu = &pass->unit[u];
+    flim_tail tail;
+    switch (op->kind) {
+    case FLIM_OP_CONV:
+        return run_plan(p, pass, u, FLIM_CONV_FORWARD, input_of(p, pass, u, false), pu->w,
+                        flim_pass_at(pass, p->arena, pu->z), err);
+    case FLIM_OP_NORM: return run_norm(p, pass, u, n, err);
+    case FLIM_OP_TAIL:
+        tail = flim_pass_tail(pass, p->arena, u, n);
+        return flim_cuda_check(flim_k_tail_forward(&p->launch, &tail, flim_pass_at(pass, p->arena, pu->y)),
+                               "BatchNorm and activation", err);
+    case FLIM_OP_HEAD: return run_head(p, pass, u, n, first, err);
+    case FLIM_OP_GRAD_SUMS: return run_grad_sums(p, pass, u, n, first, err);
+    case FLIM_OP_GRAD_APPLY: return run_grad_apply(p, pass, u, n, err);
+    case FLIM_OP_WEIGHT: return run_weight(p, pass, u, n, err);
+    case FLIM_OP_DATA:
+        return run_plan(p, pass, u, FLIM_CONV_DATA, flim_pass_at(pass, p->arena, pu->dx), pu->w,
+                        flim_pass_at(pass, p->arena, pu->dz), err);
+    }
+    return flim_fail(err, FLIM_ERROR, "internal: unknown operation");
+}
+
+static flim_status run_dropout(flim_cuda_program *p, flim_pass *pass, int64_t n, flim_error *err)
+{
+    const flim_network *net = &p->base.net;
+    flim_dropout_table table = {0};
+    flim_status status = FLIM_OK;
+    for (int u = 0; u <= net->n_units; u++) {
+        bool head = u == net->n_units;
+        if (!head && !pass->unit[u].dropout) {
+            continue;
+        }
+        table.item[table.n].unit = (uint32_t)u;
+        table.item[table.n].channels = head ? net->head.hidden : net->unit[u].out_channels;
+        table.item[table.n].c = head ? p->head.dropout_stride : pass->unit[u].k;
+        table.item[table.n++].multiplier = head ? (float *)p->head.dropout : pass->unit[u].dropout;
+        if (table.n == 8 || head) {
+            FLIM_TRY_CUDA(flim_k_dropout(&p->launch, &table, p->call.id, n, &p->call.step->dropout));
+            table.n = 0;
+        }
+    }
+done:
+    return status;
+}
+
+/* Everything of a call that lies between its copies in and its copies out. */
+static flim_status run_pass(flim_cuda_program *p, flim_pass *pass, int64_t n, bool first, bool last, flim_error *err)
+{
+    const flim_network *net = &p->base.net;
+    const flim_weight_table *table = &p->weights_host;
+    flim_status status = FLIM_OK;
+    if (pass->train) {
+        FLIM_TRY(run_dropout(p, pass, n, err));
+        if (first) {
+            FLIM_TRY_CUDA(cudaMemcpyAsync(p->pending, p->statistics, (size_t)net->statistics * sizeof(float),
+                                          cudaMemcpyDeviceToDevice, p->launch.stream));
+        }
+    }
+    for (int i = 0; i < pass->n_operations; i++) {
+        FLIM_TRY(run_operation(p, pass, &pass->operation[i], n, first, err));
+    }
+    if (pass->train) {
+        FLIM_TRY_CUDA(
+            flim_k_gather(&p->launch, p->weights, table->n, table->elements, &p->state->loss_scale, !first, p->gradients));
+    }
+    if (pass->train && last) {
+        FLIM_TRY_CUDA(flim_k_update(&p->launch, p->state, p->call.step, p->parameters, p->gradients, p->moment1, p->moment2,
+                                    net->parameters, p->norm_partial, p->dynamic, p->statistics, p->pending,
+                                    net->statistics));
+        FLIM_TRY_CUDA(flim_k_weights(&p->launch, p->weights, table->n, table->elements, p->parameters,
+                                     p->launch.type == FLIM_STORAGE_FP16, p->state));
+    }
+done:
+    return status;
+}
+
+/* ---- graphs ------------------------------------------------------------------------------------------------------------------ */
+
+static flim_status capture(flim_cuda_program *p, flim_pass *pass, flim_graph *graph, flim_error *err)
+{
+    cudaGraph_t captured = NULL;
+    flim_status status;
+    FLIM_TRY_CUDA(cudaStreamBeginCapture(p->launch.stream, cudaStreamCaptureModeThreadLocal));
+    status = run_pass(p, pass, graph->n, graph->first, graph->last, err);
+    cudaError_t code = cudaStreamEndCapture(p->launch.stream, &captured);
+    if (status == FLIM_OK) {
+        FLIM_TRY(flim_cuda_check(code, "capturing a step", err));
+        FLIM_TRY_CUDA(cudaGraphInstantiate(&graph->exec, captured, 0));
+    }
+done:
+    if (captured) {
+        (void)cudaGraphDestroy(captured);
+    }
+    (void)cudaGetLastError();
+    return status;
+}
+
+/* Runs a pass as a graph, captured the first time a (size, flags) comes up.  What cannot be captured runs as it is. */
+static flim_status launch_pass(flim_cuda_program *p, flim_pass *pass, int64_t n, bool first, bool last, flim_error *err)
+{
+    if (p->graphs_off || !pass->warm) {
+        pass->warm = true;
+        return run_pass(p, pass, n, first, last, err);
+    }
+    for (int i = 0; i < p->n_graphs; i++) {
+        const flim_graph *g = &p->graph[i];
+        if (g->train == pass->train && g->n == n && g->first == first && g->last == last) {
+            return flim_cuda_check(cudaGraphLaunch(g->exec, p->launch.stream), "launching a step", err);
+        }
+    }
+    if (p->n_graphs == FLIM_MAX_GRAPHS) { /* rarely more than a handful: the oldest makes room */
+        flim_status status = flim_cuda_check(cudaStreamSynchronize(p->launch.stream), "a step", err);
+        if (status != FLIM_OK) {
+            return status;
+        }
+        (void)cudaGraphExecDestroy(p->graph[0].exec);
+        memmove(&p->graph[0], &p->graph[1], (FLIM_MAX_GRAPHS - 1) * sizeof p->graph[0]);
+        p->n_graphs--;
+    }
+    flim_graph *graph = &p->graph[p->n_graphs];
+    *graph = (flim_graph){.train = pass->train, .first = first, .last = last, .n = n};
+    flim_error why = {0};
+    if (capture(p, pass, graph, &why) != FLIM_OK) {
+        p->graphs_off = true;
+        return run_pass(p, pass, n, first, last, err);
+    }
+    p->n_graphs++;
+    return flim_cuda_check(cudaGraphLaunch(graph->exec, p->launch.stream), "launching a step", err);
+}
+
+/* ---- copies in and out --------------------------------------------------------------------------------------------------------- */
+
+/* Starts the copies of a batch and the kernel that prepares the input from them. */
+static flim_status feed(flim_cuda_program *p, flim_pass *pass, const flim_batch *batch, const flim_device_step *step,
+                        flim_error *err)
+{
+    const flim_network *net = &p->base.net;
+    const int64_t n = batch->n, pixels = (int64_t)net->in[1] * net->in[2], voxels = pixels * net->in[0];
+    flim_stage *stage = &p->stage[p->calls % FLIM_STAGES];
+    flim_slot *slot = &p->slot[p->calls % FLIM_SLOTS];
+    cudaStream_t copy = p->device->copy_stream, compute = p->launch.stream;
+    flim_status status;
+    FLIM_TRY_CUDA(cudaStreamWaitEvent(copy, stage->free, 0)); /* an event never recorded does not wait */
+    FLIM_TRY_CUDA(
+        cudaMemcpyAsync(stage->signal, batch->signal, (size_t)(n * voxels) * sizeof(float), cudaMemcpyHostToDevice, copy));
+    FLIM_TRY_CUDA(cudaMemcpyAsync(stage->mask, batch->mask, (size_t)(n * pixels), cudaMemcpyHostToDevice, copy));
+    FLIM_TRY_CUDA(cudaEventRecord(stage->copied, copy));
+
+    FLIM_TRY_CUDA(cudaEventSynchronize(slot->done)); /* four calls back: long done */
+    flim_call_block block;
+    (void)flim_call_block_at(&block, slot->block, p->batch);
+    *block.step = *step;
+    for (int64_t i = 0; pass->train && i < n; i++) {
+        const flim_cell_id *id = &batch->id[i];
+        const uint32_t words[6] = {(uint32_t)id->seed, (uint32_t)(id->seed >> 32), id->fold, id->epoch, id->cell, id->repeat};
+        memcpy(&block.id[6 * i], words, sizeof words);
+        block.label[i] = batch->label[i];
+        block.weight[i] = batch->weight[i];
+    }
+    FLIM_TRY_CUDA(cudaMemcpyAsync(p->call.step, slot->block, (size_t)block.bytes, cudaMemcpyHostToDevice, compute));
+    FLIM_TRY_CUDA(cudaEventRecord(slot->done, compute));
+    FLIM_TRY_CUDA(cudaStreamWaitEvent(compute, stage->copied, 0));
+    FLIM_TRY_CUDA(flim_k_input(&p->launch, stage->signal, stage->mask, n, net->in[0], (int)pixels,
+                               flim_storage_channels(net->channels), flim_pass_at(pass, p->arena, pass->input)));
+    FLIM_TRY_CUDA(cudaEventRecord(stage->free, compute));
+done:
+    return status;
+}
+
+/* The batch of the call before this one may change once this call returns: its copy must have ended.  That also keeps the host
+ * from running more than two steps ahead of the device. */
+static flim_status release_previous(flim_cuda_program *p, flim_error *err)
+{
+    if (p->calls == 0) {
+        return FLIM_OK;
+    }
+    return flim_cuda_check(cudaEventSynchronize(p->stage[(p->calls - 1) % FLIM_STAGES].copied), "copying a batch", err);
+}
+
+flim_status flim_cuda_train(flim_program *base, const flim_batch *batch, const flim_step *step, flim_error *err)
+{
+    flim_cuda_program *p = flim_cuda_program_of(base);
+    const flim_device_step device_step = {.divisor = step->divisor,
+                                          .learning_rate = step->learning_rate,
+                                          .weight_decay = step->weight_decay,
+                                          .beta1 = step->beta1,
+                                          .beta2 = step->beta2,
+                                          .epsilon = step->epsilon,
+                                          .clip = step->clip,
+                                          .label_smoothing = step->label_smoothing,
+                                          .dropout = step->dropout};
+    flim_status status;
+    FLIM_TRY(flim_cuda_device_use(p->device, err));
+    FLIM_TRY(feed(p, &p->train, batch, &device_step, err));
+    FLIM_TRY(launch_pass(p, &p->train, batch->n, step->first, step->last, err));
+    FLIM_TRY(release_previous(p, err));
+    p->calls++;
+done:
+    return status;
+}
+
+static flim_status hand_out(flim_pending_logits *l, flim_error *err)
+{
+    if (l->count == 0) {
+        return FLIM_OK;
+    }
+    flim_status status = flim_cuda_check(cudaEventSynchronize(l->done), "predicting", err);
+    if (status == FLIM_OK) {
+        memcpy(l->to, l->pinned, (size_t)l->count * sizeof(float));
+    }
+    l->count = 0;
+    return status;
+}
+
+flim_status flim_cuda_predict(flim_program *base, const flim_batch *batch, float *logits, flim_error *err)
+{
+    flim_cuda_program *p = flim_cuda_program_of(base);
+    const flim_device_step none = {.divisor = 1.0};
+    flim_pending_logits *l = &p->logits[p->calls % FLIM_SLOTS];
+    const int64_t count = batch->n * p->base.net.head.outputs;
+    flim_status status;
+    FLIM_TRY(flim_cuda_device_use(p->device, err));
+    FLIM_TRY(hand_out(l, err));
+    FLIM_TRY(feed(p, &p->predict, batch, &none, err));
+    FLIM_TRY(launch_pass(p, &p->predict, batch->n, false, false, err));
+    FLIM_TRY_CUDA(
+        cudaMemcpyAsync(l->pinned, p->head.logits, (size_t)count * sizeof(float), cudaMemcpyDeviceToHost, p->launch.stream));
+    FLIM_TRY_CUDA(cudaEventRecord(l->done, p->launch.stream));
+    l->to = logits;
+    l->count = count;
+    FLIM_TRY(release_previous(p, err));
+    p->calls++;
+done:
+    return status;
+}
+
+flim_status flim_cuda_finish(flim_cuda_program *p, flim_error *err)
+{
+    flim_status status;
+    FLIM_TRY(flim_cuda_device_use(p->device, err));
+    FLIM_TRY_CUDA(cudaStreamSynchronize(p->device->copy_stream));
+    FLIM_TRY_CUDA(cudaStreamSynchronize(p->launch.stream));
+    for (int i = 0; i < FLIM_SLOTS; i++) {
+        FLIM_TRY(hand_out(&p->logits[i], err));
+    }
+done:
+    return status;
+}

@@ -1,0 +1,42 @@
+/* cuDNN and the driver's management library, opened at run time.
+ *
+ * For: a program built with CUDA must start, and compute on the CPU, where neither a driver nor cuDNN is installed.  Nothing
+ *      of these libraries is linked; the few functions in use are looked up in a table.
+ * Owns: the caller owns the table and closes it.  Errors: FLIM_ERROR_DEVICE with the loader's own reason.
+ */
+#ifndef FLIM_CUDA_LIBRARY_H
+#define FLIM_CUDA_LIBRARY_H
+
+#include <stddef.h>
+
+#include <cudnn_graph.h> /* types, attribute names, status codes */
+
+#include "flim/status.h"
+
+typedef struct flim_cudnn {
+    void *library; /* dlopen's */
+    size_t version; /* of the library that runs: 91900 = 9.19.0 */
+    size_t (*get_version)(void);
+    const char *(*status_text)(cudnnStatus_t status);
+    void (*last_error)(char *message, size_t size);
+    cudnnStatus_t (*create)(cudnnHandle_t *handle);
+    cudnnStatus_t (*destroy)(cudnnHandle_t handle);
+    cudnnStatus_t (*set_stream)(cudnnHandle_t handle, cudaStream_t stream);
+    cudnnStatus_t (*descriptor_create)(cudnnBackendDescriptorType_t type, cudnnBackendDescriptor_t *out);
+    cudnnStatus_t (*descriptor_destroy)(cudnnBackendDescriptor_t descriptor);
+    cudnnStatus_t (*finalize)(cudnnBackendDescriptor_t descriptor);
+    cudnnStatus_t (*set)(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name,
+                         cudnnBackendAttributeType_t type, int64_t count, const void *values);
+    cudnnStatus_t (*get)(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name,
+                         cudnnBackendAttributeType_t type, int64_t room, int64_t *count, void *values);
+    cudnnStatus_t (*execute)(cudnnHandle_t handle, cudnnBackendDescriptor_t plan, cudnnBackendDescriptor_t variant_pack);
+} flim_cudnn;
+
+/* Opens libcudnn.so.9.  Safe to call where it is missing: the error says where it was looked for. */
+flim_status flim_cudnn_open(flim_cudnn *cudnn, flim_error *err);
+void flim_cudnn_close(flim_cudnn *cudnn); /* zeroed is allowed */
+
+/* "580.159.04", from the driver's management library or /proc; "unknown" where neither tells. */
+void flim_driver_version(char *text, size_t size);
+
+#endif

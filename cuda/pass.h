@@ -1,0 +1,107 @@
+/* A pass over the network as a list of operations with exact memory: training (forward and backward) or prediction.
+ *
+ * For: program.c builds one pass for each and runs it; nothing here calls CUDA but the plan search.
+ *
+ * Saved for the backward pass of a unit is z, the convolution's output; y is kept too where it is the input of a later weight
+ * gradient, or is written again by the pass that sums the gradient (keep_y false).  A unit without activation whose only reader
+ * adds it as a skip (the 1x1x1 skips) is folded: its BatchNorm is applied by the reader and its y never exists.  A strided
+ * 1x1x1 convolution's input gradient is computed on the strided grid and spread by its reader.
+ *
+ * Memory: every tensor is a buffer with the first and last operation that touches it; buffers whose lives do not meet share
+ * bytes.  Last partial batches (n < batch) run the plans of the full batch: what the spare cells hold is never read, except by
+ * cuDNN's weight gradients, before which the spare part of x and dz is zeroed.
+ */
+#ifndef FLIM_CUDA_PASS_H
+#define FLIM_CUDA_PASS_H
+
+#include "device.h"
+#include "kernels.h"
+
+enum { FLIM_MAX_OPERATIONS = 12 * FLIM_MAX_UNITS + 16, FLIM_MAX_BUFFERS = 12 * FLIM_MAX_UNITS + 16, FLIM_NO_BUFFER = -1 };
+
+typedef enum flim_operation_kind {
+    FLIM_OP_CONV, /* z = conv(x) */
+    FLIM_OP_NORM, /* statistics -> affine */
+    FLIM_OP_TAIL, /* y from z */
+    FLIM_OP_HEAD, /* mean, head, and in training loss and the head's backward */
+    FLIM_OP_GRAD_SUMS, /* sums over dy, parameter gradients of BatchNorm, coefficients */
+    FLIM_OP_GRAD_APPLY, /* dz */
+    FLIM_OP_WEIGHT, /* dw */
+    FLIM_OP_DATA /* dx */
+} flim_operation_kind;
+
+typedef struct flim_operation {
+    flim_operation_kind kind;
+    int unit;
+} flim_operation;
+
+typedef enum flim_buffer_use {
+    FLIM_USE_SAVED,
+    FLIM_USE_PASSING,
+    FLIM_USE_GRADIENT,
+    FLIM_USE_WORKSPACE,
+    FLIM_USES
+} flim_buffer_use;
+
+typedef struct flim_buffer {
+    flim_buffer_use use;
+    int64_t bytes, offset;
+    int first, last; /* operations; first > last: not used */
+    int alias; /* shares the bytes of this buffer, or FLIM_NO_BUFFER */
+} flim_buffer;
+
+typedef struct flim_pass_unit {
+    const flim_unit *unit;
+    int c, k; /* storage channels of x and z */
+    int folder; /* the unit that applies this one's BatchNorm, or -1 */
+    int readers; /* units that read y, skips included */
+    bool keep_y;
+    bool compact_dx; /* dx is on the strided grid */
+    const flim_conv_plan *plan[3]; /* by flim_conv_op; NULL = not needed */
+    int z, y, y_again, dz, dx, dv, workspace[3]; /* buffers */
+    /* constants, set by the program when memory is there */
+    flim_norm norm;
+    flim_grad_affine grad;
+    float *dv_scale, *dropout;
+    void *w, *dw;
+    double *sums;
+    int *counter;
+} flim_pass_unit;
+
+typedef struct flim_pass {
+    const flim_network *net;
+    bool train;
+    bool warm; /* has run once: code is loaded, so that it can be captured into a graph */
+    int64_t batch;
+    flim_storage type;
+    int n_operations, n_buffers;
+    flim_operation operation[FLIM_MAX_OPERATIONS];
+    flim_buffer buffer[FLIM_MAX_BUFFERS];
+    int input; /* buffer of the prepared input */
+    flim_pass_unit unit[FLIM_MAX_UNITS];
+    int64_t arena; /* bytes */
+    int64_t at_peak[FLIM_USES]; /* the same by use, at the operation that needs most; the rest is gaps */
+} flim_pass;
+
+/* Lists the operations, finds plans and lays out the arena.  recompute: keep no y that can be written again. */
+flim_status flim_pass_build(flim_pass *pass, flim_cuda_device *device, const flim_network *net, flim_storage type, bool train,
+                            int64_t batch, bool deterministic, bool recompute, const flim_plan_options *options,
+                            flim_error *err);
+
+/* Address of a buffer in an arena; NULL for FLIM_NO_BUFFER. */
+static inline void *flim_pass_at(const flim_pass *pass, void *arena, int buffer)
+{
+    return buffer == FLIM_NO_BUFFER ? NULL : (char *)arena + pass->buffer[buffer].offset;
+}
+
+/* The convolution problem of a unit in one direction. */
+flim_conv_problem flim_pass_problem(const flim_unit *unit, flim_conv_op op, flim_storage type, int64_t batch,
+                                    bool deterministic);
+
+/* The gradient of unit u's y, as contributions; u = last unit: `dmean`, the head's. */
+flim_status flim_pass_sources(const flim_pass *pass, void *arena, int u, const float *dmean, flim_sources *out,
+                              flim_error *err);
+/* What follows unit u's convolution, over `cells` cells. */
+flim_tail flim_pass_tail(const flim_pass *pass, void *arena, int u, int64_t cells);
+
+#endif

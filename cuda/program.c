@@ -1,0 +1,585 @@
+/* Life and state of a compiled program: compile, memory plan, allocation, reading and writing state. */
+#include "program.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "check.h"
+#include "core/alloc.h"
+
+#define INITIAL_LOSS_SCALE 65536.0f /* as torch's GradScaler */
+
+/* ---- layout of the fixed part of the allocation ------------------------------------------------------------------------- */
+
+/* Hands out pieces of the allocation in order; with base NULL it only counts. */
+typedef struct cursor {
+    char *base;
+    int64_t used;
+} cursor;
+
+static void *take(cursor *c, int64_t bytes)
+{
+    void *at = c->base ? c->base + c->used : NULL;
+    c->used += (bytes + 255) / 256 * 256;
+    return at;
+}
+
+static const flim_tensor *tensor_of(const flim_cuda_program *p, int unit, flim_tensor_role role, int index)
+{
+    return flim_network_tensor(&p->base.net, unit, role, index);
+}
+
+static float *parameter_at(const flim_cuda_program *p, float *array, int unit, flim_tensor_role role, int index)
+{
+    const flim_tensor *t = tensor_of(p, unit, role, index);
+    return t && array ? array + t->offset : NULL;
+}
+
+/* Per-channel constants, weights and dropout multipliers of one unit of a pass. */
+static void lay_unit(flim_cuda_program *p, flim_pass *pass, int u, cursor *c, const flim_pass *weights_from)
+{
+    flim_pass_unit *pu = &pass->unit[u];
+    const int64_t row = pu->k * (int64_t)sizeof(float);
+    float *statistics = pass->train ? p->pending : p->statistics;
+    pu->norm = (flim_norm){.channels = pu->unit->out_channels,
+                           .c = pu->k,
+                           .present = pu->unit->bn[0] != 0,
+                           .gamma = parameter_at(p, p->parameters, u, FLIM_TENSOR_BN_WEIGHT, 0),
+                           .beta = parameter_at(p, p->parameters, u, FLIM_TENSOR_BN_BIAS, 0),
+                           .bias = parameter_at(p, p->parameters, u, FLIM_TENSOR_BIAS, 0),
+                           .running_mean = parameter_at(p, statistics, u, FLIM_TENSOR_RUNNING_MEAN, 0),
+                           .running_var = parameter_at(p, statistics, u, FLIM_TENSOR_RUNNING_VAR, 0)};
+    pu->norm.affine = (flim_affine){take(c, row), take(c, row), take(c, row)};
+    pu->norm.invstd = take(c, row);
+    pu->norm.flat_shift = take(c, row);
+    if (weights_from) {
+        pu->w = weights_from->unit[u].w;
+        pu->norm.weight_scale = weights_from->unit[u].norm.weight_scale;
+    }
+    if (pass->train) {
+        pu->grad =
+            (flim_grad_affine){take(c, row), take(c, row), take(c, row), take(c, sizeof(float)), take(c, sizeof(float))};
+        pu->dv_scale = take(c, sizeof(float));
+        pu->sums = take(c, FLIM_MAX_PARTIAL_SUMS * pu->k * (int64_t)sizeof(double));
+        pu->counter = take(c, sizeof(int));
+        pu->dropout = pu->unit->dropout ? take(c, pass->batch * row) : NULL;
+    }
+}
+
+/* Storage copies of the convolution weights, and room for their gradients as cuDNN writes them. */
+static void lay_weights(flim_cuda_program *p, flim_pass *pass, cursor *c)
+{
+    flim_weight_table *table = &p->weights_host;
+    *table = (flim_weight_table){0};
+    for (int u = 0; u < pass->net->n_units; u++) {
+        flim_pass_unit *pu = &pass->unit[u];
+        const flim_unit *unit = pu->unit;
+        const int taps = unit->kernel[0] * unit->kernel[1] * unit->kernel[2];
+        const int64_t count = (int64_t)pu->k * taps * pu->c, bytes = count * flim_storage_size(pass->type);
+        float *scale = take(c, sizeof(float));
+        pu->w = take(c, bytes);
+        pu->dw = pass->train ? take(c, bytes) : NULL;
+        pu->norm.weight_scale = scale;
+        table->item[table->n++] = (flim_weight_item){.o = unit->out_channels,
+                                                     .i = unit->in_channels,
+                                                     .taps = taps,
+                                                     .k = pu->k,
+                                                     .c = pu->c,
+                                                     .offset = tensor_of(p, u, FLIM_TENSOR_CONV_WEIGHT, 0)->offset,
+                                                     .first = table->elements,
+                                                     .storage = pu->w,
+                                                     .grad = pu->dw,
+                                                     .scale = scale};
+        table->elements += count;
+    }
+    p->weights = take(c, sizeof *p->weights);
+}
+
+static void lay_head(flim_cuda_program *p, cursor *c)
+{
+    const flim_network *net = &p->base.net;
+    const flim_head *head = &net->head;
+    const int h = net->n_units, last = h - 1, hidden_stored = flim_storage_channels(head->hidden);
+    const int64_t f = sizeof(float), n = p->batch, channels = flim_storage_channels(head->in_channels);
+    const int *out = net->unit[last].out;
+    p->head = (flim_head_kernels){.in = head->in_channels,
+                                  .c = (int)channels,
+                                  .hidden = head->hidden,
+                                  .outputs = head->outputs,
+                                  .fc1_weight = parameter_at(p, p->parameters, h, FLIM_TENSOR_LINEAR_WEIGHT, 0),
+                                  .fc1_bias = parameter_at(p, p->parameters, h, FLIM_TENSOR_BIAS, 0),
+                                  .gamma = parameter_at(p, p->parameters, h, FLIM_TENSOR_BN_WEIGHT, 0),
+                                  .beta = parameter_at(p, p->parameters, h, FLIM_TENSOR_BN_BIAS, 0),
+                                  .fc2_weight = parameter_at(p, p->parameters, h, FLIM_TENSOR_LINEAR_WEIGHT, 1),
+                                  .fc2_bias = parameter_at(p, p->parameters, h, FLIM_TENSOR_BIAS, 1),
+                                  .mean = take(c, n * channels * f),
+                                  .dropout_stride = hidden_stored,
+                                  .dropout = take(c, n * hidden_stored * f),
+                                  .z = take(c, n * head->hidden * f),
+                                  .h = take(c, n * head->hidden * f),
+                                  .norm_mean = take(c, head->hidden * f),
+                                  .norm_invstd = take(c, head->hidden * f),
+                                  .logits = take(c, n * head->outputs * f),
+                                  .label = p->call.label,
+                                  .weight = p->call.weight,
+                                  .dlogits = take(c, n * head->outputs * f),
+                                  .loss = take(c, n * (int64_t)sizeof(double)),
+                                  .correct = take(c, n * (int64_t)sizeof(int32_t)),
+                                  .dz = take(c, n * head->hidden * f),
+                                  .dmean = take(c, n * channels * f),
+                                  .pixels = (int64_t)out[0] * out[1] * out[2],
+                                  .dfc1_weight = parameter_at(p, p->gradients, h, FLIM_TENSOR_LINEAR_WEIGHT, 0),
+                                  .dfc1_bias = parameter_at(p, p->gradients, h, FLIM_TENSOR_BIAS, 0),
+                                  .dgamma = parameter_at(p, p->gradients, h, FLIM_TENSOR_BN_WEIGHT, 0),
+                                  .dbeta = parameter_at(p, p->gradients, h, FLIM_TENSOR_BN_BIAS, 0),
+                                  .dfc2_weight = parameter_at(p, p->gradients, h, FLIM_TENSOR_LINEAR_WEIGHT, 1),
+                                  .dfc2_bias = parameter_at(p, p->gradients, h, FLIM_TENSOR_BIAS, 1)};
+    if (p->call.step) {
+        p->head.divisor = &p->call.step->divisor;
+        p->head.smoothing = &p->call.step->label_smoothing;
+        p->head.loss_scale = &p->state->loss_scale;
+    }
+}
+
+int64_t flim_call_block_at(flim_call_block *block, char *base, int64_t batch)
+{
+    cursor c = {base, 0};
+    block->step = take(&c, sizeof *block->step);
+    block->label = take(&c, batch * (int64_t)sizeof *block->label);
+    block->weight = take(&c, batch * (int64_t)sizeof *block->weight);
+    block->id = take(&c, batch * 6 * (int64_t)sizeof *block->id);
+    block->bytes = c.used;
+    return c.used;
+}
+
+/* Sets all pointers into memory at `base` (NULL: only sizes) and returns the bytes of the fixed part. */
+static int64_t lay_out(flim_cuda_program *p, char *base)
+{
+    const flim_network *net = &p->base.net;
+    const int64_t P = net->parameters * (int64_t)sizeof(float), S = net->statistics * (int64_t)sizeof(float);
+    const bool train = p->train.batch > 0;
+    cursor c = {base, 0};
+    p->parameters = take(&c, P);
+    p->bytes_parameters = c.used;
+    p->statistics = take(&c, S);
+    p->pending = train ? take(&c, S) : NULL;
+    p->bytes_statistics = c.used - p->bytes_parameters;
+    int64_t mark = c.used;
+    p->gradients = train ? take(&c, P) : NULL;
+    p->bytes_gradients = c.used - mark;
+    mark = c.used;
+    p->moment1 = train ? take(&c, P) : NULL;
+    p->moment2 = train ? take(&c, P) : NULL;
+    p->bytes_moments = c.used - mark;
+    mark = c.used;
+    lay_weights(p, train ? &p->train : &p->predict, &c);
+    p->bytes_weights = c.used - mark;
+    mark = c.used;
+    const int64_t voxels = (int64_t)net->in[0] * net->in[1] * net->in[2], pixels = (int64_t)net->in[1] * net->in[2];
+    for (int s = 0; s < FLIM_STAGES; s++) {
+        p->stage[s].signal = take(&c, p->batch * voxels * (int64_t)sizeof(float));
+        p->stage[s].mask = take(&c, p->batch * pixels);
+    }
+    p->bytes_stages = c.used - mark;
+    mark = c.used;
+    p->state = take(&c, sizeof *p->state);
+    int64_t block = flim_call_block_at(&p->call, base ? base + c.used : NULL, p->batch);
+    (void)take(&c, block);
+    p->norm_partial = take(&c, FLIM_NORM_BLOCKS * (int64_t)sizeof(double));
+    int widest = 8;
+    for (int u = 0; u < net->n_units; u++) {
+        const int k = flim_storage_channels(net->unit[u].out_channels);
+        widest = k > widest ? k : widest;
+        if (train) {
+            const float *scale = p->train.unit[u].norm.weight_scale; /* lay_unit starts afresh */
+            lay_unit(p, &p->train, u, &c, NULL);
+            p->train.unit[u].norm.weight_scale = scale;
+        }
+        if (p->predict.batch > 0) {
+            const float *scale = p->predict.unit[u].norm.weight_scale;
+            lay_unit(p, &p->predict, u, &c, train ? &p->train : NULL);
+            if (!train) {
+                p->predict.unit[u].norm.weight_scale = scale;
+            }
+        }
+    }
+    p->partial =
+        take(&c, ((int64_t)p->launch.processors * 8 + p->batch) * widest * FLIM_MAX_PARTIAL_SUMS * (int64_t)sizeof(float));
+    lay_head(p, &c);
+    for (int u = 0; train && u < net->n_units; u++) {
+        p->weights_host.item[u].grad_scale = p->train.unit[u].grad.scale;
+    }
+    p->bytes_scratch = c.used - mark;
+    return c.used;
+}
+
+/* ---- life ------------------------------------------------------------------------------------------------------------------ */
+
+static void destroy(flim_program *base)
+{
+    flim_cuda_program *p = flim_cuda_program_of(base);
+    if (cudaSetDevice(p->device->ordinal) == cudaSuccess) {
+        (void)cudaStreamSynchronize(p->device->copy_stream);
+        (void)cudaStreamSynchronize(p->device->stream);
+        for (int i = 0; i < p->n_graphs; i++) {
+            (void)cudaGraphExecDestroy(p->graph[i].exec);
+        }
+        for (int i = 0; i < FLIM_STAGES; i++) {
+            cudaEvent_t events[2] = {p->stage[i].copied, p->stage[i].free};
+            for (int k = 0; k < 2; k++) {
+                if (events[k]) {
+                    (void)cudaEventDestroy(events[k]);
+                }
+            }
+        }
+        for (int i = 0; i < FLIM_SLOTS; i++) {
+            (void)cudaFreeHost(p->slot[i].block);
+            (void)cudaFreeHost(p->logits[i].pinned);
+            if (p->slot[i].done) {
+                (void)cudaEventDestroy(p->slot[i].done);
+            }
+            if (p->logits[i].done) {
+                (void)cudaEventDestroy(p->logits[i].done);
+            }
+        }
+        (void)cudaFree(p->memory);
+    }
+    flim_free(p);
+}
+
+static flim_status memory(const flim_program *base, flim_memory_plan *plan, flim_error *err)
+{
+    static const char *const uses[] = {"saved activations", "passing activations", "activation gradients",
+                                       "convolution workspace"};
+    const flim_cuda_program *p = (const flim_cuda_program *)base;
+    const flim_pass *most = p->train.arena >= p->predict.arena ? &p->train : &p->predict;
+    int64_t rest = p->arena_bytes;
+    (void)err;
+    flim_memory_add(plan, "parameters", FLIM_MEMORY_DEVICE, p->bytes_parameters);
+    flim_memory_add(plan, "running statistics", FLIM_MEMORY_DEVICE, p->bytes_statistics);
+    flim_memory_add(plan, "gradients", FLIM_MEMORY_DEVICE, p->bytes_gradients);
+    flim_memory_add(plan, "Adam moments", FLIM_MEMORY_DEVICE, p->bytes_moments);
+    flim_memory_add(plan, "weight copies", FLIM_MEMORY_DEVICE, p->bytes_weights);
+    flim_memory_add(plan, "incoming batches", FLIM_MEMORY_DEVICE, p->bytes_stages);
+    flim_memory_add(plan, "sums and head", FLIM_MEMORY_DEVICE, p->bytes_scratch);
+    for (int u = 0; u < FLIM_USES; u++) {
+        flim_memory_add(plan, uses[u], FLIM_MEMORY_DEVICE, most->at_peak[u]);
+        rest -= most->at_peak[u];
+    }
+    flim_memory_add(plan, "gaps between activations", FLIM_MEMORY_DEVICE, rest);
+    flim_call_block block;
+    int64_t pinned =
+        flim_call_block_at(&block, NULL, p->batch) + p->predict.batch * p->base.net.head.outputs * (int64_t)sizeof(float);
+    flim_memory_add(plan, "call arguments and logits", FLIM_MEMORY_PINNED, FLIM_SLOTS * pinned);
+    return FLIM_OK;
+}
+
+/* cudaMalloc failed: says what was needed, what is free, and which batch would do (activations grow with the batch). */
+static flim_status explain_memory(flim_cuda_program *p, flim_error *err)
+{
+    size_t free_bytes = 0, total = 0;
+    (void)cudaMemGetInfo(&free_bytes, &total);
+    const double gib = 1073741824.0;
+    const int64_t per_batch = p->arena_bytes + p->bytes_stages + p->bytes_scratch,
+                  rest = p->fixed_bytes + p->arena_bytes - per_batch;
+    int64_t fits = per_batch > 0 ? (int64_t)(((double)free_bytes - (double)rest) / (double)per_batch * (double)p->batch) : 0;
+    if (fits < 1) {
+        return flim_fail(
+            err, FLIM_ERROR_MEMORY,
+            "out of device memory on %s: a batch of %lld cells needs %.2f GiB, %.2f of %.2f GiB are free, not enough for one "
+            "cell; a smaller preset or --precision bf16 needs less",
+            p->device->base.info.name, (long long)p->batch, (double)(p->fixed_bytes + p->arena_bytes) / gib,
+            (double)free_bytes / gib, (double)total / gib);
+    }
+    return flim_fail(
+        err, FLIM_ERROR_MEMORY,
+        "out of device memory on %s: a batch of %lld cells needs %.2f GiB, %.2f of %.2f GiB are free; the largest batch that "
+        "fits is %lld",
+        p->device->base.info.name, (long long)p->batch, (double)(p->fixed_bytes + p->arena_bytes) / gib,
+        (double)free_bytes / gib, (double)total / gib, (long long)(fits < p->batch ? fits : p->batch - 1));
+}
+
+static flim_status allocate(flim_program *base, flim_error *err)
+{
+    flim_cuda_program *p = flim_cuda_program_of(base);
+    flim_call_block block;
+    const size_t slot_bytes = (size_t)flim_call_block_at(&block, NULL, p->batch);
+    const size_t logit_bytes = (size_t)(p->predict.batch * p->base.net.head.outputs) * sizeof(float);
+    flim_status status = flim_cuda_device_use(p->device, err);
+    if (status != FLIM_OK) {
+        return status;
+    }
+    void *at = NULL;
+    cudaError_t code = cudaMalloc(&at, (size_t)(p->fixed_bytes + p->arena_bytes));
+    if (code == cudaErrorMemoryAllocation) {
+        (void)cudaGetLastError();
+        return explain_memory(p, err);
+    }
+    FLIM_TRY(flim_cuda_check(code, "cudaMalloc", err));
+    p->memory = at;
+    (void)lay_out(p, p->memory);
+    p->arena = p->memory + p->fixed_bytes;
+    cudaStream_t stream = p->device->stream;
+    FLIM_TRY_CUDA(cudaMemsetAsync(p->memory, 0, (size_t)(p->fixed_bytes + p->arena_bytes), stream));
+    FLIM_TRY_CUDA(cudaMemcpyAsync(p->weights, &p->weights_host, sizeof p->weights_host, cudaMemcpyHostToDevice, stream));
+    FLIM_TRY_CUDA(cudaMemcpyAsync(p->state, &p->host_state, sizeof p->host_state, cudaMemcpyHostToDevice, stream));
+    for (int i = 0; i < FLIM_STAGES; i++) {
+        FLIM_TRY_CUDA(cudaEventCreateWithFlags(&p->stage[i].copied, cudaEventDisableTiming));
+        FLIM_TRY_CUDA(cudaEventCreateWithFlags(&p->stage[i].free, cudaEventDisableTiming));
+    }
+    for (int i = 0; i < FLIM_SLOTS; i++) {
+        FLIM_TRY_CUDA(cudaHostAlloc((void **)&p->slot[i].block, slot_bytes, cudaHostAllocDefault));
+        FLIM_TRY_CUDA(cudaEventCreateWithFlags(&p->slot[i].done, cudaEventDisableTiming));
+        if (logit_bytes > 0) {
+            FLIM_TRY_CUDA(cudaHostAlloc((void **)&p->logits[i].pinned, logit_bytes, cudaHostAllocDefault));
+            FLIM_TRY_CUDA(cudaEventCreateWithFlags(&p->logits[i].done, cudaEventDisableTiming));
+        }
+    }
+    FLIM_TRY_CUDA(cudaStreamSynchronize(stream));
+done:
+    return status; /* what was made is freed by destroy */
+}
+
+/* ---- state ------------------------------------------------------------------------------------------------------------------ */
+
+static float *state_array(flim_cuda_program *p, flim_state state, int64_t *count)
+{
+    *count = state == FLIM_STATE_STATISTICS ? p->base.net.statistics : p->base.net.parameters;
+    switch (state) {
+    case FLIM_STATE_PARAMETERS: return p->parameters;
+    case FLIM_STATE_STATISTICS: return p->statistics;
+    case FLIM_STATE_GRADIENTS: return p->gradients;
+    case FLIM_STATE_MOMENT1: return p->moment1;
+    case FLIM_STATE_MOMENT2: return p->moment2;
+    }
+    return NULL;
+}
+
+static flim_status read_state(flim_program *base, flim_state state, float *out, flim_error *err)
+{
+    flim_cuda_program *p = flim_cuda_program_of(base);
+    int64_t count;
+    const float *from = state_array(p, state, &count);
+    if (!from) {
+        return flim_fail(err, FLIM_ERROR, "internal: gradients or moments were read from a program without training");
+    }
+    flim_status status = flim_cuda_finish(p, err);
+    return status == FLIM_OK ? flim_cuda_check(cudaMemcpy(out, from, (size_t)count * sizeof *out, cudaMemcpyDeviceToHost),
+                                               "reading state", err)
+                             : status;
+}
+
+static flim_status write_state(flim_program *base, flim_state state, const float *in, flim_error *err)
+{
+    flim_cuda_program *p = flim_cuda_program_of(base);
+    int64_t count;
+    float *to = state_array(p, state, &count);
+    if (!to || state == FLIM_STATE_GRADIENTS) {
+        return flim_fail(err, FLIM_ERROR, "internal: this program has no such state to write");
+    }
+    flim_status status;
+    FLIM_TRY(flim_cuda_finish(p, err));
+    FLIM_TRY_CUDA(cudaMemcpy(to, in, (size_t)count * sizeof *in, cudaMemcpyHostToDevice));
+    if (state == FLIM_STATE_PARAMETERS) {
+        FLIM_TRY_CUDA(flim_k_weights(&p->launch, p->weights, p->weights_host.n, p->weights_host.elements, p->parameters,
+                                     p->launch.type == FLIM_STORAGE_FP16, NULL));
+        FLIM_TRY_CUDA(cudaStreamSynchronize(p->device->stream));
+    } else if (state == FLIM_STATE_STATISTICS && p->pending) {
+        FLIM_TRY_CUDA(cudaMemcpy(p->pending, in, (size_t)count * sizeof *in, cudaMemcpyHostToDevice));
+    }
+done:
+    return status;
+}
+
+static flim_status fetch(flim_cuda_program *p, flim_device_state *out, flim_error *err)
+{
+    if (!p->base.allocated) {
+        *out = p->host_state;
+        return FLIM_OK;
+    }
+    flim_status status = flim_cuda_finish(p, err);
+    return status == FLIM_OK
+               ? flim_cuda_check(cudaMemcpy(out, p->state, sizeof *out, cudaMemcpyDeviceToHost), "reading counters", err)
+               : status;
+}
+
+static flim_status store(flim_cuda_program *p, const flim_device_state *in, flim_error *err)
+{
+    if (!p->base.allocated) {
+        p->host_state = *in;
+        return FLIM_OK;
+    }
+    return flim_cuda_check(cudaMemcpy(p->state, in, sizeof *in, cudaMemcpyHostToDevice), "writing counters", err);
+}
+
+static flim_status get_counters(flim_program *base, flim_counters *out, flim_error *err)
+{
+    flim_device_state s;
+    flim_status status = fetch(flim_cuda_program_of(base), &s, err);
+    if (status == FLIM_OK) {
+        *out = (flim_counters){s.adam_step, s.skipped, s.skipped_in_row, (double)s.loss_scale, s.scale_growth};
+    }
+    return status;
+}
+
+static flim_status set_counters(flim_program *base, const flim_counters *in, flim_error *err)
+{
+    flim_cuda_program *p = flim_cuda_program_of(base);
+    flim_device_state s;
+    flim_status status = fetch(p, &s, err);
+    if (status != FLIM_OK) {
+        return status;
+    }
+    s.adam_step = in->adam_step;
+    s.skipped = in->skipped;
+    s.skipped_in_row = in->skipped_in_row;
+    s.scale_growth = in->scale_growth;
+    /* A scale of 1 or less comes from another precision: fp16 then starts from its own. */
+    s.loss_scale = !p->dynamic ? 1.0f : in->loss_scale > 1.0 ? (float)in->loss_scale : INITIAL_LOSS_SCALE;
+    return store(p, &s, err);
+}
+
+static flim_status totals(flim_program *base, bool reset, flim_totals *out, flim_error *err)
+{
+    flim_cuda_program *p = flim_cuda_program_of(base);
+    flim_device_state s;
+    flim_status status = fetch(p, &s, err);
+    if (status != FLIM_OK) {
+        return status;
+    }
+    *out = (flim_totals){.loss = s.loss,
+                         .weight = s.weight,
+                         .cells = s.cells,
+                         .correct = s.correct,
+                         .updates = s.updates,
+                         .grad_norm = s.grad_norm,
+                         .nonfinite = s.nonfinite_call >= 0,
+                         .nonfinite_call = s.nonfinite_call};
+    if (reset) {
+        s.loss = s.weight = 0;
+        s.cells = s.correct = s.updates = s.calls = 0;
+        s.nonfinite_call = -1;
+        status = store(p, &s, err);
+    }
+    return status;
+}
+
+static flim_status set_totals(flim_program *base, const flim_totals *in, flim_error *err)
+{
+    flim_cuda_program *p = flim_cuda_program_of(base);
+    flim_device_state s;
+    flim_status status = fetch(p, &s, err);
+    if (status != FLIM_OK) {
+        return status;
+    }
+    s.loss = in->loss;
+    s.weight = in->weight;
+    s.cells = in->cells;
+    s.correct = in->correct;
+    s.updates = in->updates;
+    s.grad_norm = in->grad_norm;
+    s.nonfinite_call = in->nonfinite ? in->nonfinite_call : -1;
+    return store(p, &s, err);
+}
+
+static flim_status wait_all(flim_program *base, flim_error *err)
+{
+    return flim_cuda_finish(flim_cuda_program_of(base), err);
+}
+
+static int64_t peak_bytes(const flim_program *base)
+{
+    const flim_cuda_program *p = (const flim_cuda_program *)base;
+    return p->fixed_bytes + p->arena_bytes;
+}
+
+static const flim_program_ops program_ops = {.destroy = destroy,
+                                             .memory = memory,
+                                             .allocate = allocate,
+                                             .read = read_state,
+                                             .write = write_state,
+                                             .get_counters = get_counters,
+                                             .set_counters = set_counters,
+                                             .train = flim_cuda_train,
+                                             .predict = flim_cuda_predict,
+                                             .totals = totals,
+                                             .set_totals = set_totals,
+                                             .wait = wait_all,
+                                             .peak_bytes = peak_bytes};
+
+/* ---- compile ---------------------------------------------------------------------------------------------------------------- */
+
+/* $XDG_CACHE_HOME/flimcv, else ~/.cache/flimcv; empty where there is neither. */
+static void default_cache_folder(char *path, size_t size)
+{
+    const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    path[0] = 0;
+    if (xdg && xdg[0] == '/') {
+        snprintf(path, size, "%s/flimcv", xdg);
+    } else if (home && home[0] == '/') {
+        snprintf(path, size, "%s/.cache/flimcv", home);
+    }
+}
+
+flim_status flim_cuda_compile(flim_device *base, const flim_network *net, const flim_program_options *options,
+                              flim_program **out, flim_error *err)
+{
+    flim_cuda_device *device = flim_cuda_device_of(base);
+    char cache[4096];
+    default_cache_folder(cache, sizeof cache);
+    const flim_plan_options plans = {.benchmark = options->benchmark,
+                                     .workspace_limit = options->workspace_limit,
+                                     .cache_dir = options->cache_dir ? options->cache_dir
+                                                  : cache[0]         ? cache
+                                                                     : NULL,
+                                     .log = options->log};
+    flim_status status;
+    flim_cuda_program *p = flim_alloc(1, sizeof *p, err);
+    if (!p) {
+        return FLIM_ERROR_MEMORY;
+    }
+    p->base = (flim_program){.ops = &program_ops, .device = base, .net = *net, .options = *options};
+    p->device = device;
+    p->scaled = options->precision == FLIM_PRECISION_TF32;
+    p->dynamic = options->precision == FLIM_PRECISION_FP16;
+    p->batch = options->train_batch > options->eval_batch ? options->train_batch : options->eval_batch;
+    const flim_storage type = options->precision == FLIM_PRECISION_FP32   ? FLIM_STORAGE_FP32
+                              : options->precision == FLIM_PRECISION_BF16 ? FLIM_STORAGE_BF16
+                                                                          : FLIM_STORAGE_FP16;
+    p->launch = (flim_launch){device->stream, type, base->info.threads};
+    p->host_state = (flim_device_state){.nonfinite_call = -1, .loss_scale = p->dynamic ? INITIAL_LOSS_SCALE : 1.0f};
+    if (device->cudnn.version < 91600) {
+        flim_log_line(
+            options->log, FLIM_LOG_WARNING,
+            "cuDNN %zu.%zu.%zu: versions below 9.16 have wrong or broken 3D convolutions; every plan is checked, but 9.16 or "
+            "later is advised",
+            device->cudnn.version / 10000, device->cudnn.version / 100 % 100, device->cudnn.version % 100);
+    }
+    FLIM_TRY(flim_cuda_device_use(device, err));
+    const int searched = device->store.searched, loaded = device->store.loaded;
+    const bool recompute = options->recompute == FLIM_RECOMPUTE_ALL;
+    if (options->train_batch > 0) {
+        FLIM_TRY(flim_pass_build(&p->train, device, &p->base.net, type, true, options->train_batch, options->deterministic,
+                                 recompute, &plans, err));
+    }
+    if (options->eval_batch > 0) {
+        FLIM_TRY(flim_pass_build(&p->predict, device, &p->base.net, type, false, options->eval_batch, options->deterministic,
+                                 recompute, &plans, err));
+    }
+    flim_plan_store_save(device, &plans);
+    if (device->store.searched > searched || device->store.loaded > loaded) {
+        flim_log_line(options->log, FLIM_LOG_NOTE, "convolution plans: %d %s, %d from the cache",
+                      device->store.searched - searched, options->benchmark ? "tuned" : "chosen by cuDNN's heuristic",
+                      device->store.loaded - loaded);
+    }
+    p->fixed_bytes = lay_out(p, NULL);
+    p->arena_bytes = p->train.arena > p->predict.arena ? p->train.arena : p->predict.arena;
+done:
+    if (status != FLIM_OK) {
+        destroy(&p->base);
+    } else {
+        *out = &p->base;
+    }
+    return status;
+}
