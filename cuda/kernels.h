@@ -63,9 +63,9 @@ typedef struct flim_blocks {
 flim_blocks flim_blocks_for(int64_t cells, int64_t pixels, int c, int processors);
 enum { FLIM_MAX_PARTIAL_SUMS = 4 };
 
-/* v = (z - mean) * scale + shift: BatchNorm and the bias of the convolution in one.  float[C] each. */
+/* v = z * scale + shift: BatchNorm and the bias of the convolution in one.  float[C] each. */
 typedef struct flim_affine {
-    float *mean, *scale, *shift;
+    float *scale, *shift;
 } flim_affine;
 
 /* BatchNorm of one unit as device pointers; arrays of the real channels, except where float[C] is said. */
@@ -76,8 +76,7 @@ typedef struct flim_norm {
     float *running_mean, *running_var;
     const float *weight_scale; /* one float, NULL = 1: z is that many times the convolution */
     flim_affine affine; /* out */
-    float *invstd; /* out, float[C]: of z as stored; 0 in padding channels */
-    float *flat_shift; /* out, float[C]: v = z * scale + flat_shift, for kernels that apply it on load */
+    float *mean, *invstd; /* out, float[C]: of z as stored; 0 in padding channels */
 } flim_norm;
 
 /* Partial sums of z (cells, pixels, C): two sums about a per-block origin, and the origin; 3 planes of [C][blocks]. */
@@ -135,12 +134,12 @@ typedef struct flim_sources {
     flim_source item[FLIM_MAX_SOURCES];
 } flim_sources;
 
-/* Sums over all pixels of dv, dv (z - mean), dv^2 and, with a normalised skip, dv (z_skip - mean_skip): 4 planes [C][blocks]
+/* Sums over all pixels of dv, dv z, dv^2 and, with a normalised skip, dv z_skip: 4 planes [C][blocks]
  * over the blocks of y (flim_blocks_for(cells, pooled pixels, ...)).  y: also written where it is not NULL (recompute). */
 cudaError_t flim_k_grad_sums(const flim_launch *l, const flim_tail *tail, const flim_sources *dy, flim_blocks b,
                              float *partial, void *y);
 
-/* dz = a * dv + b * (z - mean) + d, stored dz_scale times: float[C] each. */
+/* dz = a * dv + b * z + d, stored *scale times: float[C] each. */
 typedef struct flim_grad_affine {
     float *a, *b, *d;
     float *scale; /* one float: the power of two */
@@ -264,7 +263,7 @@ cudaError_t flim_k_update(const flim_launch *l, flim_device_state *state, const 
 cudaError_t flim_k_fill(const flim_launch *l, void *data, int64_t count, uint32_t seed);
 /* `samples` outputs of the problem, spread over the output tensor, by direct summation in double; got gets the same elements
  * of the tensor under test. */
-cudaError_t flim_k_direct(const flim_launch *l, const flim_conv_problem *p, const void *x, const void *w, const void *y,
+cudaError_t flim_k_direct(const flim_launch *l, const flim_conv_problem *p, const void *x, const void *w, const void *y, bool master,
                           int samples, double *expected, double *got);
 /* *count (zeroed by the caller) += number of elements that are not finite. */
 cudaError_t flim_k_count_nonfinite(const flim_launch *l, const void *data, int64_t count, unsigned long long *nonfinite);

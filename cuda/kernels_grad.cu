@@ -4,123 +4,219 @@
 
 #include <math.h>
 
-struct multipliers {
-    float m[FLIM_MAX_SOURCES];
-};
+/* Shapes of the sources that have kernels of their own; ANY asks for each pixel what the sources are. */
+enum { DENSE, TWO_DENSE, DENSE_STRIDED, BROADCAST, ANY };
 
-__device__ __forceinline__ multipliers source_multipliers(const flim_sources &dy)
+__device__ __forceinline__ float source_multiplier(const flim_source &s)
 {
-    multipliers out;
-#pragma unroll
-    for (int k = 0; k < FLIM_MAX_SOURCES; k++) {
-        out.m[k] = 0;
-        if (k < dy.n) {
-            float a = dy.item[k].scale_a ? *dy.item[k].scale_a : 1.0f, b = dy.item[k].scale_b ? *dy.item[k].scale_b : 1.0f;
-            out.m[k] = (1.0f / a) * (1.0f / b); /* powers of two: exact */
-        }
-    }
-    return out;
+    return (1.0f / (s.scale_a ? *s.scale_a : 1.0f)) * (1.0f / (s.scale_b ? *s.scale_b : 1.0f)); /* powers of two: exact */
 }
 
-/* dy of 8 channels at pixel q of y. */
-template <typename T>
-__device__ __forceinline__ float8 sum_sources(const flim_sources &dy, const multipliers &m, int64_t cell, int64_t pixels,
-                                              int64_t q, int c, int channel)
+/* Where a strided source contributes to pixel q of y; -1 where it does not. */
+__device__ __forceinline__ int64_t strided_at(const flim_source &s, const flim_sources &dy, int64_t cell, unsigned q)
 {
-    float8 sum = {{0, 0, 0, 0, 0, 0, 0, 0}};
-#pragma unroll
-    for (int k = 0; k < FLIM_MAX_SOURCES; k++) {
-        if (k >= dy.n) {
-            break;
+    const unsigned w = (unsigned)dy.w, hw = (unsigned)dy.h * w, t = q / hw, r = q % hw, y = r / w, x = r % w;
+    const unsigned st = (unsigned)s.stride[0], sh = (unsigned)s.stride[1], sw = (unsigned)s.stride[2];
+    if (t % st != 0 || y % sh != 0 || x % sw != 0) {
+        return -1;
+    }
+    return ((cell * s.size[0] + t / st) * s.size[1] + y / sh) * s.size[2] + x / sw;
+}
+
+/* The raw loads of dy at one pixel, and their sum.  `m` holds the sources' multipliers, `fixed` what is the same at all pixels. */
+template <typename T, int SOURCE> struct gradient {
+    raw8<T> one, two;
+    bool there;
+
+    __device__ __forceinline__ void load(const flim_sources &dy, int64_t cell, int64_t pixels, unsigned q, int c, int channel)
+    {
+        if (SOURCE == DENSE || SOURCE == TWO_DENSE || SOURCE == DENSE_STRIDED) {
+            one = load_raw<T>((const T *)dy.item[0].data + (cell * pixels + q) * c + channel);
         }
-        const flim_source &s = dy.item[k];
-        float8 x = {{0, 0, 0, 0, 0, 0, 0, 0}};
-        if (s.kind == FLIM_SOURCE_DENSE) {
-            x = load8<T>((const T *)s.data + (cell * pixels + q) * c + channel);
-        } else if (s.kind == FLIM_SOURCE_BROADCAST) {
-            x = load8<float>((const float *)s.data + cell * c + channel);
-        } else {
-            unsigned hw = (unsigned)(dy.h * dy.w), t = (unsigned)q / hw, r = (unsigned)q % hw, h = r / (unsigned)dy.w,
-                     w = r % (unsigned)dy.w;
-            unsigned st = (unsigned)s.stride[0], sh = (unsigned)s.stride[1], sw = (unsigned)s.stride[2];
-            if (t % st == 0 && h % sh == 0 && w % sw == 0) {
-                int64_t at = ((cell * s.size[0] + t / st) * s.size[1] + h / sh) * s.size[2] + w / sw;
-                x = load8<T>((const T *)s.data + at * c + channel);
+        if (SOURCE == TWO_DENSE) {
+            two = load_raw<T>((const T *)dy.item[1].data + (cell * pixels + q) * c + channel);
+        }
+        if (SOURCE == DENSE_STRIDED) {
+            const int64_t at = strided_at(dy.item[1], dy, cell, q);
+            there = at >= 0;
+            if (there) {
+                two = load_raw<T>((const T *)dy.item[1].data + at * c + channel);
             }
         }
+    }
+
+    __device__ __forceinline__ float8 value(const flim_sources &dy, const float (&m)[2], const float8 &fixed, int64_t cell, int64_t pixels,
+                                            unsigned q, int c, int channel) const
+    {
+        float8 sum = fixed;
+        if (SOURCE == ANY) {
+            for (int k = 0; k < dy.n; k++) {
+                const flim_source &s = dy.item[k];
+                float8 x = {{0, 0, 0, 0, 0, 0, 0, 0}};
+                if (s.kind == FLIM_SOURCE_DENSE) {
+                    x = load8<T>((const T *)s.data + (cell * pixels + q) * c + channel);
+                } else if (s.kind == FLIM_SOURCE_BROADCAST) {
+                    x = load8<float>((const float *)s.data + cell * c + channel);
+                } else {
+                    const int64_t at = strided_at(s, dy, cell, q);
+                    if (at >= 0) {
+                        x = load8<T>((const T *)s.data + at * c + channel);
+                    }
+                }
+                add(sum, x, source_multiplier(s));
+            }
+            return sum;
+        }
+        if (SOURCE != BROADCAST) {
+            add(sum, unpack<T>(one), m[0]);
+        }
+        if (SOURCE == TWO_DENSE || (SOURCE == DENSE_STRIDED && there)) {
+            add(sum, unpack<T>(two), m[1]);
+        }
+        return sum;
+    }
+
+    static __device__ __forceinline__ void add(float8 &sum, const float8 &x, float by)
+    {
 #pragma unroll
         for (int i = 0; i < 8; i++) {
-            sum.v[i] = fmaf(x.v[i], m.m[k], sum.v[i]);
+            sum.v[i] = fmaf(x.v[i], by, sum.v[i]);
         }
     }
-    return sum;
+};
+
+/* Multipliers of the first two sources, and the part of dy that is the same at every pixel. */
+template <int SOURCE> __device__ __forceinline__ float8 begin_sources(const flim_sources &dy, int64_t cell, int c, int channel, float (&m)[2])
+{
+    m[0] = SOURCE == ANY ? 0.0f : source_multiplier(dy.item[0]);
+    m[1] = SOURCE == TWO_DENSE || SOURCE == DENSE_STRIDED ? source_multiplier(dy.item[1]) : 0.0f;
+    if (SOURCE == BROADCAST) {
+        float8 x = load8<float>((const float *)dy.item[0].data + cell * c + channel);
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            x.v[i] *= m[0];
+        }
+        return x;
+    }
+    return {{0, 0, 0, 0, 0, 0, 0, 0}};
 }
 
-template <typename T, int SKIP, int POOL>
-__global__ void __launch_bounds__(512) grad_sums_kernel(flim_tail tail, flim_sources dy, flim_blocks b, float *partial, T *y)
+template <typename T, int SKIP, int POOL, int SOURCE>
+__global__ void __launch_bounds__(256, POOL == 1 ? 2 : 1) grad_sums_kernel(flim_tail tail, flim_sources dy, flim_blocks b, float *partial, T *y)
 {
     extern __shared__ float shared[];
     constexpr int SUMS = SKIP == FLIM_SKIP_NORMALISED ? 4 : 3;
-    const int c = tail.c, vectors = c / 8, lanes = blockDim.x / vectors, vector = threadIdx.x % vectors,
-              lane = threadIdx.x / vectors;
-    const int channel = vector * 8;
-    const int64_t cell = blockIdx.x / b.chunks, begin = blockIdx.x % b.chunks * b.chunk;
-    const int64_t end = begin + b.chunk < b.pixels ? begin + b.chunk : b.pixels;
-    const int64_t in_base = cell * tail.t * tail.hw;
-    const T *z = (const T *)tail.z + in_base * c + channel, *skip = (const T *)tail.skip_in + in_base * c + channel;
-    const affine8 a = load_affine(tail.affine, channel);
-    const affine8 s = SKIP == FLIM_SKIP_NORMALISED ? load_affine(tail.skip_affine, channel) : a;
-    const multipliers m = source_multipliers(dy);
-    float8 keep = {{1, 1, 1, 1, 1, 1, 1, 1}};
-    if (tail.dropout) {
-        keep = load8<float>(tail.dropout + cell * c + channel);
+    constexpr int AT_ONCE = SOURCE == ANY || SKIP == FLIM_SKIP_NORMALISED ? 1 : 2;
+    const walk w(b, tail.c);
+    const int c = tail.c;
+    const unsigned hw = (unsigned)tail.hw;
+    const int64_t in_base = w.cell * tail.t * tail.hw * c + w.channel;
+    const T *z = (const T *)tail.z + in_base, *skip = (const T *)tail.skip_in + in_base;
+    const affine8 a = load_affine(tail.affine, w.channel);
+    affine8 sa = a;
+    if (SKIP == FLIM_SKIP_NORMALISED) {
+        sa = load_affine(tail.skip_affine, w.channel);
     }
+    float m[2];
+    const float8 fixed = begin_sources<SOURCE>(dy, w.cell, c, w.channel, m);
+    const float8 keep = load_keep(tail.dropout, w.cell, c, w.channel);
     const float slope = tail.act ? SLOPE : 1.0f;
     float acc[SUMS][8] = {};
-#pragma unroll 2
-    for (int64_t q = begin + lane; q < end; q += lanes) {
-        int64_t p = POOL == 1 ? q : q + q / tail.hw * tail.hw;
-        float8 g = sum_sources<T>(dy, m, cell, b.pixels, q, c, channel);
-        float8 z0 = load_centred<T>(z + p * c, a.mean), s0 = load_skip<T, SKIP>(skip + p * c, s), z1, s1;
-        if (POOL == 2) {
-            z1 = load_centred<T>(z + (p + tail.hw) * c, a.mean);
-            s1 = load_skip<T, SKIP>(skip + (p + tail.hw) * c, s);
-        }
-        float8 r;
+    for (unsigned q0 = w.begin + w.lane; q0 < w.end; q0 += AT_ONCE * w.lanes) {
+        raw8<T> rz[AT_ONCE][POOL], rs[AT_ONCE][POOL];
+        gradient<T, SOURCE> g[AT_ONCE];
 #pragma unroll
-        for (int i = 0; i < 8; i++) {
-            float v = tail_value<SKIP>(z0.v[i], s0.v[i], a, s, i), zc = z0.v[i], sc = s0.v[i];
-            if (POOL == 2) {
-                float v1 = tail_value<SKIP>(z1.v[i], s1.v[i], a, s, i);
-                bool second = v1 > v || v1 != v1;
-                v = second ? v1 : v;
-                zc = second ? z1.v[i] : zc;
-                sc = second ? s1.v[i] : sc;
+        for (int k = 0; k < AT_ONCE; k++) {
+            const unsigned q = q0 + k * w.lanes < w.end ? q0 + k * w.lanes : q0, p = pooled_from<POOL>(q, hw);
+            g[k].load(dy, w.cell, b.pixels, q, c, w.channel);
+#pragma unroll
+            for (int h = 0; h < POOL; h++) {
+                rz[k][h] = load_raw<T>(z + (int64_t)(p + h * hw) * c);
+                if (SKIP != FLIM_SKIP_NONE) {
+                    rs[k][h] = load_raw<T>(skip + (int64_t)(p + h * hw) * c);
+                }
             }
-            float dv = g.v[i] * keep.v[i] * (v > 0 ? 1.0f : slope);
-            acc[0][i] += dv;
-            acc[1][i] = fmaf(dv, zc, acc[1][i]);
-            acc[2][i] = fmaf(dv, dv, acc[2][i]);
-            if (SKIP == FLIM_SKIP_NORMALISED) {
-                acc[SUMS - 1][i] = fmaf(dv, sc, acc[SUMS - 1][i]);
-            }
-            r.v[i] = (v > 0 ? v : v * slope) * keep.v[i];
         }
-        if (y) {
-            store8<T>(y + (cell * b.pixels + q) * c + channel, r);
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            const unsigned q = q0 + k * w.lanes;
+            if (q >= w.end) {
+                break;
+            }
+            const float8 dyv = g[k].value(dy, m, fixed, w.cell, b.pixels, q, c, w.channel);
+            float8 v, zc, sc = {};
+#pragma unroll
+            for (int h = 0; h < POOL; h++) {
+                const float8 zv = unpack<T>(rz[k][h]);
+                float8 sv = {};
+                if (SKIP != FLIM_SKIP_NONE) {
+                    sv = unpack<T>(rs[k][h]);
+                }
+#pragma unroll
+                for (int i = 0; i < 8; i++) {
+                    const float u = tail_value<SKIP>(zv.v[i], sv.v[i], a, sa, i);
+                    const bool take = h == 0 || u > v.v[i] || u != u;
+                    v.v[i] = take ? u : v.v[i];
+                    zc.v[i] = take ? zv.v[i] : zc.v[i];
+                    sc.v[i] = take ? sv.v[i] : sc.v[i];
+                }
+            }
+#pragma unroll
+            for (int i = 0; i < 8; i++) {
+                const float dv = dyv.v[i] * keep.v[i] * (v.v[i] > 0 ? 1.0f : slope);
+                acc[0][i] += dv;
+                acc[1][i] = fmaf(dv, zc.v[i], acc[1][i]);
+                acc[2][i] = fmaf(dv, dv, acc[2][i]);
+                if (SKIP == FLIM_SKIP_NORMALISED) {
+                    acc[SUMS - 1][i] = fmaf(dv, sc.v[i], acc[SUMS - 1][i]);
+                }
+            }
+            if (y) {
+#pragma unroll
+                for (int i = 0; i < 8; i++) {
+                    v.v[i] = (v.v[i] > 0 ? v.v[i] : v.v[i] * slope) * keep.v[i];
+                }
+                store8<T>(y + (w.cell * b.pixels + q) * c + w.channel, v);
+            }
         }
     }
-    block_sums<SUMS>(acc, c, b.blocks, blockIdx.x, shared, partial);
+    block_sums<SUMS>(acc, w, b.blocks, shared, partial);
 }
 
-cudaError_t flim_k_grad_sums(const flim_launch *l, const flim_tail *tail, const flim_sources *dy, flim_blocks b,
-                             float *partial, void *y)
+/* The shape of the sources, for 16-bit types; the strided one goes second. */
+static int source_shape(flim_storage type, flim_sources *dy)
 {
-    int threads = flim_threads_for(tail->c);
-    FLIM_BY_TYPE(l->type,
-                 FLIM_BY_SHAPE(tail->skip, tail->pool,
-                               (grad_sums_kernel<T, SKIP, POOL>
-                                <<<(unsigned)b.blocks, threads, threads * 32, l->stream>>>(*tail, *dy, b, partial, (T *)y))));
+    if (dy->n == 2 && dy->item[0].kind == FLIM_SOURCE_STRIDED && dy->item[1].kind == FLIM_SOURCE_DENSE) {
+        const flim_source first = dy->item[0];
+        dy->item[0] = dy->item[1];
+        dy->item[1] = first;
+    }
+    if (type == FLIM_STORAGE_FP32 || dy->n < 1 || dy->n > 2) {
+        return ANY;
+    }
+    if (dy->n == 1) {
+        return dy->item[0].kind == FLIM_SOURCE_DENSE ? DENSE : dy->item[0].kind == FLIM_SOURCE_BROADCAST ? BROADCAST : ANY;
+    }
+    if (dy->item[0].kind != FLIM_SOURCE_DENSE) {
+        return ANY;
+    }
+    return dy->item[1].kind == FLIM_SOURCE_DENSE ? TWO_DENSE : dy->item[1].kind == FLIM_SOURCE_STRIDED ? DENSE_STRIDED : ANY;
+}
+
+/* Runs CALL with constants SKIP, POOL, SOURCE: the combinations that the network has are compiled, all others take ANY. */
+#define FLIM_WITH(s, p, g, CALL)                                                                                                 {                                                                                                                                constexpr int SKIP = s, POOL = p, SOURCE = g;                                                                                CALL;                                                                                                                    }
+#define FLIM_BY_SOURCE(type, skip, pool, source, CALL16, CALL)                                                                   if ((skip) == FLIM_SKIP_NONE && (pool) == 1 && (source) == DENSE)                                                                FLIM_WITH(FLIM_SKIP_NONE, 1, DENSE, CALL16)                                                                              else if ((skip) == FLIM_SKIP_NONE && (pool) == 1 && (source) == TWO_DENSE)                                                       FLIM_WITH(FLIM_SKIP_NONE, 1, TWO_DENSE, CALL16)                                                                          else if ((skip) == FLIM_SKIP_PLAIN && (pool) == 1 && (source) == DENSE_STRIDED)                                                  FLIM_WITH(FLIM_SKIP_PLAIN, 1, DENSE_STRIDED, CALL16)                                                                     else if ((skip) == FLIM_SKIP_NORMALISED && (pool) == 2 && (source) == DENSE_STRIDED)                                             FLIM_WITH(FLIM_SKIP_NORMALISED, 2, DENSE_STRIDED, CALL16)                                                                else if ((skip) == FLIM_SKIP_NORMALISED && (pool) == 2 && (source) == BROADCAST)                                                 FLIM_WITH(FLIM_SKIP_NORMALISED, 2, BROADCAST, CALL16)                                                                    else {                                                                                                                           constexpr int SOURCE = ANY;                                                                                                  FLIM_BY_TYPE(type, FLIM_BY_SHAPE(skip, pool, CALL))                                                                      }
+/* The two 16-bit types. */
+#define FLIM_BY_SHORT(type, CALL)                                                                                                if ((type) == FLIM_STORAGE_FP16) {                                                                                               using T = __half;                                                                                                            CALL;                                                                                                                    } else {                                                                                                                         using T = __nv_bfloat16;                                                                                                     CALL;                                                                                                                    }
+
+cudaError_t flim_k_grad_sums(const flim_launch *l, const flim_tail *tail, const flim_sources *sources, flim_blocks b, float *partial, void *y)
+{
+    const dim3 grid = walk_grid(b, tail->c);
+    const int threads = walk_threads(tail->c);
+    flim_sources dy = *sources;
+    const int source = source_shape(l->type, &dy);
+#define CALL_SUMS (grad_sums_kernel<T, SKIP, POOL, SOURCE><<<grid, threads, threads * 32, l->stream>>>(*tail, dy, b, partial, (T *)y))
+    FLIM_BY_SOURCE(l->type, tail->skip, tail->pool, source, FLIM_BY_SHORT(l->type, CALL_SUMS), CALL_SUMS)
     return cudaGetLastError();
 }
 
@@ -153,31 +249,34 @@ __device__ static void give(float *to, int k, double value, bool add)
     }
 }
 
-/* Mean square of dz in one channel: dz is g dv with its projections on 1 and on zhat taken out. */
+/* Mean square of dz in one channel: dz is g dv with its projections on 1 and on zhat taken out.  s0 = sum dv, s1 = sum dv z,
+ * s2 = sum dv^2. */
 __device__ static double dz_square(const flim_grad_norm &n, int k, double count, double s0, double s1, double s2, bool frozen)
 {
-    double invstd = n.norm.invstd[k], ws = n.norm.weight_scale ? *n.norm.weight_scale : 1.0;
+    const double invstd = n.norm.invstd[k], ws = n.norm.weight_scale ? *n.norm.weight_scale : 1.0;
     double g = n.norm.present ? n.norm.gamma[k] * invstd * ws : 1.0;
     double left = s2;
+    s1 -= n.norm.mean[k] * s0;
     if (n.norm.present && !frozen) {
         left -= s0 * s0 / count + s1 * invstd * s1 * invstd / count;
     }
     return g * g * fmax(left, 1e-6 * s2) / count;
 }
 
-/* Coefficients and parameter gradients of one channel; s0 = sum dv, s1 = sum dv (z - mean). */
+/* Coefficients and parameter gradients of one channel; s0 = sum dv, s1 = sum dv z. */
 __device__ static void finish_channel(const flim_grad_norm &n, int k, double count, double s0, double s1, float scale,
                                       bool frozen, bool add, double unscale)
 {
-    double invstd = n.norm.invstd[k], ws = n.norm.weight_scale ? *n.norm.weight_scale : 1.0;
+    const double invstd = n.norm.invstd[k], ws = n.norm.weight_scale ? *n.norm.weight_scale : 1.0;
     double a = 1.0, b = 0.0, d = 0.0, dbias = s0;
+    s1 -= n.norm.mean[k] * s0;
     if (n.norm.present) {
         double g = n.norm.gamma[k] * invstd * ws, mean_zhat = s1 * invstd / count;
         a = g;
         dbias = g * s0;
         if (!frozen) {
             b = -g * mean_zhat * invstd;
-            d = -g * s0 / count;
+            d = -g * s0 / count - b * n.norm.mean[k];
             dbias = 0.0; /* exact: BatchNorm takes the mean out */
         }
         give(n.dgamma, k, s1 * invstd * unscale, add);
@@ -311,125 +410,157 @@ __device__ __forceinline__ grad_affine8 load_grad_affine(const flim_grad_affine 
     return {load8<float>(g.a + channel), load8<float>(g.b + channel), load8<float>(g.d + channel)};
 }
 
-__device__ __forceinline__ float grad_value(const grad_affine8 &g, float dv, float zc, int i)
+__device__ __forceinline__ float grad_value(const grad_affine8 &g, float dv, float z, int i)
 {
-    return fmaf(g.a.v[i], dv, fmaf(g.b.v[i], zc, g.d.v[i]));
+    return fmaf(g.a.v[i], dv, fmaf(g.b.v[i], z, g.d.v[i]));
 }
 
-template <typename T, int SKIP, int POOL>
-__global__ void __launch_bounds__(512)
-    grad_apply_kernel(flim_tail tail, flim_sources dy, flim_blocks b, int64_t y_pixels, flim_grad_affine main,
-                      flim_grad_affine skip_grad, const float *dv_scale, T *dz, T *dz_skip, T *dv_out)
+template <typename T, int SKIP, int POOL, int SOURCE>
+__global__ void __launch_bounds__(256)
+    grad_apply_kernel(flim_tail tail, flim_sources dy, flim_blocks b, int64_t y_pixels, flim_grad_affine main, flim_grad_affine skip_grad,
+                      const float *dv_scale, T *dz, T *dz_skip, T *dv_out)
 {
-    const int c = tail.c, vectors = c / 8, lanes = blockDim.x / vectors, vector = threadIdx.x % vectors,
-              lane = threadIdx.x / vectors;
-    const int channel = vector * 8;
-    const int64_t cell = blockIdx.x / b.chunks, begin = blockIdx.x % b.chunks * b.chunk;
-    const int64_t end = begin + b.chunk < b.pixels ? begin + b.chunk : b.pixels;
-    const int64_t base = cell * tail.t * tail.hw * c + channel;
+    constexpr int AT_ONCE = SOURCE == ANY || SKIP == FLIM_SKIP_NORMALISED || POOL == 2 ? 1 : 2;
+    const walk w(b, tail.c);
+    const int c = tail.c;
+    const unsigned hw = (unsigned)tail.hw, pooled = (unsigned)y_pixels;
+    const int64_t base = w.cell * tail.t * tail.hw * c + w.channel;
     const T *z = (const T *)tail.z + base, *skip = (const T *)tail.skip_in + base;
-    const affine8 a = load_affine(tail.affine, channel);
-    const affine8 s = SKIP == FLIM_SKIP_NORMALISED ? load_affine(tail.skip_affine, channel) : a;
-    const grad_affine8 ga = load_grad_affine(main, channel);
-    const grad_affine8 gs = SKIP == FLIM_SKIP_NORMALISED ? load_grad_affine(skip_grad, channel) : ga;
-    const multipliers m = source_multipliers(dy);
-    const float dv_by = dv_scale ? *dv_scale : 1.0f, slope = tail.act ? SLOPE : 1.0f;
-    float8 keep = {{1, 1, 1, 1, 1, 1, 1, 1}};
-    if (tail.dropout) {
-        keep = load8<float>(tail.dropout + cell * c + channel);
+    const affine8 a = load_affine(tail.affine, w.channel);
+    const grad_affine8 ga = load_grad_affine(main, w.channel);
+    affine8 sa = a;
+    grad_affine8 gs = ga;
+    if (SKIP == FLIM_SKIP_NORMALISED) {
+        sa = load_affine(tail.skip_affine, w.channel);
+        gs = load_grad_affine(skip_grad, w.channel);
     }
-#pragma unroll 2
-    for (int64_t q = begin + lane; q < end; q += lanes) {
-        /* Pixels past y_pixels are the last time bin of an odd T, which the pool leaves out: no dv, but the means apply. */
-        const bool pooled = POOL == 1 || q < y_pixels;
-        int64_t p = POOL == 1 ? q : pooled ? q + q / tail.hw * tail.hw : q + y_pixels;
-        float8 g = {{0, 0, 0, 0, 0, 0, 0, 0}};
-        if (pooled) {
-            g = sum_sources<T>(dy, m, cell, y_pixels, q, c, channel);
-        }
-        float8 z0 = load_centred<T>(z + p * c, a.mean), s0 = load_skip<T, SKIP>(skip + p * c, s), z1, s1;
-        if (POOL == 2 && pooled) {
-            z1 = load_centred<T>(z + (p + tail.hw) * c, a.mean);
-            s1 = load_skip<T, SKIP>(skip + (p + tail.hw) * c, s);
-        }
-        float8 out0, out1, skip0, skip1, dv0, dv1;
+    float m[2];
+    const float8 fixed = begin_sources<SOURCE>(dy, w.cell, c, w.channel, m);
+    const float8 keep = load_keep(tail.dropout, w.cell, c, w.channel);
+    const float dv_by = dv_scale ? *dv_scale : 1.0f, slope = tail.act ? SLOPE : 1.0f;
+    for (unsigned q0 = w.begin + w.lane; q0 < w.end; q0 += AT_ONCE * w.lanes) {
+        raw8<T> rz[AT_ONCE][POOL], rs[AT_ONCE][POOL];
+        gradient<T, SOURCE> g[AT_ONCE];
 #pragma unroll
-        for (int i = 0; i < 8; i++) {
-            float v = tail_value<SKIP>(z0.v[i], s0.v[i], a, s, i), first = g.v[i] * keep.v[i], second = 0.0f;
-            if (POOL == 2 && pooled) {
-                float v1 = tail_value<SKIP>(z1.v[i], s1.v[i], a, s, i);
-                if (v1 > v || v1 != v1) {
-                    second = first * (v1 > 0 ? 1.0f : slope);
-                    first = 0.0f;
+        for (int k = 0; k < AT_ONCE; k++) {
+            const unsigned q = q0 + k * w.lanes < w.end ? q0 + k * w.lanes : q0;
+            /* Pixels past `pooled` are the last time bin of an odd T, which the pool leaves out. */
+            const bool out = POOL == 2 && q >= pooled;
+            const unsigned p = out ? q + pooled : pooled_from<POOL>(q, hw);
+            g[k].load(dy, w.cell, y_pixels, out ? 0 : q, c, w.channel);
+#pragma unroll
+            for (int h = 0; h < POOL; h++) {
+                const int64_t at = (int64_t)(p + (out ? 0 : h * hw)) * c;
+                rz[k][h] = load_raw<T>(z + at);
+                if (SKIP != FLIM_SKIP_NONE) {
+                    rs[k][h] = load_raw<T>(skip + at);
                 }
-                out1.v[i] = grad_value(ga, second, z1.v[i], i);
-                skip1.v[i] = grad_value(gs, second, s1.v[i], i);
-                dv1.v[i] = second * dv_by;
             }
-            first *= v > 0 ? 1.0f : slope;
-            out0.v[i] = grad_value(ga, first, z0.v[i], i);
-            skip0.v[i] = grad_value(gs, first, s0.v[i], i);
-            dv0.v[i] = first * dv_by;
         }
-        store8<T>(dz + base + p * c, out0);
-        if (SKIP == FLIM_SKIP_NORMALISED) {
-            store8<T>(dz_skip + base + p * c, skip0);
-        }
-        if (dv_out) {
-            store8<T>(dv_out + base + p * c, dv0);
-        }
-        if (POOL == 2 && pooled) {
-            int64_t p1 = (p + tail.hw) * c;
-            store8<T>(dz + base + p1, out1);
-            if (SKIP == FLIM_SKIP_NORMALISED) {
-                store8<T>(dz_skip + base + p1, skip1);
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            const unsigned q = q0 + k * w.lanes;
+            if (q >= w.end) {
+                break;
             }
-            if (dv_out) {
-                store8<T>(dv_out + base + p1, dv1);
+            const bool out = POOL == 2 && q >= pooled;
+            const unsigned p = out ? q + pooled : pooled_from<POOL>(q, hw);
+            float8 dv[POOL], v;
+            dv[0] = g[k].value(dy, m, fixed, w.cell, y_pixels, out ? 0 : q, c, w.channel);
+#pragma unroll
+            for (int h = 0; h < POOL; h++) {
+                const float8 zv = unpack<T>(rz[k][h]);
+                float8 sv = {};
+                if (SKIP != FLIM_SKIP_NONE) {
+                    sv = unpack<T>(rs[k][h]);
+                }
+#pragma unroll
+                for (int i = 0; i < 8; i++) {
+                    const float u = tail_value<SKIP>(zv.v[i], sv.v[i], a, sa, i);
+                    if (h == 0) {
+                        v.v[i] = u;
+                        dv[0].v[i] = out ? 0.0f : dv[0].v[i] * keep.v[i]; /* no dv there, but the means apply */
+                    } else {
+                        const bool second = u > v.v[i] || u != u;
+                        v.v[i] = second ? u : v.v[i];
+                        dv[POOL - 1].v[i] = second ? dv[0].v[i] : 0.0f;
+                        dv[0].v[i] = second ? 0.0f : dv[0].v[i];
+                    }
+                }
+            }
+#pragma unroll
+            for (int h = 0; h < POOL; h++) {
+                if (h > 0 && out) {
+                    break;
+                }
+                const int64_t at = base + (int64_t)(p + h * hw) * c;
+                const float8 zv = unpack<T>(rz[k][h]);
+                float8 r;
+#pragma unroll
+                for (int i = 0; i < 8; i++) {
+                    dv[h].v[i] *= v.v[i] > 0 ? 1.0f : slope; /* v: of the position that was chosen */
+                    r.v[i] = grad_value(ga, dv[h].v[i], zv.v[i], i);
+                }
+                store8<T>(dz + at, r);
+                if (SKIP == FLIM_SKIP_NORMALISED) {
+                    const float8 sv = unpack<T>(rs[k][h]);
+#pragma unroll
+                    for (int i = 0; i < 8; i++) {
+                        r.v[i] = grad_value(gs, dv[h].v[i], sv.v[i], i);
+                    }
+                    store8<T>(dz_skip + at, r);
+                }
+                if (dv_out) {
+#pragma unroll
+                    for (int i = 0; i < 8; i++) {
+                        r.v[i] = dv[h].v[i] * dv_by;
+                    }
+                    store8<T>(dv_out + at, r);
+                }
             }
         }
     }
 }
 
-cudaError_t flim_k_grad_apply(const flim_launch *l, const flim_tail *tail, const flim_sources *dy,
-                              const flim_grad_affine *main, const flim_grad_affine *skip, const float *dv_scale, void *dz,
-                              void *dz_skip, void *dv)
+cudaError_t flim_k_grad_apply(const flim_launch *l, const flim_tail *tail, const flim_sources *sources, const flim_grad_affine *main,
+                              const flim_grad_affine *skip, const float *dv_scale, void *dz, void *dz_skip, void *dv)
 {
-    int64_t y_pixels = (int64_t)(tail->t / tail->pool) * tail->hw;
-    int64_t walk = tail->pool == 2 && tail->t % 2 ? y_pixels + tail->hw : y_pixels;
-    flim_blocks b = flim_blocks_for(tail->cells, walk, tail->c, l->processors);
-    flim_grad_affine none = {};
-    int threads = flim_threads_for(tail->c);
-    FLIM_BY_TYPE(l->type, FLIM_BY_SHAPE(tail->skip, tail->pool,
-                                        (grad_apply_kernel<T, SKIP, POOL><<<(unsigned)b.blocks, threads, 0, l->stream>>>(
-                                            *tail, *dy, b, y_pixels, *main, skip ? *skip : none, dv_scale, (T *)dz,
-                                            (T *)dz_skip, (T *)dv))));
+    const int64_t y_pixels = (int64_t)(tail->t / tail->pool) * tail->hw;
+    const int64_t all = tail->pool == 2 && tail->t % 2 ? y_pixels + tail->hw : y_pixels;
+    const flim_blocks b = flim_blocks_for(tail->cells, all, tail->c, l->processors);
+    const flim_grad_affine none = {};
+    const flim_grad_affine second = skip ? *skip : none;
+    const dim3 grid = walk_grid(b, tail->c);
+    const int threads = walk_threads(tail->c);
+    flim_sources dy = *sources;
+    const int source = source_shape(l->type, &dy);
+#define CALL_APPLY                                                                                                           \
+    (grad_apply_kernel<T, SKIP, POOL, SOURCE><<<grid, threads, 0, l->stream>>>(*tail, dy, b, y_pixels, *main, second, dv_scale, (T *)dz,   \
+                                                                               (T *)dz_skip, (T *)dv))
+    FLIM_BY_SOURCE(l->type, tail->skip, tail->pool, source, FLIM_BY_SHORT(l->type, CALL_APPLY), CALL_APPLY)
     return cudaGetLastError();
 }
 
-template <typename T>
-__global__ void __launch_bounds__(512) sources_kernel(flim_sources dy, flim_blocks b, int c, const float *scale, T *out)
+template <typename T> __global__ void __launch_bounds__(256) sources_kernel(flim_sources dy, flim_blocks b, int c, const float *scale, T *out)
 {
-    const int vectors = c / 8, lanes = blockDim.x / vectors, vector = threadIdx.x % vectors, lane = threadIdx.x / vectors;
-    const int64_t cell = blockIdx.x / b.chunks, begin = blockIdx.x % b.chunks * b.chunk;
-    const int64_t end = begin + b.chunk < b.pixels ? begin + b.chunk : b.pixels;
-    const multipliers m = source_multipliers(dy);
+    const walk w(b, c);
     const float by = scale ? *scale : 1.0f;
-    for (int64_t q = begin + lane; q < end; q += lanes) {
-        float8 g = sum_sources<T>(dy, m, cell, b.pixels, q, c, vector * 8);
+    float m[2];
+    const float8 fixed = begin_sources<ANY>(dy, w.cell, c, w.channel, m);
+    for (unsigned q = w.begin + w.lane; q < w.end; q += w.lanes) {
+        gradient<T, ANY> none;
+        float8 g = none.value(dy, m, fixed, w.cell, b.pixels, q, c, w.channel);
 #pragma unroll
         for (int i = 0; i < 8; i++) {
             g.v[i] *= by;
         }
-        store8<T>(out + (cell * b.pixels + q) * c + vector * 8, g);
+        store8<T>(out + (w.cell * b.pixels + q) * c + w.channel, g);
     }
 }
 
-cudaError_t flim_k_sources(const flim_launch *l, const flim_sources *dy, int64_t cells, int64_t pixels, int c,
-                           const float *scale, void *out)
+cudaError_t flim_k_sources(const flim_launch *l, const flim_sources *dy, int64_t cells, int64_t pixels, int c, const float *scale, void *out)
 {
-    flim_blocks b = flim_blocks_for(cells, pixels, c, l->processors);
-    int threads = flim_threads_for(c);
-    FLIM_BY_TYPE(l->type, (sources_kernel<T><<<(unsigned)b.blocks, threads, 0, l->stream>>>(*dy, b, c, scale, (T *)out)));
+    const flim_blocks b = flim_blocks_for(cells, pixels, c, l->processors);
+    FLIM_BY_TYPE(l->type, (sources_kernel<T><<<walk_grid(b, c), walk_threads(c), 0, l->stream>>>(*dy, b, c, scale, (T *)out)));
     return cudaGetLastError();
 }

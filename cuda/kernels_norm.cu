@@ -6,7 +6,7 @@
 
 flim_blocks flim_blocks_for(int64_t cells, int64_t pixels, int c, int processors)
 {
-    const int64_t lanes = flim_threads_for(c) / (c / 8);
+    const int64_t lanes = walk_threads(c) / (c / 8 < 256 ? c / 8 : 256);
     int64_t want = ((int64_t)processors * 8 + cells - 1) / cells; /* blocks a cell that fill the card */
     int64_t most = pixels / (lanes * 4); /* at least four pixels a thread */
     int64_t chunks = want < most ? want : most;
@@ -20,56 +20,50 @@ flim_blocks flim_blocks_for(int64_t cells, int64_t pixels, int c, int processors
     return b;
 }
 
-template <typename T>
-__global__ void __launch_bounds__(512) stats_kernel(const T *__restrict__ z, flim_blocks b, int c, float *partial)
+template <typename T> __global__ void __launch_bounds__(256) stats_kernel(const T *__restrict__ z, flim_blocks b, int c, float *partial)
 {
     extern __shared__ float shared[];
-    const int vectors = c / 8, lanes = blockDim.x / vectors, vector = threadIdx.x % vectors, lane = threadIdx.x / vectors;
-    const int64_t cell = blockIdx.x / b.chunks, begin = blockIdx.x % b.chunks * b.chunk;
-    const int64_t end = begin + b.chunk < b.pixels ? begin + b.chunk : b.pixels;
-    const T *at = z + cell * b.pixels * c + vector * 8;
-    const float8 origin = load8<T>(at + begin * c);
+    const walk w(b, c);
+    const T *at = z + w.cell * b.pixels * c + w.channel;
+    const float8 origin = load8<T>(at + (int64_t)w.begin * c);
     float acc[2][8] = {};
-    int64_t p = begin + lane;
-    for (; p + 3 * lanes < end; p += 4 * lanes) {
-        float8 x[4];
-#pragma unroll
-        for (int k = 0; k < 4; k++) {
-            x[k] = load8<T>(at + (p + k * lanes) * c);
-        }
-#pragma unroll
-        for (int k = 0; k < 4; k++) {
-#pragma unroll
-            for (int i = 0; i < 8; i++) {
-                float d = x[k].v[i] - origin.v[i];
-                acc[0][i] += d;
-                acc[1][i] = fmaf(d, d, acc[1][i]);
-            }
-        }
-    }
-    for (; p < end; p += lanes) {
-        float8 x = load8<T>(at + p * c);
+    auto add = [&](const raw8<T> &raw) {
+        const float8 x = unpack<T>(raw);
 #pragma unroll
         for (int i = 0; i < 8; i++) {
-            float d = x.v[i] - origin.v[i];
+            const float d = x.v[i] - origin.v[i];
             acc[0][i] += d;
             acc[1][i] = fmaf(d, d, acc[1][i]);
         }
-    }
-    if (lane == 0) {
+    };
+    unsigned p = w.begin + w.lane;
+    for (; p + 3 * w.lanes < w.end; p += 4 * w.lanes) {
+        raw8<T> x[4];
 #pragma unroll
-        for (int i = 0; i < 8; i++) {
-            partial[((int64_t)2 * c + vector * 8 + i) * b.blocks + blockIdx.x] = origin.v[i];
+        for (int k = 0; k < 4; k++) {
+            x[k] = load_raw<T>(at + (int64_t)(p + k * w.lanes) * c);
+        }
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            add(x[k]);
         }
     }
-    block_sums<2>(acc, c, b.blocks, blockIdx.x, shared, partial);
+    for (; p < w.end; p += w.lanes) {
+        add(load_raw<T>(at + (int64_t)p * c));
+    }
+    if (w.lane == 0) {
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            partial[((int64_t)2 * c + w.channel + i) * b.blocks + blockIdx.x] = origin.v[i];
+        }
+    }
+    block_sums<2>(acc, w, b.blocks, shared, partial);
 }
 
 cudaError_t flim_k_stats(const flim_launch *l, const void *z, flim_blocks b, int c, float *partial)
 {
-    int threads = flim_threads_for(c);
-    FLIM_BY_TYPE(l->type,
-                 (stats_kernel<T><<<(unsigned)b.blocks, threads, threads * 32, l->stream>>>((const T *)z, b, c, partial)));
+    const int threads = walk_threads(c);
+    FLIM_BY_TYPE(l->type, (stats_kernel<T><<<walk_grid(b, c), threads, threads * 32, l->stream>>>((const T *)z, b, c, partial)));
     return cudaGetLastError();
 }
 
@@ -90,11 +84,10 @@ __device__ static moments join(const moments &a, const moments &b)
 
 __device__ static void write_affine(const flim_norm &m, int k, double mean, double invstd, double scale, double shift)
 {
-    m.affine.mean[k] = (float)mean;
-    m.affine.scale[k] = (float)scale;
-    m.affine.shift[k] = (float)shift;
+    m.mean[k] = (float)mean;
     m.invstd[k] = (float)invstd;
-    m.flat_shift[k] = (float)(shift - mean * scale);
+    m.affine.scale[k] = (float)scale;
+    m.affine.shift[k] = (float)(shift - mean * scale);
 }
 
 /* Running statistics as constants: z is weight_scale times the convolution without its bias. */
@@ -194,56 +187,73 @@ cudaError_t flim_k_norm_train_sums(const flim_launch *l, const double *sums, int
     return cudaGetLastError();
 }
 
-template <typename T, int SKIP, int POOL>
-__global__ void __launch_bounds__(512) tail_forward_kernel(flim_tail tail, flim_blocks b, T *__restrict__ y)
+template <typename T, int SKIP, int POOL> __global__ void __launch_bounds__(256) tail_forward_kernel(flim_tail tail, flim_blocks b, T *__restrict__ y)
 {
-    const int c = tail.c, vectors = c / 8, lanes = blockDim.x / vectors, vector = threadIdx.x % vectors,
-              lane = threadIdx.x / vectors;
-    const int channel = vector * 8;
-    const int64_t cell = blockIdx.x / b.chunks, begin = blockIdx.x % b.chunks * b.chunk;
-    const int64_t end = begin + b.chunk < b.pixels ? begin + b.chunk : b.pixels;
-    const int64_t in_base = cell * tail.t * tail.hw;
-    const T *z = (const T *)tail.z + in_base * c + channel, *skip = (const T *)tail.skip_in + in_base * c + channel;
-    T *out = y + cell * b.pixels * c + channel;
-    const affine8 a = load_affine(tail.affine, channel);
-    const affine8 s = SKIP == FLIM_SKIP_NORMALISED ? load_affine(tail.skip_affine, channel) : a;
-    float8 keep = {{1, 1, 1, 1, 1, 1, 1, 1}};
-    if (tail.dropout) {
-        keep = load8<float>(tail.dropout + cell * c + channel);
+    constexpr int AT_ONCE = SKIP == FLIM_SKIP_NORMALISED || POOL == 2 || sizeof(T) == 4 ? 2 : 4;
+    const walk w(b, tail.c);
+    const int c = tail.c;
+    const unsigned hw = (unsigned)tail.hw;
+    const int64_t in_base = w.cell * tail.t * tail.hw * c + w.channel;
+    const T *z = (const T *)tail.z + in_base, *skip = (const T *)tail.skip_in + in_base;
+    T *out = y + w.cell * b.pixels * c + w.channel;
+    const affine8 a = load_affine(tail.affine, w.channel);
+    affine8 sa = a;
+    if (SKIP == FLIM_SKIP_NORMALISED) {
+        sa = load_affine(tail.skip_affine, w.channel);
     }
+    const float8 keep = load_keep(tail.dropout, w.cell, c, w.channel);
     const float slope = tail.act ? SLOPE : 1.0f;
-#pragma unroll 2
-    for (int64_t q = begin + lane; q < end; q += lanes) {
-        int64_t p = POOL == 1 ? q : q + q / tail.hw * tail.hw; /* pixel (2t, s) of z for pixel (t, s) of y */
-        float8 z0 = load_centred<T>(z + p * c, a.mean), s0 = load_skip<T, SKIP>(skip + p * c, s), z1, s1;
-        if (POOL == 2) {
-            z1 = load_centred<T>(z + (p + tail.hw) * c, a.mean);
-            s1 = load_skip<T, SKIP>(skip + (p + tail.hw) * c, s);
-        }
-        float8 r;
+    for (unsigned q0 = w.begin + w.lane; q0 < w.end; q0 += AT_ONCE * w.lanes) {
+        raw8<T> rz[AT_ONCE][POOL], rs[AT_ONCE][POOL];
 #pragma unroll
-        for (int i = 0; i < 8; i++) {
-            float v = tail_value<SKIP>(z0.v[i], s0.v[i], a, s, i);
-            if (POOL == 2) {
-                float v1 = tail_value<SKIP>(z1.v[i], s1.v[i], a, s, i);
-                v = v1 > v || v1 != v1 ? v1 : v;
+        for (int k = 0; k < AT_ONCE; k++) {
+            const unsigned q = q0 + k * w.lanes, p = pooled_from<POOL>(q < w.end ? q : q0, hw);
+#pragma unroll
+            for (int h = 0; h < POOL; h++) {
+                rz[k][h] = load_raw<T>(z + (int64_t)(p + h * hw) * c);
+                if (SKIP != FLIM_SKIP_NONE) {
+                    rs[k][h] = load_raw<T>(skip + (int64_t)(p + h * hw) * c);
+                }
             }
-            r.v[i] = (v > 0 ? v : v * slope) * keep.v[i];
         }
-        store8<T>(out + q * c, r);
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            const unsigned q = q0 + k * w.lanes;
+            if (q >= w.end) {
+                break;
+            }
+            float8 r, zv, sv = {};
+#pragma unroll
+            for (int h = 0; h < POOL; h++) {
+                zv = unpack<T>(rz[k][h]);
+                if (SKIP != FLIM_SKIP_NONE) {
+                    sv = unpack<T>(rs[k][h]);
+                }
+#pragma unroll
+                for (int i = 0; i < 8; i++) {
+                    const float v = tail_value<SKIP>(zv.v[i], sv.v[i], a, sa, i);
+                    r.v[i] = h == 0 || v > r.v[i] || v != v ? v : r.v[i];
+                }
+            }
+#pragma unroll
+            for (int i = 0; i < 8; i++) {
+                r.v[i] = (r.v[i] > 0 ? r.v[i] : r.v[i] * slope) * keep.v[i];
+            }
+            store8<T>(out + (int64_t)q * c, r);
+        }
     }
 }
 
 cudaError_t flim_k_tail_forward(const flim_launch *l, const flim_tail *tail, void *y)
 {
-    flim_blocks b = flim_blocks_for(tail->cells, (int64_t)(tail->t / tail->pool) * tail->hw, tail->c, l->processors);
+    const flim_blocks b = flim_blocks_for(tail->cells, (int64_t)(tail->t / tail->pool) * tail->hw, tail->c, l->processors);
     if (b.pixels == 0) {
         return cudaSuccess;
     }
-    int threads = flim_threads_for(tail->c);
+    const dim3 grid = walk_grid(b, tail->c);
+    const int threads = walk_threads(tail->c);
     FLIM_BY_TYPE(l->type, FLIM_BY_SHAPE(tail->skip, tail->pool,
-                                        (tail_forward_kernel<T, SKIP, POOL>
-                                         <<<(unsigned)b.blocks, threads, 0, l->stream>>>(*tail, b, (T *)y))));
+                                        (tail_forward_kernel<T, SKIP, POOL><<<grid, threads, 0, l->stream>>>(*tail, b, (T *)y))));
     return cudaGetLastError();
 }
 

@@ -79,28 +79,33 @@ static const char *parse_entry(const char *at, const char *end, flim_cached_plan
     return line + 1;
 }
 
-static void cache_read(flim_cuda_device *device, const flim_plan_options *options)
+static flim_status cache_read(flim_cuda_device *device, const flim_plan_options *options, flim_error *err)
 {
     char path[4096], *text = NULL;
     size_t size = 0;
-    flim_error ignored = {0};
-    device->store.file_read = true;
+    flim_error why = {0};
     cache_path(device, options->cache_dir, path, sizeof path);
-    if (!flim_file_exists(path) || flim_file_read(path, CACHE_LIMIT, &text, &size, &ignored) != FLIM_OK) {
-        return;
-    }
-    const char *at = text, *end = text + size;
-    while (at < end) {
+    flim_status status = flim_file_exists(path) ? flim_file_read(path, CACHE_LIMIT, &text, &size, &why) : FLIM_OK;
+    const char *at = text, *end = text ? text + size : NULL;
+    while (status == FLIM_OK && at < end) {
         flim_cached_plan entry = {0};
         const char *json = parse_entry(at, end, &entry);
-        if (!json || cache_add(&device->store, &entry, json, &ignored) != FLIM_OK) {
-            flim_log_line(options->log, FLIM_LOG_NOTE, "plan cache %s: damaged after %d plans; the rest is searched again",
-                          path, device->store.n_cached);
+        if (!json) {
+            status = flim_fail(&why, FLIM_ERROR_DATA, "damaged after %d plans", device->store.n_cached);
             break;
         }
+        status = cache_add(&device->store, &entry, json, &why);
         at = json + entry.size + 1;
     }
     flim_free(text);
+    device->store.file_read = status != FLIM_ERROR_MEMORY;
+    if (status == FLIM_ERROR_MEMORY) {
+        return flim_fail(err, status, "%s", why.text);
+    }
+    if (status != FLIM_OK) {
+        flim_log_line(options->log, FLIM_LOG_NOTE, "plan cache %s: %s; what is missing is searched again", path, why.text);
+    }
+    return FLIM_OK;
 }
 
 void flim_plan_store_save(flim_cuda_device *device, const flim_plan_options *options)
@@ -176,7 +181,7 @@ static flim_status bench_make(bench *b, flim_cuda_device *device, const flim_con
     flim_status status;
     *b = (bench){.device = device, .problem = p, .launch = {device->stream, p->type, device->base.info.threads}};
     FLIM_TRY(flim_cuda_malloc(device, flim_conv_x_elements(p) * size, "tuning a convolution", &b->x, err));
-    FLIM_TRY(flim_cuda_malloc(device, flim_conv_w_elements(p) * size, "tuning a convolution", &b->w, err));
+    FLIM_TRY(flim_cuda_malloc(device, flim_conv_w_elements(p) * (p->op == FLIM_CONV_WEIGHT ? (int64_t)sizeof(float) : size), "tuning a convolution", &b->w, err));
     FLIM_TRY(flim_cuda_malloc(device, flim_conv_y_elements(p) * size, "tuning a convolution", &b->y, err));
     FLIM_TRY(flim_cuda_malloc(device, 2 * SAMPLES_POINT * (int64_t)sizeof *b->samples, "tuning a convolution",
                               (void **)&b->samples, err));
@@ -211,20 +216,63 @@ static flim_status bench_workspace(bench *b, int64_t bytes, flim_error *err)
     return status;
 }
 
-static flim_status bench_run(bench *b, const flim_cudnn_plan *plan, flim_error *err)
+typedef struct candidate {
+    bool own;
+    int64_t workspace;
+    flim_cudnn_plan plan; /* where it is not our own */
+    int64_t engine;
+    double microseconds;
+} candidate;
+
+static void candidate_free(const flim_cuda_device *device, candidate *c)
 {
-    return flim_cudnn_plan_run(&b->device->cudnn, b->device->handle, b->problem, plan, b->x, b->w, b->y, b->workspace, err);
+    flim_cudnn_plan_free(&device->cudnn, &c->plan);
+}
+
+bool flim_own_wgrad_shape(const flim_conv_problem *p, int sm, flim_wgrad_shape *out)
+{
+    if (p->op != FLIM_CONV_WEIGHT || p->type == FLIM_STORAGE_FP32) {
+        return false;
+    }
+    for (int d = 0; d < 3; d++) {
+        if (p->kernel[d] != 3 || p->pad[d] != 1) {
+            return false;
+        }
+    }
+    if (p->stride[0] != 1 || p->stride[1] != p->stride[2]) {
+        return false;
+    }
+    *out = (flim_wgrad_shape){.type = p->type == FLIM_STORAGE_BF16 ? FLIM_CONV_BF16 : FLIM_CONV_FP16,
+                              .n = p->n,
+                              .c = p->c,
+                              .k = p->k,
+                              .t = p->in[0],
+                              .h = p->in[1],
+                              .w = p->in[2],
+                              .stride = p->stride[1]};
+    return flim_wgrad_supported(out, sm);
+}
+
+static flim_status bench_run(bench *b, const candidate *c, flim_error *err)
+{
+    flim_wgrad_shape shape;
+    if (c->own) {
+        (void)flim_own_wgrad_shape(b->problem, b->device->sm, &shape);
+        return flim_cuda_check(flim_wgrad(&shape, b->x, NULL, b->y, b->w, NULL, false, b->workspace, b->device->stream),
+                               "a weight gradient", err);
+    }
+    return flim_cudnn_plan_run(&b->device->cudnn, b->device->handle, b->problem, &c->plan, b->x, b->w, b->y, b->workspace, err);
 }
 
 /* Fastest of three runs after one to warm up; a plan that is far behind `best` after the first is not timed further. */
-static flim_status bench_time(bench *b, const flim_cudnn_plan *plan, double best, double *microseconds, flim_error *err)
+static flim_status bench_time(bench *b, const candidate *c, double best, double *microseconds, flim_error *err)
 {
     flim_status status = FLIM_OK;
     float ms = 0;
     *microseconds = HUGE_VAL;
     for (int i = 0; i < 4; i++) {
         FLIM_TRY_CUDA(cudaEventRecord(b->begin, b->device->stream));
-        FLIM_TRY(bench_run(b, plan, err));
+        FLIM_TRY(bench_run(b, c, err));
         FLIM_TRY_CUDA(cudaEventRecord(b->end, b->device->stream));
         FLIM_TRY_CUDA(cudaEventSynchronize(b->end));
         FLIM_TRY_CUDA(cudaEventElapsedTime(&ms, b->begin, b->end));
@@ -240,7 +288,7 @@ done:
 }
 
 /* Compares outputs spread over the tensor with direct sums in double; *error = |got - expected| / |expected|. */
-static flim_status bench_check(bench *b, const flim_cudnn_plan *plan, double *error, flim_error *err)
+static flim_status bench_check(bench *b, const candidate *c, double *error, flim_error *err)
 {
     const int samples = b->problem->op == FLIM_CONV_WEIGHT ? SAMPLES_WEIGHT : SAMPLES_POINT;
     int64_t elements;
@@ -251,14 +299,15 @@ static flim_status bench_check(bench *b, const flim_cudnn_plan *plan, double *er
     if (!value) {
         return FLIM_ERROR_MEMORY;
     }
-    FLIM_TRY_CUDA(cudaMemsetAsync(output, 0xff, (size_t)(elements * flim_storage_size(b->problem->type)), b->device->stream));
+    const flim_launch out = {b->launch.stream, c->own ? FLIM_STORAGE_FP32 : b->launch.type, b->launch.processors};
+    FLIM_TRY_CUDA(cudaMemsetAsync(output, 0xff, (size_t)(elements * flim_storage_size(out.type)), b->device->stream));
     if (b->workspace_bytes > 0) {
         FLIM_TRY_CUDA(cudaMemsetAsync(b->workspace, 0xff, (size_t)b->workspace_bytes, b->device->stream));
     }
     FLIM_TRY_CUDA(cudaMemsetAsync(b->nonfinite, 0, sizeof *b->nonfinite, b->device->stream));
-    FLIM_TRY(bench_run(b, plan, err));
-    FLIM_TRY_CUDA(flim_k_count_nonfinite(&b->launch, output, elements, b->nonfinite));
-    FLIM_TRY_CUDA(flim_k_direct(&b->launch, b->problem, b->x, b->w, b->y, samples, b->samples, b->samples + samples));
+    FLIM_TRY(bench_run(b, c, err));
+    FLIM_TRY_CUDA(flim_k_count_nonfinite(&out, output, elements, b->nonfinite));
+    FLIM_TRY_CUDA(flim_k_direct(&b->launch, b->problem, b->x, b->w, b->y, c->own, samples, b->samples, b->samples + samples));
     FLIM_TRY_CUDA(
         cudaMemcpyAsync(value, b->samples, 2 * (size_t)samples * sizeof *value, cudaMemcpyDeviceToHost, b->device->stream));
     FLIM_TRY_CUDA(cudaMemcpyAsync(&nonfinite, b->nonfinite, sizeof nonfinite, cudaMemcpyDeviceToHost, b->device->stream));
@@ -280,11 +329,6 @@ static double tolerance(flim_storage type)
     return type == FLIM_STORAGE_FP32 ? 1e-4 : type == FLIM_STORAGE_FP16 ? 1e-3 : 8e-3;
 }
 
-typedef struct candidate {
-    flim_cudnn_plan plan;
-    int64_t engine;
-    double microseconds;
-} candidate;
 
 static int faster(const void *a, const void *b)
 {
@@ -301,31 +345,58 @@ static flim_status choose(bench *b, candidate *list, int n, const flim_plan_opti
     for (int i = 0; i < n; i++) {
         double error = HUGE_VAL;
         flim_error why = {0};
-        flim_status status = bench_workspace(b, list[i].plan.workspace, &why);
+        flim_status status = bench_workspace(b, list[i].workspace, &why);
         if (status == FLIM_OK) {
-            status = bench_check(b, &list[i].plan, &error, &why);
+            status = bench_check(b, &list[i], &error, &why);
         }
         if (status == FLIM_OK && error <= tolerance(b->problem->type)) {
+            out->own = list[i].own;
+            out->workspace = list[i].workspace;
             out->cudnn = list[i].plan;
             out->microseconds = isfinite(list[i].microseconds) ? list[i].microseconds : 0.0;
             list[i].plan = (flim_cudnn_plan){0};
-            snprintf(out->engine, sizeof out->engine, "cuDNN %lld", (long long)list[i].engine);
+            if (out->own) {
+                snprintf(out->engine, sizeof out->engine, "own");
+            } else {
+                snprintf(out->engine, sizeof out->engine, "cuDNN %lld", (long long)list[i].engine);
+            }
             return FLIM_OK;
         }
-        flim_log_line(options->log, FLIM_LOG_NOTE, "cuDNN engine %lld dropped, %s %.1e: %s", (long long)list[i].engine,
+        flim_log_line(options->log, FLIM_LOG_NOTE, "%s %lld dropped, %s %.1e: %s", list[i].own ? "own kernel" : "cuDNN engine",
+                      (long long)list[i].engine,
                       status == FLIM_OK ? "relative error" : why.text, error, text);
     }
     return flim_fail(err, FLIM_ERROR_DEVICE, "no cuDNN engine of %zu computes this convolution rightly on %s: %s",
                      b->device->cudnn.version, b->device->base.info.name, text);
 }
 
+/* Times a candidate that fits the workspace limit and takes it into the list; else frees it. */
+static void try_candidate(bench *b, candidate *c, const flim_plan_options *options, int64_t limit, candidate *list, int *n, int *over,
+                          flim_error *last)
+{
+    double best = HUGE_VAL;
+    for (int i = 0; i < *n; i++) {
+        best = list[i].microseconds < best ? list[i].microseconds : best;
+    }
+    const bool fits = c->workspace <= limit;
+    *over += !fits;
+    if (fits && bench_workspace(b, c->workspace, last) == FLIM_OK &&
+        (!options->benchmark || bench_time(b, c, best, &c->microseconds, last) == FLIM_OK)) {
+        list[(*n)++] = *c;
+    } else {
+        candidate_free(b->device, c);
+    }
+}
+
+/* Without timing the order is: our own kernel where there is one, then cuDNN's first, and two in reserve. */
 static flim_status search(flim_cuda_device *device, const flim_conv_problem *problem, const flim_plan_options *options,
                           flim_conv_plan *out, flim_error *err)
 {
     const int64_t limit = options->workspace_limit > 0 ? options->workspace_limit : DEFAULT_WORKSPACE;
     flim_cudnn_candidates found;
+    flim_wgrad_shape shape;
     flim_error last = {0};
-    candidate list[FLIM_MAX_CANDIDATES];
+    candidate list[FLIM_MAX_CANDIDATES + 1];
     int n = 0, over = 0;
     bench b;
     flim_status status =
@@ -338,23 +409,17 @@ static flim_status search(flim_cuda_device *device, const flim_conv_problem *pro
         flim_cudnn_candidates_free(&device->cudnn, &found);
         return status;
     }
-    double best = HUGE_VAL;
-    const int wanted = options->benchmark ? found.n : 3; /* without timing: the first, and two in reserve */
+    if (flim_own_wgrad_shape(problem, device->sm, &shape)) {
+        candidate own = {.own = true, .workspace = (int64_t)flim_wgrad_scratch_bytes(&shape), .microseconds = HUGE_VAL};
+        try_candidate(&b, &own, options, limit, list, &n, &over, &last);
+    }
+    const int wanted = options->benchmark ? FLIM_MAX_CANDIDATES + 1 : 3;
     for (int i = 0; i < found.n && n < wanted; i++) {
-        candidate *c = &list[n];
-        *c = (candidate){.engine = found.engine[i], .microseconds = HUGE_VAL};
-        if (flim_cudnn_plan_build(&device->cudnn, device->handle, device->base.info.name, problem, &found, i, &c->plan,
-                                  &last) != FLIM_OK) {
-            continue;
-        }
-        bool fits = c->plan.workspace <= limit;
-        over += !fits;
-        if (fits && bench_workspace(&b, c->plan.workspace, &last) == FLIM_OK &&
-            (!options->benchmark || bench_time(&b, &c->plan, best, &c->microseconds, &last) == FLIM_OK)) {
-            best = c->microseconds < best ? c->microseconds : best;
-            n++;
-        } else {
-            flim_cudnn_plan_free(&device->cudnn, &c->plan);
+        candidate c = {.engine = found.engine[i], .microseconds = HUGE_VAL};
+        if (flim_cudnn_plan_build(&device->cudnn, device->handle, device->base.info.name, problem, &found, i, &c.plan, &last) ==
+            FLIM_OK) {
+            c.workspace = c.plan.workspace;
+            try_candidate(&b, &c, options, limit, list, &n, &over, &last);
         }
     }
     if (n == 0) {
@@ -370,7 +435,7 @@ static flim_status search(flim_cuda_device *device, const flim_conv_problem *pro
         status = choose(&b, list, n, options, out, err);
     }
     for (int i = 0; i < n; i++) {
-        flim_cudnn_plan_free(&device->cudnn, &list[i].plan);
+        candidate_free(device, &list[i]);
     }
     bench_free(&b);
     flim_cudnn_candidates_free(&device->cudnn, &found);
@@ -394,32 +459,46 @@ static bool load_cached(flim_cuda_device *device, const flim_conv_problem *probl
     const int64_t limit = options->workspace_limit > 0 ? options->workspace_limit : DEFAULT_WORKSPACE;
     char text[320];
     flim_error ignored = {0};
+    flim_wgrad_shape shape;
     flim_conv_text(problem, text, sizeof text);
     for (int i = 0; options->benchmark && i < device->store.n_cached; i++) {
         const flim_cached_plan *c = &device->store.cached[i];
-        if (strcmp(c->problem, text) == 0 && c->workspace <= limit &&
-            flim_cudnn_plan_load(&device->cudnn, device->handle, c->json, c->size, &out->cudnn, &ignored) == FLIM_OK) {
+        if (strcmp(c->problem, text) != 0 || c->workspace > limit) {
+            continue;
+        }
+        out->own = strcmp(c->engine, "own") == 0;
+        if (out->own ? flim_own_wgrad_shape(problem, device->sm, &shape)
+                     : flim_cudnn_plan_load(&device->cudnn, device->handle, c->json, c->size, &out->cudnn, &ignored) == FLIM_OK) {
             snprintf(out->engine, sizeof out->engine, "%s", c->engine);
+            out->workspace = out->own ? (int64_t)flim_wgrad_scratch_bytes(&shape) : out->cudnn.workspace;
             out->microseconds = c->microseconds;
             return true;
         }
     }
+    out->own = false;
     return false;
 }
 
-/* Hands a new plan to the cache; a plan that cuDNN cannot write is simply not kept. */
-static void keep(flim_cuda_device *device, const flim_conv_plan *plan)
+/* Hands a new plan to the cache; a plan that cuDNN cannot write as text is simply not kept. */
+static flim_status keep(flim_cuda_device *device, const flim_conv_plan *plan, flim_error *err)
 {
-    flim_cached_plan entry = {.microseconds = plan->microseconds, .workspace = plan->cudnn.workspace};
+    flim_cached_plan entry = {.microseconds = plan->microseconds, .workspace = plan->workspace, .size = 3};
     char *json = NULL;
-    flim_error ignored = {0};
+    flim_status status = FLIM_OK;
     flim_conv_text(&plan->problem, entry.problem, sizeof entry.problem);
     memcpy(entry.engine, plan->engine, sizeof entry.engine);
-    if (flim_cudnn_plan_save(&device->cudnn, &plan->cudnn, &json, &entry.size, &ignored) == FLIM_OK &&
-        cache_add(&device->store, &entry, json, &ignored) == FLIM_OK) {
+    if (!plan->own) {
+        status = flim_cudnn_plan_save(&device->cudnn, &plan->cudnn, &json, &entry.size, err);
+        if (status == FLIM_ERROR_DEVICE) {
+            return FLIM_OK;
+        }
+    }
+    if (status == FLIM_OK) {
+        status = cache_add(&device->store, &entry, plan->own ? "own" : json, err);
         device->store.file_stale = true;
     }
     flim_free(json);
+    return status;
 }
 
 flim_status flim_plan_store_get(flim_cuda_device *device, const flim_conv_problem *problem, const flim_plan_options *options,
@@ -433,8 +512,11 @@ flim_status flim_plan_store_get(flim_cuda_device *device, const flim_conv_proble
             return FLIM_OK;
         }
     }
-    if (options->cache_dir && !store->file_read) {
-        cache_read(device, options);
+    if (options->cache_dir && options->benchmark && !store->file_read) {
+        flim_status status = cache_read(device, options, err);
+        if (status != FLIM_OK) {
+            return status;
+        }
     }
     void *items = store->plan;
     bool fits = grow(&items, store->n, &store->room, sizeof(flim_conv_plan *), err);
@@ -449,14 +531,15 @@ flim_status flim_plan_store_get(flim_cuda_device *device, const flim_conv_proble
         store->loaded++;
     } else {
         flim_status status = search(device, problem, options, plan, err);
+        if (status == FLIM_OK && options->benchmark) {
+            status = keep(device, plan, err);
+        }
         if (status != FLIM_OK) {
+            flim_cudnn_plan_free(&device->cudnn, &plan->cudnn);
             flim_free(plan);
             return status;
         }
         store->searched++;
-        if (options->benchmark) {
-            keep(device, plan);
-        }
     }
     store->plan[store->n++] = plan;
     *out = plan;

@@ -11,6 +11,7 @@
 #ifndef FLIM_CUDA_PLAN_STORE_H
 #define FLIM_CUDA_PLAN_STORE_H
 
+#include "conv_wgrad.h"
 #include "cudnn_plan.h"
 #include "flim/log.h"
 
@@ -19,8 +20,10 @@ struct flim_cuda_device;
 typedef struct flim_conv_plan {
     flim_conv_problem problem;
     bool benchmarked;
-    char engine[32]; /* "cuDNN 38" */
+    char engine[32]; /* "cuDNN 38", "own" */
     double microseconds; /* as timed; 0 = not timed */
+    bool own; /* conv_wgrad.h: reads the cells that there are, writes fp32 gradients in PyTorch's layout */
+    int64_t workspace; /* bytes */
     flim_cudnn_plan cudnn;
 } flim_conv_plan;
 
@@ -52,6 +55,9 @@ typedef struct flim_plan_store {
 /* The plan for a problem; *out is the store's. */
 flim_status flim_plan_store_get(struct flim_cuda_device *device, const flim_conv_problem *problem,
                                 const flim_plan_options *options, const flim_conv_plan **out, flim_error *err);
+/* The problem as conv_wgrad.h has it; false where that kernel does not do it. */
+bool flim_own_wgrad_shape(const flim_conv_problem *problem, int sm, flim_wgrad_shape *out);
+
 /* Writes the file where there are new plans. */
 void flim_plan_store_save(struct flim_cuda_device *device, const flim_plan_options *options);
 void flim_plan_store_free(struct flim_cuda_device *device);

@@ -121,11 +121,4 @@ template <> __device__ __forceinline__ __nv_bfloat16 from_float<__nv_bfloat16>(f
     }                                                                                                                        \
     }
 
-/* Threads of a block that walks pixels with 8 channels a thread: a multiple of the vectors a pixel, near 256. */
-static inline int flim_threads_for(int c)
-{
-    int vectors = c / 8;
-    return vectors >= 256 ? vectors : 256 / vectors * vectors;
-}
-
 #endif
