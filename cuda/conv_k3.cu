@@ -110,6 +110,7 @@ __global__ void __launch_bounds__(32 * MAX_WARPS, 1) k3(const k3_arguments a)
     const int64_t total = (int64_t)p.units * a.t;
     const int64_t end = total * (blockIdx.x + 1) / gridDim.x;
     float sum[8] = {}, product[8] = {};
+    const float add_by = EPILOGUE && a.epilogue.add_scale ? *a.epilogue.add_scale : 1.0f;
     for (int64_t u = total * blockIdx.x / gridDim.x; u < end;) {
         const int unit = (int)(u / a.t), t0 = (int)(u % a.t), t1 = (int)min((int64_t)a.t, t0 + end - u);
         u += t1 - t0;
@@ -298,9 +299,9 @@ __global__ void __launch_bounds__(32 * MAX_WARPS, 1) k3(const k3_arguments a)
                                 const float2 shift = reinterpret_cast<const float2 *>(constants + 4 * C)[4 * q + k];
                                 const float2 mean = reinterpret_cast<const float2 *>(constants + 5 * C)[4 * q + k];
                                 const float lo =
-                                    (out[0][r][k][2 * i] + d.x) * (z.x * scale.x + shift.x > 0.0f ? 1.0f : FLIM_SLOPE);
+                                    fmaf(d.x, add_by, out[0][r][k][2 * i]) * (z.x * scale.x + shift.x > 0.0f ? 1.0f : FLIM_SLOPE);
                                 const float hi =
-                                    (out[0][r][k][2 * i + 1] + d.y) * (z.y * scale.y + shift.y > 0.0f ? 1.0f : FLIM_SLOPE);
+                                    fmaf(d.y, add_by, out[0][r][k][2 * i + 1]) * (z.y * scale.y + shift.y > 0.0f ? 1.0f : FLIM_SLOPE);
                                 word[k] = flim_pack<T>(lo, hi);
                                 const float2 du = flim_unpack<T>(word[k]);
                                 sum[2 * k] += du.x;

@@ -31,6 +31,7 @@ typedef struct flim_k3_epilogue {
     const float *scale, *shift; /* (32), its folded BatchNorm */
     const float *mean; /* (32), what z is centred by */
     const void *add; /* (n,T,H,W,32) another gradient of the same activation (a skip's), or NULL */
+    const float *add_scale; /* one float, device: what `add` is multiplied by; NULL = 1 */
 } flim_k3_epilogue;
 
 /* True where the kernels run: compute capability >= 8.0 (sm = 80, 89, 90 ...), n*T*H*W < 2^31, rows that fit shared memory. */

@@ -21,28 +21,112 @@ static flim_status run_plan(flim_cuda_program *p, flim_pass *pass, int u, flim_c
     return status == FLIM_OK ? FLIM_OK : flim_fail_prefix(err, "%s: ", pu->unit->conv);
 }
 
-static void *input_of(flim_cuda_program *p, flim_pass *pass, int u, bool backward)
+static void *z_of(flim_cuda_program *p, const flim_pass *pass, int u)
 {
-    int input = pass->unit[u].unit->input;
-    if (input < 0) {
-        return flim_pass_at(pass, p->arena, pass->input);
+    return flim_pass_at(pass, p->arena, pass->unit[u].z);
+}
+
+static float *parameter(flim_cuda_program *p, float *array, int u, flim_tensor_role role)
+{
+    return array + flim_network_tensor(&p->base.net, u, role, 0)->offset;
+}
+
+/* z = conv(x): by cuDNN, or by conv_k3.h, which applies what stands between a virtual input's z and its y. */
+static flim_status run_conv(flim_cuda_program *p, flim_pass *pass, int u, int64_t n, flim_error *err)
+{
+    const flim_pass_unit *pu = &pass->unit[u];
+    const int input = pu->unit->input;
+    const flim_pass_unit *from = input < 0 ? NULL : &pass->unit[input];
+    const bool apply = from && from->is_virtual;
+    void *x = flim_pass_at(pass, p->arena, !from ? pass->input : apply ? from->z : from->y);
+    if (!pu->k3) {
+        return run_plan(p, pass, u, FLIM_CONV_FORWARD, x, pu->w, z_of(p, pass, u), err);
     }
-    const flim_pass_unit *from = &pass->unit[input];
-    return flim_pass_at(pass, p->arena, backward && !from->keep_y ? from->y_again : from->y);
+    const flim_k3_shape shape = flim_pass_k3_shape(pass, u, n);
+    const flim_conv_prologue prologue = {.scale = apply ? from->norm.affine.scale : NULL,
+                                         .shift = apply ? from->norm.affine.shift : NULL};
+    return flim_cuda_check(flim_k3_forward(&shape, x, apply ? &prologue : NULL,
+                                           parameter(p, p->parameters, u, FLIM_TENSOR_CONV_WEIGHT),
+                                           parameter(p, p->parameters, u, FLIM_TENSOR_BIAS), z_of(p, pass, u),
+                                           pass->train ? pu->conv_sums : NULL,
+                                           flim_pass_at(pass, p->arena, pu->workspace[FLIM_CONV_FORWARD]), p->launch.stream),
+                           pu->unit->conv, err);
 }
 
 static flim_status run_norm(flim_cuda_program *p, flim_pass *pass, int u, int64_t n, flim_error *err)
 {
     const flim_pass_unit *pu = &pass->unit[u];
+    const int64_t pixels = volume(pu->unit->conv_out);
     flim_status status = FLIM_OK;
     if (!pass->train || !pu->norm.present) {
         return flim_cuda_check(flim_k_norm_fixed(&p->launch, &pu->norm), "BatchNorm", err);
     }
-    flim_blocks blocks = flim_blocks_for(n, volume(pu->unit->conv_out), pu->k, p->launch.processors);
-    FLIM_TRY_CUDA(flim_k_stats(&p->launch, flim_pass_at(pass, p->arena, pu->z), blocks, pu->k, p->partial));
+    if (pu->conv_sums) {
+        return flim_cuda_check(flim_k_norm_train_sums(&p->launch, pu->conv_sums, n * pixels, &pu->norm), "BatchNorm", err);
+    }
+    flim_blocks blocks = flim_blocks_for(n, pixels, pu->k, p->launch.processors);
+    FLIM_TRY_CUDA(flim_k_stats(&p->launch, z_of(p, pass, u), blocks, pu->k, p->partial));
     FLIM_TRY_CUDA(flim_k_norm_train(&p->launch, p->partial, blocks, &pu->norm));
 done:
     return status;
+}
+
+static flim_stem_input stem_input(flim_cuda_program *p, const flim_pass *pass)
+{
+    char *at = flim_pass_at(pass, p->arena, pass->input);
+    return (flim_stem_input){.signal = at, .mask = (const uint8_t *)at + pass->mask_offset};
+}
+
+static flim_stem_parameters stem_parameters(flim_cuda_program *p, const flim_pass *pass)
+{
+    float *at = p->parameters;
+    return (flim_stem_parameters){.weight = parameter(p, at, pass->stem, FLIM_TENSOR_CONV_WEIGHT),
+                                  .bias = parameter(p, at, pass->stem, FLIM_TENSOR_BIAS),
+                                  .gamma = parameter(p, at, pass->stem, FLIM_TENSOR_BN_WEIGHT),
+                                  .beta = parameter(p, at, pass->stem, FLIM_TENSOR_BN_BIAS),
+                                  .down_weight = parameter(p, at, pass->down, FLIM_TENSOR_CONV_WEIGHT),
+                                  .down_bias = parameter(p, at, pass->down, FLIM_TENSOR_BIAS)};
+}
+
+static flim_status run_stem_forward(flim_cuda_program *p, flim_pass *pass, int64_t n, flim_error *err)
+{
+    const flim_pass_unit *down = &pass->unit[pass->down];
+    const flim_stem_shape shape = flim_pass_stem_shape(pass, n);
+    const flim_stem_input input = stem_input(p, pass);
+    const flim_stem_parameters parameters = stem_parameters(p, pass);
+    void *scratch = flim_pass_at(pass, p->arena, down->workspace[FLIM_CONV_FORWARD]);
+    float *statistics = pass->train ? p->pending : p->statistics;
+    float *mean = parameter(p, statistics, pass->stem, FLIM_TENSOR_RUNNING_MEAN),
+          *var = parameter(p, statistics, pass->stem, FLIM_TENSOR_RUNNING_VAR);
+    flim_status status;
+    if (pass->train) {
+        FLIM_TRY_CUDA(flim_stem_statistics(&shape, &input, &parameters, FLIM_BN_EPS, FLIM_BN_MOMENTUM, mean, var,
+                                           pass->stem_state, scratch, p->launch.stream));
+    } else {
+        FLIM_TRY_CUDA(flim_stem_running(&shape, &parameters, FLIM_BN_EPS, mean, var, pass->stem_state, p->launch.stream));
+    }
+    FLIM_TRY_CUDA(flim_stem_forward(&shape, &input, &parameters, pass->stem_state, z_of(p, pass, pass->down),
+                                    pass->train ? down->conv_sums : NULL, scratch, p->launch.stream));
+done:
+    return status;
+}
+
+static flim_status run_stem_backward(flim_cuda_program *p, flim_pass *pass, int64_t n, bool first, flim_error *err)
+{
+    const flim_pass_unit *down = &pass->unit[pass->down];
+    const flim_stem_shape shape = flim_pass_stem_shape(pass, n);
+    const flim_stem_input input = stem_input(p, pass);
+    const flim_stem_parameters parameters = stem_parameters(p, pass);
+    const flim_stem_gradients gradients = {.weight = parameter(p, p->gradients, pass->stem, FLIM_TENSOR_CONV_WEIGHT),
+                                           .bias = parameter(p, p->gradients, pass->stem, FLIM_TENSOR_BIAS),
+                                           .gamma = parameter(p, p->gradients, pass->stem, FLIM_TENSOR_BN_WEIGHT),
+                                           .beta = parameter(p, p->gradients, pass->stem, FLIM_TENSOR_BN_BIAS),
+                                           .down_weight = parameter(p, p->gradients, pass->down, FLIM_TENSOR_CONV_WEIGHT)};
+    return flim_cuda_check(flim_stem_backward(&shape, &input, &parameters, pass->stem_state,
+                                              flim_pass_at(pass, p->arena, down->dz), &gradients, down->grad.unscale, !first,
+                                              flim_pass_at(pass, p->arena, down->workspace[FLIM_CONV_WEIGHT]),
+                                              p->launch.stream),
+                           "the stem's gradients", err);
 }
 
 static flim_status run_head(flim_cuda_program *p, flim_pass *pass, int u, int64_t n, bool first, flim_error *err)
@@ -104,12 +188,15 @@ done:
 static flim_status run_grad_apply(flim_cuda_program *p, flim_pass *pass, int u, int64_t n, flim_error *err)
 {
     const flim_pass_unit *pu = &pass->unit[u];
-    const flim_tail tail = flim_pass_tail(pass, p->arena, u, n);
+    flim_tail tail = flim_pass_tail(pass, p->arena, u, n);
     const flim_pass_unit *skip = tail.skip == FLIM_SKIP_NORMALISED ? &pass->unit[pu->unit->skip] : NULL;
     flim_sources dy;
     flim_status status = flim_pass_sources(pass, p->arena, u, p->head.dmean, &dy, err);
     if (status != FLIM_OK) {
         return status;
+    }
+    if (pu->gradient_from >= 0) {
+        tail.act = false; /* the gradient came through it already */
     }
     return flim_cuda_check(flim_k_grad_apply(&p->launch, &tail, &dy, &pu->grad, skip ? &skip->grad : NULL, pu->dv_scale,
                                              flim_pass_at(pass, p->arena, pu->dz),
@@ -129,14 +216,71 @@ static flim_status clear_spare(flim_cuda_program *p, void *tensor, int64_t cell_
                             "clearing spare cells", err);
 }
 
-static flim_status run_weight(flim_cuda_program *p, flim_pass *pass, int u, int64_t n, flim_error *err)
+static flim_status run_weight(flim_cuda_program *p, flim_pass *pass, int u, int64_t n, bool first, flim_error *err)
 {
     const flim_pass_unit *pu = &pass->unit[u];
-    void *x = input_of(p, pass, u, true), *dz = flim_pass_at(pass, p->arena, pu->dz);
+    const flim_conv_plan *plan = pu->plan[FLIM_CONV_WEIGHT];
+    const int input = pu->unit->input;
+    const flim_pass_unit *from = input < 0 ? NULL : &pass->unit[input];
+    void *x = flim_pass_at(pass, p->arena,
+                           !from               ? pass->input
+                           : pu->weight_from_z ? from->z
+                           : from->keep_y      ? from->y
+                                               : from->y_again);
+    void *dz = flim_pass_at(pass, p->arena, pu->dz);
     flim_status status;
+    if (plan->own) {
+        flim_conv_prologue prologue = {0};
+        if (pu->weight_from_z) {
+            prologue = (flim_conv_prologue){.scale = from->norm.affine.scale, .shift = from->norm.affine.shift};
+        }
+        flim_wgrad_shape shape;
+        (void)flim_own_wgrad_shape(&plan->problem, p->device->sm, &shape);
+        shape.n = n;
+        return flim_cuda_check(flim_wgrad(&shape, x, pu->weight_from_z ? &prologue : NULL, dz,
+                                          parameter(p, p->gradients, u, FLIM_TENSOR_CONV_WEIGHT), pu->grad.unscale, !first,
+                                          flim_pass_at(pass, p->arena, pu->workspace[FLIM_CONV_WEIGHT]), p->launch.stream),
+                               pu->unit->conv, err);
+    }
     FLIM_TRY(clear_spare(p, x, volume(pu->unit->in) * pu->c, n, pass->batch, err));
     FLIM_TRY(clear_spare(p, dz, volume(pu->unit->conv_out) * pu->k, n, pass->batch, err));
     FLIM_TRY(run_plan(p, pass, u, FLIM_CONV_WEIGHT, x, pu->dw, dz, err));
+done:
+    return status;
+}
+
+/* dx; where the input unit takes its gradient from here, through its activation and with the sums of its BatchNorm. */
+static flim_status run_data(flim_cuda_program *p, flim_pass *pass, int u, int64_t n, bool first, flim_error *err)
+{
+    const flim_pass_unit *pu = &pass->unit[u], *from = &pass->unit[pu->unit->input];
+    void *dx = flim_pass_at(pass, p->arena, pu->dx), *dz = flim_pass_at(pass, p->arena, pu->dz);
+    void *scratch = flim_pass_at(pass, p->arena, pu->workspace[FLIM_CONV_DATA]);
+    flim_status status;
+    if (!pu->k3) {
+        return run_plan(p, pass, u, FLIM_CONV_DATA, dx, pu->w, dz, err);
+    }
+    const flim_k3_shape shape = flim_pass_k3_shape(pass, u, n);
+    const float *weight = parameter(p, p->parameters, u, FLIM_TENSOR_CONV_WEIGHT);
+    if (from->gradient_from != u) {
+        return flim_cuda_check(flim_k3_backward_data(&shape, dz, weight, NULL, dx, NULL, scratch, p->launch.stream),
+                               pu->unit->conv, err);
+    }
+    flim_k3_epilogue epilogue = {.z = flim_pass_at(pass, p->arena, from->z),
+                                 .scale = from->norm.affine.scale,
+                                 .shift = from->norm.affine.shift,
+                                 .mean = from->norm.mean};
+    if (from->gradient_add >= 0) {
+        const flim_pass_unit *add = &pass->unit[from->gradient_add];
+        epilogue.add = flim_pass_at(pass, p->arena, add->dv);
+        if (p->scaled) {
+            epilogue.add_scale = pu->add_scale;
+            FLIM_TRY_CUDA(flim_k_ratio(&p->launch, pu->grad.scale, add->dv_scale, pu->add_scale));
+        }
+    }
+    FLIM_TRY_CUDA(flim_k3_backward_data(&shape, dz, weight, &epilogue, dx, from->sums, scratch, p->launch.stream));
+    const flim_grad_norm norm = grad_norm_of(p, pass, pu->unit->input);
+    FLIM_TRY_CUDA(flim_k_grad_norm_sums(&p->launch, from->sums, pu->grad.scale, n * volume(from->unit->conv_out), &norm,
+                                        p->scaled, !first, &p->state->loss_scale));
 done:
     return status;
 }
@@ -145,24 +289,21 @@ static flim_status run_operation(flim_cuda_program *p, flim_pass *pass, const fl
                                  flim_error *err)
 {
     const int u = op->unit;
-    const flim_pass_unit *pu = &pass->unit[u];
     flim_tail tail;
     switch (op->kind) {
-    case FLIM_OP_CONV:
-        return run_plan(p, pass, u, FLIM_CONV_FORWARD, input_of(p, pass, u, false), pu->w,
-                        flim_pass_at(pass, p->arena, pu->z), err);
+    case FLIM_OP_CONV: return run_conv(p, pass, u, n, err);
     case FLIM_OP_NORM: return run_norm(p, pass, u, n, err);
     case FLIM_OP_TAIL:
         tail = flim_pass_tail(pass, p->arena, u, n);
-        return flim_cuda_check(flim_k_tail_forward(&p->launch, &tail, flim_pass_at(pass, p->arena, pu->y)),
+        return flim_cuda_check(flim_k_tail_forward(&p->launch, &tail, flim_pass_at(pass, p->arena, pass->unit[u].y)),
                                "BatchNorm and activation", err);
     case FLIM_OP_HEAD: return run_head(p, pass, u, n, first, err);
     case FLIM_OP_GRAD_SUMS: return run_grad_sums(p, pass, u, n, first, err);
     case FLIM_OP_GRAD_APPLY: return run_grad_apply(p, pass, u, n, err);
-    case FLIM_OP_WEIGHT: return run_weight(p, pass, u, n, err);
-    case FLIM_OP_DATA:
-        return run_plan(p, pass, u, FLIM_CONV_DATA, flim_pass_at(pass, p->arena, pu->dx), pu->w,
-                        flim_pass_at(pass, p->arena, pu->dz), err);
+    case FLIM_OP_WEIGHT: return run_weight(p, pass, u, n, first, err);
+    case FLIM_OP_DATA: return run_data(p, pass, u, n, first, err);
+    case FLIM_OP_STEM_FORWARD: return run_stem_forward(p, pass, n, err);
+    case FLIM_OP_STEM_BACKWARD: return run_stem_backward(p, pass, n, first, err);
     }
     return flim_fail(err, FLIM_ERROR, "internal: unknown operation");
 }
@@ -307,8 +448,14 @@ static flim_status feed(flim_cuda_program *p, flim_pass *pass, const flim_batch 
     FLIM_TRY_CUDA(cudaMemcpyAsync(p->call.step, slot->block, (size_t)block.bytes, cudaMemcpyHostToDevice, compute));
     FLIM_TRY_CUDA(cudaEventRecord(slot->done, compute));
     FLIM_TRY_CUDA(cudaStreamWaitEvent(compute, stage->copied, 0));
-    FLIM_TRY_CUDA(flim_k_input(&p->launch, stage->signal, stage->mask, n, net->in[0], (int)pixels,
-                               flim_storage_channels(net->channels), flim_pass_at(pass, p->arena, pass->input)));
+    char *input = flim_pass_at(pass, p->arena, pass->input);
+    if (pass->stem >= 0) {
+        FLIM_TRY_CUDA(flim_k_input_plain(&p->launch, stage->signal, stage->mask, n * voxels, n * pixels, input,
+                                         (uint8_t *)input + pass->mask_offset));
+    } else {
+        FLIM_TRY_CUDA(flim_k_input(&p->launch, stage->signal, stage->mask, n, net->in[0], (int)pixels,
+                                   flim_storage_channels(net->channels), input));
+    }
     FLIM_TRY_CUDA(cudaEventRecord(stage->free, compute));
 done:
     return status;

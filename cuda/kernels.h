@@ -31,6 +31,9 @@ cudaError_t flim_kernels_probe(void);
 /* signal (n,T,HW) fp32 and mask (n,HW) bytes -> x (n,T,HW,C): channel 0 signal, 1 mask at every t, the rest 0. */
 cudaError_t flim_k_input(const flim_launch *l, const float *signal, const uint8_t *mask, int64_t n, int t, int hw, int c,
                          void *x);
+/* The same input for kernels that read it as it is: signal in the storage type, and the mask bytes. */
+cudaError_t flim_k_input_plain(const flim_launch *l, const float *signal, const uint8_t *mask, int64_t voxels, int64_t pixels,
+                               void *signal_out, uint8_t *mask_out);
 /* Host layout (n,channels,pixels) fp32 <-> (n,pixels,C) storage; *scale (NULL = 1) multiplies on the way in and divides out.
  * n_full >= n: cells n..n_full-1 of the storage tensor become 0. */
 cudaError_t flim_k_from_planar(const flim_launch *l, const float *in, int64_t n, int64_t n_full, int channels, int c,
@@ -89,7 +92,12 @@ cudaError_t flim_k_norm_train_sums(const flim_launch *l, const double *sums, int
 /* Running statistics (or only the bias, without BatchNorm) -> affine, invstd. */
 cudaError_t flim_k_norm_fixed(const flim_launch *l, const flim_norm *norm);
 
-typedef enum flim_skip_kind { FLIM_SKIP_NONE, FLIM_SKIP_PLAIN, FLIM_SKIP_NORMALISED } flim_skip_kind;
+typedef enum flim_skip_kind {
+    FLIM_SKIP_NONE,
+    FLIM_SKIP_PLAIN, /* the tensor as it is */
+    FLIM_SKIP_NORMALISED, /* z of a convolution: its BatchNorm is applied here */
+    FLIM_SKIP_ACTIVATED /* the same, and leaky ReLU */
+} flim_skip_kind;
 
 /* What follows the convolution in a unit: y = dropout(pool(act(affine(z) + skip))). */
 typedef struct flim_tail {
@@ -158,6 +166,12 @@ typedef struct flim_grad_norm {
 cudaError_t flim_k_grad_norm(const flim_launch *l, const float *partial, flim_blocks b, int64_t count,
                              const flim_grad_norm *main, const flim_grad_norm *skip, float *dv_scale, bool scaled, bool train,
                              bool add, const float *loss_scale, double *sums, int *counter);
+/* The same from sums that a convolution gathered (conv_k3.h): double (2,c), sum du and sum du (z - mean) of du as stored, which is
+ * *du_scale times the gradient behind the activation.  The scale of dz follows du's. */
+cudaError_t flim_k_grad_norm_sums(const flim_launch *l, const double *du, const float *du_scale, int64_t count,
+                                  const flim_grad_norm *main, bool scaled, bool add, const float *loss_scale);
+/* *out = *a / *b. */
+cudaError_t flim_k_ratio(const flim_launch *l, const float *a, const float *b, float *out);
 /* Writes dz (like z), dz_skip (like z, with a normalised skip) and dv (like z, may be NULL). */
 cudaError_t flim_k_grad_apply(const flim_launch *l, const flim_tail *tail, const flim_sources *dy,
                               const flim_grad_affine *main, const flim_grad_affine *skip, const float *dv_scale, void *dz,
@@ -262,9 +276,9 @@ cudaError_t flim_k_update(const flim_launch *l, flim_device_state *state, const 
 /* Uniform values in [-1, 1) from a counter-based hash. */
 cudaError_t flim_k_fill(const flim_launch *l, void *data, int64_t count, uint32_t seed);
 /* `samples` outputs of the problem, spread over the output tensor, by direct summation in double; got gets the same elements
- * of the tensor under test. */
-cudaError_t flim_k_direct(const flim_launch *l, const flim_conv_problem *p, const void *x, const void *w, const void *y, bool master,
-                          int samples, double *expected, double *got);
+ * of the tensor under test.  master: the weight gradient under test is fp32 in PyTorch's layout. */
+cudaError_t flim_k_direct(const flim_launch *l, const flim_conv_problem *p, const void *x, const void *w, const void *y,
+                          bool master, int samples, double *expected, double *got);
 /* *count (zeroed by the caller) += number of elements that are not finite. */
 cudaError_t flim_k_count_nonfinite(const flim_launch *l, const void *data, int64_t count, unsigned long long *nonfinite);
 

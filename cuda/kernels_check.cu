@@ -97,8 +97,8 @@ __device__ static double weight_term(const flim_conv_problem &p, const T *x, con
 
 /* One block an output. */
 template <typename T>
-__global__ void __launch_bounds__(256)
-    direct_kernel(flim_conv_problem p, const T *x, const T *w, const T *y, int64_t outputs, double *expected, double *got)
+__global__ void __launch_bounds__(256) direct_kernel(flim_conv_problem p, const T *x, const T *w, const T *y, bool master,
+                                                     int64_t outputs, double *expected, double *got)
 {
     __shared__ double shared[256];
     /* a large odd stride spreads the samples over positions and channels */
@@ -121,18 +121,23 @@ __global__ void __launch_bounds__(256)
     }
     if (threadIdx.x == 0) {
         expected[blockIdx.x] = shared[0];
-        got[blockIdx.x] = to_float((p.op == FLIM_CONV_FORWARD ? y : p.op == FLIM_CONV_DATA ? x : w)[output]);
+        if (master) { /* fp32 (k,c,taps) */
+            const int64_t taps = volume(p.kernel), c = output % p.c, tap = output / p.c % taps, k = output / p.c / taps;
+            got[blockIdx.x] = ((const float *)w)[(k * p.c + c) * taps + tap];
+        } else {
+            got[blockIdx.x] = to_float((p.op == FLIM_CONV_FORWARD ? y : p.op == FLIM_CONV_DATA ? x : w)[output]);
+        }
     }
 }
 
 cudaError_t flim_k_direct(const flim_launch *l, const flim_conv_problem *p, const void *x, const void *w, const void *y,
-                          int samples, double *expected, double *got)
+                          bool master, int samples, double *expected, double *got)
 {
     int64_t outputs = p->op == FLIM_CONV_FORWARD ? flim_conv_y_elements(p)
                       : p->op == FLIM_CONV_DATA  ? flim_conv_x_elements(p)
                                                  : flim_conv_w_elements(p);
-    FLIM_BY_TYPE(l->type, (direct_kernel<T><<<(unsigned)samples, 256, 0, l->stream>>>(*p, (const T *)x, (const T *)w,
-                                                                                      (const T *)y, outputs, expected, got)));
+    FLIM_BY_TYPE(l->type, (direct_kernel<T><<<(unsigned)samples, 256, 0, l->stream>>>(
+                              *p, (const T *)x, (const T *)w, (const T *)y, master, outputs, expected, got)));
     return cudaGetLastError();
 }
 

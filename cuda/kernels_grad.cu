@@ -45,8 +45,8 @@ template <typename T, int SOURCE> struct gradient {
         }
     }
 
-    __device__ __forceinline__ float8 value(const flim_sources &dy, const float (&m)[2], const float8 &fixed, int64_t cell, int64_t pixels,
-                                            unsigned q, int c, int channel) const
+    __device__ __forceinline__ float8 value(const flim_sources &dy, const float (&m)[2], const float8 &fixed, int64_t cell,
+                                            int64_t pixels, unsigned q, int c, int channel) const
     {
         float8 sum = fixed;
         if (SOURCE == ANY) {
@@ -86,7 +86,8 @@ template <typename T, int SOURCE> struct gradient {
 };
 
 /* Multipliers of the first two sources, and the part of dy that is the same at every pixel. */
-template <int SOURCE> __device__ __forceinline__ float8 begin_sources(const flim_sources &dy, int64_t cell, int c, int channel, float (&m)[2])
+template <int SOURCE>
+__device__ __forceinline__ float8 begin_sources(const flim_sources &dy, int64_t cell, int c, int channel, float (&m)[2])
 {
     m[0] = SOURCE == ANY ? 0.0f : source_multiplier(dy.item[0]);
     m[1] = SOURCE == TWO_DENSE || SOURCE == DENSE_STRIDED ? source_multiplier(dy.item[1]) : 0.0f;
@@ -102,7 +103,8 @@ template <int SOURCE> __device__ __forceinline__ float8 begin_sources(const flim
 }
 
 template <typename T, int SKIP, int POOL, int SOURCE>
-__global__ void __launch_bounds__(256, POOL == 1 ? 2 : 1) grad_sums_kernel(flim_tail tail, flim_sources dy, flim_blocks b, float *partial, T *y)
+__global__ void __launch_bounds__(256, POOL == 1 ? 2 : 1)
+    grad_sums_kernel(flim_tail tail, flim_sources dy, flim_blocks b, float *partial, T *y)
 {
     extern __shared__ float shared[];
     constexpr int SUMS = SKIP == FLIM_SKIP_NORMALISED ? 4 : 3;
@@ -114,7 +116,7 @@ __global__ void __launch_bounds__(256, POOL == 1 ? 2 : 1) grad_sums_kernel(flim_
     const T *z = (const T *)tail.z + in_base, *skip = (const T *)tail.skip_in + in_base;
     const affine8 a = load_affine(tail.affine, w.channel);
     affine8 sa = a;
-    if (SKIP == FLIM_SKIP_NORMALISED) {
+    if (SKIP >= FLIM_SKIP_NORMALISED) {
         sa = load_affine(tail.skip_affine, w.channel);
     }
     float m[2];
@@ -204,18 +206,47 @@ static int source_shape(flim_storage type, flim_sources *dy)
 }
 
 /* Runs CALL with constants SKIP, POOL, SOURCE: the combinations that the network has are compiled, all others take ANY. */
-#define FLIM_WITH(s, p, g, CALL)                                                                                                 {                                                                                                                                constexpr int SKIP = s, POOL = p, SOURCE = g;                                                                                CALL;                                                                                                                    }
-#define FLIM_BY_SOURCE(type, skip, pool, source, CALL16, CALL)                                                                   if ((skip) == FLIM_SKIP_NONE && (pool) == 1 && (source) == DENSE)                                                                FLIM_WITH(FLIM_SKIP_NONE, 1, DENSE, CALL16)                                                                              else if ((skip) == FLIM_SKIP_NONE && (pool) == 1 && (source) == TWO_DENSE)                                                       FLIM_WITH(FLIM_SKIP_NONE, 1, TWO_DENSE, CALL16)                                                                          else if ((skip) == FLIM_SKIP_PLAIN && (pool) == 1 && (source) == DENSE_STRIDED)                                                  FLIM_WITH(FLIM_SKIP_PLAIN, 1, DENSE_STRIDED, CALL16)                                                                     else if ((skip) == FLIM_SKIP_NORMALISED && (pool) == 2 && (source) == DENSE_STRIDED)                                             FLIM_WITH(FLIM_SKIP_NORMALISED, 2, DENSE_STRIDED, CALL16)                                                                else if ((skip) == FLIM_SKIP_NORMALISED && (pool) == 2 && (source) == BROADCAST)                                                 FLIM_WITH(FLIM_SKIP_NORMALISED, 2, BROADCAST, CALL16)                                                                    else {                                                                                                                           constexpr int SOURCE = ANY;                                                                                                  FLIM_BY_TYPE(type, FLIM_BY_SHAPE(skip, pool, CALL))                                                                      }
+#define FLIM_WITH(s, p, g, CALL)                                                                                             \
+    {                                                                                                                        \
+        constexpr int SKIP = s, POOL = p, SOURCE = g;                                                                        \
+        CALL;                                                                                                                \
+    }
+#define FLIM_BY_SOURCE(type, skip, pool, source, CALL16, CALL)                                                               \
+    if ((skip) == FLIM_SKIP_NONE && (pool) == 1 && (source) == DENSE)                                                        \
+        FLIM_WITH(FLIM_SKIP_NONE, 1, DENSE, CALL16)                                                                          \
+        else if ((skip) == FLIM_SKIP_NONE && (pool) == 1 && (source) == TWO_DENSE)                                           \
+            FLIM_WITH(FLIM_SKIP_NONE, 1, TWO_DENSE,                                                                          \
+                      CALL16) else if ((skip) == FLIM_SKIP_PLAIN && (pool) == 1 && (source) == DENSE_STRIDED)                \
+                FLIM_WITH(FLIM_SKIP_PLAIN, 1, DENSE_STRIDED,                                                                 \
+                          CALL16) else if ((skip) == FLIM_SKIP_ACTIVATED && (pool) == 1 && (source) == DENSE_STRIDED)        \
+                    FLIM_WITH(FLIM_SKIP_ACTIVATED, 1, DENSE_STRIDED,                                                         \
+                              CALL16) else if ((skip) == FLIM_SKIP_NORMALISED && (pool) == 2 && (source) == DENSE_STRIDED)   \
+                        FLIM_WITH(FLIM_SKIP_NORMALISED, 2, DENSE_STRIDED,                                                    \
+                                  CALL16) else if ((skip) == FLIM_SKIP_NORMALISED && (pool) == 2 && (source) == BROADCAST)   \
+                            FLIM_WITH(FLIM_SKIP_NORMALISED, 2, BROADCAST, CALL16) else                                       \
+        {                                                                                                                    \
+            constexpr int SOURCE = ANY;                                                                                      \
+            FLIM_BY_TYPE(type, FLIM_BY_SHAPE(skip, pool, CALL))                                                              \
+        }
 /* The two 16-bit types. */
-#define FLIM_BY_SHORT(type, CALL)                                                                                                if ((type) == FLIM_STORAGE_FP16) {                                                                                               using T = __half;                                                                                                            CALL;                                                                                                                    } else {                                                                                                                         using T = __nv_bfloat16;                                                                                                     CALL;                                                                                                                    }
+#define FLIM_BY_SHORT(type, CALL)                                                                                            \
+    if ((type) == FLIM_STORAGE_FP16) {                                                                                       \
+        using T = __half;                                                                                                    \
+        CALL;                                                                                                                \
+    } else {                                                                                                                 \
+        using T = __nv_bfloat16;                                                                                             \
+        CALL;                                                                                                                \
+    }
 
-cudaError_t flim_k_grad_sums(const flim_launch *l, const flim_tail *tail, const flim_sources *sources, flim_blocks b, float *partial, void *y)
+cudaError_t flim_k_grad_sums(const flim_launch *l, const flim_tail *tail, const flim_sources *sources, flim_blocks b,
+                             float *partial, void *y)
 {
     const dim3 grid = walk_grid(b, tail->c);
     const int threads = walk_threads(tail->c);
     flim_sources dy = *sources;
     const int source = source_shape(l->type, &dy);
-#define CALL_SUMS (grad_sums_kernel<T, SKIP, POOL, SOURCE><<<grid, threads, threads * 32, l->stream>>>(*tail, dy, b, partial, (T *)y))
+#define CALL_SUMS                                                                                                            \
+    (grad_sums_kernel<T, SKIP, POOL, SOURCE><<<grid, threads, threads * 32, l->stream>>>(*tail, dy, b, partial, (T *)y))
     FLIM_BY_SOURCE(l->type, tail->skip, tail->pool, source, FLIM_BY_SHORT(l->type, CALL_SUMS), CALL_SUMS)
     return cudaGetLastError();
 }
@@ -401,6 +432,71 @@ cudaError_t flim_k_grad_norm(const flim_launch *l, const float *partial, flim_bl
     return cudaGetLastError();
 }
 
+__global__ void __launch_bounds__(256)
+    grad_norm_sums_kernel(const double *__restrict__ du, const float *du_scale, grad_norm_args args)
+{
+    __shared__ double shared[256];
+    const int c = args.main.norm.c, channels = args.main.norm.channels, tid = threadIdx.x;
+    const double s = *du_scale, unscale = 1.0 / (double)*args.loss_scale;
+    float scale = 1.0f;
+    if (args.scaled) { /* dz is about g du: keep the size of du as stored */
+        double square = 0;
+        for (int k = tid; k < channels; k += 256) {
+            const double ws = args.main.norm.weight_scale ? *args.main.norm.weight_scale : 1.0;
+            const double g = args.main.norm.gamma[k] * (double)args.main.norm.invstd[k] * ws;
+            square += g * g;
+        }
+        shared[tid] = square;
+        for (int half = 128; half > 0; half /= 2) {
+            __syncthreads();
+            if (tid < half) {
+                shared[tid] += shared[tid + half];
+            }
+        }
+        __syncthreads();
+        square = shared[0] / channels;
+        const int exponent = square > 0 && !isinf(square) ? -(int)lrint(0.5 * log2(square)) : 0;
+        scale = *du_scale * exp2f((float)(exponent > 60 ? 60 : exponent < -60 ? -60 : exponent));
+    }
+    for (int k = tid; k < c; k += 256) {
+        if (k >= channels) {
+            args.main.out.a[k] = args.main.out.b[k] = args.main.out.d[k] = 0.0f;
+            continue;
+        }
+        const double s0 = du[k] / s, s1 = du[c + k] / s + args.main.norm.mean[k] * s0;
+        finish_channel(args.main, k, args.count, s0, s1, scale, args.frozen, args.add, unscale);
+    }
+    if (tid == 0) {
+        *args.main.out.scale = scale;
+        *args.main.out.unscale = (float)(unscale / scale);
+    }
+}
+
+cudaError_t flim_k_grad_norm_sums(const flim_launch *l, const double *du, const float *du_scale, int64_t count,
+                                  const flim_grad_norm *main, bool scaled, bool add, const float *loss_scale)
+{
+    grad_norm_args args = {};
+    args.count = (double)count;
+    args.main = *main;
+    args.scaled = scaled;
+    args.frozen = count == 1;
+    args.add = add;
+    args.loss_scale = loss_scale;
+    grad_norm_sums_kernel<<<1, 256, 0, l->stream>>>(du, du_scale, args);
+    return cudaGetLastError();
+}
+
+__global__ void ratio_kernel(const float *a, const float *b, float *out)
+{
+    *out = *a / *b;
+}
+
+cudaError_t flim_k_ratio(const flim_launch *l, const float *a, const float *b, float *out)
+{
+    ratio_kernel<<<1, 1, 0, l->stream>>>(a, b, out);
+    return cudaGetLastError();
+}
+
 struct grad_affine8 {
     float8 a, b, d;
 };
@@ -417,8 +513,8 @@ __device__ __forceinline__ float grad_value(const grad_affine8 &g, float dv, flo
 
 template <typename T, int SKIP, int POOL, int SOURCE>
 __global__ void __launch_bounds__(256)
-    grad_apply_kernel(flim_tail tail, flim_sources dy, flim_blocks b, int64_t y_pixels, flim_grad_affine main, flim_grad_affine skip_grad,
-                      const float *dv_scale, T *dz, T *dz_skip, T *dv_out)
+    grad_apply_kernel(flim_tail tail, flim_sources dy, flim_blocks b, int64_t y_pixels, flim_grad_affine main,
+                      flim_grad_affine skip_grad, const float *dv_scale, T *dz, T *dz_skip, T *dv_out)
 {
     constexpr int AT_ONCE = SOURCE == ANY || SKIP == FLIM_SKIP_NORMALISED || POOL == 2 ? 1 : 2;
     const walk w(b, tail.c);
@@ -430,8 +526,10 @@ __global__ void __launch_bounds__(256)
     const grad_affine8 ga = load_grad_affine(main, w.channel);
     affine8 sa = a;
     grad_affine8 gs = ga;
-    if (SKIP == FLIM_SKIP_NORMALISED) {
+    if (SKIP >= FLIM_SKIP_NORMALISED) {
         sa = load_affine(tail.skip_affine, w.channel);
+    }
+    if (SKIP == FLIM_SKIP_NORMALISED) {
         gs = load_grad_affine(skip_grad, w.channel);
     }
     float m[2];
@@ -522,8 +620,9 @@ __global__ void __launch_bounds__(256)
     }
 }
 
-cudaError_t flim_k_grad_apply(const flim_launch *l, const flim_tail *tail, const flim_sources *sources, const flim_grad_affine *main,
-                              const flim_grad_affine *skip, const float *dv_scale, void *dz, void *dz_skip, void *dv)
+cudaError_t flim_k_grad_apply(const flim_launch *l, const flim_tail *tail, const flim_sources *sources,
+                              const flim_grad_affine *main, const flim_grad_affine *skip, const float *dv_scale, void *dz,
+                              void *dz_skip, void *dv)
 {
     const int64_t y_pixels = (int64_t)(tail->t / tail->pool) * tail->hw;
     const int64_t all = tail->pool == 2 && tail->t % 2 ? y_pixels + tail->hw : y_pixels;
@@ -535,13 +634,14 @@ cudaError_t flim_k_grad_apply(const flim_launch *l, const flim_tail *tail, const
     flim_sources dy = *sources;
     const int source = source_shape(l->type, &dy);
 #define CALL_APPLY                                                                                                           \
-    (grad_apply_kernel<T, SKIP, POOL, SOURCE><<<grid, threads, 0, l->stream>>>(*tail, dy, b, y_pixels, *main, second, dv_scale, (T *)dz,   \
-                                                                               (T *)dz_skip, (T *)dv))
+    (grad_apply_kernel<T, SKIP, POOL, SOURCE>                                                                                \
+     <<<grid, threads, 0, l->stream>>>(*tail, dy, b, y_pixels, *main, second, dv_scale, (T *)dz, (T *)dz_skip, (T *)dv))
     FLIM_BY_SOURCE(l->type, tail->skip, tail->pool, source, FLIM_BY_SHORT(l->type, CALL_APPLY), CALL_APPLY)
     return cudaGetLastError();
 }
 
-template <typename T> __global__ void __launch_bounds__(256) sources_kernel(flim_sources dy, flim_blocks b, int c, const float *scale, T *out)
+template <typename T>
+__global__ void __launch_bounds__(256) sources_kernel(flim_sources dy, flim_blocks b, int c, const float *scale, T *out)
 {
     const walk w(b, c);
     const float by = scale ? *scale : 1.0f;
@@ -558,9 +658,11 @@ template <typename T> __global__ void __launch_bounds__(256) sources_kernel(flim
     }
 }
 
-cudaError_t flim_k_sources(const flim_launch *l, const flim_sources *dy, int64_t cells, int64_t pixels, int c, const float *scale, void *out)
+cudaError_t flim_k_sources(const flim_launch *l, const flim_sources *dy, int64_t cells, int64_t pixels, int c,
+                           const float *scale, void *out)
 {
     const flim_blocks b = flim_blocks_for(cells, pixels, c, l->processors);
-    FLIM_BY_TYPE(l->type, (sources_kernel<T><<<walk_grid(b, c), walk_threads(c), 0, l->stream>>>(*dy, b, c, scale, (T *)out)));
+    FLIM_BY_TYPE(l->type,
+                 (sources_kernel<T><<<walk_grid(b, c), walk_threads(c), 0, l->stream>>>(*dy, b, c, scale, (T *)out)));
     return cudaGetLastError();
 }

@@ -41,6 +41,30 @@ cudaError_t flim_k_input(const flim_launch *l, const float *signal, const uint8_
 }
 
 template <typename T>
+__global__ void input_plain_kernel(const float *__restrict__ signal, const uint8_t *__restrict__ mask, int64_t voxels,
+                                   int64_t pixels, T *__restrict__ signal_out, uint8_t *__restrict__ mask_out)
+{
+    const int64_t first = blockIdx.x * (int64_t)blockDim.x + threadIdx.x, stride = (int64_t)gridDim.x * blockDim.x;
+    for (int64_t i = first; i < voxels / 8; i += stride) {
+        store8<T>(signal_out + 8 * i, load8<float>(signal + 8 * i));
+    }
+    for (int64_t i = voxels / 8 * 8 + first; i < voxels; i += stride) {
+        signal_out[i] = from_float<T>(signal[i]);
+    }
+    for (int64_t i = first; i < pixels; i += stride) {
+        mask_out[i] = mask[i] != 0;
+    }
+}
+
+cudaError_t flim_k_input_plain(const flim_launch *l, const float *signal, const uint8_t *mask, int64_t voxels, int64_t pixels,
+                               void *signal_out, uint8_t *mask_out)
+{
+    FLIM_BY_TYPE(l->type, (input_plain_kernel<T><<<blocks_of(voxels / 8 + 1, 256), 256, 0, l->stream>>>(
+                              signal, mask, voxels, pixels, (T *)signal_out, mask_out)));
+    return cudaGetLastError();
+}
+
+template <typename T>
 __global__ void from_planar_kernel(const float *__restrict__ in, int64_t n, int64_t total, int channels, int c,
                                    int64_t pixels, const float *scale, T *__restrict__ out)
 {

@@ -20,7 +20,8 @@ flim_blocks flim_blocks_for(int64_t cells, int64_t pixels, int c, int processors
     return b;
 }
 
-template <typename T> __global__ void __launch_bounds__(256) stats_kernel(const T *__restrict__ z, flim_blocks b, int c, float *partial)
+template <typename T>
+__global__ void __launch_bounds__(256) stats_kernel(const T *__restrict__ z, flim_blocks b, int c, float *partial)
 {
     extern __shared__ float shared[];
     const walk w(b, c);
@@ -63,7 +64,8 @@ template <typename T> __global__ void __launch_bounds__(256) stats_kernel(const 
 cudaError_t flim_k_stats(const flim_launch *l, const void *z, flim_blocks b, int c, float *partial)
 {
     const int threads = walk_threads(c);
-    FLIM_BY_TYPE(l->type, (stats_kernel<T><<<walk_grid(b, c), threads, threads * 32, l->stream>>>((const T *)z, b, c, partial)));
+    FLIM_BY_TYPE(l->type,
+                 (stats_kernel<T><<<walk_grid(b, c), threads, threads * 32, l->stream>>>((const T *)z, b, c, partial)));
     return cudaGetLastError();
 }
 
@@ -187,7 +189,8 @@ cudaError_t flim_k_norm_train_sums(const flim_launch *l, const double *sums, int
     return cudaGetLastError();
 }
 
-template <typename T, int SKIP, int POOL> __global__ void __launch_bounds__(256) tail_forward_kernel(flim_tail tail, flim_blocks b, T *__restrict__ y)
+template <typename T, int SKIP, int POOL>
+__global__ void __launch_bounds__(256) tail_forward_kernel(flim_tail tail, flim_blocks b, T *__restrict__ y)
 {
     constexpr int AT_ONCE = SKIP == FLIM_SKIP_NORMALISED || POOL == 2 || sizeof(T) == 4 ? 2 : 4;
     const walk w(b, tail.c);
@@ -198,7 +201,7 @@ template <typename T, int SKIP, int POOL> __global__ void __launch_bounds__(256)
     T *out = y + w.cell * b.pixels * c + w.channel;
     const affine8 a = load_affine(tail.affine, w.channel);
     affine8 sa = a;
-    if (SKIP == FLIM_SKIP_NORMALISED) {
+    if (SKIP >= FLIM_SKIP_NORMALISED) {
         sa = load_affine(tail.skip_affine, w.channel);
     }
     const float8 keep = load_keep(tail.dropout, w.cell, c, w.channel);
@@ -252,8 +255,9 @@ cudaError_t flim_k_tail_forward(const flim_launch *l, const flim_tail *tail, voi
     }
     const dim3 grid = walk_grid(b, tail->c);
     const int threads = walk_threads(tail->c);
-    FLIM_BY_TYPE(l->type, FLIM_BY_SHAPE(tail->skip, tail->pool,
-                                        (tail_forward_kernel<T, SKIP, POOL><<<grid, threads, 0, l->stream>>>(*tail, b, (T *)y))));
+    FLIM_BY_TYPE(l->type,
+                 FLIM_BY_SHAPE(tail->skip, tail->pool,
+                               (tail_forward_kernel<T, SKIP, POOL><<<grid, threads, 0, l->stream>>>(*tail, b, (T *)y))));
     return cudaGetLastError();
 }
 

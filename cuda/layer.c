@@ -126,7 +126,7 @@ static flim_status plan_layer(layer *l, bool backward, bool deterministic, flim_
         if (status != FLIM_OK) {
             return flim_fail_prefix(err, "%s: ", l->unit->conv);
         }
-        workspace = l->plan[op]->cudnn.workspace > workspace ? l->plan[op]->cudnn.workspace : workspace;
+        workspace = l->plan[op]->workspace > workspace ? l->plan[op]->workspace : workspace;
     }
     return take(&l->memory, workspace, &l->workspace, err);
 }
@@ -204,9 +204,9 @@ static flim_status take_parameters(layer *l, flim_error *err)
                           .running_mean = l->running,
                           .running_var = l->running + channels,
                           .weight_scale = l->weight_scale,
-                          .affine = {c, c + k, c + 2 * k},
-                          .invstd = c + 3 * k,
-                          .flat_shift = c + 4 * k};
+                          .affine = {c, c + k},
+                          .mean = c + 2 * k,
+                          .invstd = c + 3 * k};
     l->grad = (flim_grad_affine){c + 5 * k, c + 6 * k, c + 7 * k, s, s + 1};
     flim_weight_table table = {.n = 1, .elements = l->weights};
     table.item[0] = (flim_weight_item){.o = u->out_channels,
@@ -343,9 +343,15 @@ static flim_status backward(layer *l, const flim_tail *tail, flim_error *err)
     FLIM_TRY_CUDA(flim_k_grad_norm(&l->launch, l->partial, blocks, r->n * l->z_pixels, &main, NULL, l->dv_scale, l->scaled,
                                    r->training, false, l->one, l->sums, l->counter));
     FLIM_TRY_CUDA(flim_k_grad_apply(&l->launch, tail, &dy, &l->grad, NULL, l->dv_scale, l->dz, NULL, l->dv));
-    FLIM_TRY(run_plan(l, FLIM_CONV_WEIGHT, l->x, l->dw, l->dz, err));
+    flim_wgrad_shape shape;
+    if (l->plan[FLIM_CONV_WEIGHT]->own) {
+        (void)flim_own_wgrad_shape(&l->plan[FLIM_CONV_WEIGHT]->problem, l->device->sm, &shape);
+        FLIM_TRY_CUDA(flim_wgrad(&shape, l->x, NULL, l->dz, g, l->grad.unscale, false, l->workspace, l->launch.stream));
+    } else {
+        FLIM_TRY(run_plan(l, FLIM_CONV_WEIGHT, l->x, l->dw, l->dz, err));
+        FLIM_TRY_CUDA(flim_k_gather(&l->launch, l->table, 1, l->weights, l->one, false, g));
+    }
     FLIM_TRY(run_plan(l, FLIM_CONV_DATA, l->dx, l->w, l->dz, err));
-    FLIM_TRY_CUDA(flim_k_gather(&l->launch, l->table, 1, l->weights, l->one, false, g));
     if (r->dx) { /* stored dx carries the scales of dz and of the weights */
         float scale[2], product;
         FLIM_TRY_CUDA(cudaMemcpyAsync(&scale[0], l->grad.scale, sizeof(float), cudaMemcpyDeviceToHost, l->launch.stream));

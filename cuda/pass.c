@@ -134,6 +134,11 @@ flim_conv_problem flim_pass_problem(const flim_unit *unit, flim_conv_op op, flim
     return p;
 }
 
+static int add_workspace(flim_pass *pass, int64_t bytes)
+{
+    return bytes > 0 ? add_buffer(pass, FLIM_USE_WORKSPACE, bytes) : FLIM_NO_BUFFER;
+}
+
 static flim_status find_plan(flim_pass *pass, flim_cuda_device *device, int u, flim_conv_op op, bool deterministic,
                              const flim_plan_options *options, flim_error *err)
 {
@@ -143,31 +148,125 @@ static flim_status find_plan(flim_pass *pass, flim_cuda_device *device, int u, f
     if (status != FLIM_OK) {
         return flim_fail_prefix(err, "%s: ", pu->unit->conv);
     }
-    if (pu->plan[op]->cudnn.workspace > 0) {
-        pu->workspace[op] = add_buffer(pass, FLIM_USE_WORKSPACE, pu->plan[op]->cudnn.workspace);
+    pu->workspace[op] = add_workspace(pass, pu->plan[op]->workspace);
+    return FLIM_OK;
+}
+
+/* Plans of the convolutions that have no kernel of their own. */
+static flim_status find_plans(flim_pass *pass, flim_cuda_device *device, bool deterministic, const flim_plan_options *options,
+                              flim_error *err)
+{
+    for (int u = 0; u < pass->net->n_units; u++) {
+        flim_pass_unit *pu = &pass->unit[u];
+        flim_status status = FLIM_OK;
+        if (u == pass->stem || u == pass->down) {
+            continue;
+        }
+        if (!pu->k3) {
+            status = find_plan(pass, device, u, FLIM_CONV_FORWARD, deterministic, options, err);
+        } else {
+            pu->workspace[FLIM_CONV_FORWARD] = add_workspace(pass, (int64_t)flim_k3_scratch_bytes());
+        }
+        if (status == FLIM_OK && pass->train) {
+            status = find_plan(pass, device, u, FLIM_CONV_WEIGHT, deterministic, options, err);
+        }
+        if (status == FLIM_OK && pass->train && pu->unit->input >= 0) {
+            if (!pu->k3) {
+                status = find_plan(pass, device, u, FLIM_CONV_DATA, deterministic, options, err);
+            } else {
+                pu->workspace[FLIM_CONV_DATA] = add_workspace(pass, (int64_t)flim_k3_scratch_bytes());
+            }
+        }
+        if (status != FLIM_OK) {
+            return status;
+        }
     }
     return FLIM_OK;
 }
 
 /* ---- structure --------------------------------------------------------------------------------------------------------- */
 
-static void find_structure(flim_pass *pass)
+static flim_conv_type conv_type(flim_storage type)
 {
+    return type == FLIM_STORAGE_BF16 ? FLIM_CONV_BF16 : FLIM_CONV_FP16;
+}
+
+flim_stem_shape flim_pass_stem_shape(const flim_pass *pass, int64_t n)
+{
+    const int *in = pass->net->in;
+    return (flim_stem_shape){.type = conv_type(pass->type), .n = n, .t = in[0], .h = in[1], .w = in[2]};
+}
+
+flim_k3_shape flim_pass_k3_shape(const flim_pass *pass, int u, int64_t n)
+{
+    const int *in = pass->unit[u].unit->in;
+    return (flim_k3_shape){.type = conv_type(pass->type), .n = n, .t = in[0], .h = in[1], .w = in[2]};
+}
+
+static bool is_conv(const flim_unit *u, const int kernel[3], const int stride[3], const int pad[3])
+{
+    for (int d = 0; d < 3; d++) {
+        if (u->kernel[d] != kernel[d] || u->stride[d] != stride[d] || u->pad[d] != pad[d]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* BatchNorm and activation only: a reader can apply it as it loads z. */
+static bool is_simple(const flim_unit *u)
+{
+    return u->bn[0] && u->act && u->pool_t == 1 && u->skip < 0 && !u->dropout;
+}
+
+static void find_stem(flim_pass *pass, int sm)
+{
+    static const int stem_kernel[3] = {7, 1, 1}, one[3] = {1, 1, 1}, stem_pad[3] = {3, 0, 0};
+    static const int down_kernel[3] = {3, 1, 1}, down_stride[3] = {2, 1, 1}, down_pad[3] = {1, 0, 0};
     const flim_network *net = pass->net;
-    int plain_skip[FLIM_MAX_UNITS] = {0};
+    const flim_stem_shape shape = flim_pass_stem_shape(pass, pass->batch);
+    pass->stem = pass->down = -1;
+    for (int d = 1; d < net->n_units && pass->type != FLIM_STORAGE_FP32; d++) {
+        const flim_unit *down = &net->unit[d], *stem = down->input >= 0 ? &net->unit[down->input] : NULL;
+        if (stem && stem->input < 0 && net->channels == 2 && is_simple(stem) && pass->unit[down->input].readers == 1 &&
+            down->skip < 0 && down->bn[0] && is_conv(stem, stem_kernel, one, stem_pad) &&
+            is_conv(down, down_kernel, down_stride, down_pad) && stem->out_channels == 32 && down->out_channels == 32 &&
+            shape.t >= 6 && flim_stem_supported(32, sm)) {
+            pass->stem = down->input;
+            pass->down = d;
+        }
+    }
+    for (int u = 0; u < net->n_units; u++) { /* the kernel takes the input as it is: nobody else may want it */
+        if (net->unit[u].input < 0 && u != pass->stem) {
+            pass->stem = pass->down = -1;
+        }
+    }
+}
+
+static void find_structure(flim_pass *pass, int sm)
+{
+    static const int three[3] = {3, 3, 3}, one[3] = {1, 1, 1};
+    const flim_network *net = pass->net;
     for (int u = 0; u < net->n_units; u++) {
-        pass->unit[u] = (flim_pass_unit){.unit = &net->unit[u],
-                                         .c = flim_storage_channels(net->unit[u].in_channels),
-                                         .k = flim_storage_channels(net->unit[u].out_channels),
-                                         .folder = -1,
-                                         .compact_dx = is_strided_point(&net->unit[u]),
-                                         .z = FLIM_NO_BUFFER,
-                                         .y = FLIM_NO_BUFFER,
-                                         .y_again = FLIM_NO_BUFFER,
-                                         .dz = FLIM_NO_BUFFER,
-                                         .dx = FLIM_NO_BUFFER,
-                                         .dv = FLIM_NO_BUFFER,
-                                         .workspace = {FLIM_NO_BUFFER, FLIM_NO_BUFFER, FLIM_NO_BUFFER}};
+        flim_pass_unit *pu = &pass->unit[u];
+        *pu = (flim_pass_unit){.unit = &net->unit[u],
+                               .c = flim_storage_channels(net->unit[u].in_channels),
+                               .k = flim_storage_channels(net->unit[u].out_channels),
+                               .folder = -1,
+                               .gradient_from = -1,
+                               .gradient_add = -1,
+                               .weight_item = -1,
+                               .compact_dx = is_strided_point(&net->unit[u]),
+                               .z = FLIM_NO_BUFFER,
+                               .y = FLIM_NO_BUFFER,
+                               .y_again = FLIM_NO_BUFFER,
+                               .dz = FLIM_NO_BUFFER,
+                               .dx = FLIM_NO_BUFFER,
+                               .dv = FLIM_NO_BUFFER,
+                               .workspace = {FLIM_NO_BUFFER, FLIM_NO_BUFFER, FLIM_NO_BUFFER}};
+        const flim_k3_shape shape = flim_pass_k3_shape(pass, u, pass->batch);
+        pu->k3 = pass->type != FLIM_STORAGE_FP32 && is_conv(pu->unit, three, one, one) && pu->unit->in_channels == 32 &&
+                 pu->unit->out_channels == 32 && pu->unit->input >= 0 && pu->unit->bn[0] && flim_k3_supported(&shape, sm);
     }
     for (int u = 0; u < net->n_units; u++) {
         const flim_unit *unit = &net->unit[u];
@@ -180,44 +279,84 @@ static void find_structure(flim_pass *pass)
     }
     for (int u = 0; u < net->n_units; u++) {
         const int s = net->unit[u].skip;
-        if (s < 0) {
-            continue;
-        }
-        const flim_unit *skip = &net->unit[s];
-        if (!skip->act && skip->pool_t == 1 && !skip->dropout && skip->skip < 0 && pass->unit[s].readers == 1) {
-            pass->unit[s].folder = u;
-        } else {
-            plain_skip[s] = 1;
+        if (s >= 0) {
+            const flim_unit *skip = &net->unit[s];
+            if (!skip->act && skip->pool_t == 1 && !skip->dropout && skip->skip < 0 && pass->unit[s].readers == 1) {
+                pass->unit[s].folder = u;
+            }
         }
     }
+    find_stem(pass, sm);
+}
+
+/* Which units need no y, and whose gradient sums come with a data gradient.  Needs the plans of the weight gradients. */
+static void find_shortcuts(flim_pass *pass, bool recompute)
+{
+    const flim_network *net = pass->net;
     for (int u = 0; u < net->n_units; u++) {
-        pass->unit[u].keep_y = plain_skip[u] || pass->unit[u].readers == 0;
+        flim_pass_unit *pu = &pass->unit[u];
+        const int input = pu->unit->input;
+        pu->weight_from_z = pass->train && pu->plan[FLIM_CONV_WEIGHT] && pu->plan[FLIM_CONV_WEIGHT]->own && input >= 0 &&
+                            is_simple(&net->unit[input]);
+    }
+    for (int p = 0; p < net->n_units; p++) {
+        flim_pass_unit *pp = &pass->unit[p];
+        int conv_readers = 0, k3_reader = -1, skip_readers = 0, skip_reader = -1;
+        bool all_apply = is_simple(pp->unit) && pp->readers > 0, read_backward = false, plain_skip = false;
+        for (int r = 0; r < net->n_units; r++) {
+            const flim_pass_unit *reader = &pass->unit[r];
+            if (reader->unit->input == p) {
+                conv_readers++;
+                k3_reader = reader->k3 ? r : k3_reader;
+                all_apply = all_apply && reader->k3 && (!pass->train || reader->weight_from_z);
+                read_backward = read_backward || !reader->weight_from_z;
+            }
+            if (reader->unit->skip == p && pp->folder != r) {
+                skip_readers++;
+                skip_reader = r;
+                plain_skip = true;
+            }
+        }
+        pp->is_virtual = (all_apply && conv_readers > 0) || p == pass->stem;
+        if (pass->train && is_simple(pp->unit) && conv_readers == 1 && k3_reader >= 0 && skip_readers <= 1) {
+            pp->gradient_from = k3_reader;
+            pp->gradient_add = skip_reader;
+        }
+        /* y is written again by the pass that sums the gradient: not where there is none */
+        pp->keep_y = !recompute || plain_skip || !read_backward || pp->gradient_from >= 0;
     }
 }
 
 static void add_tensors(flim_pass *pass)
 {
     const flim_network *net = pass->net;
-    const int64_t size = flim_storage_size(pass->type);
-    pass->input =
-        add_buffer(pass, FLIM_USE_PASSING, pass->batch * volume(net->in) * flim_storage_channels(net->channels) * size);
+    const int64_t size = flim_storage_size(pass->type), voxels = pass->batch * volume(net->in);
+    if (pass->stem >= 0) {
+        pass->mask_offset = (voxels * size + 255) / 256 * 256;
+        pass->input = add_buffer(pass, FLIM_USE_PASSING, pass->mask_offset + pass->batch * net->in[1] * net->in[2]);
+    } else {
+        pass->input = add_buffer(pass, FLIM_USE_PASSING, voxels * flim_storage_channels(net->channels) * size);
+    }
     for (int u = 0; u < net->n_units; u++) {
         flim_pass_unit *pu = &pass->unit[u];
         const int64_t z = pass->batch * volume(pu->unit->conv_out) * pu->k * size,
                       y = pass->batch * volume(pu->unit->out) * pu->k * size;
         const int64_t x = pass->batch * volume(pu->unit->in) * pu->c * size;
+        if (u == pass->stem) {
+            continue;
+        }
         pu->z = add_buffer(pass, pass->train ? FLIM_USE_SAVED : FLIM_USE_PASSING, z);
-        if (pu->folder < 0) {
+        if (pu->folder < 0 && !pu->is_virtual) {
             pu->y = add_buffer(pass, pass->train && pu->keep_y ? FLIM_USE_SAVED : FLIM_USE_PASSING, y);
         }
         if (!pass->train) {
             continue;
         }
-        if (!pu->keep_y && pu->folder < 0) {
+        if (pu->y != FLIM_NO_BUFFER && !pu->keep_y) {
             pu->y_again = add_buffer(pass, FLIM_USE_PASSING, y);
         }
         pu->dz = add_buffer(pass, FLIM_USE_GRADIENT, z);
-        if (pu->unit->input >= 0) {
+        if (pu->unit->input >= 0 && u != pass->down) {
             pu->dx = add_buffer(pass, FLIM_USE_GRADIENT,
                                 pu->compact_dx ? pass->batch * volume(pu->unit->conv_out) * pu->c * size : x);
         }
@@ -225,19 +364,39 @@ static void add_tensors(flim_pass *pass)
             pu->dv = add_buffer(pass, FLIM_USE_GRADIENT, z);
         }
     }
+    if (pass->stem >= 0) {
+        const flim_stem_shape shape = flim_pass_stem_shape(pass, pass->batch);
+        pass->unit[pass->down].workspace[FLIM_CONV_FORWARD] = add_workspace(pass, (int64_t)flim_stem_scratch_bytes(&shape));
+        pass->unit[pass->down].workspace[FLIM_CONV_WEIGHT] = add_workspace(pass, (int64_t)flim_stem_scratch_bytes(&shape));
+    }
 }
 
 static int input_of(const flim_pass *pass, int u)
 {
     int input = pass->unit[u].unit->input;
-    return input < 0 ? pass->input : pass->unit[input].y;
+    return input < 0 ? pass->input : pass->unit[input].is_virtual ? pass->unit[input].z : pass->unit[input].y;
 }
 
-/* x of a weight gradient: y as kept, or as written again. */
+/* x of a weight gradient: the input unit's z, its y as kept, or as written again. */
 static int weight_input_of(const flim_pass *pass, int u)
 {
-    int input = pass->unit[u].unit->input;
-    return input < 0 ? pass->input : pass->unit[input].keep_y ? pass->unit[input].y : pass->unit[input].y_again;
+    const int input = pass->unit[u].unit->input;
+    if (input < 0) {
+        return pass->input;
+    }
+    const flim_pass_unit *from = &pass->unit[input];
+    return pass->unit[u].weight_from_z ? from->z : from->keep_y ? from->y : from->y_again;
+}
+
+/* What unit u adds before its activation. */
+static int skip_of(const flim_pass *pass, int u)
+{
+    const int s = pass->unit[u].unit->skip;
+    if (s < 0) {
+        return FLIM_NO_BUFFER;
+    }
+    const flim_pass_unit *skip = &pass->unit[s];
+    return skip->folder == u || skip->is_virtual ? skip->z : skip->y;
 }
 
 static void add_forward(flim_pass *pass)
@@ -245,21 +404,20 @@ static void add_forward(flim_pass *pass)
     const flim_network *net = pass->net;
     for (int u = 0; u < net->n_units; u++) {
         const flim_pass_unit *pu = &pass->unit[u];
-        add_operation(pass, FLIM_OP_CONV, u);
-        touch(pass, input_of(pass, u));
+        if (u == pass->stem) {
+            continue;
+        }
+        add_operation(pass, u == pass->down ? FLIM_OP_STEM_FORWARD : FLIM_OP_CONV, u);
+        touch(pass, u == pass->down ? pass->input : input_of(pass, u));
         touch(pass, pu->z);
         touch(pass, pu->workspace[FLIM_CONV_FORWARD]);
         add_operation(pass, FLIM_OP_NORM, u);
         touch(pass, pu->z);
-        if (pu->folder >= 0) {
-            continue;
-        }
-        add_operation(pass, FLIM_OP_TAIL, u);
-        touch(pass, pu->z);
-        touch(pass, pu->y);
-        if (pu->unit->skip >= 0) {
-            const flim_pass_unit *skip = &pass->unit[pu->unit->skip];
-            touch(pass, skip->folder == u ? skip->z : skip->y);
+        if (pu->y != FLIM_NO_BUFFER) {
+            add_operation(pass, FLIM_OP_TAIL, u);
+            touch(pass, pu->z);
+            touch(pass, pu->y);
+            touch(pass, skip_of(pass, u));
         }
     }
     add_operation(pass, FLIM_OP_HEAD, net->n_units - 1);
@@ -275,6 +433,9 @@ static int touch_sources(flim_pass *pass, int u, int dense[2])
         int source[2] = {reader->unit->input == u ? reader->dx : FLIM_NO_BUFFER,
                          reader->unit->skip == u ? reader->dv : FLIM_NO_BUFFER};
         for (int k = 0; k < 2; k++) {
+            if (k == 1 && pass->unit[u].gradient_from >= 0) {
+                continue; /* is in dx already */
+            }
             touch(pass, source[k]);
             if (source[k] != FLIM_NO_BUFFER && n < 2 && pass->unit[u].unit->pool_t == 1 && !(k == 0 && reader->compact_dx)) {
                 dense[n++] = source[k];
@@ -282,16 +443,6 @@ static int touch_sources(flim_pass *pass, int u, int dense[2])
         }
     }
     return n;
-}
-
-static void touch_tail(flim_pass *pass, int u)
-{
-    const flim_pass_unit *pu = &pass->unit[u];
-    touch(pass, pu->z);
-    if (pu->unit->skip >= 0) {
-        const flim_pass_unit *skip = &pass->unit[pu->unit->skip];
-        touch(pass, skip->folder == u ? skip->z : skip->y);
-    }
 }
 
 static void add_weight(flim_pass *pass, int u)
@@ -303,45 +454,72 @@ static void add_weight(flim_pass *pass, int u)
     touch(pass, pu->workspace[FLIM_CONV_WEIGHT]);
 }
 
+/* dz of unit u (and of the skip it folds, and dv) from the gradient of its y. */
+static void add_gradient(flim_pass *pass, int u)
+{
+    flim_pass_unit *pu = &pass->unit[u];
+    int dense[2], n_dense;
+    if (pu->gradient_from < 0) {
+        add_operation(pass, FLIM_OP_GRAD_SUMS, u);
+        touch(pass, pu->z);
+        touch(pass, skip_of(pass, u));
+        (void)touch_sources(pass, u, dense);
+        touch(pass, pu->y_again);
+    }
+    for (int r = 0; r < pass->net->n_units; r++) { /* weight gradients that waited for y to be written again */
+        if (pu->y_again != FLIM_NO_BUFFER && pass->unit[r].unit->input == u && !pass->unit[r].weight_from_z) {
+            add_weight(pass, r);
+        }
+    }
+    add_operation(pass, FLIM_OP_GRAD_APPLY, u);
+    touch(pass, pu->z);
+    touch(pass, skip_of(pass, u));
+    n_dense = touch_sources(pass, u, dense);
+    if (n_dense > 0) {
+        pass->buffer[pu->dz].alias = dense[0];
+    }
+    if (n_dense > 1 && pu->dv != FLIM_NO_BUFFER) {
+        pass->buffer[pu->dv].alias = dense[1];
+    }
+    touch(pass, pu->dz);
+    touch(pass, pu->dv);
+    if (pu->unit->skip >= 0 && pass->unit[pu->unit->skip].folder == u) {
+        touch(pass, pass->unit[pu->unit->skip].dz);
+    }
+}
+
 static void add_backward(flim_pass *pass)
 {
     const flim_network *net = pass->net;
     for (int u = net->n_units - 1; u >= 0; u--) {
         flim_pass_unit *pu = &pass->unit[u];
-        if (pu->folder < 0) {
-            int dense[2], n_dense;
-            add_operation(pass, FLIM_OP_GRAD_SUMS, u);
-            touch_tail(pass, u);
-            (void)touch_sources(pass, u, dense);
-            touch(pass, pu->y_again);
-            for (int r = 0; r < net->n_units; r++) { /* weight gradients that waited for y to be written again */
-                if (!pu->keep_y && pass->unit[r].unit->input == u) {
-                    add_weight(pass, r);
-                }
-            }
-            add_operation(pass, FLIM_OP_GRAD_APPLY, u);
-            touch_tail(pass, u);
-            n_dense = touch_sources(pass, u, dense);
-            if (n_dense > 0) {
-                pass->buffer[pu->dz].alias = dense[0];
-            }
-            if (n_dense > 1 && pu->dv != FLIM_NO_BUFFER) {
-                pass->buffer[pu->dv].alias = dense[1];
-            }
-            touch(pass, pu->dz);
-            touch(pass, pu->dv);
-            if (pu->unit->skip >= 0 && pass->unit[pu->unit->skip].folder == u) {
-                touch(pass, pass->unit[pu->unit->skip].dz);
-            }
+        const int input = pu->unit->input;
+        if (u == pass->stem) {
+            continue;
         }
-        if (pu->unit->input < 0 || pass->unit[pu->unit->input].keep_y) {
+        if (pu->folder < 0) {
+            add_gradient(pass, u);
+        }
+        if (u == pass->down) {
+            add_operation(pass, FLIM_OP_STEM_BACKWARD, u);
+            touch(pass, pass->input);
+            touch(pass, pu->dz);
+            touch(pass, pu->workspace[FLIM_CONV_WEIGHT]);
+            continue;
+        }
+        if (input < 0 || pu->weight_from_z || pass->unit[input].keep_y) {
             add_weight(pass, u);
         }
-        if (pu->unit->input >= 0) {
+        if (input >= 0) {
             add_operation(pass, FLIM_OP_DATA, u);
             touch(pass, pu->dz);
             touch(pass, pu->dx);
             touch(pass, pu->workspace[FLIM_CONV_DATA]);
+            if (pass->unit[input].gradient_from == u) {
+                touch(pass, pass->unit[input].z);
+                touch(pass,
+                      pass->unit[input].gradient_add < 0 ? FLIM_NO_BUFFER : pass->unit[pass->unit[input].gradient_add].dv);
+            }
         }
     }
 }
@@ -351,34 +529,24 @@ flim_status flim_pass_build(flim_pass *pass, flim_cuda_device *device, const fli
                             flim_error *err)
 {
     *pass = (flim_pass){.net = net, .train = train, .batch = batch, .type = type};
-    find_structure(pass);
     for (int u = 0; u < net->n_units; u++) {
-        pass->unit[u].keep_y = pass->unit[u].keep_y || !recompute;
-        if (pass->unit[u].k > 4096 || pass->unit[u].c > 4096) {
-            return flim_fail(err, FLIM_ERROR_USAGE,
-                             "%s has %d input and %d output channels; the CUDA backend takes at most 4096", net->unit[u].conv,
-                             net->unit[u].in_channels, net->unit[u].out_channels);
+        if (net->unit[u].out_channels > 8192) {
+            return flim_fail(err, FLIM_ERROR_USAGE, "%s has %d output channels; the CUDA backend takes at most 8192",
+                             net->unit[u].conv, net->unit[u].out_channels);
         }
     }
+    find_structure(pass, device->sm);
+    flim_status status = find_plans(pass, device, deterministic, options, err);
+    if (status != FLIM_OK) {
+        return status;
+    }
+    find_shortcuts(pass, recompute);
     add_tensors(pass);
-    for (int u = 0; u < net->n_units; u++) {
-        flim_status status = find_plan(pass, device, u, FLIM_CONV_FORWARD, deterministic, options, err);
-        if (status == FLIM_OK && train) {
-            status = find_plan(pass, device, u, FLIM_CONV_WEIGHT, deterministic, options, err);
-        }
-        if (status == FLIM_OK && train && net->unit[u].input >= 0) {
-            status = find_plan(pass, device, u, FLIM_CONV_DATA, deterministic, options, err);
-        }
-        if (status != FLIM_OK) {
-            return status;
-        }
-    }
     add_forward(pass);
     if (train) {
         add_backward(pass);
     }
-    /* The input is written before the first operation. */
-    touch_at(pass, pass->input, 0);
+    touch_at(pass, pass->input, 0); /* it is written before the first operation */
     place_buffers(pass);
     find_peak(pass);
     return FLIM_OK;
@@ -391,6 +559,12 @@ flim_status flim_pass_sources(const flim_pass *pass, void *arena, int u, const f
 {
     const flim_unit *unit = pass->unit[u].unit;
     *out = (flim_sources){.h = unit->out[1], .w = unit->out[2]};
+    if (pass->unit[u].gradient_from >= 0) { /* comes through the activation already, with what is added */
+        const flim_pass_unit *from = &pass->unit[pass->unit[u].gradient_from];
+        out->item[out->n++] = (flim_source){
+            .kind = FLIM_SOURCE_DENSE, .data = flim_pass_at(pass, arena, from->dx), .scale_a = from->grad.scale};
+        return FLIM_OK;
+    }
     if (u == pass->net->n_units - 1) {
         out->item[out->n++] = (flim_source){.kind = FLIM_SOURCE_BROADCAST, .data = dmean};
     }
@@ -439,9 +613,8 @@ flim_tail flim_pass_tail(const flim_pass *pass, void *arena, int u, int64_t cell
     tail.skip_in = tail.z;
     if (unit->skip >= 0) {
         const flim_pass_unit *skip = &pass->unit[unit->skip];
-        bool folded = skip->folder == u;
-        tail.skip = folded ? FLIM_SKIP_NORMALISED : FLIM_SKIP_PLAIN;
-        tail.skip_in = flim_pass_at(pass, arena, folded ? skip->z : skip->y);
+        tail.skip = skip->folder == u ? FLIM_SKIP_NORMALISED : skip->is_virtual ? FLIM_SKIP_ACTIVATED : FLIM_SKIP_PLAIN;
+        tail.skip_in = flim_pass_at(pass, arena, skip_of(pass, u));
         tail.skip_affine = skip->norm.affine;
     }
     return tail;

@@ -2,9 +2,13 @@
  *
  * For: program.c builds one pass for each and runs it; nothing here calls CUDA but the plan search.
  *
- * Saved for the backward pass of a unit is z, the convolution's output; y is kept too where it is the input of a later weight
- * gradient, or is written again by the pass that sums the gradient (keep_y false).  A unit without activation whose only reader
- * adds it as a skip (the 1x1x1 skips) is folded: its BatchNorm is applied by the reader and its y never exists.  A strided
+ * Saved for the backward pass of a unit is z, the convolution's output.  y is stored only where something must read it:
+ *   - a unit without activation whose only reader adds it as a skip (the 1x1x1 skips) is folded: its reader applies its BatchNorm;
+ *   - a unit whose readers apply BatchNorm and activation as they load z (conv_k3.h, conv_wgrad.h, the skip of a tail) is virtual;
+ *   - where only cuDNN's forward convolution needs y, it lives until then; with recompute, also where a later weight gradient
+ *     reads it, for which the pass that sums the gradient writes it again.
+ * The first two units (stem, down) are one kernel where conv_stem.h has it.  A convolution of conv_k3.h hands the sums over its
+ * output to BatchNorm, and in the backward pass those that the unit before it needs, so that both need no pass of their own.  A strided
  * 1x1x1 convolution's input gradient is computed on the strided grid and spread by its reader.
  *
  * Memory: every tensor is a buffer with the first and last operation that touches it; buffers whose lives do not meet share
@@ -14,6 +18,8 @@
 #ifndef FLIM_CUDA_PASS_H
 #define FLIM_CUDA_PASS_H
 
+#include "conv_k3.h"
+#include "conv_stem.h"
 #include "device.h"
 #include "kernels.h"
 
@@ -27,7 +33,9 @@ typedef enum flim_operation_kind {
     FLIM_OP_GRAD_SUMS, /* sums over dy, parameter gradients of BatchNorm, coefficients */
     FLIM_OP_GRAD_APPLY, /* dz */
     FLIM_OP_WEIGHT, /* dw */
-    FLIM_OP_DATA /* dx */
+    FLIM_OP_DATA, /* dx; by conv_k3.h with the sums for the unit before */
+    FLIM_OP_STEM_FORWARD, /* statistics of the stem, z of the second unit */
+    FLIM_OP_STEM_BACKWARD /* parameter gradients of both */
 } flim_operation_kind;
 
 typedef struct flim_operation {
@@ -56,16 +64,23 @@ typedef struct flim_pass_unit {
     int folder; /* the unit that applies this one's BatchNorm, or -1 */
     int readers; /* units that read y, skips included */
     bool keep_y;
+    bool is_virtual; /* y is never stored: readers apply affine and activation to z */
+    bool k3; /* forward and data gradient by conv_k3.h */
+    bool weight_from_z; /* the weight gradient applies the input unit's affine and activation to its z */
+    int gradient_from; /* the k3 unit whose data gradient comes through this unit's activation, with sums; or -1 */
+    int gradient_add; /* then: the unit whose dv is added, or -1 */
     bool compact_dx; /* dx is on the strided grid */
     const flim_conv_plan *plan[3]; /* by flim_conv_op; NULL = not needed */
-    int z, y, y_again, dz, dx, dv, workspace[3]; /* buffers */
+    int z, y, y_again, dz, dx, dv, workspace[3]; /* buffers; workspace by flim_conv_op */
     /* constants, set by the program when memory is there */
     flim_norm norm;
     flim_grad_affine grad;
     float *dv_scale, *dropout;
     void *w, *dw;
-    double *sums;
+    double *sums, *conv_sums; /* of the backward pass; of the convolution's output */
     int *counter;
+    float *add_scale;
+    int weight_item; /* in the program's weight table, or -1 */
 } flim_pass_unit;
 
 typedef struct flim_pass {
@@ -77,7 +92,10 @@ typedef struct flim_pass {
     int n_operations, n_buffers;
     flim_operation operation[FLIM_MAX_OPERATIONS];
     flim_buffer buffer[FLIM_MAX_BUFFERS];
-    int input; /* buffer of the prepared input */
+    int input; /* buffer of the prepared input; for the stem kernel the plain signal, then the masks at mask_offset */
+    int64_t mask_offset;
+    int stem, down; /* the units of conv_stem.h, or -1 */
+    void *stem_state;
     flim_pass_unit unit[FLIM_MAX_UNITS];
     int64_t arena; /* bytes */
     int64_t at_peak[FLIM_USES]; /* the same by use, at the operation that needs most; the rest is gaps */
@@ -87,6 +105,10 @@ typedef struct flim_pass {
 flim_status flim_pass_build(flim_pass *pass, flim_cuda_device *device, const flim_network *net, flim_storage type, bool train,
                             int64_t batch, bool deterministic, bool recompute, const flim_plan_options *options,
                             flim_error *err);
+
+/* Shapes for the own kernels, over n cells. */
+flim_stem_shape flim_pass_stem_shape(const flim_pass *pass, int64_t n);
+flim_k3_shape flim_pass_k3_shape(const flim_pass *pass, int u, int64_t n);
 
 /* Address of a buffer in an arena; NULL for FLIM_NO_BUFFER. */
 static inline void *flim_pass_at(const flim_pass *pass, void *arena, int buffer)

@@ -181,7 +181,8 @@ static flim_status bench_make(bench *b, flim_cuda_device *device, const flim_con
     flim_status status;
     *b = (bench){.device = device, .problem = p, .launch = {device->stream, p->type, device->base.info.threads}};
     FLIM_TRY(flim_cuda_malloc(device, flim_conv_x_elements(p) * size, "tuning a convolution", &b->x, err));
-    FLIM_TRY(flim_cuda_malloc(device, flim_conv_w_elements(p) * (p->op == FLIM_CONV_WEIGHT ? (int64_t)sizeof(float) : size), "tuning a convolution", &b->w, err));
+    FLIM_TRY(flim_cuda_malloc(device, flim_conv_w_elements(p) * (p->op == FLIM_CONV_WEIGHT ? (int64_t)sizeof(float) : size),
+                              "tuning a convolution", &b->w, err));
     FLIM_TRY(flim_cuda_malloc(device, flim_conv_y_elements(p) * size, "tuning a convolution", &b->y, err));
     FLIM_TRY(flim_cuda_malloc(device, 2 * SAMPLES_POINT * (int64_t)sizeof *b->samples, "tuning a convolution",
                               (void **)&b->samples, err));
@@ -261,7 +262,8 @@ static flim_status bench_run(bench *b, const candidate *c, flim_error *err)
         return flim_cuda_check(flim_wgrad(&shape, b->x, NULL, b->y, b->w, NULL, false, b->workspace, b->device->stream),
                                "a weight gradient", err);
     }
-    return flim_cudnn_plan_run(&b->device->cudnn, b->device->handle, b->problem, &c->plan, b->x, b->w, b->y, b->workspace, err);
+    return flim_cudnn_plan_run(&b->device->cudnn, b->device->handle, b->problem, &c->plan, b->x, b->w, b->y, b->workspace,
+                               err);
 }
 
 /* Fastest of three runs after one to warm up; a plan that is far behind `best` after the first is not timed further. */
@@ -329,7 +331,6 @@ static double tolerance(flim_storage type)
     return type == FLIM_STORAGE_FP32 ? 1e-4 : type == FLIM_STORAGE_FP16 ? 1e-3 : 8e-3;
 }
 
-
 static int faster(const void *a, const void *b)
 {
     const candidate *x = a, *y = b;
@@ -362,8 +363,8 @@ static flim_status choose(bench *b, candidate *list, int n, const flim_plan_opti
             }
             return FLIM_OK;
         }
-        flim_log_line(options->log, FLIM_LOG_NOTE, "%s %lld dropped, %s %.1e: %s", list[i].own ? "own kernel" : "cuDNN engine",
-                      (long long)list[i].engine,
+        flim_log_line(options->log, FLIM_LOG_NOTE, "%s %lld dropped, %s %.1e: %s",
+                      list[i].own ? "own kernel" : "cuDNN engine", (long long)list[i].engine,
                       status == FLIM_OK ? "relative error" : why.text, error, text);
     }
     return flim_fail(err, FLIM_ERROR_DEVICE, "no cuDNN engine of %zu computes this convolution rightly on %s: %s",
@@ -371,8 +372,8 @@ static flim_status choose(bench *b, candidate *list, int n, const flim_plan_opti
 }
 
 /* Times a candidate that fits the workspace limit and takes it into the list; else frees it. */
-static void try_candidate(bench *b, candidate *c, const flim_plan_options *options, int64_t limit, candidate *list, int *n, int *over,
-                          flim_error *last)
+static void try_candidate(bench *b, candidate *c, const flim_plan_options *options, int64_t limit, candidate *list, int *n,
+                          int *over, flim_error *last)
 {
     double best = HUGE_VAL;
     for (int i = 0; i < *n; i++) {
@@ -416,8 +417,8 @@ static flim_status search(flim_cuda_device *device, const flim_conv_problem *pro
     const int wanted = options->benchmark ? FLIM_MAX_CANDIDATES + 1 : 3;
     for (int i = 0; i < found.n && n < wanted; i++) {
         candidate c = {.engine = found.engine[i], .microseconds = HUGE_VAL};
-        if (flim_cudnn_plan_build(&device->cudnn, device->handle, device->base.info.name, problem, &found, i, &c.plan, &last) ==
-            FLIM_OK) {
+        if (flim_cudnn_plan_build(&device->cudnn, device->handle, device->base.info.name, problem, &found, i, &c.plan,
+                                  &last) == FLIM_OK) {
             c.workspace = c.plan.workspace;
             try_candidate(&b, &c, options, limit, list, &n, &over, &last);
         }
@@ -467,8 +468,9 @@ static bool load_cached(flim_cuda_device *device, const flim_conv_problem *probl
             continue;
         }
         out->own = strcmp(c->engine, "own") == 0;
-        if (out->own ? flim_own_wgrad_shape(problem, device->sm, &shape)
-                     : flim_cudnn_plan_load(&device->cudnn, device->handle, c->json, c->size, &out->cudnn, &ignored) == FLIM_OK) {
+        if (out->own
+                ? flim_own_wgrad_shape(problem, device->sm, &shape)
+                : flim_cudnn_plan_load(&device->cudnn, device->handle, c->json, c->size, &out->cudnn, &ignored) == FLIM_OK) {
             snprintf(out->engine, sizeof out->engine, "%s", c->engine);
             out->workspace = out->own ? (int64_t)flim_wgrad_scratch_bytes(&shape) : out->cudnn.workspace;
             out->microseconds = c->microseconds;

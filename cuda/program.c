@@ -50,10 +50,15 @@ static void lay_unit(flim_cuda_program *p, flim_pass *pass, int u, cursor *c, co
                            .bias = parameter_at(p, p->parameters, u, FLIM_TENSOR_BIAS, 0),
                            .running_mean = parameter_at(p, statistics, u, FLIM_TENSOR_RUNNING_MEAN, 0),
                            .running_var = parameter_at(p, statistics, u, FLIM_TENSOR_RUNNING_VAR, 0)};
-    pu->norm.affine = (flim_affine){take(c, row), take(c, row), take(c, row)};
+    pu->norm.affine = (flim_affine){take(c, row), take(c, row)};
+    pu->norm.mean = take(c, row);
     pu->norm.invstd = take(c, row);
-    pu->norm.flat_shift = take(c, row);
-    if (weights_from) {
+    const bool own = pu->k3 || u == pass->down; /* these add the bias, and round the weights without a scale */
+    if (own) {
+        pu->norm.bias = NULL;
+        pu->conv_sums = take(c, 2 * pu->k * (int64_t)sizeof(double));
+    }
+    if (weights_from && !own) {
         pu->w = weights_from->unit[u].w;
         pu->norm.weight_scale = weights_from->unit[u].norm.weight_scale;
     }
@@ -61,6 +66,7 @@ static void lay_unit(flim_cuda_program *p, flim_pass *pass, int u, cursor *c, co
         pu->grad =
             (flim_grad_affine){take(c, row), take(c, row), take(c, row), take(c, sizeof(float)), take(c, sizeof(float))};
         pu->dv_scale = take(c, sizeof(float));
+        pu->add_scale = take(c, sizeof(float));
         pu->sums = take(c, FLIM_MAX_PARTIAL_SUMS * pu->k * (int64_t)sizeof(double));
         pu->counter = take(c, sizeof(int));
         pu->dropout = pu->unit->dropout ? take(c, pass->batch * row) : NULL;
@@ -77,10 +83,15 @@ static void lay_weights(flim_cuda_program *p, flim_pass *pass, cursor *c)
         const flim_unit *unit = pu->unit;
         const int taps = unit->kernel[0] * unit->kernel[1] * unit->kernel[2];
         const int64_t count = (int64_t)pu->k * taps * pu->c, bytes = count * flim_storage_size(pass->type);
+        const bool own_gradient = pu->plan[FLIM_CONV_WEIGHT] && pu->plan[FLIM_CONV_WEIGHT]->own;
+        if (u == pass->stem || u == pass->down || (pu->k3 && (own_gradient || !pass->train))) {
+            continue; /* their kernels take the parameters as they are */
+        }
         float *scale = take(c, sizeof(float));
         pu->w = take(c, bytes);
-        pu->dw = pass->train ? take(c, bytes) : NULL;
-        pu->norm.weight_scale = scale;
+        pu->dw = pass->train && !own_gradient ? take(c, bytes) : NULL;
+        pu->norm.weight_scale = pu->k3 ? NULL : scale;
+        pu->weight_item = table->n;
         table->item[table->n++] = (flim_weight_item){.o = unit->out_channels,
                                                      .i = unit->in_channels,
                                                      .taps = taps,
@@ -208,7 +219,16 @@ static int64_t lay_out(flim_cuda_program *p, char *base)
         take(&c, ((int64_t)p->launch.processors * 8 + p->batch) * widest * FLIM_MAX_PARTIAL_SUMS * (int64_t)sizeof(float));
     lay_head(p, &c);
     for (int u = 0; train && u < net->n_units; u++) {
-        p->weights_host.item[u].grad_scale = p->train.unit[u].grad.scale;
+        const int item = p->train.unit[u].weight_item;
+        if (item >= 0) {
+            p->weights_host.item[item].grad_scale = p->train.unit[u].grad.scale;
+        }
+    }
+    flim_pass *passes[2] = {&p->train, &p->predict};
+    for (int i = 0; i < 2; i++) {
+        if (passes[i]->batch > 0 && passes[i]->stem >= 0) {
+            passes[i]->stem_state = take(&c, (int64_t)flim_stem_state_bytes());
+        }
     }
     p->bytes_scratch = c.used - mark;
     return c.used;

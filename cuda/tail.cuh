@@ -82,6 +82,9 @@ template <int SKIP> __device__ __forceinline__ float tail_value(float z, float s
         v += s;
     } else if (SKIP == FLIM_SKIP_NORMALISED) {
         v += fmaf(s, sa.scale.v[i], sa.shift.v[i]);
+    } else if (SKIP == FLIM_SKIP_ACTIVATED) {
+        const float u = fmaf(s, sa.scale.v[i], sa.shift.v[i]);
+        v += u > 0 ? u : u * SLOPE;
     }
     return v;
 }
@@ -103,7 +106,8 @@ __device__ __forceinline__ float8 load_keep(const float *dropout, int64_t cell, 
 
 /* Sums acc[s][8] over the threads of a block that hold the same channels, in a fixed order; plane s of `partial` ([C][blocks])
  * gets this block's sums.  shared: 8 floats a thread. */
-template <int SUMS> __device__ void block_sums(float (&acc)[SUMS][8], const walk &w, int64_t blocks, float *shared, float *partial)
+template <int SUMS>
+__device__ void block_sums(float (&acc)[SUMS][8], const walk &w, int64_t blocks, float *shared, float *partial)
 {
     const int tid = threadIdx.x, vectors = w.vectors, width = vectors * 8, vector = tid % vectors, first = blockIdx.y * 2048;
     const bool in_warp = vectors < 32 && (vectors & (vectors - 1)) == 0;
@@ -153,6 +157,9 @@ template <int SUMS> __device__ void block_sums(float (&acc)[SUMS][8], const walk
         CALL;                                                                                                                \
     } else if ((skip) == FLIM_SKIP_PLAIN) {                                                                                  \
         constexpr int SKIP = FLIM_SKIP_PLAIN;                                                                                \
+        CALL;                                                                                                                \
+    } else if ((skip) == FLIM_SKIP_ACTIVATED) {                                                                              \
+        constexpr int SKIP = FLIM_SKIP_ACTIVATED;                                                                            \
         CALL;                                                                                                                \
     } else {                                                                                                                 \
         constexpr int SKIP = FLIM_SKIP_NORMALISED;                                                                           \
