@@ -121,8 +121,13 @@ static void host_free(flim_device *base, void *memory)
     }
 }
 
-static const flim_device_ops device_ops = {close_device,      host_alloc,         host_free,
-                                           flim_cuda_compile, flim_cuda_run_unit, flim_cuda_run_head};
+static const flim_device_ops device_ops = {.close = close_device,
+                                           .host_alloc = host_alloc,
+                                           .host_free = host_free,
+                                           .compile = flim_cuda_compile,
+                                           .run_unit = flim_cuda_run_unit,
+                                           .run_head = flim_cuda_run_head,
+                                           .measure_limits = flim_cuda_measure_limits};
 
 /* What a card can do: tensor cores for TF32 and bf16 came with 8.0. */
 static void set_precisions(flim_device_info *info, int sm)

@@ -33,11 +33,12 @@ flim_status flim_cuda_device_use(flim_cuda_device *device, flim_error *err);
 /* cudaMalloc whose failure says needed and free bytes; `what` names the need. */
 flim_status flim_cuda_malloc(flim_cuda_device *device, int64_t bytes, const char *what, void **out, flim_error *err);
 
-/* In program.c and layer.c. */
+/* In program.c, layer.c and measure.c. */
 flim_status flim_cuda_compile(flim_device *device, const flim_network *net, const flim_program_options *options,
                               flim_program **out, flim_error *err);
 flim_status flim_cuda_run_unit(flim_device *device, const flim_unit *unit, flim_precision precision, const flim_unit_run *run,
                                flim_error *err);
+flim_status flim_cuda_measure_limits(flim_device *device, flim_device_limits *out, flim_error *err);
 flim_status flim_cuda_run_head(flim_device *device, const flim_head *head, flim_precision precision, const flim_head_run *run,
                                flim_error *err);
 

@@ -285,8 +285,8 @@ done:
     return status;
 }
 
-static flim_status run_operation(flim_cuda_program *p, flim_pass *pass, const flim_operation *op, int64_t n, bool first,
-                                 flim_error *err)
+flim_status flim_cuda_run_operation(flim_cuda_program *p, flim_pass *pass, const flim_operation *op, int64_t n, bool first,
+                                    flim_error *err)
 {
     const int u = op->unit;
     flim_tail tail;
@@ -331,32 +331,40 @@ done:
     return status;
 }
 
-/* Everything of a call that lies between its copies in and its copies out. */
-static flim_status run_pass(flim_cuda_program *p, flim_pass *pass, int64_t n, bool first, bool last, flim_error *err)
+flim_status flim_cuda_run_update(flim_cuda_program *p, bool first, bool last, flim_error *err)
 {
     const flim_network *net = &p->base.net;
     const flim_weight_table *table = &p->weights_host;
-    flim_status status = FLIM_OK;
-    if (pass->train) {
-        FLIM_TRY(run_dropout(p, pass, n, err));
-        if (first) {
-            FLIM_TRY_CUDA(cudaMemcpyAsync(p->pending, p->statistics, (size_t)net->statistics * sizeof(float),
-                                          cudaMemcpyDeviceToDevice, p->launch.stream));
-        }
-    }
-    for (int i = 0; i < pass->n_operations; i++) {
-        FLIM_TRY(run_operation(p, pass, &pass->operation[i], n, first, err));
-    }
-    if (pass->train) {
-        FLIM_TRY_CUDA(
-            flim_k_gather(&p->launch, p->weights, table->n, table->elements, &p->state->loss_scale, !first, p->gradients));
-    }
-    if (pass->train && last) {
+    flim_status status;
+    FLIM_TRY_CUDA(
+        flim_k_gather(&p->launch, p->weights, table->n, table->elements, &p->state->loss_scale, !first, p->gradients));
+    if (last) {
         FLIM_TRY_CUDA(flim_k_update(&p->launch, p->state, p->call.step, p->parameters, p->gradients, p->moment1, p->moment2,
                                     net->parameters, p->norm_partial, p->dynamic, p->statistics, p->pending,
                                     net->statistics));
         FLIM_TRY_CUDA(flim_k_weights(&p->launch, p->weights, table->n, table->elements, p->parameters,
                                      p->launch.type == FLIM_STORAGE_FP16, p->state));
+    }
+done:
+    return status;
+}
+
+/* Everything of a call that lies between its copies in and its copies out. */
+static flim_status run_pass(flim_cuda_program *p, flim_pass *pass, int64_t n, bool first, bool last, flim_error *err)
+{
+    flim_status status = FLIM_OK;
+    if (pass->train) {
+        FLIM_TRY(run_dropout(p, pass, n, err));
+        if (first) {
+            FLIM_TRY_CUDA(cudaMemcpyAsync(p->pending, p->statistics, (size_t)p->base.net.statistics * sizeof(float),
+                                          cudaMemcpyDeviceToDevice, p->launch.stream));
+        }
+    }
+    for (int i = 0; i < pass->n_operations; i++) {
+        FLIM_TRY(flim_cuda_run_operation(p, pass, &pass->operation[i], n, first, err));
+    }
+    if (pass->train) {
+        FLIM_TRY(flim_cuda_run_update(p, first, last, err));
     }
 done:
     return status;
@@ -450,7 +458,7 @@ static flim_status feed(flim_cuda_program *p, flim_pass *pass, const flim_batch 
     FLIM_TRY_CUDA(cudaStreamWaitEvent(compute, stage->copied, 0));
     char *input = flim_pass_at(pass, p->arena, pass->input);
     if (pass->stem >= 0) {
-        FLIM_TRY_CUDA(flim_k_input_plain(&p->launch, stage->signal, stage->mask, n * voxels, n * pixels, input,
+        FLIM_TRY_CUDA(flim_k_input_plain(&p->launch, stage->signal, stage->mask, n * voxels, n * pixels, p->scaled, input,
                                          (uint8_t *)input + pass->mask_offset));
     } else {
         FLIM_TRY_CUDA(flim_k_input(&p->launch, stage->signal, stage->mask, n, net->in[0], (int)pixels,

@@ -526,7 +526,8 @@ static const flim_program_ops program_ops = {.destroy = destroy,
                                              .totals = totals,
                                              .set_totals = set_totals,
                                              .wait = wait_all,
-                                             .peak_bytes = peak_bytes};
+                                             .peak_bytes = peak_bytes,
+                                             .profile = flim_cuda_profile};
 
 /* ---- compile ---------------------------------------------------------------------------------------------------------------- */
 

@@ -80,6 +80,13 @@ static inline flim_cuda_program *flim_cuda_program_of(flim_program *program)
 /* execute.c */
 flim_status flim_cuda_train(flim_program *program, const flim_batch *batch, const flim_step *step, flim_error *err);
 flim_status flim_cuda_predict(flim_program *program, const flim_batch *batch, float *logits, flim_error *err);
+/* Runs one operation of a pass over n cells; first: of its window. */
+flim_status flim_cuda_run_operation(flim_cuda_program *program, flim_pass *pass, const flim_operation *operation, int64_t n,
+                                    bool first, flim_error *err);
+/* What follows the last operation of a training pass: gradients gathered, and the update. */
+flim_status flim_cuda_run_update(flim_cuda_program *program, bool first, bool last, flim_error *err);
+/* measure.c */
+flim_status flim_cuda_profile(flim_program *program, flim_operation_time *out, int room, int *n, flim_error *err);
 /* Finishes all work and hands out pending logits. */
 flim_status flim_cuda_finish(flim_cuda_program *program, flim_error *err);
 /* Pointers of a call block at `base`; returns its bytes. */

@@ -26,6 +26,7 @@ typedef struct flim_device_ops {
                             flim_error *err);
     flim_status (*run_head)(flim_device *device, const flim_head *head, flim_precision precision, const flim_head_run *run,
                             flim_error *err);
+    flim_status (*measure_limits)(flim_device *device, flim_device_limits *out, flim_error *err); /* may be NULL */
 } flim_device_ops;
 
 typedef struct flim_program_ops {
@@ -42,6 +43,8 @@ typedef struct flim_program_ops {
     flim_status (*set_totals)(flim_program *program, const flim_totals *in, flim_error *err);
     flim_status (*wait)(flim_program *program, flim_error *err);
     int64_t (*peak_bytes)(const flim_program *program);
+    flim_status (*profile)(flim_program *program, flim_operation_time *out, int room, int *n,
+                           flim_error *err); /* may be NULL */
 } flim_program_ops;
 
 /* First member of every backend's device and program. */

@@ -51,12 +51,22 @@ typedef struct flim_device_info {
     flim_precision auto_precision;
 } flim_device_info;
 
+/* What a device can do at most, as measured: the ceilings that `flim_bench layers` compares with. */
+typedef struct flim_device_limits {
+    double copy; /* bytes a second, read + written, of a copy within device memory */
+    double upload; /* bytes a second from host memory as flim_device_host_alloc gives it */
+    double matrix[5]; /* operations (2 a multiply-add) a second of a large matrix product, by flim_precision; 0 = not measured */
+} flim_device_limits;
+
 /* Opens "auto", "cpu", "cuda" or "cuda:N".  auto takes the first CUDA device, else the CPU, and tells `log` which and why;
  * an explicit cuda never falls back: FLIM_ERROR_DEVICE says no driver, driver too old (both versions), no visible device
  * (with CUDA_VISIBLE_DEVICES) or architecture not compiled in. */
 flim_status flim_device_open(const char *spec, const flim_log *log, flim_device **out, flim_error *err);
 void flim_device_close(flim_device *device); /* NULL is allowed */
 const flim_device_info *flim_device_get_info(const flim_device *device);
+
+/* Measures; takes about a second and up to 1 GiB of device memory.  FLIM_ERROR_USAGE where the backend cannot. */
+flim_status flim_device_measure_limits(flim_device *device, flim_device_limits *out, flim_error *err);
 
 /* Host memory that the device copies from fast (pinned for CUDA, 64-byte aligned otherwise).  *pinned says which it became;
  * pinning that fails falls back to pageable. */
@@ -153,6 +163,18 @@ typedef struct flim_totals {
     int64_t calls; /* of train, since the last reset */
     int64_t nonfinite_call; /* which of them it was, 0-based; -1 = none */
 } flim_totals;
+
+/* One operation of a training step, timed alone. */
+typedef struct flim_operation_time {
+    char name[96]; /* "res1.conv1 weight gradient" */
+    char how[32]; /* engine: "cuDNN 62", "own" */
+    double ms; /* median */
+    double operations; /* of its products, 2 a multiply-add; 0 where it only moves data */
+} flim_operation_time;
+
+/* Times every operation of a full training batch, in order; *n gets their number, at most `room`.  The program must have trained
+ * once; its state is unspecified afterwards.  FLIM_ERROR_USAGE where the backend cannot. */
+flim_status flim_program_profile(flim_program *program, flim_operation_time *out, int room, int *n, flim_error *err);
 
 /* Finishes all work, then copies the totals; reset starts them from zero afterwards. */
 flim_status flim_program_totals(flim_program *program, bool reset, flim_totals *out, flim_error *err);

@@ -265,3 +265,21 @@ flim_status flim_device_run_head(flim_device *device, const flim_head *head, fli
     flim_status status = check_precision(device, precision, err);
     return status == FLIM_OK ? device->ops->run_head(device, head, precision, run, err) : status;
 }
+
+flim_status flim_device_measure_limits(flim_device *device, flim_device_limits *out, flim_error *err)
+{
+    *out = (flim_device_limits){0};
+    return device->ops->measure_limits ? device->ops->measure_limits(device, out, err)
+                                       : flim_fail(err, FLIM_ERROR_USAGE, "limits are measured on CUDA devices only");
+}
+
+flim_status flim_program_profile(flim_program *program, flim_operation_time *out, int room, int *n, flim_error *err)
+{
+    *n = 0;
+    flim_status status = check_allocated(program, err);
+    if (status != FLIM_OK) {
+        return status;
+    }
+    return program->ops->profile ? program->ops->profile(program, out, room, n, err)
+                                 : flim_fail(err, FLIM_ERROR_USAGE, "single operations are timed on CUDA devices only");
+}

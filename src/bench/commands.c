@@ -8,6 +8,8 @@
 static const flim_bench_command *const commands[] = {
     &flim_bench_step,
     &flim_bench_loader,
+    &flim_bench_layers,
+    &flim_bench_limits,
     NULL,
 };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] - 1 };

@@ -4,6 +4,8 @@
 
 #include "flim/bench.h"
 
+extern const flim_bench_command flim_bench_layers; /* layers.c: each operation of a step alone */
+extern const flim_bench_command flim_bench_limits; /* limits.c: the ceilings of a card */
 extern const flim_bench_command flim_bench_loader; /* loader.c: cells from a file */
 extern const flim_bench_command flim_bench_step; /* step.c: training steps of the whole network */
 
