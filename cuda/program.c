@@ -549,7 +549,8 @@ flim_status flim_cuda_compile(flim_device *base, const flim_network *net, const 
     flim_cuda_device *device = flim_cuda_device_of(base);
     char cache[4096];
     default_cache_folder(cache, sizeof cache);
-    const flim_plan_options plans = {.benchmark = options->benchmark,
+    /* Timing could choose another engine in the next run, and with it other bits: deterministic takes cuDNN's first. */
+    const flim_plan_options plans = {.benchmark = options->benchmark && !options->deterministic,
                                      .workspace_limit = options->workspace_limit,
                                      .cache_dir = options->cache_dir ? options->cache_dir
                                                   : cache[0]         ? cache
@@ -591,7 +592,7 @@ flim_status flim_cuda_compile(flim_device *base, const flim_network *net, const 
     flim_plan_store_save(device, &plans);
     if (device->store.searched > searched || device->store.loaded > loaded) {
         flim_log_line(options->log, FLIM_LOG_NOTE, "convolution plans: %d %s, %d from the cache",
-                      device->store.searched - searched, options->benchmark ? "tuned" : "chosen by cuDNN's heuristic",
+                      device->store.searched - searched, plans.benchmark ? "tuned" : "chosen by cuDNN's heuristic",
                       device->store.loaded - loaded);
     }
     p->fixed_bytes = lay_out(p, NULL);

@@ -337,6 +337,15 @@ static void three_updates(const setup *s)
     free_fixture(&f);
 }
 
+/* Width 32 and sizes that are no multiples of tiles: the CUDA backend has kernels of its own for it. */
+static void updates_at_the_width_of_base(void **state)
+{
+    (void)state;
+    failures = 0;
+    three_updates(&(setup){32, 2, 17, 4, 0.25f, 0.05f, 1, true});
+    end_checks(__func__);
+}
+
 static void updates_of_two_classes(void **state)
 {
     (void)state;
@@ -800,6 +809,7 @@ static int group(const ref_target *on)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(updates_of_two_classes),
         cmocka_unit_test(updates_of_three_classes),
+        cmocka_unit_test(updates_at_the_width_of_base),
         cmocka_unit_test(updates_with_dropout),
         cmocka_unit_test(updates_with_clipping),
         cmocka_unit_test(updates_at_a_batch_of_one),
