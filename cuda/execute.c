@@ -458,7 +458,7 @@ static flim_status feed(flim_cuda_program *p, flim_pass *pass, const flim_batch 
     FLIM_TRY_CUDA(cudaStreamWaitEvent(compute, stage->copied, 0));
     char *input = flim_pass_at(pass, p->arena, pass->input);
     if (pass->stem >= 0) {
-        FLIM_TRY_CUDA(flim_k_input_plain(&p->launch, stage->signal, stage->mask, n * voxels, n * pixels, p->scaled, input,
+        FLIM_TRY_CUDA(flim_k_input_plain(&p->launch, stage->signal, stage->mask, n * voxels, n * pixels, input,
                                          (uint8_t *)input + pass->mask_offset));
     } else {
         FLIM_TRY_CUDA(flim_k_input(&p->launch, stage->signal, stage->mask, n, net->in[0], (int)pixels,

@@ -31,11 +31,9 @@ cudaError_t flim_kernels_probe(void);
 /* signal (n,T,HW) fp32 and mask (n,HW) bytes -> x (n,T,HW,C): channel 0 signal, 1 mask at every t, the rest 0. */
 cudaError_t flim_k_input(const flim_launch *l, const float *signal, const uint8_t *mask, int64_t n, int t, int hw, int c,
                          void *x);
-/* The same input for kernels that read it as it is: signal in the storage type, and the mask bytes.  truncate (fp16): drop
- * the bits past the tenth instead of rounding, as tensor cores take TF32 operands.  The few values that log1p of small counts has
- * then all shrink by about the same share, which BatchNorm takes out; rounding moves them up and down. */
+/* The same input for kernels that read it as it is: signal in the storage type, and the mask bytes. */
 cudaError_t flim_k_input_plain(const flim_launch *l, const float *signal, const uint8_t *mask, int64_t voxels, int64_t pixels,
-                               bool truncate, void *signal_out, uint8_t *mask_out);
+                               void *signal_out, uint8_t *mask_out);
 /* Host layout (n,channels,pixels) fp32 <-> (n,pixels,C) storage; *scale (NULL = 1) multiplies on the way in and divides out.
  * n_full >= n: cells n..n_full-1 of the storage tensor become 0. */
 cudaError_t flim_k_from_planar(const flim_launch *l, const float *in, int64_t n, int64_t n_full, int channels, int c,

@@ -45,18 +45,11 @@ __global__ void input_plain_kernel(const float *__restrict__ signal, const uint8
                                    int64_t pixels, T *__restrict__ signal_out, uint8_t *__restrict__ mask_out)
 {
     const int64_t first = blockIdx.x * (int64_t)blockDim.x + threadIdx.x, stride = (int64_t)gridDim.x * blockDim.x;
-    const unsigned keep =
-        truncate ? 0xffffe000u : 0xffffffffu; /* 10 mantissa bits; what fp16 holds as subnormal rounds after that */
     for (int64_t i = first; i < voxels / 8; i += stride) {
-        float8 x = load8<float>(signal + 8 * i);
-#pragma unroll
-        for (int k = 0; k < 8; k++) {
-            x.v[k] = __uint_as_float(__float_as_uint(x.v[k]) & keep);
-        }
-        store8<T>(signal_out + 8 * i, x);
+        store8<T>(signal_out + 8 * i, load8<float>(signal + 8 * i));
     }
     for (int64_t i = voxels / 8 * 8 + first; i < voxels; i += stride) {
-        signal_out[i] = from_float<T>(__uint_as_float(__float_as_uint(signal[i]) & keep));
+        signal_out[i] = from_float<T>(signal[i]);
     }
     for (int64_t i = first; i < pixels; i += stride) {
         mask_out[i] = mask[i] != 0;
@@ -64,10 +57,10 @@ __global__ void input_plain_kernel(const float *__restrict__ signal, const uint8
 }
 
 cudaError_t flim_k_input_plain(const flim_launch *l, const float *signal, const uint8_t *mask, int64_t voxels, int64_t pixels,
-                               bool truncate, void *signal_out, uint8_t *mask_out)
+                               void *signal_out, uint8_t *mask_out)
 {
     FLIM_BY_TYPE(l->type, (input_plain_kernel<T><<<blocks_of(voxels / 8 + 1, 256), 256, 0, l->stream>>>(
-                              signal, mask, voxels, pixels, truncate, (T *)signal_out, mask_out)));
+                              signal, mask, voxels, pixels, (T *)signal_out, mask_out)));
     return cudaGetLastError();
 }
 

@@ -349,6 +349,9 @@ static flim_status choose(bench *b, candidate *list, int n, const flim_plan_opti
         flim_status status = bench_workspace(b, list[i].workspace, &why);
         if (status == FLIM_OK) {
             status = bench_check(b, &list[i], &error, &why);
+            if (status == FLIM_ERROR_MEMORY) { /* of the host: not the plan's fault */
+                return flim_fail(err, status, "%s", why.text);
+            }
         }
         if (status == FLIM_OK && error <= tolerance(b->problem->type)) {
             out->own = list[i].own;

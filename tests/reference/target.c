@@ -59,7 +59,7 @@ double ref_network_tolerance(flim_precision precision)
     case FLIM_PRECISION_AUTO:
     case FLIM_PRECISION_FP32: break;
     }
-    return 1e-4;
+    return 1.5e-3; /* PyTorch's own error in fp32 at base, SPEC.md section 8 */
 }
 
 double ref_distance(const float *out, const double *reference, int64_t count)
