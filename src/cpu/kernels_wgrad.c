@@ -11,7 +11,24 @@ enum { LANES = 16, TILE_VOXELS = 128 };
 bool flim_cpu_wgrad_can(const flim_unit *unit)
 {
     __builtin_cpu_init();
-    return __builtin_cpu_supports("avx512f") && unit->out_channels % LANES == 0 && unit->in_channels % 8 == 0;
+    return __builtin_cpu_supports("avx512f") && unit->out_channels % LANES == 0 &&
+           (unit->in_channels % 8 == 0 || unit->in_channels == 2);
+}
+
+/* Output vectors and input channels of one outer product. */
+typedef struct blocking {
+    int vecs, ci;
+} blocking;
+
+static blocking choose_blocking(const flim_unit *u)
+{
+    blocking b = {.vecs = u->out_channels % (2 * LANES) == 0 ? 2 : 1, .ci = 8};
+    if (u->in_channels == 2) {
+        b.ci = 2;
+    } else if (b.vecs == 1 && u->in_channels % 16 == 0) {
+        b.ci = 16;
+    }
+    return b;
 }
 
 /* Output voxels that all see the input at one tap: t, y and x in [begin,end). */
@@ -83,13 +100,13 @@ static void wgrad_items(const flim_unit *u, const float *x, const float *dz, flo
                         int end)
 {
     const int cin = u->in_channels, cout = u->out_channels;
-    const int vecs = cout % (2 * LANES) == 0 ? 2 : 1, wide = vecs == 1 && cin % 16 == 0;
-    const int ci_block = wide ? 16 : 8, ci_blocks = cin / ci_block, co_blocks = cout / (vecs * LANES);
+    const blocking block = choose_blocking(u);
+    const int ci_blocks = cin / block.ci, co_blocks = cout / (block.vecs * LANES);
     const ptrdiff_t xs[3] = {(ptrdiff_t)u->in[1] * u->in[2] * cin, (ptrdiff_t)u->in[2] * cin, cin};
     const ptrdiff_t zs[3] = {(ptrdiff_t)u->conv_out[1] * u->conv_out[2] * cout, (ptrdiff_t)u->conv_out[2] * cout, cout};
     for (int item = begin; item < end; item++) {
-        const int tap = item / (ci_blocks * co_blocks), ci = item / co_blocks % ci_blocks * ci_block;
-        const int co = item % co_blocks * vecs * LANES;
+        const int tap = item / (ci_blocks * co_blocks), ci = item / co_blocks % ci_blocks * block.ci;
+        const int co = item % co_blocks * block.vecs * LANES;
         const int taps[3] = {tap / (u->kernel[1] * u->kernel[2]), tap / u->kernel[2] % u->kernel[1], tap % u->kernel[2]};
         const box b = clip_box(u, tile, taps);
         view v = {.x = x + ci, .dz = dz + co};
@@ -99,9 +116,11 @@ static void wgrad_items(const flim_unit *u, const float *x, const float *dz, flo
             v.dz_step[d] = zs[d];
         }
         float *dw = dweight + ((size_t)tap * (size_t)cin + (size_t)ci) * (size_t)cout + (size_t)co;
-        if (vecs == 2) {
+        if (block.ci == 2) {
+            block.vecs == 2 ? outer(&v, &b, dw, (size_t)cout, 2, 2) : outer(&v, &b, dw, (size_t)cout, 2, 1);
+        } else if (block.vecs == 2) {
             outer(&v, &b, dw, (size_t)cout, 8, 2);
-        } else if (wide) {
+        } else if (block.ci == 16) {
             outer(&v, &b, dw, (size_t)cout, 16, 1);
         } else {
             outer(&v, &b, dw, (size_t)cout, 8, 1);
@@ -111,9 +130,8 @@ static void wgrad_items(const flim_unit *u, const float *x, const float *dz, flo
 
 static int count_items(const flim_unit *u)
 {
-    const int vecs = u->out_channels % (2 * LANES) == 0 ? 2 : 1;
-    const int ci_block = vecs == 1 && u->in_channels % 16 == 0 ? 16 : 8;
-    return u->kernel[0] * u->kernel[1] * u->kernel[2] * (u->in_channels / ci_block) * (u->out_channels / (vecs * LANES));
+    const blocking b = choose_blocking(u);
+    return u->kernel[0] * u->kernel[1] * u->kernel[2] * (u->in_channels / b.ci) * (u->out_channels / (b.vecs * LANES));
 }
 
 void flim_cpu_wgrad(const flim_unit *u, const float *x, const float *dz, float *dweight, int threads)
