@@ -415,7 +415,7 @@ static void updates_at_a_batch_of_one(void **state)
     only_in_fp32();
     failures = 0;
     three_updates(&(setup){4, 2, 9, 1, 0, 0, 0, false});
-    three_updates(&(setup){8, 3, 16, 1, 0.25f, 0.05f, 0, false});
+    three_updates(&(setup){8, 3, 12, 1, 0.25f, 0.05f, 0, false});
     end_checks(__func__);
 }
 

@@ -90,7 +90,7 @@ static flim_status backward_cell(flim_cpu_program *p, flim_cpu_mode mode, flim_c
                                                   !worker->summed, worker->sum, worker->dweight, worker->scratch, err);
     worker->summed = true;
     if (status == FLIM_OK && layer->unit.input >= 0) {
-        status = flim_cpu_conv_backward_x(&node->conv[mode], &worker->memory[u], worker->dz,
+        status = flim_cpu_conv_backward_x(&node->conv[mode], &worker->memory[u], &team, worker->dz,
                                           node->weight[mode][FLIM_CPU_BACKWARD_X],
                                           flim_cpu_cell(p, node->dx, layer->x_floats, cell), worker->scratch, err);
     }

@@ -3,6 +3,7 @@
 #include <omp.h>
 #include <string.h>
 
+#include "cpu/narrow.h"
 #include "cpu/wgrad.h"
 
 static flim_status check(dnnl_status_t status, const char *what, flim_error *err)
@@ -178,7 +179,9 @@ flim_status flim_cpu_conv_create(flim_cpu_conv *conv, dnnl_engine_t engine, cons
     if (status == dnnl_success) {
         status = dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
     }
-    const bool wanted[3] = {true, want_x, want_w && !conv->own_w};
+    conv->narrow = flim_cpu_narrow_can(unit);
+    conv->mirrored = conv->mirrored || conv->narrow;
+    const bool wanted[3] = {!conv->narrow, want_x && !conv->narrow, want_w && !conv->own_w && !conv->narrow};
     const flim_unit reverse = mirror(unit);
     for (int d = 0; d < 3 && status == dnnl_success; d++) {
         const flim_cpu_direction direction = (flim_cpu_direction)d;
@@ -189,7 +192,12 @@ flim_status flim_cpu_conv_create(flim_cpu_conv *conv, dnnl_engine_t engine, cons
             status = make_reorder(conv, direction, attr);
         }
     }
-    if (conv->own_w) {
+    if (conv->narrow) {
+        const size_t packed = round_up(FLIM_CPU_NARROW_PACKED * sizeof(float));
+        conv->weight_bytes[FLIM_CPU_FORWARD] = packed;
+        conv->weight_bytes[FLIM_CPU_BACKWARD_X] = want_x ? packed : 0;
+    }
+    if (conv->own_w || (conv->narrow && want_w)) {
         conv->weight_bytes[FLIM_CPU_BACKWARD_W] = round_up(conv->weight_floats * sizeof(float));
     }
     dnnl_primitive_attr_destroy(attr);
@@ -245,7 +253,7 @@ flim_status flim_cpu_conv_memory_create(flim_cpu_conv_memory *memory, const flim
             break;
         }
     }
-    if (status == dnnl_success) {
+    if (status == dnnl_success && conv->primitive[FLIM_CPU_FORWARD]) {
         status = bare_memory(&memory->bias, &conv->bias, conv->engine);
     }
     if (status != dnnl_success) {
@@ -318,6 +326,10 @@ flim_status flim_cpu_conv_load(const flim_cpu_conv *conv, flim_cpu_conv_memory *
         mirror_weights(conv->shape, plain, staging);
         plain = staging;
     }
+    if (conv->narrow) {
+        flim_cpu_narrow_pack(plain, to);
+        return FLIM_OK;
+    }
     const operand operands[] = {{DNNL_ARG_FROM, memory->plain[direction], plain},
                                 {DNNL_ARG_TO, memory->weight[direction], to},
                                 {DNNL_ARG_SCRATCHPAD, memory->scratch[3 + direction], scratch}};
@@ -340,6 +352,10 @@ static void unload_own(const int shape[5], const float *from, float *to)
 flim_status flim_cpu_conv_unload(const flim_cpu_conv *conv, flim_cpu_conv_memory *memory, const void *from, float *plain,
                                  void *scratch, flim_error *err)
 {
+    if (conv->narrow) {
+        flim_cpu_narrow_unload(from, plain);
+        return FLIM_OK;
+    }
     if (conv->own_w) {
         unload_own(conv->shape, from, plain);
         return FLIM_OK;
@@ -350,10 +366,15 @@ flim_status flim_cpu_conv_unload(const flim_cpu_conv *conv, flim_cpu_conv_memory
     return execute(conv->reorder[FLIM_CPU_BACKWARD_W], memory->stream, operands, 3, "laying out a weight gradient", err);
 }
 
-flim_status flim_cpu_conv_forward(const flim_cpu_conv *conv, flim_cpu_conv_memory *memory, const float *x, const void *weight,
-                                  const float *bias, float *z, void *scratch, flim_error *err)
+flim_status flim_cpu_conv_forward(const flim_cpu_conv *conv, flim_cpu_conv_memory *memory, const flim_cpu_team *team,
+                                  const float *x, const void *weight, const float *bias, float *z, void *scratch,
+                                  flim_error *err)
 {
     enum { D = FLIM_CPU_FORWARD };
+    if (conv->narrow) {
+        flim_cpu_narrow_forward(conv->unit.in, x, weight, bias, z, team->threads);
+        return FLIM_OK;
+    }
     const operand operands[] = {{DNNL_ARG_SRC, memory->x[D], x},
                                 {DNNL_ARG_WEIGHTS, memory->weight[D], weight},
                                 {DNNL_ARG_BIAS, memory->bias, bias},
@@ -362,10 +383,14 @@ flim_status flim_cpu_conv_forward(const flim_cpu_conv *conv, flim_cpu_conv_memor
     return execute(conv->primitive[D], memory->stream, operands, 5, "a convolution", err);
 }
 
-flim_status flim_cpu_conv_backward_x(const flim_cpu_conv *conv, flim_cpu_conv_memory *memory, const float *dz,
-                                     const void *weight, float *dx, void *scratch, flim_error *err)
+flim_status flim_cpu_conv_backward_x(const flim_cpu_conv *conv, flim_cpu_conv_memory *memory, const flim_cpu_team *team,
+                                     const float *dz, const void *weight, float *dx, void *scratch, flim_error *err)
 {
     enum { D = FLIM_CPU_BACKWARD_X };
+    if (conv->narrow) {
+        flim_cpu_narrow_forward(conv->unit.in, dz, weight, NULL, dx, team->threads);
+        return FLIM_OK;
+    }
     const operand operands[] = {{conv->mirrored ? DNNL_ARG_SRC : DNNL_ARG_DIFF_DST, memory->z[D], dz},
                                 {DNNL_ARG_WEIGHTS, memory->weight[D], weight},
                                 {conv->mirrored ? DNNL_ARG_DST : DNNL_ARG_DIFF_SRC, memory->x[D], dx},
@@ -378,9 +403,13 @@ flim_status flim_cpu_conv_backward_w(const flim_cpu_conv *conv, flim_cpu_conv_me
                                      flim_error *err)
 {
     enum { D = FLIM_CPU_BACKWARD_W };
-    if (conv->own_w) {
+    if (conv->own_w || conv->narrow) {
         if (first) {
             memset(sum, 0, conv->weight_bytes[D]);
+        }
+        if (conv->narrow) {
+            flim_cpu_narrow_wgrad(conv->unit.in, x, dz, sum, team->threads);
+            return FLIM_OK;
         }
         flim_cpu_wgrad(&conv->unit, x, dz, sum, team->threads);
         return FLIM_OK;

@@ -1,4 +1,4 @@
-/* One unit's convolution on one cell, by oneDNN (the weights' gradient by wgrad.h where it can): forward, gradient of the input, gradient of the weights.
+/* One unit's convolution on one cell, by oneDNN, or by wgrad.h and narrow.h where they can: forward, gradient of the input, gradient of the weights.
  *
  * Layout: x (T,H,W,Cin), z (To,Ho,Wo,Cout), channels last, one cell; weights in whatever layout oneDNN likes, made by
  *   flim_cpu_conv_load from PyTorch's (Cout,Cin,kt,ky,kx).  Primitives are for one cell, so that any number of cells works
@@ -27,6 +27,7 @@ typedef struct flim_cpu_conv {
     bool mirrored; /* backward_x is a forward convolution of dz with mirrored, transposed weights (stride 1) */
     int shape[5]; /* Cout, Cin, kt, ky, kx */
     bool own_w; /* backward_w is flim_cpu_wgrad: its layout is (kt,ky,kx,Cin,Cout) */
+    bool narrow; /* all of it is narrow.h's */
     flim_unit unit;
     size_t weight_bytes[3]; /* of weight[0..2]: 64-byte multiples; 0 where that primitive is absent */
     size_t scratch_bytes; /* the largest of the primitives and reorders */
@@ -55,11 +56,12 @@ flim_status flim_cpu_conv_unload(const flim_cpu_conv *conv, flim_cpu_conv_memory
                                  void *scratch, flim_error *err);
 
 /* z = conv(x) + bias. */
-flim_status flim_cpu_conv_forward(const flim_cpu_conv *conv, flim_cpu_conv_memory *memory, const float *x, const void *weight,
-                                  const float *bias, float *z, void *scratch, flim_error *err);
+flim_status flim_cpu_conv_forward(const flim_cpu_conv *conv, flim_cpu_conv_memory *memory, const flim_cpu_team *team,
+                                  const float *x, const void *weight, const float *bias, float *z, void *scratch,
+                                  flim_error *err);
 /* dx = conv^T(dz), written whole. */
-flim_status flim_cpu_conv_backward_x(const flim_cpu_conv *conv, flim_cpu_conv_memory *memory, const float *dz,
-                                     const void *weight, float *dx, void *scratch, flim_error *err);
+flim_status flim_cpu_conv_backward_x(const flim_cpu_conv *conv, flim_cpu_conv_memory *memory, const flim_cpu_team *team,
+                                     const float *dz, const void *weight, float *dx, void *scratch, flim_error *err);
 /* sum = (first ? 0 : sum) + the weights' gradient of this cell.  cell: room for one such gradient. */
 flim_status flim_cpu_conv_backward_w(const flim_cpu_conv *conv, flim_cpu_conv_memory *memory, const flim_cpu_team *team,
                                      const float *x, const float *dz, bool first, void *sum, void *cell, void *scratch,

@@ -69,8 +69,9 @@ static flim_status forward_cell(flim_cpu_program *p, flim_cpu_mode mode, flim_cp
     }
     const float *x = flim_cpu_unit_input(p, mode, worker, loop->batch, u, cell);
     float *z = flim_cpu_cell(p, node->z, node->layer.z_floats, cell);
-    flim_status status = flim_cpu_conv_forward(&node->conv[mode], &worker->memory[u], x, node->weight[mode][FLIM_CPU_FORWARD],
-                                               p->parameters + node->bias_offset, z, worker->scratch, err);
+    flim_status status =
+        flim_cpu_conv_forward(&node->conv[mode], &worker->memory[u], &team, x, node->weight[mode][FLIM_CPU_FORWARD],
+                              p->parameters + node->bias_offset, z, worker->scratch, err);
     flim_cpu_layer_moments(&node->layer, &team, z, p->partial + (size_t)cell * flim_cpu_layer_partials(&node->layer));
     return status;
 }

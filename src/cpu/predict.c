@@ -25,7 +25,7 @@ static flim_status predict_cell(flim_cpu_program *p, flim_cpu_mode mode, flim_cp
                                          : eval_buffer(p, worker, p->node[unit->input].eval_y);
         float *z = eval_buffer(p, worker, node->eval_z);
         flim_status status =
-            flim_cpu_conv_forward(&node->conv[mode], &worker->memory[u], x, node->weight[mode][FLIM_CPU_FORWARD],
+            flim_cpu_conv_forward(&node->conv[mode], &worker->memory[u], &team, x, node->weight[mode][FLIM_CPU_FORWARD],
                                   p->parameters + node->bias_offset, z, worker->scratch, err);
         if (status != FLIM_OK) {
             return status;

@@ -107,7 +107,7 @@ static flim_status forward_scene(scene *s, flim_error *err)
         if (s->dropping) {
             flim_cpu_layer_dropout(l, &run->id[i], run->unit, run->dropout, s->dropout + i * l->period);
         }
-        status = flim_cpu_conv_forward(&s->conv, &s->memory, s->x + i * l->x_floats, s->weight[0], run->bias,
+        status = flim_cpu_conv_forward(&s->conv, &s->memory, &s->team, s->x + i * l->x_floats, s->weight[0], run->bias,
                                        s->z + i * l->z_floats, s->scratch, err);
         flim_cpu_layer_moments(l, &s->team, s->z + i * l->z_floats, s->partial + i * flim_cpu_layer_partials(l));
     }
@@ -140,7 +140,7 @@ static flim_status backward_cell(scene *s, size_t i, bool gated, flim_error *err
     flim_status status = flim_cpu_conv_backward_w(&s->conv, &s->memory, &s->team, s->x + i * l->x_floats, dz, i == 0,
                                                   s->dweight_sum, s->dweight, s->scratch, err);
     if (status == FLIM_OK) {
-        status = flim_cpu_conv_backward_x(&s->conv, &s->memory, dz, s->weight[1], dx, s->scratch, err);
+        status = flim_cpu_conv_backward_x(&s->conv, &s->memory, &s->team, dz, s->weight[1], dx, s->scratch, err);
     }
     if (s->run->dx) {
         to_channels_first(dx, s->run->dx + i * l->x_floats, in, l->x_floats / in);

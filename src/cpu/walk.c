@@ -46,7 +46,7 @@ flim_status flim_cpu_refresh_weights(flim_cpu_program *p, int64_t n, bool backwa
             }
             for (int u = 0; u < p->base.net.n_units; u++) {
                 flim_cpu_node *node = &p->node[u];
-                if (!node->conv[mode].primitive[d]) {
+                if (node->conv[mode].weight_bytes[d] == 0) {
                     continue;
                 }
                 flim_status status = flim_cpu_conv_load(&node->conv[mode], &worker->memory[u], (flim_cpu_direction)d,
