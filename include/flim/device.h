@@ -55,7 +55,8 @@ typedef struct flim_device_info {
 typedef struct flim_device_limits {
     double copy; /* bytes a second, read + written, of a copy within device memory */
     double upload; /* bytes a second from host memory as flim_device_host_alloc gives it */
-    double matrix[5]; /* operations (2 a multiply-add) a second of a large matrix product, by flim_precision; 0 = not measured */
+    double
+        matrix[5]; /* operations (2 a multiply-add) a second of a large matrix product, by flim_precision; 0 = not measured */
 } flim_device_limits;
 
 /* Opens "auto", "cpu", "cuda" or "cuda:N".  auto takes the first CUDA device, else the CPU, and tells `log` which and why;

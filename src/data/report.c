@@ -312,7 +312,7 @@ void flim_data_report_free(flim_data_report *report)
     for (int i = 0; report->path && i < report->n_paths; i++) {
         flim_free(report->path[i]);
     }
-    for (int64_t i = 0; i < report->n_listed; i++) {
+    for (int64_t i = 0; report->listed && i < report->n_listed; i++) {
         flim_free(report->listed[i].text);
     }
     for (int i = 0; i < report->n_warnings; i++) {
@@ -417,7 +417,7 @@ void flim_data_report_print(const flim_data_report *report, FILE *out)
     if (report->n_warnings || report->bad) {
         fprintf(out, "\n");
     }
-    for (int64_t i = 0; i < report->n_listed; i++) {
+    for (int64_t i = 0; report->listed && i < report->n_listed; i++) {
         fprintf(out, "bad: %s\n", report->listed[i].text);
     }
     if (report->bad > report->n_listed) {
@@ -496,7 +496,7 @@ flim_json *flim_data_report_json(const flim_data_report *report)
         flim_json_set(json, "rows", rows);
         flim_json_set(json, "all", row_json(report, &report->row[report->n_rows - 1]));
         flim_json_set_integer(json, "bad", report->bad);
-        for (int64_t i = 0; i < report->n_listed; i++) {
+        for (int64_t i = 0; report->listed && i < report->n_listed; i++) {
             flim_json *one = flim_json_object();
             flim_json_set_integer(one, "cell", report->listed[i].cell);
             flim_json_set_string(one, "text", report->listed[i].text);

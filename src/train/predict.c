@@ -56,7 +56,8 @@ static flim_status turn_cell(const void *context, const flim_cell_id *id, flim_c
     (void)id;
     const int orientation = *(const int *)context, h = cell->h, w = cell->w;
     const size_t pixels = (size_t)h * (size_t)w;
-    float small[PLANE], *plane = pixels > PLANE ? flim_alloc(pixels, sizeof *plane, err) : small;
+    float small[PLANE] = {0}; /* all of it is written below; the analyzer cannot see that */
+    float *plane = pixels > PLANE ? flim_alloc(pixels, sizeof *plane, err) : small;
     if (!plane) {
         return FLIM_ERROR_MEMORY;
     }
