@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "flim/bench.h"
+#include "flim/version.h"
 
 static void print_help(FILE *out)
 {
@@ -26,6 +27,10 @@ int main(int argc, char **argv)
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
         print_help(stdout);
+        return FLIM_OK;
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        printf("flim_bench %s\n", flim_version());
         return FLIM_OK;
     }
     const flim_log log = {print_note, NULL};
