@@ -154,13 +154,13 @@ def compare(name, data, classes, a, folder, checks):
     print("  (with the %d of %d elements whose gradient is lost in rounding: worst %s %.3e)" % (
         left, sum(end[k].size for k in names), k, d))
     k, d = worst([(k, np.abs((end[k] - want[k])[~sure[k]]).max(initial=0)) for k in names])
-    checks("the elements lost in rounding, worst " + k, d, 2 * a.steps * LR)
+    checks("the elements lost in rounding, worst " + k, d, 1.01 * 2 * a.steps * LR)
     k, d = worst([(k, distance(end[k], want[k])) for k in want if "running" in k])
     print("  (running statistics with the biases' own movement: worst %s %.3e)" % (k, d))
     k, d = worst([(k, beyond_bias(end[k], want[k], a.steps if "mean" in k else 0)) for k in want if "running" in k])
     checks("running statistics, worst " + k, d, bounds["statistic"])
     k, d = worst([(k, np.abs(end[k] - want[k]).max()) for k in want if feeds_batchnorm(k)])
-    checks("biases before a BatchNorm, worst " + k, d, 2 * a.steps * LR)
+    checks("biases before a BatchNorm, worst " + k, d, 1.01 * 2 * a.steps * LR)
 
 
 def main():
