@@ -21,7 +21,7 @@ plain = np.c_[np.log(decay.sum(1)), mask.sum((1, 2)), decay.argmax(1)]
 
 
 def score(features):
-    model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000, class_weight="balanced"))
+    model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=200, tol=1e-3, class_weight="balanced"))
     guess = cross_val_predict(model, features, label, groups=group, cv=LeaveOneGroupOut())
     return balanced_accuracy_score(label, guess)
 
