@@ -27,7 +27,7 @@ void flim_cpu_narrow_pack(const float *plain, float *packed)
     for (int i = 0; i < 27 * C * C; i++) {
         const int co = i % C, ci = i / C % C, kx = i / 64 % 3, ky = i / 192 % 3, kt = i / 576;
         const float w = tap(plain, co, ci, kt, ky, kx);
-        const size_t lane = (size_t)(ci * LANES + co);
+        const size_t lane = (size_t)ci * LANES + (size_t)co;
         if (kx < 2) {
             packed[pair_at(kt, ky) + lane + (size_t)(kx * C)] = w;
         } else {
