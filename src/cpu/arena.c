@@ -38,9 +38,12 @@ void flim_cpu_arena_place(flim_cpu_arena *arena)
     bool placed[FLIM_CPU_MOST_BUFFERS] = {false};
     arena->bytes = 0;
     for (int done = 0; done < arena->n; done++) {
-        int largest = -1;
-        for (int i = 0; i < arena->n; i++) {
-            if (!placed[i] && (largest < 0 || arena->buffer[i].bytes > arena->buffer[largest].bytes)) {
+        int largest = 0; /* of those without a place; there is one, since one a round gets its place */
+        while (placed[largest]) {
+            largest++;
+        }
+        for (int i = largest + 1; i < arena->n; i++) {
+            if (!placed[i] && arena->buffer[i].bytes > arena->buffer[largest].bytes) {
                 largest = i;
             }
         }

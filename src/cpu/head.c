@@ -107,11 +107,12 @@ static double binary(double x, int32_t label, double smoothing, double *dx)
 /* torch.nn.functional.cross_entropy: (1 - s) (-log p_label) + s / K sum(-log p). */
 static double categorical(const float *logits, int outputs, int32_t label, double smoothing, double *dlogits)
 {
-    double most = (double)logits[0], sum = 0.0, loss = 0.0;
+    double most = (double)logits[0], loss = 0.0;
     for (int k = 1; k < outputs; k++) {
         most = (double)logits[k] > most ? (double)logits[k] : most;
     }
-    for (int k = 0; k < outputs; k++) {
+    double sum = exp((double)logits[0] - most);
+    for (int k = 1; k < outputs; k++) {
         sum += exp((double)logits[k] - most);
     }
     const double log_sum = most + log(sum);
