@@ -8,7 +8,7 @@ kills=${2:-10}
 shift $(($# < 2 ? $# : 2))
 [ $# = 0 ] && set -- KILL
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+trap '[ "$BASHPID" = $$ ] && rm -rf "$work"' EXIT # not in a child that a signal meets before it became train_cv
 cd "$work" || exit 1
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-2}
 

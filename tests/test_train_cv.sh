@@ -6,7 +6,7 @@ set -u
 build=$(cd "$1" && pwd)
 source=$(cd "$(dirname "$0")/.." && pwd)
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+trap '[ "$BASHPID" = $$ ] && rm -rf "$work"' EXIT # not in a child that a signal meets before it became train_cv
 failures=0 checks=0
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-2}
 
