@@ -110,7 +110,7 @@ static void *scan_thread(void *argument)
             break;
         }
         for (int64_t cell = first; cell < end; cell++) {
-            if (s->stop && *s->stop) {
+            if (s->stop && __atomic_load_n(s->stop, __ATOMIC_RELAXED)) {
                 flim_fail(&failure, FLIM_INTERRUPTED, "interrupted while the data was scanned");
                 good = false;
                 break;

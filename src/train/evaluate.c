@@ -49,7 +49,7 @@ flim_status flim_evaluate(const flim_evaluation *e, const int64_t *part, int64_t
         if (status == FLIM_OK) {
             report(e, done, n, begun);
         }
-        if (status == FLIM_OK && e->hooks->stop && *e->hooks->stop) {
+        if (status == FLIM_OK && e->hooks->stop && __atomic_load_n(e->hooks->stop, __ATOMIC_RELAXED)) {
             status = flim_fail(err, FLIM_INTERRUPTED, "interrupted");
         }
     }

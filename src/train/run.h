@@ -70,7 +70,7 @@ typedef struct flim_run {
 /* True once a signal asked for the end. */
 static inline bool flim_run_stopped(const flim_run *run)
 {
-    return run->hooks->stop && *run->hooks->stop;
+    return run->hooks->stop && __atomic_load_n(run->hooks->stop, __ATOMIC_RELAXED);
 }
 
 /* The run's program over a part of the data, for fold k (0-based) and epoch (0-based). */

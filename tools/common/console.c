@@ -18,7 +18,7 @@ static void on_signal(int number)
     if (stop_signal && number == SIGINT) {
         _exit(128 + SIGINT);
     }
-    stop_signal = number;
+    __atomic_store_n(&stop_signal, number, __ATOMIC_RELAXED); /* threads of the library poll it */
 }
 
 void console_catch_signals(void)
