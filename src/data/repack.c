@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "core/alloc.h"
+#include "core/stop.h"
 #include "core/file.h"
 #include "core/parse.h"
 #include "data/dataset_internal.h"
@@ -44,8 +45,7 @@ static flim_status make_buffers(buffers *b, const flim_dataset *d, flim_error *e
 
 static flim_status interrupted(const flim_repack_options *options, const char *out, flim_error *err)
 {
-    return options->stop && *options->stop ? flim_fail(err, FLIM_INTERRUPTED, "interrupted; %s was not written", out)
-                                           : FLIM_OK;
+    return flim_stopped(options->stop) ? flim_fail(err, FLIM_INTERRUPTED, "interrupted; %s was not written", out) : FLIM_OK;
 }
 
 /* Whole numbers in all cells?  A data set of integer types needs no look. */

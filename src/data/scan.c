@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/alloc.h"
+#include "core/stop.h"
 #include "data/dataset_internal.h"
 
 /* Shared by the threads of one scan, under `lock` but for what is constant. */
@@ -110,7 +111,7 @@ static void *scan_thread(void *argument)
             break;
         }
         for (int64_t cell = first; cell < end; cell++) {
-            if (s->stop && __atomic_load_n(s->stop, __ATOMIC_RELAXED)) {
+            if (flim_stopped(s->stop)) {
                 flim_fail(&failure, FLIM_INTERRUPTED, "interrupted while the data was scanned");
                 good = false;
                 break;

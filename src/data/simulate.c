@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/alloc.h"
+#include "core/stop.h"
 #include "flim/dataset_writer.h"
 #include "flim/random.h"
 
@@ -583,7 +584,7 @@ static flim_status write_cells(const flim_simulation *sim, flim_dataset_writer *
     const flim_simulate_options *o = &sim->info.options;
     int64_t pixels = (int64_t)o->height * o->width, voxels = o->bins * pixels;
     for (int64_t cell = 0; cell < o->cells; cell++) {
-        if (stop && *stop) {
+        if (flim_stopped(stop)) {
             return flim_fail(err, FLIM_INTERRUPTED, "stopped after %" PRId64 " of %" PRId64 " cells", cell, o->cells);
         }
         flim_status status = flim_simulation_cell(sim, cell, counts, mask, err);

@@ -5,6 +5,7 @@
 
 #include "core/alloc.h"
 #include "core/clock.h"
+#include "core/stop.h"
 #include "flim/metrics.h"
 
 static void report(const flim_evaluation *e, int64_t done, int64_t n, double begun)
@@ -49,7 +50,7 @@ flim_status flim_evaluate(const flim_evaluation *e, const int64_t *part, int64_t
         if (status == FLIM_OK) {
             report(e, done, n, begun);
         }
-        if (status == FLIM_OK && e->hooks->stop && __atomic_load_n(e->hooks->stop, __ATOMIC_RELAXED)) {
+        if (status == FLIM_OK && flim_stopped(e->hooks->stop)) {
             status = flim_fail(err, FLIM_INTERRUPTED, "interrupted");
         }
     }

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 
+#include "core/stop.h"
 #include "flim/dataset.h"
 #include "flim/device.h"
 #include "flim/loader.h"
@@ -70,7 +71,7 @@ typedef struct flim_run {
 /* True once a signal asked for the end. */
 static inline bool flim_run_stopped(const flim_run *run)
 {
-    return run->hooks->stop && __atomic_load_n(run->hooks->stop, __ATOMIC_RELAXED);
+    return flim_stopped(run->hooks->stop);
 }
 
 /* The run's program over a part of the data, for fold k (0-based) and epoch (0-based). */
