@@ -126,7 +126,9 @@ static void make_graph(builder *b, cudnnHandle_t handle, const flim_conv_problem
     set(b, c->operation, attributes[p->op].beta, CUDNN_TYPE_FLOAT, 1, &zero);
     finalize(b, c->operation);
     create(b, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, &c->graph, "operation graph");
-    set(b, c->graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle);
+    if (handle) { /* none for a described card */
+        set(b, c->graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle);
+    }
     set(b, c->graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &c->operation);
     finalize(b, c->graph);
 }
@@ -167,6 +169,9 @@ static void ask_heuristic(const flim_cudnn *cudnn, const flim_conv_problem *p, c
     create(&b, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, &heuristic, "heuristic");
     set(&b, heuristic, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &c->graph);
     set(&b, heuristic, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
+    if (cudnn->card) {
+        set(&b, heuristic, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &cudnn->card);
+    }
     finalize(&b, heuristic);
     for (int i = 0; i < room; i++) {
         create(&b, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &found[i], "engine configuration");
@@ -200,7 +205,9 @@ flim_status flim_cudnn_candidates_find(const flim_cudnn *cudnn, cudnnHandle_t ha
         return refused(cudnn, card, problem, b.step, b.code, err);
     }
     ask_heuristic(cudnn, problem, CUDNN_HEUR_MODE_A, out);
-    ask_heuristic(cudnn, problem, CUDNN_HEUR_MODE_FALLBACK, out);
+    if (!cudnn->card || out->n == 0) { /* takes ten times as long, and only its first is of interest to a memory plan */
+        ask_heuristic(cudnn, problem, CUDNN_HEUR_MODE_FALLBACK, out);
+    }
     if (out->n == 0) {
         int filtered = out->filtered;
         flim_status status = refused(cudnn, card, problem, "no engine offered", CUDNN_STATUS_NOT_SUPPORTED, err);
@@ -210,6 +217,11 @@ flim_status flim_cudnn_candidates_find(const flim_cudnn *cudnn, cudnnHandle_t ha
                         : status;
     }
     return FLIM_OK;
+}
+
+void flim_cudnn_candidates_fallback(const flim_cudnn *cudnn, const flim_conv_problem *problem, flim_cudnn_candidates *c)
+{
+    ask_heuristic(cudnn, problem, CUDNN_HEUR_MODE_FALLBACK, c);
 }
 
 void flim_cudnn_candidates_free(const flim_cudnn *cudnn, flim_cudnn_candidates *c)
@@ -244,7 +256,11 @@ flim_status flim_cudnn_plan_build(const flim_cudnn *cudnn, cudnnHandle_t handle,
     cudnnBackendDescriptor_t config = candidates->config[i];
     builder b = {cudnn, CUDNN_STATUS_SUCCESS, ""};
     create(&b, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &out->plan, "execution plan");
-    set(&b, out->plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle);
+    if (cudnn->card) {
+        set(&b, out->plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &cudnn->card);
+    } else {
+        set(&b, out->plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle);
+    }
     set(&b, out->plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &config);
     finalize(&b, out->plan);
     read_workspace(&b, out);
@@ -321,4 +337,23 @@ flim_status flim_cudnn_plan_run(const flim_cudnn *cudnn, cudnnHandle_t handle, c
     }
     destroy(cudnn, &pack);
     return b.code == CUDNN_STATUS_SUCCESS ? FLIM_OK : refused(cudnn, "this card", problem, b.step, b.code, err);
+}
+
+flim_status flim_cudnn_describe(flim_cudnn *cudnn, const char *name, const char *json, flim_error *err)
+{
+    builder b = {cudnn, CUDNN_STATUS_SUCCESS, ""};
+    create(&b, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &cudnn->card, "device properties");
+    set(&b, cudnn->card, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, (int64_t)strlen(json), json);
+    finalize(&b, cudnn->card);
+    if (b.code != CUDNN_STATUS_SUCCESS) {
+        flim_cudnn_forget(cudnn);
+        return flim_fail(err, FLIM_ERROR_DEVICE, "cuDNN %zu does not take the properties of %s: %s", cudnn->version, name,
+                         cudnn->status_text(b.code));
+    }
+    return FLIM_OK;
+}
+
+void flim_cudnn_forget(flim_cudnn *cudnn)
+{
+    destroy(cudnn, &cudnn->card);
 }

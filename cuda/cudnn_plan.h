@@ -29,6 +29,9 @@ typedef struct flim_cudnn_plan {
  * down-converted inputs, with problem->deterministic only deterministic engines.  None left is an error. */
 flim_status flim_cudnn_candidates_find(const flim_cudnn *cudnn, cudnnHandle_t handle, const char *card,
                                        const flim_conv_problem *problem, flim_cudnn_candidates *out, flim_error *err);
+/* For a described card, where the above stops at cuDNN's first choices: appends what it holds in reserve. */
+void flim_cudnn_candidates_fallback(const flim_cudnn *cudnn, const flim_conv_problem *problem,
+                                    flim_cudnn_candidates *candidates);
 void flim_cudnn_candidates_free(const flim_cudnn *cudnn, flim_cudnn_candidates *candidates);
 
 /* Builds candidate i; may take a second where cuDNN compiles.  Refusals are common and not fatal to a search. */
@@ -36,6 +39,11 @@ flim_status flim_cudnn_plan_build(const flim_cudnn *cudnn, cudnnHandle_t handle,
                                   const flim_conv_problem *problem, const flim_cudnn_candidates *candidates, int i,
                                   flim_cudnn_plan *out, flim_error *err);
 void flim_cudnn_plan_free(const flim_cudnn *cudnn, flim_cudnn_plan *plan);
+
+/* From now on candidates and plans (with a NULL handle) are those of a card that need not be there: json has its properties as
+ * CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION wants them (cuDNN 9.11 or later).  forget undoes it. */
+flim_status flim_cudnn_describe(flim_cudnn *cudnn, const char *name, const char *json, flim_error *err);
+void flim_cudnn_forget(flim_cudnn *cudnn);
 
 /* The plan as text, for a file; *text is the caller's (flim_free). */
 flim_status flim_cudnn_plan_save(const flim_cudnn *cudnn, const flim_cudnn_plan *plan, char **text, size_t *size,

@@ -55,6 +55,9 @@ static flim_status count_devices(int *count, flim_error *err)
 
 flim_status flim_cuda_device_use(flim_cuda_device *device, flim_error *err)
 {
+    if (device->base.info.described) {
+        return FLIM_OK;
+    }
     return flim_cuda_check(cudaSetDevice(device->ordinal), "cudaSetDevice", err);
 }
 
@@ -121,16 +124,24 @@ static void host_free(flim_device *base, void *memory)
     }
 }
 
+static flim_status get_card(const flim_device *device, flim_card *out, flim_error *err)
+{
+    (void)err;
+    *out = ((const flim_cuda_device *)device)->card;
+    return FLIM_OK;
+}
+
 static const flim_device_ops device_ops = {.close = close_device,
                                            .host_alloc = host_alloc,
                                            .host_free = host_free,
                                            .compile = flim_cuda_compile,
                                            .run_unit = flim_cuda_run_unit,
                                            .run_head = flim_cuda_run_head,
-                                           .measure_limits = flim_cuda_measure_limits};
+                                           .measure_limits = flim_cuda_measure_limits,
+                                           .get_card = get_card};
 
-/* What a card can do: tensor cores for TF32 and bf16 came with 8.0. */
-static void set_precisions(flim_device_info *info, int sm)
+/* Tensor cores for TF32 and bf16 came with 8.0. */
+void flim_cuda_set_precisions(flim_device_info *info, int sm)
 {
     info->precisions = 1u << FLIM_PRECISION_FP32 | 1u << FLIM_PRECISION_FP16;
     info->auto_precision = FLIM_PRECISION_FP32;
@@ -171,7 +182,18 @@ static flim_status describe(flim_cuda_device *device, flim_error *err)
     info->memory_bytes = (int64_t)total;
     info->memory_free = (int64_t)free_bytes;
     info->threads = prop.multiProcessorCount;
-    set_precisions(info, device->sm);
+    flim_cuda_set_precisions(info, device->sm);
+    device->card = (flim_card){.memory_bytes = info->memory_bytes,
+                               .capability = device->sm,
+                               .processors = prop.multiProcessorCount,
+                               .shared_bytes = (int)prop.sharedMemPerBlockOptin,
+                               .registers = prop.regsPerMultiprocessor,
+                               .threads = prop.maxThreadsPerMultiProcessor,
+                               .blocks = prop.maxBlocksPerMultiProcessor,
+                               .l2_bytes = prop.l2CacheSize};
+    memcpy(device->card.name, info->name, sizeof device->card.name);
+    (void)cudaDeviceGetAttribute(&device->card.core_khz, cudaDevAttrClockRate, device->ordinal);
+    (void)cudaDeviceGetAttribute(&device->card.memory_khz, cudaDevAttrMemoryClockRate, device->ordinal);
     return status;
 }
 
@@ -217,4 +239,4 @@ done:
     return status;
 }
 
-const flim_backend flim_backend_cuda = {"cuda", count_devices, open_device};
+const flim_backend flim_backend_cuda = {"cuda", count_devices, open_device, flim_cuda_describe};

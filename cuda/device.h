@@ -15,6 +15,7 @@ typedef struct flim_cuda_device {
     flim_device base;
     int ordinal;
     int sm; /* 10 * major + minor: 75, 89, 90 */
+    flim_card card;
     char driver[32];
     flim_cudnn cudnn;
     cudnnHandle_t handle;
@@ -29,6 +30,11 @@ static inline flim_cuda_device *flim_cuda_device_of(flim_device *device)
 
 /* Makes the device current for the calling thread. */
 flim_status flim_cuda_device_use(flim_cuda_device *device, flim_error *err);
+
+/* In card.c: a device that stands for a card which is not there. */
+flim_status flim_cuda_describe(const flim_card *card, flim_device **out, flim_error *err);
+/* What a card of a compute capability can do. */
+void flim_cuda_set_precisions(flim_device_info *info, int sm);
 
 /* cudaMalloc whose failure says needed and free bytes; `what` names the need. */
 flim_status flim_cuda_malloc(flim_cuda_device *device, int64_t bytes, const char *what, void **out, flim_error *err);

@@ -16,6 +16,7 @@
 typedef struct flim_cudnn {
     void *library; /* dlopen's */
     size_t version; /* of the library that runs: 91900 = 9.19.0 */
+    cudnnBackendDescriptor_t card; /* properties of a described card, for which plans are made; NULL: of the handle's own */
     size_t (*get_version)(void);
     const char *(*status_text)(cudnnStatus_t status);
     void (*last_error)(char *message, size_t size);

@@ -392,6 +392,45 @@ static void try_candidate(bench *b, candidate *c, const flim_plan_options *optio
     }
 }
 
+/* For a card that is not there: what `search` takes without timing, unchecked.  Where cuDNN is not installed a convolution
+ * without a kernel of our own is taken to need all that it may ask for. */
+static flim_status search_described(flim_cuda_device *device, const flim_conv_problem *problem, int64_t limit,
+                                    flim_conv_plan *out, flim_error *err)
+{
+    flim_wgrad_shape shape;
+    flim_cudnn_candidates found;
+    out->own = flim_own_wgrad_shape(problem, device->sm, &shape);
+    out->workspace = out->own ? (int64_t)flim_wgrad_scratch_bytes(&shape) : limit;
+    snprintf(out->engine, sizeof out->engine, out->own ? "own" : "assumed");
+    if (out->own || device->base.info.assumes_workspace) {
+        return FLIM_OK;
+    }
+    flim_status status = flim_cudnn_candidates_find(&device->cudnn, NULL, device->base.info.name, problem, &found, err);
+    if (status != FLIM_OK) {
+        return status;
+    }
+    const int first = found.n;
+    bool taken = false;
+    for (int i = 0; i < found.n && !taken; i++) {
+        flim_cudnn_plan plan;
+        if (flim_cudnn_plan_build(&device->cudnn, NULL, device->base.info.name, problem, &found, i, &plan, err) == FLIM_OK) {
+            taken = plan.workspace <= limit;
+            out->workspace = plan.workspace;
+            snprintf(out->engine, sizeof out->engine, "cuDNN %lld", (long long)found.engine[i]);
+            flim_cudnn_plan_free(&device->cudnn, &plan);
+        }
+        if (!taken && i + 1 == first) {
+            flim_cudnn_candidates_fallback(&device->cudnn, problem, &found);
+        }
+    }
+    flim_cudnn_candidates_free(&device->cudnn, &found);
+    char text[320];
+    flim_conv_text(problem, text, sizeof text);
+    return taken ? FLIM_OK
+                 : flim_fail(err, FLIM_ERROR_DEVICE, "no cuDNN plan for %s takes %lld MiB of workspace or less: %s",
+                             device->base.info.name, (long long)(limit >> 20), text);
+}
+
 /* Without timing the order is: our own kernel where there is one, then cuDNN's first, and two in reserve. */
 static flim_status search(flim_cuda_device *device, const flim_conv_problem *problem, const flim_plan_options *options,
                           flim_conv_plan *out, flim_error *err)
@@ -403,6 +442,9 @@ static flim_status search(flim_cuda_device *device, const flim_conv_problem *pro
     candidate list[FLIM_MAX_CANDIDATES + 1];
     int n = 0, over = 0;
     bench b;
+    if (device->base.info.described) {
+        return search_described(device, problem, limit, out, err);
+    }
     flim_status status =
         flim_cudnn_candidates_find(&device->cudnn, device->handle, device->base.info.name, problem, &found, err);
     if (status != FLIM_OK) {
@@ -517,7 +559,7 @@ flim_status flim_plan_store_get(flim_cuda_device *device, const flim_conv_proble
             return FLIM_OK;
         }
     }
-    if (options->cache_dir && options->benchmark && !store->file_read) {
+    if (options->cache_dir && options->benchmark && !store->file_read && !device->base.info.described) {
         flim_status status = cache_read(device, options, err);
         if (status != FLIM_OK) {
             return status;
@@ -536,7 +578,7 @@ flim_status flim_plan_store_get(flim_cuda_device *device, const flim_conv_proble
         store->loaded++;
     } else {
         flim_status status = search(device, problem, options, plan, err);
-        if (status == FLIM_OK && options->benchmark) {
+        if (status == FLIM_OK && options->benchmark && !device->base.info.described) {
             status = keep(device, plan, err);
         }
         if (status != FLIM_OK) {

@@ -239,7 +239,7 @@ static int64_t lay_out(flim_cuda_program *p, char *base)
 static void destroy(flim_program *base)
 {
     flim_cuda_program *p = flim_cuda_program_of(base);
-    if (cudaSetDevice(p->device->ordinal) == cudaSuccess) {
+    if (!p->device->base.info.described && cudaSetDevice(p->device->ordinal) == cudaSuccess) {
         (void)cudaStreamSynchronize(p->device->copy_stream);
         (void)cudaStreamSynchronize(p->device->stream);
         for (int i = 0; i < p->n_graphs; i++) {
@@ -329,6 +329,10 @@ static flim_status allocate(flim_program *base, flim_error *err)
     flim_status status = flim_cuda_device_use(p->device, err);
     if (status != FLIM_OK) {
         return status;
+    }
+    if (base->device->info.described) {
+        return flim_fail(err, FLIM_ERROR_DEVICE, "%s is only described: it can be planned for, not run on",
+                         base->device->info.name);
     }
     void *at = NULL;
     cudaError_t code = cudaMalloc(&at, (size_t)(p->fixed_bytes + p->arena_bytes));
@@ -571,7 +575,7 @@ flim_status flim_cuda_compile(flim_device *base, const flim_network *net, const 
                                                                           : FLIM_STORAGE_FP16;
     p->launch = (flim_launch){device->stream, type, base->info.threads};
     p->host_state = (flim_device_state){.nonfinite_call = -1, .loss_scale = p->dynamic ? INITIAL_LOSS_SCALE : 1.0f};
-    if (device->cudnn.version < 91600) {
+    if (device->cudnn.version < 91600 && !base->info.described) {
         flim_log_line(
             options->log, FLIM_LOG_WARNING,
             "cuDNN %zu.%zu.%zu: versions below 9.16 have wrong or broken 3D convolutions; every plan is checked, but 9.16 or "

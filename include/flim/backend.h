@@ -14,6 +14,7 @@ typedef struct flim_backend {
     /* Number of usable devices.  FLIM_ERROR_DEVICE with the reason where there is none. */
     flim_status (*count)(int *count, flim_error *err);
     flim_status (*open)(int index, flim_device **out, flim_error *err);
+    flim_status (*describe)(const flim_card *card, flim_device **out, flim_error *err); /* may be NULL */
 } flim_backend;
 
 typedef struct flim_device_ops {
@@ -27,6 +28,7 @@ typedef struct flim_device_ops {
     flim_status (*run_head)(flim_device *device, const flim_head *head, flim_precision precision, const flim_head_run *run,
                             flim_error *err);
     flim_status (*measure_limits)(flim_device *device, flim_device_limits *out, flim_error *err); /* may be NULL */
+    flim_status (*get_card)(const flim_device *device, flim_card *out, flim_error *err); /* may be NULL */
 } flim_device_ops;
 
 typedef struct flim_program_ops {

@@ -47,6 +47,8 @@ typedef struct flim_device_info {
     char architecture[32]; /* "sm_89", "avx512_core" */
     int64_t memory_bytes, memory_free; /* of the device; of the host for the CPU */
     int threads; /* CPU: threads in use; else multiprocessors */
+    bool described; /* opened from a flim_card: it can be planned for, not run on */
+    bool assumes_workspace; /* described, and the convolution library is not installed: the most it may take is assumed */
     unsigned precisions; /* bit (1u << flim_precision) for each it can do */
     flim_precision auto_precision;
 } flim_device_info;
@@ -58,6 +60,25 @@ typedef struct flim_device_limits {
     double
         matrix[5]; /* operations (2 a multiply-add) a second of a large matrix product, by flim_precision; 0 = not measured */
 } flim_device_limits;
+
+/* A card by what decides its plans: for planning without it.  Figures are those that CUDA reports (cudaDeviceProp). */
+typedef struct flim_card {
+    char name[128]; /* "NVIDIA L4" */
+    int64_t memory_bytes; /* what programs can have of it, all that the driver keeps left out */
+    int64_t context_bytes; /* of a CUDA context with this program's code and cuDNN's; 0 = not known */
+    int capability; /* 10 * major + minor: 75, 89, 90 */
+    int processors; /* multiprocessors */
+    int shared_bytes; /* most shared memory of a block (opt-in) */
+    int registers, threads, blocks; /* of a multiprocessor, at most */
+    int64_t l2_bytes;
+    int core_khz, memory_khz;
+} flim_card;
+
+/* A device that stands for a card which need not be there: programs compile for it and tell their memory, and nothing else.
+ * FLIM_ERROR_DEVICE where this build has no CUDA backend.  Nothing of a real card is used. */
+flim_status flim_device_describe(const flim_card *card, flim_device **out, flim_error *err);
+/* The properties of an open device's card; FLIM_ERROR_USAGE for the CPU. */
+flim_status flim_device_get_card(const flim_device *device, flim_card *out, flim_error *err);
 
 /* Opens "auto", "cpu", "cuda" or "cuda:N".  auto takes the first CUDA device, else the CPU, and tells `log` which and why;
  * an explicit cuda never falls back: FLIM_ERROR_DEVICE says no driver, driver too old (both versions), no visible device

@@ -86,6 +86,24 @@ flim_status flim_device_open(const char *spec, const flim_log *log, flim_device 
     return FLIM_OK;
 }
 
+flim_status flim_device_describe(const flim_card *card, flim_device **out, flim_error *err)
+{
+    *out = NULL;
+#ifdef FLIM_HAVE_CUDA
+    return flim_backend_cuda.describe(card, out, err);
+#else
+    return flim_fail(err, FLIM_ERROR_DEVICE,
+                     "a plan for %s needs a build with CUDA, which needs no card (FLIM_CUDA=ON builds it in)", card->name);
+#endif
+}
+
+flim_status flim_device_get_card(const flim_device *device, flim_card *out, flim_error *err)
+{
+    *out = (flim_card){0};
+    return device->ops->get_card ? device->ops->get_card(device, out, err)
+                                 : flim_fail(err, FLIM_ERROR_USAGE, "%s is no CUDA card", device->info.name);
+}
+
 void flim_device_close(flim_device *device)
 {
     if (device) {

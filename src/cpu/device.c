@@ -125,4 +125,4 @@ static flim_status open_device(int index, flim_device **out, flim_error *err)
     return FLIM_OK;
 }
 
-const flim_backend flim_backend_cpu = {"cpu", count_devices, open_device};
+const flim_backend flim_backend_cpu = {"cpu", count_devices, open_device, NULL};
