@@ -24,7 +24,7 @@ typedef struct flim_settings {
     bool mask_counts;
     bool scan; /* --no-scan */
     int64_t workers, prefetch;
-    char *cache; /* auto, none, host */
+    char *cache; /* auto, none, host, device */
     /* cross-validation */
     int64_t folds;
     char *cv; /* auto, stratified, group, stratified-group, leave-one-group-out */

@@ -8,7 +8,7 @@
 
 static const char *const cv_modes[] = {"auto", "stratified", "group", "stratified-group", "leave-one-group-out", NULL};
 static const char *const monitors[] = {"val_loss", "roc_auc", "balanced_accuracy", "f1", NULL};
-static const char *const caches[] = {"auto", "none", "host", NULL};
+static const char *const caches[] = {"auto", "none", "host", "device", NULL};
 static const char *const presets[] = {"tiny", "small", "base", "large", "xlarge", NULL};
 static const char *const samplers[] = {"natural", "balanced", "group-balanced", NULL};
 static const char *const precisions[] = {"auto", "fp32", "tf32", "bf16", "fp16", NULL};
@@ -46,7 +46,7 @@ static const flim_flag_row rows[] = {
     {NULL, "workers", FLIM_VALUE_INTEGER, FIELD(workers), "8", "N", "loader threads", .allowed = ">= 1, <= 256"},
     {NULL, "prefetch", FLIM_VALUE_INTEGER, FIELD(prefetch), "4", "N", "batches kept ready ahead", .allowed = ">= 1, <= 64"},
     {NULL, "cache", FLIM_VALUE_TEXT, FIELD(cache), "auto", "C",
-     "where decoded cells stay after their first reading: none, host memory, or auto: host where half of it is enough",
+     "where decoded cells stay after their first reading; auto takes GPU memory, else host memory, where there is room",
      .choices = caches},
 
     {"Cross-validation", "folds", FLIM_VALUE_INTEGER, FIELD(folds), "5", "N", "test parts", .allowed = ">= 2, <= 65535"},

@@ -146,12 +146,7 @@ static flim_status open_device(flim_run *run, flim_error *err)
                          flim_precision_name(run->precision), device->name);
     }
     flim_startup_device(run);
-    return FLIM_OK;
-}
-
-static flim_cache cache_of(const char *text)
-{
-    return strcmp(text, "none") == 0 ? FLIM_CACHE_NONE : strcmp(text, "host") == 0 ? FLIM_CACHE_HOST : FLIM_CACHE_AUTO;
+    return flim_run_check_cache(run, err);
 }
 
 static flim_status open_data(flim_run *run, flim_error *err)
@@ -168,7 +163,7 @@ static flim_status open_data(flim_run *run, flim_error *err)
         .need_labels = true,
         .need_groups = s->holdout_group.n > 0 || mode == FLIM_SPLIT_GROUP || mode == FLIM_SPLIT_STRATIFIED_GROUP ||
                        mode == FLIM_SPLIT_LEAVE_ONE_GROUP_OUT || run->sampler == FLIM_SAMPLER_GROUP_BALANCED,
-        .cache = cache_of(s->cache),
+        .cache = flim_run_cache_of_data(run),
         .log = &run->log};
     status = flim_dataset_open((const char *const *)s->data.item, s->data.n, &options, &run->dataset, err);
     if (status != FLIM_OK) {
@@ -298,19 +293,33 @@ static flim_status compile(flim_run *run, flim_error *err)
                                           .deterministic = s->deterministic,
                                           .log = &run->log};
     status = flim_program_compile(run->device, &run->net, &options, &run->program, err);
-    if (status != FLIM_OK) {
-        return status;
-    }
+    return status == FLIM_OK ? flim_run_plan_cache(run, err) : status;
+}
+
+static flim_status allocate(flim_run *run, flim_error *err)
+{
+    const flim_settings *s = run->settings;
     const flim_loader_options loader = {.workers = (int)s->workers,
                                         .prefetch = (int)s->prefetch,
                                         .batch = s->batch > run->eval_batch ? s->batch : run->eval_batch,
                                         .device = run->device,
+                                        .kept = run->kept != NULL,
                                         .log = &run->log};
-    status = flim_loader_create(run->dataset, &loader, &run->loader, err);
+    flim_status status = flim_loader_create(run->dataset, &loader, &run->loader, err);
     if (status == FLIM_OK) {
         status = flim_startup_plan(run, err);
     }
-    return status == FLIM_OK ? flim_program_allocate(run->program, err) : status;
+    if (status == FLIM_OK) {
+        status = flim_program_allocate(run->program, err);
+    }
+    if (status == FLIM_ERROR_MEMORY && run->kept && strcmp(s->cache, "auto") == 0) {
+        flim_log_line(&run->log, FLIM_LOG_NOTE, "there is less device memory than planned; the cells stay outside it");
+        flim_loader_destroy(run->loader);
+        run->loader = NULL;
+        status = flim_run_unplan_cache(run, err);
+        return status == FLIM_OK ? allocate(run, err) : status; /* once: nothing is kept now */
+    }
+    return status == FLIM_OK ? flim_run_fill_cache(run, err) : status;
 }
 
 /* What a checkpoint belongs to: everything that changes the mathematics. */
@@ -391,6 +400,9 @@ static flim_status run_all(flim_run *run, char *folder_out, flim_error *err)
     }
     status = compile(run, err);
     if (status == FLIM_OK) {
+        status = allocate(run, err);
+    }
+    if (status == FLIM_OK) {
         status = flim_run_folder_open(run, run->settings->resume, err);
     }
     if (status == FLIM_OK && !run->settings->resume) {
@@ -465,6 +477,7 @@ flim_status flim_train_cv(const flim_settings *settings, const flim_train_hooks 
     flim_free(run.initial_statistic);
     flim_free(run.summary);
     flim_free(run.decay);
+    flim_free(run.kept);
     if (own_settings) {
         flim_settings_free(&resumed);
     }

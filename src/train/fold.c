@@ -337,9 +337,7 @@ static void epoch_line(const fold *f, const flim_epoch_row *r, bool best)
     if (strcmp(flim_device_get_info(run->device)->kind, "cuda") == 0) {
         snprintf(memory, sizeof memory, ", %.2f GiB", (double)r->peak_bytes / 1073741824.0);
     }
-    if (r->wait_share > 0.03) {
-        snprintf(wait, sizeof wait, ", waited for the loader %.0f %%", 100 * r->wait_share);
-    }
+    snprintf(wait, sizeof wait, ", waited for cells %.1f %%", 100 * r->wait_share);
     flim_log_line(&run->log, FLIM_LOG_INFO,
                   "fold %d epoch %" PRId64 "/%" PRId64
                   " | lr %.2e | train loss %.4f acc %.3f%s | %.2f it/s %.1f cells/s%s%s%s",

@@ -64,6 +64,7 @@ typedef struct flim_run {
 
     flim_cell_summary *summary; /* (n) of the scan; NULL with --no-scan */
     double *decay; /* (n,T) summed over the mask; likewise */
+    uint8_t *kept; /* (n) bytes of a voxel of each cell in device memory; NULL where they are not kept there */
     flim_metrics baseline[FLIM_N_BASELINES]; /* pooled over the test cells of finished folds */
     bool has_baselines;
 } flim_run;
@@ -99,6 +100,16 @@ void flim_run_folder_close(flim_run *run);
 /* True where fold_K/DONE stands. */
 bool flim_run_fold_is_done(flim_run *run, int k);
 flim_status flim_run_write_history(const char *folder, const flim_fold_state *state, flim_error *err);
+
+/* ---- cache.c ---- */
+/* Refuses --cache device on a device without memory of its own. */
+flim_status flim_run_check_cache(const flim_run *run, flim_error *err);
+flim_cache flim_run_cache_of_data(const flim_run *run); /* what the data set is opened with */
+/* After compiling: cells go to the device where they were asked to, or (auto) where they fit beside the program. */
+flim_status flim_run_plan_cache(flim_run *run, flim_error *err);
+flim_status flim_run_unplan_cache(flim_run *run, flim_error *err); /* not to the device after all */
+/* After allocating: sends them there. */
+flim_status flim_run_fill_cache(flim_run *run, flim_error *err);
 
 /* ---- startup.c ---- */
 void flim_startup_device(flim_run *run); /* the four start-up lines */
