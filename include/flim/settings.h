@@ -49,7 +49,7 @@ typedef struct flim_settings {
     /* run */
     char *out; /* "" = runs/<date>-<time> */
     double checkpoint_minutes; /* 0 = at the end of each epoch only */
-    bool resume, quiet, log_json, dry_run, verbose;
+    bool resume, resume_override, quiet, log_json, dry_run, verbose;
 } flim_settings;
 
 /* What a command line asked for beside settings. */

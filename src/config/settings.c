@@ -104,6 +104,8 @@ static const flim_flag_row rows[] = {
     {NULL, "checkpoint-minutes", FLIM_VALUE_REAL, FIELD(checkpoint_minutes), "0", "N",
      "write a checkpoint inside an epoch every N minutes, too; 0 = only at its end", .allowed = ">= 0"},
     {NULL, "resume", FLIM_VALUE_SWITCH, FIELD(resume), "false", .help = "go on with the run in --out DIR, with its settings"},
+    {NULL, "resume-override", FLIM_VALUE_SWITCH, FIELD(resume_override), "false",
+     .help = "with --resume: go on although flags, device or precision differ from the run's; lists what that overrides"},
     {NULL, "dry-run", FLIM_VALUE_SWITCH, FIELD(dry_run), "false", .help = "print the fold table and end"},
     {NULL, "quiet", FLIM_VALUE_SWITCH, FIELD(quiet), "false", .help = "print warnings and the result only"},
     {NULL, "verbose", FLIM_VALUE_SWITCH, FIELD(verbose), "false", .help = "print more about plans and choices"},
