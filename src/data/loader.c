@@ -12,9 +12,9 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "core/alloc.h"
+#include "core/clock.h"
 #include "data/dataset_internal.h"
 
 typedef enum slot_state { SLOT_FREE, SLOT_FILLING, SLOT_READY, SLOT_OUT } slot_state;
@@ -385,13 +385,6 @@ done:
     return status;
 }
 
-static double seconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 /* Under the lock: every buffer is out, so that waiting for another batch would never end. */
 static bool all_out(const flim_loader *loader)
 {
@@ -438,11 +431,11 @@ flim_status flim_loader_next(flim_loader *loader, const flim_batch **batch, flim
                                loader->n_slots);
             break;
         }
-        start = start > 0 ? start : seconds();
+        start = start > 0 ? start : flim_seconds();
         pthread_cond_wait(&loader->ready, &loader->lock);
     }
     if (start > 0) {
-        loader->wait_seconds += seconds() - start;
+        loader->wait_seconds += flim_seconds() - start;
     }
 done:
     pthread_mutex_unlock(&loader->lock);
