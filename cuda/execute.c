@@ -11,13 +11,12 @@ static int64_t volume(const int size[3])
 
 /* ---- operations ------------------------------------------------------------------------------------------------------------ */
 
-static flim_status run_plan(flim_cuda_program *p, flim_pass *pass, int u, flim_conv_op op, const void *x, const void *w,
-                            const void *y, flim_error *err)
+static flim_status run_plan(flim_cuda_program *p, flim_pass *pass, int u, flim_conv_op op, int64_t n, const void *x,
+                            const void *w, const void *y, flim_error *err)
 {
     const flim_pass_unit *pu = &pass->unit[u];
-    const flim_conv_plan *plan = pu->plan[op];
-    flim_status status = flim_cudnn_plan_run(&p->device->cudnn, p->device->handle, &plan->problem, &plan->cudnn, x, w, y,
-                                             flim_pass_at(pass, p->arena, pu->workspace[op]), err);
+    flim_status status =
+        flim_conv_plan_run(p->device, pu->plan[op], n, x, w, y, flim_pass_at(pass, p->arena, pu->workspace[op]), err);
     return status == FLIM_OK ? FLIM_OK : flim_fail_prefix(err, "%s: ", pu->unit->conv);
 }
 
@@ -31,7 +30,7 @@ static float *parameter(flim_cuda_program *p, float *array, int u, flim_tensor_r
     return array + flim_network_tensor(&p->base.net, u, role, 0)->offset;
 }
 
-/* z = conv(x): by cuDNN, or by conv_k3.h, which applies what stands between a virtual input's z and its y. */
+/* z = conv(x): by its plan, or by conv_k3.h, which applies what stands between a virtual input's z and its y. */
 static flim_status run_conv(flim_cuda_program *p, flim_pass *pass, int u, int64_t n, flim_error *err)
 {
     const flim_pass_unit *pu = &pass->unit[u];
@@ -40,7 +39,7 @@ static flim_status run_conv(flim_cuda_program *p, flim_pass *pass, int u, int64_
     const bool apply = from && from->is_virtual;
     void *x = flim_pass_at(pass, p->arena, !from ? pass->input : apply ? from->z : from->y);
     if (!pu->k3) {
-        return run_plan(p, pass, u, FLIM_CONV_FORWARD, x, pu->w, z_of(p, pass, u), err);
+        return run_plan(p, pass, u, FLIM_CONV_FORWARD, n, x, pu->w, z_of(p, pass, u), err);
     }
     const flim_k3_shape shape = flim_pass_k3_shape(pass, u, n);
     const flim_conv_prologue prologue = {.scale = apply ? from->norm.affine.scale : NULL,
@@ -242,9 +241,11 @@ static flim_status run_weight(flim_cuda_program *p, flim_pass *pass, int u, int6
                                           flim_pass_at(pass, p->arena, pu->workspace[FLIM_CONV_WEIGHT]), p->launch.stream),
                                pu->unit->conv, err);
     }
-    FLIM_TRY(clear_spare(p, x, volume(pu->unit->in) * pu->c, n, pass->batch, err));
-    FLIM_TRY(clear_spare(p, dz, volume(pu->unit->conv_out) * pu->k, n, pass->batch, err));
-    FLIM_TRY(run_plan(p, pass, u, FLIM_CONV_WEIGHT, x, pu->dw, dz, err));
+    if (!plan->tile) {
+        FLIM_TRY(clear_spare(p, x, volume(pu->unit->in) * pu->c, n, pass->batch, err));
+        FLIM_TRY(clear_spare(p, dz, volume(pu->unit->conv_out) * pu->k, n, pass->batch, err));
+    }
+    FLIM_TRY(run_plan(p, pass, u, FLIM_CONV_WEIGHT, n, x, pu->dw, dz, err));
 done:
     return status;
 }
@@ -257,7 +258,7 @@ static flim_status run_data(flim_cuda_program *p, flim_pass *pass, int u, int64_
     void *scratch = flim_pass_at(pass, p->arena, pu->workspace[FLIM_CONV_DATA]);
     flim_status status;
     if (!pu->k3) {
-        return run_plan(p, pass, u, FLIM_CONV_DATA, dx, pu->w, dz, err);
+        return run_plan(p, pass, u, FLIM_CONV_DATA, n, dx, pu->w, dz, err);
     }
     const flim_k3_shape shape = flim_pass_k3_shape(pass, u, n);
     const float *weight = parameter(p, p->parameters, u, FLIM_TENSOR_CONV_WEIGHT);
@@ -426,23 +427,7 @@ static flim_status launch_pass(flim_cuda_program *p, flim_pass *pass, int64_t n,
 
 /* ---- copies in and out --------------------------------------------------------------------------------------------------------- */
 
-/* Voxels and masks of a batch into a stage, beside the step before. */
-static flim_status copy_batch(flim_cuda_program *p, const flim_stage *stage, const flim_batch *batch, int64_t voxels,
-                              int64_t pixels, flim_error *err)
-{
-    cudaStream_t copy = p->device->copy_stream;
-    flim_status status;
-    FLIM_TRY_CUDA(cudaStreamWaitEvent(copy, stage->free, 0)); /* an event never recorded does not wait */
-    FLIM_TRY_CUDA(cudaMemcpyAsync(stage->signal, batch->signal, (size_t)(batch->n * voxels) * sizeof(float),
-                                  cudaMemcpyHostToDevice, copy));
-    FLIM_TRY_CUDA(cudaMemcpyAsync(stage->mask, batch->mask, (size_t)(batch->n * pixels), cudaMemcpyHostToDevice, copy));
-    FLIM_TRY_CUDA(cudaEventRecord(stage->copied, copy));
-done:
-    return status;
-}
-
-/* Starts the copies of a batch, or the gathering of its cells from those kept on the device, and the kernel that prepares the
- * input from them. */
+/* Starts the copies of a batch and the kernel that prepares the input from them. */
 static flim_status feed(flim_cuda_program *p, flim_pass *pass, const flim_batch *batch, const flim_device_step *step,
                         flim_error *err)
 {
@@ -450,16 +435,19 @@ static flim_status feed(flim_cuda_program *p, flim_pass *pass, const flim_batch 
     const int64_t n = batch->n, pixels = (int64_t)net->in[1] * net->in[2], voxels = pixels * net->in[0];
     flim_stage *stage = &p->stage[p->calls % FLIM_STAGES];
     flim_slot *slot = &p->slot[p->calls % FLIM_SLOTS];
-    cudaStream_t compute = p->launch.stream;
+    cudaStream_t copy = p->device->copy_stream, compute = p->launch.stream;
     flim_status status;
-    if (!batch->kept) {
-        FLIM_TRY(copy_batch(p, stage, batch, voxels, pixels, err));
-    }
+    FLIM_TRY_CUDA(cudaStreamWaitEvent(copy, stage->free, 0)); /* an event never recorded does not wait */
+    FLIM_TRY_CUDA(
+        cudaMemcpyAsync(stage->signal, batch->signal, (size_t)(n * voxels) * sizeof(float), cudaMemcpyHostToDevice, copy));
+    FLIM_TRY_CUDA(cudaMemcpyAsync(stage->mask, batch->mask, (size_t)(n * pixels), cudaMemcpyHostToDevice, copy));
+    FLIM_TRY_CUDA(cudaEventRecord(stage->copied, copy));
+
     FLIM_TRY_CUDA(cudaEventSynchronize(slot->done)); /* four calls back: long done */
     flim_call_block block;
     (void)flim_call_block_at(&block, slot->block, p->batch);
     *block.step = *step;
-    for (int64_t i = 0; (pass->train || batch->kept) && i < n; i++) {
+    for (int64_t i = 0; pass->train && i < n; i++) {
         const flim_cell_id *id = &batch->id[i];
         const uint32_t words[6] = {(uint32_t)id->seed, (uint32_t)(id->seed >> 32), id->fold, id->epoch, id->cell, id->repeat};
         memcpy(&block.id[6 * i], words, sizeof words);
@@ -468,12 +456,7 @@ static flim_status feed(flim_cuda_program *p, flim_pass *pass, const flim_batch 
     }
     FLIM_TRY_CUDA(cudaMemcpyAsync(p->call.step, slot->block, (size_t)block.bytes, cudaMemcpyHostToDevice, compute));
     FLIM_TRY_CUDA(cudaEventRecord(slot->done, compute));
-    if (batch->kept) {
-        const flim_kept_view kept = flim_cuda_kept_view(&p->kept);
-        FLIM_TRY_CUDA(flim_k_gather_kept(&p->launch, &kept, p->call.id, n, voxels, pixels, stage->signal, stage->mask));
-    } else {
-        FLIM_TRY_CUDA(cudaStreamWaitEvent(compute, stage->copied, 0));
-    }
+    FLIM_TRY_CUDA(cudaStreamWaitEvent(compute, stage->copied, 0));
     char *input = flim_pass_at(pass, p->arena, pass->input);
     if (pass->stem >= 0) {
         FLIM_TRY_CUDA(flim_k_input_plain(&p->launch, stage->signal, stage->mask, n * voxels, n * pixels, input,

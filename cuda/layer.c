@@ -259,8 +259,7 @@ done:
 
 static flim_status run_plan(layer *l, flim_conv_op op, const void *x, const void *w, const void *y, flim_error *err)
 {
-    return flim_cudnn_plan_run(&l->device->cudnn, l->device->handle, &l->plan[op]->problem, &l->plan[op]->cudnn, x, w, y,
-                               l->workspace, err);
+    return flim_conv_plan_run(l->device, l->plan[op], l->run->n, x, w, y, l->workspace, err);
 }
 
 static flim_status forward(layer *l, flim_tail *tail, flim_error *err)

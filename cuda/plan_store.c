@@ -11,7 +11,13 @@
 #include "device.h"
 #include "kernels.h"
 
-enum { DEFAULT_WORKSPACE = 256 << 20, SAMPLES_POINT = 2048, SAMPLES_WEIGHT = 192, CACHE_LIMIT = 256 << 20 };
+enum {
+    DEFAULT_WORKSPACE = 256 << 20,
+    FIRST_RUN = 50000 /* microseconds */,
+    SAMPLES_POINT = 2048,
+    SAMPLES_WEIGHT = 192,
+    CACHE_LIMIT = 256 << 20
+};
 
 /* ---- the cache file ------------------------------------------------------------------------------------------------- */
 
@@ -24,8 +30,8 @@ static void cache_path(const flim_cuda_device *device, const char *folder, char 
             *c = '-';
         }
     }
-    snprintf(path, size, "%s/plans-%s-%s-driver%s-cudnn%zu.txt", folder, card, device->base.info.architecture, device->driver,
-             device->cudnn.version);
+    snprintf(path, size, "%s/plans2-%s-%s-driver%s-cudnn%zu.txt", folder, card, device->base.info.architecture,
+             device->driver, device->cudnn.version);
 }
 
 /* Grows an array of `size`-byte items to hold one more. */
@@ -217,19 +223,6 @@ static flim_status bench_workspace(bench *b, int64_t bytes, flim_error *err)
     return status;
 }
 
-typedef struct candidate {
-    bool own;
-    int64_t workspace;
-    flim_cudnn_plan plan; /* where it is not our own */
-    int64_t engine;
-    double microseconds;
-} candidate;
-
-static void candidate_free(const flim_cuda_device *device, candidate *c)
-{
-    flim_cudnn_plan_free(&device->cudnn, &c->plan);
-}
-
 bool flim_own_wgrad_shape(const flim_conv_problem *p, int sm, flim_wgrad_shape *out)
 {
     if (p->op != FLIM_CONV_WEIGHT || p->type == FLIM_STORAGE_FP32) {
@@ -254,7 +247,18 @@ bool flim_own_wgrad_shape(const flim_conv_problem *p, int sm, flim_wgrad_shape *
     return flim_wgrad_supported(out, sm);
 }
 
-static flim_status bench_run(bench *b, const candidate *c, flim_error *err)
+flim_status flim_conv_plan_run(flim_cuda_device *device, const flim_conv_plan *plan, int64_t n, const void *x, const void *w,
+                               const void *y, void *workspace, flim_error *err)
+{
+    if (plan->tile) {
+        return flim_cuda_check(
+            flim_fp32_run(&plan->problem, n, plan->tile, device->base.info.threads, x, w, y, workspace, device->stream),
+            "a convolution in fp32", err);
+    }
+    return flim_cudnn_plan_run(&device->cudnn, device->handle, &plan->problem, &plan->cudnn, x, w, y, workspace, err);
+}
+
+static flim_status bench_run(bench *b, const flim_conv_plan *c, flim_error *err)
 {
     flim_wgrad_shape shape;
     if (c->own) {
@@ -262,12 +266,11 @@ static flim_status bench_run(bench *b, const candidate *c, flim_error *err)
         return flim_cuda_check(flim_wgrad(&shape, b->x, NULL, b->y, b->w, NULL, false, b->workspace, b->device->stream),
                                "a weight gradient", err);
     }
-    return flim_cudnn_plan_run(&b->device->cudnn, b->device->handle, b->problem, &c->plan, b->x, b->w, b->y, b->workspace,
-                               err);
+    return flim_conv_plan_run(b->device, c, b->problem->n, b->x, b->w, b->y, b->workspace, err);
 }
 
 /* Fastest of three runs after one to warm up; a plan that is far behind `best` after the first is not timed further. */
-static flim_status bench_time(bench *b, const candidate *c, double best, double *microseconds, flim_error *err)
+static flim_status bench_time(bench *b, const flim_conv_plan *c, double best, double *microseconds, flim_error *err)
 {
     flim_status status = FLIM_OK;
     float ms = 0;
@@ -284,13 +287,17 @@ static flim_status bench_time(bench *b, const candidate *c, double best, double 
         if (i == 1 && (double)ms * 1e3 > 1.5 * best) {
             break;
         }
+        if (i == 0 && (double)ms * 1e3 > 5.0 * best + FIRST_RUN) { /* even if all that a first run loads were in it */
+            *microseconds = (double)ms * 1e3;
+            break;
+        }
     }
 done:
     return status;
 }
 
 /* Compares outputs spread over the tensor with direct sums in double; *error = |got - expected| / |expected|. */
-static flim_status bench_check(bench *b, const candidate *c, double *error, flim_error *err)
+static flim_status bench_check(bench *b, const flim_conv_plan *c, double *error, flim_error *err)
 {
     const int samples = b->problem->op == FLIM_CONV_WEIGHT ? SAMPLES_WEIGHT : SAMPLES_POINT;
     int64_t elements;
@@ -333,12 +340,12 @@ static double tolerance(flim_storage type)
 
 static int faster(const void *a, const void *b)
 {
-    const candidate *x = a, *y = b;
+    const flim_conv_plan *x = a, *y = b;
     return (x->microseconds > y->microseconds) - (x->microseconds < y->microseconds);
 }
 
 /* Checks candidates from the fastest on; the first right one becomes the plan. */
-static flim_status choose(bench *b, candidate *list, int n, const flim_plan_options *options, flim_conv_plan *out,
+static flim_status choose(bench *b, flim_conv_plan *list, int n, const flim_plan_options *options, flim_conv_plan *out,
                           flim_error *err)
 {
     char text[320];
@@ -346,7 +353,8 @@ static flim_status choose(bench *b, candidate *list, int n, const flim_plan_opti
     for (int i = 0; i < n; i++) {
         double error = HUGE_VAL;
         flim_error why = {0};
-        flim_status status = bench_workspace(b, list[i].workspace, &why);
+        flim_conv_plan *plan = &list[i];
+        flim_status status = bench_workspace(b, plan->workspace, &why);
         if (status == FLIM_OK) {
             status = bench_check(b, &list[i], &error, &why);
             if (status == FLIM_ERROR_MEMORY) { /* of the host: not the plan's fault */
@@ -354,20 +362,12 @@ static flim_status choose(bench *b, candidate *list, int n, const flim_plan_opti
             }
         }
         if (status == FLIM_OK && error <= tolerance(b->problem->type)) {
-            out->own = list[i].own;
-            out->workspace = list[i].workspace;
-            out->cudnn = list[i].plan;
-            out->microseconds = isfinite(list[i].microseconds) ? list[i].microseconds : 0.0;
-            list[i].plan = (flim_cudnn_plan){0};
-            if (out->own) {
-                snprintf(out->engine, sizeof out->engine, "own");
-            } else {
-                snprintf(out->engine, sizeof out->engine, "cuDNN %lld", (long long)list[i].engine);
-            }
+            plan->microseconds = isfinite(plan->microseconds) ? plan->microseconds : 0.0;
+            *out = *plan;
+            plan->cudnn = (flim_cudnn_plan){0};
             return FLIM_OK;
         }
-        flim_log_line(options->log, FLIM_LOG_NOTE, "%s %lld dropped, %s %.1e: %s",
-                      list[i].own ? "own kernel" : "cuDNN engine", (long long)list[i].engine,
+        flim_log_line(options->log, FLIM_LOG_NOTE, "%s dropped, %s %.1e: %s", plan->engine,
                       status == FLIM_OK ? "relative error" : why.text, error, text);
     }
     return flim_fail(err, FLIM_ERROR_DEVICE, "no cuDNN engine of %zu computes this convolution rightly on %s: %s",
@@ -375,8 +375,8 @@ static flim_status choose(bench *b, candidate *list, int n, const flim_plan_opti
 }
 
 /* Times a candidate that fits the workspace limit and takes it into the list; else frees it. */
-static void try_candidate(bench *b, candidate *c, const flim_plan_options *options, int64_t limit, candidate *list, int *n,
-                          int *over, flim_error *last)
+static void try_candidate(bench *b, flim_conv_plan *c, const flim_plan_options *options, int64_t limit, flim_conv_plan *list,
+                          int *n, int *over, flim_error *last)
 {
     double best = HUGE_VAL;
     for (int i = 0; i < *n; i++) {
@@ -388,8 +388,32 @@ static void try_candidate(bench *b, candidate *c, const flim_plan_options *optio
         (!options->benchmark || bench_time(b, c, best, &c->microseconds, last) == FLIM_OK)) {
         list[(*n)++] = *c;
     } else {
-        candidate_free(b->device, c);
+        flim_cudnn_plan_free(&b->device->cudnn, &c->cudnn);
     }
+}
+
+/* Our own kernels' plans for base's problem, best guess first; returns how many. */
+static int own_plans(const flim_cuda_device *device, const flim_conv_plan *base, flim_conv_plan list[FLIM_FP32_TILES])
+{
+    const flim_conv_problem *problem = &base->problem;
+    const int processors = device->base.info.threads;
+    flim_wgrad_shape shape;
+    int tile[FLIM_FP32_TILES];
+    if (flim_own_wgrad_shape(problem, device->sm, &shape)) {
+        list[0] = *base;
+        list[0].own = true;
+        list[0].workspace = (int64_t)flim_wgrad_scratch_bytes(&shape);
+        snprintf(list[0].engine, sizeof list[0].engine, "own");
+        return 1;
+    }
+    const int n = flim_fp32_tiles(problem, processors, tile);
+    for (int i = 0; i < n; i++) {
+        list[i] = *base;
+        list[i].tile = tile[i];
+        list[i].workspace = flim_fp32_workspace(problem, tile[i], processors);
+        snprintf(list[i].engine, sizeof list[i].engine, "own %s", flim_fp32_tile_name(problem->op, tile[i]));
+    }
+    return n;
 }
 
 /* For a card that is not there: what `search` takes without timing, unchecked.  Where cuDNN is not installed a convolution
@@ -397,12 +421,15 @@ static void try_candidate(bench *b, candidate *c, const flim_plan_options *optio
 static flim_status search_described(flim_cuda_device *device, const flim_conv_problem *problem, int64_t limit,
                                     flim_conv_plan *out, flim_error *err)
 {
-    flim_wgrad_shape shape;
     flim_cudnn_candidates found;
-    out->own = flim_own_wgrad_shape(problem, device->sm, &shape);
-    out->workspace = out->own ? (int64_t)flim_wgrad_scratch_bytes(&shape) : limit;
-    snprintf(out->engine, sizeof out->engine, out->own ? "own" : "assumed");
-    if (out->own || device->base.info.assumes_workspace) {
+    flim_conv_plan own[FLIM_FP32_TILES];
+    if (own_plans(device, out, own) > 0 && own[0].workspace <= limit) {
+        *out = own[0];
+        return FLIM_OK;
+    }
+    out->workspace = limit;
+    snprintf(out->engine, sizeof out->engine, "assumed");
+    if (device->base.info.assumes_workspace) {
         return FLIM_OK;
     }
     flim_status status = flim_cudnn_candidates_find(&device->cudnn, NULL, device->base.info.name, problem, &found, err);
@@ -431,23 +458,26 @@ static flim_status search_described(flim_cuda_device *device, const flim_conv_pr
                              device->base.info.name, (long long)(limit >> 20), text);
 }
 
-/* Without timing the order is: our own kernel where there is one, then cuDNN's first, and two in reserve. */
+/* Without timing it is our own kernel where there is one, else cuDNN's first, with two in reserve. */
 static flim_status search(flim_cuda_device *device, const flim_conv_problem *problem, const flim_plan_options *options,
                           flim_conv_plan *out, flim_error *err)
 {
     const int64_t limit = options->workspace_limit > 0 ? options->workspace_limit : DEFAULT_WORKSPACE;
     flim_cudnn_candidates found;
-    flim_wgrad_shape shape;
     flim_error last = {0};
-    candidate list[FLIM_MAX_CANDIDATES + 1];
+    flim_conv_plan own[FLIM_FP32_TILES];
+    flim_conv_plan list[FLIM_MAX_CANDIDATES + FLIM_FP32_TILES];
     int n = 0, over = 0;
+    bool chosen = false;
     bench b;
     if (device->base.info.described) {
         return search_described(device, problem, limit, out, err);
     }
-    flim_status status =
-        flim_cudnn_candidates_find(&device->cudnn, device->handle, device->base.info.name, problem, &found, err);
-    if (status != FLIM_OK) {
+    out->microseconds = HUGE_VAL; /* until it is timed */
+    const int n_own = own_plans(device, out, own);
+    flim_status status = flim_cudnn_candidates_find(&device->cudnn, device->handle, device->base.info.name, problem, &found,
+                                                    n_own > 0 ? &last : err);
+    if (status != FLIM_OK && n_own == 0) {
         return status;
     }
     status = bench_make(&b, device, problem, err);
@@ -455,20 +485,26 @@ static flim_status search(flim_cuda_device *device, const flim_conv_problem *pro
         flim_cudnn_candidates_free(&device->cudnn, &found);
         return status;
     }
-    if (flim_own_wgrad_shape(problem, device->sm, &shape)) {
-        candidate own = {.own = true, .workspace = (int64_t)flim_wgrad_scratch_bytes(&shape), .microseconds = HUGE_VAL};
-        try_candidate(&b, &own, options, limit, list, &n, &over, &last);
+    for (int i = 0; i < n_own && (options->benchmark || n == 0); i++) {
+        try_candidate(&b, &own[i], options, limit, list, &n, &over, &last);
     }
-    const int wanted = options->benchmark ? FLIM_MAX_CANDIDATES + 1 : 3;
-    for (int i = 0; i < found.n && n < wanted; i++) {
-        candidate c = {.engine = found.engine[i], .microseconds = HUGE_VAL};
-        if (flim_cudnn_plan_build(&device->cudnn, device->handle, device->base.info.name, problem, &found, i, &c.plan,
+    if (!options->benchmark && n > 0) {
+        chosen = choose(&b, list, n, options, out, &last) == FLIM_OK;
+        n = 0;
+    }
+    const int wanted = options->benchmark ? FLIM_MAX_CANDIDATES + FLIM_FP32_TILES : 3;
+    for (int i = 0; i < found.n && n < wanted && !chosen; i++) {
+        flim_conv_plan c = *out;
+        snprintf(c.engine, sizeof c.engine, "cuDNN %lld", (long long)found.engine[i]);
+        if (flim_cudnn_plan_build(&device->cudnn, device->handle, device->base.info.name, problem, &found, i, &c.cudnn,
                                   &last) == FLIM_OK) {
-            c.workspace = c.plan.workspace;
+            c.workspace = c.cudnn.workspace;
             try_candidate(&b, &c, options, limit, list, &n, &over, &last);
         }
     }
-    if (n == 0) {
+    if (chosen) {
+        status = FLIM_OK;
+    } else if (n == 0) {
         char text[320];
         flim_conv_text(problem, text, sizeof text);
         status =
@@ -481,7 +517,7 @@ static flim_status search(flim_cuda_device *device, const flim_conv_problem *pro
         status = choose(&b, list, n, options, out, err);
     }
     for (int i = 0; i < n; i++) {
-        candidate_free(device, &list[i]);
+        flim_cudnn_plan_free(&device->cudnn, &list[i].cudnn);
     }
     bench_free(&b);
     flim_cudnn_candidates_free(&device->cudnn, &found);
@@ -498,31 +534,37 @@ static bool same_problem(const flim_conv_problem *a, const flim_conv_problem *b)
     return strcmp(x, y) == 0;
 }
 
-/* A cached plan is only taken where plans are timed: --no-benchmark means cuDNN's first. */
+/* A cached plan is only taken where plans are timed: --no-benchmark means the first guess. */
 static bool load_cached(flim_cuda_device *device, const flim_conv_problem *problem, const flim_plan_options *options,
                         flim_conv_plan *out)
 {
     const int64_t limit = options->workspace_limit > 0 ? options->workspace_limit : DEFAULT_WORKSPACE;
     char text[320];
     flim_error ignored = {0};
-    flim_wgrad_shape shape;
+    flim_conv_plan own[FLIM_FP32_TILES];
+    const int n_own = own_plans(device, out, own);
     flim_conv_text(problem, text, sizeof text);
     for (int i = 0; options->benchmark && i < device->store.n_cached; i++) {
         const flim_cached_plan *c = &device->store.cached[i];
         if (strcmp(c->problem, text) != 0 || c->workspace > limit) {
             continue;
         }
-        out->own = strcmp(c->engine, "own") == 0;
-        if (out->own
-                ? flim_own_wgrad_shape(problem, device->sm, &shape)
-                : flim_cudnn_plan_load(&device->cudnn, device->handle, c->json, c->size, &out->cudnn, &ignored) == FLIM_OK) {
+        bool found = false;
+        for (int k = 0; k < n_own && k < FLIM_FP32_TILES && !found; k++) {
+            found = strcmp(own[k].engine, c->engine) == 0 && own[k].workspace <= limit;
+            *out = found ? own[k] : *out;
+        }
+        if (!found && strncmp(c->engine, "own", 3) != 0 &&
+            flim_cudnn_plan_load(&device->cudnn, device->handle, c->json, c->size, &out->cudnn, &ignored) == FLIM_OK) {
             snprintf(out->engine, sizeof out->engine, "%s", c->engine);
-            out->workspace = out->own ? (int64_t)flim_wgrad_scratch_bytes(&shape) : out->cudnn.workspace;
+            out->workspace = out->cudnn.workspace;
+            found = true;
+        }
+        if (found) {
             out->microseconds = c->microseconds;
             return true;
         }
     }
-    out->own = false;
     return false;
 }
 
@@ -534,14 +576,14 @@ static flim_status keep(flim_cuda_device *device, const flim_conv_plan *plan, fl
     flim_status status = FLIM_OK;
     flim_conv_text(&plan->problem, entry.problem, sizeof entry.problem);
     memcpy(entry.engine, plan->engine, sizeof entry.engine);
-    if (!plan->own) {
+    if (!plan->own && !plan->tile) {
         status = flim_cudnn_plan_save(&device->cudnn, &plan->cudnn, &json, &entry.size, err);
         if (status == FLIM_ERROR_DEVICE) {
             return FLIM_OK;
         }
     }
     if (status == FLIM_OK) {
-        status = cache_add(&device->store, &entry, plan->own ? "own" : json, err);
+        status = cache_add(&device->store, &entry, json ? json : "own", err);
         device->store.file_stale = true;
     }
     flim_free(json);

@@ -1,7 +1,8 @@
 /* conv_check: checks the own convolution kernels against plain double-precision ones on random data, and times them.
  *
- *   conv_check [check | small] [time]      check and time where none is named; small = a check without large problems, for
- *                                          compute-sanitizer; exit 1 where a check fails, 77 without a card
+ *   conv_check [check | small] [time] [stem | wgrad | k3 | fp32]...
+ *                   check and time where neither is named, all kernels where none is; small = a check without large problems, as
+ *                   compute-sanitizer wants it; exit 1 where a check fails, 77 without a card
  *
  * References round where the kernels do (inputs, weights, activations and gradients between products), so that the tolerances are
  * those of the summation, not of the 16-bit type.  Outputs and scratch hold NaN first.
@@ -16,33 +17,68 @@ bool check_wgrad(bool small);
 void time_wgrad(void);
 bool check_k3(bool small);
 void time_k3(void);
+bool check_fp32(bool small);
+void time_fp32(bool quick);
+
+namespace
+{
+
+const struct {
+    const char *name;
+    bool (*check)(bool small);
+    void (*time)();
+    int capability; /* least */
+} kernels[] = {{"stem", check_stem, time_stem, 80},
+               {"wgrad", check_wgrad, time_wgrad, 80},
+               {"k3", check_k3, time_k3, 80},
+               {"fp32", check_fp32, [] { time_fp32(false); }, 75}};
+
+} // namespace
 
 int main(int argc, char **argv)
 {
-    bool check = argc < 2, time = argc < 2, small = false;
+    bool check = false, time = false, small = false, named = false, good = true;
+    int ran = 0;
     for (int i = 1; i < argc; i++) {
+        bool known = strcmp(argv[i], "check") == 0 || strcmp(argv[i], "small") == 0 || strcmp(argv[i], "time") == 0;
         small = small || strcmp(argv[i], "small") == 0;
         check = check || small || strcmp(argv[i], "check") == 0;
         time = time || strcmp(argv[i], "time") == 0;
+        for (const auto &k : kernels)
+            if (strcmp(argv[i], k.name) == 0)
+                named = known = true;
+        if (!known) {
+            fprintf(stderr, "usage: conv_check [check | small] [time] [stem | wgrad | k3 | fp32]...\n");
+            return 2;
+        }
     }
     cudaDeviceProp prop;
     const cudaError_t error = cudaGetDeviceProperties(&prop, 0);
-    if (error != cudaSuccess || prop.major < 8) {
-        printf("skipped: %s\n",
-               error != cudaSuccess ? cudaGetErrorString(error) : "the kernels need compute capability 8.0 or later");
+    if (error != cudaSuccess) {
+        printf("skipped: %s\n", cudaGetErrorString(error));
         return 77;
     }
     printf("%s sm_%d%d, %d SMs\n", prop.name, prop.major, prop.minor, prop.multiProcessorCount);
-    bool good = true;
-    if (check) {
-        good = check_stem(small) && good;
-        good = check_wgrad(small) && good;
-        good = check_k3(small) && good;
-    }
-    if (time) {
-        time_stem();
-        time_wgrad();
-        time_k3();
+    for (int timed = 0; timed < 2; timed++)
+        for (const auto &k : kernels) {
+            bool wanted = !named;
+            for (int i = 1; i < argc; i++)
+                wanted = wanted || strcmp(argv[i], k.name) == 0;
+            if (!wanted || ((check || time) && !(timed ? time : check)))
+                continue;
+            if (10 * prop.major + prop.minor < k.capability) {
+                printf("%s: left out, needs compute capability %d.%d\n", k.name, k.capability / 10, k.capability % 10);
+                continue;
+            }
+            ran++;
+            if (timed)
+                k.time();
+            else
+                good = k.check(small) && good;
+        }
+    if (ran == 0) {
+        printf("skipped: no kernel for this card\n");
+        return 77;
     }
     printf("%s\n", good ? "all checks passed" : "CHECK FAILED");
     return good ? 0 : 1;

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "core/alloc.h"
-#include "core/median.h"
 #include "data/dataset_internal.h"
 #include "data/scan.h"
 
@@ -38,10 +37,17 @@ static void warn(flim_data_report *report, const char *format, ...)
 
 /* ---- the table */
 
-/* Sorts; -1 where there are none. */
+static int by_double(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Sorts. */
 static double median(double *values, int64_t n)
 {
-    return n == 0 ? -1 : flim_median(values, n);
+    qsort(values, (size_t)n, sizeof *values, by_double);
+    return n == 0 ? -1 : n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }
 
 static double type_limit(const flim_dataset *d, int64_t cell)

@@ -1,0 +1,252 @@
+/* The fp32 convolution kernels on the CPU, without a card: every block, thread after thread from barrier to barrier, by the same functions
+ * that the kernels call.  Data are small integers, so that sums are exact and every output must equal the direct sum.  Inputs lie
+ * between NaN, outputs hold NaN and are followed by a guard: a read or a write beside a tensor shows. */
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <vector>
+
+#include "../conv_fp32_gather.cuh"
+#include "../conv_fp32_weight.cuh"
+
+using namespace flim_fp32;
+
+namespace
+{
+
+/* A tensor between margins of NaN. */
+struct tensor {
+    int64_t count, margin;
+    std::vector<float4> memory;
+    explicit tensor(int64_t n) : count(n), margin(((n > 4096 ? n : 4096) + 3) / 4), memory((size_t)(n / 4 + 2 * margin))
+    {
+        memset(memory.data(), 0xff, memory.size() * sizeof(float4));
+    }
+    float *data()
+    {
+        return &memory[(size_t)margin].x;
+    }
+    void integers(uint32_t seed)
+    {
+        for (int64_t i = 0; i < count; i++) {
+            seed = seed * 1664525u + 1013904223u;
+            data()[i] = (float)((int)(seed >> 24) % 7 - 3);
+        }
+    }
+    bool margins_hold()
+    {
+        const unsigned char *at = reinterpret_cast<const unsigned char *>(memory.data());
+        const size_t before = (size_t)margin * sizeof(float4), after = before + (size_t)count * sizeof(float),
+                     size = memory.size() * sizeof(float4);
+        for (size_t i = 0; i < size; i++)
+            if ((i < before || i >= after) && at[i] != 0xff)
+                return false;
+        return true;
+    }
+};
+
+template <class Tile, bool DATA> void run_gather(const gather &g)
+{
+    const int64_t blocks = gather_blocks<Tile>(g);
+    std::vector<gather_thread<Tile, DATA>> thread(Tile::THREADS);
+    std::vector<gather_shared<Tile>> shared(1);
+    gather_shared<Tile> &s = shared[0];
+    for (int64_t number = 0; number < blocks; number++) {
+        memset(static_cast<void *>(&s), 0xff, sizeof s);
+        const gather_block b = gather_block_of<Tile>(g, (int)number);
+        if (b.row >= g.part[b.part].rows)
+            continue;
+        for (int t = 0; t < Tile::THREADS; t++)
+            gather_thread<Tile, DATA>::describe(g, b, t, s);
+        for (int t = 0; t < Tile::THREADS; t++)
+            thread[(size_t)t].begin(g, b, t, s);
+        for (int step = -1; step < b.steps; step++) {
+            for (int t = 0; t < Tile::THREADS; t++) {
+                gather_thread<Tile, DATA> &me = thread[(size_t)t];
+                if (step + 1 < b.steps)
+                    me.load(g, b);
+                if (step >= 0)
+                    multiply<Tile>(s.step, step & 1, Tile::first_row(t), Tile::first_column(t), me.sum);
+                if (step + 1 < b.steps)
+                    me.store(t, (step + 1) & 1, s);
+            }
+        }
+        for (int t = 0; t < Tile::THREADS; t++)
+            thread[(size_t)t].write(g, b, t, s);
+    }
+}
+
+template <class Tile> void gather_case(const flim_conv_problem *p, int64_t n, float *x, float *w, float *y)
+{
+    const gather g = make_gather(p, n, x, w, y, Tile::COLUMNS);
+    if (p->op == FLIM_CONV_DATA)
+        run_gather<Tile, true>(g);
+    else
+        run_gather<Tile, false>(g);
+}
+
+template <class Tile> void weight_case(const flim_conv_problem *p, int64_t n, int parts, float *x, float *w, float *y)
+{
+    tensor partial(parts * flim_conv_w_elements(p));
+    const weight_sum a = make_weight_sum(p, n, parts, Tile::ROWS, Tile::COLUMNS, x, y, partial.data());
+    std::vector<weight_thread<Tile>> thread(Tile::THREADS);
+    std::vector<weight_shared<Tile>> shared(1);
+    weight_shared<Tile> &s = shared[0];
+    for (int number = 0; number < a.row_tiles * a.column_tiles * parts; number++) {
+        memset(static_cast<void *>(&s), 0xff, sizeof s);
+        const weight_block b = weight_block_of<Tile>(a, number);
+        for (int t = 0; t < Tile::THREADS; t++) {
+            weight_thread<Tile>::describe(a, b, 0, t, s);
+            thread[(size_t)t].begin(a, b, t);
+        }
+        for (int t = 0; t < Tile::THREADS; t++) {
+            thread[(size_t)t].load(a, b, 0, t, s);
+            thread[(size_t)t].store(t, 0, s);
+        }
+        for (int step = 0; step < b.steps; step++) {
+            for (int t = 0; t < Tile::THREADS; t++) {
+                weight_thread<Tile> &me = thread[(size_t)t];
+                if (step * STEP % DESCRIBED == 0)
+                    me.describe(a, b, step * STEP + DESCRIBED, t, s);
+                if (step + 1 < b.steps)
+                    me.load(a, b, step + 1, t, s);
+                multiply<Tile>(s.step, step & 1, Tile::first_row(t), Tile::first_column(t), me.sum);
+                if (step + 1 < b.steps)
+                    me.store(t, (step + 1) & 1, s);
+            }
+        }
+        for (int t = 0; t < Tile::THREADS; t++)
+            thread[(size_t)t].write(a, b, t);
+    }
+    const int64_t size = flim_conv_w_elements(p);
+    for (int64_t i = 0; i < size; i++) {
+        w[i] = partial.data()[i];
+        for (int part = 1; part < parts; part++)
+            w[i] += partial.data()[part * size + i];
+    }
+    if (!partial.margins_hold())
+        w[0] = NAN;
+}
+
+/* Direct sums over n cells; what the operation writes is added to. */
+void direct(const flim_conv_problem *p, int64_t n, const float *x, const float *w, const float *y, std::vector<double> &out)
+{
+    for (int64_t cell = 0; cell < n; cell++)
+        for (int64_t o = 0; o < volume(p->out); o++)
+            for (int64_t f = 0; f < volume(p->kernel); f++) {
+                const int at[3] = {(int)(o / p->out[2] / p->out[1]), (int)(o / p->out[2] % p->out[1]), (int)(o % p->out[2])};
+                const int tap[3] = {(int)(f / p->kernel[2] / p->kernel[1]), (int)(f / p->kernel[2] % p->kernel[1]),
+                                    (int)(f % p->kernel[2])};
+                int64_t i = cell;
+                bool inside = true;
+                for (int d = 0; d < 3; d++) {
+                    const int q = at[d] * p->stride[d] - p->pad[d] + tap[d];
+                    inside = inside && q >= 0 && q < p->in[d];
+                    i = i * p->in[d] + q;
+                }
+                for (int k = 0; k < p->k && inside; k++)
+                    for (int c = 0; c < p->c; c++) {
+                        const int64_t iy = (cell * volume(p->out) + o) * p->k + k, iw = (k * volume(p->kernel) + f) * p->c + c,
+                                      ix = i * p->c + c;
+                        if (p->op == FLIM_CONV_FORWARD)
+                            out[(size_t)iy] += (double)x[ix] * w[iw];
+                        else if (p->op == FLIM_CONV_DATA)
+                            out[(size_t)ix] += (double)y[iy] * w[iw];
+                        else
+                            out[(size_t)iw] += (double)x[ix] * y[iy];
+                    }
+            }
+}
+
+bool check(flim_conv_problem p, int64_t n, int tile, int parts)
+{
+    for (int d = 0; d < 3; d++)
+        p.out[d] = (p.in[d] + 2 * p.pad[d] - p.kernel[d]) / p.stride[d] + 1;
+    char text[320];
+    flim_conv_text(&p, text, sizeof text);
+    const int64_t x_cell = flim_conv_x_elements(&p) / p.n, y_cell = flim_conv_y_elements(&p) / p.n;
+    tensor x(n * x_cell), w(flim_conv_w_elements(&p)), y(n * y_cell); /* spare cells lie in the margin: NaN */
+    tensor *out = p.op == FLIM_CONV_FORWARD ? &y : p.op == FLIM_CONV_DATA ? &x : &w;
+    tensor *all[3] = {&x, &w, &y};
+    for (int i = 0; i < 3; i++)
+        if (all[i] != out)
+            all[i]->integers(17u + (uint32_t)i);
+    std::vector<double> expected((size_t)out->count, 0.0);
+    direct(&p, n, x.data(), w.data(), y.data(), expected);
+    if (p.op == FLIM_CONV_WEIGHT) {
+        switch (tile) {
+        case 1: weight_case<weight_tile_1>(&p, n, parts, x.data(), w.data(), y.data()); break;
+        case 2: weight_case<weight_tile_2>(&p, n, parts, x.data(), w.data(), y.data()); break;
+        case 3: weight_case<weight_tile_3>(&p, n, parts, x.data(), w.data(), y.data()); break;
+        default: weight_case<weight_tile_4>(&p, n, parts, x.data(), w.data(), y.data()); break;
+        }
+    } else {
+        switch (tile) {
+        case 1: gather_case<gather_tile_1>(&p, n, x.data(), w.data(), y.data()); break;
+        case 2: gather_case<gather_tile_2>(&p, n, x.data(), w.data(), y.data()); break;
+        case 3: gather_case<gather_tile_3>(&p, n, x.data(), w.data(), y.data()); break;
+        case 4: gather_case<gather_tile_4>(&p, n, x.data(), w.data(), y.data()); break;
+        default: gather_case<gather_tile_5>(&p, n, x.data(), w.data(), y.data()); break;
+        }
+    }
+    bool good = flim_fp32_supported(&p) && flim_fp32_tile_name(p.op, tile) != nullptr;
+    if (!good)
+        printf("FAILED, not supported: tile %d, %s\n", tile, text);
+    for (int64_t i = 0; i < out->count && good; i++)
+        if (!((double)out->data()[i] == expected[(size_t)i])) {
+            printf("FAILED: tile %s, %d parts, n %lld, output %lld is %g, expected %g: %s\n", flim_fp32_tile_name(p.op, tile),
+                   parts, (long long)n, (long long)i, (double)out->data()[i], expected[(size_t)i], text);
+            good = false;
+        }
+    if (good && !out->margins_hold()) {
+        printf("FAILED: tile %s writes beside its tensor: %s\n", flim_fp32_tile_name(p.op, tile), text);
+        good = false;
+    }
+    return good;
+}
+
+/* Quotients by multiplication against the processor's. */
+bool check_division()
+{
+    for (int number = 1; number < 3000; number += number < 70 ? 1 : 37) {
+        const divisor d = make_divisor(number);
+        for (int64_t value = 0; value <= INT32_MAX; value += value < 5000 ? 1 : 999983) {
+            const int64_t near[3] = {value, value / number * number, value / number * number - 1};
+            for (int64_t v : near)
+                if (v >= 0 && divide(d, (int)v) != v / number) {
+                    printf("FAILED: %lld / %d\n", (long long)v, number);
+                    return false;
+                }
+        }
+    }
+    return true;
+}
+
+} // namespace
+
+int main()
+{
+    static const flim_conv_problem problems[] = {
+        {FLIM_CONV_FORWARD, FLIM_STORAGE_FP32, false, 3, 8, 32, {11, 3, 5}, {}, {7, 1, 1}, {1, 1, 1}, {3, 0, 0}},
+        {FLIM_CONV_FORWARD, FLIM_STORAGE_FP32, false, 2, 32, 32, {9, 3, 3}, {}, {3, 1, 1}, {2, 1, 1}, {1, 0, 0}},
+        {FLIM_CONV_FORWARD, FLIM_STORAGE_FP32, false, 2, 32, 32, {4, 7, 5}, {}, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}},
+        {FLIM_CONV_FORWARD, FLIM_STORAGE_FP32, false, 2, 24, 40, {3, 6, 5}, {}, {3, 3, 3}, {1, 2, 2}, {1, 1, 1}},
+        {FLIM_CONV_FORWARD, FLIM_STORAGE_FP32, false, 2, 16, 72, {2, 5, 7}, {}, {1, 1, 1}, {1, 2, 2}, {0, 0, 0}},
+        {FLIM_CONV_FORWARD, FLIM_STORAGE_FP32, false, 3, 40, 136, {5, 3, 4}, {}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}},
+        {FLIM_CONV_FORWARD, FLIM_STORAGE_FP32, false, 1, 8, 8, {1, 1, 1}, {}, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}},
+        {FLIM_CONV_FORWARD, FLIM_STORAGE_FP32, false, 1, 8, 16, {9, 10, 8}, {}, {5, 2, 4}, {2, 2, 2}, {2, 0, 3}},
+    };
+    int cases = 0, failed = check_division() ? 0 : 1;
+    for (const flim_conv_problem &one : problems)
+        for (int op = 0; op < 3; op++) {
+            flim_conv_problem p = one;
+            p.op = (flim_conv_op)op;
+            for (int tile = 1; flim_fp32_tile_name(p.op, tile); tile++) {
+                failed += !check(p, p.n, tile, 1);
+                failed += !check(p, p.n > 1 ? p.n - 1 : 1, tile, 3);
+                cases += 2;
+            }
+        }
+    printf("%d cases, %d failed\n", cases, failed);
+    return failed != 0;
+}
