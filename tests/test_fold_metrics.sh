@@ -40,44 +40,50 @@ done
 
 # ---- numbers, files, exit codes
 metrics 0 a --csv a.csv --json a.json --md a.md --replicates 200
-sound='disagrees|not predicted|folds are done|no baselines' # what must not be said of a sound run
+sound='disagrees|not predicted|folds are done|no baseline' # what must not be said of a sound run
 check "no fault is found in a sound run" test "$(grep -cE "$sound" err)" = 0
-check "the table has every row" test "$(grep -cE '^  (fold [012] \(|mean  |sd \(ddof [01]\)|pooled  |95 % interval|class prior|log photons|summed decay)' out)" = 12
+check "the table has every row" test "$(grep -cE '^  (fold [012] \(|mean  |sd \(ddof [01]\)|(mean|pooled), threshold 0.5|pooled  |95 % interval|class prior)' out)" = 12
+check "the baselines stand in both tables" test "$(grep -cE '^  (brightness, size, peak bin|decay summed over the mask)  ' out)" = 4
 check "intervals are named" grep -q "intervals: bootstrap over groups" out
-check "the CSV holds header, folds, mean, sds, pooled, interval and baselines" test "$(wc -l <a.csv)" = 13
+check "the CSV holds header, folds, mean, sds, pooled, interval and baselines" test "$(wc -l <a.csv)" = 15
 check "the JSON names the run" grep -q '"run": "a"' a.json
 check "the Markdown holds a table" grep -q '^| pooled |' a.md
-metrics 0 b --no-baselines --replicates 0
+metrics 0 b --replicates 0
 check "the hold-out group is scored" grep -q "holdout, fold ensemble" out
 check "no fault is found in a sound run with a hold-out group" test "$(grep -cE "$sound" err)" = 0
-metrics 0 a a --replicates 0 --no-baselines
+metrics 0 a a --replicates 0
 check "a run against itself differs nowhere" grep -q "0 in a, 0 in a; McNemar p 1.000" out
-metrics 0 a b --replicates 0 --no-baselines
+metrics 0 a b --replicates 0
 check "other test parts are not compared" grep -q "not compared" out
 sed -i 's/"accuracy": 0/"accuracy": 7/' a/summary.json
-metrics 0 a --no-baselines --replicates 0
+metrics 0 a --replicates 0
 check "a summary that disagrees is named" grep -q "warning: a: summary.json disagrees with predictions.csv in" err
 rm a/fold_1/DONE
-metrics 0 a --no-baselines --replicates 0
+metrics 0 a --replicates 0
 check "a missing fold is named" grep -q "2 of 3 folds are done; missing: 1" err
 touch a/fold_1/DONE
 mv small.h5 moved.h5
-metrics 0 a
-check "missing data is named, with what to do" grep -q "no baselines: .*small.h5.*--data" err
-metrics 0 a --data moved.h5 --replicates 0
-check "data that has moved can be named" grep -q "summed decay" out
+metrics 0 a --replicates 0
+check "the tables need no data" grep -q "^  brightness, size, peak bin" out
+mv a/baseline_decay.csv kept.csv
+metrics 0 a --replicates 0
+check "a missing baseline is named, with what to do" grep -q "no baseline 'decay summed over the mask': .*--resume --out a" err
+mv kept.csv a/baseline_decay.csv
 metrics 3 small
 check "a folder that is no run is named" grep -q "small is no run folder" err
 metrics 2
 metrics 2 a --htm x
 check "the nearest flag is named" grep -q -- "--html" err
-metrics 6 a --no-baselines --csv /no/such/folder/x.csv
+metrics 6 a --csv /no/such/folder/x.csv
 metrics 0 --help
 [ "$failures" = 0 ] || exit 1
 
 # ---- the page
 command -v gnuplot >/dev/null || { echo "no gnuplot: the page was not tried"; exit 0; }
+metrics 0 a --html report.html
+check "data that is gone is named on the page, with what to do" grep -q "No pictures: .*small.h5.*--data" report.html
 metrics 0 a --data moved.h5 --replicates 100 --html report.html
+check "data that has moved can be named" grep -q "data:image/bmp" report.html
 images=$(grep -o '<img ' report.html | wc -l)
 check "six plots and pictures of errors, not $images images" test "$images" -ge 7
 for name in chromium chromium-browser google-chrome; do
@@ -90,7 +96,7 @@ sed "s|</body>|$script</body>|" report.html >checked.html
 if timeout 100 "$browser" --headless --no-sandbox --disable-gpu --user-data-dir="$work/profile" --virtual-time-budget=5000 \
     --dump-dom "file://$work/checked.html" >dom 2>/dev/null; then
     check "all $images pictures drawn, nothing fetched: $(grep -o '<title>[^<]*' dom)" grep -q "<title>drawn $images of $images, outside 0</title>" dom
-    for text in "Most confident errors" "Confusion, pooled" "baseline: class prior" "95 % interval from" "config.yaml"; do
+    for text in "Most confident errors" "Confusion matrix" "class prior" "95 % interval from" "config.yaml" "Calibration"; do
         check "the page shows '$text'" grep -q "$text" dom
     done
 else

@@ -15,6 +15,7 @@
 
 #include "core/alloc.h"
 #include "core/file.h"
+#include "flim/baseline.h"
 #include "flim/dataset.h"
 #include "flim/interval.h"
 #include "flim/json.h"
@@ -127,6 +128,46 @@ static void write_fold(fixture *f, int k, const flim_dataset_info *info, flim_me
     ok(flim_file_write(path, "", 0, &err), &err);
 }
 
+/* baseline_*.csv, fitted here on the scan of the data: the prior, brightness and size, and the decay. */
+static void write_baselines(const fixture *f, flim_dataset *dataset, const flim_split_data *data)
+{
+    static flim_cell_summary cell[MOST];
+    static double decay[MOST * 16], confounds[MOST * 2], threshold[16];
+    static float logits[MOST * 3];
+    static int32_t predicted[MOST];
+    static const char *const names[] = {"class_prior", "confounds", "decay"};
+    const double *features[] = {NULL, confounds, decay};
+    const int widths[] = {0, 2, 16};
+    const flim_logistic_options options = {.ridge = 1, .balanced = true};
+    const int outputs = f->classes == 2 ? 1 : f->classes;
+    const flim_dataset_info *info = flim_dataset_get_info(dataset);
+    flim_error err = {0};
+    int64_t bad;
+    ok(flim_dataset_scan(dataset, 2, NULL, NULL, cell, decay, &bad, &err), &err);
+    for (int64_t i = 0; i < f->n; i++) {
+        confounds[2 * i] = log1p(cell[i].photons);
+        confounds[2 * i + 1] = (double)cell[i].mask_pixels;
+    }
+    for (int b = 0; b < 3; b++) {
+        flim_predictions p;
+        char path[700];
+        int64_t at = 0;
+        ok(flim_baseline_run(&f->splits, data, features[b], widths[b], &options, logits, predicted, threshold, &err), &err);
+        ok(flim_predictions_create(f->n, f->classes, &p, &err), &err);
+        for (int k = 0; k < f->splits.n_folds; k++) {
+            for (int64_t i = 0; i < f->splits.fold[k].n_test; i++, at++) {
+                int64_t c = p.index[at] = f->splits.fold[k].test[i];
+                p.label[at] = info->label[c];
+                p.predicted[at] = predicted[c];
+                memcpy(p.logits + at * outputs, logits + c * outputs, (size_t)outputs * sizeof *logits);
+            }
+        }
+        snprintf(path, sizeof path, "%s/baseline_%s.csv", f->folder, names[b]);
+        ok(flim_predictions_write(&p, path, &err), &err);
+        flim_predictions_free(&p);
+    }
+}
+
 static void pooled_metrics(const fixture *f, flim_metrics *out)
 {
     flim_error err = {0};
@@ -224,6 +265,7 @@ static void make_run_of(fixture *f, const char *name, int classes, int64_t cells
     for (int k = 0; k < f->splits.n_folds; k++) {
         write_fold(f, k, info, &metrics[k], &folds[k]);
     }
+    write_baselines(f, dataset, &data);
     write_run_files(f, metrics, folds);
     flim_dataset_close(dataset);
 }
@@ -289,7 +331,7 @@ static void numbers_come_from_the_predictions(void **state)
     flim_error err = {0};
     flim_report *report;
     make_run(&f, "plain", 150, FLIM_CONFOUND_NONE, FLIM_SPLIT_STRATIFIED_GROUP, 0.8, 1);
-    ok(report_of((const fixture *[]){&f}, 1, &(flim_report_options){.baselines = true, .replicates = 400, .seed = 1}, &report,
+    ok(report_of((const fixture *[]){&f}, 1, &(flim_report_options){.pictures = true, .replicates = 400, .seed = 1}, &report,
                  &warnings, &err),
        &err);
     assert_string_equal(warnings.text, "");
@@ -340,9 +382,9 @@ static void numbers_come_from_the_predictions(void **state)
     }
     /* baselines: all three; without a confound brightness and size say little */
     const flim_json *baselines = flim_json_get(run, "baselines");
-    assert_true(number_at(flim_json_get(baselines, "class prior"), "balanced_accuracy") == 0.5);
-    assert_true(number_at(flim_json_get(baselines, "log photons, mask area, peak bin"), "balanced_accuracy") < 0.72);
-    assert_true(number_at(flim_json_get(baselines, "summed decay"), "roc_auc") > 0.5);
+    assert_true(number_at(flim_json_get(baselines, "class_prior"), "balanced_accuracy") == 0.5);
+    assert_true(number_at(flim_json_get(baselines, "confounds"), "balanced_accuracy") < 0.72);
+    assert_true(number_at(flim_json_get(baselines, "decay"), "roc_auc") > 0.5);
     /* confusion: the number of cells */
     double cells = 0;
     for (size_t c = 0; c < 4; c++) {
@@ -360,7 +402,9 @@ static void numbers_come_from_the_predictions(void **state)
                                            "sd (ddof 1)",
                                            "sd (ddof 0)",
                                            "95 % interval from",
-                                           "mean at threshold 0.5",
+                                           "mean, threshold 0.5",
+                                           "pooled, threshold 0.5",
+                                           "network against baseline",
                                            "class prior",
                                            "groups, worst first",
                                            "bootstrap over groups",
@@ -406,7 +450,7 @@ static void what_is_wrong_with_a_run_is_said(void **state)
     flim_error err = {0};
     flim_report *report;
     const fixture *runs[] = {&f};
-    const flim_report_options options = {.baselines = false, .replicates = 0};
+    const flim_report_options options = {.replicates = 0};
     char path[700];
     make_run(&f, "broken", 90, FLIM_CONFOUND_NONE, FLIM_SPLIT_STRATIFIED, 1, 2);
     ok(report_of(runs, 1, &options, &report, &warnings, &err), &err);
@@ -473,12 +517,11 @@ static void confounds_are_named(void **state)
     flim_error err = {0};
     flim_report *report;
     make_run(&f, "confounded", 180, FLIM_CONFOUND_BRIGHTNESS, FLIM_SPLIT_STRATIFIED, 0.7, 3);
-    ok(report_of((const fixture *[]){&f}, 1, &(flim_report_options){.baselines = true, .replicates = 200}, &report, &warnings,
+    ok(report_of((const fixture *[]){&f}, 1, &(flim_report_options){.pictures = true, .replicates = 200}, &report, &warnings,
                  &err),
        &err);
     flim_json *root = json_of(report);
-    double auc =
-        number_at(flim_json_get(flim_json_get(run_of(root, 0), "baselines"), "log photons, mask area, peak bin"), "roc_auc");
+    double auc = number_at(flim_json_get(flim_json_get(run_of(root, 0), "baselines"), "confounds"), "roc_auc");
     assert_true(auc > 0.75);
     if (!strstr(warnings.text, "brightness, cell size and peak bin alone reach a pooled roc_auc of ")) {
         fail_msg("baseline AUC %.3f, but: %s", auc, warnings.text);
@@ -486,14 +529,40 @@ static void confounds_are_named(void **state)
     flim_json_free(root);
     flim_report_destroy(report);
 
-    /* data that is gone, or another file: said, and no baselines */
-    unlink(f.data);
-    ok(report_of((const fixture *[]){&f}, 1, &(flim_report_options){.baselines = true, .replicates = 0}, &report, &warnings,
-                 &err),
-       &err);
-    assert_non_null(strstr(warnings.text, "no baselines: "));
-    assert_non_null(strstr(warnings.text, "--data"));
-    flim_report_destroy(report);
+    /* the page: a card, a warning, a curve beside the network's; data that is gone is said in place of pictures */
+    char path[700];
+    bool gnuplot = system("gnuplot --version >/dev/null 2>&1") == 0;
+    for (int gone = 0; gone < 2 && gnuplot; gone++) {
+        snprintf(path, sizeof path, "%s/test_report_confounded.html", FLIM_BINARY_DIR);
+        ok(report_of((const fixture *[]){&f}, 1, &(flim_report_options){.pictures = true}, &report, &warnings, &err), &err);
+        ok(flim_report_write_html(report, path, &err), &err);
+        char *bytes = file_text(path);
+        assert_non_null(strstr(bytes, "Brightness, size and peak bin alone, pooled"));
+        assert_non_null(strstr(bytes, "class=\"warning\">brightness, cell size and peak bin alone reach"));
+        assert_true((strstr(bytes, "No pictures: ") != NULL) == gone && (strstr(bytes, "data:image/bmp") != NULL) == !gone);
+        free(bytes);
+        flim_report_destroy(report);
+        unlink(f.data);
+    }
+
+    /* no baselines, or those of other cells: said, with what to do */
+    for (int absent = 0; absent < 2; absent++) {
+        snprintf(path, sizeof path, "%s/baseline_confounds.csv", f.folder);
+        if (absent) {
+            unlink(path);
+        } else {
+            char *lines_of = file_text(path), *last = strrchr(lines_of, '\n');
+            *last = '\0';
+            *(strrchr(lines_of, '\n') + 1) = '\0'; /* without its last cell */
+            ok(flim_file_write(path, lines_of, strlen(lines_of), &err), &err);
+            free(lines_of);
+        }
+        ok(report_of((const fixture *[]){&f}, 1, &(flim_report_options){0}, &report, &warnings, &err), &err);
+        assert_non_null(strstr(warnings.text, "no baseline 'brightness, size, peak bin': "));
+        assert_non_null(strstr(warnings.text, absent ? "there is no " : "holds other cells or labels than the folds"));
+        assert_non_null(strstr(warnings.text, "train_cv --resume --out "));
+        flim_report_destroy(report);
+    }
     free_run(&f);
 }
 
@@ -554,7 +623,7 @@ static void tables_are_written(void **state)
     flim_report *report;
     char path[600];
     make_run(&f, "tables", 90, FLIM_CONFOUND_NONE, FLIM_SPLIT_LEAVE_ONE_GROUP_OUT, 1, 6);
-    ok(report_of((const fixture *[]){&f}, 1, &(flim_report_options){.baselines = true, .replicates = 100}, &report, &warnings,
+    ok(report_of((const fixture *[]){&f}, 1, &(flim_report_options){.pictures = true, .replicates = 100}, &report, &warnings,
                  &err),
        &err);
     snprintf(path, sizeof path, "%s/test_report.csv", FLIM_BINARY_DIR);
@@ -565,12 +634,12 @@ static void tables_are_written(void **state)
         of_line += *at == ',';
         if (*at == '\n') {
             commas = lines_seen ? commas : of_line;
-            assert_true(of_line == commas || strstr(bytes, "\"log photons, mask area, peak bin\""));
+            assert_true(of_line == commas || strstr(bytes, "\"brightness, size, peak bin\""));
             of_line = 0;
             lines_seen++;
         }
     }
-    assert_int_equal(lines_seen, 1 + 6 + 3 + 3 + 3); /* header, folds, mean and sds, pooled and interval, baselines */
+    assert_int_equal(lines_seen, 1 + 6 + 4 + 4 + 3); /* header, folds, mean and sds, pooled and interval, baselines */
     assert_non_null(strstr(bytes, "run,row,n_train,n_val,n_test,epochs,best_epoch,threshold,accuracy,"));
     assert_null(strstr(bytes, "nan"));
     free(bytes);
@@ -578,6 +647,7 @@ static void tables_are_written(void **state)
     ok(flim_report_write_markdown(report, path, &err), &err);
     bytes = file_text(path);
     assert_non_null(strstr(bytes, "| baseline: class prior |"));
+    assert_non_null(strstr(bytes, "Network against brightness, size, peak bin: "));
     assert_non_null(strstr(bytes, "| group | n | prevalence |"));
     free(bytes);
     assert_int_equal(flim_report_write_csv(report, "/no/such/folder/x.csv", &err), FLIM_ERROR_WRITE);
@@ -594,7 +664,7 @@ static void three_classes(void **state)
     flim_error err = {0};
     flim_report *report;
     make_run_of(&f, "three", 3, 120, FLIM_CONFOUND_NONE, FLIM_SPLIT_STRATIFIED_GROUP, 1, 8);
-    ok(report_of((const fixture *[]){&f}, 1, &(flim_report_options){.baselines = true, .replicates = 100}, &report, &warnings,
+    ok(report_of((const fixture *[]){&f}, 1, &(flim_report_options){.pictures = true, .replicates = 100}, &report, &warnings,
                  &err),
        &err);
     flim_json *root = json_of(report);
@@ -604,7 +674,7 @@ static void three_classes(void **state)
     for (int m = 0; m < FLIM_N_METRICS; m++) {
         const char *name = flim_metric_name((flim_metric)m);
         assert_true(fabs(number_at(flim_json_get(run, "pooled"), name) - pooled.value[m]) < 1e-12);
-        assert_true(number_at(flim_json_get(flim_json_get(run, "baselines"), "summed decay"), name) >= -1);
+        assert_true(number_at(flim_json_get(flim_json_get(run, "baselines"), "decay"), name) >= -1);
     }
     assert_true(flim_json_is_null(flim_json_get(flim_json_get(run, "delong"), "roc_auc"))); /* of two classes only */
     assert_true(flim_json_is_null(flim_json_get(flim_json_at(flim_json_get(run, "groups"), 0), "sensitivity")));
@@ -648,7 +718,7 @@ static void page_is_whole_and_alone(void **state)
     make_run(&f, "page", 120, FLIM_CONFOUND_NONE, FLIM_SPLIT_STRATIFIED_GROUP, 0.8, 7);
     snprintf(run, sizeof run, "%s/environment.json", f.folder);
     ok(flim_file_write(run, "{\"host\": \"<script>alert(1)</script> & co\"}", 43, &err), &err);
-    ok(report_of((const fixture *[]){&f, &f}, 2, &(flim_report_options){.baselines = true, .replicates = 50}, &report,
+    ok(report_of((const fixture *[]){&f, &f}, 2, &(flim_report_options){.pictures = true, .replicates = 50}, &report,
                  &warnings, &err),
        &err);
     snprintf(path, sizeof path, "%s/test_report.html", FLIM_BINARY_DIR);

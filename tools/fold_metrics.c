@@ -13,7 +13,7 @@ typedef struct options {
     flim_string_list data;
     int64_t replicates;
     uint64_t seed;
-    bool baselines;
+    bool pictures;
 } options;
 
 #define AT(member) offsetof(options, member)
@@ -22,11 +22,10 @@ static const flim_flag_row rows[] = {
     {NULL, "json", FLIM_VALUE_TEXT, AT(json), "", "FILE", .help = "write everything as JSON"},
     {NULL, "md", FLIM_VALUE_TEXT, AT(markdown), "", "FILE", .help = "write the tables as Markdown"},
     {NULL, "html", FLIM_VALUE_TEXT, AT(html), "", "FILE", .help = "write one self-contained page with plots (needs gnuplot)"},
-    {"Statistics", "baselines", FLIM_VALUE_SWITCH, AT(baselines), "true", NULL,
-     .help = "score simple models in the same folds"},
+    {NULL, "pictures", FLIM_VALUE_SWITCH, AT(pictures), "true", NULL, .help = "show cells on the page: needs the run's data"},
     {NULL, "data", FLIM_VALUE_LIST, AT(data), "", "FILE", .help = "HDF5 file of the run, where it has moved; repeatable"},
-    {NULL, "replicates", FLIM_VALUE_INTEGER, AT(replicates), "2000", "N", .help = "of the bootstrap; 0 = no intervals",
-     .allowed = ">= 0, <= 1000000"},
+    {"Statistics", "replicates", FLIM_VALUE_INTEGER, AT(replicates), "2000", "N",
+     .help = "of the bootstrap; 0 = no intervals", .allowed = ">= 0, <= 1000000"},
     {NULL, "seed", FLIM_VALUE_UNSIGNED, AT(seed), "42", "N", .help = "of the bootstrap"},
 };
 static const flim_flag_table table = {
@@ -45,7 +44,7 @@ static flim_status report_runs(const options *o, const flim_string_list *runs, c
     const flim_log log = console_log(terminal);
     const flim_report_options request = {.data = (const char *const *)o->data.item,
                                          .n_data = o->data.n,
-                                         .baselines = o->baselines,
+                                         .pictures = o->pictures,
                                          .replicates = (int)o->replicates,
                                          .seed = o->seed,
                                          .log = &log};

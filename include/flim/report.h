@@ -1,7 +1,7 @@
 /* Reports on finished runs: what fold_metrics shows.
  *
  * For: one or more run folders.  Everything is recomputed from the folds' predictions.csv; summary.json is only compared.  Beside
- *      the network stand intervals, baselines in the same folds (where the data can be read) and a table of groups; two or more
+ *      the network stand intervals, the baselines whose predictions train_cv left in the folder, and a table of groups; two or more
  *      runs are compared in pairs with the first.
  * Owns: a report owns all it read.  Errors: FLIM_ERROR_DATA for a folder that is no run, or predictions that do not fit its
  *      splits; FLIM_ERROR_WRITE; FLIM_ERROR_MEMORY.  What a reader must know but is no error goes to the log as a warning.
@@ -20,7 +20,7 @@ typedef struct flim_report flim_report;
 typedef struct flim_report_options {
     const char *const *data; /* (n_data) HDF5 files to read instead of those of the run's config.yaml */
     int n_data;
-    bool baselines; /* read the data for the baselines (and the gallery of the HTML page) */
+    bool pictures; /* read the data for the HTML page's pictures of cells */
     int replicates; /* of the bootstrap; 0 = no intervals */
     uint64_t seed; /* of the bootstrap */
     const flim_log *log; /* notes and warnings; may be NULL */
@@ -32,7 +32,7 @@ void flim_report_destroy(flim_report *report); /* NULL is allowed */
 
 /* The tables for a terminal, line by line. */
 flim_status flim_report_print(const flim_report *report, const flim_log *log, flim_error *err);
-/* One row a fold, then mean, sd, pooled, interval ends, holdout, baselines; undefined is empty.  All runs below each other. */
+/* One row a fold, then mean, sd, pooled, interval ends, those at threshold 0.5, holdout, baselines; undefined is empty.  All runs below each other. */
 flim_status flim_report_write_csv(const flim_report *report, const char *path, flim_error *err);
 flim_status flim_report_write_json(const flim_report *report, const char *path, flim_error *err);
 flim_status flim_report_write_markdown(const flim_report *report, const char *path, flim_error *err);

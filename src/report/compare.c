@@ -1,4 +1,4 @@
-/* Two runs in pairs: by fold and by cell. */
+/* In pairs, by fold and by cell: two runs, or a run's network and its baselines. */
 #include <math.h>
 #include <string.h>
 
@@ -10,69 +10,133 @@ static bool same_part(const int64_t *a, int64_t n_a, const int64_t *b, int64_t n
     return n_a == n_b && memcmp(a, b, (size_t)n_a * sizeof *a) == 0;
 }
 
-/* The same data and the same test and training parts in every fold; how a fold chooses its validation part within the rest may
- * differ. */
-static bool same_splits(const flim_splits *a, const flim_splits *b)
+/* True where the training and validation cells together are the same in both folds.  seen: (n) zeroed scratch, left zeroed. */
+static bool same_rest(const flim_fold *a, const flim_fold *b, uint8_t *seen)
 {
-    if (a->n != b->n || a->n_folds != b->n_folds || strcmp(a->sha256, b->sha256) != 0) {
-        return false;
-    }
-    for (int f = 0; f < a->n_folds; f++) {
-        if (!same_part(a->fold[f].test, a->fold[f].n_test, b->fold[f].test, b->fold[f].n_test)) {
-            return false;
+    bool same = a->n_train + a->n_val == b->n_train + b->n_val;
+    for (int mark = 1; mark >= 0; mark--) {
+        for (int64_t i = 0; i < a->n_train; i++) {
+            seen[a->train[i]] = (uint8_t)mark;
+        }
+        for (int64_t i = 0; i < a->n_val; i++) {
+            seen[a->val[i]] = (uint8_t)mark;
+        }
+        for (int64_t i = 0; mark && same && i < b->n_train; i++) {
+            same = seen[b->train[i]];
+        }
+        for (int64_t i = 0; mark && same && i < b->n_val; i++) {
+            same = seen[b->val[i]];
         }
     }
-    return true;
+    return same;
 }
 
-/* Fold k of a run, NULL where it is not done. */
-static const report_fold *fold_of(const report_run *run, int k)
+/* The same data, and in every fold the same test cells and the same others to learn from; which of those are kept for validation
+ * is part of a method, and may differ. */
+static flim_status same_splits(const flim_splits *a, const flim_splits *b, bool *same, flim_error *err)
 {
+    *same = a->n == b->n && a->n_folds == b->n_folds && strcmp(a->sha256, b->sha256) == 0;
+    if (!*same) {
+        return FLIM_OK;
+    }
+    uint8_t *seen = flim_alloc((size_t)a->n, sizeof *seen, err);
+    for (int f = 0; seen && *same && f < a->n_folds; f++) {
+        const flim_fold *x = &a->fold[f], *y = &b->fold[f];
+        *same = same_part(x->test, x->n_test, y->test, y->n_test) && same_rest(x, y, seen);
+    }
+    flim_free(seen);
+    return seen ? FLIM_OK : FLIM_ERROR_MEMORY;
+}
+
+/* Cells in the test part for each in the training part, over all folds. */
+static double test_share(const flim_splits *splits)
+{
+    double test = 0, train = 0;
+    for (int k = 0; k < splits->n_folds; k++) {
+        test += (double)splits->fold[k].n_test;
+        train += (double)splits->fold[k].n_train;
+    }
+    return test / train;
+}
+
+/* value[m * n_folds + k] of metric m in fold k; NaN where the fold is not done. */
+static void fold_values(const report_run *run, double *value)
+{
+    const int folds = run->splits.n_folds;
+    for (int i = 0; i < FLIM_N_METRICS * folds; i++) {
+        value[i] = NAN;
+    }
     for (int f = 0; f < run->n_folds; f++) {
-        if (run->fold[f].k == k) {
-            return &run->fold[f];
+        for (int m = 0; m < FLIM_N_METRICS; m++) {
+            value[m * folds + run->fold[f].k] = run->fold[f].metrics.value[m];
         }
     }
-    return NULL;
 }
 
-static flim_status compare_folds(report_comparison *out, flim_error *err)
+/* The same of a baseline's predictions, which stand in the pool's order. */
+static flim_status baseline_fold_values(const report_run *run, const flim_predictions *p, double *value, flim_error *err)
 {
-    int folds = out->a->splits.n_folds;
-    double *value_a = flim_alloc((size_t)folds, sizeof *value_a, err),
-           *value_b = flim_alloc((size_t)folds, sizeof *value_b, err);
-    flim_status status = value_a && value_b ? FLIM_OK : FLIM_ERROR_MEMORY;
-    for (int m = 0; m < FLIM_N_METRICS && status == FLIM_OK; m++) {
-        double test = 0, train = 0;
-        for (int k = 0; k < folds; k++) {
-            const report_fold *a = fold_of(out->a, k), *b = fold_of(out->b, k);
-            value_a[k] = a ? a->metrics.value[m] : NAN;
-            value_b[k] = b ? b->metrics.value[m] : NAN;
-            test += (double)out->a->splits.fold[k].n_test;
-            train += (double)out->a->splits.fold[k].n_train;
+    const int folds = run->splits.n_folds;
+    flim_status status = FLIM_OK;
+    int64_t at = 0;
+    fold_values(run, value);
+    for (int f = 0; f < run->n_folds && status == FLIM_OK; f++) {
+        flim_metrics metrics;
+        int64_t n = run->fold[f].predictions.n;
+        status = flim_metrics_of_decisions(n, p->classes, p->label + at, p->logits + at * p->outputs, p->predicted + at,
+                                           &metrics, err);
+        at += n;
+        for (int m = 0; m < FLIM_N_METRICS && status == FLIM_OK; m++) {
+            value[m * folds + run->fold[f].k] = metrics.value[m];
         }
-        out->fold_test[m] = flim_corrected_t_test(value_a, value_b, folds, test / train);
     }
-    flim_free(value_a);
-    flim_free(value_b);
     return status;
 }
 
-/* Cells that both have predicted: who was right? */
-static flim_status compare_cells(report_comparison *out, flim_error *err)
+static void test_folds(report_pair *out, const flim_splits *splits, const double *a, const double *b)
 {
-    const report_pool *a = &out->a->pool, *b = &out->b->pool;
-    int64_t n = out->a->splits.n;
-    int8_t *right = flim_alloc((size_t)n, sizeof *right, err); /* (n) 0 = not predicted by a, 1 = wrong, 2 = right */
+    for (int m = 0; m < FLIM_N_METRICS; m++) {
+        out->fold_test[m] =
+            flim_corrected_t_test(a + m * splits->n_folds, b + m * splits->n_folds, splits->n_folds, test_share(splits));
+    }
+}
+
+flim_status report_compare_with_baseline(const report_run *run, int baseline, report_pair *out, flim_error *err)
+{
+    const flim_predictions *p = &run->baseline[baseline];
+    const size_t values = (size_t)FLIM_N_METRICS * (size_t)run->splits.n_folds;
+    double *simple = flim_alloc(values, sizeof *simple, err), *network = flim_alloc(values, sizeof *network, err);
+    *out = (report_pair){.paired = true};
+    flim_status status = simple && network ? baseline_fold_values(run, p, simple, err) : FLIM_ERROR_MEMORY;
+    if (status == FLIM_OK) {
+        fold_values(run, network);
+        test_folds(out, &run->splits, simple, network);
+        for (int64_t i = 0; i < p->n; i++) {
+            bool by_simple = p->predicted[i] == p->label[i], by_network = run->pool.predicted[i] == p->label[i];
+            out->only_a += by_simple && !by_network;
+            out->only_b += by_network && !by_simple;
+        }
+        out->cell_test = flim_mcnemar(out->only_a, out->only_b);
+    }
+    flim_free(simple);
+    flim_free(network);
+    return status;
+}
+
+/* Cells that both runs have predicted: who was right? */
+static flim_status compare_cells(const report_run *a, const report_run *b, report_pair *out, flim_error *err)
+{
+    int8_t *right =
+        flim_alloc((size_t)a->splits.n, sizeof *right, err); /* (n) 0 = not predicted by a, 1 = wrong, 2 = right */
     if (!right) {
         return FLIM_ERROR_MEMORY;
     }
-    for (int64_t i = 0; i < a->n; i++) {
-        right[a->cell[i]] = (int8_t)(1 + (a->label[i] == a->predicted[i]));
+    for (int64_t i = 0; i < a->pool.n; i++) {
+        right[a->pool.cell[i]] = (int8_t)(1 + (a->pool.label[i] == a->pool.predicted[i]));
     }
-    for (int64_t i = 0; i < b->n; i++) {
-        int8_t of_a = right[b->cell[i]];
-        bool of_b = b->label[i] == b->predicted[i];
+    for (int64_t i = 0; i < b->pool.n; i++) {
+        int8_t of_a = right[b->pool.cell[i]];
+        bool of_b = b->pool.label[i] == b->pool.predicted[i];
         out->only_a += of_a == 2 && !of_b;
         out->only_b += of_a == 1 && of_b;
     }
@@ -84,10 +148,23 @@ static flim_status compare_cells(report_comparison *out, flim_error *err)
 flim_status report_compare(const report_run *a, const report_run *b, report_comparison *out, flim_error *err)
 {
     *out = (report_comparison){.a = a, .b = b};
-    out->same_splits = a->classes == b->classes && same_splits(&a->splits, &b->splits);
-    if (!out->same_splits) {
-        return FLIM_OK; /* what is paired would not be pairs */
+    flim_status status = FLIM_OK;
+    if (a->classes == b->classes) {
+        status = same_splits(&a->splits, &b->splits, &out->pair.paired, err);
     }
-    flim_status status = compare_folds(out, err);
-    return status == FLIM_OK ? compare_cells(out, err) : status;
+    if (status != FLIM_OK || !out->pair.paired) {
+        return status; /* what is paired would not be pairs */
+    }
+    const size_t values = (size_t)FLIM_N_METRICS * (size_t)a->splits.n_folds;
+    double *of_a = flim_alloc(values, sizeof *of_a, err), *of_b = flim_alloc(values, sizeof *of_b, err);
+    status = of_a && of_b ? FLIM_OK : FLIM_ERROR_MEMORY;
+    if (status == FLIM_OK) {
+        fold_values(a, of_a);
+        fold_values(b, of_b);
+        test_folds(&out->pair, &a->splits, of_a, of_b);
+        status = compare_cells(a, b, &out->pair, err);
+    }
+    flim_free(of_a);
+    flim_free(of_b);
+    return status;
 }

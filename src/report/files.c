@@ -34,47 +34,21 @@ flim_status flim_report_write_csv(const flim_report *report, const char *path, f
         return status;
     }
     FILE *stream = writer.stream;
-    fputs("run,row,n_train,n_val,n_test,epochs,best_epoch,threshold", stream);
-    for (int m = 0; m < FLIM_N_METRICS; m++) {
-        fprintf(stream, ",%s", flim_metric_name((flim_metric)m));
-    }
-    putc('\n', stream);
+    flim_result_csv_head(stream, "run,row");
     for (int i = 0; i < report->n_runs; i++) {
         const report_run *run = &report->run[i];
         for (int r = 0; r < run->n_rows; r++) {
             const report_row *row = &run->row[r];
-            const report_fold *f = row->fold;
             put_field(stream, run->folder);
             putc(',', stream);
             put_field(stream, row->name);
-            if (f) {
-                fprintf(stream, ",%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 ",%.9g", f->n_train, f->n_val,
-                        f->n_test, f->epochs, f->best_epoch, f->threshold);
-            } else {
-                fputs(",,,,,,", stream);
-            }
-            for (int m = 0; m < FLIM_N_METRICS; m++) {
-                putc(',', stream);
-                if (!isnan(row->value[m])) {
-                    fprintf(stream, "%.9g", row->value[m]);
-                }
-            }
-            putc('\n', stream);
+            flim_result_csv_row(stream, row->fold, row->value);
         }
     }
     return flim_file_commit(&writer, err);
 }
 
 /* ---- JSON */
-
-static flim_json *metrics_object(const double value[FLIM_N_METRICS])
-{
-    flim_json *object = flim_json_object();
-    for (int m = 0; m < FLIM_N_METRICS; m++) {
-        flim_json_set_number(object, flim_metric_name((flim_metric)m), value[m]);
-    }
-    return object;
-}
 
 static flim_json *interval_object(double low, double high)
 {
@@ -84,26 +58,41 @@ static flim_json *interval_object(double low, double high)
     return array;
 }
 
-static flim_json *fold_object(const report_fold *f)
+/* "corrected_t_test": {metric: {difference, t, p}}, "mcnemar": {...} of b against a, under the names given. */
+static void set_pair(flim_json *object, const report_pair *pair, const char *name_a, const char *name_b)
 {
-    flim_json *object = flim_json_object();
-    flim_json_set_integer(object, "fold", f->k);
-    flim_json_set_integer(object, "n_train", f->n_train);
-    flim_json_set_integer(object, "n_val", f->n_val);
-    flim_json_set_integer(object, "n_test", f->n_test);
-    flim_json_set_integer(object, "epochs", f->epochs);
-    flim_json_set_integer(object, "best_epoch", f->best_epoch);
-    flim_json_set_number(object, "threshold", f->threshold);
-    flim_json_set(object, "metrics", metrics_object(f->metrics.value));
-    flim_json_set(object, "metrics_at_0.5", metrics_object(f->at_half.value));
-    return object;
+    flim_json *folds = flim_json_object(), *cells = flim_json_object();
+    char key[64];
+    for (int m = 0; pair->paired && m < FLIM_N_METRICS; m++) {
+        flim_json *test = flim_json_object();
+        flim_json_set_number(test, "difference", pair->fold_test[m].difference);
+        flim_json_set_number(test, "t", pair->fold_test[m].statistic);
+        flim_json_set_number(test, "p", pair->fold_test[m].p);
+        flim_json_set(folds, flim_metric_name((flim_metric)m), test);
+    }
+    flim_json_set(object, "corrected_t_test", folds);
+    if (pair->paired) {
+        snprintf(key, sizeof key, "right_only_in_%s", name_a);
+        flim_json_set_integer(cells, key, pair->only_a);
+        snprintf(key, sizeof key, "right_only_in_%s", name_b);
+        flim_json_set_integer(cells, key, pair->only_b);
+        flim_json_set_number(cells, "p", pair->cell_test.p);
+    }
+    flim_json_set(object, "mcnemar", cells);
 }
 
 static flim_json *run_object(const report_run *run)
 {
+    static const struct {
+        report_kind kind;
+        const char *key;
+    } keys[] = {{REPORT_MEAN, "mean"},      {REPORT_SD1, "sd"},
+                {REPORT_SD0, "sd_ddof0"},   {REPORT_MEAN_HALF, "mean_at_0.5"},
+                {REPORT_POOLED, "pooled"},  {REPORT_POOLED_HALF, "pooled_at_0.5"},
+                {REPORT_HOLDOUT, "holdout"}};
     flim_json *object = flim_json_object(), *folds = flim_json_array(), *baselines = flim_json_object();
     flim_json *intervals = flim_json_object(), *groups = flim_json_array(), *notes = flim_json_array(),
-              *names = flim_json_array();
+              *names = flim_json_array(), *against = flim_json_object();
     flim_json *matrix = flim_json_array(), *delong = flim_json_object(), *used = flim_json_object();
     flim_json_set_string(object, "run", run->folder);
     flim_json_set_string(object, "mode", report_mode(run));
@@ -117,22 +106,23 @@ static flim_json *run_object(const report_run *run)
     }
     flim_json_set(object, "class_names", names);
     for (int f = 0; f < run->n_folds; f++) {
-        flim_json_add(folds, fold_object(&run->fold[f]));
+        flim_json_add(folds, flim_fold_result_json(&run->fold[f]));
     }
     flim_json_set(object, "folds", folds);
     flim_json_set_null(object, "holdout");
     for (int r = 0; r < run->n_rows; r++) {
         const report_row *row = &run->row[r];
-        const char *key = row->kind == REPORT_MEAN      ? "mean"
-                          : row->kind == REPORT_SD1     ? "sd"
-                          : row->kind == REPORT_SD0     ? "sd_ddof0"
-                          : row->kind == REPORT_POOLED  ? "pooled"
-                          : row->kind == REPORT_HOLDOUT ? "holdout"
-                                                        : NULL;
-        if (key) {
-            flim_json_set(object, key, metrics_object(row->value));
-        } else if (row->kind == REPORT_BASELINE) {
-            flim_json_set(baselines, row->name, metrics_object(row->value));
+        for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+            if (row->kind == keys[i].kind) {
+                flim_json_set(object, keys[i].key, flim_metrics_json(row->value));
+            }
+        }
+        if (row->kind == REPORT_BASELINE) {
+            const char *name = flim_baseline_name(row->baseline);
+            flim_json *pair = flim_json_object();
+            flim_json_set(baselines, name, flim_metrics_json(row->value));
+            set_pair(pair, &run->against[row->baseline], "baseline", "network");
+            flim_json_set(against, name, pair);
         }
     }
     for (int m = 0; m < FLIM_N_METRICS; m++) {
@@ -148,8 +138,9 @@ static flim_json *run_object(const report_run *run)
     flim_json_set(delong, "interval_95", interval_object(run->delong.low, run->delong.high));
     flim_json_set(object, "delong", delong);
     flim_json_set(object, "baselines", baselines);
+    flim_json_set(object, "network_against_baselines", against);
     flim_json_set(object, "confusion", matrix);
-    for (int64_t g = 0; g < run->pool.groups; g++) {
+    for (int64_t g = 0; g < run->groups; g++) {
         const report_group *r = &run->group[g];
         flim_json *group = flim_json_object();
         flim_json_set_string(group, "group", r->name);
@@ -163,7 +154,7 @@ static flim_json *run_object(const report_run *run)
     }
     flim_json_set(object, "groups", groups);
     for (int i = 0; i < run->n_findings; i++) {
-        flim_json_add_string(notes, run->finding[i]);
+        flim_json_add_string(notes, run->finding[i].text);
     }
     flim_json_set(object, "notes", notes);
     return object;
@@ -171,24 +162,11 @@ static flim_json *run_object(const report_run *run)
 
 static flim_json *comparison_object(const report_comparison *c)
 {
-    flim_json *object = flim_json_object(), *folds = flim_json_object(), *cells = flim_json_object();
+    flim_json *object = flim_json_object();
     flim_json_set_string(object, "a", c->a->folder);
     flim_json_set_string(object, "b", c->b->folder);
-    flim_json_set_bool(object, "same_splits", c->same_splits);
-    for (int m = 0; c->same_splits && m < FLIM_N_METRICS; m++) {
-        flim_json *test = flim_json_object();
-        flim_json_set_number(test, "difference", c->fold_test[m].difference);
-        flim_json_set_number(test, "t", c->fold_test[m].statistic);
-        flim_json_set_number(test, "p", c->fold_test[m].p);
-        flim_json_set(folds, flim_metric_name((flim_metric)m), test);
-    }
-    flim_json_set(object, "corrected_t_test", folds);
-    if (c->same_splits) {
-        flim_json_set_integer(cells, "right_only_in_a", c->only_a);
-        flim_json_set_integer(cells, "right_only_in_b", c->only_b);
-        flim_json_set_number(cells, "p", c->cell_test.p);
-    }
-    flim_json_set(object, "mcnemar", cells);
+    flim_json_set_bool(object, "same_splits", c->pair.paired);
+    set_pair(object, &c->pair, "a", "b");
     return object;
 }
 
@@ -235,7 +213,7 @@ static void markdown_run(FILE *stream, const report_run *run)
     fputs("## ", stream);
     put_cell(stream, run->folder);
     fprintf(stream, "\n\n%s, %d folds, %" PRId64 " cells tested, %" PRId64 " groups. Intervals: bootstrap over %s.\n\n",
-            report_mode(run), run->n_folds, run->pool.n, run->pool.groups, run->by_group ? "groups" : "cells");
+            report_mode(run), run->n_folds, run->pool.n, run->groups, run->by_group ? "groups" : "cells");
     fputs("| |", stream);
     for (int m = 0; m < FLIM_N_METRICS; m++) {
         fprintf(stream, " %s |", flim_metric_name((flim_metric)m));
@@ -255,12 +233,25 @@ static void markdown_run(FILE *stream, const report_run *run)
         fprintf(stream, "\nPooled AUC %.3f, DeLong 95 %% %.3f..%.3f (cells taken as independent).\n", run->delong_auc,
                 run->delong.low, run->delong.high);
     }
-    if (run->pool.groups) {
+    for (int b = 0; b < FLIM_N_BASELINES; b++) {
+        const report_pair *pair = &run->against[b];
+        const flim_paired_test *test = &pair->fold_test[FLIM_ROC_AUC];
+        if (pair->paired && b != FLIM_BASELINE_PRIOR) {
+            fprintf(stream, "\nNetwork against %s: ", flim_baseline_title(b));
+            if (!isnan(test->difference)) {
+                fprintf(stream, "ROC AUC %+.3f by fold (corrected resampled t-test, p = %.3g); ", test->difference, test->p);
+            }
+            fprintf(stream,
+                    "%" PRId64 " cells right only by the network, %" PRId64 " only by the baseline (McNemar, p = %.3g).\n",
+                    pair->only_b, pair->only_a, pair->cell_test.p);
+        }
+    }
+    if (run->groups) {
         fputs(
             "\n| group | n | prevalence | accuracy | sensitivity | specificity | AUC |\n|---|---:|---:|---:|---:|---:|---:|",
             stream);
     }
-    for (int64_t g = 0; g < run->pool.groups; g++) {
+    for (int64_t g = 0; g < run->groups; g++) {
         const report_group *group = &run->group[g];
         fputs("\n| ", stream);
         put_cell(stream, group->name);
@@ -272,7 +263,8 @@ static void markdown_run(FILE *stream, const report_run *run)
     }
     fputs("\n", stream);
     for (int i = 0; i < run->n_findings; i++) {
-        fprintf(stream, "%s- %s\n", i ? "" : "\n", run->finding[i]);
+        fprintf(stream, "%s- %s%s\n", i ? "" : "\n", run->finding[i].level == FLIM_LOG_WARNING ? "**Warning:** " : "",
+                run->finding[i].text);
     }
     fputs("\n", stream);
 }
@@ -280,19 +272,19 @@ static void markdown_run(FILE *stream, const report_run *run)
 static void markdown_comparison(FILE *stream, const report_comparison *c)
 {
     fprintf(stream, "## %s against %s\n\n", c->b->label, c->a->label);
-    if (!c->same_splits) {
+    if (!c->pair.paired) {
         fputs("Not compared: the runs have other data or other test parts, so that their folds are no pairs.\n\n", stream);
         return;
     }
     fputs("| metric | mean difference by fold | p (corrected resampled t-test) |\n|---|---:|---:|\n", stream);
     for (int m = 0; m < FLIM_N_METRICS; m++) {
         fprintf(stream, "| %s |", flim_metric_name((flim_metric)m));
-        put_number(stream, c->fold_test[m].difference);
-        put_number(stream, c->fold_test[m].p);
+        put_number(stream, c->pair.fold_test[m].difference);
+        put_number(stream, c->pair.fold_test[m].p);
         putc('\n', stream);
     }
     fprintf(stream, "\nCells right in only one of them: %" PRId64 " in %s, %" PRId64 " in %s (McNemar p = %.3g).\n\n",
-            c->only_a, c->a->label, c->only_b, c->b->label, c->cell_test.p);
+            c->pair.only_a, c->a->label, c->pair.only_b, c->b->label, c->pair.cell_test.p);
 }
 
 flim_status flim_report_write_markdown(const flim_report *report, const char *path, flim_error *err)

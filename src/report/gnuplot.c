@@ -39,8 +39,16 @@ flim_status gnuplot_begin(gnuplot_script *script, int width, int height, flim_er
     }
     fprintf(script->stream,
             "set terminal svg size %d,%d noenhanced font 'sans-serif,11' background 'white'\n"
-            "set encoding utf8\nset border 3\nset tics nomirror out\nset key noenhanced samplen 2\n",
+            "set encoding utf8\nset border 3 lc rgb '#555555'\nset tics nomirror out scale 0.6 textcolor rgb '#333333'\n"
+            "set key noenhanced samplen 1.4 spacing 0.95 font ',9'\n",
             width, height);
+    /* Okabe and Ito's colours, which people who see no red or green can tell apart too, then darker ones. */
+    static const char *const colours[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9",
+                                          "#882255", "#7a7a00", "#44546a", "#8c510a", "#5e3c99", "#1b7837"};
+    for (size_t i = 0; i < sizeof colours / sizeof colours[0]; i++) {
+        fprintf(script->stream, "set linetype %zu lc rgb '%s'\n", i + 1, colours[i]);
+    }
+    fprintf(script->stream, "set linetype cycle %zu\n", sizeof colours / sizeof colours[0]);
     return FLIM_OK;
 }
 

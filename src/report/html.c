@@ -1,32 +1,57 @@
 /* The report as one self-contained HTML page: no script, no file beside it; pictures are embedded as data. */
+#include "report/html.h"
+
 #include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/alloc.h"
 #include "core/file.h"
-#include "report/parts.h"
+#include "flim/version.h"
 #include "report/plots.h"
 
-enum { GALLERY = 12, MOST_CONFIG = 1 << 20 };
+enum { MOST_CONFIG = 1 << 20 };
 
-static const char head[] =
-    "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>Cross-validation report</title>\n"
-    "<meta name=\"viewport\" content=\"width=device-width\">\n<style>\n"
-    "body{font:15px/1.45 sans-serif;margin:2em auto;max-width:1320px;padding:0 1em;color:#222}\n"
-    "table{border-collapse:collapse;margin:1em 0;font-size:12px}\n"
-    "td,th{padding:3px 5px;border-bottom:1px solid #ddd;text-align:right;white-space:nowrap}\n"
-    "td:first-child,th:first-child{text-align:left}\ntr.pooled td{font-weight:bold}\ntr.baseline td{color:#666}\n"
-    ".wide{overflow-x:auto}\n.plots{display:flex;flex-wrap:wrap;gap:12px}\nfigure{margin:0;border:1px solid "
-    "#eee;padding:6px}\n"
-    "figcaption{font-size:13px;color:#555}\n.gallery figure{width:170px}\n.gallery img.cell{width:150px;height:150px;"
-    "image-rendering:pixelated;object-fit:contain;background:#000}\n.matrix td{text-align:center;min-width:3.5em}\n"
-    "pre{background:#f6f6f6;padding:1em;overflow-x:auto}\n.note{background:#fff6dd;padding:.4em .8em;margin:.3em "
-    "0}\n</style>\n"
-    "</head>\n<body>\n<h1>Cross-validation report</h1>\n";
+static const char style[] =
+    ":root{--ink:#1d2329;--soft:#5b6570;--line:#dfe3e8;--paper:#fff;--tint:#f5f7f9;--blue:#0072b2}\n"
+    "*{box-sizing:border-box}\n"
+    "body{font:14px/1.5 system-ui,-apple-system,'Segoe UI','DejaVu Sans',sans-serif;color:var(--ink);background:var(--paper);"
+    "margin:0 auto;max-width:1340px;padding:28px 24px 60px}\n"
+    "h1{font-size:26px;margin:0 0 4px}\nh2{font-size:20px;margin:40px 0 4px;padding-top:14px;border-top:3px solid "
+    "var(--ink)}\n"
+    "h3{font-size:16px;margin:28px 0 6px}\n.about{color:var(--soft);margin:0 0 12px;max-width:1000px}\n"
+    ".cards{display:flex;flex-wrap:wrap;gap:12px;margin:14px 0}\n"
+    ".card{border:1px solid var(--line);border-radius:6px;padding:10px 16px;min-width:200px}\n"
+    ".card .what{color:var(--soft);font-size:12px}\n.card .number{font-size:26px;font-weight:600;line-height:1.25}\n"
+    ".card .more{font-size:12px;color:var(--soft)}\n"
+    ".note,.warning{margin:5px 0;padding:6px 12px;border-left:4px solid #9aa5b1;background:var(--tint)}\n"
+    ".warning{border-color:#d55e00;background:#fdf1e8}\n"
+    "table{border-collapse:collapse;font-size:12.5px;font-variant-numeric:tabular-nums}\n"
+    "td,th{padding:4px 8px;text-align:right;border-bottom:1px solid var(--line);vertical-align:bottom}\n"
+    "th{font-weight:600;border-bottom:1.5px solid var(--ink)}\ntd:first-child,th:first-child{text-align:left}\n"
+    "td{white-space:nowrap}\n.wide+.about,table+.about{margin-top:8px}\ntd small,.matrix small{color:var(--soft)}\n"
+    "tr.pooled td{font-weight:700}\ntr.part td{border-top:1.5px solid var(--ink)}\ntr.baseline td{color:var(--soft)}\n"
+    "tr.head td{font-weight:600;text-align:left;border-bottom:1px solid var(--line);padding-top:10px}\n"
+    ".wide{overflow-x:auto}\n"
+    ".plots{display:grid;grid-template-columns:repeat(auto-fill,minmax(390px,1fr));gap:16px;margin:18px 0}\n"
+    ".double{grid-column:span 2;overflow-x:auto;max-height:700px;overflow-y:auto}\n.double table{width:100%;margin:8px 0}\n"
+    "figure{margin:0;border:1px solid var(--line);border-radius:6px;padding:8px;background:var(--paper)}\n"
+    "figure>img{display:block;width:100%;max-width:430px;margin:0 auto}\n"
+    "figcaption{font-size:12px;color:var(--soft);padding:4px 6px}\nfigcaption b{color:var(--ink)}\n"
+    ".matrix{margin:24px auto}\n.matrix td,.matrix th{text-align:center;border:1px solid var(--line);padding:10px 14px}\n"
+    ".matrix td{font-size:16px;min-width:84px}\n.matrix th{border-bottom-width:1px;font-size:12px}\n"
+    ".gallery{display:grid;grid-template-columns:repeat(auto-fill,minmax(190px,1fr));gap:12px}\n"
+    ".gallery figure{padding:10px}\n.gallery img.cell{width:150px;height:150px;image-rendering:pixelated;object-fit:contain;"
+    "background:#000;margin:0 auto}\n.gallery svg{display:block;margin:6px auto 0}\n"
+    ".gallery figcaption{overflow-wrap:anywhere;line-height:1.4}\n"
+    "svg text{font:8px sans-serif;fill:#5b6570}\nsvg .e{text-anchor:end}\nsvg .s{text-anchor:start}\n"
+    "svg line.g{stroke:#e6eaee}\nsvg line.a{stroke:#8a949e}\nsvg polyline{fill:none;stroke:var(--blue);stroke-width:1.2}\n"
+    "pre{background:var(--tint);padding:12px 16px;font-size:11.5px;line-height:1.4;columns:3 320px;column-gap:28px;"
+    "white-space:pre-wrap;overflow-wrap:anywhere}\nsummary{cursor:pointer;font-weight:600;margin-top:8px}\n"
+    "footer{margin-top:40px;color:var(--soft);font-size:12px}\n"
+    "@media print{body{max-width:none;padding:0}figure,tr{break-inside:avoid}.plots{grid-template-columns:1fr 1fr}}\n";
 
-static void put_text(FILE *stream, const char *text)
+void html_put_text(FILE *stream, const char *text)
 {
     for (; *text; text++) {
         switch (*text) {
@@ -39,7 +64,7 @@ static void put_text(FILE *stream, const char *text)
     }
 }
 
-static void put_base64(FILE *stream, const unsigned char *bytes, size_t count)
+void html_put_base64(FILE *stream, const unsigned char *bytes, size_t count)
 {
     static const char digit[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     for (size_t i = 0; i < count; i += 3) {
@@ -62,55 +87,193 @@ static void put_number(FILE *stream, double value)
     }
 }
 
+/* A p-value with two digits, "n/a" where it is undefined. */
+static void put_p(FILE *stream, double p)
+{
+    if (isnan(p)) {
+        fputs("<td>n/a</td>", stream);
+    } else {
+        fprintf(stream, p < 0.001 ? "<td>&lt; 0.001</td>" : "<td>%.3f</td>", p);
+    }
+}
+
+/* ---- what matters, first */
+
+static void put_card(FILE *stream, const report_run *run, flim_metric m, const char *what)
+{
+    const double pooled = report_row_of(run, REPORT_POOLED)->value[m];
+    const double mean = report_row_of(run, REPORT_MEAN)->value[m], sd = report_row_of(run, REPORT_SD1)->value[m];
+    const flim_interval *i = &run->interval[m];
+    fprintf(stream, "<div class=\"card\"><div class=\"what\">%s, pooled</div>\n<div class=\"number\">", what);
+    if (isnan(pooled)) {
+        fprintf(stream, "n/a</div><div class=\"more\">%s</div>", flim_metric_undefined_reason(m));
+    } else {
+        fprintf(stream, "%.3f</div>", pooled);
+    }
+    fputs("<div class=\"more\">", stream);
+    if (!isnan(i->low)) {
+        fprintf(stream, "95 %% interval %.3f to %.3f<br>", i->low, i->high);
+    }
+    if (!isnan(mean)) {
+        fprintf(stream, "folds %.3f", mean);
+        if (!isnan(sd)) {
+            fprintf(stream, " &plusmn; %.3f", sd);
+        }
+        fprintf(stream, " (mean &plusmn; sd, %d of %d)", run->used[m], run->n_folds);
+    }
+    fputs("</div></div>\n", stream);
+}
+
+static void put_confound_card(FILE *stream, const report_run *run)
+{
+    for (int r = 0; r < run->n_rows; r++) {
+        const report_row *row = &run->row[r];
+        if (row->kind == REPORT_BASELINE && row->baseline == FLIM_BASELINE_CONFOUNDS) {
+            const double auc = row->value[FLIM_ROC_AUC], balanced = row->value[FLIM_BALANCED_ACCURACY];
+            fputs("<div class=\"card\"><div class=\"what\">Brightness, size and peak bin alone, pooled</div>"
+                  "<div class=\"number\">",
+                  stream);
+            fprintf(stream, "%.3f</div><div class=\"more\">%s<br>logistic regression in the same folds</div></div>\n",
+                    isnan(auc) ? balanced : auc, isnan(auc) ? "balanced accuracy" : "ROC AUC");
+        }
+    }
+}
+
+static void overview(FILE *stream, const report_run *run)
+{
+    fputs("<div class=\"cards\">\n", stream);
+    put_card(stream, run, FLIM_BALANCED_ACCURACY, "Balanced accuracy");
+    put_card(stream, run, FLIM_ROC_AUC, "ROC AUC");
+    put_card(stream, run, FLIM_ACCURACY, "Accuracy");
+    put_confound_card(stream, run);
+    fputs("</div>\n", stream);
+    for (int level = FLIM_LOG_WARNING; level >= FLIM_LOG_INFO; level--) {
+        for (int i = 0; i < run->n_findings; i++) {
+            if ((int)run->finding[i].level == level) {
+                fprintf(stream, "<p class=\"%s\">", level == FLIM_LOG_WARNING ? "warning" : "note");
+                html_put_text(stream, run->finding[i].text);
+                fputs("</p>\n", stream);
+            }
+        }
+    }
+}
+
 /* ---- tables */
+
+static void metric_heads(FILE *stream)
+{
+    for (int m = 0; m < FLIM_N_METRICS; m++) {
+        fputs("<th>", stream);
+        for (const char *at = flim_metric_name((flim_metric)m); *at; at++) {
+            putc(*at == '_' ? ' ' : *at, stream); /* so that a heading may wrap */
+        }
+        fputs("</th>", stream);
+    }
+}
 
 static void metrics_table(FILE *stream, const report_run *run)
 {
-    fputs("<div class=\"wide\"><table>\n<tr><th></th>", stream);
-    for (int m = 0; m < FLIM_N_METRICS; m++) {
-        fprintf(stream, "<th>%s</th>", flim_metric_name((flim_metric)m));
-    }
+    bool baselines = false;
+    fputs("<h3>Metrics of the test parts</h3>\n<div class=\"wide\"><table>\n<tr><th>fold</th><th>test cells</th><th>best "
+          "epoch</th><th>threshold</th>",
+          stream);
+    metric_heads(stream);
     fputs("</tr>\n", stream);
     for (int r = 0; r < run->n_rows; r++) {
         const report_row *row = &run->row[r];
-        fprintf(stream, "<tr class=\"%s\"><td>%s",
-                row->kind == REPORT_POOLED     ? "pooled"
-                : row->kind == REPORT_BASELINE ? "baseline"
-                                               : "",
-                row->kind == REPORT_BASELINE ? "baseline: " : "");
-        put_text(stream, row->name);
-        if (row->fold) {
-            fprintf(stream, " (%" PRId64 " cells, epoch %" PRId64 " of %" PRId64 ", threshold %.3f)", row->fold->n_test,
-                    row->fold->best_epoch, row->fold->epochs, row->fold->threshold);
+        const bool baseline = row->kind == REPORT_BASELINE;
+        if (baseline && !baselines) {
+            fprintf(stream, "<tr class=\"head\"><td colspan=\"%d\">Simple models in the same folds, pooled</td></tr>\n",
+                    FLIM_N_METRICS + 4);
+            baselines = true;
         }
+        fprintf(stream, "<tr class=\"%s\"><td>",
+                row->kind == REPORT_POOLED ? "pooled part"
+                : row->kind == REPORT_MEAN ? "part"
+                : baseline                 ? "baseline"
+                                           : "");
+        html_put_text(stream, row->name);
         fputs("</td>", stream);
+        if (row->fold) {
+            fprintf(stream, "<td>%" PRId64 "</td><td>%" PRId64 " of %" PRId64 "</td><td>%.3f</td>", row->fold->n_test,
+                    row->fold->best_epoch, row->fold->epochs, row->fold->threshold);
+        } else {
+            fputs("<td></td><td></td><td></td>", stream);
+        }
         for (int m = 0; m < FLIM_N_METRICS; m++) {
             put_number(stream, row->value[m]);
         }
         fputs("</tr>\n", stream);
     }
-    fputs("</table></div>\n", stream);
+    fprintf(
+        stream,
+        "</table></div>\n<p class=\"about\">Every fold decides at the threshold that was best on its inner validation part. "
+        "Pooled: all out-of-fold predictions together. Intervals: bootstrap over %s.",
+        run->by_group ? "groups" : "cells");
     if (!isnan(run->delong.low)) {
-        fprintf(stream, "<p>Pooled AUC %.3f, DeLong 95 %% interval %.3f to %.3f (cells taken as independent). ",
-                run->delong_auc, run->delong.low, run->delong.high);
+        fprintf(stream,
+                " DeLong's 95 %% interval of the pooled AUC: %.3f to %.3f (it takes cells as independent, which cells of one "
+                "donor are not).",
+                run->delong.low, run->delong.high);
     }
-    fprintf(stream, "Intervals in the table: bootstrap over %s.</p>\n", run->by_group ? "groups" : "cells");
+    fputs("</p>\n", stream);
 }
 
-static void matrix_table(FILE *stream, const report_run *run)
+static void pair_cells(FILE *stream, const flim_paired_test *test)
 {
-    fputs("<h3>Confusion, pooled</h3>\n<table class=\"matrix\">\n<tr><th>label \\ predicted</th>", stream);
+    if (isnan(test->difference)) {
+        fputs("<td>n/a</td>", stream);
+    } else {
+        fprintf(stream, "<td>%+.3f</td>", test->difference);
+    }
+    put_p(stream, test->p);
+}
+
+static void against_table(FILE *stream, const report_run *run)
+{
+    bool any = false;
+    for (int b = FLIM_BASELINE_PRIOR + 1; b < FLIM_N_BASELINES; b++) {
+        const report_pair *pair = &run->against[b];
+        if (!pair->paired) {
+            continue;
+        }
+        if (!any) {
+            fputs(
+                "<h3>The network against simple models</h3>\n<table>\n<tr><th>baseline</th><th>ROC AUC by fold</th><th>p</th>"
+                "<th>balanced accuracy by fold</th><th>p</th><th>cells right only by the network</th>"
+                "<th>only by the baseline</th><th>p</th></tr>\n",
+                stream);
+            any = true;
+        }
+        fprintf(stream, "<tr><td>%s</td>", flim_baseline_title(b));
+        pair_cells(stream, &pair->fold_test[FLIM_ROC_AUC]);
+        pair_cells(stream, &pair->fold_test[FLIM_BALANCED_ACCURACY]);
+        fprintf(stream, "<td>%" PRId64 "</td><td>%" PRId64 "</td>", pair->only_b, pair->only_a);
+        put_p(stream, pair->cell_test.p);
+        fputs("</tr>\n", stream);
+    }
+    if (any) {
+        fputs(
+            "</table>\n<p class=\"about\">Mean difference over folds with the corrected resampled t-test (Nadeau and Bengio "
+            "2003); cells: McNemar's exact test.</p>\n",
+            stream);
+    }
+}
+
+static void matrix_figure(FILE *stream, const report_run *run)
+{
+    fputs("<figure><table class=\"matrix\">\n<tr><th>label \\ predicted</th>", stream);
     for (int c = 0; c < run->classes; c++) {
         fputs("<th>", stream);
-        put_text(stream, run->class_name[c]);
+        html_put_text(stream, run->class_name[c]);
         fputs("</th>", stream);
     }
     fputs("</tr>\n", stream);
     for (int c = 0; c < run->classes; c++) {
         int64_t total = 0;
-        fputs("<tr><td>", stream);
-        put_text(stream, run->class_name[c]);
-        fputs("</td>", stream);
+        fputs("<tr><th>", stream);
+        html_put_text(stream, run->class_name[c]);
+        fputs("</th>", stream);
         for (int d = 0; d < run->classes; d++) {
             total += run->matrix[c * run->classes + d];
         }
@@ -118,25 +281,27 @@ static void matrix_table(FILE *stream, const report_run *run)
             int64_t n = run->matrix[c * run->classes + d];
             double share = total ? (double)n / (double)total : 0;
             fprintf(stream, "<td style=\"background:rgba(%s,%.2f)\">%" PRId64 "<br><small>%.0f %%</small></td>",
-                    c == d ? "70,140,70" : "200,80,60", 0.6 * share, n, 100 * share);
+                    c == d ? "0,114,178" : "213,94,0", 0.5 * share, n, 100 * share);
         }
         fputs("</tr>\n", stream);
     }
-    fputs("</table>\n", stream);
+    fputs("</table><figcaption><b>Confusion matrix</b>, pooled: cells, and their share of the class.</figcaption></figure>\n",
+          stream);
 }
 
 static void groups_table(FILE *stream, const report_run *run)
 {
-    if (run->pool.groups == 0) {
+    if (run->groups == 0) {
         return;
     }
-    fputs("<h3>Groups</h3>\n<table>\n<tr><th>group</th><th>n</th><th>prevalence</th><th>accuracy</th><th>sensitivity</th>"
-          "<th>specificity</th><th>AUC</th></tr>\n",
+    fputs("<figure "
+          "class=\"double\"><table>\n<tr><th>group</th><th>cells</th><th>prevalence</th><th>accuracy</th><th>sensitivity</th>"
+          "<th>specificity</th><th>ROC AUC</th></tr>\n",
           stream);
-    for (int64_t g = 0; g < run->pool.groups; g++) {
+    for (int64_t g = 0; g < run->groups; g++) {
         const report_group *group = &run->group[g];
         fputs("<tr><td>", stream);
-        put_text(stream, group->name);
+        html_put_text(stream, group->name);
         fprintf(stream, "</td><td>%" PRId64 "</td>", group->n);
         const double value[] = {group->prevalence, group->accuracy, group->sensitivity, group->specificity, group->auc};
         for (int i = 0; i < 5; i++) {
@@ -144,13 +309,15 @@ static void groups_table(FILE *stream, const report_run *run)
         }
         fputs("</tr>\n", stream);
     }
-    fputs("</table>\n", stream);
+    fputs("</table><figcaption><b>Groups</b>, worst first; prevalence: share of the second class.</figcaption></figure>\n",
+          stream);
 }
 
 /* ---- plots */
 
-static flim_status put_plot(FILE *stream, const report_run *run,
-                            flim_status (*plot)(const report_run *, report_svg *, flim_error *), const char *caption,
+typedef flim_status plot_function(const report_run *, report_svg *, flim_error *);
+
+static flim_status put_plot(FILE *stream, const report_run *run, plot_function *plot, const char *title, const char *caption,
                             flim_error *err)
 {
     report_svg svg;
@@ -158,169 +325,49 @@ static flim_status put_plot(FILE *stream, const report_run *run,
     if (status != FLIM_OK || !svg.text) {
         return status;
     }
-    fprintf(stream, "<figure><img alt=\"%s\" src=\"data:image/svg+xml;base64,", caption);
-    put_base64(stream, (const unsigned char *)svg.text, svg.bytes);
-    fprintf(stream, "\"><figcaption>%s</figcaption></figure>\n", caption);
+    fprintf(stream, "<figure><img alt=\"%s\" src=\"data:image/svg+xml;base64,", title);
+    html_put_base64(stream, (const unsigned char *)svg.text, svg.bytes);
+    fprintf(stream, "\"><figcaption><b>%s</b>%s</figcaption></figure>\n", title, caption);
     flim_free(svg.text);
     return FLIM_OK;
 }
 
-static flim_status plots(FILE *stream, const report_run *run, flim_error *err)
+static flim_status figures(FILE *stream, const report_run *run, flim_error *err)
 {
-    static const struct {
-        flim_status (*plot)(const report_run *, report_svg *, flim_error *);
-        const char *caption;
-    } all[] = {{report_plot_learning, "Loss by epoch: training (dashed), inner validation (solid)"},
-               {report_plot_roc, "ROC curves of the test parts"},
-               {report_plot_precision_recall, "Precision and recall of the test parts"},
-               {report_plot_calibration, "Calibration, pooled (bars: binomial standard error; numbers: cells)"},
-               {report_plot_histogram, "Predicted probabilities by class, pooled"},
-               {report_plot_groups, "Accuracy by group (numbers: cells)"}};
+    const bool two = run->classes == 2;
+    const struct {
+        plot_function *plot;
+        const char *title, *caption;
+    } all[] = {
+        {report_plot_roc, "ROC curves",
+         two ? " of the test parts: folds thin, pooled thick, in brackets the area; dashed: confounds, a logistic "
+               "regression on brightness, size and peak bin."
+             : ", pooled, each class against the rest."},
+        {report_plot_precision_recall, "Precision and recall",
+         two ? " of the test parts, in brackets the average precision; dotted: the share of positives, which guessing "
+               "reaches."
+             : ", pooled, each class against the rest."},
+        {report_plot_calibration, "Calibration",
+         ", pooled: observed share in ten bins of the predicted probability, with 95 % intervals (Wilson); below, cells a "
+         "bin."},
+        {report_plot_histogram, "Predicted probabilities",
+         two ? " of each class's cells, pooled; grey: the range of the folds' thresholds."
+             : " of each class's cells, pooled."},
+        {report_plot_learning, "Learning curves",
+         ": loss of training (dotted) and inner validation (solid); dot: the chosen epoch. The training loss includes label "
+         "smoothing and dropout."},
+        {report_plot_groups, "Accuracy by group",
+         " with 95 % intervals (Wilson); right, cells; dotted: all groups together."}};
     flim_status status = FLIM_OK;
     fputs("<div class=\"plots\">\n", stream);
     for (size_t i = 0; i < sizeof all / sizeof all[0] && status == FLIM_OK; i++) {
-        status = put_plot(stream, run, all[i].plot, all[i].caption, err);
+        status = put_plot(stream, run, all[i].plot, all[i].title, all[i].caption, err);
+        if (i == 1) {
+            matrix_figure(stream, run);
+        }
     }
+    groups_table(stream, run);
     fputs("</div>\n", stream);
-    return status;
-}
-
-/* ---- gallery */
-
-typedef struct mistake {
-    int64_t at; /* in the pool */
-    double probability; /* of the wrong class that was predicted */
-} mistake;
-
-static int surest_first(const void *a, const void *b)
-{
-    const mistake *x = a, *y = b;
-    if (x->probability != y->probability) {
-        return x->probability > y->probability ? -1 : 1;
-    }
-    return (x->at > y->at) - (x->at < y->at);
-}
-
-static void put_u32(unsigned char *at, uint32_t value)
-{
-    for (int i = 0; i < 4; i++) {
-        at[i] = (unsigned char)(value >> (8 * i));
-    }
-}
-
-/* Intensity (H,W) as a grey 24-bit bitmap, black = 0, white = the brightest pixel. */
-static flim_status put_bitmap(FILE *stream, const report_picture *picture, flim_error *err)
-{
-    size_t row = ((size_t)picture->w * 3 + 3) / 4 * 4, pixels = row * (size_t)picture->h, size = 54 + pixels;
-    unsigned char *bmp = flim_alloc(size, 1, err);
-    if (!bmp) {
-        return FLIM_ERROR_MEMORY;
-    }
-    double most = 0;
-    for (int64_t i = 0; i < (int64_t)picture->h * picture->w; i++) {
-        most = fmax(most, picture->intensity[i]);
-    }
-    bmp[0] = 'B';
-    bmp[1] = 'M';
-    put_u32(bmp + 2, (uint32_t)size);
-    put_u32(bmp + 10, 54);
-    put_u32(bmp + 14, 40);
-    put_u32(bmp + 18, (uint32_t)picture->w);
-    put_u32(bmp + 22, (uint32_t)picture->h);
-    bmp[26] = 1;
-    bmp[28] = 24;
-    for (int y = 0; y < picture->h; y++) {
-        for (int x = 0; x < picture->w; x++) {
-            double value = picture->intensity[(int64_t)(picture->h - 1 - y) * picture->w + x]; /* rows from below */
-            memset(bmp + 54 + (size_t)y * row + 3 * (size_t)x, most > 0 ? (int)(255 * value / most + 0.5) : 0, 3);
-        }
-    }
-    fputs("<img class=\"cell\" alt=\"intensity\" src=\"data:image/bmp;base64,", stream);
-    put_base64(stream, bmp, size);
-    fputs("\">", stream);
-    flim_free(bmp);
-    return FLIM_OK;
-}
-
-static void put_decay(FILE *stream, const report_picture *picture)
-{
-    double most = 1;
-    for (int t = 0; t < picture->t; t++) {
-        most = fmax(most, picture->decay[t]);
-    }
-    fputs("<svg width=\"150\" height=\"60\" viewBox=\"0 0 150 60\"><polyline fill=\"none\" stroke=\"#246\" points=\"",
-          stream);
-    for (int t = 0; t < picture->t; t++) {
-        fprintf(stream, "%.1f,%.1f ", 150.0 * t / (picture->t > 1 ? picture->t - 1 : 1), 58 - 56 * picture->decay[t] / most);
-    }
-    fputs("\"/></svg>", stream);
-}
-
-static flim_status put_mistakes(FILE *stream, const report_run *run, const mistake *list, int64_t n,
-                                const report_picture *picture, bool pictures, flim_error *err)
-{
-    const report_pool *p = &run->pool;
-    flim_status status = FLIM_OK;
-    fprintf(stream, "<h3>Most confident errors</h3>\n%s<div class=\"plots gallery\">\n",
-            n == 0 ? "<p>None.</p>" : "<p>Intensity image, and the decay summed over the mask.</p>\n");
-    for (int64_t i = 0; i < n && status == FLIM_OK; i++) {
-        int64_t at = list[i].at;
-        fputs("<figure>", stream);
-        if (pictures) {
-            status = put_bitmap(stream, &picture[i], err);
-            put_decay(stream, &picture[i]);
-        }
-        fputs("<figcaption>", stream);
-        put_text(stream, p->name[at][0] ? p->name[at] : "cell");
-        fprintf(stream, " (index %" PRId64 ", fold %d)<br>", p->cell[at], p->fold[at]);
-        if (p->groups) {
-            put_text(stream, p->group_name[p->group[at]]);
-            fputs("<br>", stream);
-        }
-        fputs("is ", stream);
-        put_text(stream, run->class_name[p->label[at]]);
-        fputs(", predicted ", stream);
-        put_text(stream, run->class_name[p->predicted[at]]);
-        fprintf(stream, " (%.3f)</figcaption></figure>\n", list[i].probability);
-    }
-    fputs("</div>\n", stream);
-    return status;
-}
-
-static flim_status gallery(FILE *stream, const report_run *run, const flim_report_options *options, flim_error *err)
-{
-    const report_pool *p = &run->pool;
-    report_picture picture[GALLERY] = {{0}};
-    int64_t cell[GALLERY], wrong = 0;
-    bool found = false;
-    mistake *list = flim_alloc((size_t)p->n, sizeof *list, err);
-    double *probability = flim_alloc((size_t)p->n * (size_t)run->classes, sizeof *probability, err);
-    flim_status status = list && probability ? FLIM_OK : FLIM_ERROR_MEMORY;
-    if (status == FLIM_OK) {
-        flim_probabilities(p->n, run->classes, p->logits, probability);
-        for (int64_t i = 0; i < p->n; i++) {
-            if (p->predicted[i] != p->label[i]) {
-                list[wrong++] = (mistake){.at = i, .probability = probability[i * run->classes + p->predicted[i]]};
-            }
-        }
-        qsort(list, (size_t)wrong, sizeof *list, surest_first);
-        wrong = wrong < GALLERY ? wrong : GALLERY;
-        for (int64_t i = 0; i < wrong; i++) {
-            cell[i] = p->cell[list[i].at];
-        }
-        if (options->baselines && wrong > 0) {
-            status = report_read_pictures(run, options, cell, wrong, picture, &found, err);
-        }
-    }
-    if (status == FLIM_OK) {
-        status = put_mistakes(stream, run, list, wrong, picture, found, err);
-    }
-    for (int i = 0; i < GALLERY; i++) {
-        flim_free(picture[i].intensity);
-        flim_free(picture[i].decay);
-    }
-    flim_free(list);
-    flim_free(probability);
     return status;
 }
 
@@ -329,13 +376,14 @@ static flim_status gallery(FILE *stream, const report_run *run, const flim_repor
 static void settings(FILE *stream, const report_run *run)
 {
     static const char *const files[] = {"config.yaml", "environment.json"};
+    fputs("<h3>Settings</h3>\n", stream);
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
         char path[REPORT_PATH], *text = NULL;
         size_t count = 0;
         snprintf(path, sizeof path, "%.4000s/%s", run->folder, files[i]);
         if (flim_file_read(path, MOST_CONFIG, &text, &count, NULL) == FLIM_OK) {
-            fprintf(stream, "<details%s><summary>%s</summary><pre>", i == 0 ? " open" : "", files[i]);
-            put_text(stream, text);
+            fprintf(stream, "<details open><summary>%s</summary><pre>", files[i]);
+            html_put_text(stream, text);
             fputs("</pre></details>\n", stream);
             flim_free(text);
         }
@@ -345,51 +393,69 @@ static void settings(FILE *stream, const report_run *run)
 static flim_status run_section(FILE *stream, const report_run *run, const flim_report_options *options, flim_error *err)
 {
     fputs("<h2>", stream);
-    put_text(stream, run->folder);
-    fprintf(stream, "</h2>\n<p>%s, %d folds, %" PRId64 " cells tested, %" PRId64 " groups, %d classes</p>\n",
-            report_mode(run), run->n_folds, run->pool.n, run->pool.groups, run->classes);
-    for (int i = 0; i < run->n_findings; i++) {
-        fputs("<p class=\"note\">", stream);
-        put_text(stream, run->finding[i]);
-        fputs("</p>\n", stream);
+    html_put_text(stream, run->folder);
+    fprintf(stream, "</h2>\n<p class=\"about\">%d %s folds, %" PRId64 " cells tested", run->n_folds, report_mode(run),
+            run->pool.n);
+    if (run->groups) {
+        fprintf(stream, " from %" PRId64 " groups", run->groups);
     }
+    fprintf(stream, ", %d classes (", run->classes);
+    for (int c = 0; c < run->classes; c++) {
+        int64_t cells = 0;
+        for (int d = 0; d < run->classes; d++) {
+            cells += run->matrix[c * run->classes + d];
+        }
+        fputs(c ? ", " : "", stream);
+        html_put_text(stream, run->class_name[c]);
+        fprintf(stream, " %" PRId64, cells);
+    }
+    fputs(")</p>\n", stream);
+    overview(stream, run);
     metrics_table(stream, run);
-    flim_status status = plots(stream, run, err);
-    matrix_table(stream, run);
-    groups_table(stream, run);
+    flim_status status = figures(stream, run, err);
+    against_table(stream, run);
     if (status == FLIM_OK) {
-        status = gallery(stream, run, options, err);
+        status = html_put_gallery(stream, run, options, err);
     }
-    fputs("<h3>Settings</h3>\n", stream);
     settings(stream, run);
     return status;
 }
 
 static void comparison_section(FILE *stream, const report_comparison *c)
 {
+    const report_pair *pair = &c->pair;
     fputs("<h2>", stream);
-    put_text(stream, c->b->label);
+    html_put_text(stream, c->b->label);
     fputs(" against ", stream);
-    put_text(stream, c->a->label);
+    html_put_text(stream, c->a->label);
     fputs("</h2>\n", stream);
-    if (!c->same_splits) {
-        fputs("<p class=\"note\">Not compared: the runs have other data or other test parts, so that their folds are no "
-              "pairs.</p>\n",
-              stream);
+    if (!pair->paired) {
+        fputs(
+            "<p class=\"warning\">Not compared: the runs have other data, other test parts or other cells to learn from, so "
+            "that their folds are no pairs.</p>\n",
+            stream);
         return;
     }
-    fputs("<table>\n<tr><th>metric</th><th>mean difference by fold</th><th>p (corrected resampled t-test)</th></tr>\n",
+    fputs("<p class=\"about\">The same cells in the same folds. Differences are the second minus the first, their mean over "
+          "folds; p: corrected resampled t-test (Nadeau and Bengio 2003), which allows for training parts that "
+          "overlap.</p>\n<table>\n<tr><th>metric</th><th>",
           stream);
+    html_put_text(stream, c->a->label);
+    fputs("</th><th>", stream);
+    html_put_text(stream, c->b->label);
+    fputs("</th><th>mean difference by fold</th><th>p</th></tr>\n", stream);
     for (int m = 0; m < FLIM_N_METRICS; m++) {
         fprintf(stream, "<tr><td>%s</td>", flim_metric_name((flim_metric)m));
-        put_number(stream, c->fold_test[m].difference);
-        put_number(stream, c->fold_test[m].p);
+        put_number(stream, report_row_of(c->a, REPORT_MEAN)->value[m]);
+        put_number(stream, report_row_of(c->b, REPORT_MEAN)->value[m]);
+        pair_cells(stream, &pair->fold_test[m]);
         fputs("</tr>\n", stream);
     }
-    fprintf(stream,
-            "</table>\n<p>Cells right in only one of them: %" PRId64 " in the first, %" PRId64
-            " in the second (McNemar p = %.3g).</p>\n",
-            c->only_a, c->only_b, c->cell_test.p);
+    fprintf(stream, "</table>\n<p>Cells that only one of them gets right: %" PRId64 " in ", pair->only_a);
+    html_put_text(stream, c->a->label);
+    fprintf(stream, ", %" PRId64 " in ", pair->only_b);
+    html_put_text(stream, c->b->label);
+    fprintf(stream, " (McNemar's exact test, p = %.3g).</p>\n", pair->cell_test.p);
 }
 
 flim_status flim_report_write_html(const flim_report *report, const char *path, flim_error *err)
@@ -399,14 +465,23 @@ flim_status flim_report_write_html(const flim_report *report, const char *path, 
     if (status != FLIM_OK) {
         return status;
     }
-    fputs(head, writer.stream);
+    FILE *stream = writer.stream;
+    fputs("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>Cross-validation report: ", stream);
+    html_put_text(stream, report->run[0].label);
+    fprintf(stream,
+            "</title>\n<meta name=\"viewport\" content=\"width=device-width\">\n<style>\n%s</style>\n</head>\n<body>\n"
+            "<h1>Cross-validation report</h1>\n",
+            style);
+    for (int i = 0; i + 1 < report->n_runs; i++) { /* what two runs are put side by side for comes first */
+        comparison_section(stream, &report->comparison[i]);
+    }
     for (int i = 0; i < report->n_runs && status == FLIM_OK; i++) {
-        status = run_section(writer.stream, &report->run[i], &report->options, err);
+        status = run_section(stream, &report->run[i], &report->options, err);
     }
-    for (int i = 0; i + 1 < report->n_runs; i++) {
-        comparison_section(writer.stream, &report->comparison[i]);
-    }
-    fputs("</body>\n</html>\n", writer.stream);
+    fprintf(stream,
+            "<footer>Made by fold_metrics of flimcv %s from the predictions of the folds. Metrics as scikit-learn defines "
+            "them.</footer>\n</body>\n</html>\n",
+            flim_version());
     if (status != FLIM_OK) {
         flim_file_abandon(&writer);
         return status;

@@ -1,7 +1,7 @@
 /* What the files of the report share.  Private to src/report/.
  *
- * read.c fills a run from its folder, evaluate.c computes rows, groups and findings from it, compare.c pairs two runs; the
- * writers (print.c, files.c, html.c) only look.
+ * read.c fills a run from its folder; evaluate.c computes rows and findings from it, groups.c what is by group, check.c holds
+ * summary.json against it, compare.c pairs two runs, or a run and its baselines; the writers (print.c, files.c, html.c) only look.
  */
 #ifndef FLIM_REPORT_PARTS_H
 #define FLIM_REPORT_PARTS_H
@@ -9,12 +9,10 @@
 #include <stdio.h>
 
 #include "flim/interval.h"
-#include "flim/metrics.h"
-#include "flim/predictions.h"
 #include "flim/report.h"
-#include "flim/split.h"
+#include "results/baselines.h"
 
-enum { REPORT_PATH = 4096, REPORT_BASELINES = 3 };
+enum { REPORT_PATH = 4096 };
 
 /* history.csv: the columns that are plotted, (n) each. */
 typedef struct report_history {
@@ -22,37 +20,17 @@ typedef struct report_history {
     double *epoch, *train_loss, *val_loss;
 } report_history;
 
-typedef struct report_fold {
-    int k;
-    int64_t n_train, n_val, n_test, epochs, best_epoch;
-    double threshold;
-    flim_predictions predictions;
-    report_history history;
-    flim_metrics metrics, at_half;
-} report_fold;
-
-/* All out-of-fold predictions together, in the order of the folds. */
-typedef struct report_pool {
-    int64_t n, groups; /* groups: 0 where the predictions name none */
-    int classes;
-    int64_t *cell; /* (n) index into the data */
-    int *fold; /* (n) number of the fold */
-    int32_t *label, *predicted; /* (n) */
-    float *logits; /* (n,K') */
-    int64_t *group; /* (n) 0..groups-1, by name */
-    const char **group_name; /* (groups), the predictions' */
-    const char **name; /* (n), the predictions' */
-} report_pool;
-
 /* What one line of the tables holds. */
 typedef enum report_kind {
     REPORT_FOLD,
     REPORT_MEAN,
     REPORT_SD1,
     REPORT_SD0,
+    REPORT_MEAN_HALF, /* at threshold 0.5; two classes only */
     REPORT_POOLED,
     REPORT_LOW,
     REPORT_HIGH,
+    REPORT_POOLED_HALF, /* likewise */
     REPORT_HOLDOUT,
     REPORT_BASELINE
 } report_kind;
@@ -60,24 +38,29 @@ typedef enum report_kind {
 typedef struct report_row {
     report_kind kind;
     char name[64];
-    const report_fold *fold; /* of REPORT_FOLD */
+    const flim_fold_result *fold; /* of REPORT_FOLD */
+    int baseline; /* of REPORT_BASELINE */
     double value[FLIM_N_METRICS];
 } report_row;
 
 typedef struct report_group {
     const char *name;
-    int64_t n;
+    int64_t n, right;
     double prevalence, accuracy, sensitivity, specificity, auc; /* prevalence: share of class 1, NaN for K > 2 */
 } report_group;
 
-/* Features of each cell of the data, for the baselines. */
-typedef struct report_features {
-    int64_t n;
-    int t;
-    double *confounds; /* (n,3): log total photons, mask area, peak bin */
-    double *decay; /* (n,T): counts summed over the mask */
-    int32_t *label; /* (n) */
-} report_features;
+typedef struct report_finding {
+    flim_log_level level;
+    char *text; /* one sentence */
+} report_finding;
+
+/* Two predictors of the same cells in the same folds, b against a. */
+typedef struct report_pair {
+    bool paired; /* false: the rest is empty */
+    flim_paired_test fold_test[FLIM_N_METRICS];
+    flim_paired_test cell_test;
+    int64_t only_a, only_b; /* cells that only one of them got right */
+} report_pair;
 
 typedef struct report_run {
     char folder[REPORT_PATH];
@@ -85,20 +68,25 @@ typedef struct report_run {
     int classes;
     char **class_name; /* (classes) */
     flim_splits splits;
-    report_fold *fold; /* (n_folds) that are done */
+    flim_fold_result *fold; /* (n_folds) that are done */
+    report_history *history; /* (n_folds) */
     int n_folds;
     flim_predictions holdout; /* n = 0: none */
-    report_pool pool;
+    flim_pool pool;
+    int64_t groups; /* 0 where the predictions name none */
+    int64_t *group_of; /* (pool.n) 0..groups-1, by name */
+    const char **group_name; /* (groups) views into the predictions */
+    report_group *group; /* (groups) worst accuracy first */
     report_row *row; /* (n_rows) */
     int n_rows;
     int used[FLIM_N_METRICS]; /* folds in which a metric is defined */
     double delong_auc, delong_se;
     flim_interval delong, interval[FLIM_N_METRICS];
     bool by_group; /* the bootstrap resampled groups */
-    report_group *group; /* (pool.groups) worst accuracy first */
-    float *baseline_logits[REPORT_BASELINES]; /* (splits.n,K') or NULL */
+    flim_predictions baseline[FLIM_N_BASELINES]; /* in the pool's order; n = 0: none */
+    report_pair against[FLIM_N_BASELINES]; /* the network against each */
     int64_t *matrix; /* (classes, classes) true x predicted, pooled */
-    char **finding; /* (n_findings) sentences */
+    report_finding *finding; /* (n_findings) */
     int n_findings;
     bool finding_failed; /* one could not be allocated */
 } report_run;
@@ -106,10 +94,7 @@ typedef struct report_run {
 /* Two runs, b against a. */
 typedef struct report_comparison {
     const report_run *a, *b;
-    bool same_splits;
-    flim_paired_test fold_test[FLIM_N_METRICS];
-    flim_paired_test cell_test;
-    int64_t only_a, only_b; /* cells that only one of them got right */
+    report_pair pair;
 } report_comparison;
 
 struct flim_report {
@@ -120,8 +105,6 @@ struct flim_report {
     char **data; /* (n_data) copies */
 };
 
-extern const char *const report_baseline_names[REPORT_BASELINES];
-
 /* ---- read.c */
 flim_status report_read_run(const char *folder, const flim_log *log, report_run *run, flim_error *err);
 void report_free_run(report_run *run);
@@ -131,24 +114,36 @@ void report_find(report_run *run, const flim_log *log, flim_log_level level, con
 /* ---- evaluate.c */
 flim_status report_evaluate(report_run *run, const flim_report_options *options, flim_error *err);
 
-/* ---- data.c */
-/* Opens the run's data (or options') and fills features; *found = false with a finding where it is absent or another. */
-flim_status report_read_features(report_run *run, const flim_report_options *options, report_features *out, bool *found,
-                                 flim_error *err);
-void report_free_features(report_features *features);
+/* The row of that kind, NULL where there is none; of REPORT_BASELINE and REPORT_FOLD the first. */
+const report_row *report_row_of(const report_run *run, report_kind kind);
 
+/* ---- groups.c */
+/* Numbers the groups that the predictions name. */
+flim_status report_number_groups(report_run *run, flim_error *err);
+/* Warns where groups stand in training and test parts at once. */
+flim_status report_find_shared_groups(report_run *run, const flim_log *log, flim_error *err);
+flim_status report_group_rows(report_run *run, flim_error *err);
+
+/* ---- check.c */
+/* Finds the numbers of summary.json that are not those of the rows. */
+flim_status report_check_summary(report_run *run, const flim_log *log);
+
+/* ---- pictures.c */
 /* A cell as pictures: intensity (H,W), its sum over time, and decay (T), its sum over the mask. */
 typedef struct report_picture {
     int t, h, w;
     double *intensity, *decay;
 } report_picture;
 
-/* Pictures of the cells named by cell (n); *found as above. */
+/* Pictures of the cells named by cell (n), from the run's data or options' files.  *found = false, with the reason in `why`, where
+ * the data is absent or another. */
 flim_status report_read_pictures(const report_run *run, const flim_report_options *options, const int64_t *cell, int64_t n,
-                                 report_picture *out, bool *found, flim_error *err);
+                                 report_picture *out, bool *found, flim_error *why, flim_error *err);
 
 /* ---- compare.c */
 flim_status report_compare(const report_run *a, const report_run *b, report_comparison *out, flim_error *err);
+/* The network against a baseline that has been read; folds in which one is undefined are left out. */
+flim_status report_compare_with_baseline(const report_run *run, int baseline, report_pair *out, flim_error *err);
 
 /* ---- names for tables */
 const char *report_mode(const report_run *run);

@@ -71,29 +71,9 @@ static void head_line(const char *first, const flim_log *log)
     flim_log_line(log, FLIM_LOG_INFO, "%s", line);
 }
 
-static void half_line(const report_run *run, const flim_log *log)
-{
-    report_row row = {.kind = REPORT_MEAN};
-    if (run->classes != 2) {
-        return;
-    }
-    for (int m = 0; m < FLIM_N_METRICS; m++) {
-        double sum = 0;
-        int used = 0;
-        for (int f = 0; f < run->n_folds; f++) {
-            double v = run->fold[f].at_half.value[m];
-            sum += isnan(v) ? 0 : v;
-            used += !isnan(v);
-        }
-        row.value[m] = used ? sum / used : NAN;
-    }
-    snprintf(row.name, sizeof row.name, "mean at threshold 0.5");
-    row_line(&row, log);
-}
-
 static void groups_table(const report_run *run, const flim_log *log)
 {
-    int64_t groups = run->pool.groups;
+    int64_t groups = run->groups;
     if (groups == 0) {
         return;
     }
@@ -122,11 +102,41 @@ static void matrix_table(const report_run *run, const flim_log *log)
     }
 }
 
+/* The network against the baselines that have learned something, in pairs. */
+static void baselines_table(const report_run *run, const flim_log *log)
+{
+    bool any = false;
+    for (int b = FLIM_BASELINE_PRIOR + 1; b < FLIM_N_BASELINES; b++) {
+        const report_pair *pair = &run->against[b];
+        const flim_paired_test *test = &pair->fold_test[FLIM_ROC_AUC];
+        char line[256] = "  ", d[16] = "n/a", p[16], q[16];
+        if (!pair->paired) {
+            continue;
+        }
+        if (!any) {
+            pad(line, sizeof line, "network against baseline", NAME_WIDTH);
+            flim_log_line(log, FLIM_LOG_INFO, "%s %7s %7s   right only in: network baseline %7s", line, "AUC", "p", "p");
+            line[2] = '\0';
+            any = true;
+        }
+        if (!isnan(test->difference)) {
+            snprintf(d, sizeof d, "%+.3f", test->difference);
+        }
+        pad(line, sizeof line, flim_baseline_title(b), NAME_WIDTH);
+        flim_log_line(log, FLIM_LOG_INFO, "%s %7s %7s %22" PRId64 " %8" PRId64 " %7s", line, d, p_value(test->p, p),
+                      pair->only_b, pair->only_a, p_value(pair->cell_test.p, q));
+    }
+    if (any) {
+        flim_log_line(log, FLIM_LOG_INFO,
+                      "    AUC: mean difference by fold, corrected resampled t-test; cells: McNemar's exact test");
+    }
+}
+
 static void run_tables(const report_run *run, const flim_log *log)
 {
     char low[16], high[16], auc[16];
     flim_log_line(log, FLIM_LOG_INFO, "%s: %s, %d folds, %" PRId64 " cells tested, %" PRId64 " groups, classes %d",
-                  run->folder, report_mode(run), run->n_folds, run->pool.n, run->pool.groups, run->classes);
+                  run->folder, report_mode(run), run->n_folds, run->pool.n, run->groups, run->classes);
     head_line("test parts, chosen thresholds", log);
     bool baselines = false;
     for (int r = 0; r < run->n_rows; r++) {
@@ -135,19 +145,18 @@ static void run_tables(const report_run *run, const flim_log *log)
             head_line("baselines, same folds, pooled", log);
         }
         row_line(&run->row[r], log);
-        if (run->row[r].kind == REPORT_SD0) {
-            half_line(run, log);
-        }
     }
     if (!isnan(run->delong.low)) {
         flim_log_line(log, FLIM_LOG_INFO, "  pooled AUC %s, DeLong 95 %% %s..%s (cells taken as independent)",
                       number(run->delong_auc, auc), number(run->delong.low, low), number(run->delong.high, high));
     }
+    baselines_table(run, log);
     flim_log_line(log, FLIM_LOG_INFO, "  intervals: bootstrap over %s", run->by_group ? "groups" : "cells (no groups)");
     matrix_table(run, log);
     groups_table(run, log);
     for (int i = 0; i < run->n_findings; i++) {
-        flim_log_line(log, FLIM_LOG_INFO, "  note: %s", run->finding[i]);
+        flim_log_line(log, FLIM_LOG_INFO, "  %s: %s", run->finding[i].level == FLIM_LOG_WARNING ? "WARNING" : "note",
+                      run->finding[i].text);
     }
 }
 
@@ -155,18 +164,18 @@ static void comparison_table(const report_comparison *c, const flim_log *log)
 {
     char d[16], p[16];
     flim_log_line(log, FLIM_LOG_INFO, "%s against %s", c->b->label, c->a->label);
-    if (!c->same_splits) {
+    if (!c->pair.paired) {
         flim_log_line(log, FLIM_LOG_INFO,
                       "  not compared: the runs have other data or other test parts, so that their folds are no pairs");
         return;
     }
     flim_log_line(log, FLIM_LOG_INFO, "  difference by fold (corrected resampled t-test)");
     for (int i = 0; i < SHOWN; i++) {
-        const flim_paired_test *t = &c->fold_test[shown[i].metric];
+        const flim_paired_test *t = &c->pair.fold_test[shown[i].metric];
         flim_log_line(log, FLIM_LOG_INFO, "    %-8s %8s   p %s", shown[i].head, number(t->difference, d), p_value(t->p, p));
     }
     flim_log_line(log, FLIM_LOG_INFO, "  cells right in only one: %" PRId64 " in %s, %" PRId64 " in %s; McNemar p %s",
-                  c->only_a, c->a->label, c->only_b, c->b->label, p_value(c->cell_test.p, p));
+                  c->pair.only_a, c->a->label, c->pair.only_b, c->b->label, p_value(c->pair.cell_test.p, p));
 }
 
 flim_status flim_report_print(const flim_report *report, const flim_log *log, flim_error *err)

@@ -20,11 +20,11 @@ void report_find(report_run *run, const flim_log *log, flim_log_level level, con
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    char **list = flim_realloc(run->finding, (size_t)run->n_findings + 1, sizeof *list, NULL);
+    report_finding *list = flim_realloc(run->finding, (size_t)run->n_findings + 1, sizeof *list, NULL);
     char *copy = list ? flim_strdup(text, NULL) : NULL;
     run->finding = list ? list : run->finding;
     if (copy) {
-        run->finding[run->n_findings++] = copy;
+        run->finding[run->n_findings++] = (report_finding){.level = level, .text = copy};
     } else {
         run->finding_failed = true;
     }
@@ -102,63 +102,14 @@ static flim_status read_history(const char *path, report_history *out, flim_erro
     return status;
 }
 
-static flim_status read_fold(report_run *run, int k, report_fold *fold, flim_error *err)
+static flim_status read_fold(report_run *run, int k, flim_fold_result *fold, report_history *history, flim_error *err)
 {
     char name[64], path[REPORT_PATH];
-    flim_json *json = NULL;
-    *fold = (report_fold){.k = k};
-    snprintf(name, sizeof name, "fold_%d/summary.json", k);
-    flim_status status = path_in(run, name, path, err);
-    if (status == FLIM_OK) {
-        status = flim_json_read(path, &json, err);
-    }
-    if (status != FLIM_OK) {
-        return status;
-    }
-    const struct {
-        const char *key;
-        int64_t *to;
-    } wholes[] = {{"n_train", &fold->n_train},
-                  {"n_val", &fold->n_val},
-                  {"n_test", &fold->n_test},
-                  {"epochs", &fold->epochs},
-                  {"best_epoch", &fold->best_epoch}};
-    for (size_t i = 0; i < sizeof wholes / sizeof wholes[0] && status == FLIM_OK; i++) {
-        if (!flim_json_integer(flim_json_get(json, wholes[i].key), wholes[i].to)) {
-            status = flim_fail(err, FLIM_ERROR_DATA, "%s: no whole number \"%s\"", path, wholes[i].key);
-        }
-    }
-    if (status == FLIM_OK && !flim_json_number(flim_json_get(json, "threshold"), &fold->threshold)) {
-        status = flim_fail(err, FLIM_ERROR_DATA, "%s: no number \"threshold\"", path);
-    }
-    flim_json_free(json);
-    if (status == FLIM_OK) {
-        snprintf(name, sizeof name, "fold_%d/predictions.csv", k);
-        status = path_in(run, name, path, err);
-    }
-    if (status == FLIM_OK) {
-        status = flim_predictions_read(path, &fold->predictions, err);
-    }
-    /* The predictions must be those of the fold's test part: each of its cells once, and no other. */
-    const flim_fold *part = &run->splits.fold[k];
-    const flim_predictions *p = &fold->predictions;
-    if (status == FLIM_OK && p->n != part->n_test) {
-        return flim_fail(err, FLIM_ERROR_DATA, "%s: %" PRId64 " cells, the fold's test part in splits.json has %" PRId64,
-                         path, p->n, part->n_test);
-    }
-    for (int64_t i = 0; status == FLIM_OK && i < p->n; i++) {
-        if (p->index[i] != part->test[i]) {
-            status =
-                flim_fail(err, FLIM_ERROR_DATA, "%s, row %" PRId64 ": cell %" PRId64 ", splits.json tests %" PRId64 " there",
-                          path, i + 1, p->index[i], part->test[i]);
-        } else if (p->label[i] < 0) {
-            status = flim_fail(err, FLIM_ERROR_DATA, "%s, row %" PRId64 ": no label", path, i + 1);
-        }
-    }
+    flim_status status = flim_fold_result_read(run->folder, k, &run->splits.fold[k], fold, err);
     snprintf(name, sizeof name, "fold_%d/history.csv", k);
     if (status == FLIM_OK && exists_in(run, name)) {
         status = path_in(run, name, path, err);
-        status = status == FLIM_OK ? read_history(path, &fold->history, err) : status;
+        status = status == FLIM_OK ? read_history(path, history, err) : status;
     }
     return status;
 }
@@ -189,7 +140,7 @@ static flim_status read_class_names(report_run *run, flim_error *err)
 
 flim_status report_read_run(const char *folder, const flim_log *log, report_run *run, flim_error *err)
 {
-    char path[REPORT_PATH], name[32], missing[256] = "";
+    char path[REPORT_PATH], missing[256] = "";
     *run = (report_run){0};
     int length = snprintf(run->folder, sizeof run->folder, "%s", folder);
     if (length < 1 || length >= REPORT_PATH - 64) {
@@ -211,14 +162,15 @@ flim_status report_read_run(const char *folder, const flim_log *log, report_run 
         return status;
     }
     run->fold = flim_alloc((size_t)run->splits.n_folds, sizeof *run->fold, err);
-    if (!run->fold) {
+    run->history = flim_alloc((size_t)run->splits.n_folds, sizeof *run->history, err);
+    if (!run->fold || !run->history) {
         return FLIM_ERROR_MEMORY;
     }
     size_t used = 0;
     for (int k = 0; k < run->splits.n_folds && status == FLIM_OK; k++) {
-        snprintf(name, sizeof name, "fold_%d/DONE", k);
-        if (exists_in(run, name)) {
-            status = read_fold(run, k, &run->fold[run->n_folds++], err);
+        if (flim_fold_is_done(run->folder, k)) {
+            int at = run->n_folds++;
+            status = read_fold(run, k, &run->fold[at], &run->history[at], err);
         } else if (used + 16 < sizeof missing) {
             used += (size_t)snprintf(missing + used, sizeof missing - used, "%s%d", used ? ", " : "", k);
         }
@@ -230,12 +182,9 @@ flim_status report_read_run(const char *folder, const flim_log *log, report_run 
         report_find(run, log, FLIM_LOG_WARNING, "%d of %d folds are done; missing: %s", run->n_folds, run->splits.n_folds,
                     missing);
     }
-    for (int i = 0; i < run->n_folds && status == FLIM_OK; i++) {
+    if (status == FLIM_OK) {
         run->classes = run->fold[0].predictions.classes;
-        if (run->fold[i].predictions.classes != run->classes) {
-            status = flim_fail(err, FLIM_ERROR_DATA, "%s: fold %d has %d classes, fold %d has %d", run->folder,
-                               run->fold[0].k, run->classes, run->fold[i].k, run->fold[i].predictions.classes);
-        }
+        status = flim_pool_make(run->fold, run->n_folds, &run->pool, err);
     }
     if (status == FLIM_OK && exists_in(run, "holdout_predictions.csv")) {
         status = path_in(run, "holdout_predictions.csv", path, err);
@@ -246,9 +195,9 @@ flim_status report_read_run(const char *folder, const flim_log *log, report_run 
 
 void report_free_run(report_run *run)
 {
-    for (int i = 0; run->fold && i < run->n_folds; i++) {
-        report_history *h = &run->fold[i].history;
-        flim_predictions_free(&run->fold[i].predictions);
+    for (int i = 0; i < run->n_folds; i++) {
+        report_history *h = &run->history[i];
+        flim_fold_result_free(&run->fold[i]);
         flim_free(h->epoch);
         flim_free(h->train_loss);
         flim_free(h->val_loss);
@@ -257,17 +206,17 @@ void report_free_run(report_run *run)
         flim_free(run->class_name[c]);
     }
     for (int i = 0; i < run->n_findings; i++) {
-        flim_free(run->finding[i]);
+        flim_free(run->finding[i].text);
     }
-    for (int b = 0; b < REPORT_BASELINES; b++) {
-        flim_free(run->baseline_logits[b]);
+    for (int b = 0; b < FLIM_N_BASELINES; b++) {
+        flim_predictions_free(&run->baseline[b]);
     }
-    report_pool *p = &run->pool;
-    void *const arrays[] = {run->fold, run->class_name, run->finding, run->row,  run->group, run->matrix,   p->cell,
-                            p->fold,   p->label,        p->predicted, p->logits, p->group,   p->group_name, p->name};
+    void *const arrays[] = {run->fold,  run->history, run->class_name, run->finding,   run->row,
+                            run->group, run->matrix,  run->group_of,   run->group_name};
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
         flim_free(arrays[i]);
     }
+    flim_pool_free(&run->pool);
     flim_predictions_free(&run->holdout);
     flim_splits_free(&run->splits);
     *run = (report_run){0};

@@ -7,38 +7,24 @@
 #include "core/alloc.h"
 #include "core/file.h"
 #include "flim/baseline.h"
+#include "results/baselines.h"
 #include "train/run.h"
 
-static const struct {
-    const char *name, *title;
-} baselines[FLIM_N_BASELINES] = {
-    {"class_prior", "class prior"}, {"confounds", "brightness, size, peak bin"}, {"decay", "decay summed over the mask"}};
-
-const char *flim_run_baseline_name(int b)
-{
-    return baselines[b].name;
-}
-
-const char *flim_run_baseline_title(int b)
-{
-    return baselines[b].title;
-}
-
-/* Features (n,F) of a baseline, or NULL where it needs none; the caller frees them.  The same as fold_metrics computes. */
+/* Features (n,F) of a baseline, or NULL where it needs none; the caller frees them.  */
 static flim_status features_of(const flim_run *run, int b, double **out, int *features, flim_error *err)
 {
     const int64_t n = run->info->n;
     const int bins = run->info->t;
     *out = NULL;
-    *features = b == 0 ? 0 : b == 1 ? 3 : bins;
-    if (b == 0) {
+    *features = b == FLIM_BASELINE_PRIOR ? 0 : b == FLIM_BASELINE_CONFOUNDS ? 3 : bins;
+    if (b == FLIM_BASELINE_PRIOR) {
         return FLIM_OK;
     }
     double *x = *out = flim_alloc((size_t)(n * *features), sizeof *x, err);
     if (!x) {
         return FLIM_ERROR_MEMORY;
     }
-    if (b == 2) {
+    if (b == FLIM_BASELINE_DECAY) {
         memcpy(x, run->decay, (size_t)(n * bins) * sizeof *x);
         return FLIM_OK;
     }
@@ -63,14 +49,14 @@ static flim_status write_predictions(flim_run *run, int b, const float *logits, 
     flim_predictions all = {0};
     int64_t n = 0, at = 0;
     for (int k = 0; k < run->splits.n_folds; k++) {
-        n += flim_run_fold_is_done(run, k) ? run->splits.fold[k].n_test : 0;
+        n += flim_fold_is_done(run->folder, k) ? run->splits.fold[k].n_test : 0;
     }
     int64_t *cells = flim_alloc((size_t)n, sizeof *cells, err); /* (n) */
     float *part = flim_alloc((size_t)(n * outputs), sizeof *part, err); /* (n,K') */
     flim_status status = cells && part ? FLIM_OK : FLIM_ERROR_MEMORY;
     for (int k = 0; k < run->splits.n_folds && status == FLIM_OK; k++) {
         const flim_fold *fold = &run->splits.fold[k];
-        for (int64_t i = 0; flim_run_fold_is_done(run, k) && i < fold->n_test; i++, at++) {
+        for (int64_t i = 0; flim_fold_is_done(run->folder, k) && i < fold->n_test; i++, at++) {
             cells[at] = fold->test[i];
             memcpy(part + at * outputs, logits + fold->test[i] * outputs, (size_t)outputs * sizeof *part);
         }
@@ -81,16 +67,12 @@ static flim_status write_predictions(flim_run *run, int b, const float *logits, 
     for (int64_t i = 0; i < n && status == FLIM_OK; i++) {
         all.predicted[i] = predicted[cells[i]]; /* decided at its own fold's threshold */
     }
-    snprintf(name, sizeof name, "baseline_%s.csv", baselines[b].name);
+    snprintf(name, sizeof name, "baseline_%s.csv", flim_baseline_name(b));
     if (status == FLIM_OK) {
         status = flim_run_folder_path(run, name, path, err);
     }
     if (status == FLIM_OK) {
         status = flim_predictions_write(&all, path, err);
-    }
-    if (status == FLIM_OK) {
-        status =
-            flim_metrics_of_decisions(n, run->info->classes, all.label, all.logits, all.predicted, &run->baseline[b], err);
     }
     flim_predictions_free(&all);
     flim_free(cells);
@@ -123,7 +105,6 @@ flim_status flim_run_baselines(flim_run *run, flim_error *err)
         }
         flim_free(x);
     }
-    run->has_baselines = status == FLIM_OK;
     flim_free(logits);
     flim_free(predicted);
     flim_free(threshold);

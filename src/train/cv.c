@@ -7,6 +7,7 @@
 #include "core/file.h"
 #include "core/sha256.h"
 #include "flim/weights.h"
+#include "results/fold_result.h"
 #include "train/run.h"
 
 /* ---- log ---- */
@@ -352,7 +353,7 @@ static flim_status run_folds(flim_run *run, flim_error *err)
         if (run->settings->fold >= 0 && run->settings->fold != k) {
             continue;
         }
-        if (flim_run_fold_is_done(run, k)) {
+        if (flim_fold_is_done(run->folder, k)) {
             flim_log_line(&run->log, FLIM_LOG_INFO, "fold %d is done already", k);
             continue;
         }

@@ -11,8 +11,8 @@
 #include "core/alloc.h"
 #include "core/clock.h"
 #include "core/file.h"
-#include "flim/json.h"
 #include "flim/weights.h"
+#include "results/fold_result.h"
 #include "train/run.h"
 
 /* A fold at work. */
@@ -400,32 +400,23 @@ static flim_status train(fold *f, flim_error *err)
 
 /* ---- after training ---- */
 
-static flim_json *json_of(const flim_metrics *metrics)
-{
-    flim_json *object = flim_json_object();
-    for (int m = 0; m < FLIM_N_METRICS; m++) {
-        flim_json_set_number(object, flim_metric_name((flim_metric)m), metrics->value[m]);
-    }
-    return object;
-}
-
 static flim_status write_summary(const fold *f, double threshold, const char *selection, const flim_metrics *val,
                                  const flim_metrics *test, const flim_metrics *test_half, flim_error *err)
 {
     char path[FLIM_PATH_MAX];
     snprintf(path, sizeof path, "%.4000s/summary.json", f->folder);
-    flim_json *json = flim_json_object();
-    flim_json_set_integer(json, "fold", f->k);
-    flim_json_set_integer(json, "n_train", f->part->n_train);
-    flim_json_set_integer(json, "n_val", f->part->n_val);
-    flim_json_set_integer(json, "n_test", f->part->n_test);
-    flim_json_set_integer(json, "epochs", f->state.n_history);
-    flim_json_set_integer(json, "best_epoch", f->state.best_epoch + 1);
-    flim_json_set_number(json, "threshold", threshold);
+    const flim_fold_result result = {.k = f->k,
+                                     .n_train = f->part->n_train,
+                                     .n_val = f->part->n_val,
+                                     .n_test = f->part->n_test,
+                                     .epochs = f->state.n_history,
+                                     .best_epoch = f->state.best_epoch + 1,
+                                     .threshold = threshold,
+                                     .metrics = *test,
+                                     .at_half = *test_half};
+    flim_json *json = flim_fold_result_json(&result);
     flim_json_set_string(json, "selection", selection);
-    flim_json_set(json, "val_metrics", json_of(val));
-    flim_json_set(json, "metrics", json_of(test));
-    flim_json_set(json, "metrics_at_0.5", json_of(test_half));
+    flim_json_set(json, "val_metrics", flim_metrics_json(val->value));
     flim_status status = flim_json_write(json, path, err);
     flim_json_free(json);
     return status;

@@ -10,6 +10,7 @@
 #include "flim/json.h"
 #include "flim/settings.h"
 #include "flim/weights.h"
+#include "results/fold_result.h"
 #include "train/evaluate.h"
 
 enum { MAX_MODELS = 4096, PATH_BYTES = 4096 };
@@ -96,21 +97,6 @@ static flim_status add_model(job *j, const char *path, flim_error *err)
     return FLIM_OK;
 }
 
-/* The threshold that the fold chose on its validation part. */
-static flim_status fold_threshold(const char *folder, int k, double *threshold, flim_error *err)
-{
-    char path[PATH_BYTES];
-    flim_json *json = NULL;
-    snprintf(path, sizeof path, "%s/fold_%d/summary.json", folder, k);
-    flim_status status = flim_json_read(path, &json, err);
-    const flim_json *value = status == FLIM_OK ? flim_json_get(json, "threshold") : NULL;
-    if (status == FLIM_OK && (!value || !flim_json_number(value, threshold))) {
-        status = flim_fail(err, FLIM_ERROR_DATA, "%s: no number 'threshold'", path);
-    }
-    flim_json_free(json);
-    return status;
-}
-
 /* All finished folds of a run folder, their mean threshold, and how the run prepared its counts. */
 static flim_status find_folds(job *j, flim_error *err)
 {
@@ -119,14 +105,13 @@ static flim_status find_folds(job *j, flim_error *err)
     double sum = 0, threshold = 0.5;
     flim_status status = FLIM_OK;
     for (int k = 0; k < MAX_MODELS && status == FLIM_OK; k++) {
-        snprintf(path, sizeof path, "%s/fold_%d/DONE", folder, k);
-        if (!flim_file_exists(path)) {
+        if (!flim_fold_is_done(folder, k)) {
             continue;
         }
         snprintf(path, sizeof path, "%s/fold_%d/best.safetensors", folder, k);
         status = add_model(j, path, err);
         if (status == FLIM_OK) {
-            status = fold_threshold(folder, k, &threshold, err);
+            status = flim_fold_threshold(folder, k, &threshold, err);
             sum += threshold;
         }
     }

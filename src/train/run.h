@@ -19,8 +19,6 @@
 
 enum { FLIM_PATH_MAX = 4096 };
 
-enum { FLIM_N_BASELINES = 3 }; /* class prior, confounds, decay */
-
 /* What chooses the epoch. */
 typedef enum flim_monitor {
     FLIM_MONITOR_VAL_LOSS,
@@ -64,8 +62,6 @@ typedef struct flim_run {
 
     flim_cell_summary *summary; /* (n) of the scan; NULL with --no-scan */
     double *decay; /* (n,T) summed over the mask; likewise */
-    flim_metrics baseline[FLIM_N_BASELINES]; /* pooled over the test cells of finished folds */
-    bool has_baselines;
 } flim_run;
 
 /* True once a signal asked for the end. */
@@ -96,8 +92,6 @@ flim_status flim_run_folder_open(flim_run *run, bool resuming, flim_error *err);
 /* Writes splits.json, environment.json and, last, config.yaml: from then on the folder holds a run. */
 flim_status flim_run_folder_begin(flim_run *run, flim_error *err);
 void flim_run_folder_close(flim_run *run);
-/* True where fold_K/DONE stands. */
-bool flim_run_fold_is_done(flim_run *run, int k);
 flim_status flim_run_write_history(const char *folder, const flim_fold_state *state, flim_error *err);
 
 /* ---- startup.c ---- */
@@ -110,9 +104,7 @@ flim_status flim_startup_plan(flim_run *run, flim_error *err); /* network and me
 flim_status flim_run_fold(flim_run *run, int k, flim_error *err);
 
 /* ---- baselines.c ---- */
-const char *flim_run_baseline_name(int b); /* "confounds": in file and key names */
-const char *flim_run_baseline_title(int b); /* for tables */
-/* Fits them in the run's folds, writes baseline_*.csv and fills run->baseline. */
+/* Fits them in the run's folds and writes baseline_*.csv, whose rows are the test cells of the folds that are done. */
 flim_status flim_run_baselines(flim_run *run, flim_error *err);
 
 /* ---- summary.c ---- */

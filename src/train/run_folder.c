@@ -113,13 +113,6 @@ void flim_run_folder_close(flim_run *run)
     }
 }
 
-bool flim_run_fold_is_done(flim_run *run, int k)
-{
-    char path[FLIM_PATH_MAX], name[32];
-    snprintf(name, sizeof name, "fold_%d/DONE", k);
-    return flim_run_folder_path(run, name, path, NULL) == FLIM_OK && flim_file_exists(path);
-}
-
 static flim_status write_environment(flim_run *run, flim_error *err)
 {
     char path[FLIM_PATH_MAX], hdf5[32], now[64];

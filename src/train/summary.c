@@ -6,179 +6,137 @@
 
 #include "core/alloc.h"
 #include "core/file.h"
-#include "flim/json.h"
 #include "flim/weights.h"
+#include "results/baselines.h"
 #include "train/run.h"
 
-/* One finished fold, read back. */
-typedef struct done_fold {
-    int k;
-    int64_t n_train, n_val, n_test, epochs, best_epoch;
-    double threshold;
-    flim_predictions predictions;
-    flim_metrics metrics, metrics_half; /* at the chosen threshold and at 0.5 */
-} done_fold;
-
-static flim_status required_integer(const flim_json *json, const char *path, const char *key, int64_t *out, flim_error *err)
-{
-    const flim_json *value = flim_json_get(json, key);
-    return value && flim_json_integer(value, out) ? FLIM_OK
-                                                  : flim_fail(err, FLIM_ERROR_DATA, "%s: no whole number '%s'", path, key);
-}
-
-static flim_status read_fold(flim_run *run, int k, done_fold *fold, flim_error *err)
-{
-    char path[FLIM_PATH_MAX], name[64];
-    flim_json *json = NULL;
-    *fold = (done_fold){.k = k};
-    snprintf(name, sizeof name, "fold_%d/summary.json", k);
-    flim_status status = flim_run_folder_path(run, name, path, err);
-    if (status == FLIM_OK) {
-        status = flim_json_read(path, &json, err);
-    }
-    if (status != FLIM_OK) {
-        return status;
-    }
-    const struct {
-        const char *key;
-        int64_t *to;
-    } wholes[] = {{"n_train", &fold->n_train},
-                  {"n_val", &fold->n_val},
-                  {"n_test", &fold->n_test},
-                  {"epochs", &fold->epochs},
-                  {"best_epoch", &fold->best_epoch}};
-    for (size_t i = 0; i < sizeof wholes / sizeof wholes[0] && status == FLIM_OK; i++) {
-        status = required_integer(json, path, wholes[i].key, wholes[i].to, err);
-    }
-    const flim_json *threshold = flim_json_get(json, "threshold");
-    if (status == FLIM_OK && (!threshold || !flim_json_number(threshold, &fold->threshold))) {
-        status = flim_fail(err, FLIM_ERROR_DATA, "%s: no number 'threshold'", path);
-    }
-    flim_json_free(json);
-    if (status == FLIM_OK) {
-        snprintf(name, sizeof name, "fold_%d/predictions.csv", k);
-        status = flim_run_folder_path(run, name, path, err);
-    }
-    if (status == FLIM_OK) {
-        status = flim_predictions_read(path, &fold->predictions, err);
-    }
-    const flim_predictions *p = &fold->predictions;
-    if (status == FLIM_OK && (p->n != run->splits.fold[k].n_test || p->classes != run->info->classes)) {
-        status = flim_fail(err, FLIM_ERROR_DATA, "%s: %" PRId64 " cells of %d classes, the test part has %" PRId64 " of %d",
-                           path, p->n, p->classes, run->splits.fold[k].n_test, run->info->classes);
-    }
-    if (status == FLIM_OK) {
-        status = flim_metrics_compute(p->n, p->classes, p->label, p->logits, fold->threshold, &fold->metrics, err);
-    }
-    return status == FLIM_OK ? flim_metrics_compute(p->n, p->classes, p->label, p->logits, 0.5, &fold->metrics_half, err)
-                             : status;
-}
-
-static flim_json *metrics_json(const double value[FLIM_N_METRICS])
-{
-    flim_json *object = flim_json_object();
-    for (int m = 0; m < FLIM_N_METRICS; m++) {
-        flim_json_set_number(object, flim_metric_name((flim_metric)m), value[m]);
-    }
-    return object;
-}
-
-/* Metrics over all out-of-fold predictions together, with the decisions that each fold made at its own threshold. */
-static flim_status pooled_metrics(const done_fold *folds, int n_folds, int classes, flim_metrics *out, flim_error *err)
-{
-    int64_t n = 0, at = 0;
-    const int outputs = classes == 2 ? 1 : classes;
-    for (int i = 0; i < n_folds; i++) {
-        n += folds[i].predictions.n;
-    }
-    int32_t *label = flim_alloc((size_t)n, sizeof *label, err); /* (n) */
-    int32_t *predicted = flim_alloc((size_t)n, sizeof *predicted, err); /* (n) */
-    float *logits = flim_alloc((size_t)(n * outputs), sizeof *logits, err); /* (n,K') */
-    flim_status status = label && logits && predicted ? FLIM_OK : FLIM_ERROR_MEMORY;
-    for (int i = 0; i < n_folds && status == FLIM_OK; i++) {
-        const flim_predictions *p = &folds[i].predictions;
-        memcpy(label + at, p->label, (size_t)p->n * sizeof *label);
-        memcpy(predicted + at, p->predicted, (size_t)p->n * sizeof *predicted);
-        memcpy(logits + at * outputs, p->logits, (size_t)(p->n * outputs) * sizeof *logits);
-        at += p->n;
-    }
-    if (status == FLIM_OK) {
-        status = flim_metrics_of_decisions(n, classes, label, logits, predicted, out, err);
-    }
-    flim_free(label);
-    flim_free(predicted);
-    flim_free(logits);
-    return status;
-}
-
-static void mean_and_sd(const done_fold *folds, int n, double mean[FLIM_N_METRICS], double sd[FLIM_N_METRICS],
-                        int used[FLIM_N_METRICS], double *values)
-{
-    for (int m = 0; m < FLIM_N_METRICS; m++) {
-        for (int i = 0; i < n; i++) {
-            values[i] = folds[i].metrics.value[m];
-        }
-        flim_mean_sd(values, n, &mean[m], &sd[m], &used[m]);
-    }
-}
-
-static flim_json *fold_json(const done_fold *fold)
-{
-    flim_json *json = flim_json_object();
-    flim_json_set_integer(json, "fold", fold->k);
-    flim_json_set_integer(json, "n_train", fold->n_train);
-    flim_json_set_integer(json, "n_val", fold->n_val);
-    flim_json_set_integer(json, "n_test", fold->n_test);
-    flim_json_set_integer(json, "epochs", fold->epochs);
-    flim_json_set_integer(json, "best_epoch", fold->best_epoch);
-    flim_json_set_number(json, "threshold", fold->threshold);
-    flim_json_set(json, "metrics", metrics_json(fold->metrics.value));
-    flim_json_set(json, "metrics_at_0.5", metrics_json(fold->metrics_half.value));
-    return json;
-}
+/* All that the summary says. */
+typedef struct summary {
+    flim_fold_result *fold; /* (n) those that are done */
+    int n;
+    double mean[FLIM_N_METRICS], sd[FLIM_N_METRICS], mean_half[FLIM_N_METRICS], sd_half[FLIM_N_METRICS];
+    int used[FLIM_N_METRICS]; /* folds in which a metric is defined */
+    flim_metrics pooled, pooled_half, holdout, baseline[FLIM_N_BASELINES];
+    bool held_out, has_baseline[FLIM_N_BASELINES];
+} summary;
 
 /* Hold-out metrics from holdout_predictions.csv, where that exists. */
-static flim_status holdout_metrics(flim_run *run, flim_metrics *out, bool *found, flim_error *err)
+static flim_status holdout_metrics(flim_run *run, summary *s, flim_error *err)
 {
     char path[FLIM_PATH_MAX];
     flim_predictions p = {0};
-    *found = false;
     flim_status status = flim_run_folder_path(run, "holdout_predictions.csv", path, err);
     if (status != FLIM_OK || !flim_file_exists(path)) {
         return status;
     }
     status = flim_predictions_read(path, &p, err);
     if (status == FLIM_OK) {
-        status = flim_metrics_compute(p.n, p.classes, p.label, p.logits, 0.5, out, err);
+        status = flim_metrics_of_decisions(p.n, p.classes, p.label, p.logits, p.predicted, &s->holdout, err);
     }
-    *found = status == FLIM_OK;
+    s->held_out = status == FLIM_OK;
     flim_predictions_free(&p);
     return status;
 }
 
-static void put_csv_row(FILE *stream, const char *first, const done_fold *fold, const double value[FLIM_N_METRICS])
+static flim_status baseline_metrics(flim_run *run, const flim_pool *pool, summary *s, flim_error *err)
 {
-    fprintf(stream, "%s", first);
-    if (fold) {
-        fprintf(stream, ",%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 ",%.9g", fold->n_train, fold->n_val,
-                fold->n_test, fold->epochs, fold->best_epoch, fold->threshold);
-    } else {
-        fputs(",,,,,,", stream);
-    }
-    for (int m = 0; m < FLIM_N_METRICS; m++) {
-        if (isnan(value[m])) {
-            putc(',', stream);
-        } else {
-            fprintf(stream, ",%.9g", value[m]);
+    flim_status status = FLIM_OK;
+    for (int b = 0; b < FLIM_N_BASELINES && status == FLIM_OK; b++) {
+        flim_predictions p;
+        flim_error why; /* without the scan there are none, which has been said */
+        status = flim_baseline_read(run->folder, b, pool, &p, &s->has_baseline[b], &why, err);
+        if (status == FLIM_OK && s->has_baseline[b]) {
+            status = flim_metrics_of_decisions(p.n, p.classes, p.label, p.logits, p.predicted, &s->baseline[b], err);
         }
+        flim_predictions_free(&p);
     }
-    putc('\n', stream);
+    return status;
 }
 
-static flim_status write_csv(flim_run *run, const done_fold *folds, int n, const double *mean, const double *sd,
-                             const flim_metrics *pooled, const flim_metrics *holdout, flim_error *err)
+/* Everything of the folds that are done; s->n = 0 where none is. */
+static flim_status collect(flim_run *run, summary *s, flim_error *err)
 {
-    char path[FLIM_PATH_MAX], name[16];
+    flim_pool pool = {0};
+    flim_status status = FLIM_OK;
+    s->fold = flim_alloc((size_t)run->splits.n_folds, sizeof *s->fold, err);
+    if (!s->fold) {
+        return FLIM_ERROR_MEMORY;
+    }
+    for (int k = 0; k < run->splits.n_folds && status == FLIM_OK; k++) {
+        if (flim_fold_is_done(run->folder, k)) {
+            status = flim_fold_result_read(run->folder, k, &run->splits.fold[k], &s->fold[s->n++], err);
+        }
+    }
+    if (status != FLIM_OK || s->n == 0) {
+        return status;
+    }
+    status = flim_spread_over_folds(s->fold, s->n, true, s->mean_half, s->sd_half, s->used, err);
+    if (status == FLIM_OK) {
+        status = flim_spread_over_folds(s->fold, s->n, false, s->mean, s->sd, s->used, err);
+    }
+    if (status == FLIM_OK) {
+        status = flim_pool_make(s->fold, s->n, &pool, err);
+    }
+    if (status == FLIM_OK) {
+        status = flim_pool_metrics(&pool, &s->pooled, &s->pooled_half, err);
+    }
+    if (status == FLIM_OK) {
+        status = holdout_metrics(run, s, err);
+    }
+    if (status == FLIM_OK) {
+        status = baseline_metrics(run, &pool, s, err);
+    }
+    flim_pool_free(&pool);
+    return status;
+}
+
+static void free_summary(summary *s)
+{
+    for (int i = 0; s->fold && i < s->n; i++) {
+        flim_fold_result_free(&s->fold[i]);
+    }
+    flim_free(s->fold);
+}
+
+/* ---- files ---- */
+
+static flim_status write_json(flim_run *run, const summary *s, flim_error *err)
+{
+    char path[FLIM_PATH_MAX];
+    flim_json *json = flim_json_object(), *folds = flim_json_array(), *baselines = NULL;
+    for (int i = 0; i < s->n; i++) {
+        flim_json_add(folds, flim_fold_result_json(&s->fold[i]));
+    }
+    flim_json_set(json, "folds", folds);
+    flim_json_set(json, "mean", flim_metrics_json(s->mean));
+    flim_json_set(json, "sd", flim_metrics_json(s->sd));
+    flim_json_set(json, "pooled", flim_metrics_json(s->pooled.value));
+    if (s->held_out) {
+        flim_json_set(json, "holdout", flim_metrics_json(s->holdout.value));
+    } else {
+        flim_json_set_null(json, "holdout");
+    }
+    flim_json_set(json, "mean_at_0.5", flim_metrics_json(s->mean_half));
+    flim_json_set(json, "pooled_at_0.5", flim_metrics_json(s->pooled_half.value));
+    for (int b = 0; b < FLIM_N_BASELINES; b++) {
+        if (s->has_baseline[b]) {
+            if (!baselines) {
+                flim_json_set(json, "baselines", baselines = flim_json_object());
+            }
+            flim_json_set(baselines, flim_baseline_name(b), flim_metrics_json(s->baseline[b].value));
+        }
+    }
+    flim_status status = flim_run_folder_path(run, "summary.json", path, err);
+    if (status == FLIM_OK) {
+        status = flim_json_write(json, path, err);
+    }
+    flim_json_free(json);
+    return status;
+}
+
+static flim_status write_csv(flim_run *run, const summary *s, flim_error *err)
+{
+    char path[FLIM_PATH_MAX];
     flim_file_writer writer;
     flim_status status = flim_run_folder_path(run, "summary.csv", path, err);
     if (status == FLIM_OK) {
@@ -187,23 +145,23 @@ static flim_status write_csv(flim_run *run, const done_fold *folds, int n, const
     if (status != FLIM_OK) {
         return status;
     }
-    fputs("fold,n_train,n_val,n_test,epochs,best_epoch,threshold", writer.stream);
-    for (int m = 0; m < FLIM_N_METRICS; m++) {
-        fprintf(writer.stream, ",%s", flim_metric_name((flim_metric)m));
+    flim_result_csv_head(writer.stream, "fold");
+    for (int i = 0; i < s->n; i++) {
+        fprintf(writer.stream, "%d", s->fold[i].k);
+        flim_result_csv_row(writer.stream, &s->fold[i], s->fold[i].metrics.value);
     }
-    putc('\n', writer.stream);
-    for (int i = 0; i < n; i++) {
-        snprintf(name, sizeof name, "%d", folds[i].k);
-        put_csv_row(writer.stream, name, &folds[i], folds[i].metrics.value);
-    }
-    put_csv_row(writer.stream, "mean", NULL, mean);
-    put_csv_row(writer.stream, "sd", NULL, sd);
-    put_csv_row(writer.stream, "pooled", NULL, pooled->value);
-    if (holdout) {
-        put_csv_row(writer.stream, "holdout", NULL, holdout->value);
+    const struct {
+        const char *name;
+        const double *value;
+    } rows[] = {{"mean", s->mean}, {"sd", s->sd}, {"pooled", s->pooled.value}, {"holdout", s->holdout.value}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0] - !s->held_out; i++) {
+        fputs(rows[i].name, writer.stream);
+        flim_result_csv_row(writer.stream, NULL, rows[i].value);
     }
     return flim_file_commit(&writer, err);
 }
+
+/* ---- the table ---- */
 
 static void table_row(const flim_log *log, const char *first, const double value[FLIM_N_METRICS])
 {
@@ -219,122 +177,63 @@ static void table_row(const flim_log *log, const char *first, const double value
     flim_log_line(log, FLIM_LOG_INFO, "%s", text);
 }
 
-/* Says so where brightness, cell size and peak bin alone do nearly as well as the network. */
-static void warn_of_confounds(const flim_run *run, const flim_metrics *pooled)
-{
-    const double near = 0.03; /* of balanced accuracy */
-    double network = pooled->value[FLIM_BALANCED_ACCURACY];
-    double confounds = run->baseline[1].value[FLIM_BALANCED_ACCURACY], prior = run->baseline[0].value[FLIM_BALANCED_ACCURACY];
-    if (run->has_baselines && confounds >= network - near && confounds > prior + near) {
-        flim_log_line(
-            &run->log, FLIM_LOG_WARNING,
-            "brightness, cell size and peak bin alone reach a balanced accuracy of %.3f, the network %.3f: it may have "
-            "learned no more than these",
-            confounds, network);
-    }
-}
-
-static void print_table(const flim_run *run, const done_fold *folds, int n, const double *mean, const double *sd,
-                        const int *used, const flim_metrics *pooled, const flim_metrics *holdout)
+static void print_table(const flim_run *run, const summary *s)
 {
     const flim_log *log = &run->log;
-    char first[64];
-    flim_log_line(log, FLIM_LOG_INFO, "Test parts, %d of %d folds (thresholds from the validation parts):", n,
+    char first[64], sentence[512];
+    flim_log_line(log, FLIM_LOG_INFO, "Test parts, %d of %d folds (thresholds from the validation parts):", s->n,
                   run->splits.n_folds);
     flim_log_line(log, FLIM_LOG_INFO, "  %-28s %9s %9s %9s %9s %9s %9s", "fold (cells, best epoch)", "accuracy", "bal. acc.",
                   "F1", "MCC", "ROC AUC", "log loss");
-    for (int i = 0; i < n; i++) {
-        snprintf(first, sizeof first, "%d (%" PRId64 ", %" PRId64 ")", folds[i].k, folds[i].n_test, folds[i].best_epoch);
-        table_row(log, first, folds[i].metrics.value);
+    for (int i = 0; i < s->n; i++) {
+        snprintf(first, sizeof first, "%d (%" PRId64 ", %" PRId64 ")", s->fold[i].k, s->fold[i].n_test,
+                 s->fold[i].best_epoch);
+        table_row(log, first, s->fold[i].metrics.value);
     }
-    table_row(log, "mean", mean);
-    table_row(log, "sd (ddof 1)", sd);
-    table_row(log, "pooled", pooled->value);
-    if (holdout) {
-        table_row(log, "holdout, fold ensemble", holdout->value);
+    table_row(log, "mean", s->mean);
+    table_row(log, "sd (ddof 1)", s->sd);
+    table_row(log, "pooled", s->pooled.value);
+    if (run->info->classes == 2) {
+        table_row(log, "pooled, threshold 0.5", s->pooled_half.value);
     }
-    for (int b = 0; run->has_baselines && b < FLIM_N_BASELINES; b++) {
-        table_row(log, flim_run_baseline_title(b), run->baseline[b].value);
+    if (s->held_out) {
+        table_row(log, "holdout, fold ensemble", s->holdout.value);
     }
-    warn_of_confounds(run, pooled);
+    for (int b = 0, shown = 0; b < FLIM_N_BASELINES; b++) {
+        if (s->has_baseline[b]) {
+            if (!shown++) {
+                flim_log_line(log, FLIM_LOG_INFO, "Simple models in the same folds, pooled:");
+            }
+            table_row(log, flim_baseline_title(b), s->baseline[b].value);
+        }
+    }
+    if (s->has_baseline[FLIM_BASELINE_CONFOUNDS] &&
+        flim_confounds_suffice(run->info->classes, s->pooled.value, s->baseline[FLIM_BASELINE_CONFOUNDS].value, sentence,
+                               sizeof sentence)) {
+        flim_log_line(log, FLIM_LOG_WARNING, "%s", sentence);
+    }
     for (int m = 0; m < FLIM_N_METRICS; m++) {
-        if (used[m] > 0 && used[m] < n) {
+        if (s->used[m] < s->n) {
             flim_log_line(log, FLIM_LOG_NOTE, "%s: mean of %d of %d folds (undefined in the others: %s)",
-                          flim_metric_name((flim_metric)m), used[m], n, flim_metric_undefined_reason((flim_metric)m));
+                          flim_metric_name((flim_metric)m), s->used[m], s->n, flim_metric_undefined_reason((flim_metric)m));
         }
     }
 }
 
 flim_status flim_run_summary(flim_run *run, flim_error *err)
 {
-    int n = 0;
-    flim_status status = FLIM_OK;
-    flim_json *json = NULL;
-    double mean[FLIM_N_METRICS], sd[FLIM_N_METRICS];
-    int used[FLIM_N_METRICS];
-    flim_metrics pooled, holdout;
-    bool held_out = false;
-    char path[FLIM_PATH_MAX];
-    done_fold *folds = flim_alloc((size_t)run->splits.n_folds, sizeof *folds, err);
-    double *values = flim_alloc((size_t)run->splits.n_folds, sizeof *values, err);
-    if (!folds || !values) {
-        status = FLIM_ERROR_MEMORY;
-        goto done;
-    }
-    for (int k = 0; k < run->splits.n_folds && status == FLIM_OK; k++) {
-        if (flim_run_fold_is_done(run, k)) {
-            status = read_fold(run, k, &folds[n++], err);
+    summary s = {0};
+    flim_status status = collect(run, &s, err);
+    if (status == FLIM_OK && s.n > 0) {
+        status = write_json(run, &s, err);
+        if (status == FLIM_OK) {
+            status = write_csv(run, &s, err);
+        }
+        if (status == FLIM_OK) {
+            print_table(run, &s);
         }
     }
-    if (status != FLIM_OK || n == 0) {
-        goto done;
-    }
-    status = pooled_metrics(folds, n, run->info->classes, &pooled, err);
-    if (status == FLIM_OK) {
-        status = holdout_metrics(run, &holdout, &held_out, err);
-    }
-    if (status != FLIM_OK) {
-        goto done;
-    }
-    mean_and_sd(folds, n, mean, sd, used, values);
-    json = flim_json_object();
-    flim_json *list = flim_json_array();
-    for (int i = 0; i < n; i++) {
-        flim_json_add(list, fold_json(&folds[i]));
-    }
-    flim_json_set(json, "folds", list);
-    flim_json_set(json, "mean", metrics_json(mean));
-    flim_json_set(json, "sd", metrics_json(sd));
-    flim_json_set(json, "pooled", metrics_json(pooled.value));
-    if (held_out) {
-        flim_json_set(json, "holdout", metrics_json(holdout.value));
-    } else {
-        flim_json_set_null(json, "holdout");
-    }
-    if (run->has_baselines) {
-        flim_json *beside = flim_json_object();
-        for (int b = 0; b < FLIM_N_BASELINES; b++) {
-            flim_json_set(beside, flim_run_baseline_name(b), metrics_json(run->baseline[b].value));
-        }
-        flim_json_set(json, "baselines", beside);
-    }
-    status = flim_run_folder_path(run, "summary.json", path, err);
-    if (status == FLIM_OK) {
-        status = flim_json_write(json, path, err);
-    }
-    if (status == FLIM_OK) {
-        status = write_csv(run, folds, n, mean, sd, &pooled, held_out ? &holdout : NULL, err);
-    }
-    if (status == FLIM_OK) {
-        print_table(run, folds, n, mean, sd, used, &pooled, held_out ? &holdout : NULL);
-    }
-done:
-    for (int i = 0; folds && i < n; i++) {
-        flim_predictions_free(&folds[i].predictions);
-    }
-    flim_free(folds);
-    flim_free(values);
-    flim_json_free(json);
+    free_summary(&s);
     return status;
 }
 
@@ -350,7 +249,7 @@ flim_status flim_run_holdout(flim_run *run, flim_error *err)
         return FLIM_OK;
     }
     for (int k = 0; k < run->splits.n_folds; k++) {
-        if (!flim_run_fold_is_done(run, k)) {
+        if (!flim_fold_is_done(run->folder, k)) {
             flim_log_line(&run->log, FLIM_LOG_NOTE, "hold-out groups are scored once all folds are done; fold %d is not", k);
             return FLIM_OK;
         }
@@ -360,6 +259,7 @@ flim_status flim_run_holdout(flim_run *run, flim_error *err)
     float *logits = flim_alloc((size_t)(n * outputs), sizeof(float), err); /* (n,K') */
     double *one = flim_alloc((size_t)(n * classes), sizeof(double), err); /* (n,K) */
     double *sum = flim_alloc((size_t)(n * classes), sizeof(double), err); /* (n,K) */
+    double thresholds = 0; /* the ensemble decides at the mean of its folds' own, as predict does */
     flim_status status = parameter && statistic && logits && one && sum ? FLIM_OK : FLIM_ERROR_MEMORY;
     for (int k = 0; k < run->splits.n_folds && status == FLIM_OK; k++) {
         snprintf(name, sizeof name, "fold_%d/best.safetensors", k);
@@ -377,7 +277,12 @@ flim_status flim_run_holdout(flim_run *run, flim_error *err)
             const flim_evaluation evaluation = flim_run_evaluation(run, FLIM_PHASE_HOLDOUT, k, 0);
             status = flim_evaluate(&evaluation, run->splits.holdout, n, logits, err);
         }
+        double threshold = 0.5;
         if (status == FLIM_OK) {
+            status = flim_fold_threshold(run->folder, k, &threshold, err);
+        }
+        if (status == FLIM_OK) {
+            thresholds += threshold;
             flim_probabilities(n, classes, logits, one);
             for (int64_t i = 0; i < n * classes; i++) {
                 sum[i] += one[i];
@@ -386,7 +291,8 @@ flim_status flim_run_holdout(flim_run *run, flim_error *err)
     }
     if (status == FLIM_OK) {
         flim_ensemble_logits(n, classes, sum, run->splits.n_folds, logits);
-        status = flim_predictions_of(run->info, classes, run->splits.holdout, n, logits, 0.5, &predictions, err);
+        status = flim_predictions_of(run->info, classes, run->splits.holdout, n, logits, thresholds / run->splits.n_folds,
+                                     &predictions, err);
     }
     if (status == FLIM_OK) {
         status = flim_run_folder_path(run, "holdout_predictions.csv", path, err);

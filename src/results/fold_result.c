@@ -1,0 +1,170 @@
+#include "results/fold_result.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+#include "core/file.h"
+
+enum { PATH_BYTES = 4096 };
+
+static flim_status path_of(const char *run_folder, int k, const char *name, char out[PATH_BYTES], flim_error *err)
+{
+    int length = snprintf(out, PATH_BYTES, "%s/fold_%d/%s", run_folder, k, name);
+    return length > 0 && length < PATH_BYTES ? FLIM_OK
+                                             : flim_fail(err, FLIM_ERROR_DATA, "the path %.100s... is too long", run_folder);
+}
+
+bool flim_fold_is_done(const char *run_folder, int k)
+{
+    char path[PATH_BYTES];
+    return path_of(run_folder, k, "DONE", path, NULL) == FLIM_OK && flim_file_exists(path);
+}
+
+static flim_status read_summary(const char *run_folder, int k, flim_json **json, char path[PATH_BYTES], flim_error *err)
+{
+    flim_status status = path_of(run_folder, k, "summary.json", path, err);
+    return status == FLIM_OK ? flim_json_read(path, json, err) : status;
+}
+
+static flim_status get_threshold(const flim_json *json, const char *path, double *threshold, flim_error *err)
+{
+    return flim_json_number(flim_json_get(json, "threshold"), threshold)
+               ? FLIM_OK
+               : flim_fail(err, FLIM_ERROR_DATA, "%s: no number \"threshold\"", path);
+}
+
+flim_status flim_fold_threshold(const char *run_folder, int k, double *threshold, flim_error *err)
+{
+    char path[PATH_BYTES];
+    flim_json *json = NULL;
+    flim_status status = read_summary(run_folder, k, &json, path, err);
+    if (status == FLIM_OK) {
+        status = get_threshold(json, path, threshold, err);
+    }
+    flim_json_free(json);
+    return status;
+}
+
+/* The predictions must be those of the fold's test part: each of its cells once, and no other. */
+static flim_status check_predictions(const flim_predictions *p, const flim_fold *part, const char *path, flim_error *err)
+{
+    if (p->n != part->n_test) {
+        return flim_fail(err, FLIM_ERROR_DATA, "%s: %" PRId64 " cells, the fold's test part in splits.json has %" PRId64,
+                         path, p->n, part->n_test);
+    }
+    for (int64_t i = 0; i < p->n; i++) {
+        if (p->index[i] != part->test[i]) {
+            return flim_fail(err, FLIM_ERROR_DATA,
+                             "%s, row %" PRId64 ": cell %" PRId64 ", splits.json tests %" PRId64 " there", path, i + 1,
+                             p->index[i], part->test[i]);
+        }
+        if (p->label[i] < 0) {
+            return flim_fail(err, FLIM_ERROR_DATA, "%s, row %" PRId64 ": no label", path, i + 1);
+        }
+    }
+    return FLIM_OK;
+}
+
+flim_status flim_fold_result_read(const char *run_folder, int k, const flim_fold *part, flim_fold_result *out,
+                                  flim_error *err)
+{
+    char path[PATH_BYTES];
+    flim_json *json = NULL;
+    *out = (flim_fold_result){.k = k};
+    flim_predictions *p = &out->predictions;
+    flim_status status = read_summary(run_folder, k, &json, path, err);
+    const struct {
+        const char *key;
+        int64_t *to;
+    } wholes[] = {{"n_train", &out->n_train},
+                  {"n_val", &out->n_val},
+                  {"n_test", &out->n_test},
+                  {"epochs", &out->epochs},
+                  {"best_epoch", &out->best_epoch}};
+    for (size_t i = 0; i < sizeof wholes / sizeof wholes[0] && status == FLIM_OK; i++) {
+        if (!flim_json_integer(flim_json_get(json, wholes[i].key), wholes[i].to)) {
+            status = flim_fail(err, FLIM_ERROR_DATA, "%s: no whole number \"%s\"", path, wholes[i].key);
+        }
+    }
+    if (status == FLIM_OK) {
+        status = get_threshold(json, path, &out->threshold, err);
+    }
+    flim_json_free(json);
+    if (status == FLIM_OK) {
+        status = path_of(run_folder, k, "predictions.csv", path, err);
+    }
+    if (status == FLIM_OK) {
+        status = flim_predictions_read(path, p, err);
+    }
+    if (status == FLIM_OK) {
+        status = check_predictions(p, part, path, err);
+    }
+    if (status == FLIM_OK) {
+        status = flim_metrics_of_decisions(p->n, p->classes, p->label, p->logits, p->predicted, &out->metrics, err);
+    }
+    if (status == FLIM_OK) {
+        status = flim_metrics_compute(p->n, p->classes, p->label, p->logits, 0.5, &out->at_half, err);
+    }
+    if (status != FLIM_OK) {
+        flim_fold_result_free(out);
+    }
+    return status;
+}
+
+void flim_fold_result_free(flim_fold_result *result)
+{
+    flim_predictions_free(&result->predictions);
+    *result = (flim_fold_result){0};
+}
+
+/* ---- as JSON and CSV ---- */
+
+flim_json *flim_metrics_json(const double value[FLIM_N_METRICS])
+{
+    flim_json *object = flim_json_object();
+    for (int m = 0; m < FLIM_N_METRICS; m++) {
+        flim_json_set_number(object, flim_metric_name((flim_metric)m), value[m]);
+    }
+    return object;
+}
+
+flim_json *flim_fold_result_json(const flim_fold_result *result)
+{
+    flim_json *object = flim_json_object();
+    flim_json_set_integer(object, "fold", result->k);
+    flim_json_set_integer(object, "n_train", result->n_train);
+    flim_json_set_integer(object, "n_val", result->n_val);
+    flim_json_set_integer(object, "n_test", result->n_test);
+    flim_json_set_integer(object, "epochs", result->epochs);
+    flim_json_set_integer(object, "best_epoch", result->best_epoch);
+    flim_json_set_number(object, "threshold", result->threshold);
+    flim_json_set(object, "metrics", flim_metrics_json(result->metrics.value));
+    flim_json_set(object, "metrics_at_0.5", flim_metrics_json(result->at_half.value));
+    return object;
+}
+
+void flim_result_csv_head(FILE *stream, const char *first)
+{
+    fprintf(stream, "%s,n_train,n_val,n_test,epochs,best_epoch,threshold", first);
+    for (int m = 0; m < FLIM_N_METRICS; m++) {
+        fprintf(stream, ",%s", flim_metric_name((flim_metric)m));
+    }
+    putc('\n', stream);
+}
+
+void flim_result_csv_row(FILE *stream, const flim_fold_result *fold, const double value[FLIM_N_METRICS])
+{
+    if (fold) {
+        fprintf(stream, ",%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 ",%.9g", fold->n_train, fold->n_val,
+                fold->n_test, fold->epochs, fold->best_epoch, fold->threshold);
+    } else {
+        fputs(",,,,,,", stream);
+    }
+    for (int m = 0; m < FLIM_N_METRICS; m++) {
+        putc(',', stream);
+        if (!isnan(value[m])) {
+            fprintf(stream, "%.9g", value[m]);
+        }
+    }
+    putc('\n', stream);
+}

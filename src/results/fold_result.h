@@ -1,0 +1,45 @@
+/* The result of one fold: its summary.json and predictions.csv, as they stand in a run folder.
+ *
+ * For: train_cv's summary, fold_metrics and predict, which all read finished folds back; and the one form in which results are
+ *      written as JSON and CSV.
+ * Owns: a result owns its predictions; free with flim_fold_result_free.
+ * Errors: FLIM_ERROR_DATA names the file and what is missing in it or does not fit the splits.
+ */
+#ifndef FLIM_RESULTS_FOLD_RESULT_H
+#define FLIM_RESULTS_FOLD_RESULT_H
+
+#include <stdio.h>
+
+#include "flim/json.h"
+#include "flim/metrics.h"
+#include "flim/predictions.h"
+#include "flim/split.h"
+
+typedef struct flim_fold_result {
+    int k; /* number of the fold, from 0 */
+    int64_t n_train, n_val, n_test, epochs, best_epoch; /* best_epoch counts from 1 */
+    double threshold; /* on the probability of class 1, from the validation part; 0.5 with more classes */
+    flim_predictions predictions; /* of the test cells, in the order of the splits */
+    flim_metrics metrics, at_half; /* of the test cells: as predicted, and decided at 0.5 */
+} flim_fold_result;
+
+/* True where fold_K/DONE stands. */
+bool flim_fold_is_done(const char *run_folder, int k);
+/* The threshold of a finished fold, without its predictions. */
+flim_status flim_fold_threshold(const char *run_folder, int k, double *threshold, flim_error *err);
+/* Reads a finished fold.  part: its place in splits.json, whose test cells the predictions must be, each once and labelled. */
+flim_status flim_fold_result_read(const char *run_folder, int k, const flim_fold *part, flim_fold_result *out,
+                                  flim_error *err);
+void flim_fold_result_free(flim_fold_result *result); /* leaves it zeroed; zeroed is allowed */
+
+/* {"accuracy": 0.9, ...}: undefined ones are null.  The caller's. */
+flim_json *flim_metrics_json(const double value[FLIM_N_METRICS]);
+/* The fold's entry of summary.json, without its predictions.  The caller's. */
+flim_json *flim_fold_result_json(const flim_fold_result *result);
+
+/* CSV with the columns `first` (one name or more), n_train ... threshold and every metric.  A row begins with the fields of
+ * `first`, which the caller has written; fold is NULL in rows that are of no one fold.  Undefined is empty. */
+void flim_result_csv_head(FILE *stream, const char *first);
+void flim_result_csv_row(FILE *stream, const flim_fold_result *fold, const double value[FLIM_N_METRICS]);
+
+#endif
