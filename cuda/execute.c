@@ -427,7 +427,23 @@ static flim_status launch_pass(flim_cuda_program *p, flim_pass *pass, int64_t n,
 
 /* ---- copies in and out --------------------------------------------------------------------------------------------------------- */
 
-/* Starts the copies of a batch and the kernel that prepares the input from them. */
+/* Voxels and masks of a batch into a stage, beside the step before. */
+static flim_status copy_batch(flim_cuda_program *p, const flim_stage *stage, const flim_batch *batch, int64_t voxels,
+                              int64_t pixels, flim_error *err)
+{
+    cudaStream_t copy = p->device->copy_stream;
+    flim_status status;
+    FLIM_TRY_CUDA(cudaStreamWaitEvent(copy, stage->free, 0)); /* an event never recorded does not wait */
+    FLIM_TRY_CUDA(cudaMemcpyAsync(stage->signal, batch->signal, (size_t)(batch->n * voxels) * sizeof(float),
+                                  cudaMemcpyHostToDevice, copy));
+    FLIM_TRY_CUDA(cudaMemcpyAsync(stage->mask, batch->mask, (size_t)(batch->n * pixels), cudaMemcpyHostToDevice, copy));
+    FLIM_TRY_CUDA(cudaEventRecord(stage->copied, copy));
+done:
+    return status;
+}
+
+/* Starts the copies of a batch, or the gathering of its cells from those kept on the device, and the kernel that prepares the
+ * input from them. */
 static flim_status feed(flim_cuda_program *p, flim_pass *pass, const flim_batch *batch, const flim_device_step *step,
                         flim_error *err)
 {
@@ -435,19 +451,16 @@ static flim_status feed(flim_cuda_program *p, flim_pass *pass, const flim_batch 
     const int64_t n = batch->n, pixels = (int64_t)net->in[1] * net->in[2], voxels = pixels * net->in[0];
     flim_stage *stage = &p->stage[p->calls % FLIM_STAGES];
     flim_slot *slot = &p->slot[p->calls % FLIM_SLOTS];
-    cudaStream_t copy = p->device->copy_stream, compute = p->launch.stream;
+    cudaStream_t compute = p->launch.stream;
     flim_status status;
-    FLIM_TRY_CUDA(cudaStreamWaitEvent(copy, stage->free, 0)); /* an event never recorded does not wait */
-    FLIM_TRY_CUDA(
-        cudaMemcpyAsync(stage->signal, batch->signal, (size_t)(n * voxels) * sizeof(float), cudaMemcpyHostToDevice, copy));
-    FLIM_TRY_CUDA(cudaMemcpyAsync(stage->mask, batch->mask, (size_t)(n * pixels), cudaMemcpyHostToDevice, copy));
-    FLIM_TRY_CUDA(cudaEventRecord(stage->copied, copy));
-
+    if (!batch->kept) {
+        FLIM_TRY(copy_batch(p, stage, batch, voxels, pixels, err));
+    }
     FLIM_TRY_CUDA(cudaEventSynchronize(slot->done)); /* four calls back: long done */
     flim_call_block block;
     (void)flim_call_block_at(&block, slot->block, p->batch);
     *block.step = *step;
-    for (int64_t i = 0; pass->train && i < n; i++) {
+    for (int64_t i = 0; (pass->train || batch->kept) && i < n; i++) {
         const flim_cell_id *id = &batch->id[i];
         const uint32_t words[6] = {(uint32_t)id->seed, (uint32_t)(id->seed >> 32), id->fold, id->epoch, id->cell, id->repeat};
         memcpy(&block.id[6 * i], words, sizeof words);
@@ -456,7 +469,12 @@ static flim_status feed(flim_cuda_program *p, flim_pass *pass, const flim_batch 
     }
     FLIM_TRY_CUDA(cudaMemcpyAsync(p->call.step, slot->block, (size_t)block.bytes, cudaMemcpyHostToDevice, compute));
     FLIM_TRY_CUDA(cudaEventRecord(slot->done, compute));
-    FLIM_TRY_CUDA(cudaStreamWaitEvent(compute, stage->copied, 0));
+    if (batch->kept) {
+        const flim_kept_view kept = flim_cuda_kept_view(&p->kept);
+        FLIM_TRY_CUDA(flim_k_gather_kept(&p->launch, &kept, p->call.id, n, voxels, pixels, stage->signal, stage->mask));
+    } else {
+        FLIM_TRY_CUDA(cudaStreamWaitEvent(compute, stage->copied, 0));
+    }
     char *input = flim_pass_at(pass, p->arena, pass->input);
     if (pass->stem >= 0) {
         FLIM_TRY_CUDA(flim_k_input_plain(&p->launch, stage->signal, stage->mask, n * voxels, n * pixels, input,

@@ -265,6 +265,7 @@ static void destroy(flim_program *base)
         }
         (void)cudaFree(p->memory);
     }
+    flim_cuda_kept_free(&p->kept);
     flim_free(p);
 }
 
@@ -288,11 +289,17 @@ static flim_status memory(const flim_program *base, flim_memory_plan *plan, flim
         rest -= most->at_peak[u];
     }
     flim_memory_add(plan, "gaps between activations", FLIM_MEMORY_DEVICE, rest);
+    flim_memory_add(plan, "cells of the data", FLIM_MEMORY_DEVICE, p->kept.bytes);
     flim_call_block block;
     int64_t pinned =
         flim_call_block_at(&block, NULL, p->batch) + p->predict.batch * p->base.net.head.outputs * (int64_t)sizeof(float);
     flim_memory_add(plan, "call arguments and logits", FLIM_MEMORY_PINNED, FLIM_SLOTS * pinned);
     return FLIM_OK;
+}
+
+static int64_t all_bytes(const flim_cuda_program *p)
+{
+    return p->fixed_bytes + p->arena_bytes + p->kept.bytes;
 }
 
 /* cudaMalloc failed: says what was needed, what is free, and which batch would do (activations grow with the batch). */
@@ -302,21 +309,21 @@ static flim_status explain_memory(flim_cuda_program *p, flim_error *err)
     (void)cudaMemGetInfo(&free_bytes, &total);
     const double gib = 1073741824.0;
     const int64_t per_batch = p->arena_bytes + p->bytes_stages + p->bytes_scratch,
-                  rest = p->fixed_bytes + p->arena_bytes - per_batch;
+                  rest = all_bytes(p) - per_batch;
     int64_t fits = per_batch > 0 ? (int64_t)(((double)free_bytes - (double)rest) / (double)per_batch * (double)p->batch) : 0;
     if (fits < 1) {
         return flim_fail(
             err, FLIM_ERROR_MEMORY,
             "out of device memory on %s: a batch of %lld cells needs %.2f GiB, %.2f of %.2f GiB are free, not enough for one "
             "cell; a smaller preset or --precision bf16 needs less",
-            p->device->base.info.name, (long long)p->batch, (double)(p->fixed_bytes + p->arena_bytes) / gib,
+            p->device->base.info.name, (long long)p->batch, (double)all_bytes(p) / gib,
             (double)free_bytes / gib, (double)total / gib);
     }
     return flim_fail(
         err, FLIM_ERROR_MEMORY,
         "out of device memory on %s: a batch of %lld cells needs %.2f GiB, %.2f of %.2f GiB are free; the largest batch that "
         "fits is %lld",
-        p->device->base.info.name, (long long)p->batch, (double)(p->fixed_bytes + p->arena_bytes) / gib,
+        p->device->base.info.name, (long long)p->batch, (double)all_bytes(p) / gib,
         (double)free_bytes / gib, (double)total / gib, (long long)(fits < p->batch ? fits : p->batch - 1));
 }
 
@@ -335,7 +342,7 @@ static flim_status allocate(flim_program *base, flim_error *err)
                          base->device->info.name);
     }
     void *at = NULL;
-    cudaError_t code = cudaMalloc(&at, (size_t)(p->fixed_bytes + p->arena_bytes));
+    cudaError_t code = cudaMalloc(&at, (size_t)all_bytes(p));
     if (code == cudaErrorMemoryAllocation) {
         (void)cudaGetLastError();
         return explain_memory(p, err);
@@ -360,6 +367,7 @@ static flim_status allocate(flim_program *base, flim_error *err)
             FLIM_TRY_CUDA(cudaEventCreateWithFlags(&p->logits[i].done, cudaEventDisableTiming));
         }
     }
+    FLIM_TRY(flim_cuda_kept_place(&p->kept, p->memory + p->fixed_bytes + p->arena_bytes, stream, err));
     FLIM_TRY_CUDA(cudaStreamSynchronize(stream));
 done:
     return status; /* what was made is freed by destroy */
@@ -394,6 +402,17 @@ static flim_status read_state(flim_program *base, flim_state state, float *out, 
                              : status;
 }
 
+/* From pageable memory; what is enqueued afterwards sees it.  (cudaMemcpy may return with its last copy under way, and our streams
+ * do not wait for it.) */
+static flim_status upload(flim_cuda_program *p, void *to, const void *from, size_t bytes, flim_error *err)
+{
+    flim_status status;
+    FLIM_TRY_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, p->device->stream));
+    FLIM_TRY_CUDA(cudaStreamSynchronize(p->device->stream));
+done:
+    return status;
+}
+
 static flim_status write_state(flim_program *base, flim_state state, const float *in, flim_error *err)
 {
     flim_cuda_program *p = flim_cuda_program_of(base);
@@ -404,13 +423,13 @@ static flim_status write_state(flim_program *base, flim_state state, const float
     }
     flim_status status;
     FLIM_TRY(flim_cuda_finish(p, err));
-    FLIM_TRY_CUDA(cudaMemcpy(to, in, (size_t)count * sizeof *in, cudaMemcpyHostToDevice));
+    FLIM_TRY(upload(p, to, in, (size_t)count * sizeof *in, err));
     if (state == FLIM_STATE_PARAMETERS) {
         FLIM_TRY_CUDA(flim_k_weights(&p->launch, p->weights, p->weights_host.n, p->weights_host.elements, p->parameters,
                                      p->launch.type == FLIM_STORAGE_FP16, NULL));
         FLIM_TRY_CUDA(cudaStreamSynchronize(p->device->stream));
     } else if (state == FLIM_STATE_STATISTICS && p->pending) {
-        FLIM_TRY_CUDA(cudaMemcpy(p->pending, in, (size_t)count * sizeof *in, cudaMemcpyHostToDevice));
+        FLIM_TRY(upload(p, p->pending, in, (size_t)count * sizeof *in, err));
     }
 done:
     return status;
@@ -434,7 +453,7 @@ static flim_status store(flim_cuda_program *p, const flim_device_state *in, flim
         p->host_state = *in;
         return FLIM_OK;
     }
-    return flim_cuda_check(cudaMemcpy(p->state, in, sizeof *in, cudaMemcpyHostToDevice), "writing counters", err);
+    return upload(p, p->state, in, sizeof *in, err);
 }
 
 static flim_status get_counters(flim_program *base, flim_counters *out, flim_error *err)
@@ -514,8 +533,21 @@ static flim_status wait_all(flim_program *base, flim_error *err)
 
 static int64_t peak_bytes(const flim_program *base)
 {
-    const flim_cuda_program *p = (const flim_cuda_program *)base;
-    return p->fixed_bytes + p->arena_bytes;
+    return all_bytes((const flim_cuda_program *)base);
+}
+
+static flim_status keep_cells(flim_program *base, const flim_kept_cells *cells, flim_error *err)
+{
+    flim_cuda_program *p = flim_cuda_program_of(base);
+    const int64_t pixels = (int64_t)base->net.in[1] * base->net.in[2];
+    return flim_cuda_kept_plan(&p->kept, pixels * base->net.in[0], pixels, cells, err);
+}
+
+static flim_status put_cell(flim_program *base, int64_t cell, const void *voxels, const uint8_t *mask, flim_error *err)
+{
+    flim_cuda_program *p = flim_cuda_program_of(base);
+    flim_status status = flim_cuda_device_use(p->device, err);
+    return status == FLIM_OK ? flim_cuda_kept_put(&p->kept, cell, voxels, mask, p->device->stream, err) : status;
 }
 
 static const flim_program_ops program_ops = {.destroy = destroy,
@@ -531,7 +563,9 @@ static const flim_program_ops program_ops = {.destroy = destroy,
                                              .set_totals = set_totals,
                                              .wait = wait_all,
                                              .peak_bytes = peak_bytes,
-                                             .profile = flim_cuda_profile};
+                                             .profile = flim_cuda_profile,
+                                             .keep_cells = keep_cells,
+                                             .put_cell = put_cell};
 
 /* ---- compile ---------------------------------------------------------------------------------------------------------------- */
 

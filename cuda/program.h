@@ -3,6 +3,7 @@
 #ifndef FLIM_CUDA_PROGRAM_H
 #define FLIM_CUDA_PROGRAM_H
 
+#include "kept_cells.h"
 #include "pass.h"
 
 enum { FLIM_STAGES = 2, FLIM_SLOTS = 4, FLIM_MAX_GRAPHS = 32 };
@@ -61,6 +62,7 @@ typedef struct flim_cuda_program {
     float *partial; /* of statistics and gradient sums */
     flim_head_kernels head;
     flim_stage stage[FLIM_STAGES];
+    flim_cuda_kept kept; /* behind the arena */
     int64_t bytes_parameters, bytes_gradients, bytes_moments, bytes_statistics, bytes_weights, bytes_stages, bytes_scratch;
 
     flim_slot slot[FLIM_SLOTS];

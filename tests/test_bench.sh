@@ -69,5 +69,16 @@ grep -q 'preset tiny .*cells (2,16,5,5)' "$folder/out" || complain "weights of t
 [ -s "$folder/g.safetensors" ] || complain "--grads-out wrote nothing"
 refuses 2 "leave --preset out" step --device cpu --preset base --weights-in "$folder/w.safetensors"
 refuses 2 "4 classes" step --device cpu --classes 2 --weights-in "$folder/w.safetensors"
+
+# Feeding from a file: the fixed batch and what the device can have of the cache modes.
+"$1/flim_simulate" --out "$folder/f.h5" --cells 20 --bins 8 --seed 1 >/dev/null || complain "flim_simulate ended with $?"
+"$bench" feed --device cpu --preset tiny --data "$folder/f.h5" --batch 4 --steps 3 --rounds 1 --workers 2 --json "$folder/feed" \
+    >"$folder/out" || complain "flim_bench feed ended with $?"
+for key in fixed none host loses waited cells_per_s; do
+    grep -q "\"$key\":" "$folder/feed" || complain "feed --json lacks $key"
+done
+grep -q '"device":' "$folder/feed" && complain "feed: the CPU has no device memory"
+grep -q 'file, cache host .*cells/s  loses .* %, waited' "$folder/out" || complain "feed: $(cat "$folder/out")"
+refuses 3 "none.h5" feed --device cpu --data "$folder/none.h5"
 refuses 6 "$folder" $small --json "$folder/no/such/folder.json"
 exit $failed

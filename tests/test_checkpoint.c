@@ -87,7 +87,7 @@ static flim_status read_back(fixture *f, const char *who, flim_fold_state *out, 
 {
     const flim_log log = {keep_warning, f};
     assert_int_equal(flim_fold_state_create(&f->net, 5, out, NULL), FLIM_OK);
-    return flim_checkpoint_read(out, f->folder, who, &log, found, err);
+    return flim_checkpoint_read(out, f->folder, &who, 1, &log, found, err);
 }
 
 static void same_state(const flim_fold_state *a, const flim_fold_state *b)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "common/console.h"
+#include "common/spinning.h"
 #include "flim/flags.h"
 #include "flim/predict.h"
 #include "flim/version.h"
@@ -96,6 +97,7 @@ int main(int argc, char **argv)
     flim_flag_action action = FLIM_FLAGS_RUN;
     flim_error err = {0};
     console terminal;
+    limit_spinning(argv);
     console_open(&terminal, false, false);
     console_catch_signals();
     flim_status status = flim_flag_table_init(&table, &o, &err);

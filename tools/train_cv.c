@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "common/console.h"
+#include "common/spinning.h"
 #include "flim/settings.h"
 #include "flim/train.h"
 #include "flim/version.h"
@@ -27,6 +28,7 @@ int main(int argc, char **argv)
     console terminal;
     char command_line[4096];
 
+    limit_spinning(argv);
     console_open(&terminal, false, false);
     console_catch_signals();
     flim_status status = flim_settings_init(&settings, &err);

@@ -26,7 +26,8 @@ void flim_hdf5_version(char out[32]);
 typedef enum flim_cache {
     FLIM_CACHE_NONE, /* nowhere: read the file each time */
     FLIM_CACHE_HOST, /* in RAM, as uint8 or uint16; FLIM_ERROR_MEMORY where they do not fit */
-    FLIM_CACHE_AUTO /* in RAM where they take at most half of what is available, else nowhere; a note says which */
+    FLIM_CACHE_AUTO, /* in RAM where they take at most half of what is available, else nowhere; a note says which */
+    FLIM_CACHE_PASSING /* as AUTO without the note, for a caller that means to store the cells elsewhere once they are read */
 } flim_cache;
 
 typedef struct flim_dataset_options {
@@ -67,6 +68,11 @@ flim_status flim_dataset_open(const char *const *paths, int n_paths, const flim_
 void flim_dataset_close(flim_dataset *dataset); /* NULL is allowed */
 const flim_dataset_info *flim_dataset_get_info(const flim_dataset *dataset);
 
+/* Says as a note where decoded cells stay: what opening says unless the cache is PASSING. */
+void flim_dataset_log_cache(const flim_dataset *dataset, const flim_log *log);
+/* Gives back the RAM of decoded cells, which are read from the file again from then on.  No reader may be at work. */
+void flim_dataset_drop_cache(flim_dataset *dataset);
+
 /* SHA-256 over N,T,H,W, the labels (int64, little endian) and the group and name strings, each ending in a zero byte, as
  * lower-case hex in out[65]: splits.json's data.sha256. */
 void flim_dataset_sha256(const flim_dataset *dataset, char out[65]);
@@ -90,6 +96,7 @@ typedef struct flim_cell_summary {
     int64_t mask_pixels;
     int32_t peak_bin; /* of the decay summed over the cell; -1 where all is zero */
     double max_count;
+    int32_t count_bytes; /* that a voxel needs: 1 or 2 as an unsigned integer, 4 where only a float holds them all */
 } flim_cell_summary;
 
 /* Reads and checks every cell on `workers` threads.  summary: (n); decay: (n,T), the counts

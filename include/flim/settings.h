@@ -24,7 +24,7 @@ typedef struct flim_settings {
     bool mask_counts;
     bool scan; /* --no-scan */
     int64_t workers, prefetch;
-    char *cache; /* auto, none, host */
+    char *cache; /* auto, none, host, device */
     /* cross-validation */
     int64_t folds;
     char *cv; /* auto, stratified, group, stratified-group, leave-one-group-out */
@@ -49,7 +49,7 @@ typedef struct flim_settings {
     /* run */
     char *out; /* "" = runs/<date>-<time> */
     double checkpoint_minutes; /* 0 = at the end of each epoch only */
-    bool resume, quiet, log_json, dry_run, verbose;
+    bool resume, resume_override, quiet, log_json, dry_run, verbose;
 } flim_settings;
 
 /* What a command line asked for beside settings. */

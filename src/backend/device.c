@@ -225,9 +225,40 @@ flim_status flim_program_set_counters(flim_program *program, const flim_counters
     return program->ops->set_counters(program, in, err);
 }
 
+flim_status flim_program_keep_cells(flim_program *program, const flim_kept_cells *cells, flim_error *err)
+{
+    if (!program->ops->keep_cells) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "%s has no memory of its own to keep cells in; keep them in host memory",
+                         program->device->info.name);
+    }
+    if (program->allocated) {
+        return flim_fail(err, FLIM_ERROR, "internal: cells to keep were planned after the program was allocated");
+    }
+    flim_status status = program->ops->keep_cells(program, cells, err);
+    program->kept = status == FLIM_OK && cells ? cells->n : 0;
+    return status;
+}
+
+flim_status flim_program_put_cell(flim_program *program, int64_t cell, const void *voxels, const uint8_t *mask,
+                                  flim_error *err)
+{
+    flim_status status = check_allocated(program, err);
+    if (status == FLIM_OK && (cell < 0 || cell >= program->kept)) {
+        status =
+            flim_fail(err, FLIM_ERROR, "internal: cell %lld of %lld kept cells", (long long)cell, (long long)program->kept);
+    }
+    return status == FLIM_OK ? program->ops->put_cell(program, cell, voxels, mask, err) : status;
+}
+
 static flim_status check_batch(const flim_program *program, const flim_batch *batch, int64_t most, flim_error *err)
 {
     const int *in = program->net.in;
+    for (int64_t i = 0; batch->kept && i < batch->n; i++) {
+        if (batch->id[i].cell >= program->kept) {
+            return flim_fail(err, FLIM_ERROR, "internal: a batch wants cell %u of %lld kept cells", batch->id[i].cell,
+                             (long long)program->kept);
+        }
+    }
     if (batch->n < 1 || batch->n > most || batch->t != in[0] || batch->h != in[1] || batch->w != in[2]) {
         return flim_fail(err, FLIM_ERROR, "internal: a batch (%lld,%d,%d,%d) for a program of at most (%lld,%d,%d,%d)",
                          (long long)batch->n, batch->t, batch->h, batch->w, (long long)most, in[0], in[1], in[2]);

@@ -4,6 +4,7 @@
 
 #include "flim/bench.h"
 
+extern const flim_bench_command flim_bench_feed; /* feed.c: training from a file against a fixed batch */
 extern const flim_bench_command flim_bench_layers; /* layers.c: each operation of a step alone */
 extern const flim_bench_command flim_bench_limits; /* limits.c: the ceilings of a card */
 extern const flim_bench_command flim_bench_loader; /* loader.c: cells from a file */

@@ -9,10 +9,11 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "bench/commands.h"
 #include "core/alloc.h"
+#include "core/clock.h"
+#include "core/median.h"
 #include "data/dataset_internal.h"
 #include "flim/flags.h"
 #include "flim/json.h"
@@ -51,25 +52,6 @@ static const flim_flag_table table = {
     sizeof rows / sizeof rows[0],
     NULL,
     NULL};
-
-static double seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *values, int64_t n)
-{
-    qsort(values, (size_t)n, sizeof *values, by_value);
-    return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
-}
 
 /* ---- fp32 batches through the loader */
 
@@ -128,12 +110,12 @@ static flim_status measure(flim_dataset *dataset, const loader_options *o, int w
         status = pass(loader, phase, seen, checksum, err);
     }
     for (int64_t i = 0; i < o->passes && status == FLIM_OK; i++) {
-        double start = seconds();
+        double start = flim_seconds();
         status = pass(loader, phase, NULL, NULL, err);
-        times[i] = (double)n / (seconds() - start);
+        times[i] = (double)n / (flim_seconds() - start);
     }
     if (status == FLIM_OK) {
-        *rate = median(times, o->passes);
+        *rate = flim_median(times, o->passes);
     }
     flim_loader_destroy(loader);
     flim_free(seen);
@@ -190,7 +172,7 @@ static flim_status measure_raw(flim_dataset *dataset, const loader_options *o, c
     }
     for (int64_t i = 0; i < o->passes && !atomic_load(&pool.failed); i++) {
         int started = 0;
-        double start = seconds();
+        double start = flim_seconds();
         atomic_store(&pool.next, 0);
         while (started < o->workers && pthread_create(&thread[started], NULL, raw_thread, &pool) == 0) {
             started++;
@@ -198,7 +180,7 @@ static flim_status measure_raw(flim_dataset *dataset, const loader_options *o, c
         for (int j = 0; j < started; j++) {
             pthread_join(thread[j], NULL);
         }
-        times[i] = (double)dataset->info.n / (seconds() - start);
+        times[i] = (double)dataset->info.n / (flim_seconds() - start);
         if (started == 0) {
             flim_fail(&pool.error, FLIM_ERROR_MEMORY, "no thread could be started");
             atomic_store(&pool.failed, 1);
@@ -208,7 +190,7 @@ static flim_status measure_raw(flim_dataset *dataset, const loader_options *o, c
     if (atomic_load(&pool.failed)) {
         return flim_fail(err, pool.error.status, "%s", pool.error.text);
     }
-    *rate = median(times, o->passes);
+    *rate = flim_median(times, o->passes);
     return FLIM_OK;
 }
 

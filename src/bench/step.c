@@ -6,11 +6,12 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "bench/commands.h"
 #include "bench/synthetic.h"
 #include "core/alloc.h"
+#include "core/clock.h"
+#include "core/median.h"
 #include "flim/dataset.h"
 #include "flim/device.h"
 #include "flim/flags.h"
@@ -251,13 +252,6 @@ static flim_status fill_batch(bench *b, int64_t step, flim_error *err)
     return FLIM_OK;
 }
 
-static double now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
-
 /* One step on cells already in the batch; *ms and *loss are its time and mean loss. */
 static flim_status run_step(bench *b, double *ms, double *loss, flim_error *err)
 {
@@ -275,7 +269,7 @@ static flim_status run_step(bench *b, double *ms, double *loss, flim_error *err)
                             .label_smoothing = plain ? 0.0f : 0.05f,
                             .dropout = (float)o->dropout};
     flim_totals totals;
-    double start = now_ms();
+    double start = flim_seconds();
     flim_status status = flim_program_train(b->program, &b->batch, &step, err);
     if (status == FLIM_OK) {
         status = flim_program_totals(b->program, true, &totals, err);
@@ -283,7 +277,7 @@ static flim_status run_step(bench *b, double *ms, double *loss, flim_error *err)
     if (status != FLIM_OK) {
         return status;
     }
-    *ms = now_ms() - start;
+    *ms = 1e3 * (flim_seconds() - start);
     *loss = totals.loss / totals.weight;
     return totals.nonfinite ? flim_fail(err, FLIM_ERROR_NONFINITE, "the loss or a gradient is not finite (loss %g)", *loss)
                             : FLIM_OK;
@@ -341,12 +335,6 @@ static flim_status write_weights(bench *b, flim_error *err)
                              : status;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 typedef struct summary {
     double median, min, max, cells_per_s;
     int64_t peak_bytes;
@@ -357,9 +345,10 @@ typedef struct summary {
 static summary summarize(bench *b)
 {
     const flim_device_info *info = flim_device_get_info(b->device);
-    const size_t n = (size_t)b->o->steps;
-    qsort(b->ms, n, sizeof *b->ms, by_value);
-    summary s = {.median = (b->ms[(n - 1) / 2] + b->ms[n / 2]) / 2, .min = b->ms[0], .max = b->ms[n - 1]};
+    const int64_t n = b->o->steps;
+    summary s = {.median = flim_median(b->ms, n)};
+    s.min = b->ms[0];
+    s.max = b->ms[n - 1];
     s.cells_per_s = 1e3 * (double)b->o->batch / s.median;
     s.peak_bytes = flim_program_peak_bytes(b->program);
     if (strcmp(info->kind, "cpu") == 0) {

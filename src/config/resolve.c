@@ -222,6 +222,9 @@ static flim_status take_command(command *c, const flim_flag_row *rows, flim_flag
 /* What no single value can tell. */
 static flim_status check_together(const flim_settings *s, flim_error *err)
 {
+    if (s->resume_override && !s->resume) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "--resume-override needs --resume: it says what that may go on with");
+    }
     if (s->resume) { /* all settings come from the run's own config.yaml */
         return s->out[0] ? FLIM_OK
                          : flim_fail(err, FLIM_ERROR_USAGE, "--resume needs --out DIR, the folder of the run to go on with");

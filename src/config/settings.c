@@ -8,7 +8,7 @@
 
 static const char *const cv_modes[] = {"auto", "stratified", "group", "stratified-group", "leave-one-group-out", NULL};
 static const char *const monitors[] = {"val_loss", "roc_auc", "balanced_accuracy", "f1", NULL};
-static const char *const caches[] = {"auto", "none", "host", NULL};
+static const char *const caches[] = {"auto", "none", "host", "device", NULL};
 static const char *const presets[] = {"tiny", "small", "base", "large", "xlarge", NULL};
 static const char *const samplers[] = {"natural", "balanced", "group-balanced", NULL};
 static const char *const precisions[] = {"auto", "fp32", "tf32", "bf16", "fp16", NULL};
@@ -46,7 +46,7 @@ static const flim_flag_row rows[] = {
     {NULL, "workers", FLIM_VALUE_INTEGER, FIELD(workers), "8", "N", "loader threads", .allowed = ">= 1, <= 256"},
     {NULL, "prefetch", FLIM_VALUE_INTEGER, FIELD(prefetch), "4", "N", "batches kept ready ahead", .allowed = ">= 1, <= 64"},
     {NULL, "cache", FLIM_VALUE_TEXT, FIELD(cache), "auto", "C",
-     "where decoded cells stay after their first reading: none, host memory, or auto: host where half of it is enough",
+     "where decoded cells stay after their first reading; auto takes GPU memory, else host memory, where there is room",
      .choices = caches},
 
     {"Cross-validation", "folds", FLIM_VALUE_INTEGER, FIELD(folds), "5", "N", "test parts", .allowed = ">= 2, <= 65535"},
@@ -104,6 +104,8 @@ static const flim_flag_row rows[] = {
     {NULL, "checkpoint-minutes", FLIM_VALUE_REAL, FIELD(checkpoint_minutes), "0", "N",
      "write a checkpoint inside an epoch every N minutes, too; 0 = only at its end", .allowed = ">= 0"},
     {NULL, "resume", FLIM_VALUE_SWITCH, FIELD(resume), "false", .help = "go on with the run in --out DIR, with its settings"},
+    {NULL, "resume-override", FLIM_VALUE_SWITCH, FIELD(resume_override), "false",
+     .help = "with --resume: go on although flags, device or precision differ from the run's; lists what that overrides"},
     {NULL, "dry-run", FLIM_VALUE_SWITCH, FIELD(dry_run), "false", .help = "print the fold table and end"},
     {NULL, "quiet", FLIM_VALUE_SWITCH, FIELD(quiet), "false", .help = "print warnings and the result only"},
     {NULL, "verbose", FLIM_VALUE_SWITCH, FIELD(verbose), "false", .help = "print more about plans and choices"},

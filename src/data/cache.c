@@ -1,6 +1,5 @@
 #include "data/cache.h"
 
-#include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -109,27 +108,13 @@ void flim_cell_cache_offer_counts(flim_cell_cache *cache, int64_t cell, const fl
     if (!take(cache, cell)) {
         return;
     }
-    float most = 0;
-    bool whole = true;
-    for (int64_t i = 0; i < cache->voxels; i++) {
-        most = counts[i] > most ? counts[i] : most;
-        whole = whole && counts[i] == floorf(counts[i]);
-    }
-    if (!whole || most > 65535.0f || (most > 255.0f && cache->bytes < 2)) {
+    int bytes = flim_counts_bytes(counts, cache->voxels);
+    if ((size_t)bytes > cache->bytes) { /* 4: never */
         stored(cache, cell, CELL_REFUSED);
-    } else if (most <= 255.0f) {
-        uint8_t *to = place_of(cache, cell);
-        for (int64_t i = 0; i < cache->voxels; i++) {
-            to[i] = (uint8_t)counts[i];
-        }
-        stored(cache, cell, CELL_UINT8);
-    } else {
-        uint16_t *to = place_of(cache, cell);
-        for (int64_t i = 0; i < cache->voxels; i++) {
-            to[i] = (uint16_t)counts[i];
-        }
-        stored(cache, cell, CELL_UINT16);
+        return;
     }
+    flim_counts_narrow(counts, cache->voxels, bytes, place_of(cache, cell));
+    stored(cache, cell, bytes == 1 ? CELL_UINT8 : CELL_UINT16);
 }
 
 /* The number after `key` in a small text file of the kernel's, or -1; an empty key takes the file's first number. */

@@ -205,7 +205,9 @@ static flim_status make_cache(flim_dataset *d, const flim_dataset_options *optio
     }
     int64_t available = flim_memory_available(), voxel_bytes = d->voxels * (int64_t)size;
     int64_t bytes = voxel_bytes > INT64_MAX / d->info.n ? INT64_MAX : voxel_bytes * d->info.n;
-    int64_t most = options->cache == FLIM_CACHE_AUTO ? available / 2 : available;
+    int64_t most = options->cache == FLIM_CACHE_HOST ? available : available / 2;
+    d->decoded_bytes = bytes;
+    d->available_bytes = available;
     if (bytes > most && options->cache == FLIM_CACHE_HOST) {
         return flim_fail(
             err, FLIM_ERROR_MEMORY,
@@ -213,21 +215,38 @@ static flim_status make_cache(flim_dataset *d, const flim_dataset_options *optio
             "read from the file each time",
             (double)bytes / 0x1p30, (double)available / 0x1p30);
     }
-    if (bytes > most) {
-        flim_log_line(
-            options->log, FLIM_LOG_NOTE,
-            "cells are read from the file each time: decoded they take up to %.1f GiB, %.1f GiB of memory are available",
-            (double)bytes / 0x1p30, (double)available / 0x1p30);
-        return FLIM_OK;
-    }
-    flim_status status = flim_cell_cache_create(d->info.n, d->voxels, size, &d->cache, err);
-    if (status == FLIM_OK) {
+    if (bytes <= most) {
+        flim_status status = flim_cell_cache_create(d->info.n, d->voxels, size, &d->cache, err);
+        if (status != FLIM_OK) {
+            return status;
+        }
         d->info.cache_bytes = bytes;
-        flim_log_line(options->log, FLIM_LOG_NOTE,
-                      "cells stay in memory once they are read: at most %.1f of %.1f GiB available", (double)bytes / 0x1p30,
-                      (double)available / 0x1p30);
     }
-    return status;
+    if (options->cache != FLIM_CACHE_PASSING) {
+        flim_dataset_log_cache(d, options->log);
+    }
+    return FLIM_OK;
+}
+
+void flim_dataset_log_cache(const flim_dataset *d, const flim_log *log)
+{
+    if (d->cache) {
+        flim_log_line(log, FLIM_LOG_NOTE,
+                      "cells stay in host memory once they are read: at most %.0f MiB of %.1f GiB available",
+                      (double)d->info.cache_bytes / 0x1p20, (double)d->available_bytes / 0x1p30);
+    } else if (d->decoded_bytes) {
+        flim_log_line(
+            log, FLIM_LOG_NOTE,
+            "cells are read from the file each time: decoded they take up to %.1f GiB, %.1f GiB of memory are available",
+            (double)d->decoded_bytes / 0x1p30, (double)d->available_bytes / 0x1p30);
+    }
+}
+
+void flim_dataset_drop_cache(flim_dataset *d)
+{
+    flim_cell_cache_destroy(d->cache);
+    d->cache = NULL;
+    d->info.cache_bytes = 0;
 }
 
 flim_status flim_dataset_open(const char *const *paths, int n_paths, const flim_dataset_options *options, flim_dataset **out,

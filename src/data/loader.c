@@ -12,9 +12,9 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "core/alloc.h"
+#include "core/clock.h"
 #include "data/dataset_internal.h"
 
 typedef enum slot_state { SLOT_FREE, SLOT_FILLING, SLOT_READY, SLOT_OUT } slot_state;
@@ -136,20 +136,24 @@ static void *worker_thread(void *argument)
         if (loader->stop) {
             break;
         }
-        int64_t draw = loader->next_draw++, at = draw % loader->phase.batch;
         const flim_phase phase = loader->phase;
-        const flim_draw todo = loader->draws[draw];
-        loader->in_work++;
+        int64_t draw = loader->next_draw, at = draw % phase.batch;
+        int64_t count = s->batch.kept ? s->batch.n - at : 1; /* a batch of numbers is one piece of work */
+        const flim_draw *todo = loader->draws + draw; /* begin changes them when no work is out */
+        loader->next_draw += count;
+        loader->in_work += count;
         pthread_mutex_unlock(&loader->lock);
 
-        s->batch.id[at] = (flim_cell_id){phase.seed, phase.fold, phase.epoch, todo.cell, todo.repeat};
-        s->batch.weight[at] = todo.weight;
-        s->batch.label[at] = d->label ? d->label[todo.cell] : 0;
-        flim_status status = fill_cell(w, &s->batch, at, &phase, &w->error);
+        for (int64_t i = 0; i < count; i++) {
+            s->batch.id[at + i] = (flim_cell_id){phase.seed, phase.fold, phase.epoch, todo[i].cell, todo[i].repeat};
+            s->batch.weight[at + i] = todo[i].weight;
+            s->batch.label[at + i] = d->label ? d->label[todo[i].cell] : 0;
+        }
+        flim_status status = s->batch.kept ? FLIM_OK : fill_cell(w, &s->batch, at, &phase, &w->error);
 
         pthread_mutex_lock(&loader->lock);
-        loader->in_work--;
-        s->left--;
+        loader->in_work -= count;
+        s->left -= count;
         if (status != FLIM_OK && (loader->failed < 0 || draw < loader->failed)) {
             loader->failed = draw;
             loader->error = w->error;
@@ -181,8 +185,9 @@ static flim_status make_buffers(flim_loader *loader, flim_error *err)
     if (!(loader->slots = flim_alloc((size_t)loader->n_slots, sizeof *loader->slots, err))) {
         return FLIM_ERROR_MEMORY;
     }
-    int64_t part[5] = {0}, per_cell[5] = {d->voxels * (int64_t)sizeof(float), d->pixels, sizeof(int32_t), sizeof(float),
-                                          sizeof(flim_cell_id)};
+    const bool kept = loader->options.kept;
+    int64_t part[5] = {0}, per_cell[5] = {kept ? 0 : d->voxels * (int64_t)sizeof(float), kept ? 0 : d->pixels,
+                                          sizeof(int32_t), sizeof(float), sizeof(flim_cell_id)};
     int64_t one = 0;
     for (int i = 0; i < 5; i++) {
         if (per_cell[i] > (INT64_MAX / 16 / loader->n_slots) / batch) {
@@ -213,8 +218,9 @@ static flim_status make_buffers(flim_loader *loader, flim_error *err)
                                               .t = d->info.t,
                                               .h = d->info.h,
                                               .w = d->info.w,
-                                              .signal = (void *)(at + part[0]),
-                                              .mask = (void *)(at + part[1]),
+                                              .signal = kept ? NULL : (void *)(at + part[0]),
+                                              .mask = kept ? NULL : (void *)(at + part[1]),
+                                              .kept = kept,
                                               .label = (void *)(at + part[2]),
                                               .weight = (void *)(at + part[3]),
                                               .id = (void *)(at + part[4])};
@@ -260,6 +266,11 @@ flim_status flim_loader_create(flim_dataset *dataset, const flim_loader_options 
             err, FLIM_ERROR_USAGE,
             "a loader needs 1 to 1024 threads, 1 to 1024 batches ahead and a batch of at least 1, not %d, %d and %lld",
             options->workers, options->prefetch, (long long)options->batch);
+    }
+    if (options->kept && options->transform && options->transform->host) {
+        return flim_fail(err, FLIM_ERROR_USAGE,
+                         "transform %s runs on the host, which has no counts of cells kept on the device",
+                         options->transform->name);
     }
     flim_loader *loader = flim_alloc(1, sizeof *loader, err);
     if (!loader) {
@@ -374,13 +385,6 @@ done:
     return status;
 }
 
-static double seconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 /* Under the lock: every buffer is out, so that waiting for another batch would never end. */
 static bool all_out(const flim_loader *loader)
 {
@@ -427,11 +431,11 @@ flim_status flim_loader_next(flim_loader *loader, const flim_batch **batch, flim
                                loader->n_slots);
             break;
         }
-        start = start > 0 ? start : seconds();
+        start = start > 0 ? start : flim_seconds();
         pthread_cond_wait(&loader->ready, &loader->lock);
     }
     if (start > 0) {
-        loader->wait_seconds += seconds() - start;
+        loader->wait_seconds += flim_seconds() - start;
     }
 done:
     pthread_mutex_unlock(&loader->lock);

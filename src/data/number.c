@@ -134,6 +134,34 @@ int64_t flim_number_counts(flim_number number, const void *values, int64_t count
                               : counts_f64(values, count, out);
 }
 
+int flim_counts_bytes(const float *counts, int64_t count)
+{
+    float most = 0;
+    int fraction = 0;
+    for (int64_t i = 0; i < count; i++) {
+        most = counts[i] > most ? counts[i] : most;
+    }
+    if (most > 65535.0f) {
+        return 4;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        fraction |= (float)(int32_t)counts[i] != counts[i];
+    }
+    return fraction ? 4 : most > 255.0f ? 2 : 1;
+}
+
+void flim_counts_narrow(const float *counts, int64_t count, int bytes, void *out)
+{
+    uint8_t *out1 = out;
+    uint16_t *out2 = out;
+    for (int64_t i = 0; bytes == 1 && i < count; i++) {
+        out1[i] = (uint8_t)counts[i];
+    }
+    for (int64_t i = 0; bytes == 2 && i < count; i++) {
+        out2[i] = (uint16_t)counts[i];
+    }
+}
+
 double flim_number_at(flim_number number, const void *values, int64_t index)
 {
     switch (number.kind) {

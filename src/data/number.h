@@ -35,6 +35,10 @@ int64_t flim_number_signal(flim_number number, const void *values, int64_t count
 /* mask[p] = 1 where any of values (frames, pixels) holds a photon, for checked unsigned integers of 1 or 2 bytes, or floats of
  * 4 as flim_number_counts and _signal make them.  seen: scratch of `pixels` words. */
 void flim_number_mask(flim_number number, const void *values, int64_t frames, int64_t pixels, uint32_t *seen, uint8_t *mask);
+/* Bytes that a voxel of checked counts needs: 1 or 2 as an unsigned integer, 4 where only a float holds them all. */
+int flim_counts_bytes(const float *counts, int64_t count);
+/* Counts -> uint8 or uint16, as flim_counts_bytes allows. */
+void flim_counts_narrow(const float *counts, int64_t count, int bytes, void *out);
 /* A value for an error text. */
 double flim_number_at(flim_number number, const void *values, int64_t index);
 

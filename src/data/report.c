@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/alloc.h"
+#include "core/median.h"
 #include "data/dataset_internal.h"
 #include "data/scan.h"
 
@@ -37,17 +38,10 @@ static void warn(flim_data_report *report, const char *format, ...)
 
 /* ---- the table */
 
-static int by_double(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* Sorts. */
+/* Sorts; -1 where there are none. */
 static double median(double *values, int64_t n)
 {
-    qsort(values, (size_t)n, sizeof *values, by_double);
-    return n == 0 ? -1 : n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+    return n == 0 ? -1 : flim_median(values, n);
 }
 
 static double type_limit(const flim_dataset *d, int64_t cell)

@@ -44,6 +44,7 @@ static void summarise(const flim_dataset *d, const float *counts, const uint8_t 
         }
     }
     out->max_count = most;
+    out->count_bytes = flim_counts_bytes(counts, d->voxels);
     for (int64_t i = 0; i < d->pixels; i++) {
         out->mask_pixels += mask[i];
     }

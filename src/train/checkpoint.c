@@ -15,7 +15,7 @@
  * machine that this runs on (checked at compile time). */
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "checkpoints are written in the machine's byte order");
 
-enum { VERSION = 1, HEADER_BYTES = 8 + 4 + 8 + 64 };
+enum { HEADER_BYTES = 8 + 4 + 8 + 64 };
 static const char magic[8] = {'F', 'L', 'I', 'M', 'C', 'K', 'P', 'T'};
 
 flim_status flim_fold_state_create(const flim_network *net, int64_t epochs, flim_fold_state *out, flim_error *err)
@@ -62,6 +62,7 @@ typedef struct cursor {
     char *at; /* PUT, GET */
     size_t left, used;
     bool ended; /* GET: the payload is shorter than its fields */
+    bool no_memory; /* GET: for a longer history */
 } cursor;
 
 static void field(cursor *c, void *value, size_t bytes)
@@ -99,6 +100,26 @@ static void fields_of_row(cursor *c, flim_epoch_row *row)
     }
 }
 
+/* Room for the history that is about to be read; what a damaged number may cost is bounded by the bytes that follow. */
+static void make_room(cursor *c, flim_fold_state *state)
+{
+    const int64_t most = (int64_t)(c->left / sizeof(int64_t)) / 19; /* a row has 19 fields of 8 bytes */
+    if (c->direction != GET || state->n_history <= state->history_capacity || c->ended) {
+        return;
+    }
+    if (state->n_history > most) {
+        c->ended = true;
+        return;
+    }
+    flim_epoch_row *longer = flim_realloc(state->history, (size_t)state->n_history, sizeof *longer, NULL);
+    if (!longer) {
+        c->ended = c->no_memory = true;
+        return;
+    }
+    state->history = longer;
+    state->history_capacity = state->n_history;
+}
+
 static void fields_of_bool(cursor *c, bool *value)
 {
     uint8_t byte = *value ? 1 : 0;
@@ -116,6 +137,9 @@ static void fields_of_state(cursor *c, flim_fold_state *state)
     }
     field(c, &state->epoch, sizeof state->epoch);
     field(c, &state->calls, sizeof state->calls);
+    field(c, &state->batch, sizeof state->batch);
+    field(c, &state->accumulate, sizeof state->accumulate);
+    field(c, &state->skipped_before, sizeof state->skipped_before);
     fields_of_bool(c, &state->finished);
     flim_counters *n = &state->counters;
     field(c, &n->adam_step, sizeof n->adam_step);
@@ -136,7 +160,9 @@ static void fields_of_state(cursor *c, flim_fold_state *state)
     field(c, &state->best_value, sizeof state->best_value);
     field(c, &state->best_epoch, sizeof state->best_epoch);
     field(c, &state->n_history, sizeof state->n_history);
-    if (state->n_history < 0 || state->n_history > state->history_capacity) {
+    make_room(c, state);
+    if (c->ended || state->n_history < 0 || state->n_history > state->history_capacity) {
+        state->n_history = 0;
         c->ended = true;
         return;
     }
@@ -184,7 +210,7 @@ static flim_status store(char *bytes, size_t count, const char *folder, flim_err
     char newest[4096], previous[4096], written[4096], digest[65];
     paths_of(folder, newest, previous);
     snprintf(written, sizeof written, "%s/state.new.ckpt", folder);
-    uint32_t version = VERSION;
+    uint32_t version = FLIM_CHECKPOINT_VERSION;
     uint64_t length = count - HEADER_BYTES;
     flim_status status = flim_sha256_of(bytes + HEADER_BYTES, count - HEADER_BYTES, digest, err);
     if (status == FLIM_OK) {
@@ -198,8 +224,17 @@ static flim_status store(char *bytes, size_t count, const char *folder, flim_err
         return status;
     }
     /* A kill between the two renames leaves .previous and .new, both whole: reading knows all three names. */
-    if ((rename(newest, previous) != 0 && errno != ENOENT) || rename(written, newest) != 0) {
-        return flim_fail(err, FLIM_ERROR_WRITE, "cannot write %s: %s", newest, strerror(errno));
+    bool moved = rename(newest, previous) == 0;
+    int number = moved || errno == ENOENT ? 0 : errno;
+    if (!number && rename(written, newest) != 0) {
+        number = errno;
+        if (moved) {
+            (void)rename(previous, newest); /* as it was, if that still can be */
+        }
+    }
+    if (number) {
+        unlink(written);
+        return flim_fail(err, FLIM_ERROR_WRITE, "cannot write %s: %s", newest, strerror(number));
     }
     return flim_sync_folder(folder, err);
 }
@@ -340,9 +375,9 @@ static void describe_difference(const char *there, size_t length, const char *he
     const char *end = there + length;
     size_t used = 0;
     out[0] = '\0';
-    while ((there < end || *here) && used < size) {
+    while ((there < end || (*here && *here != '\n')) && used < size) {
         const char *comma = memchr(there, ',', (size_t)(end - there));
-        size_t a = comma ? (size_t)(comma - there) : (size_t)(end - there), b = strcspn(here, ",");
+        size_t a = comma ? (size_t)(comma - there) : (size_t)(end - there), b = strcspn(here, ",\n");
         if (a != b || memcmp(there, here, a) != 0) {
             int wrote = snprintf(out + used, size - used, "%s%.*s there, %.*s here", used ? "; " : "",
                                  (int)(a < 200 ? a : 200), there, (int)(b < 200 ? b : 200), here);
@@ -357,7 +392,37 @@ static void describe_difference(const char *there, size_t length, const char *he
 
 /* FLIM_ERROR_DATA with the reason where the file is not a whole checkpoint of ours; FLIM_ERROR_USAGE where it is whole but
  * belongs to something else. */
-static flim_status read_one(flim_fold_state *state, const char *path, const char *identity, flim_error *err)
+/* The part of an identity that is compared: up to its first newline. */
+static size_t compared(const char *identity, size_t length)
+{
+    const char *end = memchr(identity, '\n', length);
+    return end ? (size_t)(end - identity) : length;
+}
+
+static bool is_one_of(const char *there, size_t length, const char *const *identity, int n)
+{
+    const size_t bytes = compared(there, length);
+    for (int i = 0; i < n; i++) {
+        if (compared(identity[i], strlen(identity[i])) == bytes && memcmp(there, identity[i], bytes) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Another version's checkpoint is read all the same, but the numbers that follow may differ in their last bits. */
+static void note_versions(const char *there, size_t length, const char *here, const char *path, const flim_log *log)
+{
+    const size_t skip = compared(there, length), own = compared(here, strlen(here));
+    if (skip < length && here[own] &&
+        (length - skip != strlen(here + own) || memcmp(there + skip, here + own, length - skip))) {
+        flim_log_line(log, FLIM_LOG_NOTE, "%s was written by %.*s, this is %s: last bits may differ from an undisturbed run",
+                      path, (int)(length - skip - 1), there + skip + 1, here + own + 1);
+    }
+}
+
+static flim_status read_one(flim_fold_state *state, const char *path, const char *const *identity, int n_identities,
+                            const flim_log *log, flim_error *err)
 {
     char *bytes = NULL, digest[65];
     size_t count = 0;
@@ -373,9 +438,9 @@ static flim_status read_one(flim_fold_state *state, const char *path, const char
     }
     memcpy(&version, bytes + 8, 4);
     memcpy(&length, bytes + 12, 8);
-    if (version != VERSION) {
+    if (version != FLIM_CHECKPOINT_VERSION) {
         status = flim_fail(err, FLIM_ERROR_DATA, "%s: checkpoint format %" PRIu32 ", this program reads %d", path, version,
-                           VERSION);
+                           FLIM_CHECKPOINT_VERSION);
         goto done;
     }
     if (length != count - HEADER_BYTES) {
@@ -395,15 +460,21 @@ static flim_status read_one(flim_fold_state *state, const char *path, const char
     field(&get, &identity_bytes, sizeof identity_bytes);
     if (identity_bytes > get.left) {
         get.ended = true;
-    } else if (identity_bytes != strlen(identity) || memcmp(get.at, identity, identity_bytes) != 0) {
+    } else if (!is_one_of(get.at, identity_bytes, identity, n_identities)) {
         char difference[1024];
-        describe_difference(get.at, identity_bytes, identity, difference, sizeof difference);
+        describe_difference(get.at, compared(get.at, identity_bytes), identity[0], difference, sizeof difference);
         status = flim_fail(err, FLIM_ERROR_USAGE, "%s belongs to another run: %s", path, difference);
         goto done;
     } else {
+        note_versions(get.at, identity_bytes, identity[0], path, log);
         get.at += identity_bytes;
         get.left -= identity_bytes;
         fields_of_state(&get, state);
+    }
+    if (get.no_memory) {
+        status = flim_fail(err, FLIM_ERROR_MEMORY, "%s: out of host memory for a history of %" PRId64 " epochs", path,
+                           state->n_history);
+        goto done;
     }
     if (get.ended || get.left != 0) {
         status = flim_fail(err, FLIM_ERROR_DATA, "%s: damaged, its fields do not fill it", path);
@@ -413,8 +484,8 @@ done:
     return status;
 }
 
-flim_status flim_checkpoint_read(flim_fold_state *state, const char *folder, const char *identity, const flim_log *log,
-                                 bool *found, flim_error *err)
+flim_status flim_checkpoint_read(flim_fold_state *state, const char *folder, const char *const *identity, int n_identities,
+                                 const flim_log *log, bool *found, flim_error *err)
 {
     char candidate[3][4096]; /* in order of preference */
     paths_of(folder, candidate[0], candidate[2]);
@@ -426,7 +497,7 @@ flim_status flim_checkpoint_read(flim_fold_state *state, const char *folder, con
         if (!flim_file_exists(candidate[i])) {
             continue;
         }
-        flim_status status = read_one(state, candidate[i], identity, &why);
+        flim_status status = read_one(state, candidate[i], identity, n_identities, log, &why);
         if (status == FLIM_OK) {
             *found = true;
             if (any) {

@@ -9,6 +9,8 @@
 
 #include "flim/device.h"
 
+enum { FLIM_CHECKPOINT_VERSION = 2 }; /* of the file's format */
+
 /* One row of history.csv.  NaN = not measured. */
 typedef struct flim_epoch_row {
     int64_t epoch; /* 1-based, as users count */
@@ -27,12 +29,14 @@ typedef struct flim_fold_state {
     float *best_parameter, *best_statistic; /* (P), (S) */
     int64_t epoch; /* 0-based: in progress, or the next one */
     int64_t calls; /* training batches of it already done */
+    int64_t batch, accumulate; /* what calls are counted in */
+    int64_t skipped_before; /* counters.skipped when the epoch began */
     bool finished; /* no epoch is left; only the evaluation is */
     flim_counters counters;
     flim_totals totals; /* of the epoch in progress */
     double best_value; /* of the monitor */
     int64_t best_epoch; /* 0-based, -1 = none yet */
-    int64_t n_history, history_capacity;
+    int64_t n_history, history_capacity; /* reading a longer history makes room for it */
     flim_epoch_row *history; /* (n_history) */
 } flim_fold_state;
 
@@ -48,6 +52,7 @@ void flim_checkpoint_writer_destroy(flim_checkpoint_writer *writer);
 
 /* Copies the state and returns; the thread writes it.  folder is fold_K/checkpoint, which exists.  identity is free text that
  * says what the checkpoint belongs to (data, splits, network, precision): one with another identity is refused on reading.
+ * What follows its first newline (versions) is not compared: reading notes where it differs.
  * Waits first for the write under way and returns its error, if it had one. */
 flim_status flim_checkpoint_submit(flim_checkpoint_writer *writer, const flim_fold_state *state, const char *folder,
                                    const char *identity, flim_error *err);
@@ -57,11 +62,12 @@ flim_status flim_checkpoint_flush(flim_checkpoint_writer *writer, flim_error *er
 /* The same at once, in the calling thread. */
 flim_status flim_checkpoint_write(const flim_fold_state *state, const char *folder, const char *identity, flim_error *err);
 
-/* Reads the newest whole checkpoint into state (created for the same network and epochs).  *found = false where there is
- * none.  A damaged newest one is named in `log` and the previous one is used; FLIM_ERROR_DATA where neither is whole or the
- * identity differs. */
-flim_status flim_checkpoint_read(flim_fold_state *state, const char *folder, const char *identity, const flim_log *log,
-                                 bool *found, flim_error *err);
+/* Reads the newest whole checkpoint into state (created for the same network).  identity[0] is the caller's, the others are
+ * allowed, too.  *found = false where there is none.  A damaged newest one is named in `log` and the previous one is used;
+ * FLIM_ERROR_DATA where neither is whole, FLIM_ERROR_USAGE where it has none of the identities.  After an error the state's
+ * contents are unspecified, and it can be freed. */
+flim_status flim_checkpoint_read(flim_fold_state *state, const char *folder, const char *const *identity, int n_identities,
+                                 const flim_log *log, bool *found, flim_error *err);
 
 /* Removes the files of a finished fold and the folder. */
 void flim_checkpoint_remove(const char *folder);

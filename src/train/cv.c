@@ -1,11 +1,11 @@
 /* The run from settings to summary: each step either finishes or says why not, and what was opened is closed. */
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/alloc.h"
 #include "core/file.h"
-#include "core/sha256.h"
 #include "flim/weights.h"
 #include "results/fold_result.h"
 #include "train/run.h"
@@ -20,7 +20,10 @@ static void tee_line(void *context, flim_log_level level, const char *text)
         run->hooks->log.line(run->hooks->log.context, level, text);
     }
     if (run->tee.file) {
-        fprintf(run->tee.file, "%s%s\n", marks[level], text);
+        errno = 0;
+        if (fprintf(run->tee.file, "%s%s\n", marks[level], text) < 0 && !run->tee.error) {
+            run->tee.error = errno ? errno : EIO;
+        }
         return;
     }
     size_t more = strlen(marks[level]) + strlen(text) + 1;
@@ -32,90 +35,7 @@ static void tee_line(void *context, flim_log_level level, const char *text)
     }
 }
 
-/* ---- settings ---- */
-
-/* Keys that say how to run, not what to compute: they come from the present call on --resume. */
-static bool is_run_control(const char *key)
-{
-    static const char *const keys[] = {"out",  "resume", "quiet",   "log_json", "dry_run", "verbose",
-                                       "fold", "device", "workers", "prefetch", "scan",    "checkpoint_minutes"};
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
-        if (strcmp(key, keys[i]) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-typedef struct disagreement {
-    const flim_string_list *explicit_keys;
-    char text[1024];
-    size_t used;
-} disagreement;
-
-static void note_difference(void *context, const char *key, const char *stored, const char *given)
-{
-    disagreement *d = context;
-    for (int i = 0; d->explicit_keys && i < d->explicit_keys->n; i++) {
-        if (strcmp(d->explicit_keys->item[i], key) == 0 && !is_run_control(key) && d->used < sizeof d->text) {
-            int length = snprintf(d->text + d->used, sizeof d->text - d->used, "%s%s (the run has %s, the call says %s)",
-                                  d->used ? ", " : "", key, stored, given);
-            d->used += length > 0 ? (size_t)length : 0;
-        }
-    }
-}
-
-static flim_status copy_text(char **to, const char *from, flim_error *err)
-{
-    char *copy = flim_strdup(from, err);
-    if (!copy) {
-        return FLIM_ERROR_MEMORY;
-    }
-    flim_free(*to);
-    *to = copy;
-    return FLIM_OK;
-}
-
-/* On --resume: the settings of DIR/config.yaml with the call's run control; explicit flags that disagree are refused. */
-static flim_status resumed_settings(const flim_settings *given, const flim_train_hooks *hooks, flim_settings *out,
-                                    flim_error *err)
-{
-    char path[FLIM_PATH_MAX];
-    if (!given->out[0]) {
-        return flim_fail(err, FLIM_ERROR_USAGE, "--resume needs --out DIR, the folder of the run to go on with");
-    }
-    snprintf(path, sizeof path, "%s/config.yaml", given->out);
-    if (!flim_file_exists(path)) {
-        return flim_fail(err, FLIM_ERROR_USAGE, "%s holds no run to resume: there is no %s", given->out, path);
-    }
-    flim_status status = flim_settings_read(out, path, err);
-    if (status != FLIM_OK) {
-        return status;
-    }
-    disagreement d = {.explicit_keys = hooks->explicit_keys};
-    flim_settings_compare(out, given, note_difference, &d);
-    if (d.used) {
-        return flim_fail(err, FLIM_ERROR_USAGE, "--resume takes its settings from %s, and these flags disagree: %s", path,
-                         d.text);
-    }
-    status = copy_text(&out->out, given->out, err);
-    if (status == FLIM_OK) {
-        status = copy_text(&out->device, given->device, err);
-    }
-    if (status == FLIM_OK) {
-        status = copy_text(&out->cache, given->cache, err);
-    }
-    out->resume = true;
-    out->fold = given->fold;
-    out->quiet = given->quiet;
-    out->log_json = given->log_json;
-    out->verbose = given->verbose;
-    out->scan = given->scan;
-    out->workers = given->workers;
-    out->prefetch = given->prefetch;
-    out->checkpoint_minutes = given->checkpoint_minutes;
-    return status;
-}
+/* ---- settings, device and data ---- */
 
 static flim_status parse_choices(flim_run *run, flim_error *err)
 {
@@ -129,8 +49,6 @@ static flim_status parse_choices(flim_run *run, flim_error *err)
     flim_status status = flim_sampler_parse(run->settings->sampler, &run->sampler, err);
     return status == FLIM_OK ? flim_precision_parse(run->settings->precision, &run->precision, err) : status;
 }
-
-/* ---- device and data ---- */
 
 static flim_status open_device(flim_run *run, flim_error *err)
 {
@@ -147,12 +65,7 @@ static flim_status open_device(flim_run *run, flim_error *err)
                          flim_precision_name(run->precision), device->name);
     }
     flim_startup_device(run);
-    return FLIM_OK;
-}
-
-static flim_cache cache_of(const char *text)
-{
-    return strcmp(text, "none") == 0 ? FLIM_CACHE_NONE : strcmp(text, "host") == 0 ? FLIM_CACHE_HOST : FLIM_CACHE_AUTO;
+    return flim_run_check_cache(run, err);
 }
 
 static flim_status open_data(flim_run *run, flim_error *err)
@@ -169,7 +82,7 @@ static flim_status open_data(flim_run *run, flim_error *err)
         .need_labels = true,
         .need_groups = s->holdout_group.n > 0 || mode == FLIM_SPLIT_GROUP || mode == FLIM_SPLIT_STRATIFIED_GROUP ||
                        mode == FLIM_SPLIT_LEAVE_ONE_GROUP_OUT || run->sampler == FLIM_SAMPLER_GROUP_BALANCED,
-        .cache = cache_of(s->cache),
+        .cache = flim_run_cache_of_data(run),
         .log = &run->log};
     status = flim_dataset_open((const char *const *)s->data.item, s->data.n, &options, &run->dataset, err);
     if (status != FLIM_OK) {
@@ -299,47 +212,33 @@ static flim_status compile(flim_run *run, flim_error *err)
                                           .deterministic = s->deterministic,
                                           .log = &run->log};
     status = flim_program_compile(run->device, &run->net, &options, &run->program, err);
-    if (status != FLIM_OK) {
-        return status;
-    }
+    return status == FLIM_OK ? flim_run_plan_cache(run, err) : status;
+}
+
+static flim_status allocate(flim_run *run, flim_error *err)
+{
+    const flim_settings *s = run->settings;
     const flim_loader_options loader = {.workers = (int)s->workers,
                                         .prefetch = (int)s->prefetch,
                                         .batch = s->batch > run->eval_batch ? s->batch : run->eval_batch,
                                         .device = run->device,
+                                        .kept = run->kept != NULL,
                                         .log = &run->log};
-    status = flim_loader_create(run->dataset, &loader, &run->loader, err);
+    flim_status status = flim_loader_create(run->dataset, &loader, &run->loader, err);
     if (status == FLIM_OK) {
         status = flim_startup_plan(run, err);
     }
-    return status == FLIM_OK ? flim_program_allocate(run->program, err) : status;
-}
-
-/* What a checkpoint belongs to: everything that changes the mathematics. */
-static flim_status make_identity(flim_run *run, flim_error *err)
-{
-    const flim_settings *s = run->settings;
-    char path[FLIM_PATH_MAX], splits[65], *bytes = NULL;
-    size_t count = 0;
-    flim_status status = flim_run_folder_path(run, "splits.json", path, err);
     if (status == FLIM_OK) {
-        status = flim_file_read(path, (size_t)1 << 32, &bytes, &count, err);
+        status = flim_program_allocate(run->program, err);
     }
-    if (status == FLIM_OK) {
-        status = flim_sha256_of(bytes, count, splits, err);
+    if (status == FLIM_ERROR_MEMORY && run->kept && strcmp(s->cache, "auto") == 0) {
+        flim_log_line(&run->log, FLIM_LOG_NOTE, "there is less device memory than planned; the cells stay outside it");
+        flim_loader_destroy(run->loader);
+        run->loader = NULL;
+        status = flim_run_unplan_cache(run, err);
+        return status == FLIM_OK ? allocate(run, err) : status; /* once: nothing is kept now */
     }
-    flim_free(bytes);
-    if (status != FLIM_OK) {
-        return status;
-    }
-    snprintf(run->identity, sizeof run->identity,
-             "data %.16s, splits %.16s, width %d, classes %d, input %dx%dx%d, device %s, precision %s, epochs %" PRId64
-             ", batch %" PRId64 ", accumulate %" PRId64
-             ", lr %.9g, weight decay %.9g, clip %.9g, label smoothing %.9g, dropout "
-             "%.9g, sampler %s, monitor %s, patience %" PRId64 ", seed %" PRIu64,
-             run->data_sha256, splits, run->net.width, run->net.classes, run->net.in[0], run->net.in[1], run->net.in[2],
-             flim_device_get_info(run->device)->kind, flim_precision_name(run->precision), s->epochs, s->batch, s->accumulate,
-             s->lr, s->weight_decay, s->clip, s->label_smoothing, s->dropout, s->sampler, s->monitor, s->patience, s->seed);
-    return FLIM_OK;
+    return status == FLIM_OK ? flim_run_fill_cache(run, err) : status;
 }
 
 /* ---- the run ---- */
@@ -355,6 +254,7 @@ static flim_status run_folds(flim_run *run, flim_error *err)
         }
         if (flim_fold_is_done(run->folder, k)) {
             flim_log_line(&run->log, FLIM_LOG_INFO, "fold %d is done already", k);
+            flim_run_fold_clean(run, k); /* a kill may have come right after DONE */
             continue;
         }
         flim_status status =
@@ -372,10 +272,20 @@ static flim_status run_folds(flim_run *run, flim_error *err)
                   : FLIM_OK;
 }
 
-static flim_status run_all(flim_run *run, char *folder_out, flim_error *err)
+static flim_status interrupted_if_asked(const flim_run *run, flim_error *err)
 {
+    return flim_run_stopped(run) ? flim_fail(err, FLIM_INTERRUPTED, "interrupted") : FLIM_OK;
+}
+
+/* Everything that can be refused, before the run folder of a new run is made. */
+static flim_status prepare(flim_run *run, flim_error *err)
+{
+    const flim_settings *s = run->settings;
     flim_status status = parse_choices(run, err);
-    if (status == FLIM_OK && !run->settings->dry_run) { /* a fold table needs no device */
+    if (status == FLIM_OK && !s->dry_run) {
+        status = s->resume ? flim_run_folder_open(run, true, err) : flim_run_folder_check(run, err);
+    }
+    if (status == FLIM_OK && !s->dry_run) { /* a fold table needs no device */
         status = open_device(run, err);
     }
     if (status == FLIM_OK) {
@@ -384,21 +294,55 @@ static flim_status run_all(flim_run *run, char *folder_out, flim_error *err)
     if (status == FLIM_OK) {
         status = scan(run, err);
     }
+    if (status == FLIM_OK && !s->dry_run) {
+        status = flim_resume_identify_data(run, err);
+    }
+    if (status == FLIM_OK && s->resume && !s->dry_run) {
+        status = flim_resume_check_data(run, err);
+    }
+    if (status == FLIM_OK) {
+        status = interrupted_if_asked(run, err);
+    }
     if (status == FLIM_OK) {
         status = make_splits(run, err);
     }
+    if (status == FLIM_OK && !s->dry_run) {
+        status = compile(run, err);
+    }
+    if (status == FLIM_OK) {
+        status = interrupted_if_asked(run, err);
+    }
+    if (status == FLIM_OK && !s->dry_run) {
+        status = allocate(run, err);
+    }
+    return status == FLIM_OK ? interrupted_if_asked(run, err) : status;
+}
+
+/* What is computed from the folds that are done. */
+static flim_status conclude(flim_run *run, bool complete, flim_error *err)
+{
+    flim_status status = complete ? flim_run_holdout(run, err) : FLIM_OK;
+    if (status == FLIM_OK) {
+        status = interrupted_if_asked(run, err);
+    }
+    if (status == FLIM_OK) {
+        status = flim_run_baselines(run, err);
+    }
+    return status == FLIM_OK ? flim_run_summary(run, err) : status;
+}
+
+static flim_status run_all(flim_run *run, char *folder_out, flim_error *err)
+{
+    flim_status status = prepare(run, err);
     if (status != FLIM_OK || run->settings->dry_run) {
         return status;
     }
-    status = compile(run, err);
-    if (status == FLIM_OK) {
-        status = flim_run_folder_open(run, run->settings->resume, err);
-    }
-    if (status == FLIM_OK && !run->settings->resume) {
-        status = flim_run_folder_begin(run, err);
-    }
-    if (status == FLIM_OK) {
-        status = make_identity(run, err);
+    if (!run->settings->resume) {
+        status = flim_run_folder_open(run, false, err);
+        status = status == FLIM_OK ? flim_run_folder_begin(run, err) : status;
+    } else {
+        status = flim_resume_identify_rest(run, err);
+        status = status == FLIM_OK ? flim_resume_check(run, err) : status;
     }
     if (status == FLIM_OK) {
         status = flim_checkpoint_writer_create(&run->checkpoints, err);
@@ -415,14 +359,31 @@ static flim_status run_all(flim_run *run, char *folder_out, flim_error *err)
         return status;
     }
     flim_error more = {0};
-    flim_status ended = status == FLIM_OK ? flim_run_holdout(run, &more) : FLIM_OK;
-    if (ended == FLIM_OK) {
-        ended = flim_run_baselines(run, &more);
-    }
-    if (ended == FLIM_OK) {
-        ended = flim_run_summary(run, &more);
-    }
+    flim_status ended = conclude(run, status == FLIM_OK, &more);
     return ended == FLIM_OK ? status : flim_fail(err, ended, "%s", more.text);
+}
+
+/* How to go on, where there is something to go on with. */
+static void say_how_to_go_on(const flim_run *run, flim_status status)
+{
+    char path[FLIM_PATH_MAX + 16];
+    const flim_settings *s = run->settings;
+    snprintf(path, sizeof path, "%s/config.yaml", run->folder);
+    const bool holds_a_run = run->tee.file && flim_file_exists(path);
+    if (status == FLIM_INTERRUPTED) {
+        flim_log_line(&run->log, FLIM_LOG_NOTE, "interrupted%s%s",
+                      holds_a_run ? "; go on with: train_cv --resume --out " : ", before there was anything to keep",
+                      holds_a_run ? run->folder : "");
+    } else if (status == FLIM_ERROR_WRITE && holds_a_run) {
+        flim_log_line(&run->log, FLIM_LOG_NOTE,
+                      "the last checkpoint is whole; once there is room, go on with: train_cv --resume --out %s",
+                      run->folder);
+    } else if (status == FLIM_ERROR_MEMORY && holds_a_run) {
+        flim_log_line(&run->log, FLIM_LOG_NOTE,
+                      "go on with smaller batches of the same effective size, N x M = %" PRId64
+                      ": train_cv --resume --resume-override --batch N --accumulate M --out %s",
+                      s->batch * s->accumulate, run->folder);
+    }
 }
 
 flim_status flim_train_cv(const flim_settings *settings, const flim_train_hooks *hooks, char *run_folder, flim_error *err)
@@ -439,33 +400,37 @@ flim_status flim_train_cv(const flim_settings *settings, const flim_train_hooks 
         status = flim_settings_init(&resumed, err);
         own_settings = status == FLIM_OK;
         if (own_settings) {
-            status = resumed_settings(settings, hooks, &resumed, err);
+            status = flim_resume_settings(&run, settings, &resumed, err);
+            run.settings = &resumed;
         }
-        run.settings = &resumed;
     }
     if (status == FLIM_OK) {
         status = run_all(&run, run_folder, err);
     }
-    if (status == FLIM_INTERRUPTED) {
-        flim_log_line(&run.log, FLIM_LOG_NOTE, "interrupted%s%s",
-                      run.folder[0] && run.tee.file ? "; go on with: train_cv --resume --out " : "",
-                      run.tee.file ? run.folder : "");
-    }
+    flim_checkpoint_writer_destroy(run.checkpoints);
     if (status != FLIM_OK && status != FLIM_INTERRUPTED && run.tee.file && err) {
         fprintf(run.tee.file, "error: %s\n", err->text);
     }
-    flim_checkpoint_writer_destroy(run.checkpoints);
+    say_how_to_go_on(&run, status);
     flim_loader_destroy(run.loader);
     flim_program_destroy(run.program);
     flim_splits_free(&run.splits);
     flim_dataset_close(run.dataset);
     flim_device_close(run.device);
-    flim_run_folder_close(&run);
+    flim_error unwritten = {0};
+    flim_status closed = flim_run_folder_close(&run, &unwritten);
+    if (status == FLIM_OK && closed != FLIM_OK) {
+        status = flim_fail(err, closed, "%s", unwritten.text);
+    }
+    flim_string_list_free(&run.accepted);
+    flim_string_list_free(&run.overridden);
+    flim_string_list_free(&run.changes);
     flim_free(run.tee.early);
     flim_free(run.initial_parameter);
     flim_free(run.initial_statistic);
     flim_free(run.summary);
     flim_free(run.decay);
+    flim_free(run.kept);
     if (own_settings) {
         flim_settings_free(&resumed);
     }

@@ -80,8 +80,9 @@ static flim_status get_state(fold *f, flim_error *err)
 static flim_status save(fold *f, flim_error *err)
 {
     flim_status status = get_state(f, err);
-    return status == FLIM_OK ? flim_checkpoint_submit(f->run->checkpoints, &f->state, f->checkpoint, f->run->identity, err)
-                             : status;
+    return status == FLIM_OK
+               ? flim_checkpoint_submit(f->run->checkpoints, &f->state, f->checkpoint, f->run->checkpoint_text, err)
+               : status;
 }
 
 /* Weights to start from: --init-weights or Kaiming, both with fresh moments. */
@@ -110,20 +111,53 @@ static double sum_of_weights(const flim_draw *draws, int64_t from, int64_t to)
     return sum;
 }
 
-/* The n-th training batch of the epoch was not finite: which cells were in it. */
-static flim_status nonfinite(const fold *f, const flim_draw *draws, int64_t n_draws, int64_t call, flim_error *err)
+/* Training batch number `call` (0-based) of the epoch was not finite: which cells were in it.  A gradient that is not finite is
+ * seen at the end of its window of accumulated batches, so the whole window is named. */
+static flim_status nonfinite(const fold *f, const flim_draw *draws, int64_t n_draws, int64_t call, const char *what,
+                             flim_error *err)
 {
-    char cells[512] = "";
+    const flim_settings *s = f->run->settings;
+    char cells[512] = "", batches[64];
     size_t used = 0;
-    int64_t batch = f->run->settings->batch, from = call * batch, to = from + batch < n_draws ? from + batch : n_draws;
-    for (int64_t i = from; i < to && used < sizeof cells - 16; i++) {
-        used += (size_t)snprintf(cells + used, sizeof cells - used, "%s%" PRIu32, i > from ? "," : "", draws[i].cell);
+    const int64_t first = call / s->accumulate * s->accumulate, from = first * s->batch;
+    const int64_t to = (call + 1) * s->batch < n_draws ? (call + 1) * s->batch : n_draws;
+    int64_t named = from;
+    for (; named < to && used < sizeof cells - 16; named++) {
+        used += (size_t)snprintf(cells + used, sizeof cells - used, "%s%" PRIu32, named > from ? "," : "", draws[named].cell);
+    }
+    if (first < call) {
+        snprintf(batches, sizeof batches, "batches %" PRId64 " to %" PRId64, first + 1, call + 1);
+    } else {
+        snprintf(batches, sizeof batches, "batch %" PRId64, call + 1);
     }
     return flim_fail(err, FLIM_ERROR_NONFINITE,
-                     "fold %d: loss or gradient not finite in epoch %" PRId64 ", batch %" PRId64
-                     " (cells %s%s); lower --lr, or "
-                     "look at these cells with flim_info --scan",
-                     f->k, f->state.epoch + 1, call + 1, cells, used >= sizeof cells - 16 ? ",..." : "");
+                     "fold %d: %s in epoch %" PRId64 ", %s (cells %s%s); look at these cells with flim_info --scan, or lower "
+                     "--lr; its last checkpoint is kept",
+                     f->k, what, f->state.epoch + 1, batches, cells, named < to ? ",..." : "");
+}
+
+/* The device's totals into *totals; FLIM_ERROR_NONFINITE where training must not go on. */
+static flim_status look(const fold *f, const flim_draw *draws, int64_t n_draws, flim_totals *totals, flim_error *err)
+{
+    enum { MOST_SKIPPED = 24 }; /* in a row: 65536 halved to 1, and eight more at that */
+    flim_program *program = f->run->program;
+    flim_status status = flim_program_totals(program, false, totals, err);
+    if (status == FLIM_OK && f->run->precision != FLIM_PRECISION_FP16) {
+        return totals->nonfinite ? nonfinite(f, draws, n_draws, totals->nonfinite_call, "loss or gradient not finite", err)
+                                 : FLIM_OK;
+    }
+    flim_counters counters;
+    if (status == FLIM_OK) {
+        status = flim_program_get_counters(program, &counters, err);
+    }
+    if (status == FLIM_OK && counters.skipped_in_row >= MOST_SKIPPED) {
+        char what[128];
+        snprintf(what, sizeof what,
+                 "gradients not finite in fp16 %" PRId64 " updates in a row, at a loss scale of %g by now,",
+                 counters.skipped_in_row, counters.loss_scale);
+        status = nonfinite(f, draws, n_draws, f->state.calls - 1, what, err);
+    }
+    return status;
 }
 
 static void show_progress(const fold *f, int64_t done, int64_t total, int64_t cells, double seconds,
@@ -145,17 +179,18 @@ static void show_progress(const fold *f, int64_t done, int64_t total, int64_t ce
     }
 }
 
-/* The epoch in state, from its batch number state.calls on.  FLIM_INTERRUPTED leaves state at the batch it came to. */
-static flim_status train_epoch(fold *f, flim_epoch_row *row, flim_error *err)
+/* The epoch in state, from its batch number state.calls on.  FLIM_INTERRUPTED leaves state at the batch it came to, or *lost =
+ * true where that is inside a window of accumulated batches, and nothing is to be saved. */
+static flim_status train_epoch(fold *f, flim_epoch_row *row, bool *lost, flim_error *err)
 {
     enum { LOOK_EVERY = 50 }; /* updates between two looks at the totals: each waits for the device */
+    const double patience = 5; /* seconds that a signal may wait for the end of a window */
     flim_run *run = f->run;
     const flim_settings *s = run->settings;
     const int64_t n = f->part->n_train, total = batches_of(n, s->batch);
     const flim_batch *batch = NULL, *held = NULL;
     flim_totals totals = f->state.totals;
     double begun = flim_seconds(), saved = begun, in_device = 0;
-    int64_t skipped_before = f->state.counters.skipped;
     flim_draw *draws = flim_alloc((size_t)n, sizeof *draws, err);
     if (!draws) {
         return FLIM_ERROR_MEMORY;
@@ -207,22 +242,27 @@ static flim_status train_epoch(fold *f, flim_epoch_row *row, flim_error *err)
         }
         f->state.calls++;
         if (f->state.calls % (LOOK_EVERY * s->accumulate) == 0 || f->state.calls == total) {
-            status = flim_program_totals(run->program, false, &totals, err);
+            status = look(f, draws, n, &totals, err);
         }
         in_device += flim_seconds() - called;
-        if (status == FLIM_OK && totals.nonfinite && run->precision != FLIM_PRECISION_FP16) {
-            status = nonfinite(f, draws, n, totals.nonfinite_call, err);
-        }
         int64_t cells = f->state.calls * s->batch < n ? f->state.calls * s->batch : n;
         show_progress(f, f->state.calls, total, cells - skip, flim_seconds() - begun, &totals);
         if (status == FLIM_OK && step.last && s->checkpoint_minutes > 0 && f->state.calls < total &&
             flim_seconds() - saved >= 60 * s->checkpoint_minutes) {
-            status = flim_program_totals(run->program, false, &f->state.totals, err);
+            status = look(f, draws, n, &f->state.totals, err); /* what is not finite never becomes a checkpoint */
             status = status == FLIM_OK ? save(f, err) : status;
             saved = flim_seconds();
         }
-        if (status == FLIM_OK && step.last && flim_run_stopped(run)) {
-            status = flim_fail(err, FLIM_INTERRUPTED, "interrupted");
+        if (status == FLIM_OK && flim_run_stopped(run)) {
+            const double left =
+                (double)(window_end - f->state.calls) * (flim_seconds() - begun) / (double)(f->state.calls - skip / s->batch);
+            if (step.last) {
+                status = look(f, draws, n, &f->state.totals, err);
+                status = status == FLIM_OK ? flim_fail(err, FLIM_INTERRUPTED, "interrupted") : status;
+            } else if (left > patience) {
+                *lost = true; /* half a window cannot be kept: its gradients are in no checkpoint */
+                status = flim_fail(err, FLIM_INTERRUPTED, "interrupted");
+            }
         }
     }
     flim_error ignored;
@@ -254,7 +294,7 @@ static flim_status train_epoch(fold *f, flim_epoch_row *row, flim_error *err)
                                 .grad_norm = t->grad_norm,
                                 .cells = t->cells,
                                 .updates = t->updates,
-                                .skipped = counters.skipped - skipped_before,
+                                .skipped = counters.skipped - f->state.skipped_before,
                                 .seconds = seconds,
                                 .iterations_per_second = (double)batches / seconds,
                                 .cells_per_second = (double)(n - skip) / seconds,
@@ -289,6 +329,22 @@ static flim_status labels_of(const flim_run *run, const int64_t *part, int64_t n
     return *out ? FLIM_OK : FLIM_ERROR_MEMORY;
 }
 
+/* A network whose outputs are not finite has failed, whatever class its infinities would vote for. */
+static flim_status check_outputs(const fold *f, const char *what, const int64_t *part, int64_t n, const float *logits,
+                                 flim_error *err)
+{
+    const int outputs = f->run->net.head.outputs;
+    for (int64_t i = 0; i < n * outputs; i++) {
+        if (!isfinite(logits[i])) {
+            return flim_fail(err, FLIM_ERROR_NONFINITE,
+                             "fold %d: the network's output for cell %" PRId64 " of the %s part is not finite after epoch "
+                             "%" PRId64 "; its last checkpoint is kept",
+                             f->k, part[i / outputs], what, f->state.finished ? f->state.best_epoch + 1 : f->state.epoch + 1);
+        }
+    }
+    return FLIM_OK;
+}
+
 static flim_status validate(fold *f, flim_epoch_row *row, flim_error *err)
 {
     const flim_run *run = f->run;
@@ -297,6 +353,10 @@ static flim_status validate(fold *f, flim_epoch_row *row, flim_error *err)
     flim_metrics metrics;
     const flim_evaluation evaluation = flim_run_evaluation(run, FLIM_PHASE_VALIDATE, f->k, f->state.epoch);
     flim_status status = flim_evaluate(&evaluation, f->part->val, n, f->val_logits, err);
+    if (status == FLIM_OK &&
+        run->precision != FLIM_PRECISION_FP16) { /* there one epoch may overflow; it is not chosen then */
+        status = check_outputs(f, "validation", f->part->val, n, f->val_logits, err);
+    }
     if (status == FLIM_OK) {
         status = labels_of(run, f->part->val, n, &label, err);
     }
@@ -325,7 +385,7 @@ static void keep_best(fold *f)
 static void epoch_line(const fold *f, const flim_epoch_row *r, bool best)
 {
     const flim_run *run = f->run;
-    char val[160] = "", memory[48] = "", wait[64] = "";
+    char val[160] = "", memory[48] = "", wait[64] = "", skipped[64] = "";
     if (f->part->n_val > 0) {
         char auc[24] = "n/a";
         if (isfinite(r->val_roc_auc)) {
@@ -337,14 +397,15 @@ static void epoch_line(const fold *f, const flim_epoch_row *r, bool best)
     if (strcmp(flim_device_get_info(run->device)->kind, "cuda") == 0) {
         snprintf(memory, sizeof memory, ", %.2f GiB", (double)r->peak_bytes / 1073741824.0);
     }
-    if (r->wait_share > 0.03) {
-        snprintf(wait, sizeof wait, ", waited for the loader %.0f %%", 100 * r->wait_share);
+    snprintf(wait, sizeof wait, ", waited for cells %.1f %%", 100 * r->wait_share);
+    if (r->skipped > 0) {
+        snprintf(skipped, sizeof skipped, ", %" PRId64 " updates skipped (fp16)", r->skipped);
     }
     flim_log_line(&run->log, FLIM_LOG_INFO,
                   "fold %d epoch %" PRId64 "/%" PRId64
                   " | lr %.2e | train loss %.4f acc %.3f%s | %.2f it/s %.1f cells/s%s%s%s",
                   f->k, r->epoch, run->settings->epochs, r->learning_rate, r->train_loss, r->train_accuracy, val,
-                  r->iterations_per_second, r->cells_per_second, memory, wait, r->skipped ? ", skipped updates" : "");
+                  r->iterations_per_second, r->cells_per_second, memory, wait, skipped);
 }
 
 /* Epochs until the last one or until patience runs out; a checkpoint after each. */
@@ -354,9 +415,17 @@ static flim_status train(fold *f, flim_error *err)
     const flim_settings *settings = f->run->settings;
     while (!s->finished) {
         flim_epoch_row row;
-        flim_status status = train_epoch(f, &row, err);
+        bool lost = false;
+        flim_status status = train_epoch(f, &row, &lost, err);
         if (status == FLIM_OK && f->part->n_val > 0) {
             status = validate(f, &row, err);
+        }
+        if (status == FLIM_INTERRUPTED && lost) {
+            flim_log_line(&f->run->log, FLIM_LOG_NOTE,
+                          "fold %d: the end of %" PRId64 " accumulated batches was too far away; resuming begins at the last "
+                          "checkpoint",
+                          f->k, settings->accumulate);
+            return status;
         }
         if (status == FLIM_INTERRUPTED) {
             flim_error saved = {0};
@@ -371,7 +440,7 @@ static flim_status train(fold *f, flim_error *err)
             return status;
         }
         double value = f->part->n_val > 0 ? monitored(f, &row) : 0;
-        value = isnan(value) ? -INFINITY : value; /* an undefined metric never beats a defined one */
+        value = isnan(value) ? -(double)INFINITY : value; /* an undefined metric never beats a defined one */
         bool best = f->part->n_val == 0 || s->best_epoch < 0 || value > s->best_value;
         if (best) {
             s->best_value = value;
@@ -383,13 +452,17 @@ static flim_status train(fold *f, flim_error *err)
                       (f->part->n_val > 0 && settings->patience > 0 && s->epoch - s->best_epoch >= settings->patience);
         s->epoch++;
         s->calls = 0;
+        s->skipped_before = s->counters.skipped;
         s->totals = (flim_totals){.nonfinite_call = -1};
         status = flim_program_set_totals(f->run->program, &s->totals, err);
         if (status == FLIM_OK) {
-            status = flim_checkpoint_submit(f->run->checkpoints, s, f->checkpoint, f->run->identity, err);
+            status = flim_checkpoint_submit(f->run->checkpoints, s, f->checkpoint, f->run->checkpoint_text, err);
         }
         if (status == FLIM_OK) {
             status = flim_run_write_history(f->folder, s, err);
+        }
+        if (status == FLIM_OK) {
+            status = flim_run_log_check(f->run, err);
         }
         if (status != FLIM_OK) {
             return status;
@@ -451,6 +524,9 @@ static flim_status evaluate(fold *f, flim_error *err)
         status = flim_evaluate(&validation, part->val, part->n_val, f->val_logits, err);
     }
     if (status == FLIM_OK) {
+        status = check_outputs(f, "validation", part->val, part->n_val, f->val_logits, err);
+    }
+    if (status == FLIM_OK) {
         status = labels_of(run, part->val, part->n_val, &val_label, err);
     }
     if (status == FLIM_OK && classes == 2 && part->n_val > 0 && part->val_complete) {
@@ -469,6 +545,9 @@ static flim_status evaluate(fold *f, flim_error *err)
         goto done;
     }
     status = flim_evaluate(&testing, part->test, part->n_test, test_logits, err);
+    if (status == FLIM_OK) {
+        status = check_outputs(f, "test", part->test, part->n_test, test_logits, err);
+    }
     if (status == FLIM_OK) {
         status = labels_of(run, part->test, part->n_test, &test_label, err);
     }
@@ -520,6 +599,65 @@ static flim_status open_folder(fold *f, flim_error *err)
     return status;
 }
 
+/* A checkpoint's place in its epoch, counted in the present batches: --resume-override may have changed their size.  Its cells
+ * must end at an update of both. */
+static flim_status convert_place(fold *f, flim_error *err)
+{
+    flim_fold_state *s = &f->state;
+    const flim_settings *now = f->run->settings;
+    const int64_t n = f->part->n_train, effective = now->batch * now->accumulate;
+    if (s->calls > 0 && (s->batch != now->batch || s->accumulate != now->accumulate)) {
+        const int64_t cells = s->calls * s->batch < n ? s->calls * s->batch : n;
+        if (cells < n && cells % effective != 0) {
+            return flim_fail(err, FLIM_ERROR_USAGE,
+                             "fold %d: its checkpoint stands %" PRId64 " cells inside an epoch, at batches of %" PRId64
+                             " x %" PRId64 "; --batch x --accumulate must divide that, %" PRId64 " x %" PRId64 " does not",
+                             f->k, cells, s->batch, s->accumulate, now->batch, now->accumulate);
+        }
+        s->calls = batches_of(cells, now->batch);
+        s->totals.calls = s->calls;
+    }
+    s->batch = now->batch;
+    s->accumulate = now->accumulate;
+    return FLIM_OK;
+}
+
+/* Under the present identity, or one that an override has left behind. */
+static flim_status read_checkpoint(fold *f, bool *found, flim_error *err)
+{
+    const flim_run *run = f->run;
+    const char **identity = flim_alloc((size_t)run->accepted.n + 1, sizeof *identity, err);
+    if (!identity) {
+        return FLIM_ERROR_MEMORY;
+    }
+    identity[0] = run->checkpoint_text;
+    for (int i = 0; i < run->accepted.n; i++) {
+        identity[i + 1] = run->accepted.item[i];
+    }
+    flim_status status = flim_checkpoint_read(&f->state, f->checkpoint, identity, run->accepted.n + 1, &run->log, found, err);
+    flim_free(identity);
+    return status;
+}
+
+/* Whether no epoch is left; --resume-override may have changed how many there are. */
+static bool is_finished(const fold *f)
+{
+    const flim_fold_state *s = &f->state;
+    const flim_settings *now = f->run->settings;
+    return s->calls == 0 && s->n_history > 0 &&
+           (s->epoch >= now->epochs ||
+            (f->part->n_val > 0 && now->patience > 0 && s->epoch - 1 - s->best_epoch >= now->patience));
+}
+
+void flim_run_fold_clean(flim_run *run, int k)
+{
+    char folder[FLIM_PATH_MAX], name[32];
+    snprintf(name, sizeof name, "fold_%d/checkpoint", k);
+    if (flim_run_folder_path(run, name, folder, NULL) == FLIM_OK && flim_file_exists(folder)) {
+        flim_checkpoint_remove(folder);
+    }
+}
+
 flim_status flim_run_fold(flim_run *run, int k, flim_error *err)
 {
     fold f = {.run = run, .k = k, .part = &run->splits.fold[k], .monitor = run->monitor};
@@ -543,7 +681,11 @@ flim_status flim_run_fold(flim_run *run, int k, flim_error *err)
         status = FLIM_ERROR_MEMORY;
         goto done;
     }
-    status = flim_checkpoint_read(&f.state, f.checkpoint, run->identity, &run->log, &found, err);
+    status = read_checkpoint(&f, &found, err);
+    if (status == FLIM_OK) {
+        status = convert_place(&f, err);
+        f.state.finished = is_finished(&f);
+    }
     if (status == FLIM_OK && found) {
         flim_log_line(&run->log, FLIM_LOG_NOTE, "fold %d: goes on from its checkpoint, epoch %" PRId64 ", batch %" PRId64, k,
                       f.state.epoch + 1, f.state.calls + 1);

@@ -16,6 +16,7 @@
 #include "flim/train.h"
 #include "train/checkpoint.h"
 #include "train/evaluate.h"
+#include "train/identity.h"
 
 enum { FLIM_PATH_MAX = 4096 };
 
@@ -33,6 +34,7 @@ typedef struct flim_run_log {
     FILE *file; /* train.log, NULL before the folder exists */
     char *early; /* text kept until then */
     size_t early_bytes;
+    int error; /* errno of the first line that could not be written to train.log; 0 = none */
 } flim_run_log;
 
 typedef struct flim_run {
@@ -57,11 +59,18 @@ typedef struct flim_run {
     flim_program *program;
     flim_loader *loader;
     flim_checkpoint_writer *checkpoints;
-    char identity[2048]; /* of checkpoints: data, splits, network, precision, training settings */
+    flim_identity identity; /* what the numbers depend on */
+    char identity_text[FLIM_IDENTITY_TEXT];
+    char checkpoint_text[FLIM_IDENTITY_TEXT + 512]; /* the same and, on a second line, versions */
+    char counts_sha256[65]; /* of what the scan saw; "" without one */
+    flim_string_list accepted; /* identity texts that checkpoints of this run may carry */
+    flim_string_list overridden; /* "key=value" that --resume-override took from the call */
+    flim_string_list changes; /* the same in words: "lr 1e-4 -> 1e-3" */
     int64_t eval_batch;
 
     flim_cell_summary *summary; /* (n) of the scan; NULL with --no-scan */
     double *decay; /* (n,T) summed over the mask; likewise */
+    uint8_t *kept; /* (n) bytes of a voxel of each cell in device memory; NULL where they are not kept there */
 } flim_run;
 
 /* True once a signal asked for the end. */
@@ -87,12 +96,43 @@ static inline flim_evaluation flim_run_evaluation(const flim_run *run, flim_phas
 
 /* ---- run_folder.c ---- */
 flim_status flim_run_folder_path(flim_run *run, const char *name, char out[FLIM_PATH_MAX], flim_error *err);
-/* Chooses, makes, locks and marks the folder; opens train.log.  resuming: it must hold a run already. */
+/* Before the data is read: an --out that holds a run or cannot be written is refused at once. */
+flim_status flim_run_folder_check(flim_run *run, flim_error *err);
+/* Chooses, makes and locks the folder; opens train.log.  resuming: it holds a run already. */
 flim_status flim_run_folder_open(flim_run *run, bool resuming, flim_error *err);
-/* Writes splits.json, environment.json and, last, config.yaml: from then on the folder holds a run. */
+/* Writes splits.json, environment.json, resume.json and, last, config.yaml: from then on the folder holds a run. */
 flim_status flim_run_folder_begin(flim_run *run, flim_error *err);
-void flim_run_folder_close(flim_run *run);
+/* FLIM_ERROR_WRITE where a line of train.log was lost. */
+flim_status flim_run_log_check(flim_run *run, flim_error *err);
+/* Closes train.log and unlocks; FLIM_ERROR_WRITE where train.log could not be written to its end. */
+flim_status flim_run_folder_close(flim_run *run, flim_error *err);
 flim_status flim_run_write_history(const char *folder, const flim_fold_state *state, flim_error *err);
+
+/* True where fold_K/FAILED stands; reason gets its text. */
+bool flim_run_fold_has_failed(flim_run *run, int k, char reason[1024]);
+
+/* ---- cache.c ---- */
+/* Refuses --cache device on a device without memory of its own. */
+flim_status flim_run_check_cache(const flim_run *run, flim_error *err);
+flim_cache flim_run_cache_of_data(const flim_run *run); /* what the data set is opened with */
+/* After compiling: cells go to the device where they were asked to, or (auto) where they fit beside the program. */
+flim_status flim_run_plan_cache(flim_run *run, flim_error *err);
+flim_status flim_run_unplan_cache(flim_run *run, flim_error *err); /* not to the device after all */
+/* After allocating: sends them there. */
+flim_status flim_run_fill_cache(flim_run *run, flim_error *err);
+
+/* ---- resume.c ---- */
+/* The settings of given->out's config.yaml with the call's where that is allowed; out is initialised. */
+flim_status flim_resume_settings(flim_run *run, const flim_settings *given, flim_settings *out, flim_error *err);
+/* Fills run->identity: first from the data, after the scan; then from splits.json, network, device and settings. */
+flim_status flim_resume_identify_data(flim_run *run, flim_error *err);
+flim_status flim_resume_identify_rest(flim_run *run, flim_error *err);
+/* A new run's resume.json. */
+flim_status flim_resume_begin(flim_run *run, flim_error *err);
+/* Compares with resume.json what is known so far; nothing of the data can be overridden. */
+flim_status flim_resume_check_data(flim_run *run, flim_error *err);
+/* Compares the whole identity, takes what --resume-override allows, and fills run->accepted. */
+flim_status flim_resume_check(flim_run *run, flim_error *err);
 
 /* ---- startup.c ---- */
 void flim_startup_device(flim_run *run); /* the four start-up lines */
@@ -102,6 +142,8 @@ flim_status flim_startup_plan(flim_run *run, flim_error *err); /* network and me
 /* ---- fold.c ---- */
 /* Trains, evaluates and writes fold k (0-based), from its checkpoint where there is one. */
 flim_status flim_run_fold(flim_run *run, int k, flim_error *err);
+/* Removes what a kill after DONE may have left of fold k: its checkpoint. */
+void flim_run_fold_clean(flim_run *run, int k);
 
 /* ---- baselines.c ---- */
 /* Fits them in the run's folds and writes baseline_*.csv, whose rows are the test cells of the folds that are done. */

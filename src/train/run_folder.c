@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -13,6 +14,7 @@
 #include "core/alloc.h"
 #include "core/file.h"
 #include "flim/json.h"
+#include "results/fold_result.h"
 #include "train/run.h"
 
 flim_status flim_run_folder_path(flim_run *run, const char *name, char out[FLIM_PATH_MAX], flim_error *err)
@@ -37,7 +39,17 @@ static void default_folder(char out[FLIM_PATH_MAX])
     }
 }
 
-/* flock ends with its process, so a lock left by a killed one is no lock; the text is for people. */
+/* Where flock is not to be had (some network file systems), the text of the lock file must do: true when it names a process
+ * of this machine that lives. */
+static bool is_alive(const char *text, const char *host)
+{
+    long pid = 0;
+    char there[256] = "";
+    return sscanf(text, "process %ld on %255s", &pid, there) == 2 && strcmp(there, host) == 0 && pid > 0 &&
+           pid != (long)getpid() && kill((pid_t)pid, 0) == 0;
+}
+
+/* flock ends with its process, so a lock left by a killed one is no lock; its text, which a clean end empties, tells of it. */
 static flim_status lock_folder(flim_run *run, flim_error *err)
 {
     char path[FLIM_PATH_MAX], text[320] = "", host[256] = "?";
@@ -49,13 +61,23 @@ static flim_status lock_folder(flim_run *run, flim_error *err)
     if (run->lock < 0) {
         return flim_fail(err, FLIM_ERROR_WRITE, "cannot write into the run folder %s: %s", run->folder, strerror(errno));
     }
-    if (flock(run->lock, LOCK_EX | LOCK_NB) != 0) {
-        ssize_t got = read(run->lock, text, sizeof text - 1);
-        text[got > 0 ? got : 0] = '\0';
+    gethostname(host, sizeof host - 1);
+    const int refused = flock(run->lock, LOCK_EX | LOCK_NB) != 0 ? errno : 0;
+    ssize_t got = pread(run->lock, text, sizeof text - 1, 0);
+    text[got > 0 ? got : 0] = '\0';
+    if (refused == EWOULDBLOCK || (refused && is_alive(text, host))) {
+        close(run->lock);
+        run->lock = -1; /* the text in it is another's */
         return flim_fail(err, FLIM_ERROR_USAGE, "the run folder %s is in use by another process (%s)", run->folder,
                          text[0] ? text : "unknown");
     }
-    gethostname(host, sizeof host - 1);
+    if (refused) {
+        flim_log_line(&run->log, FLIM_LOG_WARNING, "%s cannot be locked (%s): see to it that no second train_cv writes there",
+                      run->folder, strerror(refused));
+    }
+    if (text[0]) {
+        flim_log_line(&run->log, FLIM_LOG_NOTE, "stale lock: %s did not come to its end here", text);
+    }
     int length = snprintf(text, sizeof text, "process %ld on %s", (long)getpid(), host);
     if (ftruncate(run->lock, 0) != 0 || pwrite(run->lock, text, (size_t)length, 0) != length) {
         return flim_fail(err, FLIM_ERROR_WRITE, "cannot write %s: %s", path, strerror(errno));
@@ -63,25 +85,61 @@ static flim_status lock_folder(flim_run *run, flim_error *err)
     return FLIM_OK;
 }
 
-flim_status flim_run_folder_open(flim_run *run, bool resuming, flim_error *err)
+static flim_status refuse_taken(const flim_run *run, flim_error *err)
 {
-    char path[FLIM_PATH_MAX];
+    return flim_fail(err, FLIM_ERROR_USAGE, "%s holds a run already; choose another --out, or go on with it by --resume",
+                     run->folder);
+}
+
+static void choose_folder(flim_run *run)
+{
     if (run->settings->out[0]) {
         snprintf(run->folder, sizeof run->folder, "%s", run->settings->out);
     } else {
         default_folder(run->folder);
     }
+}
+
+flim_status flim_run_folder_check(flim_run *run, flim_error *err)
+{
+    char path[FLIM_PATH_MAX], *slash;
+    choose_folder(run);
     flim_status status = flim_run_folder_path(run, "config.yaml", path, err);
     if (status != FLIM_OK) {
         return status;
     }
-    if (!resuming && flim_file_exists(path)) {
-        return flim_fail(err, FLIM_ERROR_USAGE, "%s holds a run already; choose another --out, or go on with it by --resume",
-                         run->folder);
+    if (flim_file_exists(path)) {
+        return refuse_taken(run, err);
     }
-    status = flim_make_folder(run->folder, err);
+    /* The deepest part of the path that exists must take new files. */
+    snprintf(path, sizeof path, "%s", run->folder);
+    while (!flim_file_exists(path)) {
+        slash = strrchr(path, '/');
+        if (!slash) {
+            snprintf(path, sizeof path, ".");
+            break;
+        }
+        slash[slash == path ? 1 : 0] = '\0';
+    }
+    if (access(path, W_OK | X_OK) != 0) {
+        return flim_fail(err, FLIM_ERROR_WRITE, "cannot make the run folder %s: %s: %s", run->folder, path, strerror(errno));
+    }
+    return FLIM_OK;
+}
+
+flim_status flim_run_folder_open(flim_run *run, bool resuming, flim_error *err)
+{
+    char path[FLIM_PATH_MAX];
+    choose_folder(run);
+    flim_status status = flim_make_folder(run->folder, err);
     if (status == FLIM_OK) {
         status = lock_folder(run, err);
+    }
+    if (status == FLIM_OK) {
+        status = flim_run_folder_path(run, "config.yaml", path, err);
+    }
+    if (status == FLIM_OK && !resuming && flim_file_exists(path)) { /* another one was quicker */
+        status = refuse_taken(run, err);
     }
     if (status == FLIM_OK) {
         status = flim_run_folder_path(run, "train.log", path, err);
@@ -94,23 +152,55 @@ flim_status flim_run_folder_open(flim_run *run, bool resuming, flim_error *err)
         return flim_fail(err, FLIM_ERROR_WRITE, "cannot write %s: %s", path, strerror(errno));
     }
     if (run->tee.early) {
-        fwrite(run->tee.early, 1, run->tee.early_bytes, run->tee.file);
+        if (fwrite(run->tee.early, 1, run->tee.early_bytes, run->tee.file) != run->tee.early_bytes ||
+            fflush(run->tee.file) != 0) {
+            run->tee.error = errno;
+        }
         flim_free(run->tee.early);
         run->tee.early = NULL;
     }
-    return FLIM_OK;
+    return flim_run_log_check(run, err);
 }
 
-void flim_run_folder_close(flim_run *run)
+flim_status flim_run_log_check(flim_run *run, flim_error *err)
+{
+    return run->tee.error
+               ? flim_fail(err, FLIM_ERROR_WRITE, "cannot write %s/train.log: %s", run->folder, strerror(run->tee.error))
+               : FLIM_OK;
+}
+
+flim_status flim_run_folder_close(flim_run *run, flim_error *err)
 {
     if (run->tee.file) {
-        fclose(run->tee.file);
+        /* Network file systems tell of a full disk or quota as late as here. */
+        if ((fflush(run->tee.file) != 0 || fsync(fileno(run->tee.file)) != 0) && !run->tee.error) {
+            run->tee.error = errno;
+        }
+        if (fclose(run->tee.file) != 0 && !run->tee.error) {
+            run->tee.error = errno;
+        }
         run->tee.file = NULL;
     }
     if (run->lock >= 0) {
+        (void)!ftruncate(run->lock, 0); /* a clean end */
         close(run->lock);
         run->lock = -1;
     }
+    return flim_run_log_check(run, err);
+}
+
+bool flim_run_fold_has_failed(flim_run *run, int k, char reason[1024])
+{
+    char path[FLIM_PATH_MAX], name[32], *text = NULL;
+    size_t count = 0;
+    snprintf(name, sizeof name, "fold_%d/FAILED", k);
+    if (flim_fold_is_done(run->folder, k) || flim_run_folder_path(run, name, path, NULL) != FLIM_OK || !flim_file_exists(path)) {
+        return false;
+    }
+    const bool known = flim_file_read(path, 1 << 20, &text, &count, NULL) == FLIM_OK;
+    snprintf(reason, 1024, "%.1000s", known ? text : "unknown");
+    flim_free(text);
+    return true;
 }
 
 static flim_status write_environment(flim_run *run, flim_error *err)
@@ -165,6 +255,12 @@ flim_status flim_run_folder_begin(flim_run *run, flim_error *err)
     }
     if (status == FLIM_OK) {
         status = write_environment(run, err);
+    }
+    if (status == FLIM_OK) {
+        status = flim_resume_identify_rest(run, err);
+    }
+    if (status == FLIM_OK) {
+        status = flim_resume_begin(run, err);
     }
     if (status == FLIM_OK) {
         status = flim_run_folder_path(run, "config.yaml", path, err);

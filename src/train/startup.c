@@ -1,10 +1,10 @@
 /* What a run says before it trains: device, data table, network, memory. */
 #include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/alloc.h"
+#include "core/median.h"
 #include "train/run.h"
 
 #define GB 1e9
@@ -51,12 +51,6 @@ static void settings_lines(const flim_run *run)
                   s->sampler, s->label_smoothing, s->dropout, s->patience, s->monitor, s->seed, s->workers, s->prefetch);
 }
 
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static void class_line(const flim_run *run, const flim_cell_summary *summary, int class_number)
 {
     const flim_dataset_info *info = run->info;
@@ -88,7 +82,7 @@ static void class_line(const flim_run *run, const flim_cell_summary *summary, in
     }
     char more[160] = "";
     if (summary && peaks && cells > 0) {
-        qsort(peaks, (size_t)cells, sizeof *peaks, compare_doubles);
+        qsort(peaks, (size_t)cells, sizeof *peaks, flim_compare_doubles);
         double voxels = (double)cells * info->t * info->h * info->w;
         snprintf(more, sizeof more, "  %10.1f  %8.1f  %7.2f  %8.0f", photons / (double)cells, area / (double)cells,
                  100 * (double)zeros / voxels, peaks[cells / 2]);

@@ -16,7 +16,7 @@ static void write_file(const char *path, const uint8_t *data, size_t size, int w
     }
     if (with_header) {
         char digest[65];
-        uint32_t version = 1;
+        uint32_t version = FLIM_CHECKPOINT_VERSION;
         uint64_t length = size;
         if (flim_sha256_of(data, size, digest, NULL) != FLIM_OK) {
             abort();
@@ -48,11 +48,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     mkdir(folder, 0700);
     write_file(path, data + 1, size - 1, data[0] & 1);
     bool found = false;
-    flim_status status = flim_checkpoint_read(&state, folder, "this run", NULL, &found, &err);
+    const char *const identity[] = {"this run", "this run, once"};
+    flim_status status = flim_checkpoint_read(&state, folder, identity, 2, NULL, &found, &err);
     if (found != (status == FLIM_OK) || (status != FLIM_OK && !err.text[0])) {
         abort();
     }
-    if (found && (state.n_history < 0 || state.n_history > 2)) {
+    if (found && (state.n_history < 0 || state.n_history > state.history_capacity)) {
         abort();
     }
     flim_fold_state_free(&state);

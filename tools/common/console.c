@@ -27,7 +27,12 @@ void console_catch_signals(void)
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
     sigemptyset(&action.sa_mask);
     for (size_t i = 0; i < sizeof caught / sizeof caught[0]; i++) {
-        sigaction(caught[i], &action, NULL);
+        struct sigaction before;
+        /* Under nohup the end of the terminal is to be no end.  (INT is ignored in a shell's background jobs without that
+         * anybody asked for it, so it is caught all the same.) */
+        if (caught[i] != SIGHUP || sigaction(SIGHUP, NULL, &before) != 0 || before.sa_handler != SIG_IGN) {
+            sigaction(caught[i], &action, NULL);
+        }
     }
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* a file over ulimit -f is an error of write, exit code 6 */

@@ -25,7 +25,8 @@ flim_log console_log(console *c);
 void console_progress(void *context, const flim_progress *progress);
 
 /* Catches INT, TERM, HUP and USR1 into *console_stop_flag() (the signal's number); a second INT ends the program at once.
- * SIGPIPE is ignored: a closed pipe is a write that fails, not the end of a run. */
+ * HUP stays ignored where it was, as under nohup.  SIGPIPE is ignored: a closed pipe is a write that fails, not the end of a
+ * run. */
 void console_catch_signals(void);
 const volatile int *console_stop_flag(void);
 
