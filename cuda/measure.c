@@ -215,22 +215,26 @@ static double macs(const flim_unit *u, int64_t n)
 
 static void describe(const flim_cuda_program *p, const flim_operation *op, flim_operation_time *out)
 {
-    static const char *const names[] = {[FLIM_OP_CONV] = "forward",
-                                        [FLIM_OP_NORM] = "BatchNorm statistics",
-                                        [FLIM_OP_TAIL] = "BatchNorm, activation",
-                                        [FLIM_OP_HEAD] = "mean, head, loss",
-                                        [FLIM_OP_GRAD_SUMS] = "BatchNorm gradient sums",
-                                        [FLIM_OP_GRAD_APPLY] = "BatchNorm gradient",
-                                        [FLIM_OP_WEIGHT] = "weight gradient",
-                                        [FLIM_OP_DATA] = "data gradient",
-                                        [FLIM_OP_STEM_FORWARD] = "and stem, forward",
-                                        [FLIM_OP_STEM_BACKWARD] = "and stem, backward"};
+    static const struct {
+        const char *name;
+        flim_part part;
+    } kinds[] = {[FLIM_OP_CONV] = {"forward", FLIM_PART_FORWARD},
+                 [FLIM_OP_NORM] = {"BatchNorm statistics", FLIM_PART_NORM},
+                 [FLIM_OP_TAIL] = {"BatchNorm, activation", FLIM_PART_NORM},
+                 [FLIM_OP_HEAD] = {"mean, head, loss", FLIM_PART_HEAD},
+                 [FLIM_OP_GRAD_SUMS] = {"BatchNorm gradient sums", FLIM_PART_NORM_GRADIENT},
+                 [FLIM_OP_GRAD_APPLY] = {"BatchNorm gradient", FLIM_PART_NORM_GRADIENT},
+                 [FLIM_OP_WEIGHT] = {"weight gradient", FLIM_PART_WEIGHT_GRADIENT},
+                 [FLIM_OP_DATA] = {"data gradient", FLIM_PART_DATA_GRADIENT},
+                 [FLIM_OP_STEM_FORWARD] = {"and stem, forward", FLIM_PART_FORWARD},
+                 [FLIM_OP_STEM_BACKWARD] = {"and stem, backward", FLIM_PART_WEIGHT_GRADIENT}};
     const flim_pass_unit *pu = &p->train.unit[op->unit];
     const int direction = op->kind == FLIM_OP_CONV     ? FLIM_CONV_FORWARD
                           : op->kind == FLIM_OP_WEIGHT ? FLIM_CONV_WEIGHT
                                                        : FLIM_CONV_DATA;
     const bool convolution = op->kind == FLIM_OP_CONV || op->kind == FLIM_OP_WEIGHT || op->kind == FLIM_OP_DATA;
-    snprintf(out->name, sizeof out->name, "%s %s", pu->unit->conv, names[op->kind]);
+    out->part = kinds[op->kind].part;
+    snprintf(out->name, sizeof out->name, "%s %s", pu->unit->conv, kinds[op->kind].name);
     snprintf(out->how, sizeof out->how, "%s", convolution && pu->plan[direction] ? pu->plan[direction]->engine : "own");
     out->operations = convolution ? 2.0 * macs(pu->unit, p->train.batch) : 0.0;
     if (op->kind == FLIM_OP_STEM_FORWARD || op->kind == FLIM_OP_STEM_BACKWARD) {
@@ -250,7 +254,7 @@ flim_status flim_cuda_profile(flim_program *base, flim_operation_time *out, int 
     for (int i = 0; i <= p->train.n_operations && *n < room; i++) {
         operation_work work = {p, i < p->train.n_operations ? &p->train.operation[i] : NULL};
         flim_operation_time *o = &out[*n];
-        *o = (flim_operation_time){.how = "own"};
+        *o = (flim_operation_time){.how = "own", .part = FLIM_PART_UPDATE};
         if (work.operation) {
             describe(p, work.operation, o);
         } else {

@@ -59,7 +59,7 @@ else
         check "$test on cuda" $test.log env FLIM_TEST_DEVICE=cuda "$build/tests/$test"
     done
 fi
-small=(step --device cuda --preset base --bins 32 --pixels 9 --batch 3 --steps 2 --warmup 0 --no-benchmark)
+small=(step --device cuda --preset base --bins 32 --pixels 9 --batch 3 --steps 2 --warmup 0 --no-benchmark --no-parts)
 if [ $quick = 0 ] && command -v compute-sanitizer >/dev/null; then
     for tool in memcheck racecheck initcheck; do
         for precision in tf32 bf16; do
@@ -95,7 +95,7 @@ for precision in fp32 tf32 bf16 fp16; do
     fi
 done
 begin=$(date +%s%N)
-"$bench" step --device cuda --precision tf32 --batch "$batch" --steps 1 --warmup 0 >"$out/cached.txt" 2>&1
+"$bench" step --device cuda --precision tf32 --batch "$batch" --steps 1 --warmup 0 --no-parts >"$out/cached.txt" 2>&1
 row "start to end of one step, cached" ok "$((($(date +%s%N) - begin) / 1000000)) ms"
 for precision in tf32 bf16; do
     check "layers, $precision" layers-$precision.txt "$bench" layers --device cuda --precision $precision --batch "$batch"
@@ -103,7 +103,7 @@ done
 if [ $quick = 0 ] && command -v ncu >/dev/null; then
     for precision in tf32 bf16; do
         ncu --clock-control none --csv --metrics dram__bytes_read.sum,dram__bytes_write.sum "$bench" step --device cuda \
-            --precision $precision --batch "$batch" --steps 1 --warmup 0 2>"$out/ncu.err" |
+            --precision $precision --batch "$batch" --steps 1 --warmup 0 --no-parts 2>"$out/ncu.err" |
             awk -F'","' '/dram__bytes/ { unit = $(NF - 1); value = $NF; gsub(/[",]/, "", value)
                 scale["byte"] = 1e-9; scale["Kbyte"] = 1e-6; scale["Mbyte"] = 1e-3; scale["Gbyte"] = 1
                 sum += value * scale[unit] } END { printf "%.1f", sum }' >"$out/dram-$precision.txt"

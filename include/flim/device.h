@@ -204,8 +204,22 @@ typedef struct flim_totals {
     int64_t nonfinite_call; /* which of them it was, 0-based; -1 = none */
 } flim_totals;
 
+/* What an operation of a training step is part of. */
+typedef enum flim_part {
+    FLIM_PART_FORWARD, /* convolutions */
+    FLIM_PART_NORM, /* BatchNorm, activation, skip, dropout, pool */
+    FLIM_PART_HEAD, /* mean, head, loss, both ways */
+    FLIM_PART_NORM_GRADIENT,
+    FLIM_PART_DATA_GRADIENT, /* of convolutions */
+    FLIM_PART_WEIGHT_GRADIENT,
+    FLIM_PART_UPDATE, /* norm, clipping, AdamW, copies of the weights */
+    FLIM_PARTS
+} flim_part;
+const char *flim_part_name(flim_part part);
+
 /* One operation of a training step, timed alone. */
 typedef struct flim_operation_time {
+    flim_part part;
     char name[96]; /* "res1.conv1 weight gradient" */
     char how[32]; /* engine: "cuDNN 62", "own" */
     double ms; /* median */

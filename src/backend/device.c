@@ -322,6 +322,18 @@ flim_status flim_device_measure_limits(flim_device *device, flim_device_limits *
                                        : flim_fail(err, FLIM_ERROR_USAGE, "limits are measured on CUDA devices only");
 }
 
+const char *flim_part_name(flim_part part)
+{
+    static const char *const names[FLIM_PARTS] = {[FLIM_PART_FORWARD] = "convolutions",
+                                                  [FLIM_PART_NORM] = "BatchNorm, activation, pool",
+                                                  [FLIM_PART_HEAD] = "head and loss",
+                                                  [FLIM_PART_NORM_GRADIENT] = "BatchNorm gradients",
+                                                  [FLIM_PART_DATA_GRADIENT] = "data gradients",
+                                                  [FLIM_PART_WEIGHT_GRADIENT] = "weight gradients",
+                                                  [FLIM_PART_UPDATE] = "update"};
+    return names[part];
+}
+
 flim_status flim_program_profile(flim_program *program, flim_operation_time *out, int room, int *n, flim_error *err)
 {
     *n = 0;

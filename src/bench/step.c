@@ -1,7 +1,7 @@
 /* flim_bench step: whole training steps, as in peer/torch_parity.py: cell i of step s is number ((s*batch + i) * 37) mod N.
  *
  * A step that is timed is flim_program_train plus the wait for its loss; reading its cells is not.  Warm-up steps run first
- * and are undone, so they change times only. */
+ * and are undone, so they change times only.  Where the backend can, the operations are timed alone after the last step. */
 #include <inttypes.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@ typedef struct step_options {
     int64_t steps, warmup, batch, classes, bins, pixels;
     uint64_t seed;
     double lr, weight_decay, dropout;
-    bool use_dropout, benchmark, deterministic;
+    bool use_dropout, benchmark, deterministic, parts;
 } step_options;
 
 #define AT(member) offsetof(step_options, member)
@@ -43,6 +43,8 @@ static const flim_flag_row rows[] = {
     {NULL, "seed", FLIM_VALUE_UNSIGNED, AT(seed), "42", "N", .help = "of weights, dropout and synthetic counts"},
     {NULL, "benchmark", FLIM_VALUE_SWITCH, AT(benchmark), "true", NULL, .help = "time the plans of each convolution first"},
     {NULL, "deterministic", FLIM_VALUE_SWITCH, AT(deterministic), "false", NULL, .help = "equal bits on equal runs"},
+    {NULL, "parts", FLIM_VALUE_SWITCH, AT(parts), "true", NULL,
+     .help = "then time the operations alone, where the backend can"},
     {"Training", "lr", FLIM_VALUE_REAL, AT(lr), "1e-4", "X", .help = "learning rate, constant", .allowed = ">= 0"},
     {NULL, "weight-decay", FLIM_VALUE_REAL, AT(weight_decay), "1e-3", "X", .help = "of AdamW", .allowed = ">= 0"},
     {NULL, "dropout-rate", FLIM_VALUE_REAL, AT(dropout), "0.25", "P", .help = "probability of channel dropout",
@@ -339,6 +341,8 @@ typedef struct summary {
     double median, min, max, cells_per_s;
     int64_t peak_bytes;
     char device[24]; /* "cpu", "cuda:0" */
+    double part[FLIM_PARTS]; /* ms of its operations, each timed alone */
+    double parts; /* their sum; 0 where the backend does not time them */
 } summary;
 
 /* Sorts ms. */
@@ -359,6 +363,25 @@ static summary summarize(bench *b)
     return s;
 }
 
+/* Where the backend can time operations alone.  The last thing that the program does: its state is unspecified afterwards. */
+static flim_status time_parts(bench *b, summary *s, flim_error *err)
+{
+    enum { MOST = 512 };
+    flim_error why = {0};
+    int n = 0;
+    flim_operation_time *time = flim_alloc(MOST, sizeof *time, err);
+    if (!time) {
+        return FLIM_ERROR_MEMORY;
+    }
+    flim_status status = flim_program_profile(b->program, time, MOST, &n, &why);
+    for (int i = 0; i < n && status == FLIM_OK; i++) {
+        s->part[time[i].part] += time[i].ms;
+        s->parts += time[i].ms;
+    }
+    flim_free(time);
+    return status == FLIM_OK || status == FLIM_ERROR_USAGE ? FLIM_OK : flim_fail(err, status, "%s", why.text);
+}
+
 static void print_table(const bench *b, const summary *s, const char *precision, FILE *out)
 {
     const flim_device_info *info = flim_device_get_info(b->device);
@@ -373,6 +396,10 @@ static void print_table(const bench *b, const summary *s, const char *precision,
     fprintf(out, "ms a step    %12.3f median %12.3f min %12.3f max\n", s->median, s->min, s->max);
     fprintf(out, "cells/s      %12.2f\n", s->cells_per_s);
     fprintf(out, "peak memory  %12.3f GiB (%" PRId64 " bytes)\n", (double)s->peak_bytes / 0x1p30, s->peak_bytes);
+    for (int i = 0; i < FLIM_PARTS && s->parts > 0; i++) {
+        fprintf(out, "%s%-27s %8.3f ms %5.1f%%\n", i == 0 ? "operations timed alone:\n  " : "  ",
+                flim_part_name((flim_part)i), s->part[i], 100.0 * s->part[i] / s->parts);
+    }
 }
 
 static flim_status write_json(const bench *b, const summary *s, const char *precision, flim_error *err)
@@ -391,6 +418,13 @@ static flim_status write_json(const bench *b, const summary *s, const char *prec
         flim_json_set(json, "ms", ms);
         flim_json_set_number(json, "cells_per_s", s->cells_per_s);
         flim_json_set_integer(json, "peak_bytes", s->peak_bytes);
+        if (s->parts > 0) {
+            flim_json *parts = flim_json_object();
+            for (int i = 0; i < FLIM_PARTS; i++) {
+                flim_json_set_number(parts, flim_part_name((flim_part)i), s->part[i]);
+            }
+            flim_json_set(json, "part_ms", parts);
+        }
         status = flim_json_write(json, b->o->json, err);
         flim_json_free(json);
     }
@@ -437,12 +471,13 @@ static flim_status measure(const step_options *o, FILE *out, const flim_log *log
         (status = run_steps(&b, err)) != FLIM_OK) {
         goto done;
     }
-    const summary s = summarize(&b);
-    const char *precision = flim_precision_name(b.precision);
-    print_table(&b, &s, precision, out);
-    if (given(o->weights_out) && (status = write_weights(&b, err)) != FLIM_OK) {
+    summary s = summarize(&b);
+    if ((given(o->weights_out) && (status = write_weights(&b, err)) != FLIM_OK) ||
+        (o->parts && (status = time_parts(&b, &s, err)) != FLIM_OK)) {
         goto done;
     }
+    const char *precision = flim_precision_name(b.precision);
+    print_table(&b, &s, precision, out);
     status = write_json(&b, &s, precision, err);
 done:
     release(&b);
