@@ -48,6 +48,9 @@ static void fill_state(flim_fold_state *s, float shift)
     fill(s->best_statistic, s->statistics, 6 + shift);
     s->epoch = 3 + (int64_t)shift;
     s->calls = 7;
+    s->batch = 16;
+    s->accumulate = 2;
+    s->skipped_before = 5;
     s->counters.adam_step = 99;
     s->counters.loss_scale = 1024;
     s->totals.loss = 0.1;
@@ -101,6 +104,9 @@ static void same_state(const flim_fold_state *a, const flim_fold_state *b)
     assert_memory_equal(a->best_statistic, b->best_statistic, s);
     assert_int_equal(a->epoch, b->epoch);
     assert_int_equal(a->calls, b->calls);
+    assert_int_equal(a->batch, b->batch);
+    assert_int_equal(a->accumulate, b->accumulate);
+    assert_int_equal(a->skipped_before, b->skipped_before);
     assert_int_equal(a->counters.adam_step, b->counters.adam_step);
     assert_true(a->counters.loss_scale == b->counters.loss_scale);
     assert_true(a->totals.loss == b->totals.loss);
@@ -146,6 +152,45 @@ static void another_run_is_refused_with_what_differs(void **state)
     assert_non_null(strstr(err.text, "another run: splits 4567 there, splits 9999 here;  there, more 1 here"));
     assert_null(strstr(err.text, "width"));
     flim_fold_state_free(&got);
+}
+
+static void an_identity_of_the_list_will_do_and_versions_are_not_compared(void **state)
+{
+    fixture *f = *state;
+    flim_fold_state got;
+    bool found;
+    const flim_log log = {keep_warning, f};
+    const char *const both[] = {"data 0123, splits 4567, width 8\nversion 2", identity};
+    assert_int_equal(flim_checkpoint_write(&f->state, f->folder, "data 0123, splits 4567, width 4\nversion 1", NULL),
+                     FLIM_OK);
+    assert_int_equal(flim_fold_state_create(&f->net, 5, &got, NULL), FLIM_OK);
+    assert_int_equal(flim_checkpoint_read(&got, f->folder, both, 1, &log, &found, NULL), FLIM_ERROR_USAGE);
+    assert_int_equal(flim_checkpoint_read(&got, f->folder, both, 2, &log, &found, NULL), FLIM_OK);
+    assert_true(found);
+    same_state(&f->state, &got);
+    flim_fold_state_free(&got);
+    flim_error err = {0};
+    assert_int_equal(read_back(f, "data 0123, splits 4567\nversion 1", &got, &found, &err), FLIM_ERROR_USAGE);
+    assert_null(strstr(err.text, "version"));
+    flim_fold_state_free(&got);
+}
+
+/* --resume-override may have made the epochs fewer: the history and the epoch in progress have room all the same. */
+static void a_longer_history_is_read(void **state)
+{
+    fixture *f = *state;
+    flim_fold_state got;
+    bool found = false;
+    const char *const who = identity;
+    assert_int_equal(flim_checkpoint_write(&f->state, f->folder, identity, NULL), FLIM_OK);
+    for (int64_t epochs = 1; epochs <= 4; epochs++) {
+        assert_int_equal(flim_fold_state_create(&f->net, epochs, &got, NULL), FLIM_OK);
+        assert_int_equal(flim_checkpoint_read(&got, f->folder, &who, 1, NULL, &found, NULL), FLIM_OK);
+        assert_true(found);
+        assert_true(got.history_capacity > got.n_history);
+        same_state(&f->state, &got);
+        flim_fold_state_free(&got);
+    }
 }
 
 /* Changes one file by `how`: 0 truncates it by a byte, 1 empties it, 2 + n flips a bit at n/16 of its length. */
@@ -289,6 +334,8 @@ int main(void)
         CASE(nothing_there_is_no_error),
         CASE(reads_back_to_the_bit),
         CASE(another_run_is_refused_with_what_differs),
+        CASE(an_identity_of_the_list_will_do_and_versions_are_not_compared),
+        CASE(a_longer_history_is_read),
         CASE(a_damaged_newest_one_gives_way_to_the_previous),
         CASE(two_damaged_ones_are_an_error_that_names_the_first),
         CASE(a_kill_between_the_renames_loses_nothing),

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/alloc.h"
+#include "core/stop.h"
 #include "flim/metrics.h"
 #include "flim/sampler.h"
 
@@ -29,6 +30,7 @@ typedef struct fit {
     double *p; /* (n,K') probabilities at the current coefficients */
     double ridge;
     size_t size; /* P */
+    const volatile int *stop;
 } fit;
 
 /* The product of two rows.  Eight partial sums, always in the same order, let the compiler use vectors. */
@@ -201,6 +203,10 @@ static flim_status minimise(fit *f, flim_logistic *model, flim_error *err)
     double *hd = d + f->size, *score = hd + f->size, *residual = score + f->outputs;
     double now = objective(f, model->coefficient, score), first = 0;
     for (model->steps = 0; model->steps < MOST_NEWTON_STEPS; model->steps++) {
+        if (flim_stopped(f->stop)) {
+            flim_free(memory);
+            return flim_fail(err, FLIM_INTERRUPTED, "interrupted");
+        }
         gradient(f, model->coefficient, residual, g);
         double size = sqrt(dot(g, g, f->size));
         first = model->steps == 0 ? size : first;
@@ -279,6 +285,7 @@ flim_status flim_logistic_fit(const flim_split_data *data, const double *x, int 
              .outputs = outputs,
              .features = features,
              .ridge = options->ridge,
+             .stop = options->stop,
              .size = (size_t)outputs * ((size_t)features + 1)};
     flim_status status = FLIM_OK;
     size_t n = (size_t)n_rows;

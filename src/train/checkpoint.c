@@ -100,24 +100,24 @@ static void fields_of_row(cursor *c, flim_epoch_row *row)
     }
 }
 
-/* Room for the history that is about to be read; what a damaged number may cost is bounded by the bytes that follow. */
+/* Room for the history that is about to be read, and for the epoch that may be in progress; what a damaged number may cost is bounded by the bytes that follow. */
 static void make_room(cursor *c, flim_fold_state *state)
 {
     const int64_t most = (int64_t)(c->left / sizeof(int64_t)) / 19; /* a row has 19 fields of 8 bytes */
-    if (c->direction != GET || state->n_history <= state->history_capacity || c->ended) {
+    if (c->direction != GET || state->n_history < state->history_capacity || c->ended) {
         return;
     }
     if (state->n_history > most) {
         c->ended = true;
         return;
     }
-    flim_epoch_row *longer = flim_realloc(state->history, (size_t)state->n_history, sizeof *longer, NULL);
+    flim_epoch_row *longer = flim_realloc(state->history, (size_t)state->n_history + 1, sizeof *longer, NULL);
     if (!longer) {
         c->ended = c->no_memory = true;
         return;
     }
     state->history = longer;
-    state->history_capacity = state->n_history;
+    state->history_capacity = state->n_history + 1;
 }
 
 static void fields_of_bool(cursor *c, bool *value)
@@ -390,8 +390,6 @@ static void describe_difference(const char *there, size_t length, const char *he
     }
 }
 
-/* FLIM_ERROR_DATA with the reason where the file is not a whole checkpoint of ours; FLIM_ERROR_USAGE where it is whole but
- * belongs to something else. */
 /* The part of an identity that is compared: up to its first newline. */
 static size_t compared(const char *identity, size_t length)
 {
@@ -410,19 +408,10 @@ static bool is_one_of(const char *there, size_t length, const char *const *ident
     return false;
 }
 
-/* Another version's checkpoint is read all the same, but the numbers that follow may differ in their last bits. */
-static void note_versions(const char *there, size_t length, const char *here, const char *path, const flim_log *log)
-{
-    const size_t skip = compared(there, length), own = compared(here, strlen(here));
-    if (skip < length && here[own] &&
-        (length - skip != strlen(here + own) || memcmp(there + skip, here + own, length - skip))) {
-        flim_log_line(log, FLIM_LOG_NOTE, "%s was written by %.*s, this is %s: last bits may differ from an undisturbed run",
-                      path, (int)(length - skip - 1), there + skip + 1, here + own + 1);
-    }
-}
-
+/* FLIM_ERROR_DATA with the reason where the file is not a whole checkpoint of ours; FLIM_ERROR_USAGE where it is whole but
+ * belongs to something else. */
 static flim_status read_one(flim_fold_state *state, const char *path, const char *const *identity, int n_identities,
-                            const flim_log *log, flim_error *err)
+                            flim_error *err)
 {
     char *bytes = NULL, digest[65];
     size_t count = 0;
@@ -466,7 +455,6 @@ static flim_status read_one(flim_fold_state *state, const char *path, const char
         status = flim_fail(err, FLIM_ERROR_USAGE, "%s belongs to another run: %s", path, difference);
         goto done;
     } else {
-        note_versions(get.at, identity_bytes, identity[0], path, log);
         get.at += identity_bytes;
         get.left -= identity_bytes;
         fields_of_state(&get, state);
@@ -497,7 +485,7 @@ flim_status flim_checkpoint_read(flim_fold_state *state, const char *folder, con
         if (!flim_file_exists(candidate[i])) {
             continue;
         }
-        flim_status status = read_one(state, candidate[i], identity, n_identities, log, &why);
+        flim_status status = read_one(state, candidate[i], identity, n_identities, &why);
         if (status == FLIM_OK) {
             *found = true;
             if (any) {

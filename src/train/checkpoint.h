@@ -52,7 +52,7 @@ void flim_checkpoint_writer_destroy(flim_checkpoint_writer *writer);
 
 /* Copies the state and returns; the thread writes it.  folder is fold_K/checkpoint, which exists.  identity is free text that
  * says what the checkpoint belongs to (data, splits, network, precision): one with another identity is refused on reading.
- * What follows its first newline (versions) is not compared: reading notes where it differs.
+ * What follows its first newline (versions) is for people and not compared.
  * Waits first for the write under way and returns its error, if it had one. */
 flim_status flim_checkpoint_submit(flim_checkpoint_writer *writer, const flim_fold_state *state, const char *folder,
                                    const char *identity, flim_error *err);

@@ -376,7 +376,7 @@ static void say_how_to_go_on(const flim_run *run, flim_status status)
                       holds_a_run ? run->folder : "");
     } else if (status == FLIM_ERROR_WRITE && holds_a_run) {
         flim_log_line(&run->log, FLIM_LOG_NOTE,
-                      "the last checkpoint is whole; once there is room, go on with: train_cv --resume --out %s",
+                      "what was saved before is whole; once this can be written, go on with: train_cv --resume --out %s",
                       run->folder);
     } else if (status == FLIM_ERROR_MEMORY && holds_a_run) {
         flim_log_line(&run->log, FLIM_LOG_NOTE,

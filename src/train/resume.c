@@ -275,8 +275,13 @@ flim_status flim_resume_identify_rest(flim_run *run, flim_error *err)
     flim_identity_add(id, "sampler", false, "%s", s->sampler);
     flim_identity_add(id, "patience", false, "%" PRId64, s->patience);
     flim_identity_text(id, run->identity_text);
-    snprintf(run->checkpoint_text, sizeof run->checkpoint_text, "%s\nflimcv %s · %s · %s", run->identity_text, FLIM_VERSION,
-             device->libraries, device->architecture);
+    char threads[32] = "";
+    if (strcmp(device->kind, "cpu") == 0) {
+        snprintf(threads, sizeof threads, " · %d threads", device->threads);
+    }
+    snprintf(run->made_by, sizeof run->made_by, "flimcv %s · %s · %s%s", FLIM_VERSION, device->libraries,
+             device->architecture, threads);
+    snprintf(run->checkpoint_text, sizeof run->checkpoint_text, "%s\n%s", run->identity_text, run->made_by);
     return status;
 }
 
@@ -303,6 +308,7 @@ static flim_status write_record(flim_run *run, const flim_string_list *overrides
         flim_json_set_string(fields, run->identity.field[i].name, run->identity.field[i].value);
     }
     flim_json_set(json, "identity", fields);
+    flim_json_set_string(json, "made_by", run->made_by);
     flim_json_set_string(json, "counts_sha256", run->counts_sha256[0] ? run->counts_sha256 : NULL);
     flim_json_set(json, "accepted", list_json(&run->accepted));
     flim_json_set(json, "overrides", list_json(overrides));
@@ -473,6 +479,19 @@ static flim_status override(flim_run *run, const flim_json *record, const differ
     return status == FLIM_OK ? rewrite_config(run, err) : status;
 }
 
+/* The same mathematics, but sums may be taken in another order. */
+static void note_versions(const flim_run *run, const flim_json *record)
+{
+    const char *was = flim_json_string(flim_json_get(record, "made_by"));
+    if (was && strcmp(was, run->made_by) != 0) {
+        flim_log_line(
+            &run->log, FLIM_LOG_WARNING,
+            "the run was begun by %s; this is %s: what is computed from here on may differ in its last bits from an "
+            "undisturbed run (OMP_NUM_THREADS sets the threads)",
+            was, run->made_by);
+    }
+}
+
 flim_status flim_resume_check(flim_run *run, flim_error *err)
 {
     flim_json *record;
@@ -486,6 +505,7 @@ flim_status flim_resume_check(flim_run *run, flim_error *err)
                       "%s has no resume.json: only the checkpoints tell what the run was begun with", run->folder);
         return flim_resume_begin(run, err);
     }
+    note_versions(run, record);
     status = read_list(flim_json_get(record, "accepted"), &run->accepted, err);
     if (status == FLIM_OK) {
         compare(run, record, &d);

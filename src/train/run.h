@@ -61,7 +61,8 @@ typedef struct flim_run {
     flim_checkpoint_writer *checkpoints;
     flim_identity identity; /* what the numbers depend on */
     char identity_text[FLIM_IDENTITY_TEXT];
-    char checkpoint_text[FLIM_IDENTITY_TEXT + 512]; /* the same and, on a second line, versions */
+    char checkpoint_text[FLIM_IDENTITY_TEXT + 520]; /* the same and, on a second line, versions */
+    char made_by[512]; /* versions, and the CPU's threads: they change last bits, not the mathematics */
     char counts_sha256[65]; /* of what the scan saw; "" without one */
     flim_string_list accepted; /* identity texts that checkpoints of this run may carry */
     flim_string_list overridden; /* "key=value" that --resume-override took from the call */
@@ -95,7 +96,7 @@ static inline flim_evaluation flim_run_evaluation(const flim_run *run, flim_phas
 }
 
 /* ---- run_folder.c ---- */
-flim_status flim_run_folder_path(flim_run *run, const char *name, char out[FLIM_PATH_MAX], flim_error *err);
+flim_status flim_run_folder_path(const flim_run *run, const char *name, char out[FLIM_PATH_MAX], flim_error *err);
 /* Before the data is read: an --out that holds a run or cannot be written is refused at once. */
 flim_status flim_run_folder_check(flim_run *run, flim_error *err);
 /* Chooses, makes and locks the folder; opens train.log.  resuming: it holds a run already. */
@@ -109,7 +110,7 @@ flim_status flim_run_folder_close(flim_run *run, flim_error *err);
 flim_status flim_run_write_history(const char *folder, const flim_fold_state *state, flim_error *err);
 
 /* True where fold_K/FAILED stands; reason gets its text. */
-bool flim_run_fold_has_failed(flim_run *run, int k, char reason[1024]);
+bool flim_run_fold_has_failed(const flim_run *run, int k, char reason[1024]);
 
 /* ---- cache.c ---- */
 /* Refuses --cache device on a device without memory of its own. */

@@ -17,7 +17,7 @@
 #include "results/fold_result.h"
 #include "train/run.h"
 
-flim_status flim_run_folder_path(flim_run *run, const char *name, char out[FLIM_PATH_MAX], flim_error *err)
+flim_status flim_run_folder_path(const flim_run *run, const char *name, char out[FLIM_PATH_MAX], flim_error *err)
 {
     int length = snprintf(out, FLIM_PATH_MAX, "%s/%s", run->folder, name);
     return length > 0 && length < FLIM_PATH_MAX - 96 /* room for the names below it */
@@ -189,12 +189,13 @@ flim_status flim_run_folder_close(flim_run *run, flim_error *err)
     return flim_run_log_check(run, err);
 }
 
-bool flim_run_fold_has_failed(flim_run *run, int k, char reason[1024])
+bool flim_run_fold_has_failed(const flim_run *run, int k, char reason[1024])
 {
     char path[FLIM_PATH_MAX], name[32], *text = NULL;
     size_t count = 0;
     snprintf(name, sizeof name, "fold_%d/FAILED", k);
-    if (flim_fold_is_done(run->folder, k) || flim_run_folder_path(run, name, path, NULL) != FLIM_OK || !flim_file_exists(path)) {
+    if (flim_fold_is_done(run->folder, k) || flim_run_folder_path(run, name, path, NULL) != FLIM_OK ||
+        !flim_file_exists(path)) {
         return false;
     }
     const bool known = flim_file_read(path, 1 << 20, &text, &count, NULL) == FLIM_OK;

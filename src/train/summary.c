@@ -100,6 +100,31 @@ static void free_summary(summary *s)
 
 /* ---- files ---- */
 
+/* [{"fold": 1, "reason": "..."}], or NULL where none has failed. */
+static flim_json *failed_json(const flim_run *run)
+{
+    char reason[1024];
+    flim_json *list = NULL;
+    for (int k = 0; k < run->splits.n_folds; k++) {
+        if (flim_run_fold_has_failed(run, k, reason)) {
+            list = list ? list : flim_json_array();
+            flim_json *one = flim_json_object();
+            flim_json_set_integer(one, "fold", k);
+            flim_json_set_string(one, "reason", reason);
+            flim_json_add(list, one);
+        }
+    }
+    return list;
+}
+
+/* No fold is done: there are no numbers, which is not the same as zeros. */
+static void set_undefined(summary *s)
+{
+    for (int m = 0; m < FLIM_N_METRICS; m++) {
+        s->mean[m] = s->sd[m] = s->mean_half[m] = s->sd_half[m] = s->pooled.value[m] = s->pooled_half.value[m] = NAN;
+    }
+}
+
 static flim_status write_json(flim_run *run, const summary *s, flim_error *err)
 {
     char path[FLIM_PATH_MAX];
@@ -108,6 +133,10 @@ static flim_status write_json(flim_run *run, const summary *s, flim_error *err)
         flim_json_add(folds, flim_fold_result_json(&s->fold[i]));
     }
     flim_json_set(json, "folds", folds);
+    flim_json *failed = failed_json(run);
+    if (failed) {
+        flim_json_set(json, "failed", failed);
+    }
     flim_json_set(json, "mean", flim_metrics_json(s->mean));
     flim_json_set(json, "sd", flim_metrics_json(s->sd));
     flim_json_set(json, "pooled", flim_metrics_json(s->pooled.value));
@@ -177,6 +206,16 @@ static void table_row(const flim_log *log, const char *first, const double value
     flim_log_line(log, FLIM_LOG_INFO, "%s", text);
 }
 
+static void failed_rows(const flim_run *run)
+{
+    char reason[1024];
+    for (int k = 0; k < run->splits.n_folds; k++) {
+        if (flim_run_fold_has_failed(run, k, reason)) {
+            flim_log_line(&run->log, FLIM_LOG_INFO, "  %d has failed and is in none of the numbers below", k);
+        }
+    }
+}
+
 static void print_table(const flim_run *run, const summary *s)
 {
     const flim_log *log = &run->log;
@@ -190,6 +229,7 @@ static void print_table(const flim_run *run, const summary *s)
                  s->fold[i].best_epoch);
         table_row(log, first, s->fold[i].metrics.value);
     }
+    failed_rows(run);
     table_row(log, "mean", s->mean);
     table_row(log, "sd (ddof 1)", s->sd);
     table_row(log, "pooled", s->pooled.value);
@@ -224,7 +264,15 @@ flim_status flim_run_summary(flim_run *run, flim_error *err)
 {
     summary s = {0};
     flim_status status = collect(run, &s, err);
-    if (status == FLIM_OK && s.n > 0) {
+    char reason[1024];
+    bool any = s.n > 0;
+    for (int k = 0; k < run->splits.n_folds && !any; k++) {
+        any = flim_run_fold_has_failed(run, k, reason);
+    }
+    if (s.n == 0) {
+        set_undefined(&s);
+    }
+    if (status == FLIM_OK && any) {
         status = write_json(run, &s, err);
         if (status == FLIM_OK) {
             status = write_csv(run, &s, err);

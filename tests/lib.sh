@@ -1,0 +1,67 @@
+# What the tests of whole runs share: source it with the build folder in $1.  Makes $work, a folder that is removed at the end, and
+# goes there.
+# shellcheck shell=bash
+build=$(cd "$1" && pwd) || exit 1
+source=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+faulty=$build/tests/faulty_train_cv # train_cv with faults on demand: see tests/faulty_train_cv.c
+work=$(mktemp -d)
+failures=0 checks=0
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-2}
+
+leave() { # not in a child that a signal meets before it became train_cv
+    [ "$BASHPID" = $$ ] || return 0
+    cd / || return 0
+    mountpoint -q "$work/disk" 2>/dev/null && umount "$work/disk"
+    rm -rf "$work"
+}
+trap leave EXIT
+cd "$work" || exit 1
+
+fail() {
+    failures=$((failures + 1))
+    echo "FAILED: $1"
+}
+
+check() { # check DESCRIPTION COMMAND...: the command must succeed
+    checks=$((checks + 1))
+    local what=$1
+    shift
+    if ! "$@" >"$work/check.out" 2>&1; then
+        fail "$what"
+        sed 's/^/    /' "$work/check.out" | head -20
+    fi
+}
+
+call() { # call EXPECTED_EXIT PROGRAM ARGS...: with output in $work/out and $work/err
+    local want=$1 got
+    shift
+    "$@" >"$work/out" 2>"$work/err" </dev/null
+    got=$?
+    checks=$((checks + 1))
+    if [ "$got" != "$want" ]; then
+        fail "${*/#$build\//} exited with $got, $want was expected"
+        sed 's/^/    /' "$work/err" | head -5
+    fi
+}
+
+says() { check "stderr says '$1'" grep -qF -- "$1" "$work/err"; }
+
+# Every file that must not depend on when and how the run went, with the time columns of history.csv cut off.
+digest() {
+    (cd "$1" && sha256sum splits.json summary.json summary.csv baseline_*.csv fold_*/best.safetensors fold_*/predictions.csv \
+        fold_*/summary.json && for h in fold_*/history.csv; do cut -d, -f1-13 "$h" | sha256sum; done) 2>&1 | sha256sum
+}
+
+weights() { # one sha256 for the weights of all folds
+    (cd "$1" && cat fold_*/best.safetensors) | sha256sum
+}
+
+simulate() { # simulate FILE [ARGS...]: a small file, 16 time bins
+    "$build/flim_simulate" --out "$1" --cells 72 --donors 6 --bins 16 --photons 200 --seed 3 "${@:2}" >/dev/null ||
+        { echo "flim_simulate failed"; exit 1; }
+}
+
+finish() {
+    echo "$((checks - failures)) passed, $failures failed"
+    [ "$failures" = 0 ]
+}
