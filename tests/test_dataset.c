@@ -9,6 +9,9 @@
 
 #include "core/sha256.h"
 #include "data/number.h"
+#ifdef HDF5_GUARD
+#include "hdf5_guard_tests.h"
+#endif
 
 enum { N = 12, T = 9, H = 5, W = 4, PIXELS = H * W, VOXELS = T * PIXELS };
 
@@ -1162,6 +1165,9 @@ static int remove_scratch(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+#ifdef HDF5_GUARD
+        cmocka_unit_test(the_guard_sees_threads_that_meet),
+#endif
         cmocka_unit_test(signal_is_numpys_for_every_uint16),
         cmocka_unit_test(types_byte_orders_and_layouts_read_the_same),
         cmocka_unit_test(user_blocks_and_new_file_formats_read_the_same),
@@ -1185,6 +1191,9 @@ int main(void)
         cmocka_unit_test(sha256_is_the_specifications),
         cmocka_unit_test(locks_and_read_only_media),
         cmocka_unit_test(real_cells_add_up),
+#ifdef HDF5_GUARD
+        cmocka_unit_test(no_two_threads_were_inside_libhdf5),
+#endif
     };
     return cmocka_run_group_tests(tests, NULL, remove_scratch);
 }

@@ -7,6 +7,9 @@
 #include <time.h>
 
 #include "flim/loader.h"
+#ifdef HDF5_GUARD
+#include "hdf5_guard_tests.h"
+#endif
 
 enum { N = 400, T = 8, H = 5, W = 3, PIXELS = H * W, VOXELS = T * PIXELS };
 
@@ -439,6 +442,9 @@ static int remove_scratch(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+#ifdef HDF5_GUARD
+        cmocka_unit_test(the_guard_sees_threads_that_meet),
+#endif
         cmocka_unit_test(twenty_shuffled_epochs_with_any_number_of_threads),
         cmocka_unit_test(many_cells_come_through_the_library_index),
         cmocka_unit_test(an_error_ends_the_phase_at_its_batch),
@@ -446,6 +452,9 @@ int main(void)
         cmocka_unit_test(wrong_use_is_refused),
         cmocka_unit_test(transforms_run_on_counts_before_the_logarithm),
         cmocka_unit_test(stragglers_do_not_change_the_order),
+#ifdef HDF5_GUARD
+        cmocka_unit_test(no_two_threads_were_inside_libhdf5),
+#endif
     };
     return cmocka_run_group_tests(tests, NULL, remove_scratch);
 }
