@@ -9,7 +9,7 @@
 
 typedef struct options {
     char *axes, *json;
-    bool scan, together;
+    bool scan, together, verbose;
     int64_t workers;
 } options;
 
@@ -22,6 +22,7 @@ static const flim_flag_row rows[] = {
      .help = "all files as one list of cells, as train_cv has them"},
     {"Output", "scan", FLIM_VALUE_SWITCH, FIELD(scan), "false", NULL, .help = "list every bad cell, not only the first five"},
     {NULL, "json", FLIM_VALUE_TEXT, FIELD(json), "", "FILE", .help = "the same as a JSON array, one entry a report"},
+    {NULL, "verbose", FLIM_VALUE_SWITCH, FIELD(verbose), "false", NULL, .help = "print HDF5's own error stacks"},
 };
 static const flim_flag_table table = {
     "flim_info",
@@ -32,12 +33,15 @@ static const flim_flag_table table = {
     (int)(sizeof rows / sizeof rows[0]),
     .operand = "FILE"};
 
-static flim_status inspect(const options *o, const flim_string_list *files, flim_error *err)
+static flim_status inspect(const options *o, const flim_string_list *files, const flim_log *log, flim_error *err)
 {
     flim_status status = FLIM_OK, found = FLIM_OK;
     flim_json *all = flim_json_array();
-    const flim_data_report_options how = {
-        .axes = o->axes, .workers = (int)o->workers, .most_bad = o->scan ? INT64_MAX : 5, .stop = console_stop_flag()};
+    const flim_data_report_options how = {.axes = o->axes,
+                                          .workers = (int)o->workers,
+                                          .most_bad = o->scan ? INT64_MAX : 5,
+                                          .stop = console_stop_flag(),
+                                          .hdf5_errors = o->verbose ? log : NULL};
     int step = o->together ? files->n : 1;
     for (int i = 0; i < files->n && status == FLIM_OK; i += step) {
         flim_data_report *report = NULL;
@@ -67,6 +71,7 @@ int main(int argc, char **argv)
     flim_flag_action action = FLIM_FLAGS_RUN;
     console screen;
     console_open(&screen, false, false);
+    const flim_log log = console_log(&screen);
     console_catch_signals();
     flim_status status = flim_flag_table_init(&table, &o, &err);
     if (status == FLIM_OK) {
@@ -79,7 +84,7 @@ int main(int argc, char **argv)
             status = flim_fail(&err, FLIM_ERROR_USAGE,
                                "a FILE is needed, for example flim_info data/flim.h5 (--help lists all flags)");
         } else if (status == FLIM_OK) {
-            status = inspect(&o, &files, &err);
+            status = inspect(&o, &files, &log, &err);
         }
         flim_flag_table_free(&table, &o);
     }

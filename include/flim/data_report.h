@@ -53,6 +53,7 @@ typedef struct flim_data_report_options {
     int workers; /* threads that read */
     int64_t most_bad; /* bad cells to list; INT64_MAX = every one */
     const volatile int *stop;
+    const flim_log *hdf5_errors; /* as flim_dataset_options has it; may be NULL */
 } flim_data_report_options;
 
 flim_status flim_data_report_create(const char *const *paths, int n_paths, const flim_data_report_options *options,

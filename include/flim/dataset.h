@@ -39,6 +39,9 @@ typedef struct flim_dataset_options {
     int64_t chunk_cache; /* bytes HDF5 may cache for many-cells-a-chunk files; 0 = default, bounded */
     flim_cache cache;
     bool trusted; /* leave out the first opening in a child process, which guards against files that crash libhdf5 */
+    const flim_log
+        *hdf5_errors; /* gets HDF5's own error stack when a call into it fails, from any thread that reads, one at a
+                                  * time; its context must outlive the data set; NULL = nobody does */
     const flim_log *log; /* notes (layout advice, 0/255 masks, thread safety); may be NULL */
 } flim_dataset_options;
 

@@ -108,7 +108,7 @@ static const flim_flag_row rows[] = {
      .help = "with --resume: go on although flags, device or precision differ from the run's; lists what that overrides"},
     {NULL, "dry-run", FLIM_VALUE_SWITCH, FIELD(dry_run), "false", .help = "print the fold table and end"},
     {NULL, "quiet", FLIM_VALUE_SWITCH, FIELD(quiet), "false", .help = "print warnings and the result only"},
-    {NULL, "verbose", FLIM_VALUE_SWITCH, FIELD(verbose), "false", .help = "print more about plans and choices"},
+    {NULL, "verbose", FLIM_VALUE_SWITCH, FIELD(verbose), "false", .help = "print HDF5's own error stacks"},
     {NULL, "log-json", FLIM_VALUE_SWITCH, FIELD(log_json), "false", .help = "print one JSON object a line"},
 };
 enum { N_ROWS = sizeof rows / sizeof rows[0] };

@@ -76,7 +76,7 @@ static flim_status open_files(flim_dataset *d, const char *const *paths, int n_p
         if (!(d->path[i] = flim_strdup(paths[i], err))) {
             return FLIM_ERROR_MEMORY;
         }
-        flim_status status = flim_h5_open(paths[i], options->log, &file->h5, err);
+        flim_status status = flim_h5_open(paths[i], options->log, options->hdf5_errors, &file->h5, err);
         if (status == FLIM_OK) {
             status = flim_h5_cells_open(file->h5, axes, options->chunk_cache, options->log, &file->cells, err);
         }
@@ -258,8 +258,12 @@ flim_status flim_dataset_open(const char *const *paths, int n_paths, const flim_
     if (n_paths < 1) {
         return flim_fail(err, FLIM_ERROR_USAGE, "no data file was given");
     }
-    flim_status status = options->trusted ? FLIM_OK : flim_dataset_probe(paths, n_paths, options, err);
-    return status == FLIM_OK ? flim_dataset_open_here(paths, n_paths, options, out, err) : status;
+    bool ended = true;
+    flim_status status = options->trusted ? FLIM_OK : flim_dataset_probe(paths, n_paths, options, &ended, err);
+    if (status != FLIM_OK && !(options->hdf5_errors && ended)) { /* the child's stacks went with it */
+        return status;
+    }
+    return flim_dataset_open_here(paths, n_paths, options, out, err);
 }
 
 flim_status flim_dataset_open_here(const char *const *paths, int n_paths, const flim_dataset_options *options,

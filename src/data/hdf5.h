@@ -24,7 +24,9 @@ bool flim_h5_thread_safe(void);
 /* fork() while no other thread is inside HDF5, so that the child may use it. */
 int flim_h5_fork(void);
 
-flim_status flim_h5_open(const char *path, const flim_log *log, flim_h5 **out, flim_error *err);
+/* errors (may be NULL) gets HDF5's own error stack, line by line, whenever a call into it fails; what its context points to must
+ * outlive *out, and it may be called from any thread that reads, one at a time. */
+flim_status flim_h5_open(const char *path, const flim_log *log, const flim_log *errors, flim_h5 **out, flim_error *err);
 void flim_h5_close(flim_h5 *h5); /* NULL is allowed */
 /* Most bytes that one array read from this file may take: 1100 x the file's size (deflate's best is 1032 : 1) + 16 MiB. */
 int64_t flim_h5_limit(const flim_h5 *h5);

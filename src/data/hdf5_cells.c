@@ -379,7 +379,7 @@ flim_status flim_h5_cells_open(flim_h5 *h5, const char *axes, int64_t cache, con
     }
     cells->h5 = h5;
     cells->dataset = cells->memory_type = cells->file_space = cells->memory_space = -1;
-    flim_h5_guard guard = flim_h5_enter();
+    flim_h5_guard guard = flim_h5_enter(h5);
     status = flim_h5_dataset(h5, "counts", true, "photon counts (N,T,H,W)", H5P_DEFAULT, &cells->dataset, err);
     if (status != FLIM_OK || (status = check_shape(cells, axes, log, err)) != FLIM_OK) {
         goto done;
@@ -430,7 +430,7 @@ void flim_h5_cells_close(flim_h5_cells *cells)
     if (!cells) {
         return;
     }
-    flim_h5_guard guard = flim_h5_enter();
+    flim_h5_guard guard = flim_h5_enter(cells->h5);
     if (cells->memory_space >= 0) {
         H5Sclose(cells->memory_space);
     }
@@ -511,7 +511,7 @@ static flim_status fetch_chunk(flim_h5_cells *cells, int64_t cell, flim_h5_scrat
     uint32_t mask = 0;
     flim_status status = FLIM_OK;
     offset[cells->n_axis] = (hsize_t)cell;
-    flim_h5_guard guard = flim_h5_enter();
+    flim_h5_guard guard = flim_h5_enter(cells->h5);
     if (cells->address || H5Dget_chunk_storage_size(cells->dataset, offset, &size) < 0 || size == 0 ||
         size > scratch->bytes || H5Dread_chunk(cells->dataset, H5P_DEFAULT, offset, &mask, scratch->raw) < 0 || mask != 0) {
         *done = true;
@@ -527,7 +527,7 @@ flim_status flim_h5_read_cell(flim_h5_cells *cells, int64_t cell, flim_h5_scratc
     flim_number number = cells->info.number;
     flim_status status = FLIM_OK;
     if (cells->info.mode == FLIM_H5_LIBRARY) {
-        flim_h5_guard guard = flim_h5_enter();
+        flim_h5_guard guard = flim_h5_enter(cells->h5);
         status = read_library(cells, cell, values, err);
         flim_h5_leave(guard);
         return status;

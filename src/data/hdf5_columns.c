@@ -8,137 +8,176 @@
 
 #include "core/alloc.h"
 
-static flim_status cannot_read(const flim_h5 *h5, const char *name, flim_error *err)
+/* What is open while a column or an attribute is read, under the lock. */
+typedef struct source {
+    flim_h5 *h5;
+    const char *name;
+    flim_h5_guard guard;
+    hid_t dataset, attribute, type, space; /* -1 = not open */
+} source;
+
+static source enter(flim_h5 *h5, const char *name)
+{
+    return (source){h5, name, flim_h5_enter(h5), -1, -1, -1, -1};
+}
+
+static void leave(source *s)
+{
+    if (s->space >= 0) {
+        H5Sclose(s->space);
+    }
+    if (s->type >= 0) {
+        H5Tclose(s->type);
+    }
+    if (s->attribute >= 0) {
+        H5Aclose(s->attribute);
+    }
+    if (s->dataset >= 0) {
+        H5Dclose(s->dataset);
+    }
+    flim_h5_leave(s->guard);
+}
+
+static flim_status cannot_read(const source *s, flim_error *err)
 {
     char reason[512];
     flim_h5_reason(reason, sizeof reason);
-    return flim_fail(err, FLIM_ERROR_DATA, "%s: /%s: cannot be read: %s", h5->path, name, reason);
+    return s->attribute >= 0
+               ? flim_fail(err, FLIM_ERROR_DATA, "%s: attribute %s: cannot be read: %s", s->h5->path, s->name, reason)
+               : flim_fail(err, FLIM_ERROR_DATA, "%s: /%s: cannot be read: %s", s->h5->path, s->name, reason);
+}
+
+/* Another kind of dataset than was expected. */
+static flim_status wrong_kind(const source *s, const char *expected, flim_error *err)
+{
+    char found[256];
+    flim_h5_describe(s->dataset, found, sizeof found);
+    return flim_fail(err, FLIM_ERROR_DATA, "%s: /%s: found %s, expected %s", s->h5->path, s->name, found, expected);
+}
+
+/* Opens a dataset with its type and dataspace; s->dataset stays -1 where it does not exist and is not needed. */
+static flim_status open_dataset(source *s, bool needed, const char *expected, flim_error *err)
+{
+    flim_status status = flim_h5_dataset(s->h5, s->name, needed, expected, H5P_DEFAULT, &s->dataset, err);
+    if (status != FLIM_OK || s->dataset < 0) {
+        return status;
+    }
+    s->type = H5Dget_type(s->dataset);
+    s->space = H5Dget_space(s->dataset);
+    return s->type < 0 || s->space < 0 ? cannot_read(s, err) : FLIM_OK;
+}
+
+/* The same for an attribute of the root: s->attribute stays -1 where there is none. */
+static flim_status open_attribute(source *s, flim_error *err)
+{
+    if (H5Aexists(s->h5->file, s->name) <= 0) {
+        return FLIM_OK;
+    }
+    s->attribute = H5Aopen(s->h5->file, s->name, H5P_DEFAULT);
+    s->type = s->attribute >= 0 ? H5Aget_type(s->attribute) : -1;
+    s->space = s->attribute >= 0 ? H5Aget_space(s->attribute) : -1;
+    return s->type < 0 || s->space < 0 ? cannot_read(s, err) : FLIM_OK;
+}
+
+/* Opens a column and checks that it has exactly n values. */
+static flim_status open_column(source *s, int64_t n, flim_error *err)
+{
+    int rank;
+    hsize_t sizes[8] = {0};
+    char expected[80];
+    flim_status status = open_dataset(s, true, "one value a cell", err);
+    if (status != FLIM_OK) {
+        return status;
+    }
+    if (!flim_h5_shape(s->dataset, &rank, sizes) || rank != 1) {
+        snprintf(expected, sizeof expected, "one axis, (%lld), one value a cell", (long long)n);
+        return wrong_kind(s, expected, err);
+    }
+    if (sizes[0] != (hsize_t)n) {
+        return flim_fail(err, FLIM_ERROR_DATA, "%s: /%s has %llu values, /counts has %lld cells; expected one value a cell",
+                         s->h5->path, s->name, (unsigned long long)sizes[0], (long long)n);
+    }
+    return FLIM_OK;
 }
 
 flim_status flim_h5_column_kind(flim_h5 *h5, const char *name, bool needed, flim_h5_kind *kind, flim_error *err)
 {
     *kind = FLIM_H5_NONE;
-    hid_t dataset = -1, type = -1;
-    flim_h5_guard guard = flim_h5_enter();
     const char *expected = strcmp(name, "label") == 0   ? "one integer a cell, 0..K-1"
                            : strcmp(name, "group") == 0 ? "one integer or string a cell (its donor, patient, dish ...)"
                                                         : "one string a cell";
-    flim_status status = flim_h5_dataset(h5, name, needed, expected, H5P_DEFAULT, &dataset, err);
-    if (status == FLIM_OK && dataset >= 0) {
-        type = H5Dget_type(dataset);
-        H5T_class_t class = H5Tget_class(type);
+    source s = enter(h5, name);
+    flim_status status = open_dataset(&s, needed, expected, err);
+    if (status == FLIM_OK && s.dataset >= 0) {
+        H5T_class_t class = H5Tget_class(s.type);
         *kind = class == H5T_STRING                                               ? FLIM_H5_STRINGS
                 : class == H5T_INTEGER || class == H5T_FLOAT || class == H5T_ENUM ? FLIM_H5_NUMBERS
                                                                                   : FLIM_H5_OTHER;
         if (*kind == FLIM_H5_OTHER) {
-            char found[256];
-            flim_h5_describe(dataset, found, sizeof found);
-            status = flim_fail(err, FLIM_ERROR_DATA, "%s: /%s: found %s, expected %s", h5->path, name, found, expected);
+            status = wrong_kind(&s, expected, err);
         }
-        if (type >= 0) {
-            H5Tclose(type);
-        }
-        H5Dclose(dataset);
     }
-    flim_h5_leave(guard);
-    return status;
-}
-
-/* Opens a column and checks that it has exactly n values. */
-static flim_status open_column(flim_h5 *h5, const char *name, int64_t n, hid_t *dataset, flim_error *err)
-{
-    int rank;
-    hsize_t sizes[8] = {0};
-    flim_status status = flim_h5_dataset(h5, name, true, "one value a cell", H5P_DEFAULT, dataset, err);
-    if (status != FLIM_OK) {
-        return status;
-    }
-    char found[256];
-    flim_h5_describe(*dataset, found, sizeof found);
-    if (!flim_h5_shape(*dataset, &rank, sizes) || rank != 1) {
-        status = flim_fail(err, FLIM_ERROR_DATA, "%s: /%s: found %s, expected one axis, (%lld), one value a cell", h5->path,
-                           name, found, (long long)n);
-    } else if (sizes[0] != (hsize_t)n) {
-        status = flim_fail(err, FLIM_ERROR_DATA, "%s: /%s has %llu values, /counts has %lld cells; expected one value a cell",
-                           h5->path, name, (unsigned long long)sizes[0], (long long)n);
-    }
-    if (status != FLIM_OK) {
-        H5Dclose(*dataset);
-        *dataset = -1;
-    }
+    leave(&s);
     return status;
 }
 
 /* ---- integers */
 
-static flim_status integers_from_doubles(const flim_h5 *h5, const char *name, int64_t n, const double *in, int64_t *out,
-                                         flim_error *err)
+static flim_status integers_from_doubles(const source *s, int64_t n, int64_t *out, flim_error *err)
 {
-    for (int64_t i = 0; i < n; i++) {
+    flim_status status = FLIM_OK;
+    double *in = flim_alloc((size_t)n, sizeof *in, err);
+    if (!in) {
+        return FLIM_ERROR_MEMORY;
+    }
+    if (H5Dread(s->dataset, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, in) < 0) {
+        status = cannot_read(s, err);
+    }
+    for (int64_t i = 0; i < n && status == FLIM_OK; i++) {
         if (!(fabs(in[i]) <= 0x1p53) || in[i] != floor(in[i])) {
-            return flim_fail(err, FLIM_ERROR_DATA, "%s: /%s: cell %lld: found %.9g, expected a whole number", h5->path, name,
-                             (long long)i, in[i]);
+            status = flim_fail(err, FLIM_ERROR_DATA, "%s: /%s: cell %lld: found %.9g, expected a whole number", s->h5->path,
+                               s->name, (long long)i, in[i]);
+        } else {
+            out[i] = (int64_t)in[i];
         }
-        out[i] = (int64_t)in[i];
+    }
+    flim_free(in);
+    return status;
+}
+
+/* HDF5 clips what does not fit the memory type, silently: unsigned values are read as unsigned, then checked. */
+static flim_status integers(const source *s, int64_t n, bool is_unsigned, int64_t *values, flim_error *err)
+{
+    if (H5Dread(s->dataset, is_unsigned ? H5T_NATIVE_UINT64 : H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) < 0) {
+        return cannot_read(s, err);
+    }
+    for (int64_t i = 0; is_unsigned && i < n; i++) {
+        if (values[i] < 0) {
+            return flim_fail(err, FLIM_ERROR_DATA, "%s: /%s: cell %lld: found %llu, expected at most 9223372036854775807",
+                             s->h5->path, s->name, (long long)i, (unsigned long long)values[i]);
+        }
     }
     return FLIM_OK;
 }
 
 flim_status flim_h5_read_integers(flim_h5 *h5, const char *name, int64_t n, int64_t *values, flim_error *err)
 {
-    hid_t dataset = -1, type = -1;
-    double *doubles = NULL;
-    flim_h5_guard guard = flim_h5_enter();
-    flim_status status = open_column(h5, name, n, &dataset, err);
-    if (status != FLIM_OK) {
-        goto done;
-    }
-    type = H5Dget_type(dataset);
-    H5T_class_t class = H5Tget_class(type);
-    hid_t base = class == H5T_ENUM ? H5Tget_super(type) : -1;
-    bool is_unsigned = H5Tget_sign(base >= 0 ? base : type) == H5T_SGN_NONE;
-    if (base >= 0) {
-        H5Tclose(base);
-    }
-    size_t size = H5Tget_size(type);
-    if ((class != H5T_INTEGER && class != H5T_ENUM && class != H5T_FLOAT) || size == 0 || size > 8) {
-        char found[256];
-        flim_h5_describe(dataset, found, sizeof found);
-        status =
-            flim_fail(err, FLIM_ERROR_DATA, "%s: /%s: found %s, expected integers of at most 64 bits", h5->path, name, found);
-        goto done;
-    }
-    if (class == H5T_FLOAT) {
-        if (!(doubles = flim_alloc((size_t)n, sizeof *doubles, err))) {
-            status = FLIM_ERROR_MEMORY;
-        } else if (H5Dread(dataset, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, doubles) < 0) {
-            status = cannot_read(h5, name, err);
-        } else {
-            status = integers_from_doubles(h5, name, n, doubles, values, err);
+    source s = enter(h5, name);
+    flim_status status = open_column(&s, n, err);
+    if (status == FLIM_OK) {
+        H5T_class_t class = H5Tget_class(s.type);
+        hid_t base = class == H5T_ENUM ? H5Tget_super(s.type) : -1;
+        bool is_unsigned = H5Tget_sign(base >= 0 ? base : s.type) == H5T_SGN_NONE;
+        size_t size = H5Tget_size(s.type);
+        if (base >= 0) {
+            H5Tclose(base);
         }
-        goto done;
+        status = (class != H5T_INTEGER && class != H5T_ENUM && class != H5T_FLOAT) || size == 0 || size > 8
+                     ? wrong_kind(&s, "integers of at most 64 bits", err)
+                 : class == H5T_FLOAT ? integers_from_doubles(&s, n, values, err)
+                                      : integers(&s, n, is_unsigned, values, err);
     }
-    /* HDF5 clips what does not fit the memory type, silently: unsigned values are read as unsigned, then checked. */
-    if (H5Dread(dataset, is_unsigned ? H5T_NATIVE_UINT64 : H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) < 0) {
-        status = cannot_read(h5, name, err);
-        goto done;
-    }
-    for (int64_t i = 0; is_unsigned && i < n; i++) {
-        if (values[i] < 0) {
-            status = flim_fail(err, FLIM_ERROR_DATA, "%s: /%s: cell %lld: found %llu, expected at most 9223372036854775807",
-                               h5->path, name, (long long)i, (unsigned long long)values[i]);
-            goto done;
-        }
-    }
-done:
-    flim_free(doubles);
-    if (type >= 0) {
-        H5Tclose(type);
-    }
-    if (dataset >= 0) {
-        H5Dclose(dataset);
-    }
-    flim_h5_leave(guard);
+    leave(&s);
     return status;
 }
 
@@ -179,17 +218,17 @@ static void budget_free(void *memory, void *info)
     flim_free(memory);
 }
 
-/* n strings from a dataset (attribute < 0) or an attribute into list. */
-static flim_status read_strings(const flim_h5 *h5, const char *name, hid_t dataset, hid_t attribute, hid_t type, hid_t space,
-                                int64_t n, char **list, flim_error *err)
+/* The n strings of an open column or attribute into list. */
+static flim_status strings(const source *s, int64_t n, char **list, flim_error *err)
 {
-    flim_status status = FLIM_OK;
-    size_t size = H5Tget_size(type);
-    bool variable = H5Tis_variable_str(type) > 0;
+    const size_t size = H5Tget_size(s->type);
+    const bool variable = H5Tis_variable_str(s->type) > 0;
+    const H5T_str_t padding = variable ? H5T_STR_NULLTERM : H5Tget_strpad(s->type);
     char *buffer = NULL;
     hid_t transfer = -1;
-    budget left = {flim_h5_limit(h5)};
-    if ((status = flim_h5_check_bytes(h5, name, n, size, err)) != FLIM_OK) {
+    budget left = {flim_h5_limit(s->h5)};
+    flim_status status = flim_h5_check_bytes(s->h5, s->name, n, size, err);
+    if (status != FLIM_OK) {
         return status;
     }
     if (!(buffer = flim_alloc((size_t)n, size, err))) {
@@ -197,9 +236,9 @@ static flim_status read_strings(const flim_h5 *h5, const char *name, hid_t datas
     }
     transfer = H5Pcreate(H5P_DATASET_XFER);
     if (transfer < 0 || H5Pset_vlen_mem_manager(transfer, budget_alloc, &left, budget_free, &left) < 0 ||
-        (attribute >= 0 ? H5Aread(attribute, type, buffer) : H5Dread(dataset, type, H5S_ALL, H5S_ALL, transfer, buffer)) <
-            0) {
-        status = cannot_read(h5, name, err);
+        (s->attribute >= 0 ? H5Aread(s->attribute, s->type, buffer)
+                           : H5Dread(s->dataset, s->type, H5S_ALL, H5S_ALL, transfer, buffer)) < 0) {
+        status = cannot_read(s, err);
         goto done;
     }
     for (int64_t i = 0; i < n && status == FLIM_OK; i++) {
@@ -207,12 +246,12 @@ static flim_status read_strings(const flim_h5 *h5, const char *name, hid_t datas
             const char *text = ((char **)(void *)buffer)[i];
             list[i] = flim_strdup(text ? text : "", err);
         } else {
-            list[i] = fixed_string(buffer + (size_t)i * size, size, H5Tget_strpad(type), err);
+            list[i] = fixed_string(buffer + (size_t)i * size, size, padding, err);
         }
         status = list[i] ? FLIM_OK : FLIM_ERROR_MEMORY;
     }
     if (variable) {
-        H5Dvlen_reclaim(type, space, attribute >= 0 ? H5P_DEFAULT : transfer, buffer);
+        H5Dvlen_reclaim(s->type, s->space, s->attribute >= 0 ? H5P_DEFAULT : transfer, buffer);
     }
 done:
     if (transfer >= 0) {
@@ -224,130 +263,71 @@ done:
 
 flim_status flim_h5_read_strings(flim_h5 *h5, const char *name, int64_t n, char **list, flim_error *err)
 {
-    hid_t dataset = -1, type = -1, space = -1;
-    flim_h5_guard guard = flim_h5_enter();
-    flim_status status = open_column(h5, name, n, &dataset, err);
-    if (status != FLIM_OK) {
-        goto done;
+    source s = enter(h5, name);
+    flim_status status = open_column(&s, n, err);
+    if (status == FLIM_OK) {
+        status = H5Tget_class(s.type) == H5T_STRING ? strings(&s, n, list, err) : wrong_kind(&s, "strings", err);
     }
-    type = H5Dget_type(dataset);
-    space = H5Dget_space(dataset);
-    if (type < 0 || space < 0) {
-        status = cannot_read(h5, name, err);
-    } else if (H5Tget_class(type) != H5T_STRING) {
-        char found[256];
-        flim_h5_describe(dataset, found, sizeof found);
-        status = flim_fail(err, FLIM_ERROR_DATA, "%s: /%s: found %s, expected strings", h5->path, name, found);
-    } else {
-        status = read_strings(h5, name, dataset, -1, type, space, n, list, err);
-    }
-done:
-    if (space >= 0) {
-        H5Sclose(space);
-    }
-    if (type >= 0) {
-        H5Tclose(type);
-    }
-    if (dataset >= 0) {
-        H5Dclose(dataset);
-    }
-    flim_h5_leave(guard);
+    leave(&s);
     return status;
 }
 
 /* ---- attributes */
 
+/* A list of strings, not empty. */
+static flim_status check_strings(const source *s, int64_t *n, flim_error *err)
+{
+    *n = (int64_t)H5Sget_simple_extent_npoints(s->space);
+    if (H5Tget_class(s->type) != H5T_STRING || H5Sget_simple_extent_type(s->space) == H5S_NULL || *n < 1) {
+        char found[80];
+        flim_h5_type_name(s->type, true, found, sizeof found);
+        return flim_fail(err, FLIM_ERROR_DATA, "%s: attribute %s: found %lld x %s, expected a list of strings", s->h5->path,
+                         s->name, (long long)(*n < 0 ? 0 : *n), found);
+    }
+    return flim_h5_check_bytes(s->h5, s->name, *n, sizeof(char *), err);
+}
+
 flim_status flim_h5_attribute_strings(flim_h5 *h5, const char *name, char ***list, int64_t *count, flim_error *err)
 {
-    flim_status status = FLIM_OK;
-    hid_t attribute = -1, type = -1, space = -1;
-    char **strings = NULL;
+    char **all = NULL;
     int64_t n = 0;
     *list = NULL;
     *count = 0;
-    flim_h5_guard guard = flim_h5_enter();
-    if (H5Aexists(h5->file, name) <= 0) {
-        goto done;
+    source s = enter(h5, name);
+    flim_status status = open_attribute(&s, err);
+    if (status == FLIM_OK && s.attribute >= 0 && (status = check_strings(&s, &n, err)) == FLIM_OK) {
+        all = flim_alloc((size_t)n, sizeof *all, err);
+        status = all ? strings(&s, n, all, err) : FLIM_ERROR_MEMORY;
     }
-    attribute = H5Aopen(h5->file, name, H5P_DEFAULT);
-    type = attribute >= 0 ? H5Aget_type(attribute) : -1;
-    space = attribute >= 0 ? H5Aget_space(attribute) : -1;
-    if (type < 0 || space < 0) {
-        status = cannot_read(h5, name, err);
-        goto done;
-    }
-    n = (int64_t)H5Sget_simple_extent_npoints(space);
-    if (H5Tget_class(type) != H5T_STRING || H5Sget_simple_extent_type(space) == H5S_NULL || n < 1) {
-        char found[80];
-        flim_h5_type_name(type, true, found, sizeof found);
-        status = flim_fail(err, FLIM_ERROR_DATA, "%s: attribute %s: found %lld x %s, expected a list of strings", h5->path,
-                           name, (long long)(n < 0 ? 0 : n), found);
-        n = 0;
-        goto done;
-    }
-    if ((status = flim_h5_check_bytes(h5, name, n, sizeof *strings, err)) != FLIM_OK) {
-        n = 0;
-        goto done;
-    }
-    if (!(strings = flim_alloc((size_t)n, sizeof *strings, err))) {
-        status = FLIM_ERROR_MEMORY;
-        goto done;
-    }
-    status = read_strings(h5, name, -1, attribute, type, space, n, strings, err);
-done:
-    if (space >= 0) {
-        H5Sclose(space);
-    }
-    if (type >= 0) {
-        H5Tclose(type);
-    }
-    if (attribute >= 0) {
-        H5Aclose(attribute);
-    }
-    flim_h5_leave(guard);
+    leave(&s);
     if (status == FLIM_OK) {
-        *list = strings;
-        *count = n;
-    } else {
-        for (int64_t i = 0; strings && i < n; i++) {
-            flim_free(strings[i]);
-        }
-        flim_free(strings);
+        *list = all;
+        *count = all ? n : 0;
+        return FLIM_OK;
     }
+    for (int64_t i = 0; all && i < n; i++) {
+        flim_free(all[i]);
+    }
+    flim_free(all);
     return status;
 }
 
 flim_status flim_h5_attribute_number(flim_h5 *h5, const char *name, double *value, flim_error *err)
 {
-    flim_status status = FLIM_OK;
-    hid_t attribute = -1, type = -1, space = -1;
     double found = 0;
-    flim_h5_guard guard = flim_h5_enter();
-    if (H5Aexists(h5->file, name) <= 0) {
-        goto done;
+    source s = enter(h5, name);
+    flim_status status = open_attribute(&s, err);
+    if (status == FLIM_OK && s.attribute >= 0) {
+        H5T_class_t class = H5Tget_class(s.type);
+        if ((class != H5T_INTEGER && class != H5T_FLOAT) || H5Sget_simple_extent_npoints(s.space) != 1) {
+            status = flim_fail(err, FLIM_ERROR_DATA, "%s: attribute %s: expected one number", h5->path, name);
+        } else if (H5Aread(s.attribute, H5T_NATIVE_DOUBLE, &found) < 0) {
+            status = cannot_read(&s, err);
+        } else {
+            *value = found;
+        }
     }
-    attribute = H5Aopen(h5->file, name, H5P_DEFAULT);
-    type = attribute >= 0 ? H5Aget_type(attribute) : -1;
-    space = attribute >= 0 ? H5Aget_space(attribute) : -1;
-    H5T_class_t class = type >= 0 ? H5Tget_class(type) : H5T_NO_CLASS;
-    if ((class != H5T_INTEGER && class != H5T_FLOAT) || space < 0 || H5Sget_simple_extent_npoints(space) != 1) {
-        status = flim_fail(err, FLIM_ERROR_DATA, "%s: attribute %s: expected one number", h5->path, name);
-    } else if (H5Aread(attribute, H5T_NATIVE_DOUBLE, &found) < 0) {
-        status = cannot_read(h5, name, err);
-    } else {
-        *value = found;
-    }
-done:
-    if (space >= 0) {
-        H5Sclose(space);
-    }
-    if (type >= 0) {
-        H5Tclose(type);
-    }
-    if (attribute >= 0) {
-        H5Aclose(attribute);
-    }
-    flim_h5_leave(guard);
+    leave(&s);
     return status;
 }
 
@@ -364,95 +344,88 @@ static void mask_axes(const char *axes, int at[3])
     }
 }
 
+/* Values of a block of cells, read in the file's axis order -> mask (cells,H,W) 0/1; first: number of the block's first cell. */
+static flim_status mask_block(const source *s, const double *values, const hsize_t step[3], int64_t first, int64_t cells,
+                              int h, int w, uint8_t *mask, int64_t *other, flim_error *err)
+{
+    for (int64_t cell = 0; cell < cells; cell++) {
+        for (int y = 0; y < h; y++) {
+            for (int x = 0; x < w; x++) {
+                double value = values[(hsize_t)cell * step[0] + (hsize_t)y * step[1] + (hsize_t)x * step[2]];
+                if (isnan(value)) {
+                    return flim_fail(err, FLIM_ERROR_DATA,
+                                     "%s: /mask: cell %lld, y %d, x %d: found NaN, expected 0 (outside) or not (inside)",
+                                     s->h5->path, (long long)(first + cell), y, x);
+                }
+                *mask++ = value != 0.0;
+                *other += value != 0.0 && value != 1.0;
+            }
+        }
+    }
+    return FLIM_OK;
+}
+
+/* Blocks of cells as doubles: every non-zero integer or float stays non-zero. */
+static flim_status mask_blocks(source *s, const int at[3], const hsize_t sizes[3], int64_t n, int h, int w, uint8_t *mask,
+                               int64_t *other, flim_error *err)
+{
+    const int64_t pixels = (int64_t)h * w, most = 1 + (1 << 18) / pixels, block = most < n ? most : n;
+    flim_status status = FLIM_OK;
+    double *values = flim_alloc((size_t)(block * pixels), sizeof *values, err);
+    if (!values) {
+        return FLIM_ERROR_MEMORY;
+    }
+    for (int64_t first = 0; first < n && status == FLIM_OK; first += block) {
+        int64_t cells = first + block < n ? block : n - first;
+        hsize_t start[3] = {0, 0, 0}, count[3] = {sizes[0], sizes[1], sizes[2]};
+        start[at[0]] = (hsize_t)first;
+        count[at[0]] = (hsize_t)cells;
+        const hsize_t stride[3] = {count[1] * count[2], count[2], 1}, step[3] = {stride[at[0]], stride[at[1]], stride[at[2]]};
+        hid_t memory = H5Screate_simple(3, count, NULL);
+        if (memory < 0 || H5Sselect_hyperslab(s->space, H5S_SELECT_SET, start, NULL, count, NULL) < 0 ||
+            H5Dread(s->dataset, H5T_NATIVE_DOUBLE, memory, s->space, H5P_DEFAULT, values) < 0) {
+            status = cannot_read(s, err);
+            flim_fail_prefix(err, "cells %lld to %lld: ", (long long)first, (long long)first + cells - 1);
+        } else {
+            status = mask_block(s, values, step, first, cells, h, w, mask + first * pixels, other, err);
+        }
+        if (memory >= 0) {
+            H5Sclose(memory);
+        }
+    }
+    flim_free(values);
+    return status;
+}
+
 flim_status flim_h5_read_mask(flim_h5 *h5, const char *axes, int64_t n, int h, int w, uint8_t *mask, bool *found,
                               int64_t *other, flim_error *err)
 {
-    flim_status status = FLIM_OK;
-    hid_t dataset = -1, type = -1, space = -1, memory = -1;
-    double *values = NULL;
-    *found = false;
-    *other = 0;
-    flim_h5_guard guard = flim_h5_enter();
-    status = flim_h5_dataset(h5, "mask", false, "(N,H,W)", H5P_DEFAULT, &dataset, err);
-    if (status != FLIM_OK || dataset < 0) {
-        goto done;
-    }
     int rank, at[3];
     hsize_t sizes[8] = {0}, want[3];
+    *found = false;
+    *other = 0;
     mask_axes(axes, at);
     want[at[0]] = (hsize_t)n;
     want[at[1]] = (hsize_t)h;
     want[at[2]] = (hsize_t)w;
-    char text[256];
-    flim_h5_describe(dataset, text, sizeof text);
-    if (!flim_h5_shape(dataset, &rank, sizes) || rank != 3 || memcmp(sizes, want, sizeof want) != 0) {
-        status = flim_fail(
-            err, FLIM_ERROR_DATA,
-            "%s: /mask: found %s, expected (%llu,%llu,%llu): one mask of %d x %d pixels for each of the %lld cells", h5->path,
-            text, (unsigned long long)want[0], (unsigned long long)want[1], (unsigned long long)want[2], h, w, (long long)n);
+    source s = enter(h5, "mask");
+    flim_status status = open_dataset(&s, false, "(N,H,W)", err);
+    if (status != FLIM_OK || s.dataset < 0) {
         goto done;
     }
-    type = H5Dget_type(dataset);
-    H5T_class_t class = H5Tget_class(type);
-    if (class != H5T_INTEGER && class != H5T_FLOAT && class != H5T_ENUM) {
-        status = flim_fail(err, FLIM_ERROR_DATA, "%s: /mask: found %s, expected bool, integers or floats", h5->path, text);
+    if (!flim_h5_shape(s.dataset, &rank, sizes) || rank != 3 || memcmp(sizes, want, sizeof want) != 0) {
+        char expected[160];
+        snprintf(expected, sizeof expected, "(%llu,%llu,%llu): one mask of %d x %d pixels for each of the %lld cells",
+                 (unsigned long long)want[0], (unsigned long long)want[1], (unsigned long long)want[2], h, w, (long long)n);
+        status = wrong_kind(&s, expected, err);
         goto done;
     }
-    /* Blocks of cells as doubles: every non-zero integer or float stays non-zero. */
-    int64_t pixels = (int64_t)h * w, block = 1 + (1 << 18) / pixels;
-    block = block < n ? block : n;
-    if (!(values = flim_alloc((size_t)(block * pixels), sizeof *values, err))) {
-        status = FLIM_ERROR_MEMORY;
-        goto done;
-    }
-    space = H5Dget_space(dataset);
-    for (int64_t first = 0; first < n; first += block) {
-        int64_t cells = first + block < n ? block : n - first;
-        hsize_t start[3] = {0, 0, 0}, count[3] = {want[0], want[1], want[2]};
-        start[at[0]] = (hsize_t)first;
-        count[at[0]] = (hsize_t)cells;
-        memory = H5Screate_simple(3, count, NULL);
-        if (memory < 0 || H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, count, NULL) < 0 ||
-            H5Dread(dataset, H5T_NATIVE_DOUBLE, memory, space, H5P_DEFAULT, values) < 0) {
-            status = cannot_read(h5, "mask", err);
-            flim_fail_prefix(err, "cells %lld to %lld: ", (long long)first, (long long)first + cells - 1);
-            goto done;
-        }
-        H5Sclose(memory);
-        memory = -1;
-        hsize_t step[3] = {count[1] * count[2], count[2], 1};
-        for (int64_t cell = 0; cell < cells; cell++) {
-            for (int y = 0; y < h; y++) {
-                for (int x = 0; x < w; x++) {
-                    double value = values[(hsize_t)cell * step[at[0]] + (hsize_t)y * step[at[1]] + (hsize_t)x * step[at[2]]];
-                    if (isnan(value)) {
-                        status =
-                            flim_fail(err, FLIM_ERROR_DATA,
-                                      "%s: /mask: cell %lld, y %d, x %d: found NaN, expected 0 (outside) or not (inside)",
-                                      h5->path, (long long)first + cell, y, x);
-                        goto done;
-                    }
-                    mask[(first + cell) * pixels + (int64_t)y * w + x] = value != 0.0;
-                    *other += value != 0.0 && value != 1.0;
-                }
-            }
-        }
-    }
-    *found = true;
+    H5T_class_t class = H5Tget_class(s.type);
+    status = class != H5T_INTEGER && class != H5T_FLOAT && class != H5T_ENUM
+                 ? wrong_kind(&s, "bool, integers or floats", err)
+                 : mask_blocks(&s, at, want, n, h, w, mask, other, err);
+    *found = status == FLIM_OK;
 done:
-    flim_free(values);
-    if (memory >= 0) {
-        H5Sclose(memory);
-    }
-    if (space >= 0) {
-        H5Sclose(space);
-    }
-    if (type >= 0) {
-        H5Tclose(type);
-    }
-    if (dataset >= 0) {
-        H5Dclose(dataset);
-    }
-    flim_h5_leave(guard);
+    leave(&s);
     return status;
 }

@@ -14,14 +14,33 @@
 /* The one lock around HDF5: the library's state is global, so its lock has to be. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-flim_h5_guard flim_h5_enter(void)
+static herr_t log_entry(unsigned n, const H5E_error2_t *error, void *data)
+{
+    const flim_log *log = data;
+    const char *file = strrchr(error->file_name, '/');
+    flim_log_line(log, FLIM_LOG_NOTE, "HDF5 #%u %s line %u in %s(): %s", n, file ? file + 1 : error->file_name, error->line,
+                  error->func_name, error->desc && error->desc[0] ? error->desc : "no description");
+    return 0;
+}
+
+/* Called by HDF5 when one of its functions fails. */
+static herr_t log_stack(hid_t stack, void *data)
+{
+    return H5Ewalk2(stack, H5E_WALK_DOWNWARD, log_entry, data);
+}
+
+flim_h5_guard flim_h5_enter(flim_h5 *h5)
 {
     flim_h5_guard guard = {NULL, NULL};
     pthread_mutex_lock(&lock);
-    /* The error stack belongs to the thread (or, without thread safety, to the process): silenced here, restored at leave,
-     * so that a program that uses HDF5 itself keeps its setting. */
+    /* The error stack belongs to the thread (or, without thread safety, to the process): silenced or logged here, restored at
+     * leave, so that a program that uses HDF5 itself keeps its setting. */
     H5Eget_auto2(H5E_DEFAULT, &guard.function, &guard.data);
-    H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+    if (h5 && h5->errors.line) {
+        H5Eset_auto2(H5E_DEFAULT, log_stack, &h5->errors);
+    } else {
+        H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+    }
     return guard;
 }
 
@@ -50,7 +69,7 @@ void flim_h5_reason(char *text, size_t size)
 void flim_hdf5_version(char out[32])
 {
     unsigned major = 0, minor = 0, release = 0;
-    flim_h5_guard guard = flim_h5_enter();
+    flim_h5_guard guard = flim_h5_enter(NULL);
     H5get_libversion(&major, &minor, &release);
     flim_h5_leave(guard);
     snprintf(out, 32, "%u.%u.%u", major, minor, release);
@@ -59,7 +78,7 @@ void flim_hdf5_version(char out[32])
 bool flim_h5_thread_safe(void)
 {
     hbool_t safe = 0;
-    flim_h5_guard guard = flim_h5_enter();
+    flim_h5_guard guard = flim_h5_enter(NULL);
     H5is_library_threadsafe(&safe);
     flim_h5_leave(guard);
     return safe;
@@ -143,7 +162,7 @@ static hid_t open_file(const char *path, const flim_log *log)
     return file;
 }
 
-flim_status flim_h5_open(const char *path, const flim_log *log, flim_h5 **out, flim_error *err)
+flim_status flim_h5_open(const char *path, const flim_log *log, const flim_log *errors, flim_h5 **out, flim_error *err)
 {
     static const unsigned char signature[8] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
     flim_status status = FLIM_OK;
@@ -154,6 +173,9 @@ flim_status flim_h5_open(const char *path, const flim_log *log, flim_h5 **out, f
     }
     h5->file = -1;
     h5->fd = -1;
+    if (errors) {
+        h5->errors = *errors;
+    }
     struct stat about;
     if (!(h5->path = flim_strdup(path, err))) {
         status = FLIM_ERROR_MEMORY;
@@ -187,7 +209,7 @@ flim_status flim_h5_open(const char *path, const flim_log *log, flim_h5 **out, f
                                  (long long)h5->size);
         goto done;
     }
-    flim_h5_guard guard = flim_h5_enter();
+    flim_h5_guard guard = flim_h5_enter(h5);
     h5->file = open_file(path, log);
     if (h5->file < 0) {
         status = explain_open(h5, err);
@@ -215,7 +237,7 @@ void flim_h5_close(flim_h5 *h5)
         return;
     }
     if (h5->file >= 0) {
-        flim_h5_guard guard = flim_h5_enter();
+        flim_h5_guard guard = flim_h5_enter(h5);
         H5Fclose(h5->file);
         flim_h5_leave(guard);
     }
@@ -540,7 +562,7 @@ done:
 
 bool flim_h5_has(flim_h5 *h5, const char *name)
 {
-    flim_h5_guard guard = flim_h5_enter();
+    flim_h5_guard guard = flim_h5_enter(h5);
     bool found = H5Lexists(h5->file, name, H5P_DEFAULT) > 0;
     flim_h5_leave(guard);
     return found;
@@ -548,7 +570,7 @@ bool flim_h5_has(flim_h5 *h5, const char *name)
 
 void flim_h5_similar(flim_h5 *h5, const char *name, char *text, size_t size)
 {
-    flim_h5_guard guard = flim_h5_enter();
+    flim_h5_guard guard = flim_h5_enter(h5);
     other_name(h5, name, text, size);
     flim_h5_leave(guard);
 }
@@ -559,7 +581,7 @@ void flim_h5_others(flim_h5 *h5, char *text, size_t size)
     H5G_info_t info = {0};
     size_t used = 0;
     text[0] = '\0';
-    flim_h5_guard guard = flim_h5_enter();
+    flim_h5_guard guard = flim_h5_enter(h5);
     if (H5Gget_info(h5->file, &info) < 0) {
         info.nlinks = 0;
     }

@@ -12,15 +12,17 @@ struct flim_h5 {
     int fd; /* our own, for pread */
     int64_t size; /* bytes */
     bool addresses; /* HDF5's addresses are offsets into fd */
+    flim_log errors; /* gets HDF5's error stacks; .line NULL = nobody does */
 };
 
-/* The lock around HDF5 and the silenced error stack; every entry has its leave. */
+/* The lock around HDF5 and its error stack, kept from being printed; every entry has its leave. */
 typedef struct flim_h5_guard {
     H5E_auto2_t function;
     void *data;
 } flim_h5_guard;
 
-flim_h5_guard flim_h5_enter(void);
+/* h5 (may be NULL): its `errors` gets the stack of each call that fails, and must stay where it is until the leave. */
+flim_h5_guard flim_h5_enter(flim_h5 *h5);
 void flim_h5_leave(flim_h5_guard guard);
 
 /* ---- to be called under the lock */

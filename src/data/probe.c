@@ -74,6 +74,7 @@ static flim_status try_files(const char *const *paths, int n_paths, const flim_d
     flim_dataset *dataset = NULL;
     flim_dataset_options quiet = *options;
     quiet.log = NULL;
+    quiet.hdf5_errors = NULL;
     quiet.cache = FLIM_CACHE_NONE;
     flim_status status = flim_dataset_open_here(paths, n_paths, &quiet, &dataset, err);
     if (status != FLIM_OK) {
@@ -124,9 +125,11 @@ static _Noreturn void be_child(int fd, const char *const *paths, int n_paths, co
     quick_exit(0); /* no handlers: neither HDF5's nor those of the program that called */
 }
 
-flim_status flim_dataset_probe(const char *const *paths, int n_paths, const flim_dataset_options *options, flim_error *err)
+flim_status flim_dataset_probe(const char *const *paths, int n_paths, const flim_dataset_options *options, bool *ended,
+                               flim_error *err)
 {
     int fd[2];
+    *ended = true;
     if (pipe(fd) != 0) {
         return FLIM_OK;
     }
@@ -150,6 +153,7 @@ flim_status flim_dataset_probe(const char *const *paths, int n_paths, const flim
     if (answered) {
         return answer.status == FLIM_OK ? FLIM_OK : flim_fail(err, answer.status, "%s", answer.text);
     }
+    *ended = false;
     int number = gone == child && WIFSIGNALED(how) ? WTERMSIG(how) : 0;
     char version[32];
     flim_hdf5_version(version);

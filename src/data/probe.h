@@ -9,8 +9,10 @@
 
 #include "flim/dataset.h"
 
-/* FLIM_OK where the files can be opened here, else the error.  Where no child can be made the answer is FLIM_OK. */
-flim_status flim_dataset_probe(const char *const *paths, int n_paths, const flim_dataset_options *options, flim_error *err);
+/* FLIM_OK where the files can be opened here, else the error; *ended: the child came to its end with that answer, and did not
+ * crash.  Where no child can be made the answer is FLIM_OK. */
+flim_status flim_dataset_probe(const char *const *paths, int n_paths, const flim_dataset_options *options, bool *ended,
+                               flim_error *err);
 
 /* flim_dataset_open without the probe. */
 flim_status flim_dataset_open_here(const char *const *paths, int n_paths, const flim_dataset_options *options,

@@ -242,7 +242,8 @@ flim_status flim_data_report_create(const char *const *paths, int n_paths, const
         }
     }
     const flim_log log = {add_warning, report};
-    flim_dataset_options open = {.axes = options->axes, .need_labels = true, .log = &log};
+    flim_dataset_options open = {
+        .axes = options->axes, .need_labels = true, .log = &log, .hdf5_errors = options->hdf5_errors};
     flim_error why = {0};
     status = flim_dataset_open(paths, n_paths, &open, &report->dataset, &why);
     if (status == FLIM_ERROR_DATA || status == FLIM_ERROR_USAGE) {

@@ -83,6 +83,7 @@ static flim_status open_data(flim_run *run, flim_error *err)
         .need_groups = s->holdout_group.n > 0 || mode == FLIM_SPLIT_GROUP || mode == FLIM_SPLIT_STRATIFIED_GROUP ||
                        mode == FLIM_SPLIT_LEAVE_ONE_GROUP_OUT || run->sampler == FLIM_SAMPLER_GROUP_BALANCED,
         .cache = flim_run_cache_of_data(run),
+        .hdf5_errors = s->verbose ? &run->log : NULL,
         .log = &run->log};
     status = flim_dataset_open((const char *const *)s->data.item, s->data.n, &options, &run->dataset, err);
     if (status != FLIM_OK) {
