@@ -102,6 +102,9 @@ void flim_startup_data(flim_run *run, const flim_cell_summary *summary)
                   "      %" PRId64 " cells of %d x %d x %d (%s, %s), %d classes, %" PRId64 " groups, mask %s", info->n,
                   info->t, info->h, info->w, info->counts_type, info->layout, info->classes, info->groups,
                   info->has_mask ? "from the file" : "from the counts");
+    flim_log_line(&run->log, FLIM_LOG_INFO,
+                  "      libhdf5 is %sbuilt thread-safe; calls into it run one at a time, decoding on %" PRId64 " threads",
+                  info->thread_safe_library ? "" : "not ", run->settings->workers);
     flim_log_line(&run->log, FLIM_LOG_INFO, "  %-20s %8s %8s%s", "class", "cells", "groups",
                   summary ? "     photons  mask px  zeros %  peak bin" : "");
     for (int k = 0; k < info->classes; k++) {
