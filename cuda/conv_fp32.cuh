@@ -3,9 +3,9 @@
  * Everything here and in conv_fp32_gather.cuh and conv_fp32_weight.cuh but the kernels themselves is __host__ __device__ and works for
  * one thread of a block between two barriers, so that bench/emulate_fp32.cu can run whole blocks on a CPU, thread after thread.
  *
- * A block computes ROWS x COLUMNS outputs, a thread 8 x 8 of them, in steps of STEP values of the sum.  Shared memory holds both
- * operands of a step sum-major ([STEP][ROWS], [STEP][COLUMNS]), twice: while one copy is multiplied, the next step's values are on their
- * way in registers.  A thread's 8 rows are two groups of four, half a warp's rows apart, so that a fragment is two 16-byte loads
+ * A block computes ROWS x COLUMNS outputs, a thread 8 or 16 x 8 of them, in steps of STEP values of the sum.  Shared memory holds both
+ * operands of a stage of one or more steps, sum-major ([STEP][ROWS], [STEP][COLUMNS] a step), twice: while a step of one copy is
+ * multiplied, a like part of the next stage is on its way in registers to the other.  A thread's rows and columns are groups of four, far apart, so that a fragment is two 16-byte loads
  * in which a warp touches consecutive addresses.  Which lane gets which rows and columns (lane_row, lane_column) is chosen
  * for 16-byte loads: a half-warp's load takes one pass over the banks where lanes i and i^1, or i and i^2, want the same address, so
  * bit 0 of the lane counts columns and bit 1 rows.
@@ -24,7 +24,7 @@ namespace flim_fp32
 
 enum {
     STEP = 8, /* values of the sum a step: 8 channels, or 8 positions */
-    SIDE = 8, /* rows and columns of a thread */
+    SIDE = 8, /* columns of a thread, and its rows or half of them */
     FIELD = 10, /* bits of a mask for the taps of one dimension: most taps a side */
     MAX_CLASSES = 8
 };
@@ -110,22 +110,23 @@ FLIM_HD float4 load_or_zero(const float4 *from, int64_t index, bool valid)
     return v;
 }
 
-/* Blocks a multiprocessor, whose four quarters have 16,384 registers each: 4, 2 or 3 warps a quarter, 128, 255 or 168 registers a
+/* Blocks a multiprocessor, whose four quarters have 16,384 registers each: 4, 3 or 2 warps a quarter, 128, 168 or 255 registers a
  * thread.  Tiles with few columns load more a thread. */
-constexpr int tile_blocks(int rows, int columns)
+constexpr int tile_blocks(int threads, int thread_rows, int columns)
 {
-    const int warps = rows * columns / (SIDE * SIDE * 32);
-    return (warps == 8 ? 16 : columns <= 16 ? 8 : 12) / warps;
+    return (thread_rows > SIDE || columns <= 16 ? 256 : threads == 256 ? 512 : 384) / threads;
 }
 
-/* WARP_ROWS warps one below the other, LANE_ROWS x (32 / LANE_ROWS) lanes a warp. */
-template <int ROWS_, int COLUMNS_, int WARP_ROWS, int LANE_ROWS> struct tile {
-    static constexpr int ROWS = ROWS_, COLUMNS = COLUMNS_;
-    static constexpr int THREADS = ROWS * COLUMNS / (SIDE * SIDE);
-    static constexpr int BLOCKS = tile_blocks(ROWS, COLUMNS);
+/* WARP_ROWS warps one below the other, LANE_ROWS x (32 / LANE_ROWS) lanes a warp, STEPS steps a stage, SIDE_ROWS x SIDE outputs a thread. */
+template <int ROWS_, int COLUMNS_, int WARP_ROWS, int LANE_ROWS, int STEPS_ = 1, int SIDE_ROWS_ = SIDE> struct tile {
+    static constexpr int ROWS = ROWS_, COLUMNS = COLUMNS_, STEPS = STEPS_, SIDE_ROWS = SIDE_ROWS_;
+    static constexpr int THREADS = ROWS * COLUMNS / (SIDE_ROWS * SIDE);
+    static constexpr int BLOCKS = tile_blocks(THREADS, SIDE_ROWS, COLUMNS);
     static constexpr int LANE_COLUMNS = 32 / LANE_ROWS;
-    static constexpr int ROW_PITCH = ROWS + 4, COLUMN_PITCH = COLUMNS + 4; /* floats: see store_turned */
-    static_assert(WARP_ROWS * LANE_ROWS * SIDE == ROWS, "warps cover the rows");
+    /* Floats from one value of the sum to the next, and of a step: see store_turned. */
+    static constexpr int ROW_PITCH = ROWS + 4, COLUMN_PITCH = COLUMNS + 4, PAD = STEPS == 1 ? 0 : 16 / STEPS,
+                         ROW_STEP = STEP * ROW_PITCH + PAD, COLUMN_STEP = STEP * COLUMN_PITCH + PAD;
+    static_assert(WARP_ROWS * LANE_ROWS * SIDE_ROWS == ROWS, "warps cover the rows");
     static_assert(THREADS / 32 / WARP_ROWS * LANE_COLUMNS * SIDE == COLUMNS, "warps cover the columns");
 
     static FLIM_HD int lane_row(int lane)
@@ -144,16 +145,16 @@ template <int ROWS_, int COLUMNS_, int WARP_ROWS, int LANE_ROWS> struct tile {
                : LANE_ROWS == 4  ? (lane & 1) | (lane >> 1 & 2) | (lane >> 2 & 4)
                                  : (lane & 1) | (lane >> 1 & 14);
     }
-    /* First row and column of a thread's first group of four; the second group's follow LANE_ROWS * 4 on. */
+    /* First row and column of a thread's first group of four; the next group's rows follow LANE_ROWS * 4 on. */
     static FLIM_HD int first_row(int tid)
     {
-        return tid / 32 % WARP_ROWS * LANE_ROWS * SIDE + lane_row(tid % 32) * 4;
+        return tid / 32 % WARP_ROWS * LANE_ROWS * SIDE_ROWS + lane_row(tid % 32) * 4;
     }
     static FLIM_HD int first_column(int tid)
     {
         return tid / 32 / WARP_ROWS * LANE_COLUMNS * SIDE + lane_column(tid % 32) * 4;
     }
-    /* Offset of output i of 0 .. 7 from the first. */
+    /* Offset of row or column i of a thread from the first. */
     static FLIM_HD int row_step(int i)
     {
         return i / 4 * LANE_ROWS * 4 + i % 4;
@@ -164,38 +165,44 @@ template <int ROWS_, int COLUMNS_, int WARP_ROWS, int LANE_ROWS> struct tile {
     }
 };
 
-/* The operands of a step, twice. */
+/* The operands of a stage, twice. */
 template <class Tile> struct operands {
-    float row[2][STEP * Tile::ROW_PITCH], column[2][STEP * Tile::COLUMN_PITCH];
+    float row[2][Tile::STEPS][Tile::ROW_STEP], column[2][Tile::STEPS][Tile::COLUMN_STEP];
 };
 
-/* Four values of the sum, first + 0 .. 3, of one row or column.  Where even lanes hold the first and odd lanes the second half of a
- * step for 16 neighbours, the pitch (4 modulo 8) puts the halves 16 banks apart: no conflict. */
-FLIM_HD void store_turned(float *to, int pitch, int first, int index, const float4 &v)
+/* Four values of the sum, 4 * quad + 0 .. 3 of a stage, of one row or column.  2 STEPS lanes in a row hold the stage of one row, so a
+ * warp has 16 / STEPS neighbours.  The pitch (4 modulo 8) puts the halves of a step 16 banks apart, the pad each further step 16 / STEPS:
+ * no conflict. */
+FLIM_HD void store_turned(float *stage, int step, int pitch, int quad, int index, const float4 &v)
 {
-    to[(first + 0) * pitch + index] = v.x;
-    to[(first + 1) * pitch + index] = v.y;
-    to[(first + 2) * pitch + index] = v.z;
-    to[(first + 3) * pitch + index] = v.w;
+    float *to = stage + quad / 2 * step + quad % 2 * 4 * pitch + index;
+    to[0] = v.x;
+    to[pitch] = v.y;
+    to[2 * pitch] = v.z;
+    to[3 * pitch] = v.w;
+}
+
+template <int N> FLIM_HD void load_fragment(float (&to)[N], const float *from, int group)
+{
+#pragma unroll
+    for (int i = 0; i < N; i += 4) {
+        const float4 v = *reinterpret_cast<const float4 *>(from + i / 4 * group);
+        to[i] = v.x, to[i + 1] = v.y, to[i + 2] = v.z, to[i + 3] = v.w;
+    }
 }
 
 /* sum[i][j] += row values x column values of a step. */
 template <class Tile>
-FLIM_HD void multiply(const operands<Tile> &s, int copy, int row, int column, float (&sum)[SIDE][SIDE])
+FLIM_HD void multiply(const operands<Tile> &s, int copy, int step, int row, int column, float (&sum)[Tile::SIDE_ROWS][SIDE])
 {
-    const float *a = s.row[copy] + row, *b = s.column[copy] + column;
+    const float *a = s.row[copy][step] + row, *b = s.column[copy][step] + column;
 #pragma unroll
     for (int k = 0; k < STEP; k++) {
-        float u[SIDE], v[SIDE];
+        float u[Tile::SIDE_ROWS], v[SIDE];
+        load_fragment(u, a + k * Tile::ROW_PITCH, Tile::row_step(4));
+        load_fragment(v, b + k * Tile::COLUMN_PITCH, Tile::column_step(4));
 #pragma unroll
-        for (int half = 0; half < 2; half++) {
-            const float4 p = *reinterpret_cast<const float4 *>(a + k * Tile::ROW_PITCH + Tile::row_step(4 * half));
-            const float4 q = *reinterpret_cast<const float4 *>(b + k * Tile::COLUMN_PITCH + Tile::column_step(4 * half));
-            u[4 * half] = p.x, u[4 * half + 1] = p.y, u[4 * half + 2] = p.z, u[4 * half + 3] = p.w;
-            v[4 * half] = q.x, v[4 * half + 1] = q.y, v[4 * half + 2] = q.z, v[4 * half + 3] = q.w;
-        }
-#pragma unroll
-        for (int i = 0; i < SIDE; i++)
+        for (int i = 0; i < Tile::SIDE_ROWS; i++)
 #pragma unroll
             for (int j = 0; j < SIDE; j++)
                 sum[i][j] += u[i] * v[j];
@@ -207,10 +214,26 @@ inline int64_t volume(const int size[3])
     return (int64_t)size[0] * size[1] * size[2];
 }
 
-/* In conv_fp32_weight.cu, called by flim_fp32_run. */
-int64_t weight_workspace(const flim_conv_problem *problem, int tile, int processors);
-cudaError_t weight_run(const flim_conv_problem *problem, int64_t n, int tile, int processors, const void *x, void *w,
-                       const void *y, void *workspace, cudaStream_t stream);
+inline int64_t ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+/* A tile for the host: what its kernel needs and how it is started. */
+struct cut {
+    const char *name;
+    int rows, columns, steps, side_rows; /* as in tile */
+    int threads, blocks, shared_bytes;
+    /* n cells; of the weight gradient `parts` parts, written to w one after the other. */
+    cudaError_t (*run)(const flim_conv_problem *p, int64_t n, int parts, const void *x, const void *w, const void *y,
+                       cudaStream_t stream);
+};
+
+/* Tiles by number less one: gather's in conv_fp32_gather.cu, the weight gradient's in conv_fp32_weight.cu. */
+const cut *gather_cuts(int *count);
+const cut *weight_cuts(int *count);
+/* out = sum of the parts in order, `size` floats each. */
+cudaError_t add_parts(const void *parts, int count, int64_t size, void *out, cudaStream_t stream);
 
 } // namespace flim_fp32
 

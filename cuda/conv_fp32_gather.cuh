@@ -23,6 +23,12 @@ using gather_tile_2 = tile<256, 16, 2, 16>;
 using gather_tile_3 = tile<256, 32, 4, 8>;
 using gather_tile_4 = tile<128, 64, 2, 8>;
 using gather_tile_5 = tile<128, 128, 2, 8>;
+using gather_tile_6 = tile<256, 32, 4, 8, 2>;
+using gather_tile_7 = tile<128, 64, 2, 8, 2>;
+using gather_tile_8 = tile<128, 128, 2, 8, 2>;
+using gather_tile_9 = tile<256, 32, 2, 8, 2, 16>;
+using gather_tile_10 = tile<256, 64, 2, 8, 2, 16>;
+using gather_tile_11 = tile<256, 128, 2, 8, 1, 16>;
 
 struct gather_class {
     grid positions;
@@ -91,7 +97,7 @@ inline gather make_gather(const flim_conv_problem *p, int64_t n, const void *x, 
 /* What a block does; its number runs over columns first, then classes, so that blocks that read the same places are neighbours. */
 struct gather_block {
     int part, row, column; /* first row and column */
-    int steps;
+    int stages;
 };
 
 template <class Tile> FLIM_HD gather_block gather_block_of(const gather &g, int number)
@@ -102,7 +108,7 @@ template <class Tile> FLIM_HD gather_block gather_block_of(const gather &g, int 
     b.part = rest % g.classes;
     b.row = rest / g.classes * Tile::ROWS;
     const int *taps = g.part[b.part].taps;
-    b.steps = taps[0] * taps[1] * taps[2] * g.chunks;
+    b.stages = taps[0] * taps[1] * taps[2] * (g.chunks / Tile::STEPS);
     return b;
 }
 
@@ -137,107 +143,122 @@ FLIM_HD gather_row gather_row_of(const gather &g, const gather_class &part, int 
 }
 
 template <class Tile> struct gather_shared {
-    operands<Tile> step;
-    int offset[Tile::ROWS], out[Tile::ROWS];
-    uint32_t mask[Tile::ROWS];
+    operands<Tile> stage;
+    int2 row[Tile::ROWS]; /* offset and mask */
+    int out[Tile::ROWS];
 };
 
+/* A stage is loaded in as many parts as it has steps: ROWS / STEPS rows with all their values, and of weight for FORWARD COLUMNS / STEPS
+ * columns with all their values, for DATA all columns of a step. */
 template <class Tile, bool DATA> struct gather_thread {
-    static constexpr int LOADS = 2 * Tile::ROWS / Tile::THREADS; /* float4 of source a step */
+    static constexpr int LOADS = 2 * Tile::ROWS / Tile::THREADS; /* float4 of source a part */
+    static constexpr int QUADS = 2 * Tile::STEPS; /* float4 of a row's stage */
 
-    int offset[LOADS]; /* of this thread's rows, in source */
-    uint32_t mask[LOADS];
     float4 from_source[LOADS], from_weight;
-    int weight_offset; /* of this thread's part of weight at tap 0, channel 0; -1 = none */
-    int chunk, tap[3], tap_offset, tap_index; /* of the step to load */
+    int weight_offset; /* of this thread's float4 of weight in part 0 at tap 0, channel 0 */
+    int weight_column; /* its column */
+    int chunk, tap[3]; /* of the stage to load */
+    int source_at, weight_at; /* what they add to offsets */
     uint32_t bits;
-    float sum[SIDE][SIDE];
+    float sum[Tile::SIDE_ROWS][SIDE];
 
     /* Before the barrier: describes the block's rows to all threads. */
     static FLIM_HD void describe(const gather &g, const gather_block &b, int tid, gather_shared<Tile> &s)
     {
         for (int i = tid; i < Tile::ROWS; i += Tile::THREADS) {
             const gather_row r = gather_row_of(g, g.part[b.part], b.row + i);
-            s.offset[i] = r.offset;
-            s.mask[i] = r.mask;
+            s.row[i].x = r.offset;
+            s.row[i].y = (int)r.mask;
             s.out[i] = r.out;
         }
     }
 
-    FLIM_HD void begin(const gather &g, const gather_block &b, int tid, const gather_shared<Tile> &s)
+    FLIM_HD void begin(const gather &g, const gather_block &b, int tid)
     {
-#pragma unroll
-        for (int i = 0; i < LOADS; i++) {
-            const int row = tid / 2 + Tile::THREADS / 2 * i;
-            offset[i] = s.offset[row] + tid % 2;
-            mask[i] = s.mask[row];
+        if (DATA) {
+            weight_column = b.column + tid % (Tile::COLUMNS / 4) * 4;
+            weight_offset = tid / (Tile::COLUMNS / 4) * g.taps * g.out_quads + weight_column / 4;
+        } else {
+            weight_column = b.column + tid / QUADS;
+            weight_offset = weight_column * g.taps * g.source_quads + tid % QUADS;
         }
-        weight_offset = -1;
-        if (tid < 2 * Tile::COLUMNS) {
-            if (DATA) {
-                const int column = b.column / 4 + tid % (Tile::COLUMNS / 4), channel = tid / (Tile::COLUMNS / 4);
-                if (column < g.out_quads)
-                    weight_offset = channel * g.taps * g.out_quads + column;
-            } else {
-                const int column = b.column + tid / 2;
-                if (column < 4 * g.out_quads)
-                    weight_offset = column * g.taps * g.source_quads + tid % 2;
-            }
-        }
-        chunk = tap[0] = tap[1] = tap[2] = tap_offset = 0;
-        tap_index = g.part[b.part].tap_first;
-        bits = tap_bits(0, 0, 0);
+        chunk = tap[0] = tap[1] = tap[2] = 0;
+        place_stage(g, b);
 #pragma unroll
-        for (int i = 0; i < SIDE; i++)
+        for (int i = 0; i < Tile::SIDE_ROWS; i++)
 #pragma unroll
             for (int j = 0; j < SIDE; j++)
                 sum[i][j] = 0.0f;
     }
 
-    /* From global memory to registers; then the next step is next: channels first, then taps along x, y, t. */
-    FLIM_HD void load(const gather &g, const gather_block &b)
+    FLIM_HD void place_stage(const gather &g, const gather_block &b)
     {
-#pragma unroll
-        for (int i = 0; i < LOADS; i++)
-            from_source[i] = load_or_zero(g.source, offset[i] + tap_offset + 2 * chunk, (mask[i] & bits) == bits);
-        const int at = DATA ? (chunk * STEP * g.taps + tap_index) * g.out_quads : tap_index * g.source_quads + 2 * chunk;
-        from_weight = load_or_zero(g.weight, weight_offset + at, weight_offset >= 0);
-        if (++chunk < g.chunks)
+        const int index =
+            g.part[b.part].tap_first + tap[0] * g.tap_step[0] + tap[1] * g.tap_step[1] + tap[2] * g.tap_step[2];
+        source_at = g.direction * ((tap[0] * g.source_size[1] + tap[1]) * g.source_size[2] + tap[2]) * g.source_quads;
+        weight_at = index * (DATA ? g.out_quads : g.source_quads);
+        bits = tap_bits(tap[0], tap[1], tap[2]);
+    }
+
+    /* The next stage is to be loaded: channels first, then taps along x, y, t. */
+    FLIM_HD void advance(const gather &g, const gather_block &b)
+    {
+        chunk += Tile::STEPS;
+        if (chunk < g.chunks) {
+            source_at += QUADS;
+            weight_at += DATA ? Tile::STEPS * STEP * g.taps * g.out_quads : QUADS;
             return;
-        const gather_class &part = g.part[b.part];
+        }
         chunk = 0;
-        if (++tap[2] == part.taps[2]) {
+        if (++tap[2] == g.part[b.part].taps[2]) {
             tap[2] = 0;
-            if (++tap[1] == part.taps[1]) {
+            if (++tap[1] == g.part[b.part].taps[1]) {
                 tap[1] = 0;
                 tap[0]++;
             }
         }
-        tap_offset =
-            g.direction * ((tap[0] * g.source_size[1] + tap[1]) * g.source_size[2] + tap[2]) * g.source_quads;
-        tap_index = part.tap_first + tap[0] * g.tap_step[0] + tap[1] * g.tap_step[1] + tap[2] * g.tap_step[2];
-        bits = tap_bits(tap[0], tap[1], tap[2]);
+        place_stage(g, b);
     }
 
-    FLIM_HD void store(int tid, int copy, gather_shared<Tile> &s) const
+    static FLIM_HD int row_of(int tid, int part, int i)
+    {
+        return tid / QUADS + Tile::THREADS / QUADS * i + Tile::ROWS / Tile::STEPS * part;
+    }
+
+    /* A part of the stage from global memory to registers. */
+    FLIM_HD void load(const gather &g, int part, int tid, const gather_shared<Tile> &s)
+    {
+#pragma unroll
+        for (int i = 0; i < LOADS; i++) {
+            const int2 row = s.row[row_of(tid, part, i)];
+            from_source[i] = load_or_zero(g.source, row.x + tid % QUADS + source_at, ((uint32_t)row.y & bits) == bits);
+        }
+        const int columns = DATA ? 0 : Tile::COLUMNS / Tile::STEPS * part;
+        const int further = part * (DATA ? STEP * g.taps * g.out_quads : Tile::COLUMNS / Tile::STEPS * g.taps * g.source_quads);
+        from_weight = load_or_zero(g.weight, weight_offset + weight_at + further,
+                                   tid < 2 * Tile::COLUMNS && weight_column + columns < 4 * g.out_quads);
+    }
+
+    FLIM_HD void store(int part, int tid, int copy, gather_shared<Tile> &s) const
     {
 #pragma unroll
         for (int i = 0; i < LOADS; i++)
-            store_turned(s.step.row[copy], Tile::ROW_PITCH, 4 * (tid % 2), tid / 2 + Tile::THREADS / 2 * i, from_source[i]);
+            store_turned(s.stage.row[copy][0], Tile::ROW_STEP, Tile::ROW_PITCH, tid % QUADS, row_of(tid, part, i),
+                         from_source[i]);
         if (tid < 2 * Tile::COLUMNS) {
-            if (DATA) {
-                const int column = 4 * (tid % (Tile::COLUMNS / 4)), channel = tid / (Tile::COLUMNS / 4);
-                *reinterpret_cast<float4 *>(s.step.column[copy] + channel * Tile::COLUMN_PITCH + column) = from_weight;
-            } else {
-                store_turned(s.step.column[copy], Tile::COLUMN_PITCH, 4 * (tid % 2), tid / 2, from_weight);
-            }
+            if (DATA)
+                *reinterpret_cast<float4 *>(s.stage.column[copy][part] + tid / (Tile::COLUMNS / 4) * Tile::COLUMN_PITCH +
+                                            tid % (Tile::COLUMNS / 4) * 4) = from_weight;
+            else
+                store_turned(s.stage.column[copy][0], Tile::COLUMN_STEP, Tile::COLUMN_PITCH, tid % QUADS,
+                             tid / QUADS + Tile::COLUMNS / Tile::STEPS * part, from_weight);
         }
     }
 
     FLIM_HD void write(const gather &g, const gather_block &b, int tid, const gather_shared<Tile> &s) const
     {
 #pragma unroll
-        for (int i = 0; i < SIDE; i++) {
+        for (int i = 0; i < Tile::SIDE_ROWS; i++) {
             const int out = s.out[Tile::first_row(tid) + Tile::row_step(i)];
 #pragma unroll
             for (int half = 0; half < 2; half++) {

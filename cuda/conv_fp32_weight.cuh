@@ -20,6 +20,8 @@ using weight_tile_1 = tile<16, 128, 1, 2>;
 using weight_tile_2 = tile<32, 128, 1, 4>;
 using weight_tile_3 = tile<64, 128, 1, 8>;
 using weight_tile_4 = tile<128, 128, 2, 8>;
+using weight_tile_5 = tile<64, 256, 1, 4, 1, 16>;
+using weight_tile_6 = tile<128, 256, 2, 4, 1, 16>;
 
 enum { DESCRIBED = 64 };
 
@@ -95,7 +97,7 @@ template <class Tile> struct weight_thread {
     int64_t dz_offset; /* of this thread's part of dz at the step to load; its row is there? */
     int dz_position;
     bool dz_column;
-    float sum[SIDE][SIDE];
+    float sum[Tile::SIDE_ROWS][SIDE];
 
     /* Describes positions first + 0 .. DESCRIBED - 1 of the block. */
     static FLIM_HD void describe(const weight_sum &w, const weight_block &b, int first, int tid, weight_shared<Tile> &s)
@@ -135,7 +137,7 @@ template <class Tile> struct weight_thread {
         dz_position = b.begin + tid / (Tile::ROWS / 4);
         dz_offset = (int64_t)dz_position * w.dz_quads + row;
 #pragma unroll
-        for (int i = 0; i < SIDE; i++)
+        for (int i = 0; i < Tile::SIDE_ROWS; i++)
 #pragma unroll
             for (int j = 0; j < SIDE; j++)
                 sum[i][j] = 0.0f;
@@ -157,16 +159,16 @@ template <class Tile> struct weight_thread {
     {
 #pragma unroll
         for (int i = 0; i < LOADS; i++)
-            *reinterpret_cast<float4 *>(s.step.column[copy] + (tid / QUADS + Tile::THREADS / QUADS * i) * Tile::COLUMN_PITCH +
+            *reinterpret_cast<float4 *>(s.step.column[copy][0] + (tid / QUADS + Tile::THREADS / QUADS * i) * Tile::COLUMN_PITCH +
                                         tid % QUADS * 4) = from_x[i];
-        *reinterpret_cast<float4 *>(s.step.row[copy] + tid / (Tile::ROWS / 4) * Tile::ROW_PITCH + tid % (Tile::ROWS / 4) * 4) =
+        *reinterpret_cast<float4 *>(s.step.row[copy][0] + tid / (Tile::ROWS / 4) * Tile::ROW_PITCH + tid % (Tile::ROWS / 4) * 4) =
             from_dz;
     }
 
     FLIM_HD void write(const weight_sum &w, const weight_block &b, int tid) const
     {
 #pragma unroll
-        for (int i = 0; i < SIDE; i++) {
+        for (int i = 0; i < Tile::SIDE_ROWS; i++) {
             const int row = b.row + Tile::first_row(tid) + Tile::row_step(i);
 #pragma unroll
             for (int half = 0; half < 2; half++) {

@@ -247,13 +247,20 @@ bool flim_own_wgrad_shape(const flim_conv_problem *p, int sm, flim_wgrad_shape *
     return flim_wgrad_supported(out, sm);
 }
 
+static flim_fp32_card fp32_card(const flim_cuda_device *device)
+{
+    return (flim_fp32_card){.processors = device->card.processors,
+                            .capability = device->card.capability,
+                            .shared_bytes = device->card.shared_bytes};
+}
+
 flim_status flim_conv_plan_run(flim_cuda_device *device, const flim_conv_plan *plan, int64_t n, const void *x, const void *w,
                                const void *y, void *workspace, flim_error *err)
 {
     if (plan->tile) {
-        return flim_cuda_check(
-            flim_fp32_run(&plan->problem, n, plan->tile, device->base.info.threads, x, w, y, workspace, device->stream),
-            "a convolution in fp32", err);
+        const flim_fp32_card card = fp32_card(device);
+        return flim_cuda_check(flim_fp32_run(&plan->problem, n, plan->tile, &card, x, w, y, workspace, device->stream),
+                               "a convolution in fp32", err);
     }
     return flim_cudnn_plan_run(&device->cudnn, device->handle, &plan->problem, &plan->cudnn, x, w, y, workspace, err);
 }
@@ -396,7 +403,7 @@ static void try_candidate(bench *b, flim_conv_plan *c, const flim_plan_options *
 static int own_plans(const flim_cuda_device *device, const flim_conv_plan *base, flim_conv_plan list[FLIM_FP32_TILES])
 {
     const flim_conv_problem *problem = &base->problem;
-    const int processors = device->base.info.threads;
+    const flim_fp32_card card = fp32_card(device);
     flim_wgrad_shape shape;
     int tile[FLIM_FP32_TILES];
     if (flim_own_wgrad_shape(problem, device->sm, &shape)) {
@@ -406,11 +413,11 @@ static int own_plans(const flim_cuda_device *device, const flim_conv_plan *base,
         snprintf(list[0].engine, sizeof list[0].engine, "own");
         return 1;
     }
-    const int n = flim_fp32_tiles(problem, processors, tile);
+    const int n = flim_fp32_tiles(problem, &card, tile);
     for (int i = 0; i < n; i++) {
         list[i] = *base;
         list[i].tile = tile[i];
-        list[i].workspace = flim_fp32_workspace(problem, tile[i], processors);
+        list[i].workspace = flim_fp32_workspace(problem, tile[i], &card);
         snprintf(list[i].engine, sizeof list[i].engine, "own %s", flim_fp32_tile_name(problem->op, tile[i]));
     }
     return n;

@@ -94,13 +94,14 @@ __global__ void fill_integers(float *out, int64_t count, uint64_t seed)
 struct fp32_case {
     flim_conv_problem p;
     int64_t n;
-    int tile, processors;
+    int tile;
+    flim_fp32_card card;
     device_array<float> x, w, y;
     device_array<char> workspace;
 
-    fp32_case(const layer &l, int op, int tile_, int processors_, bool integers)
-        : p(problem_of(l, op)), n(l.n), tile(tile_), processors(processors_), x(flim_conv_x_elements(&p)),
-          w(flim_conv_w_elements(&p)), y(flim_conv_y_elements(&p)), workspace(flim_fp32_workspace(&p, tile, processors))
+    fp32_case(const layer &l, int op, int tile_, const flim_fp32_card &card_, bool integers)
+        : p(problem_of(l, op)), n(l.n), tile(tile_), card(card_), x(flim_conv_x_elements(&p)),
+          w(flim_conv_w_elements(&p)), y(flim_conv_y_elements(&p)), workspace(flim_fp32_workspace(&p, tile, &card))
     {
         /* cells left out stay NaN */
         fill(op == FLIM_CONV_DATA, x, x.count / p.n * n, 41, integers);
@@ -127,13 +128,13 @@ struct fp32_case {
     }
     void run()
     {
-        CHECK(flim_fp32_run(&p, n, tile, processors, x, w, y, workspace, 0));
+        CHECK(flim_fp32_run(&p, n, tile, &card, x, w, y, workspace, 0));
     }
 };
 
-bool check_case(const layer &l, int op, int tile, int processors, bool integers)
+bool check_case(const layer &l, int op, int tile, const flim_fp32_card &card, bool integers)
 {
-    fp32_case f(l, op, tile, processors, integers);
+    fp32_case f(l, op, tile, card, integers);
     device_array<double> expected(f.outputs());
     ref_fp32<<<4096, 256>>>(f.p, f.n, f.outputs(), f.x, f.w, f.y, expected);
     CHECK(cudaDeviceSynchronize());
@@ -165,19 +166,20 @@ bool check_case(const layer &l, int op, int tile, int processors, bool integers)
     const double relative = den > 0 ? std::sqrt(num / den) : std::sqrt(num);
     const bool good = finite && left && equal && (integers ? exact : relative < 1e-5);
     if (!good || !integers)
-        printf("fp32 %-9s %-15s %-8s n %lld + %lld: relative %.2e worst %.2e, %sequal bits %s, spare cells %s %s\n", l.name,
+        printf("fp32 %-9s %-15s %-10s n %lld + %lld: relative %.2e worst %.2e, %sequal bits %s, spare cells %s %s\n", l.name,
                op_name[op], flim_fp32_tile_name(f.p.op, tile), (long long)l.n, (long long)l.spare, relative,
                largest > 0 ? worst / largest : worst, integers ? (exact ? "exact, " : "NOT EXACT, ") : "", equal ? "yes" : "NO",
                left ? "left alone" : "TOUCHED", good ? "" : "FAILED");
     return good;
 }
 
-int processors_here()
+flim_fp32_card card_here()
 {
-    int device = 0, sms = 0;
+    int device = 0;
+    cudaDeviceProp prop;
     CHECK(cudaGetDevice(&device));
-    CHECK(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device));
-    return sms;
+    CHECK(cudaGetDeviceProperties(&prop, device));
+    return {prop.multiProcessorCount, 10 * prop.major + prop.minor, (int)prop.sharedMemPerBlockOptin};
 }
 
 } // namespace
@@ -201,7 +203,8 @@ bool check_fp32(bool small)
         {"res2.2", 8, 1, 64, 64, {64, 11, 11}, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}},
         {"res3.1", 8, 1, 64, 128, {32, 11, 11}, {3, 3, 3}, {1, 2, 2}, {1, 1, 1}},
     };
-    const int processors = processors_here();
+    const flim_fp32_card card = card_here();
+    const flim_fp32_card one = {1, card.capability, card.shared_bytes};
     bool good = true;
     for (const layer &l : cases) {
         const bool large = l.n * l.size[0] * l.size[1] * l.size[2] > 20000;
@@ -210,15 +213,16 @@ bool check_fp32(bool small)
         for (int op = 0; op < 3; op++) {
             const flim_conv_problem p = problem_of(l, op);
             int tiles[FLIM_FP32_TILES];
-            if (flim_fp32_tiles(&p, processors, tiles) < 1) {
+            if (flim_fp32_tiles(&p, &card, tiles) < 1) {
                 printf("fp32 %s %s: not supported, FAILED\n", l.name, op_name[op]);
                 good = false;
                 continue;
             }
             /* few processors: few parts of the weight gradient, and many positions a part */
             for (int tile = 1; flim_fp32_tile_name(p.op, tile) && !large; tile++)
-                good = check_case(l, op, tile, tile % 2 ? processors : 1, true) && good;
-            good = check_case(l, op, tiles[0], processors, false) && good;
+                if (flim_fp32_tile_fits(&p, tile))
+                    good = check_case(l, op, tile, tile % 2 ? card : one, true) && good;
+            good = check_case(l, op, tiles[0], card, false) && good;
         }
     }
     return good;
@@ -241,19 +245,19 @@ void time_fp32(bool quick)
         {{"res3.1", 64, 0, 64, 128, {64, 11, 11}, {3, 3, 3}, {1, 2, 2}, {1, 1, 1}}, 1},
         {{"res3.2", 64, 0, 128, 128, {64, 6, 6}, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}}, 1},
     };
-    const int processors = processors_here();
+    const flim_fp32_card card = card_here();
     double total[3] = {}, flops = 0.0;
     for (const auto &one : layers)
         for (int op = 0; op < 3; op++) {
             const flim_conv_problem p = problem_of(one.l, op);
             int tiles[FLIM_FP32_TILES];
-            const int n = flim_fp32_tiles(&p, processors, tiles);
+            const int n = flim_fp32_tiles(&p, &card, tiles);
             const double flop = 2.0 * (double)flim_conv_macs(&p),
                          bytes = 4.0 * (double)(flim_conv_x_elements(&p) + flim_conv_y_elements(&p));
             float best = 0.0f;
             printf("time fp32 %-9s %-15s", one.l.name, op_name[op]);
             for (int i = 0; i < (quick ? 1 : n); i++) {
-                fp32_case f(one.l, op, tiles[i], processors, false);
+                fp32_case f(one.l, op, tiles[i], card, false);
                 const float ms = median_ms([&] { f.run(); });
                 printf("  %s %.3f ms %.1f TFLOP/s", flim_fp32_tile_name(p.op, tiles[i]), ms, flop / ms * 1e-9);
                 best = i == 0 || ms < best ? ms : best;
