@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "core/alloc.h"
 #include "cpu/program.h"
@@ -27,15 +28,26 @@ static bool proc_value(const char *path, const char *key, char *out, size_t size
     return found;
 }
 
-static int64_t memory_kib(const char *key)
+static int64_t kib_of(const char *path, const char *key)
 {
     char text[64];
-    return proc_value("/proc/meminfo", key, text, sizeof text) ? (int64_t)strtoll(text, NULL, 10) : 0;
+    return proc_value(path, key, text, sizeof text) ? (int64_t)strtoll(text, NULL, 10) : 0;
+}
+
+static int64_t memory_kib(const char *key)
+{
+    return kib_of("/proc/meminfo", key);
 }
 
 int64_t flim_cpu_memory_available(void)
 {
-    return memory_kib("MemAvailable") * 1024;
+    int64_t available = memory_kib("MemAvailable") * 1024;
+    struct rlimit limit; /* ulimit -v: batch systems set it */
+    if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < (rlim_t)INT64_MAX) {
+        const int64_t left = (int64_t)limit.rlim_cur - kib_of("/proc/self/status", "VmSize") * 1024;
+        available = left < available ? (left > 0 ? left : 0) : available;
+    }
+    return available;
 }
 
 static const char *isa_name(void)

@@ -233,6 +233,31 @@ static void divide_unit_memory(flim_cpu_program *p)
     }
 }
 
+/* What was needed, what is free, and the largest batch that would do: only some of the memory grows with the batch. */
+static flim_status explain_memory(const flim_cpu_program *p, int64_t needed, int64_t available, flim_error *err)
+{
+    const size_t most = larger((size_t)p->base.options.train_batch, (size_t)p->base.options.eval_batch);
+    const size_t growing = (p->base.options.train_batch > 0 ? p->activation_bytes : 0) + p->partial_doubles * sizeof(double) +
+                           p->dropout_floats * sizeof(float) + p->head_doubles * sizeof(double) +
+                           (size_t)head_floats(p) * sizeof(float);
+    const double cell = (double)growing / (double)most, rest = (double)needed - (double)growing;
+    const double reserve = 0.06 * (double)available; /* for threads, and what others take meanwhile */
+    int64_t fits = (int64_t)(((double)available - reserve - rest) / cell);
+    fits = fits < (int64_t)most ? fits : (int64_t)most - 1;
+    if (fits < 1) {
+        return flim_fail(err, FLIM_ERROR_MEMORY,
+                         "out of host memory: batches of %lld cells (training) and %lld (prediction) need %.2f GiB, %.2f GiB "
+                         "are free, not enough for one cell; use a smaller preset",
+                         (long long)p->base.options.train_batch, (long long)p->base.options.eval_batch,
+                         (double)needed / 0x1p30, (double)available / 0x1p30);
+    }
+    return flim_fail(err, FLIM_ERROR_MEMORY,
+                     "out of host memory: batches of %lld cells (training) and %lld (prediction) need %.2f GiB, %.2f GiB are "
+                     "free; the largest batch that fits is %lld",
+                     (long long)p->base.options.train_batch, (long long)p->base.options.eval_batch, (double)needed / 0x1p30,
+                     (double)available / 0x1p30, (long long)fits);
+}
+
 flim_status flim_cpu_plan_allocate(flim_cpu_program *p, flim_error *err)
 {
     const bool train = p->base.options.train_batch > 0;
@@ -261,12 +286,7 @@ flim_status flim_cpu_plan_allocate(flim_cpu_program *p, flim_error *err)
     }
     if (!enough) {
         flim_cpu_plan_free(p);
-        return flim_fail(
-            err, FLIM_ERROR_MEMORY,
-            "the program needs %.2f GiB of host memory for batches of %lld (training) and %lld (prediction), and "
-            "%.2f GiB are free; use a smaller batch",
-            (double)needed / 0x1p30, (long long)p->base.options.train_batch, (long long)p->base.options.eval_batch,
-            (double)available / 0x1p30);
+        return explain_memory(p, needed, available, err);
     }
     const size_t most = larger((size_t)p->base.options.train_batch, (size_t)p->base.options.eval_batch);
     p->dmean = p->mean + most * (size_t)p->base.net.head.in_channels;
