@@ -8,6 +8,7 @@ A case is
     label ...            N class numbers
     logit ...            N x K' float32 (K' = 1 for two classes), as nine digits
     METRIC VALUE         one line each, 17 digits, nan = undefined
+A line `million LEVELS AUC AP` is of a million cells with scores 0..LEVELS-1, made by million(): ties by the thousand.
 The scores of the ranking metrics are the logits (two classes) or log(p/(1-p)) of the softmax: the same order as the
 probabilities, without ties made by rounding.  Log loss is computed without clipping (eps=1e-300).
 """
@@ -91,6 +92,17 @@ def cases():
         yield y, z, k, float(rng.choice([0.5, 0.3, 0.9]))
 
 
+def million(levels):
+    """Labels and whole scores by SplitMix64, which tests/test_metrics.c computes as well."""
+    z = np.arange(1, 1000001, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(levels)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    z = z ^ (z >> np.uint64(31))
+    score = z % np.uint64(levels)
+    label = (z >> np.uint64(40)) % np.uint64(1000) < 200 + 600 * score // np.uint64(levels)
+    return label.astype(int), score.astype(float)
+
+
 def text():
     lines = [f"# scikit-learn reference for tests/test_metrics.c; written by tests/make_metrics_reference.py"]
     for y, z, k, threshold in cases():
@@ -98,6 +110,9 @@ def text():
         lines.append("label " + " ".join(map(str, y)))
         lines.append("logit " + " ".join(f"{v:.9g}" for v in z.ravel()))
         lines += [f"{name} {float(value):.17g}" for name, value in reference(y, z, k, threshold).items()]
+    for levels in (2, 7, 1000, 1 << 20):
+        label, score = million(levels)
+        lines.append(f"million {levels} {M.roc_auc_score(label, score):.17g} {M.average_precision_score(label, score):.17g}")
     return "\n".join(lines) + "\n"
 
 

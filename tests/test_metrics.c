@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -64,7 +65,7 @@ static void as_scikit_learn(void **state)
     flim_metrics m = {0};
     while (fgets(line, sizeof line, file)) {
         char *save = NULL, *word = strtok_r(line, " \n", &save);
-        if (!word || word[0] == '#') {
+        if (!word || word[0] == '#' || strcmp(word, "million") == 0) {
             continue;
         }
         if (strcmp(word, "case") == 0) {
@@ -140,6 +141,90 @@ static void auc_counts_pairs_in_any_order(void **state)
     }
 }
 
+/* ---- a million cells, with ties by the thousand */
+
+enum { MILLION = 1000000 };
+
+/* make_metrics_reference.py's million(): SplitMix64. */
+static void make_million(uint64_t levels, int32_t *label, float *score, uint8_t *positive, double *exact)
+{
+    for (uint64_t i = 0; i < MILLION; i++) {
+        uint64_t z = (i + 1) * UINT64_C(0x9E3779B97F4A7C15) + levels;
+        z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
+        z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
+        z ^= z >> 31;
+        uint64_t s = z % levels;
+        label[i] = (z >> 40) % 1000 < 200 + 600 * s / levels;
+        score[i] = (float)s; /* below 2^24: exact */
+        positive[i] = (uint8_t)label[i];
+        exact[i] = (double)s;
+    }
+}
+
+/* Twice the number of ordered pairs, and the sum of the precisions at the hits, by counting how many cells stand at each level. */
+static void count_levels(uint64_t levels, const int32_t *label, const float *score, double *auc, double *precision)
+{
+    int64_t *at = calloc(2 * levels, sizeof *at), twice = 0, seen[2] = {0, 0};
+    assert_non_null(at);
+    for (int i = 0; i < MILLION; i++) {
+        at[2 * (uint64_t)score[i] + (label[i] == 1)]++;
+    }
+    long double sum = 0;
+    for (uint64_t l = levels; l-- > 0;) { /* from above */
+        int64_t n = at[2 * l], p = at[2 * l + 1];
+        twice += n * (2 * seen[1] + p);
+        seen[0] += n;
+        seen[1] += p;
+        sum += p ? (long double)p * seen[1] / (seen[0] + seen[1]) : 0;
+    }
+    *auc = (double)twice / (2.0 * (double)seen[0] * (double)seen[1]);
+    *precision = (double)(sum / seen[1]);
+    free(at);
+}
+
+static void a_million_cells_with_ties(void **state)
+{
+    (void)state;
+    FILE *file = fopen(FLIM_SOURCE_DIR "/tests/data/metrics_reference.txt", "r");
+    int32_t *label = calloc(MILLION, sizeof *label);
+    float *score = calloc(MILLION, sizeof *score);
+    uint8_t *positive = calloc(MILLION, 1);
+    double *exact = calloc(MILLION, sizeof *exact);
+    static char line[1 << 16];
+    int seen = 0;
+    assert_true(file && label && score && positive && exact);
+    while (fgets(line, sizeof line, file)) {
+        char *save = NULL, *word = strtok_r(line, " \n", &save);
+        if (!word || strcmp(word, "million") != 0) {
+            continue;
+        }
+        uint64_t levels = strtoull(strtok_r(NULL, " \n", &save), NULL, 10);
+        double auc = strtod(strtok_r(NULL, " \n", &save), NULL), precision = strtod(strtok_r(NULL, " \n", &save), NULL);
+        double counted_auc, counted_precision, alone = NAN;
+        make_million(levels, label, score, positive, exact);
+        count_levels(levels, label, score, &counted_auc, &counted_precision);
+        clock_t begun = clock();
+        flim_metrics m = compute(MILLION, 2, label, score, 0.5);
+        double seconds = (double)(clock() - begun) / CLOCKS_PER_SEC;
+        assert_int_equal(flim_roc_auc(MILLION, positive, exact, &alone, NULL), FLIM_OK);
+        close_to(m.value[FLIM_ROC_AUC], counted_auc, 0, "AUC against counting");
+        close_to(alone, counted_auc, 0, "AUC alone against counting");
+        close_to(m.value[FLIM_ROC_AUC], auc, 1e-12, "AUC against scikit-learn");
+        close_to(m.value[FLIM_AVERAGE_PRECISION], counted_precision, 1e-12, "average precision against counting");
+        close_to(m.value[FLIM_AVERAGE_PRECISION], precision, 1e-12, "average precision against scikit-learn");
+        print_message("a million cells, %" PRIu64 " levels: AUC %.6f, all metrics in %.2f s of CPU time\n", levels,
+                      counted_auc, seconds);
+        assert_true(seconds < 30); /* n log n even under sanitizers; n^2 would take hours */
+        seen++;
+    }
+    assert_int_equal(seen, 4);
+    fclose(file);
+    free(label);
+    free(score);
+    free(positive);
+    free(exact);
+}
+
 /* CASES: y=[0,1,1], s=[.5,.9,.5] ... measured with scikit-learn 1.2.1. */
 static void auc_of_reported_cases(void **state)
 {
@@ -147,6 +232,11 @@ static void auc_of_reported_cases(void **state)
     close_to(compute(3, 2, (int32_t[]){0, 1, 1}, (float[]){.5f, .9f, .5f}, 0.5).value[FLIM_ROC_AUC], 0.75, 0, "ties");
     close_to(compute(4, 2, (int32_t[]){0, 1, 0, 1}, (float[]){3, 3, 3, 3}, 0.5).value[FLIM_ROC_AUC], 0.5, 0, "constant");
     close_to(compute(4, 2, (int32_t[]){1, 0, 1, 0}, (float[]){9, 9, 5, 5}, 0.5).value[FLIM_ROC_AUC], 0.5, 0, "pairs of ties");
+    /* github.com/brian-lau/MatlabAUC issue 1: a tie between the kinds at 13, one within a kind at 14 */
+    close_to(compute(15, 2, (int32_t[]){0, 1, 0, 0, 1, 0, 1, 0, 1, 1, 1, 0, 1, 1, 1},
+                     (float[]){1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 13, 13, 14, 14}, 0.5)
+                 .value[FLIM_ROC_AUC],
+             0.75, 1e-15, "15 values");
     /* Logits whose float32 (and float64) sigmoid is exactly 1 still rank apart. */
     flim_metrics m = compute(3, 2, (int32_t[]){0, 1, 1}, (float[]){40, 50, 60}, 0.5);
     close_to(m.value[FLIM_ROC_AUC], 1, 0, "saturated");
@@ -333,6 +423,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(as_scikit_learn),
         cmocka_unit_test(auc_counts_pairs_in_any_order),
+        cmocka_unit_test(a_million_cells_with_ties),
         cmocka_unit_test(auc_of_reported_cases),
         cmocka_unit_test(absent_classes),
         cmocka_unit_test(loss_is_finite_for_huge_logits_and_needs_no_batches),
