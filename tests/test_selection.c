@@ -18,19 +18,10 @@
 #include "core/file.h"
 #include "flim/dataset_writer.h"
 #include "flim/random.h"
-#include "flim/train.h"
 #include "results/fold_result.h"
+#include "small_run.h"
 
 enum { MOST = 1200, DONORS = 6, T = 8, SIDE = 3, VOXELS = T * SIDE * SIDE };
-
-static char folder[] = "/tmp/flim_selection_XXXXXX";
-
-static void ok(flim_status status, const flim_error *err)
-{
-    if (status != FLIM_OK) {
-        fail_msg("%s", err->text);
-    }
-}
 
 /* ---- cells */
 
@@ -89,39 +80,6 @@ static void write_world(const world *w, const char *name)
 
 /* ---- runs */
 
-typedef struct setting {
-    const char *key, *value;
-} setting;
-
-/* Trains data/out below the test's folder; skips the test where there is no CPU backend. */
-static void train(const char *data, const char *out, const setting *more, size_t n_more)
-{
-    static const setting common[] = {{"preset", "tiny"}, {"device", "cpu"},           {"workers", "2"},
-                                     {"batch", "16"},    {"checkpoint_minutes", "0"}, {"lr", "0.003"}};
-    char path[2][256];
-    flim_settings settings;
-    flim_error err = {0};
-    ok(flim_settings_init(&settings, &err), &err);
-    for (size_t i = 0; i < sizeof common / sizeof common[0]; i++) {
-        ok(flim_settings_set(&settings, common[i].key, common[i].value, &err), &err);
-    }
-    for (size_t i = 0; i < n_more; i++) {
-        ok(flim_settings_set(&settings, more[i].key, more[i].value, &err), &err);
-    }
-    snprintf(path[0], sizeof path[0], "%s/%s", folder, data);
-    snprintf(path[1], sizeof path[1], "%s/%s", folder, out);
-    ok(flim_settings_set(&settings, "data", path[0], &err), &err);
-    ok(flim_settings_set(&settings, "out", path[1], &err), &err);
-    const flim_train_hooks hooks = {0};
-    flim_status status = flim_train_cv(&settings, &hooks, NULL, &err);
-    flim_settings_free(&settings);
-    if (status == FLIM_ERROR_DEVICE) {
-        print_message("skipped: %s\n", err.text);
-        skip();
-    }
-    ok(status, &err);
-}
-
 static void read_splits(const char *run, flim_splits *out)
 {
     char path[512];
@@ -156,13 +114,6 @@ static int64_t right_of(const char *run)
     return right;
 }
 
-static void remove_run(const char *run)
-{
-    char command[600];
-    snprintf(command, sizeof command, "rm -rf %s/%s", folder, run);
-    assert_int_equal(system(command), 0);
-}
-
 /* ---- random labels */
 
 /* The prior's accuracy on balanced random labels is one half (one in K); the network's must lie within four binomial standard
@@ -182,7 +133,7 @@ static void random_labels_score_as_chance(void **state)
         write_world(&w, "random.h5");
         train("random.h5", "random", many_epochs, sizeof many_epochs / sizeof many_epochs[0]);
         right += right_of("random");
-        remove_run("random");
+        remove_below("random");
     }
     double accuracy = (double)right / (STUDIES * SMALL), error = 0.5 / sqrt(STUDIES * SMALL);
     print_message("%d studies of %d cells, 40 epochs: accuracy %.4f, expected 0.5 +- %.4f\n", STUDIES, SMALL, accuracy,
@@ -198,7 +149,7 @@ static void random_labels_score_as_chance(void **state)
         print_message("%d cells of %d classes: accuracy %.4f, expected %.4f +- %.4f\n", MOST, classes, accuracy, chance,
                       error);
         assert_true(fabs(accuracy - chance) < 4 * error);
-        remove_run("random");
+        remove_below("random");
     }
 }
 
@@ -219,7 +170,7 @@ static void the_same_runs_learn_what_there_is(void **state)
     assert_true(result.metrics.value[FLIM_ACCURACY] > 0.75);
     flim_fold_result_free(&result);
     flim_splits_free(&splits);
-    remove_run("signal");
+    remove_below("signal");
 }
 
 /* ---- other test labels */
@@ -359,7 +310,7 @@ static bool permute_and_compare(const world *w, const flim_splits *base, int k, 
         flim_predictions_free(&one);
         flim_predictions_free(&two);
     }
-    remove_run("other");
+    remove_below("other");
     return changed;
 }
 
@@ -391,22 +342,16 @@ static void test_labels_choose_nothing(void **state)
                       options[0].value, options[1].value, changed, base.n_folds);
         assert_true(changed > 0); /* the labels were read at all */
         flim_splits_free(&base);
-        remove_run("base");
+        remove_below("base");
     }
 }
 
 int main(void)
 {
-    if (!mkdtemp(folder)) {
-        return 1;
-    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_labels_choose_nothing),
         cmocka_unit_test(the_same_runs_learn_what_there_is),
         cmocka_unit_test(random_labels_score_as_chance),
     };
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    char command[64];
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    return system(command) == 0 ? failed : 1;
+    return SMALL_MAIN(tests);
 }

@@ -83,8 +83,11 @@ static flim_status predict(const options *o, console *terminal, flim_error *err)
         status = flim_predictions_write(&predictions, o->out, err);
     }
     for (int m = 0; m < FLIM_N_METRICS && status == FLIM_OK && metrics.n > 0; m++) {
+        const char *name = flim_metric_name((flim_metric)m);
         if (isfinite(metrics.value[m])) {
-            flim_log_line(&hooks.log, FLIM_LOG_INFO, "  %-20s %.4f", flim_metric_name((flim_metric)m), metrics.value[m]);
+            flim_log_line(&hooks.log, FLIM_LOG_INFO, "  %-20s %.4f", name, metrics.value[m]);
+        } else {
+            flim_log_line(&hooks.log, FLIM_LOG_INFO, "  %-20s n/a (%s)", name, flim_metric_undefined_reason((flim_metric)m));
         }
     }
     flim_predictions_free(&predictions);

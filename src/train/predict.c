@@ -23,6 +23,7 @@ typedef struct job {
     int n_models;
     double threshold;
     bool mask_counts; /* of the run; a weight file alone does not tell */
+    char trained_on[65]; /* SHA-256 of the run's data; "" where it is not known */
     flim_weights_info weights; /* of the first model */
     flim_device *device;
     flim_precision precision;
@@ -97,6 +98,24 @@ static flim_status add_model(job *j, const char *path, flim_error *err)
     return FLIM_OK;
 }
 
+/* What splits.json says of the run: the number of its folds, and the data that it was trained on. */
+static flim_status read_splits(job *j, flim_error *err)
+{
+    char path[PATH_BYTES];
+    flim_splits splits = {0};
+    snprintf(path, sizeof path, "%s/splits.json", j->request->model);
+    flim_status status = flim_splits_read(path, NULL, &splits, err);
+    if (status == FLIM_OK) {
+        memcpy(j->trained_on, splits.sha256, sizeof j->trained_on);
+        if (j->n_models < splits.n_folds) {
+            flim_log_line(&j->hooks->log, FLIM_LOG_WARNING, "%s: %d of its %d folds are done; only those are averaged",
+                          j->request->model, j->n_models, splits.n_folds);
+        }
+    }
+    flim_splits_free(&splits);
+    return status;
+}
+
 /* All finished folds of a run folder, their mean threshold, and how the run prepared its counts. */
 static flim_status find_folds(job *j, flim_error *err)
 {
@@ -119,6 +138,9 @@ static flim_status find_folds(job *j, flim_error *err)
         return flim_fail(err, FLIM_ERROR_DATA, "%s: no finished fold (fold_K/DONE) to predict with", folder);
     }
     flim_settings settings;
+    if (status == FLIM_OK) {
+        status = read_splits(j, err);
+    }
     if (status == FLIM_OK) {
         j->threshold = sum / j->n_models;
         status = flim_settings_init(&settings, err);
@@ -182,6 +204,13 @@ static flim_status open_data(job *j, flim_error *err)
     if (w->t && (w->t != info->t || w->h != info->h || w->w != info->w)) {
         return flim_fail(err, FLIM_ERROR_DATA, "%s has cells of %d x %d x %d, %s was trained on %d x %d x %d", info->path[0],
                          info->t, info->h, info->w, j->model[0], w->t, w->h, w->w);
+    }
+    char sha256[65];
+    flim_dataset_sha256(j->dataset, sha256);
+    if (j->trained_on[0] && strcmp(j->trained_on, sha256) == 0) {
+        flim_log_line(&j->hooks->log, FLIM_LOG_WARNING,
+                      "%s is the data that %s was trained on: what follows is no test score (fold_metrics %s shows those)",
+                      info->path[0], r->model, r->model);
     }
     return check_classes(j, err);
 }
