@@ -8,6 +8,7 @@
 #include "check.h"
 #include "core/alloc.h"
 #include "core/file.h"
+#include "core/stop.h"
 #include "device.h"
 #include "kernels.h"
 
@@ -492,7 +493,7 @@ static flim_status search(flim_cuda_device *device, const flim_conv_problem *pro
         flim_cudnn_candidates_free(&device->cudnn, &found);
         return status;
     }
-    for (int i = 0; i < n_own && (options->benchmark || n == 0); i++) {
+    for (int i = 0; i < n_own && (options->benchmark || n == 0) && !flim_stopped(options->stop); i++) {
         try_candidate(&b, &own[i], options, limit, list, &n, &over, &last);
     }
     if (!options->benchmark && n > 0) {
@@ -500,7 +501,7 @@ static flim_status search(flim_cuda_device *device, const flim_conv_problem *pro
         n = 0;
     }
     const int wanted = options->benchmark ? FLIM_MAX_CANDIDATES + FLIM_FP32_TILES : 3;
-    for (int i = 0; i < found.n && n < wanted && !chosen; i++) {
+    for (int i = 0; i < found.n && n < wanted && !chosen && !flim_stopped(options->stop); i++) {
         flim_conv_plan c = *out;
         snprintf(c.engine, sizeof c.engine, "cuDNN %lld", (long long)found.engine[i]);
         if (flim_cudnn_plan_build(&device->cudnn, device->handle, device->base.info.name, problem, &found, i, &c.cudnn,
@@ -509,7 +510,9 @@ static flim_status search(flim_cuda_device *device, const flim_conv_problem *pro
             try_candidate(&b, &c, options, limit, list, &n, &over, &last);
         }
     }
-    if (chosen) {
+    if (flim_stopped(options->stop)) { /* a card may take half a minute for all of them */
+        status = flim_fail(err, FLIM_INTERRUPTED, "interrupted");
+    } else if (chosen) {
         status = FLIM_OK;
     } else if (n == 0) {
         char text[320];

@@ -34,6 +34,7 @@ typedef struct flim_plan_options {
     int64_t workspace_limit; /* bytes a plan may ask for; 0 = default */
     const char *cache_dir; /* NULL = no file */
     const flim_log *log;
+    const volatile int *stop; /* polled between candidates; may be NULL */
 } flim_plan_options;
 
 typedef struct flim_cached_plan {

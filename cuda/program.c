@@ -308,23 +308,22 @@ static flim_status explain_memory(flim_cuda_program *p, flim_error *err)
     size_t free_bytes = 0, total = 0;
     (void)cudaMemGetInfo(&free_bytes, &total);
     const double gib = 1073741824.0;
-    const int64_t per_batch = p->arena_bytes + p->bytes_stages + p->bytes_scratch,
-                  rest = all_bytes(p) - per_batch;
+    const int64_t per_batch = p->arena_bytes + p->bytes_stages + p->bytes_scratch, rest = all_bytes(p) - per_batch;
     int64_t fits = per_batch > 0 ? (int64_t)(((double)free_bytes - (double)rest) / (double)per_batch * (double)p->batch) : 0;
     if (fits < 1) {
         return flim_fail(
             err, FLIM_ERROR_MEMORY,
             "out of device memory on %s: a batch of %lld cells needs %.2f GiB, %.2f of %.2f GiB are free, not enough for one "
             "cell; a smaller preset or --precision bf16 needs less",
-            p->device->base.info.name, (long long)p->batch, (double)all_bytes(p) / gib,
-            (double)free_bytes / gib, (double)total / gib);
+            p->device->base.info.name, (long long)p->batch, (double)all_bytes(p) / gib, (double)free_bytes / gib,
+            (double)total / gib);
     }
     return flim_fail(
         err, FLIM_ERROR_MEMORY,
         "out of device memory on %s: a batch of %lld cells needs %.2f GiB, %.2f of %.2f GiB are free; the largest batch that "
         "fits is %lld",
-        p->device->base.info.name, (long long)p->batch, (double)all_bytes(p) / gib,
-        (double)free_bytes / gib, (double)total / gib, (long long)(fits < p->batch ? fits : p->batch - 1));
+        p->device->base.info.name, (long long)p->batch, (double)all_bytes(p) / gib, (double)free_bytes / gib,
+        (double)total / gib, (long long)(fits < p->batch ? fits : p->batch - 1));
 }
 
 static flim_status allocate(flim_program *base, flim_error *err)
@@ -581,6 +580,26 @@ static void default_cache_folder(char *path, size_t size)
     }
 }
 
+/* Tuning a convolution found no room: the program is not laid out yet, so which batch would do is an estimate.  What a cell needs is
+ * mostly its convolutions' outputs, kept for the backward pass. */
+static flim_status explain_tuning(const flim_cuda_program *p, flim_error *err)
+{
+    size_t free_bytes = 0, total = 0;
+    (void)cudaMemGetInfo(&free_bytes, &total);
+    double cell = 0;
+    for (int u = 0; u < p->base.net.n_units; u++) {
+        const flim_unit *unit = &p->base.net.unit[u];
+        cell += (double)unit->conv_out[0] * unit->conv_out[1] * unit->conv_out[2] *
+                flim_storage_channels(unit->out_channels) * (double)flim_storage_size(p->launch.type);
+    }
+    const int64_t fits = (int64_t)((double)free_bytes / (1.5 * cell)); /* gradients of one more layer, workspace */
+    if (fits >= 1 && fits < p->batch && err) {
+        return flim_fail(err, FLIM_ERROR_MEMORY, "%s; a batch of about %lld cells fits, not %lld", err->text, (long long)fits,
+                         (long long)p->batch);
+    }
+    return FLIM_ERROR_MEMORY;
+}
+
 flim_status flim_cuda_compile(flim_device *base, const flim_network *net, const flim_program_options *options,
                               flim_program **out, flim_error *err)
 {
@@ -593,7 +612,8 @@ flim_status flim_cuda_compile(flim_device *base, const flim_network *net, const 
                                      .cache_dir = options->cache_dir ? options->cache_dir
                                                   : cache[0]         ? cache
                                                                      : NULL,
-                                     .log = options->log};
+                                     .log = options->log,
+                                     .stop = options->stop};
     flim_status status;
     flim_cuda_program *p = flim_alloc(1, sizeof *p, err);
     if (!p) {
@@ -636,6 +656,9 @@ flim_status flim_cuda_compile(flim_device *base, const flim_network *net, const 
     p->fixed_bytes = lay_out(p, NULL);
     p->arena_bytes = p->train.arena > p->predict.arena ? p->train.arena : p->predict.arena;
 done:
+    if (status == FLIM_ERROR_MEMORY && !base->info.described) {
+        status = explain_tuning(p, err);
+    }
     if (status != FLIM_OK) {
         destroy(&p->base);
     } else {

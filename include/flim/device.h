@@ -108,6 +108,7 @@ typedef struct flim_program_options {
     int64_t workspace_limit; /* bytes a single convolution may ask for; 0 = the backend's default */
     const char *cache_dir; /* where tuned plans are kept between runs; NULL = not kept */
     const flim_log *log; /* notes while compiling; may be NULL */
+    const volatile int *stop; /* polled while plans are sought; non-zero: FLIM_INTERRUPTED.  May be NULL */
 } flim_program_options;
 
 /* Compiles.  Takes time (tuning), takes no memory that flim_program_memory reports. */

@@ -211,7 +211,8 @@ static flim_status compile(flim_run *run, flim_error *err)
                                           .eval_batch = run->eval_batch,
                                           .benchmark = s->benchmark,
                                           .deterministic = s->deterministic,
-                                          .log = &run->log};
+                                          .log = &run->log,
+                                          .stop = run->hooks->stop};
     status = flim_program_compile(run->device, &run->net, &options, &run->program, err);
     return status == FLIM_OK ? flim_run_plan_cache(run, err) : status;
 }
