@@ -608,7 +608,11 @@ static void runs_are_compared_in_pairs(void **state)
     flim_log log = {remember, &text};
     ok(flim_report_print(report, &log, &err), &err);
     assert_non_null(strstr(text.text, "test_report_b against test_report_a"));
-    assert_non_null(strstr(text.text, "not compared: the runs have other data or other test parts"));
+    assert_non_null(
+        strstr(text.text, "The same cells, but split otherwise (test_report_a: stratified-group, test_report_c: "));
+    assert_non_null(strstr(text.text,
+                           "test_report_c has learned from cells of the groups that it is tested on, test_report_a has "
+                           "not: only test_report_a says how well a new group will do."));
     flim_report_destroy(report);
     free_run(&a);
     free_run(&b);

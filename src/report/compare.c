@@ -31,11 +31,11 @@ static bool same_rest(const flim_fold *a, const flim_fold *b, uint8_t *seen)
     return same;
 }
 
-/* The same data, and in every fold the same test cells and the same others to learn from; which of those are kept for validation
+/* In every fold of the same data the same test cells and the same others to learn from; which of those are kept for validation
  * is part of a method, and may differ. */
 static flim_status same_splits(const flim_splits *a, const flim_splits *b, bool *same, flim_error *err)
 {
-    *same = a->n == b->n && a->n_folds == b->n_folds && strcmp(a->sha256, b->sha256) == 0;
+    *same = a->n_folds == b->n_folds;
     if (!*same) {
         return FLIM_OK;
     }
@@ -149,7 +149,9 @@ flim_status report_compare(const report_run *a, const report_run *b, report_comp
 {
     *out = (report_comparison){.a = a, .b = b};
     flim_status status = FLIM_OK;
-    if (a->classes == b->classes) {
+    out->same_data =
+        a->classes == b->classes && a->splits.n == b->splits.n && strcmp(a->splits.sha256, b->splits.sha256) == 0;
+    if (out->same_data) {
         status = same_splits(&a->splits, &b->splits, &out->pair.paired, err);
     }
     if (status != FLIM_OK || !out->pair.paired) {
@@ -167,4 +169,24 @@ flim_status report_compare(const report_run *a, const report_run *b, report_comp
     flim_free(of_a);
     flim_free(of_b);
     return status;
+}
+
+void report_explain_unpaired(const report_comparison *c, char *text, size_t bytes)
+{
+    const report_run *a = c->a, *b = c->b;
+    if (!c->same_data) {
+        snprintf(text, bytes, "Not compared: the runs have other cells, labels or groups.");
+        return;
+    }
+    int used = snprintf(
+        text, bytes, "The same cells, but split otherwise (%s: %s, %s: %s): their folds are no pairs, so there is no test.",
+        a->label, report_mode(a), b->label, report_mode(b));
+    if ((a->shared_groups > 0) != (b->shared_groups > 0) && used > 0 && (size_t)used < bytes) {
+        const report_run *leaky = a->shared_groups > 0 ? a : b, *clean = leaky == a ? b : a;
+        snprintf(
+            text + used, bytes - (size_t)used,
+            " %s has learned from cells of the groups that it is tested on, %s has not: only %s says how well a new group "
+            "will do.",
+            leaky->label, clean->label, clean->label);
+    }
 }

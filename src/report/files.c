@@ -165,6 +165,7 @@ static flim_json *comparison_object(const report_comparison *c)
     flim_json *object = flim_json_object();
     flim_json_set_string(object, "a", c->a->folder);
     flim_json_set_string(object, "b", c->b->folder);
+    flim_json_set_bool(object, "same_data", c->same_data);
     flim_json_set_bool(object, "same_splits", c->pair.paired);
     set_pair(object, &c->pair, "a", "b");
     return object;
@@ -273,7 +274,21 @@ static void markdown_comparison(FILE *stream, const report_comparison *c)
 {
     fprintf(stream, "## %s against %s\n\n", c->b->label, c->a->label);
     if (!c->pair.paired) {
-        fputs("Not compared: the runs have other data or other test parts, so that their folds are no pairs.\n\n", stream);
+        char text[1024];
+        report_explain_unpaired(c, text, sizeof text);
+        fprintf(stream, "%s\n\n", text);
+    }
+    if (!c->pair.paired && c->same_data) {
+        fprintf(stream, "| metric, pooled | %s | %s |\n|---|---:|---:|\n", c->a->label, c->b->label);
+        for (int m = 0; m < FLIM_N_METRICS; m++) {
+            fprintf(stream, "| %s |", flim_metric_name((flim_metric)m));
+            put_number(stream, report_row_of(c->a, REPORT_POOLED)->value[m]);
+            put_number(stream, report_row_of(c->b, REPORT_POOLED)->value[m]);
+            putc('\n', stream);
+        }
+        putc('\n', stream);
+    }
+    if (!c->pair.paired) {
         return;
     }
     fputs("| metric | mean difference by fold | p (corrected resampled t-test) |\n|---|---:|---:|\n", stream);

@@ -118,6 +118,7 @@ flim_status report_find_shared_groups(report_run *run, const flim_log *log, flim
         }
         *f = *f ? *f : p->fold[i] + 1;
     }
+    run->shared_groups = count;
     if (count) {
         report_find(run, log, FLIM_LOG_WARNING,
                     "mode %s: %" PRId64 " of %" PRId64

@@ -421,6 +421,44 @@ static flim_status run_section(FILE *stream, const report_run *run, const flim_r
     return status;
 }
 
+/* A value with its interval, where there is one. */
+static void put_estimate(FILE *stream, const report_run *run, flim_metric m)
+{
+    const double value = report_row_of(run, REPORT_POOLED)->value[m];
+    const flim_interval *i = &run->interval[m];
+    if (isnan(value)) {
+        fputs("<td>n/a</td>", stream);
+    } else if (isnan(i->low)) {
+        fprintf(stream, "<td>%.3f</td>", value);
+    } else {
+        fprintf(stream, "<td>%.3f <small>(%.3f to %.3f)</small></td>", value, i->low, i->high);
+    }
+}
+
+static void unpaired_table(FILE *stream, const report_comparison *c)
+{
+    char text[1024];
+    report_explain_unpaired(c, text, sizeof text);
+    fputs("<p class=\"warning\">", stream);
+    html_put_text(stream, text);
+    fputs("</p>\n", stream);
+    if (!c->same_data) {
+        return;
+    }
+    fputs("<table>\n<tr><th>metric, pooled</th><th>", stream);
+    html_put_text(stream, c->a->label);
+    fputs("</th><th>", stream);
+    html_put_text(stream, c->b->label);
+    fputs("</th></tr>\n", stream);
+    for (int m = 0; m < FLIM_N_METRICS; m++) {
+        fprintf(stream, "<tr><td>%s</td>", flim_metric_name((flim_metric)m));
+        put_estimate(stream, c->a, (flim_metric)m);
+        put_estimate(stream, c->b, (flim_metric)m);
+        fputs("</tr>\n", stream);
+    }
+    fputs("</table>\n", stream);
+}
+
 static void comparison_section(FILE *stream, const report_comparison *c)
 {
     const report_pair *pair = &c->pair;
@@ -430,10 +468,7 @@ static void comparison_section(FILE *stream, const report_comparison *c)
     html_put_text(stream, c->a->label);
     fputs("</h2>\n", stream);
     if (!pair->paired) {
-        fputs(
-            "<p class=\"warning\">Not compared: the runs have other data, other test parts or other cells to learn from, so "
-            "that their folds are no pairs.</p>\n",
-            stream);
+        unpaired_table(stream, c);
         return;
     }
     fputs("<p class=\"about\">The same cells in the same folds. Differences are the second minus the first, their mean over "

@@ -74,6 +74,7 @@ typedef struct report_run {
     flim_predictions holdout; /* n = 0: none */
     flim_pool pool;
     int64_t groups; /* 0 where the predictions name none */
+    int64_t shared_groups; /* that stand in training and test parts at once */
     int64_t *group_of; /* (pool.n) 0..groups-1, by name */
     const char **group_name; /* (groups) views into the predictions */
     report_group *group; /* (groups) worst accuracy first */
@@ -94,6 +95,7 @@ typedef struct report_run {
 /* Two runs, b against a. */
 typedef struct report_comparison {
     const report_run *a, *b;
+    bool same_data; /* the same cells and labels; without pair.paired they are split otherwise */
     report_pair pair;
 } report_comparison;
 
@@ -142,6 +144,8 @@ flim_status report_read_pictures(const report_run *run, const flim_report_option
 
 /* ---- compare.c */
 flim_status report_compare(const report_run *a, const report_run *b, report_comparison *out, flim_error *err);
+/* What a reader must know of two runs that are not paired: one or two sentences into text. */
+void report_explain_unpaired(const report_comparison *c, char *text, size_t bytes);
 /* The network against a baseline that has been read; folds in which one is undefined are left out. */
 flim_status report_compare_with_baseline(const report_run *run, int baseline, report_pair *out, flim_error *err);
 

@@ -160,13 +160,27 @@ static void run_tables(const report_run *run, const flim_log *log)
     }
 }
 
+static void pooled_line(const report_run *run, const flim_log *log)
+{
+    report_row row = *report_row_of(run, REPORT_POOLED);
+    snprintf(row.name, sizeof row.name, "%.60s", run->label);
+    row_line(&row, log);
+}
+
 static void comparison_table(const report_comparison *c, const flim_log *log)
 {
-    char d[16], p[16];
+    char d[16], p[16], text[1024];
     flim_log_line(log, FLIM_LOG_INFO, "%s against %s", c->b->label, c->a->label);
     if (!c->pair.paired) {
-        flim_log_line(log, FLIM_LOG_INFO,
-                      "  not compared: the runs have other data or other test parts, so that their folds are no pairs");
+        report_explain_unpaired(c, text, sizeof text);
+        flim_log_line(log, FLIM_LOG_INFO, "  %s", text);
+    }
+    if (!c->pair.paired && c->same_data) {
+        head_line("pooled", log);
+        pooled_line(c->a, log);
+        pooled_line(c->b, log);
+    }
+    if (!c->pair.paired) {
         return;
     }
     flim_log_line(log, FLIM_LOG_INFO, "  difference by fold (corrected resampled t-test)");
