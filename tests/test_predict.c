@@ -260,6 +260,46 @@ static void flips_average_over_all_ways_to_lay_a_cell_down(void **state)
     }
 }
 
+/* The threshold of a fold is the best one of its validation part, by the objective that was asked for. */
+static void thresholds_come_from_the_validation_part(void **state)
+{
+    (void)state;
+    static const char *const objectives[] = {"balanced_accuracy", "f1"};
+    flim_error err = {0};
+    double thresholds[2][3];
+    write_cells("plain.h5", &(variant){0});
+    for (int o = 0; o < 2; o++) {
+        const setting options[] = {{"folds", "3"},  {"epochs", "4"},         {"lr", "0.01"},
+                                   {"cv", "group"}, {"val_fraction", "0.4"}, {"threshold_for", objectives[o]}};
+        char path[256], name[64];
+        flim_splits splits;
+        train("plain.h5", objectives[o], options, sizeof options / sizeof options[0]);
+        snprintf(path, sizeof path, "%s/%s/splits.json", folder, objectives[o]);
+        ok(flim_splits_read(path, NULL, &splits, &err), &err);
+        for (int k = 0; k < 3; k++) {
+            const flim_fold *part = &splits.fold[k];
+            double want;
+            int32_t label[CELLS];
+            float logits[CELLS];
+            snprintf(name, sizeof name, "%s/fold_%d/best.safetensors", objectives[o], k);
+            flim_predictions all = predicted(name, "plain.h5", false);
+            assert_true(part->n_val > 4);
+            for (int64_t i = 0; i < part->n_val; i++) {
+                label[i] = all.label[part->val[i]];
+                logits[i] = all.logits[part->val[i]];
+            }
+            ok(flim_choose_threshold_for(o ? FLIM_F1 : FLIM_BALANCED_ACCURACY, part->n_val, label, logits, &want, &err),
+               &err);
+            snprintf(path, sizeof path, "%s/%s", folder, objectives[o]);
+            ok(flim_fold_threshold(path, k, &thresholds[o][k], &err), &err);
+            assert_true(thresholds[o][k] == want);
+            flim_predictions_free(&all);
+        }
+        flim_splits_free(&splits);
+    }
+    assert_true(memcmp(thresholds[0], thresholds[1], sizeof thresholds[0]) != 0); /* the objective matters here */
+}
+
 static void labels_are_optional(void **state)
 {
     (void)state;
@@ -322,6 +362,7 @@ int main(void)
         cmocka_unit_test(a_fold_says_again_what_it_said_of_its_test_part),
         cmocka_unit_test(a_run_is_the_mean_of_its_folds),
         cmocka_unit_test(flips_average_over_all_ways_to_lay_a_cell_down),
+        cmocka_unit_test(thresholds_come_from_the_validation_part),
         cmocka_unit_test(labels_are_optional),
         cmocka_unit_test(what_does_not_fit_is_refused),
     };

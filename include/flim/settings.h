@@ -31,6 +31,7 @@ typedef struct flim_settings {
     flim_string_list holdout_group;
     double val_fraction;
     char *monitor; /* val_loss, roc_auc, balanced_accuracy, f1 */
+    char *threshold_for; /* balanced_accuracy, youden (the same), f1 */
     int64_t fold; /* -1 = all */
     char *splits; /* a splits file to use; "" = make them */
     /* network */

@@ -8,6 +8,7 @@
 
 static const char *const cv_modes[] = {"auto", "stratified", "group", "stratified-group", "leave-one-group-out", NULL};
 static const char *const monitors[] = {"val_loss", "roc_auc", "balanced_accuracy", "f1", NULL};
+static const char *const objectives[] = {"balanced_accuracy", "youden", "f1", NULL};
 static const char *const caches[] = {"auto", "none", "host", "device", NULL};
 static const char *const presets[] = {"tiny", "small", "base", "large", "xlarge", NULL};
 static const char *const samplers[] = {"natural", "balanced", "group-balanced", NULL};
@@ -59,6 +60,9 @@ static const flim_flag_row rows[] = {
      "share of the training cells for the inner validation, which chooses epoch and threshold; 0 = none",
      .allowed = ">= 0, < 1"},
     {NULL, "monitor", FLIM_VALUE_TEXT, FIELD(monitor), "val_loss", "M", "what chooses the epoch", .choices = monitors},
+    {NULL, "threshold-for", FLIM_VALUE_TEXT, FIELD(threshold_for), "balanced_accuracy", "M",
+     "what the threshold maximises on the inner validation part; youden is the same as balanced_accuracy",
+     .choices = objectives},
     {NULL, "fold", FLIM_VALUE_INTEGER, FIELD(fold), "all", "K", "only this fold, counted from 0", .allowed = ">= 0, <= 65534",
      .word = "all", .word_value = -1},
     {NULL, "splits", FLIM_VALUE_TEXT, FIELD(splits), "", "FILE",

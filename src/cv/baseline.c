@@ -353,7 +353,7 @@ static void prior_logits(const flim_split_data *data, const int64_t *rows, int64
 
 /* The fold's threshold from its validation part. */
 static flim_status choose(const flim_split_data *data, const flim_fold *fold, const double *x, const flim_logistic *model,
-                          double *threshold, flim_error *err)
+                          flim_metric objective, double *threshold, flim_error *err)
 {
     *threshold = 0.5;
     if (data->classes != 2 || !fold->val_complete) {
@@ -368,7 +368,7 @@ static flim_status choose(const flim_split_data *data, const flim_fold *fold, co
             label[i] = data->label[fold->val[i]];
             flim_logistic_logits(model, x + fold->val[i] * model->features, logits + i);
         }
-        status = flim_choose_threshold(fold->n_val, label, logits, threshold, err);
+        status = flim_choose_threshold_for(objective, fold->n_val, label, logits, threshold, err);
     }
     flim_free(label);
     flim_free(logits);
@@ -390,7 +390,8 @@ flim_status flim_baseline_run(const flim_splits *splits, const flim_split_data *
         if (features > 0) {
             status = flim_logistic_fit(data, x, features, fold->train, fold->n_train, options, &model, err);
             if (status == FLIM_OK) {
-                status = choose(data, fold, x, &model, &threshold[f], err);
+                status = choose(data, fold, x, &model, options->threshold_for_f1 ? FLIM_F1 : FLIM_BALANCED_ACCURACY,
+                                &threshold[f], err);
             }
         } else {
             prior_logits(data, fold->train, fold->n_train, share, prior);

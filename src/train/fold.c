@@ -530,7 +530,8 @@ static flim_status evaluate(fold *f, flim_error *err)
         status = labels_of(run, part->val, part->n_val, &val_label, err);
     }
     if (status == FLIM_OK && classes == 2 && part->n_val > 0 && part->val_complete) {
-        status = flim_choose_threshold(part->n_val, val_label, f->val_logits, &threshold, err);
+        const flim_metric objective = strcmp(run->settings->threshold_for, "f1") == 0 ? FLIM_F1 : FLIM_BALANCED_ACCURACY;
+        status = flim_choose_threshold_for(objective, part->n_val, val_label, f->val_logits, &threshold, err);
     }
     if (status == FLIM_OK) {
         status = flim_metrics_compute(part->n_val, classes, val_label, f->val_logits, threshold, &val, err);

@@ -27,8 +27,9 @@ typedef enum use_of_flag {
 
 static use_of_flag use_of(const char *key)
 {
-    static const char *const fixed[] = {"axes",    "mask_counts", "folds",  "cv",           "holdout_group", "val_fraction",
-                                        "monitor", "splits",      "preset", "init_weights", "seed",          NULL};
+    static const char *const fixed[] = {"axes",         "mask_counts",   "folds",  "cv",     "holdout_group",
+                                        "val_fraction", "monitor",       "splits", "preset", "init_weights",
+                                        "seed",         "threshold_for", NULL};
     static const char *const control[] = {"workers", "prefetch", "cache", "scan", "checkpoint_minutes", "device", NULL};
     static const char *const call[] = {"out",     "resume",   "resume_override", "fold", "quiet",
                                        "verbose", "log_json", "dry_run",         NULL};
