@@ -47,3 +47,5 @@ endif()
 file(RELATIVE_PATH FLIM_PC_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /) # so that the prefix may move
 configure_file(cmake/flimcv.pc.in ${PROJECT_BINARY_DIR}/flimcv.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/flimcv.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+install(DIRECTORY configs/ DESTINATION ${CMAKE_INSTALL_DATADIR}/flimcv FILES_MATCHING PATTERN "*.json" PATTERN "*.yaml")

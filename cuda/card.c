@@ -56,12 +56,20 @@ static flim_status run_head(flim_device *device, const flim_head *head, flim_pre
     return only_described(device, err);
 }
 
+static flim_status memory_free(flim_device *device, int64_t *bytes, flim_error *err)
+{
+    (void)err;
+    *bytes = device->info.memory_free;
+    return FLIM_OK;
+}
+
 static const flim_device_ops card_ops = {.close = close_card,
                                          .host_alloc = host_alloc,
                                          .host_free = host_free,
                                          .compile = flim_cuda_compile,
                                          .run_unit = run_unit,
                                          .run_head = run_head,
+                                         .memory_free = memory_free,
                                          .get_card = get_card};
 
 /* The keys that cuDNN's heuristics and engines read; those without a field in flim_card are the same on all cards since 7.5. */

@@ -124,6 +124,17 @@ static void host_free(flim_device *base, void *memory)
     }
 }
 
+static flim_status memory_free(flim_device *base, int64_t *bytes, flim_error *err)
+{
+    size_t free_bytes = 0, total = 0;
+    flim_status status = flim_cuda_device_use(flim_cuda_device_of(base), err);
+    if (status == FLIM_OK) {
+        status = flim_cuda_check(cudaMemGetInfo(&free_bytes, &total), "cudaMemGetInfo", err);
+    }
+    *bytes = (int64_t)free_bytes;
+    return status;
+}
+
 static flim_status get_card(const flim_device *device, flim_card *out, flim_error *err)
 {
     (void)err;
@@ -138,6 +149,7 @@ static const flim_device_ops device_ops = {.close = close_device,
                                            .run_unit = flim_cuda_run_unit,
                                            .run_head = flim_cuda_run_head,
                                            .measure_limits = flim_cuda_measure_limits,
+                                           .memory_free = memory_free,
                                            .get_card = get_card};
 
 /* Tensor cores for TF32 and bf16 came with 8.0. */

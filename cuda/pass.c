@@ -289,8 +289,38 @@ static void find_structure(flim_pass *pass, int sm)
     find_stem(pass, sm);
 }
 
+/* The first `drop` of the y that can go, the largest first. */
+static void drop_outputs(flim_pass *pass, int drop)
+{
+    for (; drop > 0; drop--) {
+        int largest = -1;
+        int64_t most = 0;
+        for (int u = 0; u < pass->net->n_units; u++) {
+            const flim_pass_unit *pu = &pass->unit[u];
+            const int64_t elements = volume(pu->unit->out) * pu->k;
+            if (pu->keep_y && pu->can_drop && elements > most) {
+                most = elements;
+                largest = u;
+            }
+        }
+        if (largest < 0) {
+            return;
+        }
+        pass->unit[largest].keep_y = false;
+    }
+}
+
+int flim_pass_droppable(const flim_pass *pass)
+{
+    int n = 0;
+    for (int u = 0; u < pass->net->n_units; u++) {
+        n += pass->unit[u].can_drop;
+    }
+    return n;
+}
+
 /* Which units need no y, and whose gradient sums come with a data gradient.  Needs the plans of the weight gradients. */
-static void find_shortcuts(flim_pass *pass, bool recompute)
+static void find_shortcuts(flim_pass *pass, int drop)
 {
     const flim_network *net = pass->net;
     for (int u = 0; u < net->n_units; u++) {
@@ -323,8 +353,11 @@ static void find_shortcuts(flim_pass *pass, bool recompute)
             pp->gradient_add = skip_reader;
         }
         /* y is written again by the pass that sums the gradient: not where there is none */
-        pp->keep_y = !recompute || plain_skip || !read_backward || pp->gradient_from >= 0;
+        pp->can_drop =
+            pass->train && !plain_skip && read_backward && pp->gradient_from < 0 && pp->folder < 0 && !pp->is_virtual;
+        pp->keep_y = true;
     }
+    drop_outputs(pass, drop);
 }
 
 static void add_tensors(flim_pass *pass)
@@ -525,8 +558,7 @@ static void add_backward(flim_pass *pass)
 }
 
 flim_status flim_pass_build(flim_pass *pass, flim_cuda_device *device, const flim_network *net, flim_storage type, bool train,
-                            int64_t batch, bool deterministic, bool recompute, const flim_plan_options *options,
-                            flim_error *err)
+                            int64_t batch, bool deterministic, int drop, const flim_plan_options *options, flim_error *err)
 {
     *pass = (flim_pass){.net = net, .train = train, .batch = batch, .type = type};
     for (int u = 0; u < net->n_units; u++) {
@@ -540,7 +572,7 @@ flim_status flim_pass_build(flim_pass *pass, flim_cuda_device *device, const fli
     if (status != FLIM_OK) {
         return status;
     }
-    find_shortcuts(pass, recompute);
+    find_shortcuts(pass, drop);
     add_tensors(pass);
     add_forward(pass);
     if (train) {

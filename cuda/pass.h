@@ -64,6 +64,7 @@ typedef struct flim_pass_unit {
     int folder; /* the unit that applies this one's BatchNorm, or -1 */
     int readers; /* units that read y, skips included */
     bool keep_y;
+    bool can_drop; /* y is read again in the backward pass, and the pass that sums its gradient can write it again */
     bool is_virtual; /* y is never stored: readers apply affine and activation to z */
     bool k3; /* forward and data gradient by conv_k3.h */
     bool weight_from_z; /* the weight gradient applies the input unit's affine and activation to its z */
@@ -101,10 +102,11 @@ typedef struct flim_pass {
     int64_t at_peak[FLIM_USES]; /* the same by use, at the operation that needs most; the rest is gaps */
 } flim_pass;
 
-/* Lists the operations, finds plans and lays out the arena.  recompute: keep no y that can be written again. */
+/* Lists the operations, finds plans and lays out the arena.  drop: how many of the y that can be written again are not kept, the
+ * largest first; flim_pass_droppable says how many there are. */
 flim_status flim_pass_build(flim_pass *pass, flim_cuda_device *device, const flim_network *net, flim_storage type, bool train,
-                            int64_t batch, bool deterministic, bool recompute, const flim_plan_options *options,
-                            flim_error *err);
+                            int64_t batch, bool deterministic, int drop, const flim_plan_options *options, flim_error *err);
+int flim_pass_droppable(const flim_pass *pass);
 
 /* Shapes for the own kernels, over n cells. */
 flim_stem_shape flim_pass_stem_shape(const flim_pass *pass, int64_t n);

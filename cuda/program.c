@@ -638,14 +638,16 @@ flim_status flim_cuda_compile(flim_device *base, const flim_network *net, const 
     }
     FLIM_TRY(flim_cuda_device_use(device, err));
     const int searched = device->store.searched, loaded = device->store.loaded;
-    const bool recompute = options->recompute == FLIM_RECOMPUTE_ALL;
-    if (options->train_batch > 0) {
-        FLIM_TRY(flim_pass_build(&p->train, device, &p->base.net, type, true, options->train_batch, options->deterministic,
-                                 recompute, &plans, err));
-    }
     if (options->eval_batch > 0) {
         FLIM_TRY(flim_pass_build(&p->predict, device, &p->base.net, type, false, options->eval_batch, options->deterministic,
-                                 recompute, &plans, err));
+                                 0, &plans, err));
+    }
+    bool fits = options->train_batch == 0;
+    for (int drop = options->recompute == FLIM_RECOMPUTE_ALL ? FLIM_MAX_UNITS : 0; !fits; drop++) {
+        FLIM_TRY(flim_pass_build(&p->train, device, &p->base.net, type, true, options->train_batch, options->deterministic,
+                                 drop, &plans, err));
+        fits = options->recompute != FLIM_RECOMPUTE_AUTO || drop >= flim_pass_droppable(&p->train) ||
+               lay_out(p, NULL) + p->train.arena <= options->memory_limit;
     }
     flim_plan_store_save(device, &plans);
     if (device->store.searched > searched || device->store.loaded > loaded) {

@@ -198,7 +198,9 @@ static void every_flag_sets_its_field(void **state)
     assert_string_equal(s.out, "o");
     assert_true(s.resume && s.dry_run && s.quiet && s.verbose && s.log_json);
     flim_settings_free(&s);
-    s = expect_parsed("--benchmark --no-deterministic --no-mask-counts --scan --no-resume --fold all --eval-batch batch");
+    s = expect_parsed("--benchmark --no-deterministic --no-mask-counts --scan --no-resume --fold all --eval-batch batch "
+                      "--batch auto");
+    assert_true(s.batch == 0);
     assert_true(s.benchmark && !s.deterministic && !s.mask_counts && s.scan && !s.resume && s.fold == -1 && !s.eval_batch);
     flim_settings_free(&s);
 }
@@ -215,7 +217,7 @@ static void mistakes_on_the_command_line(void **state)
         {"--conf x.yaml", "unknown flag --conf (did you mean --config?"},
         {"data.h5", "'data.h5' belongs to no flag"},
         {"--batch 0", "--batch: 0 is out of range, must be >= 1"},
-        {"--batch auto", "--batch: 'auto' is not a whole number"},
+        {"--batch aut", "--batch: 'aut' is not a whole number"},
         {"--eval-batch 0", "--eval-batch: 0 is out of range, must be >= 1, <= 1048576 or batch"},
         {"--folds 1", "--folds: 1 is out of range, must be >= 2"},
         {"--fold 5", "fold 5 does not exist: folds = 5, so they are 0..4"},

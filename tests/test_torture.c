@@ -55,7 +55,7 @@ static void make_data(const char *path)
 }
 
 /* The run with its settings; those are made before the torture begins. */
-static flim_status run(long fail_at, long *made, flim_error *err)
+static flim_status run(long fail_at, const char *on_oom, long *made, flim_error *err)
 {
     char data[128], out[128], remove[160];
     snprintf(data, sizeof data, "data=%s/t.h5", folder);
@@ -71,6 +71,7 @@ static flim_status run(long fail_at, long *made, flim_error *err)
     }
     assert_int_equal(flim_settings_set(&settings, "data", data + 5, NULL), FLIM_OK);
     assert_int_equal(flim_settings_set(&settings, "out", out + 4, NULL), FLIM_OK);
+    assert_int_equal(flim_settings_set(&settings, "on_oom", on_oom, NULL), FLIM_OK);
     const flim_train_hooks hooks = {0};
     flim_alloc_fail_at(fail_at);
     flim_status status = flim_train_cv(&settings, &hooks, NULL, err);
@@ -85,14 +86,14 @@ static void each_failed_allocation_ends_cleanly(void **state)
     const char *wish = getenv("FLIM_TORTURE");
     long total, made, only = wish && strcmp(wish, "all") != 0 ? strtol(wish, NULL, 10) : 0;
     flim_error err = {0};
-    if (run(0, &total, &err) != FLIM_OK) {
+    if (run(0, "stop", &total, &err) != FLIM_OK) {
         fail_msg("the undisturbed run failed: %s", err.text);
     }
     assert_true(total > 100);
     long step = wish && !only ? 1 : total / 60, tried = 0, survived = 0;
     for (long n = only ? only : 1; n <= total; n += n < 30 || step < 1 ? 1 : step) {
         err = (flim_error){0};
-        flim_status status = run(n, &made, &err);
+        flim_status status = run(n, "stop", &made, &err);
         if (status != FLIM_OK && (status != FLIM_ERROR_MEMORY || !strstr(err.text, "memory"))) {
             fail_msg("FLIM_TORTURE=%ld: status %d (%s), an error of memory was expected", n, status, err.text);
         }
@@ -104,9 +105,47 @@ static void each_failed_allocation_ends_cleanly(void **state)
     }
     print_message("%ld allocations in a run, %ld failed in turn, %ld of them were done without\n", total, tried, survived);
     assert_true(only || survived < tried / 2);
-    if (run(0, &made, &err) != FLIM_OK) { /* and nothing of it lasts */
+    if (run(0, "stop", &made, &err) != FLIM_OK) { /* and nothing of it lasts */
         fail_msg("%s", err.text);
     }
+}
+
+/* True where a file of the run folder holds a text. */
+static bool run_says(const char *file, const char *text)
+{
+    char path[128], *bytes = NULL;
+    size_t count;
+    snprintf(path, sizeof path, "%s/run/%s", folder, file);
+    bool found = flim_file_read(path, 1 << 20, &bytes, &count, NULL) == FLIM_OK && strstr(bytes, text);
+    flim_free(bytes);
+    return found;
+}
+
+/* --on-oom retry: where memory fails within a fold, the run ends all the same, with half the batch and twice the
+ * accumulation, and says so in config.yaml and resume.json. */
+static void retrying_halves_the_batch(void **state)
+{
+    (void)state;
+    long total, made, halved = 0, in_fold = 0;
+    flim_error err = {0};
+    assert_int_equal(run(0, "retry", &total, &err), FLIM_OK);
+    assert_true(run_says("config.yaml", "\nbatch: 4\n") && run_says("config.yaml", "\naccumulate: 1\n"));
+    for (long n = total / 4; n <= total; n += 1 + total / 12) {
+        err = (flim_error){0};
+        flim_status status = run(n, "retry", &made, &err);
+        if (status != FLIM_OK && status != FLIM_ERROR_MEMORY) {
+            fail_msg("allocation %ld: status %d (%s)", n, status, err.text);
+        }
+        if (status == FLIM_OK && run_says("config.yaml", "\nbatch: 2\n")) {
+            halved++;
+            assert_true(run_says("config.yaml", "\naccumulate: 2\n"));
+            assert_true(run_says("train.log", "on-oom retry: batch 2 x 2 instead of 4 x 1"));
+            assert_true(run_says("fold_1/DONE", "done"));
+            in_fold += run_says("resume.json", "out of memory: batch 2 x accumulate 2 from here on");
+        }
+    }
+    print_message("%ld runs went on with half the batch, %ld of them from within a fold\n", halved, in_fold);
+    assert_true(in_fold > 0);
 }
 
 int main(void)
@@ -117,7 +156,8 @@ int main(void)
     }
     snprintf(path, sizeof path, "%s/t.h5", folder);
     make_data(path);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(each_failed_allocation_ends_cleanly)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(each_failed_allocation_ends_cleanly),
+                                       cmocka_unit_test(retrying_halves_the_batch)};
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     snprintf(remove, sizeof remove, "rm -rf %s", folder);
     return system(remove) == 0 ? failed : 1;

@@ -88,6 +88,9 @@ flim_status flim_device_open(const char *spec, const flim_log *log, flim_device 
 void flim_device_close(flim_device *device); /* NULL is allowed */
 const flim_device_info *flim_device_get_info(const flim_device *device);
 
+/* Bytes of the device (CPU: the host) that can be allocated at this moment. */
+flim_status flim_device_memory_free(flim_device *device, int64_t *bytes, flim_error *err);
+
 /* Measures; takes about a second and up to 1 GiB of device memory.  FLIM_ERROR_USAGE where the backend cannot. */
 flim_status flim_device_measure_limits(flim_device *device, flim_device_limits *out, flim_error *err);
 
@@ -96,7 +99,12 @@ flim_status flim_device_measure_limits(flim_device *device, flim_device_limits *
 flim_status flim_device_host_alloc(flim_device *device, size_t bytes, void **out, bool *pinned, flim_error *err);
 void flim_device_host_free(flim_device *device, void *memory);
 
-typedef enum flim_recompute { FLIM_RECOMPUTE_NONE, FLIM_RECOMPUTE_ALL } flim_recompute;
+/* Activation checkpointing: what the backward pass recomputes rather than keeps.  AUTO drops just enough to stay within
+ * memory_limit, in a fixed order. */
+typedef enum flim_recompute { FLIM_RECOMPUTE_NONE, FLIM_RECOMPUTE_AUTO, FLIM_RECOMPUTE_ALL } flim_recompute;
+
+const char *flim_recompute_name(flim_recompute recompute);
+flim_status flim_recompute_parse(const char *text, flim_recompute *out, flim_error *err);
 
 typedef struct flim_program_options {
     flim_precision precision; /* not AUTO */
@@ -105,6 +113,7 @@ typedef struct flim_program_options {
     bool benchmark; /* time the candidates for each convolution and keep the fastest correct one */
     bool deterministic; /* equal bits on equal runs */
     flim_recompute recompute; /* recompute the inside of blocks in the backward pass */
+    int64_t memory_limit; /* AUTO: device bytes that the program should stay within */
     int64_t workspace_limit; /* bytes a single convolution may ask for; 0 = the backend's default */
     const char *cache_dir; /* where tuned plans are kept between runs; NULL = not kept */
     const flim_log *log; /* notes while compiling; may be NULL */

@@ -43,6 +43,10 @@ typedef struct flim_phase {
     bool transform; /* apply options.transform */
 } flim_phase;
 
+/* Bytes of all batch buffers of a loader, before it is there: prefetch + 1 batches of cells of (t,h,w); -1 where that
+ * overflows. */
+int64_t flim_loader_buffer_bytes(int prefetch, int64_t batch, int t, int h, int w);
+
 flim_status flim_loader_create(flim_dataset *dataset, const flim_loader_options *options, flim_loader **out, flim_error *err);
 /* Joins the threads; safe in the middle of a phase.  NULL is allowed. */
 void flim_loader_destroy(flim_loader *loader);

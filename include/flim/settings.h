@@ -39,17 +39,24 @@ typedef struct flim_settings {
     double dropout; /* 0.25 */
     char *init_weights; /* "" = Kaiming */
     /* training */
-    int64_t epochs, batch, eval_batch, accumulate; /* eval_batch 0 = batch */
-    double lr, weight_decay, clip, label_smoothing;
+    int64_t epochs, batch, eval_batch, accumulate; /* batch 0 = auto; eval_batch 0 = batch */
+    double lr;
+    int64_t lr_batch; /* cells an update that lr is meant for */
+    char *lr_scale; /* none, sqrt, linear */
+    double weight_decay, clip, label_smoothing;
     int64_t patience;
     char *sampler; /* natural, balanced, group-balanced */
     uint64_t seed;
     /* device */
     char *device, *precision;
+    char *checkpoint_activations; /* none, auto, all */
+    double margin; /* share of the device's memory for auto choices */
+    char *on_oom; /* stop, retry */
     bool benchmark, deterministic;
     /* run */
     char *out; /* "" = runs/<date>-<time> */
     double checkpoint_minutes; /* 0 = at the end of each epoch only */
+    double price_per_hour; /* 0 = not known */
     bool resume, resume_override, quiet, log_json, dry_run, verbose;
 } flim_settings;
 

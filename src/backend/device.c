@@ -28,6 +28,24 @@ flim_status flim_precision_parse(const char *text, flim_precision *out, flim_err
     return flim_fail(err, FLIM_ERROR_USAGE, "precision '%s': must be auto, fp32, tf32, bf16 or fp16", text);
 }
 
+static const char *const recompute_names[] = {"none", "auto", "all"};
+
+const char *flim_recompute_name(flim_recompute recompute)
+{
+    return recompute_names[recompute];
+}
+
+flim_status flim_recompute_parse(const char *text, flim_recompute *out, flim_error *err)
+{
+    for (int i = 0; i < 3; i++) {
+        if (strcmp(text, recompute_names[i]) == 0) {
+            *out = (flim_recompute)i;
+            return FLIM_OK;
+        }
+    }
+    return flim_fail(err, FLIM_ERROR_USAGE, "checkpoint-activations '%s': must be none, auto or all", text);
+}
+
 static flim_status open_cpu(flim_device **out, flim_error *err)
 {
 #ifdef FLIM_HAVE_CPU
@@ -313,6 +331,12 @@ flim_status flim_device_run_head(flim_device *device, const flim_head *head, fli
 {
     flim_status status = check_precision(device, precision, err);
     return status == FLIM_OK ? device->ops->run_head(device, head, precision, run, err) : status;
+}
+
+flim_status flim_device_memory_free(flim_device *device, int64_t *bytes, flim_error *err)
+{
+    *bytes = 0;
+    return device->ops->memory_free(device, bytes, err);
 }
 
 flim_status flim_device_measure_limits(flim_device *device, flim_device_limits *out, flim_error *err)

@@ -114,7 +114,8 @@ static flim_status read_source(flim_settings *settings, const char *path, const 
         }
     }
     for (int i = 0; status == FLIM_OK && i < yaml.n; i++) {
-        if (strcmp(yaml.entry[i].key, "include") != 0) {
+        const char *key = yaml.entry[i].key;
+        if (strcmp(key, "include") != 0 && strcmp(key, "stages") != 0) { /* stages: for gpu_plan alone */
             status = apply_entry(settings, &yaml.entry[i], path, err);
         }
     }

@@ -12,6 +12,9 @@ static const char *const objectives[] = {"balanced_accuracy", "youden", "f1", NU
 static const char *const caches[] = {"auto", "none", "host", "device", NULL};
 static const char *const presets[] = {"tiny", "small", "base", "large", "xlarge", NULL};
 static const char *const samplers[] = {"natural", "balanced", "group-balanced", NULL};
+static const char *const recompute[] = {"none", "auto", "all", NULL};
+static const char *const lr_scales[] = {"none", "sqrt", "linear", NULL};
+static const char *const on_oom[] = {"stop", "retry", NULL};
 static const char *const precisions[] = {"auto", "fp32", "tf32", "bf16", "fp16", NULL};
 
 static bool is_device(const char *text)
@@ -75,13 +78,18 @@ static const flim_flag_row rows[] = {
 
     {"Training", "epochs", FLIM_VALUE_INTEGER, FIELD(epochs), "75", "N", "epochs a fold at most",
      .allowed = ">= 1, <= 1000000"},
-    {NULL, "batch", FLIM_VALUE_INTEGER, FIELD(batch), "64", "N", "cells a training step", .allowed = ">= 1, <= 1048576"},
+    {NULL, "batch", FLIM_VALUE_INTEGER, FIELD(batch), "64", "N", "cells a training step; auto: as many as the device takes",
+     .allowed = ">= 1, <= 1048576", .word = "auto", .word_value = 0},
     {NULL, "eval-batch", FLIM_VALUE_INTEGER, FIELD(eval_batch), "batch", "N", "cells a step of validation and test",
      .allowed = ">= 1, <= 1048576", .word = "batch", .word_value = 0},
     {NULL, "accumulate", FLIM_VALUE_INTEGER, FIELD(accumulate), "1", "N", "batches whose gradients make one step",
      .allowed = ">= 1, <= 1048576"},
     {NULL, "lr", FLIM_VALUE_REAL, FIELD(lr), "1e-4", "X", "learning rate of the first epoch; it falls as a cosine to 1e-6",
      .allowed = "> 0"},
+    {NULL, "lr-batch", FLIM_VALUE_INTEGER, FIELD(lr_batch), "64", "N", "cells an update that lr is meant for, for --lr-scale",
+     .allowed = ">= 1, <= 1048576"},
+    {NULL, "lr-scale", FLIM_VALUE_TEXT, FIELD(lr_scale), "none", "S",
+     "scale lr with batch x accumulate over lr-batch: not, by its root, or in proportion", .choices = lr_scales},
     {NULL, "weight-decay", FLIM_VALUE_REAL, FIELD(weight_decay), "1e-3", "X", "weight decay of AdamW", .allowed = ">= 0"},
     {NULL, "clip", FLIM_VALUE_REAL, FIELD(clip), "35", "X", "largest norm of the gradient; 0 = no clipping",
      .allowed = ">= 0"},
@@ -98,6 +106,13 @@ static const flim_flag_row rows[] = {
      .allowed = "auto, cpu, cuda or cuda:N", .valid = is_device},
     {NULL, "precision", FLIM_VALUE_TEXT, FIELD(precision), "auto", "P",
      "arithmetic of the network; auto is tf32 where the device has it, else fp32", .choices = precisions},
+    {NULL, "checkpoint-activations", FLIM_VALUE_TEXT, FIELD(checkpoint_activations), "none", "C",
+     "recompute activations in the backward pass to save memory: none, all, or auto: just enough to fit",
+     .choices = recompute},
+    {NULL, "margin", FLIM_VALUE_REAL, FIELD(margin), "0.85", "F", "share of the device's memory that auto choices may fill",
+     .allowed = "> 0, <= 1"},
+    {NULL, "on-oom", FLIM_VALUE_TEXT, FIELD(on_oom), "stop", "W",
+     "out of device memory all the same: stop, or retry with half the batch and twice the accumulation", .choices = on_oom},
     {NULL, "benchmark", FLIM_VALUE_SWITCH, FIELD(benchmark), "true",
      .help = "time the ways to compute each convolution, keep the fastest"},
     {NULL, "deterministic", FLIM_VALUE_SWITCH, FIELD(deterministic), "false",
@@ -107,6 +122,8 @@ static const flim_flag_row rows[] = {
      .help = "run folder (default runs/<date>-<time>); one that holds a run is refused, unless --resume"},
     {NULL, "checkpoint-minutes", FLIM_VALUE_REAL, FIELD(checkpoint_minutes), "0", "N",
      "write a checkpoint inside an epoch every N minutes, too; 0 = only at its end", .allowed = ">= 0"},
+    {NULL, "price-per-hour", FLIM_VALUE_REAL, FIELD(price_per_hour), "0", "X",
+     "price of the machine an hour: the run says what it costs; 0 = not known", .allowed = ">= 0"},
     {NULL, "resume", FLIM_VALUE_SWITCH, FIELD(resume), "false", .help = "go on with the run in --out DIR, with its settings"},
     {NULL, "resume-override", FLIM_VALUE_SWITCH, FIELD(resume_override), "false",
      .help = "with --resume: go on although flags, device or precision differ from the run's; lists what that overrides"},

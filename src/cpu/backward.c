@@ -54,8 +54,7 @@ static void gate_unit(flim_cpu_program *p, flim_cpu_mode mode, flim_cpu_worker *
     flim_cpu_node *node = &p->node[u];
     const flim_cpu_layer *layer = &node->layer;
     const flim_cpu_team team = flim_cpu_team_of(p, mode);
-    flim_cpu_layer_gate_run run = {.z = flim_cpu_cell(p, node->z, layer->z_floats, cell),
-                                   .skip = flim_cpu_unit_skip(p, u, cell)};
+    flim_cpu_layer_gate_run run = {.z = flim_cpu_z(p, node, cell), .skip = flim_cpu_unit_skip(p, u, cell)};
     run.dy = unit_dy(p, worker, u, cell, &run.dy2);
     run.y = node->save_y && layer->unit.pool_t == 1 ? flim_cpu_cell(p, node->y, layer->y_floats, cell) : NULL;
     run.dropout = node->dropout && p->dropping ? node->dropout + (size_t)cell * layer->period : NULL;
@@ -83,8 +82,7 @@ static flim_status backward_cell(flim_cpu_program *p, flim_cpu_mode mode, flim_c
     const float *second;
     const float *dv =
         node->store_dv ? flim_cpu_cell(p, node->dv, layer->z_floats, cell) : unit_dy(p, worker, u, cell, &second);
-    flim_cpu_layer_apply(layer, &team, dv, !node->store_dv && layer->unit.act,
-                         flim_cpu_cell(p, node->z, layer->z_floats, cell), worker->dz);
+    flim_cpu_layer_apply(layer, &team, dv, !node->store_dv && layer->unit.act, flim_cpu_z(p, node, cell), worker->dz);
     const float *x = flim_cpu_unit_input(p, mode, worker, loop->batch, u, cell);
     flim_status status = flim_cpu_conv_backward_w(&node->conv[mode], &worker->memory[u], &team, x, worker->dz,
                                                   !worker->summed, worker->sum, worker->dweight, worker->scratch, err);
@@ -133,11 +131,15 @@ flim_status flim_cpu_backward_pass(flim_cpu_program *p, const flim_batch *batch,
     const flim_cpu_head head = flim_cpu_program_head(p, true);
     flim_cpu_head_backward(&head, batch->n, p->mean, p->dmean);
     const int workers = p->cell_workers + (p->uses[FLIM_CPU_MODE_SHARED] ? 1 : 0);
+    p->again = true;
     for (int u = p->base.net.n_units - 1; u >= 0; u--) {
         flim_cpu_node *node = &p->node[u];
         unit_loop loop = {batch, u};
         flim_status status = FLIM_OK;
-        if (!node->from_next) {
+        if (u > 0 && p->node[u - 1].block != node->block) { /* the loop below may run the gate of the block before */
+            status = flim_cpu_remake_block(p, batch, p->node[u - 1].block, err);
+        }
+        if (status == FLIM_OK && !node->from_next) {
             status = flim_cpu_for_cells(p, batch->n, gate_cell, &loop, err);
         }
         const flim_cpu_norm norm = flim_cpu_node_norm(p, node);

@@ -86,12 +86,20 @@ static void host_free(flim_device *device, void *memory)
     flim_free(memory);
 }
 
+static flim_status memory_free(flim_device *device, int64_t *bytes, flim_error *err)
+{
+    (void)device, (void)err;
+    *bytes = flim_cpu_memory_available();
+    return FLIM_OK;
+}
+
 static const flim_device_ops device_ops = {.close = close_device,
                                            .host_alloc = host_alloc,
                                            .host_free = host_free,
                                            .compile = flim_cpu_compile,
                                            .run_unit = flim_cpu_run_unit,
-                                           .run_head = flim_cpu_run_head};
+                                           .run_head = flim_cpu_run_head,
+                                           .memory_free = memory_free};
 
 static void describe(flim_device_info *info)
 {

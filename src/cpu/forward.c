@@ -13,7 +13,7 @@ flim_cpu_term flim_cpu_unit_skip(const flim_cpu_program *p, int u, int64_t cell)
         return (flim_cpu_term){0};
     }
     const flim_cpu_node *from = &p->node[skip];
-    return flim_cpu_layer_term(&from->layer, flim_cpu_cell(p, from->z, from->layer.z_floats, cell),
+    return flim_cpu_layer_term(&from->layer, flim_cpu_z(p, from, cell),
                                from->save_y ? flim_cpu_cell(p, from->y, from->layer.y_floats, cell) : NULL);
 }
 
@@ -22,8 +22,7 @@ static void make_y(const flim_cpu_program *p, flim_cpu_mode mode, int u, int64_t
     const flim_cpu_node *node = &p->node[u];
     const flim_cpu_team team = flim_cpu_team_of(p, mode);
     const float *dropout = node->dropout && p->dropping ? node->dropout + (size_t)cell * node->layer.period : NULL;
-    flim_cpu_layer_forward(&node->layer, &team, flim_cpu_cell(p, node->z, node->layer.z_floats, cell),
-                           flim_cpu_unit_skip(p, u, cell), dropout, y);
+    flim_cpu_layer_forward(&node->layer, &team, flim_cpu_z(p, node, cell), flim_cpu_unit_skip(p, u, cell), dropout, y);
 }
 
 static void make_input(const flim_cpu_program *p, flim_cpu_mode mode, const flim_batch *batch, int64_t cell, float *x)
@@ -76,6 +75,30 @@ static flim_status forward_cell(flim_cpu_program *p, flim_cpu_mode mode, flim_cp
     return status;
 }
 
+static flim_status remake_cell(flim_cpu_program *p, flim_cpu_mode mode, flim_cpu_worker *worker, int64_t cell, void *context,
+                               flim_error *err)
+{
+    const unit_loop *loop = context;
+    const flim_cpu_node *node = &p->node[loop->unit];
+    const flim_cpu_team team = flim_cpu_team_of(p, mode);
+    const float *x = flim_cpu_unit_input(p, mode, worker, loop->batch, loop->unit, cell);
+    return flim_cpu_conv_forward(&node->conv[mode], &worker->memory[loop->unit], &team, x,
+                                 node->weight[mode][FLIM_CPU_FORWARD], p->parameters + node->bias_offset,
+                                 flim_cpu_z(p, node, cell), worker->scratch, err);
+}
+
+flim_status flim_cpu_remake_block(flim_cpu_program *p, const flim_batch *batch, int block, flim_error *err)
+{
+    flim_status status = FLIM_OK;
+    for (int u = 0; u < p->base.net.n_units && status == FLIM_OK; u++) {
+        if (p->node[u].block == block && p->node[u].remade) {
+            unit_loop loop = {batch, u};
+            status = flim_cpu_for_cells(p, batch->n, remake_cell, &loop, err);
+        }
+    }
+    return status;
+}
+
 /* A saved y that the next unit does not read. */
 static flim_status keep_y_cell(flim_cpu_program *p, flim_cpu_mode mode, flim_cpu_worker *worker, int64_t cell, void *context,
                                flim_error *err)
@@ -118,6 +141,7 @@ flim_status flim_cpu_forward_pass(flim_cpu_program *p, const flim_batch *batch, 
 {
     const int units = p->base.net.n_units;
     flim_status status = flim_cpu_refresh_weights(p, batch->n, true, err);
+    p->again = false;
     draw_dropout(p, batch, dropout);
     for (int u = 0; u < units && status == FLIM_OK; u++) {
         flim_cpu_node *node = &p->node[u];

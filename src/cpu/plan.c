@@ -41,6 +41,68 @@ static void find_uses(flim_cpu_program *p)
     }
 }
 
+/* Units by their names' first word (res1, res2, ...); words of one unit each, one after the other (stem, down), are one block. */
+static void find_blocks(flim_cpu_program *p)
+{
+    const flim_network *net = &p->base.net;
+    int length[FLIM_MAX_UNITS] = {0}, words = 0; /* units of each word */
+    for (int u = 0; u < net->n_units; u++) {
+        const char *name = net->unit[u].conv, *before = u > 0 ? net->unit[u - 1].conv : "";
+        const size_t word = strcspn(name, ".");
+        const bool same = u > 0 && strcspn(before, ".") == word && strncmp(name, before, word) == 0;
+        words += !same;
+        length[words - 1]++;
+    }
+    for (int w = 0, u = 0; w < words; w++) {
+        const bool joins = w > 0 && length[w] == 1 && length[w - 1] == 1;
+        p->n_blocks += !joins;
+        for (int i = 0; i < length[w]; i++) {
+            p->node[u++].block = p->n_blocks - 1;
+        }
+    }
+}
+
+/* Which z are dropped: of a block that recomputes, those that no other block reads, but the last block's, which would be made
+ * again at once. */
+static void find_remade(flim_cpu_program *p)
+{
+    const flim_network *net = &p->base.net;
+    for (int u = 0; u < net->n_units; u++) {
+        flim_cpu_node *node = &p->node[u];
+        bool inside = true;
+        for (int r = 0; r < net->n_units; r++) {
+            if (net->unit[r].input == u || net->unit[r].skip == u) {
+                inside = inside && p->node[r].block == node->block;
+            }
+        }
+        const bool kept_y = !node->layer.plain_y; /* then others read its y */
+        node->remade = node->block < p->blocks_remade && node->block < p->n_blocks - 1 && (inside || kept_y);
+    }
+}
+
+/* Last unit of the forward pass (n_units: the head) that reads z. */
+static int last_forward_read(const flim_cpu_program *p, int u)
+{
+    const flim_cpu_node *node = &p->node[u];
+    int last = u == p->base.net.n_units - 1 ? u + 1 : u;
+    if (node->layer.plain_y) {
+        last = node->last_use > last ? node->last_use : last;
+    } else if (node->save_y && node->y_in_next) {
+        last = u + 1;
+    }
+    return last;
+}
+
+/* Step before which the z of unit u are made again: the backward pass of the unit after its block. */
+static int remake_step(const flim_cpu_program *p, int u)
+{
+    int last = u;
+    while (last + 1 < p->base.net.n_units && p->node[last + 1].block == p->node[u].block) {
+        last++;
+    }
+    return backward_step(p, last + 1);
+}
+
 static void plan_forward(flim_cpu_program *p, size_t n)
 {
     const flim_network *net = &p->base.net;
@@ -48,9 +110,13 @@ static void plan_forward(flim_cpu_program *p, size_t n)
         flim_cpu_node *node = &p->node[u];
         const flim_cpu_layer *layer = &node->layer;
         const bool pooled = layer->unit.pool_t > 1, last = u == net->n_units - 1;
-        node->z = flim_cpu_arena_add(&p->arena, n * layer->z_floats * sizeof(float), u, backward_step(p, u));
         node->save_y = !layer->plain_y && (!last || !pooled);
         node->y_in_next = !last && net->unit[u + 1].input == u;
+        node->z = flim_cpu_arena_add(&p->arena, n * layer->z_floats * sizeof(float), u,
+                                     node->remade ? last_forward_read(p, u) : backward_step(p, u));
+        node->z_again = node->remade ? flim_cpu_arena_add(&p->arena, n * layer->z_floats * sizeof(float), remake_step(p, u),
+                                                          backward_step(p, u))
+                                     : FLIM_CPU_NO_BUFFER;
         if (node->save_y) {
             int until = pooled && node->first_use >= 0 ? backward_step(p, node->first_use) : backward_step(p, u);
             node->y = flim_cpu_arena_add(&p->arena, n * layer->y_floats * sizeof(float), u, until);
@@ -135,27 +201,53 @@ static size_t worker_bytes(const flim_cpu_program *p, flim_cpu_mode mode)
     return bytes + 2 * p->dweight_bytes;
 }
 
-void flim_cpu_plan(flim_cpu_program *p)
+/* The training arena with the insides of the first `blocks` blocks dropped. */
+static void plan_training(flim_cpu_program *p, int blocks)
 {
     const size_t train = (size_t)p->base.options.train_batch;
+    const size_t workers = p->cell_workers > 0 ? (size_t)p->cell_workers : 1;
+    p->arena = (flim_cpu_arena){0};
+    p->blocks_remade = blocks;
     for (int u = 0; u < p->base.net.n_units; u++) {
         flim_cpu_node *node = &p->node[u];
-        node->z = node->y = node->dx = node->dv = node->eval_z = node->eval_y = FLIM_CPU_NO_BUFFER;
+        node->z = node->z_again = node->y = node->dx = node->dv = FLIM_CPU_NO_BUFFER;
     }
-    find_uses(p);
     if (train > 0) {
+        find_remade(p);
         plan_forward(p, train);
         plan_backward(p, train);
         flim_cpu_arena_place(&p->arena);
     }
+    p->activation_bytes = larger(p->arena.bytes, p->eval_arena.bytes * workers);
+}
+
+static int64_t planned_bytes(const flim_cpu_program *p)
+{
+    flim_memory_plan plan = {0};
+    flim_cpu_plan_memory(p, &plan, NULL);
+    return plan.total[FLIM_MEMORY_DEVICE];
+}
+
+void flim_cpu_plan(flim_cpu_program *p)
+{
+    const flim_recompute recompute = p->base.options.recompute;
+    for (int u = 0; u < p->base.net.n_units; u++) {
+        flim_cpu_node *node = &p->node[u];
+        node->eval_z = node->eval_y = FLIM_CPU_NO_BUFFER;
+    }
+    find_uses(p);
+    find_blocks(p);
     if (p->base.options.eval_batch > 0) {
         plan_eval(p);
     }
-    plan_workers(p, train);
-    const size_t workers = p->cell_workers > 0 ? (size_t)p->cell_workers : 1;
-    p->activation_bytes = larger(p->arena.bytes, p->eval_arena.bytes * workers);
+    plan_workers(p, (size_t)p->base.options.train_batch);
     p->worker_bytes = (size_t)p->cell_workers * worker_bytes(p, FLIM_CPU_MODE_CELLS);
     p->worker_bytes += p->uses[FLIM_CPU_MODE_SHARED] ? worker_bytes(p, FLIM_CPU_MODE_SHARED) : 0;
+    plan_training(p, recompute == FLIM_RECOMPUTE_ALL ? p->n_blocks : 0);
+    for (int b = 1; recompute == FLIM_RECOMPUTE_AUTO && b < p->n_blocks && planned_bytes(p) > p->base.options.memory_limit;
+         b++) {
+        plan_training(p, b);
+    }
 }
 
 static int64_t head_floats(const flim_cpu_program *p)

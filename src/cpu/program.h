@@ -3,6 +3,9 @@
  * Memory: every activation is (n,T,H,W,C) floats in one arena (plan.c).  Of a unit, z = conv(x) + bias is kept from the forward
  *   to the backward pass; y only where a skip, a pool or dropout went into it, else it is made again from z, cell by cell, in the
  *   worker's own buffer just before the convolution that reads it.
+ * Recompute: units stand in blocks (stem + down, res1, ...).  With activation checkpointing the z of a block's inside is dropped
+ *   after the forward pass and made again, by the same convolutions from what the block before left, before the block's backward pass;
+ *   BatchNorm's statistics stay those of the forward pass, so all bits are the same.
  * Order: a unit's loop over the cells does everything for one cell before the next, so that what one pass writes the next finds
  *   in the cache.  Two ways to use the threads: as long as there are at least as many cells as threads each worker takes cells
  *   of its own (MODE_CELLS); what is left over is done one cell at a time by all threads (MODE_SHARED).
@@ -41,13 +44,16 @@ typedef struct flim_cpu_node {
     size_t mean_offset, var_offset; /* in the statistics */
     /* training: numbers of buffers in the arena, FLIM_CPU_NO_BUFFER = none */
     int z, y, dx, dv;
+    int block; /* of recomputation, 0-based */
+    bool remade; /* z is dropped after the forward pass; z_again holds it in the backward pass */
+    int z_again;
     bool save_y; /* y has a buffer */
     bool store_dv; /* gate writes dv; else apply reads dy and gates it itself */
     bool from_next; /* the gate of a cell runs in the backward loop of unit u+1, as soon as its dy is complete */
     bool y_in_next; /* a saved y is made in the forward loop of unit u+1, which reads it */
     flim_cpu_source source[2 * FLIM_MAX_UNITS];
     int n_sources;
-    int first_use, last_use; /* units that read y, as x or as a skip; -1 = none but the head */
+    int first_use, last_use; /* first and last unit that reads y, as x or as a skip; -1 = none but the head */
     float *dropout; /* (train_batch,period), or NULL */
     /* prediction: numbers of buffers in eval_arena */
     int eval_z, eval_y;
@@ -68,6 +74,7 @@ typedef struct flim_cpu_program {
     int threads;
     flim_cpu_node node[FLIM_MAX_UNITS];
     flim_cpu_arena arena, eval_arena;
+    int n_blocks, blocks_remade; /* the first of them drop their insides */
     bool uses[FLIM_CPU_MODES]; /* modes that some batch of this program needs */
     int cell_workers; /* threads, or 0 without MODE_CELLS */
     flim_cpu_worker *workers; /* (cell_workers), then one for MODE_SHARED where it is used */
@@ -90,6 +97,7 @@ typedef struct flim_cpu_program {
     flim_totals totals;
     bool window_bad; /* something in this window was not finite */
     bool dropping; /* this step has dropout */
+    bool again; /* the backward pass: what was dropped is in z_again */
 } flim_cpu_program;
 
 /* device.c: bytes of host memory that can be had without swapping. */
@@ -105,6 +113,12 @@ void flim_cpu_plan_free(flim_cpu_program *program);
 static inline float *flim_cpu_cell(const flim_cpu_program *program, int buffer, size_t floats, int64_t i)
 {
     return (float *)(void *)(program->activations + program->arena.buffer[buffer].offset) + (size_t)i * floats;
+}
+
+/* z of cell i of a unit, in the forward pass or, where it was dropped, as made again for the backward pass. */
+static inline float *flim_cpu_z(const flim_cpu_program *program, const flim_cpu_node *node, int64_t i)
+{
+    return flim_cpu_cell(program, program->again && node->remade ? node->z_again : node->z, node->layer.z_floats, i);
 }
 
 static inline flim_cpu_norm flim_cpu_node_norm(const flim_cpu_program *p, const flim_cpu_node *node)
@@ -134,6 +148,8 @@ flim_cpu_head flim_cpu_program_head(flim_cpu_program *program, bool training);
 /* forward.c, backward.c, predict.c */
 flim_status flim_cpu_forward_pass(flim_cpu_program *program, const flim_batch *batch, float dropout, flim_error *err);
 flim_status flim_cpu_backward_pass(flim_cpu_program *program, const flim_batch *batch, flim_error *err);
+/* Makes the dropped z of a block again. */
+flim_status flim_cpu_remake_block(flim_cpu_program *program, const flim_batch *batch, int block, flim_error *err);
 flim_status flim_cpu_predict(flim_program *program, const flim_batch *batch, float *logits, flim_error *err);
 /* x of unit u for a cell: the batch itself, a saved y, or made from z in worker->x. */
 const float *flim_cpu_unit_input(const flim_cpu_program *program, flim_cpu_mode mode, flim_cpu_worker *worker,

@@ -177,6 +177,29 @@ static int64_t rounded(int64_t bytes)
     return (bytes + 63) / 64 * 64;
 }
 
+/* Bytes of one batch's arrays: signal, mask, label, weight, id at part[]; -1 where that overflows. */
+static int64_t lay_out_batch(int64_t batch, int64_t voxels, int64_t pixels, int64_t part[5])
+{
+    const int64_t per_cell[5] = {voxels * (int64_t)sizeof(float), pixels, sizeof(int32_t), sizeof(float),
+                                 sizeof(flim_cell_id)};
+    int64_t bytes = 0;
+    for (int i = 0; i < 5; i++) {
+        if (per_cell[i] > INT64_MAX / 32768 / batch) { /* 16 for the sum, 1025 buffers at most */
+            return -1;
+        }
+        part[i] = bytes;
+        bytes += rounded(per_cell[i] * batch);
+    }
+    return bytes;
+}
+
+int64_t flim_loader_buffer_bytes(int prefetch, int64_t batch, int t, int h, int w)
+{
+    int64_t part[5];
+    const int64_t pixels = (int64_t)h * w, one = lay_out_batch(batch, pixels * t, pixels, part);
+    return one < 0 ? -1 : one * (prefetch + 1);
+}
+
 static flim_status make_buffers(flim_loader *loader, flim_error *err)
 {
     const flim_dataset *d = loader->dataset;
@@ -186,16 +209,11 @@ static flim_status make_buffers(flim_loader *loader, flim_error *err)
         return FLIM_ERROR_MEMORY;
     }
     const bool kept = loader->options.kept;
-    int64_t part[5] = {0}, per_cell[5] = {kept ? 0 : d->voxels * (int64_t)sizeof(float), kept ? 0 : d->pixels,
-                                          sizeof(int32_t), sizeof(float), sizeof(flim_cell_id)};
-    int64_t one = 0;
-    for (int i = 0; i < 5; i++) {
-        if (per_cell[i] > (INT64_MAX / 16 / loader->n_slots) / batch) {
-            return flim_fail(err, FLIM_ERROR_MEMORY, "a batch of %lld cells of %lld voxels does not fit into memory",
-                             (long long)batch, (long long)d->voxels);
-        }
-        part[i] = one;
-        one += rounded(per_cell[i] * batch);
+    int64_t part[5];
+    const int64_t one = lay_out_batch(batch, kept ? 0 : d->voxels, kept ? 0 : d->pixels, part);
+    if (one < 0) {
+        return flim_fail(err, FLIM_ERROR_MEMORY, "a batch of %lld cells of %lld voxels does not fit into memory",
+                         (long long)batch, (long long)d->voxels);
     }
     loader->buffer_bytes = one * loader->n_slots;
     if (loader->options.device) {

@@ -148,6 +148,38 @@ static flim_status begin_entry(reader *r)
     return FLIM_OK;
 }
 
+/* A map in the list `stages:`, as a text "key=value key=value". */
+static flim_status read_stage(reader *r, flim_yaml_entry *entry)
+{
+    char text[512] = "";
+    size_t used = 0;
+    bool key = true;
+    for (;;) {
+        const char *word;
+        flim_status status = next(r);
+        if (status != FLIM_OK) {
+            return status;
+        }
+        if (r->event.type == YAML_MAPPING_END_EVENT) {
+            return flim_string_list_add(&entry->value, text, r->err);
+        }
+        if (r->event.type != YAML_SCALAR_EVENT) {
+            return flim_fail(r->err, FLIM_ERROR_USAGE, "%s:%d: a stage may hold 'key: value' only", r->name, line_of(r));
+        }
+        status = scalar(r, &word);
+        if (status != FLIM_OK) {
+            return status;
+        }
+        int wrote = snprintf(text + used, sizeof text - used, "%s%s", key ? (used ? " " : "") : "=", word);
+        if (strpbrk(word, " \t=") || wrote < 0 || (size_t)wrote >= sizeof text - used) {
+            return flim_fail(r->err, FLIM_ERROR_USAGE,
+                             "%s:%d: '%.80s': a stage holds short words without blanks or =", r->name, line_of(r), word);
+        }
+        used += (size_t)wrote;
+        key = !key;
+    }
+}
+
 /* The value of an entry: the current event and, for a list, those up to its end. */
 static flim_status read_value(reader *r, flim_yaml_entry *entry)
 {
@@ -170,6 +202,13 @@ static flim_status read_value(reader *r, flim_yaml_entry *entry)
         status = next(r);
         if (status != FLIM_OK || r->event.type == YAML_SEQUENCE_END_EVENT) {
             return status;
+        }
+        if (r->event.type == YAML_MAPPING_START_EVENT && strcmp(entry->key, "stages") == 0) {
+            status = read_stage(r, entry);
+            if (status != FLIM_OK) {
+                return status;
+            }
+            continue;
         }
         if (r->event.type != YAML_SCALAR_EVENT) {
             return flim_fail(r->err, FLIM_ERROR_USAGE, "%s:%d: the list '%.80s' may hold texts only", r->name, line_of(r),

@@ -1,6 +1,6 @@
 /* YAML as configs use it: one map of `key: text` and `key: [text, ...]`, on libyaml.
  *
- * For: settings files.  Maps within maps, anchors, aliases, tags, several documents and repeated keys are errors: a config is
+ * For: settings files.  `stages:` alone may list maps; each becomes a text of "key=value" words.  Other maps within maps, anchors, aliases, tags, several documents and repeated keys are errors: a config is
  *      a flat list, and what looks like more would not do what its writer meant.
  * Owns: flim_yaml_free frees what read and parse made; on failure there is nothing to free.
  * Errors: FLIM_ERROR_USAGE, with "file:line" for everything in the file; FLIM_ERROR_MEMORY.
@@ -31,6 +31,16 @@ flim_status flim_yaml_read(const char *path, flim_yaml *out, flim_error *err);
 /* `name` stands in errors for the path. */
 flim_status flim_yaml_parse(const char *text, size_t length, const char *name, flim_yaml *out, flim_error *err);
 void flim_yaml_free(flim_yaml *yaml);
+
+/* One value to change: `value` is put into the text as it is. */
+typedef struct flim_yaml_change {
+    const char *key, *value;
+} flim_yaml_change;
+
+/* The text of a config with some scalar values changed and every other byte, comments too, as it was; *out is the caller's
+ * (flim_free).  FLIM_ERROR_USAGE for what is no config and for a key that is not there, with nothing made. */
+flim_status flim_yaml_change_values(const char *text, size_t length, const char *name, const flim_yaml_change *change, int n,
+                                    char **out, flim_error *err);
 
 /* Writes a text (valid UTF-8) so that it reads back the same, in quotes where a plain word would read as something else. */
 void flim_yaml_write_text(FILE *out, const char *text);

@@ -5,7 +5,9 @@
 #include <string.h>
 
 #include "core/alloc.h"
+#include "core/clock.h"
 #include "core/file.h"
+#include "flim/plan.h"
 #include "flim/weights.h"
 #include "results/fold_result.h"
 #include "train/run.h"
@@ -191,7 +193,7 @@ static flim_status read_initial_weights(flim_run *run, flim_error *err)
     return flim_weights_read(run->settings->init_weights, &run->net, run->initial_parameter, run->initial_statistic, err);
 }
 
-static flim_status compile(flim_run *run, flim_error *err)
+static flim_status build_network(flim_run *run, flim_error *err)
 {
     const flim_settings *s = run->settings;
     const flim_dataset_info *info = run->info;
@@ -203,6 +205,14 @@ static flim_status compile(flim_run *run, flim_error *err)
     if (status == FLIM_OK) {
         status = read_initial_weights(run, err);
     }
+    return status == FLIM_OK ? flim_run_settle_batch(run, err) : status;
+}
+
+static flim_status compile(flim_run *run, flim_error *err)
+{
+    const flim_settings *s = run->settings;
+    flim_recompute recompute;
+    flim_status status = flim_recompute_parse(s->checkpoint_activations, &recompute, err);
     if (status != FLIM_OK) {
         return status;
     }
@@ -211,10 +221,22 @@ static flim_status compile(flim_run *run, flim_error *err)
                                           .eval_batch = run->eval_batch,
                                           .benchmark = s->benchmark,
                                           .deterministic = s->deterministic,
+                                          .recompute = recompute,
+                                          .memory_limit = flim_plan_room_of(run->device, s->margin).budget,
                                           .log = &run->log,
                                           .stop = run->hooks->stop};
     status = flim_program_compile(run->device, &run->net, &options, &run->program, err);
     return status == FLIM_OK ? flim_run_plan_cache(run, err) : status;
+}
+
+static void drop_program(flim_run *run)
+{
+    flim_loader_destroy(run->loader);
+    flim_program_destroy(run->program);
+    flim_free(run->kept);
+    run->loader = NULL;
+    run->program = NULL;
+    run->kept = NULL;
 }
 
 static flim_status allocate(flim_run *run, flim_error *err)
@@ -226,12 +248,20 @@ static flim_status allocate(flim_run *run, flim_error *err)
                                         .device = run->device,
                                         .kept = run->kept != NULL,
                                         .log = &run->log};
-    flim_status status = flim_loader_create(run->dataset, &loader, &run->loader, err);
+    flim_status status = flim_startup_plan(run, err);
     if (status == FLIM_OK) {
-        status = flim_startup_plan(run, err);
+        status = flim_loader_create(run->dataset, &loader, &run->loader, err);
+    }
+    if (status == FLIM_OK) {
+        status = flim_device_memory_free(run->device, &run->free_before, err);
     }
     if (status == FLIM_OK) {
         status = flim_program_allocate(run->program, err);
+    }
+    int64_t now = 0;
+    if (status == FLIM_OK) {
+        status = flim_device_memory_free(run->device, &now, err);
+        run->allocated_bytes = run->free_before - now;
     }
     if (status == FLIM_ERROR_MEMORY && run->kept && strcmp(s->cache, "auto") == 0) {
         flim_log_line(&run->log, FLIM_LOG_NOTE, "there is less device memory than planned; the cells stay outside it");
@@ -243,7 +273,49 @@ static flim_status allocate(flim_run *run, flim_error *err)
     return status == FLIM_OK ? flim_run_fill_cache(run, err) : status;
 }
 
+/* Program, cells in device memory, loader; with --on-oom retry with smaller batches until they fit. */
+static flim_status make_program(flim_run *run, flim_error *err)
+{
+    for (;;) {
+        flim_error why = {0};
+        flim_status status = compile(run, &why);
+        if (status == FLIM_OK) {
+            status = allocate(run, &why);
+        }
+        if (status == FLIM_OK) {
+            return FLIM_OK;
+        }
+        if (status != FLIM_ERROR_MEMORY || !flim_run_shrink_batch(run, &why)) {
+            return flim_fail(err, status, "%s", why.text);
+        }
+        drop_program(run);
+    }
+}
+
 /* ---- the run ---- */
+
+/* A fold; with --on-oom retry again from its last checkpoint, in smaller batches. */
+static flim_status run_fold(flim_run *run, int k, flim_error *err)
+{
+    for (;;) {
+        flim_error why = {0};
+        flim_status status = flim_run_fold(run, k, &why);
+        if (status == FLIM_OK) {
+            return FLIM_OK;
+        }
+        if (status != FLIM_ERROR_MEMORY || flim_run_stopped(run) || !flim_run_shrink_batch(run, &why)) {
+            return flim_fail(err, status, "%s", why.text);
+        }
+        drop_program(run);
+        status = make_program(run, err);
+        if (status == FLIM_OK) {
+            status = flim_resume_rebatch(run, err);
+        }
+        if (status != FLIM_OK) {
+            return status;
+        }
+    }
+}
 
 /* All wanted folds; a fold that is not finite is noted and the others go on. */
 static flim_status run_folds(flim_run *run, flim_error *err)
@@ -259,8 +331,7 @@ static flim_status run_folds(flim_run *run, flim_error *err)
             flim_run_fold_clean(run, k); /* a kill may have come right after DONE */
             continue;
         }
-        flim_status status =
-            flim_run_stopped(run) ? flim_fail(err, FLIM_INTERRUPTED, "interrupted") : flim_run_fold(run, k, err);
+        flim_status status = flim_run_stopped(run) ? flim_fail(err, FLIM_INTERRUPTED, "interrupted") : run_fold(run, k, err);
         if (status == FLIM_ERROR_NONFINITE) {
             flim_error reason = {0};
             flim_fail(&reason, status, "%s", err ? err->text : "not finite");
@@ -309,13 +380,13 @@ static flim_status prepare(flim_run *run, flim_error *err)
         status = make_splits(run, err);
     }
     if (status == FLIM_OK && !s->dry_run) {
-        status = compile(run, err);
+        status = build_network(run, err);
     }
     if (status == FLIM_OK) {
         status = interrupted_if_asked(run, err);
     }
     if (status == FLIM_OK && !s->dry_run) {
-        status = allocate(run, err);
+        status = make_program(run, err);
     }
     return status == FLIM_OK ? interrupted_if_asked(run, err) : status;
 }
@@ -391,6 +462,7 @@ static void say_how_to_go_on(const flim_run *run, flim_status status)
 flim_status flim_train_cv(const flim_settings *settings, const flim_train_hooks *hooks, char *run_folder, flim_error *err)
 {
     flim_settings resumed;
+    const double begun = flim_seconds();
     flim_run run = {.settings = settings, .hooks = hooks, .lock = -1};
     run.log = (flim_log){tee_line, &run};
     bool own_settings = false;
@@ -406,8 +478,14 @@ flim_status flim_train_cv(const flim_settings *settings, const flim_train_hooks 
             run.settings = &resumed;
         }
     }
+    run.adjusted = *run.settings; /* texts and lists stay with their owner */
+    run.settings = &run.adjusted;
+    run.found_batch = run.adjusted.batch == 0;
     if (status == FLIM_OK) {
         status = run_all(&run, run_folder, err);
+    }
+    if (run.epochs_trained > 0) {
+        flim_run_note_cost(&run, flim_seconds() - begun);
     }
     flim_checkpoint_writer_destroy(run.checkpoints);
     if (status != FLIM_OK && status != FLIM_INTERRUPTED && run.tee.file && err) {

@@ -32,10 +32,10 @@ static int64_t batches_of(int64_t cells, int64_t batch)
 }
 
 /* torch.optim.lr_scheduler.CosineAnnealingLR(T_max=epochs, eta_min=1e-6), stepped once an epoch. */
-static double learning_rate(const flim_settings *s, int64_t epoch)
+static double learning_rate(const flim_run *run, int64_t epoch)
 {
     const double eta_min = 1e-6, pi = 3.14159265358979323846;
-    return eta_min + (s->lr - eta_min) * (1.0 + cos(pi * (double)epoch / (double)s->epochs)) / 2.0;
+    return eta_min + (run->lr - eta_min) * (1.0 + cos(pi * (double)epoch / (double)run->settings->epochs)) / 2.0;
 }
 
 /* ---- state to and from the program ---- */
@@ -208,7 +208,7 @@ static flim_status train_epoch(fold *f, flim_epoch_row *row, bool *lost, flim_er
                               .fold = (uint32_t)f->k,
                               .epoch = (uint32_t)f->state.epoch,
                               .transform = true};
-    flim_step step = {.learning_rate = (float)learning_rate(s, f->state.epoch),
+    flim_step step = {.learning_rate = (float)learning_rate(run, f->state.epoch),
                       .weight_decay = (float)s->weight_decay,
                       .beta1 = 0.9f,
                       .beta2 = 0.999f,
@@ -283,7 +283,7 @@ static flim_status train_epoch(fold *f, flim_epoch_row *row, bool *lost, flim_er
         double seconds = flim_seconds() - begun;
         int64_t batches = total - skip / s->batch;
         *row = (flim_epoch_row){.epoch = f->state.epoch + 1,
-                                .learning_rate = learning_rate(s, f->state.epoch),
+                                .learning_rate = learning_rate(run, f->state.epoch),
                                 .train_loss = t->loss / t->weight,
                                 .train_accuracy = (double)t->correct / (double)t->cells,
                                 .val_loss = NAN,
@@ -416,6 +416,7 @@ static flim_status train(fold *f, flim_error *err)
     while (!s->finished) {
         flim_epoch_row row;
         bool lost = false;
+        const double begun = flim_seconds();
         flim_status status = train_epoch(f, &row, &lost, err);
         if (status == FLIM_OK && f->part->n_val > 0) {
             status = validate(f, &row, err);
@@ -447,6 +448,7 @@ static flim_status train(fold *f, flim_error *err)
             keep_best(f);
         }
         epoch_line(f, &row, best);
+        flim_run_note_epoch(f->run, f->k, s->epoch, flim_seconds() - begun);
         s->history[s->n_history++] = row;
         s->finished = s->epoch + 1 >= settings->epochs ||
                       (f->part->n_val > 0 && settings->patience > 0 && s->epoch - s->best_epoch >= settings->patience);

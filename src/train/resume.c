@@ -30,7 +30,17 @@ static use_of_flag use_of(const char *key)
     static const char *const fixed[] = {"axes",         "mask_counts",   "folds",  "cv",     "holdout_group",
                                         "val_fraction", "monitor",       "splits", "preset", "init_weights",
                                         "seed",         "threshold_for", NULL};
-    static const char *const control[] = {"workers", "prefetch", "cache", "scan", "checkpoint_minutes", "device", NULL};
+    static const char *const control[] = {"workers",
+                                          "prefetch",
+                                          "cache",
+                                          "scan",
+                                          "checkpoint_minutes",
+                                          "device",
+                                          "margin",
+                                          "on_oom",
+                                          "checkpoint_activations",
+                                          "price_per_hour",
+                                          NULL};
     static const char *const call[] = {"out",     "resume",   "resume_override", "fold", "quiet",
                                        "verbose", "log_json", "dry_run",         NULL};
     for (int i = 0; fixed[i]; i++) {
@@ -235,6 +245,19 @@ flim_status flim_resume_identify_data(flim_run *run, flim_error *err)
     return status;
 }
 
+static void write_texts(flim_run *run)
+{
+    const flim_device_info *device = flim_device_get_info(run->device);
+    char threads[32] = "";
+    flim_identity_text(&run->identity, run->identity_text);
+    if (strcmp(device->kind, "cpu") == 0) {
+        snprintf(threads, sizeof threads, " · %d threads", device->threads);
+    }
+    snprintf(run->made_by, sizeof run->made_by, "flimcv %s · %s · %s%s", FLIM_VERSION, device->libraries,
+             device->architecture, threads);
+    snprintf(run->checkpoint_text, sizeof run->checkpoint_text, "%s\n%s", run->identity_text, run->made_by);
+}
+
 flim_status flim_resume_identify_rest(flim_run *run, flim_error *err)
 {
     const flim_settings *s = run->settings;
@@ -268,21 +291,14 @@ flim_status flim_resume_identify_rest(flim_run *run, flim_error *err)
     flim_identity_add(id, "batch", false, "%" PRId64, s->batch);
     flim_identity_add(id, "accumulate", false, "%" PRId64, s->accumulate);
     flim_identity_add(id, "eval_batch", false, "%" PRId64, run->eval_batch);
-    flim_identity_add(id, "lr", false, "%.17g", s->lr);
+    flim_identity_add(id, "lr", false, "%.17g", run->lr);
     flim_identity_add(id, "weight_decay", false, "%.17g", s->weight_decay);
     flim_identity_add(id, "clip", false, "%.17g", s->clip);
     flim_identity_add(id, "label_smoothing", false, "%.17g", s->label_smoothing);
     flim_identity_add(id, "dropout", false, "%.17g", s->dropout);
     flim_identity_add(id, "sampler", false, "%s", s->sampler);
     flim_identity_add(id, "patience", false, "%" PRId64, s->patience);
-    flim_identity_text(id, run->identity_text);
-    char threads[32] = "";
-    if (strcmp(device->kind, "cpu") == 0) {
-        snprintf(threads, sizeof threads, " · %d threads", device->threads);
-    }
-    snprintf(run->made_by, sizeof run->made_by, "flimcv %s · %s · %s%s", FLIM_VERSION, device->libraries,
-             device->architecture, threads);
-    snprintf(run->checkpoint_text, sizeof run->checkpoint_text, "%s\n%s", run->identity_text, run->made_by);
+    write_texts(run);
     return status;
 }
 
@@ -491,6 +507,59 @@ static void note_versions(const flim_run *run, const flim_json *record)
             "undisturbed run (OMP_NUM_THREADS sets the threads)",
             was, run->made_by);
     }
+}
+
+/* Replaces a field's value in the identity. */
+static void set_field(flim_run *run, const char *name, int64_t value)
+{
+    for (int i = 0; i < run->identity.n; i++) {
+        flim_identity_field *field = &run->identity.field[i];
+        if (strcmp(field->name, name) == 0) {
+            snprintf(field->value, sizeof field->value, "%" PRId64, value);
+        }
+    }
+}
+
+flim_status flim_resume_rebatch(flim_run *run, flim_error *err)
+{
+    const flim_settings *s = run->settings;
+    flim_json *record;
+    flim_string_list overrides = {0};
+    const struct {
+        const char *key;
+        int64_t value;
+    } changed[] = {{"batch", s->batch}, {"accumulate", s->accumulate}, {"eval_batch", s->eval_batch}};
+    flim_status status = read_record(run, &record, err);
+    if (status == FLIM_OK) {
+        status = read_list(flim_json_get(record, "overrides"), &overrides, err);
+    }
+    flim_json_free(record);
+    char *line = flim_strprintf(err, "out of memory: batch %" PRId64 " x accumulate %" PRId64 " from here on", s->batch,
+                                s->accumulate);
+    if (status == FLIM_OK) {
+        status = line ? flim_string_list_add(&overrides, line, err) : FLIM_ERROR_MEMORY;
+    }
+    flim_free(line);
+    for (size_t i = 0; i < sizeof changed / sizeof changed[0] && status == FLIM_OK; i++) {
+        if (i == 2 && changed[i].value == 0) {
+            continue; /* it follows the batch */
+        }
+        char *pair = flim_strprintf(err, "%s=%" PRId64, changed[i].key, changed[i].value);
+        status = pair ? flim_string_list_add(&run->overridden, pair, err) : FLIM_ERROR_MEMORY;
+        flim_free(pair);
+    }
+    set_field(run, "batch", s->batch);
+    set_field(run, "accumulate", s->accumulate);
+    set_field(run, "eval_batch", run->eval_batch);
+    write_texts(run);
+    if (status == FLIM_OK && !is_accepted(run)) {
+        status = flim_string_list_add(&run->accepted, run->identity_text, err);
+    }
+    if (status == FLIM_OK) {
+        status = write_record(run, &overrides, err);
+    }
+    flim_string_list_free(&overrides);
+    return status == FLIM_OK ? rewrite_config(run, err) : status;
 }
 
 flim_status flim_resume_check(flim_run *run, flim_error *err)

@@ -68,6 +68,12 @@ typedef struct flim_run {
     flim_string_list overridden; /* "key=value" that --resume-override took from the call */
     flim_string_list changes; /* the same in words: "lr 1e-4 -> 1e-3" */
     int64_t eval_batch;
+    flim_settings adjusted; /* what `settings` points to: the caller's (or the run folder's) with the batch that was found */
+    bool found_batch; /* by --batch auto */
+    double lr; /* of the first epoch, scaled */
+    int64_t planned_bytes, allocated_bytes, free_before; /* of the device: by plan, as it told, and before */
+    double seconds_trained; /* epochs with their validation, of this call */
+    int64_t epochs_trained;
 
     flim_cell_summary *summary; /* (n) of the scan; NULL with --no-scan */
     double *decay; /* (n,T) summed over the mask; likewise */
@@ -112,6 +118,16 @@ flim_status flim_run_write_history(const char *folder, const flim_fold_state *st
 /* True where fold_K/FAILED stands; reason gets its text. */
 bool flim_run_fold_has_failed(const flim_run *run, int k, char reason[1024]);
 
+/* ---- memory.c ---- */
+/* Finds the batch of --batch auto and scales the learning rate.  Needs device, network and splits. */
+flim_status flim_run_settle_batch(flim_run *run, flim_error *err);
+/* --on-oom retry: half the batch, or less, with the cells an update kept.  False where there is no smaller batch or retrying was
+ * not asked for. */
+bool flim_run_shrink_batch(flim_run *run, const flim_error *why);
+/* After an epoch of fold k: the first of a call says what memory, time and money it takes. */
+void flim_run_note_epoch(flim_run *run, int k, int64_t epoch, double seconds);
+void flim_run_note_cost(const flim_run *run, double seconds);
+
 /* ---- cache.c ---- */
 /* Refuses --cache device on a device without memory of its own. */
 flim_status flim_run_check_cache(const flim_run *run, flim_error *err);
@@ -134,6 +150,9 @@ flim_status flim_resume_begin(flim_run *run, flim_error *err);
 flim_status flim_resume_check_data(flim_run *run, flim_error *err);
 /* Compares the whole identity, takes what --resume-override allows, and fills run->accepted. */
 flim_status flim_resume_check(flim_run *run, flim_error *err);
+
+/* After --on-oom retry changed batch and accumulate: the run folder and its checkpoints go on with them. */
+flim_status flim_resume_rebatch(flim_run *run, flim_error *err);
 
 /* ---- startup.c ---- */
 void flim_startup_device(flim_run *run); /* the four start-up lines */

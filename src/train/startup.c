@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "core/alloc.h"
+#include "flim/backend.h"
+#include "flim/plan.h"
 #include "core/median.h"
 #include "train/run.h"
 
@@ -44,7 +46,7 @@ static void settings_lines(const flim_run *run)
     flim_log_line(&run->log, FLIM_LOG_INFO,
                   "Settings: preset %s, %" PRId64 " epochs, batch %" PRId64 " x %" PRId64 " accumulated, eval batch %" PRId64
                   ", lr %g, weight decay %g, clip %g",
-                  s->preset, s->epochs, s->batch, s->accumulate, run->eval_batch, s->lr, s->weight_decay, s->clip);
+                  s->preset, s->epochs, s->batch, s->accumulate, run->eval_batch, run->lr, s->weight_decay, s->clip);
     flim_log_line(&run->log, FLIM_LOG_INFO,
                   "          sampler %s, label smoothing %g, dropout %g, patience %" PRId64 ", monitor %s, seed %" PRIu64
                   ", workers %" PRId64 ", prefetch %" PRId64,
@@ -124,18 +126,20 @@ flim_status flim_startup_plan(flim_run *run, flim_error *err)
     flim_log_line(&run->log, FLIM_LOG_INFO,
                   "Network: %s, width %d, %" PRId64 " parameters, %.2f G multiply-adds a cell forward", net->preset,
                   net->width, net->parameters, (double)flim_network_macs(net) / 1e9);
-    static const char *const places[] = {"device", "pinned", "host"};
-    for (int i = 0; i < plan.n; i++) {
-        flim_log_line(&run->log, FLIM_LOG_INFO, "  %-32s %-7s %10.1f MiB", plan.item[i].name, places[plan.item[i].place],
-                      (double)plan.item[i].bytes / 1048576.0);
+    flim_plan shown = {.memory = plan, .program_bytes = plan.total[FLIM_MEMORY_DEVICE]};
+    const flim_plan_room room = flim_plan_room_of(run->device, run->settings->margin);
+    const bool cuda = strcmp(flim_device_get_info(run->device)->kind, "cuda") == 0;
+    const int64_t most = run->settings->batch > run->eval_batch ? run->settings->batch : run->eval_batch;
+    if (cuda) {
+        flim_memory_add(&shown.memory, "context, libraries, other programs", FLIM_MEMORY_DEVICE, room.held);
     }
-    flim_loader_stats loader;
-    flim_loader_get_stats(run->loader, &loader);
-    flim_log_line(&run->log, FLIM_LOG_INFO, "  %-32s %-7s %10.1f MiB", "loader's batches", loader.pinned ? "pinned" : "host",
-                  (double)loader.buffer_bytes / 1048576.0);
-    flim_log_line(&run->log, FLIM_LOG_INFO, "Planned memory: device %.2f GiB, pinned %.2f GiB, host %.2f GiB",
-                  (double)plan.total[FLIM_MEMORY_DEVICE] / GIB,
-                  (double)(plan.total[FLIM_MEMORY_PINNED] + (loader.pinned ? loader.buffer_bytes : 0)) / GIB,
-                  (double)(plan.total[FLIM_MEMORY_HOST] + (loader.pinned ? 0 : loader.buffer_bytes)) / GIB);
+    if (!run->kept) {
+        flim_memory_add(&shown.memory, "loader's batches", cuda ? FLIM_MEMORY_PINNED : FLIM_MEMORY_HOST,
+                        flim_loader_buffer_bytes((int)run->settings->prefetch, most, net->in[0], net->in[1], net->in[2]));
+        flim_memory_add(&shown.memory, "decoded cells, at most", FLIM_MEMORY_HOST, run->info->cache_bytes);
+    }
+    shown.device_bytes = shown.memory.total[FLIM_MEMORY_DEVICE];
+    run->planned_bytes = shown.program_bytes;
+    flim_plan_table(&shown, cuda ? &room : NULL, &run->log);
     return FLIM_OK;
 }

@@ -1,0 +1,121 @@
+/* Changing values of a YAML file in place: every byte that is no value of a named key stays. */
+#include "formats/yaml.h"
+
+#include <string.h>
+
+#include <yaml.h>
+
+#include "core/alloc.h"
+#include "core/text.h"
+
+/* A value's bytes in the text; length 0 at `begin` for `key:` without one. */
+typedef struct span {
+    size_t begin, end;
+    bool found;
+} span;
+
+/* libyaml counts characters. */
+static size_t byte_of(const char *text, size_t length, size_t character)
+{
+    size_t at = 0;
+    while (character > 0 && at < length) {
+        size_t bytes = flim_utf8_length(text + at, NULL);
+        at += bytes ? bytes : 1;
+        character--;
+    }
+    return at;
+}
+
+/* Finds the values of the top map's keys; the text is valid: flim_yaml_parse took it. */
+static flim_status find_values(const char *text, size_t length, const char *name, const flim_yaml_change *change, int n,
+                               span *where, flim_error *err)
+{
+    yaml_parser_t parser;
+    yaml_event_t event;
+    int depth = 0, match = -1;
+    bool done = false, key = true;
+    if (!yaml_parser_initialize(&parser)) {
+        return flim_fail(err, FLIM_ERROR_MEMORY, "out of host memory while reading %s", name);
+    }
+    yaml_parser_set_encoding(&parser, YAML_UTF8_ENCODING);
+    yaml_parser_set_input_string(&parser, (const unsigned char *)text, length);
+    while (!done && yaml_parser_parse(&parser, &event)) {
+        const yaml_event_type_t type = event.type;
+        const bool opens = type == YAML_MAPPING_START_EVENT || type == YAML_SEQUENCE_START_EVENT;
+        depth -= type == YAML_MAPPING_END_EVENT || type == YAML_SEQUENCE_END_EVENT;
+        if (depth == 1 && type == YAML_SCALAR_EVENT && key) {
+            match = -1;
+            for (int i = 0; i < n; i++) {
+                match = strcmp((const char *)event.data.scalar.value, change[i].key) == 0 ? i : match;
+            }
+            key = false;
+        } else if (depth == 1 && (type == YAML_SCALAR_EVENT || opens) && !key) {
+            if (match >= 0 && type == YAML_SCALAR_EVENT) {
+                where[match] =
+                    (span){byte_of(text, length, event.start_mark.index), byte_of(text, length, event.end_mark.index), true};
+            }
+            key = true;
+        }
+        depth += opens;
+        done = type == YAML_STREAM_END_EVENT;
+        yaml_event_delete(&event);
+    }
+    yaml_parser_delete(&parser);
+    return FLIM_OK;
+}
+
+flim_status flim_yaml_change_values(const char *text, size_t length, const char *name, const flim_yaml_change *change, int n,
+                                    char **out, flim_error *err)
+{
+    enum { MOST = 16 };
+    flim_yaml parsed;
+    span where[MOST] = {{0}};
+    *out = NULL;
+    if (n > MOST) {
+        return flim_fail(err, FLIM_ERROR, "internal: %d changes of a config at once", n);
+    }
+    flim_status status = flim_yaml_parse(text, length, name, &parsed, err);
+    if (status != FLIM_OK) {
+        return status;
+    }
+    flim_yaml_free(&parsed);
+    status = find_values(text, length, name, change, n, where, err);
+    size_t room = length + 1;
+    for (int i = 0; i < n && status == FLIM_OK; i++) {
+        if (!where[i].found) {
+            status = flim_fail(err, FLIM_ERROR_USAGE, "%s has no key '%s' to change; add the line '%s: %s' to it", name,
+                               change[i].key, change[i].key, change[i].value);
+        }
+        room += strlen(change[i].value) + 1;
+    }
+    char *result = status == FLIM_OK ? flim_alloc(room, 1, err) : NULL;
+    if (!result) {
+        return status == FLIM_OK ? FLIM_ERROR_MEMORY : status;
+    }
+    size_t from = 0, to = 0;
+    for (;;) { /* the next value by its place */
+        int next = -1;
+        for (int i = 0; i < n; i++) {
+            if (where[i].found && (next < 0 || where[i].begin < where[next].begin)) {
+                next = i;
+            }
+        }
+        const size_t until = next < 0 ? length : where[next].begin;
+        memcpy(result + to, text + from, until - from);
+        to += until - from;
+        if (next < 0) {
+            break;
+        }
+        if (where[next].begin == where[next].end && to > 0 && result[to - 1] == ':') {
+            result[to++] = ' ';
+        }
+        const size_t bytes = strlen(change[next].value);
+        memcpy(result + to, change[next].value, bytes);
+        to += bytes;
+        from = where[next].end;
+        where[next].found = false;
+    }
+    result[to] = '\0';
+    *out = result;
+    return FLIM_OK;
+}

@@ -1,0 +1,224 @@
+/* The batch of --batch auto, the learning rate that goes with it, and what was planned against what was used. */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "flim/plan.h"
+#include "results/fold_result.h"
+#include "train/run.h"
+
+#define GIB 1073741824.0
+
+static flim_status request_of(const flim_run *run, flim_plan_request *out, flim_error *err)
+{
+    flim_status status = flim_plan_request_of(run->settings, &run->net, flim_device_get_info(run->device), out, err);
+    out->precision = run->precision;
+    return status;
+}
+
+/* Cells of the smallest training part among the folds of this call. */
+static int64_t smallest_part(const flim_run *run)
+{
+    int64_t least = INT64_MAX;
+    for (int k = 0; k < run->splits.n_folds; k++) {
+        if (run->settings->fold < 0 || run->settings->fold == k) {
+            least = run->splits.fold[k].n_train < least ? run->splits.fold[k].n_train : least;
+        }
+    }
+    return least;
+}
+
+/* The largest batch by the plan.  On a card it is searched on a description of it: that takes no memory and tunes nothing. */
+static flim_status search(flim_run *run, const flim_plan_room *room, int64_t cap, flim_plan *out, flim_error *err)
+{
+    flim_plan_request request;
+    flim_card card;
+    flim_device *twin = NULL;
+    flim_status status = request_of(run, &request, err);
+    if (status == FLIM_OK && flim_device_get_card(run->device, &card, NULL) == FLIM_OK) {
+        status = flim_device_describe(&card, &twin, err);
+    }
+    if (status == FLIM_OK) {
+        status = flim_plan_largest(twin ? twin : run->device, &request, room, cap, out, err);
+    }
+    flim_device_close(twin);
+    return status;
+}
+
+/* Plans with the plans that the run itself will use, then runs: training, validation and tails. */
+static flim_status confirm(flim_run *run, const flim_plan_room *room, flim_plan *plan, flim_error *err)
+{
+    enum { ATTEMPTS = 12 };
+    flim_plan_trial trial;
+    for (int i = 0; i < ATTEMPTS; i++) {
+        flim_plan_request request = plan->request;
+        request.benchmark = run->settings->benchmark;
+        flim_status status = flim_plan_make(run->device, &request, room, plan, err);
+        if (status != FLIM_OK) {
+            return status;
+        }
+        flim_error why = {0};
+        const bool fits = plan->program_bytes <= room->budget;
+        if (fits) {
+            status = flim_plan_try(run->device, &request, room, &trial, &why);
+        }
+        if (fits && status != FLIM_ERROR_MEMORY) {
+            return status == FLIM_OK ? FLIM_OK : flim_fail(err, status, "%s", why.text);
+        }
+        flim_log_line(&run->log, FLIM_LOG_NOTE, "batch auto: %" PRId64 " cells do not fit after all%s%s", request.batch,
+                      why.text[0] ? ": " : "", why.text);
+        if (request.batch == 1) {
+            break;
+        }
+        const int64_t less = request.batch - request.batch / 16;
+        plan->request.batch = less == request.batch ? less - 1 : less;
+    }
+    return flim_fail(err, FLIM_ERROR_MEMORY,
+                     "batch auto: no batch was found that runs in %.2f GiB; give --batch, or let other programs end",
+                     (double)room->budget / GIB);
+}
+
+static flim_status find_batch(flim_run *run, flim_error *err)
+{
+    const flim_plan_room room = flim_plan_room_of(run->device, run->settings->margin);
+    const int64_t cap = smallest_part(run);
+    flim_plan plan;
+    flim_status status = search(run, &room, cap, &plan, err);
+    if (status == FLIM_OK) {
+        status = confirm(run, &room, &plan, err);
+    }
+    if (status != FLIM_OK) {
+        return flim_fail_prefix(err, "batch auto: ");
+    }
+    run->adjusted.batch = plan.request.batch;
+    run->eval_batch = run->settings->eval_batch ? run->settings->eval_batch : run->settings->batch;
+    const bool capped = plan.request.batch == cap;
+    flim_log_line(&run->log, FLIM_LOG_INFO,
+                  "Batch auto: %" PRId64 " cells, %.2f of %.2f GiB%s; a step of training, validation and tails ran",
+                  plan.request.batch, (double)plan.program_bytes / GIB, (double)room.budget / GIB,
+                  capped ? " (all of the smallest training part)" : "");
+    return FLIM_OK;
+}
+
+flim_status flim_run_settle_batch(flim_run *run, flim_error *err)
+{
+    flim_status status = run->settings->batch == 0 ? find_batch(run, err) : FLIM_OK;
+    if (status != FLIM_OK) {
+        return status;
+    }
+    const flim_settings *s = run->settings;
+    const int64_t cells = s->batch * s->accumulate;
+    const double ratio = (double)cells / (double)s->lr_batch;
+    run->lr = s->lr * (strcmp(s->lr_scale, "linear") == 0 ? ratio : strcmp(s->lr_scale, "sqrt") == 0 ? sqrt(ratio) : 1);
+    if (run->lr != s->lr) {
+        flim_log_line(&run->log, FLIM_LOG_INFO,
+                      "Learning rate: %g, from %g for %" PRId64 " cells an update (lr-scale %s; %" PRId64 " cells now)",
+                      run->lr, s->lr, s->lr_batch, s->lr_scale, cells);
+    } else if (cells != s->lr_batch && strcmp(s->lr_scale, "none") == 0 && run->found_batch) {
+        flim_log_line(&run->log, FLIM_LOG_NOTE,
+                      "%" PRId64 " cells an update instead of %" PRId64
+                      ": results differ; --lr-scale sqrt or linear adapts lr",
+                      cells, s->lr_batch);
+    }
+    if (s->accumulate > 1) {
+        flim_log_line(&run->log, FLIM_LOG_INFO,
+                      "Accumulation: %" PRId64 " x %" PRId64 " = %" PRId64
+                      " cells an update; BatchNorm's statistics are those of each batch of %" PRId64,
+                      s->batch, s->accumulate, cells, s->batch);
+    }
+    return FLIM_OK;
+}
+
+bool flim_run_shrink_batch(flim_run *run, const flim_error *why)
+{
+    flim_settings *s = &run->adjusted;
+    const int64_t cells = s->batch * s->accumulate;
+    int64_t batch = s->batch / 2;
+    while (batch > 1 && cells % batch != 0) {
+        batch--;
+    }
+    if (strcmp(s->on_oom, "retry") != 0 || batch < 1) {
+        return false;
+    }
+    flim_log_line(&run->log, FLIM_LOG_WARNING, "out of memory: %s", why ? why->text : "no reason given");
+    flim_log_line(&run->log, FLIM_LOG_WARNING,
+                  "on-oom retry: batch %" PRId64 " x %" PRId64 " instead of %" PRId64 " x %" PRId64
+                  ": as many cells an update, but BatchNorm sees fewer at a time",
+                  batch, cells / batch, s->batch, s->accumulate);
+    s->batch = batch;
+    s->accumulate = cells / batch;
+    s->eval_batch = s->eval_batch > batch ? batch : s->eval_batch;
+    run->eval_batch = s->eval_batch ? s->eval_batch : batch;
+    return true;
+}
+
+/* ---- planned against used, time and price ---- */
+
+static void duration(double seconds, char out[32])
+{
+    const int64_t s = seconds > 0 && seconds < 1e12 ? (int64_t)(seconds + 0.5) : 0;
+    if (s >= 3600) {
+        snprintf(out, 32, "%" PRId64 " h %02d min", s / 3600, (int)(s / 60 % 60));
+    } else {
+        snprintf(out, 32, "%d min %02d s", (int)(s / 60), (int)(s % 60));
+    }
+}
+
+static void note_memory(flim_run *run)
+{
+    const int64_t planned = run->planned_bytes, peak = flim_program_peak_bytes(run->program);
+    if (strcmp(flim_device_get_info(run->device)->kind, "cpu") == 0) {
+        struct rusage use;
+        if (getrusage(RUSAGE_SELF, &use) == 0) {
+            flim_log_line(&run->log, FLIM_LOG_INFO,
+                          "Memory: %.2f GiB planned for the program, %.2f GiB used by it; the process held at most %.2f GiB",
+                          (double)planned / GIB, (double)peak / GIB, (double)use.ru_maxrss * 1024 / GIB);
+        }
+        return;
+    }
+    int64_t now = 0;
+    if (flim_device_memory_free(run->device, &now, NULL) == FLIM_OK) {
+        const int64_t gone = run->free_before - now; /* others may take and give some meanwhile */
+        flim_log_line(
+            &run->log, FLIM_LOG_INFO,
+            "Memory: %.1f MiB planned, %.1f MiB allocated (%+.2f %%); the card has %.1f MiB less free than before, code "
+            "that was loaded meanwhile included",
+            (double)planned / 1048576.0, (double)run->allocated_bytes / 1048576.0,
+            planned > 0 ? 100 * ((double)run->allocated_bytes / (double)planned - 1) : 0.0, (double)gone / 1048576.0);
+    }
+}
+
+void flim_run_note_epoch(flim_run *run, int k, int64_t epoch, double seconds)
+{
+    run->seconds_trained += seconds;
+    run->epochs_trained++;
+    if (run->epochs_trained > 1) {
+        return;
+    }
+    note_memory(run);
+    int folds = 0; /* still to come after this one */
+    for (int i = k + 1; i < run->splits.n_folds; i++) {
+        folds += (run->settings->fold < 0) && !flim_fold_is_done(run->folder, i);
+    }
+    const double left =
+        seconds * ((double)(run->settings->epochs - epoch - 1) + (double)folds * (double)run->settings->epochs);
+    char text[32], price[64] = "";
+    duration(left, text);
+    if (run->settings->price_per_hour > 0) {
+        snprintf(price, sizeof price, ", %.2f at %g an hour", left / 3600 * run->settings->price_per_hour,
+                 run->settings->price_per_hour);
+    }
+    flim_log_line(&run->log, FLIM_LOG_INFO,
+                  "Time: %.1f s an epoch, at most %s%s to the end (less where patience ends a fold)", seconds, text, price);
+}
+
+void flim_run_note_cost(const flim_run *run, double seconds)
+{
+    if (run->settings->price_per_hour > 0) {
+        char text[32];
+        duration(seconds, text);
+        flim_log_line(&run->log, FLIM_LOG_INFO, "Cost: %s at %g an hour: %.2f", text, run->settings->price_per_hour,
+                      seconds / 3600 * run->settings->price_per_hour);
+    }
+}

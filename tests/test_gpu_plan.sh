@@ -1,0 +1,148 @@
+#!/usr/bin/env bash
+# gpu_plan as users call it, and what train_cv makes of plans: --batch auto, --lr-scale, --checkpoint-activations, --on-oom,
+# --price-per-hour.
+# Usage: test_gpu_plan.sh BUILD_DIR
+set -u
+build=$(cd "$1" && pwd)
+work=$(mktemp -d)
+trap '[ "$BASHPID" = $$ ] && rm -rf "$work"' EXIT
+failures=0 checks=0
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-2}
+cd "$work" || exit 1
+
+check() { # check DESCRIPTION COMMAND...: the command must succeed
+    checks=$((checks + 1))
+    local what=$1
+    shift
+    if ! "$@" >"$work/check.out" 2>&1; then
+        failures=$((failures + 1))
+        echo "FAILED: $what"
+        sed 's/^/    /' "$work/check.out" | head -20
+    fi
+}
+
+run() { # run PROGRAM EXPECTED_EXIT ARGS...: with output in $work/out and $work/err
+    local program=$1 want=$2 got
+    shift 2
+    "$build/$program" "$@" >"$work/out" 2>"$work/err" </dev/null
+    got=$?
+    checks=$((checks + 1))
+    if [ "$got" != "$want" ]; then
+        failures=$((failures + 1))
+        echo "FAILED: $program $* exited with $got, $want was expected"
+        sed 's/^/    /' "$work/err" | head -5
+    fi
+}
+
+digest() {
+    (cd "$1" && sha256sum splits.json summary.json fold_*/best.safetensors fold_*/predictions.csv && for h in fold_*/history.csv; do
+        cut -d, -f1-13 "$h" | sha256sum
+    done) | sha256sum
+}
+
+# ---- gpu_plan
+run gpu_plan 0 --help
+check "--help names --apply" grep -q -- --apply out
+run gpu_plan 2 --gpu L44
+check "an unknown card names the nearest" grep -q "did you mean 'l4'" err
+run gpu_plan 2 --gpu-memory 24XB
+if "$build/gpu_plan" --gpu L4 >out 2>err; then
+    check "the L4's table has parameters" grep -q "^  parameters .* device .* MiB" out
+    check "and a recommendation" grep -q "^Recommended: " out
+    for card in T4 L4 A10 A100-40 A100-80 L40S RTX4090 "RTX 6000 Ada" H100 H200; do
+        begun=$(date +%s)
+        run gpu_plan 0 --gpu "$card" --json
+        check "$card took less than 10 s" test $(($(date +%s) - begun)) -lt 10
+        check "$card's JSON" python3 -c '
+import json
+j = json.load(open("out"))
+p = j["plan"]
+best = p["suggestions"][p["recommended"]]
+assert best["effective_batch"] == 64 and best["fits"], best
+assert all(s["device_bytes"] <= 0.85 * j["card"]["memory_bytes"] for s in p["suggestions"])
+assert sum(c["bytes"] for c in best["components"] if c["place"] == "device") == best["device_bytes"]
+'
+    done
+    run gpu_plan 0 --gpu-memory 22.5GiB --effective-batch 96 --preset xlarge --precision fp32 --json plan.json
+    check "--effective-batch is kept" python3 -c '
+import json
+p = json.load(open("plan.json"))["plan"]
+best = p["suggestions"][p["recommended"]]
+assert best["batch"] * best["accumulate"] == 96 and best["accumulate"] > 1, best
+'
+    cat >run.yaml <<'YAML'
+# what we run
+preset: xlarge
+precision: fp32
+batch: 64         # too large for an L4
+accumulate: 1
+stages:
+  - name: pretrain
+    batch: 128
+    precision: bf16
+  - fine preset=base batch=16
+YAML
+    cp run.yaml before.yaml
+    run gpu_plan 0 --gpu l4 --show run.yaml
+    for stage in "train " "validate" "predict" "pretrain .*bf16" "fine .*base"; do
+        check "--show has the stage $stage" grep -qE "^  $stage.* GiB " out
+    done
+    check "--show says what is over-committed" grep -q "train is over-committed" err
+    check "--show leaves the file" cmp run.yaml before.yaml
+    run train_cv 0 --config run.yaml --print-config
+    run gpu_plan 0 --gpu l4 --apply run.yaml
+    run gpu_plan 0 --gpu l4 --apply run.yaml
+    check "--apply keeps comments" grep -q "^batch: 32         # too large for an L4" run.yaml
+    check "--apply sets the accumulation" grep -q "^accumulate: 2" run.yaml
+    check "the first backup is the config as it was" cmp run.yaml.backup.1 before.yaml
+    check "the second one is the first result" cmp run.yaml.backup.2 run.yaml
+    run gpu_plan 2 --show run.yaml --apply run.yaml --gpu l4
+    run gpu_plan 2 --profile --gpu l4
+else
+    echo "gpu_plan for cards left out: $(cat err)"
+fi
+
+# ---- train_cv
+"$build/flim_simulate" --out small.h5 --cells 72 --donors 6 --bins 16 --photons 200 --seed 3 >/dev/null || exit 1
+common=(--data small.h5 --preset tiny --folds 3 --epochs 2 --lr 1e-3 --device cpu --workers 2 --fold 0)
+run train_cv 0 "${common[@]}" --batch auto --out auto --price-per-hour 3.6
+batch=$(sed -n 's/^batch: //p' auto/config.yaml)
+check "the batch that was found is the training part" grep -q "Batch auto: $batch cells" auto/train.log
+check "cost and time are told" bash -c 'grep -q "Time: .* at 3.6 an hour" auto/train.log && grep -q "^Cost: " auto/train.log'
+check "planned against used memory is told" grep -q "^Memory: .* planned" auto/train.log
+run train_cv 0 "${common[@]}" --batch "$batch" --out given
+check "the search has left no trace: the bits are those of --batch $batch" test "$(digest auto)" = "$(digest given)"
+run train_cv 0 "${common[@]}" --batch "$batch" --checkpoint-activations all --out all
+check "--checkpoint-activations all has the same bits" test "$(digest all)" = "$(digest given)"
+run train_cv 0 --out auto --resume
+run train_cv 0 "${common[@]}" --batch 8 --accumulate 2 --lr-scale linear --lr-batch 64 --out linear
+run train_cv 0 "${common[@]}" --batch 8 --accumulate 2 --lr 2.5e-4 --out quarter
+check "--lr-scale linear is lr x 16 / 64" cmp linear/fold_0/best.safetensors quarter/fold_0/best.safetensors
+check "accumulation says what BatchNorm sees" grep -q "BatchNorm's statistics are those of each batch of 8" linear/train.log
+run train_cv 0 "${common[@]}" --batch 8 --accumulate 2 --lr-scale sqrt --out sqrt
+check "--lr-scale sqrt" grep -q "^Learning rate: 0.0005, from 0.001 for 64 cells" sqrt/train.log
+
+# ---- out of memory: an address space too small for the batch asked for
+"$build/flim_simulate" --out large.h5 --cells 72 --donors 6 --bins 128 --photons 200 --seed 3 >/dev/null || exit 1
+tight=(--data large.h5 --preset small --folds 3 --epochs 1 --device cpu --workers 1 --prefetch 1 --fold 0 --batch 32 --eval-batch 2 --no-scan --cache none)
+limit=
+for mib in 200 300 400 500 600 700 800 900 1000 1100; do
+    (ulimit -v $((mib * 1024)) && exec "$build/train_cv" "${tight[@]}" --out "stop$mib" >out 2>err </dev/null)
+    code=$?
+    if [ $code = 5 ] && grep -q "out of host memory: batches" err; then
+        limit=$mib
+    fi
+    [ $code = 0 ] && break
+done
+if [ -n "$limit" ]; then
+    (ulimit -v $((limit * 1024)) && exec "$build/train_cv" "${tight[@]}" --out retry --on-oom retry >out 2>err </dev/null)
+    check "--on-oom retry ends well within $limit MiB of address space, where --batch 32 ends with code 5" test $? = 0
+    check "with a smaller batch" grep -qE "^batch: (16|8|4|2|1)$" retry/config.yaml
+    check "and as many cells an update" bash -c \
+        'test $(($(sed -n "s/^batch: //p" retry/config.yaml) * $(sed -n "s/^accumulate: //p" retry/config.yaml))) = 32'
+else
+    echo "--on-oom retry left out: no limit of the address space was between too little for anything and enough"
+fi
+
+echo "$((checks - failures)) passed, $failures failed"
+[ "$failures" = 0 ]

@@ -1,0 +1,423 @@
+/* The planner on devices that are there and described: card files, sizes as text, plans that equal what a program allocates, the
+ * batch search against a plain one, suggestions that fit, and configs that are changed in place. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "core/alloc.h"
+#include "core/clock.h"
+#include "core/file.h"
+#include "flim/loader.h"
+#include "flim/plan.h"
+
+static const char *const cards[] = {"t4", "l4", "a10", "a100-40", "a100-80", "l40s", "rtx4090", "rtx6000ada", "h100", "h200"};
+enum { N_CARDS = sizeof cards / sizeof cards[0] };
+
+static const char devices[] = FLIM_SOURCE_DIR "/configs/devices";
+
+static void ok(flim_status status, const flim_error *err)
+{
+    if (status != FLIM_OK) {
+        fail_msg("%s: %s", flim_status_name(status), err->text);
+    }
+}
+
+/* ---- cards and sizes ------------------------------------------------------------------------------------------------- */
+
+static void every_card_has_its_figures(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_CARDS; i++) {
+        flim_error err = {0};
+        flim_card card;
+        char path[4096];
+        ok(flim_card_find(devices, cards[i], &card, path, &err), &err);
+        assert_true(card.memory_bytes > (int64_t)14 << 30 && card.memory_bytes < (int64_t)151e9);
+        assert_true(card.context_bytes > 0 && card.processors >= 40 && card.capability >= 75);
+        ok(flim_card_find(devices, card.name, &card, NULL, &err), &err); /* by its own name, too */
+    }
+    flim_card card;
+    flim_error err = {0};
+    ok(flim_card_find(devices, "RTX 6000 Ada", &card, NULL, &err), &err);
+    assert_string_equal(card.name, "NVIDIA RTX 6000 Ada Generation");
+    assert_int_equal(flim_card_find(devices, "L44", &card, NULL, &err), FLIM_ERROR_USAGE);
+    assert_non_null(strstr(err.text, "did you mean 'l4'"));
+    ok(flim_card_nearest(devices, (int64_t)16e9, &card, &err), &err);
+    assert_string_equal(card.name, "Tesla T4");
+}
+
+static void a_figure_without_a_source_is_refused(void **state)
+{
+    (void)state;
+    flim_error err = {0};
+    flim_card card;
+    char path[] = "/tmp/flim_card_XXXXXX";
+    static const char text[] = "{\"name\": \"X\", \"memory_bytes\": {\"value\": 17000000000}}\n";
+    int file = mkstemp(path);
+    assert_true(file >= 0 && write(file, text, sizeof text - 1) == (ssize_t)sizeof text - 1);
+    close(file);
+    assert_int_equal(flim_card_read(path, &card, &err), FLIM_ERROR_USAGE);
+    assert_non_null(strstr(err.text, "memory_bytes"));
+    unlink(path);
+}
+
+static void sizes_are_decimal_or_binary(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int64_t bytes;
+    } good[] = {{"24GB", 24000000000}, {"22.5GiB", 24159191040}, {"512 MiB", 536870912}, {"1e3 mb", 1000000000},
+                {"123", 123},          {"80gib", 85899345920}};
+    static const char *const bad[] = {"", "GB", "24XB", "-3GB", "1e99GB", "0GB", "24GBs", "nan"};
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        int64_t bytes = 0;
+        flim_error err = {0};
+        ok(flim_parse_bytes("size", good[i].text, &bytes, &err), &err);
+        if (bytes != good[i].bytes) {
+            fail_msg("'%s' gave %lld, expected %lld", good[i].text, (long long)bytes, (long long)good[i].bytes);
+        }
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        int64_t bytes = 0;
+        flim_error err = {0};
+        if (flim_parse_bytes("size", bad[i], &bytes, &err) != FLIM_ERROR_USAGE) {
+            fail_msg("'%s' was taken for %lld bytes", bad[i], (long long)bytes);
+        }
+    }
+}
+
+/* ---- plans ----------------------------------------------------------------------------------------------------------- */
+
+static flim_plan_request request_of(const flim_network *net, flim_precision precision, int64_t batch)
+{
+    return (flim_plan_request){.net = net, .precision = precision, .batch = batch, .accumulate = 1, .prefetch = 2};
+}
+
+/* The device of a card, or NULL, with a message, where this build has no CUDA. */
+static flim_device *describe(const char *name, flim_card *card)
+{
+    flim_error err = {0};
+    flim_device *device = NULL;
+    ok(flim_card_find(devices, name, card, NULL, &err), &err);
+    if (flim_device_describe(card, &device, &err) != FLIM_OK) {
+        print_message("skipped: %s\n", err.text);
+    }
+    return device;
+}
+
+static void a_plan_is_what_the_program_allocates(void **state)
+{
+    (void)state;
+    flim_device *device = NULL;
+    flim_error err = {0};
+    flim_network net;
+    flim_plan plan;
+    flim_plan_trial trial;
+    if (flim_device_open("cpu", NULL, &device, &err) != FLIM_OK) {
+        print_message("skipped: %s\n", err.text);
+        skip();
+    }
+    ok(flim_network_build(&net, 8, 2, 16, 9, 9, &err), &err);
+    const flim_plan_room room = flim_plan_room_of(device, 0.85);
+    flim_plan_request request = request_of(&net, FLIM_PRECISION_FP32, 5);
+    ok(flim_plan_make(device, &request, &room, &plan, &err), &err);
+    const int64_t cell = 16 * 81 * 4 + 81 + 4 + 4 + (int64_t)sizeof(flim_cell_id); /* signal, mask, label, weight, id */
+    assert_true(plan.memory.total[FLIM_MEMORY_HOST] >= 3 * 5 * cell);
+    assert_true(plan.memory.total[FLIM_MEMORY_HOST] <= 3 * (5 * cell + 5 * 64));
+    assert_int_equal(plan.memory.total[FLIM_MEMORY_HOST], flim_loader_buffer_bytes(2, 5, 16, 9, 9));
+    flim_program *program = NULL;
+    ok(flim_plan_compile(device, &request, &room, &program, &err), &err);
+    ok(flim_program_allocate(program, &err), &err);
+    assert_int_equal(flim_program_peak_bytes(program), plan.program_bytes);
+    flim_program_destroy(program);
+    ok(flim_plan_try(device, &request, &room, &trial, &err), &err);
+    assert_true(trial.train_ms > 0 && trial.predict_ms > 0);
+    flim_device_close(device);
+}
+
+/* Every batch tried one after the other. */
+static int64_t plain_search(flim_device *device, const flim_plan_request *request, const flim_plan_room *room, int64_t cap)
+{
+    int64_t best = 0;
+    for (int64_t b = 1; b <= cap; b++) {
+        flim_plan plan;
+        flim_error err = {0};
+        flim_plan_request r = *request;
+        if (b > 32 && b % 8 != 0 && b != cap) {
+            continue;
+        }
+        r.batch = b;
+        ok(flim_plan_make(device, &r, room, &plan, &err), &err);
+        best = plan.program_bytes <= room->budget ? b : best;
+    }
+    return best;
+}
+
+static void the_search_finds_what_a_plain_one_finds(void **state)
+{
+    (void)state;
+    flim_card card;
+    flim_error err = {0};
+    flim_network net;
+    flim_device *device = describe("l4", &card);
+    flim_precision precision = FLIM_PRECISION_FP32;
+    if (!device && flim_device_open("cpu", NULL, &device, &err) != FLIM_OK) {
+        skip();
+    }
+    ok(flim_network_build(&net, 16, 2, 64, 15, 15, &err), &err);
+    const flim_plan_request request = request_of(&net, precision, 1);
+    static const struct {
+        int64_t budget, cap;
+    } cases[] = {{20 << 20, 100}, {60 << 20, 100}, {150 << 20, 71}, {300 << 20, 150}, {(int64_t)1 << 40, 45}, {600 << 20, 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        flim_plan plan;
+        const flim_plan_room room = {.total = (int64_t)1 << 40, .margin = 0.85, .budget = cases[i].budget};
+        const int64_t expected = plain_search(device, &request, &room, cases[i].cap);
+        flim_status status = flim_plan_largest(device, &request, &room, cases[i].cap, &plan, &err);
+        if (expected == 0) {
+            assert_int_equal(status, FLIM_ERROR_MEMORY);
+            continue;
+        }
+        ok(status, &err);
+        if (plan.request.batch != expected) {
+            fail_msg("a budget of %lld bytes, at most %lld cells: found %lld, by trying each %lld",
+                     (long long)cases[i].budget, (long long)cases[i].cap, (long long)plan.request.batch, (long long)expected);
+        }
+    }
+    flim_device_close(device);
+}
+
+static void no_tensor_reaches_31_bits(void **state)
+{
+    (void)state;
+    flim_card card;
+    flim_error err = {0};
+    flim_network net;
+    flim_plan plan;
+    flim_device *device = describe("h200", &card);
+    if (!device) {
+        skip();
+    }
+    ok(flim_network_build(&net, 8, 2, 256, 21, 21, &err), &err);
+    const flim_plan_room room = flim_plan_room_of(device, 0.85);
+    const flim_plan_request request = request_of(&net, FLIM_PRECISION_BF16, 1);
+    ok(flim_plan_largest(device, &request, &room, 1000000, &plan, &err), &err);
+    const int64_t elements = 8 * 256 * 441; /* of the stem's output, the largest */
+    assert_true(plan.request.batch * elements < (int64_t)1 << 31);
+    assert_true((plan.request.batch + 8) * elements >= (int64_t)1 << 31);
+    ok(flim_plan_largest(device, &request, &room, 123, &plan, &err), &err);
+    assert_int_equal(plan.request.batch, 123); /* all of a training part that fits */
+    flim_device_close(device);
+}
+
+/* ---- each listed card ------------------------------------------------------------------------------------------------ */
+
+static void each_card_has_a_plan_in_time(void **state)
+{
+    (void)state;
+    const double most_seconds = 10;
+    for (int i = 0; i < N_CARDS; i++) {
+        flim_card card;
+        flim_error err = {0};
+        flim_network net;
+        flim_suggestions *s = malloc(sizeof *s);
+        assert_non_null(s);
+        const double begun = flim_seconds();
+        flim_device *device = describe(cards[i], &card);
+        if (!device) {
+            free(s);
+            skip();
+        }
+        const flim_device_info *info = flim_device_get_info(device);
+        ok(flim_network_build(&net, 32, 2, 256, 21, 21, &err), &err);
+        const flim_plan_room room = flim_plan_room_of(device, 0.85);
+        const flim_plan_request request = request_of(&net, info->auto_precision, 64);
+        ok(flim_plan_suggest(device, &request, &room, 0, 100000, s, &err), &err);
+        const double took = flim_seconds() - begun;
+        for (int k = 0; k < s->n; k++) {
+            const flim_plan *p = &s->plan[k];
+            assert_true(p->program_bytes > 0 && p->program_bytes + card.context_bytes == p->device_bytes);
+            assert_true((double)p->device_bytes <= 0.85 * (double)card.memory_bytes);
+            assert_true(k == 0 || p->device_bytes >= s->plan[k - 1].device_bytes); /* safest first */
+        }
+        const flim_plan *best = &s->plan[s->recommended];
+        assert_int_equal(best->request.batch * best->request.accumulate, 64);
+        print_message("%-30s %s, %s: batch %lld x %lld, %.2f GiB; largest %lld; %.2f s\n", info->name, info->libraries,
+                      flim_precision_name(best->request.precision), (long long)best->request.batch,
+                      (long long)best->request.accumulate, (double)best->device_bytes / 0x1p30,
+                      (long long)s->plan[s->n - 1].request.batch, took);
+        if (took > most_seconds) {
+            fail_msg("%s took %.1f s, allowed are %.0f", cards[i], took, most_seconds);
+        }
+        flim_program *program = NULL;
+        ok(flim_plan_compile(device, &best->request, &room, &program, &err), &err);
+        assert_int_equal(flim_program_allocate(program, &err), FLIM_ERROR_DEVICE); /* it is not there */
+        flim_program_destroy(program);
+        flim_device_close(device);
+        free(s);
+    }
+}
+
+static void recomputation_makes_room_on_a_card(void **state)
+{
+    (void)state;
+    flim_card card;
+    flim_error err = {0};
+    flim_network net;
+    flim_plan none, all, some;
+    flim_device *device = describe("l4", &card);
+    if (!device) {
+        skip();
+    }
+    ok(flim_network_build(&net, 128, 2, 256, 21, 21, &err), &err); /* xlarge at batch 64 fits a card of 24 GB */
+    flim_plan_room room = flim_plan_room_of(device, 0.85);
+    flim_plan_request request = request_of(&net, FLIM_PRECISION_TF32, 64);
+    ok(flim_plan_make(device, &request, &room, &none, &err), &err);
+    request.recompute = FLIM_RECOMPUTE_ALL;
+    ok(flim_plan_make(device, &request, &room, &all, &err), &err);
+    assert_true(all.program_bytes <= room.budget && all.program_bytes < none.program_bytes);
+    room.budget = (all.program_bytes + none.program_bytes) / 2;
+    request.recompute = FLIM_RECOMPUTE_AUTO;
+    ok(flim_plan_make(device, &request, &room, &some, &err), &err);
+    assert_true(some.program_bytes <= room.budget && some.program_bytes > all.program_bytes);
+    print_message("xlarge, batch 64, tf32 on an L4: %.2f GiB, all recomputed %.2f GiB, below %.2f GiB: %.2f GiB\n",
+                  (double)none.program_bytes / 0x1p30, (double)all.program_bytes / 0x1p30, (double)room.budget / 0x1p30,
+                  (double)some.program_bytes / 0x1p30);
+    flim_device_close(device);
+}
+
+/* ---- configs --------------------------------------------------------------------------------------------------------- */
+
+static const char config_text[] = "# a run of ours, größer\n"
+                                  "preset: base      # 909,057 parameters\n"
+                                  "batch:   64       # as in the paper\n"
+                                  "\n"
+                                  "accumulate: 1\n"
+                                  "precision: 'auto' # let it choose\n"
+                                  "checkpoint_activations: none\n"
+                                  "data: [a.h5, b.h5]  # two files\n"
+                                  "epochs: 7";
+
+static char folder[] = "/tmp/flim_plan_XXXXXX";
+
+static void path_of(const char *name, char out[4096])
+{
+    snprintf(out, 4096, "%s/%s", folder, name);
+}
+
+static void expect_file(const char *path, const char *expected)
+{
+    char *bytes = NULL;
+    size_t count;
+    flim_error err = {0};
+    ok(flim_file_read(path, 1 << 20, &bytes, &count, &err), &err);
+    assert_string_equal(bytes, expected);
+    flim_free(bytes);
+}
+
+static flim_plan some_plan(const flim_network *net)
+{
+    flim_plan plan = {.request = request_of(net, FLIM_PRECISION_TF32, 32), .recompute = FLIM_RECOMPUTE_ALL};
+    plan.request.accumulate = 2;
+    return plan;
+}
+
+static void applying_keeps_every_other_byte(void **state)
+{
+    (void)state;
+    flim_error err = {0};
+    flim_network net = {0};
+    const flim_plan plan = some_plan(&net);
+    char config[4096], backup[4096], first[4096], second[4096];
+    path_of("run.yaml", config);
+    path_of("run.yaml.backup.1", first);
+    path_of("run.yaml.backup.2", second);
+    ok(flim_file_write(config, config_text, strlen(config_text), &err), &err);
+    ok(flim_plan_apply(&plan, config, backup, &err), &err);
+    static const char expected[] = "# a run of ours, größer\n"
+                                   "preset: base      # 909,057 parameters\n"
+                                   "batch:   32       # as in the paper\n"
+                                   "\n"
+                                   "accumulate: 2\n"
+                                   "precision: tf32 # let it choose\n"
+                                   "checkpoint_activations: all\n"
+                                   "data: [a.h5, b.h5]  # two files\n"
+                                   "epochs: 7";
+    expect_file(config, expected);
+    expect_file(first, config_text);
+    ok(flim_plan_apply(&plan, config, backup, &err), &err); /* twice: a second backup, the first as it was */
+    expect_file(config, expected);
+    expect_file(first, config_text);
+    expect_file(second, expected);
+    flim_settings settings;
+    ok(flim_settings_init(&settings, &err), &err);
+    ok(flim_settings_read(&settings, config, &err), &err);
+    assert_int_equal(settings.batch, 32);
+    assert_int_equal(settings.accumulate, 2);
+    assert_string_equal(settings.precision, "tf32");
+    assert_string_equal(settings.checkpoint_activations, "all");
+    assert_int_equal(settings.epochs, 7);
+    flim_settings_free(&settings);
+}
+
+static void refuse(const char *name, const char *text, mode_t mode, flim_status expected, const char *says)
+{
+    flim_error err = {0};
+    flim_network net = {0};
+    const flim_plan plan = some_plan(&net);
+    char config[4096], backup[4096], left[4096];
+    path_of(name, config);
+    ok(flim_file_write(config, text, strlen(text), &err), &err);
+    assert_int_equal(chmod(config, mode), 0);
+    flim_status status = flim_plan_apply(&plan, config, backup, &err);
+    if (status != expected || !strstr(err.text, says) || strchr(err.text, '\n')) {
+        fail_msg("%s: %s '%s', expected one line that says '%s'", name, flim_status_name(status), err.text, says);
+    }
+    expect_file(config, text);
+    snprintf(left, sizeof left, "%.4000s.backup.1", config);
+    assert_false(flim_file_exists(left));
+    snprintf(left, sizeof left, "%.4000s.tmp", config);
+    assert_false(flim_file_exists(left));
+}
+
+static void what_cannot_be_applied_leaves_the_file(void **state)
+{
+    (void)state;
+    refuse("readonly.yaml", config_text, 0444, FLIM_ERROR_WRITE, "read-only");
+    refuse("missing.yaml", "preset: base\nbatch: 64\n", 0644, FLIM_ERROR_USAGE, "has no key 'accumulate'");
+    refuse("broken.yaml", "batch: 64\naccumulate: [1\n", 0644, FLIM_ERROR_USAGE, "broken.yaml");
+    refuse("unknown.yaml", "batch: 64\nbacth: 1\n", 0644, FLIM_ERROR_USAGE, "unknown key");
+    refuse("twice.yaml", "batch: 64\nbatch: 32\n", 0644, FLIM_ERROR_USAGE, "line 1 already");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_card_has_its_figures),
+        cmocka_unit_test(a_figure_without_a_source_is_refused),
+        cmocka_unit_test(sizes_are_decimal_or_binary),
+        cmocka_unit_test(a_plan_is_what_the_program_allocates),
+        cmocka_unit_test(the_search_finds_what_a_plain_one_finds),
+        cmocka_unit_test(no_tensor_reaches_31_bits),
+        cmocka_unit_test(each_card_has_a_plan_in_time),
+        cmocka_unit_test(recomputation_makes_room_on_a_card),
+        cmocka_unit_test(applying_keeps_every_other_byte),
+        cmocka_unit_test(what_cannot_be_applied_leaves_the_file),
+    };
+    if (!mkdtemp(folder)) {
+        return 1;
+    }
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    char remove[64];
+    snprintf(remove, sizeof remove, "rm -rf %s", folder);
+    return system(remove) == 0 ? failed : 1;
+}

@@ -1,0 +1,171 @@
+/* gpu_plan: what a run will need on a card, the batch that fits, and configs made from it (flim/plan.h). */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/console.h"
+#include "flim/flags.h"
+#include "flim/plan.h"
+#include "flim/version.h"
+
+typedef struct options {
+    char *gpu, *gpu_memory, *devices, *config, *show, *apply, *json;
+    flim_string_list set;
+    char *preset, *precision, *batch, *eval_batch, *accumulate, *checkpoint, *margin, *data;
+    bool profile;
+    int64_t effective, cells, classes, bins, height, width;
+} options;
+
+#define FIELD(name) offsetof(options, name)
+static const flim_flag_row rows[] = {
+    {"Card", "gpu", FLIM_VALUE_TEXT, FIELD(gpu), "", "NAME",
+     .help = "plan for this card, which need not be there: L4, T4, A100-80, H100, ... (default: the card found)"},
+    {NULL, "gpu-memory", FLIM_VALUE_TEXT, FIELD(gpu_memory), "", "SIZE",
+     .help = "plan for a card of this size: 24GB (10^9 bytes) or 22.5GiB (2^30)"},
+    {NULL, "devices", FLIM_VALUE_TEXT, FIELD(devices), "", "DIR",
+     .help = "folder of the cards' files (default: the program's)"},
+    {NULL, "margin", FLIM_VALUE_TEXT, FIELD(margin), "", "F",
+     .help = "share of the card's memory that plans may fill (default: the config's, 0.85)"},
+    {"Run", "config", FLIM_VALUE_TEXT, FIELD(config), "", "FILE", .help = "plan the settings of this config"},
+    {NULL, "set", FLIM_VALUE_LIST, FIELD(set), "", "KEY=VALUE", .help = "set a key of the config; repeatable"},
+    {NULL, "preset", FLIM_VALUE_TEXT, FIELD(preset), "", "P", .help = "tiny, small, base, large, xlarge"},
+    {NULL, "precision", FLIM_VALUE_TEXT, FIELD(precision), "", "P", .help = "auto, fp32, tf32, bf16, fp16"},
+    {NULL, "batch", FLIM_VALUE_TEXT, FIELD(batch), "", "N", .help = "cells a training step, or auto"},
+    {NULL, "eval-batch", FLIM_VALUE_TEXT, FIELD(eval_batch), "", "N", .help = "cells a step of validation and test"},
+    {NULL, "accumulate", FLIM_VALUE_TEXT, FIELD(accumulate), "", "N", .help = "batches whose gradients make one step"},
+    {NULL, "checkpoint-activations", FLIM_VALUE_TEXT, FIELD(checkpoint), "", "C", .help = "none, auto, all"},
+    {NULL, "effective-batch", FLIM_VALUE_INTEGER, FIELD(effective), "0", "N",
+     .help = "cells an update (batch x accumulate) that suggestions keep; 0 = as set", .allowed = ">= 0, <= 1073741824"},
+    {"Data", "data", FLIM_VALUE_TEXT, FIELD(data), "", "FILE", .help = "take number and size of the cells from this file"},
+    {NULL, "cells", FLIM_VALUE_INTEGER, FIELD(cells), "0", "N",
+     .help = "cells of a training part, which no batch exceeds; 0 = as the data has them", .allowed = ">= 0"},
+    {NULL, "classes", FLIM_VALUE_INTEGER, FIELD(classes), "2", "K", .help = "where there is no data file",
+     .allowed = ">= 2, <= 10000"},
+    {NULL, "bins", FLIM_VALUE_INTEGER, FIELD(bins), "256", "T", .help = "likewise: time bins", .allowed = ">= 8, <= 65536"},
+    {NULL, "height", FLIM_VALUE_INTEGER, FIELD(height), "21", "H", .help = "likewise: pixels", .allowed = ">= 3, <= 4096"},
+    {NULL, "width", FLIM_VALUE_INTEGER, FIELD(width), "21", "W", .help = "likewise: pixels", .allowed = ">= 3, <= 4096"},
+    {"What to do", "show", FLIM_VALUE_TEXT, FIELD(show), "", "CONFIG",
+     .help = "what this config uses, stage by stage (training, validation, prediction and its stages:), with advice"},
+    {NULL, "apply", FLIM_VALUE_TEXT, FIELD(apply), "", "CONFIG",
+     .help = "write the recommendation into this config; a copy is kept as CONFIG.backup.N"},
+    {NULL, "profile", FLIM_VALUE_SWITCH, FIELD(profile), "false",
+     .help = "run the suggestions on the card: predicted against measured memory, time a step"},
+    {NULL, "json", FLIM_VALUE_TEXT, FIELD(json), "", "FILE",
+     .help = "write all of it as JSON; alone or with -, to standard output instead of the tables"},
+};
+static const flim_flag_table table = {
+    "gpu_plan",
+    "gpu_plan [--gpu NAME | --gpu-memory SIZE] [--show CONFIG | --apply CONFIG] [flag]...",
+    "Says what a run will need on a card, to the byte and before anything is allocated, suggests batches\n"
+    "that fit, and writes one into a config.  No card is needed: gpu_plan --gpu L4",
+    rows,
+    (int)(sizeof rows / sizeof rows[0]),
+    .operand = NULL};
+
+static bool given(const char *text)
+{
+    return text[0] != '\0';
+}
+
+/* The config, then the flags over it. */
+static flim_status settle(const options *o, const char *config, flim_settings *settings, flim_error *err)
+{
+    const struct {
+        const char *key, *value;
+    } flags[] = {{"preset", o->preset},         {"precision", o->precision},
+                 {"batch", o->batch},           {"eval_batch", o->eval_batch},
+                 {"accumulate", o->accumulate}, {"checkpoint_activations", o->checkpoint},
+                 {"margin", o->margin},         {"data", o->data}};
+    flim_status status = given(config) ? flim_settings_read(settings, config, err) : FLIM_OK;
+    for (int i = 0; i < o->set.n && status == FLIM_OK; i++) {
+        char key[64];
+        const char *equal = strchr(o->set.item[i], '=');
+        if (!equal || (size_t)(equal - o->set.item[i]) >= sizeof key) {
+            return flim_fail(err, FLIM_ERROR_USAGE, "--set: '%.200s' is not KEY=VALUE", o->set.item[i]);
+        }
+        snprintf(key, sizeof key, "%.*s", (int)(equal - o->set.item[i]), o->set.item[i]);
+        status = flim_settings_set(settings, key, equal + 1, err);
+    }
+    for (size_t i = 0; i < sizeof flags / sizeof flags[0] && status == FLIM_OK; i++) {
+        status = given(flags[i].value) ? flim_settings_set(settings, flags[i].key, flags[i].value, err) : FLIM_OK;
+    }
+    return status;
+}
+
+static flim_status run(const options *o, console *screen, flim_error *err)
+{
+    const char *config = given(o->show) ? o->show : given(o->apply) ? o->apply : o->config;
+    if (given(o->show) + given(o->apply) + given(o->config) > 1) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "--config, --show and --apply each name the config: give one of them");
+    }
+    const bool json_only = strcmp(o->json, "-") == 0;
+    const flim_log log = console_log(screen);
+    flim_settings settings;
+    flim_json *json = NULL;
+    flim_status status = flim_settings_init(&settings, err);
+    if (status != FLIM_OK) {
+        return status;
+    }
+    status = settle(o, config, &settings, err);
+    const flim_gpu_plan_options plan = {.gpu = o->gpu,
+                                        .gpu_memory = o->gpu_memory,
+                                        .devices = o->devices,
+                                        .settings = &settings,
+                                        .config = config,
+                                        .show = given(o->show),
+                                        .apply = given(o->apply),
+                                        .profile = o->profile,
+                                        .effective = o->effective,
+                                        .cells = o->cells,
+                                        .classes = o->classes,
+                                        .bins = o->bins,
+                                        .height = o->height,
+                                        .width = o->width,
+                                        .log = json_only ? NULL : &log};
+    if (status == FLIM_OK) {
+        status = flim_gpu_plan(&plan, &json, err);
+    }
+    if (status == FLIM_OK && json_only) {
+        char *text = flim_json_text(json);
+        printf("%s\n", text ? text : "null");
+        flim_json_text_free(text);
+    } else if (status == FLIM_OK && given(o->json)) {
+        status = flim_json_write(json, o->json, err);
+    }
+    flim_json_free(json);
+    flim_settings_free(&settings);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    flim_error err = {0};
+    options o;
+    flim_flag_action action = FLIM_FLAGS_RUN;
+    console screen;
+    console_open(&screen, false, false);
+    flim_status status = flim_flag_table_init(&table, &o, &err);
+    /* --json alone means standard output. */
+    static char dash[] = "-";
+    char **words = calloc((size_t)argc + 1, 2 * sizeof *words);
+    int n = 0;
+    for (int i = 0; words && i < argc; i++) {
+        words[n++] = argv[i];
+        if (strcmp(argv[i], "--json") == 0 && (i + 1 == argc || strncmp(argv[i + 1], "--", 2) == 0)) {
+            words[n++] = dash;
+        }
+    }
+    if (status == FLIM_OK && words) {
+        status = flim_flag_table_parse(&table, &o, n, words, NULL, &action, &err);
+        if (status == FLIM_OK && action == FLIM_FLAGS_HELP) {
+            flim_flag_table_help(&table, stdout);
+        } else if (status == FLIM_OK && action == FLIM_FLAGS_VERSION) {
+            printf("gpu_plan %s\n", flim_version());
+        } else if (status == FLIM_OK) {
+            status = run(&o, &screen, &err);
+        }
+        flim_flag_table_free(&table, &o);
+    }
+    free(words);
+    return console_exit(&screen, "gpu_plan", words ? status : FLIM_ERROR_MEMORY, &err);
+}
