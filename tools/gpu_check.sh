@@ -62,14 +62,14 @@ fi
 small=(step --device cuda --preset base --bins 32 --pixels 9 --batch 3 --steps 2 --warmup 0 --no-benchmark --no-parts)
 if [ $quick = 0 ] && command -v compute-sanitizer >/dev/null; then
     for tool in memcheck racecheck initcheck; do
-        for precision in tf32 bf16; do
+        for precision in fp32 tf32 bf16; do
             check "compute-sanitizer $tool, $precision" $tool-$precision.log compute-sanitizer --tool $tool --error-exitcode 9 "$bench" "${small[@]}" --precision $precision
         done
     done
 else
     row "compute-sanitizer" left-out "not wanted or not installed"
 fi
-for precision in tf32 bf16; do
+for precision in fp32 tf32 bf16; do
     for i in 1 2; do
         "$bench" step --device cuda --precision $precision --batch 8 --steps 3 --warmup 0 --deterministic --no-benchmark \
             --weights-out "$out/equal-$i.safetensors" >"$out/equal-$precision-$i.log" 2>&1
