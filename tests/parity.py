@@ -263,6 +263,7 @@ def main():
     ap.add_argument("--steps", type=int, default=5)
     ap.add_argument("--fp64", default="", help="data sets whose gradients are compared with fp64, too; slow")
     ap.add_argument("--seeds", default="1", help="seeds of the weights, for precisions other than fp32")
+    ap.add_argument("--keep", help="leave weights, gradients and losses in this folder")
     ap.add_argument("--only", choices=["cells", "voltage", "simulated"])
     a = ap.parse_args()
     sets = {"cells": (os.path.join(SHARED, "data", "real_flim_cells.h5"), 3),
@@ -271,7 +272,9 @@ def main():
         if not os.path.exists(path):
             skip("no " + os.path.normpath(path))
     checks = Checks()
-    with tempfile.TemporaryDirectory() as folder:
+    with contextlib.ExitStack() as stack:
+        folder = a.keep or stack.enter_context(tempfile.TemporaryDirectory())
+        os.makedirs(folder, exist_ok=True)
         simulated = os.path.join(folder, "simulated.h5")
         simulate(a.bench, simulated)
         sets["simulated"] = (simulated, 2)
