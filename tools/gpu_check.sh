@@ -4,7 +4,8 @@
 # Usage: tools/gpu_check.sh [--build DIR] [--no-build] [--only LIST] [--batch N] [--out DIR]
 #   --build DIR   build folder (default build/release)
 #   --no-build    take the programs that are there
-#   --only LIST   some of: tests,sanitizer,equal,step,cached,layers,dram,learning,feed,loader,parity,torch (default: all of them)
+#   --only LIST   some of: tests,sanitizer,equal,step,cached,layers,memory,dram,learning,feed,loader,parity,torch
+#                 (default: all of them)
 #   --seeds LIST  draws of the weights for the comparison with PyTorch in tf32, bf16 and fp16 (default 1,2,3,4,5,6,7,8)
 #   --out DIR     where logs and JSON go (default gpu_check in the build folder)
 # PYTHON (default python3) and FLIM_SHARED (default ../shared, with peer/ and data/) are for what is compared with PyTorch.  Left
@@ -20,7 +21,7 @@ while [ $# -gt 0 ]; do
     --seeds) seeds=$2; shift ;;
     --batch) batch=$2; shift ;;
     --out) out=$2; shift ;;
-    *) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 2 ;;
+    *) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 2 ;;
     esac
     shift
 done
@@ -147,6 +148,11 @@ layers() {
     done
 }
 
+# Plans against what the card says is gone; without tuning, so that all cases take less than three minutes.
+memory() {
+    check "planned against measured memory" memory.txt "$bench" memory --device cuda --json "$out/memory.json"
+}
+
 dram() {
     if ! command -v ncu >/dev/null; then
         row "DRAM bytes a step" left-out "no ncu"
@@ -231,6 +237,7 @@ wanted cached && cached
 wanted torch && torch
 wanted equal && equal
 wanted layers && layers
+wanted memory && memory
 wanted dram && dram
 wanted learning && learning
 wanted feed && feed

@@ -81,6 +81,7 @@ flim_status flim_plan_largest(flim_device *device, const flim_plan_request *requ
 
 /* What really running a plan took. */
 typedef struct flim_plan_trial {
+    int64_t planned_bytes; /* the program's, as compiled for the device */
     int64_t allocated_bytes; /* by the program, as the device's free memory tells; 0 on the CPU */
     int64_t grown_bytes; /* more that was gone after the steps: code that the driver loads when it is first used */
     double train_ms, predict_ms; /* a full batch: the faster of two; 0 where there is none */

@@ -6,7 +6,7 @@
 
 /* A new subcommand is a file of this folder, a line in commands.h and a line here. */
 static const flim_bench_command *const commands[] = {
-    &flim_bench_step, &flim_bench_feed, &flim_bench_loader, &flim_bench_layers, &flim_bench_limits, NULL,
+    &flim_bench_step, &flim_bench_feed, &flim_bench_loader, &flim_bench_layers, &flim_bench_limits, &flim_bench_memory, NULL,
 };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] - 1 };
 

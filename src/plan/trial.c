@@ -155,6 +155,7 @@ flim_status flim_plan_try(flim_device *device, const flim_plan_request *request,
     }
     if (status == FLIM_OK) {
         status = flim_program_allocate(t.program, err);
+        out->planned_bytes = status == FLIM_OK ? flim_program_peak_bytes(t.program) : 0;
     }
     if (status == FLIM_OK && cuda) {
         status = flim_device_memory_free(device, &allocated, err);
