@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# On a card: the batch of --batch auto trains 2 folds x 2 epochs with validation and tails, alone and beside a program that holds half
+# of the card; it fills most of what it may, and 1.2 times that batch would be too much.  Skipped where there is no card.
+# Usage: test_gpu_memory.sh BUILD_DIR [flags for train_cv, e.g. --benchmark]
+set -u
+build=$(cd "$1" && pwd)
+shift
+work=$(mktemp -d)
+hog=
+trap '[ "$BASHPID" = $$ ] && { [ -n "$hog" ] && kill "$hog" 2>/dev/null; rm -rf "$work"; }' EXIT
+cd "$work" || exit 1
+if ! "$build/gpu_plan" --json card.json 2>why; then
+    echo "skipped: $(head -1 why)"
+    exit 77
+fi
+failures=0
+say() { # ok or FAILED, text
+    echo "$1: $2"
+    [ "$1" = ok ] || failures=$((failures + 1))
+}
+read -r total budget < <(python3 -c 'import json; c = json.load(open("card.json"))["card"]; print(c["memory_bytes"], c["budget_bytes"])')
+# Enough cells that memory is what bounds xlarge's batch.
+cells=$((total / 1073741824 * 32 + 64))
+"$build/flim_simulate" --out cells.h5 --cells $cells --donors 8 --photons 300 --seed 5 >/dev/null || exit 1
+
+batch_of() { sed -n 's/^batch: //p' "$1/config.yaml"; }
+run() { # name: train_cv --batch auto into the folder
+    local begin=$SECONDS
+    if "$build/train_cv" --data cells.h5 --preset xlarge --folds 2 --epochs 2 --batch auto --device cuda --precision tf32 \
+        --cache none --no-benchmark "${flags[@]}" --out "$1" >"$1.out" 2>"$1.err" </dev/null; then
+        say ok "$1: batch $(batch_of "$1"), $((SECONDS - begin)) s; $(grep -h '^Batch auto' "$1.out")"
+        grep -h '^Memory:' "$1.out"
+    else
+        say FAILED "$1: $(tail -1 "$1.err")"
+    fi
+}
+fills() { # name, budget: the peak is 80 % of it at least, and not more than it
+    local peak
+    peak=$(tail -1 "$1/fold_0/history.csv" | awk -F, -v want="$(head -1 "$1/fold_0/history.csv" | tr , '\n' | grep -n '^peak_bytes$' | cut -d: -f1)" '{ print $want }')
+    if [ "$peak" -le "$2" ] && [ $((peak * 10)) -ge $(($2 * 8)) ]; then
+        say ok "$1: peak $((peak >> 20)) MiB of $(($2 >> 20)) MiB that it may fill"
+    else
+        say FAILED "$1: peak $((peak >> 20)) MiB of $(($2 >> 20)) MiB that it may fill"
+    fi
+}
+flags=("$@")
+run alone
+fills alone "$budget"
+more=$(($(batch_of alone) * 12 / 10))
+"$build/gpu_plan" --preset xlarge --precision tf32 --batch $more --json more.json >/dev/null 2>&1
+if python3 -c 'import json,sys; sys.exit(json.load(open("more.json"))["plan"]["current"]["fits"])'; then
+    say ok "batch $more, 1.2 times as much, exceeds the budget"
+else
+    say FAILED "batch $more, 1.2 times as much, fits as well"
+fi
+hold=$(find "$build" -name hold_memory -type f | head -1)
+if [ -x "$hold" ]; then
+    "$hold" $((total / 2 / 1073741824)) 600 >hog.out 2>&1 &
+    hog=$!
+    for _ in $(seq 100); do grep -q holding hog.out && break; sleep 0.1; done
+    "$build/gpu_plan" --json beside.json >/dev/null 2>&1
+    beside=$(python3 -c 'import json; print(json.load(open("beside.json"))["card"]["budget_bytes"])')
+    run beside
+    fills beside "$beside"
+    kill $hog
+    hog=
+    [ "$(batch_of beside)" -lt "$(batch_of alone)" ] && say ok "beside $(cat hog.out) the batch is smaller" || say FAILED "the batch is as large beside another program"
+else
+    echo "no hold_memory in $build: the run beside another program is left out"
+fi
+[ $failures = 0 ]
