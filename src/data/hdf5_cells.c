@@ -27,6 +27,7 @@ struct flim_h5_cells {
     int64_t voxels;
     size_t cell_bytes;
     bool shuffle, deflate;
+    bool addresses; /* HDF5's addresses are offsets into h5's file */
     uint64_t offset; /* contiguous: of cell 0 in the file */
     uint64_t *address; /* chunks: (n) or NULL; UINT64_MAX where the library has to read it */
     uint32_t *length; /* (n) */
@@ -75,13 +76,15 @@ static bool known_float(hid_t type, flim_number *number)
  * float formats (12 bits in 16, bfloat16, 80-bit floats) are read by HDF5 into the widest native type, which clips nothing. */
 static flim_status choose_number(flim_h5_cells *cells, hid_t type, bool *plain, flim_error *err)
 {
-    H5T_class_t class = H5Tget_class(type);
     flim_number *number = &cells->info.number;
-    *plain = (class == H5T_INTEGER && known_integer(type, number)) || (class == H5T_FLOAT && known_float(type, number));
+    flim_status status = FLIM_OK;
+    hid_t base = H5Tget_class(type) == H5T_ENUM ? H5Tget_super(type) : H5Tcopy(type); /* bool is an enum */
+    H5T_class_t class = H5Tget_class(base);
+    *plain = (class == H5T_INTEGER && known_integer(base, number)) || (class == H5T_FLOAT && known_float(base, number));
     if (*plain) {
-        cells->memory_type = flim_h5_native(type);
-    } else if (class == H5T_INTEGER && H5Tget_precision(type) <= 64) {
-        bool is_signed = H5Tget_sign(type) != H5T_SGN_NONE;
+        cells->memory_type = flim_h5_native(base);
+    } else if (class == H5T_INTEGER && H5Tget_precision(base) <= 64) {
+        bool is_signed = H5Tget_sign(base) != H5T_SGN_NONE;
         *number = (flim_number){is_signed ? FLIM_SIGNED : FLIM_UNSIGNED, 8, false};
         cells->memory_type = H5Tcopy(is_signed ? H5T_NATIVE_INT64 : H5T_NATIVE_UINT64);
     } else if (class == H5T_FLOAT) {
@@ -90,13 +93,16 @@ static flim_status choose_number(flim_h5_cells *cells, hid_t type, bool *plain, 
     } else {
         char found[80];
         flim_h5_type_name(type, true, found, sizeof found);
-        return flim_fail(err, FLIM_ERROR_DATA, "%s: /counts: found %s, expected integers of at most 64 bits or floats",
-                         cells->h5->path, found);
+        status = flim_fail(err, FLIM_ERROR_DATA, "%s: /counts: found %s, expected integers of at most 64 bits or floats",
+                           cells->h5->path, found);
     }
-    if (cells->memory_type < 0) {
-        return flim_fail(err, FLIM_ERROR_DATA, "%s: /counts: its number type cannot be read", cells->h5->path);
+    if (status == FLIM_OK && cells->memory_type < 0) {
+        status = flim_fail(err, FLIM_ERROR_DATA, "%s: /counts: its number type cannot be read", cells->h5->path);
     }
-    return FLIM_OK;
+    if (base >= 0) {
+        H5Tclose(base);
+    }
+    return status;
 }
 
 static flim_status check_shape(flim_h5_cells *cells, const char *axes, const flim_log *log, flim_error *err)
@@ -267,7 +273,7 @@ static flim_status find_chunks(flim_h5_cells *cells, flim_error *err)
         return FLIM_OK;
     }
 #endif
-    if (!cells->h5->addresses) {
+    if (!cells->addresses) {
         return FLIM_OK;
     }
     cells->address = flim_alloc((size_t)n, sizeof *cells->address, err);
@@ -311,12 +317,13 @@ static flim_status choose_layout(flim_h5_cells *cells, bool plain, int64_t cache
     char filters[96];
     info->mode = FLIM_H5_LIBRARY;
     info->cells_a_chunk = 1;
+    cells->addresses = cells->h5->addresses && flim_h5_is_own(cells->h5, cells->dataset);
     if (layout == H5D_CONTIGUOUS) {
         haddr_t offset = H5Dget_offset(cells->dataset);
         uint64_t bytes = (uint64_t)cells->cell_bytes * (uint64_t)info->n, size = (uint64_t)cells->h5->size;
         snprintf(info->layout, sizeof info->layout, "contiguous");
-        if (plain && cells->h5->addresses && cells->n_axis == 0 && H5Pget_external_count(dcpl) == 0 &&
-            offset != HADDR_UNDEF && bytes <= size && offset <= size - bytes) {
+        if (plain && cells->addresses && cells->n_axis == 0 && H5Pget_external_count(dcpl) == 0 && offset != HADDR_UNDEF &&
+            bytes <= size && offset <= size - bytes) {
             info->mode = FLIM_H5_CONTIGUOUS;
             cells->offset = offset;
         }

@@ -250,8 +250,8 @@ void flim_h5_close(flim_h5 *h5)
 
 int64_t flim_h5_limit(const flim_h5 *h5)
 {
-    const int64_t base = 16 << 20;
-    return h5->size > (INT64_MAX - base) / 1100 ? INT64_MAX : h5->size * 1100 + base;
+    const int64_t base = 16 << 20, most = (INT64_MAX - base) / 1100;
+    return h5->size > most || h5->outside > most - h5->size ? INT64_MAX : (h5->size + h5->outside) * 1100 + base;
 }
 
 int64_t flim_h5_size(const flim_h5 *h5)
@@ -270,6 +270,18 @@ flim_status flim_h5_check_bytes(const flim_h5 *h5, const char *name, int64_t cou
 }
 
 /* ---- describing */
+
+/* h5py's and pandas' bool: an enum of FALSE and TRUE. */
+static bool is_bool(hid_t type)
+{
+    bool named = H5Tget_nmembers(type) == 2;
+    for (unsigned i = 0; i < 2 && named; i++) {
+        char *name = H5Tget_member_name(type, i);
+        named = name && strcmp(name, i ? "TRUE" : "FALSE") == 0;
+        H5free_memory(name);
+    }
+    return named;
+}
 
 void flim_h5_type_name(hid_t type, bool brief, char *text, size_t size)
 {
@@ -292,7 +304,13 @@ void flim_h5_type_name(hid_t type, bool brief, char *text, size_t size)
             snprintf(text, size, "string of %zu bytes", bytes);
         }
         return;
-    case H5T_ENUM: snprintf(text, size, "enum (%zu byte%s)", bytes, bytes == 1 ? "" : "s"); return;
+    case H5T_ENUM:
+        if (is_bool(type)) {
+            snprintf(text, size, "bool");
+        } else {
+            snprintf(text, size, "enum (%zu byte%s)", bytes, bytes == 1 ? "" : "s");
+        }
+        return;
     case H5T_COMPOUND: snprintf(text, size, "compound"); return;
     case H5T_VLEN: snprintf(text, size, "variable-length list"); return;
     case H5T_ARRAY: snprintf(text, size, "array"); return;
@@ -364,49 +382,6 @@ void flim_h5_describe(hid_t object, char *text, size_t size)
     snprintf(text, size, "%s %s", type, shape);
 }
 
-static const char *filter_name(H5Z_filter_t id)
-{
-    switch (id) {
-    case H5Z_FILTER_DEFLATE: return "gzip";
-    case H5Z_FILTER_SHUFFLE: return "shuffle";
-    case H5Z_FILTER_FLETCHER32: return "fletcher32";
-    case H5Z_FILTER_SZIP: return "szip";
-    case H5Z_FILTER_NBIT: return "nbit";
-    case H5Z_FILTER_SCALEOFFSET: return "scaleoffset";
-    case 307: return "bzip2";
-    case 32000: return "lzf";
-    case 32001: return "blosc";
-    case 32004: return "lz4";
-    case 32008: return "bitshuffle";
-    case 32013: return "zfp";
-    case 32015: return "zstd";
-    case 32026: return "blosc2";
-    default: return NULL;
-    }
-}
-
-void flim_h5_filter_names(hid_t dcpl, char *text, size_t size)
-{
-    int n = H5Pget_nfilters(dcpl);
-    size_t used = 0;
-    snprintf(text, size, "no filter");
-    for (int i = 0; i < n && used < size; i++) {
-        unsigned flags = 0, value[8] = {0};
-        size_t values = 8;
-        H5Z_filter_t id = H5Pget_filter2(dcpl, (unsigned)i, &flags, &values, value, 0, NULL, NULL);
-        const char *name = filter_name(id);
-        int length;
-        if (id == H5Z_FILTER_DEFLATE && values >= 1) {
-            length = snprintf(text + used, size - used, "%sgzip %u", i ? " + " : "", value[0]);
-        } else if (name) {
-            length = snprintf(text + used, size - used, "%s%s", i ? " + " : "", name);
-        } else {
-            length = snprintf(text + used, size - used, "%sfilter %d", i ? " + " : "", (int)id);
-        }
-        used += length > 0 ? (size_t)length : 0;
-    }
-}
-
 /* ---- finding objects */
 
 enum { MOST_NAMES = 12 };
@@ -465,42 +440,6 @@ static void list_root(flim_h5 *h5, char *text, size_t size)
     }
 }
 
-static flim_status check_filters(flim_h5 *h5, const char *name, hid_t dataset, flim_error *err)
-{
-    flim_status status = FLIM_OK;
-    hid_t dcpl = H5Dget_create_plist(dataset);
-    int n = dcpl >= 0 ? H5Pget_nfilters(dcpl) : -1;
-    if (n < 0) {
-        char reason[512];
-        flim_h5_reason(reason, sizeof reason);
-        status = flim_fail(err, FLIM_ERROR_DATA, "%s: /%s: cannot read how it is stored: %s", h5->path, name, reason);
-    }
-    for (int i = 0; i < n && status == FLIM_OK; i++) {
-        unsigned flags = 0;
-        size_t values = 0;
-        char stored[64] = "";
-        H5Z_filter_t id = H5Pget_filter2(dcpl, (unsigned)i, &flags, &values, NULL, sizeof stored, stored, NULL);
-        stored[sizeof stored - 1] = '\0';
-        if (id < 0 || H5Zfilter_avail(id) <= 0) {
-            const char *known = filter_name(id);
-            status =
-                flim_fail(err, FLIM_ERROR_DATA,
-                          "%s: /%s is compressed with filter %d (%s), which this HDF5 %d.%d.%d does not have; install its "
-                          "plugin and point HDF5_PLUGIN_PATH at it, or rewrite the file where it can be read: h5repack -f "
-                          "SHUF -f GZIP=4 IN OUT",
-                          h5->path, name, (int)id,
-                          stored[0] ? stored
-                          : known   ? known
-                                    : "no name",
-                          H5_VERS_MAJOR, H5_VERS_MINOR, H5_VERS_RELEASE);
-        }
-    }
-    if (dcpl >= 0) {
-        H5Pclose(dcpl);
-    }
-    return status;
-}
-
 flim_status flim_h5_dataset(flim_h5 *h5, const char *name, bool needed, const char *expected, hid_t dapl, hid_t *out,
                             flim_error *err)
 {
@@ -542,7 +481,7 @@ flim_status flim_h5_dataset(flim_h5 *h5, const char *name, bool needed, const ch
         status = flim_fail(err, FLIM_ERROR_DATA, "%s: /%s: found %s, expected %s", h5->path, name, found, expected);
         goto done;
     }
-    if ((status = check_filters(h5, name, object, err)) != FLIM_OK) {
+    if ((status = flim_h5_check_storage(h5, name, object, err)) != FLIM_OK) {
         goto done;
     }
     /* Closed first: handles of one dataset share their chunk cache, as the first of them has it. */

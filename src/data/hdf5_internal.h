@@ -11,6 +11,7 @@ struct flim_h5 {
     hid_t file;
     int fd; /* our own, for pread */
     int64_t size; /* bytes */
+    int64_t outside; /* bytes of other files that its datasets lie in */
     bool addresses; /* HDF5's addresses are offsets into fd */
     flim_log errors; /* gets HDF5's error stacks; .line NULL = nobody does */
 };
@@ -36,6 +37,10 @@ flim_status flim_h5_dataset(flim_h5 *h5, const char *name, bool needed, const ch
 void flim_h5_describe(hid_t object, char *text, size_t size);
 /* "uint16 little-endian"; brief leaves the byte order out. */
 void flim_h5_type_name(hid_t type, bool brief, char *text, size_t size);
+/* Every filter is there, and every other file that the dataset's bytes lie in. */
+flim_status flim_h5_check_storage(flim_h5 *h5, const char *name, hid_t dataset, flim_error *err);
+/* False where a link led into another file: its addresses are not h5's. */
+bool flim_h5_is_own(flim_h5 *h5, hid_t dataset);
 /* "shuffle + gzip 4"; "no filter" */
 void flim_h5_filter_names(hid_t dcpl, char *text, size_t size);
 /* rank and sizes, at most 8 axes; false for null dataspaces and higher ranks. */
