@@ -535,6 +535,12 @@ static int64_t peak_bytes(const flim_program *base)
     return all_bytes((const flim_cuda_program *)base);
 }
 
+static bool replays(const flim_program *base)
+{
+    const flim_cuda_program *p = (const flim_cuda_program *)base;
+    return p->n_graphs > 0 && !p->graphs_off;
+}
+
 static flim_status keep_cells(flim_program *base, const flim_kept_cells *cells, flim_error *err)
 {
     flim_cuda_program *p = flim_cuda_program_of(base);
@@ -562,6 +568,7 @@ static const flim_program_ops program_ops = {.destroy = destroy,
                                              .set_totals = set_totals,
                                              .wait = wait_all,
                                              .peak_bytes = peak_bytes,
+                                             .replays = replays,
                                              .profile = flim_cuda_profile,
                                              .keep_cells = keep_cells,
                                              .put_cell = put_cell};

@@ -46,6 +46,7 @@ typedef struct flim_program_ops {
     flim_status (*set_totals)(flim_program *program, const flim_totals *in, flim_error *err);
     flim_status (*wait)(flim_program *program, flim_error *err);
     int64_t (*peak_bytes)(const flim_program *program);
+    bool (*replays)(const flim_program *program); /* may be NULL: it never does */
     flim_status (*profile)(flim_program *program, flim_operation_time *out, int room, int *n,
                            flim_error *err); /* may be NULL */
     /* Both NULL where the device has no memory of its own (info.own_memory). */

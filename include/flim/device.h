@@ -248,6 +248,8 @@ flim_status flim_program_set_totals(flim_program *program, const flim_totals *in
 flim_status flim_program_wait(flim_program *program, flim_error *err);
 /* Most device bytes that were allocated at once (CPU: bytes of the plan), workspace included, context not. */
 int64_t flim_program_peak_bytes(const flim_program *program);
+/* True where steps are replayed as a whole (a CUDA graph) since the second one, and not launched kernel by kernel. */
+bool flim_program_replays(const flim_program *program);
 
 /* ---- One unit alone, for layer tests and `flim_bench layers` ------------------------------------------------------- */
 

@@ -319,6 +319,11 @@ int64_t flim_program_peak_bytes(const flim_program *program)
     return program->ops->peak_bytes(program);
 }
 
+bool flim_program_replays(const flim_program *program)
+{
+    return program->ops->replays && program->ops->replays(program);
+}
+
 flim_status flim_device_run_unit(flim_device *device, const flim_unit *unit, flim_precision precision,
                                  const flim_unit_run *run, flim_error *err)
 {

@@ -340,6 +340,7 @@ static flim_status write_weights(bench *b, flim_error *err)
 typedef struct summary {
     double median, min, max, cells_per_s;
     int64_t peak_bytes;
+    bool replays; /* flim_program_replays */
     char device[24]; /* "cpu", "cuda:0" */
     double part[FLIM_PARTS]; /* ms of its operations, each timed alone */
     double parts; /* their sum; 0 where the backend does not time them */
@@ -355,6 +356,7 @@ static summary summarize(bench *b)
     s.max = b->ms[n - 1];
     s.cells_per_s = 1e3 * (double)b->o->batch / s.median;
     s.peak_bytes = flim_program_peak_bytes(b->program);
+    s.replays = flim_program_replays(b->program);
     if (strcmp(info->kind, "cpu") == 0) {
         snprintf(s.device, sizeof s.device, "cpu");
     } else {
@@ -396,6 +398,9 @@ static void print_table(const bench *b, const summary *s, const char *precision,
     fprintf(out, "ms a step    %12.3f median %12.3f min %12.3f max\n", s->median, s->min, s->max);
     fprintf(out, "cells/s      %12.2f\n", s->cells_per_s);
     fprintf(out, "peak memory  %12.3f GiB (%" PRId64 " bytes)\n", (double)s->peak_bytes / 0x1p30, s->peak_bytes);
+    if (strcmp(info->kind, "cuda") == 0) {
+        fprintf(out, "step         %s\n", s->replays ? "replayed as one CUDA graph" : "launched kernel by kernel");
+    }
     for (int i = 0; i < FLIM_PARTS && s->parts > 0; i++) {
         fprintf(out, "%s%-27s %8.3f ms %5.1f%%\n", i == 0 ? "operations timed alone:\n  " : "  ",
                 flim_part_name((flim_part)i), s->part[i], 100.0 * s->part[i] / s->parts);
@@ -418,6 +423,7 @@ static flim_status write_json(const bench *b, const summary *s, const char *prec
         flim_json_set(json, "ms", ms);
         flim_json_set_number(json, "cells_per_s", s->cells_per_s);
         flim_json_set_integer(json, "peak_bytes", s->peak_bytes);
+        flim_json_set_bool(json, "replayed", s->replays);
         if (s->parts > 0) {
             flim_json *parts = flim_json_object();
             for (int i = 0; i < FLIM_PARTS; i++) {
