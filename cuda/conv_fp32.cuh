@@ -102,26 +102,37 @@ FLIM_HD uint32_t tap_bits(int t, int y, int x)
     return 1u << (2 * FIELD + t) | 1u << (FIELD + y) | 1u << x;
 }
 
+/* Written out for the device: of a plain load the compiler makes one just before the value is stored, with nothing to hide its latency. */
 FLIM_HD float4 load_or_zero(const float4 *from, int64_t index, bool valid)
 {
     float4 v = {0.0f, 0.0f, 0.0f, 0.0f};
+#ifdef __CUDA_ARCH__
+    asm volatile("{\n"
+                 " .reg .pred p;\n"
+                 " setp.ne.s32 p, %5, 0;\n"
+                 " @p ld.global.nc.v4.f32 {%0, %1, %2, %3}, [%4];\n"
+                 "}"
+                 : "+f"(v.x), "+f"(v.y), "+f"(v.z), "+f"(v.w)
+                 : "l"(from + index), "r"((int)valid));
+#else
     if (valid)
         v = from[index];
+#endif
     return v;
 }
 
 /* Blocks a multiprocessor, whose four quarters have 16,384 registers each: 4, 3 or 2 warps a quarter, 128, 168 or 255 registers a
- * thread.  Tiles with few columns load more a thread. */
-constexpr int tile_blocks(int threads, int thread_rows, int columns)
+ * thread.  Narrow tiles load more a thread. */
+constexpr int tile_blocks(int threads, int thread_rows, int narrow)
 {
-    return (thread_rows > SIDE || columns <= 16 ? 256 : threads == 256 ? 512 : 384) / threads;
+    return (thread_rows > SIDE || narrow <= 16 ? 256 : threads == 256 ? 512 : 384) / threads;
 }
 
 /* WARP_ROWS warps one below the other, LANE_ROWS x (32 / LANE_ROWS) lanes a warp, STEPS steps a stage, SIDE_ROWS x SIDE outputs a thread. */
 template <int ROWS_, int COLUMNS_, int WARP_ROWS, int LANE_ROWS, int STEPS_ = 1, int SIDE_ROWS_ = SIDE> struct tile {
     static constexpr int ROWS = ROWS_, COLUMNS = COLUMNS_, STEPS = STEPS_, SIDE_ROWS = SIDE_ROWS_;
     static constexpr int THREADS = ROWS * COLUMNS / (SIDE_ROWS * SIDE);
-    static constexpr int BLOCKS = tile_blocks(THREADS, SIDE_ROWS, COLUMNS);
+    static constexpr int BLOCKS = tile_blocks(THREADS, SIDE_ROWS, ROWS < COLUMNS ? ROWS : COLUMNS);
     static constexpr int LANE_COLUMNS = 32 / LANE_ROWS;
     /* Floats from one value of the sum to the next, and of a step: see store_turned. */
     static constexpr int ROW_PITCH = ROWS + 4, COLUMN_PITCH = COLUMNS + 4, PAD = STEPS == 1 ? 0 : 16 / STEPS,

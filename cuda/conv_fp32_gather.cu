@@ -21,22 +21,25 @@ template <class Tile, bool DATA> __global__ void __launch_bounds__(Tile::THREADS
     me.describe(g, b, tid, s);
     __syncthreads();
     me.begin(g, b, tid);
-    for (int part = 0; part < Tile::STEPS && b.stages > 0; part++) {
-        me.load(g, part, tid, s);
-        me.store(part, tid, 0, s);
+    if (b.stages > 0) {
+        for (int part = 0; part < Tile::STEPS; part++) {
+            me.load(g, part, tid, s);
+            me.store(part, tid, 0, s);
+        }
+        me.advance(g, b);
+        me.load(g, 0, tid, s);
     }
     __syncthreads();
+    /* Loads come last: the compiler would move them towards their use, but not past the end of the loop. */
     for (int stage = 0; stage < b.stages; stage++) {
-        const bool more = stage + 1 < b.stages;
-        if (more)
-            me.advance(g, b);
 #pragma unroll 1
         for (int step = 0; step < Tile::STEPS; step++) {
-            if (more)
-                me.load(g, step, tid, s);
             multiply<Tile>(s.stage, stage & 1, step, Tile::first_row(tid), Tile::first_column(tid), me.sum);
-            if (more)
-                me.store(step, tid, (stage + 1) & 1, s);
+            me.store(step, tid, (stage + 1) & 1, s);
+            const bool last = step + 1 == Tile::STEPS;
+            if (last)
+                me.advance(g, b);
+            me.load(g, last ? 0 : step + 1, tid, s);
         }
         __syncthreads();
     }

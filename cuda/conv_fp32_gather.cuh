@@ -200,7 +200,8 @@ template <class Tile, bool DATA> struct gather_thread {
         bits = tap_bits(tap[0], tap[1], tap[2]);
     }
 
-    /* The next stage is to be loaded: channels first, then taps along x, y, t. */
+    /* The next stage is to be loaded: channels first, then taps along x, y, t.  After the last comes one whose loads are all zeros: no
+     * row's mask has its tap. */
     FLIM_HD void advance(const gather &g, const gather_block &b)
     {
         chunk += Tile::STEPS;
@@ -214,7 +215,8 @@ template <class Tile, bool DATA> struct gather_thread {
             tap[2] = 0;
             if (++tap[1] == g.part[b.part].taps[1]) {
                 tap[1] = 0;
-                tap[0]++;
+                if (++tap[0] == g.part[b.part].taps[0])
+                    weight_column = 4 * g.out_quads;
             }
         }
         place_stage(g, b);

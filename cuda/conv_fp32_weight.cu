@@ -20,18 +20,16 @@ template <class Tile> __global__ void __launch_bounds__(Tile::THREADS, Tile::BLO
     me.describe(w, b, 0, tid, s);
     me.begin(w, b, tid);
     __syncthreads();
-    me.load(w, b, 0, tid, s);
+    me.load(w, 0, tid, s);
     me.store(tid, 0, s);
+    me.load(w, 1, tid, s);
     __syncthreads();
     for (int step = 0; step < b.steps; step++) {
-        const bool more = step + 1 < b.steps;
-        if (step * STEP % DESCRIBED == 0) /* the half of the ring that was last read two steps ago */
+        if (step * STEP % DESCRIBED == 0) /* the half of the ring that was last read three steps ago */
             me.describe(w, b, step * STEP + DESCRIBED, tid, s);
-        if (more)
-            me.load(w, b, step + 1, tid, s);
         multiply<Tile>(s.step, step & 1, 0, Tile::first_row(tid), Tile::first_column(tid), me.sum);
-        if (more)
-            me.store(tid, (step + 1) & 1, s);
+        me.store(tid, (step + 1) & 1, s);
+        me.load(w, step + 2, tid, s); /* past the last: zeros */
         __syncthreads();
     }
     me.write(w, b, tid);

@@ -94,9 +94,8 @@ template <class Tile> struct weight_thread {
     float4 from_x[LOADS], from_dz;
     int column_offset; /* of this thread's column in x */
     uint32_t bits; /* of its tap */
-    int64_t dz_offset; /* of this thread's part of dz at the step to load; its row is there? */
-    int dz_position;
-    bool dz_column;
+    int dz_offset, dz_position; /* of this thread's float4 of dz at the step to load */
+    int dz_end; /* positions from which on it is not there */
     float sum[Tile::SIDE_ROWS][SIDE];
 
     /* Describes positions first + 0 .. DESCRIBED - 1 of the block. */
@@ -133,9 +132,9 @@ template <class Tile> struct weight_thread {
             bits = tap_bits(t, y, x);
         }
         const int row = b.row / 4 + tid % (Tile::ROWS / 4);
-        dz_column = row < w.dz_quads;
+        dz_end = row < w.dz_quads ? b.end : 0;
         dz_position = b.begin + tid / (Tile::ROWS / 4);
-        dz_offset = (int64_t)dz_position * w.dz_quads + row;
+        dz_offset = dz_position * w.dz_quads + row;
 #pragma unroll
         for (int i = 0; i < Tile::SIDE_ROWS; i++)
 #pragma unroll
@@ -143,14 +142,14 @@ template <class Tile> struct weight_thread {
                 sum[i][j] = 0.0f;
     }
 
-    FLIM_HD void load(const weight_sum &w, const weight_block &b, int step, int tid, const weight_shared<Tile> &s)
+    FLIM_HD void load(const weight_sum &w, int step, int tid, const weight_shared<Tile> &s)
     {
 #pragma unroll
         for (int i = 0; i < LOADS; i++) {
             const int2 described = s.place[(step * STEP + tid / QUADS + Tile::THREADS / QUADS * i) % (2 * DESCRIBED)];
             from_x[i] = load_or_zero(w.x, described.x + column_offset, ((uint32_t)described.y & bits) == bits);
         }
-        from_dz = load_or_zero(w.dz, dz_offset, dz_column && dz_position < b.end);
+        from_dz = load_or_zero(w.dz, dz_offset, dz_position < dz_end);
         dz_position += STEP;
         dz_offset += STEP * w.dz_quads;
     }

@@ -60,22 +60,27 @@ template <class Tile, bool DATA> void run_gather(const gather &g)
             gather_thread<Tile, DATA>::describe(g, b, t, s);
         for (int t = 0; t < Tile::THREADS; t++)
             thread[(size_t)t].begin(g, b, t);
-        for (int stage = -1; stage < b.stages; stage++) {
-            const bool more = stage + 1 < b.stages;
+        for (int t = 0; t < Tile::THREADS && b.stages > 0; t++) {
+            gather_thread<Tile, DATA> &me = thread[(size_t)t];
+            for (int part = 0; part < Tile::STEPS; part++) {
+                me.load(g, part, t, s);
+                me.store(part, t, 0, s);
+            }
+            me.advance(g, b);
+            me.load(g, 0, t, s);
+        }
+        for (int stage = 0; stage < b.stages; stage++)
             for (int t = 0; t < Tile::THREADS; t++) {
                 gather_thread<Tile, DATA> &me = thread[(size_t)t];
-                if (stage >= 0 && more)
-                    me.advance(g, b);
                 for (int step = 0; step < Tile::STEPS; step++) {
-                    if (more)
-                        me.load(g, step, t, s);
-                    if (stage >= 0)
-                        multiply<Tile>(s.stage, stage & 1, step, Tile::first_row(t), Tile::first_column(t), me.sum);
-                    if (more)
-                        me.store(step, t, (stage + 1) & 1, s);
+                    multiply<Tile>(s.stage, stage & 1, step, Tile::first_row(t), Tile::first_column(t), me.sum);
+                    me.store(step, t, (stage + 1) & 1, s);
+                    const bool last = step + 1 == Tile::STEPS;
+                    if (last)
+                        me.advance(g, b);
+                    me.load(g, last ? 0 : step + 1, t, s);
                 }
             }
-        }
         for (int t = 0; t < Tile::THREADS; t++)
             thread[(size_t)t].write(g, b, t, s);
     }
@@ -105,19 +110,18 @@ template <class Tile> void weight_case(const flim_conv_problem *p, int64_t n, in
             thread[(size_t)t].begin(a, b, t);
         }
         for (int t = 0; t < Tile::THREADS; t++) {
-            thread[(size_t)t].load(a, b, 0, t, s);
+            thread[(size_t)t].load(a, 0, t, s);
             thread[(size_t)t].store(t, 0, s);
+            thread[(size_t)t].load(a, 1, t, s);
         }
         for (int step = 0; step < b.steps; step++) {
             for (int t = 0; t < Tile::THREADS; t++) {
                 weight_thread<Tile> &me = thread[(size_t)t];
                 if (step * STEP % DESCRIBED == 0)
                     me.describe(a, b, step * STEP + DESCRIBED, t, s);
-                if (step + 1 < b.steps)
-                    me.load(a, b, step + 1, t, s);
                 multiply<Tile>(s.step, step & 1, 0, Tile::first_row(t), Tile::first_column(t), me.sum);
-                if (step + 1 < b.steps)
-                    me.store(t, (step + 1) & 1, s);
+                me.store(t, (step + 1) & 1, s);
+                me.load(a, step + 2, t, s);
             }
         }
         for (int t = 0; t < Tile::THREADS; t++)
