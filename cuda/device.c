@@ -71,8 +71,11 @@ flim_status flim_cuda_malloc(flim_cuda_device *device, int64_t bytes, const char
     (void)cudaGetLastError();
     size_t free_bytes = 0, total = 0;
     (void)cudaMemGetInfo(&free_bytes, &total);
-    return flim_fail(err, FLIM_ERROR_MEMORY, "%s: %s needs %.2f GiB, %.2f GiB of %.2f GiB are free", device->base.info.name,
-                     what, (double)bytes / 1073741824.0, (double)free_bytes / 1073741824.0, (double)total / 1073741824.0);
+    char beside[440];
+    flim_cuda_beside(device, beside, sizeof beside);
+    return flim_fail(err, FLIM_ERROR_MEMORY, "%s: %s needs %.2f GiB, %.2f GiB of %.2f GiB are free%s", device->base.info.name,
+                     what, (double)bytes / 1073741824.0, (double)free_bytes / 1073741824.0, (double)total / 1073741824.0,
+                     beside);
 }
 
 static void close_device(flim_device *base)
@@ -90,6 +93,7 @@ static void close_device(flim_device *base)
             (void)cudaStreamDestroy(device->copy_stream);
         }
     }
+    flim_nvml_close(&device->nvml);
     flim_cudnn_close(&device->cudnn);
     flim_free(device);
 }
@@ -135,6 +139,18 @@ static flim_status memory_free(flim_device *base, int64_t *bytes, flim_error *er
     return status;
 }
 
+static void get_status(const flim_device *base, flim_device_status *out)
+{
+    flim_nvml_status(&((const flim_cuda_device *)base)->nvml, out);
+}
+
+void flim_cuda_beside(const flim_cuda_device *device, char *text, size_t size)
+{
+    char others[400];
+    flim_nvml_others(&device->nvml, others, sizeof others);
+    snprintf(text, size, "%s%s", others[0] ? "; beside it on the card: " : "", others);
+}
+
 static flim_status get_card(const flim_device *device, flim_card *out, flim_error *err)
 {
     (void)err;
@@ -150,6 +166,7 @@ static const flim_device_ops device_ops = {.close = close_device,
                                            .run_head = flim_cuda_run_head,
                                            .measure_limits = flim_cuda_measure_limits,
                                            .memory_free = memory_free,
+                                           .status = get_status,
                                            .get_card = get_card};
 
 /* Tensor cores for TF32 and bf16 came with 8.0. */
@@ -223,6 +240,7 @@ static flim_status open_device(int index, flim_device **out, flim_error *err)
     FLIM_TRY(flim_cuda_device_use(device, err));
     FLIM_TRY(flim_cudnn_open(&device->cudnn, err));
     FLIM_TRY(describe(device, err));
+    (void)flim_nvml_open(&device->nvml, device->base.info.id); /* absent is fine */
     cudaError_t code = flim_kernels_probe();
     if (code == cudaErrorNoKernelImageForDevice || code == cudaErrorInvalidDeviceFunction) {
         (void)cudaGetLastError();

@@ -9,6 +9,7 @@
 
 #include "flim/backend.h"
 #include "library.h"
+#include "nvml.h"
 #include "plan_store.h"
 
 typedef struct flim_cuda_device {
@@ -16,6 +17,7 @@ typedef struct flim_cuda_device {
     int ordinal;
     int sm; /* 10 * major + minor: 75, 89, 90 */
     flim_card card;
+    flim_nvml nvml;
     char driver[32];
     flim_cudnn cudnn;
     cudnnHandle_t handle;
@@ -36,7 +38,9 @@ flim_status flim_cuda_describe(const flim_card *card, flim_device **out, flim_er
 /* What a card of a compute capability can do. */
 void flim_cuda_set_precisions(flim_device_info *info, int sm);
 
-/* cudaMalloc whose failure says needed and free bytes; `what` names the need. */
+/* "; beside it on the card: python3 (pid 4711) 39.50 GiB", or "". */
+void flim_cuda_beside(const flim_cuda_device *device, char *text, size_t size);
+/* cudaMalloc whose failure says needed and free bytes, and who holds them; `what` names the need. */
 flim_status flim_cuda_malloc(flim_cuda_device *device, int64_t bytes, const char *what, void **out, flim_error *err);
 
 /* In program.c, layer.c and measure.c. */

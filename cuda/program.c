@@ -309,21 +309,24 @@ static flim_status explain_memory(flim_cuda_program *p, flim_error *err)
     (void)cudaMemGetInfo(&free_bytes, &total);
     const double gib = 1073741824.0;
     const int64_t per_batch = p->arena_bytes + p->bytes_stages + p->bytes_scratch, rest = all_bytes(p) - per_batch;
+    char beside[440];
+    flim_cuda_beside(p->device, beside, sizeof beside);
     int64_t fits = per_batch > 0 ? (int64_t)(((double)free_bytes - (double)rest) / (double)per_batch * (double)p->batch) : 0;
     if (fits < 1) {
         return flim_fail(
             err, FLIM_ERROR_MEMORY,
             "out of device memory on %s: a batch of %lld cells needs %.2f GiB, %.2f of %.2f GiB are free, not enough for one "
-            "cell; a smaller preset or --precision bf16 needs less",
+            "cell; a smaller preset, --precision bf16 or --checkpoint-activations all needs less%s",
             p->device->base.info.name, (long long)p->batch, (double)all_bytes(p) / gib, (double)free_bytes / gib,
-            (double)total / gib);
+            (double)total / gib, beside);
     }
     return flim_fail(
         err, FLIM_ERROR_MEMORY,
         "out of device memory on %s: a batch of %lld cells needs %.2f GiB, %.2f of %.2f GiB are free; the largest batch that "
-        "fits is %lld",
+        "fits is %lld (--batch auto finds it, --accumulate keeps the cells an update, --checkpoint-activations auto makes "
+        "room)%s",
         p->device->base.info.name, (long long)p->batch, (double)all_bytes(p) / gib, (double)free_bytes / gib,
-        (double)total / gib, (long long)(fits < p->batch ? fits : p->batch - 1));
+        (double)total / gib, (long long)(fits < p->batch ? fits : p->batch - 1), beside);
 }
 
 static flim_status allocate(flim_program *base, flim_error *err)

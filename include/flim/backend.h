@@ -29,6 +29,7 @@ typedef struct flim_device_ops {
                             flim_error *err);
     flim_status (*measure_limits)(flim_device *device, flim_device_limits *out, flim_error *err); /* may be NULL */
     flim_status (*memory_free)(flim_device *device, int64_t *bytes, flim_error *err);
+    void (*status)(const flim_device *device, flim_device_status *out); /* may be NULL */
     flim_status (*get_card)(const flim_device *device, flim_card *out, flim_error *err); /* may be NULL */
 } flim_device_ops;
 

@@ -88,6 +88,15 @@ flim_status flim_device_open(const char *spec, const flim_log *log, flim_device 
 void flim_device_close(flim_device *device); /* NULL is allowed */
 const flim_device_info *flim_device_get_info(const flim_device *device);
 
+/* How the device does at this moment; NaN = not known, as always for the CPU and where the driver does not tell. */
+typedef struct flim_device_status {
+    double busy; /* share of the last interval (about 1/6 s to 1 s) in which a kernel ran */
+    double memory_bytes; /* in use, by all programs */
+    double watts, celsius;
+} flim_device_status;
+
+void flim_device_get_status(const flim_device *device, flim_device_status *out);
+
 /* Bytes of the device (CPU: the host) that can be allocated at this moment. */
 flim_status flim_device_memory_free(flim_device *device, int64_t *bytes, flim_error *err);
 

@@ -8,6 +8,7 @@
 #ifndef FLIM_TRAIN_H
 #define FLIM_TRAIN_H
 
+#include "flim/device.h"
 #include "flim/log.h"
 #include "flim/settings.h"
 #include "flim/status.h"
@@ -29,6 +30,7 @@ typedef struct flim_progress {
     int64_t cells; /* cells of this phase so far */
     double seconds; /* since the phase began */
     double loss; /* mean training loss of the epoch so far; NaN where unknown */
+    const flim_device_status *device; /* how the device does; NULL or NaN where unknown */
 } flim_progress;
 
 typedef struct flim_train_hooks {

@@ -1,6 +1,7 @@
 /* The list of compiled-in backends, and the public device and program functions, which check and dispatch. */
 #include "flim/device.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "core/parse.h"
@@ -336,6 +337,14 @@ flim_status flim_device_run_head(flim_device *device, const flim_head *head, fli
 {
     flim_status status = check_precision(device, precision, err);
     return status == FLIM_OK ? device->ops->run_head(device, head, precision, run, err) : status;
+}
+
+void flim_device_get_status(const flim_device *device, flim_device_status *out)
+{
+    *out = (flim_device_status){(double)NAN, (double)NAN, (double)NAN, (double)NAN};
+    if (device->ops->status) {
+        device->ops->status(device, out);
+    }
 }
 
 flim_status flim_device_memory_free(flim_device *device, int64_t *bytes, flim_error *err)

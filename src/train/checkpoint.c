@@ -88,9 +88,10 @@ static void fields_of_row(cursor *c, flim_epoch_row *row)
 {
     field(c, &row->epoch, sizeof row->epoch);
     double *const reals[] = {
-        &row->learning_rate,         &row->train_loss,       &row->train_accuracy, &row->val_loss,    &row->val_accuracy,
-        &row->val_balanced_accuracy, &row->val_f1,           &row->val_roc_auc,    &row->grad_norm,   &row->seconds,
-        &row->iterations_per_second, &row->cells_per_second, &row->wait_share,     &row->device_share};
+        &row->learning_rate,         &row->train_loss,       &row->train_accuracy, &row->val_loss,     &row->val_accuracy,
+        &row->val_balanced_accuracy, &row->val_f1,           &row->val_roc_auc,    &row->grad_norm,    &row->seconds,
+        &row->iterations_per_second, &row->cells_per_second, &row->wait_share,     &row->device_share, &row->device_busy,
+        &row->device_memory,         &row->device_watts,     &row->device_celsius};
     int64_t *const wholes[] = {&row->cells, &row->updates, &row->skipped, &row->peak_bytes};
     for (size_t i = 0; i < sizeof reals / sizeof reals[0]; i++) {
         field(c, reals[i], sizeof(double));
@@ -103,7 +104,7 @@ static void fields_of_row(cursor *c, flim_epoch_row *row)
 /* Room for the history that is about to be read, and for the epoch that may be in progress; what a damaged number may cost is bounded by the bytes that follow. */
 static void make_room(cursor *c, flim_fold_state *state)
 {
-    const int64_t most = (int64_t)(c->left / sizeof(int64_t)) / 19; /* a row has 19 fields of 8 bytes */
+    const int64_t most = (int64_t)(c->left / sizeof(int64_t)) / 23; /* a row has 23 fields of 8 bytes */
     if (c->direction != GET || state->n_history < state->history_capacity || c->ended) {
         return;
     }

@@ -9,7 +9,7 @@
 
 #include "flim/device.h"
 
-enum { FLIM_CHECKPOINT_VERSION = 2 }; /* of the file's format */
+enum { FLIM_CHECKPOINT_VERSION = 3 }; /* of the file's format */
 
 /* One row of history.csv.  NaN = not measured. */
 typedef struct flim_epoch_row {
@@ -19,6 +19,7 @@ typedef struct flim_epoch_row {
     double grad_norm;
     int64_t cells, updates, skipped;
     double seconds, iterations_per_second, cells_per_second, wait_share, device_share;
+    double device_busy, device_memory, device_watts, device_celsius; /* means of busy and watts, most of bytes and celsius */
     int64_t peak_bytes;
 } flim_epoch_row;
 

@@ -164,8 +164,10 @@ static void show_progress(const fold *f, int64_t done, int64_t total, int64_t ce
                           const flim_totals *totals)
 {
     const flim_train_hooks *hooks = f->run->hooks;
+    flim_run_meter_look(f->run);
     if (hooks->progress) {
         const flim_progress at = {.phase = FLIM_PHASE_TRAIN,
+                                  .device = &f->run->meter.now,
                                   .fold = f->k + 1,
                                   .folds = f->run->splits.n_folds,
                                   .epoch = f->state.epoch + 1,
@@ -216,6 +218,7 @@ static flim_status train_epoch(fold *f, flim_epoch_row *row, bool *lost, flim_er
                       .clip = (float)s->clip,
                       .label_smoothing = (float)s->label_smoothing,
                       .dropout = (float)s->dropout};
+    flim_run_meter_begin(run);
     status = flim_loader_begin(run->loader, &phase, err);
     while (status == FLIM_OK) {
         status = flim_loader_next(run->loader, &batch, err);
@@ -301,6 +304,7 @@ static flim_status train_epoch(fold *f, flim_epoch_row *row, bool *lost, flim_er
                                 .wait_share = loaded.wait_seconds / seconds,
                                 .device_share = in_device / seconds,
                                 .peak_bytes = flim_program_peak_bytes(run->program)};
+        flim_run_meter_end(run, row);
     }
 done:
     flim_free(draws);
@@ -385,7 +389,7 @@ static void keep_best(fold *f)
 static void epoch_line(const fold *f, const flim_epoch_row *r, bool best)
 {
     const flim_run *run = f->run;
-    char val[160] = "", memory[48] = "", wait[64] = "", skipped[64] = "";
+    char val[160] = "", memory[48] = "", gpu[96] = "", wait[64] = "", skipped[64] = "";
     if (f->part->n_val > 0) {
         char auc[24] = "n/a";
         if (isfinite(r->val_roc_auc)) {
@@ -397,15 +401,26 @@ static void epoch_line(const fold *f, const flim_epoch_row *r, bool best)
     if (strcmp(flim_device_get_info(run->device)->kind, "cuda") == 0) {
         snprintf(memory, sizeof memory, ", %.2f GiB", (double)r->peak_bytes / 1073741824.0);
     }
+    if (!isnan(r->device_busy)) {
+        snprintf(gpu, sizeof gpu, ", GPU %.0f %% busy", 100 * r->device_busy);
+    }
+    if (!isnan(r->device_watts)) {
+        size_t used = strlen(gpu);
+        snprintf(gpu + used, sizeof gpu - used, ", %.0f W", r->device_watts);
+    }
+    if (!isnan(r->device_celsius)) {
+        size_t used = strlen(gpu);
+        snprintf(gpu + used, sizeof gpu - used, ", %.0f °C", r->device_celsius);
+    }
     snprintf(wait, sizeof wait, ", waited for cells %.1f %%", 100 * r->wait_share);
     if (r->skipped > 0) {
         snprintf(skipped, sizeof skipped, ", %" PRId64 " updates skipped (fp16)", r->skipped);
     }
     flim_log_line(&run->log, FLIM_LOG_INFO,
                   "fold %d epoch %" PRId64 "/%" PRId64
-                  " | lr %.2e | train loss %.4f acc %.3f%s | %.2f it/s %.1f cells/s%s%s%s",
+                  " | lr %.2e | train loss %.4f acc %.3f%s | %.2f it/s %.1f cells/s%s%s%s%s",
                   f->k, r->epoch, run->settings->epochs, r->learning_rate, r->train_loss, r->train_accuracy, val,
-                  r->iterations_per_second, r->cells_per_second, memory, wait, skipped);
+                  r->iterations_per_second, r->cells_per_second, memory, gpu, wait, skipped);
 }
 
 /* Epochs until the last one or until patience runs out; a checkpoint after each. */

@@ -37,6 +37,14 @@ typedef struct flim_run_log {
     int error; /* errno of the first line that could not be written to train.log; 0 = none */
 } flim_run_log;
 
+/* The device's figures during an epoch (meter.c). */
+typedef struct flim_meter {
+    double looked; /* when, in seconds; -1 = not yet */
+    flim_device_status now;
+    double busy, watts, most_bytes, most_celsius;
+    int64_t n_busy, n_watts, n_looks;
+} flim_meter;
+
 typedef struct flim_run {
     const flim_settings *settings; /* resolved; on --resume those of the run folder */
     const flim_train_hooks *hooks;
@@ -74,6 +82,7 @@ typedef struct flim_run {
     int64_t planned_bytes, allocated_bytes, free_before; /* of the device: by plan, as it told, and before */
     double seconds_trained; /* epochs with their validation, of this call */
     int64_t epochs_trained;
+    flim_meter meter;
 
     flim_cell_summary *summary; /* (n) of the scan; NULL with --no-scan */
     double *decay; /* (n,T) summed over the mask; likewise */
@@ -127,6 +136,11 @@ bool flim_run_shrink_batch(flim_run *run, const flim_error *why);
 /* After an epoch of fold k: the first of a call says what memory, time and money it takes. */
 void flim_run_note_epoch(flim_run *run, int k, int64_t epoch, double seconds);
 void flim_run_note_cost(const flim_run *run, double seconds);
+
+/* ---- meter.c ---- */
+void flim_run_meter_begin(flim_run *run); /* of an epoch */
+void flim_run_meter_look(flim_run *run); /* after a batch; most calls do nothing */
+void flim_run_meter_end(const flim_run *run, flim_epoch_row *row);
 
 /* ---- cache.c ---- */
 /* Refuses --cache device on a device without memory of its own. */

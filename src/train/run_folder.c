@@ -288,9 +288,11 @@ flim_status flim_run_write_history(const char *folder, const flim_fold_state *st
         return status;
     }
     FILE *stream = writer.stream;
-    fputs("epoch,lr,train_loss,train_accuracy,val_loss,val_accuracy,val_balanced_accuracy,val_f1,val_roc_auc,grad_norm,cells,"
-          "updates,skipped,seconds,it_per_s,cells_per_s,wait_share,device_share,peak_bytes\n",
-          stream);
+    fputs(
+        "epoch,lr,train_loss,train_accuracy,val_loss,val_accuracy,val_balanced_accuracy,val_f1,val_roc_auc,grad_norm,cells,"
+        "updates,skipped,seconds,it_per_s,cells_per_s,wait_share,device_share,peak_bytes,gpu_busy,gpu_memory_bytes,gpu_watts,"
+        "gpu_celsius\n",
+        stream);
     for (int64_t i = 0; i < state->n_history; i++) {
         const flim_epoch_row *r = &state->history[i];
         fprintf(stream, "%" PRId64, r->epoch);
@@ -304,7 +306,12 @@ flim_status flim_run_write_history(const char *folder, const flim_fold_state *st
         for (size_t j = 0; j < sizeof times / sizeof times[0]; j++) {
             put_real(stream, times[j]);
         }
-        fprintf(stream, ",%" PRId64 "\n", r->peak_bytes);
+        fprintf(stream, ",%" PRId64, r->peak_bytes);
+        const double device[] = {r->device_busy, r->device_memory, r->device_watts, r->device_celsius};
+        for (size_t j = 0; j < sizeof device / sizeof device[0]; j++) {
+            put_real(stream, device[j]);
+        }
+        putc('\n', stream);
     }
     return flim_file_commit(&writer, err);
 }

@@ -110,6 +110,29 @@ static void format_time(double seconds, char out[16])
     }
 }
 
+/* " GPU 87 % 19.6 GiB 65 W 61 °C", without what is not known. */
+static void device_text(const flim_device_status *s, char *out, size_t size)
+{
+    size_t used = 0;
+    out[0] = '\0';
+    if (!s || isnan(s->busy)) {
+        return;
+    }
+    const struct {
+        double value;
+        const char *format;
+    } parts[] = {{100 * s->busy, " GPU %.0f %%"},
+                 {s->memory_bytes / 1073741824.0, " %.1f GiB"},
+                 {s->watts, " %.0f W"},
+                 {s->celsius, " %.0f °C"}};
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0] && used < size; i++) {
+        if (!isnan(parts[i].value)) {
+            int wrote = snprintf(out + used, size - used, parts[i].format, parts[i].value);
+            used += wrote > 0 ? (size_t)wrote : 0;
+        }
+    }
+}
+
 void console_progress(void *context, const flim_progress *p)
 {
     static const char *const phases[] = {"scan", "train", "val", "test", "holdout"};
@@ -120,7 +143,7 @@ void console_progress(void *context, const flim_progress *p)
         return;
     }
     c->last = time_now;
-    char bar[WIDTH * 3 + 1] = "", left[16], loss[24] = "", where[64] = "";
+    char bar[WIDTH * 3 + 1] = "", left[16], loss[24] = "", where[64] = "", device[80];
     int full = p->total > 0 ? (int)(p->done * WIDTH / p->total) : 0;
     for (int i = 0; i < WIDTH; i++) {
         strncat(bar, i < full ? "█" : "░", sizeof bar - strlen(bar) - 1);
@@ -133,9 +156,10 @@ void console_progress(void *context, const flim_progress *p)
     if (p->fold > 0) {
         snprintf(where, sizeof where, "fold %d/%d epoch %" PRId64 "/%" PRId64 " ", p->fold, p->folds, p->epoch, p->epochs);
     }
+    device_text(p->device, device, sizeof device);
     char line[512];
-    snprintf(line, sizeof line, "%s%s %s %" PRId64 "/%" PRId64 " %.2f it/s %.1f cells/s%s %s left", where, phases[p->phase],
-             bar, p->done, p->total, rate, p->seconds > 0 ? (double)p->cells / p->seconds : 0, loss, left);
+    snprintf(line, sizeof line, "%s%s %s %" PRId64 "/%" PRId64 " %.2f it/s %.1f cells/s%s%s %s left", where, phases[p->phase],
+             bar, p->done, p->total, rate, p->seconds > 0 ? (double)p->cells / p->seconds : 0, loss, device, left);
     fprintf(stderr, "\r\033[K%s", line);
     fflush(stderr);
     c->drawn = true;
