@@ -68,6 +68,8 @@ static void aim(const char *where, const char *detail)
         const char *again = getenv("FLIM_AIM_AGAIN");
         kill(getpid(), (int)o.value);
         if (again) {
+            const struct timespec pause = {.tv_nsec = 50000000}; /* of two that wait, the lower number would come first */
+            nanosleep(&pause, NULL);
             kill(getpid(), (int)strtol(again, NULL, 10));
         }
     }

@@ -6,6 +6,10 @@ source=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 faulty=$build/tests/faulty_train_cv # train_cv with faults on demand: see tests/faulty_train_cv.c
 work=$(mktemp -d)
 failures=0 checks=0
+device=(--device cpu)
+if [ "${FLIM_TEST_DEVICE:-cpu}" != cpu ]; then # equal bits are to be had there, too, but must be asked for
+    device=(--device "$FLIM_TEST_DEVICE" --deterministic --precision "${FLIM_TEST_PRECISION:-auto}")
+fi
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-2}
 
 leave() { # not in a child that a signal meets before it became train_cv

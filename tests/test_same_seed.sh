@@ -6,7 +6,7 @@ set -u
 # shellcheck source=tests/lib.sh
 source "$(dirname "$0")/lib.sh"
 simulate k.h5
-common=(--data k.h5 --preset tiny --folds 2 --epochs 2 --batch 16 --lr 1e-3 --device cpu)
+common=(--data k.h5 --preset tiny --folds 2 --epochs 2 --batch 16 --lr 1e-3 "${device[@]}")
 
 row() { # row NAME PROGRAM ARGS...: one run; prints the sha256 of its weights
     local name=$1

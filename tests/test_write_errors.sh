@@ -7,7 +7,7 @@ set -u
 # shellcheck source=tests/lib.sh
 source "$(dirname "$0")/lib.sh"
 simulate k.h5
-common=(--data k.h5 --preset tiny --folds 2 --epochs 3 --batch 16 --lr 1e-3 --device cpu --workers 2)
+common=(--data k.h5 --preset tiny --folds 2 --epochs 3 --batch 16 --lr 1e-3 "${device[@]}" --workers 2)
 call 0 "$build/train_cv" "${common[@]}" --out whole
 want=$(digest whole)
 
