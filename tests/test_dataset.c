@@ -157,6 +157,41 @@ static hid_t small_float(hid_t base, size_t size, size_t sign, size_t exponent, 
 }
 
 /* 256 x 255-like values need 16 mantissa bits: small types get small values. */
+/* A normal float without its last bits, rounded to even: 13 of them for fp16 (of the range that occurs here), 16 for bf16. */
+static uint32_t rounded(float value, int dropped_bits)
+{
+    uint32_t bits, half = 1u << (dropped_bits - 1);
+    memcpy(&bits, &value, sizeof bits);
+    uint32_t odd = bits >> dropped_bits & 1u;
+    return (bits + half - 1 + odd) >> dropped_bits;
+}
+
+/* CASES.md 39: counts 0..1024 as float32, fp16 and bf16.  log1p in fp32 and cast late: 1025, 535 and 155 distinct values. */
+static void counts_stay_apart_as_far_as_the_format_goes(void **state)
+{
+    (void)state;
+    static const struct {
+        int dropped_bits, distinct;
+    } want[] = {{0, 1025}, {13, 535}, {16, 155}};
+    float signal[1025];
+    for (int i = 0; i < 1025; i++) {
+        signal[i] = (float)i;
+    }
+    flim_signal_from_counts(signal, signal, 1025);
+    for (int f = 0; f < 3; f++) {
+        int distinct = 1;
+        for (int i = 1; i < 1025; i++) {
+            assert_true(signal[i] > signal[i - 1]);
+            distinct += want[f].dropped_bits == 0 ||
+                        rounded(signal[i], want[f].dropped_bits) != rounded(signal[i - 1], want[f].dropped_bits);
+        }
+        assert_int_equal(distinct, want[f].distinct);
+    }
+    for (int i = 252; i <= 260; i++) { /* one and the same bf16 number */
+        assert_int_equal(rounded(signal[i], 16), rounded(signal[251], 16));
+    }
+}
+
 static void types_byte_orders_and_layouts_read_the_same(void **state)
 {
     (void)state;
@@ -758,6 +793,21 @@ static void wrong_shapes_and_names(void **state)
     flim_log sink = {log_line, &log};
     flim_dataset_close(open_good(path, &(flim_dataset_options){.log = &sink}));
     assert_non_null(strstr(log.text, "there is /labels but no /label"));
+    /* groups as an attribute, of /counts or of the root */
+    for (int i = 0; i < 2; i++) {
+        static const char *const donors[N] = {"a", "a", "a", "b", "b", "b", "c", "c", "c", "d", "d", "d"};
+        file = h5_create(path);
+        put_counts(file, H5T_STD_U16LE, best, 65535);
+        hid_t counts = H5Dopen2(file, "counts", H5P_DEFAULT);
+        h5_put_attribute(i ? file : counts, i ? "donor" : "group", N, donors);
+        H5Dclose(counts);
+        H5Fclose(file);
+        log = (log_text){0};
+        flim_dataset_close(open_good(path, &(flim_dataset_options){.log = &sink}));
+        if (!strstr(log.text, i ? "an attribute donor of / but no /group" : "an attribute group of /counts but no /group")) {
+            fail_msg("%s", log.text);
+        }
+    }
     /* empty file, group, dangling links, null and empty spaces */
     file = h5_create(path);
     H5Fclose(file);
@@ -1179,6 +1229,7 @@ int main(void)
         cmocka_unit_test(the_guard_sees_threads_that_meet),
 #endif
         cmocka_unit_test(signal_is_numpys_for_every_uint16),
+        cmocka_unit_test(counts_stay_apart_as_far_as_the_format_goes),
         cmocka_unit_test(types_byte_orders_and_layouts_read_the_same),
         cmocka_unit_test(user_blocks_and_new_file_formats_read_the_same),
         cmocka_unit_test(chunks_never_written_read_as_the_fill_value),

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <time.h>
 
+#include "flim/backend.h"
 #include "flim/loader.h"
 #ifdef HDF5_GUARD
 #include "hdf5_guard_tests.h"
@@ -432,6 +433,91 @@ static void stragglers_do_not_change_the_order(void **state)
     flim_dataset_close(d);
 }
 
+/* A device whose memory cannot be pinned, as under a small `ulimit -l`. */
+static flim_status no_pinning(flim_device *device, size_t bytes, void **out, bool *pinned, flim_error *err)
+{
+    (void)device, (void)err;
+    *pinned = false;
+    *out = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    return *out ? FLIM_OK : FLIM_ERROR_MEMORY;
+}
+
+static void free_buffers(flim_device *device, void *memory)
+{
+    (void)device;
+    free(memory);
+}
+
+static void buffers_that_cannot_be_pinned_are_noted(void **state)
+{
+    (void)state;
+    static const flim_device_ops ops = {.host_alloc = no_pinning, .host_free = free_buffers};
+    flim_device device = {.ops = &ops, .info = {.kind = "cuda"}};
+    static flim_draw draws[N];
+    log_text log = {0};
+    flim_log sink = {log_line, &log};
+    const char *path = scratch_path("pin.h5");
+    write_tagged(path, H5T_STD_U16LE, h5_contiguous, -1);
+    flim_dataset *d = open_good(path, NULL);
+    flim_loader *loader =
+        make(d, &(flim_loader_options){.workers = 2, .prefetch = 3, .batch = 16, .device = &device, .log = &sink});
+    flim_loader_stats stats;
+    flim_loader_get_stats(loader, &stats);
+    assert_false(stats.pinned);
+    assert_non_null(strstr(log.text, "could not be pinned"));
+    shuffled(draws, 5);
+    run_epoch(d, loader, draws, 16, 0);
+    flim_loader_destroy(loader);
+    flim_dataset_close(d);
+}
+
+static long resident_kilobytes(void)
+{
+    long total = 0, resident = 0;
+    FILE *stream = fopen("/proc/self/statm", "r");
+    assert_non_null(stream);
+    assert_int_equal(fscanf(stream, "%ld %ld", &total, &resident), 2);
+    fclose(stream);
+    return resident * (sysconf(_SC_PAGESIZE) / 1024);
+}
+
+/* 5 folds of 50 epochs, each with a training and a validation phase of its own size: threads and memory are those of the first. */
+static void memory_and_threads_are_flat_over_folds(void **state)
+{
+    (void)state;
+    static flim_draw draws[N];
+    const char *path = scratch_path("flat.h5");
+    static const hsize_t many[4] = {7, T, H, W};
+    write_tagged(path, H5T_STD_U16LE, (h5_layout){many, 4, 1, 0}, -1);
+    flim_dataset *d = open_good(path, NULL);
+    flim_loader *loader = make(d, &(flim_loader_options){.workers = 8, .prefetch = 4, .batch = 64});
+    const int threads = threads_of_this_process();
+    long first = 0;
+    for (int fold = 0; fold < 5; fold++) {
+        for (int epoch = 0; epoch < 50; epoch++) {
+            for (int part = 0; part < 2; part++) {
+                const flim_phase phase = {draws, part ? 40 + fold : N - 80 - fold, 64, 1, (uint32_t)fold, (uint32_t)epoch, 0};
+                const flim_batch *batch;
+                shuffled(draws, (uint64_t)(fold * 100 + epoch));
+                assert_int_equal(flim_loader_begin(loader, &phase, NULL), FLIM_OK);
+                while (flim_loader_next(loader, &batch, NULL) == FLIM_OK && batch) {
+                    flim_loader_release(loader, batch);
+                }
+            }
+        }
+        assert_int_equal(threads_of_this_process(), threads);
+        first = fold == 0 ? resident_kilobytes() : first;
+    }
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* these keep what was freed */
+    const long last = resident_kilobytes();
+    if (last > first + 1024) {
+        fail_msg("%ld KiB after the first fold, %ld after the fifth", first, last);
+    }
+#endif
+    flim_loader_destroy(loader);
+    flim_dataset_close(d);
+}
+
 static int remove_scratch(void **state)
 {
     (void)state;
@@ -452,6 +538,8 @@ int main(void)
         cmocka_unit_test(wrong_use_is_refused),
         cmocka_unit_test(transforms_run_on_counts_before_the_logarithm),
         cmocka_unit_test(stragglers_do_not_change_the_order),
+        cmocka_unit_test(buffers_that_cannot_be_pinned_are_noted),
+        cmocka_unit_test(memory_and_threads_are_flat_over_folds),
 #ifdef HDF5_GUARD
         cmocka_unit_test(no_two_threads_were_inside_libhdf5),
 #endif

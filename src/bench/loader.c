@@ -15,6 +15,7 @@
 #include "core/clock.h"
 #include "core/median.h"
 #include "data/dataset_internal.h"
+#include "data/inflate.h"
 #include "flim/flags.h"
 #include "flim/json.h"
 #include "flim/loader.h"
@@ -229,8 +230,8 @@ static flim_status bench(const loader_options *o, FILE *out, const flim_log *log
         draws[i] = (flim_draw){(uint32_t)order[i], 0, 1.0f};
     }
     const flim_phase phase = {.draws = draws, .n_draws = info->n, .batch = o->batch, .seed = o->seed};
-    fprintf(out, "%" PRId64 " cells (%d,%d,%d), %s, %s, cache %s\n", info->n, info->t, info->h, info->w, info->counts_type,
-            info->layout, cache);
+    fprintf(out, "%" PRId64 " cells (%d,%d,%d), %s, %s, inflated by %s, cache %s\n", info->n, info->t, info->h, info->w,
+            info->counts_type, info->layout, flim_inflate_library(), cache);
     for (int workers = 1; o->scaling && workers < o->workers; workers *= 2) {
         if ((status = measure(dataset, o, workers, &phase, &rate, &again, times, err)) != FLIM_OK) {
             goto done;

@@ -160,14 +160,19 @@ static void note_misspelt(const flim_dataset *d, const flim_log *log)
     static const char *const names[] = {"label", "group", "mask", "name"};
     for (int i = 0; i < d->info.n_files; i++) {
         for (size_t j = 0; j < sizeof names / sizeof names[0]; j++) {
-            char other[64];
-            if (!flim_h5_has(d->file[i].h5, names[j])) {
-                flim_h5_similar(d->file[i].h5, names[j], other, sizeof other);
-                if (other[0]) {
-                    flim_log_line(log, FLIM_LOG_WARNING,
-                                  "%s: there is /%s but no /%s: it is not used; rename it if it is meant", d->path[i], other,
-                                  names[j]);
-                }
+            char other[64], attribute[64];
+            if (flim_h5_has(d->file[i].h5, names[j])) {
+                continue;
+            }
+            flim_h5_similar(d->file[i].h5, names[j], other, attribute, sizeof other);
+            if (other[0]) {
+                flim_log_line(log, FLIM_LOG_WARNING, "%s: there is /%s but no /%s: it is not used; rename it if it is meant",
+                              d->path[i], other, names[j]);
+            } else if (attribute[0] && j < 2) { /* many a file has an attribute "name" of its own */
+                flim_log_line(log, FLIM_LOG_WARNING,
+                              "%s: there is an attribute %s but no /%s: it is not used; write it as a dataset, one value a "
+                              "cell, if it is meant",
+                              d->path[i], attribute, names[j]);
             }
         }
     }

@@ -50,8 +50,9 @@ flim_status flim_h5_attribute_number(flim_h5 *h5, const char *name, double *valu
 flim_status flim_h5_read_mask(flim_h5 *h5, const char *axes, int64_t n, int h, int w, uint8_t *mask, bool *found,
                               int64_t *other, flim_error *err);
 bool flim_h5_has(flim_h5 *h5, const char *name);
-/* Names in the root that look like a misspelt `name` ("labels" for "label"); empty text where there is none. */
-void flim_h5_similar(flim_h5 *h5, const char *name, char *text, size_t size);
+/* A dataset that looks like a misspelt `name` ("labels" for "label"), and an attribute that may be meant for it ("donor of
+ * /counts"); empty text where there is none.  Both have room for `size` bytes. */
+void flim_h5_similar(flim_h5 *h5, const char *name, char *dataset, char *attribute, size_t size);
 
 /* The root's objects that SPEC.md section 3 does not name: "centre_yx, file_id"; empty where there are none. */
 void flim_h5_others(flim_h5 *h5, char *text, size_t size);

@@ -386,23 +386,53 @@ void flim_h5_describe(hid_t object, char *text, size_t size)
 
 enum { MOST_NAMES = 12 };
 
-/* What people call our datasets; the first that the file has, else "". */
+/* What people call our datasets. */
+enum { MOST_OTHER = 8 };
+typedef struct other_names {
+    const char *name, *other[MOST_OTHER];
+} other_names;
+static const other_names known_names[] = {
+    {"counts", {"count", "Counts", "volumes", "volume", "data", "photons", "decays", "images"}},
+    {"label", {"labels", "Label", "y", "target", "targets", "class", "classes", "Labels"}},
+    {"group", {"groups", "Group", "donor", "donors", "patient", "patients", "patient_id", "subject"}},
+    {"mask", {"masks", "Mask", "cell_mask", "roi", "segmentation", "seg", "Masks", "cell_masks"}},
+    {"name", {"names", "Name", "cell_name", "id", "ids", "cell_id", "filename", "filenames"}},
+};
+
+static const other_names *others_of(const char *name)
+{
+    for (size_t i = 0; i < sizeof known_names / sizeof known_names[0]; i++) {
+        if (strcmp(known_names[i].name, name) == 0) {
+            return &known_names[i];
+        }
+    }
+    return NULL;
+}
+
+/* The first of those names that the file has, else "". */
 static void other_name(flim_h5 *h5, const char *name, char *text, size_t size)
 {
-    static const struct {
-        const char *name, *other[8];
-    } known[] = {
-        {"counts", {"count", "Counts", "volumes", "volume", "data", "photons", "decays", "images"}},
-        {"label", {"labels", "Label", "y", "target", "targets", "class", "classes", "Labels"}},
-        {"group", {"groups", "Group", "donor", "donors", "patient", "patients", "patient_id", "subject"}},
-        {"mask", {"masks", "Mask", "cell_mask", "roi", "segmentation", "seg", "Masks", "cell_masks"}},
-        {"name", {"names", "Name", "cell_name", "id", "ids", "cell_id", "filename", "filenames"}},
-    };
+    const other_names *names = others_of(name);
     text[0] = '\0';
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
-        for (size_t j = 0; strcmp(known[i].name, name) == 0 && j < 8; j++) {
-            if (H5Lexists(h5->file, known[i].other[j], H5P_DEFAULT) > 0) {
-                snprintf(text, size, "%s", known[i].other[j]);
+    for (int i = 0; names && i < MOST_OTHER; i++) {
+        if (H5Lexists(h5->file, names->other[i], H5P_DEFAULT) > 0) {
+            snprintf(text, size, "%s", names->other[i]);
+            return;
+        }
+    }
+}
+
+/* The same among the attributes of the root and of /counts, under the right name, too: "donor of /counts". */
+static void attribute_name(flim_h5 *h5, const char *name, char *text, size_t size)
+{
+    static const char *const objects[] = {"/counts", "/"};
+    const other_names *names = others_of(name);
+    text[0] = '\0';
+    for (int i = -1; names && i < MOST_OTHER; i++) {
+        const char *candidate = i < 0 ? name : names->other[i];
+        for (int j = 0; j < 2; j++) {
+            if (H5Aexists_by_name(h5->file, objects[j], candidate, H5P_DEFAULT) > 0) {
+                snprintf(text, size, "%s of %s", candidate, objects[j]);
                 return;
             }
         }
@@ -507,10 +537,11 @@ bool flim_h5_has(flim_h5 *h5, const char *name)
     return found;
 }
 
-void flim_h5_similar(flim_h5 *h5, const char *name, char *text, size_t size)
+void flim_h5_similar(flim_h5 *h5, const char *name, char *dataset, char *attribute, size_t size)
 {
     flim_h5_guard guard = flim_h5_enter(h5);
-    other_name(h5, name, text, size);
+    other_name(h5, name, dataset, size);
+    attribute_name(h5, name, attribute, size);
     flim_h5_leave(guard);
 }
 
