@@ -311,6 +311,7 @@ static void compare(const shape *s, int kinds, bool mask, bool zero_outside)
         least += voxels * bytes[i];
     }
     int64_t more = after.total[FLIM_MEMORY_DEVICE] - before.total[FLIM_MEMORY_DEVICE];
+    assert_true(llabs(more - flim_kept_bytes(d, bytes)) < 1 << 20);
     assert_true(more >= least && more < least + N * 256 + (1 << 19));
     must(flim_program_allocate(f.program, &err), &err);
     assert_true(flim_program_peak_bytes(f.program) >= after.total[FLIM_MEMORY_DEVICE]);

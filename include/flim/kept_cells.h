@@ -15,6 +15,9 @@
  * can hold. */
 void flim_kept_widths(const flim_dataset *dataset, const flim_cell_summary *summary, uint8_t *bytes);
 
+/* Device bytes that these cells take, to within a MiB; flim_program_memory has the exact number once they are planned. */
+int64_t flim_kept_bytes(const flim_dataset *dataset, const uint8_t *bytes);
+
 /* flim_program_keep_cells with the data set's own signal table. */
 flim_status flim_kept_plan(flim_program *program, const flim_dataset *dataset, const uint8_t *bytes, flim_error *err);
 

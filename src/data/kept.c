@@ -16,6 +16,15 @@ void flim_kept_widths(const flim_dataset *dataset, const flim_cell_summary *summ
     }
 }
 
+int64_t flim_kept_bytes(const flim_dataset *dataset, const uint8_t *bytes)
+{
+    int64_t sum = dataset->info.n * (dataset->pixels + (int64_t)sizeof(uint64_t)) + FLIM_TABLE_SIZE * (int64_t)sizeof(float);
+    for (int64_t i = 0; i < dataset->info.n; i++) {
+        sum += (dataset->voxels * bytes[i] + 15) / 16 * 16;
+    }
+    return sum;
+}
+
 flim_status flim_kept_plan(flim_program *program, const flim_dataset *dataset, const uint8_t *bytes, flim_error *err)
 {
     const flim_kept_cells cells = {.n = dataset->info.n, .bytes = bytes, .value = dataset->table};

@@ -4,6 +4,7 @@
 
 #include "core/alloc.h"
 #include "flim/kept_cells.h"
+#include "flim/plan.h"
 #include "train/run.h"
 
 #define GIB 1073741824.0
@@ -55,14 +56,27 @@ static void note_kept(const flim_run *run, int64_t bytes)
                   (double)bytes / 1048576.0, cells[1], cells[2], cells[4]);
 }
 
+int64_t flim_run_kept_bytes(const flim_run *run)
+{
+    int64_t bytes = 0;
+    uint8_t *widths = is_cache(run, "device") ? flim_alloc((size_t)run->info->n, 1, NULL) : NULL;
+    if (widths) {
+        flim_kept_widths(run->dataset, run->summary, widths);
+        bytes = flim_kept_bytes(run->dataset, widths);
+    }
+    flim_free(widths);
+    return bytes;
+}
+
 flim_status flim_run_plan_cache(flim_run *run, flim_error *err)
 {
     if (!may_keep(run)) {
         return FLIM_OK;
     }
-    const flim_device_info *device = flim_device_get_info(run->device);
-    const int64_t least = (int64_t)512 << 20, share = device->memory_bytes / 16;
-    const int64_t room = device->memory_free - (share > least ? share : least); /* code, plans and others need some, too */
+    /* auto leaves the margin free, as plans do; who asks for the device gets what there is. */
+    const bool asked = is_cache(run, "device");
+    const int64_t room =
+        asked ? flim_device_get_info(run->device)->memory_free : flim_plan_room_of(run->device, run->settings->margin).budget;
     int64_t without = 0, with = 0;
     if (!(run->kept = flim_alloc((size_t)run->info->n, 1, err))) {
         return FLIM_ERROR_MEMORY;
@@ -75,16 +89,24 @@ flim_status flim_run_plan_cache(flim_run *run, flim_error *err)
     if (status == FLIM_OK) {
         status = planned_bytes(run, &with, err);
     }
-    if (status != FLIM_OK || is_cache(run, "device") || with <= room) {
-        if (status == FLIM_OK) {
-            note_kept(run, with - without);
-        }
+    if (status != FLIM_OK) {
         return status;
     }
+    if (with <= room) {
+        note_kept(run, with - without);
+        return FLIM_OK;
+    }
+    const double cells = (double)(with - without) / GIB, program = (double)without / GIB, free_room = (double)room / GIB;
+    if (asked) {
+        return flim_fail(
+            err, FLIM_ERROR_MEMORY,
+            "--cache device: %.2f GiB of cells and %.2f GiB for the program are more than the %.2f GiB of device "
+            "memory that are free; take a smaller --batch, or --cache host",
+            cells, program, free_room);
+    }
     flim_log_line(&run->log, FLIM_LOG_NOTE,
-                  "%.2f GiB of cells and %.2f GiB for the program do not fit into device memory "
-                  "(%.2f GiB free)",
-                  (double)(with - without) / GIB, (double)without / GIB, (double)device->memory_free / GIB);
+                  "%.2f GiB of cells and %.2f GiB for the program do not fit into the %.2f GiB of device memory there are",
+                  cells, program, free_room);
     return flim_run_unplan_cache(run, err);
 }
 

@@ -222,7 +222,8 @@ static flim_status compile(flim_run *run, flim_error *err)
                                           .benchmark = s->benchmark,
                                           .deterministic = s->deterministic,
                                           .recompute = recompute,
-                                          .memory_limit = flim_plan_room_of(run->device, s->margin).budget,
+                                          .memory_limit =
+                                              flim_plan_room_of(run->device, s->margin).budget - flim_run_kept_bytes(run),
                                           .log = &run->log,
                                           .stop = run->hooks->stop};
     status = flim_program_compile(run->device, &run->net, &options, &run->program, err);

@@ -81,9 +81,10 @@ static flim_status confirm(flim_run *run, const flim_plan_room *room, flim_plan 
 
 static flim_status find_batch(flim_run *run, flim_error *err)
 {
-    const flim_plan_room room = flim_plan_room_of(run->device, run->settings->margin);
+    flim_plan_room room = flim_plan_room_of(run->device, run->settings->margin);
     const int64_t cap = smallest_part(run);
     flim_plan plan;
+    room.budget -= flim_run_kept_bytes(run);
     flim_status status = search(run, &room, cap, &plan, err);
     if (status == FLIM_OK) {
         status = confirm(run, &room, &plan, err);

@@ -146,6 +146,8 @@ void flim_run_meter_end(const flim_run *run, flim_epoch_row *row);
 /* Refuses --cache device on a device without memory of its own. */
 flim_status flim_run_check_cache(const flim_run *run, flim_error *err);
 flim_cache flim_run_cache_of_data(const flim_run *run); /* what the data set is opened with */
+/* Device bytes that --cache device is to take; 0 with the other modes. */
+int64_t flim_run_kept_bytes(const flim_run *run);
 /* After compiling: cells go to the device where they were asked to, or (auto) where they fit beside the program. */
 flim_status flim_run_plan_cache(flim_run *run, flim_error *err);
 flim_status flim_run_unplan_cache(flim_run *run, flim_error *err); /* not to the device after all */
