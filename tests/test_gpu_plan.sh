@@ -4,6 +4,7 @@
 # Usage: test_gpu_plan.sh BUILD_DIR
 set -u
 build=$(cd "$1" && pwd)
+source=$(cd "$(dirname "$0")/.." && pwd)
 work=$(mktemp -d)
 trap '[ "$BASHPID" = $$ ] && rm -rf "$work"' EXIT
 failures=0 checks=0
@@ -70,6 +71,20 @@ p = json.load(open("plan.json"))["plan"]
 best = p["suggestions"][p["recommended"]]
 assert best["batch"] * best["accumulate"] == 96 and best["accumulate"] > 1, best
 '
+    # ---- the configs for cards: within the margin, and with the figures that their comments name
+    for pair in t4:T4 l4:L4 l40s:L40S a100:A100-40 a100:A100-80 h100:H100; do
+        config=$source/configs/${pair%%:*}.yaml
+        run gpu_plan 0 --gpu "${pair##*:}" --show "$config" --json card.json
+        check "$config is within the margin of ${pair##*:}, as its comment says" python3 -c '
+import json, re, sys
+stages = json.load(open("card.json"))["stages"]
+assert len(stages) >= 3 and all(s["fits"] for s in stages), stages
+train = stages[0]
+assert train["stage"] == "train" and train["share"] <= 0.85, train
+said = float(re.search(r"Planned .*: ([0-9.]+) GiB of", open(sys.argv[1]).read()).group(1))
+assert abs(train["device_bytes"] / 2**30 / said - 1) < 0.03, (train["device_bytes"] / 2**30, said)
+' "$config"
+    done
     cat >run.yaml <<'YAML'
 # what we run
 preset: xlarge
@@ -138,6 +153,7 @@ if [ -n "$limit" ]; then
     (ulimit -v $((limit * 1024)) && exec "$build/train_cv" "${tight[@]}" --out retry --on-oom retry >out 2>err </dev/null)
     check "--on-oom retry ends well within $limit MiB of address space, where --batch 32 ends with code 5" test $? = 0
     check "with a smaller batch" grep -qE "^batch: (16|8|4|2|1)$" retry/config.yaml
+    # shellcheck disable=SC2016 # the inner shell expands it
     check "and as many cells an update" bash -c \
         'test $(($(sed -n "s/^batch: //p" retry/config.yaml) * $(sed -n "s/^accumulate: //p" retry/config.yaml))) = 32'
 else
