@@ -35,7 +35,7 @@ aim() { # aim WHERE SIGNAL [AGAIN]
     fi
     check "signal $2 at $1: no half-written file" test -z "$(find cut -name '*.tmp' 2>/dev/null)"
     for history in cut/fold_*/history.csv; do
-        [ -e "$history" ] && check "$history is whole" bash -c "awk -F, 'NF != 19 { exit 1 }' '$history' && [ -z \"\$(tail -c 1 '$history')\" ]"
+        [ -e "$history" ] && check "$history is whole" bash -c "awk -F, 'NR == 1 { n = NF } NF != n { exit 1 }' '$history' && [ -z \"\$(tail -c 1 '$history')\" ]"
     done
     if [ -e cut/config.yaml ]; then
         call 0 "$build/train_cv" --out cut --resume

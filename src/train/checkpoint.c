@@ -101,7 +101,8 @@ static void fields_of_row(cursor *c, flim_epoch_row *row)
     }
 }
 
-/* Room for the history that is about to be read, and for the epoch that may be in progress; what a damaged number may cost is bounded by the bytes that follow. */
+/* Room for the history that is about to be read, and for the epoch that may be in progress; what a damaged number may cost is
+ * bounded by the bytes that follow. */
 static void make_room(cursor *c, flim_fold_state *state)
 {
     const int64_t most = (int64_t)(c->left / sizeof(int64_t)) / 23; /* a row has 23 fields of 8 bytes */
