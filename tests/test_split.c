@@ -247,6 +247,58 @@ static void cover_search_is_exact(void **state)
     assert_true(found > 200 && none > 200);
 }
 
+/* Hidden covers without slack: each fold's classes are dealt to one to four groups, every class once a fold, so that almost every
+ * other assignment has gaps.  It must be found again, up to 40 groups. */
+static void hidden_covers_are_found(void **state)
+{
+    (void)state;
+    enum { CLASSES = 6, FOLDS = 10 };
+    flim_random random = flim_random_begin(&(flim_cell_id){.seed = 99}, FLIM_RANDOM_SIMULATE);
+    int64_t largest = 0;
+    for (int round = 0; round < 150; round++) {
+        int64_t count[4 * FOLDS * CLASSES] = {0}, shuffled[4 * FOLDS * CLASSES], order[4 * FOLDS], groups = 0;
+        int classes = 2 + (int)below(&random, CLASSES - 1), folds = 2 + (int)below(&random, FOLDS - 1);
+        int fold_of[4 * FOLDS];
+        for (int f = 0; f < folds; f++) {
+            int64_t turn[CLASSES] = {0, 1, 2, 3, 4, 5};
+            int parts = 1 + (int)below(&random, classes < 4 ? (uint32_t)classes : 4);
+            flim_random_shuffle(&random, turn, (size_t)classes);
+            for (int c = 0; c < classes; c++) { /* the first `parts` classes make sure that no group is empty */
+                int64_t part = turn[c] < parts ? turn[c] : (int64_t)below(&random, (uint32_t)parts);
+                count[(groups + part) * classes + c] = 1 + (int64_t)below(&random, 20);
+            }
+            groups += parts;
+        }
+        for (int64_t g = 0; g < groups; g++) {
+            order[g] = g;
+        }
+        flim_random_shuffle(&random, order, (size_t)groups);
+        for (int64_t g = 0; g < groups; g++) {
+            memcpy(shuffled + g * classes, count + order[g] * classes, (size_t)classes * sizeof *count);
+        }
+        flim_cover cover;
+        assert_int_equal(flim_assign_groups(groups, classes, shuffled, folds, 42, &cover, fold_of, NULL), FLIM_OK);
+        bool has[FOLDS][CLASSES] = {{false}};
+        for (int64_t g = 0; g < groups; g++) {
+            for (int c = 0; c < classes; c++) {
+                has[fold_of[g]][c] = has[fold_of[g]][c] || shuffled[g * classes + c];
+            }
+        }
+        for (int f = 0; f < folds; f++) {
+            for (int c = 0; c < classes; c++) {
+                if (!has[f][c]) {
+                    fail_msg("round %d: %" PRId64
+                             " groups, %d classes, %d folds: fold %d lacks class %d, though there is a way",
+                             round, groups, classes, folds, f, c);
+                }
+            }
+        }
+        assert_int_equal(cover, FLIM_COVER_FOUND);
+        largest = groups > largest ? groups : largest;
+    }
+    assert_true(largest >= 25);
+}
+
 /* All subsets of the rest's groups: which classes can val hold while train keeps them all, and with how few groups? */
 static void validation_takes_the_fewest_groups(void **state)
 {
@@ -426,6 +478,7 @@ int main(void)
         cmocka_unit_test(every_mode_keeps_the_rules),
         cmocka_unit_test(stratified_group_is_as_good_as_brute_force),
         cmocka_unit_test(cover_search_is_exact),
+        cmocka_unit_test(hidden_covers_are_found),
         cmocka_unit_test(validation_takes_the_fewest_groups),
         cmocka_unit_test(rows_in_another_order_give_the_same_folds),
         cmocka_unit_test(the_seed_decides),

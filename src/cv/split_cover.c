@@ -10,7 +10,7 @@
 #include "core/alloc.h"
 #include "cv/split_parts.h"
 
-enum { MOST_STEPS = 400000, MOST_REMEMBERED = 1 << 16, MOST_NUMBERS = 1 << 22 };
+enum { MOST_STEPS = 4000000, MOST_REMEMBERED = 1 << 18, MOST_NUMBERS = 1 << 23 };
 
 typedef struct kind {
     uint64_t classes; /* bit c: has class c */
