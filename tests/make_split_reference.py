@@ -27,8 +27,8 @@ KEPT = Path(__file__).parent / "data" / "split_reference.txt"
 
 
 def tables():
-    rng = np.random.default_rng(5)
-    for number in range(150):
+    rng = np.random.default_rng(77)
+    for number in range(500):
         classes, folds = int(rng.integers(2, 5)), int(rng.integers(2, 7))
         groups = folds + int(rng.integers(0, [4, 12, 40][number % 3]))
         kind = number % 5
