@@ -70,7 +70,9 @@ const cut *weight_cuts(int *count)
 {
     static const cut cuts[] = {make_cut<weight_tile_1>("16x128x8"),    make_cut<weight_tile_2>("32x128x8"),
                                make_cut<weight_tile_3>("64x128x8"),    make_cut<weight_tile_4>("128x128x8"),
-                               make_cut<weight_tile_5>("64x256x8-16"), make_cut<weight_tile_6>("128x256x8-16")};
+                               make_cut<weight_tile_5>("64x256x8-16"), make_cut<weight_tile_6>("128x256x8-16"),
+                               make_cut<weight_tile_7>("32x64x8"),     make_cut<weight_tile_8>("64x64x8"),
+                               make_cut<weight_tile_9>("32x128x8-16")};
     *count = (int)(sizeof cuts / sizeof cuts[0]);
     return cuts;
 }

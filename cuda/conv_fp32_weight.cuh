@@ -22,6 +22,9 @@ using weight_tile_3 = tile<64, 128, 1, 8>;
 using weight_tile_4 = tile<128, 128, 2, 8>;
 using weight_tile_5 = tile<64, 256, 1, 4, 1, 16>;
 using weight_tile_6 = tile<128, 256, 2, 4, 1, 16>;
+using weight_tile_7 = tile<32, 64, 1, 4>;
+using weight_tile_8 = tile<64, 64, 2, 4>;
+using weight_tile_9 = tile<32, 128, 1, 2, 1, 16>;
 
 enum { DESCRIBED = 64 };
 
@@ -87,14 +90,14 @@ template <class Tile> struct weight_shared {
 };
 
 template <class Tile> struct weight_thread {
-    static constexpr int QUADS = Tile::COLUMNS / 4; /* float4 of a position's columns: no more than a warp's lanes */
-    static constexpr int LOADS = 2 * Tile::COLUMNS / Tile::THREADS; /* of x a step */
-    static_assert(QUADS <= Tile::THREADS && Tile::THREADS == 2 * Tile::ROWS, "a thread loads one column, and one float4 of dz");
+    static constexpr int QUADS = Tile::COLUMNS / 4, DZ_QUADS = Tile::ROWS / 4; /* float4 of a position's columns and rows */
+    static constexpr int LOADS = 2 * Tile::COLUMNS / Tile::THREADS, DZ_LOADS = 2 * Tile::ROWS / Tile::THREADS; /* a step */
+    static_assert(Tile::THREADS % QUADS == 0 && Tile::THREADS % DZ_QUADS == 0 && DZ_LOADS > 0, "a thread keeps its column");
 
-    float4 from_x[LOADS], from_dz;
+    float4 from_x[LOADS], from_dz[DZ_LOADS];
     int column_offset; /* of this thread's column in x */
     uint32_t bits; /* of its tap */
-    int dz_offset, dz_position; /* of this thread's float4 of dz at the step to load */
+    int dz_offset, dz_position; /* of this thread's first float4 of dz at the step to load */
     int dz_end; /* positions from which on it is not there */
     float sum[Tile::SIDE_ROWS][SIDE];
 
@@ -131,9 +134,9 @@ template <class Tile> struct weight_thread {
             column_offset = ((t * w.size[1] + y) * w.size[2] + x) * w.x_quads + column % w.x_quads;
             bits = tap_bits(t, y, x);
         }
-        const int row = b.row / 4 + tid % (Tile::ROWS / 4);
+        const int row = b.row / 4 + tid % DZ_QUADS;
         dz_end = row < w.dz_quads ? b.end : 0;
-        dz_position = b.begin + tid / (Tile::ROWS / 4);
+        dz_position = b.begin + tid / DZ_QUADS;
         dz_offset = dz_position * w.dz_quads + row;
 #pragma unroll
         for (int i = 0; i < Tile::SIDE_ROWS; i++)
@@ -149,7 +152,11 @@ template <class Tile> struct weight_thread {
             const int2 described = s.place[(step * STEP + tid / QUADS + Tile::THREADS / QUADS * i) % (2 * DESCRIBED)];
             from_x[i] = load_or_zero(w.x, described.x + column_offset, ((uint32_t)described.y & bits) == bits);
         }
-        from_dz = load_or_zero(w.dz, dz_offset, dz_position < dz_end);
+#pragma unroll
+        for (int i = 0; i < DZ_LOADS; i++) {
+            const int further = Tile::THREADS / DZ_QUADS * i;
+            from_dz[i] = load_or_zero(w.dz, dz_offset + further * w.dz_quads, dz_position + further < dz_end);
+        }
         dz_position += STEP;
         dz_offset += STEP * w.dz_quads;
     }
@@ -160,8 +167,11 @@ template <class Tile> struct weight_thread {
         for (int i = 0; i < LOADS; i++)
             *reinterpret_cast<float4 *>(s.step.column[copy][0] + (tid / QUADS + Tile::THREADS / QUADS * i) * Tile::COLUMN_PITCH +
                                         tid % QUADS * 4) = from_x[i];
-        *reinterpret_cast<float4 *>(s.step.row[copy][0] + tid / (Tile::ROWS / 4) * Tile::ROW_PITCH + tid % (Tile::ROWS / 4) * 4) =
-            from_dz;
+#pragma unroll
+        for (int i = 0; i < DZ_LOADS; i++)
+            *reinterpret_cast<float4 *>(s.step.row[copy][0] +
+                                        (tid / DZ_QUADS + Tile::THREADS / DZ_QUADS * i) * Tile::ROW_PITCH +
+                                        tid % DZ_QUADS * 4) = from_dz[i];
     }
 
     FLIM_HD void write(const weight_sum &w, const weight_block &b, int tid) const

@@ -198,7 +198,10 @@ bool check(flim_conv_problem p, int64_t n, int tile, int parts)
         case 3: weight_case<weight_tile_3>(&p, n, parts, x.data(), w.data(), y.data()); break;
         case 4: weight_case<weight_tile_4>(&p, n, parts, x.data(), w.data(), y.data()); break;
         case 5: weight_case<weight_tile_5>(&p, n, parts, x.data(), w.data(), y.data()); break;
-        default: weight_case<weight_tile_6>(&p, n, parts, x.data(), w.data(), y.data()); break;
+        case 6: weight_case<weight_tile_6>(&p, n, parts, x.data(), w.data(), y.data()); break;
+        case 7: weight_case<weight_tile_7>(&p, n, parts, x.data(), w.data(), y.data()); break;
+        case 8: weight_case<weight_tile_8>(&p, n, parts, x.data(), w.data(), y.data()); break;
+        default: weight_case<weight_tile_9>(&p, n, parts, x.data(), w.data(), y.data()); break;
         }
     } else {
         switch (tile) {
@@ -246,6 +249,55 @@ bool check_division()
     return true;
 }
 
+/* Every convolution of every preset has a tile on every card, with workspace in whole copies of w and no more than 64 MiB of it. */
+bool check_plans()
+{
+    static const flim_fp32_card cards[] = {{40, 75, 65536}, {108, 80, 166912}, {58, 89, 101376}, {132, 90, 232448}, {1, 75, 49152}};
+    static const struct {
+        int c, k; /* multiples of the width; c 0: the input */
+        int in[3], kernel[3], stride[3], pad[3];
+    } layers[] = {{0, 1, {256, 21, 21}, {7, 1, 1}, {1, 1, 1}, {3, 0, 0}},  {1, 1, {256, 21, 21}, {3, 1, 1}, {2, 1, 1}, {1, 0, 0}},
+                  {1, 1, {128, 21, 21}, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}},  {1, 2, {128, 21, 21}, {1, 1, 1}, {1, 2, 2}, {0, 0, 0}},
+                  {1, 2, {128, 21, 21}, {3, 3, 3}, {1, 2, 2}, {1, 1, 1}},  {2, 2, {128, 11, 11}, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}},
+                  {2, 4, {64, 11, 11}, {1, 1, 1}, {1, 2, 2}, {0, 0, 0}},   {2, 4, {64, 11, 11}, {3, 3, 3}, {1, 2, 2}, {1, 1, 1}},
+                  {4, 4, {64, 6, 6}, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}}};
+    for (const flim_fp32_card &card : cards)
+        for (int width = 8; width <= 128; width *= 2)
+            for (int64_t n = 1; n <= 256; n *= 16)
+                for (const auto &l : layers)
+                    for (int op = 0; op < 3; op++) {
+                        flim_conv_problem p = {};
+                        p.op = (flim_conv_op)op;
+                        p.n = n;
+                        p.c = l.c ? l.c * width : 8;
+                        p.k = l.k * width;
+                        for (int d = 0; d < 3; d++) {
+                            p.in[d] = l.in[d];
+                            p.kernel[d] = l.kernel[d];
+                            p.stride[d] = l.stride[d];
+                            p.pad[d] = l.pad[d];
+                            p.out[d] = (l.in[d] + 2 * l.pad[d] - l.kernel[d]) / l.stride[d] + 1;
+                        }
+                        int tile[FLIM_FP32_TILES];
+                        const int tiles = flim_fp32_tiles(&p, &card, tile);
+                        const int64_t size = flim_conv_w_elements(&p) * 4;
+                        bool good = tiles > 0;
+                        for (int i = 0; i < tiles; i++) {
+                            const int64_t workspace = flim_fp32_workspace(&p, tile[i], &card);
+                            good = good && flim_fp32_tile_fits(&p, tile[i]) && workspace % size == 0 && workspace <= 64 << 20 &&
+                                   workspace != size && (op == FLIM_CONV_WEIGHT || workspace == 0);
+                        }
+                        if (!good) {
+                            char text[320];
+                            flim_conv_text(&p, text, sizeof text);
+                            printf("FAILED: %d tiles on %d multiprocessors of %d: %s\n", tiles, card.processors, card.capability,
+                                   text);
+                            return false;
+                        }
+                    }
+    return true;
+}
+
 } // namespace
 
 int main()
@@ -260,7 +312,7 @@ int main()
         {FLIM_CONV_FORWARD, FLIM_STORAGE_FP32, false, 1, 8, 8, {1, 1, 1}, {}, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}},
         {FLIM_CONV_FORWARD, FLIM_STORAGE_FP32, false, 1, 8, 16, {9, 10, 8}, {}, {5, 2, 4}, {2, 2, 2}, {2, 0, 3}},
     };
-    int failed = check_division() ? 0 : 1;
+    int failed = !check_division() + !check_plans();
     for (const flim_conv_problem &one : problems)
         for (int op = 0; op < 3; op++) {
             flim_conv_problem p = one;
