@@ -134,6 +134,9 @@ run train_cv 0 "${common[@]}" --batch 8 --accumulate 2 --lr-scale linear --lr-ba
 run train_cv 0 "${common[@]}" --batch 8 --accumulate 2 --lr 2.5e-4 --out quarter
 check "--lr-scale linear is lr x 16 / 64" cmp linear/fold_0/best.safetensors quarter/fold_0/best.safetensors
 check "accumulation says what BatchNorm sees" grep -q "BatchNorm's statistics are those of each batch of 8" linear/train.log
+run train_cv 0 "${common[@]}" --batch 16 --accumulate 2 --out short
+check "a last short window is an update, and none reaches into the next epoch: 36 cells in 16 + 16, 4" \
+    bash -c 'test "$(cut -d, -f11,12 short/fold_0/history.csv | tr "\n" " ")" = "cells,updates 36,2 36,2 "'
 run train_cv 0 "${common[@]}" --batch 8 --accumulate 2 --lr-scale sqrt --out sqrt
 check "--lr-scale sqrt" grep -q "^Learning rate: 0.0005, from 0.001 for 64 cells" sqrt/train.log
 

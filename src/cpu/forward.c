@@ -151,7 +151,11 @@ flim_status flim_cpu_forward_pass(flim_cpu_program *p, const flim_batch *batch, 
             return status;
         }
         const flim_cpu_norm norm = flim_cpu_node_norm(p, node);
-        flim_cpu_layer_finish_moments(&node->layer, flim_cpu_cell(p, node->z, 0, 0), p->partial, batch->n, &norm);
+        if (p->frozen) {
+            flim_cpu_layer_use_running(&node->layer, &norm);
+        } else {
+            flim_cpu_layer_finish_moments(&node->layer, flim_cpu_cell(p, node->z, 0, 0), p->partial, batch->n, &norm);
+        }
         if (node->save_y && !node->y_in_next && u < units - 1) {
             status = flim_cpu_for_cells(p, batch->n, keep_y_cell, &loop, err);
         }

@@ -65,7 +65,7 @@ void flim_cpu_head_forward(const flim_cpu_head *head, int64_t n, const float *me
 {
     const parts p = divide(head, n);
     const int in = head->shape.in_channels, hidden = head->shape.hidden, outputs = head->shape.outputs;
-    const bool batch_statistics = training && n > 1;
+    const bool batch_statistics = training && n > 1 && !head->frozen;
     const double kept = 1.0 / (1.0 - (double)dropout);
     *p.frozen = batch_statistics ? 0.0 : 1.0;
     for (int64_t i = 0; i < n; i++) {

@@ -22,6 +22,7 @@ typedef struct flim_cpu_head {
     /* gradients, added to; NULL where nothing is trained */
     float *dfc1_weight, *dfc1_bias, *dgamma, *dbeta, *dfc2_weight, *dfc2_bias;
     double *work;
+    bool frozen; /* BatchNorm takes its running statistics as constants in training, too */
 } flim_cpu_head;
 
 size_t flim_cpu_head_work(const flim_head *shape, int64_t n);

@@ -97,6 +97,7 @@ typedef struct flim_cpu_program {
     flim_totals totals;
     bool window_bad; /* something in this window was not finite */
     bool dropping; /* this step has dropout */
+    bool frozen; /* BatchNorm's running statistics are constants in training: tests compare micro-batches with whole ones */
     bool again; /* the backward pass: what was dropped is in z_again */
 } flim_cpu_program;
 

@@ -255,7 +255,7 @@ flim_status flim_cpu_run_head(flim_device *device, const flim_head *shape, flim_
     float *dbeta = dgamma + hidden, *dfc2_weight = dbeta + hidden, *dfc2_bias = dfc2_weight + outputs * hidden;
     const flim_cpu_head head = {*shape,          run->unit,     run->fc1_weight,   run->fc1_bias,    run->gamma,  run->beta,
                                 run->fc2_weight, run->fc2_bias, run->running_mean, run->running_var, dfc1_weight, dfc1_bias,
-                                dgamma,          dbeta,         dfc2_weight,       dfc2_bias,        work};
+                                dgamma,          dbeta,         dfc2_weight,       dfc2_bias,        work,        false};
     head_mean(run, in, mean);
     flim_cpu_head_forward(&head, run->n, mean, run->id, run->training, run->dropout, logits);
     if (run->logits) {

@@ -72,6 +72,7 @@ flim_cpu_head flim_cpu_program_head(flim_cpu_program *p, bool training)
 {
     float *gradients = training ? p->gradients : NULL;
     return (flim_cpu_head){.shape = p->base.net.head,
+                           .frozen = p->frozen,
                            .unit = (uint32_t)p->base.net.n_units,
                            .fc1_weight = tensor_at(p, p->parameters, FLIM_TENSOR_LINEAR_WEIGHT, 0),
                            .fc1_bias = tensor_at(p, p->parameters, FLIM_TENSOR_BIAS, 0),
