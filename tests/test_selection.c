@@ -229,6 +229,17 @@ static bool compare_summaries(const char *a, const char *b, int k)
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         same_number(json[0], json[1], keys[i]);
     }
+    int64_t n_val = -1;
+    assert_true(flim_json_integer(flim_json_get(json[0], "n_val"), &n_val));
+    const char *chosen_on = flim_json_string(flim_json_get(json[0], "selection"));
+    assert_string_equal(chosen_on, n_val ? "inner validation part" : "last epoch, no validation part");
+    if (n_val == 0) { /* nothing to choose on: the last epoch, and 0.5 */
+        double threshold = 0;
+        int64_t best = -1, epochs = -2;
+        assert_true(flim_json_number(flim_json_get(json[0], "threshold"), &threshold) && threshold == 0.5);
+        assert_true(flim_json_integer(flim_json_get(json[0], "best_epoch"), &best));
+        assert_true(flim_json_integer(flim_json_get(json[0], "epochs"), &epochs) && best == epochs);
+    }
     double loss[2] = {NAN, NAN};
     for (int m = 0; m < FLIM_N_METRICS; m++) {
         same_number(flim_json_get(json[0], "val_metrics"), flim_json_get(json[1], "val_metrics"),

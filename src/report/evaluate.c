@@ -34,33 +34,60 @@ static report_row *add_row(report_run *run, report_kind kind, const char *name, 
 
 /* ---- folds */
 
-static void fold_rows(report_run *run, const flim_log *log)
+/* Says which classes a fold does not test, and how the conventions treat them. */
+static flim_status find_absent_classes(report_run *run, const flim_fold_result *fold, const flim_log *log, flim_error *err)
+{
+    const flim_predictions *p = &fold->predictions;
+    int64_t *cells = flim_alloc((size_t)run->classes, sizeof *cells, err);
+    char names[256] = "";
+    int absent = 0;
+    if (!cells) {
+        return FLIM_ERROR_MEMORY;
+    }
+    for (int64_t i = 0; i < p->n; i++) {
+        cells[p->label[i]]++;
+    }
+    for (int c = 0; c < run->classes; c++) {
+        size_t used = strlen(names);
+        if (cells[c] == 0) {
+            snprintf(names + used, sizeof names - used, "%s'%s'", absent ? ", " : "", run->class_name[c]);
+            absent++;
+        }
+    }
+    if (absent) {
+        report_find(run, log, FLIM_LOG_NOTE,
+                    "fold %d tests no cell of class %s: its balanced accuracy is of %d of %d classes; %s 0 by convention "
+                    "(zero_division=0), which lowers the means",
+                    fold->k, names, run->classes - absent, run->classes,
+                    run->classes > 2 ? "the class's precision, recall and F1 in the macro averages are"
+                    : cells[1] == 0  ? "precision, recall and F1 are"
+                                     : "specificity is");
+    }
+    flim_free(cells);
+    return FLIM_OK;
+}
+
+static flim_status fold_rows(report_run *run, const flim_log *log, flim_error *err)
 {
     int64_t differ = 0;
-    for (int f = 0; f < run->n_folds; f++) {
+    flim_status status = FLIM_OK;
+    for (int f = 0; f < run->n_folds && status == FLIM_OK; f++) {
         const flim_fold_result *fold = &run->fold[f];
         const flim_predictions *p = &fold->predictions;
-        bool positives = false;
         char name[32];
         for (int64_t i = 0; i < p->n; i++) {
             differ += p->predicted[i] != flim_predicted_class(p->classes, p->logits + i * p->outputs, fold->threshold);
-            positives = positives || p->label[i] == 1;
-        }
-        if (run->classes == 2 && !positives) {
-            report_find(
-                run, log, FLIM_LOG_NOTE,
-                "fold %d tests no cell of class '%s': its precision, recall and F1 are 0 by convention (zero_division=0) and "
-                "lower the means",
-                fold->k, run->class_name[1]);
         }
         snprintf(name, sizeof name, "fold %d", fold->k);
         add_row(run, REPORT_FOLD, name, fold->metrics.value)->fold = fold;
+        status = find_absent_classes(run, fold, log, err);
     }
     if (differ) {
         report_find(run, log, FLIM_LOG_WARNING,
                     "%" PRId64 " cells in predictions.csv are not predicted as their logits and the fold's threshold say",
                     differ);
     }
+    return status;
 }
 
 static flim_status spread_rows(report_run *run, const flim_log *log, flim_error *err)
@@ -262,7 +289,9 @@ flim_status report_evaluate(report_run *run, const flim_report_options *options,
         status = report_find_shared_groups(run, log, err);
     }
     if (status == FLIM_OK) {
-        fold_rows(run, log);
+        status = fold_rows(run, log, err);
+    }
+    if (status == FLIM_OK) {
         status = spread_rows(run, log, err);
     }
     if (status == FLIM_OK) {

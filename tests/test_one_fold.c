@@ -1,0 +1,148 @@
+/* One fold alone: the same bits as in the whole run, and the summary is rebuilt from the folds that are there. */
+#include <inttypes.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "core/alloc.h"
+#include "core/file.h"
+#include "flim/json.h"
+#include "flim/metrics.h"
+#include "flim/simulate.h"
+#include "small_run.h"
+
+static const setting options[] = {{"folds", "4"}, {"epochs", "3"}};
+enum { OPTIONS = sizeof options / sizeof options[0] };
+
+/* The bytes of a file of a run; history.csv without its times (after the 13th column).  The caller frees them. */
+static char *contents(const char *run, const char *name)
+{
+    char path[512], *bytes;
+    size_t count;
+    flim_error err = {0};
+    snprintf(path, sizeof path, "%s/%s/%s", folder, run, name);
+    ok(flim_file_read(path, 1 << 26, &bytes, &count, &err), &err);
+    char *to = bytes, *from = bytes;
+    const bool history = strstr(name, "history.csv") != NULL;
+    for (int field = 0; from < bytes + count; from++) {
+        field = *from == '\n' ? 0 : field + (*from == ',');
+        if (!history || field < 13) {
+            *to++ = *from;
+        }
+    }
+    char *copy = calloc(1, (size_t)(to - bytes) + sizeof(size_t));
+    assert_non_null(copy);
+    *(size_t *)(void *)copy = (size_t)(to - bytes);
+    memcpy(copy + sizeof(size_t), bytes, (size_t)(to - bytes));
+    flim_free(bytes);
+    return copy;
+}
+
+static void same_contents(const char *a, const char *b, const char *name)
+{
+    char *x = contents(a, name), *y = contents(b, name);
+    size_t n = *(size_t *)(void *)x;
+    if (n != *(size_t *)(void *)y || memcmp(x, y, n + sizeof(size_t)) != 0) {
+        fail_msg("%s is another in %s than in %s", name, a, b);
+    }
+    assert_true(n > 20);
+    free(x);
+    free(y);
+}
+
+static void same_fold(const char *a, const char *b, int k)
+{
+    static const char *const files[] = {"best.safetensors", "predictions.csv", "history.csv", "summary.json", "DONE"};
+    for (size_t i = 0; i + 1 < sizeof files / sizeof files[0]; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "fold_%d/%s", k, files[i]);
+        same_contents(a, b, name);
+    }
+}
+
+/* summary.json holds exactly the folds of `want`, with the mean of their accuracies. */
+static void summary_covers(const char *run, const int *want, size_t n)
+{
+    char path[512];
+    flim_json *json;
+    flim_error err = {0};
+    double sum = 0, value, mean;
+    snprintf(path, sizeof path, "%s/%s/summary.json", folder, run);
+    ok(flim_json_read(path, &json, &err), &err);
+    const flim_json *folds = flim_json_get(json, "folds");
+    assert_int_equal(flim_json_length(folds), n);
+    for (size_t i = 0; i < n; i++) {
+        int64_t k = -1;
+        const flim_json *fold = flim_json_at(folds, i);
+        assert_true(flim_json_integer(flim_json_get(fold, "fold"), &k) && k == want[i]);
+        assert_true(flim_json_number(flim_json_get(flim_json_get(fold, "metrics"), "accuracy"), &value));
+        sum += value;
+    }
+    assert_true(flim_json_number(flim_json_get(flim_json_get(json, "mean"), "accuracy"), &mean));
+    assert_true(fabs(mean - sum / (double)n) < 1e-12);
+    flim_json_free(json);
+}
+
+static void resume(const char *run, const char *fold)
+{
+    const setting again[] = {{"resume", "true"}, {"fold", fold}};
+    train("cells.h5", run, again, 2);
+}
+
+static void one_fold_has_the_bits_of_the_whole_run(void **state)
+{
+    (void)state;
+    flim_simulate_options simulate = flim_simulate_defaults();
+    flim_simulation *simulation;
+    flim_error err = {0};
+    char path[512];
+    simulate.cells = 72;
+    simulate.bins = 8;
+    simulate.height = simulate.width = 5;
+    simulate.photons = 200;
+    ok(flim_simulation_create(&simulate, &simulation, &err), &err);
+    snprintf(path, sizeof path, "%s/cells.h5", folder);
+    ok(flim_simulation_write(simulation, path, NULL, NULL, &err), &err);
+    flim_simulation_destroy(simulation);
+    train("cells.h5", "whole", options, OPTIONS);
+    summary_covers("whole", (int[]){0, 1, 2, 3}, 4);
+
+    /* in a folder of its own; then another; then the rest */
+    setting alone[OPTIONS + 1] = {{"fold", "3"}};
+    memcpy(alone + 1, options, sizeof options);
+    train("cells.h5", "alone", alone, OPTIONS + 1);
+    same_fold("whole", "alone", 3);
+    summary_covers("alone", (int[]){3}, 1);
+    resume("alone", "1");
+    same_fold("whole", "alone", 1);
+    summary_covers("alone", (int[]){1, 3}, 2);
+    resume("alone", "all");
+    static const char *const files[] = {"summary.json", "summary.csv", "splits.json", "baseline_confounds.csv"};
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        same_contents("whole", "alone", files[i]);
+    }
+
+    /* lost from a finished run and trained again */
+    remove_below("alone/fold_3");
+    remove_below("alone/summary.json");
+    resume("alone", "3");
+    same_fold("whole", "alone", 3);
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        same_contents("whole", "alone", files[i]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(one_fold_has_the_bits_of_the_whole_run)};
+    return SMALL_MAIN(tests);
+}
