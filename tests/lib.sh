@@ -1,8 +1,7 @@
 # What the tests of whole runs share: source it with the build folder in $1.  Makes $work, a folder that is removed at the end, and
 # goes there.
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034
 build=$(cd "$1" && pwd) || exit 1
-source=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 faulty=$build/tests/faulty_train_cv # train_cv with faults on demand: see tests/faulty_train_cv.c
 work=$(mktemp -d)
 failures=0 checks=0

@@ -164,6 +164,12 @@ cp foreign/fold_0/checkpoint/state.ckpt $newest
 refuses 2 "belongs to another run: "
 says "seed 5 there, seed 42 here"
 
+# ---- weights that were saved predict what was predicted before they were saved
+call 0 "$build/predict" --model whole/fold_0/best.safetensors --data k.h5 --out again.csv --device cpu --batch 5
+check "predict gives the logits of predictions.csv again" bash -c "
+    cut -d, -f1,6 again.csv | tail -n +2 | sort >a; cut -d, -f1,6 whole/fold_0/predictions.csv | tail -n +2 | sort >b
+    test \"\$(wc -l <b)\" -gt 10 && test -z \"\$(comm -13 a b)\""
+
 # ---- two on one folder; a lock that a kill has left
 again
 FLIM_AIM=line=goes:1:19 "$faulty" --resume --out r >/dev/null 2>&1 & # stopped in its tracks

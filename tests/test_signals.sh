@@ -15,6 +15,7 @@ want=$(digest whole)
 numbers=(2 15 1 10) # INT TERM HUP USR1
 limit=10000 # ms, of the whole run up to its end
 [ -n "${FLIM_SHORT:-}" ] && limit=60000 # sanitizers are slow
+# shellcheck disable=SC2054
 default=(env --default-signal=INT,TERM,HUP,USR1) # whatever a shell without job control, or nohup, has set
 "${default[@]}" true 2>/dev/null || default=(env)
 
