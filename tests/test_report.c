@@ -510,6 +510,44 @@ static void what_is_wrong_with_a_run_is_said(void **state)
     free_run(&f);
 }
 
+/* A fold that tests one class only: said, with the conventions, and left out of what is then undefined. */
+static void absent_classes_are_named(void **state)
+{
+    (void)state;
+    static fixture f;
+    flim_error err = {0};
+    char path[700];
+    make_run(&f, "absent", 90, FLIM_CONFOUND_NONE, FLIM_SPLIT_STRATIFIED_GROUP, 1, 9);
+    snprintf(path, sizeof path, "%s/fold_1/predictions.csv", f.folder);
+    for (int only = 0; only < 2; only++) {
+        static const char *const says[][2] = {
+            {"fold 1 tests no cell of class '1': its balanced accuracy is of 1 of 2 classes",
+             "precision, recall and F1 are 0"},
+            {"fold 1 tests no cell of class '0': its balanced accuracy is of 1 of 2 classes", "specificity is 0"}};
+        flim_report *report;
+        flim_predictions p;
+        ok(flim_predictions_read(path, &p, &err), &err);
+        for (int64_t i = 0; i < p.n; i++) {
+            p.label[i] = only;
+        }
+        ok(flim_predictions_write(&p, path, &err), &err);
+        flim_predictions_free(&p);
+        ok(report_of((const fixture *[]){&f}, 1, &(flim_report_options){0}, &report, &warnings, &err), &err);
+        text.text[0] = '\0';
+        flim_log log = {remember, &text};
+        ok(flim_report_print(report, &log, &err), &err);
+        for (int i = 0; i < 2; i++) {
+            if (!strstr(text.text, says[only][i])) {
+                fail_msg("'%s' is not in: %s", says[only][i], text.text);
+            }
+        }
+        assert_non_null(strstr(text.text, "roc_auc: mean of 2 of 3 folds; undefined in the others"));
+        assert_non_null(strstr(warnings.text, "holds other cells or labels")); /* the baselines' files have the old labels */
+        flim_report_destroy(report);
+    }
+    free_run(&f);
+}
+
 static void confounds_are_named(void **state)
 {
     (void)state;
@@ -761,13 +799,10 @@ static void page_is_whole_and_alone(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(numbers_come_from_the_predictions),
-        cmocka_unit_test(what_is_wrong_with_a_run_is_said),
-        cmocka_unit_test(confounds_are_named),
-        cmocka_unit_test(runs_are_compared_in_pairs),
-        cmocka_unit_test(tables_are_written),
-        cmocka_unit_test(page_is_whole_and_alone),
-        cmocka_unit_test(three_classes),
+        cmocka_unit_test(numbers_come_from_the_predictions), cmocka_unit_test(what_is_wrong_with_a_run_is_said),
+        cmocka_unit_test(absent_classes_are_named),          cmocka_unit_test(confounds_are_named),
+        cmocka_unit_test(runs_are_compared_in_pairs),        cmocka_unit_test(tables_are_written),
+        cmocka_unit_test(page_is_whole_and_alone),           cmocka_unit_test(three_classes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
