@@ -100,11 +100,25 @@ static void find_peak(flim_pass *pass)
         }
         if (sum > most) {
             most = sum;
+            pass->peak = op;
             for (int u = 0; u < FLIM_USES; u++) {
                 pass->at_peak[u] = by_use[u];
             }
         }
     }
+}
+
+int64_t flim_pass_saved_at_peak(const flim_pass *pass, int u)
+{
+    const int own[] = {pass->unit[u].z, pass->unit[u].y};
+    int64_t bytes = 0;
+    for (int i = 0; i < 2; i++) {
+        const flim_buffer *b = own[i] == FLIM_NO_BUFFER ? NULL : &pass->buffer[own[i]];
+        if (b && b->use == FLIM_USE_SAVED && b->alias == FLIM_NO_BUFFER && b->first <= pass->peak && pass->peak <= b->last) {
+            bytes += b->bytes;
+        }
+    }
+    return bytes;
 }
 
 /* ---- plans ------------------------------------------------------------------------------------------------------------ */

@@ -99,6 +99,7 @@ typedef struct flim_pass {
     void *stem_state;
     flim_pass_unit unit[FLIM_MAX_UNITS];
     int64_t arena; /* bytes */
+    int peak; /* the operation that needs most */
     int64_t at_peak[FLIM_USES]; /* the same by use, at the operation that needs most; the rest is gaps */
 } flim_pass;
 
@@ -107,6 +108,8 @@ typedef struct flim_pass {
 flim_status flim_pass_build(flim_pass *pass, flim_cuda_device *device, const flim_network *net, flim_storage type, bool train,
                             int64_t batch, bool deterministic, int drop, const flim_plan_options *options, flim_error *err);
 int flim_pass_droppable(const flim_pass *pass);
+/* Bytes of what a unit keeps for the backward pass, at the operation that needs most. */
+int64_t flim_pass_saved_at_peak(const flim_pass *pass, int u);
 
 /* Shapes for the own kernels, over n cells. */
 flim_stem_shape flim_pass_stem_shape(const flim_pass *pass, int64_t n);

@@ -269,6 +269,23 @@ static void destroy(flim_program *base)
     flim_free(p);
 }
 
+/* Saved activations, a line for each block: units whose names begin with the same word (res1). */
+static void add_saved(const flim_pass *pass, flim_memory_plan *plan)
+{
+    const flim_network *net = pass->net;
+    for (int u = 0; u < net->n_units;) {
+        const char *block = net->unit[u].conv;
+        const int word = (int)strcspn(block, ".");
+        char name[48];
+        int64_t bytes = 0;
+        do {
+            bytes += flim_pass_saved_at_peak(pass, u++);
+        } while (u < net->n_units && strncmp(net->unit[u].conv, block, (size_t)word + 1) == 0);
+        snprintf(name, sizeof name, "saved activations of %.*s", word < 24 ? word : 24, block);
+        flim_memory_add(plan, name, FLIM_MEMORY_DEVICE, bytes);
+    }
+}
+
 static flim_status memory(const flim_program *base, flim_memory_plan *plan, flim_error *err)
 {
     static const char *const uses[] = {"saved activations", "passing activations", "activation gradients",
@@ -285,7 +302,11 @@ static flim_status memory(const flim_program *base, flim_memory_plan *plan, flim
     flim_memory_add(plan, "incoming batches", FLIM_MEMORY_DEVICE, p->bytes_stages);
     flim_memory_add(plan, "sums and head", FLIM_MEMORY_DEVICE, p->bytes_scratch);
     for (int u = 0; u < FLIM_USES; u++) {
-        flim_memory_add(plan, uses[u], FLIM_MEMORY_DEVICE, most->at_peak[u]);
+        if (u == FLIM_USE_SAVED) {
+            add_saved(most, plan);
+        } else {
+            flim_memory_add(plan, uses[u], FLIM_MEMORY_DEVICE, most->at_peak[u]);
+        }
         rest -= most->at_peak[u];
     }
     flim_memory_add(plan, "gaps between activations", FLIM_MEMORY_DEVICE, rest);
