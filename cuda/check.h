@@ -6,15 +6,15 @@
 
 #include "flim/status.h"
 
-/* FLIM_OK, or FLIM_ERROR_DEVICE with "what: CUDA's text". */
+/* FLIM_OK, or FLIM_ERROR_DEVICE with "what: CUDA's text"; FLIM_ERROR_MEMORY where the card or pinned memory is full. */
 static inline flim_status flim_cuda_check(cudaError_t code, const char *what, flim_error *err)
 {
     if (code == cudaSuccess) {
         return FLIM_OK;
     }
     (void)cudaGetLastError(); /* so that the next launch is not blamed */
-    return flim_fail(err, FLIM_ERROR_DEVICE, "CUDA: %s failed: %s (%s)", what, cudaGetErrorString(code),
-                     cudaGetErrorName(code));
+    return flim_fail(err, code == cudaErrorMemoryAllocation ? FLIM_ERROR_MEMORY : FLIM_ERROR_DEVICE,
+                     "CUDA: %s failed: %s (%s)", what, cudaGetErrorString(code), cudaGetErrorName(code));
 }
 
 /* status = ..., then leaves for the function's clean-up path. */

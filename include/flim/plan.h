@@ -40,7 +40,8 @@ typedef struct flim_plan_request {
     flim_recompute recompute;
     bool benchmark, deterministic;
     int prefetch; /* batches ready ahead; 0 = no loader */
-    int64_t cache_bytes; /* most that decoded cells may take of the host's memory */
+    int64_t cache_bytes; /* most that decoded cells may take */
+    bool cache_on_device; /* of the card's memory, not the host's */
 } flim_plan_request;
 
 typedef struct flim_plan {

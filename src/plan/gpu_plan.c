@@ -23,6 +23,7 @@ typedef struct session {
     flim_plan_request request;
     int64_t cells; /* of the training part */
     int64_t effective;
+    int64_t kept_bytes; /* of decoded cells, at most */
     bool batch_is_auto;
 } session;
 
@@ -131,6 +132,8 @@ static flim_status build_network(session *s, flim_error *err)
             w = info->w;
             classes = info->classes >= 2 ? info->classes : classes;
             s->cells = s->cells ? s->cells : training_cells(set, info->n);
+            const int64_t voxel = strncmp(info->counts_type, "uint8", 5) == 0 ? 1 : 2;
+            s->kept_bytes = strcmp(set->cache, "none") == 0 ? 0 : info->n * t * h * w * voxel;
             flim_log_line(o->log, FLIM_LOG_INFO,
                           "Data: %s: %" PRId64 " cells of %d x %d x %d, about %" PRId64 " in a training part",
                           set->data.item[0], info->n, t, h, w, s->cells);
@@ -150,6 +153,8 @@ static flim_status build_network(session *s, flim_error *err)
         return status;
     }
     s->cells = s->cells ? s->cells : INT64_MAX / 2;
+    s->request.cache_bytes = s->kept_bytes;
+    s->request.cache_on_device = strcmp(set->cache, "device") == 0;
     s->batch_is_auto = s->request.batch == 0;
     s->request.batch = s->batch_is_auto ? set->lr_batch : s->request.batch;
     s->effective = o->effective ? o->effective : s->request.batch * s->request.accumulate;

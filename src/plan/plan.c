@@ -75,6 +75,9 @@ flim_status flim_plan_make(flim_device *device, const flim_plan_request *request
     if (status != FLIM_OK) {
         return status;
     }
+    if (request->cache_on_device) {
+        flim_memory_add(&out->memory, "cells of the data, at most", FLIM_MEMORY_DEVICE, request->cache_bytes);
+    }
     out->program_bytes = out->memory.total[FLIM_MEMORY_DEVICE];
     const bool cuda = strcmp(flim_device_get_info(device)->kind, "cuda") == 0;
     if (cuda) {
@@ -88,7 +91,9 @@ flim_status flim_plan_make(flim_device *device, const flim_plan_request *request
         const int64_t bytes = flim_loader_buffer_bytes(request->prefetch, most, net->in[0], net->in[1], net->in[2]);
         flim_memory_add(&out->memory, "loader's batches", cuda ? FLIM_MEMORY_PINNED : FLIM_MEMORY_HOST, bytes);
     }
-    flim_memory_add(&out->memory, "decoded cells, at most", FLIM_MEMORY_HOST, request->cache_bytes);
+    if (!request->cache_on_device) {
+        flim_memory_add(&out->memory, "decoded cells, at most", FLIM_MEMORY_HOST, request->cache_bytes);
+    }
     return FLIM_OK;
 }
 
