@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "core/sha256.h"
+#include "data/dataset_internal.h"
 #include "data/number.h"
 #ifdef HDF5_GUARD
 #include "hdf5_guard_tests.h"
@@ -502,6 +503,30 @@ static void chunks_of_many_cells_stay_in_the_cache(void **state)
     }
     print_message("64 cells: %.4f s from chunks of one, %.4f from one chunk, %.4f from slices\n", seconds[0], seconds[1],
                   seconds[2]);
+}
+
+/* Chunks that do not fit into the cache: read all the same, said once, with both programs that cure it; the limit holds. */
+static void a_cache_too_small_is_said(void **state)
+{
+    (void)state;
+    static const hsize_t three[4] = {3, T, H, W};
+    const int64_t chunk = 3 * VOXELS * 2;
+    const char *path = scratch_path("large.h5");
+    hid_t file = h5_create(path);
+    put_counts(file, H5T_STD_U16LE, (h5_layout){three, 4, 1, 0}, 65535);
+    H5Fclose(file);
+    for (int fits = 0; fits < 2; fits++) {
+        log_text log = {0};
+        flim_log sink = {log_line, &log};
+        const flim_dataset_options options = {.chunk_cache = fits ? 4 * chunk : 2 * chunk, .log = &sink};
+        check_cells(path, 65535, &options);
+        const char *said = strstr(log.text, "/counts is slow to read in random order: chunks of (3,9,5,4) hold 3 cells each");
+        assert_int_equal(said == NULL, fits);
+        assert_true(fits || (strstr(said, "flim_repack IN OUT") && strstr(said, "h5repack -l counts:CHUNK=1x9x5x4")));
+        flim_dataset *d = open_good(path, &options);
+        assert_true(flim_h5_cells_get_info(d->file[0].cells)->cache_bytes <= options.chunk_cache);
+        flim_dataset_close(d);
+    }
 }
 
 /* ---- columns */
@@ -1237,6 +1262,7 @@ int main(void)
         cmocka_unit_test(the_cache_keeps_only_what_it_can_give_back),
         cmocka_unit_test(scan_summarises_every_cell),
         cmocka_unit_test(chunks_of_many_cells_stay_in_the_cache),
+        cmocka_unit_test(a_cache_too_small_is_said),
         cmocka_unit_test(labels_of_every_type),
         cmocka_unit_test(bad_labels),
         cmocka_unit_test(groups_of_every_storage),

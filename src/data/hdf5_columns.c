@@ -385,7 +385,7 @@ static flim_status mask_blocks(source *s, const int at[3], const hsize_t sizes[3
         if (memory < 0 || H5Sselect_hyperslab(s->space, H5S_SELECT_SET, start, NULL, count, NULL) < 0 ||
             H5Dread(s->dataset, H5T_NATIVE_DOUBLE, memory, s->space, H5P_DEFAULT, values) < 0) {
             status = cannot_read(s, err);
-            flim_fail_prefix(err, "cells %lld to %lld: ", (long long)first, (long long)first + cells - 1);
+            flim_fail_prefix(err, "cells %lld to %lld: ", (long long)first, (long long)(first + cells - 1));
         } else {
             status = mask_block(s, values, step, first, cells, h, w, mask + first * pixels, other, err);
         }
