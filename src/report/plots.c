@@ -264,7 +264,7 @@ static flim_status plot_curves(const report_run *run, bool roc, report_svg *out,
         return status;
     }
     FILE *stream = script.stream;
-    drawn *list = flim_alloc((size_t)(run->n_folds + run->classes + 2), sizeof *list, err);
+    drawn *list = flim_alloc((size_t)run->n_folds + (size_t)run->classes + 2, sizeof *list, err);
     status = list ? FLIM_OK : FLIM_ERROR_MEMORY;
     int n = list ? list_curves(run, list) : 0, any = 0;
     int64_t positives = 0;
