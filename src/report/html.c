@@ -207,8 +207,9 @@ static void metrics_table(FILE *stream, const report_run *run)
     }
     fprintf(
         stream,
-        "</table></div>\n<p class=\"about\">Every fold decides at the threshold that was best on its inner validation part. "
-        "Pooled: all out-of-fold predictions together. Intervals: bootstrap over %s.",
+        "</table></div>\n<p class=\"about\">%s Pooled: all out-of-fold predictions together. Intervals: bootstrap over %s.",
+        run->classes == 2 ? "Every fold decides at the threshold that was best on its inner validation part."
+                          : "The class with the highest probability is predicted.",
         run->by_group ? "groups" : "cells");
     if (!isnan(run->delong.low)) {
         fprintf(stream,
@@ -291,26 +292,39 @@ static void matrix_figure(FILE *stream, const report_run *run)
 
 static void groups_table(FILE *stream, const report_run *run)
 {
+    const bool two = run->classes == 2;
     if (run->groups == 0) {
         return;
     }
-    fputs("<figure "
-          "class=\"double\"><table>\n<tr><th>group</th><th>cells</th><th>prevalence</th><th>accuracy</th><th>sensitivity</th>"
-          "<th>specificity</th><th>ROC AUC</th></tr>\n",
-          stream);
+    fprintf(stream,
+            "<figure class=\"double\"><table>\n<tr><th>group</th><th>cells</th>%s<th>accuracy</th>%s<th>ROC AUC</th></tr>\n",
+            two ? "<th>prevalence</th>" : "", two ? "<th>sensitivity</th><th>specificity</th>" : "");
     for (int64_t g = 0; g < run->groups; g++) {
         const report_group *group = &run->group[g];
+        const struct {
+            double value;
+            bool shown;
+        } columns[] = {{group->prevalence, two},
+                       {group->accuracy, true},
+                       {group->sensitivity, two},
+                       {group->specificity, two},
+                       {group->auc, true}};
         fputs("<tr><td>", stream);
         html_put_text(stream, group->name);
         fprintf(stream, "</td><td>%" PRId64 "</td>", group->n);
-        const double value[] = {group->prevalence, group->accuracy, group->sensitivity, group->specificity, group->auc};
-        for (int i = 0; i < 5; i++) {
-            put_number(stream, value[i]);
+        for (size_t i = 0; i < sizeof columns / sizeof columns[0]; i++) {
+            if (columns[i].shown) {
+                put_number(stream, columns[i].value);
+            }
         }
         fputs("</tr>\n", stream);
     }
-    fputs("</table><figcaption><b>Groups</b>, worst first; prevalence: share of the second class.</figcaption></figure>\n",
-          stream);
+    fputs("</table><figcaption><b>Groups</b>, worst first", stream);
+    if (two) {
+        fputs("; prevalence: share of class ", stream);
+        html_put_text(stream, run->class_name[1]);
+    }
+    fputs(".</figcaption></figure>\n", stream);
 }
 
 /* ---- plots */

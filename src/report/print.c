@@ -137,7 +137,7 @@ static void run_tables(const report_run *run, const flim_log *log)
     char low[16], high[16], auc[16];
     flim_log_line(log, FLIM_LOG_INFO, "%s: %s, %d folds, %" PRId64 " cells tested, %" PRId64 " groups, classes %d",
                   run->folder, report_mode(run), run->n_folds, run->pool.n, run->groups, run->classes);
-    head_line("test parts, chosen thresholds", log);
+    head_line(run->classes == 2 ? "test parts, chosen thresholds" : "test parts", log);
     bool baselines = false;
     for (int r = 0; r < run->n_rows; r++) {
         if (run->row[r].kind == REPORT_BASELINE && !baselines) {
