@@ -1,4 +1,5 @@
-/* One fold alone: the same bits as in the whole run, and the summary is rebuilt from the folds that are there. */
+/* One fold alone: the same bits as in the whole run, and the summary is rebuilt from the folds that are there.  And what else must
+ * not change a fold's numbers: how many cells are evaluated at a time. */
 #include <inttypes.h>
 #include <math.h>
 #include <setjmp.h>
@@ -98,9 +99,8 @@ static void resume(const char *run, const char *fold)
     train("cells.h5", run, again, 2);
 }
 
-static void one_fold_has_the_bits_of_the_whole_run(void **state)
+static void simulate_cells(void)
 {
-    (void)state;
     flim_simulate_options simulate = flim_simulate_defaults();
     flim_simulation *simulation;
     flim_error err = {0};
@@ -113,6 +113,12 @@ static void one_fold_has_the_bits_of_the_whole_run(void **state)
     snprintf(path, sizeof path, "%s/cells.h5", folder);
     ok(flim_simulation_write(simulation, path, NULL, NULL, &err), &err);
     flim_simulation_destroy(simulation);
+}
+
+static void one_fold_has_the_bits_of_the_whole_run(void **state)
+{
+    (void)state;
+    simulate_cells();
     train("cells.h5", "whole", options, OPTIONS);
     summary_covers("whole", (int[]){0, 1, 2, 3}, 4);
 
@@ -141,8 +147,52 @@ static void one_fold_has_the_bits_of_the_whole_run(void **state)
     }
 }
 
+/* The numbers of a CSV file without its header, texts as 0; of history.csv without its times.  Returns how many. */
+static size_t numbers_of(const char *run, const char *name, double *out, size_t most)
+{
+    char *copy = contents(run, name), *text = copy + sizeof(size_t), *save = NULL;
+    size_t length = *(size_t *)(void *)copy, n = 0;
+    char *ended = calloc(1, length + 1);
+    assert_non_null(ended);
+    memcpy(ended, text, length);
+    char *at = strtok_r(ended, "\n", &save);
+    while (at && (at = strtok_r(NULL, ",\n", &save)) && n < most) {
+        out[n++] = strtod(at, NULL);
+    }
+    free(ended);
+    free(copy);
+    return n;
+}
+
+/* Losses and metrics are sums over cells, not means of means over batches: 9 validation cells in batches of 1, 7 and 64. */
+static void the_evaluation_batch_changes_no_number(void **state)
+{
+    (void)state;
+    enum { MOST = 2000 };
+    static const char *const batches[] = {"1", "7", "64"}, *const files[] = {"fold_0/history.csv", "fold_0/predictions.csv"};
+    static double first[2][MOST], again[MOST];
+    size_t n[2] = {0, 0};
+    simulate_cells();
+    for (int b = 0; b < 3; b++) {
+        const setting all[] = {{"folds", "4"}, {"epochs", "3"}, {"fold", "0"}, {"eval_batch", batches[b]}};
+        train("cells.h5", batches[b], all, sizeof all / sizeof all[0]);
+        for (int f = 0; f < 2; f++) {
+            size_t count = numbers_of(batches[b], files[f], b ? again : first[f], MOST);
+            n[f] = b ? n[f] : count;
+            assert_true(count == n[f] && count >= 36 && count < MOST);
+            for (size_t i = 0; b && i < count; i++) {
+                if (fabs(again[i] - first[f][i]) > 1e-6 * fmax(1, fabs(first[f][i]))) {
+                    fail_msg("%s, number %zu: %.9g with evaluation batches of %s, %.9g with 1", files[f], i, again[i],
+                             batches[b], first[f][i]);
+                }
+            }
+        }
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(one_fold_has_the_bits_of_the_whole_run)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(one_fold_has_the_bits_of_the_whole_run),
+                                       cmocka_unit_test(the_evaluation_batch_changes_no_number)};
     return SMALL_MAIN(tests);
 }
