@@ -497,11 +497,13 @@ static flim_status search(flim_cuda_device *device, const flim_conv_problem *pro
         try_candidate(&b, &own[i], options, limit, list, &n, &over, &last);
     }
     if (!options->benchmark && n > 0) {
-        chosen = choose(&b, list, n, options, out, &last) == FLIM_OK;
+        status = choose(&b, list, n, options, out, &last);
+        chosen = status == FLIM_OK;
         n = 0;
     }
+    const bool no_memory = status == FLIM_ERROR_MEMORY; /* of the host: not our kernel's fault */
     const int wanted = options->benchmark ? FLIM_MAX_CANDIDATES + FLIM_FP32_TILES : 3;
-    for (int i = 0; i < found.n && n < wanted && !chosen && !flim_stopped(options->stop); i++) {
+    for (int i = 0; i < found.n && n < wanted && !chosen && !no_memory && !flim_stopped(options->stop); i++) {
         flim_conv_plan c = *out;
         snprintf(c.engine, sizeof c.engine, "cuDNN %lld", (long long)found.engine[i]);
         if (flim_cudnn_plan_build(&device->cudnn, device->handle, device->base.info.name, problem, &found, i, &c.cudnn,
@@ -512,6 +514,8 @@ static flim_status search(flim_cuda_device *device, const flim_conv_problem *pro
     }
     if (flim_stopped(options->stop)) { /* a card may take half a minute for all of them */
         status = flim_fail(err, FLIM_INTERRUPTED, "interrupted");
+    } else if (no_memory) {
+        status = flim_fail(err, status, "%s", last.text);
     } else if (chosen) {
         status = FLIM_OK;
     } else if (n == 0) {

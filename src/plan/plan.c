@@ -130,6 +130,21 @@ static int64_t next_lower(int64_t batch)
     return round_down(batch) < batch ? round_down(batch) : batch > FINE ? batch - STEP : batch - 1;
 }
 
+/* plan_batch of *batch cells, or of fewer where the device has no right way to compute so many: cuDNN refuses some convolutions near
+ * 2^31 elements, and of some its results there are wrong. */
+static flim_status plan_at_most(flim_device *device, const flim_plan_request *request, const flim_plan_room *room,
+                                int64_t *batch, flim_plan *out, flim_error *err)
+{
+    flim_error why = {0};
+    flim_status status = plan_batch(device, request, room, *batch, out, &why);
+    while (status == FLIM_ERROR_DEVICE && *batch > 1) {
+        *batch = round_down(*batch * 3 / 4);
+        why = (flim_error){0};
+        status = plan_batch(device, request, room, *batch, out, &why);
+    }
+    return status == FLIM_OK ? FLIM_OK : flim_fail(err, status, "%s", why.text);
+}
+
 flim_status flim_plan_largest(flim_device *device, const flim_plan_request *request, const flim_plan_room *room, int64_t cap,
                               flim_plan *out, flim_error *err)
 {
@@ -156,9 +171,14 @@ flim_status flim_plan_largest(flim_device *device, const flim_plan_request *requ
     *out = small;
     int64_t top = cap < 2 * FINE ? cap : 2 * FINE, batch = 1;
     for (int i = 0; i < 4 && top > 1; i++) {
-        status = plan_batch(device, &r, room, top, &more, err);
+        const int64_t wanted = top;
+        status = plan_at_most(device, &r, room, &top, &more, err);
         if (status != FLIM_OK) {
             return status;
+        }
+        cap = top < wanted ? top : cap;
+        if (top == 1) {
+            break;
         }
         const double slope = (double)(steady_bytes(&more) - steady_bytes(&small)) / (double)(top - 1);
         const double meets = (double)top + (double)(room->budget - steady_bytes(&more)) / (slope > 1 ? slope : 1);
@@ -169,7 +189,7 @@ flim_status flim_plan_largest(flim_device *device, const flim_plan_request *requ
         top = next;
     }
     for (int64_t b = top; b > 1 && batch == 1; b = next_lower(b)) {
-        status = plan_batch(device, &r, room, b, &more, err);
+        status = plan_at_most(device, &r, room, &b, &more, err);
         if (status != FLIM_OK) {
             return status;
         }
