@@ -45,7 +45,8 @@ void flim_cpu_narrow_unload(const float *from, float *plain)
     }
 }
 
-#if defined(__x86_64__) && (!defined(__clang__) || defined(__AVX512F__)) /* clang does not know the pragma: it needs -mavx512f */
+/* clang does not know the pragma: it needs -mavx512f */
+#if defined(__x86_64__) && (!defined(__clang__) || defined(__AVX512F__))
 #pragma GCC target("avx512f,avx2,fma,prefer-vector-width=512")
 #include <immintrin.h>
 
