@@ -2,6 +2,7 @@
  * flim/report.h. */
 #include <stddef.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include "common/console.h"
 #include "flim/flags.h"
@@ -42,12 +43,14 @@ static flim_status report_runs(const options *o, const flim_string_list *runs, c
 {
     flim_report *report = NULL;
     const flim_log log = console_log(terminal);
+    /* The tables repeat every warning: where both streams are one terminal, once is enough. */
+    const bool once = isatty(STDOUT_FILENO) && isatty(STDERR_FILENO);
     const flim_report_options request = {.data = (const char *const *)o->data.item,
                                          .n_data = o->data.n,
                                          .pictures = o->pictures,
                                          .replicates = (int)o->replicates,
                                          .seed = o->seed,
-                                         .log = &log};
+                                         .log = once ? NULL : &log};
     flim_status status = flim_report_create((const char *const *)runs->item, runs->n, &request, &report, err);
     if (status == FLIM_OK) {
         status = flim_report_print(report, &log, err);
