@@ -92,6 +92,9 @@ sed -i 's/^preset: .*/preset: small/' r/config.yaml
 refuses 2 "width was 8 and is 16"
 says "cannot be overridden"
 again
+sed -i 's/^threshold_for: .*/threshold_for: f1/' r/config.yaml
+refuses 2 "threshold_for was balanced_accuracy and is f1"
+again
 sed -i 's/^dropout: .*/dropout: 0.5/; s/^sampler: .*/sampler: natural/' r/config.yaml
 refuses 2 "dropout was 0.25 and is 0.5, sampler was balanced and is natural"
 says "--resume-override"

@@ -283,6 +283,7 @@ flim_status flim_resume_identify_rest(flim_run *run, flim_error *err)
     flim_identity_add(id, "axes", true, "%s", s->axes);
     flim_identity_add(id, "mask_counts", true, "%d", s->mask_counts);
     flim_identity_add(id, "monitor", true, "%s", s->monitor);
+    flim_identity_add(id, "threshold_for", true, "%s", s->threshold_for);
     flim_identity_add(id, "device", false, "%s", device->kind);
     flim_identity_add(id, "precision", false, "%s", flim_precision_name(run->precision));
     flim_identity_add(id, "deterministic", false, "%d", s->deterministic);
