@@ -150,7 +150,7 @@ flim_status flim_plan_largest(flim_device *device, const flim_plan_request *requ
 {
     /* Indices of a tensor are 32 bits wide in cuDNN and in many kernels. */
     const int64_t elements = (((int64_t)1 << 31) - 1) / flim_network_largest_tensor(request->net);
-    flim_plan small, more;
+    flim_plan small = {0}, more;
     cap = cap < elements ? cap : round_down(elements);
     flim_plan_request r = *request;
     r.recompute = r.recompute == FLIM_RECOMPUTE_NONE ? FLIM_RECOMPUTE_NONE : FLIM_RECOMPUTE_ALL;
