@@ -51,28 +51,32 @@ static flim_status confirm(flim_run *run, const flim_plan_room *room, flim_plan 
 {
     enum { ATTEMPTS = 12 };
     flim_plan_trial trial;
+    flim_error last = {0};
     for (int i = 0; i < ATTEMPTS; i++) {
         flim_plan_request request = plan->request;
         request.benchmark = run->settings->benchmark;
-        flim_status status = flim_plan_make(run->device, &request, room, plan, err);
-        if (status != FLIM_OK) {
-            return status;
-        }
         flim_error why = {0};
-        const bool fits = plan->program_bytes <= room->budget;
+        flim_status status = flim_plan_make(run->device, &request, room, plan, &why);
+        const bool fits = status == FLIM_OK && plan->program_bytes <= room->budget;
         if (fits) {
             status = flim_plan_try(run->device, &request, room, &trial, &why);
         }
-        if (fits && status != FLIM_ERROR_MEMORY) {
+        /* FLIM_ERROR_DEVICE: near 2^31 elements cuDNN has convolutions whose results are wrong; smaller batches have others. */
+        if ((fits || status != FLIM_OK) && status != FLIM_ERROR_MEMORY && status != FLIM_ERROR_DEVICE) {
             return status == FLIM_OK ? FLIM_OK : flim_fail(err, status, "%s", why.text);
         }
+        plan->request = request;
+        last = why;
         flim_log_line(&run->log, FLIM_LOG_NOTE, "batch auto: %" PRId64 " cells do not fit after all%s%s", request.batch,
                       why.text[0] ? ": " : "", why.text);
         if (request.batch == 1) {
             break;
         }
-        const int64_t less = request.batch - request.batch / 16;
+        const int64_t less = request.batch - request.batch / (status == FLIM_ERROR_DEVICE ? 4 : 16);
         plan->request.batch = less == request.batch ? less - 1 : less;
+    }
+    if (last.status == FLIM_ERROR_DEVICE) {
+        return flim_fail(err, last.status, "%s", last.text);
     }
     return flim_fail(err, FLIM_ERROR_MEMORY,
                      "batch auto: no batch was found that runs in %.2f GiB; give --batch, or let other programs end",
