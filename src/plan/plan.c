@@ -130,17 +130,33 @@ static int64_t next_lower(int64_t batch)
     return round_down(batch) < batch ? round_down(batch) : batch > FINE ? batch - STEP : batch - 1;
 }
 
-/* plan_batch of *batch cells, or of fewer where the device has no right way to compute so many: cuDNN refuses some convolutions near
- * 2^31 elements, and of some its results there are wrong. */
+/* plan_batch of *batch cells, or of the most below it (to STEP) that the device has a right way to compute: cuDNN refuses some
+ * convolutions near 2^31 elements, and of some its results there are wrong. */
 static flim_status plan_at_most(flim_device *device, const flim_plan_request *request, const flim_plan_room *room,
                                 int64_t *batch, flim_plan *out, flim_error *err)
 {
+    flim_plan more;
     flim_error why = {0};
+    int64_t bad = *batch;
     flim_status status = plan_batch(device, request, room, *batch, out, &why);
+    if (status == FLIM_OK) {
+        return status;
+    }
     while (status == FLIM_ERROR_DEVICE && *batch > 1) {
+        bad = *batch;
         *batch = round_down(*batch * 3 / 4);
-        why = (flim_error){0};
         status = plan_batch(device, request, room, *batch, out, &why);
+    }
+    while (status == FLIM_OK && bad - *batch > STEP) {
+        const int64_t middle = round_down((*batch + bad) / 2);
+        status = middle > *batch ? plan_batch(device, request, room, middle, &more, &why) : FLIM_ERROR_DEVICE;
+        if (status == FLIM_OK) {
+            *batch = middle;
+            *out = more;
+        } else if (status == FLIM_ERROR_DEVICE) {
+            bad = middle > *batch ? middle : *batch;
+            status = FLIM_OK;
+        }
     }
     return status == FLIM_OK ? FLIM_OK : flim_fail(err, status, "%s", why.text);
 }
