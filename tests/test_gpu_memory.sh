@@ -35,7 +35,7 @@ run() { # name: train_cv --batch auto into the folder
     fi
 }
 bounded() { # name, budget: 1.2 times the batch is refused; where memory is why, the peak is 80 % of the budget at least
-    local more peak why
+    local more peak
     more=$(($(batch_of "$1") * 12 / 10))
     peak=$(tail -1 "$1/fold_0/history.csv" | awk -F, -v want="$(head -1 "$1/fold_0/history.csv" | tr , '\n' | grep -n '^peak_bytes$' | cut -d: -f1)" '{ print $want }')
     "$build/gpu_plan" --preset xlarge --precision fp32 --batch $more --json more.json >/dev/null 2>why
