@@ -107,7 +107,7 @@ static const flim_flag_row rows[] = {
     {NULL, "precision", FLIM_VALUE_TEXT, FIELD(precision), "auto", "P",
      "arithmetic of the network; auto is tf32 where the device has it, else fp32", .choices = precisions},
     {NULL, "checkpoint-activations", FLIM_VALUE_TEXT, FIELD(checkpoint_activations), "none", "C",
-     "recompute activations in the backward pass to save memory: none, all, or auto: just enough to fit",
+     "make activations again in the backward pass to save memory; auto: just enough to fit",
      .choices = recompute},
     {NULL, "margin", FLIM_VALUE_REAL, FIELD(margin), "0.85", "F", "share of the device's memory that auto choices may fill",
      .allowed = "> 0, <= 1"},
