@@ -43,6 +43,10 @@ says "· 3 threads: what is computed from here on may differ in its last bits"
 call 0 env FLIM_WATCH=watch "$faulty" "${common[@]}" --folds 6 --epochs 2 --cv stratified --out flat
 check "six folds were watched" test "$(wc -l <watch)" = 6
 check "the number of threads stays: $(cut -d' ' -f1 watch | sort -u | tr '\n' ' ')" test "$(cut -d' ' -f1 watch | sort -u | wc -l)" = 1
-check "memory stays within 4 MiB: $(cut -d' ' -f2 watch | tr '\n' ' ')KiB" awk '{ if (NR == 1) a = $2; if ($2 - a > 4096) exit 1 }' watch
+if grep -qE '^FLIM_SANITIZE:STRING=.+' "$build/CMakeCache.txt" 2>/dev/null; then
+    echo "left out: memory over the folds; a sanitizer keeps what is freed"
+else
+    check "memory stays within 4 MiB: $(cut -d' ' -f2 watch | tr '\n' ' ')KiB" awk '{ if (NR == 1) a = $2; if ($2 - a > 4096) exit 1 }' watch
+fi
 check "what is waited for the loader stands in every epoch" test "$(grep -c 'waited for cells' flat/train.log)" = 12
 finish
