@@ -355,7 +355,7 @@ static flim_status mask_block(const source *s, const double *values, const hsize
                 if (isnan(value)) {
                     return flim_fail(err, FLIM_ERROR_DATA,
                                      "%s: /mask: cell %lld, y %d, x %d: found NaN, expected 0 (outside) or not (inside)",
-                                     s->h5->path, (long long)(first + cell), y, x);
+                                     s->h5->path, (long long)first + (long long)cell, y, x);
                 }
                 *mask++ = value != 0.0;
                 *other += value != 0.0 && value != 1.0;

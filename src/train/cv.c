@@ -462,7 +462,7 @@ static void say_how_to_go_on(const flim_run *run, flim_status status)
 
 flim_status flim_train_cv(const flim_settings *settings, const flim_train_hooks *hooks, char *run_folder, flim_error *err)
 {
-    flim_settings resumed;
+    flim_settings resumed = {0};
     const double begun = flim_seconds();
     flim_run run = {.settings = settings, .hooks = hooks, .lock = -1};
     run.log = (flim_log){tee_line, &run};

@@ -146,7 +146,7 @@ static flim_status look(const fold *f, const flim_draw *draws, int64_t n_draws, 
         return totals->nonfinite ? nonfinite(f, draws, n_draws, totals->nonfinite_call, "loss or gradient not finite", err)
                                  : FLIM_OK;
     }
-    flim_counters counters;
+    flim_counters counters = {0};
     if (status == FLIM_OK) {
         status = flim_program_get_counters(program, &counters, err);
     }
@@ -257,8 +257,8 @@ static flim_status train_epoch(fold *f, flim_epoch_row *row, bool *lost, flim_er
             saved = flim_seconds();
         }
         if (status == FLIM_OK && flim_run_stopped(run)) {
-            const double left =
-                (double)(window_end - f->state.calls) * (flim_seconds() - begun) / (double)(f->state.calls - skip / s->batch);
+            const int64_t made = f->state.calls - skip / s->batch; /* calls of this process */
+            const double left = (double)(window_end - f->state.calls) * (flim_seconds() - begun) / (double)made;
             if (step.last) {
                 status = look(f, draws, n, &f->state.totals, err);
                 status = status == FLIM_OK ? flim_fail(err, FLIM_INTERRUPTED, "interrupted") : status;
