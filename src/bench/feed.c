@@ -17,7 +17,6 @@
 #include "flim/json.h"
 #include "flim/kept_cells.h"
 #include "flim/loader.h"
-#include "flim/version.h"
 
 typedef struct feed_options {
     flim_string_list data;
@@ -324,20 +323,12 @@ static flim_status measure(const feed_options *o, FILE *out, const flim_log *log
 static flim_status run(int argc, char *const *argv, FILE *out, const flim_log *log, flim_error *err)
 {
     feed_options o;
-    flim_flag_action action = FLIM_FLAGS_RUN;
-    flim_status status = flim_flag_table_init(&table, &o, err);
-    if (status != FLIM_OK) {
-        return status;
-    }
-    status = flim_flag_table_parse(&table, &o, argc, argv, NULL, &action, err);
-    if (status == FLIM_OK && action == FLIM_FLAGS_HELP) {
-        flim_flag_table_help(&table, out);
-    } else if (status == FLIM_OK && action == FLIM_FLAGS_VERSION) {
-        fprintf(out, "flimcv %s\n", flim_version());
-    } else if (status == FLIM_OK) {
+    bool go;
+    flim_status status = flim_bench_start(&table, &o, argc, argv, out, &go, err);
+    if (go) {
         status = measure(&o, out, log, err);
+        flim_flag_table_free(&table, &o);
     }
-    flim_flag_table_free(&table, &o);
     return status;
 }
 

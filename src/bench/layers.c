@@ -9,7 +9,6 @@
 #include "flim/device.h"
 #include "flim/flags.h"
 #include "flim/json.h"
-#include "flim/version.h"
 
 enum { MOST_OPERATIONS = 512 };
 
@@ -214,20 +213,12 @@ done:
 static flim_status run(int argc, char *const *argv, FILE *out, const flim_log *log, flim_error *err)
 {
     layers_options options;
-    flim_flag_action action = FLIM_FLAGS_RUN;
-    flim_status status = flim_flag_table_init(&table, &options, err);
-    if (status != FLIM_OK) {
-        return status;
-    }
-    status = flim_flag_table_parse(&table, &options, argc, argv, NULL, &action, err);
-    if (status == FLIM_OK && action == FLIM_FLAGS_HELP) {
-        flim_flag_table_help(&table, out);
-    } else if (status == FLIM_OK && action == FLIM_FLAGS_VERSION) {
-        fprintf(out, "flimcv %s\n", flim_version());
-    } else if (status == FLIM_OK) {
+    bool go;
+    flim_status status = flim_bench_start(&table, &options, argc, argv, out, &go, err);
+    if (go) {
         status = measure(&options, out, log, err);
+        flim_flag_table_free(&table, &options);
     }
-    flim_flag_table_free(&table, &options);
     return status;
 }
 

@@ -19,7 +19,6 @@
 #include "flim/flags.h"
 #include "flim/json.h"
 #include "flim/loader.h"
-#include "flim/version.h"
 
 typedef struct loader_options {
     flim_string_list data;
@@ -273,20 +272,12 @@ done:
 static flim_status run(int argc, char *const *argv, FILE *out, const flim_log *log, flim_error *err)
 {
     loader_options o;
-    flim_flag_action action = FLIM_FLAGS_RUN;
-    flim_status status = flim_flag_table_init(&table, &o, err);
-    if (status != FLIM_OK) {
-        return status;
-    }
-    status = flim_flag_table_parse(&table, &o, argc, argv, NULL, &action, err);
-    if (status == FLIM_OK && action == FLIM_FLAGS_HELP) {
-        flim_flag_table_help(&table, out);
-    } else if (status == FLIM_OK && action == FLIM_FLAGS_VERSION) {
-        fprintf(out, "flimcv %s\n", flim_version());
-    } else if (status == FLIM_OK) {
+    bool go;
+    flim_status status = flim_bench_start(&table, &o, argc, argv, out, &go, err);
+    if (go) {
         status = bench(&o, out, log, err);
+        flim_flag_table_free(&table, &o);
     }
-    flim_flag_table_free(&table, &o);
     return status;
 }
 

@@ -11,7 +11,6 @@
 #include "core/parse.h"
 #include "flim/flags.h"
 #include "flim/plan.h"
-#include "flim/version.h"
 
 typedef struct memory_options {
     char *device, *json;
@@ -241,21 +240,13 @@ static flim_status fill_lists(memory_options *o, flim_error *err)
 static flim_status run(int argc, char *const *argv, FILE *out, const flim_log *log, flim_error *err)
 {
     memory_options options;
-    flim_flag_action action = FLIM_FLAGS_RUN;
-    flim_status status = flim_flag_table_init(&table, &options, err);
-    if (status != FLIM_OK) {
-        return status;
-    }
-    status = flim_flag_table_parse(&table, &options, argc, argv, NULL, &action, err);
-    if (status == FLIM_OK && action == FLIM_FLAGS_HELP) {
-        flim_flag_table_help(&table, out);
-    } else if (status == FLIM_OK && action == FLIM_FLAGS_VERSION) {
-        fprintf(out, "flimcv %s\n", flim_version());
-    } else if (status == FLIM_OK) {
+    bool go;
+    flim_status status = flim_bench_start(&table, &options, argc, argv, out, &go, err);
+    if (go) {
         status = fill_lists(&options, err);
         status = status == FLIM_OK ? compare(&options, out, log, err) : status;
+        flim_flag_table_free(&table, &options);
     }
-    flim_flag_table_free(&table, &options);
     return status;
 }
 

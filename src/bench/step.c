@@ -16,7 +16,6 @@
 #include "flim/device.h"
 #include "flim/flags.h"
 #include "flim/json.h"
-#include "flim/version.h"
 #include "flim/weights.h"
 
 typedef struct step_options {
@@ -92,23 +91,6 @@ typedef struct bench {
 } bench;
 
 enum { SYNTHETIC_CELLS = 512 };
-
-/* *done: there is nothing more to do, because of an error or --help. */
-static flim_status parse(step_options *o, int argc, char *const *argv, FILE *out, bool *done, flim_error *err)
-{
-    flim_flag_action action = FLIM_FLAGS_RUN;
-    flim_status status = flim_flag_table_parse(&table, o, argc, argv, NULL, &action, err);
-    *done = status != FLIM_OK || action != FLIM_FLAGS_RUN;
-    if (status == FLIM_OK && action == FLIM_FLAGS_HELP) {
-        flim_flag_table_help(&table, out);
-    } else if (status == FLIM_OK && action == FLIM_FLAGS_VERSION) {
-        fprintf(out, "flimcv %s\n", flim_version());
-    }
-    if (!o->use_dropout) {
-        o->dropout = 0;
-    }
-    return status;
-}
 
 static flim_status open_data(bench *b, flim_error *err)
 {
@@ -493,16 +475,13 @@ done:
 static flim_status run(int argc, char *const *argv, FILE *out, const flim_log *log, flim_error *err)
 {
     step_options options;
-    flim_status status = flim_flag_table_init(&table, &options, err);
-    if (status != FLIM_OK) {
-        return status;
-    }
-    bool done;
-    status = parse(&options, argc, argv, out, &done, err);
-    if (!done) {
+    bool go;
+    flim_status status = flim_bench_start(&table, &options, argc, argv, out, &go, err);
+    if (go) {
+        options.dropout = options.use_dropout ? options.dropout : 0;
         status = measure(&options, out, log, err);
+        flim_flag_table_free(&table, &options);
     }
-    flim_flag_table_free(&table, &options);
     return status;
 }
 
