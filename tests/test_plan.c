@@ -196,6 +196,56 @@ static void the_search_finds_what_a_plain_one_finds(void **state)
     flim_device_close(device);
 }
 
+static void count_steps_down(void *context, flim_log_level level, const char *text)
+{
+    *(int *)context += level == FLIM_LOG_NOTE && strncmp(text, "batch auto: ", 12) == 0 && strstr(text, "after all") != NULL;
+}
+
+/* Each allocation fails in turn: where that is one of the try, fewer cells run, by one step, and a note says so. */
+static void a_batch_that_does_not_run_steps_down(void **state)
+{
+    (void)state;
+    flim_device *device = NULL;
+    flim_error err = {0};
+    flim_network net;
+    flim_plan most, plan;
+    flim_plan_trial trial;
+    if (flim_device_open("cpu", NULL, &device, &err) != FLIM_OK) {
+        print_message("skipped: %s\n", err.text);
+        skip();
+    }
+    ok(flim_network_build(&net, 8, 2, 8, 3, 3, &err), &err);
+    const flim_plan_room room = {.total = (int64_t)1 << 40, .margin = 0.85, .budget = (int64_t)1 << 40};
+    const flim_plan_request request = request_of(&net, FLIM_PRECISION_FP32, 1);
+    const int64_t cap = 45;
+    ok(flim_plan_largest(device, &request, &room, cap, &most, &err), &err);
+    assert_int_equal(most.request.batch, cap);
+    int stepped = 0, refused = 0;
+    for (long n = 1;; n++) {
+        int notes = 0;
+        const flim_log log = {count_steps_down, &notes};
+        flim_alloc_fail_at(n);
+        flim_status status = flim_plan_auto(device, &request, &room, cap, &log, &plan, &trial, &err);
+        const long made = flim_alloc_fail_at(0);
+        if (status != FLIM_OK) { /* while it was searched */
+            assert_int_equal(status, FLIM_ERROR_MEMORY);
+            assert_int_equal(notes, 0);
+            refused++;
+            continue;
+        }
+        assert_true(trial.train_ms > 0 && trial.predict_ms > 0);
+        if (plan.request.batch != (notes ? 40 : cap) || notes > 1) { /* 45 - 45 / 16, rounded down to a multiple of 8 */
+            fail_msg("allocation %ld failed: %d steps down to a batch of %lld", n, notes, (long long)plan.request.batch);
+        }
+        stepped += notes;
+        if (made < n) {
+            break;
+        }
+    }
+    assert_true(stepped > 3 && refused > 3);
+    flim_device_close(device);
+}
+
 static void no_tensor_reaches_31_bits(void **state)
 {
     (void)state;
@@ -407,6 +457,7 @@ int main(void)
         cmocka_unit_test(sizes_are_decimal_or_binary),
         cmocka_unit_test(a_plan_is_what_the_program_allocates),
         cmocka_unit_test(the_search_finds_what_a_plain_one_finds),
+        cmocka_unit_test(a_batch_that_does_not_run_steps_down),
         cmocka_unit_test(no_tensor_reaches_31_bits),
         cmocka_unit_test(each_card_has_a_plan_in_time),
         cmocka_unit_test(recomputation_makes_room_on_a_card),

@@ -13,6 +13,7 @@
 
 #include "flim/device.h"
 #include "flim/json.h"
+#include "flim/log.h"
 #include "flim/settings.h"
 
 /* ---- cards ------------------------------------------------------------------------------------------------------------ */
@@ -92,6 +93,13 @@ typedef struct flim_plan_trial {
  * on a full one again, then prediction on a full and a partial batch, and releases everything: nothing else changes. */
 flim_status flim_plan_try(flim_device *device, const flim_plan_request *request, const flim_plan_room *room,
                           flim_plan_trial *out, flim_error *err);
+
+/* --batch auto on a device that is there: flim_plan_largest, by a description of the device where it has one, then
+ * flim_plan_try, with fewer cells until that succeeds: the plan's own tuning may want more workspace, others may take memory, and
+ * a card may have no right convolution for so many cells.  Each step down is a note in `log` (may be NULL).  *out is the
+ * plan that ran, *trial what it took. */
+flim_status flim_plan_auto(flim_device *device, const flim_plan_request *request, const flim_plan_room *room, int64_t cap,
+                           const flim_log *log, flim_plan *out, flim_plan_trial *trial, flim_error *err);
 
 /* ---- suggestions ------------------------------------------------------------------------------------------------------ */
 

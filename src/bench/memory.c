@@ -51,6 +51,7 @@ static const flim_flag_table table = {
 typedef struct session {
     const memory_options *o;
     FILE *out;
+    const flim_log *log;
     flim_device *device, *twin;
     flim_plan_room room;
     flim_json *rows;
@@ -58,18 +59,6 @@ typedef struct session {
         worst_on_card; /* largest share by which a measurement differs from the plan made without, and on the card */
     int done, left_out, failed;
 } session;
-
-/* The batch of a case: as given, or the largest that the plan has room for. */
-static flim_status settle_batch(session *s, const char *text, flim_plan_request *request, flim_error *err)
-{
-    if (strcmp(text, "auto") != 0) {
-        return flim_parse_i64("--batch", text, 1, 1 << 20, &request->batch, err);
-    }
-    flim_plan plan;
-    flim_status status = flim_plan_largest(s->twin, request, &s->room, 1 << 20, &plan, err);
-    request->batch = plan.request.batch;
-    return status;
-}
 
 static void show(session *s, const flim_plan_request *r, const char *batch, int64_t planned, const flim_plan_trial *t)
 {
@@ -111,23 +100,24 @@ static flim_status run_case(session *s, const flim_network *net, const char *pre
     if (status == FLIM_OK) {
         status = flim_recompute_parse(checkpoint, &request.recompute, err);
     }
-    if (status == FLIM_OK) {
-        status = settle_batch(s, batch, &request, err);
+    const bool is_auto = strcmp(batch, "auto") == 0;
+    if (status == FLIM_OK && !is_auto) {
+        status = flim_parse_i64("--batch", batch, 1, 1 << 20, &request.batch, err);
+    }
+    if (status != FLIM_OK) {
+        return status;
     }
     flim_error why = {0};
-    bool again = status == FLIM_OK;
-    while (again) {
-        why = (flim_error){0};
-        status = flim_plan_make(s->twin, &request, &s->room, &plan, &why);
-        if (status == FLIM_OK) {
-            status = flim_plan_try(s->device, &request, &s->room, &trial, &why);
-        }
-        /* Near 2^31 elements cuDNN has convolutions whose results are wrong: fewer cells, as --batch auto does. */
-        again = status == FLIM_ERROR_DEVICE && strcmp(batch, "auto") == 0 && request.batch > 8;
-        request.batch = again ? request.batch * 3 / 4 / 8 * 8 : request.batch;
+    plan = (flim_plan){.request = request};
+    if (is_auto) {
+        status = flim_plan_auto(s->device, &request, &s->room, 1 << 20, s->log, &plan, &trial, &why);
+        request = plan.request;
     }
-    if (status != FLIM_OK && !why.text[0]) {
-        return status;
+    if (status == FLIM_OK) {
+        status = flim_plan_make(s->twin, &request, &s->room, &plan, &why);
+    }
+    if (status == FLIM_OK && !is_auto) {
+        status = flim_plan_try(s->device, &request, &s->room, &trial, &why);
     }
     if (status == FLIM_ERROR_MEMORY || status == FLIM_ERROR_USAGE || status == FLIM_ERROR_DEVICE) {
         fprintf(s->out, "| %-6s | %-4s | %10" PRId64 " | %-4s | %9.1f | %s\n", net->preset, precision, request.batch,
@@ -176,6 +166,7 @@ static flim_status compare(const memory_options *o, FILE *out, const flim_log *l
     }
     s->o = o;
     s->out = out;
+    s->log = log;
     s->rows = flim_json_array();
     s->begun = flim_seconds();
     flim_status status = flim_device_open(o->device, log, &s->device, err);

@@ -216,3 +216,57 @@ flim_status flim_plan_largest(flim_device *device, const flim_plan_request *requ
     }
     return request->recompute == r.recompute ? FLIM_OK : plan_batch(device, request, room, batch, out, err);
 }
+
+/* On a card the search runs on a description of it: that takes no memory and tunes nothing. */
+static flim_status search_described(flim_device *device, const flim_plan_request *request, const flim_plan_room *room,
+                                    int64_t cap, flim_plan *out, flim_error *err)
+{
+    flim_card card;
+    flim_device *twin = NULL;
+    flim_status status = FLIM_OK;
+    if (flim_device_get_card(device, &card, NULL) == FLIM_OK) {
+        status = flim_device_describe(&card, &twin, err);
+    }
+    if (status == FLIM_OK) {
+        status = flim_plan_largest(twin ? twin : device, request, room, cap, out, err);
+    }
+    flim_device_close(twin);
+    return status;
+}
+
+flim_status flim_plan_auto(flim_device *device, const flim_plan_request *request, const flim_plan_room *room, int64_t cap,
+                           const flim_log *log, flim_plan *out, flim_plan_trial *trial, flim_error *err)
+{
+    enum { ATTEMPTS = 12 };
+    flim_error why = {0};
+    flim_status status = search_described(device, request, room, cap, out, err);
+    if (status != FLIM_OK) {
+        return status;
+    }
+    int64_t batch = out->request.batch;
+    for (int i = 0; i < ATTEMPTS && batch > 0; i++) {
+        why = (flim_error){0};
+        status = plan_batch(device, request, room, batch, out, &why);
+        const bool fits = status == FLIM_OK && out->program_bytes <= room->budget;
+        if (fits) {
+            status = flim_plan_try(device, &out->request, room, trial, &why);
+        }
+        if (status == FLIM_OK && fits) {
+            return FLIM_OK;
+        }
+        if (status != FLIM_OK && status != FLIM_ERROR_MEMORY && status != FLIM_ERROR_DEVICE) {
+            return flim_fail(err, status, "%s", why.text);
+        }
+        flim_log_line(log, FLIM_LOG_NOTE, "batch auto: %" PRId64 " cells do not fit after all%s%s", batch,
+                      why.text[0] ? ": " : "", why.text);
+        /* FLIM_ERROR_DEVICE: near 2^31 elements cuDNN has convolutions whose results are wrong; smaller batches have others. */
+        const int64_t less = round_down(batch - batch / (status == FLIM_ERROR_DEVICE ? 4 : 16));
+        batch = less < batch ? less : next_lower(batch);
+    }
+    if (status == FLIM_ERROR_DEVICE) {
+        return flim_fail(err, status, "%s", why.text);
+    }
+    return flim_fail(err, FLIM_ERROR_MEMORY,
+                     "no batch was found that runs in %.2f GiB; give --batch, or let other programs end",
+                     (double)room->budget / 0x1p30);
+}

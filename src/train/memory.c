@@ -10,13 +10,6 @@
 
 #define GIB 1073741824.0
 
-static flim_status request_of(const flim_run *run, flim_plan_request *out, flim_error *err)
-{
-    flim_status status = flim_plan_request_of(run->settings, &run->net, flim_device_get_info(run->device), out, err);
-    out->precision = run->precision;
-    return status;
-}
-
 /* Cells of the smallest training part among the folds of this call. */
 static int64_t smallest_part(const flim_run *run)
 {
@@ -29,75 +22,35 @@ static int64_t smallest_part(const flim_run *run)
     return least;
 }
 
-/* The largest batch by the plan.  On a card it is searched on a description of it: that takes no memory and tunes nothing. */
-static flim_status search(flim_run *run, const flim_plan_room *room, int64_t cap, flim_plan *out, flim_error *err)
+static void take_batch(flim_run *run, int64_t batch)
 {
-    flim_plan_request request;
-    flim_card card;
-    flim_device *twin = NULL;
-    flim_status status = request_of(run, &request, err);
-    if (status == FLIM_OK && flim_device_get_card(run->device, &card, NULL) == FLIM_OK) {
-        status = flim_device_describe(&card, &twin, err);
-    }
-    if (status == FLIM_OK) {
-        status = flim_plan_largest(twin ? twin : run->device, &request, room, cap, out, err);
-    }
-    flim_device_close(twin);
-    return status;
-}
-
-/* Plans with the plans that the run itself will use, then runs: training, validation and tails. */
-static flim_status confirm(flim_run *run, const flim_plan_room *room, flim_plan *plan, flim_error *err)
-{
-    enum { ATTEMPTS = 12 };
-    flim_plan_trial trial;
-    flim_error last = {0};
-    for (int i = 0; i < ATTEMPTS; i++) {
-        flim_plan_request request = plan->request;
-        request.benchmark = run->settings->benchmark;
-        flim_error why = {0};
-        flim_status status = flim_plan_make(run->device, &request, room, plan, &why);
-        const bool fits = status == FLIM_OK && plan->program_bytes <= room->budget;
-        if (fits) {
-            status = flim_plan_try(run->device, &request, room, &trial, &why);
-        }
-        /* FLIM_ERROR_DEVICE: near 2^31 elements cuDNN has convolutions whose results are wrong; smaller batches have others. */
-        if ((fits || status != FLIM_OK) && status != FLIM_ERROR_MEMORY && status != FLIM_ERROR_DEVICE) {
-            return status == FLIM_OK ? FLIM_OK : flim_fail(err, status, "%s", why.text);
-        }
-        plan->request = request;
-        last = why;
-        flim_log_line(&run->log, FLIM_LOG_NOTE, "batch auto: %" PRId64 " cells do not fit after all%s%s", request.batch,
-                      why.text[0] ? ": " : "", why.text);
-        if (request.batch == 1) {
-            break;
-        }
-        const int64_t less = request.batch - request.batch / (status == FLIM_ERROR_DEVICE ? 4 : 16);
-        plan->request.batch = less == request.batch ? less - 1 : less;
-    }
-    if (last.status == FLIM_ERROR_DEVICE) {
-        return flim_fail(err, last.status, "%s", last.text);
-    }
-    return flim_fail(err, FLIM_ERROR_MEMORY,
-                     "batch auto: no batch was found that runs in %.2f GiB; give --batch, or let other programs end",
-                     (double)room->budget / GIB);
+    flim_settings *s = &run->adjusted;
+    s->batch = batch;
+    s->eval_batch = s->eval_batch > batch ? batch : s->eval_batch; /* no more than was planned beside this batch */
+    run->eval_batch = s->eval_batch ? s->eval_batch : batch;
 }
 
 static flim_status find_batch(flim_run *run, flim_error *err)
 {
     flim_plan_room room = flim_plan_room_of(run->device, run->settings->margin);
     const int64_t cap = smallest_part(run);
+    flim_plan_request request;
     flim_plan plan;
+    flim_plan_trial trial;
     room.budget -= flim_run_kept_bytes(run);
-    flim_status status = search(run, &room, cap, &plan, err);
+    flim_status status = flim_plan_request_of(run->settings, &run->net, flim_device_get_info(run->device), &request, err);
     if (status == FLIM_OK) {
-        status = confirm(run, &room, &plan, err);
+        request.precision = run->precision;
+        status = flim_plan_auto(run->device, &request, &room, cap, &run->log, &plan, &trial, err);
     }
     if (status != FLIM_OK) {
         return flim_fail_prefix(err, "batch auto: ");
     }
-    run->adjusted.batch = plan.request.batch;
-    run->eval_batch = run->settings->eval_batch ? run->settings->eval_batch : run->settings->batch;
+    if (run->adjusted.eval_batch > plan.request.batch) {
+        flim_log_line(&run->log, FLIM_LOG_NOTE, "batch auto: eval batch %" PRId64 " instead of %" PRId64 ", as was planned",
+                      plan.request.batch, run->adjusted.eval_batch);
+    }
+    take_batch(run, plan.request.batch);
     const bool capped = plan.request.batch == cap;
     flim_log_line(&run->log, FLIM_LOG_INFO,
                   "Batch auto: %" PRId64 " cells, %.2f of %.2f GiB%s; a step of training, validation and tails ran",
@@ -151,10 +104,8 @@ bool flim_run_shrink_batch(flim_run *run, const flim_error *why)
                   "on-oom retry: batch %" PRId64 " x %" PRId64 " instead of %" PRId64 " x %" PRId64
                   ": as many cells an update, but BatchNorm sees fewer at a time",
                   batch, cells / batch, s->batch, s->accumulate);
-    s->batch = batch;
     s->accumulate = cells / batch;
-    s->eval_batch = s->eval_batch > batch ? batch : s->eval_batch;
-    run->eval_batch = s->eval_batch ? s->eval_batch : batch;
+    take_batch(run, batch);
     return true;
 }
 
