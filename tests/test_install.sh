@@ -12,7 +12,8 @@ if ! cmake --install "$build" --prefix "$work/prefix" >"$work/install.log" 2>&1;
     exit 1
 fi
 for program in "$work"/prefix/bin/*; do
-    "$program" --version >/dev/null || { echo "$program --version failed"; exit 1; }
+    line=$("$program" --version) || { echo "$program --version failed"; exit 1; }
+    [[ $line =~ ^"$(basename "$program") (flimcv) "[0-9]+\.[0-9]+\.[0-9]+$ ]] || { echo "$program --version: '$line'"; exit 1; }
 done
 library=$(find "$work/prefix" -name 'libflim.a' -o -name 'libflim.so' | head -n 1)
 if nm "$library" 2>/dev/null | grep -q flim_alloc_fail_at; then

@@ -58,9 +58,8 @@ static void put(const char *path, const char *text)
 
 /* ---- helpers */
 
-/* Resolves a command line split at blanks. */
-static flim_status parse(const char *line, flim_settings *s, flim_settings_action *action, flim_string_list *keys,
-                         flim_error *err)
+/* Resolves a command line split at blanks; what it asks for instead of a run goes to `out` (NULL: it must not). */
+static flim_status parse_to(FILE *out, const char *line, flim_settings *s, flim_string_list *keys, flim_error *err)
 {
     char text[1024], *argv[64] = {"train_cv"};
     int argc = 1;
@@ -68,16 +67,23 @@ static flim_status parse(const char *line, flim_settings *s, flim_settings_actio
     for (char *word = strtok(text, " "); word; word = strtok(NULL, " ")) {
         argv[argc++] = word;
     }
+    bool go;
     assert_int_equal(flim_settings_init(s, err), FLIM_OK);
-    return flim_settings_parse(s, argc, argv, action, keys, err);
+    flim_status status = flim_settings_parse(s, argc, argv, keys, out, &go, err);
+    assert_int_equal(go, status == FLIM_OK && !out);
+    return status;
+}
+
+static flim_status parse(const char *line, flim_settings *s, flim_error *err)
+{
+    return parse_to(NULL, line, s, NULL, err);
 }
 
 static flim_settings expect_parsed(const char *line)
 {
     flim_settings s;
-    flim_settings_action action;
     flim_error err = {0};
-    if (parse(line, &s, &action, NULL, &err) != FLIM_OK) {
+    if (parse(line, &s, &err) != FLIM_OK) {
         fail_msg("'%s': %s", line, err.text);
     }
     return s;
@@ -257,9 +263,8 @@ static void mistakes_on_the_command_line(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         flim_settings s;
-        flim_settings_action action;
         flim_error err = {0};
-        flim_status status = parse(cases[i].line, &s, &action, NULL, &err);
+        flim_status status = parse(cases[i].line, &s, &err);
         if (status != FLIM_ERROR_USAGE || strncmp(err.text, cases[i].want, strlen(cases[i].want)) != 0) {
             fail_msg("'%s': status %d, '%s', expected '%s'", cases[i].line, (int)status, err.text, cases[i].want);
         }
@@ -314,10 +319,9 @@ static void mistakes_in_a_file(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         flim_settings s;
-        flim_settings_action action;
         flim_error err = {0};
         put("c.yaml", cases[i].text);
-        flim_status status = parse("--config c.yaml", &s, &action, NULL, &err);
+        flim_status status = parse("--config c.yaml", &s, &err);
         if (status != FLIM_ERROR_USAGE || strncmp(err.text, cases[i].want, strlen(cases[i].want)) != 0) {
             fail_msg("'%s': status %d, '%s', expected '%s'", cases[i].text, (int)status, err.text, cases[i].want);
         }
@@ -396,8 +400,7 @@ static void includes(void **state)
             continue;
         }
         flim_error err = {0};
-        flim_settings_action action;
-        assert_int_not_equal(parse("--config a.yaml", &s, &action, NULL, &err), FLIM_OK);
+        assert_int_not_equal(parse("--config a.yaml", &s, &err), FLIM_OK);
         if (strncmp(err.text, cases[i].want, strlen(cases[i].want)) != 0) {
             fail_msg("case %zu: '%s', expected '%s'", i, err.text, cases[i].want);
         }
@@ -410,8 +413,7 @@ static void includes(void **state)
         put(name, text);
     }
     flim_error err = {0};
-    flim_settings_action action;
-    assert_int_equal(parse("--config chain0.yaml", &s, &action, NULL, &err), FLIM_ERROR_USAGE);
+    assert_int_equal(parse("--config chain0.yaml", &s, &err), FLIM_ERROR_USAGE);
     assert_non_null(strstr(err.text, "more than 32 configs include one another"));
     flim_settings_free(&s);
 }
@@ -421,24 +423,30 @@ static void actions_and_explicit_keys(void **state)
     (void)state;
     static const struct {
         const char *line;
-        flim_settings_action want;
+        const char *want; /* what is written; "": nothing, and it runs */
         const char *keys;
     } cases[] = {
-        {"", FLIM_SETTINGS_RUN, ""},
-        {"--help", FLIM_SETTINGS_HELP, ""},
-        {"-h --oops", FLIM_SETTINGS_HELP, ""},
-        {"--batch 0 --version", FLIM_SETTINGS_VERSION, ""},
-        {"--print-config --lr 1 --set batch=3 --no-scan", FLIM_SETTINGS_PRINT_CONFIG, "scan batch lr "},
-        {"--print-config --no-print-config", FLIM_SETTINGS_RUN, ""},
-        {"--data x --data y --set data=z --set folds=5", FLIM_SETTINGS_RUN, "data folds "},
+        {"", "", ""},
+        {"--help", "Usage: train_cv [flag]...\n", ""},
+        {"-h --oops", "Usage: train_cv [flag]...\n", ""},
+        {"--batch 0 --version", "train_cv (flimcv) ", ""},
+        {"--print-config --lr 1 --set batch=3 --no-scan", "# Settings of train_cv: ", "scan batch lr "},
+        {"--print-config --no-print-config", "", ""},
+        {"--data x --data y --set data=z --set folds=5", "", "data folds "},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         flim_settings s;
-        flim_settings_action action;
         flim_error err = {0};
         flim_string_list keys = {0};
-        assert_int_equal(parse(cases[i].line, &s, &action, &keys, &err), FLIM_OK);
-        assert_int_equal(action, cases[i].want);
+        char *text = NULL;
+        size_t length = 0;
+        FILE *out = cases[i].want[0] ? open_memstream(&text, &length) : NULL;
+        assert_int_equal(parse_to(out, cases[i].line, &s, &keys, &err), FLIM_OK);
+        if (out) {
+            assert_int_equal(fclose(out), 0);
+            assert_memory_equal(text, cases[i].want, strlen(cases[i].want));
+        }
+        free(text);
         char all[256] = "";
         for (int k = 0; k < keys.n; k++) {
             size_t used = strlen(all);
@@ -612,8 +620,11 @@ static void help_names_every_flag(void **state)
     size_t length = 0;
     FILE *out = open_memstream(&text, &length);
     assert_non_null(out);
-    flim_settings_help(out);
+    flim_settings s;
+    flim_error err = {0};
+    assert_int_equal(parse_to(out, "--help", &s, NULL, &err), FLIM_OK);
     fclose(out);
+    flim_settings_free(&s);
     for (int i = 0; i < flim_settings_table.n; i++) {
         char flag[64];
         const flim_flag_row *row = &flim_settings_table.row[i];
@@ -643,13 +654,13 @@ static void every_failed_allocation_is_an_error(void **state)
     for (long n = 1;; n++) {
         char *argv[] = {"train_cv", "--config", "mem.yaml", "--set", "data=[a, b]", "--out", "x", "--fold", "2"};
         flim_settings s = {0};
-        flim_settings_action action;
+        bool go;
         flim_error err = {0};
         flim_string_list keys = {0};
         flim_alloc_fail_at(n);
         flim_status status = flim_settings_init(&s, &err);
         if (status == FLIM_OK) {
-            status = flim_settings_parse(&s, 9, argv, &action, &keys, &err);
+            status = flim_settings_parse(&s, 9, argv, &keys, stdout, &go, &err);
         }
         if (status == FLIM_OK) {
             status = flim_settings_write(&s, "out.yaml", &err);

@@ -2,50 +2,48 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/tool.h"
 #include "flim/bench.h"
-#include "flim/version.h"
 
-static void print_help(FILE *out)
-{
-    fputs("usage: flim_bench SUBCOMMAND [flags]      (flim_bench SUBCOMMAND --help lists its flags)\n\n", out);
-    for (const flim_bench_command *const *c = flim_bench_commands(); *c; c++) {
-        fprintf(out, "  %-10s %s\n", (*c)->name, (*c)->summary);
-    }
-}
+/* The subcommand and its flags, which its own table reads. */
+typedef struct call {
+    int argc;
+    char **argv;
+} call;
 
+/* Results go to stdout, all else to stderr. */
 static void print_note(void *context, flim_log_level level, const char *text)
 {
     (void)context;
     fprintf(stderr, "%s%s\n", level == FLIM_LOG_WARNING ? "warning: " : "", text);
 }
 
-int main(int argc, char **argv)
+static flim_status measure(void *read, const flim_string_list *operands, console *screen, flim_error *err)
 {
-    if (argc < 2) {
-        print_help(stderr);
-        return FLIM_ERROR_USAGE;
-    }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
-        print_help(stdout);
-        return FLIM_OK;
-    }
-    if (strcmp(argv[1], "--version") == 0) {
-        printf("flim_bench %s\n", flim_version());
-        return FLIM_OK;
-    }
+    (void)screen;
+    const call *c = read;
     const flim_log log = {print_note, NULL};
     const flim_bench_command *command = NULL;
-    flim_error err = {0};
-    flim_status status = flim_bench_find(argv[1], &command, &err);
-    if (status == FLIM_OK) {
-        status = command->run(argc - 1, argv + 1, stdout, &log, &err);
+    if (operands->n == 0) {
+        return flim_fail(err, FLIM_ERROR_USAGE,
+                         "a SUBCOMMAND is needed, for example flim_bench step (flim_bench --help lists them)");
     }
-    if (status == FLIM_OK && fflush(stdout) != 0) {
-        status = flim_fail(&err, FLIM_ERROR_WRITE, "could not write to standard output");
+    flim_status status = flim_bench_find(operands->item[0], &command, err);
+    return status == FLIM_OK ? command->run(c->argc, c->argv, stdout, &log, err) : status;
+}
+
+int main(int argc, char **argv)
+{
+    char list[1024] = "Subcommands (flim_bench SUBCOMMAND --help lists the flags of one)";
+    for (const flim_bench_command *const *c = flim_bench_commands(); *c; c++) {
+        const size_t used = strlen(list);
+        snprintf(list + used, sizeof list - used, "\n  %-10s %s", (*c)->name, (*c)->summary);
     }
-    if (status != FLIM_OK) {
-        fprintf(stderr, "flim_bench: %s\n", err.text);
-        return status <= FLIM_ERROR_WRITE ? (int)status : FLIM_ERROR;
-    }
-    return 0;
+    const flim_flag_table table = {.program = "flim_bench",
+                                   .usage = "flim_bench SUBCOMMAND [flag]...",
+                                   .about = "Measures one part of flimcv.",
+                                   .operand = "SUBCOMMAND",
+                                   .epilogue = list};
+    call c = {argc - 1, argv + 1};
+    return tool_main(&table, &c, measure, argc < 2 ? argc : 2, argv);
 }

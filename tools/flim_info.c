@@ -1,11 +1,9 @@
 /* flim_info FILE...: what is in a data file, and whether train_cv will take it (flim/data_report.h). */
+#include <stddef.h>
 #include <stdio.h>
-#include <string.h>
 
-#include "common/console.h"
+#include "common/tool.h"
 #include "flim/data_report.h"
-#include "flim/flags.h"
-#include "flim/version.h"
 
 typedef struct options {
     char *axes, *json;
@@ -33,15 +31,21 @@ static const flim_flag_table table = {
     (int)(sizeof rows / sizeof rows[0]),
     .operand = "FILE"};
 
-static flim_status inspect(const options *o, const flim_string_list *files, const flim_log *log, flim_error *err)
+static flim_status inspect(void *read, const flim_string_list *files, console *screen, flim_error *err)
 {
+    const options *o = read;
+    const flim_log log = console_log(screen);
     flim_status status = FLIM_OK, found = FLIM_OK;
+    if (files->n == 0) {
+        return flim_fail(err, FLIM_ERROR_USAGE,
+                         "a FILE is needed, for example flim_info data/flim.h5 (--help lists all flags)");
+    }
     flim_json *all = flim_json_array();
     const flim_data_report_options how = {.axes = o->axes,
                                           .workers = (int)o->workers,
                                           .most_bad = o->scan ? INT64_MAX : 5,
-                                          .stop = console_stop_flag(),
-                                          .hdf5_errors = o->verbose ? log : NULL};
+                                          .stop = console_catch_signals(),
+                                          .hdf5_errors = o->verbose ? &log : NULL};
     int step = o->together ? files->n : 1;
     for (int i = 0; i < files->n && status == FLIM_OK; i += step) {
         flim_data_report *report = NULL;
@@ -65,29 +69,6 @@ static flim_status inspect(const options *o, const flim_string_list *files, cons
 
 int main(int argc, char **argv)
 {
-    flim_error err = {0};
     options o;
-    flim_string_list files = {0};
-    flim_flag_action action = FLIM_FLAGS_RUN;
-    console screen;
-    console_open(&screen, false, false);
-    const flim_log log = console_log(&screen);
-    console_catch_signals();
-    flim_status status = flim_flag_table_init(&table, &o, &err);
-    if (status == FLIM_OK) {
-        status = flim_flag_table_parse(&table, &o, argc, argv, &files, &action, &err);
-        if (status == FLIM_OK && action == FLIM_FLAGS_HELP) {
-            flim_flag_table_help(&table, stdout);
-        } else if (status == FLIM_OK && action == FLIM_FLAGS_VERSION) {
-            printf("flim_info %s\n", flim_version());
-        } else if (status == FLIM_OK && files.n == 0) {
-            status = flim_fail(&err, FLIM_ERROR_USAGE,
-                               "a FILE is needed, for example flim_info data/flim.h5 (--help lists all flags)");
-        } else if (status == FLIM_OK) {
-            status = inspect(&o, &files, &log, &err);
-        }
-        flim_flag_table_free(&table, &o);
-    }
-    flim_string_list_free(&files);
-    return console_exit(&screen, "flim_info", status, &err);
+    return tool_main(&table, &o, inspect, argc, argv);
 }

@@ -1,11 +1,10 @@
 /* flim_repack IN... OUT: rewrites data files in the layout that loads fastest (flim/repack.h). */
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 
-#include "common/console.h"
-#include "flim/flags.h"
+#include "common/tool.h"
 #include "flim/repack.h"
-#include "flim/version.h"
 
 typedef struct options {
     char *axes;
@@ -27,10 +26,15 @@ static const flim_flag_table table = {
     (int)(sizeof rows / sizeof rows[0]),
     .operand = "FILE"};
 
-static flim_status repack(const options *o, const flim_string_list *files, console *screen, flim_error *err)
+static flim_status repack(void *read, const flim_string_list *files, console *screen, flim_error *err)
 {
+    const options *o = read;
+    if (files->n < 2) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "IN and OUT are needed, for example flim_repack old.h5 data/flim.h5");
+    }
     const flim_log log = console_log(screen);
-    const flim_repack_options how = {.axes = o->axes, .workers = (int)o->workers, .stop = console_stop_flag(), .log = &log};
+    const flim_repack_options how = {
+        .axes = o->axes, .workers = (int)o->workers, .stop = console_catch_signals(), .log = &log};
     const char *out = files->item[files->n - 1];
     flim_repack_result result;
     flim_status status = flim_repack((const char *const *)files->item, files->n - 1, out, &how, &result, err);
@@ -43,27 +47,6 @@ static flim_status repack(const options *o, const flim_string_list *files, conso
 
 int main(int argc, char **argv)
 {
-    flim_error err = {0};
     options o;
-    flim_string_list files = {0};
-    flim_flag_action action = FLIM_FLAGS_RUN;
-    console screen;
-    console_open(&screen, false, false);
-    console_catch_signals();
-    flim_status status = flim_flag_table_init(&table, &o, &err);
-    if (status == FLIM_OK) {
-        status = flim_flag_table_parse(&table, &o, argc, argv, &files, &action, &err);
-        if (status == FLIM_OK && action == FLIM_FLAGS_HELP) {
-            flim_flag_table_help(&table, stdout);
-        } else if (status == FLIM_OK && action == FLIM_FLAGS_VERSION) {
-            printf("flim_repack %s\n", flim_version());
-        } else if (status == FLIM_OK && files.n < 2) {
-            status = flim_fail(&err, FLIM_ERROR_USAGE, "IN and OUT are needed, for example flim_repack old.h5 data/flim.h5");
-        } else if (status == FLIM_OK) {
-            status = repack(&o, &files, &screen, &err);
-        }
-        flim_flag_table_free(&table, &o);
-    }
-    flim_string_list_free(&files);
-    return console_exit(&screen, "flim_repack", status, &err);
+    return tool_main(&table, &o, repack, argc, argv);
 }

@@ -1,12 +1,11 @@
 /* flim_simulate: makes a data file whose truth is known (flim/simulate.h). */
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "common/console.h"
-#include "flim/flags.h"
+#include "common/tool.h"
 #include "flim/simulate.h"
-#include "flim/version.h"
 
 typedef struct options {
     char *out, *confound;
@@ -51,8 +50,10 @@ static const flim_flag_table table = {
     (int)(sizeof rows / sizeof rows[0]),
     .operand = NULL};
 
-static flim_status simulate(const options *o, flim_error *err)
+static flim_status simulate(void *read, const flim_string_list *operands, console *screen, flim_error *err)
 {
+    (void)operands, (void)screen;
+    const options *o = read;
     flim_simulate_options s = flim_simulate_defaults();
     s.cells = o->cells;
     s.donors = (int)o->donors;
@@ -74,7 +75,7 @@ static flim_status simulate(const options *o, flim_error *err)
     flim_simulation_totals sum;
     flim_status status = flim_simulation_create(&s, &simulation, err);
     if (status == FLIM_OK) {
-        status = flim_simulation_write(simulation, o->out, console_stop_flag(), &sum, err);
+        status = flim_simulation_write(simulation, o->out, console_catch_signals(), &sum, err);
     }
     flim_simulation_destroy(simulation);
     if (status == FLIM_OK) {
@@ -89,23 +90,6 @@ static flim_status simulate(const options *o, flim_error *err)
 
 int main(int argc, char **argv)
 {
-    flim_error err = {0};
     options o;
-    flim_flag_action action = FLIM_FLAGS_RUN;
-    console screen;
-    console_open(&screen, false, false);
-    console_catch_signals();
-    flim_status status = flim_flag_table_init(&table, &o, &err);
-    if (status == FLIM_OK) {
-        status = flim_flag_table_parse(&table, &o, argc, argv, NULL, &action, &err);
-        if (status == FLIM_OK && action == FLIM_FLAGS_HELP) {
-            flim_flag_table_help(&table, stdout);
-        } else if (status == FLIM_OK && action == FLIM_FLAGS_VERSION) {
-            printf("flim_simulate %s\n", flim_version());
-        } else if (status == FLIM_OK) {
-            status = simulate(&o, &err);
-        }
-        flim_flag_table_free(&table, &o);
-    }
-    return console_exit(&screen, "flim_simulate", status, &err);
+    return tool_main(&table, &o, simulate, argc, argv);
 }

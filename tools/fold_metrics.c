@@ -4,10 +4,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "common/console.h"
-#include "flim/flags.h"
+#include "common/tool.h"
 #include "flim/report.h"
-#include "flim/version.h"
 
 typedef struct options {
     char *csv, *json, *markdown, *html;
@@ -39,10 +37,11 @@ static const flim_flag_table table = {
     "RUN",
     NULL};
 
-static flim_status report_runs(const options *o, const flim_string_list *runs, console *terminal, flim_error *err)
+static flim_status report_runs(void *read, const flim_string_list *runs, console *screen, flim_error *err)
 {
+    const options *o = read;
     flim_report *report = NULL;
-    const flim_log log = console_log(terminal);
+    const flim_log log = console_log(screen);
     /* The tables repeat every warning: where both streams are one terminal, once is enough. */
     const bool once = isatty(STDOUT_FILENO) && isatty(STDERR_FILENO);
     const flim_report_options request = {.data = (const char *const *)o->data.item,
@@ -74,24 +73,5 @@ static flim_status report_runs(const options *o, const flim_string_list *runs, c
 int main(int argc, char **argv)
 {
     options o;
-    flim_string_list runs = {0};
-    flim_flag_action action = FLIM_FLAGS_RUN;
-    flim_error err = {0};
-    console terminal;
-    console_open(&terminal, false, false);
-    flim_status status = flim_flag_table_init(&table, &o, &err);
-    if (status != FLIM_OK) {
-        return console_exit(&terminal, "fold_metrics", status, &err);
-    }
-    status = flim_flag_table_parse(&table, &o, argc, argv, &runs, &action, &err);
-    if (status == FLIM_OK && action == FLIM_FLAGS_HELP) {
-        flim_flag_table_help(&table, stdout);
-    } else if (status == FLIM_OK && action == FLIM_FLAGS_VERSION) {
-        printf("flimcv %s\n", flim_version());
-    } else if (status == FLIM_OK) {
-        status = report_runs(&o, &runs, &terminal, &err);
-    }
-    flim_string_list_free(&runs);
-    flim_flag_table_free(&table, &o);
-    return console_exit(&terminal, "fold_metrics", status, &err);
+    return tool_main(&table, &o, report_runs, argc, argv);
 }

@@ -3,10 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/console.h"
-#include "flim/flags.h"
+#include "common/tool.h"
 #include "flim/plan.h"
-#include "flim/version.h"
 
 typedef struct options {
     char *gpu, *gpu_memory, *devices, *config, *show, *apply, *json;
@@ -92,8 +90,10 @@ static flim_status settle(const options *o, const char *config, flim_settings *s
     return status;
 }
 
-static flim_status run(const options *o, console *screen, flim_error *err)
+static flim_status run(void *read, const flim_string_list *operands, console *screen, flim_error *err)
 {
+    (void)operands;
+    const options *o = read;
     const char *config = given(o->show) ? o->show : given(o->apply) ? o->apply : o->config;
     if (given(o->show) + given(o->apply) + given(o->config) > 1) {
         return flim_fail(err, FLIM_ERROR_USAGE, "--config, --show and --apply each name the config: give one of them");
@@ -139,12 +139,7 @@ static flim_status run(const options *o, console *screen, flim_error *err)
 
 int main(int argc, char **argv)
 {
-    flim_error err = {0};
     options o;
-    flim_flag_action action = FLIM_FLAGS_RUN;
-    console screen;
-    console_open(&screen, false, false);
-    flim_status status = flim_flag_table_init(&table, &o, &err);
     /* --json alone means standard output. */
     static char dash[] = "-";
     char **words = calloc((size_t)argc + 1, 2 * sizeof *words);
@@ -155,17 +150,7 @@ int main(int argc, char **argv)
             words[n++] = dash;
         }
     }
-    if (status == FLIM_OK && words) {
-        status = flim_flag_table_parse(&table, &o, n, words, NULL, &action, &err);
-        if (status == FLIM_OK && action == FLIM_FLAGS_HELP) {
-            flim_flag_table_help(&table, stdout);
-        } else if (status == FLIM_OK && action == FLIM_FLAGS_VERSION) {
-            printf("gpu_plan %s\n", flim_version());
-        } else if (status == FLIM_OK) {
-            status = run(&o, &screen, &err);
-        }
-        flim_flag_table_free(&table, &o);
-    }
+    const int code = words ? tool_main(&table, &o, run, n, words) : FLIM_ERROR_MEMORY;
     free(words);
-    return console_exit(&screen, "gpu_plan", words ? status : FLIM_ERROR_MEMORY, &err);
+    return code;
 }

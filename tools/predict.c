@@ -4,11 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/console.h"
 #include "common/spinning.h"
-#include "flim/flags.h"
+#include "common/tool.h"
 #include "flim/predict.h"
-#include "flim/version.h"
 
 typedef struct options {
     char *model, *out, *axes, *device, *precision, *threshold;
@@ -56,12 +54,15 @@ static flim_status threshold_of(const char *text, double *out, flim_error *err)
     return FLIM_OK;
 }
 
-static flim_status predict(const options *o, console *terminal, flim_error *err)
+static flim_status predict(void *read, const flim_string_list *operands, console *screen, flim_error *err)
 {
+    (void)operands;
+    const options *o = read;
     flim_predictions predictions = {0};
     flim_metrics metrics;
+    console_open(screen, o->quiet, false);
     const flim_train_hooks hooks = {
-        .log = console_log(terminal), .progress = console_progress, .context = terminal, .stop = console_stop_flag()};
+        .log = console_log(screen), .progress = console_progress, .context = screen, .stop = console_catch_signals()};
     flim_predict_request request = {.model = o->model,
                                     .data = (const char *const *)o->data.item,
                                     .n_data = o->data.n,
@@ -97,25 +98,6 @@ static flim_status predict(const options *o, console *terminal, flim_error *err)
 int main(int argc, char **argv)
 {
     options o;
-    flim_flag_action action = FLIM_FLAGS_RUN;
-    flim_error err = {0};
-    console terminal;
     limit_spinning(argv);
-    console_open(&terminal, false, false);
-    console_catch_signals();
-    flim_status status = flim_flag_table_init(&table, &o, &err);
-    if (status != FLIM_OK) {
-        return console_exit(&terminal, "predict", status, &err);
-    }
-    status = flim_flag_table_parse(&table, &o, argc, argv, NULL, &action, &err);
-    if (status == FLIM_OK && action == FLIM_FLAGS_HELP) {
-        flim_flag_table_help(&table, stdout);
-    } else if (status == FLIM_OK && action == FLIM_FLAGS_VERSION) {
-        printf("flimcv %s\n", flim_version());
-    } else if (status == FLIM_OK) {
-        console_open(&terminal, o.quiet, false);
-        status = predict(&o, &terminal, &err);
-    }
-    flim_flag_table_free(&table, &o);
-    return console_exit(&terminal, "predict", status, &err);
+    return tool_main(&table, &o, predict, argc, argv);
 }

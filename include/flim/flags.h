@@ -10,16 +10,17 @@
  *     };
  *     static const flim_flag_table table = {"tool", "tool --out FILE [flag]...", "Does this.", rows, 3, .operand = NULL};
  *     options o;
- *     flim_flag_action action;
- *     flim_status status = flim_flag_table_init(&table, &o, err);
- *     status = flim_flag_table_parse(&table, &o, argc, argv, NULL, &action, err);   (argv[0] is skipped)
- *     if (action == FLIM_FLAGS_HELP) flim_flag_table_help(&table, stdout);
- *     flim_flag_table_free(&table, &o);
+ *     bool go;
+ *     flim_status status = flim_flag_table_read(&table, &o, argc, argv, NULL, stdout, &go, err);
+ *     if (go) {
+ *         ...
+ *         flim_flag_table_free(&table, &o);
+ *     }
  *
  * Rules: `--flag value` and `--flag=value`; a switch --x has its --no-x and takes no value; flags are never abbreviated; the
  *      last of several wins, but a list gathers them (its default goes when the first one comes); `--` ends the flags.
  *      -h, --help and --version are known to every table.
- * Owns: texts and lists in the options are their own copies, made by init and parse, freed by flim_flag_table_free.
+ * Owns: texts and lists in the options are their own copies, freed by flim_flag_table_free.
  * Errors: FLIM_ERROR_USAGE names the flag, what was found, what is allowed, and the nearest known name.
  */
 #ifndef FLIM_FLAGS_H
@@ -74,18 +75,12 @@ typedef struct flim_flag_table {
     const char *epilogue; /* after the flags; NULL = none */
 } flim_flag_table;
 
-typedef enum flim_flag_action { FLIM_FLAGS_RUN, FLIM_FLAGS_HELP, FLIM_FLAGS_VERSION } flim_flag_action;
-
-/* Sets every value to its default.  On failure nothing needs to be freed. */
-flim_status flim_flag_table_init(const flim_flag_table *table, void *options, flim_error *err);
+/* How a program begins: options (their fields of no row stay as they are) get the defaults, then what argv[1..argc-1] says;
+ * operands (zeroed; NULL where the table has none) get the arguments without dashes.  --help and --version win over any mistake
+ * beside them: what they ask for is written to `out` (FLIM_ERROR_WRITE where that fails).  *go: the program is to run, and the
+ * caller frees the options and the operands; else, and on errors, there is nothing to free. */
+flim_status flim_flag_table_read(const flim_flag_table *table, void *options, int argc, char *const *argv,
+                                 flim_string_list *operands, FILE *out, bool *go, flim_error *err);
 void flim_flag_table_free(const flim_flag_table *table, void *options);
-
-/* Reads argv[1..argc-1] into initialised options.  operands (zeroed by the caller, who frees it; NULL where the table has
- * none) gets the arguments without dashes.  --help and --version win over any mistake beside them. */
-flim_status flim_flag_table_parse(const flim_flag_table *table, void *options, int argc, char *const *argv,
-                                  flim_string_list *operands, flim_flag_action *action, flim_error *err);
-
-/* Usage, what it is about, the flags in groups with their defaults; at most 100 columns. */
-void flim_flag_table_help(const flim_flag_table *table, FILE *out);
 
 #endif

@@ -60,23 +60,16 @@ typedef struct flim_settings {
     bool resume, resume_override, quiet, log_json, dry_run, verbose;
 } flim_settings;
 
-/* What a command line asked for beside settings. */
-typedef enum flim_settings_action {
-    FLIM_SETTINGS_RUN,
-    FLIM_SETTINGS_HELP,
-    FLIM_SETTINGS_VERSION,
-    FLIM_SETTINGS_PRINT_CONFIG
-} flim_settings_action;
-
 /* Built-in defaults; free with flim_settings_free. */
 flim_status flim_settings_init(flim_settings *settings, flim_error *err);
 void flim_settings_free(flim_settings *settings);
 
 /* Resolves a command line (argv[1..]) over --config FILE or ./flimcv.yaml over the defaults.  settings must be initialised.
  * With --resume ./flimcv.yaml is not read: the caller takes the run's own config.yaml and compares.
- * explicit_keys (may be NULL) gets the keys that flags or --set gave, for --resume's comparison; free its items. */
-flim_status flim_settings_parse(flim_settings *settings, int argc, char *const *argv, flim_settings_action *action,
-                                flim_string_list *explicit_keys, flim_error *err);
+ * explicit_keys (may be NULL) gets the keys that flags or --set gave, for --resume's comparison; free its items.
+ * *go: a run is asked for; else what --help, --version or --print-config ask for was written to `out`. */
+flim_status flim_settings_parse(flim_settings *settings, int argc, char *const *argv, flim_string_list *explicit_keys,
+                                FILE *out, bool *go, flim_error *err);
 
 /* Reads a YAML file over what settings holds. */
 flim_status flim_settings_read(flim_settings *settings, const char *path, flim_error *err);
@@ -86,8 +79,6 @@ flim_status flim_settings_set(flim_settings *settings, const char *key, const ch
 /* The resolved YAML, which gives the same settings when read back. */
 flim_status flim_settings_write(const flim_settings *settings, const char *path, flim_error *err);
 flim_status flim_settings_print(const flim_settings *settings, FILE *out, flim_error *err);
-/* --help: usage, then the flags in groups with their defaults. */
-void flim_settings_help(FILE *out);
 
 /* Compares; calls `differs` for each key whose values differ, with both as text. */
 void flim_settings_compare(const flim_settings *a, const flim_settings *b,

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "core/parse.h"
-#include "flim/version.h"
 
 /* A new subcommand is a file of this folder, a line in commands.h and a line here. */
 static const flim_bench_command *const commands[] = {
@@ -28,27 +27,4 @@ flim_status flim_bench_find(const char *name, const flim_bench_command **out, fl
     }
     return flim_fail(err, FLIM_ERROR_USAGE, "unknown subcommand '%s' (did you mean '%s'? see flim_bench --help)", name,
                      flim_nearest(name, names, N_COMMANDS));
-}
-
-flim_status flim_bench_start(const flim_flag_table *table, void *options, int argc, char *const *argv, FILE *out, bool *go,
-                             flim_error *err)
-{
-    flim_flag_action action = FLIM_FLAGS_RUN;
-    *go = false;
-    flim_status status = flim_flag_table_init(table, options, err);
-    if (status != FLIM_OK) {
-        return status;
-    }
-    status = flim_flag_table_parse(table, options, argc, argv, NULL, &action, err);
-    if (status == FLIM_OK && action == FLIM_FLAGS_HELP) {
-        flim_flag_table_help(table, out);
-    } else if (status == FLIM_OK && action == FLIM_FLAGS_VERSION) {
-        fprintf(out, "flimcv %s\n", flim_version());
-    } else {
-        *go = status == FLIM_OK;
-    }
-    if (!*go) {
-        flim_flag_table_free(table, options);
-    }
-    return status;
 }

@@ -324,7 +324,7 @@ static flim_status run(int argc, char *const *argv, FILE *out, const flim_log *l
 {
     feed_options o;
     bool go;
-    flim_status status = flim_bench_start(&table, &o, argc, argv, out, &go, err);
+    flim_status status = flim_flag_table_read(&table, &o, argc, argv, NULL, out, &go, err);
     if (go) {
         status = measure(&o, out, log, err);
         flim_flag_table_free(&table, &o);

@@ -232,7 +232,7 @@ static flim_status run(int argc, char *const *argv, FILE *out, const flim_log *l
 {
     memory_options options;
     bool go;
-    flim_status status = flim_bench_start(&table, &options, argc, argv, out, &go, err);
+    flim_status status = flim_flag_table_read(&table, &options, argc, argv, NULL, out, &go, err);
     if (go) {
         status = fill_lists(&options, err);
         status = status == FLIM_OK ? compare(&options, out, log, err) : status;

@@ -476,7 +476,7 @@ static flim_status run(int argc, char *const *argv, FILE *out, const flim_log *l
 {
     step_options options;
     bool go;
-    flim_status status = flim_bench_start(&table, &options, argc, argv, out, &go, err);
+    flim_status status = flim_flag_table_read(&table, &options, argc, argv, NULL, out, &go, err);
     if (go) {
         options.dropout = options.use_dropout ? options.dropout : 0;
         status = measure(&options, out, log, err);

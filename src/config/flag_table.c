@@ -377,8 +377,8 @@ flim_status flim_flag_apply(const flim_flag_table *table, const flim_flag_use *u
     return flim_flag_set(use->row, options, what, use->value, err);
 }
 
-flim_status flim_flag_table_parse(const flim_flag_table *table, void *options, int argc, char *const *argv,
-                                  flim_string_list *operands, flim_flag_action *action, flim_error *err)
+static flim_status parse(const flim_flag_table *table, void *options, int argc, char *const *argv, flim_string_list *operands,
+                         flim_flag_action *action, flim_error *err)
 {
     int n = 0;
     flim_flag_use *uses = flim_alloc((size_t)(argc > 0 ? argc : 1), sizeof *uses, err);
@@ -392,5 +392,29 @@ flim_status flim_flag_table_parse(const flim_flag_table *table, void *options, i
     }
     flim_free(seen);
     flim_free(uses);
+    return status;
+}
+
+flim_status flim_flag_table_read(const flim_flag_table *table, void *options, int argc, char *const *argv,
+                                 flim_string_list *operands, FILE *out, bool *go, flim_error *err)
+{
+    flim_flag_action action = FLIM_FLAGS_RUN;
+    *go = false;
+    flim_status status = flim_flag_table_init(table, options, err);
+    if (status != FLIM_OK) {
+        return status;
+    }
+    status = parse(table, options, argc, argv, operands, &action, err);
+    if (status == FLIM_OK && action == FLIM_FLAGS_RUN) {
+        *go = true;
+        return FLIM_OK;
+    }
+    if (status == FLIM_OK) {
+        status = flim_flag_table_show(table, action, out, err);
+    }
+    flim_flag_table_free(table, options);
+    if (operands) {
+        flim_string_list_free(operands);
+    }
     return status;
 }

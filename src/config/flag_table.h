@@ -4,6 +4,9 @@
 
 #include "flim/flags.h"
 
+/* Sets every value to its default.  On failure nothing needs to be freed. */
+flim_status flim_flag_table_init(const flim_flag_table *table, void *options, flim_error *err);
+
 /* Sets a value from text; a list gets one more item.  `what` names the place in errors: "--folds", "a.yaml:3: folds". */
 flim_status flim_flag_set(const flim_flag_row *row, void *options, const char *what, const char *text, flim_error *err);
 /* Empties a list; other values stay. */
@@ -13,6 +16,12 @@ char *flim_flag_text(const flim_flag_row *row, const void *options, flim_error *
 const flim_string_list *flim_flag_list(const flim_flag_row *row, const void *options);
 /* "val_fraction" for "val-fraction". */
 void flim_flag_key(const flim_flag_row *row, char *key, size_t size);
+
+typedef enum flim_flag_action { FLIM_FLAGS_RUN, FLIM_FLAGS_HELP, FLIM_FLAGS_VERSION } flim_flag_action;
+
+/* What --help and --version ask for.  Help: usage, what it is about, the flags in groups with their defaults; at most 100
+ * columns.  Version: "PROGRAM (flimcv) 0.1.0". */
+flim_status flim_flag_table_show(const flim_flag_table *table, flim_flag_action action, FILE *out, flim_error *err);
 
 /* One flag as it stands on a command line: its text is not looked at yet. */
 typedef struct flim_flag_use {

@@ -1,7 +1,10 @@
-/* --help from a table of flags: groups, two columns, defaults, at most 100 columns. */
+/* --help from a table of flags (groups, two columns, defaults, at most 100 columns), and --version. */
+#include "config/flag_table.h"
+
+#include <errno.h>
 #include <string.h>
 
-#include "flim/flags.h"
+#include "flim/version.h"
 
 enum { LEFT = 27, WIDTH = 100, LONGEST = 1024, KEEP = '\1' };
 
@@ -93,7 +96,7 @@ static void print_row(const flim_flag_row *row, FILE *out)
     wrap(out, text, column);
 }
 
-void flim_flag_table_help(const flim_flag_table *table, FILE *out)
+static void print_help(const flim_flag_table *table, FILE *out)
 {
     fprintf(out, "Usage: %s\n", table->usage);
     if (table->about[0]) {
@@ -111,4 +114,17 @@ void flim_flag_table_help(const flim_flag_table *table, FILE *out)
     if (table->epilogue) {
         fprintf(out, "\n%s\n", table->epilogue);
     }
+}
+
+flim_status flim_flag_table_show(const flim_flag_table *table, flim_flag_action action, FILE *out, flim_error *err)
+{
+    if (action == FLIM_FLAGS_HELP) {
+        print_help(table, out);
+    } else if (action == FLIM_FLAGS_VERSION) {
+        fprintf(out, "%s (flimcv) %s\n", table->program, flim_version());
+    }
+    if (fflush(out) != 0 || ferror(out)) {
+        return flim_fail(err, FLIM_ERROR_WRITE, "cannot write the help: %s", strerror(errno));
+    }
+    return FLIM_OK;
 }

@@ -166,13 +166,6 @@ static flim_flag_table whole_table(flim_flag_row *rows)
                     "6 cannot write, 130 and 143 after INT and TERM, 1 anything else."};
 }
 
-void flim_settings_help(FILE *out)
-{
-    flim_flag_row rows[FLIM_MOST_SETTINGS];
-    const flim_flag_table table = whole_table(rows);
-    flim_flag_table_help(&table, out);
-}
-
 /* --set KEY=VALUE; `seen` as for flim_flag_apply. */
 static flim_status apply_set(flim_settings *settings, const char *text, bool *seen, flim_error *err)
 {
@@ -297,32 +290,35 @@ static flim_status apply_layers(flim_settings *settings, const command *c, const
     return status == FLIM_OK ? list_explicit(flag_seen, explicit_keys, err) : status;
 }
 
-flim_status flim_settings_parse(flim_settings *settings, int argc, char *const *argv, flim_settings_action *action,
-                                flim_string_list *explicit_keys, flim_error *err)
+flim_status flim_settings_parse(flim_settings *settings, int argc, char *const *argv, flim_string_list *explicit_keys,
+                                FILE *out, bool *go, flim_error *err)
 {
     flim_flag_row rows[FLIM_MOST_SETTINGS];
     const flim_flag_table table = whole_table(rows);
     command c = {0};
-    flim_flag_action flag_action = FLIM_FLAGS_RUN;
+    flim_flag_action action = FLIM_FLAGS_RUN;
     int n = 0;
-    *action = FLIM_SETTINGS_RUN;
+    *go = false;
     flim_flag_use *uses = flim_alloc((size_t)(argc > 0 ? argc : 1), sizeof *uses, err);
     flim_status status = uses ? flim_flag_table_init(&command_table, &c, err) : FLIM_ERROR_MEMORY;
     if (status != FLIM_OK) {
         goto done;
     }
-    status = flim_flag_table_scan(&table, argc, argv, uses, &n, NULL, &flag_action, err);
-    if (status != FLIM_OK || flag_action != FLIM_FLAGS_RUN) {
-        *action = flag_action == FLIM_FLAGS_HELP      ? FLIM_SETTINGS_HELP
-                  : flag_action == FLIM_FLAGS_VERSION ? FLIM_SETTINGS_VERSION
-                                                      : FLIM_SETTINGS_RUN;
+    status = flim_flag_table_scan(&table, argc, argv, uses, &n, NULL, &action, err);
+    if (status == FLIM_OK && action != FLIM_FLAGS_RUN) {
+        status = flim_flag_table_show(&table, action, out, err);
         goto done;
     }
-    status = take_command(&c, rows, uses, &n, err);
+    if (status == FLIM_OK) {
+        status = take_command(&c, rows, uses, &n, err);
+    }
     if (status == FLIM_OK) {
         status = apply_layers(settings, &c, uses, n, explicit_keys, err);
     }
-    *action = c.print_config ? FLIM_SETTINGS_PRINT_CONFIG : FLIM_SETTINGS_RUN;
+    *go = status == FLIM_OK && !c.print_config;
+    if (status == FLIM_OK && c.print_config) {
+        status = flim_settings_print(settings, out, err);
+    }
 done:
     flim_flag_table_free(&command_table, &c);
     flim_free(uses);

@@ -21,7 +21,7 @@ static void on_signal(int number)
     __atomic_store_n(&stop_signal, number, __ATOMIC_RELAXED); /* threads of the library poll it */
 }
 
-void console_catch_signals(void)
+const volatile int *console_catch_signals(void)
 {
     const int caught[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
@@ -36,10 +36,6 @@ void console_catch_signals(void)
     }
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* a file over ulimit -f is an error of write, exit code 6 */
-}
-
-const volatile int *console_stop_flag(void)
-{
     return &stop_signal;
 }
 

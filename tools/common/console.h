@@ -24,11 +24,10 @@ flim_log console_log(console *c);
 /* flim_train_hooks.progress; context is the console. */
 void console_progress(void *context, const flim_progress *progress);
 
-/* Catches INT, TERM, HUP and USR1 into *console_stop_flag() (the signal's number); a second INT ends the program at once.
- * HUP stays ignored where it was, as under nohup.  SIGPIPE is ignored: a closed pipe is a write that fails, not the end of a
- * run. */
-void console_catch_signals(void);
-const volatile int *console_stop_flag(void);
+/* For what can be stopped: catches INT, TERM, HUP and USR1 into the flag that it returns (0, then the signal's number); a
+ * second INT ends the program at once.  HUP stays ignored where it was, as under nohup.  SIGPIPE is ignored: a closed pipe is a
+ * write that fails, not the end of a run. */
+const volatile int *console_catch_signals(void);
 
 /* Prints the error of a failed call to stderr ("train_cv: error: ...") and returns the exit code: the status's own number,
  * 1 for what has none, 128 + the signal after an interruption. */
