@@ -13,7 +13,7 @@
 #include "flim/flags.h"
 
 typedef struct options {
-    char *mode, *out, *device;
+    char *mode, *out, *device, *json;
     int64_t batch, fold;
     uint64_t seed;
     double dropout, lr;
@@ -45,6 +45,7 @@ static const flim_flag_row rows[] = {
      "learning rate, with a text that is long enough to be wrapped to a second line in the help of this program",
      .allowed = "> 0"},
     {NULL, "resume", FLIM_VALUE_SWITCH, offsetof(options, resume), "false", .help = "go on"},
+    {NULL, "json", FLIM_VALUE_TEXT, offsetof(options, json), "", "FILE", .help = "all of it; alone: here", .alone = "-"},
 };
 enum { N_ROWS = sizeof rows / sizeof rows[0] };
 static const flim_flag_table table = {"tool", "tool [flag]... FILE...", "Tries flags.", rows, N_ROWS, .operand = "FILE"};
@@ -107,6 +108,50 @@ static void every_type_is_read(void **state)
     assert_string_equal(operands.item[2], "-");
     flim_string_list_free(&operands);
     flim_flag_table_free(&table, &o);
+}
+
+static void a_value_may_be_left_out(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line, *json, *operand, *out; /* "": none */
+    } cases[] = {
+        {"", "", "", ""},
+        {"--json", "-", "", ""},
+        {"--json --resume", "-", "", ""},
+        {"--json --out x", "-", "", "x"},
+        {"--out x --json", "-", "", "x"},
+        {"--json --", "-", "", ""},
+        {"--json -- file", "-", "file", ""},
+        {"--json=file", "file", "", ""},
+        {"--json=--odd", "--odd", "", ""},
+        {"--json=", "", "", ""},
+        {"--json file", "file", "", ""},
+        {"--json file other", "file", "other", ""},
+        {"other --json", "-", "other", ""},
+        {"--json -", "-", "", ""},
+        {"--json=-", "-", "", ""},
+        {"--json - other", "-", "other", ""},
+        {"--json a --json", "-", "", ""},
+        {"--json --json a", "a", "", ""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        options o;
+        bool go;
+        flim_error err = {0};
+        flim_string_list operands = {0};
+        if (read_line(&table, cases[i].line, &o, &operands, stdout, &go, &err) != FLIM_OK) {
+            fail_msg("'%s': %s", cases[i].line, err.text);
+        }
+        assert_true(go);
+        const char *operand = operands.n ? operands.item[0] : "";
+        if (strcmp(o.json, cases[i].json) != 0 || operands.n > 1 || strcmp(operand, cases[i].operand) != 0 ||
+            strcmp(o.out, cases[i].out) != 0) {
+            fail_msg("'%s': --json '%s', --out '%s', %d operands '%s'", cases[i].line, o.json, o.out, operands.n, operand);
+        }
+        flim_string_list_free(&operands);
+        flim_flag_table_free(&table, &o);
+    }
 }
 
 static void mistakes_are_named(void **state)
@@ -219,6 +264,7 @@ static void help_shows_every_row_in_100_columns(void **state)
         "\n  --batch N                cells a step (default 64; 1..4096)\n",
         "\n  --fold K                 only this fold (default all; >= 0)\n",
         "\n  --resume                 go on\n",
+        "\n  --json [FILE]            all of it; alone: here\n",
         "to a second\n                           line in the help of this program (default 1e-4; > 0)\n",
         "\n  -h, --help               this text\n",
         "\n\nThe end.\n",
@@ -287,6 +333,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_come_from_the_table),
         cmocka_unit_test(every_type_is_read),
+        cmocka_unit_test(a_value_may_be_left_out),
         cmocka_unit_test(mistakes_are_named),
         cmocka_unit_test(help_and_version_win),
         cmocka_unit_test(help_shows_every_row_in_100_columns),

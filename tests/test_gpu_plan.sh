@@ -64,6 +64,12 @@ assert all(s["device_bytes"] <= 0.85 * j["card"]["memory_bytes"] for s in p["sug
 assert sum(c["bytes"] for c in best["components"] if c["place"] == "device") == best["device_bytes"]
 '
     done
+    mv out plain
+    for form in "--json --gpu H200" "--json - --gpu H200" "--gpu H200 --json=-"; do
+        # shellcheck disable=SC2086
+        run gpu_plan 0 $form
+        check "gpu_plan $form" cmp out plain
+    done
     run gpu_plan 0 --gpu-memory 22.5GiB --effective-batch 96 --preset xlarge --precision fp32 --json plan.json
     check "--effective-batch is kept" python3 -c '
 import json

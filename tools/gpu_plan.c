@@ -1,6 +1,5 @@
 /* gpu_plan: what a run will need on a card, the batch that fits, and configs made from it (flim/plan.h). */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/tool.h"
@@ -49,7 +48,7 @@ static const flim_flag_row rows[] = {
     {NULL, "profile", FLIM_VALUE_SWITCH, FIELD(profile), "false",
      .help = "run the suggestions on the card: predicted against measured memory, time a step"},
     {NULL, "json", FLIM_VALUE_TEXT, FIELD(json), "", "FILE",
-     .help = "write all of it as JSON; alone or with -, to standard output instead of the tables"},
+     .help = "write all of it as JSON; alone or with -, to standard output instead of the tables", .alone = "-"},
 };
 static const flim_flag_table table = {
     "gpu_plan",
@@ -140,17 +139,5 @@ static flim_status run(void *read, const flim_string_list *operands, console *sc
 int main(int argc, char **argv)
 {
     options o;
-    /* --json alone means standard output. */
-    static char dash[] = "-";
-    char **words = calloc((size_t)argc + 1, 2 * sizeof *words);
-    int n = 0;
-    for (int i = 0; words && i < argc; i++) {
-        words[n++] = argv[i];
-        if (strcmp(argv[i], "--json") == 0 && (i + 1 == argc || strncmp(argv[i + 1], "--", 2) == 0)) {
-            words[n++] = dash;
-        }
-    }
-    const int code = words ? tool_main(&table, &o, run, n, words) : FLIM_ERROR_MEMORY;
-    free(words);
-    return code;
+    return tool_main(&table, &o, run, argc, argv);
 }

@@ -19,6 +19,7 @@
  *
  * Rules: `--flag value` and `--flag=value`; a switch --x has its --no-x and takes no value; flags are never abbreviated; the
  *      last of several wins, but a list gathers them (its default goes when the first one comes); `--` ends the flags.
+ *      A row with `alone` may stand without a value, as in `--json`: what follows it is its value unless it begins with `--`.
  *      -h, --help and --version are known to every table.
  * Owns: texts and lists in the options are their own copies, freed by flim_flag_table_free.
  * Errors: FLIM_ERROR_USAGE names the flag, what was found, what is allowed, and the nearest known name.
@@ -63,6 +64,7 @@ typedef struct flim_flag_row {
     bool (*valid)(const char *text); /* further check of a text or an item */
     const char *word; /* of an integer: a word that stands for word_value, outside `allowed` ("all" for -1) */
     int64_t word_value;
+    const char *alone; /* the value of the flag without one: at the end or before another flag; NULL = it needs one */
 } flim_flag_row;
 
 typedef struct flim_flag_table {

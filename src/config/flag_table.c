@@ -314,14 +314,15 @@ static flim_status scan_flag(const flim_flag_table *table, int argc, char *const
         use->value = off ? "false" : "true";
         return FLIM_OK;
     }
-    if (!value) {
-        if (*i + 1 >= argc || strncmp(argv[*i + 1], "--", 2) == 0) {
+    const bool alone = !value && (*i + 1 >= argc || strncmp(argv[*i + 1], "--", 2) == 0);
+    if (alone) {
+        if (!use->row->alone) {
             return flim_fail(err, FLIM_ERROR_USAGE, "--%s needs a value: --%s %s", use->row->name, use->row->name,
                              use->row->metavar);
         }
-        value = argv[++*i];
+        value = use->row->alone;
     }
-    use->value = value;
+    use->value = value ? value : argv[++*i];
     return FLIM_OK;
 }
 

@@ -26,7 +26,7 @@ flim_status flim_flag_table_show(const flim_flag_table *table, flim_flag_action 
 /* One flag as it stands on a command line: its text is not looked at yet. */
 typedef struct flim_flag_use {
     const flim_flag_row *row;
-    const char *value; /* in argv; "true" or "false" for switches */
+    const char *value; /* in argv, or what its row has for a flag alone; "true" or "false" for switches */
 } flim_flag_use;
 
 /* Splits argv[1..argc-1] into uses (room for argc) and operands (may be NULL). */

@@ -90,8 +90,10 @@ static void print_row(const flim_flag_row *row, FILE *out)
 {
     char text[LONGEST];
     bool on = row->type == FLIM_VALUE_SWITCH && strcmp(row->initial, "true") == 0;
-    int column =
-        fprintf(out, "  --%s%s%s%s", on ? "[no-]" : "", row->name, row->metavar ? " " : "", row->metavar ? row->metavar : "");
+    int column = fprintf(out, "  --%s%s", on ? "[no-]" : "", row->name);
+    if (row->metavar) {
+        column += fprintf(out, row->alone ? " [%s]" : " %s", row->metavar);
+    }
     describe(row, text);
     wrap(out, text, column);
 }
