@@ -725,12 +725,14 @@ static void three_classes(void **state)
     flim_log log = {remember, &text};
     ok(flim_report_print(report, &log, &err), &err);
     assert_non_null(strstr(text.text, "classes 3"));
+    assert_null(strstr(text.text, "threshold"));
     if (system("gnuplot --version >/dev/null 2>&1") == 0) {
         char path[600];
         snprintf(path, sizeof path, "%s/test_report_three.html", FLIM_BINARY_DIR);
         ok(flim_report_write_html(report, path, &err), &err);
         char *bytes = file_text(path);
         assert_int_equal(count_of(bytes, "data:image/svg+xml;base64,"), 6);
+        assert_null(strstr(bytes, "<th>threshold</th>"));
         free(bytes);
     }
     flim_report_destroy(report);

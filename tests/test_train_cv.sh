@@ -150,6 +150,21 @@ PY
         'diff <(grep -E "best_epoch|threshold" flipped/fold_0/summary.json) <(grep -E "best_epoch|threshold" whole/fold_0/summary.json)'
 fi
 
+# ---- three classes: the most probable one is predicted, so nobody is told of a threshold
+"$build/flim_simulate" --out three.h5 --cells 60 --donors 6 --classes 3 --bins 16 --photons 200 --seed 3 >/dev/null
+for fraction in 0.15 0; do
+    rm -rf three
+    run 0 --data three.h5 "${options[@]}" --epochs 1 --val-fraction "$fraction" --out three
+    check "three classes, val-fraction $fraction: three folds are done" test "$(grep -c '^fold [012] done: best epoch 1 of 1, test accuracy' out)" = 3
+    check "and no threshold is told of" bash -c '! grep -v "threshold[-_]for" out err three/train.log | grep -i threshold'
+    check "summary.json keeps its form" python3 -c '
+import json
+assert [f["threshold"] for f in json.load(open("three/summary.json"))["folds"]] == [0.5] * 3'
+done
+"$build/predict" --model three --data three.h5 --out three.csv --device cpu --workers 2 --threshold 0.7 >out 2>err
+check "predict says that it does not use one" grep -q "threshold is not used: with 3 classes" err
+check "and shows none" bash -c '! grep threshold out'
+
 # ---- bad input: the right code, one clear error, no folder that --resume would trust
 bad() { # bad CODE TEXT ARGS...
     local code=$1 text=$2

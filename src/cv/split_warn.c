@@ -97,8 +97,10 @@ static void warn_of_validation(const flim_splits *s, const flim_split_data *data
 {
     char folds[256], buffer[32];
     int64_t empty = 0;
+    const bool two = data->classes == 2; /* with more there is no threshold */
+    const char *fallback = two ? "the last epoch and the threshold 0.5 are used" : "the last epoch is used";
     if (!asked) {
-        flim_log_line(log, FLIM_LOG_NOTE, "no inner validation part: the last epoch and the threshold 0.5 are used");
+        flim_log_line(log, FLIM_LOG_NOTE, "no inner validation part: %s", fallback);
         return;
     }
     for (int f = 0; f < s->n_folds; f++) {
@@ -109,8 +111,8 @@ static void warn_of_validation(const flim_splits *s, const flim_split_data *data
         flim_log_line(log, FLIM_LOG_WARNING,
                       "no inner validation part in %" PRId64
                       " of %d folds (%s): no %s can be spared without taking a class out of "
-                      "the training part; the last epoch and the threshold 0.5 are used there",
-                      empty, s->n_folds, folds, flim_split_by_group(s->mode) ? "group" : "cell");
+                      "the training part; %s there",
+                      empty, s->n_folds, folds, flim_split_by_group(s->mode) ? "group" : "cell", fallback);
     }
     for (int c = 0; c < data->classes; c++) {
         int64_t without = 0;
@@ -120,11 +122,11 @@ static void warn_of_validation(const flim_splits *s, const flim_split_data *data
         }
         if (without) {
             list_marked(k->mark, s->n_folds, NULL, folds, sizeof folds);
-            flim_log_line(log, FLIM_LOG_WARNING,
-                          "class '%s' is absent from the inner validation part of %" PRId64
-                          " of %d folds (%s), so that the training "
-                          "part keeps it: the epoch is chosen by validation loss and the threshold is 0.5 there",
-                          flim_split_class(data, c, buffer), without, s->n_folds, folds);
+            flim_log_line(
+                log, FLIM_LOG_WARNING,
+                "class '%s' is absent from the inner validation part of %" PRId64 " of %d folds (%s), so that the training "
+                "part keeps it: the epoch is chosen by validation loss%s there",
+                flim_split_class(data, c, buffer), without, s->n_folds, folds, two ? " and the threshold is 0.5" : "");
         }
     }
 }

@@ -173,10 +173,12 @@ static void metric_heads(FILE *stream)
 
 static void metrics_table(FILE *stream, const report_run *run)
 {
+    const bool two = run->classes == 2; /* with more there is no threshold */
     bool baselines = false;
-    fputs("<h3>Metrics of the test parts</h3>\n<div class=\"wide\"><table>\n<tr><th>fold</th><th>test cells</th><th>best "
-          "epoch</th><th>threshold</th>",
-          stream);
+    fprintf(stream,
+            "<h3>Metrics of the test parts</h3>\n<div class=\"wide\"><table>\n<tr><th>fold</th><th>test cells</th><th>best "
+            "epoch</th>%s",
+            two ? "<th>threshold</th>" : "");
     metric_heads(stream);
     fputs("</tr>\n", stream);
     for (int r = 0; r < run->n_rows; r++) {
@@ -184,7 +186,7 @@ static void metrics_table(FILE *stream, const report_run *run)
         const bool baseline = row->kind == REPORT_BASELINE;
         if (baseline && !baselines) {
             fprintf(stream, "<tr class=\"head\"><td colspan=\"%d\">Simple models in the same folds, pooled</td></tr>\n",
-                    FLIM_N_METRICS + 4);
+                    FLIM_N_METRICS + (two ? 4 : 3));
             baselines = true;
         }
         fprintf(stream, "<tr class=\"%s\"><td>",
@@ -195,10 +197,15 @@ static void metrics_table(FILE *stream, const report_run *run)
         html_put_text(stream, row->name);
         fputs("</td>", stream);
         if (row->fold) {
-            fprintf(stream, "<td>%" PRId64 "</td><td>%" PRId64 " of %" PRId64 "</td><td>%.3f</td>", row->fold->n_test,
-                    row->fold->best_epoch, row->fold->epochs, row->fold->threshold);
+            fprintf(stream, "<td>%" PRId64 "</td><td>%" PRId64 " of %" PRId64 "</td>", row->fold->n_test,
+                    row->fold->best_epoch, row->fold->epochs);
         } else {
-            fputs("<td></td><td></td><td></td>", stream);
+            fputs("<td></td><td></td>", stream);
+        }
+        if (two && row->fold) {
+            fprintf(stream, "<td>%.3f</td>", row->fold->threshold);
+        } else if (two) {
+            fputs("<td></td>", stream);
         }
         for (int m = 0; m < FLIM_N_METRICS; m++) {
             put_number(stream, row->value[m]);
@@ -208,8 +215,8 @@ static void metrics_table(FILE *stream, const report_run *run)
     fprintf(
         stream,
         "</table></div>\n<p class=\"about\">%s Pooled: all out-of-fold predictions together. Intervals: bootstrap over %s.",
-        run->classes == 2 ? "Every fold decides at the threshold that was best on its inner validation part."
-                          : "The class with the highest probability is predicted.",
+        two ? "Every fold decides at the threshold that was best on its inner validation part."
+            : "The class with the highest probability is predicted.",
         run->by_group ? "groups" : "cells");
     if (!isnan(run->delong.low)) {
         fprintf(stream,

@@ -587,11 +587,14 @@ static flim_status evaluate(fold *f, flim_error *err)
         status = write_summary(f, threshold, selection, &val, &test, &test_half, err);
     }
     if (status == FLIM_OK) {
+        char decided[32] = "";
+        if (classes == 2) {
+            snprintf(decided, sizeof decided, ", threshold %.3f", threshold);
+        }
         flim_log_line(&run->log, FLIM_LOG_INFO,
                       "fold %d done: best epoch %" PRId64 " of %" PRId64
-                      ", threshold %.3f, test accuracy %.3f, balanced accuracy "
-                      "%.3f (%" PRId64 " cells)",
-                      f->k, f->state.best_epoch + 1, f->state.n_history, threshold, test.value[FLIM_ACCURACY],
+                      "%s, test accuracy %.3f, balanced accuracy %.3f (%" PRId64 " cells)",
+                      f->k, f->state.best_epoch + 1, f->state.n_history, decided, test.value[FLIM_ACCURACY],
                       test.value[FLIM_BALANCED_ACCURACY], part->n_test);
     }
 done:

@@ -348,8 +348,15 @@ flim_status flim_predict(const flim_predict_request *request, const flim_train_h
         status = measure(&j, metrics, err);
     }
     if (status == FLIM_OK) {
-        flim_log_line(&hooks->log, FLIM_LOG_INFO, "%" PRId64 " cells, %d model%s, threshold %.4f%s", out->n, j.n_models,
-                      j.n_models == 1 ? "" : "s", j.threshold, request->flips ? ", averaged over flips" : "");
+        char decided[48] = "";
+        if (j.weights.classes == 2) {
+            snprintf(decided, sizeof decided, ", threshold %.4f", j.threshold);
+        } else if (!isnan(request->threshold)) {
+            flim_log_line(&hooks->log, FLIM_LOG_WARNING,
+                          "the threshold is not used: with %d classes the most probable one is predicted", j.weights.classes);
+        }
+        flim_log_line(&hooks->log, FLIM_LOG_INFO, "%" PRId64 " cells, %d model%s%s%s", out->n, j.n_models,
+                      j.n_models == 1 ? "" : "s", decided, request->flips ? ", averaged over flips" : "");
     } else {
         flim_predictions_free(out);
     }

@@ -219,9 +219,10 @@ static void failed_rows(const flim_run *run)
 static void print_table(const flim_run *run, const summary *s)
 {
     const flim_log *log = &run->log;
+    const bool two = run->info->classes == 2; /* with more the most probable class is predicted, and there is no threshold */
     char first[64], sentence[512];
-    flim_log_line(log, FLIM_LOG_INFO, "Test parts, %d of %d folds (thresholds from the validation parts):", s->n,
-                  run->splits.n_folds);
+    flim_log_line(log, FLIM_LOG_INFO, "Test parts, %d of %d folds%s:", s->n, run->splits.n_folds,
+                  two ? " (thresholds from the validation parts)" : "");
     flim_log_line(log, FLIM_LOG_INFO, "  %-28s %9s %9s %9s %9s %9s %9s", "fold (cells, best epoch)", "accuracy", "bal. acc.",
                   "F1", "MCC", "ROC AUC", "log loss");
     for (int i = 0; i < s->n; i++) {
@@ -233,7 +234,7 @@ static void print_table(const flim_run *run, const summary *s)
     table_row(log, "mean", s->mean);
     table_row(log, "sd (ddof 1)", s->sd);
     table_row(log, "pooled", s->pooled.value);
-    if (run->info->classes == 2) {
+    if (two) {
         table_row(log, "pooled, threshold 0.5", s->pooled_half.value);
     }
     if (s->held_out) {
