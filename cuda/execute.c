@@ -30,8 +30,9 @@ static float *parameter(flim_cuda_program *p, float *array, int u, flim_tensor_r
     return array + flim_network_tensor(&p->base.net, u, role, 0)->offset;
 }
 
-/* z = conv(x): by its plan, or by conv_k3.h, which applies what stands between a virtual input's z and its y. */
-static flim_status run_conv(flim_cuda_program *p, flim_pass *pass, int u, int64_t n, flim_error *err)
+/* z = conv(x): by its plan, or by conv_k3.h, which applies what stands between a virtual input's z and its y.  again: BatchNorm has
+ * its statistics. */
+static flim_status run_conv(flim_cuda_program *p, flim_pass *pass, int u, int64_t n, bool again, flim_error *err)
 {
     const flim_pass_unit *pu = &pass->unit[u];
     const int input = pu->unit->input;
@@ -47,7 +48,7 @@ static flim_status run_conv(flim_cuda_program *p, flim_pass *pass, int u, int64_
     return flim_cuda_check(flim_k3_forward(&shape, x, apply ? &prologue : NULL,
                                            parameter(p, p->parameters, u, FLIM_TENSOR_CONV_WEIGHT),
                                            parameter(p, p->parameters, u, FLIM_TENSOR_BIAS), z_of(p, pass, u),
-                                           pass->train ? pu->conv_sums : NULL,
+                                           pass->train && !again ? pu->conv_sums : NULL,
                                            flim_pass_at(pass, p->arena, pu->workspace[FLIM_CONV_FORWARD]), p->launch.stream),
                            pu->unit->conv, err);
 }
@@ -173,7 +174,8 @@ static flim_status run_grad_sums(flim_cuda_program *p, flim_pass *pass, int u, i
     flim_status status;
     FLIM_TRY(flim_pass_sources(pass, p->arena, u, p->head.dmean, &dy, err));
     flim_blocks blocks = flim_blocks_for(n, volume(unit->out), pu->k, p->launch.processors);
-    FLIM_TRY_CUDA(flim_k_grad_sums(&p->launch, &tail, &dy, blocks, p->partial, flim_pass_at(pass, p->arena, pu->y_again)));
+    FLIM_TRY_CUDA(flim_k_grad_sums(&p->launch, &tail, &dy, blocks, p->partial,
+                                   pu->rewrites_y ? flim_pass_at(pass, p->arena, pu->y) : NULL));
     flim_grad_norm main = grad_norm_of(p, pass, u), skip = {0};
     if (folded) {
         skip = grad_norm_of(p, pass, unit->skip);
@@ -221,11 +223,7 @@ static flim_status run_weight(flim_cuda_program *p, flim_pass *pass, int u, int6
     const flim_conv_plan *plan = pu->plan[FLIM_CONV_WEIGHT];
     const int input = pu->unit->input;
     const flim_pass_unit *from = input < 0 ? NULL : &pass->unit[input];
-    void *x = flim_pass_at(pass, p->arena,
-                           !from               ? pass->input
-                           : pu->weight_from_z ? from->z
-                           : from->keep_y      ? from->y
-                                               : from->y_again);
+    void *x = flim_pass_at(pass, p->arena, !from ? pass->input : pu->weight_from_z ? from->z : from->y);
     void *dz = flim_pass_at(pass, p->arena, pu->dz);
     flim_status status;
     if (plan->own) {
@@ -292,7 +290,7 @@ flim_status flim_cuda_run_operation(flim_cuda_program *p, flim_pass *pass, const
     const int u = op->unit;
     flim_tail tail;
     switch (op->kind) {
-    case FLIM_OP_CONV: return run_conv(p, pass, u, n, err);
+    case FLIM_OP_CONV: return run_conv(p, pass, u, n, op->again, err);
     case FLIM_OP_NORM: return run_norm(p, pass, u, n, err);
     case FLIM_OP_TAIL:
         tail = flim_pass_tail(pass, p->arena, u, n);

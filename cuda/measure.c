@@ -234,7 +234,7 @@ static void describe(const flim_cuda_program *p, const flim_operation *op, flim_
                                                        : FLIM_CONV_DATA;
     const bool convolution = op->kind == FLIM_OP_CONV || op->kind == FLIM_OP_WEIGHT || op->kind == FLIM_OP_DATA;
     out->part = kinds[op->kind].part;
-    snprintf(out->name, sizeof out->name, "%s %s", pu->unit->conv, kinds[op->kind].name);
+    snprintf(out->name, sizeof out->name, "%s %s%s", pu->unit->conv, kinds[op->kind].name, op->again ? ", again" : "");
     snprintf(out->how, sizeof out->how, "%s", convolution && pu->plan[direction] ? pu->plan[direction]->engine : "own");
     out->operations = convolution ? 2.0 * macs(pu->unit, p->train.batch) : 0.0;
     if (op->kind == FLIM_OP_STEM_FORWARD || op->kind == FLIM_OP_STEM_BACKWARD) {

@@ -11,12 +11,10 @@ static int64_t volume(const int size[3])
 
 static int add_buffer(flim_pass *pass, flim_buffer_use use, int64_t bytes)
 {
-    pass->buffer[pass->n_buffers] =
-        (flim_buffer){.use = use, .bytes = (bytes + 255) / 256 * 256, .first = 1, .last = 0, .alias = FLIM_NO_BUFFER};
+    pass->buffer[pass->n_buffers] = (flim_buffer){.use = use, .bytes = (bytes + 255) / 256 * 256, .alias = FLIM_NO_BUFFER};
     return pass->n_buffers++;
 }
 
-/* The operation about to be added, or the last one added, touches a buffer. */
 static void touch_at(flim_pass *pass, int buffer, int operation)
 {
     if (buffer == FLIM_NO_BUFFER) {
@@ -26,13 +24,14 @@ static void touch_at(flim_pass *pass, int buffer, int operation)
         buffer = pass->buffer[buffer].alias;
     }
     flim_buffer *b = &pass->buffer[buffer];
-    if (b->first > b->last) {
-        b->first = operation;
-        b->last = operation;
+    if (b->lives == 0 || b->reborn) {
+        b->life[b->lives++].first = operation;
+        b->reborn = false;
     }
-    b->last = operation > b->last ? operation : b->last;
+    b->life[b->lives - 1].last = operation;
 }
 
+/* The last operation added touches a buffer. */
 static void touch(flim_pass *pass, int buffer)
 {
     touch_at(pass, buffer, pass->n_operations - 1);
@@ -40,12 +39,35 @@ static void touch(flim_pass *pass, int buffer)
 
 static void add_operation(flim_pass *pass, flim_operation_kind kind, int unit)
 {
-    pass->operation[pass->n_operations++] = (flim_operation){kind, unit};
+    pass->operation[pass->n_operations++] = (flim_operation){.kind = kind, .unit = unit};
+}
+
+/* The next operation to touch a buffer writes it anew: what it held may be overwritten until then. */
+static void begin_again(flim_pass *pass, int buffer)
+{
+    pass->buffer[buffer].reborn = true;
+}
+
+static bool lives_at(const flim_buffer *b, int operation)
+{
+    for (int i = 0; i < b->lives; i++) {
+        if (b->life[i].first <= operation && operation <= b->life[i].last) {
+            return true;
+        }
+    }
+    return false;
 }
 
 static bool lives_meet(const flim_buffer *a, const flim_buffer *b)
 {
-    return a->first <= b->last && b->first <= a->last;
+    for (int i = 0; i < a->lives; i++) {
+        for (int k = 0; k < b->lives; k++) {
+            if (a->life[i].first <= b->life[k].last && b->life[k].first <= a->life[i].last) {
+                return true;
+            }
+        }
+    }
+    return false;
 }
 
 /* Largest first, each at the lowest place where no buffer alive at the same time lies. */
@@ -53,7 +75,7 @@ static void place_buffers(flim_pass *pass)
 {
     int order[FLIM_MAX_BUFFERS], n = 0;
     for (int i = 0; i < pass->n_buffers; i++) {
-        if (pass->buffer[i].alias == FLIM_NO_BUFFER && pass->buffer[i].first <= pass->buffer[i].last) {
+        if (pass->buffer[i].alias == FLIM_NO_BUFFER && pass->buffer[i].lives > 0) {
             int at = n++;
             for (; at > 0 && pass->buffer[order[at - 1]].bytes < pass->buffer[i].bytes; at--) {
                 order[at] = order[at - 1];
@@ -93,7 +115,7 @@ static void find_peak(flim_pass *pass)
         int64_t by_use[FLIM_USES] = {0}, sum = 0;
         for (int i = 0; i < pass->n_buffers; i++) {
             const flim_buffer *b = &pass->buffer[i];
-            if (b->alias == FLIM_NO_BUFFER && b->first <= op && op <= b->last) {
+            if (b->alias == FLIM_NO_BUFFER && lives_at(b, op)) {
                 by_use[b->use] += b->bytes;
                 sum += b->bytes;
             }
@@ -114,7 +136,7 @@ int64_t flim_pass_saved_at_peak(const flim_pass *pass, int u)
     int64_t bytes = 0;
     for (int i = 0; i < 2; i++) {
         const flim_buffer *b = own[i] == FLIM_NO_BUFFER ? NULL : &pass->buffer[own[i]];
-        if (b && b->use == FLIM_USE_SAVED && b->alias == FLIM_NO_BUFFER && b->first <= pass->peak && pass->peak <= b->last) {
+        if (b && b->use == FLIM_USE_SAVED && b->alias == FLIM_NO_BUFFER && lives_at(b, pass->peak)) {
             bytes += b->bytes;
         }
     }
@@ -273,7 +295,6 @@ static void find_structure(flim_pass *pass, int sm)
                                .compact_dx = is_strided_point(&net->unit[u]),
                                .z = FLIM_NO_BUFFER,
                                .y = FLIM_NO_BUFFER,
-                               .y_again = FLIM_NO_BUFFER,
                                .dz = FLIM_NO_BUFFER,
                                .dx = FLIM_NO_BUFFER,
                                .dv = FLIM_NO_BUFFER,
@@ -303,16 +324,16 @@ static void find_structure(flim_pass *pass, int sm)
     find_stem(pass, sm);
 }
 
-/* The first `drop` of the y that can go, the largest first. */
-static void drop_outputs(flim_pass *pass, int drop)
+/* The first `outputs` of the y that can go, the largest first. */
+static void drop_outputs(flim_pass *pass, int outputs)
 {
-    for (; drop > 0; drop--) {
+    for (; outputs > 0; outputs--) {
         int largest = -1;
         int64_t most = 0;
         for (int u = 0; u < pass->net->n_units; u++) {
             const flim_pass_unit *pu = &pass->unit[u];
             const int64_t elements = volume(pu->unit->out) * pu->k;
-            if (pu->keep_y && pu->can_drop && elements > most) {
+            if (pu->can_drop && !pu->rewrites_y && elements > most) {
                 most = elements;
                 largest = u;
             }
@@ -320,7 +341,7 @@ static void drop_outputs(flim_pass *pass, int drop)
         if (largest < 0) {
             return;
         }
-        pass->unit[largest].keep_y = false;
+        pass->unit[largest].rewrites_y = true;
     }
 }
 
@@ -334,7 +355,7 @@ int flim_pass_droppable(const flim_pass *pass)
 }
 
 /* Which units need no y, and whose gradient sums come with a data gradient.  Needs the plans of the weight gradients. */
-static void find_shortcuts(flim_pass *pass, int drop)
+static void find_shortcuts(flim_pass *pass)
 {
     const flim_network *net = pass->net;
     for (int u = 0; u < net->n_units; u++) {
@@ -346,19 +367,17 @@ static void find_shortcuts(flim_pass *pass, int drop)
     for (int p = 0; p < net->n_units; p++) {
         flim_pass_unit *pp = &pass->unit[p];
         int conv_readers = 0, k3_reader = -1, skip_readers = 0, skip_reader = -1;
-        bool all_apply = is_simple(pp->unit) && pp->readers > 0, read_backward = false, plain_skip = false;
+        bool all_apply = is_simple(pp->unit) && pp->readers > 0;
         for (int r = 0; r < net->n_units; r++) {
             const flim_pass_unit *reader = &pass->unit[r];
             if (reader->unit->input == p) {
                 conv_readers++;
                 k3_reader = reader->k3 ? r : k3_reader;
                 all_apply = all_apply && reader->k3 && (!pass->train || reader->weight_from_z);
-                read_backward = read_backward || !reader->weight_from_z;
             }
             if (reader->unit->skip == p && pp->folder != r) {
                 skip_readers++;
                 skip_reader = r;
-                plain_skip = true;
             }
         }
         pp->is_virtual = (all_apply && conv_readers > 0) || p == pass->stem;
@@ -366,12 +385,67 @@ static void find_shortcuts(flim_pass *pass, int drop)
             pp->gradient_from = k3_reader;
             pp->gradient_add = skip_reader;
         }
-        /* y is written again by the pass that sums the gradient: not where there is none */
-        pp->can_drop =
-            pass->train && !plain_skip && read_backward && pp->gradient_from < 0 && pp->folder < 0 && !pp->is_virtual;
-        pp->keep_y = true;
     }
-    drop_outputs(pass, drop);
+}
+
+static bool reads_y(const flim_pass *pass, int reader, int u)
+{
+    return pass->net->unit[reader].input == u || pass->net->unit[reader].skip == u;
+}
+
+/* Another block reads this unit: its z, or else its y. */
+static bool read_outside(const flim_pass *pass, int u, bool z)
+{
+    const flim_pass_unit *pu = &pass->unit[u];
+    for (int r = 0; r < pass->net->n_units; r++) {
+        if (pass->block[r] != pass->block[u] && reads_y(pass, r, u)) {
+            const bool by_z = pu->is_virtual || pu->folder == r || pu->gradient_from == r ||
+                              (pass->net->unit[r].input == u && pass->unit[r].weight_from_z);
+            if (by_z || !z) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* Which z are made again: in the blocks asked for those that no other block reads.  Not in the last block, whose backward pass
+ * follows at once, and not the stem's kernel, which keeps one z that others read. */
+static void find_remade(flim_pass *pass, uint32_t blocks)
+{
+    for (int u = 0; u < pass->net->n_units; u++) {
+        pass->unit[u].remade = pass->train && blocks >> pass->block[u] & 1u && pass->block[u] < pass->n_blocks - 1 &&
+                               u != pass->stem && u != pass->down && !read_outside(pass, u, true);
+    }
+}
+
+/* Of a unit made again: its y goes with its z, and something in the block still reads it. */
+static bool remakes_y(const flim_pass *pass, int u)
+{
+    const flim_pass_unit *pu = &pass->unit[u];
+    bool read = false;
+    for (int r = 0; r < pass->net->n_units; r++) {
+        const flim_pass_unit *reader = &pass->unit[r];
+        read = read || reader->unit->skip == u || (reader->unit->input == u && (reader->remade || !reader->weight_from_z));
+    }
+    return pu->remade && pu->y != FLIM_NO_BUFFER && read && !read_outside(pass, u, false);
+}
+
+/* Which y could be written again by the pass that sums their gradient (not where there is none): those that nothing reads between
+ * the forward pass and that but weight gradients. */
+static void find_droppable(flim_pass *pass)
+{
+    for (int u = 0; u < pass->net->n_units; u++) {
+        flim_pass_unit *pu = &pass->unit[u];
+        bool wanted = false, early = false;
+        for (int r = 0; r < pass->net->n_units; r++) {
+            const flim_pass_unit *reader = &pass->unit[r];
+            wanted = wanted || (reader->unit->input == u && !reader->weight_from_z);
+            early = early || (reader->unit->skip == u && pu->folder != r) || (reader->unit->input == u && reader->remade);
+        }
+        pu->can_drop =
+            pass->train && wanted && !early && !pu->remade && pu->gradient_from < 0 && pu->folder < 0 && !pu->is_virtual;
+    }
 }
 
 static void add_tensors(flim_pass *pass)
@@ -392,15 +466,15 @@ static void add_tensors(flim_pass *pass)
         if (u == pass->stem) {
             continue;
         }
-        pu->z = add_buffer(pass, pass->train ? FLIM_USE_SAVED : FLIM_USE_PASSING, z);
+        pu->z = add_buffer(pass, pass->train && !pu->remade ? FLIM_USE_SAVED : FLIM_USE_PASSING, z);
         if (pu->folder < 0 && !pu->is_virtual) {
-            pu->y = add_buffer(pass, pass->train && pu->keep_y ? FLIM_USE_SAVED : FLIM_USE_PASSING, y);
+            pu->y = add_buffer(pass, FLIM_USE_PASSING, y);
+            if (pass->train && !pu->rewrites_y && !remakes_y(pass, u)) {
+                pass->buffer[pu->y].use = FLIM_USE_SAVED;
+            }
         }
         if (!pass->train) {
             continue;
-        }
-        if (pu->y != FLIM_NO_BUFFER && !pu->keep_y) {
-            pu->y_again = add_buffer(pass, FLIM_USE_PASSING, y);
         }
         pu->dz = add_buffer(pass, FLIM_USE_GRADIENT, z);
         if (pu->unit->input >= 0 && u != pass->down) {
@@ -424,15 +498,14 @@ static int input_of(const flim_pass *pass, int u)
     return input < 0 ? pass->input : pass->unit[input].is_virtual ? pass->unit[input].z : pass->unit[input].y;
 }
 
-/* x of a weight gradient: the input unit's z, its y as kept, or as written again. */
+/* x of a weight gradient: the input unit's z, or its y. */
 static int weight_input_of(const flim_pass *pass, int u)
 {
     const int input = pass->unit[u].unit->input;
     if (input < 0) {
         return pass->input;
     }
-    const flim_pass_unit *from = &pass->unit[input];
-    return pass->unit[u].weight_from_z ? from->z : from->keep_y ? from->y : from->y_again;
+    return pass->unit[u].weight_from_z ? pass->unit[input].z : pass->unit[input].y;
 }
 
 /* What unit u adds before its activation. */
@@ -446,25 +519,37 @@ static int skip_of(const flim_pass *pass, int u)
     return skip->folder == u || skip->is_virtual ? skip->z : skip->y;
 }
 
+static void add_conv(flim_pass *pass, int u)
+{
+    const flim_pass_unit *pu = &pass->unit[u];
+    add_operation(pass, u == pass->down ? FLIM_OP_STEM_FORWARD : FLIM_OP_CONV, u);
+    touch(pass, u == pass->down ? pass->input : input_of(pass, u));
+    touch(pass, pu->z);
+    touch(pass, pu->workspace[FLIM_CONV_FORWARD]);
+}
+
+static void add_tail(flim_pass *pass, int u)
+{
+    add_operation(pass, FLIM_OP_TAIL, u);
+    touch(pass, pass->unit[u].z);
+    touch(pass, pass->unit[u].y);
+    touch(pass, skip_of(pass, u));
+}
+
 static void add_forward(flim_pass *pass)
 {
     const flim_network *net = pass->net;
+    touch_at(pass, pass->input, 0); /* it is written before the first operation */
     for (int u = 0; u < net->n_units; u++) {
         const flim_pass_unit *pu = &pass->unit[u];
         if (u == pass->stem) {
             continue;
         }
-        add_operation(pass, u == pass->down ? FLIM_OP_STEM_FORWARD : FLIM_OP_CONV, u);
-        touch(pass, u == pass->down ? pass->input : input_of(pass, u));
-        touch(pass, pu->z);
-        touch(pass, pu->workspace[FLIM_CONV_FORWARD]);
+        add_conv(pass, u);
         add_operation(pass, FLIM_OP_NORM, u);
         touch(pass, pu->z);
         if (pu->y != FLIM_NO_BUFFER) {
-            add_operation(pass, FLIM_OP_TAIL, u);
-            touch(pass, pu->z);
-            touch(pass, pu->y);
-            touch(pass, skip_of(pass, u));
+            add_tail(pass, u);
         }
     }
     add_operation(pass, FLIM_OP_HEAD, net->n_units - 1);
@@ -511,10 +596,13 @@ static void add_gradient(flim_pass *pass, int u)
         touch(pass, pu->z);
         touch(pass, skip_of(pass, u));
         (void)touch_sources(pass, u, dense);
-        touch(pass, pu->y_again);
+        if (pu->rewrites_y) {
+            begin_again(pass, pu->y);
+            touch(pass, pu->y);
+        }
     }
     for (int r = 0; r < pass->net->n_units; r++) { /* weight gradients that waited for y to be written again */
-        if (pu->y_again != FLIM_NO_BUFFER && pass->unit[r].unit->input == u && !pass->unit[r].weight_from_z) {
+        if (pu->rewrites_y && pass->unit[r].unit->input == u && !pass->unit[r].weight_from_z) {
             add_weight(pass, r);
         }
     }
@@ -535,12 +623,35 @@ static void add_gradient(flim_pass *pass, int u)
     }
 }
 
+/* The convolutions of a block that are made again, and what stands between them. */
+static void add_again(flim_pass *pass, int block)
+{
+    for (int u = 0; u < pass->net->n_units; u++) {
+        const int begin = pass->n_operations;
+        if (pass->block[u] != block || !pass->unit[u].remade) {
+            continue;
+        }
+        begin_again(pass, pass->unit[u].z);
+        add_conv(pass, u);
+        if (remakes_y(pass, u)) {
+            begin_again(pass, pass->unit[u].y);
+            add_tail(pass, u);
+        }
+        for (int i = begin; i < pass->n_operations; i++) {
+            pass->operation[i].again = true;
+        }
+    }
+}
+
 static void add_backward(flim_pass *pass)
 {
     const flim_network *net = pass->net;
     for (int u = net->n_units - 1; u >= 0; u--) {
         flim_pass_unit *pu = &pass->unit[u];
         const int input = pu->unit->input;
+        if (u == net->n_units - 1 || pass->block[u + 1] != pass->block[u]) {
+            add_again(pass, pass->block[u]);
+        }
         if (u == pass->stem) {
             continue;
         }
@@ -554,7 +665,7 @@ static void add_backward(flim_pass *pass)
             touch(pass, pu->workspace[FLIM_CONV_WEIGHT]);
             continue;
         }
-        if (input < 0 || pu->weight_from_z || pass->unit[input].keep_y) {
+        if (input < 0 || pu->weight_from_z || !pass->unit[input].rewrites_y) {
             add_weight(pass, u);
         }
         if (input >= 0) {
@@ -572,7 +683,8 @@ static void add_backward(flim_pass *pass)
 }
 
 flim_status flim_pass_build(flim_pass *pass, flim_cuda_device *device, const flim_network *net, flim_storage type, bool train,
-                            int64_t batch, bool deterministic, int drop, const flim_plan_options *options, flim_error *err)
+                            int64_t batch, bool deterministic, const flim_pass_drop *drop, const flim_plan_options *options,
+                            flim_error *err)
 {
     *pass = (flim_pass){.net = net, .train = train, .batch = batch, .type = type};
     for (int u = 0; u < net->n_units; u++) {
@@ -581,18 +693,21 @@ flim_status flim_pass_build(flim_pass *pass, flim_cuda_device *device, const fli
                              net->unit[u].conv, net->unit[u].out_channels);
         }
     }
+    pass->n_blocks = flim_network_blocks(net, pass->block);
     find_structure(pass, device->sm);
     flim_status status = find_plans(pass, device, deterministic, options, err);
     if (status != FLIM_OK) {
         return status;
     }
-    find_shortcuts(pass, drop);
+    find_shortcuts(pass);
+    find_remade(pass, drop->blocks);
+    find_droppable(pass);
+    drop_outputs(pass, drop->outputs);
     add_tensors(pass);
     add_forward(pass);
     if (train) {
         add_backward(pass);
     }
-    touch_at(pass, pass->input, 0); /* it is written before the first operation */
     place_buffers(pass);
     find_peak(pass);
     return FLIM_OK;

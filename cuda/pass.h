@@ -5,14 +5,17 @@
  * Saved for the backward pass of a unit is z, the convolution's output.  y is stored only where something must read it:
  *   - a unit without activation whose only reader adds it as a skip (the 1x1x1 skips) is folded: its reader applies its BatchNorm;
  *   - a unit whose readers apply BatchNorm and activation as they load z (conv_k3.h, conv_wgrad.h, the skip of a tail) is virtual;
- *   - where only cuDNN's forward convolution needs y, it lives until then; with recompute, also where a later weight gradient
- *     reads it, for which the pass that sums the gradient writes it again.
+ *   - where only cuDNN's forward convolution needs y, it lives until then.
+ * With activation checkpointing less is kept (flim_pass_drop):
+ *   - y that only later weight gradients read are written again by the pass that sums their gradient, which has z at hand;
+ *   - blocks (flim_network_blocks) keep what other blocks read and no more: before the backward pass of a block its convolutions
+ *     run again.  BatchNorm's statistics are those of the first time, so that the bits are, too.
  * The first two units (stem, down) are one kernel where conv_stem.h has it.  A convolution of conv_k3.h hands the sums over its
  * output to BatchNorm, and in the backward pass those that the unit before it needs, so that both need no pass of their own.  A strided
  * 1x1x1 convolution's input gradient is computed on the strided grid and spread by its reader.
  *
- * Memory: every tensor is a buffer with the first and last operation that touches it; buffers whose lives do not meet share
- * bytes.  Last partial batches (n < batch) run the plans of the full batch: what the spare cells hold is never read, except by
+ * Memory: every tensor is a buffer with the first and last operation that touches it, or two such lives where it is made twice;
+ * buffers whose lives do not meet share bytes.  Last partial batches (n < batch) run the plans of the full batch: what the spare cells hold is never read, except by
  * cuDNN's weight gradients, before which the spare part of x and dz is zeroed.
  */
 #ifndef FLIM_CUDA_PASS_H
@@ -41,6 +44,7 @@ typedef enum flim_operation_kind {
 typedef struct flim_operation {
     flim_operation_kind kind;
     int unit;
+    bool again; /* of the forward pass, run once more in the backward pass */
 } flim_operation;
 
 typedef enum flim_buffer_use {
@@ -51,10 +55,18 @@ typedef enum flim_buffer_use {
     FLIM_USES
 } flim_buffer_use;
 
+enum { FLIM_MAX_LIVES = 2 };
+
+typedef struct flim_life {
+    int first, last; /* operations */
+} flim_life;
+
 typedef struct flim_buffer {
     flim_buffer_use use;
     int64_t bytes, offset;
-    int first, last; /* operations; first > last: not used */
+    flim_life life[FLIM_MAX_LIVES];
+    int lives; /* 0: not used */
+    bool reborn; /* the next operation to touch it begins another life */
     int alias; /* shares the bytes of this buffer, or FLIM_NO_BUFFER */
 } flim_buffer;
 
@@ -63,8 +75,9 @@ typedef struct flim_pass_unit {
     int c, k; /* storage channels of x and z */
     int folder; /* the unit that applies this one's BatchNorm, or -1 */
     int readers; /* units that read y, skips included */
-    bool keep_y;
     bool can_drop; /* y is read again in the backward pass, and the pass that sums its gradient can write it again */
+    bool rewrites_y; /* and does so */
+    bool remade; /* z is made again before the backward pass of its block, and y where anything still reads it */
     bool is_virtual; /* y is never stored: readers apply affine and activation to z */
     bool k3; /* forward and data gradient by conv_k3.h */
     bool weight_from_z; /* the weight gradient applies the input unit's affine and activation to its z */
@@ -72,7 +85,7 @@ typedef struct flim_pass_unit {
     int gradient_add; /* then: the unit whose dv is added, or -1 */
     bool compact_dx; /* dx is on the strided grid */
     const flim_conv_plan *plan[3]; /* by flim_conv_op; NULL = not needed */
-    int z, y, y_again, dz, dx, dv, workspace[3]; /* buffers; workspace by flim_conv_op */
+    int z, y, dz, dx, dv, workspace[3]; /* buffers; workspace by flim_conv_op */
     /* constants, set by the program when memory is there */
     flim_norm norm;
     flim_grad_affine grad;
@@ -96,6 +109,7 @@ typedef struct flim_pass {
     int input; /* buffer of the prepared input; for the stem kernel the plain signal, then the masks at mask_offset */
     int64_t mask_offset;
     int stem, down; /* the units of conv_stem.h, or -1 */
+    int block[FLIM_MAX_UNITS], n_blocks; /* of each unit */
     void *stem_state;
     flim_pass_unit unit[FLIM_MAX_UNITS];
     int64_t arena; /* bytes */
@@ -103,10 +117,16 @@ typedef struct flim_pass {
     int64_t at_peak[FLIM_USES]; /* the same by use, at the operation that needs most; the rest is gaps */
 } flim_pass;
 
-/* Lists the operations, finds plans and lays out the arena.  drop: how many of the y that can be written again are not kept, the
- * largest first; flim_pass_droppable says how many there are. */
+/* What a training pass does not keep. */
+typedef struct flim_pass_drop {
+    int outputs; /* how many of the y that can be written again, the largest first; flim_pass_droppable says how many there are */
+    uint32_t blocks; /* a bit for each block that is made again; one of which nothing can be is left as it is */
+} flim_pass_drop;
+
+/* Lists the operations, finds plans and lays out the arena. */
 flim_status flim_pass_build(flim_pass *pass, flim_cuda_device *device, const flim_network *net, flim_storage type, bool train,
-                            int64_t batch, bool deterministic, int drop, const flim_plan_options *options, flim_error *err);
+                            int64_t batch, bool deterministic, const flim_pass_drop *drop, const flim_plan_options *options,
+                            flim_error *err);
 int flim_pass_droppable(const flim_pass *pass);
 /* Bytes of what a unit keeps for the backward pass, at the operation that needs most. */
 int64_t flim_pass_saved_at_peak(const flim_pass *pass, int u);

@@ -631,6 +631,52 @@ static flim_status explain_tuning(const flim_cuda_program *p, flim_error *err)
     return FLIM_ERROR_MEMORY;
 }
 
+/* The training pass: as it is, or with everything dropped that can be made again, or (AUTO) with just enough of that to stay
+ * within the memory.  First goes what costs next to nothing, outputs that another pass writes again; then blocks, at each turn
+ * the one that saves most. */
+static flim_status build_training(flim_cuda_program *p, const flim_plan_options *plans, flim_error *err)
+{
+    const flim_program_options *o = &p->base.options;
+    const flim_network *net = &p->base.net;
+    flim_pass_drop drop = {0}, best = {0};
+    if (o->recompute == FLIM_RECOMPUTE_ALL) {
+        drop = (flim_pass_drop){.outputs = FLIM_MAX_UNITS, .blocks = UINT32_MAX};
+    }
+    for (;;) {
+        flim_status status = flim_pass_build(&p->train, p->device, net, p->launch.type, true, o->train_batch,
+                                             o->deterministic, &drop, plans, err);
+        if (status != FLIM_OK || o->recompute != FLIM_RECOMPUTE_AUTO ||
+            lay_out(p, NULL) + p->train.arena <= o->memory_limit) {
+            return status;
+        }
+        const uint32_t all = (1u << (p->train.n_blocks - 1)) - 1; /* the last block is never made again */
+        if (drop.outputs < flim_pass_droppable(&p->train)) {
+            drop.outputs++;
+            continue;
+        }
+        if (drop.blocks == all) {
+            return FLIM_OK;
+        }
+        int64_t least = INT64_MAX;
+        for (int b = 0; b < p->train.n_blocks - 1; b++) {
+            const flim_pass_drop more = {drop.outputs, drop.blocks | 1u << b};
+            if (more.blocks == drop.blocks) {
+                continue;
+            }
+            status = flim_pass_build(&p->train, p->device, net, p->launch.type, true, o->train_batch, o->deterministic, &more,
+                                     plans, err);
+            if (status != FLIM_OK) {
+                return status;
+            }
+            if (p->train.arena < least) {
+                least = p->train.arena;
+                best = more;
+            }
+        }
+        drop = best;
+    }
+}
+
 flim_status flim_cuda_compile(flim_device *base, const flim_network *net, const flim_program_options *options,
                               flim_program **out, flim_error *err)
 {
@@ -671,14 +717,10 @@ flim_status flim_cuda_compile(flim_device *base, const flim_network *net, const 
     const int searched = device->store.searched, loaded = device->store.loaded;
     if (options->eval_batch > 0) {
         FLIM_TRY(flim_pass_build(&p->predict, device, &p->base.net, type, false, options->eval_batch, options->deterministic,
-                                 0, &plans, err));
+                                 &(flim_pass_drop){0}, &plans, err));
     }
-    bool fits = options->train_batch == 0;
-    for (int drop = options->recompute == FLIM_RECOMPUTE_ALL ? FLIM_MAX_UNITS : 0; !fits; drop++) {
-        FLIM_TRY(flim_pass_build(&p->train, device, &p->base.net, type, true, options->train_batch, options->deterministic,
-                                 drop, &plans, err));
-        fits = options->recompute != FLIM_RECOMPUTE_AUTO || drop >= flim_pass_droppable(&p->train) ||
-               lay_out(p, NULL) + p->train.arena <= options->memory_limit;
+    if (options->train_batch > 0) {
+        FLIM_TRY(build_training(p, &plans, err));
     }
     flim_plan_store_save(device, &plans);
     if (device->store.searched > searched || device->store.loaded > loaded) {

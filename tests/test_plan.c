@@ -317,6 +317,47 @@ static void each_card_has_a_plan_in_time(void **state)
     }
 }
 
+/* Networks with and without kernels of our own, cells that divide and that do not: what is recomputed never adds to the plan, and AUTO stays within every limit
+ * that ALL can keep, without recomputing where nothing must be. */
+static void recomputation_keeps_every_limit(void **state)
+{
+    (void)state;
+    static const struct {
+        int width, t, h, w;
+        flim_precision precision;
+    } cases[] = {{8, 256, 21, 21, FLIM_PRECISION_TF32},   {32, 256, 21, 21, FLIM_PRECISION_TF32},
+                 {32, 256, 21, 21, FLIM_PRECISION_FP32},  {32, 33, 7, 9, FLIM_PRECISION_TF32},
+                 {128, 256, 21, 21, FLIM_PRECISION_TF32}, {128, 33, 7, 9, FLIM_PRECISION_FP32}};
+    flim_card card;
+    flim_device *device = describe("h100", &card);
+    if (!device) {
+        skip();
+    }
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        flim_error err = {0};
+        flim_network net;
+        flim_plan none, all, some;
+        flim_plan_room room = flim_plan_room_of(device, 0.85);
+        ok(flim_network_build(&net, cases[i].width, 2, cases[i].t, cases[i].h, cases[i].w, &err), &err);
+        flim_plan_request request = request_of(&net, cases[i].precision, 6);
+        ok(flim_plan_make(device, &request, &room, &none, &err), &err);
+        request.recompute = FLIM_RECOMPUTE_ALL;
+        ok(flim_plan_make(device, &request, &room, &all, &err), &err);
+        request.recompute = FLIM_RECOMPUTE_AUTO;
+        enum { LIMITS = 7 };
+        for (int k = 0; k < LIMITS; k++) {
+            room.budget = none.program_bytes - (none.program_bytes - all.program_bytes) * k / (LIMITS - 1);
+            ok(flim_plan_make(device, &request, &room, &some, &err), &err);
+            if (all.program_bytes > none.program_bytes || some.program_bytes > room.budget ||
+                (k == 0 && some.program_bytes != none.program_bytes)) {
+                fail_msg("case %zu: none %lld, all %lld, auto below %lld: %lld bytes", i, (long long)none.program_bytes,
+                         (long long)all.program_bytes, (long long)room.budget, (long long)some.program_bytes);
+            }
+        }
+    }
+    flim_device_close(device);
+}
+
 static void recomputation_makes_room_on_a_card(void **state)
 {
     (void)state;
@@ -460,6 +501,7 @@ int main(void)
         cmocka_unit_test(a_batch_that_does_not_run_steps_down),
         cmocka_unit_test(no_tensor_reaches_31_bits),
         cmocka_unit_test(each_card_has_a_plan_in_time),
+        cmocka_unit_test(recomputation_keeps_every_limit),
         cmocka_unit_test(recomputation_makes_room_on_a_card),
         cmocka_unit_test(applying_keeps_every_other_byte),
         cmocka_unit_test(what_cannot_be_applied_leaves_the_file),

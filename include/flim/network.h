@@ -98,6 +98,11 @@ static inline bool flim_tensor_is_statistic(const flim_tensor *t)
     return t->role == FLIM_TENSOR_RUNNING_MEAN || t->role == FLIM_TENSOR_RUNNING_VAR;
 }
 
+/* The blocks that activation checkpointing keeps or makes again as wholes: units with the same first word of their names (res1,
+ * res2, ...), and words of one unit each, one after the other (stem, down), as one.  block gets each unit's, ascending from 0;
+ * returns how many there are. */
+int flim_network_blocks(const flim_network *net, int block[FLIM_MAX_UNITS]);
+
 /* Multiply-adds of the forward pass for one cell (convolutions and linears). */
 int64_t flim_network_macs(const flim_network *net);
 /* Sum over units of conv output elements for one cell; and the largest single tensor (input, z or y) for one cell. */

@@ -41,27 +41,6 @@ static void find_uses(flim_cpu_program *p)
     }
 }
 
-/* Units by their names' first word (res1, res2, ...); words of one unit each, one after the other (stem, down), are one block. */
-static void find_blocks(flim_cpu_program *p)
-{
-    const flim_network *net = &p->base.net;
-    int length[FLIM_MAX_UNITS] = {0}, words = 0; /* units of each word */
-    for (int u = 0; u < net->n_units; u++) {
-        const char *name = net->unit[u].conv, *before = u > 0 ? net->unit[u - 1].conv : "";
-        const size_t word = strcspn(name, ".");
-        const bool same = u > 0 && strcspn(before, ".") == word && strncmp(name, before, word) == 0;
-        words += !same;
-        length[words - 1]++;
-    }
-    for (int w = 0, u = 0; w < words; w++) {
-        const bool joins = w > 0 && length[w] == 1 && length[w - 1] == 1;
-        p->n_blocks += !joins;
-        for (int i = 0; i < length[w]; i++) {
-            p->node[u++].block = p->n_blocks - 1;
-        }
-    }
-}
-
 /* Which z are dropped: of a block that recomputes, those that no other block reads, but the last block's, which would be made
  * again at once. */
 static void find_remade(flim_cpu_program *p)
@@ -235,8 +214,12 @@ void flim_cpu_plan(flim_cpu_program *p)
         flim_cpu_node *node = &p->node[u];
         node->eval_z = node->eval_y = FLIM_CPU_NO_BUFFER;
     }
+    int block[FLIM_MAX_UNITS];
     find_uses(p);
-    find_blocks(p);
+    p->n_blocks = flim_network_blocks(&p->base.net, block);
+    for (int u = 0; u < p->base.net.n_units; u++) {
+        p->node[u].block = block[u];
+    }
     if (p->base.options.eval_batch > 0) {
         plan_eval(p);
     }

@@ -200,6 +200,26 @@ static int64_t volume(const int size[3])
     return (int64_t)size[0] * size[1] * size[2];
 }
 
+int flim_network_blocks(const flim_network *net, int block[FLIM_MAX_UNITS])
+{
+    int length[FLIM_MAX_UNITS] = {0}, words = 0, blocks = 0; /* units of each word */
+    for (int u = 0; u < net->n_units; u++) {
+        const char *name = net->unit[u].conv, *before = u > 0 ? net->unit[u - 1].conv : "";
+        const size_t word = strcspn(name, ".");
+        const bool same = u > 0 && strcspn(before, ".") == word && strncmp(name, before, word) == 0;
+        words += !same;
+        length[words - 1]++;
+    }
+    for (int w = 0, u = 0; w < words; w++) {
+        const bool joins = w > 0 && length[w] == 1 && length[w - 1] == 1;
+        blocks += !joins;
+        for (int i = 0; i < length[w]; i++) {
+            block[u++] = blocks - 1;
+        }
+    }
+    return blocks;
+}
+
 int64_t flim_network_macs(const flim_network *net)
 {
     int64_t sum = (int64_t)net->head.in_channels * net->head.hidden + (int64_t)net->head.hidden * net->head.outputs;
