@@ -331,9 +331,11 @@ static flim_status profile(session *s, const flim_suggestions *all, flim_json *j
     const flim_log *log = s->o->log;
     flim_json *rows = flim_json_array();
     flim_status status = FLIM_OK;
-    flim_log_line(log, FLIM_LOG_INFO, "On the card itself:");
+    flim_log_line(log, FLIM_LOG_INFO, "On the card itself%s:",
+                  s->o->settings->benchmark ? "; predicted again with the convolutions that tuning chose there" : "");
     flim_log_line(log, FLIM_LOG_INFO,
-                  "     batch  precision  checkpointing   predicted    measured   differ   ms a step  cells/s");
+                  "     batch  precision  checkpointing     %s   predicted    measured   differ   ms a step  cells/s",
+                  s->o->settings->benchmark ? "untuned " : "");
     for (int i = 0; i < all->n && status == FLIM_OK; i++) {
         const flim_plan *p = &all->plan[i];
         flim_plan_request r = p->request;
@@ -351,14 +353,19 @@ static flim_status profile(session *s, const flim_suggestions *all, flim_json *j
             flim_fail(err, status, "%s", why.text);
             break;
         }
-        const double differ = 100 * ((double)trial.allocated_bytes / (double)p->program_bytes - 1);
-        flim_log_line(log, FLIM_LOG_INFO, "  %d %6" PRId64 "  %-9s  %-13s %8.1f MiB %8.1f MiB %+6.2f %% %10.2f %9.0f", i + 1,
-                      r.batch, flim_precision_name(r.precision), flim_recompute_name(r.recompute),
-                      (double)p->program_bytes / 1048576.0, (double)trial.allocated_bytes / 1048576.0, differ, trial.train_ms,
-                      trial.train_ms > 0 ? 1e3 * (double)r.batch / trial.train_ms : 0.0);
+        char untuned[32] = "";
+        if (r.benchmark) {
+            snprintf(untuned, sizeof untuned, "%8.1f MiB ", (double)p->program_bytes / 1048576.0);
+        }
+        const double differ = 100 * ((double)trial.allocated_bytes / (double)trial.planned_bytes - 1);
+        flim_log_line(log, FLIM_LOG_INFO, "  %d %6" PRId64 "  %-9s  %-13s %s%8.1f MiB %8.1f MiB %+6.2f %% %10.2f %9.0f",
+                      i + 1, r.batch, flim_precision_name(r.precision), flim_recompute_name(r.recompute), untuned,
+                      (double)trial.planned_bytes / 1048576.0, (double)trial.allocated_bytes / 1048576.0, differ,
+                      trial.train_ms, trial.train_ms > 0 ? 1e3 * (double)r.batch / trial.train_ms : 0.0);
         flim_json *row = flim_json_object();
         flim_json_set_integer(row, "suggestion", i);
-        flim_json_set_integer(row, "predicted_bytes", p->program_bytes);
+        flim_json_set_integer(row, "untuned_bytes", p->program_bytes);
+        flim_json_set_integer(row, "predicted_bytes", trial.planned_bytes);
         flim_json_set_integer(row, "measured_bytes", trial.allocated_bytes);
         flim_json_set_integer(row, "grown_bytes", trial.grown_bytes);
         flim_json_set_number(row, "train_ms", trial.train_ms);
