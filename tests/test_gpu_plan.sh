@@ -136,6 +136,10 @@ check "the search has left no trace: the bits are those of --batch $batch" test 
 run train_cv 0 "${common[@]}" --batch "$batch" --checkpoint-activations all --out all
 check "--checkpoint-activations all has the same bits" test "$(digest all)" = "$(digest given)"
 run train_cv 0 --out auto --resume
+run train_cv 0 "${common[@]}" --batch auto --eval-batch 50 --out eval
+check "an eval batch above the batch found is kept where it fits" grep -q "^eval_batch: 50$" eval/config.yaml
+check "and planned: what is planned is used" bash -c \
+    'grep -oE "[0-9.]+ GiB (planned|used)" eval/train.log | cut -d" " -f1 | sort -u | wc -l | grep -qx 1'
 run train_cv 0 "${common[@]}" --batch 8 --accumulate 2 --lr-scale linear --lr-batch 64 --out linear
 run train_cv 0 "${common[@]}" --batch 8 --accumulate 2 --lr 2.5e-4 --out quarter
 check "--lr-scale linear is lr x 16 / 64" cmp linear/fold_0/best.safetensors quarter/fold_0/best.safetensors

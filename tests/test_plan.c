@@ -169,29 +169,48 @@ static void the_search_finds_what_a_plain_one_finds(void **state)
     flim_error err = {0};
     flim_network net;
     flim_device *device = describe("l4", &card);
-    flim_precision precision = FLIM_PRECISION_FP32;
+    const bool is_card = device != NULL;
     if (!device && flim_device_open("cpu", NULL, &device, &err) != FLIM_OK) {
         skip();
     }
-    ok(flim_network_build(&net, 16, 2, 64, 15, 15, &err), &err);
-    const flim_plan_request request = request_of(&net, precision, 1);
     static const struct {
-        int64_t budget, cap;
-    } cases[] = {{20 << 20, 100}, {60 << 20, 100}, {150 << 20, 71}, {300 << 20, 150}, {(int64_t)1 << 40, 45}, {600 << 20, 1}};
+        int64_t budget, cap, eval; /* eval: cells of prediction, 0 = the batch, -1 = none */
+        flim_precision precision;
+        flim_recompute recompute;
+        int64_t kept; /* of the eval batch, in the plan */
+    } cases[] = {{20 << 20, 40, 0, FLIM_PRECISION_FP32, FLIM_RECOMPUTE_NONE, 0},
+                 {60 << 20, 40, 0, FLIM_PRECISION_FP32, FLIM_RECOMPUTE_NONE, 0},
+                 {(int64_t)1 << 40, 45, 0, FLIM_PRECISION_FP32, FLIM_RECOMPUTE_NONE, 0},
+                 {600 << 20, 1, 0, FLIM_PRECISION_FP32, FLIM_RECOMPUTE_NONE, 0},
+                 {150 << 20, 72, 0, FLIM_PRECISION_FP32, FLIM_RECOMPUTE_ALL, 0},
+                 {150 << 20, 35, -1, FLIM_PRECISION_FP32, FLIM_RECOMPUTE_NONE, -1},
+                 /* prediction takes most of the budget, so that the need is flat up to some batch */
+                 {300 << 20, 100, 90, FLIM_PRECISION_FP32, FLIM_RECOMPUTE_NONE, 90},
+                 {50 << 20, 20, 100000, FLIM_PRECISION_FP32, FLIM_RECOMPUTE_NONE, 0}, /* more than fits beside a cell */
+                 {50 << 20, 20, 1 << 20, FLIM_PRECISION_FP32, FLIM_RECOMPUTE_NONE, 0}}; /* 2^31 elements */
+    ok(flim_network_build(&net, 16, 2, 64, 15, 15, &err), &err);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         flim_plan plan;
         const flim_plan_room room = {.total = (int64_t)1 << 40, .margin = 0.85, .budget = cases[i].budget};
+        flim_plan_request request = request_of(&net, is_card ? cases[i].precision : FLIM_PRECISION_FP32, 1);
+        request.recompute = cases[i].recompute;
+        request.eval_batch = cases[i].kept;
         const int64_t expected = plain_search(device, &request, &room, cases[i].cap);
+        request.eval_batch = cases[i].eval;
         flim_status status = flim_plan_largest(device, &request, &room, cases[i].cap, &plan, &err);
         if (expected == 0) {
             assert_int_equal(status, FLIM_ERROR_MEMORY);
             continue;
         }
         ok(status, &err);
-        if (plan.request.batch != expected) {
-            fail_msg("a budget of %lld bytes, at most %lld cells: found %lld, by trying each %lld",
-                     (long long)cases[i].budget, (long long)cases[i].cap, (long long)plan.request.batch, (long long)expected);
+        if (plan.request.batch != expected || plan.request.eval_batch != cases[i].kept) {
+            fail_msg("case %zu: found batch %lld, eval batch %lld; by trying each %lld, and %lld", i,
+                     (long long)plan.request.batch, (long long)plan.request.eval_batch, (long long)expected,
+                     (long long)cases[i].kept);
         }
+        assert_true(plan.program_bytes <= room.budget);
+        print_message("at most %4lld cells in %7.1f MiB beside eval batch %4lld: %lld\n", (long long)cases[i].cap,
+                      (double)room.budget / 0x1p20, (long long)cases[i].kept, (long long)expected);
     }
     flim_device_close(device);
 }

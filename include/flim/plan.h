@@ -77,7 +77,8 @@ flim_status flim_plan_make(flim_device *device, const flim_plan_request *request
                            flim_error *err);
 
 /* The largest batch of at most `cap` cells (the training part's) whose plan stays within the budget: a real search, as memory
- * is not monotone in the batch.  Batches above 32 are multiples of 8, unless the cap itself fits. */
+ * is not monotone in the batch.  Batches above 32 are multiples of 8, unless the cap itself fits.  An eval batch that is given is
+ * kept beside every batch; where it does not fit even beside one cell, out->request.eval_batch is 0: the training batch. */
 flim_status flim_plan_largest(flim_device *device, const flim_plan_request *request, const flim_plan_room *room, int64_t cap,
                               flim_plan *out, flim_error *err);
 

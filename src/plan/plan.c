@@ -114,9 +114,6 @@ static flim_status plan_batch(flim_device *device, const flim_plan_request *requ
 {
     flim_plan_request r = *request;
     r.batch = batch;
-    if (r.eval_batch > batch) { /* of one's own choice only where it fits beside this batch */
-        r.eval_batch = 0;
-    }
     return flim_plan_make(device, &r, room, out, err);
 }
 
@@ -128,6 +125,43 @@ static int64_t round_down(int64_t batch)
 static int64_t next_lower(int64_t batch)
 {
     return round_down(batch) < batch ? round_down(batch) : batch > FINE ? batch - STEP : batch - 1;
+}
+
+static int64_t next_higher(int64_t batch)
+{
+    return batch < FINE ? batch + 1 : (batch / STEP + 1) * STEP;
+}
+
+/* The plan of one cell a step.  An eval batch that does not fit beside that, or that the device cannot compute, is dropped: then
+ * prediction takes the training batch. */
+static flim_status plan_one(flim_device *device, flim_plan_request *request, const flim_plan_room *room, flim_plan *out,
+                            flim_error *err)
+{
+    flim_error why = {0};
+    flim_status status = plan_batch(device, request, room, 1, out, &why);
+    const bool refused = status == FLIM_ERROR_DEVICE || status == FLIM_ERROR_USAGE; /* USAGE: 2^31 elements */
+    if (request->eval_batch > 1 && (refused || (status == FLIM_OK && out->program_bytes > room->budget))) {
+        request->eval_batch = 0;
+        why = (flim_error){0};
+        status = plan_batch(device, request, room, 1, out, &why);
+    }
+    return status == FLIM_OK ? FLIM_OK : flim_fail(err, status, "%s", why.text);
+}
+
+static flim_status too_little(const flim_device *device, const flim_plan_room *room, const flim_plan *one, flim_error *err)
+{
+    const char *name = flim_device_get_info(device)->name;
+    if (room->budget <= 0) {
+        return flim_fail(
+            err, FLIM_ERROR_MEMORY,
+            "%s: %.2f GiB of %.2f GiB are held already, and plans may fill %.0f %% with what is held: nothing is "
+            "left; end other programs or raise --margin",
+            name, (double)room->held / 0x1p30, (double)room->total / 0x1p30, 100 * room->margin);
+    }
+    return flim_fail(err, FLIM_ERROR_MEMORY,
+                     "%s: one cell needs %.2f GiB; %.0f %% of the card less what is held leave %.2f GiB; a smaller preset, "
+                     "bf16 or --checkpoint-activations all needs less",
+                     name, (double)one->program_bytes / 0x1p30, 100 * room->margin, (double)room->budget / 0x1p30);
 }
 
 /* plan_batch of *batch cells, or of the most below it (to STEP) that the device has a right way to compute: cuDNN refuses some
@@ -161,60 +195,119 @@ static flim_status plan_at_most(flim_device *device, const flim_plan_request *re
     return status == FLIM_OK ? FLIM_OK : flim_fail(err, status, "%s", why.text);
 }
 
+/* A batch with what its plan takes without the workspace. */
+typedef struct steady {
+    int64_t batch, bytes;
+} steady;
+
+/* What does not jump grows with the batch: *low (it fits) becomes the most below `high` (it does not) that fits.  By where a
+ * straight line between the two meets the budget, every other time by their middle. */
+static flim_status close_in(flim_device *device, const flim_plan_request *request, const flim_plan_room *room, steady *low,
+                            steady high, flim_error *err)
+{
+    for (int i = 0;; i++) {
+        const double line = (double)(room->budget - low->bytes) / (double)(high.bytes - low->bytes);
+        const double share = i % 2 == 0 && high.bytes > room->budget ? line : 0.5;
+        const int64_t guess = round_down(low->batch + (int64_t)(share * (double)(high.batch - low->batch)));
+        const int64_t next = guess > low->batch ? guess : next_higher(low->batch);
+        flim_plan plan;
+        flim_error why = {0};
+        if (next >= high.batch) {
+            return FLIM_OK;
+        }
+        const flim_status status = plan_batch(device, request, room, next, &plan, &why);
+        if (status != FLIM_OK && status != FLIM_ERROR_DEVICE) {
+            return flim_fail(err, status, "%s", why.text);
+        }
+        const steady at = {next, status == FLIM_OK ? steady_bytes(&plan) : 0};
+        if (status == FLIM_OK && at.bytes <= room->budget) {
+            *low = at;
+        } else {
+            high = at;
+        }
+    }
+}
+
+/* Doubles and redoubles the batch from *low, which fits, up to one that does not, and closes in on the most that fits without its
+ * workspace, at most *cap.  *cap becomes the most that the device can compute where that is less; *whole the largest plan seen
+ * on the way that fits with its workspace. */
+static flim_status most_steady(flim_device *device, const flim_plan_request *request, const flim_plan_room *room,
+                               int64_t *cap, steady *low, flim_plan *whole, flim_error *err)
+{
+    int64_t batch = 2 * FINE;
+    while (low->batch < *cap) {
+        flim_plan plan;
+        const int64_t wanted = batch < *cap ? batch : *cap;
+        batch = wanted;
+        flim_status status = plan_at_most(device, request, room, &batch, &plan, err);
+        if (status != FLIM_OK) {
+            return status;
+        }
+        *cap = batch < wanted ? batch : *cap;
+        const steady at = {batch, steady_bytes(&plan)};
+        if (at.bytes > room->budget) {
+            return close_in(device, request, room, low, at, err);
+        }
+        *low = at;
+        if (plan.program_bytes <= room->budget) {
+            *whole = plan;
+        }
+        batch *= 4;
+    }
+    return FLIM_OK;
+}
+
+/* The first batch from `from` down to above *out's whose whole plan fits, workspace included; *out stays where there is none. */
+static flim_status first_below(flim_device *device, const flim_plan_request *request, const flim_plan_room *room,
+                               int64_t from, flim_plan *out, flim_error *err)
+{
+    enum { ONE_BY_ONE = 64 }; /* then in larger steps: huge batches of tiny cells */
+    int64_t batch = from;
+    for (int tried = 0; batch > out->request.batch; tried++) {
+        flim_plan plan;
+        flim_error why = {0};
+        const flim_status status = plan_batch(device, request, room, batch, &plan, &why);
+        if (status != FLIM_OK && status != FLIM_ERROR_DEVICE) {
+            return flim_fail(err, status, "%s", why.text);
+        }
+        if (status == FLIM_OK && plan.program_bytes <= room->budget) {
+            *out = plan;
+            return FLIM_OK;
+        }
+        for (int step = 0; step <= tried / ONE_BY_ONE && batch > 1; step++) {
+            batch = next_lower(batch);
+        }
+    }
+    return FLIM_OK;
+}
+
 flim_status flim_plan_largest(flim_device *device, const flim_plan_request *request, const flim_plan_room *room, int64_t cap,
                               flim_plan *out, flim_error *err)
 {
     /* Indices of a tensor are 32 bits wide in cuDNN and in many kernels. */
     const int64_t elements = (((int64_t)1 << 31) - 1) / flim_network_largest_tensor(request->net);
-    flim_plan small = {0}, more;
-    cap = cap < elements ? cap : round_down(elements);
     flim_plan_request r = *request;
     r.recompute = r.recompute == FLIM_RECOMPUTE_NONE ? FLIM_RECOMPUTE_NONE : FLIM_RECOMPUTE_ALL;
+    cap = cap < elements ? cap : round_down(elements);
     flim_status status = cap < 1 ? flim_fail(err, FLIM_ERROR_USAGE, "one cell alone makes a tensor of 2^31 elements or more")
-                                 : plan_batch(device, &r, room, 1, &small, err);
+                                 : plan_one(device, &r, room, out, err);
+    if (status == FLIM_OK && out->program_bytes > room->budget) {
+        status = too_little(device, room, out, err);
+    }
     if (status != FLIM_OK) {
         return status;
     }
-    if (small.program_bytes > room->budget) {
-        return flim_fail(
-            err, FLIM_ERROR_MEMORY,
-            "%s: one cell needs %.2f GiB; %.0f %% of the card less what is held leave %.2f GiB; a smaller preset, "
-            "bf16 or --checkpoint-activations all needs less",
-            flim_device_get_info(device)->name, (double)small.program_bytes / 0x1p30, 100 * room->margin,
-            (double)room->budget / 0x1p30);
+    steady most = {1, steady_bytes(out)};
+    status = most_steady(device, &r, room, &cap, &most, out, err);
+    if (status == FLIM_OK) { /* a little above it: what does not jump is not quite a straight line */
+        const int64_t above = next_higher(next_higher(most.batch));
+        status = first_below(device, &r, room, above < cap ? above : cap, out, err);
     }
-    /* Where the straight line of what does not jump meets the budget; then down to the first batch whose whole plan fits. */
-    *out = small;
-    int64_t top = cap < 2 * FINE ? cap : 2 * FINE, batch = 1;
-    for (int i = 0; i < 4 && top > 1; i++) {
-        const int64_t wanted = top;
-        status = plan_at_most(device, &r, room, &top, &more, err);
-        if (status != FLIM_OK) {
-            return status;
-        }
-        cap = top < wanted ? top : cap;
-        if (top == 1) {
-            break;
-        }
-        const double slope = (double)(steady_bytes(&more) - steady_bytes(&small)) / (double)(top - 1);
-        const double meets = (double)top + (double)(room->budget - steady_bytes(&more)) / (slope > 1 ? slope : 1);
-        const int64_t next = meets >= (double)cap ? cap : meets < 1 ? 1 : round_down((int64_t)meets);
-        if (next == top) {
-            break;
-        }
-        top = next;
+    if (status == FLIM_OK && request->recompute != r.recompute) {
+        r.recompute = request->recompute;
+        status = plan_batch(device, &r, room, out->request.batch, out, err);
     }
-    for (int64_t b = top; b > 1 && batch == 1; b = next_lower(b)) {
-        status = plan_at_most(device, &r, room, &b, &more, err);
-        if (status != FLIM_OK) {
-            return status;
-        }
-        if (more.program_bytes <= room->budget) {
-            *out = more;
-            batch = b;
-        }
-    }
-    return request->recompute == r.recompute ? FLIM_OK : plan_batch(device, request, room, batch, out, err);
+    return status;
 }
 
 /* On a card the search runs on a description of it: that takes no memory and tunes nothing. */
@@ -244,9 +337,11 @@ flim_status flim_plan_auto(flim_device *device, const flim_plan_request *request
         return status;
     }
     int64_t batch = out->request.batch;
+    flim_plan_request r = *request;
+    r.eval_batch = out->request.eval_batch;
     for (int i = 0; i < ATTEMPTS && batch > 0; i++) {
         why = (flim_error){0};
-        status = plan_batch(device, request, room, batch, out, &why);
+        status = plan_batch(device, &r, room, batch, out, &why);
         const bool fits = status == FLIM_OK && out->program_bytes <= room->budget;
         if (fits) {
             status = flim_plan_try(device, &out->request, room, trial, &why);

@@ -22,12 +22,11 @@ static int64_t smallest_part(const flim_run *run)
     return least;
 }
 
-static void take_batch(flim_run *run, int64_t batch)
+static void take_batch(flim_run *run, int64_t batch, int64_t eval_batch)
 {
-    flim_settings *s = &run->adjusted;
-    s->batch = batch;
-    s->eval_batch = s->eval_batch > batch ? batch : s->eval_batch; /* no more than was planned beside this batch */
-    run->eval_batch = s->eval_batch ? s->eval_batch : batch;
+    run->adjusted.batch = batch;
+    run->adjusted.eval_batch = eval_batch;
+    run->eval_batch = eval_batch ? eval_batch : batch;
 }
 
 static flim_status find_batch(flim_run *run, flim_error *err)
@@ -46,11 +45,12 @@ static flim_status find_batch(flim_run *run, flim_error *err)
     if (status != FLIM_OK) {
         return flim_fail_prefix(err, "batch auto: ");
     }
-    if (run->adjusted.eval_batch > plan.request.batch) {
-        flim_log_line(&run->log, FLIM_LOG_NOTE, "batch auto: eval batch %" PRId64 " instead of %" PRId64 ", as was planned",
-                      plan.request.batch, run->adjusted.eval_batch);
+    if (run->adjusted.eval_batch != plan.request.eval_batch) {
+        flim_log_line(&run->log, FLIM_LOG_NOTE,
+                      "batch auto: eval batch %" PRId64 " does not fit beside training; it is %" PRId64 ", as the batch",
+                      run->adjusted.eval_batch, plan.request.batch);
     }
-    take_batch(run, plan.request.batch);
+    take_batch(run, plan.request.batch, plan.request.eval_batch);
     const bool capped = plan.request.batch == cap;
     flim_log_line(&run->log, FLIM_LOG_INFO,
                   "Batch auto: %" PRId64 " cells, %.2f of %.2f GiB%s; a step of training, validation and tails ran",
@@ -105,7 +105,7 @@ bool flim_run_shrink_batch(flim_run *run, const flim_error *why)
                   ": as many cells an update, but BatchNorm sees fewer at a time",
                   batch, cells / batch, s->batch, s->accumulate);
     s->accumulate = cells / batch;
-    take_batch(run, batch);
+    take_batch(run, batch, s->eval_batch > batch ? batch : s->eval_batch);
     return true;
 }
 
