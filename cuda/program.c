@@ -398,31 +398,22 @@ done:
 
 /* ---- state ------------------------------------------------------------------------------------------------------------------ */
 
-static float *state_array(flim_cuda_program *p, flim_state state, int64_t *count)
+static flim_state_arrays states(const flim_program *base)
 {
-    *count = state == FLIM_STATE_STATISTICS ? p->base.net.statistics : p->base.net.parameters;
-    switch (state) {
-    case FLIM_STATE_PARAMETERS: return p->parameters;
-    case FLIM_STATE_STATISTICS: return p->statistics;
-    case FLIM_STATE_GRADIENTS: return p->gradients;
-    case FLIM_STATE_MOMENT1: return p->moment1;
-    case FLIM_STATE_MOMENT2: return p->moment2;
-    }
-    return NULL;
+    const flim_cuda_program *p = (const flim_cuda_program *)base;
+    return (flim_state_arrays){.parameters = p->parameters,
+                               .gradients = p->gradients,
+                               .moment1 = p->moment1,
+                               .moment2 = p->moment2,
+                               .statistics = p->statistics};
 }
 
-static flim_status read_state(flim_program *base, flim_state state, float *out, flim_error *err)
+static flim_status read_state(flim_program *base, const float *from, size_t count, float *out, flim_error *err)
 {
-    flim_cuda_program *p = flim_cuda_program_of(base);
-    int64_t count;
-    const float *from = state_array(p, state, &count);
-    if (!from) {
-        return flim_fail(err, FLIM_ERROR, "internal: gradients or moments were read from a program without training");
-    }
-    flim_status status = flim_cuda_finish(p, err);
-    return status == FLIM_OK ? flim_cuda_check(cudaMemcpy(out, from, (size_t)count * sizeof *out, cudaMemcpyDeviceToHost),
-                                               "reading state", err)
-                             : status;
+    flim_status status = flim_cuda_finish(flim_cuda_program_of(base), err);
+    return status == FLIM_OK
+               ? flim_cuda_check(cudaMemcpy(out, from, count * sizeof *out, cudaMemcpyDeviceToHost), "reading state", err)
+               : status;
 }
 
 /* From pageable memory; what is enqueued afterwards sees it.  (cudaMemcpy may return with its last copy under way, and our streams
@@ -436,23 +427,19 @@ done:
     return status;
 }
 
-static flim_status write_state(flim_program *base, flim_state state, const float *in, flim_error *err)
+static flim_status write_state(flim_program *base, flim_state state, float *to, size_t count, const float *in,
+                               flim_error *err)
 {
     flim_cuda_program *p = flim_cuda_program_of(base);
-    int64_t count;
-    float *to = state_array(p, state, &count);
-    if (!to || state == FLIM_STATE_GRADIENTS) {
-        return flim_fail(err, FLIM_ERROR, "internal: this program has no such state to write");
-    }
     flim_status status;
     FLIM_TRY(flim_cuda_finish(p, err));
-    FLIM_TRY(upload(p, to, in, (size_t)count * sizeof *in, err));
+    FLIM_TRY(upload(p, to, in, count * sizeof *in, err));
     if (state == FLIM_STATE_PARAMETERS) {
         FLIM_TRY_CUDA(flim_k_weights(&p->launch, p->weights, p->weights_host.n, p->weights_host.elements, p->parameters,
                                      p->launch.type == FLIM_STORAGE_FP16, NULL));
         FLIM_TRY_CUDA(cudaStreamSynchronize(p->device->stream));
     } else if (state == FLIM_STATE_STATISTICS && p->pending) {
-        FLIM_TRY(upload(p, p->pending, in, (size_t)count * sizeof *in, err));
+        FLIM_TRY(upload(p, p->pending, in, count * sizeof *in, err));
     }
 done:
     return status;
@@ -582,6 +569,7 @@ static flim_status put_cell(flim_program *base, int64_t cell, const void *voxels
 static const flim_program_ops program_ops = {.destroy = destroy,
                                              .memory = memory,
                                              .allocate = allocate,
+                                             .states = states,
                                              .read = read_state,
                                              .write = write_state,
                                              .get_counters = get_counters,

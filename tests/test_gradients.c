@@ -663,6 +663,61 @@ static void state_moves_to_another_program(void **state)
     free_fixture(&f);
 }
 
+static void refused(flim_status status, const flim_error *err, const char *says)
+{
+    if (status != FLIM_ERROR || !strstr(err->text, says)) {
+        fail_msg("status %d '%s', expected one that says '%s'", (int)status, err->text, says);
+    }
+}
+
+/* What a caller gets wrong is refused before the device sees it, and harms nothing. */
+static void mistakes_of_the_caller_are_refused(void **state)
+{
+    (void)state;
+    fixture f = make_fixture(4, 3, 9, 5, 5);
+    flim_program *program = ref_program_create(target, &f.net, 3, 3, f.parameters, f.statistics);
+    flim_program *alone = ref_program_create(target, &f.net, 0, 3, f.parameters, f.statistics);
+    assert_non_null(program);
+    assert_non_null(alone);
+    float *values = calloc((size_t)(f.net.parameters + 3 * f.net.head.outputs), sizeof *values);
+    assert_non_null(values);
+    flim_batch batch = ref_formula_batch(&f.net, 0, 3);
+    const flim_step step = plain_step(3);
+    const flim_state trained[] = {FLIM_STATE_GRADIENTS, FLIM_STATE_MOMENT1, FLIM_STATE_MOMENT2};
+    for (int i = 0; i < 3; i++) {
+        flim_error err = {0};
+        refused(flim_program_read(alone, trained[i], values, &err), &err, "compiled without training");
+        refused(flim_program_write(alone, trained[i], values, &err), &err, "compiled without training");
+    }
+    flim_error err = {0};
+    refused(flim_program_write(program, FLIM_STATE_GRADIENTS, values, &err), &err, "gradients are read only");
+    refused(flim_program_train(alone, &batch, &step, &err), &err, "a batch (3,");
+    const int32_t bad[] = {-1, 3};
+    for (int i = 0; i < 2; i++) {
+        const int32_t label = batch.label[2];
+        batch.label[2] = bad[i];
+        refused(flim_program_train(program, &batch, &step, &err), &err, i ? "has the label 3, with 3" : "has the label -1");
+        batch.label[2] = label;
+    }
+    const flim_transform turn = {.name = "turn"};
+    batch.pending = &turn;
+    refused(flim_program_train(program, &batch, &step, &err), &err, "the transform 'turn'");
+    refused(flim_program_predict(program, &batch, values, &err), &err, "the transform 'turn'");
+    batch.pending = NULL;
+    const flim_totals totals = read_totals(program);
+    assert_true(totals.cells == 0 && totals.updates == 0 && !totals.nonfinite);
+    float *parameters = read_state(program, FLIM_STATE_PARAMETERS, f.net.parameters);
+    assert_memory_equal(parameters, f.parameters, (size_t)f.net.parameters * sizeof(float));
+    assert_int_equal(flim_program_train(program, &batch, &step, &err), FLIM_OK);
+    assert_int_equal(read_totals(program).cells, 3);
+    free(parameters);
+    free(values);
+    ref_batch_free(&batch);
+    flim_program_destroy(alone);
+    flim_program_destroy(program);
+    free_fixture(&f);
+}
+
 /* Two deterministic programs make equal bits. */
 static void deterministic_runs_have_equal_bits(void **state)
 {
@@ -852,6 +907,7 @@ static int group(const ref_target *on)
         cmocka_unit_test(tails_are_smaller_batches),
         cmocka_unit_test(predictions_use_running_statistics),
         cmocka_unit_test(state_moves_to_another_program),
+        cmocka_unit_test(mistakes_of_the_caller_are_refused),
         cmocka_unit_test(deterministic_runs_have_equal_bits),
         cmocka_unit_test(the_memory_plan_is_known_before_allocation),
         cmocka_unit_test(nothing_is_allocated_in_a_step),

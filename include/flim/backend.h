@@ -33,14 +33,24 @@ typedef struct flim_device_ops {
     flim_status (*get_card)(const flim_device *device, flim_card *out, flim_error *err); /* may be NULL */
 } flim_device_ops;
 
+/* Where an allocated program's state lies in the memory of its device. */
+typedef struct flim_state_arrays {
+    float *parameters, *gradients, *moment1, *moment2; /* (P); without training only the first is there */
+    float *statistics; /* (S) */
+} flim_state_arrays;
+
 typedef struct flim_program_ops {
     void (*destroy)(flim_program *program);
     flim_status (*memory)(const flim_program *program, flim_memory_plan *plan, flim_error *err);
     flim_status (*allocate)(flim_program *program, flim_error *err);
-    flim_status (*read)(flim_program *program, flim_state state, float *out, flim_error *err);
-    flim_status (*write)(flim_program *program, flim_state state, const float *in, flim_error *err);
+    flim_state_arrays (*states)(const flim_program *program);
+    /* Copies `count` floats from and to one of these, which the caller has found. */
+    flim_status (*read)(flim_program *program, const float *from, size_t count, float *out, flim_error *err);
+    flim_status (*write)(flim_program *program, flim_state state, float *to, size_t count, const float *in, flim_error *err);
     flim_status (*get_counters)(flim_program *program, flim_counters *out, flim_error *err);
     flim_status (*set_counters)(flim_program *program, const flim_counters *in, flim_error *err);
+    /* The batch has the program's sizes, at most the cells it was compiled for, known labels where it trains, and no transform
+     * pending. */
     flim_status (*train)(flim_program *program, const flim_batch *batch, const flim_step *step, flim_error *err);
     flim_status (*predict)(flim_program *program, const flim_batch *batch, float *logits, flim_error *err);
     flim_status (*totals)(flim_program *program, bool reset, flim_totals *out, flim_error *err);

@@ -222,16 +222,45 @@ static flim_status check_allocated(const flim_program *program, flim_error *err)
     return program->allocated ? FLIM_OK : flim_fail(err, FLIM_ERROR, "internal: a program was used before it was allocated");
 }
 
-flim_status flim_program_read(flim_program *program, flim_state state, float *out, flim_error *err)
+/* The array of a state in the device's memory, and its floats. */
+static flim_status find_state(const flim_program *program, flim_state state, float **array, size_t *count, flim_error *err)
 {
     flim_status status = check_allocated(program, err);
-    return status == FLIM_OK ? program->ops->read(program, state, out, err) : status;
+    if (status != FLIM_OK) {
+        return status;
+    }
+    const flim_state_arrays at = program->ops->states(program);
+    const bool trains = program->options.train_batch > 0;
+    *count = (size_t)(state == FLIM_STATE_STATISTICS ? program->net.statistics : program->net.parameters);
+    *array = NULL;
+    switch (state) {
+    case FLIM_STATE_PARAMETERS: *array = at.parameters; break;
+    case FLIM_STATE_STATISTICS: *array = at.statistics; break;
+    case FLIM_STATE_GRADIENTS: *array = trains ? at.gradients : NULL; break;
+    case FLIM_STATE_MOMENT1: *array = trains ? at.moment1 : NULL; break;
+    case FLIM_STATE_MOMENT2: *array = trains ? at.moment2 : NULL; break;
+    }
+    return *array ? FLIM_OK
+                  : flim_fail(err, FLIM_ERROR, "internal: a program compiled without training has no gradients or moments");
+}
+
+flim_status flim_program_read(flim_program *program, flim_state state, float *out, flim_error *err)
+{
+    float *from;
+    size_t count;
+    flim_status status = find_state(program, state, &from, &count, err);
+    return status == FLIM_OK ? program->ops->read(program, from, count, out, err) : status;
 }
 
 flim_status flim_program_write(flim_program *program, flim_state state, const float *in, flim_error *err)
 {
-    flim_status status = check_allocated(program, err);
-    return status == FLIM_OK ? program->ops->write(program, state, in, err) : status;
+    float *to;
+    size_t count;
+    flim_status status = find_state(program, state, &to, &count, err);
+    if (status == FLIM_OK && state == FLIM_STATE_GRADIENTS) {
+        status = flim_fail(err, FLIM_ERROR, "internal: gradients are read only");
+    }
+    return status == FLIM_OK ? program->ops->write(program, state, to, count, in, err) : status;
 }
 
 flim_status flim_program_get_counters(flim_program *program, flim_counters *out, flim_error *err)
@@ -282,12 +311,29 @@ static flim_status check_batch(const flim_program *program, const flim_batch *ba
         return flim_fail(err, FLIM_ERROR, "internal: a batch (%lld,%d,%d,%d) for a program of at most (%lld,%d,%d,%d)",
                          (long long)batch->n, batch->t, batch->h, batch->w, (long long)most, in[0], in[1], in[2]);
     }
+    if (batch->pending) { /* none of our backends has kernels for one */
+        return flim_fail(err, FLIM_ERROR, "internal: the device was left the transform '%s' to apply", batch->pending->name);
+    }
     return check_allocated(program, err);
+}
+
+static flim_status check_labels(const flim_program *program, const flim_batch *batch, flim_error *err)
+{
+    for (int64_t i = 0; i < batch->n; i++) {
+        if (batch->label[i] < 0 || batch->label[i] >= program->net.classes) {
+            return flim_fail(err, FLIM_ERROR, "internal: cell %u of a training batch has the label %d, with %d classes",
+                             (unsigned)batch->id[i].cell, (int)batch->label[i], program->net.classes);
+        }
+    }
+    return FLIM_OK;
 }
 
 flim_status flim_program_train(flim_program *program, const flim_batch *batch, const flim_step *step, flim_error *err)
 {
     flim_status status = check_batch(program, batch, program->options.train_batch, err);
+    if (status == FLIM_OK) {
+        status = check_labels(program, batch, err);
+    }
     return status == FLIM_OK ? program->ops->train(program, batch, step, err) : status;
 }
 

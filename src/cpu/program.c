@@ -44,37 +44,19 @@ static flim_status allocate(flim_program *program, flim_error *err)
     return flim_cpu_plan_allocate(cast(program), err);
 }
 
-/* The array of a state and its length; NULL without training. */
-static float *state_array(flim_cpu_program *p, flim_state state, size_t *count)
+static flim_state_arrays states(const flim_program *program)
 {
-    *count = (size_t)(state == FLIM_STATE_STATISTICS ? p->base.net.statistics : p->base.net.parameters);
-    switch (state) {
-    case FLIM_STATE_PARAMETERS: return p->parameters;
-    case FLIM_STATE_STATISTICS: return p->statistics;
-    case FLIM_STATE_GRADIENTS: return p->gradients;
-    case FLIM_STATE_MOMENT1: return p->moment1;
-    case FLIM_STATE_MOMENT2: return p->moment2;
-    }
-    return NULL;
+    const flim_cpu_program *p = cast_const(program);
+    return (flim_state_arrays){.parameters = p->parameters,
+                               .gradients = p->gradients,
+                               .moment1 = p->moment1,
+                               .moment2 = p->moment2,
+                               .statistics = p->statistics};
 }
 
-static flim_status no_training(flim_error *err)
+static flim_status read_state(flim_program *program, const float *from, size_t count, float *out, flim_error *err)
 {
-    return flim_fail(err, FLIM_ERROR, "internal: a program compiled without training has no gradients or moments");
-}
-
-static bool trains(const flim_cpu_program *p, flim_state state)
-{
-    return p->base.options.train_batch > 0 || state == FLIM_STATE_PARAMETERS || state == FLIM_STATE_STATISTICS;
-}
-
-static flim_status read_state(flim_program *program, flim_state state, float *out, flim_error *err)
-{
-    size_t count;
-    const float *from = state_array(cast(program), state, &count);
-    if (!trains(cast(program), state)) {
-        return no_training(err);
-    }
+    (void)program, (void)err;
     memcpy(out, from, count * sizeof *out);
     return FLIM_OK;
 }
@@ -86,16 +68,10 @@ static void mark_stale(flim_cpu_program *p)
     }
 }
 
-static flim_status write_state(flim_program *program, flim_state state, const float *in, flim_error *err)
+static flim_status write_state(flim_program *program, flim_state state, float *to, size_t count, const float *in,
+                               flim_error *err)
 {
-    size_t count;
-    float *to = state_array(cast(program), state, &count);
-    if (!trains(cast(program), state)) {
-        return no_training(err);
-    }
-    if (state == FLIM_STATE_GRADIENTS) {
-        return flim_fail(err, FLIM_ERROR, "internal: gradients are read only");
-    }
+    (void)state, (void)err;
     memcpy(to, in, count * sizeof *in);
     mark_stale(cast(program));
     return FLIM_OK;
@@ -148,32 +124,13 @@ static void end_window(flim_cpu_program *p, const flim_step *step)
     mark_stale(p);
 }
 
-static flim_status check_cells(const flim_cpu_program *p, const flim_batch *batch, flim_error *err)
-{
-    if (batch->pending) {
-        return flim_fail(err, FLIM_ERROR, "internal: the CPU backend was left the transform '%s' to apply",
-                         batch->pending->name);
-    }
-    for (int64_t i = 0; i < batch->n; i++) {
-        if (batch->label[i] < 0 || batch->label[i] >= p->base.net.classes) {
-            return flim_fail(err, FLIM_ERROR, "internal: cell %u of a training batch has the label %d, with %d classes",
-                             (unsigned)batch->id[i].cell, (int)batch->label[i], p->base.net.classes);
-        }
-    }
-    return FLIM_OK;
-}
-
 static flim_status train(flim_program *program, const flim_batch *batch, const flim_step *step, flim_error *err)
 {
     flim_cpu_program *p = cast(program);
-    flim_status status = check_cells(p, batch, err);
-    if (status != FLIM_OK) {
-        return status;
-    }
     if (step->first) {
         begin_window(p);
     }
-    status = flim_cpu_forward_pass(p, batch, step->dropout, err);
+    flim_status status = flim_cpu_forward_pass(p, batch, step->dropout, err);
     if (status != FLIM_OK) {
         return status;
     }
@@ -193,15 +150,6 @@ static flim_status train(flim_program *program, const flim_batch *batch, const f
     }
     p->totals.calls++;
     return status;
-}
-
-static flim_status predict(flim_program *program, const flim_batch *batch, float *logits, flim_error *err)
-{
-    if (batch->pending) {
-        return flim_fail(err, FLIM_ERROR, "internal: the CPU backend was left the transform '%s' to apply",
-                         batch->pending->name);
-    }
-    return flim_cpu_predict(program, batch, logits, err);
 }
 
 static flim_status totals(flim_program *program, bool reset, flim_totals *out, flim_error *err)
@@ -238,12 +186,13 @@ static int64_t peak_bytes(const flim_program *program)
 static const flim_program_ops program_ops = {.destroy = destroy,
                                              .memory = memory,
                                              .allocate = allocate,
+                                             .states = states,
                                              .read = read_state,
                                              .write = write_state,
                                              .get_counters = get_counters,
                                              .set_counters = set_counters,
                                              .train = train,
-                                             .predict = predict,
+                                             .predict = flim_cpu_predict,
                                              .totals = totals,
                                              .set_totals = set_totals,
                                              .wait = wait,
