@@ -30,7 +30,10 @@ refuses 2 "'base'" step --device cpu --preset bsae
 refuses 2 "device" step --device tpu
 refuses 3 "none.h5" step --device cpu --data "$folder/none.h5"
 refuses 3 "none.safetensors" step --device cpu --weights-in "$folder/none.safetensors"
-"$bench" >/dev/null 2>&1 && complain "flim_bench without a subcommand ended with 0"
+refuses 2 "a SUBCOMMAND is needed"
+refuses 2 "did you mean --version?" --versoin
+"$bench" --version | grep -q '^flim_bench (flimcv) [0-9]' || complain "--version: $("$bench" --version)"
+"$bench" step --version | grep -q '^flim_bench step (flimcv) [0-9]' || complain "step --version: $("$bench" step --version)"
 "$bench" --help | grep -q '^  step ' || complain "--help does not list step"
 "$bench" step --help | grep -q -- '--weights-in FILE' || complain "step --help does not list --weights-in"
 

@@ -57,6 +57,20 @@ failing rename cut/summary.json 1 28 "No space left"
 failing fclose summary.csv 1 28 "No space left"
 failing fsync train.log 1 28 "No space left"
 
+# ---- standard output on a full disk
+full() { # full PROGRAM ARGS...
+    call 6 bash -c 'exec "$@" >/dev/full' _ "$build/$1" "${@:2}"
+    check "$*: one error, that something cannot be written" test "$(grep -cE ': error: (cannot|could not) write' err)" = 1
+}
+for program in train_cv predict fold_metrics gpu_plan flim_info flim_repack flim_simulate flim_bench; do
+    full "$program" --version
+    full "$program" --help
+done
+full train_cv --print-config
+full flim_info k.h5
+full flim_simulate --cells 4 --donors 2 --bins 8 --out full.h5
+full fold_metrics whole
+
 # ---- ulimit -f
 for kib in 1 40 300 900; do
     rm -rf cut
