@@ -619,6 +619,16 @@ static flim_status explain_tuning(const flim_cuda_program *p, flim_error *err)
     return FLIM_ERROR_MEMORY;
 }
 
+/* What AUTO came to, for those who look at the program's options. */
+static void note_drop(flim_cuda_program *p, const flim_pass_drop *drop, uint32_t all)
+{
+    if (p->base.options.recompute == FLIM_RECOMPUTE_AUTO) {
+        p->base.options.recompute = drop->outputs == 0 && drop->blocks == 0 ? FLIM_RECOMPUTE_NONE
+                                    : drop->blocks == all                   ? FLIM_RECOMPUTE_ALL
+                                                                            : FLIM_RECOMPUTE_AUTO;
+    }
+}
+
 /* The training pass: as it is, or with everything dropped that can be made again, or (AUTO) with just enough of that to stay
  * within the memory.  First goes what costs next to nothing, outputs that another pass writes again; then blocks, at each turn
  * the one that saves most. */
@@ -633,16 +643,20 @@ static flim_status build_training(flim_cuda_program *p, const flim_plan_options 
     for (;;) {
         flim_status status = flim_pass_build(&p->train, p->device, net, p->launch.type, true, o->train_batch,
                                              o->deterministic, &drop, plans, err);
-        if (status != FLIM_OK || o->recompute != FLIM_RECOMPUTE_AUTO ||
-            lay_out(p, NULL) + p->train.arena <= o->memory_limit) {
+        if (status != FLIM_OK || o->recompute != FLIM_RECOMPUTE_AUTO) {
             return status;
         }
         const uint32_t all = (1u << (p->train.n_blocks - 1)) - 1; /* the last block is never made again */
+        if (lay_out(p, NULL) + p->train.arena <= o->memory_limit) {
+            note_drop(p, &drop, all);
+            return FLIM_OK;
+        }
         if (drop.outputs < flim_pass_droppable(&p->train)) {
             drop.outputs++;
             continue;
         }
         if (drop.blocks == all) {
+            note_drop(p, &drop, all);
             return FLIM_OK;
         }
         int64_t least = INT64_MAX;

@@ -108,7 +108,61 @@ YAML
     for stage in "train " "validate" "predict" "pretrain .*bf16" "fine .*base"; do
         check "--show has the stage $stage" grep -qE "^  $stage.* GiB " out
     done
-    check "--show says what is over-committed" grep -q "train is over-committed" err
+    check "--show says what is over-committed, and what fits" grep -q \
+        "train is over-committed: .*checkpoint_activations: auto, or precision: bf16, or batch: 32 with accumulate: 2" err
+    cat >odd.yaml <<'YAML'
+batch: auto
+stages:
+  - a batch=auto preset=tiny
+  - b batch=8 eval_batch=512 precision=fp32
+  - c batch=100000
+  - d batch=64 preset=xlarge precision=fp32
+YAML
+    # What is advised is tried: with it the stage fits.
+    run gpu_plan 0 --gpu t4 --show odd.yaml --cells 3000 --json odd.json
+    check "stages: auto batches are found, an eval batch is blamed where it is the cause, 2^31 elements are a row" python3 -c '
+import json
+j = json.load(open("odd.json"))
+rows = {s["stage"]: s for s in j["stages"]}
+assert j["data"]["training_cells"] == 3000 and j["network"]["preset"] == "base", j
+assert rows["train"]["fits"] and rows["a"]["fits"] and rows["train"]["batch"] > 64 and rows["a"]["batch"] > rows["train"]["batch"], rows
+assert not rows["b"]["fits"] and rows["b"]["advice"].startswith("eval_batch: "), rows["b"]
+assert not rows["c"]["fits"] and "2^31" in rows["c"]["error"] and "batch: " in rows["c"]["advice"], rows["c"]
+assert not rows["d"]["fits"] and "checkpoint_activations" not in rows["d"]["advice"], rows["d"]
+fixed = ["  - b batch=8 precision=fp32 " + rows["b"]["advice"].replace(": ", "=")]
+for name, more in ("c", ""), ("d", " preset=xlarge precision=fp32"):
+    for i, advice in enumerate(rows[name]["advice"].split(", or ")):
+        words = " ".join(w.replace(": ", "=") for w in advice.split(" (")[0].split(" with "))
+        fixed.append("  - %s%d%s batch=64 %s" % (name, i, more, words) if "batch" not in words else "  - %s%d%s %s" % (name, i, more, words))
+open("fixed.yaml", "w").write("batch: 8\nstages:\n" + "\n".join(fixed) + "\n")
+'
+    run gpu_plan 0 --gpu t4 --show fixed.yaml --cells 3000 --json fixed.json
+    check "what --show advises fits" python3 -c '
+import json
+rows = json.load(open("fixed.json"))["stages"]
+assert len(rows) >= 6 and all(s["fits"] for s in rows), [(s["stage"], s["fits"]) for s in rows]
+'
+    run gpu_plan 0 --gpu l4 --show odd.yaml --precision bf16 --json -
+    check "flags hold for the stages, too, and warnings stay out of the JSON" python3 -c '
+import json
+rows = json.load(open("out"))["stages"]
+assert {s["stage"]: s["precision"] for s in rows if "precision" in s}["a"] == "bf16", rows
+'
+    check "they are on stderr" grep -q "^warning: c is over-committed" err
+    "$build/flim_simulate" --out parts.h5 --cells 73 --donors 6 --bins 16 --photons 200 --seed 3 >/dev/null || exit 1
+    for cv in "--cv stratified" "--cv group"; do
+        # shellcheck disable=SC2086 # two words
+        "$build/train_cv" --data parts.h5 --folds 4 $cv --dry-run >table 2>&1
+        run gpu_plan 0 --gpu l4 --data parts.h5 --set folds=4 --set "cv=${cv#--cv }" --json parts.json
+        check "$cv: the training part is the largest of the folds that train_cv makes" python3 -c '
+import json, re
+want = max(int(n) for n in re.findall(r"train +([0-9]+)", open("table").read()))
+j = json.load(open("parts.json"))
+assert j["data"]["training_cells"] == want, (j["data"], want)
+assert max(s["batch"] for s in j["plan"]["suggestions"]) <= want, j["plan"]["suggestions"]
+assert j["plan"]["suggestions"][j["plan"]["recommended"]]["effective_batch"] == min(64, want)
+'
+    done
     check "--show leaves the file" cmp run.yaml before.yaml
     run train_cv 0 --config run.yaml --print-config
     run gpu_plan 0 --gpu l4 --apply run.yaml

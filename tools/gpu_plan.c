@@ -98,6 +98,7 @@ static flim_status run(void *read, const flim_string_list *operands, console *sc
         return flim_fail(err, FLIM_ERROR_USAGE, "--config, --show and --apply each name the config: give one of them");
     }
     const bool json_only = strcmp(o->json, "-") == 0;
+    screen->quiet = screen->quiet || json_only; /* warnings go to stderr */
     const flim_log log = console_log(screen);
     flim_settings settings;
     flim_json *json = NULL;
@@ -120,7 +121,7 @@ static flim_status run(void *read, const flim_string_list *operands, console *sc
                                         .bins = o->bins,
                                         .height = o->height,
                                         .width = o->width,
-                                        .log = json_only ? NULL : &log};
+                                        .log = &log};
     if (status == FLIM_OK) {
         status = flim_gpu_plan(&plan, &json, err);
     }

@@ -75,7 +75,7 @@ struct flim_program {
     const flim_program_ops *ops;
     flim_device *device;
     flim_network net;
-    flim_program_options options; /* log, stop and cache_dir are only valid during compile */
+    flim_program_options options; /* log, stop and cache_dir are only valid during compile; recompute: what AUTO came to */
     bool allocated;
     int64_t kept; /* cells planned by keep_cells; 0 = none */
 };

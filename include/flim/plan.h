@@ -50,7 +50,7 @@ typedef struct flim_plan {
     flim_memory_plan memory; /* all components, the context included */
     int64_t program_bytes; /* of them what the program allocates on the device: the predicted peak */
     int64_t device_bytes; /* program and context */
-    flim_recompute recompute; /* what AUTO came to */
+    flim_recompute recompute; /* what AUTO came to: NONE, ALL, or AUTO where some blocks recompute */
 } flim_plan;
 
 /* Cells of a prediction batch, what 0 and -1 stand for resolved. */
@@ -104,7 +104,7 @@ flim_status flim_plan_auto(flim_device *device, const flim_plan_request *request
 
 /* ---- suggestions ------------------------------------------------------------------------------------------------------ */
 
-enum { FLIM_MAX_SUGGESTIONS = 6 };
+enum { FLIM_MAX_SUGGESTIONS = 7 };
 
 typedef struct flim_suggestions {
     flim_plan current; /* of the settings as they are */
@@ -112,12 +112,14 @@ typedef struct flim_suggestions {
     char current_error[512]; /* why there is no plan of them; "" = there is */
     int n;
     flim_plan plan[FLIM_MAX_SUGGESTIONS]; /* safest (least of the card) first */
+    const char *note[FLIM_MAX_SUGGESTIONS]; /* what each is for */
     int recommended; /* index */
     char why[400];
 } flim_suggestions;
 
-/* Plans for a request: as it is, and with the batch, precision and recomputation that the card allows.  effective: cells an
- * update (batch x accumulate) to keep; 0 = the request's.  cap: cells of the training part. */
+/* Plans for a request: as it is, and with the batch, precision and recomputation that the card allows; what gains nothing over
+ * another is left out.  effective: cells an update (batch x accumulate) to keep exactly; 0 = the request's, or nearly so many
+ * where only tiny batches divide them.  cap: cells of the training part, which no batch and no update exceeds. */
 flim_status flim_plan_suggest(flim_device *device, const flim_plan_request *request, const flim_plan_room *room,
                               int64_t effective, int64_t cap, flim_suggestions *out, flim_error *err);
 
@@ -138,7 +140,7 @@ typedef struct flim_gpu_plan_options {
     const char *config; /* for `apply` and for stages; "" = none */
     bool show, apply, profile;
     int64_t effective; /* cells an update to keep; 0 = as set */
-    int64_t cells; /* of the training part; 0 = from the data file, or not bounded where there is none */
+    int64_t cells; /* of the training part; 0 = the largest of the folds of the data file, or not bounded where there is none */
     int64_t classes, bins, height, width; /* of the cells where there is no data file */
     const flim_log *log; /* gets the tables */
 } flim_gpu_plan_options;

@@ -231,6 +231,11 @@ void flim_cpu_plan(flim_cpu_program *p)
          b++) {
         plan_training(p, b);
     }
+    if (recompute == FLIM_RECOMPUTE_AUTO) { /* what it came to; the last block is never made again */
+        p->base.options.recompute = p->blocks_remade == 0                 ? FLIM_RECOMPUTE_NONE
+                                    : p->blocks_remade == p->n_blocks - 1 ? FLIM_RECOMPUTE_ALL
+                                                                          : FLIM_RECOMPUTE_AUTO;
+    }
 }
 
 static int64_t head_floats(const flim_cpu_program *p)

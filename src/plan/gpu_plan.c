@@ -1,4 +1,4 @@
-/* gpu_plan: the card, the network, and what is asked about them. */
+/* gpu_plan: the card, the data, the network, and what is asked about them. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,24 +8,12 @@
 #include "core/file.h"
 #include "core/parse.h"
 #include "flim/dataset.h"
-#include "flim/plan.h"
-#include "formats/yaml.h"
+#include "flim/split.h"
+#include "plan/session.h"
 
 #define GIB 1073741824.0
 
-/* What a call works on; `session_close` releases it. */
-typedef struct session {
-    const flim_gpu_plan_options *o;
-    flim_device *device; /* described */
-    flim_device *real; /* the card that is there; NULL = a card by name or size */
-    flim_plan_room room;
-    flim_network net;
-    flim_plan_request request;
-    int64_t cells; /* of the training part */
-    int64_t effective;
-    int64_t kept_bytes; /* of decoded cells, at most */
-    bool batch_is_auto;
-} session;
+typedef flim_plan_session session;
 
 static bool given(const char *text)
 {
@@ -104,223 +92,144 @@ static flim_status open_card(session *s, flim_error *err)
     return FLIM_OK;
 }
 
-/* ---- the network */
+/* ---- the data and the network */
 
-/* Cells of the smallest training part, as settings split N cells. */
-static int64_t training_cells(const flim_settings *s, int64_t n)
+/* Folds as train_cv makes them. */
+static flim_status make_splits(const flim_settings *set, const flim_dataset_info *info, flim_splits *out)
 {
-    const int64_t folds = s->folds, rest = n - (n + folds - 1) / folds;
-    const int64_t train = rest - (int64_t)((double)rest * s->val_fraction + 0.5);
+    const flim_split_data data = {.n = info->n,
+                                  .classes = info->classes,
+                                  .label = info->label,
+                                  .class_name = info->class_name,
+                                  .groups = info->groups,
+                                  .group = info->group,
+                                  .group_name = info->group_name,
+                                  .name = info->name};
+    flim_split_request request = {.folds = (int)set->folds,
+                                  .val_fraction = set->val_fraction,
+                                  .seed = set->seed,
+                                  .holdout_group = (const char *const *)set->holdout_group.item,
+                                  .n_holdout = set->holdout_group.n};
+    if (!info->label) {
+        return FLIM_ERROR_USAGE;
+    }
+    if (set->splits[0]) {
+        const flim_status status = flim_splits_read(set->splits, &data, out, NULL);
+        return status == FLIM_OK && out->needs_validation ? flim_splits_add_validation(out, &data, &request, NULL) : status;
+    }
+    const flim_status status = flim_split_mode_parse(set->cv, &request.mode, NULL);
+    return status == FLIM_OK ? flim_splits_make(&data, &request, out, NULL) : status;
+}
+
+int64_t flim_plan_training_part(const flim_settings *settings, const flim_dataset_info *info)
+{
+    flim_splits splits = {0};
+    int64_t most = 0;
+    if (make_splits(settings, info, &splits) == FLIM_OK) {
+        for (int k = 0; k < splits.n_folds; k++) {
+            const bool runs = settings->fold < 0 || settings->fold == k;
+            most = runs && splits.fold[k].n_train > most ? splits.fold[k].n_train : most;
+        }
+    }
+    flim_splits_free(&splits);
+    return most;
+}
+
+/* Where the data cannot be split as it is: the largest part by the numbers alone. */
+static int64_t about_training_part(const flim_settings *s, int64_t n)
+{
+    const int64_t rest = n - n / s->folds, train = rest - (int64_t)((double)rest * s->val_fraction + 0.5);
     return train > 1 ? train : 1;
 }
 
-static flim_status build_network(session *s, flim_error *err)
+/* Sizes of the cells, and room for keeping them decoded, from the data file; as the options have them where there is none. */
+static flim_status read_data(session *s, int size[3], int *classes, flim_json *json, flim_error *err)
+{
+    const flim_settings *set = s->o->settings;
+    flim_dataset *data = NULL;
+    const char *path = set->data.n > 0 ? set->data.item[0] : "data";
+    if (!flim_file_exists(path)) {
+        flim_log_line(s->o->log, FLIM_LOG_NOTE, "%s is not there; cells of %d x %d x %d and %d classes are taken", path,
+                      size[0], size[1], size[2], *classes);
+        return FLIM_OK;
+    }
+    const flim_dataset_options options = {.axes = set->axes, .cache = FLIM_CACHE_NONE};
+    flim_status status = flim_dataset_open((const char *const *)set->data.item, set->data.n, &options, &data, err);
+    if (status == FLIM_OK) {
+        const flim_dataset_info *info = flim_dataset_get_info(data);
+        const int64_t voxel = strncmp(info->counts_type, "uint8", 5) == 0 ? 1 : 2;
+        const int64_t part = flim_plan_training_part(set, info), cells = part ? part : about_training_part(set, info->n);
+        size[0] = info->t;
+        size[1] = info->h;
+        size[2] = info->w;
+        *classes = info->classes >= 2 ? info->classes : *classes;
+        s->cells = s->cells ? s->cells : cells;
+        s->request.cache_bytes = strcmp(set->cache, "none") == 0 ? 0 : info->n * size[0] * size[1] * size[2] * voxel;
+        flim_log_line(s->o->log, FLIM_LOG_INFO,
+                      "Data: %s: %" PRId64 " cells of %d x %d x %d, %s%" PRId64 " in the largest training part", path,
+                      info->n, size[0], size[1], size[2], part ? "" : "about ", cells);
+        flim_json_set_string(json, "path", path);
+    }
+    flim_dataset_close(data);
+    return status;
+}
+
+static flim_status build_network(session *s, flim_json *json, flim_error *err)
 {
     const flim_gpu_plan_options *o = s->o;
     const flim_settings *set = o->settings;
-    int width, t = (int)o->bins, h = (int)o->height, w = (int)o->width, classes = (int)o->classes;
+    int width, size[3] = {(int)o->bins, (int)o->height, (int)o->width}, classes = (int)o->classes;
     flim_status status = flim_network_preset_width(set->preset, &width, err);
     s->cells = o->cells;
-    if (status == FLIM_OK && set->data.n > 0 && flim_file_exists(set->data.item[0])) {
-        flim_dataset *data = NULL;
-        const flim_dataset_options options = {.axes = set->axes, .cache = FLIM_CACHE_NONE};
-        status = flim_dataset_open((const char *const *)set->data.item, set->data.n, &options, &data, err);
-        if (status == FLIM_OK) {
-            const flim_dataset_info *info = flim_dataset_get_info(data);
-            t = info->t;
-            h = info->h;
-            w = info->w;
-            classes = info->classes >= 2 ? info->classes : classes;
-            s->cells = s->cells ? s->cells : training_cells(set, info->n);
-            const int64_t voxel = strncmp(info->counts_type, "uint8", 5) == 0 ? 1 : 2;
-            s->kept_bytes = strcmp(set->cache, "none") == 0 ? 0 : info->n * t * h * w * voxel;
-            flim_log_line(o->log, FLIM_LOG_INFO,
-                          "Data: %s: %" PRId64 " cells of %d x %d x %d, about %" PRId64 " in a training part",
-                          set->data.item[0], info->n, t, h, w, s->cells);
-        }
-        flim_dataset_close(data);
-    } else if (status == FLIM_OK) {
-        flim_log_line(o->log, FLIM_LOG_INFO, "Data: %s is not there; cells of %d x %d x %d and %d classes are taken",
-                      set->data.n ? set->data.item[0] : "a file", t, h, w, classes);
+    flim_json *about = flim_json_object();
+    flim_json_set_null(about, "path");
+    flim_json_set(json, "data", about);
+    if (status == FLIM_OK) {
+        status = read_data(s, size, &classes, about, err);
     }
     if (status == FLIM_OK) {
-        status = flim_network_build(&s->net, width, classes, t, h, w, err);
+        status = flim_network_build(&s->net, width, classes, size[0], size[1], size[2], err);
     }
+    const int64_t kept = s->request.cache_bytes;
     if (status == FLIM_OK) {
         status = flim_plan_request_of(set, &s->net, flim_device_get_info(s->device), &s->request, err);
     }
     if (status != FLIM_OK) {
         return status;
     }
+    flim_json_set_integer(about, "bins", size[0]);
+    flim_json_set_integer(about, "height", size[1]);
+    flim_json_set_integer(about, "width", size[2]);
+    flim_json_set_integer(about, "classes", classes);
+    if (s->cells) { /* else not bounded */
+        flim_json_set_integer(about, "training_cells", s->cells);
+    }
+    flim_json *net = flim_json_object();
+    flim_json_set_string(net, "preset", s->net.preset);
+    flim_json_set_integer(net, "width", s->net.width);
+    flim_json_set_integer(net, "parameters", s->net.parameters);
+    flim_json_set(json, "network", net);
     s->cells = s->cells ? s->cells : INT64_MAX / 2;
-    s->request.cache_bytes = s->kept_bytes;
+    s->request.cache_bytes = kept;
     s->request.cache_on_device = strcmp(set->cache, "device") == 0;
-    s->batch_is_auto = s->request.batch == 0;
-    s->request.batch = s->batch_is_auto ? set->lr_batch : s->request.batch;
-    s->effective = o->effective ? o->effective : s->request.batch * s->request.accumulate;
     s->request.benchmark = true;
     flim_log_line(o->log, FLIM_LOG_INFO, "Network: %s, width %d, %" PRId64 " parameters, %s", s->net.preset, s->net.width,
                   s->net.parameters, flim_precision_name(s->request.precision));
     return FLIM_OK;
 }
 
-/* ---- --show: what a config uses, stage by stage */
-
-typedef struct stage {
-    char name[64];
-    flim_network net;
-    flim_plan_request request;
-} stage;
-
-static void show_row(session *s, const char *name, const flim_plan *p, flim_json *rows)
+flim_status flim_plan_settle_batch(const flim_plan_session *s, flim_plan_request *request, flim_error *err)
 {
-    const flim_plan_request *r = &p->request;
-    flim_log_line(s->o->log, FLIM_LOG_INFO, "  %-20.20s %-8s %7" PRId64 " %5" PRId64 "  %-9s  %-13s %8.2f GiB  %4.0f %%",
-                  name, r->net->preset, r->batch ? r->batch : flim_plan_eval_batch(r), r->accumulate,
-                  flim_precision_name(r->precision), flim_recompute_name(p->recompute), (double)p->device_bytes / GIB,
-                  100 * (double)p->device_bytes / (double)s->room.total);
-    flim_json *row = flim_plan_json(p, &s->room);
-    flim_json_set_string(row, "stage", name);
-    flim_json_add(rows, row);
-}
-
-/* What to change where a stage does not fit or leaves most of the card unused. */
-static flim_status advise(session *s, const char *name, const flim_plan *p, flim_error *err)
-{
-    const double share = (double)p->device_bytes / (double)s->room.total;
-    const bool over = p->program_bytes > s->room.budget;
     flim_plan most;
-    if (!over && share >= 0.5) {
+    if (request->batch > 0) {
         return FLIM_OK;
     }
-    flim_error why = {0};
-    flim_status status = flim_plan_largest(s->device, &p->request, &s->room, s->cells, &most, &why);
-    if (status == FLIM_ERROR_MEMORY) {
-        flim_log_line(s->o->log, FLIM_LOG_WARNING, "%s: %s", name, why.text);
-        return FLIM_OK;
-    }
-    if (status != FLIM_OK) {
-        return flim_fail(err, status, "%s", why.text);
-    }
-    if (over) {
-        flim_log_line(s->o->log, FLIM_LOG_WARNING,
-                      "%s is over-committed: %.2f GiB are planned, %.2f GiB may be filled; batch %" PRId64
-                      " fits (--accumulate keeps the cells an update), or --checkpoint-activations auto",
-                      name, (double)p->program_bytes / GIB, (double)s->room.budget / GIB, most.request.batch);
-    } else if (most.request.batch > p->request.batch) {
-        flim_log_line(s->o->log, FLIM_LOG_INFO,
-                      "  %s leaves %.0f %% of the card unused: batches up to %" PRId64
-                      " fit; a larger batch changes what is learnt (--lr-scale), a larger preset uses the card as well",
-                      name, 100 * (1 - share), most.request.batch);
-    }
-    return FLIM_OK;
-}
-
-/* "name=pretrain batch=32 preset=large precision=bf16": what the words say over the run's own request. */
-static flim_status read_stage(session *s, const char *text, int number, stage *out, flim_error *err)
-{
-    char words[512], *rest = words, *word;
-    flim_settings set;
-    flim_status status = flim_settings_init(&set, err);
-    snprintf(words, sizeof words, "%s", text);
-    snprintf(out->name, sizeof out->name, "stage %d", number);
-    if (status != FLIM_OK) {
-        return status;
-    }
-    status = flim_settings_read(&set, s->o->config, err);
-    while (status == FLIM_OK && (word = strsep(&rest, " ")) != NULL) {
-        char *equal = strchr(word, '=');
-        if (!equal) {
-            snprintf(out->name, sizeof out->name, "%.60s", word);
-            continue;
-        }
-        *equal = '\0';
-        if (strcmp(word, "name") == 0) {
-            snprintf(out->name, sizeof out->name, "%.60s", equal + 1);
-        } else {
-            status = flim_settings_set(&set, word, equal + 1, err);
-        }
-    }
-    int width;
+    request->batch = 1;
+    const flim_status status = flim_plan_largest(s->device, request, &s->room, s->cells, &most, err);
     if (status == FLIM_OK) {
-        status = flim_network_preset_width(set.preset, &width, err);
+        request->batch = most.request.batch;
+        request->eval_batch = most.request.eval_batch;
     }
-    if (status == FLIM_OK) {
-        status = flim_network_build(&out->net, width, s->net.classes, s->net.in[0], s->net.in[1], s->net.in[2], err);
-    }
-    if (status == FLIM_OK) {
-        status = flim_plan_request_of(&set, &out->net, flim_device_get_info(s->device), &out->request, err);
-    }
-    out->request.benchmark = true;
-    out->request.batch = out->request.batch ? out->request.batch : s->request.batch;
-    flim_settings_free(&set);
-    return status == FLIM_OK ? FLIM_OK : flim_fail_prefix(err, "%s: stages: %.60s: ", s->o->config, out->name);
-}
-
-static flim_status show_stage(session *s, const char *name, const flim_plan_request *request, bool advice, flim_json *rows,
-                              flim_error *err)
-{
-    flim_plan plan;
-    flim_status status = flim_plan_make(s->device, request, &s->room, &plan, err);
-    if (status == FLIM_OK) {
-        show_row(s, name, &plan, rows);
-    }
-    return status == FLIM_OK && advice ? advise(s, name, &plan, err) : status;
-}
-
-static flim_status show_listed(session *s, flim_json *rows, flim_error *err)
-{
-    flim_yaml yaml;
-    flim_status status = flim_yaml_read(s->o->config, &yaml, err);
-    if (status != FLIM_OK) {
-        return status;
-    }
-    stage *one = flim_alloc(1, sizeof *one, err);
-    status = one ? FLIM_OK : FLIM_ERROR_MEMORY;
-    for (int i = 0; i < yaml.n && status == FLIM_OK; i++) {
-        for (int k = 0; strcmp(yaml.entry[i].key, "stages") == 0 && k < yaml.entry[i].value.n && status == FLIM_OK; k++) {
-            status = read_stage(s, yaml.entry[i].value.item[k], k + 1, one, err);
-            if (status == FLIM_OK) {
-                status = show_stage(s, one->name, &one->request, true, rows, err);
-            }
-        }
-    }
-    flim_free(one);
-    flim_yaml_free(&yaml);
-    return status;
-}
-
-static flim_status show(session *s, flim_json *json, flim_error *err)
-{
-    flim_json *rows = flim_json_array();
-    flim_plan_request train = s->request, validate = s->request, predict = s->request;
-    if (s->batch_is_auto) {
-        flim_plan most;
-        flim_status status = flim_plan_largest(s->device, &s->request, &s->room, s->cells, &most, err);
-        if (status != FLIM_OK) {
-            flim_json_free(rows);
-            return status;
-        }
-        train.batch = most.request.batch;
-    }
-    validate.batch = predict.batch = 0; /* what prediction alone takes; in a run it shares training's memory */
-    validate.eval_batch = flim_plan_eval_batch(&train);
-    predict.eval_batch = validate.eval_batch;
-    predict.recompute = validate.recompute = FLIM_RECOMPUTE_NONE;
-    flim_log_line(s->o->log, FLIM_LOG_INFO, "%s on this card:", s->o->config);
-    flim_log_line(s->o->log, FLIM_LOG_INFO,
-                  "  stage                preset     batch accum  precision  checkpointing       device  share");
-    flim_status status = show_stage(s, "train", &train, true, rows, err);
-    if (status == FLIM_OK) {
-        status = show_stage(s, "validate (alone)", &validate, false, rows, err);
-    }
-    if (status == FLIM_OK) {
-        status = show_stage(s, "predict", &predict, false, rows, err);
-    }
-    if (status == FLIM_OK) {
-        status = show_listed(s, rows, err);
-    }
-    flim_json_set(json, "stages", rows);
     return status;
 }
 
@@ -330,6 +239,8 @@ static flim_status profile(session *s, const flim_suggestions *all, flim_json *j
 {
     const flim_log *log = s->o->log;
     flim_json *rows = flim_json_array();
+    flim_error last = {0};
+    int ran = 0;
     flim_status status = FLIM_OK;
     flim_log_line(log, FLIM_LOG_INFO, "On the card itself%s:",
                   s->o->settings->benchmark ? "; predicted again with the convolutions that tuning chose there" : "");
@@ -344,8 +255,10 @@ static flim_status profile(session *s, const flim_suggestions *all, flim_json *j
         r.recompute = p->recompute;
         r.benchmark = s->o->settings->benchmark;
         status = flim_plan_try(s->real, &r, &s->room, &trial, &why);
-        if (status == FLIM_ERROR_MEMORY) {
+        if (status == FLIM_ERROR_MEMORY ||
+            status == FLIM_ERROR_DEVICE) { /* DEVICE: the card has no right convolution, maybe */
             flim_log_line(log, FLIM_LOG_WARNING, "%d: %s", i + 1, why.text);
+            last = why;
             status = FLIM_OK;
             continue;
         }
@@ -371,9 +284,10 @@ static flim_status profile(session *s, const flim_suggestions *all, flim_json *j
         flim_json_set_number(row, "train_ms", trial.train_ms);
         flim_json_set_number(row, "predict_ms", trial.predict_ms);
         flim_json_add(rows, row);
+        ran++;
     }
     flim_json_set(json, "profile", rows);
-    return status;
+    return status == FLIM_OK && ran == 0 ? flim_fail(err, last.status, "%s", last.text) : status;
 }
 
 /* ---- the whole */
@@ -385,12 +299,20 @@ static flim_status suggest(session *s, flim_json *json, flim_error *err)
     if (!all) {
         return FLIM_ERROR_MEMORY;
     }
-    flim_status status = flim_plan_suggest(s->device, &s->request, &s->room, s->effective, s->cells, all, err);
+    /* Of a batch that is to be found, suggestions keep the cells an update that lr is meant for. */
+    flim_plan_request request = s->request;
+    const bool is_auto = request.batch == 0;
+    const int64_t kept = o->effective ? o->effective : is_auto ? o->settings->lr_batch * request.accumulate : 0;
+    flim_status status = flim_plan_settle_batch(s, &request, err);
+    if (status == FLIM_OK) {
+        status = flim_plan_suggest(s->device, &request, &s->room, kept, s->cells, all, err);
+    }
     if (status == FLIM_OK && all->current_error[0]) {
         flim_log_line(o->log, FLIM_LOG_WARNING, "as set: %s", all->current_error);
     } else if (status == FLIM_OK) {
-        flim_log_line(o->log, FLIM_LOG_INFO, "As set: batch %" PRId64 " x %" PRId64 " accumulated, eval batch %" PRId64 "%s",
-                      s->request.batch, s->request.accumulate, flim_plan_eval_batch(&s->request),
+        flim_log_line(o->log, FLIM_LOG_INFO,
+                      "As set: batch %s%" PRId64 " x %" PRId64 " accumulated, eval batch %" PRId64 "%s",
+                      is_auto ? "auto: " : "", request.batch, request.accumulate, flim_plan_eval_batch(&request),
                       all->current_fits ? "" : ": DOES NOT FIT");
         flim_plan_table(&all->current, &s->room, o->log);
     }
@@ -440,10 +362,10 @@ flim_status flim_gpu_plan(const flim_gpu_plan_options *options, flim_json **json
         flim_json_set_string(card, "cudnn", info->libraries);
         flim_json_set_bool(card, "workspace_assumed", info->assumes_workspace);
         flim_json_set(*json, "card", card);
-        status = build_network(s, err);
+        status = build_network(s, *json, err);
     }
     if (status == FLIM_OK) {
-        status = options->show ? show(s, *json, err) : suggest(s, *json, err);
+        status = options->show ? flim_plan_show(s, *json, err) : suggest(s, *json, err);
     }
     flim_device_close(s->device);
     flim_device_close(s->real);

@@ -69,6 +69,7 @@ flim_status flim_plan_make(flim_device *device, const flim_plan_request *request
     flim_program *program = NULL;
     flim_status status = flim_plan_compile(device, request, room, &program, err);
     if (status == FLIM_OK) {
+        out->recompute = program->options.recompute;
         status = flim_program_memory(program, &out->memory, err);
     }
     flim_program_destroy(program);
@@ -148,20 +149,26 @@ static flim_status plan_one(flim_device *device, flim_plan_request *request, con
     return status == FLIM_OK ? FLIM_OK : flim_fail(err, status, "%s", why.text);
 }
 
-static flim_status too_little(const flim_device *device, const flim_plan_room *room, const flim_plan *one, flim_error *err)
+static flim_status too_little(const flim_device *device, const flim_plan_request *request, const flim_plan_room *room,
+                              const flim_plan *one, flim_error *err)
 {
-    const char *name = flim_device_get_info(device)->name;
+    const flim_device_info *info = flim_device_get_info(device);
     if (room->budget <= 0) {
         return flim_fail(
             err, FLIM_ERROR_MEMORY,
             "%s: %.2f GiB of %.2f GiB are held already, and plans may fill %.0f %% with what is held: nothing is "
             "left; end other programs or raise --margin",
-            name, (double)room->held / 0x1p30, (double)room->total / 0x1p30, 100 * room->margin);
+            info->name, (double)room->held / 0x1p30, (double)room->total / 0x1p30, 100 * room->margin);
     }
+    const bool wide = request->precision == FLIM_PRECISION_FP32 || request->precision == FLIM_PRECISION_TF32;
     return flim_fail(err, FLIM_ERROR_MEMORY,
-                     "%s: one cell needs %.2f GiB; %.0f %% of the card less what is held leave %.2f GiB; a smaller preset, "
-                     "bf16 or --checkpoint-activations all needs less",
-                     name, (double)one->program_bytes / 0x1p30, 100 * room->margin, (double)room->budget / 0x1p30);
+                     "%s: one cell needs %.2f GiB; %.0f %% of the card less what is held leave %.2f GiB; less is needed by a "
+                     "smaller preset%s%s",
+                     info->name, (double)one->program_bytes / 0x1p30, 100 * room->margin, (double)room->budget / 0x1p30,
+                     wide && info->precisions & 1u << FLIM_PRECISION_BF16   ? ", --precision bf16"
+                     : wide && info->precisions & 1u << FLIM_PRECISION_FP16 ? ", --precision fp16"
+                                                                            : "",
+                     request->recompute == FLIM_RECOMPUTE_NONE ? ", --checkpoint-activations all" : "");
 }
 
 /* plan_batch of *batch cells, or of the most below it (to STEP) that the device has a right way to compute: cuDNN refuses some
@@ -292,7 +299,7 @@ flim_status flim_plan_largest(flim_device *device, const flim_plan_request *requ
     flim_status status = cap < 1 ? flim_fail(err, FLIM_ERROR_USAGE, "one cell alone makes a tensor of 2^31 elements or more")
                                  : plan_one(device, &r, room, out, err);
     if (status == FLIM_OK && out->program_bytes > room->budget) {
-        status = too_little(device, room, out, err);
+        status = too_little(device, &r, room, out, err);
     }
     if (status != FLIM_OK) {
         return status;

@@ -37,16 +37,17 @@ static double share_of(const flim_plan *plan, const flim_plan_room *room)
 
 void flim_plan_suggestions_table(const flim_suggestions *s, const flim_plan_room *room, const flim_log *log)
 {
-    flim_log_line(log, FLIM_LOG_INFO,
-                  "     batch x accumulate = cells an update  eval  precision  checkpointing     device  share");
+    flim_log_line(
+        log, FLIM_LOG_INFO,
+        "     batch x accumulate = cells an update  eval  precision  checkpointing     device  share  what it does");
     for (int i = 0; i < s->n; i++) {
         const flim_plan *p = &s->plan[i];
         const flim_plan_request *r = &p->request;
         flim_log_line(log, FLIM_LOG_INFO,
-                      "%s%d %7" PRId64 " x %-10" PRId64 " = %-15" PRId64 " %5" PRId64 "  %-9s  %-13s %6.2f GiB  %4.0f %%",
+                      "%s%d %7" PRId64 " x %-10" PRId64 " = %-15" PRId64 " %5" PRId64 "  %-9s  %-13s %6.2f GiB  %3.0f %%  %s",
                       i == s->recommended ? "->" : "  ", i + 1, r->batch, r->accumulate, r->batch * r->accumulate,
                       flim_plan_eval_batch(r), flim_precision_name(r->precision), flim_recompute_name(p->recompute),
-                      (double)p->device_bytes / GIB, share_of(p, room));
+                      (double)p->device_bytes / GIB, share_of(p, room), s->note[i]);
     }
     flim_log_line(log, FLIM_LOG_INFO, "Recommended: %d: %s", s->recommended + 1, s->why);
 }
@@ -89,7 +90,9 @@ flim_json *flim_plan_suggestions_json(const flim_suggestions *s, const flim_plan
         flim_json_set(json, "current", flim_plan_json(&s->current, room));
     }
     for (int i = 0; i < s->n; i++) {
-        flim_json_add(list, flim_plan_json(&s->plan[i], room));
+        flim_json *one = flim_plan_json(&s->plan[i], room);
+        flim_json_set_string(one, "note", s->note[i]);
+        flim_json_add(list, one);
     }
     flim_json_set(json, "suggestions", list);
     flim_json_set_integer(json, "recommended", s->recommended);

@@ -1,152 +1,277 @@
-/* Suggestions: complete choices of batch, accumulation, precision and recomputation that a card can run. */
+/* Suggestions: complete choices of batch, accumulation, precision and recomputation that a card can run.
+ *
+ * First comes what keeps the cells an update, and with them the results: as set, in smaller micro-batches, recomputed or in
+ * 16 bits where that gains something.  Then the largest batches, which learn differently.  What takes about as much memory as
+ * another choice and allows no larger batch is no choice, and is left out.
+ */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "flim/plan.h"
 
+#define GAIN 0.9 /* of the bytes: what saves less than a tenth is not worth its price */
+enum { SMALL = 16 }; /* cells below which micro-batches do not fill a card, and BatchNorm's statistics are rough */
+
 typedef struct chooser {
     flim_device *device;
     const flim_plan_request *request;
     const flim_plan_room *room;
-    int64_t effective, cap;
+    int64_t effective, cap; /* cells an update to keep; of the training part */
+    bool asked; /* exactly so many cells an update were asked for */
     flim_suggestions *out;
 } chooser;
+
+/* What one choice of precision and recomputation can do. */
+typedef struct choice {
+    bool most_fits, kept_fits;
+    flim_plan most; /* the largest batch */
+    flim_plan kept; /* the cells an update kept, in as few micro-batches as fit */
+} choice;
 
 static int64_t effective_of(const flim_plan *plan)
 {
     return plan->request.batch * plan->request.accumulate;
 }
 
-static bool is_listed(const flim_suggestions *s, const flim_plan *plan)
+/* The largest divisor of `whole` that is at most `most`: batch x accumulate then is `whole` exactly. */
+static int64_t divisor(int64_t whole, int64_t most)
 {
-    for (int i = 0; i < s->n; i++) {
-        const flim_plan_request *a = &s->plan[i].request, *b = &plan->request;
-        if (a->batch == b->batch && a->accumulate == b->accumulate && a->precision == b->precision &&
-            s->plan[i].recompute == plan->recompute) {
-            return true;
+    for (int64_t d = most < whole ? most : whole; d > 1; d--) {
+        if (whole % d == 0) {
+            return d;
         }
     }
-    return false;
+    return 1;
+}
+
+/* The plan of `effective` cells an update in as few micro-batches as fit, of at most `most` cells each. */
+static flim_status keep(const chooser *c, const flim_plan_request *like, int64_t effective, int64_t most, flim_plan *out,
+                        bool *fits, flim_error *err)
+{
+    flim_plan_request r = *like;
+    *fits = false;
+    for (r.batch = divisor(effective, most);; r.batch = divisor(effective, r.batch - 1)) {
+        flim_error why = {0};
+        r.accumulate = effective / r.batch;
+        const flim_status status = flim_plan_make(c->device, &r, c->room, out, &why);
+        *fits = status == FLIM_OK && out->program_bytes <= c->room->budget;
+        if (status != FLIM_OK && status != FLIM_ERROR_DEVICE) { /* DEVICE: no right convolution for so many cells */
+            return flim_fail(err, status, "%s", why.text);
+        }
+        if (*fits || r.batch == 1) {
+            return FLIM_OK;
+        }
+    }
+}
+
+static flim_status choose(const chooser *c, flim_precision precision, flim_recompute recompute, choice *out, flim_error *err)
+{
+    flim_plan_request r = *c->request;
+    flim_error why = {0};
+    *out = (choice){0};
+    r.precision = precision;
+    r.recompute = recompute;
+    flim_status status = flim_plan_largest(c->device, &r, c->room, c->cap, &out->most, &why);
+    if (status == FLIM_ERROR_MEMORY) {
+        return FLIM_OK; /* not even one cell: no choice */
+    }
+    if (status != FLIM_OK) {
+        return flim_fail(err, status, "%s", why.text);
+    }
+    out->most_fits = true;
+    r.eval_batch = out->most.request.eval_batch;
+    out->most.request.accumulate = 1;
+    return keep(c, &r, c->effective, out->most.request.batch, &out->kept, &out->kept_fits, err);
+}
+
+/* Whether a choice is worth naming beside another: a larger batch, or clearly less memory. */
+static bool gains(const flim_plan *plan, const flim_plan *other)
+{
+    return plan->request.batch > other->request.batch || (double)plan->device_bytes < GAIN * (double)other->device_bytes;
 }
 
 /* Keeps the list sorted by what is taken of the card. */
-static void list(flim_suggestions *s, const flim_plan *plan)
+static void list(flim_suggestions *s, const flim_plan *plan, const char *note)
 {
-    if (s->n == FLIM_MAX_SUGGESTIONS || is_listed(s, plan)) {
+    if (s->n == FLIM_MAX_SUGGESTIONS) {
         return;
     }
     int at = s->n++;
     for (; at > 0 && s->plan[at - 1].device_bytes > plan->device_bytes; at--) {
         s->plan[at] = s->plan[at - 1];
+        s->note[at] = s->note[at - 1];
     }
     s->plan[at] = *plan;
+    s->note[at] = note;
 }
 
-/* The largest divisor of `whole` that is at most `most`: batch x accumulate then is `whole` exactly. */
-static int64_t divisor(int64_t whole, int64_t most)
+/* So many cells an update that only tiny batches divide them: one that is near has larger ones. */
+static bool is_poor(const choice *a, int64_t effective)
 {
-    int64_t best = 1;
-    for (int64_t d = 1; d <= most && d <= whole; d++) {
-        best = whole % d == 0 ? d : best;
-    }
-    return best;
+    return a->kept_fits && a->kept.request.batch < SMALL && a->kept.request.batch < effective &&
+           4 * a->kept.request.batch < a->most.request.batch;
 }
 
-/* One choice of precision and recomputation: with the effective batch kept and, where `larger`, with all that fits. */
-static flim_status choose(const chooser *c, flim_precision precision, flim_recompute recompute, bool larger, flim_error *err)
+static flim_status choose_near(const chooser *c, const choice *like, flim_plan *out, bool *fits, flim_error *err)
 {
-    flim_plan_request r = *c->request;
-    flim_plan most, kept;
-    r.precision = precision;
-    r.recompute = recompute;
-    flim_error why = {0};
-    flim_status status = flim_plan_largest(c->device, &r, c->room, c->cap, &most, &why);
-    if (status == FLIM_ERROR_MEMORY) {
-        return FLIM_OK; /* not even one cell: no suggestion */
+    const int64_t most = like->most.request.batch, windows = (c->effective + most - 1) / most;
+    const int64_t batch = (c->effective + windows / 2) / windows;
+    return keep(c, &like->kept.request, (batch < most ? batch : most) * windows, most, out, fits, err);
+}
+
+/* Recomputing costs less time than micro-batches too small to fill the card, and more than any others. */
+static bool recomputing_pays(const choice *plain, const choice *again)
+{
+    return !plain->kept_fits || (again->kept_fits && plain->kept.request.batch < SMALL &&
+                                 again->kept.request.batch >= 2 * plain->kept.request.batch);
+}
+
+static bool is_same(const flim_plan *a, const flim_plan *b)
+{
+    return a->request.batch == b->request.batch && a->request.accumulate == b->request.accumulate &&
+           a->request.precision == b->request.precision && a->recompute == b->recompute;
+}
+
+static void explain(const chooser *c, const flim_plan *best, const flim_plan *near)
+{
+    flim_suggestions *s = c->out;
+    const int64_t cells = effective_of(best);
+    char kept[160], hint[128] = "";
+    for (int i = 0; i < s->n; i++) {
+        s->recommended = is_same(&s->plan[i], best) ? i : s->recommended;
     }
-    if (status != FLIM_OK) {
-        return flim_fail(err, status, "%s", why.text);
+    if (cells == c->effective) {
+        snprintf(kept, sizeof kept, "keeps %" PRId64 " cell%s an update%s, so that results stay comparable", cells,
+                 cells == 1 ? "" : "s", cells == c->cap ? " (all of a training part)" : "");
+    } else {
+        snprintf(kept, sizeof kept, "%" PRId64 " cells an update instead of %" PRId64 ", which only tiny batches divide",
+                 cells, c->effective);
     }
-    r.batch = divisor(c->effective, most.request.batch);
-    r.accumulate = c->effective / r.batch;
-    r.eval_batch = r.eval_batch > r.batch ? 0 : r.eval_batch;
-    status = flim_plan_make(c->device, &r, c->room, &kept, err);
+    if (near && near != best) {
+        snprintf(hint, sizeof hint,
+                 "; only tiny batches divide %" PRId64 ": %" PRId64 " x %" PRId64 " = %" PRId64 " would be much faster",
+                 c->effective, near->request.batch, near->request.accumulate, effective_of(near));
+    }
+    snprintf(s->why, sizeof s->why, "%s; %s%s; %s%s%s", kept, flim_precision_name(best->request.precision),
+             best->request.precision == c->request->precision ? "" : ", as nothing else fits",
+             best->recompute == FLIM_RECOMPUTE_NONE ? "nothing is computed twice"
+                                                    : "the backward pass recomputes to make room",
+             best->request.accumulate > 1 ? "; in micro-batches (BatchNorm sees these)" : "", hint);
+}
+
+/* A precision as it is where it has 16 bits or the device has none such. */
+static flim_precision in_16_bits(const flim_device *device, flim_precision precision)
+{
+    const flim_device_info *info = flim_device_get_info(device);
+    const bool wide = precision != FLIM_PRECISION_BF16 && precision != FLIM_PRECISION_FP16;
+    return wide && info->precisions & 1u << FLIM_PRECISION_BF16   ? FLIM_PRECISION_BF16
+           : wide && info->precisions & 1u << FLIM_PRECISION_FP16 ? FLIM_PRECISION_FP16
+                                                                  : precision;
+}
+
+static flim_status fill(chooser *c, flim_error *err)
+{
+    flim_suggestions *s = c->out;
+    const flim_precision set = c->request->precision;
+    const flim_precision half = in_16_bits(c->device, set);
+    choice plain, again, narrow = {0};
+    flim_plan near, less, *best;
+    bool near_fits = false, less_fits = false;
+    flim_status status = choose(c, set, FLIM_RECOMPUTE_NONE, &plain, err);
+    if (status == FLIM_OK) {
+        status = choose(c, set, FLIM_RECOMPUTE_ALL, &again, err);
+    }
+    if (status == FLIM_OK && half != set) {
+        status = choose(c, half, FLIM_RECOMPUTE_NONE, &narrow, err);
+    }
     if (status != FLIM_OK) {
         return status;
     }
-    if (kept.program_bytes <= c->room->budget) {
-        list(c->out, &kept);
+    const bool recomputes = again.kept_fits && recomputing_pays(&plain, &again);
+    const choice *lead = recomputes ? &again : plain.kept_fits ? &plain : &narrow;
+    if (!lead->kept_fits) {
+        return FLIM_OK;
     }
-    if (larger && most.request.batch > r.batch) {
-        most.request.accumulate = 1;
-        list(c->out, &most);
+    flim_plan first = lead->kept;
+    if (recomputes) { /* no more than it takes */
+        flim_plan_request r = again.kept.request;
+        r.recompute = FLIM_RECOMPUTE_AUTO;
+        status = flim_plan_make(c->device, &r, c->room, &first, err);
     }
+    const bool poor = is_poor(lead, c->effective); /* then variants of it are no help */
+    if (status == FLIM_OK && poor) {
+        status = choose_near(c, lead, &near, &near_fits, err);
+    }
+    if (status == FLIM_OK && divisor(c->effective, first.request.batch / 2) >= SMALL / 2) {
+        status = keep(c, &lead->kept.request, c->effective, first.request.batch / 2, &less, &less_fits, err);
+    }
+    if (status != FLIM_OK) {
+        return status;
+    }
+    best = near_fits && !c->asked ? &near : &first;
+    list(s, &first, lead == &narrow ? "keeps the cells an update in 16 bits" : "keeps the cells an update");
+    if (near_fits) {
+        list(s, &near, "about as many cells an update");
+    }
+    if (lead != &plain && plain.kept_fits && !is_poor(&plain, c->effective)) {
+        list(s, &plain.kept, "the same, nothing recomputed");
+    }
+    if (lead != &again && again.kept_fits && !poor && gains(&again.kept, &first)) {
+        list(s, &again.kept, "the same, recomputed");
+    }
+    if (lead != &narrow && narrow.kept_fits && !poor && gains(&narrow.kept, &first)) {
+        list(s, &narrow.kept, "the same in 16 bits");
+    }
+    const flim_plan *largest = &first;
+    if (plain.most_fits && plain.most.request.batch > largest->request.batch) {
+        list(s, &plain.most, "largest batch: learns differently");
+        largest = &plain.most;
+    }
+    if (again.most_fits && again.most.request.batch > largest->request.batch) {
+        list(s, &again.most, "largest batch, recomputed");
+        largest = &again.most;
+    }
+    if (narrow.most_fits && narrow.most.request.batch > largest->request.batch) {
+        list(s, &narrow.most, "largest batch in 16 bits");
+    }
+    if (less_fits && gains(&less, &first)) {
+        list(s, &less, "the same in smaller batches");
+    }
+    explain(c, best, near_fits ? &near : NULL);
     return FLIM_OK;
-}
-
-/* First the effective batch as it is, then without recomputation, then the fewest micro-batches; the precision as set. */
-static void recommend(const chooser *c)
-{
-    flim_suggestions *s = c->out;
-    int best = -1;
-    for (int i = 0; i < s->n; i++) {
-        const flim_plan *a = &s->plan[i], *b = best >= 0 ? &s->plan[best] : NULL;
-        if (a->request.precision != c->request->precision || effective_of(a) != c->effective) {
-            continue;
-        }
-        const bool plain = a->recompute == FLIM_RECOMPUTE_NONE, plain_best = b && b->recompute == FLIM_RECOMPUTE_NONE;
-        /* Recomputing costs less time than micro-batches too small to fill the card. */
-        const bool small = b && b->request.batch < 16 && a->request.batch >= 2 * b->request.batch;
-        if (!b || small || (plain && !plain_best && a->request.batch * 2 > b->request.batch) ||
-            (plain == plain_best && a->request.accumulate < b->request.accumulate)) {
-            best = i;
-        }
-    }
-    s->recommended = best >= 0 ? best : 0;
-    const flim_plan *p = &s->plan[s->recommended];
-    snprintf(s->why, sizeof s->why, "%" PRId64 " cells an update%s, in %s%s%s", effective_of(p),
-             best >= 0 ? " as set, so that results stay comparable" : "", flim_precision_name(p->request.precision),
-             p->recompute == FLIM_RECOMPUTE_NONE ? ", nothing is computed twice"
-                                                 : ", the backward pass recomputes to make room",
-             p->request.accumulate > 1 ? ", in micro-batches (BatchNorm sees these)" : "");
 }
 
 flim_status flim_plan_suggest(flim_device *device, const flim_plan_request *request, const flim_plan_room *room,
                               int64_t effective, int64_t cap, flim_suggestions *out, flim_error *err)
 {
     *out = (flim_suggestions){0};
-    const flim_device_info *info = flim_device_get_info(device);
+    /* An update never has more cells than the training part. */
+    const int64_t whole = effective > 0 ? effective : request->batch * request->accumulate;
     chooser c = {.device = device,
                  .request = request,
                  .room = room,
-                 .effective = effective > 0 ? effective : request->batch * request->accumulate,
+                 .effective = whole < cap ? whole : cap,
+                 .asked = effective > 0,
                  .cap = cap,
                  .out = out};
     flim_error why = {0};
     flim_status status = flim_plan_make(device, request, room, &out->current, &why);
-    if (status == FLIM_ERROR_USAGE) { /* 2^31 elements: the settings have no plan, smaller ones do */
+    if (status == FLIM_ERROR_USAGE ||
+        status == FLIM_ERROR_DEVICE) { /* too many cells for any memory; smaller plans there are */
         snprintf(out->current_error, sizeof out->current_error, "%.500s", why.text);
     } else if (status != FLIM_OK) {
         return flim_fail(err, status, "%s", why.text);
     }
     out->current_fits = status == FLIM_OK && out->current.program_bytes <= room->budget;
-    status = choose(&c, request->precision, FLIM_RECOMPUTE_NONE, true, err);
-    if (status == FLIM_OK) {
-        status = choose(&c, request->precision, FLIM_RECOMPUTE_ALL, true, err);
-    }
-    const flim_precision half = info->precisions & 1u << FLIM_PRECISION_BF16 ? FLIM_PRECISION_BF16 : FLIM_PRECISION_FP16;
-    if (status == FLIM_OK && half != request->precision && info->precisions & 1u << half) {
-        status = choose(&c, half, FLIM_RECOMPUTE_NONE, true, err);
-    }
-    if (status == FLIM_OK && out->n == 0) {
-        return flim_fail(
-            err, FLIM_ERROR_MEMORY,
-            "%s: not even one cell fits into %.2f GiB (%.0f %% of the card less %.2f GiB held); take a smaller preset",
-            info->name, (double)room->budget / 0x1p30, 100 * room->margin, (double)room->held / 0x1p30);
-    }
-    if (status == FLIM_OK) {
-        recommend(&c);
+    status = fill(&c, err);
+    if (status == FLIM_OK && out->n == 0) { /* why not: what one cell needs at the least */
+        flim_plan_request r = *request;
+        flim_plan most;
+        r.precision = in_16_bits(device, r.precision);
+        r.recompute = FLIM_RECOMPUTE_ALL;
+        status = flim_plan_largest(device, &r, room, cap, &most, err);
+        return status == FLIM_OK ? flim_fail(err, FLIM_ERROR, "internal: a batch fits and is not suggested") : status;
     }
     return status;
 }

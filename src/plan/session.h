@@ -1,0 +1,27 @@
+/* What a call of gpu_plan works on. */
+#ifndef FLIM_PLAN_SESSION_H
+#define FLIM_PLAN_SESSION_H
+
+#include "flim/dataset.h"
+#include "flim/plan.h"
+
+typedef struct flim_plan_session {
+    const flim_gpu_plan_options *o;
+    flim_device *device; /* described */
+    flim_device *real; /* the card that is there; NULL = a card by name or size */
+    flim_plan_room room;
+    flim_network net;
+    flim_plan_request request; /* batch 0 = auto */
+    int64_t cells; /* of the largest training part, which no batch exceeds */
+} flim_plan_session;
+
+/* A batch that is to be found becomes the largest that fits. */
+flim_status flim_plan_settle_batch(const flim_plan_session *s, flim_plan_request *request, flim_error *err);
+
+/* Cells of the largest training part of a data set as the settings split it; 0 where it cannot be split so. */
+int64_t flim_plan_training_part(const flim_settings *settings, const flim_dataset_info *info);
+
+/* --show: what a config uses, stage by stage, as lines and as json's "stages". */
+flim_status flim_plan_show(const flim_plan_session *s, flim_json *json, flim_error *err);
+
+#endif
