@@ -436,7 +436,9 @@ static void expect_file(const char *path, const char *expected)
 
 static flim_plan some_plan(const flim_network *net)
 {
-    flim_plan plan = {.request = request_of(net, FLIM_PRECISION_TF32, 32), .recompute = FLIM_RECOMPUTE_ALL};
+    flim_plan plan = {.request = request_of(net, FLIM_PRECISION_TF32, 32),
+                      .auto_precision = FLIM_PRECISION_TF32,
+                      .recompute = FLIM_RECOMPUTE_ALL};
     plan.request.accumulate = 2;
     return plan;
 }
@@ -482,7 +484,7 @@ static void applying_keeps_every_other_byte(void **state)
 static void refuse(const char *name, const char *text, mode_t mode, flim_status expected, const char *says)
 {
     flim_error err = {0};
-    flim_network net = {0};
+    flim_network net = {.preset = "base"};
     const flim_plan plan = some_plan(&net);
     char config[4096], backup[4096], left[4096];
     path_of(name, config);
@@ -499,11 +501,79 @@ static void refuse(const char *name, const char *text, mode_t mode, flim_status 
     assert_false(flim_file_exists(left));
 }
 
+/* Forms that YAML has for the same config, and what a Windows editor makes of it. */
+static void applying_keeps_every_form(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *before, *after;
+    } cases[] = {{"batch: 64\r\naccumulate: 1 # one\r\ncheckpoint_activations: none\r\n",
+                  "batch: 32\r\naccumulate: 2 # one\r\ncheckpoint_activations: all\r\n"},
+                 {"\xef\xbb\xbf# größer\nbatch: 64\naccumulate: 1\ncheckpoint_activations: none",
+                  "\xef\xbb\xbf# größer\nbatch: 32\naccumulate: 2\ncheckpoint_activations: all"},
+                 {"\xef\xbb\xbf{batch: 64, accumulate: 1, checkpoint_activations: none}\n",
+                  "\xef\xbb\xbf{batch: 32, accumulate: 2, checkpoint_activations: all}\n"},
+                 {"batch:\t\"64\"\naccumulate:   '1'\ncheckpoint_activations: none\n",
+                  "batch:\t32\naccumulate:   2\ncheckpoint_activations: all\n"},
+                 {"---\n? batch\n: 64\n\"accumulate\": 1\ncheckpoint_activations: auto\n...\n",
+                  "---\n? batch\n: 32\n\"accumulate\": 2\ncheckpoint_activations: all\n...\n"},
+                 {"batch: auto\naccumulate: 1\neval_batch: 256\ncheckpoint_activations: none\n",
+                  "batch: 32\naccumulate: 2\neval_batch: 32\ncheckpoint_activations: all\n"},
+                 {"batch: 32\naccumulate: 2\ncheckpoint_activations: all\nstages:\n  - batch: 8\n    accumulate: 1\n",
+                  "batch: 32\naccumulate: 2\ncheckpoint_activations: all\nstages:\n  - batch: 8\n    accumulate: 1\n"}};
+    flim_network net = {.preset = "base"};
+    const flim_plan plan = some_plan(&net);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        flim_error err = {0};
+        char config[4096], backup[4096], name[32];
+        snprintf(name, sizeof name, "form%zu.yaml", i);
+        path_of(name, config);
+        ok(flim_file_write(config, cases[i].before, strlen(cases[i].before), &err), &err);
+        ok(flim_plan_apply(&plan, config, backup, &err), &err);
+        expect_file(config, cases[i].after);
+        expect_file(backup, cases[i].before);
+        flim_settings settings;
+        ok(flim_settings_init(&settings, &err), &err);
+        ok(flim_settings_read(&settings, config, &err), &err);
+        assert_true(settings.batch == 32 && settings.accumulate == 2);
+        flim_settings_free(&settings);
+    }
+}
+
+/* precision: auto, said or not, stays where it comes to the plan's on that card, and only there. */
+static void an_automatic_precision_is_replaced_by_another(void **state)
+{
+    (void)state;
+    flim_error err = {0};
+    flim_network net = {.preset = "base"};
+    flim_plan plan = some_plan(&net);
+    char config[4096], backup[4096];
+    static const char text[] = "batch: 64\naccumulate: 1\ncheckpoint_activations: none\n";
+    path_of("precision.yaml", config);
+    ok(flim_file_write(config, text, strlen(text), &err), &err);
+    plan.request.precision = FLIM_PRECISION_FP16; /* where fp32, what this card's auto is, does not fit */
+    plan.auto_precision = FLIM_PRECISION_FP32;
+    assert_int_equal(flim_plan_apply(&plan, config, backup, &err), FLIM_ERROR_USAGE);
+    assert_non_null(strstr(err.text, "'precision: fp16'"));
+    expect_file(config, text);
+    plan.request.precision = FLIM_PRECISION_FP32;
+    ok(flim_plan_apply(&plan, config, backup, &err), &err);
+    expect_file(config, "batch: 32\naccumulate: 2\ncheckpoint_activations: all\n");
+}
+
 static void what_cannot_be_applied_leaves_the_file(void **state)
 {
     (void)state;
     refuse("readonly.yaml", config_text, 0444, FLIM_ERROR_WRITE, "read-only");
-    refuse("missing.yaml", "preset: base\nbatch: 64\n", 0644, FLIM_ERROR_USAGE, "has no key 'accumulate'");
+    refuse("missing.yaml", "preset: base\nbatch: 64\ncheckpoint_activations: none\n", 0644, FLIM_ERROR_USAGE,
+           "has no key 'accumulate' to change; add the line 'accumulate: 2' to it");
+    refuse("comment.yaml", "preset: base\nbatch: 64\n# accumulate: 1\n", 0644, FLIM_ERROR_USAGE,
+           "has no keys 'accumulate', 'checkpoint_activations' to change; add the lines 'accumulate: 2', "
+           "'checkpoint_activations: all' to it");
+    refuse("folded.yaml", "batch: >-\n  64\naccumulate: 1\ncheckpoint_activations: none\n", 0644, FLIM_ERROR_USAGE,
+           "'batch' stands in a form that cannot be changed in place");
+    refuse("preset.yaml", "preset: tiny\nbatch: 64\naccumulate: 1\ncheckpoint_activations: none\n", 0644, FLIM_ERROR_USAGE,
+           "has preset tiny, and the plan is for base");
     refuse("broken.yaml", "batch: 64\naccumulate: [1\n", 0644, FLIM_ERROR_USAGE, "broken.yaml");
     refuse("unknown.yaml", "batch: 64\nbacth: 1\n", 0644, FLIM_ERROR_USAGE, "unknown key");
     refuse("twice.yaml", "batch: 64\nbatch: 32\n", 0644, FLIM_ERROR_USAGE, "line 1 already");
@@ -523,6 +593,8 @@ int main(void)
         cmocka_unit_test(recomputation_keeps_every_limit),
         cmocka_unit_test(recomputation_makes_room_on_a_card),
         cmocka_unit_test(applying_keeps_every_other_byte),
+        cmocka_unit_test(applying_keeps_every_form),
+        cmocka_unit_test(an_automatic_precision_is_replaced_by_another),
         cmocka_unit_test(what_cannot_be_applied_leaves_the_file),
     };
     if (!mkdtemp(folder)) {

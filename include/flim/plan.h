@@ -50,6 +50,7 @@ typedef struct flim_plan {
     flim_memory_plan memory; /* all components, the context included */
     int64_t program_bytes; /* of them what the program allocates on the device: the predicted peak */
     int64_t device_bytes; /* program and context */
+    flim_precision auto_precision; /* what the device takes where none is named */
     flim_recompute recompute; /* what AUTO came to: NONE, ALL, or AUTO where some blocks recompute */
 } flim_plan;
 
@@ -127,8 +128,8 @@ flim_status flim_plan_suggest(flim_device *device, const flim_plan_request *requ
 
 /* Writes a plan's batch, accumulate, eval_batch, precision and checkpoint_activations into a YAML config, keeping every other
  * byte, after saving it as CONFIG.backup.N (the first free N from 1); atomic.  A value that the config (with what it includes)
- * has already is left as it is; one that must change and stands not in the file itself is FLIM_ERROR_USAGE, and the file is
- * untouched then, as after every other error.  backup gets the copy's path. */
+ * has already is left as it is; one that must change and stands not in the file itself is FLIM_ERROR_USAGE, as is another preset
+ * than the plan's network has, and the file is untouched then, as after every other error.  backup gets the copy's path. */
 flim_status flim_plan_apply(const flim_plan *plan, const char *config, char backup[4096], flim_error *err);
 
 /* ---- gpu_plan --------------------------------------------------------------------------------------------------------- */
@@ -140,7 +141,8 @@ typedef struct flim_gpu_plan_options {
     const char *config; /* for `apply` and for stages; "" = none */
     bool show, apply, profile;
     int64_t effective; /* cells an update to keep; 0 = as set */
-    int64_t cells; /* of the training part; 0 = the largest of the folds of the data file, or not bounded where there is none */
+    int64_t
+        cells; /* of the training part; 0 = the largest of the folds of the data file, or not bounded where there is none */
     int64_t classes, bins, height, width; /* of the cells where there is no data file */
     const flim_log *log; /* gets the tables */
 } flim_gpu_plan_options;

@@ -61,3 +61,8 @@ void flim_double_text(double value, char text[32])
         *comma = '.';
     }
 }
+
+size_t flim_utf8_mark(const char *text, size_t length)
+{
+    return length >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+}

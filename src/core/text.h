@@ -14,4 +14,7 @@ bool flim_utf8_is_valid(const char *text);
 /* The shortest decimal text that reads back as the same finite double: "0.1", "3", "1e-05". */
 void flim_double_text(double value, char text[32]);
 
+/* Bytes of the mark that Windows programs put before UTF-8: 3 where there is one, else 0. */
+size_t flim_utf8_mark(const char *text, size_t length);
+
 #endif

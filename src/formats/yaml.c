@@ -293,6 +293,9 @@ static flim_status check_encoding(const char *text, size_t length, const char *n
 
 flim_status flim_yaml_parse(const char *text, size_t length, const char *name, flim_yaml *out, flim_error *err)
 {
+    const size_t mark = flim_utf8_mark(text, length);
+    text += mark;
+    length -= mark;
     reader r = {.name = name, .text = text, .length = length, .out = out, .err = err};
     *out = (flim_yaml){0};
     flim_status status = check_encoding(text, length, name, err);

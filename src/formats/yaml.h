@@ -1,7 +1,8 @@
 /* YAML as configs use it: one map of `key: text` and `key: [text, ...]`, on libyaml.
  *
- * For: settings files.  `stages:` alone may list maps; each becomes a text of "key=value" words.  Other maps within maps, anchors, aliases, tags, several documents and repeated keys are errors: a config is
- *      a flat list, and what looks like more would not do what its writer meant.
+ * For: settings files.  `stages:` alone may list maps; each becomes a text of "key=value" words.  Other maps within maps, anchors,
+ *      aliases, tags, several documents and repeated keys are errors: a config is a flat list, and what looks like more would
+ *      not do what its writer meant.  A byte-order mark before the text is no part of it.
  * Owns: flim_yaml_free frees what read and parse made; on failure there is nothing to free.
  * Errors: FLIM_ERROR_USAGE, with "file:line" for everything in the file; FLIM_ERROR_MEMORY.
  */
@@ -38,7 +39,8 @@ typedef struct flim_yaml_change {
 } flim_yaml_change;
 
 /* The text of a config with some scalar values changed and every other byte, comments too, as it was; *out is the caller's
- * (flim_free).  FLIM_ERROR_USAGE for what is no config and for a key that is not there, with nothing made. */
+ * (flim_free).  FLIM_ERROR_USAGE for what is no config, for keys that are not there (all of them are named) and for a value
+ * that stands over several lines, with nothing made. */
 flim_status flim_yaml_change_values(const char *text, size_t length, const char *name, const flim_yaml_change *change, int n,
                                     char **out, flim_error *err);
 

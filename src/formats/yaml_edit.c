@@ -1,6 +1,7 @@
 /* Changing values of a YAML file in place: every byte that is no value of a named key stays. */
 #include "formats/yaml.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include <yaml.h>
@@ -12,6 +13,7 @@
 typedef struct span {
     size_t begin, end;
     bool found;
+    bool is_block; /* after | or >: its lines are its form */
 } span;
 
 /* libyaml counts characters. */
@@ -32,13 +34,16 @@ static flim_status find_values(const char *text, size_t length, const char *name
 {
     yaml_parser_t parser;
     yaml_event_t event;
+    const size_t mark = flim_utf8_mark(text, length);
+    const char *at = text + mark;
+    length -= mark;
     int depth = 0, match = -1;
     bool done = false, key = true;
     if (!yaml_parser_initialize(&parser)) {
         return flim_fail(err, FLIM_ERROR_MEMORY, "out of host memory while reading %s", name);
     }
     yaml_parser_set_encoding(&parser, YAML_UTF8_ENCODING);
-    yaml_parser_set_input_string(&parser, (const unsigned char *)text, length);
+    yaml_parser_set_input_string(&parser, (const unsigned char *)at, length);
     while (!done && yaml_parser_parse(&parser, &event)) {
         const yaml_event_type_t type = event.type;
         const bool opens = type == YAML_MAPPING_START_EVENT || type == YAML_SEQUENCE_START_EVENT;
@@ -51,8 +56,10 @@ static flim_status find_values(const char *text, size_t length, const char *name
             key = false;
         } else if (depth == 1 && (type == YAML_SCALAR_EVENT || opens) && !key) {
             if (match >= 0 && type == YAML_SCALAR_EVENT) {
-                where[match] =
-                    (span){byte_of(text, length, event.start_mark.index), byte_of(text, length, event.end_mark.index), true};
+                const yaml_scalar_style_t style = event.data.scalar.style;
+                where[match] = (span){mark + byte_of(at, length, event.start_mark.index),
+                                      mark + byte_of(at, length, event.end_mark.index), true,
+                                      style == YAML_LITERAL_SCALAR_STYLE || style == YAML_FOLDED_SCALAR_STYLE};
             }
             key = true;
         }
@@ -62,6 +69,29 @@ static flim_status find_values(const char *text, size_t length, const char *name
     }
     yaml_parser_delete(&parser);
     return FLIM_OK;
+}
+
+/* Every key that is to change stands in the file, in a form that can be; all that are missing are named at once. */
+static flim_status check_found(const char *name, const flim_yaml_change *change, int n, const span *where, flim_error *err)
+{
+    char keys[256] = "", lines[512] = "";
+    int missing = 0;
+    for (int i = 0; i < n; i++) {
+        if (where[i].found && where[i].is_block) {
+            return flim_fail(err, FLIM_ERROR_USAGE,
+                             "%s: '%s' stands in a form that cannot be changed in place; write '%s: %s'", name, change[i].key,
+                             change[i].key, change[i].value);
+        }
+        if (!where[i].found) {
+            const size_t a = strlen(keys), b = strlen(lines);
+            snprintf(keys + a, sizeof keys - a, "%s'%s'", a ? ", " : "", change[i].key);
+            snprintf(lines + b, sizeof lines - b, "%s'%s: %s'", b ? ", " : "", change[i].key, change[i].value);
+            missing++;
+        }
+    }
+    return missing == 0 ? FLIM_OK
+                        : flim_fail(err, FLIM_ERROR_USAGE, "%s has no key%s %s to change; add the line%s %s to it", name,
+                                    missing == 1 ? "" : "s", keys, missing == 1 ? "" : "s", lines);
 }
 
 flim_status flim_yaml_change_values(const char *text, size_t length, const char *name, const flim_yaml_change *change, int n,
@@ -81,11 +111,10 @@ flim_status flim_yaml_change_values(const char *text, size_t length, const char 
     flim_yaml_free(&parsed);
     status = find_values(text, length, name, change, n, where, err);
     size_t room = length + 1;
-    for (int i = 0; i < n && status == FLIM_OK; i++) {
-        if (!where[i].found) {
-            status = flim_fail(err, FLIM_ERROR_USAGE, "%s has no key '%s' to change; add the line '%s: %s' to it", name,
-                               change[i].key, change[i].key, change[i].value);
-        }
+    if (status == FLIM_OK) {
+        status = check_found(name, change, n, where, err);
+    }
+    for (int i = 0; i < n; i++) {
         room += strlen(change[i].value) + 1;
     }
     char *result = status == FLIM_OK ? flim_alloc(room, 1, err) : NULL;

@@ -65,7 +65,8 @@ flim_status flim_plan_make(flim_device *device, const flim_plan_request *request
 {
     const flim_network *net = request->net;
     const int64_t eval = flim_plan_eval_batch(request), most = request->batch > eval ? request->batch : eval;
-    *out = (flim_plan){.request = *request, .recompute = request->recompute};
+    *out = (flim_plan){
+        .request = *request, .auto_precision = flim_device_get_info(device)->auto_precision, .recompute = request->recompute};
     flim_program *program = NULL;
     flim_status status = flim_plan_compile(device, request, room, &program, err);
     if (status == FLIM_OK) {
