@@ -72,18 +72,13 @@ cudaError_t flim_stem_forward(const flim_stem_shape *shape, const flim_stem_inpu
                               const flim_stem_parameters *parameters, const void *state, void *z_down, double *sums,
                               void *scratch, cudaStream_t stream);
 
-/* dz_down (n,ceil(T/2),H,W,32): gradient of z_down.  Writes the gradients times *unscale (a device float; NULL = 1), or adds
- * them to what is there where `accumulate`.  Only after flim_stem_statistics (not _running) of the same input. */
+/* dz_down (n,ceil(T/2),H,W,32): gradient of z_down; with norm (may be NULL) the gradient of what down's BatchNorm makes of it, from
+ * which dz follows on load and is never stored.  Writes the gradients times *unscale (a device float; NULL = 1), or adds them to
+ * what is there where `accumulate`.  Only after flim_stem_statistics (not _running) of the same input. */
 cudaError_t flim_stem_backward(const flim_stem_shape *shape, const flim_stem_input *input,
                                const flim_stem_parameters *parameters, const void *state, const void *dz_down,
-                               const flim_stem_gradients *gradients, const float *unscale, bool accumulate, void *scratch,
-                               cudaStream_t stream);
-
-/* The same from du_down, the gradient of what down's BatchNorm makes of z_down: dz_down follows on load and is never stored. */
-cudaError_t flim_stem_backward_norm(const flim_stem_shape *shape, const flim_stem_input *input,
-                                    const flim_stem_parameters *parameters, const void *state, const void *du_down,
-                                    const flim_conv_norm *norm, const flim_stem_gradients *gradients, const float *unscale,
-                                    bool accumulate, void *scratch, cudaStream_t stream);
+                               const flim_conv_norm *norm, const flim_stem_gradients *gradients, const float *unscale,
+                               bool accumulate, void *scratch, cudaStream_t stream);
 
 #ifdef __cplusplus
 }

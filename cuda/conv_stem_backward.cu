@@ -165,7 +165,7 @@ __global__ void __launch_bounds__(THREADS, STEM_BLOCKS_A_SM)
     const uint32_t ones = flim_pack<T>(1.0f, 1.0f);
     const uint32_t z_ring = NORM ? flim_shared(shared.walk.z_ring[NORM ? pair : 0]) : 0;
     if (NORM && threadIdx.x < STEM_C) {
-        shared.walk.norm[0][threadIdx.x] = norm.a[threadIdx.x];
+        shared.walk.norm[0][threadIdx.x] = norm.a[threadIdx.x] / (norm.du_scale ? *norm.du_scale : 1.0f);
         shared.walk.norm[1][threadIdx.x] = norm.b[threadIdx.x];
         shared.walk.norm[2][threadIdx.x] = norm.d[threadIdx.x];
     }
@@ -379,10 +379,10 @@ size_t stem_backward_scratch(const flim_stem_shape *s)
     return sizeof(double) * G_SUMS + sizeof(float) * PARTIAL * (size_t)STEM_GRID;
 }
 
-cudaError_t flim_stem_backward_norm(const flim_stem_shape *shape, const flim_stem_input *input,
-                                    const flim_stem_parameters *parameters, const void *state, const void *dz_down,
-                                    const flim_conv_norm *norm, const flim_stem_gradients *gradients, const float *unscale,
-                                    bool accumulate, void *scratch, cudaStream_t stream)
+cudaError_t flim_stem_backward(const flim_stem_shape *shape, const flim_stem_input *input,
+                               const flim_stem_parameters *parameters, const void *state, const void *dz_down,
+                               const flim_conv_norm *norm, const flim_stem_gradients *gradients, const float *unscale,
+                               bool accumulate, void *scratch, cudaStream_t stream)
 {
     if (!stem_valid(shape))
         return cudaErrorInvalidValue;
@@ -407,13 +407,4 @@ cudaError_t flim_stem_backward_norm(const flim_stem_shape *shape, const flim_ste
     else
         finish<__half><<<1, STEM_C, 0, stream>>>(g_sums, st, parameters->weight, parameters->gamma, target);
     return cudaGetLastError();
-}
-
-cudaError_t flim_stem_backward(const flim_stem_shape *shape, const flim_stem_input *input,
-                               const flim_stem_parameters *parameters, const void *state, const void *dz_down,
-                               const flim_stem_gradients *gradients, const float *unscale, bool accumulate, void *scratch,
-                               cudaStream_t stream)
-{
-    return flim_stem_backward_norm(shape, input, parameters, state, dz_down, nullptr, gradients, unscale, accumulate, scratch,
-                                   stream);
 }

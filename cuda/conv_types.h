@@ -23,11 +23,12 @@ typedef struct flim_conv_prologue {
 } flim_conv_prologue;
 
 /* BatchNorm's backward pass, applied to the gradient of its output as that is loaded: where du is given in place of dz,
- *   dz = round(a[c] * du + b[c] * z + d[c]);
+ *   dz = round(a[c] * du / *du_scale + b[c] * z + d[c]);
  * with r = 1/std, N positions:  a = gamma r,  b = -gamma r^2 (sum du zhat) / N,  d = -a (sum du) / N - b mean. */
 typedef struct flim_conv_norm {
     const void *z; /* of the unit, shaped as du */
     const float *a, *b, *d; /* (channels), device */
+    const float *du_scale; /* one float, a power of two, device: what du is stored times; NULL = 1 */
 } flim_conv_norm;
 
 #endif

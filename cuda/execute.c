@@ -122,10 +122,22 @@ static flim_status run_stem_backward(flim_cuda_program *p, flim_pass *pass, int6
                                            .gamma = parameter(p, p->gradients, pass->stem, FLIM_TENSOR_BN_WEIGHT),
                                            .beta = parameter(p, p->gradients, pass->stem, FLIM_TENSOR_BN_BIAS),
                                            .down_weight = parameter(p, p->gradients, pass->down, FLIM_TENSOR_CONV_WEIGHT)};
-    return flim_cuda_check(flim_stem_backward(&shape, &input, &parameters, pass->stem_state,
-                                              flim_pass_at(pass, p->arena, down->dz), &gradients, down->grad.unscale, !first,
-                                              flim_pass_at(pass, p->arena, down->workspace[FLIM_CONV_WEIGHT]),
-                                              p->launch.stream),
+    void *scratch = flim_pass_at(pass, p->arena, down->workspace[FLIM_CONV_WEIGHT]), *gradient;
+    flim_conv_norm norm = {0};
+    if (down->norm_on_load) {
+        const flim_pass_unit *from = &pass->unit[down->gradient_from];
+        norm = (flim_conv_norm){.z = z_of(p, pass, pass->down),
+                                .a = down->grad.a,
+                                .b = down->grad.b,
+                                .d = down->grad.d,
+                                .du_scale = from->grad.scale};
+        gradient = flim_pass_at(pass, p->arena, from->dx);
+    } else {
+        gradient = flim_pass_at(pass, p->arena, down->dz);
+    }
+    return flim_cuda_check(flim_stem_backward(&shape, &input, &parameters, pass->stem_state, gradient,
+                                              down->norm_on_load ? &norm : NULL, &gradients, down->grad.unscale, !first,
+                                              scratch, p->launch.stream),
                            "the stem's gradients", err);
 }
 

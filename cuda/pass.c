@@ -384,6 +384,7 @@ static void find_shortcuts(flim_pass *pass)
         if (pass->train && is_simple(pp->unit) && conv_readers == 1 && k3_reader >= 0 && skip_readers <= 1) {
             pp->gradient_from = k3_reader;
             pp->gradient_add = skip_reader;
+            pp->norm_on_load = p == pass->down;
         }
     }
 }
@@ -476,7 +477,9 @@ static void add_tensors(flim_pass *pass)
         if (!pass->train) {
             continue;
         }
-        pu->dz = add_buffer(pass, FLIM_USE_GRADIENT, z);
+        if (!pu->norm_on_load) {
+            pu->dz = add_buffer(pass, FLIM_USE_GRADIENT, z);
+        }
         if (pu->unit->input >= 0 && u != pass->down) {
             pu->dx = add_buffer(pass, FLIM_USE_GRADIENT,
                                 pu->compact_dx ? pass->batch * volume(pu->unit->conv_out) * pu->c * size : x);
@@ -606,6 +609,9 @@ static void add_gradient(flim_pass *pass, int u)
             add_weight(pass, r);
         }
     }
+    if (pu->norm_on_load) {
+        return;
+    }
     add_operation(pass, FLIM_OP_GRAD_APPLY, u);
     touch(pass, pu->z);
     touch(pass, skip_of(pass, u));
@@ -661,7 +667,8 @@ static void add_backward(flim_pass *pass)
         if (u == pass->down) {
             add_operation(pass, FLIM_OP_STEM_BACKWARD, u);
             touch(pass, pass->input);
-            touch(pass, pu->dz);
+            touch(pass, pu->norm_on_load ? pu->z : pu->dz);
+            touch(pass, pu->norm_on_load ? pass->unit[pu->gradient_from].dx : FLIM_NO_BUFFER);
             touch(pass, pu->workspace[FLIM_CONV_WEIGHT]);
             continue;
         }

@@ -11,7 +11,8 @@
  *   - blocks (flim_network_blocks) keep what other blocks read and no more: before the backward pass of a block its convolutions
  *     run again.  BatchNorm's statistics are those of the first time, so that the bits are, too.
  * The first two units (stem, down) are one kernel where conv_stem.h has it.  A convolution of conv_k3.h hands the sums over its
- * output to BatchNorm, and in the backward pass those that the unit before it needs, so that both need no pass of their own.  A strided
+ * output to BatchNorm, and in the backward pass those that the unit before it needs, so that both need no pass of their own; the
+ * stem's backward kernel takes BatchNorm's gradient of down as it loads.  A strided
  * 1x1x1 convolution's input gradient is computed on the strided grid and spread by its reader.
  *
  * Memory: every tensor is a buffer with the first and last operation that touches it, or two such lives where it is made twice;
@@ -83,6 +84,7 @@ typedef struct flim_pass_unit {
     bool weight_from_z; /* the weight gradient applies the input unit's affine and activation to its z */
     int gradient_from; /* the k3 unit whose data gradient comes through this unit's activation, with sums; or -1 */
     int gradient_add; /* then: the unit whose dv is added, or -1 */
+    bool norm_on_load; /* dz is never stored: what reads it applies BatchNorm's backward pass to that gradient and z */
     bool compact_dx; /* dx is on the strided grid */
     const flim_conv_plan *plan[3]; /* by flim_conv_op; NULL = not needed */
     int z, y, dz, dx, dv, workspace[3]; /* buffers; workspace by flim_conv_op */
