@@ -1,7 +1,8 @@
 #!/bin/bash
 # Whole runs are PyTorch's: the same losses epoch by epoch, the same epoch chosen, the same test loss, where PyTorch takes
 # train_cv's folds, initial weights, order of cells and dropout masks (tests/compare_torch_learning.py, arm `same`).  Two and three
-# classes, a last batch of one cell, early stopping.  Usage: test_learning.sh BUILD_FOLDER; 77 = skipped, with a reason.
+# classes, a last batch of one cell, early stopping.  FLIM_TEST_DEVICE=cuda asks a card.  Usage: test_learning.sh BUILD_FOLDER;
+# 77 = skipped, with a reason.
 here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=tests/lib.sh
 . "$here/lib.sh"
@@ -13,8 +14,8 @@ for python in /usr/bin/python3 python3; do
             "$build/flim_simulate" --out "$work/$1.h5" --classes "$1" --cells "$2" --bins 16 --height 7 --width 7 --separation 3 \
                 --seed 5 &&
                 "$python" "$here/compare_torch_learning.py" --train-cv "$build/train_cv" --runs "$work/$1" --data "$work/$1.h5" \
-                    --seeds 3 --only ours,same --bound 3e-4 -- --cv stratified --folds 2 --lr 3e-3 \
-                    --weight-decay 0.5 --label-smoothing 0.2 --clip 0.3 --dropout 0.4 "${@:3}"
+                    --device "${FLIM_TEST_DEVICE:-cpu}" --seeds 3 --only ours,same --bound 3e-4 -- --precision fp32 --cv stratified --folds 2 \
+                    --lr 3e-3 --weight-decay 0.5 --label-smoothing 0.2 --clip 0.3 --dropout 0.4 "${@:3}"
         }
         check "two classes" alike 2 60 --batch 12 --epochs 8
         check "three classes, early stopping" alike 3 60 --epochs 10 --patience 3
