@@ -136,7 +136,7 @@ static flim_status matrix_rates(flim_cuda_device *device, char *memory, flim_dev
         cudaDataType type;
         cublasComputeType_t compute;
     } kinds[] = {{FLIM_PRECISION_FP32, FLIM_STORAGE_FP32, CUDA_R_32F, CUBLAS_COMPUTE_32F_PEDANTIC},
-                 {FLIM_PRECISION_TF32, FLIM_STORAGE_FP32, CUDA_R_32F, CUBLAS_COMPUTE_32F_FAST_TF32},
+                 {FLIM_PRECISION_TF32, FLIM_STORAGE_FP16, CUDA_R_16F, CUBLAS_COMPUTE_32F}, /* scaled fp16, here */
                  {FLIM_PRECISION_BF16, FLIM_STORAGE_BF16, CUDA_R_16BF, CUBLAS_COMPUTE_32F},
                  {FLIM_PRECISION_FP16, FLIM_STORAGE_FP16, CUDA_R_16F, CUBLAS_COMPUTE_32F}};
     const int64_t count = (int64_t)MATRIX * MATRIX;

@@ -58,8 +58,9 @@ typedef struct flim_device_info {
 typedef struct flim_device_limits {
     double copy; /* bytes a second, read + written, of a copy within device memory */
     double upload; /* bytes a second from host memory as flim_device_host_alloc gives it */
-    double
-        matrix[5]; /* operations (2 a multiply-add) a second of a large matrix product, by flim_precision; 0 = not measured */
+    /* Operations (2 a multiply-add) a second of a large matrix product in the type that a precision's tensors have (on CUDA fp16 for
+     * tf32, too), by flim_precision; 0 = not measured. */
+    double matrix[5];
 } flim_device_limits;
 
 /* A card by what decides its plans: for planning without it.  Figures are those that CUDA reports (cudaDeviceProp). */
