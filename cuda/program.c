@@ -333,21 +333,31 @@ static flim_status explain_memory(flim_cuda_program *p, flim_error *err)
     char beside[440];
     flim_cuda_beside(p->device, beside, sizeof beside);
     int64_t fits = per_batch > 0 ? (int64_t)(((double)free_bytes - (double)rest) / (double)per_batch * (double)p->batch) : 0;
+    const flim_program_options *o = &p->base.options; /* train_batch 0: predict, which has fewer flags */
     if (fits < 1) {
+        const bool wide = o->precision == FLIM_PRECISION_FP32 || o->precision == FLIM_PRECISION_TF32;
+        const bool has_bf16 = p->device->base.info.precisions & 1u << FLIM_PRECISION_BF16;
         return flim_fail(
             err, FLIM_ERROR_MEMORY,
             "out of device memory on %s: a batch of %lld cells needs %.2f GiB, %.2f of %.2f GiB are free, not enough for one "
-            "cell; a smaller preset, --precision bf16 or --checkpoint-activations all needs less%s",
+            "cell; less is needed by a smaller preset%s%s%s",
             p->device->base.info.name, (long long)p->batch, (double)all_bytes(p) / gib, (double)free_bytes / gib,
-            (double)total / gib, beside);
+            (double)total / gib,
+            !wide      ? ""
+            : has_bf16 ? ", --precision bf16"
+                       : ", --precision fp16",
+            o->train_batch > 0 && o->recompute != FLIM_RECOMPUTE_ALL ? ", --checkpoint-activations all" : "", beside);
     }
     return flim_fail(
         err, FLIM_ERROR_MEMORY,
         "out of device memory on %s: a batch of %lld cells needs %.2f GiB, %.2f of %.2f GiB are free; the largest batch that "
-        "fits is %lld (--batch auto finds it, --accumulate keeps the cells an update, --checkpoint-activations auto makes "
-        "room)%s",
+        "fits is %lld%s%s",
         p->device->base.info.name, (long long)p->batch, (double)all_bytes(p) / gib, (double)free_bytes / gib,
-        (double)total / gib, (long long)(fits < p->batch ? fits : p->batch - 1), beside);
+        (double)total / gib, (long long)(fits < p->batch ? fits : p->batch - 1),
+        o->train_batch > 0
+            ? " (--batch auto finds it, --accumulate keeps the cells an update, --checkpoint-activations auto makes room)"
+            : "",
+        beside);
 }
 
 static flim_status allocate(flim_program *base, flim_error *err)

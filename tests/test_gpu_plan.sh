@@ -190,6 +190,14 @@ check "the search has left no trace: the bits are those of --batch $batch" test 
 run train_cv 0 "${common[@]}" --batch "$batch" --checkpoint-activations all --out all
 check "--checkpoint-activations all has the same bits" test "$(digest all)" = "$(digest given)"
 run train_cv 0 --out auto --resume
+run train_cv 0 --data small.h5 --preset tiny --folds 5 --cv stratified --epochs 1 --lr 1e-3 --device cpu --workers 2 --batch auto --out parts
+check "the batch of folds of different sizes is the largest: no fold is left with a batch of one cell" bash -c '
+    parts=$(python3 -c "import json; print(*(len(f[\"train\"]) for f in json.load(open(\"parts/splits.json\"))[\"folds\"]))")
+    test "$(echo $parts | tr " " "\n" | sort -nu | wc -l)" -gt 1 &&
+    test "$(sed -n "s/^batch: //p" parts/config.yaml)" = "$(echo $parts | tr " " "\n" | sort -n | tail -1)" &&
+    test "$(cut -d, -f12 -s parts/fold_*/history.csv | sort -u | tr "\n" " ")" = "1 updates "'
+run train_cv 0 "${common[@]}" --checkpoint-activations auto --batch 8 --out some
+check "what auto came to is told" grep -q "^Activation checkpointing: auto: all fits" some/train.log
 run train_cv 0 "${common[@]}" --batch auto --eval-batch 50 --out eval
 check "an eval batch above the batch found is kept where it fits" grep -q "^eval_batch: 50$" eval/config.yaml
 check "and planned: what is planned is used" bash -c \
@@ -202,6 +210,10 @@ run train_cv 0 "${common[@]}" --batch 16 --accumulate 2 --out short
 check "a last short window is an update, and none reaches into the next epoch: 36 cells in 16 + 16, 4" \
     bash -c 'test "$(cut -d, -f11,12 short/fold_0/history.csv | tr "\n" " ")" = "cells,updates 36,2 36,2 "'
 run train_cv 0 "${common[@]}" --batch 8 --accumulate 2 --lr-scale sqrt --out sqrt
+run train_cv 0 "${common[@]}" --batch 32 --accumulate 8 --lr-scale linear --lr-batch 72 --out whole
+check "an update has no more cells than the training part: linear is lr x 36 / 72, not x 256 / 72" \
+    grep -q "^Learning rate: 0.0005, from 0.001 for 72 cells an update (lr-scale linear; 36 cells now)" whole/train.log
+check "and that is told" grep -q "a training part has 36 cells at most" whole/train.log
 check "--lr-scale sqrt" grep -q "^Learning rate: 0.0005, from 0.001 for 64 cells" sqrt/train.log
 
 # ---- out of memory: an address space too small for the batch asked for

@@ -333,9 +333,12 @@ static flim_status explain_memory(const flim_cpu_program *p, int64_t needed, int
     }
     return flim_fail(err, FLIM_ERROR_MEMORY,
                      "out of host memory: batches of %lld cells (training) and %lld (prediction) need %.2f GiB, %.2f GiB are "
-                     "free; the largest batch that fits is %lld",
+                     "free; the largest batch that fits is %lld%s",
                      (long long)p->base.options.train_batch, (long long)p->base.options.eval_batch, (double)needed / 0x1p30,
-                     (double)available / 0x1p30, (long long)fits);
+                     (double)available / 0x1p30, (long long)fits,
+                     p->base.options.train_batch > 0 /* predict has no such flags */
+                         ? " (--batch auto finds it, --accumulate keeps the cells an update)"
+                         : "");
 }
 
 flim_status flim_cpu_plan_allocate(flim_cpu_program *p, flim_error *err)

@@ -431,6 +431,7 @@ static flim_status train(fold *f, flim_error *err)
     while (!s->finished) {
         flim_epoch_row row;
         bool lost = false;
+        const bool whole = s->calls == 0;
         const double begun = flim_seconds();
         flim_status status = train_epoch(f, &row, &lost, err);
         if (status == FLIM_OK && f->part->n_val > 0) {
@@ -463,7 +464,7 @@ static flim_status train(fold *f, flim_error *err)
             keep_best(f);
         }
         epoch_line(f, &row, best);
-        flim_run_note_epoch(f->run, f->k, s->epoch, flim_seconds() - begun);
+        flim_run_note_epoch(f->run, f->k, s->epoch, whole, flim_seconds() - begun);
         s->history[s->n_history++] = row;
         s->finished = s->epoch + 1 >= settings->epochs ||
                       (f->part->n_val > 0 && settings->patience > 0 && s->epoch - s->best_epoch >= settings->patience);

@@ -10,16 +10,17 @@
 
 #define GIB 1073741824.0
 
-/* Cells of the smallest training part among the folds of this call. */
-static int64_t smallest_part(const flim_run *run)
+/* Cells of the largest training part among the folds of this call: with as many a batch, no fold is left with a batch of the one
+ * or two cells that it has more than another. */
+static int64_t largest_part(const flim_run *run)
 {
-    int64_t least = INT64_MAX;
+    int64_t most = 1;
     for (int k = 0; k < run->splits.n_folds; k++) {
         if (run->settings->fold < 0 || run->settings->fold == k) {
-            least = run->splits.fold[k].n_train < least ? run->splits.fold[k].n_train : least;
+            most = run->splits.fold[k].n_train > most ? run->splits.fold[k].n_train : most;
         }
     }
-    return least;
+    return most;
 }
 
 static void take_batch(flim_run *run, int64_t batch, int64_t eval_batch)
@@ -32,7 +33,7 @@ static void take_batch(flim_run *run, int64_t batch, int64_t eval_batch)
 static flim_status find_batch(flim_run *run, flim_error *err)
 {
     flim_plan_room room = flim_plan_room_of(run->device, run->settings->margin);
-    const int64_t cap = smallest_part(run);
+    const int64_t cap = largest_part(run);
     flim_plan_request request;
     flim_plan plan;
     flim_plan_trial trial;
@@ -55,7 +56,7 @@ static flim_status find_batch(flim_run *run, flim_error *err)
     flim_log_line(&run->log, FLIM_LOG_INFO,
                   "Batch auto: %" PRId64 " cells, %.2f of %.2f GiB%s; a step of training, validation and tails ran",
                   plan.request.batch, (double)plan.program_bytes / GIB, (double)room.budget / GIB,
-                  capped ? " (all of the smallest training part)" : "");
+                  capped ? " (all of the largest training part)" : "");
     return FLIM_OK;
 }
 
@@ -66,7 +67,8 @@ flim_status flim_run_settle_batch(flim_run *run, flim_error *err)
         return status;
     }
     const flim_settings *s = run->settings;
-    const int64_t cells = s->batch * s->accumulate;
+    const int64_t asked = s->batch * s->accumulate, part = largest_part(run);
+    const int64_t cells = asked < part ? asked : part; /* an update has no more cells than a training part */
     const double ratio = (double)cells / (double)s->lr_batch;
     run->lr = s->lr * (strcmp(s->lr_scale, "linear") == 0 ? ratio : strcmp(s->lr_scale, "sqrt") == 0 ? sqrt(ratio) : 1);
     if (run->lr != s->lr) {
@@ -83,7 +85,13 @@ flim_status flim_run_settle_batch(flim_run *run, flim_error *err)
         flim_log_line(&run->log, FLIM_LOG_INFO,
                       "Accumulation: %" PRId64 " x %" PRId64 " = %" PRId64
                       " cells an update; BatchNorm's statistics are those of each batch of %" PRId64,
-                      s->batch, s->accumulate, cells, s->batch);
+                      s->batch, s->accumulate, asked, s->batch);
+    }
+    if (s->accumulate > 1 && asked > part) {
+        flim_log_line(&run->log, FLIM_LOG_NOTE,
+                      "a training part has %" PRId64 " cells at most, so that an epoch is one update of that many: fewer "
+                      "batches to an update (--accumulate) make more updates",
+                      part);
     }
     return FLIM_OK;
 }
@@ -116,6 +124,8 @@ static void duration(double seconds, char out[32])
     const int64_t s = seconds > 0 && seconds < 1e12 ? (int64_t)(seconds + 0.5) : 0;
     if (s >= 3600) {
         snprintf(out, 32, "%" PRId64 " h %02d min", s / 3600, (int)(s / 60 % 60));
+    } else if (s < 60) {
+        snprintf(out, 32, "%.1f s", seconds > 0 ? seconds : 0);
     } else {
         snprintf(out, 32, "%d min %02d s", (int)(s / 60), (int)(s % 60));
     }
@@ -145,14 +155,15 @@ static void note_memory(flim_run *run)
     }
 }
 
-void flim_run_note_epoch(flim_run *run, int k, int64_t epoch, double seconds)
+void flim_run_note_epoch(flim_run *run, int k, int64_t epoch, bool whole, double seconds)
 {
-    run->seconds_trained += seconds;
-    run->epochs_trained++;
-    if (run->epochs_trained > 1) {
+    if (run->epochs_trained++ == 0) {
+        note_memory(run);
+    }
+    if (!whole || run->time_told) { /* half an epoch after --resume says little */
         return;
     }
-    note_memory(run);
+    run->time_told = true;
     int folds = 0; /* still to come after this one */
     for (int i = k + 1; i < run->splits.n_folds; i++) {
         folds += (run->settings->fold < 0) && !flim_fold_is_done(run->folder, i);
@@ -174,7 +185,8 @@ void flim_run_note_cost(const flim_run *run, double seconds)
     if (run->settings->price_per_hour > 0) {
         char text[32];
         duration(seconds, text);
-        flim_log_line(&run->log, FLIM_LOG_INFO, "Cost: %s at %g an hour: %.2f", text, run->settings->price_per_hour,
+        flim_log_line(&run->log, FLIM_LOG_INFO, "Cost%s: %s at %g an hour: %.2f",
+                      run->settings->resume ? " since it was resumed" : "", text, run->settings->price_per_hour,
                       seconds / 3600 * run->settings->price_per_hour);
     }
 }

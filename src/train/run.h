@@ -80,8 +80,8 @@ typedef struct flim_run {
     bool found_batch; /* by --batch auto */
     double lr; /* of the first epoch, scaled */
     int64_t planned_bytes, allocated_bytes, free_before; /* of the device: by plan, as it told, and before */
-    double seconds_trained; /* epochs with their validation, of this call */
-    int64_t epochs_trained;
+    int64_t epochs_trained; /* by this call */
+    bool time_told; /* how long the rest will take */
     flim_meter meter;
 
     flim_cell_summary *summary; /* (n) of the scan; NULL with --no-scan */
@@ -133,8 +133,8 @@ flim_status flim_run_settle_batch(flim_run *run, flim_error *err);
 /* --on-oom retry: half the batch, or less, with the cells an update kept.  False where there is no smaller batch or retrying was
  * not asked for. */
 bool flim_run_shrink_batch(flim_run *run, const flim_error *why);
-/* After an epoch of fold k: the first of a call says what memory, time and money it takes. */
-void flim_run_note_epoch(flim_run *run, int k, int64_t epoch, double seconds);
+/* After an epoch of fold k: the first of a call says what memory it takes, the first whole one what time and money the rest will. */
+void flim_run_note_epoch(flim_run *run, int k, int64_t epoch, bool whole, double seconds);
 void flim_run_note_cost(const flim_run *run, double seconds);
 
 /* ---- meter.c ---- */

@@ -126,6 +126,13 @@ flim_status flim_startup_plan(flim_run *run, flim_error *err)
     flim_log_line(&run->log, FLIM_LOG_INFO,
                   "Network: %s, width %d, %" PRId64 " parameters, %.2f G multiply-adds a cell forward", net->preset,
                   net->width, net->parameters, (double)flim_network_macs(net) / 1e9);
+    const flim_recompute recompute = run->program->options.recompute; /* what auto came to */
+    if (strcmp(run->settings->checkpoint_activations, "none") != 0) {
+        flim_log_line(&run->log, FLIM_LOG_INFO, "Activation checkpointing: %s%s", run->settings->checkpoint_activations,
+                      recompute == FLIM_RECOMPUTE_NONE  ? ": all fits, nothing is computed twice"
+                      : recompute == FLIM_RECOMPUTE_ALL ? ": the backward pass makes the insides of all blocks again"
+                                                        : ": the backward pass makes the insides of some blocks again");
+    }
     flim_plan shown = {.memory = plan, .program_bytes = plan.total[FLIM_MEMORY_DEVICE]};
     const flim_plan_room room = flim_plan_room_of(run->device, run->settings->margin);
     const bool cuda = strcmp(flim_device_get_info(run->device)->kind, "cuda") == 0;
