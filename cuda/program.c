@@ -288,18 +288,18 @@ static void add_saved(const flim_pass *pass, flim_memory_plan *plan)
 
 static flim_status memory(const flim_program *base, flim_memory_plan *plan, flim_error *err)
 {
-    static const char *const uses[] = {"saved activations", "passing activations", "activation gradients",
+    static const char *const uses[] = {"saved activations", "passing activations", "gradients of activations",
                                        "convolution workspace"};
     const flim_cuda_program *p = (const flim_cuda_program *)base;
     const flim_pass *most = p->train.arena >= p->predict.arena ? &p->train : &p->predict;
     int64_t rest = p->arena_bytes;
     (void)err;
     flim_memory_add(plan, "parameters", FLIM_MEMORY_DEVICE, p->bytes_parameters);
-    flim_memory_add(plan, "running statistics", FLIM_MEMORY_DEVICE, p->bytes_statistics);
+    flim_memory_add(plan, "BatchNorm statistics", FLIM_MEMORY_DEVICE, p->bytes_statistics);
     flim_memory_add(plan, "gradients", FLIM_MEMORY_DEVICE, p->bytes_gradients);
     flim_memory_add(plan, "Adam moments", FLIM_MEMORY_DEVICE, p->bytes_moments);
     flim_memory_add(plan, "weight copies", FLIM_MEMORY_DEVICE, p->bytes_weights);
-    flim_memory_add(plan, "incoming batches", FLIM_MEMORY_DEVICE, p->bytes_stages);
+    flim_memory_add(plan, "input buffers", FLIM_MEMORY_DEVICE, p->bytes_stages);
     flim_memory_add(plan, "sums and head", FLIM_MEMORY_DEVICE, p->bytes_scratch);
     for (int u = 0; u < FLIM_USES; u++) {
         if (u == FLIM_USE_SAVED) {

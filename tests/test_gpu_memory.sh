@@ -29,7 +29,17 @@ run() { # name: train_cv --batch auto into the folder
     if "$build/train_cv" --data cells.h5 --preset xlarge --folds 2 --epochs 2 --batch auto --device cuda --precision fp32 \
         --cache none --no-benchmark "${flags[@]}" --out "$1" >"$1.out" 2>"$1.err" </dev/null; then
         say ok "$1: batch $(batch_of "$1"), $((SECONDS - begin)) s; $(grep -h '^Batch auto' "$1.out")"
-        grep -h '^Memory:' "$1.out"
+        if python3 -c '
+import re, sys
+line = [l for l in open(sys.argv[1]) if l.startswith("Memory:")][-1]
+print(line, end="")
+planned, allocated = (float(x) for x in re.match(r"Memory: ([0-9.]+) MiB planned, ([0-9.]+) MiB allocated", line).groups())
+sys.exit(abs(allocated / planned - 1) > 0.03)
+' "$1.out"; then
+            say ok "$1: planned is within 3 % of what the card says is gone"
+        else
+            say FAILED "$1: planned and measured memory differ"
+        fi
     else
         say FAILED "$1: $(tail -1 "$1.err")"
     fi

@@ -70,6 +70,20 @@ assert sum(c["bytes"] for c in best["components"] if c["place"] == "device") == 
         run gpu_plan 0 $form
         check "gpu_plan $form" cmp out plain
     done
+    # A file that is no library stands in cuDNN's place: as where it is not installed.
+    mkdir none && echo none >none/libcudnn.so.9
+    LD_LIBRARY_PATH=$work/none "$build/gpu_plan" --gpu L4 --json >out 2>err
+    check "where cuDNN is not installed the plan says so" grep -q "^warning: cuDNN .* is not installed here: .* 256 MiB" err
+    check "and so does its JSON" python3 -c '
+import json
+j = json.load(open("out"))
+assert j["card"]["workspace_assumed"] and j["plan"]["suggestions"], j["card"]
+'
+    for part in parameters gradients "Adam moments" "BatchNorm statistics" "saved activations of res1" \
+        "gradients of activations" "input buffers" "CUDA context and libraries" "prefetch buffers"; do
+        run gpu_plan 0 --gpu L4
+        check "the table has the component $part" grep -qE "^  $part +(device|pinned) +[0-9.]+ [KM]iB$" out
+    done
     run gpu_plan 0 --gpu-memory 22.5GiB --effective-batch 96 --preset xlarge --precision fp32 --json plan.json
     check "--effective-batch is kept" python3 -c '
 import json

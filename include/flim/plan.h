@@ -77,6 +77,10 @@ flim_status flim_plan_compile(flim_device *device, const flim_plan_request *requ
 flim_status flim_plan_make(flim_device *device, const flim_plan_request *request, const flim_plan_room *room, flim_plan *out,
                            flim_error *err);
 
+/* Beside the program's items in plan->memory, what else the request needs: the context and what others hold, the loader's prefetch
+ * buffers, decoded cells; sets program_bytes and device_bytes. */
+void flim_plan_complete(flim_plan *plan, const flim_device *device, const flim_plan_room *room);
+
 /* The largest batch of at most `cap` cells (the training part's) whose plan stays within the budget: a real search, as memory
  * is not monotone in the batch.  Batches above 32 are multiples of 8, unless the cap itself fits.  An eval batch that is given is
  * kept beside every batch; where it does not fit even beside one cell, out->request.eval_batch is 0: the training batch. */

@@ -258,7 +258,7 @@ flim_status flim_cpu_plan_memory(const flim_cpu_program *p, flim_memory_plan *pl
         {"parameters", parameters},
         {"gradients", train ? parameters : 0},
         {"Adam moments", train ? 2 * parameters : 0},
-        {"running statistics", (train ? 2 : 1) * p->base.net.statistics * real},
+        {"BatchNorm statistics", (train ? 2 : 1) * p->base.net.statistics * real},
         {"activations and their gradients", (int64_t)p->activation_bytes},
         {"weights as oneDNN lays them out", (int64_t)p->laid_out_bytes},
         {"a cell's buffers and scratch, all threads", (int64_t)p->worker_bytes},

@@ -60,11 +60,33 @@ flim_status flim_plan_compile(flim_device *device, const flim_plan_request *r, c
     return flim_program_compile(device, r->net, &options, out, err);
 }
 
+void flim_plan_complete(flim_plan *plan, const flim_device *device, const flim_plan_room *room)
+{
+    const flim_device_info *info = flim_device_get_info(device);
+    const flim_plan_request *r = &plan->request;
+    const bool cuda = strcmp(info->kind, "cuda") == 0;
+    const int64_t eval = flim_plan_eval_batch(r), most = r->batch > eval ? r->batch : eval;
+    if (r->cache_on_device) {
+        flim_memory_add(&plan->memory, "cells of the data, at most", FLIM_MEMORY_DEVICE, r->cache_bytes);
+    }
+    plan->program_bytes = plan->memory.total[FLIM_MEMORY_DEVICE];
+    if (cuda) {
+        flim_memory_add(&plan->memory, info->described ? "CUDA context and libraries" : "context, libraries, other programs",
+                        FLIM_MEMORY_DEVICE, room->held);
+    }
+    plan->device_bytes = plan->memory.total[FLIM_MEMORY_DEVICE];
+    if (r->prefetch > 0) {
+        flim_memory_add(&plan->memory, "prefetch buffers", cuda ? FLIM_MEMORY_PINNED : FLIM_MEMORY_HOST,
+                        flim_loader_buffer_bytes(r->prefetch, most, r->net->in[0], r->net->in[1], r->net->in[2]));
+    }
+    if (!r->cache_on_device) {
+        flim_memory_add(&plan->memory, "decoded cells, at most", FLIM_MEMORY_HOST, r->cache_bytes);
+    }
+}
+
 flim_status flim_plan_make(flim_device *device, const flim_plan_request *request, const flim_plan_room *room, flim_plan *out,
                            flim_error *err)
 {
-    const flim_network *net = request->net;
-    const int64_t eval = flim_plan_eval_batch(request), most = request->batch > eval ? request->batch : eval;
     *out = (flim_plan){
         .request = *request, .auto_precision = flim_device_get_info(device)->auto_precision, .recompute = request->recompute};
     flim_program *program = NULL;
@@ -74,29 +96,10 @@ flim_status flim_plan_make(flim_device *device, const flim_plan_request *request
         status = flim_program_memory(program, &out->memory, err);
     }
     flim_program_destroy(program);
-    if (status != FLIM_OK) {
-        return status;
+    if (status == FLIM_OK) {
+        flim_plan_complete(out, device, room);
     }
-    if (request->cache_on_device) {
-        flim_memory_add(&out->memory, "cells of the data, at most", FLIM_MEMORY_DEVICE, request->cache_bytes);
-    }
-    out->program_bytes = out->memory.total[FLIM_MEMORY_DEVICE];
-    const bool cuda = strcmp(flim_device_get_info(device)->kind, "cuda") == 0;
-    if (cuda) {
-        flim_memory_add(&out->memory,
-                        flim_device_get_info(device)->described ? "CUDA context and libraries"
-                                                                : "context, libraries, other programs",
-                        FLIM_MEMORY_DEVICE, room->held);
-    }
-    out->device_bytes = out->memory.total[FLIM_MEMORY_DEVICE];
-    if (request->prefetch > 0) {
-        const int64_t bytes = flim_loader_buffer_bytes(request->prefetch, most, net->in[0], net->in[1], net->in[2]);
-        flim_memory_add(&out->memory, "loader's batches", cuda ? FLIM_MEMORY_PINNED : FLIM_MEMORY_HOST, bytes);
-    }
-    if (!request->cache_on_device) {
-        flim_memory_add(&out->memory, "decoded cells, at most", FLIM_MEMORY_HOST, request->cache_bytes);
-    }
-    return FLIM_OK;
+    return status;
 }
 
 /* Bytes of the program that grow with the batch alone: all but the workspace, which jumps from plan to plan. */

@@ -15,8 +15,9 @@ void flim_plan_table(const flim_plan *plan, const flim_plan_room *room, const fl
     for (int place = 0; place < 3; place++) {
         for (int i = 0; i < m->n; i++) {
             if ((int)m->item[i].place == place) {
-                flim_log_line(log, FLIM_LOG_INFO, "  %-42s %-7s %10.1f MiB", m->item[i].name, places[place],
-                              (double)m->item[i].bytes / MIB);
+                const double mib = (double)m->item[i].bytes / MIB;
+                flim_log_line(log, FLIM_LOG_INFO, "  %-42s %-7s %10.1f %s", m->item[i].name, places[place],
+                              mib < 1 ? 1024 * mib : mib, mib < 1 ? "KiB" : "MiB");
             }
         }
     }

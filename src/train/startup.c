@@ -133,19 +133,16 @@ flim_status flim_startup_plan(flim_run *run, flim_error *err)
                       : recompute == FLIM_RECOMPUTE_ALL ? ": the backward pass makes the insides of all blocks again"
                                                         : ": the backward pass makes the insides of some blocks again");
     }
-    flim_plan shown = {.memory = plan, .program_bytes = plan.total[FLIM_MEMORY_DEVICE]};
+    flim_plan shown = {.memory = plan,
+                       .request = {.net = net,
+                                   .batch = run->settings->batch,
+                                   .eval_batch = run->eval_batch,
+                                   /* cells on the device stand in the program's plan, and need no buffers */
+                                   .prefetch = run->kept ? 0 : (int)run->settings->prefetch,
+                                   .cache_bytes = run->kept ? 0 : run->info->cache_bytes}};
     const flim_plan_room room = flim_plan_room_of(run->device, run->settings->margin);
     const bool cuda = strcmp(flim_device_get_info(run->device)->kind, "cuda") == 0;
-    const int64_t most = run->settings->batch > run->eval_batch ? run->settings->batch : run->eval_batch;
-    if (cuda) {
-        flim_memory_add(&shown.memory, "context, libraries, other programs", FLIM_MEMORY_DEVICE, room.held);
-    }
-    if (!run->kept) {
-        flim_memory_add(&shown.memory, "loader's batches", cuda ? FLIM_MEMORY_PINNED : FLIM_MEMORY_HOST,
-                        flim_loader_buffer_bytes((int)run->settings->prefetch, most, net->in[0], net->in[1], net->in[2]));
-        flim_memory_add(&shown.memory, "decoded cells, at most", FLIM_MEMORY_HOST, run->info->cache_bytes);
-    }
-    shown.device_bytes = shown.memory.total[FLIM_MEMORY_DEVICE];
+    flim_plan_complete(&shown, run->device, &room);
     run->planned_bytes = shown.program_bytes;
     flim_plan_table(&shown, cuda ? &room : NULL, &run->log);
     return FLIM_OK;
