@@ -70,6 +70,11 @@ assert sum(c["bytes"] for c in best["components"] if c["place"] == "device") == 
         run gpu_plan 0 $form
         check "gpu_plan $form" cmp out plain
     done
+    run gpu_plan 0 --gpu A100
+    check "a name that two cards have is the smaller one's" grep -q "^Card: NVIDIA A100-PCIE-40GB" out
+    mkdir default && printf 'preset: tiny\nbatch: 24\n' >default/flimcv.yaml
+    check "./flimcv.yaml is planned, as train_cv would take it" bash -c \
+        'cd default && "$0/gpu_plan" --gpu L4 | grep -q "^Suggestions for preset tiny" && "$0/gpu_plan" --gpu L4 | grep -q "^As set: batch 24 "' "$build"
     # A file that is no library stands in cuDNN's place: as where it is not installed.
     mkdir none && echo none >none/libcudnn.so.9
     LD_LIBRARY_PATH=$work/none "$build/gpu_plan" --gpu L4 --json >out 2>err

@@ -23,7 +23,8 @@ static const flim_flag_row rows[] = {
      .help = "folder of the cards' files (default: the program's)"},
     {NULL, "margin", FLIM_VALUE_TEXT, FIELD(margin), "", "F",
      .help = "share of the card's memory that plans may fill (default: the config's, 0.85)"},
-    {"Run", "config", FLIM_VALUE_TEXT, FIELD(config), "", "FILE", .help = "plan the settings of this config"},
+    {"Run", "config", FLIM_VALUE_TEXT, FIELD(config), "", "FILE",
+     .help = "plan the settings of this config (default ./flimcv.yaml where there is one, as train_cv takes it)"},
     {NULL, "set", FLIM_VALUE_LIST, FIELD(set), "", "KEY=VALUE", .help = "set a key of the config; repeatable"},
     {NULL, "preset", FLIM_VALUE_TEXT, FIELD(preset), "", "P", .help = "tiny, small, base, large, xlarge"},
     {NULL, "precision", FLIM_VALUE_TEXT, FIELD(precision), "", "P", .help = "auto, fp32, tf32, bf16, fp16"},
@@ -93,7 +94,10 @@ static flim_status run(void *read, const flim_string_list *operands, console *sc
 {
     (void)operands;
     const options *o = read;
-    const char *config = given(o->show) ? o->show : given(o->apply) ? o->apply : o->config;
+    const char *config = given(o->show)     ? o->show
+                         : given(o->apply)  ? o->apply
+                         : given(o->config) ? o->config
+                                            : flim_settings_default_config(); /* as train_cv takes it */
     if (given(o->show) + given(o->apply) + given(o->config) > 1) {
         return flim_fail(err, FLIM_ERROR_USAGE, "--config, --show and --apply each name the config: give one of them");
     }
@@ -122,6 +126,9 @@ static flim_status run(void *read, const flim_string_list *operands, console *sc
                                         .height = o->height,
                                         .width = o->width,
                                         .log = &log};
+    if (status == FLIM_OK && given(config)) {
+        flim_log_line(&log, FLIM_LOG_INFO, "Settings: %s", config);
+    }
     if (status == FLIM_OK) {
         status = flim_gpu_plan(&plan, &json, err);
     }

@@ -71,6 +71,8 @@ void flim_settings_free(flim_settings *settings);
 flim_status flim_settings_parse(flim_settings *settings, int argc, char *const *argv, flim_string_list *explicit_keys,
                                 FILE *out, bool *go, flim_error *err);
 
+/* The config that is read where none is named: "flimcv.yaml" where the working folder has one, else "". */
+const char *flim_settings_default_config(void);
 /* Reads a YAML file over what settings holds. */
 flim_status flim_settings_read(flim_settings *settings, const char *path, flim_error *err);
 /* Sets one key from text, as --set does. */

@@ -252,6 +252,11 @@ static flim_status list_explicit(const bool *seen, flim_string_list *keys, flim_
     return status;
 }
 
+const char *flim_settings_default_config(void)
+{
+    return flim_file_exists(DEFAULT_CONFIG) ? DEFAULT_CONFIG : "";
+}
+
 /* --resume stands on the command line: ./flimcv.yaml, which is for new runs, has no say. */
 static bool is_resumed(const flim_flag_use *uses, int n)
 {
@@ -272,8 +277,8 @@ static flim_status apply_layers(flim_settings *settings, const command *c, const
     flim_status status = FLIM_OK;
     if (c->config[0]) {
         status = flim_settings_read(settings, c->config, err);
-    } else if (!is_resumed(uses, n) && flim_file_exists(DEFAULT_CONFIG)) {
-        status = flim_settings_read(settings, DEFAULT_CONFIG, err);
+    } else if (!is_resumed(uses, n) && flim_settings_default_config()[0]) {
+        status = flim_settings_read(settings, flim_settings_default_config(), err);
     }
     for (int i = 0; status == FLIM_OK && i < c->set.n; i++) {
         status = apply_set(settings, c->set.item[i], set_seen, err);

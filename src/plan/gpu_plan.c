@@ -317,7 +317,7 @@ static flim_status suggest(session *s, flim_json *json, flim_error *err)
         flim_plan_table(&all->current, &s->room, o->log);
     }
     if (status == FLIM_OK) {
-        flim_log_line(o->log, FLIM_LOG_INFO, "Suggestions, safest first:");
+        flim_log_line(o->log, FLIM_LOG_INFO, "Suggestions for preset %s, safest first:", s->net.preset);
         flim_plan_suggestions_table(all, &s->room, o->log);
         flim_json_set(json, "plan", flim_plan_suggestions_json(all, &s->room));
     }
