@@ -15,19 +15,19 @@
  * stem's backward kernel takes BatchNorm's gradient of down as it loads.  A strided
  * 1x1x1 convolution's input gradient is computed on the strided grid and spread by its reader.
  *
- * Memory: every tensor is a buffer with the first and last operation that touches it, or two such lives where it is made twice;
- * buffers whose lives do not meet share bytes.  Last partial batches (n < batch) run the plans of the full batch: what the spare cells hold is never read, except by
+ * Memory: every tensor is a buffer of an arena (backend/arena.h).  Last partial batches (n < batch) run the plans of the full batch: what the spare cells hold is never read, except by
  * cuDNN's weight gradients, before which the spare part of x and dz is zeroed.
  */
 #ifndef FLIM_CUDA_PASS_H
 #define FLIM_CUDA_PASS_H
 
+#include "backend/arena.h"
 #include "conv_k3.h"
 #include "conv_stem.h"
 #include "device.h"
 #include "kernels.h"
 
-enum { FLIM_MAX_OPERATIONS = 12 * FLIM_MAX_UNITS + 16, FLIM_MAX_BUFFERS = 12 * FLIM_MAX_UNITS + 16, FLIM_NO_BUFFER = -1 };
+enum { FLIM_MAX_OPERATIONS = 12 * FLIM_MAX_UNITS + 16 };
 
 typedef enum flim_operation_kind {
     FLIM_OP_CONV, /* z = conv(x) */
@@ -55,21 +55,6 @@ typedef enum flim_buffer_use {
     FLIM_USE_WORKSPACE,
     FLIM_USES
 } flim_buffer_use;
-
-enum { FLIM_MAX_LIVES = 2 };
-
-typedef struct flim_life {
-    int first, last; /* operations */
-} flim_life;
-
-typedef struct flim_buffer {
-    flim_buffer_use use;
-    int64_t bytes, offset;
-    flim_life life[FLIM_MAX_LIVES];
-    int lives; /* 0: not used */
-    bool reborn; /* the next operation to touch it begins another life */
-    int alias; /* shares the bytes of this buffer, or FLIM_NO_BUFFER */
-} flim_buffer;
 
 typedef struct flim_pass_unit {
     const flim_unit *unit;
@@ -105,16 +90,15 @@ typedef struct flim_pass {
     bool warm; /* has run once: code is loaded, so that it can be captured into a graph */
     int64_t batch;
     flim_storage type;
-    int n_operations, n_buffers;
+    int n_operations;
     flim_operation operation[FLIM_MAX_OPERATIONS];
-    flim_buffer buffer[FLIM_MAX_BUFFERS];
+    flim_arena arena; /* its steps are the operations, its uses flim_buffer_use */
     int input; /* buffer of the prepared input; for the stem kernel the plain signal, then the masks at mask_offset */
     int64_t mask_offset;
     int stem, down; /* the units of conv_stem.h, or -1 */
     int block[FLIM_MAX_UNITS], n_blocks; /* of each unit */
     void *stem_state;
     flim_pass_unit unit[FLIM_MAX_UNITS];
-    int64_t arena; /* bytes */
     int peak; /* the operation that needs most */
     int64_t at_peak[FLIM_USES]; /* the same by use, at the operation that needs most; the rest is gaps */
 } flim_pass;
@@ -140,7 +124,7 @@ flim_k3_shape flim_pass_k3_shape(const flim_pass *pass, int u, int64_t n);
 /* Address of a buffer in an arena; NULL for FLIM_NO_BUFFER. */
 static inline void *flim_pass_at(const flim_pass *pass, void *arena, int buffer)
 {
-    return buffer == FLIM_NO_BUFFER ? NULL : (char *)arena + pass->buffer[buffer].offset;
+    return buffer == FLIM_NO_BUFFER ? NULL : (char *)arena + pass->arena.buffer[buffer].offset;
 }
 
 /* The convolution problem of a unit in one direction. */

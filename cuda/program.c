@@ -291,7 +291,7 @@ static flim_status memory(const flim_program *base, flim_memory_plan *plan, flim
     static const char *const uses[] = {"saved activations", "passing activations", "gradients of activations",
                                        "convolution workspace"};
     const flim_cuda_program *p = (const flim_cuda_program *)base;
-    const flim_pass *most = p->train.arena >= p->predict.arena ? &p->train : &p->predict;
+    const flim_pass *most = p->train.arena.bytes >= p->predict.arena.bytes ? &p->train : &p->predict;
     int64_t rest = p->arena_bytes;
     (void)err;
     flim_memory_add(plan, "parameters", FLIM_MEMORY_DEVICE, p->bytes_parameters);
@@ -657,7 +657,7 @@ static flim_status build_training(flim_cuda_program *p, const flim_plan_options 
             return status;
         }
         const uint32_t all = (1u << (p->train.n_blocks - 1)) - 1; /* the last block is never made again */
-        if (lay_out(p, NULL) + p->train.arena <= o->memory_limit) {
+        if (lay_out(p, NULL) + p->train.arena.bytes <= o->memory_limit) {
             note_drop(p, &drop, all);
             return FLIM_OK;
         }
@@ -680,8 +680,8 @@ static flim_status build_training(flim_cuda_program *p, const flim_plan_options 
             if (status != FLIM_OK) {
                 return status;
             }
-            if (p->train.arena < least) {
-                least = p->train.arena;
+            if (p->train.arena.bytes < least) {
+                least = p->train.arena.bytes;
                 best = more;
             }
         }
@@ -741,7 +741,7 @@ flim_status flim_cuda_compile(flim_device *base, const flim_network *net, const 
                       device->store.loaded - loaded);
     }
     p->fixed_bytes = lay_out(p, NULL);
-    p->arena_bytes = p->train.arena > p->predict.arena ? p->train.arena : p->predict.arena;
+    p->arena_bytes = p->train.arena.bytes > p->predict.arena.bytes ? p->train.arena.bytes : p->predict.arena.bytes;
 done:
     if (status == FLIM_ERROR_MEMORY && !base->info.described) {
         status = explain_tuning(p, err);

@@ -20,7 +20,6 @@ int main(void)
 }
 #else
 
-#include "cpu/arena.h"
 #include "cpu/layer.h"
 #include "cpu/narrow.h"
 #include "cpu/wgrad.h"
@@ -432,45 +431,10 @@ static void narrow_convolutions(void **state)
     }
 }
 
-/* ---- The arena ------------------------------------------------------------------------------------------------------- */
-
-static void buffers_never_share_memory_while_both_live(void **state)
-{
-    (void)state;
-    for (int round = 0; round < 200; round++) {
-        flim_cpu_arena arena = {0};
-        size_t live_at_once = 0;
-        for (int i = 0; i < 1 + noise(40); i++) {
-            const int first = noise(20);
-            int b = flim_cpu_arena_add(&arena, (size_t)noise(5000), first, first + noise(6));
-            flim_cpu_arena_extend(&arena, b, noise(20));
-        }
-        flim_cpu_arena_place(&arena);
-        for (int t = 0; t < 26; t++) {
-            size_t sum = 0;
-            for (int i = 0; i < arena.n; i++) {
-                sum += arena.buffer[i].first <= t && t <= arena.buffer[i].last ? arena.buffer[i].bytes : 0;
-            }
-            live_at_once = sum > live_at_once ? sum : live_at_once;
-        }
-        assert_true(arena.bytes >= live_at_once);
-        for (int i = 0; i < arena.n; i++) {
-            const flim_cpu_buffer *a = &arena.buffer[i];
-            assert_true(a->offset % 64 == 0 && a->offset + a->bytes <= arena.bytes);
-            for (int j = 0; j < i; j++) {
-                const flim_cpu_buffer *b = &arena.buffer[j];
-                const bool both_live = a->first <= b->last && b->first <= a->last;
-                assert_true(!both_live || a->offset + a->bytes <= b->offset || b->offset + b->bytes <= a->offset);
-            }
-        }
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(passes), cmocka_unit_test(weight_gradients),
-                                       cmocka_unit_test(narrow_convolutions),
-                                       cmocka_unit_test(buffers_never_share_memory_while_both_live)};
+                                       cmocka_unit_test(narrow_convolutions)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
 #endif

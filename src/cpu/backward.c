@@ -131,7 +131,6 @@ flim_status flim_cpu_backward_pass(flim_cpu_program *p, const flim_batch *batch,
     const flim_cpu_head head = flim_cpu_program_head(p, true);
     flim_cpu_head_backward(&head, batch->n, p->mean, p->dmean);
     const int workers = p->cell_workers + (p->uses[FLIM_CPU_MODE_SHARED] ? 1 : 0);
-    p->again = true;
     for (int u = p->base.net.n_units - 1; u >= 0; u--) {
         flim_cpu_node *node = &p->node[u];
         unit_loop loop = {batch, u};

@@ -141,7 +141,6 @@ flim_status flim_cpu_forward_pass(flim_cpu_program *p, const flim_batch *batch, 
 {
     const int units = p->base.net.n_units;
     flim_status status = flim_cpu_refresh_weights(p, batch->n, true, err);
-    p->again = false;
     draw_dropout(p, batch, dropout);
     for (int u = 0; u < units && status == FLIM_OK; u++) {
         flim_cpu_node *node = &p->node[u];

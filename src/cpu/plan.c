@@ -4,14 +4,25 @@
 #include "core/alloc.h"
 #include "cpu/program.h"
 
+enum { ALIGNMENT = 64 };
+
 static size_t round_up(size_t bytes)
 {
-    return (bytes + 63) / 64 * 64;
+    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
 static size_t larger(size_t a, size_t b)
 {
     return a > b ? a : b;
+}
+
+/* A buffer of the arena that holds something from step `first` to `last` at least. */
+static int add_buffer(flim_arena *arena, size_t bytes, int first, int last)
+{
+    const int buffer = flim_arena_add(arena, 0, (int64_t)bytes);
+    flim_arena_touch(arena, buffer, first);
+    flim_arena_touch(arena, buffer, last);
+    return buffer;
 }
 
 /* Step of the backward pass of unit u. */
@@ -91,14 +102,16 @@ static void plan_forward(flim_cpu_program *p, size_t n)
         const bool pooled = layer->unit.pool_t > 1, last = u == net->n_units - 1;
         node->save_y = !layer->plain_y && (!last || !pooled);
         node->y_in_next = !last && net->unit[u + 1].input == u;
-        node->z = flim_cpu_arena_add(&p->arena, n * layer->z_floats * sizeof(float), u,
-                                     node->remade ? last_forward_read(p, u) : backward_step(p, u));
-        node->z_again = node->remade ? flim_cpu_arena_add(&p->arena, n * layer->z_floats * sizeof(float), remake_step(p, u),
-                                                          backward_step(p, u))
-                                     : FLIM_CPU_NO_BUFFER;
+        node->z = add_buffer(&p->arena, n * layer->z_floats * sizeof(float), u,
+                             node->remade ? last_forward_read(p, u) : backward_step(p, u));
+        if (node->remade) {
+            flim_arena_begin_again(&p->arena, node->z);
+            flim_arena_touch(&p->arena, node->z, remake_step(p, u));
+            flim_arena_touch(&p->arena, node->z, backward_step(p, u));
+        }
         if (node->save_y) {
             int until = pooled && node->first_use >= 0 ? backward_step(p, node->first_use) : backward_step(p, u);
-            node->y = flim_cpu_arena_add(&p->arena, n * layer->y_floats * sizeof(float), u, until);
+            node->y = add_buffer(&p->arena, n * layer->y_floats * sizeof(float), u, until);
         }
     }
 }
@@ -114,19 +127,18 @@ static void plan_backward(flim_cpu_program *p, size_t n)
         node->store_dv = !layer->plain_y || node->n_sources > 1;
         if (node->store_dv) {
             if (layer->unit.pool_t > 1 || node->n_sources == 0) {
-                node->dv = flim_cpu_arena_add(&p->arena, n * layer->z_floats * sizeof(float), now - 1, now);
+                node->dv = add_buffer(&p->arena, n * layer->z_floats * sizeof(float), now - 1, now);
             } else {
                 const flim_cpu_node *from = &p->node[node->source[0].from];
                 node->dv = node->source[0].skip ? from->dv : from->dx;
             }
-            flim_cpu_arena_extend(&p->arena, node->dv, now);
+            flim_arena_touch(&p->arena, node->dv, now);
             if (layer->unit.skip >= 0) {
-                flim_cpu_arena_extend(&p->arena, node->dv, backward_step(p, layer->unit.skip));
+                flim_arena_touch(&p->arena, node->dv, backward_step(p, layer->unit.skip));
             }
         }
         if (layer->unit.input >= 0) {
-            node->dx =
-                flim_cpu_arena_add(&p->arena, n * layer->x_floats * sizeof(float), now, backward_step(p, layer->unit.input));
+            node->dx = add_buffer(&p->arena, n * layer->x_floats * sizeof(float), now, backward_step(p, layer->unit.input));
         }
     }
 }
@@ -134,15 +146,15 @@ static void plan_backward(flim_cpu_program *p, size_t n)
 static void plan_eval(flim_cpu_program *p)
 {
     const flim_network *net = &p->base.net;
+    p->eval_arena = (flim_arena){.alignment = ALIGNMENT};
     for (int u = 0; u < net->n_units; u++) {
         flim_cpu_node *node = &p->node[u];
         const int until = node->last_use < 0 ? net->n_units : node->last_use;
         const bool pooled = node->layer.unit.pool_t > 1;
-        node->eval_z = flim_cpu_arena_add(&p->eval_arena, node->layer.z_floats * sizeof(float), u, pooled ? u : until);
-        node->eval_y =
-            pooled ? flim_cpu_arena_add(&p->eval_arena, node->layer.y_floats * sizeof(float), u, until) : node->eval_z;
+        node->eval_z = add_buffer(&p->eval_arena, node->layer.z_floats * sizeof(float), u, pooled ? u : until);
+        node->eval_y = pooled ? add_buffer(&p->eval_arena, node->layer.y_floats * sizeof(float), u, until) : node->eval_z;
     }
-    flim_cpu_arena_place(&p->eval_arena);
+    flim_arena_place(&p->eval_arena);
 }
 
 /* Sizes of what a worker has to itself, and of what is per unit. */
@@ -185,19 +197,19 @@ static void plan_training(flim_cpu_program *p, int blocks)
 {
     const size_t train = (size_t)p->base.options.train_batch;
     const size_t workers = p->cell_workers > 0 ? (size_t)p->cell_workers : 1;
-    p->arena = (flim_cpu_arena){0};
+    p->arena = (flim_arena){.alignment = ALIGNMENT};
     p->blocks_remade = blocks;
     for (int u = 0; u < p->base.net.n_units; u++) {
         flim_cpu_node *node = &p->node[u];
-        node->z = node->z_again = node->y = node->dx = node->dv = FLIM_CPU_NO_BUFFER;
+        node->z = node->y = node->dx = node->dv = FLIM_NO_BUFFER;
     }
     if (train > 0) {
         find_remade(p);
         plan_forward(p, train);
         plan_backward(p, train);
-        flim_cpu_arena_place(&p->arena);
+        flim_arena_place(&p->arena);
     }
-    p->activation_bytes = larger(p->arena.bytes, p->eval_arena.bytes * workers);
+    p->activation_bytes = larger((size_t)p->arena.bytes, (size_t)p->eval_arena.bytes * workers);
 }
 
 static int64_t planned_bytes(const flim_cpu_program *p)
@@ -212,7 +224,7 @@ void flim_cpu_plan(flim_cpu_program *p)
     const flim_recompute recompute = p->base.options.recompute;
     for (int u = 0; u < p->base.net.n_units; u++) {
         flim_cpu_node *node = &p->node[u];
-        node->eval_z = node->eval_y = FLIM_CPU_NO_BUFFER;
+        node->eval_z = node->eval_y = FLIM_NO_BUFFER;
     }
     int block[FLIM_MAX_UNITS];
     find_uses(p);

@@ -9,7 +9,7 @@ typedef struct predict_loop {
 static float *eval_buffer(const flim_cpu_program *p, const flim_cpu_worker *worker, int buffer)
 {
     size_t slot = worker == &p->workers[p->cell_workers] ? 0 : (size_t)(worker - p->workers);
-    return (float *)(void *)(p->activations + slot * p->eval_arena.bytes + p->eval_arena.buffer[buffer].offset);
+    return (float *)(void *)(p->activations + slot * (size_t)p->eval_arena.bytes + p->eval_arena.buffer[buffer].offset);
 }
 
 static flim_status predict_cell(flim_cpu_program *p, flim_cpu_mode mode, flim_cpu_worker *worker, int64_t cell, void *context,

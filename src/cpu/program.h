@@ -14,7 +14,7 @@
 #ifndef FLIM_CPU_PROGRAM_H
 #define FLIM_CPU_PROGRAM_H
 
-#include "cpu/arena.h"
+#include "backend/arena.h"
 #include "cpu/conv.h"
 #include "cpu/head.h"
 #include "cpu/layer.h"
@@ -34,19 +34,16 @@ typedef struct flim_cpu_source {
     bool skip;
 } flim_cpu_source;
 
-enum { FLIM_CPU_NO_BUFFER = -1 };
-
 typedef struct flim_cpu_node {
     flim_cpu_layer layer;
     flim_cpu_conv conv[FLIM_CPU_MODES];
     void *weight[FLIM_CPU_MODES][2]; /* laid out for FORWARD and BACKWARD_X */
     size_t weight_offset, bias_offset, gamma_offset, beta_offset; /* in the parameters, floats */
     size_t mean_offset, var_offset; /* in the statistics */
-    /* training: numbers of buffers in the arena, FLIM_CPU_NO_BUFFER = none */
+    /* training: numbers of buffers in the arena, FLIM_NO_BUFFER = none */
     int z, y, dx, dv;
     int block; /* of recomputation, 0-based */
-    bool remade; /* z is dropped after the forward pass; z_again holds it in the backward pass */
-    int z_again;
+    bool remade; /* z is dropped after the forward pass and made again in the backward pass */
     bool save_y; /* y has a buffer */
     bool store_dv; /* gate writes dv; else apply reads dy and gates it itself */
     bool from_next; /* the gate of a cell runs in the backward loop of unit u+1, as soon as its dy is complete */
@@ -73,7 +70,7 @@ typedef struct flim_cpu_program {
     flim_cpu_device *device;
     int threads;
     flim_cpu_node node[FLIM_MAX_UNITS];
-    flim_cpu_arena arena, eval_arena;
+    flim_arena arena, eval_arena;
     int n_blocks, blocks_remade; /* the first of them drop their insides */
     bool uses[FLIM_CPU_MODES]; /* modes that some batch of this program needs */
     int cell_workers; /* threads, or 0 without MODE_CELLS */
@@ -98,7 +95,6 @@ typedef struct flim_cpu_program {
     bool window_bad; /* something in this window was not finite */
     bool dropping; /* this step has dropout */
     bool frozen; /* BatchNorm's running statistics are constants in training: tests compare micro-batches with whole ones */
-    bool again; /* the backward pass: what was dropped is in z_again */
 } flim_cpu_program;
 
 /* device.c: bytes of host memory that can be had without swapping. */
@@ -116,10 +112,10 @@ static inline float *flim_cpu_cell(const flim_cpu_program *program, int buffer, 
     return (float *)(void *)(program->activations + program->arena.buffer[buffer].offset) + (size_t)i * floats;
 }
 
-/* z of cell i of a unit, in the forward pass or, where it was dropped, as made again for the backward pass. */
+/* z of cell i of a unit. */
 static inline float *flim_cpu_z(const flim_cpu_program *program, const flim_cpu_node *node, int64_t i)
 {
-    return flim_cpu_cell(program, program->again && node->remade ? node->z_again : node->z, node->layer.z_floats, i);
+    return flim_cpu_cell(program, node->z, node->layer.z_floats, i);
 }
 
 static inline flim_cpu_norm flim_cpu_node_norm(const flim_cpu_program *p, const flim_cpu_node *node)
