@@ -43,8 +43,8 @@ double clocks_of(const cut &c, flim_conv_op op, const flim_fp32_card *card)
  * the parts written and read at 11 bytes a clock and multiprocessor. */
 int parts_of(const cut &c, const flim_conv_problem *p, const flim_fp32_card *card, double *clocks)
 {
-    const int64_t rows = p->n * volume(p->out), size = flim_conv_w_elements(p) * (int64_t)sizeof(float);
-    const int64_t tiles = ceil_div(p->k, c.rows) * ceil_div(volume(p->kernel) * p->c, c.columns);
+    const int64_t rows = p->n * flim_volume(p->out), size = flim_conv_w_elements(p) * (int64_t)sizeof(float);
+    const int64_t tiles = ceil_div(p->k, c.rows) * ceil_div(flim_volume(p->kernel) * p->c, c.columns);
     const int64_t at_once = (int64_t)card->processors * blocks_of(c, card);
     const double position = (double)c.rows * c.columns / 32.0 / 4.0 * blocks_of(c, card) * clocks_of(c, p->op, card);
     int64_t most = rows / 32;
@@ -73,7 +73,7 @@ double gather_clocks(const cut &c, const flim_conv_problem *p, const flim_fp32_c
     const int64_t at_once = (int64_t)card->processors * blocks_of(c, card);
     const int64_t blocks = ceil_div(rows, c.rows) * ceil_div(columns, c.columns);
     const double block = (double)c.rows * c.columns / 32.0 / 4.0 * blocks_of(c, card) * clocks_of(c, p->op, card);
-    const double sums = (double)(data ? p->k : p->c) * (double)volume(p->kernel);
+    const double sums = (double)(data ? p->k : p->c) * (double)flim_volume(p->kernel);
     return (double)ceil_div(blocks, at_once) * block * (sums + 16.0);
 }
 

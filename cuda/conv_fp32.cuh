@@ -220,11 +220,6 @@ FLIM_HD void multiply(const operands<Tile> &s, int copy, int step, int row, int 
     }
 }
 
-inline int64_t volume(const int size[3])
-{
-    return (int64_t)size[0] * size[1] * size[2];
-}
-
 inline int64_t ceil_div(int64_t a, int64_t b)
 {
     return (a + b - 1) / b;

@@ -63,7 +63,7 @@ inline gather make_gather(const flim_conv_problem *p, int64_t n, const void *x, 
     g.source_quads = (data ? p->k : p->c) / 4;
     g.chunks = (data ? p->k : p->c) / STEP;
     g.out_quads = (data ? p->c : p->k) / 4;
-    g.taps = (int)volume(p->kernel);
+    g.taps = (int)flim_volume(p->kernel);
     g.classes = 1;
     g.column_tiles = ((data ? p->c : p->k) + columns - 1) / columns;
     for (int d = 0; d < 3; d++) {
@@ -89,7 +89,7 @@ inline gather make_gather(const flim_conv_problem *p, int64_t n, const void *x, 
             part->tap_first += f0 * flat;
         }
         part->positions = make_grid(size);
-        part->rows = (int)(n * volume(size));
+        part->rows = (int)(n * flim_volume(size));
     }
     return g;
 }

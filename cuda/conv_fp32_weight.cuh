@@ -47,7 +47,7 @@ inline weight_sum make_weight_sum(const flim_conv_problem *p, int64_t n, int par
     s.dz = static_cast<const float4 *>(y);
     s.out = static_cast<float4 *>(out);
     s.positions = make_grid(p->out);
-    s.rows = (int)(n * volume(p->out));
+    s.rows = (int)(n * flim_volume(p->out));
     for (int d = 0; d < 3; d++) {
         s.size[d] = p->in[d];
         s.step[d] = p->stride[d];
@@ -56,7 +56,7 @@ inline weight_sum make_weight_sum(const flim_conv_problem *p, int64_t n, int par
     }
     s.x_quads = p->c / 4;
     s.dz_quads = p->k / 4;
-    s.column_quads = (int)volume(p->kernel) * s.x_quads;
+    s.column_quads = (int)flim_volume(p->kernel) * s.x_quads;
     s.row_tiles = (p->k + rows - 1) / rows;
     s.column_tiles = (4 * s.column_quads + columns - 1) / columns;
     s.parts = parts;

@@ -2,29 +2,24 @@
 
 #include <stdio.h>
 
-static int64_t volume(const int size[3])
-{
-    return (int64_t)size[0] * size[1] * size[2];
-}
-
 int64_t flim_conv_x_elements(const flim_conv_problem *p)
 {
-    return p->n * p->c * volume(p->in);
+    return p->n * p->c * flim_volume(p->in);
 }
 
 int64_t flim_conv_w_elements(const flim_conv_problem *p)
 {
-    return (int64_t)p->k * p->c * volume(p->kernel);
+    return (int64_t)p->k * p->c * flim_volume(p->kernel);
 }
 
 int64_t flim_conv_y_elements(const flim_conv_problem *p)
 {
-    return p->n * p->k * volume(p->out);
+    return p->n * p->k * flim_volume(p->out);
 }
 
 int64_t flim_conv_macs(const flim_conv_problem *p)
 {
-    return flim_conv_y_elements(p) * p->c * volume(p->kernel);
+    return flim_conv_y_elements(p) * p->c * flim_volume(p->kernel);
 }
 
 void flim_conv_text(const flim_conv_problem *p, char *text, size_t size)

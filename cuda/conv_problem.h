@@ -25,6 +25,11 @@ static inline int flim_storage_channels(int channels)
     return (channels + 7) / 8 * 8;
 }
 
+static inline int64_t flim_volume(const int size[3])
+{
+    return (int64_t)size[0] * size[1] * size[2];
+}
+
 typedef struct flim_conv_problem {
     flim_conv_op op;
     flim_storage type;

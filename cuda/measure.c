@@ -8,7 +8,7 @@
 
 #include "check.h"
 #include "kernels.h"
-#include "program.h"
+#include "operations.h"
 
 enum { REPEATS = 7, MATRIX = 8192, COPY_BYTES = 512 << 20, UPLOAD_BYTES = 128 << 20 };
 

@@ -7,6 +7,8 @@
 
 #include "check.h"
 #include "core/alloc.h"
+#include "graph.h"
+#include "transfer.h"
 
 #define INITIAL_LOSS_SCALE 65536.0f /* as torch's GradScaler */
 
@@ -25,17 +27,6 @@ static void *take(cursor *c, int64_t bytes)
     return at;
 }
 
-static const flim_tensor *tensor_of(const flim_cuda_program *p, int unit, flim_tensor_role role, int index)
-{
-    return flim_network_tensor(&p->base.net, unit, role, index);
-}
-
-static float *parameter_at(const flim_cuda_program *p, float *array, int unit, flim_tensor_role role, int index)
-{
-    const flim_tensor *t = tensor_of(p, unit, role, index);
-    return t && array ? array + t->offset : NULL;
-}
-
 /* Per-channel constants, weights and dropout multipliers of one unit of a pass. */
 static void lay_unit(flim_cuda_program *p, flim_pass *pass, int u, cursor *c, const flim_pass *weights_from)
 {
@@ -45,11 +36,11 @@ static void lay_unit(flim_cuda_program *p, flim_pass *pass, int u, cursor *c, co
     pu->norm = (flim_norm){.channels = pu->unit->out_channels,
                            .c = pu->k,
                            .present = pu->unit->bn[0] != 0,
-                           .gamma = parameter_at(p, p->parameters, u, FLIM_TENSOR_BN_WEIGHT, 0),
-                           .beta = parameter_at(p, p->parameters, u, FLIM_TENSOR_BN_BIAS, 0),
-                           .bias = parameter_at(p, p->parameters, u, FLIM_TENSOR_BIAS, 0),
-                           .running_mean = parameter_at(p, statistics, u, FLIM_TENSOR_RUNNING_MEAN, 0),
-                           .running_var = parameter_at(p, statistics, u, FLIM_TENSOR_RUNNING_VAR, 0)};
+                           .gamma = flim_cuda_tensor(p, p->parameters, u, FLIM_TENSOR_BN_WEIGHT, 0),
+                           .beta = flim_cuda_tensor(p, p->parameters, u, FLIM_TENSOR_BN_BIAS, 0),
+                           .bias = flim_cuda_tensor(p, p->parameters, u, FLIM_TENSOR_BIAS, 0),
+                           .running_mean = flim_cuda_tensor(p, statistics, u, FLIM_TENSOR_RUNNING_MEAN, 0),
+                           .running_var = flim_cuda_tensor(p, statistics, u, FLIM_TENSOR_RUNNING_VAR, 0)};
     pu->norm.affine = (flim_affine){take(c, row), take(c, row)};
     pu->norm.mean = take(c, row);
     pu->norm.invstd = take(c, row);
@@ -92,16 +83,17 @@ static void lay_weights(flim_cuda_program *p, flim_pass *pass, cursor *c)
         pu->dw = pass->train && !own_gradient ? take(c, bytes) : NULL;
         pu->norm.weight_scale = pu->k3 ? NULL : scale;
         pu->weight_item = table->n;
-        table->item[table->n++] = (flim_weight_item){.o = unit->out_channels,
-                                                     .i = unit->in_channels,
-                                                     .taps = taps,
-                                                     .k = pu->k,
-                                                     .c = pu->c,
-                                                     .offset = tensor_of(p, u, FLIM_TENSOR_CONV_WEIGHT, 0)->offset,
-                                                     .first = table->elements,
-                                                     .storage = pu->w,
-                                                     .grad = pu->dw,
-                                                     .scale = scale};
+        table->item[table->n++] =
+            (flim_weight_item){.o = unit->out_channels,
+                               .i = unit->in_channels,
+                               .taps = taps,
+                               .k = pu->k,
+                               .c = pu->c,
+                               .offset = flim_network_tensor(pass->net, u, FLIM_TENSOR_CONV_WEIGHT, 0)->offset,
+                               .first = table->elements,
+                               .storage = pu->w,
+                               .grad = pu->dw,
+                               .scale = scale};
         table->elements += count;
     }
     p->weights = take(c, sizeof *p->weights);
@@ -118,12 +110,12 @@ static void lay_head(flim_cuda_program *p, cursor *c)
                                   .c = (int)channels,
                                   .hidden = head->hidden,
                                   .outputs = head->outputs,
-                                  .fc1_weight = parameter_at(p, p->parameters, h, FLIM_TENSOR_LINEAR_WEIGHT, 0),
-                                  .fc1_bias = parameter_at(p, p->parameters, h, FLIM_TENSOR_BIAS, 0),
-                                  .gamma = parameter_at(p, p->parameters, h, FLIM_TENSOR_BN_WEIGHT, 0),
-                                  .beta = parameter_at(p, p->parameters, h, FLIM_TENSOR_BN_BIAS, 0),
-                                  .fc2_weight = parameter_at(p, p->parameters, h, FLIM_TENSOR_LINEAR_WEIGHT, 1),
-                                  .fc2_bias = parameter_at(p, p->parameters, h, FLIM_TENSOR_BIAS, 1),
+                                  .fc1_weight = flim_cuda_tensor(p, p->parameters, h, FLIM_TENSOR_LINEAR_WEIGHT, 0),
+                                  .fc1_bias = flim_cuda_tensor(p, p->parameters, h, FLIM_TENSOR_BIAS, 0),
+                                  .gamma = flim_cuda_tensor(p, p->parameters, h, FLIM_TENSOR_BN_WEIGHT, 0),
+                                  .beta = flim_cuda_tensor(p, p->parameters, h, FLIM_TENSOR_BN_BIAS, 0),
+                                  .fc2_weight = flim_cuda_tensor(p, p->parameters, h, FLIM_TENSOR_LINEAR_WEIGHT, 1),
+                                  .fc2_bias = flim_cuda_tensor(p, p->parameters, h, FLIM_TENSOR_BIAS, 1),
                                   .mean = take(c, n * channels * f),
                                   .dropout_stride = hidden_stored,
                                   .dropout = take(c, n * hidden_stored * f),
@@ -140,12 +132,12 @@ static void lay_head(flim_cuda_program *p, cursor *c)
                                   .dz = take(c, n * head->hidden * f),
                                   .dmean = take(c, n * channels * f),
                                   .pixels = (int64_t)out[0] * out[1] * out[2],
-                                  .dfc1_weight = parameter_at(p, p->gradients, h, FLIM_TENSOR_LINEAR_WEIGHT, 0),
-                                  .dfc1_bias = parameter_at(p, p->gradients, h, FLIM_TENSOR_BIAS, 0),
-                                  .dgamma = parameter_at(p, p->gradients, h, FLIM_TENSOR_BN_WEIGHT, 0),
-                                  .dbeta = parameter_at(p, p->gradients, h, FLIM_TENSOR_BN_BIAS, 0),
-                                  .dfc2_weight = parameter_at(p, p->gradients, h, FLIM_TENSOR_LINEAR_WEIGHT, 1),
-                                  .dfc2_bias = parameter_at(p, p->gradients, h, FLIM_TENSOR_BIAS, 1)};
+                                  .dfc1_weight = flim_cuda_tensor(p, p->gradients, h, FLIM_TENSOR_LINEAR_WEIGHT, 0),
+                                  .dfc1_bias = flim_cuda_tensor(p, p->gradients, h, FLIM_TENSOR_BIAS, 0),
+                                  .dgamma = flim_cuda_tensor(p, p->gradients, h, FLIM_TENSOR_BN_WEIGHT, 0),
+                                  .dbeta = flim_cuda_tensor(p, p->gradients, h, FLIM_TENSOR_BN_BIAS, 0),
+                                  .dfc2_weight = flim_cuda_tensor(p, p->gradients, h, FLIM_TENSOR_LINEAR_WEIGHT, 1),
+                                  .dfc2_bias = flim_cuda_tensor(p, p->gradients, h, FLIM_TENSOR_BIAS, 1)};
     if (p->call.step) {
         p->head.divisor = &p->call.step->divisor;
         p->head.smoothing = &p->call.step->label_smoothing;
@@ -242,27 +234,8 @@ static void destroy(flim_program *base)
     if (!p->device->base.info.described && cudaSetDevice(p->device->ordinal) == cudaSuccess) {
         (void)cudaStreamSynchronize(p->device->copy_stream);
         (void)cudaStreamSynchronize(p->device->stream);
-        for (int i = 0; i < p->n_graphs; i++) {
-            (void)cudaGraphExecDestroy(p->graph[i].exec);
-        }
-        for (int i = 0; i < FLIM_STAGES; i++) {
-            cudaEvent_t events[2] = {p->stage[i].copied, p->stage[i].free};
-            for (int k = 0; k < 2; k++) {
-                if (events[k]) {
-                    (void)cudaEventDestroy(events[k]);
-                }
-            }
-        }
-        for (int i = 0; i < FLIM_SLOTS; i++) {
-            (void)cudaFreeHost(p->slot[i].block);
-            (void)cudaFreeHost(p->logits[i].pinned);
-            if (p->slot[i].done) {
-                (void)cudaEventDestroy(p->slot[i].done);
-            }
-            if (p->logits[i].done) {
-                (void)cudaEventDestroy(p->logits[i].done);
-            }
-        }
+        flim_graph_free(p);
+        flim_transfer_free(p);
         (void)cudaFree(p->memory);
     }
     flim_cuda_kept_free(&p->kept);
@@ -311,10 +284,7 @@ static flim_status memory(const flim_program *base, flim_memory_plan *plan, flim
     }
     flim_memory_add(plan, "gaps between activations", FLIM_MEMORY_DEVICE, rest);
     flim_memory_add(plan, "cells of the data", FLIM_MEMORY_DEVICE, p->kept.bytes);
-    flim_call_block block;
-    int64_t pinned =
-        flim_call_block_at(&block, NULL, p->batch) + p->predict.batch * p->base.net.head.outputs * (int64_t)sizeof(float);
-    flim_memory_add(plan, "call arguments and logits", FLIM_MEMORY_PINNED, FLIM_SLOTS * pinned);
+    flim_memory_add(plan, "call arguments and logits", FLIM_MEMORY_PINNED, flim_transfer_pinned_bytes(p));
     return FLIM_OK;
 }
 
@@ -363,9 +333,6 @@ static flim_status explain_memory(flim_cuda_program *p, flim_error *err)
 static flim_status allocate(flim_program *base, flim_error *err)
 {
     flim_cuda_program *p = flim_cuda_program_of(base);
-    flim_call_block block;
-    const size_t slot_bytes = (size_t)flim_call_block_at(&block, NULL, p->batch);
-    const size_t logit_bytes = (size_t)(p->predict.batch * p->base.net.head.outputs) * sizeof(float);
     flim_status status = flim_cuda_device_use(p->device, err);
     if (status != FLIM_OK) {
         return status;
@@ -388,18 +355,7 @@ static flim_status allocate(flim_program *base, flim_error *err)
     FLIM_TRY_CUDA(cudaMemsetAsync(p->memory, 0, (size_t)(p->fixed_bytes + p->arena_bytes), stream));
     FLIM_TRY_CUDA(cudaMemcpyAsync(p->weights, &p->weights_host, sizeof p->weights_host, cudaMemcpyHostToDevice, stream));
     FLIM_TRY_CUDA(cudaMemcpyAsync(p->state, &p->host_state, sizeof p->host_state, cudaMemcpyHostToDevice, stream));
-    for (int i = 0; i < FLIM_STAGES; i++) {
-        FLIM_TRY_CUDA(cudaEventCreateWithFlags(&p->stage[i].copied, cudaEventDisableTiming));
-        FLIM_TRY_CUDA(cudaEventCreateWithFlags(&p->stage[i].free, cudaEventDisableTiming));
-    }
-    for (int i = 0; i < FLIM_SLOTS; i++) {
-        FLIM_TRY_CUDA(cudaHostAlloc((void **)&p->slot[i].block, slot_bytes, cudaHostAllocDefault));
-        FLIM_TRY_CUDA(cudaEventCreateWithFlags(&p->slot[i].done, cudaEventDisableTiming));
-        if (logit_bytes > 0) {
-            FLIM_TRY_CUDA(cudaHostAlloc((void **)&p->logits[i].pinned, logit_bytes, cudaHostAllocDefault));
-            FLIM_TRY_CUDA(cudaEventCreateWithFlags(&p->logits[i].done, cudaEventDisableTiming));
-        }
-    }
+    FLIM_TRY(flim_transfer_make(p, err));
     FLIM_TRY(flim_cuda_kept_place(&p->kept, p->memory + p->fixed_bytes + p->arena_bytes, stream, err));
     FLIM_TRY_CUDA(cudaStreamSynchronize(stream));
 done:

@@ -1,5 +1,5 @@
 /* A compiled network on a CUDA device: state, memory, and the run of its passes.  See program.c (life and state) and execute.c
- * (steps). */
+ * (calls). */
 #ifndef FLIM_CUDA_PROGRAM_H
 #define FLIM_CUDA_PROGRAM_H
 
@@ -79,18 +79,22 @@ static inline flim_cuda_program *flim_cuda_program_of(flim_program *program)
     return (flim_cuda_program *)program;
 }
 
+/* A tensor of the network in an array laid out like the parameters or the statistics; NULL where there is no such tensor or no
+ * array yet. */
+static inline float *flim_cuda_tensor(const flim_cuda_program *program, float *array, int unit, flim_tensor_role role,
+                                      int index)
+{
+    const flim_tensor *t = flim_network_tensor(&program->base.net, unit, role, index);
+    return t && array ? array + t->offset : NULL;
+}
+
 /* execute.c */
 flim_status flim_cuda_train(flim_program *program, const flim_batch *batch, const flim_step *step, flim_error *err);
 flim_status flim_cuda_predict(flim_program *program, const flim_batch *batch, float *logits, flim_error *err);
-/* Runs one operation of a pass over n cells; first: of its window. */
-flim_status flim_cuda_run_operation(flim_cuda_program *program, flim_pass *pass, const flim_operation *operation, int64_t n,
-                                    bool first, flim_error *err);
-/* What follows the last operation of a training pass: gradients gathered, and the update. */
-flim_status flim_cuda_run_update(flim_cuda_program *program, bool first, bool last, flim_error *err);
-/* measure.c */
-flim_status flim_cuda_profile(flim_program *program, flim_operation_time *out, int room, int *n, flim_error *err);
 /* Finishes all work and hands out pending logits. */
 flim_status flim_cuda_finish(flim_cuda_program *program, flim_error *err);
+/* measure.c */
+flim_status flim_cuda_profile(flim_program *program, flim_operation_time *out, int room, int *n, flim_error *err);
 /* Pointers of a call block at `base`; returns its bytes. */
 int64_t flim_call_block_at(flim_call_block *block, char *base, int64_t batch);
 

@@ -141,8 +141,8 @@ template <class Tile> void weight_case(const flim_conv_problem *p, int64_t n, in
 void direct(const flim_conv_problem *p, int64_t n, const float *x, const float *w, const float *y, std::vector<double> &out)
 {
     for (int64_t cell = 0; cell < n; cell++)
-        for (int64_t o = 0; o < volume(p->out); o++)
-            for (int64_t f = 0; f < volume(p->kernel); f++) {
+        for (int64_t o = 0; o < flim_volume(p->out); o++)
+            for (int64_t f = 0; f < flim_volume(p->kernel); f++) {
                 const int at[3] = {(int)(o / p->out[2] / p->out[1]), (int)(o / p->out[2] % p->out[1]), (int)(o % p->out[2])};
                 const int tap[3] = {(int)(f / p->kernel[2] / p->kernel[1]), (int)(f / p->kernel[2] % p->kernel[1]),
                                     (int)(f % p->kernel[2])};
@@ -155,7 +155,7 @@ void direct(const flim_conv_problem *p, int64_t n, const float *x, const float *
                 }
                 for (int k = 0; k < p->k && inside; k++)
                     for (int c = 0; c < p->c; c++) {
-                        const int64_t iy = (cell * volume(p->out) + o) * p->k + k, iw = (k * volume(p->kernel) + f) * p->c + c,
+                        const int64_t iy = (cell * flim_volume(p->out) + o) * p->k + k, iw = (k * flim_volume(p->kernel) + f) * p->c + c,
                                       ix = i * p->c + c;
                         if (p->op == FLIM_CONV_FORWARD)
                             out[(size_t)iy] += (double)x[ix] * w[iw];
