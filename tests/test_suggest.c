@@ -19,6 +19,8 @@ static void ok(flim_status status, const flim_error *err)
     }
 }
 
+static flim_suggestions all; /* large, and freed by nobody where a test is skipped */
+
 static flim_device *describe(const char *name)
 {
     flim_error err = {0};
@@ -72,8 +74,7 @@ static void every_suggestion_fits_and_gains(void **state)
         {"l4", 32, FLIM_PRECISION_AUTO, 64, 0, 100000, 256},   {"l4", 128, FLIM_PRECISION_FP32, 64, 0, 100000, 0},
         {"l4", 128, FLIM_PRECISION_FP32, 64, 1009, 100000, 0}, {"l4", 128, FLIM_PRECISION_FP32, 97, 0, 100000, 0},
         {"h100", 32, FLIM_PRECISION_BF16, 1, 0, 100000, 0},    {"a10", 64, FLIM_PRECISION_AUTO, 1000, 0, 40, 0}};
-    flim_suggestions *s = malloc(sizeof *s);
-    assert_non_null(s);
+    flim_suggestions *s = &all;
     for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
         flim_network net;
         suggest(&cases[c], &net, s);
@@ -100,7 +101,6 @@ static void every_suggestion_fits_and_gains(void **state)
         const double off = (double)cells_an_update(&s->plan[s->recommended]) / (double)most - 1;
         assert_true(cases[c].effective ? cells_an_update(&s->plan[s->recommended]) == most : off < 0.05 && off > -0.05);
     }
-    free(s);
 }
 
 /* 97 cells an update do not fit at once and have no divisor: as many as that where they are asked for, 96 or so where they are
@@ -108,9 +108,8 @@ static void every_suggestion_fits_and_gains(void **state)
 static void cells_that_nothing_divides(void **state)
 {
     (void)state;
-    flim_suggestions *s = malloc(sizeof *s);
+    flim_suggestions *s = &all;
     flim_network net;
-    assert_non_null(s);
     asked a = {"l4", 128, FLIM_PRECISION_FP32, 97, 0, 100000, 0};
     suggest(&a, &net, s);
     const flim_plan *best = &s->plan[s->recommended];
@@ -123,22 +122,19 @@ static void cells_that_nothing_divides(void **state)
     if (cells_an_update(best) != 97 || !strstr(s->why, "would be much faster")) {
         fail_msg("batch %lld x %lld; %s", (long long)best->request.batch, (long long)best->request.accumulate, s->why);
     }
-    free(s);
 }
 
 /* What fits is left as it is, an eval batch of its own choice included. */
 static void what_fits_is_kept(void **state)
 {
     (void)state;
-    flim_suggestions *s = malloc(sizeof *s);
+    flim_suggestions *s = &all;
     flim_network net;
-    assert_non_null(s);
     const asked a = {"l4", 32, FLIM_PRECISION_TF32, 48, 0, 100000, 256};
     suggest(&a, &net, s);
     const flim_plan_request *r = &s->plan[s->recommended].request;
     assert_true(s->current_fits && r->batch == 48 && r->accumulate == 1 && r->eval_batch == 256);
     assert_true(r->precision == FLIM_PRECISION_TF32 && s->plan[s->recommended].recompute == FLIM_RECOMPUTE_NONE);
-    free(s);
 }
 
 int main(void)
