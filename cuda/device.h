@@ -43,7 +43,7 @@ void flim_cuda_beside(const flim_cuda_device *device, char *text, size_t size);
 /* cudaMalloc whose failure says needed and free bytes, and who holds them; `what` names the need. */
 flim_status flim_cuda_malloc(flim_cuda_device *device, int64_t bytes, const char *what, void **out, flim_error *err);
 
-/* In program.c, layer.c and measure.c. */
+/* In compile.c, layer.c and measure.c. */
 flim_status flim_cuda_compile(flim_device *device, const flim_network *net, const flim_program_options *options,
                               flim_program **out, flim_error *err);
 flim_status flim_cuda_run_unit(flim_device *device, const flim_unit *unit, flim_precision precision, const flim_unit_run *run,

@@ -1,5 +1,9 @@
-/* A compiled network on a CUDA device: state, memory, and the run of its passes.  See program.c (life and state) and execute.c
- * (calls). */
+/* A compiled network on a CUDA device.
+ *
+ * For: compile.c makes it, layout.c finds the place of everything in its one allocation, program.c allocates and destroys it, state.c
+ *      reads and writes its state, execute.c runs it: transfer.c, graph.c and operations.c.
+ * Owns: its allocation, graphs, events and pinned memory; the device is borrowed and outlives it.
+ */
 #ifndef FLIM_CUDA_PROGRAM_H
 #define FLIM_CUDA_PROGRAM_H
 
@@ -49,7 +53,7 @@ typedef struct flim_cuda_program {
     flim_pass train, predict; /* batch 0: none */
     int64_t batch; /* the larger of both */
 
-    /* one allocation; laid out by lay_out() */
+    /* one allocation; laid out by layout.c, the arena and the kept cells behind it */
     char *memory;
     int64_t fixed_bytes, arena_bytes;
     void *arena;
@@ -88,6 +92,8 @@ static inline float *flim_cuda_tensor(const flim_cuda_program *program, float *a
     return t && array ? array + t->offset : NULL;
 }
 
+/* program.c */
+extern const flim_program_ops flim_cuda_program_ops;
 /* execute.c */
 flim_status flim_cuda_train(flim_program *program, const flim_batch *batch, const flim_step *step, flim_error *err);
 flim_status flim_cuda_predict(flim_program *program, const flim_batch *batch, float *logits, flim_error *err);
@@ -95,7 +101,4 @@ flim_status flim_cuda_predict(flim_program *program, const flim_batch *batch, fl
 flim_status flim_cuda_finish(flim_cuda_program *program, flim_error *err);
 /* measure.c */
 flim_status flim_cuda_profile(flim_program *program, flim_operation_time *out, int room, int *n, flim_error *err);
-/* Pointers of a call block at `base`; returns its bytes. */
-int64_t flim_call_block_at(flim_call_block *block, char *base, int64_t batch);
-
 #endif

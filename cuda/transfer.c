@@ -4,6 +4,7 @@
 
 #include "cell_words.h"
 #include "check.h"
+#include "layout.h"
 
 static size_t logit_bytes(const flim_cuda_program *p)
 {
