@@ -16,6 +16,7 @@
 
 #include "core/alloc.h"
 #include "core/file.h"
+#include "flim/dataset_writer.h"
 #include "flim/json.h"
 #include "flim/metrics.h"
 #include "flim/simulate.h"
@@ -147,6 +148,64 @@ static void one_fold_has_the_bits_of_the_whole_run(void **state)
     }
 }
 
+/* Cells of 8 x 3 x 3 whose decay falls faster in class 1; label, group: (n). */
+static void write_cells(const char *name, int64_t n, const int32_t *label, const int64_t *group)
+{
+    enum { T = 8, PIXELS = 9 };
+    char path[512];
+    uint8_t counts[T * PIXELS];
+    flim_error err = {0};
+    const flim_dataset_layout layout = {
+        .n = n, .t = T, .h = 3, .w = 3, .count_bytes = 1, .label = label, .group_number = group};
+    flim_dataset_writer *writer;
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    ok(flim_dataset_writer_create(path, &layout, &writer, &err), &err);
+    for (int64_t i = 0; i < n; i++) {
+        for (int j = 0; j < T * PIXELS; j++) {
+            counts[j] = (uint8_t)(20 / (1 + j / PIXELS * (1 + label[i])) + (i * 7 + j * 3) % 5);
+        }
+        ok(flim_dataset_writer_cell(writer, i, counts, NULL, &err), &err);
+    }
+    ok(flim_dataset_writer_finish(writer, &err), &err);
+    flim_dataset_writer_destroy(writer);
+}
+
+/* Donors of very different sizes, so that training parts are, too: batch and learning rate are the whole run's all the same. */
+static void a_fold_alone_has_the_batch_and_rate_of_the_whole_run(void **state)
+{
+    (void)state;
+    enum { CELLS = 40 };
+    static const int of_donor[] = {16, 6, 8, 4, 6};
+    static const setting ways[][3] = {{{"batch", "auto"}, {"lr_scale", "none"}, {"lr_batch", "64"}},
+                                      {{"batch", "64"}, {"lr_scale", "linear"}, {"lr_batch", "64"}},
+                                      {{"batch", "auto"}, {"lr_scale", "sqrt"}, {"lr_batch", "7"}}};
+    int32_t label[CELLS];
+    int64_t group[CELLS], n = 0;
+    for (int donor = 0; donor < 5; donor++) {
+        for (int i = 0; i < of_donor[donor]; i++, n++) {
+            label[n] = i % 2;
+            group[n] = donor;
+        }
+    }
+    assert_int_equal(n, CELLS);
+    write_cells("uneven.h5", CELLS, label, group);
+    for (size_t w = 0; w < sizeof ways / sizeof ways[0]; w++) {
+        char whole[16], alone[16];
+        snprintf(whole, sizeof whole, "whole%zu", w);
+        snprintf(alone, sizeof alone, "alone%zu", w);
+        setting all[6] = {ways[w][0], ways[w][1], ways[w][2], {"epochs", "2"}, {"cv", "leave-one-group-out"}, {"fold", "0"}};
+        train("uneven.h5", whole, all, 5);
+        train("uneven.h5", alone, all, 6); /* fold 0 trains on 24 cells, the others on up to 36 */
+        same_fold(whole, alone, 0);
+        resume(alone, "3");
+        resume(alone, "all");
+        for (int k = 0; k < 5; k++) {
+            same_fold(whole, alone, k);
+        }
+        same_contents(whole, alone, "summary.json");
+    }
+}
+
 /* The numbers of a CSV file without its header, texts as 0; of history.csv without its times.  Returns how many. */
 static size_t numbers_of(const char *run, const char *name, double *out, size_t most)
 {
@@ -193,6 +252,7 @@ static void the_evaluation_batch_changes_no_number(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(one_fold_has_the_bits_of_the_whole_run),
+                                       cmocka_unit_test(a_fold_alone_has_the_batch_and_rate_of_the_whole_run),
                                        cmocka_unit_test(the_evaluation_batch_changes_no_number)};
     return SMALL_MAIN(tests);
 }

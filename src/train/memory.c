@@ -10,15 +10,13 @@
 
 #define GIB 1073741824.0
 
-/* Cells of the largest training part among the folds of this call: with as many a batch, no fold is left with a batch of the one
- * or two cells that it has more than another. */
+/* Cells of the largest training part: with as many a batch, no fold is left with a batch of the one or two cells that it has more
+ * than another.  Of all folds, --fold or not: what is settled by it must not depend on which of them a call trains. */
 static int64_t largest_part(const flim_run *run)
 {
     int64_t most = 1;
     for (int k = 0; k < run->splits.n_folds; k++) {
-        if (run->settings->fold < 0 || run->settings->fold == k) {
-            most = run->splits.fold[k].n_train > most ? run->splits.fold[k].n_train : most;
-        }
+        most = run->splits.fold[k].n_train > most ? run->splits.fold[k].n_train : most;
     }
     return most;
 }
