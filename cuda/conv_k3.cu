@@ -16,6 +16,7 @@
  */
 #include "conv_k3.h"
 #include "conv_mma.cuh"
+#include "conv_sums.cuh"
 
 namespace
 {
@@ -339,49 +340,8 @@ __global__ void __launch_bounds__(32 * MAX_WARPS, 1) k3(const k3_arguments a)
         }
     }
 
-    if (a.partial) {
-        __syncthreads();
-        float *part = reinterpret_cast<float *>(slices); /* (warps,2,32) */
-#pragma unroll
-        for (int i = 0; i < 8; i++) {
-            float s = sum[i], v = product[i];
-#pragma unroll
-            for (int step = 4; step < 32; step *= 2) {
-                s += __shfl_xor_sync(0xffffffffu, s, step);
-                v += __shfl_xor_sync(0xffffffffu, v, step);
-            }
-            if (g == 0) {
-                part[warp * 2 * C + 8 * q + i] = s;
-                part[warp * 2 * C + C + 8 * q + i] = v;
-            }
-        }
-        __syncthreads();
-        for (int i = tid; i < 2 * C; i += threads) {
-            float s = 0.0f;
-            for (int w = 0; w < p.warps; w++)
-                s += part[w * 2 * C + i];
-            a.partial[blockIdx.x * 2 * C + i] = s;
-        }
-    }
-}
-
-/* out[i] = sum of partial[block][i]: one block for each of the 64 sums. */
-__global__ void __launch_bounds__(SUMS_THREADS) add_sums(const float *partial, int blocks, double *out)
-{
-    __shared__ double part[SUMS_THREADS / 32];
-    double s = 0.0;
-    for (int b = threadIdx.x; b < blocks; b += SUMS_THREADS)
-        s += partial[b * 2 * C + blockIdx.x];
-    for (int step = 16; step > 0; step /= 2)
-        s += __shfl_xor_sync(0xffffffffu, s, step);
-    if (threadIdx.x % 32 == 0)
-        part[threadIdx.x / 32] = s;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        for (int w = 1; w < SUMS_THREADS / 32; w++)
-            s += part[w];
-        out[blockIdx.x] = s;
-    }
+    if (a.partial)
+        give_sums(sum, product, p.warps, reinterpret_cast<float *>(slices), a.partial);
 }
 
 /* Completes a plan from warps and tiles; false where it does not fit `limit` bytes of shared memory. */
@@ -472,7 +432,7 @@ cudaError_t run(const flim_k3_shape *s, k3_arguments &a, bool prologue, bool epi
                                       : start<__half>(a, prologue, epilogue, grid, stream);
     if (error != cudaSuccess || !sums)
         return error;
-    add_sums<<<2 * C, SUMS_THREADS, 0, stream>>>(a.partial, grid, sums);
+    add_sums<SUMS_THREADS><<<2 * C, SUMS_THREADS, 0, stream>>>(a.partial, grid, sums);
     return cudaGetLastError();
 }
 

@@ -15,6 +15,7 @@
  * H100 (2.98 TB/s).
  */
 #include "conv_stem.cuh"
+#include "conv_sums.cuh"
 
 namespace
 {
@@ -151,49 +152,8 @@ __global__ void __launch_bounds__(THREADS, STEM_BLOCKS_A_SM)
         }
     }
 
-    if (partial) {
-        __syncthreads();
-        float(*part)[2][STEM_C] = reinterpret_cast<float(*)[2][STEM_C]>(&staged[0][0]); /* (WARPS,2,32) */
-#pragma unroll
-        for (int i = 0; i < 8; i++) {
-            float s = sum[i], v = square[i];
-#pragma unroll
-            for (int step = 4; step < 32; step *= 2) {
-                s += __shfl_xor_sync(0xffffffffu, s, step);
-                v += __shfl_xor_sync(0xffffffffu, v, step);
-            }
-            if (g == 0) {
-                part[warp][0][8 * q + i] = s;
-                part[warp][1][8 * q + i] = v;
-            }
-        }
-        __syncthreads();
-        if (threadIdx.x < 2 * STEM_C) {
-            float s = 0.0f;
-            for (int w = 0; w < WARPS; w++)
-                s += (&part[w][0][0])[threadIdx.x];
-            partial[blockIdx.x * 2 * STEM_C + threadIdx.x] = s;
-        }
-    }
-}
-
-/* out[i] = sum of partial[block][i]: one block for each of the 64 sums. */
-__global__ void __launch_bounds__(SUMS_THREADS) add_sums(const float *partial, int blocks, double *out)
-{
-    __shared__ double part[SUMS_THREADS / 32];
-    double s = 0.0;
-    for (int b = threadIdx.x; b < blocks; b += SUMS_THREADS)
-        s += partial[b * 2 * STEM_C + blockIdx.x];
-    for (int step = 16; step > 0; step /= 2)
-        s += __shfl_xor_sync(0xffffffffu, s, step);
-    if (threadIdx.x % 32 == 0)
-        part[threadIdx.x / 32] = s;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        for (int w = 1; w < SUMS_THREADS / 32; w++)
-            s += part[w];
-        out[blockIdx.x] = s;
-    }
+    if (partial)
+        give_sums(sum, square, WARPS, reinterpret_cast<float *>(&staged[0][0]), partial);
 }
 
 } // namespace
@@ -225,6 +185,6 @@ cudaError_t flim_stem_forward(const flim_stem_shape *shape, const flim_stem_inpu
                              p, static_cast<const stem_state *>(state), parameters->weight, parameters->down_weight,
                              parameters->down_bias, static_cast<T *>(z_down), partial)));
     if (sums)
-        add_sums<<<2 * STEM_C, SUMS_THREADS, 0, stream>>>(partial, grid, sums);
+        add_sums<SUMS_THREADS><<<2 * STEM_C, SUMS_THREADS, 0, stream>>>(partial, grid, sums);
     return cudaGetLastError();
 }

@@ -1,0 +1,59 @@
+/* Two sums a channel over a convolution's output, gathered where the output is at hand: for BatchNorm, forward (z, z^2) and backward.
+ *
+ * For: conv_k3.cu and conv_stem.cu, whose threads hold 8 neighbouring channels of 32 each: lane = 4 g + q has channels 8 q .. 8 q + 7.
+ *      A block leaves its part with give_sums, add_sums adds all parts.  Both in fixed order: equal inputs give equal bits.
+ */
+#ifndef FLIM_CUDA_CONV_SUMS_CUH
+#define FLIM_CUDA_CONV_SUMS_CUH
+
+enum { SUMS_C = 32 };
+
+/* The block's part of both sums -> partial[block] (2,32).  part: shared memory of (warps,2,32) floats, free for this. */
+__device__ __forceinline__ void give_sums(const float (&first)[8], const float (&second)[8], int warps, float *part,
+                                          float *partial)
+{
+    const int tid = threadIdx.x, warp = tid / 32, g = tid % 32 / 4, q = tid % 4;
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        float s = first[i], v = second[i];
+#pragma unroll
+        for (int step = 4; step < 32; step *= 2) {
+            s += __shfl_xor_sync(0xffffffffu, s, step);
+            v += __shfl_xor_sync(0xffffffffu, v, step);
+        }
+        if (g == 0) {
+            part[warp * 2 * SUMS_C + 8 * q + i] = s;
+            part[warp * 2 * SUMS_C + SUMS_C + 8 * q + i] = v;
+        }
+    }
+    __syncthreads();
+    for (int i = tid; i < 2 * SUMS_C; i += 32 * warps) {
+        float s = 0.0f;
+        for (int w = 0; w < warps; w++)
+            s += part[w * 2 * SUMS_C + i];
+        partial[blockIdx.x * 2 * SUMS_C + i] = s;
+    }
+}
+
+/* out[i] = sum of partial[block][i]: one block of THREADS for each of the 64 sums. */
+template <int THREADS>
+__global__ void __launch_bounds__(THREADS) add_sums(const float *partial, int blocks, double *out)
+{
+    __shared__ double part[THREADS / 32];
+    double s = 0.0;
+    for (int b = threadIdx.x; b < blocks; b += THREADS)
+        s += partial[b * 2 * SUMS_C + blockIdx.x];
+    for (int step = 16; step > 0; step /= 2)
+        s += __shfl_xor_sync(0xffffffffu, s, step);
+    if (threadIdx.x % 32 == 0)
+        part[threadIdx.x / 32] = s;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        for (int w = 1; w < THREADS / 32; w++)
+            s += part[w];
+        out[blockIdx.x] = s;
+    }
+}
+
+#endif
