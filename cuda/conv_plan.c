@@ -12,7 +12,7 @@ int64_t flim_plan_workspace_limit(const flim_plan_options *options)
     return options->workspace_limit > 0 ? options->workspace_limit : DEFAULT_WORKSPACE;
 }
 
-bool flim_own_wgrad_shape(const flim_conv_problem *p, int sm, flim_wgrad_shape *out)
+bool flim_own_wgrad_shape(const flim_conv_problem *p, int in_channels, int out_channels, int sm, flim_wgrad_shape *out)
 {
     if (p->op != FLIM_CONV_WEIGHT || p->type == FLIM_STORAGE_FP32) {
         return false;
@@ -32,7 +32,9 @@ bool flim_own_wgrad_shape(const flim_conv_problem *p, int sm, flim_wgrad_shape *
                               .t = p->in[0],
                               .h = p->in[1],
                               .w = p->in[2],
-                              .stride = p->stride[1]};
+                              .stride = p->stride[1],
+                              .dw_c = in_channels,
+                              .dw_k = out_channels};
     return flim_wgrad_supported(out, sm);
 }
 
@@ -49,7 +51,7 @@ int flim_own_plans(const flim_cuda_device *device, const flim_conv_plan *base, f
     const flim_fp32_card card = fp32_card(device);
     flim_wgrad_shape shape;
     int tile[FLIM_FP32_TILES];
-    if (flim_own_wgrad_shape(problem, device->sm, &shape)) {
+    if (flim_own_wgrad_shape(problem, problem->c, problem->k, device->sm, &shape)) {
         list[0] = *base;
         list[0].own = true;
         list[0].workspace = (int64_t)flim_wgrad_scratch_bytes(&shape);

@@ -37,8 +37,9 @@ typedef struct flim_plan_options {
 /* The workspace limit in bytes, the default put in. */
 int64_t flim_plan_workspace_limit(const flim_plan_options *options);
 
-/* The problem as conv_wgrad.h has it; false where that kernel does not do it. */
-bool flim_own_wgrad_shape(const flim_conv_problem *problem, int sm, flim_wgrad_shape *out);
+/* The problem as conv_wgrad.h has it, for a gradient of in_channels and out_channels (the problem's c and k, less what is padding);
+ * false where that kernel does not do it. */
+bool flim_own_wgrad_shape(const flim_conv_problem *problem, int in_channels, int out_channels, int sm, flim_wgrad_shape *out);
 
 /* Our own kernels' plans for base's problem, all else as in base, best guess first; returns how many. */
 int flim_own_plans(const struct flim_cuda_device *device, const flim_conv_plan *base, flim_conv_plan list[FLIM_FP32_TILES]);

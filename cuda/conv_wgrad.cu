@@ -324,7 +324,8 @@ template <typename T, bool PROLOGUE, int SLICES> __global__ void __launch_bounds
 
 /* Grid (WARPS * SUMS, K/32 * C/32), block (32, REDUCE_ROWS). */
 __global__ void __launch_bounds__(32 * REDUCE_ROWS)
-    add_partials(const float *partial, int share, int c, int blocks_c, float *dw, const float *unscale, bool accumulate)
+    add_partials(const float *partial, int share, int dw_c, int dw_k, int blocks_c, float *dw, const float *unscale,
+                 bool accumulate)
 {
     __shared__ float part[REDUCE_ROWS][32];
     const int lane = threadIdx.x, row = threadIdx.y, warp = blockIdx.x / SUMS, r = blockIdx.x % SUMS;
@@ -349,8 +350,10 @@ __global__ void __launch_bounds__(32 * REDUCE_ROWS)
         ko = 16 * (warp % 2) + g + 8 * (i / 2);
         ci = 8 * (warp / 2) + 2 * q + i % 2;
     }
-    const int64_t k = (int64_t)(blockIdx.y / blocks_c) * BLOCK + ko;
-    float *out = dw + (k * c + (blockIdx.y % blocks_c) * BLOCK + ci) * TAPS + tap;
+    const int k = (int)(blockIdx.y / blocks_c) * BLOCK + ko, c = (int)(blockIdx.y % blocks_c) * BLOCK + ci;
+    if (k >= dw_k || c >= dw_c)
+        return;
+    float *out = dw + ((int64_t)k * dw_c + c) * TAPS + tap;
     const float value = s * (unscale ? *unscale : 1.0f);
     *out = accumulate ? *out + value : value;
 }
@@ -456,8 +459,9 @@ bool flim_wgrad_supported(const flim_wgrad_shape *s, int sm)
 {
     wgrad_plan p;
     return sm >= 80 && (s->type == FLIM_CONV_BF16 || s->type == FLIM_CONV_FP16) && s->n > 0 && s->t > 0 && s->h > 0 &&
-           s->w > 0 && s->c > 0 && s->k > 0 && s->c % BLOCK == 0 && s->k % BLOCK == 0 && (s->stride == 1 || s->stride == 2) &&
-           pairs_of(s) <= 65535 && (int64_t)s->h * s->w * (s->c > s->k ? s->c : s->k) < INT32_MAX && plan(s, 96 * 1024, &p);
+           s->w > 0 && s->c > 0 && s->k > 0 && s->dw_c > 0 && s->dw_c <= s->c && s->dw_k > 0 && s->dw_k <= s->k &&
+           s->c % BLOCK == 0 && s->k % BLOCK == 0 && (s->stride == 1 || s->stride == 2) && pairs_of(s) <= 65535 &&
+           (int64_t)s->h * s->w * (s->c > s->k ? s->c : s->k) < INT32_MAX && plan(s, 96 * 1024, &p);
 }
 
 size_t flim_wgrad_scratch_bytes(const flim_wgrad_shape *s)
@@ -504,6 +508,6 @@ cudaError_t flim_wgrad(const flim_wgrad_shape *s, const void *x, const flim_conv
     if (error != cudaSuccess)
         return error;
     add_partials<<<dim3(WARPS * SUMS, (unsigned)pairs), dim3(32, REDUCE_ROWS), 0, stream>>>(
-        a.partial, a.share, s->c, a.blocks_c, dw, unscale, accumulate);
+        a.partial, a.share, s->dw_c, s->dw_k, a.blocks_c, dw, unscale, accumulate);
     return cudaGetLastError();
 }

@@ -23,6 +23,7 @@ typedef struct flim_wgrad_shape {
     int c, k; /* channels of x, of z */
     int t, h, w; /* of x; z is (T, ceil(H/s), ceil(W/s)) */
     int stride; /* s in y and x: 1 or 2 */
+    int dw_c, dw_k; /* channels that dw has, 1..c and 1..k: x and z may be stored with more, whose gradient nobody wants */
 } flim_wgrad_shape;
 
 /* True where the kernel runs: C % 32 == 0, K % 32 == 0, stride 1 or 2, compute capability >= 8.0 (sm = 80, 89, 90 ...). */
@@ -30,7 +31,7 @@ bool flim_wgrad_supported(const flim_wgrad_shape *shape, int sm);
 size_t flim_wgrad_scratch_bytes(const flim_wgrad_shape *shape);
 
 /* x: (n,T,H,W,C), or the previous unit's z of that shape where `prologue` is not NULL.  dz: (n,T,Ho,Wo,K).
- * dw: fp32 (K,C,3,3,3), PyTorch's layout: = sum * *unscale (device float, NULL = 1), or added to where `accumulate`. */
+ * dw: fp32 (dw_k,dw_c,3,3,3), PyTorch's layout: = sum * *unscale (device float, NULL = 1), or added to where `accumulate`. */
 cudaError_t flim_wgrad(const flim_wgrad_shape *shape, const void *x, const flim_conv_prologue *prologue, const void *dz,
                        float *dw, const float *unscale, bool accumulate, void *scratch, cudaStream_t stream);
 

@@ -344,7 +344,8 @@ static flim_status backward(layer *l, const flim_tail *tail, flim_error *err)
     FLIM_TRY_CUDA(flim_k_grad_apply(&l->launch, tail, &dy, &l->grad, NULL, l->dv_scale, l->dz, NULL, l->dv));
     flim_wgrad_shape shape;
     if (l->plan[FLIM_CONV_WEIGHT]->own) {
-        (void)flim_own_wgrad_shape(&l->plan[FLIM_CONV_WEIGHT]->problem, l->device->sm, &shape);
+        (void)flim_own_wgrad_shape(&l->plan[FLIM_CONV_WEIGHT]->problem, u->in_channels, u->out_channels, l->device->sm,
+                                   &shape);
         FLIM_TRY_CUDA(flim_wgrad(&shape, l->x, NULL, l->dz, g, l->grad.unscale, false, l->workspace, l->launch.stream));
     } else {
         FLIM_TRY(run_plan(l, FLIM_CONV_WEIGHT, l->x, l->dw, l->dz, err));

@@ -229,7 +229,7 @@ static flim_status run_weight(flim_cuda_program *p, flim_pass *pass, int u, int6
             prologue = (flim_conv_prologue){.scale = from->norm.affine.scale, .shift = from->norm.affine.shift};
         }
         flim_wgrad_shape shape;
-        (void)flim_own_wgrad_shape(&plan->problem, p->device->sm, &shape);
+        (void)flim_own_wgrad_shape(&plan->problem, pu->unit->in_channels, pu->unit->out_channels, p->device->sm, &shape);
         shape.n = n;
         return flim_cuda_check(flim_wgrad(&shape, x, apply ? &prologue : NULL, dz,
                                           flim_cuda_tensor(p, p->gradients, u, FLIM_TENSOR_CONV_WEIGHT, 0), pu->grad.unscale,

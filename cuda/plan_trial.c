@@ -77,7 +77,7 @@ static flim_status run(flim_plan_trial *t, const flim_conv_plan *c, flim_error *
 {
     flim_wgrad_shape shape;
     if (c->own) {
-        (void)flim_own_wgrad_shape(t->problem, t->device->sm, &shape);
+        (void)flim_own_wgrad_shape(t->problem, t->problem->c, t->problem->k, t->device->sm, &shape);
         return flim_cuda_check(flim_wgrad(&shape, t->x, NULL, t->y, t->w, NULL, false, t->workspace, t->device->stream),
                                "a weight gradient", err);
     }

@@ -76,6 +76,7 @@ static const unit_case units[] = {
     {"res-8", 3, 8, 8, {9, 5, 5}, RES1, BN | ACT},
     {"res-16", 3, 16, 16, {9, 5, 5}, RES1, BN | ACT},
     {"res-32", 3, 32, 32, {9, 5, 5}, RES1, BN | ACT},
+    {"res-28", 3, 28, 28, {9, 5, 5}, RES1, BN | ACT}, /* stored as 32 */
     {"res-32-minimum", 3, 32, 32, {4, 3, 3}, RES1, BN | ACT},
     {"res-8-field", 2, 8, 8, {9, 21, 21}, RES1, BN | ACT},
     {"res-no-act", 3, 8, 8, {9, 5, 5}, RES1, BN},
@@ -86,6 +87,7 @@ static const unit_case units[] = {
     {"stride2-4-8", 3, 4, 8, {9, 5, 5}, RES2, BN | ACT},
     {"stride2-8-16", 3, 8, 16, {9, 5, 5}, RES2, BN | ACT},
     {"stride2-16-32", 3, 16, 32, {9, 5, 5}, RES2, BN | ACT},
+    {"stride2-28-60", 3, 28, 60, {9, 5, 5}, RES2, BN | ACT},
     {"stride2-8-16-even", 3, 8, 16, {9, 6, 4}, RES2, BN | ACT},
     {"skipconv-4-8", 3, 4, 8, {9, 5, 5}, SKIP1, BN},
     {"skipconv-8-16", 3, 8, 16, {9, 5, 5}, SKIP1, BN},

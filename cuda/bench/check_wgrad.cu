@@ -16,9 +16,10 @@ struct layer {
     int64_t n;
     int c, k, t, h, w, stride;
     bool prologue, dropout;
+    int padding; /* channels of x and of z that dw lacks */
 };
 
-/* dw (K,C,27); block (k, tap), threads (32, 8): c in steps of 32 */
+/* dw (K - padding, C - padding, 27); block (k, tap), threads (32, 8): c in steps of 32 */
 template <typename T> __global__ void ref_wgrad(layer l, const T *x, const T *dz, double *dw)
 {
     __shared__ double part[8][32];
@@ -35,10 +36,10 @@ template <typename T> __global__ void ref_wgrad(layer l, const T *x, const T *dz
         }
         part[threadIdx.y][threadIdx.x] = s;
         __syncthreads();
-        if (threadIdx.y == 0) {
+        if (threadIdx.y == 0 && c < l.c - l.padding) {
             for (int r = 1; r < 8; r++)
                 s += part[r][threadIdx.x];
-            dw[((int64_t)k * l.c + c) * 27 + tap] = s;
+            dw[((int64_t)k * (l.c - l.padding) + c) * 27 + tap] = s;
         }
         __syncthreads();
     }
@@ -75,9 +76,11 @@ template <typename T> struct wgrad_case {
     flim_conv_prologue prologue;
 
     wgrad_case(flim_conv_type type, const layer &layer_)
-        : l(layer_), shape{type, l.n, l.c, l.k, l.t, l.h, l.w, l.stride}, x(l.n * l.t * l.h * l.w * l.c),
+        : l(layer_), shape{type, l.n, l.c, l.k, l.t, l.h, l.w, l.stride, l.c - l.padding, l.k - l.padding},
+          x(l.n * l.t * l.h * l.w * l.c),
           dz(l.n * l.t * ((l.h + l.stride - 1) / l.stride) * ((l.w + l.stride - 1) / l.stride) * l.k), scale(l.c), shift(l.c),
-          dropout(l.n * l.c), dw((int64_t)l.k * l.c * 27), unscale(1), scratch((int64_t)flim_wgrad_scratch_bytes(&shape))
+          dropout(l.n * l.c), dw((int64_t)(l.k - l.padding) * (l.c - l.padding) * 27), unscale(1),
+          scratch((int64_t)flim_wgrad_scratch_bytes(&shape))
     {
         random_normal(x, 1.0f, 0.2f, 21);
         random_normal(dz, 1.0f, 0.0f, 22);
@@ -106,7 +109,7 @@ template <typename T> bool check_case(flim_conv_type type, const layer &l)
     if (l.prologue)
         ref_prologue<T><<<1024, 256>>>(l, w.x, w.scale, w.shift, w.prologue.dropout, x);
     device_array<double> dw(w.dw.count);
-    ref_wgrad<T><<<dim3((unsigned)l.k, 27), dim3(32, 8)>>>(l, l.prologue ? x : w.x, w.dz, dw);
+    ref_wgrad<T><<<dim3((unsigned)(l.k - l.padding), 27), dim3(32, 8)>>>(l, l.prologue ? x : w.x, w.dz, dw);
     CHECK(cudaDeviceSynchronize());
     w.run();
     CHECK(cudaDeviceSynchronize());
@@ -148,6 +151,7 @@ bool check_wgrad(bool small)
         {"stride 2", 2, 32, 64, 5, 21, 21, 2, false, false}, {"even", 2, 64, 32, 6, 12, 10, 2, true, false},
         {"prologue", 3, 32, 32, 11, 21, 21, 1, true, false}, {"dropout", 3, 64, 64, 9, 11, 11, 1, true, true},
         {"deep", 5, 64, 128, 9, 11, 11, 2, true, true},      {"wide", 1, 32, 32, 3, 40, 150, 1, false, false},
+        {"padded", 3, 32, 32, 7, 7, 9, 1, true, false, 4},   {"padded 2", 2, 64, 96, 5, 9, 7, 2, false, false, 4},
         {"last", 7, 128, 128, 13, 6, 6, 1, false, false},    {"res1", 16, 32, 32, 128, 21, 21, 1, true, false},
     };
     bool good = true;
