@@ -1,4 +1,5 @@
 /* The run folder: making, locking, and the files that say what the run is. */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -7,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/utsname.h>
 #include <time.h>
 #include <unistd.h>
@@ -85,10 +87,34 @@ static flim_status lock_folder(flim_run *run, flim_error *err)
     return FLIM_OK;
 }
 
-static flim_status refuse_taken(const flim_run *run, flim_error *err)
+/* A new run's folder must hold no other's results: finished folds would be taken for its own, checkpoints gone on from.  What a run
+ * that was killed before it began leaves (its log, splits.json) is written over. */
+static flim_status check_untaken(const flim_run *run, flim_error *err)
 {
-    return flim_fail(err, FLIM_ERROR_USAGE, "%s holds a run already; choose another --out, or go on with it by --resume",
-                     run->folder);
+    char path[FLIM_PATH_MAX];
+    flim_status status = flim_run_folder_path(run, "config.yaml", path, err);
+    if (status != FLIM_OK) {
+        return status;
+    }
+    if (flim_file_exists(path)) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "%s holds a run already; choose another --out, or go on with it by --resume",
+                         run->folder);
+    }
+    DIR *folder = opendir(run->folder);
+    const struct dirent *entry;
+    while (folder && status == FLIM_OK && (entry = readdir(folder))) {
+        if (strncmp(entry->d_name, "fold_", 5) == 0 || strcmp(entry->d_name, "summary.json") == 0 ||
+            strcmp(entry->d_name, "holdout_predictions.csv") == 0) {
+            status =
+                flim_fail(err, FLIM_ERROR_USAGE,
+                          "%s holds %.200s of a run whose config.yaml is gone; choose another --out, or remove the folder",
+                          run->folder, entry->d_name);
+        }
+    }
+    if (folder) {
+        closedir(folder);
+    }
+    return status;
 }
 
 static void choose_folder(flim_run *run)
@@ -103,13 +129,11 @@ static void choose_folder(flim_run *run)
 flim_status flim_run_folder_check(flim_run *run, flim_error *err)
 {
     char path[FLIM_PATH_MAX], *slash;
+    struct stat about;
     choose_folder(run);
-    flim_status status = flim_run_folder_path(run, "config.yaml", path, err);
+    flim_status status = check_untaken(run, err);
     if (status != FLIM_OK) {
         return status;
-    }
-    if (flim_file_exists(path)) {
-        return refuse_taken(run, err);
     }
     /* The deepest part of the path that exists must take new files. */
     snprintf(path, sizeof path, "%s", run->folder);
@@ -120,6 +144,9 @@ flim_status flim_run_folder_check(flim_run *run, flim_error *err)
             break;
         }
         slash[slash == path ? 1 : 0] = '\0';
+    }
+    if (stat(path, &about) == 0 && !S_ISDIR(about.st_mode)) {
+        return flim_fail(err, FLIM_ERROR_WRITE, "cannot make the run folder %s: %s is a file", run->folder, path);
     }
     if (access(path, W_OK | X_OK) != 0) {
         return flim_fail(err, FLIM_ERROR_WRITE, "cannot make the run folder %s: %s: %s", run->folder, path, strerror(errno));
@@ -135,11 +162,8 @@ flim_status flim_run_folder_open(flim_run *run, bool resuming, flim_error *err)
     if (status == FLIM_OK) {
         status = lock_folder(run, err);
     }
-    if (status == FLIM_OK) {
-        status = flim_run_folder_path(run, "config.yaml", path, err);
-    }
-    if (status == FLIM_OK && !resuming && flim_file_exists(path)) { /* another one was quicker */
-        status = refuse_taken(run, err);
+    if (status == FLIM_OK && !resuming) { /* another one may have been quicker */
+        status = check_untaken(run, err);
     }
     if (status == FLIM_OK) {
         status = flim_run_folder_path(run, "train.log", path, err);

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# What train_cv must not mix, lose or take silently: another run's folder, a file given twice under two names, folds of a file
+# against flags that say otherwise.  Usage: test_refusals.sh BUILD_DIR
+set -u
+# shellcheck source=tests/lib.sh
+. "$(dirname "$0")/lib.sh"
+train=$build/train_cv
+options=(--preset tiny --folds 3 --epochs 1 --batch 16 --lr 1e-3 --workers 2 "${device[@]}")
+simulate d.h5
+
+# ---- the folder of another run
+call 0 "$train" --data d.h5 "${options[@]}" --out whole
+for left in fold_1 summary.json holdout_predictions.csv; do
+    mkdir left
+    cp -r "whole/$left" left/ 2>/dev/null || echo x >"left/$left"
+    call 2 "$train" --data d.h5 "${options[@]}" --seed 7 --out left
+    says "left holds $left of a run whose config.yaml is gone"
+    check "nothing was written there" test "$(ls -A left)" = "$left"
+    rm -r left
+done
+mkdir begun
+cp whole/{splits.json,environment.json,resume.json,train.log} begun/ # killed just before config.yaml
+call 0 "$train" --data d.h5 "${options[@]}" --out begun
+check "what a run that never began has left is written over" test "$(digest begun)" = "$(digest whole)"
+call 2 "$train" --data d.h5 "${options[@]}" --out whole
+says "whole holds a run already"
+call 6 "$train" --data d.h5 "${options[@]}" --out d.h5
+says "d.h5 is a file"
+call 6 "$train" --data d.h5 "${options[@]}" --out d.h5/below
+says "d.h5 is a file"
+
+finish
