@@ -29,4 +29,15 @@ says "d.h5 is a file"
 call 6 "$train" --data d.h5 "${options[@]}" --out d.h5/below
 says "d.h5 is a file"
 
+# ---- one file under two names
+mkdir sub
+ln -s ../d.h5 sub/link.h5
+ln d.h5 hard.h5
+for other in d.h5 ./d.h5 sub/link.h5 hard.h5 "$work/d.h5"; do
+    call 2 "$train" --data d.h5 --data "$other" "${options[@]}" --out same
+    says "$other is given twice"
+done
+cp d.h5 copy.h5
+call 0 "$train" --data d.h5 --data copy.h5 "${options[@]}" --dry-run
+
 finish

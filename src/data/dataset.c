@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 
 #include "core/alloc.h"
 #include "core/sha256.h"
@@ -53,6 +54,13 @@ static flim_status check_axes(const char *axes, char out[5], const char **use, f
     return FLIM_OK;
 }
 
+/* Two paths of one file: the same text, or (links, ../) the same place on the disk. */
+static bool is_same_file(const char *a, const char *b)
+{
+    struct stat x, y;
+    return strcmp(a, b) == 0 || (stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino);
+}
+
 /* Opens every file and lays its cells behind those of the one before. */
 static flim_status open_files(flim_dataset *d, const char *const *paths, int n_paths, const char *axes,
                               const flim_dataset_options *options, flim_error *err)
@@ -68,9 +76,11 @@ static flim_status open_files(flim_dataset *d, const char *const *paths, int n_p
         flim_dataset_file *file = &d->file[i];
         info->n_files = i + 1;
         for (int j = 0; j < i; j++) {
-            if (strcmp(paths[i], paths[j]) == 0) {
-                return flim_fail(err, FLIM_ERROR_USAGE, "%s is given twice: its cells would stand in several parts of a fold",
-                                 paths[i]);
+            if (is_same_file(paths[i], paths[j])) {
+                return flim_fail(err, FLIM_ERROR_USAGE,
+                                 "%s is given twice%s%s: its cells would stand in several parts of a fold", paths[i],
+                                 strcmp(paths[i], paths[j]) != 0 ? ", also as " : "",
+                                 strcmp(paths[i], paths[j]) != 0 ? paths[j] : "");
             }
         }
         if (!(d->path[i] = flim_strdup(paths[i], err))) {
