@@ -28,7 +28,7 @@ enum { CELLS = 48, DONORS = 6, MOST_SIDE = 6, MOST_T = 10 };
 /* How a file differs from the plain one. */
 typedef struct variant {
     int t, h, w, classes, turn; /* 0 = 8, 5, 5, 2, as they are; turn: bit 0 flips x, bit 1 flips y, bit 2 exchanges them */
-    bool no_labels, other_names, mixed; /* mixed: a third of the labels say another class than the cells do */
+    bool no_labels, no_names, other_names, mixed; /* mixed: a third of the labels say another class than the cells do */
     int64_t from; /* cells from..n-1 only */
 } variant;
 
@@ -55,7 +55,7 @@ static void write_cells(const char *name, const variant *v)
                                         .h = v->turn & 4 ? w : h,
                                         .w = v->turn & 4 ? h : w,
                                         .count_bytes = 1,
-                                        .classes = v->no_labels ? 0 : classes,
+                                        .classes = v->no_labels || v->no_names ? 0 : classes,
                                         .class_name = v->other_names ? others : names,
                                         .label = v->no_labels ? NULL : label,
                                         .group = group};
@@ -321,6 +321,48 @@ static void labels_are_optional(void **state)
     flim_predictions_free(&without);
 }
 
+/* Labels count for what the model's do: data may lack classes or their names, but not name them otherwise. */
+static void classes_that_are_there_have_the_models_names(void **state)
+{
+    (void)state;
+    static const setting options[] = {{"folds", "2"}, {"epochs", "1"}};
+    static const struct {
+        variant data;
+        bool fits, warned;
+    } cases[] = {{{.classes = 2}, true, false},
+                 {{.classes = 2, .no_names = true}, true, true},
+                 {{.classes = 3, .no_names = true}, true, true},
+                 {{.classes = 2, .other_names = true}, false, false},
+                 {{.classes = 3, .other_names = true}, false, false}};
+    write_cells("three.h5", &(variant){.classes = 3});
+    train("three.h5", "three", options, 2);
+    for (size_t i = 0; i < 2 * sizeof cases / sizeof cases[0]; i++) {
+        flim_predictions out;
+        flim_metrics metrics;
+        flim_error err = {0};
+        said[0] = '\0';
+        write_cells("odd.h5", &cases[i / 2].data);
+        flim_status status =
+            predict(i % 2 ? "three" : "three/fold_1/best.safetensors", "odd.h5", false, &out, &metrics, &err);
+        if (status != (cases[i / 2].fits ? FLIM_OK : FLIM_ERROR_DATA)) {
+            fail_msg("case %zu: %s", i / 2, status == FLIM_OK ? "taken" : err.text);
+        }
+        if (!cases[i / 2].fits) {
+            assert_non_null(strstr(err.text, "class 0 is 'up' in"));
+        } else if ((strstr(said, "odd.h5 names no classes") != NULL) != cases[i / 2].warned) {
+            fail_msg("case %zu: it says %s", i / 2, said);
+        }
+        flim_predictions_free(&out);
+    }
+    /* and the other way round: the model has none */
+    write_cells("unnamed.h5", &(variant){.no_names = true});
+    train("unnamed.h5", "unnamed", options, 2);
+    said[0] = '\0';
+    flim_predictions named = predicted("unnamed", "plain.h5", false);
+    assert_non_null(strstr(said, "best.safetensors names no classes"));
+    flim_predictions_free(&named);
+}
+
 static void what_does_not_fit_is_refused(void **state)
 {
     (void)state;
@@ -366,6 +408,7 @@ int main(void)
         cmocka_unit_test(flips_average_over_all_ways_to_lay_a_cell_down),
         cmocka_unit_test(thresholds_come_from_the_validation_part),
         cmocka_unit_test(labels_are_optional),
+        cmocka_unit_test(classes_that_are_there_have_the_models_names),
         cmocka_unit_test(what_does_not_fit_is_refused),
     };
     return SMALL_MAIN(tests);

@@ -168,24 +168,45 @@ static flim_status find_models(job *j, flim_error *err)
 
 /* ---- data against weights ---- */
 
+/* A class that goes by its number has no name. */
+static bool is_named(const char *name, int k)
+{
+    char number[16];
+    snprintf(number, sizeof number, "%d", k);
+    return name && strcmp(name, number) != 0;
+}
+
+/* Labels of the data must mean what the model's do.  The data may lack some of the model's classes, and may name none. */
 static flim_status check_classes(const job *j, flim_error *err)
 {
     const flim_dataset_info *info = j->info;
     flim_json *names = NULL;
+    flim_status status = FLIM_OK;
+    int of_model = 0, of_data = 0; /* classes with a name */
     if (info->classes > j->weights.classes) {
         return flim_fail(err, FLIM_ERROR_DATA, "%s has labels of %d classes, %s knows %d", info->path[0], info->classes,
                          j->model[0], j->weights.classes);
     }
-    if (!j->weights.class_names[0] || info->classes != j->weights.classes) {
+    if (!info->label || !j->weights.class_names[0]) {
         return FLIM_OK;
     }
-    flim_status status = flim_json_parse(j->weights.class_names, strlen(j->weights.class_names), j->model[0], &names, err);
-    for (int k = 0; k < info->classes && status == FLIM_OK; k++) {
+    status = flim_json_parse(j->weights.class_names, strlen(j->weights.class_names), j->model[0], &names, err);
+    for (int k = 0; k < j->weights.classes && status == FLIM_OK; k++) {
+        of_model += is_named(flim_json_string(flim_json_at(names, (size_t)k)), k);
+        of_data += k < info->classes && is_named(info->class_name[k], k);
+    }
+    for (int k = 0; k < info->classes && of_model && of_data && status == FLIM_OK; k++) {
         const char *name = flim_json_string(flim_json_at(names, (size_t)k));
         if (name && strcmp(name, info->class_name[k]) != 0) {
             status = flim_fail(err, FLIM_ERROR_DATA, "class %d is '%s' in %s and '%s' in %s", k, info->class_name[k],
                                info->path[0], name, j->model[0]);
         }
+    }
+    if (status == FLIM_OK && (of_model > 0) != (of_data > 0)) {
+        flim_log_line(&j->hooks->log, FLIM_LOG_WARNING,
+                      "%s names no classes, %s does: label 0 is taken for '%s', and so on in that order",
+                      of_model ? info->path[0] : j->model[0], of_model ? j->model[0] : info->path[0],
+                      of_model ? flim_json_string(flim_json_at(names, 0)) : info->class_name[0]);
     }
     flim_json_free(names);
     return status;
