@@ -40,4 +40,31 @@ done
 cp d.h5 copy.h5
 call 0 "$train" --data d.h5 --data copy.h5 "${options[@]}" --dry-run
 
+# ---- folds of a file, and flags that say otherwise
+call 0 "$train" --data d.h5 "${options[@]}" --cv group --holdout-group donor_2 --out held
+again=(--preset tiny --epochs 1 --batch 16 --lr 1e-3 --workers 2 "${device[@]}" --splits held/splits.json)
+call 0 "$train" --data d.h5 "${again[@]}" --out plain
+check "the file's hold-out group is held out" cmp held/holdout_predictions.csv plain/holdout_predictions.csv
+call 0 "$train" --data d.h5 "${again[@]}" --cv group --folds 3 --holdout-group donor_2 --dry-run
+call 2 "$train" --data d.h5 "${again[@]}" --folds 4 --out wrong
+says "held/splits.json has 3 folds"
+call 2 "$train" --data d.h5 "${again[@]}" --cv stratified --out wrong
+says "the folds of held/splits.json are group"
+call 2 "$train" --data d.h5 "${again[@]}" --holdout-group donor_3 --out wrong
+says "is held out; leave"
+call 2 "$train" --data d.h5 "${again[@]}" --holdout-group donor_2 --holdout-group donor_3 --out wrong
+says "of group 'donor_3' is not held out"
+call 2 "$train" --data d.h5 "${again[@]}" --set holdout_group=nobody --out wrong
+says "no such group"
+call 2 "$train" --data d.h5 "${options[@]}" --splits whole/splits.json --holdout-group donor_1 --out wrong
+says "of group 'donor_1' is not held out"
+printf 'splits: whole/splits.json\nholdout_group: [donor_1]\n' >held.yaml
+call 2 "$train" --config held.yaml --data d.h5 "${options[@]}" --out wrong
+says "of group 'donor_1' is not held out"
+check "no folder was made" test ! -e wrong
+all=()
+for k in 1 2 3 4 5 6; do all+=(--holdout-group "donor_$k"); done
+call 2 "$train" --data d.h5 "${options[@]}" "${all[@]}" --out wrong
+says "the hold-out groups hold all 72 cells"
+
 finish

@@ -75,6 +75,10 @@ void flim_splits_free(flim_splits *splits); /* leaves it zeroed; zeroed is allow
 /* Asserts the rules: parts sorted, in range, disjoint; tests a partition; groups whole in group modes; none empty but val. */
 flim_status flim_splits_check(const flim_splits *splits, const flim_split_data *data, flim_error *err);
 
+/* FLIM_ERROR_USAGE unless the cells held out are those of the request's holdout groups, for splits that come from a file. */
+flim_status flim_splits_check_holdout(const flim_splits *splits, const flim_split_data *data,
+                                      const flim_split_request *request, flim_error *err);
+
 /* splits.json of SPEC.md section 5 (plus "holdout", an array of indices). */
 flim_status flim_splits_write(const flim_splits *splits, const char *path, flim_error *err);
 /* Reads that, or nnU-Net's splits_final.json shape: an array of {"train": [], "val": []} whose val is the fold's test part, as

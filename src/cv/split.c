@@ -105,6 +105,10 @@ static flim_status resolve_mode(const flim_split_table *table, const flim_split_
     }
     char buffer[32];
     const char *outside = request->n_holdout ? " outside the hold-out groups" : "";
+    if (table->n == 0) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "cannot train: the hold-out groups hold all %" PRId64 " cells",
+                         table->data->n);
+    }
     if (present < 2) {
         return flim_fail(err, FLIM_ERROR_USAGE,
                          "cannot train: all %" PRId64 " cells%s are of one class, '%s'; two are needed", table->n, outside,
@@ -338,6 +342,27 @@ done:
     if (status != FLIM_OK) {
         flim_splits_free(out);
     }
+    return status;
+}
+
+flim_status flim_splits_check_holdout(const flim_splits *splits, const flim_split_data *data,
+                                      const flim_split_request *request, flim_error *err)
+{
+    char buffer[32];
+    bool *wanted = flim_alloc((size_t)data->groups, sizeof *wanted, err); /* (groups) */
+    flim_status status = wanted ? find_holdout(data, request, wanted, err) : FLIM_ERROR_MEMORY;
+    for (int64_t i = 0, h = 0; status == FLIM_OK && i < data->n; i++) {
+        const bool held = h < splits->n_holdout && splits->holdout[h] == i, named = data->group && wanted[data->group[i]];
+        h += held;
+        if (held != named) {
+            status = flim_fail(err, FLIM_ERROR_USAGE,
+                               "holdout_group: the splits file says what is held out, and there cell %" PRId64
+                               " of group '%s' is %s; leave --holdout-group out, or take another file",
+                               i, data->group ? flim_split_group(data, data->group[i], buffer) : "",
+                               held ? "held out" : "not held out");
+        }
+    }
+    flim_free(wanted);
     return status;
 }
 

@@ -127,6 +127,25 @@ static flim_status scan(flim_run *run, flim_error *err)
 
 /* ---- splits ---- */
 
+/* Folds of a file: what the call says of them must be so, else a run would not be what its flags say. */
+static flim_status check_given_splits(const flim_run *run, flim_error *err)
+{
+    const flim_settings *s = run->settings;
+    const flim_splits *splits = &run->splits;
+    if (flim_run_is_explicit(run->hooks, "folds") && s->folds != splits->n_folds) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "--folds %" PRId64 ": %s has %d folds; leave the flag out, or the file",
+                         s->folds, s->splits, splits->n_folds);
+    }
+    if (flim_run_is_explicit(run->hooks, "cv") && strcmp(s->cv, "auto") != 0 &&
+        strcmp(s->cv, flim_split_mode_name(splits->mode)) != 0) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "--cv %s: the folds of %s are %s; leave the flag out, or the file", s->cv,
+                         s->splits, flim_split_mode_name(splits->mode));
+    }
+    const flim_split_request request = {.holdout_group = (const char *const *)s->holdout_group.item,
+                                        .n_holdout = s->holdout_group.n};
+    return s->holdout_group.n ? flim_splits_check_holdout(splits, &run->split_data, &request, err) : FLIM_OK;
+}
+
 static flim_status make_splits(flim_run *run, flim_error *err)
 {
     const flim_settings *s = run->settings;
@@ -141,6 +160,9 @@ static flim_status make_splits(flim_run *run, flim_error *err)
                 "%s was made for other data: its sha256 is %.16s..., the data's is %.16s... (shape, labels, groups "
                 "or names differ)",
                 path, run->splits.sha256, run->data_sha256);
+        }
+        if (status == FLIM_OK && !s->resume) {
+            status = check_given_splits(run, err);
         }
         const flim_split_request validation = {.val_fraction = s->val_fraction, .seed = s->seed, .log = &run->log};
         if (status == FLIM_OK && run->splits.needs_validation) {

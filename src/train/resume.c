@@ -74,7 +74,7 @@ typedef struct merge {
     flim_error *err;
 } merge;
 
-static bool is_explicit(const flim_train_hooks *hooks, const char *key)
+bool flim_run_is_explicit(const flim_train_hooks *hooks, const char *key)
 {
     for (int i = 0; hooks->explicit_keys && i < hooks->explicit_keys->n; i++) {
         if (strcmp(hooks->explicit_keys->item[i], key) == 0) {
@@ -88,7 +88,7 @@ static void merge_key(void *context, const char *key, const char *stored, const 
 {
     merge *m = context;
     const use_of_flag use = use_of(key);
-    if (m->status != FLIM_OK || use == CALL || !is_explicit(m->hooks, key)) {
+    if (m->status != FLIM_OK || use == CALL || !flim_run_is_explicit(m->hooks, key)) {
         return;
     }
     if (use == CONTROL || (use == FREE && m->override)) {

@@ -155,6 +155,8 @@ flim_status flim_run_unplan_cache(flim_run *run, flim_error *err); /* not to the
 flim_status flim_run_fill_cache(flim_run *run, flim_error *err);
 
 /* ---- resume.c ---- */
+/* A flag or --set of the call gave it. */
+bool flim_run_is_explicit(const flim_train_hooks *hooks, const char *key);
 /* The settings of given->out's config.yaml with the call's where that is allowed; out is initialised. */
 flim_status flim_resume_settings(flim_run *run, const flim_settings *given, flim_settings *out, flim_error *err);
 /* Fills run->identity: first from the data, after the scan; then from splits.json, network, device and settings. */
