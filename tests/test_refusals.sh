@@ -67,4 +67,20 @@ for k in 1 2 3 4 5 6; do all+=(--holdout-group "donor_$k"); done
 call 2 "$train" --data d.h5 "${options[@]}" "${all[@]}" --out wrong
 says "the hold-out groups hold all 72 cells"
 
+# ---- --mask-counts, which the weight file must tell of
+call 0 "$train" --data d.h5 "${options[@]}" --mask-counts --fold 0 --out masked
+call 0 "$build/predict" --model masked --data d.h5 --out run.csv "${device[@]:0:2}"
+call 0 "$build/predict" --model masked/fold_0/best.safetensors --data d.h5 --threshold 0.5 --out file.csv "${device[@]:0:2}"
+check "predict prepares cells as the weights were trained on" cmp <(cut -d, -f6,7 run.csv) <(cut -d, -f6,7 file.csv)
+call 0 "$train" --data d.h5 "${options[@]}" --fold 0 --init-weights masked/fold_0/best.safetensors --out begun_masked
+says "was trained with mask_counts true, this run has false"
+call 0 "$train" --data d.h5 "${options[@]}" --fold 0 --mask-counts --init-weights masked/fold_0/best.safetensors --out both_masked
+check "no warning where both are" test "$(grep -c mask_counts both_masked/train.log)" = 0
+/usr/bin/python3 - <<'EOF' 2>/dev/null && check "counts outside the mask matter here" test -s matter
+import h5py, numpy
+f = h5py.File('d.h5')
+outside = f['counts'][:].sum(1)[f['mask'][:] == 0].sum()
+open('matter', 'w').write('yes' if outside else '')
+EOF
+
 finish

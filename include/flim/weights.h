@@ -14,11 +14,12 @@ typedef struct flim_weights_info {
     int width, classes, t, h, w; /* width and K' from the shapes; t, h, w 0 and classes from K' where there is no metadata */
     char class_names[8192]; /* JSON array of `classes` names; empty where unknown or longer */
     char preprocessing[256];
+    bool mask_counts; /* trained on counts that were zeroed outside the mask, by the preprocessing */
 } flim_weights_info;
 
 /* Writes parameters (P) and statistics (S); statistics NULL leaves the running statistics out (gradients files).
- * class_names: (net->classes) or NULL. */
-flim_status flim_weights_write(const char *path, const flim_network *net, const char *const *class_names,
+ * class_names: (net->classes) or NULL.  mask_counts: as in flim_weights_info. */
+flim_status flim_weights_write(const char *path, const flim_network *net, const char *const *class_names, bool mask_counts,
                                const float *parameters, const float *statistics, flim_error *err);
 
 /* Reads shapes and metadata only. */

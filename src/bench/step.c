@@ -276,7 +276,7 @@ static flim_status write_gradients(bench *b, flim_error *err)
     }
     flim_status status = flim_program_read(b->program, FLIM_STATE_GRADIENTS, gradients, err);
     if (status == FLIM_OK) {
-        status = flim_weights_write(b->o->grads_out, &b->net, NULL, gradients, NULL, err);
+        status = flim_weights_write(b->o->grads_out, &b->net, NULL, false, gradients, NULL, err);
     }
     flim_free(gradients);
     return status;
@@ -314,8 +314,8 @@ static flim_status write_weights(bench *b, flim_error *err)
     if (status == FLIM_OK) {
         status = flim_program_read(b->program, FLIM_STATE_STATISTICS, b->statistics, err);
     }
-    return status == FLIM_OK ? flim_weights_write(b->o->weights_out, &b->net, named ? data->class_name : NULL, b->parameters,
-                                                  b->statistics, err)
+    return status == FLIM_OK ? flim_weights_write(b->o->weights_out, &b->net, named ? data->class_name : NULL, false,
+                                                  b->parameters, b->statistics, err)
                              : status;
 }
 

@@ -11,6 +11,7 @@
 
 #define FORMAT_VERSION "1"
 #define PREPROCESSING "log1p(counts)/10, mask"
+#define PREPROCESSING_MASKED "log1p(counts inside mask)/10, mask"
 
 /* ---- writing */
 
@@ -21,7 +22,7 @@ static void set_size(flim_json *metadata, const char *key, int value)
     flim_json_set_string(metadata, key, text);
 }
 
-static flim_json *describe(const flim_network *net, const char *const *class_names)
+static flim_json *describe(const flim_network *net, const char *const *class_names, bool mask_counts)
 {
     flim_json *metadata = flim_json_object();
     flim_json_set_string(metadata, "flimcv_format", FORMAT_VERSION);
@@ -44,11 +45,11 @@ static flim_json *describe(const flim_network *net, const char *const *class_nam
         flim_json_text_free(text);
         flim_json_free(names);
     }
-    flim_json_set_string(metadata, "preprocessing", PREPROCESSING);
+    flim_json_set_string(metadata, "preprocessing", mask_counts ? PREPROCESSING_MASKED : PREPROCESSING);
     return metadata;
 }
 
-flim_status flim_weights_write(const char *path, const flim_network *net, const char *const *class_names,
+flim_status flim_weights_write(const char *path, const flim_network *net, const char *const *class_names, bool mask_counts,
                                const float *parameters, const float *statistics, flim_error *err)
 {
     flim_array_item items[FLIM_MAX_TENSORS];
@@ -60,7 +61,7 @@ flim_status flim_weights_write(const char *path, const flim_network *net, const 
             items[n_items++] = (flim_array_item){t->name, "F32", t->ndim, t->shape, base + t->offset};
         }
     }
-    flim_json *metadata = describe(net, class_names);
+    flim_json *metadata = describe(net, class_names, mask_counts);
     if (!metadata) {
         return flim_fail(err, FLIM_ERROR_MEMORY, "out of host memory while %s was put together", path);
     }
@@ -150,6 +151,7 @@ static flim_status probe(const flim_safetensors *file, const char *path, flim_we
     }
     const char *preprocessing = flim_safetensors_metadata(file, "preprocessing");
     snprintf(info->preprocessing, sizeof info->preprocessing, "%s", preprocessing ? preprocessing : "");
+    info->mask_counts = strcmp(info->preprocessing, PREPROCESSING_MASKED) == 0;
     flim_status status = size_from_metadata(file, path, "T", &info->t, err);
     if (status == FLIM_OK) {
         status = size_from_metadata(file, path, "H", &info->h, err);
@@ -190,7 +192,8 @@ static flim_status check_network(const char *path, const flim_weights_info *info
                          "%s: weights for cells of %d time bins x %d x %d pixels, but the data has %d x %d x %d", path,
                          info->t, info->h, info->w, net->in[0], net->in[1], net->in[2]);
     }
-    if (info->has_metadata && info->preprocessing[0] && strcmp(info->preprocessing, PREPROCESSING) != 0) {
+    if (info->has_metadata && info->preprocessing[0] && !info->mask_counts &&
+        strcmp(info->preprocessing, PREPROCESSING) != 0) {
         return flim_fail(err, FLIM_ERROR_DATA, "%s: weights for the preprocessing '%s', this program does '%s'", path,
                          info->preprocessing, PREPROCESSING);
     }

@@ -212,7 +212,17 @@ static flim_status read_initial_weights(flim_run *run, flim_error *err)
     if (!run->initial_parameter || !run->initial_statistic) {
         return FLIM_ERROR_MEMORY;
     }
-    return flim_weights_read(run->settings->init_weights, &run->net, run->initial_parameter, run->initial_statistic, err);
+    const char *path = run->settings->init_weights;
+    flim_weights_info about;
+    flim_status status = flim_weights_read(path, &run->net, run->initial_parameter, run->initial_statistic, err);
+    if (status == FLIM_OK) {
+        status = flim_weights_probe(path, &about, err);
+    }
+    if (status == FLIM_OK && about.preprocessing[0] && about.mask_counts != run->settings->mask_counts) {
+        flim_log_line(&run->log, FLIM_LOG_WARNING, "%s was trained with mask_counts %s, this run has %s", path,
+                      about.mask_counts ? "true" : "false", run->settings->mask_counts ? "true" : "false");
+    }
+    return status;
 }
 
 static flim_status build_network(flim_run *run, flim_error *err)

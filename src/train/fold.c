@@ -530,8 +530,8 @@ static flim_status evaluate(fold *f, flim_error *err)
     const flim_evaluation testing = flim_run_evaluation(run, FLIM_PHASE_TEST, f->k, last);
 
     snprintf(path, sizeof path, "%.4000s/best.safetensors", f->folder);
-    flim_status status =
-        flim_weights_write(path, &run->net, run->info->class_name, f->state.best_parameter, f->state.best_statistic, err);
+    flim_status status = flim_weights_write(path, &run->net, run->info->class_name, run->settings->mask_counts,
+                                            f->state.best_parameter, f->state.best_statistic, err);
     if (status == FLIM_OK) {
         status = flim_program_write(run->program, FLIM_STATE_PARAMETERS, f->state.best_parameter, err);
     }

@@ -22,7 +22,7 @@ typedef struct job {
     char (*model)[PATH_BYTES]; /* (n_models) weight files */
     int n_models;
     double threshold;
-    bool mask_counts; /* of the run; a weight file alone does not tell */
+    bool mask_counts; /* as in training */
     char trained_on[65]; /* SHA-256 of the run's data; "" where it is not known */
     flim_weights_info weights; /* of the first model */
     flim_device *device;
@@ -163,7 +163,11 @@ static flim_status find_models(job *j, flim_error *err)
     if (!isnan(j->request->threshold)) {
         j->threshold = j->request->threshold;
     }
-    return status == FLIM_OK ? flim_weights_probe(j->model[0], &j->weights, err) : status;
+    if (status == FLIM_OK) {
+        status = flim_weights_probe(j->model[0], &j->weights, err);
+    }
+    j->mask_counts = j->mask_counts || j->weights.mask_counts;
+    return status;
 }
 
 /* ---- data against weights ---- */
