@@ -104,6 +104,7 @@ cudaError_t flim_k_norm_fixed(const flim_launch *l, const flim_norm *norm);
 
 typedef enum flim_skip_kind {
     FLIM_SKIP_NONE,
+    FLIM_SKIP_GATED, /* backward only: one was added, and `gate` has the sign of the sum */
     FLIM_SKIP_PLAIN, /* the tensor as it is */
     FLIM_SKIP_NORMALISED, /* z of a convolution: its BatchNorm is applied here */
     FLIM_SKIP_ACTIVATED /* the same, and leaky ReLU */
@@ -122,6 +123,9 @@ typedef struct flim_tail {
     const void *skip_in; /* like z: the tensor to add, or the z of a convolution whose BatchNorm is skip_affine */
     flim_affine skip_affine;
     const float *dropout; /* (cells, c) multipliers or NULL */
+    uint8_t *
+        gate; /* (cells, t*hw, c / 8), a bit a channel, the lowest first: affine(z) + skip > 0.  The forward pass writes it where it
+                    * is not NULL (pool = 1), so that the backward pass need not read the skip again; with FLIM_SKIP_GATED */
 } flim_tail;
 
 cudaError_t flim_k_tail_forward(const flim_launch *l, const flim_tail *tail, void *y);

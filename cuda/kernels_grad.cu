@@ -114,6 +114,7 @@ __global__ void __launch_bounds__(256, POOL == 1 ? 2 : 1)
     const unsigned hw = (unsigned)tail.hw;
     const int64_t in_base = w.cell * tail.t * tail.hw * c + w.channel;
     const T *z = (const T *)tail.z + in_base, *skip = (const T *)tail.skip_in + in_base;
+    const uint8_t *gate = SKIP == FLIM_SKIP_GATED ? tail.gate + in_base / 8 : nullptr;
     const affine8 a = load_affine(tail.affine, w.channel);
     affine8 sa = a;
     if (SKIP >= FLIM_SKIP_NORMALISED) {
@@ -126,15 +127,17 @@ __global__ void __launch_bounds__(256, POOL == 1 ? 2 : 1)
     float acc[SUMS][8] = {};
     for (unsigned q0 = w.begin + w.lane; q0 < w.end; q0 += AT_ONCE * w.lanes) {
         raw8<T> rz[AT_ONCE][POOL], rs[AT_ONCE][POOL];
+        unsigned bits[AT_ONCE];
         gradient<T, SOURCE> g[AT_ONCE];
 #pragma unroll
         for (int k = 0; k < AT_ONCE; k++) {
             const unsigned q = q0 + k * w.lanes < w.end ? q0 + k * w.lanes : q0, p = pooled_from<POOL>(q, hw);
             g[k].load(dy, w.cell, b.pixels, q, c, w.channel);
+            bits[k] = SKIP == FLIM_SKIP_GATED ? gate[(int64_t)p * (c / 8)] : 0;
 #pragma unroll
             for (int h = 0; h < POOL; h++) {
                 rz[k][h] = load_raw<T>(z + (int64_t)(p + h * hw) * c);
-                if (SKIP != FLIM_SKIP_NONE) {
+                if (SKIP >= FLIM_SKIP_PLAIN) {
                     rs[k][h] = load_raw<T>(skip + (int64_t)(p + h * hw) * c);
                 }
             }
@@ -151,12 +154,13 @@ __global__ void __launch_bounds__(256, POOL == 1 ? 2 : 1)
             for (int h = 0; h < POOL; h++) {
                 const float8 zv = unpack<T>(rz[k][h]);
                 float8 sv = {};
-                if (SKIP != FLIM_SKIP_NONE) {
+                if (SKIP >= FLIM_SKIP_PLAIN) {
                     sv = unpack<T>(rs[k][h]);
                 }
 #pragma unroll
                 for (int i = 0; i < 8; i++) {
-                    const float u = tail_value<SKIP>(zv.v[i], sv.v[i], a, sa, i);
+                    const float u =
+                        SKIP == FLIM_SKIP_GATED ? gate_value(bits[k], i) : tail_value<SKIP>(zv.v[i], sv.v[i], a, sa, i);
                     const bool take = h == 0 || u > v.v[i] || u != u;
                     v.v[i] = take ? u : v.v[i];
                     zc.v[i] = take ? zv.v[i] : zc.v[i];
@@ -214,20 +218,20 @@ static int source_shape(flim_storage type, flim_sources *dy)
 #define FLIM_BY_SOURCE(type, skip, pool, source, CALL16, CALL)                                                               \
     if ((skip) == FLIM_SKIP_NONE && (pool) == 1 && (source) == DENSE)                                                        \
         FLIM_WITH(FLIM_SKIP_NONE, 1, DENSE, CALL16)                                                                          \
-        else if ((skip) == FLIM_SKIP_NONE && (pool) == 1 && (source) == TWO_DENSE)                                           \
-            FLIM_WITH(FLIM_SKIP_NONE, 1, TWO_DENSE,                                                                          \
-                      CALL16) else if ((skip) == FLIM_SKIP_PLAIN && (pool) == 1 && (source) == DENSE_STRIDED)                \
-                FLIM_WITH(FLIM_SKIP_PLAIN, 1, DENSE_STRIDED,                                                                 \
-                          CALL16) else if ((skip) == FLIM_SKIP_ACTIVATED && (pool) == 1 && (source) == DENSE_STRIDED)        \
-                    FLIM_WITH(FLIM_SKIP_ACTIVATED, 1, DENSE_STRIDED,                                                         \
-                              CALL16) else if ((skip) == FLIM_SKIP_NORMALISED && (pool) == 2 && (source) == DENSE_STRIDED)   \
-                        FLIM_WITH(FLIM_SKIP_NORMALISED, 2, DENSE_STRIDED,                                                    \
-                                  CALL16) else if ((skip) == FLIM_SKIP_NORMALISED && (pool) == 2 && (source) == BROADCAST)   \
-                            FLIM_WITH(FLIM_SKIP_NORMALISED, 2, BROADCAST, CALL16) else                                       \
-        {                                                                                                                    \
-            constexpr int SOURCE = ANY;                                                                                      \
-            FLIM_BY_TYPE(type, FLIM_BY_SHAPE(skip, pool, CALL))                                                              \
-        }
+    else if ((skip) == FLIM_SKIP_NONE && (pool) == 1 && (source) == TWO_DENSE)                                               \
+        FLIM_WITH(FLIM_SKIP_NONE, 1, TWO_DENSE, CALL16)                                                                      \
+    else if ((skip) == FLIM_SKIP_GATED && (pool) == 1 && (source) == DENSE_STRIDED)                                          \
+        FLIM_WITH(FLIM_SKIP_GATED, 1, DENSE_STRIDED, CALL16)                                                                 \
+    else if ((skip) == FLIM_SKIP_NORMALISED && (pool) == 2 && (source) == DENSE_STRIDED)                                     \
+        FLIM_WITH(FLIM_SKIP_NORMALISED, 2, DENSE_STRIDED, CALL16)                                                            \
+    else if ((skip) == FLIM_SKIP_NORMALISED && (pool) == 2 && (source) == BROADCAST)                                         \
+        FLIM_WITH(FLIM_SKIP_NORMALISED, 2, BROADCAST, CALL16)                                                                \
+    else if ((skip) == FLIM_SKIP_GATED)                                                                                      \
+        FLIM_WITH(FLIM_SKIP_GATED, 1, ANY, FLIM_BY_TYPE(type, CALL))                                                         \
+    else {                                                                                                                   \
+        constexpr int SOURCE = ANY;                                                                                          \
+        FLIM_BY_TYPE(type, FLIM_BY_SHAPE(skip, pool, CALL))                                                                  \
+    }
 /* The two 16-bit types. */
 #define FLIM_BY_SHORT(type, CALL)                                                                                            \
     if ((type) == FLIM_STORAGE_FP16) {                                                                                       \
@@ -522,6 +526,7 @@ __global__ void __launch_bounds__(256)
     const unsigned hw = (unsigned)tail.hw, pooled = (unsigned)y_pixels;
     const int64_t base = w.cell * tail.t * tail.hw * c + w.channel;
     const T *z = (const T *)tail.z + base, *skip = (const T *)tail.skip_in + base;
+    const uint8_t *gate = SKIP == FLIM_SKIP_GATED ? tail.gate + base / 8 : nullptr;
     const affine8 a = load_affine(tail.affine, w.channel);
     const grad_affine8 ga = load_grad_affine(main, w.channel);
     affine8 sa = a;
@@ -538,6 +543,7 @@ __global__ void __launch_bounds__(256)
     const float dv_by = dv_scale ? *dv_scale : 1.0f, slope = tail.act ? SLOPE : 1.0f;
     for (unsigned q0 = w.begin + w.lane; q0 < w.end; q0 += AT_ONCE * w.lanes) {
         raw8<T> rz[AT_ONCE][POOL], rs[AT_ONCE][POOL];
+        unsigned bits[AT_ONCE];
         gradient<T, SOURCE> g[AT_ONCE];
 #pragma unroll
         for (int k = 0; k < AT_ONCE; k++) {
@@ -546,11 +552,12 @@ __global__ void __launch_bounds__(256)
             const bool out = POOL == 2 && q >= pooled;
             const unsigned p = out ? q + pooled : pooled_from<POOL>(q, hw);
             g[k].load(dy, w.cell, y_pixels, out ? 0 : q, c, w.channel);
+            bits[k] = SKIP == FLIM_SKIP_GATED ? gate[(int64_t)p * (c / 8)] : 0;
 #pragma unroll
             for (int h = 0; h < POOL; h++) {
                 const int64_t at = (int64_t)(p + (out ? 0 : h * hw)) * c;
                 rz[k][h] = load_raw<T>(z + at);
-                if (SKIP != FLIM_SKIP_NONE) {
+                if (SKIP >= FLIM_SKIP_PLAIN) {
                     rs[k][h] = load_raw<T>(skip + at);
                 }
             }
@@ -569,12 +576,13 @@ __global__ void __launch_bounds__(256)
             for (int h = 0; h < POOL; h++) {
                 const float8 zv = unpack<T>(rz[k][h]);
                 float8 sv = {};
-                if (SKIP != FLIM_SKIP_NONE) {
+                if (SKIP >= FLIM_SKIP_PLAIN) {
                     sv = unpack<T>(rs[k][h]);
                 }
 #pragma unroll
                 for (int i = 0; i < 8; i++) {
-                    const float u = tail_value<SKIP>(zv.v[i], sv.v[i], a, sa, i);
+                    const float u =
+                        SKIP == FLIM_SKIP_GATED ? gate_value(bits[k], i) : tail_value<SKIP>(zv.v[i], sv.v[i], a, sa, i);
                     if (h == 0) {
                         v.v[i] = u;
                         dv[0].v[i] = out ? 0.0f : dv[0].v[i] * keep.v[i]; /* no dv there, but the means apply */

@@ -199,6 +199,7 @@ __global__ void __launch_bounds__(256) tail_forward_kernel(flim_tail tail, flim_
     const int64_t in_base = w.cell * tail.t * tail.hw * c + w.channel;
     const T *z = (const T *)tail.z + in_base, *skip = (const T *)tail.skip_in + in_base;
     T *out = y + w.cell * b.pixels * c + w.channel;
+    uint8_t *gate = tail.gate && POOL == 1 ? tail.gate + in_base / 8 : nullptr;
     const affine8 a = load_affine(tail.affine, w.channel);
     affine8 sa = a;
     if (SKIP >= FLIM_SKIP_NORMALISED) {
@@ -237,6 +238,14 @@ __global__ void __launch_bounds__(256) tail_forward_kernel(flim_tail tail, flim_
                     const float v = tail_value<SKIP>(zv.v[i], sv.v[i], a, sa, i);
                     r.v[i] = h == 0 || v > r.v[i] || v != v ? v : r.v[i];
                 }
+            }
+            if (SKIP != FLIM_SKIP_NONE && POOL == 1 && gate) {
+                unsigned bits = 0;
+#pragma unroll
+                for (int i = 0; i < 8; i++) {
+                    bits |= (r.v[i] > 0 ? 1u : 0u) << i;
+                }
+                gate[(int64_t)q * (c / 8)] = (uint8_t)bits;
             }
 #pragma unroll
             for (int i = 0; i < 8; i++) {

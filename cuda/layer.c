@@ -72,7 +72,7 @@ typedef struct layer {
     pieces memory;
     int c, k;
     int64_t x_pixels, z_pixels, y_pixels;
-    void *x, *z, *y, *skip, *dy, *dz, *dx, *dv, *w, *dw, *workspace;
+    void *x, *z, *y, *skip, *gate, *dy, *dz, *dx, *dv, *w, *dw, *workspace;
     float *constants, *gradient, *one, *dy_scale, *planar; /* planar: staging in the host's layout */
     float *partial, *dropout, *running; /* running: mean, var */
     double *sums;
@@ -146,6 +146,7 @@ static flim_status take_tensors(layer *l, flim_error *err)
     FLIM_TRY(take(m, z, &l->z, err));
     FLIM_TRY(take(m, y, &l->y, err));
     FLIM_TRY(take(m, z, &l->skip, err));
+    FLIM_TRY(take(m, z / size / 8, &l->gate, err));
     FLIM_TRY(take(m, y, &l->dy, err));
     FLIM_TRY(take(m, z, &l->dz, err));
     FLIM_TRY(take(m, x, &l->dx, err));
@@ -288,6 +289,7 @@ static flim_status forward(layer *l, flim_tail *tail, flim_error *err)
     if (u->skip >= 0) {
         tail->skip = FLIM_SKIP_PLAIN;
         tail->skip_in = l->skip;
+        tail->gate = u->act && u->pool_t == 1 ? l->gate : NULL;
         FLIM_TRY(upload(l, r->skip, u->out_channels, l->k, l->z_pixels, NULL, l->skip, err));
     }
     FLIM_TRY(make_dropout(l, tail, err));
@@ -317,12 +319,16 @@ static float dy_scale_of(const float *dy, int64_t count)
     return ldexpf(1.0f, -exponent);
 }
 
-static flim_status backward(layer *l, const flim_tail *tail, flim_error *err)
+static flim_status backward(layer *l, const flim_tail *forward_tail, flim_error *err)
 {
+    flim_tail tail = *forward_tail;
     const flim_unit *u = l->unit;
     const flim_unit_run *r = l->run;
     const int64_t channels = u->out_channels, weights = channels * u->in_channels * volume(u->kernel),
                   row = channels * (int64_t)sizeof(float);
+    if (tail.gate) {
+        tail.skip = FLIM_SKIP_GATED;
+    }
     flim_status status;
     if (l->scaled) {
         const float scale = dy_scale_of(r->dy, r->n * channels * l->y_pixels);
@@ -338,10 +344,10 @@ static flim_status backward(layer *l, const flim_tail *tail, flim_error *err)
                            .dbias = g + weights,
                            .dgamma = g + weights + channels,
                            .dbeta = g + weights + 2 * channels};
-    FLIM_TRY_CUDA(flim_k_grad_sums(&l->launch, tail, &dy, blocks, l->partial, NULL));
+    FLIM_TRY_CUDA(flim_k_grad_sums(&l->launch, &tail, &dy, blocks, l->partial, NULL));
     FLIM_TRY_CUDA(flim_k_grad_norm(&l->launch, l->partial, blocks, r->n * l->z_pixels, &main, NULL, l->dv_scale, l->scaled,
                                    r->training, false, l->one, l->sums, l->counter));
-    FLIM_TRY_CUDA(flim_k_grad_apply(&l->launch, tail, &dy, &l->grad, NULL, l->dv_scale, l->dz, NULL, l->dv));
+    FLIM_TRY_CUDA(flim_k_grad_apply(&l->launch, &tail, &dy, &l->grad, NULL, l->dv_scale, l->dz, NULL, l->dv));
     flim_wgrad_shape shape;
     if (l->plan[FLIM_CONV_WEIGHT]->own) {
         (void)flim_own_wgrad_shape(&l->plan[FLIM_CONV_WEIGHT]->problem, u->in_channels, u->out_channels, l->device->sm,

@@ -163,7 +163,7 @@ static flim_status run_grad_sums(flim_cuda_program *p, flim_pass *pass, int u, i
 {
     const flim_pass_unit *pu = &pass->unit[u];
     const flim_unit *unit = pu->unit;
-    const flim_tail tail = flim_pass_tail(pass, p->arena, u, n);
+    const flim_tail tail = flim_pass_tail(pass, p->arena, u, n, true);
     const bool folded = tail.skip == FLIM_SKIP_NORMALISED;
     flim_sources dy;
     flim_status status;
@@ -185,7 +185,7 @@ done:
 static flim_status run_grad_apply(flim_cuda_program *p, flim_pass *pass, int u, int64_t n, flim_error *err)
 {
     const flim_pass_unit *pu = &pass->unit[u];
-    flim_tail tail = flim_pass_tail(pass, p->arena, u, n);
+    flim_tail tail = flim_pass_tail(pass, p->arena, u, n, true);
     const flim_pass_unit *skip = tail.skip == FLIM_SKIP_NORMALISED ? &pass->unit[pu->unit->skip] : NULL;
     flim_sources dy;
     flim_status status = flim_pass_sources(pass, p->arena, u, p->head.dmean, &dy, err);
@@ -291,7 +291,7 @@ flim_status flim_cuda_run_operation(flim_cuda_program *p, flim_pass *pass, const
     case FLIM_OP_CONV: return run_conv(p, pass, u, n, op->again, err);
     case FLIM_OP_NORM: return run_norm(p, pass, u, n, err);
     case FLIM_OP_TAIL:
-        tail = flim_pass_tail(pass, p->arena, u, n);
+        tail = flim_pass_tail(pass, p->arena, u, n, false);
         return flim_cuda_check(flim_k_tail_forward(&p->launch, &tail, flim_pass_at(pass, p->arena, pass->unit[u].y)),
                                "BatchNorm and activation", err);
     case FLIM_OP_HEAD: return run_head(p, pass, u, n, first, err);

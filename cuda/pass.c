@@ -41,9 +41,9 @@ static void find_peak(flim_pass *pass)
 
 int64_t flim_pass_saved_at_peak(const flim_pass *pass, int u)
 {
-    const int own[] = {pass->unit[u].z, pass->unit[u].y};
+    const int own[] = {pass->unit[u].z, pass->unit[u].y, pass->unit[u].gate};
     int64_t bytes = 0;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         if (own[i] != FLIM_NO_BUFFER && pass->arena.buffer[own[i]].use == FLIM_USE_SAVED &&
             flim_arena_lives_at(&pass->arena, own[i], pass->peak)) {
             bytes += pass->arena.buffer[own[i]].bytes;
@@ -155,6 +155,9 @@ static void add_tensors(flim_pass *pass)
         if (!pass->train) {
             continue;
         }
+        if (pu->gated) {
+            pu->gate = flim_arena_add(&pass->arena, FLIM_USE_SAVED, z / size / 8);
+        }
         if (!pu->norm_on_load) {
             pu->dz = flim_arena_add(&pass->arena, FLIM_USE_GRADIENT, z);
         }
@@ -214,6 +217,7 @@ static void add_tail(flim_pass *pass, int u)
     add_operation(pass, FLIM_OP_TAIL, u);
     touch(pass, pass->unit[u].z);
     touch(pass, pass->unit[u].y);
+    touch(pass, pass->unit[u].gate);
     touch(pass, skip_of(pass, u));
 }
 
@@ -275,7 +279,7 @@ static void add_gradient(flim_pass *pass, int u)
     if (pu->gradient_from < 0) {
         add_operation(pass, FLIM_OP_GRAD_SUMS, u);
         touch(pass, pu->z);
-        touch(pass, skip_of(pass, u));
+        touch(pass, pu->gated ? pu->gate : skip_of(pass, u));
         (void)touch_sources(pass, u, dense);
         if (pu->rewrites_y) {
             flim_arena_begin_again(&pass->arena, pu->y);
@@ -292,7 +296,7 @@ static void add_gradient(flim_pass *pass, int u)
     }
     add_operation(pass, FLIM_OP_GRAD_APPLY, u);
     touch(pass, pu->z);
-    touch(pass, skip_of(pass, u));
+    touch(pass, pu->gated ? pu->gate : skip_of(pass, u));
     n_dense = touch_sources(pass, u, dense);
     if (n_dense > 0) {
         flim_arena_alias(&pass->arena, pu->dz, dense[0]);
@@ -440,7 +444,7 @@ flim_status flim_pass_sources(const flim_pass *pass, void *arena, int u, const f
     return FLIM_OK;
 }
 
-flim_tail flim_pass_tail(const flim_pass *pass, void *arena, int u, int64_t cells)
+flim_tail flim_pass_tail(const flim_pass *pass, void *arena, int u, int64_t cells, bool backward)
 {
     const flim_pass_unit *pu = &pass->unit[u];
     const flim_unit *unit = pu->unit;
@@ -452,13 +456,17 @@ flim_tail flim_pass_tail(const flim_pass *pass, void *arena, int u, int64_t cell
                       .act = unit->act,
                       .z = flim_pass_at(pass, arena, pu->z),
                       .affine = pu->norm.affine,
-                      .dropout = pass->train ? pu->dropout : NULL};
+                      .dropout = pass->train ? pu->dropout : NULL,
+                      .gate = flim_pass_at(pass, arena, pu->gate)};
     tail.skip_in = tail.z;
     if (unit->skip >= 0) {
         const flim_pass_unit *skip = &pass->unit[unit->skip];
         tail.skip = skip->folder == u ? FLIM_SKIP_NORMALISED : skip->is_virtual ? FLIM_SKIP_ACTIVATED : FLIM_SKIP_PLAIN;
         tail.skip_in = flim_pass_at(pass, arena, skip_of(pass, u));
         tail.skip_affine = skip->norm.affine;
+    }
+    if (backward && pu->gated) {
+        tail.skip = FLIM_SKIP_GATED;
     }
     return tail;
 }

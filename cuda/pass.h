@@ -70,9 +70,11 @@ typedef struct flim_pass_unit {
     int gradient_from; /* the k3 unit whose data gradient comes through this unit's activation, with sums; or -1 */
     int gradient_add; /* then: the unit whose dv is added, or -1 */
     bool norm_on_load; /* dz is never stored: what reads it applies BatchNorm's backward pass to that gradient and z */
+    bool
+        gated; /* the forward pass notes the sign of what the activation sees, so that the backward pass need not add the skip again */
     bool compact_dx; /* dx is on the strided grid */
     const flim_conv_plan *plan[3]; /* by flim_conv_op; NULL = not needed */
-    int z, y, dz, dx, dv, workspace[3]; /* buffers; workspace by flim_conv_op */
+    int z, y, gate, dz, dx, dv, workspace[3]; /* buffers; workspace by flim_conv_op */
     /* constants, set by the program when memory is there */
     flim_norm norm;
     flim_grad_affine grad;
@@ -134,7 +136,7 @@ flim_conv_problem flim_pass_problem(const flim_unit *unit, flim_conv_op op, flim
 /* The gradient of unit u's y, as contributions; u = last unit: `dmean`, the head's. */
 flim_status flim_pass_sources(const flim_pass *pass, void *arena, int u, const float *dmean, flim_sources *out,
                               flim_error *err);
-/* What follows unit u's convolution, over `cells` cells. */
-flim_tail flim_pass_tail(const flim_pass *pass, void *arena, int u, int64_t cells);
+/* What follows unit u's convolution, over `cells` cells, as the forward or the backward pass has it. */
+flim_tail flim_pass_tail(const flim_pass *pass, void *arena, int u, int64_t cells, bool backward);
 
 #endif

@@ -84,6 +84,7 @@ void flim_pass_find_structure(flim_pass *pass, int sm)
                                .compact_dx = flim_is_strided_point(&net->unit[u]),
                                .z = FLIM_NO_BUFFER,
                                .y = FLIM_NO_BUFFER,
+                               .gate = FLIM_NO_BUFFER,
                                .dz = FLIM_NO_BUFFER,
                                .dx = FLIM_NO_BUFFER,
                                .dv = FLIM_NO_BUFFER,
@@ -243,4 +244,9 @@ void flim_pass_find_dropped(flim_pass *pass, const flim_pass_drop *drop)
     find_remade(pass, drop->blocks);
     find_droppable(pass);
     drop_outputs(pass, drop->outputs);
+    for (int u = 0; u < pass->net->n_units; u++) {
+        const flim_unit *unit = pass->unit[u].unit;
+        pass->unit[u].gated = pass->train && unit->act && unit->skip >= 0 && pass->unit[unit->skip].folder != u &&
+                              unit->pool_t == 1 && !pass->unit[u].rewrites_y; /* that needs the value, not the sign */
+    }
 }

@@ -89,6 +89,12 @@ template <int SKIP> __device__ __forceinline__ float tail_value(float z, float s
     return v;
 }
 
+/* Something with the sign that the forward pass noted for channel i. */
+__device__ __forceinline__ float gate_value(unsigned bits, int i)
+{
+    return bits >> i & 1u ? 1.0f : -1.0f;
+}
+
 /* First pixel of z behind pixel q of y. */
 template <int POOL> __device__ __forceinline__ unsigned pooled_from(unsigned q, unsigned hw)
 {
