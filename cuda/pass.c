@@ -1,10 +1,5 @@
 #include "structure.h"
 
-static int64_t volume(const int size[3])
-{
-    return (int64_t)size[0] * size[1] * size[2];
-}
-
 /* ---- buffers --------------------------------------------------------------------------------------------------------- */
 
 /* The last operation added touches a buffer. */
@@ -129,7 +124,7 @@ static flim_status find_plans(flim_pass *pass, flim_cuda_device *device, bool de
 static void add_tensors(flim_pass *pass)
 {
     const flim_network *net = pass->net;
-    const int64_t size = flim_storage_size(pass->type), voxels = pass->batch * volume(net->in);
+    const int64_t size = flim_storage_size(pass->type), voxels = pass->batch * flim_volume(net->in);
     if (pass->stem >= 0) {
         pass->mask_offset = (voxels * size + 255) / 256 * 256;
         pass->input =
@@ -139,9 +134,9 @@ static void add_tensors(flim_pass *pass)
     }
     for (int u = 0; u < net->n_units; u++) {
         flim_pass_unit *pu = &pass->unit[u];
-        const int64_t z = pass->batch * volume(pu->unit->conv_out) * pu->k * size,
-                      y = pass->batch * volume(pu->unit->out) * pu->k * size;
-        const int64_t x = pass->batch * volume(pu->unit->in) * pu->c * size;
+        const int64_t z = pass->batch * flim_volume(pu->unit->conv_out) * pu->k * size,
+                      y = pass->batch * flim_volume(pu->unit->out) * pu->k * size;
+        const int64_t x = pass->batch * flim_volume(pu->unit->in) * pu->c * size;
         if (u == pass->stem) {
             continue;
         }
@@ -163,7 +158,7 @@ static void add_tensors(flim_pass *pass)
         }
         if (pu->unit->input >= 0 && u != pass->down) {
             pu->dx = flim_arena_add(&pass->arena, FLIM_USE_GRADIENT,
-                                    pu->compact_dx ? pass->batch * volume(pu->unit->conv_out) * pu->c * size : x);
+                                    pu->compact_dx ? pass->batch * flim_volume(pu->unit->conv_out) * pu->c * size : x);
         }
         if (pu->unit->skip >= 0 && pass->unit[pu->unit->skip].folder != u) {
             pu->dv = flim_arena_add(&pass->arena, FLIM_USE_GRADIENT, z);

@@ -1,13 +1,8 @@
 #include "structure.h"
 
-static int64_t volume(const int size[3])
-{
-    return (int64_t)size[0] * size[1] * size[2];
-}
-
 bool flim_is_strided_point(const flim_unit *u)
 {
-    return volume(u->kernel) == 1 && u->pad[0] + u->pad[1] + u->pad[2] == 0 && u->stride[0] * u->stride[1] * u->stride[2] > 1;
+    return flim_volume(u->kernel) == 1 && u->pad[0] + u->pad[1] + u->pad[2] == 0 && u->stride[0] * u->stride[1] * u->stride[2] > 1;
 }
 
 static flim_conv_type conv_type(flim_storage type)
@@ -226,7 +221,7 @@ static void drop_outputs(flim_pass *pass, int outputs)
         int64_t most = 0;
         for (int u = 0; u < pass->net->n_units; u++) {
             const flim_pass_unit *pu = &pass->unit[u];
-            const int64_t elements = volume(pu->unit->out) * pu->k;
+            const int64_t elements = flim_volume(pu->unit->out) * pu->k;
             if (pu->can_drop && !pu->rewrites_y && elements > most) {
                 most = elements;
                 largest = u;
