@@ -76,5 +76,10 @@ flim_status flim_conv_plan_run(flim_cuda_device *device, const flim_conv_plan *p
         return flim_cuda_check(flim_fp32_run(&plan->problem, n, plan->tile, &card, x, w, y, workspace, device->stream),
                                "a convolution in fp32", err);
     }
+    if (plan->turned) {
+        flim_conv_problem turned;
+        (void)flim_conv_turn(&plan->problem, &turned);
+        return flim_cudnn_plan_run(&device->cudnn, device->handle, &turned, &plan->cudnn, y, w, x, workspace, err);
+    }
     return flim_cudnn_plan_run(&device->cudnn, device->handle, &plan->problem, &plan->cudnn, x, w, y, workspace, err);
 }

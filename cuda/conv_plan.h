@@ -14,13 +14,16 @@
 
 struct flim_cuda_device;
 
+#define FLIM_TURNED " turned" /* end of a turned plan's engine */
+
 typedef struct flim_conv_plan {
     flim_conv_problem problem;
     bool benchmarked;
-    char engine[32]; /* "cuDNN 38", "own", "own 128x64" */
+    char engine[32]; /* "cuDNN 38", "cuDNN 38 turned", "own", "own 128x64" */
     double microseconds; /* as timed; 0 = not timed */
     bool own; /* conv_wgrad.h: reads the cells that there are, writes fp32 gradients in PyTorch's layout */
     int tile; /* conv_fp32.h's: reads and writes the cells that there are; 0 = not by it */
+    bool turned; /* a data gradient as a forward convolution (flim_conv_turn): takes w turned (flim_k_turn) */
     int64_t workspace; /* bytes */
     flim_cudnn_plan cudnn; /* where neither */
 } flim_conv_plan;
@@ -45,7 +48,7 @@ bool flim_own_wgrad_shape(const flim_conv_problem *problem, int in_channels, int
 int flim_own_plans(const struct flim_cuda_device *device, const flim_conv_plan *base, flim_conv_plan list[FLIM_FP32_TILES]);
 
 /* Enqueues a plan that is not `own` over the first n cells on the device's stream; what cuDNN writes of the other cells is not to be
- * read.  x, w, y as in conv_problem.h (device); workspace of plan->workspace bytes. */
+ * read.  x, w, y as in conv_problem.h (device), but w turned where the plan is; workspace of plan->workspace bytes. */
 flim_status flim_conv_plan_run(struct flim_cuda_device *device, const flim_conv_plan *plan, int64_t n, const void *x,
                                const void *w, const void *y, void *workspace, flim_error *err);
 

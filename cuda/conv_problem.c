@@ -17,6 +17,23 @@ int64_t flim_conv_y_elements(const flim_conv_problem *p)
     return p->n * p->k * flim_volume(p->out);
 }
 
+bool flim_conv_turn(const flim_conv_problem *p, flim_conv_problem *out)
+{
+    *out = *p;
+    out->op = FLIM_CONV_FORWARD;
+    out->c = p->k;
+    out->k = p->c;
+    for (int d = 0; d < 3; d++) {
+        if (p->stride[d] != 1 || p->pad[d] >= p->kernel[d]) {
+            return false;
+        }
+        out->in[d] = p->out[d];
+        out->out[d] = p->in[d];
+        out->pad[d] = p->kernel[d] - 1 - p->pad[d];
+    }
+    return p->op == FLIM_CONV_DATA;
+}
+
 int64_t flim_conv_macs(const flim_conv_problem *p)
 {
     return flim_conv_y_elements(p) * p->c * flim_volume(p->kernel);

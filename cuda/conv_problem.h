@@ -46,6 +46,9 @@ extern "C" {
 int64_t flim_conv_x_elements(const flim_conv_problem *p);
 int64_t flim_conv_w_elements(const flim_conv_problem *p);
 int64_t flim_conv_y_elements(const flim_conv_problem *p);
+/* A data gradient of stride 1 is a forward convolution of dy with the kernel turned: w'[c][taps - 1 - tap][k] = w[k][tap][c].  *out gets
+ * that problem, whose x is dy and whose y is dx; false for what is no such gradient. */
+bool flim_conv_turn(const flim_conv_problem *p, flim_conv_problem *out);
 /* Multiply-adds, padding channels included. */
 int64_t flim_conv_macs(const flim_conv_problem *p);
 /* "forward x(64,128,21,21,32) w(32,3,3,3,32) y(64,128,21,21,32) stride 1,1,1 pad 1,1,1 bf16": key of the plan cache and part

@@ -273,6 +273,8 @@ typedef struct flim_weight_table {
  * state may be NULL, else nothing happens unless state->update. */
 cudaError_t flim_k_weights(const flim_launch *l, const flim_weight_table *table, int n, int64_t elements,
                            const float *parameters, bool scaled, const flim_device_state *state);
+/* A storage copy (k,taps,c) with its taps in reverse order and its channels exchanged: turned (c,taps,k) (flim_conv_turn). */
+cudaError_t flim_k_turn(const flim_launch *l, const void *storage, int k, int taps, int c, void *turned);
 /* Gradients of the weights -> the gradient array in master layout, divided by their scale and *loss_scale. */
 cudaError_t flim_k_gather(const flim_launch *l, const flim_weight_table *table, int n, int64_t elements,
                           const float *loss_scale, bool add, float *gradients);

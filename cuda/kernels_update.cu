@@ -96,6 +96,23 @@ cudaError_t flim_k_weights(const flim_launch *l, const flim_weight_table *table,
 }
 
 template <typename T>
+__global__ void turn_kernel(const T *__restrict__ storage, int k, int taps, int c, T *__restrict__ turned)
+{
+    const int64_t count = (int64_t)k * taps * c;
+    for (int64_t e = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; e < count; e += (int64_t)gridDim.x * blockDim.x) {
+        const int to_k = (int)(e % k), tap = (int)(e / k % taps), from_c = (int)(e / k / taps);
+        turned[e] = storage[((int64_t)to_k * taps + taps - 1 - tap) * c + from_c];
+    }
+}
+
+cudaError_t flim_k_turn(const flim_launch *l, const void *storage, int k, int taps, int c, void *turned)
+{
+    FLIM_BY_TYPE(l->type, (turn_kernel<T><<<grid_for((int64_t)k * taps * c), 256, 0, l->stream>>>((const T *)storage, k, taps,
+                                                                                                  c, (T *)turned)));
+    return cudaGetLastError();
+}
+
+template <typename T>
 __global__ void gather_kernel(const flim_weight_table *table, int n, int64_t elements, const float *loss_scale, bool add,
                               float *__restrict__ gradients)
 {

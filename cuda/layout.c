@@ -66,6 +66,7 @@ static void lay_weights(flim_cuda_program *p, flim_pass *pass, cursor *c)
         }
         float *scale = take(c, sizeof(float));
         pu->w = take(c, bytes);
+        pu->w_turned = pu->plan[FLIM_CONV_DATA] && pu->plan[FLIM_CONV_DATA]->turned ? take(c, bytes) : NULL;
         pu->dw = pass->train && !own_gradient ? take(c, bytes) : NULL;
         pu->norm.weight_scale = pu->k3 ? NULL : scale;
         pu->weight_item = table->n;

@@ -254,7 +254,7 @@ static flim_status run_data(flim_cuda_program *p, flim_pass *pass, int u, int64_
     void *scratch = flim_pass_at(pass, p->arena, pu->workspace[FLIM_CONV_DATA]);
     flim_status status;
     if (!pu->k3) {
-        return run_plan(p, pass, u, FLIM_CONV_DATA, n, dx, pu->w, dz, err);
+        return run_plan(p, pass, u, FLIM_CONV_DATA, n, dx, pu->w_turned ? pu->w_turned : pu->w, dz, err);
     }
     const flim_k3_shape shape = flim_pass_k3_shape(pass, u, n);
     const float *weight = flim_cuda_tensor(p, p->parameters, u, FLIM_TENSOR_CONV_WEIGHT, 0);
@@ -328,6 +328,22 @@ done:
     return status;
 }
 
+flim_status flim_cuda_store_weights(flim_cuda_program *p, const flim_device_state *state, flim_error *err)
+{
+    const flim_weight_table *table = &p->weights_host;
+    flim_status status;
+    FLIM_TRY_CUDA(flim_k_weights(&p->launch, p->weights, table->n, table->elements, p->parameters,
+                                 p->launch.type == FLIM_STORAGE_FP16, state));
+    for (int u = 0; u < p->base.net.n_units; u++) {
+        const flim_pass_unit *pu = &p->train.unit[u];
+        if (p->train.batch > 0 && pu->w_turned) {
+            FLIM_TRY_CUDA(flim_k_turn(&p->launch, pu->w, pu->k, (int)flim_volume(pu->unit->kernel), pu->c, pu->w_turned));
+        }
+    }
+done:
+    return status;
+}
+
 flim_status flim_cuda_run_update(flim_cuda_program *p, bool first, bool last, flim_error *err)
 {
     const flim_network *net = &p->base.net;
@@ -339,8 +355,7 @@ flim_status flim_cuda_run_update(flim_cuda_program *p, bool first, bool last, fl
         FLIM_TRY_CUDA(flim_k_update(&p->launch, p->state, p->call.step, p->parameters, p->gradients, p->moment1, p->moment2,
                                     net->parameters, p->norm_partial, p->dynamic, p->statistics, p->pending,
                                     net->statistics));
-        FLIM_TRY_CUDA(flim_k_weights(&p->launch, p->weights, table->n, table->elements, p->parameters,
-                                     p->launch.type == FLIM_STORAGE_FP16, p->state));
+        FLIM_TRY(flim_cuda_store_weights(p, p->state, err));
     }
 done:
     return status;

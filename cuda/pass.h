@@ -79,7 +79,7 @@ typedef struct flim_pass_unit {
     flim_norm norm;
     flim_grad_affine grad;
     float *dv_scale, *dropout;
-    void *w, *dw;
+    void *w, *w_turned, *dw;
     double *sums, *conv_sums; /* of the backward pass; of the convolution's output */
     int *counter;
     float *add_scale;

@@ -18,7 +18,7 @@ static void cache_path(const flim_cuda_device *device, const char *folder, char 
             *c = '-';
         }
     }
-    snprintf(path, size, "%s/plans2-%s-%s-driver%s-cudnn%zu.txt", folder, card, device->base.info.architecture,
+    snprintf(path, size, "%s/plans3-%s-%s-driver%s-cudnn%zu.txt", folder, card, device->base.info.architecture,
              device->driver, device->cudnn.version);
 }
 
@@ -150,6 +150,7 @@ flim_status flim_plan_cache_find(flim_cuda_device *device, const flim_plan_optio
         if (!*found && strncmp(c->engine, "own", 3) != 0 &&
             flim_cudnn_plan_load(&device->cudnn, device->handle, c->json, c->size, &out->cudnn, &ignored) == FLIM_OK) {
             snprintf(out->engine, sizeof out->engine, "%s", c->engine);
+            out->turned = strstr(c->engine, FLIM_TURNED) != NULL;
             out->workspace = out->cudnn.workspace;
             *found = true;
         }

@@ -8,6 +8,8 @@
 #include "device.h"
 #include "plan_trial.h"
 
+enum { MOST = 2 * FLIM_MAX_CANDIDATES + FLIM_FP32_TILES };
+
 /* Most that a right plan's rounding makes of fp32 sums stored in the type: measured errors are a third of these or less. */
 static double tolerance(flim_storage type)
 {
@@ -68,6 +70,39 @@ static void try_candidate(flim_plan_trial *t, flim_conv_plan *c, const flim_plan
     }
 }
 
+/* Tries cuDNN's engines for a problem, which is out's or, turned, its forward form, until `wanted` candidates are in the list. */
+static void try_engines(flim_plan_trial *t, const flim_conv_problem *problem, const flim_cudnn_candidates *found,
+                        const flim_conv_plan *out, bool turned, const flim_plan_options *options, int wanted,
+                        flim_conv_plan *list, int *n, int *over, flim_error *last)
+{
+    flim_cuda_device *device = t->device;
+    for (int i = 0; i < found->n && *n < wanted && !flim_stopped(options->stop); i++) {
+        flim_conv_plan c = *out;
+        c.turned = turned;
+        snprintf(c.engine, sizeof c.engine, "cuDNN %lld%s", (long long)found->engine[i], turned ? FLIM_TURNED : "");
+        if (flim_cudnn_plan_build(&device->cudnn, device->handle, device->base.info.name, problem, found, i, &c.cudnn,
+                                  last) == FLIM_OK) {
+            c.workspace = c.cudnn.workspace;
+            try_candidate(t, &c, options, flim_plan_workspace_limit(options), list, n, over, last);
+        }
+    }
+}
+
+/* A data gradient's forward form is tried only where plans are timed: which is faster depends on the channels. */
+static void try_turned(flim_plan_trial *t, const flim_conv_plan *out, const flim_plan_options *options, flim_conv_plan *list,
+                       int *n, int *over, flim_error *last)
+{
+    flim_cuda_device *device = t->device;
+    flim_cudnn_candidates found;
+    flim_conv_problem turned;
+    if (options->benchmark && out->problem.type != FLIM_STORAGE_FP32 && flim_conv_turn(&out->problem, &turned) &&
+        flim_cudnn_candidates_find(&device->cudnn, device->handle, device->base.info.name, &turned, &found, last) ==
+            FLIM_OK) {
+        try_engines(t, &turned, &found, out, true, options, MOST, list, n, over, last);
+        flim_cudnn_candidates_free(&device->cudnn, &found);
+    }
+}
+
 /* For a card that is not there: what the search takes without timing, unchecked.  Where cuDNN is not installed a convolution
  * without a kernel of our own is taken to need all that it may ask for. */
 static flim_status search_described(flim_cuda_device *device, const flim_conv_problem *problem, int64_t limit,
@@ -118,7 +153,7 @@ flim_status flim_plan_search(flim_cuda_device *device, const flim_plan_options *
     flim_cudnn_candidates found;
     flim_error last = {0};
     flim_conv_plan own[FLIM_FP32_TILES];
-    flim_conv_plan list[FLIM_MAX_CANDIDATES + FLIM_FP32_TILES];
+    flim_conv_plan list[MOST];
     int n = 0, over = 0;
     bool chosen = false;
     flim_plan_trial trial;
@@ -146,15 +181,9 @@ flim_status flim_plan_search(flim_cuda_device *device, const flim_plan_options *
         n = 0;
     }
     const bool no_memory = status == FLIM_ERROR_MEMORY; /* of the host: not our kernel's fault */
-    const int wanted = options->benchmark ? FLIM_MAX_CANDIDATES + FLIM_FP32_TILES : 3;
-    for (int i = 0; i < found.n && n < wanted && !chosen && !no_memory && !flim_stopped(options->stop); i++) {
-        flim_conv_plan c = *out;
-        snprintf(c.engine, sizeof c.engine, "cuDNN %lld", (long long)found.engine[i]);
-        if (flim_cudnn_plan_build(&device->cudnn, device->handle, device->base.info.name, problem, &found, i, &c.cudnn,
-                                  &last) == FLIM_OK) {
-            c.workspace = c.cudnn.workspace;
-            try_candidate(&trial, &c, options, limit, list, &n, &over, &last);
-        }
+    if (!chosen && !no_memory) {
+        try_engines(&trial, problem, &found, out, false, options, options->benchmark ? MOST : 3, list, &n, &over, &last);
+        try_turned(&trial, out, options, list, &n, &over, &last);
     }
     if (flim_stopped(options->stop)) { /* a card may take half a minute for all of them */
         status = flim_fail(err, FLIM_INTERRUPTED, "interrupted");

@@ -10,7 +10,7 @@ enum { FIRST_RUN = 50000 /* microseconds */, SAMPLES_POINT = 2048, SAMPLES_WEIGH
 
 void flim_plan_trial_free(flim_plan_trial *t)
 {
-    void *memory[] = {t->x, t->w, t->y, t->workspace, t->samples, t->nonfinite};
+    void *memory[] = {t->x, t->w, t->w_turned, t->y, t->workspace, t->samples, t->nonfinite};
     for (size_t i = 0; i < sizeof memory / sizeof memory[0]; i++) {
         (void)cudaFree(memory[i]);
     }
@@ -34,6 +34,7 @@ static void *output_of(const flim_plan_trial *t, int64_t *elements)
 flim_status flim_plan_trial_make(flim_plan_trial *t, flim_cuda_device *device, const flim_conv_problem *p, flim_error *err)
 {
     const int64_t size = flim_storage_size(p->type);
+    flim_conv_problem turned;
     flim_status status;
     *t = (flim_plan_trial){.device = device, .problem = p, .launch = {device->stream, p->type, device->base.info.threads}};
     FLIM_TRY(flim_cuda_malloc(device, flim_conv_x_elements(p) * size, "tuning a convolution", &t->x, err));
@@ -50,6 +51,10 @@ flim_status flim_plan_trial_make(flim_plan_trial *t, flim_cuda_device *device, c
     }
     if (p->op != FLIM_CONV_WEIGHT) {
         FLIM_TRY_CUDA(flim_k_fill(&t->launch, t->w, flim_conv_w_elements(p), 2));
+    }
+    if (flim_conv_turn(p, &turned)) {
+        FLIM_TRY(flim_cuda_malloc(device, flim_conv_w_elements(p) * size, "tuning a convolution", &t->w_turned, err));
+        FLIM_TRY_CUDA(flim_k_turn(&t->launch, t->w, p->k, (int)flim_volume(p->kernel), p->c, t->w_turned));
     }
     if (p->op != FLIM_CONV_FORWARD) {
         FLIM_TRY_CUDA(flim_k_fill(&t->launch, t->y, flim_conv_y_elements(p), 3));
@@ -81,7 +86,7 @@ static flim_status run(flim_plan_trial *t, const flim_conv_plan *c, flim_error *
         return flim_cuda_check(flim_wgrad(&shape, t->x, NULL, t->y, t->w, NULL, false, t->workspace, t->device->stream),
                                "a weight gradient", err);
     }
-    return flim_conv_plan_run(t->device, c, t->problem->n, t->x, t->w, t->y, t->workspace, err);
+    return flim_conv_plan_run(t->device, c, t->problem->n, t->x, c->turned ? t->w_turned : t->w, t->y, t->workspace, err);
 }
 
 flim_status flim_plan_trial_time(flim_plan_trial *t, const flim_conv_plan *c, double best, double *microseconds,

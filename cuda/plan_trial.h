@@ -1,7 +1,7 @@
 /* One convolution problem on tensors of its own in device memory, on which plans are tried: timed, and checked against direct sums.
  *
  * For: plan_search.c makes one a problem, tries all candidates on it and frees it.
- * Owns: x, w and y of the problem, filled with hashed values, and a workspace that grows; plans stay the caller's.
+ * Owns: x, w (also turned) and y of the problem, filled with hashed values, and a workspace that grows; plans stay the caller's.
  * Errors: FLIM_ERROR_MEMORY where the tensors find no room or, of a check, host memory ends; FLIM_ERROR_DEVICE where a plan does not
  * run.
  */
@@ -16,6 +16,7 @@ typedef struct flim_plan_trial {
     const flim_conv_problem *problem; /* the caller's */
     flim_launch launch;
     void *x, *w, *y, *workspace;
+    void *w_turned; /* for turned plans; NULL where there can be none */
     int64_t workspace_bytes;
     double *samples; /* expected, then got */
     unsigned long long *nonfinite;

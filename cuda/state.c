@@ -1,6 +1,7 @@
 #include "state.h"
 
 #include "check.h"
+#include "operations.h"
 
 #define INITIAL_LOSS_SCALE 65536.0f /* as torch's GradScaler */
 
@@ -45,8 +46,7 @@ flim_status flim_state_write(flim_program *base, flim_state state, float *to, si
     FLIM_TRY(flim_cuda_finish(p, err));
     FLIM_TRY(upload(p, to, in, count * sizeof *in, err));
     if (state == FLIM_STATE_PARAMETERS) {
-        FLIM_TRY_CUDA(flim_k_weights(&p->launch, p->weights, p->weights_host.n, p->weights_host.elements, p->parameters,
-                                     p->launch.type == FLIM_STORAGE_FP16, NULL));
+        FLIM_TRY(flim_cuda_store_weights(p, NULL, err));
         FLIM_TRY_CUDA(cudaStreamSynchronize(p->device->stream));
     } else if (state == FLIM_STATE_STATISTICS && p->pending) {
         FLIM_TRY(upload(p, p->pending, in, count * sizeof *in, err));

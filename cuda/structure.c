@@ -2,7 +2,8 @@
 
 bool flim_is_strided_point(const flim_unit *u)
 {
-    return flim_volume(u->kernel) == 1 && u->pad[0] + u->pad[1] + u->pad[2] == 0 && u->stride[0] * u->stride[1] * u->stride[2] > 1;
+    return flim_volume(u->kernel) == 1 && u->pad[0] + u->pad[1] + u->pad[2] == 0 &&
+           u->stride[0] * u->stride[1] * u->stride[2] > 1;
 }
 
 static flim_conv_type conv_type(flim_storage type)
