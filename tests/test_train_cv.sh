@@ -51,6 +51,14 @@ sum_before=$(sha256sum small.h5; stat -c %y small.h5)
 options=(--preset tiny --folds 3 --epochs 3 --batch 16 --lr 1e-3 --device cpu --workers 2)
 common=(--data small.h5 "${options[@]}")
 
+# ---- what is printed
+run 0 "${common[@]}" --quiet --out quiet
+table=$(sed -n '/^Test parts, /,/decay summed/p' quiet/train.log)
+check "--quiet prints the result, all of it and nothing else" test "$(cat out)" = "$table" -a "$(wc -l <out)" -gt 10
+check "train.log has the rest" grep -q "^fold 2 epoch 3/3" quiet/train.log
+run 0 "${common[@]}" --quiet --log-json --out quiet-json
+check "--quiet --log-json as well" test "$(wc -l <out)" -ge "$(wc -l <<<"$table")" -a "$(grep -vc '"level": "\(result\|warning\)"' out)" = 0
+
 # ---- the run folder
 run 0 "${common[@]}" --out whole
 for file in config.yaml environment.json splits.json train.log summary.json summary.csv fold_{0,1,2}/{history.csv,best.safetensors,predictions.csv,summary.json,DONE}; do

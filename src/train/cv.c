@@ -17,7 +17,7 @@
 static void tee_line(void *context, flim_log_level level, const char *text)
 {
     flim_run *run = context;
-    static const char *const marks[] = {"", "note: ", "warning: "};
+    static const char *const marks[] = {"", "note: ", "warning: ", ""};
     if (run->hooks->log.line) {
         run->hooks->log.line(run->hooks->log.context, level, text);
     }

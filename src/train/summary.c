@@ -203,7 +203,7 @@ static void table_row(const flim_log *log, const char *first, const double value
         used += (size_t)(isnan(v) ? snprintf(text + used, sizeof text - used, " %9s", "n/a")
                                   : snprintf(text + used, sizeof text - used, " %9.3f", v));
     }
-    flim_log_line(log, FLIM_LOG_INFO, "%s", text);
+    flim_log_line(log, FLIM_LOG_RESULT, "%s", text);
 }
 
 static void failed_rows(const flim_run *run)
@@ -211,7 +211,7 @@ static void failed_rows(const flim_run *run)
     char reason[1024];
     for (int k = 0; k < run->splits.n_folds; k++) {
         if (flim_run_fold_has_failed(run, k, reason)) {
-            flim_log_line(&run->log, FLIM_LOG_INFO, "  %d has failed and is in none of the numbers below", k);
+            flim_log_line(&run->log, FLIM_LOG_RESULT, "  %d has failed and is in none of the numbers below", k);
         }
     }
 }
@@ -221,9 +221,9 @@ static void print_table(const flim_run *run, const summary *s)
     const flim_log *log = &run->log;
     const bool two = run->info->classes == 2; /* with more the most probable class is predicted, and there is no threshold */
     char first[64], sentence[512];
-    flim_log_line(log, FLIM_LOG_INFO, "Test parts, %d of %d folds%s:", s->n, run->splits.n_folds,
+    flim_log_line(log, FLIM_LOG_RESULT, "Test parts, %d of %d folds%s:", s->n, run->splits.n_folds,
                   two ? " (thresholds from the validation parts)" : "");
-    flim_log_line(log, FLIM_LOG_INFO, "  %-28s %9s %9s %9s %9s %9s %9s", "fold (cells, best epoch)", "accuracy", "bal. acc.",
+    flim_log_line(log, FLIM_LOG_RESULT, "  %-28s %9s %9s %9s %9s %9s %9s", "fold (cells, best epoch)", "accuracy", "bal. acc.",
                   "F1", "MCC", "ROC AUC", "log loss");
     for (int i = 0; i < s->n; i++) {
         snprintf(first, sizeof first, "%d (%" PRId64 ", %" PRId64 ")", s->fold[i].k, s->fold[i].n_test,
@@ -243,7 +243,7 @@ static void print_table(const flim_run *run, const summary *s)
     for (int b = 0, shown = 0; b < FLIM_N_BASELINES; b++) {
         if (s->has_baseline[b]) {
             if (!shown++) {
-                flim_log_line(log, FLIM_LOG_INFO, "Simple models in the same folds, pooled:");
+                flim_log_line(log, FLIM_LOG_RESULT, "Simple models in the same folds, pooled:");
             }
             table_row(log, flim_baseline_title(b), s->baseline[b].value);
         }

@@ -62,7 +62,7 @@ void console_close(console *c)
 
 static void print_json(flim_log_level level, const char *text)
 {
-    static const char *const names[] = {"info", "note", "warning"};
+    static const char *const names[] = {"info", "note", "warning", "result"};
     flim_json *object = flim_json_object();
     flim_json_set_integer(object, "time", (int64_t)time(NULL));
     flim_json_set_string(object, "level", names[level]);
@@ -77,15 +77,18 @@ static void print_json(flim_log_level level, const char *text)
 
 static void print_line(void *context, flim_log_level level, const char *text)
 {
-    static const char *const marks[] = {"", "note: ", "warning: "};
+    static const char *const marks[] = {"", "note: ", "warning: ", ""};
     console *c = context;
+    if (c->quiet && level != FLIM_LOG_WARNING && level != FLIM_LOG_RESULT) {
+        return;
+    }
     console_close(c);
     if (c->json) {
         print_json(level, text);
     } else if (level == FLIM_LOG_WARNING) {
         fflush(stdout);
         fprintf(stderr, "%s%s\n", marks[level], text);
-    } else if (!c->quiet) {
+    } else {
         printf("%s%s\n", marks[level], text);
     }
     fflush(stdout);
