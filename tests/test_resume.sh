@@ -80,7 +80,21 @@ mkdir -p moved && cp k.h5 moved/there.h5
 refuses 2 "data (the run has [d.h5], the call says [moved/there.h5])" --data moved/there.h5
 call 0 "$train" --resume --resume-override --out r --data moved/there.h5
 says "data [d.h5] -> [moved/there.h5]"
+check "that is no other run" test "$(grep -c 'from here on the run is another one' err)" = 0
 check "the same data in another place: the undisturbed run's files" test "$(digest r)" = "$want"
+
+cp whole/fold_0/best.safetensors w.safetensors
+call 0 "$train" --data k.h5 "${options[@]}" --init-weights w.safetensors --out from_w
+call 143 env FLIM_AIM=train:3:15 "$faulty" --data k.h5 "${options[@]}" --init-weights w.safetensors --out cut_w
+mv w.safetensors moved/
+call 3 "$train" --resume --out cut_w
+says "cannot read w.safetensors"
+call 2 "$train" --resume --out cut_w --init-weights moved/w.safetensors
+says "init_weights (the run has w.safetensors, the call says moved/w.safetensors)"
+call 2 "$train" --resume --resume-override --out cut_w --init-weights whole/fold_1/best.safetensors
+says "Of these, init_weights cannot be overridden"
+call 0 "$train" --resume --resume-override --out cut_w --init-weights moved/w.safetensors
+check "the same weights in another place: the undisturbed run's files" test "$(digest cut_w)" = "$(digest from_w)"
 
 # ---- splits, network, settings changed by hand
 again

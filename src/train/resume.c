@@ -20,6 +20,7 @@
 /* What --resume does with a setting that the call names. */
 typedef enum use_of_flag {
     FREE, /* part of the mathematics: refused, unless --resume-override */
+    PLACE, /* where a file lies whose contents are compared: may be overridden, and changes no number */
     FIXED, /* cells, folds or weights would mean something else: always refused */
     CONTROL, /* how to run, not what to compute: the call's value is taken where it is given */
     CALL /* of this call only */
@@ -27,9 +28,8 @@ typedef enum use_of_flag {
 
 static use_of_flag use_of(const char *key)
 {
-    static const char *const fixed[] = {"axes",         "mask_counts",   "folds",  "cv",     "holdout_group",
-                                        "val_fraction", "monitor",       "splits", "preset", "init_weights",
-                                        "seed",         "threshold_for", NULL};
+    static const char *const fixed[] = {"axes",    "mask_counts", "folds",  "cv",   "holdout_group", "val_fraction",
+                                        "monitor", "splits",      "preset", "seed", "threshold_for", NULL};
     static const char *const control[] = {"workers",
                                           "prefetch",
                                           "cache",
@@ -43,6 +43,9 @@ static use_of_flag use_of(const char *key)
                                           NULL};
     static const char *const call[] = {"out",     "resume",   "resume_override", "fold", "quiet",
                                        "verbose", "log_json", "dry_run",         NULL};
+    if (strcmp(key, "data") == 0 || strcmp(key, "init_weights") == 0) {
+        return PLACE;
+    }
     for (int i = 0; fixed[i]; i++) {
         if (strcmp(key, fixed[i]) == 0) {
             return FIXED;
@@ -87,7 +90,10 @@ bool flim_run_is_explicit(const flim_train_hooks *hooks, const char *key)
 static void merge_key(void *context, const char *key, const char *stored, const char *given)
 {
     merge *m = context;
-    const use_of_flag use = use_of(key);
+    use_of_flag use = use_of(key);
+    if (use == PLACE) { /* a file can have moved where there was one and is one */
+        use = stored[0] && given[0] ? FREE : FIXED;
+    }
     if (m->status != FLIM_OK || use == CALL || !flim_run_is_explicit(m->hooks, key)) {
         return;
     }
@@ -479,9 +485,12 @@ static flim_status override(flim_run *run, const flim_json *record, const differ
     if (d->beside[0]) {
         flim_log_line(&run->log, FLIM_LOG_WARNING, "--resume-override: %s", d->beside);
     }
-    flim_log_line(&run->log, FLIM_LOG_WARNING,
-                  "from here on the run is another one: no undisturbed run ends in its numbers; %s/resume.json keeps this",
-                  run->folder);
+    if (d->any) { /* a file that has moved changes no number */
+        flim_log_line(
+            &run->log, FLIM_LOG_WARNING,
+            "from here on the run is another one: no undisturbed run ends in its numbers; %s/resume.json keeps this",
+            run->folder);
+    }
     if (status == FLIM_OK && !is_accepted(run)) {
         status = flim_string_list_add(&run->accepted, run->identity_text, err);
     }
