@@ -29,6 +29,14 @@ says "d.h5 is a file"
 call 6 "$train" --data d.h5 "${options[@]}" --out d.h5/below
 says "d.h5 is a file"
 
+# ---- a folder that a shell would take apart
+for out in "my run" "it's" 'a$b;c' plain_1; do
+    call 143 env FLIM_AIM=train:1:15 "$faulty" --data d.h5 "${options[@]}" --epochs 2 --out "$out"
+    line=$(sed -n 's/.*go on with: train_cv //p' out)
+    check "the way to go on with '$out' can be pasted: $line" eval "\"$train\" $line"
+    check "'$out' was finished" test -s "$out/summary.json"
+done
+
 # ---- one file under two names
 mkdir sub
 ln -s ../d.h5 sub/link.h5

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/alloc.h"
+#include "core/shell.h"
 #include "report/parts.h"
 
 enum { FEW_GROUPS = 10, MOST_ROWS_BUT_FOLDS = 9 + FLIM_N_BASELINES };
@@ -270,8 +271,10 @@ static flim_status baseline_rows(report_run *run, const flim_log *log, flim_erro
         }
     }
     if (missing) {
+        char folder[4096];
+        flim_shell_quote(run->folder, folder, sizeof folder);
         report_find(run, log, FLIM_LOG_WARNING, "no baseline %s: %s; train_cv --resume --out %s makes it", names, first.text,
-                    run->folder);
+                    folder);
     }
     return status;
 }

@@ -7,6 +7,7 @@
 #include "core/alloc.h"
 #include "core/clock.h"
 #include "core/file.h"
+#include "core/shell.h"
 #include "flim/plan.h"
 #include "flim/weights.h"
 #include "results/fold_result.h"
@@ -472,23 +473,24 @@ static flim_status run_all(flim_run *run, char *folder_out, flim_error *err)
 /* How to go on, where there is something to go on with. */
 static void say_how_to_go_on(const flim_run *run, flim_status status)
 {
-    char path[FLIM_PATH_MAX + 16];
+    char path[FLIM_PATH_MAX + 16], out[FLIM_PATH_MAX];
     const flim_settings *s = run->settings;
+    flim_shell_quote(run->folder, out, sizeof out);
     snprintf(path, sizeof path, "%s/config.yaml", run->folder);
     const bool holds_a_run = run->tee.file && flim_file_exists(path);
     if (status == FLIM_INTERRUPTED) {
         flim_log_line(&run->log, FLIM_LOG_NOTE, "interrupted%s%s",
                       holds_a_run ? "; go on with: train_cv --resume --out " : ", before there was anything to keep",
-                      holds_a_run ? run->folder : "");
+                      holds_a_run ? out : "");
     } else if (status == FLIM_ERROR_WRITE && holds_a_run) {
         flim_log_line(&run->log, FLIM_LOG_NOTE,
                       "what was saved before is whole; once this can be written, go on with: train_cv --resume --out %s",
-                      run->folder);
+                      out);
     } else if (status == FLIM_ERROR_MEMORY && holds_a_run) {
         flim_log_line(&run->log, FLIM_LOG_NOTE,
                       "go on with smaller batches of the same effective size, N x M = %" PRId64
                       ": train_cv --resume --resume-override --batch N --accumulate M --out %s",
-                      s->batch * s->accumulate, run->folder);
+                      s->batch * s->accumulate, out);
     }
 }
 
