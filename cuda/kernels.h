@@ -132,7 +132,7 @@ cudaError_t flim_k_tail_forward(const flim_launch *l, const flim_tail *tail, voi
 /* mean over pixels: y (cells, pixels, c) -> out (cells, c) fp32. */
 cudaError_t flim_k_mean(const flim_launch *l, const void *y, int64_t cells, int64_t pixels, int c, float *out);
 
-/* ---- kernels_grad.cu: backward --------------------------------------------------------------------------------------- */
+/* ---- kernels_grad.cu, kernels_grad_norm.cu, kernels_grad_apply.cu: backward --------------------------------------------- */
 
 typedef enum flim_source_kind {
     FLIM_SOURCE_DENSE, /* storage type, shape of y */
