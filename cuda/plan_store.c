@@ -20,8 +20,10 @@ flim_status flim_plan_store_get(flim_cuda_device *device, const flim_conv_proble
     flim_plan_store *store = &device->store;
     *out = NULL;
     for (int i = 0; i < store->n; i++) {
-        if (store->plan[i]->benchmarked == options->benchmark && same_problem(&store->plan[i]->problem, problem)) {
-            *out = store->plan[i];
+        const flim_conv_plan *known = store->plan[i];
+        if (known->benchmarked == options->benchmark && known->workspace <= flim_plan_workspace_limit(options) &&
+            same_problem(&known->problem, problem)) {
+            *out = known;
             return FLIM_OK;
         }
     }
