@@ -118,6 +118,7 @@ flim_status flim_state_totals(flim_program *base, bool reset, flim_totals *out, 
                          .updates = s.updates,
                          .grad_norm = s.grad_norm,
                          .nonfinite = s.nonfinite_call >= 0,
+                         .calls = s.calls,
                          .nonfinite_call = s.nonfinite_call};
     if (reset) {
         s.loss = s.weight = 0;
@@ -142,6 +143,7 @@ flim_status flim_state_set_totals(flim_program *base, const flim_totals *in, fli
     s.correct = in->correct;
     s.updates = in->updates;
     s.grad_norm = in->grad_norm;
+    s.calls = in->calls;
     s.nonfinite_call = in->nonfinite ? in->nonfinite_call : -1;
     return store(p, &s, err);
 }

@@ -892,6 +892,39 @@ static void not_finite_input_is_reported(void **state)
     free_fixture(&f);
 }
 
+/* Totals that are put back count calls on from there: an epoch goes on where it was interrupted, the next begins at 0, and a batch
+ * that is not finite is named by its number in the epoch. */
+static void calls_are_counted_from_where_totals_were_put(void **state)
+{
+    (void)state;
+    fixture f = make_fixture(4, 2, 9, 5, 5);
+    flim_program *program = ref_program_create(target, &f.net, 3, 0, f.parameters, f.statistics);
+    assert_non_null(program);
+    flim_batch batch = ref_formula_batch(&f.net, 0, 3);
+    const flim_step step = plain_step(3);
+    const flim_totals epoch = {.nonfinite_call = -1}, resumed = {.calls = 7, .nonfinite_call = -1};
+    flim_totals totals = {0};
+    flim_error err = {0};
+    assert_int_equal(flim_program_train(program, &batch, &step, &err), FLIM_OK);
+    assert_int_equal(flim_program_train(program, &batch, &step, &err), FLIM_OK);
+    assert_int_equal(flim_program_totals(program, false, &totals, &err), FLIM_OK);
+    assert_int_equal(totals.calls, 2);
+    assert_int_equal(flim_program_set_totals(program, &epoch, &err), FLIM_OK);
+    assert_int_equal(flim_program_train(program, &batch, &step, &err), FLIM_OK);
+    assert_int_equal(flim_program_totals(program, false, &totals, &err), FLIM_OK);
+    assert_int_equal(totals.calls, 1);
+    assert_int_equal(flim_program_set_totals(program, &resumed, &err), FLIM_OK);
+    batch.signal[100] = NAN;
+    assert_int_equal(flim_program_train(program, &batch, &step, &err), FLIM_OK);
+    totals = read_totals(program);
+    assert_int_equal(totals.calls, 8);
+    assert_true(totals.nonfinite);
+    assert_int_equal(totals.nonfinite_call, 7);
+    ref_batch_free(&batch);
+    flim_program_destroy(program);
+    free_fixture(&f);
+}
+
 static int group(const ref_target *on)
 {
     target = on;
@@ -913,6 +946,7 @@ static int group(const ref_target *on)
         cmocka_unit_test(nothing_is_allocated_in_a_step),
         cmocka_unit_test(running_out_of_memory_is_an_error),
         cmocka_unit_test(not_finite_input_is_reported),
+        cmocka_unit_test(calls_are_counted_from_where_totals_were_put),
     };
     cmocka_set_test_filter(getenv("CMOCKA_TEST_FILTER"));
     return cmocka_run_group_tests(tests, NULL, NULL);
