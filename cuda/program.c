@@ -11,16 +11,24 @@
 #include "state.h"
 #include "transfer.h"
 
-static void destroy(flim_program *base)
+/* Undoes `allocate`, as far as it came. */
+static void free_memory(flim_cuda_program *p)
 {
-    flim_cuda_program *p = flim_cuda_program_of(base);
     if (!p->device->base.info.described && cudaSetDevice(p->device->ordinal) == cudaSuccess) {
         (void)cudaStreamSynchronize(p->device->copy_stream);
         (void)cudaStreamSynchronize(p->device->stream);
         flim_graph_free(p);
         flim_transfer_free(p);
         (void)cudaFree(p->memory);
+        p->memory = NULL;
+        (void)cudaGetLastError();
     }
+}
+
+static void destroy(flim_program *base)
+{
+    flim_cuda_program *p = flim_cuda_program_of(base);
+    free_memory(p);
     flim_cuda_kept_free(&p->kept);
     flim_free(p);
 }
@@ -142,7 +150,10 @@ static flim_status allocate(flim_program *base, flim_error *err)
     FLIM_TRY(flim_cuda_kept_place(&p->kept, p->memory + p->fixed_bytes + p->arena_bytes, stream, err));
     FLIM_TRY_CUDA(cudaStreamSynchronize(stream));
 done:
-    return status; /* what was made is freed by destroy */
+    if (status != FLIM_OK) {
+        free_memory(p); /* pinned memory may be what was short: the caller may try again with less */
+    }
+    return status;
 }
 
 static flim_status wait_all(flim_program *base, flim_error *err)

@@ -38,25 +38,27 @@ done:
     return status;
 }
 
+static void free_event(cudaEvent_t *event)
+{
+    if (*event) {
+        (void)cudaEventDestroy(*event);
+        *event = NULL;
+    }
+}
+
 void flim_transfer_free(flim_cuda_program *p)
 {
     for (int i = 0; i < FLIM_STAGES; i++) {
-        cudaEvent_t events[2] = {p->stage[i].copied, p->stage[i].free};
-        for (int k = 0; k < 2; k++) {
-            if (events[k]) {
-                (void)cudaEventDestroy(events[k]);
-            }
-        }
+        free_event(&p->stage[i].copied);
+        free_event(&p->stage[i].free);
     }
     for (int i = 0; i < FLIM_SLOTS; i++) {
         (void)cudaFreeHost(p->slot[i].block);
         (void)cudaFreeHost(p->logits[i].pinned);
-        if (p->slot[i].done) {
-            (void)cudaEventDestroy(p->slot[i].done);
-        }
-        if (p->logits[i].done) {
-            (void)cudaEventDestroy(p->logits[i].done);
-        }
+        p->slot[i].block = NULL;
+        p->logits[i].pinned = NULL;
+        free_event(&p->slot[i].done);
+        free_event(&p->logits[i].done);
     }
 }
 
