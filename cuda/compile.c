@@ -124,9 +124,7 @@ flim_status flim_cuda_compile(flim_device *base, const flim_network *net, const 
     p->scaled = options->precision == FLIM_PRECISION_TF32;
     p->dynamic = options->precision == FLIM_PRECISION_FP16;
     p->batch = options->train_batch > options->eval_batch ? options->train_batch : options->eval_batch;
-    const flim_storage type = options->precision == FLIM_PRECISION_FP32   ? FLIM_STORAGE_FP32
-                              : options->precision == FLIM_PRECISION_BF16 ? FLIM_STORAGE_BF16
-                                                                          : FLIM_STORAGE_FP16;
+    const flim_storage type = flim_cuda_storage(options->precision);
     p->launch = (flim_launch){device->stream, type, base->info.threads};
     p->host_state = flim_state_initial(p->dynamic);
     if (device->cudnn.version < 91600 && !base->info.described) {

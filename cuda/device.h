@@ -30,6 +30,14 @@ static inline flim_cuda_device *flim_cuda_device_of(flim_device *device)
     return (flim_cuda_device *)device;
 }
 
+/* How a precision stores activations, their gradients and the weights' copies. */
+static inline flim_storage flim_cuda_storage(flim_precision precision)
+{
+    return precision == FLIM_PRECISION_FP32   ? FLIM_STORAGE_FP32
+           : precision == FLIM_PRECISION_BF16 ? FLIM_STORAGE_BF16
+                                              : FLIM_STORAGE_FP16;
+}
+
 /* Makes the device current for the calling thread. */
 flim_status flim_cuda_device_use(flim_cuda_device *device, flim_error *err);
 
@@ -43,7 +51,7 @@ void flim_cuda_beside(const flim_cuda_device *device, char *text, size_t size);
 /* cudaMalloc whose failure says needed and free bytes, and who holds them; `what` names the need. */
 flim_status flim_cuda_malloc(flim_cuda_device *device, int64_t bytes, const char *what, void **out, flim_error *err);
 
-/* In compile.c, layer.c and measure.c. */
+/* In compile.c, layer.c, layer_head.c and measure.c. */
 flim_status flim_cuda_compile(flim_device *device, const flim_network *net, const flim_program_options *options,
                               flim_program **out, flim_error *err);
 flim_status flim_cuda_run_unit(flim_device *device, const flim_unit *unit, flim_precision precision, const flim_unit_run *run,
