@@ -248,6 +248,8 @@ for mib in 200 300 400 500 600 700 800 900 1000 1100; do
     [ $code = 0 ] && break
 done
 if [ -n "$limit" ]; then
+    (ulimit -v $((limit * 1024)) && exec "$build/train_cv" "${tight[@]}" --batch auto --out found >out 2>err </dev/null)
+    check "--batch auto counts within $limit MiB of address space, not with the machine's memory" test $? = 0
     (ulimit -v $((limit * 1024)) && exec "$build/train_cv" "${tight[@]}" --out retry --on-oom retry >out 2>err </dev/null)
     check "--on-oom retry ends well within $limit MiB of address space, where --batch 32 ends with code 5" test $? = 0
     check "with a smaller batch" grep -qE "^batch: (16|8|4|2|1)$" retry/config.yaml

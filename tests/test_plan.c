@@ -138,6 +138,15 @@ static void a_plan_is_what_the_program_allocates(void **state)
     ok(flim_plan_compile(device, &request, &room, &program, &err), &err);
     ok(flim_program_allocate(program, &err), &err);
     assert_int_equal(flim_program_peak_bytes(program), plan.program_bytes);
+    /* On the CPU batches and kept cells lie in the memory that the budget bounds; of a card's they do not. */
+    request.cache_bytes = 1 << 20;
+    ok(flim_plan_make(device, &request, &room, &plan, &err), &err);
+    assert_int_equal(plan.bounded_bytes, plan.program_bytes + plan.memory.total[FLIM_MEMORY_HOST]);
+    const flim_plan_room exact = {.total = room.total, .margin = 1, .budget = plan.bounded_bytes};
+    const flim_plan_room less = {.total = room.total, .margin = 1, .budget = plan.bounded_bytes - 1};
+    assert_true(flim_plan_fits(&plan, &exact) && !flim_plan_fits(&plan, &less));
+    assert_int_equal(flim_plan_limit(device, &request, &exact), plan.program_bytes);
+    request.cache_bytes = 0;
     flim_program_destroy(program);
     ok(flim_plan_try(device, &request, &room, &trial, &err), &err);
     assert_true(trial.train_ms > 0 && trial.predict_ms > 0);
@@ -157,7 +166,7 @@ static int64_t plain_search(flim_device *device, const flim_plan_request *reques
         }
         r.batch = b;
         ok(flim_plan_make(device, &r, room, &plan, &err), &err);
-        best = plan.program_bytes <= room->budget ? b : best;
+        best = flim_plan_fits(&plan, room) ? b : best;
     }
     return best;
 }
@@ -208,7 +217,7 @@ static void the_search_finds_what_a_plain_one_finds(void **state)
                      (long long)plan.request.batch, (long long)plan.request.eval_batch, (long long)expected,
                      (long long)cases[i].kept);
         }
-        assert_true(plan.program_bytes <= room.budget);
+        assert_true(flim_plan_fits(&plan, &room));
         print_message("at most %4lld cells in %7.1f MiB beside eval batch %4lld: %lld\n", (long long)cases[i].cap,
                       (double)room.budget / 0x1p20, (long long)cases[i].kept, (long long)expected);
     }

@@ -49,6 +49,7 @@ typedef struct flim_plan {
     flim_plan_request request;
     flim_memory_plan memory; /* all components, the context included */
     int64_t program_bytes; /* of them what the program allocates on the device: the predicted peak */
+    int64_t bounded_bytes; /* what a budget bounds: these, and on the CPU what stands beside them in the same memory */
     int64_t device_bytes; /* program and context */
     flim_precision auto_precision; /* what the device takes where none is named */
     flim_recompute recompute; /* what AUTO came to: NONE, ALL, or AUTO where some blocks recompute */
@@ -78,8 +79,13 @@ flim_status flim_plan_make(flim_device *device, const flim_plan_request *request
                            flim_error *err);
 
 /* Beside the program's items in plan->memory, what else the request needs: the context and what others hold, the loader's prefetch
- * buffers, decoded cells; sets program_bytes and device_bytes. */
+ * buffers, decoded cells; sets the sums. */
 void flim_plan_complete(flim_plan *plan, const flim_device *device, const flim_plan_room *room);
+
+/* Whether a plan stays within the budget. */
+bool flim_plan_fits(const flim_plan *plan, const flim_plan_room *room);
+/* What a program for the request may take of the budget: on the CPU less than all of it. */
+int64_t flim_plan_limit(const flim_device *device, const flim_plan_request *request, const flim_plan_room *room);
 
 /* The largest batch of at most `cap` cells (the training part's) whose plan stays within the budget: a real search, as memory
  * is not monotone in the batch.  Batches above 32 are multiples of 8, unless the cap itself fits.  An eval batch that is given is

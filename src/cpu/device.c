@@ -1,11 +1,10 @@
 /* The CPU as a device: what it is, its memory, and the table of its functions. */
 #include <omp.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 
 #include "core/alloc.h"
+#include "core/host_memory.h"
 #include "cpu/program.h"
 
 /* Copies what follows "key ... :" in a /proc file, without blanks around it; false where the key is not there. */
@@ -26,28 +25,6 @@ static bool proc_value(const char *path, const char *key, char *out, size_t size
         fclose(file);
     }
     return found;
-}
-
-static int64_t kib_of(const char *path, const char *key)
-{
-    char text[64];
-    return proc_value(path, key, text, sizeof text) ? (int64_t)strtoll(text, NULL, 10) : 0;
-}
-
-static int64_t memory_kib(const char *key)
-{
-    return kib_of("/proc/meminfo", key);
-}
-
-int64_t flim_cpu_memory_available(void)
-{
-    int64_t available = memory_kib("MemAvailable") * 1024;
-    struct rlimit limit; /* ulimit -v: batch systems set it */
-    if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < (rlim_t)INT64_MAX) {
-        const int64_t left = (int64_t)limit.rlim_cur - kib_of("/proc/self/status", "VmSize") * 1024;
-        available = left < available ? (left > 0 ? left : 0) : available;
-    }
-    return available;
 }
 
 static const char *isa_name(void)
@@ -89,7 +66,7 @@ static void host_free(flim_device *device, void *memory)
 static flim_status memory_free(flim_device *device, int64_t *bytes, flim_error *err)
 {
     (void)device, (void)err;
-    *bytes = flim_cpu_memory_available();
+    *bytes = flim_host_memory_now().available;
     return FLIM_OK;
 }
 
@@ -103,9 +80,10 @@ static const flim_device_ops device_ops = {.close = close_device,
 
 static void describe(flim_device_info *info)
 {
+    const flim_host_memory memory = flim_host_memory_now();
     *info = (flim_device_info){.kind = "cpu",
-                               .memory_bytes = memory_kib("MemTotal") * 1024,
-                               .memory_free = flim_cpu_memory_available(),
+                               .memory_bytes = memory.total,
+                               .memory_free = memory.available,
                                .threads = omp_get_max_threads(),
                                .precisions = 1u << FLIM_PRECISION_FP32,
                                .auto_precision = FLIM_PRECISION_FP32};

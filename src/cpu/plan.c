@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "core/alloc.h"
+#include "core/host_memory.h"
 #include "cpu/program.h"
 
 enum { ALIGNMENT = 64 };
@@ -372,7 +373,7 @@ flim_status flim_cpu_plan_allocate(flim_cpu_program *p, flim_error *err)
         {&p->mean, (size_t)head_floats(p), sizeof(float)}};
     flim_memory_plan plan = {0};
     flim_cpu_plan_memory(p, &plan, NULL);
-    const int64_t needed = plan.total[FLIM_MEMORY_DEVICE], available = flim_cpu_memory_available();
+    const int64_t needed = plan.total[FLIM_MEMORY_DEVICE], available = flim_host_memory_now().available;
     bool enough = needed <= available; /* Linux hands out more than it has, and kills later */
     for (size_t i = 0; i < sizeof block / sizeof block[0] && enough; i++) {
         void *memory = flim_alloc_aligned(block[i].count, block[i].size, err);

@@ -97,9 +97,6 @@ typedef struct flim_cpu_program {
     bool frozen; /* BatchNorm's running statistics are constants in training: tests compare micro-batches with whole ones */
 } flim_cpu_program;
 
-/* device.c: bytes of host memory that can be had without swapping. */
-int64_t flim_cpu_memory_available(void);
-
 /* plan.c: which buffers there are, what they are for and where they lie; sizes of everything that allocate will allocate. */
 void flim_cpu_plan(flim_cpu_program *program);
 flim_status flim_cpu_plan_memory(const flim_cpu_program *program, flim_memory_plan *plan, flim_error *err);

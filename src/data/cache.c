@@ -1,7 +1,6 @@
 #include "data/cache.h"
 
 #include <stdatomic.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "core/alloc.h"
@@ -115,34 +114,4 @@ void flim_cell_cache_offer_counts(flim_cell_cache *cache, int64_t cell, const fl
     }
     flim_counts_narrow(counts, cache->voxels, bytes, place_of(cache, cell));
     stored(cache, cell, bytes == 1 ? CELL_UINT8 : CELL_UINT16);
-}
-
-/* The number after `key` in a small text file of the kernel's, or -1; an empty key takes the file's first number. */
-static int64_t kernel_number(const char *path, const char *key)
-{
-    char line[256];
-    long long value = -1;
-    FILE *stream = fopen(path, "r");
-    while (stream && fgets(line, sizeof line, stream)) {
-        if (strncmp(line, key, strlen(key)) == 0 && sscanf(line + strlen(key), "%lld", &value) == 1) {
-            break;
-        }
-        value = -1;
-    }
-    if (stream) {
-        fclose(stream);
-    }
-    return value;
-}
-
-int64_t flim_memory_available(void)
-{
-    int64_t kilobytes = kernel_number("/proc/meminfo", "MemAvailable:");
-    int64_t available = kilobytes < 0 ? (int64_t)1 << 30 : kilobytes * 1024;
-    int64_t limit = kernel_number("/sys/fs/cgroup/memory.max", "");
-    int64_t used = kernel_number("/sys/fs/cgroup/memory.current", "");
-    if (limit >= 0 && used >= 0 && limit - used < available) {
-        available = limit > used ? limit - used : 0;
-    }
-    return available;
 }

@@ -22,7 +22,4 @@ void flim_cell_cache_offer(flim_cell_cache *cache, int64_t cell, flim_number num
 /* From counts as floats. */
 void flim_cell_cache_offer_counts(flim_cell_cache *cache, int64_t cell, const float *counts);
 
-/* Bytes that can be allocated without swapping: what the kernel says is available, or less where a control group limits it. */
-int64_t flim_memory_available(void);
-
 #endif

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "core/alloc.h"
+#include "core/host_memory.h"
 #include "core/sha256.h"
 #include "data/columns.h"
 #include "data/dataset_internal.h"
@@ -218,7 +219,7 @@ static flim_status make_cache(flim_dataset *d, const flim_dataset_options *optio
         flim_number number = flim_h5_cells_get_info(d->file[i].cells)->number;
         size = number.kind == FLIM_UNSIGNED && number.size == 1 ? size : 2;
     }
-    int64_t available = flim_memory_available(), voxel_bytes = d->voxels * (int64_t)size;
+    int64_t available = flim_host_memory_now().available, voxel_bytes = d->voxels * (int64_t)size;
     int64_t bytes = voxel_bytes > INT64_MAX / d->info.n ? INT64_MAX : voxel_bytes * d->info.n;
     int64_t most = options->cache == FLIM_CACHE_HOST ? available : available / 2;
     d->decoded_bytes = bytes;

@@ -47,6 +47,23 @@ flim_status flim_plan_request_of(const flim_settings *settings, const flim_netwo
     return status;
 }
 
+static int64_t prefetch_bytes(const flim_plan_request *r)
+{
+    const int64_t eval = flim_plan_eval_batch(r), most = r->batch > eval ? r->batch : eval;
+    return r->prefetch > 0 ? flim_loader_buffer_bytes(r->prefetch, most, r->net->in[0], r->net->in[1], r->net->in[2]) : 0;
+}
+
+int64_t flim_plan_limit(const flim_device *device, const flim_plan_request *r, const flim_plan_room *room)
+{
+    const int64_t host = prefetch_bytes(r) + (r->cache_on_device ? 0 : r->cache_bytes);
+    return flim_device_get_info(device)->own_memory ? room->budget : room->budget - host;
+}
+
+bool flim_plan_fits(const flim_plan *plan, const flim_plan_room *room)
+{
+    return plan->bounded_bytes <= room->budget;
+}
+
 flim_status flim_plan_compile(flim_device *device, const flim_plan_request *r, const flim_plan_room *room, flim_program **out,
                               flim_error *err)
 {
@@ -56,7 +73,7 @@ flim_status flim_plan_compile(flim_device *device, const flim_plan_request *r, c
                                           .benchmark = r->benchmark,
                                           .deterministic = r->deterministic,
                                           .recompute = r->recompute,
-                                          .memory_limit = room->budget};
+                                          .memory_limit = flim_plan_limit(device, r, room)};
     return flim_program_compile(device, r->net, &options, out, err);
 }
 
@@ -65,7 +82,6 @@ void flim_plan_complete(flim_plan *plan, const flim_device *device, const flim_p
     const flim_device_info *info = flim_device_get_info(device);
     const flim_plan_request *r = &plan->request;
     const bool cuda = strcmp(info->kind, "cuda") == 0;
-    const int64_t eval = flim_plan_eval_batch(r), most = r->batch > eval ? r->batch : eval;
     if (r->cache_on_device) {
         flim_memory_add(&plan->memory, "cells of the data, at most", FLIM_MEMORY_DEVICE, r->cache_bytes);
     }
@@ -75,13 +91,11 @@ void flim_plan_complete(flim_plan *plan, const flim_device *device, const flim_p
                         FLIM_MEMORY_DEVICE, room->held);
     }
     plan->device_bytes = plan->memory.total[FLIM_MEMORY_DEVICE];
-    if (r->prefetch > 0) {
-        flim_memory_add(&plan->memory, "prefetch buffers", cuda ? FLIM_MEMORY_PINNED : FLIM_MEMORY_HOST,
-                        flim_loader_buffer_bytes(r->prefetch, most, r->net->in[0], r->net->in[1], r->net->in[2]));
-    }
+    flim_memory_add(&plan->memory, "prefetch buffers", cuda ? FLIM_MEMORY_PINNED : FLIM_MEMORY_HOST, prefetch_bytes(r));
     if (!r->cache_on_device) {
         flim_memory_add(&plan->memory, "decoded cells, at most", FLIM_MEMORY_HOST, r->cache_bytes);
     }
+    plan->bounded_bytes = plan->program_bytes + (info->own_memory ? 0 : plan->memory.total[FLIM_MEMORY_HOST]);
 }
 
 flim_status flim_plan_make(flim_device *device, const flim_plan_request *request, const flim_plan_room *room, flim_plan *out,
@@ -105,7 +119,7 @@ flim_status flim_plan_make(flim_device *device, const flim_plan_request *request
 /* Bytes of the program that grow with the batch alone: all but the workspace, which jumps from plan to plan. */
 static int64_t steady_bytes(const flim_plan *plan)
 {
-    int64_t bytes = plan->program_bytes;
+    int64_t bytes = plan->bounded_bytes;
     for (int i = 0; i < plan->memory.n; i++) {
         if (plan->memory.item[i].place == FLIM_MEMORY_DEVICE && strstr(plan->memory.item[i].name, "workspace")) {
             bytes -= plan->memory.item[i].bytes;
@@ -145,7 +159,7 @@ static flim_status plan_one(flim_device *device, flim_plan_request *request, con
     flim_error why = {0};
     flim_status status = plan_batch(device, request, room, 1, out, &why);
     const bool refused = status == FLIM_ERROR_DEVICE || status == FLIM_ERROR_USAGE; /* USAGE: 2^31 elements */
-    if (request->eval_batch > 1 && (refused || (status == FLIM_OK && out->program_bytes > room->budget))) {
+    if (request->eval_batch > 1 && (refused || (status == FLIM_OK && !flim_plan_fits(out, room)))) {
         request->eval_batch = 0;
         why = (flim_error){0};
         status = plan_batch(device, request, room, 1, out, &why);
@@ -168,7 +182,7 @@ static flim_status too_little(const flim_device *device, const flim_plan_request
     return flim_fail(err, FLIM_ERROR_MEMORY,
                      "%s: one cell needs %.2f GiB; %.0f %% of the card less what is held leave %.2f GiB; less is needed by a "
                      "smaller preset%s%s",
-                     info->name, (double)one->program_bytes / 0x1p30, 100 * room->margin, (double)room->budget / 0x1p30,
+                     info->name, (double)one->bounded_bytes / 0x1p30, 100 * room->margin, (double)room->budget / 0x1p30,
                      wide && info->precisions & 1u << FLIM_PRECISION_BF16   ? ", --precision bf16"
                      : wide && info->precisions & 1u << FLIM_PRECISION_FP16 ? ", --precision fp16"
                                                                             : "",
@@ -260,7 +274,7 @@ static flim_status most_steady(flim_device *device, const flim_plan_request *req
             return close_in(device, request, room, low, at, err);
         }
         *low = at;
-        if (plan.program_bytes <= room->budget) {
+        if (flim_plan_fits(&plan, room)) {
             *whole = plan;
         }
         batch *= 4;
@@ -281,7 +295,7 @@ static flim_status first_below(flim_device *device, const flim_plan_request *req
         if (status != FLIM_OK && status != FLIM_ERROR_DEVICE) {
             return flim_fail(err, status, "%s", why.text);
         }
-        if (status == FLIM_OK && plan.program_bytes <= room->budget) {
+        if (status == FLIM_OK && flim_plan_fits(&plan, room)) {
             *out = plan;
             return FLIM_OK;
         }
@@ -302,7 +316,7 @@ flim_status flim_plan_largest(flim_device *device, const flim_plan_request *requ
     cap = cap < elements ? cap : round_down(elements);
     flim_status status = cap < 1 ? flim_fail(err, FLIM_ERROR_USAGE, "one cell alone makes a tensor of 2^31 elements or more")
                                  : plan_one(device, &r, room, out, err);
-    if (status == FLIM_OK && out->program_bytes > room->budget) {
+    if (status == FLIM_OK && !flim_plan_fits(out, room)) {
         status = too_little(device, &r, room, out, err);
     }
     if (status != FLIM_OK) {
@@ -353,7 +367,7 @@ flim_status flim_plan_auto(flim_device *device, const flim_plan_request *request
     for (int i = 0; i < ATTEMPTS && batch > 0; i++) {
         why = (flim_error){0};
         status = plan_batch(device, &r, room, batch, out, &why);
-        const bool fits = status == FLIM_OK && out->program_bytes <= room->budget;
+        const bool fits = status == FLIM_OK && flim_plan_fits(out, room);
         if (fits) {
             status = flim_plan_try(device, &out->request, room, trial, &why);
         }

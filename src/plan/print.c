@@ -69,7 +69,7 @@ flim_json *flim_plan_json(const flim_plan *plan, const flim_plan_room *room)
     flim_json_set_integer(json, "pinned_bytes", plan->memory.total[FLIM_MEMORY_PINNED]);
     flim_json_set_integer(json, "host_bytes", plan->memory.total[FLIM_MEMORY_HOST]);
     flim_json_set_number(json, "share", share_of(plan, room) / 100);
-    flim_json_set_bool(json, "fits", plan->program_bytes <= room->budget);
+    flim_json_set_bool(json, "fits", flim_plan_fits(plan, room));
     for (int i = 0; i < plan->memory.n; i++) {
         flim_json *item = flim_json_object();
         flim_json_set_string(item, "name", plan->memory.item[i].name);

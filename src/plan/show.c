@@ -23,7 +23,7 @@ static flim_status plan_of(const flim_plan_session *s, const flim_plan_request *
 {
     flim_error why = {0};
     const flim_status status = flim_plan_make(s->device, request, &s->room, plan, &why);
-    *fits = status == FLIM_OK && plan->program_bytes <= s->room.budget;
+    *fits = status == FLIM_OK && flim_plan_fits(plan, &s->room);
     /* USAGE: 2^31 elements; DEVICE: no right convolution: no plan, and no error of this program */
     return status == FLIM_OK || status == FLIM_ERROR_USAGE || status == FLIM_ERROR_DEVICE
                ? FLIM_OK
@@ -209,7 +209,7 @@ static flim_status show_stage(const flim_plan_session *s, const char *name, cons
     if (status != FLIM_OK && status != FLIM_ERROR_USAGE && status != FLIM_ERROR_DEVICE) {
         return flim_fail(err, status, "%s", why.text);
     }
-    if (!planned || plan.program_bytes > s->room.budget) {
+    if (!planned || !flim_plan_fits(&plan, &s->room)) {
         status = advise_over(s, &r, advice, err);
     } else if (r.batch > 0 && (double)plan.device_bytes < UNUSED * (double)s->room.total) {
         status = advise_under(s, &plan, advice, err);
@@ -222,7 +222,7 @@ static flim_status show_stage(const flim_plan_session *s, const char *name, cons
         return FLIM_OK;
     }
     show_row(s, name, &r, &plan);
-    if (plan.program_bytes > s->room.budget) {
+    if (!flim_plan_fits(&plan, &s->room)) {
         flim_log_line(s->o->log, FLIM_LOG_WARNING,
                       "%s is over-committed: %.2f GiB are planned, %.2f GiB may be filled; what fits: %s", name,
                       (double)plan.program_bytes / GIB, (double)s->room.budget / GIB, advice);

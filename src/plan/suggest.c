@@ -55,7 +55,7 @@ static flim_status keep(const chooser *c, const flim_plan_request *like, int64_t
         flim_error why = {0};
         r.accumulate = effective / r.batch;
         const flim_status status = flim_plan_make(c->device, &r, c->room, out, &why);
-        *fits = status == FLIM_OK && out->program_bytes <= c->room->budget;
+        *fits = status == FLIM_OK && flim_plan_fits(out, c->room);
         if (status != FLIM_OK && status != FLIM_ERROR_DEVICE) { /* DEVICE: no right convolution for so many cells */
             return flim_fail(err, status, "%s", why.text);
         }
@@ -263,7 +263,7 @@ flim_status flim_plan_suggest(flim_device *device, const flim_plan_request *requ
     } else if (status != FLIM_OK) {
         return flim_fail(err, status, "%s", why.text);
     }
-    out->current_fits = status == FLIM_OK && out->current.program_bytes <= room->budget;
+    out->current_fits = status == FLIM_OK && flim_plan_fits(&out->current, room);
     status = fill(&c, err);
     if (status == FLIM_OK && out->n == 0) { /* why not: what one cell needs at the least */
         flim_plan_request r = *request;

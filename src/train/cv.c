@@ -249,6 +249,12 @@ static flim_status compile(flim_run *run, flim_error *err)
     if (status != FLIM_OK) {
         return status;
     }
+    const flim_plan_room room = flim_plan_room_of(run->device, s->margin);
+    const flim_plan_request request = {.net = &run->net,
+                                       .batch = s->batch,
+                                       .eval_batch = run->eval_batch,
+                                       .prefetch = (int)s->prefetch,
+                                       .cache_bytes = run->info->cache_bytes};
     const flim_program_options options = {.precision = run->precision,
                                           .train_batch = s->batch,
                                           .eval_batch = run->eval_batch,
@@ -256,7 +262,7 @@ static flim_status compile(flim_run *run, flim_error *err)
                                           .deterministic = s->deterministic,
                                           .recompute = recompute,
                                           .memory_limit =
-                                              flim_plan_room_of(run->device, s->margin).budget - flim_run_kept_bytes(run),
+                                              flim_plan_limit(run->device, &request, &room) - flim_run_kept_bytes(run),
                                           .log = &run->log,
                                           .stop = run->hooks->stop};
     status = flim_program_compile(run->device, &run->net, &options, &run->program, err);
@@ -307,8 +313,9 @@ static flim_status allocate(flim_run *run, flim_error *err)
     return status == FLIM_OK ? flim_run_fill_cache(run, err) : status;
 }
 
-/* Program, cells in device memory, loader; with --on-oom retry with smaller batches until they fit. */
-static flim_status make_program(flim_run *run, flim_error *err)
+/* Program, cells in device memory, loader; with --on-oom retry, or with a batch of --batch auto that nothing has been trained with,
+ * with smaller batches until they fit. */
+static flim_status make_program(flim_run *run, bool begun, flim_error *err)
 {
     for (;;) {
         flim_error why = {0};
@@ -319,7 +326,9 @@ static flim_status make_program(flim_run *run, flim_error *err)
         if (status == FLIM_OK) {
             return FLIM_OK;
         }
-        if (status != FLIM_ERROR_MEMORY || !flim_run_shrink_batch(run, &why)) {
+        const bool lower = status == FLIM_ERROR_MEMORY &&
+                           ((!begun && flim_run_lower_found_batch(run, &why)) || flim_run_shrink_batch(run, &why));
+        if (!lower) {
             return flim_fail(err, status, "%s", why.text);
         }
         drop_program(run);
@@ -341,7 +350,7 @@ static flim_status run_fold(flim_run *run, int k, flim_error *err)
             return flim_fail(err, status, "%s", why.text);
         }
         drop_program(run);
-        status = make_program(run, err);
+        status = make_program(run, true, err);
         if (status == FLIM_OK) {
             status = flim_resume_rebatch(run, err);
         }
@@ -420,7 +429,7 @@ static flim_status prepare(flim_run *run, flim_error *err)
         status = interrupted_if_asked(run, err);
     }
     if (status == FLIM_OK && !s->dry_run) {
-        status = make_program(run, err);
+        status = make_program(run, false, err);
     }
     return status == FLIM_OK ? interrupted_if_asked(run, err) : status;
 }

@@ -39,6 +39,9 @@ static flim_status find_batch(flim_run *run, flim_error *err)
     flim_status status = flim_plan_request_of(run->settings, &run->net, flim_device_get_info(run->device), &request, err);
     if (status == FLIM_OK) {
         request.precision = run->precision;
+        if (!flim_device_get_info(run->device)->own_memory) { /* decoded cells lie in the same memory */
+            request.cache_bytes = run->info->cache_bytes;
+        }
         status = flim_plan_auto(run->device, &request, &room, cap, &run->log, &plan, &trial, err);
     }
     if (status != FLIM_OK) {
@@ -53,17 +56,14 @@ static flim_status find_batch(flim_run *run, flim_error *err)
     const bool capped = plan.request.batch == cap;
     flim_log_line(&run->log, FLIM_LOG_INFO,
                   "Batch auto: %" PRId64 " cells, %.2f of %.2f GiB%s; a step of training, validation and tails ran",
-                  plan.request.batch, (double)plan.program_bytes / GIB, (double)room.budget / GIB,
+                  plan.request.batch, (double)plan.bounded_bytes / GIB, (double)room.budget / GIB,
                   capped ? " (all of the largest training part)" : "");
     return FLIM_OK;
 }
 
-flim_status flim_run_settle_batch(flim_run *run, flim_error *err)
+/* The learning rate that goes with the batch, and what a user must know of both. */
+static void settle_rate(flim_run *run)
 {
-    flim_status status = run->settings->batch == 0 ? find_batch(run, err) : FLIM_OK;
-    if (status != FLIM_OK) {
-        return status;
-    }
     const flim_settings *s = run->settings;
     const int64_t asked = s->batch * s->accumulate, part = largest_part(run);
     const int64_t cells = asked < part ? asked : part; /* an update has no more cells than a training part */
@@ -91,7 +91,30 @@ flim_status flim_run_settle_batch(flim_run *run, flim_error *err)
                       "batches to an update (--accumulate) make more updates",
                       part);
     }
-    return FLIM_OK;
+}
+
+flim_status flim_run_settle_batch(flim_run *run, flim_error *err)
+{
+    const flim_status status = run->settings->batch == 0 ? find_batch(run, err) : FLIM_OK;
+    if (status == FLIM_OK) {
+        settle_rate(run);
+    }
+    return status;
+}
+
+bool flim_run_lower_found_batch(flim_run *run, const flim_error *why)
+{
+    const flim_settings *s = run->settings;
+    if (!run->found_batch || s->batch <= 1) {
+        return false;
+    }
+    const int64_t batch = s->batch - (s->batch + 7) / 8;
+    flim_log_line(&run->log, FLIM_LOG_NOTE,
+                  "batch auto: %" PRId64 " cells do not fit beside the run after all: %s; now %" PRId64, s->batch, why->text,
+                  batch);
+    take_batch(run, batch, s->eval_batch);
+    settle_rate(run);
+    return true;
 }
 
 bool flim_run_shrink_batch(flim_run *run, const flim_error *why)

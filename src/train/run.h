@@ -130,6 +130,9 @@ bool flim_run_fold_has_failed(const flim_run *run, int k, char reason[1024]);
 /* ---- memory.c ---- */
 /* Finds the batch of --batch auto and scales the learning rate.  Needs device, network and splits. */
 flim_status flim_run_settle_batch(flim_run *run, flim_error *err);
+/* --batch auto, before the run has begun: there is less memory than when the batch was tried; an eighth less, and the learning rate
+ * that goes with it.  False where the batch was given or is one cell. */
+bool flim_run_lower_found_batch(flim_run *run, const flim_error *why);
 /* --on-oom retry: half the batch, or less, with the cells an update kept.  False where there is no smaller batch or retrying was
  * not asked for. */
 bool flim_run_shrink_batch(flim_run *run, const flim_error *why);
