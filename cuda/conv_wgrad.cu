@@ -17,6 +17,9 @@
  * tile's last 16 can be partly empty; plan() picks tile and slices for that and for the card's shared memory, and blocks get equal
  * numbers of 16s.
  *
+ * Fewer channels than 32, or a last block of fewer, are staged as zeros, and PARTIAL kernels leave out the loads and products of the
+ * 16 x 8 tiles that hold none.
+ *
  * A row of 32 channels is 64 bytes; its four 16-byte chunks are swizzled by the place's number, so that 8 places in a row meet no
  * bank conflict.  The pitch of x's rows is the tile's width modulo 8 where shared memory allows: then 8 positions that cross a row's
  * end do not conflict either.  With stride 2, x's slice is kept as four planes by the parity of row and column, and neighbours in the
@@ -67,7 +70,7 @@ struct wgrad_arguments {
     float *partial;
     int64_t n;
     int c, k, t, h, w, ho, wo, stride;
-    int blocks_c; /* C / 32 */
+    int blocks_c; /* blocks of 32 channels of x */
     int share; /* blocks for each 32 x 32 block */
     wgrad_plan p;
 };
@@ -128,13 +131,16 @@ __device__ __forceinline__ void activate(char *at, const float *scale, const flo
     *word = v;
 }
 
-/* Grid (share, K/32 * C/32). */
-template <typename T, bool PROLOGUE, int SLICES> __global__ void __launch_bounds__(THREADS, 1) wgrad(const wgrad_arguments a)
+/* Grid (share, blocks of K * blocks of C).  PARTIAL: some block has fewer than 32 channels. */
+template <typename T, bool PROLOGUE, int SLICES, bool PARTIAL_BLOCKS>
+__global__ void __launch_bounds__(THREADS, 1) wgrad(const wgrad_arguments a)
 {
     extern __shared__ __align__(1024) char memory[];
     const wgrad_plan &p = a.p;
     const int tid = threadIdx.x, lane = tid % 32, warp = tid / 32;
     const int c0 = (int)(blockIdx.y % a.blocks_c) * BLOCK, k0 = (int)(blockIdx.y / a.blocks_c) * BLOCK;
+    const int channels_c = PARTIAL_BLOCKS ? min(BLOCK, a.c - c0) : BLOCK,
+              channels_k = PARTIAL_BLOCKS ? min(BLOCK, a.k - k0) : BLOCK;
     const int dz_rows = p.inner * 16; /* of a slice of dz */
     const int dz_bytes = SLICES * dz_rows * ROW; /* of a buffer of dz */
 
@@ -144,8 +150,9 @@ template <typename T, bool PROLOGUE, int SLICES> __global__ void __launch_bounds
     float *fold = reinterpret_cast<float *>(table + dz_rows + 16); /* (3,32): scale, shift, dropout of the cell */
     const uint32_t x_shared = flim_shared(x_ring), dz_shared = flim_shared(dz_buffer);
     if (PROLOGUE && tid < BLOCK) {
-        fold[tid] = a.scale[c0 + tid];
-        fold[BLOCK + tid] = a.shift[c0 + tid];
+        const bool there = tid < channels_c;
+        fold[tid] = there ? a.scale[c0 + tid] : 0.0f;
+        fold[BLOCK + tid] = there ? a.shift[c0 + tid] : 0.0f;
     }
 
     float own[3][2][4][4] = {}, rest[3][4] = {}; /* [dt] */
@@ -153,6 +160,11 @@ template <typename T, bool PROLOGUE, int SLICES> __global__ void __launch_bounds
     const int own_place = place_of(p, a.stride, warp / 3, warp % 3), rest_place = place_of(p, a.stride, 2, 2);
     /* A's rows of this lane; the first half of K is the one that the shared taps need. */
     const uint32_t dz_lane = place_offset(lane % 8 + 8 * (lane / 16), lane / 8 % 2 + 2 * (warp % 2));
+
+    /* Which tiles hold channels: of the two of K in this warp's order, of the four of C, and its one of the ninth (dy, dx). */
+    const bool k_there[2] = {16 * (warp % 2) < channels_k, 16 * ((warp + 1) % 2) < channels_k};
+    const bool c_there[4] = {true, 8 < channels_c, 16 < channels_c, 24 < channels_c};
+    const bool rest_there = k_there[0] && 8 * rest_n < channels_c;
 
     const int tiles = p.tiles_y * p.tiles_x;
     const int64_t work = a.n * p.cell_work;
@@ -165,6 +177,7 @@ template <typename T, bool PROLOGUE, int SLICES> __global__ void __launch_bounds
     /* This thread's chunks of a slice: elements from the slice's start (OUTSIDE the image: zeros; NONE: no chunk), bytes in its slot. */
     enum { OUTSIDE = -1, NONE = -2 };
     const int mine = tid / 4, my_channel = 8 * (tid % 4);
+    const bool x_there = my_channel < channels_c, dz_there = my_channel < channels_k;
     int x_from[MAX_X], x_to[MAX_X], dz_from[MAX_DZ];
     const uint32_t dz_to = place_offset(mine, tid % 4); /* 64 positions on, it is 64 rows on */
 
@@ -175,7 +188,7 @@ template <typename T, bool PROLOGUE, int SLICES> __global__ void __launch_bounds
 #pragma unroll
                                for (int i = 0; i < MAX_X; i++)
                                    if (x_from[i] != NONE) {
-                                       const bool valid = exists && x_from[i] >= 0;
+                                       const bool valid = exists && x_there && x_from[i] >= 0;
                                        flim_copy_async(to + x_to[i], slice + (valid ? x_from[i] : 0), valid);
                                    }
     };
@@ -189,7 +202,7 @@ template <typename T, bool PROLOGUE, int SLICES> __global__ void __launch_bounds
 #pragma unroll
             for (int i = 0; i < MAX_DZ; i++)
                 if (dz_from[i] != NONE)
-                    flim_copy_async(to + i * (THREADS / 4) * ROW, from + dz_from[i], exists);
+                    flim_copy_async(to + i * (THREADS / 4) * ROW, from + (dz_there ? dz_from[i] : 0), exists && dz_there);
         }
     };
     /* The activation on what this thread has copied of the slices t0 .. t1, once it has come. */
@@ -199,7 +212,7 @@ template <typename T, bool PROLOGUE, int SLICES> __global__ void __launch_bounds
             char *slot = x_ring + (t + 1) % p.ring * p.slice_places * ROW;
 #pragma unroll
             for (int i = 0; i < MAX_X; i++)
-                if (x_from[i] >= 0)
+                if (x_from[i] >= 0 && x_there)
                     activate<T>(slot + x_to[i], fold + my_channel, fold + BLOCK + my_channel,
                                 a.dropout ? fold + 2 * BLOCK + my_channel : nullptr);
         }
@@ -238,7 +251,7 @@ template <typename T, bool PROLOGUE, int SLICES> __global__ void __launch_bounds
                 *reinterpret_cast<uint4 *>(dz_buffer + slice * dz_rows * ROW + place_offset(positions + row, i % 4)) =
                     make_uint4(0, 0, 0, 0);
             }
-            if (PROLOGUE && a.dropout && tid < BLOCK)
+            if (PROLOGUE && a.dropout && tid < channels_c)
                 fold[2 * BLOCK + tid] = a.dropout[cell * a.c + c0 + tid];
             __syncthreads();
             for (int t = step * SLICES - 1; t <= (step + 1) * SLICES; t++)
@@ -274,12 +287,16 @@ template <typename T, bool PROLOGUE, int SLICES> __global__ void __launch_bounds
         };
         auto load = [&](int i) {
             if (i < SLICES) {
-                flim_ldmatrix_trans(m[i % 4][0], dz_at + (uint32_t)(i * dz_rows * ROW));
-                flim_ldmatrix_trans(m[i % 4][1], (dz_at ^ 32u) + (uint32_t)(i * dz_rows * ROW));
+                if (k_there[0])
+                    flim_ldmatrix_trans(m[i % 4][0], dz_at + (uint32_t)(i * dz_rows * ROW));
+                if (k_there[1])
+                    flim_ldmatrix_trans(m[i % 4][1], (dz_at ^ 32u) + (uint32_t)(i * dz_rows * ROW));
             }
             flim_ldmatrix_trans(x[i % 2][0], slot_at[i] + own_at);
-            flim_ldmatrix_trans(x[i % 2][1], slot_at[i] + (own_at ^ 32u));
-            flim_ldmatrix2_trans(x_rest[i % 2][0], x_rest[i % 2][1], slot_at[i] + rest_at);
+            if (c_there[2])
+                flim_ldmatrix_trans(x[i % 2][1], slot_at[i] + (own_at ^ 32u));
+            if (rest_there)
+                flim_ldmatrix2_trans(x_rest[i % 2][0], x_rest[i % 2][1], slot_at[i] + rest_at);
         };
         locate();
         load(0);
@@ -306,10 +323,13 @@ template <typename T, bool PROLOGUE, int SLICES> __global__ void __launch_bounds
                     for (int half = 0; half < 2; half++)
 #pragma unroll
                         for (int k = 0; k < 2; k++) {
-                            flim_mma<T>(own[dt][k][2 * half], z[k], x[i % 2][half][0], x[i % 2][half][1]);
-                            flim_mma<T>(own[dt][k][2 * half + 1], z[k], x[i % 2][half][2], x[i % 2][half][3]);
+                            if (k_there[k] && c_there[2 * half])
+                                flim_mma<T>(own[dt][k][2 * half], z[k], x[i % 2][half][0], x[i % 2][half][1]);
+                            if (k_there[k] && c_there[2 * half + 1])
+                                flim_mma<T>(own[dt][k][2 * half + 1], z[k], x[i % 2][half][2], x[i % 2][half][3]);
                         }
-                    flim_mma<T>(rest[dt], z[0], x_rest[i % 2][0], x_rest[i % 2][1]);
+                    if (rest_there)
+                        flim_mma<T>(rest[dt], z[0], x_rest[i % 2][0], x_rest[i % 2][1]);
                 }
             }
         }
@@ -322,7 +342,7 @@ template <typename T, bool PROLOGUE, int SLICES> __global__ void __launch_bounds
         out[r * 32] = r < 96 ? own_flat[r] : rest_flat[r - 96];
 }
 
-/* Grid (WARPS * SUMS, K/32 * C/32), block (32, REDUCE_ROWS). */
+/* Grid (WARPS * SUMS, blocks of K * blocks of C), block (32, REDUCE_ROWS). */
 __global__ void __launch_bounds__(32 * REDUCE_ROWS)
     add_partials(const float *partial, int share, int dw_c, int dw_k, int blocks_c, float *dw, const float *unscale,
                  bool accumulate)
@@ -433,24 +453,31 @@ bool plan(const flim_wgrad_shape *s, int limit, wgrad_plan *best)
 
 int pairs_of(const flim_wgrad_shape *s)
 {
-    return (s->c / BLOCK) * (s->k / BLOCK);
+    return ceil_div(s->c, BLOCK) * ceil_div(s->k, BLOCK);
 }
 
-template <typename T, bool PROLOGUE, int SLICES> cudaError_t launch(const wgrad_arguments &a, dim3 grid, cudaStream_t stream)
+template <typename T, bool PROLOGUE, int SLICES, bool PARTIAL_BLOCKS>
+cudaError_t launch(const wgrad_arguments &a, dim3 grid, cudaStream_t stream)
 {
-    const cudaError_t error =
-        cudaFuncSetAttribute(wgrad<T, PROLOGUE, SLICES>, cudaFuncAttributeMaxDynamicSharedMemorySize, a.p.shared_bytes);
+    const auto kernel = wgrad<T, PROLOGUE, SLICES, PARTIAL_BLOCKS>;
+    const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, a.p.shared_bytes);
     if (error != cudaSuccess)
         return error;
-    wgrad<T, PROLOGUE, SLICES><<<grid, THREADS, a.p.shared_bytes, stream>>>(a);
+    kernel<<<grid, THREADS, a.p.shared_bytes, stream>>>(a);
     return cudaGetLastError();
+}
+
+template <typename T, bool PROLOGUE> cudaError_t launch(const wgrad_arguments &a, dim3 grid, cudaStream_t stream)
+{
+    const bool partial = a.c % BLOCK != 0 || a.k % BLOCK != 0;
+    if (a.p.slices == 4)
+        return partial ? launch<T, PROLOGUE, 4, true>(a, grid, stream) : launch<T, PROLOGUE, 4, false>(a, grid, stream);
+    return partial ? launch<T, PROLOGUE, 2, true>(a, grid, stream) : launch<T, PROLOGUE, 2, false>(a, grid, stream);
 }
 
 template <typename T> cudaError_t launch(const wgrad_arguments &a, bool prologue, dim3 grid, cudaStream_t stream)
 {
-    if (a.p.slices == 4)
-        return prologue ? launch<T, true, 4>(a, grid, stream) : launch<T, false, 4>(a, grid, stream);
-    return prologue ? launch<T, true, 2>(a, grid, stream) : launch<T, false, 2>(a, grid, stream);
+    return prologue ? launch<T, true>(a, grid, stream) : launch<T, false>(a, grid, stream);
 }
 
 } // namespace
@@ -460,7 +487,7 @@ bool flim_wgrad_supported(const flim_wgrad_shape *s, int sm)
     wgrad_plan p;
     return sm >= 80 && (s->type == FLIM_CONV_BF16 || s->type == FLIM_CONV_FP16) && s->n > 0 && s->t > 0 && s->h > 0 &&
            s->w > 0 && s->c > 0 && s->k > 0 && s->dw_c > 0 && s->dw_c <= s->c && s->dw_k > 0 && s->dw_k <= s->k &&
-           s->c % BLOCK == 0 && s->k % BLOCK == 0 && (s->stride == 1 || s->stride == 2) && pairs_of(s) <= 65535 &&
+           s->c % 8 == 0 && s->k % 8 == 0 && (s->stride == 1 || s->stride == 2) && pairs_of(s) <= 65535 &&
            (int64_t)s->h * s->w * (s->c > s->k ? s->c : s->k) < INT32_MAX && plan(s, 96 * 1024, &p);
 }
 
@@ -492,7 +519,7 @@ cudaError_t flim_wgrad(const flim_wgrad_shape *s, const void *x, const flim_conv
     a.n = s->n;
     a.c = s->c, a.k = s->k, a.t = s->t, a.h = s->h, a.w = s->w, a.stride = s->stride;
     a.ho = ceil_div(s->h, s->stride), a.wo = ceil_div(s->w, s->stride);
-    a.blocks_c = s->c / BLOCK;
+    a.blocks_c = ceil_div(s->c, BLOCK);
     const int64_t steps = s->n * a.p.tiles_y * a.p.tiles_x * (int64_t)a.p.steps;
     a.share = (sms < MAX_BLOCKS ? sms : MAX_BLOCKS) / pairs;
     a.share = a.share < 1 ? 1 : a.share;

@@ -1,6 +1,6 @@
 /* Weight gradient of 3x3x3 convolutions with few channels.
  *
- * For: conv [3,3,3 / 1,s,s / 1,1,1], s = 1 or 2, C and K multiples of 32: dW = sum over positions of dz (x) x, summed in fp32
+ * For: conv [3,3,3 / 1,s,s / 1,1,1], s = 1 or 2, C and K multiples of 8: dW = sum over positions of dz (x) x, summed in fp32
  *      registers, equal bits on equal runs.  Optionally x is the previous unit's z with its BatchNorm and activation applied
  *      on load.
  * Owns: nothing; scratch only within the call.
@@ -26,7 +26,7 @@ typedef struct flim_wgrad_shape {
     int dw_c, dw_k; /* channels that dw has, 1..c and 1..k: x and z may be stored with more, whose gradient nobody wants */
 } flim_wgrad_shape;
 
-/* True where the kernel runs: C % 32 == 0, K % 32 == 0, stride 1 or 2, compute capability >= 8.0 (sm = 80, 89, 90 ...). */
+/* True where the kernel runs: C % 8 == 0, K % 8 == 0, stride 1 or 2, compute capability >= 8.0 (sm = 80, 89, 90 ...). */
 bool flim_wgrad_supported(const flim_wgrad_shape *shape, int sm);
 size_t flim_wgrad_scratch_bytes(const flim_wgrad_shape *shape);
 

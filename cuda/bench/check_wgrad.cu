@@ -152,6 +152,10 @@ bool check_wgrad(bool small)
         {"prologue", 3, 32, 32, 11, 21, 21, 1, true, false}, {"dropout", 3, 64, 64, 9, 11, 11, 1, true, true},
         {"deep", 5, 64, 128, 9, 11, 11, 2, true, true},      {"wide", 1, 32, 32, 3, 40, 150, 1, false, false},
         {"padded", 3, 32, 32, 7, 7, 9, 1, true, false, 4},   {"padded 2", 2, 64, 96, 5, 9, 7, 2, false, false, 4},
+        {"8 to 8", 3, 8, 8, 11, 21, 21, 1, true, true},      {"8 to 16", 2, 8, 16, 6, 21, 21, 2, false, false},
+        {"16 to 16", 3, 16, 16, 7, 11, 11, 1, true, false},  {"16 to 32", 2, 16, 32, 5, 12, 10, 2, true, true},
+        {"24 to 24", 2, 24, 24, 9, 7, 9, 1, false, false},   {"40 to 72", 2, 40, 72, 5, 7, 9, 1, true, false},
+        {"72 to 8", 1, 72, 8, 4, 9, 7, 2, false, false},     {"padded 3", 3, 16, 24, 7, 7, 9, 1, true, false, 4},
         {"last", 7, 128, 128, 13, 6, 6, 1, false, false},    {"res1", 16, 32, 32, 128, 21, 21, 1, true, false},
     };
     bool good = true;
@@ -169,6 +173,7 @@ void time_wgrad(void)
     static const layer cases[] = {
         {"res1", 64, 32, 32, 128, 21, 21, 1, false, false},       {"res1", 64, 32, 32, 128, 21, 21, 1, true, false},
         {"res2.conv1", 64, 32, 64, 128, 21, 21, 2, false, false}, {"res2.conv2", 64, 64, 64, 128, 11, 11, 1, false, false},
+        {"tiny res1", 64, 8, 8, 128, 21, 21, 1, true, false},     {"small res1", 64, 16, 16, 128, 21, 21, 1, true, false},
         {"res3.conv1", 64, 64, 128, 64, 11, 11, 2, false, false}, {"res3.conv2", 64, 128, 128, 64, 6, 6, 1, false, false},
     };
     for (const layer &l : cases)
