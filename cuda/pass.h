@@ -1,6 +1,6 @@
 /* A pass over the network as a list of operations with exact memory: training (forward and backward) or prediction.
  *
- * For: program.c builds one pass for each and runs it; nothing here calls CUDA but the plan search.
+ * For: compile.c builds one pass for each and runs it; nothing here calls CUDA but the plan search.
  *
  * Saved for the backward pass of a unit is z, the convolution's output.  y is stored only where something must read it:
  *   - a unit without activation whose only reader adds it as a skip (the 1x1x1 skips) is folded: its reader applies its BatchNorm;

@@ -223,8 +223,8 @@ static void print_table(const flim_run *run, const summary *s)
     char first[64], sentence[512];
     flim_log_line(log, FLIM_LOG_RESULT, "Test parts, %d of %d folds%s:", s->n, run->splits.n_folds,
                   two ? " (thresholds from the validation parts)" : "");
-    flim_log_line(log, FLIM_LOG_RESULT, "  %-28s %9s %9s %9s %9s %9s %9s", "fold (cells, best epoch)", "accuracy", "bal. acc.",
-                  "F1", "MCC", "ROC AUC", "log loss");
+    flim_log_line(log, FLIM_LOG_RESULT, "  %-28s %9s %9s %9s %9s %9s %9s", "fold (cells, best epoch)", "accuracy",
+                  "bal. acc.", "F1", "MCC", "ROC AUC", "log loss");
     for (int i = 0; i < s->n; i++) {
         snprintf(first, sizeof first, "%d (%" PRId64 ", %" PRId64 ")", s->fold[i].k, s->fold[i].n_test,
                  s->fold[i].best_epoch);
