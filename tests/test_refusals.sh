@@ -45,8 +45,28 @@ for other in d.h5 ./d.h5 sub/link.h5 hard.h5 "$work/d.h5"; do
     call 2 "$train" --data d.h5 --data "$other" "${options[@]}" --out same
     says "$other is given twice"
 done
+
+# ---- cells that stand there twice
 cp d.h5 copy.h5
-call 0 "$train" --data d.h5 --data copy.h5 "${options[@]}" --dry-run
+call 0 "$train" --data d.h5 --data copy.h5 "${options[@]}" --cv stratified --dry-run
+says "cells are copies of each other"
+call 0 "$train" --data d.h5 --data copy.h5 "${options[@]}" --cv group --dry-run
+check "copies that stay in one part are no matter" test "$(grep -c copies err)" = 0
+call 0 "$train" --data d.h5 "${options[@]}" --cv stratified --dry-run
+check "no copies, no warning" test "$(grep -c copies err)" = 0
+simulate other.h5 --seed 4
+call 0 "$train" --data d.h5 --data other.h5 "${options[@]}" --cv stratified --dry-run
+check "nor in another file" test "$(grep -c copies err)" = 0
+
+# ---- data that change while they are read
+cp d.h5 live.h5
+"$train" --data live.h5 "${options[@]}" --epochs 100 --patience 0 --out live >live.out 2>live.err &
+for _ in $(seq 200); do grep -q "^fold 0 epoch 1/" live.out && break; sleep 0.05; done
+touch live.h5
+wait $!
+check "the run ends all the same" test -s live/summary.json
+check "and says so" grep -q "live.h5 was written to while the run was going on" live.err
+check "an undisturbed run does not" test "$(grep -c 'was written to' whole/train.log)" = 0
 
 # ---- folds of a file, and flags that say otherwise
 call 0 "$train" --data d.h5 "${options[@]}" --cv group --holdout-group donor_2 --out held

@@ -102,6 +102,9 @@ typedef struct flim_cell_summary {
     int32_t count_bytes; /* that a voxel needs: 1 or 2 as an unsigned integer, 4 where only a float holds them all */
 } flim_cell_summary;
 
+/* The first file that was written to since it was opened, whatever else became of its name; NULL = none. */
+const char *flim_dataset_changed_file(const flim_dataset *dataset);
+
 /* Reads and checks every cell on `workers` threads.  summary: (n); decay: (n,T), the counts
  * of each time bin summed over the mask; both may be NULL.  *bad gets the number of bad cells; up to 20
  * of them are logged as warnings; the call fails with FLIM_ERROR_DATA where there was any.  `stop` (may be NULL) is polled. */

@@ -87,6 +87,12 @@ static flim_status open_files(flim_dataset *d, const char *const *paths, int n_p
         if (!(d->path[i] = flim_strdup(paths[i], err))) {
             return FLIM_ERROR_MEMORY;
         }
+        struct stat about;
+        if ((file->known = stat(paths[i], &about) == 0)) {
+            file->device = about.st_dev;
+            file->inode = about.st_ino;
+            file->written = about.st_mtim;
+        }
         flim_status status = flim_h5_open(paths[i], options->log, options->hdf5_errors, &file->h5, err);
         if (status == FLIM_OK) {
             status = flim_h5_cells_open(file->h5, axes, options->chunk_cache, options->log, &file->cells, err);
@@ -349,6 +355,21 @@ void flim_dataset_close(flim_dataset *d)
     flim_free(d->mask);
     flim_free(d->table);
     flim_free(d);
+}
+
+const char *flim_dataset_changed_file(const flim_dataset *dataset)
+{
+    for (int i = 0; i < dataset->info.n_files; i++) {
+        const flim_dataset_file *file = &dataset->file[i];
+        struct stat about;
+        /* Another file under the same name is none of ours: the one that was opened stays open. */
+        if (file->known && stat(dataset->path[i], &about) == 0 && about.st_dev == file->device &&
+            about.st_ino == file->inode &&
+            (about.st_mtim.tv_sec != file->written.tv_sec || about.st_mtim.tv_nsec != file->written.tv_nsec)) {
+            return dataset->path[i];
+        }
+    }
+    return NULL;
 }
 
 const flim_dataset_info *flim_dataset_get_info(const flim_dataset *dataset)

@@ -2,6 +2,9 @@
 #ifndef FLIM_DATA_DATASET_INTERNAL_H
 #define FLIM_DATA_DATASET_INTERNAL_H
 
+#include <sys/types.h>
+#include <time.h>
+
 #include "data/cache.h"
 #include "data/hdf5.h"
 #include "flim/dataset.h"
@@ -10,6 +13,10 @@ typedef struct flim_dataset_file {
     flim_h5 *h5;
     flim_h5_cells *cells;
     int64_t first; /* number of its cell 0 in the data set */
+    bool known; /* the two below are */
+    dev_t device; /* where the file lies, and when it was written last: as it was opened */
+    ino_t inode;
+    struct timespec written;
 } flim_dataset_file;
 
 struct flim_dataset {

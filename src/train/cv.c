@@ -422,6 +422,9 @@ static flim_status prepare(flim_run *run, flim_error *err)
     if (status == FLIM_OK) {
         status = make_splits(run, err);
     }
+    if (status == FLIM_OK) {
+        status = flim_run_warn_of_copies(run, err);
+    }
     if (status == FLIM_OK && !s->dry_run) {
         status = build_network(run, err);
     }
@@ -530,6 +533,11 @@ flim_status flim_train_cv(const flim_settings *settings, const flim_train_hooks 
     }
     if (run.epochs_trained > 0) {
         flim_run_note_cost(&run, flim_seconds() - begun);
+    }
+    const char *changed = run.dataset ? flim_dataset_changed_file(run.dataset) : NULL;
+    if (changed) {
+        flim_log_line(&run.log, FLIM_LOG_WARNING,
+                      "%s was written to while the run was going on: what was read of it may be a mixture", changed);
     }
     flim_checkpoint_writer_destroy(run.checkpoints);
     if (status != FLIM_OK && status != FLIM_INTERRUPTED && run.tee.file && err) {

@@ -175,6 +175,10 @@ flim_status flim_resume_check(flim_run *run, flim_error *err);
 /* After --on-oom retry changed batch and accumulate: the run folder and its checkpoints go on with them. */
 flim_status flim_resume_rebatch(flim_run *run, flim_error *err);
 
+/* ---- copies.c ---- */
+/* Warns where cells that are copies of each other are tested in different folds.  Needs scan and splits; nothing without a scan. */
+flim_status flim_run_warn_of_copies(const flim_run *run, flim_error *err);
+
 /* ---- startup.c ---- */
 void flim_startup_device(flim_run *run); /* the four start-up lines */
 void flim_startup_data(flim_run *run, const flim_cell_summary *summary); /* the data table; summary (n) or NULL */

@@ -1,0 +1,91 @@
+/* Cells that stand in the data more than once: files that overlap, an export that was appended twice, flipped copies.  The folds know
+ * cells by their numbers, so copies come into training and test parts alike. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/alloc.h"
+#include "train/run.h"
+
+/* What the scan saw of a cell; a copy, or a flipped one, has the same.  Cells that differ in noise never do. */
+typedef struct seen {
+    int64_t cell;
+    const flim_cell_summary *summary;
+    const double *decay; /* (bins) */
+    int bins;
+} seen;
+
+static int compare_seen(const seen *x, const seen *y)
+{
+    const double a[] = {x->summary->photons, (double)x->summary->zero_voxels, (double)x->summary->mask_pixels,
+                        x->summary->max_count};
+    const double b[] = {y->summary->photons, (double)y->summary->zero_voxels, (double)y->summary->mask_pixels,
+                        y->summary->max_count};
+    for (size_t i = 0; i < sizeof a / sizeof a[0]; i++) {
+        if (a[i] != b[i]) {
+            return a[i] < b[i] ? -1 : 1;
+        }
+    }
+    return memcmp(x->decay, y->decay, (size_t)x->bins * sizeof *x->decay);
+}
+
+static int by_seen(const void *a, const void *b)
+{
+    const seen *x = a, *y = b;
+    const int order = compare_seen(x, y);
+    return order ? order : (x->cell > y->cell) - (x->cell < y->cell);
+}
+
+/* part: (n) the fold that tests the cell, -1 = held out. */
+static void find_parts(const flim_splits *splits, int *part)
+{
+    for (int64_t i = 0; i < splits->n_holdout; i++) {
+        part[splits->holdout[i]] = -1;
+    }
+    for (int f = 0; f < splits->n_folds; f++) {
+        for (int64_t i = 0; i < splits->fold[f].n_test; i++) {
+            part[splits->fold[f].test[i]] = f;
+        }
+    }
+}
+
+flim_status flim_run_warn_of_copies(const flim_run *run, flim_error *err)
+{
+    const int64_t n = run->info->n;
+    const int bins = run->info->t;
+    int64_t copies = 0, first = -1, second = -1;
+    if (!run->summary) {
+        return FLIM_OK;
+    }
+    seen *list = flim_alloc((size_t)n, sizeof *list, err);
+    int *part = flim_alloc((size_t)n, sizeof *part, err); /* (n) */
+    const flim_status status = list && part ? FLIM_OK : FLIM_ERROR_MEMORY;
+    if (status == FLIM_OK) {
+        find_parts(&run->splits, part);
+        for (int64_t i = 0; i < n; i++) {
+            list[i] = (seen){i, &run->summary[i], run->decay + i * bins, bins};
+        }
+        qsort(list, (size_t)n, sizeof *list, by_seen);
+    }
+    for (int64_t from = 0, to; status == FLIM_OK && from < n; from = to) {
+        int64_t other = -1; /* a copy in another part */
+        for (to = from + 1; to < n && compare_seen(&list[from], &list[to]) == 0; to++) {
+            other = other < 0 && part[list[to].cell] != part[list[from].cell] ? list[to].cell : other;
+        }
+        if (other >= 0 && list[from].summary->photons > 0) {
+            first = copies ? first : list[from].cell;
+            second = copies ? second : other;
+            copies += to - from;
+        }
+    }
+    if (copies) {
+        flim_log_line(&run->log, FLIM_LOG_WARNING,
+                      "%" PRId64 " cells are copies of each other (%" PRId64 " and %" PRId64
+                      ", for one: equal decays and masks) and are tested in different folds: what a network is tested on "
+                      "stands in its training part, and the scores are too good",
+                      copies, first, second);
+    }
+    flim_free(list);
+    flim_free(part);
+    return status;
+}
