@@ -192,6 +192,7 @@ assert j["plan"]["suggestions"][j["plan"]["recommended"]]["effective_batch"] == 
     check "the second one is the first result" cmp run.yaml.backup.2 run.yaml
     run gpu_plan 2 --show run.yaml --apply run.yaml --gpu l4
     run gpu_plan 2 --profile --gpu l4
+    run gpu_plan 2 --profile --show run.yaml --gpu l4
 else
     echo "gpu_plan for cards left out: $(cat err)"
 fi

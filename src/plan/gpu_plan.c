@@ -345,7 +345,10 @@ flim_status flim_gpu_plan(const flim_gpu_plan_options *options, flim_json **json
         return FLIM_ERROR_MEMORY;
     }
     s->o = options;
-    flim_status status = open_card(s, err);
+    flim_status status =
+        options->show && options->profile
+            ? flim_fail(err, FLIM_ERROR_USAGE, "--profile runs suggestions, and --show makes none: leave one out")
+            : open_card(s, err);
     if (status == FLIM_OK && options->profile && !s->real) {
         status =
             flim_fail(err, FLIM_ERROR_USAGE, "--profile runs on the card that is there; leave --gpu and --gpu-memory out");
