@@ -115,15 +115,17 @@ static flim_status host_alloc(flim_device *base, size_t bytes, void **out, bool 
     return *out ? FLIM_OK : FLIM_ERROR_MEMORY;
 }
 
-/* Whether cudaHostAlloc made it is asked of the runtime: the caller keeps only the pointer. */
+/* Whether cudaHostAlloc made it is asked of the runtime: the caller keeps only the pointer.  A card that has failed does not answer;
+ * then the memory stays until the program ends, which is about to. */
 static void host_free(flim_device *base, void *memory)
 {
     (void)cudaSetDevice(flim_cuda_device_of(base)->ordinal);
     struct cudaPointerAttributes attributes;
-    if (cudaPointerGetAttributes(&attributes, memory) == cudaSuccess && attributes.type == cudaMemoryTypeHost) {
+    if (cudaPointerGetAttributes(&attributes, memory) != cudaSuccess) {
+        (void)cudaGetLastError();
+    } else if (attributes.type == cudaMemoryTypeHost) {
         (void)cudaFreeHost(memory);
     } else {
-        (void)cudaGetLastError();
         flim_free(memory);
     }
 }
