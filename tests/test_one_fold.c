@@ -206,6 +206,35 @@ static void a_fold_alone_has_the_batch_and_rate_of_the_whole_run(void **state)
     }
 }
 
+/* One donor has all of class 1: tested, it leaves none to train and validate on, and every F1 and AUC is the first one's. */
+static void where_validation_lacks_a_class_the_loss_chooses(void **state)
+{
+    (void)state;
+    enum { CELLS = 40 };
+    static const char *const monitors[] = {"val_loss", "roc_auc", "f1", "balanced_accuracy"};
+    int32_t label[CELLS];
+    int64_t group[CELLS], best = 0;
+    for (int i = 0; i < CELLS; i++) {
+        group[i] = i / 8;
+        label[i] = i < 8;
+    }
+    write_cells("one_donor.h5", CELLS, label, group);
+    for (size_t m = 0; m < sizeof monitors / sizeof monitors[0]; m++) {
+        const setting all[] = {{"monitor", monitors[m]}, {"epochs", "4"}, {"cv", "leave-one-group-out"}};
+        train("one_donor.h5", monitors[m], all, 3);
+        for (int k = 0; m > 0 && k < 5; k++) {
+            same_fold("val_loss", monitors[m], k);
+        }
+    }
+    char path[512];
+    flim_json *json;
+    flim_error err = {0};
+    snprintf(path, sizeof path, "%s/val_loss/fold_0/summary.json", folder);
+    ok(flim_json_read(path, &json, &err), &err);
+    assert_true(flim_json_integer(flim_json_get(json, "best_epoch"), &best) && best > 1);
+    flim_json_free(json);
+}
+
 /* The numbers of a CSV file without its header, texts as 0; of history.csv without its times.  Returns how many. */
 static size_t numbers_of(const char *run, const char *name, double *out, size_t most)
 {
@@ -253,6 +282,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(one_fold_has_the_bits_of_the_whole_run),
                                        cmocka_unit_test(a_fold_alone_has_the_batch_and_rate_of_the_whole_run),
+                                       cmocka_unit_test(where_validation_lacks_a_class_the_loss_chooses),
                                        cmocka_unit_test(the_evaluation_batch_changes_no_number)};
     return SMALL_MAIN(tests);
 }

@@ -680,6 +680,23 @@ void flim_run_fold_clean(flim_run *run, int k)
     }
 }
 
+/* Every class of the data has a validation cell.  Without, an AUC is undefined and an F1 may be 0 in each epoch, so that the first
+ * one would be taken for the best; also where the training part lacks the class, too, and the validation part is as complete as
+ * can be. */
+static bool has_all_classes(const flim_run *run, const flim_fold *part)
+{
+    for (int c = 0; c < run->info->classes; c++) {
+        bool found = false;
+        for (int64_t i = 0; i < part->n_val && !found; i++) {
+            found = run->info->label[part->val[i]] == c;
+        }
+        if (!found) {
+            return false;
+        }
+    }
+    return true;
+}
+
 flim_status flim_run_fold(flim_run *run, int k, flim_error *err)
 {
     fold f = {.run = run, .k = k, .part = &run->splits.fold[k], .monitor = run->monitor};
@@ -689,7 +706,7 @@ flim_status flim_run_fold(flim_run *run, int k, flim_error *err)
     if (status != FLIM_OK) {
         return status;
     }
-    if (f.part->n_val > 0 && !f.part->val_complete && f.monitor != FLIM_MONITOR_VAL_LOSS) {
+    if (f.part->n_val > 0 && f.monitor != FLIM_MONITOR_VAL_LOSS && !has_all_classes(run, f.part)) {
         flim_log_line(&run->log, FLIM_LOG_WARNING, "fold %d: its validation part lacks a class; val_loss chooses the epoch",
                       k);
         f.monitor = FLIM_MONITOR_VAL_LOSS;
