@@ -28,7 +28,9 @@ enum { CELLS = 48, DONORS = 6, MOST_SIDE = 6, MOST_T = 10 };
 /* How a file differs from the plain one. */
 typedef struct variant {
     int t, h, w, classes, turn; /* 0 = 8, 5, 5, 2, as they are; turn: bit 0 flips x, bit 1 flips y, bit 2 exchanges them */
-    bool no_labels, no_names, other_names, mixed; /* mixed: a third of the labels say another class than the cells do */
+    bool no_labels, no_names, other_names;
+    bool latin; /* class names that are no UTF-8 */
+    bool mixed; /* a third of the labels say another class than the cells do */
     int64_t from; /* cells from..n-1 only */
 } variant;
 
@@ -37,7 +39,8 @@ static const char *const donors[DONORS] = {"d1", "d2", "d3", "d4", "d5", "d6"};
 /* Lopsided cells: brighter to one side, so that a flip is no identity. */
 static void write_cells(const char *name, const variant *v)
 {
-    static const char *const names[] = {"rest", "active", "third"}, *const others[] = {"up", "down", "charm"};
+    static const char *const names[] = {"rest", "active", "third"}, *const others[] = {"up", "down", "charm"},
+                             *const latin[] = {"gr\xfcn", "rot"};
     const int t = v->t ? v->t : 8, h = v->h ? v->h : 5, w = v->w ? v->w : 5, classes = v->classes ? v->classes : 2;
     const int64_t n = CELLS - v->from;
     int32_t label[CELLS];
@@ -56,7 +59,9 @@ static void write_cells(const char *name, const variant *v)
                                         .w = v->turn & 4 ? h : w,
                                         .count_bytes = 1,
                                         .classes = v->no_labels || v->no_names ? 0 : classes,
-                                        .class_name = v->other_names ? others : names,
+                                        .class_name = v->latin         ? latin
+                                                      : v->other_names ? others
+                                                                       : names,
                                         .label = v->no_labels ? NULL : label,
                                         .group = group};
     flim_dataset_writer *writer;
@@ -354,6 +359,10 @@ static void classes_that_are_there_have_the_models_names(void **state)
         }
         flim_predictions_free(&out);
     }
+    write_cells("latin.h5", &(variant){.latin = true});
+    train("latin.h5", "latin", options, 2);
+    flim_predictions own = predicted("latin", "latin.h5", false);
+    flim_predictions_free(&own);
     /* and the other way round: the model has none */
     write_cells("unnamed.h5", &(variant){.no_names = true});
     train("unnamed.h5", "unnamed", options, 2);

@@ -184,7 +184,7 @@ static bool is_named(const char *name, int k)
 static flim_status check_classes(const job *j, flim_error *err)
 {
     const flim_dataset_info *info = j->info;
-    flim_json *names = NULL;
+    flim_json *names = NULL, *ours = NULL; /* both through JSON, which keeps no bytes that are not UTF-8 */
     flim_status status = FLIM_OK;
     int of_model = 0, of_data = 0; /* classes with a name */
     if (info->classes > j->weights.classes) {
@@ -195,13 +195,18 @@ static flim_status check_classes(const job *j, flim_error *err)
         return FLIM_OK;
     }
     status = flim_json_parse(j->weights.class_names, strlen(j->weights.class_names), j->model[0], &names, err);
+    ours = flim_json_array();
+    for (int k = 0; k < info->classes; k++) {
+        flim_json_add_string(ours, info->class_name[k]);
+    }
     for (int k = 0; k < j->weights.classes && status == FLIM_OK; k++) {
         of_model += is_named(flim_json_string(flim_json_at(names, (size_t)k)), k);
         of_data += k < info->classes && is_named(info->class_name[k], k);
     }
     for (int k = 0; k < info->classes && of_model && of_data && status == FLIM_OK; k++) {
         const char *name = flim_json_string(flim_json_at(names, (size_t)k));
-        if (name && strcmp(name, info->class_name[k]) != 0) {
+        const char *own = flim_json_string(flim_json_at(ours, (size_t)k));
+        if (name && own && strcmp(name, own) != 0) {
             status = flim_fail(err, FLIM_ERROR_DATA, "class %d is '%s' in %s and '%s' in %s", k, info->class_name[k],
                                info->path[0], name, j->model[0]);
         }
@@ -213,6 +218,7 @@ static flim_status check_classes(const job *j, flim_error *err)
                       of_model ? flim_json_string(flim_json_at(names, 0)) : info->class_name[0]);
     }
     flim_json_free(names);
+    flim_json_free(ours);
     return status;
 }
 
