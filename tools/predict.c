@@ -78,6 +78,9 @@ static flim_status predict(void *read, const flim_string_list *operands, console
     }
     flim_status status = threshold_of(o->threshold, &request.threshold, err);
     if (status == FLIM_OK) {
+        status = flim_predictions_check_path(o->out, err);
+    }
+    if (status == FLIM_OK) {
         status = flim_predict(&request, &hooks, &predictions, &metrics, err);
     }
     if (status == FLIM_OK) {

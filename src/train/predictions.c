@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "core/alloc.h"
 #include "core/file.h"
@@ -62,6 +63,18 @@ static void put_field(FILE *stream, const char *text)
         putc(*text, stream);
     }
     putc('"', stream);
+}
+
+flim_status flim_predictions_check_path(const char *path, flim_error *err)
+{
+    flim_file_writer writer;
+    struct stat about;
+    if (stat(path, &about) == 0 && S_ISDIR(about.st_mode)) {
+        return flim_fail(err, FLIM_ERROR_WRITE, "cannot write %s: it is a folder", path);
+    }
+    flim_status status = flim_file_begin(&writer, path, err);
+    flim_file_abandon(&writer);
+    return status;
 }
 
 flim_status flim_predictions_write(const flim_predictions *p, const char *path, flim_error *err)
