@@ -20,8 +20,8 @@
 #include "pass.h"
 
 /* What a buffer holds. */
-typedef enum content { NOTHING, INPUT, Z, Y, DZ, DX, DU, DV, SCRATCH } content;
-static const char *const names[] = {"nothing", "the input", "z", "y", "dz", "dx", "du", "dv", "scratch"};
+typedef enum content { NOTHING, INPUT, Z, Y, GATE, DZ, DX, DU, DV, SCRATCH } content;
+static const char *const names[] = {"nothing", "the input", "z", "y", "the gate", "dz", "dx", "du", "dv", "scratch"};
 
 typedef struct model {
     const flim_pass *pass;
@@ -119,12 +119,14 @@ static void reads_x(model *m, int u, bool from_z)
     }
 }
 
-/* z of the unit and what it adds: what a tail reads, forward and backward. */
-static void reads_tail(model *m, int u)
+/* z of the unit and what it adds: what a tail reads, forward, and backward where there is no gate. */
+static void reads_tail(model *m, int u, bool backward)
 {
     const int s = m->pass->net->unit[u].skip;
     reads_applied(m, u);
-    if (s >= 0 && (m->pass->unit[s].folder == u || m->pass->unit[s].is_virtual)) {
+    if (backward && m->pass->unit[u].gated) {
+        reads(m, m->pass->unit[u].gate, GATE, u);
+    } else if (s >= 0 && (m->pass->unit[s].folder == u || m->pass->unit[s].is_virtual)) {
         reads_applied(m, s);
     } else if (s >= 0) {
         reads(m, m->pass->unit[s].y, Y, s);
@@ -183,12 +185,15 @@ static void run_operation(model *m, const flim_operation *o)
         m->affine[u] = true;
         break;
     case FLIM_OP_TAIL:
-        reads_tail(m, u);
+        reads_tail(m, u, false);
         writes(m, pu->y, Y, u, false);
+        if (pu->gated) {
+            writes(m, pu->gate, GATE, u, false);
+        }
         break;
     case FLIM_OP_HEAD: reads(m, pu->y, Y, u); break;
     case FLIM_OP_GRAD_SUMS:
-        reads_tail(m, u);
+        reads_tail(m, u, true);
         reads_sources(m, u);
         m->coefficients[u] = true;
         if (s >= 0 && pass->unit[s].folder == u) {
@@ -199,7 +204,7 @@ static void run_operation(model *m, const flim_operation *o)
         }
         break;
     case FLIM_OP_GRAD_APPLY:
-        reads_tail(m, u);
+        reads_tail(m, u, true);
         reads_sources(m, u);
         needs(m, m->coefficients, "no sums yet", u);
         writes(m, pu->dz, DZ, u, true);
