@@ -46,11 +46,16 @@ static const char *parse_entry(const char *at, const char *end, flim_cached_plan
 {
     long long bytes, workspace;
     int used = 0;
+    char head[512]; /* sscanf looks for the end of all that it is given */
     const char *line = memchr(at, '\n', (size_t)(end - at));
-    if (!line ||
-        sscanf(at, "plan %lld %lld %lf <%31[^>]> <%319[^>]>%n", &bytes, &workspace, &entry->microseconds, entry->engine,
+    if (!line || (size_t)(line - at) >= sizeof head) {
+        return NULL;
+    }
+    memcpy(head, at, (size_t)(line - at));
+    head[line - at] = '\0';
+    if (sscanf(head, "plan %lld %lld %lf <%31[^>]> <%319[^>]>%n", &bytes, &workspace, &entry->microseconds, entry->engine,
                entry->problem, &used) != 5 ||
-        at + used != line || bytes < 1 || bytes > end - line - 2 || workspace < 0 || line[1 + bytes] != '\n') {
+        used != line - at || bytes < 1 || bytes > end - line - 2 || workspace < 0 || line[1 + bytes] != '\n') {
         return NULL;
     }
     entry->size = (size_t)bytes;
