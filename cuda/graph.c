@@ -26,8 +26,8 @@ done:
 
 flim_status flim_graph_run(flim_cuda_program *p, flim_pass *pass, int64_t n, bool first, bool last, flim_error *err)
 {
-    if (p->graphs_off || !pass->warm) {
-        pass->warm = true;
+    if (p->graphs_off || !pass->warm[first][last]) {
+        pass->warm[first][last] = true;
         return flim_cuda_run_pass(p, pass, n, first, last, err);
     }
     for (int i = 0; i < p->n_graphs; i++) {

@@ -1,7 +1,7 @@
 /* Passes as CUDA graphs: a step is one launch instead of a hundred.
  *
- * For: execute.c.  The first run of a pass is plain, which loads all code; then one graph is captured for each number of cells and
- * place in the window that comes up.
+ * For: execute.c.  The first run of a pass at a place in the window (only the last one updates) is plain, which loads all code; then one graph
+ * is captured for each number of cells and place in the window that comes up.
  * Owns: program->graph; flim_graph_free destroys them.
  * Errors: those of operations.h.  A capture that fails is none: from then on everything runs without graphs.
  */
