@@ -1,4 +1,4 @@
-/* What a call of gpu_plan works on. */
+/* What a call of gpu_plan works on, and what its parts share. */
 #ifndef FLIM_PLAN_SESSION_H
 #define FLIM_PLAN_SESSION_H
 
@@ -17,6 +17,9 @@ typedef struct flim_plan_session {
 
 /* A batch that is to be found becomes the largest that fits. */
 flim_status flim_plan_settle_batch(const flim_plan_session *s, flim_plan_request *request, flim_error *err);
+
+/* The largest divisor (1 at least) of `whole` cells an update that is at most `most`: batch x accumulate then is `whole` exactly. */
+int64_t flim_plan_divisor(int64_t whole, int64_t most);
 
 /* Cells of the largest training part of a data set as the settings split it; 0 where it cannot be split so. */
 int64_t flim_plan_training_part(const flim_settings *settings, const flim_dataset_info *info);

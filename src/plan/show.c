@@ -37,16 +37,6 @@ static void append(char text[400], const char *more)
     snprintf(text + used, 400 - used, "%s%.390s", used ? ", or " : "", more);
 }
 
-/* The largest of the divisors of the cells an update that is at most `most`. */
-static int64_t divisor(int64_t cells, int64_t most)
-{
-    int64_t batch = most < cells ? most : cells;
-    while (batch > 1 && cells % batch != 0) {
-        batch--;
-    }
-    return batch;
-}
-
 /* What makes training fit, each tried. */
 static flim_status advise_training(const flim_plan_session *s, const flim_plan_request *r, char text[400], flim_error *err)
 {
@@ -80,7 +70,7 @@ static flim_status advise_training(const flim_plan_session *s, const flim_plan_r
         status = flim_plan_largest(s->device, r, &s->room, s->cells, &plan, &why);
         if (status == FLIM_OK) {
             const int64_t all = r->batch * r->accumulate, cells = all < s->cells ? all : s->cells;
-            const int64_t batch = divisor(cells, plan.request.batch);
+            const int64_t batch = flim_plan_divisor(cells, plan.request.batch);
             snprintf(one, sizeof one,
                      "batch: %" PRId64 " with accumulate: %" PRId64 " (%" PRId64 " is the largest that fits)", batch,
                      cells / batch, plan.request.batch);

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "flim/plan.h"
+#include "plan/session.h"
 
 #define GAIN 0.9 /* of the bytes: what saves less than a tenth is not worth its price */
 enum { SMALL = 16 }; /* cells below which micro-batches do not fill a card, and BatchNorm's statistics are rough */
@@ -34,8 +34,7 @@ static int64_t effective_of(const flim_plan *plan)
     return plan->request.batch * plan->request.accumulate;
 }
 
-/* The largest divisor of `whole` that is at most `most`: batch x accumulate then is `whole` exactly. */
-static int64_t divisor(int64_t whole, int64_t most)
+int64_t flim_plan_divisor(int64_t whole, int64_t most)
 {
     for (int64_t d = most < whole ? most : whole; d > 1; d--) {
         if (whole % d == 0) {
@@ -51,7 +50,7 @@ static flim_status keep(const chooser *c, const flim_plan_request *like, int64_t
 {
     flim_plan_request r = *like;
     *fits = false;
-    for (r.batch = divisor(effective, most);; r.batch = divisor(effective, r.batch - 1)) {
+    for (r.batch = flim_plan_divisor(effective, most);; r.batch = flim_plan_divisor(effective, r.batch - 1)) {
         flim_error why = {0};
         r.accumulate = effective / r.batch;
         const flim_status status = flim_plan_make(c->device, &r, c->room, out, &why);
@@ -203,7 +202,7 @@ static flim_status fill(chooser *c, flim_error *err)
     if (status == FLIM_OK && poor) {
         status = choose_near(c, lead, &near, &near_fits, err);
     }
-    if (status == FLIM_OK && divisor(c->effective, first.request.batch / 2) >= SMALL / 2) {
+    if (status == FLIM_OK && flim_plan_divisor(c->effective, first.request.batch / 2) >= SMALL / 2) {
         status = keep(c, &lead->kept.request, c->effective, first.request.batch / 2, &less, &less_fits, err);
     }
     if (status != FLIM_OK) {
