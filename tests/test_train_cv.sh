@@ -59,6 +59,12 @@ check "train.log has the rest" grep -q "^fold 2 epoch 3/3" quiet/train.log
 run 0 "${common[@]}" --quiet --log-json --out quiet-json
 check "--quiet --log-json as well" test "$(wc -l <out)" -ge "$(wc -l <<<"$table")" -a "$(grep -vc '"level": "\(result\|warning\)"' out)" = 0
 
+run 0 "${common[@]}" --dry-run --quiet
+check "--dry-run --quiet prints the fold table" test "$(grep -c '^ *[012]  train ' out)" = 3 -a "$(grep -c '^Data' out)" = 0
+
+"$build/train_cv" "${common[@]}" --dry-run >/dev/full 2>err
+check "--dry-run to a full disk is exit code 6" test $? = 6
+
 # ---- the run folder
 run 0 "${common[@]}" --out whole
 for file in config.yaml environment.json splits.json train.log summary.json summary.csv fold_{0,1,2}/{history.csv,best.safetensors,predictions.csv,summary.json,DONE}; do

@@ -42,6 +42,10 @@ int main(int argc, char **argv)
                                         .command_line = command_line,
                                         .explicit_keys = &explicit_keys};
         status = flim_train_cv(&settings, &hooks, NULL, &err);
+        /* A run's lines stand in train.log, too; a fold table that was asked for stands nowhere else. */
+        if (status == FLIM_OK && settings.dry_run && (fflush(stdout) != 0 || ferror(stdout))) {
+            status = flim_fail(&err, FLIM_ERROR_WRITE, "could not write to standard output");
+        }
     }
     flim_string_list_free(&explicit_keys);
     flim_settings_free(&settings);

@@ -128,6 +128,13 @@ static flim_status scan(flim_run *run, flim_error *err)
 
 /* ---- splits ---- */
 
+/* The fold table is what --dry-run was asked for. */
+static void as_result(void *context, flim_log_level level, const char *text)
+{
+    const flim_log *log = context;
+    flim_log_line(log, level == FLIM_LOG_INFO ? FLIM_LOG_RESULT : level, "%s", text);
+}
+
 /* Folds of a file: what the call says of them must be so, else a run would not be what its flags say. */
 static flim_status check_given_splits(const flim_run *run, flim_error *err)
 {
@@ -196,7 +203,8 @@ static flim_status make_splits(flim_run *run, flim_error *err)
         return flim_fail(err, FLIM_ERROR_USAGE, "--fold %" PRId64 ": there are %d folds, numbered from 0", s->fold,
                          run->splits.n_folds);
     }
-    flim_splits_table(&run->splits, &run->split_data, &run->log);
+    const flim_log result = {as_result, &run->log};
+    flim_splits_table(&run->splits, &run->split_data, s->dry_run ? &result : &run->log);
     return FLIM_OK;
 }
 

@@ -87,9 +87,9 @@ static void settle_rate(flim_run *run)
     }
     if (s->accumulate > 1 && asked > part) {
         flim_log_line(&run->log, FLIM_LOG_NOTE,
-                      "a training part has %" PRId64 " cells at most, so that an epoch is one update of that many: fewer "
-                      "batches to an update (--accumulate) make more updates",
-                      part);
+                      "a training part has %" PRId64
+                      " cells at most, so that an epoch is one update of that many: %s more updates",
+                      part, s->batch < part ? "fewer batches to an update (--accumulate) make" : "a smaller --batch makes");
     }
 }
 
