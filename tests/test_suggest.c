@@ -137,9 +137,41 @@ static void what_fits_is_kept(void **state)
     assert_true(r->precision == FLIM_PRECISION_TF32 && s->plan[s->recommended].recompute == FLIM_RECOMPUTE_NONE);
 }
 
+/* Cells so large that only 16 bits with everything recomputed have room, and ones that nothing has room for. */
+static void the_last_resort_is_found(void **state)
+{
+    (void)state;
+    flim_device *device = describe("t4");
+    const flim_plan_room room = flim_plan_room_of(device, 0.85);
+    bool tight = false, refused = false;
+    for (int side = 60; side <= 180; side += 30) {
+        flim_error err = {0};
+        flim_network net;
+        ok(flim_network_build(&net, 32, 2, 2048, side, side, &err), &err);
+        const flim_plan_request request = {
+            .net = &net, .precision = FLIM_PRECISION_FP32, .batch = 64, .accumulate = 1, .prefetch = 2};
+        const flim_status status = flim_plan_suggest(device, &request, &room, 0, 1000, &all, &err);
+        if (status == FLIM_ERROR_MEMORY) {
+            assert_non_null(strstr(err.text, "less is needed by a smaller preset")); /* all else was tried */
+            assert_null(strstr(err.text, "--precision"));
+            refused = true;
+            continue;
+        }
+        ok(status, &err);
+        const flim_plan *best = &all.plan[all.recommended];
+        assert_int_equal(cells_an_update(best), 64);
+        tight = tight || (best->request.precision == FLIM_PRECISION_FP16 && best->recompute != FLIM_RECOMPUTE_NONE);
+        print_message("%d x %d pixels: batch %lld, %s, recomputation %s\n", side, side, (long long)best->request.batch,
+                      flim_precision_name(best->request.precision), flim_recompute_name(best->recompute));
+    }
+    assert_true(tight && refused);
+    flim_device_close(device);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_suggestion_fits_and_gains),
-                                       cmocka_unit_test(cells_that_nothing_divides), cmocka_unit_test(what_fits_is_kept)};
+                                       cmocka_unit_test(cells_that_nothing_divides), cmocka_unit_test(what_fits_is_kept),
+                                       cmocka_unit_test(the_last_resort_is_found)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

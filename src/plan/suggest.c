@@ -183,6 +183,9 @@ static flim_status fill(chooser *c, flim_error *err)
     }
     if (status == FLIM_OK && half != set) {
         status = choose(c, half, FLIM_RECOMPUTE_NONE, &narrow, err);
+        if (status == FLIM_OK && !plain.kept_fits && !again.kept_fits && !narrow.kept_fits) {
+            status = choose(c, half, FLIM_RECOMPUTE_ALL, &narrow, err);
+        }
     }
     if (status != FLIM_OK) {
         return status;
@@ -193,8 +196,8 @@ static flim_status fill(chooser *c, flim_error *err)
         return FLIM_OK;
     }
     flim_plan first = lead->kept;
-    if (recomputes) { /* no more than it takes */
-        flim_plan_request r = again.kept.request;
+    if (lead->kept.request.recompute != FLIM_RECOMPUTE_NONE) { /* no more than it takes */
+        flim_plan_request r = lead->kept.request;
         r.recompute = FLIM_RECOMPUTE_AUTO;
         status = flim_plan_make(c->device, &r, c->room, &first, err);
     }
