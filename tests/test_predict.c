@@ -198,7 +198,7 @@ static void a_run_is_the_mean_of_its_folds(void **state)
     }
     flim_predictions all = predicted("run", "plain.h5", false), held;
     assert_non_null(strstr(said, "warning: "));
-    assert_non_null(strstr(said, "plain.h5 is the data that"));
+    assert_non_null(strstr(said, "plain.h5 has the labels, groups and names of the data that"));
     for (int64_t i = 0; i < CELLS; i++) {
         assert_true(fabs(sigmoid((double)all.logits[i]) - mean[i]) < 1e-6);
         assert_true(all.predicted[i] == (mean[i] > threshold) || fabs(mean[i] - threshold) < 1e-6);

@@ -240,7 +240,8 @@ static flim_status open_data(job *j, flim_error *err)
     flim_dataset_sha256(j->dataset, sha256);
     if (j->trained_on[0] && strcmp(j->trained_on, sha256) == 0) {
         flim_log_line(&j->hooks->log, FLIM_LOG_WARNING,
-                      "%s is the data that %s was trained on: what follows is no test score (fold_metrics %s shows those)",
+                      "%s has the labels, groups and names of the data that %s was trained on: where it is those data, what "
+                      "follows is no test score (fold_metrics %s shows those)",
                       info->path[0], r->model, r->model);
     }
     return check_classes(j, err);
