@@ -48,6 +48,20 @@ says "--resume-override needs --resume"
 call 0 "$train" --resume --out r --workers 5 --prefetch 2 --cache none --device cpu --checkpoint-minutes 1 --data d.h5 --epochs 3
 check "run control, and flags that agree, are taken: the files are the undisturbed run's" test "$(digest r)" = "$want"
 
+# ---- a config beside --resume counts as the flags do
+again
+printf 'include: below.yaml\nepochs: 3\n' >above.yaml
+printf 'preset: tiny\nlr: 0.01\n' >below.yaml
+refuses 2 "lr (the run has 0.001, the call says 0.01)" --config above.yaml
+refuses 2 "lr (the run has 0.001, the call says 0.02)" --config above.yaml --lr 0.02
+printf 'preset: tiny\nworkers: 3\n' >below.yaml
+call 0 "$train" --resume --out r --config above.yaml
+check "one that agrees changes nothing" test "$(digest r)" = "$want"
+call 0 "$train" --data d.h5 "${options[@]}" --batch auto --fold 0 --out auto
+call 0 "$train" --data d.h5 "${options[@]}" --batch auto --out auto --resume # the same call, to go on
+call 2 "$train" --resume --out auto --batch 5
+says "batch (the run has "
+
 # ---- data
 change() { # change CODE NAMES PYTHON: d.h5 is made from k.h5 by a line of Python
     if ! /usr/bin/python3 -c 'import h5py' 2>/dev/null; then

@@ -66,7 +66,8 @@ void flim_settings_free(flim_settings *settings);
 
 /* Resolves a command line (argv[1..]) over --config FILE or ./flimcv.yaml over the defaults.  settings must be initialised.
  * With --resume ./flimcv.yaml is not read: the caller takes the run's own config.yaml and compares.
- * explicit_keys (may be NULL) gets the keys that flags or --set gave, for --resume's comparison; free its items.
+ * explicit_keys (may be NULL) gets the keys that flags or --set gave, with --resume also those of --config, for --resume's
+ * comparison; free its items.
  * *go: a run is asked for; else what --help, --version or --print-config ask for was written to `out`. */
 flim_status flim_settings_parse(flim_settings *settings, int argc, char *const *argv, flim_string_list *explicit_keys,
                                 FILE *out, bool *go, flim_error *err);

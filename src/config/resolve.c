@@ -23,7 +23,7 @@ typedef struct source {
     int depth;
 } source;
 
-static flim_status read_source(flim_settings *settings, const char *path, const source *parent, flim_error *err);
+static flim_status read_source(flim_settings *settings, const char *path, const source *parent, bool *seen, flim_error *err);
 
 /* "a.yaml -> b.yaml -> a.yaml", oldest first. */
 static void describe_chain(const source *at, char *text, size_t size)
@@ -51,7 +51,8 @@ static flim_status check_chain(const source *self, flim_error *err)
 }
 
 /* Reads one file that `include:` names, relative to the folder of the including file. */
-static flim_status include(flim_settings *settings, const char *name, int line, const source *self, flim_error *err)
+static flim_status include(flim_settings *settings, const char *name, int line, const source *self, bool *seen,
+                           flim_error *err)
 {
     if (!name[0]) {
         return flim_fail(err, FLIM_ERROR_USAGE, "%s:%d: include: an empty name", self->path, line);
@@ -66,19 +67,23 @@ static flim_status include(flim_settings *settings, const char *name, int line, 
     if (!flim_file_exists(path)) {
         status = flim_fail(err, FLIM_ERROR_USAGE, "%s:%d: include: there is no file %s", self->path, line, path);
     } else {
-        status = read_source(settings, path, self, err);
+        status = read_source(settings, path, self, seen, err);
     }
     flim_free(path);
     return status;
 }
 
-static flim_status apply_entry(flim_settings *settings, const flim_yaml_entry *entry, const char *path, flim_error *err)
+static flim_status apply_entry(flim_settings *settings, const flim_yaml_entry *entry, const char *path, bool *seen,
+                               flim_error *err)
 {
     char where[512], what[600];
     snprintf(where, sizeof where, "%.480s:%d", path, entry->line);
     const flim_flag_row *row = flim_settings_find(entry->key);
     if (!row) {
         return flim_settings_unknown_key(where, entry->key, err);
+    }
+    if (seen) {
+        seen[row - flim_settings_table.row] = true;
     }
     snprintf(what, sizeof what, "%s: %s", where, entry->key);
     if (row->type == FLIM_VALUE_LIST) {
@@ -98,8 +103,9 @@ static flim_status apply_entry(flim_settings *settings, const flim_yaml_entry *e
     return status;
 }
 
-/* Includes first, wherever they stand: a file is stronger than what it includes. */
-static flim_status read_source(flim_settings *settings, const char *path, const source *parent, flim_error *err)
+/* Includes first, wherever they stand: a file is stronger than what it includes.  seen: one flag a setting, set for those that
+ * are named; or NULL. */
+static flim_status read_source(flim_settings *settings, const char *path, const source *parent, bool *seen, flim_error *err)
 {
     source self = {.path = path, .parent = parent, .depth = parent ? parent->depth + 1 : 0};
     flim_yaml yaml = {0};
@@ -110,13 +116,13 @@ static flim_status read_source(flim_settings *settings, const char *path, const 
     for (int i = 0; i < yaml.n; i++) {
         const flim_yaml_entry *entry = &yaml.entry[i];
         for (int k = 0; status == FLIM_OK && strcmp(entry->key, "include") == 0 && k < entry->value.n; k++) {
-            status = include(settings, entry->value.item[k], entry->line, &self, err);
+            status = include(settings, entry->value.item[k], entry->line, &self, seen, err);
         }
     }
     for (int i = 0; status == FLIM_OK && i < yaml.n; i++) {
         const char *key = yaml.entry[i].key;
         if (strcmp(key, "include") != 0 && strcmp(key, "stages") != 0) { /* stages: for gpu_plan alone */
-            status = apply_entry(settings, &yaml.entry[i], path, err);
+            status = apply_entry(settings, &yaml.entry[i], path, seen, err);
         }
     }
     flim_yaml_free(&yaml);
@@ -125,7 +131,7 @@ static flim_status read_source(flim_settings *settings, const char *path, const 
 
 flim_status flim_settings_read(flim_settings *settings, const char *path, flim_error *err)
 {
-    return read_source(settings, path, NULL, err);
+    return read_source(settings, path, NULL, NULL, err);
 }
 
 /* ---- the command line */
@@ -273,10 +279,11 @@ static bool is_resumed(const flim_flag_use *uses, int n)
 static flim_status apply_layers(flim_settings *settings, const command *c, const flim_flag_use *uses, int n,
                                 flim_string_list *explicit_keys, flim_error *err)
 {
-    bool set_seen[FLIM_MOST_SETTINGS] = {false}, flag_seen[FLIM_MOST_SETTINGS] = {false};
+    bool config_seen[FLIM_MOST_SETTINGS] = {false}, set_seen[FLIM_MOST_SETTINGS] = {false},
+         flag_seen[FLIM_MOST_SETTINGS] = {false};
     flim_status status = FLIM_OK;
     if (c->config[0]) {
-        status = flim_settings_read(settings, c->config, err);
+        status = read_source(settings, c->config, NULL, config_seen, err);
     } else if (!is_resumed(uses, n) && flim_settings_default_config()[0]) {
         status = flim_settings_read(settings, flim_settings_default_config(), err);
     }
@@ -287,7 +294,8 @@ static flim_status apply_layers(flim_settings *settings, const command *c, const
         status = flim_flag_apply(&flim_settings_table, &uses[i], settings, flag_seen, err);
     }
     for (int i = 0; i < FLIM_MOST_SETTINGS; i++) {
-        flag_seen[i] = flag_seen[i] || set_seen[i];
+        /* A config that a resuming call names is held against the run's, like its flags. */
+        flag_seen[i] = flag_seen[i] || set_seen[i] || (settings->resume && config_seen[i]);
     }
     if (status == FLIM_OK) {
         status = check_together(settings, err);

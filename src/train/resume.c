@@ -94,6 +94,9 @@ static void merge_key(void *context, const char *key, const char *stored, const 
     if (use == PLACE) { /* a file can have moved where there was one and is one */
         use = stored[0] && given[0] ? FREE : FIXED;
     }
+    if (strcmp(key, "batch") == 0 && strcmp(given, "auto") == 0) {
+        return; /* that was asked once, and the run's batch is the answer */
+    }
     if (m->status != FLIM_OK || use == CALL || !flim_run_is_explicit(m->hooks, key)) {
         return;
     }
