@@ -159,6 +159,25 @@ static void retrying_halves_the_batch(void **state)
     assert_true(in_fold > 0);
 }
 
+/* A batch of all four cells of a training part and more, which nothing divides: the part is cut in two, and not into single cells. */
+static void a_whole_part_is_cut_in_two(void **state)
+{
+    (void)state;
+    long total, made, cut = 0;
+    flim_error err = {0};
+    assert_int_equal(run(0, "5", "stop", &total, &err), FLIM_OK);
+    for (long n = total / 2; n <= total && cut == 0; n += 1 + total / 12) {
+        err = (flim_error){0};
+        flim_status status = run(n, "5", "retry", &made, &err);
+        cut += status == FLIM_OK && run_says("train.log", "on-oom retry: batch 3 x 2 instead of 5 x 1");
+        assert_true(cut == 0 || (run_says("config.yaml", "\nbatch: 3\n") && run_says("fold_1/DONE", "done")));
+        if (run(n, "5", "stop", &made, &err) == FLIM_ERROR_MEMORY && run_says("config.yaml", "batch: 5")) {
+            assert_true(run_says("train.log", "train_cv --resume --resume-override --batch 3 --accumulate 2 --out "));
+        }
+    }
+    assert_true(cut > 0);
+}
+
 /* --batch auto: where memory fails between the step that confirmed the batch and the first fold, fewer cells are taken; later a run
  * ends, as it would with a batch that was given. */
 static void a_found_batch_is_lowered_before_the_run(void **state)
@@ -194,9 +213,9 @@ int main(void)
     }
     snprintf(path, sizeof path, "%s/t.h5", folder);
     make_data(path);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(each_failed_allocation_ends_cleanly),
-                                       cmocka_unit_test(retrying_halves_the_batch),
-                                       cmocka_unit_test(a_found_batch_is_lowered_before_the_run)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_failed_allocation_ends_cleanly), cmocka_unit_test(retrying_halves_the_batch),
+        cmocka_unit_test(a_whole_part_is_cut_in_two), cmocka_unit_test(a_found_batch_is_lowered_before_the_run)};
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     snprintf(remove, sizeof remove, "rm -rf %s", folder);
     return system(remove) == 0 ? failed : 1;

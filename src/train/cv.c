@@ -494,7 +494,7 @@ static flim_status run_all(flim_run *run, char *folder_out, flim_error *err)
 static void say_how_to_go_on(const flim_run *run, flim_status status)
 {
     char path[FLIM_PATH_MAX + 16], out[FLIM_PATH_MAX];
-    const flim_settings *s = run->settings;
+    int64_t batch, accumulate;
     flim_shell_quote(run->folder, out, sizeof out);
     snprintf(path, sizeof path, "%s/config.yaml", run->folder);
     const bool holds_a_run = run->tee.file && flim_file_exists(path);
@@ -506,11 +506,12 @@ static void say_how_to_go_on(const flim_run *run, flim_status status)
         flim_log_line(&run->log, FLIM_LOG_NOTE,
                       "what was saved before is whole; once this can be written, go on with: train_cv --resume --out %s",
                       out);
-    } else if (status == FLIM_ERROR_MEMORY && holds_a_run) {
-        flim_log_line(&run->log, FLIM_LOG_NOTE,
-                      "go on with smaller batches of the same effective size, N x M = %" PRId64
-                      ": train_cv --resume --resume-override --batch N --accumulate M --out %s",
-                      s->batch * s->accumulate, out);
+    } else if (status == FLIM_ERROR_MEMORY && holds_a_run && flim_run_smaller_batch(run, &batch, &accumulate)) {
+        flim_log_line(
+            &run->log, FLIM_LOG_NOTE,
+            "go on in smaller batches with as many cells an update: train_cv --resume --resume-override --batch %" PRId64
+            " --accumulate %" PRId64 " --out %s (--on-oom retry does so by itself)",
+            batch, accumulate, out);
     }
 }
 

@@ -117,23 +117,41 @@ bool flim_run_lower_found_batch(flim_run *run, const flim_error *why)
     return true;
 }
 
+bool flim_run_smaller_batch(const flim_run *run, int64_t *batch, int64_t *accumulate)
+{
+    const flim_settings *s = run->settings;
+    const int64_t cells = s->batch * s->accumulate, half = s->batch / 2;
+    int64_t divisor = half;
+    if (half < 1) {
+        return false;
+    }
+    if (run->splits.n_folds > 0 &&
+        cells >= largest_part(run)) { /* one update an epoch, and so it stays however the part is cut */
+        *batch = s->batch - half;
+        *accumulate = (cells + *batch - 1) / *batch;
+        return true;
+    }
+    while (divisor > 1 && cells % divisor != 0) {
+        divisor--;
+    }
+    *batch = divisor;
+    *accumulate = cells / divisor;
+    return true;
+}
+
 bool flim_run_shrink_batch(flim_run *run, const flim_error *why)
 {
     flim_settings *s = &run->adjusted;
-    const int64_t cells = s->batch * s->accumulate;
-    int64_t batch = s->batch / 2;
-    while (batch > 1 && cells % batch != 0) {
-        batch--;
-    }
-    if (strcmp(s->on_oom, "retry") != 0 || batch < 1) {
+    int64_t batch, accumulate;
+    if (strcmp(s->on_oom, "retry") != 0 || !flim_run_smaller_batch(run, &batch, &accumulate)) {
         return false;
     }
     flim_log_line(&run->log, FLIM_LOG_WARNING, "out of memory: %s", why ? why->text : "no reason given");
     flim_log_line(&run->log, FLIM_LOG_WARNING,
                   "on-oom retry: batch %" PRId64 " x %" PRId64 " instead of %" PRId64 " x %" PRId64
                   ": as many cells an update, but BatchNorm sees fewer at a time",
-                  batch, cells / batch, s->batch, s->accumulate);
-    s->accumulate = cells / batch;
+                  batch, accumulate, s->batch, s->accumulate);
+    s->accumulate = accumulate;
     take_batch(run, batch, s->eval_batch > batch ? batch : s->eval_batch);
     return true;
 }

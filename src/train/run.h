@@ -133,6 +133,8 @@ flim_status flim_run_settle_batch(flim_run *run, flim_error *err);
 /* --batch auto, before the run has begun: there is less memory than when the batch was tried; an eighth less, and the learning rate
  * that goes with it.  False where the batch was given or is one cell. */
 bool flim_run_lower_found_batch(flim_run *run, const flim_error *why);
+/* About half the batch, and the accumulation that keeps the cells an update; false where the batch is one cell. */
+bool flim_run_smaller_batch(const flim_run *run, int64_t *batch, int64_t *accumulate);
 /* --on-oom retry: half the batch, or less, with the cells an update kept.  False where there is no smaller batch or retrying was
  * not asked for. */
 bool flim_run_shrink_batch(flim_run *run, const flim_error *why);
