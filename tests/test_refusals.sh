@@ -60,10 +60,12 @@ check "nor in another file" test "$(grep -c copies err)" = 0
 
 # ---- data that change while they are read
 cp d.h5 live.h5
-"$train" --data live.h5 "${options[@]}" --epochs 100 --patience 0 --out live >live.out 2>live.err &
-for _ in $(seq 200); do grep -q "^fold 0 epoch 1/" live.out && break; sleep 0.05; done
+FLIM_AIM=train:2:19 "$faulty" --data live.h5 "${options[@]}" --fold 0 --out live >live.out 2>live.err & # stops itself
+pid=$!
+for _ in $(seq 600); do grep -q '^State:.*T' "/proc/$pid/status" 2>/dev/null && break; sleep 0.1; done
 touch live.h5
-wait $!
+kill -CONT $pid
+wait $pid
 check "the run ends all the same" test -s live/summary.json
 check "and says so" grep -q "live.h5 was written to while the run was going on" live.err
 check "an undisturbed run does not" test "$(grep -c 'was written to' whole/train.log)" = 0
