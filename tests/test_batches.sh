@@ -57,7 +57,7 @@ call 5 limited "$build/train_cv" "${common[@]}" --epochs 1 --fold 0 --batch $(($
 call 143 env FLIM_AIM="line=fold 0 epoch 1:1:15" "$faulty" "${common[@]}" --batch 512 --out begun
 call 5 limited "$build/train_cv" --resume --out begun
 says "the largest batch that fits is"
-check "it says how to go on" grep -qF "N x M = 512: train_cv --resume --resume-override --batch N --accumulate M --out begun" out
+check "it says how to go on" grep -qF "train_cv --resume --resume-override --batch 256 --accumulate 2 --out begun" out
 call 2 limited "$build/train_cv" --resume --out begun --batch 128 --accumulate 4
 says "add --resume-override"
 call 0 limited "$build/train_cv" --resume --resume-override --out begun --batch 128 --accumulate 4

@@ -282,28 +282,52 @@ static flim_status most_steady(flim_device *device, const flim_plan_request *req
     return FLIM_OK;
 }
 
-/* The first batch from `from` down to above *out's whose whole plan fits, workspace included; *out stays where there is none. */
+/* A plan whose refusal by the device (DEVICE) is no error but one that does not fit. */
+static flim_status try_batch(flim_device *device, const flim_plan_request *request, const flim_plan_room *room, int64_t batch,
+                             flim_plan *plan, bool *fits, flim_error *err)
+{
+    flim_error why = {0};
+    const flim_status status = plan_batch(device, request, room, batch, plan, &why);
+    *fits = status == FLIM_OK && flim_plan_fits(plan, room);
+    return status == FLIM_OK || status == FLIM_ERROR_DEVICE ? FLIM_OK : flim_fail(err, status, "%s", why.text);
+}
+
+/* The first batch from `from` down to above *out's whose whole plan fits, workspace included; *out stays where there is none.  Each
+ * is tried at first, as workspace jumps; where it does not after that many, it grows with the batch: larger and larger steps down
+ * to one that fits, and halving back up. */
 static flim_status first_below(flim_device *device, const flim_plan_request *request, const flim_plan_room *room,
                                int64_t from, flim_plan *out, flim_error *err)
 {
-    enum { ONE_BY_ONE = 64 }; /* then in larger steps: huge batches of tiny cells */
-    int64_t batch = from;
-    for (int tried = 0; batch > out->request.batch; tried++) {
-        flim_plan plan;
-        flim_error why = {0};
-        const flim_status status = plan_batch(device, request, room, batch, &plan, &why);
-        if (status != FLIM_OK && status != FLIM_ERROR_DEVICE) {
-            return flim_fail(err, status, "%s", why.text);
-        }
-        if (status == FLIM_OK && flim_plan_fits(&plan, room)) {
+    enum { ONE_BY_ONE = 8 };
+    const int64_t least = out->request.batch;
+    int64_t batch = from, above = from; /* above: the lowest that did not fit */
+    bool fits = false;
+    flim_plan plan;
+    flim_status status = FLIM_OK;
+    for (int tried = 0; batch > least && !fits && status == FLIM_OK; tried++) {
+        status = try_batch(device, request, room, batch, &plan, &fits, err);
+        if (status == FLIM_OK && fits) {
             *out = plan;
-            return FLIM_OK;
-        }
-        for (int step = 0; step <= tried / ONE_BY_ONE && batch > 1; step++) {
-            batch = next_lower(batch);
+        } else {
+            const int64_t steps = tried < ONE_BY_ONE ? 1 : (int64_t)1 << (tried - ONE_BY_ONE < 40 ? tried - ONE_BY_ONE : 40);
+            above = batch;
+            batch = steps == 1 ? next_lower(batch) : batch > steps * STEP ? round_down(batch - steps * STEP) : 1;
         }
     }
-    return FLIM_OK;
+    for (int64_t low = out->request.batch; status == FLIM_OK;) {
+        const int64_t half = round_down((low + above) / 2), middle = half > low ? half : next_higher(low);
+        if (middle >= above) {
+            break;
+        }
+        status = try_batch(device, request, room, middle, &plan, &fits, err);
+        if (status == FLIM_OK && fits) {
+            *out = plan;
+            low = middle;
+        } else {
+            above = middle;
+        }
+    }
+    return status;
 }
 
 flim_status flim_plan_largest(flim_device *device, const flim_plan_request *request, const flim_plan_room *room, int64_t cap,
