@@ -401,8 +401,8 @@ flim_status flim_plan_auto(flim_device *device, const flim_plan_request *request
         if (status != FLIM_OK && status != FLIM_ERROR_MEMORY && status != FLIM_ERROR_DEVICE) {
             return flim_fail(err, status, "%s", why.text);
         }
-        flim_log_line(log, FLIM_LOG_NOTE, "batch auto: %" PRId64 " cells will not do%s%s", batch,
-                      why.text[0] ? ": " : "", why.text);
+        flim_log_line(log, FLIM_LOG_NOTE, "batch auto: %" PRId64 " cells will not do%s%s", batch, why.text[0] ? ": " : "",
+                      why.text);
         /* FLIM_ERROR_DEVICE: near 2^31 elements cuDNN has convolutions whose results are wrong; smaller batches have others. */
         const int64_t less = round_down(batch - batch / (status == FLIM_ERROR_DEVICE ? 4 : 16));
         batch = less < batch ? less : next_lower(batch);
