@@ -32,8 +32,8 @@ double clocks_of(const cut &c, flim_conv_op op, const flim_fp32_card *card)
     const double half_rate = card->capability < 86 ? 2.0 : 1.0; /* 16 multipliers a quarter; since 8.6 it is 32 */
     const double products = 64.0 * c.side_rows, fragments = 8.0 * (c.side_rows / 4.0 + 2.0);
     const double loads = 16.0 * c.side_rows / (weight ? c.rows : c.columns), dz_loads = 16.0 * c.side_rows / c.columns;
-    const double issued = products * half_rate + fragments + loads * (weight ? 9.0 : 13.0) +
-                          (weight ? 44.0 + 6.0 * dz_loads : 22.0);
+    const double issued =
+        products * half_rate + fragments + loads * (weight ? 9.0 : 13.0) + (weight ? 44.0 + 6.0 * dz_loads : 22.0);
     const double passes = 2.0 * fragments + (weight ? 8.0 * (loads + dz_loads) : loads * (4.0 + 16.0 / c.steps) + 12.0);
     const double few_warps = blocks_of(c, card) * c.threads < 256 ? 1.2 : 1.0;
     return few_warps * std::pow(std::pow(issued, 4.0) + std::pow(4.0 * passes, 4.0), 0.25) / products;

@@ -40,7 +40,8 @@ inline divisor make_divisor(int number)
     while ((int64_t)1 << log < number)
         log++;
     const int power = 31 + log;
-    return {(uint32_t)number, number == 1 ? 0u : (uint32_t)((((uint64_t)1 << power) + (uint32_t)number - 1) / (uint32_t)number),
+    return {(uint32_t)number,
+            number == 1 ? 0u : (uint32_t)((((uint64_t)1 << power) + (uint32_t)number - 1) / (uint32_t)number),
             number == 1 ? 0u : (uint32_t)(power - 32)};
 }
 

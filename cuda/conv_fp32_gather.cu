@@ -60,20 +60,27 @@ cudaError_t run(const flim_conv_problem *p, int64_t n, int, const void *x, const
 
 template <class Tile> constexpr cut make_cut(const char *name)
 {
-    return {name,          Tile::ROWS,   Tile::COLUMNS,
-            Tile::STEPS,   Tile::SIDE_ROWS, Tile::THREADS,
-            Tile::BLOCKS, (int)sizeof(gather_shared<Tile>), run<Tile>};
+    return {name,
+            Tile::ROWS,
+            Tile::COLUMNS,
+            Tile::STEPS,
+            Tile::SIDE_ROWS,
+            Tile::THREADS,
+            Tile::BLOCKS,
+            (int)sizeof(gather_shared<Tile>),
+            run<Tile>};
 }
 
 } // namespace
 
 const cut *gather_cuts(int *count)
 {
-    static const cut cuts[] = {
-        make_cut<gather_tile_1>("256x8x8"),       make_cut<gather_tile_2>("256x16x8"),     make_cut<gather_tile_3>("256x32x8"),
-        make_cut<gather_tile_4>("128x64x8"),      make_cut<gather_tile_5>("128x128x8"),    make_cut<gather_tile_6>("256x32x16"),
-        make_cut<gather_tile_7>("128x64x16"),     make_cut<gather_tile_8>("128x128x16"),   make_cut<gather_tile_9>("256x32x16-16"),
-        make_cut<gather_tile_10>("256x64x16-16"), make_cut<gather_tile_11>("256x128x8-16")};
+    static const cut cuts[] = {make_cut<gather_tile_1>("256x8x8"),      make_cut<gather_tile_2>("256x16x8"),
+                               make_cut<gather_tile_3>("256x32x8"),     make_cut<gather_tile_4>("128x64x8"),
+                               make_cut<gather_tile_5>("128x128x8"),    make_cut<gather_tile_6>("256x32x16"),
+                               make_cut<gather_tile_7>("128x64x16"),    make_cut<gather_tile_8>("128x128x16"),
+                               make_cut<gather_tile_9>("256x32x16-16"), make_cut<gather_tile_10>("256x64x16-16"),
+                               make_cut<gather_tile_11>("256x128x8-16")};
     *count = (int)(sizeof cuts / sizeof cuts[0]);
     return cuts;
 }

@@ -85,7 +85,9 @@ inline gather make_gather(const flim_conv_problem *p, int64_t n, const void *x, 
             size[d] = (g.out_size[d] - r + g.out_step[d] - 1) / g.out_step[d];
             part->first[d] = r;
             part->origin[d] = data ? (r + p->pad[d] - f0) / p->stride[d] : -p->pad[d];
-            part->taps[d] = !data ? p->kernel[d] : f0 < p->kernel[d] ? (p->kernel[d] - f0 + p->stride[d] - 1) / p->stride[d] : 0;
+            part->taps[d] = !data               ? p->kernel[d]
+                            : f0 < p->kernel[d] ? (p->kernel[d] - f0 + p->stride[d] - 1) / p->stride[d]
+                                                : 0;
             part->tap_first += f0 * flat;
         }
         part->positions = make_grid(size);
@@ -193,8 +195,7 @@ template <class Tile, bool DATA> struct gather_thread {
 
     FLIM_HD void place_stage(const gather &g, const gather_block &b)
     {
-        const int index =
-            g.part[b.part].tap_first + tap[0] * g.tap_step[0] + tap[1] * g.tap_step[1] + tap[2] * g.tap_step[2];
+        const int index = g.part[b.part].tap_first + tap[0] * g.tap_step[0] + tap[1] * g.tap_step[1] + tap[2] * g.tap_step[2];
         source_at = g.direction * ((tap[0] * g.source_size[1] + tap[1]) * g.source_size[2] + tap[2]) * g.source_quads;
         weight_at = index * (DATA ? g.out_quads : g.source_quads);
         bits = tap_bits(tap[0], tap[1], tap[2]);
@@ -236,7 +237,8 @@ template <class Tile, bool DATA> struct gather_thread {
             from_source[i] = load_or_zero(g.source, row.x + tid % QUADS + source_at, ((uint32_t)row.y & bits) == bits);
         }
         const int columns = DATA ? 0 : Tile::COLUMNS / Tile::STEPS * part;
-        const int further = part * (DATA ? STEP * g.taps * g.out_quads : Tile::COLUMNS / Tile::STEPS * g.taps * g.source_quads);
+        const int further =
+            part * (DATA ? STEP * g.taps * g.out_quads : Tile::COLUMNS / Tile::STEPS * g.taps * g.source_quads);
         from_weight = load_or_zero(g.weight, weight_offset + weight_at + further,
                                    tid < 2 * Tile::COLUMNS && weight_column + columns < 4 * g.out_quads);
     }

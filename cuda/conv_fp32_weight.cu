@@ -59,28 +59,33 @@ cudaError_t run(const flim_conv_problem *p, int64_t n, int parts, const void *x,
 
 template <class Tile> constexpr cut make_cut(const char *name)
 {
-    return {name,          Tile::ROWS,   Tile::COLUMNS,
-            Tile::STEPS,   Tile::SIDE_ROWS, Tile::THREADS,
-            Tile::BLOCKS, (int)sizeof(weight_shared<Tile>), run<Tile>};
+    return {name,
+            Tile::ROWS,
+            Tile::COLUMNS,
+            Tile::STEPS,
+            Tile::SIDE_ROWS,
+            Tile::THREADS,
+            Tile::BLOCKS,
+            (int)sizeof(weight_shared<Tile>),
+            run<Tile>};
 }
 
 } // namespace
 
 const cut *weight_cuts(int *count)
 {
-    static const cut cuts[] = {make_cut<weight_tile_1>("16x128x8"),    make_cut<weight_tile_2>("32x128x8"),
-                               make_cut<weight_tile_3>("64x128x8"),    make_cut<weight_tile_4>("128x128x8"),
-                               make_cut<weight_tile_5>("64x256x8-16"), make_cut<weight_tile_6>("128x256x8-16"),
-                               make_cut<weight_tile_7>("32x64x8"),     make_cut<weight_tile_8>("64x64x8"),
-                               make_cut<weight_tile_9>("32x128x8-16")};
+    static const cut cuts[] = {
+        make_cut<weight_tile_1>("16x128x8"),  make_cut<weight_tile_2>("32x128x8"),    make_cut<weight_tile_3>("64x128x8"),
+        make_cut<weight_tile_4>("128x128x8"), make_cut<weight_tile_5>("64x256x8-16"), make_cut<weight_tile_6>("128x256x8-16"),
+        make_cut<weight_tile_7>("32x64x8"),   make_cut<weight_tile_8>("64x64x8"),     make_cut<weight_tile_9>("32x128x8-16")};
     *count = (int)(sizeof cuts / sizeof cuts[0]);
     return cuts;
 }
 
 cudaError_t add_parts(const void *parts, int count, int64_t size, void *out, cudaStream_t stream)
 {
-    add_kernel<<<(unsigned)ceil_div(size / 4, ADD_THREADS), ADD_THREADS, 0, stream>>>(static_cast<const float4 *>(parts), count,
-                                                                                     size / 4, static_cast<float4 *>(out));
+    add_kernel<<<(unsigned)ceil_div(size / 4, ADD_THREADS), ADD_THREADS, 0, stream>>>(
+        static_cast<const float4 *>(parts), count, size / 4, static_cast<float4 *>(out));
     return cudaGetLastError();
 }
 

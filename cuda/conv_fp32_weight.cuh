@@ -165,8 +165,9 @@ template <class Tile> struct weight_thread {
     {
 #pragma unroll
         for (int i = 0; i < LOADS; i++)
-            *reinterpret_cast<float4 *>(s.step.column[copy][0] + (tid / QUADS + Tile::THREADS / QUADS * i) * Tile::COLUMN_PITCH +
-                                        tid % QUADS * 4) = from_x[i];
+            *reinterpret_cast<float4 *>(s.step.column[copy][0] +
+                                        (tid / QUADS + Tile::THREADS / QUADS * i) * Tile::COLUMN_PITCH + tid % QUADS * 4) =
+                from_x[i];
 #pragma unroll
         for (int i = 0; i < DZ_LOADS; i++)
             *reinterpret_cast<float4 *>(s.step.row[copy][0] +

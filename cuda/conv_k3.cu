@@ -299,10 +299,10 @@ __global__ void __launch_bounds__(32 * MAX_WARPS, 1) k3(const k3_arguments a)
                                 const float2 scale = reinterpret_cast<const float2 *>(constants + 3 * C)[4 * q + k];
                                 const float2 shift = reinterpret_cast<const float2 *>(constants + 4 * C)[4 * q + k];
                                 const float2 mean = reinterpret_cast<const float2 *>(constants + 5 * C)[4 * q + k];
-                                const float lo =
-                                    fmaf(d.x, add_by, out[0][r][k][2 * i]) * (z.x * scale.x + shift.x > 0.0f ? 1.0f : FLIM_SLOPE);
-                                const float hi =
-                                    fmaf(d.y, add_by, out[0][r][k][2 * i + 1]) * (z.y * scale.y + shift.y > 0.0f ? 1.0f : FLIM_SLOPE);
+                                const float lo = fmaf(d.x, add_by, out[0][r][k][2 * i]) *
+                                                 (z.x * scale.x + shift.x > 0.0f ? 1.0f : FLIM_SLOPE);
+                                const float hi = fmaf(d.y, add_by, out[0][r][k][2 * i + 1]) *
+                                                 (z.y * scale.y + shift.y > 0.0f ? 1.0f : FLIM_SLOPE);
                                 word[k] = flim_pack<T>(lo, hi);
                                 const float2 du = flim_unpack<T>(word[k]);
                                 sum[2 * k] += du.x;

@@ -37,8 +37,7 @@ __device__ __forceinline__ void give_sums(const float (&first)[8], const float (
 }
 
 /* out[i] = sum of partial[block][i]: one block of THREADS for each of the 64 sums. */
-template <int THREADS>
-__global__ void __launch_bounds__(THREADS) add_sums(const float *partial, int blocks, double *out)
+template <int THREADS> __global__ void __launch_bounds__(THREADS) add_sums(const float *partial, int blocks, double *out)
 {
     __shared__ double part[THREADS / 32];
     double s = 0.0;

@@ -89,7 +89,9 @@ typedef struct flim_pass_unit {
 typedef struct flim_pass {
     const flim_network *net;
     bool train;
-    bool warm[2][2]; /* [first][last] of a window: has run once, so that all its code is loaded and it can be captured into a graph */
+    bool warm
+        [2]
+        [2]; /* [first][last] of a window: has run once, so that all its code is loaded and it can be captured into a graph */
     int64_t batch;
     flim_storage type;
     int n_operations;

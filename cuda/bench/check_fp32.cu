@@ -100,8 +100,8 @@ struct fp32_case {
     device_array<char> workspace;
 
     fp32_case(const layer &l, int op, int tile_, const flim_fp32_card &card_, bool integers)
-        : p(problem_of(l, op)), n(l.n), tile(tile_), card(card_), x(flim_conv_x_elements(&p)),
-          w(flim_conv_w_elements(&p)), y(flim_conv_y_elements(&p)), workspace(flim_fp32_workspace(&p, tile, &card))
+        : p(problem_of(l, op)), n(l.n), tile(tile_), card(card_), x(flim_conv_x_elements(&p)), w(flim_conv_w_elements(&p)),
+          y(flim_conv_y_elements(&p)), workspace(flim_fp32_workspace(&p, tile, &card))
     {
         /* cells left out stay NaN */
         fill(op == FLIM_CONV_DATA, x, x.count / p.n * n, 41, integers);
@@ -168,8 +168,8 @@ bool check_case(const layer &l, int op, int tile, const flim_fp32_card &card, bo
     if (!good || !integers)
         printf("fp32 %-9s %-15s %-10s n %lld + %lld: relative %.2e worst %.2e, %sequal bits %s, spare cells %s %s\n", l.name,
                op_name[op], flim_fp32_tile_name(f.p.op, tile), (long long)l.n, (long long)l.spare, relative,
-               largest > 0 ? worst / largest : worst, integers ? (exact ? "exact, " : "NOT EXACT, ") : "", equal ? "yes" : "NO",
-               left ? "left alone" : "TOUCHED", good ? "" : "FAILED");
+               largest > 0 ? worst / largest : worst, integers ? (exact ? "exact, " : "NOT EXACT, ") : "",
+               equal ? "yes" : "NO", left ? "left alone" : "TOUCHED", good ? "" : "FAILED");
     return good;
 }
 
@@ -266,6 +266,7 @@ void time_fp32(bool quick)
             total[op] += one.times * best;
             flops += one.times * flop;
         }
-    printf("time fp32 all: forward %.2f, data gradient %.2f (the stem's is not needed), weight gradient %.2f ms; %.1f TFLOP/s\n",
-           total[0], total[1], total[2], flops / (total[0] + total[1] + total[2]) * 1e-9);
+    printf(
+        "time fp32 all: forward %.2f, data gradient %.2f (the stem's is not needed), weight gradient %.2f ms; %.1f TFLOP/s\n",
+        total[0], total[1], total[2], flops / (total[0] + total[1] + total[2]) * 1e-9);
 }

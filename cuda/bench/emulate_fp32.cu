@@ -155,8 +155,8 @@ void direct(const flim_conv_problem *p, int64_t n, const float *x, const float *
                 }
                 for (int k = 0; k < p->k && inside; k++)
                     for (int c = 0; c < p->c; c++) {
-                        const int64_t iy = (cell * flim_volume(p->out) + o) * p->k + k, iw = (k * flim_volume(p->kernel) + f) * p->c + c,
-                                      ix = i * p->c + c;
+                        const int64_t iy = (cell * flim_volume(p->out) + o) * p->k + k,
+                                      iw = (k * flim_volume(p->kernel) + f) * p->c + c, ix = i * p->c + c;
                         if (p->op == FLIM_CONV_FORWARD)
                             out[(size_t)iy] += (double)x[ix] * w[iw];
                         else if (p->op == FLIM_CONV_DATA)
@@ -252,15 +252,17 @@ bool check_division()
 /* Every convolution of every preset has a tile on every card, with workspace in whole copies of w and no more than 64 MiB of it. */
 bool check_plans()
 {
-    static const flim_fp32_card cards[] = {{40, 75, 65536}, {108, 80, 166912}, {58, 89, 101376}, {132, 90, 232448}, {1, 75, 49152}};
+    static const flim_fp32_card cards[] = {
+        {40, 75, 65536}, {108, 80, 166912}, {58, 89, 101376}, {132, 90, 232448}, {1, 75, 49152}};
     static const struct {
         int c, k; /* multiples of the width; c 0: the input */
         int in[3], kernel[3], stride[3], pad[3];
-    } layers[] = {{0, 1, {256, 21, 21}, {7, 1, 1}, {1, 1, 1}, {3, 0, 0}},  {1, 1, {256, 21, 21}, {3, 1, 1}, {2, 1, 1}, {1, 0, 0}},
-                  {1, 1, {128, 21, 21}, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}},  {1, 2, {128, 21, 21}, {1, 1, 1}, {1, 2, 2}, {0, 0, 0}},
-                  {1, 2, {128, 21, 21}, {3, 3, 3}, {1, 2, 2}, {1, 1, 1}},  {2, 2, {128, 11, 11}, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}},
-                  {2, 4, {64, 11, 11}, {1, 1, 1}, {1, 2, 2}, {0, 0, 0}},   {2, 4, {64, 11, 11}, {3, 3, 3}, {1, 2, 2}, {1, 1, 1}},
-                  {4, 4, {64, 6, 6}, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}}};
+    } layers[] = {
+        {0, 1, {256, 21, 21}, {7, 1, 1}, {1, 1, 1}, {3, 0, 0}}, {1, 1, {256, 21, 21}, {3, 1, 1}, {2, 1, 1}, {1, 0, 0}},
+        {1, 1, {128, 21, 21}, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}}, {1, 2, {128, 21, 21}, {1, 1, 1}, {1, 2, 2}, {0, 0, 0}},
+        {1, 2, {128, 21, 21}, {3, 3, 3}, {1, 2, 2}, {1, 1, 1}}, {2, 2, {128, 11, 11}, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}},
+        {2, 4, {64, 11, 11}, {1, 1, 1}, {1, 2, 2}, {0, 0, 0}},  {2, 4, {64, 11, 11}, {3, 3, 3}, {1, 2, 2}, {1, 1, 1}},
+        {4, 4, {64, 6, 6}, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}}};
     for (const flim_fp32_card &card : cards)
         for (int width = 8; width <= 128; width *= 2)
             for (int64_t n = 1; n <= 256; n *= 16)
@@ -284,14 +286,14 @@ bool check_plans()
                         bool good = tiles > 0;
                         for (int i = 0; i < tiles; i++) {
                             const int64_t workspace = flim_fp32_workspace(&p, tile[i], &card);
-                            good = good && flim_fp32_tile_fits(&p, tile[i]) && workspace % size == 0 && workspace <= 64 << 20 &&
-                                   workspace != size && (op == FLIM_CONV_WEIGHT || workspace == 0);
+                            good = good && flim_fp32_tile_fits(&p, tile[i]) && workspace % size == 0 &&
+                                   workspace <= 64 << 20 && workspace != size && (op == FLIM_CONV_WEIGHT || workspace == 0);
                         }
                         if (!good) {
                             char text[320];
                             flim_conv_text(&p, text, sizeof text);
-                            printf("FAILED: %d tiles on %d multiprocessors of %d: %s\n", tiles, card.processors, card.capability,
-                                   text);
+                            printf("FAILED: %d tiles on %d multiprocessors of %d: %s\n", tiles, card.processors,
+                                   card.capability, text);
                             return false;
                         }
                     }
