@@ -181,7 +181,15 @@ static flim_status fill(chooser *c, flim_error *err)
     if (status == FLIM_OK) {
         status = choose(c, set, FLIM_RECOMPUTE_ALL, &again, err);
     }
-    if (status == FLIM_OK && half != set) {
+    bool narrower = half != set;
+    if (status == FLIM_OK && narrower && plain.most_fits) { /* tf32 keeps activations in 16 bits already */
+        flim_plan_request r = plain.most.request;
+        flim_plan same;
+        flim_error why = {0};
+        r.precision = half;
+        narrower = flim_plan_make(c->device, &r, c->room, &same, &why) != FLIM_OK || gains(&same, &plain.most);
+    }
+    if (status == FLIM_OK && narrower) {
         status = choose(c, half, FLIM_RECOMPUTE_NONE, &narrow, err);
         if (status == FLIM_OK && !plain.kept_fits && !again.kept_fits && !narrow.kept_fits) {
             status = choose(c, half, FLIM_RECOMPUTE_ALL, &narrow, err);
