@@ -226,7 +226,8 @@ static void the_search_finds_what_a_plain_one_finds(void **state)
 
 static void count_steps_down(void *context, flim_log_level level, const char *text)
 {
-    *(int *)context += level == FLIM_LOG_NOTE && strncmp(text, "batch auto: ", 12) == 0 && strstr(text, "will not do") != NULL;
+    *(int *)context +=
+        level == FLIM_LOG_NOTE && strncmp(text, "batch auto: ", 12) == 0 && strstr(text, "will not do") != NULL;
 }
 
 /* Each allocation fails in turn: where that is one of the try, fewer cells run, by one step, and a note says so. */
