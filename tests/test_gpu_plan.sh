@@ -181,6 +181,14 @@ assert j["data"]["training_cells"] == want, (j["data"], want)
 assert max(s["batch"] for s in j["plan"]["suggestions"]) <= want, j["plan"]["suggestions"]
 assert j["plan"]["suggestions"][j["plan"]["recommended"]]["effective_batch"] == min(64, want)
 '
+        for fold in 0 1 2 3; do
+            run gpu_plan 0 --gpu l4 --data parts.h5 --set folds=4 --set "cv=${cv#--cv }" --set fold=$fold --json fold.json
+            check "$cv: fold $fold alone takes the same" python3 -c '
+import json
+of = lambda path: json.load(open(path))["data"]["training_cells"]
+assert of("fold.json") == of("parts.json"), (of("fold.json"), of("parts.json"))
+'
+        done
     done
     check "--show leaves the file" cmp run.yaml before.yaml
     run train_cv 0 --config run.yaml --print-config

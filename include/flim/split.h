@@ -39,6 +39,10 @@ typedef struct flim_split_data {
     const char *const *name; /* (n) or NULL */
 } flim_split_data;
 
+struct flim_dataset_info;
+/* The same of an open data set, whose arrays it points to. */
+flim_split_data flim_split_data_of(const struct flim_dataset_info *info);
+
 typedef struct flim_split_request {
     flim_split_mode mode;
     int folds; /* not used by leave-one-group-out */
@@ -71,6 +75,10 @@ typedef struct flim_splits {
 flim_status flim_splits_make(const flim_split_data *data, const flim_split_request *request, flim_splits *out,
                              flim_error *err);
 void flim_splits_free(flim_splits *splits); /* leaves it zeroed; zeroed is allowed */
+
+/* Cells of the largest training part, 0 without folds: what a batch need not exceed.  With as many, no fold is left with a batch
+ * of the one or two cells that it has more than another.  Of all folds, whichever of them a call trains. */
+int64_t flim_splits_largest_part(const flim_splits *splits);
 
 /* Asserts the rules: parts sorted, in range, disjoint; tests a partition; groups whole in group modes; none empty but val. */
 flim_status flim_splits_check(const flim_splits *splits, const flim_split_data *data, flim_error *err);

@@ -8,6 +8,7 @@
 #include "core/alloc.h"
 #include "core/parse.h"
 #include "cv/split_parts.h"
+#include "flim/dataset.h"
 
 static const char *const mode_names[] = {"auto", "stratified", "group", "stratified-group", "leave-one-group-out"};
 enum { N_MODES = sizeof mode_names / sizeof mode_names[0] };
@@ -279,6 +280,27 @@ done:
     flim_free(part);
     flim_free(val);
     return status;
+}
+
+flim_split_data flim_split_data_of(const flim_dataset_info *info)
+{
+    return (flim_split_data){.n = info->n,
+                             .classes = info->classes,
+                             .label = info->label,
+                             .class_name = info->class_name,
+                             .groups = info->groups,
+                             .group = info->group,
+                             .group_name = info->group_name,
+                             .name = info->name};
+}
+
+int64_t flim_splits_largest_part(const flim_splits *splits)
+{
+    int64_t most = 0;
+    for (int k = 0; k < splits->n_folds; k++) {
+        most = splits->fold[k].n_train > most ? splits->fold[k].n_train : most;
+    }
+    return most;
 }
 
 flim_status flim_splits_make(const flim_split_data *data, const flim_split_request *request, flim_splits *out,

@@ -97,14 +97,7 @@ static flim_status open_card(session *s, flim_error *err)
 /* Folds as train_cv makes them. */
 static flim_status make_splits(const flim_settings *set, const flim_dataset_info *info, flim_splits *out)
 {
-    const flim_split_data data = {.n = info->n,
-                                  .classes = info->classes,
-                                  .label = info->label,
-                                  .class_name = info->class_name,
-                                  .groups = info->groups,
-                                  .group = info->group,
-                                  .group_name = info->group_name,
-                                  .name = info->name};
+    const flim_split_data data = flim_split_data_of(info);
     flim_split_request request = {.folds = (int)set->folds,
                                   .val_fraction = set->val_fraction,
                                   .seed = set->seed,
@@ -121,16 +114,11 @@ static flim_status make_splits(const flim_settings *set, const flim_dataset_info
     return status == FLIM_OK ? flim_splits_make(&data, &request, out, NULL) : status;
 }
 
-int64_t flim_plan_training_part(const flim_settings *settings, const flim_dataset_info *info)
+/* Cells of the largest training part of a data set as the settings split it; 0 where it cannot be split so. */
+static int64_t training_part(const flim_settings *settings, const flim_dataset_info *info)
 {
     flim_splits splits = {0};
-    int64_t most = 0;
-    if (make_splits(settings, info, &splits) == FLIM_OK) {
-        for (int k = 0; k < splits.n_folds; k++) {
-            const bool runs = settings->fold < 0 || settings->fold == k;
-            most = runs && splits.fold[k].n_train > most ? splits.fold[k].n_train : most;
-        }
-    }
+    const int64_t most = make_splits(settings, info, &splits) == FLIM_OK ? flim_splits_largest_part(&splits) : 0;
     flim_splits_free(&splits);
     return most;
 }
@@ -158,7 +146,7 @@ static flim_status read_data(session *s, int size[3], int *classes, flim_json *j
     if (status == FLIM_OK) {
         const flim_dataset_info *info = flim_dataset_get_info(data);
         const int64_t voxel = strncmp(info->counts_type, "uint8", 5) == 0 ? 1 : 2;
-        const int64_t part = flim_plan_training_part(set, info), cells = part ? part : about_training_part(set, info->n);
+        const int64_t part = training_part(set, info), cells = part ? part : about_training_part(set, info->n);
         size[0] = info->t;
         size[1] = info->h;
         size[2] = info->w;

@@ -21,9 +21,6 @@ flim_status flim_plan_settle_batch(const flim_plan_session *s, flim_plan_request
 /* The largest divisor (1 at least) of `whole` cells an update that is at most `most`: batch x accumulate then is `whole` exactly. */
 int64_t flim_plan_divisor(int64_t whole, int64_t most);
 
-/* Cells of the largest training part of a data set as the settings split it; 0 where it cannot be split so. */
-int64_t flim_plan_training_part(const flim_settings *settings, const flim_dataset_info *info);
-
 /* --show: what a config uses, stage by stage, as lines and as json's "stages". */
 flim_status flim_plan_show(const flim_plan_session *s, flim_json *json, flim_error *err);
 

@@ -92,15 +92,8 @@ static flim_status open_data(flim_run *run, flim_error *err)
     if (status != FLIM_OK) {
         return status;
     }
-    const flim_dataset_info *info = run->info = flim_dataset_get_info(run->dataset);
-    run->split_data = (flim_split_data){.n = info->n,
-                                        .classes = info->classes,
-                                        .label = info->label,
-                                        .class_name = info->class_name,
-                                        .groups = info->groups,
-                                        .group = info->group,
-                                        .group_name = info->group_name,
-                                        .name = info->name};
+    run->info = flim_dataset_get_info(run->dataset);
+    run->split_data = flim_split_data_of(run->info);
     flim_dataset_sha256(run->dataset, run->data_sha256);
     return FLIM_OK;
 }

@@ -10,17 +10,6 @@
 
 #define GIB 1073741824.0
 
-/* Cells of the largest training part: with as many a batch, no fold is left with a batch of the one or two cells that it has more
- * than another.  Of all folds, --fold or not: what is settled by it must not depend on which of them a call trains. */
-static int64_t largest_part(const flim_run *run)
-{
-    int64_t most = 1;
-    for (int k = 0; k < run->splits.n_folds; k++) {
-        most = run->splits.fold[k].n_train > most ? run->splits.fold[k].n_train : most;
-    }
-    return most;
-}
-
 static void take_batch(flim_run *run, int64_t batch, int64_t eval_batch)
 {
     run->adjusted.batch = batch;
@@ -31,7 +20,7 @@ static void take_batch(flim_run *run, int64_t batch, int64_t eval_batch)
 static flim_status find_batch(flim_run *run, flim_error *err)
 {
     flim_plan_room room = flim_plan_room_of(run->device, run->settings->margin);
-    const int64_t cap = largest_part(run);
+    const int64_t cap = flim_splits_largest_part(&run->splits);
     flim_plan_request request;
     flim_plan plan;
     flim_plan_trial trial;
@@ -65,7 +54,7 @@ static flim_status find_batch(flim_run *run, flim_error *err)
 static void settle_rate(flim_run *run)
 {
     const flim_settings *s = run->settings;
-    const int64_t asked = s->batch * s->accumulate, part = largest_part(run);
+    const int64_t asked = s->batch * s->accumulate, part = flim_splits_largest_part(&run->splits);
     const int64_t cells = asked < part ? asked : part; /* an update has no more cells than a training part */
     const double ratio = (double)cells / (double)s->lr_batch;
     run->lr = s->lr * (strcmp(s->lr_scale, "linear") == 0 ? ratio : strcmp(s->lr_scale, "sqrt") == 0 ? sqrt(ratio) : 1);
@@ -126,7 +115,7 @@ bool flim_run_smaller_batch(const flim_run *run, int64_t *batch, int64_t *accumu
         return false;
     }
     if (run->splits.n_folds > 0 &&
-        cells >= largest_part(run)) { /* one update an epoch, and so it stays however the part is cut */
+        cells >= flim_splits_largest_part(&run->splits)) { /* one update an epoch, and so it stays however the part is cut */
         *batch = s->batch - half;
         *accumulate = (cells + *batch - 1) / *batch;
         return true;
