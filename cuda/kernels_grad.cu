@@ -59,8 +59,7 @@ __global__ void __launch_bounds__(256, POOL == 1 ? 2 : 1)
                 }
 #pragma unroll
                 for (int i = 0; i < 8; i++) {
-                    const float u =
-                        SKIP == FLIM_SKIP_GATED ? gate_value(bits[k], i) : tail_value<SKIP>(zv.v[i], sv.v[i], a, sa, i);
+                    const float u = tail_value_again<SKIP>(bits[k], zv.v[i], sv.v[i], a, sa, i);
                     const bool take = h == 0 || u > v.v[i] || u != u;
                     v.v[i] = take ? u : v.v[i];
                     zc.v[i] = take ? zv.v[i] : zc.v[i];

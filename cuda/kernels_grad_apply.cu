@@ -81,8 +81,7 @@ __global__ void __launch_bounds__(256)
                 }
 #pragma unroll
                 for (int i = 0; i < 8; i++) {
-                    const float u =
-                        SKIP == FLIM_SKIP_GATED ? gate_value(bits[k], i) : tail_value<SKIP>(zv.v[i], sv.v[i], a, sa, i);
+                    const float u = tail_value_again<SKIP>(bits[k], zv.v[i], sv.v[i], a, sa, i);
                     if (h == 0) {
                         v.v[i] = u;
                         dv[0].v[i] = out ? 0.0f : dv[0].v[i] * keep.v[i]; /* no dv there, but the means apply */

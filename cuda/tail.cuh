@@ -89,10 +89,11 @@ template <int SKIP> __device__ __forceinline__ float tail_value(float z, float s
     return v;
 }
 
-/* Something with the sign that the forward pass noted for channel i. */
-__device__ __forceinline__ float gate_value(unsigned bits, int i)
+/* The same in the backward pass; with a gate something of its sign, which the forward pass noted as bit i. */
+template <int SKIP>
+__device__ __forceinline__ float tail_value_again(unsigned bits, float z, float s, const affine8 &a, const affine8 &sa, int i)
 {
-    return bits >> i & 1u ? 1.0f : -1.0f;
+    return SKIP == FLIM_SKIP_GATED ? (bits >> i & 1u ? 1.0f : -1.0f) : tail_value<SKIP>(z, s, a, sa, i);
 }
 
 /* First pixel of z behind pixel q of y. */
