@@ -1,4 +1,4 @@
-#include "plan_trial.h"
+#include "conv_trial.h"
 
 #include <math.h>
 
@@ -8,7 +8,7 @@
 
 enum { FIRST_RUN = 50000 /* microseconds */, SAMPLES_POINT = 2048, SAMPLES_WEIGHT = 192 };
 
-void flim_plan_trial_free(flim_plan_trial *t)
+void flim_conv_trial_free(flim_conv_trial *t)
 {
     void *memory[] = {t->x, t->w, t->w_turned, t->y, t->workspace, t->samples, t->nonfinite};
     for (size_t i = 0; i < sizeof memory / sizeof memory[0]; i++) {
@@ -22,7 +22,7 @@ void flim_plan_trial_free(flim_plan_trial *t)
     }
 }
 
-static void *output_of(const flim_plan_trial *t, int64_t *elements)
+static void *output_of(const flim_conv_trial *t, int64_t *elements)
 {
     const flim_conv_problem *p = t->problem;
     *elements = p->op == FLIM_CONV_FORWARD ? flim_conv_y_elements(p)
@@ -31,12 +31,12 @@ static void *output_of(const flim_plan_trial *t, int64_t *elements)
     return p->op == FLIM_CONV_FORWARD ? t->y : p->op == FLIM_CONV_DATA ? t->x : t->w;
 }
 
-flim_status flim_plan_trial_make(flim_plan_trial *t, flim_cuda_device *device, const flim_conv_problem *p, flim_error *err)
+flim_status flim_conv_trial_make(flim_conv_trial *t, flim_cuda_device *device, const flim_conv_problem *p, flim_error *err)
 {
     const int64_t size = flim_storage_size(p->type);
     flim_conv_problem turned;
     flim_status status;
-    *t = (flim_plan_trial){.device = device, .problem = p, .launch = {device->stream, p->type, device->base.info.threads}};
+    *t = (flim_conv_trial){.device = device, .problem = p, .launch = {device->stream, p->type, device->base.info.threads}};
     FLIM_TRY(flim_cuda_malloc(device, flim_conv_x_elements(p) * size, "tuning a convolution", &t->x, err));
     FLIM_TRY(flim_cuda_malloc(device, flim_conv_w_elements(p) * (p->op == FLIM_CONV_WEIGHT ? (int64_t)sizeof(float) : size),
                               "tuning a convolution", &t->w, err));
@@ -61,12 +61,12 @@ flim_status flim_plan_trial_make(flim_plan_trial *t, flim_cuda_device *device, c
     }
 done:
     if (status != FLIM_OK) {
-        flim_plan_trial_free(t);
+        flim_conv_trial_free(t);
     }
     return status;
 }
 
-flim_status flim_plan_trial_workspace(flim_plan_trial *t, int64_t bytes, flim_error *err)
+flim_status flim_conv_trial_workspace(flim_conv_trial *t, int64_t bytes, flim_error *err)
 {
     if (bytes <= t->workspace_bytes) {
         return FLIM_OK;
@@ -78,7 +78,7 @@ flim_status flim_plan_trial_workspace(flim_plan_trial *t, int64_t bytes, flim_er
     return status;
 }
 
-static flim_status run(flim_plan_trial *t, const flim_conv_plan *c, flim_error *err)
+static flim_status run(flim_conv_trial *t, const flim_conv_plan *c, flim_error *err)
 {
     flim_wgrad_shape shape;
     if (c->own) {
@@ -89,7 +89,7 @@ static flim_status run(flim_plan_trial *t, const flim_conv_plan *c, flim_error *
     return flim_conv_plan_run(t->device, c, t->problem->n, t->x, c->turned ? t->w_turned : t->w, t->y, t->workspace, err);
 }
 
-flim_status flim_plan_trial_time(flim_plan_trial *t, const flim_conv_plan *c, double best, double *microseconds,
+flim_status flim_conv_trial_time(flim_conv_trial *t, const flim_conv_plan *c, double best, double *microseconds,
                                  flim_error *err)
 {
     flim_status status = FLIM_OK;
@@ -116,7 +116,7 @@ done:
     return status;
 }
 
-flim_status flim_plan_trial_check(flim_plan_trial *t, const flim_conv_plan *c, double *error, flim_error *err)
+flim_status flim_conv_trial_check(flim_conv_trial *t, const flim_conv_plan *c, double *error, flim_error *err)
 {
     const int samples = t->problem->op == FLIM_CONV_WEIGHT ? SAMPLES_WEIGHT : SAMPLES_POINT;
     int64_t elements;

@@ -5,13 +5,13 @@
  * Errors: FLIM_ERROR_MEMORY where the tensors find no room or, of a check, host memory ends; FLIM_ERROR_DEVICE where a plan does not
  * run.
  */
-#ifndef FLIM_CUDA_PLAN_TRIAL_H
-#define FLIM_CUDA_PLAN_TRIAL_H
+#ifndef FLIM_CUDA_CONV_TRIAL_H
+#define FLIM_CUDA_CONV_TRIAL_H
 
 #include "conv_plan.h"
 #include "kernels.h"
 
-typedef struct flim_plan_trial {
+typedef struct flim_conv_trial {
     struct flim_cuda_device *device;
     const flim_conv_problem *problem; /* the caller's */
     flim_launch launch;
@@ -21,22 +21,22 @@ typedef struct flim_plan_trial {
     double *samples; /* expected, then got */
     unsigned long long *nonfinite;
     cudaEvent_t begin, end;
-} flim_plan_trial;
+} flim_conv_trial;
 
 /* After a failure there is nothing to free. */
-flim_status flim_plan_trial_make(flim_plan_trial *trial, struct flim_cuda_device *device, const flim_conv_problem *problem,
+flim_status flim_conv_trial_make(flim_conv_trial *trial, struct flim_cuda_device *device, const flim_conv_problem *problem,
                                  flim_error *err);
-void flim_plan_trial_free(flim_plan_trial *trial);
+void flim_conv_trial_free(flim_conv_trial *trial);
 
 /* Makes the workspace at least so large: before a plan that needs it is timed or checked. */
-flim_status flim_plan_trial_workspace(flim_plan_trial *trial, int64_t bytes, flim_error *err);
+flim_status flim_conv_trial_workspace(flim_conv_trial *trial, int64_t bytes, flim_error *err);
 
 /* Fastest of three runs after one to warm up; a plan that is far behind `best` after the first is not timed further. */
-flim_status flim_plan_trial_time(flim_plan_trial *trial, const flim_conv_plan *plan, double best, double *microseconds,
+flim_status flim_conv_trial_time(flim_conv_trial *trial, const flim_conv_plan *plan, double best, double *microseconds,
                                  flim_error *err);
 
 /* Compares outputs spread over the tensor with direct sums in double; *error = |got - expected| / |expected|, infinite where any
  * output is not finite.  The whole tensor and the workspace hold NaN before the run. */
-flim_status flim_plan_trial_check(flim_plan_trial *trial, const flim_conv_plan *plan, double *error, flim_error *err);
+flim_status flim_conv_trial_check(flim_conv_trial *trial, const flim_conv_plan *plan, double *error, flim_error *err);
 
 #endif

@@ -6,7 +6,7 @@
 
 #include "core/stop.h"
 #include "device.h"
-#include "plan_trial.h"
+#include "conv_trial.h"
 
 enum { MOST = 2 * FLIM_MAX_CANDIDATES + FLIM_FP32_TILES };
 
@@ -41,7 +41,7 @@ static void sort(flim_conv_plan *list, int n)
 }
 
 /* Checks candidates from the fastest on; the first right one becomes the plan. */
-static flim_status choose(flim_plan_trial *t, flim_conv_plan *list, int n, const flim_plan_options *options,
+static flim_status choose(flim_conv_trial *t, flim_conv_plan *list, int n, const flim_plan_options *options,
                           flim_conv_plan *out, flim_error *err)
 {
     char text[320];
@@ -50,9 +50,9 @@ static flim_status choose(flim_plan_trial *t, flim_conv_plan *list, int n, const
         double error = HUGE_VAL;
         flim_error why = {0};
         flim_conv_plan *plan = &list[i];
-        flim_status status = flim_plan_trial_workspace(t, plan->workspace, &why);
+        flim_status status = flim_conv_trial_workspace(t, plan->workspace, &why);
         if (status == FLIM_OK) {
-            status = flim_plan_trial_check(t, &list[i], &error, &why);
+            status = flim_conv_trial_check(t, &list[i], &error, &why);
             if (status == FLIM_ERROR_MEMORY) { /* of the host: not the plan's fault */
                 return flim_fail(err, status, "%s", why.text);
             }
@@ -71,7 +71,7 @@ static flim_status choose(flim_plan_trial *t, flim_conv_plan *list, int n, const
 }
 
 /* Times a candidate that fits the workspace limit and takes it into the list; else frees it. */
-static void try_candidate(flim_plan_trial *t, flim_conv_plan *c, const flim_plan_options *options, int64_t limit,
+static void try_candidate(flim_conv_trial *t, flim_conv_plan *c, const flim_plan_options *options, int64_t limit,
                           flim_conv_plan *list, int *n, int *over, flim_error *last)
 {
     double best = HUGE_VAL;
@@ -80,8 +80,8 @@ static void try_candidate(flim_plan_trial *t, flim_conv_plan *c, const flim_plan
     }
     const bool fits = c->workspace <= limit;
     *over += !fits;
-    if (fits && flim_plan_trial_workspace(t, c->workspace, last) == FLIM_OK &&
-        (!options->benchmark || flim_plan_trial_time(t, c, best, &c->microseconds, last) == FLIM_OK)) {
+    if (fits && flim_conv_trial_workspace(t, c->workspace, last) == FLIM_OK &&
+        (!options->benchmark || flim_conv_trial_time(t, c, best, &c->microseconds, last) == FLIM_OK)) {
         list[(*n)++] = *c;
     } else {
         flim_cudnn_plan_free(&t->device->cudnn, &c->cudnn);
@@ -89,7 +89,7 @@ static void try_candidate(flim_plan_trial *t, flim_conv_plan *c, const flim_plan
 }
 
 /* Tries cuDNN's engines for a problem, which is out's or, turned, its forward form, until `wanted` candidates are in the list. */
-static void try_engines(flim_plan_trial *t, const flim_conv_problem *problem, const flim_cudnn_candidates *found,
+static void try_engines(flim_conv_trial *t, const flim_conv_problem *problem, const flim_cudnn_candidates *found,
                         const flim_conv_plan *out, bool turned, const flim_plan_options *options, int wanted,
                         flim_conv_plan *list, int *n, int *over, flim_error *last)
 {
@@ -107,7 +107,7 @@ static void try_engines(flim_plan_trial *t, const flim_conv_problem *problem, co
 }
 
 /* A data gradient's forward form is tried only where plans are timed: which is faster depends on the channels. */
-static void try_turned(flim_plan_trial *t, const flim_conv_plan *out, const flim_plan_options *options, flim_conv_plan *list,
+static void try_turned(flim_conv_trial *t, const flim_conv_plan *out, const flim_plan_options *options, flim_conv_plan *list,
                        int *n, int *over, flim_error *last)
 {
     flim_cuda_device *device = t->device;
@@ -174,7 +174,7 @@ flim_status flim_plan_search(flim_cuda_device *device, const flim_plan_options *
     flim_conv_plan list[MOST];
     int n = 0, over = 0;
     bool chosen = false;
-    flim_plan_trial trial;
+    flim_conv_trial trial;
     if (device->base.info.described) {
         return search_described(device, problem, limit, out, err);
     }
@@ -185,7 +185,7 @@ flim_status flim_plan_search(flim_cuda_device *device, const flim_plan_options *
     if (status != FLIM_OK && n_own == 0) {
         return status;
     }
-    status = flim_plan_trial_make(&trial, device, problem, err);
+    status = flim_conv_trial_make(&trial, device, problem, err);
     if (status != FLIM_OK) {
         flim_cudnn_candidates_free(&device->cudnn, &found);
         return status;
@@ -224,7 +224,7 @@ flim_status flim_plan_search(flim_cuda_device *device, const flim_plan_options *
     for (int i = 0; i < n; i++) {
         flim_cudnn_plan_free(&device->cudnn, &list[i].cudnn);
     }
-    flim_plan_trial_free(&trial);
+    flim_conv_trial_free(&trial);
     flim_cudnn_candidates_free(&device->cudnn, &found);
     return status;
 }
