@@ -2,7 +2,7 @@
 # goes there.
 # shellcheck shell=bash disable=SC2034
 build=$(cd "$1" && pwd) || exit 1
-faulty=$build/tests/faulty_train_cv # train_cv with faults on demand: see tests/faulty_train_cv.c
+faulty=$build/tests/faulty_train_cv # train_cv with faults on demand: see tests/train/faulty_train_cv.c
 work=$(mktemp -d)
 failures=0 checks=0
 device=(--device cpu)

@@ -3,7 +3,8 @@
 #include <string.h>
 
 #include "common/tool.h"
-#include "flim/bench.h"
+#include "core/try.h"
+#include "bench/bench.h"
 
 /* The subcommand and its flags, which its own table reads. */
 typedef struct call {
@@ -28,8 +29,8 @@ static flim_status measure(void *read, const flim_string_list *operands, console
         return flim_fail(err, FLIM_ERROR_USAGE,
                          "a SUBCOMMAND is needed, for example flim_bench step (flim_bench --help lists them)");
     }
-    flim_status status = flim_bench_find(operands->item[0], &command, err);
-    return status == FLIM_OK ? command->run(c->argc, c->argv, stdout, &log, err) : status;
+    FLIM_TRY(flim_bench_find(operands->item[0], &command, err));
+    return command->run(c->argc, c->argv, stdout, &log, err);
 }
 
 int main(int argc, char **argv)

@@ -3,7 +3,7 @@
 #include <stdio.h>
 
 #include "common/tool.h"
-#include "flim/data_report.h"
+#include "data/info.h"
 
 typedef struct options {
     char *axes, *json;

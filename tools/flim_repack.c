@@ -4,7 +4,8 @@
 #include <stdio.h>
 
 #include "common/tool.h"
-#include "flim/repack.h"
+#include "core/try.h"
+#include "data/repack.h"
 
 typedef struct options {
     char *axes;
@@ -37,12 +38,10 @@ static flim_status repack(void *read, const flim_string_list *files, console *sc
         .axes = o->axes, .workers = (int)o->workers, .stop = console_catch_signals(), .log = &log};
     const char *out = files->item[files->n - 1];
     flim_repack_result result;
-    flim_status status = flim_repack((const char *const *)files->item, files->n - 1, out, &how, &result, err);
-    if (status == FLIM_OK) {
-        printf("%s: %" PRId64 " cells as %s, read back and compared; %.1f MB before, %.1f MB now\n", out, result.cells,
-               result.type, (double)result.bytes_before / 1e6, (double)result.bytes_after / 1e6);
-    }
-    return status;
+    FLIM_TRY(flim_repack((const char *const *)files->item, files->n - 1, out, &how, &result, err));
+    printf("%s: %" PRId64 " cells as %s, read back and compared; %.1f MB before, %.1f MB now\n", out, result.cells,
+           result.type, (double)result.bytes_before / 1e6, (double)result.bytes_after / 1e6);
+    return FLIM_OK;
 }
 
 int main(int argc, char **argv)

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "common/tool.h"
-#include "flim/report.h"
+#include "report/report.h"
 
 typedef struct options {
     char *csv, *json, *markdown, *html;

@@ -209,12 +209,12 @@ feed() {
 }
 
 loader() {
-    check "loader against PyTorch's" loader.txt env FLIM_SHARED="$shared" "$python" tests/compare_torch_loader.py --bench "$bench" \
+    check "loader against PyTorch's" loader.txt env FLIM_SHARED="$shared" "$python" tests/net/compare_torch_loader.py --bench "$bench" \
         --cells 2048 --rounds 2
 }
 
 parity() {
-    local precision parity=(env FLIM_SHARED="$shared" "$python" tests/parity.py --bench "$bench" --device cuda)
+    local precision parity=(env FLIM_SHARED="$shared" "$python" tests/net/parity.py --bench "$bench" --device cuda)
     check "parity with PyTorch, fp32" parity-fp32.txt "${parity[@]}"
     for precision in tf32 bf16 fp16; do
         check "parity with PyTorch, $precision" parity-$precision.txt "${parity[@]}" --precision $precision --only cells --seeds "$seeds"

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "common/tool.h"
-#include "flim/plan.h"
+#include "plan/plan.h"
 
 typedef struct options {
     char *gpu, *gpu_memory, *devices, *config, *show, *apply, *json;

@@ -3,7 +3,7 @@
 
 #include "check_util.cuh"
 
-#include "../conv_fp32.h"
+#include "cuda/conv/conv_fp32.h"
 
 bool check_fp32(bool small);
 void time_fp32(bool quick);

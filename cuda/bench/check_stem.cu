@@ -3,7 +3,7 @@
 
 #include "check_util.cuh"
 
-#include "../conv_stem.h"
+#include "cuda/conv/conv_stem.h"
 
 namespace
 {

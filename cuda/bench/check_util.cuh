@@ -11,8 +11,8 @@
 
 #include <cuda_runtime.h>
 
-#include "../conv_mma.cuh"
-#include "../conv_types.h"
+#include "cuda/conv/conv_mma.cuh"
+#include "cuda/conv/conv_types.h"
 
 #define CHECK(call)                                                                                                          \
     do {                                                                                                                     \

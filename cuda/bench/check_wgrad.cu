@@ -3,7 +3,7 @@
 
 #include "check_util.cuh"
 
-#include "../conv_wgrad.h"
+#include "cuda/conv/conv3x3x3_wgrad.h"
 
 bool check_wgrad(bool small);
 void time_wgrad(void);

@@ -6,8 +6,8 @@
 #include <cstring>
 #include <vector>
 
-#include "../conv_fp32_gather.cuh"
-#include "../conv_fp32_weight.cuh"
+#include "cuda/conv/conv_fp32_gather.cuh"
+#include "cuda/conv/conv_fp32_weight.cuh"
 
 using namespace flim_fp32;
 

@@ -5,7 +5,8 @@
 #include <string.h>
 
 #include "core/parse.h"
-#include "flim/backend.h"
+#include "core/try.h"
+#include "backend/backend.h"
 
 #if !defined(FLIM_HAVE_CPU) && !defined(FLIM_HAVE_CUDA)
 #error "a build needs the CPU or the CUDA backend"
@@ -61,10 +62,7 @@ static flim_status open_cuda(int index, flim_device **out, flim_error *err)
 {
 #ifdef FLIM_HAVE_CUDA
     int count = 0;
-    flim_status status = flim_backend_cuda.count(&count, err);
-    if (status != FLIM_OK) {
-        return status;
-    }
+    FLIM_TRY(flim_backend_cuda.count(&count, err));
     if (index >= count) {
         return flim_fail(err, FLIM_ERROR_DEVICE, "cuda:%d: there are %d visible CUDA devices, numbered from 0", index, count);
     }
@@ -159,10 +157,7 @@ flim_status flim_program_compile(flim_device *device, const flim_network *net, c
                                  flim_program **out, flim_error *err)
 {
     *out = NULL;
-    flim_status status = check_precision(device, options->precision, err);
-    if (status != FLIM_OK) {
-        return status;
-    }
+    FLIM_TRY(check_precision(device, options->precision, err));
     int64_t batch = options->train_batch > options->eval_batch ? options->train_batch : options->eval_batch;
     if (options->train_batch < 0 || options->eval_batch < 0 || batch == 0) {
         return flim_fail(err, FLIM_ERROR_USAGE, "a batch of %lld cells: must be at least 1", (long long)batch);
@@ -225,10 +220,7 @@ static flim_status check_allocated(const flim_program *program, flim_error *err)
 /* The array of a state in the device's memory, and its floats. */
 static flim_status find_state(const flim_program *program, flim_state state, float **array, size_t *count, flim_error *err)
 {
-    flim_status status = check_allocated(program, err);
-    if (status != FLIM_OK) {
-        return status;
-    }
+    FLIM_TRY(check_allocated(program, err));
     const flim_state_arrays at = program->ops->states(program);
     const bool trains = program->options.train_batch > 0;
     *count = (size_t)(state == FLIM_STATE_STATISTICS ? program->net.statistics : program->net.parameters);
@@ -248,8 +240,8 @@ flim_status flim_program_read(flim_program *program, flim_state state, float *ou
 {
     float *from;
     size_t count;
-    flim_status status = find_state(program, state, &from, &count, err);
-    return status == FLIM_OK ? program->ops->read(program, from, count, out, err) : status;
+    FLIM_TRY(find_state(program, state, &from, &count, err));
+    return program->ops->read(program, from, count, out, err);
 }
 
 flim_status flim_program_write(flim_program *program, flim_state state, const float *in, flim_error *err)
@@ -330,35 +322,33 @@ static flim_status check_labels(const flim_program *program, const flim_batch *b
 
 flim_status flim_program_train(flim_program *program, const flim_batch *batch, const flim_step *step, flim_error *err)
 {
-    flim_status status = check_batch(program, batch, program->options.train_batch, err);
-    if (status == FLIM_OK) {
-        status = check_labels(program, batch, err);
-    }
-    return status == FLIM_OK ? program->ops->train(program, batch, step, err) : status;
+    FLIM_TRY(check_batch(program, batch, program->options.train_batch, err));
+    FLIM_TRY(check_labels(program, batch, err));
+    return program->ops->train(program, batch, step, err);
 }
 
 flim_status flim_program_predict(flim_program *program, const flim_batch *batch, float *logits, flim_error *err)
 {
-    flim_status status = check_batch(program, batch, program->options.eval_batch, err);
-    return status == FLIM_OK ? program->ops->predict(program, batch, logits, err) : status;
+    FLIM_TRY(check_batch(program, batch, program->options.eval_batch, err));
+    return program->ops->predict(program, batch, logits, err);
 }
 
 flim_status flim_program_totals(flim_program *program, bool reset, flim_totals *out, flim_error *err)
 {
-    flim_status status = check_allocated(program, err);
-    return status == FLIM_OK ? program->ops->totals(program, reset, out, err) : status;
+    FLIM_TRY(check_allocated(program, err));
+    return program->ops->totals(program, reset, out, err);
 }
 
 flim_status flim_program_set_totals(flim_program *program, const flim_totals *in, flim_error *err)
 {
-    flim_status status = check_allocated(program, err);
-    return status == FLIM_OK ? program->ops->set_totals(program, in, err) : status;
+    FLIM_TRY(check_allocated(program, err));
+    return program->ops->set_totals(program, in, err);
 }
 
 flim_status flim_program_wait(flim_program *program, flim_error *err)
 {
-    flim_status status = check_allocated(program, err);
-    return status == FLIM_OK ? program->ops->wait(program, err) : status;
+    FLIM_TRY(check_allocated(program, err));
+    return program->ops->wait(program, err);
 }
 
 int64_t flim_program_peak_bytes(const flim_program *program)
@@ -374,15 +364,15 @@ bool flim_program_replays(const flim_program *program)
 flim_status flim_device_run_unit(flim_device *device, const flim_unit *unit, flim_precision precision,
                                  const flim_unit_run *run, flim_error *err)
 {
-    flim_status status = check_precision(device, precision, err);
-    return status == FLIM_OK ? device->ops->run_unit(device, unit, precision, run, err) : status;
+    FLIM_TRY(check_precision(device, precision, err));
+    return device->ops->run_unit(device, unit, precision, run, err);
 }
 
 flim_status flim_device_run_head(flim_device *device, const flim_head *head, flim_precision precision,
                                  const flim_head_run *run, flim_error *err)
 {
-    flim_status status = check_precision(device, precision, err);
-    return status == FLIM_OK ? device->ops->run_head(device, head, precision, run, err) : status;
+    FLIM_TRY(check_precision(device, precision, err));
+    return device->ops->run_head(device, head, precision, run, err);
 }
 
 void flim_device_get_status(const flim_device *device, flim_device_status *out)
@@ -421,10 +411,7 @@ const char *flim_part_name(flim_part part)
 flim_status flim_program_profile(flim_program *program, flim_operation_time *out, int room, int *n, flim_error *err)
 {
     *n = 0;
-    flim_status status = check_allocated(program, err);
-    if (status != FLIM_OK) {
-        return status;
-    }
+    FLIM_TRY(check_allocated(program, err));
     return program->ops->profile ? program->ops->profile(program, out, room, n, err)
                                  : flim_fail(err, FLIM_ERROR_USAGE, "single operations are timed on CUDA devices only");
 }

@@ -7,6 +7,7 @@
 #include "core/alloc.h"
 #include "core/parse.h"
 #include "core/text.h"
+#include "core/try.h"
 
 enum { NAME_MAX_LENGTH = 80 };
 
@@ -154,8 +155,8 @@ flim_status flim_flag_set(const flim_flag_row *row, void *options, const char *w
     case FLIM_VALUE_TEXT: return set_text(row, value, what, text, err);
     case FLIM_VALUE_LIST: break;
     }
-    flim_status status = check_text(row, what, text, err);
-    return status == FLIM_OK ? flim_string_list_add(value, text, err) : status;
+    FLIM_TRY(check_text(row, what, text, err));
+    return flim_string_list_add(value, text, err);
 }
 
 void flim_flag_clear(const flim_flag_row *row, void *options)

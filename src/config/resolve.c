@@ -7,6 +7,7 @@
 
 #include "core/alloc.h"
 #include "core/file.h"
+#include "core/try.h"
 #include "formats/yaml.h"
 
 #define DEFAULT_CONFIG "flimcv.yaml"
@@ -210,10 +211,7 @@ static flim_status take_command(command *c, const flim_flag_row *rows, flim_flag
             return flim_fail(err, FLIM_ERROR_USAGE, "--config is given twice: one file may include: the other");
         }
         const flim_flag_use use = {&command_rows[own], uses[i].value};
-        flim_status status = flim_flag_apply(&command_table, &use, c, seen, err);
-        if (status != FLIM_OK) {
-            return status;
-        }
+        FLIM_TRY(flim_flag_apply(&command_table, &use, c, seen, err));
     }
     *n = kept;
     return FLIM_OK;

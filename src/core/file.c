@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "core/alloc.h"
+#include "core/try.h"
 
 static flim_status cannot_write(const char *path, int number, flim_error *err)
 {
@@ -98,10 +99,7 @@ void flim_file_abandon(flim_file_writer *writer)
 flim_status flim_file_write(const char *path, const void *bytes, size_t count, flim_error *err)
 {
     flim_file_writer writer;
-    flim_status status = flim_file_begin(&writer, path, err);
-    if (status != FLIM_OK) {
-        return status;
-    }
+    FLIM_TRY(flim_file_begin(&writer, path, err));
     fwrite(bytes, 1, count, writer.stream); /* commit sees the stream's error */
     return flim_file_commit(&writer, err);
 }

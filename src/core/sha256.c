@@ -1,4 +1,5 @@
 #include "core/sha256.h"
+#include "core/try.h"
 
 #include <openssl/evp.h>
 #include <stdio.h>
@@ -37,10 +38,8 @@ void flim_sha256_end(flim_sha256 *hash, char out[65])
 flim_status flim_sha256_of(const void *bytes, size_t count, char out[65], flim_error *err)
 {
     flim_sha256 hash;
-    flim_status status = flim_sha256_begin(&hash, err);
-    if (status == FLIM_OK) {
-        flim_sha256_add(&hash, bytes, count);
-        flim_sha256_end(&hash, out);
-    }
-    return status;
+    FLIM_TRY(flim_sha256_begin(&hash, err));
+    flim_sha256_add(&hash, bytes, count);
+    flim_sha256_end(&hash, out);
+    return FLIM_OK;
 }

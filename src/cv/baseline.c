@@ -1,4 +1,4 @@
-#include "flim/baseline.h"
+#include "cv/baseline.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -7,7 +7,7 @@
 #include "core/alloc.h"
 #include "core/stop.h"
 #include "flim/metrics.h"
-#include "flim/sampler.h"
+#include "cv/sampler.h"
 
 enum { MOST_NEWTON_STEPS = 100, MOST_HALVINGS = 60 };
 static const double tolerance = 1e-9; /* of the gradient, against its first size */

@@ -1,4 +1,4 @@
-#include "flim/sampler.h"
+#include "cv/sampler.h"
 
 #include <string.h>
 

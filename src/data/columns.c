@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/alloc.h"
+#include "core/try.h"
 
 static void free_list(char **list, int64_t n)
 {
@@ -28,10 +29,7 @@ static flim_status common_kind(flim_dataset *d, const char *name, bool needed, f
     int with = 0, without = 0;
     for (int i = 0; i < d->info.n_files; i++) {
         flim_h5_kind found;
-        flim_status status = flim_h5_column_kind(d->file[i].h5, name, needed, &found, err);
-        if (status != FLIM_OK) {
-            return status;
-        }
+        FLIM_TRY(flim_h5_column_kind(d->file[i].h5, name, needed, &found, err));
         if (found == FLIM_H5_NONE) {
             without = i + 1;
         } else {
@@ -460,9 +458,7 @@ static flim_status load_names(flim_dataset *d, flim_error *err)
 
 flim_status flim_columns_load(flim_dataset *dataset, const flim_dataset_options *options, flim_error *err)
 {
-    flim_status status = load_labels(dataset, options, err);
-    if (status == FLIM_OK) {
-        status = load_groups(dataset, options, err);
-    }
-    return status == FLIM_OK ? load_names(dataset, err) : status;
+    FLIM_TRY(load_labels(dataset, options, err));
+    FLIM_TRY(load_groups(dataset, options, err));
+    return load_names(dataset, err);
 }

@@ -11,6 +11,7 @@
 #include "core/alloc.h"
 #include "core/host_memory.h"
 #include "core/sha256.h"
+#include "core/try.h"
 #include "data/columns.h"
 #include "data/dataset_internal.h"
 #include "data/probe.h"
@@ -155,11 +156,8 @@ static flim_status load_masks(flim_dataset *d, const char *axes, const flim_log 
         int64_t other = 0;
         bool found = false;
         const flim_h5_cells_info *cells = flim_h5_cells_get_info(d->file[i].cells);
-        flim_status status = flim_h5_read_mask(d->file[i].h5, axes ? axes : "NTYX", cells->n, cells->h, cells->w,
-                                               d->mask + d->file[i].first * d->pixels, &found, &other, err);
-        if (status != FLIM_OK) {
-            return status;
-        }
+        FLIM_TRY(flim_h5_read_mask(d->file[i].h5, axes ? axes : "NTYX", cells->n, cells->h, cells->w,
+                                   d->mask + d->file[i].first * d->pixels, &found, &other, err));
         if (other) {
             flim_log_line(log, FLIM_LOG_NOTE,
                           "%s: /mask holds %" PRId64
@@ -199,10 +197,7 @@ static flim_status load_time_range(flim_dataset *d, flim_error *err)
 {
     for (int i = 0; i < d->info.n_files; i++) {
         double range = 0;
-        flim_status status = flim_h5_attribute_number(d->file[i].h5, "time_range_ns", &range, err);
-        if (status != FLIM_OK) {
-            return status;
-        }
+        FLIM_TRY(flim_h5_attribute_number(d->file[i].h5, "time_range_ns", &range, err));
         if (range != 0 && !(range > 0 && range < 1e9)) {
             return flim_fail(err, FLIM_ERROR_DATA, "%s: attribute time_range_ns: found %g, expected nanoseconds above 0",
                              d->path[i], range);
@@ -238,10 +233,7 @@ static flim_status make_cache(flim_dataset *d, const flim_dataset_options *optio
             (double)bytes / 0x1p30, (double)available / 0x1p30);
     }
     if (bytes <= most) {
-        flim_status status = flim_cell_cache_create(d->info.n, d->voxels, size, &d->cache, err);
-        if (status != FLIM_OK) {
-            return status;
-        }
+        FLIM_TRY(flim_cell_cache_create(d->info.n, d->voxels, size, &d->cache, err));
         d->info.cache_bytes = bytes;
     }
     if (options->cache != FLIM_CACHE_PASSING) {

@@ -5,8 +5,8 @@
 #include <sys/types.h>
 #include <time.h>
 
-#include "data/cache.h"
-#include "data/hdf5.h"
+#include "data/cell_cache.h"
+#include "data/hdf5/hdf5_source.h"
 #include "flim/dataset.h"
 
 typedef struct flim_dataset_file {

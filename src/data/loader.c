@@ -15,6 +15,7 @@
 
 #include "core/alloc.h"
 #include "core/clock.h"
+#include "core/try.h"
 #include "data/dataset_internal.h"
 
 typedef enum slot_state { SLOT_FREE, SLOT_FILLING, SLOT_READY, SLOT_OUT } slot_state;
@@ -79,14 +80,10 @@ static flim_status fill_cell(worker *w, const flim_batch *batch, int64_t at, con
         return flim_reader_signal(w->reader, id->cell, signal, mask, err);
     }
     flim_cell_view view = {w->counts, mask, d->info.t, d->info.h, d->info.w};
-    flim_status status = flim_reader_counts(w->reader, id->cell, w->counts, mask, err);
-    if (status == FLIM_OK) {
-        status = transform->host(transform->context, id, &view, err);
-    }
-    if (status == FLIM_OK) {
-        flim_signal_from_counts(w->counts, signal, d->voxels);
-    }
-    return status;
+    FLIM_TRY(flim_reader_counts(w->reader, id->cell, w->counts, mask, err));
+    FLIM_TRY(transform->host(transform->context, id, &view, err));
+    flim_signal_from_counts(w->counts, signal, d->voxels);
+    return FLIM_OK;
 }
 
 static slot *find_slot(flim_loader *loader, slot_state state, int64_t number)
@@ -217,11 +214,8 @@ static flim_status make_buffers(flim_loader *loader, flim_error *err)
     }
     loader->buffer_bytes = one * loader->n_slots;
     if (loader->options.device) {
-        flim_status status = flim_device_host_alloc(loader->options.device, (size_t)loader->buffer_bytes, &loader->memory,
-                                                    &loader->pinned, err);
-        if (status != FLIM_OK) {
-            return status;
-        }
+        FLIM_TRY(flim_device_host_alloc(loader->options.device, (size_t)loader->buffer_bytes, &loader->memory,
+                                        &loader->pinned, err));
         if (!loader->pinned && strcmp(flim_device_get_info(loader->options.device)->kind, "cpu") != 0) {
             flim_log_line(loader->options.log, FLIM_LOG_NOTE,
                           "%.1f MiB of batch buffers could not be pinned (ulimit -l?): copies to the device are slower",
@@ -255,10 +249,7 @@ static flim_status start_workers(flim_loader *loader, flim_error *err)
     for (int i = 0; i < count; i++) {
         worker *w = &loader->workers[i];
         w->loader = loader;
-        flim_status status = flim_reader_create(loader->dataset, &w->reader, err);
-        if (status != FLIM_OK) {
-            return status;
-        }
+        FLIM_TRY(flim_reader_create(loader->dataset, &w->reader, err));
         if (loader->transform.host &&
             !(w->counts = flim_alloc_aligned((size_t)loader->dataset->voxels, sizeof(float), err))) {
             return FLIM_ERROR_MEMORY;

@@ -11,7 +11,8 @@
 #include <unistd.h>
 
 #include "core/alloc.h"
-#include "data/hdf5.h"
+#include "core/try.h"
+#include "data/hdf5/hdf5_source.h"
 
 enum { MOST_CELLS = 64 }; /* read by the child: all of a small file, else some from first to last */
 
@@ -76,10 +77,7 @@ static flim_status try_files(const char *const *paths, int n_paths, const flim_d
     quiet.log = NULL;
     quiet.hdf5_errors = NULL;
     quiet.cache = FLIM_CACHE_NONE;
-    flim_status status = flim_dataset_open_here(paths, n_paths, &quiet, &dataset, err);
-    if (status != FLIM_OK) {
-        return status;
-    }
+    FLIM_TRY(flim_dataset_open_here(paths, n_paths, &quiet, &dataset, err));
     const flim_dataset_info *info = flim_dataset_get_info(dataset);
     flim_reader *reader = NULL;
     float *counts = flim_alloc((size_t)info->t * (size_t)info->h, (size_t)info->w * sizeof *counts, NULL);

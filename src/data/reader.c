@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "core/alloc.h"
+#include "core/try.h"
 #include "data/dataset_internal.h"
 #include "data/inflate.h"
 
@@ -129,10 +130,7 @@ static flim_status from_file(flim_reader *reader, int64_t cell, bool signal, flo
     int64_t local;
     const flim_dataset_file *file = flim_dataset_locate(d, cell, &local);
     const flim_h5_cells_info *info = flim_h5_cells_get_info(file->cells);
-    flim_status status = flim_h5_read_cell(file->cells, local, &reader->scratch, reader->values, err);
-    if (status != FLIM_OK) {
-        return status;
-    }
+    FLIM_TRY(flim_h5_read_cell(file->cells, local, &reader->scratch, reader->values, err));
     float *voxels = info->transposed ? reader->ordered : out;
     bool small = info->number.kind == FLIM_UNSIGNED && info->number.size <= 2 && !info->transposed;
     bool table = signal && (small || !d->cache); /* else the counts themselves are needed for the cache */

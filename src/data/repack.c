@@ -1,4 +1,4 @@
-#include "flim/repack.h"
+#include "data/repack.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -4,7 +4,7 @@
  * A failed allocation has to be remembered without allocating.  Values here have one owner, so jansson's reference count
  * would always be 1: an object or array that lacks a child gets a second reference, which the writer and free look for.
  */
-#include "flim/json.h"
+#include "formats/json.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -17,6 +17,7 @@
 #include "core/alloc.h"
 #include "core/file.h"
 #include "core/text.h"
+#include "core/try.h"
 
 /* More than any file of ours needs: a splits file of ten million cells has about 80 MB. */
 enum { LARGEST_FILE = 1 << 30 };
@@ -303,10 +304,7 @@ static bool write_value(FILE *out, const json_t *value, int indent)
 flim_status flim_json_write(const flim_json *json, const char *path, flim_error *err)
 {
     flim_file_writer writer;
-    flim_status status = flim_file_begin(&writer, path, err);
-    if (status != FLIM_OK) {
-        return status;
-    }
+    FLIM_TRY(flim_file_begin(&writer, path, err));
     if (!json || !write_value(writer.stream, const_value_of(json), 0)) {
         flim_file_abandon(&writer);
         return flim_fail(err, FLIM_ERROR_MEMORY, "out of host memory while %s was put together", path);

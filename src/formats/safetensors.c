@@ -10,6 +10,7 @@
 #include "core/alloc.h"
 #include "core/file.h"
 #include "core/sha256.h"
+#include "core/try.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "arrays are read and written without swapping bytes");
 
@@ -83,10 +84,7 @@ static flim_status parse_entry(const flim_safetensors *file, const flim_json *en
     if (!array->dtype) {
         return flim_fail(err, FLIM_ERROR_DATA, "%s: tensor '%.80s' has no \"dtype\"", file->path, array->name);
     }
-    flim_status status = parse_shape(file, flim_json_get(entry, "shape"), array, err);
-    if (status != FLIM_OK) {
-        return status;
-    }
+    FLIM_TRY(parse_shape(file, flim_json_get(entry, "shape"), array, err));
     const flim_json *offsets = flim_json_get(entry, "data_offsets");
     if (flim_json_length(offsets) != 2 || !flim_json_integer(flim_json_at(offsets, 0), &array->begin) ||
         !flim_json_integer(flim_json_at(offsets, 1), &array->end)) {
@@ -158,10 +156,7 @@ static flim_status parse_header(flim_safetensors *file, flim_error *err)
     if (!flim_json_is_object(file->header)) {
         return flim_fail(err, FLIM_ERROR_DATA, "%s: its header is no JSON object: this is no safetensors file", file->path);
     }
-    flim_status status = check_metadata(file, err);
-    if (status != FLIM_OK) {
-        return status;
-    }
+    FLIM_TRY(check_metadata(file, err));
     const char *key;
     const flim_json *value;
     int64_t n = 0;
@@ -178,10 +173,7 @@ static flim_status parse_header(flim_safetensors *file, flim_error *err)
         }
         flim_array_view *array = &file->array[file->n++];
         array->name = key;
-        status = parse_entry(file, value, array, err);
-        if (status != FLIM_OK) {
-            return status;
-        }
+        FLIM_TRY(parse_entry(file, value, array, err));
     }
     qsort(file->array, (size_t)file->n, sizeof *file->array, by_begin);
     return check_cover(file, err);

@@ -12,7 +12,7 @@
 
 #include <stdint.h>
 
-#include "flim/json.h"
+#include "formats/json.h"
 #include "flim/status.h"
 
 enum { FLIM_SAFETENSORS_MAX_DIMS = 8 };

@@ -7,6 +7,7 @@
 
 #include "core/alloc.h"
 #include "core/parse.h"
+#include "core/try.h"
 #include "formats/safetensors.h"
 
 #define FORMAT_VERSION "1"
@@ -152,14 +153,10 @@ static flim_status probe(const flim_safetensors *file, const char *path, flim_we
     const char *preprocessing = flim_safetensors_metadata(file, "preprocessing");
     snprintf(info->preprocessing, sizeof info->preprocessing, "%s", preprocessing ? preprocessing : "");
     info->mask_counts = strcmp(info->preprocessing, PREPROCESSING_MASKED) == 0;
-    flim_status status = size_from_metadata(file, path, "T", &info->t, err);
-    if (status == FLIM_OK) {
-        status = size_from_metadata(file, path, "H", &info->h, err);
-    }
-    if (status == FLIM_OK) {
-        status = size_from_metadata(file, path, "W", &info->w, err);
-    }
-    return status == FLIM_OK ? class_names_from_metadata(file, path, info, err) : status;
+    FLIM_TRY(size_from_metadata(file, path, "T", &info->t, err));
+    FLIM_TRY(size_from_metadata(file, path, "H", &info->h, err));
+    FLIM_TRY(size_from_metadata(file, path, "W", &info->w, err));
+    return class_names_from_metadata(file, path, info, err);
 }
 
 flim_status flim_weights_probe(const char *path, flim_weights_info *out, flim_error *err)

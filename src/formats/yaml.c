@@ -8,6 +8,7 @@
 #include "core/alloc.h"
 #include "core/file.h"
 #include "core/text.h"
+#include "core/try.h"
 
 /* Far above any config; they bound what a wrong file costs. */
 enum { LARGEST_FILE = 1 << 20, MOST_KEYS = 1000 };
@@ -121,10 +122,7 @@ static flim_status begin_entry(reader *r)
     if (r->event.type != YAML_SCALAR_EVENT) {
         return flim_fail(r->err, FLIM_ERROR_USAGE, "%s:%d: a key must be a word, as in 'batch: 64'", r->name, line_of(r));
     }
-    flim_status status = scalar(r, &key);
-    if (status != FLIM_OK) {
-        return status;
-    }
+    FLIM_TRY(scalar(r, &key));
     for (int i = 0; i < out->n; i++) {
         if (strcmp(out->entry[i].key, key) == 0) {
             return flim_fail(r->err, FLIM_ERROR_USAGE, "%s:%d: the key '%.80s' stands in line %d already", r->name,
@@ -156,20 +154,14 @@ static flim_status read_stage(reader *r, flim_yaml_entry *entry)
     bool key = true;
     for (;;) {
         const char *word;
-        flim_status status = next(r);
-        if (status != FLIM_OK) {
-            return status;
-        }
+        FLIM_TRY(next(r));
         if (r->event.type == YAML_MAPPING_END_EVENT) {
             return flim_string_list_add(&entry->value, text, r->err);
         }
         if (r->event.type != YAML_SCALAR_EVENT) {
             return flim_fail(r->err, FLIM_ERROR_USAGE, "%s:%d: a stage may hold 'key: value' only", r->name, line_of(r));
         }
-        status = scalar(r, &word);
-        if (status != FLIM_OK) {
-            return status;
-        }
+        FLIM_TRY(scalar(r, &word));
         int wrote = snprintf(text + used, sizeof text - used, "%s%s", key ? (used ? " " : "") : "=", word);
         if (strpbrk(word, " \t=") || wrote < 0 || (size_t)wrote >= sizeof text - used) {
             return flim_fail(r->err, FLIM_ERROR_USAGE,
@@ -186,10 +178,7 @@ static flim_status read_value(reader *r, flim_yaml_entry *entry)
     const char *text;
     flim_status status = FLIM_OK;
     if (r->event.type == YAML_SCALAR_EVENT) {
-        status = scalar(r, &text);
-        if (status != FLIM_OK) {
-            return status;
-        }
+        FLIM_TRY(scalar(r, &text));
         entry->is_null = is_null(&r->event, text);
         return flim_string_list_add(&entry->value, entry->is_null ? "" : text, r->err);
     }
@@ -204,10 +193,7 @@ static flim_status read_value(reader *r, flim_yaml_entry *entry)
             return status;
         }
         if (r->event.type == YAML_MAPPING_START_EVENT && strcmp(entry->key, "stages") == 0) {
-            status = read_stage(r, entry);
-            if (status != FLIM_OK) {
-                return status;
-            }
+            FLIM_TRY(read_stage(r, entry));
             continue;
         }
         if (r->event.type != YAML_SCALAR_EVENT) {

@@ -9,7 +9,7 @@
 #include "core/parse.h"
 #include "flim/dataset.h"
 #include "flim/split.h"
-#include "plan/session.h"
+#include "plan/gpu_plan_internal.h"
 
 #define GIB 1073741824.0
 

@@ -2,9 +2,10 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "flim/backend.h"
+#include "backend/backend.h"
+#include "core/try.h"
 #include "flim/loader.h"
-#include "flim/plan.h"
+#include "plan/plan.h"
 
 enum { FINE = 32, STEP = 8 }; /* batches above FINE are multiples of STEP */
 
@@ -264,10 +265,7 @@ static flim_status most_steady(flim_device *device, const flim_plan_request *req
         flim_plan plan;
         const int64_t wanted = batch < *cap ? batch : *cap;
         batch = wanted;
-        flim_status status = plan_at_most(device, request, room, &batch, &plan, err);
-        if (status != FLIM_OK) {
-            return status;
-        }
+        FLIM_TRY(plan_at_most(device, request, room, &batch, &plan, err));
         *cap = batch < wanted ? batch : *cap;
         const steady at = {batch, steady_bytes(&plan)};
         if (at.bytes > room->budget) {

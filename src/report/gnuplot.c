@@ -10,6 +10,7 @@
 
 #include "core/alloc.h"
 #include "core/file.h"
+#include "core/try.h"
 
 enum { MOST_SVG = 1 << 26 };
 
@@ -27,10 +28,7 @@ flim_status gnuplot_begin(gnuplot_script *script, int width, int height, flim_er
 {
     int fd;
     *script = (gnuplot_script){0};
-    flim_status status = make_temporary(script->path, &fd, err);
-    if (status != FLIM_OK) {
-        return status;
-    }
+    FLIM_TRY(make_temporary(script->path, &fd, err));
     script->stream = fdopen(fd, "w");
     if (!script->stream) {
         close(fd);

@@ -2,7 +2,7 @@
 #ifndef FLIM_REPORT_HTML_H
 #define FLIM_REPORT_HTML_H
 
-#include "report/parts.h"
+#include "report/report_internal.h"
 
 /* Text with <, >, & and quotes as entities. */
 void html_put_text(FILE *stream, const char *text);

@@ -5,7 +5,7 @@
 #include "core/file.h"
 #include "flim/dataset.h"
 #include "flim/settings.h"
-#include "report/parts.h"
+#include "report/report_internal.h"
 
 /* Opens the data of a run: options' files, else those of its config.yaml.  *dataset = NULL where it is not to be had; why gets the
  * reason. */

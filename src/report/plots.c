@@ -5,7 +5,8 @@
 #include <stdbool.h>
 
 #include "core/alloc.h"
-#include "cv/rank.h"
+#include "core/try.h"
+#include "cv/metrics/rank.h"
 #include "report/gnuplot.h"
 
 enum {
@@ -67,10 +68,7 @@ flim_status report_plot_learning(const report_run *run, report_svg *out, flim_er
     if (!any) {
         return FLIM_OK;
     }
-    flim_status status = gnuplot_begin(&script, WIDTH, HEIGHT, err);
-    if (status != FLIM_OK) {
-        return status;
-    }
+    FLIM_TRY(gnuplot_begin(&script, WIDTH, HEIGHT, err));
     for (int f = 0; f < run->n_folds; f++) { /* epoch, training loss, validation loss, the latter at the chosen epoch */
         const report_history *h = &run->history[f];
         fprintf(script.stream, "$d%d << EOD\n", f);
@@ -351,10 +349,7 @@ flim_status report_plot_calibration(const report_run *run, report_svg *out, flim
         n[bin] += 1;
     }
     flim_free(p);
-    flim_status status = gnuplot_begin(&script, WIDTH, HEIGHT, err);
-    if (status != FLIM_OK) {
-        return status;
-    }
+    FLIM_TRY(gnuplot_begin(&script, WIDTH, HEIGHT, err));
     fputs("$d << EOD\n", script.stream);
     for (int b = 0; b < CALIBRATION_BINS; b++) {
         if (n[b] > 0) {
@@ -460,10 +455,7 @@ flim_status report_plot_groups(const report_run *run, report_svg *out, flim_erro
         return FLIM_OK;
     }
     int height = 90 + 26 * (int)groups;
-    flim_status status = gnuplot_begin(&script, WIDTH, height < HEIGHT ? HEIGHT : height, err);
-    if (status != FLIM_OK) {
-        return status;
-    }
+    FLIM_TRY(gnuplot_begin(&script, WIDTH, height < HEIGHT ? HEIGHT : height, err));
     fputs("$d << EOD\n", script.stream);
     for (int64_t g = 0; g < groups; g++) {
         double low, high;

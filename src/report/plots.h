@@ -2,7 +2,7 @@
 #ifndef FLIM_REPORT_PLOTS_H
 #define FLIM_REPORT_PLOTS_H
 
-#include "report/parts.h"
+#include "report/report_internal.h"
 
 typedef struct report_svg {
     char *text;

@@ -1,7 +1,7 @@
-#include "flim/report.h"
+#include "report/report.h"
 
 #include "core/alloc.h"
-#include "report/parts.h"
+#include "report/report_internal.h"
 
 void flim_report_destroy(flim_report *report)
 {

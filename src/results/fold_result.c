@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "core/file.h"
+#include "core/try.h"
 
 enum { PATH_BYTES = 4096 };
 
@@ -22,8 +23,8 @@ bool flim_fold_is_done(const char *run_folder, int k)
 
 static flim_status read_summary(const char *run_folder, int k, flim_json **json, char path[PATH_BYTES], flim_error *err)
 {
-    flim_status status = path_of(run_folder, k, "summary.json", path, err);
-    return status == FLIM_OK ? flim_json_read(path, json, err) : status;
+    FLIM_TRY(path_of(run_folder, k, "summary.json", path, err));
+    return flim_json_read(path, json, err);
 }
 
 static flim_status get_threshold(const flim_json *json, const char *path, double *threshold, flim_error *err)

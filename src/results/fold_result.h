@@ -10,9 +10,9 @@
 
 #include <stdio.h>
 
-#include "flim/json.h"
+#include "formats/json.h"
 #include "flim/metrics.h"
-#include "flim/predictions.h"
+#include "results/predictions.h"
 #include "flim/split.h"
 
 typedef struct flim_fold_result {

@@ -11,6 +11,7 @@
 #include "core/alloc.h"
 #include "core/clock.h"
 #include "core/file.h"
+#include "core/try.h"
 #include "flim/weights.h"
 #include "results/fold_result.h"
 #include "train/run.h"
@@ -44,37 +45,23 @@ static flim_status put_state(fold *f, flim_error *err)
 {
     flim_program *program = f->run->program;
     flim_fold_state *s = &f->state;
-    flim_status status = flim_program_write(program, FLIM_STATE_PARAMETERS, s->parameter, err);
-    if (status == FLIM_OK) {
-        status = flim_program_write(program, FLIM_STATE_STATISTICS, s->statistic, err);
-    }
-    if (status == FLIM_OK) {
-        status = flim_program_write(program, FLIM_STATE_MOMENT1, s->moment1, err);
-    }
-    if (status == FLIM_OK) {
-        status = flim_program_write(program, FLIM_STATE_MOMENT2, s->moment2, err);
-    }
-    if (status == FLIM_OK) {
-        status = flim_program_set_counters(program, &s->counters, err);
-    }
-    return status == FLIM_OK ? flim_program_set_totals(program, &s->totals, err) : status;
+    FLIM_TRY(flim_program_write(program, FLIM_STATE_PARAMETERS, s->parameter, err));
+    FLIM_TRY(flim_program_write(program, FLIM_STATE_STATISTICS, s->statistic, err));
+    FLIM_TRY(flim_program_write(program, FLIM_STATE_MOMENT1, s->moment1, err));
+    FLIM_TRY(flim_program_write(program, FLIM_STATE_MOMENT2, s->moment2, err));
+    FLIM_TRY(flim_program_set_counters(program, &s->counters, err));
+    return flim_program_set_totals(program, &s->totals, err);
 }
 
 static flim_status get_state(fold *f, flim_error *err)
 {
     flim_program *program = f->run->program;
     flim_fold_state *s = &f->state;
-    flim_status status = flim_program_read(program, FLIM_STATE_PARAMETERS, s->parameter, err);
-    if (status == FLIM_OK) {
-        status = flim_program_read(program, FLIM_STATE_STATISTICS, s->statistic, err);
-    }
-    if (status == FLIM_OK) {
-        status = flim_program_read(program, FLIM_STATE_MOMENT1, s->moment1, err);
-    }
-    if (status == FLIM_OK) {
-        status = flim_program_read(program, FLIM_STATE_MOMENT2, s->moment2, err);
-    }
-    return status == FLIM_OK ? flim_program_get_counters(program, &s->counters, err) : status;
+    FLIM_TRY(flim_program_read(program, FLIM_STATE_PARAMETERS, s->parameter, err));
+    FLIM_TRY(flim_program_read(program, FLIM_STATE_STATISTICS, s->statistic, err));
+    FLIM_TRY(flim_program_read(program, FLIM_STATE_MOMENT1, s->moment1, err));
+    FLIM_TRY(flim_program_read(program, FLIM_STATE_MOMENT2, s->moment2, err));
+    return flim_program_get_counters(program, &s->counters, err);
 }
 
 static flim_status save(fold *f, flim_error *err)
@@ -611,14 +598,11 @@ static flim_status open_folder(fold *f, flim_error *err)
 {
     char name[32], failed[FLIM_PATH_MAX];
     snprintf(name, sizeof name, "fold_%d", f->k);
-    flim_status status = flim_run_folder_path(f->run, name, f->folder, err);
-    if (status == FLIM_OK) {
-        snprintf(f->checkpoint, sizeof f->checkpoint, "%.4000s/checkpoint", f->folder);
-        snprintf(failed, sizeof failed, "%.4000s/FAILED", f->folder);
-        unlink(failed);
-        status = flim_make_folder(f->checkpoint, err);
-    }
-    return status;
+    FLIM_TRY(flim_run_folder_path(f->run, name, f->folder, err));
+    snprintf(f->checkpoint, sizeof f->checkpoint, "%.4000s/checkpoint", f->folder);
+    snprintf(failed, sizeof failed, "%.4000s/FAILED", f->folder);
+    unlink(failed);
+    return flim_make_folder(f->checkpoint, err);
 }
 
 /* A checkpoint's place in its epoch, counted in the present batches: --resume-override may have changed their size.  Its cells

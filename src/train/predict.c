@@ -7,11 +7,12 @@
 
 #include "core/alloc.h"
 #include "core/file.h"
-#include "flim/json.h"
+#include "core/try.h"
+#include "formats/json.h"
 #include "flim/settings.h"
 #include "flim/weights.h"
 #include "results/fold_result.h"
-#include "train/evaluate.h"
+#include "train/evaluation.h"
 
 enum { MAX_MODELS = 4096, PATH_BYTES = 4096 };
 
@@ -226,10 +227,7 @@ static flim_status open_data(job *j, flim_error *err)
 {
     const flim_predict_request *r = j->request;
     const flim_dataset_options options = {.axes = r->axes, .mask_counts = j->mask_counts, .log = &j->hooks->log};
-    flim_status status = flim_dataset_open(r->data, r->n_data, &options, &j->dataset, err);
-    if (status != FLIM_OK) {
-        return status;
-    }
+    FLIM_TRY(flim_dataset_open(r->data, r->n_data, &options, &j->dataset, err));
     const flim_dataset_info *info = j->info = flim_dataset_get_info(j->dataset);
     const flim_weights_info *w = &j->weights;
     if (w->t && (w->t != info->t || w->h != info->h || w->w != info->w)) {
@@ -270,11 +268,9 @@ static flim_status compile(job *j, flim_error *err)
                                         .transform = r->flips ? &j->turn : NULL,
                                         .device = j->device,
                                         .log = &j->hooks->log};
-    status = flim_program_compile(j->device, &j->net, &program, &j->program, err);
-    if (status == FLIM_OK) {
-        status = flim_program_allocate(j->program, err);
-    }
-    return status == FLIM_OK ? flim_loader_create(j->dataset, &loader, &j->loader, err) : status;
+    FLIM_TRY(flim_program_compile(j->device, &j->net, &program, &j->program, err));
+    FLIM_TRY(flim_program_allocate(j->program, err));
+    return flim_loader_create(j->dataset, &loader, &j->loader, err);
 }
 
 /* ---- passes ---- */

@@ -12,7 +12,8 @@
 #include "core/alloc.h"
 #include "core/file.h"
 #include "core/sha256.h"
-#include "flim/json.h"
+#include "core/try.h"
+#include "formats/json.h"
 #include "train/run.h"
 
 /* ---- settings ---- */
@@ -347,8 +348,8 @@ static flim_status write_record(flim_run *run, const flim_string_list *overrides
 flim_status flim_resume_begin(flim_run *run, flim_error *err)
 {
     const flim_string_list none = {0};
-    flim_status status = flim_string_list_add(&run->accepted, run->identity_text, err);
-    return status == FLIM_OK ? write_record(run, &none, err) : status;
+    FLIM_TRY(flim_string_list_add(&run->accepted, run->identity_text, err));
+    return write_record(run, &none, err);
 }
 
 static flim_status read_list(const flim_json *array, flim_string_list *out, flim_error *err)

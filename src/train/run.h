@@ -9,13 +9,13 @@
 #include "flim/device.h"
 #include "flim/loader.h"
 #include "flim/metrics.h"
-#include "flim/predictions.h"
-#include "flim/sampler.h"
+#include "results/predictions.h"
+#include "cv/sampler.h"
 #include "flim/settings.h"
 #include "flim/split.h"
 #include "flim/train.h"
 #include "train/checkpoint.h"
-#include "train/evaluate.h"
+#include "train/evaluation.h"
 #include "train/identity.h"
 
 enum { FLIM_PATH_MAX = 4096 };

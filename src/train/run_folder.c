@@ -15,7 +15,8 @@
 
 #include "core/alloc.h"
 #include "core/file.h"
-#include "flim/json.h"
+#include "core/try.h"
+#include "formats/json.h"
 #include "results/fold_result.h"
 #include "train/run.h"
 
@@ -55,10 +56,7 @@ static bool is_alive(const char *text, const char *host)
 static flim_status lock_folder(flim_run *run, flim_error *err)
 {
     char path[FLIM_PATH_MAX], text[320] = "", host[256] = "?";
-    flim_status status = flim_run_folder_path(run, ".lock", path, err);
-    if (status != FLIM_OK) {
-        return status;
-    }
+    FLIM_TRY(flim_run_folder_path(run, ".lock", path, err));
     run->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (run->lock < 0) {
         return flim_fail(err, FLIM_ERROR_WRITE, "cannot write into the run folder %s: %s", run->folder, strerror(errno));
@@ -131,10 +129,7 @@ flim_status flim_run_folder_check(flim_run *run, flim_error *err)
     char path[FLIM_PATH_MAX], *slash;
     struct stat about;
     choose_folder(run);
-    flim_status status = check_untaken(run, err);
-    if (status != FLIM_OK) {
-        return status;
-    }
+    FLIM_TRY(check_untaken(run, err));
     /* The deepest part of the path that exists must take new files. */
     snprintf(path, sizeof path, "%s", run->folder);
     while (!flim_file_exists(path)) {
@@ -274,23 +269,13 @@ static flim_status write_environment(flim_run *run, flim_error *err)
 flim_status flim_run_folder_begin(flim_run *run, flim_error *err)
 {
     char path[FLIM_PATH_MAX];
-    flim_status status = flim_run_folder_path(run, "splits.json", path, err);
-    if (status == FLIM_OK) {
-        status = flim_splits_write(&run->splits, path, err);
-    }
-    if (status == FLIM_OK) {
-        status = write_environment(run, err);
-    }
-    if (status == FLIM_OK) {
-        status = flim_resume_identify_rest(run, err);
-    }
-    if (status == FLIM_OK) {
-        status = flim_resume_begin(run, err);
-    }
-    if (status == FLIM_OK) {
-        status = flim_run_folder_path(run, "config.yaml", path, err);
-    }
-    return status == FLIM_OK ? flim_settings_write(run->settings, path, err) : status;
+    FLIM_TRY(flim_run_folder_path(run, "splits.json", path, err));
+    FLIM_TRY(flim_splits_write(&run->splits, path, err));
+    FLIM_TRY(write_environment(run, err));
+    FLIM_TRY(flim_resume_identify_rest(run, err));
+    FLIM_TRY(flim_resume_begin(run, err));
+    FLIM_TRY(flim_run_folder_path(run, "config.yaml", path, err));
+    return flim_settings_write(run->settings, path, err);
 }
 
 static void put_real(FILE *stream, double value)
@@ -307,10 +292,7 @@ flim_status flim_run_write_history(const char *folder, const flim_fold_state *st
     char path[FLIM_PATH_MAX];
     flim_file_writer writer;
     snprintf(path, sizeof path, "%.4000s/history.csv", folder);
-    flim_status status = flim_file_begin(&writer, path, err);
-    if (status != FLIM_OK) {
-        return status;
-    }
+    FLIM_TRY(flim_file_begin(&writer, path, err));
     FILE *stream = writer.stream;
     fputs(
         "epoch,lr,train_loss,train_accuracy,val_loss,val_accuracy,val_balanced_accuracy,val_f1,val_roc_auc,grad_norm,cells,"

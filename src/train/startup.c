@@ -4,9 +4,10 @@
 #include <string.h>
 
 #include "core/alloc.h"
-#include "flim/backend.h"
-#include "flim/plan.h"
+#include "backend/backend.h"
+#include "plan/plan.h"
 #include "core/median.h"
+#include "core/try.h"
 #include "train/run.h"
 
 #define GB 1e9
@@ -117,10 +118,7 @@ void flim_startup_data(flim_run *run, const flim_cell_summary *summary)
 flim_status flim_startup_plan(flim_run *run, flim_error *err)
 {
     flim_memory_plan plan;
-    flim_status status = flim_program_memory(run->program, &plan, err);
-    if (status != FLIM_OK) {
-        return status;
-    }
+    FLIM_TRY(flim_program_memory(run->program, &plan, err));
     const flim_network *net = &run->net;
     settings_lines(run);
     flim_log_line(&run->log, FLIM_LOG_INFO,

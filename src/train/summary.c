@@ -7,7 +7,7 @@
 #include "core/alloc.h"
 #include "core/file.h"
 #include "flim/weights.h"
-#include "results/baselines.h"
+#include "results/baseline_results.h"
 #include "train/run.h"
 
 /* All that the summary says. */

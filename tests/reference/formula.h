@@ -1,4 +1,4 @@
-/* Weights and cells from a formula that C and numpy compute with equal bits: tests/make_parity_reference.py has the same. */
+/* Weights and cells from a formula that C and numpy compute with equal bits: tests/net/make_parity_reference.py has the same. */
 #ifndef REFERENCE_FORMULA_H
 #define REFERENCE_FORMULA_H
 

@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "flim/json.h"
+#include "formats/json.h"
 
 static volatile int stop_signal; /* written by the handler only */
 

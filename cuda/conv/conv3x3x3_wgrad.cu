@@ -1,0 +1,540 @@
+/* Weight gradient of 3x3x3 convolutions, channels in blocks of 32.
+ *
+ *     dW[k][c][dt][dy][dx] = sum over (cell, t, y, x) of dz[t][y][x][k] x[t+dt-1][s y+dy-1][s x+dx-1][c]
+ *
+ * A block of 8 warps owns a 32 x 32 block of (K, C) and all 27 taps: 27,648 fp32 sums in registers (108 a lane), kept over its whole
+ * share of the positions; then it stores them once and `add_partials` adds the blocks in fixed order.  The sum over positions is
+ * the products' inner index, so both operands are read position-major with ldmatrix.trans straight from the NDHWC tiles.
+ *
+ * The positions are walked in steps: SLICES time bins of a spatial tile of the output.  Shared memory holds a ring of x's slices
+ * with their halo (the step's SLICES + 2, and the next step's on their way by cp.async) and two buffers of dz, so x and dz are read
+ * from DRAM once (tiles overlap by a halo, which L2 serves).  Inside a step, 16 positions of the tile are followed through all its
+ * slices: warp w does the taps (dy, dx) = (w / 3, w % 3) of all three dt for all 32 x 32, so that a slice of x, once in registers, meets
+ * dz at t-1, t and t+1, which are in registers too: 2 SLICES + 2 loads for 3 SLICES products of 16 x 32 x 32.  The ninth (dy, dx) is
+ * shared out, a 16 x 8 block (w % 2, w / 2) a warp.  That is 110 bytes of shared memory a product with 4 slices.
+ *
+ * 16 positions may run over row ends: a table gives each position's place in x, and ldmatrix takes one address a position.  So only a
+ * tile's last 16 can be partly empty; plan() picks tile and slices for that and for the card's shared memory, and blocks get equal
+ * numbers of 16s.
+ *
+ * Fewer channels than 32, or a last block of fewer, are staged as zeros, and PARTIAL kernels leave out the loads and products of the
+ * 16 x 8 tiles that hold none.
+ *
+ * A row of 32 channels is 64 bytes; its four 16-byte chunks are swizzled by the place's number, so that 8 places in a row meet no
+ * bank conflict.  The pitch of x's rows is the tile's width modulo 8 where shared memory allows: then 8 positions that cross a row's
+ * end do not conflict either.  With stride 2, x's slice is kept as four planes by the parity of row and column, and neighbours in the
+ * output stay neighbours in a plane.
+ *
+ * Count for res1 at batch 64: 49.0 M products (mma.m16n8k16) = 200 GFLOP = 0.27 ms at the H100's bf16 rate; 463 MB = 0.16 ms.  Measured
+ * there: 0.47 ms, 0.58 with the prologue; mma.sync alone allows about 0.32.
+ */
+#include "cuda/conv/conv_mma.cuh"
+#include "cuda/conv/conv3x3x3_wgrad.h"
+
+namespace
+{
+
+enum {
+    THREADS = 256,
+    WARPS = 8,
+    BLOCK = 32, /* channels of x and of z a block does */
+    TAPS = 27,
+    SUMS = 108, /* accumulators a lane: 3 taps x 2 x 4 tiles x 4, and 3 taps x 4 */
+    PARTIAL = WARPS * SUMS * 32, /* floats a block stores: [warp][register][lane] = TAPS * 32 * 32 */
+    ROW = BLOCK * 2, /* bytes of a place */
+    MAX_BLOCKS = 160, /* aim for the grid, at least the number of 32 x 32 blocks */
+    MAX_X = 4, /* most 16-byte chunks of a slice of x that a thread copies: 256 places a tile */
+    MAX_DZ = 3, /* the same of dz: 192 positions */
+    REDUCE_ROWS = 8
+};
+
+/* How a problem is cut.  Places are 64-byte rows of shared memory. */
+struct wgrad_plan {
+    int tile_h, tile_w; /* of the output; the last tiles may be smaller */
+    int tiles_y, tiles_x;
+    int slices; /* output time bins a step: 2 or 4 */
+    int steps; /* steps to walk T */
+    int inner; /* 16s of positions in a full tile */
+    int x_h, x_w; /* x's tile with halo */
+    int pitch; /* places from a row to the next of its plane */
+    int plane; /* places of a plane (stride 2; 0 for stride 1) */
+    int slice_places; /* places of a slice in the ring, a multiple of 8 */
+    int ring; /* slices in the ring */
+    int shared_bytes;
+    int64_t cell_work; /* 16s of positions of a cell, over all tiles and steps */
+};
+
+struct wgrad_arguments {
+    const void *x, *dz;
+    const float *scale, *shift, *dropout;
+    float *partial;
+    int64_t n;
+    int c, k, t, h, w, ho, wo, stride;
+    int blocks_c; /* blocks of 32 channels of x */
+    int share; /* blocks for each 32 x 32 block */
+    wgrad_plan p;
+};
+
+/* 16s of positions of a tile. */
+__host__ __device__ __forceinline__ int tile_inner(const wgrad_plan &p, int ho, int wo, int tile)
+{
+    const int h = ho - tile / p.tiles_x * p.tile_h, w = wo - tile % p.tiles_x * p.tile_w;
+    return ((h < p.tile_h ? h : p.tile_h) * (w < p.tile_w ? w : p.tile_w) + 15) / 16;
+}
+
+/* The step, counted over (cell, tile, step), in which 16 number `work` of all lies. */
+__device__ __forceinline__ int64_t step_of(const wgrad_arguments &a, int64_t work)
+{
+    const int tiles = a.p.tiles_y * a.p.tiles_x;
+    const int64_t cell = work / a.p.cell_work;
+    int64_t rest = work % a.p.cell_work;
+    int tile = 0;
+    for (; tile < tiles - 1; tile++) {
+        const int64_t here = (int64_t)tile_inner(a.p, a.ho, a.wo, tile) * a.p.steps;
+        if (rest < here)
+            break;
+        rest -= here;
+    }
+    return (cell * tiles + tile) * a.p.steps + rest / tile_inner(a.p, a.ho, a.wo, tile);
+}
+
+/* Place of (row, column) of x's tile within its slice. */
+__host__ __device__ __forceinline__ int place_of(const wgrad_plan &p, int stride, int row, int column)
+{
+    if (stride == 1)
+        return row * p.pitch + column;
+    return ((row & 1) * 2 + (column & 1)) * p.plane + (row >> 1) * p.pitch + (column >> 1);
+}
+
+__device__ __forceinline__ uint32_t place_offset(int place, int chunk)
+{
+    return (uint32_t)(place * ROW + ((chunk ^ ((place >> 1) & 3)) << 4));
+}
+
+/* The activation of the previous unit on 8 channels in shared memory. */
+template <typename T>
+__device__ __forceinline__ void activate(char *at, const float *scale, const float *shift, const float *dropout)
+{
+    uint4 *word = reinterpret_cast<uint4 *>(at);
+    uint4 v = *word;
+    uint32_t *r = &v.x;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const float2 z = flim_unpack<T>(r[i]), a = reinterpret_cast<const float2 *>(scale)[i],
+                     b = reinterpret_cast<const float2 *>(shift)[i];
+        r[i] = flim_pack<T>(flim_leaky(z.x * a.x + b.x), flim_leaky(z.y * a.y + b.y));
+        if (dropout) {
+            const float2 y = flim_unpack<T>(r[i]), d = reinterpret_cast<const float2 *>(dropout)[i];
+            r[i] = flim_pack<T>(y.x * d.x, y.y * d.y);
+        }
+    }
+    *word = v;
+}
+
+/* Grid (share, blocks of K * blocks of C).  PARTIAL: some block has fewer than 32 channels. */
+template <typename T, bool PROLOGUE, int SLICES, bool PARTIAL_BLOCKS>
+__global__ void __launch_bounds__(THREADS, 1) wgrad(const wgrad_arguments a)
+{
+    extern __shared__ __align__(1024) char memory[];
+    const wgrad_plan &p = a.p;
+    const int tid = threadIdx.x, lane = tid % 32, warp = tid / 32;
+    const int c0 = (int)(blockIdx.y % a.blocks_c) * BLOCK, k0 = (int)(blockIdx.y / a.blocks_c) * BLOCK;
+    const int channels_c = PARTIAL_BLOCKS ? min(BLOCK, a.c - c0) : BLOCK,
+              channels_k = PARTIAL_BLOCKS ? min(BLOCK, a.k - k0) : BLOCK;
+    const int dz_rows = p.inner * 16; /* of a slice of dz */
+    const int dz_bytes = SLICES * dz_rows * ROW; /* of a buffer of dz */
+
+    char *x_ring = memory;
+    char *dz_buffer = x_ring + p.ring * p.slice_places * ROW; /* two */
+    int *table = reinterpret_cast<int *>(dz_buffer + 2 * dz_bytes); /* (dz_rows + 16): places of the positions' x */
+    float *fold = reinterpret_cast<float *>(table + dz_rows + 16); /* (3,32): scale, shift, dropout of the cell */
+    const uint32_t x_shared = flim_shared(x_ring), dz_shared = flim_shared(dz_buffer);
+    if (PROLOGUE && tid < BLOCK) {
+        const bool there = tid < channels_c;
+        fold[tid] = there ? a.scale[c0 + tid] : 0.0f;
+        fold[BLOCK + tid] = there ? a.shift[c0 + tid] : 0.0f;
+    }
+
+    float own[3][2][4][4] = {}, rest[3][4] = {}; /* [dt] */
+    const int position = lane % 16, chunk = lane / 16, rest_n = warp / 2;
+    const int own_place = place_of(p, a.stride, warp / 3, warp % 3), rest_place = place_of(p, a.stride, 2, 2);
+    /* A's rows of this lane; the first half of K is the one that the shared taps need. */
+    const uint32_t dz_lane = place_offset(lane % 8 + 8 * (lane / 16), lane / 8 % 2 + 2 * (warp % 2));
+
+    /* Which tiles hold channels: of the two of K in this warp's order, of the four of C, and its one of the ninth (dy, dx). */
+    const bool k_there[2] = {16 * (warp % 2) < channels_k, 16 * ((warp + 1) % 2) < channels_k};
+    const bool c_there[4] = {true, 8 < channels_c, 16 < channels_c, 24 < channels_c};
+    const bool rest_there = k_there[0] && 8 * rest_n < channels_c;
+
+    const int tiles = p.tiles_y * p.tiles_x;
+    const int64_t work = a.n * p.cell_work;
+    const int64_t begin = step_of(a, work * blockIdx.x / a.share), end = step_of(a, work * (blockIdx.x + 1) / a.share);
+
+    int positions = 0, inner = 0; /* of the tile in hand */
+    const T *x_cell = nullptr, *dz_cell = nullptr;
+    const int64_t x_slice = (int64_t)a.h * a.w * a.c, dz_slice = (int64_t)a.ho * a.wo * a.k;
+
+    /* This thread's chunks of a slice: elements from the slice's start (OUTSIDE the image: zeros; NONE: no chunk), bytes in its slot. */
+    enum { OUTSIDE = -1, NONE = -2 };
+    const int mine = tid / 4, my_channel = 8 * (tid % 4);
+    const bool x_there = my_channel < channels_c, dz_there = my_channel < channels_k;
+    int x_from[MAX_X], x_to[MAX_X], dz_from[MAX_DZ];
+    const uint32_t dz_to = place_offset(mine, tid % 4); /* 64 positions on, it is 64 rows on */
+
+    auto copy_x = [&](int t) { /* slice t -> its slot of the ring, which starts with t = -1 */
+                               const bool exists = (unsigned)t < (unsigned)a.t;
+                               const T *slice = x_cell + (exists ? t * x_slice : 0) + c0 + my_channel;
+                               const uint32_t to = x_shared + (uint32_t)((t + 1) % p.ring * p.slice_places * ROW);
+#pragma unroll
+                               for (int i = 0; i < MAX_X; i++)
+                                   if (x_from[i] != NONE) {
+                                       const bool valid = exists && x_there && x_from[i] >= 0;
+                                       flim_copy_async(to + x_to[i], slice + (valid ? x_from[i] : 0), valid);
+                                   }
+    };
+    auto copy_dz = [&](int step) {
+#pragma unroll
+        for (int slice = 0; slice < SLICES; slice++) {
+            const int t = step * SLICES + slice;
+            const bool exists = t < a.t;
+            const T *from = dz_cell + (exists ? t * dz_slice : 0) + k0 + my_channel;
+            const uint32_t to = dz_shared + (uint32_t)((step & 1) * dz_bytes + slice * dz_rows * ROW) + dz_to;
+#pragma unroll
+            for (int i = 0; i < MAX_DZ; i++)
+                if (dz_from[i] != NONE)
+                    flim_copy_async(to + i * (THREADS / 4) * ROW, from + (dz_there ? dz_from[i] : 0), exists && dz_there);
+        }
+    };
+    /* The activation on what this thread has copied of the slices t0 .. t1, once it has come. */
+    auto activate_x = [&](int t0, int t1) {
+        flim_copy_wait<0>();
+        for (int t = max(t0, 0); t <= min(t1, a.t - 1); t++) {
+            char *slot = x_ring + (t + 1) % p.ring * p.slice_places * ROW;
+#pragma unroll
+            for (int i = 0; i < MAX_X; i++)
+                if (x_from[i] >= 0 && x_there)
+                    activate<T>(slot + x_to[i], fold + my_channel, fold + BLOCK + my_channel,
+                                a.dropout ? fold + 2 * BLOCK + my_channel : nullptr);
+        }
+    };
+
+    for (int64_t u = begin; u < end; u++) {
+        const int step = (int)(u % p.steps);
+        if (u == begin || step == 0) { /* another tile or cell: nothing of it is on chip */
+            const int tile = (int)(u / p.steps % tiles);
+            const int64_t cell = u / p.steps / tiles;
+            const int y0 = tile / p.tiles_x * p.tile_h, x0 = tile % p.tiles_x * p.tile_w;
+            const int columns = min(p.tile_w, a.wo - x0);
+            positions = min(p.tile_h, a.ho - y0) * columns;
+            inner = (positions + 15) / 16;
+            x_cell = static_cast<const T *>(a.x) + cell * a.t * x_slice;
+            dz_cell = static_cast<const T *>(a.dz) + cell * a.t * dz_slice;
+            __syncthreads();
+#pragma unroll
+            for (int i = 0; i < MAX_X; i++) {
+                const int at = mine + i * (THREADS / 4), row = at / p.x_w, column = at % p.x_w;
+                const int y = a.stride * y0 + row - 1, x = a.stride * x0 + column - 1;
+                x_from[i] = (unsigned)y < (unsigned)a.h && (unsigned)x < (unsigned)a.w ? (y * a.w + x) * a.c : OUTSIDE;
+                x_from[i] = at < p.x_h * p.x_w ? x_from[i] : NONE;
+                x_to[i] = (int)place_offset(place_of(p, a.stride, row, column), tid % 4);
+            }
+#pragma unroll
+            for (int i = 0; i < MAX_DZ; i++) {
+                const int at = mine + i * (THREADS / 4);
+                dz_from[i] = at < positions ? ((y0 + at / columns) * a.wo + x0 + at % columns) * a.k : NONE;
+            }
+            for (int i = tid; i < dz_rows + 16; i += THREADS)
+                table[i] = i < positions ? place_of(p, a.stride, a.stride * (i / columns), a.stride * (i % columns)) : 0;
+            /* dz is zero in the positions that are missing to a multiple of 16. */
+            for (int i = tid; i < 2 * SLICES * (16 * inner - positions) * 4; i += THREADS) {
+                const int row = i / 4 % (16 * inner - positions), slice = i / 4 / (16 * inner - positions);
+                *reinterpret_cast<uint4 *>(dz_buffer + slice * dz_rows * ROW + place_offset(positions + row, i % 4)) =
+                    make_uint4(0, 0, 0, 0);
+            }
+            if (PROLOGUE && a.dropout && tid < channels_c)
+                fold[2 * BLOCK + tid] = a.dropout[cell * a.c + c0 + tid];
+            __syncthreads();
+            for (int t = step * SLICES - 1; t <= (step + 1) * SLICES; t++)
+                copy_x(t);
+            copy_dz(step);
+            flim_copy_commit();
+            if (PROLOGUE)
+                activate_x(step * SLICES - 1, (step + 1) * SLICES);
+        }
+        flim_copy_wait<0>();
+        __syncthreads();
+        const bool more = step + 1 < p.steps && u + 1 < end;
+        if (more) {
+#pragma unroll
+            for (int i = 1; i <= SLICES; i++)
+                copy_x((step + 1) * SLICES + i);
+            copy_dz(step + 1);
+        }
+        flim_copy_commit();
+
+        uint32_t slot_at[SLICES + 2]; /* of the slices t - 1 ... t + SLICES, t the step's first */
+#pragma unroll
+        for (int i = 0; i < SLICES + 2; i++)
+            slot_at[i] = x_shared + (uint32_t)((step * SLICES + i) % p.ring * p.slice_places * ROW);
+        uint32_t dz_at = dz_shared + (uint32_t)((step & 1) * dz_bytes) + dz_lane;
+        const int *entry = table + position;
+
+        /* Operands are loaded one slice ahead of their products: dz in four sets of registers by slice, x in two. */
+        uint32_t m[4][2][4], x[2][2][4], x_rest[2][2], own_at, rest_at;
+        auto locate = [&]() {
+            own_at = place_offset(*entry + own_place, chunk);
+            rest_at = place_offset(*entry + rest_place, rest_n);
+        };
+        auto load = [&](int i) {
+            if (i < SLICES) {
+                if (k_there[0])
+                    flim_ldmatrix_trans(m[i % 4][0], dz_at + (uint32_t)(i * dz_rows * ROW));
+                if (k_there[1])
+                    flim_ldmatrix_trans(m[i % 4][1], (dz_at ^ 32u) + (uint32_t)(i * dz_rows * ROW));
+            }
+            flim_ldmatrix_trans(x[i % 2][0], slot_at[i] + own_at);
+            if (c_there[2])
+                flim_ldmatrix_trans(x[i % 2][1], slot_at[i] + (own_at ^ 32u));
+            if (rest_there)
+                flim_ldmatrix2_trans(x_rest[i % 2][0], x_rest[i % 2][1], slot_at[i] + rest_at);
+        };
+        locate();
+        load(0);
+#pragma unroll 1
+        for (int s = 0; s < inner; s++) {
+            if (PROLOGUE && more && s == inner / 2) /* the next slices have come by now; other warps' products go on */
+                activate_x((step + 1) * SLICES + 1, (step + 2) * SLICES);
+#pragma unroll
+            for (int i = 0; i < SLICES + 2; i++) {
+                if (i + 1 < SLICES + 2) {
+                    load(i + 1);
+                } else { /* after the last positions this reads what is never used */
+                    entry += 16;
+                    dz_at += 16 * ROW;
+                    locate();
+                    load(0);
+                }
+#pragma unroll
+                for (int dt = 0; dt < 3; dt++) {
+                    if (i - dt < 0 || i - dt >= SLICES)
+                        continue;
+                    const uint32_t(&z)[2][4] = m[(i - dt) & 3];
+#pragma unroll
+                    for (int half = 0; half < 2; half++)
+#pragma unroll
+                        for (int k = 0; k < 2; k++) {
+                            if (k_there[k] && c_there[2 * half])
+                                flim_mma<T>(own[dt][k][2 * half], z[k], x[i % 2][half][0], x[i % 2][half][1]);
+                            if (k_there[k] && c_there[2 * half + 1])
+                                flim_mma<T>(own[dt][k][2 * half + 1], z[k], x[i % 2][half][2], x[i % 2][half][3]);
+                        }
+                    if (rest_there)
+                        flim_mma<T>(rest[dt], z[0], x_rest[i % 2][0], x_rest[i % 2][1]);
+                }
+            }
+        }
+    }
+
+    float *out = a.partial + ((int64_t)blockIdx.y * a.share + blockIdx.x) * PARTIAL + warp * SUMS * 32 + lane;
+    const float *own_flat = &own[0][0][0][0], *rest_flat = &rest[0][0];
+#pragma unroll
+    for (int r = 0; r < SUMS; r++)
+        out[r * 32] = r < 96 ? own_flat[r] : rest_flat[r - 96];
+}
+
+/* Grid (WARPS * SUMS, blocks of K * blocks of C), block (32, REDUCE_ROWS). */
+__global__ void __launch_bounds__(32 * REDUCE_ROWS)
+    add_partials(const float *partial, int share, int dw_c, int dw_k, int blocks_c, float *dw, const float *unscale,
+                 bool accumulate)
+{
+    __shared__ float part[REDUCE_ROWS][32];
+    const int lane = threadIdx.x, row = threadIdx.y, warp = blockIdx.x / SUMS, r = blockIdx.x % SUMS;
+    const float *from = partial + (int64_t)blockIdx.y * share * PARTIAL + blockIdx.x * 32 + lane;
+    float s = 0.0f;
+    for (int b = row; b < share; b += REDUCE_ROWS)
+        s += from[(int64_t)b * PARTIAL];
+    part[row][lane] = s;
+    __syncthreads();
+    if (row > 0)
+        return;
+    for (int i = 1; i < REDUCE_ROWS; i++)
+        s += part[i][lane];
+    const int g = lane / 4, q = lane % 4, i = r % 4;
+    int tap, ko, ci;
+    if (r < 96) {
+        tap = 9 * (r / 32) + warp;
+        ko = 16 * ((r / 16 + warp) % 2) + g + 8 * (i / 2);
+        ci = 8 * (r / 4 % 4) + 2 * q + i % 2;
+    } else {
+        tap = 9 * ((r - 96) / 4) + 8;
+        ko = 16 * (warp % 2) + g + 8 * (i / 2);
+        ci = 8 * (warp / 2) + 2 * q + i % 2;
+    }
+    const int k = (int)(blockIdx.y / blocks_c) * BLOCK + ko, c = (int)(blockIdx.y % blocks_c) * BLOCK + ci;
+    if (k >= dw_k || c >= dw_c)
+        return;
+    float *out = dw + ((int64_t)k * dw_c + c) * TAPS + tap;
+    const float value = s * (unscale ? *unscale : 1.0f);
+    *out = accumulate ? *out + value : value;
+}
+
+int ceil_div(int a, int b)
+{
+    return (a + b - 1) / b;
+}
+
+int sixteens(int positions)
+{
+    return ceil_div(positions, 16);
+}
+
+/* Completes a plan from tile and slices; false where it does not fit `limit` bytes of shared memory. */
+bool complete(wgrad_plan &p, const flim_wgrad_shape *s, bool spread, int limit)
+{
+    const int ho = ceil_div(s->h, s->stride), wo = ceil_div(s->w, s->stride);
+    p.tiles_y = ceil_div(ho, p.tile_h);
+    p.tiles_x = ceil_div(wo, p.tile_w);
+    p.steps = ceil_div(s->t, p.slices);
+    p.inner = ceil_div(p.tile_h * p.tile_w, 16);
+    p.x_h = (p.tile_h - 1) * s->stride + 3;
+    p.x_w = (p.tile_w - 1) * s->stride + 3;
+    const int least = s->stride == 1 ? p.tile_w + 2 : p.tile_w + 1;
+    p.pitch = spread ? p.tile_w + 8 : least;
+    p.plane = s->stride == 1 ? 0 : (p.tile_h + 1) * p.pitch;
+    p.slice_places = s->stride == 1 ? p.x_h * p.pitch : 4 * p.plane;
+    p.slice_places = (p.slice_places + 7) / 8 * 8;
+    p.ring = 2 * p.slices + 2;
+    const int64_t bytes = ROW * ((int64_t)p.ring * p.slice_places + 2 * p.slices * p.inner * 16) +
+                          (int64_t)sizeof(int) * (p.inner * 16 + 16) + 3 * BLOCK * (int64_t)sizeof(float);
+    p.shared_bytes = (int)bytes;
+    return bytes <= limit && p.x_h * p.x_w <= MAX_X * THREADS / 4 && p.tile_h * p.tile_w <= MAX_DZ * THREADS / 4;
+}
+
+/* The cut with the least estimated time, in clocks: products (1.5 each and multiprocessor on an H100, shared memory's part by the loads
+ * they need), the places to stage, barrier and start of a step. */
+bool plan(const flim_wgrad_shape *s, int limit, wgrad_plan *best)
+{
+    const int ho = ceil_div(s->h, s->stride), wo = ceil_div(s->w, s->stride);
+    double least = 0.0;
+    bool found = false;
+    for (int tile_w = 1; tile_w <= wo && tile_w <= MAX_X * THREADS / 4; tile_w++) {
+        for (int tile_h = 1; tile_h <= ho && tile_h <= MAX_X * THREADS / 4; tile_h++) {
+            /* Of the tiles that give the same number of tiles, the smallest. */
+            if (ceil_div(wo, ceil_div(wo, tile_w)) != tile_w || ceil_div(ho, ceil_div(ho, tile_h)) != tile_h)
+                continue;
+            for (int slices = 2; slices <= 4; slices += 2) {
+                for (int spread = 0; spread < 2; spread++) {
+                    wgrad_plan p = {};
+                    p.tile_w = tile_w;
+                    p.tile_h = tile_h;
+                    p.slices = slices;
+                    if (!complete(p, s, spread != 0, limit))
+                        continue;
+                    const int last_h = ho - (p.tiles_y - 1) * tile_h, last_w = wo - (p.tiles_x - 1) * tile_w;
+                    p.cell_work = ((int64_t)(p.tiles_y - 1) *
+                                       ((p.tiles_x - 1) * sixteens(tile_h * tile_w) + sixteens(tile_h * last_w)) +
+                                   (int64_t)(p.tiles_x - 1) * sixteens(last_h * tile_w) + sixteens(last_h * last_w)) *
+                                  p.steps;
+                    const double loads =
+                        8.0 * (18 * slices + 20) / slices; /* 128-byte accesses for 16 positions and a slice */
+                    const double time = (double)p.cell_work * slices * (324.0 + 0.4 * loads * (spread ? 1.0 : 1.3)) +
+                                        (double)p.steps * p.tiles_x * p.tiles_y * (1.2 * slices * p.x_h * p.x_w + 600.0);
+                    if (!found || time <= least) { /* of equals the widest */
+                        found = true;
+                        least = time;
+                        *best = p;
+                    }
+                }
+            }
+        }
+    }
+    return found;
+}
+
+int pairs_of(const flim_wgrad_shape *s)
+{
+    return ceil_div(s->c, BLOCK) * ceil_div(s->k, BLOCK);
+}
+
+template <typename T, bool PROLOGUE, int SLICES, bool PARTIAL_BLOCKS>
+cudaError_t launch(const wgrad_arguments &a, dim3 grid, cudaStream_t stream)
+{
+    const auto kernel = wgrad<T, PROLOGUE, SLICES, PARTIAL_BLOCKS>;
+    const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, a.p.shared_bytes);
+    if (error != cudaSuccess)
+        return error;
+    kernel<<<grid, THREADS, a.p.shared_bytes, stream>>>(a);
+    return cudaGetLastError();
+}
+
+template <typename T, bool PROLOGUE> cudaError_t launch(const wgrad_arguments &a, dim3 grid, cudaStream_t stream)
+{
+    const bool partial = a.c % BLOCK != 0 || a.k % BLOCK != 0;
+    if (a.p.slices == 4)
+        return partial ? launch<T, PROLOGUE, 4, true>(a, grid, stream) : launch<T, PROLOGUE, 4, false>(a, grid, stream);
+    return partial ? launch<T, PROLOGUE, 2, true>(a, grid, stream) : launch<T, PROLOGUE, 2, false>(a, grid, stream);
+}
+
+template <typename T> cudaError_t launch(const wgrad_arguments &a, bool prologue, dim3 grid, cudaStream_t stream)
+{
+    return prologue ? launch<T, true>(a, grid, stream) : launch<T, false>(a, grid, stream);
+}
+
+} // namespace
+
+bool flim_wgrad_supported(const flim_wgrad_shape *s, int sm)
+{
+    wgrad_plan p;
+    return sm >= 80 && (s->type == FLIM_CONV_BF16 || s->type == FLIM_CONV_FP16) && s->n > 0 && s->t > 0 && s->h > 0 &&
+           s->w > 0 && s->c > 0 && s->k > 0 && s->dw_c > 0 && s->dw_c <= s->c && s->dw_k > 0 && s->dw_k <= s->k &&
+           s->c % 8 == 0 && s->k % 8 == 0 && (s->stride == 1 || s->stride == 2) && pairs_of(s) <= 65535 &&
+           (int64_t)s->h * s->w * (s->c > s->k ? s->c : s->k) < INT32_MAX && plan(s, 96 * 1024, &p);
+}
+
+size_t flim_wgrad_scratch_bytes(const flim_wgrad_shape *s)
+{
+    const int pairs = pairs_of(s);
+    return sizeof(float) * PARTIAL * (size_t)(pairs > MAX_BLOCKS ? pairs : MAX_BLOCKS / pairs * pairs);
+}
+
+cudaError_t flim_wgrad(const flim_wgrad_shape *s, const void *x, const flim_conv_prologue *prologue, const void *dz,
+                       float *dw, const float *unscale, bool accumulate, void *scratch, cudaStream_t stream)
+{
+    int device = 0, sms = 0, limit = 0;
+    cudaError_t error = cudaGetDevice(&device);
+    if (error == cudaSuccess)
+        error = cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device);
+    if (error == cudaSuccess)
+        error = cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    if (error != cudaSuccess)
+        return error;
+
+    wgrad_arguments a = {};
+    if (!flim_wgrad_supported(s, 80) || !plan(s, limit, &a.p))
+        return cudaErrorInvalidValue;
+    const int pairs = pairs_of(s);
+    a.x = x;
+    a.dz = dz;
+    a.partial = static_cast<float *>(scratch);
+    a.n = s->n;
+    a.c = s->c, a.k = s->k, a.t = s->t, a.h = s->h, a.w = s->w, a.stride = s->stride;
+    a.ho = ceil_div(s->h, s->stride), a.wo = ceil_div(s->w, s->stride);
+    a.blocks_c = ceil_div(s->c, BLOCK);
+    const int64_t steps = s->n * a.p.tiles_y * a.p.tiles_x * (int64_t)a.p.steps;
+    a.share = (sms < MAX_BLOCKS ? sms : MAX_BLOCKS) / pairs;
+    a.share = a.share < 1 ? 1 : a.share;
+    a.share = steps < a.share ? (int)steps : a.share;
+    const dim3 grid((unsigned)a.share, (unsigned)pairs);
+    if (prologue) {
+        a.scale = prologue->scale;
+        a.shift = prologue->shift;
+        a.dropout = prologue->dropout;
+    }
+    error = s->type == FLIM_CONV_BF16 ? launch<__nv_bfloat16>(a, prologue != nullptr, grid, stream)
+                                      : launch<__half>(a, prologue != nullptr, grid, stream);
+    if (error != cudaSuccess)
+        return error;
+    add_partials<<<dim3(WARPS * SUMS, (unsigned)pairs), dim3(32, REDUCE_ROWS), 0, stream>>>(
+        a.partial, a.share, s->dw_c, s->dw_k, a.blocks_c, dw, unscale, accumulate);
+    return cudaGetLastError();
+}

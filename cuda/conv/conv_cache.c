@@ -1,0 +1,198 @@
+#include "cuda/conv/conv_cache.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "core/alloc.h"
+#include "core/file.h"
+#include "core/try.h"
+#include "cuda/device/cuda_device.h"
+
+enum { CACHE_LIMIT = 256 << 20 /* bytes of the file */ };
+
+static void cache_path(const flim_cuda_device *device, const char *folder, char *path, size_t size)
+{
+    char card[128];
+    snprintf(card, sizeof card, "%s", device->base.info.name);
+    for (char *c = card; *c; c++) {
+        if (!((*c >= '0' && *c <= '9') || (*c >= 'A' && *c <= 'Z') || (*c >= 'a' && *c <= 'z'))) {
+            *c = '-';
+        }
+    }
+    snprintf(path, size, "%s/plans3-%s-%s-driver%s-cudnn%zu.txt", folder, card, device->base.info.architecture,
+             device->driver, device->cudnn.version);
+}
+
+/* Copies an entry and its JSON to the end of the list. */
+static flim_status append(flim_plan_cache *cache, const flim_cached_plan *entry, const char *json, flim_error *err)
+{
+    flim_cached_plan *item = flim_realloc(cache->item, (size_t)cache->n + 1, sizeof *item, err);
+    if (!item) {
+        return FLIM_ERROR_MEMORY;
+    }
+    cache->item = item;
+    flim_cached_plan *to = &item[cache->n];
+    *to = *entry;
+    to->json = flim_alloc(entry->size + 1, 1, err);
+    if (!to->json) {
+        return FLIM_ERROR_MEMORY;
+    }
+    memcpy(to->json, json, entry->size);
+    cache->n++;
+    return FLIM_OK;
+}
+
+/* Reads "plan BYTES WORKSPACE MICROSECONDS <engine> <problem>\n"; returns what follows the line, or NULL. */
+static const char *parse_entry(const char *at, const char *end, flim_cached_plan *entry)
+{
+    long long bytes, workspace;
+    int used = 0;
+    char head[512]; /* sscanf looks for the end of all that it is given */
+    const char *line = memchr(at, '\n', (size_t)(end - at));
+    if (!line || (size_t)(line - at) >= sizeof head) {
+        return NULL;
+    }
+    memcpy(head, at, (size_t)(line - at));
+    head[line - at] = '\0';
+    if (sscanf(head, "plan %lld %lld %lf <%31[^>]> <%319[^>]>%n", &bytes, &workspace, &entry->microseconds, entry->engine,
+               entry->problem, &used) != 5 ||
+        used != line - at || bytes < 1 || bytes > end - line - 2 || workspace < 0 || line[1 + bytes] != '\n') {
+        return NULL;
+    }
+    entry->size = (size_t)bytes;
+    entry->workspace = workspace;
+    return line + 1;
+}
+
+static flim_status read_file(flim_cuda_device *device, const flim_plan_options *options, flim_error *err)
+{
+    flim_plan_cache *cache = &device->store.cache;
+    char path[4096], *text = NULL;
+    size_t size = 0;
+    flim_error why = {0};
+    cache_path(device, options->cache_dir, path, sizeof path);
+    flim_status status = flim_file_exists(path) ? flim_file_read(path, CACHE_LIMIT, &text, &size, &why) : FLIM_OK;
+    const char *at = text, *end = text ? text + size : NULL;
+    while (status == FLIM_OK && at < end) {
+        flim_cached_plan entry = {0};
+        const char *json = parse_entry(at, end, &entry);
+        if (!json) {
+            status = flim_fail(&why, FLIM_ERROR_DATA, "damaged after %d plans", cache->n);
+            break;
+        }
+        status = append(cache, &entry, json, &why);
+        at = json + entry.size + 1;
+    }
+    flim_free(text);
+    cache->read = status != FLIM_ERROR_MEMORY;
+    if (status == FLIM_ERROR_MEMORY) {
+        return flim_fail(err, status, "%s", why.text);
+    }
+    if (status != FLIM_OK) {
+        flim_log_line(options->log, FLIM_LOG_NOTE, "plan cache %s: %s; what is missing is searched again", path, why.text);
+    }
+    return FLIM_OK;
+}
+
+void flim_plan_cache_write(flim_cuda_device *device, const flim_plan_options *options)
+{
+    flim_plan_cache *cache = &device->store.cache;
+    if (!options->cache_dir || !cache->stale) {
+        return;
+    }
+    char path[4096];
+    flim_file_writer writer;
+    flim_error err = {0};
+    cache_path(device, options->cache_dir, path, sizeof path);
+    flim_status status = flim_make_folder(options->cache_dir, &err);
+    if (status == FLIM_OK) {
+        status = flim_file_begin(&writer, path, &err);
+    }
+    if (status == FLIM_OK) {
+        for (int i = 0; i < cache->n; i++) {
+            const flim_cached_plan *c = &cache->item[i];
+            fprintf(writer.stream, "plan %zu %lld %.3f <%s> <%s>\n", c->size, (long long)c->workspace, c->microseconds,
+                    c->engine, c->problem);
+            fwrite(c->json, 1, c->size, writer.stream);
+            fputc('\n', writer.stream);
+        }
+        status = flim_file_commit(&writer, &err);
+    }
+    if (status != FLIM_OK) {
+        flim_log_line(options->log, FLIM_LOG_NOTE, "tuned plans were not kept: %s", err.text);
+    }
+    cache->stale = false;
+}
+
+flim_status flim_plan_cache_find(flim_cuda_device *device, const flim_plan_options *options, flim_conv_plan *out, bool *found,
+                                 flim_error *err)
+{
+    const flim_plan_cache *cache = &device->store.cache;
+    const int64_t limit = flim_plan_workspace_limit(options);
+    char text[320];
+    flim_error ignored = {0};
+    flim_conv_plan own[FLIM_FP32_TILES];
+    *found = false;
+    if (!options->benchmark || device->base.info.described) {
+        return FLIM_OK;
+    }
+    if (options->cache_dir && !cache->read) {
+        FLIM_TRY(read_file(device, options, err));
+    }
+    const int n_own = flim_own_plans(device, out, own);
+    flim_conv_text(&out->problem, text, sizeof text);
+    for (int i = 0; i < cache->n && !*found; i++) {
+        const flim_cached_plan *c = &cache->item[i];
+        if (strcmp(c->problem, text) != 0 || c->workspace > limit) {
+            continue;
+        }
+        for (int k = 0; k < n_own && k < FLIM_FP32_TILES && !*found; k++) {
+            *found = strcmp(own[k].engine, c->engine) == 0 && own[k].workspace <= limit;
+            *out = *found ? own[k] : *out;
+        }
+        if (!*found && strncmp(c->engine, "own", 3) != 0 &&
+            flim_cudnn_plan_load(&device->cudnn, device->handle, c->json, c->size, &out->cudnn, &ignored) == FLIM_OK) {
+            snprintf(out->engine, sizeof out->engine, "%s", c->engine);
+            out->turned = strstr(c->engine, FLIM_TURNED) != NULL;
+            out->workspace = out->cudnn.workspace;
+            *found = true;
+        }
+        if (*found) {
+            out->microseconds = c->microseconds;
+        }
+    }
+    return FLIM_OK;
+}
+
+flim_status flim_plan_cache_add(flim_cuda_device *device, const flim_conv_plan *plan, flim_error *err)
+{
+    if (device->base.info.described) {
+        return FLIM_OK;
+    }
+    flim_cached_plan entry = {.microseconds = plan->microseconds, .workspace = plan->workspace, .size = 3};
+    char *json = NULL;
+    flim_status status = FLIM_OK;
+    flim_conv_text(&plan->problem, entry.problem, sizeof entry.problem);
+    memcpy(entry.engine, plan->engine, sizeof entry.engine);
+    if (!plan->own && !plan->tile) {
+        status = flim_cudnn_plan_save(&device->cudnn, &plan->cudnn, &json, &entry.size, err);
+        if (status == FLIM_ERROR_DEVICE) {
+            return FLIM_OK;
+        }
+    }
+    if (status == FLIM_OK) {
+        status = append(&device->store.cache, &entry, json ? json : "own", err);
+        device->store.cache.stale = true;
+    }
+    flim_free(json);
+    return status;
+}
+
+void flim_plan_cache_free(flim_plan_cache *cache)
+{
+    for (int i = 0; i < cache->n; i++) {
+        flim_free(cache->item[i].json);
+    }
+    flim_free(cache->item);
+    *cache = (flim_plan_cache){0};
+}

@@ -1,0 +1,190 @@
+/* Forward pass of stem + down without the stem's output.
+ *
+ * Every pixel is a series in time of its own: down's output m needs the stem's activation at t = 2m-1, 2m, 2m+1, each of which
+ * needs 7 samples.  A warp takes 16 pixels and walks along m.  At each step one A fragment holds the samples and mask of times
+ * 2m-4 ... 2m+3 (K = 8 + 8); with two sets of stem weights it gives the windows' products at 2m-1 (tap = slot) and 2m
+ * (tap = slot - 1) in two products a channel tile.  BN and leaky ReLU happen on the accumulators; packed to 16 bits they are the A
+ * operand of down's product (conv_mma.cuh), so activations never leave the registers:
+ *     out(m-1) += act(2m-1) W_2;  store out(m-1);  out(m) = act(2m-1) W_0 + act(2m) W_1.
+ * All weights (48 + 16 registers) stay in registers over the walk.  Down's output channels are dealt to the product's columns so that
+ * a lane ends up with 8 neighbouring channels: one 16-byte store.  Sums for down's BN come from the stored (rounded) values.
+ *
+ * Outside time the activation is zero (down's padding), not the activation of an empty window.
+ *
+ * Count at batch 64, base: 7.3 M warp products (mma.m16n8k16), 230 M activations; bytes: 29 MB signal + 231 MB z_down = 88 us on an
+ * H100 (2.98 TB/s).
+ */
+#include "cuda/conv/conv_stem.cuh"
+#include "cuda/conv/conv_sums.cuh"
+
+namespace
+{
+
+enum { WARPS = 4, THREADS = 32 * WARPS, PIXELS = 16 * WARPS, SUMS_THREADS = 256 };
+
+/* Adds f (16 x 32, two A fragments) times w (32 x 32) to out. */
+template <typename T>
+__device__ __forceinline__ void multiply(float (&out)[4][4], const uint32_t (&f)[2][4], const uint32_t (&w)[2][4][2])
+{
+#pragma unroll
+    for (int s = 0; s < 2; s++)
+#pragma unroll
+        for (int nt = 0; nt < 4; nt++)
+            flim_mma<T>(out[nt], f[s], w[s][nt][0], w[s][nt][1]);
+}
+
+/* The stem's activation of 16 pixels at one time as two A fragments. */
+template <typename T>
+__device__ __forceinline__ void activation(uint32_t (&f)[2][4], const uint32_t (&window)[4], const uint32_t (&ws)[4],
+                                           const uint32_t (&wm)[4], const float2 (&scale)[4], const float2 (&shift)[4])
+{
+    float u[4][4] = {};
+#pragma unroll
+    for (int nt = 0; nt < 4; nt++)
+        flim_mma<T>(u[nt], window, ws[nt], wm[nt]);
+#pragma unroll
+    for (int nt = 0; nt < 4; nt++) {
+        f[nt / 2][2 * (nt % 2)] =
+            flim_pack<T>(flim_leaky(u[nt][0] * scale[nt].x + shift[nt].x), flim_leaky(u[nt][1] * scale[nt].y + shift[nt].y));
+        f[nt / 2][2 * (nt % 2) + 1] =
+            flim_pack<T>(flim_leaky(u[nt][2] * scale[nt].x + shift[nt].x), flim_leaky(u[nt][3] * scale[nt].y + shift[nt].y));
+    }
+}
+
+/* partial: (gridDim.x, 2, 32) sums and sums of squares, or NULL. */
+template <typename T, typename S>
+__global__ void __launch_bounds__(THREADS, STEM_BLOCKS_A_SM)
+    forward(stem_geometry p, const stem_state *__restrict__ state, const float *__restrict__ stem_weight,
+            const float *__restrict__ down_weight, const float *__restrict__ down_bias, T *__restrict__ z,
+            float *__restrict__ partial)
+{
+    __shared__ uint32_t staged[PIXELS][STEM_WORDS];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, q = lane % 4;
+
+    uint32_t odd_s[4], odd_m[4], even_s[4], even_m[4], wd[3][2][4][2];
+    float2 scale[4], shift[4], bias[4];
+#pragma unroll
+    for (int nt = 0; nt < 4; nt++) {
+        stem_weight_fragment<T>(stem_weight, 8 * nt + g, q, true, odd_s[nt], odd_m[nt]);
+        stem_weight_fragment<T>(stem_weight, 8 * nt + g, q, false, even_s[nt], even_m[nt]);
+        scale[nt] = reinterpret_cast<const float2 *>(state->scale)[4 * nt + q];
+        shift[nt] = reinterpret_cast<const float2 *>(state->shift)[4 * nt + q];
+        bias[nt] = reinterpret_cast<const float2 *>(down_bias)[4 * q + nt];
+        const int o = 8 * (g / 2) + 2 * nt + g % 2; /* the output channel of column g */
+#pragma unroll
+        for (int s = 0; s < 2; s++)
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                const float *w = down_weight + (o * STEM_C + 16 * s + 8 * half + 2 * q) * 3;
+#pragma unroll
+                for (int j = 0; j < 3; j++)
+                    wd[j][s][nt][half] = flim_pack<T>(w[j], w[3 + j]);
+            }
+    }
+
+    float sum[8] = {}, square[8] = {};
+    for (int item = blockIdx.x; item < p.tiles * p.segments; item += gridDim.x) {
+        const int first = item / p.tiles * p.steps, last = min(first + p.steps, p.to);
+        const int64_t pixel0 = (int64_t)(item % p.tiles) * PIXELS;
+        __syncthreads();
+        stem_stage<T, S, PIXELS, THREADS>(p, pixel0, first, last - first + 4, staged);
+        __syncthreads();
+
+        bool inside[2];
+        uint32_t mask[2];
+        T *row[2];
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            const int64_t at = pixel0 + 16 * warp + g + 8 * r;
+            inside[r] = at < p.pixels;
+            mask[r] = inside[r] && p.mask[at] ? flim_pack<T>(1.0f, 1.0f) : 0u;
+            const int64_t cell = inside[r] ? at / p.hw : 0;
+            row[r] = z + ((cell * p.to + first) * p.hw + (inside[r] ? at - cell * p.hw : 0)) * STEM_C + 8 * q;
+        }
+        const uint32_t *low = staged[16 * warp + g] + q, *high = staged[16 * warp + g + 8] + q;
+
+        float out[4][4] = {};
+        for (int m = first; m <= last; m++) {
+            const uint32_t exists = stem_exists(2 * m - 4 + 2 * q, p.t);
+            const uint32_t window[4] = {low[m - first], high[m - first], mask[0] & exists, mask[1] & exists};
+            uint32_t f[2][4] = {};
+            if (m > 0 && 2 * m - 1 < p.t) {
+                activation<T>(f, window, odd_s, odd_m, scale, shift);
+                if (m > first)
+                    multiply<T>(out, f, wd[2]);
+            }
+            if (m > first) {
+                uint32_t packed[2][4];
+#pragma unroll
+                for (int nt = 0; nt < 4; nt++)
+#pragma unroll
+                    for (int r = 0; r < 2; r++)
+                        packed[r][nt] = flim_pack<T>(out[nt][2 * r] + bias[nt].x, out[nt][2 * r + 1] + bias[nt].y);
+#pragma unroll
+                for (int r = 0; r < 2; r++) {
+                    if (inside[r]) {
+                        *reinterpret_cast<uint4 *>(row[r]) =
+                            make_uint4(packed[r][0], packed[r][1], packed[r][2], packed[r][3]);
+                        if (partial) {
+#pragma unroll
+                            for (int nt = 0; nt < 4; nt++) {
+                                const float2 v = flim_unpack<T>(packed[r][nt]);
+                                sum[2 * nt] += v.x;
+                                sum[2 * nt + 1] += v.y;
+                                square[2 * nt] += v.x * v.x;
+                                square[2 * nt + 1] += v.y * v.y;
+                            }
+                        }
+                    }
+                    row[r] += (int64_t)p.hw * STEM_C;
+                }
+            }
+            if (m < last) {
+#pragma unroll
+                for (int nt = 0; nt < 4; nt++)
+#pragma unroll
+                    for (int i = 0; i < 4; i++)
+                        out[nt][i] = 0.0f;
+                multiply<T>(out, f, wd[0]);
+                activation<T>(f, window, even_s, even_m, scale, shift);
+                multiply<T>(out, f, wd[1]);
+            }
+        }
+    }
+
+    if (partial)
+        give_sums(sum, square, WARPS, reinterpret_cast<float *>(&staged[0][0]), partial);
+}
+
+} // namespace
+
+bool flim_stem_supported(int channels, int sm)
+{
+    return channels == STEM_C && sm >= 80;
+}
+
+size_t flim_stem_scratch_bytes(const flim_stem_shape *shape)
+{
+    size_t bytes = sizeof(float) * STEM_GRID * 2 * STEM_C;
+    const size_t statistics = stem_statistics_scratch(shape), backward = stem_backward_scratch(shape);
+    if (statistics > bytes)
+        bytes = statistics;
+    return backward > bytes ? backward : bytes;
+}
+
+cudaError_t flim_stem_forward(const flim_stem_shape *shape, const flim_stem_input *input,
+                              const flim_stem_parameters *parameters, const void *state, void *z_down, double *sums,
+                              void *scratch, cudaStream_t stream)
+{
+    if (!stem_valid(shape))
+        return cudaErrorInvalidValue;
+    const stem_geometry p = stem_make_geometry(shape, input, PIXELS, (shape->t + 1) / 2);
+    const int grid = stem_grid(&p);
+    float *partial = sums ? static_cast<float *>(scratch) : nullptr;
+    STEM_DISPATCH(shape, (forward<T, S><<<grid, THREADS, 0, stream>>>(
+                             p, static_cast<const stem_state *>(state), parameters->weight, parameters->down_weight,
+                             parameters->down_bias, static_cast<T *>(z_down), partial)));
+    if (sums)
+        add_sums<SUMS_THREADS><<<2 * STEM_C, SUMS_THREADS, 0, stream>>>(partial, grid, sums);
+    return cudaGetLastError();
+}

@@ -1,0 +1,410 @@
+/* Backward pass of stem + down in one pass over dz_down, the stem's output recomputed.
+ *
+ * With u_c = gamma_c zhat_c + beta_c, a = leaky_relu(u), z_down = down(a) and dz = the gradient of z_down:
+ *     down's weight gradient   dW_j[o][c] = sum dz(m)[o] a(2m-1+j)[c]
+ *     dv(t)[c] = leaky_relu'(u) (sum over the (m, j) with 2m-1+j = t of dz(m) W_j)[c]          the gradient of u
+ * What BatchNorm and the stem's convolution need follows in closed form, since zhat is linear in the window x
+ * (zhat_c = invstd_c w_c . (x - mu)): with s_c = sum dv_c, G_c = sum dv_c x (14 numbers a channel), and mu, Cov, N from the statistics,
+ *     dbeta_c  = s_c
+ *     dgamma_c = sum dv_c zhat_c = invstd_c w_c . (G_c - s_c mu)
+ *     dz_stem  = gamma invstd (dv - dbeta / N - zhat dgamma / N)
+ *     dw_c     = sum dz_stem x = gamma_c invstd_c (G_c - s_c mu - dgamma_c invstd_c Cov w_c)
+ *     dbias_c  = sum dz_stem = 0.
+ *
+ * A warp takes 16 pixels and 16 of the stem's channels and walks along m; step m does the times 2m-1 and 2m, so nothing is
+ * computed twice (conv_stem.cu tells of the windows).  dz comes through a ring of shared memory (cp.async, two steps ahead), 1 KB a step
+ * for the two warps of the same pixels, and is read as the A operand of dv's product and, transposed, of dW's.  Activations, dv and
+ * samples are transposed in registers (movmatrix) where pixels become the summed index.  G has a product for each of the two times
+ * of a step, whose window slots differ by one; the mask slot that is not in the window carries ones and so gives s.
+ * All sums stay in 64 registers over the whole walk; each block stores its own and `reduce` adds them in fixed order.
+ *
+ * Count at batch 64, base: 64 warp products a step and 16 pixels = 14.6 M; bytes: 231 MB dz + 29 MB signal = 87 us on an H100.
+ */
+#include "cuda/conv/conv_stem.cuh"
+
+namespace
+{
+
+enum {
+    PAIRS = 2, /* pairs of warps, each pair with 16 pixels */
+    THREADS = 64 * PAIRS,
+    PIXELS = 16 * PAIRS,
+    RING = 4, /* steps of dz in shared memory: the last, this one and those on their way */
+    AHEAD = RING - 2,
+    SLOT = 16 * STEM_C * 2, /* bytes of a step of dz for 16 pixels */
+    SUMS = 64, /* accumulator registers a lane: 48 of dW, 16 of G */
+    PARTIAL = 2 * SUMS * 32, /* floats a block stores: [channel half][register][lane] */
+    G_SUMS = STEM_C * 2 * 16, /* [channel][time of the step: odd, even][slot] */
+    REDUCE_THREADS = 256,
+    REDUCE_ROWS = REDUCE_THREADS / 32
+};
+
+/* Byte offset of 16-byte chunk `chunk` of pixel `pixel` in a slot of the ring: no bank conflicts for 8 pixels in a row. */
+__device__ __forceinline__ uint32_t ring_offset(int pixel, int chunk)
+{
+    return (uint32_t)(pixel * 64 + ((chunk ^ ((pixel >> 1) & 3)) << 4));
+}
+
+/* u of 16 pixels x 16 channels at one time. */
+template <typename T>
+__device__ __forceinline__ void preactivation(float (&u)[2][4], const uint32_t (&window)[4], const uint32_t (&ws)[2],
+                                              const uint32_t (&wm)[2], const float2 (&scale)[2], const float2 (&shift)[2])
+{
+#pragma unroll
+    for (int nt = 0; nt < 2; nt++) {
+        u[nt][0] = u[nt][1] = u[nt][2] = u[nt][3] = 0.0f;
+        flim_mma<T>(u[nt], window, ws[nt], wm[nt]);
+        u[nt][0] = u[nt][0] * scale[nt].x + shift[nt].x;
+        u[nt][1] = u[nt][1] * scale[nt].y + shift[nt].y;
+        u[nt][2] = u[nt][2] * scale[nt].x + shift[nt].x;
+        u[nt][3] = u[nt][3] * scale[nt].y + shift[nt].y;
+    }
+}
+
+/* The activation, pixels as the B operand's summed index: b[nt][half] for channels 8 nt .. 8 nt + 7. */
+template <typename T> __device__ __forceinline__ void transposed_activation(uint32_t (&b)[2][2], const float (&u)[2][4])
+{
+#pragma unroll
+    for (int nt = 0; nt < 2; nt++)
+#pragma unroll
+        for (int half = 0; half < 2; half++)
+            b[nt][half] = flim_transpose(flim_pack<T>(flim_leaky(u[nt][2 * half]), flim_leaky(u[nt][2 * half + 1])));
+}
+
+/* dw (32 x 16) += dz^T (32 x 16 pixels) a (16 pixels x 16) */
+template <typename T>
+__device__ __forceinline__ void add_weight_gradient(float (&dw)[2][2][4], const uint32_t (&dz)[2][4],
+                                                    const uint32_t (&b)[2][2])
+{
+#pragma unroll
+    for (int mt = 0; mt < 2; mt++)
+#pragma unroll
+        for (int nt = 0; nt < 2; nt++)
+            flim_mma<T>(dw[mt][nt], dz[mt], b[nt][0], b[nt][1]);
+}
+
+/* d (16 pixels x 16 channels) += dz (16 x 32) w (32 x 16) */
+template <typename T>
+__device__ __forceinline__ void add_data_gradient(float (&d)[2][4], const uint32_t (&dz)[2][4], const uint32_t (&w)[2][2][2])
+{
+#pragma unroll
+    for (int s = 0; s < 2; s++)
+#pragma unroll
+        for (int nt = 0; nt < 2; nt++)
+            flim_mma<T>(d[nt], dz[s], w[s][nt][0], w[s][nt][1]);
+}
+
+/* d times the leaky ReLU's slope at u, rounded, channels as rows and pixels as the summed index; then sums += dv^T x. */
+template <typename T>
+__device__ __forceinline__ void add_window_products(float (&sums)[2][4], const float (&d)[2][4], const float (&u)[2][4],
+                                                    const uint32_t (&samples)[2], const uint32_t (&mask)[2])
+{
+    uint32_t a[4];
+#pragma unroll
+    for (int nt = 0; nt < 2; nt++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const float lo = u[nt][2 * half] > 0.0f ? d[nt][2 * half] : FLIM_SLOPE * d[nt][2 * half];
+            const float hi = u[nt][2 * half + 1] > 0.0f ? d[nt][2 * half + 1] : FLIM_SLOPE * d[nt][2 * half + 1];
+            a[nt + 2 * half] = flim_transpose(flim_pack<T>(lo, hi));
+        }
+    flim_mma<T>(sums[0], a, samples[0], samples[1]);
+    flim_mma<T>(sums[1], a, mask[0], mask[1]);
+}
+
+/* partial: (gridDim.x, PARTIAL) */
+template <typename T, typename S, bool NORM>
+__global__ void __launch_bounds__(THREADS, STEM_BLOCKS_A_SM)
+    backward(stem_geometry p, const stem_state *__restrict__ state, const float *__restrict__ stem_weight,
+             const float *__restrict__ down_weight, const T *__restrict__ dz, flim_conv_norm norm,
+             float *__restrict__ partial)
+{
+    __shared__ union {
+        struct {
+            uint32_t staged[PIXELS][STEM_WORDS];
+            alignas(128) char ring[PAIRS][RING][SLOT];
+            alignas(16) char z_ring[NORM ? PAIRS : 1][NORM ? RING : 1][NORM ? SLOT : 16]; /* beside du in ring */
+            float norm[3][NORM ? STEM_C : 2];
+        } walk;
+        float sums[2][SUMS][32];
+    } shared;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, q = lane % 4;
+    const int pair = warp / 2, half_c = warp % 2, in_pair = threadIdx.x % 64;
+    const int c0 = 16 * half_c;
+
+    uint32_t odd_s[2], odd_m[2], even_s[2], even_m[2], wd[3][2][2][2];
+    float2 scale[2], shift[2];
+#pragma unroll
+    for (int nt = 0; nt < 2; nt++) {
+        const int c = c0 + 8 * nt + g;
+        stem_weight_fragment<T>(stem_weight, c, q, true, odd_s[nt], odd_m[nt]);
+        stem_weight_fragment<T>(stem_weight, c, q, false, even_s[nt], even_m[nt]);
+        scale[nt] = reinterpret_cast<const float2 *>(state->scale)[8 * half_c + 4 * nt + q];
+        shift[nt] = reinterpret_cast<const float2 *>(state->shift)[8 * half_c + 4 * nt + q];
+#pragma unroll
+        for (int s = 0; s < 2; s++)
+#pragma unroll
+            for (int half = 0; half < 2; half++)
+#pragma unroll
+                for (int j = 0; j < 3; j++) {
+                    const int o = 16 * s + 8 * half + 2 * q;
+                    wd[j][s][nt][half] =
+                        flim_pack<T>(down_weight[(o * STEM_C + c) * 3 + j], down_weight[((o + 1) * STEM_C + c) * 3 + j]);
+                }
+    }
+
+    float dw[3][2][2][4] = {}, gs[2][2][4] = {};
+    const uint32_t ring = flim_shared(shared.walk.ring[pair]);
+    /* ldmatrix rows of this lane: pixels as rows (A of dv), and transposed (A of dW; the matrices' order makes a[1], a[2] right) */
+    const int row = lane % 8, matrix = lane / 8;
+    const uint32_t straight[2] = {ring_offset(row + 8 * (matrix % 2), matrix / 2),
+                                  ring_offset(row + 8 * (matrix % 2), 2 + matrix / 2)};
+    const uint32_t across[2] = {ring_offset(row + 8 * (matrix / 2), matrix % 2),
+                                ring_offset(row + 8 * (matrix / 2), 2 + matrix % 2)};
+    const uint32_t store = ring_offset(in_pair / 4, in_pair % 4);
+    const uint32_t ones = flim_pack<T>(1.0f, 1.0f);
+    const uint32_t z_ring = NORM ? flim_shared(shared.walk.z_ring[NORM ? pair : 0]) : 0;
+    if (NORM && threadIdx.x < STEM_C) {
+        shared.walk.norm[0][threadIdx.x] = norm.a[threadIdx.x] / (norm.du_scale ? *norm.du_scale : 1.0f);
+        shared.walk.norm[1][threadIdx.x] = norm.b[threadIdx.x];
+        shared.walk.norm[2][threadIdx.x] = norm.d[threadIdx.x];
+    }
+
+    for (int item = blockIdx.x; item < p.tiles * p.segments; item += gridDim.x) {
+        const int first = item / p.tiles * p.steps, last = min(first + p.steps, p.total_steps);
+        const int64_t pixel0 = (int64_t)(item % p.tiles) * PIXELS;
+        __syncthreads();
+
+        /* This thread's chunk of dz: one pixel, 8 channels. */
+        const int64_t mine = pixel0 + 16 * pair + in_pair / 4;
+        const bool mine_inside = mine < p.pixels;
+        const int64_t mine_cell = mine_inside ? mine / p.hw : 0;
+        const int64_t mine_at =
+            (mine_cell * p.to * p.hw + (mine_inside ? mine - mine_cell * p.hw : 0)) * STEM_C + 8 * (in_pair % 4);
+        auto there = [&](int m) { return mine_inside && m >= 0 && m < p.to && m < last; };
+        auto fetch = [&](int m) {
+            const bool valid = there(m);
+            const uint32_t to = (uint32_t)(m & (RING - 1)) * SLOT + store;
+            const int64_t at = valid ? mine_at + (int64_t)m * p.hw * STEM_C : 0;
+            flim_copy_async(ring + to, dz + at, valid);
+            if (NORM)
+                flim_copy_async(z_ring + to, static_cast<const T *>(norm.z) + at, valid);
+            flim_copy_commit();
+        };
+        auto normalise =
+            [&](int m) { /* this thread's own chunk: du, z -> dz */
+                         if (!NORM || !there(m))
+                             return;
+                         const uint32_t at = (uint32_t)(m & (RING - 1)) * SLOT + store;
+                         uint4 *word = reinterpret_cast<uint4 *>(shared.walk.ring[pair][0] + at);
+                         uint4 v = *word;
+                         const uint4 z4 = *reinterpret_cast<const uint4 *>(shared.walk.z_ring[NORM ? pair : 0][0] + at);
+                         uint32_t *du = &v.x;
+                         const uint32_t *zw = &z4.x;
+#pragma unroll
+                         for (int i = 0; i < 4; i++) {
+                             const float2 g2 = flim_unpack<T>(du[i]), z2 = flim_unpack<T>(zw[i]);
+                             const float2 a = reinterpret_cast<const float2 *>(shared.walk.norm[0])[4 * (in_pair % 4) + i];
+                             const float2 b = reinterpret_cast<const float2 *>(shared.walk.norm[1])[4 * (in_pair % 4) + i];
+                             const float2 d = reinterpret_cast<const float2 *>(shared.walk.norm[2])[4 * (in_pair % 4) + i];
+                             du[i] =
+                                 flim_pack<T>(fmaf(a.x, g2.x, fmaf(b.x, z2.x, d.x)), fmaf(a.y, g2.y, fmaf(b.y, z2.y, d.y)));
+                         }
+                         *word = v;
+            };
+        for (int m = first - 1; m < first + AHEAD; m++)
+            fetch(m);
+        stem_stage<T, S, PIXELS, THREADS>(p, pixel0, first, last - first + 3, shared.walk.staged);
+
+        uint32_t mask_a[2], mask_b[2]; /* of rows g, g + 8; of pixel pairs (2q, 2q+1) and 8 on */
+        auto masked = [&](int pixel) {
+            const int64_t at = pixel0 + 16 * pair + pixel;
+            return at < p.pixels && p.mask[at] ? 1.0f : 0.0f;
+        };
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            mask_a[r] = masked(g + 8 * r) != 0.0f ? ones : 0u;
+            mask_b[r] = flim_pack<T>(masked(2 * q + 8 * r), masked(2 * q + 1 + 8 * r));
+        }
+        __syncthreads();
+        const uint32_t *low = shared.walk.staged[16 * pair + g] + q, *high = shared.walk.staged[16 * pair + g + 8] + q;
+
+        for (int m = first; m < last; m++) {
+            flim_copy_wait<AHEAD - 1>();
+            if (NORM) {
+                if (m == first)
+                    normalise(m - 1);
+                normalise(m);
+            }
+            flim_barrier(1 + pair, 64);
+            fetch(m + AHEAD);
+
+            const uint32_t exists = stem_exists(2 * m - 4 + 2 * q, p.t);
+            const uint32_t window[4] = {low[m - first], high[m - first], mask_a[0] & exists, mask_a[1] & exists};
+            const uint32_t samples[2] = {flim_transpose(window[0]), flim_transpose(window[1])};
+            const bool slot_exists = (unsigned)(2 * m - 4 + g) < (unsigned)p.t;
+            const uint32_t slot_mask[2] = {slot_exists ? mask_b[0] : 0u, slot_exists ? mask_b[1] : 0u};
+            const uint32_t here = ring + (uint32_t)(m & (RING - 1)) * SLOT;
+            uint32_t dz_rows[2][4], dz_across[2][4];
+#pragma unroll
+            for (int s = 0; s < 2; s++) {
+                flim_ldmatrix(dz_rows[s], here + straight[s]);
+                flim_ldmatrix_trans(dz_across[s], here + across[s]);
+            }
+
+            float u[2][4], d[2][4] = {};
+            uint32_t b[2][2];
+            if (m < p.to) { /* t = 2m: tap 1 of dz(m) */
+                preactivation<T>(u, window, even_s, even_m, scale, shift);
+                add_data_gradient<T>(d, dz_rows, wd[1]);
+                transposed_activation<T>(b, u);
+                add_weight_gradient<T>(dw[1], dz_across, b);
+                const uint32_t slots[2] = {g == 0 ? ones : slot_mask[0], g == 0 ? ones : slot_mask[1]};
+                add_window_products<T>(gs[1], d, u, samples, slots);
+            }
+            if (m > 0 && 2 * m - 1 < p.t) { /* t = 2m - 1: tap 0 of dz(m), tap 2 of dz(m - 1) */
+                const uint32_t before = ring + (uint32_t)((m - 1) & (RING - 1)) * SLOT;
+                preactivation<T>(u, window, odd_s, odd_m, scale, shift);
+#pragma unroll
+                for (int nt = 0; nt < 2; nt++)
+#pragma unroll
+                    for (int i = 0; i < 4; i++)
+                        d[nt][i] = 0.0f;
+                add_data_gradient<T>(d, dz_rows, wd[0]);
+                transposed_activation<T>(b, u);
+                add_weight_gradient<T>(dw[0], dz_across, b);
+#pragma unroll
+                for (int s = 0; s < 2; s++) {
+                    flim_ldmatrix(dz_rows[s], before + straight[s]);
+                    flim_ldmatrix_trans(dz_across[s], before + across[s]);
+                }
+                add_data_gradient<T>(d, dz_rows, wd[2]);
+                add_weight_gradient<T>(dw[2], dz_across, b);
+                const uint32_t slots[2] = {g == 7 ? ones : slot_mask[0], g == 7 ? ones : slot_mask[1]};
+                add_window_products<T>(gs[0], d, u, samples, slots);
+            }
+        }
+        flim_copy_wait<0>();
+    }
+
+    /* The pairs' sums in the order of the pairs, then to memory. */
+    const float *dw_flat = &dw[0][0][0][0], *gs_flat = &gs[0][0][0];
+    for (int turn = PAIRS - 1; turn >= 0; turn--) {
+        __syncthreads();
+        if (pair == turn) {
+#pragma unroll
+            for (int r = 0; r < SUMS; r++) {
+                float v = r < 48 ? dw_flat[r] : gs_flat[r - 48];
+                if (turn < PAIRS - 1)
+                    v += shared.sums[half_c][r][lane];
+                if (turn > 0)
+                    shared.sums[half_c][r][lane] = v;
+                else
+                    partial[(int64_t)blockIdx.x * PARTIAL + (half_c * SUMS + r) * 32 + lane] = v;
+            }
+        }
+    }
+}
+
+struct gradient_target {
+    flim_stem_gradients g;
+    const float *unscale;
+    bool accumulate;
+};
+
+__device__ __forceinline__ void put(float *out, double value, const gradient_target &target)
+{
+    if (out)
+        *out = (float)(value * (target.unscale ? *target.unscale : 1.0f)) + (target.accumulate ? *out : 0.0f);
+}
+
+/* Block (half, register): adds the 32 lanes' sums over the blocks of `backward`, writes down's gradient or G. */
+__global__ void __launch_bounds__(REDUCE_THREADS)
+    reduce(const float *partial, int blocks, double *g_sums, gradient_target target)
+{
+    __shared__ double part[REDUCE_ROWS][32];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, half_c = blockIdx.x / SUMS, r = blockIdx.x % SUMS;
+    double s = 0.0;
+    for (int b = warp; b < blocks; b += REDUCE_ROWS)
+        s += partial[(int64_t)b * PARTIAL + blockIdx.x * 32 + lane];
+    part[warp][lane] = s;
+    __syncthreads();
+    if (warp > 0)
+        return;
+    for (int w = 1; w < REDUCE_ROWS; w++)
+        s += part[w][lane];
+    const int g = lane / 4, q = lane % 4, i = r % 4, c0 = 16 * half_c;
+    if (r < 48) {
+        const int j = r / 16, o = 16 * (r / 8 % 2) + g + 8 * (i / 2), c = c0 + 8 * (r / 4 % 2) + 2 * q + i % 2;
+        put(target.g.down_weight ? target.g.down_weight + (o * STEM_C + c) * 3 + j : nullptr, s, target);
+    } else {
+        const int even = (r - 48) / 8, mask = r / 4 % 2, c = c0 + g + 8 * (i / 2), slot = 2 * q + i % 2;
+        g_sums[(c * 2 + even) * 16 + 8 * mask + slot] = s;
+    }
+}
+
+/* One warp: the closed form above, a channel a lane. */
+template <typename T>
+__global__ void finish(const double *g_sums, const stem_state *state, const float *weight, const float *gamma,
+                       gradient_target target)
+{
+    const int c = threadIdx.x;
+    const double *odd = g_sums + c * 32, *even = odd + 16;
+    const double sum = odd[8 + 7] + even[8];
+    const double invstd = state->invstd[c], factor = gamma[c] * invstd;
+    double w[STEM_WINDOW], centred[STEM_WINDOW], dgamma = 0.0;
+    for (int i = 0; i < STEM_WINDOW; i++) {
+        const int slot = i < STEM_TAPS ? i : i + 1;
+        w[i] = flim_round<T>(weight[c * STEM_WINDOW + i]);
+        centred[i] = odd[slot] + even[slot + 1] - sum * state->mean[i];
+        dgamma += invstd * w[i] * centred[i];
+    }
+    for (int i = 0; i < STEM_WINDOW; i++) {
+        double s = 0.0;
+        for (int j = 0; j < STEM_WINDOW; j++)
+            s += state->cov[i * STEM_WINDOW + j] * w[j];
+        put(target.g.weight ? target.g.weight + c * STEM_WINDOW + i : nullptr, factor * (centred[i] - dgamma * invstd * s),
+            target);
+    }
+    put(target.g.gamma ? target.g.gamma + c : nullptr, dgamma, target);
+    put(target.g.beta ? target.g.beta + c : nullptr, sum, target);
+    put(target.g.bias ? target.g.bias + c : nullptr, 0.0, target);
+}
+
+} // namespace
+
+size_t stem_backward_scratch(const flim_stem_shape *s)
+{
+    (void)s;
+    return sizeof(double) * G_SUMS + sizeof(float) * PARTIAL * (size_t)STEM_GRID;
+}
+
+cudaError_t flim_stem_backward(const flim_stem_shape *shape, const flim_stem_input *input,
+                               const flim_stem_parameters *parameters, const void *state, const void *dz_down,
+                               const flim_conv_norm *norm, const flim_stem_gradients *gradients, const float *unscale,
+                               bool accumulate, void *scratch, cudaStream_t stream)
+{
+    if (!stem_valid(shape))
+        return cudaErrorInvalidValue;
+    const stem_geometry p = stem_make_geometry(shape, input, PIXELS, shape->t / 2 + 1);
+    const int grid = stem_grid(&p);
+    const stem_state *st = static_cast<const stem_state *>(state);
+    double *g_sums = static_cast<double *>(scratch);
+    float *partial = reinterpret_cast<float *>(g_sums + G_SUMS);
+    const gradient_target target = {*gradients, unscale, accumulate};
+    const flim_conv_norm none = {};
+    if (norm)
+        STEM_DISPATCH(shape,
+                      (backward<T, S, true><<<grid, THREADS, 0, stream>>>(p, st, parameters->weight, parameters->down_weight,
+                                                                          static_cast<const T *>(dz_down), *norm, partial)));
+    else
+        STEM_DISPATCH(shape,
+                      (backward<T, S, false><<<grid, THREADS, 0, stream>>>(p, st, parameters->weight, parameters->down_weight,
+                                                                           static_cast<const T *>(dz_down), none, partial)));
+    reduce<<<2 * SUMS, REDUCE_THREADS, 0, stream>>>(partial, grid, g_sums, target);
+    if (shape->type == FLIM_CONV_BF16)
+        finish<__nv_bfloat16><<<1, STEM_C, 0, stream>>>(g_sums, st, parameters->weight, parameters->gamma, target);
+    else
+        finish<__half><<<1, STEM_C, 0, stream>>>(g_sums, st, parameters->weight, parameters->gamma, target);
+    return cudaGetLastError();
+}

@@ -1,0 +1,138 @@
+/* A device that stands for a card which is not there: its programs are laid out as on the card, with the workspace of the plans
+ * that cuDNN makes from the card's properties.  No call here reaches the CUDA runtime or a driver. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/alloc.h"
+#include "cuda/device/cuda_device.h"
+
+static void close_card(flim_device *base)
+{
+    flim_cuda_device *device = flim_cuda_device_of(base);
+    flim_plan_store_free(device);
+    if (device->cudnn.library) {
+        flim_cudnn_forget(&device->cudnn);
+        flim_cudnn_close(&device->cudnn);
+    }
+    flim_free(device);
+}
+
+static flim_status get_card(const flim_device *device, flim_card *out, flim_error *err)
+{
+    (void)err;
+    *out = ((const flim_cuda_device *)device)->card;
+    return FLIM_OK;
+}
+
+static flim_status only_described(const flim_device *device, flim_error *err)
+{
+    return flim_fail(err, FLIM_ERROR_DEVICE, "%s is only described: it can be planned for, not run on", device->info.name);
+}
+
+static flim_status host_alloc(flim_device *device, size_t bytes, void **out, bool *pinned, flim_error *err)
+{
+    (void)bytes, (void)pinned;
+    *out = NULL;
+    return only_described(device, err);
+}
+
+static void host_free(flim_device *device, void *memory)
+{
+    (void)device, (void)memory;
+}
+
+static flim_status run_unit(flim_device *device, const flim_unit *unit, flim_precision precision, const flim_unit_run *run,
+                            flim_error *err)
+{
+    (void)unit, (void)precision, (void)run;
+    return only_described(device, err);
+}
+
+static flim_status run_head(flim_device *device, const flim_head *head, flim_precision precision, const flim_head_run *run,
+                            flim_error *err)
+{
+    (void)head, (void)precision, (void)run;
+    return only_described(device, err);
+}
+
+static flim_status memory_free(flim_device *device, int64_t *bytes, flim_error *err)
+{
+    (void)err;
+    *bytes = device->info.memory_free;
+    return FLIM_OK;
+}
+
+static const flim_device_ops card_ops = {.close = close_card,
+                                         .host_alloc = host_alloc,
+                                         .host_free = host_free,
+                                         .compile = flim_cuda_compile,
+                                         .run_unit = run_unit,
+                                         .run_head = run_head,
+                                         .memory_free = memory_free,
+                                         .get_card = get_card};
+
+/* The keys that cuDNN's heuristics and engines read; those without a field in flim_card are the same on all cards since 7.5. */
+static void properties_text(const flim_card *card, char *text, size_t size)
+{
+    snprintf(text, size,
+             "{\"maxGridSize\": [2147483647, 65535, 65535], \"maxBlockSize\": [1024, 1024, 64], \"deviceVer\": %d, "
+             "\"driverVer\": 13000, \"multiProcessorCount\": %d, \"regsPerBlock\": 65536, \"smClockRateKHz\": %d, "
+             "\"memClockRateKHz\": %d, \"l2CacheSize\": %" PRId64 ", \"warpSize\": 32, \"maxSharedMemoryPerBlock\": 49152, "
+             "\"maxSharedMemoryPerBlockOptin\": %d, \"reservedSharedMemoryPerBlock\": %d, \"maxRegistersPerSM\": %d, "
+             "\"pciDeviceId\": 0, \"maxCtasPerSM\": %d, \"maxThreadsPerBlock\": 1024, \"maxThreadsPerSM\": %d, "
+             "\"isTccDriver\": 0, \"supportCoopLaunch\": 1, \"totalGlobalMem\": %" PRId64 ", \"cudaDeviceId\": 0, "
+             "\"deviceName\": \"%s\"}",
+             card->capability * 10, card->processors, card->core_khz, card->memory_khz, card->l2_bytes, card->shared_bytes,
+             card->capability >= 80 ? 1024 : 0, card->registers, card->blocks, card->threads, card->memory_bytes, card->name);
+}
+
+static flim_status open_cudnn(flim_cuda_device *device, flim_error *err)
+{
+    flim_device_info *info = &device->base.info;
+    flim_error why = {0};
+    char text[1024];
+    info->assumes_workspace = flim_cudnn_open(&device->cudnn, &why) != FLIM_OK || device->cudnn.version < 91100;
+    if (info->assumes_workspace) {
+        snprintf(info->libraries, sizeof info->libraries, "cuDNN 9.11 or later is not installed here");
+        return FLIM_OK;
+    }
+    properties_text(&device->card, text, sizeof text);
+    snprintf(info->libraries, sizeof info->libraries, "cuDNN %zu.%zu.%zu", device->cudnn.version / 10000,
+             device->cudnn.version / 100 % 100, device->cudnn.version % 100);
+    return flim_cudnn_describe(&device->cudnn, device->card.name, text, err);
+}
+
+flim_status flim_cuda_describe(const flim_card *card, flim_device **out, flim_error *err)
+{
+    *out = NULL;
+    if (card->capability < 75 || card->processors < 1 || card->memory_bytes < 1 || strpbrk(card->name, "\"\\")) {
+        return flim_fail(err, FLIM_ERROR_USAGE,
+                         "%s: a card of compute capability 7.5 or later is expected, with its processors and memory, found "
+                         "%d.%d, %d and %" PRId64 " bytes",
+                         card->name, card->capability / 10, card->capability % 10, card->processors, card->memory_bytes);
+    }
+    flim_cuda_device *device = flim_alloc(1, sizeof *device, err);
+    if (!device) {
+        return FLIM_ERROR_MEMORY;
+    }
+    flim_device_info *info = &device->base.info;
+    device->base.ops = &card_ops;
+    device->card = *card;
+    device->sm = card->capability;
+    info->described = true;
+    info->memory_bytes = info->memory_free = card->memory_bytes;
+    info->threads = card->processors;
+    info->own_memory = true;
+    snprintf(info->kind, sizeof info->kind, "cuda");
+    memcpy(info->name, card->name, sizeof info->name);
+    snprintf(info->architecture, sizeof info->architecture, "sm_%d", card->capability);
+    flim_cuda_set_precisions(info, card->capability);
+    flim_status status = open_cudnn(device, err);
+    if (status != FLIM_OK) {
+        close_card(&device->base);
+        return status;
+    }
+    *out = &device->base;
+    return FLIM_OK;
+}

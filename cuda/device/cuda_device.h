@@ -1,0 +1,63 @@
+/* The CUDA device behind flim_device: card, libraries, streams and the tuned convolution plans.
+ *
+ * Owns: the device owns the cuDNN handle, its streams and the plan store; programs only borrow them and are destroyed first.
+ */
+#ifndef FLIM_CUDA_DEVICE_H
+#define FLIM_CUDA_DEVICE_H
+
+#include <cuda_runtime.h>
+
+#include "backend/backend.h"
+#include "cuda/device/cudnn_library.h"
+#include "cuda/device/nvml.h"
+#include "cuda/conv/conv_store.h"
+
+typedef struct flim_cuda_device {
+    flim_device base;
+    int ordinal;
+    int sm; /* 10 * major + minor: 75, 89, 90 */
+    flim_card card;
+    flim_nvml nvml;
+    char driver[32];
+    flim_cudnn cudnn;
+    cudnnHandle_t handle;
+    cudaStream_t stream, copy_stream; /* compute; host-to-device copies */
+    flim_plan_store store;
+} flim_cuda_device;
+
+static inline flim_cuda_device *flim_cuda_device_of(flim_device *device)
+{
+    return (flim_cuda_device *)device;
+}
+
+/* How a precision stores activations, their gradients and the weights' copies. */
+static inline flim_storage flim_cuda_storage(flim_precision precision)
+{
+    return precision == FLIM_PRECISION_FP32   ? FLIM_STORAGE_FP32
+           : precision == FLIM_PRECISION_BF16 ? FLIM_STORAGE_BF16
+                                              : FLIM_STORAGE_FP16;
+}
+
+/* Makes the device current for the calling thread. */
+flim_status flim_cuda_device_use(flim_cuda_device *device, flim_error *err);
+
+/* In card.c: a device that stands for a card which is not there. */
+flim_status flim_cuda_describe(const flim_card *card, flim_device **out, flim_error *err);
+/* What a card of a compute capability can do. */
+void flim_cuda_set_precisions(flim_device_info *info, int sm);
+
+/* "; beside it on the card: python3 (pid 4711) 39.50 GiB", or "". */
+void flim_cuda_beside(const flim_cuda_device *device, char *text, size_t size);
+/* cudaMalloc whose failure says needed and free bytes, and who holds them; `what` names the need. */
+flim_status flim_cuda_malloc(flim_cuda_device *device, int64_t bytes, const char *what, void **out, flim_error *err);
+
+/* In compile.c, layer.c, layer_head.c and measure.c. */
+flim_status flim_cuda_compile(flim_device *device, const flim_network *net, const flim_program_options *options,
+                              flim_program **out, flim_error *err);
+flim_status flim_cuda_run_unit(flim_device *device, const flim_unit *unit, flim_precision precision, const flim_unit_run *run,
+                               flim_error *err);
+flim_status flim_cuda_measure_limits(flim_device *device, flim_device_limits *out, flim_error *err);
+flim_status flim_cuda_run_head(flim_device *device, const flim_head *head, flim_precision precision, const flim_head_run *run,
+                               flim_error *err);
+
+#endif

@@ -1,0 +1,82 @@
+#include "cuda/device/cudnn_library.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+/* dlsym gives a void *; POSIX promises that it can hold a function's address. */
+static int find(void *library, const char *name, void *function)
+{
+    void *address = dlsym(library, name);
+    memcpy(function, &address, sizeof address);
+    return address != NULL;
+}
+
+flim_status flim_cudnn_open(flim_cudnn *cudnn, flim_error *err)
+{
+    *cudnn = (flim_cudnn){0};
+    void *lib = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_LOCAL);
+    if (!lib) {
+        const char *why = dlerror();
+        return flim_fail(
+            err, FLIM_ERROR_DEVICE,
+            "cuDNN 9 could not be loaded: %s\ninstall cuDNN 9.16 or later, or put its folder into LD_LIBRARY_PATH",
+            why ? why : "libcudnn.so.9 not found");
+    }
+    cudnn->library = lib;
+    int found = find(lib, "cudnnGetVersion", &cudnn->get_version) && find(lib, "cudnnGetErrorString", &cudnn->status_text) &&
+                find(lib, "cudnnGetLastErrorString", &cudnn->last_error) && find(lib, "cudnnCreate", &cudnn->create) &&
+                find(lib, "cudnnDestroy", &cudnn->destroy) && find(lib, "cudnnSetStream", &cudnn->set_stream) &&
+                find(lib, "cudnnBackendCreateDescriptor", &cudnn->descriptor_create) &&
+                find(lib, "cudnnBackendDestroyDescriptor", &cudnn->descriptor_destroy) &&
+                find(lib, "cudnnBackendFinalize", &cudnn->finalize) && find(lib, "cudnnBackendSetAttribute", &cudnn->set) &&
+                find(lib, "cudnnBackendGetAttribute", &cudnn->get) && find(lib, "cudnnBackendExecute", &cudnn->execute);
+    if (!found) {
+        flim_cudnn_close(cudnn);
+        return flim_fail(err, FLIM_ERROR_DEVICE, "libcudnn.so.9 lacks the graph API; install cuDNN 9.16 or later");
+    }
+    cudnn->version = cudnn->get_version();
+    return FLIM_OK;
+}
+
+void flim_cudnn_close(flim_cudnn *cudnn)
+{
+    if (cudnn->library) {
+        dlclose(cudnn->library);
+    }
+    *cudnn = (flim_cudnn){0};
+}
+
+static int version_from_nvml(char *text, size_t size)
+{
+    void *lib = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (!lib) {
+        return 0;
+    }
+    int (*init)(void), (*version)(char *, unsigned), (*shutdown)(void);
+    int known = find(lib, "nvmlInit_v2", &init) && find(lib, "nvmlSystemGetDriverVersion", &version) &&
+                find(lib, "nvmlShutdown", &shutdown) && init() == 0;
+    if (known) {
+        known = version(text, (unsigned)size) == 0;
+        shutdown();
+    }
+    dlclose(lib);
+    return known;
+}
+
+void flim_driver_version(char *text, size_t size)
+{
+    if (version_from_nvml(text, size)) {
+        return;
+    }
+    snprintf(text, size, "unknown");
+    FILE *file = fopen("/sys/module/nvidia/version", "r");
+    if (file) {
+        char line[64];
+        if (fgets(line, sizeof line, file)) {
+            line[strcspn(line, "\n")] = 0;
+            snprintf(text, size, "%s", line);
+        }
+        fclose(file);
+    }
+}

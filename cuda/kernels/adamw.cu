@@ -1,0 +1,289 @@
+/* From gradients to new weights: gather, norm, AdamW, storage copies, counters.  State stays on the device, so that a training step
+ * needs no answer from it. */
+#include "cuda/kernels/vector.cuh"
+
+#include <math.h>
+
+#define LOSS_SCALE_MOST 16777216.0f
+#define LOSS_SCALE_GROWTH 2000 /* good updates until the scale doubles, as torch's GradScaler */
+
+__device__ __forceinline__ const flim_weight_item &item_of(const flim_weight_table *table, int n, int64_t element)
+{
+    int k = n - 1;
+    while (k > 0 && element < table->item[k].first) {
+        k--;
+    }
+    return table->item[k];
+}
+
+static unsigned grid_for(int64_t count)
+{
+    int64_t blocks = (count + 255) / 256;
+    return (unsigned)(blocks < 1 ? 1 : blocks > 4096 ? 4096 : blocks);
+}
+
+__global__ void weight_amax_kernel(const flim_weight_table *table, const float *__restrict__ parameters,
+                                   const flim_device_state *state)
+{
+    if (state && !state->update) {
+        return;
+    }
+    const flim_weight_item &w = table->item[blockIdx.x];
+    const int64_t count = (int64_t)w.o * w.i * w.taps;
+    float most = 0;
+    for (int64_t i = threadIdx.x; i < count; i += blockDim.x) {
+        most = fmaxf(most, fabsf(parameters[w.offset + i]));
+    }
+    __shared__ float shared[1024];
+    shared[threadIdx.x] = most;
+    for (int half = 512; half > 0; half /= 2) {
+        __syncthreads();
+        if (threadIdx.x < half) {
+            shared[threadIdx.x] = fmaxf(shared[threadIdx.x], shared[threadIdx.x + half]);
+        }
+    }
+    if (threadIdx.x == 0) {
+        int exponent = 0;
+        most = shared[0];
+        if (most > 0 && isfinite(most)) {
+            frexpf(most, &exponent); /* most = f * 2^exponent, f in [0.5, 1) */
+            exponent = 1 - exponent;
+        }
+        *w.scale = exp2f((float)(exponent > 100 ? 100 : exponent < -100 ? -100 : exponent));
+    }
+}
+
+template <typename T>
+__global__ void weights_kernel(const flim_weight_table *table, int n, int64_t elements, const float *__restrict__ parameters,
+                               const flim_device_state *state)
+{
+    if (state && !state->update) {
+        return;
+    }
+    for (int64_t e = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; e < elements; e += (int64_t)gridDim.x * blockDim.x) {
+        const flim_weight_item &w = item_of(table, n, e);
+        int64_t at = e - w.first;
+        int c = (int)(at % w.c), tap = (int)(at / w.c % w.taps), k = (int)(at / w.c / w.taps);
+        float v = 0;
+        if (c < w.i && k < w.o) {
+            v = parameters[w.offset + ((int64_t)k * w.i + c) * w.taps + tap] * *w.scale;
+        }
+        ((T *)w.storage)[at] = from_float<T>(v);
+    }
+}
+
+__global__ void unit_scale_kernel(const flim_weight_table *table, int n)
+{
+    if ((int)threadIdx.x < n) {
+        *table->item[threadIdx.x].scale = 1.0f;
+    }
+}
+
+cudaError_t flim_k_weights(const flim_launch *l, const flim_weight_table *table, int n, int64_t elements,
+                           const float *parameters, bool scaled, const flim_device_state *state)
+{
+    if (n == 0) {
+        return cudaSuccess;
+    }
+    if (scaled) {
+        weight_amax_kernel<<<(unsigned)n, 1024, 0, l->stream>>>(table, parameters, state);
+    } else {
+        unit_scale_kernel<<<1, 32, 0, l->stream>>>(table, n);
+    }
+    FLIM_BY_TYPE(l->type,
+                 (weights_kernel<T><<<grid_for(elements), 256, 0, l->stream>>>(table, n, elements, parameters, state)));
+    return cudaGetLastError();
+}
+
+template <typename T>
+__global__ void turn_kernel(const T *__restrict__ storage, int k, int taps, int c, T *__restrict__ turned)
+{
+    const int64_t count = (int64_t)k * taps * c;
+    for (int64_t e = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; e < count; e += (int64_t)gridDim.x * blockDim.x) {
+        const int to_k = (int)(e % k), tap = (int)(e / k % taps), from_c = (int)(e / k / taps);
+        turned[e] = storage[((int64_t)to_k * taps + taps - 1 - tap) * c + from_c];
+    }
+}
+
+cudaError_t flim_k_turn(const flim_launch *l, const void *storage, int k, int taps, int c, void *turned)
+{
+    FLIM_BY_TYPE(l->type, (turn_kernel<T><<<grid_for((int64_t)k * taps * c), 256, 0, l->stream>>>((const T *)storage, k, taps,
+                                                                                                  c, (T *)turned)));
+    return cudaGetLastError();
+}
+
+template <typename T>
+__global__ void gather_kernel(const flim_weight_table *table, int n, int64_t elements, const float *loss_scale, bool add,
+                              float *__restrict__ gradients)
+{
+    const float unscale = 1.0f / *loss_scale;
+    for (int64_t e = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; e < elements; e += (int64_t)gridDim.x * blockDim.x) {
+        const flim_weight_item &w = item_of(table, n, e);
+        if (!w.grad) {
+            continue;
+        }
+        int64_t at = e - w.first;
+        int c = (int)(at % w.c), tap = (int)(at / w.c % w.taps), k = (int)(at / w.c / w.taps);
+        if (c < w.i && k < w.o) {
+            float v = w.grad_is_float ? ((const float *)w.grad)[at] : to_float(((const T *)w.grad)[at]);
+            v *= unscale * (w.grad_scale ? 1.0f / *w.grad_scale : 1.0f);
+            float *to = gradients + w.offset + ((int64_t)k * w.i + c) * w.taps + tap;
+            *to = add ? *to + v : v;
+        }
+    }
+}
+
+cudaError_t flim_k_gather(const flim_launch *l, const flim_weight_table *table, int n, int64_t elements,
+                          const float *loss_scale, bool add, float *gradients)
+{
+    if (n == 0) {
+        return cudaSuccess;
+    }
+    FLIM_BY_TYPE(l->type, (gather_kernel<T>
+                           <<<grid_for(elements), 256, 0, l->stream>>>(table, n, elements, loss_scale, add, gradients)));
+    return cudaGetLastError();
+}
+
+/* One block; the loss in cell order. */
+__global__ void __launch_bounds__(256) account_kernel(flim_device_state *state, const double *loss, const int32_t *correct,
+                                                      const float *weight, int64_t cells, bool dynamic)
+{
+    __shared__ double sum_loss[256], sum_weight[256];
+    __shared__ int sum_correct[256];
+    const int tid = threadIdx.x;
+    double l = 0, w = 0;
+    int right = 0;
+    for (int64_t n = tid; n < cells; n += 256) {
+        l += loss[n];
+        w += weight[n];
+        right += correct[n];
+    }
+    sum_loss[tid] = l;
+    sum_weight[tid] = w;
+    sum_correct[tid] = right;
+    for (int half = 128; half > 0; half /= 2) {
+        __syncthreads();
+        if (tid < half) {
+            sum_loss[tid] += sum_loss[tid + half];
+            sum_weight[tid] += sum_weight[tid + half];
+            sum_correct[tid] += sum_correct[tid + half];
+        }
+    }
+    if (tid == 0) {
+        state->loss += sum_loss[0];
+        state->weight += sum_weight[0];
+        state->correct += sum_correct[0];
+        state->cells += cells;
+        if (!isfinite(sum_loss[0]) && state->nonfinite_call < 0) {
+            state->nonfinite_call = state->calls;
+        }
+        state->calls++;
+    }
+    (void)dynamic;
+}
+
+cudaError_t flim_k_account(const flim_launch *l, flim_device_state *state, const double *loss, const int32_t *correct,
+                           const float *weight, int64_t cells, bool dynamic)
+{
+    account_kernel<<<1, 256, 0, l->stream>>>(state, loss, correct, weight, cells, dynamic);
+    return cudaGetLastError();
+}
+
+__device__ static double reduce256(double value, double *shared)
+{
+    shared[threadIdx.x] = value;
+    for (int half = 128; half > 0; half /= 2) {
+        __syncthreads();
+        if (threadIdx.x < half) {
+            shared[threadIdx.x] += shared[threadIdx.x + half];
+        }
+    }
+    __syncthreads();
+    return shared[0];
+}
+
+__global__ void __launch_bounds__(256) square_kernel(const float *__restrict__ gradients, int64_t count, double *partial)
+{
+    __shared__ double shared[256];
+    double sum = 0;
+    for (int64_t i = blockIdx.x * 256ll + threadIdx.x; i < count; i += gridDim.x * 256ll) {
+        double g = gradients[i];
+        sum += g * g; /* not finite if any gradient is not */
+    }
+    sum = reduce256(sum, shared);
+    if (threadIdx.x == 0) {
+        partial[blockIdx.x] = sum;
+    }
+}
+
+/* Decides whether this window updates, and moves counters and loss scale.  dynamic: fp16's loss scaling. */
+__global__ void __launch_bounds__(256)
+    decide_kernel(flim_device_state *state, const flim_device_step *step, const double *partial, bool dynamic)
+{
+    __shared__ double shared[256];
+    double sum = reduce256(partial[threadIdx.x], shared);
+    if (threadIdx.x > 0) {
+        return;
+    }
+    double norm = sqrt(sum);
+    bool finite = isfinite(norm);
+    state->grad_norm = norm;
+    if (!dynamic && !finite && state->nonfinite_call < 0) {
+        state->nonfinite_call = state->calls - 1;
+    }
+    state->update = finite && (dynamic || state->nonfinite_call < 0);
+    if (state->update) {
+        double clip = step->clip;
+        state->clip_factor = clip > 0 ? (float)fmin(1.0, clip / (norm + 1e-6)) : 1.0f;
+        state->adam_step++;
+        state->updates++;
+        state->skipped_in_row = 0;
+        state->bias1 = (float)(1.0 - pow((double)step->beta1, (double)state->adam_step));
+        state->bias2 = (float)(1.0 - pow((double)step->beta2, (double)state->adam_step));
+        if (dynamic && ++state->scale_growth >= LOSS_SCALE_GROWTH) {
+            state->scale_growth = 0;
+            state->loss_scale = fminf(state->loss_scale * 2.0f, LOSS_SCALE_MOST);
+        }
+    } else if (dynamic) {
+        state->skipped++;
+        state->skipped_in_row++;
+        state->scale_growth = 0;
+        state->loss_scale = fmaxf(state->loss_scale * 0.5f, 1.0f);
+    }
+}
+
+/* torch.optim.AdamW: decay first, then the step. */
+__global__ void __launch_bounds__(256)
+    adamw_kernel(const flim_device_state *state, const flim_device_step *step, float *__restrict__ parameters,
+                 const float *__restrict__ gradients, float *__restrict__ moment1, float *__restrict__ moment2, int64_t count,
+                 float *__restrict__ statistics, const float *__restrict__ pending, int64_t n_statistics)
+{
+    if (!state->update) {
+        return;
+    }
+    const float lr = step->learning_rate, beta1 = step->beta1, beta2 = step->beta2, clip = state->clip_factor;
+    const float decay = (float)(1.0 - (double)lr * step->weight_decay), rate = lr / state->bias1, root = sqrtf(state->bias2);
+    const int64_t first = blockIdx.x * 256ll + threadIdx.x, stride = gridDim.x * 256ll;
+    for (int64_t i = first; i < count; i += stride) {
+        float g = gradients[i] * clip, p = parameters[i] * decay;
+        float m = moment1[i] + (1.0f - beta1) * (g - moment1[i]);
+        float v = beta2 * moment2[i] + (1.0f - beta2) * g * g;
+        moment1[i] = m;
+        moment2[i] = v;
+        parameters[i] = p - rate * m / (sqrtf(v) / root + step->epsilon);
+    }
+    for (int64_t i = first; i < n_statistics; i += stride) {
+        statistics[i] = pending[i];
+    }
+}
+
+cudaError_t flim_k_update(const flim_launch *l, flim_device_state *state, const flim_device_step *step, float *parameters,
+                          const float *gradients, float *moment1, float *moment2, int64_t count, double *partial,
+                          bool dynamic, float *statistics, const float *pending, int64_t n_statistics)
+{
+    square_kernel<<<FLIM_NORM_BLOCKS, 256, 0, l->stream>>>(gradients, count, partial);
+    decide_kernel<<<1, 256, 0, l->stream>>>(state, step, partial, dynamic);
+    adamw_kernel<<<grid_for(count), 256, 0, l->stream>>>(state, step, parameters, gradients, moment1, moment2, count,
+                                                         statistics, pending, n_statistics);
+    return cudaGetLastError();
+}

@@ -1,0 +1,251 @@
+/* Backward through a unit's tail, second of three: sums over dv become the coefficients of dz, the gradients of gamma, beta and bias,
+ * and the scale that dz is stored with.  One small kernel, from the sums of kernels_grad.cu or those that a convolution gathered. */
+#include <math.h>
+
+#include "cuda/kernels/kernels.h"
+
+/* The power of two that brings a gradient's root mean square near 2^-9.  With at most 2^24 values a channel the largest
+ * possible value (sqrt(count) times the rms) and the sums of the weight gradient then stay within fp16's range, and values
+ * 2^-15 times the rms still count. */
+__device__ static float scale_for(double mean_square)
+{
+    if (!(mean_square > 0.0) || isinf(mean_square)) {
+        return 1.0f;
+    }
+    int exponent = -9 - (int)lrint(0.5 * log2(mean_square));
+    exponent = exponent > 100 ? 100 : exponent < -100 ? -100 : exponent;
+    return exp2f((float)exponent);
+}
+
+struct grad_norm_args {
+    flim_blocks b;
+    double count;
+    flim_grad_norm main, skip;
+    bool has_skip, scaled, frozen, add;
+    float *dv_scale;
+    const float *loss_scale;
+};
+
+__device__ static void give(float *to, int k, double value, bool add)
+{
+    if (to) {
+        to[k] = (float)(add ? to[k] + value : value);
+    }
+}
+
+/* Mean square of dz in one channel: dz is g dv with its projections on 1 and on zhat taken out.  s0 = sum dv, s1 = sum dv z,
+ * s2 = sum dv^2. */
+__device__ static double dz_square(const flim_grad_norm &n, int k, double count, double s0, double s1, double s2, bool frozen)
+{
+    const double invstd = n.norm.invstd[k], ws = n.norm.weight_scale ? *n.norm.weight_scale : 1.0;
+    double g = n.norm.present ? n.norm.gamma[k] * invstd * ws : 1.0;
+    double left = s2;
+    s1 -= n.norm.mean[k] * s0;
+    if (n.norm.present && !frozen) {
+        left -= s0 * s0 / count + s1 * invstd * s1 * invstd / count;
+    }
+    return g * g * fmax(left, 1e-6 * s2) / count;
+}
+
+/* Coefficients and parameter gradients of one channel; s0 = sum dv, s1 = sum dv z. */
+__device__ static void finish_channel(const flim_grad_norm &n, int k, double count, double s0, double s1, float scale,
+                                      bool frozen, bool add, double unscale)
+{
+    const double invstd = n.norm.invstd[k], ws = n.norm.weight_scale ? *n.norm.weight_scale : 1.0;
+    double a = 1.0, b = 0.0, d = 0.0, dbias = s0;
+    s1 -= n.norm.mean[k] * s0;
+    if (n.norm.present) {
+        double g = n.norm.gamma[k] * invstd * ws, mean_zhat = s1 * invstd / count;
+        a = g;
+        dbias = g * s0;
+        if (!frozen) {
+            b = -g * mean_zhat * invstd;
+            d = -g * s0 / count - b * n.norm.mean[k];
+            dbias = 0.0; /* exact: BatchNorm takes the mean out */
+        }
+        give(n.dgamma, k, s1 * invstd * unscale, add);
+        give(n.dbeta, k, s0 * unscale, add);
+    }
+    give(n.dbias, k, dbias * unscale, add);
+    n.out.a[k] = (float)(a * scale);
+    n.out.b[k] = (float)(b * scale);
+    n.out.d[k] = (float)(d * scale);
+}
+
+/* One block a channel sums the partials; the last block to finish does the rest for all channels. */
+__global__ void __launch_bounds__(128)
+    grad_norm_kernel(const float *__restrict__ partial, grad_norm_args args, double *sums, int *counter)
+{
+    __shared__ double shared[4][128];
+    __shared__ bool last;
+    const int c = args.main.norm.c, k = blockIdx.x, planes = args.has_skip ? 4 : 3, tid = threadIdx.x;
+    for (int s = 0; s < planes; s++) {
+        const float *from = partial + ((int64_t)s * c + k) * args.b.blocks;
+        double sum = 0;
+        for (int64_t i = tid; i < args.b.blocks; i += 128) {
+            sum += from[i];
+        }
+        shared[s][tid] = sum;
+    }
+    for (int half = 64; half > 0; half /= 2) {
+        __syncthreads();
+        if (tid < half) {
+            for (int s = 0; s < planes; s++) {
+                shared[s][tid] += shared[s][tid + half];
+            }
+        }
+    }
+    if (tid == 0) {
+        for (int s = 0; s < planes; s++) {
+            sums[s * c + k] = shared[s][0];
+        }
+        __threadfence();
+        last = atomicAdd(counter, 1) == (int)gridDim.x - 1;
+    }
+    __syncthreads();
+    if (!last) {
+        return;
+    }
+    __threadfence();
+    const volatile double *all = sums;
+    const int channels = args.main.norm.channels;
+    float scale = 1.0f, skip_scale = 1.0f, dv_scale = 1.0f;
+    if (args.scaled) {
+        double square[3] = {0, 0, 0};
+        for (int j = tid; j < channels; j += 128) {
+            square[0] += dz_square(args.main, j, args.count, all[j], all[c + j], all[2 * c + j], args.frozen);
+            square[1] += args.has_skip
+                             ? dz_square(args.skip, j, args.count, all[j], all[3 * c + j], all[2 * c + j], args.frozen)
+                             : 0.0;
+            square[2] += all[2 * c + j] / args.count;
+        }
+        __syncthreads();
+        for (int s = 0; s < 3; s++) {
+            shared[s][tid] = square[s];
+        }
+        for (int half = 64; half > 0; half /= 2) {
+            __syncthreads();
+            if (tid < half) {
+                for (int s = 0; s < 3; s++) {
+                    shared[s][tid] += shared[s][tid + half];
+                }
+            }
+        }
+        __syncthreads();
+        scale = scale_for(shared[0][0] / channels);
+        skip_scale = scale_for(shared[1][0] / channels);
+        dv_scale = scale_for(shared[2][0] / channels);
+    }
+    const double unscale = 1.0 / (double)*args.loss_scale;
+    for (int j = tid; j < c; j += 128) {
+        if (j >= channels) {
+            args.main.out.a[j] = args.main.out.b[j] = args.main.out.d[j] = 0.0f;
+            if (args.has_skip) {
+                args.skip.out.a[j] = args.skip.out.b[j] = args.skip.out.d[j] = 0.0f;
+            }
+            continue;
+        }
+        finish_channel(args.main, j, args.count, all[j], all[c + j], scale, args.frozen, args.add, unscale);
+        if (args.has_skip) {
+            finish_channel(args.skip, j, args.count, all[j], all[3 * c + j], skip_scale, args.frozen, args.add, unscale);
+        }
+    }
+    if (tid == 0) {
+        *args.main.out.scale = scale;
+        *args.main.out.unscale = (float)(unscale / scale);
+        if (args.has_skip) {
+            *args.skip.out.scale = skip_scale;
+            *args.skip.out.unscale = (float)(unscale / skip_scale);
+        }
+        if (args.dv_scale) {
+            *args.dv_scale = dv_scale;
+        }
+        *counter = 0;
+    }
+}
+
+cudaError_t flim_k_grad_norm(const flim_launch *l, const float *partial, flim_blocks b, int64_t count,
+                             const flim_grad_norm *main, const flim_grad_norm *skip, float *dv_scale, bool scaled, bool train,
+                             bool add, const float *loss_scale, double *sums, int *counter)
+{
+    grad_norm_args args = {};
+    args.b = b;
+    args.count = (double)count;
+    args.main = *main;
+    if (skip) {
+        args.skip = *skip;
+    }
+    args.has_skip = skip != NULL;
+    args.scaled = scaled;
+    args.frozen = !train || count == 1;
+    args.add = add;
+    args.dv_scale = dv_scale;
+    args.loss_scale = loss_scale;
+    grad_norm_kernel<<<(unsigned)main->norm.c, 128, 0, l->stream>>>(partial, args, sums, counter);
+    return cudaGetLastError();
+}
+
+__global__ void __launch_bounds__(256)
+    grad_norm_sums_kernel(const double *__restrict__ du, const float *du_scale, grad_norm_args args)
+{
+    __shared__ double shared[256];
+    const int c = args.main.norm.c, channels = args.main.norm.channels, tid = threadIdx.x;
+    const double s = *du_scale, unscale = 1.0 / (double)*args.loss_scale;
+    float scale = 1.0f;
+    if (args.scaled) { /* dz is about g du: keep the size of du as stored */
+        double square = 0;
+        for (int k = tid; k < channels; k += 256) {
+            const double ws = args.main.norm.weight_scale ? *args.main.norm.weight_scale : 1.0;
+            const double g = args.main.norm.gamma[k] * (double)args.main.norm.invstd[k] * ws;
+            square += g * g;
+        }
+        shared[tid] = square;
+        for (int half = 128; half > 0; half /= 2) {
+            __syncthreads();
+            if (tid < half) {
+                shared[tid] += shared[tid + half];
+            }
+        }
+        __syncthreads();
+        square = shared[0] / channels;
+        const int exponent = square > 0 && !isinf(square) ? -(int)lrint(0.5 * log2(square)) : 0;
+        scale = *du_scale * exp2f((float)(exponent > 60 ? 60 : exponent < -60 ? -60 : exponent));
+    }
+    for (int k = tid; k < c; k += 256) {
+        if (k >= channels) {
+            args.main.out.a[k] = args.main.out.b[k] = args.main.out.d[k] = 0.0f;
+            continue;
+        }
+        const double s0 = du[k] / s, s1 = du[c + k] / s + args.main.norm.mean[k] * s0;
+        finish_channel(args.main, k, args.count, s0, s1, scale, args.frozen, args.add, unscale);
+    }
+    if (tid == 0) {
+        *args.main.out.scale = scale;
+        *args.main.out.unscale = (float)(unscale / scale);
+    }
+}
+
+cudaError_t flim_k_grad_norm_sums(const flim_launch *l, const double *du, const float *du_scale, int64_t count,
+                                  const flim_grad_norm *main, bool scaled, bool add, const float *loss_scale)
+{
+    grad_norm_args args = {};
+    args.count = (double)count;
+    args.main = *main;
+    args.scaled = scaled;
+    args.frozen = count == 1;
+    args.add = add;
+    args.loss_scale = loss_scale;
+    grad_norm_sums_kernel<<<1, 256, 0, l->stream>>>(du, du_scale, args);
+    return cudaGetLastError();
+}
+
+__global__ void ratio_kernel(const float *a, const float *b, float *out)
+{
+    *out = *a / *b;
+}
+
+cudaError_t flim_k_ratio(const flim_launch *l, const float *a, const float *b, float *out)
+{
+    ratio_kernel<<<1, 1, 0, l->stream>>>(a, b, out);
+    return cudaGetLastError();
+}

@@ -1,0 +1,311 @@
+/* Forward: BatchNorm statistics, and normalise + skip + activation + pool + dropout in one pass. */
+#include "cuda/kernels/epilogue.cuh"
+
+#define EPS 1e-5
+#define MOMENTUM 0.1
+
+flim_blocks flim_blocks_for(int64_t cells, int64_t pixels, int c, int processors)
+{
+    const int64_t lanes = walk_threads(c) / (c / 8 < 256 ? c / 8 : 256);
+    int64_t want = ((int64_t)processors * 8 + cells - 1) / cells; /* blocks a cell that fill the card */
+    int64_t most = pixels / (lanes * 4); /* at least four pixels a thread */
+    int64_t chunks = want < most ? want : most;
+    chunks = chunks < 1 ? 1 : chunks;
+    flim_blocks b;
+    b.cells = cells;
+    b.pixels = pixels;
+    b.chunk = (pixels + chunks - 1) / chunks;
+    b.chunks = (int)((pixels + b.chunk - 1) / b.chunk);
+    b.blocks = cells * b.chunks;
+    return b;
+}
+
+template <typename T>
+__global__ void __launch_bounds__(256) stats_kernel(const T *__restrict__ z, flim_blocks b, int c, float *partial)
+{
+    extern __shared__ float shared[];
+    const walk w(b, c);
+    const T *at = z + w.cell * b.pixels * c + w.channel;
+    const float8 origin = load8<T>(at + (int64_t)w.begin * c);
+    float acc[2][8] = {};
+    auto add = [&](const raw8<T> &raw) {
+        const float8 x = unpack<T>(raw);
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            const float d = x.v[i] - origin.v[i];
+            acc[0][i] += d;
+            acc[1][i] = fmaf(d, d, acc[1][i]);
+        }
+    };
+    unsigned p = w.begin + w.lane;
+    for (; p + 3 * w.lanes < w.end; p += 4 * w.lanes) {
+        raw8<T> x[4];
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            x[k] = load_raw<T>(at + (int64_t)(p + k * w.lanes) * c);
+        }
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            add(x[k]);
+        }
+    }
+    for (; p < w.end; p += w.lanes) {
+        add(load_raw<T>(at + (int64_t)p * c));
+    }
+    if (w.lane == 0) {
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            partial[((int64_t)2 * c + w.channel + i) * b.blocks + blockIdx.x] = origin.v[i];
+        }
+    }
+    block_sums<2>(acc, w, b.blocks, shared, partial);
+}
+
+cudaError_t flim_k_stats(const flim_launch *l, const void *z, flim_blocks b, int c, float *partial)
+{
+    const int threads = walk_threads(c);
+    FLIM_BY_TYPE(l->type,
+                 (stats_kernel<T><<<walk_grid(b, c), threads, threads * 32, l->stream>>>((const T *)z, b, c, partial)));
+    return cudaGetLastError();
+}
+
+/* Count, mean and sum of squared deviations of a set; Chan's rule joins two. */
+struct moments {
+    double n, mean, m2;
+};
+
+__device__ static moments join(const moments &a, const moments &b)
+{
+    double n = a.n + b.n;
+    if (n == 0) {
+        return {0, 0, 0};
+    }
+    double d = b.mean - a.mean;
+    return {n, a.mean + d * (b.n / n), a.m2 + b.m2 + d * d * (a.n * b.n / n)};
+}
+
+__device__ static void write_affine(const flim_norm &m, int k, double mean, double invstd, double scale, double shift)
+{
+    m.mean[k] = (float)mean;
+    m.invstd[k] = (float)invstd;
+    m.affine.scale[k] = (float)scale;
+    m.affine.shift[k] = (float)(shift - mean * scale);
+}
+
+/* Running statistics as constants: z is weight_scale times the convolution without its bias. */
+__device__ static void fixed_channel(const flim_norm &m, int k)
+{
+    double ws = m.weight_scale ? *m.weight_scale : 1.0, bias = m.bias ? m.bias[k] : 0.0;
+    if (!m.present) {
+        write_affine(m, k, 0.0, 0.0, 1.0 / ws, bias);
+        return;
+    }
+    double invstd = 1.0 / (sqrt((double)m.running_var[k] + EPS) * ws);
+    write_affine(m, k, (m.running_mean[k] - bias) * ws, invstd, m.gamma[k] * invstd, m.beta[k]);
+}
+
+__global__ void norm_fixed_kernel(flim_norm m)
+{
+    int k = blockIdx.x * blockDim.x + threadIdx.x;
+    if (k < m.channels) {
+        fixed_channel(m, k);
+    } else if (k < m.c) {
+        write_affine(m, k, 0, 0, 0, 0);
+    }
+}
+
+cudaError_t flim_k_norm_fixed(const flim_launch *l, const flim_norm *norm)
+{
+    norm_fixed_kernel<<<(unsigned)(norm->c + 127) / 128, 128, 0, l->stream>>>(*norm);
+    return cudaGetLastError();
+}
+
+/* Statistics of one channel -> affine, invstd, running statistics. */
+__device__ static void train_channel(const flim_norm &m, int k, const moments &all)
+{
+    if (all.n < 1.5) { /* one value has no variance */
+        fixed_channel(m, k);
+        return;
+    }
+    double ws = m.weight_scale ? *m.weight_scale : 1.0, bias = m.bias ? m.bias[k] : 0.0;
+    double invstd = 1.0 / sqrt(all.m2 / all.n + EPS * ws * ws);
+    write_affine(m, k, all.mean, invstd, m.gamma[k] * invstd, m.beta[k]);
+    m.running_mean[k] = (float)((1 - MOMENTUM) * m.running_mean[k] + MOMENTUM * (all.mean / ws + bias));
+    m.running_var[k] = (float)((1 - MOMENTUM) * m.running_var[k] + MOMENTUM * (all.m2 / (all.n - 1) / (ws * ws)));
+}
+
+/* One block a channel. */
+__global__ void __launch_bounds__(128) norm_train_kernel(const float *__restrict__ partial, flim_blocks b, flim_norm m)
+{
+    __shared__ moments shared[128];
+    const int k = blockIdx.x;
+    if (k >= m.channels) {
+        if (threadIdx.x == 0) {
+            write_affine(m, k, 0, 0, 0, 0);
+        }
+        return;
+    }
+    const float *sum = partial + (int64_t)k * b.blocks, *square = sum + (int64_t)m.c * b.blocks,
+                *origin = square + (int64_t)m.c * b.blocks;
+    moments mine = {0, 0, 0};
+    for (int64_t i = threadIdx.x; i < b.blocks; i += 128) {
+        int64_t left = b.pixels - i % b.chunks * b.chunk;
+        double n = (double)(left < b.chunk ? left : b.chunk), s = sum[i];
+        mine = join(mine, {n, origin[i] + s / n, fmax(square[i] - s * s / n, 0.0)});
+    }
+    shared[threadIdx.x] = mine;
+    for (int half = 64; half > 0; half /= 2) {
+        __syncthreads();
+        if (threadIdx.x < half) {
+            shared[threadIdx.x] = join(shared[threadIdx.x], shared[threadIdx.x + half]);
+        }
+    }
+    if (threadIdx.x > 0) {
+        return;
+    }
+    train_channel(m, k, shared[0]);
+}
+
+cudaError_t flim_k_norm_train(const flim_launch *l, const float *partial, flim_blocks b, const flim_norm *norm)
+{
+    norm_train_kernel<<<(unsigned)norm->c, 128, 0, l->stream>>>(partial, b, *norm);
+    return cudaGetLastError();
+}
+
+__global__ void norm_train_sums_kernel(const double *__restrict__ sums, double count, flim_norm m)
+{
+    int k = blockIdx.x * blockDim.x + threadIdx.x;
+    if (k < m.channels) {
+        double mean = sums[k] / count;
+        train_channel(m, k, {count, mean, fmax(sums[m.c + k] - count * mean * mean, 0.0)});
+    } else if (k < m.c) {
+        write_affine(m, k, 0, 0, 0, 0);
+    }
+}
+
+cudaError_t flim_k_norm_train_sums(const flim_launch *l, const double *sums, int64_t count, const flim_norm *norm)
+{
+    norm_train_sums_kernel<<<(unsigned)(norm->c + 127) / 128, 128, 0, l->stream>>>(sums, (double)count, *norm);
+    return cudaGetLastError();
+}
+
+template <typename T, int SKIP, int POOL>
+__global__ void __launch_bounds__(256) tail_forward_kernel(flim_tail tail, flim_blocks b, T *__restrict__ y)
+{
+    constexpr int AT_ONCE = SKIP == FLIM_SKIP_NORMALISED || POOL == 2 || sizeof(T) == 4 ? 2 : 4;
+    const walk w(b, tail.c);
+    const int c = tail.c;
+    const unsigned hw = (unsigned)tail.hw;
+    const int64_t in_base = w.cell * tail.t * tail.hw * c + w.channel;
+    const T *z = (const T *)tail.z + in_base, *skip = (const T *)tail.skip_in + in_base;
+    T *out = y + w.cell * b.pixels * c + w.channel;
+    uint8_t *gate = tail.gate && POOL == 1 ? tail.gate + in_base / 8 : nullptr;
+    const affine8 a = load_affine(tail.affine, w.channel);
+    affine8 sa = a;
+    if (SKIP >= FLIM_SKIP_NORMALISED) {
+        sa = load_affine(tail.skip_affine, w.channel);
+    }
+    const float8 keep = load_keep(tail.dropout, w.cell, c, w.channel);
+    const float slope = tail.act ? SLOPE : 1.0f;
+    for (unsigned q0 = w.begin + w.lane; q0 < w.end; q0 += AT_ONCE * w.lanes) {
+        raw8<T> rz[AT_ONCE][POOL], rs[AT_ONCE][POOL];
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            const unsigned q = q0 + k * w.lanes, p = pooled_from<POOL>(q < w.end ? q : q0, hw);
+#pragma unroll
+            for (int h = 0; h < POOL; h++) {
+                rz[k][h] = load_raw<T>(z + (int64_t)(p + h * hw) * c);
+                if (SKIP != FLIM_SKIP_NONE) {
+                    rs[k][h] = load_raw<T>(skip + (int64_t)(p + h * hw) * c);
+                }
+            }
+        }
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            const unsigned q = q0 + k * w.lanes;
+            if (q >= w.end) {
+                break;
+            }
+            float8 r, zv, sv = {};
+#pragma unroll
+            for (int h = 0; h < POOL; h++) {
+                zv = unpack<T>(rz[k][h]);
+                if (SKIP != FLIM_SKIP_NONE) {
+                    sv = unpack<T>(rs[k][h]);
+                }
+#pragma unroll
+                for (int i = 0; i < 8; i++) {
+                    const float v = tail_value<SKIP>(zv.v[i], sv.v[i], a, sa, i);
+                    r.v[i] = h == 0 || v > r.v[i] || v != v ? v : r.v[i];
+                }
+            }
+            if (SKIP != FLIM_SKIP_NONE && POOL == 1 && gate) {
+                unsigned bits = 0;
+#pragma unroll
+                for (int i = 0; i < 8; i++) {
+                    bits |= (r.v[i] > 0 ? 1u : 0u) << i;
+                }
+                gate[(int64_t)q * (c / 8)] = (uint8_t)bits;
+            }
+#pragma unroll
+            for (int i = 0; i < 8; i++) {
+                r.v[i] = (r.v[i] > 0 ? r.v[i] : r.v[i] * slope) * keep.v[i];
+            }
+            store8<T>(out + (int64_t)q * c, r);
+        }
+    }
+}
+
+cudaError_t flim_k_tail_forward(const flim_launch *l, const flim_tail *tail, void *y)
+{
+    const flim_blocks b = flim_blocks_for(tail->cells, (int64_t)(tail->t / tail->pool) * tail->hw, tail->c, l->processors);
+    if (b.pixels == 0) {
+        return cudaSuccess;
+    }
+    const dim3 grid = walk_grid(b, tail->c);
+    const int threads = walk_threads(tail->c);
+    FLIM_BY_TYPE(l->type,
+                 FLIM_BY_SHAPE(tail->skip, tail->pool,
+                               (tail_forward_kernel<T, SKIP, POOL><<<grid, threads, 0, l->stream>>>(*tail, b, (T *)y))));
+    return cudaGetLastError();
+}
+
+/* A block sums 4 vectors (32 channels) of one cell. */
+template <typename T>
+__global__ void __launch_bounds__(256) mean_kernel(const T *__restrict__ y, int64_t pixels, int c, float *out)
+{
+    __shared__ float shared[256][9];
+    const int vectors = c / 8, vector = blockIdx.y * 4 + threadIdx.x % 4, lane = threadIdx.x / 4;
+    float acc[8] = {};
+    if (vector < vectors) {
+        const T *at = y + (int64_t)blockIdx.x * pixels * c + vector * 8;
+#pragma unroll 4
+        for (int64_t p = lane; p < pixels; p += 64) {
+            float8 x = load8<T>(at + p * c);
+#pragma unroll
+            for (int i = 0; i < 8; i++) {
+                acc[i] += x.v[i];
+            }
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        shared[threadIdx.x][i] = acc[i];
+    }
+    __syncthreads();
+    int channel = blockIdx.y * 32 + threadIdx.x;
+    if (threadIdx.x < 32 && channel < c) {
+        double sum = 0;
+        for (int k = 0; k < 64; k++) {
+            sum += shared[k * 4 + threadIdx.x / 8][threadIdx.x % 8];
+        }
+        out[(int64_t)blockIdx.x * c + channel] = (float)(sum / (double)pixels);
+    }
+}
+
+cudaError_t flim_k_mean(const flim_launch *l, const void *y, int64_t cells, int64_t pixels, int c, float *out)
+{
+    dim3 grid((unsigned)cells, (unsigned)(c + 31) / 32);
+    FLIM_BY_TYPE(l->type, (mean_kernel<T><<<grid, 256, 0, l->stream>>>((const T *)y, pixels, c, out)));
+    return cudaGetLastError();
+}

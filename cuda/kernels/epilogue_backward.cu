@@ -1,0 +1,175 @@
+/* Backward through a unit's tail, last of three: one pass that writes dz = a dv + b z + d, and what the skip takes. */
+#include "cuda/kernels/grad_inputs.cuh"
+
+struct grad_affine8 {
+    float8 a, b, d;
+};
+
+__device__ __forceinline__ grad_affine8 load_grad_affine(const flim_grad_affine &g, int channel)
+{
+    return {load8<float>(g.a + channel), load8<float>(g.b + channel), load8<float>(g.d + channel)};
+}
+
+__device__ __forceinline__ float grad_value(const grad_affine8 &g, float dv, float z, int i)
+{
+    return fmaf(g.a.v[i], dv, fmaf(g.b.v[i], z, g.d.v[i]));
+}
+
+template <typename T, int SKIP, int POOL, int SOURCE>
+__global__ void __launch_bounds__(256)
+    grad_apply_kernel(flim_tail tail, flim_sources dy, flim_blocks b, int64_t y_pixels, flim_grad_affine main,
+                      flim_grad_affine skip_grad, const float *dv_scale, T *dz, T *dz_skip, T *dv_out)
+{
+    constexpr int AT_ONCE = SOURCE == ANY || SKIP == FLIM_SKIP_NORMALISED || POOL == 2 ? 1 : 2;
+    const walk w(b, tail.c);
+    const int c = tail.c;
+    const unsigned hw = (unsigned)tail.hw, pooled = (unsigned)y_pixels;
+    const int64_t base = w.cell * tail.t * tail.hw * c + w.channel;
+    const T *z = (const T *)tail.z + base, *skip = (const T *)tail.skip_in + base;
+    const uint8_t *gate = SKIP == FLIM_SKIP_GATED ? tail.gate + base / 8 : nullptr;
+    const affine8 a = load_affine(tail.affine, w.channel);
+    const grad_affine8 ga = load_grad_affine(main, w.channel);
+    affine8 sa = a;
+    grad_affine8 gs = ga;
+    if (SKIP >= FLIM_SKIP_NORMALISED) {
+        sa = load_affine(tail.skip_affine, w.channel);
+    }
+    if (SKIP == FLIM_SKIP_NORMALISED) {
+        gs = load_grad_affine(skip_grad, w.channel);
+    }
+    float m[2];
+    const float8 fixed = begin_sources<SOURCE>(dy, w.cell, c, w.channel, m);
+    const float8 keep = load_keep(tail.dropout, w.cell, c, w.channel);
+    const float dv_by = dv_scale ? *dv_scale : 1.0f, slope = tail.act ? SLOPE : 1.0f;
+    for (unsigned q0 = w.begin + w.lane; q0 < w.end; q0 += AT_ONCE * w.lanes) {
+        raw8<T> rz[AT_ONCE][POOL], rs[AT_ONCE][POOL];
+        unsigned bits[AT_ONCE];
+        gradient<T, SOURCE> g[AT_ONCE];
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            const unsigned q = q0 + k * w.lanes < w.end ? q0 + k * w.lanes : q0;
+            /* Pixels past `pooled` are the last time bin of an odd T, which the pool leaves out. */
+            const bool out = POOL == 2 && q >= pooled;
+            const unsigned p = out ? q + pooled : pooled_from<POOL>(q, hw);
+            g[k].load(dy, w.cell, y_pixels, out ? 0 : q, c, w.channel);
+            bits[k] = SKIP == FLIM_SKIP_GATED ? gate[(int64_t)p * (c / 8)] : 0;
+#pragma unroll
+            for (int h = 0; h < POOL; h++) {
+                const int64_t at = (int64_t)(p + (out ? 0 : h * hw)) * c;
+                rz[k][h] = load_raw<T>(z + at);
+                if (SKIP >= FLIM_SKIP_PLAIN) {
+                    rs[k][h] = load_raw<T>(skip + at);
+                }
+            }
+        }
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            const unsigned q = q0 + k * w.lanes;
+            if (q >= w.end) {
+                break;
+            }
+            const bool out = POOL == 2 && q >= pooled;
+            const unsigned p = out ? q + pooled : pooled_from<POOL>(q, hw);
+            float8 dv[POOL], v;
+            dv[0] = g[k].value(dy, m, fixed, w.cell, y_pixels, out ? 0 : q, c, w.channel);
+#pragma unroll
+            for (int h = 0; h < POOL; h++) {
+                const float8 zv = unpack<T>(rz[k][h]);
+                float8 sv = {};
+                if (SKIP >= FLIM_SKIP_PLAIN) {
+                    sv = unpack<T>(rs[k][h]);
+                }
+#pragma unroll
+                for (int i = 0; i < 8; i++) {
+                    const float u = tail_value_again<SKIP>(bits[k], zv.v[i], sv.v[i], a, sa, i);
+                    if (h == 0) {
+                        v.v[i] = u;
+                        dv[0].v[i] = out ? 0.0f : dv[0].v[i] * keep.v[i]; /* no dv there, but the means apply */
+                    } else {
+                        const bool second = u > v.v[i] || u != u;
+                        v.v[i] = second ? u : v.v[i];
+                        dv[POOL - 1].v[i] = second ? dv[0].v[i] : 0.0f;
+                        dv[0].v[i] = second ? 0.0f : dv[0].v[i];
+                    }
+                }
+            }
+#pragma unroll
+            for (int h = 0; h < POOL; h++) {
+                if (h > 0 && out) {
+                    break;
+                }
+                const int64_t at = base + (int64_t)(p + h * hw) * c;
+                const float8 zv = unpack<T>(rz[k][h]);
+                float8 r;
+#pragma unroll
+                for (int i = 0; i < 8; i++) {
+                    dv[h].v[i] *= v.v[i] > 0 ? 1.0f : slope; /* v: of the position that was chosen */
+                    r.v[i] = grad_value(ga, dv[h].v[i], zv.v[i], i);
+                }
+                store8<T>(dz + at, r);
+                if (SKIP == FLIM_SKIP_NORMALISED) {
+                    const float8 sv = unpack<T>(rs[k][h]);
+#pragma unroll
+                    for (int i = 0; i < 8; i++) {
+                        r.v[i] = grad_value(gs, dv[h].v[i], sv.v[i], i);
+                    }
+                    store8<T>(dz_skip + at, r);
+                }
+                if (dv_out) {
+#pragma unroll
+                    for (int i = 0; i < 8; i++) {
+                        r.v[i] = dv[h].v[i] * dv_by;
+                    }
+                    store8<T>(dv_out + at, r);
+                }
+            }
+        }
+    }
+}
+
+cudaError_t flim_k_grad_apply(const flim_launch *l, const flim_tail *tail, const flim_sources *sources,
+                              const flim_grad_affine *main, const flim_grad_affine *skip, const float *dv_scale, void *dz,
+                              void *dz_skip, void *dv)
+{
+    const int64_t y_pixels = (int64_t)(tail->t / tail->pool) * tail->hw;
+    const int64_t all = tail->pool == 2 && tail->t % 2 ? y_pixels + tail->hw : y_pixels;
+    const flim_blocks b = flim_blocks_for(tail->cells, all, tail->c, l->processors);
+    const flim_grad_affine none = {};
+    const flim_grad_affine second = skip ? *skip : none;
+    const dim3 grid = walk_grid(b, tail->c);
+    const int threads = walk_threads(tail->c);
+    flim_sources dy = *sources;
+    const int source = source_shape(l->type, &dy);
+#define CALL_APPLY                                                                                                           \
+    (grad_apply_kernel<T, SKIP, POOL, SOURCE>                                                                                \
+     <<<grid, threads, 0, l->stream>>>(*tail, dy, b, y_pixels, *main, second, dv_scale, (T *)dz, (T *)dz_skip, (T *)dv))
+    FLIM_BY_SOURCE(l->type, tail->skip, tail->pool, source, FLIM_BY_SHORT(l->type, CALL_APPLY), CALL_APPLY)
+    return cudaGetLastError();
+}
+
+template <typename T>
+__global__ void __launch_bounds__(256) sources_kernel(flim_sources dy, flim_blocks b, int c, const float *scale, T *out)
+{
+    const walk w(b, c);
+    const float by = scale ? *scale : 1.0f;
+    float m[2];
+    const float8 fixed = begin_sources<ANY>(dy, w.cell, c, w.channel, m);
+    for (unsigned q = w.begin + w.lane; q < w.end; q += w.lanes) {
+        gradient<T, ANY> none;
+        float8 g = none.value(dy, m, fixed, w.cell, b.pixels, q, c, w.channel);
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            g.v[i] *= by;
+        }
+        store8<T>(out + (w.cell * b.pixels + q) * c + w.channel, g);
+    }
+}
+
+cudaError_t flim_k_sources(const flim_launch *l, const flim_sources *dy, int64_t cells, int64_t pixels, int c,
+                           const float *scale, void *out)
+{
+    const flim_blocks b = flim_blocks_for(cells, pixels, c, l->processors);
+    FLIM_BY_TYPE(l->type,
+                 (sources_kernel<T><<<walk_grid(b, c), walk_threads(c), 0, l->stream>>>(*dy, b, c, scale, (T *)out)));
+    return cudaGetLastError();
+}

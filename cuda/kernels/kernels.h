@@ -1,0 +1,305 @@
+/* The CUDA kernels, as the C side calls them.  Nothing here knows units, networks or memory plans.
+ *
+ * Layouts: activations are NDHWC with storage channels C (a multiple of 8), one of three storage types; "pixels" are the T*H*W
+ *      positions of one cell.  Per-channel arrays are float[C] on the device.  All pointers are device pointers unless said.
+ * Errors: each returns the launch's cudaError_t.  All sums are formed in a fixed order: equal inputs give equal bits.
+ */
+#ifndef FLIM_CUDA_KERNELS_H
+#define FLIM_CUDA_KERNELS_H
+
+#include <cuda_runtime.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cuda/conv/conv_problem.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct flim_launch {
+    cudaStream_t stream;
+    flim_storage type; /* of activations and gradients */
+    int processors; /* multiprocessors: how many blocks fill the card */
+} flim_launch;
+
+/* Whether this card can run the code compiled in. */
+cudaError_t flim_kernels_probe(void);
+
+/* ---- kernels_input.cu ------------------------------------------------------------------------------------------------ */
+
+/* signal (n,T,HW) fp32 and mask (n,HW) bytes -> x (n,T,HW,C): channel 0 signal, 1 mask at every t, the rest 0. */
+cudaError_t flim_k_input(const flim_launch *l, const float *signal, const uint8_t *mask, int64_t n, int t, int hw, int c,
+                         void *x);
+/* The same input for kernels that read it as it is: signal in the storage type, and the mask bytes. */
+cudaError_t flim_k_input_plain(const flim_launch *l, const float *signal, const uint8_t *mask, int64_t voxels, int64_t pixels,
+                               void *signal_out, uint8_t *mask_out);
+/* Cells kept in device memory, as flim_cuda_kept (kept_cells.h) lays them out. */
+typedef struct flim_kept_view {
+    const char *memory;
+    const float *value; /* (65536) */
+    const uint64_t *place; /* (cells) */
+    const uint8_t *mask; /* (cells, HW) */
+} flim_kept_view;
+/* The cells id[6 i + 4] of i < n -> signal (n, voxels) fp32 and mask (n, pixels): what flim_k_input and _plain take. */
+cudaError_t flim_k_gather_kept(const flim_launch *l, const flim_kept_view *kept, const uint32_t *id, int64_t n,
+                               int64_t voxels, int64_t pixels, float *signal, uint8_t *mask);
+/* Host layout (n,channels,pixels) fp32 <-> (n,pixels,C) storage; *scale (NULL = 1) multiplies on the way in and divides out.
+ * n_full >= n: cells n..n_full-1 of the storage tensor become 0. */
+cudaError_t flim_k_from_planar(const flim_launch *l, const float *in, int64_t n, int64_t n_full, int channels, int c,
+                               int64_t pixels, const float *scale, void *out);
+cudaError_t flim_k_to_planar(const flim_launch *l, const void *in, int64_t n, int channels, int c, int64_t pixels,
+                             const float *scale, float *out);
+
+/* Dropout multipliers, 0 or 1 / (1 - p), of every (cell, channel) of up to 8 units in one launch. */
+typedef struct flim_dropout_table {
+    int n;
+    struct {
+        uint32_t unit;
+        int channels, c; /* real, stored */
+        float *multiplier; /* (cells, c) */
+    } item[8];
+} flim_dropout_table;
+/* id: cells x {seed low, seed high, fold, epoch, cell, repeat}; *p on the device. */
+cudaError_t flim_k_dropout(const flim_launch *l, const flim_dropout_table *table, const uint32_t *id, int64_t cells,
+                           const float *p);
+
+/* ---- kernels_norm.cu: forward ---------------------------------------------------------------------------------------- */
+
+/* How a kernel that sums over all pixels is cut into blocks; partial sums lie as [sum][channel][block]. */
+typedef struct flim_blocks {
+    int64_t cells, pixels; /* of the tensor; each block stays within a cell */
+    int chunks; /* blocks a cell */
+    int64_t chunk; /* pixels a block, the last one fewer */
+    int64_t blocks; /* cells * chunks */
+} flim_blocks;
+flim_blocks flim_blocks_for(int64_t cells, int64_t pixels, int c, int processors);
+enum { FLIM_MAX_PARTIAL_SUMS = 4 };
+
+/* v = z * scale + shift: BatchNorm and the bias of the convolution in one.  float[C] each. */
+typedef struct flim_affine {
+    float *scale, *shift;
+} flim_affine;
+
+/* BatchNorm of one unit as device pointers; arrays of the real channels, except where float[C] is said. */
+typedef struct flim_norm {
+    int channels, c;
+    bool present; /* false: the unit has none; v = z / weight_scale + bias */
+    const float *gamma, *beta, *bias;
+    float *running_mean, *running_var;
+    const float *weight_scale; /* one float, NULL = 1: z is that many times the convolution */
+    flim_affine affine; /* out */
+    float *mean, *invstd; /* out, float[C]: of z as stored; 0 in padding channels */
+} flim_norm;
+
+/* Partial sums of z (cells, pixels, C): two sums about a per-block origin, and the origin; 3 planes of [C][blocks]. */
+cudaError_t flim_k_stats(const flim_launch *l, const void *z, flim_blocks b, int c, float *partial);
+/* Batch statistics -> affine, invstd; moves the running statistics (momentum 0.1, unbiased variance).  A single value a
+ * channel: running statistics as constants. */
+cudaError_t flim_k_norm_train(const flim_launch *l, const float *partial, flim_blocks b, const flim_norm *norm);
+/* The same from sums over all `count` positions: sums is double (2,c), sum and sum of squares of z. */
+cudaError_t flim_k_norm_train_sums(const flim_launch *l, const double *sums, int64_t count, const flim_norm *norm);
+/* Running statistics (or only the bias, without BatchNorm) -> affine, invstd. */
+cudaError_t flim_k_norm_fixed(const flim_launch *l, const flim_norm *norm);
+
+typedef enum flim_skip_kind {
+    FLIM_SKIP_NONE,
+    FLIM_SKIP_GATED, /* backward only: one was added, and `gate` has the sign of the sum */
+    FLIM_SKIP_PLAIN, /* the tensor as it is */
+    FLIM_SKIP_NORMALISED, /* z of a convolution: its BatchNorm is applied here */
+    FLIM_SKIP_ACTIVATED /* the same, and leaky ReLU */
+} flim_skip_kind;
+
+/* What follows the convolution in a unit: y = dropout(pool(act(affine(z) + skip))). */
+typedef struct flim_tail {
+    int64_t cells;
+    int t, hw; /* of z: pixels = t * hw; y has (t / pool) * hw */
+    int c;
+    int pool; /* 1 or 2 */
+    bool act;
+    flim_skip_kind skip;
+    const void *z; /* (cells, t*hw, c) */
+    flim_affine affine;
+    const void *skip_in; /* like z: the tensor to add, or the z of a convolution whose BatchNorm is skip_affine */
+    flim_affine skip_affine;
+    const float *dropout; /* (cells, c) multipliers or NULL */
+    uint8_t *
+        gate; /* (cells, t*hw, c / 8), a bit a channel, the lowest first: affine(z) + skip > 0.  The forward pass writes it where it
+                    * is not NULL (pool = 1), so that the backward pass need not read the skip again; with FLIM_SKIP_GATED */
+} flim_tail;
+
+cudaError_t flim_k_tail_forward(const flim_launch *l, const flim_tail *tail, void *y);
+/* mean over pixels: y (cells, pixels, c) -> out (cells, c) fp32. */
+cudaError_t flim_k_mean(const flim_launch *l, const void *y, int64_t cells, int64_t pixels, int c, float *out);
+
+/* ---- kernels_grad.cu, kernels_grad_norm.cu, kernels_grad_apply.cu: backward --------------------------------------------- */
+
+typedef enum flim_source_kind {
+    FLIM_SOURCE_DENSE, /* storage type, shape of y */
+    FLIM_SOURCE_STRIDED, /* storage type, (cells, st, sh, sw, c): contributes at multiples of the strides only */
+    FLIM_SOURCE_BROADCAST /* float (cells, c): the same at every pixel */
+} flim_source_kind;
+
+/* One contribution to dy; the value is what is stored divided by *scale_a * *scale_b (NULL = 1). */
+typedef struct flim_source {
+    flim_source_kind kind;
+    const void *data;
+    const float *scale_a, *scale_b;
+    int stride[3], size[3]; /* STRIDED: strides in y and sizes (t,h,w) of the compact tensor */
+} flim_source;
+
+enum { FLIM_MAX_SOURCES = 4 };
+
+typedef struct flim_sources {
+    int n;
+    int h, w; /* of y, for STRIDED */
+    flim_source item[FLIM_MAX_SOURCES];
+} flim_sources;
+
+/* Sums over all pixels of dv, dv z, dv^2 and, with a normalised skip, dv z_skip: 4 planes [C][blocks]
+ * over the blocks of y (flim_blocks_for(cells, pooled pixels, ...)).  y: also written where it is not NULL (recompute). */
+cudaError_t flim_k_grad_sums(const flim_launch *l, const flim_tail *tail, const flim_sources *dy, flim_blocks b,
+                             float *partial, void *y);
+
+/* dz = a * dv + b * z + d, stored *scale times: float[C] each. */
+typedef struct flim_grad_affine {
+    float *a, *b, *d;
+    float *scale; /* one float: the power of two */
+    float *unscale; /* one float: 1 / (*scale * *loss_scale), what turns sums over stored dz into gradients */
+} flim_grad_affine;
+
+typedef struct flim_grad_norm {
+    flim_norm norm;
+    flim_grad_affine out;
+    float *dgamma, *dbeta, *dbias; /* real channels, each may be NULL; assigned or, with add, added to */
+} flim_grad_norm;
+
+/* Finishes flim_k_grad_sums.  scaled: choose *scale by the gradient's rms (fp16 storage of tf32), else 1.  skip (may be NULL):
+ * the BatchNorm of the normalised skip.  dv_scale (may be NULL): one float, scale for dv itself.  *loss_scale divides what goes
+ * to dgamma, dbeta, dbias.  sums: 4 * C doubles of scratch; counter: one zeroed int, left zero. */
+cudaError_t flim_k_grad_norm(const flim_launch *l, const float *partial, flim_blocks b, int64_t count,
+                             const flim_grad_norm *main, const flim_grad_norm *skip, float *dv_scale, bool scaled, bool train,
+                             bool add, const float *loss_scale, double *sums, int *counter);
+/* The same from sums that a convolution gathered (conv_k3.h): double (2,c), sum du and sum du (z - mean) of du as stored, which is
+ * *du_scale times the gradient behind the activation.  The scale of dz follows du's. */
+cudaError_t flim_k_grad_norm_sums(const flim_launch *l, const double *du, const float *du_scale, int64_t count,
+                                  const flim_grad_norm *main, bool scaled, bool add, const float *loss_scale);
+/* *out = *a / *b. */
+cudaError_t flim_k_ratio(const flim_launch *l, const float *a, const float *b, float *out);
+/* Writes dz (like z), dz_skip (like z, with a normalised skip) and dv (like z, may be NULL). */
+cudaError_t flim_k_grad_apply(const flim_launch *l, const flim_tail *tail, const flim_sources *dy,
+                              const flim_grad_affine *main, const flim_grad_affine *skip, const float *dv_scale, void *dz,
+                              void *dz_skip, void *dv);
+/* Sum of the sources -> (cells, pixels, c) storage, times *scale (NULL = 1): the gradient of a tensor with no unit behind it. */
+cudaError_t flim_k_sources(const flim_launch *l, const flim_sources *dy, int64_t cells, int64_t pixels, int c,
+                           const float *scale, void *out);
+
+/* ---- kernels_head.cu -------------------------------------------------------------------------------------------------- */
+
+typedef struct flim_head_kernels {
+    int64_t cells;
+    int in, c, hidden, outputs; /* c: storage channels of `mean` and `dmean` */
+    const float *fc1_weight, *fc1_bias, *gamma, *beta, *fc2_weight, *fc2_bias;
+    float *running_mean, *running_var;
+    const float *mean; /* (cells, c) */
+    const float *dropout; /* (cells, stored hidden) or NULL */
+    int dropout_stride;
+    float *z, *h; /* (cells, hidden): fc1's output; after BN, act and dropout */
+    float *norm_mean, *norm_invstd; /* (hidden) */
+    float *logits; /* (cells, outputs) */
+    /* training */
+    const int32_t *label;
+    const float *weight;
+    const double *divisor;
+    const float *smoothing, *loss_scale;
+    float *dlogits; /* (cells, outputs), loss_scale times the gradient */
+    double *loss; /* (cells): weight * loss */
+    int32_t *correct; /* (cells) */
+    float *dz; /* (cells, hidden) */
+    float *dmean; /* (cells, c): gradient at each pixel, already divided by `pixels` */
+    int64_t pixels;
+    float *dfc1_weight, *dfc1_bias, *dgamma, *dbeta, *dfc2_weight, *dfc2_bias;
+    bool add; /* to the gradients, instead of assigning */
+} flim_head_kernels;
+
+/* fc1, BN (batch statistics if train; over one cell the running ones), act, dropout, fc2. */
+cudaError_t flim_k_head_forward(const flim_launch *l, const flim_head_kernels *h, bool train);
+/* Loss, correct answers and dlogits. */
+cudaError_t flim_k_head_loss(const flim_launch *l, const flim_head_kernels *h);
+cudaError_t flim_k_head_backward(const flim_launch *l, const flim_head_kernels *h, bool train);
+
+/* ---- kernels_update.cu ------------------------------------------------------------------------------------------------ */
+
+/* Everything about training that lives on the device. */
+typedef struct flim_device_state {
+    int64_t adam_step, skipped, skipped_in_row, scale_growth;
+    double loss, weight; /* totals since the last reset */
+    int64_t cells, correct, updates, calls;
+    int64_t nonfinite_call; /* -1 = none */
+    double grad_norm;
+    float loss_scale;
+    int update; /* decision of the current window */
+    float clip_factor, bias1, bias2; /* of the current update */
+    int pad;
+} flim_device_state;
+
+/* Parameters of a train call, copied to the device before it. */
+typedef struct flim_device_step {
+    double divisor;
+    float learning_rate, weight_decay, beta1, beta2, epsilon, clip, label_smoothing, dropout;
+} flim_device_step;
+
+/* A convolution weight: fp32 master in PyTorch's layout (o,i,taps), storage copy (k,taps,c) and gradient (k,taps,c). */
+typedef struct flim_weight_item {
+    int o, i, taps, k, c;
+    int64_t offset; /* in the parameter array */
+    int64_t first; /* running element count of the items before this one, in (k,taps,c) order */
+    void *storage; /* k*taps*c of the storage type */
+    const void *grad; /* k*taps*c, storage type or fp32 */
+    int grad_is_float;
+    const float *grad_scale; /* stored gradient = *grad_scale (NULL = 1) * gradient */
+    float *scale; /* one float: power of two, storage = scale * weight */
+    unsigned *amax; /* one: bits of the largest |weight| */
+} flim_weight_item;
+
+enum { FLIM_MAX_WEIGHTS = 24 };
+typedef struct flim_weight_table {
+    int n;
+    int64_t elements; /* sum of k*taps*c */
+    flim_weight_item item[FLIM_MAX_WEIGHTS];
+} flim_weight_table;
+
+/* Storage copies of the weights (table on the device).  scaled: by a power of two that brings the largest to [1,2).
+ * state may be NULL, else nothing happens unless state->update. */
+cudaError_t flim_k_weights(const flim_launch *l, const flim_weight_table *table, int n, int64_t elements,
+                           const float *parameters, bool scaled, const flim_device_state *state);
+/* A storage copy (k,taps,c) with its taps in reverse order and its channels exchanged: turned (c,taps,k) (flim_conv_turn). */
+cudaError_t flim_k_turn(const flim_launch *l, const void *storage, int k, int taps, int c, void *turned);
+/* Gradients of the weights -> the gradient array in master layout, divided by their scale and *loss_scale. */
+cudaError_t flim_k_gather(const flim_launch *l, const flim_weight_table *table, int n, int64_t elements,
+                          const float *loss_scale, bool add, float *gradients);
+/* Adds a train call's losses to the totals. */
+cudaError_t flim_k_account(const flim_launch *l, flim_device_state *state, const double *loss, const int32_t *correct,
+                           const float *weight, int64_t cells, bool dynamic);
+/* Norm, finite?, clipping; AdamW; loss scale, counters and running statistics.  partial: FLIM_NORM_BLOCKS doubles. */
+enum { FLIM_NORM_BLOCKS = 256 };
+cudaError_t flim_k_update(const flim_launch *l, flim_device_state *state, const flim_device_step *step, float *parameters,
+                          const float *gradients, float *moment1, float *moment2, int64_t count, double *partial,
+                          bool dynamic, float *statistics, const float *pending, int64_t n_statistics);
+
+/* ---- kernels_check.cu: for choosing and checking convolution plans ---------------------------------------------------- */
+
+/* Uniform values in [-1, 1) from a counter-based hash. */
+cudaError_t flim_k_fill(const flim_launch *l, void *data, int64_t count, uint32_t seed);
+/* `samples` outputs of the problem, spread over the output tensor, by direct summation in double; got gets the same elements
+ * of the tensor under test.  master: the weight gradient under test is fp32 in PyTorch's layout. */
+cudaError_t flim_k_direct(const flim_launch *l, const flim_conv_problem *p, const void *x, const void *w, const void *y,
+                          bool master, int samples, double *expected, double *got);
+/* *count (zeroed by the caller) += number of elements that are not finite. */
+cudaError_t flim_k_count_nonfinite(const flim_launch *l, const void *data, int64_t count, unsigned long long *nonfinite);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

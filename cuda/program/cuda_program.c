@@ -1,0 +1,206 @@
+/* Life of a compiled program: its memory, said and then allocated, and the table of its functions. */
+#include "cuda/program/cuda_program.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "cuda/device/check.h"
+#include "core/alloc.h"
+#include "cuda/program/graph.h"
+#include "cuda/program/layout.h"
+#include "cuda/program/state.h"
+#include "cuda/program/transfer.h"
+
+/* Undoes `allocate`, as far as it came. */
+static void free_memory(flim_cuda_program *p)
+{
+    if (!p->device->base.info.described && cudaSetDevice(p->device->ordinal) == cudaSuccess) {
+        (void)cudaStreamSynchronize(p->device->copy_stream);
+        (void)cudaStreamSynchronize(p->device->stream);
+        flim_graph_free(p);
+        flim_transfer_free(p);
+        (void)cudaFree(p->memory);
+        p->memory = NULL;
+        (void)cudaGetLastError();
+    }
+}
+
+static void destroy(flim_program *base)
+{
+    flim_cuda_program *p = flim_cuda_program_of(base);
+    free_memory(p);
+    flim_cuda_kept_free(&p->kept);
+    flim_free(p);
+}
+
+/* Saved activations, a line for each block: units whose names begin with the same word (res1). */
+static void add_saved(const flim_pass *pass, flim_memory_plan *plan)
+{
+    const flim_network *net = pass->net;
+    for (int u = 0; u < net->n_units;) {
+        const char *block = net->unit[u].conv;
+        const int word = (int)strcspn(block, ".");
+        char name[48];
+        int64_t bytes = 0;
+        do {
+            bytes += flim_pass_saved_at_peak(pass, u++);
+        } while (u < net->n_units && strncmp(net->unit[u].conv, block, (size_t)word + 1) == 0);
+        snprintf(name, sizeof name, "saved activations of %.*s", word < 24 ? word : 24, block);
+        flim_memory_add(plan, name, FLIM_MEMORY_DEVICE, bytes);
+    }
+}
+
+static flim_status memory(const flim_program *base, flim_memory_plan *plan, flim_error *err)
+{
+    static const char *const uses[] = {"saved activations", "passing activations", "gradients of activations",
+                                       "convolution workspace"};
+    const flim_cuda_program *p = (const flim_cuda_program *)base;
+    const flim_pass *most = p->train.arena.bytes >= p->predict.arena.bytes ? &p->train : &p->predict;
+    int64_t rest = p->arena_bytes;
+    (void)err;
+    flim_memory_add(plan, "parameters", FLIM_MEMORY_DEVICE, p->bytes_parameters);
+    flim_memory_add(plan, "BatchNorm statistics", FLIM_MEMORY_DEVICE, p->bytes_statistics);
+    flim_memory_add(plan, "gradients", FLIM_MEMORY_DEVICE, p->bytes_gradients);
+    flim_memory_add(plan, "Adam moments", FLIM_MEMORY_DEVICE, p->bytes_moments);
+    flim_memory_add(plan, "weight copies", FLIM_MEMORY_DEVICE, p->bytes_weights);
+    flim_memory_add(plan, "input buffers", FLIM_MEMORY_DEVICE, p->bytes_stages);
+    flim_memory_add(plan, "sums and head", FLIM_MEMORY_DEVICE, p->bytes_scratch);
+    for (int u = 0; u < FLIM_USES; u++) {
+        if (u == FLIM_USE_SAVED) {
+            add_saved(most, plan);
+        } else {
+            flim_memory_add(plan, uses[u], FLIM_MEMORY_DEVICE, most->at_peak[u]);
+        }
+        rest -= most->at_peak[u];
+    }
+    flim_memory_add(plan, "gaps between activations", FLIM_MEMORY_DEVICE, rest);
+    flim_memory_add(plan, "cells of the data", FLIM_MEMORY_DEVICE, p->kept.bytes);
+    flim_memory_add(plan, "call arguments and logits", FLIM_MEMORY_PINNED, flim_transfer_pinned_bytes(p));
+    return FLIM_OK;
+}
+
+static int64_t all_bytes(const flim_cuda_program *p)
+{
+    return p->fixed_bytes + p->arena_bytes + p->kept.bytes;
+}
+
+/* cudaMalloc failed: says what was needed, what is free, and which batch would do (activations grow with the batch). */
+static flim_status explain_memory(flim_cuda_program *p, flim_error *err)
+{
+    size_t free_bytes = 0, total = 0;
+    (void)cudaMemGetInfo(&free_bytes, &total);
+    const double gib = 1073741824.0;
+    const int64_t per_batch = p->arena_bytes + p->bytes_stages + p->bytes_scratch, rest = all_bytes(p) - per_batch;
+    char beside[440];
+    flim_cuda_beside(p->device, beside, sizeof beside);
+    int64_t fits = per_batch > 0 ? (int64_t)(((double)free_bytes - (double)rest) / (double)per_batch * (double)p->batch) : 0;
+    const flim_program_options *o = &p->base.options; /* train_batch 0: predict, which has fewer flags */
+    if (fits < 1) {
+        const bool wide = o->precision == FLIM_PRECISION_FP32 || o->precision == FLIM_PRECISION_TF32;
+        const bool has_bf16 = p->device->base.info.precisions & 1u << FLIM_PRECISION_BF16;
+        return flim_fail(
+            err, FLIM_ERROR_MEMORY,
+            "out of device memory on %s: a batch of %lld cells needs %.2f GiB, %.2f of %.2f GiB are free, not enough for one "
+            "cell; less is needed by a smaller preset%s%s%s",
+            p->device->base.info.name, (long long)p->batch, (double)all_bytes(p) / gib, (double)free_bytes / gib,
+            (double)total / gib,
+            !wide      ? ""
+            : has_bf16 ? ", --precision bf16"
+                       : ", --precision fp16",
+            o->train_batch > 0 && o->recompute != FLIM_RECOMPUTE_ALL ? ", --checkpoint-activations all" : "", beside);
+    }
+    return flim_fail(
+        err, FLIM_ERROR_MEMORY,
+        "out of device memory on %s: a batch of %lld cells needs %.2f GiB, %.2f of %.2f GiB are free; the largest batch that "
+        "fits is %lld%s%s",
+        p->device->base.info.name, (long long)p->batch, (double)all_bytes(p) / gib, (double)free_bytes / gib,
+        (double)total / gib, (long long)(fits < p->batch ? fits : p->batch - 1),
+        o->train_batch > 0
+            ? " (--batch auto finds it, --accumulate keeps the cells an update, --checkpoint-activations auto makes room)"
+            : "",
+        beside);
+}
+
+static flim_status allocate(flim_program *base, flim_error *err)
+{
+    flim_cuda_program *p = flim_cuda_program_of(base);
+    flim_status status = flim_cuda_device_use(p->device, err);
+    if (status != FLIM_OK) {
+        return status;
+    }
+    if (base->device->info.described) {
+        return flim_fail(err, FLIM_ERROR_DEVICE, "%s is only described: it can be planned for, not run on",
+                         base->device->info.name);
+    }
+    void *at = NULL;
+    cudaError_t code = cudaMalloc(&at, (size_t)all_bytes(p));
+    if (code == cudaErrorMemoryAllocation) {
+        (void)cudaGetLastError();
+        return explain_memory(p, err);
+    }
+    FLIM_TRY_DONE(flim_cuda_check(code, "cudaMalloc", err));
+    p->memory = at;
+    (void)flim_program_lay_out(p, p->memory);
+    p->arena = p->memory + p->fixed_bytes;
+    cudaStream_t stream = p->device->stream;
+    FLIM_TRY_CUDA_DONE(cudaMemsetAsync(p->memory, 0, (size_t)(p->fixed_bytes + p->arena_bytes), stream));
+    FLIM_TRY_CUDA_DONE(cudaMemcpyAsync(p->weights, &p->weights_host, sizeof p->weights_host, cudaMemcpyHostToDevice, stream));
+    FLIM_TRY_CUDA_DONE(cudaMemcpyAsync(p->state, &p->host_state, sizeof p->host_state, cudaMemcpyHostToDevice, stream));
+    FLIM_TRY_DONE(flim_transfer_make(p, err));
+    FLIM_TRY_DONE(flim_cuda_kept_place(&p->kept, p->memory + p->fixed_bytes + p->arena_bytes, stream, err));
+    FLIM_TRY_CUDA_DONE(cudaStreamSynchronize(stream));
+done:
+    if (status != FLIM_OK) {
+        free_memory(p); /* pinned memory may be what was short: the caller may try again with less */
+    }
+    return status;
+}
+
+static flim_status wait_all(flim_program *base, flim_error *err)
+{
+    return flim_cuda_finish(flim_cuda_program_of(base), err);
+}
+
+static int64_t peak_bytes(const flim_program *base)
+{
+    return all_bytes((const flim_cuda_program *)base);
+}
+
+static bool replays(const flim_program *base)
+{
+    const flim_cuda_program *p = (const flim_cuda_program *)base;
+    return p->n_graphs > 0 && !p->graphs_off;
+}
+
+static flim_status keep_cells(flim_program *base, const flim_kept_cells *cells, flim_error *err)
+{
+    flim_cuda_program *p = flim_cuda_program_of(base);
+    const int64_t pixels = (int64_t)base->net.in[1] * base->net.in[2];
+    return flim_cuda_kept_plan(&p->kept, pixels * base->net.in[0], pixels, cells, err);
+}
+
+static flim_status put_cell(flim_program *base, int64_t cell, const void *voxels, const uint8_t *mask, flim_error *err)
+{
+    flim_cuda_program *p = flim_cuda_program_of(base);
+    FLIM_TRY(flim_cuda_device_use(p->device, err));
+    return flim_cuda_kept_put(&p->kept, cell, voxels, mask, p->device->stream, err);
+}
+
+const flim_program_ops flim_cuda_program_ops = {.destroy = destroy,
+                                                .memory = memory,
+                                                .allocate = allocate,
+                                                .states = flim_state_arrays_of,
+                                                .read = flim_state_read,
+                                                .write = flim_state_write,
+                                                .get_counters = flim_state_get_counters,
+                                                .set_counters = flim_state_set_counters,
+                                                .train = flim_cuda_train,
+                                                .predict = flim_cuda_predict,
+                                                .totals = flim_state_totals,
+                                                .set_totals = flim_state_set_totals,
+                                                .wait = wait_all,
+                                                .peak_bytes = peak_bytes,
+                                                .replays = replays,
+                                                .profile = flim_cuda_profile,
+                                                .keep_cells = keep_cells,
+                                                .put_cell = put_cell};

@@ -1,0 +1,104 @@
+/* A compiled network on a CUDA device.
+ *
+ * For: compile.c makes it, layout.c finds the place of everything in its one allocation, program.c allocates and destroys it, state.c
+ *      reads and writes its state, execute.c runs it: transfer.c, graph.c and operations.c.
+ * Owns: its allocation, graphs, events and pinned memory; the device is borrowed and outlives it.
+ */
+#ifndef FLIM_CUDA_PROGRAM_H
+#define FLIM_CUDA_PROGRAM_H
+
+#include "cuda/program/device_cells.h"
+#include "cuda/program/schedule.h"
+
+enum { FLIM_STAGES = 2, FLIM_SLOTS = 4, FLIM_MAX_GRAPHS = 32 };
+
+/* Small arguments of a call, filled on the host in pinned memory and copied before it. */
+typedef struct flim_call_block {
+    int64_t bytes;
+    flim_device_step *step;
+    int32_t *label; /* (batch) */
+    float *weight; /* (batch) */
+    uint32_t *id; /* (batch) x 6 */
+} flim_call_block;
+
+typedef struct flim_stage { /* device copy of a batch on its way in */
+    float *signal;
+    uint8_t *mask;
+    cudaEvent_t copied, free;
+} flim_stage;
+
+typedef struct flim_slot { /* pinned host memory of one call */
+    char *block;
+    cudaEvent_t done;
+} flim_slot;
+
+typedef struct flim_pending_logits {
+    float *pinned, *to;
+    int64_t count; /* 0 = nothing pending */
+    cudaEvent_t done;
+} flim_pending_logits;
+
+typedef struct flim_graph {
+    bool train, first, last;
+    int64_t n;
+    cudaGraphExec_t exec;
+} flim_graph;
+
+typedef struct flim_cuda_program {
+    flim_program base;
+    flim_cuda_device *device;
+    flim_launch launch;
+    bool scaled; /* tf32 as fp16 with a power-of-two scale a tensor */
+    bool dynamic; /* fp16: loss scaling */
+    flim_pass train, predict; /* batch 0: none */
+    int64_t batch; /* the larger of both */
+
+    /* one allocation; laid out by layout.c, the arena and the kept cells behind it */
+    char *memory;
+    int64_t fixed_bytes, arena_bytes;
+    void *arena;
+    float *parameters, *gradients, *moment1, *moment2, *statistics, *pending; /* (P) x 4, (S) x 2 */
+    flim_device_state *state;
+    flim_call_block call; /* on the device */
+    flim_weight_table *weights; /* train's table where there is training, else predict's */
+    flim_weight_table weights_host;
+    double *norm_partial; /* FLIM_NORM_BLOCKS */
+    float *partial; /* of statistics and gradient sums */
+    flim_head_kernels head;
+    flim_stage stage[FLIM_STAGES];
+    flim_cuda_kept kept; /* behind the arena */
+    int64_t bytes_parameters, bytes_gradients, bytes_moments, bytes_statistics, bytes_weights, bytes_stages, bytes_scratch;
+
+    flim_slot slot[FLIM_SLOTS];
+    flim_pending_logits logits[FLIM_SLOTS];
+    int64_t calls; /* train and predict */
+    flim_graph graph[FLIM_MAX_GRAPHS];
+    int n_graphs;
+    bool graphs_off;
+    flim_device_state host_state; /* counters set before allocation */
+} flim_cuda_program;
+
+static inline flim_cuda_program *flim_cuda_program_of(flim_program *program)
+{
+    return (flim_cuda_program *)program;
+}
+
+/* A tensor of the network in an array laid out like the parameters or the statistics; NULL where there is no such tensor or no
+ * array yet. */
+static inline float *flim_cuda_tensor(const flim_cuda_program *program, float *array, int unit, flim_tensor_role role,
+                                      int index)
+{
+    const flim_tensor *t = flim_network_tensor(&program->base.net, unit, role, index);
+    return t && array ? array + t->offset : NULL;
+}
+
+/* program.c */
+extern const flim_program_ops flim_cuda_program_ops;
+/* execute.c */
+flim_status flim_cuda_train(flim_program *program, const flim_batch *batch, const flim_step *step, flim_error *err);
+flim_status flim_cuda_predict(flim_program *program, const flim_batch *batch, float *logits, flim_error *err);
+/* Finishes all work and hands out pending logits. */
+flim_status flim_cuda_finish(flim_cuda_program *program, flim_error *err);
+/* measure.c */
+flim_status flim_cuda_profile(flim_program *program, flim_operation_time *out, int room, int *n, flim_error *err);
+#endif

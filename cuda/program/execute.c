@@ -1,0 +1,47 @@
+/* Calls of a program: a training step, a prediction, and the wait for all of them. */
+#include "cuda/device/check.h"
+#include "cuda/program/graph.h"
+#include "cuda/program/transfer.h"
+
+flim_status flim_cuda_train(flim_program *base, const flim_batch *batch, const flim_step *step, flim_error *err)
+{
+    flim_cuda_program *p = flim_cuda_program_of(base);
+    const flim_device_step device_step = {.divisor = step->divisor,
+                                          .learning_rate = step->learning_rate,
+                                          .weight_decay = step->weight_decay,
+                                          .beta1 = step->beta1,
+                                          .beta2 = step->beta2,
+                                          .epsilon = step->epsilon,
+                                          .clip = step->clip,
+                                          .label_smoothing = step->label_smoothing,
+                                          .dropout = step->dropout};
+    FLIM_TRY(flim_cuda_device_use(p->device, err));
+    FLIM_TRY(flim_transfer_in(p, &p->train, batch, &device_step, err));
+    FLIM_TRY(flim_graph_run(p, &p->train, batch->n, step->first, step->last, err));
+    FLIM_TRY(flim_transfer_end_call(p, err));
+    return FLIM_OK;
+}
+
+flim_status flim_cuda_predict(flim_program *base, const flim_batch *batch, float *logits, flim_error *err)
+{
+    flim_cuda_program *p = flim_cuda_program_of(base);
+    const flim_device_step none = {.divisor = 1.0};
+    FLIM_TRY(flim_cuda_device_use(p->device, err));
+    FLIM_TRY(flim_transfer_hand_out(&p->logits[p->calls % FLIM_SLOTS], err));
+    FLIM_TRY(flim_transfer_in(p, &p->predict, batch, &none, err));
+    FLIM_TRY(flim_graph_run(p, &p->predict, batch->n, false, false, err));
+    FLIM_TRY(flim_transfer_out(p, batch->n, logits, err));
+    FLIM_TRY(flim_transfer_end_call(p, err));
+    return FLIM_OK;
+}
+
+flim_status flim_cuda_finish(flim_cuda_program *p, flim_error *err)
+{
+    FLIM_TRY(flim_cuda_device_use(p->device, err));
+    FLIM_TRY_CUDA(cudaStreamSynchronize(p->device->copy_stream));
+    FLIM_TRY_CUDA(cudaStreamSynchronize(p->launch.stream));
+    for (int i = 0; i < FLIM_SLOTS; i++) {
+        FLIM_TRY(flim_transfer_hand_out(&p->logits[i], err));
+    }
+    return FLIM_OK;
+}

@@ -1,0 +1,17 @@
+/* Layout of a program's allocation before the arena: parameters, optimizer, weight copies, incoming batches, sums, head.
+ *
+ * For: one walk hands out the pieces in order; without memory it only counts, so that the sizes planned and the places used cannot
+ *      differ.
+ * Owns: nothing; it fills the pointers of the program and its passes, and their bytes_*.
+ */
+#ifndef FLIM_CUDA_LAYOUT_H
+#define FLIM_CUDA_LAYOUT_H
+
+#include "cuda/program/cuda_program.h"
+
+/* Sets all pointers into memory at `base` (NULL: only sizes) and returns the bytes of the fixed part. */
+int64_t flim_program_lay_out(flim_cuda_program *program, char *base);
+/* Pointers of a call block at `base`; returns its bytes. */
+int64_t flim_call_block_at(flim_call_block *block, char *base, int64_t batch);
+
+#endif

@@ -1,0 +1,137 @@
+#include "cuda/program/state.h"
+
+#include "cuda/device/check.h"
+#include "cuda/program/launch.h"
+
+#define INITIAL_LOSS_SCALE 65536.0f /* as torch's GradScaler */
+
+flim_device_state flim_state_initial(bool dynamic)
+{
+    return (flim_device_state){.nonfinite_call = -1, .loss_scale = dynamic ? INITIAL_LOSS_SCALE : 1.0f};
+}
+
+flim_state_arrays flim_state_arrays_of(const flim_program *base)
+{
+    const flim_cuda_program *p = (const flim_cuda_program *)base;
+    return (flim_state_arrays){.parameters = p->parameters,
+                               .gradients = p->gradients,
+                               .moment1 = p->moment1,
+                               .moment2 = p->moment2,
+                               .statistics = p->statistics};
+}
+
+flim_status flim_state_read(flim_program *base, const float *from, size_t count, float *out, flim_error *err)
+{
+    flim_status status = flim_cuda_finish(flim_cuda_program_of(base), err);
+    return status == FLIM_OK
+               ? flim_cuda_check(cudaMemcpy(out, from, count * sizeof *out, cudaMemcpyDeviceToHost), "reading state", err)
+               : status;
+}
+
+/* From pageable memory; what is enqueued afterwards sees it.  (cudaMemcpy may return with its last copy under way, and our streams
+ * do not wait for it.) */
+static flim_status upload(flim_cuda_program *p, void *to, const void *from, size_t bytes, flim_error *err)
+{
+    FLIM_TRY_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, p->device->stream));
+    FLIM_TRY_CUDA(cudaStreamSynchronize(p->device->stream));
+    return FLIM_OK;
+}
+
+flim_status flim_state_write(flim_program *base, flim_state state, float *to, size_t count, const float *in, flim_error *err)
+{
+    flim_cuda_program *p = flim_cuda_program_of(base);
+    FLIM_TRY(flim_cuda_finish(p, err));
+    FLIM_TRY(upload(p, to, in, count * sizeof *in, err));
+    if (state == FLIM_STATE_PARAMETERS) {
+        FLIM_TRY(flim_cuda_store_weights(p, NULL, err));
+        FLIM_TRY_CUDA(cudaStreamSynchronize(p->device->stream));
+    } else if (state == FLIM_STATE_STATISTICS && p->pending) {
+        FLIM_TRY(upload(p, p->pending, in, count * sizeof *in, err));
+    }
+    return FLIM_OK;
+}
+
+static flim_status fetch(flim_cuda_program *p, flim_device_state *out, flim_error *err)
+{
+    if (!p->base.allocated) {
+        *out = p->host_state;
+        return FLIM_OK;
+    }
+    flim_status status = flim_cuda_finish(p, err);
+    return status == FLIM_OK
+               ? flim_cuda_check(cudaMemcpy(out, p->state, sizeof *out, cudaMemcpyDeviceToHost), "reading counters", err)
+               : status;
+}
+
+static flim_status store(flim_cuda_program *p, const flim_device_state *in, flim_error *err)
+{
+    if (!p->base.allocated) {
+        p->host_state = *in;
+        return FLIM_OK;
+    }
+    return upload(p, p->state, in, sizeof *in, err);
+}
+
+flim_status flim_state_get_counters(flim_program *base, flim_counters *out, flim_error *err)
+{
+    flim_device_state s;
+    FLIM_TRY(fetch(flim_cuda_program_of(base), &s, err));
+    *out = (flim_counters){s.adam_step, s.skipped, s.skipped_in_row, (double)s.loss_scale, s.scale_growth};
+    return FLIM_OK;
+}
+
+flim_status flim_state_set_counters(flim_program *base, const flim_counters *in, flim_error *err)
+{
+    flim_cuda_program *p = flim_cuda_program_of(base);
+    flim_device_state s;
+    FLIM_TRY(fetch(p, &s, err));
+    s.adam_step = in->adam_step;
+    s.skipped = in->skipped;
+    s.skipped_in_row = in->skipped_in_row;
+    s.scale_growth = in->scale_growth;
+    /* A scale of 1 or less comes from another precision: fp16 then starts from its own. */
+    s.loss_scale = !p->dynamic ? 1.0f : in->loss_scale > 1.0 ? (float)in->loss_scale : INITIAL_LOSS_SCALE;
+    return store(p, &s, err);
+}
+
+flim_status flim_state_totals(flim_program *base, bool reset, flim_totals *out, flim_error *err)
+{
+    flim_cuda_program *p = flim_cuda_program_of(base);
+    flim_device_state s;
+    flim_status status = fetch(p, &s, err);
+    if (status != FLIM_OK) {
+        return status;
+    }
+    *out = (flim_totals){.loss = s.loss,
+                         .weight = s.weight,
+                         .cells = s.cells,
+                         .correct = s.correct,
+                         .updates = s.updates,
+                         .grad_norm = s.grad_norm,
+                         .nonfinite = s.nonfinite_call >= 0,
+                         .calls = s.calls,
+                         .nonfinite_call = s.nonfinite_call};
+    if (reset) {
+        s.loss = s.weight = 0;
+        s.cells = s.correct = s.updates = s.calls = 0;
+        s.nonfinite_call = -1;
+        status = store(p, &s, err);
+    }
+    return status;
+}
+
+flim_status flim_state_set_totals(flim_program *base, const flim_totals *in, flim_error *err)
+{
+    flim_cuda_program *p = flim_cuda_program_of(base);
+    flim_device_state s;
+    FLIM_TRY(fetch(p, &s, err));
+    s.loss = in->loss;
+    s.weight = in->weight;
+    s.cells = in->cells;
+    s.correct = in->correct;
+    s.updates = in->updates;
+    s.grad_norm = in->grad_norm;
+    s.calls = in->calls;
+    s.nonfinite_call = in->nonfinite ? in->nonfinite_call : -1;
+    return store(p, &s, err);
+}

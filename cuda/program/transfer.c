@@ -1,0 +1,149 @@
+#include "cuda/program/transfer.h"
+
+#include <string.h>
+
+#include "cuda/kernels/cell_words.h"
+#include "cuda/device/check.h"
+#include "cuda/program/layout.h"
+
+static size_t logit_bytes(const flim_cuda_program *p)
+{
+    return (size_t)(p->predict.batch * p->base.net.head.outputs) * sizeof(float);
+}
+
+int64_t flim_transfer_pinned_bytes(const flim_cuda_program *p)
+{
+    flim_call_block block;
+    return FLIM_SLOTS * (flim_call_block_at(&block, NULL, p->batch) + (int64_t)logit_bytes(p));
+}
+
+flim_status flim_transfer_make(flim_cuda_program *p, flim_error *err)
+{
+    flim_call_block block;
+    const size_t slot_bytes = (size_t)flim_call_block_at(&block, NULL, p->batch);
+    for (int i = 0; i < FLIM_STAGES; i++) {
+        FLIM_TRY_CUDA(cudaEventCreateWithFlags(&p->stage[i].copied, cudaEventDisableTiming));
+        FLIM_TRY_CUDA(cudaEventCreateWithFlags(&p->stage[i].free, cudaEventDisableTiming));
+    }
+    for (int i = 0; i < FLIM_SLOTS; i++) {
+        FLIM_TRY_CUDA(cudaHostAlloc((void **)&p->slot[i].block, slot_bytes, cudaHostAllocDefault));
+        FLIM_TRY_CUDA(cudaEventCreateWithFlags(&p->slot[i].done, cudaEventDisableTiming));
+        if (logit_bytes(p) > 0) {
+            FLIM_TRY_CUDA(cudaHostAlloc((void **)&p->logits[i].pinned, logit_bytes(p), cudaHostAllocDefault));
+            FLIM_TRY_CUDA(cudaEventCreateWithFlags(&p->logits[i].done, cudaEventDisableTiming));
+        }
+    }
+    return FLIM_OK;
+}
+
+static void free_event(cudaEvent_t *event)
+{
+    if (*event) {
+        (void)cudaEventDestroy(*event);
+        *event = NULL;
+    }
+}
+
+void flim_transfer_free(flim_cuda_program *p)
+{
+    for (int i = 0; i < FLIM_STAGES; i++) {
+        free_event(&p->stage[i].copied);
+        free_event(&p->stage[i].free);
+    }
+    for (int i = 0; i < FLIM_SLOTS; i++) {
+        (void)cudaFreeHost(p->slot[i].block);
+        (void)cudaFreeHost(p->logits[i].pinned);
+        p->slot[i].block = NULL;
+        p->logits[i].pinned = NULL;
+        free_event(&p->slot[i].done);
+        free_event(&p->logits[i].done);
+    }
+}
+
+/* Voxels and masks of a batch into a stage, beside the step before. */
+static flim_status copy_batch(flim_cuda_program *p, const flim_stage *stage, const flim_batch *batch, int64_t voxels,
+                              int64_t pixels, flim_error *err)
+{
+    cudaStream_t copy = p->device->copy_stream;
+    FLIM_TRY_CUDA(cudaStreamWaitEvent(copy, stage->free, 0)); /* an event never recorded does not wait */
+    FLIM_TRY_CUDA(cudaMemcpyAsync(stage->signal, batch->signal, (size_t)(batch->n * voxels) * sizeof(float),
+                                  cudaMemcpyHostToDevice, copy));
+    FLIM_TRY_CUDA(cudaMemcpyAsync(stage->mask, batch->mask, (size_t)(batch->n * pixels), cudaMemcpyHostToDevice, copy));
+    FLIM_TRY_CUDA(cudaEventRecord(stage->copied, copy));
+    return FLIM_OK;
+}
+
+flim_status flim_transfer_in(flim_cuda_program *p, flim_pass *pass, const flim_batch *batch, const flim_device_step *step,
+                             flim_error *err)
+{
+    const flim_network *net = &p->base.net;
+    const int64_t n = batch->n, pixels = (int64_t)net->in[1] * net->in[2], voxels = pixels * net->in[0];
+    flim_stage *stage = &p->stage[p->calls % FLIM_STAGES];
+    flim_slot *slot = &p->slot[p->calls % FLIM_SLOTS];
+    cudaStream_t compute = p->launch.stream;
+    if (!batch->kept) {
+        FLIM_TRY(copy_batch(p, stage, batch, voxels, pixels, err));
+    }
+    FLIM_TRY_CUDA(cudaEventSynchronize(slot->done)); /* four calls back: long done */
+    flim_call_block block;
+    (void)flim_call_block_at(&block, slot->block, p->batch);
+    *block.step = *step;
+    for (int64_t i = 0; (pass->train || batch->kept) && i < n; i++) {
+        flim_cell_words(&batch->id[i], block.id + FLIM_CELL_WORDS * i);
+        block.label[i] = batch->label[i];
+        block.weight[i] = batch->weight[i];
+    }
+    FLIM_TRY_CUDA(cudaMemcpyAsync(p->call.step, slot->block, (size_t)block.bytes, cudaMemcpyHostToDevice, compute));
+    FLIM_TRY_CUDA(cudaEventRecord(slot->done, compute));
+    if (batch->kept) {
+        const flim_kept_view kept = flim_cuda_kept_view(&p->kept);
+        FLIM_TRY_CUDA(flim_k_gather_kept(&p->launch, &kept, p->call.id, n, voxels, pixels, stage->signal, stage->mask));
+    } else {
+        FLIM_TRY_CUDA(cudaStreamWaitEvent(compute, stage->copied, 0));
+    }
+    char *input = flim_pass_at(pass, p->arena, pass->input);
+    if (pass->stem >= 0) {
+        FLIM_TRY_CUDA(flim_k_input_plain(&p->launch, stage->signal, stage->mask, n * voxels, n * pixels, input,
+                                         (uint8_t *)input + pass->mask_offset));
+    } else {
+        FLIM_TRY_CUDA(flim_k_input(&p->launch, stage->signal, stage->mask, n, net->in[0], (int)pixels,
+                                   flim_storage_channels(net->channels), input));
+    }
+    FLIM_TRY_CUDA(cudaEventRecord(stage->free, compute));
+    return FLIM_OK;
+}
+
+flim_status flim_transfer_hand_out(flim_pending_logits *l, flim_error *err)
+{
+    if (l->count == 0) {
+        return FLIM_OK;
+    }
+    flim_status status = flim_cuda_check(cudaEventSynchronize(l->done), "predicting", err);
+    if (status == FLIM_OK) {
+        memcpy(l->to, l->pinned, (size_t)l->count * sizeof(float));
+    }
+    l->count = 0;
+    return status;
+}
+
+flim_status flim_transfer_out(flim_cuda_program *p, int64_t n, float *logits, flim_error *err)
+{
+    flim_pending_logits *l = &p->logits[p->calls % FLIM_SLOTS];
+    const int64_t count = n * p->base.net.head.outputs;
+    FLIM_TRY_CUDA(
+        cudaMemcpyAsync(l->pinned, p->head.logits, (size_t)count * sizeof(float), cudaMemcpyDeviceToHost, p->launch.stream));
+    FLIM_TRY_CUDA(cudaEventRecord(l->done, p->launch.stream));
+    l->to = logits;
+    l->count = count;
+    return FLIM_OK;
+}
+
+flim_status flim_transfer_end_call(flim_cuda_program *p, flim_error *err)
+{
+    flim_status status = FLIM_OK;
+    if (p->calls > 0) {
+        status = flim_cuda_check(cudaEventSynchronize(p->stage[(p->calls - 1) % FLIM_STAGES].copied), "copying a batch", err);
+    }
+    p->calls += status == FLIM_OK;
+    return status;
+}

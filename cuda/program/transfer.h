@@ -1,0 +1,31 @@
+/* What goes between host and device around a pass: batches and arguments in, logits out, all beside the work of other calls.
+ *
+ * For: execute.c, once a call and in this order: hand_out (predict), in, the pass, out (predict), end_call.
+ * Owns: the events and the pinned memory of program->stage, slot and logits, which calls take turns with.  A batch's arrays are the
+ * caller's and in use until the next call has returned; logits arrive with flim_transfer_hand_out, FLIM_SLOTS calls later or sooner.
+ * Errors: FLIM_ERROR_DEVICE with CUDA's reason; FLIM_ERROR_MEMORY where pinned memory is full.
+ */
+#ifndef FLIM_CUDA_TRANSFER_H
+#define FLIM_CUDA_TRANSFER_H
+
+#include "cuda/program/cuda_program.h"
+
+/* Pinned host memory that make takes. */
+int64_t flim_transfer_pinned_bytes(const flim_cuda_program *program);
+/* What a failure leaves behind goes with free. */
+flim_status flim_transfer_make(flim_cuda_program *program, flim_error *err);
+void flim_transfer_free(flim_cuda_program *program);
+
+/* Starts the copies of a batch, or the gathering of its cells from those kept on the device, and the kernel that prepares the
+ * input from them. */
+flim_status flim_transfer_in(flim_cuda_program *program, flim_pass *pass, const flim_batch *batch,
+                             const flim_device_step *step, flim_error *err);
+/* Starts the copy of n cells' logits, (n,outputs), which are handed out to `logits` later. */
+flim_status flim_transfer_out(flim_cuda_program *program, int64_t n, float *logits, flim_error *err);
+/* Waits for pending logits and gives them to their caller. */
+flim_status flim_transfer_hand_out(flim_pending_logits *logits, flim_error *err);
+/* The batch of the call before this one may change once this call returns: its copy must have ended.  That also keeps the host
+ * from running more than two steps ahead of the device.  Then the call is counted. */
+flim_status flim_transfer_end_call(flim_cuda_program *program, flim_error *err);
+
+#endif

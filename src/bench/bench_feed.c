@@ -1,0 +1,330 @@
+/* flim_bench feed: what feeding costs.  Training steps on one fixed batch against the same steps fed from a file, in each cache mode.
+ *
+ * A run of steps is one epoch as train_cv makes it: begin of the loader's phase, steps without waiting for their results, wait
+ * at the end.  Rounds alternate between the modes, and the median of each mode counts; a first round, not timed, reads the
+ * file into the page cache and captures the step.  The fixed batch stands in device memory where there is such. */
+#include <inttypes.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "bench/bench_internal.h"
+#include "core/alloc.h"
+#include "core/clock.h"
+#include "core/median.h"
+#include "core/try.h"
+#include "flim/dataset.h"
+#include "flim/device.h"
+#include "flim/flags.h"
+#include "formats/json.h"
+#include "data/device_cache.h"
+#include "flim/loader.h"
+
+typedef struct feed_options {
+    flim_string_list data;
+    char *device, *precision, *preset, *json;
+    int64_t batch, steps, rounds, workers, prefetch;
+    uint64_t seed;
+} feed_options;
+
+#define AT(member) offsetof(feed_options, member)
+static const flim_flag_row rows[] = {
+    {"Input", "data", FLIM_VALUE_LIST, AT(data), "data/flim.h5", "FILE", .help = "HDF5 file; repeatable"},
+    {"What runs", "device", FLIM_VALUE_TEXT, AT(device), "auto", "D", .help = "auto, cpu, cuda, cuda:N"},
+    {NULL, "precision", FLIM_VALUE_TEXT, AT(precision), "auto", "P", .help = "auto, fp32, tf32, bf16, fp16"},
+    {NULL, "preset", FLIM_VALUE_TEXT, AT(preset), "base", "NAME", .help = "tiny, small, base, large, xlarge"},
+    {NULL, "batch", FLIM_VALUE_INTEGER, AT(batch), "64", "N", .help = "cells a step", .allowed = ">= 1, <= 1000000"},
+    {NULL, "steps", FLIM_VALUE_INTEGER, AT(steps), "200", "N", .help = "steps an epoch", .allowed = ">= 1, <= 1000000"},
+    {NULL, "rounds", FLIM_VALUE_INTEGER, AT(rounds), "3", "N", .help = "timed epochs of each mode",
+     .allowed = ">= 1, <= 1000"},
+    {NULL, "workers", FLIM_VALUE_INTEGER, AT(workers), "8", "N", .help = "loader threads", .allowed = ">= 1, <= 1024"},
+    {NULL, "prefetch", FLIM_VALUE_INTEGER, AT(prefetch), "4", "N", .help = "batches ready ahead", .allowed = ">= 1, <= 1024"},
+    {NULL, "seed", FLIM_VALUE_UNSIGNED, AT(seed), "42", "N", .help = "of weights, dropout and the order of the cells"},
+    {"Output", "json", FLIM_VALUE_TEXT, AT(json), "", "FILE", .help = "the printed figures as JSON"},
+};
+static const flim_flag_table table = {"flim_bench feed",
+                                      "flim_bench feed --data FILE [flags]",
+                                      "Times training fed from a file against training on one fixed batch.",
+                                      rows,
+                                      sizeof rows / sizeof rows[0],
+                                      NULL,
+                                      NULL};
+
+typedef enum feed_mode { FEED_FIXED, FEED_NONE, FEED_HOST, FEED_DEVICE, FEED_MODES } feed_mode;
+static const char *const keys[FEED_MODES] = {"fixed", "none", "host", "device"};
+
+typedef struct feed {
+    const feed_options *o;
+    flim_device *device;
+    flim_precision precision;
+    flim_network net;
+    flim_program *program;
+    flim_dataset *dataset[FEED_MODES]; /* each its own cache; FIXED has none */
+    flim_loader *loader[FEED_MODES]; /* NULL: the device cannot have that mode */
+    flim_draw *draws; /* (steps x batch) */
+    double *seconds[FEED_MODES], *waited[FEED_MODES]; /* (rounds) */
+} feed;
+
+static flim_status open_data(feed *f, flim_error *err)
+{
+    for (int mode = FEED_NONE; mode < FEED_MODES; mode++) {
+        const flim_dataset_options options = {.need_labels = true,
+                                              .cache = mode == FEED_HOST ? FLIM_CACHE_HOST : FLIM_CACHE_NONE,
+                                              .trusted = mode > FEED_NONE}; /* the first opening looked at it */
+        flim_status status =
+            flim_dataset_open((const char *const *)f->o->data.item, f->o->data.n, &options, &f->dataset[mode], err);
+        if (status != FLIM_OK) {
+            return status;
+        }
+    }
+    return FLIM_OK;
+}
+
+/* Program with the cells in device memory where there is such, and its initial state. */
+static flim_status make_program(feed *f, const flim_log *log, flim_error *err)
+{
+    const feed_options *o = f->o;
+    const flim_dataset_info *info = flim_dataset_get_info(f->dataset[FEED_NONE]);
+    const flim_device_info *device = flim_device_get_info(f->device);
+    flim_dataset *kept = device->own_memory ? f->dataset[FEED_DEVICE] : NULL;
+    uint8_t *bytes = NULL;
+    float *parameters = NULL, *statistics = NULL, *zeros = NULL;
+    int width;
+    flim_status status = flim_network_preset_width(o->preset, &width, err);
+    if (status == FLIM_OK) {
+        status = flim_network_build(&f->net, width, info->classes, info->t, info->h, info->w, err);
+    }
+    if (status != FLIM_OK) {
+        return status;
+    }
+    f->precision = f->precision == FLIM_PRECISION_AUTO ? device->auto_precision : f->precision;
+    const flim_program_options options = {.precision = f->precision, .train_batch = o->batch, .benchmark = true, .log = log};
+    if (!(bytes = flim_alloc((size_t)info->n, 1, err)) ||
+        !(parameters = flim_alloc((size_t)f->net.parameters, sizeof(float), err)) ||
+        !(zeros = flim_alloc((size_t)f->net.parameters, sizeof(float), err)) ||
+        !(statistics = flim_alloc((size_t)f->net.statistics, sizeof(float), err))) {
+        status = FLIM_ERROR_MEMORY;
+        goto done;
+    }
+    if ((status = flim_program_compile(f->device, &f->net, &options, &f->program, err)) != FLIM_OK) {
+        goto done;
+    }
+    if (kept) {
+        flim_kept_widths(kept, NULL, bytes);
+        status = flim_kept_plan(f->program, kept, bytes, err);
+    }
+    flim_network_init(&f->net, o->seed, 0, parameters, statistics);
+    const flim_counters counters = {.loss_scale = f->precision == FLIM_PRECISION_FP16 ? 1024 : 1};
+    if (status != FLIM_OK || (status = flim_program_allocate(f->program, err)) != FLIM_OK ||
+        (status = flim_program_write(f->program, FLIM_STATE_PARAMETERS, parameters, err)) != FLIM_OK ||
+        (status = flim_program_write(f->program, FLIM_STATE_STATISTICS, statistics, err)) != FLIM_OK ||
+        (status = flim_program_write(f->program, FLIM_STATE_MOMENT1, zeros, err)) != FLIM_OK ||
+        (status = flim_program_write(f->program, FLIM_STATE_MOMENT2, zeros, err)) != FLIM_OK ||
+        (status = flim_program_set_counters(f->program, &counters, err)) != FLIM_OK) {
+        goto done;
+    }
+    if (kept) {
+        status = flim_kept_store(f->program, kept, bytes, (int)o->workers, NULL, err);
+    }
+done:
+    flim_free(bytes);
+    flim_free(parameters);
+    flim_free(zeros);
+    flim_free(statistics);
+    return status;
+}
+
+static flim_status make_loaders(feed *f, const flim_log *log, flim_error *err)
+{
+    const feed_options *o = f->o;
+    for (int mode = FEED_NONE; mode < FEED_MODES; mode++) {
+        const flim_loader_options options = {.workers = (int)o->workers,
+                                             .prefetch = (int)o->prefetch,
+                                             .batch = o->batch,
+                                             .device = f->device,
+                                             .kept = mode == FEED_DEVICE,
+                                             .log = log};
+        if (mode == FEED_DEVICE && !flim_device_get_info(f->device)->own_memory) {
+            continue;
+        }
+        FLIM_TRY(flim_loader_create(f->dataset[mode], &options, &f->loader[mode], err));
+    }
+    return FLIM_OK;
+}
+
+/* Shuffled passes over all cells, one behind the other, until there are enough. */
+static flim_status make_draws(feed *f, flim_error *err)
+{
+    const int64_t n = flim_dataset_get_info(f->dataset[FEED_NONE])->n, count = f->o->steps * f->o->batch;
+    flim_random random = flim_random_begin(&(flim_cell_id){.seed = f->o->seed}, FLIM_RANDOM_SAMPLER);
+    int64_t *order = flim_alloc((size_t)n, sizeof *order, err);
+    if (!order || !(f->draws = flim_alloc((size_t)count, sizeof *f->draws, err))) {
+        flim_free(order);
+        return FLIM_ERROR_MEMORY;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        order[i] = i;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        if (i % n == 0) {
+            flim_random_shuffle(&random, order, (size_t)n);
+        }
+        f->draws[i] = (flim_draw){(uint32_t)order[i % n], (uint32_t)(i / n % 256), 1.0f};
+    }
+    flim_free(order);
+    return FLIM_OK;
+}
+
+/* One epoch; *waited is the time that the loader let it wait. */
+static flim_status epoch(feed *f, feed_mode mode, double *seconds, double *waited, flim_error *err)
+{
+    const feed_options *o = f->o;
+    flim_loader *loader = f->loader[mode != FEED_FIXED ? mode : f->loader[FEED_DEVICE] ? FEED_DEVICE : FEED_HOST];
+    const flim_phase phase = {.draws = f->draws, .n_draws = o->steps * o->batch, .batch = o->batch, .seed = o->seed};
+    const flim_step step = {.first = true,
+                            .last = true,
+                            .divisor = (double)o->batch,
+                            .learning_rate = 1e-4f,
+                            .weight_decay = 1e-3f,
+                            .beta1 = 0.9f,
+                            .beta2 = 0.999f,
+                            .epsilon = 1e-8f,
+                            .clip = 35.0f,
+                            .label_smoothing = 0.05f,
+                            .dropout = 0.25f};
+    const flim_batch *batch = NULL, *held = NULL;
+    flim_loader_stats stats;
+    double begun = flim_seconds();
+    flim_status status = flim_loader_begin(loader, &phase, err);
+    if (status == FLIM_OK && mode == FEED_FIXED) {
+        status = flim_loader_next(loader, &batch, err);
+        begun = flim_seconds();
+    }
+    for (int64_t i = 0; i < o->steps && status == FLIM_OK; i++) {
+        if (mode != FEED_FIXED && (status = flim_loader_next(loader, &batch, err)) != FLIM_OK) {
+            break;
+        }
+        status = flim_program_train(f->program, batch, &step, err);
+        if (held && held != batch) {
+            flim_loader_release(loader, held);
+        }
+        held = batch;
+    }
+    flim_error ignored = {0};
+    flim_totals totals;
+    flim_status waiting = flim_program_totals(f->program, true, &totals, status == FLIM_OK ? err : &ignored);
+    *seconds = flim_seconds() - begun;
+    flim_loader_get_stats(loader, &stats);
+    *waited = mode == FEED_FIXED ? 0 : stats.wait_seconds;
+    if (held) {
+        flim_loader_release(loader, held);
+    }
+    flim_loader_cancel(loader);
+    status = status == FLIM_OK ? waiting : status;
+    return status == FLIM_OK && totals.nonfinite && f->precision != FLIM_PRECISION_FP16
+               ? flim_fail(err, FLIM_ERROR_NONFINITE, "the loss or a gradient is not finite")
+               : status;
+}
+
+static flim_status run_rounds(feed *f, flim_error *err)
+{
+    const size_t rounds = (size_t)f->o->rounds;
+    for (int mode = 0; mode < FEED_MODES; mode++) {
+        if (!(f->seconds[mode] = flim_alloc(rounds, sizeof(double), err)) ||
+            !(f->waited[mode] = flim_alloc(rounds, sizeof(double), err))) {
+            return FLIM_ERROR_MEMORY;
+        }
+    }
+    for (int64_t round = -1; round < f->o->rounds; round++) {
+        for (int mode = 0; mode < FEED_MODES; mode++) {
+            const int64_t at = round < 0 ? 0 : round;
+            if (mode != FEED_FIXED && !f->loader[mode]) {
+                continue;
+            }
+            FLIM_TRY(epoch(f, (feed_mode)mode, &f->seconds[mode][at], &f->waited[mode][at], err));
+        }
+    }
+    return FLIM_OK;
+}
+
+static flim_status report(feed *f, FILE *out, flim_error *err)
+{
+    const feed_options *o = f->o;
+    const flim_device_info *device = flim_device_get_info(f->device);
+    const char *precision = flim_precision_name(f->precision);
+    flim_status status = FLIM_OK;
+    flim_json *json = flim_json_object();
+    double fixed = flim_median(f->seconds[FEED_FIXED], o->rounds);
+    flim_json_set_string(json, "device_name", device->name);
+    flim_json_set_string(json, "precision", precision);
+    flim_json_set_string(json, "preset", f->net.preset);
+    flim_json_set_integer(json, "batch", o->batch);
+    flim_json_set_integer(json, "steps", o->steps);
+    flim_json_set_integer(json, "workers", o->workers);
+    fprintf(out, "%s, %s, preset %s, batch %" PRId64 ", %" PRId64 " epochs of %" PRId64 " steps each, %" PRId64 " threads\n",
+            device->name, precision, f->net.preset, o->batch, o->rounds, o->steps, o->workers);
+    for (int mode = 0; mode < FEED_MODES; mode++) {
+        if (mode != FEED_FIXED && !f->loader[mode]) {
+            continue;
+        }
+        double seconds = mode == FEED_FIXED ? fixed : flim_median(f->seconds[mode], o->rounds);
+        double waited = flim_median(f->waited[mode], o->rounds);
+        double ms = 1e3 * seconds / (double)o->steps, rate = (double)(o->steps * o->batch) / seconds;
+        flim_json *item = flim_json_object();
+        flim_json_set_number(item, "ms", ms);
+        flim_json_set_number(item, "cells_per_s", rate);
+        fprintf(out, "%-20s %9.3f ms a step %9.1f cells/s",
+                mode == FEED_FIXED  ? "one fixed batch"
+                : mode == FEED_NONE ? "file, cache none"
+                : mode == FEED_HOST ? "file, cache host"
+                                    : "file, cache device",
+                ms, rate);
+        if (mode != FEED_FIXED) {
+            fprintf(out, "  loses %5.2f %%, waited %5.2f %%", 100 * (1 - fixed / seconds), 100 * waited / seconds);
+            flim_json_set_number(item, "loses", 1 - fixed / seconds);
+            flim_json_set_number(item, "waited", waited / seconds);
+        }
+        fprintf(out, "\n");
+        flim_json_set(json, keys[mode], item);
+    }
+    if (o->json[0]) {
+        status = flim_json_write(json, o->json, err);
+    }
+    flim_json_free(json);
+    return status;
+}
+
+static flim_status measure(const feed_options *o, FILE *out, const flim_log *log, flim_error *err)
+{
+    feed f = {.o = o};
+    flim_status status;
+    if ((status = flim_precision_parse(o->precision, &f.precision, err)) == FLIM_OK &&
+        (status = open_data(&f, err)) == FLIM_OK && (status = flim_device_open(o->device, log, &f.device, err)) == FLIM_OK &&
+        (status = make_program(&f, log, err)) == FLIM_OK && (status = make_loaders(&f, log, err)) == FLIM_OK &&
+        (status = make_draws(&f, err)) == FLIM_OK && (status = run_rounds(&f, err)) == FLIM_OK) {
+        status = report(&f, out, err);
+    }
+    flim_program_destroy(f.program);
+    for (int mode = 0; mode < FEED_MODES; mode++) {
+        flim_loader_destroy(f.loader[mode]);
+        flim_dataset_close(f.dataset[mode]);
+        flim_free(f.seconds[mode]);
+        flim_free(f.waited[mode]);
+    }
+    flim_free(f.draws);
+    flim_device_close(f.device);
+    return status;
+}
+
+static flim_status run(int argc, char *const *argv, FILE *out, const flim_log *log, flim_error *err)
+{
+    feed_options o;
+    bool go;
+    flim_status status = flim_flag_table_read(&table, &o, argc, argv, NULL, out, &go, err);
+    if (go) {
+        status = measure(&o, out, log, err);
+        flim_flag_table_free(&table, &o);
+    }
+    return status;
+}
+
+const flim_bench_command flim_bench_feed = {"feed", "what feeding training from a file costs, by cache", run};

@@ -1,0 +1,284 @@
+/* flim_bench loader: how fast cells come from a file, with nothing consuming them.
+ *
+ * One pass that is not timed warms the page cache (and the RAM cache), checks that every cell comes exactly once, and makes
+ * the checksum; then come the timed ones.  A cell counts when channel 0 as fp32 log1p/10 and its mask stand in the batch
+ * buffer.  The raw rate counts cells that stand decoded, as the integers or floats of the file, in a buffer. */
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/bench_internal.h"
+#include "core/alloc.h"
+#include "core/clock.h"
+#include "core/median.h"
+#include "data/dataset_internal.h"
+#include "data/inflate.h"
+#include "flim/flags.h"
+#include "formats/json.h"
+#include "flim/loader.h"
+
+typedef struct loader_options {
+    flim_string_list data;
+    char *axes, *cache, *json;
+    int64_t workers, prefetch, batch, passes;
+    uint64_t seed;
+    bool scaling;
+} loader_options;
+
+static const char *const caches[] = {"none", "host", "auto", NULL}; /* the order of flim_cache */
+
+#define AT(member) offsetof(loader_options, member)
+static const flim_flag_row rows[] = {
+    {"Input", "data", FLIM_VALUE_LIST, AT(data), "data/flim.h5", "FILE", .help = "HDF5 file; repeatable"},
+    {NULL, "axes", FLIM_VALUE_TEXT, AT(axes), "NTYX", "ORDER", .help = "order of the file's axes"},
+    {NULL, "cache", FLIM_VALUE_TEXT, AT(cache), "none", "WHERE", .help = "where decoded cells stay", .choices = caches},
+    {"Loader", "workers", FLIM_VALUE_INTEGER, AT(workers), "8", "N", .help = "threads", .allowed = ">= 1, <= 1024"},
+    {NULL, "prefetch", FLIM_VALUE_INTEGER, AT(prefetch), "4", "N", .help = "batches ready ahead", .allowed = ">= 1, <= 1024"},
+    {NULL, "batch", FLIM_VALUE_INTEGER, AT(batch), "64", "N", .help = "cells a batch", .allowed = ">= 1, <= 1000000"},
+    {NULL, "seed", FLIM_VALUE_UNSIGNED, AT(seed), "42", "N", .help = "of the order of the cells"},
+    {"Measurement", "passes", FLIM_VALUE_INTEGER, AT(passes), "3", "N",
+     .help = "timed passes over the data; the median counts", .allowed = ">= 1, <= 1000"},
+    {NULL, "scaling", FLIM_VALUE_SWITCH, AT(scaling), "true", NULL, .help = "measure 1, 2, 4, ... threads as well"},
+    {"Output", "json", FLIM_VALUE_TEXT, AT(json), "", "FILE", .help = "the printed figures as JSON"},
+};
+static const flim_flag_table table = {
+    "flim_bench loader",
+    "flim_bench loader --data FILE [flags]",
+    "Times the loader alone: shuffled passes over all cells, each cell once, nothing consuming.",
+    rows,
+    sizeof rows / sizeof rows[0],
+    NULL,
+    NULL};
+
+/* ---- fp32 batches through the loader */
+
+/* A number of the cell's identity and every bit of its signal and mask; the sum over cells does not depend on their order. */
+static uint64_t cell_checksum(const flim_batch *batch, int64_t at)
+{
+    int64_t pixels = (int64_t)batch->h * batch->w, voxels = pixels * batch->t;
+    const float *signal = batch->signal + at * voxels; /* (T,H,W) */
+    const uint8_t *mask = batch->mask + at * pixels; /* (H,W) */
+    uint64_t sum = batch->id[at].cell + 1u;
+    for (int64_t i = 0; i < voxels; i++) {
+        uint32_t bits;
+        memcpy(&bits, &signal[i], sizeof bits);
+        sum += (uint64_t)bits * (2 * (uint64_t)i + 1);
+    }
+    for (int64_t i = 0; i < pixels; i++) {
+        sum += (uint64_t)mask[i] << (i % 64);
+    }
+    return sum * 0x9e3779b97f4a7c15u;
+}
+
+/* One pass over `draws`.  With `seen` (n bytes): marks each cell that comes, fails on a second time, adds up the checksum. */
+static flim_status pass(flim_loader *loader, const flim_phase *phase, uint8_t *seen, uint64_t *checksum, flim_error *err)
+{
+    const flim_batch *batch;
+    int64_t cells = 0;
+    flim_status status = flim_loader_begin(loader, phase, err);
+    while (status == FLIM_OK && (status = flim_loader_next(loader, &batch, err)) == FLIM_OK && batch) {
+        for (int64_t i = 0; seen && i < batch->n; i++) {
+            uint32_t cell = batch->id[i].cell;
+            if (seen[cell]++) {
+                status = flim_fail(err, FLIM_ERROR, "the loader handed cell %u over twice", cell);
+            }
+            *checksum += cell_checksum(batch, i);
+        }
+        cells += batch->n;
+        flim_loader_release(loader, batch);
+    }
+    if (status == FLIM_OK && cells != phase->n_draws) {
+        status = flim_fail(err, FLIM_ERROR, "the loader handed over %" PRId64 " of %" PRId64 " cells", cells, phase->n_draws);
+    }
+    return status;
+}
+
+/* Median cells/s of the timed passes; *checksum of the pass before them. */
+static flim_status measure(flim_dataset *dataset, const loader_options *o, int workers, const flim_phase *phase, double *rate,
+                           uint64_t *checksum, double *times, flim_error *err)
+{
+    int64_t n = phase->n_draws;
+    flim_loader *loader = NULL;
+    uint8_t *seen = flim_alloc((size_t)n, 1, err);
+    const flim_loader_options options = {.workers = workers, .prefetch = (int)o->prefetch, .batch = o->batch};
+    flim_status status = seen ? flim_loader_create(dataset, &options, &loader, err) : FLIM_ERROR_MEMORY;
+    *checksum = 0;
+    if (status == FLIM_OK) {
+        status = pass(loader, phase, seen, checksum, err);
+    }
+    for (int64_t i = 0; i < o->passes && status == FLIM_OK; i++) {
+        double start = flim_seconds();
+        status = pass(loader, phase, NULL, NULL, err);
+        times[i] = (double)n / (flim_seconds() - start);
+    }
+    if (status == FLIM_OK) {
+        *rate = flim_median(times, o->passes);
+    }
+    flim_loader_destroy(loader);
+    flim_free(seen);
+    return status;
+}
+
+/* ---- cells as the file's numbers */
+
+typedef struct raw_pool {
+    flim_dataset *dataset;
+    const flim_draw *draws;
+    atomic_llong next;
+    int64_t batch;
+    atomic_int failed; /* one thread takes it and writes error */
+    flim_error error;
+} raw_pool;
+
+static void *raw_thread(void *argument)
+{
+    raw_pool *pool = argument;
+    const flim_dataset *d = pool->dataset;
+    flim_error err = {0};
+    flim_reader *reader = NULL;
+    uint8_t *buffer = flim_alloc_aligned((size_t)(pool->batch * d->voxels), 8, &err); /* (batch, voxels) of up to 8 bytes */
+    flim_status status = buffer ? flim_reader_create(pool->dataset, &reader, &err) : FLIM_ERROR_MEMORY;
+    while (status == FLIM_OK && !atomic_load(&pool->failed)) {
+        int64_t i = atomic_fetch_add(&pool->next, 1);
+        if (i >= d->info.n) {
+            break;
+        }
+        flim_number number;
+        const void *values;
+        status = flim_reader_values(reader, pool->draws[i].cell, &number, &values, &err);
+        if (status == FLIM_OK) {
+            size_t bytes = (size_t)d->voxels * number.size;
+            memcpy(buffer + (size_t)(i % pool->batch) * bytes, values, bytes);
+        }
+    }
+    if (status != FLIM_OK && atomic_exchange(&pool->failed, 1) == 0) {
+        pool->error = err;
+    }
+    flim_reader_destroy(reader);
+    flim_free(buffer);
+    return NULL;
+}
+
+static flim_status measure_raw(flim_dataset *dataset, const loader_options *o, const flim_draw *draws, double *rate,
+                               double *times, flim_error *err)
+{
+    raw_pool pool = {.dataset = dataset, .draws = draws, .batch = 8};
+    pthread_t *thread = flim_alloc((size_t)o->workers, sizeof *thread, err);
+    if (!thread) {
+        return FLIM_ERROR_MEMORY;
+    }
+    for (int64_t i = 0; i < o->passes && !atomic_load(&pool.failed); i++) {
+        int started = 0;
+        double start = flim_seconds();
+        atomic_store(&pool.next, 0);
+        while (started < o->workers && pthread_create(&thread[started], NULL, raw_thread, &pool) == 0) {
+            started++;
+        }
+        for (int j = 0; j < started; j++) {
+            pthread_join(thread[j], NULL);
+        }
+        times[i] = (double)dataset->info.n / (flim_seconds() - start);
+        if (started == 0) {
+            flim_fail(&pool.error, FLIM_ERROR_MEMORY, "no thread could be started");
+            atomic_store(&pool.failed, 1);
+        }
+    }
+    flim_free(thread);
+    if (atomic_load(&pool.failed)) {
+        return flim_fail(err, pool.error.status, "%s", pool.error.text);
+    }
+    *rate = flim_median(times, o->passes);
+    return FLIM_OK;
+}
+
+/* ---- the command */
+
+static flim_status bench(const loader_options *o, FILE *out, const flim_log *log, flim_error *err)
+{
+    flim_dataset *dataset = NULL;
+    flim_draw *draws = NULL;
+    int64_t *order = NULL;
+    double *times = NULL, rate = 0, raw = 0;
+    uint64_t checksum = 0, again = 0;
+    char text[32];
+    flim_dataset_options options = {.axes = o->axes, .log = log};
+    for (int i = 0; caches[i]; i++) {
+        options.cache = strcmp(o->cache, caches[i]) == 0 ? (flim_cache)i : options.cache;
+    }
+    flim_status status = flim_dataset_open((const char *const *)o->data.item, o->data.n, &options, &dataset, err);
+    if (status != FLIM_OK) {
+        return status;
+    }
+    const flim_dataset_info *info = flim_dataset_get_info(dataset);
+    const char *cache = info->cache_bytes ? "host" : "none";
+    if (!(draws = flim_alloc((size_t)info->n, sizeof *draws, err)) ||
+        !(order = flim_alloc((size_t)info->n, sizeof *order, err)) ||
+        !(times = flim_alloc((size_t)o->passes, sizeof *times, err))) {
+        status = FLIM_ERROR_MEMORY;
+        goto done;
+    }
+    flim_random random = flim_random_begin(&(flim_cell_id){.seed = o->seed}, FLIM_RANDOM_SAMPLER);
+    for (int64_t i = 0; i < info->n; i++) {
+        order[i] = i;
+    }
+    flim_random_shuffle(&random, order, (size_t)info->n);
+    for (int64_t i = 0; i < info->n; i++) {
+        draws[i] = (flim_draw){(uint32_t)order[i], 0, 1.0f};
+    }
+    const flim_phase phase = {.draws = draws, .n_draws = info->n, .batch = o->batch, .seed = o->seed};
+    fprintf(out, "%" PRId64 " cells (%d,%d,%d), %s, %s, inflated by %s, cache %s\n", info->n, info->t, info->h, info->w,
+            info->counts_type, info->layout, flim_inflate_library(), cache);
+    for (int workers = 1; o->scaling && workers < o->workers; workers *= 2) {
+        if ((status = measure(dataset, o, workers, &phase, &rate, &again, times, err)) != FLIM_OK) {
+            goto done;
+        }
+        fprintf(out, "%3d thread%s %10.0f cells/s\n", workers, workers == 1 ? " " : "s", rate);
+        fflush(out);
+    }
+    if ((status = measure(dataset, o, (int)o->workers, &phase, &rate, &checksum, times, err)) != FLIM_OK ||
+        (status = measure_raw(dataset, o, draws, &raw, times, err)) != FLIM_OK) {
+        goto done;
+    }
+    if (again && again != checksum) {
+        status = flim_fail(err, FLIM_ERROR, "the checksum differs between numbers of threads: %016" PRIx64 " and %016" PRIx64,
+                           again, checksum);
+        goto done;
+    }
+    snprintf(text, sizeof text, "%016" PRIx64, checksum);
+    fprintf(out, "%3d thread%s %10.0f cells/s as fp32 signal and mask, %.0f cells/s as the file's numbers\nchecksum %s\n",
+            (int)o->workers, o->workers == 1 ? " " : "s", rate, raw, text);
+    if (o->json[0]) {
+        flim_json *json = flim_json_object();
+        flim_json_set_number(json, "cells_per_s", rate);
+        flim_json_set_number(json, "raw_cells_per_s", raw);
+        flim_json_set_integer(json, "workers", o->workers);
+        flim_json_set_integer(json, "batch", o->batch);
+        flim_json_set_string(json, "cache", cache);
+        flim_json_set_string(json, "checksum", text);
+        status = flim_json_write(json, o->json, err);
+        flim_json_free(json);
+    }
+done:
+    flim_free(times);
+    flim_free(order);
+    flim_free(draws);
+    flim_dataset_close(dataset);
+    return status;
+}
+
+static flim_status run(int argc, char *const *argv, FILE *out, const flim_log *log, flim_error *err)
+{
+    loader_options o;
+    bool go;
+    flim_status status = flim_flag_table_read(&table, &o, argc, argv, NULL, out, &go, err);
+    if (go) {
+        status = bench(&o, out, log, err);
+        flim_flag_table_free(&table, &o);
+    }
+    return status;
+}
+
+const flim_bench_command flim_bench_loader = {"loader", "how fast cells come from a file", run};

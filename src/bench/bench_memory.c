@@ -1,0 +1,244 @@
+/* flim_bench memory: what plans predict against what the card says is gone, over presets, precisions, batches, checkpointing. */
+#include <inttypes.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/bench_internal.h"
+#include "core/alloc.h"
+#include "core/clock.h"
+#include "core/parse.h"
+#include "flim/flags.h"
+#include "plan/plan.h"
+
+typedef struct memory_options {
+    char *device, *json;
+    flim_string_list presets, precisions, batches, checkpoint;
+    int64_t classes, bins, pixels;
+    double margin, seconds;
+    bool benchmark;
+} memory_options;
+
+#define AT(member) offsetof(memory_options, member)
+static const flim_flag_row rows[] = {
+    {"What runs", "device", FLIM_VALUE_TEXT, AT(device), "cuda", "D", .help = "cuda, cuda:N"},
+    {NULL, "preset", FLIM_VALUE_LIST, AT(presets), "", "P", .help = "repeatable; without: tiny, base, large, xlarge"},
+    {NULL, "precision", FLIM_VALUE_LIST, AT(precisions), "", "P", .help = "repeatable; without: tf32, bf16"},
+    {NULL, "batch", FLIM_VALUE_LIST, AT(batches), "", "N", .help = "cells or auto; repeatable; without: 16, 64, auto"},
+    {NULL, "checkpoint-activations", FLIM_VALUE_LIST, AT(checkpoint), "", "C", .help = "repeatable; without: none, all"},
+    {NULL, "classes", FLIM_VALUE_INTEGER, AT(classes), "2", "K", .help = "classes", .allowed = ">= 2, <= 10000"},
+    {NULL, "bins", FLIM_VALUE_INTEGER, AT(bins), "256", "T", .help = "time bins", .allowed = ">= 8, <= 65536"},
+    {NULL, "pixels", FLIM_VALUE_INTEGER, AT(pixels), "21", "H", .help = "height and width", .allowed = ">= 3, <= 4096"},
+    {NULL, "margin", FLIM_VALUE_REAL, AT(margin), "0.85", "F", .help = "share of the card for batch auto",
+     .allowed = "> 0, <= 1"},
+    {NULL, "benchmark", FLIM_VALUE_SWITCH, AT(benchmark), "false", NULL,
+     .help = "tune the convolutions: slow, and workspace may then differ from the plan made without the card"},
+    {NULL, "seconds", FLIM_VALUE_REAL, AT(seconds), "170", "S", .help = "begin no further case after so long",
+     .allowed = "> 0"},
+    {"Output", "json", FLIM_VALUE_TEXT, AT(json), "", "FILE", .help = "the printed figures as a JSON array"},
+};
+static const flim_flag_table table = {
+    "flim_bench memory",
+    "flim_bench memory [flags]",
+    "Compares planned with measured device memory: each case is planned from the card's properties alone,\n"
+    "then run: training with a last partial batch, prediction with one, too.",
+    rows,
+    sizeof rows / sizeof rows[0],
+    NULL,
+    NULL};
+
+typedef struct session {
+    const memory_options *o;
+    FILE *out;
+    const flim_log *log;
+    flim_device *device, *twin;
+    flim_plan_room room;
+    flim_json *rows;
+    double begun, worst,
+        worst_on_card; /* largest share by which a measurement differs from the plan made without, and on the card */
+    int done, left_out, failed;
+} session;
+
+static void show(session *s, const flim_plan_request *r, const char *batch, int64_t planned, const flim_plan_trial *t)
+{
+    const double differs = (double)t->allocated_bytes / (double)planned - 1;
+    const double on_card = (double)t->allocated_bytes / (double)t->planned_bytes - 1;
+    s->worst = fabs(differs) > s->worst ? fabs(differs) : s->worst;
+    s->worst_on_card = fabs(on_card) > s->worst_on_card ? fabs(on_card) : s->worst_on_card;
+    fprintf(s->out,
+            "| %-6s | %-4s | %4s %5" PRId64 " | %-4s | %9.1f | %+6.2f %% | %9.1f | %+6.2f %% | %9.1f | %8.1f | %8.2f |\n",
+            r->net->preset, flim_precision_name(r->precision), strcmp(batch, "auto") == 0 ? "auto" : "", r->batch,
+            flim_recompute_name(r->recompute), (double)planned / 0x1p20, 100 * differs, (double)t->planned_bytes / 0x1p20,
+            100 * on_card, (double)t->allocated_bytes / 0x1p20, (double)t->grown_bytes / 0x1p20, t->train_ms);
+    fflush(s->out);
+    flim_json *row = flim_json_object();
+    flim_json_set_string(row, "preset", r->net->preset);
+    flim_json_set_string(row, "precision", flim_precision_name(r->precision));
+    flim_json_set_integer(row, "batch", r->batch);
+    flim_json_set_bool(row, "auto", strcmp(batch, "auto") == 0);
+    flim_json_set_string(row, "checkpoint_activations", flim_recompute_name(r->recompute));
+    flim_json_set_integer(row, "planned_bytes", planned);
+    flim_json_set_integer(row, "planned_on_card_bytes", t->planned_bytes);
+    flim_json_set_integer(row, "measured_bytes", t->allocated_bytes);
+    flim_json_set_integer(row, "grown_bytes", t->grown_bytes);
+    flim_json_set_number(row, "train_ms", t->train_ms);
+    flim_json_add(s->rows, row);
+}
+
+static flim_status run_case(session *s, const flim_network *net, const char *precision, const char *batch,
+                            const char *checkpoint, flim_error *err)
+{
+    flim_plan_request request = {.net = net, .accumulate = 1, .benchmark = s->o->benchmark};
+    flim_plan plan;
+    flim_plan_trial trial;
+    if (flim_seconds() - s->begun > s->o->seconds) {
+        s->left_out++;
+        return FLIM_OK;
+    }
+    flim_status status = flim_precision_parse(precision, &request.precision, err);
+    if (status == FLIM_OK) {
+        status = flim_recompute_parse(checkpoint, &request.recompute, err);
+    }
+    const bool is_auto = strcmp(batch, "auto") == 0;
+    if (status == FLIM_OK && !is_auto) {
+        status = flim_parse_i64("--batch", batch, 1, 1 << 20, &request.batch, err);
+    }
+    if (status != FLIM_OK) {
+        return status;
+    }
+    flim_error why = {0};
+    plan = (flim_plan){.request = request};
+    if (is_auto) {
+        status = flim_plan_auto(s->device, &request, &s->room, 1 << 20, s->log, &plan, &trial, &why);
+        request = plan.request;
+    }
+    if (status == FLIM_OK) {
+        status = flim_plan_make(s->twin, &request, &s->room, &plan, &why);
+    }
+    if (status == FLIM_OK && !is_auto) {
+        status = flim_plan_try(s->device, &request, &s->room, &trial, &why);
+    }
+    if (status == FLIM_ERROR_MEMORY || status == FLIM_ERROR_USAGE || status == FLIM_ERROR_DEVICE) {
+        fprintf(s->out, "| %-6s | %-4s | %10" PRId64 " | %-4s | %9.1f | %s\n", net->preset, precision, request.batch,
+                checkpoint, (double)plan.program_bytes / 0x1p20, why.text);
+        s->failed++;
+        return FLIM_OK;
+    }
+    if (status != FLIM_OK) {
+        return flim_fail(err, status, "%s", why.text);
+    }
+    s->done++;
+    show(s, &request, batch, plan.program_bytes, &trial);
+    return FLIM_OK;
+}
+
+static flim_status run_cases(session *s, flim_error *err)
+{
+    const memory_options *o = s->o;
+    flim_status status = FLIM_OK;
+    flim_network *net = flim_alloc(1, sizeof *net, err);
+    if (!net) {
+        return FLIM_ERROR_MEMORY;
+    }
+    for (int p = 0; p < o->presets.n && status == FLIM_OK; p++) {
+        int width;
+        status = flim_network_preset_width(o->presets.item[p], &width, err);
+        if (status == FLIM_OK) {
+            status = flim_network_build(net, width, (int)o->classes, (int)o->bins, (int)o->pixels, (int)o->pixels, err);
+        }
+        for (int q = 0; q < o->precisions.n * o->batches.n * o->checkpoint.n && status == FLIM_OK; q++) {
+            status =
+                run_case(s, net, o->precisions.item[q / o->checkpoint.n / o->batches.n],
+                         o->batches.item[q / o->checkpoint.n % o->batches.n], o->checkpoint.item[q % o->checkpoint.n], err);
+        }
+    }
+    flim_free(net);
+    return status;
+}
+
+static flim_status compare(const memory_options *o, FILE *out, const flim_log *log, flim_error *err)
+{
+    session *s = flim_alloc(1, sizeof *s, err);
+    flim_card card;
+    if (!s) {
+        return FLIM_ERROR_MEMORY;
+    }
+    s->o = o;
+    s->out = out;
+    s->log = log;
+    s->rows = flim_json_array();
+    s->begun = flim_seconds();
+    flim_status status = flim_device_open(o->device, log, &s->device, err);
+    if (status == FLIM_OK) {
+        status = flim_device_get_card(s->device, &card, err);
+    }
+    if (status == FLIM_OK) {
+        status = flim_device_describe(&card, &s->twin, err);
+    }
+    if (status == FLIM_OK) {
+        const flim_device_info *info = flim_device_get_info(s->device);
+        s->room = flim_plan_room_of(s->device, o->margin);
+        fprintf(out, "%s, %s; %.2f GiB, %.2f GiB of it held at start (context, libraries, others), %.0f %% may be filled\n\n",
+                info->name, info->libraries, (double)s->room.total / 0x1p30, (double)s->room.held / 0x1p30, 100 * o->margin);
+        fprintf(
+            out,
+            "| preset | prec | batch      | ckpt | planned without the card, MiB | measured differs | planned on it, MiB | "
+            "measured differs | measured, MiB | code loaded, MiB | ms a step |\n");
+        fprintf(out, "|---|---|---|---|---|---|---|---|---|---|---|\n");
+        status = run_cases(s, err);
+    }
+    if (status == FLIM_OK) {
+        fprintf(out,
+                "\n%d cases in %.0f s; measured differs from the plan made on the card by %.2f %% at most, from the one made "
+                "without "
+                "it by %.2f %%; %d did not run, %d left out for time\n",
+                s->done, flim_seconds() - s->begun, 100 * s->worst_on_card, 100 * s->worst, s->failed, s->left_out);
+        status = o->json[0] ? flim_json_write(s->rows, o->json, err) : FLIM_OK;
+    }
+    flim_json_free(s->rows);
+    flim_device_close(s->twin);
+    flim_device_close(s->device);
+    flim_free(s);
+    return status;
+}
+
+/* What a list that was not given stands for. */
+static flim_status fill(flim_string_list *list, const char *const *names, flim_error *err)
+{
+    flim_status status = FLIM_OK;
+    for (int i = 0; names[i] && status == FLIM_OK; i++) {
+        status = flim_string_list_add(list, names[i], err);
+    }
+    return status;
+}
+
+static flim_status fill_lists(memory_options *o, flim_error *err)
+{
+    static const char *const presets[] = {"tiny", "base", "large", "xlarge", NULL}, *const precisions[] = {"tf32", "bf16",
+                                                                                                           NULL};
+    static const char *const batches[] = {"16", "64", "auto", NULL}, *const checkpoint[] = {"none", "all", NULL};
+    flim_status status = o->presets.n ? FLIM_OK : fill(&o->presets, presets, err);
+    if (status == FLIM_OK && o->precisions.n == 0) {
+        status = fill(&o->precisions, precisions, err);
+    }
+    if (status == FLIM_OK && o->batches.n == 0) {
+        status = fill(&o->batches, batches, err);
+    }
+    return status == FLIM_OK && o->checkpoint.n == 0 ? fill(&o->checkpoint, checkpoint, err) : status;
+}
+
+static flim_status run(int argc, char *const *argv, FILE *out, const flim_log *log, flim_error *err)
+{
+    memory_options options;
+    bool go;
+    flim_status status = flim_flag_table_read(&table, &options, argc, argv, NULL, out, &go, err);
+    if (go) {
+        status = fill_lists(&options, err);
+        status = status == FLIM_OK ? compare(&options, out, log, err) : status;
+        flim_flag_table_free(&table, &options);
+    }
+    return status;
+}
+
+const flim_bench_command flim_bench_memory = {"memory", "planned against measured device memory", run};

@@ -1,0 +1,502 @@
+/* flim_bench step: whole training steps, as in peer/torch_parity.py: cell i of step s is number ((s*batch + i) * 37) mod N.
+ *
+ * A step that is timed is flim_program_train plus the wait for its loss; reading its cells is not.  Warm-up steps run first
+ * and are undone, so they change times only.  Where the backend can, the operations are timed alone after the last step. */
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/bench_internal.h"
+#include "bench/synthetic.h"
+#include "core/alloc.h"
+#include "core/clock.h"
+#include "core/median.h"
+#include "core/try.h"
+#include "flim/dataset.h"
+#include "flim/device.h"
+#include "flim/flags.h"
+#include "formats/json.h"
+#include "flim/weights.h"
+
+typedef struct step_options {
+    char *device, *precision, *data, *preset; /* texts are "" where not given */
+    char *weights_in, *weights_out, *grads_out, *losses, *json;
+    int64_t steps, warmup, batch, classes, bins, pixels;
+    uint64_t seed;
+    double lr, weight_decay, dropout;
+    bool use_dropout, benchmark, deterministic, parts;
+} step_options;
+
+#define AT(member) offsetof(step_options, member)
+static const flim_flag_row rows[] = {
+    {"What runs", "device", FLIM_VALUE_TEXT, AT(device), "auto", "D", .help = "auto, cpu, cuda, cuda:N"},
+    {NULL, "precision", FLIM_VALUE_TEXT, AT(precision), "auto", "P", .help = "auto, fp32, tf32, bf16, fp16"},
+    {NULL, "preset", FLIM_VALUE_TEXT, AT(preset), "", "NAME",
+     .help = "tiny, small, base, large, xlarge; base, or as the weights have it"},
+    {NULL, "classes", FLIM_VALUE_INTEGER, AT(classes), "0", "K", .help = "0: as the weights or the data have it, else 2",
+     .allowed = ">= 0, <= 10000"},
+    {NULL, "batch", FLIM_VALUE_INTEGER, AT(batch), "16", "N", .help = "cells a step", .allowed = ">= 1, <= 1000000"},
+    {NULL, "steps", FLIM_VALUE_INTEGER, AT(steps), "5", "N", .help = "steps that are timed", .allowed = ">= 1, <= 1000000"},
+    {NULL, "warmup", FLIM_VALUE_INTEGER, AT(warmup), "1", "N", .help = "steps before them, whose effect is undone",
+     .allowed = ">= 0, <= 1000000"},
+    {NULL, "seed", FLIM_VALUE_UNSIGNED, AT(seed), "42", "N", .help = "of weights, dropout and synthetic counts"},
+    {NULL, "benchmark", FLIM_VALUE_SWITCH, AT(benchmark), "true", NULL, .help = "time the plans of each convolution first"},
+    {NULL, "deterministic", FLIM_VALUE_SWITCH, AT(deterministic), "false", NULL, .help = "equal bits on equal runs"},
+    {NULL, "parts", FLIM_VALUE_SWITCH, AT(parts), "true", NULL,
+     .help = "then time the operations alone, where the backend can"},
+    {"Training", "lr", FLIM_VALUE_REAL, AT(lr), "1e-4", "X", .help = "learning rate, constant", .allowed = ">= 0"},
+    {NULL, "weight-decay", FLIM_VALUE_REAL, AT(weight_decay), "1e-3", "X", .help = "of AdamW", .allowed = ">= 0"},
+    {NULL, "dropout-rate", FLIM_VALUE_REAL, AT(dropout), "0.25", "P", .help = "probability of channel dropout",
+     .allowed = ">= 0, < 1"},
+    {NULL, "dropout", FLIM_VALUE_SWITCH, AT(use_dropout), "true", NULL, .help = "drop channels"},
+    {"Input", "data", FLIM_VALUE_TEXT, AT(data), "", "FILE", .help = "cells from this file; without: synthetic counts"},
+    {NULL, "bins", FLIM_VALUE_INTEGER, AT(bins), "256", "T", .help = "time bins of synthetic counts",
+     .allowed = ">= 8, <= 65536"},
+    {NULL, "pixels", FLIM_VALUE_INTEGER, AT(pixels), "21", "H", .help = "height and width of synthetic counts",
+     .allowed = ">= 3, <= 4096"},
+    {NULL, "weights-in", FLIM_VALUE_TEXT, AT(weights_in), "", "FILE",
+     .help = "start here, with no smoothing, clipping or schedule; without: weights of --seed"},
+    {"Output", "weights-out", FLIM_VALUE_TEXT, AT(weights_out), "", "FILE",
+     .help = "weights after the last step (.safetensors)"},
+    {NULL, "grads-out", FLIM_VALUE_TEXT, AT(grads_out), "", "FILE", .help = "gradients of step 0 (.safetensors)"},
+    {NULL, "losses", FLIM_VALUE_TEXT, AT(losses), "", "FILE", .help = "JSON array, one mean loss a step"},
+    {NULL, "json", FLIM_VALUE_TEXT, AT(json), "", "FILE", .help = "the printed figures as JSON"},
+};
+static const flim_flag_table table = {"flim_bench step",
+                                      "flim_bench step [flags]",
+                                      "Times training steps of the whole network: forward, loss, backward, AdamW.",
+                                      rows,
+                                      sizeof rows / sizeof rows[0],
+                                      NULL,
+                                      NULL};
+
+static bool given(const char *text)
+{
+    return text[0] != '\0';
+}
+
+/* What a run of steps needs; all of it is released by `release`. */
+typedef struct bench {
+    const step_options *o;
+    flim_device *device;
+    flim_dataset *dataset; /* NULL: synthetic cells */
+    flim_reader *reader;
+    flim_network net;
+    flim_precision precision;
+    flim_program *program;
+    float *parameters, *statistics, *moments; /* P, S, P floats: initial weights; zeros */
+    flim_batch batch;
+    int64_t cells; /* N of the protocol */
+    double *ms, *loss; /* (steps) */
+} bench;
+
+enum { SYNTHETIC_CELLS = 512 };
+
+static flim_status open_data(bench *b, flim_error *err)
+{
+    b->cells = SYNTHETIC_CELLS;
+    if (!given(b->o->data)) {
+        return FLIM_OK;
+    }
+    const char *const paths[] = {b->o->data};
+    const flim_dataset_options options = {.need_labels = true};
+    FLIM_TRY(flim_dataset_open(paths, 1, &options, &b->dataset, err));
+    b->cells = flim_dataset_get_info(b->dataset)->n;
+    return flim_reader_create(b->dataset, &b->reader, err);
+}
+
+/* Width, classes and input size: from the weights where there are some, else from flags and data; disagreement is an error. */
+static flim_status build_network(bench *b, flim_error *err)
+{
+    const step_options *o = b->o;
+    const flim_dataset_info *data = b->dataset ? flim_dataset_get_info(b->dataset) : NULL;
+    flim_weights_info weights = {0};
+    int width;
+    FLIM_TRY(flim_network_preset_width(given(o->preset) ? o->preset : "base", &width, err));
+    if (given(o->weights_in)) {
+        FLIM_TRY(flim_weights_probe(o->weights_in, &weights, err));
+        if (given(o->preset) && weights.width != width) {
+            return flim_fail(err, FLIM_ERROR_USAGE, "--preset %s has width %d, but %s has %d: leave --preset out", o->preset,
+                             width, o->weights_in, weights.width);
+        }
+        width = weights.width;
+    }
+    int classes = o->classes ? (int)o->classes : weights.classes ? weights.classes : data ? data->classes : 2;
+    if (weights.classes && classes != weights.classes) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "--classes %d, but %s is for %d classes", classes, o->weights_in,
+                         weights.classes);
+    }
+    if (data && data->classes > classes) {
+        return flim_fail(err, FLIM_ERROR_DATA, "%s has %d classes, the network has %d", o->data, data->classes, classes);
+    }
+    int t = (int)o->bins, h = (int)o->pixels, w = (int)o->pixels;
+    if (data) {
+        t = data->t;
+        h = data->h;
+        w = data->w;
+    } else if (weights.t) {
+        t = weights.t;
+        h = weights.h;
+        w = weights.w;
+    }
+    return flim_network_build(&b->net, width, classes < 2 ? 2 : classes, t, h, w, err);
+}
+
+static flim_status compile(bench *b, const flim_log *log, flim_error *err)
+{
+    const step_options *o = b->o;
+    if (b->precision == FLIM_PRECISION_AUTO) {
+        b->precision = flim_device_get_info(b->device)->auto_precision;
+    }
+    const flim_program_options options = {.precision = b->precision,
+                                          .train_batch = o->batch,
+                                          .benchmark = o->benchmark,
+                                          .deterministic = o->deterministic,
+                                          .log = log};
+    FLIM_TRY(flim_program_compile(b->device, &b->net, &options, &b->program, err));
+    return flim_program_allocate(b->program, err);
+}
+
+static flim_status allocate(bench *b, flim_error *err)
+{
+    const flim_network *net = &b->net;
+    const size_t n = (size_t)b->o->batch, steps = (size_t)b->o->steps;
+    const size_t pixels = (size_t)net->in[1] * (size_t)net->in[2], voxels = pixels * (size_t)net->in[0];
+    b->batch = (flim_batch){.n = b->o->batch, .capacity = b->o->batch, .t = net->in[0], .h = net->in[1], .w = net->in[2]};
+    void *signal = NULL;
+    bool pinned;
+    FLIM_TRY(flim_device_host_alloc(b->device, n * voxels * sizeof(float), &signal, &pinned, err));
+    b->batch.signal = signal;
+    if (!(b->parameters = flim_alloc((size_t)net->parameters, sizeof(float), err)) ||
+        !(b->statistics = flim_alloc((size_t)net->statistics, sizeof(float), err)) ||
+        !(b->moments = flim_alloc((size_t)net->parameters, sizeof(float), err)) ||
+        !(b->batch.mask = flim_alloc(n, pixels, err)) || !(b->batch.label = flim_alloc(n, sizeof(int32_t), err)) ||
+        !(b->batch.weight = flim_alloc(n, sizeof(float), err)) || !(b->batch.id = flim_alloc(n, sizeof(flim_cell_id), err)) ||
+        !(b->ms = flim_alloc(steps, sizeof(double), err)) || !(b->loss = flim_alloc(steps, sizeof(double), err))) {
+        return FLIM_ERROR_MEMORY;
+    }
+    if (given(b->o->weights_in)) {
+        return flim_weights_read(b->o->weights_in, net, b->parameters, b->statistics, err);
+    }
+    flim_network_init(net, b->o->seed, 0, b->parameters, b->statistics);
+    return FLIM_OK;
+}
+
+/* Puts the program at its initial weights, as if no step had been made. */
+static flim_status restart(bench *b, flim_error *err)
+{
+    /* 1024 is the protocol's loss scale; other precisions than fp16 have none. */
+    const flim_counters counters = {.loss_scale = b->precision == FLIM_PRECISION_FP16 ? 1024 : 1};
+    flim_status status;
+    if ((status = flim_program_write(b->program, FLIM_STATE_PARAMETERS, b->parameters, err)) != FLIM_OK ||
+        (status = flim_program_write(b->program, FLIM_STATE_STATISTICS, b->statistics, err)) != FLIM_OK ||
+        (status = flim_program_write(b->program, FLIM_STATE_MOMENT1, b->moments, err)) != FLIM_OK ||
+        (status = flim_program_write(b->program, FLIM_STATE_MOMENT2, b->moments, err)) != FLIM_OK ||
+        (status = flim_program_set_counters(b->program, &counters, err)) != FLIM_OK) {
+        return status;
+    }
+    flim_totals totals;
+    return flim_program_totals(b->program, true, &totals, err);
+}
+
+static flim_status fill_batch(bench *b, int64_t step, flim_error *err)
+{
+    const flim_batch *batch = &b->batch;
+    const int64_t pixels = (int64_t)batch->h * batch->w, voxels = pixels * batch->t;
+    for (int64_t i = 0; i < batch->n; i++) {
+        int64_t cell = (step * batch->n + i) * 37 % b->cells;
+        float *signal = batch->signal + i * voxels; /* (T,H,W) */
+        uint8_t *mask = batch->mask + i * pixels; /* (H,W) */
+        batch->weight[i] = 1;
+        batch->id[i] = (flim_cell_id){.seed = b->o->seed, .epoch = (uint32_t)step, .cell = (uint32_t)cell};
+        if (!b->dataset) {
+            batch->label[i] =
+                flim_synthetic_cell(b->o->seed, cell, b->net.classes, batch->t, batch->h, batch->w, signal, mask);
+            flim_signal_from_counts(signal, signal, voxels);
+            continue;
+        }
+        batch->label[i] = flim_dataset_get_info(b->dataset)->label[cell];
+        FLIM_TRY(flim_reader_signal(b->reader, cell, signal, mask, err));
+    }
+    return FLIM_OK;
+}
+
+static flim_step step_of(const bench *b)
+{
+    const step_options *o = b->o;
+    const bool plain = given(o->weights_in);
+    return (flim_step){.first = true,
+                       .last = true,
+                       .divisor = (double)b->batch.n,
+                       .learning_rate = (float)o->lr,
+                       .weight_decay = (float)o->weight_decay,
+                       .beta1 = 0.9f,
+                       .beta2 = 0.999f,
+                       .epsilon = 1e-8f,
+                       .clip = plain ? 0.0f : 35.0f,
+                       .label_smoothing = plain ? 0.0f : 0.05f,
+                       .dropout = (float)o->dropout};
+}
+
+/* One step on cells already in the batch; *ms and *loss are its time and mean loss. */
+static flim_status run_step(bench *b, double *ms, double *loss, flim_error *err)
+{
+    const flim_step step = step_of(b);
+    flim_totals totals;
+    double start = flim_seconds();
+    flim_status status = flim_program_train(b->program, &b->batch, &step, err);
+    if (status == FLIM_OK) {
+        status = flim_program_totals(b->program, true, &totals, err);
+    }
+    if (status != FLIM_OK) {
+        return status;
+    }
+    *ms = 1e3 * (flim_seconds() - start);
+    *loss = totals.loss / totals.weight;
+    return totals.nonfinite ? flim_fail(err, FLIM_ERROR_NONFINITE, "the loss or a gradient is not finite (loss %g)", *loss)
+                            : FLIM_OK;
+}
+
+/* The gradients of the step just made, as a weights file without statistics. */
+static flim_status write_gradients(bench *b, flim_error *err)
+{
+    float *gradients = flim_alloc((size_t)b->net.parameters, sizeof(float), err); /* P */
+    if (!gradients) {
+        return FLIM_ERROR_MEMORY;
+    }
+    flim_status status = flim_program_read(b->program, FLIM_STATE_GRADIENTS, gradients, err);
+    if (status == FLIM_OK) {
+        status = flim_weights_write(b->o->grads_out, &b->net, NULL, false, gradients, NULL, err);
+    }
+    flim_free(gradients);
+    return status;
+}
+
+static flim_status run_steps(bench *b, flim_error *err)
+{
+    flim_status status = restart(b, err);
+    for (int64_t s = 0; s < b->o->warmup && status == FLIM_OK; s++) {
+        double ms, loss;
+        if ((status = fill_batch(b, s, err)) == FLIM_OK) {
+            status = run_step(b, &ms, &loss, err);
+        }
+    }
+    if (status == FLIM_OK && b->o->warmup > 0) {
+        status = restart(b, err);
+    }
+    for (int64_t s = 0; s < b->o->steps && status == FLIM_OK; s++) {
+        if ((status = fill_batch(b, s, err)) != FLIM_OK || (status = run_step(b, &b->ms[s], &b->loss[s], err)) != FLIM_OK) {
+            flim_fail_prefix(err, "step %" PRId64 ": ", s);
+            break;
+        }
+        if (s == 0 && given(b->o->grads_out)) {
+            status = write_gradients(b, err);
+        }
+    }
+    return status;
+}
+
+/* As training runs: nobody waits for a step's loss, and where the device has memory of its own the next batch is copied there
+ * meanwhile.  Changes the weights. */
+static flim_status run_in_a_row(bench *b, double *ms, flim_error *err)
+{
+    const flim_step step = step_of(b);
+    flim_status status = FLIM_OK;
+    const double start = flim_seconds();
+    for (int64_t s = 0; s < b->o->steps && status == FLIM_OK; s++) {
+        status = flim_program_train(b->program, &b->batch, &step, err);
+    }
+    if (status == FLIM_OK) {
+        status = flim_program_wait(b->program, err);
+    }
+    *ms = 1e3 * (flim_seconds() - start) / (double)b->o->steps;
+    return status;
+}
+
+static flim_status write_weights(bench *b, flim_error *err)
+{
+    const flim_dataset_info *data = b->dataset ? flim_dataset_get_info(b->dataset) : NULL;
+    const bool named = data && data->classes == b->net.classes;
+    FLIM_TRY(flim_program_read(b->program, FLIM_STATE_PARAMETERS, b->parameters, err));
+    FLIM_TRY(flim_program_read(b->program, FLIM_STATE_STATISTICS, b->statistics, err));
+    return flim_weights_write(b->o->weights_out, &b->net, named ? data->class_name : NULL, false, b->parameters,
+                              b->statistics, err);
+}
+
+typedef struct summary {
+    double median, min, max, cells_per_s;
+    double in_a_row; /* ms a step; 0 where steps cannot overlap with copies */
+    int64_t peak_bytes;
+    bool replays; /* flim_program_replays */
+    char device[24]; /* "cpu", "cuda:0" */
+    double part[FLIM_PARTS]; /* ms of its operations, each timed alone */
+    double parts; /* their sum; 0 where the backend does not time them */
+} summary;
+
+/* Sorts ms. */
+static summary summarize(bench *b)
+{
+    const flim_device_info *info = flim_device_get_info(b->device);
+    const int64_t n = b->o->steps;
+    summary s = {.median = flim_median(b->ms, n)};
+    s.min = b->ms[0];
+    s.max = b->ms[n - 1];
+    s.cells_per_s = 1e3 * (double)b->o->batch / s.median;
+    s.peak_bytes = flim_program_peak_bytes(b->program);
+    s.replays = flim_program_replays(b->program);
+    if (strcmp(info->kind, "cpu") == 0) {
+        snprintf(s.device, sizeof s.device, "cpu");
+    } else {
+        snprintf(s.device, sizeof s.device, "%s:%d", info->kind, info->index);
+    }
+    return s;
+}
+
+/* Where the backend can time operations alone.  The last thing that the program does: its state is unspecified afterwards. */
+static flim_status time_parts(bench *b, summary *s, flim_error *err)
+{
+    enum { MOST = 512 };
+    flim_error why = {0};
+    int n = 0;
+    flim_operation_time *time = flim_alloc(MOST, sizeof *time, err);
+    if (!time) {
+        return FLIM_ERROR_MEMORY;
+    }
+    flim_status status = flim_program_profile(b->program, time, MOST, &n, &why);
+    for (int i = 0; i < n && status == FLIM_OK; i++) {
+        s->part[time[i].part] += time[i].ms;
+        s->parts += time[i].ms;
+    }
+    flim_free(time);
+    return status == FLIM_OK || status == FLIM_ERROR_USAGE ? FLIM_OK : flim_fail(err, status, "%s", why.text);
+}
+
+static void print_table(const bench *b, const summary *s, const char *precision, FILE *out)
+{
+    const flim_device_info *info = flim_device_get_info(b->device);
+    const step_options *o = b->o;
+    fprintf(out, "%s: %s, %s\n", s->device, info->name, info->libraries);
+    fprintf(out,
+            "%s, preset %s (%" PRId64 " parameters), cells (2,%d,%d,%d), batch %" PRId64 ", %" PRId64 " steps after %" PRId64
+            " of warm-up\n",
+            precision, b->net.preset, b->net.parameters, b->net.in[0], b->net.in[1], b->net.in[2], o->batch, o->steps,
+            o->warmup);
+    fprintf(out, "loss         %12.6f first %12.6f last\n", b->loss[0], b->loss[o->steps - 1]);
+    fprintf(out, "ms a step    %12.3f median %12.3f min %12.3f max\n", s->median, s->min, s->max);
+    if (s->in_a_row > 0) {
+        fprintf(out, "in a row     %12.3f ms a step, as training runs: the next batch is copied meanwhile\n", s->in_a_row);
+    }
+    fprintf(out, "cells/s      %12.2f\n", s->cells_per_s);
+    fprintf(out, "peak memory  %12.3f GiB (%" PRId64 " bytes)\n", (double)s->peak_bytes / 0x1p30, s->peak_bytes);
+    if (strcmp(info->kind, "cuda") == 0) {
+        fprintf(out, "step         %s\n", s->replays ? "replayed as one CUDA graph" : "launched kernel by kernel");
+    }
+    for (int i = 0; i < FLIM_PARTS && s->parts > 0; i++) {
+        fprintf(out, "%s%-27s %8.3f ms %5.1f%%\n", i == 0 ? "operations timed alone:\n  " : "  ",
+                flim_part_name((flim_part)i), s->part[i], 100.0 * s->part[i] / s->parts);
+    }
+}
+
+static flim_status write_json(const bench *b, const summary *s, const char *precision, flim_error *err)
+{
+    flim_status status = FLIM_OK;
+    if (given(b->o->json)) {
+        flim_json *json = flim_json_object(), *ms = flim_json_object();
+        flim_json_set_string(json, "device", s->device);
+        flim_json_set_string(json, "device_name", flim_device_get_info(b->device)->name);
+        flim_json_set_string(json, "precision", precision);
+        flim_json_set_string(json, "preset", b->net.preset);
+        flim_json_set_integer(json, "batch", b->o->batch);
+        flim_json_set_number(ms, "median", s->median);
+        flim_json_set_number(ms, "min", s->min);
+        flim_json_set_number(ms, "max", s->max);
+        if (s->in_a_row > 0) {
+            flim_json_set_number(ms, "in_a_row", s->in_a_row);
+        }
+        flim_json_set(json, "ms", ms);
+        flim_json_set_number(json, "cells_per_s", s->cells_per_s);
+        flim_json_set_integer(json, "peak_bytes", s->peak_bytes);
+        flim_json_set_bool(json, "replayed", s->replays);
+        if (s->parts > 0) {
+            flim_json *parts = flim_json_object();
+            for (int i = 0; i < FLIM_PARTS; i++) {
+                flim_json_set_number(parts, flim_part_name((flim_part)i), s->part[i]);
+            }
+            flim_json_set(json, "part_ms", parts);
+        }
+        status = flim_json_write(json, b->o->json, err);
+        flim_json_free(json);
+    }
+    if (status == FLIM_OK && given(b->o->losses)) {
+        flim_json *json = flim_json_array();
+        for (int64_t i = 0; i < b->o->steps; i++) {
+            flim_json_add_number(json, b->loss[i]);
+        }
+        status = flim_json_write(json, b->o->losses, err);
+        flim_json_free(json);
+    }
+    return status;
+}
+
+static void release(bench *b)
+{
+    flim_program_destroy(b->program);
+    flim_reader_destroy(b->reader);
+    flim_dataset_close(b->dataset);
+    flim_free(b->parameters);
+    flim_free(b->statistics);
+    flim_free(b->moments);
+    flim_free(b->batch.mask);
+    flim_free(b->batch.label);
+    flim_free(b->batch.weight);
+    flim_free(b->batch.id);
+    flim_free(b->ms);
+    flim_free(b->loss);
+    if (b->device) {
+        flim_device_host_free(b->device, b->batch.signal);
+    }
+    flim_device_close(b->device);
+}
+
+static flim_status measure(const step_options *o, FILE *out, const flim_log *log, flim_error *err)
+{
+    bench b = {.o = o};
+    flim_status status;
+    /* Mistakes in flags and files come before the want of a device. */
+    if ((status = flim_precision_parse(o->precision, &b.precision, err)) != FLIM_OK ||
+        (status = open_data(&b, err)) != FLIM_OK || (status = build_network(&b, err)) != FLIM_OK ||
+        (status = flim_device_open(o->device, log, &b.device, err)) != FLIM_OK ||
+        (status = compile(&b, log, err)) != FLIM_OK || (status = allocate(&b, err)) != FLIM_OK ||
+        (status = run_steps(&b, err)) != FLIM_OK) {
+        goto done;
+    }
+    summary s = summarize(&b);
+    if ((given(o->weights_out) && (status = write_weights(&b, err)) != FLIM_OK) ||
+        (flim_device_get_info(b.device)->own_memory && (status = run_in_a_row(&b, &s.in_a_row, err)) != FLIM_OK) ||
+        (o->parts && (status = time_parts(&b, &s, err)) != FLIM_OK)) {
+        goto done;
+    }
+    const char *precision = flim_precision_name(b.precision);
+    print_table(&b, &s, precision, out);
+    status = write_json(&b, &s, precision, err);
+done:
+    release(&b);
+    return status;
+}
+
+static flim_status run(int argc, char *const *argv, FILE *out, const flim_log *log, flim_error *err)
+{
+    step_options options;
+    bool go;
+    flim_status status = flim_flag_table_read(&table, &options, argc, argv, NULL, out, &go, err);
+    if (go) {
+        options.dropout = options.use_dropout ? options.dropout : 0;
+        status = measure(&options, out, log, err);
+        flim_flag_table_free(&table, &options);
+    }
+    return status;
+}
+
+const flim_bench_command flim_bench_step = {"step", "training steps of the whole network: time, memory, losses, gradients",
+                                            run};

@@ -1,0 +1,70 @@
+/* One unit's convolution on one cell, by oneDNN, or by wgrad.h and narrow.h where they can: forward, gradient of the input, gradient of the weights.
+ *
+ * Layout: x (T,H,W,Cin), z (To,Ho,Wo,Cout), channels last, one cell; weights in whatever layout oneDNN likes, made by
+ *   flim_cpu_conv_load from PyTorch's (Cout,Cin,kt,ky,kx).  Primitives are for one cell, so that any number of cells works
+ *   and a cell stays in the cache from one pass to the next.
+ * Threads: primitives made for `threads` threads.  With threads = 1 the functions may be called from several threads at once,
+ *   each with its own flim_cpu_conv_memory; else they must be called outside a parallel region.
+ * Owns: the primitives; weight and scratch memory is the caller's (sizes below).  Errors: FLIM_ERROR_DEVICE with oneDNN's status.
+ */
+#ifndef FLIM_CPU_CONV_H
+#define FLIM_CPU_CONV_H
+
+#include <oneapi/dnnl/dnnl.h>
+
+#include "cpu/layers/cpu_layer.h"
+#include "flim/network.h"
+
+typedef enum flim_cpu_direction { FLIM_CPU_FORWARD, FLIM_CPU_BACKWARD_X, FLIM_CPU_BACKWARD_W } flim_cpu_direction;
+
+typedef struct flim_cpu_conv {
+    dnnl_engine_t engine; /* not owned */
+    dnnl_primitive_t primitive[3];
+    dnnl_memory_desc_t x[3], z[3], weight[3], bias; /* as each primitive wants them */
+    dnnl_primitive_t
+        reorder[3]; /* PyTorch layout -> weight[0], -> weight[1], weight[2] -> PyTorch layout; NULL = same layout */
+    dnnl_memory_desc_t plain[3]; /* PyTorch layout of the weights; of the mirrored ones where backward_x is a forward */
+    bool mirrored; /* backward_x is a forward convolution of dz with mirrored, transposed weights (stride 1) */
+    int shape[5]; /* Cout, Cin, kt, ky, kx */
+    bool own_w; /* backward_w is flim_cpu_wgrad: its layout is (kt,ky,kx,Cin,Cout) */
+    bool narrow; /* all of it is narrow.h's */
+    flim_unit unit;
+    size_t weight_bytes[3]; /* of weight[0..2]: 64-byte multiples; 0 where that primitive is absent */
+    size_t scratch_bytes; /* the largest of the primitives and reorders */
+    size_t weight_floats; /* Cout * Cin * kt * ky * kx */
+} flim_cpu_conv;
+
+/* What oneDNN is handed at a call: memory objects without data, one set a thread. */
+typedef struct flim_cpu_conv_memory {
+    dnnl_stream_t stream;
+    dnnl_memory_t x[3], z[3], weight[3], bias, scratch[6], plain[3];
+} flim_cpu_conv_memory;
+
+/* Creates the primitives of `unit`: forward always; the gradients where asked. */
+flim_status flim_cpu_conv_create(flim_cpu_conv *conv, dnnl_engine_t engine, const flim_unit *unit, bool want_x, bool want_w,
+                                 int threads, flim_error *err);
+void flim_cpu_conv_destroy(flim_cpu_conv *conv); /* zeroed is allowed */
+
+flim_status flim_cpu_conv_memory_create(flim_cpu_conv_memory *memory, const flim_cpu_conv *conv, flim_error *err);
+void flim_cpu_conv_memory_destroy(flim_cpu_conv_memory *memory);
+
+/* plain (Cout,Cin,kt,ky,kx) -> to, in the layout of direction FORWARD or BACKWARD_X.  staging: weight_floats floats. */
+flim_status flim_cpu_conv_load(const flim_cpu_conv *conv, flim_cpu_conv_memory *memory, flim_cpu_direction direction,
+                               const float *plain, void *to, float *staging, void *scratch, flim_error *err);
+/* A gradient in BACKWARD_W's layout -> plain (Cout,Cin,kt,ky,kx). */
+flim_status flim_cpu_conv_unload(const flim_cpu_conv *conv, flim_cpu_conv_memory *memory, const void *from, float *plain,
+                                 void *scratch, flim_error *err);
+
+/* z = conv(x) + bias. */
+flim_status flim_cpu_conv_forward(const flim_cpu_conv *conv, flim_cpu_conv_memory *memory, const flim_cpu_team *team,
+                                  const float *x, const void *weight, const float *bias, float *z, void *scratch,
+                                  flim_error *err);
+/* dx = conv^T(dz), written whole. */
+flim_status flim_cpu_conv_backward_x(const flim_cpu_conv *conv, flim_cpu_conv_memory *memory, const flim_cpu_team *team,
+                                     const float *dz, const void *weight, float *dx, void *scratch, flim_error *err);
+/* sum = (first ? 0 : sum) + the weights' gradient of this cell.  cell: room for one such gradient. */
+flim_status flim_cpu_conv_backward_w(const flim_cpu_conv *conv, flim_cpu_conv_memory *memory, const flim_cpu_team *team,
+                                     const float *x, const float *dz, bool first, void *sum, void *cell, void *scratch,
+                                     flim_error *err);
+
+#endif

@@ -1,0 +1,126 @@
+/* The CPU as a device: what it is, its memory, and the table of its functions. */
+#include <omp.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/alloc.h"
+#include "core/host_memory.h"
+#include "cpu/program/cpu_program.h"
+
+/* Copies what follows "key ... :" in a /proc file, without blanks around it; false where the key is not there. */
+static bool proc_value(const char *path, const char *key, char *out, size_t size)
+{
+    FILE *file = fopen(path, "r");
+    char line[512];
+    bool found = false;
+    while (file && !found && fgets(line, sizeof line, file)) {
+        const char *colon = strchr(line, ':');
+        if (strncmp(line, key, strlen(key)) == 0 && colon) {
+            const char *value = colon + 1 + strspn(colon + 1, " \t");
+            snprintf(out, size, "%.*s", (int)strcspn(value, "\n"), value);
+            found = true;
+        }
+    }
+    if (file) {
+        fclose(file);
+    }
+    return found;
+}
+
+static const char *isa_name(void)
+{
+    switch (dnnl_get_effective_cpu_isa()) {
+    case dnnl_cpu_isa_sse41: return "sse41";
+    case dnnl_cpu_isa_avx: return "avx";
+    case dnnl_cpu_isa_avx2: return "avx2";
+    case dnnl_cpu_isa_avx2_vnni: return "avx2_vnni";
+    case dnnl_cpu_isa_avx512_core: return "avx512_core";
+    case dnnl_cpu_isa_avx512_core_vnni: return "avx512_core_vnni";
+    case dnnl_cpu_isa_avx512_core_bf16: return "avx512_core_bf16";
+    case dnnl_cpu_isa_avx512_core_amx: return "avx512_core_amx";
+    default: return "x86-64";
+    }
+}
+
+static void close_device(flim_device *device)
+{
+    flim_cpu_device *cpu = (flim_cpu_device *)(void *)device;
+    dnnl_engine_destroy(cpu->engine);
+    flim_free(cpu);
+}
+
+static flim_status host_alloc(flim_device *device, size_t bytes, void **out, bool *pinned, flim_error *err)
+{
+    (void)device;
+    *pinned = false;
+    *out = flim_alloc_aligned(bytes, 1, err);
+    return *out ? FLIM_OK : FLIM_ERROR_MEMORY;
+}
+
+static void host_free(flim_device *device, void *memory)
+{
+    (void)device;
+    flim_free(memory);
+}
+
+static flim_status memory_free(flim_device *device, int64_t *bytes, flim_error *err)
+{
+    (void)device, (void)err;
+    *bytes = flim_host_memory_now().available;
+    return FLIM_OK;
+}
+
+static const flim_device_ops device_ops = {.close = close_device,
+                                           .host_alloc = host_alloc,
+                                           .host_free = host_free,
+                                           .compile = flim_cpu_compile,
+                                           .run_unit = flim_cpu_run_unit,
+                                           .run_head = flim_cpu_run_head,
+                                           .memory_free = memory_free};
+
+static void describe(flim_device_info *info)
+{
+    const flim_host_memory memory = flim_host_memory_now();
+    *info = (flim_device_info){.kind = "cpu",
+                               .memory_bytes = memory.total,
+                               .memory_free = memory.available,
+                               .threads = omp_get_max_threads(),
+                               .precisions = 1u << FLIM_PRECISION_FP32,
+                               .auto_precision = FLIM_PRECISION_FP32};
+    if (!proc_value("/proc/cpuinfo", "model name", info->name, sizeof info->name)) {
+        snprintf(info->name, sizeof info->name, "CPU");
+    }
+    const dnnl_version_t *version = dnnl_version();
+    snprintf(info->libraries, sizeof info->libraries, "oneDNN %d.%d.%d", version->major, version->minor, version->patch);
+    snprintf(info->architecture, sizeof info->architecture, "%s", isa_name());
+}
+
+static flim_status count_devices(int *count, flim_error *err)
+{
+    (void)err;
+    *count = 1;
+    return FLIM_OK;
+}
+
+static flim_status open_device(int index, flim_device **out, flim_error *err)
+{
+    if (index != 0) {
+        return flim_fail(err, FLIM_ERROR_DEVICE, "CPU number %d: there is only number 0", index);
+    }
+    flim_cpu_device *cpu = flim_alloc(1, sizeof *cpu, err);
+    if (!cpu) {
+        return FLIM_ERROR_MEMORY;
+    }
+    dnnl_status_t status = dnnl_engine_create(&cpu->engine, dnnl_cpu, 0);
+    if (status != dnnl_success) {
+        flim_free(cpu);
+        return flim_fail(err, FLIM_ERROR_DEVICE, "oneDNN gives no CPU engine: status %d", (int)status);
+    }
+    cpu->kernels = flim_cpu_kernels_choose();
+    cpu->base.ops = &device_ops;
+    describe(&cpu->base.info);
+    *out = &cpu->base;
+    return FLIM_OK;
+}
+
+const flim_backend flim_backend_cpu = {"cpu", count_devices, open_device, NULL};

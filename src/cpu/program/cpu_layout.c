@@ -1,0 +1,416 @@
+/* The memory plan: which tensors a step keeps, from when to when, and where they lie. */
+#include <string.h>
+
+#include "core/alloc.h"
+#include "core/host_memory.h"
+#include "cpu/program/cpu_program.h"
+
+enum { ALIGNMENT = 64 };
+
+static size_t round_up(size_t bytes)
+{
+    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* A buffer of the arena that holds something from step `first` to `last` at least. */
+static int add_buffer(flim_arena *arena, size_t bytes, int first, int last)
+{
+    const int buffer = flim_arena_add(arena, 0, (int64_t)bytes);
+    flim_arena_touch(arena, buffer, first);
+    flim_arena_touch(arena, buffer, last);
+    return buffer;
+}
+
+/* Step of the backward pass of unit u. */
+static int backward_step(const flim_cpu_program *p, int u)
+{
+    return 2 * p->base.net.n_units - u;
+}
+
+/* Who reads each unit's y, and thus where its gradient comes from. */
+static void find_uses(flim_cpu_program *p)
+{
+    const flim_network *net = &p->base.net;
+    for (int u = 0; u < net->n_units; u++) {
+        p->node[u].first_use = p->node[u].last_use = -1;
+    }
+    for (int pass = 0; pass < 2;
+         pass++) { /* sources that are input gradients first: dv can then overwrite the first source */
+        for (int u = 0; u < net->n_units; u++) {
+            int from = pass == 0 ? net->unit[u].input : net->unit[u].skip;
+            if (from >= 0) {
+                flim_cpu_node *node = &p->node[from];
+                node->source[node->n_sources++] = (flim_cpu_source){u, pass == 1};
+                node->first_use = node->first_use < 0 || u < node->first_use ? u : node->first_use;
+                node->last_use = u > node->last_use ? u : node->last_use;
+            }
+        }
+    }
+}
+
+/* Which z are dropped: of a block that recomputes, those that no other block reads, but the last block's, which would be made
+ * again at once. */
+static void find_remade(flim_cpu_program *p)
+{
+    const flim_network *net = &p->base.net;
+    for (int u = 0; u < net->n_units; u++) {
+        flim_cpu_node *node = &p->node[u];
+        bool inside = true;
+        for (int r = 0; r < net->n_units; r++) {
+            if (net->unit[r].input == u || net->unit[r].skip == u) {
+                inside = inside && p->node[r].block == node->block;
+            }
+        }
+        const bool kept_y = !node->layer.plain_y; /* then others read its y */
+        node->remade = node->block < p->blocks_remade && node->block < p->n_blocks - 1 && (inside || kept_y);
+    }
+}
+
+/* Last unit of the forward pass (n_units: the head) that reads z. */
+static int last_forward_read(const flim_cpu_program *p, int u)
+{
+    const flim_cpu_node *node = &p->node[u];
+    int last = u == p->base.net.n_units - 1 ? u + 1 : u;
+    if (node->layer.plain_y) {
+        last = node->last_use > last ? node->last_use : last;
+    } else if (node->save_y && node->y_in_next) {
+        last = u + 1;
+    }
+    return last;
+}
+
+/* Step before which the z of unit u are made again: the backward pass of the unit after its block. */
+static int remake_step(const flim_cpu_program *p, int u)
+{
+    int last = u;
+    while (last + 1 < p->base.net.n_units && p->node[last + 1].block == p->node[u].block) {
+        last++;
+    }
+    return backward_step(p, last + 1);
+}
+
+static void plan_forward(flim_cpu_program *p, size_t n)
+{
+    const flim_network *net = &p->base.net;
+    for (int u = 0; u < net->n_units; u++) {
+        flim_cpu_node *node = &p->node[u];
+        const flim_cpu_layer *layer = &node->layer;
+        const bool pooled = layer->unit.pool_t > 1, last = u == net->n_units - 1;
+        node->save_y = !layer->plain_y && (!last || !pooled);
+        node->y_in_next = !last && net->unit[u + 1].input == u;
+        node->z = add_buffer(&p->arena, n * layer->z_floats * sizeof(float), u,
+                             node->remade ? last_forward_read(p, u) : backward_step(p, u));
+        if (node->remade) {
+            flim_arena_begin_again(&p->arena, node->z);
+            flim_arena_touch(&p->arena, node->z, remake_step(p, u));
+            flim_arena_touch(&p->arena, node->z, backward_step(p, u));
+        }
+        if (node->save_y) {
+            int until = pooled && node->first_use >= 0 ? backward_step(p, node->first_use) : backward_step(p, u);
+            node->y = add_buffer(&p->arena, n * layer->y_floats * sizeof(float), u, until);
+        }
+    }
+}
+
+static void plan_backward(flim_cpu_program *p, size_t n)
+{
+    const flim_network *net = &p->base.net;
+    for (int u = net->n_units - 1; u >= 0; u--) {
+        flim_cpu_node *node = &p->node[u];
+        const flim_cpu_layer *layer = &node->layer;
+        const int now = backward_step(p, u);
+        node->from_next = u + 1 < net->n_units && net->unit[u + 1].input == u;
+        node->store_dv = !layer->plain_y || node->n_sources > 1;
+        if (node->store_dv) {
+            if (layer->unit.pool_t > 1 || node->n_sources == 0) {
+                node->dv = add_buffer(&p->arena, n * layer->z_floats * sizeof(float), now - 1, now);
+            } else {
+                const flim_cpu_node *from = &p->node[node->source[0].from];
+                node->dv = node->source[0].skip ? from->dv : from->dx;
+            }
+            flim_arena_touch(&p->arena, node->dv, now);
+            if (layer->unit.skip >= 0) {
+                flim_arena_touch(&p->arena, node->dv, backward_step(p, layer->unit.skip));
+            }
+        }
+        if (layer->unit.input >= 0) {
+            node->dx = add_buffer(&p->arena, n * layer->x_floats * sizeof(float), now, backward_step(p, layer->unit.input));
+        }
+    }
+}
+
+static void plan_eval(flim_cpu_program *p)
+{
+    const flim_network *net = &p->base.net;
+    p->eval_arena = (flim_arena){.alignment = ALIGNMENT};
+    for (int u = 0; u < net->n_units; u++) {
+        flim_cpu_node *node = &p->node[u];
+        const int until = node->last_use < 0 ? net->n_units : node->last_use;
+        const bool pooled = node->layer.unit.pool_t > 1;
+        node->eval_z = add_buffer(&p->eval_arena, node->layer.z_floats * sizeof(float), u, pooled ? u : until);
+        node->eval_y = pooled ? add_buffer(&p->eval_arena, node->layer.y_floats * sizeof(float), u, until) : node->eval_z;
+    }
+    flim_arena_place(&p->eval_arena);
+}
+
+/* Sizes of what a worker has to itself, and of what is per unit. */
+static void plan_workers(flim_cpu_program *p, size_t n)
+{
+    const flim_network *net = &p->base.net;
+    p->x_floats = (size_t)net->channels * (size_t)net->in[0] * (size_t)net->in[1] * (size_t)net->in[2];
+    for (int u = 0; u < net->n_units; u++) {
+        flim_cpu_node *node = &p->node[u];
+        const flim_cpu_layer *layer = &node->layer;
+        p->x_floats = larger(p->x_floats, layer->plain_y || u == net->n_units - 1 ? layer->y_floats : 0);
+        p->row_floats += flim_cpu_layer_row_floats(layer);
+        p->plain_floats = larger(p->plain_floats, larger(node->conv[0].weight_floats, node->conv[1].weight_floats));
+        for (int mode = 0; mode < FLIM_CPU_MODES; mode++) {
+            const flim_cpu_conv *conv = &node->conv[mode];
+            p->scratch_bytes[mode] = larger(p->scratch_bytes[mode], conv->scratch_bytes);
+            p->dweight_bytes = larger(p->dweight_bytes, conv->weight_bytes[FLIM_CPU_BACKWARD_W]);
+            p->laid_out_bytes += conv->weight_bytes[FLIM_CPU_FORWARD] + conv->weight_bytes[FLIM_CPU_BACKWARD_X];
+        }
+        if (p->base.options.train_batch > 0) {
+            p->dz_floats = larger(p->dz_floats, layer->z_floats);
+            p->partial_doubles = larger(p->partial_doubles, n * flim_cpu_layer_partials(layer));
+            p->dropout_floats += layer->unit.dropout ? n * layer->period : 0;
+        }
+    }
+    const flim_cpu_layer *last = &p->node[net->n_units - 1].layer;
+    size_t most = larger((size_t)p->base.options.train_batch, (size_t)p->base.options.eval_batch);
+    p->partial_doubles = larger(p->partial_doubles, most * flim_cpu_layer_partials(last));
+    p->head_doubles = flim_cpu_head_work(&net->head, (int64_t)most);
+}
+
+static size_t worker_bytes(const flim_cpu_program *p, flim_cpu_mode mode)
+{
+    size_t bytes = round_up(p->x_floats * sizeof(float)) + round_up(p->dz_floats * sizeof(float)) + p->scratch_bytes[mode];
+    return bytes + 2 * p->dweight_bytes;
+}
+
+/* The training arena with the insides of the first `blocks` blocks dropped. */
+static void plan_training(flim_cpu_program *p, int blocks)
+{
+    const size_t train = (size_t)p->base.options.train_batch;
+    const size_t workers = p->cell_workers > 0 ? (size_t)p->cell_workers : 1;
+    p->arena = (flim_arena){.alignment = ALIGNMENT};
+    p->blocks_remade = blocks;
+    for (int u = 0; u < p->base.net.n_units; u++) {
+        flim_cpu_node *node = &p->node[u];
+        node->z = node->y = node->dx = node->dv = FLIM_NO_BUFFER;
+    }
+    if (train > 0) {
+        find_remade(p);
+        plan_forward(p, train);
+        plan_backward(p, train);
+        flim_arena_place(&p->arena);
+    }
+    p->activation_bytes = larger((size_t)p->arena.bytes, (size_t)p->eval_arena.bytes * workers);
+}
+
+static int64_t planned_bytes(const flim_cpu_program *p)
+{
+    flim_memory_plan plan = {0};
+    flim_cpu_plan_memory(p, &plan, NULL);
+    return plan.total[FLIM_MEMORY_DEVICE];
+}
+
+void flim_cpu_plan(flim_cpu_program *p)
+{
+    const flim_recompute recompute = p->base.options.recompute;
+    for (int u = 0; u < p->base.net.n_units; u++) {
+        flim_cpu_node *node = &p->node[u];
+        node->eval_z = node->eval_y = FLIM_NO_BUFFER;
+    }
+    int block[FLIM_MAX_UNITS];
+    find_uses(p);
+    p->n_blocks = flim_network_blocks(&p->base.net, block);
+    for (int u = 0; u < p->base.net.n_units; u++) {
+        p->node[u].block = block[u];
+    }
+    if (p->base.options.eval_batch > 0) {
+        plan_eval(p);
+    }
+    plan_workers(p, (size_t)p->base.options.train_batch);
+    p->worker_bytes = (size_t)p->cell_workers * worker_bytes(p, FLIM_CPU_MODE_CELLS);
+    p->worker_bytes += p->uses[FLIM_CPU_MODE_SHARED] ? worker_bytes(p, FLIM_CPU_MODE_SHARED) : 0;
+    plan_training(p, recompute == FLIM_RECOMPUTE_ALL ? p->n_blocks : 0);
+    for (int b = 1; recompute == FLIM_RECOMPUTE_AUTO && b < p->n_blocks && planned_bytes(p) > p->base.options.memory_limit;
+         b++) {
+        plan_training(p, b);
+    }
+    if (recompute == FLIM_RECOMPUTE_AUTO) { /* what it came to; the last block is never made again */
+        p->base.options.recompute = p->blocks_remade == 0                 ? FLIM_RECOMPUTE_NONE
+                                    : p->blocks_remade == p->n_blocks - 1 ? FLIM_RECOMPUTE_ALL
+                                                                          : FLIM_RECOMPUTE_AUTO;
+    }
+}
+
+static int64_t head_floats(const flim_cpu_program *p)
+{
+    const flim_head *head = &p->base.net.head;
+    int64_t most =
+        p->base.options.train_batch > p->base.options.eval_batch ? p->base.options.train_batch : p->base.options.eval_batch;
+    return most * (2 * head->in_channels + head->outputs);
+}
+
+flim_status flim_cpu_plan_memory(const flim_cpu_program *p, flim_memory_plan *plan, flim_error *err)
+{
+    (void)err;
+    const int64_t real = (int64_t)sizeof(float), parameters = p->base.net.parameters * real;
+    const bool train = p->base.options.train_batch > 0;
+    const struct {
+        const char *name;
+        int64_t bytes;
+    } item[] = {
+        {"parameters", parameters},
+        {"gradients", train ? parameters : 0},
+        {"Adam moments", train ? 2 * parameters : 0},
+        {"BatchNorm statistics", (train ? 2 : 1) * p->base.net.statistics * real},
+        {"activations and their gradients", (int64_t)p->activation_bytes},
+        {"weights as oneDNN lays them out", (int64_t)p->laid_out_bytes},
+        {"a cell's buffers and scratch, all threads", (int64_t)p->worker_bytes},
+        {"sums of BatchNorm", (int64_t)(p->partial_doubles * sizeof(double))},
+        {"coefficients, dropout, weight staging", (int64_t)(p->row_floats + p->dropout_floats + p->plain_floats) * real},
+        {"head", head_floats(p) * real + (int64_t)(p->head_doubles * sizeof(double))}};
+    for (size_t i = 0; i < sizeof item / sizeof item[0]; i++) {
+        flim_memory_add(plan, item[i].name, FLIM_MEMORY_DEVICE, item[i].bytes);
+    }
+    return FLIM_OK;
+}
+
+/* Hands `bytes` of *at out and moves on. */
+static void *take(unsigned char **at, size_t bytes)
+{
+    void *memory = bytes > 0 ? *at : NULL;
+    *at += round_up(bytes);
+    return memory;
+}
+
+static void divide_worker_memory(flim_cpu_program *p)
+{
+    unsigned char *at = p->worker_memory;
+    const int workers = p->cell_workers + (p->uses[FLIM_CPU_MODE_SHARED] ? 1 : 0);
+    for (int w = 0; w < workers; w++) {
+        flim_cpu_worker *worker = &p->workers[w];
+        const flim_cpu_mode mode = w < p->cell_workers ? FLIM_CPU_MODE_CELLS : FLIM_CPU_MODE_SHARED;
+        worker->x = take(&at, p->x_floats * sizeof(float));
+        worker->dz = take(&at, p->dz_floats * sizeof(float));
+        worker->scratch = take(&at, p->scratch_bytes[mode]);
+        worker->dweight = take(&at, p->dweight_bytes);
+        worker->sum = take(&at, p->dweight_bytes);
+    }
+}
+
+static void divide_unit_memory(flim_cpu_program *p)
+{
+    unsigned char *laid_out = p->laid_out;
+    float *rows = p->rows, *dropout = p->dropout_rows;
+    for (int u = 0; u < p->base.net.n_units; u++) {
+        flim_cpu_node *node = &p->node[u];
+        flim_cpu_layer_set_rows(&node->layer, rows);
+        rows += flim_cpu_layer_row_floats(&node->layer);
+        for (int mode = 0; mode < FLIM_CPU_MODES; mode++) {
+            node->weight[mode][0] = take(&laid_out, node->conv[mode].weight_bytes[FLIM_CPU_FORWARD]);
+            node->weight[mode][1] = take(&laid_out, node->conv[mode].weight_bytes[FLIM_CPU_BACKWARD_X]);
+        }
+        if (node->layer.unit.dropout && p->base.options.train_batch > 0) {
+            node->dropout = dropout;
+            dropout += (size_t)p->base.options.train_batch * node->layer.period;
+        }
+    }
+}
+
+/* What was needed, what is free, and the largest batch that would do: only some of the memory grows with the batch. */
+static flim_status explain_memory(const flim_cpu_program *p, int64_t needed, int64_t available, flim_error *err)
+{
+    const size_t most = larger((size_t)p->base.options.train_batch, (size_t)p->base.options.eval_batch);
+    const size_t growing = (p->base.options.train_batch > 0 ? p->activation_bytes : 0) + p->partial_doubles * sizeof(double) +
+                           p->dropout_floats * sizeof(float) + p->head_doubles * sizeof(double) +
+                           (size_t)head_floats(p) * sizeof(float);
+    const double cell = (double)growing / (double)most, rest = (double)needed - (double)growing;
+    const double reserve = 0.06 * (double)available; /* for threads, and what others take meanwhile */
+    int64_t fits = (int64_t)(((double)available - reserve - rest) / cell);
+    fits = fits < (int64_t)most ? fits : (int64_t)most - 1;
+    if (fits < 1) {
+        return flim_fail(err, FLIM_ERROR_MEMORY,
+                         "out of host memory: batches of %lld cells (training) and %lld (prediction) need %.2f GiB, %.2f GiB "
+                         "are free, not enough for one cell; use a smaller preset",
+                         (long long)p->base.options.train_batch, (long long)p->base.options.eval_batch,
+                         (double)needed / 0x1p30, (double)available / 0x1p30);
+    }
+    return flim_fail(err, FLIM_ERROR_MEMORY,
+                     "out of host memory: batches of %lld cells (training) and %lld (prediction) need %.2f GiB, %.2f GiB are "
+                     "free; the largest batch that fits is %lld%s",
+                     (long long)p->base.options.train_batch, (long long)p->base.options.eval_batch, (double)needed / 0x1p30,
+                     (double)available / 0x1p30, (long long)fits,
+                     p->base.options.train_batch > 0 /* predict has no such flags */
+                         ? " (--batch auto finds it, --accumulate keeps the cells an update)"
+                         : "");
+}
+
+flim_status flim_cpu_plan_allocate(flim_cpu_program *p, flim_error *err)
+{
+    const bool train = p->base.options.train_batch > 0;
+    const size_t parameters = (size_t)p->base.net.parameters, statistics = (size_t)p->base.net.statistics;
+    const size_t training = train ? parameters : 0;
+    const struct {
+        void *at; /* address of the pointer to set */
+        size_t count, size;
+    } block[] = {
+        {&p->parameters, parameters, sizeof(float)},      {&p->gradients, training, sizeof(float)},
+        {&p->moment1, training, sizeof(float)},           {&p->moment2, training, sizeof(float)},
+        {&p->statistics, statistics, sizeof(float)},      {&p->statistics_before, train ? statistics : 0, sizeof(float)},
+        {&p->activations, p->activation_bytes, 1},        {&p->laid_out, p->laid_out_bytes, 1},
+        {&p->worker_memory, p->worker_bytes, 1},          {&p->partial, p->partial_doubles, sizeof(double)},
+        {&p->rows, p->row_floats, sizeof(float)},         {&p->dropout_rows, p->dropout_floats, sizeof(float)},
+        {&p->plain, p->plain_floats, sizeof(float)},      {&p->head_work, p->head_doubles, sizeof(double)},
+        {&p->mean, (size_t)head_floats(p), sizeof(float)}};
+    flim_memory_plan plan = {0};
+    flim_cpu_plan_memory(p, &plan, NULL);
+    const int64_t needed = plan.total[FLIM_MEMORY_DEVICE], available = flim_host_memory_now().available;
+    bool enough = needed <= available; /* Linux hands out more than it has, and kills later */
+    for (size_t i = 0; i < sizeof block / sizeof block[0] && enough; i++) {
+        void *memory = flim_alloc_aligned(block[i].count, block[i].size, err);
+        memcpy(block[i].at, &memory, sizeof memory);
+        enough = memory != NULL;
+    }
+    if (!enough) {
+        flim_cpu_plan_free(p);
+        return explain_memory(p, needed, available, err);
+    }
+    const size_t most = larger((size_t)p->base.options.train_batch, (size_t)p->base.options.eval_batch);
+    p->dmean = p->mean + most * (size_t)p->base.net.head.in_channels;
+    p->logits = p->dmean + most * (size_t)p->base.net.head.in_channels;
+    divide_worker_memory(p);
+    divide_unit_memory(p);
+    return FLIM_OK;
+}
+
+void flim_cpu_plan_free(flim_cpu_program *p)
+{
+    flim_free(p->parameters);
+    flim_free(p->gradients);
+    flim_free(p->moment1);
+    flim_free(p->moment2);
+    flim_free(p->statistics);
+    flim_free(p->statistics_before);
+    flim_free(p->activations);
+    flim_free(p->laid_out);
+    flim_free(p->worker_memory);
+    flim_free(p->partial);
+    flim_free(p->rows);
+    flim_free(p->dropout_rows);
+    flim_free(p->plain);
+    flim_free(p->head_work);
+    flim_free(p->mean);
+    p->parameters = p->gradients = p->moment1 = p->moment2 = p->statistics = p->statistics_before = NULL;
+    p->rows = p->dropout_rows = p->plain = p->mean = p->dmean = p->logits = NULL;
+    p->activations = p->laid_out = p->worker_memory = NULL;
+    p->partial = p->head_work = NULL;
+}

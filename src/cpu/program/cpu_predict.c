@@ -1,0 +1,61 @@
+/* Prediction: running statistics, no dropout, nothing kept; each cell goes through the whole network in its worker's buffers. */
+#include "cpu/program/cpu_program.h"
+#include "core/try.h"
+
+typedef struct predict_loop {
+    const flim_batch *batch;
+    float *logits;
+} predict_loop;
+
+static float *eval_buffer(const flim_cpu_program *p, const flim_cpu_worker *worker, int buffer)
+{
+    size_t slot = worker == &p->workers[p->cell_workers] ? 0 : (size_t)(worker - p->workers);
+    return (float *)(void *)(p->activations + slot * (size_t)p->eval_arena.bytes + p->eval_arena.buffer[buffer].offset);
+}
+
+static flim_status predict_cell(flim_cpu_program *p, flim_cpu_mode mode, flim_cpu_worker *worker, int64_t cell, void *context,
+                                flim_error *err)
+{
+    const predict_loop *loop = context;
+    const flim_network *net = &p->base.net;
+    const flim_cpu_team team = flim_cpu_team_of(p, mode);
+    for (int u = 0; u < net->n_units; u++) {
+        const flim_cpu_node *node = &p->node[u];
+        const flim_unit *unit = &net->unit[u];
+        const float *x = unit->input < 0 ? flim_cpu_unit_input(p, mode, worker, loop->batch, u, cell)
+                                         : eval_buffer(p, worker, p->node[unit->input].eval_y);
+        float *z = eval_buffer(p, worker, node->eval_z);
+        flim_status status =
+            flim_cpu_conv_forward(&node->conv[mode], &worker->memory[u], &team, x, node->weight[mode][FLIM_CPU_FORWARD],
+                                  p->parameters + node->bias_offset, z, worker->scratch, err);
+        if (status != FLIM_OK) {
+            return status;
+        }
+        flim_cpu_term skip = {0};
+        if (unit->skip >= 0) {
+            const flim_cpu_node *from = &p->node[unit->skip];
+            skip = flim_cpu_layer_term(&from->layer, NULL, eval_buffer(p, worker, from->eval_y));
+        }
+        flim_cpu_layer_forward(&node->layer, &team, z, skip, NULL, eval_buffer(p, worker, node->eval_y));
+    }
+    const flim_cpu_node *last = &p->node[net->n_units - 1];
+    double *partial = p->partial + (size_t)cell * flim_cpu_layer_partials(&last->layer);
+    flim_cpu_layer_pool(&last->layer, &team, eval_buffer(p, worker, last->eval_y), partial);
+    flim_cpu_layer_finish_pool(&last->layer, partial, p->mean + cell * net->head.in_channels);
+    return FLIM_OK;
+}
+
+flim_status flim_cpu_predict(flim_program *program, const flim_batch *batch, float *logits, flim_error *err)
+{
+    flim_cpu_program *p = (flim_cpu_program *)(void *)program;
+    FLIM_TRY(flim_cpu_refresh_weights(p, batch->n, false, err));
+    for (int u = 0; u < p->base.net.n_units; u++) {
+        const flim_cpu_norm norm = flim_cpu_node_norm(p, &p->node[u]);
+        flim_cpu_layer_use_running(&p->node[u].layer, &norm);
+    }
+    predict_loop loop = {batch, logits};
+    FLIM_TRY(flim_cpu_for_cells(p, batch->n, predict_cell, &loop, err));
+    const flim_cpu_head head = flim_cpu_program_head(p, false);
+    flim_cpu_head_forward(&head, batch->n, p->mean, NULL, false, 0.0f, logits);
+    return FLIM_OK;
+}

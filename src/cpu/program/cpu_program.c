@@ -1,0 +1,268 @@
+/* The program object: compile, state, the training step. */
+#include <math.h>
+#include <string.h>
+
+#include "core/alloc.h"
+#include "cpu/layers/optimizer.h"
+#include "cpu/program/cpu_program.h"
+
+static flim_cpu_program *cast(flim_program *program)
+{
+    return (flim_cpu_program *)(void *)program;
+}
+
+static const flim_cpu_program *cast_const(const flim_program *program)
+{
+    return (const flim_cpu_program *)(const void *)program;
+}
+
+static void destroy(flim_program *program)
+{
+    flim_cpu_program *p = cast(program);
+    for (int w = 0; p->workers && w <= p->cell_workers; w++) {
+        for (int u = 0; u < p->base.net.n_units; u++) {
+            flim_cpu_conv_memory_destroy(&p->workers[w].memory[u]);
+        }
+    }
+    for (int u = 0; u < p->base.net.n_units; u++) {
+        for (int mode = 0; mode < FLIM_CPU_MODES; mode++) {
+            flim_cpu_conv_destroy(&p->node[u].conv[mode]);
+        }
+    }
+    flim_cpu_plan_free(p);
+    flim_free(p->workers);
+    flim_free(p);
+}
+
+static flim_status memory(const flim_program *program, flim_memory_plan *plan, flim_error *err)
+{
+    return flim_cpu_plan_memory(cast_const(program), plan, err);
+}
+
+static flim_status allocate(flim_program *program, flim_error *err)
+{
+    return flim_cpu_plan_allocate(cast(program), err);
+}
+
+static flim_state_arrays states(const flim_program *program)
+{
+    const flim_cpu_program *p = cast_const(program);
+    return (flim_state_arrays){.parameters = p->parameters,
+                               .gradients = p->gradients,
+                               .moment1 = p->moment1,
+                               .moment2 = p->moment2,
+                               .statistics = p->statistics};
+}
+
+static flim_status read_state(flim_program *program, const float *from, size_t count, float *out, flim_error *err)
+{
+    (void)program, (void)err;
+    memcpy(out, from, count * sizeof *out);
+    return FLIM_OK;
+}
+
+static void mark_stale(flim_cpu_program *p)
+{
+    for (int mode = 0; mode < FLIM_CPU_MODES; mode++) {
+        p->stale[mode][FLIM_CPU_FORWARD] = p->stale[mode][FLIM_CPU_BACKWARD_X] = true;
+    }
+}
+
+static flim_status write_state(flim_program *program, flim_state state, float *to, size_t count, const float *in,
+                               flim_error *err)
+{
+    (void)state, (void)err;
+    memcpy(to, in, count * sizeof *in);
+    mark_stale(cast(program));
+    return FLIM_OK;
+}
+
+static flim_status get_counters(flim_program *program, flim_counters *out, flim_error *err)
+{
+    (void)err;
+    *out = cast(program)->counters;
+    return FLIM_OK;
+}
+
+static flim_status set_counters(flim_program *program, const flim_counters *in, flim_error *err)
+{
+    (void)err;
+    cast(program)->counters = *in;
+    return FLIM_OK;
+}
+
+/* A loss or gradient that is not finite: from here on nothing is updated until the totals are reset. */
+static void note_nonfinite(flim_cpu_program *p)
+{
+    if (!p->totals.nonfinite) {
+        p->totals.nonfinite = true;
+        p->totals.nonfinite_call = p->totals.calls;
+    }
+}
+
+static void begin_window(flim_cpu_program *p)
+{
+    memset(p->gradients, 0, (size_t)p->base.net.parameters * sizeof(float));
+    memcpy(p->statistics_before, p->statistics, (size_t)p->base.net.statistics * sizeof(float));
+}
+
+static void end_window(flim_cpu_program *p, const flim_step *step)
+{
+    const int64_t count = p->base.net.parameters;
+    p->totals.grad_norm = flim_cpu_gradient_norm(p->gradients, count, p->threads);
+    if (!isfinite(p->totals.grad_norm)) {
+        note_nonfinite(p);
+    }
+    if (p->totals.nonfinite) {
+        memcpy(p->statistics, p->statistics_before, (size_t)p->base.net.statistics * sizeof(float));
+        return;
+    }
+    p->counters.adam_step++;
+    p->totals.updates++;
+    flim_cpu_adamw(p->parameters, p->gradients, p->moment1, p->moment2, count, step, p->totals.grad_norm,
+                   p->counters.adam_step, p->threads);
+    mark_stale(p);
+}
+
+static flim_status train(flim_program *program, const flim_batch *batch, const flim_step *step, flim_error *err)
+{
+    flim_cpu_program *p = cast(program);
+    if (step->first) {
+        begin_window(p);
+    }
+    flim_status status = flim_cpu_forward_pass(p, batch, step->dropout, err);
+    if (status != FLIM_OK) {
+        return status;
+    }
+    const flim_cpu_head head = flim_cpu_program_head(p, true);
+    const flim_cpu_loss loss =
+        flim_cpu_head_loss(&head, batch->n, p->logits, batch->label, batch->weight, step->label_smoothing, step->divisor);
+    p->totals.loss += loss.loss;
+    p->totals.weight += loss.weight;
+    p->totals.cells += batch->n;
+    p->totals.correct += loss.correct;
+    if (!isfinite(loss.loss)) {
+        note_nonfinite(p);
+    }
+    status = flim_cpu_backward_pass(p, batch, err);
+    if (status == FLIM_OK && step->last) {
+        end_window(p, step);
+    }
+    p->totals.calls++;
+    return status;
+}
+
+static flim_status totals(flim_program *program, bool reset, flim_totals *out, flim_error *err)
+{
+    (void)err;
+    flim_cpu_program *p = cast(program);
+    *out = p->totals;
+    if (reset) {
+        p->totals = (flim_totals){.nonfinite_call = -1};
+    }
+    return FLIM_OK;
+}
+
+static flim_status set_totals(flim_program *program, const flim_totals *in, flim_error *err)
+{
+    (void)err;
+    cast(program)->totals = *in;
+    return FLIM_OK;
+}
+
+static flim_status wait(flim_program *program, flim_error *err)
+{
+    (void)program, (void)err; /* every call has finished when it returns */
+    return FLIM_OK;
+}
+
+static int64_t peak_bytes(const flim_program *program)
+{
+    flim_memory_plan plan = {0};
+    flim_cpu_plan_memory(cast_const(program), &plan, NULL);
+    return program->allocated ? plan.total[FLIM_MEMORY_DEVICE] : 0;
+}
+
+static const flim_program_ops program_ops = {.destroy = destroy,
+                                             .memory = memory,
+                                             .allocate = allocate,
+                                             .states = states,
+                                             .read = read_state,
+                                             .write = write_state,
+                                             .get_counters = get_counters,
+                                             .set_counters = set_counters,
+                                             .train = train,
+                                             .predict = flim_cpu_predict,
+                                             .totals = totals,
+                                             .set_totals = set_totals,
+                                             .wait = wait,
+                                             .peak_bytes = peak_bytes};
+
+static size_t offset_of(const flim_network *net, int unit, flim_tensor_role role)
+{
+    const flim_tensor *t = flim_network_tensor(net, unit, role, 0);
+    return t ? (size_t)t->offset : 0;
+}
+
+static flim_status make_node(flim_cpu_program *p, int u, flim_error *err)
+{
+    const flim_network *net = &p->base.net;
+    const flim_unit *unit = &net->unit[u];
+    flim_cpu_node *node = &p->node[u];
+    if (unit->pool_t != 1 && unit->pool_t != 2) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "%s: a pool over %d time bins; the CPU backend knows 1 and 2", unit->conv,
+                         unit->pool_t);
+    }
+    flim_cpu_layer_init(&node->layer, unit);
+    node->weight_offset = offset_of(net, u, FLIM_TENSOR_CONV_WEIGHT);
+    node->bias_offset = offset_of(net, u, FLIM_TENSOR_BIAS);
+    node->gamma_offset = offset_of(net, u, FLIM_TENSOR_BN_WEIGHT);
+    node->beta_offset = offset_of(net, u, FLIM_TENSOR_BN_BIAS);
+    node->mean_offset = offset_of(net, u, FLIM_TENSOR_RUNNING_MEAN);
+    node->var_offset = offset_of(net, u, FLIM_TENSOR_RUNNING_VAR);
+    const bool train_it = p->base.options.train_batch > 0;
+    flim_status status = FLIM_OK;
+    for (int mode = 0; mode < FLIM_CPU_MODES && status == FLIM_OK; mode++) {
+        if (p->uses[mode]) {
+            status = flim_cpu_conv_create(&node->conv[mode], p->device->engine, unit, train_it && unit->input >= 0, train_it,
+                                          mode == FLIM_CPU_MODE_SHARED ? p->threads : 1, err);
+        }
+        int first = mode == FLIM_CPU_MODE_SHARED ? p->cell_workers : 0;
+        int end = mode == FLIM_CPU_MODE_SHARED ? p->cell_workers + 1 : p->cell_workers;
+        for (int w = first; w < end && p->uses[mode] && status == FLIM_OK; w++) {
+            status = flim_cpu_conv_memory_create(&p->workers[w].memory[u], &node->conv[mode], err);
+        }
+    }
+    return status;
+}
+
+flim_status flim_cpu_compile(flim_device *device, const flim_network *net, const flim_program_options *options,
+                             flim_program **out, flim_error *err)
+{
+    flim_cpu_program *p = flim_alloc(1, sizeof *p, err);
+    if (!p) {
+        return FLIM_ERROR_MEMORY;
+    }
+    p->base = (flim_program){.ops = &program_ops, .device = device, .net = *net, .options = *options};
+    p->device = (flim_cpu_device *)(void *)device;
+    p->threads = device->info.threads;
+    const int64_t most = options->train_batch > options->eval_batch ? options->train_batch : options->eval_batch;
+    p->cell_workers = most >= p->threads ? p->threads : 0;
+    p->uses[FLIM_CPU_MODE_CELLS] = p->cell_workers > 0;
+    p->uses[FLIM_CPU_MODE_SHARED] = p->threads > 1;
+    p->counters.loss_scale = 1.0;
+    p->totals.nonfinite_call = -1;
+    mark_stale(p);
+    p->workers = flim_alloc((size_t)p->cell_workers + 1, sizeof *p->workers, err);
+    flim_status status = p->workers ? FLIM_OK : FLIM_ERROR_MEMORY;
+    for (int u = 0; u < net->n_units && status == FLIM_OK; u++) {
+        status = make_node(p, u, err);
+    }
+    if (status != FLIM_OK) {
+        destroy(&p->base);
+        return status;
+    }
+    flim_cpu_plan(p);
+    *out = &p->base;
+    return FLIM_OK;
+}

@@ -1,0 +1,189 @@
+#include "cv/metrics/scores.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "core/alloc.h"
+#include "cv/metrics/curves.h"
+
+/* log(p_c / (1 - p_c)) of the softmax: the same order as p_c, but it never saturates.  The other logits are summed in order
+ * of size, so that cells that differ only by a permutation of them tie exactly. */
+static double log_odds(int classes, const float *logits, int c, double *scratch)
+{
+    int m = 0;
+    for (int d = 0; d < classes; d++) {
+        if (d != c) {
+            double x = (double)logits[d];
+            int at = m++;
+            for (; at > 0 && scratch[at - 1] > x; at--) {
+                scratch[at] = scratch[at - 1];
+            }
+            scratch[at] = x;
+        }
+    }
+    double sum = 0;
+    for (int d = 0; d < m; d++) {
+        sum += exp(scratch[d] - scratch[m - 1]);
+    }
+    return ((double)logits[c] - scratch[m - 1]) - log(fmax(sum, 1)); /* sum >= 1: the largest adds exp(0) */
+}
+
+void flim_scores_free(flim_scores *scores)
+{
+    flim_free(scores->ranked);
+    flim_free(scores->loss);
+    flim_free(scores->brier);
+    flim_free(scores->confidence);
+    flim_free(scores->bin);
+    flim_free(scores->right);
+    flim_free(scores->matrix);
+    *scores = (flim_scores){0};
+}
+
+/* What the probabilities say of each cell.  p: (classes) scratch. */
+static void score_cells(flim_scores *s, const float *logits, double *p)
+{
+    int outputs = s->classes == 2 ? 1 : s->classes;
+    for (int64_t i = 0; i < s->n; i++) {
+        const float *x = logits + i * outputs;
+        flim_probabilities(1, s->classes, x, p);
+        int32_t winner = flim_predicted_class(s->classes, x, 0.5);
+        for (int c = s->first; c < s->classes; c++) {
+            double miss = p[c] - (s->label[i] == c);
+            s->brier[i] += miss * miss;
+        }
+        int bin = (int)ceil(p[winner] * FLIM_ECE_BINS) - 1; /* bins (0, 1/15], (1/15, 2/15], ... */
+        s->bin[i] = (uint8_t)(bin < 0 ? 0 : bin);
+        s->confidence[i] = p[winner];
+        s->right[i] = winner == s->label[i];
+        s->loss[i] = flim_mean_loss(1, s->classes, s->label + i, x);
+    }
+}
+
+flim_status flim_scores_make(int64_t n, int classes, const int32_t *label, const float *logits, const int32_t *predicted,
+                             flim_scores *out, flim_error *err)
+{
+    int first = classes == 2 ? 1 : 0;
+    *out = (flim_scores){.n = n, .classes = classes, .first = first, .label = label, .predicted = predicted};
+    flim_status status = FLIM_OK;
+    size_t cells = (size_t)n;
+    double *score = flim_alloc(cells, sizeof *score, err);
+    double *scratch = flim_alloc((size_t)classes, sizeof *scratch, err);
+    out->ranked = flim_alloc(cells * (size_t)(classes - first), sizeof *out->ranked, err);
+    out->loss = flim_alloc(cells, sizeof *out->loss, err);
+    out->brier = flim_alloc(cells, sizeof *out->brier, err);
+    out->confidence = flim_alloc(cells, sizeof *out->confidence, err);
+    out->bin = flim_alloc(cells, sizeof *out->bin, err);
+    out->right = flim_alloc(cells, sizeof *out->right, err);
+    out->matrix = flim_alloc((size_t)classes * (size_t)classes, sizeof *out->matrix, err);
+    if (!score || !scratch || !out->ranked || !out->loss || !out->brier || !out->confidence || !out->bin || !out->right ||
+        !out->matrix) {
+        status = FLIM_ERROR_MEMORY;
+        goto done;
+    }
+    for (int c = first; c < classes; c++) {
+        for (int64_t i = 0; i < n; i++) {
+            score[i] = classes == 2 ? (double)logits[i] : log_odds(classes, logits + i * classes, c, scratch);
+        }
+        flim_rank_descending(n, score, out->ranked + (int64_t)(c - first) * n);
+    }
+    score_cells(out, logits, scratch);
+done:
+    flim_free(score);
+    flim_free(scratch);
+    if (status != FLIM_OK) {
+        flim_scores_free(out);
+    }
+    return status;
+}
+
+static double ratio(double part, double whole)
+{
+    return whole > 0 ? part / whole : 0; /* sklearn's zero_division=0 */
+}
+
+/* The metrics of a confusion matrix, matrix[true * K + predicted]. */
+static void from_matrix(int classes, const int64_t *matrix, double *value)
+{
+    double precision = 0, recall = 0, specificity = 0, f1 = 0, balanced = 0;
+    double one_precision = 0, one_recall = 0, one_specificity = 0, one_f1 = 0; /* of class 1 */
+    double agree = 0, true_predicted = 0, predicted_squares = 0, true_squares = 0;
+    int present = 0;
+    int64_t n = 0;
+    for (int i = 0; i < classes * classes; i++) {
+        n += matrix[i];
+    }
+    for (int c = 0; c < classes; c++) {
+        int64_t row = 0, column = 0;
+        for (int d = 0; d < classes; d++) {
+            row += matrix[c * classes + d];
+            column += matrix[d * classes + c];
+        }
+        double hits = (double)matrix[c * classes + c], truth = (double)row, said = (double)column;
+        double p = ratio(hits, said), r = ratio(hits, truth);
+        double s = ratio((double)(n - row - column) + hits, (double)(n - row)), f = ratio(2 * hits, truth + said);
+        precision += p / classes;
+        recall += r / classes;
+        specificity += s / classes;
+        f1 += f / classes;
+        present += row > 0;
+        balanced += r;
+        if (c == 1) {
+            one_precision = p;
+            one_recall = r;
+            one_specificity = s;
+            one_f1 = f;
+        }
+        agree += hits;
+        true_predicted += truth * said;
+        predicted_squares += said * said;
+        true_squares += truth * truth;
+    }
+    bool two = classes == 2;
+    value[FLIM_ACCURACY] = agree / (double)n;
+    value[FLIM_BALANCED_ACCURACY] = balanced / present;
+    value[FLIM_PRECISION_SCORE] = two ? one_precision : precision;
+    value[FLIM_RECALL] = two ? one_recall : recall;
+    value[FLIM_SPECIFICITY] = two ? one_specificity : specificity;
+    value[FLIM_F1] = two ? one_f1 : f1;
+    value[FLIM_MACRO_F1] = f1;
+    /* Gorodkin's R_K, as sklearn's matthews_corrcoef; 0 where labels or predictions are constant. */
+    double total = (double)n;
+    double spread = (total * total - predicted_squares) * (total * total - true_squares);
+    value[FLIM_MCC] = spread > 0 ? (agree * total - true_predicted) / sqrt(spread) : 0;
+}
+
+void flim_scores_metrics(flim_scores *s, const int64_t *weight, double value[FLIM_N_METRICS])
+{
+    double total = 0, loss = 0, brier = 0, off[FLIM_ECE_BINS] = {0}, ece = 0;
+    memset(s->matrix, 0, (size_t)s->classes * (size_t)s->classes * sizeof *s->matrix);
+    for (int64_t i = 0; i < s->n; i++) {
+        int64_t times = weight ? weight[i] : 1;
+        double w = (double)times;
+        s->matrix[s->label[i] * s->classes + s->predicted[i]] += times;
+        total += w;
+        loss += w * s->loss[i];
+        brier += w * s->brier[i];
+        off[s->bin[i]] += w * (s->right[i] - s->confidence[i]);
+    }
+    from_matrix(s->classes, s->matrix, value);
+    double auc = 0, precision = 0; /* NaN in one class makes the mean NaN */
+    for (int c = s->first; c < s->classes; c++) {
+        const flim_ranking ranking = {.n = s->n,
+                                      .ranked = s->ranked + (int64_t)(c - s->first) * s->n,
+                                      .label = s->label,
+                                      .positive = c,
+                                      .weight = weight};
+        auc += flim_ranking_auc(&ranking);
+        precision += flim_ranking_average_precision(&ranking);
+    }
+    value[FLIM_ROC_AUC] = auc / (s->classes - s->first);
+    value[FLIM_AVERAGE_PRECISION] = precision / (s->classes - s->first);
+    for (int b = 0; b < FLIM_ECE_BINS; b++) {
+        ece += fabs(off[b]);
+    }
+    value[FLIM_LOG_LOSS] = loss / total;
+    value[FLIM_BRIER] = brier / total;
+    value[FLIM_ECE] = ece / total;
+}

@@ -1,0 +1,240 @@
+/* splits.json, and nnU-Net's splits_final.json on reading. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/alloc.h"
+#include "core/try.h"
+#include "cv/split/split_internal.h"
+#include "formats/json.h"
+#include "flim/split.h"
+
+static flim_json *index_array(const int64_t *list, int64_t n)
+{
+    flim_json *array = flim_json_array();
+    for (int64_t i = 0; i < n; i++) {
+        flim_json_add_integer(array, list[i]);
+    }
+    return array;
+}
+
+flim_status flim_splits_write(const flim_splits *splits, const char *path, flim_error *err)
+{
+    flim_json *root = flim_json_object(), *data = flim_json_object(), *folds = flim_json_array();
+    char seed[32];
+    flim_json_set_string(root, "mode", flim_split_mode_name(splits->mode));
+    if (splits->seed <= INT64_MAX) {
+        flim_json_set_integer(root, "seed", (int64_t)splits->seed);
+    } else { /* more than a JSON integer of ours holds */
+        snprintf(seed, sizeof seed, "%" PRIu64, splits->seed);
+        flim_json_set_string(root, "seed", seed);
+    }
+    flim_json_set_integer(data, "n", splits->n);
+    flim_json_set_string(data, "sha256", splits->sha256[0] ? splits->sha256 : NULL);
+    flim_json_set(root, "data", data);
+    for (int f = 0; f < splits->n_folds; f++) {
+        const flim_fold *fold = &splits->fold[f];
+        flim_json *object = flim_json_object();
+        flim_json_set(object, "train", index_array(fold->train, fold->n_train));
+        flim_json_set(object, "val", index_array(fold->val, fold->n_val));
+        flim_json_set(object, "test", index_array(fold->test, fold->n_test));
+        flim_json_add(folds, object);
+    }
+    flim_json_set(root, "folds", folds);
+    flim_json_set(root, "holdout", index_array(splits->holdout, splits->n_holdout));
+    flim_status status = flim_json_write(root, path, err);
+    flim_json_free(root);
+    return status;
+}
+
+typedef struct named_cell {
+    const char *name;
+    int64_t cell;
+} named_cell;
+
+typedef struct reader {
+    const char *path;
+    const flim_split_data *data; /* may be NULL */
+    named_cell *names; /* (n) sorted by name; NULL until a name is met */
+} reader;
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const named_cell *)a)->name, ((const named_cell *)b)->name);
+}
+
+static int by_index(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static flim_status find_name(reader *r, const char *where, const char *name, int64_t *cell, flim_error *err)
+{
+    if (!r->data || !r->data->name) {
+        return flim_fail(err, FLIM_ERROR_DATA, "%s, %s: holds cell names ('%s'), but the data has no /name; use indices",
+                         r->path, where, name);
+    }
+    size_t n = (size_t)r->data->n;
+    if (!r->names) {
+        r->names = flim_alloc(n, sizeof *r->names, err);
+        if (!r->names) {
+            return FLIM_ERROR_MEMORY;
+        }
+        for (size_t i = 0; i < n; i++) {
+            r->names[i] = (named_cell){.name = r->data->name[i], .cell = (int64_t)i};
+        }
+        qsort(r->names, n, sizeof *r->names, by_name);
+    }
+    named_cell key = {.name = name};
+    const named_cell *found = bsearch(&key, r->names, n, sizeof *r->names, by_name);
+    if (!found) {
+        return flim_fail(err, FLIM_ERROR_DATA, "%s, %s: the data has no cell named '%s'", r->path, where, name);
+    }
+    size_t at = (size_t)(found - r->names);
+    if ((at > 0 && by_name(&r->names[at - 1], found) == 0) || (at + 1 < n && by_name(&r->names[at + 1], found) == 0)) {
+        return flim_fail(err, FLIM_ERROR_DATA, "%s, %s: several cells of the data are named '%s'; use indices", r->path,
+                         where, name);
+    }
+    *cell = found->cell;
+    return FLIM_OK;
+}
+
+/* Reads an array of indices or names, sorted; absent = empty where that is allowed. */
+static flim_status read_part(reader *r, const flim_json *object, const char *fold, const char *key, bool needed,
+                             int64_t **list, int64_t *count, flim_error *err)
+{
+    const flim_json *array = flim_json_get(object, key);
+    if ((!array || flim_json_is_null(array)) && needed) {
+        return flim_fail(err, FLIM_ERROR_DATA, "%s, %s: \"%s\" is missing", r->path, fold, key);
+    }
+    size_t n = flim_json_length(array);
+    char where[64];
+    snprintf(where, sizeof where, "%s %s", fold, key);
+    *list = flim_alloc(n, sizeof **list, err);
+    if (!*list) {
+        return FLIM_ERROR_MEMORY;
+    }
+    for (size_t i = 0; i < n; i++) {
+        const flim_json *item = flim_json_at(array, i);
+        const char *name = flim_json_string(item);
+        if (name) {
+            FLIM_TRY(find_name(r, where, name, &(*list)[i], err));
+        } else if (!flim_json_integer(item, &(*list)[i])) {
+            return flim_fail(err, FLIM_ERROR_DATA, "%s, %s: entry %zu is neither a cell's index nor its name", r->path, where,
+                             i);
+        }
+    }
+    qsort(*list, n, sizeof **list, by_index);
+    *count = (int64_t)n;
+    return FLIM_OK;
+}
+
+static flim_status read_header(const reader *r, const flim_json *root, flim_splits *out, bool *has_mode, flim_error *err)
+{
+    const flim_json *mode = flim_json_get(root, "mode"), *seed = flim_json_get(root, "seed"),
+                    *about = flim_json_get(root, "data");
+    const char *text = flim_json_string(mode), *hash = flim_json_string(flim_json_get(about, "sha256"));
+    *has_mode = text != NULL;
+    if (text && (flim_split_mode_parse(text, &out->mode, err) != FLIM_OK || out->mode == FLIM_SPLIT_AUTO)) {
+        return flim_fail(err, FLIM_ERROR_DATA, "%s: mode '%s' is not one that splits can have", r->path, text);
+    }
+    int64_t number = 0;
+    if (seed && flim_json_integer(seed, &number)) {
+        out->seed = (uint64_t)number;
+    } else if (flim_json_string(seed)) {
+        out->seed = strtoull(flim_json_string(seed), NULL, 10);
+    }
+    if (flim_json_integer(flim_json_get(about, "n"), &number)) {
+        out->n = number;
+    }
+    if (hash) {
+        snprintf(out->sha256, sizeof out->sha256, "%s", hash);
+    }
+    return FLIM_OK;
+}
+
+/* Without a stated mode: group where the file keeps every group whole, else stratified. */
+static flim_split_mode guess_mode(flim_splits *out, const flim_split_data *data)
+{
+    if (data && data->group) {
+        out->mode = FLIM_SPLIT_GROUP;
+        if (flim_splits_check(out, data, NULL) == FLIM_OK) {
+            return FLIM_SPLIT_GROUP;
+        }
+    }
+    return FLIM_SPLIT_STRATIFIED;
+}
+
+flim_status flim_splits_read(const char *path, const flim_split_data *data, flim_splits *out, flim_error *err)
+{
+    *out = (flim_splits){.n = data ? data->n : 0};
+    reader r = {.path = path, .data = data};
+    flim_json *root = NULL;
+    bool has_mode = false;
+    flim_status status = flim_json_read(path, &root, err);
+    if (status != FLIM_OK) {
+        return status;
+    }
+    bool nnunet = flim_json_length(root) > 0;
+    const flim_json *folds = nnunet ? root : flim_json_get(root, "folds");
+    size_t n_folds = flim_json_length(folds);
+    if (n_folds < 1 || n_folds > INT32_MAX) {
+        status = flim_fail(err, FLIM_ERROR_DATA,
+                           "%s: no folds; expected {\"folds\": [{\"train\": [], \"val\": [], \"test\": []}]}, or nnU-Net's "
+                           "[{\"train\": [], \"val\": []}]",
+                           path);
+        goto done;
+    }
+    if (nnunet && !data) {
+        status = flim_fail(err, FLIM_ERROR_DATA, "%s: nnU-Net's shape cannot be read without the data", path);
+        goto done;
+    }
+    status = nnunet ? FLIM_OK : read_header(&r, root, out, &has_mode, err);
+    if (status != FLIM_OK) {
+        goto done;
+    }
+    out->fold = flim_alloc(n_folds, sizeof *out->fold, err);
+    if (!out->fold) {
+        status = FLIM_ERROR_MEMORY;
+        goto done;
+    }
+    out->n_folds = (int)n_folds;
+    out->needs_validation = nnunet;
+    for (int f = 0; status == FLIM_OK && f < out->n_folds; f++) {
+        flim_fold *fold = &out->fold[f];
+        const flim_json *object = flim_json_at(folds, (size_t)f);
+        char where[32];
+        snprintf(where, sizeof where, "fold %d", f);
+        status = read_part(&r, object, where, "train", true, &fold->train, &fold->n_train, err);
+        if (status == FLIM_OK) {
+            status = read_part(&r, object, where, nnunet ? "val" : "test", true, &fold->test, &fold->n_test, err);
+        }
+        if (status == FLIM_OK) { /* nnU-Net has no third part: an absent key reads as empty */
+            status = read_part(&r, object, where, nnunet ? "" : "val", false, &fold->val, &fold->n_val, err);
+        }
+    }
+    if (status == FLIM_OK) {
+        status = read_part(&r, nnunet ? NULL : root, "splits", "holdout", false, &out->holdout, &out->n_holdout, err);
+    }
+    if (status == FLIM_OK) {
+        if (!has_mode) {
+            out->mode = guess_mode(out, data);
+        }
+        status = flim_splits_check(out, data, err);
+        if (status != FLIM_OK) {
+            flim_fail_prefix(err, "%s: ", path);
+        }
+    }
+    if (status == FLIM_OK && data) {
+        flim_split_set_complete(out, data);
+    }
+done:
+    flim_json_free(root);
+    flim_free(r.names);
+    if (status != FLIM_OK) {
+        flim_splits_free(out);
+    }
+    return status;
+}

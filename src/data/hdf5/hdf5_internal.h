@@ -1,0 +1,53 @@
+/* Shared by src/data/hdf5*.c only. */
+#ifndef FLIM_DATA_HDF5_INTERNAL_H
+#define FLIM_DATA_HDF5_INTERNAL_H
+
+#include <hdf5.h>
+
+#include "data/hdf5/hdf5_source.h"
+
+struct flim_h5 {
+    char *path;
+    hid_t file;
+    int fd; /* our own, for pread */
+    int64_t size; /* bytes */
+    int64_t outside; /* bytes of other files that its datasets lie in */
+    bool addresses; /* HDF5's addresses are offsets into fd */
+    flim_log errors; /* gets HDF5's error stacks; .line NULL = nobody does */
+};
+
+/* The lock around HDF5 and its error stack, kept from being printed; every entry has its leave. */
+typedef struct flim_h5_guard {
+    H5E_auto2_t function;
+    void *data;
+} flim_h5_guard;
+
+/* h5 (may be NULL): its `errors` gets the stack of each call that fails, and must stay where it is until the leave. */
+flim_h5_guard flim_h5_enter(flim_h5 *h5);
+void flim_h5_leave(flim_h5_guard guard);
+
+/* ---- to be called under the lock */
+/* The innermost message of HDF5's error stack, one line. */
+void flim_h5_reason(char *text, size_t size);
+/* Opens /name for reading: exists, is a dataset, has a simple non-null dataspace, all filters present.  *out = -1 and FLIM_OK
+ * where it does not exist and is not needed. */
+flim_status flim_h5_dataset(flim_h5 *h5, const char *name, bool needed, const char *expected, hid_t dapl, hid_t *out,
+                            flim_error *err);
+/* "uint16 (64,256,21,21)" */
+void flim_h5_describe(hid_t object, char *text, size_t size);
+/* "uint16 little-endian"; brief leaves the byte order out. */
+void flim_h5_type_name(hid_t type, bool brief, char *text, size_t size);
+/* Every filter is there, and every other file that the dataset's bytes lie in. */
+flim_status flim_h5_check_storage(flim_h5 *h5, const char *name, hid_t dataset, flim_error *err);
+/* False where a link led into another file: its addresses are not h5's. */
+bool flim_h5_is_own(flim_h5 *h5, hid_t dataset);
+/* "shuffle + gzip 4"; "no filter" */
+void flim_h5_filter_names(hid_t dcpl, char *text, size_t size);
+/* rank and sizes, at most 8 axes; false for null dataspaces and higher ranks. */
+bool flim_h5_shape(hid_t dataset, int *rank, hsize_t sizes[8]);
+/* Fails where count x size is over the file's limit. */
+flim_status flim_h5_check_bytes(const flim_h5 *h5, const char *name, int64_t count, size_t size, flim_error *err);
+/* The native-order twin of a type, for reading without conversion of values; -1 on failure. */
+hid_t flim_h5_native(hid_t type);
+
+#endif

@@ -1,0 +1,390 @@
+#include "flim/dataset_writer.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <hdf5.h>
+
+#include "core/alloc.h"
+#include "core/file.h"
+#include "data/hdf5/hdf5_driver.h"
+
+struct flim_dataset_writer {
+    char path[4096], temporary[4096];
+    int64_t n;
+    int t, h, w;
+    hid_t file, counts, memory_type, driver;
+    int error; /* errno of the first failed write, kept by the driver */
+    uint8_t *mask; /* (n,H,W), written by finish; NULL without masks */
+    uint8_t *written; /* (n) 1 = the cell has come */
+};
+
+/* HDF5 keeps its own error stack and prints it unless told not to; ours is the only text that the user should see. */
+#define QUIET(call)                                                                                                          \
+    do {                                                                                                                     \
+        H5E_BEGIN_TRY                                                                                                        \
+        {                                                                                                                    \
+            call;                                                                                                            \
+        }                                                                                                                    \
+        H5E_END_TRY;                                                                                                         \
+    } while (0)
+
+static herr_t innermost(unsigned depth, const H5E_error2_t *entry, void *context)
+{
+    (void)depth;
+    const char **text = context;
+    *text = entry->desc;
+    return 1; /* the first entry of an upward walk is where it happened */
+}
+
+/* The disk's reason where it gave one, else HDF5's. */
+static flim_status failed(const flim_dataset_writer *writer, const char *object, flim_error *err)
+{
+    if (writer->error) {
+        return flim_fail(err, writer->error == ENOMEM ? FLIM_ERROR_MEMORY : FLIM_ERROR_WRITE, "cannot write %s: %s",
+                         writer->path, strerror(writer->error));
+    }
+    const char *text = NULL;
+    H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, innermost, &text);
+    return flim_fail(err, FLIM_ERROR_WRITE, "cannot write %s: %s: %s", writer->path, object,
+                     text ? text : "HDF5 gives no reason");
+}
+
+/* A property list for a dataset whose bytes do not depend on the time of day. */
+static hid_t dataset_properties(int rank, const hsize_t *chunk)
+{
+    hid_t list = H5Pcreate(H5P_DATASET_CREATE);
+    if (list < 0) {
+        return list;
+    }
+    if (H5Pset_obj_track_times(list, 0) < 0 ||
+        (chunk && (H5Pset_chunk(list, rank, chunk) < 0 || H5Pset_shuffle(list) < 0 || H5Pset_deflate(list, 4) < 0))) {
+        H5Pclose(list);
+        return -1;
+    }
+    return list;
+}
+
+static hid_t make_dataset(hid_t file, const char *name, hid_t type, int rank, const hsize_t *dims, const hsize_t *chunk)
+{
+    hid_t space = H5Screate_simple(rank, dims, NULL), list = dataset_properties(rank, chunk), set = -1;
+    if (space >= 0 && list >= 0) {
+        set = H5Dcreate2(file, name, type, space, H5P_DEFAULT, list, H5P_DEFAULT);
+    }
+    if (list >= 0) {
+        H5Pclose(list);
+    }
+    if (space >= 0) {
+        H5Sclose(space);
+    }
+    return set;
+}
+
+static bool write_whole(hid_t file, const char *name, hid_t file_type, hid_t memory_type, int rank, const hsize_t *dims,
+                        const hsize_t *chunk, const void *data)
+{
+    hid_t set = make_dataset(file, name, file_type, rank, dims, chunk);
+    if (set < 0) {
+        return false;
+    }
+    herr_t wrote = H5Dwrite(set, memory_type, H5S_ALL, H5S_ALL, H5P_DEFAULT, data);
+    return (H5Dclose(set) >= 0) & (wrote >= 0);
+}
+
+/* Fixed-length UTF-8 strings, filled with zeros: (count) of them as a dataset, or as an attribute of the root. */
+static flim_status write_strings(flim_dataset_writer *writer, const char *name, const char *const *text, int64_t count,
+                                 bool attribute, flim_error *err)
+{
+    size_t longest = 1;
+    for (int64_t i = 0; i < count; i++) {
+        size_t length = strlen(text[i]);
+        longest = length > longest ? length : longest;
+    }
+    char *flat = flim_alloc((size_t)count, longest, err);
+    if (!flat) {
+        return FLIM_ERROR_MEMORY;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        memcpy(flat + (size_t)i * longest, text[i], strlen(text[i]));
+    }
+    bool good = false;
+    hsize_t dims[1] = {(hsize_t)count};
+    hid_t type = H5Tcopy(H5T_C_S1);
+    if (type >= 0 && H5Tset_size(type, longest) >= 0 && H5Tset_strpad(type, H5T_STR_NULLPAD) >= 0 &&
+        H5Tset_cset(type, H5T_CSET_UTF8) >= 0) {
+        if (attribute) {
+            hid_t space = H5Screate_simple(1, dims, NULL);
+            hid_t made = H5Acreate2(writer->file, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
+            good = made >= 0 && H5Awrite(made, type, flat) >= 0;
+            good = made >= 0 && H5Aclose(made) >= 0 && good;
+            H5Sclose(space);
+        } else {
+            good = write_whole(writer->file, name, type, type, 1, dims, NULL, flat);
+        }
+    }
+    flim_status status = good ? FLIM_OK : failed(writer, name, err);
+    if (type >= 0) {
+        H5Tclose(type);
+    }
+    flim_free(flat);
+    return status;
+}
+
+/* An attribute of the root of one value: a double, or a string where text is given. */
+static flim_status write_attribute(flim_dataset_writer *writer, const char *name, double value, const char *text,
+                                   flim_error *err)
+{
+    hid_t space = H5Screate(H5S_SCALAR), type = text ? H5Tcopy(H5T_C_S1) : H5Tcopy(H5T_IEEE_F64LE), made = -1;
+    bool good = space >= 0 && type >= 0;
+    if (good && text) {
+        size_t length = strlen(text);
+        good = H5Tset_size(type, length ? length : 1) >= 0 && H5Tset_strpad(type, H5T_STR_NULLPAD) >= 0 &&
+               H5Tset_cset(type, H5T_CSET_UTF8) >= 0;
+    }
+    if (good) {
+        made = H5Acreate2(writer->file, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
+        good = made >= 0 && H5Awrite(made, text ? type : H5T_NATIVE_DOUBLE, text ? (const void *)text : &value) >= 0;
+    }
+    flim_status status = good ? FLIM_OK : failed(writer, name, err);
+    if (made >= 0) {
+        H5Aclose(made);
+    }
+    if (type >= 0) {
+        H5Tclose(type);
+    }
+    if (space >= 0) {
+        H5Sclose(space);
+    }
+    return status;
+}
+
+static flim_status write_tables(flim_dataset_writer *writer, const flim_dataset_layout *layout, flim_error *err)
+{
+    hsize_t dims[1] = {(hsize_t)layout->n};
+    flim_status status = FLIM_OK;
+    if (layout->label && !write_whole(writer->file, "label", H5T_STD_I32LE, H5T_NATIVE_INT32, 1, dims, NULL, layout->label)) {
+        status = failed(writer, "label", err);
+    }
+    if (status == FLIM_OK && layout->group) {
+        status = write_strings(writer, "group", layout->group, layout->n, false, err);
+    } else if (status == FLIM_OK && layout->group_number &&
+               !write_whole(writer->file, "group", H5T_STD_I64LE, H5T_NATIVE_INT64, 1, dims, NULL, layout->group_number)) {
+        status = failed(writer, "group", err);
+    }
+    if (status == FLIM_OK && layout->name) {
+        status = write_strings(writer, "name", layout->name, layout->n, false, err);
+    }
+    if (status == FLIM_OK && layout->classes > 0) {
+        status = write_strings(writer, "class_names", layout->class_name, layout->classes, true, err);
+    }
+    if (status == FLIM_OK && layout->time_range_ns > 0) {
+        status = write_attribute(writer, "time_range_ns", layout->time_range_ns, NULL, err);
+    }
+    if (status == FLIM_OK && layout->note) {
+        status = write_attribute(writer, "note", 0, layout->note, err);
+    }
+    return status;
+}
+
+static bool create_file(flim_dataset_writer *writer)
+{
+    hid_t creation = H5Pcreate(H5P_FILE_CREATE), access = H5Pcreate(H5P_FILE_ACCESS);
+    if (creation >= 0 && access >= 0 && H5Pset_obj_track_times(creation, 0) >= 0) {
+        writer->driver = flim_hdf5_driver_use(access, &writer->error);
+        if (writer->driver >= 0) {
+            writer->file = H5Fcreate(writer->temporary, H5F_ACC_TRUNC, creation, access);
+        }
+    }
+    if (access >= 0) {
+        H5Pclose(access);
+    }
+    if (creation >= 0) {
+        H5Pclose(creation);
+    }
+    return writer->file >= 0;
+}
+
+static flim_status start(flim_dataset_writer *writer, const flim_dataset_layout *layout, flim_error *err)
+{
+    /* open(2) first: HDF5 does not keep the reason of a refused path in words. */
+    int fd = open(writer->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0) {
+        return flim_fail(err, FLIM_ERROR_WRITE, "cannot write %s: %s", writer->path, strerror(errno));
+    }
+    close(fd);
+    if (!create_file(writer)) {
+        return failed(writer, "the file", err);
+    }
+    static const struct {
+        int bytes;
+        const hid_t *file, *memory; /* HDF5's type numbers exist only after its initialisation */
+    } types[] = {{1, &H5T_STD_U8LE_g, &H5T_NATIVE_UINT8_g},
+                 {2, &H5T_STD_U16LE_g, &H5T_NATIVE_UINT16_g},
+                 {4, &H5T_STD_U32LE_g, &H5T_NATIVE_UINT32_g},
+                 {4, &H5T_IEEE_F32LE_g, &H5T_NATIVE_FLOAT_g}};
+    int type = layout->count_float ? 3 : layout->count_bytes == 1 ? 0 : layout->count_bytes == 2 ? 1 : 2;
+    writer->memory_type = *types[type].memory;
+    hsize_t dims[4] = {(hsize_t)layout->n, (hsize_t)layout->t, (hsize_t)layout->h, (hsize_t)layout->w};
+    hsize_t chunk[4] = {1, dims[1], dims[2], dims[3]};
+    writer->counts = make_dataset(writer->file, "counts", *types[type].file, 4, dims, chunk);
+    if (writer->counts < 0) {
+        return failed(writer, "counts", err);
+    }
+    flim_status status = write_tables(writer, layout, err);
+    return status == FLIM_OK && writer->error ? failed(writer, "the tables", err) : status;
+}
+
+flim_status flim_dataset_writer_create(const char *path, const flim_dataset_layout *layout, flim_dataset_writer **out,
+                                       flim_error *err)
+{
+    *out = NULL;
+    if (layout->n < 1 || layout->t < 1 || layout->h < 1 || layout->w < 1 ||
+        (layout->count_bytes != 1 && layout->count_bytes != 2 && layout->count_bytes != 4) ||
+        (layout->count_float && layout->count_bytes != 4)) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "cannot write %s: bad layout: %" PRId64 " x %d x %d x %d of %d bytes", path,
+                         layout->n, layout->t, layout->h, layout->w, layout->count_bytes);
+    }
+    flim_dataset_writer *writer = flim_alloc(1, sizeof *writer, err);
+    if (!writer) {
+        return FLIM_ERROR_MEMORY;
+    }
+    writer->file = writer->counts = writer->driver = -1;
+    writer->n = layout->n;
+    writer->t = layout->t;
+    writer->h = layout->h;
+    writer->w = layout->w;
+    flim_status status = FLIM_OK;
+    int length = snprintf(writer->path, sizeof writer->path, "%s", path);
+    int temporary = snprintf(writer->temporary, sizeof writer->temporary, "%s.tmp", path);
+    if (length < 0 || temporary < 0 || (size_t)temporary >= sizeof writer->temporary) {
+        status = flim_fail(err, FLIM_ERROR_WRITE, "cannot write %s: %s", path, strerror(ENAMETOOLONG));
+        writer->temporary[0] = '\0';
+        goto done;
+    }
+    writer->written = flim_alloc((size_t)layout->n, 1, err);
+    if (layout->mask && writer->written) {
+        writer->mask = flim_alloc((size_t)layout->n, (size_t)layout->h * (size_t)layout->w, err);
+    }
+    if (!writer->written || (layout->mask && !writer->mask)) {
+        writer->temporary[0] = '\0';
+        status = FLIM_ERROR_MEMORY;
+        goto done;
+    }
+    QUIET(status = start(writer, layout, err));
+    if (status == FLIM_OK) {
+        *out = writer;
+        writer = NULL;
+    }
+done:
+    flim_dataset_writer_destroy(writer);
+    return status;
+}
+
+static flim_status write_cell(flim_dataset_writer *writer, int64_t cell, const void *counts, flim_error *err)
+{
+    hsize_t start[4] = {(hsize_t)cell, 0, 0, 0};
+    hsize_t count[4] = {1, (hsize_t)writer->t, (hsize_t)writer->h, (hsize_t)writer->w};
+    hid_t memory = H5Screate_simple(4, count, NULL), space = H5Dget_space(writer->counts);
+    bool good = memory >= 0 && space >= 0 && H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, count, NULL) >= 0 &&
+                H5Dwrite(writer->counts, writer->memory_type, memory, space, H5P_DEFAULT, counts) >= 0 && !writer->error;
+    flim_status status = good ? FLIM_OK : failed(writer, "counts", err);
+    if (space >= 0) {
+        H5Sclose(space);
+    }
+    if (memory >= 0) {
+        H5Sclose(memory);
+    }
+    return status;
+}
+
+flim_status flim_dataset_writer_cell(flim_dataset_writer *writer, int64_t cell, const void *counts, const uint8_t *mask,
+                                     flim_error *err)
+{
+    if (cell < 0 || cell >= writer->n || writer->written[cell] || (mask != NULL) != (writer->mask != NULL)) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "cannot write %s: cell %" PRId64 " of %" PRId64 " %s", writer->path, cell,
+                         writer->n,
+                         cell < 0 || cell >= writer->n ? "does not exist"
+                         : writer->written[cell]       ? "was written before"
+                                                       : "and the layout disagree about a mask");
+    }
+    if (mask) {
+        size_t pixels = (size_t)writer->h * (size_t)writer->w;
+        uint8_t *to = writer->mask + (size_t)cell * pixels;
+        for (size_t p = 0; p < pixels; p++) {
+            to[p] = mask[p] != 0;
+        }
+    }
+    flim_status status;
+    QUIET(status = write_cell(writer, cell, counts, err));
+    writer->written[cell] = status == FLIM_OK;
+    return status;
+}
+
+/* Masks go out last, in chunks of about 256 KiB: one cell's mask alone would be a chunk of a few dozen bytes. */
+static flim_status write_masks(flim_dataset_writer *writer, flim_error *err)
+{
+    hsize_t dims[3] = {(hsize_t)writer->n, (hsize_t)writer->h, (hsize_t)writer->w};
+    hsize_t cells = 262144 / (dims[1] * dims[2]);
+    hsize_t chunk[3] = {cells < 1 ? 1 : cells > dims[0] ? dims[0] : cells, dims[1], dims[2]};
+    return write_whole(writer->file, "mask", H5T_STD_U8LE, H5T_NATIVE_UINT8, 3, dims, chunk, writer->mask)
+               ? FLIM_OK
+               : failed(writer, "mask", err);
+}
+
+static flim_status close_file(flim_dataset_writer *writer, flim_error *err)
+{
+    flim_status status = writer->mask ? write_masks(writer, err) : FLIM_OK;
+    hid_t open[] = {writer->counts, writer->file};
+    writer->counts = writer->file = -1;
+    bool good = H5Dclose(open[0]) >= 0;
+    good = H5Fclose(open[1]) >= 0 && good;
+    if (status == FLIM_OK && (!good || writer->error)) { /* a full disk may show only here */
+        status = failed(writer, "the file", err);
+    }
+    return status;
+}
+
+flim_status flim_dataset_writer_finish(flim_dataset_writer *writer, flim_error *err)
+{
+    for (int64_t i = 0; i < writer->n; i++) {
+        if (!writer->written[i]) {
+            return flim_fail(err, FLIM_ERROR_USAGE, "cannot write %s: cell %" PRId64 " of %" PRId64 " has not come",
+                             writer->path, i, writer->n);
+        }
+    }
+    flim_status status;
+    QUIET(status = close_file(writer, err));
+    if (status == FLIM_OK) {
+        status = flim_file_replace(writer->temporary, writer->path, err);
+    } else {
+        unlink(writer->temporary);
+    }
+    writer->temporary[0] = '\0';
+    return status;
+}
+
+void flim_dataset_writer_destroy(flim_dataset_writer *writer)
+{
+    if (!writer) {
+        return;
+    }
+    if (writer->counts >= 0) {
+        QUIET(H5Dclose(writer->counts));
+    }
+    if (writer->file >= 0) {
+        QUIET(H5Fclose(writer->file));
+    }
+    if (writer->driver >= 0) {
+        QUIET(H5FDunregister(writer->driver));
+    }
+    if (writer->temporary[0]) {
+        unlink(writer->temporary);
+    }
+    flim_free(writer->mask);
+    flim_free(writer->written);
+    flim_free(writer);
+}

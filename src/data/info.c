@@ -1,0 +1,507 @@
+#include "data/info.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/alloc.h"
+#include "core/median.h"
+#include "data/dataset_internal.h"
+#include "data/scan.h"
+
+/* ---- warnings: gathered as lines */
+
+static void add_warning(void *context, flim_log_level level, const char *text)
+{
+    (void)level;
+    flim_data_report *report = context;
+    char **list = flim_realloc(report->warning, (size_t)report->n_warnings + 1, sizeof *list, NULL);
+    if (list) {
+        report->warning = list;
+        list[report->n_warnings] = flim_strdup(text, NULL);
+        report->n_warnings += list[report->n_warnings] != NULL;
+    }
+}
+
+static void warn(flim_data_report *report, const char *format, ...) FLIM_PRINTF(2, 3);
+static void warn(flim_data_report *report, const char *format, ...)
+{
+    char text[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    add_warning(report, FLIM_LOG_WARNING, text);
+}
+
+/* ---- the table */
+
+/* Sorts; -1 where there are none. */
+static double median(double *values, int64_t n)
+{
+    return n == 0 ? -1 : flim_median(values, n);
+}
+
+static double type_limit(const flim_dataset *d, int64_t cell)
+{
+    int64_t local;
+    flim_number number = flim_h5_cells_get_info(flim_dataset_locate(d, cell, &local)->cells)->number;
+    if (number.kind == FLIM_FLOAT || number.size > 2) {
+        return INFINITY;
+    }
+    return number.kind == FLIM_UNSIGNED ? (number.size == 1 ? 255 : 65535) : (number.size == 1 ? 127 : 32767);
+}
+
+typedef struct keyed {
+    int64_t group;
+    int32_t label;
+    int64_t cell;
+} keyed;
+
+static int by_key(const void *a, const void *b)
+{
+    const keyed *x = a, *y = b;
+    int64_t order = x->group != y->group   ? x->group - y->group
+                    : x->label != y->label ? x->label - y->label
+                                           : x->cell - y->cell;
+    return (order > 0) - (order < 0);
+}
+
+/* Sums up key[0..n-1]; scratch: (n) doubles. */
+static flim_report_row sum_up(const flim_dataset *d, const keyed *key, int64_t n, const flim_cell_summary *summary,
+                              double *scratch)
+{
+    flim_report_row row = {.group = key[0].group, .label = key[0].label, .cells = n};
+    double photons = 0, zeros = 0, area = 0;
+    int64_t lit = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const flim_cell_summary *s = &summary[key[i].cell];
+        photons += s->photons;
+        zeros += (double)s->zero_voxels;
+        area += (double)s->mask_pixels;
+        row.saturated += s->max_count >= type_limit(d, key[i].cell);
+        row.all_zero += s->peak_bin < 0;
+        row.empty_mask += s->mask_pixels == 0;
+        scratch[i] = s->photons;
+    }
+    row.photons_median = median(scratch, n);
+    for (int64_t i = 0; i < n; i++) {
+        if (summary[key[i].cell].peak_bin >= 0) {
+            scratch[lit++] = summary[key[i].cell].peak_bin;
+        }
+    }
+    row.peak_bin = median(scratch, lit);
+    row.photons_mean = photons / (double)n;
+    row.zero_fraction = zeros / (double)n / (double)d->voxels;
+    row.mask_area = area / (double)n;
+    return row;
+}
+
+static flim_status make_table(flim_data_report *report, const flim_cell_summary *summary, flim_error *err)
+{
+    const flim_dataset *d = report->dataset;
+    int64_t n = d->info.n, rows = 1;
+    flim_status status = FLIM_OK;
+    keyed *key = flim_alloc((size_t)n, sizeof *key, err);
+    double *scratch = flim_alloc((size_t)n, sizeof *scratch, err);
+    if (!key || !scratch) {
+        status = FLIM_ERROR_MEMORY;
+        goto done;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        key[i] = (keyed){d->group ? d->group[i] : -1, d->label ? d->label[i] : -1, i};
+    }
+    qsort(key, (size_t)n, sizeof *key, by_key);
+    for (int64_t i = 1; i < n; i++) {
+        rows += key[i].group != key[i - 1].group || key[i].label != key[i - 1].label;
+    }
+    if (!(report->row = flim_alloc((size_t)rows + 1, sizeof *report->row, err))) {
+        status = FLIM_ERROR_MEMORY;
+        goto done;
+    }
+    for (int64_t first = 0, end; first < n; first = end) {
+        for (end = first; end < n && key[end].group == key[first].group && key[end].label == key[first].label;) {
+            end++;
+        }
+        report->row[report->n_rows++] = sum_up(d, key + first, end - first, summary, scratch);
+    }
+    report->row[report->n_rows] = sum_up(d, key, n, summary, scratch);
+    report->row[report->n_rows].group = report->row[report->n_rows].label = -1;
+    report->n_rows++;
+done:
+    flim_free(scratch);
+    flim_free(key);
+    return status;
+}
+
+/* ---- what would mislead */
+
+static void warn_of_content(flim_data_report *report)
+{
+    const flim_dataset *d = report->dataset;
+    const flim_report_row *row = report->row, *sum = &row[report->n_rows - 1];
+    if (sum->all_zero > report->bad) {
+        warn(report, "%" PRId64 " of %" PRId64 " cells hold no photon", sum->all_zero - report->bad, sum->cells);
+    }
+    if (sum->empty_mask > sum->all_zero) {
+        warn(report, "%" PRId64 " cells have an empty mask", sum->empty_mask);
+    }
+    if (sum->saturated) {
+        warn(report, "%" PRId64 " cells have voxels at the largest number that %s holds: they may be clipped", sum->saturated,
+             d->info.counts_type);
+    }
+    /* Groups and classes as they meet. */
+    int64_t rows = report->n_rows - 1, single = 0, groups = 0;
+    double first_peak = -1, least_peak = 0, most_peak = 0;
+    for (int64_t i = 0; i < rows; i++) {
+        bool starts = i == 0 || row[i].group != row[i - 1].group, ends = i == rows - 1 || row[i].group != row[i + 1].group;
+        groups += starts;
+        single += starts && ends;
+        if (row[i].peak_bin >= 0) {
+            least_peak = first_peak < 0 || row[i].peak_bin < least_peak ? row[i].peak_bin : least_peak;
+            most_peak = first_peak < 0 || row[i].peak_bin > most_peak ? row[i].peak_bin : most_peak;
+            first_peak = row[i].peak_bin;
+        }
+    }
+    if (d->group && d->info.classes > 1 && single == groups) {
+        warn(report,
+             "every group holds one class only: what sets groups apart (instrument, day) cannot be told from the class");
+    }
+    if (d->group && groups < 2) {
+        warn(report, "there is one group only: cross-validation by group is not possible");
+    }
+    if (most_peak - least_peak > 2) {
+        warn(report,
+             "the decay peaks between bin %g and bin %g, depending on group and class: a shifted instrument response can be "
+             "mistaken for a lifetime",
+             least_peak, most_peak);
+    }
+    for (int32_t k = 0; d->label && k < d->info.classes; k++) {
+        int64_t cells = 0;
+        double photons = 0, area = 0, rest_photons = 0, rest_area = 0;
+        for (int64_t i = 0; i < rows; i++) {
+            bool own = row[i].label == k;
+            cells += own ? row[i].cells : 0;
+            *(own ? &photons : &rest_photons) += row[i].photons_mean * (double)row[i].cells;
+            *(own ? &area : &rest_area) += row[i].mask_area * (double)row[i].cells;
+        }
+        double rest = (double)(sum->cells - cells);
+        if (cells && rest > 0) {
+            double bright = photons / (double)cells / (rest_photons / rest),
+                   large = area / (double)cells / (rest_area / rest);
+            if (bright > 1.5 || bright < 1 / 1.5) {
+                warn(report, "class %s has %.2f times the photons of the others: brightness alone may tell it",
+                     d->class_name[k], bright);
+            }
+            if (large > 1.5 || large < 1 / 1.5) {
+                warn(report, "class %s has %.2f times the mask area of the others: size alone may tell it", d->class_name[k],
+                     large);
+            }
+        }
+    }
+}
+
+static void warn_of_layout(flim_data_report *report)
+{
+    const flim_dataset *d = report->dataset;
+    for (int i = 0; i < d->info.n_files; i++) {
+        const flim_h5_cells_info *info = flim_h5_cells_get_info(d->file[i].cells);
+        if (info->mode == FLIM_H5_LIBRARY) {
+            warn(report,
+                 "%s: /counts is stored as %s, which one thread at a time can read; faster: flim_repack %s OUT.h5, or "
+                 "h5repack -l "
+                 "counts:CHUNK=1x%dx%dx%d -f counts:SHUF -f counts:GZIP=4 %s OUT.h5",
+                 d->path[i], info->layout, d->path[i], info->t, info->h, info->w, d->path[i]);
+        }
+    }
+}
+
+/* ---- making it */
+
+flim_status flim_data_report_create(const char *const *paths, int n_paths, const flim_data_report_options *options,
+                                    flim_data_report **out, flim_error *err)
+{
+    flim_status status = FLIM_OK;
+    flim_cell_summary *summary = NULL;
+    flim_bad_cell *bad = NULL;
+    *out = NULL;
+    flim_data_report *report = flim_alloc(1, sizeof *report, err);
+    if (!report) {
+        return FLIM_ERROR_MEMORY;
+    }
+    if (!(report->path = flim_alloc((size_t)n_paths, sizeof *report->path, err))) {
+        status = FLIM_ERROR_MEMORY;
+        goto done;
+    }
+    for (int i = 0; i < n_paths; i++, report->n_paths++) {
+        if (!(report->path[i] = flim_strdup(paths[i], err))) {
+            status = FLIM_ERROR_MEMORY;
+            goto done;
+        }
+    }
+    const flim_log log = {add_warning, report};
+    flim_dataset_options open = {
+        .axes = options->axes, .need_labels = true, .log = &log, .hdf5_errors = options->hdf5_errors};
+    flim_error why = {0};
+    status = flim_dataset_open(paths, n_paths, &open, &report->dataset, &why);
+    if (status == FLIM_ERROR_DATA || status == FLIM_ERROR_USAGE) {
+        report->refused = flim_strdup(why.text, err);
+        open.need_labels = false;
+        open.log = NULL;
+        status = flim_dataset_open(paths, n_paths, &open, &report->dataset, &why); /* at least its cells */
+        if (status == FLIM_ERROR_DATA || status == FLIM_ERROR_USAGE) {
+            status = FLIM_OK;
+            goto done;
+        }
+    }
+    if (status != FLIM_OK) {
+        flim_fail(err, status, "%s", why.text);
+        goto done;
+    }
+    if (!(summary = flim_alloc((size_t)report->dataset->info.n, sizeof *summary, err))) {
+        status = FLIM_ERROR_MEMORY;
+        goto done;
+    }
+    int64_t listed = 0;
+    status = flim_scan_cells(report->dataset, options->workers, options->stop, options->most_bad, summary, NULL, &report->bad,
+                             &bad, &listed, err);
+    if (status != FLIM_OK) {
+        goto done;
+    }
+    if (listed && !(report->listed = flim_alloc((size_t)listed, sizeof *report->listed, err))) {
+        status = FLIM_ERROR_MEMORY;
+        for (int64_t i = 0; i < listed; i++) {
+            flim_free(bad[i].text);
+        }
+        goto done;
+    }
+    for (int64_t i = 0; i < listed; i++) {
+        report->listed[report->n_listed++] = (flim_report_bad){bad[i].cell, bad[i].text};
+    }
+    if (report->bad && !report->refused) {
+        report->refused =
+            flim_strprintf(err, "%" PRId64 " of %" PRId64 " cells are bad", report->bad, report->dataset->info.n);
+    }
+    if ((status = make_table(report, summary, err)) == FLIM_OK) {
+        warn_of_content(report);
+        warn_of_layout(report);
+    }
+done:
+    flim_free(bad);
+    flim_free(summary);
+    if (status == FLIM_OK) {
+        *out = report;
+    } else {
+        flim_data_report_free(report);
+    }
+    return status;
+}
+
+void flim_data_report_free(flim_data_report *report)
+{
+    if (!report) {
+        return;
+    }
+    for (int i = 0; report->path && i < report->n_paths; i++) {
+        flim_free(report->path[i]);
+    }
+    for (int64_t i = 0; report->listed && i < report->n_listed; i++) {
+        flim_free(report->listed[i].text);
+    }
+    for (int i = 0; i < report->n_warnings; i++) {
+        flim_free(report->warning[i]);
+    }
+    flim_dataset_close(report->dataset);
+    flim_free(report->path);
+    flim_free(report->refused);
+    flim_free(report->row);
+    flim_free(report->listed);
+    flim_free(report->warning);
+    flim_free(report);
+}
+
+/* ---- showing it */
+
+static const char *group_of(const flim_data_report *report, const flim_report_row *row)
+{
+    return row->group >= 0 ? report->dataset->group_name[row->group] : row == &report->row[report->n_rows - 1] ? "all" : "-";
+}
+
+static const char *class_of(const flim_data_report *report, const flim_report_row *row)
+{
+    return row->label >= 0 ? report->dataset->class_name[row->label] : "-";
+}
+
+/* Columns that a text of UTF-8 takes on a terminal: its characters, near enough. */
+static int columns(const char *text)
+{
+    int n = 0;
+    for (; *text; text++) {
+        n += ((unsigned char)*text & 0xc0) != 0x80;
+    }
+    return n;
+}
+
+static void print_padded(FILE *out, const char *text, int width)
+{
+    fprintf(out, "%s%*s", text, width - columns(text), "");
+}
+
+static void print_table(const flim_data_report *report, FILE *out)
+{
+    int group_width = 5, class_width = 5;
+    for (int64_t i = 0; i < report->n_rows; i++) {
+        int group = columns(group_of(report, &report->row[i])), class = columns(class_of(report, &report->row[i]));
+        group_width = group > group_width ? group : group_width;
+        class_width = class > class_width ? class : class_width;
+    }
+    fprintf(out, "\n");
+    print_padded(out, "group", group_width + 2);
+    print_padded(out, "class", class_width);
+    fprintf(out, "  %8s %10s %10s %7s %9s %8s %10s %8s %9s\n", "cells", "photons", "median", "zeros", "saturated", "all zero",
+            "empty mask", "peak bin", "mask area");
+    for (int64_t i = 0; i < report->n_rows; i++) {
+        const flim_report_row *row = &report->row[i];
+        print_padded(out, group_of(report, row), group_width + 2);
+        print_padded(out, class_of(report, row), class_width);
+        fprintf(out, "  %8" PRId64 " %10.1f %10.1f %6.2f%% %9" PRId64 " %8" PRId64 " %10" PRId64 " %8.1f %9.1f\n", row->cells,
+                row->photons_mean, row->photons_median, 100 * row->zero_fraction, row->saturated, row->all_zero,
+                row->empty_mask, row->peak_bin, row->mask_area);
+    }
+}
+
+void flim_data_report_print(const flim_data_report *report, FILE *out)
+{
+    for (int i = 0; i < report->n_paths; i++) {
+        fprintf(out, "%s%s", i ? " + " : "", report->path[i]);
+    }
+    fprintf(out, "\n");
+    const flim_dataset *d = report->dataset;
+    if (d) {
+        const flim_dataset_info *info = &d->info;
+        fprintf(out, "  cells    %" PRId64 " of T = %d time bins, H = %d rows, W = %d columns\n", info->n, info->t, info->h,
+                info->w);
+        for (int i = 0; i < info->n_files; i++) {
+            const flim_h5_cells_info *cells = flim_h5_cells_get_info(d->file[i].cells);
+            fprintf(out, "  counts   %s, %s, %.1f MB stored", cells->type, cells->layout, (double)cells->stored_bytes / 1e6);
+            fprintf(out, info->n_files > 1 ? " (%s)\n" : "\n", d->path[i]);
+        }
+        if (info->label) {
+            fprintf(out, "  classes  %d:", info->classes);
+            for (int k = 0; k < info->classes; k++) {
+                fprintf(out, "%s %s", k ? "," : "", info->class_name[k]);
+            }
+            fprintf(out, "\n");
+        } else {
+            fprintf(out, "  classes  no /label\n");
+        }
+        if (info->group) {
+            fprintf(out, "  groups   %" PRId64 "\n", info->groups);
+        } else {
+            fprintf(out, "  groups   no /group\n");
+        }
+        fprintf(out, "  mask     %s\n", info->has_mask ? "/mask" : "none: the pixels with photons");
+        fprintf(out, "  names    %s\n", info->name ? "/name" : "none");
+        if (info->time_range_ns > 0) {
+            fprintf(out, "  range    %g ns, %.4g ns a bin\n", info->time_range_ns, info->time_range_ns / info->t);
+        }
+        print_table(report, out);
+    }
+    if (report->n_warnings || report->bad) {
+        fprintf(out, "\n");
+    }
+    for (int64_t i = 0; report->listed && i < report->n_listed; i++) {
+        fprintf(out, "bad: %s\n", report->listed[i].text);
+    }
+    if (report->bad > report->n_listed) {
+        fprintf(out, "bad: and %" PRId64 " more cells (--scan lists every one)\n", report->bad - report->n_listed);
+    }
+    for (int i = 0; i < report->n_warnings; i++) {
+        fprintf(out, "note: %s\n", report->warning[i]);
+    }
+    if (report->refused) {
+        fprintf(out, "\ntrain_cv will not take it: %s\n", report->refused);
+    } else if (d) {
+        fprintf(out, "\ntrain_cv will take it%s\n", d->group ? ", by group too" : "; there are no groups to split by");
+    }
+}
+
+static flim_json *row_json(const flim_data_report *report, const flim_report_row *row)
+{
+    flim_json *json = flim_json_object();
+    flim_json_set_string(json, "group", row->group >= 0 ? report->dataset->group_name[row->group] : NULL);
+    flim_json_set_string(json, "class", row->label >= 0 ? report->dataset->class_name[row->label] : NULL);
+    flim_json_set_integer(json, "cells", row->cells);
+    flim_json_set_number(json, "photons_mean", row->photons_mean);
+    flim_json_set_number(json, "photons_median", row->photons_median);
+    flim_json_set_number(json, "zero_fraction", row->zero_fraction);
+    flim_json_set_integer(json, "saturated", row->saturated);
+    flim_json_set_integer(json, "all_zero", row->all_zero);
+    flim_json_set_integer(json, "empty_mask", row->empty_mask);
+    flim_json_set_number(json, "peak_bin", row->peak_bin < 0 ? (double)NAN : row->peak_bin);
+    flim_json_set_number(json, "mask_area", row->mask_area);
+    return json;
+}
+
+flim_json *flim_data_report_json(const flim_data_report *report)
+{
+    flim_json *json = flim_json_object(), *paths = flim_json_array(), *warnings = flim_json_array();
+    for (int i = 0; i < report->n_paths; i++) {
+        flim_json_add_string(paths, report->path[i]);
+    }
+    flim_json_set(json, "paths", paths);
+    flim_json_set_bool(json, "accepted", report->refused == NULL);
+    flim_json_set_string(json, "refused", report->refused);
+    if (report->dataset) {
+        const flim_dataset *d = report->dataset;
+        flim_json *classes = flim_json_array(), *groups = flim_json_array(), *files = flim_json_array(),
+                  *rows = flim_json_array(), *bad = flim_json_array();
+        flim_json_set_integer(json, "n", d->info.n);
+        flim_json_set_integer(json, "t", d->info.t);
+        flim_json_set_integer(json, "h", d->info.h);
+        flim_json_set_integer(json, "w", d->info.w);
+        for (int i = 0; i < d->info.n_files; i++) {
+            const flim_h5_cells_info *cells = flim_h5_cells_get_info(d->file[i].cells);
+            flim_json *file = flim_json_object();
+            flim_json_set_string(file, "path", d->path[i]);
+            flim_json_set_integer(file, "n", cells->n);
+            flim_json_set_string(file, "type", cells->type);
+            flim_json_set_string(file, "layout", cells->layout);
+            flim_json_set_integer(file, "stored_bytes", cells->stored_bytes);
+            flim_json_set_bool(file, "best_layout", cells->mode != FLIM_H5_LIBRARY);
+            flim_json_add(files, file);
+        }
+        flim_json_set(json, "files", files);
+        for (int k = 0; d->label && k < d->info.classes; k++) {
+            flim_json_add_string(classes, d->class_name[k]);
+        }
+        flim_json_set(json, "classes", classes);
+        for (int64_t g = 0; g < d->info.groups; g++) {
+            flim_json_add_string(groups, d->group_name[g]);
+        }
+        flim_json_set(json, "groups", groups);
+        flim_json_set_bool(json, "mask", d->info.has_mask);
+        flim_json_set_bool(json, "names", d->info.name != NULL);
+        flim_json_set_number(json, "time_range_ns", d->info.time_range_ns > 0 ? d->info.time_range_ns : (double)NAN);
+        for (int64_t i = 0; i + 1 < report->n_rows; i++) {
+            flim_json_add(rows, row_json(report, &report->row[i]));
+        }
+        flim_json_set(json, "rows", rows);
+        flim_json_set(json, "all", row_json(report, &report->row[report->n_rows - 1]));
+        flim_json_set_integer(json, "bad", report->bad);
+        for (int64_t i = 0; report->listed && i < report->n_listed; i++) {
+            flim_json *one = flim_json_object();
+            flim_json_set_integer(one, "cell", report->listed[i].cell);
+            flim_json_set_string(one, "text", report->listed[i].text);
+            flim_json_add(bad, one);
+        }
+        flim_json_set(json, "bad_cells", bad);
+    }
+    for (int i = 0; i < report->n_warnings; i++) {
+        flim_json_add_string(warnings, report->warning[i]);
+    }
+    flim_json_set(json, "notes", warnings);
+    return json;
+}

@@ -1,0 +1,67 @@
+/* What is in a data file, and whether train_cv will take it: flim_info's substance.
+ *
+ * For: every cell of one file (or of several as one list) is read on all threads; cells are summed up by group and class, and
+ *      what would mislead a training is put into words.
+ * Owns: the report owns all it points to; flim_data_report_free.
+ * Errors: a file that cannot be opened at all is no failure of the call: `refused` says why.  FLIM_ERROR_MEMORY,
+ *      FLIM_INTERRUPTED.
+ */
+#ifndef FLIM_DATA_REPORT_H
+#define FLIM_DATA_REPORT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "flim/dataset.h"
+#include "formats/json.h"
+
+/* The cells of one group and class; -1 where the file has no groups or labels, and for sums over all of them. */
+typedef struct flim_report_row {
+    int64_t group;
+    int32_t label;
+    int64_t cells;
+    double photons_mean, photons_median; /* of a cell */
+    double zero_fraction; /* of all voxels */
+    int64_t saturated; /* cells with a voxel at the most that the file's integers can hold */
+    int64_t all_zero, empty_mask; /* cells */
+    double peak_bin; /* median over the cells that hold photons; -1 where none does */
+    double mask_area; /* mean, pixels */
+} flim_report_row;
+
+typedef struct flim_report_bad {
+    int64_t cell;
+    char *text;
+} flim_report_bad;
+
+typedef struct flim_data_report {
+    int n_paths;
+    char **path;
+    char *refused; /* why train_cv will not take it; NULL = it will */
+    flim_dataset *dataset; /* NULL where it could not be opened even without labels */
+    int64_t n_rows;
+    flim_report_row *row; /* by group, then class; the last one is the sum */
+    int64_t bad; /* cells that cannot be read or hold numbers that are no counts */
+    int64_t n_listed;
+    flim_report_bad *listed; /* the first of them, in order */
+    int n_warnings;
+    char **warning; /* with the notes of opening */
+} flim_data_report;
+
+typedef struct flim_data_report_options {
+    const char *axes;
+    int workers; /* threads that read */
+    int64_t most_bad; /* bad cells to list; INT64_MAX = every one */
+    const volatile int *stop;
+    const flim_log *hdf5_errors; /* as flim_dataset_options has it; may be NULL */
+} flim_data_report_options;
+
+flim_status flim_data_report_create(const char *const *paths, int n_paths, const flim_data_report_options *options,
+                                    flim_data_report **out, flim_error *err);
+void flim_data_report_free(flim_data_report *report); /* NULL is allowed */
+/* For people. */
+void flim_data_report_print(const flim_data_report *report, FILE *out);
+/* The same as JSON; the caller's. */
+flim_json *flim_data_report_json(const flim_data_report *report);
+
+#endif

@@ -1,0 +1,27 @@
+/* What a call of gpu_plan works on, and what its parts share. */
+#ifndef FLIM_PLAN_SESSION_H
+#define FLIM_PLAN_SESSION_H
+
+#include "flim/dataset.h"
+#include "plan/plan.h"
+
+typedef struct flim_plan_session {
+    const flim_gpu_plan_options *o;
+    flim_device *device; /* described */
+    flim_device *real; /* the card that is there; NULL = a card by name or size */
+    flim_plan_room room;
+    flim_network net;
+    flim_plan_request request; /* batch 0 = auto */
+    int64_t cells; /* of the largest training part, which no batch exceeds */
+} flim_plan_session;
+
+/* A batch that is to be found becomes the largest that fits. */
+flim_status flim_plan_settle_batch(const flim_plan_session *s, flim_plan_request *request, flim_error *err);
+
+/* The largest divisor (1 at least) of `whole` cells an update that is at most `most`: batch x accumulate then is `whole` exactly. */
+int64_t flim_plan_divisor(int64_t whole, int64_t most);
+
+/* --show: what a config uses, stage by stage, as lines and as json's "stages". */
+flim_status flim_plan_show(const flim_plan_session *s, flim_json *json, flim_error *err);
+
+#endif

@@ -1,0 +1,352 @@
+/* --show: what a config uses on a card, stage by stage, and what to change where that is too much or little. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/alloc.h"
+#include "flim/settings.h"
+#include "formats/yaml.h"
+#include "plan/gpu_plan_internal.h"
+
+#define GIB 1073741824.0
+#define UNUSED 0.5 /* a stage that takes less of the card is told so */
+
+/* A stage that the config lists: a run of its own. */
+typedef struct stage {
+    char name[64];
+    flim_network net;
+    flim_plan_request request;
+} stage;
+
+static flim_status plan_of(const flim_plan_session *s, const flim_plan_request *request, flim_plan *plan, bool *fits,
+                           flim_error *err)
+{
+    flim_error why = {0};
+    const flim_status status = flim_plan_make(s->device, request, &s->room, plan, &why);
+    *fits = status == FLIM_OK && flim_plan_fits(plan, &s->room);
+    /* USAGE: 2^31 elements; DEVICE: no right convolution: no plan, and no error of this program */
+    return status == FLIM_OK || status == FLIM_ERROR_USAGE || status == FLIM_ERROR_DEVICE
+               ? FLIM_OK
+               : flim_fail(err, status, "%s", why.text);
+}
+
+/* Appends to a list of things to do. */
+static void append(char text[400], const char *more)
+{
+    const size_t used = strlen(text);
+    snprintf(text + used, 400 - used, "%s%.390s", used ? ", or " : "", more);
+}
+
+/* What makes training fit, each tried. */
+static flim_status advise_training(const flim_plan_session *s, const flim_plan_request *r, char text[400], flim_error *err)
+{
+    char one[160];
+    bool fits;
+    flim_plan plan;
+    flim_plan_request other = *r;
+    const flim_device_info *info = flim_device_get_info(s->device);
+    flim_status status = FLIM_OK;
+    if (r->recompute == FLIM_RECOMPUTE_NONE) {
+        other.recompute = FLIM_RECOMPUTE_AUTO;
+        status = plan_of(s, &other, &plan, &fits, err);
+        if (status == FLIM_OK && fits) {
+            append(text, "checkpoint_activations: auto");
+        }
+        other.recompute = r->recompute;
+    }
+    const flim_precision half = info->precisions & 1u << FLIM_PRECISION_BF16 ? FLIM_PRECISION_BF16 : FLIM_PRECISION_FP16;
+    const bool wide = r->precision == FLIM_PRECISION_FP32 || r->precision == FLIM_PRECISION_TF32;
+    if (status == FLIM_OK && wide && info->precisions & 1u << half) {
+        other.precision = half;
+        status = plan_of(s, &other, &plan, &fits, err);
+        if (status == FLIM_OK && fits) {
+            snprintf(one, sizeof one, "precision: %s", flim_precision_name(half));
+            append(text, one);
+        }
+        other.precision = r->precision;
+    }
+    if (status == FLIM_OK) {
+        flim_error why = {0};
+        status = flim_plan_largest(s->device, r, &s->room, s->cells, &plan, &why);
+        if (status == FLIM_OK) {
+            const int64_t all = r->batch * r->accumulate, cells = all < s->cells ? all : s->cells;
+            const int64_t batch = flim_plan_divisor(cells, plan.request.batch);
+            snprintf(one, sizeof one,
+                     "batch: %" PRId64 " with accumulate: %" PRId64 " (%" PRId64 " is the largest that fits)", batch,
+                     cells / batch, plan.request.batch);
+            append(text, one);
+        } else if (status == FLIM_ERROR_MEMORY) {
+            append(text, why.text);
+            status = FLIM_OK;
+        } else {
+            return flim_fail(err, status, "%s", why.text);
+        }
+    }
+    return status;
+}
+
+/* The eval batch that fits, near the largest. */
+static flim_status advise_prediction(const flim_plan_session *s, const flim_plan_request *r, char text[400], flim_error *err)
+{
+    flim_plan_request other = *r;
+    flim_plan plan;
+    bool fits = false;
+    char one[160] = "a smaller preset";
+    flim_status status = FLIM_OK;
+    for (other.eval_batch = flim_plan_eval_batch(r); !fits && other.eval_batch > 1 && status == FLIM_OK;) {
+        other.eval_batch = other.eval_batch - (other.eval_batch + 7) / 8;
+        status = plan_of(s, &other, &plan, &fits, err);
+    }
+    if (status == FLIM_OK && fits) {
+        snprintf(one, sizeof one, "eval_batch: %" PRId64, other.eval_batch);
+    }
+    append(text, one);
+    return status;
+}
+
+/* Too much: what is to blame, training or prediction with its own batch, and what fits. */
+static flim_status advise_over(const flim_plan_session *s, const flim_plan_request *r, char text[400], flim_error *err)
+{
+    flim_plan_request training = *r, prediction = *r;
+    flim_plan plan;
+    bool trains = true, predicts = true;
+    flim_status status = FLIM_OK;
+    training.eval_batch = -1;
+    prediction.batch = 0;
+    prediction.eval_batch = flim_plan_eval_batch(r);
+    if (prediction.eval_batch > 0) {
+        status = plan_of(s, &prediction, &plan, &predicts, err);
+    }
+    if (status == FLIM_OK && r->batch > 0) {
+        status = plan_of(s, &training, &plan, &trains, err);
+    }
+    const bool own = r->eval_batch > 0; /* else it follows the batch */
+    if (status == FLIM_OK && r->batch > 0 && (!trains || !own)) {
+        status = advise_training(s, own ? &training : r, text, err);
+    }
+    if (status == FLIM_OK && own && (!predicts || trains)) {
+        char also[400] = "";
+        status = advise_prediction(s, &prediction, also, err);
+        const size_t used = strlen(text);
+        snprintf(text + used, 400 - used, "%s%s", used ? "; and for validation " : "", also);
+    }
+    return status;
+}
+
+static flim_status advise_under(const flim_plan_session *s, const flim_plan *p, char text[400], flim_error *err)
+{
+    flim_plan most;
+    const flim_status status = flim_plan_largest(s->device, &p->request, &s->room, s->cells, &most, err);
+    if (status == FLIM_OK && most.request.batch > p->request.batch) {
+        snprintf(text, 400,
+                 "batches up to %" PRId64
+                 " fit; a larger batch changes what is learnt (lr_scale), a larger preset uses the card as well",
+                 most.request.batch);
+    }
+    return status;
+}
+
+static void show_row(const flim_plan_session *s, const char *name, const flim_plan_request *r, const flim_plan *p)
+{
+    char figures[64] = "no plan", batch[24] = "-"; /* of prediction alone */
+    if (r->batch > 0) {
+        snprintf(batch, sizeof batch, "%" PRId64, r->batch);
+    }
+    if (p) {
+        snprintf(figures, sizeof figures, "%8.2f GiB  %4.0f %%", (double)p->device_bytes / GIB,
+                 100 * (double)p->device_bytes / (double)s->room.total);
+    }
+    flim_log_line(s->o->log, FLIM_LOG_INFO, "  %-20.20s %-8s %7s %5" PRId64 " %5" PRId64 "  %-9s  %-13s %s", name,
+                  r->net->preset, batch, flim_plan_eval_batch(r), r->accumulate, flim_precision_name(r->precision),
+                  flim_recompute_name(p ? p->recompute : r->recompute), figures);
+}
+
+static void add_row(flim_json *rows, const char *name, flim_json *row, const char *advice)
+{
+    flim_json_set_string(row, "stage", name);
+    flim_json_set_string(row, "advice", advice[0] ? advice : NULL);
+    flim_json_add(rows, row);
+}
+
+/* A stage without a plan: 2^31 elements, or not even one cell fits. */
+static void add_unplanned(const flim_plan_session *s, const char *name, const flim_plan_request *r, const char *why,
+                          const char *advice, flim_json *rows)
+{
+    flim_json *row = flim_json_object();
+    show_row(s, name, r, NULL);
+    flim_log_line(s->o->log, FLIM_LOG_WARNING, "%s is over-committed: %s%s%s", name, why, advice[0] ? "; what fits: " : "",
+                  advice);
+    flim_json_set_bool(row, "fits", false);
+    flim_json_set_string(row, "error", why);
+    add_row(rows, name, row, advice);
+}
+
+/* One stage: its row, and advice.  is_auto: its batch is to be found. */
+static flim_status show_stage(const flim_plan_session *s, const char *name, const flim_plan_request *request, bool is_auto,
+                              flim_json *rows, flim_error *err)
+{
+    flim_plan_request r = *request;
+    flim_plan plan;
+    flim_error why = {0};
+    char advice[400] = "";
+    flim_status status = is_auto ? flim_plan_settle_batch(s, &r, &why) : FLIM_OK;
+    if (status == FLIM_ERROR_MEMORY) {
+        add_unplanned(s, name, &r, why.text, "", rows);
+        return FLIM_OK;
+    }
+    status = status == FLIM_OK ? flim_plan_make(s->device, &r, &s->room, &plan, &why) : status;
+    const bool planned = status == FLIM_OK;
+    if (status != FLIM_OK && status != FLIM_ERROR_USAGE && status != FLIM_ERROR_DEVICE) {
+        return flim_fail(err, status, "%s", why.text);
+    }
+    if (!planned || !flim_plan_fits(&plan, &s->room)) {
+        status = advise_over(s, &r, advice, err);
+    } else if (r.batch > 0 && (double)plan.device_bytes < UNUSED * (double)s->room.total) {
+        status = advise_under(s, &plan, advice, err);
+    }
+    if (status != FLIM_OK) {
+        return status;
+    }
+    if (!planned) {
+        add_unplanned(s, name, &r, why.text, advice, rows);
+        return FLIM_OK;
+    }
+    show_row(s, name, &r, &plan);
+    if (!flim_plan_fits(&plan, &s->room)) {
+        flim_log_line(s->o->log, FLIM_LOG_WARNING,
+                      "%s is over-committed: %.2f GiB are planned, %.2f GiB may be filled; what fits: %s", name,
+                      (double)plan.program_bytes / GIB, (double)s->room.budget / GIB, advice);
+    } else if (advice[0]) {
+        flim_log_line(s->o->log, FLIM_LOG_INFO, "  %s leaves %.0f %% of the card unused: %s", name,
+                      100 - 100 * (double)plan.device_bytes / (double)s->room.total, advice);
+    }
+    add_row(rows, name, flim_plan_json(&plan, &s->room), advice);
+    return FLIM_OK;
+}
+
+/* ---- stages that the config lists ---- */
+
+/* What flags and --set changed over the config holds for its stages, too. */
+typedef struct overlay {
+    flim_settings *set;
+    flim_status status;
+    flim_error *err;
+} overlay;
+
+static void lay_over(void *context, const char *key, const char *stage_value, const char *value)
+{
+    overlay *o = context;
+    (void)stage_value;
+    if (o->status == FLIM_OK && strcmp(key, "data") != 0 && strcmp(key, "holdout_group") != 0) { /* lists; no matter here */
+        o->status = flim_settings_set(o->set, key, value, o->err);
+    }
+}
+
+/* "name=pretrain batch=32 preset=large precision=bf16": what the words say over the run's own settings. */
+static flim_status read_words(char *words, flim_settings *set, stage *out, flim_error *err)
+{
+    char *rest = words, *word;
+    flim_status status = FLIM_OK;
+    while (status == FLIM_OK && (word = strsep(&rest, " ")) != NULL) {
+        char *equal = strchr(word, '=');
+        if (!equal) {
+            snprintf(out->name, sizeof out->name, "%.60s", word);
+            continue;
+        }
+        *equal = '\0';
+        if (strcmp(word, "name") == 0) {
+            snprintf(out->name, sizeof out->name, "%.60s", equal + 1);
+        } else {
+            status = flim_settings_set(set, word, equal + 1, err);
+        }
+    }
+    return status;
+}
+
+static flim_status read_stage(const flim_plan_session *s, const char *text, int number, stage *out, flim_error *err)
+{
+    char words[1024];
+    int width;
+    flim_settings set;
+    flim_status status = flim_settings_init(&set, err);
+    snprintf(out->name, sizeof out->name, "stage %d", number);
+    if (status != FLIM_OK) {
+        return status;
+    }
+    if ((size_t)snprintf(words, sizeof words, "%s", text) >= sizeof words) {
+        status = flim_fail(err, FLIM_ERROR_USAGE, "more than %zu bytes", sizeof words - 1);
+    }
+    if (status == FLIM_OK) {
+        status = flim_settings_read(&set, s->o->config, err);
+    }
+    if (status == FLIM_OK) {
+        overlay over = {&set, FLIM_OK, err};
+        flim_settings_compare(&set, s->o->settings, lay_over, &over);
+        status = over.status;
+    }
+    if (status == FLIM_OK) {
+        status = read_words(words, &set, out, err);
+    }
+    if (status == FLIM_OK) {
+        status = flim_network_preset_width(set.preset, &width, err);
+    }
+    if (status == FLIM_OK) {
+        status = flim_network_build(&out->net, width, s->net.classes, s->net.in[0], s->net.in[1], s->net.in[2], err);
+    }
+    if (status == FLIM_OK) {
+        status = flim_plan_request_of(&set, &out->net, flim_device_get_info(s->device), &out->request, err);
+    }
+    out->request.benchmark = s->request.benchmark;
+    out->request.cache_bytes = s->request.cache_bytes;
+    out->request.cache_on_device = s->request.cache_on_device;
+    flim_settings_free(&set);
+    return status == FLIM_OK ? FLIM_OK : flim_fail_prefix(err, "%s: stages: %.60s: ", s->o->config, out->name);
+}
+
+static flim_status show_listed(const flim_plan_session *s, flim_json *rows, flim_error *err)
+{
+    flim_yaml yaml;
+    flim_status status = flim_yaml_read(s->o->config, &yaml, err);
+    if (status != FLIM_OK) {
+        return status;
+    }
+    stage *one = flim_alloc(1, sizeof *one, err);
+    status = one ? FLIM_OK : FLIM_ERROR_MEMORY;
+    for (int i = 0; i < yaml.n && status == FLIM_OK; i++) {
+        for (int k = 0; strcmp(yaml.entry[i].key, "stages") == 0 && k < yaml.entry[i].value.n && status == FLIM_OK; k++) {
+            status = read_stage(s, yaml.entry[i].value.item[k], k + 1, one, err);
+            if (status == FLIM_OK) {
+                status = show_stage(s, one->name, &one->request, one->request.batch == 0, rows, err);
+            }
+        }
+    }
+    flim_free(one);
+    flim_yaml_free(&yaml);
+    return status;
+}
+
+flim_status flim_plan_show(const flim_plan_session *s, flim_json *json, flim_error *err)
+{
+    flim_json *rows = flim_json_array();
+    flim_plan_request train = s->request;
+    flim_log_line(s->o->log, FLIM_LOG_INFO, "%s on this card:", s->o->config);
+    flim_log_line(s->o->log, FLIM_LOG_INFO,
+                  "  stage                preset     batch  eval accum  precision  checkpointing       device  share");
+    flim_status status = show_stage(s, "train", &train, train.batch == 0, rows, err);
+    const bool settled = status == FLIM_OK && flim_plan_settle_batch(s, &train, NULL) == FLIM_OK;
+    flim_plan_request alone = train; /* what prediction alone takes; in a run it shares training's memory */
+    alone.batch = 0;
+    alone.eval_batch = settled ? flim_plan_eval_batch(&train) : 1;
+    alone.recompute = FLIM_RECOMPUTE_NONE;
+    if (status == FLIM_OK) {
+        status = show_stage(s, "validate (alone)", &alone, false, rows, err);
+    }
+    if (status == FLIM_OK) {
+        status = show_stage(s, "predict", &alone, false, rows, err);
+    }
+    if (status == FLIM_OK) {
+        status = show_listed(s, rows, err);
+    }
+    flim_json_set(json, "stages", rows);
+    return status;
+}

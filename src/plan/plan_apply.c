@@ -1,0 +1,198 @@
+/* Writing a plan into a config. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/alloc.h"
+#include "core/file.h"
+#include "core/try.h"
+#include "plan/plan.h"
+#include "formats/yaml.h"
+
+enum { LARGEST_CONFIG = 1 << 20, MOST_BACKUPS = 100000, N_KEYS = 5 };
+
+typedef struct value {
+    const char *key;
+    char text[32];
+    bool same; /* as the config has it */
+} value;
+
+static void list_values(const flim_plan *plan, const flim_settings *now, value out[N_KEYS])
+{
+    const flim_plan_request *r = &plan->request;
+    const int64_t eval = now->eval_batch ? now->eval_batch : now->batch;
+    for (int i = 0; i < N_KEYS; i++) {
+        out[i] = (value){0};
+    }
+    out[0].key = "batch";
+    snprintf(out[0].text, sizeof out[0].text, "%" PRId64, r->batch);
+    out[0].same = now->batch == r->batch;
+    out[1].key = "accumulate";
+    snprintf(out[1].text, sizeof out[1].text, "%" PRId64, r->accumulate);
+    out[1].same = now->accumulate == r->accumulate;
+    out[2].key = "eval_batch"; /* one that follows the batch goes on following it */
+    snprintf(out[2].text, sizeof out[2].text, "%" PRId64, flim_plan_eval_batch(r));
+    out[2].same = eval == flim_plan_eval_batch(r) || (now->eval_batch == 0 && flim_plan_eval_batch(r) == r->batch);
+    out[3].key = "precision";
+    snprintf(out[3].text, sizeof out[3].text, "%s", flim_precision_name(r->precision));
+    const bool is_auto = strcmp(now->precision, "auto") == 0; /* which may be what the plan's precision came from */
+    out[3].same = strcmp(now->precision, out[3].text) == 0 || (is_auto && r->precision == plan->auto_precision);
+    out[4].key = "checkpoint_activations";
+    snprintf(out[4].text, sizeof out[4].text, "%s", flim_recompute_name(plan->recompute));
+    /* auto recomputes nothing where nothing must be */
+    out[4].same = strcmp(now->checkpoint_activations, out[4].text) == 0 ||
+                  (plan->recompute == FLIM_RECOMPUTE_NONE && strcmp(now->checkpoint_activations, "auto") == 0);
+}
+
+static bool names_key(const char *text, size_t length, const char *config, const char *key)
+{
+    flim_yaml parsed;
+    bool found = false;
+    if (flim_yaml_parse(text, length, config, &parsed, NULL) == FLIM_OK) {
+        for (int i = 0; i < parsed.n; i++) {
+            found = found || strcmp(parsed.entry[i].key, key) == 0;
+        }
+        flim_yaml_free(&parsed);
+    }
+    return found;
+}
+
+/* Makes CONFIG.backup.N with the config's bytes, never over a file that is there. */
+static flim_status save_backup(const char *config, const char *text, size_t length, mode_t mode, char backup[4096],
+                               flim_error *err)
+{
+    int file = -1;
+    for (int n = 1; n < MOST_BACKUPS && file < 0; n++) {
+        snprintf(backup, 4096, "%.4000s.backup.%d", config, n);
+        file = open(backup, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+        if (file < 0 && errno != EEXIST) {
+            break;
+        }
+    }
+    if (file < 0) {
+        return flim_fail(err, FLIM_ERROR_WRITE, "%s: the backup cannot be made: %s; %s is unchanged", backup, strerror(errno),
+                         config);
+    }
+    size_t written = 0;
+    while (written < length) {
+        ssize_t more = write(file, text + written, length - written);
+        if (more < 0 && errno != EINTR) {
+            break;
+        }
+        written += more > 0 ? (size_t)more : 0;
+    }
+    bool whole = written == length && fsync(file) == 0;
+    whole = close(file) == 0 && whole;
+    if (!whole) {
+        unlink(backup);
+        return flim_fail(err, FLIM_ERROR_WRITE, "%s: the backup cannot be written: %s; %s is unchanged", backup,
+                         strerror(errno), config);
+    }
+    return FLIM_OK;
+}
+
+/* The new text, read as a config must be, has the plan's values. */
+static flim_status check_text(const char *text, const char *config, const flim_yaml_change *change, int n, flim_error *err)
+{
+    flim_yaml parsed;
+    flim_status status = flim_yaml_parse(text, strlen(text), config, &parsed, err);
+    if (status != FLIM_OK) {
+        return status;
+    }
+    for (int i = 0; i < n && status == FLIM_OK; i++) {
+        bool found = false;
+        for (int k = 0; k < parsed.n; k++) {
+            const flim_yaml_entry *e = &parsed.entry[k];
+            found = found ||
+                    (strcmp(e->key, change[i].key) == 0 && e->value.n == 1 && strcmp(e->value.item[0], change[i].value) == 0);
+        }
+        if (!found) {
+            status =
+                flim_fail(err, FLIM_ERROR_USAGE, "%s: '%s' stands in a form that cannot be changed in place; write '%s: %s'",
+                          config, change[i].key, change[i].key, change[i].value);
+        }
+    }
+    flim_yaml_free(&parsed);
+    return status;
+}
+
+static flim_status write_config(const char *config, const char *text, mode_t mode, flim_error *err)
+{
+    flim_file_writer writer;
+    FLIM_TRY(flim_file_begin(&writer, config, err));
+    if (fchmod(fileno(writer.stream), mode) != 0 || fputs(text, writer.stream) < 0) {
+        flim_file_abandon(&writer);
+        return flim_fail(err, FLIM_ERROR_WRITE, "%s: cannot be written: %s", config, strerror(errno));
+    }
+    return flim_file_commit(&writer, err);
+}
+
+static flim_status change_config(const flim_plan *plan, const flim_settings *now, const char *config,
+                                 const struct stat *about, char backup[4096], flim_error *err)
+{
+    value values[N_KEYS];
+    flim_yaml_change change[N_KEYS];
+    char *text = NULL, *changed = NULL;
+    size_t length = 0;
+    int n = 0;
+    list_values(plan, now, values);
+    flim_status status = flim_file_read(config, LARGEST_CONFIG, &text, &length, err);
+    for (int i = 0; i < N_KEYS && status == FLIM_OK; i++) {
+        const bool says_auto = i == 3 && strcmp(now->precision, "auto") == 0 && names_key(text, length, config, "precision");
+        if (!values[i].same || says_auto) {
+            change[n++] = (flim_yaml_change){values[i].key, values[i].text};
+        }
+    }
+    if (status == FLIM_OK) {
+        status = flim_yaml_change_values(text, length, config, change, n, &changed, err);
+    }
+    if (status == FLIM_OK) {
+        status = check_text(changed, config, change, n, err);
+    }
+    if (status == FLIM_OK) {
+        status = save_backup(config, text, length, about->st_mode & 0777, backup, err);
+    }
+    if (status == FLIM_OK) {
+        status = write_config(config, changed, about->st_mode & 0777, err);
+    }
+    flim_free(changed);
+    flim_free(text);
+    return status;
+}
+
+flim_status flim_plan_apply(const flim_plan *plan, const char *config, char backup[4096], flim_error *err)
+{
+    struct stat about;
+    flim_settings now;
+    backup[0] = '\0';
+    char target[PATH_MAX]; /* a link stays a link */
+    if (!realpath(config, target) || stat(target, &about) != 0) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "%s: cannot be read: %s", config, strerror(errno));
+    }
+    flim_status status = flim_settings_init(&now, err);
+    if (status != FLIM_OK) {
+        return status;
+    }
+    status = flim_settings_read(&now, target, err);
+    /* A rename would replace a read-only file, too; root's access() says yes to everything. */
+    if (status == FLIM_OK && (!(about.st_mode & 0222) || access(target, W_OK) != 0)) {
+        status = flim_fail(err, FLIM_ERROR_WRITE, "%s is read-only; it is unchanged (chmod u+w lets it be written)", config);
+    }
+    const char *preset = plan->request.net->preset;
+    if (status == FLIM_OK && preset[0] && strcmp(preset, now.preset) != 0) {
+        status = flim_fail(err, FLIM_ERROR_USAGE,
+                           "%s has preset %s, and the plan is for %s: change the preset there, or plan for the config's",
+                           config, now.preset, preset);
+    }
+    if (status == FLIM_OK) {
+        status = change_config(plan, &now, target, &about, backup, err);
+    }
+    flim_settings_free(&now);
+    return status;
+}

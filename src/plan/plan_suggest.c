@@ -1,0 +1,287 @@
+/* Suggestions: complete choices of batch, accumulation, precision and recomputation that a card can run.
+ *
+ * First comes what keeps the cells an update, and with them the results: as set, in smaller micro-batches, recomputed or in
+ * 16 bits where that gains something.  Then the largest batches, which learn differently.  What takes about as much memory as
+ * another choice and allows no larger batch is no choice, and is left out.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "plan/gpu_plan_internal.h"
+
+#define GAIN 0.9 /* of the bytes: what saves less than a tenth is not worth its price */
+enum { SMALL = 16 }; /* cells below which micro-batches do not fill a card, and BatchNorm's statistics are rough */
+
+typedef struct chooser {
+    flim_device *device;
+    const flim_plan_request *request;
+    const flim_plan_room *room;
+    int64_t effective, cap; /* cells an update to keep; of the training part */
+    bool asked; /* exactly so many cells an update were asked for */
+    flim_suggestions *out;
+} chooser;
+
+/* What one choice of precision and recomputation can do. */
+typedef struct choice {
+    bool most_fits, kept_fits;
+    flim_plan most; /* the largest batch */
+    flim_plan kept; /* the cells an update kept, in as few micro-batches as fit */
+} choice;
+
+static int64_t effective_of(const flim_plan *plan)
+{
+    return plan->request.batch * plan->request.accumulate;
+}
+
+int64_t flim_plan_divisor(int64_t whole, int64_t most)
+{
+    for (int64_t d = most < whole ? most : whole; d > 1; d--) {
+        if (whole % d == 0) {
+            return d;
+        }
+    }
+    return 1;
+}
+
+/* The plan of `effective` cells an update in as few micro-batches as fit, of at most `most` cells each. */
+static flim_status keep(const chooser *c, const flim_plan_request *like, int64_t effective, int64_t most, flim_plan *out,
+                        bool *fits, flim_error *err)
+{
+    flim_plan_request r = *like;
+    *fits = false;
+    for (r.batch = flim_plan_divisor(effective, most);; r.batch = flim_plan_divisor(effective, r.batch - 1)) {
+        flim_error why = {0};
+        r.accumulate = effective / r.batch;
+        const flim_status status = flim_plan_make(c->device, &r, c->room, out, &why);
+        *fits = status == FLIM_OK && flim_plan_fits(out, c->room);
+        if (status != FLIM_OK && status != FLIM_ERROR_DEVICE) { /* DEVICE: no right convolution for so many cells */
+            return flim_fail(err, status, "%s", why.text);
+        }
+        if (*fits || r.batch == 1) {
+            return FLIM_OK;
+        }
+    }
+}
+
+static flim_status choose(const chooser *c, flim_precision precision, flim_recompute recompute, choice *out, flim_error *err)
+{
+    flim_plan_request r = *c->request;
+    flim_error why = {0};
+    *out = (choice){0};
+    r.precision = precision;
+    r.recompute = recompute;
+    flim_status status = flim_plan_largest(c->device, &r, c->room, c->cap, &out->most, &why);
+    if (status == FLIM_ERROR_MEMORY) {
+        return FLIM_OK; /* not even one cell: no choice */
+    }
+    if (status != FLIM_OK) {
+        return flim_fail(err, status, "%s", why.text);
+    }
+    out->most_fits = true;
+    r.eval_batch = out->most.request.eval_batch;
+    out->most.request.accumulate = 1;
+    return keep(c, &r, c->effective, out->most.request.batch, &out->kept, &out->kept_fits, err);
+}
+
+/* Whether a choice is worth naming beside another: a larger batch, or clearly less memory. */
+static bool gains(const flim_plan *plan, const flim_plan *other)
+{
+    return plan->request.batch > other->request.batch || (double)plan->device_bytes < GAIN * (double)other->device_bytes;
+}
+
+/* Keeps the list sorted by what is taken of the card. */
+static void list(flim_suggestions *s, const flim_plan *plan, const char *note)
+{
+    if (s->n == FLIM_MAX_SUGGESTIONS) {
+        return;
+    }
+    int at = s->n++;
+    for (; at > 0 && s->plan[at - 1].device_bytes > plan->device_bytes; at--) {
+        s->plan[at] = s->plan[at - 1];
+        s->note[at] = s->note[at - 1];
+    }
+    s->plan[at] = *plan;
+    s->note[at] = note;
+}
+
+/* So many cells an update that only tiny batches divide them: one that is near has larger ones. */
+static bool is_poor(const choice *a, int64_t effective)
+{
+    return a->kept_fits && a->kept.request.batch < SMALL && a->kept.request.batch < effective &&
+           4 * a->kept.request.batch < a->most.request.batch;
+}
+
+static flim_status choose_near(const chooser *c, const choice *like, flim_plan *out, bool *fits, flim_error *err)
+{
+    const int64_t most = like->most.request.batch, windows = (c->effective + most - 1) / most;
+    const int64_t batch = (c->effective + windows / 2) / windows;
+    return keep(c, &like->kept.request, (batch < most ? batch : most) * windows, most, out, fits, err);
+}
+
+/* Recomputing costs less time than micro-batches too small to fill the card, and more than any others. */
+static bool recomputing_pays(const choice *plain, const choice *again)
+{
+    return !plain->kept_fits || (again->kept_fits && plain->kept.request.batch < SMALL &&
+                                 again->kept.request.batch >= 2 * plain->kept.request.batch);
+}
+
+static bool is_same(const flim_plan *a, const flim_plan *b)
+{
+    return a->request.batch == b->request.batch && a->request.accumulate == b->request.accumulate &&
+           a->request.precision == b->request.precision && a->recompute == b->recompute;
+}
+
+static void explain(const chooser *c, const flim_plan *best, const flim_plan *near)
+{
+    flim_suggestions *s = c->out;
+    const int64_t cells = effective_of(best);
+    char kept[160], hint[128] = "";
+    for (int i = 0; i < s->n; i++) {
+        s->recommended = is_same(&s->plan[i], best) ? i : s->recommended;
+    }
+    if (cells == c->effective) {
+        snprintf(kept, sizeof kept, "keeps %" PRId64 " cell%s an update%s, so that results stay comparable", cells,
+                 cells == 1 ? "" : "s", cells == c->cap ? " (all of a training part)" : "");
+    } else {
+        snprintf(kept, sizeof kept, "%" PRId64 " cells an update instead of %" PRId64 ", which only tiny batches divide",
+                 cells, c->effective);
+    }
+    if (near && near != best) {
+        snprintf(hint, sizeof hint,
+                 "; only tiny batches divide %" PRId64 ": %" PRId64 " x %" PRId64 " = %" PRId64 " would be much faster",
+                 c->effective, near->request.batch, near->request.accumulate, effective_of(near));
+    }
+    snprintf(s->why, sizeof s->why, "%s; %s%s; %s%s%s", kept, flim_precision_name(best->request.precision),
+             best->request.precision == c->request->precision ? "" : ", as nothing else fits",
+             best->recompute == FLIM_RECOMPUTE_NONE ? "nothing is computed twice"
+                                                    : "the backward pass recomputes to make room",
+             best->request.accumulate > 1 ? "; in micro-batches (BatchNorm sees these)" : "", hint);
+}
+
+/* A precision as it is where it has 16 bits or the device has none such. */
+static flim_precision in_16_bits(const flim_device *device, flim_precision precision)
+{
+    const flim_device_info *info = flim_device_get_info(device);
+    const bool wide = precision != FLIM_PRECISION_BF16 && precision != FLIM_PRECISION_FP16;
+    return wide && info->precisions & 1u << FLIM_PRECISION_BF16   ? FLIM_PRECISION_BF16
+           : wide && info->precisions & 1u << FLIM_PRECISION_FP16 ? FLIM_PRECISION_FP16
+                                                                  : precision;
+}
+
+static flim_status fill(chooser *c, flim_error *err)
+{
+    flim_suggestions *s = c->out;
+    const flim_precision set = c->request->precision;
+    const flim_precision half = in_16_bits(c->device, set);
+    choice plain, again, narrow = {0};
+    flim_plan near, less, *best;
+    bool near_fits = false, less_fits = false;
+    flim_status status = choose(c, set, FLIM_RECOMPUTE_NONE, &plain, err);
+    if (status == FLIM_OK) {
+        status = choose(c, set, FLIM_RECOMPUTE_ALL, &again, err);
+    }
+    bool narrower = half != set;
+    if (status == FLIM_OK && narrower && plain.most_fits) { /* tf32 keeps activations in 16 bits already */
+        flim_plan_request r = plain.most.request;
+        flim_plan same;
+        flim_error why = {0};
+        r.precision = half;
+        narrower = flim_plan_make(c->device, &r, c->room, &same, &why) != FLIM_OK || gains(&same, &plain.most);
+    }
+    if (status == FLIM_OK && narrower) {
+        status = choose(c, half, FLIM_RECOMPUTE_NONE, &narrow, err);
+        if (status == FLIM_OK && !plain.kept_fits && !again.kept_fits && !narrow.kept_fits) {
+            status = choose(c, half, FLIM_RECOMPUTE_ALL, &narrow, err);
+        }
+    }
+    if (status != FLIM_OK) {
+        return status;
+    }
+    const bool recomputes = again.kept_fits && recomputing_pays(&plain, &again);
+    const choice *lead = recomputes ? &again : plain.kept_fits ? &plain : &narrow;
+    if (!lead->kept_fits) {
+        return FLIM_OK;
+    }
+    flim_plan first = lead->kept;
+    if (lead->kept.request.recompute != FLIM_RECOMPUTE_NONE) { /* no more than it takes */
+        flim_plan_request r = lead->kept.request;
+        r.recompute = FLIM_RECOMPUTE_AUTO;
+        status = flim_plan_make(c->device, &r, c->room, &first, err);
+    }
+    const bool poor = is_poor(lead, c->effective); /* then variants of it are no help */
+    if (status == FLIM_OK && poor) {
+        status = choose_near(c, lead, &near, &near_fits, err);
+    }
+    if (status == FLIM_OK && flim_plan_divisor(c->effective, first.request.batch / 2) >= SMALL / 2) {
+        status = keep(c, &lead->kept.request, c->effective, first.request.batch / 2, &less, &less_fits, err);
+    }
+    if (status != FLIM_OK) {
+        return status;
+    }
+    best = near_fits && !c->asked ? &near : &first;
+    list(s, &first, lead == &narrow ? "keeps the cells an update in 16 bits" : "keeps the cells an update");
+    if (near_fits) {
+        list(s, &near, "about as many cells an update");
+    }
+    if (lead != &plain && plain.kept_fits && !is_poor(&plain, c->effective)) {
+        list(s, &plain.kept, "the same, nothing recomputed");
+    }
+    if (lead != &again && again.kept_fits && !poor && gains(&again.kept, &first)) {
+        list(s, &again.kept, "the same, recomputed");
+    }
+    if (lead != &narrow && narrow.kept_fits && !poor && gains(&narrow.kept, &first)) {
+        list(s, &narrow.kept, "the same in 16 bits");
+    }
+    const flim_plan *largest = &first;
+    if (plain.most_fits && plain.most.request.batch > largest->request.batch) {
+        list(s, &plain.most, "largest batch: learns differently");
+        largest = &plain.most;
+    }
+    if (again.most_fits && again.most.request.batch > largest->request.batch) {
+        list(s, &again.most, "largest batch, recomputed");
+        largest = &again.most;
+    }
+    if (narrow.most_fits && narrow.most.request.batch > largest->request.batch) {
+        list(s, &narrow.most, "largest batch in 16 bits");
+    }
+    if (less_fits && gains(&less, &first)) {
+        list(s, &less, "the same in smaller batches");
+    }
+    explain(c, best, near_fits ? &near : NULL);
+    return FLIM_OK;
+}
+
+flim_status flim_plan_suggest(flim_device *device, const flim_plan_request *request, const flim_plan_room *room,
+                              int64_t effective, int64_t cap, flim_suggestions *out, flim_error *err)
+{
+    *out = (flim_suggestions){0};
+    /* An update never has more cells than the training part. */
+    const int64_t whole = effective > 0 ? effective : request->batch * request->accumulate;
+    chooser c = {.device = device,
+                 .request = request,
+                 .room = room,
+                 .effective = whole < cap ? whole : cap,
+                 .asked = effective > 0,
+                 .cap = cap,
+                 .out = out};
+    flim_error why = {0};
+    flim_status status = flim_plan_make(device, request, room, &out->current, &why);
+    if (status == FLIM_ERROR_USAGE ||
+        status == FLIM_ERROR_DEVICE) { /* too many cells for any memory; smaller plans there are */
+        snprintf(out->current_error, sizeof out->current_error, "%.500s", why.text);
+    } else if (status != FLIM_OK) {
+        return flim_fail(err, status, "%s", why.text);
+    }
+    out->current_fits = status == FLIM_OK && flim_plan_fits(&out->current, room);
+    status = fill(&c, err);
+    if (status == FLIM_OK && out->n == 0) { /* why not: what one cell needs at the least */
+        flim_plan_request r = *request;
+        flim_plan most;
+        r.precision = in_16_bits(device, r.precision);
+        r.recompute = FLIM_RECOMPUTE_ALL;
+        status = flim_plan_largest(device, &r, room, cap, &most, err);
+        return status == FLIM_OK ? flim_fail(err, FLIM_ERROR, "internal: a batch fits and is not suggested") : status;
+    }
+    return status;
+}

@@ -1,0 +1,312 @@
+/* From a run's predictions to rows and findings. */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "core/alloc.h"
+#include "core/shell.h"
+#include "core/try.h"
+#include "report/report_internal.h"
+
+enum { FEW_GROUPS = 10, MOST_ROWS_BUT_FOLDS = 9 + FLIM_N_BASELINES };
+
+const char *report_mode(const report_run *run)
+{
+    return flim_split_mode_name(run->splits.mode);
+}
+
+const report_row *report_row_of(const report_run *run, report_kind kind)
+{
+    for (int r = 0; r < run->n_rows; r++) {
+        if (run->row[r].kind == kind) {
+            return &run->row[r];
+        }
+    }
+    return NULL;
+}
+
+static report_row *add_row(report_run *run, report_kind kind, const char *name, const double value[FLIM_N_METRICS])
+{
+    report_row *row = &run->row[run->n_rows++];
+    *row = (report_row){.kind = kind};
+    snprintf(row->name, sizeof row->name, "%s", name);
+    memcpy(row->value, value, sizeof row->value);
+    return row;
+}
+
+/* ---- folds */
+
+/* Says which classes a fold does not test, and how the conventions treat them. */
+static flim_status find_absent_classes(report_run *run, const flim_fold_result *fold, const flim_log *log, flim_error *err)
+{
+    const flim_predictions *p = &fold->predictions;
+    int64_t *cells = flim_alloc((size_t)run->classes, sizeof *cells, err);
+    char names[256] = "";
+    int absent = 0;
+    if (!cells) {
+        return FLIM_ERROR_MEMORY;
+    }
+    for (int64_t i = 0; i < p->n; i++) {
+        cells[p->label[i]]++;
+    }
+    for (int c = 0; c < run->classes; c++) {
+        size_t used = strlen(names);
+        if (cells[c] == 0) {
+            snprintf(names + used, sizeof names - used, "%s'%s'", absent ? ", " : "", run->class_name[c]);
+            absent++;
+        }
+    }
+    if (absent) {
+        report_find(run, log, FLIM_LOG_NOTE,
+                    "fold %d tests no cell of class %s: its balanced accuracy is of %d of %d classes; %s 0 by convention "
+                    "(zero_division=0), which lowers the means",
+                    fold->k, names, run->classes - absent, run->classes,
+                    run->classes > 2 ? "the class's precision, recall and F1 in the macro averages are"
+                    : cells[1] == 0  ? "precision, recall and F1 are"
+                                     : "specificity is");
+    }
+    flim_free(cells);
+    return FLIM_OK;
+}
+
+static flim_status fold_rows(report_run *run, const flim_log *log, flim_error *err)
+{
+    int64_t differ = 0;
+    flim_status status = FLIM_OK;
+    for (int f = 0; f < run->n_folds && status == FLIM_OK; f++) {
+        const flim_fold_result *fold = &run->fold[f];
+        const flim_predictions *p = &fold->predictions;
+        char name[32];
+        for (int64_t i = 0; i < p->n; i++) {
+            differ += p->predicted[i] != flim_predicted_class(p->classes, p->logits + i * p->outputs, fold->threshold);
+        }
+        snprintf(name, sizeof name, "fold %d", fold->k);
+        add_row(run, REPORT_FOLD, name, fold->metrics.value)->fold = fold;
+        status = find_absent_classes(run, fold, log, err);
+    }
+    if (differ) {
+        report_find(run, log, FLIM_LOG_WARNING,
+                    "%" PRId64 " cells in predictions.csv are not predicted as their logits and the fold's threshold say",
+                    differ);
+    }
+    return status;
+}
+
+static flim_status spread_rows(report_run *run, const flim_log *log, flim_error *err)
+{
+    double mean[FLIM_N_METRICS], sd[FLIM_N_METRICS], sd0[FLIM_N_METRICS];
+    int ignored[FLIM_N_METRICS];
+    flim_status status = flim_spread_over_folds(run->fold, run->n_folds, false, mean, sd, run->used, err);
+    if (status != FLIM_OK) {
+        return status;
+    }
+    for (int m = 0; m < FLIM_N_METRICS; m++) {
+        int used = run->used[m];
+        sd0[m] = used == 1 ? 0 : sd[m] * sqrt((used - 1.0) / used);
+        if (used < run->n_folds) {
+            report_find(run, log, FLIM_LOG_NOTE, "%s: mean of %d of %d folds; undefined in the others (%s)",
+                        flim_metric_name((flim_metric)m), used, run->n_folds, flim_metric_undefined_reason((flim_metric)m));
+        }
+    }
+    add_row(run, REPORT_MEAN, "mean", mean);
+    add_row(run, REPORT_SD1, "sd (ddof 1)", sd);
+    add_row(run, REPORT_SD0, "sd (ddof 0)", sd0);
+    if (run->classes == 2) {
+        status = flim_spread_over_folds(run->fold, run->n_folds, true, mean, sd, ignored, err);
+        add_row(run, REPORT_MEAN_HALF, "mean, threshold 0.5", mean);
+    }
+    return status;
+}
+
+/* ---- all folds together */
+
+static flim_status delong_of_pool(report_run *run, flim_error *err)
+{
+    const flim_pool *p = &run->pool;
+    run->delong_auc = run->delong_se = NAN;
+    run->delong = (flim_interval){NAN, NAN};
+    if (run->classes != 2) {
+        return FLIM_OK;
+    }
+    uint8_t *positive = flim_alloc((size_t)p->n, sizeof *positive, err);
+    double *score = flim_alloc((size_t)p->n, sizeof *score, err);
+    flim_status status = positive && score ? FLIM_OK : FLIM_ERROR_MEMORY;
+    for (int64_t i = 0; status == FLIM_OK && i < p->n; i++) {
+        positive[i] = p->label[i] == 1;
+        score[i] = (double)p->logits[i];
+    }
+    if (status == FLIM_OK) {
+        status = flim_delong(p->n, positive, score, 0.95, &run->delong_auc, &run->delong_se, &run->delong, err);
+    }
+    flim_free(positive);
+    flim_free(score);
+    return status;
+}
+
+static flim_status interval_rows(report_run *run, const flim_report_options *options, flim_error *err)
+{
+    const flim_pool *p = &run->pool;
+    int used[FLIM_N_METRICS];
+    double low[FLIM_N_METRICS], high[FLIM_N_METRICS];
+    const flim_scored scored = {.n = p->n,
+                                .classes = p->classes,
+                                .label = p->label,
+                                .logits = p->logits,
+                                .predicted = p->predicted,
+                                .group = run->by_group ? run->group_of : NULL,
+                                .groups = run->groups};
+    FLIM_TRY(flim_bootstrap(&scored, options->replicates, 0.95, options->seed, run->interval, used, err));
+    if (run->by_group && run->groups < FEW_GROUPS) {
+        report_find(run, options->log, FLIM_LOG_NOTE,
+                    "the bootstrap resamples %" PRId64 " groups: with so few, the intervals are rough and rather too narrow",
+                    run->groups);
+    }
+    for (int m = 0; m < FLIM_N_METRICS; m++) {
+        low[m] = run->interval[m].low;
+        high[m] = run->interval[m].high;
+    }
+    add_row(run, REPORT_LOW, "95 % interval from", low);
+    add_row(run, REPORT_HIGH, "95 % interval to", high);
+    return FLIM_OK;
+}
+
+static flim_status pooled_rows(report_run *run, const flim_report_options *options, flim_error *err)
+{
+    flim_metrics pooled, at_half;
+    flim_status status = flim_pool_metrics(&run->pool, &pooled, &at_half, err);
+    if (status != FLIM_OK) {
+        return status;
+    }
+    add_row(run, REPORT_POOLED, "pooled", pooled.value);
+    run->by_group = run->groups > 1;
+    for (int m = 0; m < FLIM_N_METRICS; m++) {
+        run->interval[m] = (flim_interval){NAN, NAN};
+    }
+    if (options->replicates > 0 && !isnan(pooled.value[FLIM_LOG_LOSS])) {
+        status = interval_rows(run, options, err);
+    }
+    if (status == FLIM_OK && run->classes == 2) {
+        add_row(run, REPORT_POOLED_HALF, "pooled, threshold 0.5", at_half.value);
+    }
+    return status == FLIM_OK ? delong_of_pool(run, err) : status;
+}
+
+static flim_status holdout_row(report_run *run, flim_error *err)
+{
+    const flim_predictions *h = &run->holdout;
+    flim_metrics metrics;
+    if (h->n == 0) {
+        return FLIM_OK;
+    }
+    for (int64_t i = 0; i < h->n; i++) {
+        if (h->label[i] < 0 || h->classes != run->classes) {
+            return flim_fail(err, FLIM_ERROR_DATA,
+                             "%s/holdout_predictions.csv, row %" PRId64 ": no label, or another number of classes",
+                             run->folder, i + 1);
+        }
+    }
+    FLIM_TRY(flim_metrics_of_decisions(h->n, h->classes, h->label, h->logits, h->predicted, &metrics, err));
+    add_row(run, REPORT_HOLDOUT, "holdout, fold ensemble", metrics.value);
+    return FLIM_OK;
+}
+
+/* ---- baselines */
+
+/* Says so where a logistic regression without any space does as well as the network. */
+static void judge_decay(report_run *run, const double *network, const double *decay, const flim_log *log)
+{
+    bool ranked = !isnan(network[FLIM_ROC_AUC]) && !isnan(decay[FLIM_ROC_AUC]);
+    flim_metric m = ranked ? FLIM_ROC_AUC : FLIM_BALANCED_ACCURACY;
+    if (decay[m] >= network[m]) {
+        report_find(run, log, FLIM_LOG_NOTE,
+                    "logistic regression on the summed decay reaches a pooled %s of %.3f, no less than the network's %.3f",
+                    flim_metric_name(m), decay[m], network[m]);
+    }
+}
+
+/* The row of a baseline that has been read, and what it says about the network. */
+static flim_status baseline_row(report_run *run, int b, const flim_log *log, flim_error *err)
+{
+    const flim_predictions *p = &run->baseline[b];
+    const double *network = report_row_of(run, REPORT_POOLED)->value;
+    flim_metrics metrics;
+    char sentence[512];
+    flim_status status = flim_metrics_of_decisions(p->n, p->classes, p->label, p->logits, p->predicted, &metrics, err);
+    if (status == FLIM_OK) {
+        status = report_compare_with_baseline(run, b, &run->against[b], err);
+    }
+    if (status != FLIM_OK) {
+        return status;
+    }
+    add_row(run, REPORT_BASELINE, flim_baseline_title(b), metrics.value)->baseline = b;
+    if (b == FLIM_BASELINE_CONFOUNDS &&
+        flim_confounds_suffice(run->classes, network, metrics.value, sentence, sizeof sentence)) {
+        report_find(run, log, FLIM_LOG_WARNING, "%s", sentence);
+    } else if (b == FLIM_BASELINE_DECAY) {
+        judge_decay(run, network, metrics.value, log);
+    }
+    return FLIM_OK;
+}
+
+static flim_status baseline_rows(report_run *run, const flim_log *log, flim_error *err)
+{
+    flim_status status = FLIM_OK;
+    flim_error first = {0};
+    int missing = 0;
+    char names[160] = "";
+    for (int b = 0; b < FLIM_N_BASELINES && status == FLIM_OK; b++) {
+        flim_error why = {0};
+        bool found;
+        status = flim_baseline_read(run->folder, b, &run->pool, &run->baseline[b], &found, &why, err);
+        if (status == FLIM_OK && found) {
+            status = baseline_row(run, b, log, err);
+        } else if (status == FLIM_OK) {
+            size_t used = strlen(names);
+            snprintf(names + used, sizeof names - used, "%s'%s'", missing ? ", " : "", flim_baseline_title(b));
+            first = missing++ ? first : why;
+        }
+    }
+    if (missing) {
+        char folder[4096];
+        flim_shell_quote(run->folder, folder, sizeof folder);
+        report_find(run, log, FLIM_LOG_WARNING, "no baseline %s: %s; train_cv --resume --out %s makes it", names, first.text,
+                    folder);
+    }
+    return status;
+}
+
+flim_status report_evaluate(report_run *run, const flim_report_options *options, flim_error *err)
+{
+    const flim_log *log = options->log;
+    run->row = flim_alloc((size_t)run->n_folds + MOST_ROWS_BUT_FOLDS, sizeof *run->row, err);
+    run->matrix = flim_alloc((size_t)run->classes * (size_t)run->classes, sizeof *run->matrix, err);
+    flim_status status = run->row && run->matrix ? report_number_groups(run, err) : FLIM_ERROR_MEMORY;
+    for (int64_t i = 0; status == FLIM_OK && i < run->pool.n; i++) {
+        run->matrix[run->pool.label[i] * run->classes + run->pool.predicted[i]]++;
+    }
+    if (status == FLIM_OK) {
+        status = report_find_shared_groups(run, log, err);
+    }
+    if (status == FLIM_OK) {
+        status = fold_rows(run, log, err);
+    }
+    if (status == FLIM_OK) {
+        status = spread_rows(run, log, err);
+    }
+    if (status == FLIM_OK) {
+        status = pooled_rows(run, options, err);
+    }
+    if (status == FLIM_OK) {
+        status = holdout_row(run, err);
+    }
+    if (status == FLIM_OK) {
+        status = baseline_rows(run, log, err);
+    }
+    if (status == FLIM_OK) {
+        status = report_check_summary(run, log);
+    }
+    if (status == FLIM_OK) {
+        status = report_group_rows(run, err);
+    }
+    return status == FLIM_OK && run->finding_failed ? flim_fail(err, FLIM_ERROR_MEMORY, "out of host memory") : status;
+}

@@ -1,0 +1,155 @@
+/* What the files of the report share.  Private to src/report/.
+ *
+ * read.c fills a run from its folder; evaluate.c computes rows and findings from it, groups.c what is by group, check.c holds
+ * summary.json against it, compare.c pairs two runs, or a run and its baselines; the writers (print.c, files.c, html.c) only look.
+ */
+#ifndef FLIM_REPORT_PARTS_H
+#define FLIM_REPORT_PARTS_H
+
+#include <stdio.h>
+
+#include "cv/metrics/interval.h"
+#include "report/report.h"
+#include "results/baseline_results.h"
+
+enum { REPORT_PATH = 4096 };
+
+/* history.csv: the columns that are plotted, (n) each. */
+typedef struct report_history {
+    int64_t n;
+    double *epoch, *train_loss, *val_loss;
+} report_history;
+
+/* What one line of the tables holds. */
+typedef enum report_kind {
+    REPORT_FOLD,
+    REPORT_MEAN,
+    REPORT_SD1,
+    REPORT_SD0,
+    REPORT_MEAN_HALF, /* at threshold 0.5; two classes only */
+    REPORT_POOLED,
+    REPORT_LOW,
+    REPORT_HIGH,
+    REPORT_POOLED_HALF, /* likewise */
+    REPORT_HOLDOUT,
+    REPORT_BASELINE
+} report_kind;
+
+typedef struct report_row {
+    report_kind kind;
+    char name[64];
+    const flim_fold_result *fold; /* of REPORT_FOLD */
+    int baseline; /* of REPORT_BASELINE */
+    double value[FLIM_N_METRICS];
+} report_row;
+
+typedef struct report_group {
+    const char *name;
+    int64_t n, right;
+    double prevalence, accuracy, sensitivity, specificity, auc; /* prevalence: share of class 1, NaN for K > 2 */
+} report_group;
+
+typedef struct report_finding {
+    flim_log_level level;
+    char *text; /* one sentence */
+} report_finding;
+
+/* Two predictors of the same cells in the same folds, b against a. */
+typedef struct report_pair {
+    bool paired; /* false: the rest is empty */
+    flim_paired_test fold_test[FLIM_N_METRICS];
+    flim_paired_test cell_test;
+    int64_t only_a, only_b; /* cells that only one of them got right */
+} report_pair;
+
+typedef struct report_run {
+    char folder[REPORT_PATH];
+    const char *label; /* last part of the folder's name */
+    int classes;
+    char **class_name; /* (classes) */
+    flim_splits splits;
+    flim_fold_result *fold; /* (n_folds) that are done */
+    report_history *history; /* (n_folds) */
+    int n_folds;
+    flim_predictions holdout; /* n = 0: none */
+    flim_pool pool;
+    int64_t groups; /* 0 where the predictions name none */
+    int64_t shared_groups; /* that stand in training and test parts at once */
+    int64_t *group_of; /* (pool.n) 0..groups-1, by name */
+    const char **group_name; /* (groups) views into the predictions */
+    report_group *group; /* (groups) worst accuracy first */
+    report_row *row; /* (n_rows) */
+    int n_rows;
+    int used[FLIM_N_METRICS]; /* folds in which a metric is defined */
+    double delong_auc, delong_se;
+    flim_interval delong, interval[FLIM_N_METRICS];
+    bool by_group; /* the bootstrap resampled groups */
+    flim_predictions baseline[FLIM_N_BASELINES]; /* in the pool's order; n = 0: none */
+    report_pair against[FLIM_N_BASELINES]; /* the network against each */
+    int64_t *matrix; /* (classes, classes) true x predicted, pooled */
+    report_finding *finding; /* (n_findings) */
+    int n_findings;
+    bool finding_failed; /* one could not be allocated */
+} report_run;
+
+/* Two runs, b against a. */
+typedef struct report_comparison {
+    const report_run *a, *b;
+    bool same_data; /* the same cells and labels; without pair.paired they are split otherwise */
+    report_pair pair;
+} report_comparison;
+
+struct flim_report {
+    report_run *run; /* (n_runs) */
+    int n_runs;
+    report_comparison *comparison; /* (n_runs - 1): run i + 1 against run 0 */
+    flim_report_options options; /* data and log are only valid in flim_report_create */
+    char **data; /* (n_data) copies */
+};
+
+/* ---- read.c */
+flim_status report_read_run(const char *folder, const flim_log *log, report_run *run, flim_error *err);
+void report_free_run(report_run *run);
+/* Adds a sentence to the run's findings and logs it. */
+void report_find(report_run *run, const flim_log *log, flim_log_level level, const char *format, ...) FLIM_PRINTF(4, 5);
+
+/* ---- evaluate.c */
+flim_status report_evaluate(report_run *run, const flim_report_options *options, flim_error *err);
+
+/* The row of that kind, NULL where there is none; of REPORT_BASELINE and REPORT_FOLD the first. */
+const report_row *report_row_of(const report_run *run, report_kind kind);
+
+/* ---- groups.c */
+/* Numbers the groups that the predictions name. */
+flim_status report_number_groups(report_run *run, flim_error *err);
+/* Warns where groups stand in training and test parts at once. */
+flim_status report_find_shared_groups(report_run *run, const flim_log *log, flim_error *err);
+flim_status report_group_rows(report_run *run, flim_error *err);
+
+/* ---- check.c */
+/* Finds the numbers of summary.json that are not those of the rows. */
+flim_status report_check_summary(report_run *run, const flim_log *log);
+
+/* ---- pictures.c */
+/* A cell as pictures: intensity (H,W), its sum over time, and decay (T), its sum over the mask. */
+typedef struct report_picture {
+    int t, h, w;
+    double *intensity, *decay;
+} report_picture;
+
+/* Pictures of the cells named by cell (n), from the run's data or options' files.  *found = false, with the reason in `why`, where
+ * the data is absent or another. */
+flim_status report_read_pictures(const report_run *run, const flim_report_options *options, const int64_t *cell, int64_t n,
+                                 report_picture *out, bool *found, flim_error *why, flim_error *err);
+
+/* ---- compare.c */
+flim_status report_compare(const report_run *a, const report_run *b, report_comparison *out, flim_error *err);
+/* What a reader must know of two runs that are not paired: one or two sentences into text. */
+void report_explain_unpaired(const report_comparison *c, char *text, size_t bytes);
+/* The network against a baseline that has been read; folds in which one is undefined are left out. */
+flim_status report_compare_with_baseline(const report_run *run, int baseline, report_pair *out, flim_error *err);
+
+/* ---- names for tables */
+const char *report_mode(const report_run *run);
+
+#endif

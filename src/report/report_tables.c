@@ -1,0 +1,205 @@
+/* The tables for a terminal. */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "report/report_internal.h"
+
+enum { WORST = 10, NAME_WIDTH = 34 };
+
+static const struct {
+    flim_metric metric;
+    const char *head;
+} shown[] = {{FLIM_ACCURACY, "acc"}, {FLIM_BALANCED_ACCURACY, "bal.acc"},
+             {FLIM_RECALL, "sens"},  {FLIM_SPECIFICITY, "spec"},
+             {FLIM_F1, "F1"},        {FLIM_MCC, "MCC"},
+             {FLIM_ROC_AUC, "AUC"},  {FLIM_LOG_LOSS, "logloss"},
+             {FLIM_BRIER, "Brier"}};
+enum { SHOWN = sizeof shown / sizeof shown[0] };
+
+/* "0.812" or "n/a" */
+static const char *number(double value, char text[16])
+{
+    if (isnan(value)) {
+        return "n/a";
+    }
+    snprintf(text, 16, "%.3f", value);
+    return text;
+}
+
+/* "0.041", "< 0.001" or "n/a" */
+static const char *p_value(double value, char text[16])
+{
+    return value < 0.001 ? "< 0.001" : number(value, text);
+}
+
+/* Appends text padded on the right to `width` columns. */
+static void pad(char *line, size_t size, const char *text, int width)
+{
+    size_t used = strlen(line), columns = 0;
+    for (const char *at = text; *at; at++) {
+        columns += ((unsigned char)*at & 0xC0) != 0x80;
+    }
+    int blanks = width > (int)columns ? width - (int)columns : 0;
+    snprintf(line + used, size - used, "%s%*s", text, blanks, "");
+}
+
+static void row_line(const report_row *row, const flim_log *log)
+{
+    char line[512] = "  ", text[16], first[128];
+    snprintf(first, sizeof first, "%s", row->name);
+    if (row->kind == REPORT_FOLD) {
+        snprintf(first, sizeof first, "%s (%" PRId64 " cells, best epoch %" PRId64 ")", row->name, row->fold->n_test,
+                 row->fold->best_epoch);
+    }
+    pad(line, sizeof line, first, NAME_WIDTH);
+    for (int i = 0; i < SHOWN; i++) {
+        size_t used = strlen(line);
+        snprintf(line + used, sizeof line - used, " %7s", number(row->value[shown[i].metric], text));
+    }
+    flim_log_line(log, FLIM_LOG_INFO, "%s", line);
+}
+
+static void head_line(const char *first, const flim_log *log)
+{
+    char line[512] = "  ";
+    pad(line, sizeof line, first, NAME_WIDTH);
+    for (int i = 0; i < SHOWN; i++) {
+        size_t used = strlen(line);
+        snprintf(line + used, sizeof line - used, " %7s", shown[i].head);
+    }
+    flim_log_line(log, FLIM_LOG_INFO, "%s", line);
+}
+
+static void groups_table(const report_run *run, const flim_log *log)
+{
+    int64_t groups = run->groups;
+    if (groups == 0) {
+        return;
+    }
+    char a[16], b[16], c[16], d[16], e[16];
+    flim_log_line(log, FLIM_LOG_INFO, "  groups, worst first%s", groups > WORST ? " (10 of them)" : "");
+    flim_log_line(log, FLIM_LOG_INFO, "       n   prev    acc   sens   spec    AUC  group");
+    for (int64_t g = 0; g < groups && g < WORST; g++) {
+        const report_group *r = &run->group[g];
+        flim_log_line(log, FLIM_LOG_INFO, "  %6" PRId64 " %6s %6s %6s %6s %6s  %s", r->n, number(r->prevalence, a),
+                      number(r->accuracy, b), number(r->sensitivity, c), number(r->specificity, d), number(r->auc, e),
+                      r->name);
+    }
+}
+
+static void matrix_table(const report_run *run, const flim_log *log)
+{
+    flim_log_line(log, FLIM_LOG_INFO, "  confusion, pooled (rows: label, columns: predicted)");
+    for (int c = 0; c < run->classes; c++) {
+        char line[1024] = "  ";
+        pad(line, sizeof line, run->class_name[c], 20);
+        for (int d = 0; d < run->classes && strlen(line) + 16 < sizeof line; d++) {
+            size_t used = strlen(line);
+            snprintf(line + used, sizeof line - used, " %7" PRId64, run->matrix[c * run->classes + d]);
+        }
+        flim_log_line(log, FLIM_LOG_INFO, "%s", line);
+    }
+}
+
+/* The network against the baselines that have learned something, in pairs. */
+static void baselines_table(const report_run *run, const flim_log *log)
+{
+    bool any = false;
+    for (int b = FLIM_BASELINE_PRIOR + 1; b < FLIM_N_BASELINES; b++) {
+        const report_pair *pair = &run->against[b];
+        const flim_paired_test *test = &pair->fold_test[FLIM_ROC_AUC];
+        char line[256] = "  ", d[16] = "n/a", p[16], q[16];
+        if (!pair->paired) {
+            continue;
+        }
+        if (!any) {
+            pad(line, sizeof line, "network against baseline", NAME_WIDTH);
+            flim_log_line(log, FLIM_LOG_INFO, "%s %7s %7s   right only in: network baseline %7s", line, "AUC", "p", "p");
+            line[2] = '\0';
+            any = true;
+        }
+        if (!isnan(test->difference)) {
+            snprintf(d, sizeof d, "%+.3f", test->difference);
+        }
+        pad(line, sizeof line, flim_baseline_title(b), NAME_WIDTH);
+        flim_log_line(log, FLIM_LOG_INFO, "%s %7s %7s %22" PRId64 " %8" PRId64 " %7s", line, d, p_value(test->p, p),
+                      pair->only_b, pair->only_a, p_value(pair->cell_test.p, q));
+    }
+    if (any) {
+        flim_log_line(log, FLIM_LOG_INFO,
+                      "    AUC: mean difference by fold, corrected resampled t-test; cells: McNemar's exact test");
+    }
+}
+
+static void run_tables(const report_run *run, const flim_log *log)
+{
+    char low[16], high[16], auc[16];
+    flim_log_line(log, FLIM_LOG_INFO, "%s: %s, %d folds, %" PRId64 " cells tested, %" PRId64 " groups, classes %d",
+                  run->folder, report_mode(run), run->n_folds, run->pool.n, run->groups, run->classes);
+    head_line(run->classes == 2 ? "test parts, chosen thresholds" : "test parts", log);
+    bool baselines = false;
+    for (int r = 0; r < run->n_rows; r++) {
+        if (run->row[r].kind == REPORT_BASELINE && !baselines) {
+            baselines = true;
+            head_line("baselines, same folds, pooled", log);
+        }
+        row_line(&run->row[r], log);
+    }
+    if (!isnan(run->delong.low)) {
+        flim_log_line(log, FLIM_LOG_INFO, "  pooled AUC %s, DeLong 95 %% %s..%s (cells taken as independent)",
+                      number(run->delong_auc, auc), number(run->delong.low, low), number(run->delong.high, high));
+    }
+    baselines_table(run, log);
+    flim_log_line(log, FLIM_LOG_INFO, "  intervals: bootstrap over %s", run->by_group ? "groups" : "cells (no groups)");
+    matrix_table(run, log);
+    groups_table(run, log);
+    for (int i = 0; i < run->n_findings; i++) {
+        flim_log_line(log, FLIM_LOG_INFO, "  %s: %s", run->finding[i].level == FLIM_LOG_WARNING ? "WARNING" : "note",
+                      run->finding[i].text);
+    }
+}
+
+static void pooled_line(const report_run *run, const flim_log *log)
+{
+    report_row row = *report_row_of(run, REPORT_POOLED);
+    snprintf(row.name, sizeof row.name, "%.60s", run->label);
+    row_line(&row, log);
+}
+
+static void comparison_table(const report_comparison *c, const flim_log *log)
+{
+    char d[16], p[16], text[1024];
+    flim_log_line(log, FLIM_LOG_INFO, "%s against %s", c->b->label, c->a->label);
+    if (!c->pair.paired) {
+        report_explain_unpaired(c, text, sizeof text);
+        flim_log_line(log, FLIM_LOG_INFO, "  %s", text);
+    }
+    if (!c->pair.paired && c->same_data) {
+        head_line("pooled", log);
+        pooled_line(c->a, log);
+        pooled_line(c->b, log);
+    }
+    if (!c->pair.paired) {
+        return;
+    }
+    flim_log_line(log, FLIM_LOG_INFO, "  difference by fold (corrected resampled t-test)");
+    for (int i = 0; i < SHOWN; i++) {
+        const flim_paired_test *t = &c->pair.fold_test[shown[i].metric];
+        flim_log_line(log, FLIM_LOG_INFO, "    %-8s %8s   p %s", shown[i].head, number(t->difference, d), p_value(t->p, p));
+    }
+    flim_log_line(log, FLIM_LOG_INFO, "  cells right in only one: %" PRId64 " in %s, %" PRId64 " in %s; McNemar p %s",
+                  c->pair.only_a, c->a->label, c->pair.only_b, c->b->label, p_value(c->pair.cell_test.p, p));
+}
+
+flim_status flim_report_print(const flim_report *report, const flim_log *log, flim_error *err)
+{
+    (void)err;
+    for (int i = 0; i < report->n_runs; i++) {
+        run_tables(&report->run[i], log);
+    }
+    for (int i = 0; i + 1 < report->n_runs; i++) {
+        comparison_table(&report->comparison[i], log);
+    }
+    return FLIM_OK;
+}

@@ -1,0 +1,65 @@
+#include "results/baseline_results.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+#include "core/file.h"
+#include "core/try.h"
+
+enum { PATH_BYTES = 4096 };
+
+static const struct {
+    const char *name, *title;
+} baselines[FLIM_N_BASELINES] = {
+    {"class_prior", "class prior"}, {"confounds", "brightness, size, peak bin"}, {"decay", "decay summed over the mask"}};
+
+const char *flim_baseline_name(int baseline)
+{
+    return baselines[baseline].name;
+}
+
+const char *flim_baseline_title(int baseline)
+{
+    return baselines[baseline].title;
+}
+
+flim_status flim_baseline_read(const char *run_folder, int baseline, const flim_pool *pool, flim_predictions *out,
+                               bool *found, flim_error *why, flim_error *err)
+{
+    char path[PATH_BYTES];
+    *out = (flim_predictions){0};
+    *found = false;
+    snprintf(path, sizeof path, "%.4000s/baseline_%s.csv", run_folder, baselines[baseline].name);
+    if (!flim_file_exists(path)) {
+        flim_fail(why, FLIM_ERROR_DATA, "there is no %s", path);
+        return FLIM_OK;
+    }
+    FLIM_TRY(flim_predictions_read(path, out, err));
+    bool same = out->n == pool->n && out->classes == pool->classes;
+    for (int64_t i = 0; same && i < pool->n; i++) {
+        same = out->index[i] == pool->cell[i] && out->label[i] == pool->label[i];
+    }
+    if (!same) {
+        flim_predictions_free(out);
+        flim_fail(why, FLIM_ERROR_DATA, "%s holds other cells or labels than the folds that are done", path);
+    }
+    *found = same;
+    return FLIM_OK;
+}
+
+bool flim_confounds_suffice(int classes, const double network[FLIM_N_METRICS], const double confounds[FLIM_N_METRICS],
+                            char *sentence, size_t bytes)
+{
+    const double share = 0.8, clear = 0.1;
+    const bool ranked = !isnan(network[FLIM_ROC_AUC]) && !isnan(confounds[FLIM_ROC_AUC]);
+    const flim_metric m = ranked ? FLIM_ROC_AUC : FLIM_BALANCED_ACCURACY;
+    const double chance = ranked ? 0.5 : 1.0 / classes;
+    if (!(confounds[m] - chance >= share * (network[m] - chance) && confounds[m] >= chance + clear)) {
+        return false;
+    }
+    snprintf(sentence, bytes,
+             "brightness, cell size and peak bin alone reach a pooled %s of %.3f, the network %.3f: it may have learned no "
+             "more than these",
+             flim_metric_name(m), confounds[m], network[m]);
+    return true;
+}

@@ -1,0 +1,283 @@
+#include "results/predictions.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "core/alloc.h"
+#include "core/file.h"
+#include "core/parse.h"
+#include "core/try.h"
+#include "flim/metrics.h"
+
+flim_status flim_predictions_create(int64_t n, int classes, flim_predictions *out, flim_error *err)
+{
+    *out = (flim_predictions){.n = n, .classes = classes, .outputs = classes == 2 ? 1 : classes};
+    size_t count = (size_t)n;
+    out->index = flim_alloc(count, sizeof *out->index, err);
+    out->name = flim_alloc(count, sizeof *out->name, err);
+    out->group = flim_alloc(count, sizeof *out->group, err);
+    out->label = flim_alloc(count, sizeof *out->label, err);
+    out->predicted = flim_alloc(count, sizeof *out->predicted, err);
+    out->logits = flim_alloc(count * (size_t)out->outputs, sizeof *out->logits, err);
+    if (!out->index || !out->name || !out->group || !out->label || !out->predicted || !out->logits) {
+        flim_predictions_free(out);
+        return FLIM_ERROR_MEMORY;
+    }
+    return FLIM_OK;
+}
+
+void flim_predictions_free(flim_predictions *predictions)
+{
+    for (int64_t i = 0; i < predictions->n; i++) {
+        if (predictions->name) {
+            flim_free(predictions->name[i]);
+        }
+        if (predictions->group) {
+            flim_free(predictions->group[i]);
+        }
+    }
+    flim_free(predictions->index);
+    flim_free(predictions->name);
+    flim_free(predictions->group);
+    flim_free(predictions->label);
+    flim_free(predictions->predicted);
+    flim_free(predictions->logits);
+    *predictions = (flim_predictions){0};
+}
+
+/* ---- writing ---- */
+
+static void put_field(FILE *stream, const char *text)
+{
+    if (!text || !text[strcspn(text, ",\"\r\n")]) {
+        fputs(text ? text : "", stream);
+        return;
+    }
+    putc('"', stream);
+    for (; *text; text++) {
+        if (*text == '"') {
+            putc('"', stream);
+        }
+        putc(*text, stream);
+    }
+    putc('"', stream);
+}
+
+flim_status flim_predictions_check_path(const char *path, flim_error *err)
+{
+    flim_file_writer writer;
+    struct stat about;
+    if (stat(path, &about) == 0 && S_ISDIR(about.st_mode)) {
+        return flim_fail(err, FLIM_ERROR_WRITE, "cannot write %s: it is a folder", path);
+    }
+    flim_status status = flim_file_begin(&writer, path, err);
+    flim_file_abandon(&writer);
+    return status;
+}
+
+flim_status flim_predictions_write(const flim_predictions *p, const char *path, flim_error *err)
+{
+    flim_status status = FLIM_OK;
+    flim_file_writer writer = {0};
+    double *probability = flim_alloc((size_t)p->classes, sizeof *probability, err); /* (K) of one cell */
+    if (!probability) {
+        return FLIM_ERROR_MEMORY;
+    }
+    status = flim_file_begin(&writer, path, err);
+    if (status != FLIM_OK) {
+        goto done;
+    }
+    FILE *stream = writer.stream;
+    int first = p->outputs == 1 ? 1 : 0; /* with two classes the columns speak of class 1 */
+    fputs("index,name,group,label,predicted", stream);
+    for (int pass = 0; pass < 2; pass++) {
+        for (int k = 0; k < p->outputs; k++) {
+            fprintf(stream, ",%s_%d", pass ? "prob" : "logit", first + k);
+        }
+    }
+    putc('\n', stream);
+    for (int64_t i = 0; i < p->n; i++) {
+        const float *logits = p->logits + i * p->outputs;
+        fprintf(stream, "%" PRId64 ",", p->index[i]);
+        put_field(stream, p->name[i]);
+        putc(',', stream);
+        put_field(stream, p->group[i]);
+        if (p->label[i] < 0) {
+            fprintf(stream, ",,%d", p->predicted[i]);
+        } else {
+            fprintf(stream, ",%d,%d", p->label[i], p->predicted[i]);
+        }
+        for (int k = 0; k < p->outputs; k++) {
+            fprintf(stream, ",%.9g", (double)logits[k]);
+        }
+        flim_probabilities(1, p->classes, logits, probability);
+        for (int k = 0; k < p->outputs; k++) {
+            fprintf(stream, ",%.9g", probability[first + k]);
+        }
+        putc('\n', stream);
+    }
+    status = flim_file_commit(&writer, err);
+done:
+    flim_file_abandon(&writer);
+    flim_free(probability);
+    return status;
+}
+
+/* ---- reading ---- */
+
+/* A cursor over the file's text, which fields are cut out of in place. */
+typedef struct csv {
+    const char *path;
+    char *at; /* the next character; '\0' at the end */
+    int64_t line;
+} csv;
+
+static flim_status bad_line(const csv *in, flim_error *err, const char *what)
+{
+    return flim_fail(err, FLIM_ERROR_DATA, "%s:%" PRId64 ": %s", in->path, in->line, what);
+}
+
+/* Cuts the next field of the line out, unquoted and zero-terminated; *last tells that the line ended with it. */
+static flim_status next_field(csv *in, char **field, int *last, flim_error *err)
+{
+    char *write = in->at;
+    *field = write;
+    if (*in->at == '"') {
+        char *read = in->at + 1;
+        for (;; read++) {
+            if (*read == '\0') {
+                return bad_line(in, err, "a quoted field does not end");
+            }
+            if (*read == '"' && *++read != '"') {
+                break;
+            }
+            in->line += *read == '\n';
+            *write++ = *read;
+        }
+        in->at = read;
+    } else {
+        in->at += strcspn(in->at, ",\r\n");
+        write = in->at;
+    }
+    char end = *in->at;
+    if (end == '\r' && in->at[1] == '\n') {
+        in->at++;
+        end = '\n';
+    }
+    if (end != ',' && end != '\n' && end != '\0') {
+        return bad_line(in, err, "text follows a quoted field");
+    }
+    in->at += end != '\0';
+    *last = end != ',';
+    *write = '\0';
+    return FLIM_OK;
+}
+
+static flim_status read_header(csv *in, int *outputs, flim_error *err)
+{
+    static const char *const fixed[] = {"index", "name", "group", "label", "predicted"};
+    int columns = 0, last = 0;
+    while (!last) {
+        char *field;
+        FLIM_TRY(next_field(in, &field, &last, err));
+        if (columns < 5 ? strcmp(field, fixed[columns]) != 0
+                        : strncmp(field, "logit_", 6) != 0 && strncmp(field, "prob_", 5) != 0) {
+            return bad_line(in, err, "the header must be index,name,group,label,predicted,logit_*,prob_*");
+        }
+        columns++;
+    }
+    *outputs = (columns - 5) / 2;
+    if (columns < 7 || columns % 2 == 0 || *outputs == 2) {
+        return bad_line(in, err,
+                        "the header must have one logit_ and one prob_ column for two classes, else one each a class");
+    }
+    in->line++;
+    return FLIM_OK;
+}
+
+static flim_status read_row(csv *in, flim_predictions *p, int64_t row, flim_error *err)
+{
+    int last = 0;
+    for (int column = 0; column < 5 + 2 * p->outputs; column++) {
+        char *field;
+        if (last) {
+            return bad_line(in, err, "too few columns");
+        }
+        flim_status status = next_field(in, &field, &last, err);
+        int64_t whole = 0;
+        double real = 0;
+        if (status != FLIM_OK) {
+            return status;
+        }
+        if (column == 0) {
+            status = flim_parse_i64("index", field, 0, INT64_MAX - 1, &p->index[row], err);
+        } else if (column == 1 || column == 2) {
+            char **to = column == 1 ? &p->name[row] : &p->group[row];
+            *to = flim_strdup(field, err);
+            status = *to ? FLIM_OK : FLIM_ERROR_MEMORY;
+        } else if (column == 3) {
+            status = *field ? flim_parse_i64("label", field, 0, p->classes - 1, &whole, err) : FLIM_OK;
+            p->label[row] = *field ? (int32_t)whole : -1;
+        } else if (column == 4) {
+            status = flim_parse_i64("predicted", field, 0, p->classes - 1, &whole, err);
+            p->predicted[row] = (int32_t)whole;
+        } else if (column < 5 + p->outputs) {
+            status = flim_parse_double("logit", field, -3.5e38, 3.5e38, &real, err);
+            p->logits[row * p->outputs + column - 5] = (float)real;
+        }
+        if (status == FLIM_ERROR_USAGE) {
+            flim_fail_prefix(err, "%s:%" PRId64 ": ", in->path, in->line);
+            return flim_fail(err, FLIM_ERROR_DATA, "%s", err ? err->text : "");
+        }
+        if (status != FLIM_OK) {
+            return status;
+        }
+    }
+    if (!last) {
+        return bad_line(in, err, "too many columns");
+    }
+    in->line++;
+    return FLIM_OK;
+}
+
+flim_status flim_predictions_read(const char *path, flim_predictions *out, flim_error *err)
+{
+    *out = (flim_predictions){0};
+    char *text = NULL;
+    size_t length = 0;
+    flim_status status = flim_file_read(path, (size_t)1 << 32, &text, &length, err);
+    if (status != FLIM_OK) {
+        return status;
+    }
+    csv in = {path, text, 1};
+    int outputs = 0;
+    if (strlen(text) != length) {
+        status = bad_line(&in, err, "the file holds a zero byte");
+        goto done;
+    }
+    status = read_header(&in, &outputs, err);
+    if (status != FLIM_OK) {
+        goto done;
+    }
+    int64_t rows = 0; /* at most one a line: quoted fields may hold more line ends */
+    for (const char *at = in.at; *at; at++) {
+        rows += *at == '\n' || at[1] == '\0';
+    }
+    int64_t most = (int64_t)strlen(in.at) / (5 + 2 * outputs) + 1; /* a row has a byte a column: what a wrong file may cost */
+    rows = rows < most ? rows : most;
+    status = flim_predictions_create(rows, outputs == 1 ? 2 : outputs, out, err);
+    int64_t row = 0;
+    for (; status == FLIM_OK && *in.at; row++) {
+        status = row < rows ? read_row(&in, out, row, err) : bad_line(&in, err, "more rows than lines");
+    }
+    out->n = status == FLIM_OK ? row : out->n;
+done:
+    flim_free(text);
+    if (status != FLIM_OK) {
+        flim_predictions_free(out);
+    }
+    return status;
+}

@@ -1,0 +1,183 @@
+/* The sampler: frequencies, repeats, determinism, and class weights of the training part alone. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "cv/sampler.h"
+
+enum { CELLS = 400, PART = 200 };
+
+typedef struct fixture {
+    flim_split_data data;
+    int32_t label[CELLS];
+    int64_t group[CELLS], part[PART];
+} fixture;
+
+/* Part: every second cell; class 1 is a tenth of it, class 2 stands only outside; groups 0..3 of very different sizes. */
+static void make(fixture *f)
+{
+    for (int i = 0; i < CELLS; i++) {
+        f->label[i] = i % 2 ? 2 : (i / 2) % 10 == 0;
+        f->group[i] = i < 300 ? 0 : i < 380 ? 2 : 3; /* group 1 has no cells */
+    }
+    for (int i = 0; i < PART; i++) {
+        f->part[i] = 2 * i;
+    }
+    f->data = (flim_split_data){.n = CELLS, .classes = 3, .label = f->label, .groups = 4, .group = f->group};
+}
+
+static void draw(const fixture *f, flim_sampler sampler, uint64_t seed, uint32_t fold, uint32_t epoch, flim_draw *draws)
+{
+    memset(draws, 0xff, PART * sizeof *draws);
+    assert_int_equal(flim_sampler_draw(sampler, &f->data, f->part, PART, seed, fold, epoch, draws, NULL), FLIM_OK);
+    int seen[CELLS] = {0};
+    for (int i = 0; i < PART; i++) {
+        assert_true(draws[i].cell < CELLS && draws[i].cell % 2 == 0); /* only cells of the part */
+        assert_int_equal(draws[i].repeat, seen[draws[i].cell]++);
+        assert_true(draws[i].weight == 1.0f);
+    }
+}
+
+static void natural_takes_each_cell_once(void **state)
+{
+    (void)state;
+    fixture f;
+    flim_draw draws[PART], next[PART];
+    make(&f);
+    draw(&f, FLIM_SAMPLER_NATURAL, 42, 0, 0, draws);
+    int seen[CELLS] = {0}, moved = 0;
+    for (int i = 0; i < PART; i++) {
+        seen[draws[i].cell]++;
+        moved += draws[i].cell != f.part[i];
+    }
+    for (int i = 0; i < CELLS; i++) {
+        assert_int_equal(seen[i], i % 2 == 0);
+    }
+    assert_true(moved > PART / 2);
+    draw(&f, FLIM_SAMPLER_NATURAL, 42, 0, 1, next);
+    assert_memory_not_equal(draws, next, sizeof draws);
+}
+
+static void balanced_draws_classes_alike(void **state)
+{
+    (void)state;
+    fixture f;
+    flim_draw draws[PART];
+    make(&f);
+    int of_class[3] = {0}, of_cell[CELLS] = {0}, epochs = 500;
+    for (int e = 0; e < epochs; e++) {
+        draw(&f, FLIM_SAMPLER_BALANCED, 42, 0, (uint32_t)e, draws);
+        for (int i = 0; i < PART; i++) {
+            of_class[f.label[draws[i].cell]]++;
+            of_cell[draws[i].cell]++;
+        }
+    }
+    double n = (double)epochs * PART; /* 100000 draws: sd of a share of one half is 0.0016 */
+    assert_int_equal(of_class[2], 0);
+    assert_true(fabs(of_class[1] / n - 0.5) < 0.008);
+    for (int i = 0; i < CELLS; i += 2) { /* cells of a class alike: 2500 and 278 draws expected, 5 sd */
+        double want = f.label[i] == 1 ? n / 2 / 20 : n / 2 / 180;
+        assert_true(fabs(of_cell[i] - want) < 5 * sqrt(want));
+    }
+}
+
+static void group_balanced_draws_groups_alike(void **state)
+{
+    (void)state;
+    fixture f;
+    flim_draw draws[PART];
+    make(&f);
+    int of_group[4] = {0}, epochs = 300;
+    for (int e = 0; e < epochs; e++) {
+        draw(&f, FLIM_SAMPLER_GROUP_BALANCED, 42, 0, (uint32_t)e, draws);
+        for (int i = 0; i < PART; i++) {
+            of_group[f.group[draws[i].cell]]++;
+        }
+    }
+    double n = (double)epochs * PART;
+    assert_int_equal(of_group[1], 0);
+    for (int g = 0; g < 4; g++) {
+        assert_true(g == 1 || fabs(of_group[g] / n - 1.0 / 3) < 0.01);
+    }
+    f.data.group = NULL;
+    flim_error err = {0};
+    assert_int_equal(flim_sampler_draw(FLIM_SAMPLER_GROUP_BALANCED, &f.data, f.part, PART, 1, 0, 0, draws, &err),
+                     FLIM_ERROR_USAGE);
+    assert_non_null(strstr(err.text, "/group"));
+}
+
+static void draws_are_a_pure_function_of_seed_fold_epoch(void **state)
+{
+    (void)state;
+    fixture f;
+    flim_draw a[PART], b[PART];
+    make(&f);
+    for (int sampler = FLIM_SAMPLER_NATURAL; sampler <= FLIM_SAMPLER_GROUP_BALANCED; sampler++) {
+        draw(&f, (flim_sampler)sampler, 42, 3, 7, a);
+        draw(&f, (flim_sampler)sampler, 42, 3, 7, b);
+        assert_memory_equal(a, b, sizeof a);
+        draw(&f, (flim_sampler)sampler, 43, 3, 7, b);
+        assert_memory_not_equal(a, b, sizeof a);
+        draw(&f, (flim_sampler)sampler, 42, 4, 7, b);
+        assert_memory_not_equal(a, b, sizeof a);
+        draw(&f, (flim_sampler)sampler, 42, 3, 8, b);
+        assert_memory_not_equal(a, b, sizeof a);
+    }
+    flim_draw one;
+    assert_int_equal(flim_sampler_draw(FLIM_SAMPLER_BALANCED, &f.data, f.part, 1, 1, 0, 0, &one, NULL), FLIM_OK);
+    assert_int_equal(one.cell, 0);
+    assert_int_equal(flim_sampler_draw(FLIM_SAMPLER_BALANCED, &f.data, f.part, 0, 1, 0, 0, &one, NULL), FLIM_OK);
+}
+
+static void names(void **state)
+{
+    (void)state;
+    flim_sampler s;
+    flim_error err = {0};
+    for (int i = FLIM_SAMPLER_NATURAL; i <= FLIM_SAMPLER_GROUP_BALANCED; i++) {
+        assert_int_equal(flim_sampler_parse(flim_sampler_name((flim_sampler)i), &s, &err), FLIM_OK);
+        assert_int_equal(s, i);
+    }
+    assert_int_equal(flim_sampler_parse("balance", &s, &err), FLIM_ERROR_USAGE);
+    assert_non_null(strstr(err.text, "did you mean 'balanced'?"));
+}
+
+/* Training part 30/10, test part 0/40: weights 2/3 and 2 (sklearn's compute_class_weight on the training part), not 4/3 and
+ * 0.8 (on all cells). */
+static void weights_come_from_the_training_part(void **state)
+{
+    (void)state;
+    int32_t label[80];
+    int64_t part[40];
+    for (int i = 0; i < 80; i++) {
+        label[i] = i >= 30;
+    }
+    for (int i = 0; i < 40; i++) {
+        part[i] = i;
+    }
+    flim_split_data data = {.n = 80, .classes = 3, .label = label};
+    double weight[3] = {NAN, NAN, NAN};
+    flim_class_weights(&data, part, 40, weight);
+    assert_true(fabs(weight[0] - 2.0 / 3) < 1e-15 && weight[1] == 2.0 && weight[2] == 0.0);
+    flim_class_weights(&data, part, 30, weight); /* class 1 absent: finite, zero */
+    assert_true(weight[0] == 1.0 && weight[1] == 0.0 && weight[2] == 0.0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(natural_takes_each_cell_once),
+        cmocka_unit_test(balanced_draws_classes_alike),
+        cmocka_unit_test(group_balanced_draws_groups_alike),
+        cmocka_unit_test(draws_are_a_pure_function_of_seed_fold_epoch),
+        cmocka_unit_test(names),
+        cmocka_unit_test(weights_come_from_the_training_part),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

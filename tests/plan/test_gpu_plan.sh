@@ -1,0 +1,273 @@
+#!/usr/bin/env bash
+# gpu_plan as users call it, and what train_cv makes of plans: --batch auto, --lr-scale, --checkpoint-activations, --on-oom,
+# --price-per-hour.
+# Usage: test_gpu_plan.sh BUILD_DIR
+set -u
+build=$(cd "$1" && pwd)
+source=$(cd "$(dirname "$0")/../.." && pwd)
+work=$(mktemp -d)
+trap '[ "$BASHPID" = $$ ] && rm -rf "$work"' EXIT
+failures=0 checks=0
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-2}
+cd "$work" || exit 1
+
+check() { # check DESCRIPTION COMMAND...: the command must succeed
+    checks=$((checks + 1))
+    local what=$1
+    shift
+    if ! "$@" >"$work/check.out" 2>&1; then
+        failures=$((failures + 1))
+        echo "FAILED: $what"
+        sed 's/^/    /' "$work/check.out" | head -20
+    fi
+}
+
+run() { # run PROGRAM EXPECTED_EXIT ARGS...: with output in $work/out and $work/err
+    local program=$1 want=$2 got
+    shift 2
+    "$build/$program" "$@" >"$work/out" 2>"$work/err" </dev/null
+    got=$?
+    checks=$((checks + 1))
+    if [ "$got" != "$want" ]; then
+        failures=$((failures + 1))
+        echo "FAILED: $program $* exited with $got, $want was expected"
+        sed 's/^/    /' "$work/err" | head -5
+    fi
+}
+
+digest() {
+    (cd "$1" && sha256sum splits.json summary.json fold_*/best.safetensors fold_*/predictions.csv && for h in fold_*/history.csv; do
+        cut -d, -f1-13 "$h" | sha256sum
+    done) | sha256sum
+}
+
+# ---- gpu_plan
+run gpu_plan 0 --help
+check "--help names --apply" grep -q -- --apply out
+run gpu_plan 2 --gpu L44
+check "an unknown card names the nearest" grep -q "did you mean 'l4'" err
+run gpu_plan 2 --gpu-memory 24XB
+if "$build/gpu_plan" --gpu L4 >out 2>err; then
+    check "the L4's table has parameters" grep -q "^  parameters .* device .* MiB" out
+    check "and a recommendation" grep -q "^Recommended: " out
+    for card in T4 L4 A10 A100-40 A100-80 L40S RTX4090 "RTX 6000 Ada" H100 H200; do
+        begun=$(date +%s)
+        run gpu_plan 0 --gpu "$card" --json
+        check "$card took less than 10 s" test $(($(date +%s) - begun)) -lt 10
+        check "$card's JSON" python3 -c '
+import json
+j = json.load(open("out"))
+p = j["plan"]
+best = p["suggestions"][p["recommended"]]
+assert best["effective_batch"] == 64 and best["fits"], best
+assert all(s["device_bytes"] <= 0.85 * j["card"]["memory_bytes"] for s in p["suggestions"])
+assert sum(c["bytes"] for c in best["components"] if c["place"] == "device") == best["device_bytes"]
+'
+    done
+    mv out plain
+    for form in "--json --gpu H200" "--json - --gpu H200" "--gpu H200 --json=-"; do
+        # shellcheck disable=SC2086
+        run gpu_plan 0 $form
+        check "gpu_plan $form" cmp out plain
+    done
+    run gpu_plan 0 --gpu A100
+    check "a name that two cards have is the smaller one's" grep -q "^Card: NVIDIA A100-PCIE-40GB" out
+    mkdir default && printf 'preset: tiny\nbatch: 24\n' >default/flimcv.yaml
+    check "./flimcv.yaml is planned, as train_cv would take it" bash -c \
+        'cd default && "$0/gpu_plan" --gpu L4 | grep -q "^Suggestions for preset tiny" && "$0/gpu_plan" --gpu L4 | grep -q "^As set: batch 24 "' "$build"
+    # A file that is no library stands in cuDNN's place: as where it is not installed.
+    mkdir none && echo none >none/libcudnn.so.9
+    LD_LIBRARY_PATH=$work/none "$build/gpu_plan" --gpu L4 --json >out 2>err
+    check "where cuDNN is not installed the plan says so" grep -q "^warning: cuDNN .* is not installed here: .* 256 MiB" err
+    check "and so does its JSON" python3 -c '
+import json
+j = json.load(open("out"))
+assert j["card"]["workspace_assumed"] and j["plan"]["suggestions"], j["card"]
+'
+    for part in parameters gradients "Adam moments" "BatchNorm statistics" "saved activations of res1" \
+        "gradients of activations" "input buffers" "CUDA context and libraries" "prefetch buffers"; do
+        run gpu_plan 0 --gpu L4
+        check "the table has the component $part" grep -qE "^  $part +(device|pinned) +[0-9.]+ [KM]iB$" out
+    done
+    run gpu_plan 0 --gpu-memory 22.5GiB --effective-batch 96 --preset xlarge --precision fp32 --json plan.json
+    check "--effective-batch is kept" python3 -c '
+import json
+p = json.load(open("plan.json"))["plan"]
+best = p["suggestions"][p["recommended"]]
+assert best["batch"] * best["accumulate"] == 96 and best["accumulate"] > 1, best
+'
+    # ---- the configs for cards: within the margin, and with the figures that their comments name
+    for pair in t4:T4 l4:L4 l40s:L40S a100:A100-40 a100:A100-80 h100:H100; do
+        config=$source/configs/${pair%%:*}.yaml
+        run gpu_plan 0 --gpu "${pair##*:}" --show "$config" --json card.json
+        check "$config is within the margin of ${pair##*:}, as its comment says" python3 -c '
+import json, re, sys
+stages = json.load(open("card.json"))["stages"]
+assert len(stages) >= 3 and all(s["fits"] for s in stages), stages
+train = stages[0]
+assert train["stage"] == "train" and train["share"] <= 0.85, train
+said = float(re.search(r"Planned .*: ([0-9.]+) GiB of", open(sys.argv[1]).read()).group(1))
+assert abs(train["device_bytes"] / 2**30 / said - 1) < 0.03, (train["device_bytes"] / 2**30, said)
+' "$config"
+    done
+    cat >run.yaml <<'YAML'
+# what we run
+preset: xlarge
+precision: fp32
+batch: 64         # too large for an L4
+accumulate: 1
+stages:
+  - name: pretrain
+    batch: 128
+    precision: bf16
+  - fine preset=base batch=16
+YAML
+    cp run.yaml before.yaml
+    run gpu_plan 0 --gpu l4 --show run.yaml
+    for stage in "train " "validate" "predict" "pretrain .*bf16" "fine .*base"; do
+        check "--show has the stage $stage" grep -qE "^  $stage.* GiB " out
+    done
+    check "--show says what is over-committed, and what fits" grep -q \
+        "train is over-committed: .*checkpoint_activations: auto, or precision: bf16, or batch: 32 with accumulate: 2" err
+    cat >odd.yaml <<'YAML'
+batch: auto
+stages:
+  - a batch=auto preset=tiny
+  - b batch=8 eval_batch=512 precision=fp32
+  - c batch=100000
+  - d batch=64 preset=xlarge precision=fp32
+YAML
+    # What is advised is tried: with it the stage fits.
+    run gpu_plan 0 --gpu t4 --show odd.yaml --cells 3000 --json odd.json
+    check "stages: auto batches are found, an eval batch is blamed where it is the cause, 2^31 elements are a row" python3 -c '
+import json
+j = json.load(open("odd.json"))
+rows = {s["stage"]: s for s in j["stages"]}
+assert j["data"]["training_cells"] == 3000 and j["network"]["preset"] == "base", j
+assert rows["train"]["fits"] and rows["a"]["fits"] and rows["train"]["batch"] > 64 and rows["a"]["batch"] > rows["train"]["batch"], rows
+assert not rows["b"]["fits"] and rows["b"]["advice"].startswith("eval_batch: "), rows["b"]
+assert not rows["c"]["fits"] and "2^31" in rows["c"]["error"] and "batch: " in rows["c"]["advice"], rows["c"]
+assert not rows["d"]["fits"] and "checkpoint_activations" not in rows["d"]["advice"], rows["d"]
+fixed = ["  - b batch=8 precision=fp32 " + rows["b"]["advice"].replace(": ", "=")]
+for name, more in ("c", ""), ("d", " preset=xlarge precision=fp32"):
+    for i, advice in enumerate(rows[name]["advice"].split(", or ")):
+        words = " ".join(w.replace(": ", "=") for w in advice.split(" (")[0].split(" with "))
+        fixed.append("  - %s%d%s batch=64 %s" % (name, i, more, words) if "batch" not in words else "  - %s%d%s %s" % (name, i, more, words))
+open("fixed.yaml", "w").write("batch: 8\nstages:\n" + "\n".join(fixed) + "\n")
+'
+    run gpu_plan 0 --gpu t4 --show fixed.yaml --cells 3000 --json fixed.json
+    check "what --show advises fits" python3 -c '
+import json
+rows = json.load(open("fixed.json"))["stages"]
+assert len(rows) >= 6 and all(s["fits"] for s in rows), [(s["stage"], s["fits"]) for s in rows]
+'
+    run gpu_plan 0 --gpu l4 --show odd.yaml --precision bf16 --json -
+    check "flags hold for the stages, too, and warnings stay out of the JSON" python3 -c '
+import json
+rows = json.load(open("out"))["stages"]
+assert {s["stage"]: s["precision"] for s in rows if "precision" in s}["a"] == "bf16", rows
+'
+    check "they are on stderr" grep -q "^warning: c is over-committed" err
+    "$build/flim_simulate" --out parts.h5 --cells 73 --donors 6 --bins 16 --photons 200 --seed 3 >/dev/null || exit 1
+    for cv in "--cv stratified" "--cv group"; do
+        # shellcheck disable=SC2086 # two words
+        "$build/train_cv" --data parts.h5 --folds 4 $cv --dry-run >table 2>&1
+        run gpu_plan 0 --gpu l4 --data parts.h5 --set folds=4 --set "cv=${cv#--cv }" --json parts.json
+        check "$cv: the training part is the largest of the folds that train_cv makes" python3 -c '
+import json, re
+want = max(int(n) for n in re.findall(r"train +([0-9]+)", open("table").read()))
+j = json.load(open("parts.json"))
+assert j["data"]["training_cells"] == want, (j["data"], want)
+assert max(s["batch"] for s in j["plan"]["suggestions"]) <= want, j["plan"]["suggestions"]
+assert j["plan"]["suggestions"][j["plan"]["recommended"]]["effective_batch"] == min(64, want)
+'
+        for fold in 0 1 2 3; do
+            run gpu_plan 0 --gpu l4 --data parts.h5 --set folds=4 --set "cv=${cv#--cv }" --set fold=$fold --json fold.json
+            check "$cv: fold $fold alone takes the same" python3 -c '
+import json
+of = lambda path: json.load(open(path))["data"]["training_cells"]
+assert of("fold.json") == of("parts.json"), (of("fold.json"), of("parts.json"))
+'
+        done
+    done
+    check "--show leaves the file" cmp run.yaml before.yaml
+    run train_cv 0 --config run.yaml --print-config
+    run gpu_plan 0 --gpu l4 --apply run.yaml
+    run gpu_plan 0 --gpu l4 --apply run.yaml
+    check "--apply keeps comments" grep -q "^batch: 32         # too large for an L4" run.yaml
+    check "--apply sets the accumulation" grep -q "^accumulate: 2" run.yaml
+    check "the first backup is the config as it was" cmp run.yaml.backup.1 before.yaml
+    check "the second one is the first result" cmp run.yaml.backup.2 run.yaml
+    run gpu_plan 2 --show run.yaml --apply run.yaml --gpu l4
+    run gpu_plan 2 --profile --gpu l4
+    run gpu_plan 2 --profile --show run.yaml --gpu l4
+else
+    echo "gpu_plan for cards left out: $(cat err)"
+fi
+
+# ---- train_cv
+"$build/flim_simulate" --out small.h5 --cells 72 --donors 6 --bins 16 --photons 200 --seed 3 >/dev/null || exit 1
+common=(--data small.h5 --preset tiny --folds 3 --epochs 2 --lr 1e-3 --device cpu --workers 2 --fold 0)
+run train_cv 0 "${common[@]}" --batch auto --out auto --price-per-hour 3.6
+batch=$(sed -n 's/^batch: //p' auto/config.yaml)
+check "the batch that was found is the training part" grep -q "Batch auto: $batch cells" auto/train.log
+check "cost and time are told" bash -c 'grep -q "Time: .* at 3.6 an hour" auto/train.log && grep -q "^Cost: " auto/train.log'
+check "planned against used memory is told" grep -q "^Memory: .* planned" auto/train.log
+run train_cv 0 "${common[@]}" --batch "$batch" --out given
+check "the search has left no trace: the bits are those of --batch $batch" test "$(digest auto)" = "$(digest given)"
+run train_cv 0 "${common[@]}" --batch "$batch" --checkpoint-activations all --out all
+check "--checkpoint-activations all has the same bits" test "$(digest all)" = "$(digest given)"
+run train_cv 0 --out auto --resume
+run train_cv 0 --data small.h5 --preset tiny --folds 5 --cv stratified --epochs 1 --lr 1e-3 --device cpu --workers 2 --batch auto --out parts
+check "the batch of folds of different sizes is the largest: no fold is left with a batch of one cell" bash -c '
+    parts=$(python3 -c "import json; print(*(len(f[\"train\"]) for f in json.load(open(\"parts/splits.json\"))[\"folds\"]))")
+    test "$(echo $parts | tr " " "\n" | sort -nu | wc -l)" -gt 1 &&
+    test "$(sed -n "s/^batch: //p" parts/config.yaml)" = "$(echo $parts | tr " " "\n" | sort -n | tail -1)" &&
+    test "$(cut -d, -f12 -s parts/fold_*/history.csv | sort -u | tr "\n" " ")" = "1 updates "'
+run train_cv 0 "${common[@]}" --checkpoint-activations auto --batch 8 --out some
+check "what auto came to is told" grep -q "^Activation checkpointing: auto: all fits" some/train.log
+run train_cv 0 "${common[@]}" --batch auto --eval-batch 50 --out eval
+check "an eval batch above the batch found is kept where it fits" grep -q "^eval_batch: 50$" eval/config.yaml
+check "and planned: what is planned is used" bash -c \
+    'grep -oE "[0-9.]+ GiB (planned|used)" eval/train.log | cut -d" " -f1 | sort -u | wc -l | grep -qx 1'
+run train_cv 0 "${common[@]}" --batch 8 --accumulate 2 --lr-scale linear --lr-batch 64 --out linear
+run train_cv 0 "${common[@]}" --batch 8 --accumulate 2 --lr 2.5e-4 --out quarter
+check "--lr-scale linear is lr x 16 / 64" cmp linear/fold_0/best.safetensors quarter/fold_0/best.safetensors
+check "accumulation says what BatchNorm sees" grep -q "BatchNorm's statistics are those of each batch of 8" linear/train.log
+run train_cv 0 "${common[@]}" --batch 16 --accumulate 2 --out short
+check "a last short window is an update, and none reaches into the next epoch: 36 cells in 16 + 16, 4" \
+    bash -c 'test "$(cut -d, -f11,12 short/fold_0/history.csv | tr "\n" " ")" = "cells,updates 36,2 36,2 "'
+run train_cv 0 "${common[@]}" --batch 8 --accumulate 2 --lr-scale sqrt --out sqrt
+run train_cv 0 "${common[@]}" --batch 32 --accumulate 8 --lr-scale linear --lr-batch 72 --out whole
+check "an update has no more cells than the training part: linear is lr x 36 / 72, not x 256 / 72" \
+    grep -q "^Learning rate: 0.0005, from 0.001 for 72 cells an update (lr-scale linear; 36 cells now)" whole/train.log
+check "and that is told" grep -q "a training part has 36 cells at most" whole/train.log
+check "--lr-scale sqrt" grep -q "^Learning rate: 0.0005, from 0.001 for 64 cells" sqrt/train.log
+
+# ---- out of memory: an address space too small for the batch asked for
+"$build/flim_simulate" --out large.h5 --cells 72 --donors 6 --bins 128 --photons 200 --seed 3 >/dev/null || exit 1
+tight=(--data large.h5 --preset small --folds 3 --epochs 1 --device cpu --workers 1 --prefetch 1 --fold 0 --batch 32 --eval-batch 2 --no-scan --cache none)
+limit=
+for mib in 200 300 400 500 600 700 800 900 1000 1100; do
+    (ulimit -v $((mib * 1024)) && exec "$build/train_cv" "${tight[@]}" --out "stop$mib" >out 2>err </dev/null)
+    code=$?
+    if [ $code = 5 ] && grep -q "out of host memory: batches" err; then
+        limit=$mib
+    fi
+    [ $code = 0 ] && break
+done
+if [ -n "$limit" ]; then
+    (ulimit -v $((limit * 1024)) && exec "$build/train_cv" "${tight[@]}" --batch auto --out found >out 2>err </dev/null)
+    check "--batch auto counts within $limit MiB of address space, not with the machine's memory" test $? = 0
+    (ulimit -v $((limit * 1024)) && exec "$build/train_cv" "${tight[@]}" --out retry --on-oom retry >out 2>err </dev/null)
+    check "--on-oom retry ends well within $limit MiB of address space, where --batch 32 ends with code 5" test $? = 0
+    check "with a smaller batch" grep -qE "^batch: (16|8|4|2|1)$" retry/config.yaml
+    # shellcheck disable=SC2016 # the inner shell expands it
+    check "and as many cells an update" bash -c \
+        'test $(($(sed -n "s/^batch: //p" retry/config.yaml) * $(sed -n "s/^accumulate: //p" retry/config.yaml))) = 32'
+else
+    echo "--on-oom retry left out: no limit of the address space was between too little for anything and enough"
+fi
+
+echo "$((checks - failures)) passed, $failures failed"
+[ "$failures" = 0 ]
