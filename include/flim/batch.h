@@ -30,6 +30,12 @@ typedef struct flim_transform {
     const void *context;
 } flim_transform;
 
+/* One cell to be delivered. */
+typedef struct flim_draw {
+    uint32_t cell, repeat; /* see flim_cell_id */
+    float weight; /* in the loss */
+} flim_draw;
+
 typedef struct flim_batch {
     int64_t n; /* cells in the batch, 1..capacity */
     int64_t capacity;

@@ -32,15 +32,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "flim/status.h"
-
-typedef struct flim_string_list {
-    char **item;
-    int n;
-} flim_string_list;
-
-void flim_string_list_free(flim_string_list *list);
-flim_status flim_string_list_add(flim_string_list *list, const char *text, flim_error *err);
+#include "flim/string_list.h"
 
 typedef enum flim_value_type {
     FLIM_VALUE_SWITCH, /* bool */

@@ -28,12 +28,6 @@ typedef struct flim_loader_options {
     const flim_log *log; /* a note where pinning fails; may be NULL */
 } flim_loader_options;
 
-/* One cell to be delivered. */
-typedef struct flim_draw {
-    uint32_t cell, repeat; /* see flim_cell_id */
-    float weight; /* in the loss */
-} flim_draw;
-
 typedef struct flim_phase {
     const flim_draw *draws;
     int64_t n_draws; /* 0 is allowed: no batch comes */

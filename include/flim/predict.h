@@ -10,7 +10,7 @@
 #define FLIM_PREDICT_H
 
 #include "flim/metrics.h"
-#include "results/predictions.h"
+#include "flim/predictions.h"
 #include "flim/train.h"
 
 typedef struct flim_predict_request {

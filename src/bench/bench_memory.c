@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "bench/bench_internal.h"
+#include "core/bytes.h"
 #include "core/alloc.h"
 #include "core/clock.h"
 #include "core/parse.h"
@@ -69,8 +70,8 @@ static void show(session *s, const flim_plan_request *r, const char *batch, int6
     fprintf(s->out,
             "| %-6s | %-4s | %4s %5" PRId64 " | %-4s | %9.1f | %+6.2f %% | %9.1f | %+6.2f %% | %9.1f | %8.1f | %8.2f |\n",
             r->net->preset, flim_precision_name(r->precision), strcmp(batch, "auto") == 0 ? "auto" : "", r->batch,
-            flim_recompute_name(r->recompute), (double)planned / 0x1p20, 100 * differs, (double)t->planned_bytes / 0x1p20,
-            100 * on_card, (double)t->allocated_bytes / 0x1p20, (double)t->grown_bytes / 0x1p20, t->train_ms);
+            flim_recompute_name(r->recompute), flim_mib(planned), 100 * differs, flim_mib(t->planned_bytes), 100 * on_card,
+            flim_mib(t->allocated_bytes), flim_mib(t->grown_bytes), t->train_ms);
     fflush(s->out);
     flim_json *row = flim_json_object();
     flim_json_set_string(row, "preset", r->net->preset);
@@ -121,7 +122,7 @@ static flim_status run_case(session *s, const flim_network *net, const char *pre
     }
     if (status == FLIM_ERROR_MEMORY || status == FLIM_ERROR_USAGE || status == FLIM_ERROR_DEVICE) {
         fprintf(s->out, "| %-6s | %-4s | %10" PRId64 " | %-4s | %9.1f | %s\n", net->preset, precision, request.batch,
-                checkpoint, (double)plan.program_bytes / 0x1p20, why.text);
+                checkpoint, flim_mib(plan.program_bytes), why.text);
         s->failed++;
         return FLIM_OK;
     }
@@ -180,7 +181,7 @@ static flim_status compare(const memory_options *o, FILE *out, const flim_log *l
         const flim_device_info *info = flim_device_get_info(s->device);
         s->room = flim_plan_room_of(s->device, o->margin);
         fprintf(out, "%s, %s; %.2f GiB, %.2f GiB of it held at start (context, libraries, others), %.0f %% may be filled\n\n",
-                info->name, info->libraries, (double)s->room.total / 0x1p30, (double)s->room.held / 0x1p30, 100 * o->margin);
+                info->name, info->libraries, flim_gib(s->room.total), flim_gib(s->room.held), 100 * o->margin);
         fprintf(
             out,
             "| preset | prec | batch      | ckpt | planned without the card, MiB | measured differs | planned on it, MiB | "

@@ -9,6 +9,7 @@
 
 #include "bench/bench_internal.h"
 #include "bench/synthetic.h"
+#include "core/bytes.h"
 #include "core/alloc.h"
 #include "core/clock.h"
 #include "core/median.h"
@@ -388,7 +389,7 @@ static void print_table(const bench *b, const summary *s, const char *precision,
         fprintf(out, "in a row     %12.3f ms a step, as training runs: the next batch is copied meanwhile\n", s->in_a_row);
     }
     fprintf(out, "cells/s      %12.2f\n", s->cells_per_s);
-    fprintf(out, "peak memory  %12.3f GiB (%" PRId64 " bytes)\n", (double)s->peak_bytes / 0x1p30, s->peak_bytes);
+    fprintf(out, "peak memory  %12.3f GiB (%" PRId64 " bytes)\n", flim_gib(s->peak_bytes), s->peak_bytes);
     if (strcmp(info->kind, "cuda") == 0) {
         fprintf(out, "step         %s\n", s->replays ? "replayed as one CUDA graph" : "launched kernel by kernel");
     }

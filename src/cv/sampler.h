@@ -7,7 +7,7 @@
 #ifndef FLIM_SAMPLER_H
 #define FLIM_SAMPLER_H
 
-#include "flim/loader.h"
+#include "flim/batch.h"
 #include "flim/split.h"
 
 typedef enum flim_sampler { FLIM_SAMPLER_NATURAL, FLIM_SAMPLER_BALANCED, FLIM_SAMPLER_GROUP_BALANCED } flim_sampler;

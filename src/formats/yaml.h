@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
-#include "flim/flags.h"
+#include "flim/string_list.h"
 
 typedef struct flim_yaml_entry {
     char *key;

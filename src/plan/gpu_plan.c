@@ -4,14 +4,13 @@
 #include <string.h>
 
 #include "config/settings.h"
+#include "core/bytes.h"
 #include "core/alloc.h"
 #include "core/file.h"
 #include "core/parse.h"
 #include "flim/dataset.h"
 #include "flim/split.h"
 #include "plan/gpu_plan_internal.h"
-
-#define GIB 1073741824.0
 
 typedef flim_plan_session session;
 
@@ -72,7 +71,7 @@ static flim_status open_card(session *s, flim_error *err)
     const flim_device_info *info = flim_device_get_info(s->device);
     flim_log_line(o->log, FLIM_LOG_INFO, "Card: %s%s (%s), %.1f GB (%.1f GiB), %.2f GiB of it held%s%s",
                   !given(o->gpu) && !s->real ? "a card like " : "", info->name, info->architecture,
-                  (double)s->room.total / 1e9, (double)s->room.total / GIB, (double)s->room.held / GIB,
+                  (double)s->room.total / 1e9, flim_gib(s->room.total), flim_gib(s->room.held),
                   s->real ? " by the context and other programs" : " by the context",
                   path[0] ? "; figures and sources in " : "");
     if (path[0]) {
@@ -256,13 +255,13 @@ static flim_status profile(session *s, const flim_suggestions *all, flim_json *j
         }
         char untuned[32] = "";
         if (r.benchmark) {
-            snprintf(untuned, sizeof untuned, "%8.1f MiB ", (double)p->program_bytes / 1048576.0);
+            snprintf(untuned, sizeof untuned, "%8.1f MiB ", flim_mib(p->program_bytes));
         }
         const double differ = 100 * ((double)trial.allocated_bytes / (double)trial.planned_bytes - 1);
         flim_log_line(log, FLIM_LOG_INFO, "  %d %6" PRId64 "  %-9s  %-13s %s%8.1f MiB %8.1f MiB %+6.2f %% %10.2f %9.0f",
                       i + 1, r.batch, flim_precision_name(r.precision), flim_recompute_name(r.recompute), untuned,
-                      (double)trial.planned_bytes / 1048576.0, (double)trial.allocated_bytes / 1048576.0, differ,
-                      trial.train_ms, trial.train_ms > 0 ? 1e3 * (double)r.batch / trial.train_ms : 0.0);
+                      flim_mib(trial.planned_bytes), flim_mib(trial.allocated_bytes), differ, trial.train_ms,
+                      trial.train_ms > 0 ? 1e3 * (double)r.batch / trial.train_ms : 0.0);
         flim_json *row = flim_json_object();
         flim_json_set_integer(row, "suggestion", i);
         flim_json_set_integer(row, "untuned_bytes", p->program_bytes);

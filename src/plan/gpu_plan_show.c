@@ -3,12 +3,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/bytes.h"
 #include "core/alloc.h"
 #include "flim/settings.h"
 #include "formats/yaml.h"
 #include "plan/gpu_plan_internal.h"
 
-#define GIB 1073741824.0
 #define UNUSED 0.5 /* a stage that takes less of the card is told so */
 
 /* A stage that the config lists: a run of its own. */
@@ -153,7 +153,7 @@ static void show_row(const flim_plan_session *s, const char *name, const flim_pl
         snprintf(batch, sizeof batch, "%" PRId64, r->batch);
     }
     if (p) {
-        snprintf(figures, sizeof figures, "%8.2f GiB  %4.0f %%", (double)p->device_bytes / GIB,
+        snprintf(figures, sizeof figures, "%8.2f GiB  %4.0f %%", flim_gib(p->device_bytes),
                  100 * (double)p->device_bytes / (double)s->room.total);
     }
     flim_log_line(s->o->log, FLIM_LOG_INFO, "  %-20.20s %-8s %7s %5" PRId64 " %5" PRId64 "  %-9s  %-13s %s", name,
@@ -215,7 +215,7 @@ static flim_status show_stage(const flim_plan_session *s, const char *name, cons
     if (!flim_plan_fits(&plan, &s->room)) {
         flim_log_line(s->o->log, FLIM_LOG_WARNING,
                       "%s is over-committed: %.2f GiB are planned, %.2f GiB may be filled; what fits: %s", name,
-                      (double)plan.program_bytes / GIB, (double)s->room.budget / GIB, advice);
+                      flim_gib(plan.program_bytes), flim_gib(s->room.budget), advice);
     } else if (advice[0]) {
         flim_log_line(s->o->log, FLIM_LOG_INFO, "  %s leaves %.0f %% of the card unused: %s", name,
                       100 - 100 * (double)plan.device_bytes / (double)s->room.total, advice);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "backend/backend.h"
+#include "core/bytes.h"
 #include "core/try.h"
 #include "flim/loader.h"
 #include "plan/plan.h"
@@ -177,13 +178,13 @@ static flim_status too_little(const flim_device *device, const flim_plan_request
             err, FLIM_ERROR_MEMORY,
             "%s: %.2f GiB of %.2f GiB are held already, and plans may fill %.0f %% with what is held: nothing is "
             "left; end other programs or raise --margin",
-            info->name, (double)room->held / 0x1p30, (double)room->total / 0x1p30, 100 * room->margin);
+            info->name, flim_gib(room->held), flim_gib(room->total), 100 * room->margin);
     }
     const bool wide = request->precision == FLIM_PRECISION_FP32 || request->precision == FLIM_PRECISION_TF32;
     return flim_fail(err, FLIM_ERROR_MEMORY,
                      "%s: one cell needs %.2f GiB; %.0f %% of the card less what is held leave %.2f GiB; less is needed by a "
                      "smaller preset%s%s",
-                     info->name, (double)one->bounded_bytes / 0x1p30, 100 * room->margin, (double)room->budget / 0x1p30,
+                     info->name, flim_gib(one->bounded_bytes), 100 * room->margin, flim_gib(room->budget),
                      wide && info->precisions & 1u << FLIM_PRECISION_BF16   ? ", --precision bf16"
                      : wide && info->precisions & 1u << FLIM_PRECISION_FP16 ? ", --precision fp16"
                                                                             : "",
@@ -410,5 +411,5 @@ flim_status flim_plan_auto(flim_device *device, const flim_plan_request *request
     }
     return flim_fail(err, FLIM_ERROR_MEMORY,
                      "no batch was found that runs in %.2f GiB; give --batch, or let other programs end",
-                     (double)room->budget / 0x1p30);
+                     flim_gib(room->budget));
 }

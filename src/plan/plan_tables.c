@@ -2,10 +2,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "core/bytes.h"
 #include "plan/plan.h"
-
-#define MIB 1048576.0
-#define GIB 1073741824.0
 
 static const char *const places[] = {"device", "pinned", "host"};
 
@@ -15,7 +13,7 @@ void flim_plan_table(const flim_plan *plan, const flim_plan_room *room, const fl
     for (int place = 0; place < 3; place++) {
         for (int i = 0; i < m->n; i++) {
             if ((int)m->item[i].place == place) {
-                const double mib = (double)m->item[i].bytes / MIB;
+                const double mib = flim_mib(m->item[i].bytes);
                 flim_log_line(log, FLIM_LOG_INFO, "  %-42s %-7s %10.1f %s", m->item[i].name, places[place],
                               mib < 1 ? 1024 * mib : mib, mib < 1 ? "KiB" : "MiB");
             }
@@ -24,11 +22,11 @@ void flim_plan_table(const flim_plan *plan, const flim_plan_room *room, const fl
     char share[96] = "";
     if (room && room->total > 0) {
         snprintf(share, sizeof share, " (%.0f %% of %.2f GiB; plans may fill %.0f %%)",
-                 100 * (double)plan->device_bytes / (double)room->total, (double)room->total / GIB, 100 * room->margin);
+                 100 * (double)plan->device_bytes / (double)room->total, flim_gib(room->total), 100 * room->margin);
     }
     flim_log_line(log, FLIM_LOG_INFO, "Planned memory: device %.2f GiB%s, pinned %.2f GiB, host %.2f GiB",
-                  (double)m->total[FLIM_MEMORY_DEVICE] / GIB, share, (double)m->total[FLIM_MEMORY_PINNED] / GIB,
-                  (double)m->total[FLIM_MEMORY_HOST] / GIB);
+                  flim_gib(m->total[FLIM_MEMORY_DEVICE]), share, flim_gib(m->total[FLIM_MEMORY_PINNED]),
+                  flim_gib(m->total[FLIM_MEMORY_HOST]));
 }
 
 static double share_of(const flim_plan *plan, const flim_plan_room *room)
@@ -48,7 +46,7 @@ void flim_plan_suggestions_table(const flim_suggestions *s, const flim_plan_room
                       "%s%d %7" PRId64 " x %-10" PRId64 " = %-15" PRId64 " %5" PRId64 "  %-9s  %-13s %6.2f GiB  %3.0f %%  %s",
                       i == s->recommended ? "->" : "  ", i + 1, r->batch, r->accumulate, r->batch * r->accumulate,
                       flim_plan_eval_batch(r), flim_precision_name(r->precision), flim_recompute_name(p->recompute),
-                      (double)p->device_bytes / GIB, share_of(p, room), s->note[i]);
+                      flim_gib(p->device_bytes), share_of(p, room), s->note[i]);
     }
     flim_log_line(log, FLIM_LOG_INFO, "Recommended: %d: %s", s->recommended + 1, s->why);
 }

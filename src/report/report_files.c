@@ -5,27 +5,11 @@
 
 #include "core/file.h"
 #include "core/try.h"
+#include "formats/csv.h"
 #include "formats/json.h"
 #include "report/report_internal.h"
 
 /* ---- CSV */
-
-/* RFC 4180: quoted where it must be. */
-static void put_field(FILE *stream, const char *text)
-{
-    if (!text[strcspn(text, ",\"\r\n")]) {
-        fputs(text, stream);
-        return;
-    }
-    putc('"', stream);
-    for (; *text; text++) {
-        if (*text == '"') {
-            putc('"', stream);
-        }
-        putc(*text, stream);
-    }
-    putc('"', stream);
-}
 
 flim_status flim_report_write_csv(const flim_report *report, const char *path, flim_error *err)
 {
@@ -37,9 +21,9 @@ flim_status flim_report_write_csv(const flim_report *report, const char *path, f
         const report_run *run = &report->run[i];
         for (int r = 0; r < run->n_rows; r++) {
             const report_row *row = &run->row[r];
-            put_field(stream, run->folder);
+            flim_csv_put(stream, run->folder);
             putc(',', stream);
-            put_field(stream, row->name);
+            flim_csv_put(stream, row->name);
             flim_result_csv_row(stream, row->fold, row->value);
         }
     }

@@ -12,7 +12,7 @@
 
 #include "formats/json.h"
 #include "flim/metrics.h"
-#include "results/predictions.h"
+#include "flim/predictions.h"
 #include "flim/split.h"
 
 typedef struct flim_fold_result {

@@ -1,4 +1,4 @@
-#include "results/predictions.h"
+#include "flim/predictions.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,6 +11,7 @@
 #include "core/parse.h"
 #include "core/try.h"
 #include "flim/metrics.h"
+#include "formats/csv.h"
 
 flim_status flim_predictions_create(int64_t n, int classes, flim_predictions *out, flim_error *err)
 {
@@ -50,22 +51,6 @@ void flim_predictions_free(flim_predictions *predictions)
 
 /* ---- writing ---- */
 
-static void put_field(FILE *stream, const char *text)
-{
-    if (!text || !text[strcspn(text, ",\"\r\n")]) {
-        fputs(text ? text : "", stream);
-        return;
-    }
-    putc('"', stream);
-    for (; *text; text++) {
-        if (*text == '"') {
-            putc('"', stream);
-        }
-        putc(*text, stream);
-    }
-    putc('"', stream);
-}
-
 flim_status flim_predictions_check_path(const char *path, flim_error *err)
 {
     flim_file_writer writer;
@@ -102,9 +87,9 @@ flim_status flim_predictions_write(const flim_predictions *p, const char *path, 
     for (int64_t i = 0; i < p->n; i++) {
         const float *logits = p->logits + i * p->outputs;
         fprintf(stream, "%" PRId64 ",", p->index[i]);
-        put_field(stream, p->name[i]);
+        flim_csv_put(stream, p->name[i]);
         putc(',', stream);
-        put_field(stream, p->group[i]);
+        flim_csv_put(stream, p->group[i]);
         if (p->label[i] < 0) {
             fprintf(stream, ",,%d", p->predicted[i]);
         } else {

@@ -5,7 +5,7 @@
 #include "flim/dataset.h"
 #include "flim/device.h"
 #include "flim/loader.h"
-#include "results/predictions.h"
+#include "flim/predictions.h"
 #include "flim/train.h"
 
 /* What runs and where it stands, for progress; nothing is owned. */

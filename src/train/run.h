@@ -9,7 +9,7 @@
 #include "flim/device.h"
 #include "flim/loader.h"
 #include "flim/metrics.h"
-#include "results/predictions.h"
+#include "flim/predictions.h"
 #include "cv/sampler.h"
 #include "flim/settings.h"
 #include "flim/split.h"

@@ -25,6 +25,12 @@ fi
 flags=$(sed -n 's/^FLIM_SANITIZE:STRING=\(..*\)$/-fsanitize=\1/p' "$build/CMakeCache.txt")
 compiler=$(sed -n 's/^CMAKE_C_COMPILER:[A-Z]*=//p' "$build/CMakeCache.txt")
 
+# Every installed header stands alone: it needs no other one before it and no private one.
+for header in "$work"/prefix/include/flim/*.h; do
+    echo "#include <flim/$(basename "$header")>" | "$compiler" -std=c17 -Wall -Wextra -Werror -fsyntax-only -I"$work/prefix/include" \
+        -x c - || { echo "$header does not compile alone"; exit 1; }
+done
+
 by_cmake() {
     cmake -S "$source_folder/tests/consumer" -B "$work/cmake" -DCMAKE_PREFIX_PATH="$work/prefix" \
         -DCMAKE_C_COMPILER="$compiler" -DCMAKE_C_FLAGS="$flags" &&

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "results/predictions.h"
+#include "flim/predictions.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

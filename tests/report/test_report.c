@@ -20,7 +20,7 @@
 #include "cv/metrics/interval.h"
 #include "formats/json.h"
 #include "flim/metrics.h"
-#include "results/predictions.h"
+#include "flim/predictions.h"
 #include "flim/random.h"
 #include "report/report.h"
 #include "flim/settings.h"

@@ -13,7 +13,7 @@
 
 #include "core/alloc.h"
 #include "core/file.h"
-#include "results/predictions.h"
+#include "flim/predictions.h"
 #include "flim/random.h"
 
 static char path[] = "/tmp/flim_predictions_XXXXXX";

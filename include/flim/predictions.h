@@ -1,7 +1,7 @@
 /* predictions.csv: what a model said of each cell of a part.
  *
  * For: fold_K/predictions.csv, hold-out predictions, predict, and the tools that recompute metrics from them.
- *      Columns: index,name,group,label,predicted,logit_*,prob_* (SPEC.md section 5); RFC 4180 quoting; logits with nine digits,
+ *      Columns: index,name,group,label,predicted,logit_*,prob_*; RFC 4180 quoting; logits with nine digits,
  *      so that floats read back with the same bits.
  * Owns: flim_predictions owns its arrays; free with flim_predictions_free.
  * Errors: FLIM_ERROR_DATA names file, line and column; FLIM_ERROR_WRITE.
