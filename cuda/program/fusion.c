@@ -67,7 +67,10 @@ void flim_pass_find_structure(flim_pass *pass, int sm)
 {
     static const int three[3] = {3, 3, 3}, one[3] = {1, 1, 1};
     const flim_network *net = pass->net;
-    pass->n_blocks = flim_network_blocks(net, pass->block);
+    pass->n_blocks = flim_network_blocks(net);
+    for (int u = 0; u < net->n_units; u++) {
+        pass->block[u] = net->unit[u].block;
+    }
     for (int u = 0; u < net->n_units; u++) {
         flim_pass_unit *pu = &pass->unit[u];
         *pu = (flim_pass_unit){.unit = &net->unit[u],

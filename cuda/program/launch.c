@@ -300,7 +300,7 @@ static flim_status run_dropout(flim_cuda_program *p, flim_pass *pass, int64_t n,
             continue;
         }
         table.item[table.n].unit = (uint32_t)u;
-        table.item[table.n].channels = head ? net->head.hidden : net->unit[u].out_channels;
+        table.item[table.n].channels = head ? net->head[0].hidden : net->unit[u].out_channels;
         table.item[table.n].c = head ? p->head.dropout_stride : pass->unit[u].k;
         table.item[table.n++].multiplier = head ? (float *)p->head.dropout : pass->unit[u].dropout;
         if (table.n == 8 || head) {

@@ -89,7 +89,7 @@ static void lay_weights(flim_cuda_program *p, flim_pass *pass, cursor *c)
 static void lay_head(flim_cuda_program *p, cursor *c)
 {
     const flim_network *net = &p->base.net;
-    const flim_head *head = &net->head;
+    const flim_head *head = &net->head[0];
     const int h = net->n_units, last = h - 1, hidden_stored = flim_storage_channels(head->hidden);
     const int64_t f = sizeof(float), n = p->batch, channels = flim_storage_channels(head->in_channels);
     const int *out = net->unit[last].out;

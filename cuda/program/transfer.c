@@ -8,7 +8,7 @@
 
 static size_t logit_bytes(const flim_cuda_program *p)
 {
-    return (size_t)(p->predict.batch * p->base.net.head.outputs) * sizeof(float);
+    return (size_t)(p->predict.batch * p->base.net.head[0].outputs) * sizeof(float);
 }
 
 int64_t flim_transfer_pinned_bytes(const flim_cuda_program *p)
@@ -129,7 +129,7 @@ flim_status flim_transfer_hand_out(flim_pending_logits *l, flim_error *err)
 flim_status flim_transfer_out(flim_cuda_program *p, int64_t n, float *logits, flim_error *err)
 {
     flim_pending_logits *l = &p->logits[p->calls % FLIM_SLOTS];
-    const int64_t count = n * p->base.net.head.outputs;
+    const int64_t count = n * p->base.net.head[0].outputs;
     FLIM_TRY_CUDA(
         cudaMemcpyAsync(l->pinned, p->head.logits, (size_t)count * sizeof(float), cudaMemcpyDeviceToHost, p->launch.stream));
     FLIM_TRY_CUDA(cudaEventRecord(l->done, p->launch.stream));

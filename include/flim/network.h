@@ -1,13 +1,19 @@
-/* The network as data: a table of units, the tensors it needs, presets.
+/* The network as data: a table of units and heads, the tensors they need, presets.
  *
- * For: SPEC.md's `base` network and its presets, and any other chain of units.  Backends walk this table; they hold no
- *      knowledge of which network it is.  Shapes are (C,T,H,W) for one cell; PyTorch's layouts on the host.
+ * For: the published network and its presets, and any other graph of units.  Backends walk this table; they hold no knowledge of
+ *      which network it is.  Shapes are (C,T,H,W) of one cell; PyTorch's layouts on the host.
  * Owns: a flim_network is a plain struct without pointers; copy it freely.
  * Errors: FLIM_ERROR_USAGE for impossible sizes.
  *
  * A unit is   z = conv(x) + bias;  u = BN(z);  v = u + skip;  a = leaky_relu(v, 0.01);  y = channel_dropout(max_pool(a))
- * where BN, skip, activation, pool and dropout are each optional.  One saved tensor a unit (z) is enough to recompute the
- * rest in the backward pass.  The head is  mean over T,H,W -> linear -> BN -> leaky ReLU -> dropout -> linear.
+ * where BN, skip, activation, pool and dropout are each optional.  One saved tensor per unit (z) is enough to recompute the rest in
+ * the backward pass.  conv is a convolution or, in a transposed unit, the transpose of one.
+ *
+ * A head reads the y of one unit and has a loss.  A network has any number of heads up to FLIM_MAX_HEADS:
+ *   POOLED   mean over T,H,W -> linear -> BN -> leaky ReLU -> dropout -> linear: `outputs` logits per cell;
+ *   DENSE    y itself, one value per voxel of the input: a reconstruction.
+ * The loss of a network is the sum over its heads of head.weight * loss.  A network without heads computes features: it predicts, but
+ * a program that trains it does not compile.
  */
 #ifndef FLIM_NETWORK_H
 #define FLIM_NETWORK_H
@@ -17,7 +23,7 @@
 
 #include "flim/status.h"
 
-enum { FLIM_MAX_UNITS = 24, FLIM_MAX_TENSORS = 192, FLIM_NAME_MAX = 64 };
+enum { FLIM_MAX_UNITS = 24, FLIM_MAX_HEADS = 4, FLIM_MAX_TENSORS = 192, FLIM_NAME_MAX = 64, FLIM_MAX_CLASS_WEIGHTS = 16 };
 
 #define FLIM_BN_EPS 1e-5f
 #define FLIM_BN_MOMENTUM 0.1f
@@ -25,12 +31,16 @@ enum { FLIM_MAX_UNITS = 24, FLIM_MAX_TENSORS = 192, FLIM_NAME_MAX = 64 };
 
 typedef struct flim_unit {
     char conv[FLIM_NAME_MAX]; /* state_dict prefix of the convolution: "res2.conv1", "res2.skip.conv" */
-    char bn[FLIM_NAME_MAX]; /* of the BatchNorm: "res2.bn1"; empty = no BatchNorm (layer tests only) */
+    char bn[FLIM_NAME_MAX]; /* of the BatchNorm: "res2.bn1"; empty = no BatchNorm */
     int input; /* unit whose y is x; -1 = the network's input */
     int skip; /* unit whose y is added before the activation; -1 = none */
     bool act; /* leaky ReLU, slope 0.01 */
     int pool_t; /* 1 = none, 2 = max over two time bins, stride 2, floor */
     bool dropout; /* channel dropout on y */
+    /* z is the transpose of a convolution of this kernel, stride and padding, which maps (out_channels, conv_out) to
+     * (in_channels, in); PyTorch's ConvTranspose3d with the output_padding that gives conv_out. */
+    bool transposed;
+    int block; /* activation checkpointing recomputes whole blocks: equal for consecutive units, ascending from 0 */
     int in_channels, out_channels;
     int kernel[3], stride[3], pad[3]; /* t, y, x */
     int in[3]; /* T,H,W of x */
@@ -38,14 +48,45 @@ typedef struct flim_unit {
     int out[3]; /* T,H,W of y: conv_out with T / pool_t */
 } flim_unit;
 
+typedef enum flim_head_kind { FLIM_HEAD_POOLED, FLIM_HEAD_DENSE } flim_head_kind;
+
+/* Rows of the table of losses (backend/loss.h).  Softmax and binary smooth their labels by flim_step's label_smoothing. */
+typedef enum flim_loss {
+    FLIM_LOSS_BINARY, /* cross entropy of a sigmoid with the label 0 or 1: one output */
+    FLIM_LOSS_SOFTMAX, /* cross entropy of a softmax with the label */
+    FLIM_LOSS_SOFT_TARGETS, /* cross entropy with the batch's distribution over the classes; one output: with that of class 1 */
+    FLIM_LOSS_SQUARED, /* dense: squared error to the input's signal, mean over T,H,W */
+    FLIM_LOSS_SQUARED_MASKED, /* the same, mean over the voxels inside the mask; 0 for a cell without any */
+    FLIM_LOSSES
+} flim_loss;
+
 typedef struct flim_head {
-    int in_channels; /* 4w: channels of the last unit */
-    int hidden; /* 2w */
-    int outputs; /* K': 1 for two classes (sigmoid), else the number of classes (softmax) */
+    int in_channels; /* of the unit it reads */
+    int hidden; /* pooled: outputs of the first linear */
+    int outputs; /* pooled: logits per cell, K'; dense: 1 */
+    char name[FLIM_NAME_MAX]; /* pooled: state_dict prefix of its tensors: "head" */
+    flim_head_kind kind;
+    int unit; /* whose y it reads */
+    flim_loss loss;
+    float weight; /* of the loss; 0 means 1 */
+    /* Factors of a labelled cell's weight in this loss, by its label, of n_class_weights classes; 0 = every factor is 1. */
+    int n_class_weights;
+    float class_weight[FLIM_MAX_CLASS_WEIGHTS];
 } flim_head;
 
+/* Outputs of a classifier for K classes: one for two classes (of class 1, sigmoid), else K (softmax). */
+static inline int flim_class_outputs(int classes)
+{
+    return classes == 2 ? 1 : classes;
+}
+
+static inline flim_loss flim_class_loss(int classes)
+{
+    return flim_class_outputs(classes) == 1 ? FLIM_LOSS_BINARY : FLIM_LOSS_SOFTMAX;
+}
+
 typedef enum flim_tensor_role {
-    FLIM_TENSOR_CONV_WEIGHT, /* (O,I,kt,ky,kx) */
+    FLIM_TENSOR_CONV_WEIGHT, /* (O,I,kt,ky,kx); of a transposed unit (I,O,kt,ky,kx) */
     FLIM_TENSOR_LINEAR_WEIGHT, /* (O,I) */
     FLIM_TENSOR_BIAS, /* (O) */
     FLIM_TENSOR_BN_WEIGHT, /* gamma (C) */
@@ -63,7 +104,7 @@ typedef struct flim_tensor {
     int shape[5];
     int64_t count; /* product of the shape */
     int64_t offset; /* in floats, in the parameter array or, for running statistics, in the statistics array */
-    int unit; /* unit it belongs to; n_units = the head */
+    int unit; /* unit it belongs to; n_units + k = head k */
 } flim_tensor;
 
 typedef struct flim_network {
@@ -74,23 +115,34 @@ typedef struct flim_network {
     int in[3]; /* T,H,W of the input */
     int n_units;
     flim_unit unit[FLIM_MAX_UNITS]; /* in order of execution; inputs and skips come earlier */
-    flim_head head;
+    int n_heads;
+    flim_head head[FLIM_MAX_HEADS]; /* head 0 counts the correct cells */
     int n_tensors;
     flim_tensor tensor[FLIM_MAX_TENSORS]; /* state_dict order */
     int64_t parameters; /* P */
     int64_t statistics; /* S */
 } flim_network;
 
-/* Builds SPEC.md's network for a width and input size.  T >= 8, H, W >= 3, classes >= 2, width a multiple of 4. */
+/* Builds the published network for a width and input size.  T >= 8, H, W >= 3, classes >= 2, width a multiple of 4. */
 flim_status flim_network_build(flim_network *net, int width, int classes, int t, int h, int w, flim_error *err);
 
 /* Width of a preset (tiny 8, small 16, base 32, large 64, xlarge 128); FLIM_ERROR_USAGE names the nearest preset. */
 flim_status flim_network_preset_width(const char *preset, int *width, flim_error *err);
 
+/* Builds any other network: begin, add each unit in order of execution, add heads, finish. */
+void flim_network_begin(flim_network *net, int classes, int channels, int t, int h, int w);
+/* Adds a unit, which becomes number n_units - 1.  The caller sets names, input, skip, act, pool_t (0 means 1), dropout, block,
+ * out_channels, kernel, stride and pad, and for a transposed unit conv_out; the other sizes follow. */
+flim_status flim_network_add_unit(flim_network *net, const flim_unit *unit, flim_error *err);
+/* Adds a head.  The caller sets name, kind, unit, hidden, outputs, loss, weight and class weights. */
+flim_status flim_network_add_head(flim_network *net, const flim_head *head, flim_error *err);
+/* Lists the tensors. */
+flim_status flim_network_finish(flim_network *net, flim_error *err);
+
 /* The tensor of that name, or NULL. */
 const flim_tensor *flim_network_find(const flim_network *net, const char *name);
 
-/* The tensor of a role that belongs to a unit (n_units = the head).  For the head, `index` 0 is fc1 / bn, 1 is fc2. */
+/* The tensor of a role that belongs to a unit (n_units + k = head k), or NULL.  For a head, `index` 0 is fc1 / bn, 1 is fc2. */
 const flim_tensor *flim_network_tensor(const flim_network *net, int unit, flim_tensor_role role, int index);
 
 static inline bool flim_tensor_is_statistic(const flim_tensor *t)
@@ -98,10 +150,12 @@ static inline bool flim_tensor_is_statistic(const flim_tensor *t)
     return t->role == FLIM_TENSOR_RUNNING_MEAN || t->role == FLIM_TENSOR_RUNNING_VAR;
 }
 
-/* The blocks that activation checkpointing keeps or makes again as wholes: units with the same first word of their names (res1,
- * res2, ...), and words of one unit each, one after the other (stem, down), as one.  block gets each unit's, ascending from 0;
- * returns how many there are. */
-int flim_network_blocks(const flim_network *net, int block[FLIM_MAX_UNITS]);
+/* How many blocks there are for activation checkpointing. */
+int flim_network_blocks(const flim_network *net);
+
+/* Floats that a prediction has per cell: of each head in turn, logits (K') of a pooled one, y (1,T,H,W) of a dense one. */
+int64_t flim_network_outputs(const flim_network *net);
+int64_t flim_head_outputs(const flim_network *net, int head);
 
 /* Multiply-adds of the forward pass for one cell (convolutions and linears). */
 int64_t flim_network_macs(const flim_network *net);
@@ -109,11 +163,11 @@ int64_t flim_network_macs(const flim_network *net);
 int64_t flim_network_conv_elements(const flim_network *net);
 int64_t flim_network_largest_tensor(const flim_network *net);
 
-/* Initial weights: Kaiming normal (fan out, leaky slope 0.01) for convolutions and fc1, normal sd 0.01 for head.fc2, biases
+/* Initial weights: Kaiming normal (fan out, leaky slope 0.01) for convolutions and fc1, normal sd 0.01 for a head's fc2, biases
  * 0, gamma 1, beta 0, running mean 0, running variance 1; keyed by (seed, fold).  parameters: P floats, statistics: S. */
 void flim_network_init(const flim_network *net, uint64_t seed, uint32_t fold, float *parameters, float *statistics);
 
-/* BatchNorm over exactly one value a channel (a batch of one cell in the head) has no variance: in training it then uses the
+/* BatchNorm over exactly one value per channel (a batch of one cell in the head) has no variance: in training it then uses the
  * running statistics as constants and leaves them unchanged.  Every backend does this. */
 
 #endif

@@ -84,6 +84,9 @@ struct flim_program {
 extern const flim_backend flim_backend_cpu;
 extern const flim_backend flim_backend_cuda;
 
+/* FLIM_ERROR_USAGE if the device cannot compute in that precision. */
+flim_status flim_device_check_precision(const flim_device *device, flim_precision precision, flim_error *err);
+
 /* Adds an item to a memory plan and its total; zero bytes are left out. */
 void flim_memory_add(flim_memory_plan *plan, const char *name, flim_memory_place place, int64_t bytes);
 

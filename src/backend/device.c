@@ -1,4 +1,4 @@
-/* The list of compiled-in backends, and the public device and program functions, which check and dispatch. */
+/* The list of compiled-in backends, and the public functions of devices, which check and dispatch. */
 #include "flim/device.h"
 
 #include <math.h>
@@ -84,8 +84,8 @@ flim_status flim_device_open(const char *spec, const flim_log *log, flim_device 
     }
     if (strncmp(spec, "cuda:", 5) == 0) {
         int64_t index;
-        flim_status status = flim_parse_i64("device", spec + 5, 0, 1023, &index, err);
-        return status == FLIM_OK ? open_cuda((int)index, out, err) : status;
+        FLIM_TRY(flim_parse_i64("device", spec + 5, 0, 1023, &index, err));
+        return open_cuda((int)index, out, err);
     }
     if (strcmp(spec, "auto") != 0) {
         return flim_fail(err, FLIM_ERROR_USAGE, "device '%s': must be auto, cpu, cuda or cuda:N", spec);
@@ -145,7 +145,7 @@ void flim_device_host_free(flim_device *device, void *memory)
     }
 }
 
-static flim_status check_precision(const flim_device *device, flim_precision precision, flim_error *err)
+flim_status flim_device_check_precision(const flim_device *device, flim_precision precision, flim_error *err)
 {
     if (precision == FLIM_PRECISION_AUTO || !(device->info.precisions & 1u << precision)) {
         return flim_fail(err, FLIM_ERROR_USAGE, "%s cannot compute in %s", device->info.name, flim_precision_name(precision));
@@ -153,225 +153,17 @@ static flim_status check_precision(const flim_device *device, flim_precision pre
     return FLIM_OK;
 }
 
-flim_status flim_program_compile(flim_device *device, const flim_network *net, const flim_program_options *options,
-                                 flim_program **out, flim_error *err)
-{
-    *out = NULL;
-    FLIM_TRY(check_precision(device, options->precision, err));
-    int64_t batch = options->train_batch > options->eval_batch ? options->train_batch : options->eval_batch;
-    if (options->train_batch < 0 || options->eval_batch < 0 || batch == 0) {
-        return flim_fail(err, FLIM_ERROR_USAGE, "a batch of %lld cells: must be at least 1", (long long)batch);
-    }
-    /* cuDNN, oneDNN and many kernels index a tensor with 32 bits. */
-    int64_t elements = flim_network_largest_tensor(net), limit = ((int64_t)1 << 31) - 1;
-    if (batch > limit / elements) {
-        return flim_fail(
-            err, FLIM_ERROR_USAGE,
-            "a batch of %lld cells makes a tensor of 2^31 or more elements (%lld a cell); the largest batch is %lld",
-            (long long)batch, (long long)elements, (long long)(limit / elements));
-    }
-    return device->ops->compile(device, net, options, out, err);
-}
-
-void flim_program_destroy(flim_program *program)
-{
-    if (program) {
-        program->ops->destroy(program);
-    }
-}
-
-flim_status flim_program_memory(const flim_program *program, flim_memory_plan *plan, flim_error *err)
-{
-    *plan = (flim_memory_plan){0};
-    return program->ops->memory(program, plan, err);
-}
-
-void flim_memory_add(flim_memory_plan *plan, const char *name, flim_memory_place place, int64_t bytes)
-{
-    const int most = (int)(sizeof plan->item / sizeof plan->item[0]);
-    if (bytes <= 0) {
-        return;
-    }
-    plan->total[place] += bytes;
-    if (plan->n == most) { /* no room for another line: the last one collects the rest */
-        plan->item[most - 1].bytes += bytes;
-        return;
-    }
-    flim_memory_item *item = &plan->item[plan->n++];
-    *item = (flim_memory_item){.place = place, .bytes = bytes};
-    strncat(item->name, name, sizeof item->name - 1);
-}
-
-flim_status flim_program_allocate(flim_program *program, flim_error *err)
-{
-    if (program->allocated) {
-        return FLIM_OK;
-    }
-    flim_status status = program->ops->allocate(program, err);
-    program->allocated = status == FLIM_OK;
-    return status;
-}
-
-static flim_status check_allocated(const flim_program *program, flim_error *err)
-{
-    return program->allocated ? FLIM_OK : flim_fail(err, FLIM_ERROR, "internal: a program was used before it was allocated");
-}
-
-/* The array of a state in the device's memory, and its floats. */
-static flim_status find_state(const flim_program *program, flim_state state, float **array, size_t *count, flim_error *err)
-{
-    FLIM_TRY(check_allocated(program, err));
-    const flim_state_arrays at = program->ops->states(program);
-    const bool trains = program->options.train_batch > 0;
-    *count = (size_t)(state == FLIM_STATE_STATISTICS ? program->net.statistics : program->net.parameters);
-    *array = NULL;
-    switch (state) {
-    case FLIM_STATE_PARAMETERS: *array = at.parameters; break;
-    case FLIM_STATE_STATISTICS: *array = at.statistics; break;
-    case FLIM_STATE_GRADIENTS: *array = trains ? at.gradients : NULL; break;
-    case FLIM_STATE_MOMENT1: *array = trains ? at.moment1 : NULL; break;
-    case FLIM_STATE_MOMENT2: *array = trains ? at.moment2 : NULL; break;
-    }
-    return *array ? FLIM_OK
-                  : flim_fail(err, FLIM_ERROR, "internal: a program compiled without training has no gradients or moments");
-}
-
-flim_status flim_program_read(flim_program *program, flim_state state, float *out, flim_error *err)
-{
-    float *from;
-    size_t count;
-    FLIM_TRY(find_state(program, state, &from, &count, err));
-    return program->ops->read(program, from, count, out, err);
-}
-
-flim_status flim_program_write(flim_program *program, flim_state state, const float *in, flim_error *err)
-{
-    float *to;
-    size_t count;
-    flim_status status = find_state(program, state, &to, &count, err);
-    if (status == FLIM_OK && state == FLIM_STATE_GRADIENTS) {
-        status = flim_fail(err, FLIM_ERROR, "internal: gradients are read only");
-    }
-    return status == FLIM_OK ? program->ops->write(program, state, to, count, in, err) : status;
-}
-
-flim_status flim_program_get_counters(flim_program *program, flim_counters *out, flim_error *err)
-{
-    return program->ops->get_counters(program, out, err);
-}
-
-flim_status flim_program_set_counters(flim_program *program, const flim_counters *in, flim_error *err)
-{
-    return program->ops->set_counters(program, in, err);
-}
-
-flim_status flim_program_keep_cells(flim_program *program, const flim_kept_cells *cells, flim_error *err)
-{
-    if (!program->ops->keep_cells) {
-        return flim_fail(err, FLIM_ERROR_USAGE, "%s has no memory of its own to keep cells in; keep them in host memory",
-                         program->device->info.name);
-    }
-    if (program->allocated) {
-        return flim_fail(err, FLIM_ERROR, "internal: cells to keep were planned after the program was allocated");
-    }
-    flim_status status = program->ops->keep_cells(program, cells, err);
-    program->kept = status == FLIM_OK && cells ? cells->n : 0;
-    return status;
-}
-
-flim_status flim_program_put_cell(flim_program *program, int64_t cell, const void *voxels, const uint8_t *mask,
-                                  flim_error *err)
-{
-    flim_status status = check_allocated(program, err);
-    if (status == FLIM_OK && (cell < 0 || cell >= program->kept)) {
-        status =
-            flim_fail(err, FLIM_ERROR, "internal: cell %lld of %lld kept cells", (long long)cell, (long long)program->kept);
-    }
-    return status == FLIM_OK ? program->ops->put_cell(program, cell, voxels, mask, err) : status;
-}
-
-static flim_status check_batch(const flim_program *program, const flim_batch *batch, int64_t most, flim_error *err)
-{
-    const int *in = program->net.in;
-    for (int64_t i = 0; batch->kept && i < batch->n; i++) {
-        if (batch->id[i].cell >= program->kept) {
-            return flim_fail(err, FLIM_ERROR, "internal: a batch wants cell %u of %lld kept cells", batch->id[i].cell,
-                             (long long)program->kept);
-        }
-    }
-    if (batch->n < 1 || batch->n > most || batch->t != in[0] || batch->h != in[1] || batch->w != in[2]) {
-        return flim_fail(err, FLIM_ERROR, "internal: a batch (%lld,%d,%d,%d) for a program of at most (%lld,%d,%d,%d)",
-                         (long long)batch->n, batch->t, batch->h, batch->w, (long long)most, in[0], in[1], in[2]);
-    }
-    if (batch->pending) { /* none of our backends has kernels for one */
-        return flim_fail(err, FLIM_ERROR, "internal: the device was left the transform '%s' to apply", batch->pending->name);
-    }
-    return check_allocated(program, err);
-}
-
-static flim_status check_labels(const flim_program *program, const flim_batch *batch, flim_error *err)
-{
-    for (int64_t i = 0; i < batch->n; i++) {
-        if (batch->label[i] < 0 || batch->label[i] >= program->net.classes) {
-            return flim_fail(err, FLIM_ERROR, "internal: cell %u of a training batch has the label %d, with %d classes",
-                             (unsigned)batch->id[i].cell, (int)batch->label[i], program->net.classes);
-        }
-    }
-    return FLIM_OK;
-}
-
-flim_status flim_program_train(flim_program *program, const flim_batch *batch, const flim_step *step, flim_error *err)
-{
-    FLIM_TRY(check_batch(program, batch, program->options.train_batch, err));
-    FLIM_TRY(check_labels(program, batch, err));
-    return program->ops->train(program, batch, step, err);
-}
-
-flim_status flim_program_predict(flim_program *program, const flim_batch *batch, float *logits, flim_error *err)
-{
-    FLIM_TRY(check_batch(program, batch, program->options.eval_batch, err));
-    return program->ops->predict(program, batch, logits, err);
-}
-
-flim_status flim_program_totals(flim_program *program, bool reset, flim_totals *out, flim_error *err)
-{
-    FLIM_TRY(check_allocated(program, err));
-    return program->ops->totals(program, reset, out, err);
-}
-
-flim_status flim_program_set_totals(flim_program *program, const flim_totals *in, flim_error *err)
-{
-    FLIM_TRY(check_allocated(program, err));
-    return program->ops->set_totals(program, in, err);
-}
-
-flim_status flim_program_wait(flim_program *program, flim_error *err)
-{
-    FLIM_TRY(check_allocated(program, err));
-    return program->ops->wait(program, err);
-}
-
-int64_t flim_program_peak_bytes(const flim_program *program)
-{
-    return program->ops->peak_bytes(program);
-}
-
-bool flim_program_replays(const flim_program *program)
-{
-    return program->ops->replays && program->ops->replays(program);
-}
-
 flim_status flim_device_run_unit(flim_device *device, const flim_unit *unit, flim_precision precision,
                                  const flim_unit_run *run, flim_error *err)
 {
-    FLIM_TRY(check_precision(device, precision, err));
+    FLIM_TRY(flim_device_check_precision(device, precision, err));
     return device->ops->run_unit(device, unit, precision, run, err);
 }
 
 flim_status flim_device_run_head(flim_device *device, const flim_head *head, flim_precision precision,
                                  const flim_head_run *run, flim_error *err)
 {
-    FLIM_TRY(check_precision(device, precision, err));
+    FLIM_TRY(flim_device_check_precision(device, precision, err));
     return device->ops->run_head(device, head, precision, run, err);
 }
 
@@ -394,24 +186,4 @@ flim_status flim_device_measure_limits(flim_device *device, flim_device_limits *
     *out = (flim_device_limits){0};
     return device->ops->measure_limits ? device->ops->measure_limits(device, out, err)
                                        : flim_fail(err, FLIM_ERROR_USAGE, "limits are measured on CUDA devices only");
-}
-
-const char *flim_part_name(flim_part part)
-{
-    static const char *const names[FLIM_PARTS] = {[FLIM_PART_FORWARD] = "convolutions",
-                                                  [FLIM_PART_NORM] = "BatchNorm, activation, pool",
-                                                  [FLIM_PART_HEAD] = "head and loss",
-                                                  [FLIM_PART_NORM_GRADIENT] = "BatchNorm gradients",
-                                                  [FLIM_PART_DATA_GRADIENT] = "data gradients",
-                                                  [FLIM_PART_WEIGHT_GRADIENT] = "weight gradients",
-                                                  [FLIM_PART_UPDATE] = "update"};
-    return names[part];
-}
-
-flim_status flim_program_profile(flim_program *program, flim_operation_time *out, int room, int *n, flim_error *err)
-{
-    *n = 0;
-    FLIM_TRY(check_allocated(program, err));
-    return program->ops->profile ? program->ops->profile(program, out, room, n, err)
-                                 : flim_fail(err, FLIM_ERROR_USAGE, "single operations are timed on CUDA devices only");
 }

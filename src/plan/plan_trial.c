@@ -47,7 +47,7 @@ static flim_status make_batch(trial *t, int64_t n, flim_error *err)
         !(b->label = flim_alloc((size_t)n, sizeof *b->label, err)) ||
         !(b->weight = flim_alloc((size_t)n, sizeof *b->weight, err)) ||
         !(b->id = flim_alloc((size_t)n, sizeof *b->id, err)) || !(t->state = flim_alloc(floats, sizeof(float), err)) ||
-        !(t->logits = flim_alloc((size_t)n * (size_t)net->head.outputs, sizeof(float), err))) {
+        !(t->logits = flim_alloc((size_t)n * (size_t)net->head[0].outputs, sizeof(float), err))) {
         return FLIM_ERROR_MEMORY;
     }
     enum { DIFFERENT = 32 };

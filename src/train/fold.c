@@ -324,7 +324,7 @@ static flim_status labels_of(const flim_run *run, const int64_t *part, int64_t n
 static flim_status check_outputs(const fold *f, const char *what, const int64_t *part, int64_t n, const float *logits,
                                  flim_error *err)
 {
-    const int outputs = f->run->net.head.outputs;
+    const int outputs = f->run->net.head[0].outputs;
     for (int64_t i = 0; i < n * outputs; i++) {
         if (!isfinite(logits[i])) {
             return flim_fail(err, FLIM_ERROR_NONFINITE,
@@ -505,7 +505,7 @@ static flim_status evaluate(fold *f, flim_error *err)
 {
     flim_run *run = f->run;
     const flim_fold *part = f->part;
-    const int classes = run->info->classes, outputs = run->net.head.outputs;
+    const int classes = run->info->classes, outputs = run->net.head[0].outputs;
     char path[FLIM_PATH_MAX];
     int32_t *val_label = NULL, *test_label = NULL; /* (n_val), (n_test) */
     float *test_logits = NULL; /* (n_test,K') */
@@ -699,7 +699,7 @@ flim_status flim_run_fold(flim_run *run, int k, flim_error *err)
     if (status != FLIM_OK) {
         return status;
     }
-    f.val_logits = flim_alloc((size_t)(f.part->n_val * run->net.head.outputs), sizeof *f.val_logits, err);
+    f.val_logits = flim_alloc((size_t)(f.part->n_val * run->net.head[0].outputs), sizeof *f.val_logits, err);
     if (!f.val_logits) {
         status = FLIM_ERROR_MEMORY;
         goto done;

@@ -280,7 +280,7 @@ static flim_status allocate(job *j, flim_error *err)
     size_t n = (size_t)j->info->n, k = (size_t)j->weights.classes;
     j->parameter = flim_alloc((size_t)j->net.parameters, sizeof(float), err);
     j->statistic = flim_alloc((size_t)j->net.statistics, sizeof(float), err);
-    j->logits = flim_alloc(n * (size_t)j->net.head.outputs, sizeof(float), err);
+    j->logits = flim_alloc(n * (size_t)j->net.head[0].outputs, sizeof(float), err);
     j->one = flim_alloc(n * k, sizeof(double), err);
     j->sum = flim_alloc(n * k, sizeof(double), err);
     j->cells = flim_alloc(n, sizeof *j->cells, err);
@@ -307,7 +307,7 @@ static flim_status run_model(job *j, int m, flim_error *err)
     const flim_evaluation evaluation = {
         .program = j->program,
         .loader = j->loader,
-        .outputs = j->net.head.outputs,
+        .outputs = j->net.head[0].outputs,
         .batch = j->request->batch,
         .transform = j->request->flips,
         .hooks = j->hooks,

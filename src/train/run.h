@@ -100,7 +100,7 @@ static inline flim_evaluation flim_run_evaluation(const flim_run *run, flim_phas
 {
     return (flim_evaluation){.program = run->program,
                              .loader = run->loader,
-                             .outputs = run->net.head.outputs,
+                             .outputs = run->net.head[0].outputs,
                              .batch = run->eval_batch,
                              .hooks = run->hooks,
                              .at = {.phase = phase,

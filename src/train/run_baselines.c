@@ -45,7 +45,7 @@ static flim_status features_of(const flim_run *run, int b, double **out, int *fe
 static flim_status write_predictions(flim_run *run, int b, const float *logits, const int32_t *predicted, flim_error *err)
 {
     char path[FLIM_PATH_MAX], name[64];
-    const int outputs = run->net.head.outputs;
+    const int outputs = run->net.head[0].outputs;
     flim_predictions all = {0};
     int64_t n = 0, at = 0;
     for (int k = 0; k < run->splits.n_folds; k++) {
@@ -91,7 +91,7 @@ flim_status flim_run_baselines(flim_run *run, flim_error *err)
         flim_log_line(&run->log, FLIM_LOG_NOTE, "no baselines: they need the scan that --no-scan leaves out");
         return FLIM_OK;
     }
-    float *logits = flim_alloc(n * (size_t)run->net.head.outputs, sizeof *logits, err); /* (n,K') */
+    float *logits = flim_alloc(n * (size_t)run->net.head[0].outputs, sizeof *logits, err); /* (n,K') */
     int32_t *predicted = flim_alloc(n, sizeof *predicted, err); /* (n) */
     double *threshold = flim_alloc((size_t)run->splits.n_folds, sizeof *threshold, err); /* (n_folds) */
     flim_status status = logits && predicted && threshold ? FLIM_OK : FLIM_ERROR_MEMORY;

@@ -291,7 +291,7 @@ flim_status flim_run_summary(flim_run *run, flim_error *err)
 flim_status flim_run_holdout(flim_run *run, flim_error *err)
 {
     const int64_t n = run->splits.n_holdout;
-    const int classes = run->info->classes, outputs = run->net.head.outputs;
+    const int classes = run->info->classes, outputs = run->net.head[0].outputs;
     char path[FLIM_PATH_MAX], name[64];
     flim_predictions predictions = {0};
     if (n == 0) {

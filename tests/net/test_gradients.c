@@ -559,7 +559,7 @@ static void tails_are_smaller_batches(void **state)
 /* logits (n,K') of a predict call that must write exactly those. */
 static void check_prediction(flim_program *program, ref_network *ref, int64_t n)
 {
-    const int outputs = ref->net->head.outputs;
+    const int outputs = ref->net->head[0].outputs;
     const int64_t count = n * outputs;
     flim_batch batch = ref_formula_batch(ref->net, 7, n);
     double *want = ref_array(count);
@@ -679,7 +679,7 @@ static void mistakes_of_the_caller_are_refused(void **state)
     flim_program *alone = ref_program_create(target, &f.net, 0, 3, f.parameters, f.statistics);
     assert_non_null(program);
     assert_non_null(alone);
-    float *values = calloc((size_t)(f.net.parameters + 3 * f.net.head.outputs), sizeof *values);
+    float *values = calloc((size_t)(f.net.parameters + 3 * f.net.head[0].outputs), sizeof *values);
     assert_non_null(values);
     flim_batch batch = ref_formula_batch(&f.net, 0, 3);
     const flim_step step = plain_step(3);

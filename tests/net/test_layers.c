@@ -712,7 +712,7 @@ static void check_head(const head_case *c, const head_arrays *a)
 static void one_head(void **state)
 {
     const head_case *c = *state;
-    const flim_head head = {c->in_channels, c->hidden, c->outputs};
+    const flim_head head = {.in_channels = c->in_channels, .hidden = c->hidden, .outputs = c->outputs};
     const uint32_t unit = 10;
     head_arrays a;
     begin_case(c->name);

@@ -59,7 +59,7 @@ static void odd_times_follow_the_floor(void **state)
     flim_network net = build(8, 3, 133, 5, 7);
     assert_int_equal(net.unit[1].out[0], 67); /* 133 -> 67 -> 33 -> 16 */
     assert_int_equal(net.unit[net.n_units - 1].out[0], 16);
-    assert_int_equal(net.head.outputs, 3);
+    assert_int_equal(net.head[0].outputs, 3);
     flim_network bad;
     assert_int_equal(flim_network_build(&bad, 8, 2, 7, 21, 21, NULL), FLIM_ERROR_USAGE);
     assert_int_equal(flim_network_build(&bad, 8, 2, 8, 2, 21, NULL), FLIM_ERROR_USAGE);

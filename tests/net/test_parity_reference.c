@@ -81,7 +81,7 @@ static result run_reference(const run *r)
 {
     const flim_network *net = &r->net;
     ref_network *ref = ref_network_create(net, r->start, r->start_statistics);
-    result out = {.gradients = ref_array(net->parameters), .logits = ref_array(r->batch * net->head.outputs)};
+    result out = {.gradients = ref_array(net->parameters), .logits = ref_array(r->batch * net->head[0].outputs)};
     const flim_step step = step_of(r);
     for (int64_t s = 0; s < r->steps; s++) {
         flim_batch batch = ref_formula_batch(net, s * r->batch, r->batch);
@@ -119,7 +119,7 @@ static void read_state(flim_program *program, flim_state state, double *out, int
 static result run_device(const run *r)
 {
     const flim_network *net = &r->net;
-    const int64_t n_logits = r->batch * net->head.outputs;
+    const int64_t n_logits = r->batch * net->head[0].outputs;
     result out = {.gradients = ref_array(net->parameters),
                   .parameters = ref_array(net->parameters),
                   .statistics = ref_array(net->statistics),
@@ -236,7 +236,7 @@ static void check_line(const run *r, const result *got, const char *line, const 
         check_moved(r, got, name, x, y, b);
     } else if (sscanf(line, "logit %d %d %lf", &i, &k, &x) == 3) {
         snprintf(name, sizeof name, "%d,%d", i, k);
-        check("logit", name, got->logits[i * r->net.head.outputs + k], x, b->logit);
+        check("logit", name, got->logits[i * r->net.head[0].outputs + k], x, b->logit);
     } else {
         fail_msg("tests/net/parity_reference.txt: what is '%s'?", line);
     }

@@ -182,7 +182,7 @@ static double run_pass(pass *p, const flim_step *step, double *logits)
     }
     ref_head_run head = head_run(p, step, logits);
     head.dx = p->gradients ? p->dy[net->n_units - 1] : NULL;
-    ref_head(&net->head, &head);
+    ref_head(&net->head[0], &head);
     for (int u = net->n_units - 1; u >= 0 && p->gradients; u--) {
         unit_backward(p, u);
     }
@@ -196,7 +196,7 @@ static double run_pass(pass *p, const flim_step *step, double *logits)
 
 static int64_t count_correct(const flim_network *net, const flim_batch *batch, const double *logits)
 {
-    const int outputs = net->head.outputs;
+    const int outputs = net->head[0].outputs;
     int64_t correct = 0;
     for (int64_t n = 0; n < batch->n; n++) {
         const double *l = logits + n * outputs;
@@ -213,7 +213,7 @@ void ref_network_train(ref_network *ref, const flim_batch *batch, const flim_ste
 {
     const flim_network *net = ref->net;
     double *gradients = ref_array(net->parameters), *scale = ref_array(net->parameters);
-    double *logits = ref_array(batch->n * net->head.outputs);
+    double *logits = ref_array(batch->n * net->head[0].outputs);
     pass p = {.net = net,
               .batch = batch,
               .parameters = ref->parameters,

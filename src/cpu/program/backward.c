@@ -135,8 +135,9 @@ flim_status flim_cpu_backward_pass(flim_cpu_program *p, const flim_batch *batch,
         flim_cpu_node *node = &p->node[u];
         unit_loop loop = {batch, u};
         flim_status status = FLIM_OK;
-        if (u > 0 && p->node[u - 1].block != node->block) { /* the loop below may run the gate of the block before */
-            status = flim_cpu_remake_block(p, batch, p->node[u - 1].block, err);
+        if (u > 0 && p->node[u - 1].layer.unit.block !=
+                         node->layer.unit.block) { /* the loop below may run the gate of the block before */
+            status = flim_cpu_remake_block(p, batch, p->node[u - 1].layer.unit.block, err);
         }
         if (status == FLIM_OK && !node->from_next) {
             status = flim_cpu_for_cells(p, batch->n, gate_cell, &loop, err);

@@ -69,7 +69,7 @@ static float *tensor_at(const flim_cpu_program *p, float *array, flim_tensor_rol
 flim_cpu_head flim_cpu_program_head(flim_cpu_program *p, bool training)
 {
     float *gradients = training ? p->gradients : NULL;
-    return (flim_cpu_head){.shape = p->base.net.head,
+    return (flim_cpu_head){.shape = p->base.net.head[0],
                            .frozen = p->frozen,
                            .unit = (uint32_t)p->base.net.n_units,
                            .fc1_weight = tensor_at(p, p->parameters, FLIM_TENSOR_LINEAR_WEIGHT, 0),

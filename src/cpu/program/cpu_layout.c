@@ -63,11 +63,12 @@ static void find_remade(flim_cpu_program *p)
         bool inside = true;
         for (int r = 0; r < net->n_units; r++) {
             if (net->unit[r].input == u || net->unit[r].skip == u) {
-                inside = inside && p->node[r].block == node->block;
+                inside = inside && p->node[r].layer.unit.block == node->layer.unit.block;
             }
         }
         const bool kept_y = !node->layer.plain_y; /* then others read its y */
-        node->remade = node->block < p->blocks_remade && node->block < p->n_blocks - 1 && (inside || kept_y);
+        node->remade =
+            node->layer.unit.block < p->blocks_remade && node->layer.unit.block < p->n_blocks - 1 && (inside || kept_y);
     }
 }
 
@@ -88,7 +89,7 @@ static int last_forward_read(const flim_cpu_program *p, int u)
 static int remake_step(const flim_cpu_program *p, int u)
 {
     int last = u;
-    while (last + 1 < p->base.net.n_units && p->node[last + 1].block == p->node[u].block) {
+    while (last + 1 < p->base.net.n_units && p->node[last + 1].layer.unit.block == p->node[u].layer.unit.block) {
         last++;
     }
     return backward_step(p, last + 1);
@@ -184,7 +185,7 @@ static void plan_workers(flim_cpu_program *p, size_t n)
     const flim_cpu_layer *last = &p->node[net->n_units - 1].layer;
     size_t most = larger((size_t)p->base.options.train_batch, (size_t)p->base.options.eval_batch);
     p->partial_doubles = larger(p->partial_doubles, most * flim_cpu_layer_partials(last));
-    p->head_doubles = flim_cpu_head_work(&net->head, (int64_t)most);
+    p->head_doubles = flim_cpu_head_work(&net->head[0], (int64_t)most);
 }
 
 static size_t worker_bytes(const flim_cpu_program *p, flim_cpu_mode mode)
@@ -227,12 +228,8 @@ void flim_cpu_plan(flim_cpu_program *p)
         flim_cpu_node *node = &p->node[u];
         node->eval_z = node->eval_y = FLIM_NO_BUFFER;
     }
-    int block[FLIM_MAX_UNITS];
     find_uses(p);
-    p->n_blocks = flim_network_blocks(&p->base.net, block);
-    for (int u = 0; u < p->base.net.n_units; u++) {
-        p->node[u].block = block[u];
-    }
+    p->n_blocks = flim_network_blocks(&p->base.net);
     if (p->base.options.eval_batch > 0) {
         plan_eval(p);
     }
@@ -253,7 +250,7 @@ void flim_cpu_plan(flim_cpu_program *p)
 
 static int64_t head_floats(const flim_cpu_program *p)
 {
-    const flim_head *head = &p->base.net.head;
+    const flim_head *head = &p->base.net.head[0];
     int64_t most =
         p->base.options.train_batch > p->base.options.eval_batch ? p->base.options.train_batch : p->base.options.eval_batch;
     return most * (2 * head->in_channels + head->outputs);
@@ -385,8 +382,8 @@ flim_status flim_cpu_plan_allocate(flim_cpu_program *p, flim_error *err)
         return explain_memory(p, needed, available, err);
     }
     const size_t most = larger((size_t)p->base.options.train_batch, (size_t)p->base.options.eval_batch);
-    p->dmean = p->mean + most * (size_t)p->base.net.head.in_channels;
-    p->logits = p->dmean + most * (size_t)p->base.net.head.in_channels;
+    p->dmean = p->mean + most * (size_t)p->base.net.head[0].in_channels;
+    p->logits = p->dmean + most * (size_t)p->base.net.head[0].in_channels;
     divide_worker_memory(p);
     divide_unit_memory(p);
     return FLIM_OK;

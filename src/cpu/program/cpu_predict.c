@@ -41,7 +41,7 @@ static flim_status predict_cell(flim_cpu_program *p, flim_cpu_mode mode, flim_cp
     const flim_cpu_node *last = &p->node[net->n_units - 1];
     double *partial = p->partial + (size_t)cell * flim_cpu_layer_partials(&last->layer);
     flim_cpu_layer_pool(&last->layer, &team, eval_buffer(p, worker, last->eval_y), partial);
-    flim_cpu_layer_finish_pool(&last->layer, partial, p->mean + cell * net->head.in_channels);
+    flim_cpu_layer_finish_pool(&last->layer, partial, p->mean + cell * net->head[0].in_channels);
     return FLIM_OK;
 }
 

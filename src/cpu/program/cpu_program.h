@@ -42,7 +42,6 @@ typedef struct flim_cpu_node {
     size_t mean_offset, var_offset; /* in the statistics */
     /* training: numbers of buffers in the arena, FLIM_NO_BUFFER = none */
     int z, y, dx, dv;
-    int block; /* of recomputation, 0-based */
     bool remade; /* z is dropped after the forward pass and made again in the backward pass */
     bool save_y; /* y has a buffer */
     bool store_dv; /* gate writes dv; else apply reads dy and gates it itself */

@@ -92,7 +92,7 @@ flim_status flim_cpu_remake_block(flim_cpu_program *p, const flim_batch *batch, 
 {
     flim_status status = FLIM_OK;
     for (int u = 0; u < p->base.net.n_units && status == FLIM_OK; u++) {
-        if (p->node[u].block == block && p->node[u].remade) {
+        if (p->node[u].layer.unit.block == block && p->node[u].remade) {
             unit_loop loop = {batch, u};
             status = flim_cpu_for_cells(p, batch->n, remake_cell, &loop, err);
         }
@@ -122,7 +122,7 @@ static flim_status mean_cell(flim_cpu_program *p, flim_cpu_mode mode, flim_cpu_w
     double *partial = p->partial + (size_t)cell * flim_cpu_layer_partials(&node->layer);
     make_y(p, mode, last, cell, y);
     flim_cpu_layer_pool(&node->layer, &team, y, partial);
-    flim_cpu_layer_finish_pool(&node->layer, partial, p->mean + cell * p->base.net.head.in_channels);
+    flim_cpu_layer_finish_pool(&node->layer, partial, p->mean + cell * p->base.net.head[0].in_channels);
     return FLIM_OK;
 }
 

@@ -1,0 +1,119 @@
+/* The published network: stem, down and three residual blocks, in five widths. */
+#include "flim/network.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "core/parse.h"
+#include "core/try.h"
+
+static const struct {
+    const char *name;
+    int width;
+} presets[] = {{"tiny", 8}, {"small", 16}, {"base", 32}, {"large", 64}, {"xlarge", 128}};
+enum { N_PRESETS = sizeof presets / sizeof presets[0] };
+
+flim_status flim_network_preset_width(const char *preset, int *width, flim_error *err)
+{
+    const char *names[N_PRESETS];
+    for (int i = 0; i < N_PRESETS; i++) {
+        if (strcmp(preset, presets[i].name) == 0) {
+            *width = presets[i].width;
+            return FLIM_OK;
+        }
+        names[i] = presets[i].name;
+    }
+    return flim_fail(err, FLIM_ERROR_USAGE,
+                     "unknown preset '%s' (did you mean '%s'? there are tiny, small, base, large, xlarge)", preset,
+                     flim_nearest(preset, names, N_PRESETS));
+}
+
+/* A unit of `block` named `name`: BatchNorm and leaky ReLU over a convolution that keeps the size at stride 1. */
+static flim_unit make_unit(const char *block, const char *name, const char *bn, int input, int out_channels)
+{
+    flim_unit u = {.input = input, .skip = -1, .act = true, .out_channels = out_channels, .stride = {1, 1, 1}};
+    snprintf(u.conv, sizeof u.conv, "%s.%s", block, name);
+    snprintf(u.bn, sizeof u.bn, "%s.%s", block, bn);
+    return u;
+}
+
+static void set_kernel(flim_unit *u, int t, int y, int x)
+{
+    const int kernel[3] = {t, y, x};
+    for (int d = 0; d < 3; d++) {
+        u->kernel[d] = kernel[d];
+        u->pad[d] = kernel[d] / 2;
+    }
+}
+
+/* Two 3x3x3 convolutions and a skip over them, pooled and dropped out at the end: recompute block number `block`. */
+static flim_status add_residual(flim_network *net, const char *name, int block, int out_channels, int spatial, int pool_t,
+                                flim_error *err)
+{
+    const int input = net->n_units - 1;
+    int skip = input;
+    if (net->unit[input].out_channels != out_channels || spatial != 1) {
+        flim_unit point = make_unit(name, "skip.conv", "skip.bn", input, out_channels);
+        set_kernel(&point, 1, 1, 1);
+        point.stride[1] = point.stride[2] = spatial;
+        point.act = false;
+        point.block = block;
+        FLIM_TRY(flim_network_add_unit(net, &point, err));
+        skip = net->n_units - 1;
+    }
+    flim_unit first = make_unit(name, "conv1", "bn1", input, out_channels);
+    set_kernel(&first, 3, 3, 3);
+    first.stride[1] = first.stride[2] = spatial;
+    first.block = block;
+    FLIM_TRY(flim_network_add_unit(net, &first, err));
+    flim_unit second = make_unit(name, "conv2", "bn2", net->n_units - 1, out_channels);
+    set_kernel(&second, 3, 3, 3);
+    second.skip = skip;
+    second.pool_t = pool_t;
+    second.dropout = true;
+    second.block = block;
+    return flim_network_add_unit(net, &second, err);
+}
+
+static flim_status check_sizes(int width, int classes, int t, int h, int w, flim_error *err)
+{
+    if (width < 4 || width > 1024 || width % 4 != 0) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "network width %d: must be a multiple of 4 from 4 to 1024", width);
+    }
+    if (classes < 2 || classes > 10000) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "a network for %d classes: there must be 2 to 10000", classes);
+    }
+    if (t < 8 || h < 3 || w < 3 || t > 65536 || h > 4096 || w > 4096) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "cells of %d time bins x %d x %d pixels: must be T 8..65536 and H, W 3..4096",
+                         t, h, w);
+    }
+    return FLIM_OK;
+}
+
+flim_status flim_network_build(flim_network *net, int width, int classes, int t, int h, int w, flim_error *err)
+{
+    FLIM_TRY(check_sizes(width, classes, t, h, w, err));
+    flim_network_begin(net, classes, 2, t, h, w);
+    net->width = width;
+    for (int i = 0; i < N_PRESETS; i++) {
+        if (presets[i].width == width) {
+            snprintf(net->preset, sizeof net->preset, "%s", presets[i].name);
+        }
+    }
+    flim_unit stem = make_unit("stem", "conv", "bn", -1, width), down = make_unit("down", "conv", "bn", 0, width);
+    set_kernel(&stem, 7, 1, 1);
+    set_kernel(&down, 3, 1, 1);
+    down.stride[0] = 2;
+    FLIM_TRY(flim_network_add_unit(net, &stem, err));
+    FLIM_TRY(flim_network_add_unit(net, &down, err));
+    FLIM_TRY(add_residual(net, "res1", 1, width, 1, 1, err));
+    FLIM_TRY(add_residual(net, "res2", 2, 2 * width, 2, 2, err));
+    FLIM_TRY(add_residual(net, "res3", 3, 4 * width, 2, 2, err));
+    const flim_head head = {.name = "head",
+                            .unit = net->n_units - 1,
+                            .hidden = 2 * width,
+                            .outputs = flim_class_outputs(classes),
+                            .loss = flim_class_loss(classes)};
+    FLIM_TRY(flim_network_add_head(net, &head, err));
+    return flim_network_finish(net, err);
+}
