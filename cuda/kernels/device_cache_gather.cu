@@ -38,13 +38,13 @@ __device__ __forceinline__ float value1(const char *voxels, int bytes, int64_t a
 /* blockIdx.y goes over the batch.  A cell's voxels begin at a multiple of 16 bytes; its place in the batch does so only where
  * the cell's size allows. */
 __global__ void __launch_bounds__(THREADS)
-    gather_kept_kernel(flim_kept_view kept, const uint32_t *__restrict__ id, int64_t n, int64_t voxels, int64_t pixels,
+    gather_kept_kernel(flim_kept_view kept, const flim_cell_id *__restrict__ id, int64_t n, int64_t voxels, int64_t pixels,
                        float *__restrict__ signal, uint8_t *__restrict__ mask)
 {
     const int64_t first = blockIdx.x * (int64_t)THREADS + threadIdx.x, stride = (int64_t)gridDim.x * THREADS;
     const int64_t wide = voxels % AT_ONCE == 0 ? voxels / AT_ONCE : 0;
     for (int64_t b = blockIdx.y; b < n; b += gridDim.y) {
-        const int64_t cell = id[6 * b + 4];
+        const int64_t cell = id[b].cell;
         const uint64_t place = kept.place[cell];
         const int bytes = (int)(place & 15);
         const char *from = kept.memory + (place & ~(uint64_t)15);
@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-cudaError_t flim_k_gather_kept(const flim_launch *l, const flim_kept_view *kept, const uint32_t *id, int64_t n,
+cudaError_t flim_k_gather_kept(const flim_launch *l, const flim_kept_view *kept, const flim_cell_id *id, int64_t n,
                                int64_t voxels, int64_t pixels, float *signal, uint8_t *mask)
 {
     const int64_t blocks = (voxels / AT_ONCE + THREADS - 1) / THREADS;

@@ -1,4 +1,5 @@
 /* Input preparation, layout changes at the edges, and dropout multipliers. */
+#include "core/random_block.h"
 #include "cuda/kernels/vector.cuh"
 
 __global__ void probe_kernel(void)
@@ -106,23 +107,7 @@ cudaError_t flim_k_to_planar(const flim_launch *l, const void *in, int64_t n, in
     return cudaGetLastError();
 }
 
-/* Philox4x32-10 (Salmon et al., SC'11) with the counter layout of flim/random.h. */
-__device__ static void philox(uint32_t counter[4], uint32_t key0, uint32_t key1)
-{
-#pragma unroll
-    for (int round = 0; round < 10; round++) {
-        uint32_t low0 = 0xD2511F53u * counter[0], high0 = __umulhi(0xD2511F53u, counter[0]);
-        uint32_t low1 = 0xCD9E8D57u * counter[2], high1 = __umulhi(0xCD9E8D57u, counter[2]);
-        counter[0] = high1 ^ counter[1] ^ key0;
-        counter[1] = low1;
-        counter[2] = high0 ^ counter[3] ^ key1;
-        counter[3] = low0;
-        key0 += 0x9E3779B9u;
-        key1 += 0xBB67AE85u;
-    }
-}
-
-__global__ void dropout_kernel(flim_dropout_table table, const uint32_t *__restrict__ id, int64_t cells, const float *p)
+__global__ void dropout_kernel(flim_dropout_table table, const flim_cell_id *__restrict__ id, int64_t cells, const float *p)
 {
     const auto &item = table.item[blockIdx.y];
     int groups = item.c / 4;
@@ -132,16 +117,15 @@ __global__ void dropout_kernel(flim_dropout_table table, const uint32_t *__restr
          i += (int64_t)gridDim.x * blockDim.x) {
         int64_t cell = i / groups;
         uint32_t group = (uint32_t)(i % groups);
-        const uint32_t *who = id + 6 * cell; /* seed low, seed high, fold, epoch, cell, repeat */
-        uint32_t counter[4] = {item.unit << 16 | group, who[4], who[3], 4u << 24 | (who[5] & 255u) << 16 | (who[2] & 65535u)};
-        philox(counter, who[0], who[1]);
-        float4 out = make_float4(counter[0] >= threshold ? keep : 0.0f, counter[1] >= threshold ? keep : 0.0f,
-                                 counter[2] >= threshold ? keep : 0.0f, counter[3] >= threshold ? keep : 0.0f);
+        uint32_t word[4];
+        flim_random_block_of(&id[cell], FLIM_RANDOM_DROPOUT, item.unit << 16 | group, word);
+        float4 out = make_float4(word[0] >= threshold ? keep : 0.0f, word[1] >= threshold ? keep : 0.0f,
+                                 word[2] >= threshold ? keep : 0.0f, word[3] >= threshold ? keep : 0.0f);
         reinterpret_cast<float4 *>(item.multiplier)[i] = out;
     }
 }
 
-cudaError_t flim_k_dropout(const flim_launch *l, const flim_dropout_table *table, const uint32_t *id, int64_t cells,
+cudaError_t flim_k_dropout(const flim_launch *l, const flim_dropout_table *table, const flim_cell_id *id, int64_t cells,
                            const float *p)
 {
     int most = 8;

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "cuda/conv/conv_problem.h"
+#include "flim/random.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -41,8 +42,8 @@ typedef struct flim_kept_view {
     const uint64_t *place; /* (cells) */
     const uint8_t *mask; /* (cells, HW) */
 } flim_kept_view;
-/* The cells id[6 i + 4] of i < n -> signal (n, voxels) fp32 and mask (n, pixels): what flim_k_input and _plain take. */
-cudaError_t flim_k_gather_kept(const flim_launch *l, const flim_kept_view *kept, const uint32_t *id, int64_t n,
+/* The cells id[i].cell of i < n -> signal (n, voxels) fp32 and mask (n, pixels): what flim_k_input and _plain take. */
+cudaError_t flim_k_gather_kept(const flim_launch *l, const flim_kept_view *kept, const flim_cell_id *id, int64_t n,
                                int64_t voxels, int64_t pixels, float *signal, uint8_t *mask);
 /* Host layout (n,channels,pixels) fp32 <-> (n,pixels,C) storage; *scale (NULL = 1) multiplies on the way in and divides out.
  * n_full >= n: cells n..n_full-1 of the storage tensor become 0. */
@@ -60,8 +61,8 @@ typedef struct flim_dropout_table {
         float *multiplier; /* (cells, c) */
     } item[8];
 } flim_dropout_table;
-/* id: cells x {seed low, seed high, fold, epoch, cell, repeat}; *p on the device. */
-cudaError_t flim_k_dropout(const flim_launch *l, const flim_dropout_table *table, const uint32_t *id, int64_t cells,
+/* id: (cells) on the device, as is *p. */
+cudaError_t flim_k_dropout(const flim_launch *l, const flim_dropout_table *table, const flim_cell_id *id, int64_t cells,
                            const float *p);
 
 /* ---- kernels_norm.cu: forward ---------------------------------------------------------------------------------------- */

@@ -18,7 +18,7 @@ typedef struct flim_call_block {
     flim_device_step *step;
     int32_t *label; /* (batch) */
     float *weight; /* (batch) */
-    uint32_t *id; /* (batch) x 6 */
+    flim_cell_id *id; /* (batch) */
 } flim_call_block;
 
 typedef struct flim_stage { /* device copy of a batch on its way in */

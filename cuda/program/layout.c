@@ -138,7 +138,7 @@ int64_t flim_call_block_at(flim_call_block *block, char *base, int64_t batch)
     block->step = take(&c, sizeof *block->step);
     block->label = take(&c, batch * (int64_t)sizeof *block->label);
     block->weight = take(&c, batch * (int64_t)sizeof *block->weight);
-    block->id = take(&c, batch * 6 * (int64_t)sizeof *block->id);
+    block->id = take(&c, batch * (int64_t)sizeof *block->id);
     block->bytes = c.used;
     return c.used;
 }

@@ -2,7 +2,6 @@
 
 #include <string.h>
 
-#include "cuda/kernels/cell_words.h"
 #include "cuda/device/check.h"
 #include "core/alloc.h"
 
@@ -50,15 +49,9 @@ flim_status flim_pieces_dropout(flim_pieces *p, const flim_launch *launch, const
                                 uint32_t unit, int channels, int c, float **out, flim_error *err)
 {
     flim_status status;
-    uint32_t *words = flim_alloc((size_t)n, FLIM_CELL_WORDS * sizeof *words, err), *words_there = NULL;
-    if (!words) {
-        return FLIM_ERROR_MEMORY;
-    }
-    for (int64_t i = 0; i < n; i++) {
-        flim_cell_words(&id[i], words + FLIM_CELL_WORDS * i);
-    }
+    flim_cell_id *id_there = NULL;
     float *rate_there = NULL;
-    FLIM_TRY_DONE(flim_pieces_copy(p, words, n * FLIM_CELL_WORDS * (int64_t)sizeof *words, &words_there, err));
+    FLIM_TRY_DONE(flim_pieces_copy(p, id, n * (int64_t)sizeof *id, &id_there, err));
     FLIM_TRY_DONE(flim_pieces_copy(p, &rate, sizeof rate, &rate_there, err));
     FLIM_TRY_DONE(flim_pieces_take(p, n * c * (int64_t)sizeof(float), out, err));
     flim_dropout_table table = {.n = 1};
@@ -66,9 +59,8 @@ flim_status flim_pieces_dropout(flim_pieces *p, const flim_launch *launch, const
     table.item[0].channels = channels;
     table.item[0].c = c;
     table.item[0].multiplier = *out;
-    FLIM_TRY_CUDA_DONE(flim_k_dropout(launch, &table, words_there, n, rate_there));
+    FLIM_TRY_CUDA_DONE(flim_k_dropout(launch, &table, id_there, n, rate_there));
     FLIM_TRY_CUDA_DONE(cudaStreamSynchronize(launch->stream)); /* rate is on this function's stack */
 done:
-    flim_free(words);
     return status;
 }

@@ -2,7 +2,6 @@
 
 #include <string.h>
 
-#include "cuda/kernels/cell_words.h"
 #include "cuda/device/check.h"
 #include "cuda/program/layout.h"
 
@@ -89,7 +88,7 @@ flim_status flim_transfer_in(flim_cuda_program *p, flim_pass *pass, const flim_b
     (void)flim_call_block_at(&block, slot->block, p->batch);
     *block.step = *step;
     for (int64_t i = 0; (pass->train || batch->kept) && i < n; i++) {
-        flim_cell_words(&batch->id[i], block.id + FLIM_CELL_WORDS * i);
+        block.id[i] = batch->id[i];
         block.label[i] = batch->label[i];
         block.weight[i] = batch->weight[i];
     }

@@ -3,9 +3,9 @@
 #include <string.h>
 
 #include "bench/bench_internal.h"
-#include "bench/synthetic.h"
 #include "core/alloc.h"
 #include "core/try.h"
+#include "data/synthetic.h"
 #include "flim/dataset.h"
 #include "flim/device.h"
 #include "flim/flags.h"

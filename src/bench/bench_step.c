@@ -8,12 +8,12 @@
 #include <string.h>
 
 #include "bench/bench_internal.h"
-#include "bench/synthetic.h"
-#include "core/bytes.h"
 #include "core/alloc.h"
+#include "core/bytes.h"
 #include "core/clock.h"
 #include "core/median.h"
 #include "core/try.h"
+#include "data/synthetic.h"
 #include "flim/dataset.h"
 #include "flim/device.h"
 #include "flim/flags.h"

@@ -2,17 +2,11 @@
 
 #include <math.h>
 
-#include <Random123/philox.h>
+#include "core/random_block.h"
 
 void flim_random_block(const flim_cell_id *id, flim_random_purpose purpose, uint32_t index, uint32_t out[4])
 {
-    philox4x32_key_t key = {{(uint32_t)id->seed, (uint32_t)(id->seed >> 32)}};
-    philox4x32_ctr_t counter = {
-        {index, id->cell, id->epoch, (uint32_t)purpose << 24 | (id->repeat & 255u) << 16 | (id->fold & 65535u)}};
-    philox4x32_ctr_t block = philox4x32(counter, key); /* 10 rounds */
-    for (int i = 0; i < 4; i++) {
-        out[i] = block.v[i];
-    }
+    flim_random_block_of(id, purpose, index, out);
 }
 
 flim_random flim_random_begin(const flim_cell_id *id, flim_random_purpose purpose)

@@ -2,10 +2,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench/synthetic.h"
 #include "core/alloc.h"
 #include "core/clock.h"
 #include "core/try.h"
+#include "data/synthetic.h"
 #include "flim/dataset.h"
 #include "plan/plan.h"
 

@@ -1,6 +1,6 @@
 /* Synthetic cells for measurements without a data file: sparse Poisson decays in a disc. */
-#ifndef FLIM_BENCH_SYNTHETIC_H
-#define FLIM_BENCH_SYNTHETIC_H
+#ifndef FLIM_DATA_SYNTHETIC_H
+#define FLIM_DATA_SYNTHETIC_H
 
 #include <stdint.h>
 

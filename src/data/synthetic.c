@@ -1,4 +1,4 @@
-#include "bench/synthetic.h"
+#include "data/synthetic.h"
 
 #include <math.h>
 #include <string.h>
