@@ -467,7 +467,7 @@ static flim_status train(fold *f, flim_error *err)
             status = flim_run_write_history(f->folder, s, err);
         }
         if (status == FLIM_OK) {
-            status = flim_run_log_check(f->run, err);
+            status = flim_train_log_check(&f->run->file_log, err);
         }
         if (status != FLIM_OK) {
             return status;

@@ -595,7 +595,8 @@ flim_status flim_resume_check(flim_run *run, flim_error *err)
         compare(run, record, &d);
         bool same = !d.any || (!d.data && is_accepted(run));
         if (run->settings->resume_override && (d.any || run->changes.n > 0) && !d.fixed) {
-            status = override(run, record, &d, err);
+            status = flim_run_check_alone(run, "; --resume-override changes what all folds share: wait for its end", err);
+            status = status == FLIM_OK ? override(run, record, &d, err) : status;
         } else if (!same) {
             status = refuse(run, &d, err);
         }

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 
+#include "core/lock.h"
 #include "core/stop.h"
 #include "flim/dataset.h"
 #include "flim/device.h"
@@ -17,6 +18,7 @@
 #include "train/checkpoint.h"
 #include "train/evaluation.h"
 #include "train/identity.h"
+#include "train/train_log.h"
 
 enum { FLIM_PATH_MAX = 4096 };
 
@@ -27,15 +29,6 @@ typedef enum flim_monitor {
     FLIM_MONITOR_BALANCED_ACCURACY,
     FLIM_MONITOR_F1
 } flim_monitor;
-
-/* Lines for the user go to the caller's log and into train.log; those from before the folder exists are kept for it. */
-typedef struct flim_run_log {
-    const flim_log *user;
-    FILE *file; /* train.log, NULL before the folder exists */
-    char *early; /* text kept until then */
-    size_t early_bytes;
-    int error; /* errno of the first line that could not be written to train.log; 0 = none */
-} flim_run_log;
 
 /* The device's figures during an epoch (meter.c). */
 typedef struct flim_meter {
@@ -48,10 +41,12 @@ typedef struct flim_meter {
 typedef struct flim_run {
     const flim_settings *settings; /* resolved; on --resume those of the run folder */
     const flim_train_hooks *hooks;
-    flim_run_log tee;
-    flim_log log; /* writes through tee */
+    flim_train_log file_log; /* train.log */
+    flim_log log; /* the caller's and train.log */
     char folder[FLIM_PATH_MAX];
-    int lock; /* file descriptor, -1 = none */
+    flim_lock folder_lock; /* held for moments: while files of the whole run are written */
+    flim_lock fold_lock; /* of the fold at work */
+    int locked_fold; /* which that is; -1 = none */
 
     flim_device *device;
     flim_precision precision;
@@ -114,13 +109,20 @@ static inline flim_evaluation flim_run_evaluation(const flim_run *run, flim_phas
 flim_status flim_run_folder_path(const flim_run *run, const char *name, char out[FLIM_PATH_MAX], flim_error *err);
 /* Before the data is read: an --out that holds a run or cannot be written is refused at once. */
 flim_status flim_run_folder_check(flim_run *run, flim_error *err);
-/* Chooses, makes and locks the folder; opens train.log.  resuming: it holds a run already. */
+/* Chooses and makes the folder; opens train.log.  A new run holds the folder's lock until flim_run_folder_begin ends; a resumed one
+ * (it holds a run already) takes at once the lock of the one fold that is asked for, FLIM_ERROR_USAGE if another process has it. */
 flim_status flim_run_folder_open(flim_run *run, bool resuming, flim_error *err);
 /* Writes splits.json, environment.json, resume.json and, last, config.yaml: from then on the folder holds a run. */
 flim_status flim_run_folder_begin(flim_run *run, flim_error *err);
-/* FLIM_ERROR_WRITE where a line of train.log was lost. */
-flim_status flim_run_log_check(flim_run *run, flim_error *err);
-/* Closes train.log and unlocks; FLIM_ERROR_WRITE where train.log could not be written to its end. */
+/* Around files of the whole run (config.yaml, resume.json, summaries): waits while another process writes some. */
+flim_status flim_run_folder_lock(flim_run *run, flim_error *err);
+void flim_run_folder_unlock(flim_run *run);
+/* Takes fold k for this process.  If another process works on it: *taken = false and a note, or FLIM_ERROR_USAGE under --fold k. */
+flim_status flim_run_take_fold(flim_run *run, int k, bool *taken, flim_error *err);
+void flim_run_release_fold(flim_run *run);
+/* FLIM_ERROR_USAGE if another process works on a fold: what all folds share is not to be changed then. */
+flim_status flim_run_check_alone(flim_run *run, const char *what, flim_error *err);
+/* Closes train.log and unlocks; FLIM_ERROR_WRITE if train.log could not be written to its end. */
 flim_status flim_run_folder_close(flim_run *run, flim_error *err);
 flim_status flim_run_write_history(const char *folder, const flim_fold_state *state, flim_error *err);
 

@@ -1,13 +1,10 @@
 /* The run folder: making, locking, and the files that say what the run is. */
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
 #include <time.h>
@@ -42,48 +39,98 @@ static void default_folder(char out[FLIM_PATH_MAX])
     }
 }
 
-/* Where flock is not to be had (some network file systems), the text of the lock file must do: true when it names a process
- * of this machine that lives. */
-static bool is_alive(const char *text, const char *host)
+/* ---- locks ---- */
+
+flim_status flim_run_folder_lock(flim_run *run, flim_error *err)
 {
-    long pid = 0;
-    char there[256] = "";
-    return sscanf(text, "process %ld on %255s", &pid, there) == 2 && strcmp(there, host) == 0 && pid > 0 &&
-           pid != (long)getpid() && kill((pid_t)pid, 0) == 0;
+    char path[FLIM_PATH_MAX], what[FLIM_PATH_MAX + 32];
+    snprintf(what, sizeof what, "the run folder %s", run->folder);
+    FLIM_TRY(flim_run_folder_path(run, ".lock", path, err));
+    return flim_lock_wait(path, what, run->hooks->stop, &run->log, &run->folder_lock, err);
 }
 
-/* flock ends with its process, so a lock left by a killed one is no lock; its text, which a clean end empties, tells of it. */
-static flim_status lock_folder(flim_run *run, flim_error *err)
+void flim_run_folder_unlock(flim_run *run)
 {
-    char path[FLIM_PATH_MAX], text[320] = "", host[256] = "?";
-    FLIM_TRY(flim_run_folder_path(run, ".lock", path, err));
-    run->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (run->lock < 0) {
-        return flim_fail(err, FLIM_ERROR_WRITE, "cannot write into the run folder %s: %s", run->folder, strerror(errno));
+    flim_lock_release(&run->folder_lock);
+}
+
+static flim_status try_fold(flim_run *run, int k, flim_lock *lock, char holder[FLIM_LOCK_HOLDER], flim_error *err)
+{
+    char path[FLIM_PATH_MAX], name[48], what[FLIM_PATH_MAX + 48];
+    snprintf(name, sizeof name, "fold_%d", k);
+    snprintf(what, sizeof what, "fold %d of %s", k, run->folder);
+    FLIM_TRY(flim_run_folder_path(run, name, path, err));
+    FLIM_TRY(flim_make_folder(path, err));
+    snprintf(name, sizeof name, "fold_%d/.lock", k);
+    FLIM_TRY(flim_run_folder_path(run, name, path, err));
+    return flim_lock_try(path, what, &run->log, lock, holder, err);
+}
+
+static bool fold_exists(const flim_run *run, int64_t k)
+{
+    char path[FLIM_PATH_MAX], name[48];
+    snprintf(name, sizeof name, "fold_%" PRId64, k);
+    return flim_run_folder_path(run, name, path, NULL) == FLIM_OK && flim_file_exists(path);
+}
+
+static flim_status in_use(const flim_run *run, int k, const char *holder, const char *what, flim_error *err)
+{
+    return flim_fail(err, FLIM_ERROR_USAGE, "fold %d of %s is in use by another process (%s)%s", k, run->folder, holder,
+                     what);
+}
+
+flim_status flim_run_take_fold(flim_run *run, int k, bool *taken, flim_error *err)
+{
+    char holder[FLIM_LOCK_HOLDER];
+    *taken = true;
+    if (run->locked_fold == k) {
+        return FLIM_OK;
     }
-    gethostname(host, sizeof host - 1);
-    const int refused = flock(run->lock, LOCK_EX | LOCK_NB) != 0 ? errno : 0;
-    ssize_t got = pread(run->lock, text, sizeof text - 1, 0);
-    text[got > 0 ? got : 0] = '\0';
-    if (refused == EWOULDBLOCK || (refused && is_alive(text, host))) {
-        close(run->lock);
-        run->lock = -1; /* the text in it is another's */
-        return flim_fail(err, FLIM_ERROR_USAGE, "the run folder %s is in use by another process (%s)", run->folder,
-                         text[0] ? text : "unknown");
+    FLIM_TRY(try_fold(run, k, &run->fold_lock, holder, err));
+    *taken = flim_lock_held(&run->fold_lock);
+    if (*taken) {
+        run->locked_fold = k;
+        return FLIM_OK;
     }
-    if (refused) {
-        flim_log_line(&run->log, FLIM_LOG_WARNING, "%s cannot be locked (%s): see to it that no second train_cv writes there",
-                      run->folder, strerror(refused));
+    if (run->settings->fold == k) {
+        return in_use(run, k, holder, "", err);
     }
-    if (text[0]) {
-        flim_log_line(&run->log, FLIM_LOG_NOTE, "stale lock: %s did not come to its end here", text);
-    }
-    int length = snprintf(text, sizeof text, "process %ld on %s", (long)getpid(), host);
-    if (ftruncate(run->lock, 0) != 0 || pwrite(run->lock, text, (size_t)length, 0) != length) {
-        return flim_fail(err, FLIM_ERROR_WRITE, "cannot write %s: %s", path, strerror(errno));
+    flim_log_line(&run->log, FLIM_LOG_NOTE, "fold %d is in use by another process (%s) and is left to it", k, holder);
+    return FLIM_OK;
+}
+
+void flim_run_release_fold(flim_run *run)
+{
+    flim_lock_release(&run->fold_lock);
+    run->locked_fold = -1;
+}
+
+/* --fold K, before the data is read.  A fold that nobody has begun has no folder yet, and its number may be wrong. */
+static flim_status take_fold_asked_for(flim_run *run, flim_error *err)
+{
+    const int64_t k = run->settings->fold;
+    bool taken;
+    return k >= 0 && k <= INT32_MAX && fold_exists(run, k) ? flim_run_take_fold(run, (int)k, &taken, err) : FLIM_OK;
+}
+
+flim_status flim_run_check_alone(flim_run *run, const char *what, flim_error *err)
+{
+    char holder[FLIM_LOCK_HOLDER];
+    for (int k = 0; k < run->splits.n_folds; k++) {
+        flim_lock lock = FLIM_NO_LOCK;
+        if (k == run->locked_fold || !fold_exists(run, k)) {
+            continue;
+        }
+        FLIM_TRY(try_fold(run, k, &lock, holder, err));
+        if (!flim_lock_held(&lock)) {
+            return in_use(run, k, holder, what, err);
+        }
+        flim_lock_release(&lock);
     }
     return FLIM_OK;
 }
+
+/* ---- making the folder ---- */
 
 /* A new run's folder must hold no other's results: finished folds would be taken for its own, checkpoints gone on from.  What a run
  * that was killed before it began leaves (its log, splits.json) is written over. */
@@ -153,59 +200,24 @@ flim_status flim_run_folder_open(flim_run *run, bool resuming, flim_error *err)
 {
     char path[FLIM_PATH_MAX];
     choose_folder(run);
-    flim_status status = flim_make_folder(run->folder, err);
-    if (status == FLIM_OK) {
-        status = lock_folder(run, err);
+    FLIM_TRY(flim_make_folder(run->folder, err));
+    FLIM_TRY(flim_run_folder_lock(run, err));
+    FLIM_TRY(resuming ? FLIM_OK : check_untaken(run, err)); /* another one may have been quicker */
+    FLIM_TRY(flim_run_folder_path(run, "train.log", path, err));
+    FLIM_TRY(flim_train_log_open(&run->file_log, path, resuming, err));
+    if (resuming) {
+        flim_run_folder_unlock(run);
+        FLIM_TRY(take_fold_asked_for(run, err));
     }
-    if (status == FLIM_OK && !resuming) { /* another one may have been quicker */
-        status = check_untaken(run, err);
-    }
-    if (status == FLIM_OK) {
-        status = flim_run_folder_path(run, "train.log", path, err);
-    }
-    if (status != FLIM_OK) {
-        return status;
-    }
-    run->tee.file = fopen(path, resuming ? "a" : "w");
-    if (!run->tee.file || setvbuf(run->tee.file, NULL, _IOLBF, 0) != 0) {
-        return flim_fail(err, FLIM_ERROR_WRITE, "cannot write %s: %s", path, strerror(errno));
-    }
-    if (run->tee.early) {
-        if (fwrite(run->tee.early, 1, run->tee.early_bytes, run->tee.file) != run->tee.early_bytes ||
-            fflush(run->tee.file) != 0) {
-            run->tee.error = errno;
-        }
-        flim_free(run->tee.early);
-        run->tee.early = NULL;
-    }
-    return flim_run_log_check(run, err);
-}
-
-flim_status flim_run_log_check(flim_run *run, flim_error *err)
-{
-    return run->tee.error
-               ? flim_fail(err, FLIM_ERROR_WRITE, "cannot write %s/train.log: %s", run->folder, strerror(run->tee.error))
-               : FLIM_OK;
+    return FLIM_OK;
 }
 
 flim_status flim_run_folder_close(flim_run *run, flim_error *err)
 {
-    if (run->tee.file) {
-        /* Network file systems tell of a full disk or quota as late as here. */
-        if ((fflush(run->tee.file) != 0 || fsync(fileno(run->tee.file)) != 0) && !run->tee.error) {
-            run->tee.error = errno;
-        }
-        if (fclose(run->tee.file) != 0 && !run->tee.error) {
-            run->tee.error = errno;
-        }
-        run->tee.file = NULL;
-    }
-    if (run->lock >= 0) {
-        (void)!ftruncate(run->lock, 0); /* a clean end */
-        close(run->lock);
-        run->lock = -1;
-    }
-    return flim_run_log_check(run, err);
+    const flim_status status = flim_train_log_close(&run->file_log, err);
+    flim_run_release_fold(run);
+    flim_run_folder_unlock(run);
+    return status;
 }
 
 bool flim_run_fold_has_failed(const flim_run *run, int k, char reason[1024])
@@ -275,7 +287,9 @@ flim_status flim_run_folder_begin(flim_run *run, flim_error *err)
     FLIM_TRY(flim_resume_identify_rest(run, err));
     FLIM_TRY(flim_resume_begin(run, err));
     FLIM_TRY(flim_run_folder_path(run, "config.yaml", path, err));
-    return flim_settings_write(run->settings, path, err);
+    FLIM_TRY(flim_settings_write(run->settings, path, err));
+    flim_run_folder_unlock(run);
+    return FLIM_OK;
 }
 
 static void put_real(FILE *stream, double value)

@@ -347,7 +347,11 @@ flim_status flim_run_holdout(flim_run *run, flim_error *err)
         status = flim_run_folder_path(run, "holdout_predictions.csv", path, err);
     }
     if (status == FLIM_OK) {
+        status = flim_run_folder_lock(run, err);
+    }
+    if (status == FLIM_OK) {
         status = flim_predictions_write(&predictions, path, err);
+        flim_run_folder_unlock(run);
     }
     flim_predictions_free(&predictions);
     flim_free(parameter);

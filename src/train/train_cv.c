@@ -1,5 +1,4 @@
 /* The run from settings to summary: each step either finishes or says why not, and what was opened is closed. */
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,31 +12,6 @@
 #include "flim/weights.h"
 #include "results/fold_result.h"
 #include "train/run.h"
-
-/* ---- log ---- */
-
-static void tee_line(void *context, flim_log_level level, const char *text)
-{
-    flim_run *run = context;
-    static const char *const marks[] = {"", "note: ", "warning: ", ""};
-    if (run->hooks->log.line) {
-        run->hooks->log.line(run->hooks->log.context, level, text);
-    }
-    if (run->tee.file) {
-        errno = 0;
-        if (fprintf(run->tee.file, "%s%s\n", marks[level], text) < 0 && !run->tee.error) {
-            run->tee.error = errno ? errno : EIO;
-        }
-        return;
-    }
-    size_t more = strlen(marks[level]) + strlen(text) + 1;
-    char *grown = flim_realloc(run->tee.early, run->tee.early_bytes + more + 1, 1, NULL);
-    if (grown) { /* where memory lacks, train.log begins later: the run itself will find out */
-        snprintf(grown + run->tee.early_bytes, more + 1, "%s%s\n", marks[level], text);
-        run->tee.early = grown;
-        run->tee.early_bytes += more;
-    }
-}
 
 /* ---- settings, device and data ---- */
 
@@ -321,6 +295,20 @@ static flim_status make_program(flim_run *run, bool begun, flim_error *err)
 
 /* ---- the run ---- */
 
+static flim_status interrupted_if_asked(const flim_run *run, flim_error *err)
+{
+    return flim_run_stopped(run) ? flim_fail(err, FLIM_INTERRUPTED, "interrupted") : FLIM_OK;
+}
+
+/* Reads and writes files that all folds share. */
+static flim_status under_lock(flim_run *run, flim_status (*change)(flim_run *run, flim_error *err), flim_error *err)
+{
+    FLIM_TRY(flim_run_folder_lock(run, err));
+    const flim_status status = change(run, err);
+    flim_run_folder_unlock(run);
+    return status;
+}
+
 /* A fold; with --on-oom retry again from its last checkpoint, in smaller batches. */
 static flim_status run_fold(flim_run *run, int k, flim_error *err)
 {
@@ -336,7 +324,7 @@ static flim_status run_fold(flim_run *run, int k, flim_error *err)
         drop_program(run);
         status = make_program(run, true, err);
         if (status == FLIM_OK) {
-            status = flim_resume_rebatch(run, err);
+            status = under_lock(run, flim_resume_rebatch, err);
         }
         if (status != FLIM_OK) {
             return status;
@@ -344,8 +332,34 @@ static flim_status run_fold(flim_run *run, int k, flim_error *err)
     }
 }
 
-/* All wanted folds; a fold that is not finite is noted and the others go on. */
-static flim_status run_folds(flim_run *run, flim_error *err)
+static bool is_done(flim_run *run, int k)
+{
+    const bool done = flim_fold_is_done(run->folder, k);
+    if (done) {
+        flim_log_line(&run->log, FLIM_LOG_INFO, "fold %d is done already", k);
+        flim_run_fold_clean(run, k); /* a kill may have come right after DONE */
+    }
+    return done;
+}
+
+/* Trains fold k unless it is done, or in another process's hands: *left = true. */
+static flim_status run_free_fold(flim_run *run, int k, bool *left, flim_error *err)
+{
+    bool taken = false;
+    *left = false;
+    if (is_done(run, k)) {
+        return FLIM_OK;
+    }
+    FLIM_TRY(interrupted_if_asked(run, err));
+    FLIM_TRY(flim_run_take_fold(run, k, &taken, err));
+    *left = !taken;
+    const flim_status status = taken && !is_done(run, k) ? run_fold(run, k, err) : FLIM_OK; /* done meanwhile by another */
+    flim_run_release_fold(run);
+    return status;
+}
+
+/* All wanted folds; a fold that is not finite is noted and the others go on.  *left: folds that other processes have. */
+static flim_status run_folds(flim_run *run, int *left, flim_error *err)
 {
     int failed = 0;
     flim_error first = {0};
@@ -353,12 +367,9 @@ static flim_status run_folds(flim_run *run, flim_error *err)
         if (run->settings->fold >= 0 && run->settings->fold != k) {
             continue;
         }
-        if (flim_fold_is_done(run->folder, k)) {
-            flim_log_line(&run->log, FLIM_LOG_INFO, "fold %d is done already", k);
-            flim_run_fold_clean(run, k); /* a kill may have come right after DONE */
-            continue;
-        }
-        flim_status status = flim_run_stopped(run) ? flim_fail(err, FLIM_INTERRUPTED, "interrupted") : run_fold(run, k, err);
+        bool others;
+        flim_status status = run_free_fold(run, k, &others, err);
+        *left += status == FLIM_OK && others;
         if (status == FLIM_ERROR_NONFINITE) {
             flim_error reason = {0};
             flim_fail(&reason, status, "%s", err ? err->text : "not finite");
@@ -370,11 +381,6 @@ static flim_status run_folds(flim_run *run, flim_error *err)
     }
     return failed ? flim_fail(err, FLIM_ERROR_NONFINITE, "%d of %d folds failed: %s", failed, run->splits.n_folds, first.text)
                   : FLIM_OK;
-}
-
-static flim_status interrupted_if_asked(const flim_run *run, flim_error *err)
-{
-    return flim_run_stopped(run) ? flim_fail(err, FLIM_INTERRUPTED, "interrupted") : FLIM_OK;
 }
 
 /* Everything that can be refused, before the run folder of a new run is made. */
@@ -421,13 +427,31 @@ static flim_status prepare(flim_run *run, flim_error *err)
     return status == FLIM_OK ? interrupted_if_asked(run, err) : status;
 }
 
-/* What is computed from the folds that are done. */
+/* What is computed from the folds that are done: from the disk, so that whichever process ends last sums up all of them. */
 static flim_status conclude(flim_run *run, bool complete, flim_error *err)
 {
     FLIM_TRY(complete ? flim_run_holdout(run, err) : FLIM_OK);
     FLIM_TRY(interrupted_if_asked(run, err));
+    FLIM_TRY(flim_run_folder_lock(run, err));
     FLIM_TRY(flim_run_baselines(run, err));
-    return flim_run_summary(run, err);
+    FLIM_TRY(flim_run_summary(run, err));
+    flim_run_folder_unlock(run);
+    return FLIM_OK;
+}
+
+/* Folds that were left to other processes, and that these have not ended meanwhile. */
+static void tell_left(const flim_run *run)
+{
+    char reason[1024];
+    for (int k = 0; k < run->splits.n_folds; k++) {
+        if (!flim_fold_is_done(run->folder, k) && !flim_run_fold_has_failed(run, k, reason)) {
+            flim_log_line(
+                &run->log, FLIM_LOG_NOTE,
+                "the run is not complete: fold %d is in another process's hands; whichever process ends last sums up "
+                "all folds",
+                k);
+        }
+    }
 }
 
 static flim_status run_all(flim_run *run, char *folder_out, flim_error *err)
@@ -441,7 +465,7 @@ static flim_status run_all(flim_run *run, char *folder_out, flim_error *err)
         status = status == FLIM_OK ? flim_run_folder_begin(run, err) : status;
     } else {
         status = flim_resume_identify_rest(run, err);
-        status = status == FLIM_OK ? flim_resume_check(run, err) : status;
+        status = status == FLIM_OK ? under_lock(run, flim_resume_check, err) : status;
     }
     if (status == FLIM_OK) {
         status = flim_checkpoint_writer_create(&run->checkpoints, err);
@@ -453,12 +477,16 @@ static flim_status run_all(flim_run *run, char *folder_out, flim_error *err)
         snprintf(folder_out, FLIM_PATH_MAX, "%s", run->folder);
     }
     flim_log_line(&run->log, FLIM_LOG_INFO, "Run folder: %s", run->folder);
-    status = run_folds(run, err);
+    int left = 0;
+    status = run_folds(run, &left, err);
     if (status != FLIM_OK && status != FLIM_ERROR_NONFINITE) {
         return status;
     }
     flim_error more = {0};
     flim_status ended = conclude(run, status == FLIM_OK, &more);
+    if (left > 0) {
+        tell_left(run);
+    }
     return ended == FLIM_OK ? status : flim_fail(err, ended, "%s", more.text);
 }
 
@@ -469,7 +497,7 @@ static void say_how_to_go_on(const flim_run *run, flim_status status)
     int64_t batch, accumulate;
     flim_shell_quote(run->folder, out, sizeof out);
     snprintf(path, sizeof path, "%s/config.yaml", run->folder);
-    const bool holds_a_run = run->tee.file && flim_file_exists(path);
+    const bool holds_a_run = run->file_log.file >= 0 && flim_file_exists(path);
     if (status == FLIM_INTERRUPTED) {
         flim_log_line(&run->log, FLIM_LOG_NOTE, "interrupted%s%s",
                       holds_a_run ? "; go on with: train_cv --resume --out " : ", before there was anything to keep",
@@ -491,8 +519,9 @@ flim_status flim_train_cv(const flim_settings *settings, const flim_train_hooks 
 {
     flim_settings resumed = {0};
     const double begun = flim_seconds();
-    flim_run run = {.settings = settings, .hooks = hooks, .lock = -1};
-    run.log = (flim_log){tee_line, &run};
+    flim_run run = {
+        .settings = settings, .hooks = hooks, .folder_lock = FLIM_NO_LOCK, .fold_lock = FLIM_NO_LOCK, .locked_fold = -1};
+    run.log = flim_train_log_begin(&run.file_log, &hooks->log);
     bool own_settings = false;
     flim_status status = FLIM_OK;
     if (run_folder) {
@@ -521,8 +550,8 @@ flim_status flim_train_cv(const flim_settings *settings, const flim_train_hooks 
                       "%s was written to while the run was going on: what was read of it may be a mixture", changed);
     }
     flim_checkpoint_writer_destroy(run.checkpoints);
-    if (status != FLIM_OK && status != FLIM_INTERRUPTED && run.tee.file && err) {
-        fprintf(run.tee.file, "error: %s\n", err->text);
+    if (status != FLIM_OK && status != FLIM_INTERRUPTED && err) {
+        flim_train_log_only(&run.file_log, "error: ", err->text);
     }
     say_how_to_go_on(&run, status);
     flim_loader_destroy(run.loader);
@@ -538,7 +567,6 @@ flim_status flim_train_cv(const flim_settings *settings, const flim_train_hooks 
     flim_string_list_free(&run.accepted);
     flim_string_list_free(&run.overridden);
     flim_string_list_free(&run.changes);
-    flim_free(run.tee.early);
     flim_free(run.initial_parameter);
     flim_free(run.initial_statistic);
     flim_free(run.summary);

@@ -206,8 +206,8 @@ again
 FLIM_AIM=line=goes:1:19 "$faulty" --resume --out r >/dev/null 2>&1 & # stopped in its tracks
 other=$!
 for _ in $(seq 100); do [ "$(cut -d' ' -f3 /proc/$other/stat 2>/dev/null)" = T ] && break; sleep 0.1; done
-call 2 "$train" --resume --out r
-says "in use by another process (process $other on $(uname -n))"
+call 2 "$train" --resume --out r --fold 0
+says "fold 0 of r is in use by another process (process $other on $(uname -n))"
 check "it is found before the data is read" bash -c '! grep -q Data: out'
 kill -9 $other
 wait $other 2>/dev/null

@@ -1,0 +1,89 @@
+#include "core/lock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/clock.h"
+#include "core/stop.h"
+#include "core/try.h"
+
+/* True if the text of a lock file names another process of this machine that lives. */
+static bool is_alive(const char *text, const char *host)
+{
+    long pid = 0;
+    char there[256] = "";
+    return sscanf(text, "process %ld on %255s", &pid, there) == 2 && strcmp(there, host) == 0 && pid > 0 &&
+           pid != (long)getpid() && kill((pid_t)pid, 0) == 0;
+}
+
+flim_status flim_lock_try(const char *path, const char *what, const flim_log *log, flim_lock *out,
+                          char holder[FLIM_LOCK_HOLDER], flim_error *err)
+{
+    char text[FLIM_LOCK_HOLDER] = "", host[256] = "?";
+    *out = FLIM_NO_LOCK;
+    const int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (file < 0) {
+        return flim_fail(err, FLIM_ERROR_WRITE, "cannot write %s: %s", path, strerror(errno));
+    }
+    gethostname(host, sizeof host - 1);
+    const int refused = flock(file, LOCK_EX | LOCK_NB) != 0 ? errno : 0;
+    const ssize_t got = pread(file, text, sizeof text - 1, 0);
+    text[got > 0 ? got : 0] = '\0';
+    if (refused == EWOULDBLOCK || (refused && is_alive(text, host))) {
+        close(file); /* the text in it is another's */
+        snprintf(holder, FLIM_LOCK_HOLDER, "%s", text[0] ? text : "unknown");
+        return FLIM_OK;
+    }
+    if (refused) {
+        flim_log_line(log, FLIM_LOG_WARNING, "%s cannot be locked (%s): see to it that no second train_cv writes there", what,
+                      strerror(refused));
+    }
+    if (text[0]) {
+        flim_log_line(log, FLIM_LOG_NOTE, "stale lock: %s did not come to its end in %s", text, what);
+    }
+    const int length = snprintf(text, sizeof text, "process %ld on %s", (long)getpid(), host);
+    if (ftruncate(file, 0) != 0 || pwrite(file, text, (size_t)length, 0) != length) {
+        const int number = errno;
+        close(file);
+        return flim_fail(err, FLIM_ERROR_WRITE, "cannot write %s: %s", path, strerror(number));
+    }
+    out->file = file;
+    return FLIM_OK;
+}
+
+flim_status flim_lock_wait(const char *path, const char *what, const volatile int *stop, const flim_log *log, flim_lock *out,
+                           flim_error *err)
+{
+    const double patience = 60; /* seconds */
+    const struct timespec pause = {.tv_nsec = 20000000};
+    const double begun = flim_seconds();
+    char holder[FLIM_LOCK_HOLDER];
+    for (;;) {
+        FLIM_TRY(flim_lock_try(path, what, log, out, holder, err));
+        if (flim_lock_held(out)) {
+            return FLIM_OK;
+        }
+        if (flim_stopped(stop)) {
+            return flim_fail(err, FLIM_INTERRUPTED, "interrupted");
+        }
+        if (flim_seconds() - begun > patience) {
+            return flim_fail(err, FLIM_ERROR_USAGE, "%s is in use by another process (%s)", what, holder);
+        }
+        nanosleep(&pause, NULL);
+    }
+}
+
+void flim_lock_release(flim_lock *lock)
+{
+    if (flim_lock_held(lock)) {
+        (void)!ftruncate(lock->file, 0); /* a clean end */
+        close(lock->file);
+    }
+    *lock = FLIM_NO_LOCK;
+}
