@@ -1,6 +1,6 @@
 /* A FLIM data set: one or more HDF5 files opened read-only as one list of cells.
  *
- * For: SPEC.md section 3.  Opening checks the whole layout (objects, ranks, sizes, types, labels, filters) and reads labels,
+ * For: the layout of docs/file-format.md.  Opening checks the whole layout (objects, ranks, sizes, types, labels, filters) and reads labels,
  *      groups, names and masks' presence; voxels are read cell by cell through readers, one reader a thread.
  * Owns: the data set owns everything flim_dataset_info points to.  A reader belongs to one thread at a time and must be
  *      destroyed before its data set.  HDF5 itself is called under one lock inside.
@@ -31,8 +31,9 @@ typedef enum flim_cache {
 } flim_cache;
 
 typedef struct flim_dataset_options {
-    const char *axes; /* permutation of the file's axes, e.g. "TYXN"; NULL or "NTYX" = as SPEC.md has it.  A file that looks
-                             * like another order is refused then; "NTHW" insists.  /mask: the same order without T */
+    /* Permutation of the file's axes, e.g. "TYXN"; NULL or "NTYX": N cells, T time bins, Y, X pixels. A file that looks
+     * like another order is refused then; "NTHW" insists. /mask: the same order without T */
+    const char *axes;
     bool mask_counts; /* zero the counts outside the mask */
     bool need_labels; /* a missing /label is an error */
     bool need_groups; /* a missing /group is an error */

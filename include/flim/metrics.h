@@ -34,7 +34,7 @@ typedef enum flim_metric {
     FLIM_N_METRICS
 } flim_metric;
 
-/* Name as in SPEC.md section 5 ("balanced_accuracy", ...). */
+/* Name as in docs/metrics.md ("balanced_accuracy", ...). */
 const char *flim_metric_name(flim_metric metric);
 /* Why that metric can be undefined ("one class in the labels", ...), for tables. */
 const char *flim_metric_undefined_reason(flim_metric metric);

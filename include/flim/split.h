@@ -1,6 +1,6 @@
 /* Cross-validation folds: train, inner validation and test parts.
  *
- * For: SPEC.md section 4's modes.  Every test part is disjoint from the others and together they cover all cells that are not
+ * For: the modes of docs/metrics.md.  Every test part is disjoint from the others and together they cover all cells that are not
  *      held out; val is taken from the rest; in group modes no group stands in two parts of a fold.
  * Owns: flim_splits owns its arrays; free with flim_splits_free.  The request's arrays are the caller's.
  * Errors: FLIM_ERROR_USAGE more folds than cells or groups, one class, an unknown group, with the numbers;
@@ -87,7 +87,7 @@ flim_status flim_splits_check(const flim_splits *splits, const flim_split_data *
 flim_status flim_splits_check_holdout(const flim_splits *splits, const flim_split_data *data,
                                       const flim_split_request *request, flim_error *err);
 
-/* splits.json of SPEC.md section 5 (plus "holdout", an array of indices). */
+/* splits.json of docs/file-format.md (plus "holdout", an array of indices). */
 flim_status flim_splits_write(const flim_splits *splits, const char *path, flim_error *err);
 /* Reads that, or nnU-Net's splits_final.json shape: an array of {"train": [], "val": []} whose val is the fold's test part, as
  * cell names or indices.  With data (which a file of names and nnU-Net's shape need) the splits are checked against it; without

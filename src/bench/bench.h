@@ -1,6 +1,6 @@
 /* Measurements: the subcommands of flim_bench.
  *
- * For: SPEC.md section 5's `flim_bench step` and `loader` and their siblings.  One file of src/bench/ is one subcommand; the
+ * For: the subcommands of flim_bench: step, loader and their siblings.  One file of src/bench/ is one subcommand; the
  *      table in src/bench/bench.c is the list that flim_bench dispatches on and prints.
  * Owns: nothing; a command's struct is constant.
  * Errors: FLIM_ERROR_USAGE for a flag (the nearest known one is named), else what the measured modules return.

@@ -86,8 +86,8 @@ run 0 --config printed.yaml --print-config
 check "--print-config feeds back to the same" cmp out printed.yaml
 run 0 --help
 check "--help shows --folds" grep -q -- "--folds" out
-awk '/^## Every flag of train_cv/ { found = 1 } found && /^```/ { inside = !inside; next } inside' "$source/README.md" >readme_flags
-check "README's flags are --help's" diff out readme_flags
+awk '/^## Every flag/ { found = 1 } found && /^```/ { inside = !inside; next } inside' "$source/docs/train_cv.md" >documented_flags
+check "the flags of docs/train_cv.md are --help's" diff out documented_flags
 run 0 "${common[@]}" --out never --dry-run
 check "--dry-run makes no folder" test ! -e never
 

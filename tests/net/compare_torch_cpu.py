@@ -5,7 +5,7 @@ Usage: compare_torch_cpu.py --bench build/release/flim_bench [--presets base,tin
                             [--threads 2] [--data F.h5] [--classes 3]
 Both sides take the same weights and cells (real_flim_cells.h5 unless --data says otherwise) and time forward, loss, backward and
 AdamW without reading, after one step of warm-up.  A round is ours, then PyTorch's; the figure of a side is the smallest median of
-its rounds.  Goals (SPEC.md section 8): at most 1.0 of PyTorch's time, better 0.8 at base and 0.65 at tiny.  Not a test: timings
+its rounds.  Goals: at most 1.0 of PyTorch's time, better 0.8 at base and 0.65 at tiny.  Not a test: timings
 need a quiet machine.
 """
 import argparse

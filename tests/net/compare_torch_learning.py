@@ -10,7 +10,7 @@ For each seed train_cv makes a run in DIR/seed_S (one that is there already is t
 that run (train, val and test of its splits.json) with the settings that train_cv resolved from the flags.
 Arms:
   ours        train_cv
-  torch       PyTorch, its own random numbers; initial weights as SPEC.md has them
+  torch       PyTorch, its own random numbers; initial weights as docs/network.md has them
   torch-init  the same with PyTorch's default initial weights
   torch-plain PyTorch's defaults instead: default initial weights, weight decay 0.01, constant learning rate, no label smoothing
               and no clipping
@@ -126,7 +126,7 @@ class OurDropout(nn.Module):
 # ---- PyTorch's side
 
 def initialise(net, arm, seed, fold):
-    """SPEC.md section 2: Kaiming normal (fan out, slope 0.01), head.fc2 with sd 0.01, biases 0."""
+    """docs/network.md: Kaiming normal (fan out, slope 0.01), head.fc2 with sd 0.01, biases 0."""
     if arm in ("torch-init", "torch-plain"):
         return
     names = [k for k in net.state_dict() if "num_batches" not in k]

@@ -38,7 +38,7 @@ LR = 1e-4
 # mean square an element or more, so smaller elements than this share of it are judged apart.
 RESOLVED = 2e-2
 # loss of step 0; any loss; gradients of step 0 for every tensor; weights' difference over their movement; statistics; and the
-# most our gradients may stand from fp64 (PyTorch's own fp32: 1.5e-3 in SPEC.md)
+# most our gradients may stand from fp64 (PyTorch's own fp32 on an H100: 1.5e-3)
 BOUNDS = dict(loss0=1e-5, loss=2e-3, grad=3e-3, weight=4e-2, weight64=2e-2, statistic=2e-3, grad64=1.5e-3)
 # PyTorch's own fp32 stands beyond some of them from fp64.  Which of two fp32 programs is nearer is a draw, so where that is known
 # we may stand this much further than PyTorch.

@@ -1,4 +1,4 @@
-/* The network table: SPEC.md section 2's parameter counts, shapes, names and multiply-adds. */
+/* The network table: docs/network.md's parameter counts, shapes, names and multiply-adds. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -54,12 +54,12 @@ double ref_network_tolerance(flim_precision precision)
 {
     switch (precision) {
     case FLIM_PRECISION_TF32:
-    case FLIM_PRECISION_FP16: return 8e-2; /* PyTorch's own error in TF32 at base, SPEC.md section 8 */
+    case FLIM_PRECISION_FP16: return 8e-2; /* PyTorch's own error in TF32 at base on an H100 */
     case FLIM_PRECISION_BF16: return 2.8e-1;
     case FLIM_PRECISION_AUTO:
     case FLIM_PRECISION_FP32: break;
     }
-    return 1.5e-3; /* PyTorch's own error in fp32 at base, SPEC.md section 8 */
+    return 1.5e-3; /* PyTorch's own error in fp32 at base on an H100 */
 }
 
 double ref_distance(const float *out, const double *reference, int64_t count)

@@ -54,7 +54,7 @@ bool flim_h5_has(flim_h5 *h5, const char *name);
  * /counts"); empty text where there is none.  Both have room for `size` bytes. */
 void flim_h5_similar(flim_h5 *h5, const char *name, char *dataset, char *attribute, size_t size);
 
-/* The root's objects that SPEC.md section 3 does not name: "centre_yx, file_id"; empty where there are none. */
+/* The root's objects that docs/file-format.md does not name: "centre_yx, file_id"; empty where there are none. */
 void flim_h5_others(flim_h5 *h5, char *text, size_t size);
 
 /* ---- cells of /counts */
