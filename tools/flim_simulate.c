@@ -2,20 +2,17 @@
 #include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "common/tool.h"
 #include "flim/simulate.h"
 
 typedef struct options {
-    char *out, *confound;
+    char *out;
+    flim_confound confound;
     int64_t cells, donors, classes, bins, height, width;
     double photons, separation;
     uint64_t seed;
 } options;
-
-/* The order of flim_confound. */
-static const char *const confounds[] = {"none", "brightness", "size", NULL};
 
 #define FIELD(name) offsetof(options, name)
 
@@ -35,8 +32,8 @@ static const flim_flag_row rows[] = {
      .allowed = ">= 0, <= 1e7"},
     {NULL, "separation", FLIM_VALUE_REAL, FIELD(separation), "1", "S",
      "lifetime difference: 0.34 x S in the share of free NAD(P)H; 0 = none", .allowed = ">= 0, <= 100"},
-    {NULL, "confound", FLIM_VALUE_TEXT, FIELD(confound), "none", "WHAT", "what goes with the class beside the lifetime",
-     .choices = confounds},
+    {NULL, "confound", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(options, confound), "none", "WHAT",
+     "what goes with the class beside the lifetime", .choices = flim_confound_names},
     {NULL, "seed", FLIM_VALUE_UNSIGNED, FIELD(seed), "42", "N", .help = "same seed, same bytes"},
 };
 
@@ -64,9 +61,7 @@ static flim_status simulate(void *read, const flim_string_list *operands, consol
     s.photons = o->photons;
     s.separation = o->separation;
     s.seed = o->seed;
-    while (strcmp(o->confound, confounds[s.confound]) != 0) {
-        s.confound++;
-    }
+    s.confound = o->confound;
     if (!o->out[0]) {
         return flim_fail(err, FLIM_ERROR_USAGE,
                          "--out FILE is needed, for example --out data/flim.h5 (--help lists all flags)");

@@ -8,12 +8,14 @@
 typedef struct options {
     char *gpu, *gpu_memory, *devices, *config, *show, *apply, *json;
     flim_string_list set;
-    char *preset, *precision, *batch, *eval_batch, *accumulate, *checkpoint, *margin, *data;
+    int preset, precision, checkpoint; /* -1 = as the config has it */
+    char *batch, *eval_batch, *accumulate, *margin, *data; /* "" = likewise */
     bool profile;
     int64_t effective, cells, classes, bins, height, width;
 } options;
 
 #define FIELD(name) offsetof(options, name)
+#define CHOICE(name) FLIM_CHOICE_AT(options, name)
 static const flim_flag_row rows[] = {
     {"Card", "gpu", FLIM_VALUE_TEXT, FIELD(gpu), "", "NAME",
      .help = "plan for this card, which need not be there: L4, T4, A100-80, H100, ... (default: the card found)"},
@@ -26,12 +28,14 @@ static const flim_flag_row rows[] = {
     {"Run", "config", FLIM_VALUE_TEXT, FIELD(config), "", "FILE",
      .help = "plan the settings of this config (default ./flimcv.yaml where there is one, as train_cv takes it)"},
     {NULL, "set", FLIM_VALUE_LIST, FIELD(set), "", "KEY=VALUE", .help = "set a key of the config; repeatable"},
-    {NULL, "preset", FLIM_VALUE_TEXT, FIELD(preset), "", "P", .help = "tiny, small, base, large, xlarge"},
-    {NULL, "precision", FLIM_VALUE_TEXT, FIELD(precision), "", "P", .help = "auto, fp32, tf32, bf16, fp16"},
+    {NULL, "preset", FLIM_VALUE_CHOICE, CHOICE(preset), "", "P", "size of the network", .choices = flim_preset_names},
+    {NULL, "precision", FLIM_VALUE_CHOICE, CHOICE(precision), "", "P", "arithmetic of the network",
+     .choices = flim_precision_names},
     {NULL, "batch", FLIM_VALUE_TEXT, FIELD(batch), "", "N", .help = "cells a training step, or auto"},
     {NULL, "eval-batch", FLIM_VALUE_TEXT, FIELD(eval_batch), "", "N", .help = "cells a step of validation and test"},
     {NULL, "accumulate", FLIM_VALUE_TEXT, FIELD(accumulate), "", "N", .help = "batches whose gradients make one step"},
-    {NULL, "checkpoint-activations", FLIM_VALUE_TEXT, FIELD(checkpoint), "", "C", .help = "none, auto, all"},
+    {NULL, "checkpoint-activations", FLIM_VALUE_CHOICE, CHOICE(checkpoint), "", "C", "what the backward pass recomputes",
+     .choices = flim_recompute_names},
     {NULL, "effective-batch", FLIM_VALUE_INTEGER, FIELD(effective), "0", "N",
      .help = "cells an update (batch x accumulate) that suggestions keep; 0 = as set", .allowed = ">= 0, <= 1073741824"},
     {"Data", "data", FLIM_VALUE_TEXT, FIELD(data), "", "FILE", .help = "take number and size of the cells from this file"},
@@ -70,10 +74,11 @@ static flim_status settle(const options *o, const char *config, flim_settings *s
 {
     const struct {
         const char *key, *value;
-    } flags[] = {{"preset", o->preset},         {"precision", o->precision},
-                 {"batch", o->batch},           {"eval_batch", o->eval_batch},
-                 {"accumulate", o->accumulate}, {"checkpoint_activations", o->checkpoint},
-                 {"margin", o->margin},         {"data", o->data}};
+    } flags[] = {{"batch", o->batch},
+                 {"eval_batch", o->eval_batch},
+                 {"accumulate", o->accumulate},
+                 {"margin", o->margin},
+                 {"data", o->data}};
     flim_status status = given(config) ? flim_settings_read(settings, config, err) : FLIM_OK;
     for (int i = 0; i < o->set.n && status == FLIM_OK; i++) {
         char key[64];
@@ -87,6 +92,9 @@ static flim_status settle(const options *o, const char *config, flim_settings *s
     for (size_t i = 0; i < sizeof flags / sizeof flags[0] && status == FLIM_OK; i++) {
         status = given(flags[i].value) ? flim_settings_set(settings, flags[i].key, flags[i].value, err) : FLIM_OK;
     }
+    settings->preset = o->preset < 0 ? settings->preset : (flim_preset)o->preset;
+    settings->precision = o->precision < 0 ? settings->precision : (flim_precision)o->precision;
+    settings->checkpoint_activations = o->checkpoint < 0 ? settings->checkpoint_activations : (flim_recompute)o->checkpoint;
     return status;
 }
 

@@ -9,7 +9,8 @@
 #include "flim/predict.h"
 
 typedef struct options {
-    char *model, *out, *axes, *device, *precision, *threshold;
+    char *model, *out, *axes, *device, *threshold;
+    flim_precision precision;
     flim_string_list data;
     int64_t batch, workers, prefetch;
     bool flips, quiet;
@@ -27,7 +28,8 @@ static const flim_flag_row rows[] = {
     {NULL, "flips", FLIM_VALUE_SWITCH, AT(flips), "false", NULL,
      .help = "average over flips and, where H = W, rotations (eight views)"},
     {"Device", "device", FLIM_VALUE_TEXT, AT(device), "auto", "D", .help = "auto, cpu, cuda or cuda:N"},
-    {NULL, "precision", FLIM_VALUE_TEXT, AT(precision), "auto", "P", .help = "auto, fp32, tf32, bf16, fp16"},
+    {NULL, "precision", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(options, precision), "auto", "P", "arithmetic of the network",
+     .choices = flim_precision_names},
     {NULL, "batch", FLIM_VALUE_INTEGER, AT(batch), "64", "N", .help = "cells at a time", .allowed = ">= 1, <= 1000000"},
     {NULL, "workers", FLIM_VALUE_INTEGER, AT(workers), "8", "N", .help = "loader threads", .allowed = ">= 1, <= 256"},
     {NULL, "prefetch", FLIM_VALUE_INTEGER, AT(prefetch), "4", "N", .help = "batches ready ahead", .allowed = ">= 1, <= 64"},

@@ -122,7 +122,6 @@ flim_status flim_cuda_describe(const flim_card *card, flim_device **out, flim_er
     device->sm = card->capability;
     info->described = true;
     info->memory_bytes = info->memory_free = card->memory_bytes;
-    info->threads = card->processors;
     info->own_memory = true;
     snprintf(info->kind, sizeof info->kind, "cuda");
     memcpy(info->name, card->name, sizeof info->name);

@@ -209,7 +209,6 @@ static flim_status describe(flim_cuda_device *device, flim_error *err)
     status = flim_cuda_check(cudaMemGetInfo(&free_bytes, &total), "cudaMemGetInfo", err);
     info->memory_bytes = (int64_t)total;
     info->memory_free = (int64_t)free_bytes;
-    info->threads = prop.multiProcessorCount;
     info->own_memory = true;
     flim_cuda_set_precisions(info, device->sm);
     device->card = (flim_card){.memory_bytes = info->memory_bytes,

@@ -52,8 +52,7 @@ static void add_saved(const flim_pass *pass, flim_memory_plan *plan)
 
 static flim_status memory(const flim_program *base, flim_memory_plan *plan, flim_error *err)
 {
-    static const char *const uses[] = {"saved activations", "passing activations", "gradients of activations",
-                                       "convolution workspace"};
+    static const char *const uses[] = {"saved activations", "passing activations", "gradients of activations"};
     const flim_cuda_program *p = (const flim_cuda_program *)base;
     const flim_pass *most = p->train.arena.bytes >= p->predict.arena.bytes ? &p->train : &p->predict;
     int64_t rest = p->arena_bytes;
@@ -68,6 +67,8 @@ static flim_status memory(const flim_program *base, flim_memory_plan *plan, flim
     for (int u = 0; u < FLIM_USES; u++) {
         if (u == FLIM_USE_SAVED) {
             add_saved(most, plan);
+        } else if (u == FLIM_USE_WORKSPACE) {
+            flim_memory_add_workspace(plan, most->at_peak[u]);
         } else {
             flim_memory_add(plan, uses[u], FLIM_MEMORY_DEVICE, most->at_peak[u]);
         }

@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "flim/choices.h"
 #include "flim/log.h"
 #include "flim/status.h"
 
@@ -21,14 +22,6 @@ typedef struct flim_reader flim_reader;
 
 /* Version of the HDF5 library that runs, "1.10.8". */
 void flim_hdf5_version(char out[32]);
-
-/* Where decoded counts stay after their first reading.  Batches are the same in every mode, bit for bit. */
-typedef enum flim_cache {
-    FLIM_CACHE_NONE, /* nowhere: read the file each time */
-    FLIM_CACHE_HOST, /* in RAM, as uint8 or uint16; FLIM_ERROR_MEMORY where they do not fit */
-    FLIM_CACHE_AUTO, /* in RAM where they take at most half of what is available, else nowhere; a note says which */
-    FLIM_CACHE_PASSING /* as AUTO without the note, for a caller that means to store the cells elsewhere once they are read */
-} flim_cache;
 
 typedef struct flim_dataset_options {
     /* Permutation of the file's axes, e.g. "TYXN"; NULL or "NTYX": N cells, T time bins, Y, X pixels. A file that looks

@@ -19,23 +19,13 @@
 #include <stdint.h>
 
 #include "flim/batch.h"
+#include "flim/choices.h"
 #include "flim/log.h"
 #include "flim/network.h"
 #include "flim/status.h"
 
 typedef struct flim_device flim_device;
 typedef struct flim_program flim_program;
-
-typedef enum flim_precision {
-    FLIM_PRECISION_AUTO, /* tf32 where the device has it, else fp32 */
-    FLIM_PRECISION_FP32,
-    FLIM_PRECISION_TF32,
-    FLIM_PRECISION_BF16,
-    FLIM_PRECISION_FP16
-} flim_precision;
-
-const char *flim_precision_name(flim_precision precision);
-flim_status flim_precision_parse(const char *text, flim_precision *out, flim_error *err);
 
 typedef struct flim_device_info {
     char kind[8]; /* "cpu", "cuda" */
@@ -46,12 +36,13 @@ typedef struct flim_device_info {
     char libraries[256]; /* for the first start-up line: "CUDA 13.0 (driver 580.159) · cuDNN 9.19.0" or "oneDNN 2.6.3" */
     char architecture[32]; /* "sm_89", "avx512_core" */
     int64_t memory_bytes, memory_free; /* of the device; of the host for the CPU */
-    int threads; /* CPU: threads in use; else multiprocessors */
+    int threads; /* of the host that compute; they set the order of sums.  0 = the device computes by itself */
     bool described; /* opened from a flim_card: it can be planned for, not run on */
     bool assumes_workspace; /* described, and the convolution library is not installed: the most it may take is assumed */
     unsigned precisions; /* bit (1u << flim_precision) for each it can do */
     flim_precision auto_precision;
-    bool own_memory; /* apart from the host's: cells can be kept there (flim_program_keep_cells) */
+    bool
+        own_memory; /* apart from the host's: copies go there, it can be measured, cells can be kept (flim_program_keep_cells) */
 } flim_device_info;
 
 /* What a device can do at most, as measured: the ceilings that `flim_bench layers` compares with. */
@@ -109,13 +100,6 @@ flim_status flim_device_measure_limits(flim_device *device, flim_device_limits *
 flim_status flim_device_host_alloc(flim_device *device, size_t bytes, void **out, bool *pinned, flim_error *err);
 void flim_device_host_free(flim_device *device, void *memory);
 
-/* Activation checkpointing: what the backward pass recomputes rather than keeps.  AUTO drops just enough to stay within
- * memory_limit, in a fixed order. */
-typedef enum flim_recompute { FLIM_RECOMPUTE_NONE, FLIM_RECOMPUTE_AUTO, FLIM_RECOMPUTE_ALL } flim_recompute;
-
-const char *flim_recompute_name(flim_recompute recompute);
-flim_status flim_recompute_parse(const char *text, flim_recompute *out, flim_error *err);
-
 typedef struct flim_program_options {
     flim_precision precision; /* not AUTO */
     int64_t train_batch; /* most cells in one training (micro-)batch; 0 = no training: no gradients, moments, saves */
@@ -137,9 +121,16 @@ void flim_program_destroy(flim_program *program); /* NULL is allowed */
 
 typedef enum flim_memory_place { FLIM_MEMORY_DEVICE, FLIM_MEMORY_PINNED, FLIM_MEMORY_HOST } flim_memory_place;
 
+/* How an item follows the batch. */
+typedef enum flim_memory_kind {
+    FLIM_MEMORY_STEADY, /* it grows with it, or not at all */
+    FLIM_MEMORY_WORKSPACE /* of convolutions: it jumps from batch to batch */
+} flim_memory_kind;
+
 typedef struct flim_memory_item {
-    char name[48]; /* "parameters", "gradients", "Adam moments", "saved activations", "workspace", ... */
+    char name[48]; /* "parameters", "gradients", "Adam moments", "saved activations", ... */
     flim_memory_place place;
+    flim_memory_kind kind;
     int64_t bytes;
 } flim_memory_item;
 

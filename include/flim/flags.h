@@ -32,6 +32,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "flim/choices.h"
 #include "flim/string_list.h"
 
 typedef enum flim_value_type {
@@ -40,6 +41,7 @@ typedef enum flim_value_type {
     FLIM_VALUE_UNSIGNED, /* uint64_t: seeds */
     FLIM_VALUE_REAL, /* double, finite */
     FLIM_VALUE_TEXT, /* char *, never NULL once initialised */
+    FLIM_VALUE_CHOICE, /* an enum: the place in `choices`; -1 = none, if `initial` is "".  FLIM_CHOICE_AT gives its offset */
     FLIM_VALUE_LIST /* flim_string_list: a repeatable text */
 } flim_value_type;
 
@@ -52,12 +54,20 @@ typedef struct flim_flag_row {
     const char *metavar; /* "N", "FILE"; NULL for switches */
     const char *help;
     const char *allowed; /* numbers: bounds as ">= 0, < 1", which the parser checks; texts with `valid`: what it accepts */
-    const char *const *choices; /* of a text or the items of a list; ends in NULL */
+    const char *const *choices; /* the names of a choice, or what items of a list may be; ends in NULL (flim/choices.h) */
     bool (*valid)(const char *text); /* further check of a text or an item */
     const char *word; /* of an integer: a word that stands for word_value, outside `allowed` ("all" for -1) */
     int64_t word_value;
     const char *alone; /* the value of the flag without one: at the end or before another flag; NULL = it needs one */
 } flim_flag_row;
+
+/* The offset of a choice's field, which must have the size of an int. */
+#define FLIM_CHOICE_AT(type, field)                                                                                          \
+    (offsetof(type, field) + 0 * sizeof(struct {                                                                             \
+                                 _Static_assert(sizeof(((type *)0)->field) == sizeof(int),                                   \
+                                                "a choice has the size of an int");                                          \
+                                 int unused;                                                                                 \
+                             }))
 
 typedef struct flim_flag_table {
     const char *program; /* "flim_simulate" */

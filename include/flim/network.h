@@ -21,6 +21,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "flim/choices.h"
 #include "flim/status.h"
 
 enum { FLIM_MAX_UNITS = 24, FLIM_MAX_HEADS = 4, FLIM_MAX_TENSORS = 192, FLIM_NAME_MAX = 64, FLIM_MAX_CLASS_WEIGHTS = 16 };
@@ -126,8 +127,8 @@ typedef struct flim_network {
 /* Builds the published network for a width and input size.  T >= 8, H, W >= 3, classes >= 2, width a multiple of 4. */
 flim_status flim_network_build(flim_network *net, int width, int classes, int t, int h, int w, flim_error *err);
 
-/* Width of a preset (tiny 8, small 16, base 32, large 64, xlarge 128); FLIM_ERROR_USAGE names the nearest preset. */
-flim_status flim_network_preset_width(const char *preset, int *width, flim_error *err);
+/* Width of a preset: tiny 8, small 16, base 32, large 64, xlarge 128. */
+int flim_preset_width(flim_preset preset);
 
 /* Builds any other network: begin, add each unit in order of execution, add heads, finish. */
 void flim_network_begin(flim_network *net, int classes, int channels, int t, int h, int w);

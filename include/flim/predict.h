@@ -18,7 +18,8 @@ typedef struct flim_predict_request {
     const char *const *data; /* (n_data) HDF5 files */
     int n_data;
     const char *axes; /* "NTYX" or as flim_dataset_options.axes */
-    const char *device, *precision; /* as in flim/settings.h */
+    const char *device; /* as flim_device_open takes it */
+    flim_precision precision;
     int64_t batch, workers, prefetch;
     double threshold; /* on the probability of class 1; NaN = the mean of the folds' thresholds, 0.5 for a weight file */
     bool flips; /* average over the four flips and, where H = W, the four with x and y exchanged */

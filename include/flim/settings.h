@@ -13,6 +13,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "flim/choices.h"
 #include "flim/flags.h"
 #include "flim/status.h"
 
@@ -24,34 +25,35 @@ typedef struct flim_settings {
     bool mask_counts;
     bool scan; /* --no-scan */
     int64_t workers, prefetch;
-    char *cache; /* auto, none, host, device */
+    flim_cache cache;
     /* cross-validation */
     int64_t folds;
-    char *cv; /* auto, stratified, group, stratified-group, leave-one-group-out */
+    flim_split_mode cv;
     flim_string_list holdout_group;
     double val_fraction;
-    char *monitor; /* val_loss, roc_auc, balanced_accuracy, f1 */
-    char *threshold_for; /* balanced_accuracy, youden (the same), f1 */
+    flim_monitor monitor;
+    flim_objective threshold_for;
     int64_t fold; /* -1 = all */
     char *splits; /* a splits file to use; "" = make them */
     /* network */
-    char *preset;
+    flim_preset preset;
     double dropout; /* 0.25 */
     char *init_weights; /* "" = Kaiming */
     /* training */
     int64_t epochs, batch, eval_batch, accumulate; /* batch 0 = auto; eval_batch 0 = batch */
     double lr;
-    int64_t lr_batch; /* cells an update that lr is meant for */
-    char *lr_scale; /* none, sqrt, linear */
+    int64_t lr_batch; /* cells per update that lr is meant for */
+    flim_lr_scale lr_scale;
     double weight_decay, clip, label_smoothing;
     int64_t patience;
-    char *sampler; /* natural, balanced, group-balanced */
+    flim_sampler sampler;
     uint64_t seed;
     /* device */
-    char *device, *precision;
-    char *checkpoint_activations; /* none, auto, all */
+    char *device; /* as flim_device_open takes it */
+    flim_precision precision;
+    flim_recompute checkpoint_activations;
     double margin; /* share of the device's memory for auto choices */
-    char *on_oom; /* stop, retry */
+    flim_on_oom on_oom;
     bool benchmark, deterministic;
     /* run */
     char *out; /* "" = runs/<date>-<time> */

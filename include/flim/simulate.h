@@ -23,6 +23,7 @@ typedef enum flim_confound {
     FLIM_CONFOUND_BRIGHTNESS, /* brightness rises with the class, in cells and in donors that have more of the class */
     FLIM_CONFOUND_SIZE /* the same with the cell's area; photons a cell stay as they are */
 } flim_confound;
+extern const char *const flim_confound_names[]; /* ends in NULL */
 
 typedef struct flim_simulate_options {
     int64_t cells; /* 1.. */

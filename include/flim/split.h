@@ -13,19 +13,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "flim/choices.h"
 #include "flim/log.h"
 #include "flim/status.h"
-
-typedef enum flim_split_mode {
-    FLIM_SPLIT_AUTO,
-    FLIM_SPLIT_STRATIFIED,
-    FLIM_SPLIT_GROUP,
-    FLIM_SPLIT_STRATIFIED_GROUP,
-    FLIM_SPLIT_LEAVE_ONE_GROUP_OUT
-} flim_split_mode;
-
-const char *flim_split_mode_name(flim_split_mode mode); /* "stratified-group", ... */
-flim_status flim_split_mode_parse(const char *text, flim_split_mode *out, flim_error *err);
 
 /* What is to be split: plain arrays, so that tests need no file. */
 typedef struct flim_split_data {

@@ -89,5 +89,7 @@ flim_status flim_device_check_precision(const flim_device *device, flim_precisio
 
 /* Adds an item to a memory plan and its total; zero bytes are left out. */
 void flim_memory_add(flim_memory_plan *plan, const char *name, flim_memory_place place, int64_t bytes);
+/* The same for the convolutions' workspace on the device. */
+void flim_memory_add_workspace(flim_memory_plan *plan, int64_t bytes);
 
 #endif

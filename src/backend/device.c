@@ -12,42 +12,6 @@
 #error "a build needs the CPU or the CUDA backend"
 #endif
 
-static const char *const precision_names[] = {"auto", "fp32", "tf32", "bf16", "fp16"};
-
-const char *flim_precision_name(flim_precision precision)
-{
-    return precision_names[precision];
-}
-
-flim_status flim_precision_parse(const char *text, flim_precision *out, flim_error *err)
-{
-    for (int i = 0; i < 5; i++) {
-        if (strcmp(text, precision_names[i]) == 0) {
-            *out = (flim_precision)i;
-            return FLIM_OK;
-        }
-    }
-    return flim_fail(err, FLIM_ERROR_USAGE, "precision '%s': must be auto, fp32, tf32, bf16 or fp16", text);
-}
-
-static const char *const recompute_names[] = {"none", "auto", "all"};
-
-const char *flim_recompute_name(flim_recompute recompute)
-{
-    return recompute_names[recompute];
-}
-
-flim_status flim_recompute_parse(const char *text, flim_recompute *out, flim_error *err)
-{
-    for (int i = 0; i < 3; i++) {
-        if (strcmp(text, recompute_names[i]) == 0) {
-            *out = (flim_recompute)i;
-            return FLIM_OK;
-        }
-    }
-    return flim_fail(err, FLIM_ERROR_USAGE, "checkpoint-activations '%s': must be none, auto or all", text);
-}
-
 static flim_status open_cpu(flim_device **out, flim_error *err)
 {
 #ifdef FLIM_HAVE_CPU

@@ -37,7 +37,7 @@ flim_status flim_program_memory(const flim_program *program, flim_memory_plan *p
     return program->ops->memory(program, plan, err);
 }
 
-void flim_memory_add(flim_memory_plan *plan, const char *name, flim_memory_place place, int64_t bytes)
+static void add_item(flim_memory_plan *plan, const char *name, flim_memory_kind kind, flim_memory_place place, int64_t bytes)
 {
     const int most = (int)(sizeof plan->item / sizeof plan->item[0]);
     if (bytes <= 0) {
@@ -49,8 +49,18 @@ void flim_memory_add(flim_memory_plan *plan, const char *name, flim_memory_place
         return;
     }
     flim_memory_item *item = &plan->item[plan->n++];
-    *item = (flim_memory_item){.place = place, .bytes = bytes};
+    *item = (flim_memory_item){.kind = kind, .place = place, .bytes = bytes};
     strncat(item->name, name, sizeof item->name - 1);
+}
+
+void flim_memory_add(flim_memory_plan *plan, const char *name, flim_memory_place place, int64_t bytes)
+{
+    add_item(plan, name, FLIM_MEMORY_STEADY, place, bytes);
+}
+
+void flim_memory_add_workspace(flim_memory_plan *plan, int64_t bytes)
+{
+    add_item(plan, "convolution workspace", FLIM_MEMORY_WORKSPACE, FLIM_MEMORY_DEVICE, bytes);
 }
 
 flim_status flim_program_allocate(flim_program *program, flim_error *err)

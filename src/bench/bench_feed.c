@@ -5,7 +5,6 @@
  * file into the page cache and captures the step.  The fixed batch stands in device memory where there is such. */
 #include <inttypes.h>
 #include <stddef.h>
-#include <string.h>
 
 #include "bench/bench_internal.h"
 #include "core/alloc.h"
@@ -21,7 +20,9 @@
 
 typedef struct feed_options {
     flim_string_list data;
-    char *device, *precision, *preset, *json;
+    char *device, *json;
+    flim_precision precision;
+    flim_preset preset;
     int64_t batch, steps, rounds, workers, prefetch;
     uint64_t seed;
 } feed_options;
@@ -30,8 +31,10 @@ typedef struct feed_options {
 static const flim_flag_row rows[] = {
     {"Input", "data", FLIM_VALUE_LIST, AT(data), "data/flim.h5", "FILE", .help = "HDF5 file; repeatable"},
     {"What runs", "device", FLIM_VALUE_TEXT, AT(device), "auto", "D", .help = "auto, cpu, cuda, cuda:N"},
-    {NULL, "precision", FLIM_VALUE_TEXT, AT(precision), "auto", "P", .help = "auto, fp32, tf32, bf16, fp16"},
-    {NULL, "preset", FLIM_VALUE_TEXT, AT(preset), "base", "NAME", .help = "tiny, small, base, large, xlarge"},
+    {NULL, "precision", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(feed_options, precision), "auto", "P", "arithmetic of the network",
+     .choices = flim_precision_names},
+    {NULL, "preset", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(feed_options, preset), "base", "NAME", "size of the network",
+     .choices = flim_preset_names},
     {NULL, "batch", FLIM_VALUE_INTEGER, AT(batch), "64", "N", .help = "cells a step", .allowed = ">= 1, <= 1000000"},
     {NULL, "steps", FLIM_VALUE_INTEGER, AT(steps), "200", "N", .help = "steps an epoch", .allowed = ">= 1, <= 1000000"},
     {NULL, "rounds", FLIM_VALUE_INTEGER, AT(rounds), "3", "N", .help = "timed epochs of each mode",
@@ -88,11 +91,8 @@ static flim_status make_program(feed *f, const flim_log *log, flim_error *err)
     flim_dataset *kept = device->own_memory ? f->dataset[FEED_DEVICE] : NULL;
     uint8_t *bytes = NULL;
     float *parameters = NULL, *statistics = NULL, *zeros = NULL;
-    int width;
-    flim_status status = flim_network_preset_width(o->preset, &width, err);
-    if (status == FLIM_OK) {
-        status = flim_network_build(&f->net, width, info->classes, info->t, info->h, info->w, err);
-    }
+    flim_status status =
+        flim_network_build(&f->net, flim_preset_width(o->preset), info->classes, info->t, info->h, info->w, err);
     if (status != FLIM_OK) {
         return status;
     }
@@ -295,10 +295,9 @@ static flim_status report(feed *f, FILE *out, flim_error *err)
 
 static flim_status measure(const feed_options *o, FILE *out, const flim_log *log, flim_error *err)
 {
-    feed f = {.o = o};
+    feed f = {.o = o, .precision = o->precision};
     flim_status status;
-    if ((status = flim_precision_parse(o->precision, &f.precision, err)) == FLIM_OK &&
-        (status = open_data(&f, err)) == FLIM_OK && (status = flim_device_open(o->device, log, &f.device, err)) == FLIM_OK &&
+    if ((status = open_data(&f, err)) == FLIM_OK && (status = flim_device_open(o->device, log, &f.device, err)) == FLIM_OK &&
         (status = make_program(&f, log, err)) == FLIM_OK && (status = make_loaders(&f, log, err)) == FLIM_OK &&
         (status = make_draws(&f, err)) == FLIM_OK && (status = run_rounds(&f, err)) == FLIM_OK) {
         status = report(&f, out, err);

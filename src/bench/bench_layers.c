@@ -1,6 +1,5 @@
 /* flim_bench layers: each operation of a training step alone, its engine and its share of the card's ceiling. */
 #include <stddef.h>
-#include <string.h>
 
 #include "bench/bench_internal.h"
 #include "core/alloc.h"
@@ -14,7 +13,9 @@
 enum { MOST_OPERATIONS = 512 };
 
 typedef struct layers_options {
-    char *device, *precision, *preset, *json;
+    char *device, *json;
+    flim_precision precision;
+    flim_preset preset;
     int64_t batch, classes, bins, pixels;
     bool benchmark, deterministic;
 } layers_options;
@@ -22,8 +23,10 @@ typedef struct layers_options {
 #define AT(member) offsetof(layers_options, member)
 static const flim_flag_row rows[] = {
     {"What runs", "device", FLIM_VALUE_TEXT, AT(device), "cuda", "D", .help = "cuda, cuda:N"},
-    {NULL, "precision", FLIM_VALUE_TEXT, AT(precision), "auto", "P", .help = "auto, fp32, tf32, bf16, fp16"},
-    {NULL, "preset", FLIM_VALUE_TEXT, AT(preset), "base", "NAME", .help = "tiny, small, base, large, xlarge"},
+    {NULL, "precision", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(layers_options, precision), "auto", "P",
+     "arithmetic of the network", .choices = flim_precision_names},
+    {NULL, "preset", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(layers_options, preset), "base", "NAME", "size of the network",
+     .choices = flim_preset_names},
     {NULL, "classes", FLIM_VALUE_INTEGER, AT(classes), "2", "K", .help = "classes", .allowed = ">= 2, <= 10000"},
     {NULL, "batch", FLIM_VALUE_INTEGER, AT(batch), "64", "N", .help = "cells a step", .allowed = ">= 1, <= 1000000"},
     {NULL, "bins", FLIM_VALUE_INTEGER, AT(bins), "256", "T", .help = "time bins", .allowed = ">= 8, <= 65536"},
@@ -184,13 +187,10 @@ static flim_status write_json(const layers *l, flim_error *err)
 
 static flim_status measure(const layers_options *o, FILE *out, const flim_log *log, flim_error *err)
 {
-    layers l = {.o = o};
-    int width;
+    layers l = {.o = o, .precision = o->precision};
     flim_status status;
-    if ((status = flim_precision_parse(o->precision, &l.precision, err)) != FLIM_OK ||
-        (status = flim_network_preset_width(o->preset, &width, err)) != FLIM_OK ||
-        (status = flim_network_build(&l.net, width, (int)o->classes, (int)o->bins, (int)o->pixels, (int)o->pixels, err)) !=
-            FLIM_OK ||
+    if ((status = flim_network_build(&l.net, flim_preset_width(o->preset), (int)o->classes, (int)o->bins, (int)o->pixels,
+                                     (int)o->pixels, err)) != FLIM_OK ||
         (status = flim_device_open(o->device, log, &l.device, err)) != FLIM_OK) {
         goto done;
     }

@@ -22,19 +22,19 @@
 
 typedef struct loader_options {
     flim_string_list data;
-    char *axes, *cache, *json;
+    char *axes, *json;
+    flim_cache cache;
     int64_t workers, prefetch, batch, passes;
     uint64_t seed;
     bool scaling;
 } loader_options;
 
-static const char *const caches[] = {"none", "host", "auto", NULL}; /* the order of flim_cache */
-
 #define AT(member) offsetof(loader_options, member)
 static const flim_flag_row rows[] = {
     {"Input", "data", FLIM_VALUE_LIST, AT(data), "data/flim.h5", "FILE", .help = "HDF5 file; repeatable"},
     {NULL, "axes", FLIM_VALUE_TEXT, AT(axes), "NTYX", "ORDER", .help = "order of the file's axes"},
-    {NULL, "cache", FLIM_VALUE_TEXT, AT(cache), "none", "WHERE", .help = "where decoded cells stay", .choices = caches},
+    {NULL, "cache", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(loader_options, cache), "none", "WHERE",
+     "where decoded cells stay; with device as with auto", .choices = flim_cache_names},
     {"Loader", "workers", FLIM_VALUE_INTEGER, AT(workers), "8", "N", .help = "threads", .allowed = ">= 1, <= 1024"},
     {NULL, "prefetch", FLIM_VALUE_INTEGER, AT(prefetch), "4", "N", .help = "batches ready ahead", .allowed = ">= 1, <= 1024"},
     {NULL, "batch", FLIM_VALUE_INTEGER, AT(batch), "64", "N", .help = "cells a batch", .allowed = ">= 1, <= 1000000"},
@@ -204,10 +204,7 @@ static flim_status bench(const loader_options *o, FILE *out, const flim_log *log
     double *times = NULL, rate = 0, raw = 0;
     uint64_t checksum = 0, again = 0;
     char text[32];
-    flim_dataset_options options = {.axes = o->axes, .log = log};
-    for (int i = 0; caches[i]; i++) {
-        options.cache = strcmp(o->cache, caches[i]) == 0 ? (flim_cache)i : options.cache;
-    }
+    const flim_dataset_options options = {.axes = o->axes, .cache = o->cache, .log = log};
     flim_status status = flim_dataset_open((const char *const *)o->data.item, o->data.n, &options, &dataset, err);
     if (status != FLIM_OK) {
         return status;

@@ -10,6 +10,7 @@
 #include "core/alloc.h"
 #include "core/clock.h"
 #include "core/parse.h"
+#include "core/try.h"
 #include "flim/flags.h"
 #include "plan/plan.h"
 
@@ -24,10 +25,13 @@ typedef struct memory_options {
 #define AT(member) offsetof(memory_options, member)
 static const flim_flag_row rows[] = {
     {"What runs", "device", FLIM_VALUE_TEXT, AT(device), "cuda", "D", .help = "cuda, cuda:N"},
-    {NULL, "preset", FLIM_VALUE_LIST, AT(presets), "", "P", .help = "repeatable; without: tiny, base, large, xlarge"},
-    {NULL, "precision", FLIM_VALUE_LIST, AT(precisions), "", "P", .help = "repeatable; without: tf32, bf16"},
+    {NULL, "preset", FLIM_VALUE_LIST, AT(presets), "", "P",
+     "size of the network; repeatable; without: tiny, base, large, xlarge", .choices = flim_preset_names},
+    {NULL, "precision", FLIM_VALUE_LIST, AT(precisions), "", "P", "arithmetic; repeatable; without: tf32, bf16",
+     .choices = flim_precision_names},
     {NULL, "batch", FLIM_VALUE_LIST, AT(batches), "", "N", .help = "cells or auto; repeatable; without: 16, 64, auto"},
-    {NULL, "checkpoint-activations", FLIM_VALUE_LIST, AT(checkpoint), "", "C", .help = "repeatable; without: none, all"},
+    {NULL, "checkpoint-activations", FLIM_VALUE_LIST, AT(checkpoint), "", "C",
+     "what the backward pass recomputes; repeatable; without: none, all", .choices = flim_recompute_names},
     {NULL, "classes", FLIM_VALUE_INTEGER, AT(classes), "2", "K", .help = "classes", .allowed = ">= 2, <= 10000"},
     {NULL, "bins", FLIM_VALUE_INTEGER, AT(bins), "256", "T", .help = "time bins", .allowed = ">= 8, <= 65536"},
     {NULL, "pixels", FLIM_VALUE_INTEGER, AT(pixels), "21", "H", .help = "height and width", .allowed = ">= 3, <= 4096"},
@@ -87,28 +91,23 @@ static void show(session *s, const flim_plan_request *r, const char *batch, int6
     flim_json_add(s->rows, row);
 }
 
-static flim_status run_case(session *s, const flim_network *net, const char *precision, const char *batch,
-                            const char *checkpoint, flim_error *err)
+static flim_status run_case(session *s, const flim_network *net, flim_precision precision, const char *batch,
+                            flim_recompute recompute, flim_error *err)
 {
-    flim_plan_request request = {.net = net, .accumulate = 1, .benchmark = s->o->benchmark};
+    flim_plan_request request = {
+        .net = net, .precision = precision, .recompute = recompute, .accumulate = 1, .benchmark = s->o->benchmark};
     flim_plan plan;
     flim_plan_trial trial;
     if (flim_seconds() - s->begun > s->o->seconds) {
         s->left_out++;
         return FLIM_OK;
     }
-    flim_status status = flim_precision_parse(precision, &request.precision, err);
-    if (status == FLIM_OK) {
-        status = flim_recompute_parse(checkpoint, &request.recompute, err);
-    }
     const bool is_auto = strcmp(batch, "auto") == 0;
-    if (status == FLIM_OK && !is_auto) {
-        status = flim_parse_i64("--batch", batch, 1, 1 << 20, &request.batch, err);
-    }
-    if (status != FLIM_OK) {
-        return status;
+    if (!is_auto) {
+        FLIM_TRY(flim_parse_i64("--batch", batch, 1, 1 << 20, &request.batch, err));
     }
     flim_error why = {0};
+    flim_status status = FLIM_OK;
     plan = (flim_plan){.request = request};
     if (is_auto) {
         status = flim_plan_auto(s->device, &request, &s->room, 1 << 20, s->log, &plan, &trial, &why);
@@ -121,8 +120,8 @@ static flim_status run_case(session *s, const flim_network *net, const char *pre
         status = flim_plan_try(s->device, &request, &s->room, &trial, &why);
     }
     if (status == FLIM_ERROR_MEMORY || status == FLIM_ERROR_USAGE || status == FLIM_ERROR_DEVICE) {
-        fprintf(s->out, "| %-6s | %-4s | %10" PRId64 " | %-4s | %9.1f | %s\n", net->preset, precision, request.batch,
-                checkpoint, flim_mib(plan.program_bytes), why.text);
+        fprintf(s->out, "| %-6s | %-4s | %10" PRId64 " | %-4s | %9.1f | %s\n", net->preset, flim_precision_name(precision),
+                request.batch, flim_recompute_name(recompute), flim_mib(plan.program_bytes), why.text);
         s->failed++;
         return FLIM_OK;
     }
@@ -134,6 +133,14 @@ static flim_status run_case(session *s, const flim_network *net, const char *pre
     return FLIM_OK;
 }
 
+/* Item i of a list whose flag allowed these names only. */
+static int choice_of(const flim_string_list *list, int i, const char *const *names)
+{
+    int value = 0;
+    flim_parse_choice("", list->item[i], names, &value, NULL);
+    return value;
+}
+
 static flim_status run_cases(session *s, flim_error *err)
 {
     const memory_options *o = s->o;
@@ -142,18 +149,17 @@ static flim_status run_cases(session *s, flim_error *err)
     if (!net) {
         return FLIM_ERROR_MEMORY;
     }
-    for (int p = 0; p < o->presets.n && status == FLIM_OK; p++) {
-        int width;
-        status = flim_network_preset_width(o->presets.item[p], &width, err);
-        if (status == FLIM_OK) {
-            status = flim_network_build(net, width, (int)o->classes, (int)o->bins, (int)o->pixels, (int)o->pixels, err);
-        }
-        for (int q = 0; q < o->precisions.n * o->batches.n * o->checkpoint.n && status == FLIM_OK; q++) {
-            status =
-                run_case(s, net, o->precisions.item[q / o->checkpoint.n / o->batches.n],
-                         o->batches.item[q / o->checkpoint.n % o->batches.n], o->checkpoint.item[q % o->checkpoint.n], err);
+    for (int p = 0; p < o->presets.n; p++) {
+        const int width = flim_preset_width((flim_preset)choice_of(&o->presets, p, flim_preset_names));
+        FLIM_TRY_DONE(flim_network_build(net, width, (int)o->classes, (int)o->bins, (int)o->pixels, (int)o->pixels, err));
+        for (int q = 0; q < o->precisions.n * o->batches.n * o->checkpoint.n; q++) {
+            const int precision = choice_of(&o->precisions, q / o->checkpoint.n / o->batches.n, flim_precision_names);
+            const int recompute = choice_of(&o->checkpoint, q % o->checkpoint.n, flim_recompute_names);
+            FLIM_TRY_DONE(run_case(s, net, (flim_precision)precision, o->batches.item[q / o->checkpoint.n % o->batches.n],
+                                   (flim_recompute)recompute, err));
         }
     }
+done:
     flim_free(net);
     return status;
 }

@@ -5,7 +5,6 @@
 #include <inttypes.h>
 #include <stddef.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "bench/bench_internal.h"
 #include "core/alloc.h"
@@ -21,7 +20,9 @@
 #include "flim/weights.h"
 
 typedef struct step_options {
-    char *device, *precision, *data, *preset; /* texts are "" where not given */
+    char *device, *data; /* texts are "" if not given */
+    flim_precision precision;
+    int preset; /* -1 = not given */
     char *weights_in, *weights_out, *grads_out, *losses, *json;
     int64_t steps, warmup, batch, classes, bins, pixels;
     uint64_t seed;
@@ -32,9 +33,10 @@ typedef struct step_options {
 #define AT(member) offsetof(step_options, member)
 static const flim_flag_row rows[] = {
     {"What runs", "device", FLIM_VALUE_TEXT, AT(device), "auto", "D", .help = "auto, cpu, cuda, cuda:N"},
-    {NULL, "precision", FLIM_VALUE_TEXT, AT(precision), "auto", "P", .help = "auto, fp32, tf32, bf16, fp16"},
-    {NULL, "preset", FLIM_VALUE_TEXT, AT(preset), "", "NAME",
-     .help = "tiny, small, base, large, xlarge; base, or as the weights have it"},
+    {NULL, "precision", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(step_options, precision), "auto", "P", "arithmetic of the network",
+     .choices = flim_precision_names},
+    {NULL, "preset", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(step_options, preset), "", "NAME",
+     "size of the network; base, or as the weights have it", .choices = flim_preset_names},
     {NULL, "classes", FLIM_VALUE_INTEGER, AT(classes), "0", "K", .help = "0: as the weights or the data have it, else 2",
      .allowed = ">= 0, <= 10000"},
     {NULL, "batch", FLIM_VALUE_INTEGER, AT(batch), "16", "N", .help = "cells a step", .allowed = ">= 1, <= 1000000"},
@@ -113,13 +115,12 @@ static flim_status build_network(bench *b, flim_error *err)
     const step_options *o = b->o;
     const flim_dataset_info *data = b->dataset ? flim_dataset_get_info(b->dataset) : NULL;
     flim_weights_info weights = {0};
-    int width;
-    FLIM_TRY(flim_network_preset_width(given(o->preset) ? o->preset : "base", &width, err));
+    int width = flim_preset_width(o->preset < 0 ? FLIM_PRESET_BASE : (flim_preset)o->preset);
     if (given(o->weights_in)) {
         FLIM_TRY(flim_weights_probe(o->weights_in, &weights, err));
-        if (given(o->preset) && weights.width != width) {
-            return flim_fail(err, FLIM_ERROR_USAGE, "--preset %s has width %d, but %s has %d: leave --preset out", o->preset,
-                             width, o->weights_in, weights.width);
+        if (o->preset >= 0 && weights.width != width) {
+            return flim_fail(err, FLIM_ERROR_USAGE, "--preset %s has width %d, but %s has %d: leave --preset out",
+                             flim_preset_names[o->preset], width, o->weights_in, weights.width);
         }
         width = weights.width;
     }
@@ -346,11 +347,7 @@ static summary summarize(bench *b)
     s.cells_per_s = 1e3 * (double)b->o->batch / s.median;
     s.peak_bytes = flim_program_peak_bytes(b->program);
     s.replays = flim_program_replays(b->program);
-    if (strcmp(info->kind, "cpu") == 0) {
-        snprintf(s.device, sizeof s.device, "cpu");
-    } else {
-        snprintf(s.device, sizeof s.device, "%s:%d", info->kind, info->index);
-    }
+    snprintf(s.device, sizeof s.device, info->own_memory ? "%s:%d" : "%s", info->kind, info->index);
     return s;
 }
 
@@ -390,7 +387,7 @@ static void print_table(const bench *b, const summary *s, const char *precision,
     }
     fprintf(out, "cells/s      %12.2f\n", s->cells_per_s);
     fprintf(out, "peak memory  %12.3f GiB (%" PRId64 " bytes)\n", flim_gib(s->peak_bytes), s->peak_bytes);
-    if (strcmp(info->kind, "cuda") == 0) {
+    if (info->own_memory) {
         fprintf(out, "step         %s\n", s->replays ? "replayed as one CUDA graph" : "launched kernel by kernel");
     }
     for (int i = 0; i < FLIM_PARTS && s->parts > 0; i++) {
@@ -462,11 +459,10 @@ static void release(bench *b)
 
 static flim_status measure(const step_options *o, FILE *out, const flim_log *log, flim_error *err)
 {
-    bench b = {.o = o};
+    bench b = {.o = o, .precision = o->precision};
     flim_status status;
     /* Mistakes in flags and files come before the want of a device. */
-    if ((status = flim_precision_parse(o->precision, &b.precision, err)) != FLIM_OK ||
-        (status = open_data(&b, err)) != FLIM_OK || (status = build_network(&b, err)) != FLIM_OK ||
+    if ((status = open_data(&b, err)) != FLIM_OK || (status = build_network(&b, err)) != FLIM_OK ||
         (status = flim_device_open(o->device, log, &b.device, err)) != FLIM_OK ||
         (status = compile(&b, log, err)) != FLIM_OK || (status = allocate(&b, err)) != FLIM_OK ||
         (status = run_steps(&b, err)) != FLIM_OK) {

@@ -1,5 +1,6 @@
 #include "config/flag_table.h"
 
+#include <float.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,19 +45,6 @@ static flim_status out_of_range(const flim_flag_row *row, const char *what, cons
                      row->word ? " or " : "", row->word ? row->word : "");
 }
 
-static flim_status not_a_choice(const flim_flag_row *row, const char *what, const char *text, flim_error *err)
-{
-    char all[512] = "";
-    int n = 0;
-    for (size_t used = 0; row->choices[n]; n++) {
-        if (used < sizeof all) {
-            used += (size_t)snprintf(all + used, sizeof all - used, "%s%s", n ? ", " : "", row->choices[n]);
-        }
-    }
-    return flim_fail(err, FLIM_ERROR_USAGE, "%s: '%.200s' is none of %s (did you mean '%s'?)", what, text, all,
-                     flim_nearest(text, row->choices, n));
-}
-
 static flim_status check_text(const flim_flag_row *row, const char *what, const char *text, flim_error *err)
 {
     if (!flim_utf8_is_valid(text)) {
@@ -65,10 +53,9 @@ static flim_status check_text(const flim_flag_row *row, const char *what, const 
     if (row->type == FLIM_VALUE_LIST && !text[0]) {
         return flim_fail(err, FLIM_ERROR_USAGE, "%s: an empty name", what);
     }
-    for (int i = 0; row->choices && strcmp(row->choices[i], text) != 0; i++) {
-        if (!row->choices[i + 1]) {
-            return not_a_choice(row, what, text, err);
-        }
+    if (row->choices) {
+        int unused;
+        FLIM_TRY(flim_parse_choice(what, text, row->choices, &unused, err));
     }
     if (row->valid && !row->valid(text)) {
         return flim_fail(err, FLIM_ERROR_USAGE, "%s: '%.200s' is not %s", what, text, row->allowed);
@@ -83,35 +70,31 @@ static flim_status set_integer(const flim_flag_row *row, int64_t *value, const c
         *value = row->word_value;
         return FLIM_OK;
     }
-    flim_status status = flim_parse_i64(what, text, INT64_MIN, INT64_MAX, &parsed, err);
-    if (status == FLIM_OK && !within(row->allowed, (double)parsed)) {
-        status = out_of_range(row, what, text, err);
+    FLIM_TRY(flim_parse_i64(what, text, INT64_MIN, INT64_MAX, &parsed, err));
+    if (!within(row->allowed, (double)parsed)) {
+        return out_of_range(row, what, text, err);
     }
-    if (status == FLIM_OK) {
-        *value = parsed;
-    }
-    return status;
+    *value = parsed;
+    return FLIM_OK;
 }
 
 static flim_status set_real(const flim_flag_row *row, double *value, const char *what, const char *text, flim_error *err)
 {
     double parsed;
-    flim_status status = flim_parse_double(what, text, -1.7976931348623157e308, 1.7976931348623157e308, &parsed, err);
-    if (status == FLIM_OK && !within(row->allowed, parsed)) {
-        status = out_of_range(row, what, text, err);
+    FLIM_TRY(flim_parse_double(what, text, -DBL_MAX, DBL_MAX, &parsed, err));
+    if (!within(row->allowed, parsed)) {
+        return out_of_range(row, what, text, err);
     }
-    if (status == FLIM_OK) {
-        *value = parsed;
-    }
-    return status;
+    *value = parsed;
+    return FLIM_OK;
 }
 
 static flim_status set_text(const flim_flag_row *row, char **value, const char *what, const char *text, flim_error *err)
 {
-    flim_status status = check_text(row, what, text, err);
-    char *copy = status == FLIM_OK ? flim_strdup(text, err) : NULL;
+    FLIM_TRY(check_text(row, what, text, err));
+    char *copy = flim_strdup(text, err);
     if (!copy) {
-        return status == FLIM_OK ? FLIM_ERROR_MEMORY : status;
+        return FLIM_ERROR_MEMORY;
     }
     flim_free(*value);
     *value = copy;
@@ -127,6 +110,7 @@ flim_status flim_flag_set(const flim_flag_row *row, void *options, const char *w
     case FLIM_VALUE_UNSIGNED: return flim_parse_u64(what, text, value, err);
     case FLIM_VALUE_REAL: return set_real(row, value, what, text, err);
     case FLIM_VALUE_TEXT: return set_text(row, value, what, text, err);
+    case FLIM_VALUE_CHOICE: return flim_parse_choice(what, text, row->choices, value, err);
     case FLIM_VALUE_LIST: break;
     }
     FLIM_TRY(check_text(row, what, text, err));
@@ -160,6 +144,7 @@ char *flim_flag_text(const flim_flag_row *row, const void *options, flim_error *
     case FLIM_VALUE_UNSIGNED: return flim_strprintf(err, "%" PRIu64, *(const uint64_t *)value);
     case FLIM_VALUE_REAL: return real_text(*(const double *)value, err);
     case FLIM_VALUE_TEXT: return flim_strdup(*(char *const *)value, err);
+    case FLIM_VALUE_CHOICE: return flim_strdup(*(const int *)value < 0 ? "" : row->choices[*(const int *)value], err);
     case FLIM_VALUE_LIST: break;
     }
     return flim_strdup("", err);
@@ -178,6 +163,21 @@ void flim_flag_key(const flim_flag_row *row, char *key, size_t size)
     }
 }
 
+static flim_status set_initial(const flim_flag_row *row, void *options, flim_error *err)
+{
+    if (row->type == FLIM_VALUE_TEXT) { /* of no check: "" for none */
+        char **text = value_of(row, options);
+        *text = flim_strdup(row->initial, err);
+        return *text ? FLIM_OK : FLIM_ERROR_MEMORY;
+    }
+    if (row->type == FLIM_VALUE_CHOICE && !row->initial[0]) {
+        *(int *)value_of(row, options) = -1;
+        return FLIM_OK;
+    }
+    const bool empty = row->type == FLIM_VALUE_LIST && !row->initial[0];
+    return empty ? FLIM_OK : flim_flag_set(row, options, row->name, row->initial, err);
+}
+
 flim_status flim_flag_table_init(const flim_flag_table *table, void *options, flim_error *err)
 {
     /* Texts and lists first, so that free may be called whatever fails. */
@@ -188,22 +188,14 @@ flim_status flim_flag_table_init(const flim_flag_table *table, void *options, fl
             *(flim_string_list *)value_of(&table->row[i], options) = (flim_string_list){0};
         }
     }
-    for (int i = 0; i < table->n; i++) {
-        const flim_flag_row *row = &table->row[i];
-        flim_status status = FLIM_OK;
-        if (row->type == FLIM_VALUE_TEXT) { /* a default may be outside `choices`: "" for none */
-            char *copy = flim_strdup(row->initial, err);
-            *(char **)value_of(row, options) = copy;
-            status = copy ? FLIM_OK : FLIM_ERROR_MEMORY;
-        } else if (row->type != FLIM_VALUE_LIST || row->initial[0]) {
-            status = flim_flag_set(row, options, row->name, row->initial, err);
-        }
-        if (status != FLIM_OK) {
-            flim_flag_table_free(table, options);
-            return status;
-        }
+    flim_status status = FLIM_OK;
+    for (int i = 0; i < table->n && status == FLIM_OK; i++) {
+        status = set_initial(&table->row[i], options, err);
     }
-    return FLIM_OK;
+    if (status != FLIM_OK) {
+        flim_flag_table_free(table, options);
+    }
+    return status;
 }
 
 void flim_flag_table_free(const flim_flag_table *table, void *options)

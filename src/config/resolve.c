@@ -227,15 +227,15 @@ static flim_status check_together(const flim_settings *s, flim_error *err)
         return s->out[0] ? FLIM_OK
                          : flim_fail(err, FLIM_ERROR_USAGE, "--resume needs --out DIR, the folder of the run to go on with");
     }
-    const bool counted = !s->splits[0] && strcmp(s->cv, "leave-one-group-out") != 0; /* folds says how many there are */
+    const bool counted = !s->splits[0] && s->cv != FLIM_SPLIT_LEAVE_ONE_GROUP_OUT; /* folds says how many there are */
     if (counted && s->fold >= s->folds) {
         return flim_fail(err, FLIM_ERROR_USAGE, "fold %lld does not exist: folds = %lld, so they are 0..%lld",
                          (long long)s->fold, (long long)s->folds, (long long)s->folds - 1);
     }
-    if (s->val_fraction == 0 && strcmp(s->monitor, "val_loss") != 0) {
+    if (s->val_fraction == 0 && s->monitor != FLIM_MONITOR_VAL_LOSS) {
         return flim_fail(err, FLIM_ERROR_USAGE,
                          "monitor %s needs an inner validation part, but val_fraction is 0: leave one of them out",
-                         s->monitor);
+                         flim_monitor_names[s->monitor]);
     }
     if (s->data.n == 0) {
         return flim_fail(err, FLIM_ERROR_USAGE, "data: the list of files is empty");

@@ -6,17 +6,6 @@
 #include "core/parse.h"
 #include "formats/yaml.h"
 
-static const char *const cv_modes[] = {"auto", "stratified", "group", "stratified-group", "leave-one-group-out", NULL};
-static const char *const monitors[] = {"val_loss", "roc_auc", "balanced_accuracy", "f1", NULL};
-static const char *const objectives[] = {"balanced_accuracy", "youden", "f1", NULL};
-static const char *const caches[] = {"auto", "none", "host", "device", NULL};
-static const char *const presets[] = {"tiny", "small", "base", "large", "xlarge", NULL};
-static const char *const samplers[] = {"natural", "balanced", "group-balanced", NULL};
-static const char *const recompute[] = {"none", "auto", "all", NULL};
-static const char *const lr_scales[] = {"none", "sqrt", "linear", NULL};
-static const char *const on_oom[] = {"stop", "retry", NULL};
-static const char *const precisions[] = {"auto", "fp32", "tf32", "bf16", "fp16", NULL};
-
 static bool is_device(const char *text)
 {
     if (strncmp(text, "cuda:", 5) == 0) {
@@ -39,6 +28,7 @@ static bool is_axes(const char *text)
 
 /* Columns: group, flag, type, field, default, metavar, help; then what is allowed. */
 #define FIELD(name) offsetof(flim_settings, name)
+#define CHOICE(name) FLIM_CHOICE_AT(flim_settings, name)
 static const flim_flag_row rows[] = {
     {"Data", "data", FLIM_VALUE_LIST, FIELD(data), "data/flim.h5", "FILE",
      .help = "HDF5 file with the cells; give it again for more files"},
@@ -49,29 +39,31 @@ static const flim_flag_row rows[] = {
     {NULL, "scan", FLIM_VALUE_SWITCH, FIELD(scan), "true", .help = "read and check every cell before the run begins"},
     {NULL, "workers", FLIM_VALUE_INTEGER, FIELD(workers), "8", "N", "loader threads", .allowed = ">= 1, <= 256"},
     {NULL, "prefetch", FLIM_VALUE_INTEGER, FIELD(prefetch), "4", "N", "batches kept ready ahead", .allowed = ">= 1, <= 64"},
-    {NULL, "cache", FLIM_VALUE_TEXT, FIELD(cache), "auto", "C",
+    {NULL, "cache", FLIM_VALUE_CHOICE, CHOICE(cache), "auto", "C",
      "where decoded cells stay after their first reading; auto takes GPU memory, else host memory, where there is room",
-     .choices = caches},
+     .choices = flim_cache_names},
 
     {"Cross-validation", "folds", FLIM_VALUE_INTEGER, FIELD(folds), "5", "N", "test parts", .allowed = ">= 2, <= 65535"},
-    {NULL, "cv", FLIM_VALUE_TEXT, FIELD(cv), "auto", "MODE",
+    {NULL, "cv", FLIM_VALUE_CHOICE, CHOICE(cv), "auto", "MODE",
      "how cells are split; auto is stratified-group where the file has enough groups, else stratified with a warning",
-     .choices = cv_modes},
+     .choices = flim_split_mode_names},
     {NULL, "holdout-group", FLIM_VALUE_LIST, FIELD(holdout_group), "", "NAME",
      .help = "group kept out of every fold and scored at the end by the fold ensemble; repeatable"},
     {NULL, "val-fraction", FLIM_VALUE_REAL, FIELD(val_fraction), "0.15", "F",
      "share of the training cells for the inner validation, which chooses epoch and threshold; 0 = none",
      .allowed = ">= 0, < 1"},
-    {NULL, "monitor", FLIM_VALUE_TEXT, FIELD(monitor), "val_loss", "M", "what chooses the epoch", .choices = monitors},
-    {NULL, "threshold-for", FLIM_VALUE_TEXT, FIELD(threshold_for), "balanced_accuracy", "M",
+    {NULL, "monitor", FLIM_VALUE_CHOICE, CHOICE(monitor), "val_loss", "M", "what chooses the epoch",
+     .choices = flim_monitor_names},
+    {NULL, "threshold-for", FLIM_VALUE_CHOICE, CHOICE(threshold_for), "balanced_accuracy", "M",
      "what the threshold maximises on the inner validation part; youden is the same as balanced_accuracy",
-     .choices = objectives},
+     .choices = flim_objective_names},
     {NULL, "fold", FLIM_VALUE_INTEGER, FIELD(fold), "all", "K", "only this fold, counted from 0", .allowed = ">= 0, <= 65534",
      .word = "all", .word_value = -1},
     {NULL, "splits", FLIM_VALUE_TEXT, FIELD(splits), "", "FILE",
      .help = "use the folds of this file (a run's splits.json or nnU-Net's splits_final.json)"},
 
-    {"Network", "preset", FLIM_VALUE_TEXT, FIELD(preset), "base", "P", "size of the network", .choices = presets},
+    {"Network", "preset", FLIM_VALUE_CHOICE, CHOICE(preset), "base", "P", "size of the network",
+     .choices = flim_preset_names},
     {NULL, "dropout", FLIM_VALUE_REAL, FIELD(dropout), "0.25", "P", "probability of dropout", .allowed = ">= 0, < 1"},
     {NULL, "init-weights", FLIM_VALUE_TEXT, FIELD(init_weights), "", "FILE",
      .help = "start from this .safetensors file, not from random weights"},
@@ -88,8 +80,8 @@ static const flim_flag_row rows[] = {
      .allowed = "> 0"},
     {NULL, "lr-batch", FLIM_VALUE_INTEGER, FIELD(lr_batch), "64", "N", "cells an update that lr is meant for, for --lr-scale",
      .allowed = ">= 1, <= 1048576"},
-    {NULL, "lr-scale", FLIM_VALUE_TEXT, FIELD(lr_scale), "none", "S",
-     "scale lr with batch x accumulate over lr-batch: not, by its root, or in proportion", .choices = lr_scales},
+    {NULL, "lr-scale", FLIM_VALUE_CHOICE, CHOICE(lr_scale), "none", "S",
+     "scale lr with batch x accumulate over lr-batch: not, by its root, or in proportion", .choices = flim_lr_scale_names},
     {NULL, "weight-decay", FLIM_VALUE_REAL, FIELD(weight_decay), "1e-3", "X", "weight decay of AdamW", .allowed = ">= 0"},
     {NULL, "clip", FLIM_VALUE_REAL, FIELD(clip), "35", "X", "largest norm of the gradient; 0 = no clipping",
      .allowed = ">= 0"},
@@ -97,21 +89,22 @@ static const flim_flag_row rows[] = {
      .allowed = ">= 0, < 1"},
     {NULL, "patience", FLIM_VALUE_INTEGER, FIELD(patience), "20", "N",
      "stop after so many epochs without a better inner validation; 0 = never", .allowed = ">= 0, <= 1000000"},
-    {NULL, "sampler", FLIM_VALUE_TEXT, FIELD(sampler), "balanced", "S",
-     "which cells an epoch draws; balanced makes classes equally likely", .choices = samplers},
+    {NULL, "sampler", FLIM_VALUE_CHOICE, CHOICE(sampler), "balanced", "S",
+     "which cells an epoch draws; balanced makes classes equally likely", .choices = flim_sampler_names},
     {NULL, "seed", FLIM_VALUE_UNSIGNED, FIELD(seed), "42", "N", .help = "of folds, weights, order and dropout"},
 
     {"Device", "device", FLIM_VALUE_TEXT, FIELD(device), "auto", "D",
      "auto, cpu, cuda or cuda:N; auto says which it took and why, cuda never falls back to cpu",
      .allowed = "auto, cpu, cuda or cuda:N", .valid = is_device},
-    {NULL, "precision", FLIM_VALUE_TEXT, FIELD(precision), "auto", "P",
-     "arithmetic of the network; auto is tf32 where the device has it, else fp32", .choices = precisions},
-    {NULL, "checkpoint-activations", FLIM_VALUE_TEXT, FIELD(checkpoint_activations), "none", "C",
-     "make activations again in the backward pass to save memory; auto: just enough to fit", .choices = recompute},
+    {NULL, "precision", FLIM_VALUE_CHOICE, CHOICE(precision), "auto", "P",
+     "arithmetic of the network; auto is tf32 where the device has it, else fp32", .choices = flim_precision_names},
+    {NULL, "checkpoint-activations", FLIM_VALUE_CHOICE, CHOICE(checkpoint_activations), "none", "C",
+     "make activations again in the backward pass to save memory; auto: just enough to fit", .choices = flim_recompute_names},
     {NULL, "margin", FLIM_VALUE_REAL, FIELD(margin), "0.85", "F", "share of the device's memory that auto choices may fill",
      .allowed = "> 0, <= 1"},
-    {NULL, "on-oom", FLIM_VALUE_TEXT, FIELD(on_oom), "stop", "W",
-     "out of device memory all the same: stop, or retry with half the batch and twice the accumulation", .choices = on_oom},
+    {NULL, "on-oom", FLIM_VALUE_CHOICE, CHOICE(on_oom), "stop", "W",
+     "out of device memory all the same: stop, or retry with half the batch and twice the accumulation",
+     .choices = flim_on_oom_names},
     {NULL, "benchmark", FLIM_VALUE_SWITCH, FIELD(benchmark), "true",
      .help = "time the ways to compute each convolution, keep the fastest"},
     {NULL, "deterministic", FLIM_VALUE_SWITCH, FIELD(deterministic), "false",

@@ -25,7 +25,7 @@ static void print_value(const flim_flag_row *row, const char *key, const char *t
 {
     fprintf(out, "%s: ", key);
     const char *exponent = strchr(text, 'e');
-    if (row->type == FLIM_VALUE_TEXT) {
+    if (row->type == FLIM_VALUE_TEXT || row->type == FLIM_VALUE_CHOICE) {
         flim_yaml_write_text(out, text);
     } else if (row->type == FLIM_VALUE_REAL && exponent && !strchr(text, '.')) {
         /* Python's YAML takes 1e-05 for a text and 1.0e-05 for a number. */

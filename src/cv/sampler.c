@@ -1,29 +1,6 @@
 #include "cv/sampler.h"
 
-#include <string.h>
-
 #include "core/alloc.h"
-#include "core/parse.h"
-
-static const char *const names[] = {"natural", "balanced", "group-balanced"};
-
-const char *flim_sampler_name(flim_sampler sampler)
-{
-    return names[sampler];
-}
-
-flim_status flim_sampler_parse(const char *text, flim_sampler *out, flim_error *err)
-{
-    for (int i = 0; i < 3; i++) {
-        if (strcmp(text, names[i]) == 0) {
-            *out = (flim_sampler)i;
-            return FLIM_OK;
-        }
-    }
-    return flim_fail(err, FLIM_ERROR_USAGE,
-                     "sampler: '%s' is unknown, did you mean '%s'? (natural, balanced, group-balanced)", text,
-                     flim_nearest(text, names, 3));
-}
 
 static void draw_each_once(const int64_t *part, int64_t n_part, int64_t *order, flim_random *random, flim_draw *draws)
 {

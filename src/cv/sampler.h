@@ -2,18 +2,14 @@
  *
  * For: natural (each cell once, shuffled), balanced (as many draws as cells; classes equally likely, with replacement, as
  *      torch's WeightedRandomSampler), group-balanced (group, then cell within it).  Weights come from the training part only.
- * Owns: the caller owns draws.  Errors: FLIM_ERROR_USAGE unknown name; FLIM_ERROR_MEMORY.
+ * Owns: the caller owns draws.  Errors: FLIM_ERROR_USAGE group-balanced without groups; FLIM_ERROR_MEMORY.
  */
 #ifndef FLIM_SAMPLER_H
 #define FLIM_SAMPLER_H
 
 #include "flim/batch.h"
+#include "flim/choices.h"
 #include "flim/split.h"
-
-typedef enum flim_sampler { FLIM_SAMPLER_NATURAL, FLIM_SAMPLER_BALANCED, FLIM_SAMPLER_GROUP_BALANCED } flim_sampler;
-
-const char *flim_sampler_name(flim_sampler sampler);
-flim_status flim_sampler_parse(const char *text, flim_sampler *out, flim_error *err);
 
 /* Fills draws (n_part of them) for one epoch from the cells part[0..n_part-1]; a pure function of (seed, fold, epoch) and the
  * part.  data gives label and group.  group-balanced without groups is FLIM_ERROR_USAGE. */

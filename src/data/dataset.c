@@ -236,7 +236,7 @@ static flim_status make_cache(flim_dataset *d, const flim_dataset_options *optio
         FLIM_TRY(flim_cell_cache_create(d->info.n, d->voxels, size, &d->cache, err));
         d->info.cache_bytes = bytes;
     }
-    if (options->cache != FLIM_CACHE_PASSING) {
+    if (options->cache != FLIM_CACHE_DEVICE) {
         flim_dataset_log_cache(d, options->log);
     }
     return FLIM_OK;

@@ -216,7 +216,7 @@ static flim_status make_buffers(flim_loader *loader, flim_error *err)
     if (loader->options.device) {
         FLIM_TRY(flim_device_host_alloc(loader->options.device, (size_t)loader->buffer_bytes, &loader->memory,
                                         &loader->pinned, err));
-        if (!loader->pinned && strcmp(flim_device_get_info(loader->options.device)->kind, "cpu") != 0) {
+        if (!loader->pinned && flim_device_get_info(loader->options.device)->own_memory) {
             flim_log_line(loader->options.log, FLIM_LOG_NOTE,
                           "%.1f MiB of batch buffers could not be pinned (ulimit -l?): copies to the device are slower",
                           (double)loader->buffer_bytes / 0x1p20);

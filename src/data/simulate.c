@@ -606,11 +606,12 @@ static flim_status write_cells(const flim_simulation *sim, flim_dataset_writer *
     return FLIM_OK;
 }
 
+const char *const flim_confound_names[] = {"none", "brightness", "size", NULL};
+
 flim_status flim_simulation_write(const flim_simulation *sim, const char *path, const volatile int *stop,
                                   flim_simulation_totals *totals, flim_error *err)
 {
     const flim_simulate_options *o = &sim->info.options;
-    static const char *const confounds[] = {"none", "brightness", "size"};
     size_t cells = (size_t)o->cells, pixels = (size_t)o->height * (size_t)o->width;
     flim_simulation_totals ours = {0};
     flim_dataset_writer *writer = NULL;
@@ -618,8 +619,8 @@ flim_status flim_simulation_write(const flim_simulation *sim, const char *path, 
     snprintf(note, sizeof note,
              "Simulated by flim_simulate --cells %" PRId64 " --donors %d --classes %d --bins %d --height %d --width %d "
              "--photons %.17g --separation %.17g --confound %s --seed %" PRIu64,
-             o->cells, o->donors, o->classes, o->bins, o->height, o->width, o->photons, o->separation, confounds[o->confound],
-             o->seed);
+             o->cells, o->donors, o->classes, o->bins, o->height, o->width, o->photons, o->separation,
+             flim_confound_names[o->confound], o->seed);
     flim_status status = FLIM_ERROR_MEMORY;
     uint16_t *counts = flim_alloc((size_t)o->bins * pixels, sizeof *counts, err);
     uint8_t *mask = counts ? flim_alloc(pixels, 1, err) : NULL;

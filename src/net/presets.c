@@ -2,30 +2,17 @@
 #include "flim/network.h"
 
 #include <stdio.h>
-#include <string.h>
 
-#include "core/parse.h"
 #include "core/try.h"
 
-static const struct {
-    const char *name;
-    int width;
-} presets[] = {{"tiny", 8}, {"small", 16}, {"base", 32}, {"large", 64}, {"xlarge", 128}};
-enum { N_PRESETS = sizeof presets / sizeof presets[0] };
-
-flim_status flim_network_preset_width(const char *preset, int *width, flim_error *err)
+int flim_preset_width(flim_preset preset)
 {
-    const char *names[N_PRESETS];
-    for (int i = 0; i < N_PRESETS; i++) {
-        if (strcmp(preset, presets[i].name) == 0) {
-            *width = presets[i].width;
-            return FLIM_OK;
-        }
-        names[i] = presets[i].name;
-    }
-    return flim_fail(err, FLIM_ERROR_USAGE,
-                     "unknown preset '%s' (did you mean '%s'? there are tiny, small, base, large, xlarge)", preset,
-                     flim_nearest(preset, names, N_PRESETS));
+    static const int widths[] = {[FLIM_PRESET_TINY] = 8,
+                                 [FLIM_PRESET_SMALL] = 16,
+                                 [FLIM_PRESET_BASE] = 32,
+                                 [FLIM_PRESET_LARGE] = 64,
+                                 [FLIM_PRESET_XLARGE] = 128};
+    return widths[preset];
 }
 
 /* A unit of `block` named `name`: BatchNorm and leaky ReLU over a convolution that keeps the size at stride 1. */
@@ -95,9 +82,9 @@ flim_status flim_network_build(flim_network *net, int width, int classes, int t,
     FLIM_TRY(check_sizes(width, classes, t, h, w, err));
     flim_network_begin(net, classes, 2, t, h, w);
     net->width = width;
-    for (int i = 0; i < N_PRESETS; i++) {
-        if (presets[i].width == width) {
-            snprintf(net->preset, sizeof net->preset, "%s", presets[i].name);
+    for (int i = 0; flim_preset_names[i]; i++) {
+        if (flim_preset_width((flim_preset)i) == width) {
+            snprintf(net->preset, sizeof net->preset, "%s", flim_preset_names[i]);
         }
     }
     flim_unit stem = make_unit("stem", "conv", "bn", -1, width), down = make_unit("down", "conv", "bn", 0, width);

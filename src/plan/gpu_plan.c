@@ -97,11 +97,12 @@ static flim_status open_card(session *s, flim_error *err)
 static flim_status make_splits(const flim_settings *set, const flim_dataset_info *info, flim_splits *out)
 {
     const flim_split_data data = flim_split_data_of(info);
-    flim_split_request request = {.folds = (int)set->folds,
-                                  .val_fraction = set->val_fraction,
-                                  .seed = set->seed,
-                                  .holdout_group = (const char *const *)set->holdout_group.item,
-                                  .n_holdout = set->holdout_group.n};
+    const flim_split_request request = {.mode = set->cv,
+                                        .folds = (int)set->folds,
+                                        .val_fraction = set->val_fraction,
+                                        .seed = set->seed,
+                                        .holdout_group = (const char *const *)set->holdout_group.item,
+                                        .n_holdout = set->holdout_group.n};
     if (!info->label) {
         return FLIM_ERROR_USAGE;
     }
@@ -109,8 +110,7 @@ static flim_status make_splits(const flim_settings *set, const flim_dataset_info
         const flim_status status = flim_splits_read(set->splits, &data, out, NULL);
         return status == FLIM_OK && out->needs_validation ? flim_splits_add_validation(out, &data, &request, NULL) : status;
     }
-    const flim_status status = flim_split_mode_parse(set->cv, &request.mode, NULL);
-    return status == FLIM_OK ? flim_splits_make(&data, &request, out, NULL) : status;
+    return flim_splits_make(&data, &request, out, NULL);
 }
 
 /* Cells of the largest training part of a data set as the settings split it; 0 where it cannot be split so. */
@@ -151,7 +151,7 @@ static flim_status read_data(session *s, int size[3], int *classes, flim_json *j
         size[2] = info->w;
         *classes = info->classes >= 2 ? info->classes : *classes;
         s->cells = s->cells ? s->cells : cells;
-        s->request.cache_bytes = strcmp(set->cache, "none") == 0 ? 0 : info->n * size[0] * size[1] * size[2] * voxel;
+        s->request.cache_bytes = set->cache == FLIM_CACHE_NONE ? 0 : info->n * size[0] * size[1] * size[2] * voxel;
         flim_log_line(s->o->log, FLIM_LOG_INFO,
                       "Data: %s: %" PRId64 " cells of %d x %d x %d, %s%" PRId64 " in the largest training part", path,
                       info->n, size[0], size[1], size[2], part ? "" : "about ", cells);
@@ -165,8 +165,8 @@ static flim_status build_network(session *s, flim_json *json, flim_error *err)
 {
     const flim_gpu_plan_options *o = s->o;
     const flim_settings *set = o->settings;
-    int width, size[3] = {(int)o->bins, (int)o->height, (int)o->width}, classes = (int)o->classes;
-    flim_status status = flim_network_preset_width(set->preset, &width, err);
+    int size[3] = {(int)o->bins, (int)o->height, (int)o->width}, classes = (int)o->classes;
+    flim_status status = FLIM_OK;
     s->cells = o->cells;
     flim_json *about = flim_json_object();
     flim_json_set_null(about, "path");
@@ -175,12 +175,10 @@ static flim_status build_network(session *s, flim_json *json, flim_error *err)
         status = read_data(s, size, &classes, about, err);
     }
     if (status == FLIM_OK) {
-        status = flim_network_build(&s->net, width, classes, size[0], size[1], size[2], err);
+        status = flim_network_build(&s->net, flim_preset_width(set->preset), classes, size[0], size[1], size[2], err);
     }
     const int64_t kept = s->request.cache_bytes;
-    if (status == FLIM_OK) {
-        status = flim_plan_request_of(set, &s->net, flim_device_get_info(s->device), &s->request, err);
-    }
+    s->request = flim_plan_request_of(set, &s->net, flim_device_get_info(s->device));
     if (status != FLIM_OK) {
         return status;
     }
@@ -198,7 +196,7 @@ static flim_status build_network(session *s, flim_json *json, flim_error *err)
     flim_json_set(json, "network", net);
     s->cells = s->cells ? s->cells : INT64_MAX / 2;
     s->request.cache_bytes = kept;
-    s->request.cache_on_device = strcmp(set->cache, "device") == 0;
+    s->request.cache_on_device = set->cache == FLIM_CACHE_DEVICE;
     s->request.benchmark = true;
     flim_log_line(o->log, FLIM_LOG_INFO, "Network: %s, width %d, %" PRId64 " parameters, %s", s->net.preset, s->net.width,
                   s->net.parameters, flim_precision_name(s->request.precision));

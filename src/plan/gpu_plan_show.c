@@ -266,7 +266,6 @@ static flim_status read_words(char *words, flim_settings *set, stage *out, flim_
 static flim_status read_stage(const flim_plan_session *s, const char *text, int number, stage *out, flim_error *err)
 {
     char words[1024];
-    int width;
     flim_settings set;
     flim_status status = flim_settings_init(&set, err);
     snprintf(out->name, sizeof out->name, "stage %d", number);
@@ -288,14 +287,10 @@ static flim_status read_stage(const flim_plan_session *s, const char *text, int 
         status = read_words(words, &set, out, err);
     }
     if (status == FLIM_OK) {
-        status = flim_network_preset_width(set.preset, &width, err);
+        status = flim_network_build(&out->net, flim_preset_width(set.preset), s->net.classes, s->net.in[0], s->net.in[1],
+                                    s->net.in[2], err);
     }
-    if (status == FLIM_OK) {
-        status = flim_network_build(&out->net, width, s->net.classes, s->net.in[0], s->net.in[1], s->net.in[2], err);
-    }
-    if (status == FLIM_OK) {
-        status = flim_plan_request_of(&set, &out->net, flim_device_get_info(s->device), &out->request, err);
-    }
+    out->request = flim_plan_request_of(&set, &out->net, flim_device_get_info(s->device));
     out->request.benchmark = s->request.benchmark;
     out->request.cache_bytes = s->request.cache_bytes;
     out->request.cache_on_device = s->request.cache_on_device;

@@ -1,6 +1,5 @@
 /* A plan: the backend's memory need and what stands beside it, and the search for the batch that fits. */
 #include <inttypes.h>
-#include <string.h>
 
 #include "backend/backend.h"
 #include "core/bytes.h"
@@ -29,24 +28,18 @@ int64_t flim_plan_eval_batch(const flim_plan_request *r)
     return r->eval_batch < 0 ? 0 : r->eval_batch ? r->eval_batch : r->batch;
 }
 
-flim_status flim_plan_request_of(const flim_settings *settings, const flim_network *net, const flim_device_info *device,
-                                 flim_plan_request *out, flim_error *err)
+flim_plan_request flim_plan_request_of(const flim_settings *settings, const flim_network *net, const flim_device_info *device)
 {
-    *out = (flim_plan_request){.net = net,
+    const bool is_auto = settings->precision == FLIM_PRECISION_AUTO;
+    return (flim_plan_request){.net = net,
+                               .precision = is_auto ? device->auto_precision : settings->precision,
                                .batch = settings->batch,
                                .eval_batch = settings->eval_batch,
+                               .recompute = settings->checkpoint_activations,
                                .accumulate = settings->accumulate,
                                .benchmark = settings->benchmark,
                                .deterministic = settings->deterministic,
                                .prefetch = (int)settings->prefetch};
-    flim_status status = flim_precision_parse(settings->precision, &out->precision, err);
-    if (status == FLIM_OK) {
-        status = flim_recompute_parse(settings->checkpoint_activations, &out->recompute, err);
-    }
-    if (out->precision == FLIM_PRECISION_AUTO) {
-        out->precision = device->auto_precision;
-    }
-    return status;
 }
 
 static int64_t prefetch_bytes(const flim_plan_request *r)
@@ -83,17 +76,17 @@ void flim_plan_complete(flim_plan *plan, const flim_device *device, const flim_p
 {
     const flim_device_info *info = flim_device_get_info(device);
     const flim_plan_request *r = &plan->request;
-    const bool cuda = strcmp(info->kind, "cuda") == 0;
     if (r->cache_on_device) {
         flim_memory_add(&plan->memory, "cells of the data, at most", FLIM_MEMORY_DEVICE, r->cache_bytes);
     }
     plan->program_bytes = plan->memory.total[FLIM_MEMORY_DEVICE];
-    if (cuda) {
+    if (info->own_memory) {
         flim_memory_add(&plan->memory, info->described ? "CUDA context and libraries" : "context, libraries, other programs",
                         FLIM_MEMORY_DEVICE, room->held);
     }
     plan->device_bytes = plan->memory.total[FLIM_MEMORY_DEVICE];
-    flim_memory_add(&plan->memory, "prefetch buffers", cuda ? FLIM_MEMORY_PINNED : FLIM_MEMORY_HOST, prefetch_bytes(r));
+    flim_memory_add(&plan->memory, "prefetch buffers", info->own_memory ? FLIM_MEMORY_PINNED : FLIM_MEMORY_HOST,
+                    prefetch_bytes(r));
     if (!r->cache_on_device) {
         flim_memory_add(&plan->memory, "decoded cells, at most", FLIM_MEMORY_HOST, r->cache_bytes);
     }
@@ -123,7 +116,7 @@ static int64_t steady_bytes(const flim_plan *plan)
 {
     int64_t bytes = plan->bounded_bytes;
     for (int i = 0; i < plan->memory.n; i++) {
-        if (plan->memory.item[i].place == FLIM_MEMORY_DEVICE && strstr(plan->memory.item[i].name, "workspace")) {
+        if (plan->memory.item[i].kind == FLIM_MEMORY_WORKSPACE) {
             bytes -= plan->memory.item[i].bytes;
         }
     }

@@ -57,9 +57,9 @@ typedef struct flim_plan {
 
 /* Cells of a prediction batch, what 0 and -1 stand for resolved. */
 int64_t flim_plan_eval_batch(const flim_plan_request *request);
-/* A request from settings: network sizes and eval batch as set; precision and batch "auto" are the caller's to settle. */
-flim_status flim_plan_request_of(const flim_settings *settings, const flim_network *net, const flim_device_info *device,
-                                 flim_plan_request *out, flim_error *err);
+/* A request from settings: network sizes and eval batch as set; precision as the device takes it for auto; a batch of 0 (auto) is the caller's to settle. */
+flim_plan_request flim_plan_request_of(const flim_settings *settings, const flim_network *net,
+                                       const flim_device_info *device);
 
 /* What a card has for a run. */
 typedef struct flim_plan_room {

@@ -41,13 +41,13 @@ static void list_values(const flim_plan *plan, const flim_settings *now, value o
     out[2].same = eval == flim_plan_eval_batch(r) || (now->eval_batch == 0 && flim_plan_eval_batch(r) == r->batch);
     out[3].key = "precision";
     snprintf(out[3].text, sizeof out[3].text, "%s", flim_precision_name(r->precision));
-    const bool is_auto = strcmp(now->precision, "auto") == 0; /* which may be what the plan's precision came from */
-    out[3].same = strcmp(now->precision, out[3].text) == 0 || (is_auto && r->precision == plan->auto_precision);
+    const bool is_auto = now->precision == FLIM_PRECISION_AUTO; /* which may be what the plan's precision came from */
+    out[3].same = now->precision == r->precision || (is_auto && r->precision == plan->auto_precision);
     out[4].key = "checkpoint_activations";
     snprintf(out[4].text, sizeof out[4].text, "%s", flim_recompute_name(plan->recompute));
     /* auto recomputes nothing where nothing must be */
-    out[4].same = strcmp(now->checkpoint_activations, out[4].text) == 0 ||
-                  (plan->recompute == FLIM_RECOMPUTE_NONE && strcmp(now->checkpoint_activations, "auto") == 0);
+    out[4].same = now->checkpoint_activations == plan->recompute ||
+                  (plan->recompute == FLIM_RECOMPUTE_NONE && now->checkpoint_activations == FLIM_RECOMPUTE_AUTO);
 }
 
 static bool names_key(const char *text, size_t length, const char *config, const char *key)
@@ -144,7 +144,8 @@ static flim_status change_config(const flim_plan *plan, const flim_settings *now
     list_values(plan, now, values);
     flim_status status = flim_file_read(config, LARGEST_CONFIG, &text, &length, err);
     for (int i = 0; i < N_KEYS && status == FLIM_OK; i++) {
-        const bool says_auto = i == 3 && strcmp(now->precision, "auto") == 0 && names_key(text, length, config, "precision");
+        const bool says_auto =
+            i == 3 && now->precision == FLIM_PRECISION_AUTO && names_key(text, length, config, "precision");
         if (!values[i].same || says_auto) {
             change[n++] = (flim_yaml_change){values[i].key, values[i].text};
         }
@@ -185,10 +186,10 @@ flim_status flim_plan_apply(const flim_plan *plan, const char *config, char back
         status = flim_fail(err, FLIM_ERROR_WRITE, "%s is read-only; it is unchanged (chmod u+w lets it be written)", config);
     }
     const char *preset = plan->request.net->preset;
-    if (status == FLIM_OK && preset[0] && strcmp(preset, now.preset) != 0) {
+    if (status == FLIM_OK && preset[0] && plan->request.net->width != flim_preset_width(now.preset)) {
         status = flim_fail(err, FLIM_ERROR_USAGE,
                            "%s has preset %s, and the plan is for %s: change the preset there, or plan for the config's",
-                           config, now.preset, preset);
+                           config, flim_preset_names[now.preset], preset);
     }
     if (status == FLIM_OK) {
         status = change_config(plan, &now, target, &about, backup, err);

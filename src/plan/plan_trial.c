@@ -144,19 +144,19 @@ flim_status flim_plan_try(flim_device *device, const flim_plan_request *request,
                           flim_plan_trial *out, flim_error *err)
 {
     const int64_t eval = flim_plan_eval_batch(request);
-    const bool cuda = strcmp(flim_device_get_info(device)->kind, "cuda") == 0;
+    const bool measured = flim_device_get_info(device)->own_memory;
     trial t = {.device = device, .request = request};
     int64_t before = 0, allocated = 0, after = 0;
     *out = (flim_plan_trial){0};
     flim_status status = flim_plan_compile(device, request, room, &t.program, err);
-    if (status == FLIM_OK && cuda) {
+    if (status == FLIM_OK && measured) {
         status = flim_device_memory_free(device, &before, err);
     }
     if (status == FLIM_OK) {
         status = flim_program_allocate(t.program, err);
         out->planned_bytes = status == FLIM_OK ? flim_program_peak_bytes(t.program) : 0;
     }
-    if (status == FLIM_OK && cuda) {
+    if (status == FLIM_OK && measured) {
         status = flim_device_memory_free(device, &allocated, err);
     }
     if (status == FLIM_OK) {
@@ -165,7 +165,7 @@ flim_status flim_plan_try(flim_device *device, const flim_plan_request *request,
     if (status == FLIM_OK) {
         status = run(&t, out, err);
     }
-    if (status == FLIM_OK && cuda) {
+    if (status == FLIM_OK && measured) {
         status = flim_device_memory_free(device, &after, err);
         out->allocated_bytes = before - allocated;
         out->grown_bytes = allocated - after;

@@ -184,8 +184,8 @@ static flim_status train_epoch(fold *f, flim_epoch_row *row, bool *lost, flim_er
     if (!draws) {
         return FLIM_ERROR_MEMORY;
     }
-    flim_status status = flim_sampler_draw(run->sampler, &run->split_data, f->part->train, n, s->seed, (uint32_t)f->k,
-                                           (uint32_t)f->state.epoch, draws, err);
+    flim_status status = flim_sampler_draw(run->settings->sampler, &run->split_data, f->part->train, n, s->seed,
+                                           (uint32_t)f->k, (uint32_t)f->state.epoch, draws, err);
     if (status != FLIM_OK) {
         goto done;
     }
@@ -385,7 +385,7 @@ static void epoch_line(const fold *f, const flim_epoch_row *r, bool best)
         snprintf(val, sizeof val, " | val loss %.4f acc %.3f F1 %.3f AUC %s%s", r->val_loss, r->val_accuracy, r->val_f1, auc,
                  best ? " *" : "");
     }
-    if (strcmp(flim_device_get_info(run->device)->kind, "cuda") == 0) {
+    if (flim_device_get_info(run->device)->own_memory) {
         snprintf(memory, sizeof memory, ", %.2f GiB", (double)r->peak_bytes / 1073741824.0);
     }
     if (!isnan(r->device_busy)) {
@@ -535,7 +535,7 @@ static flim_status evaluate(fold *f, flim_error *err)
         status = labels_of(run, part->val, part->n_val, &val_label, err);
     }
     if (status == FLIM_OK && classes == 2 && part->n_val > 0 && part->val_complete) {
-        const flim_metric objective = strcmp(run->settings->threshold_for, "f1") == 0 ? FLIM_F1 : FLIM_BALANCED_ACCURACY;
+        const flim_metric objective = run->settings->threshold_for == FLIM_OBJECTIVE_F1 ? FLIM_F1 : FLIM_BALANCED_ACCURACY;
         status = flim_choose_threshold_for(objective, part->n_val, val_label, f->val_logits, &threshold, err);
     }
     if (status == FLIM_OK) {
@@ -683,7 +683,7 @@ static bool has_all_classes(const flim_run *run, const flim_fold *part)
 
 flim_status flim_run_fold(flim_run *run, int k, flim_error *err)
 {
-    fold f = {.run = run, .k = k, .part = &run->splits.fold[k], .monitor = run->monitor};
+    fold f = {.run = run, .k = k, .part = &run->splits.fold[k], .monitor = run->settings->monitor};
     bool found = false;
     char path[FLIM_PATH_MAX];
     flim_status status = open_folder(&f, err);

@@ -248,12 +248,9 @@ static flim_status open_data(job *j, flim_error *err)
 static flim_status compile(job *j, flim_error *err)
 {
     const flim_predict_request *r = j->request;
-    flim_status status = flim_precision_parse(r->precision, &j->precision, err);
+    flim_status status = flim_device_open(r->device, &j->hooks->log, &j->device, err);
     if (status == FLIM_OK) {
-        status = flim_device_open(r->device, &j->hooks->log, &j->device, err);
-    }
-    if (status == FLIM_OK) {
-        j->precision = j->precision == FLIM_PRECISION_AUTO ? flim_device_get_info(j->device)->auto_precision : j->precision;
+        j->precision = r->precision == FLIM_PRECISION_AUTO ? flim_device_get_info(j->device)->auto_precision : r->precision;
         status = flim_network_build(&j->net, j->weights.width, j->weights.classes, j->info->t, j->info->h, j->info->w, err);
     }
     if (status != FLIM_OK) {

@@ -260,7 +260,7 @@ static void write_texts(flim_run *run)
     const flim_device_info *device = flim_device_get_info(run->device);
     char threads[32] = "";
     flim_identity_text(&run->identity, run->identity_text);
-    if (strcmp(device->kind, "cpu") == 0) {
+    if (device->threads > 0) {
         snprintf(threads, sizeof threads, " · %d threads", device->threads);
     }
     snprintf(run->made_by, sizeof run->made_by, "flimcv %s · %s · %s%s", FLIM_VERSION, device->libraries,
@@ -292,8 +292,8 @@ flim_status flim_resume_identify_rest(flim_run *run, flim_error *err)
     flim_identity_add(id, "seed", true, "%" PRIu64, s->seed);
     flim_identity_add(id, "axes", true, "%s", s->axes);
     flim_identity_add(id, "mask_counts", true, "%d", s->mask_counts);
-    flim_identity_add(id, "monitor", true, "%s", s->monitor);
-    flim_identity_add(id, "threshold_for", true, "%s", s->threshold_for);
+    flim_identity_add(id, "monitor", true, "%s", flim_monitor_names[s->monitor]);
+    flim_identity_add(id, "threshold_for", true, "%s", flim_objective_names[s->threshold_for]);
     flim_identity_add(id, "device", false, "%s", device->kind);
     flim_identity_add(id, "precision", false, "%s", flim_precision_name(run->precision));
     flim_identity_add(id, "deterministic", false, "%d", s->deterministic);
@@ -307,7 +307,7 @@ flim_status flim_resume_identify_rest(flim_run *run, flim_error *err)
     flim_identity_add(id, "clip", false, "%.17g", s->clip);
     flim_identity_add(id, "label_smoothing", false, "%.17g", s->label_smoothing);
     flim_identity_add(id, "dropout", false, "%.17g", s->dropout);
-    flim_identity_add(id, "sampler", false, "%s", s->sampler);
+    flim_identity_add(id, "sampler", false, "%s", flim_sampler_names[s->sampler]);
     flim_identity_add(id, "patience", false, "%" PRId64, s->patience);
     write_texts(run);
     return status;

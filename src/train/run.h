@@ -22,14 +22,6 @@
 
 enum { FLIM_PATH_MAX = 4096 };
 
-/* What chooses the epoch. */
-typedef enum flim_monitor {
-    FLIM_MONITOR_VAL_LOSS,
-    FLIM_MONITOR_ROC_AUC,
-    FLIM_MONITOR_BALANCED_ACCURACY,
-    FLIM_MONITOR_F1
-} flim_monitor;
-
 /* The device's figures during an epoch (meter.c). */
 typedef struct flim_meter {
     double looked; /* when, in seconds; -1 = not yet */
@@ -50,8 +42,6 @@ typedef struct flim_run {
 
     flim_device *device;
     flim_precision precision;
-    flim_sampler sampler;
-    flim_monitor monitor;
     flim_dataset *dataset;
     const flim_dataset_info *info;
     flim_split_data split_data; /* views into info */

@@ -85,7 +85,7 @@ flim_status flim_run_baselines(flim_run *run, flim_error *err)
     const size_t n = (size_t)run->info->n;
     const flim_logistic_options options = {.ridge = 1.0,
                                            .balanced = true,
-                                           .threshold_for_f1 = strcmp(run->settings->threshold_for, "f1") == 0,
+                                           .threshold_for_f1 = run->settings->threshold_for == FLIM_OBJECTIVE_F1,
                                            .stop = run->hooks->stop};
     if (!run->summary) {
         flim_log_line(&run->log, FLIM_LOG_NOTE, "no baselines: they need the scan that --no-scan leaves out");

@@ -1,7 +1,6 @@
 /* The batch of --batch auto, the learning rate that goes with it, and what was planned against what was used. */
 #include <inttypes.h>
 #include <math.h>
-#include <string.h>
 #include <sys/resource.h>
 
 #include "plan/plan.h"
@@ -21,18 +20,14 @@ static flim_status find_batch(flim_run *run, flim_error *err)
 {
     flim_plan_room room = flim_plan_room_of(run->device, run->settings->margin);
     const int64_t cap = flim_splits_largest_part(&run->splits);
-    flim_plan_request request;
     flim_plan plan;
     flim_plan_trial trial;
     room.budget -= flim_run_kept_bytes(run);
-    flim_status status = flim_plan_request_of(run->settings, &run->net, flim_device_get_info(run->device), &request, err);
-    if (status == FLIM_OK) {
-        request.precision = run->precision;
-        if (!flim_device_get_info(run->device)->own_memory) { /* decoded cells lie in the same memory */
-            request.cache_bytes = run->info->cache_bytes;
-        }
-        status = flim_plan_auto(run->device, &request, &room, cap, &run->log, &plan, &trial, err);
+    flim_plan_request request = flim_plan_request_of(run->settings, &run->net, flim_device_get_info(run->device));
+    if (!flim_device_get_info(run->device)->own_memory) { /* decoded cells lie in the same memory */
+        request.cache_bytes = run->info->cache_bytes;
     }
+    const flim_status status = flim_plan_auto(run->device, &request, &room, cap, &run->log, &plan, &trial, err);
     if (status != FLIM_OK) {
         return flim_fail_prefix(err, "batch auto: ");
     }
@@ -57,12 +52,13 @@ static void settle_rate(flim_run *run)
     const int64_t asked = s->batch * s->accumulate, part = flim_splits_largest_part(&run->splits);
     const int64_t cells = asked < part ? asked : part; /* an update has no more cells than a training part */
     const double ratio = (double)cells / (double)s->lr_batch;
-    run->lr = s->lr * (strcmp(s->lr_scale, "linear") == 0 ? ratio : strcmp(s->lr_scale, "sqrt") == 0 ? sqrt(ratio) : 1);
+    const double scale[] = {[FLIM_LR_SCALE_NONE] = 1, [FLIM_LR_SCALE_SQRT] = sqrt(ratio), [FLIM_LR_SCALE_LINEAR] = ratio};
+    run->lr = s->lr * scale[s->lr_scale];
     if (run->lr != s->lr) {
         flim_log_line(&run->log, FLIM_LOG_INFO,
                       "Learning rate: %g, from %g for %" PRId64 " cells an update (lr-scale %s; %" PRId64 " cells now)",
-                      run->lr, s->lr, s->lr_batch, s->lr_scale, cells);
-    } else if (cells != s->lr_batch && strcmp(s->lr_scale, "none") == 0 && run->found_batch) {
+                      run->lr, s->lr, s->lr_batch, flim_lr_scale_names[s->lr_scale], cells);
+    } else if (cells != s->lr_batch && s->lr_scale == FLIM_LR_SCALE_NONE && run->found_batch) {
         flim_log_line(&run->log, FLIM_LOG_NOTE,
                       "%" PRId64 " cells an update instead of %" PRId64
                       ": results differ; --lr-scale sqrt or linear adapts lr",
@@ -132,7 +128,7 @@ bool flim_run_shrink_batch(flim_run *run, const flim_error *why)
 {
     flim_settings *s = &run->adjusted;
     int64_t batch, accumulate;
-    if (strcmp(s->on_oom, "retry") != 0 || !flim_run_smaller_batch(run, &batch, &accumulate)) {
+    if (s->on_oom != FLIM_ON_OOM_RETRY || !flim_run_smaller_batch(run, &batch, &accumulate)) {
         return false;
     }
     flim_log_line(&run->log, FLIM_LOG_WARNING, "out of memory: %s", why ? why->text : "no reason given");
@@ -162,7 +158,7 @@ static void duration(double seconds, char out[32])
 static void note_memory(flim_run *run)
 {
     const int64_t planned = run->planned_bytes, peak = flim_program_peak_bytes(run->program);
-    if (strcmp(flim_device_get_info(run->device)->kind, "cpu") == 0) {
+    if (!flim_device_get_info(run->device)->own_memory) {
         struct rusage use;
         if (getrusage(RUSAGE_SELF, &use) == 0) {
             flim_log_line(&run->log, FLIM_LOG_INFO,

@@ -1,6 +1,5 @@
-/* Where decoded cells stay during a run: --cache auto, none, host, device. */
+/* Where decoded cells stay during a run: --cache. */
 #include <inttypes.h>
-#include <string.h>
 
 #include "core/alloc.h"
 #include "data/device_cache.h"
@@ -9,29 +8,23 @@
 
 #define GIB 1073741824.0
 
-static bool is_cache(const flim_run *run, const char *name)
-{
-    return strcmp(run->settings->cache, name) == 0;
-}
-
 /* The device may take the cells later; until then (and where it cannot) RAM is the place. */
 static bool may_keep(const flim_run *run)
 {
-    return run->device && flim_device_get_info(run->device)->own_memory && (is_cache(run, "auto") || is_cache(run, "device"));
+    return run->device && flim_device_get_info(run->device)->own_memory &&
+           (run->settings->cache == FLIM_CACHE_AUTO || run->settings->cache == FLIM_CACHE_DEVICE);
 }
 
 flim_cache flim_run_cache_of_data(const flim_run *run)
 {
-    return is_cache(run, "none")   ? FLIM_CACHE_NONE
-           : is_cache(run, "host") ? FLIM_CACHE_HOST
-           : may_keep(run)         ? FLIM_CACHE_PASSING
-                                   : FLIM_CACHE_AUTO;
+    const flim_cache asked = run->settings->cache;
+    return may_keep(run) ? FLIM_CACHE_DEVICE : asked == FLIM_CACHE_DEVICE ? FLIM_CACHE_AUTO : asked;
 }
 
 flim_status flim_run_check_cache(const flim_run *run, flim_error *err)
 {
     const flim_device_info *device = flim_device_get_info(run->device);
-    return is_cache(run, "device") && !device->own_memory
+    return run->settings->cache == FLIM_CACHE_DEVICE && !device->own_memory
                ? flim_fail(err, FLIM_ERROR_USAGE, "--cache device: %s has no device memory; use --cache host or auto",
                            device->name)
                : FLIM_OK;
@@ -59,7 +52,7 @@ static void note_kept(const flim_run *run, int64_t bytes)
 int64_t flim_run_kept_bytes(const flim_run *run)
 {
     int64_t bytes = 0;
-    uint8_t *widths = is_cache(run, "device") ? flim_alloc((size_t)run->info->n, 1, NULL) : NULL;
+    uint8_t *widths = run->settings->cache == FLIM_CACHE_DEVICE ? flim_alloc((size_t)run->info->n, 1, NULL) : NULL;
     if (widths) {
         flim_kept_widths(run->dataset, run->summary, widths);
         bytes = flim_kept_bytes(run->dataset, widths);
@@ -74,7 +67,7 @@ flim_status flim_run_plan_cache(flim_run *run, flim_error *err)
         return FLIM_OK;
     }
     /* auto leaves the margin free, as plans do; who asks for the device gets what there is. */
-    const bool asked = is_cache(run, "device");
+    const bool asked = run->settings->cache == FLIM_CACHE_DEVICE;
     const int64_t room =
         asked ? flim_device_get_info(run->device)->memory_free : flim_plan_room_of(run->device, run->settings->margin).budget;
     int64_t without = 0, with = 0;

@@ -1,7 +1,6 @@
 /* What a run says before it trains: device, data table, network, memory. */
 #include <inttypes.h>
 #include <math.h>
-#include <string.h>
 
 #include "core/alloc.h"
 #include "backend/backend.h"
@@ -21,8 +20,7 @@ void flim_startup_device(flim_run *run)
     char hdf5[32];
     flim_hdf5_version(hdf5);
     flim_log_line(log, FLIM_LOG_INFO, "flimcv %s · HDF5 %s · %s", FLIM_VERSION, hdf5, d->libraries);
-    bool cuda = strcmp(d->kind, "cuda") == 0;
-    if (cuda) {
+    if (d->own_memory) {
         flim_log_line(log, FLIM_LOG_INFO, "GPU: %s (%s, %s)", d->name, d->architecture, d->id);
         flim_log_line(log, FLIM_LOG_INFO, "VRAM: %.1f GB (%.1f GiB), %.1f GiB free", (double)d->memory_bytes / GB,
                       (double)d->memory_bytes / GIB, (double)d->memory_free / GIB);
@@ -33,7 +31,7 @@ void flim_startup_device(flim_run *run)
         flim_log_line(log, FLIM_LOG_INFO, "RAM: %.1f GB (%.1f GiB), %.1f GiB free", (double)d->memory_bytes / GB,
                       (double)d->memory_bytes / GIB, (double)d->memory_free / GIB);
     }
-    bool automatic = strcmp(s->precision, "auto") == 0;
+    bool automatic = s->precision == FLIM_PRECISION_AUTO;
     flim_log_line(log, FLIM_LOG_INFO, "Precision: %s%s%s", flim_precision_name(run->precision), automatic ? ", auto: " : "",
                   !automatic                              ? ""
                   : run->precision == FLIM_PRECISION_TF32 ? "the device has TF32"
@@ -47,11 +45,13 @@ static void settings_lines(const flim_run *run)
     flim_log_line(&run->log, FLIM_LOG_INFO,
                   "Settings: preset %s, %" PRId64 " epochs, batch %" PRId64 " x %" PRId64 " accumulated, eval batch %" PRId64
                   ", lr %g, weight decay %g, clip %g",
-                  s->preset, s->epochs, s->batch, s->accumulate, run->eval_batch, run->lr, s->weight_decay, s->clip);
+                  flim_preset_names[s->preset], s->epochs, s->batch, s->accumulate, run->eval_batch, run->lr, s->weight_decay,
+                  s->clip);
     flim_log_line(&run->log, FLIM_LOG_INFO,
                   "          sampler %s, label smoothing %g, dropout %g, patience %" PRId64 ", monitor %s, seed %" PRIu64
                   ", workers %" PRId64 ", prefetch %" PRId64,
-                  s->sampler, s->label_smoothing, s->dropout, s->patience, s->monitor, s->seed, s->workers, s->prefetch);
+                  flim_sampler_names[s->sampler], s->label_smoothing, s->dropout, s->patience, flim_monitor_names[s->monitor],
+                  s->seed, s->workers, s->prefetch);
 }
 
 static void class_line(const flim_run *run, const flim_cell_summary *summary, int class_number)
@@ -125,8 +125,9 @@ flim_status flim_startup_plan(flim_run *run, flim_error *err)
                   "Network: %s, width %d, %" PRId64 " parameters, %.2f G multiply-adds a cell forward", net->preset,
                   net->width, net->parameters, (double)flim_network_macs(net) / 1e9);
     const flim_recompute recompute = run->program->options.recompute; /* what auto came to */
-    if (strcmp(run->settings->checkpoint_activations, "none") != 0) {
-        flim_log_line(&run->log, FLIM_LOG_INFO, "Activation checkpointing: %s%s", run->settings->checkpoint_activations,
+    const flim_recompute asked = run->settings->checkpoint_activations;
+    if (asked != FLIM_RECOMPUTE_NONE) {
+        flim_log_line(&run->log, FLIM_LOG_INFO, "Activation checkpointing: %s%s", flim_recompute_name(asked),
                       recompute == FLIM_RECOMPUTE_NONE  ? ": all fits, nothing is computed twice"
                       : recompute == FLIM_RECOMPUTE_ALL ? ": the backward pass makes the insides of all blocks again"
                                                         : ": the backward pass makes the insides of some blocks again");
@@ -139,9 +140,8 @@ flim_status flim_startup_plan(flim_run *run, flim_error *err)
                                    .prefetch = run->kept ? 0 : (int)run->settings->prefetch,
                                    .cache_bytes = run->kept ? 0 : run->info->cache_bytes}};
     const flim_plan_room room = flim_plan_room_of(run->device, run->settings->margin);
-    const bool cuda = strcmp(flim_device_get_info(run->device)->kind, "cuda") == 0;
     flim_plan_complete(&shown, run->device, &room);
     run->planned_bytes = shown.program_bytes;
-    flim_plan_table(&shown, cuda ? &room : NULL, &run->log);
+    flim_plan_table(&shown, flim_device_get_info(run->device)->own_memory ? &room : NULL, &run->log);
     return FLIM_OK;
 }

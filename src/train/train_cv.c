@@ -15,26 +15,12 @@
 
 /* ---- settings, device and data ---- */
 
-static flim_status parse_choices(flim_run *run, flim_error *err)
-{
-    static const char *const monitors[] = {"val_loss", "roc_auc", "balanced_accuracy", "f1"};
-    for (int i = 0; i < 4; i++) {
-        if (strcmp(run->settings->monitor, monitors[i]) == 0) {
-            run->monitor = (flim_monitor)i;
-        }
-    }
-    run->eval_batch = run->settings->eval_batch ? run->settings->eval_batch : run->settings->batch;
-    FLIM_TRY(flim_sampler_parse(run->settings->sampler, &run->sampler, err));
-    return flim_precision_parse(run->settings->precision, &run->precision, err);
-}
-
 static flim_status open_device(flim_run *run, flim_error *err)
 {
     FLIM_TRY(flim_device_open(run->settings->device, &run->log, &run->device, err));
     const flim_device_info *device = flim_device_get_info(run->device);
-    if (run->precision == FLIM_PRECISION_AUTO) {
-        run->precision = device->auto_precision;
-    }
+    const flim_precision asked = run->settings->precision;
+    run->precision = asked == FLIM_PRECISION_AUTO ? device->auto_precision : asked;
     if (!(device->precisions & 1u << run->precision)) {
         return flim_fail(err, FLIM_ERROR_USAGE, "--precision %s: %s cannot compute in it",
                          flim_precision_name(run->precision), device->name);
@@ -46,14 +32,12 @@ static flim_status open_device(flim_run *run, flim_error *err)
 static flim_status open_data(flim_run *run, flim_error *err)
 {
     const flim_settings *s = run->settings;
-    flim_split_mode mode;
-    FLIM_TRY(flim_split_mode_parse(s->cv, &mode, err));
     const flim_dataset_options options = {
         .axes = s->axes,
         .mask_counts = s->mask_counts,
         .need_labels = true,
-        .need_groups = s->holdout_group.n > 0 || mode == FLIM_SPLIT_GROUP || mode == FLIM_SPLIT_STRATIFIED_GROUP ||
-                       mode == FLIM_SPLIT_LEAVE_ONE_GROUP_OUT || run->sampler == FLIM_SAMPLER_GROUP_BALANCED,
+        .need_groups = s->holdout_group.n > 0 || s->cv == FLIM_SPLIT_GROUP || s->cv == FLIM_SPLIT_STRATIFIED_GROUP ||
+                       s->cv == FLIM_SPLIT_LEAVE_ONE_GROUP_OUT || s->sampler == FLIM_SAMPLER_GROUP_BALANCED,
         .cache = flim_run_cache_of_data(run),
         .hdf5_errors = s->verbose ? &run->log : NULL,
         .log = &run->log};
@@ -101,10 +85,9 @@ static flim_status check_given_splits(const flim_run *run, flim_error *err)
         return flim_fail(err, FLIM_ERROR_USAGE, "--folds %" PRId64 ": %s has %d folds; leave the flag out, or the file",
                          s->folds, s->splits, splits->n_folds);
     }
-    if (flim_run_is_explicit(run->hooks, "cv") && strcmp(s->cv, "auto") != 0 &&
-        strcmp(s->cv, flim_split_mode_name(splits->mode)) != 0) {
-        return flim_fail(err, FLIM_ERROR_USAGE, "--cv %s: the folds of %s are %s; leave the flag out, or the file", s->cv,
-                         s->splits, flim_split_mode_name(splits->mode));
+    if (flim_run_is_explicit(run->hooks, "cv") && s->cv != FLIM_SPLIT_AUTO && s->cv != splits->mode) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "--cv %s: the folds of %s are %s; leave the flag out, or the file",
+                         flim_split_mode_name(s->cv), s->splits, flim_split_mode_name(splits->mode));
     }
     const flim_split_request request = {.holdout_group = (const char *const *)s->holdout_group.item,
                                         .n_holdout = s->holdout_group.n};
@@ -139,18 +122,14 @@ static flim_status make_splits(flim_run *run, flim_error *err)
             status = flim_splits_check(&run->splits, &run->split_data, err);
         }
     } else {
-        flim_split_mode mode;
-        status = flim_split_mode_parse(s->cv, &mode, err);
-        const flim_split_request request = {.mode = mode,
+        const flim_split_request request = {.mode = s->cv,
                                             .folds = (int)s->folds,
                                             .val_fraction = s->val_fraction,
                                             .seed = s->seed,
                                             .holdout_group = (const char *const *)s->holdout_group.item,
                                             .n_holdout = s->holdout_group.n,
                                             .log = &run->log};
-        if (status == FLIM_OK) {
-            status = flim_splits_make(&run->split_data, &request, &run->splits, err);
-        }
+        status = flim_splits_make(&run->split_data, &request, &run->splits, err);
     }
     if (status != FLIM_OK) {
         return status;
@@ -195,9 +174,7 @@ static flim_status build_network(flim_run *run, flim_error *err)
 {
     const flim_settings *s = run->settings;
     const flim_dataset_info *info = run->info;
-    int width;
-    FLIM_TRY(flim_network_preset_width(s->preset, &width, err));
-    FLIM_TRY(flim_network_build(&run->net, width, info->classes, info->t, info->h, info->w, err));
+    FLIM_TRY(flim_network_build(&run->net, flim_preset_width(s->preset), info->classes, info->t, info->h, info->w, err));
     FLIM_TRY(read_initial_weights(run, err));
     return flim_run_settle_batch(run, err);
 }
@@ -205,8 +182,6 @@ static flim_status build_network(flim_run *run, flim_error *err)
 static flim_status compile(flim_run *run, flim_error *err)
 {
     const flim_settings *s = run->settings;
-    flim_recompute recompute;
-    FLIM_TRY(flim_recompute_parse(s->checkpoint_activations, &recompute, err));
     const flim_plan_room room = flim_plan_room_of(run->device, s->margin);
     const flim_plan_request request = {.net = &run->net,
                                        .batch = s->batch,
@@ -218,7 +193,7 @@ static flim_status compile(flim_run *run, flim_error *err)
                                           .eval_batch = run->eval_batch,
                                           .benchmark = s->benchmark,
                                           .deterministic = s->deterministic,
-                                          .recompute = recompute,
+                                          .recompute = s->checkpoint_activations,
                                           .memory_limit =
                                               flim_plan_limit(run->device, &request, &room) - flim_run_kept_bytes(run),
                                           .log = &run->log,
@@ -261,7 +236,7 @@ static flim_status allocate(flim_run *run, flim_error *err)
         status = flim_device_memory_free(run->device, &now, err);
         run->allocated_bytes = run->free_before - now;
     }
-    if (status == FLIM_ERROR_MEMORY && run->kept && strcmp(s->cache, "auto") == 0) {
+    if (status == FLIM_ERROR_MEMORY && run->kept && s->cache == FLIM_CACHE_AUTO) {
         flim_log_line(&run->log, FLIM_LOG_NOTE, "there is less device memory than planned; the cells stay outside it");
         flim_loader_destroy(run->loader);
         run->loader = NULL;
@@ -387,7 +362,8 @@ static flim_status run_folds(flim_run *run, int *left, flim_error *err)
 static flim_status prepare(flim_run *run, flim_error *err)
 {
     const flim_settings *s = run->settings;
-    flim_status status = parse_choices(run, err);
+    flim_status status = FLIM_OK;
+    run->eval_batch = run->settings->eval_batch ? run->settings->eval_batch : run->settings->batch;
     if (status == FLIM_OK && !s->dry_run) {
         status = s->resume ? flim_run_folder_open(run, true, err) : flim_run_folder_check(run, err);
     }

@@ -13,7 +13,10 @@
 #include "flim/flags.h"
 
 typedef struct options {
-    char *mode, *out, *device, *json;
+    char *out, *device, *json;
+    int before; /* before and after a choice: neither may change */
+    enum { STRATIFIED, GROUP } mode;
+    int after, colour; /* colour: -1 = none */
     int64_t batch, fold;
     uint64_t seed;
     double dropout, lr;
@@ -26,7 +29,7 @@ static bool is_device(const char *text)
     return strcmp(text, "cpu") == 0 || strncmp(text, "cuda", 4) == 0;
 }
 
-static const char *const modes[] = {"stratified", "group", NULL};
+static const char *const modes[] = {"stratified", "group", NULL}, *const colours[] = {"red", "blue", NULL};
 
 static const flim_flag_row rows[] = {
     {"Data", "data", FLIM_VALUE_LIST, offsetof(options, data), "data/flim.h5", "FILE", .help = "cells"},
@@ -35,7 +38,9 @@ static const flim_flag_row rows[] = {
     {NULL, "out", FLIM_VALUE_TEXT, offsetof(options, out), "", "DIR", .help = "folder"},
     {NULL, "device", FLIM_VALUE_TEXT, offsetof(options, device), "cpu", "D", "device", .allowed = "cpu or cuda",
      .valid = is_device},
-    {"Training", "cv", FLIM_VALUE_TEXT, offsetof(options, mode), "group", "MODE", "how cells are split", .choices = modes},
+    {"Training", "cv", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(options, mode), "group", "MODE", "how cells are split",
+     .choices = modes},
+    {NULL, "colour", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(options, colour), "", "C", "colour", .choices = colours},
     {NULL, "batch", FLIM_VALUE_INTEGER, offsetof(options, batch), "64", "N", "cells a step", .allowed = ">= 1, <= 4096"},
     {NULL, "fold", FLIM_VALUE_INTEGER, offsetof(options, fold), "all", "K", "only this fold", .allowed = ">= 0",
      .word = "all", .word_value = -1},
@@ -77,7 +82,7 @@ static void defaults_come_from_the_table(void **state)
     assert_true(o.dropout == 0.25 && o.lr == 1e-4);
     assert_string_equal(o.data.item[0], "data/flim.h5");
     assert_string_equal(o.out, "");
-    assert_string_equal(o.mode, "group");
+    assert_true(o.mode == GROUP && o.colour == -1);
     flim_flag_table_free(&bare, &o);
     flim_flag_table_free(&bare, &o); /* twice is harmless */
 }
@@ -89,18 +94,20 @@ static void every_type_is_read(void **state)
     bool go;
     flim_error err = {0};
     flim_string_list operands = {0};
+    memset(&o, 0x5a, sizeof o);
     assert_int_equal(
-        read_line(&table,
-                  "--data a.h5 x --no-scan --data=b.h5 --batch=4096 --fold 3 --resume --seed 18446744073709551615 "
-                  "--dropout 0 --lr=2.5e-3 --cv stratified --batch 7 --out=--odd=name --holdout-group D1 -- --y -",
-                  &o, &operands, stdout, &go, &err),
+        read_line(
+            &table,
+            "--data a.h5 x --no-scan --data=b.h5 --batch=4096 --fold 3 --resume --seed 18446744073709551615 "
+            "--dropout 0 --lr=2.5e-3 --cv stratified --colour blue --batch 7 --out=--odd=name --holdout-group D1 -- --y -",
+            &o, &operands, stdout, &go, &err),
         FLIM_OK);
     assert_true(go);
     assert_true(o.data.n == 2 && o.group.n == 1 && !o.scan && o.resume && o.batch == 7 && o.fold == 3 &&
                 o.seed == UINT64_MAX);
     assert_true(o.dropout == 0 && o.lr == 2.5e-3);
     assert_string_equal(o.data.item[1], "b.h5");
-    assert_string_equal(o.mode, "stratified");
+    assert_true(o.mode == STRATIFIED && o.colour == 1 && o.before == 0x5a5a5a5a && o.after == 0x5a5a5a5a);
     assert_string_equal(o.out, "--odd=name");
     assert_int_equal(operands.n, 3);
     assert_string_equal(operands.item[0], "x");
@@ -188,6 +195,10 @@ static void mistakes_are_named(void **state)
         {"--lr 0", "--lr: 0 is out of range, must be > 0"},
         {"--lr 1e999", "--lr: '1e999' is not a finite number"},
         {"--cv stratifed", "--cv: 'stratifed' is none of stratified, group (did you mean 'stratified'?)"},
+        {"--cv _", "--cv: '' is none of stratified, group (did you mean"},
+        {"--colour _", "--colour: '' is none of red, blue (did you mean"},
+        {"--cv Group", "--cv: 'Group' is none of"},
+        {"--cv", "--cv needs a value: --cv MODE"},
         {"--device gpu", "--device: 'gpu' is not cpu or cuda"},
         {"--resume=true", "--resume takes no value, found 'true' (there are --resume and --no-resume)"},
         {"--no-scan=x", "--no-scan takes no value"},
@@ -261,6 +272,7 @@ static void help_shows_every_row_in_100_columns(void **state)
         "\n  --[no-]scan              read all cells first (default on)\n",
         "\n  --out DIR                folder\n",
         "\n\nTraining\n  --cv MODE                how cells are split: stratified, group (default group)\n",
+        "\n  --colour C               colour: red, blue\n",
         "\n  --batch N                cells a step (default 64; 1..4096)\n",
         "\n  --fold K                 only this fold (default all; >= 0)\n",
         "\n  --resume                 go on\n",

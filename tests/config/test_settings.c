@@ -16,8 +16,6 @@
 
 #include "config/settings.h"
 #include "core/alloc.h"
-#include "flim/device.h"
-#include "flim/network.h"
 #include "flim/settings.h"
 #include "formats/yaml.h"
 
@@ -124,17 +122,20 @@ static void defaults_are_those_of_the_specification(void **state)
     assert_string_equal(s.data.item[0], "data/flim.h5");
     assert_string_equal(s.axes, "NTYX");
     assert_true(!s.mask_counts && s.scan && s.workers == 8 && s.prefetch == 4 && s.folds == 5);
-    assert_string_equal(s.cv, "auto");
+    assert_int_equal(s.cv, FLIM_SPLIT_AUTO);
     assert_int_equal(s.holdout_group.n, 0);
     assert_true(s.val_fraction == 0.15 && s.fold == -1 && s.dropout == 0.25);
-    assert_string_equal(s.monitor, "val_loss");
-    assert_string_equal(s.preset, "base");
+    assert_int_equal(s.monitor, FLIM_MONITOR_VAL_LOSS);
+    assert_int_equal(s.preset, FLIM_PRESET_BASE);
     assert_true(s.epochs == 75 && s.batch == 64 && s.eval_batch == 0 && s.accumulate == 1);
     assert_true(s.lr == 1e-4 && s.weight_decay == 1e-3 && s.clip == 35 && s.label_smoothing == 0.05);
     assert_true(s.patience == 20 && s.seed == 42 && s.benchmark && !s.deterministic);
-    assert_string_equal(s.sampler, "balanced");
+    assert_int_equal(s.sampler, FLIM_SAMPLER_BALANCED);
     assert_string_equal(s.device, "auto");
-    assert_string_equal(s.precision, "auto");
+    assert_int_equal(s.precision, FLIM_PRECISION_AUTO);
+    assert_true(s.cache == FLIM_CACHE_AUTO && s.threshold_for == FLIM_OBJECTIVE_BALANCED_ACCURACY);
+    assert_true(s.lr_scale == FLIM_LR_SCALE_NONE && s.checkpoint_activations == FLIM_RECOMPUTE_NONE);
+    assert_int_equal(s.on_oom, FLIM_ON_OOM_STOP);
     assert_true(!s.resume && !s.quiet && !s.log_json && !s.dry_run && !s.verbose);
     assert_true(!s.out[0] && !s.splits[0] && !s.init_weights[0]);
     flim_settings_free(&s);
@@ -190,17 +191,17 @@ static void every_flag_sets_its_field(void **state)
         "--out o --resume --dry-run --quiet --verbose --log-json");
     assert_string_equal(s.axes, "TYXN");
     assert_true(s.mask_counts && !s.scan && s.workers == 1 && s.prefetch == 64 && s.folds == 7);
-    assert_string_equal(s.cv, "leave-one-group-out");
+    assert_int_equal(s.cv, FLIM_SPLIT_LEAVE_ONE_GROUP_OUT);
     assert_int_equal(s.holdout_group.n, 2);
     assert_true(s.val_fraction == 0 && s.fold == 6 && s.dropout == 0 && s.epochs == 1 && s.batch == 1 && s.eval_batch == 2);
     assert_string_equal(s.splits, "s.json");
-    assert_string_equal(s.preset, "xlarge");
+    assert_int_equal(s.preset, FLIM_PRESET_XLARGE);
     assert_string_equal(s.init_weights, "w");
     assert_true(s.accumulate == 3 && s.lr == 1e-9 && s.weight_decay == 0 && s.clip == 0 && s.label_smoothing == 0);
     assert_true(s.patience == 0 && s.seed == UINT64_MAX && !s.benchmark && s.deterministic);
-    assert_string_equal(s.sampler, "group-balanced");
+    assert_int_equal(s.sampler, FLIM_SAMPLER_GROUP_BALANCED);
     assert_string_equal(s.device, "cuda:12");
-    assert_string_equal(s.precision, "fp16");
+    assert_int_equal(s.precision, FLIM_PRECISION_FP16);
     assert_string_equal(s.out, "o");
     assert_true(s.resume && s.dry_run && s.quiet && s.verbose && s.log_json);
     flim_settings_free(&s);
@@ -240,6 +241,9 @@ static void mistakes_on_the_command_line(void **state)
         {"--cv grup",
          "--cv: 'grup' is none of auto, stratified, group, stratified-group, leave-one-group-out (did you mean 'group'?)"},
         {"--preset huge", "--preset: 'huge' is none of tiny, small, base, large, xlarge"},
+        {"--preset bas", "--preset: 'bas' is none of tiny, small, base, large, xlarge (did you mean 'base'?)"},
+        {"--cache devise", "--cache: 'devise' is none of none, host, auto, device (did you mean 'device'?)"},
+        {"--set cv=", "--set cv: '' is none of auto, stratified"},
         {"--sampler none", "--sampler: 'none' is none of natural"},
         {"--monitor auc", "--monitor: 'auc' is none of val_loss, roc_auc, balanced_accuracy, f1 (did you mean"},
         {"--precision fp8", "--precision: 'fp8' is none of auto, fp32"},
@@ -312,6 +316,7 @@ static void mistakes_in_a_file(void **state)
         {"out: \"a\\0b\"\n", "c.yaml:1: a zero byte in a text"},
         {"out: a\x01\n", "c.yaml:1: not valid YAML: control characters are not allowed"},
         {"out: \"open\n", "c.yaml:2: not valid YAML"},
+        {"cv:\n", "c.yaml:1: cv: no value"},
         {"cv: stratifed\n", "c.yaml:1: cv: 'stratifed' is none of"},
         {"include: none.yaml\n", "c.yaml:1: include: there is no file none.yaml"},
         {"include: ['']\n", "c.yaml:1: include: an empty name"},
@@ -571,7 +576,7 @@ static void one_key_can_be_set(void **state)
     assert_int_equal(flim_settings_set(&s, "folds", "1", &err), FLIM_ERROR_USAGE);
     assert_int_equal(s.folds, 5); /* a refused value leaves the old one */
     assert_int_equal(flim_settings_set(&s, "cv", "no", &err), FLIM_ERROR_USAGE);
-    assert_string_equal(s.cv, "auto");
+    assert_int_equal(s.cv, FLIM_SPLIT_AUTO);
     flim_settings_free(&s);
 }
 
@@ -598,19 +603,65 @@ static void the_table_is_sound(void **state)
             }
             flim_free(text);
         }
-        for (int k = 0; row->choices && row->choices[k]; k++) {
-            int width;
-            flim_precision precision;
-            if (strcmp(key, "preset") == 0) {
-                assert_int_equal(flim_network_preset_width(row->choices[k], &width, NULL), FLIM_OK);
-            } else if (strcmp(key, "precision") == 0) {
-                assert_int_equal(flim_precision_parse(row->choices[k], &precision, NULL), FLIM_OK);
-            }
-        }
+        assert_true((row->type == FLIM_VALUE_CHOICE) == (row->choices != NULL));
     }
     expect_equal(&s, &t);
     flim_settings_free(&s);
     flim_settings_free(&t);
+}
+
+/* A value that is not the default, of every row. */
+static const char *other_value(const flim_flag_row *row)
+{
+    static const struct {
+        const char *name, *value;
+    } numbers[] = {{"val-fraction", "0.25"}, {"dropout", "0.5"}, {"label-smoothing", "0.125"}, {"margin", "0.0625"}};
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        if (strcmp(row->name, numbers[i].name) == 0) {
+            return numbers[i].value;
+        }
+    }
+    switch (row->type) {
+    case FLIM_VALUE_SWITCH: return strcmp(row->initial, "true") == 0 ? "false" : "true";
+    case FLIM_VALUE_TEXT: return row->valid ? strcmp(row->name, "axes") == 0 ? "TYXN" : "cuda:3" : "a: 'b' # c";
+    case FLIM_VALUE_CHOICE: return row->choices[strcmp(row->choices[0], row->initial) == 0];
+    case FLIM_VALUE_LIST: return "x, y";
+    default: return "3";
+    }
+}
+
+/* Every row, and every choice of each: set from text, printed, read back. */
+static void every_value_goes_round(void **state)
+{
+    (void)state;
+    for (int i = 0; i < flim_settings_table.n; i++) {
+        const flim_flag_row *row = &flim_settings_table.row[i];
+        char key[FLIM_KEY_MAX];
+        flim_flag_key(row, key, sizeof key);
+        for (int k = 0; k == 0 || (row->choices && row->choices[k]); k++) {
+            const char *value = row->choices ? row->choices[k] : other_value(row);
+            flim_settings s = expect_parsed(""), t = expect_parsed("");
+            flim_error err = {0};
+            if (flim_settings_set(&s, key, value, &err) != FLIM_OK) {
+                fail_msg("%s: %s", key, err.text);
+            }
+            char differences[1024] = "";
+            flim_settings_compare(&t, &s, count_difference, differences);
+            assert_true((strncmp(differences, key, strlen(key)) == 0) == (strcmp(value, row->initial) != 0));
+            if (row->type == FLIM_VALUE_CHOICE) {
+                assert_int_equal(*(const int *)((const char *)&s + row->offset), k);
+            }
+            char *text = printed(&s);
+            put("round.yaml", text);
+            if (flim_settings_read(&t, "round.yaml", &err) != FLIM_OK) {
+                fail_msg("%s = %s: %s", key, value, err.text);
+            }
+            expect_equal(&s, &t);
+            free(text);
+            flim_settings_free(&s);
+            flim_settings_free(&t);
+        }
+    }
 }
 
 static void help_names_every_flag(void **state)
@@ -693,6 +744,7 @@ int main(void)
         cmocka_unit_test(comparison_names_keys_and_values),
         cmocka_unit_test(one_key_can_be_set),
         cmocka_unit_test(the_table_is_sound),
+        cmocka_unit_test(every_value_goes_round),
         cmocka_unit_test(help_names_every_flag),
         cmocka_unit_test(every_failed_allocation_is_an_error),
     };

@@ -138,14 +138,15 @@ static void draws_are_a_pure_function_of_seed_fold_epoch(void **state)
 static void names(void **state)
 {
     (void)state;
-    flim_sampler s;
+    int s;
     flim_error err = {0};
     for (int i = FLIM_SAMPLER_NATURAL; i <= FLIM_SAMPLER_GROUP_BALANCED; i++) {
-        assert_int_equal(flim_sampler_parse(flim_sampler_name((flim_sampler)i), &s, &err), FLIM_OK);
+        assert_int_equal(flim_parse_choice("sampler", flim_sampler_names[i], flim_sampler_names, &s, &err), FLIM_OK);
         assert_int_equal(s, i);
     }
-    assert_int_equal(flim_sampler_parse("balance", &s, &err), FLIM_ERROR_USAGE);
-    assert_non_null(strstr(err.text, "did you mean 'balanced'?"));
+    assert_int_equal(flim_parse_choice("sampler", "balance", flim_sampler_names, &s, &err), FLIM_ERROR_USAGE);
+    assert_string_equal(err.text,
+                        "sampler: 'balance' is none of natural, balanced, group-balanced (did you mean 'balanced'?)");
 }
 
 /* Training part 30/10, test part 0/40: weights 2/3 and 2 (sklearn's compute_class_weight on the training part), not 4/3 and

@@ -452,7 +452,7 @@ static void buffers_that_cannot_be_pinned_are_noted(void **state)
 {
     (void)state;
     static const flim_device_ops ops = {.host_alloc = no_pinning, .host_free = free_buffers};
-    flim_device device = {.ops = &ops, .info = {.kind = "cuda"}};
+    flim_device device = {.ops = &ops, .info = {.kind = "cuda", .own_memory = true}};
     static flim_draw draws[N];
     log_text log = {0};
     flim_log sink = {log_line, &log};

@@ -26,14 +26,14 @@ static void presets_have_the_parameters_of_the_specification(void **state)
         int64_t parameters;
     } want[] = {{"tiny", 57345}, {"small", 227969}, {"base", 909057}, {"large", 3630593}, {"xlarge", 14511105}};
     for (size_t i = 0; i < sizeof want / sizeof want[0]; i++) {
-        int width;
-        assert_int_equal(flim_network_preset_width(want[i].name, &width, NULL), FLIM_OK);
-        assert_int_equal(build(width, 2, 256, 21, 21).parameters, want[i].parameters);
+        int preset;
+        assert_int_equal(flim_parse_choice("preset", want[i].name, flim_preset_names, &preset, NULL), FLIM_OK);
+        const flim_network net = build(flim_preset_width((flim_preset)preset), 2, 256, 21, 21);
+        assert_int_equal(net.parameters, want[i].parameters);
+        assert_string_equal(net.preset, want[i].name);
     }
-    flim_error err = {0};
-    int width;
-    assert_int_equal(flim_network_preset_width("bas", &width, &err), FLIM_ERROR_USAGE);
-    assert_non_null(strstr(err.text, "'base'"));
+    assert_null(flim_preset_names[sizeof want / sizeof want[0]]);
+    assert_string_equal(build(12, 2, 256, 21, 21).preset, "custom");
 }
 
 static void shapes_and_work_of_base(void **state)

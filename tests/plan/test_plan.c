@@ -485,8 +485,8 @@ static void applying_keeps_every_other_byte(void **state)
     ok(flim_settings_read(&settings, config, &err), &err);
     assert_int_equal(settings.batch, 32);
     assert_int_equal(settings.accumulate, 2);
-    assert_string_equal(settings.precision, "tf32");
-    assert_string_equal(settings.checkpoint_activations, "all");
+    assert_int_equal(settings.precision, FLIM_PRECISION_TF32);
+    assert_int_equal(settings.checkpoint_activations, FLIM_RECOMPUTE_ALL);
     assert_int_equal(settings.epochs, 7);
     flim_settings_free(&settings);
 }
@@ -494,7 +494,7 @@ static void applying_keeps_every_other_byte(void **state)
 static void refuse(const char *name, const char *text, mode_t mode, flim_status expected, const char *says)
 {
     flim_error err = {0};
-    flim_network net = {.preset = "base"};
+    flim_network net = {.preset = "base", .width = 32};
     const flim_plan plan = some_plan(&net);
     char config[4096], backup[4096], left[4096];
     path_of(name, config);
@@ -531,7 +531,7 @@ static void applying_keeps_every_form(void **state)
                   "batch: 32\naccumulate: 2\neval_batch: 32\ncheckpoint_activations: all\n"},
                  {"batch: 32\naccumulate: 2\ncheckpoint_activations: all\nstages:\n  - batch: 8\n    accumulate: 1\n",
                   "batch: 32\naccumulate: 2\ncheckpoint_activations: all\nstages:\n  - batch: 8\n    accumulate: 1\n"}};
-    flim_network net = {.preset = "base"};
+    flim_network net = {.preset = "base", .width = 32};
     const flim_plan plan = some_plan(&net);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         flim_error err = {0};
@@ -555,7 +555,7 @@ static void an_automatic_precision_is_replaced_by_another(void **state)
 {
     (void)state;
     flim_error err = {0};
-    flim_network net = {.preset = "base"};
+    flim_network net = {.preset = "base", .width = 32};
     flim_plan plan = some_plan(&net);
     char config[4096], backup[4096];
     static const char text[] = "batch: 64\naccumulate: 1\ncheckpoint_activations: none\n";

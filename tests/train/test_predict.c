@@ -118,7 +118,7 @@ static flim_status predict(const char *model, const char *data, bool flips, flim
                                           .n_data = 1,
                                           .axes = "NTYX",
                                           .device = "cpu",
-                                          .precision = "auto",
+                                          .precision = FLIM_PRECISION_AUTO,
                                           .batch = 7,
                                           .workers = 2,
                                           .prefetch = 2,

@@ -137,9 +137,12 @@ static flim_status read_header(const reader *r, const flim_json *root, flim_spli
                     *about = flim_json_get(root, "data");
     const char *text = flim_json_string(mode), *hash = flim_json_string(flim_json_get(about, "sha256"));
     *has_mode = text != NULL;
-    if (text && (flim_split_mode_parse(text, &out->mode, err) != FLIM_OK || out->mode == FLIM_SPLIT_AUTO)) {
+    int value = FLIM_SPLIT_AUTO;
+    if (text &&
+        (flim_parse_choice("mode", text, flim_split_mode_names, &value, NULL) != FLIM_OK || value == FLIM_SPLIT_AUTO)) {
         return flim_fail(err, FLIM_ERROR_DATA, "%s: mode '%s' is not one that splits can have", r->path, text);
     }
+    out->mode = (flim_split_mode)value;
     int64_t number = 0;
     if (seed && flim_json_integer(seed, &number)) {
         out->seed = (uint64_t)number;

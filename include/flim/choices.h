@@ -1,0 +1,111 @@
+/* Choices: settings that are one word of a list.
+ *
+ * For: each enum has one list of names, by its values and ending in NULL: what flags, configs and files say, what --help, messages and
+ *      reports print.  flim_flag_row.choices takes such a list.
+ * Owns: nothing.  Errors: FLIM_ERROR_USAGE names what was found, all that is allowed, and the nearest name.
+ */
+#ifndef FLIM_CHOICES_H
+#define FLIM_CHOICES_H
+
+#include "flim/status.h"
+
+/* Where decoded cells stay after their first reading.  Batches are bit-identical in every mode. */
+typedef enum flim_cache {
+    FLIM_CACHE_NONE, /* nowhere: the file is read in each epoch */
+    FLIM_CACHE_HOST, /* host memory, as uint8 or uint16; FLIM_ERROR_MEMORY if they do not fit */
+    FLIM_CACHE_AUTO, /* a run: device memory, else host memory, if they fit; a data set: host memory, if they take at most half of
+                      * what is available.  A note says which */
+    FLIM_CACHE_DEVICE /* device memory; a data set keeps them as AUTO does, without the note, until they are uploaded */
+} flim_cache;
+extern const char *const flim_cache_names[];
+
+/* How cells are split into folds. */
+typedef enum flim_split_mode {
+    FLIM_SPLIT_AUTO, /* stratified-group if the data have enough groups, else stratified */
+    FLIM_SPLIT_STRATIFIED,
+    FLIM_SPLIT_GROUP,
+    FLIM_SPLIT_STRATIFIED_GROUP,
+    FLIM_SPLIT_LEAVE_ONE_GROUP_OUT
+} flim_split_mode;
+extern const char *const flim_split_mode_names[];
+
+/* What chooses the epoch, on the inner validation part. */
+typedef enum flim_monitor {
+    FLIM_MONITOR_VAL_LOSS,
+    FLIM_MONITOR_ROC_AUC,
+    FLIM_MONITOR_BALANCED_ACCURACY,
+    FLIM_MONITOR_F1
+} flim_monitor;
+extern const char *const flim_monitor_names[];
+
+/* What the threshold maximises on the inner validation part. */
+typedef enum flim_objective {
+    FLIM_OBJECTIVE_BALANCED_ACCURACY,
+    FLIM_OBJECTIVE_YOUDEN, /* the same threshold: Youden's J = 2 BA - 1 */
+    FLIM_OBJECTIVE_F1
+} flim_objective;
+extern const char *const flim_objective_names[];
+
+/* Size of the network. */
+typedef enum flim_preset {
+    FLIM_PRESET_TINY,
+    FLIM_PRESET_SMALL,
+    FLIM_PRESET_BASE,
+    FLIM_PRESET_LARGE,
+    FLIM_PRESET_XLARGE
+} flim_preset;
+extern const char *const flim_preset_names[];
+
+/* How the learning rate follows the cells per update. */
+typedef enum flim_lr_scale { FLIM_LR_SCALE_NONE, FLIM_LR_SCALE_SQRT, FLIM_LR_SCALE_LINEAR } flim_lr_scale;
+extern const char *const flim_lr_scale_names[];
+
+/* Which cells an epoch draws. */
+typedef enum flim_sampler {
+    FLIM_SAMPLER_NATURAL, /* each cell once */
+    FLIM_SAMPLER_BALANCED, /* classes equally likely, with replacement */
+    FLIM_SAMPLER_GROUP_BALANCED /* groups equally likely, with replacement */
+} flim_sampler;
+extern const char *const flim_sampler_names[];
+
+/* Arithmetic of the network. */
+typedef enum flim_precision {
+    FLIM_PRECISION_AUTO, /* tf32 if the device has it, else fp32 */
+    FLIM_PRECISION_FP32,
+    FLIM_PRECISION_TF32,
+    FLIM_PRECISION_BF16,
+    FLIM_PRECISION_FP16
+} flim_precision;
+extern const char *const flim_precision_names[];
+
+/* Activation checkpointing: what the backward pass recomputes to save memory. */
+typedef enum flim_recompute {
+    FLIM_RECOMPUTE_NONE,
+    FLIM_RECOMPUTE_AUTO, /* just enough blocks to stay within the memory limit, in a fixed order */
+    FLIM_RECOMPUTE_ALL
+} flim_recompute;
+extern const char *const flim_recompute_names[];
+
+/* What a run does when the device is out of memory. */
+typedef enum flim_on_oom { FLIM_ON_OOM_STOP, FLIM_ON_OOM_RETRY } flim_on_oom;
+extern const char *const flim_on_oom_names[];
+
+/* The value of a name; `what` names the place in errors: "--cv", "a.yaml:3: cv". */
+flim_status flim_parse_choice(const char *what, const char *text, const char *const *names, int *out, flim_error *err);
+
+static inline const char *flim_split_mode_name(flim_split_mode mode)
+{
+    return flim_split_mode_names[mode];
+}
+
+static inline const char *flim_precision_name(flim_precision precision)
+{
+    return flim_precision_names[precision];
+}
+
+static inline const char *flim_recompute_name(flim_recompute recompute)
+{
+    return flim_recompute_names[recompute];
+}
+
+#endif

@@ -1,0 +1,56 @@
+#include "flim/choices.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "core/parse.h"
+
+/* A name for each value up to the last one, and the NULL. */
+#define COMPLETE(names, last) _Static_assert(sizeof(names) / sizeof(names)[0] == (last) + 2, "one name per value, then NULL")
+
+const char *const flim_cache_names[] = {"none", "host", "auto", "device", NULL};
+COMPLETE(flim_cache_names, FLIM_CACHE_DEVICE);
+
+const char *const flim_split_mode_names[] = {"auto", "stratified", "group", "stratified-group", "leave-one-group-out", NULL};
+COMPLETE(flim_split_mode_names, FLIM_SPLIT_LEAVE_ONE_GROUP_OUT);
+
+const char *const flim_monitor_names[] = {"val_loss", "roc_auc", "balanced_accuracy", "f1", NULL};
+COMPLETE(flim_monitor_names, FLIM_MONITOR_F1);
+
+const char *const flim_objective_names[] = {"balanced_accuracy", "youden", "f1", NULL};
+COMPLETE(flim_objective_names, FLIM_OBJECTIVE_F1);
+
+const char *const flim_preset_names[] = {"tiny", "small", "base", "large", "xlarge", NULL};
+COMPLETE(flim_preset_names, FLIM_PRESET_XLARGE);
+
+const char *const flim_lr_scale_names[] = {"none", "sqrt", "linear", NULL};
+COMPLETE(flim_lr_scale_names, FLIM_LR_SCALE_LINEAR);
+
+const char *const flim_sampler_names[] = {"natural", "balanced", "group-balanced", NULL};
+COMPLETE(flim_sampler_names, FLIM_SAMPLER_GROUP_BALANCED);
+
+const char *const flim_precision_names[] = {"auto", "fp32", "tf32", "bf16", "fp16", NULL};
+COMPLETE(flim_precision_names, FLIM_PRECISION_FP16);
+
+const char *const flim_recompute_names[] = {"none", "auto", "all", NULL};
+COMPLETE(flim_recompute_names, FLIM_RECOMPUTE_ALL);
+
+const char *const flim_on_oom_names[] = {"stop", "retry", NULL};
+COMPLETE(flim_on_oom_names, FLIM_ON_OOM_RETRY);
+
+flim_status flim_parse_choice(const char *what, const char *text, const char *const *names, int *out, flim_error *err)
+{
+    char all[512] = "";
+    int n = 0;
+    for (size_t used = 0; names[n]; n++) {
+        if (strcmp(names[n], text) == 0) {
+            *out = n;
+            return FLIM_OK;
+        }
+        if (used < sizeof all) {
+            used += (size_t)snprintf(all + used, sizeof all - used, "%s%s", n ? ", " : "", names[n]);
+        }
+    }
+    return flim_fail(err, FLIM_ERROR_USAGE, "%s: '%.200s' is none of %s (did you mean '%s'?)", what, text, all,
+                     flim_nearest(text, names, n));
+}
