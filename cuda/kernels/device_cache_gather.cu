@@ -1,4 +1,4 @@
-/* A batch from cells kept in device memory: counts of 1 or 2 bytes through the signal table, finished signal copied. */
+/* A batch from cells cache in device memory: counts of 1 or 2 bytes through the signal table, finished signal copied. */
 #include "cuda/kernels/vector.cuh"
 
 enum { THREADS = 256, AT_ONCE = 8 };
@@ -35,37 +35,37 @@ __device__ __forceinline__ float value1(const char *voxels, int bytes, int64_t a
                         : __ldg(value + reinterpret_cast<const uint8_t *>(voxels)[at]);
 }
 
-/* blockIdx.y goes over the batch.  A cell's voxels begin at a multiple of 16 bytes; its place in the batch does so only where
+/* blockIdx.y goes over the batch.  A cell's voxels begin at a multiple of 16 bytes; its offset in the batch does so only where
  * the cell's size allows. */
 __global__ void __launch_bounds__(THREADS)
-    gather_kept_kernel(flim_kept_view kept, const flim_cell_id *__restrict__ id, int64_t n, int64_t voxels, int64_t pixels,
-                       float *__restrict__ signal, uint8_t *__restrict__ mask)
+    gather_kernel(flim_cache_view cache, const flim_cell_id *__restrict__ id, int64_t n, int64_t voxels, int64_t pixels,
+                  float *__restrict__ signal, uint8_t *__restrict__ mask)
 {
     const int64_t first = blockIdx.x * (int64_t)THREADS + threadIdx.x, stride = (int64_t)gridDim.x * THREADS;
     const int64_t wide = voxels % AT_ONCE == 0 ? voxels / AT_ONCE : 0;
     for (int64_t b = blockIdx.y; b < n; b += gridDim.y) {
         const int64_t cell = id[b].cell;
-        const uint64_t place = kept.place[cell];
-        const int bytes = (int)(place & 15);
-        const char *from = kept.memory + (place & ~(uint64_t)15);
+        const uint64_t offset = cache.offset[cell];
+        const int bytes = (int)(offset & 15);
+        const char *from = cache.memory + (offset & ~(uint64_t)15);
         float *to = signal + b * voxels;
         for (int64_t i = first; i < wide; i += stride) {
-            store8<float>(to + AT_ONCE * i, values8(from, bytes, AT_ONCE * i, kept.value));
+            store8<float>(to + AT_ONCE * i, values8(from, bytes, AT_ONCE * i, cache.value));
         }
         for (int64_t i = AT_ONCE * wide + first; i < voxels; i += stride) {
-            to[i] = value1(from, bytes, i, kept.value);
+            to[i] = value1(from, bytes, i, cache.value);
         }
         for (int64_t i = first; i < pixels; i += stride) {
-            mask[b * pixels + i] = kept.mask[cell * pixels + i];
+            mask[b * pixels + i] = cache.mask[cell * pixels + i];
         }
     }
 }
 
-cudaError_t flim_k_gather_kept(const flim_launch *l, const flim_kept_view *kept, const flim_cell_id *id, int64_t n,
-                               int64_t voxels, int64_t pixels, float *signal, uint8_t *mask)
+cudaError_t flim_k_gather_cells(const flim_launch *l, const flim_cache_view *cache, const flim_cell_id *id, int64_t n,
+                                int64_t voxels, int64_t pixels, float *signal, uint8_t *mask)
 {
     const int64_t blocks = (voxels / AT_ONCE + THREADS - 1) / THREADS;
     const dim3 grid((unsigned)(blocks < 1 ? 1 : blocks > 1024 ? 1024 : blocks), (unsigned)(n < 65535 ? n : 65535));
-    gather_kept_kernel<<<grid, THREADS, 0, l->stream>>>(*kept, id, n, voxels, pixels, signal, mask);
+    gather_kernel<<<grid, THREADS, 0, l->stream>>>(*cache, id, n, voxels, pixels, signal, mask);
     return cudaGetLastError();
 }

@@ -35,16 +35,16 @@ cudaError_t flim_k_input(const flim_launch *l, const float *signal, const uint8_
 /* The same input for kernels that read it as it is: signal in the storage type, and the mask bytes. */
 cudaError_t flim_k_input_plain(const flim_launch *l, const float *signal, const uint8_t *mask, int64_t voxels, int64_t pixels,
                                void *signal_out, uint8_t *mask_out);
-/* Cells kept in device memory, as flim_cuda_kept (kept_cells.h) lays them out. */
-typedef struct flim_kept_view {
+/* All cells of a data set in device memory, as flim_cuda_cache (cuda/program/device_cells.h) lays them out. */
+typedef struct flim_cache_view {
     const char *memory;
     const float *value; /* (65536) */
-    const uint64_t *place; /* (cells) */
+    const uint64_t *offset; /* (cells) */
     const uint8_t *mask; /* (cells, HW) */
-} flim_kept_view;
+} flim_cache_view;
 /* The cells id[i].cell of i < n -> signal (n, voxels) fp32 and mask (n, pixels): what flim_k_input and _plain take. */
-cudaError_t flim_k_gather_kept(const flim_launch *l, const flim_kept_view *kept, const flim_cell_id *id, int64_t n,
-                               int64_t voxels, int64_t pixels, float *signal, uint8_t *mask);
+cudaError_t flim_k_gather_cells(const flim_launch *l, const flim_cache_view *cache, const flim_cell_id *id, int64_t n,
+                                int64_t voxels, int64_t pixels, float *signal, uint8_t *mask);
 /* Host layout (n,channels,pixels) fp32 <-> (n,pixels,C) storage; *scale (NULL = 1) multiplies on the way in and divides out.
  * n_full >= n: cells n..n_full-1 of the storage tensor become 0. */
 cudaError_t flim_k_from_planar(const flim_launch *l, const float *in, int64_t n, int64_t n_full, int channels, int c,

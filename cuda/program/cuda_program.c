@@ -29,7 +29,7 @@ static void destroy(flim_program *base)
 {
     flim_cuda_program *p = flim_cuda_program_of(base);
     free_memory(p);
-    flim_cuda_kept_free(&p->kept);
+    flim_cuda_cache_free(&p->cache);
     flim_free(p);
 }
 
@@ -75,14 +75,14 @@ static flim_status memory(const flim_program *base, flim_memory_plan *plan, flim
         rest -= most->at_peak[u];
     }
     flim_memory_add(plan, "gaps between activations", FLIM_MEMORY_DEVICE, rest);
-    flim_memory_add(plan, "cells of the data", FLIM_MEMORY_DEVICE, p->kept.bytes);
+    flim_memory_add(plan, "cells of the data", FLIM_MEMORY_DEVICE, p->cache.bytes);
     flim_memory_add(plan, "call arguments and logits", FLIM_MEMORY_PINNED, flim_transfer_pinned_bytes(p));
     return FLIM_OK;
 }
 
 static int64_t all_bytes(const flim_cuda_program *p)
 {
-    return p->fixed_bytes + p->arena_bytes + p->kept.bytes;
+    return p->fixed_bytes + p->arena_bytes + p->cache.bytes;
 }
 
 /* cudaMalloc failed: says what was needed, what is free, and which batch would do (activations grow with the batch). */
@@ -148,7 +148,7 @@ static flim_status allocate(flim_program *base, flim_error *err)
     FLIM_TRY_CUDA_DONE(cudaMemcpyAsync(p->weights, &p->weights_host, sizeof p->weights_host, cudaMemcpyHostToDevice, stream));
     FLIM_TRY_CUDA_DONE(cudaMemcpyAsync(p->state, &p->host_state, sizeof p->host_state, cudaMemcpyHostToDevice, stream));
     FLIM_TRY_DONE(flim_transfer_make(p, err));
-    FLIM_TRY_DONE(flim_cuda_kept_place(&p->kept, p->memory + p->fixed_bytes + p->arena_bytes, stream, err));
+    FLIM_TRY_DONE(flim_cuda_cache_begin(&p->cache, p->memory + p->fixed_bytes + p->arena_bytes, stream, err));
     FLIM_TRY_CUDA_DONE(cudaStreamSynchronize(stream));
 done:
     if (status != FLIM_OK) {
@@ -173,18 +173,18 @@ static bool replays(const flim_program *base)
     return p->n_graphs > 0 && !p->graphs_off;
 }
 
-static flim_status keep_cells(flim_program *base, const flim_kept_cells *cells, flim_error *err)
+static flim_status plan_cache(flim_program *base, const flim_device_cache *cells, flim_error *err)
 {
     flim_cuda_program *p = flim_cuda_program_of(base);
     const int64_t pixels = (int64_t)base->net.in[1] * base->net.in[2];
-    return flim_cuda_kept_plan(&p->kept, pixels * base->net.in[0], pixels, cells, err);
+    return flim_cuda_cache_plan(&p->cache, pixels * base->net.in[0], pixels, cells, err);
 }
 
-static flim_status put_cell(flim_program *base, int64_t cell, const void *voxels, const uint8_t *mask, flim_error *err)
+static flim_status store_cell(flim_program *base, int64_t cell, const void *voxels, const uint8_t *mask, flim_error *err)
 {
     flim_cuda_program *p = flim_cuda_program_of(base);
     FLIM_TRY(flim_cuda_device_use(p->device, err));
-    return flim_cuda_kept_put(&p->kept, cell, voxels, mask, p->device->stream, err);
+    return flim_cuda_cache_store(&p->cache, cell, voxels, mask, p->device->stream, err);
 }
 
 const flim_program_ops flim_cuda_program_ops = {.destroy = destroy,
@@ -203,5 +203,5 @@ const flim_program_ops flim_cuda_program_ops = {.destroy = destroy,
                                                 .peak_bytes = peak_bytes,
                                                 .replays = replays,
                                                 .profile = flim_cuda_profile,
-                                                .keep_cells = keep_cells,
-                                                .put_cell = put_cell};
+                                                .plan_cache = plan_cache,
+                                                .store_cell = store_cell};

@@ -53,7 +53,7 @@ typedef struct flim_cuda_program {
     flim_pass train, predict; /* batch 0: none */
     int64_t batch; /* the larger of both */
 
-    /* one allocation; laid out by layout.c, the arena and the kept cells behind it */
+    /* one allocation; laid out by layout.c, the arena and the device cache behind it */
     char *memory;
     int64_t fixed_bytes, arena_bytes;
     void *arena;
@@ -66,7 +66,7 @@ typedef struct flim_cuda_program {
     float *partial; /* of statistics and gradient sums */
     flim_head_kernels head;
     flim_stage stage[FLIM_STAGES];
-    flim_cuda_kept kept; /* behind the arena */
+    flim_cuda_cache cache; /* behind the arena */
     int64_t bytes_parameters, bytes_gradients, bytes_moments, bytes_statistics, bytes_weights, bytes_stages, bytes_scratch;
 
     flim_slot slot[FLIM_SLOTS];

@@ -11,86 +11,86 @@ static int64_t rounded(int64_t bytes)
     return (bytes + 255) / 256 * 256;
 }
 
-static int64_t place_at(void)
+static int64_t offsets_at(void)
 {
-    return FLIM_KEPT_VALUES * (int64_t)sizeof(float);
+    return FLIM_CACHE_VALUES * (int64_t)sizeof(float);
 }
 
-static int64_t mask_at(const flim_cuda_kept *kept)
+static int64_t mask_at(const flim_cuda_cache *cache)
 {
-    return place_at() + rounded(kept->n * (int64_t)sizeof *kept->place);
+    return offsets_at() + rounded(cache->n * (int64_t)sizeof *cache->offset);
 }
 
-static int64_t voxels_at(const flim_cuda_kept *kept)
+static int64_t voxels_at(const flim_cuda_cache *cache)
 {
-    return mask_at(kept) + rounded(kept->n * kept->pixels);
+    return mask_at(cache) + rounded(cache->n * cache->pixels);
 }
 
-void flim_cuda_kept_free(flim_cuda_kept *kept)
+void flim_cuda_cache_free(flim_cuda_cache *cache)
 {
-    flim_free(kept->place);
-    flim_free(kept->value);
-    *kept = (flim_cuda_kept){0};
+    flim_free(cache->offset);
+    flim_free(cache->value);
+    *cache = (flim_cuda_cache){0};
 }
 
-flim_status flim_cuda_kept_plan(flim_cuda_kept *kept, int64_t voxels, int64_t pixels, const flim_kept_cells *cells,
-                                flim_error *err)
+flim_status flim_cuda_cache_plan(flim_cuda_cache *cache, int64_t voxels, int64_t pixels, const flim_device_cache *cells,
+                                 flim_error *err)
 {
-    flim_cuda_kept_free(kept);
+    flim_cuda_cache_free(cache);
     if (!cells || cells->n == 0) {
         return FLIM_OK;
     }
-    kept->n = cells->n;
-    kept->voxels = voxels;
-    kept->pixels = pixels;
-    kept->place = flim_alloc((size_t)cells->n, sizeof *kept->place, err);
-    kept->value = flim_alloc(FLIM_KEPT_VALUES, sizeof *kept->value, err);
-    if (!kept->place || !kept->value) {
-        flim_cuda_kept_free(kept);
+    cache->n = cells->n;
+    cache->voxels = voxels;
+    cache->pixels = pixels;
+    cache->offset = flim_alloc((size_t)cells->n, sizeof *cache->offset, err);
+    cache->value = flim_alloc(FLIM_CACHE_VALUES, sizeof *cache->value, err);
+    if (!cache->offset || !cache->value) {
+        flim_cuda_cache_free(cache);
         return FLIM_ERROR_MEMORY;
     }
-    memcpy(kept->value, cells->value, FLIM_KEPT_VALUES * sizeof *kept->value);
-    int64_t at = voxels_at(kept);
+    memcpy(cache->value, cells->value, FLIM_CACHE_VALUES * sizeof *cache->value);
+    int64_t at = voxels_at(cache);
     for (int64_t i = 0; i < cells->n; i++) {
-        kept->place[i] = (uint64_t)at | cells->bytes[i];
+        cache->offset[i] = (uint64_t)at | cells->bytes[i];
         at += (voxels * cells->bytes[i] + 15) / 16 * 16;
     }
-    kept->bytes = rounded(at);
+    cache->bytes = rounded(at);
     return FLIM_OK;
 }
 
-flim_status flim_cuda_kept_place(flim_cuda_kept *kept, char *memory, cudaStream_t stream, flim_error *err)
+flim_status flim_cuda_cache_begin(flim_cuda_cache *cache, char *memory, cudaStream_t stream, flim_error *err)
 {
     flim_status status = FLIM_OK;
-    if (kept->n == 0) {
+    if (cache->n == 0) {
         return status;
     }
-    kept->memory = memory;
+    cache->memory = memory;
     FLIM_TRY_CUDA_DONE(
-        cudaMemcpyAsync(memory, kept->value, FLIM_KEPT_VALUES * sizeof *kept->value, cudaMemcpyHostToDevice, stream));
-    FLIM_TRY_CUDA_DONE(cudaMemcpyAsync(memory + place_at(), kept->place, (size_t)kept->n * sizeof *kept->place,
+        cudaMemcpyAsync(memory, cache->value, FLIM_CACHE_VALUES * sizeof *cache->value, cudaMemcpyHostToDevice, stream));
+    FLIM_TRY_CUDA_DONE(cudaMemcpyAsync(memory + offsets_at(), cache->offset, (size_t)cache->n * sizeof *cache->offset,
                                        cudaMemcpyHostToDevice, stream));
     FLIM_TRY_CUDA_DONE(cudaStreamSynchronize(stream));
 done:
     return status;
 }
 
-flim_status flim_cuda_kept_put(flim_cuda_kept *kept, int64_t cell, const void *voxels, const uint8_t *mask,
-                               cudaStream_t stream, flim_error *err)
+flim_status flim_cuda_cache_store(flim_cuda_cache *cache, int64_t cell, const void *voxels, const uint8_t *mask,
+                                  cudaStream_t stream, flim_error *err)
 {
-    const uint64_t place = kept->place[cell];
-    const size_t bytes = (size_t)kept->voxels * (place & 15);
-    FLIM_TRY_CUDA(cudaMemcpyAsync(kept->memory + (place & ~(uint64_t)15), voxels, bytes, cudaMemcpyHostToDevice, stream));
-    FLIM_TRY_CUDA(cudaMemcpyAsync(kept->memory + mask_at(kept) + cell * kept->pixels, mask, (size_t)kept->pixels,
+    const uint64_t offset = cache->offset[cell];
+    const size_t bytes = (size_t)cache->voxels * (offset & 15);
+    FLIM_TRY_CUDA(cudaMemcpyAsync(cache->memory + (offset & ~(uint64_t)15), voxels, bytes, cudaMemcpyHostToDevice, stream));
+    FLIM_TRY_CUDA(cudaMemcpyAsync(cache->memory + mask_at(cache) + cell * cache->pixels, mask, (size_t)cache->pixels,
                                   cudaMemcpyHostToDevice, stream));
     FLIM_TRY_CUDA(cudaStreamSynchronize(stream));
     return FLIM_OK;
 }
 
-flim_kept_view flim_cuda_kept_view(const flim_cuda_kept *kept)
+flim_cache_view flim_cuda_cache_view(const flim_cuda_cache *cache)
 {
-    return (flim_kept_view){.memory = kept->memory,
-                            .value = (const float *)(const void *)kept->memory,
-                            .place = (const uint64_t *)(const void *)(kept->memory + place_at()),
-                            .mask = (const uint8_t *)kept->memory + mask_at(kept)};
+    return (flim_cache_view){.memory = cache->memory,
+                             .value = (const float *)(const void *)cache->memory,
+                             .offset = (const uint64_t *)(const void *)(cache->memory + offsets_at()),
+                             .mask = (const uint8_t *)cache->memory + mask_at(cache)};
 }

@@ -80,23 +80,23 @@ flim_status flim_transfer_in(flim_cuda_program *p, flim_pass *pass, const flim_b
     flim_stage *stage = &p->stage[p->calls % FLIM_STAGES];
     flim_slot *slot = &p->slot[p->calls % FLIM_SLOTS];
     cudaStream_t compute = p->launch.stream;
-    if (!batch->kept) {
+    if (!batch->device_cached) {
         FLIM_TRY(copy_batch(p, stage, batch, voxels, pixels, err));
     }
     FLIM_TRY_CUDA(cudaEventSynchronize(slot->done)); /* four calls back: long done */
     flim_call_block block;
     (void)flim_call_block_at(&block, slot->block, p->batch);
     *block.step = *step;
-    for (int64_t i = 0; (pass->train || batch->kept) && i < n; i++) {
+    for (int64_t i = 0; (pass->train || batch->device_cached) && i < n; i++) {
         block.id[i] = batch->id[i];
         block.label[i] = batch->label[i];
         block.weight[i] = batch->weight[i];
     }
     FLIM_TRY_CUDA(cudaMemcpyAsync(p->call.step, slot->block, (size_t)block.bytes, cudaMemcpyHostToDevice, compute));
     FLIM_TRY_CUDA(cudaEventRecord(slot->done, compute));
-    if (batch->kept) {
-        const flim_kept_view kept = flim_cuda_kept_view(&p->kept);
-        FLIM_TRY_CUDA(flim_k_gather_kept(&p->launch, &kept, p->call.id, n, voxels, pixels, stage->signal, stage->mask));
+    if (batch->device_cached) {
+        const flim_cache_view cache = flim_cuda_cache_view(&p->cache);
+        FLIM_TRY_CUDA(flim_k_gather_cells(&p->launch, &cache, p->call.id, n, voxels, pixels, stage->signal, stage->mask));
     } else {
         FLIM_TRY_CUDA(cudaStreamWaitEvent(compute, stage->copied, 0));
     }

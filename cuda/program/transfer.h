@@ -16,7 +16,7 @@ int64_t flim_transfer_pinned_bytes(const flim_cuda_program *program);
 flim_status flim_transfer_make(flim_cuda_program *program, flim_error *err);
 void flim_transfer_free(flim_cuda_program *program);
 
-/* Starts the copies of a batch, or the gathering of its cells from those kept on the device, and the kernel that prepares the
+/* Starts the copies of a batch, or the gather of its cells from the device cache, and the kernel that prepares the
  * input from them. */
 flim_status flim_transfer_in(flim_cuda_program *program, flim_pass *pass, const flim_batch *batch,
                              const flim_device_step *step, flim_error *err);

@@ -46,8 +46,9 @@ typedef struct flim_batch {
     float *weight; /* (capacity): weight of the cell in the loss, 1 unless classes are weighted */
     flim_cell_id *id; /* (capacity) */
     const flim_transform *pending; /* a transform that the backend still has to apply, or NULL */
-    bool kept; /* signal and mask are not filled, and may be NULL: the program takes the cells id[].cell from those that it
-                * keeps (flim_program_keep_cells) */
+    /* signal and mask are not filled and may be NULL: the program gathers the cells id[].cell from its device cache
+     * (flim_program_plan_cache). */
+    bool device_cached;
 } flim_batch;
 
 #endif

@@ -55,7 +55,7 @@ typedef struct flim_dataset_info {
     bool thread_safe_library;
     const char *counts_type; /* "uint16 little-endian" ... of the first file */
     const char *layout; /* "chunked (1,256,21,21), shuffle + gzip 4" ... of the first file */
-    int64_t cache_bytes; /* most that decoded counts in RAM can come to; 0 = they are not kept */
+    int64_t cache_bytes; /* most that decoded counts in RAM can come to; 0 = none stays there */
     int64_t bytes_on_disk; /* stored size of /counts, all files */
     double time_range_ns; /* 0 where unknown */
 } flim_dataset_info;

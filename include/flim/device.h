@@ -41,8 +41,7 @@ typedef struct flim_device_info {
     bool assumes_workspace; /* described, and the convolution library is not installed: the most it may take is assumed */
     unsigned precisions; /* bit (1u << flim_precision) for each it can do */
     flim_precision auto_precision;
-    bool
-        own_memory; /* apart from the host's: copies go there, it can be measured, cells can be kept (flim_program_keep_cells) */
+    bool own_memory; /* apart from the host's: copies go there, it can be measured, it can cache cells */
 } flim_device_info;
 
 /* What a device can do at most, as measured: the ceilings that `flim_bench layers` compares with. */
@@ -145,22 +144,22 @@ flim_status flim_program_memory(const flim_program *program, flim_memory_plan *p
 /* Allocates all of it, in one place.  Parameters, statistics, moments and counters are unset until written. */
 flim_status flim_program_allocate(flim_program *program, flim_error *err);
 
-/* ---- Cells kept in device memory ---------------------------------------------------------------------------------- */
+/* ---- Device cache: cells in device memory ---------------------------------------------------------------------------------- */
 
 /* Counts of all cells of a data set, stored as narrow as each cell allows, for batches that bring only the cells' numbers. */
-typedef struct flim_kept_cells {
+typedef struct flim_device_cache {
     int64_t n; /* cells; the program's T x H x W voxels and H x W mask pixels each */
     const uint8_t *bytes; /* (n) of a voxel: 1 or 2: counts as uint8 or uint16; 4: the finished signal as float */
     const float *value; /* (65536) signal of each count: what turns counts into a batch's signal, bit for bit */
-} flim_kept_cells;
+} flim_device_cache;
 
 /* Before flim_program_allocate: plans room for these cells, which flim_program_memory then lists; NULL takes them out again.
  * The arrays are copied.  FLIM_ERROR_USAGE where the device has no memory of its own. */
-flim_status flim_program_keep_cells(flim_program *program, const flim_kept_cells *cells, flim_error *err);
+flim_status flim_program_plan_cache(flim_program *program, const flim_device_cache *cells, flim_error *err);
 /* After it: stores one cell, voxels (T,H,W) of bytes[cell] each, mask (H,W) 0 or 1.  Returns when the arrays may change.  From
- * any thread, one at a time.  A batch that is `kept` needs each of its cells stored. */
-flim_status flim_program_put_cell(flim_program *program, int64_t cell, const void *voxels, const uint8_t *mask,
-                                  flim_error *err);
+ * any thread, one at a time.  A batch that is device_cached needs each of its cells stored. */
+flim_status flim_program_store_cell(flim_program *program, int64_t cell, const void *voxels, const uint8_t *mask,
+                                    flim_error *err);
 
 /* The program's state, host copies in the order and layouts of flim_network's tensor table. */
 typedef enum flim_state {

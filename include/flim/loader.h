@@ -23,8 +23,9 @@ typedef struct flim_loader_options {
     int64_t batch; /* capacity of a batch buffer: the largest batch of any phase */
     const flim_transform *transform; /* applied on the host in training phases; NULL = none */
     flim_device *device; /* for pinned buffers; NULL = plain memory */
-    bool kept; /* the program keeps all cells (flim/kept_cells.h): batches come without signal and mask, which are NULL;
-                * FLIM_ERROR_USAGE together with a host transform */
+    /* The program has all cells in device memory (flim_program_plan_cache): batches come without signal and mask, which are NULL.
+     * FLIM_ERROR_USAGE together with a host transform. */
+    bool device_cached;
     const flim_log *log; /* a note where pinning fails; may be NULL */
 } flim_loader_options;
 

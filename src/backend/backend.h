@@ -61,8 +61,8 @@ typedef struct flim_program_ops {
     flim_status (*profile)(flim_program *program, flim_operation_time *out, int room, int *n,
                            flim_error *err); /* may be NULL */
     /* Both NULL where the device has no memory of its own (info.own_memory). */
-    flim_status (*keep_cells)(flim_program *program, const flim_kept_cells *cells, flim_error *err);
-    flim_status (*put_cell)(flim_program *program, int64_t cell, const void *voxels, const uint8_t *mask, flim_error *err);
+    flim_status (*plan_cache)(flim_program *program, const flim_device_cache *cells, flim_error *err);
+    flim_status (*store_cell)(flim_program *program, int64_t cell, const void *voxels, const uint8_t *mask, flim_error *err);
 } flim_program_ops;
 
 /* First member of every backend's device and program. */
@@ -77,7 +77,7 @@ struct flim_program {
     flim_network net;
     flim_program_options options; /* log, stop and cache_dir are only valid during compile; recompute: what AUTO came to */
     bool allocated;
-    int64_t kept; /* cells planned by keep_cells; 0 = none */
+    int64_t cached_cells; /* planned by plan_cache; 0 = none */
 };
 
 /* The backends that this build may hold; src/backend/device.c lists those compiled in (FLIM_HAVE_CPU, FLIM_HAVE_CUDA). */

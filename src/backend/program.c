@@ -126,39 +126,39 @@ flim_status flim_program_set_counters(flim_program *program, const flim_counters
     return program->ops->set_counters(program, in, err);
 }
 
-flim_status flim_program_keep_cells(flim_program *program, const flim_kept_cells *cells, flim_error *err)
+flim_status flim_program_plan_cache(flim_program *program, const flim_device_cache *cells, flim_error *err)
 {
-    if (!program->ops->keep_cells) {
+    if (!program->ops->plan_cache) {
         return flim_fail(err, FLIM_ERROR_USAGE, "%s has no memory of its own to keep cells in; keep them in host memory",
                          program->device->info.name);
     }
     if (program->allocated) {
         return flim_fail(err, FLIM_ERROR, "internal: cells to keep were planned after the program was allocated");
     }
-    program->kept = 0;
-    FLIM_TRY(program->ops->keep_cells(program, cells, err));
-    program->kept = cells ? cells->n : 0;
+    program->cached_cells = 0;
+    FLIM_TRY(program->ops->plan_cache(program, cells, err));
+    program->cached_cells = cells ? cells->n : 0;
     return FLIM_OK;
 }
 
-flim_status flim_program_put_cell(flim_program *program, int64_t cell, const void *voxels, const uint8_t *mask,
-                                  flim_error *err)
+flim_status flim_program_store_cell(flim_program *program, int64_t cell, const void *voxels, const uint8_t *mask,
+                                    flim_error *err)
 {
     FLIM_TRY(check_allocated(program, err));
-    if (cell < 0 || cell >= program->kept) {
-        return flim_fail(err, FLIM_ERROR, "internal: cell %lld of %lld kept cells", (long long)cell,
-                         (long long)program->kept);
+    if (cell < 0 || cell >= program->cached_cells) {
+        return flim_fail(err, FLIM_ERROR, "internal: cell %lld of %lld cached cells", (long long)cell,
+                         (long long)program->cached_cells);
     }
-    return program->ops->put_cell(program, cell, voxels, mask, err);
+    return program->ops->store_cell(program, cell, voxels, mask, err);
 }
 
 static flim_status check_batch(const flim_program *program, const flim_batch *batch, int64_t most, flim_error *err)
 {
     const int *in = program->net.in;
-    for (int64_t i = 0; batch->kept && i < batch->n; i++) {
-        if (batch->id[i].cell >= program->kept) {
-            return flim_fail(err, FLIM_ERROR, "internal: a batch wants cell %u of %lld kept cells", batch->id[i].cell,
-                             (long long)program->kept);
+    for (int64_t i = 0; batch->device_cached && i < batch->n; i++) {
+        if (batch->id[i].cell >= program->cached_cells) {
+            return flim_fail(err, FLIM_ERROR, "internal: a batch wants cell %u of %lld cached cells", batch->id[i].cell,
+                             (long long)program->cached_cells);
         }
     }
     if (batch->n < 1 || batch->n > most || batch->t != in[0] || batch->h != in[1] || batch->w != in[2]) {

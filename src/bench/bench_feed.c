@@ -88,7 +88,7 @@ static flim_status make_program(feed *f, const flim_log *log, flim_error *err)
     const feed_options *o = f->o;
     const flim_dataset_info *info = flim_dataset_get_info(f->dataset[FEED_NONE]);
     const flim_device_info *device = flim_device_get_info(f->device);
-    flim_dataset *kept = device->own_memory ? f->dataset[FEED_DEVICE] : NULL;
+    flim_dataset *cached = device->own_memory ? f->dataset[FEED_DEVICE] : NULL;
     uint8_t *bytes = NULL;
     float *parameters = NULL, *statistics = NULL, *zeros = NULL;
     flim_status status =
@@ -108,9 +108,9 @@ static flim_status make_program(feed *f, const flim_log *log, flim_error *err)
     if ((status = flim_program_compile(f->device, &f->net, &options, &f->program, err)) != FLIM_OK) {
         goto done;
     }
-    if (kept) {
-        flim_kept_widths(kept, NULL, bytes);
-        status = flim_kept_plan(f->program, kept, bytes, err);
+    if (cached) {
+        flim_device_cache_widths(cached, NULL, bytes);
+        status = flim_device_cache_plan(f->program, cached, bytes, err);
     }
     flim_network_init(&f->net, o->seed, 0, parameters, statistics);
     const flim_counters counters = {.loss_scale = f->precision == FLIM_PRECISION_FP16 ? 1024 : 1};
@@ -122,8 +122,8 @@ static flim_status make_program(feed *f, const flim_log *log, flim_error *err)
         (status = flim_program_set_counters(f->program, &counters, err)) != FLIM_OK) {
         goto done;
     }
-    if (kept) {
-        status = flim_kept_store(f->program, kept, bytes, (int)o->workers, NULL, err);
+    if (cached) {
+        status = flim_device_cache_fill(f->program, cached, bytes, (int)o->workers, NULL, err);
     }
 done:
     flim_free(bytes);
@@ -141,7 +141,7 @@ static flim_status make_loaders(feed *f, const flim_log *log, flim_error *err)
                                              .prefetch = (int)o->prefetch,
                                              .batch = o->batch,
                                              .device = f->device,
-                                             .kept = mode == FEED_DEVICE,
+                                             .device_cached = mode == FEED_DEVICE,
                                              .log = log};
         if (mode == FEED_DEVICE && !flim_device_get_info(f->device)->own_memory) {
             continue;

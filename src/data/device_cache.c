@@ -7,7 +7,7 @@
 #include "core/try.h"
 #include "data/dataset_internal.h"
 
-void flim_kept_widths(const flim_dataset *dataset, const flim_cell_summary *summary, uint8_t *bytes)
+void flim_device_cache_widths(const flim_dataset *dataset, const flim_cell_summary *summary, uint8_t *bytes)
 {
     for (int64_t i = 0; i < dataset->info.n; i++) {
         int64_t local;
@@ -17,7 +17,7 @@ void flim_kept_widths(const flim_dataset *dataset, const flim_cell_summary *summ
     }
 }
 
-int64_t flim_kept_bytes(const flim_dataset *dataset, const uint8_t *bytes)
+int64_t flim_device_cache_bytes(const flim_dataset *dataset, const uint8_t *bytes)
 {
     int64_t sum = dataset->info.n * (dataset->pixels + (int64_t)sizeof(uint64_t)) + FLIM_TABLE_SIZE * (int64_t)sizeof(float);
     for (int64_t i = 0; i < dataset->info.n; i++) {
@@ -26,10 +26,10 @@ int64_t flim_kept_bytes(const flim_dataset *dataset, const uint8_t *bytes)
     return sum;
 }
 
-flim_status flim_kept_plan(flim_program *program, const flim_dataset *dataset, const uint8_t *bytes, flim_error *err)
+flim_status flim_device_cache_plan(flim_program *program, const flim_dataset *dataset, const uint8_t *bytes, flim_error *err)
 {
-    const flim_kept_cells cells = {.n = dataset->info.n, .bytes = bytes, .value = dataset->table};
-    return flim_program_keep_cells(program, &cells, err);
+    const flim_device_cache cells = {.n = dataset->info.n, .bytes = bytes, .value = dataset->table};
+    return flim_program_plan_cache(program, &cells, err);
 }
 
 /* Shared by the threads of one store, under `lock` but for what is constant. */
@@ -78,7 +78,7 @@ static void *store_thread(void *argument)
                                        : read_cell(s, reader, cell, counts, voxels, mask, &err);
         pthread_mutex_lock(&s->lock);
         if (status == FLIM_OK) {
-            status = flim_program_put_cell(s->program, cell, voxels, mask, &err);
+            status = flim_program_store_cell(s->program, cell, voxels, mask, &err);
         }
     }
     if (status != FLIM_OK && s->failure.status == FLIM_OK) {
@@ -92,8 +92,8 @@ static void *store_thread(void *argument)
     return NULL;
 }
 
-flim_status flim_kept_store(flim_program *program, flim_dataset *dataset, const uint8_t *bytes, int workers,
-                            const volatile int *stop, flim_error *err)
+flim_status flim_device_cache_fill(flim_program *program, flim_dataset *dataset, const uint8_t *bytes, int workers,
+                                   const volatile int *stop, flim_error *err)
 {
     store s = {.program = program, .dataset = dataset, .bytes = bytes, .stop = stop, .lock = PTHREAD_MUTEX_INITIALIZER};
     int started = 0;

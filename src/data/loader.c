@@ -135,7 +135,7 @@ static void *worker_thread(void *argument)
         }
         const flim_phase phase = loader->phase;
         int64_t draw = loader->next_draw, at = draw % phase.batch;
-        int64_t count = s->batch.kept ? s->batch.n - at : 1; /* a batch of numbers is one piece of work */
+        int64_t count = s->batch.device_cached ? s->batch.n - at : 1; /* a batch of numbers is one piece of work */
         const flim_draw *todo = loader->draws + draw; /* begin changes them when no work is out */
         loader->next_draw += count;
         loader->in_work += count;
@@ -146,7 +146,7 @@ static void *worker_thread(void *argument)
             s->batch.weight[at + i] = todo[i].weight;
             s->batch.label[at + i] = d->label ? d->label[todo[i].cell] : 0;
         }
-        flim_status status = s->batch.kept ? FLIM_OK : fill_cell(w, &s->batch, at, &phase, &w->error);
+        flim_status status = s->batch.device_cached ? FLIM_OK : fill_cell(w, &s->batch, at, &phase, &w->error);
 
         pthread_mutex_lock(&loader->lock);
         loader->in_work -= count;
@@ -205,9 +205,9 @@ static flim_status make_buffers(flim_loader *loader, flim_error *err)
     if (!(loader->slots = flim_alloc((size_t)loader->n_slots, sizeof *loader->slots, err))) {
         return FLIM_ERROR_MEMORY;
     }
-    const bool kept = loader->options.kept;
+    const bool device_cached = loader->options.device_cached;
     int64_t part[5];
-    const int64_t one = lay_out_batch(batch, kept ? 0 : d->voxels, kept ? 0 : d->pixels, part);
+    const int64_t one = lay_out_batch(batch, device_cached ? 0 : d->voxels, device_cached ? 0 : d->pixels, part);
     if (one < 0) {
         return flim_fail(err, FLIM_ERROR_MEMORY, "a batch of %lld cells of %lld voxels does not fit into memory",
                          (long long)batch, (long long)d->voxels);
@@ -230,9 +230,9 @@ static flim_status make_buffers(flim_loader *loader, flim_error *err)
                                               .t = d->info.t,
                                               .h = d->info.h,
                                               .w = d->info.w,
-                                              .signal = kept ? NULL : (void *)(at + part[0]),
-                                              .mask = kept ? NULL : (void *)(at + part[1]),
-                                              .kept = kept,
+                                              .signal = device_cached ? NULL : (void *)(at + part[0]),
+                                              .mask = device_cached ? NULL : (void *)(at + part[1]),
+                                              .device_cached = device_cached,
                                               .label = (void *)(at + part[2]),
                                               .weight = (void *)(at + part[3]),
                                               .id = (void *)(at + part[4])};
@@ -276,9 +276,9 @@ flim_status flim_loader_create(flim_dataset *dataset, const flim_loader_options 
             "a loader needs 1 to 1024 threads, 1 to 1024 batches ahead and a batch of at least 1, not %d, %d and %lld",
             options->workers, options->prefetch, (long long)options->batch);
     }
-    if (options->kept && options->transform && options->transform->host) {
+    if (options->device_cached && options->transform && options->transform->host) {
         return flim_fail(err, FLIM_ERROR_USAGE,
-                         "transform %s runs on the host, which has no counts of cells kept on the device",
+                         "transform %s runs on the host, which has no counts of cells in the device cache",
                          options->transform->name);
     }
     flim_loader *loader = flim_alloc(1, sizeof *loader, err);

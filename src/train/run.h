@@ -71,7 +71,7 @@ typedef struct flim_run {
 
     flim_cell_summary *summary; /* (n) of the scan; NULL with --no-scan */
     double *decay; /* (n,T) summed over the mask; likewise */
-    uint8_t *kept; /* (n) bytes of a voxel of each cell in device memory; NULL where they are not kept there */
+    uint8_t *cache_widths; /* (n) bytes of a voxel of each cell in the device cache; NULL if there is none */
 } flim_run;
 
 /* True once a signal asked for the end. */
@@ -144,7 +144,7 @@ void flim_run_meter_end(const flim_run *run, flim_epoch_row *row);
 flim_status flim_run_check_cache(const flim_run *run, flim_error *err);
 flim_cache flim_run_cache_of_data(const flim_run *run); /* what the data set is opened with */
 /* Device bytes that --cache device is to take; 0 with the other modes. */
-int64_t flim_run_kept_bytes(const flim_run *run);
+int64_t flim_run_device_cache_bytes(const flim_run *run);
 /* After compiling: cells go to the device where they were asked to, or (auto) where they fit beside the program. */
 flim_status flim_run_plan_cache(flim_run *run, flim_error *err);
 flim_status flim_run_unplan_cache(flim_run *run, flim_error *err); /* not to the device after all */

@@ -22,7 +22,7 @@ static flim_status find_batch(flim_run *run, flim_error *err)
     const int64_t cap = flim_splits_largest_part(&run->splits);
     flim_plan plan;
     flim_plan_trial trial;
-    room.budget -= flim_run_kept_bytes(run);
+    room.budget -= flim_run_device_cache_bytes(run);
     flim_plan_request request = flim_plan_request_of(run->settings, &run->net, flim_device_get_info(run->device));
     if (!flim_device_get_info(run->device)->own_memory) { /* decoded cells lie in the same memory */
         request.cache_bytes = run->info->cache_bytes;

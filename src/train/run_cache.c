@@ -38,24 +38,24 @@ static flim_status planned_bytes(const flim_run *run, int64_t *bytes, flim_error
     return status;
 }
 
-static void note_kept(const flim_run *run, int64_t bytes)
+static void note_device_cache(const flim_run *run, int64_t bytes)
 {
     int64_t cells[5] = {0}; /* by bytes of a voxel */
     for (int64_t i = 0; i < run->info->n; i++) {
-        cells[run->kept[i]]++;
+        cells[run->cache_widths[i]]++;
     }
     flim_log_line(&run->log, FLIM_LOG_NOTE,
                   "cells stay in device memory: %.0f MiB (%" PRId64 " as uint8, %" PRId64 " as uint16, %" PRId64 " as float)",
                   (double)bytes / 1048576.0, cells[1], cells[2], cells[4]);
 }
 
-int64_t flim_run_kept_bytes(const flim_run *run)
+int64_t flim_run_device_cache_bytes(const flim_run *run)
 {
     int64_t bytes = 0;
     uint8_t *widths = run->settings->cache == FLIM_CACHE_DEVICE ? flim_alloc((size_t)run->info->n, 1, NULL) : NULL;
     if (widths) {
-        flim_kept_widths(run->dataset, run->summary, widths);
-        bytes = flim_kept_bytes(run->dataset, widths);
+        flim_device_cache_widths(run->dataset, run->summary, widths);
+        bytes = flim_device_cache_bytes(run->dataset, widths);
     }
     flim_free(widths);
     return bytes;
@@ -71,13 +71,13 @@ flim_status flim_run_plan_cache(flim_run *run, flim_error *err)
     const int64_t room =
         asked ? flim_device_get_info(run->device)->memory_free : flim_plan_room_of(run->device, run->settings->margin).budget;
     int64_t without = 0, with = 0;
-    if (!(run->kept = flim_alloc((size_t)run->info->n, 1, err))) {
+    if (!(run->cache_widths = flim_alloc((size_t)run->info->n, 1, err))) {
         return FLIM_ERROR_MEMORY;
     }
-    flim_kept_widths(run->dataset, run->summary, run->kept);
+    flim_device_cache_widths(run->dataset, run->summary, run->cache_widths);
     flim_status status = planned_bytes(run, &without, err);
     if (status == FLIM_OK) {
-        status = flim_kept_plan(run->program, run->dataset, run->kept, err);
+        status = flim_device_cache_plan(run->program, run->dataset, run->cache_widths, err);
     }
     if (status == FLIM_OK) {
         status = planned_bytes(run, &with, err);
@@ -86,7 +86,7 @@ flim_status flim_run_plan_cache(flim_run *run, flim_error *err)
         return status;
     }
     if (with <= room) {
-        note_kept(run, with - without);
+        note_device_cache(run, with - without);
         return FLIM_OK;
     }
     const double cells = (double)(with - without) / GIB, program = (double)without / GIB, free_room = (double)room / GIB;
@@ -105,19 +105,19 @@ flim_status flim_run_plan_cache(flim_run *run, flim_error *err)
 
 flim_status flim_run_unplan_cache(flim_run *run, flim_error *err)
 {
-    flim_free(run->kept);
-    run->kept = NULL;
+    flim_free(run->cache_widths);
+    run->cache_widths = NULL;
     flim_dataset_log_cache(run->dataset, &run->log);
-    return flim_program_keep_cells(run->program, NULL, err);
+    return flim_program_plan_cache(run->program, NULL, err);
 }
 
 flim_status flim_run_fill_cache(flim_run *run, flim_error *err)
 {
-    if (!run->kept) {
+    if (!run->cache_widths) {
         return FLIM_OK;
     }
-    flim_status status =
-        flim_kept_store(run->program, run->dataset, run->kept, (int)run->settings->workers, run->hooks->stop, err);
+    flim_status status = flim_device_cache_fill(run->program, run->dataset, run->cache_widths, (int)run->settings->workers,
+                                                run->hooks->stop, err);
     flim_dataset_drop_cache(run->dataset);
     return status;
 }

@@ -137,8 +137,8 @@ flim_status flim_startup_plan(flim_run *run, flim_error *err)
                                    .batch = run->settings->batch,
                                    .eval_batch = run->eval_batch,
                                    /* cells on the device stand in the program's plan, and need no buffers */
-                                   .prefetch = run->kept ? 0 : (int)run->settings->prefetch,
-                                   .cache_bytes = run->kept ? 0 : run->info->cache_bytes}};
+                                   .prefetch = run->cache_widths ? 0 : (int)run->settings->prefetch,
+                                   .cache_bytes = run->cache_widths ? 0 : run->info->cache_bytes}};
     const flim_plan_room room = flim_plan_room_of(run->device, run->settings->margin);
     flim_plan_complete(&shown, run->device, &room);
     run->planned_bytes = shown.program_bytes;

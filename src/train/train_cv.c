@@ -194,8 +194,8 @@ static flim_status compile(flim_run *run, flim_error *err)
                                           .benchmark = s->benchmark,
                                           .deterministic = s->deterministic,
                                           .recompute = s->checkpoint_activations,
-                                          .memory_limit =
-                                              flim_plan_limit(run->device, &request, &room) - flim_run_kept_bytes(run),
+                                          .memory_limit = flim_plan_limit(run->device, &request, &room) -
+                                                          flim_run_device_cache_bytes(run),
                                           .log = &run->log,
                                           .stop = run->hooks->stop};
     FLIM_TRY(flim_program_compile(run->device, &run->net, &options, &run->program, err));
@@ -206,10 +206,10 @@ static void drop_program(flim_run *run)
 {
     flim_loader_destroy(run->loader);
     flim_program_destroy(run->program);
-    flim_free(run->kept);
+    flim_free(run->cache_widths);
     run->loader = NULL;
     run->program = NULL;
-    run->kept = NULL;
+    run->cache_widths = NULL;
 }
 
 static flim_status allocate(flim_run *run, flim_error *err)
@@ -219,7 +219,7 @@ static flim_status allocate(flim_run *run, flim_error *err)
                                         .prefetch = (int)s->prefetch,
                                         .batch = s->batch > run->eval_batch ? s->batch : run->eval_batch,
                                         .device = run->device,
-                                        .kept = run->kept != NULL,
+                                        .device_cached = run->cache_widths != NULL,
                                         .log = &run->log};
     flim_status status = flim_startup_plan(run, err);
     if (status == FLIM_OK) {
@@ -236,7 +236,7 @@ static flim_status allocate(flim_run *run, flim_error *err)
         status = flim_device_memory_free(run->device, &now, err);
         run->allocated_bytes = run->free_before - now;
     }
-    if (status == FLIM_ERROR_MEMORY && run->kept && s->cache == FLIM_CACHE_AUTO) {
+    if (status == FLIM_ERROR_MEMORY && run->cache_widths && s->cache == FLIM_CACHE_AUTO) {
         flim_log_line(&run->log, FLIM_LOG_NOTE, "there is less device memory than planned; the cells stay outside it");
         flim_loader_destroy(run->loader);
         run->loader = NULL;
@@ -547,7 +547,7 @@ flim_status flim_train_cv(const flim_settings *settings, const flim_train_hooks 
     flim_free(run.initial_statistic);
     flim_free(run.summary);
     flim_free(run.decay);
-    flim_free(run.kept);
+    flim_free(run.cache_widths);
     if (own_settings) {
         flim_settings_free(&resumed);
     }

@@ -54,7 +54,7 @@ static flim_dataset *make(const shape *s, int kinds, bool mask, bool zero_outsid
                                         .classes = 2,
                                         .class_name = classes,
                                         .label = label};
-    const char *path = scratch_path("kept.h5");
+    const char *path = scratch_path("device_cache.h5");
     flim_dataset_writer *writer;
     assert_int_equal(flim_dataset_writer_create(path, &layout, &writer, NULL), FLIM_OK);
     for (int64_t i = 0; i < N; i++) {
@@ -93,11 +93,12 @@ static void draw(flim_draw draws[DRAWS])
     }
 }
 
-static flim_loader *loader_of(flim_dataset *d, bool kept)
+static flim_loader *loader_of(flim_dataset *d, bool device_cached)
 {
     flim_error err = {0};
     flim_loader *loader;
-    const flim_loader_options options = {.workers = 3, .prefetch = 2, .batch = BATCH, .device = target->device, .kept = kept};
+    const flim_loader_options options = {
+        .workers = 3, .prefetch = 2, .batch = BATCH, .device = target->device, .device_cached = device_cached};
     if (flim_loader_create(d, &options, &loader, &err) != FLIM_OK) {
         fail_msg("%s", err.text);
     }
@@ -112,8 +113,8 @@ static void widths_are_as_narrow_as_counts_allow(void **state)
         flim_cell_summary summary[N];
         flim_dataset *d = make(&shapes[0], kinds, false, false);
         scan(d, summary);
-        flim_kept_widths(d, summary, with);
-        flim_kept_widths(d, NULL, without);
+        flim_device_cache_widths(d, summary, with);
+        flim_device_cache_widths(d, NULL, without);
         for (int i = 0; i < N; i++) {
             assert_int_equal(with[i], kinds == 1 ? 1 : kinds == 2 ? 1 + i % 2 : bytes_of_kind[i % 4]);
             assert_int_equal(without[i], kinds);
@@ -141,7 +142,7 @@ static void batches_bring_only_numbers(void **state)
         int64_t seen = 0;
         assert_int_equal(flim_loader_begin(loader, &phase, &err), FLIM_OK);
         while (flim_loader_next(loader, &batch, &err) == FLIM_OK && batch) {
-            assert_true(batch->kept);
+            assert_true(batch->device_cached);
             assert_null(batch->signal);
             assert_null(batch->mask);
             assert_int_equal(batch->n, DRAWS - seen < BATCH - 1 ? DRAWS - seen : BATCH - 1);
@@ -175,7 +176,8 @@ static void a_host_transform_needs_counts_on_the_host(void **state)
     flim_loader *loader;
     flim_dataset *d = make(&shapes[1], 1, false, false);
     const flim_transform transform = {.name = "flip", .host = flip};
-    const flim_loader_options options = {.workers = 1, .prefetch = 1, .batch = 2, .kept = true, .transform = &transform};
+    const flim_loader_options options = {
+        .workers = 1, .prefetch = 1, .batch = 2, .device_cached = true, .transform = &transform};
     assert_int_equal(flim_loader_create(d, &options, &loader, &err), FLIM_ERROR_USAGE);
     assert_non_null(strstr(err.text, "flip"));
     flim_dataset_close(d);
@@ -198,7 +200,7 @@ static bool make_program(fixture *f, const flim_dataset *d, const uint8_t *bytes
         .precision = target->precision, .train_batch = BATCH, .eval_batch = BATCH, .deterministic = true};
     assert_int_equal(flim_program_compile(target->device, &f->net, &options, &f->program, &err), FLIM_OK);
     if (!flim_device_get_info(target->device)->own_memory) {
-        assert_int_equal(flim_kept_plan(f->program, d, bytes, &err), FLIM_ERROR_USAGE);
+        assert_int_equal(flim_device_cache_plan(f->program, d, bytes, &err), FLIM_ERROR_USAGE);
         assert_non_null(strstr(err.text, "no memory of its own"));
         flim_program_destroy(f->program);
         return false;
@@ -222,7 +224,7 @@ static void free_program(fixture *f)
 static void must(flim_status status, const flim_error *err)
 {
     if (status != FLIM_OK) {
-        fail_msg("FLIM_TEST_DEVICE=%s FLIM_TEST_PRECISION=%s tests/test_kept_cells: %s", target->spec,
+        fail_msg("FLIM_TEST_DEVICE=%s FLIM_TEST_PRECISION=%s tests/test_device_cache: %s", target->spec,
                  flim_precision_name(target->precision), err->text);
     }
 }
@@ -277,14 +279,15 @@ static void run(fixture *f, flim_loader *loader, float *parameters, float *stati
     must(flim_program_read(f->program, FLIM_STATE_STATISTICS, statistics, &err), &err);
 }
 
-static void same_bits(const char *what, const float *kept, const float *sent, int64_t n)
+static void same_bits(const char *what, const float *cached, const float *sent, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
-        if (memcmp(&kept[i], &sent[i], sizeof *kept) != 0 || isnan(kept[i])) {
-            fail_msg(
-                "FLIM_TEST_DEVICE=%s FLIM_TEST_PRECISION=%s tests/test_kept_cells: %s %lld: %.9g from kept cells, %.9g from "
-                "voxels that were sent",
-                target->spec, flim_precision_name(target->precision), what, (long long)i, (double)kept[i], (double)sent[i]);
+        if (memcmp(&cached[i], &sent[i], sizeof *cached) != 0 || isnan(cached[i])) {
+            fail_msg("FLIM_TEST_DEVICE=%s FLIM_TEST_PRECISION=%s tests/test_device_cache: %s %lld: %.9g from the device "
+                     "cache, %.9g from "
+                     "voxels that were sent",
+                     target->spec, flim_precision_name(target->precision), what, (long long)i, (double)cached[i],
+                     (double)sent[i]);
         }
     }
 }
@@ -297,53 +300,53 @@ static void compare(const shape *s, int kinds, bool mask, bool zero_outside)
     uint8_t bytes[N];
     flim_dataset *d = make(s, kinds, mask, zero_outside);
     scan(d, summary);
-    flim_kept_widths(d, summary, bytes);
+    flim_device_cache_widths(d, summary, bytes);
     if (!make_program(&f, d, bytes)) {
         flim_dataset_close(d);
         return;
     }
     flim_memory_plan before, after;
     must(flim_program_memory(f.program, &before, &err), &err);
-    must(flim_kept_plan(f.program, d, bytes, &err), &err);
+    must(flim_device_cache_plan(f.program, d, bytes, &err), &err);
     must(flim_program_memory(f.program, &after, &err), &err);
     int64_t voxels = (int64_t)s->t * s->h * s->w, least = 0;
     for (int i = 0; i < N; i++) {
         least += voxels * bytes[i];
     }
     int64_t more = after.total[FLIM_MEMORY_DEVICE] - before.total[FLIM_MEMORY_DEVICE];
-    assert_true(llabs(more - flim_kept_bytes(d, bytes)) < 1 << 20);
+    assert_true(llabs(more - flim_device_cache_bytes(d, bytes)) < 1 << 20);
     assert_true(more >= least && more < least + N * 256 + (1 << 19));
     must(flim_program_allocate(f.program, &err), &err);
     assert_true(flim_program_peak_bytes(f.program) >= after.total[FLIM_MEMORY_DEVICE]);
-    must(flim_kept_store(f.program, d, bytes, 3, NULL, &err), &err);
+    must(flim_device_cache_fill(f.program, d, bytes, 3, NULL, &err), &err);
 
     const size_t p = (size_t)f.net.parameters, q = (size_t)f.net.statistics;
     float *out[2][3], logits[2][DRAWS];
-    for (int kept = 0; kept < 2; kept++) {
-        flim_loader *loader = loader_of(d, kept);
-        out[kept][0] = malloc(p * sizeof(float));
-        out[kept][1] = malloc(q * sizeof(float));
-        out[kept][2] = logits[kept];
-        assert_true(out[kept][0] && out[kept][1]);
+    for (int cached = 0; cached < 2; cached++) {
+        flim_loader *loader = loader_of(d, cached);
+        out[cached][0] = malloc(p * sizeof(float));
+        out[cached][1] = malloc(q * sizeof(float));
+        out[cached][2] = logits[cached];
+        assert_true(out[cached][0] && out[cached][1]);
         for (int i = 0; i < DRAWS; i++) {
-            logits[kept][i] = NAN;
+            logits[cached][i] = NAN;
         }
-        run(&f, loader, out[kept][0], out[kept][1], out[kept][2]);
+        run(&f, loader, out[cached][0], out[cached][1], out[cached][2]);
         flim_loader_destroy(loader);
     }
     same_bits("parameter", out[1][0], out[0][0], (int64_t)p);
     same_bits("statistic", out[1][1], out[0][1], (int64_t)q);
     same_bits("logit", out[1][2], out[0][2], DRAWS);
     assert_memory_not_equal(out[1][0], f.parameters, p * sizeof(float));
-    for (int kept = 0; kept < 2; kept++) {
-        free(out[kept][0]);
-        free(out[kept][1]);
+    for (int cached = 0; cached < 2; cached++) {
+        free(out[cached][0]);
+        free(out[cached][1]);
     }
     free_program(&f);
     flim_dataset_close(d);
 }
 
-static void kept_cells_give_the_same_bits(void **state)
+static void cached_cells_give_the_same_bits(void **state)
 {
     (void)state;
     for (int s = 0; s < 2; s++) {
@@ -353,27 +356,34 @@ static void kept_cells_give_the_same_bits(void **state)
     }
 }
 
-static void cells_that_are_not_kept_are_refused(void **state)
+static void cells_that_are_not_cached_are_refused(void **state)
 {
     (void)state;
     flim_error err = {0};
     uint8_t bytes[N];
     fixture f = {0};
     flim_dataset *d = make(&shapes[1], 1, false, false);
-    flim_kept_widths(d, NULL, bytes);
+    flim_device_cache_widths(d, NULL, bytes);
     if (make_program(&f, d, bytes)) {
         int32_t label = 0;
         float weight = 1, logit;
         flim_cell_id id = {.cell = 0};
-        const flim_batch batch = {
-            .n = 1, .capacity = 1, .t = 9, .h = 3, .w = 5, .label = &label, .weight = &weight, .id = &id, .kept = true};
-        must(flim_kept_plan(f.program, d, bytes, &err), &err);
-        must(flim_program_keep_cells(f.program, NULL, &err), &err); /* taken out again */
+        const flim_batch batch = {.n = 1,
+                                  .capacity = 1,
+                                  .t = 9,
+                                  .h = 3,
+                                  .w = 5,
+                                  .label = &label,
+                                  .weight = &weight,
+                                  .id = &id,
+                                  .device_cached = true};
+        must(flim_device_cache_plan(f.program, d, bytes, &err), &err);
+        must(flim_program_plan_cache(f.program, NULL, &err), &err); /* taken out again */
         must(flim_program_allocate(f.program, &err), &err);
         assert_int_equal(flim_program_predict(f.program, &batch, &logit, &err), FLIM_ERROR);
         assert_non_null(strstr(err.text, "cell 0 of 0"));
-        assert_int_equal(flim_program_put_cell(f.program, 0, &label, (uint8_t *)&label, &err), FLIM_ERROR);
-        assert_int_equal(flim_kept_plan(f.program, d, bytes, &err), FLIM_ERROR);
+        assert_int_equal(flim_program_store_cell(f.program, 0, &label, (uint8_t *)&label, &err), FLIM_ERROR);
+        assert_int_equal(flim_device_cache_plan(f.program, d, bytes, &err), FLIM_ERROR);
         free_program(&f);
     }
     flim_dataset_close(d);
@@ -384,8 +394,8 @@ static int group(const ref_target *on)
     target = on;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(widths_are_as_narrow_as_counts_allow),      cmocka_unit_test(batches_bring_only_numbers),
-        cmocka_unit_test(a_host_transform_needs_counts_on_the_host), cmocka_unit_test(kept_cells_give_the_same_bits),
-        cmocka_unit_test(cells_that_are_not_kept_are_refused),
+        cmocka_unit_test(a_host_transform_needs_counts_on_the_host), cmocka_unit_test(cached_cells_give_the_same_bits),
+        cmocka_unit_test(cells_that_are_not_cached_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
