@@ -2,7 +2,29 @@
 #include <string.h>
 
 #include "backend/backend.h"
+#include "backend/loss.h"
 #include "core/try.h"
+
+/* Every unit leads to a head: else it has no gradient. */
+static flim_status check_trainable(const flim_network *net, flim_error *err)
+{
+    bool used[FLIM_MAX_UNITS] = {false};
+    if (net->n_heads == 0) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "a network without heads has no loss to train on; it can only predict");
+    }
+    for (int k = 0; k < net->n_heads; k++) {
+        used[net->head[k].unit] = true;
+    }
+    for (int u = net->n_units - 1; u >= 0; u--) {
+        const flim_unit *unit = &net->unit[u];
+        if (!used[u]) {
+            return flim_fail(err, FLIM_ERROR_USAGE, "%s is read by no unit and no head: it cannot be trained", unit->conv);
+        }
+        used[unit->input >= 0 ? unit->input : u] = true;
+        used[unit->skip >= 0 ? unit->skip : u] = true;
+    }
+    return FLIM_OK;
+}
 
 flim_status flim_program_compile(flim_device *device, const flim_network *net, const flim_program_options *options,
                                  flim_program **out, flim_error *err)
@@ -12,6 +34,9 @@ flim_status flim_program_compile(flim_device *device, const flim_network *net, c
     int64_t batch = options->train_batch > options->eval_batch ? options->train_batch : options->eval_batch;
     if (options->train_batch < 0 || options->eval_batch < 0 || batch == 0) {
         return flim_fail(err, FLIM_ERROR_USAGE, "a batch of %lld cells: must be at least 1", (long long)batch);
+    }
+    if (options->train_batch > 0) {
+        FLIM_TRY(check_trainable(net, err));
     }
     /* cuDNN, oneDNN and many kernels index a tensor with 32 bits. */
     int64_t elements = flim_network_largest_tensor(net), limit = ((int64_t)1 << 31) - 1;
@@ -171,12 +196,19 @@ static flim_status check_batch(const flim_program *program, const flim_batch *ba
     return check_allocated(program, err);
 }
 
-static flim_status check_labels(const flim_program *program, const flim_batch *batch, flim_error *err)
+static flim_status check_targets(const flim_program *program, const flim_batch *batch, flim_error *err)
 {
+    const flim_network *net = &program->net;
     for (int64_t i = 0; i < batch->n; i++) {
-        if (batch->label[i] < 0 || batch->label[i] >= program->net.classes) {
+        if (batch->label[i] < 0 || batch->label[i] >= net->classes) {
             return flim_fail(err, FLIM_ERROR, "internal: cell %u of a training batch has the label %d, with %d classes",
-                             (unsigned)batch->id[i].cell, (int)batch->label[i], program->net.classes);
+                             (unsigned)batch->id[i].cell, (int)batch->label[i], net->classes);
+        }
+    }
+    for (int k = 0; k < net->n_heads; k++) {
+        if (flim_loss_target(net->head[k].loss) == FLIM_TARGET_DISTRIBUTION && !batch->target) {
+            return flim_fail(err, FLIM_ERROR_USAGE, "head '%s' learns by %s, and the batch has no targets", net->head[k].name,
+                             flim_loss_name(net->head[k].loss));
         }
     }
     return FLIM_OK;
@@ -185,7 +217,7 @@ static flim_status check_labels(const flim_program *program, const flim_batch *b
 flim_status flim_program_train(flim_program *program, const flim_batch *batch, const flim_step *step, flim_error *err)
 {
     FLIM_TRY(check_batch(program, batch, program->options.train_batch, err));
-    FLIM_TRY(check_labels(program, batch, err));
+    FLIM_TRY(check_targets(program, batch, err));
     return program->ops->train(program, batch, step, err);
 }
 

@@ -21,7 +21,7 @@ int main(void)
 #else
 
 #include "cpu/layers/cpu_layer.h"
-#include "cpu/conv/conv_narrow.h"
+#include "cpu/conv/conv3x3x3_c8.h"
 #include "cpu/conv/conv_wgrad.h"
 
 static uint32_t noise_state = 1;
@@ -198,14 +198,14 @@ static void check_backward(pass_data *d, const pass_case *c)
 {
     const bool sign = (c->skip || c->dropout) && c->pool_t == 1;
     const bool store = c->store || sign || c->pool_t == 2 || c->two;
-    const flim_cpu_layer_gate_run run = {.dy = d->dy,
+    const flim_cpu_layer_dv_run run = {.dy = d->dy,
                                          .dy2 = c->two ? d->dy2 : NULL,
                                          .z = d->z,
                                          .y = sign ? d->y : NULL,
                                          .dropout = c->dropout ? d->dropout : NULL,
                                          .skip = skip_of(d, c),
                                          .dv = store ? d->dv : NULL};
-    flim_cpu_layer_gate(&d->layer, &d->team, &run, d->partial);
+    flim_cpu_layer_dv(&d->layer, &d->team, &run, d->partial);
     flim_cpu_layer_apply(&d->layer, &d->team, store ? d->dv : d->dy, !store && c->act, d->z, d->dz);
     const size_t channels = (size_t)c->channels;
     double sums[2][64] = {{0}};
@@ -383,7 +383,7 @@ static double plain_conv(const flim_unit *u, const float *x, const float *w, int
     return sum;
 }
 
-static void narrow_convolutions(void **state)
+static void convolutions_of_8_channels(void **state)
 {
     (void)state;
     static const int three[3] = {3, 3, 3}, one[3] = {1, 1, 1};
@@ -391,20 +391,20 @@ static void narrow_convolutions(void **state)
                                   {4, 4, 8}, {3, 7, 10}, {2, 21, 21}, {4, 6, 23}};
     for (size_t k = 0; k < sizeof size / sizeof size[0]; k++) {
         const flim_unit u = conv_unit(8, 8, three, one, one, size[k]);
-        if (!flim_cpu_narrow_can(&u)) {
+        if (!flim_cpu_c8_can(&u)) {
             print_message("skipped: this processor has no AVX-512\n");
             skip();
         }
         const size_t n = (size_t)(u.in[0] * u.in[1] * u.in[2]) * 8;
         float *x = random_array(n, true), *dz = random_array(n, true), *z = array(n), *bias = random_array(8, true);
-        float *w = random_array(27 * 64, true), *packed = array(FLIM_CPU_NARROW_PACKED), *plain = array(27 * 64);
-        float *dw = array(FLIM_CPU_NARROW_GRADIENT);
+        float *w = random_array(27 * 64, true), *packed = array(FLIM_CPU_C8_PACKED), *plain = array(27 * 64);
+        float *dw = array(FLIM_CPU_C8_GRADIENT);
         double *expected = calloc(27 * 64, sizeof *expected);
         assert_non_null(expected);
         plain_wgrad(&u, x, dz, expected);
-        flim_cpu_narrow_pack(w, packed);
+        flim_cpu_c8_pack(w, packed);
         for (int threads = 1; threads <= 3; threads++) {
-            flim_cpu_narrow_forward(u.in, x, packed, threads == 2 ? NULL : bias, z, threads);
+            flim_cpu_c8_forward(u.in, x, packed, threads == 2 ? NULL : bias, z, threads);
             for (size_t i = 0; i < n; i++) {
                 const int co = (int)(i % 8), v = (int)(i / 8), plane = u.in[1] * u.in[2];
                 const double sum = plain_conv(&u, x, w, v / plane, v / u.in[2] % u.in[1], v % u.in[2], co);
@@ -412,9 +412,9 @@ static void narrow_convolutions(void **state)
                     fail_msg("%d x %d x %d: z %zu is %.9g, expected %.9g", u.in[0], u.in[1], u.in[2], i, (double)z[i], sum);
                 }
             }
-            memset(dw, 0, FLIM_CPU_NARROW_GRADIENT * sizeof *dw);
-            flim_cpu_narrow_wgrad(u.in, x, dz, dw, threads);
-            flim_cpu_narrow_unload(dw, plain);
+            memset(dw, 0, FLIM_CPU_C8_GRADIENT * sizeof *dw);
+            flim_cpu_c8_wgrad(u.in, x, dz, dw, threads);
+            flim_cpu_c8_unload(dw, plain);
             for (int i = 0; i < 27 * 64; i++) { /* expected is (tap,ci,co) */
                 const int tap = i / 64, ci = i / 8 % 8, co = i % 8;
                 if ((double)plain[(co * 8 + ci) * 27 + tap] != expected[i]) {
@@ -434,7 +434,7 @@ static void narrow_convolutions(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(passes), cmocka_unit_test(weight_gradients),
-                                       cmocka_unit_test(narrow_convolutions)};
+                                       cmocka_unit_test(convolutions_of_8_channels)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
 #endif

@@ -712,7 +712,11 @@ static void check_head(const head_case *c, const head_arrays *a)
 static void one_head(void **state)
 {
     const head_case *c = *state;
-    const flim_head head = {.in_channels = c->in_channels, .hidden = c->hidden, .outputs = c->outputs};
+    const flim_head head = {.in_channels = c->in_channels,
+                            .hidden = c->hidden,
+                            .outputs = c->outputs,
+                            .loss = c->outputs == 1 ? FLIM_LOSS_BINARY : FLIM_LOSS_SOFTMAX,
+                            .weight = 1};
     const uint32_t unit = 10;
     head_arrays a;
     begin_case(c->name);

@@ -3,7 +3,7 @@
 #include <omp.h>
 #include <string.h>
 
-#include "cpu/conv/conv_narrow.h"
+#include "cpu/conv/conv3x3x3_c8.h"
 #include "cpu/conv/conv_wgrad.h"
 
 static flim_status check(dnnl_status_t status, const char *what, flim_error *err)
@@ -23,16 +23,16 @@ static bool use_2d(const flim_unit *u, flim_cpu_direction direction)
            u->stride[2] == 1 && u->pad[1] == 0 && u->pad[2] == 0;
 }
 
-/* The input gradient of a convolution of stride 1 is a convolution of dz with the weights mirrored and their channels swapped.
+/* The input gradient of a convolution of stride 1 is a convolution of dz with the weights flipped and their channels swapped.
  * oneDNN's forward kernels are the faster ones from 16 channels on. */
-static bool use_mirror(const flim_unit *u)
+static bool use_flipped(const flim_unit *u)
 {
     const bool unit_stride = u->stride[0] == 1 && u->stride[1] == 1 && u->stride[2] == 1;
     const bool inside = u->pad[0] < u->kernel[0] && u->pad[1] < u->kernel[1] && u->pad[2] < u->kernel[2];
     return unit_stride && inside && u->in_channels % 16 == 0 && u->out_channels % 16 == 0;
 }
 
-static flim_unit mirror(const flim_unit *u)
+static flim_unit flipped_unit(const flim_unit *u)
 {
     flim_unit m = *u;
     m.in_channels = u->out_channels;
@@ -85,7 +85,7 @@ static void note_scratch(flim_cpu_conv *conv, const_dnnl_primitive_desc_t desc)
     conv->scratch_bytes = bytes > conv->scratch_bytes ? bytes : conv->scratch_bytes;
 }
 
-/* Fills primitive, layouts and sizes of one direction, done by `operation`: the same, or FORWARD for a mirrored BACKWARD_X. */
+/* Fills primitive, layouts and sizes of one direction, done by `operation`: the same, or FORWARD for a flipped BACKWARD_X. */
 static dnnl_status_t make_primitive(flim_cpu_conv *conv, flim_cpu_direction direction, flim_cpu_direction operation,
                                     const geometry *g, const_dnnl_primitive_attr_t attr)
 {
@@ -164,8 +164,8 @@ flim_status flim_cpu_conv_create(flim_cpu_conv *conv, dnnl_engine_t engine, cons
 {
     *conv =
         (flim_cpu_conv){.engine = engine,
-                        .mirrored = use_mirror(unit),
-                        .own_w = want_w && flim_cpu_wgrad_can(unit),
+                        .flipped = use_flipped(unit),
+                        .custom_w = want_w && flim_cpu_wgrad_can(unit),
                         .unit = *unit,
                         .shape = {unit->out_channels, unit->in_channels, unit->kernel[0], unit->kernel[1], unit->kernel[2]},
                         .weight_floats = 1};
@@ -179,25 +179,25 @@ flim_status flim_cpu_conv_create(flim_cpu_conv *conv, dnnl_engine_t engine, cons
     if (status == dnnl_success) {
         status = dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
     }
-    conv->narrow = flim_cpu_narrow_can(unit);
-    conv->mirrored = conv->mirrored || conv->narrow;
-    const bool wanted[3] = {!conv->narrow, want_x && !conv->narrow, want_w && !conv->own_w && !conv->narrow};
-    const flim_unit reverse = mirror(unit);
+    conv->c8 = flim_cpu_c8_can(unit);
+    conv->flipped = conv->flipped || conv->c8;
+    const bool wanted[3] = {!conv->c8, want_x && !conv->c8, want_w && !conv->custom_w && !conv->c8};
+    const flim_unit reverse = flipped_unit(unit);
     for (int d = 0; d < 3 && status == dnnl_success; d++) {
         const flim_cpu_direction direction = (flim_cpu_direction)d;
-        const bool mirrored = direction == FLIM_CPU_BACKWARD_X && conv->mirrored;
-        const geometry g = make_geometry(mirrored ? &reverse : unit, use_2d(unit, direction));
+        const bool flipped = direction == FLIM_CPU_BACKWARD_X && conv->flipped;
+        const geometry g = make_geometry(flipped ? &reverse : unit, use_2d(unit, direction));
         if (wanted[d] &&
-            (status = make_primitive(conv, direction, mirrored ? FLIM_CPU_FORWARD : direction, &g, attr)) == dnnl_success) {
+            (status = make_primitive(conv, direction, flipped ? FLIM_CPU_FORWARD : direction, &g, attr)) == dnnl_success) {
             status = make_reorder(conv, direction, attr);
         }
     }
-    if (conv->narrow) {
-        const size_t packed = round_up(FLIM_CPU_NARROW_PACKED * sizeof(float));
+    if (conv->c8) {
+        const size_t packed = round_up(FLIM_CPU_C8_PACKED * sizeof(float));
         conv->weight_bytes[FLIM_CPU_FORWARD] = packed;
         conv->weight_bytes[FLIM_CPU_BACKWARD_X] = want_x ? packed : 0;
     }
-    if (conv->own_w || (conv->narrow && want_w)) {
+    if (conv->custom_w || (conv->c8 && want_w)) {
         conv->weight_bytes[FLIM_CPU_BACKWARD_W] = round_up(conv->weight_floats * sizeof(float));
     }
     dnnl_primitive_attr_destroy(attr);
@@ -307,7 +307,7 @@ static flim_status execute(const_dnnl_primitive_t primitive, dnnl_stream_t strea
 }
 
 /* (O,I,kt,ky,kx) -> (I,O,kt,ky,kx) with each kernel back to front. */
-static void mirror_weights(const int shape[5], const float *from, float *to)
+static void flip_weights(const int shape[5], const float *from, float *to)
 {
     const size_t out = (size_t)shape[0], in = (size_t)shape[1], taps = (size_t)shape[2] * (size_t)shape[3] * (size_t)shape[4];
     for (size_t o = 0; o < out; o++) {
@@ -322,12 +322,12 @@ static void mirror_weights(const int shape[5], const float *from, float *to)
 flim_status flim_cpu_conv_load(const flim_cpu_conv *conv, flim_cpu_conv_memory *memory, flim_cpu_direction direction,
                                const float *plain, void *to, float *staging, void *scratch, flim_error *err)
 {
-    if (direction == FLIM_CPU_BACKWARD_X && conv->mirrored) {
-        mirror_weights(conv->shape, plain, staging);
+    if (direction == FLIM_CPU_BACKWARD_X && conv->flipped) {
+        flip_weights(conv->shape, plain, staging);
         plain = staging;
     }
-    if (conv->narrow) {
-        flim_cpu_narrow_pack(plain, to);
+    if (conv->c8) {
+        flim_cpu_c8_pack(plain, to);
         return FLIM_OK;
     }
     const operand operands[] = {{DNNL_ARG_FROM, memory->plain[direction], plain},
@@ -337,7 +337,7 @@ flim_status flim_cpu_conv_load(const flim_cpu_conv *conv, flim_cpu_conv_memory *
 }
 
 /* (taps,I,O) -> (O,I,taps). */
-static void unload_own(const int shape[5], const float *from, float *to)
+static void unload_custom(const int shape[5], const float *from, float *to)
 {
     const size_t out = (size_t)shape[0], in = (size_t)shape[1], taps = (size_t)shape[2] * (size_t)shape[3] * (size_t)shape[4];
     for (size_t o = 0; o < out; o++) {
@@ -352,12 +352,12 @@ static void unload_own(const int shape[5], const float *from, float *to)
 flim_status flim_cpu_conv_unload(const flim_cpu_conv *conv, flim_cpu_conv_memory *memory, const void *from, float *plain,
                                  void *scratch, flim_error *err)
 {
-    if (conv->narrow) {
-        flim_cpu_narrow_unload(from, plain);
+    if (conv->c8) {
+        flim_cpu_c8_unload(from, plain);
         return FLIM_OK;
     }
-    if (conv->own_w) {
-        unload_own(conv->shape, from, plain);
+    if (conv->custom_w) {
+        unload_custom(conv->shape, from, plain);
         return FLIM_OK;
     }
     const operand operands[] = {{DNNL_ARG_FROM, memory->weight[FLIM_CPU_BACKWARD_W], from},
@@ -371,8 +371,8 @@ flim_status flim_cpu_conv_forward(const flim_cpu_conv *conv, flim_cpu_conv_memor
                                   flim_error *err)
 {
     enum { D = FLIM_CPU_FORWARD };
-    if (conv->narrow) {
-        flim_cpu_narrow_forward(conv->unit.in, x, weight, bias, z, team->threads);
+    if (conv->c8) {
+        flim_cpu_c8_forward(conv->unit.in, x, weight, bias, z, team->threads);
         return FLIM_OK;
     }
     const operand operands[] = {{DNNL_ARG_SRC, memory->x[D], x},
@@ -387,13 +387,13 @@ flim_status flim_cpu_conv_backward_x(const flim_cpu_conv *conv, flim_cpu_conv_me
                                      const float *dz, const void *weight, float *dx, void *scratch, flim_error *err)
 {
     enum { D = FLIM_CPU_BACKWARD_X };
-    if (conv->narrow) {
-        flim_cpu_narrow_forward(conv->unit.in, dz, weight, NULL, dx, team->threads);
+    if (conv->c8) {
+        flim_cpu_c8_forward(conv->unit.in, dz, weight, NULL, dx, team->threads);
         return FLIM_OK;
     }
-    const operand operands[] = {{conv->mirrored ? DNNL_ARG_SRC : DNNL_ARG_DIFF_DST, memory->z[D], dz},
+    const operand operands[] = {{conv->flipped ? DNNL_ARG_SRC : DNNL_ARG_DIFF_DST, memory->z[D], dz},
                                 {DNNL_ARG_WEIGHTS, memory->weight[D], weight},
-                                {conv->mirrored ? DNNL_ARG_DST : DNNL_ARG_DIFF_SRC, memory->x[D], dx},
+                                {conv->flipped ? DNNL_ARG_DST : DNNL_ARG_DIFF_SRC, memory->x[D], dx},
                                 {DNNL_ARG_SCRATCHPAD, memory->scratch[D], scratch}};
     return execute(conv->primitive[D], memory->stream, operands, 4, "the input gradient of a convolution", err);
 }
@@ -403,12 +403,12 @@ flim_status flim_cpu_conv_backward_w(const flim_cpu_conv *conv, flim_cpu_conv_me
                                      flim_error *err)
 {
     enum { D = FLIM_CPU_BACKWARD_W };
-    if (conv->own_w || conv->narrow) {
+    if (conv->custom_w || conv->c8) {
         if (first) {
             memset(sum, 0, conv->weight_bytes[D]);
         }
-        if (conv->narrow) {
-            flim_cpu_narrow_wgrad(conv->unit.in, x, dz, sum, team->threads);
+        if (conv->c8) {
+            flim_cpu_c8_wgrad(conv->unit.in, x, dz, sum, team->threads);
             return FLIM_OK;
         }
         flim_cpu_wgrad(&conv->unit, x, dz, sum, team->threads);

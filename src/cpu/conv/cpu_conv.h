@@ -1,4 +1,4 @@
-/* One unit's convolution on one cell, by oneDNN, or by wgrad.h and narrow.h where they can: forward, gradient of the input, gradient of the weights.
+/* One unit's convolution on one cell, by oneDNN, or by wgrad.h and conv3x3x3_c8.h where they can: forward, gradient of the input, gradient of the weights.
  *
  * Layout: x (T,H,W,Cin), z (To,Ho,Wo,Cout), channels last, one cell; weights in whatever layout oneDNN likes, made by
  *   flim_cpu_conv_load from PyTorch's (Cout,Cin,kt,ky,kx).  Primitives are for one cell, so that any number of cells works
@@ -23,11 +23,11 @@ typedef struct flim_cpu_conv {
     dnnl_memory_desc_t x[3], z[3], weight[3], bias; /* as each primitive wants them */
     dnnl_primitive_t
         reorder[3]; /* PyTorch layout -> weight[0], -> weight[1], weight[2] -> PyTorch layout; NULL = same layout */
-    dnnl_memory_desc_t plain[3]; /* PyTorch layout of the weights; of the mirrored ones where backward_x is a forward */
-    bool mirrored; /* backward_x is a forward convolution of dz with mirrored, transposed weights (stride 1) */
+    dnnl_memory_desc_t plain[3]; /* PyTorch layout of the weights; of the flipped ones where backward_x is a forward */
+    bool flipped; /* backward_x is a forward convolution of dz with flipped, transposed weights (stride 1) */
     int shape[5]; /* Cout, Cin, kt, ky, kx */
-    bool own_w; /* backward_w is flim_cpu_wgrad: its layout is (kt,ky,kx,Cin,Cout) */
-    bool narrow; /* all of it is narrow.h's */
+    bool custom_w; /* backward_w is flim_cpu_wgrad: its layout is (kt,ky,kx,Cin,Cout) */
+    bool c8; /* all of it is conv3x3x3_c8.h's */
     flim_unit unit;
     size_t weight_bytes[3]; /* of weight[0..2]: 64-byte multiples; 0 where that primitive is absent */
     size_t scratch_bytes; /* the largest of the primitives and reorders */

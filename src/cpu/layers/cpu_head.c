@@ -2,17 +2,17 @@
 
 #include <math.h>
 
-/* The parts of `work`: xhat, gate (dropout scale times the activation's slope), a (after dropout), dh: (n,hidden) each;
+/* What `work` holds: xhat, slope (dropout scale times the activation's), a (after dropout), dh: (n,hidden) each;
  * dlogits (n,K'); inverse sd of BatchNorm (hidden); 0/1: statistics were constants. */
-typedef struct parts {
-    double *xhat, *gate, *a, *dh, *dlogits, *inverse, *frozen;
-} parts;
+typedef struct workspace {
+    double *xhat, *slope, *a, *dh, *dlogits, *inverse, *frozen;
+} workspace;
 
-static parts divide(const flim_cpu_head *head, int64_t n)
+static workspace divide(const flim_cpu_head *head, int64_t n)
 {
     const size_t hidden = (size_t)head->shape.hidden, cells = (size_t)n;
     double *w = head->work;
-    parts p = {.xhat = w, .gate = w + cells * hidden, .a = w + 2 * cells * hidden, .dh = w + 3 * cells * hidden};
+    workspace p = {.xhat = w, .slope = w + cells * hidden, .a = w + 2 * cells * hidden, .dh = w + 3 * cells * hidden};
     p.dlogits = w + 4 * cells * hidden;
     p.inverse = p.dlogits + cells * (size_t)head->shape.outputs;
     p.frozen = p.inverse + hidden;
@@ -34,7 +34,7 @@ static double dot(const float *weight, const float *x, int count)
 }
 
 /* Normalises column j of h in place (p.dh holds fc1's output on the way in, xhat is written) and moves the running values. */
-static void normalise(const flim_cpu_head *head, const parts *p, int64_t n, int j, bool batch_statistics)
+static void normalise(const flim_cpu_head *head, const workspace *p, int64_t n, int j, bool batch_statistics)
 {
     const int hidden = head->shape.hidden;
     double mean = (double)head->running_mean[j], var = (double)head->running_var[j];
@@ -63,7 +63,7 @@ static void normalise(const flim_cpu_head *head, const parts *p, int64_t n, int 
 void flim_cpu_head_forward(const flim_cpu_head *head, int64_t n, const float *mean, const flim_cell_id *id, bool training,
                            float dropout, float *logits)
 {
-    const parts p = divide(head, n);
+    const workspace p = divide(head, n);
     const int in = head->shape.in_channels, hidden = head->shape.hidden, outputs = head->shape.outputs;
     const bool batch_statistics = training && n > 1 && !head->frozen;
     const double kept = 1.0 / (1.0 - (double)dropout);
@@ -79,12 +79,12 @@ void flim_cpu_head_forward(const flim_cpu_head *head, int64_t n, const float *me
     for (int64_t i = 0; i < n; i++) {
         for (int j = 0; j < hidden; j++) {
             double u = p.xhat[i * hidden + j] * (double)head->gamma[j] + (double)head->beta[j];
-            double gate = u > 0.0 ? 1.0 : (double)FLIM_LEAKY_SLOPE;
+            double slope = u > 0.0 ? 1.0 : (double)FLIM_LEAKY_SLOPE;
             if (training && dropout > 0.0f) {
-                gate *= flim_random_keep(&id[i], head->unit, (uint32_t)j, dropout) ? kept : 0.0;
+                slope *= flim_random_keep(&id[i], head->unit, (uint32_t)j, dropout) ? kept : 0.0;
             }
-            p.gate[i * hidden + j] = gate;
-            p.a[i * hidden + j] = gate != 0.0 ? u * gate : 0.0;
+            p.slope[i * hidden + j] = slope;
+            p.a[i * hidden + j] = slope != 0.0 ? u * slope : 0.0;
         }
         for (int k = 0; k < outputs; k++) {
             double sum = (double)head->fc2_bias[k];
@@ -96,70 +96,33 @@ void flim_cpu_head_forward(const flim_cpu_head *head, int64_t n, const float *me
     }
 }
 
-/* BCE with logits: max(x,0) - x y + log(1 + exp(-|x|)); smoothing moves y to y (1 - s) + s / 2. */
-static double binary(double x, int32_t label, double smoothing, double *dx)
+flim_cpu_loss flim_cpu_head_loss(const flim_cpu_head *head, int64_t n, const float *logits, const flim_cpu_targets *targets,
+                                 float label_smoothing, double divisor)
 {
-    const double y = (double)label * (1.0 - smoothing) + 0.5 * smoothing;
-    *dx = 1.0 / (1.0 + exp(-x)) - y;
-    return (x > 0.0 ? x : 0.0) - x * y + log1p(exp(-fabs(x)));
-}
-
-/* torch.nn.functional.cross_entropy: (1 - s) (-log p_label) + s / K sum(-log p). */
-static double categorical(const float *logits, int outputs, int32_t label, double smoothing, double *dlogits)
-{
-    double most = (double)logits[0], loss = 0.0;
-    for (int k = 1; k < outputs; k++) {
-        most = (double)logits[k] > most ? (double)logits[k] : most;
-    }
-    double sum = exp((double)logits[0] - most);
-    for (int k = 1; k < outputs; k++) {
-        sum += exp((double)logits[k] - most);
-    }
-    const double log_sum = most + log(sum);
-    for (int k = 0; k < outputs; k++) {
-        double log_p = (double)logits[k] - log_sum;
-        double target = (k == label ? 1.0 - smoothing : 0.0) + smoothing / (double)outputs;
-        loss -= target * log_p;
-        dlogits[k] = exp(log_p) - target;
-    }
-    return loss;
-}
-
-static int predicted(const float *logits, int outputs)
-{
-    if (outputs == 1) {
-        return logits[0] > 0.0f;
-    }
-    int best = 0;
-    for (int k = 1; k < outputs; k++) {
-        best = logits[k] > logits[best] ? k : best;
-    }
-    return best;
-}
-
-flim_cpu_loss flim_cpu_head_loss(const flim_cpu_head *head, int64_t n, const float *logits, const int32_t *label,
-                                 const float *weight, float label_smoothing, double divisor)
-{
-    const parts p = divide(head, n);
-    const int outputs = head->shape.outputs;
+    const workspace p = divide(head, n);
+    const flim_head *shape = &head->shape;
+    const int outputs = shape->outputs;
     flim_cpu_loss out = {0};
     for (int64_t i = 0; i < n; i++) {
         const float *x = logits + i * outputs;
-        double *dx = p.dlogits + i * outputs;
-        double loss = outputs == 1 ? binary((double)x[0], label[i], (double)label_smoothing, dx)
-                                   : categorical(x, outputs, label[i], (double)label_smoothing, dx);
+        const flim_target target = {.label = targets->label[i],
+                                    .smoothing = (double)label_smoothing,
+                                    .distribution = targets->target ? targets->target + i * targets->classes : NULL};
+        const double weight = flim_cell_weight(shape, targets->weight[i], target.label);
+        double norm = 0.0, loss = flim_loss_of(shape->loss, x, outputs, &target, &norm);
         for (int k = 0; k < outputs; k++) {
-            dx[k] *= (double)weight[i] / divisor;
+            p.dlogits[i * outputs + k] =
+                flim_loss_slope(shape->loss, x, k, outputs, &target, norm) * (weight * (double)shape->weight / divisor);
         }
-        out.loss += (double)weight[i] * loss;
-        out.weight += (double)weight[i];
-        out.correct += predicted(x, outputs) == label[i];
+        out.loss += weight * (double)shape->weight * loss;
+        out.weight += weight;
+        out.correct += flim_predicted_by(x, outputs) == target.label;
     }
     return out;
 }
 
 /* Gradients of fc2 and, in p->dh, of BatchNorm's output. */
-static void backward_fc2(const flim_cpu_head *head, const parts *p, int64_t n)
+static void backward_fc2(const flim_cpu_head *head, const workspace *p, int64_t n)
 {
     const int hidden = head->shape.hidden, outputs = head->shape.outputs;
     for (int k = 0; k < outputs; k++) {
@@ -182,13 +145,13 @@ static void backward_fc2(const flim_cpu_head *head, const parts *p, int64_t n)
             for (int k = 0; k < outputs; k++) {
                 da += p->dlogits[i * outputs + k] * (double)head->fc2_weight[(int64_t)k * hidden + j];
             }
-            p->dh[i * hidden + j] = p->gate[i * hidden + j] != 0.0 ? da * p->gate[i * hidden + j] : 0.0;
+            p->dh[i * hidden + j] = p->slope[i * hidden + j] != 0.0 ? da * p->slope[i * hidden + j] : 0.0;
         }
     }
 }
 
-/* Turns column j of p->dh from the gradient of BatchNorm's output into that of its input. */
-static void backward_norm(const flim_cpu_head *head, const parts *p, int64_t n, int j)
+/* Replaces in column j of p->dh the gradient of BatchNorm's output by that of its input. */
+static void backward_norm(const flim_cpu_head *head, const workspace *p, int64_t n, int j)
 {
     const int hidden = head->shape.hidden;
     double sum = 0.0, product = 0.0, bias = 0.0;
@@ -210,7 +173,7 @@ static void backward_norm(const flim_cpu_head *head, const parts *p, int64_t n, 
 
 void flim_cpu_head_backward(const flim_cpu_head *head, int64_t n, const float *mean, float *dmean)
 {
-    const parts p = divide(head, n);
+    const workspace p = divide(head, n);
     const int in = head->shape.in_channels, hidden = head->shape.hidden;
     backward_fc2(head, &p, n);
     for (int j = 0; j < hidden; j++) {
@@ -231,5 +194,49 @@ void flim_cpu_head_backward(const flim_cpu_head *head, int64_t n, const float *m
             }
             dmean[i * in + c] = (float)sum;
         }
+    }
+}
+
+/* Voxels that count: all, or those inside the mask. */
+static size_t counted(const flim_cpu_dense *d)
+{
+    size_t pixels = 0;
+    for (size_t i = 0; i < d->plane; i++) {
+        pixels += flim_loss_target(d->head->loss) == FLIM_TARGET_SIGNAL || d->mask[i] != 0;
+    }
+    return pixels * d->bins;
+}
+
+static double voxel_loss(const flim_cpu_dense *d, size_t i, double *slope)
+{
+    const flim_target target = {.signal = (double)d->signal[i]};
+    double norm = 0.0;
+    if (flim_loss_target(d->head->loss) == FLIM_TARGET_SIGNAL_IN_MASK && d->mask[i % d->plane] == 0) {
+        *slope = 0.0;
+        return 0.0;
+    }
+    const double loss = flim_loss_of(d->head->loss, &d->y[i], 1, &target, &norm);
+    *slope = flim_loss_slope(d->head->loss, &d->y[i], 0, 1, &target, norm);
+    return loss;
+}
+
+double flim_cpu_dense_loss(const flim_cpu_dense *d)
+{
+    const size_t count = counted(d);
+    double sum = 0.0, slope;
+    for (size_t i = 0; i < d->bins * d->plane; i++) {
+        sum += voxel_loss(d, i, &slope);
+    }
+    return count > 0 ? sum / (double)count : 0.0;
+}
+
+void flim_cpu_dense_backward(const flim_cpu_dense *d, bool first, float *dy)
+{
+    const size_t count = counted(d);
+    const double share = count > 0 ? d->share / (double)count : 0.0;
+    for (size_t i = 0; i < d->bins * d->plane; i++) {
+        double slope;
+        (void)voxel_loss(d, i, &slope);
+        dy[i] = (first ? 0.0f : dy[i]) + (float)(slope * share);
     }
 }

@@ -1,5 +1,6 @@
-/* The head and the loss: linear -> BatchNorm -> leaky ReLU -> dropout -> linear, from the mean over T,H,W; in double
- * precision throughout, because it is a ten-thousandth of the work and everything behind it depends on it.
+/* Heads and losses.  A pooled head is linear -> BatchNorm -> leaky ReLU -> dropout -> linear, from the mean over T,H,W; in double
+ * precision throughout, because it is a ten-thousandth of the work and everything behind it depends on it.  A dense head compares
+ * each voxel of y with the input.
  *
  * Shapes: mean (n,Cin), logits (n,K'), weights (O,I) as PyTorch's.  Parameters and gradients are fp32.
  * Owns: nothing; `work` is flim_cpu_head_work doubles of the caller's.  Cannot fail.
@@ -11,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "backend/loss.h"
 #include "flim/network.h"
 #include "flim/random.h"
 
@@ -19,7 +21,7 @@ typedef struct flim_cpu_head {
     uint32_t unit; /* the head's number for dropout */
     const float *fc1_weight, *fc1_bias, *gamma, *beta, *fc2_weight, *fc2_bias;
     float *running_mean, *running_var;
-    /* gradients, added to; NULL where nothing is trained */
+    /* gradients, added to; NULL without training */
     float *dfc1_weight, *dfc1_bias, *dgamma, *dbeta, *dfc2_weight, *dfc2_bias;
     double *work;
     bool frozen; /* BatchNorm takes its running statistics as constants in training, too */
@@ -34,15 +36,36 @@ void flim_cpu_head_forward(const flim_cpu_head *head, int64_t n, const float *me
 
 typedef struct flim_cpu_loss {
     double loss; /* sum(weight * loss), not divided */
-    double weight; /* sum of weights */
-    int64_t correct; /* cells whose largest logit (two classes: sign) is the label */
+    double weight; /* sum of the cells' weights */
+    int64_t correct; /* cells whose predicted class is the label */
 } flim_cpu_loss;
 
-/* Loss of n cells and its gradient dlogits (n,K') in work: BCE with logits for K' = 1, cross entropy else; divided by divisor. */
-flim_cpu_loss flim_cpu_head_loss(const flim_cpu_head *head, int64_t n, const float *logits, const int32_t *label,
-                                 const float *weight, float label_smoothing, double divisor);
+typedef struct flim_cpu_targets {
+    const int32_t *label; /* (n) */
+    const float *weight; /* (n) */
+    const float *target; /* (n,classes), or NULL */
+    int classes;
+} flim_cpu_targets;
+
+/* Loss of n cells and its gradient dlogits (n,K') in work, by the head's row of the table of losses; divided by divisor. */
+flim_cpu_loss flim_cpu_head_loss(const flim_cpu_head *head, int64_t n, const float *logits, const flim_cpu_targets *targets,
+                                 float label_smoothing, double divisor);
 
 /* After forward(training) and loss: parameter gradients, and dmean (n,Cin). */
 void flim_cpu_head_backward(const flim_cpu_head *head, int64_t n, const float *mean, float *dmean);
+
+/* One cell of a dense head. */
+typedef struct flim_cpu_dense {
+    const flim_head *head;
+    size_t bins, plane; /* T, H * W */
+    const float *y, *signal; /* (T,H,W) */
+    const unsigned char *mask; /* (H,W) */
+    double share; /* backward: of the cell's loss in the batch's */
+} flim_cpu_dense;
+
+/* The cell's loss: mean over the voxels that count. */
+double flim_cpu_dense_loss(const flim_cpu_dense *cell);
+/* dy (T,H,W): written, or added to unless `first`. */
+void flim_cpu_dense_backward(const flim_cpu_dense *cell, bool first, float *dy);
 
 #endif

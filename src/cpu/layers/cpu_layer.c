@@ -126,7 +126,7 @@ static void set_affine(flim_cpu_layer *layer, int c, double mean, double var, co
     fill_row(layer, layer->scale, c, (float)scale);
     fill_row(layer, layer->shift, c, (float)((double)norm->beta[c] - mean * scale));
     fill_row(layer, layer->center, c, (float)mean);
-    fill_row(layer, layer->a, c, (float)(1.0 / sqrt(var + (double)FLIM_BN_EPS))); /* until finish_gate, which needs it */
+    fill_row(layer, layer->a, c, (float)(1.0 / sqrt(var + (double)FLIM_BN_EPS))); /* until finish_dv, which needs it */
 }
 
 void flim_cpu_layer_use_running(flim_cpu_layer *layer, const flim_cpu_norm *norm)
@@ -204,13 +204,13 @@ static const float *at_or_null(const float *data, size_t offset)
 void flim_cpu_layer_forward(const flim_cpu_layer *layer, const flim_cpu_team *team, const float *z, flim_cpu_term skip,
                             const float *dropout, float *y)
 {
-    const flim_cpu_term own = {z, layer->scale, layer->shift, slope_of(layer)};
+    const flim_cpu_term term = {z, layer->scale, layer->shift, slope_of(layer)};
     const bool pooled = layer->unit.pool_t == 2;
     FOR_CHUNKS(layer, team, k)
     {
         size_t begin = chunk_begin(layer, layer->unit.out[0], k), end = chunk_begin(layer, layer->unit.out[0], k + 1);
         size_t in = (pooled ? 2 : 1) * begin * layer->plane, out = begin * layer->plane;
-        const flim_cpu_forward run = {term_at(own, in), term_at(skip, in), dropout, y + out};
+        const flim_cpu_forward run = {term_at(term, in), term_at(skip, in), dropout, y + out};
         if (pooled) {
             team->kernels->forward_pool(&run, layer->plane, end - begin, layer->period);
         } else {
@@ -240,10 +240,10 @@ void flim_cpu_layer_finish_pool(const flim_cpu_layer *layer, const double *parti
     }
 }
 
-void flim_cpu_layer_gate(const flim_cpu_layer *layer, const flim_cpu_team *team, const flim_cpu_layer_gate_run *run,
-                         double *partial)
+void flim_cpu_layer_dv(const flim_cpu_layer *layer, const flim_cpu_team *team, const flim_cpu_layer_dv_run *run,
+                       double *partial)
 {
-    const flim_cpu_term own = {run->z, layer->scale, layer->shift, slope_of(layer)};
+    const flim_cpu_term term = {run->z, layer->scale, layer->shift, slope_of(layer)};
     const bool pooled = layer->unit.pool_t == 2;
     const int pooled_bins = 2 * layer->unit.out[0], bins = layer->unit.conv_out[0];
     FOR_CHUNKS(layer, team, k)
@@ -252,21 +252,21 @@ void flim_cpu_layer_gate(const flim_cpu_layer *layer, const flim_cpu_team *team,
         size_t in = (pooled ? 2 : 1) * begin * layer->plane, out = begin * layer->plane;
         double *sum = chunk_sum(layer, partial, k);
         if (pooled) {
-            const flim_cpu_unpool unpool = {run->dy + out,    at_or_null(run->dy2, out),
-                                            term_at(own, in), term_at(run->skip, in),
-                                            layer->center,    run->dropout,
-                                            run->dv + in,     sum};
+            const flim_cpu_unpool unpool = {run->dy + out,     at_or_null(run->dy2, out),
+                                            term_at(term, in), term_at(run->skip, in),
+                                            layer->center,     run->dropout,
+                                            run->dv + in,      sum};
             team->kernels->unpool(&unpool, layer->plane, end - begin, layer->period);
         } else {
-            const flim_cpu_gate gate = {run->dy + out,
-                                        at_or_null(run->dy2, out),
-                                        at_or_null(run->y, out),
-                                        term_at(own, in),
-                                        layer->center,
-                                        run->dropout,
-                                        run->dv ? run->dv + in : NULL,
-                                        sum};
-            team->kernels->gate(&gate, (end - begin) * layer->plane, layer->period);
+            const flim_cpu_act_backward unpooled = {run->dy + out,
+                                                    at_or_null(run->dy2, out),
+                                                    at_or_null(run->y, out),
+                                                    term_at(term, in),
+                                                    layer->center,
+                                                    run->dropout,
+                                                    run->dv ? run->dv + in : NULL,
+                                                    sum};
+            team->kernels->act_backward(&unpooled, (end - begin) * layer->plane, layer->period);
         }
     }
     if (pooled && bins > pooled_bins) { /* bins that the pool's floor leaves out get no gradient */
@@ -274,8 +274,8 @@ void flim_cpu_layer_gate(const flim_cpu_layer *layer, const flim_cpu_team *team,
     }
 }
 
-void flim_cpu_layer_finish_gate(flim_cpu_layer *layer, const double *partial, int64_t n, const flim_cpu_norm *norm,
-                                float *dgamma, float *dbeta, float *dbias)
+void flim_cpu_layer_finish_dv(flim_cpu_layer *layer, const double *partial, int64_t n, const flim_cpu_norm *norm,
+                              float *dgamma, float *dbeta, float *dbias)
 {
     const double total = (double)volume(layer->unit.conv_out) * (double)n;
     const size_t row = 2 * layer->period;
@@ -305,16 +305,16 @@ void flim_cpu_layer_finish_gate(flim_cpu_layer *layer, const double *partial, in
     }
 }
 
-void flim_cpu_layer_apply(const flim_cpu_layer *layer, const flim_cpu_team *team, const float *dv, bool gated, const float *z,
-                          float *dz)
+void flim_cpu_layer_apply(const flim_cpu_layer *layer, const flim_cpu_team *team, const float *dv, bool from_dy,
+                          const float *z, float *dz)
 {
-    const flim_cpu_term own = {z, layer->scale, layer->shift, slope_of(layer)};
+    const flim_cpu_term term = {z, layer->scale, layer->shift, slope_of(layer)};
     const int bins = layer->unit.conv_out[0];
     FOR_CHUNKS(layer, team, k)
     {
         size_t begin = chunk_begin(layer, bins, k) * layer->plane, end = chunk_begin(layer, bins, k + 1) * layer->plane;
-        const flim_cpu_apply run = {dv + begin, term_at(own, begin), gated, layer->center, layer->a, layer->b,
-                                    layer->d,   dz + begin};
+        const flim_cpu_apply run = {dv + begin, term_at(term, begin), from_dy, layer->center, layer->a, layer->b, layer->d,
+                                    dz + begin};
         team->kernels->apply(&run, end - begin, layer->period);
     }
 }

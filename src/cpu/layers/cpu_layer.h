@@ -3,7 +3,7 @@
  *
  * A training step does, for a unit u with z = conv(x) + bias of n cells:
  *   forward   moments of each cell as z is made -> finish_moments -> forward of each cell, wherever y is wanted
- *   backward  gate of each cell as dy is made -> finish_gate -> apply of each cell gives dz
+ *   backward  dv of each cell as dy is computed -> finish_dv -> apply of each cell gives dz
  * Layout: z (T,H,W,C), y (T/pool,H,W,C), channels last, floats.  Rows are `period` floats (kernels.h).
  * Sums: each cell is cut into `chunks` runs of time bins, each with a partial sum of its own, added up in order in double: the
  *   result does not depend on the number of threads.  partial is (n,chunks,2,period) doubles.
@@ -37,7 +37,7 @@ typedef struct flim_cpu_layer {
     bool frozen; /* set by finish_moments or use_running: the statistics are constants in the backward pass */
     /* (period) each, set by finish_moments or use_running: u = scale * z + shift; center is the mean */
     float *scale, *shift, *center;
-    float *a, *b, *d; /* (period) each, set by finish_gate: dz = a * dv + b * (z - center) + d */
+    float *a, *b, *d; /* (period) each, set by finish_dv: dz = a * dv + b * (z - center) + d */
     float *one, *zero; /* (period) each: constant rows */
 } flim_cpu_layer;
 
@@ -83,21 +83,21 @@ void flim_cpu_layer_pool(const flim_cpu_layer *layer, const flim_cpu_team *team,
 void flim_cpu_layer_finish_pool(const flim_cpu_layer *layer, const double *partial, float *mean);
 
 /* dv of one cell and its sums.  dy2 may be NULL.  y (saved) gives the activation's sign where not NULL and not pooled.
- * dv may be NULL where nothing is pooled: then apply must be told `gated`. */
-typedef struct flim_cpu_layer_gate_run {
+ * dv may be NULL where nothing is pooled: then apply must be told `from_dy`. */
+typedef struct flim_cpu_layer_dv_run {
     const float *dy, *dy2, *z, *y, *dropout;
     flim_cpu_term skip;
     float *dv;
-} flim_cpu_layer_gate_run;
+} flim_cpu_layer_dv_run;
 
-void flim_cpu_layer_gate(const flim_cpu_layer *layer, const flim_cpu_team *team, const flim_cpu_layer_gate_run *run,
-                         double *partial);
+void flim_cpu_layer_dv(const flim_cpu_layer *layer, const flim_cpu_team *team, const flim_cpu_layer_dv_run *run,
+                       double *partial);
 /* Sets a, b, d and gives the gradients of gamma, beta and the convolution's bias, (C) each, added to what is there.  In front
  * of a BatchNorm with batch statistics the bias has the gradient 0, exactly, and is given that. */
-void flim_cpu_layer_finish_gate(flim_cpu_layer *layer, const double *partial, int64_t n, const flim_cpu_norm *norm,
-                                float *dgamma, float *dbeta, float *dbias);
-/* dz of one cell.  gated: dv is dy, still to be multiplied by the slope that z's sign gives. */
-void flim_cpu_layer_apply(const flim_cpu_layer *layer, const flim_cpu_team *team, const float *dv, bool gated, const float *z,
-                          float *dz);
+void flim_cpu_layer_finish_dv(flim_cpu_layer *layer, const double *partial, int64_t n, const flim_cpu_norm *norm,
+                              float *dgamma, float *dbeta, float *dbias);
+/* dz of one cell.  from_dy: dv is dy, still to be multiplied by the slope that z's sign gives. */
+void flim_cpu_layer_apply(const flim_cpu_layer *layer, const flim_cpu_team *team, const float *dv, bool from_dy,
+                          const float *z, float *dz);
 
 #endif

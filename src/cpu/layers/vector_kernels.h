@@ -29,7 +29,7 @@ typedef struct flim_cpu_forward {
 } flim_cpu_forward;
 
 /* dv = (dy + dy2) * dropout * leaky'(v) and its sums.  The sign of v is that of `sign` where given, else of z's term. */
-typedef struct flim_cpu_gate {
+typedef struct flim_cpu_act_backward {
     const float *dy, *dy2; /* dy2 may be NULL */
     const float *sign; /* y of the unit, or NULL */
     flim_cpu_term z;
@@ -37,7 +37,7 @@ typedef struct flim_cpu_gate {
     const float *dropout; /* (period) or NULL */
     float *dv; /* stored where not NULL; may be dy */
     double *sum; /* (2,period): adds sum(dv), sum(dv * (z - center)) */
-} flim_cpu_gate;
+} flim_cpu_act_backward;
 
 /* The same through a max pool over two time bins; v = z.scale * z + z.shift + skip is computed again to find the maximum. */
 typedef struct flim_cpu_unpool {
@@ -48,11 +48,11 @@ typedef struct flim_cpu_unpool {
     double *sum; /* (2,period) */
 } flim_cpu_unpool;
 
-/* dz = a * dv + b * (z - center) + d.  gate: dv = dy * leaky'(z.scale * z + z.shift) is made here, else dy is dv. */
+/* dz = a * dv + b * (z - center) + d.  from_dy: dv = dy * leaky'(z.scale * z + z.shift) here, else dy is dv. */
 typedef struct flim_cpu_apply {
     const float *dy;
     flim_cpu_term z;
-    bool gate;
+    bool from_dy;
     const float *center, *a, *b, *d; /* (period) */
     float *dz;
 } flim_cpu_apply;
@@ -66,7 +66,7 @@ typedef struct flim_cpu_kernels {
     void (*forward)(const flim_cpu_forward *run, size_t count, size_t period);
     /* count: floats of one time bin; pairs: pooled time bins; `odd`: bins left over at the end (0 or 1), which give nothing. */
     void (*forward_pool)(const flim_cpu_forward *run, size_t plane, size_t pairs, size_t period);
-    void (*gate)(const flim_cpu_gate *run, size_t count, size_t period);
+    void (*act_backward)(const flim_cpu_act_backward *run, size_t count, size_t period);
     void (*unpool)(const flim_cpu_unpool *run, size_t plane, size_t pairs, size_t period);
     void (*apply)(const flim_cpu_apply *run, size_t count, size_t period);
     void (*add)(float *to, const float *from, size_t count); /* to += from */

@@ -1,7 +1,7 @@
-/* Cells over threads; weights in oneDNN's layouts; the head's pointers. */
+#include "cpu/program/cell_loop.h"
+
 #include <omp.h>
 
-#include "cpu/program/cpu_program.h"
 #include "core/try.h"
 
 /* Cells that MODE_CELLS takes of n. */
@@ -29,10 +29,11 @@ flim_status flim_cpu_for_cells(flim_cpu_program *p, int64_t n, flim_cpu_body *bo
             }
         }
     }
-    for (int64_t i = alone; i < n && status == FLIM_OK; i++) {
-        status = body(p, FLIM_CPU_MODE_SHARED, &p->workers[p->cell_workers], i, context, err);
+    FLIM_TRY(status);
+    for (int64_t i = alone; i < n; i++) {
+        FLIM_TRY(body(p, FLIM_CPU_MODE_SHARED, &p->workers[p->cell_workers], i, context, err));
     }
-    return status;
+    return FLIM_OK;
 }
 
 flim_status flim_cpu_refresh_weights(flim_cpu_program *p, int64_t n, bool backward, flim_error *err)
@@ -58,33 +59,4 @@ flim_status flim_cpu_refresh_weights(flim_cpu_program *p, int64_t n, bool backwa
         }
     }
     return FLIM_OK;
-}
-
-static float *tensor_at(const flim_cpu_program *p, float *array, flim_tensor_role role, int index)
-{
-    const flim_tensor *t = flim_network_tensor(&p->base.net, p->base.net.n_units, role, index);
-    return array ? array + t->offset : NULL;
-}
-
-flim_cpu_head flim_cpu_program_head(flim_cpu_program *p, bool training)
-{
-    float *gradients = training ? p->gradients : NULL;
-    return (flim_cpu_head){.shape = p->base.net.head[0],
-                           .frozen = p->frozen,
-                           .unit = (uint32_t)p->base.net.n_units,
-                           .fc1_weight = tensor_at(p, p->parameters, FLIM_TENSOR_LINEAR_WEIGHT, 0),
-                           .fc1_bias = tensor_at(p, p->parameters, FLIM_TENSOR_BIAS, 0),
-                           .gamma = tensor_at(p, p->parameters, FLIM_TENSOR_BN_WEIGHT, 0),
-                           .beta = tensor_at(p, p->parameters, FLIM_TENSOR_BN_BIAS, 0),
-                           .fc2_weight = tensor_at(p, p->parameters, FLIM_TENSOR_LINEAR_WEIGHT, 1),
-                           .fc2_bias = tensor_at(p, p->parameters, FLIM_TENSOR_BIAS, 1),
-                           .running_mean = tensor_at(p, p->statistics, FLIM_TENSOR_RUNNING_MEAN, 0),
-                           .running_var = tensor_at(p, p->statistics, FLIM_TENSOR_RUNNING_VAR, 0),
-                           .dfc1_weight = tensor_at(p, gradients, FLIM_TENSOR_LINEAR_WEIGHT, 0),
-                           .dfc1_bias = tensor_at(p, gradients, FLIM_TENSOR_BIAS, 0),
-                           .dgamma = tensor_at(p, gradients, FLIM_TENSOR_BN_WEIGHT, 0),
-                           .dbeta = tensor_at(p, gradients, FLIM_TENSOR_BN_BIAS, 0),
-                           .dfc2_weight = tensor_at(p, gradients, FLIM_TENSOR_LINEAR_WEIGHT, 1),
-                           .dfc2_bias = tensor_at(p, gradients, FLIM_TENSOR_BIAS, 1),
-                           .work = p->head_work};
 }

@@ -5,9 +5,10 @@
 
 #include "core/alloc.h"
 #include "core/host_memory.h"
+#include "cpu/program/cpu_compile.h"
 #include "cpu/program/cpu_program.h"
 
-/* Copies what follows "key ... :" in a /proc file, without blanks around it; false where the key is not there. */
+/* Copies what follows "key ... :" in a /proc file, without blanks around it; false if the key is not there. */
 static bool proc_value(const char *path, const char *key, char *out, size_t size)
 {
     FILE *file = fopen(path, "r");

@@ -1,9 +1,9 @@
-/* The memory plan: which tensors a step keeps, from when to when, and where they lie. */
+#include "cpu/program/cpu_layout.h"
+
 #include <string.h>
 
 #include "core/alloc.h"
 #include "core/host_memory.h"
-#include "cpu/program/cpu_program.h"
 
 enum { ALIGNMENT = 64 };
 
@@ -39,8 +39,10 @@ static void find_uses(flim_cpu_program *p)
     for (int u = 0; u < net->n_units; u++) {
         p->node[u].first_use = p->node[u].last_use = -1;
     }
-    for (int pass = 0; pass < 2;
-         pass++) { /* sources that are input gradients first: dv can then overwrite the first source */
+    for (int k = 0; k < net->n_heads; k++) {
+        p->node[net->head[k].unit].heads++;
+    }
+    for (int pass = 0; pass < 2; pass++) { /* input gradients first: dv can then overwrite the first source */
         for (int u = 0; u < net->n_units; u++) {
             int from = pass == 0 ? net->unit[u].input : net->unit[u].skip;
             if (from >= 0) {
@@ -53,9 +55,9 @@ static void find_uses(flim_cpu_program *p)
     }
 }
 
-/* Which z are dropped: of a block that recomputes, those that no other block reads, but the last block's, which would be made
- * again at once. */
-static void find_remade(flim_cpu_program *p)
+/* Which z are dropped: in a block that recomputes, those that no other block reads.  Not in the last block, which would be
+ * recomputed at once. */
+static void find_recomputed(flim_cpu_program *p)
 {
     const flim_network *net = &p->base.net;
     for (int u = 0; u < net->n_units; u++) {
@@ -66,27 +68,27 @@ static void find_remade(flim_cpu_program *p)
                 inside = inside && p->node[r].layer.unit.block == node->layer.unit.block;
             }
         }
-        const bool kept_y = !node->layer.plain_y; /* then others read its y */
-        node->remade =
-            node->layer.unit.block < p->blocks_remade && node->layer.unit.block < p->n_blocks - 1 && (inside || kept_y);
+        const bool reads_y = !node->layer.plain_y; /* then others read its y */
+        node->recomputed =
+            node->layer.unit.block < p->blocks_recomputed && node->layer.unit.block < p->n_blocks - 1 && (inside || reads_y);
     }
 }
 
-/* Last unit of the forward pass (n_units: the head) that reads z. */
+/* Last step of the forward pass that reads z: a unit, or n_units for the heads. */
 static int last_forward_read(const flim_cpu_program *p, int u)
 {
     const flim_cpu_node *node = &p->node[u];
-    int last = u == p->base.net.n_units - 1 ? u + 1 : u;
-    if (node->layer.plain_y) {
-        last = node->last_use > last ? node->last_use : last;
-    } else if (node->save_y && node->y_in_next) {
-        last = u + 1;
+    if (node->heads > 0) {
+        return p->base.net.n_units;
     }
-    return last;
+    if (node->layer.plain_y) {
+        return node->last_use > u ? node->last_use : u;
+    }
+    return node->save_y && node->y_in_next ? u + 1 : u;
 }
 
-/* Step before which the z of unit u are made again: the backward pass of the unit after its block. */
-static int remake_step(const flim_cpu_program *p, int u)
+/* Step before which the z of unit u is recomputed: the backward pass of the unit after its block. */
+static int recompute_step(const flim_cpu_program *p, int u)
 {
     int last = u;
     while (last + 1 < p->base.net.n_units && p->node[last + 1].layer.unit.block == p->node[u].layer.unit.block) {
@@ -101,14 +103,14 @@ static void plan_forward(flim_cpu_program *p, size_t n)
     for (int u = 0; u < net->n_units; u++) {
         flim_cpu_node *node = &p->node[u];
         const flim_cpu_layer *layer = &node->layer;
-        const bool pooled = layer->unit.pool_t > 1, last = u == net->n_units - 1;
-        node->save_y = !layer->plain_y && (!last || !pooled);
-        node->y_in_next = !last && net->unit[u + 1].input == u;
+        const bool pooled = layer->unit.pool_t > 1, only_heads = node->first_use < 0;
+        node->save_y = !layer->plain_y && !(only_heads && pooled);
+        node->y_in_next = u + 1 < net->n_units && net->unit[u + 1].input == u;
         node->z = add_buffer(&p->arena, n * layer->z_floats * sizeof(float), u,
-                             node->remade ? last_forward_read(p, u) : backward_step(p, u));
-        if (node->remade) {
+                             node->recomputed ? last_forward_read(p, u) : backward_step(p, u));
+        if (node->recomputed) {
             flim_arena_begin_again(&p->arena, node->z);
-            flim_arena_touch(&p->arena, node->z, remake_step(p, u));
+            flim_arena_touch(&p->arena, node->z, recompute_step(p, u));
             flim_arena_touch(&p->arena, node->z, backward_step(p, u));
         }
         if (node->save_y) {
@@ -125,8 +127,8 @@ static void plan_backward(flim_cpu_program *p, size_t n)
         flim_cpu_node *node = &p->node[u];
         const flim_cpu_layer *layer = &node->layer;
         const int now = backward_step(p, u);
-        node->from_next = u + 1 < net->n_units && net->unit[u + 1].input == u;
-        node->store_dv = !layer->plain_y || node->n_sources > 1;
+        node->dv_in_next = u + 1 < net->n_units && net->unit[u + 1].input == u;
+        node->store_dv = !layer->plain_y || node->n_sources + (node->heads > 0) > 1;
         if (node->store_dv) {
             if (layer->unit.pool_t > 1 || node->n_sources == 0) {
                 node->dv = add_buffer(&p->arena, n * layer->z_floats * sizeof(float), now - 1, now);
@@ -151,7 +153,7 @@ static void plan_eval(flim_cpu_program *p)
     p->eval_arena = (flim_arena){.alignment = ALIGNMENT};
     for (int u = 0; u < net->n_units; u++) {
         flim_cpu_node *node = &p->node[u];
-        const int until = node->last_use < 0 ? net->n_units : node->last_use;
+        const int until = node->last_use < 0 || node->heads > 0 ? net->n_units : node->last_use;
         const bool pooled = node->layer.unit.pool_t > 1;
         node->eval_z = add_buffer(&p->eval_arena, node->layer.z_floats * sizeof(float), u, pooled ? u : until);
         node->eval_y = pooled ? add_buffer(&p->eval_arena, node->layer.y_floats * sizeof(float), u, until) : node->eval_z;
@@ -167,7 +169,7 @@ static void plan_workers(flim_cpu_program *p, size_t n)
     for (int u = 0; u < net->n_units; u++) {
         flim_cpu_node *node = &p->node[u];
         const flim_cpu_layer *layer = &node->layer;
-        p->x_floats = larger(p->x_floats, layer->plain_y || u == net->n_units - 1 ? layer->y_floats : 0);
+        p->x_floats = larger(p->x_floats, layer->plain_y || node->heads > 0 ? layer->y_floats : 0);
         p->row_floats += flim_cpu_layer_row_floats(layer);
         p->plain_floats = larger(p->plain_floats, larger(node->conv[0].weight_floats, node->conv[1].weight_floats));
         for (int mode = 0; mode < FLIM_CPU_MODES; mode++) {
@@ -182,10 +184,20 @@ static void plan_workers(flim_cpu_program *p, size_t n)
             p->dropout_floats += layer->unit.dropout ? n * layer->period : 0;
         }
     }
-    const flim_cpu_layer *last = &p->node[net->n_units - 1].layer;
-    size_t most = larger((size_t)p->base.options.train_batch, (size_t)p->base.options.eval_batch);
-    p->partial_doubles = larger(p->partial_doubles, most * flim_cpu_layer_partials(last));
-    p->head_doubles = flim_cpu_head_work(&net->head[0], (int64_t)most);
+}
+
+static void plan_heads(flim_cpu_program *p)
+{
+    const flim_network *net = &p->base.net;
+    const size_t most = larger((size_t)p->base.options.train_batch, (size_t)p->base.options.eval_batch);
+    for (int k = 0; k < net->n_heads; k++) {
+        const flim_head *head = &net->head[k];
+        const bool dense = head->kind == FLIM_HEAD_DENSE;
+        p->head_floats += dense ? 0 : most * (2 * (size_t)head->in_channels + (size_t)head->outputs);
+        p->head_doubles += dense ? most : flim_cpu_head_work(head, (int64_t)most);
+        p->head_partials = larger(p->head_partials, dense ? 0 : flim_cpu_layer_partials(&p->node[head->unit].layer));
+    }
+    p->partial_doubles = larger(p->partial_doubles, most * p->head_partials);
 }
 
 static size_t worker_bytes(const flim_cpu_program *p, flim_cpu_mode mode)
@@ -200,13 +212,13 @@ static void plan_training(flim_cpu_program *p, int blocks)
     const size_t train = (size_t)p->base.options.train_batch;
     const size_t workers = p->cell_workers > 0 ? (size_t)p->cell_workers : 1;
     p->arena = (flim_arena){.alignment = ALIGNMENT};
-    p->blocks_remade = blocks;
+    p->blocks_recomputed = blocks;
     for (int u = 0; u < p->base.net.n_units; u++) {
         flim_cpu_node *node = &p->node[u];
         node->z = node->y = node->dx = node->dv = FLIM_NO_BUFFER;
     }
     if (train > 0) {
-        find_remade(p);
+        find_recomputed(p);
         plan_forward(p, train);
         plan_backward(p, train);
         flim_arena_place(&p->arena);
@@ -234,6 +246,7 @@ void flim_cpu_plan(flim_cpu_program *p)
         plan_eval(p);
     }
     plan_workers(p, (size_t)p->base.options.train_batch);
+    plan_heads(p);
     p->worker_bytes = (size_t)p->cell_workers * worker_bytes(p, FLIM_CPU_MODE_CELLS);
     p->worker_bytes += p->uses[FLIM_CPU_MODE_SHARED] ? worker_bytes(p, FLIM_CPU_MODE_SHARED) : 0;
     plan_training(p, recompute == FLIM_RECOMPUTE_ALL ? p->n_blocks : 0);
@@ -241,19 +254,11 @@ void flim_cpu_plan(flim_cpu_program *p)
          b++) {
         plan_training(p, b);
     }
-    if (recompute == FLIM_RECOMPUTE_AUTO) { /* what it came to; the last block is never made again */
-        p->base.options.recompute = p->blocks_remade == 0                 ? FLIM_RECOMPUTE_NONE
-                                    : p->blocks_remade == p->n_blocks - 1 ? FLIM_RECOMPUTE_ALL
-                                                                          : FLIM_RECOMPUTE_AUTO;
+    if (recompute == FLIM_RECOMPUTE_AUTO) { /* what it came to; the last block is never recomputed */
+        p->base.options.recompute = p->blocks_recomputed == 0                 ? FLIM_RECOMPUTE_NONE
+                                    : p->blocks_recomputed == p->n_blocks - 1 ? FLIM_RECOMPUTE_ALL
+                                                                              : FLIM_RECOMPUTE_AUTO;
     }
-}
-
-static int64_t head_floats(const flim_cpu_program *p)
-{
-    const flim_head *head = &p->base.net.head[0];
-    int64_t most =
-        p->base.options.train_batch > p->base.options.eval_batch ? p->base.options.train_batch : p->base.options.eval_batch;
-    return most * (2 * head->in_channels + head->outputs);
 }
 
 flim_status flim_cpu_plan_memory(const flim_cpu_program *p, flim_memory_plan *plan, flim_error *err)
@@ -274,7 +279,7 @@ flim_status flim_cpu_plan_memory(const flim_cpu_program *p, flim_memory_plan *pl
         {"a cell's buffers and scratch, all threads", (int64_t)p->worker_bytes},
         {"sums of BatchNorm", (int64_t)(p->partial_doubles * sizeof(double))},
         {"coefficients, dropout, weight staging", (int64_t)(p->row_floats + p->dropout_floats + p->plain_floats) * real},
-        {"head", head_floats(p) * real + (int64_t)(p->head_doubles * sizeof(double))}};
+        {"head", (int64_t)(p->head_floats * sizeof(float) + p->head_doubles * sizeof(double))}};
     for (size_t i = 0; i < sizeof item / sizeof item[0]; i++) {
         flim_memory_add(plan, item[i].name, FLIM_MEMORY_DEVICE, item[i].bytes);
     }
@@ -323,13 +328,33 @@ static void divide_unit_memory(flim_cpu_program *p)
     }
 }
 
+static void divide_head_memory(flim_cpu_program *p)
+{
+    const flim_network *net = &p->base.net;
+    const size_t most = larger((size_t)p->base.options.train_batch, (size_t)p->base.options.eval_batch);
+    float *data = p->head_data;
+    double *work = p->head_work;
+    for (int k = 0; k < net->n_heads; k++) {
+        const flim_head *head = &net->head[k];
+        const bool dense = head->kind == FLIM_HEAD_DENSE;
+        p->head[k] = (flim_cpu_head_memory){.work = work};
+        work += dense ? most : flim_cpu_head_work(head, (int64_t)most);
+        if (!dense) {
+            p->head[k].mean = data;
+            p->head[k].dmean = p->head[k].mean + most * (size_t)head->in_channels;
+            p->head[k].logits = p->head[k].dmean + most * (size_t)head->in_channels;
+            data = p->head[k].logits + most * (size_t)head->outputs;
+        }
+    }
+}
+
 /* What was needed, what is free, and the largest batch that would do: only some of the memory grows with the batch. */
 static flim_status explain_memory(const flim_cpu_program *p, int64_t needed, int64_t available, flim_error *err)
 {
     const size_t most = larger((size_t)p->base.options.train_batch, (size_t)p->base.options.eval_batch);
     const size_t growing = (p->base.options.train_batch > 0 ? p->activation_bytes : 0) + p->partial_doubles * sizeof(double) +
                            p->dropout_floats * sizeof(float) + p->head_doubles * sizeof(double) +
-                           (size_t)head_floats(p) * sizeof(float);
+                           p->head_floats * sizeof(float);
     const double cell = (double)growing / (double)most, rest = (double)needed - (double)growing;
     const double reserve = 0.06 * (double)available; /* for threads, and what others take meanwhile */
     int64_t fits = (int64_t)(((double)available - reserve - rest) / cell);
@@ -360,14 +385,14 @@ flim_status flim_cpu_plan_allocate(flim_cpu_program *p, flim_error *err)
         void *at; /* address of the pointer to set */
         size_t count, size;
     } block[] = {
-        {&p->parameters, parameters, sizeof(float)},      {&p->gradients, training, sizeof(float)},
-        {&p->moment1, training, sizeof(float)},           {&p->moment2, training, sizeof(float)},
-        {&p->statistics, statistics, sizeof(float)},      {&p->statistics_before, train ? statistics : 0, sizeof(float)},
-        {&p->activations, p->activation_bytes, 1},        {&p->laid_out, p->laid_out_bytes, 1},
-        {&p->worker_memory, p->worker_bytes, 1},          {&p->partial, p->partial_doubles, sizeof(double)},
-        {&p->rows, p->row_floats, sizeof(float)},         {&p->dropout_rows, p->dropout_floats, sizeof(float)},
-        {&p->plain, p->plain_floats, sizeof(float)},      {&p->head_work, p->head_doubles, sizeof(double)},
-        {&p->mean, (size_t)head_floats(p), sizeof(float)}};
+        {&p->parameters, parameters, sizeof(float)},   {&p->gradients, training, sizeof(float)},
+        {&p->moment1, training, sizeof(float)},        {&p->moment2, training, sizeof(float)},
+        {&p->statistics, statistics, sizeof(float)},   {&p->statistics_before, train ? statistics : 0, sizeof(float)},
+        {&p->activations, p->activation_bytes, 1},     {&p->laid_out, p->laid_out_bytes, 1},
+        {&p->worker_memory, p->worker_bytes, 1},       {&p->partial, p->partial_doubles, sizeof(double)},
+        {&p->rows, p->row_floats, sizeof(float)},      {&p->dropout_rows, p->dropout_floats, sizeof(float)},
+        {&p->plain, p->plain_floats, sizeof(float)},   {&p->head_work, p->head_doubles, sizeof(double)},
+        {&p->head_data, p->head_floats, sizeof(float)}};
     flim_memory_plan plan = {0};
     flim_cpu_plan_memory(p, &plan, NULL);
     const int64_t needed = plan.total[FLIM_MEMORY_DEVICE], available = flim_host_memory_now().available;
@@ -381,9 +406,7 @@ flim_status flim_cpu_plan_allocate(flim_cpu_program *p, flim_error *err)
         flim_cpu_plan_free(p);
         return explain_memory(p, needed, available, err);
     }
-    const size_t most = larger((size_t)p->base.options.train_batch, (size_t)p->base.options.eval_batch);
-    p->dmean = p->mean + most * (size_t)p->base.net.head[0].in_channels;
-    p->logits = p->dmean + most * (size_t)p->base.net.head[0].in_channels;
+    divide_head_memory(p);
     divide_worker_memory(p);
     divide_unit_memory(p);
     return FLIM_OK;
@@ -405,9 +428,9 @@ void flim_cpu_plan_free(flim_cpu_program *p)
     flim_free(p->dropout_rows);
     flim_free(p->plain);
     flim_free(p->head_work);
-    flim_free(p->mean);
+    flim_free(p->head_data);
     p->parameters = p->gradients = p->moment1 = p->moment2 = p->statistics = p->statistics_before = NULL;
-    p->rows = p->dropout_rows = p->plain = p->mean = p->dmean = p->logits = NULL;
+    p->rows = p->dropout_rows = p->plain = p->head_data = NULL;
     p->activations = p->laid_out = p->worker_memory = NULL;
     p->partial = p->head_work = NULL;
 }

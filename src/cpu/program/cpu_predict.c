@@ -1,6 +1,10 @@
-/* Prediction: running statistics, no dropout, nothing kept; each cell goes through the whole network in its worker's buffers. */
-#include "cpu/program/cpu_program.h"
+/* Running statistics, no dropout, nothing stored: each cell goes through the whole network in its worker's buffers. */
+#include "cpu/program/cpu_predict.h"
+
 #include "core/try.h"
+#include "cpu/program/cell_loop.h"
+#include "cpu/program/forward.h"
+#include "cpu/program/heads.h"
 
 typedef struct predict_loop {
     const flim_batch *batch;
@@ -25,12 +29,8 @@ static flim_status predict_cell(flim_cpu_program *p, flim_cpu_mode mode, flim_cp
         const float *x = unit->input < 0 ? flim_cpu_unit_input(p, mode, worker, loop->batch, u, cell)
                                          : eval_buffer(p, worker, p->node[unit->input].eval_y);
         float *z = eval_buffer(p, worker, node->eval_z);
-        flim_status status =
-            flim_cpu_conv_forward(&node->conv[mode], &worker->memory[u], &team, x, node->weight[mode][FLIM_CPU_FORWARD],
-                                  p->parameters + node->bias_offset, z, worker->scratch, err);
-        if (status != FLIM_OK) {
-            return status;
-        }
+        FLIM_TRY(flim_cpu_conv_forward(&node->conv[mode], &worker->memory[u], &team, x, node->weight[mode][FLIM_CPU_FORWARD],
+                                       p->parameters + node->bias_offset, z, worker->scratch, err));
         flim_cpu_term skip = {0};
         if (unit->skip >= 0) {
             const flim_cpu_node *from = &p->node[unit->skip];
@@ -38,10 +38,10 @@ static flim_status predict_cell(flim_cpu_program *p, flim_cpu_mode mode, flim_cp
         }
         flim_cpu_layer_forward(&node->layer, &team, z, skip, NULL, eval_buffer(p, worker, node->eval_y));
     }
-    const flim_cpu_node *last = &p->node[net->n_units - 1];
-    double *partial = p->partial + (size_t)cell * flim_cpu_layer_partials(&last->layer);
-    flim_cpu_layer_pool(&last->layer, &team, eval_buffer(p, worker, last->eval_y), partial);
-    flim_cpu_layer_finish_pool(&last->layer, partial, p->mean + cell * net->head[0].in_channels);
+    for (int k = 0; k < net->n_heads; k++) {
+        const float *y = eval_buffer(p, worker, p->node[net->head[k].unit].eval_y);
+        flim_cpu_heads_read(p, mode, k, loop->batch->n, cell, y, loop->logits);
+    }
     return FLIM_OK;
 }
 
@@ -55,7 +55,6 @@ flim_status flim_cpu_predict(flim_program *program, const flim_batch *batch, flo
     }
     predict_loop loop = {batch, logits};
     FLIM_TRY(flim_cpu_for_cells(p, batch->n, predict_cell, &loop, err));
-    const flim_cpu_head head = flim_cpu_program_head(p, false);
-    flim_cpu_head_forward(&head, batch->n, p->mean, NULL, false, 0.0f, logits);
+    flim_cpu_heads_predict(p, batch->n, logits);
     return FLIM_OK;
 }

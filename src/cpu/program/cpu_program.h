@@ -1,24 +1,25 @@
-/* A network compiled for the CPU: its layers, its memory plan, and the passes of a step.
+/* What the files of a CPU program share: the network's nodes, its memory plan, its state, and how to find a tensor in it.
  *
- * Memory: every activation is (n,T,H,W,C) floats in one arena (plan.c).  Of a unit, z = conv(x) + bias is kept from the forward
- *   to the backward pass; y only where a skip, a pool or dropout went into it, else it is made again from z, cell by cell, in the
- *   worker's own buffer just before the convolution that reads it.
- * Recompute: units stand in blocks (stem + down, res1, ...).  With activation checkpointing the z of a block's inside is dropped
- *   after the forward pass and made again, by the same convolutions from what the block before left, before the block's backward pass;
- *   BatchNorm's statistics stay those of the forward pass, so all bits are the same.
- * Order: a unit's loop over the cells does everything for one cell before the next, so that what one pass writes the next finds
- *   in the cache.  Two ways to use the threads: as long as there are at least as many cells as threads each worker takes cells
- *   of its own (MODE_CELLS); what is left over is done one cell at a time by all threads (MODE_SHARED).
- * Steps of the plan: 0..U-1 forward of unit u, U the head, 2U-u backward of unit u.
+ * Memory: every activation is (n,T,H,W,C) floats in one arena.  Of a unit, z = conv(x) + bias is stored from the forward to the
+ *   backward pass; y only if a skip, a pool or dropout went into it, else it is recomputed from z, cell by cell, in the worker's
+ *   buffer just before the convolution that reads it.
+ * Recompute: with activation checkpointing, the z inside a block is dropped after the forward pass and recomputed before the block's
+ *   backward pass, by the same convolutions from what the block before left.  BatchNorm's statistics stay those of the forward pass,
+ *   so all bits are the same.
+ * Order: a unit's loop over the cells does everything for one cell before the next, so that the cache holds what the next pass reads.
+ *   Threads are used in two ways: as long as there are at least as many cells as threads, each worker takes its share of them
+ *   (MODE_CELLS); the rest is done one cell at a time by all threads (MODE_SHARED).
+ * Steps of the memory plan: 0..U-1 forward of unit u, U the heads, 2U-u backward of unit u.
+ * Files, each including only those before it: cell_loop, cpu_layout, forward, heads, backward, cpu_predict, cpu_compile.
  */
 #ifndef FLIM_CPU_PROGRAM_H
 #define FLIM_CPU_PROGRAM_H
 
 #include "backend/arena.h"
+#include "backend/backend.h"
 #include "cpu/conv/cpu_conv.h"
 #include "cpu/layers/cpu_head.h"
 #include "cpu/layers/cpu_layer.h"
-#include "backend/backend.h"
 
 typedef struct flim_cpu_device {
     flim_device base;
@@ -42,18 +43,25 @@ typedef struct flim_cpu_node {
     size_t mean_offset, var_offset; /* in the statistics */
     /* training: numbers of buffers in the arena, FLIM_NO_BUFFER = none */
     int z, y, dx, dv;
-    bool remade; /* z is dropped after the forward pass and made again in the backward pass */
+    bool recomputed; /* z is dropped after the forward pass and recomputed in the backward pass */
     bool save_y; /* y has a buffer */
-    bool store_dv; /* gate writes dv; else apply reads dy and gates it itself */
-    bool from_next; /* the gate of a cell runs in the backward loop of unit u+1, as soon as its dy is complete */
-    bool y_in_next; /* a saved y is made in the forward loop of unit u+1, which reads it */
+    bool store_dv; /* dv has a buffer; else apply computes it from dy */
+    bool dv_in_next; /* the dv of a cell is computed in the backward loop of unit u+1, as soon as its dy is complete */
+    bool y_in_next; /* a saved y is computed in the forward loop of unit u+1, which reads it */
     flim_cpu_source source[2 * FLIM_MAX_UNITS];
     int n_sources;
-    int first_use, last_use; /* first and last unit that reads y, as x or as a skip; -1 = none but the head */
+    int first_use, last_use; /* first and last unit that reads y, as x or as a skip; -1 = none */
+    int heads; /* heads that read y */
     float *dropout; /* (train_batch,period), or NULL */
     /* prediction: numbers of buffers in eval_arena */
     int eval_z, eval_y;
 } flim_cpu_node;
+
+/* Of one head: mean and its gradient (n,Cin), logits (n,K'); work: flim_cpu_head_work doubles, or (n) losses of a dense head. */
+typedef struct flim_cpu_head_memory {
+    float *mean, *dmean, *logits;
+    double *work;
+} flim_cpu_head_memory;
 
 /* What a thread has to itself. */
 typedef struct flim_cpu_worker {
@@ -70,11 +78,12 @@ typedef struct flim_cpu_program {
     int threads;
     flim_cpu_node node[FLIM_MAX_UNITS];
     flim_arena arena, eval_arena;
-    int n_blocks, blocks_remade; /* the first of them drop their insides */
+    int n_blocks, blocks_recomputed; /* the first of them drop their insides */
     bool uses[FLIM_CPU_MODES]; /* modes that some batch of this program needs */
     int cell_workers; /* threads, or 0 without MODE_CELLS */
     flim_cpu_worker *workers; /* (cell_workers), then one for MODE_SHARED where it is used */
-    size_t x_floats, dz_floats, scratch_bytes[FLIM_CPU_MODES], dweight_bytes, plain_floats, partial_doubles, head_doubles;
+    size_t x_floats, dz_floats, scratch_bytes[FLIM_CPU_MODES], dweight_bytes, plain_floats, partial_doubles;
+    size_t head_floats, head_doubles, head_partials; /* of all heads; doubles of one cell for the mean */
     /* allocated */
     unsigned char *activations; /* arena.bytes, or eval_arena.bytes a worker */
     size_t activation_bytes;
@@ -85,24 +94,18 @@ typedef struct flim_cpu_program {
     double *partial;
     float *rows, *dropout_rows, *plain;
     size_t row_floats, dropout_floats;
-    float *mean, *dmean, *logits; /* head: (n,Cin), (n,Cin), (n,K') */
+    float *head_data; /* (head_floats), (head_doubles): divided among the heads */
     double *head_work;
+    flim_cpu_head_memory head[FLIM_MAX_HEADS];
     /* state */
     bool stale[FLIM_CPU_MODES][2]; /* weights changed since they were laid out */
     flim_counters counters;
     flim_totals totals;
-    bool window_bad; /* something in this window was not finite */
-    bool dropping; /* this step has dropout */
+    const flim_step *step; /* the one being trained */
     bool frozen; /* BatchNorm's running statistics are constants in training: tests compare micro-batches with whole ones */
 } flim_cpu_program;
 
-/* plan.c: which buffers there are, what they are for and where they lie; sizes of everything that allocate will allocate. */
-void flim_cpu_plan(flim_cpu_program *program);
-flim_status flim_cpu_plan_memory(const flim_cpu_program *program, flim_memory_plan *plan, flim_error *err);
-flim_status flim_cpu_plan_allocate(flim_cpu_program *program, flim_error *err);
-void flim_cpu_plan_free(flim_cpu_program *program);
-
-/* Where cell i of a buffer lies; `floats` of a cell. */
+/* Cell i of a buffer, `floats` per cell. */
 static inline float *flim_cpu_cell(const flim_cpu_program *program, int buffer, size_t floats, int64_t i)
 {
     return (float *)(void *)(program->activations + program->arena.buffer[buffer].offset) + (size_t)i * floats;
@@ -128,30 +131,6 @@ static inline flim_cpu_team flim_cpu_team_of(const flim_cpu_program *p, flim_cpu
     return (flim_cpu_team){p->device->kernels, mode == FLIM_CPU_MODE_SHARED ? p->threads : 1};
 }
 
-/* walk.c: runs `body` for cells 0..n-1: in MODE_CELLS by all workers at once for as many as divide evenly among them, the rest
- * in MODE_SHARED.  The first error ends it. */
-typedef flim_status flim_cpu_body(flim_cpu_program *program, flim_cpu_mode mode, flim_cpu_worker *worker, int64_t cell,
-                                  void *context, flim_error *err);
-flim_status flim_cpu_for_cells(flim_cpu_program *program, int64_t n, flim_cpu_body *body, void *context, flim_error *err);
-/* Lays out the weights for the modes that a batch of n cells will use. */
-flim_status flim_cpu_refresh_weights(flim_cpu_program *program, int64_t n, bool backward, flim_error *err);
-/* The head with its parameters; gradients where `training`. */
-flim_cpu_head flim_cpu_program_head(flim_cpu_program *program, bool training);
-
-/* forward.c, backward.c, predict.c */
-flim_status flim_cpu_forward_pass(flim_cpu_program *program, const flim_batch *batch, float dropout, flim_error *err);
-flim_status flim_cpu_backward_pass(flim_cpu_program *program, const flim_batch *batch, flim_error *err);
-/* Makes the dropped z of a block again. */
-flim_status flim_cpu_remake_block(flim_cpu_program *program, const flim_batch *batch, int block, flim_error *err);
-flim_status flim_cpu_predict(flim_program *program, const flim_batch *batch, float *logits, flim_error *err);
-/* x of unit u for a cell: the batch itself, a saved y, or made from z in worker->x. */
-const float *flim_cpu_unit_input(const flim_cpu_program *program, flim_cpu_mode mode, flim_cpu_worker *worker,
-                                 const flim_batch *batch, int u, int64_t cell);
-/* The skip term of unit u for a cell in training. */
-flim_cpu_term flim_cpu_unit_skip(const flim_cpu_program *program, int u, int64_t cell);
-
-flim_status flim_cpu_compile(flim_device *device, const flim_network *net, const flim_program_options *options,
-                             flim_program **out, flim_error *err);
 /* unit_run.c */
 flim_status flim_cpu_run_unit(flim_device *device, const flim_unit *unit, flim_precision precision, const flim_unit_run *run,
                               flim_error *err);

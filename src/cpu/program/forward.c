@@ -1,11 +1,7 @@
-/* The forward pass of a training step. */
-#include "cpu/program/cpu_program.h"
-#include "core/try.h"
+#include "cpu/program/forward.h"
 
-typedef struct unit_loop {
-    const flim_batch *batch;
-    int unit;
-} unit_loop;
+#include "core/try.h"
+#include "cpu/program/cell_loop.h"
 
 flim_cpu_term flim_cpu_unit_skip(const flim_cpu_program *p, int u, int64_t cell)
 {
@@ -18,12 +14,18 @@ flim_cpu_term flim_cpu_unit_skip(const flim_cpu_program *p, int u, int64_t cell)
                                from->save_y ? flim_cpu_cell(p, from->y, from->layer.y_floats, cell) : NULL);
 }
 
-static void make_y(const flim_cpu_program *p, flim_cpu_mode mode, int u, int64_t cell, float *y)
+const float *flim_cpu_unit_dropout(const flim_cpu_program *p, int u, int64_t cell)
+{
+    const flim_cpu_node *node = &p->node[u];
+    return node->dropout && p->step->dropout > 0.0f ? node->dropout + (size_t)cell * node->layer.period : NULL;
+}
+
+void flim_cpu_make_y(const flim_cpu_program *p, flim_cpu_mode mode, int u, int64_t cell, float *y)
 {
     const flim_cpu_node *node = &p->node[u];
     const flim_cpu_team team = flim_cpu_team_of(p, mode);
-    const float *dropout = node->dropout && p->dropping ? node->dropout + (size_t)cell * node->layer.period : NULL;
-    flim_cpu_layer_forward(&node->layer, &team, flim_cpu_z(p, node, cell), flim_cpu_unit_skip(p, u, cell), dropout, y);
+    flim_cpu_layer_forward(&node->layer, &team, flim_cpu_z(p, node, cell), flim_cpu_unit_skip(p, u, cell),
+                           flim_cpu_unit_dropout(p, u, cell), y);
 }
 
 static void make_input(const flim_cpu_program *p, flim_cpu_mode mode, const flim_batch *batch, int64_t cell, float *x)
@@ -52,34 +54,33 @@ const float *flim_cpu_unit_input(const flim_cpu_program *p, flim_cpu_mode mode, 
     if (from->save_y) {
         return flim_cpu_cell(p, from->y, from->layer.y_floats, cell);
     }
-    make_y(p, mode, input, cell, worker->x);
+    flim_cpu_make_y(p, mode, input, cell, worker->x);
     return worker->x;
 }
 
-/* One cell: the saved y of the unit before, where this unit is the first to read it; z; the sums of z. */
+/* One cell: the saved y of the unit before, if this unit is the first to read it; z; the sums of z. */
 static flim_status forward_cell(flim_cpu_program *p, flim_cpu_mode mode, flim_cpu_worker *worker, int64_t cell, void *context,
                                 flim_error *err)
 {
-    const unit_loop *loop = context;
+    const flim_cpu_unit_loop *loop = context;
     const int u = loop->unit;
     flim_cpu_node *node = &p->node[u];
     const flim_cpu_team team = flim_cpu_team_of(p, mode);
     if (u > 0 && p->node[u - 1].save_y && p->node[u - 1].y_in_next) {
-        make_y(p, mode, u - 1, cell, flim_cpu_cell(p, p->node[u - 1].y, p->node[u - 1].layer.y_floats, cell));
+        flim_cpu_make_y(p, mode, u - 1, cell, flim_cpu_cell(p, p->node[u - 1].y, p->node[u - 1].layer.y_floats, cell));
     }
     const float *x = flim_cpu_unit_input(p, mode, worker, loop->batch, u, cell);
     float *z = flim_cpu_cell(p, node->z, node->layer.z_floats, cell);
-    flim_status status =
-        flim_cpu_conv_forward(&node->conv[mode], &worker->memory[u], &team, x, node->weight[mode][FLIM_CPU_FORWARD],
-                              p->parameters + node->bias_offset, z, worker->scratch, err);
+    FLIM_TRY(flim_cpu_conv_forward(&node->conv[mode], &worker->memory[u], &team, x, node->weight[mode][FLIM_CPU_FORWARD],
+                                   p->parameters + node->bias_offset, z, worker->scratch, err));
     flim_cpu_layer_moments(&node->layer, &team, z, p->partial + (size_t)cell * flim_cpu_layer_partials(&node->layer));
-    return status;
+    return FLIM_OK;
 }
 
-static flim_status remake_cell(flim_cpu_program *p, flim_cpu_mode mode, flim_cpu_worker *worker, int64_t cell, void *context,
-                               flim_error *err)
+static flim_status recompute_cell(flim_cpu_program *p, flim_cpu_mode mode, flim_cpu_worker *worker, int64_t cell,
+                                  void *context, flim_error *err)
 {
-    const unit_loop *loop = context;
+    const flim_cpu_unit_loop *loop = context;
     const flim_cpu_node *node = &p->node[loop->unit];
     const flim_cpu_team team = flim_cpu_team_of(p, mode);
     const float *x = flim_cpu_unit_input(p, mode, worker, loop->batch, loop->unit, cell);
@@ -88,64 +89,45 @@ static flim_status remake_cell(flim_cpu_program *p, flim_cpu_mode mode, flim_cpu
                                  flim_cpu_z(p, node, cell), worker->scratch, err);
 }
 
-flim_status flim_cpu_remake_block(flim_cpu_program *p, const flim_batch *batch, int block, flim_error *err)
+flim_status flim_cpu_recompute_block(flim_cpu_program *p, const flim_batch *batch, int block, flim_error *err)
 {
-    flim_status status = FLIM_OK;
-    for (int u = 0; u < p->base.net.n_units && status == FLIM_OK; u++) {
-        if (p->node[u].layer.unit.block == block && p->node[u].remade) {
-            unit_loop loop = {batch, u};
-            status = flim_cpu_for_cells(p, batch->n, remake_cell, &loop, err);
+    for (int u = 0; u < p->base.net.n_units; u++) {
+        if (p->node[u].layer.unit.block == block && p->node[u].recomputed) {
+            flim_cpu_unit_loop loop = {batch, u};
+            FLIM_TRY(flim_cpu_for_cells(p, batch->n, recompute_cell, &loop, err));
         }
     }
-    return status;
+    return FLIM_OK;
 }
 
 /* A saved y that the next unit does not read. */
-static flim_status keep_y_cell(flim_cpu_program *p, flim_cpu_mode mode, flim_cpu_worker *worker, int64_t cell, void *context,
+static flim_status save_y_cell(flim_cpu_program *p, flim_cpu_mode mode, flim_cpu_worker *worker, int64_t cell, void *context,
                                flim_error *err)
 {
     (void)worker, (void)err;
-    const flim_cpu_node *node = &p->node[((const unit_loop *)context)->unit];
-    make_y(p, mode, ((const unit_loop *)context)->unit, cell, flim_cpu_cell(p, node->y, node->layer.y_floats, cell));
+    const int u = ((const flim_cpu_unit_loop *)context)->unit;
+    flim_cpu_make_y(p, mode, u, cell, flim_cpu_cell(p, p->node[u].y, p->node[u].layer.y_floats, cell));
     return FLIM_OK;
 }
 
-/* The mean over T,H,W of the last unit's y. */
-static flim_status mean_cell(flim_cpu_program *p, flim_cpu_mode mode, flim_cpu_worker *worker, int64_t cell, void *context,
-                             flim_error *err)
+static void draw_dropout(flim_cpu_program *p, const flim_batch *batch)
 {
-    (void)context, (void)err;
-    const int last = p->base.net.n_units - 1;
-    const flim_cpu_node *node = &p->node[last];
-    const flim_cpu_team team = flim_cpu_team_of(p, mode);
-    float *y = node->save_y ? flim_cpu_cell(p, node->y, node->layer.y_floats, cell) : worker->x;
-    double *partial = p->partial + (size_t)cell * flim_cpu_layer_partials(&node->layer);
-    make_y(p, mode, last, cell, y);
-    flim_cpu_layer_pool(&node->layer, &team, y, partial);
-    flim_cpu_layer_finish_pool(&node->layer, partial, p->mean + cell * p->base.net.head[0].in_channels);
-    return FLIM_OK;
-}
-
-static void draw_dropout(flim_cpu_program *p, const flim_batch *batch, float dropout)
-{
-    p->dropping = dropout > 0.0f;
-    for (int u = 0; u < p->base.net.n_units && p->dropping; u++) {
+    for (int u = 0; u < p->base.net.n_units && p->step->dropout > 0.0f; u++) {
         const flim_cpu_node *node = &p->node[u];
         for (int64_t i = 0; node->dropout && i < batch->n; i++) {
-            flim_cpu_layer_dropout(&node->layer, &batch->id[i], (uint32_t)u, dropout,
+            flim_cpu_layer_dropout(&node->layer, &batch->id[i], (uint32_t)u, p->step->dropout,
                                    node->dropout + (size_t)i * node->layer.period);
         }
     }
 }
 
-flim_status flim_cpu_forward_pass(flim_cpu_program *p, const flim_batch *batch, float dropout, flim_error *err)
+flim_status flim_cpu_forward_pass(flim_cpu_program *p, const flim_batch *batch, flim_error *err)
 {
-    const int units = p->base.net.n_units;
-    flim_status status = flim_cpu_refresh_weights(p, batch->n, true, err);
-    draw_dropout(p, batch, dropout);
-    for (int u = 0; u < units && status == FLIM_OK; u++) {
+    FLIM_TRY(flim_cpu_refresh_weights(p, batch->n, true, err));
+    draw_dropout(p, batch);
+    for (int u = 0; u < p->base.net.n_units; u++) {
         flim_cpu_node *node = &p->node[u];
-        unit_loop loop = {batch, u};
+        flim_cpu_unit_loop loop = {batch, u};
         FLIM_TRY(flim_cpu_for_cells(p, batch->n, forward_cell, &loop, err));
         const flim_cpu_norm norm = flim_cpu_node_norm(p, node);
         if (p->frozen) {
@@ -153,16 +135,9 @@ flim_status flim_cpu_forward_pass(flim_cpu_program *p, const flim_batch *batch, 
         } else {
             flim_cpu_layer_finish_moments(&node->layer, flim_cpu_cell(p, node->z, 0, 0), p->partial, batch->n, &norm);
         }
-        if (node->save_y && !node->y_in_next && u < units - 1) {
-            status = flim_cpu_for_cells(p, batch->n, keep_y_cell, &loop, err);
+        if (node->save_y && !node->y_in_next) {
+            FLIM_TRY(flim_cpu_for_cells(p, batch->n, save_y_cell, &loop, err));
         }
     }
-    if (status == FLIM_OK) {
-        status = flim_cpu_for_cells(p, batch->n, mean_cell, NULL, err);
-    }
-    if (status == FLIM_OK) {
-        const flim_cpu_head head = flim_cpu_program_head(p, true);
-        flim_cpu_head_forward(&head, batch->n, p->mean, batch->id, true, dropout, p->logits);
-    }
-    return status;
+    return FLIM_OK;
 }

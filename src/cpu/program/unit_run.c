@@ -130,13 +130,13 @@ static flim_status forward_scene(scene *s, flim_error *err)
     return FLIM_OK;
 }
 
-static flim_status backward_cell(scene *s, size_t i, bool gated, flim_error *err)
+static flim_status backward_cell(scene *s, size_t i, bool from_dy, flim_error *err)
 {
     const flim_cpu_layer *l = &s->layer;
     const size_t in = (size_t)l->unit.in_channels, out = (size_t)l->unit.out_channels;
     float *dz = s->dz + i * l->z_floats, *dx = s->dx + i * l->x_floats;
-    const float *dv = (gated ? s->dy : s->dv) + i * l->z_floats;
-    flim_cpu_layer_apply(l, &s->team, dv, gated && l->unit.act, s->z + i * l->z_floats, dz);
+    const float *dv = (from_dy ? s->dy : s->dv) + i * l->z_floats;
+    flim_cpu_layer_apply(l, &s->team, dv, from_dy && l->unit.act, s->z + i * l->z_floats, dz);
     flim_status status = flim_cpu_conv_backward_w(&s->conv, &s->memory, &s->team, s->x + i * l->x_floats, dz, i == 0,
                                                   s->dweight_sum, s->dweight, s->scratch, err);
     if (status == FLIM_OK) {
@@ -145,7 +145,7 @@ static flim_status backward_cell(scene *s, size_t i, bool gated, flim_error *err
     if (s->run->dx) {
         to_channels_first(dx, s->run->dx + i * l->x_floats, in, l->x_floats / in);
     }
-    if (s->run->dskip && !gated) {
+    if (s->run->dskip && !from_dy) {
         to_channels_first(dv, s->run->dskip + i * l->z_floats, out, l->z_floats / out);
     }
     return status;
@@ -156,25 +156,25 @@ static flim_status backward_scene(scene *s, flim_error *err)
     const flim_unit_run *run = s->run;
     const flim_cpu_layer *l = &s->layer;
     const size_t out = (size_t)l->unit.out_channels;
-    const bool gated = l->plain_y; /* as a program does: dv of a plain unit is not stored */
+    const bool from_dy = l->plain_y; /* as a program does: dv of a plain unit is not stored */
     flim_status status =
         flim_cpu_conv_load(&s->conv, &s->memory, FLIM_CPU_BACKWARD_X, run->weight, s->weight[1], s->staging, s->scratch, err);
     for (size_t i = 0; i < s->cells && status == FLIM_OK; i++) {
         to_channels_last(run->dy + i * l->y_floats, s->dy + i * l->y_floats, out, l->y_floats / out);
         const bool sign = !l->plain_y && l->unit.pool_t == 1;
-        const flim_cpu_layer_gate_run gate = {.dy = s->dy + i * l->y_floats,
-                                              .z = s->z + i * l->z_floats,
-                                              .y = sign ? s->y + i * l->y_floats : NULL,
-                                              .dropout = s->dropping ? s->dropout + i * l->period : NULL,
-                                              .skip = skip_term(s, i),
-                                              .dv = gated ? NULL : s->dv + i * l->z_floats};
-        flim_cpu_layer_gate(l, &s->team, &gate, s->partial + i * flim_cpu_layer_partials(l));
+        const flim_cpu_layer_dv_run gate = {.dy = s->dy + i * l->y_floats,
+                                            .z = s->z + i * l->z_floats,
+                                            .y = sign ? s->y + i * l->y_floats : NULL,
+                                            .dropout = s->dropping ? s->dropout + i * l->period : NULL,
+                                            .skip = skip_term(s, i),
+                                            .dv = from_dy ? NULL : s->dv + i * l->z_floats};
+        flim_cpu_layer_dv(l, &s->team, &gate, s->partial + i * flim_cpu_layer_partials(l));
     }
     float *dgamma = s->sums, *dbeta = s->sums + out, *dbias = s->sums + 2 * out;
     memset(s->sums, 0, 3 * out * sizeof *s->sums);
-    flim_cpu_layer_finish_gate(&s->layer, s->partial, run->n, &s->norm, dgamma, dbeta, dbias);
+    flim_cpu_layer_finish_dv(&s->layer, s->partial, run->n, &s->norm, dgamma, dbeta, dbias);
     for (size_t i = 0; i < s->cells && status == FLIM_OK; i++) {
-        status = backward_cell(s, i, gated, err);
+        status = backward_cell(s, i, from_dy, err);
     }
     if (status == FLIM_OK && run->dweight) {
         status = flim_cpu_conv_unload(&s->conv, &s->memory, s->dweight_sum, run->dweight, s->scratch, err);
@@ -263,7 +263,8 @@ flim_status flim_cpu_run_head(flim_device *device, const flim_head *shape, flim_
     }
     if (run->label && run->cell_weight) {
         flim_cpu_loss loss =
-            flim_cpu_head_loss(&head, run->n, logits, run->label, run->cell_weight, run->label_smoothing, run->divisor);
+            flim_cpu_head_loss(&head, run->n, logits, &(flim_cpu_targets){run->label, run->cell_weight, NULL, 0},
+                               run->label_smoothing, run->divisor);
         if (run->loss) {
             *run->loss = loss.loss / run->divisor;
         }

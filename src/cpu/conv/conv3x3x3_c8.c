@@ -1,4 +1,4 @@
-#include "cpu/conv/conv_narrow.h"
+#include "cpu/conv/conv3x3x3_c8.h"
 
 #include <stddef.h>
 #include <string.h>
@@ -21,9 +21,9 @@ static float tap(const float *plain, int co, int ci, int kt, int ky, int kx)
     return plain[(((co * C + ci) * 3 + kt) * 3 + ky) * 3 + kx];
 }
 
-void flim_cpu_narrow_pack(const float *plain, float *packed)
+void flim_cpu_c8_pack(const float *plain, float *packed)
 {
-    memset(packed, 0, FLIM_CPU_NARROW_PACKED * sizeof *packed);
+    memset(packed, 0, FLIM_CPU_C8_PACKED * sizeof *packed);
     for (int i = 0; i < 27 * C * C; i++) {
         const int co = i % C, ci = i / C % C, kx = i / 64 % 3, ky = i / 192 % 3, kt = i / 576;
         const float w = tap(plain, co, ci, kt, ky, kx);
@@ -37,7 +37,7 @@ void flim_cpu_narrow_pack(const float *plain, float *packed)
     }
 }
 
-void flim_cpu_narrow_unload(const float *from, float *plain)
+void flim_cpu_c8_unload(const float *from, float *plain)
 {
     for (int i = 0; i < 27 * C * C; i++) {
         const int ci = i % C, kx = i / C % 3, co = i / (3 * C) % C, ky = i / (3 * C * C) % 3, kt = i / (9 * C * C);
@@ -52,7 +52,7 @@ void flim_cpu_narrow_unload(const float *from, float *plain)
 
 #define INLINE static inline __attribute__((always_inline))
 
-bool flim_cpu_narrow_can(const flim_unit *u)
+bool flim_cpu_c8_can(const flim_unit *u)
 {
     bool fits = u->in_channels == C && u->out_channels == C && u->in[2] <= MOST_WIDTH;
     for (int d = 0; d < 3; d++) {
@@ -165,7 +165,7 @@ static void two_rows(const int size[3], const float *x, const float *packed, con
     }
 }
 
-void flim_cpu_narrow_forward(const int size[3], const float *x, const float *packed, const float *bias, float *z, int threads)
+void flim_cpu_c8_forward(const int size[3], const float *x, const float *packed, const float *bias, float *z, int threads)
 {
 #pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
     for (int t = 0; t < size[0]; t++) {
@@ -212,7 +212,7 @@ static void wgrad_plane(const int size[3], const float *x, const float *dz, int 
     }
 }
 
-void flim_cpu_narrow_wgrad(const int size[3], const float *x, const float *dz, float *dweight, int threads)
+void flim_cpu_c8_wgrad(const int size[3], const float *x, const float *dz, float *dweight, int threads)
 {
     const size_t plane = (size_t)size[1] * (size_t)size[2] * C;
     /* Threads share out the taps: each adds up its own over the whole cell. */
@@ -231,18 +231,18 @@ void flim_cpu_narrow_wgrad(const int size[3], const float *x, const float *dz, f
     }
 }
 #else
-bool flim_cpu_narrow_can(const flim_unit *u)
+bool flim_cpu_c8_can(const flim_unit *u)
 {
     (void)u;
     return false;
 }
 
-void flim_cpu_narrow_forward(const int size[3], const float *x, const float *packed, const float *bias, float *z, int threads)
+void flim_cpu_c8_forward(const int size[3], const float *x, const float *packed, const float *bias, float *z, int threads)
 {
     (void)size, (void)x, (void)packed, (void)bias, (void)z, (void)threads;
 }
 
-void flim_cpu_narrow_wgrad(const int size[3], const float *x, const float *dz, float *dweight, int threads)
+void flim_cpu_c8_wgrad(const int size[3], const float *x, const float *dz, float *dweight, int threads)
 {
     (void)size, (void)x, (void)dz, (void)dweight, (void)threads;
 }

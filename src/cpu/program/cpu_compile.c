@@ -1,10 +1,16 @@
-/* The program object: compile, state, the training step. */
+#include "cpu/program/cpu_compile.h"
+
 #include <math.h>
 #include <string.h>
 
 #include "core/alloc.h"
+#include "core/try.h"
 #include "cpu/layers/optimizer.h"
-#include "cpu/program/cpu_program.h"
+#include "cpu/program/backward.h"
+#include "cpu/program/cpu_layout.h"
+#include "cpu/program/cpu_predict.h"
+#include "cpu/program/forward.h"
+#include "cpu/program/heads.h"
 
 static flim_cpu_program *cast(flim_program *program)
 {
@@ -100,13 +106,13 @@ static void note_nonfinite(flim_cpu_program *p)
     }
 }
 
-static void begin_window(flim_cpu_program *p)
+static void begin_update(flim_cpu_program *p)
 {
     memset(p->gradients, 0, (size_t)p->base.net.parameters * sizeof(float));
     memcpy(p->statistics_before, p->statistics, (size_t)p->base.net.statistics * sizeof(float));
 }
 
-static void end_window(flim_cpu_program *p, const flim_step *step)
+static void end_update(flim_cpu_program *p, const flim_step *step)
 {
     const int64_t count = p->base.net.parameters;
     p->totals.grad_norm = flim_cpu_gradient_norm(p->gradients, count, p->threads);
@@ -127,16 +133,13 @@ static void end_window(flim_cpu_program *p, const flim_step *step)
 static flim_status train(flim_program *program, const flim_batch *batch, const flim_step *step, flim_error *err)
 {
     flim_cpu_program *p = cast(program);
+    flim_cpu_loss loss;
+    p->step = step;
     if (step->first) {
-        begin_window(p);
+        begin_update(p);
     }
-    flim_status status = flim_cpu_forward_pass(p, batch, step->dropout, err);
-    if (status != FLIM_OK) {
-        return status;
-    }
-    const flim_cpu_head head = flim_cpu_program_head(p, true);
-    const flim_cpu_loss loss =
-        flim_cpu_head_loss(&head, batch->n, p->logits, batch->label, batch->weight, step->label_smoothing, step->divisor);
+    FLIM_TRY(flim_cpu_forward_pass(p, batch, err));
+    FLIM_TRY(flim_cpu_heads_forward(p, batch, &loss, err));
     p->totals.loss += loss.loss;
     p->totals.weight += loss.weight;
     p->totals.cells += batch->n;
@@ -144,12 +147,12 @@ static flim_status train(flim_program *program, const flim_batch *batch, const f
     if (!isfinite(loss.loss)) {
         note_nonfinite(p);
     }
-    status = flim_cpu_backward_pass(p, batch, err);
-    if (status == FLIM_OK && step->last) {
-        end_window(p, step);
+    FLIM_TRY(flim_cpu_backward_pass(p, batch, err));
+    if (step->last) {
+        end_update(p, step);
     }
     p->totals.calls++;
-    return status;
+    return FLIM_OK;
 }
 
 static flim_status totals(flim_program *program, bool reset, flim_totals *out, flim_error *err)
@@ -220,25 +223,25 @@ static flim_status make_node(flim_cpu_program *p, int u, flim_error *err)
     node->beta_offset = offset_of(net, u, FLIM_TENSOR_BN_BIAS);
     node->mean_offset = offset_of(net, u, FLIM_TENSOR_RUNNING_MEAN);
     node->var_offset = offset_of(net, u, FLIM_TENSOR_RUNNING_VAR);
-    const bool train_it = p->base.options.train_batch > 0;
-    flim_status status = FLIM_OK;
-    for (int mode = 0; mode < FLIM_CPU_MODES && status == FLIM_OK; mode++) {
-        if (p->uses[mode]) {
-            status = flim_cpu_conv_create(&node->conv[mode], p->device->engine, unit, train_it && unit->input >= 0, train_it,
-                                          mode == FLIM_CPU_MODE_SHARED ? p->threads : 1, err);
+    const bool trains = p->base.options.train_batch > 0;
+    for (int mode = 0; mode < FLIM_CPU_MODES; mode++) {
+        const bool shared = mode == FLIM_CPU_MODE_SHARED;
+        if (!p->uses[mode]) {
+            continue;
         }
-        int first = mode == FLIM_CPU_MODE_SHARED ? p->cell_workers : 0;
-        int end = mode == FLIM_CPU_MODE_SHARED ? p->cell_workers + 1 : p->cell_workers;
-        for (int w = first; w < end && p->uses[mode] && status == FLIM_OK; w++) {
-            status = flim_cpu_conv_memory_create(&p->workers[w].memory[u], &node->conv[mode], err);
+        FLIM_TRY(flim_cpu_conv_create(&node->conv[mode], p->device->engine, unit, trains && unit->input >= 0, trains,
+                                      shared ? p->threads : 1, err));
+        for (int w = shared ? p->cell_workers : 0; w < p->cell_workers + shared; w++) {
+            FLIM_TRY(flim_cpu_conv_memory_create(&p->workers[w].memory[u], &node->conv[mode], err));
         }
     }
-    return status;
+    return FLIM_OK;
 }
 
 flim_status flim_cpu_compile(flim_device *device, const flim_network *net, const flim_program_options *options,
                              flim_program **out, flim_error *err)
 {
+    flim_status status = FLIM_OK;
     flim_cpu_program *p = flim_alloc(1, sizeof *p, err);
     if (!p) {
         return FLIM_ERROR_MEMORY;
@@ -254,15 +257,15 @@ flim_status flim_cpu_compile(flim_device *device, const flim_network *net, const
     p->totals.nonfinite_call = -1;
     mark_stale(p);
     p->workers = flim_alloc((size_t)p->cell_workers + 1, sizeof *p->workers, err);
-    flim_status status = p->workers ? FLIM_OK : FLIM_ERROR_MEMORY;
-    for (int u = 0; u < net->n_units && status == FLIM_OK; u++) {
-        status = make_node(p, u, err);
-    }
-    if (status != FLIM_OK) {
-        destroy(&p->base);
-        return status;
+    FLIM_TRY_DONE(p->workers ? FLIM_OK : FLIM_ERROR_MEMORY);
+    for (int u = 0; u < net->n_units; u++) {
+        FLIM_TRY_DONE(make_node(p, u, err));
     }
     flim_cpu_plan(p);
     *out = &p->base;
-    return FLIM_OK;
+done:
+    if (status != FLIM_OK) {
+        destroy(&p->base);
+    }
+    return status;
 }

@@ -1,0 +1,185 @@
+/* The table of losses, one row each: read by the CPU backend and, compiled as CUDA, by kernels.
+ *
+ * A row is the loss of one prediction against one target and its slope by each output, in double precision.  A pooled head has one
+ * prediction of K' outputs per cell, a dense head one of one output per voxel.  What surrounds a row is the head's business: the
+ * cell's weight, the class's, the divisor, means over voxels.
+ * To add a loss: its name in flim_loss (flim/network.h), two functions and a line of FLIM_LOSS_ROWS here.
+ * Owns: nothing.  Cannot fail.
+ */
+#ifndef FLIM_BACKEND_LOSS_H
+#define FLIM_BACKEND_LOSS_H
+
+#include <math.h>
+
+#include "flim/network.h"
+
+#ifdef __CUDACC__
+#define FLIM_LOSS_FUNCTION __host__ __device__ static inline
+#else
+#define FLIM_LOSS_FUNCTION static inline
+#endif
+
+/* What a prediction is held against. */
+typedef enum flim_target_kind {
+    FLIM_TARGET_LABEL, /* flim_batch.label */
+    FLIM_TARGET_DISTRIBUTION, /* flim_batch.target, over the classes */
+    FLIM_TARGET_SIGNAL, /* the input's signal */
+    FLIM_TARGET_SIGNAL_IN_MASK /* the same, at voxels inside the mask */
+} flim_target_kind;
+
+typedef struct flim_target {
+    int label;
+    double smoothing;
+    const float *distribution; /* (K), or NULL */
+    double signal; /* of one voxel */
+} flim_target;
+
+/* The share of class k of K in a target. */
+FLIM_LOSS_FUNCTION double flim_target_share(const flim_target *t, int k, int classes)
+{
+    return (k == t->label ? 1.0 - t->smoothing : 0.0) + t->smoothing / (double)classes;
+}
+
+/* log(sum(exp(x))) of the outputs (K). */
+FLIM_LOSS_FUNCTION double flim_log_sum(const float *x, int outputs)
+{
+    double most = (double)x[0];
+    for (int k = 1; k < outputs; k++) {
+        most = (double)x[k] > most ? (double)x[k] : most;
+    }
+    double sum = exp((double)x[0] - most);
+    for (int k = 1; k < outputs; k++) {
+        sum += exp((double)x[k] - most);
+    }
+    return most + log(sum);
+}
+
+/* Cross entropy of a sigmoid with a target y in [0,1]: max(x,0) - x y + log(1 + exp(-|x|)). */
+FLIM_LOSS_FUNCTION double flim_sigmoid_loss(double x, double y)
+{
+    return (x > 0.0 ? x : 0.0) - x * y + log1p(exp(-fabs(x)));
+}
+
+FLIM_LOSS_FUNCTION double flim_sigmoid_slope(double x, double y)
+{
+    return 1.0 / (1.0 + exp(-x)) - y;
+}
+
+/* ---- rows: NAME_loss gives the loss, and in *norm what NAME_slope needs of all outputs to give d loss / d x[k] -------------- */
+
+FLIM_LOSS_FUNCTION double flim_binary_loss(const float *x, int outputs, const flim_target *t, double *norm)
+{
+    (void)outputs;
+    *norm = (double)t->label * (1.0 - t->smoothing) + 0.5 * t->smoothing;
+    return flim_sigmoid_loss((double)x[0], *norm);
+}
+
+FLIM_LOSS_FUNCTION double flim_binary_slope(const float *x, int k, int outputs, const flim_target *t, double norm)
+{
+    (void)k, (void)outputs, (void)t;
+    return flim_sigmoid_slope((double)x[0], norm);
+}
+
+FLIM_LOSS_FUNCTION double flim_softmax_loss(const float *x, int outputs, const flim_target *t, double *norm)
+{
+    double loss = 0.0;
+    *norm = flim_log_sum(x, outputs);
+    for (int k = 0; k < outputs; k++) {
+        loss -= flim_target_share(t, k, outputs) * ((double)x[k] - *norm);
+    }
+    return loss;
+}
+
+FLIM_LOSS_FUNCTION double flim_softmax_slope(const float *x, int k, int outputs, const flim_target *t, double norm)
+{
+    return exp((double)x[k] - norm) - flim_target_share(t, k, outputs);
+}
+
+FLIM_LOSS_FUNCTION double flim_soft_targets_loss(const float *x, int outputs, const flim_target *t, double *norm)
+{
+    double loss = 0.0;
+    if (outputs == 1) {
+        *norm = (double)t->distribution[1];
+        return flim_sigmoid_loss((double)x[0], *norm);
+    }
+    *norm = flim_log_sum(x, outputs);
+    for (int k = 0; k < outputs; k++) {
+        loss -= (double)t->distribution[k] * ((double)x[k] - *norm);
+    }
+    return loss;
+}
+
+/* The shares sum to 1. */
+FLIM_LOSS_FUNCTION double flim_soft_targets_slope(const float *x, int k, int outputs, const flim_target *t, double norm)
+{
+    return outputs == 1 ? flim_sigmoid_slope((double)x[0], norm) : exp((double)x[k] - norm) - (double)t->distribution[k];
+}
+
+FLIM_LOSS_FUNCTION double flim_squared_loss(const float *x, int outputs, const flim_target *t, double *norm)
+{
+    (void)outputs;
+    *norm = (double)x[0] - t->signal;
+    return *norm * *norm;
+}
+
+FLIM_LOSS_FUNCTION double flim_squared_slope(const float *x, int k, int outputs, const flim_target *t, double norm)
+{
+    (void)x, (void)k, (void)outputs, (void)t;
+    return 2.0 * norm;
+}
+
+/* ROW(loss, name, target, functions) */
+#define FLIM_LOSS_ROWS(ROW)                                                                                                  \
+    ROW(FLIM_LOSS_BINARY, "binary cross entropy", FLIM_TARGET_LABEL, flim_binary)                                            \
+    ROW(FLIM_LOSS_SOFTMAX, "cross entropy", FLIM_TARGET_LABEL, flim_softmax)                                                 \
+    ROW(FLIM_LOSS_SOFT_TARGETS, "cross entropy with soft targets", FLIM_TARGET_DISTRIBUTION, flim_soft_targets)              \
+    ROW(FLIM_LOSS_SQUARED, "squared error", FLIM_TARGET_SIGNAL, flim_squared)                                                \
+    ROW(FLIM_LOSS_SQUARED_MASKED, "squared error inside the mask", FLIM_TARGET_SIGNAL_IN_MASK, flim_squared)
+
+/* ---- the table --------------------------------------------------------------------------------------------------------- */
+
+#define FLIM_LOSS_VALUE(id, name, target, functions) loss == id ? functions##_loss(x, outputs, t, norm):
+#define FLIM_LOSS_SLOPE(id, name, target, functions) loss == id ? functions##_slope(x, k, outputs, t, norm):
+
+/* Loss of one prediction x (K'); *norm is for the slopes. */
+FLIM_LOSS_FUNCTION double flim_loss_of(flim_loss loss, const float *x, int outputs, const flim_target *t, double *norm)
+{
+    return FLIM_LOSS_ROWS(FLIM_LOSS_VALUE) 0.0;
+}
+
+FLIM_LOSS_FUNCTION double flim_loss_slope(flim_loss loss, const float *x, int k, int outputs, const flim_target *t,
+                                          double norm)
+{
+    return FLIM_LOSS_ROWS(FLIM_LOSS_SLOPE) 0.0;
+}
+
+#define FLIM_LOSS_TARGET(id, name, target, functions) loss == id ? target:
+#define FLIM_LOSS_NAME(id, name, target, functions) loss == id ? name:
+
+FLIM_LOSS_FUNCTION flim_target_kind flim_loss_target(flim_loss loss)
+{
+    return FLIM_LOSS_ROWS(FLIM_LOSS_TARGET) FLIM_TARGET_LABEL;
+}
+
+FLIM_LOSS_FUNCTION const char *flim_loss_name(flim_loss loss)
+{
+    return FLIM_LOSS_ROWS(FLIM_LOSS_NAME) "unknown";
+}
+
+/* The class that logits (K') predict: the sign of one, the first largest of several. */
+FLIM_LOSS_FUNCTION int flim_predicted_by(const float *x, int outputs)
+{
+    int best = outputs == 1 ? x[0] > 0.0f : 0;
+    for (int k = 1; k < outputs; k++) {
+        best = x[k] > x[best] ? k : best;
+    }
+    return best;
+}
+
+/* The weight of a cell in a head's loss. */
+FLIM_LOSS_FUNCTION double flim_cell_weight(const flim_head *head, float weight, int label)
+{
+    return head->n_class_weights > 0 ? (double)weight * (double)head->class_weight[label] : (double)weight;
+}
+
+#endif

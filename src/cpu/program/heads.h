@@ -1,0 +1,20 @@
+/* The heads of the network: from the y of their units to the loss, and back to the gradient of y. */
+#ifndef FLIM_CPU_HEADS_H
+#define FLIM_CPU_HEADS_H
+
+#include "cpu/program/cpu_program.h"
+
+/* After the units' forward pass: logits of pooled heads, losses of all. */
+flim_status flim_cpu_heads_forward(flim_cpu_program *program, const flim_batch *batch, flim_cpu_loss *out, flim_error *err);
+/* Parameter gradients of pooled heads, and the gradients of their means. */
+void flim_cpu_heads_backward(flim_cpu_program *program, int64_t n);
+/* What the heads give to dy of unit u for a cell, in worker->x; NULL if none reads it. */
+const float *flim_cpu_heads_dy(const flim_cpu_program *program, flim_cpu_mode mode, flim_cpu_worker *worker,
+                               const flim_batch *batch, int u, int64_t cell);
+
+/* Prediction: head k takes in y (T,H,W,C) of one cell; then logits of all heads for n cells, (n,outputs) of each in turn. */
+void flim_cpu_heads_read(flim_cpu_program *program, flim_cpu_mode mode, int k, int64_t n, int64_t cell, const float *y,
+                         float *logits);
+void flim_cpu_heads_predict(flim_cpu_program *program, int64_t n, float *logits);
+
+#endif
