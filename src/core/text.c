@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/alloc.h"
+
 size_t flim_utf8_length(const char *at, uint32_t *code)
 {
     /* First byte, bounds of the second, number of bytes: table 3-7 of the Unicode standard. */
@@ -65,4 +67,20 @@ void flim_double_text(double value, char text[32])
 size_t flim_utf8_mark(const char *text, size_t length)
 {
     return length >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+}
+
+char *flim_base64(const void *bytes, size_t count, flim_error *err)
+{
+    static const char digit[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const unsigned char *from = bytes;
+    char *text = flim_alloc(count / 3 * 4 + 5, 1, err), *to = text;
+    for (size_t i = 0; text && i < count; i += 3) {
+        size_t left = count - i;
+        unsigned word = (unsigned)from[i] << 16 | (left > 1 ? (unsigned)from[i + 1] << 8 : 0) | (left > 2 ? from[i + 2] : 0);
+        *to++ = digit[word >> 18 & 63];
+        *to++ = digit[word >> 12 & 63];
+        *to++ = left > 1 ? digit[word >> 6 & 63] : '=';
+        *to++ = left > 2 ? digit[word & 63] : '=';
+    }
+    return text; /* flim_alloc has zeroed what follows */
 }

@@ -49,6 +49,23 @@ static void mark_incomplete(json_t *container)
     }
 }
 
+static bool is_whole(json_t *value)
+{
+    bool whole = !(json_is_object(value) || json_is_array(value)) || !is_incomplete(value);
+    for (void *at = json_object_iter(value); at; at = json_object_iter_next(value, at)) {
+        whole = is_whole(json_object_iter_value(at)) && whole;
+    }
+    for (size_t i = 0; i < json_array_size(value); i++) {
+        whole = is_whole(json_array_get(value, i)) && whole;
+    }
+    return whole;
+}
+
+bool flim_json_is_whole(const flim_json *json)
+{
+    return json && is_whole((json_t *)const_value_of(json));
+}
+
 static void forget_marks(json_t *value)
 {
     if (json_is_object(value) || json_is_array(value)) {
@@ -250,14 +267,12 @@ static bool has_containers(const json_t *array)
     return false;
 }
 
-/* Writes a value whose children stand `indent` levels in; indent -1 = all on one line.  False where something is missing. */
-static bool write_value(FILE *out, const json_t *value, int indent)
+/* Writes a value whose children stand `indent` levels in; indent -1 = all on one line. */
+static void write_value(FILE *out, const json_t *value, int indent)
 {
-    bool whole = true;
     int inner = indent < 0 ? -1 : indent + 1;
     switch (json_typeof(value)) {
     case JSON_OBJECT:
-        whole = !is_incomplete(value);
         fputc('{', out);
         for (void *at = json_object_iter((json_t *)value), *first = at; at; at = json_object_iter_next((json_t *)value, at)) {
             if (at != first) {
@@ -266,7 +281,7 @@ static bool write_value(FILE *out, const json_t *value, int indent)
             start_line(out, inner);
             write_string(out, json_object_iter_key(at));
             fputs(": ", out);
-            whole = write_value(out, json_object_iter_value(at), inner) && whole;
+            write_value(out, json_object_iter_value(at), inner);
         }
         if (json_object_size(value)) {
             start_line(out, indent);
@@ -274,7 +289,6 @@ static bool write_value(FILE *out, const json_t *value, int indent)
         fputc('}', out);
         break;
     case JSON_ARRAY:
-        whole = !is_incomplete(value);
         if (!has_containers(value)) {
             inner = -1;
         }
@@ -284,7 +298,7 @@ static bool write_value(FILE *out, const json_t *value, int indent)
                 fputs(inner < 0 ? ", " : ",", out);
             }
             start_line(out, inner);
-            whole = write_value(out, json_array_get(value, i), inner) && whole;
+            write_value(out, json_array_get(value, i), inner);
         }
         if (inner >= 0) {
             start_line(out, indent);
@@ -298,17 +312,16 @@ static bool write_value(FILE *out, const json_t *value, int indent)
     case JSON_FALSE: fputs("false", out); break;
     case JSON_NULL: fputs("null", out); break;
     }
-    return whole;
 }
 
 flim_status flim_json_write(const flim_json *json, const char *path, flim_error *err)
 {
     flim_file_writer writer;
-    FLIM_TRY(flim_file_begin(&writer, path, err));
-    if (!json || !write_value(writer.stream, const_value_of(json), 0)) {
-        flim_file_abandon(&writer);
+    if (!flim_json_is_whole(json)) {
         return flim_fail(err, FLIM_ERROR_MEMORY, "out of host memory while %s was put together", path);
     }
+    FLIM_TRY(flim_file_begin(&writer, path, err));
+    write_value(writer.stream, const_value_of(json), 0);
     fputc('\n', writer.stream);
     return flim_file_commit(&writer, err);
 }
@@ -317,12 +330,12 @@ char *flim_json_text(const flim_json *json)
 {
     char *text = NULL;
     size_t length = 0;
-    FILE *out = json ? open_memstream(&text, &length) : NULL;
+    FILE *out = flim_json_is_whole(json) ? open_memstream(&text, &length) : NULL;
     if (!out) {
         return NULL;
     }
-    bool whole = write_value(out, const_value_of(json), -1);
-    if (fclose(out) != 0 || !whole) {
+    write_value(out, const_value_of(json), -1);
+    if (fclose(out) != 0) {
         free(text);
         return NULL;
     }

@@ -3,8 +3,8 @@
  * For: splits.json, summary.json, environment.json, --json outputs and their readers.  NaN and infinities become null: JSON has
  *      neither.  Objects keep the order in which keys were set.
  * Owns: the caller owns what it creates or parses until it puts it into a parent, which then owns it.
- * Errors: builders never fail at once; a failed allocation is remembered and returned by flim_json_write as
- *      FLIM_ERROR_MEMORY.  Parsing: FLIM_ERROR_DATA with file, line and column.
+ * Errors: builders never fail at once; a failed allocation is remembered: flim_json_is_whole, and FLIM_ERROR_MEMORY of
+ *      flim_json_write.  Parsing: FLIM_ERROR_DATA with file, line and column.
  */
 #ifndef FLIM_JSON_H
 #define FLIM_JSON_H
@@ -31,6 +31,9 @@ void flim_json_add_number(flim_json *array, double value);
 void flim_json_add_integer(flim_json *array, int64_t value);
 void flim_json_add_string(flim_json *array, const char *value);
 void flim_json_add(flim_json *array, flim_json *child);
+
+/* False if an allocation failed while the value was built; of NULL too. */
+bool flim_json_is_whole(const flim_json *json);
 
 /* Writes indented text (lists of plain values on one line, numbers as short as they read back the same), atomically
  * (temp file, fsync, rename).  Frees nothing. */

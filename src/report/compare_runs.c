@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "core/alloc.h"
+#include "core/try.h"
 #include "report/report_internal.h"
 
 static bool same_part(const int64_t *a, int64_t n_a, const int64_t *b, int64_t n_b)
@@ -77,20 +78,19 @@ static void fold_values(const report_run *run, double *value)
 static flim_status baseline_fold_values(const report_run *run, const flim_predictions *p, double *value, flim_error *err)
 {
     const int folds = run->splits.n_folds;
-    flim_status status = FLIM_OK;
     int64_t at = 0;
     fold_values(run, value);
-    for (int f = 0; f < run->n_folds && status == FLIM_OK; f++) {
+    for (int f = 0; f < run->n_folds; f++) {
         flim_metrics metrics;
         int64_t n = run->fold[f].predictions.n;
-        status = flim_metrics_of_decisions(n, p->classes, p->label + at, p->logits + at * p->outputs, p->predicted + at,
-                                           &metrics, err);
+        FLIM_TRY(flim_metrics_of_decisions(n, p->classes, p->label + at, p->logits + at * p->outputs, p->predicted + at,
+                                           &metrics, err));
         at += n;
-        for (int m = 0; m < FLIM_N_METRICS && status == FLIM_OK; m++) {
+        for (int m = 0; m < FLIM_N_METRICS; m++) {
             value[m * folds + run->fold[f].k] = metrics.value[m];
         }
     }
-    return status;
+    return FLIM_OK;
 }
 
 static void test_folds(report_pair *out, const flim_splits *splits, const double *a, const double *b)
@@ -107,17 +107,17 @@ flim_status report_compare_with_baseline(const report_run *run, int baseline, re
     const size_t values = (size_t)FLIM_N_METRICS * (size_t)run->splits.n_folds;
     double *simple = flim_alloc(values, sizeof *simple, err), *network = flim_alloc(values, sizeof *network, err);
     *out = (report_pair){.paired = true};
-    flim_status status = simple && network ? baseline_fold_values(run, p, simple, err) : FLIM_ERROR_MEMORY;
-    if (status == FLIM_OK) {
-        fold_values(run, network);
-        test_folds(out, &run->splits, simple, network);
-        for (int64_t i = 0; i < p->n; i++) {
-            bool by_simple = p->predicted[i] == p->label[i], by_network = run->pool.predicted[i] == p->label[i];
-            out->only_a += by_simple && !by_network;
-            out->only_b += by_network && !by_simple;
-        }
-        out->cell_test = flim_mcnemar(out->only_a, out->only_b);
+    flim_status status = FLIM_OK;
+    FLIM_TRY_DONE(simple && network ? baseline_fold_values(run, p, simple, err) : FLIM_ERROR_MEMORY);
+    fold_values(run, network);
+    test_folds(out, &run->splits, simple, network);
+    for (int64_t i = 0; i < p->n; i++) {
+        bool by_simple = p->predicted[i] == p->label[i], by_network = run->pool.predicted[i] == p->label[i];
+        out->only_a += by_simple && !by_network;
+        out->only_b += by_network && !by_simple;
     }
+    out->cell_test = flim_mcnemar(out->only_a, out->only_b);
+done:
     flim_free(simple);
     flim_free(network);
     return status;
@@ -148,24 +148,23 @@ static flim_status compare_cells(const report_run *a, const report_run *b, repor
 flim_status report_compare(const report_run *a, const report_run *b, report_comparison *out, flim_error *err)
 {
     *out = (report_comparison){.a = a, .b = b};
-    flim_status status = FLIM_OK;
     out->same_data =
         a->classes == b->classes && a->splits.n == b->splits.n && strcmp(a->splits.sha256, b->splits.sha256) == 0;
     if (out->same_data) {
-        status = same_splits(&a->splits, &b->splits, &out->pair.paired, err);
+        FLIM_TRY(same_splits(&a->splits, &b->splits, &out->pair.paired, err));
     }
-    if (status != FLIM_OK || !out->pair.paired) {
-        return status; /* what is paired would not be pairs */
+    if (!out->pair.paired) {
+        return FLIM_OK; /* their folds are no pairs */
     }
     const size_t values = (size_t)FLIM_N_METRICS * (size_t)a->splits.n_folds;
     double *of_a = flim_alloc(values, sizeof *of_a, err), *of_b = flim_alloc(values, sizeof *of_b, err);
-    status = of_a && of_b ? FLIM_OK : FLIM_ERROR_MEMORY;
-    if (status == FLIM_OK) {
-        fold_values(a, of_a);
-        fold_values(b, of_b);
-        test_folds(&out->pair, &a->splits, of_a, of_b);
-        status = compare_cells(a, b, &out->pair, err);
-    }
+    flim_status status = FLIM_OK;
+    FLIM_TRY_DONE(of_a && of_b ? FLIM_OK : FLIM_ERROR_MEMORY);
+    fold_values(a, of_a);
+    fold_values(b, of_b);
+    test_folds(&out->pair, &a->splits, of_a, of_b);
+    status = compare_cells(a, b, &out->pair, err);
+done:
     flim_free(of_a);
     flim_free(of_b);
     return status;

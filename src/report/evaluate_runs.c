@@ -10,11 +10,6 @@
 
 enum { FEW_GROUPS = 10, MOST_ROWS_BUT_FOLDS = 9 + FLIM_N_BASELINES };
 
-const char *report_mode(const report_run *run)
-{
-    return flim_split_mode_name(run->splits.mode);
-}
-
 const report_row *report_row_of(const report_run *run, report_kind kind)
 {
     for (int r = 0; r < run->n_rows; r++) {
@@ -72,8 +67,7 @@ static flim_status find_absent_classes(report_run *run, const flim_fold_result *
 static flim_status fold_rows(report_run *run, const flim_log *log, flim_error *err)
 {
     int64_t differ = 0;
-    flim_status status = FLIM_OK;
-    for (int f = 0; f < run->n_folds && status == FLIM_OK; f++) {
+    for (int f = 0; f < run->n_folds; f++) {
         const flim_fold_result *fold = &run->fold[f];
         const flim_predictions *p = &fold->predictions;
         char name[32];
@@ -82,24 +76,21 @@ static flim_status fold_rows(report_run *run, const flim_log *log, flim_error *e
         }
         snprintf(name, sizeof name, "fold %d", fold->k);
         add_row(run, REPORT_FOLD, name, fold->metrics.value)->fold = fold;
-        status = find_absent_classes(run, fold, log, err);
+        FLIM_TRY(find_absent_classes(run, fold, log, err));
     }
     if (differ) {
         report_find(run, log, FLIM_LOG_WARNING,
                     "%" PRId64 " cells in predictions.csv are not predicted as their logits and the fold's threshold say",
                     differ);
     }
-    return status;
+    return FLIM_OK;
 }
 
 static flim_status spread_rows(report_run *run, const flim_log *log, flim_error *err)
 {
     double mean[FLIM_N_METRICS], sd[FLIM_N_METRICS], sd0[FLIM_N_METRICS];
     int ignored[FLIM_N_METRICS];
-    flim_status status = flim_spread_over_folds(run->fold, run->n_folds, false, mean, sd, run->used, err);
-    if (status != FLIM_OK) {
-        return status;
-    }
+    FLIM_TRY(flim_spread_over_folds(run->fold, run->n_folds, false, mean, sd, run->used, err));
     for (int m = 0; m < FLIM_N_METRICS; m++) {
         int used = run->used[m];
         sd0[m] = used == 1 ? 0 : sd[m] * sqrt((used - 1.0) / used);
@@ -112,10 +103,10 @@ static flim_status spread_rows(report_run *run, const flim_log *log, flim_error 
     add_row(run, REPORT_SD1, "sd (ddof 1)", sd);
     add_row(run, REPORT_SD0, "sd (ddof 0)", sd0);
     if (run->classes == 2) {
-        status = flim_spread_over_folds(run->fold, run->n_folds, true, mean, sd, ignored, err);
+        FLIM_TRY(flim_spread_over_folds(run->fold, run->n_folds, true, mean, sd, ignored, err));
         add_row(run, REPORT_MEAN_HALF, "mean, threshold 0.5", mean);
     }
-    return status;
+    return FLIM_OK;
 }
 
 /* ---- all folds together */
@@ -130,14 +121,14 @@ static flim_status delong_of_pool(report_run *run, flim_error *err)
     }
     uint8_t *positive = flim_alloc((size_t)p->n, sizeof *positive, err);
     double *score = flim_alloc((size_t)p->n, sizeof *score, err);
-    flim_status status = positive && score ? FLIM_OK : FLIM_ERROR_MEMORY;
-    for (int64_t i = 0; status == FLIM_OK && i < p->n; i++) {
+    flim_status status = FLIM_OK;
+    FLIM_TRY_DONE(positive && score ? FLIM_OK : FLIM_ERROR_MEMORY);
+    for (int64_t i = 0; i < p->n; i++) {
         positive[i] = p->label[i] == 1;
         score[i] = (double)p->logits[i];
     }
-    if (status == FLIM_OK) {
-        status = flim_delong(p->n, positive, score, 0.95, &run->delong_auc, &run->delong_se, &run->delong, err);
-    }
+    status = flim_delong(p->n, positive, score, 0.95, &run->delong_auc, &run->delong_se, &run->delong, err);
+done:
     flim_free(positive);
     flim_free(score);
     return status;
@@ -173,22 +164,19 @@ static flim_status interval_rows(report_run *run, const flim_report_options *opt
 static flim_status pooled_rows(report_run *run, const flim_report_options *options, flim_error *err)
 {
     flim_metrics pooled, at_half;
-    flim_status status = flim_pool_metrics(&run->pool, &pooled, &at_half, err);
-    if (status != FLIM_OK) {
-        return status;
-    }
+    FLIM_TRY(flim_pool_metrics(&run->pool, &pooled, &at_half, err));
     add_row(run, REPORT_POOLED, "pooled", pooled.value);
     run->by_group = run->groups > 1;
     for (int m = 0; m < FLIM_N_METRICS; m++) {
         run->interval[m] = (flim_interval){NAN, NAN};
     }
     if (options->replicates > 0 && !isnan(pooled.value[FLIM_LOG_LOSS])) {
-        status = interval_rows(run, options, err);
+        FLIM_TRY(interval_rows(run, options, err));
     }
-    if (status == FLIM_OK && run->classes == 2) {
+    if (run->classes == 2) {
         add_row(run, REPORT_POOLED_HALF, "pooled, threshold 0.5", at_half.value);
     }
-    return status == FLIM_OK ? delong_of_pool(run, err) : status;
+    return delong_of_pool(run, err);
 }
 
 static flim_status holdout_row(report_run *run, flim_error *err)
@@ -231,13 +219,8 @@ static flim_status baseline_row(report_run *run, int b, const flim_log *log, fli
     const double *network = report_row_of(run, REPORT_POOLED)->value;
     flim_metrics metrics;
     char sentence[512];
-    flim_status status = flim_metrics_of_decisions(p->n, p->classes, p->label, p->logits, p->predicted, &metrics, err);
-    if (status == FLIM_OK) {
-        status = report_compare_with_baseline(run, b, &run->against[b], err);
-    }
-    if (status != FLIM_OK) {
-        return status;
-    }
+    FLIM_TRY(flim_metrics_of_decisions(p->n, p->classes, p->label, p->logits, p->predicted, &metrics, err));
+    FLIM_TRY(report_compare_with_baseline(run, b, &run->against[b], err));
     add_row(run, REPORT_BASELINE, flim_baseline_title(b), metrics.value)->baseline = b;
     if (b == FLIM_BASELINE_CONFOUNDS &&
         flim_confounds_suffice(run->classes, network, metrics.value, sentence, sizeof sentence)) {
@@ -250,17 +233,16 @@ static flim_status baseline_row(report_run *run, int b, const flim_log *log, fli
 
 static flim_status baseline_rows(report_run *run, const flim_log *log, flim_error *err)
 {
-    flim_status status = FLIM_OK;
     flim_error first = {0};
     int missing = 0;
     char names[160] = "";
-    for (int b = 0; b < FLIM_N_BASELINES && status == FLIM_OK; b++) {
+    for (int b = 0; b < FLIM_N_BASELINES; b++) {
         flim_error why = {0};
         bool found;
-        status = flim_baseline_read(run->folder, b, &run->pool, &run->baseline[b], &found, &why, err);
-        if (status == FLIM_OK && found) {
-            status = baseline_row(run, b, log, err);
-        } else if (status == FLIM_OK) {
+        FLIM_TRY(flim_baseline_read(run->folder, b, &run->pool, &run->baseline[b], &found, &why, err));
+        if (found) {
+            FLIM_TRY(baseline_row(run, b, log, err));
+        } else {
             size_t used = strlen(names);
             snprintf(names + used, sizeof names - used, "%s'%s'", missing ? ", " : "", flim_baseline_title(b));
             first = missing++ ? first : why;
@@ -272,7 +254,7 @@ static flim_status baseline_rows(report_run *run, const flim_log *log, flim_erro
         report_find(run, log, FLIM_LOG_WARNING, "no baseline %s: %s; train_cv --resume --out %s makes it", names, first.text,
                     folder);
     }
-    return status;
+    return FLIM_OK;
 }
 
 flim_status report_evaluate(report_run *run, const flim_report_options *options, flim_error *err)
@@ -280,33 +262,17 @@ flim_status report_evaluate(report_run *run, const flim_report_options *options,
     const flim_log *log = options->log;
     run->row = flim_alloc((size_t)run->n_folds + MOST_ROWS_BUT_FOLDS, sizeof *run->row, err);
     run->matrix = flim_alloc((size_t)run->classes * (size_t)run->classes, sizeof *run->matrix, err);
-    flim_status status = run->row && run->matrix ? report_number_groups(run, err) : FLIM_ERROR_MEMORY;
-    for (int64_t i = 0; status == FLIM_OK && i < run->pool.n; i++) {
+    FLIM_TRY(run->row && run->matrix ? report_number_groups(run, err) : FLIM_ERROR_MEMORY);
+    for (int64_t i = 0; i < run->pool.n; i++) {
         run->matrix[run->pool.label[i] * run->classes + run->pool.predicted[i]]++;
     }
-    if (status == FLIM_OK) {
-        status = report_find_shared_groups(run, log, err);
-    }
-    if (status == FLIM_OK) {
-        status = fold_rows(run, log, err);
-    }
-    if (status == FLIM_OK) {
-        status = spread_rows(run, log, err);
-    }
-    if (status == FLIM_OK) {
-        status = pooled_rows(run, options, err);
-    }
-    if (status == FLIM_OK) {
-        status = holdout_row(run, err);
-    }
-    if (status == FLIM_OK) {
-        status = baseline_rows(run, log, err);
-    }
-    if (status == FLIM_OK) {
-        status = report_check_summary(run, log);
-    }
-    if (status == FLIM_OK) {
-        status = report_group_rows(run, err);
-    }
-    return status == FLIM_OK && run->finding_failed ? flim_fail(err, FLIM_ERROR_MEMORY, "out of host memory") : status;
+    FLIM_TRY(report_find_shared_groups(run, log, err));
+    FLIM_TRY(fold_rows(run, log, err));
+    FLIM_TRY(spread_rows(run, log, err));
+    FLIM_TRY(pooled_rows(run, options, err));
+    FLIM_TRY(holdout_row(run, err));
+    FLIM_TRY(baseline_rows(run, log, err));
+    FLIM_TRY(report_check_summary(run, log));
+    FLIM_TRY(report_group_rows(run, err));
+    return run->finding_failed ? flim_fail(err, FLIM_ERROR_MEMORY, "out of host memory") : FLIM_OK;
 }

@@ -1,10 +1,11 @@
-/* The gallery of the page: the errors that the network was surest of. */
-#include <inttypes.h>
+/* The gallery of the page, the errors that the network was surest of. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/alloc.h"
+#include "core/text.h"
+#include "core/try.h"
 #include "report/html.h"
 
 enum { GALLERY = 12 };
@@ -30,22 +31,19 @@ static void put_u32(unsigned char *at, uint32_t value)
     }
 }
 
-/* Intensity (H,W) as a grey 24-bit bitmap, black = 0, white = the brightest pixel. */
-static flim_status put_bitmap(FILE *stream, const report_picture *picture, flim_error *err)
+/* Intensity (H,W) as a grey 24-bit bitmap, black = 0, white = `most`, the brightest pixel. */
+static flim_status set_bitmap(flim_json *values, const report_picture *picture, double most, flim_error *err)
 {
-    size_t row = ((size_t)picture->w * 3 + 3) / 4 * 4, pixels = row * (size_t)picture->h, size = 54 + pixels;
+    enum { HEAD = 54 };
+    const size_t row = ((size_t)picture->w * 3 + 3) / 4 * 4, pixels = row * (size_t)picture->h, size = HEAD + pixels;
     unsigned char *bmp = flim_alloc(size, 1, err);
     if (!bmp) {
         return FLIM_ERROR_MEMORY;
     }
-    double most = 0;
-    for (int64_t i = 0; i < (int64_t)picture->h * picture->w; i++) {
-        most = fmax(most, picture->intensity[i]);
-    }
     bmp[0] = 'B';
     bmp[1] = 'M';
     put_u32(bmp + 2, (uint32_t)size);
-    put_u32(bmp + 10, 54);
+    put_u32(bmp + 10, HEAD);
     put_u32(bmp + 14, 40);
     put_u32(bmp + 18, (uint32_t)picture->w);
     put_u32(bmp + 22, (uint32_t)picture->h);
@@ -54,85 +52,86 @@ static flim_status put_bitmap(FILE *stream, const report_picture *picture, flim_
     for (int y = 0; y < picture->h; y++) {
         for (int x = 0; x < picture->w; x++) {
             double value = picture->intensity[(int64_t)(picture->h - 1 - y) * picture->w + x]; /* rows from below */
-            memset(bmp + 54 + (size_t)y * row + 3 * (size_t)x, most > 0 ? (int)(255 * value / most + 0.5) : 0, 3);
+            memset(bmp + HEAD + (size_t)y * row + 3 * (size_t)x, most > 0 ? (int)(255 * value / most + 0.5) : 0, 3);
         }
     }
-    fputs("<img class=\"cell\" alt=\"intensity\" src=\"data:image/bmp;base64,", stream);
-    html_put_base64(stream, bmp, size);
-    fputs("\">", stream);
+    char *text = flim_base64(bmp, size, err);
     flim_free(bmp);
-    return FLIM_OK;
+    flim_json_set_string(values, "bitmap", text);
+    flim_free(text);
+    return text ? FLIM_OK : FLIM_ERROR_MEMORY;
 }
 
 /* The decay on a logarithmic axis from 1 count (0 lies on the axis) to a whole power of ten, as decays are read. */
-static void put_decay(FILE *stream, const report_picture *picture)
+static void set_decay(flim_json *values, const report_picture *picture)
 {
     enum { LEFT = 26, RIGHT = 148, TOP = 6, BOTTOM = 66 };
     double most = 10;
+    flim_json *ticks = flim_json_array(), *points = flim_json_array();
     for (int t = 0; t < picture->t; t++) {
         most = fmax(most, picture->decay[t]);
     }
     const int decades = (int)ceil(log10(most) - 1e-9);
-    fputs("<svg width=\"150\" height=\"84\" viewBox=\"0 0 150 84\" role=\"img\" aria-label=\"decay\">", stream);
     for (int d = 0; d <= decades; d++) {
-        double y = BOTTOM - (double)(BOTTOM - TOP) * d / decades;
-        fprintf(stream,
-                "<line x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\" class=\"%s\"/><text x=\"%d\" y=\"%.1f\" class=\"e\">",
-                LEFT, RIGHT, y, y, d ? "g" : "a", LEFT - 3, y + 3);
-        fprintf(stream, "%.0f</text>", pow(10, d));
+        const double y = BOTTOM - (double)(BOTTOM - TOP) * d / decades;
+        flim_json *tick = flim_json_object();
+        flim_json_set_number(tick, "y", y);
+        flim_json_set_number(tick, "text_y", y + 3);
+        flim_json_set_number(tick, "value", pow(10, d));
+        flim_json_add(ticks, tick);
     }
-    fputs("<polyline points=\"", stream);
     for (int t = 0; t < picture->t; t++) {
-        double x = LEFT + (double)(RIGHT - LEFT) * t / (picture->t > 1 ? picture->t - 1 : 1);
-        double height = picture->decay[t] > 1 ? log10(picture->decay[t]) / decades : 0;
-        fprintf(stream, "%.1f,%.1f ", x, BOTTOM - (BOTTOM - TOP) * height);
+        const double height = picture->decay[t] > 1 ? log10(picture->decay[t]) / decades : 0;
+        flim_json *point = flim_json_object();
+        flim_json_set_number(point, "x", LEFT + (double)(RIGHT - LEFT) * t / (picture->t > 1 ? picture->t - 1 : 1));
+        flim_json_set_number(point, "y", BOTTOM - (BOTTOM - TOP) * height);
+        flim_json_add(points, point);
     }
-    fprintf(stream,
-            "\"/><text x=\"%d\" y=\"78\" class=\"s\">0</text><text x=\"%d\" y=\"78\" class=\"e\">%d bins</text></svg>", LEFT,
-            RIGHT, picture->t);
+    flim_json_set_integer(values, "left", LEFT);
+    flim_json_set_integer(values, "right", RIGHT);
+    flim_json_set_integer(values, "text_x", LEFT - 3);
+    flim_json_set(values, "ticks", ticks);
+    flim_json_set(values, "points", points);
+    flim_json_set_integer(values, "bins", picture->t);
 }
 
-static double sum_of(const double *values, int64_t n)
+static flim_status set_picture(flim_json *values, const report_picture *picture, flim_error *err)
 {
-    double sum = 0;
-    for (int64_t i = 0; i < n; i++) {
-        sum += values[i];
+    double photons = 0, brightest = 0;
+    flim_json *object = flim_json_object();
+    for (int64_t i = 0; i < (int64_t)picture->h * picture->w; i++) {
+        photons += picture->intensity[i];
+        brightest = fmax(brightest, picture->intensity[i]);
     }
-    return sum;
+    flim_json_set_number(object, "photons", photons);
+    flim_json_set_number(object, "brightest", brightest);
+    set_decay(object, picture);
+    const flim_status status = set_bitmap(object, picture, brightest, err);
+    flim_json_set(values, "picture", object);
+    return status;
 }
 
-static flim_status put_mistake(FILE *stream, const report_run *run, const mistake *m, const report_picture *picture,
+/* picture: NULL if there is none. */
+static flim_status add_mistake(flim_json *cells, const report_run *run, const mistake *m, const report_picture *picture,
                                flim_error *err)
 {
     const flim_pool *p = &run->pool;
     const int64_t at = m->at;
     flim_status status = FLIM_OK;
-    fputs("<figure>", stream);
+    flim_json *cell = flim_json_object();
+    flim_json_set_string(cell, "name", p->name[at][0] ? p->name[at] : "cell");
+    flim_json_set_integer(cell, "cell", p->cell[at]);
+    flim_json_set_integer(cell, "fold", p->fold[at]);
+    flim_json_set_string(cell, "group", run->groups ? p->group_of[at] : NULL);
+    flim_json_set_string(cell, "label", run->class_name[p->label[at]]);
+    flim_json_set_string(cell, "predicted", run->class_name[p->predicted[at]]);
+    flim_json_set_number(cell, "probability", m->probability);
     if (picture) {
-        status = put_bitmap(stream, picture, err);
-        put_decay(stream, picture);
+        status = set_picture(cell, picture, err);
+    } else {
+        flim_json_set_null(cell, "picture");
     }
-    fputs("<figcaption><b>", stream);
-    html_put_text(stream, p->name[at][0] ? p->name[at] : "cell");
-    fprintf(stream, "</b><br>cell %" PRId64 ", fold %d", p->cell[at], p->fold[at]);
-    if (run->groups) {
-        fputs(", ", stream);
-        html_put_text(stream, p->group_of[at]);
-    }
-    fputs("<br>is <b>", stream);
-    html_put_text(stream, run->class_name[p->label[at]]);
-    fputs("</b><br>predicted ", stream);
-    html_put_text(stream, run->class_name[p->predicted[at]]);
-    fprintf(stream, ", %.3f", m->probability);
-    if (picture) {
-        double most = 0;
-        for (int64_t i = 0; i < (int64_t)picture->h * picture->w; i++) {
-            most = fmax(most, picture->intensity[i]);
-        }
-        fprintf(stream, "<br>%.0f photons, brightest pixel %.0f",
-                sum_of(picture->intensity, (int64_t)picture->h * picture->w), most);
-    }
-    fputs("</figcaption></figure>\n", stream);
+    flim_json_add(cells, cell);
     return status;
 }
 
@@ -156,43 +155,35 @@ static flim_status find_mistakes(const report_run *run, mistake **out, int64_t *
     return list && probability ? FLIM_OK : FLIM_ERROR_MEMORY;
 }
 
-flim_status html_put_gallery(FILE *stream, const report_run *run, const flim_report_options *options, flim_error *err)
+flim_status html_set_gallery(flim_json *run_values, const report_run *run, const flim_report_options *options,
+                             flim_error *err)
 {
     report_picture picture[GALLERY] = {{0}};
     int64_t cell[GALLERY], wrong = 0;
     bool found = false;
     mistake *list = NULL;
     flim_error why = {0};
-    flim_status status = find_mistakes(run, &list, &wrong, err);
+    flim_status status = FLIM_OK;
+    flim_json *gallery = flim_json_object(), *cells = flim_json_array();
+    FLIM_TRY_DONE(find_mistakes(run, &list, &wrong, err));
     const int64_t shown = wrong < GALLERY ? wrong : GALLERY;
-    for (int64_t i = 0; status == FLIM_OK && i < shown; i++) {
+    const bool wanted = options->pictures && shown > 0;
+    for (int64_t i = 0; i < shown; i++) {
         cell[i] = run->pool.cell[list[i].at];
     }
-    if (status == FLIM_OK && options->pictures && shown > 0) {
-        status = report_read_pictures(run, options, cell, shown, picture, &found, &why, err);
+    if (wanted) {
+        FLIM_TRY_DONE(report_read_pictures(run, options, cell, shown, picture, &found, &why, err));
     }
-    if (status == FLIM_OK) {
-        fprintf(
-            stream,
-            "<h3>Most confident errors</h3>\n<p class=\"about\">%" PRId64 " of %" PRId64
-            " cells are predicted wrongly; the %" PRId64 " with the highest probability of the wrong class are shown%s</p>\n",
-            wrong, run->pool.n, shown,
-            found ? ": intensity (photons summed over time; black is 0, white the cell's brightest pixel) and decay summed "
-                    "over the mask (logarithmic)."
-                  : ".");
-        if (options->pictures && shown > 0 && !found) {
-            fputs("<p class=\"note\">No pictures: ", stream);
-            html_put_text(stream, why.text);
-            fputs(" (name the data with --data).</p>\n", stream);
-        }
-        fputs("<div class=\"gallery\">\n", stream);
+    flim_json_set_integer(gallery, "n_wrong", wrong);
+    flim_json_set_integer(gallery, "n_shown", shown);
+    flim_json_set_bool(gallery, "pictures", found);
+    flim_json_set_string(gallery, "missing", wanted && !found ? why.text : NULL);
+    for (int64_t i = 0; i < shown; i++) {
+        FLIM_TRY_DONE(add_mistake(cells, run, &list[i], found ? &picture[i] : NULL, err));
     }
-    for (int64_t i = 0; i < shown && status == FLIM_OK; i++) {
-        status = put_mistake(stream, run, &list[i], found ? &picture[i] : NULL, err);
-    }
-    if (status == FLIM_OK) {
-        fputs("</div>\n", stream);
-    }
+done:
+    flim_json_set(gallery, "cells", cells);
+    flim_json_set(run_values, "gallery", gallery);
     for (int i = 0; i < GALLERY; i++) {
         flim_free(picture[i].intensity);
         flim_free(picture[i].decay);

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <spawn.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -11,6 +12,7 @@
 #include "core/alloc.h"
 #include "core/file.h"
 #include "core/try.h"
+#include "report/templates.h"
 
 enum { MOST_SVG = 1 << 26 };
 
@@ -24,42 +26,8 @@ static flim_status make_temporary(char path[64], int *fd, flim_error *err)
                     : flim_fail(err, FLIM_ERROR_WRITE, "cannot write a temporary file in /tmp: %s", strerror(errno));
 }
 
-flim_status gnuplot_begin(gnuplot_script *script, int width, int height, flim_error *err)
-{
-    int fd;
-    *script = (gnuplot_script){0};
-    FLIM_TRY(make_temporary(script->path, &fd, err));
-    script->stream = fdopen(fd, "w");
-    if (!script->stream) {
-        close(fd);
-        unlink(script->path);
-        return flim_fail(err, FLIM_ERROR_WRITE, "cannot write %s: %s", script->path, strerror(errno));
-    }
-    fprintf(script->stream,
-            "set terminal svg size %d,%d noenhanced font 'sans-serif,11' background 'white'\n"
-            "set encoding utf8\nset border 3 lc rgb '#555555'\nset tics nomirror out scale 0.6 textcolor rgb '#333333'\n"
-            "set key noenhanced samplen 1.4 spacing 0.95 font ',9'\n",
-            width, height);
-    /* Okabe and Ito's colours, which people who see no red or green can tell apart too, then darker ones. */
-    static const char *const colours[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9",
-                                          "#882255", "#7a7a00", "#44546a", "#8c510a", "#5e3c99", "#1b7837"};
-    for (size_t i = 0; i < sizeof colours / sizeof colours[0]; i++) {
-        fprintf(script->stream, "set linetype %zu lc rgb '%s'\n", i + 1, colours[i]);
-    }
-    fprintf(script->stream, "set linetype cycle %zu\n", sizeof colours / sizeof colours[0]);
-    return FLIM_OK;
-}
-
-void gnuplot_abandon(gnuplot_script *script)
-{
-    if (script->stream) {
-        fclose(script->stream);
-        script->stream = NULL;
-        unlink(script->path);
-    }
-}
-
-void gnuplot_put_text(FILE *stream, const char *text)
+/* Writes text as a quoted string of gnuplot. */
+static void put_quoted(FILE *stream, const char *text)
 {
     putc('\'', stream);
     for (; *text; text++) {
@@ -71,7 +39,7 @@ void gnuplot_put_text(FILE *stream, const char *text)
     putc('\'', stream);
 }
 
-/* Starts gnuplot with stdout and stderr into files and waits.  *code: its exit code, 127 where it could not be started. */
+/* Starts gnuplot with stdout and stderr into files and waits.  *code: its exit code, 127 if it could not be started. */
 static int spawn_and_wait(const char *script, int out, int complaints, int *code)
 {
     char program[] = "gnuplot", quiet[] = "-d"; /* -d: no start-up files of the user */
@@ -103,34 +71,27 @@ static int spawn_and_wait(const char *script, int out, int complaints, int *code
     return result;
 }
 
-flim_status gnuplot_run(gnuplot_script *script, char **svg, size_t *bytes, flim_error *err)
+/* Runs a script and reads what it drew. */
+static flim_status run_script(const char *script, char **svg, size_t *bytes, flim_error *err)
 {
+    flim_status status = FLIM_OK;
     char out_path[64] = "", words_path[64] = "", *words = NULL;
     int out = -1, complaints = -1, code = 0;
     size_t n_words = 0;
-    *svg = NULL;
-    *bytes = 0;
-    int written = fflush(script->stream) == 0 && !ferror(script->stream);
-    flim_status status =
-        written ? make_temporary(out_path, &out, err) : flim_fail(err, FLIM_ERROR_WRITE, "cannot write %s", script->path);
-    if (status == FLIM_OK) {
-        status = make_temporary(words_path, &complaints, err);
-    }
-    if (status != FLIM_OK) {
-        goto done;
-    }
-    int number = spawn_and_wait(script->path, out, complaints, &code);
+    FLIM_TRY_DONE(make_temporary(out_path, &out, err));
+    FLIM_TRY_DONE(make_temporary(words_path, &complaints, err));
+    const int number = spawn_and_wait(script, out, complaints, &code);
     if (number == ENOENT || code == 127) {
         status = flim_fail(err, FLIM_ERROR, "gnuplot is needed for the plots and was not found: apt-get install gnuplot-nox");
         goto done;
     }
-    status = flim_file_read(out_path, MOST_SVG, svg, bytes, err);
-    if (status == FLIM_OK && (number != 0 || code != 0 || !strstr(*svg, "</svg>"))) {
+    FLIM_TRY_DONE(flim_file_read(out_path, MOST_SVG, svg, bytes, err));
+    if (number != 0 || code != 0 || !strstr(*svg, "</svg>")) {
         flim_free(*svg);
         *svg = NULL;
-        status = flim_file_read(words_path, 4096, &words, &n_words, NULL);
+        const bool said = flim_file_read(words_path, 4096, &words, &n_words, NULL) == FLIM_OK;
         status = flim_fail(err, FLIM_ERROR, "gnuplot failed (%s): %.300s", number ? strerror(number) : "exit code not 0",
-                           status == FLIM_OK ? words : "");
+                           said ? words : "");
     }
 done:
     if (out >= 0) {
@@ -142,6 +103,32 @@ done:
         unlink(words_path);
     }
     flim_free(words);
-    gnuplot_abandon(script);
+    return status;
+}
+
+flim_status gnuplot_draw(const char *template_name, const flim_json *values, char **svg, size_t *bytes, flim_error *err)
+{
+    const flim_template_set set = {report_templates, report_templates_n, put_quoted, "?"};
+    flim_status status = FLIM_OK;
+    char path[64];
+    int fd;
+    *svg = NULL;
+    *bytes = 0;
+    FLIM_TRY(make_temporary(path, &fd, err));
+    FILE *stream = fdopen(fd, "w");
+    if (!stream) {
+        close(fd);
+        status = flim_fail(err, FLIM_ERROR_WRITE, "cannot write %s: %s", path, strerror(errno));
+        goto done;
+    }
+    status = flim_template_write(&set, template_name, values, stream, err);
+    const bool lost = ferror(stream);
+    if ((fclose(stream) != 0 || lost) && status == FLIM_OK) {
+        status = flim_fail(err, FLIM_ERROR_WRITE, "cannot write %s", path);
+    }
+    FLIM_TRY_DONE(status);
+    status = run_script(path, svg, bytes, err);
+done:
+    unlink(path);
     return status;
 }

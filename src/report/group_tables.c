@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/alloc.h"
+#include "core/try.h"
 #include "report/report_internal.h"
 
 static int by_text(const void *a, const void *b)
@@ -59,8 +60,9 @@ flim_status report_group_rows(report_run *run, flim_error *err)
     int32_t *label = flim_alloc((size_t)p->n, sizeof *label, err),
             *predicted = flim_alloc((size_t)p->n, sizeof *predicted, err);
     float *logits = flim_alloc((size_t)(p->n * outputs), sizeof *logits, err);
-    flim_status status = run->group && label && predicted && logits ? FLIM_OK : FLIM_ERROR_MEMORY;
-    for (int64_t g = 0; g < run->groups && status == FLIM_OK; g++) {
+    flim_status status = FLIM_OK;
+    FLIM_TRY_DONE(run->group && label && predicted && logits ? FLIM_OK : FLIM_ERROR_MEMORY);
+    for (int64_t g = 0; g < run->groups; g++) {
         report_group *group = &run->group[g];
         flim_metrics m;
         int64_t n = 0, ones = 0, right = 0;
@@ -74,7 +76,7 @@ flim_status report_group_rows(report_run *run, flim_error *err)
                 n++;
             }
         }
-        status = flim_metrics_of_decisions(n, run->classes, label, logits, predicted, &m, err);
+        FLIM_TRY_DONE(flim_metrics_of_decisions(n, run->classes, label, logits, predicted, &m, err));
         *group = (report_group){.name = run->group_name[g],
                                 .n = n,
                                 .right = right,
@@ -89,9 +91,8 @@ flim_status report_group_rows(report_run *run, flim_error *err)
             group->specificity = ones < n ? m.value[FLIM_SPECIFICITY] : NAN;
         }
     }
-    if (status == FLIM_OK) {
-        qsort(run->group, (size_t)run->groups, sizeof *run->group, worst_first);
-    }
+    qsort(run->group, (size_t)run->groups, sizeof *run->group, worst_first);
+done:
     flim_free(label);
     flim_free(predicted);
     flim_free(logits);
@@ -104,12 +105,9 @@ flim_status report_find_shared_groups(report_run *run, const flim_log *log, flim
     const flim_pool *p = &run->pool;
     int *first = flim_alloc((size_t)run->groups, sizeof *first, err);
     bool *shared = flim_alloc((size_t)run->groups, sizeof *shared, err);
-    if (!first || !shared) {
-        flim_free(first);
-        flim_free(shared);
-        return FLIM_ERROR_MEMORY;
-    }
+    flim_status status = FLIM_OK;
     int64_t count = 0;
+    FLIM_TRY_DONE(first && shared ? FLIM_OK : FLIM_ERROR_MEMORY);
     for (int64_t i = 0; run->groups && i < p->n; i++) {
         int *f = &first[run->group_of[i]];
         if (*f && *f != p->fold[i] + 1 && !shared[run->group_of[i]]) {
@@ -126,7 +124,8 @@ flim_status report_find_shared_groups(report_run *run, const flim_log *log, flim
                     "do not say how well a new group will do",
                     report_mode(run), count, run->groups);
     }
+done:
     flim_free(first);
     flim_free(shared);
-    return FLIM_OK;
+    return status;
 }

@@ -3,11 +3,12 @@
 
 #include "core/alloc.h"
 #include "core/file.h"
+#include "core/try.h"
 #include "flim/dataset.h"
 #include "flim/settings.h"
 #include "report/report_internal.h"
 
-/* Opens the data of a run: options' files, else those of its config.yaml.  *dataset = NULL where it is not to be had; why gets the
+/* Opens the data of a run: options' files, else those of its config.yaml.  *dataset = NULL if they cannot be opened; why gets the
  * reason. */
 static flim_status open_data(const report_run *run, const flim_report_options *options, flim_dataset **dataset,
                              flim_error *why, flim_error *err)
@@ -15,10 +16,7 @@ static flim_status open_data(const report_run *run, const flim_report_options *o
     *dataset = NULL;
     char path[REPORT_PATH], sha256[65];
     flim_settings settings;
-    flim_status status = flim_settings_init(&settings, err);
-    if (status != FLIM_OK) {
-        return status;
-    }
+    FLIM_TRY(flim_settings_init(&settings, err));
     snprintf(path, sizeof path, "%.4000s/config.yaml", run->folder);
     if (flim_settings_read(&settings, path, why) != FLIM_OK) {
         goto done;
@@ -63,26 +61,26 @@ flim_status report_read_pictures(const report_run *run, const flim_report_option
     float *counts = NULL;
     uint8_t *mask = NULL;
     *found = false;
-    flim_status status = open_data(run, options, &dataset, why, err);
-    if (status != FLIM_OK || !dataset) {
-        return status;
+    flim_status status = FLIM_OK;
+    FLIM_TRY(open_data(run, options, &dataset, why, err));
+    if (!dataset) {
+        return FLIM_OK;
     }
     const flim_dataset_info *info = flim_dataset_get_info(dataset);
     int64_t pixels = (int64_t)info->h * info->w;
     counts = flim_alloc((size_t)(info->t * pixels), sizeof *counts, err);
     mask = flim_alloc((size_t)pixels, sizeof *mask, err);
-    status = counts && mask ? flim_reader_create(dataset, &reader, err) : FLIM_ERROR_MEMORY;
-    for (int64_t i = 0; status == FLIM_OK && i < n; i++) {
+    FLIM_TRY_DONE(counts && mask ? flim_reader_create(dataset, &reader, err) : FLIM_ERROR_MEMORY);
+    for (int64_t i = 0; i < n; i++) {
         out[i] = (report_picture){.t = info->t, .h = info->h, .w = info->w};
         out[i].intensity = flim_alloc((size_t)pixels, sizeof *out[i].intensity, err);
         out[i].decay = flim_alloc((size_t)info->t, sizeof *out[i].decay, err);
-        status =
-            out[i].intensity && out[i].decay ? flim_reader_counts(reader, cell[i], counts, mask, err) : FLIM_ERROR_MEMORY;
-        if (status == FLIM_OK) {
-            sum_up(counts, mask, info->t, pixels, out[i].decay, out[i].intensity);
-        }
+        FLIM_TRY_DONE(out[i].intensity && out[i].decay ? flim_reader_counts(reader, cell[i], counts, mask, err)
+                                                       : FLIM_ERROR_MEMORY);
+        sum_up(counts, mask, info->t, pixels, out[i].decay, out[i].intensity);
     }
-    *found = status == FLIM_OK;
+    *found = true;
+done:
     flim_reader_destroy(reader);
     flim_dataset_close(dataset);
     flim_free(counts);

@@ -7,6 +7,7 @@
 
 #include "core/alloc.h"
 #include "core/file.h"
+#include "core/try.h"
 #include "formats/json.h"
 #include "flim/weights.h"
 #include "report/report_internal.h"
@@ -56,18 +57,16 @@ static flim_status read_history(const char *path, report_history *out, flim_erro
     int which[MOST_COLUMNS], columns = 0;
     char *text = NULL, *next_line = NULL;
     size_t size = 0, lines = 0;
-    flim_status status = flim_file_read(path, MOST_HISTORY_BYTES, &text, &size, err);
-    if (status != FLIM_OK) {
-        return status;
-    }
+    flim_status status = FLIM_OK;
+    FLIM_TRY(flim_file_read(path, MOST_HISTORY_BYTES, &text, &size, err));
     for (size_t i = 0; i < size; i++) {
         lines += text[i] == '\n';
     }
     for (int j = 0; j < WANTED; j++) {
         *column[j] = flim_alloc(lines + 1, sizeof **column[j], err);
-        status = *column[j] ? status : FLIM_ERROR_MEMORY;
+        FLIM_TRY_DONE(*column[j] ? FLIM_OK : FLIM_ERROR_MEMORY);
     }
-    for (char *line = text; status == FLIM_OK && line && *line; line = next_line) {
+    for (char *line = text; line && *line; line = next_line) {
         next_line = strchr(line, '\n');
         if (next_line) {
             *next_line++ = '\0';
@@ -95,9 +94,11 @@ static flim_status read_history(const char *path, report_history *out, flim_erro
         if (!header && at != columns) {
             status = flim_fail(err, FLIM_ERROR_DATA, "%s, line %" PRId64 ": %d fields, the header has %d", path, out->n + 2,
                                at, columns);
+            goto done;
         }
         out->n += !header;
     }
+done:
     flim_free(text);
     return status;
 }
@@ -105,13 +106,13 @@ static flim_status read_history(const char *path, report_history *out, flim_erro
 static flim_status read_fold(report_run *run, int k, flim_fold_result *fold, report_history *history, flim_error *err)
 {
     char name[64], path[REPORT_PATH];
-    flim_status status = flim_fold_result_read(run->folder, k, &run->splits.fold[k], fold, err);
+    FLIM_TRY(flim_fold_result_read(run->folder, k, &run->splits.fold[k], fold, err));
     snprintf(name, sizeof name, "fold_%d/history.csv", k);
-    if (status == FLIM_OK && exists_in(run, name)) {
-        status = path_in(run, name, path, err);
-        status = status == FLIM_OK ? read_history(path, history, err) : status;
+    if (!exists_in(run, name)) {
+        return FLIM_OK;
     }
-    return status;
+    FLIM_TRY(path_in(run, name, path, err));
+    return read_history(path, history, err);
 }
 
 /* Class names from the weights of a fold; numbers where there are none. */
@@ -128,19 +129,47 @@ static flim_status read_class_names(report_run *run, flim_error *err)
         }
     }
     run->class_name = flim_alloc((size_t)run->classes, sizeof *run->class_name, err);
-    flim_status status = run->class_name ? FLIM_OK : FLIM_ERROR_MEMORY;
-    for (int c = 0; c < run->classes && status == FLIM_OK; c++) {
+    flim_status status = FLIM_OK;
+    FLIM_TRY_DONE(run->class_name ? FLIM_OK : FLIM_ERROR_MEMORY);
+    for (int c = 0; c < run->classes; c++) {
         const char *text = flim_json_string(flim_json_at(json, (size_t)c));
         run->class_name[c] = text ? flim_strdup(text, err) : flim_strprintf(err, "%d", c);
-        status = run->class_name[c] ? FLIM_OK : FLIM_ERROR_MEMORY;
+        FLIM_TRY_DONE(run->class_name[c] ? FLIM_OK : FLIM_ERROR_MEMORY);
     }
+done:
     flim_json_free(json);
     return status;
 }
 
+/* The folds that are done; the others are named in a warning. */
+static flim_status read_folds(report_run *run, const flim_log *log, flim_error *err)
+{
+    char missing[256] = "";
+    size_t used = 0;
+    run->fold = flim_alloc((size_t)run->splits.n_folds, sizeof *run->fold, err);
+    run->history = flim_alloc((size_t)run->splits.n_folds, sizeof *run->history, err);
+    FLIM_TRY(run->fold && run->history ? FLIM_OK : FLIM_ERROR_MEMORY);
+    for (int k = 0; k < run->splits.n_folds; k++) {
+        if (flim_fold_is_done(run->folder, k)) {
+            const int at = run->n_folds++;
+            FLIM_TRY(read_fold(run, k, &run->fold[at], &run->history[at], err));
+        } else if (used + 16 < sizeof missing) {
+            used += (size_t)snprintf(missing + used, sizeof missing - used, "%s%d", used ? ", " : "", k);
+        }
+    }
+    if (run->n_folds == 0) {
+        return flim_fail(err, FLIM_ERROR_DATA, "%s: none of its %d folds is done", run->folder, run->splits.n_folds);
+    }
+    if (run->n_folds < run->splits.n_folds) {
+        report_find(run, log, FLIM_LOG_WARNING, "%d of %d folds are done; missing: %s", run->n_folds, run->splits.n_folds,
+                    missing);
+    }
+    return FLIM_OK;
+}
+
 flim_status report_read_run(const char *folder, const flim_log *log, report_run *run, flim_error *err)
 {
-    char path[REPORT_PATH], missing[256] = "";
+    char path[REPORT_PATH];
     *run = (report_run){0};
     int length = snprintf(run->folder, sizeof run->folder, "%s", folder);
     if (length < 1 || length >= REPORT_PATH - 64) {
@@ -154,43 +183,16 @@ flim_status report_read_run(const char *folder, const flim_log *log, report_run 
     if (!exists_in(run, "splits.json")) {
         return flim_fail(err, FLIM_ERROR_DATA, "%s is no run folder: it holds no splits.json", run->folder);
     }
-    flim_status status = path_in(run, "splits.json", path, err);
-    if (status == FLIM_OK) {
-        status = flim_splits_read(path, NULL, &run->splits, err);
+    FLIM_TRY(path_in(run, "splits.json", path, err));
+    FLIM_TRY(flim_splits_read(path, NULL, &run->splits, err));
+    FLIM_TRY(read_folds(run, log, err));
+    run->classes = run->fold[0].predictions.classes;
+    FLIM_TRY(flim_pool_make(run->fold, run->n_folds, &run->pool, err));
+    if (exists_in(run, "holdout_predictions.csv")) {
+        FLIM_TRY(path_in(run, "holdout_predictions.csv", path, err));
+        FLIM_TRY(flim_predictions_read(path, &run->holdout, err));
     }
-    if (status != FLIM_OK) {
-        return status;
-    }
-    run->fold = flim_alloc((size_t)run->splits.n_folds, sizeof *run->fold, err);
-    run->history = flim_alloc((size_t)run->splits.n_folds, sizeof *run->history, err);
-    if (!run->fold || !run->history) {
-        return FLIM_ERROR_MEMORY;
-    }
-    size_t used = 0;
-    for (int k = 0; k < run->splits.n_folds && status == FLIM_OK; k++) {
-        if (flim_fold_is_done(run->folder, k)) {
-            int at = run->n_folds++;
-            status = read_fold(run, k, &run->fold[at], &run->history[at], err);
-        } else if (used + 16 < sizeof missing) {
-            used += (size_t)snprintf(missing + used, sizeof missing - used, "%s%d", used ? ", " : "", k);
-        }
-    }
-    if (status == FLIM_OK && run->n_folds == 0) {
-        return flim_fail(err, FLIM_ERROR_DATA, "%s: none of its %d folds is done", run->folder, run->splits.n_folds);
-    }
-    if (status == FLIM_OK && run->n_folds < run->splits.n_folds) {
-        report_find(run, log, FLIM_LOG_WARNING, "%d of %d folds are done; missing: %s", run->n_folds, run->splits.n_folds,
-                    missing);
-    }
-    if (status == FLIM_OK) {
-        run->classes = run->fold[0].predictions.classes;
-        status = flim_pool_make(run->fold, run->n_folds, &run->pool, err);
-    }
-    if (status == FLIM_OK && exists_in(run, "holdout_predictions.csv")) {
-        status = path_in(run, "holdout_predictions.csv", path, err);
-        status = status == FLIM_OK ? flim_predictions_read(path, &run->holdout, err) : status;
-    }
-    return status == FLIM_OK ? read_class_names(run, err) : status;
+    return read_class_names(run, err);
 }
 
 void report_free_run(report_run *run)

@@ -1,10 +1,11 @@
 /* What the files of the report share.  Private to src/report/.
  *
- * read.c fills a run from its folder; evaluate.c computes rows and findings from it, groups.c what is by group, check.c holds
- * summary.json against it, compare.c pairs two runs, or a run and its baselines; the writers (print.c, files.c, html.c) only look.
+ * read_runs.c fills a run from its folder; evaluate_runs.c computes rows and findings from it, group_tables.c what is by group;
+ * check_runs.c compares summary.json with it, compare_runs.c pairs two runs, or a run and its baselines.  The writers
+ * (report_tables.c, report_files.c, html.c) only read it.
  */
-#ifndef FLIM_REPORT_PARTS_H
-#define FLIM_REPORT_PARTS_H
+#ifndef FLIM_REPORT_INTERNAL_H
+#define FLIM_REPORT_INTERNAL_H
 
 #include <stdio.h>
 
@@ -73,7 +74,7 @@ typedef struct report_run {
     int n_folds;
     flim_predictions holdout; /* n = 0: none */
     flim_pool pool;
-    int64_t groups; /* 0 where the predictions name none */
+    int64_t groups; /* 0 if the predictions name none */
     int64_t shared_groups; /* that stand in training and test parts at once */
     int64_t *group_of; /* (pool.n) 0..groups-1, by name */
     const char **group_name; /* (groups) views into the predictions */
@@ -107,26 +108,26 @@ struct flim_report {
     char **data; /* (n_data) copies */
 };
 
-/* ---- read.c */
+/* ---- read_runs.c */
 flim_status report_read_run(const char *folder, const flim_log *log, report_run *run, flim_error *err);
 void report_free_run(report_run *run);
 /* Adds a sentence to the run's findings and logs it. */
 void report_find(report_run *run, const flim_log *log, flim_log_level level, const char *format, ...) FLIM_PRINTF(4, 5);
 
-/* ---- evaluate.c */
+/* ---- evaluate_runs.c */
 flim_status report_evaluate(report_run *run, const flim_report_options *options, flim_error *err);
 
-/* The row of that kind, NULL where there is none; of REPORT_BASELINE and REPORT_FOLD the first. */
+/* The row of that kind, NULL if there is none; of REPORT_BASELINE and REPORT_FOLD the first. */
 const report_row *report_row_of(const report_run *run, report_kind kind);
 
-/* ---- groups.c */
+/* ---- group_tables.c */
 /* Numbers the groups that the predictions name. */
 flim_status report_number_groups(report_run *run, flim_error *err);
 /* Warns where groups stand in training and test parts at once. */
 flim_status report_find_shared_groups(report_run *run, const flim_log *log, flim_error *err);
 flim_status report_group_rows(report_run *run, flim_error *err);
 
-/* ---- check.c */
+/* ---- check_runs.c */
 /* Finds the numbers of summary.json that are not those of the rows. */
 flim_status report_check_summary(report_run *run, const flim_log *log);
 
@@ -142,14 +143,16 @@ typedef struct report_picture {
 flim_status report_read_pictures(const report_run *run, const flim_report_options *options, const int64_t *cell, int64_t n,
                                  report_picture *out, bool *found, flim_error *why, flim_error *err);
 
-/* ---- compare.c */
+/* ---- compare_runs.c */
 flim_status report_compare(const report_run *a, const report_run *b, report_comparison *out, flim_error *err);
 /* What a reader must know of two runs that are not paired: one or two sentences into text. */
 void report_explain_unpaired(const report_comparison *c, char *text, size_t bytes);
 /* The network against a baseline that has been read; folds in which one is undefined are left out. */
 flim_status report_compare_with_baseline(const report_run *run, int baseline, report_pair *out, flim_error *err);
 
-/* ---- names for tables */
-const char *report_mode(const report_run *run);
+static inline const char *report_mode(const report_run *run)
+{
+    return flim_split_mode_name(run->splits.mode);
+}
 
 #endif

@@ -794,6 +794,19 @@ static void page_is_whole_and_alone(void **state)
     assert_non_null(strstr(err.text, "gnuplot is needed for the plots and was not found"));
     assert_false(flim_file_exists(path));
     ok(flim_report_write_html(report, path, &err), &err);
+
+    /* without memory, at any point: an error, and the old page stays as it is */
+    status = FLIM_ERROR_MEMORY;
+    for (long at = 1, tries = 0; status != FLIM_OK; at += at, tries++) {
+        flim_alloc_fail_at(at);
+        status = flim_report_write_html(report, path, &err);
+        flim_alloc_fail_at(0);
+        assert_true(status == FLIM_OK || status == FLIM_ERROR_MEMORY);
+        bytes = file_text(path);
+        assert_int_equal(count_of(bytes, "</html>"), 1);
+        free(bytes);
+        assert_true(tries < 60);
+    }
     flim_report_destroy(report);
     free_run(&f);
 }

@@ -1,6 +1,6 @@
-#include "report/report.h"
-
+/* A report: runs read, evaluated, and compared with the first. */
 #include "core/alloc.h"
+#include "core/try.h"
 #include "report/report_internal.h"
 
 void flim_report_destroy(flim_report *report)
@@ -26,13 +26,31 @@ static flim_status copy_options(flim_report *report, const flim_report_options *
     report->options = *options;
     report->options.log = NULL;
     report->data = flim_alloc((size_t)options->n_data, sizeof *report->data, err);
-    flim_status status = report->data ? FLIM_OK : FLIM_ERROR_MEMORY;
-    for (int i = 0; i < options->n_data && status == FLIM_OK; i++) {
+    FLIM_TRY(report->data ? FLIM_OK : FLIM_ERROR_MEMORY);
+    for (int i = 0; i < options->n_data; i++) {
         report->data[i] = flim_strdup(options->data[i], err);
-        status = report->data[i] ? FLIM_OK : FLIM_ERROR_MEMORY;
+        FLIM_TRY(report->data[i] ? FLIM_OK : FLIM_ERROR_MEMORY);
     }
     report->options.data = (const char *const *)report->data;
-    return status;
+    return FLIM_OK;
+}
+
+static flim_status fill(flim_report *report, const char *const *run_folders, int n_runs, const flim_report_options *options,
+                        flim_error *err)
+{
+    report->run = flim_alloc((size_t)n_runs, sizeof *report->run, err);
+    report->comparison = flim_alloc((size_t)n_runs, sizeof *report->comparison, err);
+    FLIM_TRY(report->run && report->comparison ? FLIM_OK : FLIM_ERROR_MEMORY);
+    FLIM_TRY(copy_options(report, options, err));
+    for (int i = 0; i < n_runs; i++) {
+        report_run *run = &report->run[report->n_runs++];
+        FLIM_TRY(report_read_run(run_folders[i], options->log, run, err));
+        FLIM_TRY(report_evaluate(run, options, err));
+        if (i > 0) {
+            FLIM_TRY(report_compare(&report->run[0], run, &report->comparison[i - 1], err));
+        }
+    }
+    return FLIM_OK;
 }
 
 flim_status flim_report_create(const char *const *run_folders, int n_runs, const flim_report_options *options,
@@ -46,22 +64,7 @@ flim_status flim_report_create(const char *const *run_folders, int n_runs, const
     if (!report) {
         return FLIM_ERROR_MEMORY;
     }
-    flim_status status = copy_options(report, options, err);
-    report->run = flim_alloc((size_t)n_runs, sizeof *report->run, err);
-    report->comparison = flim_alloc((size_t)n_runs, sizeof *report->comparison, err);
-    if (!report->run || !report->comparison) {
-        status = FLIM_ERROR_MEMORY;
-    }
-    for (int i = 0; i < n_runs && status == FLIM_OK; i++) {
-        report_run *run = &report->run[report->n_runs++];
-        status = report_read_run(run_folders[i], options->log, run, err);
-        if (status == FLIM_OK) {
-            status = report_evaluate(run, options, err);
-        }
-        if (status == FLIM_OK && i > 0) {
-            status = report_compare(&report->run[0], run, &report->comparison[i - 1], err);
-        }
-    }
+    const flim_status status = fill(report, run_folders, n_runs, options, err);
     if (status != FLIM_OK) {
         flim_report_destroy(report);
         return status;
