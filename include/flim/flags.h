@@ -58,6 +58,7 @@ typedef struct flim_flag_row {
     bool (*valid)(const char *text); /* further check of a text or an item */
     const char *word; /* of an integer: a word that stands for word_value, outside `allowed` ("all" for -1) */
     int64_t word_value;
+    int on_resume, identity; /* of train_cv's settings: flim_on_resume and flim_identity_field of config/settings.h; else 0 */
     const char *alone; /* the value of the flag without one: at the end or before another flag; NULL = it needs one */
 } flim_flag_row;
 

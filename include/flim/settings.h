@@ -65,6 +65,8 @@ typedef struct flim_settings {
 /* Built-in defaults; free with flim_settings_free. */
 flim_status flim_settings_init(flim_settings *settings, flim_error *err);
 void flim_settings_free(flim_settings *settings);
+/* Gives `to`, which is initialised, all values of `from`. */
+flim_status flim_settings_copy(const flim_settings *from, flim_settings *to, flim_error *err);
 
 /* Resolves a command line (argv[1..]) over --config FILE or ./flimcv.yaml over the defaults.  settings must be initialised.
  * With --resume ./flimcv.yaml is not read: the caller takes the run's own config.yaml and compares.
@@ -85,9 +87,9 @@ flim_status flim_settings_set(flim_settings *settings, const char *key, const ch
 flim_status flim_settings_write(const flim_settings *settings, const char *path, flim_error *err);
 flim_status flim_settings_print(const flim_settings *settings, FILE *out, flim_error *err);
 
-/* Compares; calls `differs` for each key whose values differ, with both as text. */
+/* Compares; calls `differs` for each row whose values differ, with both as text. */
 void flim_settings_compare(const flim_settings *a, const flim_settings *b,
-                           void (*differs)(void *context, const char *key, const char *value_a, const char *value_b),
+                           void (*differs)(void *context, const flim_flag_row *row, const char *value_a, const char *value_b),
                            void *context);
 
 #endif

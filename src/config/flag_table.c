@@ -89,9 +89,8 @@ static flim_status set_real(const flim_flag_row *row, double *value, const char 
     return FLIM_OK;
 }
 
-static flim_status set_text(const flim_flag_row *row, char **value, const char *what, const char *text, flim_error *err)
+static flim_status replace_text(char **value, const char *text, flim_error *err)
 {
-    FLIM_TRY(check_text(row, what, text, err));
     char *copy = flim_strdup(text, err);
     if (!copy) {
         return FLIM_ERROR_MEMORY;
@@ -99,6 +98,12 @@ static flim_status set_text(const flim_flag_row *row, char **value, const char *
     flim_free(*value);
     *value = copy;
     return FLIM_OK;
+}
+
+static flim_status set_text(const flim_flag_row *row, char **value, const char *what, const char *text, flim_error *err)
+{
+    FLIM_TRY(check_text(row, what, text, err));
+    return replace_text(value, text, err);
 }
 
 flim_status flim_flag_set(const flim_flag_row *row, void *options, const char *what, const char *text, flim_error *err)
@@ -153,6 +158,27 @@ char *flim_flag_text(const flim_flag_row *row, const void *options, flim_error *
 const flim_string_list *flim_flag_list(const flim_flag_row *row, const void *options)
 {
     return const_value_of(row, options);
+}
+
+flim_status flim_flag_copy(const flim_flag_row *row, const void *from, void *to, flim_error *err)
+{
+    static const size_t sizes[] = {[FLIM_VALUE_SWITCH] = sizeof(bool),
+                                   [FLIM_VALUE_INTEGER] = sizeof(int64_t),
+                                   [FLIM_VALUE_UNSIGNED] = sizeof(uint64_t),
+                                   [FLIM_VALUE_REAL] = sizeof(double),
+                                   [FLIM_VALUE_CHOICE] = sizeof(int)};
+    if (row->type == FLIM_VALUE_LIST) {
+        const flim_string_list *list = flim_flag_list(row, from);
+        flim_flag_clear(row, to);
+        for (int i = 0; i < list->n; i++) {
+            FLIM_TRY(flim_string_list_add(value_of(row, to), list->item[i], err));
+        }
+    } else if (row->type == FLIM_VALUE_TEXT) {
+        return replace_text(value_of(row, to), *(char *const *)const_value_of(row, from), err);
+    } else {
+        memcpy(value_of(row, to), const_value_of(row, from), sizes[row->type]);
+    }
+    return FLIM_OK;
 }
 
 void flim_flag_key(const flim_flag_row *row, char *key, size_t size)

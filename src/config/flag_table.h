@@ -9,6 +9,8 @@ flim_status flim_flag_table_init(const flim_flag_table *table, void *options, fl
 
 /* Sets a value from text; a list gets one more item.  `what` names the place in errors: "--folds", "a.yaml:3: folds". */
 flim_status flim_flag_set(const flim_flag_row *row, void *options, const char *what, const char *text, flim_error *err);
+/* Gives `to` the value that `from` has; both are initialised. */
+flim_status flim_flag_copy(const flim_flag_row *row, const void *from, void *to, flim_error *err);
 /* Empties a list; other values stay. */
 void flim_flag_clear(const flim_flag_row *row, void *options);
 /* The value as text that flim_flag_set takes (not for lists: they have flim_flag_list).  Free with flim_free. */

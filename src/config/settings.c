@@ -4,6 +4,7 @@
 
 #include "core/alloc.h"
 #include "core/parse.h"
+#include "core/try.h"
 #include "formats/yaml.h"
 
 static bool is_device(const char *text)
@@ -26,103 +27,119 @@ static bool is_axes(const char *text)
     return length == 4 && found == 4;
 }
 
-/* Columns: group, flag, type, field, default, metavar, help; then what is allowed. */
-#define FIELD(name) offsetof(flim_settings, name)
-#define CHOICE(name) FLIM_CHOICE_AT(flim_settings, name)
+#define SWITCH(name) FLIM_VALUE_SWITCH, offsetof(flim_settings, name)
+#define INTEGER(name) FLIM_VALUE_INTEGER, offsetof(flim_settings, name)
+#define UNSIGNED(name) FLIM_VALUE_UNSIGNED, offsetof(flim_settings, name)
+#define REAL(name) FLIM_VALUE_REAL, offsetof(flim_settings, name)
+#define TEXT(name) FLIM_VALUE_TEXT, offsetof(flim_settings, name)
+#define CHOICE(name) FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(flim_settings, name)
+#define LIST(name) FLIM_VALUE_LIST, offsetof(flim_settings, name)
+
+/* Columns: heading, flag, type and field, default, metavar, help, what --resume does, field of the identity; then what is allowed.  A
+ * row without the two about runs does not compile. */
+#define ROW(heading, flag, field, start, meta, text, resume, identity_of, ...)                                               \
+    {                                                                                                                        \
+        heading, flag, field, start, meta, text, .on_resume = FLIM_ON_RESUME_##resume,                                       \
+                                                 .identity = FLIM_IDENTITY_##identity_of, __VA_ARGS__                        \
+    }
 static const flim_flag_row rows[] = {
-    {"Data", "data", FLIM_VALUE_LIST, FIELD(data), "data/flim.h5", "FILE",
-     .help = "HDF5 file with the cells; give it again for more files"},
-    {NULL, "axes", FLIM_VALUE_TEXT, FIELD(axes), "NTYX", "AXES",
-     "order of the axes of /counts: N cells, T time bins, Y, X pixels",
-     .allowed = "the letters N, T, Y (or H) and X (or W) in some order", .valid = is_axes},
-    {NULL, "mask-counts", FLIM_VALUE_SWITCH, FIELD(mask_counts), "false", .help = "zero the counts outside the mask"},
-    {NULL, "scan", FLIM_VALUE_SWITCH, FIELD(scan), "true", .help = "read and check every cell before the run begins"},
-    {NULL, "workers", FLIM_VALUE_INTEGER, FIELD(workers), "8", "N", "loader threads", .allowed = ">= 1, <= 256"},
-    {NULL, "prefetch", FLIM_VALUE_INTEGER, FIELD(prefetch), "4", "N", "batches kept ready ahead", .allowed = ">= 1, <= 64"},
-    {NULL, "cache", FLIM_VALUE_CHOICE, CHOICE(cache), "auto", "C",
-     "where decoded cells stay after their first reading; auto takes GPU memory, else host memory, where there is room",
-     .choices = flim_cache_names},
+    ROW("Data", "data", LIST(data), "data/flim.h5", "FILE", "HDF5 file with the cells; give it again for more files", MOVED,
+        NONE),
+    ROW(NULL, "axes", TEXT(axes), "NTYX", "AXES", "order of the axes of /counts: N cells, T time bins, Y, X pixels", FIXED,
+        AXES, .allowed = "the letters N, T, Y (or H) and X (or W) in some order", .valid = is_axes),
+    ROW(NULL, "mask-counts", SWITCH(mask_counts), "false", NULL, "zero the counts outside the mask", FIXED, MASK_COUNTS),
+    ROW(NULL, "scan", SWITCH(scan), "true", NULL, "read and check every cell before the run begins", TAKEN, NONE),
+    ROW(NULL, "workers", INTEGER(workers), "8", "N", "loader threads", TAKEN, NONE, .allowed = ">= 1, <= 256"),
+    ROW(NULL, "prefetch", INTEGER(prefetch), "4", "N", "batches kept ready ahead", TAKEN, NONE, .allowed = ">= 1, <= 64"),
+    ROW(NULL, "cache", CHOICE(cache), "auto", "C",
+        "where decoded cells stay after their first reading; auto takes GPU memory, else host memory, where there is room",
+        TAKEN, NONE, .choices = flim_cache_names),
 
-    {"Cross-validation", "folds", FLIM_VALUE_INTEGER, FIELD(folds), "5", "N", "test parts", .allowed = ">= 2, <= 65535"},
-    {NULL, "cv", FLIM_VALUE_CHOICE, CHOICE(cv), "auto", "MODE",
-     "how cells are split; auto is stratified-group where the file has enough groups, else stratified with a warning",
-     .choices = flim_split_mode_names},
-    {NULL, "holdout-group", FLIM_VALUE_LIST, FIELD(holdout_group), "", "NAME",
-     .help = "group kept out of every fold and scored at the end by the fold ensemble; repeatable"},
-    {NULL, "val-fraction", FLIM_VALUE_REAL, FIELD(val_fraction), "0.15", "F",
-     "share of the training cells for the inner validation, which chooses epoch and threshold; 0 = none",
-     .allowed = ">= 0, < 1"},
-    {NULL, "monitor", FLIM_VALUE_CHOICE, CHOICE(monitor), "val_loss", "M", "what chooses the epoch",
-     .choices = flim_monitor_names},
-    {NULL, "threshold-for", FLIM_VALUE_CHOICE, CHOICE(threshold_for), "balanced_accuracy", "M",
-     "what the threshold maximises on the inner validation part; youden is the same as balanced_accuracy",
-     .choices = flim_objective_names},
-    {NULL, "fold", FLIM_VALUE_INTEGER, FIELD(fold), "all", "K", "only this fold, counted from 0", .allowed = ">= 0, <= 65534",
-     .word = "all", .word_value = -1},
-    {NULL, "splits", FLIM_VALUE_TEXT, FIELD(splits), "", "FILE",
-     .help = "use the folds of this file (a run's splits.json or nnU-Net's splits_final.json)"},
+    ROW("Cross-validation", "folds", INTEGER(folds), "5", "N", "test parts", FIXED, NONE, .allowed = ">= 2, <= 65535"),
+    ROW(NULL, "cv", CHOICE(cv), "auto", "MODE",
+        "how cells are split; auto is stratified-group where the file has enough groups, else stratified with a warning",
+        FIXED, NONE, .choices = flim_split_mode_names),
+    ROW(NULL, "holdout-group", LIST(holdout_group), "", "NAME",
+        "group kept out of every fold and scored at the end by the fold ensemble; repeatable", FIXED, NONE),
+    ROW(NULL, "val-fraction", REAL(val_fraction), "0.15", "F",
+        "share of the training cells for the inner validation, which chooses epoch and threshold; 0 = none", FIXED, NONE,
+        .allowed = ">= 0, < 1"),
+    ROW(NULL, "monitor", CHOICE(monitor), "val_loss", "M", "what chooses the epoch", FIXED, MONITOR,
+        .choices = flim_monitor_names),
+    ROW(NULL, "threshold-for", CHOICE(threshold_for), "balanced_accuracy", "M",
+        "what the threshold maximises on the inner validation part; youden is the same as balanced_accuracy", FIXED,
+        THRESHOLD_FOR, .choices = flim_objective_names),
+    ROW(NULL, "fold", INTEGER(fold), "all", "K", "only this fold, counted from 0", CALL, NONE, .allowed = ">= 0, <= 65534",
+        .word = "all", .word_value = -1),
+    ROW(NULL, "splits", TEXT(splits), "", "FILE",
+        "use the folds of this file (a run's splits.json or nnU-Net's splits_final.json)", FIXED, NONE),
 
-    {"Network", "preset", FLIM_VALUE_CHOICE, CHOICE(preset), "base", "P", "size of the network",
-     .choices = flim_preset_names},
-    {NULL, "dropout", FLIM_VALUE_REAL, FIELD(dropout), "0.25", "P", "probability of dropout", .allowed = ">= 0, < 1"},
-    {NULL, "init-weights", FLIM_VALUE_TEXT, FIELD(init_weights), "", "FILE",
-     .help = "start from this .safetensors file, not from random weights"},
+    ROW("Network", "preset", CHOICE(preset), "base", "P", "size of the network", FIXED, NONE, .choices = flim_preset_names),
+    ROW(NULL, "dropout", REAL(dropout), "0.25", "P", "probability of dropout", REFUSED, DROPOUT, .allowed = ">= 0, < 1"),
+    ROW(NULL, "init-weights", TEXT(init_weights), "", "FILE", "start from this .safetensors file, not from random weights",
+        MOVED, NONE),
 
-    {"Training", "epochs", FLIM_VALUE_INTEGER, FIELD(epochs), "75", "N", "epochs a fold at most",
-     .allowed = ">= 1, <= 1000000"},
-    {NULL, "batch", FLIM_VALUE_INTEGER, FIELD(batch), "64", "N", "cells a training step; auto: as many as the device takes",
-     .allowed = ">= 1, <= 1048576", .word = "auto", .word_value = 0},
-    {NULL, "eval-batch", FLIM_VALUE_INTEGER, FIELD(eval_batch), "batch", "N", "cells a step of validation and test",
-     .allowed = ">= 1, <= 1048576", .word = "batch", .word_value = 0},
-    {NULL, "accumulate", FLIM_VALUE_INTEGER, FIELD(accumulate), "1", "N", "batches whose gradients make one step",
-     .allowed = ">= 1, <= 1048576"},
-    {NULL, "lr", FLIM_VALUE_REAL, FIELD(lr), "1e-4", "X", "learning rate of the first epoch; it falls as a cosine to 1e-6",
-     .allowed = "> 0"},
-    {NULL, "lr-batch", FLIM_VALUE_INTEGER, FIELD(lr_batch), "64", "N", "cells an update that lr is meant for, for --lr-scale",
-     .allowed = ">= 1, <= 1048576"},
-    {NULL, "lr-scale", FLIM_VALUE_CHOICE, CHOICE(lr_scale), "none", "S",
-     "scale lr with batch x accumulate over lr-batch: not, by its root, or in proportion", .choices = flim_lr_scale_names},
-    {NULL, "weight-decay", FLIM_VALUE_REAL, FIELD(weight_decay), "1e-3", "X", "weight decay of AdamW", .allowed = ">= 0"},
-    {NULL, "clip", FLIM_VALUE_REAL, FIELD(clip), "35", "X", "largest norm of the gradient; 0 = no clipping",
-     .allowed = ">= 0"},
-    {NULL, "label-smoothing", FLIM_VALUE_REAL, FIELD(label_smoothing), "0.05", "S", "label smoothing of the training loss",
-     .allowed = ">= 0, < 1"},
-    {NULL, "patience", FLIM_VALUE_INTEGER, FIELD(patience), "20", "N",
-     "stop after so many epochs without a better inner validation; 0 = never", .allowed = ">= 0, <= 1000000"},
-    {NULL, "sampler", FLIM_VALUE_CHOICE, CHOICE(sampler), "balanced", "S",
-     "which cells an epoch draws; balanced makes classes equally likely", .choices = flim_sampler_names},
-    {NULL, "seed", FLIM_VALUE_UNSIGNED, FIELD(seed), "42", "N", .help = "of folds, weights, order and dropout"},
+    ROW("Training", "epochs", INTEGER(epochs), "75", "N", "epochs a fold at most", REFUSED, EPOCHS,
+        .allowed = ">= 1, <= 1000000"),
+    ROW(NULL, "batch", INTEGER(batch), "64", "N", "cells a training step; auto: as many as the device takes", REFUSED, BATCH,
+        .allowed = ">= 1, <= 1048576", .word = "auto", .word_value = 0),
+    ROW(NULL, "eval-batch", INTEGER(eval_batch), "batch", "N", "cells a step of validation and test", REFUSED, EVAL_BATCH,
+        .allowed = ">= 1, <= 1048576", .word = "batch", .word_value = 0),
+    ROW(NULL, "accumulate", INTEGER(accumulate), "1", "N", "batches whose gradients make one step", REFUSED, ACCUMULATE,
+        .allowed = ">= 1, <= 1048576"),
+    ROW(NULL, "lr", REAL(lr), "1e-4", "X", "learning rate of the first epoch; it falls as a cosine to 1e-6", REFUSED, LR,
+        .allowed = "> 0"),
+    ROW(NULL, "lr-batch", INTEGER(lr_batch), "64", "N", "cells an update that lr is meant for, for --lr-scale", REFUSED, NONE,
+        .allowed = ">= 1, <= 1048576"),
+    ROW(NULL, "lr-scale", CHOICE(lr_scale), "none", "S",
+        "scale lr with batch x accumulate over lr-batch: not, by its root, or in proportion", REFUSED, NONE,
+        .choices = flim_lr_scale_names),
+    ROW(NULL, "weight-decay", REAL(weight_decay), "1e-3", "X", "weight decay of AdamW", REFUSED, WEIGHT_DECAY,
+        .allowed = ">= 0"),
+    ROW(NULL, "clip", REAL(clip), "35", "X", "largest norm of the gradient; 0 = no clipping", REFUSED, CLIP,
+        .allowed = ">= 0"),
+    ROW(NULL, "label-smoothing", REAL(label_smoothing), "0.05", "S", "label smoothing of the training loss", REFUSED,
+        LABEL_SMOOTHING, .allowed = ">= 0, < 1"),
+    ROW(NULL, "patience", INTEGER(patience), "20", "N",
+        "stop after so many epochs without a better inner validation; 0 = never", REFUSED, PATIENCE,
+        .allowed = ">= 0, <= 1000000"),
+    ROW(NULL, "sampler", CHOICE(sampler), "balanced", "S",
+        "which cells an epoch draws; balanced makes classes equally likely", REFUSED, SAMPLER, .choices = flim_sampler_names),
+    ROW(NULL, "seed", UNSIGNED(seed), "42", "N", "of folds, weights, order and dropout", FIXED, SEED),
 
-    {"Device", "device", FLIM_VALUE_TEXT, FIELD(device), "auto", "D",
-     "auto, cpu, cuda or cuda:N; auto says which it took and why, cuda never falls back to cpu",
-     .allowed = "auto, cpu, cuda or cuda:N", .valid = is_device},
-    {NULL, "precision", FLIM_VALUE_CHOICE, CHOICE(precision), "auto", "P",
-     "arithmetic of the network; auto is tf32 where the device has it, else fp32", .choices = flim_precision_names},
-    {NULL, "checkpoint-activations", FLIM_VALUE_CHOICE, CHOICE(checkpoint_activations), "none", "C",
-     "make activations again in the backward pass to save memory; auto: just enough to fit", .choices = flim_recompute_names},
-    {NULL, "margin", FLIM_VALUE_REAL, FIELD(margin), "0.85", "F", "share of the device's memory that auto choices may fill",
-     .allowed = "> 0, <= 1"},
-    {NULL, "on-oom", FLIM_VALUE_CHOICE, CHOICE(on_oom), "stop", "W",
-     "out of device memory all the same: stop, or retry with half the batch and twice the accumulation",
-     .choices = flim_on_oom_names},
-    {NULL, "benchmark", FLIM_VALUE_SWITCH, FIELD(benchmark), "true",
-     .help = "time the ways to compute each convolution, keep the fastest"},
-    {NULL, "deterministic", FLIM_VALUE_SWITCH, FIELD(deterministic), "false",
-     .help = "equal bits on every run, at some speed"},
+    ROW("Device", "device", TEXT(device), "auto", "D",
+        "auto, cpu, cuda or cuda:N; auto says which it took and why, cuda never falls back to cpu", TAKEN, DEVICE,
+        .allowed = "auto, cpu, cuda or cuda:N", .valid = is_device),
+    ROW(NULL, "precision", CHOICE(precision), "auto", "P",
+        "arithmetic of the network; auto is tf32 where the device has it, else fp32", REFUSED, PRECISION,
+        .choices = flim_precision_names),
+    ROW(NULL, "checkpoint-activations", CHOICE(checkpoint_activations), "none", "C",
+        "make activations again in the backward pass to save memory; auto: just enough to fit", TAKEN, NONE,
+        .choices = flim_recompute_names),
+    ROW(NULL, "margin", REAL(margin), "0.85", "F", "share of the device's memory that auto choices may fill", TAKEN, NONE,
+        .allowed = "> 0, <= 1"),
+    ROW(NULL, "on-oom", CHOICE(on_oom), "stop", "W",
+        "out of device memory all the same: stop, or retry with half the batch and twice the accumulation", TAKEN, NONE,
+        .choices = flim_on_oom_names),
+    ROW(NULL, "benchmark", SWITCH(benchmark), "true", NULL, "time the ways to compute each convolution, keep the fastest",
+        REFUSED, BENCHMARK),
+    ROW(NULL, "deterministic", SWITCH(deterministic), "false", NULL, "equal bits on every run, at some speed", REFUSED,
+        DETERMINISTIC),
 
-    {"Run", "out", FLIM_VALUE_TEXT, FIELD(out), "", "DIR",
-     .help = "run folder (default runs/<date>-<time>); one that holds a run is refused, unless --resume"},
-    {NULL, "checkpoint-minutes", FLIM_VALUE_REAL, FIELD(checkpoint_minutes), "0", "N",
-     "write a checkpoint inside an epoch every N minutes, too; 0 = only at its end", .allowed = ">= 0"},
-    {NULL, "price-per-hour", FLIM_VALUE_REAL, FIELD(price_per_hour), "0", "X",
-     "price of the machine an hour: the run says what it costs; 0 = not known", .allowed = ">= 0"},
-    {NULL, "resume", FLIM_VALUE_SWITCH, FIELD(resume), "false", .help = "go on with the run in --out DIR, with its settings"},
-    {NULL, "resume-override", FLIM_VALUE_SWITCH, FIELD(resume_override), "false",
-     .help = "with --resume: go on although flags, device or precision differ from the run's; lists what that overrides"},
-    {NULL, "dry-run", FLIM_VALUE_SWITCH, FIELD(dry_run), "false", .help = "print the fold table and end"},
-    {NULL, "quiet", FLIM_VALUE_SWITCH, FIELD(quiet), "false", .help = "print warnings and the result only"},
-    {NULL, "verbose", FLIM_VALUE_SWITCH, FIELD(verbose), "false", .help = "print HDF5's own error stacks"},
-    {NULL, "log-json", FLIM_VALUE_SWITCH, FIELD(log_json), "false", .help = "print one JSON object a line"},
+    ROW("Run", "out", TEXT(out), "", "DIR",
+        "run folder (default runs/<date>-<time>); one that holds a run is refused, unless --resume", CALL, NONE),
+    ROW(NULL, "checkpoint-minutes", REAL(checkpoint_minutes), "0", "N",
+        "write a checkpoint inside an epoch every N minutes, too; 0 = only at its end", TAKEN, NONE, .allowed = ">= 0"),
+    ROW(NULL, "price-per-hour", REAL(price_per_hour), "0", "X",
+        "price of the machine an hour: the run says what it costs; 0 = not known", TAKEN, NONE, .allowed = ">= 0"),
+    ROW(NULL, "resume", SWITCH(resume), "false", NULL, "go on with the run in --out DIR, with its settings", CALL, NONE),
+    ROW(NULL, "resume-override", SWITCH(resume_override), "false", NULL,
+        "with --resume: go on although flags, device or precision differ from the run's; lists what that overrides", CALL,
+        NONE),
+    ROW(NULL, "dry-run", SWITCH(dry_run), "false", NULL, "print the fold table and end", CALL, NONE),
+    ROW(NULL, "quiet", SWITCH(quiet), "false", NULL, "print warnings and the result only", CALL, NONE),
+    ROW(NULL, "verbose", SWITCH(verbose), "false", NULL, "print HDF5's own error stacks", CALL, NONE),
+    ROW(NULL, "log-json", SWITCH(log_json), "false", NULL, "print one JSON object a line", CALL, NONE),
 };
 enum { N_ROWS = sizeof rows / sizeof rows[0] };
 _Static_assert((int)N_ROWS + 8 <= (int)FLIM_MOST_SETTINGS, "arrays of a flag a setting have room");
@@ -138,6 +155,14 @@ flim_status flim_settings_init(flim_settings *settings, flim_error *err)
 void flim_settings_free(flim_settings *settings)
 {
     flim_flag_table_free(&flim_settings_table, settings);
+}
+
+flim_status flim_settings_copy(const flim_settings *from, flim_settings *to, flim_error *err)
+{
+    for (int i = 0; i < N_ROWS; i++) {
+        FLIM_TRY(flim_flag_copy(&rows[i], from, to, err));
+    }
+    return FLIM_OK;
 }
 
 const flim_flag_row *flim_settings_find(const char *key)

@@ -5,6 +5,53 @@
 #include "config/flag_table.h"
 #include "flim/settings.h"
 
+/* What --resume does with a setting to which the call gives another value than the run has. */
+typedef enum flim_on_resume {
+    FLIM_ON_RESUME_UNSET, /* the row does not say, which no setting's may do */
+    FLIM_ON_RESUME_REFUSED, /* it changes the run's numbers: refused, unless --resume-override */
+    FLIM_ON_RESUME_MOVED, /* a file whose contents are compared: --resume-override takes its new path, which changes no number */
+    FLIM_ON_RESUME_FIXED, /* cells, folds or weights would mean something else: always refused */
+    FLIM_ON_RESUME_TAKEN, /* how to run, not what to compute: the call's value is taken */
+    FLIM_ON_RESUME_CALL /* of the call, not of the run */
+} flim_on_resume;
+
+/* The fields of a run's identity (train/identity.h), in the order of its text.  Checkpoints carry the text: a field is added at the
+ * end, and none is renamed. */
+typedef enum flim_identity_field {
+    FLIM_IDENTITY_UNSET, /* the row does not say, which no setting's may do */
+    FLIM_IDENTITY_NONE, /* no number depends on it, or other fields hold what it leads to */
+    FLIM_IDENTITY_CELLS, /* from here on: of the data */
+    FLIM_IDENTITY_SHAPE,
+    FLIM_IDENTITY_CLASSES,
+    FLIM_IDENTITY_LABELS,
+    FLIM_IDENTITY_GROUPS,
+    FLIM_IDENTITY_NAMES, /* up to here */
+    FLIM_IDENTITY_SPLITS,
+    FLIM_IDENTITY_WIDTH,
+    FLIM_IDENTITY_INIT_WEIGHTS,
+    FLIM_IDENTITY_SEED,
+    FLIM_IDENTITY_AXES,
+    FLIM_IDENTITY_MASK_COUNTS,
+    FLIM_IDENTITY_MONITOR,
+    FLIM_IDENTITY_THRESHOLD_FOR,
+    FLIM_IDENTITY_DEVICE,
+    FLIM_IDENTITY_PRECISION,
+    FLIM_IDENTITY_DETERMINISTIC,
+    FLIM_IDENTITY_BENCHMARK,
+    FLIM_IDENTITY_EPOCHS,
+    FLIM_IDENTITY_BATCH,
+    FLIM_IDENTITY_ACCUMULATE,
+    FLIM_IDENTITY_EVAL_BATCH,
+    FLIM_IDENTITY_LR,
+    FLIM_IDENTITY_WEIGHT_DECAY,
+    FLIM_IDENTITY_CLIP,
+    FLIM_IDENTITY_LABEL_SMOOTHING,
+    FLIM_IDENTITY_DROPOUT,
+    FLIM_IDENTITY_SAMPLER,
+    FLIM_IDENTITY_PATIENCE,
+    FLIM_IDENTITY_FIELDS
+} flim_identity_field;
+
 /* Rows of every setting (offsets in flim_settings), in the order of --help. */
 extern const flim_flag_table flim_settings_table;
 

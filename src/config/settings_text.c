@@ -106,7 +106,7 @@ static bool lists_equal(const flim_string_list *a, const flim_string_list *b)
 }
 
 void flim_settings_compare(const flim_settings *a, const flim_settings *b,
-                           void (*differs)(void *context, const char *key, const char *value_a, const char *value_b),
+                           void (*differs)(void *context, const flim_flag_row *row, const char *value_a, const char *value_b),
                            void *context)
 {
     for (int i = 0; i < flim_settings_table.n; i++) {
@@ -115,9 +115,7 @@ void flim_settings_compare(const flim_settings *a, const flim_settings *b,
         bool equal = row->type == FLIM_VALUE_LIST ? lists_equal(flim_flag_list(row, a), flim_flag_list(row, b))
                                                   : text_a && text_b && strcmp(text_a, text_b) == 0;
         if (!equal) { /* or no memory to tell */
-            char key[FLIM_KEY_MAX];
-            flim_flag_key(row, key, sizeof key);
-            differs(context, key, text_a ? text_a : "?", text_b ? text_b : "?");
+            differs(context, row, text_a ? text_a : "?", text_b ? text_b : "?");
         }
         flim_free(text_a);
         flim_free(text_b);

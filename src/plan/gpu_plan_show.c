@@ -226,22 +226,6 @@ static flim_status show_stage(const flim_plan_session *s, const char *name, cons
 
 /* ---- stages that the config lists ---- */
 
-/* What flags and --set changed over the config holds for its stages, too. */
-typedef struct overlay {
-    flim_settings *set;
-    flim_status status;
-    flim_error *err;
-} overlay;
-
-static void lay_over(void *context, const char *key, const char *stage_value, const char *value)
-{
-    overlay *o = context;
-    (void)stage_value;
-    if (o->status == FLIM_OK && strcmp(key, "data") != 0 && strcmp(key, "holdout_group") != 0) { /* lists; no matter here */
-        o->status = flim_settings_set(o->set, key, value, o->err);
-    }
-}
-
 /* "name=pretrain batch=32 preset=large precision=bf16": what the words say over the run's own settings. */
 static flim_status read_words(char *words, flim_settings *set, stage *out, flim_error *err)
 {
@@ -276,12 +260,7 @@ static flim_status read_stage(const flim_plan_session *s, const char *text, int 
         status = flim_fail(err, FLIM_ERROR_USAGE, "more than %zu bytes", sizeof words - 1);
     }
     if (status == FLIM_OK) {
-        status = flim_settings_read(&set, s->o->config, err);
-    }
-    if (status == FLIM_OK) {
-        overlay over = {&set, FLIM_OK, err};
-        flim_settings_compare(&set, s->o->settings, lay_over, &over);
-        status = over.status;
+        status = flim_settings_copy(s->o->settings, &set, err);
     }
     if (status == FLIM_OK) {
         status = read_words(words, &set, out, err);

@@ -1,40 +1,67 @@
 #include "train/identity.h"
 
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <string.h>
 
-void flim_identity_add(flim_identity *identity, const char *name, bool fixed, const char *format, ...)
+void flim_identity_set(flim_identity *identity, flim_identity_field field, const char *name, bool fixed, const char *format,
+                       ...)
 {
-    if (identity->n == FLIM_IDENTITY_FIELDS) {
-        return; /* not reached: the fields are listed in one place, in resume.c */
-    }
-    flim_identity_field *field = &identity->field[identity->n++];
+    flim_identity_value *value = &identity->value[field];
     va_list args;
     va_start(args, format);
-    vsnprintf(field->value, sizeof field->value, format, args);
+    vsnprintf(value->text, sizeof value->text, format, args);
     va_end(args);
-    snprintf(field->name, sizeof field->name, "%s", name);
-    field->fixed = fixed;
+    snprintf(value->name, sizeof value->name, "%s", name);
+    value->fixed = fixed;
 }
 
-const flim_identity_field *flim_identity_find(const flim_identity *identity, const char *name)
+void flim_identity_resolve(flim_identity *identity, flim_identity_field field, const char *format, ...)
 {
-    for (int i = 0; i < identity->n; i++) {
-        if (strcmp(identity->field[i].name, name) == 0) {
-            return &identity->field[i];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(identity->value[field].text, sizeof identity->value[field].text, format, args);
+    va_end(args);
+}
+
+/* Every digit of a number counts: checkpoints compare these texts. */
+static void set_row(flim_identity *identity, const flim_flag_row *row, const flim_settings *settings)
+{
+    const void *value = (const char *)settings + row->offset;
+    const flim_identity_field field = (flim_identity_field)row->identity;
+    const bool fixed = row->on_resume == FLIM_ON_RESUME_FIXED;
+    char key[FLIM_KEY_MAX];
+    flim_flag_key(row, key, sizeof key);
+    switch (row->type) {
+    case FLIM_VALUE_SWITCH: flim_identity_set(identity, field, key, fixed, "%d", *(const bool *)value); break;
+    case FLIM_VALUE_INTEGER: flim_identity_set(identity, field, key, fixed, "%" PRId64, *(const int64_t *)value); break;
+    case FLIM_VALUE_UNSIGNED: flim_identity_set(identity, field, key, fixed, "%" PRIu64, *(const uint64_t *)value); break;
+    case FLIM_VALUE_REAL: flim_identity_set(identity, field, key, fixed, "%.17g", *(const double *)value); break;
+    case FLIM_VALUE_TEXT: flim_identity_set(identity, field, key, fixed, "%s", *(char *const *)value); break;
+    case FLIM_VALUE_CHOICE: flim_identity_set(identity, field, key, fixed, "%s", row->choices[*(const int *)value]); break;
+    case FLIM_VALUE_LIST: break; /* of files and groups, which other fields hold */
+    }
+}
+
+void flim_identity_set_settings(flim_identity *identity, const flim_settings *settings)
+{
+    for (int i = 0; i < flim_settings_table.n; i++) {
+        if (flim_settings_table.row[i].identity > FLIM_IDENTITY_NONE) {
+            set_row(identity, &flim_settings_table.row[i], settings);
         }
     }
-    return NULL;
 }
 
 void flim_identity_text(const flim_identity *identity, char out[FLIM_IDENTITY_TEXT])
 {
     size_t used = 0;
     out[0] = '\0';
-    for (int i = 0; i < identity->n && used < FLIM_IDENTITY_TEXT; i++) {
-        const flim_identity_field *field = &identity->field[i];
-        int length = snprintf(out + used, FLIM_IDENTITY_TEXT - used, "%s%s %s", i ? ", " : "", field->name, field->value);
-        used += length > 0 ? (size_t)length : 0;
+    for (int i = 0; i < FLIM_IDENTITY_FIELDS && used < FLIM_IDENTITY_TEXT; i++) {
+        const flim_identity_value *value = &identity->value[i];
+        if (value->name[0]) {
+            int length =
+                snprintf(out + used, FLIM_IDENTITY_TEXT - used, "%s%s %s", used ? ", " : "", value->name, value->text);
+            used += length > 0 ? (size_t)length : 0;
+        }
     }
 }

@@ -58,8 +58,8 @@ typedef struct flim_run {
     char made_by[512]; /* versions, and the CPU's threads: they change last bits, not the mathematics */
     char counts_sha256[65]; /* of what the scan saw; "" without one */
     flim_string_list accepted; /* identity texts that checkpoints of this run may carry */
-    flim_string_list overridden; /* "key=value" that --resume-override took from the call */
-    flim_string_list changes; /* the same in words: "lr 1e-4 -> 1e-3" */
+    flim_string_list overridden; /* keys that --resume-override took from the call */
+    flim_string_list changes; /* the same with the values: "lr 1e-4 -> 1e-3" */
     int64_t eval_batch;
     flim_settings adjusted; /* what `settings` points to: the caller's (or the run folder's) with the batch that was found */
     bool found_batch; /* by --batch auto */
@@ -151,11 +151,15 @@ flim_status flim_run_unplan_cache(flim_run *run, flim_error *err); /* not to the
 /* After allocating: sends them there. */
 flim_status flim_run_fill_cache(flim_run *run, flim_error *err);
 
-/* ---- resume.c ---- */
+/* ---- resume_settings.c ---- */
 /* A flag or --set of the call gave it. */
 bool flim_run_is_explicit(const flim_train_hooks *hooks, const char *key);
 /* The settings of given->out's config.yaml with the call's where that is allowed; out is initialised. */
 flim_status flim_resume_settings(flim_run *run, const flim_settings *given, flim_settings *out, flim_error *err);
+/* Writes config.yaml anew with what was overridden. */
+flim_status flim_resume_write_config(flim_run *run, flim_error *err);
+
+/* ---- resume.c ---- */
 /* Fills run->identity: first from the data, after the scan; then from splits.json, network, device and settings. */
 flim_status flim_resume_identify_data(flim_run *run, flim_error *err);
 flim_status flim_resume_identify_rest(flim_run *run, flim_error *err);

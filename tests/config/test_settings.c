@@ -98,10 +98,11 @@ static char *printed(const flim_settings *s)
     return text;
 }
 
-static void count_difference(void *context, const char *key, const char *value_a, const char *value_b)
+static void count_difference(void *context, const flim_flag_row *row, const char *value_a, const char *value_b)
 {
-    char *text = context;
+    char *text = context, key[FLIM_KEY_MAX];
     size_t used = strlen(text);
+    flim_flag_key(row, key, sizeof key);
     snprintf(text + used, 1024 - used, "%s %s %s;", key, value_a, value_b);
 }
 
@@ -604,6 +605,25 @@ static void the_table_is_sound(void **state)
             flim_free(text);
         }
         assert_true((row->type == FLIM_VALUE_CHOICE) == (row->choices != NULL));
+        if (row->on_resume <= FLIM_ON_RESUME_UNSET || row->on_resume > FLIM_ON_RESUME_CALL) {
+            fail_msg("%s: the row does not say what --resume does with it", key);
+        }
+        if (row->identity <= FLIM_IDENTITY_UNSET || row->identity >= FLIM_IDENTITY_FIELDS) {
+            fail_msg("%s: the row does not say whether it is part of the run's identity", key);
+        }
+        /* What changes numbers is part of the identity, itself or as what it leads to: cells, splits, width, weights, lr. */
+        static const char *const elsewhere[] = {"folds",  "cv",     "holdout_group", "val_fraction",
+                                                "splits", "preset", "lr_batch",      "lr_scale"};
+        bool named = row->identity != FLIM_IDENTITY_NONE;
+        for (size_t k = 0; k < sizeof elsewhere / sizeof elsewhere[0]; k++) {
+            named = named || strcmp(key, elsewhere[k]) == 0;
+        }
+        if ((row->on_resume == FLIM_ON_RESUME_FIXED || row->on_resume == FLIM_ON_RESUME_REFUSED) && !named) {
+            fail_msg("%s: --resume refuses it, and nothing of it is in the identity", key);
+        }
+        for (int k = 0; k < i && row->identity != FLIM_IDENTITY_NONE; k++) {
+            assert_int_not_equal(row->identity, flim_settings_table.row[k].identity);
+        }
     }
     expect_equal(&s, &t);
     flim_settings_free(&s);

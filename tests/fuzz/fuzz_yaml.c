@@ -6,10 +6,10 @@
 #include "flim/settings.h"
 #include "formats/yaml.h"
 
-static void differs(void *context, const char *key, const char *value_a, const char *value_b)
+static void differs(void *context, const flim_flag_row *row, const char *value_a, const char *value_b)
 {
     (void)context;
-    fprintf(stderr, "%s: '%s' became '%s'\n", key, value_a, value_b);
+    fprintf(stderr, "%s: '%s' became '%s'\n", row->name, value_a, value_b);
     abort();
 }
 

@@ -1,0 +1,124 @@
+/* --resume: the settings of the run folder, those of the call that may be taken beside them, and config.yaml after an override.
+ * What may be done with a setting stands in its row (flim_on_resume). */
+#include <stddef.h>
+#include <string.h>
+
+#include "config/settings.h"
+#include "core/alloc.h"
+#include "core/file.h"
+#include "core/try.h"
+#include "train/run.h"
+
+/* The difference between the run's settings and the call's, as it is worked through. */
+typedef struct merge {
+    const flim_settings *given;
+    flim_settings *out; /* the run's settings, which get the call's values */
+    flim_run *run;
+    char refused[1024]; /* "lr (the run has 1e-4, the call says 1e-3), ..." */
+    size_t used;
+    bool fixed; /* one of them cannot be overridden */
+    flim_status status;
+    flim_error *err;
+} merge;
+
+bool flim_run_is_explicit(const flim_train_hooks *hooks, const char *key)
+{
+    for (int i = 0; hooks->explicit_keys && i < hooks->explicit_keys->n; i++) {
+        if (strcmp(hooks->explicit_keys->item[i], key) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Takes the call's value, and notes which. */
+static flim_status override(merge *m, const flim_flag_row *row, const char *key, const char *stored, const char *given)
+{
+    FLIM_TRY(flim_flag_copy(row, m->given, m->out, m->err));
+    FLIM_TRY(flim_string_list_add(&m->run->overridden, key, m->err));
+    char *change = flim_strprintf(m->err, "%s %s -> %s", key, stored, given);
+    const flim_status status = change ? flim_string_list_add(&m->run->changes, change, m->err) : FLIM_ERROR_MEMORY;
+    flim_free(change);
+    return status;
+}
+
+static void merge_row(void *context, const flim_flag_row *row, const char *stored, const char *given)
+{
+    merge *m = context;
+    flim_on_resume on_resume = (flim_on_resume)row->on_resume;
+    char key[FLIM_KEY_MAX];
+    flim_flag_key(row, key, sizeof key);
+    if (m->status != FLIM_OK || on_resume == FLIM_ON_RESUME_CALL || !flim_run_is_explicit(m->run->hooks, key)) {
+        return;
+    }
+    if (row->offset == offsetof(flim_settings, batch) && m->given->batch == 0) {
+        return; /* --batch auto was asked once, and the run's batch is the answer */
+    }
+    if (on_resume == FLIM_ON_RESUME_TAKEN) {
+        m->status = flim_flag_copy(row, m->given, m->out, m->err);
+        return;
+    }
+    if (on_resume == FLIM_ON_RESUME_MOVED && (!stored[0] || !given[0])) {
+        on_resume = FLIM_ON_RESUME_FIXED; /* a file can have moved only if there was one and is one */
+    }
+    if (on_resume != FLIM_ON_RESUME_FIXED && m->given->resume_override) {
+        m->status = override(m, row, key, stored, given);
+        return;
+    }
+    m->fixed = m->fixed || on_resume == FLIM_ON_RESUME_FIXED;
+    if (m->used < sizeof m->refused) {
+        int length = snprintf(m->refused + m->used, sizeof m->refused - m->used, "%s%s (the run has %s, the call says %s%s)",
+                              m->used ? ", " : "", key, stored[0] ? stored : "none", given[0] ? given : "none",
+                              m->given->resume_override ? "; this cannot be overridden" : "");
+        m->used += length > 0 ? (size_t)length : 0;
+    }
+}
+
+/* Copies the rows for which --resume does this. */
+static flim_status copy_rows(flim_on_resume on_resume, const flim_settings *from, flim_settings *to, flim_error *err)
+{
+    for (int i = 0; i < flim_settings_table.n; i++) {
+        if (flim_settings_table.row[i].on_resume == (int)on_resume) {
+            FLIM_TRY(flim_flag_copy(&flim_settings_table.row[i], from, to, err));
+        }
+    }
+    return FLIM_OK;
+}
+
+flim_status flim_resume_settings(flim_run *run, const flim_settings *given, flim_settings *out, flim_error *err)
+{
+    char path[FLIM_PATH_MAX];
+    if (!given->out[0]) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "--resume needs --out DIR, the folder of the run to go on with");
+    }
+    snprintf(path, sizeof path, "%s/config.yaml", given->out);
+    if (!flim_file_exists(path)) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "%s holds no run to resume: there is no %s", given->out, path);
+    }
+    FLIM_TRY(flim_settings_read(out, path, err));
+    merge m = {.given = given, .out = out, .run = run, .err = err};
+    flim_settings_compare(out, given, merge_row, &m);
+    FLIM_TRY(m.status);
+    if (m.used) {
+        return flim_fail(err, FLIM_ERROR_USAGE,
+                         "--resume takes its settings from %s, and these flags disagree: %s. Leave them out%s", path,
+                         m.refused, m.fixed ? ", or begin a new run" : ", or add --resume-override to go on with them");
+    }
+    return copy_rows(FLIM_ON_RESUME_CALL, given, out, err);
+}
+
+flim_status flim_resume_write_config(flim_run *run, flim_error *err)
+{
+    char path[FLIM_PATH_MAX];
+    flim_settings stored;
+    FLIM_TRY(flim_run_folder_path(run, "config.yaml", path, err));
+    FLIM_TRY(flim_settings_init(&stored, err));
+    flim_status status = FLIM_OK;
+    FLIM_TRY_DONE(flim_settings_read(&stored, path, err));
+    FLIM_TRY_DONE(copy_rows(FLIM_ON_RESUME_REFUSED, run->settings, &stored, err));
+    FLIM_TRY_DONE(copy_rows(FLIM_ON_RESUME_MOVED, run->settings, &stored, err));
+    FLIM_TRY_DONE(flim_settings_write(&stored, path, err));
+done:
+    flim_settings_free(&stored);
+    return status;
+}
