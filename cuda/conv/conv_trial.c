@@ -36,7 +36,7 @@ flim_status flim_conv_trial_make(flim_conv_trial *t, flim_cuda_device *device, c
     const int64_t size = flim_storage_size(p->type);
     flim_conv_problem turned;
     flim_status status;
-    *t = (flim_conv_trial){.device = device, .problem = p, .launch = {device->stream, p->type, device->base.info.threads}};
+    *t = (flim_conv_trial){.device = device, .problem = p, .launch = {device->stream, p->type, device->card.processors}};
     FLIM_TRY_DONE(flim_cuda_malloc(device, flim_conv_x_elements(p) * size, "tuning a convolution", &t->x, err));
     FLIM_TRY_DONE(flim_cuda_malloc(device,
                                    flim_conv_w_elements(p) * (p->op == FLIM_CONV_WEIGHT ? (int64_t)sizeof(float) : size),

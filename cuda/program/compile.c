@@ -41,7 +41,7 @@ static flim_status explain_tuning(const flim_cuda_program *p, flim_error *err)
 }
 
 /* What AUTO came to, for those who look at the program's options. */
-static void note_drop(flim_cuda_program *p, const flim_pass_drop *drop, uint32_t all)
+static void note_drop(flim_cuda_program *p, const flim_recompute_set *drop, uint32_t all)
 {
     if (p->base.options.recompute == FLIM_RECOMPUTE_AUTO) {
         p->base.options.recompute = drop->outputs == 0 && drop->blocks == 0 ? FLIM_RECOMPUTE_NONE
@@ -57,13 +57,13 @@ static flim_status build_training(flim_cuda_program *p, const flim_plan_options 
 {
     const flim_program_options *o = &p->base.options;
     const flim_network *net = &p->base.net;
-    flim_pass_drop drop = {0}, best = {0};
+    flim_recompute_set drop = {0}, best = {0};
     if (o->recompute == FLIM_RECOMPUTE_ALL) {
-        drop = (flim_pass_drop){.outputs = FLIM_MAX_UNITS, .blocks = UINT32_MAX};
+        drop = (flim_recompute_set){.outputs = FLIM_MAX_UNITS, .blocks = UINT32_MAX};
     }
     for (;;) {
-        flim_status status = flim_pass_build(&p->train, p->device, net, p->launch.type, true, o->train_batch,
-                                             o->deterministic, &drop, plans, err);
+        flim_status status = flim_schedule_build(&p->train, p->device, net, p->launch.type, true, o->train_batch,
+                                                 o->deterministic, &drop, plans, err);
         if (status != FLIM_OK || o->recompute != FLIM_RECOMPUTE_AUTO) {
             return status;
         }
@@ -72,7 +72,7 @@ static flim_status build_training(flim_cuda_program *p, const flim_plan_options 
             note_drop(p, &drop, all);
             return FLIM_OK;
         }
-        if (drop.outputs < flim_pass_droppable(&p->train)) {
+        if (drop.outputs < flim_schedule_recomputable(&p->train)) {
             drop.outputs++;
             continue;
         }
@@ -82,12 +82,12 @@ static flim_status build_training(flim_cuda_program *p, const flim_plan_options 
         }
         int64_t least = INT64_MAX;
         for (int b = 0; b < p->train.n_blocks - 1; b++) {
-            const flim_pass_drop more = {drop.outputs, drop.blocks | 1u << b};
+            const flim_recompute_set more = {drop.outputs, drop.blocks | 1u << b};
             if (more.blocks == drop.blocks) {
                 continue;
             }
-            FLIM_TRY(flim_pass_build(&p->train, p->device, net, p->launch.type, true, o->train_batch, o->deterministic, &more,
-                                     plans, err));
+            FLIM_TRY(flim_schedule_build(&p->train, p->device, net, p->launch.type, true, o->train_batch, o->deterministic,
+                                         &more, plans, err));
             if (p->train.arena.bytes < least) {
                 least = p->train.arena.bytes;
                 best = more;
@@ -127,7 +127,7 @@ flim_status flim_cuda_compile(flim_device *base, const flim_network *net, const 
     p->dynamic = options->precision == FLIM_PRECISION_FP16;
     p->batch = options->train_batch > options->eval_batch ? options->train_batch : options->eval_batch;
     const flim_storage type = flim_cuda_storage(options->precision);
-    p->launch = (flim_launch){device->stream, type, base->info.threads};
+    p->launch = (flim_launch){device->stream, type, device->card.processors};
     p->host_state = flim_state_initial(p->dynamic);
     if (device->cudnn.version < 91600 && !base->info.described) {
         flim_log_line(
@@ -139,8 +139,8 @@ flim_status flim_cuda_compile(flim_device *base, const flim_network *net, const 
     FLIM_TRY_DONE(flim_cuda_device_use(device, err));
     const int searched = device->store.searched, loaded = device->store.loaded;
     if (options->eval_batch > 0) {
-        FLIM_TRY_DONE(flim_pass_build(&p->predict, device, &p->base.net, type, false, options->eval_batch,
-                                      options->deterministic, &(flim_pass_drop){0}, &plans, err));
+        FLIM_TRY_DONE(flim_schedule_build(&p->predict, device, &p->base.net, type, false, options->eval_batch,
+                                          options->deterministic, &(flim_recompute_set){0}, &plans, err));
     }
     if (options->train_batch > 0) {
         FLIM_TRY_DONE(build_training(p, &plans, err));

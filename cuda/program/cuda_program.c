@@ -34,16 +34,16 @@ static void destroy(flim_program *base)
 }
 
 /* Saved activations, a line for each block: units whose names begin with the same word (res1). */
-static void add_saved(const flim_pass *pass, flim_memory_plan *plan)
+static void add_saved(const flim_schedule *schedule, flim_memory_plan *plan)
 {
-    const flim_network *net = pass->net;
+    const flim_network *net = schedule->net;
     for (int u = 0; u < net->n_units;) {
         const char *block = net->unit[u].conv;
         const int word = (int)strcspn(block, ".");
         char name[48];
         int64_t bytes = 0;
         do {
-            bytes += flim_pass_saved_at_peak(pass, u++);
+            bytes += flim_schedule_saved_at_peak(schedule, u++);
         } while (u < net->n_units && strncmp(net->unit[u].conv, block, (size_t)word + 1) == 0);
         snprintf(name, sizeof name, "saved activations of %.*s", word < 24 ? word : 24, block);
         flim_memory_add(plan, name, FLIM_MEMORY_DEVICE, bytes);
@@ -54,7 +54,7 @@ static flim_status memory(const flim_program *base, flim_memory_plan *plan, flim
 {
     static const char *const uses[] = {"saved activations", "passing activations", "gradients of activations"};
     const flim_cuda_program *p = (const flim_cuda_program *)base;
-    const flim_pass *most = p->train.arena.bytes >= p->predict.arena.bytes ? &p->train : &p->predict;
+    const flim_schedule *most = p->train.arena.bytes >= p->predict.arena.bytes ? &p->train : &p->predict;
     int64_t rest = p->arena_bytes;
     (void)err;
     flim_memory_add(plan, "parameters", FLIM_MEMORY_DEVICE, p->bytes_parameters);

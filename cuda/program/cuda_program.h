@@ -50,7 +50,7 @@ typedef struct flim_cuda_program {
     flim_launch launch;
     bool scaled; /* tf32 as fp16 with a power-of-two scale a tensor */
     bool dynamic; /* fp16: loss scaling */
-    flim_pass train, predict; /* batch 0: none */
+    flim_schedule train, predict; /* batch 0: none */
     int64_t batch; /* the larger of both */
 
     /* one allocation; laid out by layout.c, the arena and the device cache behind it */

@@ -1,6 +1,8 @@
 #include "cuda/program/fusion.h"
 
-bool flim_is_strided_point(const flim_unit *u)
+/* ---- kernels and shapes ------------------------------------------------------------------------------------------------ */
+
+bool flim_fusion_compact_dx(const flim_unit *u)
 {
     return flim_volume(u->kernel) == 1 && u->pad[0] + u->pad[1] + u->pad[2] == 0 &&
            u->stride[0] * u->stride[1] * u->stride[2] > 1;
@@ -11,16 +13,16 @@ static flim_conv_type conv_type(flim_storage type)
     return type == FLIM_STORAGE_BF16 ? FLIM_CONV_BF16 : FLIM_CONV_FP16;
 }
 
-flim_stem_shape flim_pass_stem_shape(const flim_pass *pass, int64_t n)
+flim_stem_shape flim_fusion_stem_shape(const flim_schedule *s, int64_t n)
 {
-    const int *in = pass->net->in;
-    return (flim_stem_shape){.type = conv_type(pass->type), .n = n, .t = in[0], .h = in[1], .w = in[2]};
+    const int *in = s->net->in;
+    return (flim_stem_shape){.type = conv_type(s->type), .n = n, .t = in[0], .h = in[1], .w = in[2]};
 }
 
-flim_k3_shape flim_pass_k3_shape(const flim_pass *pass, int u, int64_t n)
+flim_k3_shape flim_fusion_conv3x3x3_shape(const flim_schedule *s, int u, int64_t n)
 {
-    const int *in = pass->unit[u].unit->in;
-    return (flim_k3_shape){.type = conv_type(pass->type), .n = n, .t = in[0], .h = in[1], .w = in[2]};
+    const int *in = s->unit[u].unit->in;
+    return (flim_k3_shape){.type = conv_type(s->type), .n = n, .t = in[0], .h = in[1], .w = in[2]};
 }
 
 static bool is_conv(const flim_unit *u, const int kernel[3], const int stride[3], const int pad[3])
@@ -39,137 +41,131 @@ static bool is_simple(const flim_unit *u)
     return u->bn[0] && u->act && u->pool_t == 1 && u->skip < 0 && !u->dropout;
 }
 
-static void find_stem(flim_pass *pass, int sm)
-{
-    static const int stem_kernel[3] = {7, 1, 1}, one[3] = {1, 1, 1}, stem_pad[3] = {3, 0, 0};
-    static const int down_kernel[3] = {3, 1, 1}, down_stride[3] = {2, 1, 1}, down_pad[3] = {1, 0, 0};
-    const flim_network *net = pass->net;
-    const flim_stem_shape shape = flim_pass_stem_shape(pass, pass->batch);
-    pass->stem = pass->down = -1;
-    for (int d = 1; d < net->n_units && pass->type != FLIM_STORAGE_FP32; d++) {
-        const flim_unit *down = &net->unit[d], *stem = down->input >= 0 ? &net->unit[down->input] : NULL;
-        if (stem && stem->input < 0 && net->channels == 2 && is_simple(stem) && pass->unit[down->input].readers == 1 &&
-            down->skip < 0 && down->bn[0] && is_conv(stem, stem_kernel, one, stem_pad) &&
-            is_conv(down, down_kernel, down_stride, down_pad) && stem->out_channels == 32 && down->out_channels == 32 &&
-            shape.t >= 6 && flim_stem_supported(32, sm)) {
-            pass->stem = down->input;
-            pass->down = d;
-        }
-    }
-    for (int u = 0; u < net->n_units; u++) { /* the kernel takes the input as it is: nobody else may want it */
-        if (net->unit[u].input < 0 && u != pass->stem) {
-            pass->stem = pass->down = -1;
-        }
-    }
-}
-
-void flim_pass_find_structure(flim_pass *pass, int sm)
-{
-    static const int three[3] = {3, 3, 3}, one[3] = {1, 1, 1};
-    const flim_network *net = pass->net;
-    pass->n_blocks = flim_network_blocks(net);
-    for (int u = 0; u < net->n_units; u++) {
-        pass->block[u] = net->unit[u].block;
-    }
-    for (int u = 0; u < net->n_units; u++) {
-        flim_pass_unit *pu = &pass->unit[u];
-        *pu = (flim_pass_unit){.unit = &net->unit[u],
-                               .c = flim_storage_channels(net->unit[u].in_channels),
-                               .k = flim_storage_channels(net->unit[u].out_channels),
-                               .folder = -1,
-                               .gradient_from = -1,
-                               .gradient_add = -1,
-                               .weight_item = -1,
-                               .compact_dx = flim_is_strided_point(&net->unit[u]),
-                               .z = FLIM_NO_BUFFER,
-                               .y = FLIM_NO_BUFFER,
-                               .gate = FLIM_NO_BUFFER,
-                               .dz = FLIM_NO_BUFFER,
-                               .dx = FLIM_NO_BUFFER,
-                               .dv = FLIM_NO_BUFFER,
-                               .workspace = {FLIM_NO_BUFFER, FLIM_NO_BUFFER, FLIM_NO_BUFFER}};
-        const flim_k3_shape shape = flim_pass_k3_shape(pass, u, pass->batch);
-        pu->k3 = pass->type != FLIM_STORAGE_FP32 && is_conv(pu->unit, three, one, one) && pu->unit->in_channels == 32 &&
-                 pu->unit->out_channels == 32 && pu->unit->input >= 0 && pu->unit->bn[0] && flim_k3_supported(&shape, sm);
-    }
-    for (int u = 0; u < net->n_units; u++) {
-        const flim_unit *unit = &net->unit[u];
-        if (unit->input >= 0) {
-            pass->unit[unit->input].readers++;
-        }
-        if (unit->skip >= 0) {
-            pass->unit[unit->skip].readers++;
-        }
-    }
-    for (int u = 0; u < net->n_units; u++) {
-        const int s = net->unit[u].skip;
-        if (s >= 0) {
-            const flim_unit *skip = &net->unit[s];
-            if (!skip->act && skip->pool_t == 1 && !skip->dropout && skip->skip < 0 && pass->unit[s].readers == 1) {
-                pass->unit[s].folder = u;
-            }
-        }
-    }
-    find_stem(pass, sm);
-}
-
-int flim_pass_droppable(const flim_pass *pass)
+static int readers_of(const flim_network *net, int u)
 {
     int n = 0;
-    for (int u = 0; u < pass->net->n_units; u++) {
-        n += pass->unit[u].can_drop;
+    for (int r = 0; r < net->n_units; r++) {
+        n += (net->unit[r].input == u) + (net->unit[r].skip == u);
     }
     return n;
 }
 
-/* Which units need no y, and whose gradient sums come with a data gradient.  Needs the plans of the weight gradients. */
-void flim_pass_find_shortcuts(flim_pass *pass)
+/* ---- what is fused ----------------------------------------------------------------------------------------------------- */
+
+static bool is_conv3x3x3(const flim_schedule *s, int u, int sm)
 {
-    const flim_network *net = pass->net;
-    for (int u = 0; u < net->n_units; u++) {
-        flim_pass_unit *pu = &pass->unit[u];
-        const int input = pu->unit->input;
-        pu->weight_from_z = pass->train && pu->plan[FLIM_CONV_WEIGHT] && pu->plan[FLIM_CONV_WEIGHT]->own && input >= 0 &&
-                            is_simple(&net->unit[input]);
+    static const int three[3] = {3, 3, 3}, one[3] = {1, 1, 1};
+    const flim_unit *unit = &s->net->unit[u];
+    const flim_k3_shape shape = flim_fusion_conv3x3x3_shape(s, u, s->batch);
+    return s->type != FLIM_STORAGE_FP32 && is_conv(unit, three, one, one) && unit->in_channels == 32 &&
+           unit->out_channels == 32 && unit->input >= 0 && unit->bn[0] && flim_k3_supported(&shape, sm);
+}
+
+/* Unit d and the one that it reads have conv_stem.h's shapes. */
+static bool is_stem_pair(const flim_schedule *s, int d, int sm)
+{
+    static const int stem_kernel[3] = {7, 1, 1}, one[3] = {1, 1, 1}, stem_pad[3] = {3, 0, 0};
+    static const int down_kernel[3] = {3, 1, 1}, down_stride[3] = {2, 1, 1}, down_pad[3] = {1, 0, 0};
+    const flim_network *net = s->net;
+    const flim_unit *down = &net->unit[d], *stem = down->input >= 0 ? &net->unit[down->input] : NULL;
+    return stem && stem->input < 0 && net->channels == 2 && is_simple(stem) && readers_of(net, down->input) == 1 &&
+           s->unit[d].fusion == FLIM_FUSION_NONE && down->skip < 0 && down->bn[0] &&
+           is_conv(stem, stem_kernel, one, stem_pad) && is_conv(down, down_kernel, down_stride, down_pad) &&
+           stem->out_channels == 32 && down->out_channels == 32 && net->in[0] >= 6 && flim_stem_supported(32, sm);
+}
+
+static void find_stem(flim_schedule *s, int sm)
+{
+    const flim_network *net = s->net;
+    int down = -1;
+    for (int d = 1; d < net->n_units && s->type != FLIM_STORAGE_FP32; d++) {
+        down = is_stem_pair(s, d, sm) ? d : down;
     }
-    for (int p = 0; p < net->n_units; p++) {
-        flim_pass_unit *pp = &pass->unit[p];
-        int conv_readers = 0, k3_reader = -1, skip_readers = 0, skip_reader = -1;
-        bool all_apply = is_simple(pp->unit) && pp->readers > 0;
-        for (int r = 0; r < net->n_units; r++) {
-            const flim_pass_unit *reader = &pass->unit[r];
-            if (reader->unit->input == p) {
-                conv_readers++;
-                k3_reader = reader->k3 ? r : k3_reader;
-                all_apply = all_apply && reader->k3 && (!pass->train || reader->weight_from_z);
-            }
-            if (reader->unit->skip == p && pp->folder != r) {
-                skip_readers++;
-                skip_reader = r;
-            }
+    for (int u = 0; down >= 0 && u < net->n_units; u++) { /* its input has a form of its own: nobody else may want it */
+        if (net->unit[u].input < 0 && u != net->unit[down].input) {
+            return;
         }
-        pp->is_virtual = (all_apply && conv_readers > 0) || p == pass->stem;
-        if (pass->train && is_simple(pp->unit) && conv_readers == 1 && k3_reader >= 0 && skip_readers <= 1) {
-            pp->gradient_from = k3_reader;
-            pp->gradient_add = skip_reader;
-            pp->norm_on_load = p == pass->down;
+    }
+    if (down >= 0) {
+        const int stem = net->unit[down].input;
+        s->unit[stem].fusion = FLIM_FUSION_STEM;
+        s->unit[stem].partner = down;
+        s->unit[down].partner = stem;
+    }
+}
+
+void flim_fusion_find(flim_schedule *s, int sm)
+{
+    const flim_network *net = s->net;
+    s->n_blocks = flim_network_blocks(net);
+    for (int u = 0; u < net->n_units; u++) {
+        flim_schedule_unit *su = &s->unit[u];
+        *su = (flim_schedule_unit){.unit = &net->unit[u],
+                                   .c = flim_storage_channels(net->unit[u].in_channels),
+                                   .k = flim_storage_channels(net->unit[u].out_channels),
+                                   .partner = -1,
+                                   .gradient_from = -1,
+                                   .weight_item = -1,
+                                   .scratch = {FLIM_NO_BUFFER, FLIM_NO_BUFFER, FLIM_NO_BUFFER}};
+        for (int k = 0; k < FLIM_UNIT_BUFFERS; k++) {
+            su->buffer[k] = FLIM_NO_BUFFER;
+        }
+        su->conv3x3x3 = is_conv3x3x3(s, u, sm);
+    }
+    for (int u = 0; u < net->n_units; u++) {
+        const int a = net->unit[u].skip;
+        const flim_unit *added = a >= 0 ? &net->unit[a] : NULL;
+        if (added && !added->act && added->pool_t == 1 && !added->dropout && added->skip < 0 && readers_of(net, a) == 1) {
+            s->unit[a].fusion = FLIM_FUSION_SKIP;
+            s->unit[a].partner = u;
+        }
+    }
+    find_stem(s, sm);
+}
+
+/* The kernel of unit u's weight gradient can apply what stands between its input unit's z and x. */
+static bool weight_applies(const flim_schedule *s, int u)
+{
+    const flim_schedule_unit *su = &s->unit[u];
+    return s->train && su->plan[FLIM_CONV_WEIGHT] && su->plan[FLIM_CONV_WEIGHT]->own && su->unit->input >= 0 &&
+           is_simple(&s->net->unit[su->unit->input]);
+}
+
+void flim_fusion_find_outputs(flim_schedule *s)
+{
+    for (int u = 0; u < s->net->n_units; u++) {
+        flim_schedule_unit *su = &s->unit[u];
+        int conv_readers = 0, skip_readers = 0, from = -1;
+        bool all_apply = is_simple(su->unit);
+        for (int r = 0; r < s->net->n_units; r++) {
+            const flim_schedule_unit *reader = &s->unit[r];
+            if (reader->unit->input == u) {
+                conv_readers++;
+                from = reader->conv3x3x3 ? r : from;
+                all_apply = all_apply && reader->conv3x3x3 && (!s->train || weight_applies(s, r));
+            }
+            skip_readers += reader->unit->skip == u;
+        }
+        if (all_apply && conv_readers > 0 && su->fusion == FLIM_FUSION_NONE) {
+            su->fusion = FLIM_FUSION_ON_LOAD;
+        }
+        if (s->train && is_simple(su->unit) && conv_readers == 1 && skip_readers <= 1) {
+            su->gradient_from = from;
         }
     }
 }
 
-static bool reads_y(const flim_pass *pass, int reader, int u)
-{
-    return pass->net->unit[reader].input == u || pass->net->unit[reader].skip == u;
-}
+/* ---- what is recomputed ------------------------------------------------------------------------------------------------ */
 
 /* Another block reads this unit: its z, or else its y. */
-static bool read_outside(const flim_pass *pass, int u, bool z)
+static bool read_outside(const flim_schedule *s, int u, bool z)
 {
-    const flim_pass_unit *pu = &pass->unit[u];
-    for (int r = 0; r < pass->net->n_units; r++) {
-        if (pass->block[r] != pass->block[u] && reads_y(pass, r, u)) {
-            const bool by_z = pu->is_virtual || pu->folder == r || pu->gradient_from == r ||
-                              (pass->net->unit[r].input == u && pass->unit[r].weight_from_z);
+    const flim_schedule_unit *su = &s->unit[u];
+    for (int r = 0; r < s->net->n_units; r++) {
+        const flim_unit *reader = &s->net->unit[r];
+        if (s->net->unit[r].block != s->net->unit[u].block && (reader->input == u || reader->skip == u)) {
+            const bool by_z =
+                su->fusion != FLIM_FUSION_NONE || su->gradient_from == r || (reader->input == u && weight_applies(s, r));
             if (by_z || !z) {
                 return true;
             }
@@ -178,74 +174,116 @@ static bool read_outside(const flim_pass *pass, int u, bool z)
     return false;
 }
 
-/* Which z are made again: in the blocks asked for those that no other block reads.  Not in the last block, whose backward pass
+/* Which z are recomputed: in the blocks asked for those that no other block reads.  Not in the last block, whose backward pass
  * follows at once, and not the stem's kernel, which keeps one z that others read. */
-static void find_remade(flim_pass *pass, uint32_t blocks)
+static bool recomputes_z(const flim_schedule *s, int u, uint32_t blocks)
 {
-    for (int u = 0; u < pass->net->n_units; u++) {
-        pass->unit[u].remade = pass->train && blocks >> pass->block[u] & 1u && pass->block[u] < pass->n_blocks - 1 &&
-                               u != pass->stem && u != pass->down && !read_outside(pass, u, true);
+    return s->train && blocks >> s->net->unit[u].block & 1u && s->net->unit[u].block < s->n_blocks - 1 &&
+           s->unit[u].fusion != FLIM_FUSION_STEM && flim_schedule_stem_of(s, u) < 0 && !read_outside(s, u, true);
+}
+
+/* Which y the pass that sums their gradient could write again (if there is such a pass): those that only weight gradients read
+ * between the forward pass and that. */
+static bool could_recompute_y(const flim_schedule *s, int u)
+{
+    const flim_schedule_unit *su = &s->unit[u];
+    bool wanted = false, early = false;
+    for (int r = 0; r < s->net->n_units; r++) {
+        const flim_schedule_unit *reader = &s->unit[r];
+        wanted = wanted || (reader->unit->input == u && !weight_applies(s, r));
+        early = early || reader->unit->skip == u || (reader->unit->input == u && reader->recompute == FLIM_Z_RECOMPUTED);
+    }
+    return s->train && wanted && !early && su->recompute == FLIM_KEPT && su->gradient_from < 0 &&
+           su->fusion == FLIM_FUSION_NONE;
+}
+
+/* The largest y that could be recomputed and is not; -1 = none. */
+static int largest_recomputable(const flim_schedule *s)
+{
+    int largest = -1;
+    int64_t most = 0;
+    for (int u = 0; u < s->net->n_units; u++) {
+        const int64_t elements = flim_volume(s->unit[u].unit->out) * s->unit[u].k;
+        if (s->unit[u].recompute == FLIM_Y_RECOMPUTABLE && elements > most) {
+            most = elements;
+            largest = u;
+        }
+    }
+    return largest;
+}
+
+void flim_fusion_find_recomputed(flim_schedule *s, const flim_recompute_set *set)
+{
+    const int n = s->net->n_units;
+    for (int u = 0; u < n; u++) {
+        s->unit[u].recompute = recomputes_z(s, u, set->blocks) ? FLIM_Z_RECOMPUTED : FLIM_KEPT;
+    }
+    for (int u = 0; u < n; u++) {
+        if (could_recompute_y(s, u)) {
+            s->unit[u].recompute = FLIM_Y_RECOMPUTABLE;
+        }
+    }
+    for (int i = 0, u = largest_recomputable(s); i < set->outputs && u >= 0; i++, u = largest_recomputable(s)) {
+        s->unit[u].recompute = FLIM_Y_RECOMPUTED;
     }
 }
 
-/* Of a unit made again: its y goes with its z, and something in the block still reads it. */
-bool flim_pass_remakes_y(const flim_pass *pass, int u)
+int flim_schedule_recomputable(const flim_schedule *s)
 {
-    const flim_pass_unit *pu = &pass->unit[u];
+    int n = 0;
+    for (int u = 0; u < s->net->n_units; u++) {
+        n += s->unit[u].recompute == FLIM_Y_RECOMPUTABLE || s->unit[u].recompute == FLIM_Y_RECOMPUTED;
+    }
+    return n;
+}
+
+/* ---- what follows for a unit ------------------------------------------------------------------------------------------- */
+
+flim_input_form flim_fusion_forward_form(const flim_schedule *s, int u)
+{
+    const int input = s->unit[u].unit->input;
+    return input >= 0 && s->unit[input].fusion == FLIM_FUSION_ON_LOAD ? FLIM_INPUT_NORM_ACT_ON_LOAD : FLIM_INPUT_PLAIN;
+}
+
+flim_input_form flim_fusion_weight_form(const flim_schedule *s, int u)
+{
+    return weight_applies(s, u) ? FLIM_INPUT_NORM_ACT_ON_LOAD : FLIM_INPUT_PLAIN;
+}
+
+flim_input_form flim_fusion_skip_form(const flim_schedule *s, int u)
+{
+    const int added = s->unit[u].unit->skip;
+    const flim_fusion fusion = added >= 0 ? s->unit[added].fusion : FLIM_FUSION_NONE;
+    return fusion == FLIM_FUSION_SKIP      ? FLIM_INPUT_NORM_ON_LOAD
+           : fusion == FLIM_FUSION_ON_LOAD ? FLIM_INPUT_NORM_ACT_ON_LOAD
+                                           : FLIM_INPUT_PLAIN;
+}
+
+bool flim_fusion_forward_fused(const flim_schedule *s, int u)
+{
+    return s->unit[u].conv3x3x3 || flim_schedule_stem_of(s, u) >= 0;
+}
+
+bool flim_fusion_gradient_on_load(const flim_schedule *s, int u)
+{
+    return flim_schedule_stem_of(s, u) >= 0 && s->unit[u].gradient_from >= 0;
+}
+
+bool flim_fusion_has_sign_mask(const flim_schedule *s, int u)
+{
+    const flim_unit *unit = s->unit[u].unit;
+    return s->train && unit->act && unit->skip >= 0 && s->unit[unit->skip].fusion != FLIM_FUSION_SKIP && unit->pool_t == 1 &&
+           s->unit[u].recompute != FLIM_Y_RECOMPUTED; /* which needs the value, not the sign */
+}
+
+bool flim_fusion_recomputes_y(const flim_schedule *s, int u)
+{
     bool read = false;
-    for (int r = 0; r < pass->net->n_units; r++) {
-        const flim_pass_unit *reader = &pass->unit[r];
-        read = read || reader->unit->skip == u || (reader->unit->input == u && (reader->remade || !reader->weight_from_z));
+    for (int r = 0; r < s->net->n_units; r++) {
+        const flim_schedule_unit *reader = &s->unit[r];
+        read = read || reader->unit->skip == u ||
+               (reader->unit->input == u && (reader->recompute == FLIM_Z_RECOMPUTED || !weight_applies(s, r)));
     }
-    return pu->remade && pu->y != FLIM_NO_BUFFER && read && !read_outside(pass, u, false);
-}
-
-/* Which y could be written again by the pass that sums their gradient (not where there is none): those that nothing reads between
- * the forward pass and that but weight gradients. */
-static void find_droppable(flim_pass *pass)
-{
-    for (int u = 0; u < pass->net->n_units; u++) {
-        flim_pass_unit *pu = &pass->unit[u];
-        bool wanted = false, early = false;
-        for (int r = 0; r < pass->net->n_units; r++) {
-            const flim_pass_unit *reader = &pass->unit[r];
-            wanted = wanted || (reader->unit->input == u && !reader->weight_from_z);
-            early = early || (reader->unit->skip == u && pu->folder != r) || (reader->unit->input == u && reader->remade);
-        }
-        pu->can_drop =
-            pass->train && wanted && !early && !pu->remade && pu->gradient_from < 0 && pu->folder < 0 && !pu->is_virtual;
-    }
-}
-
-/* The first `outputs` of the y that can go, the largest first. */
-static void drop_outputs(flim_pass *pass, int outputs)
-{
-    for (; outputs > 0; outputs--) {
-        int largest = -1;
-        int64_t most = 0;
-        for (int u = 0; u < pass->net->n_units; u++) {
-            const flim_pass_unit *pu = &pass->unit[u];
-            const int64_t elements = flim_volume(pu->unit->out) * pu->k;
-            if (pu->can_drop && !pu->rewrites_y && elements > most) {
-                most = elements;
-                largest = u;
-            }
-        }
-        if (largest < 0) {
-            return;
-        }
-        pass->unit[largest].rewrites_y = true;
-    }
-}
-
-void flim_pass_find_dropped(flim_pass *pass, const flim_pass_drop *drop)
-{
-    find_remade(pass, drop->blocks);
-    find_droppable(pass);
-    drop_outputs(pass, drop->outputs);
-    for (int u = 0; u < pass->net->n_units; u++) {
-        const flim_unit *unit = pass->unit[u].unit;
-        pass->unit[u].gated = pass->train && unit->act && unit->skip >= 0 && pass->unit[unit->skip].folder != u &&
-                              unit->pool_t == 1 && !pass->unit[u].rewrites_y; /* that needs the value, not the sign */
-    }
+    return s->unit[u].recompute == FLIM_Z_RECOMPUTED && s->unit[u].fusion == FLIM_FUSION_NONE && read &&
+           !read_outside(s, u, false);
 }

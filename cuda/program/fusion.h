@@ -1,24 +1,49 @@
-/* Which tensors of a pass exist at all: fills in what a flim_pass_unit says of itself, before there are buffers or operations.
+/* Which units are fused with others, and what is recomputed: decided before there are buffers or operations.
  *
- * For: pass.c, in this order: find_structure, [plans], find_shortcuts, find_dropped.  pass.h tells of the ways in which a tensor
- *      need not be stored.
+ * Saved for the backward pass of a unit is z, the convolution's output.  y is stored only if something must read it:
+ *   - a unit without activation whose only reader adds it as a skip (the 1x1x1 skips) is fused into its reader (FLIM_FUSION_SKIP);
+ *   - readers apply BatchNorm and activation as they load z, if all can (FLIM_FUSION_ON_LOAD);
+ *   - the first two units (stem, down) are one kernel if conv_stem.h has it (FLIM_FUSION_STEM).
+ * A convolution of conv3x3x3.h hands the sums over its output to BatchNorm, and in the backward pass those that the unit before it
+ * needs (gradient_from), so that both need no pass of their own.
+ * With activation checkpointing less is kept (flim_recompute_set):
+ *   - y that only weight gradients read is written again by the pass that sums its gradient, which has z at hand;
+ *   - a recomputed block keeps only tensors that other blocks read; its convolutions run again before its backward pass, with
+ *     BatchNorm's statistics of the first time, so that the bits are the same.
+ *
+ * For: schedule.c, in this order: find, [search for convolutions], find_outputs, find_recomputed.
  * Owns: nothing.
  */
-#ifndef FLIM_CUDA_STRUCTURE_H
-#define FLIM_CUDA_STRUCTURE_H
+#ifndef FLIM_CUDA_FUSION_H
+#define FLIM_CUDA_FUSION_H
 
 #include "cuda/program/schedule.h"
 
-/* Units, their readers and blocks, which have kernels of their own on a card of compute capability sm (90 = 9.0), folded skips. */
-void flim_pass_find_structure(flim_pass *pass, int sm);
-/* Which units need no y, and whose gradient sums come with a data gradient.  Needs the plans of the weight gradients. */
-void flim_pass_find_shortcuts(flim_pass *pass);
-/* What is made again rather than kept. */
-void flim_pass_find_dropped(flim_pass *pass, const flim_pass_drop *drop);
+/* Kernels for more than a convolution on a card of compute capability sm (90 = 9.0), fused skips, the stem. */
+void flim_fusion_find(flim_schedule *schedule, int sm);
+/* Which units need no y, and which gradients come with a data gradient.  Needs the choices of the weight gradients. */
+void flim_fusion_find_outputs(flim_schedule *schedule);
+/* What is recomputed rather than kept. */
+void flim_fusion_find_recomputed(flim_schedule *schedule, const flim_recompute_set *set);
 
-/* Of a unit made again: its y (pass->unit[u].y is set) goes with its z, and something in the block still reads it. */
-bool flim_pass_remakes_y(const flim_pass *pass, int u);
+/* How the convolutions of unit u take x: forward, and in its weight gradient. */
+flim_input_form flim_fusion_forward_form(const flim_schedule *schedule, int u);
+flim_input_form flim_fusion_weight_form(const flim_schedule *schedule, int u);
+/* How unit u takes what it adds. */
+flim_input_form flim_fusion_skip_form(const flim_schedule *schedule, int u);
+/* The forward kernel of unit u adds the bias, takes the parameters as they are and gathers BatchNorm's sums. */
+bool flim_fusion_forward_fused(const flim_schedule *schedule, int u);
+/* dz of unit u is never stored: its reader applies BatchNorm's backward pass as it loads du. */
+bool flim_fusion_gradient_on_load(const flim_schedule *schedule, int u);
+/* The forward pass notes the signs of what the activation sees, so that the backward pass need not add the skip again. */
+bool flim_fusion_has_sign_mask(const flim_schedule *schedule, int u);
+/* Of a unit whose z is recomputed: its y goes with it, and something in the block still reads it. */
+bool flim_fusion_recomputes_y(const flim_schedule *schedule, int u);
 /* A strided 1x1x1 convolution without padding: its input gradient is computed on the strided grid. */
-bool flim_is_strided_point(const flim_unit *unit);
+bool flim_fusion_compact_dx(const flim_unit *unit);
+
+/* Shapes for the fused kernels, over n cells. */
+flim_stem_shape flim_fusion_stem_shape(const flim_schedule *schedule, int64_t n);
+flim_k3_shape flim_fusion_conv3x3x3_shape(const flim_schedule *schedule, int u, int64_t n);
 
 #endif

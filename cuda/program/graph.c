@@ -5,12 +5,12 @@
 #include "cuda/device/check.h"
 #include "cuda/program/launch.h"
 
-static flim_status capture(flim_cuda_program *p, flim_pass *pass, flim_graph *graph, flim_error *err)
+static flim_status capture(flim_cuda_program *p, flim_schedule *schedule, flim_graph *graph, flim_error *err)
 {
     cudaGraph_t captured = NULL;
     flim_status status;
     FLIM_TRY_CUDA_DONE(cudaStreamBeginCapture(p->launch.stream, cudaStreamCaptureModeThreadLocal));
-    status = flim_cuda_run_pass(p, pass, graph->n, graph->first, graph->last, err);
+    status = flim_cuda_run_schedule(p, schedule, graph->n, graph->first, graph->last, err);
     cudaError_t code = cudaStreamEndCapture(p->launch.stream, &captured);
     if (status == FLIM_OK) {
         FLIM_TRY_DONE(flim_cuda_check(code, "capturing a step", err));
@@ -24,15 +24,15 @@ done:
     return status;
 }
 
-flim_status flim_graph_run(flim_cuda_program *p, flim_pass *pass, int64_t n, bool first, bool last, flim_error *err)
+flim_status flim_graph_run(flim_cuda_program *p, flim_schedule *schedule, int64_t n, bool first, bool last, flim_error *err)
 {
-    if (p->graphs_off || !pass->warm[first][last]) {
-        pass->warm[first][last] = true;
-        return flim_cuda_run_pass(p, pass, n, first, last, err);
+    if (p->graphs_off || !schedule->warm[first][last]) {
+        schedule->warm[first][last] = true;
+        return flim_cuda_run_schedule(p, schedule, n, first, last, err);
     }
     for (int i = 0; i < p->n_graphs; i++) {
         const flim_graph *g = &p->graph[i];
-        if (g->train == pass->train && g->n == n && g->first == first && g->last == last) {
+        if (g->train == schedule->train && g->n == n && g->first == first && g->last == last) {
             return flim_cuda_check(cudaGraphLaunch(g->exec, p->launch.stream), "launching a step", err);
         }
     }
@@ -43,11 +43,11 @@ flim_status flim_graph_run(flim_cuda_program *p, flim_pass *pass, int64_t n, boo
         p->n_graphs--;
     }
     flim_graph *graph = &p->graph[p->n_graphs];
-    *graph = (flim_graph){.train = pass->train, .first = first, .last = last, .n = n};
+    *graph = (flim_graph){.train = schedule->train, .first = first, .last = last, .n = n};
     flim_error why = {0};
-    if (capture(p, pass, graph, &why) != FLIM_OK) {
+    if (capture(p, schedule, graph, &why) != FLIM_OK) {
         p->graphs_off = true;
-        return flim_cuda_run_pass(p, pass, n, first, last, err);
+        return flim_cuda_run_schedule(p, schedule, n, first, last, err);
     }
     p->n_graphs++;
     return flim_cuda_check(cudaGraphLaunch(graph->exec, p->launch.stream), "launching a step", err);

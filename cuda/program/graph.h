@@ -11,7 +11,8 @@
 #include "cuda/program/cuda_program.h"
 
 /* Runs a pass over n cells; first, last: of its window of accumulated batches. */
-flim_status flim_graph_run(flim_cuda_program *program, flim_pass *pass, int64_t n, bool first, bool last, flim_error *err);
+flim_status flim_graph_run(flim_cuda_program *program, flim_schedule *schedule, int64_t n, bool first, bool last,
+                           flim_error *err);
 void flim_graph_free(flim_cuda_program *program);
 
 #endif

@@ -1,308 +1,400 @@
 #include "cuda/program/launch.h"
 
 #include "cuda/device/check.h"
+#include "cuda/program/fusion.h"
 
-static flim_status run_plan(flim_cuda_program *p, flim_pass *pass, int u, flim_conv_op op, int64_t n, const void *x,
-                            const void *w, const void *y, flim_error *err)
+/* One operation as it is run: its operands resolved by in_of, out_of and scratch_of. */
+typedef struct job {
+    flim_cuda_program *p;
+    flim_schedule *s;
+    const flim_operation *op;
+    const flim_schedule_unit *su; /* the operation's */
+    int64_t n; /* cells */
+    bool first; /* of its accumulation: gradients are assigned, else added to */
+} job;
+
+static void *in_of(const job *j, int slot)
 {
-    const flim_pass_unit *pu = &pass->unit[u];
-    flim_status status =
-        flim_conv_plan_run(p->device, pu->plan[op], n, x, w, y, flim_pass_at(pass, p->arena, pu->workspace[op]), err);
-    return status == FLIM_OK ? FLIM_OK : flim_fail_prefix(err, "%s: ", pu->unit->conv);
+    return flim_schedule_at(j->s, j->p->arena, j->op->in[slot]);
 }
 
-static void *z_of(flim_cuda_program *p, const flim_pass *pass, int u)
+static void *out_of(const job *j, int slot)
 {
-    return flim_pass_at(pass, p->arena, pass->unit[u].z);
+    return flim_schedule_at(j->s, j->p->arena, j->op->out[slot]);
 }
 
-/* z = conv(x): by its plan, or by conv_k3.h, which applies what stands between a virtual input's z and its y.  again: BatchNorm has
- * its statistics. */
-static flim_status run_conv(flim_cuda_program *p, flim_pass *pass, int u, int64_t n, bool again, flim_error *err)
+static void *scratch_of(const job *j)
 {
-    const flim_pass_unit *pu = &pass->unit[u];
-    const int input = pu->unit->input;
-    const flim_pass_unit *from = input < 0 ? NULL : &pass->unit[input];
-    const bool apply = from && from->is_virtual;
-    void *x = flim_pass_at(pass, p->arena, !from ? pass->input : apply ? from->z : from->y);
-    if (!pu->k3) {
-        return run_plan(p, pass, u, FLIM_CONV_FORWARD, n, x, pu->w, z_of(p, pass, u), err);
-    }
-    const flim_k3_shape shape = flim_pass_k3_shape(pass, u, n);
-    const flim_conv_prologue prologue = {.scale = apply ? from->norm.affine.scale : NULL,
-                                         .shift = apply ? from->norm.affine.shift : NULL};
-    return flim_cuda_check(flim_k3_forward(&shape, x, apply ? &prologue : NULL,
-                                           flim_cuda_tensor(p, p->parameters, u, FLIM_TENSOR_CONV_WEIGHT, 0),
-                                           flim_cuda_tensor(p, p->parameters, u, FLIM_TENSOR_BIAS, 0), z_of(p, pass, u),
-                                           pass->train && !again ? pu->conv_sums : NULL,
-                                           flim_pass_at(pass, p->arena, pu->workspace[FLIM_CONV_FORWARD]), p->launch.stream),
-                           pu->unit->conv, err);
+    return flim_schedule_at(j->s, j->p->arena, j->op->scratch);
 }
 
-static flim_status run_norm(flim_cuda_program *p, flim_pass *pass, int u, int64_t n, flim_error *err)
+/* The unit whose tensor an operand is; NULL for none. */
+static const flim_schedule_unit *owner_of(const job *j, int buffer)
 {
-    const flim_pass_unit *pu = &pass->unit[u];
-    const int64_t pixels = flim_volume(pu->unit->conv_out);
-    if (!pass->train || !pu->norm.present) {
-        return flim_cuda_check(flim_k_norm_fixed(&p->launch, &pu->norm), "BatchNorm", err);
+    const int unit = buffer == FLIM_NO_BUFFER ? -1 : j->s->label[buffer].unit;
+    return unit < 0 ? NULL : &j->s->unit[unit];
+}
+
+static float *parameter(const job *j, int u, flim_tensor_role role)
+{
+    return flim_cuda_tensor(j->p, j->p->parameters, u, role, 0);
+}
+
+static float *gradient(const job *j, int u, flim_tensor_role role)
+{
+    return flim_cuda_tensor(j->p, j->p->gradients, u, role, 0);
+}
+
+/* Running statistics: those of the update under way, or those that hold. */
+static float *statistic(const job *j, int u, flim_tensor_role role)
+{
+    return flim_cuda_tensor(j->p, j->s->train ? j->p->pending : j->p->statistics, u, role, 0);
+}
+
+/* ---- forward ------------------------------------------------------------------------------------------------------------- */
+
+static flim_status run_choice(const job *j, const void *x, const void *w, const void *y, flim_error *err)
+{
+    if (flim_conv_plan_run(j->p->device, j->op->conv, j->n, x, w, y, scratch_of(j), err) != FLIM_OK) {
+        return flim_fail_prefix(err, "%s: ", j->su->unit->conv);
     }
-    if (pu->conv_sums) {
-        return flim_cuda_check(flim_k_norm_train_sums(&p->launch, pu->conv_sums, n * pixels, &pu->norm), "BatchNorm", err);
-    }
-    flim_blocks blocks = flim_blocks_for(n, pixels, pu->k, p->launch.processors);
-    FLIM_TRY_CUDA(flim_k_stats(&p->launch, z_of(p, pass, u), blocks, pu->k, p->partial));
-    FLIM_TRY_CUDA(flim_k_norm_train(&p->launch, p->partial, blocks, &pu->norm));
     return FLIM_OK;
 }
 
-static flim_stem_input stem_input(flim_cuda_program *p, const flim_pass *pass)
+/* What a convolution applies to x as it loads it; NULL for nothing. */
+static const flim_conv_prologue *prologue_of(const job *j, flim_conv_prologue *out)
 {
-    char *at = flim_pass_at(pass, p->arena, pass->input);
-    return (flim_stem_input){.signal = at, .mask = (const uint8_t *)at + pass->mask_offset};
-}
-
-static flim_stem_parameters stem_parameters(flim_cuda_program *p, const flim_pass *pass)
-{
-    float *at = p->parameters;
-    return (flim_stem_parameters){.weight = flim_cuda_tensor(p, at, pass->stem, FLIM_TENSOR_CONV_WEIGHT, 0),
-                                  .bias = flim_cuda_tensor(p, at, pass->stem, FLIM_TENSOR_BIAS, 0),
-                                  .gamma = flim_cuda_tensor(p, at, pass->stem, FLIM_TENSOR_BN_WEIGHT, 0),
-                                  .beta = flim_cuda_tensor(p, at, pass->stem, FLIM_TENSOR_BN_BIAS, 0),
-                                  .down_weight = flim_cuda_tensor(p, at, pass->down, FLIM_TENSOR_CONV_WEIGHT, 0),
-                                  .down_bias = flim_cuda_tensor(p, at, pass->down, FLIM_TENSOR_BIAS, 0)};
-}
-
-static flim_status run_stem_forward(flim_cuda_program *p, flim_pass *pass, int64_t n, flim_error *err)
-{
-    const flim_pass_unit *down = &pass->unit[pass->down];
-    const flim_stem_shape shape = flim_pass_stem_shape(pass, n);
-    const flim_stem_input input = stem_input(p, pass);
-    const flim_stem_parameters parameters = stem_parameters(p, pass);
-    void *scratch = flim_pass_at(pass, p->arena, down->workspace[FLIM_CONV_FORWARD]);
-    float *statistics = pass->train ? p->pending : p->statistics;
-    float *mean = flim_cuda_tensor(p, statistics, pass->stem, FLIM_TENSOR_RUNNING_MEAN, 0),
-          *var = flim_cuda_tensor(p, statistics, pass->stem, FLIM_TENSOR_RUNNING_VAR, 0);
-    if (pass->train) {
-        FLIM_TRY_CUDA(flim_stem_statistics(&shape, &input, &parameters, FLIM_BN_EPS, FLIM_BN_MOMENTUM, mean, var,
-                                           pass->stem_state, scratch, p->launch.stream));
-    } else {
-        FLIM_TRY_CUDA(flim_stem_running(&shape, &parameters, FLIM_BN_EPS, mean, var, pass->stem_state, p->launch.stream));
+    const flim_schedule_unit *from = owner_of(j, j->op->in[FLIM_IN_X]);
+    if (j->op->input_form != FLIM_INPUT_NORM_ACT_ON_LOAD) {
+        return NULL;
     }
-    FLIM_TRY_CUDA(flim_stem_forward(&shape, &input, &parameters, pass->stem_state, z_of(p, pass, pass->down),
-                                    pass->train ? down->conv_sums : NULL, scratch, p->launch.stream));
+    *out = (flim_conv_prologue){.scale = from->norm.affine.scale, .shift = from->norm.affine.shift};
+    return out;
+}
+
+/* z = conv(x).  recomputed: BatchNorm has its statistics. */
+static flim_status run_conv(const job *j, flim_error *err)
+{
+    const int u = j->op->unit;
+    if (j->op->conv) {
+        return run_choice(j, in_of(j, FLIM_IN_X), j->su->w, out_of(j, FLIM_OUT), err);
+    }
+    const flim_k3_shape shape = flim_fusion_conv3x3x3_shape(j->s, u, j->n);
+    flim_conv_prologue prologue;
+    return flim_cuda_check(flim_k3_forward(&shape, in_of(j, FLIM_IN_X), prologue_of(j, &prologue),
+                                           parameter(j, u, FLIM_TENSOR_CONV_WEIGHT), parameter(j, u, FLIM_TENSOR_BIAS),
+                                           out_of(j, FLIM_OUT), j->s->train && !j->op->recomputed ? j->su->conv_sums : NULL,
+                                           scratch_of(j), j->p->launch.stream),
+                           j->su->unit->conv, err);
+}
+
+static flim_status run_norm(const job *j, flim_error *err)
+{
+    const flim_schedule_unit *su = j->su;
+    const flim_launch *launch = &j->p->launch;
+    const int64_t pixels = flim_volume(su->unit->conv_out);
+    if (!j->s->train || !su->norm.present) {
+        return flim_cuda_check(flim_k_norm_fixed(launch, &su->norm), "BatchNorm", err);
+    }
+    if (su->conv_sums) {
+        return flim_cuda_check(flim_k_norm_train_sums(launch, su->conv_sums, j->n * pixels, &su->norm), "BatchNorm", err);
+    }
+    flim_blocks blocks = flim_blocks_for(j->n, pixels, su->k, launch->processors);
+    FLIM_TRY_CUDA(flim_k_stats(launch, in_of(j, FLIM_IN_Z), blocks, su->k, j->p->partial));
+    FLIM_TRY_CUDA(flim_k_norm_train(launch, j->p->partial, blocks, &su->norm));
     return FLIM_OK;
 }
 
-static flim_status run_stem_backward(flim_cuda_program *p, flim_pass *pass, int64_t n, bool first, flim_error *err)
+/* What follows the unit's convolution: its z, and what the operation reads beside it. */
+static flim_tail epilogue_of(const job *j)
 {
-    const flim_pass_unit *down = &pass->unit[pass->down];
-    const flim_stem_shape shape = flim_pass_stem_shape(pass, n);
-    const flim_stem_input input = stem_input(p, pass);
-    const flim_stem_parameters parameters = stem_parameters(p, pass);
-    const flim_stem_gradients gradients = {
-        .weight = flim_cuda_tensor(p, p->gradients, pass->stem, FLIM_TENSOR_CONV_WEIGHT, 0),
-        .bias = flim_cuda_tensor(p, p->gradients, pass->stem, FLIM_TENSOR_BIAS, 0),
-        .gamma = flim_cuda_tensor(p, p->gradients, pass->stem, FLIM_TENSOR_BN_WEIGHT, 0),
-        .beta = flim_cuda_tensor(p, p->gradients, pass->stem, FLIM_TENSOR_BN_BIAS, 0),
-        .down_weight = flim_cuda_tensor(p, p->gradients, pass->down, FLIM_TENSOR_CONV_WEIGHT, 0)};
-    void *scratch = flim_pass_at(pass, p->arena, down->workspace[FLIM_CONV_WEIGHT]), *gradient;
-    flim_conv_norm norm = {0};
-    if (down->norm_on_load) {
-        const flim_pass_unit *from = &pass->unit[down->gradient_from];
-        norm = (flim_conv_norm){.z = z_of(p, pass, pass->down),
-                                .a = down->grad.a,
-                                .b = down->grad.b,
-                                .d = down->grad.d,
-                                .du_scale = from->grad.scale};
-        gradient = flim_pass_at(pass, p->arena, from->dx);
-    } else {
-        gradient = flim_pass_at(pass, p->arena, down->dz);
+    static const flim_skip_kind kinds[] = {[FLIM_INPUT_PLAIN] = FLIM_SKIP_PLAIN,
+                                           [FLIM_INPUT_NORM_ON_LOAD] = FLIM_SKIP_NORMALISED,
+                                           [FLIM_INPUT_NORM_ACT_ON_LOAD] = FLIM_SKIP_ACTIVATED};
+    const flim_unit *unit = j->su->unit;
+    const int skip = j->op->in[FLIM_IN_SKIP];
+    flim_tail tail = {.cells = j->n,
+                      .t = unit->conv_out[0],
+                      .hw = unit->conv_out[1] * unit->conv_out[2],
+                      .c = j->su->k,
+                      .pool = unit->pool_t,
+                      .act = unit->act,
+                      .z = in_of(j, FLIM_IN_Z),
+                      .affine = j->su->norm.affine,
+                      .dropout = j->s->train ? j->su->dropout : NULL};
+    tail.skip_in = tail.z;
+    if (skip != FLIM_NO_BUFFER && j->s->label[skip].kind == FLIM_BUFFER_SIGN_MASK) {
+        tail.skip = FLIM_SKIP_GATED;
+        tail.gate = in_of(j, FLIM_IN_SKIP);
+    } else if (skip != FLIM_NO_BUFFER) {
+        tail.skip = kinds[j->op->input_form];
+        tail.skip_in = in_of(j, FLIM_IN_SKIP);
+        tail.skip_affine = owner_of(j, skip)->norm.affine;
     }
-    return flim_cuda_check(flim_stem_backward(&shape, &input, &parameters, pass->stem_state, gradient,
-                                              down->norm_on_load ? &norm : NULL, &gradients, down->grad.unscale, !first,
-                                              scratch, p->launch.stream),
-                           "the stem's gradients", err);
+    return tail;
 }
 
-static flim_status run_head(flim_cuda_program *p, flim_pass *pass, int u, int64_t n, bool first, flim_error *err)
+static flim_status run_epilogue(const job *j, flim_error *err)
 {
-    const flim_pass_unit *pu = &pass->unit[u];
+    flim_tail tail = epilogue_of(j);
+    tail.gate = out_of(j, FLIM_OUT_SIGN_MASK);
+    return flim_cuda_check(flim_k_tail_forward(&j->p->launch, &tail, out_of(j, FLIM_OUT)), "BatchNorm and activation", err);
+}
+
+static flim_status run_head(const job *j, flim_error *err)
+{
+    flim_cuda_program *p = j->p;
+    const int h = p->base.net.n_units;
     flim_head_kernels head = p->head;
-    float *statistics = pass->train ? p->pending : p->statistics;
-    head.cells = n;
-    head.add = !first;
-    head.dropout = pass->train ? head.dropout : NULL;
-    head.running_mean = flim_cuda_tensor(p, statistics, p->base.net.n_units, FLIM_TENSOR_RUNNING_MEAN, 0);
-    head.running_var = flim_cuda_tensor(p, statistics, p->base.net.n_units, FLIM_TENSOR_RUNNING_VAR, 0);
-    FLIM_TRY_CUDA(flim_k_mean(&p->launch, flim_pass_at(pass, p->arena, pu->y), n, head.pixels, pu->k, (float *)head.mean));
-    FLIM_TRY_CUDA(flim_k_head_forward(&p->launch, &head, pass->train));
-    if (pass->train) {
+    head.cells = j->n;
+    head.add = !j->first;
+    head.dropout = j->s->train ? head.dropout : NULL;
+    head.running_mean = statistic(j, h, FLIM_TENSOR_RUNNING_MEAN);
+    head.running_var = statistic(j, h, FLIM_TENSOR_RUNNING_VAR);
+    FLIM_TRY_CUDA(flim_k_mean(&p->launch, in_of(j, FLIM_IN_X), j->n, head.pixels, j->su->k, (float *)head.mean));
+    FLIM_TRY_CUDA(flim_k_head_forward(&p->launch, &head, j->s->train));
+    if (j->s->train) {
         FLIM_TRY_CUDA(flim_k_head_loss(&p->launch, &head));
-        FLIM_TRY_CUDA(flim_k_account(&p->launch, p->state, head.loss, head.correct, head.weight, n, p->dynamic));
+        FLIM_TRY_CUDA(flim_k_account(&p->launch, p->state, head.loss, head.correct, head.weight, j->n, p->dynamic));
         FLIM_TRY_CUDA(flim_k_head_backward(&p->launch, &head, true));
     }
     return FLIM_OK;
 }
 
-static flim_grad_norm grad_norm_of(flim_cuda_program *p, flim_pass *pass, int u)
+/* ---- BatchNorm backward -------------------------------------------------------------------------------------------------- */
+
+static flim_source source_of(const job *j, int slot)
 {
-    return (flim_grad_norm){.norm = pass->unit[u].norm,
-                            .out = pass->unit[u].grad,
-                            .dgamma = flim_cuda_tensor(p, p->gradients, u, FLIM_TENSOR_BN_WEIGHT, 0),
-                            .dbeta = flim_cuda_tensor(p, p->gradients, u, FLIM_TENSOR_BN_BIAS, 0),
-                            .dbias = flim_cuda_tensor(p, p->gradients, u, FLIM_TENSOR_BIAS, 0)};
+    const flim_schedule_unit *reader = owner_of(j, j->op->in[slot]);
+    flim_source source = {.kind = FLIM_SOURCE_DENSE, .data = in_of(j, slot), .scale_a = reader->dv_scale};
+    if (j->s->label[j->op->in[slot]].kind == FLIM_BUFFER_DX) {
+        source.scale_a = reader->grad.scale;
+        source.scale_b = reader->norm.weight_scale;
+        if (flim_fusion_compact_dx(reader->unit)) {
+            source.kind = FLIM_SOURCE_STRIDED;
+            for (int d = 0; d < 3; d++) {
+                source.stride[d] = reader->unit->stride[d];
+                source.size[d] = reader->unit->conv_out[d];
+            }
+        }
+    }
+    return source;
 }
 
-static flim_status run_grad_sums(flim_cuda_program *p, flim_pass *pass, int u, int64_t n, bool first, flim_error *err)
+/* The gradient of the unit's y: the contributions that the operation reads; of the last unit the head's. */
+static flim_sources sources_of(const job *j)
 {
-    const flim_pass_unit *pu = &pass->unit[u];
-    const flim_unit *unit = pu->unit;
-    const flim_tail tail = flim_pass_tail(pass, p->arena, u, n, true);
-    const bool folded = tail.skip == FLIM_SKIP_NORMALISED;
-    flim_sources dy;
-    FLIM_TRY(flim_pass_sources(pass, p->arena, u, p->head.dmean, &dy, err));
-    flim_blocks blocks = flim_blocks_for(n, flim_volume(unit->out), pu->k, p->launch.processors);
-    FLIM_TRY_CUDA(flim_k_grad_sums(&p->launch, &tail, &dy, blocks, p->partial,
-                                   pu->rewrites_y ? flim_pass_at(pass, p->arena, pu->y) : NULL));
-    flim_grad_norm main = grad_norm_of(p, pass, u), skip = {0};
-    if (folded) {
-        skip = grad_norm_of(p, pass, unit->skip);
+    flim_sources out = {.h = j->su->unit->out[1], .w = j->su->unit->out[2]};
+    if (j->op->unit == j->s->net->n_units - 1) {
+        out.item[out.n++] = (flim_source){.kind = FLIM_SOURCE_BROADCAST, .data = j->p->head.dmean};
     }
-    FLIM_TRY_CUDA(flim_k_grad_norm(&p->launch, p->partial, blocks, n * flim_volume(unit->conv_out), &main,
-                                   folded ? &skip : NULL, pu->dv_scale, p->scaled, true, !first, &p->state->loss_scale,
-                                   pu->sums, pu->counter));
+    for (int slot = FLIM_IN_GRADIENT; slot < FLIM_OPERATION_INPUTS; slot++) {
+        if (j->op->in[slot] != FLIM_NO_BUFFER) {
+            out.item[out.n++] = source_of(j, slot);
+        }
+    }
+    return out;
+}
+
+static flim_grad_norm grad_norm_of(const job *j, int u)
+{
+    return (flim_grad_norm){.norm = j->s->unit[u].norm,
+                            .out = j->s->unit[u].grad,
+                            .dgamma = gradient(j, u, FLIM_TENSOR_BN_WEIGHT),
+                            .dbeta = gradient(j, u, FLIM_TENSOR_BN_BIAS),
+                            .dbias = gradient(j, u, FLIM_TENSOR_BIAS)};
+}
+
+static flim_status run_grad_sums(const job *j, flim_error *err)
+{
+    flim_cuda_program *p = j->p;
+    const flim_unit *unit = j->su->unit;
+    const flim_tail tail = epilogue_of(j);
+    const bool fused = tail.skip == FLIM_SKIP_NORMALISED;
+    const flim_sources dy = sources_of(j);
+    const flim_blocks blocks = flim_blocks_for(j->n, flim_volume(unit->out), j->su->k, p->launch.processors);
+    const flim_grad_norm main = grad_norm_of(j, j->op->unit),
+                         skip = fused ? grad_norm_of(j, unit->skip) : (flim_grad_norm){0};
+    FLIM_TRY_CUDA(flim_k_grad_sums(&p->launch, &tail, &dy, blocks, p->partial, out_of(j, FLIM_OUT)));
+    FLIM_TRY_CUDA(flim_k_grad_norm(&p->launch, p->partial, blocks, j->n * flim_volume(unit->conv_out), &main,
+                                   fused ? &skip : NULL, j->su->dv_scale, p->scaled, true, !j->first, &p->state->loss_scale,
+                                   j->su->sums, j->su->counter));
     return FLIM_OK;
 }
 
-static flim_status run_grad_apply(flim_cuda_program *p, flim_pass *pass, int u, int64_t n, flim_error *err)
+static flim_status run_grad_apply(const job *j, flim_error *err)
 {
-    const flim_pass_unit *pu = &pass->unit[u];
-    flim_tail tail = flim_pass_tail(pass, p->arena, u, n, true);
-    const flim_pass_unit *skip = tail.skip == FLIM_SKIP_NORMALISED ? &pass->unit[pu->unit->skip] : NULL;
-    flim_sources dy;
-    FLIM_TRY(flim_pass_sources(pass, p->arena, u, p->head.dmean, &dy, err));
-    if (pu->gradient_from >= 0) {
-        tail.act = false; /* the gradient came through it already */
-    }
-    return flim_cuda_check(flim_k_grad_apply(&p->launch, &tail, &dy, &pu->grad, skip ? &skip->grad : NULL, pu->dv_scale,
-                                             flim_pass_at(pass, p->arena, pu->dz),
-                                             skip ? flim_pass_at(pass, p->arena, skip->dz) : NULL,
-                                             flim_pass_at(pass, p->arena, pu->dv)),
+    flim_tail tail = epilogue_of(j);
+    const flim_schedule_unit *skip = owner_of(j, j->op->out[FLIM_OUT_SKIP_DZ]);
+    const flim_sources dy = sources_of(j);
+    tail.act = tail.act && j->su->gradient_from < 0; /* else the gradient came through it already */
+    return flim_cuda_check(flim_k_grad_apply(&j->p->launch, &tail, &dy, &j->su->grad, skip ? &skip->grad : NULL,
+                                             j->su->dv_scale, out_of(j, FLIM_OUT), out_of(j, FLIM_OUT_SKIP_DZ),
+                                             out_of(j, FLIM_OUT_DV)),
                            "BatchNorm backward", err);
 }
 
-/* The full batch's plan sums over spare cells too: they must be 0, not left-overs. */
-static flim_status clear_spare(flim_cuda_program *p, void *tensor, int64_t cell_elements, int64_t n, int64_t batch,
-                               flim_error *err)
-{
-    const int64_t cell = cell_elements * flim_storage_size(p->launch.type);
-    return n == batch ? FLIM_OK
-                      : flim_cuda_check(
-                            cudaMemsetAsync((char *)tensor + n * cell, 0, (size_t)((batch - n) * cell), p->launch.stream),
-                            "clearing spare cells", err);
-}
+/* ---- convolutions backward ----------------------------------------------------------------------------------------------- */
 
-static flim_status run_weight(flim_cuda_program *p, flim_pass *pass, int u, int64_t n, bool first, flim_error *err)
+/* The convolution found for the full batch sums over spare cells too: they must be 0, not left-overs. */
+static flim_status clear_spare(const job *j, void *tensor, int64_t cell_elements, flim_error *err)
 {
-    const flim_pass_unit *pu = &pass->unit[u];
-    const flim_conv_plan *plan = pu->plan[FLIM_CONV_WEIGHT];
-    const int input = pu->unit->input;
-    const flim_pass_unit *from = input < 0 ? NULL : &pass->unit[input];
-    const bool apply = from && pu->weight_from_z;
-    void *x = flim_pass_at(pass, p->arena, !from ? pass->input : apply ? from->z : from->y);
-    void *dz = flim_pass_at(pass, p->arena, pu->dz);
-    if (plan->own) {
-        flim_conv_prologue prologue = {0};
-        if (apply) {
-            prologue = (flim_conv_prologue){.scale = from->norm.affine.scale, .shift = from->norm.affine.shift};
-        }
-        flim_wgrad_shape shape;
-        (void)flim_own_wgrad_shape(&plan->problem, pu->unit->in_channels, pu->unit->out_channels, p->device->sm, &shape);
-        shape.n = n;
-        return flim_cuda_check(flim_wgrad(&shape, x, apply ? &prologue : NULL, dz,
-                                          flim_cuda_tensor(p, p->gradients, u, FLIM_TENSOR_CONV_WEIGHT, 0), pu->grad.unscale,
-                                          !first, flim_pass_at(pass, p->arena, pu->workspace[FLIM_CONV_WEIGHT]),
-                                          p->launch.stream),
-                               pu->unit->conv, err);
+    const int64_t cell = cell_elements * flim_storage_size(j->p->launch.type), spare = j->s->batch - j->n;
+    if (spare > 0) {
+        FLIM_TRY_CUDA(cudaMemsetAsync((char *)tensor + j->n * cell, 0, (size_t)(spare * cell), j->p->launch.stream));
     }
-    if (!plan->tile) {
-        FLIM_TRY(clear_spare(p, x, flim_volume(pu->unit->in) * pu->c, n, pass->batch, err));
-        FLIM_TRY(clear_spare(p, dz, flim_volume(pu->unit->conv_out) * pu->k, n, pass->batch, err));
-    }
-    FLIM_TRY(run_plan(p, pass, u, FLIM_CONV_WEIGHT, n, x, pu->dw, dz, err));
     return FLIM_OK;
 }
 
-/* dx; where the input unit takes its gradient from here, through its activation and with the sums of its BatchNorm. */
-static flim_status run_data(flim_cuda_program *p, flim_pass *pass, int u, int64_t n, bool first, flim_error *err)
+static flim_status run_weight(const job *j, flim_error *err)
 {
-    const flim_pass_unit *pu = &pass->unit[u], *from = &pass->unit[pu->unit->input];
-    void *dx = flim_pass_at(pass, p->arena, pu->dx), *dz = flim_pass_at(pass, p->arena, pu->dz);
-    void *scratch = flim_pass_at(pass, p->arena, pu->workspace[FLIM_CONV_DATA]);
-    if (!pu->k3) {
-        return run_plan(p, pass, u, FLIM_CONV_DATA, n, dx, pu->w_turned ? pu->w_turned : pu->w, dz, err);
+    const flim_schedule_unit *su = j->su;
+    const flim_conv_plan *conv = j->op->conv;
+    void *x = in_of(j, FLIM_IN_X), *dz = in_of(j, FLIM_IN_GRADIENT);
+    if (conv->own) {
+        flim_conv_prologue prologue;
+        flim_wgrad_shape shape;
+        (void)flim_own_wgrad_shape(&conv->problem, su->unit->in_channels, su->unit->out_channels, j->p->device->sm, &shape);
+        shape.n = j->n;
+        return flim_cuda_check(flim_wgrad(&shape, x, prologue_of(j, &prologue), dz,
+                                          gradient(j, j->op->unit, FLIM_TENSOR_CONV_WEIGHT), su->grad.unscale, !j->first,
+                                          scratch_of(j), j->p->launch.stream),
+                               su->unit->conv, err);
     }
-    const flim_k3_shape shape = flim_pass_k3_shape(pass, u, n);
-    const float *weight = flim_cuda_tensor(p, p->parameters, u, FLIM_TENSOR_CONV_WEIGHT, 0);
-    if (from->gradient_from != u) {
-        return flim_cuda_check(flim_k3_backward_data(&shape, dz, weight, NULL, dx, NULL, scratch, p->launch.stream),
-                               pu->unit->conv, err);
+    if (!conv->tile) {
+        FLIM_TRY(clear_spare(j, x, flim_volume(su->unit->in) * su->c, err));
+        FLIM_TRY(clear_spare(j, dz, flim_volume(su->unit->conv_out) * su->k, err));
     }
-    flim_k3_epilogue epilogue = {.z = flim_pass_at(pass, p->arena, from->z),
+    return run_choice(j, x, su->dw, dz, err);
+}
+
+/* dx; with z of the input unit the gradient before that unit's activation, and the sums of its BatchNorm. */
+static flim_status run_data(const job *j, flim_error *err)
+{
+    flim_cuda_program *p = j->p;
+    const flim_schedule_unit *su = j->su, *from = owner_of(j, j->op->in[FLIM_IN_Z]);
+    void *dx = out_of(j, FLIM_OUT), *dz = in_of(j, FLIM_IN_GRADIENT);
+    if (j->op->conv) {
+        return run_choice(j, dx, su->w_flipped ? su->w_flipped : su->w, dz, err);
+    }
+    const flim_k3_shape shape = flim_fusion_conv3x3x3_shape(j->s, j->op->unit, j->n);
+    const float *weight = parameter(j, j->op->unit, FLIM_TENSOR_CONV_WEIGHT);
+    if (!from) {
+        return flim_cuda_check(flim_k3_backward_data(&shape, dz, weight, NULL, dx, NULL, scratch_of(j), p->launch.stream),
+                               su->unit->conv, err);
+    }
+    flim_k3_epilogue epilogue = {.z = in_of(j, FLIM_IN_Z),
                                  .scale = from->norm.affine.scale,
                                  .shift = from->norm.affine.shift,
-                                 .mean = from->norm.mean};
-    if (from->gradient_add >= 0) {
-        const flim_pass_unit *add = &pass->unit[from->gradient_add];
-        epilogue.add = flim_pass_at(pass, p->arena, add->dv);
-        if (p->scaled) {
-            epilogue.add_scale = pu->add_scale;
-            FLIM_TRY_CUDA(flim_k_ratio(&p->launch, pu->grad.scale, add->dv_scale, pu->add_scale));
-        }
+                                 .mean = from->norm.mean,
+                                 .add = in_of(j, FLIM_IN_GRADIENT + 1)};
+    if (epilogue.add && p->scaled) {
+        epilogue.add_scale = su->add_scale;
+        FLIM_TRY_CUDA(
+            flim_k_ratio(&p->launch, su->grad.scale, owner_of(j, j->op->in[FLIM_IN_GRADIENT + 1])->dv_scale, su->add_scale));
     }
-    FLIM_TRY_CUDA(flim_k3_backward_data(&shape, dz, weight, &epilogue, dx, from->sums, scratch, p->launch.stream));
-    const flim_grad_norm norm = grad_norm_of(p, pass, pu->unit->input);
-    FLIM_TRY_CUDA(flim_k_grad_norm_sums(&p->launch, from->sums, pu->grad.scale, n * flim_volume(from->unit->conv_out), &norm,
-                                        p->scaled, !first, &p->state->loss_scale));
+    FLIM_TRY_CUDA(flim_k3_backward_data(&shape, dz, weight, &epilogue, dx, from->sums, scratch_of(j), p->launch.stream));
+    const flim_grad_norm norm = grad_norm_of(j, su->unit->input);
+    FLIM_TRY_CUDA(flim_k_grad_norm_sums(&p->launch, from->sums, su->grad.scale, j->n * flim_volume(from->unit->conv_out),
+                                        &norm, p->scaled, !j->first, &p->state->loss_scale));
     return FLIM_OK;
 }
 
-flim_status flim_cuda_run_operation(flim_cuda_program *p, flim_pass *pass, const flim_operation *op, int64_t n, bool first,
-                                    flim_error *err)
+/* ---- the stem ------------------------------------------------------------------------------------------------------------ */
+
+static flim_stem_input stem_input(const job *j)
 {
-    const int u = op->unit;
-    flim_tail tail;
-    switch (op->kind) {
-    case FLIM_OP_CONV: return run_conv(p, pass, u, n, op->again, err);
-    case FLIM_OP_NORM: return run_norm(p, pass, u, n, err);
-    case FLIM_OP_TAIL:
-        tail = flim_pass_tail(pass, p->arena, u, n, false);
-        return flim_cuda_check(flim_k_tail_forward(&p->launch, &tail, flim_pass_at(pass, p->arena, pass->unit[u].y)),
-                               "BatchNorm and activation", err);
-    case FLIM_OP_HEAD: return run_head(p, pass, u, n, first, err);
-    case FLIM_OP_GRAD_SUMS: return run_grad_sums(p, pass, u, n, first, err);
-    case FLIM_OP_GRAD_APPLY: return run_grad_apply(p, pass, u, n, err);
-    case FLIM_OP_WEIGHT: return run_weight(p, pass, u, n, first, err);
-    case FLIM_OP_DATA: return run_data(p, pass, u, n, first, err);
-    case FLIM_OP_STEM_FORWARD: return run_stem_forward(p, pass, n, err);
-    case FLIM_OP_STEM_BACKWARD: return run_stem_backward(p, pass, n, first, err);
-    }
-    return flim_fail(err, FLIM_ERROR, "internal: unknown operation");
+    char *at = in_of(j, FLIM_IN_X);
+    return (flim_stem_input){.signal = at, .mask = (const uint8_t *)at + j->s->mask_offset};
 }
 
-static flim_status run_dropout(flim_cuda_program *p, flim_pass *pass, int64_t n, flim_error *err)
+static flim_stem_parameters stem_parameters(const job *j)
+{
+    const int stem = j->su->partner, down = j->op->unit;
+    return (flim_stem_parameters){.weight = parameter(j, stem, FLIM_TENSOR_CONV_WEIGHT),
+                                  .bias = parameter(j, stem, FLIM_TENSOR_BIAS),
+                                  .gamma = parameter(j, stem, FLIM_TENSOR_BN_WEIGHT),
+                                  .beta = parameter(j, stem, FLIM_TENSOR_BN_BIAS),
+                                  .down_weight = parameter(j, down, FLIM_TENSOR_CONV_WEIGHT),
+                                  .down_bias = parameter(j, down, FLIM_TENSOR_BIAS)};
+}
+
+static flim_status run_stem_forward(const job *j, flim_error *err)
+{
+    cudaStream_t stream = j->p->launch.stream;
+    const flim_stem_shape shape = flim_fusion_stem_shape(j->s, j->n);
+    const flim_stem_input input = stem_input(j);
+    const flim_stem_parameters parameters = stem_parameters(j);
+    void *state = j->su->stem_state, *scratch = scratch_of(j);
+    float *mean = statistic(j, j->su->partner, FLIM_TENSOR_RUNNING_MEAN),
+          *var = statistic(j, j->su->partner, FLIM_TENSOR_RUNNING_VAR);
+    if (j->s->train) {
+        FLIM_TRY_CUDA(flim_stem_statistics(&shape, &input, &parameters, FLIM_BN_EPS, FLIM_BN_MOMENTUM, mean, var, state,
+                                           scratch, stream));
+    } else {
+        FLIM_TRY_CUDA(flim_stem_running(&shape, &parameters, FLIM_BN_EPS, mean, var, state, stream));
+    }
+    FLIM_TRY_CUDA(flim_stem_forward(&shape, &input, &parameters, state, out_of(j, FLIM_OUT),
+                                    j->s->train ? j->su->conv_sums : NULL, scratch, stream));
+    return FLIM_OK;
+}
+
+static flim_status run_stem_backward(const job *j, flim_error *err)
+{
+    const int stem = j->su->partner, down = j->op->unit;
+    const flim_grad_affine *grad = &j->su->grad;
+    const flim_stem_shape shape = flim_fusion_stem_shape(j->s, j->n);
+    const flim_stem_input input = stem_input(j);
+    const flim_stem_parameters parameters = stem_parameters(j);
+    const flim_stem_gradients gradients = {.weight = gradient(j, stem, FLIM_TENSOR_CONV_WEIGHT),
+                                           .bias = gradient(j, stem, FLIM_TENSOR_BIAS),
+                                           .gamma = gradient(j, stem, FLIM_TENSOR_BN_WEIGHT),
+                                           .beta = gradient(j, stem, FLIM_TENSOR_BN_BIAS),
+                                           .down_weight = gradient(j, down, FLIM_TENSOR_CONV_WEIGHT)};
+    const bool on_load = j->op->input_form == FLIM_INPUT_NORM_ON_LOAD;
+    const flim_conv_norm norm = {.z = in_of(j, FLIM_IN_Z),
+                                 .a = grad->a,
+                                 .b = grad->b,
+                                 .d = grad->d,
+                                 .du_scale = owner_of(j, j->op->in[FLIM_IN_GRADIENT])->grad.scale};
+    return flim_cuda_check(flim_stem_backward(&shape, &input, &parameters, j->su->stem_state, in_of(j, FLIM_IN_GRADIENT),
+                                              on_load ? &norm : NULL, &gradients, grad->unscale, !j->first, scratch_of(j),
+                                              j->p->launch.stream),
+                           "the stem's gradients", err);
+}
+
+/* ---- passes -------------------------------------------------------------------------------------------------------------- */
+
+flim_status flim_cuda_run_operation(flim_cuda_program *p, flim_schedule *s, const flim_operation *op, int64_t n, bool first,
+                                    flim_error *err)
+{
+    static flim_status (*const runs[])(const job *j, flim_error *err) = {[FLIM_OP_CONV] = run_conv,
+                                                                         [FLIM_OP_NORM] = run_norm,
+                                                                         [FLIM_OP_EPILOGUE] = run_epilogue,
+                                                                         [FLIM_OP_HEAD] = run_head,
+                                                                         [FLIM_OP_GRAD_SUMS] = run_grad_sums,
+                                                                         [FLIM_OP_GRAD_APPLY] = run_grad_apply,
+                                                                         [FLIM_OP_WEIGHT] = run_weight,
+                                                                         [FLIM_OP_DATA] = run_data,
+                                                                         [FLIM_OP_STEM_FORWARD] = run_stem_forward,
+                                                                         [FLIM_OP_STEM_BACKWARD] = run_stem_backward};
+    const job j = {.p = p, .s = s, .op = op, .su = &s->unit[op->unit], .n = n, .first = first};
+    return runs[op->kind](&j, err);
+}
+
+static flim_status run_dropout(flim_cuda_program *p, flim_schedule *schedule, int64_t n, flim_error *err)
 {
     const flim_network *net = &p->base.net;
     flim_dropout_table table = {0};
     for (int u = 0; u <= net->n_units; u++) {
         bool head = u == net->n_units;
-        if (!head && !pass->unit[u].dropout) {
+        if (!head && !schedule->unit[u].dropout) {
             continue;
         }
         table.item[table.n].unit = (uint32_t)u;
         table.item[table.n].channels = head ? net->head[0].hidden : net->unit[u].out_channels;
-        table.item[table.n].c = head ? p->head.dropout_stride : pass->unit[u].k;
-        table.item[table.n++].multiplier = head ? (float *)p->head.dropout : pass->unit[u].dropout;
+        table.item[table.n].c = head ? p->head.dropout_stride : schedule->unit[u].k;
+        table.item[table.n++].multiplier = head ? (float *)p->head.dropout : schedule->unit[u].dropout;
         if (table.n == 8 || head) {
             FLIM_TRY_CUDA(flim_k_dropout(&p->launch, &table, p->call.id, n, &p->call.step->dropout));
             table.n = 0;
@@ -317,9 +409,9 @@ flim_status flim_cuda_store_weights(flim_cuda_program *p, const flim_device_stat
     FLIM_TRY_CUDA(flim_k_weights(&p->launch, p->weights, table->n, table->elements, p->parameters,
                                  p->launch.type == FLIM_STORAGE_FP16, state));
     for (int u = 0; u < p->base.net.n_units; u++) {
-        const flim_pass_unit *pu = &p->train.unit[u];
-        if (p->train.batch > 0 && pu->w_turned) {
-            FLIM_TRY_CUDA(flim_k_turn(&p->launch, pu->w, pu->k, (int)flim_volume(pu->unit->kernel), pu->c, pu->w_turned));
+        const flim_schedule_unit *su = &p->train.unit[u];
+        if (p->train.batch > 0 && su->w_flipped) {
+            FLIM_TRY_CUDA(flim_k_turn(&p->launch, su->w, su->k, (int)flim_volume(su->unit->kernel), su->c, su->w_flipped));
         }
     }
     return FLIM_OK;
@@ -340,19 +432,20 @@ flim_status flim_cuda_run_update(flim_cuda_program *p, bool first, bool last, fl
     return FLIM_OK;
 }
 
-flim_status flim_cuda_run_pass(flim_cuda_program *p, flim_pass *pass, int64_t n, bool first, bool last, flim_error *err)
+flim_status flim_cuda_run_schedule(flim_cuda_program *p, flim_schedule *schedule, int64_t n, bool first, bool last,
+                                   flim_error *err)
 {
-    if (pass->train) {
-        FLIM_TRY(run_dropout(p, pass, n, err));
+    if (schedule->train) {
+        FLIM_TRY(run_dropout(p, schedule, n, err));
         if (first) {
             FLIM_TRY_CUDA(cudaMemcpyAsync(p->pending, p->statistics, (size_t)p->base.net.statistics * sizeof(float),
                                           cudaMemcpyDeviceToDevice, p->launch.stream));
         }
     }
-    for (int i = 0; i < pass->n_operations; i++) {
-        FLIM_TRY(flim_cuda_run_operation(p, pass, &pass->operation[i], n, first, err));
+    for (int i = 0; i < schedule->n_operations; i++) {
+        FLIM_TRY(flim_cuda_run_operation(p, schedule, &schedule->operation[i], n, first, err));
     }
-    if (pass->train) {
+    if (schedule->train) {
         FLIM_TRY(flim_cuda_run_update(p, first, last, err));
     }
     return FLIM_OK;

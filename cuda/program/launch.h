@@ -11,14 +11,14 @@
 #include "cuda/program/cuda_program.h"
 
 /* Runs one operation of a pass over n cells; first: of its window. */
-flim_status flim_cuda_run_operation(flim_cuda_program *program, flim_pass *pass, const flim_operation *operation, int64_t n,
-                                    bool first, flim_error *err);
+flim_status flim_cuda_run_operation(flim_cuda_program *program, flim_schedule *schedule, const flim_operation *operation,
+                                    int64_t n, bool first, flim_error *err);
 /* The storage copies of the weights, and those turned, from the parameters.  state: as flim_k_weights. */
 flim_status flim_cuda_store_weights(flim_cuda_program *program, const flim_device_state *state, flim_error *err);
 /* What follows the last operation of a training pass: gradients gathered, and the update. */
 flim_status flim_cuda_run_update(flim_cuda_program *program, bool first, bool last, flim_error *err);
 /* Everything of a call that lies between its copies in and its copies out. */
-flim_status flim_cuda_run_pass(flim_cuda_program *program, flim_pass *pass, int64_t n, bool first, bool last,
-                               flim_error *err);
+flim_status flim_cuda_run_schedule(flim_cuda_program *program, flim_schedule *schedule, int64_t n, bool first, bool last,
+                                   flim_error *err);
 
 #endif

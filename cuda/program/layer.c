@@ -54,7 +54,8 @@ static flim_status plan_layer(layer *l, bool backward, bool deterministic, flim_
     const flim_plan_options options = {.benchmark = false};
     int64_t workspace = 0;
     for (int op = 0; op < (backward ? 3 : 1); op++) {
-        flim_conv_problem problem = flim_pass_problem(l->unit, (flim_conv_op)op, l->launch.type, l->run->n, deterministic);
+        flim_conv_problem problem =
+            flim_schedule_problem(l->unit, (flim_conv_op)op, l->launch.type, l->run->n, deterministic);
         for (int d = 0; d < 3; d++) { /* a layer alone has no reader that could spread a compact dx */
             problem.in[d] = l->unit->in[d];
             problem.stride[d] = l->unit->stride[d];
@@ -297,7 +298,7 @@ flim_status flim_cuda_run_unit(flim_device *base, const flim_unit *unit, flim_pr
     layer l = {.device = device,
                .unit = unit,
                .run = run,
-               .launch = {device->stream, flim_cuda_storage(precision), base->info.threads},
+               .launch = {device->stream, flim_cuda_storage(precision), device->card.processors},
                .scaled = precision == FLIM_PRECISION_TF32 || precision == FLIM_PRECISION_FP16, /* no loss scale here */
                .memory = {.device = device},
                .c = flim_storage_channels(unit->in_channels),

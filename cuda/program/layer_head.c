@@ -127,7 +127,7 @@ flim_status flim_cuda_run_head(flim_device *base, const flim_head *head, flim_pr
                                flim_error *err)
 {
     flim_cuda_device *device = flim_cuda_device_of(base);
-    head_layer l = {.launch = {device->stream, flim_cuda_storage(precision), base->info.threads},
+    head_layer l = {.launch = {device->stream, flim_cuda_storage(precision), device->card.processors},
                     .memory = {.device = device}};
     const bool backward =
         run->dx || run->dfc1_weight || run->dfc1_bias || run->dgamma || run->dbeta || run->dfc2_weight || run->dfc2_bias;

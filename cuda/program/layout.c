@@ -1,5 +1,7 @@
 #include "cuda/program/layout.h"
 
+#include "cuda/program/fusion.h"
+
 /* Hands out pieces of the allocation in order; with base NULL it only counts. */
 typedef struct cursor {
     char *base;
@@ -14,72 +16,77 @@ static void *take(cursor *c, int64_t bytes)
 }
 
 /* Per-channel constants, weights and dropout multipliers of one unit of a pass. */
-static void lay_unit(flim_cuda_program *p, flim_pass *pass, int u, cursor *c, const flim_pass *weights_from)
+static void lay_unit(flim_cuda_program *p, flim_schedule *schedule, int u, cursor *c, const flim_schedule *weights_from)
 {
-    flim_pass_unit *pu = &pass->unit[u];
-    const int64_t row = pu->k * (int64_t)sizeof(float);
-    float *statistics = pass->train ? p->pending : p->statistics;
-    pu->norm = (flim_norm){.channels = pu->unit->out_channels,
-                           .c = pu->k,
-                           .present = pu->unit->bn[0] != 0,
+    flim_schedule_unit *su = &schedule->unit[u];
+    const bool fused = flim_fusion_forward_fused(schedule, u);
+    const int64_t row = su->k * (int64_t)sizeof(float);
+    float *statistics = schedule->train ? p->pending : p->statistics;
+    su->norm = (flim_norm){.channels = su->unit->out_channels,
+                           .c = su->k,
+                           .present = su->unit->bn[0] != 0,
                            .gamma = flim_cuda_tensor(p, p->parameters, u, FLIM_TENSOR_BN_WEIGHT, 0),
                            .beta = flim_cuda_tensor(p, p->parameters, u, FLIM_TENSOR_BN_BIAS, 0),
                            .bias = flim_cuda_tensor(p, p->parameters, u, FLIM_TENSOR_BIAS, 0),
                            .running_mean = flim_cuda_tensor(p, statistics, u, FLIM_TENSOR_RUNNING_MEAN, 0),
                            .running_var = flim_cuda_tensor(p, statistics, u, FLIM_TENSOR_RUNNING_VAR, 0)};
-    pu->norm.affine = (flim_affine){take(c, row), take(c, row)};
-    pu->norm.mean = take(c, row);
-    pu->norm.invstd = take(c, row);
-    const bool own = pu->k3 || u == pass->down; /* these add the bias, and round the weights without a scale */
-    if (own) {
-        pu->norm.bias = NULL;
-        pu->conv_sums = take(c, 2 * pu->k * (int64_t)sizeof(double));
+    su->norm.affine = (flim_affine){take(c, row), take(c, row)};
+    su->norm.mean = take(c, row);
+    su->norm.invstd = take(c, row);
+    if (fused) { /* the kernel adds the bias, and rounds the weights without a scale */
+        su->norm.bias = NULL;
+        su->conv_sums = take(c, 2 * su->k * (int64_t)sizeof(double));
     }
-    if (weights_from && !own) {
-        pu->w = weights_from->unit[u].w;
-        pu->norm.weight_scale = weights_from->unit[u].norm.weight_scale;
+    if (flim_schedule_stem_of(schedule, u) >= 0) {
+        su->stem_state = take(c, (int64_t)flim_stem_state_bytes());
     }
-    if (pass->train) {
-        pu->grad =
+    if (weights_from && !fused) {
+        su->w = weights_from->unit[u].w;
+        su->norm.weight_scale = weights_from->unit[u].norm.weight_scale;
+    }
+    if (schedule->train) {
+        su->grad =
             (flim_grad_affine){take(c, row), take(c, row), take(c, row), take(c, sizeof(float)), take(c, sizeof(float))};
-        pu->dv_scale = take(c, sizeof(float));
-        pu->add_scale = take(c, sizeof(float));
-        pu->sums = take(c, FLIM_MAX_PARTIAL_SUMS * pu->k * (int64_t)sizeof(double));
-        pu->counter = take(c, sizeof(int));
-        pu->dropout = pu->unit->dropout ? take(c, pass->batch * row) : NULL;
+        su->dv_scale = take(c, sizeof(float));
+        su->add_scale = take(c, sizeof(float));
+        su->sums = take(c, FLIM_MAX_PARTIAL_SUMS * su->k * (int64_t)sizeof(double));
+        su->counter = take(c, sizeof(int));
+        su->dropout = su->unit->dropout ? take(c, schedule->batch * row) : NULL;
     }
 }
 
 /* Storage copies of the convolution weights, and room for their gradients as cuDNN writes them. */
-static void lay_weights(flim_cuda_program *p, flim_pass *pass, cursor *c)
+static void lay_weights(flim_cuda_program *p, flim_schedule *schedule, cursor *c)
 {
     flim_weight_table *table = &p->weights_host;
     *table = (flim_weight_table){0};
-    for (int u = 0; u < pass->net->n_units; u++) {
-        flim_pass_unit *pu = &pass->unit[u];
-        const flim_unit *unit = pu->unit;
+    for (int u = 0; u < schedule->net->n_units; u++) {
+        flim_schedule_unit *su = &schedule->unit[u];
+        const flim_unit *unit = su->unit;
         const int taps = unit->kernel[0] * unit->kernel[1] * unit->kernel[2];
-        const int64_t count = (int64_t)pu->k * taps * pu->c, bytes = count * flim_storage_size(pass->type);
-        const bool own_gradient = pu->plan[FLIM_CONV_WEIGHT] && pu->plan[FLIM_CONV_WEIGHT]->own;
-        if (u == pass->stem || u == pass->down || (pu->k3 && (own_gradient || !pass->train))) {
+        const int64_t count = (int64_t)su->k * taps * su->c, bytes = count * flim_storage_size(schedule->type);
+        const bool fused = flim_fusion_forward_fused(schedule, u);
+        const bool own_gradient = su->plan[FLIM_CONV_WEIGHT] && su->plan[FLIM_CONV_WEIGHT]->own;
+        const bool copied_gradient = schedule->train && !own_gradient && flim_schedule_stem_of(schedule, u) < 0;
+        if (su->fusion == FLIM_FUSION_STEM || (fused && !copied_gradient)) {
             continue; /* their kernels take the parameters as they are */
         }
         float *scale = take(c, sizeof(float));
-        pu->w = take(c, bytes);
-        pu->w_turned = pu->plan[FLIM_CONV_DATA] && pu->plan[FLIM_CONV_DATA]->turned ? take(c, bytes) : NULL;
-        pu->dw = pass->train && !own_gradient ? take(c, bytes) : NULL;
-        pu->norm.weight_scale = pu->k3 ? NULL : scale;
-        pu->weight_item = table->n;
+        su->w = take(c, bytes);
+        su->w_flipped = su->plan[FLIM_CONV_DATA] && su->plan[FLIM_CONV_DATA]->turned ? take(c, bytes) : NULL;
+        su->dw = copied_gradient ? take(c, bytes) : NULL;
+        su->norm.weight_scale = fused ? NULL : scale;
+        su->weight_item = table->n;
         table->item[table->n++] =
             (flim_weight_item){.o = unit->out_channels,
                                .i = unit->in_channels,
                                .taps = taps,
-                               .k = pu->k,
-                               .c = pu->c,
-                               .offset = flim_network_tensor(pass->net, u, FLIM_TENSOR_CONV_WEIGHT, 0)->offset,
+                               .k = su->k,
+                               .c = su->c,
+                               .offset = flim_network_tensor(schedule->net, u, FLIM_TENSOR_CONV_WEIGHT, 0)->offset,
                                .first = table->elements,
-                               .storage = pu->w,
-                               .grad = pu->dw,
+                               .storage = su->w,
+                               .grad = su->dw,
                                .scale = scale};
         table->elements += count;
     }
@@ -200,12 +207,6 @@ int64_t flim_program_lay_out(flim_cuda_program *p, char *base)
         const int item = p->train.unit[u].weight_item;
         if (item >= 0) {
             p->weights_host.item[item].grad_scale = p->train.unit[u].grad.scale;
-        }
-    }
-    flim_pass *passes[2] = {&p->train, &p->predict};
-    for (int i = 0; i < 2; i++) {
-        if (passes[i]->batch > 0 && passes[i]->stem >= 0) {
-            passes[i]->stem_state = take(&c, (int64_t)flim_stem_state_bytes());
         }
     }
     p->bytes_scratch = c.used - mark;

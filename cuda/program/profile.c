@@ -146,7 +146,7 @@ static flim_status matrix_rates(flim_cuda_device *device, char *memory, flim_dev
         if (!(device->base.info.precisions & 1u << kinds[i].precision)) {
             continue;
         }
-        const flim_launch launch = {device->stream, kinds[i].storage, device->base.info.threads};
+        const flim_launch launch = {device->stream, kinds[i].storage, device->card.processors};
         char *second = memory + count * (int64_t)sizeof(float);
         product_work work = {&b, memory, second, second + count * (int64_t)sizeof(float), kinds[i].type, kinds[i].compute};
         double ms = 0;
@@ -169,7 +169,7 @@ flim_status flim_cuda_measure_limits(flim_device *base, flim_device_limits *out,
     flim_status status;
     FLIM_TRY_DONE(flim_cuda_device_use(device, err));
     FLIM_TRY_DONE(flim_cuda_malloc(device, 2 * (int64_t)COPY_BYTES, "measuring the card", &memory, err));
-    const flim_launch launch = {device->stream, FLIM_STORAGE_FP32, device->base.info.threads};
+    const flim_launch launch = {device->stream, FLIM_STORAGE_FP32, device->card.processors};
     FLIM_TRY_CUDA_DONE(flim_k_fill(&launch, memory, COPY_BYTES / 4, 3));
     copy_work within = {(char *)memory + COPY_BYTES, memory, COPY_BYTES, device->stream};
     FLIM_TRY_DONE(time_it(device->stream, copy, &within, &ms, err));
@@ -220,7 +220,7 @@ static void describe(const flim_cuda_program *p, const flim_operation *op, flim_
         flim_part part;
     } kinds[] = {[FLIM_OP_CONV] = {"forward", FLIM_PART_FORWARD},
                  [FLIM_OP_NORM] = {"BatchNorm statistics", FLIM_PART_NORM},
-                 [FLIM_OP_TAIL] = {"BatchNorm, activation", FLIM_PART_NORM},
+                 [FLIM_OP_EPILOGUE] = {"BatchNorm, activation", FLIM_PART_NORM},
                  [FLIM_OP_HEAD] = {"mean, head, loss", FLIM_PART_HEAD},
                  [FLIM_OP_GRAD_SUMS] = {"BatchNorm gradient sums", FLIM_PART_NORM_GRADIENT},
                  [FLIM_OP_GRAD_APPLY] = {"BatchNorm gradient", FLIM_PART_NORM_GRADIENT},
@@ -228,17 +228,14 @@ static void describe(const flim_cuda_program *p, const flim_operation *op, flim_
                  [FLIM_OP_DATA] = {"data gradient", FLIM_PART_DATA_GRADIENT},
                  [FLIM_OP_STEM_FORWARD] = {"and stem, forward", FLIM_PART_FORWARD},
                  [FLIM_OP_STEM_BACKWARD] = {"and stem, backward", FLIM_PART_WEIGHT_GRADIENT}};
-    const flim_pass_unit *pu = &p->train.unit[op->unit];
-    const int direction = op->kind == FLIM_OP_CONV     ? FLIM_CONV_FORWARD
-                          : op->kind == FLIM_OP_WEIGHT ? FLIM_CONV_WEIGHT
-                                                       : FLIM_CONV_DATA;
+    const flim_schedule_unit *su = &p->train.unit[op->unit];
     const bool convolution = op->kind == FLIM_OP_CONV || op->kind == FLIM_OP_WEIGHT || op->kind == FLIM_OP_DATA;
     out->part = kinds[op->kind].part;
-    snprintf(out->name, sizeof out->name, "%s %s%s", pu->unit->conv, kinds[op->kind].name, op->again ? ", again" : "");
-    snprintf(out->how, sizeof out->how, "%s", convolution && pu->plan[direction] ? pu->plan[direction]->engine : "own");
-    out->operations = convolution ? 2.0 * macs(pu->unit, p->train.batch) : 0.0;
+    snprintf(out->name, sizeof out->name, "%s %s%s", su->unit->conv, kinds[op->kind].name, op->recomputed ? ", again" : "");
+    snprintf(out->how, sizeof out->how, "%s", op->conv ? op->conv->engine : "own");
+    out->operations = convolution ? 2.0 * macs(su->unit, p->train.batch) : 0.0;
     if (op->kind == FLIM_OP_STEM_FORWARD || op->kind == FLIM_OP_STEM_BACKWARD) {
-        const double stem = macs(p->train.unit[p->train.stem].unit, p->train.batch), down = macs(pu->unit, p->train.batch);
+        const double stem = macs(p->train.unit[su->partner].unit, p->train.batch), down = macs(su->unit, p->train.batch);
         out->operations = 2.0 * (op->kind == FLIM_OP_STEM_FORWARD ? stem + down : stem + 2.0 * down);
     }
 }

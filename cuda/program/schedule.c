@@ -1,57 +1,100 @@
-#include "cuda/program/fusion.h"
 #include "core/try.h"
+#include "cuda/program/fusion.h"
 
-/* ---- buffers --------------------------------------------------------------------------------------------------------- */
+/* ---- operations and their operands --------------------------------------------------------------------------------------- */
 
-/* The last operation added touches a buffer. */
-static void touch(flim_pass *pass, int buffer)
+static flim_operation *last_operation(flim_schedule *s)
 {
-    flim_arena_touch(&pass->arena, buffer, pass->n_operations - 1);
+    return &s->operation[s->n_operations - 1];
 }
 
-static void add_operation(flim_pass *pass, flim_operation_kind kind, int unit)
+static void add_operation(flim_schedule *s, flim_operation_kind kind, int unit)
 {
-    pass->operation[pass->n_operations++] = (flim_operation){.kind = kind, .unit = unit};
+    flim_operation *o = &s->operation[s->n_operations++];
+    *o = (flim_operation){.kind = kind, .unit = unit, .scratch = FLIM_NO_BUFFER};
+    for (int i = 0; i < FLIM_OPERATION_INPUTS; i++) {
+        o->in[i] = FLIM_NO_BUFFER;
+    }
+    for (int i = 0; i < FLIM_OPERATION_OUTPUTS; i++) {
+        o->out[i] = FLIM_NO_BUFFER;
+    }
 }
 
-static void find_peak(flim_pass *pass)
+static void touch(flim_schedule *s, int buffer)
+{
+    flim_arena_touch(&s->arena, buffer, s->n_operations - 1);
+}
+
+/* The last operation added reads or writes a buffer (FLIM_NO_BUFFER: it has no such operand). */
+static void op_reads(flim_schedule *s, int slot, int buffer)
+{
+    last_operation(s)->in[slot] = buffer;
+    touch(s, buffer);
+}
+
+static void op_writes(flim_schedule *s, int slot, int buffer)
+{
+    last_operation(s)->out[slot] = buffer;
+    touch(s, buffer);
+}
+
+/* The same anew: what the buffer held was given away since. */
+static void op_recomputes(flim_schedule *s, int slot, int buffer)
+{
+    if (buffer != FLIM_NO_BUFFER) {
+        flim_arena_begin_again(&s->arena, buffer);
+    }
+    op_writes(s, slot, buffer);
+}
+
+/* It convolves unit u in one direction: by the convolution found, and with the scratch memory that this wants. */
+static void op_convolves(flim_schedule *s, int u, flim_conv_op op)
+{
+    last_operation(s)->conv = s->unit[u].plan[op];
+    last_operation(s)->scratch = s->unit[u].scratch[op];
+    touch(s, s->unit[u].scratch[op]);
+}
+
+/* ---- peak ---------------------------------------------------------------------------------------------------------------- */
+
+static void find_peak(flim_schedule *s)
 {
     int64_t most = -1;
-    for (int op = 0; op < pass->n_operations; op++) {
+    for (int op = 0; op < s->n_operations; op++) {
         int64_t by_use[FLIM_USES] = {0}, sum = 0;
-        for (int i = 0; i < pass->arena.n; i++) {
-            if (flim_arena_lives_at(&pass->arena, i, op)) {
-                by_use[pass->arena.buffer[i].use] += pass->arena.buffer[i].bytes;
-                sum += pass->arena.buffer[i].bytes;
+        for (int i = 0; i < s->arena.n; i++) {
+            if (flim_arena_lives_at(&s->arena, i, op)) {
+                by_use[s->arena.buffer[i].use] += s->arena.buffer[i].bytes;
+                sum += s->arena.buffer[i].bytes;
             }
         }
         if (sum > most) {
             most = sum;
-            pass->peak = op;
+            s->peak = op;
             for (int u = 0; u < FLIM_USES; u++) {
-                pass->at_peak[u] = by_use[u];
+                s->at_peak[u] = by_use[u];
             }
         }
     }
 }
 
-int64_t flim_pass_saved_at_peak(const flim_pass *pass, int u)
+int64_t flim_schedule_saved_at_peak(const flim_schedule *s, int u)
 {
-    const int own[] = {pass->unit[u].z, pass->unit[u].y, pass->unit[u].gate};
+    static const flim_buffer_kind kinds[] = {FLIM_BUFFER_Z, FLIM_BUFFER_Y, FLIM_BUFFER_SIGN_MASK};
     int64_t bytes = 0;
-    for (int i = 0; i < 3; i++) {
-        if (own[i] != FLIM_NO_BUFFER && pass->arena.buffer[own[i]].use == FLIM_USE_SAVED &&
-            flim_arena_lives_at(&pass->arena, own[i], pass->peak)) {
-            bytes += pass->arena.buffer[own[i]].bytes;
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        const int b = s->unit[u].buffer[kinds[i]];
+        if (b != FLIM_NO_BUFFER && s->arena.buffer[b].use == FLIM_USE_SAVED && flim_arena_lives_at(&s->arena, b, s->peak)) {
+            bytes += s->arena.buffer[b].bytes;
         }
     }
     return bytes;
 }
 
-/* ---- plans ------------------------------------------------------------------------------------------------------------ */
+/* ---- convolutions -------------------------------------------------------------------------------------------------------- */
 
-flim_conv_problem flim_pass_problem(const flim_unit *unit, flim_conv_op op, flim_storage type, int64_t batch,
-                                    bool deterministic)
+flim_conv_problem flim_schedule_problem(const flim_unit *unit, flim_conv_op op, flim_storage type, int64_t batch,
+                                        bool deterministic)
 {
     flim_conv_problem p = {.op = op,
                            .type = type,
@@ -59,7 +102,7 @@ flim_conv_problem flim_pass_problem(const flim_unit *unit, flim_conv_op op, flim
                            .n = batch,
                            .c = flim_storage_channels(unit->in_channels),
                            .k = flim_storage_channels(unit->out_channels)};
-    const bool compact = op == FLIM_CONV_DATA && flim_is_strided_point(unit);
+    const bool compact = op == FLIM_CONV_DATA && flim_fusion_compact_dx(unit);
     for (int d = 0; d < 3; d++) {
         p.in[d] = compact ? unit->conv_out[d] : unit->in[d];
         p.out[d] = unit->conv_out[d];
@@ -70,396 +113,405 @@ flim_conv_problem flim_pass_problem(const flim_unit *unit, flim_conv_op op, flim
     return p;
 }
 
-static int add_workspace(flim_pass *pass, int64_t bytes)
+static int add_buffer(flim_schedule *s, flim_buffer_use use, flim_buffer_kind kind, int unit, int64_t bytes)
 {
-    return bytes > 0 ? flim_arena_add(&pass->arena, FLIM_USE_WORKSPACE, bytes) : FLIM_NO_BUFFER;
+    const int buffer = flim_arena_add(&s->arena, use, bytes);
+    s->label[buffer] = (flim_buffer_label){kind, unit};
+    return buffer;
 }
 
-static flim_status find_plan(flim_pass *pass, flim_cuda_device *device, int u, flim_conv_op op, bool deterministic,
+static void add_scratch(flim_schedule *s, int u, flim_conv_op op, int64_t bytes)
+{
+    if (bytes > 0) {
+        s->unit[u].scratch[op] = add_buffer(s, FLIM_USE_WORKSPACE, FLIM_BUFFER_SCRATCH, u, bytes);
+    }
+}
+
+static flim_status find_conv(flim_schedule *s, flim_cuda_device *device, int u, flim_conv_op op, bool deterministic,
                              const flim_plan_options *options, flim_error *err)
 {
-    flim_pass_unit *pu = &pass->unit[u];
-    flim_conv_problem problem = flim_pass_problem(pu->unit, op, pass->type, pass->batch, deterministic);
-    flim_status status = flim_plan_store_get(device, &problem, options, &pu->plan[op], err);
-    if (status != FLIM_OK) {
-        return flim_fail_prefix(err, "%s: ", pu->unit->conv);
+    flim_schedule_unit *su = &s->unit[u];
+    flim_conv_problem problem = flim_schedule_problem(su->unit, op, s->type, s->batch, deterministic);
+    if (su->conv3x3x3 && op != FLIM_CONV_WEIGHT) {
+        add_scratch(s, u, op, (int64_t)flim_k3_scratch_bytes());
+        return FLIM_OK;
     }
-    pu->workspace[op] = add_workspace(pass, pu->plan[op]->workspace);
+    if (flim_plan_store_get(device, &problem, options, &su->plan[op], err) != FLIM_OK) {
+        return flim_fail_prefix(err, "%s: ", su->unit->conv);
+    }
+    add_scratch(s, u, op, su->plan[op]->workspace);
     return FLIM_OK;
 }
 
-/* Plans of the convolutions that have no kernel of their own. */
-static flim_status find_plans(flim_pass *pass, flim_cuda_device *device, bool deterministic, const flim_plan_options *options,
-                              flim_error *err)
+static flim_status find_convs(flim_schedule *s, flim_cuda_device *device, bool deterministic,
+                              const flim_plan_options *options, flim_error *err)
 {
-    for (int u = 0; u < pass->net->n_units; u++) {
-        flim_pass_unit *pu = &pass->unit[u];
-        flim_status status = FLIM_OK;
-        if (u == pass->stem || u == pass->down) {
+    for (int u = 0; u < s->net->n_units; u++) {
+        if (s->unit[u].fusion == FLIM_FUSION_STEM || flim_schedule_stem_of(s, u) >= 0) {
             continue;
         }
-        if (!pu->k3) {
-            status = find_plan(pass, device, u, FLIM_CONV_FORWARD, deterministic, options, err);
-        } else {
-            pu->workspace[FLIM_CONV_FORWARD] = add_workspace(pass, (int64_t)flim_k3_scratch_bytes());
+        FLIM_TRY(find_conv(s, device, u, FLIM_CONV_FORWARD, deterministic, options, err));
+        if (s->train) {
+            FLIM_TRY(find_conv(s, device, u, FLIM_CONV_WEIGHT, deterministic, options, err));
         }
-        if (status == FLIM_OK && pass->train) {
-            status = find_plan(pass, device, u, FLIM_CONV_WEIGHT, deterministic, options, err);
-        }
-        if (status == FLIM_OK && pass->train && pu->unit->input >= 0) {
-            if (!pu->k3) {
-                status = find_plan(pass, device, u, FLIM_CONV_DATA, deterministic, options, err);
-            } else {
-                pu->workspace[FLIM_CONV_DATA] = add_workspace(pass, (int64_t)flim_k3_scratch_bytes());
-            }
-        }
-        if (status != FLIM_OK) {
-            return status;
+        if (s->train && s->net->unit[u].input >= 0) {
+            FLIM_TRY(find_conv(s, device, u, FLIM_CONV_DATA, deterministic, options, err));
         }
     }
     return FLIM_OK;
 }
 
-/* ---- tensors and operations ------------------------------------------------------------------------------------------- */
+/* ---- tensors ------------------------------------------------------------------------------------------------------------- */
 
-static void add_tensors(flim_pass *pass)
+static void add_input(flim_schedule *s)
 {
-    const flim_network *net = pass->net;
-    const int64_t size = flim_storage_size(pass->type), voxels = pass->batch * flim_volume(net->in);
-    if (pass->stem >= 0) {
-        pass->mask_offset = (voxels * size + 255) / 256 * 256;
-        pass->input =
-            flim_arena_add(&pass->arena, FLIM_USE_PASSING, pass->mask_offset + pass->batch * net->in[1] * net->in[2]);
-    } else {
-        pass->input = flim_arena_add(&pass->arena, FLIM_USE_PASSING, voxels * flim_storage_channels(net->channels) * size);
-    }
+    const flim_network *net = s->net;
+    const int64_t size = flim_storage_size(s->type), voxels = s->batch * flim_volume(net->in);
+    int64_t bytes = voxels * flim_storage_channels(net->channels) * size;
     for (int u = 0; u < net->n_units; u++) {
-        flim_pass_unit *pu = &pass->unit[u];
-        const int64_t z = pass->batch * flim_volume(pu->unit->conv_out) * pu->k * size,
-                      y = pass->batch * flim_volume(pu->unit->out) * pu->k * size;
-        const int64_t x = pass->batch * flim_volume(pu->unit->in) * pu->c * size;
-        if (u == pass->stem) {
-            continue;
-        }
-        pu->z = flim_arena_add(&pass->arena, pass->train && !pu->remade ? FLIM_USE_SAVED : FLIM_USE_PASSING, z);
-        if (pu->folder < 0 && !pu->is_virtual) {
-            pu->y = flim_arena_add(&pass->arena, FLIM_USE_PASSING, y);
-            if (pass->train && !pu->rewrites_y && !flim_pass_remakes_y(pass, u)) {
-                pass->arena.buffer[pu->y].use = FLIM_USE_SAVED;
-            }
-        }
-        if (!pass->train) {
-            continue;
-        }
-        if (pu->gated) {
-            pu->gate = flim_arena_add(&pass->arena, FLIM_USE_SAVED, z / size / 8);
-        }
-        if (!pu->norm_on_load) {
-            pu->dz = flim_arena_add(&pass->arena, FLIM_USE_GRADIENT, z);
-        }
-        if (pu->unit->input >= 0 && u != pass->down) {
-            pu->dx = flim_arena_add(&pass->arena, FLIM_USE_GRADIENT,
-                                    pu->compact_dx ? pass->batch * flim_volume(pu->unit->conv_out) * pu->c * size : x);
-        }
-        if (pu->unit->skip >= 0 && pass->unit[pu->unit->skip].folder != u) {
-            pu->dv = flim_arena_add(&pass->arena, FLIM_USE_GRADIENT, z);
+        if (s->unit[u].fusion == FLIM_FUSION_STEM) { /* its kernel takes signal and masks as they are */
+            s->mask_offset = (voxels * size + 255) / 256 * 256;
+            bytes = s->mask_offset + s->batch * net->in[1] * net->in[2];
         }
     }
-    if (pass->stem >= 0) {
-        const flim_stem_shape shape = flim_pass_stem_shape(pass, pass->batch);
-        pass->unit[pass->down].workspace[FLIM_CONV_FORWARD] = add_workspace(pass, (int64_t)flim_stem_scratch_bytes(&shape));
-        pass->unit[pass->down].workspace[FLIM_CONV_WEIGHT] = add_workspace(pass, (int64_t)flim_stem_scratch_bytes(&shape));
+    s->input = add_buffer(s, FLIM_USE_TRANSIENT, FLIM_BUFFER_INPUT, -1, bytes);
+}
+
+static void add_tensor(flim_schedule *s, flim_buffer_use use, flim_buffer_kind kind, int u, int64_t bytes)
+{
+    s->unit[u].buffer[kind] = add_buffer(s, use, kind, u, bytes);
+}
+
+static void add_tensors_of(flim_schedule *s, int u)
+{
+    const flim_schedule_unit *su = &s->unit[u];
+    const flim_unit *unit = su->unit;
+    const int64_t cell = s->batch * flim_storage_size(s->type), z = cell * flim_volume(unit->conv_out) * su->k;
+    const bool on_load = flim_fusion_gradient_on_load(s, u);
+    const flim_buffer_use saved = s->train ? FLIM_USE_SAVED : FLIM_USE_TRANSIENT;
+    add_tensor(s, su->recompute == FLIM_Z_RECOMPUTED ? FLIM_USE_TRANSIENT : saved, FLIM_BUFFER_Z, u, z);
+    if (su->fusion == FLIM_FUSION_NONE) {
+        const bool recomputed = su->recompute == FLIM_Y_RECOMPUTED || flim_fusion_recomputes_y(s, u);
+        add_tensor(s, recomputed ? FLIM_USE_TRANSIENT : saved, FLIM_BUFFER_Y, u, cell * flim_volume(unit->out) * su->k);
     }
-}
-
-static int input_of(const flim_pass *pass, int u)
-{
-    int input = pass->unit[u].unit->input;
-    return input < 0 ? pass->input : pass->unit[input].is_virtual ? pass->unit[input].z : pass->unit[input].y;
-}
-
-/* x of a weight gradient: the input unit's z, or its y. */
-static int weight_input_of(const flim_pass *pass, int u)
-{
-    const int input = pass->unit[u].unit->input;
-    if (input < 0) {
-        return pass->input;
-    }
-    return pass->unit[u].weight_from_z ? pass->unit[input].z : pass->unit[input].y;
-}
-
-/* What unit u adds before its activation. */
-static int skip_of(const flim_pass *pass, int u)
-{
-    const int s = pass->unit[u].unit->skip;
-    if (s < 0) {
-        return FLIM_NO_BUFFER;
-    }
-    const flim_pass_unit *skip = &pass->unit[s];
-    return skip->folder == u || skip->is_virtual ? skip->z : skip->y;
-}
-
-static void add_conv(flim_pass *pass, int u)
-{
-    const flim_pass_unit *pu = &pass->unit[u];
-    add_operation(pass, u == pass->down ? FLIM_OP_STEM_FORWARD : FLIM_OP_CONV, u);
-    touch(pass, u == pass->down ? pass->input : input_of(pass, u));
-    touch(pass, pu->z);
-    touch(pass, pu->workspace[FLIM_CONV_FORWARD]);
-}
-
-static void add_tail(flim_pass *pass, int u)
-{
-    add_operation(pass, FLIM_OP_TAIL, u);
-    touch(pass, pass->unit[u].z);
-    touch(pass, pass->unit[u].y);
-    touch(pass, pass->unit[u].gate);
-    touch(pass, skip_of(pass, u));
-}
-
-static void add_forward(flim_pass *pass)
-{
-    const flim_network *net = pass->net;
-    flim_arena_touch(&pass->arena, pass->input, 0); /* it is written before the first operation */
-    for (int u = 0; u < net->n_units; u++) {
-        const flim_pass_unit *pu = &pass->unit[u];
-        if (u == pass->stem) {
-            continue;
-        }
-        add_conv(pass, u);
-        add_operation(pass, FLIM_OP_NORM, u);
-        touch(pass, pu->z);
-        if (pu->y != FLIM_NO_BUFFER) {
-            add_tail(pass, u);
-        }
-    }
-    add_operation(pass, FLIM_OP_HEAD, net->n_units - 1);
-    touch(pass, pass->unit[net->n_units - 1].y);
-}
-
-/* Calls touch for every buffer that holds a contribution to dy of u; *dense gets up to two that dz and dv may overwrite. */
-static int touch_sources(flim_pass *pass, int u, int dense[2])
-{
-    int n = 0;
-    for (int r = 0; r < pass->net->n_units; r++) {
-        flim_pass_unit *reader = &pass->unit[r];
-        int source[2] = {reader->unit->input == u ? reader->dx : FLIM_NO_BUFFER,
-                         reader->unit->skip == u ? reader->dv : FLIM_NO_BUFFER};
-        for (int k = 0; k < 2; k++) {
-            if (k == 1 && pass->unit[u].gradient_from >= 0) {
-                continue; /* is in dx already */
-            }
-            touch(pass, source[k]);
-            if (source[k] != FLIM_NO_BUFFER && n < 2 && pass->unit[u].unit->pool_t == 1 && !(k == 0 && reader->compact_dx)) {
-                dense[n++] = source[k];
-            }
-        }
-    }
-    return n;
-}
-
-static void add_weight(flim_pass *pass, int u)
-{
-    const flim_pass_unit *pu = &pass->unit[u];
-    add_operation(pass, FLIM_OP_WEIGHT, u);
-    touch(pass, weight_input_of(pass, u));
-    touch(pass, pu->dz);
-    touch(pass, pu->workspace[FLIM_CONV_WEIGHT]);
-}
-
-/* dz of unit u (and of the skip it folds, and dv) from the gradient of its y. */
-static void add_gradient(flim_pass *pass, int u)
-{
-    flim_pass_unit *pu = &pass->unit[u];
-    int dense[2], n_dense;
-    if (pu->gradient_from < 0) {
-        add_operation(pass, FLIM_OP_GRAD_SUMS, u);
-        touch(pass, pu->z);
-        touch(pass, pu->gated ? pu->gate : skip_of(pass, u));
-        (void)touch_sources(pass, u, dense);
-        if (pu->rewrites_y) {
-            flim_arena_begin_again(&pass->arena, pu->y);
-            touch(pass, pu->y);
-        }
-    }
-    for (int r = 0; r < pass->net->n_units; r++) { /* weight gradients that waited for y to be written again */
-        if (pu->rewrites_y && pass->unit[r].unit->input == u && !pass->unit[r].weight_from_z) {
-            add_weight(pass, r);
-        }
-    }
-    if (pu->norm_on_load) {
+    if (!s->train) {
         return;
     }
-    add_operation(pass, FLIM_OP_GRAD_APPLY, u);
-    touch(pass, pu->z);
-    touch(pass, pu->gated ? pu->gate : skip_of(pass, u));
-    n_dense = touch_sources(pass, u, dense);
-    if (n_dense > 0) {
-        flim_arena_alias(&pass->arena, pu->dz, dense[0]);
+    if (flim_fusion_has_sign_mask(s, u)) {
+        add_tensor(s, FLIM_USE_SAVED, FLIM_BUFFER_SIGN_MASK, u, z / flim_storage_size(s->type) / 8);
     }
-    if (n_dense > 1 && pu->dv != FLIM_NO_BUFFER) {
-        flim_arena_alias(&pass->arena, pu->dv, dense[1]);
+    if (!on_load) {
+        add_tensor(s, FLIM_USE_GRADIENT, FLIM_BUFFER_DZ, u, z);
     }
-    touch(pass, pu->dz);
-    touch(pass, pu->dv);
-    if (pu->unit->skip >= 0 && pass->unit[pu->unit->skip].folder == u) {
-        touch(pass, pass->unit[pu->unit->skip].dz);
+    if (unit->input >= 0 && flim_schedule_stem_of(s, u) < 0) {
+        const int *size = flim_fusion_compact_dx(unit) ? unit->conv_out : unit->in;
+        add_tensor(s, FLIM_USE_GRADIENT, FLIM_BUFFER_DX, u, cell * flim_volume(size) * su->c);
+    }
+    if (unit->skip >= 0 && s->unit[unit->skip].fusion != FLIM_FUSION_SKIP) {
+        add_tensor(s, FLIM_USE_GRADIENT, FLIM_BUFFER_DV, u, z);
     }
 }
 
-/* The convolutions of a block that are made again, and what stands between them. */
-static void add_again(flim_pass *pass, int block)
+static void add_tensors(flim_schedule *s)
 {
-    for (int u = 0; u < pass->net->n_units; u++) {
-        const int begin = pass->n_operations;
-        if (pass->block[u] != block || !pass->unit[u].remade) {
-            continue;
+    add_input(s);
+    for (int u = 0; u < s->net->n_units; u++) {
+        if (s->unit[u].fusion != FLIM_FUSION_STEM) {
+            add_tensors_of(s, u);
         }
-        flim_arena_begin_again(&pass->arena, pass->unit[u].z);
-        add_conv(pass, u);
-        if (flim_pass_remakes_y(pass, u)) {
-            flim_arena_begin_again(&pass->arena, pass->unit[u].y);
-            add_tail(pass, u);
-        }
-        for (int i = begin; i < pass->n_operations; i++) {
-            pass->operation[i].again = true;
+    }
+    for (int u = 0; u < s->net->n_units; u++) {
+        if (flim_schedule_stem_of(s, u) >= 0) {
+            const flim_stem_shape shape = flim_fusion_stem_shape(s, s->batch);
+            add_scratch(s, u, FLIM_CONV_FORWARD, (int64_t)flim_stem_scratch_bytes(&shape));
+            add_scratch(s, u, FLIM_CONV_WEIGHT, s->train ? (int64_t)flim_stem_scratch_bytes(&shape) : 0);
         }
     }
 }
 
-static void add_backward(flim_pass *pass)
+/* ---- forward ------------------------------------------------------------------------------------------------------------- */
+
+/* What holds a unit's output in the form in which it is taken. */
+static int output_of(const flim_schedule *s, int u, flim_input_form form)
 {
-    const flim_network *net = pass->net;
-    for (int u = net->n_units - 1; u >= 0; u--) {
-        flim_pass_unit *pu = &pass->unit[u];
-        const int input = pu->unit->input;
-        if (u == net->n_units - 1 || pass->block[u + 1] != pass->block[u]) {
-            add_again(pass, pass->block[u]);
-        }
-        if (u == pass->stem) {
+    return u < 0 ? s->input : s->unit[u].buffer[form == FLIM_INPUT_PLAIN ? FLIM_BUFFER_Y : FLIM_BUFFER_Z];
+}
+
+static void add_conv(flim_schedule *s, int u, bool recomputed)
+{
+    const int z = s->unit[u].buffer[FLIM_BUFFER_Z];
+    if (flim_schedule_stem_of(s, u) >= 0) {
+        add_operation(s, FLIM_OP_STEM_FORWARD, u);
+        op_reads(s, FLIM_IN_X, s->input);
+    } else {
+        const flim_input_form form = flim_fusion_forward_form(s, u);
+        add_operation(s, FLIM_OP_CONV, u);
+        last_operation(s)->input_form = form;
+        op_reads(s, FLIM_IN_X, output_of(s, s->net->unit[u].input, form));
+    }
+    last_operation(s)->recomputed = recomputed;
+    if (recomputed) {
+        op_recomputes(s, FLIM_OUT, z);
+    } else {
+        op_writes(s, FLIM_OUT, z);
+    }
+    op_convolves(s, u, FLIM_CONV_FORWARD);
+}
+
+/* The last operation added reads z of unit u and what the unit adds. */
+static void op_reads_epilogue(flim_schedule *s, int u)
+{
+    const int added = s->net->unit[u].skip;
+    op_reads(s, FLIM_IN_Z, s->unit[u].buffer[FLIM_BUFFER_Z]);
+    if (added >= 0) {
+        last_operation(s)->input_form = flim_fusion_skip_form(s, u);
+        op_reads(s, FLIM_IN_SKIP, output_of(s, added, flim_fusion_skip_form(s, u)));
+    }
+}
+
+static void add_epilogue(flim_schedule *s, int u, bool recomputed)
+{
+    const int *buffer = s->unit[u].buffer;
+    add_operation(s, FLIM_OP_EPILOGUE, u);
+    last_operation(s)->recomputed = recomputed;
+    op_reads_epilogue(s, u);
+    if (recomputed) {
+        op_recomputes(s, FLIM_OUT, buffer[FLIM_BUFFER_Y]);
+    } else {
+        op_writes(s, FLIM_OUT, buffer[FLIM_BUFFER_Y]);
+    }
+    op_writes(s, FLIM_OUT_SIGN_MASK, buffer[FLIM_BUFFER_SIGN_MASK]);
+}
+
+static void add_forward(flim_schedule *s)
+{
+    const int last = s->net->n_units - 1;
+    flim_arena_touch(&s->arena, s->input, 0); /* it is written before the first operation */
+    for (int u = 0; u <= last; u++) {
+        if (s->unit[u].fusion == FLIM_FUSION_STEM) {
             continue;
         }
-        if (pu->folder < 0) {
-            add_gradient(pass, u);
+        add_conv(s, u, false);
+        add_operation(s, FLIM_OP_NORM, u);
+        op_reads(s, FLIM_IN_Z, s->unit[u].buffer[FLIM_BUFFER_Z]);
+        if (s->unit[u].fusion == FLIM_FUSION_NONE) {
+            add_epilogue(s, u, false);
         }
-        if (u == pass->down) {
-            add_operation(pass, FLIM_OP_STEM_BACKWARD, u);
-            touch(pass, pass->input);
-            touch(pass, pu->norm_on_load ? pu->z : pu->dz);
-            touch(pass, pu->norm_on_load ? pass->unit[pu->gradient_from].dx : FLIM_NO_BUFFER);
-            touch(pass, pu->workspace[FLIM_CONV_WEIGHT]);
-            continue;
+    }
+    add_operation(s, FLIM_OP_HEAD, last);
+    op_reads(s, FLIM_IN_X, s->unit[last].buffer[FLIM_BUFFER_Y]);
+}
+
+/* ---- backward ------------------------------------------------------------------------------------------------------------ */
+
+/* The last operation added reads every contribution to the gradient of unit u's y. */
+static void op_reads_gradients(flim_schedule *s, int u)
+{
+    int slot = FLIM_IN_GRADIENT;
+    for (int r = 0; r < s->net->n_units; r++) {
+        const flim_schedule_unit *reader = &s->unit[r];
+        if (reader->unit->input == u) {
+            op_reads(s, slot++, reader->buffer[FLIM_BUFFER_DX]);
         }
-        if (input < 0 || pu->weight_from_z || !pass->unit[input].rewrites_y) {
-            add_weight(pass, u);
+        if (reader->unit->skip == u && reader->buffer[FLIM_BUFFER_DV] != FLIM_NO_BUFFER && s->unit[u].gradient_from < 0) {
+            op_reads(s, slot++, reader->buffer[FLIM_BUFFER_DV]); /* else it is in dx already */
         }
-        if (input >= 0) {
-            add_operation(pass, FLIM_OP_DATA, u);
-            touch(pass, pu->dz);
-            touch(pass, pu->dx);
-            touch(pass, pu->workspace[FLIM_CONV_DATA]);
-            if (pass->unit[input].gradient_from == u) {
-                touch(pass, pass->unit[input].z);
-                touch(pass,
-                      pass->unit[input].gradient_add < 0 ? FLIM_NO_BUFFER : pass->unit[pass->unit[input].gradient_add].dv);
+    }
+}
+
+/* The last operation added reads what the activation of unit u saw, and the gradients of its y. */
+static void op_reads_backward(flim_schedule *s, int u)
+{
+    const int mask = s->unit[u].buffer[FLIM_BUFFER_SIGN_MASK];
+    if (mask == FLIM_NO_BUFFER) {
+        op_reads_epilogue(s, u);
+    } else {
+        op_reads(s, FLIM_IN_Z, s->unit[u].buffer[FLIM_BUFFER_Z]);
+        op_reads(s, FLIM_IN_SKIP, mask);
+    }
+    op_reads_gradients(s, u);
+}
+
+static void add_weight(flim_schedule *s, int u)
+{
+    const flim_input_form form = flim_fusion_weight_form(s, u);
+    add_operation(s, FLIM_OP_WEIGHT, u);
+    last_operation(s)->input_form = form;
+    op_reads(s, FLIM_IN_X, output_of(s, s->net->unit[u].input, form));
+    op_reads(s, FLIM_IN_GRADIENT, s->unit[u].buffer[FLIM_BUFFER_DZ]);
+    op_convolves(s, u, FLIM_CONV_WEIGHT);
+}
+
+/* The weight gradient of unit u waits until its input unit's y is written again. */
+static bool weight_waits(const flim_schedule *s, int u)
+{
+    const int input = s->net->unit[u].input;
+    return input >= 0 && s->unit[input].recompute == FLIM_Y_RECOMPUTED && flim_fusion_weight_form(s, u) == FLIM_INPUT_PLAIN;
+}
+
+static void add_gradient_sums(flim_schedule *s, int u)
+{
+    add_operation(s, FLIM_OP_GRAD_SUMS, u);
+    op_reads_backward(s, u);
+    if (s->unit[u].recompute == FLIM_Y_RECOMPUTED) {
+        op_recomputes(s, FLIM_OUT, s->unit[u].buffer[FLIM_BUFFER_Y]);
+        for (int r = 0; r < s->net->n_units; r++) {
+            if (s->net->unit[r].input == u && weight_waits(s, r)) {
+                add_weight(s, r);
             }
         }
     }
 }
 
-flim_status flim_pass_build(flim_pass *pass, flim_cuda_device *device, const flim_network *net, flim_storage type, bool train,
-                            int64_t batch, bool deterministic, const flim_pass_drop *drop, const flim_plan_options *options,
-                            flim_error *err)
+/* dz and dv may lie where the operation reads a contribution of the same shape: it writes each element after reading it. */
+static void write_in_place(flim_schedule *s, int u)
 {
-    *pass = (flim_pass){.net = net, .train = train, .batch = batch, .type = type, .arena = {.alignment = 256}};
+    static const flim_buffer_kind out[2] = {FLIM_BUFFER_DZ, FLIM_BUFFER_DV};
+    const flim_operation *o = last_operation(s);
+    for (int i = FLIM_IN_GRADIENT, n = 0; i < FLIM_OPERATION_INPUTS && n < 2 && s->net->unit[u].pool_t == 1; i++) {
+        const int from = o->in[i];
+        if (from == FLIM_NO_BUFFER ||
+            (s->label[from].kind == FLIM_BUFFER_DX && flim_fusion_compact_dx(&s->net->unit[s->label[from].unit]))) {
+            continue;
+        }
+        const int buffer = s->unit[u].buffer[out[n++]];
+        if (buffer != FLIM_NO_BUFFER) {
+            flim_arena_alias(&s->arena, buffer, from);
+        }
+    }
+}
+
+/* dz of unit u (and of the skip that is fused into it, or dv) from the gradient of its y. */
+static void add_gradient_apply(flim_schedule *s, int u)
+{
+    const int added = s->net->unit[u].skip, *buffer = s->unit[u].buffer;
+    add_operation(s, FLIM_OP_GRAD_APPLY, u);
+    op_reads_backward(s, u);
+    write_in_place(s, u);
+    op_writes(s, FLIM_OUT, buffer[FLIM_BUFFER_DZ]);
+    op_writes(s, FLIM_OUT_DV, buffer[FLIM_BUFFER_DV]);
+    if (added >= 0 && s->unit[added].fusion == FLIM_FUSION_SKIP) {
+        op_writes(s, FLIM_OUT_SKIP_DZ, s->unit[added].buffer[FLIM_BUFFER_DZ]);
+    }
+}
+
+static void add_stem_backward(flim_schedule *s, int u)
+{
+    add_operation(s, FLIM_OP_STEM_BACKWARD, u);
+    op_reads(s, FLIM_IN_X, s->input);
+    if (flim_fusion_gradient_on_load(s, u)) {
+        last_operation(s)->input_form = FLIM_INPUT_NORM_ON_LOAD;
+        op_reads(s, FLIM_IN_Z, s->unit[u].buffer[FLIM_BUFFER_Z]);
+        op_reads(s, FLIM_IN_GRADIENT, s->unit[s->unit[u].gradient_from].buffer[FLIM_BUFFER_DX]);
+    } else {
+        op_reads(s, FLIM_IN_GRADIENT, s->unit[u].buffer[FLIM_BUFFER_DZ]);
+    }
+    op_convolves(s, u, FLIM_CONV_WEIGHT);
+}
+
+/* dx; if the input unit's gradient comes from here, through its activation and with the other contribution to it. */
+static void add_data(flim_schedule *s, int u)
+{
+    const int input = s->net->unit[u].input;
+    add_operation(s, FLIM_OP_DATA, u);
+    op_reads(s, FLIM_IN_GRADIENT, s->unit[u].buffer[FLIM_BUFFER_DZ]);
+    if (s->unit[input].gradient_from == u) {
+        op_reads(s, FLIM_IN_Z, s->unit[input].buffer[FLIM_BUFFER_Z]);
+        for (int r = 0; r < s->net->n_units; r++) {
+            if (s->net->unit[r].skip == input) {
+                op_reads(s, FLIM_IN_GRADIENT + 1, s->unit[r].buffer[FLIM_BUFFER_DV]);
+            }
+        }
+    }
+    op_writes(s, FLIM_OUT, s->unit[u].buffer[FLIM_BUFFER_DX]);
+    op_convolves(s, u, FLIM_CONV_DATA);
+}
+
+/* The convolutions of a block that are recomputed, and what stands between them. */
+static void add_recomputed(flim_schedule *s, int block)
+{
+    for (int u = 0; u < s->net->n_units; u++) {
+        if (s->net->unit[u].block == block && s->unit[u].recompute == FLIM_Z_RECOMPUTED) {
+            add_conv(s, u, true);
+            if (flim_fusion_recomputes_y(s, u)) {
+                add_epilogue(s, u, true);
+            }
+        }
+    }
+}
+
+static void add_backward_of(flim_schedule *s, int u)
+{
+    const flim_schedule_unit *su = &s->unit[u];
+    if (su->fusion != FLIM_FUSION_SKIP && su->gradient_from < 0) {
+        add_gradient_sums(s, u);
+    }
+    if (su->fusion != FLIM_FUSION_SKIP && !flim_fusion_gradient_on_load(s, u)) {
+        add_gradient_apply(s, u);
+    }
+    if (flim_schedule_stem_of(s, u) >= 0) {
+        add_stem_backward(s, u);
+        return;
+    }
+    if (!weight_waits(s, u)) {
+        add_weight(s, u);
+    }
+    if (su->unit->input >= 0) {
+        add_data(s, u);
+    }
+}
+
+static void add_backward(flim_schedule *s)
+{
+    const int last = s->net->n_units - 1;
+    for (int u = last; u >= 0; u--) {
+        if (u == last || s->net->unit[u + 1].block != s->net->unit[u].block) {
+            add_recomputed(s, s->net->unit[u].block);
+        }
+        if (s->unit[u].fusion != FLIM_FUSION_STEM) {
+            add_backward_of(s, u);
+        }
+    }
+}
+
+/* ---- all of it ----------------------------------------------------------------------------------------------------------- */
+
+static flim_status check_limits(const flim_schedule *s, flim_error *err)
+{
+    const flim_network *net = s->net;
     for (int u = 0; u < net->n_units; u++) {
+        int gradients = u == net->n_units - 1; /* the head's */
+        for (int r = 0; r < net->n_units; r++) {
+            gradients += (net->unit[r].input == u) + (net->unit[r].skip == u);
+        }
         if (net->unit[u].out_channels > 8192) {
             return flim_fail(err, FLIM_ERROR_USAGE, "%s has %d output channels; the CUDA backend takes at most 8192",
                              net->unit[u].conv, net->unit[u].out_channels);
         }
+        if (s->train && gradients > FLIM_MAX_SOURCES) {
+            return flim_fail(err, FLIM_ERROR_USAGE, "%s is read by %d units; the CUDA backend trains with at most %d",
+                             net->unit[u].conv, gradients, FLIM_MAX_SOURCES);
+        }
     }
-    flim_pass_find_structure(pass, device->sm);
-    FLIM_TRY(find_plans(pass, device, deterministic, options, err));
-    flim_pass_find_shortcuts(pass);
-    flim_pass_find_dropped(pass, drop);
-    add_tensors(pass);
-    add_forward(pass);
+    return FLIM_OK;
+}
+
+flim_status flim_schedule_build(flim_schedule *s, flim_cuda_device *device, const flim_network *net, flim_storage type,
+                                bool train, int64_t batch, bool deterministic, const flim_recompute_set *recompute,
+                                const flim_plan_options *options, flim_error *err)
+{
+    *s = (flim_schedule){.net = net, .train = train, .batch = batch, .type = type, .arena = {.alignment = 256}};
+    FLIM_TRY(check_limits(s, err));
+    flim_fusion_find(s, device->sm);
+    FLIM_TRY(find_convs(s, device, deterministic, options, err));
+    flim_fusion_find_outputs(s);
+    flim_fusion_find_recomputed(s, recompute);
+    add_tensors(s);
+    add_forward(s);
     if (train) {
-        add_backward(pass);
+        add_backward(s);
     }
-    flim_arena_place(&pass->arena);
-    find_peak(pass);
+    flim_arena_place(&s->arena);
+    find_peak(s);
     return FLIM_OK;
-}
-
-/* ---- views ------------------------------------------------------------------------------------------------------------ */
-
-flim_status flim_pass_sources(const flim_pass *pass, void *arena, int u, const float *dmean, flim_sources *out,
-                              flim_error *err)
-{
-    const flim_unit *unit = pass->unit[u].unit;
-    *out = (flim_sources){.h = unit->out[1], .w = unit->out[2]};
-    if (pass->unit[u].gradient_from >= 0) { /* comes through the activation already, with what is added */
-        const flim_pass_unit *from = &pass->unit[pass->unit[u].gradient_from];
-        out->item[out->n++] = (flim_source){
-            .kind = FLIM_SOURCE_DENSE, .data = flim_pass_at(pass, arena, from->dx), .scale_a = from->grad.scale};
-        return FLIM_OK;
-    }
-    if (u == pass->net->n_units - 1) {
-        out->item[out->n++] = (flim_source){.kind = FLIM_SOURCE_BROADCAST, .data = dmean};
-    }
-    for (int r = 0; r < pass->net->n_units; r++) {
-        const flim_pass_unit *reader = &pass->unit[r];
-        int uses = (reader->unit->input == u) + (reader->unit->skip == u && reader->dv != FLIM_NO_BUFFER);
-        if (out->n + uses > FLIM_MAX_SOURCES) {
-            return flim_fail(err, FLIM_ERROR_USAGE, "%s is read by more than %d units; the CUDA backend takes no more",
-                             unit->conv, FLIM_MAX_SOURCES);
-        }
-        if (reader->unit->input == u) {
-            flim_source *s = &out->item[out->n++];
-            *s = (flim_source){.kind = FLIM_SOURCE_DENSE,
-                               .data = flim_pass_at(pass, arena, reader->dx),
-                               .scale_a = reader->grad.scale,
-                               .scale_b = reader->norm.weight_scale};
-            if (reader->compact_dx) {
-                s->kind = FLIM_SOURCE_STRIDED;
-                for (int d = 0; d < 3; d++) {
-                    s->stride[d] = reader->unit->stride[d];
-                    s->size[d] = reader->unit->conv_out[d];
-                }
-            }
-        }
-        if (reader->unit->skip == u && reader->dv != FLIM_NO_BUFFER) {
-            out->item[out->n++] = (flim_source){
-                .kind = FLIM_SOURCE_DENSE, .data = flim_pass_at(pass, arena, reader->dv), .scale_a = reader->dv_scale};
-        }
-    }
-    return FLIM_OK;
-}
-
-flim_tail flim_pass_tail(const flim_pass *pass, void *arena, int u, int64_t cells, bool backward)
-{
-    const flim_pass_unit *pu = &pass->unit[u];
-    const flim_unit *unit = pu->unit;
-    flim_tail tail = {.cells = cells,
-                      .t = unit->conv_out[0],
-                      .hw = unit->conv_out[1] * unit->conv_out[2],
-                      .c = pu->k,
-                      .pool = unit->pool_t,
-                      .act = unit->act,
-                      .z = flim_pass_at(pass, arena, pu->z),
-                      .affine = pu->norm.affine,
-                      .dropout = pass->train ? pu->dropout : NULL,
-                      .gate = flim_pass_at(pass, arena, pu->gate)};
-    tail.skip_in = tail.z;
-    if (unit->skip >= 0) {
-        const flim_pass_unit *skip = &pass->unit[unit->skip];
-        tail.skip = skip->folder == u ? FLIM_SKIP_NORMALISED : skip->is_virtual ? FLIM_SKIP_ACTIVATED : FLIM_SKIP_PLAIN;
-        tail.skip_in = flim_pass_at(pass, arena, skip_of(pass, u));
-        tail.skip_affine = skip->norm.affine;
-    }
-    if (backward && pu->gated) {
-        tail.skip = FLIM_SKIP_GATED;
-    }
-    return tail;
 }

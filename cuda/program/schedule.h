@@ -1,25 +1,14 @@
-/* A pass over the network as a list of operations with exact memory: training (forward and backward) or prediction.
+/* The schedule of a forward (and backward) pass: a list of operations that carry their operands, with exact memory.
  *
- * For: compile.c builds one pass for each and runs it; nothing here calls CUDA but the plan search.
- *
- * Saved for the backward pass of a unit is z, the convolution's output.  y is stored only where something must read it:
- *   - a unit without activation whose only reader adds it as a skip (the 1x1x1 skips) is folded: its reader applies its BatchNorm;
- *   - a unit whose readers apply BatchNorm and activation as they load z (conv_k3.h, conv_wgrad.h, the skip of a tail) is virtual;
- *   - where only cuDNN's forward convolution needs y, it lives until then.
- * With activation checkpointing less is kept (flim_pass_drop):
- *   - y that only later weight gradients read are written again by the pass that sums their gradient, which has z at hand;
- *   - blocks (flim_network_blocks) keep what other blocks read and no more: before the backward pass of a block its convolutions
- *     run again.  BatchNorm's statistics are those of the first time, so that the bits are, too.
- * The first two units (stem, down) are one kernel where conv_stem.h has it.  A convolution of conv_k3.h hands the sums over its
- * output to BatchNorm, and in the backward pass those that the unit before it needs, so that both need no pass of their own; the
- * stem's backward kernel takes BatchNorm's gradient of down as it loads.  A strided
- * 1x1x1 convolution's input gradient is computed on the strided grid and spread by its reader.
- *
- * Memory: every tensor is a buffer of an arena (backend/arena.h).  Last partial batches (n < batch) run the plans of the full batch: what the spare cells hold is never read, except by
- * cuDNN's weight gradients, before which the spare part of x and dz is zeroed.
+ * For: compile.c builds one schedule for training and one for prediction; launch.c runs their operations.  Nothing here calls CUDA
+ *      but the search for convolutions.  fusion.h decides which tensors exist at all.
+ * Memory: every tensor is a buffer of an arena (backend/arena.h).  An operation names all buffers that it reads and writes, and is
+ *      the only one to do so: what is registered with an operation is what lives, and what its kernel gets.
+ * Last partial batches (n < batch) run the convolutions of the full batch.  Rows n..batch-1 are garbage; only cuDNN's weight gradient
+ * reads them, so they are zeroed first.
  */
-#ifndef FLIM_CUDA_PASS_H
-#define FLIM_CUDA_PASS_H
+#ifndef FLIM_CUDA_SCHEDULE_H
+#define FLIM_CUDA_SCHEDULE_H
 
 #include "backend/arena.h"
 #include "cuda/conv/conv3x3x3.h"
@@ -31,114 +20,161 @@ enum { FLIM_MAX_OPERATIONS = 12 * FLIM_MAX_UNITS + 16 };
 
 typedef enum flim_operation_kind {
     FLIM_OP_CONV, /* z = conv(x) */
-    FLIM_OP_NORM, /* statistics -> affine */
-    FLIM_OP_TAIL, /* y from z */
+    FLIM_OP_NORM, /* statistics of z -> affine */
+    FLIM_OP_EPILOGUE, /* y from z */
     FLIM_OP_HEAD, /* mean, head, and in training loss and the head's backward */
-    FLIM_OP_GRAD_SUMS, /* sums over dy, parameter gradients of BatchNorm, coefficients */
-    FLIM_OP_GRAD_APPLY, /* dz */
+    FLIM_OP_GRAD_SUMS, /* sums over dy, parameter gradients of BatchNorm, coefficients; may write y again */
+    FLIM_OP_GRAD_APPLY, /* dz, and dv or the fused skip's dz */
     FLIM_OP_WEIGHT, /* dw */
-    FLIM_OP_DATA, /* dx; by conv_k3.h with the sums for the unit before */
-    FLIM_OP_STEM_FORWARD, /* statistics of the stem, z of the second unit */
+    FLIM_OP_DATA, /* dx; or, with z of the input unit, du of that unit and the sums of its BatchNorm */
+    FLIM_OP_STEM_FORWARD, /* statistics of the stem, z of the unit that reads it */
     FLIM_OP_STEM_BACKWARD /* parameter gradients of both */
 } flim_operation_kind;
+
+/* Slots of an operation's operands. */
+enum {
+    FLIM_IN_X, /* what a convolution or the head takes */
+    FLIM_IN_Z, /* output of a convolution: the unit's own; DATA: its input unit's */
+    FLIM_IN_SKIP, /* what is added to BatchNorm's output, or in its place the signs that the forward pass noted */
+    FLIM_IN_GRADIENT, /* and those after it: contributions to dy (GRAD_*); dz, and for DATA the dv to add */
+    FLIM_OPERATION_INPUTS = FLIM_IN_GRADIENT + FLIM_MAX_SOURCES
+};
+enum {
+    FLIM_OUT, /* the tensor that gives the operation its name */
+    FLIM_OUT_SIGN_MASK, /* EPILOGUE */
+    FLIM_OUT_DV = 1, /* GRAD_APPLY */
+    FLIM_OUT_SKIP_DZ, /* GRAD_APPLY, where the skip's BatchNorm is fused */
+    FLIM_OPERATION_OUTPUTS
+};
+
+/* What a kernel applies to an operand as it loads it. */
+typedef enum flim_input_form {
+    FLIM_INPUT_PLAIN,
+    FLIM_INPUT_NORM_ON_LOAD, /* the operand is z: BatchNorm.  STEM_BACKWARD: the operand is du: BatchNorm's backward pass */
+    FLIM_INPUT_NORM_ACT_ON_LOAD /* the operand is z: BatchNorm and activation */
+} flim_input_form;
 
 typedef struct flim_operation {
     flim_operation_kind kind;
     int unit;
-    bool again; /* of the forward pass, run once more in the backward pass */
+    int in[FLIM_OPERATION_INPUTS], out[FLIM_OPERATION_OUTPUTS], scratch; /* buffers, or FLIM_NO_BUFFER */
+    flim_input_form input_form; /* of x, or of what is added, or of STEM_BACKWARD's gradient */
+    const flim_conv_plan *conv; /* CONV, WEIGHT, DATA; NULL = conv3x3x3.h */
+    bool recomputed; /* of the forward pass, run once more in the backward pass */
 } flim_operation;
 
 typedef enum flim_buffer_use {
     FLIM_USE_SAVED,
-    FLIM_USE_PASSING,
+    FLIM_USE_TRANSIENT,
     FLIM_USE_GRADIENT,
     FLIM_USE_WORKSPACE,
     FLIM_USES
 } flim_buffer_use;
 
-typedef struct flim_pass_unit {
+/* The tensors that a unit may have in the arena (docs/glossary.md). */
+typedef enum flim_buffer_kind {
+    FLIM_BUFFER_Z, /* (n,conv_out,k) */
+    FLIM_BUFFER_Y, /* (n,out,k) */
+    FLIM_BUFFER_SIGN_MASK, /* (n,conv_out,k/8): signs of what the activation sees */
+    FLIM_BUFFER_DZ, /* as z */
+    FLIM_BUFFER_DX, /* as x; of a strided 1x1x1 convolution (n,conv_out,c): its reader spreads it */
+    FLIM_BUFFER_DV, /* as z: the gradient of what the unit adds */
+    FLIM_UNIT_BUFFERS,
+    FLIM_BUFFER_INPUT = FLIM_UNIT_BUFFERS, /* the prepared input */
+    FLIM_BUFFER_SCRATCH
+} flim_buffer_kind;
+
+typedef struct flim_buffer_label {
+    flim_buffer_kind kind;
+    int unit; /* -1 = none */
+} flim_buffer_label;
+
+/* How a unit's output reaches its readers. */
+typedef enum flim_fusion {
+    FLIM_FUSION_NONE, /* y is stored */
+    FLIM_FUSION_SKIP, /* partner, the only reader, adds it and applies its BatchNorm to z */
+    FLIM_FUSION_ON_LOAD, /* readers apply BatchNorm and activation as they load z */
+    FLIM_FUSION_STEM /* partner, the only reader, is computed by the same kernel: none of this unit's tensors is stored */
+} flim_fusion;
+
+typedef enum flim_recompute_state {
+    FLIM_KEPT,
+    FLIM_Y_RECOMPUTABLE, /* y is kept for weight gradients only: the pass that sums its gradient could write it again */
+    FLIM_Y_RECOMPUTED, /* and does so */
+    FLIM_Z_RECOMPUTED /* the convolution runs again before the backward pass of its block; y, where anything still reads it */
+} flim_recompute_state;
+
+typedef struct flim_schedule_unit {
     const flim_unit *unit;
     int c, k; /* storage channels of x and z */
-    int folder; /* the unit that applies this one's BatchNorm, or -1 */
-    int readers; /* units that read y, skips included */
-    bool can_drop; /* y is read again in the backward pass, and the pass that sums its gradient can write it again */
-    bool rewrites_y; /* and does so */
-    bool remade; /* z is made again before the backward pass of its block, and y where anything still reads it */
-    bool is_virtual; /* y is never stored: readers apply affine and activation to z */
-    bool k3; /* forward and data gradient by conv_k3.h */
-    bool weight_from_z; /* the weight gradient applies the input unit's affine and activation to its z */
-    int gradient_from; /* the k3 unit whose data gradient comes through this unit's activation, with sums; or -1 */
-    int gradient_add; /* then: the unit whose dv is added, or -1 */
-    bool norm_on_load; /* dz is never stored: what reads it applies BatchNorm's backward pass to that gradient and z */
-    bool
-        gated; /* the forward pass notes the sign of what the activation sees, so that the backward pass need not add the skip again */
-    bool compact_dx; /* dx is on the strided grid */
+    flim_fusion fusion;
+    int partner; /* the other unit of a fusion; of a stem's reader: the stem; or -1 */
+    int gradient_from; /* the unit whose data gradient comes through this unit's activation, with sums; or -1 */
+    flim_recompute_state recompute;
+    bool conv3x3x3; /* forward and data gradient by conv3x3x3.h */
     const flim_conv_plan *plan[3]; /* by flim_conv_op; NULL = not needed */
-    int z, y, gate, dz, dx, dv, workspace[3]; /* buffers; workspace by flim_conv_op */
+    int buffer[FLIM_UNIT_BUFFERS], scratch[3]; /* buffers; scratch by flim_conv_op */
     /* constants, set by the program when memory is there */
     flim_norm norm;
     flim_grad_affine grad;
     float *dv_scale, *dropout;
-    void *w, *w_turned, *dw;
+    void *w, *w_flipped, *dw;
     double *sums, *conv_sums; /* of the backward pass; of the convolution's output */
     int *counter;
     float *add_scale;
+    void *stem_state; /* of a stem's reader */
     int weight_item; /* in the program's weight table, or -1 */
-} flim_pass_unit;
+} flim_schedule_unit;
 
-typedef struct flim_pass {
+typedef struct flim_schedule {
     const flim_network *net;
     bool train;
-    bool warm
-        [2]
-        [2]; /* [first][last] of a window: has run once, so that all its code is loaded and it can be captured into a graph */
+    bool warm[2]
+             [2]; /* [first][last] of an accumulation: has run once, so that its code is loaded and a graph can be captured */
     int64_t batch;
     flim_storage type;
     int n_operations;
     flim_operation operation[FLIM_MAX_OPERATIONS];
     flim_arena arena; /* its steps are the operations, its uses flim_buffer_use */
-    int input; /* buffer of the prepared input; for the stem kernel the plain signal, then the masks at mask_offset */
-    int64_t mask_offset;
-    int stem, down; /* the units of conv_stem.h, or -1 */
-    int block[FLIM_MAX_UNITS], n_blocks; /* of each unit */
-    void *stem_state;
-    flim_pass_unit unit[FLIM_MAX_UNITS];
+    flim_buffer_label label[FLIM_ARENA_BUFFERS];
+    int input; /* buffer of the prepared input */
+    int64_t mask_offset; /* of the masks in it, where the first kernel takes signal and masks as they are; else 0 */
+    int n_blocks; /* of the network: what recomputation takes as wholes */
+    flim_schedule_unit unit[FLIM_MAX_UNITS];
     int peak; /* the operation that needs most */
     int64_t at_peak[FLIM_USES]; /* the same by use, at the operation that needs most; the rest is gaps */
-} flim_pass;
+} flim_schedule;
 
-/* What a training pass does not keep. */
-typedef struct flim_pass_drop {
-    int outputs; /* how many of the y that can be written again, the largest first; flim_pass_droppable says how many there are */
-    uint32_t blocks; /* a bit for each block that is made again; one of which nothing can be is left as it is */
-} flim_pass_drop;
+/* What a training step recomputes. */
+typedef struct flim_recompute_set {
+    int outputs; /* how many of the recomputable y, the largest first; flim_schedule_recomputable says how many there are */
+    uint32_t blocks; /* a bit for each block; one in which nothing can be recomputed is left as it is */
+} flim_recompute_set;
 
-/* Lists the operations, finds plans and lays out the arena. */
-flim_status flim_pass_build(flim_pass *pass, flim_cuda_device *device, const flim_network *net, flim_storage type, bool train,
-                            int64_t batch, bool deterministic, const flim_pass_drop *drop, const flim_plan_options *options,
-                            flim_error *err);
-int flim_pass_droppable(const flim_pass *pass);
+/* Lists the operations, finds convolutions and lays out the arena. */
+flim_status flim_schedule_build(flim_schedule *schedule, flim_cuda_device *device, const flim_network *net, flim_storage type,
+                                bool train, int64_t batch, bool deterministic, const flim_recompute_set *recompute,
+                                const flim_plan_options *options, flim_error *err);
+/* Outputs that could be recomputed. */
+int flim_schedule_recomputable(const flim_schedule *schedule);
 /* Bytes of what a unit keeps for the backward pass, at the operation that needs most. */
-int64_t flim_pass_saved_at_peak(const flim_pass *pass, int u);
-
-/* Shapes for the own kernels, over n cells. */
-flim_stem_shape flim_pass_stem_shape(const flim_pass *pass, int64_t n);
-flim_k3_shape flim_pass_k3_shape(const flim_pass *pass, int u, int64_t n);
+int64_t flim_schedule_saved_at_peak(const flim_schedule *schedule, int u);
 
 /* Address of a buffer in an arena; NULL for FLIM_NO_BUFFER. */
-static inline void *flim_pass_at(const flim_pass *pass, void *arena, int buffer)
+static inline void *flim_schedule_at(const flim_schedule *schedule, void *arena, int buffer)
 {
-    return buffer == FLIM_NO_BUFFER ? NULL : (char *)arena + pass->arena.buffer[buffer].offset;
+    return buffer == FLIM_NO_BUFFER ? NULL : (char *)arena + schedule->arena.buffer[buffer].offset;
+}
+
+/* The stem that unit u's kernel computes along, or -1. */
+static inline int flim_schedule_stem_of(const flim_schedule *schedule, int u)
+{
+    const int partner = schedule->unit[u].partner;
+    return partner >= 0 && schedule->unit[partner].fusion == FLIM_FUSION_STEM ? partner : -1;
 }
 
 /* The convolution problem of a unit in one direction. */
-flim_conv_problem flim_pass_problem(const flim_unit *unit, flim_conv_op op, flim_storage type, int64_t batch,
-                                    bool deterministic);
-
-/* The gradient of unit u's y, as contributions; u = last unit: `dmean`, the head's. */
-flim_status flim_pass_sources(const flim_pass *pass, void *arena, int u, const float *dmean, flim_sources *out,
-                              flim_error *err);
-/* What follows unit u's convolution, over `cells` cells, as the forward or the backward pass has it. */
-flim_tail flim_pass_tail(const flim_pass *pass, void *arena, int u, int64_t cells, bool backward);
+flim_conv_problem flim_schedule_problem(const flim_unit *unit, flim_conv_op op, flim_storage type, int64_t batch,
+                                        bool deterministic);
 
 #endif

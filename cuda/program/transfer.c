@@ -72,8 +72,8 @@ static flim_status copy_batch(flim_cuda_program *p, const flim_stage *stage, con
     return FLIM_OK;
 }
 
-flim_status flim_transfer_in(flim_cuda_program *p, flim_pass *pass, const flim_batch *batch, const flim_device_step *step,
-                             flim_error *err)
+flim_status flim_transfer_in(flim_cuda_program *p, flim_schedule *schedule, const flim_batch *batch,
+                             const flim_device_step *step, flim_error *err)
 {
     const flim_network *net = &p->base.net;
     const int64_t n = batch->n, pixels = (int64_t)net->in[1] * net->in[2], voxels = pixels * net->in[0];
@@ -87,7 +87,7 @@ flim_status flim_transfer_in(flim_cuda_program *p, flim_pass *pass, const flim_b
     flim_call_block block;
     (void)flim_call_block_at(&block, slot->block, p->batch);
     *block.step = *step;
-    for (int64_t i = 0; (pass->train || batch->device_cached) && i < n; i++) {
+    for (int64_t i = 0; (schedule->train || batch->device_cached) && i < n; i++) {
         block.id[i] = batch->id[i];
         block.label[i] = batch->label[i];
         block.weight[i] = batch->weight[i];
@@ -100,10 +100,10 @@ flim_status flim_transfer_in(flim_cuda_program *p, flim_pass *pass, const flim_b
     } else {
         FLIM_TRY_CUDA(cudaStreamWaitEvent(compute, stage->copied, 0));
     }
-    char *input = flim_pass_at(pass, p->arena, pass->input);
-    if (pass->stem >= 0) {
+    char *input = flim_schedule_at(schedule, p->arena, schedule->input);
+    if (schedule->mask_offset > 0) {
         FLIM_TRY_CUDA(flim_k_input_plain(&p->launch, stage->signal, stage->mask, n * voxels, n * pixels, input,
-                                         (uint8_t *)input + pass->mask_offset));
+                                         (uint8_t *)input + schedule->mask_offset));
     } else {
         FLIM_TRY_CUDA(flim_k_input(&p->launch, stage->signal, stage->mask, n, net->in[0], (int)pixels,
                                    flim_storage_channels(net->channels), input));

@@ -18,7 +18,7 @@ void flim_transfer_free(flim_cuda_program *program);
 
 /* Starts the copies of a batch, or the gather of its cells from the device cache, and the kernel that prepares the
  * input from them. */
-flim_status flim_transfer_in(flim_cuda_program *program, flim_pass *pass, const flim_batch *batch,
+flim_status flim_transfer_in(flim_cuda_program *program, flim_schedule *schedule, const flim_batch *batch,
                              const flim_device_step *step, flim_error *err);
 /* Starts the copy of n cells' logits, (n,outputs), which are handed out to `logits` later. */
 flim_status flim_transfer_out(flim_cuda_program *program, int64_t n, float *logits, flim_error *err);

@@ -1,8 +1,8 @@
-/* Passes of the CUDA backend, run on paper: each operation finds in the arena what it reads, for every card, precision and width, and
- * whatever is made again.  Nothing computes, no card is needed.
+/* Schedules of the CUDA backend, run on paper: each operation finds in the arena what it reads, for every card, precision and width,
+ * and whatever is recomputed.  Nothing computes, no card is needed.
  *
- * The model says of each operation what cuda/program/launch.c reads and writes, and knows the arena as bytes: a tensor that is written takes
- * away what lay where it lies now. */
+ * The checker knows an operation only by its operands, and the network.  It holds the arena as bytes: a tensor that is written takes
+ * away what lay where it lies now.  That it would notice a forgotten operand is proved by forgetting each one in turn. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,315 +16,579 @@
 #ifdef FLIM_HAVE_CUDA
 
 #include "cuda/device/cuda_device.h"
+#include "cuda/program/cuda_program.h"
 #include "plan/plan.h"
-#include "cuda/program/schedule.h"
 
-/* What a buffer holds. */
-typedef enum content { NOTHING, INPUT, Z, Y, GATE, DZ, DX, DU, DV, SCRATCH } content;
-static const char *const names[] = {"nothing", "the input", "z", "y", "the gate", "dz", "dx", "du", "dv", "scratch"};
+enum { NONE = FLIM_NO_BUFFER, OPERANDS = FLIM_OPERATION_INPUTS + FLIM_OPERATION_OUTPUTS + 1 };
+static const char *const tensors[] = {"z", "y", "sign_mask", "dz", "dx", "dv", "the input", "scratch"};
 
 typedef struct model {
-    const flim_pass *pass;
-    content held[FLIM_ARENA_BUFFERS];
-    bool affine[FLIM_MAX_UNITS], coefficients[FLIM_MAX_UNITS]; /* of BatchNorm, forward and backward */
+    const flim_schedule *s;
     int op;
-    int read[16], n_read; /* of the operation in hand */
-    char text[160]; /* of the pass */
+    bool holds[FLIM_ARENA_BUFFERS]; /* written, and not overwritten since */
+    int written_at[FLIM_ARENA_BUFFERS], writes[FLIM_ARENA_BUFFERS];
+    bool unread[FLIM_ARENA_BUFFERS]; /* since it was written */
+    uint64_t
+        edges[FLIM_ARENA_BUFFERS]; /* of a gradient: the uses of a tensor whose contributions are in it; bits of edge() */
+    bool through[FLIM_ARENA_BUFFERS]; /* of a gradient: has come through the activation */
+    bool affine[FLIM_MAX_UNITS], coefficients[FLIM_MAX_UNITS]; /* of BatchNorm, forward and backward */
+    char text[160]; /* of the schedule */
     char wrong[512]; /* what went wrong first */
 } model;
 
-static void complain(model *m, const char *what, int unit)
+static void complain(model *m, const char *what, int buffer)
 {
-    const flim_operation *o = &m->pass->operation[m->op < m->pass->n_operations ? m->op : m->pass->n_operations - 1];
+    const flim_operation *o = &m->s->operation[m->op < m->s->n_operations ? m->op : m->s->n_operations - 1];
+    const flim_buffer_label *l = buffer == NONE ? NULL : &m->s->label[buffer];
     if (!m->wrong[0]) {
-        snprintf(m->wrong, sizeof m->wrong, "%s: operation %d (kind %d of %s%s): %s of %s", m->text, m->op, (int)o->kind,
-                 m->pass->net->unit[o->unit].conv, o->again ? ", again" : "", what,
-                 unit < 0 ? "the input" : m->pass->net->unit[unit].conv);
+        snprintf(m->wrong, sizeof m->wrong, "%s: operation %d (kind %d of %s%s): %s%s%s%s%s", m->text, m->op, (int)o->kind,
+                 m->s->net->unit[o->unit].conv, o->recomputed ? ", recomputed" : "", what, l ? ": " : "",
+                 l ? tensors[l->kind] : "", l && l->unit >= 0 ? " of " : "",
+                 l && l->unit >= 0 ? m->s->net->unit[l->unit].conv : "");
     }
 }
 
-static void reads(model *m, int buffer, content what, int unit)
+static void expect(model *m, bool holds, const char *what, int buffer)
 {
-    if (buffer == FLIM_NO_BUFFER || m->held[buffer] != what) {
-        char text[96];
-        snprintf(text, sizeof text, "wants %s, finds %s in place", names[what],
-                 buffer == FLIM_NO_BUFFER ? "no buffer" : names[m->held[buffer]]);
-        complain(m, text, unit);
-        return;
+    if (!holds) {
+        complain(m, what, buffer);
     }
-    m->read[m->n_read++] = buffer;
 }
 
-/* in_place: may lie exactly where the operation reads something, else nothing that it reads may be touched. */
-static void writes(model *m, int buffer, content what, int unit, bool in_place)
+static int root_of(const flim_arena *arena, int buffer)
 {
-    const flim_arena *arena = &m->pass->arena;
-    if (buffer == FLIM_NO_BUFFER) {
-        complain(m, "writes to no buffer", unit);
-        return;
+    while (arena->buffer[buffer].alias != NONE) {
+        buffer = arena->buffer[buffer].alias;
     }
+    return buffer;
+}
+
+/* ---- bytes and lifetimes ------------------------------------------------------------------------------------------------- */
+
+static const flim_arena_life *life_at(const flim_arena *arena, int buffer, int step)
+{
+    const flim_arena_buffer *b = &arena->buffer[root_of(arena, buffer)];
+    for (int i = 0; i < b->lives; i++) {
+        if (b->life[i].first <= step && step <= b->life[i].last) {
+            return &b->life[i];
+        }
+    }
+    return NULL;
+}
+
+static void reads(model *m, int buffer)
+{
+    const flim_arena_life *life = life_at(&m->s->arena, buffer, m->op);
+    expect(m, m->holds[buffer], "reads what is not there", buffer);
+    expect(m, life && life == life_at(&m->s->arena, buffer, m->written_at[buffer]),
+           "reads outside the life it was written in", buffer);
+    m->unread[buffer] = false;
+}
+
+static bool is_read_by(const flim_operation *o, int buffer)
+{
+    for (int i = 0; i < FLIM_OPERATION_INPUTS; i++) {
+        if (o->in[i] == buffer) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* BatchNorm's gradient is computed element by element: it may lie exactly where the operation reads a contribution of its shape. */
+static bool in_place(const model *m, int buffer, int over)
+{
+    const flim_arena_buffer *b = &m->s->arena.buffer[buffer], *o = &m->s->arena.buffer[over];
+    const flim_buffer_kind kind = m->s->label[over].kind;
+    return m->s->operation[m->op].kind == FLIM_OP_GRAD_APPLY && b->alias == over && b->offset == o->offset &&
+           b->bytes == o->bytes && (kind == FLIM_BUFFER_DX || kind == FLIM_BUFFER_DV);
+}
+
+static void writes(model *m, int buffer)
+{
+    const flim_arena *arena = &m->s->arena;
+    const flim_operation *o = &m->s->operation[m->op];
     const int64_t begin = arena->buffer[buffer].offset, end = begin + arena->buffer[buffer].bytes;
-    if (end > arena->bytes) {
-        complain(m, "a buffer past the arena's end", unit);
-    }
+    expect(m, begin >= 0 && end <= arena->bytes, "writes past the arena's end", buffer);
+    expect(m, life_at(arena, buffer, m->op) != NULL, "writes outside any life", buffer);
+    expect(m, !m->unread[buffer] || m->s->label[buffer].kind == FLIM_BUFFER_SIGN_MASK, "overwrites what nobody read", buffer);
+    expect(m, !is_read_by(o, buffer), "writes what it reads", buffer);
     for (int i = 0; i < arena->n; i++) {
         const int64_t at = arena->buffer[i].offset, past = at + arena->buffer[i].bytes;
-        if (i == buffer || at >= end || past <= begin || m->held[i] == NOTHING) {
-            continue;
+        if (i != buffer && at < end && past > begin && m->holds[i]) {
+            const bool written_now = m->written_at[i] == m->op && m->s->label[i].kind != FLIM_BUFFER_INPUT;
+            expect(m, !written_now && (!is_read_by(o, i) || in_place(m, buffer, i)), "overwrites an operand", i);
+            expect(m, !m->unread[i], "overwrites what nobody has read", i);
+            m->holds[i] = false;
         }
-        for (int r = 0; r < m->n_read; r++) {
-            if (m->read[r] == i && !(in_place && at == begin)) {
-                complain(m, "overwrites what the operation reads, with a buffer", unit);
-            }
+    }
+    m->holds[buffer] = true;
+    m->unread[buffer] = m->s->label[buffer].kind != FLIM_BUFFER_SCRATCH;
+    m->written_at[buffer] = m->op;
+    m->writes[buffer]++;
+}
+
+/* ---- what each operation needs ------------------------------------------------------------------------------------------- */
+
+static bool is(const model *m, int buffer, flim_buffer_kind kind, int unit)
+{
+    return buffer != NONE && m->s->label[buffer].kind == kind && m->s->label[buffer].unit == unit;
+}
+
+/* The operand is unit u's output in this form, or what it is computed from as it is loaded. */
+static bool is_output(model *m, int buffer, int u, flim_input_form form)
+{
+    const flim_unit *unit = u < 0 ? NULL : &m->s->net->unit[u];
+    if (u < 0) {
+        return is(m, buffer, FLIM_BUFFER_INPUT, -1) && form == FLIM_INPUT_PLAIN;
+    }
+    if (form == FLIM_INPUT_PLAIN) {
+        return is(m, buffer, FLIM_BUFFER_Y, u);
+    }
+    return is(m, buffer, FLIM_BUFFER_Z, u) && m->affine[u] && unit->act == (form == FLIM_INPUT_NORM_ACT_ON_LOAD) &&
+           unit->pool_t == 1 && unit->skip < 0 && !unit->dropout;
+}
+
+/* One use of a tensor: by unit r as x, or as what it adds. */
+static uint64_t edge(int r, bool as_skip)
+{
+    return 1ull << (2 * r + as_skip);
+}
+
+/* All contributions to the gradient of unit u's y are there, and none is counted twice. */
+static void check_gradients(model *m, const flim_operation *o)
+{
+    uint64_t all = 0, found = 0;
+    bool through = false;
+    for (int r = 0; r < m->s->net->n_units; r++) {
+        all |= m->s->net->unit[r].input == o->unit ? edge(r, false) : 0;
+        all |= m->s->net->unit[r].skip == o->unit ? edge(r, true) : 0;
+    }
+    for (int i = FLIM_IN_GRADIENT; i < FLIM_OPERATION_INPUTS; i++) {
+        if (o->in[i] != NONE) {
+            expect(m, m->edges[o->in[i]] != 0 && (found & m->edges[o->in[i]]) == 0, "no new contribution", o->in[i]);
+            found |= m->edges[o->in[i]];
+            through = through || m->through[o->in[i]];
         }
-        m->held[i] = NOTHING;
     }
-    m->held[buffer] = what;
+    expect(m, found == all, "contributions to the gradient are missing", NONE);
+    expect(m, !through || (o->kind != FLIM_OP_GRAD_SUMS && m->coefficients[o->unit]), "a gradient of the wrong side", NONE);
 }
 
-static void scratch(model *m, int buffer)
+static void check_epilogue(model *m, const flim_operation *o, bool backward)
 {
-    if (buffer != FLIM_NO_BUFFER) {
-        writes(m, buffer, SCRATCH, -1, false);
+    const int added = m->s->net->unit[o->unit].skip, operand = o->in[FLIM_IN_SKIP];
+    expect(m, is(m, o->in[FLIM_IN_Z], FLIM_BUFFER_Z, o->unit) && m->affine[o->unit], "no z, or no BatchNorm yet", NONE);
+    expect(m,
+           added < 0 ? operand == NONE
+           : backward && operand != NONE && m->s->label[operand].kind == FLIM_BUFFER_SIGN_MASK
+               ? is(m, operand, FLIM_BUFFER_SIGN_MASK, o->unit)
+               : is_output(m, operand, added, o->input_form),
+           "not what the unit adds", operand);
+}
+
+/* The DATA operation's input unit gets its gradient through its activation, with what its other reader contributes. */
+static void check_data(model *m, const flim_operation *o)
+{
+    const int input = m->s->net->unit[o->unit].input, add = o->in[FLIM_IN_GRADIENT + 1], dx = o->out[FLIM_OUT];
+    const bool through = o->in[FLIM_IN_Z] != NONE;
+    expect(m, input >= 0 && is(m, dx, FLIM_BUFFER_DX, o->unit), "no dx", NONE);
+    expect(m, is(m, o->in[FLIM_IN_GRADIENT], FLIM_BUFFER_DZ, o->unit), "no dz", NONE);
+    expect(m, !through || (is(m, o->in[FLIM_IN_Z], FLIM_BUFFER_Z, input) && m->affine[input]), "no z of the input unit",
+           NONE);
+    expect(m, add == NONE || (through && (m->edges[add] & edge(o->unit, false)) == 0), "adds to no gradient", add);
+    if (!m->wrong[0]) {
+        m->edges[dx] = edge(o->unit, false) | (add == NONE ? 0 : m->edges[add]);
+        m->through[dx] = through;
+        m->coefficients[input] = m->coefficients[input] || through;
     }
 }
 
-static void needs(model *m, const bool *there, const char *what, int unit)
+static void check_gradient_apply(model *m, const flim_operation *o)
 {
-    if (!there[unit]) {
-        complain(m, what, unit);
+    const int added = m->s->net->unit[o->unit].skip, dv = o->out[FLIM_OUT_DV], skip_dz = o->out[FLIM_OUT_SKIP_DZ];
+    check_epilogue(m, o, true);
+    check_gradients(m, o);
+    expect(m, m->coefficients[o->unit], "no sums yet", NONE);
+    expect(m, is(m, o->out[FLIM_OUT], FLIM_BUFFER_DZ, o->unit), "no dz", NONE);
+    expect(m, added < 0 ? dv == NONE && skip_dz == NONE : (dv == NONE) != (skip_dz == NONE), "gradient of what is added",
+           NONE);
+    expect(m, dv == NONE || is(m, dv, FLIM_BUFFER_DV, o->unit), "no dv", dv);
+    expect(m, skip_dz == NONE || (is(m, skip_dz, FLIM_BUFFER_DZ, added) && m->coefficients[added]), "no dz of the skip",
+           skip_dz);
+    if (dv != NONE) {
+        m->edges[dv] = edge(o->unit, true);
     }
 }
 
-static void reads_z(model *m, int u)
+static void check_stem_backward(model *m, const flim_operation *o)
 {
-    reads(m, m->pass->unit[u].z, Z, u);
-}
-
-static void reads_applied(model *m, int u)
-{
-    reads_z(m, u);
-    needs(m, m->affine, "no BatchNorm yet", u);
-}
-
-static void reads_x(model *m, int u, bool from_z)
-{
-    const int input = m->pass->net->unit[u].input;
-    if (input < 0) {
-        reads(m, m->pass->input, INPUT, -1);
-    } else if (from_z) {
-        reads_applied(m, input);
+    const int stem = m->s->net->unit[o->unit].input;
+    const bool on_load = o->input_form == FLIM_INPUT_NORM_ON_LOAD;
+    expect(m, is_output(m, o->in[FLIM_IN_X], m->s->net->unit[stem].input, FLIM_INPUT_PLAIN), "no input", NONE);
+    expect(m, m->coefficients[o->unit], "no sums yet", NONE);
+    if (on_load) {
+        check_gradients(m, o);
+        expect(m, is(m, o->in[FLIM_IN_Z], FLIM_BUFFER_Z, o->unit), "no z", NONE);
+        expect(m, o->in[FLIM_IN_GRADIENT] != NONE && m->through[o->in[FLIM_IN_GRADIENT]], "no du", NONE);
     } else {
-        reads(m, m->pass->unit[input].y, Y, input);
+        expect(m, is(m, o->in[FLIM_IN_GRADIENT], FLIM_BUFFER_DZ, o->unit), "no dz", NONE);
     }
 }
 
-/* z of the unit and what it adds: what a tail reads, forward, and backward where there is no gate. */
-static void reads_tail(model *m, int u, bool backward)
+/* The kernel's kind of convolution can load x in this form and has the scratch memory that it asks for. */
+static void check_convolution(model *m, const flim_operation *o)
 {
-    const int s = m->pass->net->unit[u].skip;
-    reads_applied(m, u);
-    if (backward && m->pass->unit[u].gated) {
-        reads(m, m->pass->unit[u].gate, GATE, u);
-    } else if (s >= 0 && (m->pass->unit[s].folder == u || m->pass->unit[s].is_virtual)) {
-        reads_applied(m, s);
-    } else if (s >= 0) {
-        reads(m, m->pass->unit[s].y, Y, s);
-    }
+    const flim_stem_shape stem = {.n = m->s->batch, .t = m->s->net->in[0], .h = m->s->net->in[1], .w = m->s->net->in[2]};
+    const bool is_stem = o->kind == FLIM_OP_STEM_FORWARD || o->kind == FLIM_OP_STEM_BACKWARD;
+    const int64_t needs = is_stem   ? (int64_t)flim_stem_scratch_bytes(&stem)
+                          : o->conv ? o->conv->workspace
+                                    : (int64_t)flim_k3_scratch_bytes();
+    const bool applies = !o->conv || (o->kind == FLIM_OP_WEIGHT && o->conv->own);
+    expect(m, o->input_form == FLIM_INPUT_PLAIN || applies, "a convolution that cannot apply what its input lacks", NONE);
+    expect(m,
+           needs == 0 || (o->scratch != NONE && m->s->label[o->scratch].kind == FLIM_BUFFER_SCRATCH &&
+                          m->s->arena.buffer[o->scratch].bytes >= needs),
+           "no scratch memory, or too little", o->scratch);
 }
 
-/* Every contribution to dy, none left out; and that flim_pass_sources finds the same number of them. */
-static void reads_sources(model *m, int u)
+/* Operands are the right tensors; what the operation leaves in BatchNorm's constants. */
+static void check_operands(model *m, const flim_operation *o)
 {
-    const flim_pass *pass = m->pass;
-    const int from = pass->unit[u].gradient_from;
-    int n = u == pass->net->n_units - 1;
-    flim_sources sources;
-    if (from >= 0) {
-        reads(m, pass->unit[from].dx, DU, from);
-        n = 1;
-    }
-    for (int r = 0; from < 0 && r < pass->net->n_units; r++) {
-        if (pass->net->unit[r].input == u) {
-            reads(m, pass->unit[r].dx, DX, r);
-            n++;
+    const flim_network *net = m->s->net;
+    const int u = o->unit, input = net->unit[u].input;
+    switch (o->kind) {
+    case FLIM_OP_STEM_FORWARD:
+        expect(m, is_output(m, o->in[FLIM_IN_X], net->unit[input].input, FLIM_INPUT_PLAIN), "not the network's input", NONE);
+        expect(m, is(m, o->out[FLIM_OUT], FLIM_BUFFER_Z, u), "no z", NONE);
+        check_convolution(m, o);
+        break;
+    case FLIM_OP_CONV:
+        expect(m, is_output(m, o->in[FLIM_IN_X], input, o->input_form), "not the convolution's input", o->in[FLIM_IN_X]);
+        expect(m, is(m, o->out[FLIM_OUT], FLIM_BUFFER_Z, u), "no z", NONE);
+        check_convolution(m, o);
+        break;
+    case FLIM_OP_NORM:
+        expect(m, is(m, o->in[FLIM_IN_Z], FLIM_BUFFER_Z, u), "no z", NONE);
+        m->affine[u] = true;
+        break;
+    case FLIM_OP_EPILOGUE:
+        check_epilogue(m, o, false);
+        expect(m, is(m, o->out[FLIM_OUT], FLIM_BUFFER_Y, u), "no y", NONE);
+        break;
+    case FLIM_OP_HEAD: expect(m, is(m, o->in[FLIM_IN_X], FLIM_BUFFER_Y, net->n_units - 1), "no y", NONE); break;
+    case FLIM_OP_GRAD_SUMS:
+        check_epilogue(m, o, true);
+        check_gradients(m, o);
+        expect(m, o->out[FLIM_OUT] == NONE || is(m, o->out[FLIM_OUT], FLIM_BUFFER_Y, u), "no y", NONE);
+        m->coefficients[u] = true;
+        if (net->unit[u].skip >= 0 && o->input_form == FLIM_INPUT_NORM_ON_LOAD) {
+            m->coefficients[net->unit[u].skip] = true;
         }
-        if (pass->net->unit[r].skip == u && pass->unit[u].folder != r) {
-            reads(m, pass->unit[r].dv, DV, r);
-            n++;
-        }
-    }
-    if (flim_pass_sources(pass, NULL, u, NULL, &sources, NULL) != FLIM_OK || sources.n != n || n < 1) {
-        complain(m, "another number of sources", u);
+        break;
+    case FLIM_OP_GRAD_APPLY: check_gradient_apply(m, o); break;
+    case FLIM_OP_WEIGHT:
+        expect(m, is_output(m, o->in[FLIM_IN_X], input, o->input_form), "not the convolution's input", o->in[FLIM_IN_X]);
+        expect(m, is(m, o->in[FLIM_IN_GRADIENT], FLIM_BUFFER_DZ, u), "no dz", NONE);
+        check_convolution(m, o);
+        break;
+    case FLIM_OP_DATA:
+        check_data(m, o);
+        check_convolution(m, o);
+        break;
+    case FLIM_OP_STEM_BACKWARD:
+        check_stem_backward(m, o);
+        check_convolution(m, o);
+        break;
     }
 }
 
 static void run_operation(model *m, const flim_operation *o)
 {
-    const flim_pass *pass = m->pass;
-    const int u = o->unit, s = pass->net->unit[u].skip, input = pass->net->unit[u].input;
-    const flim_pass_unit *pu = &pass->unit[u];
-    m->n_read = 0;
-    switch (o->kind) {
-    case FLIM_OP_CONV:
-        reads_x(m, u, input >= 0 && pass->unit[input].is_virtual);
-        if (input >= 0 && pass->unit[input].is_virtual && !pu->k3) {
-            complain(m, "a convolution that cannot apply what its input lacks", u);
+    check_operands(m, o);
+    for (int i = 0; i < FLIM_OPERATION_INPUTS && !m->wrong[0]; i++) {
+        if (o->in[i] != NONE) {
+            reads(m, o->in[i]);
         }
-        writes(m, pu->z, Z, u, false);
-        scratch(m, pu->workspace[FLIM_CONV_FORWARD]);
-        break;
-    case FLIM_OP_STEM_FORWARD:
-        reads(m, pass->input, INPUT, -1);
-        writes(m, pu->z, Z, u, false);
-        scratch(m, pu->workspace[FLIM_CONV_FORWARD]);
-        m->affine[pass->stem] = true;
-        break;
-    case FLIM_OP_NORM:
-        reads_z(m, u);
-        m->affine[u] = true;
-        break;
-    case FLIM_OP_TAIL:
-        reads_tail(m, u, false);
-        writes(m, pu->y, Y, u, false);
-        if (pu->gated) {
-            writes(m, pu->gate, GATE, u, false);
+    }
+    for (int i = 0; i < FLIM_OPERATION_OUTPUTS && !m->wrong[0]; i++) {
+        if (o->out[i] != NONE) {
+            writes(m, o->out[i]);
         }
-        break;
-    case FLIM_OP_HEAD: reads(m, pu->y, Y, u); break;
-    case FLIM_OP_GRAD_SUMS:
-        reads_tail(m, u, true);
-        reads_sources(m, u);
-        m->coefficients[u] = true;
-        if (s >= 0 && pass->unit[s].folder == u) {
-            m->coefficients[s] = true;
-        }
-        if (pu->rewrites_y) {
-            writes(m, pu->y, Y, u, false);
-        }
-        break;
-    case FLIM_OP_GRAD_APPLY:
-        reads_tail(m, u, true);
-        reads_sources(m, u);
-        needs(m, m->coefficients, "no sums yet", u);
-        writes(m, pu->dz, DZ, u, true);
-        if (s >= 0 && pass->unit[s].folder == u) {
-            writes(m, pass->unit[s].dz, DZ, s, false);
-        } else if (s >= 0) {
-            writes(m, pu->dv, DV, u, true);
-        }
-        break;
-    case FLIM_OP_WEIGHT:
-        if (input >= 0 && pu->weight_from_z && !pu->plan[FLIM_CONV_WEIGHT]->own) {
-            complain(m, "a weight gradient that cannot apply what its input lacks", u);
-        }
-        reads_x(m, u, input >= 0 && pu->weight_from_z);
-        reads(m, pu->dz, DZ, u);
-        scratch(m, pu->workspace[FLIM_CONV_WEIGHT]);
-        break;
-    case FLIM_OP_DATA:
-        reads(m, pu->dz, DZ, u);
-        if (pass->unit[input].gradient_from == u) {
-            const int add = pass->unit[input].gradient_add;
-            reads_applied(m, input);
-            if (add >= 0) {
-                reads(m, pass->unit[add].dv, DV, add);
-            }
-            m->coefficients[input] = true;
-        }
-        writes(m, pu->dx, pass->unit[input].gradient_from == u ? DU : DX, u, false);
-        scratch(m, pu->workspace[FLIM_CONV_DATA]);
-        break;
-    case FLIM_OP_STEM_BACKWARD:
-        reads(m, pass->input, INPUT, -1);
-        needs(m, m->coefficients, "no sums yet", u);
-        if (pu->norm_on_load) {
-            reads_z(m, u);
-            reads(m, pass->unit[pu->gradient_from].dx, DU, pu->gradient_from);
-        } else {
-            reads(m, pu->dz, DZ, u);
-        }
-        scratch(m, pu->workspace[FLIM_CONV_WEIGHT]);
-        break;
+    }
+    if (o->scratch != NONE && !m->wrong[0]) {
+        writes(m, o->scratch);
+    }
+    if (o->kind == FLIM_OP_STEM_FORWARD) {
+        m->affine[m->s->net->unit[o->unit].input] = true;
     }
 }
 
-/* Each unit has its convolution and its gradients once, and again what is marked so. */
+/* ---- the whole schedule -------------------------------------------------------------------------------------------------- */
+
+/* Each unit has its convolution and its gradients once, and once more what is recomputed. */
 static void count_operations(model *m)
 {
-    const flim_pass *pass = m->pass;
+    const flim_schedule *s = m->s;
     int conv[FLIM_MAX_UNITS] = {0}, again[FLIM_MAX_UNITS] = {0}, weight[FLIM_MAX_UNITS] = {0}, data[FLIM_MAX_UNITS] = {0};
-    for (int i = 0; i < pass->n_operations; i++) {
-        const flim_operation *o = &pass->operation[i];
+    bool with_stem[FLIM_MAX_UNITS] = {0};
+    for (int i = 0; i < s->n_operations; i++) {
+        const flim_operation *o = &s->operation[i];
+        const bool is_stem = o->kind == FLIM_OP_STEM_FORWARD || o->kind == FLIM_OP_STEM_BACKWARD;
         const bool is_conv = o->kind == FLIM_OP_CONV || o->kind == FLIM_OP_STEM_FORWARD;
-        conv[o->unit] += is_conv && !o->again;
-        again[o->unit] += is_conv && o->again;
-        weight[o->unit] += o->kind == FLIM_OP_WEIGHT || o->kind == FLIM_OP_STEM_BACKWARD;
+        const bool is_weight = o->kind == FLIM_OP_WEIGHT || o->kind == FLIM_OP_STEM_BACKWARD;
+        const int units[2] = {o->unit, is_stem ? s->net->unit[o->unit].input : -1};
+        with_stem[o->unit] = with_stem[o->unit] || is_stem;
         data[o->unit] += o->kind == FLIM_OP_DATA;
+        for (int k = 0; k < 2 && units[k] >= 0; k++) {
+            conv[units[k]] += is_conv && !o->recomputed;
+            again[units[k]] += is_conv && o->recomputed;
+            weight[units[k]] += is_weight;
+        }
     }
-    for (int u = 0; u < pass->net->n_units; u++) {
-        const bool has_data = pass->train && pass->net->unit[u].input >= 0 && u != pass->down;
-        if (u != pass->stem && (conv[u] != 1 || again[u] != (int)pass->unit[u].remade || weight[u] != (int)pass->train ||
-                                data[u] != (int)has_data)) {
-            complain(m, "the wrong number of convolutions", u);
+    for (int u = 0; u < s->net->n_units; u++) {
+        const bool has_data = s->train && s->net->unit[u].input >= 0 && !with_stem[u];
+        if (conv[u] != 1 || again[u] != (s->unit[u].recompute == FLIM_Z_RECOMPUTED) || weight[u] != (int)s->train ||
+            data[u] != (int)has_data) {
+            complain(m, "the wrong number of convolutions of a unit", s->unit[u].buffer[FLIM_BUFFER_Z]);
         }
     }
 }
 
-static void check_pass(const flim_pass *pass, const char *text)
+/* Every tensor is written, once or, if recomputed, twice; each result is read; no gradient is written twice. */
+static void count_writes(model *m)
 {
-    static model m;
-    m = (model){.pass = pass};
-    snprintf(m.text, sizeof m.text, "%s", text);
-    m.held[pass->input] = INPUT;
-    for (m.op = 0; m.op < pass->n_operations && !m.wrong[0]; m.op++) {
-        run_operation(&m, &pass->operation[m.op]);
-    }
-    count_operations(&m);
-    if (m.wrong[0]) {
-        fail_msg("%s", m.wrong);
+    for (int i = 0; i < m->s->arena.n; i++) {
+        const flim_buffer_kind kind = m->s->label[i].kind;
+        const int most = kind == FLIM_BUFFER_Z || kind == FLIM_BUFFER_Y || kind == FLIM_BUFFER_SIGN_MASK ? 2 : 1;
+        expect(m, kind == FLIM_BUFFER_INPUT || m->writes[i] >= 1, "never written", i);
+        expect(m, kind == FLIM_BUFFER_SCRATCH || m->writes[i] <= most, "written too often", i);
+        expect(m, !m->unread[i], "written for nobody", i);
+        expect(m,
+               kind != FLIM_BUFFER_Y || m->writes[i] == 2 || m->s->unit[m->s->label[i].unit].recompute != FLIM_Y_RECOMPUTED,
+               "not recomputed", i);
     }
 }
 
-static void build(flim_pass *pass, flim_device *device, const flim_network *net, flim_storage type, bool train, int64_t batch,
-                  flim_pass_drop drop, int64_t limit)
+static int operand_of(const flim_operation *o, int k)
+{
+    return k < FLIM_OPERATION_INPUTS                            ? o->in[k]
+           : k < FLIM_OPERATION_INPUTS + FLIM_OPERATION_OUTPUTS ? o->out[k - FLIM_OPERATION_INPUTS]
+                                                                : o->scratch;
+}
+
+/* Lives that follow from the operands alone, all but one (skip_op, skip_operand); then places. */
+static void lives_from_operands(flim_schedule *s, int skip_op, int skip_operand)
+{
+    bool written[FLIM_ARENA_BUFFERS] = {0};
+    for (int i = 0; i < s->arena.n; i++) {
+        s->arena.buffer[i].lives = 0;
+        s->arena.buffer[i].reborn = false;
+    }
+    flim_arena_touch(&s->arena, s->input, 0);
+    for (int op = 0; op < s->n_operations; op++) {
+        for (int k = 0; k < OPERANDS; k++) {
+            const int b = operand_of(&s->operation[op], k);
+            if (b == NONE || (op == skip_op && k == skip_operand)) {
+                continue;
+            }
+            const bool output = k >= FLIM_OPERATION_INPUTS && k < OPERANDS - 1;
+            if (output && written[b] && s->label[b].kind != FLIM_BUFFER_SIGN_MASK) {
+                flim_arena_begin_again(&s->arena, b);
+            }
+            written[b] = written[b] || output;
+            flim_arena_touch(&s->arena, b, op);
+        }
+    }
+    flim_arena_place(&s->arena);
+}
+
+static bool same_lives(const flim_arena *a, const flim_arena *b)
+{
+    for (int i = 0; i < a->n; i++) {
+        const flim_arena_buffer *x = &a->buffer[i], *y = &b->buffer[i];
+        if (x->lives != y->lives || memcmp(x->life, y->life, (size_t)x->lives * sizeof x->life[0]) != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* A buffer lives from its first operand to its last and no longer; no two that live at once share a byte; the peak is the peak. */
+static void check_arena(model *m)
+{
+    static flim_schedule fresh;
+    const flim_arena *arena = &m->s->arena;
+    fresh = *m->s;
+    lives_from_operands(&fresh, -1, -1);
+    expect(m, same_lives(&fresh.arena, arena) && fresh.arena.bytes == arena->bytes, "lives that the operands do not explain",
+           NONE);
+    int64_t peak = 0, stated = 0, top = 0;
+    for (int op = 0; op < m->s->n_operations; op++) {
+        int64_t bytes = 0;
+        for (int i = 0; i < arena->n; i++) {
+            const flim_arena_buffer *b = &arena->buffer[i];
+            const bool lives = b->alias == NONE && life_at(arena, i, op);
+            bytes += lives ? b->bytes : 0;
+            top = lives && b->offset + b->bytes > top ? b->offset + b->bytes : top;
+            for (int k = 0; lives && k < i; k++) {
+                const flim_arena_buffer *c = &arena->buffer[k];
+                const bool meet = c->alias == NONE && life_at(arena, k, op) && b->offset < c->offset + c->bytes &&
+                                  c->offset < b->offset + b->bytes;
+                expect(m, !meet, "two at once in one place", i);
+            }
+        }
+        peak = bytes > peak ? bytes : peak;
+    }
+    for (int use = 0; use < FLIM_USES; use++) {
+        stated += m->s->at_peak[use];
+    }
+    expect(m, stated == peak && top == arena->bytes, "the peak is another", NONE);
+}
+
+/* What is wrong with a schedule; "" if nothing. */
+static const char *check(const flim_schedule *s, const char *text)
+{
+    static model m;
+    m = (model){.s = s};
+    snprintf(m.text, sizeof m.text, "%s", text);
+    m.holds[s->input] = true;
+    for (m.op = 0; m.op < s->n_operations && !m.wrong[0]; m.op++) {
+        run_operation(&m, &s->operation[m.op]);
+    }
+    if (!m.wrong[0]) {
+        count_operations(&m);
+        count_writes(&m);
+    }
+    if (!m.wrong[0]) {
+        check_arena(&m);
+    }
+    return m.wrong;
+}
+
+static void check_schedule(const flim_schedule *s, const char *text)
+{
+    const char *wrong = check(s, text);
+    if (wrong[0]) {
+        fail_msg("%s", wrong);
+    }
+}
+
+/* ---- mutations ----------------------------------------------------------------------------------------------------------- */
+
+static void forget(flim_operation *o, int k)
+{
+    int *at = k < FLIM_OPERATION_INPUTS                            ? &o->in[k]
+              : k < FLIM_OPERATION_INPUTS + FLIM_OPERATION_OUTPUTS ? &o->out[k - FLIM_OPERATION_INPUTS]
+                                                                   : &o->scratch;
+    *at = NONE;
+}
+
+/* Forgets each operand in turn: in the operation and in the arena, as a missing op_reads would; then in the arena alone.  Returns
+ * how many mutants the checker refused; it must refuse all. */
+static int check_mutants(const flim_schedule *s, const char *text)
+{
+    static flim_schedule mutant;
+    int refused = 0;
+    for (int op = 0; op < s->n_operations; op++) {
+        for (int k = 0; k < OPERANDS; k++) {
+            if (operand_of(&s->operation[op], k) == NONE) {
+                continue;
+            }
+            mutant = *s;
+            forget(&mutant.operation[op], k);
+            lives_from_operands(&mutant, -1, -1);
+            if (check(&mutant, text)[0] == 0) {
+                fail_msg("%s: operation %d (kind %d of %s): operand %d may be forgotten", text, op,
+                         (int)s->operation[op].kind, s->net->unit[s->operation[op].unit].conv, k);
+            }
+            refused++;
+            mutant = *s;
+            lives_from_operands(&mutant, op, k);
+            if (!same_lives(&mutant.arena, &s->arena)) {
+                if (check(&mutant, text)[0] == 0) {
+                    fail_msg("%s: operation %d (kind %d of %s): operand %d may die early", text, op,
+                             (int)s->operation[op].kind, s->net->unit[s->operation[op].unit].conv, k);
+                }
+                refused++;
+            }
+        }
+    }
+    return refused;
+}
+
+/* ---- cases --------------------------------------------------------------------------------------------------------------- */
+
+typedef struct tally {
+    int schedules, mutants;
+} tally;
+
+static void build(flim_schedule *s, flim_device *device, const flim_network *net, flim_storage type, bool train,
+                  int64_t batch, flim_recompute_set set, int64_t limit)
 {
     flim_error err = {0};
     const flim_plan_options options = {.workspace_limit = limit};
-    if (flim_pass_build(pass, flim_cuda_device_of(device), net, type, train, batch, false, &drop, &options, &err) !=
+    if (flim_schedule_build(s, flim_cuda_device_of(device), net, type, train, batch, false, &set, &options, &err) !=
         FLIM_OK) {
         fail_msg("%s", err.text);
     }
     for (int u = 0; limit > 0 && u < net->n_units; u++) {
         for (int op = 0; op < 3; op++) {
-            const flim_conv_plan *plan = pass->unit[u].plan[op];
+            const flim_conv_plan *plan = s->unit[u].plan[op];
             if (plan && plan->workspace > limit) {
-                fail_msg("%s, direction %d: a plan (%s) of %lld bytes of workspace, allowed are %lld", net->unit[u].conv, op,
-                         plan->engine, (long long)plan->workspace, (long long)limit);
+                fail_msg("%s, direction %d: a convolution (%s) with %lld bytes of workspace, allowed are %lld",
+                         net->unit[u].conv, op, plan->engine, (long long)plan->workspace, (long long)limit);
             }
         }
     }
 }
 
-/* Every set of blocks made again with 0, 1, ... outputs written again. */
-static int check_training(flim_device *device, const flim_network *net, flim_storage type, int64_t batch, int64_t limit,
-                          const char *text)
+/* Every set of blocks recomputed with 0, 1, ... outputs recomputed. */
+static void check_training(flim_device *device, const flim_network *net, flim_storage type, int64_t batch, int64_t limit,
+                           const char *text, tally *t)
 {
-    static flim_pass pass;
-    int checked = 0;
-    build(&pass, device, net, type, true, batch, (flim_pass_drop){0}, limit);
-    const uint32_t sets = 1u << pass.n_blocks;
+    static flim_schedule s;
+    build(&s, device, net, type, true, batch, (flim_recompute_set){0}, limit);
+    const uint32_t sets = 1u << s.n_blocks;
     for (uint32_t blocks = 0; blocks < sets; blocks++) {
         for (int outputs = 0, most = 0; outputs <= most; outputs++) {
             char full[160];
-            build(&pass, device, net, type, true, batch, (flim_pass_drop){.outputs = outputs, .blocks = blocks}, limit);
-            most = flim_pass_droppable(&pass);
-            snprintf(full, sizeof full, "%s, %d outputs and blocks %x made again", text, outputs, (unsigned)blocks);
-            check_pass(&pass, full);
-            checked++;
+            build(&s, device, net, type, true, batch, (flim_recompute_set){.outputs = outputs, .blocks = blocks}, limit);
+            most = flim_schedule_recomputable(&s);
+            snprintf(full, sizeof full, "%s, %d outputs and blocks %x recomputed", text, outputs, (unsigned)blocks);
+            check_schedule(&s, full);
+            t->schedules++;
+            if (batch == 1 || outputs == most) {
+                t->mutants += check_mutants(&s, full);
+            }
         }
     }
-    return checked;
+}
+
+static void check_case(const char *card_name, const char *type_name, flim_storage type, int width, const int size[3],
+                       int64_t batch, tally *t)
+{
+    static flim_schedule s;
+    flim_error err = {0};
+    flim_network net;
+    flim_card card;
+    flim_device *device = NULL;
+    assert_int_equal(flim_network_build(&net, width, 2, size[0], size[1], size[2], &err), FLIM_OK);
+    assert_int_equal(flim_card_find(FLIM_SOURCE_DIR "/configs/devices", card_name, &card, NULL, &err), FLIM_OK);
+    assert_int_equal(flim_device_describe(&card, &device, &err), FLIM_OK);
+    device->info.assumes_workspace = true; /* cuDNN is not asked */
+    /* With 1 MiB our own weight gradient is refused, as if cuDNN's were quicker. */
+    for (int64_t limit = 0; limit <= 1 << 20; limit += 1 << 20) {
+        char text[96];
+        snprintf(text, sizeof text, "%s %s width %d (%d,%d,%d) batch %lld workspace %lld", card_name, type_name, width,
+                 size[0], size[1], size[2], (long long)batch, (long long)limit);
+        build(&s, device, &net, type, false, batch, (flim_recompute_set){0}, limit);
+        check_schedule(&s, text);
+        t->mutants += check_mutants(&s, text);
+        t->schedules++;
+        check_training(device, &net, type, batch, limit, text, t);
+    }
+    flim_device_close(device);
 }
 
 static void every_operation_finds_what_it_reads(void **state)
@@ -335,41 +599,47 @@ static void every_operation_finds_what_it_reads(void **state)
         flim_storage type;
     } kinds[] = {{"t4", "fp32", FLIM_STORAGE_FP32}, /* no kernels of our own that apply BatchNorm as they load */
                  {"t4", "fp16", FLIM_STORAGE_FP16},
-                 {"h100", "fp16", FLIM_STORAGE_FP16}};
+                 {"h100", "fp16", FLIM_STORAGE_FP16},
+                 {"l4", "bf16", FLIM_STORAGE_BF16}};
     static const struct {
-        int width, t, h, w;
+        int width, size[3];
         int64_t batch;
-    } cases[] = {{4, 8, 3, 3, 1}, {28, 33, 5, 4, 3}, {32, 133, 3, 21, 1}, {32, 16, 9, 9, 6}};
-    int checked = 0;
+    } cases[] = {{4, {8, 3, 3}, 1}, {28, {33, 5, 4}, 3}, {32, {133, 3, 21}, 1}, {32, {16, 9, 9}, 6}};
+    tally t = {0};
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
-            flim_error err = {0};
-            flim_network net;
-            assert_int_equal(flim_network_build(&net, cases[k].width, 2, cases[k].t, cases[k].h, cases[k].w, &err), FLIM_OK);
-            static flim_pass pass;
-            flim_card card;
-            flim_device *device = NULL;
-            assert_int_equal(flim_card_find(FLIM_SOURCE_DIR "/configs/devices", kinds[i].card, &card, NULL, &err), FLIM_OK);
-            assert_int_equal(flim_device_describe(&card, &device, &err), FLIM_OK);
-            device->info.assumes_workspace = true; /* cuDNN is not asked */
-            /* With 1 MiB our own weight gradient is refused, as where cuDNN's is quicker. */
-            for (int64_t limit = 0; limit <= 1 << 20; limit += 1 << 20) {
-                char text[96];
-                snprintf(text, sizeof text, "%s %s width %d (%d,%d,%d) workspace %lld", kinds[i].card, kinds[i].name,
-                         cases[k].width, cases[k].t, cases[k].h, cases[k].w, (long long)limit);
-                build(&pass, device, &net, kinds[i].type, false, cases[k].batch, (flim_pass_drop){0}, limit);
-                check_pass(&pass, text);
-                checked += 1 + check_training(device, &net, kinds[i].type, cases[k].batch, limit, text);
-            }
-            flim_device_close(device);
+            check_case(kinds[i].card, kinds[i].name, kinds[i].type, cases[k].width, cases[k].size, cases[k].batch, &t);
         }
     }
-    print_message("%d passes\n", checked);
+    print_message("%d schedules; %d mutants, all refused\n", t.schedules, t.mutants);
+    assert_true(t.schedules >= 1480);
+}
+
+/* Sums over a tensor are cut into blocks by the card's multiprocessors: none would be another order of sums, and no room for them. */
+static void a_program_knows_the_multiprocessors(void **state)
+{
+    (void)state;
+    flim_error err = {0};
+    flim_network net;
+    flim_card card;
+    flim_device *device = NULL;
+    flim_program *program = NULL;
+    const flim_program_options options = {.precision = FLIM_PRECISION_FP16, .train_batch = 2, .eval_batch = 2};
+    assert_int_equal(flim_network_build(&net, 8, 2, 8, 3, 3, &err), FLIM_OK);
+    assert_int_equal(flim_card_find(FLIM_SOURCE_DIR "/configs/devices", "h100", &card, NULL, &err), FLIM_OK);
+    assert_int_equal(flim_device_describe(&card, &device, &err), FLIM_OK);
+    device->info.assumes_workspace = true;
+    assert_int_equal(flim_program_compile(device, &net, &options, &program, &err), FLIM_OK);
+    assert_int_equal(flim_cuda_program_of(program)->launch.processors, card.processors);
+    assert_int_equal(card.processors, 132);
+    flim_program_destroy(program);
+    flim_device_close(device);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_operation_finds_what_it_reads)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_operation_finds_what_it_reads),
+                                       cmocka_unit_test(a_program_knows_the_multiprocessors)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
 
