@@ -1,4 +1,5 @@
-/* A batch from cells cache in device memory: counts of 1 or 2 bytes through the signal table, finished signal copied. */
+/* A batch gathered from the device cache: counts of 1 or 2 bytes through the signal table, finished signal copied.  An index map
+ * commutes with both, so a transform of the counts may act here; an operation on values would need the counts themselves. */
 #include "cuda/kernels/vector.cuh"
 
 enum { THREADS = 256, AT_ONCE = 8 };
@@ -61,11 +62,48 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-cudaError_t flim_k_gather_cells(const flim_launch *l, const flim_cache_view *cache, const flim_cell_id *id, int64_t n,
-                                int64_t voxels, int64_t pixels, float *signal, uint8_t *mask)
+/* The same with the steps of a transform, which one thread of a block composes into one map per cell. */
+__global__ void __launch_bounds__(THREADS)
+    gather_transformed_kernel(flim_cache_view cache, flim_transform_table transform, const flim_cell_id *__restrict__ id,
+                              int64_t n, float *__restrict__ signal, uint8_t *__restrict__ mask)
 {
+    __shared__ flim_voxel_map map;
+    const unsigned w = (unsigned)transform.w, pixels = (unsigned)transform.h * w, voxels = (unsigned)transform.t * pixels;
+    const unsigned first = blockIdx.x * THREADS + threadIdx.x, stride = gridDim.x * THREADS;
+    for (int64_t b = blockIdx.y; b < n; b += gridDim.y) {
+        const int64_t cell = id[b].cell;
+        const uint64_t offset = cache.offset[cell];
+        const int bytes = (int)(offset & 15);
+        const char *from = cache.memory + (offset & ~(uint64_t)15);
+        __syncthreads(); /* the map of the cell before is read no more */
+        if (threadIdx.x == 0) {
+            map = flim_transform_map(&transform, &id[b]);
+        }
+        __syncthreads();
+        for (unsigned i = first; i < voxels; i += stride) {
+            const unsigned t = i / pixels, pixel = i - t * pixels, y = pixel / w;
+            const int64_t at = (int64_t)flim_map_bin(&map, transform.t, (int32_t)t) * pixels +
+                               flim_map_pixel(&map, transform.w, (int32_t)y, (int32_t)(pixel - y * w));
+            signal[b * voxels + i] = value1(from, bytes, at, cache.value);
+        }
+        for (unsigned i = first; i < pixels; i += stride) {
+            const unsigned y = i / w;
+            mask[b * pixels + i] =
+                cache.mask[cell * pixels + flim_map_pixel(&map, transform.w, (int32_t)y, (int32_t)(i - y * w))];
+        }
+    }
+}
+
+cudaError_t flim_k_gather_cells(const flim_launch *l, const flim_cache_view *cache, const flim_transform_table *transform,
+                                const flim_cell_id *id, int64_t n, float *signal, uint8_t *mask)
+{
+    const int64_t pixels = (int64_t)transform->h * transform->w, voxels = pixels * transform->t;
     const int64_t blocks = (voxels / AT_ONCE + THREADS - 1) / THREADS;
     const dim3 grid((unsigned)(blocks < 1 ? 1 : blocks > 1024 ? 1024 : blocks), (unsigned)(n < 65535 ? n : 65535));
-    gather_kernel<<<grid, THREADS, 0, l->stream>>>(*cache, id, n, voxels, pixels, signal, mask);
+    if (transform->n > 0) {
+        gather_transformed_kernel<<<grid, THREADS, 0, l->stream>>>(*cache, *transform, id, n, signal, mask);
+    } else {
+        gather_kernel<<<grid, THREADS, 0, l->stream>>>(*cache, id, n, voxels, pixels, signal, mask);
+    }
     return cudaGetLastError();
 }

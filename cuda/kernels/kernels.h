@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 #include "cuda/conv/conv_problem.h"
-#include "flim/random.h"
+#include "data/transform_math.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -42,9 +42,10 @@ typedef struct flim_cache_view {
     const uint64_t *offset; /* (cells) */
     const uint8_t *mask; /* (cells, HW) */
 } flim_cache_view;
-/* The cells id[i].cell of i < n -> signal (n, voxels) fp32 and mask (n, pixels): what flim_k_input and _plain take. */
-cudaError_t flim_k_gather_cells(const flim_launch *l, const flim_cache_view *cache, const flim_cell_id *id, int64_t n,
-                                int64_t voxels, int64_t pixels, float *signal, uint8_t *mask);
+/* The cells id[i].cell of i < n, transformed -> signal (n,T,H,W) fp32 and mask (n,H,W): what flim_k_input and _plain take.
+ * transform: on the host; its t, h, w are the cells'; n = 0 copies the cells as they are. */
+cudaError_t flim_k_gather_cells(const flim_launch *l, const flim_cache_view *cache, const flim_transform_table *transform,
+                                const flim_cell_id *id, int64_t n, float *signal, uint8_t *mask);
 /* Host layout (n,channels,pixels) fp32 <-> (n,pixels,C) storage; *scale (NULL = 1) multiplies on the way in and divides out.
  * n_full >= n: cells n..n_full-1 of the storage tensor become 0. */
 cudaError_t flim_k_from_planar(const flim_launch *l, const float *in, int64_t n, int64_t n_full, int channels, int c,

@@ -4,6 +4,7 @@
 
 #include "cuda/device/check.h"
 #include "cuda/program/layout.h"
+#include "data/transform.h"
 
 static size_t logit_bytes(const flim_cuda_program *p)
 {
@@ -80,6 +81,8 @@ flim_status flim_transfer_in(flim_cuda_program *p, flim_schedule *schedule, cons
     flim_stage *stage = &p->stage[p->calls % FLIM_STAGES];
     flim_slot *slot = &p->slot[p->calls % FLIM_SLOTS];
     cudaStream_t compute = p->launch.stream;
+    flim_transform_table transform;
+    FLIM_TRY(flim_transform_compile(&batch->transform, net->in[0], net->in[1], net->in[2], &transform, err));
     if (!batch->device_cached) {
         FLIM_TRY(copy_batch(p, stage, batch, voxels, pixels, err));
     }
@@ -96,7 +99,7 @@ flim_status flim_transfer_in(flim_cuda_program *p, flim_schedule *schedule, cons
     FLIM_TRY_CUDA(cudaEventRecord(slot->done, compute));
     if (batch->device_cached) {
         const flim_cache_view cache = flim_cuda_cache_view(&p->cache);
-        FLIM_TRY_CUDA(flim_k_gather_cells(&p->launch, &cache, p->call.id, n, voxels, pixels, stage->signal, stage->mask));
+        FLIM_TRY_CUDA(flim_k_gather_cells(&p->launch, &cache, &transform, p->call.id, n, stage->signal, stage->mask));
     } else {
         FLIM_TRY_CUDA(cudaStreamWaitEvent(compute, stage->copied, 0));
     }

@@ -12,23 +12,7 @@
 #include <stdint.h>
 
 #include "flim/random.h"
-#include "flim/status.h"
-
-/* A cell on its way into a batch, for a transform that runs on the host: counts before log1p. */
-typedef struct flim_cell_view {
-    float *counts; /* (T,H,W), photon counts */
-    uint8_t *mask; /* (H,W), 0 or 1 */
-    int t, h, w;
-} flim_cell_view;
-
-/* A transform (augmentation, test-time flips): a pure function of the cell's identity.  `host` changes a cell in place and may
- * be called from several threads at once; a backend that knows `name` may run its own kernel on the batch instead, from the
- * same random numbers, and then the loader leaves `host` out. */
-typedef struct flim_transform {
-    const char *name;
-    flim_status (*host)(const void *context, const flim_cell_id *id, flim_cell_view *cell, flim_error *err);
-    const void *context;
-} flim_transform;
+#include "flim/transform.h"
 
 /* One cell to be delivered. */
 typedef struct flim_draw {
@@ -47,10 +31,11 @@ typedef struct flim_batch {
         target; /* (capacity,K): shares of the classes, which sum to 1 per cell; NULL = none: only heads with soft targets need it */
     float *weight; /* (capacity): weight of the cell in the loss, 1 unless classes are weighted */
     flim_cell_id *id; /* (capacity) */
-    const flim_transform *pending; /* a transform that the backend still has to apply, or NULL */
     /* signal and mask are not filled and may be NULL: the program gathers the cells id[].cell from its device cache
      * (flim_program_plan_cache). */
     bool device_cached;
+    flim_transform
+        transform; /* device_cached: the program applies it to the cells it gathers; other batches come transformed */
 } flim_batch;
 
 #endif

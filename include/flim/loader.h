@@ -6,7 +6,8 @@
  * Owns: batch buffers are allocated once at create (prefetch + 1 of them, of `batch` cells) and lent out by
  *      flim_loader_next until flim_loader_release.  The draws array is copied at begin.
  * Errors: an error in a worker is returned by the flim_loader_next that would have delivered its batch; the phase is then over
- *      and a new one may begin.  FLIM_ERROR_MEMORY at create.
+ *      and a new one may begin.  FLIM_ERROR_MEMORY at create, and at begin of a first phase with a transform;
+ *      FLIM_ERROR_USAGE at begin if a draw or the transform does not fit the data.
  */
 #ifndef FLIM_LOADER_H
 #define FLIM_LOADER_H
@@ -21,10 +22,9 @@ typedef struct flim_loader_options {
     int workers; /* threads, default 8 */
     int prefetch; /* batches ready ahead, default 4 */
     int64_t batch; /* capacity of a batch buffer: the largest batch of any phase */
-    const flim_transform *transform; /* applied on the host in training phases; NULL = none */
     flim_device *device; /* for pinned buffers; NULL = plain memory */
-    /* The program has all cells in device memory (flim_program_plan_cache): batches come without signal and mask, which are NULL.
-     * FLIM_ERROR_USAGE together with a host transform. */
+    /* The program has all cells in device memory (flim_program_plan_cache): batches come without signal and mask, which are NULL,
+     * and with the phase's transform, which the program applies. */
     bool device_cached;
     const flim_log *log; /* a note where pinning fails; may be NULL */
 } flim_loader_options;
@@ -35,7 +35,7 @@ typedef struct flim_phase {
     int64_t batch; /* cells a batch, <= capacity; the last one may be smaller */
     uint64_t seed; /* of the cells' ids */
     uint32_t fold, epoch;
-    bool transform; /* apply options.transform */
+    flim_transform transform; /* of every cell, training or not; n = 0: none */
 } flim_phase;
 
 /* Bytes of all batch buffers of a loader, before it is there: prefetch + 1 batches of cells of (t,h,w); -1 where that

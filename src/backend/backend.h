@@ -49,8 +49,8 @@ typedef struct flim_program_ops {
     flim_status (*write)(flim_program *program, flim_state state, float *to, size_t count, const float *in, flim_error *err);
     flim_status (*get_counters)(flim_program *program, flim_counters *out, flim_error *err);
     flim_status (*set_counters)(flim_program *program, const flim_counters *in, flim_error *err);
-    /* The batch has the program's sizes, at most the cells it was compiled for, known labels where it trains, and no transform
-     * pending. */
+    /* The batch has the program's sizes, at most the cells it was compiled for, known labels if it trains, and a transform
+     * only if it is device_cached. */
     flim_status (*train)(flim_program *program, const flim_batch *batch, const flim_step *step, flim_error *err);
     flim_status (*predict)(flim_program *program, const flim_batch *batch, float *logits, flim_error *err);
     flim_status (*totals)(flim_program *program, bool reset, flim_totals *out, flim_error *err);

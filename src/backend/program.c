@@ -190,8 +190,9 @@ static flim_status check_batch(const flim_program *program, const flim_batch *ba
         return flim_fail(err, FLIM_ERROR, "internal: a batch (%lld,%d,%d,%d) for a program of at most (%lld,%d,%d,%d)",
                          (long long)batch->n, batch->t, batch->h, batch->w, (long long)most, in[0], in[1], in[2]);
     }
-    if (batch->pending) { /* none of our backends has kernels for one */
-        return flim_fail(err, FLIM_ERROR, "internal: the device was left the transform '%s' to apply", batch->pending->name);
+    if (batch->transform.n > 0 && !batch->device_cached) { /* its signal is no longer the counts that a transform takes */
+        return flim_fail(err, FLIM_ERROR, "internal: a transform of %d steps for a batch that brings its voxels",
+                         batch->transform.n);
     }
     return check_allocated(program, err);
 }

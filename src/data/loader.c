@@ -17,6 +17,7 @@
 #include "core/clock.h"
 #include "core/try.h"
 #include "data/dataset_internal.h"
+#include "data/transform.h"
 
 typedef enum slot_state { SLOT_FREE, SLOT_FILLING, SLOT_READY, SLOT_OUT } slot_state;
 
@@ -30,7 +31,8 @@ typedef struct slot {
 typedef struct worker {
     flim_loader *loader;
     flim_reader *reader;
-    float *counts; /* (T,H,W) for a host transform, else NULL */
+    float *counts; /* (T,H,W) before a transform; NULL until a phase has one */
+    uint8_t *mask; /* (H,W) likewise */
     flim_error error;
     pthread_t thread;
 } worker;
@@ -38,7 +40,6 @@ typedef struct worker {
 struct flim_loader {
     flim_dataset *dataset;
     flim_loader_options options;
-    flim_transform transform; /* copy; .name NULL = none */
     slot *slots;
     int n_slots;
     worker *workers;
@@ -54,6 +55,7 @@ struct flim_loader {
 
     /* the phase */
     flim_phase phase;
+    flim_transform_table transform; /* phase.transform in integers; n = 0: none */
     flim_draw *draws; /* copy, (capacity) */
     int64_t draws_capacity;
     bool active;
@@ -68,21 +70,19 @@ struct flim_loader {
 
 /* ---- filling */
 
-static flim_status fill_cell(worker *w, const flim_batch *batch, int64_t at, const flim_phase *phase, flim_error *err)
+static flim_status fill_cell(worker *w, const flim_batch *batch, int64_t at, flim_error *err)
 {
     flim_loader *loader = w->loader;
     const flim_dataset *d = loader->dataset;
     const flim_cell_id *id = &batch->id[at];
     float *signal = batch->signal + at * d->voxels; /* (T,H,W) */
     uint8_t *mask = batch->mask + at * d->pixels; /* (H,W) */
-    const flim_transform *transform = &loader->transform;
-    if (!phase->transform || !transform->host) {
+    if (loader->transform.n == 0) {
         return flim_reader_signal(w->reader, id->cell, signal, mask, err);
     }
-    flim_cell_view view = {w->counts, mask, d->info.t, d->info.h, d->info.w};
-    FLIM_TRY(flim_reader_counts(w->reader, id->cell, w->counts, mask, err));
-    FLIM_TRY(transform->host(transform->context, id, &view, err));
-    flim_signal_from_counts(w->counts, signal, d->voxels);
+    FLIM_TRY(flim_reader_counts(w->reader, id->cell, w->counts, w->mask, err));
+    flim_transform_apply(&loader->transform, id, w->counts, w->mask, signal, mask);
+    flim_signal_from_counts(signal, signal, d->voxels);
     return FLIM_OK;
 }
 
@@ -113,8 +113,9 @@ static slot *next_slot(flim_loader *loader)
         s->state = SLOT_FILLING;
         s->number = number;
         s->left = s->batch.n = left < size ? left : size;
-        s->batch.pending =
-            loader->phase.transform && loader->transform.name && !loader->transform.host ? &loader->transform : NULL;
+        if (s->batch.device_cached) {
+            s->batch.transform = loader->phase.transform;
+        }
     }
     return s;
 }
@@ -146,7 +147,7 @@ static void *worker_thread(void *argument)
             s->batch.weight[at + i] = todo[i].weight;
             s->batch.label[at + i] = d->label ? d->label[todo[i].cell] : 0;
         }
-        flim_status status = s->batch.device_cached ? FLIM_OK : fill_cell(w, &s->batch, at, &phase, &w->error);
+        flim_status status = s->batch.device_cached ? FLIM_OK : fill_cell(w, &s->batch, at, &w->error);
 
         pthread_mutex_lock(&loader->lock);
         loader->in_work -= count;
@@ -250,10 +251,6 @@ static flim_status start_workers(flim_loader *loader, flim_error *err)
         worker *w = &loader->workers[i];
         w->loader = loader;
         FLIM_TRY(flim_reader_create(loader->dataset, &w->reader, err));
-        if (loader->transform.host &&
-            !(w->counts = flim_alloc_aligned((size_t)loader->dataset->voxels, sizeof(float), err))) {
-            return FLIM_ERROR_MEMORY;
-        }
     }
     for (int i = 0; i < count; i++) {
         int number = pthread_create(&loader->workers[i].thread, NULL, worker_thread, &loader->workers[i]);
@@ -276,31 +273,22 @@ flim_status flim_loader_create(flim_dataset *dataset, const flim_loader_options 
             "a loader needs 1 to 1024 threads, 1 to 1024 batches ahead and a batch of at least 1, not %d, %d and %lld",
             options->workers, options->prefetch, (long long)options->batch);
     }
-    if (options->device_cached && options->transform && options->transform->host) {
-        return flim_fail(err, FLIM_ERROR_USAGE,
-                         "transform %s runs on the host, which has no counts of cells in the device cache",
-                         options->transform->name);
-    }
     flim_loader *loader = flim_alloc(1, sizeof *loader, err);
     if (!loader) {
         return FLIM_ERROR_MEMORY;
     }
     loader->dataset = dataset;
     loader->options = *options;
-    if (options->transform) {
-        loader->transform = *options->transform;
-    }
     loader->failed = -1;
     pthread_mutex_init(&loader->lock, NULL);
     pthread_cond_init(&loader->work, NULL);
     pthread_cond_init(&loader->ready, NULL);
-    flim_status status = make_buffers(loader, err);
-    if (status == FLIM_OK) {
-        status = start_workers(loader, err);
-    }
-    if (status == FLIM_OK) {
-        *out = loader;
-    } else {
+    flim_status status = FLIM_OK;
+    FLIM_TRY_DONE(make_buffers(loader, err));
+    FLIM_TRY_DONE(start_workers(loader, err));
+    *out = loader;
+done:
+    if (status != FLIM_OK) {
         flim_loader_destroy(loader);
     }
     return status;
@@ -321,6 +309,7 @@ void flim_loader_destroy(flim_loader *loader)
     for (int i = 0; loader->workers && i < loader->options.workers; i++) {
         flim_reader_destroy(loader->workers[i].reader);
         flim_free(loader->workers[i].counts);
+        flim_free(loader->workers[i].mask);
     }
     flim_free(loader->workers);
     if (loader->options.device) {
@@ -354,42 +343,61 @@ static void end_phase(flim_loader *loader)
     }
 }
 
-flim_status flim_loader_begin(flim_loader *loader, const flim_phase *phase, flim_error *err)
+/* Under the lock, with no cell in work: copies what the phase points to, and makes what a transform needs. */
+static flim_status take_phase(flim_loader *loader, const flim_phase *phase, const flim_transform_table *transform,
+                              flim_error *err)
 {
-    flim_status status = FLIM_OK;
-    if (phase->n_draws < 0 || phase->batch < 1 || phase->batch > loader->options.batch) {
-        return flim_fail(err, FLIM_ERROR_USAGE,
-                         "a phase of %lld cells in batches of %lld; the loader was made for batches of 1 to %lld",
-                         (long long)phase->n_draws, (long long)phase->batch, (long long)loader->options.batch);
-    }
-    for (int64_t i = 0; i < phase->n_draws; i++) {
-        if (phase->draws[i].cell >= loader->dataset->info.n) {
-            return flim_fail(err, FLIM_ERROR_USAGE, "draw %lld asks for cell %u; the data has cells 0 to %lld", (long long)i,
-                             phase->draws[i].cell, (long long)(loader->dataset->info.n - 1));
-        }
-    }
-    pthread_mutex_lock(&loader->lock);
-    end_phase(loader);
+    const flim_dataset *d = loader->dataset;
     if (phase->n_draws > loader->draws_capacity) {
         flim_draw *draws = flim_realloc(loader->draws, (size_t)phase->n_draws, sizeof *draws, err);
         if (!draws) {
-            status = FLIM_ERROR_MEMORY;
-            goto done;
+            return FLIM_ERROR_MEMORY;
         }
         loader->draws = draws;
         loader->draws_capacity = phase->n_draws;
+    }
+    for (int i = 0; transform->n > 0 && !loader->options.device_cached && i < loader->options.workers; i++) {
+        worker *w = &loader->workers[i];
+        if ((!w->counts && !(w->counts = flim_alloc_aligned((size_t)d->voxels, sizeof *w->counts, err))) ||
+            (!w->mask && !(w->mask = flim_alloc_aligned((size_t)d->pixels, 1, err)))) {
+            return FLIM_ERROR_MEMORY;
+        }
     }
     if (phase->n_draws) {
         memcpy(loader->draws, phase->draws, (size_t)phase->n_draws * sizeof *phase->draws);
     }
     loader->phase = *phase;
     loader->phase.draws = NULL; /* the caller's; never used again */
+    loader->transform = *transform;
     loader->next_draw = loader->next_batch = loader->delivered = 0;
     loader->failed = -1;
     loader->wait_seconds = 0;
     loader->active = true;
-    pthread_cond_broadcast(&loader->work);
-done:
+    return FLIM_OK;
+}
+
+flim_status flim_loader_begin(flim_loader *loader, const flim_phase *phase, flim_error *err)
+{
+    const flim_dataset_info *info = &loader->dataset->info;
+    flim_transform_table transform;
+    if (phase->n_draws < 0 || phase->batch < 1 || phase->batch > loader->options.batch) {
+        return flim_fail(err, FLIM_ERROR_USAGE,
+                         "a phase of %lld cells in batches of %lld; the loader was made for batches of 1 to %lld",
+                         (long long)phase->n_draws, (long long)phase->batch, (long long)loader->options.batch);
+    }
+    for (int64_t i = 0; i < phase->n_draws; i++) {
+        if (phase->draws[i].cell >= info->n) {
+            return flim_fail(err, FLIM_ERROR_USAGE, "draw %lld asks for cell %u; the data has cells 0 to %lld", (long long)i,
+                             phase->draws[i].cell, (long long)(info->n - 1));
+        }
+    }
+    FLIM_TRY(flim_transform_compile(&phase->transform, info->t, info->h, info->w, &transform, err));
+    pthread_mutex_lock(&loader->lock);
+    end_phase(loader);
+    const flim_status status = take_phase(loader, phase, &transform, err);
+    if (status == FLIM_OK) {
+        pthread_cond_broadcast(&loader->work);
+    }
     pthread_mutex_unlock(&loader->lock);
     return status;
 }

@@ -14,7 +14,7 @@ typedef struct flim_evaluation {
     flim_loader *loader;
     int outputs; /* K' of the program's network */
     int64_t batch; /* cells a predict call */
-    bool transform; /* let the loader apply its transform */
+    flim_transform transform; /* of every cell; n = 0: none */
     const flim_train_hooks *hooks;
     flim_progress at; /* phase, fold, folds, epoch, epochs of the progress to report */
 } flim_evaluation;

@@ -195,8 +195,7 @@ static flim_status train_epoch(fold *f, flim_epoch_row *row, bool *lost, flim_er
                               .batch = s->batch,
                               .seed = s->seed,
                               .fold = (uint32_t)f->k,
-                              .epoch = (uint32_t)f->state.epoch,
-                              .transform = true};
+                              .epoch = (uint32_t)f->state.epoch};
     flim_step step = {.learning_rate = (float)learning_rate(run, f->state.epoch),
                       .weight_decay = (float)s->weight_decay,
                       .beta1 = 0.9f,

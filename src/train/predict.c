@@ -33,58 +33,11 @@ typedef struct job {
     flim_network net;
     flim_program *program;
     flim_loader *loader;
-    flim_transform turn; /* the loader keeps its address */
-    int orientation; /* of the pass at work: bit 0 flips x, bit 1 flips y, bit 2 exchanges them */
     float *parameter, *statistic; /* (P), (S) */
     float *logits; /* (n,K') of one pass */
     double *one, *sum; /* (n,K) probabilities of one pass, and of all */
     int64_t *cells; /* (n) 0, 1, 2, ... */
 } job;
-
-/* ---- flips ---- */
-
-/* The element of a (size,size) or (h,w) plane that comes to (y,x). */
-static int source_of(int orientation, int y, int x, int h, int w)
-{
-    int sy = orientation & 4 ? x : y, sx = orientation & 4 ? y : x;
-    sy = orientation & 2 ? h - 1 - sy : sy;
-    sx = orientation & 1 ? w - 1 - sx : sx;
-    return sy * w + sx;
-}
-
-/* flim_transform.host: turns every time bin and the mask; a plane at a time through a small copy. */
-static flim_status turn_cell(const void *context, const flim_cell_id *id, flim_cell_view *cell, flim_error *err)
-{
-    enum { PLANE = 64 * 64 };
-    (void)id;
-    const int orientation = *(const int *)context, h = cell->h, w = cell->w;
-    const size_t pixels = (size_t)h * (size_t)w;
-    float small[PLANE] = {0}; /* all of it is written below; the analyzer cannot see that */
-    float *plane = pixels > PLANE ? flim_alloc(pixels, sizeof *plane, err) : small;
-    if (!plane) {
-        return FLIM_ERROR_MEMORY;
-    }
-    for (int t = -1; t < cell->t; t++) { /* t = -1 is the mask */
-        float *at = t < 0 ? NULL : cell->counts + (size_t)t * pixels;
-        for (size_t i = 0; i < pixels; i++) {
-            plane[i] = at ? at[i] : (float)cell->mask[i];
-        }
-        for (int y = 0; y < h; y++) {
-            for (int x = 0; x < w; x++) {
-                float value = plane[source_of(orientation, y, x, h, w)];
-                if (at) {
-                    at[y * w + x] = value;
-                } else {
-                    cell->mask[y * w + x] = (uint8_t)value;
-                }
-            }
-        }
-    }
-    if (plane != small) {
-        flim_free(plane);
-    }
-    return FLIM_OK;
-}
 
 /* ---- models ---- */
 
@@ -258,11 +211,9 @@ static flim_status compile(job *j, flim_error *err)
     }
     const flim_program_options program = {
         .precision = j->precision, .eval_batch = r->batch, .benchmark = true, .log = &j->hooks->log};
-    j->turn = (flim_transform){.name = "turn", .host = turn_cell, .context = &j->orientation};
     const flim_loader_options loader = {.workers = (int)r->workers,
                                         .prefetch = (int)r->prefetch,
                                         .batch = r->batch,
-                                        .transform = r->flips ? &j->turn : NULL,
                                         .device = j->device,
                                         .log = &j->hooks->log};
     FLIM_TRY(flim_program_compile(j->device, &j->net, &program, &j->program, err));
@@ -293,32 +244,28 @@ static flim_status allocate(job *j, flim_error *err)
 static flim_status run_model(job *j, int m, flim_error *err)
 {
     const int64_t n = j->info->n;
-    const int orientations = !j->request->flips ? 1 : j->info->h == j->info->w ? 8 : 4;
-    flim_status status = flim_weights_read(j->model[m], &j->net, j->parameter, j->statistic, err);
-    if (status == FLIM_OK) {
-        status = flim_program_write(j->program, FLIM_STATE_PARAMETERS, j->parameter, err);
-    }
-    if (status == FLIM_OK) {
-        status = flim_program_write(j->program, FLIM_STATE_STATISTICS, j->statistic, err);
-    }
-    const flim_evaluation evaluation = {
+    const int symmetries = !j->request->flips ? 1 : j->info->h == j->info->w ? 8 : 4;
+    flim_evaluation evaluation = {
         .program = j->program,
         .loader = j->loader,
         .outputs = j->net.head[0].outputs,
         .batch = j->request->batch,
-        .transform = j->request->flips,
         .hooks = j->hooks,
         .at = {.phase = FLIM_PHASE_TEST, .fold = m + 1, .folds = j->n_models, .epoch = 1, .epochs = 1}};
-    for (j->orientation = 0; j->orientation < orientations && status == FLIM_OK; j->orientation++) {
-        status = flim_evaluate(&evaluation, j->cells, n, j->logits, err);
-        if (status == FLIM_OK) {
-            flim_probabilities(n, j->weights.classes, j->logits, j->one);
-            for (int64_t i = 0; i < n * j->weights.classes; i++) {
-                j->sum[i] += j->one[i] / orientations;
-            }
+    FLIM_TRY(flim_weights_read(j->model[m], &j->net, j->parameter, j->statistic, err));
+    FLIM_TRY(flim_program_write(j->program, FLIM_STATE_PARAMETERS, j->parameter, err));
+    FLIM_TRY(flim_program_write(j->program, FLIM_STATE_STATISTICS, j->statistic, err));
+    for (int k = 0; k < symmetries; k++) {
+        if (j->request->flips) {
+            evaluation.transform = (flim_transform){.n = 1, .step = {{FLIM_TRANSFORM_DIHEDRAL, 1, k, k}}};
+        }
+        FLIM_TRY(flim_evaluate(&evaluation, j->cells, n, j->logits, err));
+        flim_probabilities(n, j->weights.classes, j->logits, j->one);
+        for (int64_t i = 0; i < n * j->weights.classes; i++) {
+            j->sum[i] += j->one[i] / symmetries;
         }
     }
-    return status;
+    return FLIM_OK;
 }
 
 static void release(job *j)

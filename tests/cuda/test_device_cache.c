@@ -15,7 +15,17 @@ static const ref_target *target;
 typedef struct shape {
     int t, h, w;
 } shape;
-static const shape shapes[] = {{16, 5, 6}, {9, 3, 5}}; /* 480 voxels, a multiple of 8; 135 */
+static const shape shapes[] = {{16, 5, 6}, {9, 3, 5}, {9, 5, 5}}; /* 480 voxels, a multiple of 8; 135; 225, square */
+
+/* Of every batch of a run; the last two act on most cells. */
+static const flim_transform transforms[] = {
+    {0},
+    {2, {{FLIM_TRANSFORM_DIHEDRAL, 1, 0, 7}, {FLIM_TRANSFORM_TIME_SHIFT, 0.75, -3, 5}}},
+    {4,
+     {{FLIM_TRANSFORM_TIME_SHIFT, 1, 1, 1},
+      {FLIM_TRANSFORM_DIHEDRAL, 0.5, 1, 3},
+      {FLIM_TRANSFORM_DIHEDRAL, 0.9, 0, 7},
+      {FLIM_TRANSFORM_TIME_SHIFT, 0.5, -40, 40}}}};
 
 /* What a cell needs: cell i is of kind i % 4. */
 enum { SMALL, WIDE, FRACTIONS, LARGE };
@@ -163,23 +173,29 @@ static void batches_bring_only_numbers(void **state)
     flim_dataset_close(d);
 }
 
-static flim_status flip(const void *context, const flim_cell_id *id, flim_cell_view *cell, flim_error *err)
-{
-    (void)context, (void)id, (void)cell, (void)err;
-    return FLIM_OK;
-}
-
-static void a_host_transform_needs_counts_on_the_host(void **state)
+/* The program applies a phase's transform, so batches carry it; one that does not fit the cells is refused at once. */
+static void batches_carry_the_transform(void **state)
 {
     (void)state;
+    flim_draw draws[DRAWS];
     flim_error err = {0};
-    flim_loader *loader;
+    const flim_batch *batch;
     flim_dataset *d = make(&shapes[1], 1, false, false);
-    const flim_transform transform = {.name = "flip", .host = flip};
-    const flim_loader_options options = {
-        .workers = 1, .prefetch = 1, .batch = 2, .device_cached = true, .transform = &transform};
-    assert_int_equal(flim_loader_create(d, &options, &loader, &err), FLIM_ERROR_USAGE);
-    assert_non_null(strstr(err.text, "flip"));
+    flim_loader *loader = loader_of(d, true);
+    flim_phase phase = {.draws = draws, .n_draws = DRAWS, .batch = BATCH};
+    draw(draws);
+    for (int n = 0; n < 3; n++) {
+        phase.transform = transforms[n];
+        assert_int_equal(flim_loader_begin(loader, &phase, &err), FLIM_OK);
+        assert_int_equal(flim_loader_next(loader, &batch, &err), FLIM_OK);
+        assert_int_equal(batch->transform.n, transforms[n].n);
+        assert_memory_equal(batch->transform.step, transforms[n].step, sizeof transforms[n].step);
+        flim_loader_release(loader, batch);
+    }
+    phase.transform = (flim_transform){1, {{FLIM_TRANSFORM_DIHEDRAL, 1, 4, 7}}};
+    assert_int_equal(flim_loader_begin(loader, &phase, &err), FLIM_ERROR_USAGE);
+    assert_non_null(strstr(err.text, "dihedral"));
+    flim_loader_destroy(loader);
     flim_dataset_close(d);
 }
 
@@ -230,7 +246,8 @@ static void must(flim_status status, const flim_error *err)
 }
 
 /* STEPS training steps and one prediction from the initial state: parameters (P), statistics (S), logits (DRAWS). */
-static void run(fixture *f, flim_loader *loader, float *parameters, float *statistics, float *logits)
+static void run(fixture *f, flim_loader *loader, const flim_transform *transform, float *parameters, float *statistics,
+                float *logits)
 {
     flim_draw draws[DRAWS];
     flim_error err = {0};
@@ -254,7 +271,13 @@ static void run(fixture *f, flim_loader *loader, float *parameters, float *stati
                             .epsilon = 1e-8f,
                             .dropout = 0.25f};
     for (int train = 1; train >= 0; train--) {
-        const flim_phase phase = {.draws = draws, .n_draws = train ? STEPS * BATCH - 3 : DRAWS, .batch = BATCH, .seed = 1};
+        const flim_phase phase = {.draws = draws,
+                                  .n_draws = train ? STEPS * BATCH - 3 : DRAWS,
+                                  .batch = BATCH,
+                                  .seed = 1,
+                                  .fold = 2,
+                                  .epoch = 3,
+                                  .transform = *transform};
         must(flim_loader_begin(loader, &phase, &err), &err);
         for (;;) {
             must(flim_loader_next(loader, &batch, &err), &err);
@@ -321,26 +344,36 @@ static void compare(const shape *s, int kinds, bool mask, bool zero_outside)
     must(flim_device_cache_fill(f.program, d, bytes, 3, NULL, &err), &err);
 
     const size_t p = (size_t)f.net.parameters, q = (size_t)f.net.statistics;
-    float *out[2][3], logits[2][DRAWS];
+    float *out[2][3], plain[DRAWS];
     for (int cached = 0; cached < 2; cached++) {
-        flim_loader *loader = loader_of(d, cached);
         out[cached][0] = malloc(p * sizeof(float));
         out[cached][1] = malloc(q * sizeof(float));
-        out[cached][2] = logits[cached];
-        assert_true(out[cached][0] && out[cached][1]);
-        for (int i = 0; i < DRAWS; i++) {
-            logits[cached][i] = NAN;
-        }
-        run(&f, loader, out[cached][0], out[cached][1], out[cached][2]);
-        flim_loader_destroy(loader);
+        out[cached][2] = malloc(DRAWS * sizeof(float));
+        assert_true(out[cached][0] && out[cached][1] && out[cached][2]);
     }
-    same_bits("parameter", out[1][0], out[0][0], (int64_t)p);
-    same_bits("statistic", out[1][1], out[0][1], (int64_t)q);
-    same_bits("logit", out[1][2], out[0][2], DRAWS);
-    assert_memory_not_equal(out[1][0], f.parameters, p * sizeof(float));
+    for (size_t n = 0; n < sizeof transforms / sizeof transforms[0]; n++) {
+        for (int cached = 0; cached < 2; cached++) {
+            flim_loader *loader = loader_of(d, cached);
+            for (int i = 0; i < DRAWS; i++) {
+                out[cached][2][i] = NAN;
+            }
+            run(&f, loader, &transforms[n], out[cached][0], out[cached][1], out[cached][2]);
+            flim_loader_destroy(loader);
+        }
+        same_bits("parameter", out[1][0], out[0][0], (int64_t)p);
+        same_bits("statistic", out[1][1], out[0][1], (int64_t)q);
+        same_bits("logit", out[1][2], out[0][2], DRAWS);
+        assert_memory_not_equal(out[1][0], f.parameters, p * sizeof(float));
+        if (n == 0) {
+            memcpy(plain, out[1][2], sizeof plain);
+        } else {
+            assert_memory_not_equal(out[1][2], plain, sizeof plain); /* the transform did something */
+        }
+    }
     for (int cached = 0; cached < 2; cached++) {
-        free(out[cached][0]);
-        free(out[cached][1]);
+        for (int i = 0; i < 3; i++) {
+            free(out[cached][i]);
+        }
     }
     free_program(&f);
     flim_dataset_close(d);
@@ -349,7 +382,7 @@ static void compare(const shape *s, int kinds, bool mask, bool zero_outside)
 static void cached_cells_give_the_same_bits(void **state)
 {
     (void)state;
-    for (int s = 0; s < 2; s++) {
+    for (int s = 0; s < 3; s++) {
         for (int kinds = 1; kinds <= 4; kinds *= 2) {
             compare(&shapes[s], kinds, kinds != 2, kinds == 4);
         }
@@ -393,8 +426,8 @@ static int group(const ref_target *on)
 {
     target = on;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(widths_are_as_narrow_as_counts_allow),      cmocka_unit_test(batches_bring_only_numbers),
-        cmocka_unit_test(a_host_transform_needs_counts_on_the_host), cmocka_unit_test(cached_cells_give_the_same_bits),
+        cmocka_unit_test(widths_are_as_narrow_as_counts_allow),  cmocka_unit_test(batches_bring_only_numbers),
+        cmocka_unit_test(batches_carry_the_transform),           cmocka_unit_test(cached_cells_give_the_same_bits),
         cmocka_unit_test(cells_that_are_not_cached_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -699,11 +699,10 @@ static void mistakes_of_the_caller_are_refused(void **state)
         refused(flim_program_train(program, &batch, &step, &err), &err, i ? "has the label 3, with 3" : "has the label -1");
         batch.label[2] = label;
     }
-    const flim_transform turn = {.name = "turn"};
-    batch.pending = &turn;
-    refused(flim_program_train(program, &batch, &step, &err), &err, "the transform 'turn'");
-    refused(flim_program_predict(program, &batch, values, &err), &err, "the transform 'turn'");
-    batch.pending = NULL;
+    batch.transform.n = 2;
+    refused(flim_program_train(program, &batch, &step, &err), &err, "a transform of 2 steps");
+    refused(flim_program_predict(program, &batch, values, &err), &err, "a transform of 2 steps");
+    batch.transform.n = 0;
     const flim_totals totals = read_totals(program);
     assert_true(totals.cells == 0 && totals.updates == 0 && !totals.nonfinite);
     float *parameters = read_state(program, FLIM_STATE_PARAMETERS, f.net.parameters);

@@ -18,7 +18,10 @@
 double *ref_array(int64_t count);
 double *ref_from_floats(const float *values, int64_t count);
 
-/* Philox4x32-10 with the counter layout of flim/random.h, dropout's purpose: 1 / (1 - p) where the channel is kept, else 0. */
+/* Philox4x32-10 with the counter layout of flim/random.h. */
+void ref_philox(const flim_cell_id *id, uint32_t purpose, uint32_t index, uint32_t out[4]);
+
+/* Its word for dropout's purpose: 1 / (1 - p) if the channel is kept, else 0. */
 double ref_dropout_factor(const flim_cell_id *id, uint32_t unit, uint32_t channel, double p);
 
 typedef struct ref_unit_run {
