@@ -3,6 +3,7 @@
 #include <omp.h>
 #include <string.h>
 
+#include "core/try.h"
 #include "cpu/conv/conv3x3x3_c8.h"
 #include "cpu/conv/conv_wgrad.h"
 
@@ -74,6 +75,20 @@ static geometry make_geometry(const flim_unit *u, bool flat)
     return g;
 }
 
+/* The convolution whose transpose a transposed unit is: from z to x. */
+static flim_unit convolution_of(const flim_unit *u)
+{
+    flim_unit c = *u;
+    if (u->transposed) {
+        c.transposed = false;
+        c.in_channels = u->out_channels;
+        c.out_channels = u->in_channels;
+        memcpy(c.in, u->conv_out, sizeof c.in);
+        memcpy(c.conv_out, u->in, sizeof c.conv_out);
+    }
+    return c;
+}
+
 static size_t round_up(size_t bytes)
 {
     return (bytes + 63) / 64 * 64;
@@ -100,9 +115,10 @@ static dnnl_status_t make_primitive(flim_cpu_conv *conv, flim_cpu_direction dire
         (status = dnnl_memory_desc_init_by_tag(&bias, 1, g->bias, dnnl_f32, dnnl_x)) != dnnl_success ||
         (status = dnnl_memory_desc_init_by_tag(&conv->plain[direction], g->ndims, g->weight, dnnl_f32, g->plain_weight)) !=
             dnnl_success ||
-        (status = dnnl_dilated_convolution_forward_desc_init(&op, dnnl_forward_training, dnnl_convolution_direct, &x, &weight,
-                                                             direction == FLIM_CPU_FORWARD ? &bias : NULL, &z, g->stride,
-                                                             g->dilation, g->pad_left, g->pad_right)) != dnnl_success ||
+        (status =
+             dnnl_dilated_convolution_forward_desc_init(&op, dnnl_forward_training, dnnl_convolution_direct, &x, &weight,
+                                                        direction == FLIM_CPU_FORWARD && !conv->transposed ? &bias : NULL, &z,
+                                                        g->stride, g->dilation, g->pad_left, g->pad_right)) != dnnl_success ||
         (status = dnnl_primitive_desc_create(&forward, &op, attr, conv->engine, NULL)) != dnnl_success) {
         return status;
     }
@@ -159,11 +175,13 @@ static dnnl_status_t make_reorder(flim_cpu_conv *conv, flim_cpu_direction direct
     return status;
 }
 
-flim_status flim_cpu_conv_create(flim_cpu_conv *conv, dnnl_engine_t engine, const flim_unit *unit, bool want_x, bool want_w,
+flim_status flim_cpu_conv_create(flim_cpu_conv *conv, dnnl_engine_t engine, const flim_unit *of, bool want_x, bool want_w,
                                  int threads, flim_error *err)
 {
+    const flim_unit convolution = convolution_of(of), *unit = &convolution;
     *conv =
         (flim_cpu_conv){.engine = engine,
+                        .transposed = of->transposed,
                         .flipped = use_flipped(unit),
                         .custom_w = want_w && flim_cpu_wgrad_can(unit),
                         .unit = *unit,
@@ -181,7 +199,8 @@ flim_status flim_cpu_conv_create(flim_cpu_conv *conv, dnnl_engine_t engine, cons
     }
     conv->c8 = flim_cpu_c8_can(unit);
     conv->flipped = conv->flipped || conv->c8;
-    const bool wanted[3] = {!conv->c8, want_x && !conv->c8, want_w && !conv->custom_w && !conv->c8};
+    const bool want_forward = want_x || !of->transposed, want_backward_x = want_x || of->transposed;
+    const bool wanted[3] = {want_forward && !conv->c8, want_backward_x && !conv->c8, want_w && !conv->custom_w && !conv->c8};
     const flim_unit reverse = flipped_unit(unit);
     for (int d = 0; d < 3 && status == dnnl_success; d++) {
         const flim_cpu_direction direction = (flim_cpu_direction)d;
@@ -194,8 +213,13 @@ flim_status flim_cpu_conv_create(flim_cpu_conv *conv, dnnl_engine_t engine, cons
     }
     if (conv->c8) {
         const size_t packed = round_up(FLIM_CPU_C8_PACKED * sizeof(float));
-        conv->weight_bytes[FLIM_CPU_FORWARD] = packed;
-        conv->weight_bytes[FLIM_CPU_BACKWARD_X] = want_x ? packed : 0;
+        conv->weight_bytes[FLIM_CPU_FORWARD] = want_forward ? packed : 0;
+        conv->weight_bytes[FLIM_CPU_BACKWARD_X] = want_backward_x ? packed : 0;
+    }
+    if (conv->transposed) { /* as the unit's directions */
+        const size_t forward = conv->weight_bytes[FLIM_CPU_FORWARD];
+        conv->weight_bytes[FLIM_CPU_FORWARD] = conv->weight_bytes[FLIM_CPU_BACKWARD_X];
+        conv->weight_bytes[FLIM_CPU_BACKWARD_X] = forward;
     }
     if (conv->custom_w || (conv->c8 && want_w)) {
         conv->weight_bytes[FLIM_CPU_BACKWARD_W] = round_up(conv->weight_floats * sizeof(float));
@@ -319,9 +343,11 @@ static void flip_weights(const int shape[5], const float *from, float *to)
     }
 }
 
-flim_status flim_cpu_conv_load(const flim_cpu_conv *conv, flim_cpu_conv_memory *memory, flim_cpu_direction direction,
+flim_status flim_cpu_conv_load(const flim_cpu_conv *conv, flim_cpu_conv_memory *memory, flim_cpu_direction of,
                                const float *plain, void *to, float *staging, void *scratch, flim_error *err)
 {
+    const flim_cpu_direction other = of == FLIM_CPU_FORWARD ? FLIM_CPU_BACKWARD_X : FLIM_CPU_FORWARD;
+    const flim_cpu_direction direction = conv->transposed ? other : of;
     if (direction == FLIM_CPU_BACKWARD_X && conv->flipped) {
         flip_weights(conv->shape, plain, staging);
         plain = staging;
@@ -366,9 +392,9 @@ flim_status flim_cpu_conv_unload(const flim_cpu_conv *conv, flim_cpu_conv_memory
     return execute(conv->reorder[FLIM_CPU_BACKWARD_W], memory->stream, operands, 3, "laying out a weight gradient", err);
 }
 
-flim_status flim_cpu_conv_forward(const flim_cpu_conv *conv, flim_cpu_conv_memory *memory, const flim_cpu_team *team,
-                                  const float *x, const void *weight, const float *bias, float *z, void *scratch,
-                                  flim_error *err)
+/* bias NULL: that of a transposed unit, whose primitive has none. */
+static flim_status convolve(const flim_cpu_conv *conv, flim_cpu_conv_memory *memory, const flim_cpu_team *team,
+                            const float *x, const void *weight, const float *bias, float *z, void *scratch, flim_error *err)
 {
     enum { D = FLIM_CPU_FORWARD };
     if (conv->c8) {
@@ -377,14 +403,14 @@ flim_status flim_cpu_conv_forward(const flim_cpu_conv *conv, flim_cpu_conv_memor
     }
     const operand operands[] = {{DNNL_ARG_SRC, memory->x[D], x},
                                 {DNNL_ARG_WEIGHTS, memory->weight[D], weight},
-                                {DNNL_ARG_BIAS, memory->bias, bias},
                                 {DNNL_ARG_DST, memory->z[D], z},
-                                {DNNL_ARG_SCRATCHPAD, memory->scratch[D], scratch}};
-    return execute(conv->primitive[D], memory->stream, operands, 5, "a convolution", err);
+                                {DNNL_ARG_SCRATCHPAD, memory->scratch[D], scratch},
+                                {DNNL_ARG_BIAS, memory->bias, bias}};
+    return execute(conv->primitive[D], memory->stream, operands, bias ? 5 : 4, "a convolution", err);
 }
 
-flim_status flim_cpu_conv_backward_x(const flim_cpu_conv *conv, flim_cpu_conv_memory *memory, const flim_cpu_team *team,
-                                     const float *dz, const void *weight, float *dx, void *scratch, flim_error *err)
+static flim_status convolve_back(const flim_cpu_conv *conv, flim_cpu_conv_memory *memory, const flim_cpu_team *team,
+                                 const float *dz, const void *weight, float *dx, void *scratch, flim_error *err)
 {
     enum { D = FLIM_CPU_BACKWARD_X };
     if (conv->c8) {
@@ -398,11 +424,44 @@ flim_status flim_cpu_conv_backward_x(const flim_cpu_conv *conv, flim_cpu_conv_me
     return execute(conv->primitive[D], memory->stream, operands, 4, "the input gradient of a convolution", err);
 }
 
+/* z (voxels,channels) += bias. */
+static void add_bias(const flim_cpu_conv *conv, const flim_cpu_team *team, const float *bias, float *z)
+{
+    const int64_t channels = conv->unit.in_channels;
+    const int64_t voxels = (int64_t)conv->unit.in[0] * conv->unit.in[1] * conv->unit.in[2];
+#pragma omp parallel for schedule(static) num_threads(team->threads) if (team->threads > 1)
+    for (int64_t v = 0; v < voxels; v++) {
+        for (int64_t c = 0; c < channels; c++) {
+            z[v * channels + c] += bias[c];
+        }
+    }
+}
+
+flim_status flim_cpu_conv_forward(const flim_cpu_conv *conv, flim_cpu_conv_memory *memory, const flim_cpu_team *team,
+                                  const float *x, const void *weight, const float *bias, float *z, void *scratch,
+                                  flim_error *err)
+{
+    if (!conv->transposed) {
+        return convolve(conv, memory, team, x, weight, bias, z, scratch, err);
+    }
+    FLIM_TRY(convolve_back(conv, memory, team, x, weight, z, scratch, err));
+    add_bias(conv, team, bias, z);
+    return FLIM_OK;
+}
+
+flim_status flim_cpu_conv_backward_x(const flim_cpu_conv *conv, flim_cpu_conv_memory *memory, const flim_cpu_team *team,
+                                     const float *dz, const void *weight, float *dx, void *scratch, flim_error *err)
+{
+    return conv->transposed ? convolve(conv, memory, team, dz, weight, NULL, dx, scratch, err)
+                            : convolve_back(conv, memory, team, dz, weight, dx, scratch, err);
+}
+
 flim_status flim_cpu_conv_backward_w(const flim_cpu_conv *conv, flim_cpu_conv_memory *memory, const flim_cpu_team *team,
-                                     const float *x, const float *dz, bool first, void *sum, void *cell, void *scratch,
-                                     flim_error *err)
+                                     const float *unit_x, const float *unit_dz, bool first, void *sum, void *cell,
+                                     void *scratch, flim_error *err)
 {
     enum { D = FLIM_CPU_BACKWARD_W };
+    const float *x = conv->transposed ? unit_dz : unit_x, *dz = conv->transposed ? unit_x : unit_dz;
     if (conv->custom_w || conv->c8) {
         if (first) {
             memset(sum, 0, conv->weight_bytes[D]);
@@ -419,10 +478,9 @@ flim_status flim_cpu_conv_backward_w(const flim_cpu_conv *conv, flim_cpu_conv_me
                                 {DNNL_ARG_DIFF_DST, memory->z[D], dz},
                                 {DNNL_ARG_DIFF_WEIGHTS, memory->weight[D], to},
                                 {DNNL_ARG_SCRATCHPAD, memory->scratch[D], scratch}};
-    flim_status status =
-        execute(conv->primitive[D], memory->stream, operands, 4, "the weight gradient of a convolution", err);
-    if (!first && status == FLIM_OK) {
+    FLIM_TRY(execute(conv->primitive[D], memory->stream, operands, 4, "the weight gradient of a convolution", err));
+    if (!first) {
         team->kernels->add(sum, cell, conv->weight_bytes[D] / sizeof(float));
     }
-    return status;
+    return FLIM_OK;
 }

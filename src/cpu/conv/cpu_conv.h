@@ -1,7 +1,8 @@
-/* One unit's convolution on one cell, by oneDNN, or by wgrad.h and conv3x3x3_c8.h where they can: forward, gradient of the input, gradient of the weights.
+/* One unit's convolution on one cell: forward, gradient of the input, gradient of the weights.  By oneDNN, or by conv_wgrad.h and
+ * conv3x3x3_c8.h if they can.  A transposed unit runs the convolution whose transpose it is the other way round.
  *
  * Layout: x (T,H,W,Cin), z (To,Ho,Wo,Cout), channels last, one cell; weights in whatever layout oneDNN likes, made by
- *   flim_cpu_conv_load from PyTorch's (Cout,Cin,kt,ky,kx).  Primitives are for one cell, so that any number of cells works
+ *   flim_cpu_conv_load from PyTorch's (Cout,Cin,kt,ky,kx), transposed (Cin,Cout,kt,ky,kx).  Primitives are for one cell, so that any number of cells works
  *   and a cell stays in the cache from one pass to the next.
  * Threads: primitives made for `threads` threads.  With threads = 1 the functions may be called from several threads at once,
  *   each with its own flim_cpu_conv_memory; else they must be called outside a parallel region.
@@ -21,26 +22,26 @@ typedef struct flim_cpu_conv {
     dnnl_engine_t engine; /* not owned */
     dnnl_primitive_t primitive[3];
     dnnl_memory_desc_t x[3], z[3], weight[3], bias; /* as each primitive wants them */
-    dnnl_primitive_t
-        reorder[3]; /* PyTorch layout -> weight[0], -> weight[1], weight[2] -> PyTorch layout; NULL = same layout */
-    dnnl_memory_desc_t plain[3]; /* PyTorch layout of the weights; of the flipped ones where backward_x is a forward */
+    dnnl_primitive_t reorder[3]; /* PyTorch layout -> weight[0], -> weight[1], weight[2] -> PyTorch layout */
+    dnnl_memory_desc_t plain[3]; /* PyTorch layout of the weights; of the flipped ones if backward_x is a forward */
+    bool transposed; /* all else is about the convolution from the unit's z to its x */
     bool flipped; /* backward_x is a forward convolution of dz with flipped, transposed weights (stride 1) */
-    int shape[5]; /* Cout, Cin, kt, ky, kx */
+    int shape[5]; /* of the weights in PyTorch's layout */
     bool custom_w; /* backward_w is flim_cpu_wgrad: its layout is (kt,ky,kx,Cin,Cout) */
     bool c8; /* all of it is conv3x3x3_c8.h's */
     flim_unit unit;
-    size_t weight_bytes[3]; /* of weight[0..2]: 64-byte multiples; 0 where that primitive is absent */
+    size_t weight_bytes[3]; /* by direction of the unit: 64-byte multiples; 0 if it has none */
     size_t scratch_bytes; /* the largest of the primitives and reorders */
     size_t weight_floats; /* Cout * Cin * kt * ky * kx */
 } flim_cpu_conv;
 
-/* What oneDNN is handed at a call: memory objects without data, one set a thread. */
+/* What oneDNN is handed at a call: memory objects without data, one set per thread. */
 typedef struct flim_cpu_conv_memory {
     dnnl_stream_t stream;
     dnnl_memory_t x[3], z[3], weight[3], bias, scratch[6], plain[3];
 } flim_cpu_conv_memory;
 
-/* Creates the primitives of `unit`: forward always; the gradients where asked. */
+/* Creates the primitives of `unit`: forward always; the gradients if asked. */
 flim_status flim_cpu_conv_create(flim_cpu_conv *conv, dnnl_engine_t engine, const flim_unit *unit, bool want_x, bool want_w,
                                  int threads, flim_error *err);
 void flim_cpu_conv_destroy(flim_cpu_conv *conv); /* zeroed is allowed */
