@@ -77,6 +77,7 @@ void ref_batch_free(flim_batch *batch)
     free(batch->mask);
     free(batch->label);
     free(batch->weight);
+    free(batch->target);
     free(batch->id);
     *batch = (flim_batch){0};
 }

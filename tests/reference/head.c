@@ -1,16 +1,27 @@
-/* Head and loss: mean over T,H,W -> fc1 -> BN over the batch -> leaky ReLU -> dropout -> fc2 -> BCE or cross entropy. */
+/* Heads and losses.  Pooled: mean over T,H,W -> fc1 -> BN over the batch -> leaky ReLU -> dropout -> fc2 -> cross entropy. */
 #include "reference/reference.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Loss of one cell; dlogit (K') gets d loss / d logit.  Two classes: sigmoid and BCE with target y(1-s) + s/2; else softmax and
- * cross entropy with target (1-s) onehot + s/K. */
-static double cell_loss(int outputs, const double *logit, int label, double smoothing, double *dlogit)
+/* The target's share of class 1 (one output) or of class k: soft targets as they are, labels smoothed: y(1-s) + s/2 for two classes,
+ * (1-s) onehot + s/K for more. */
+static double share_of(const flim_head *head, const ref_head_run *r, int64_t cell, int k)
 {
+    if (head->loss == FLIM_LOSS_SOFT_TARGETS) {
+        return head->outputs == 1 ? (double)r->target[2 * cell + 1] : (double)r->target[head->outputs * cell + k];
+    }
+    const double s = r->label_smoothing;
+    return head->outputs == 1 ? r->label[cell] * (1 - s) + s / 2 : (k == r->label[cell] ? 1 - s : 0) + s / head->outputs;
+}
+
+/* Loss of one cell; dlogit (K') gets d loss / d logit.  One output: sigmoid and cross entropy; else softmax and cross entropy. */
+static double cell_loss(const flim_head *head, const ref_head_run *r, int64_t cell, const double *logit, double *dlogit)
+{
+    const int outputs = head->outputs;
     if (outputs == 1) {
-        double target = label * (1 - smoothing) + smoothing / 2, l = logit[0];
+        double target = share_of(head, r, cell, 1), l = logit[0];
         dlogit[0] = 1 / (1 + exp(-l)) - target;
         return (l > 0 ? l : 0) - l * target + log1p(exp(-fabs(l)));
     }
@@ -23,11 +34,40 @@ static double cell_loss(int outputs, const double *logit, int label, double smoo
     }
     for (int k = 0; k < outputs; k++) {
         double log_probability = logit[k] - most - log(sum);
-        double target = (k == label ? 1 - smoothing : 0) + smoothing / outputs;
+        double target = share_of(head, r, cell, k);
         loss -= target * log_probability;
         dlogit[k] = exp(log_probability) - target;
     }
     return loss;
+}
+
+/* The weight of a cell in the batch's loss. */
+static double cell_share(const flim_head *head, const float *cell_weight, const int32_t *label, int64_t cell, double divisor)
+{
+    double weight = (double)cell_weight[cell] * (double)head->weight;
+    weight *= head->n_class_weights > 0 ? (double)head->class_weight[label[cell]] : 1;
+    return weight / divisor;
+}
+
+void ref_dense_head(const flim_head *head, ref_dense_run *r)
+{
+    r->loss = 0;
+    for (int64_t n = 0; n < r->n; n++) {
+        int64_t count = 0;
+        for (int64_t i = 0; i < r->voxels; i++) {
+            count += head->loss == FLIM_LOSS_SQUARED || r->mask[n * r->pixels + i % r->pixels];
+        }
+        const double share = cell_share(head, r->cell_weight, r->label, n, r->divisor) / (double)(count > 0 ? count : 1);
+        for (int64_t i = 0; i < r->voxels; i++) {
+            const double difference = r->y[n * r->voxels + i] - (double)r->signal[n * r->voxels + i];
+            if (head->loss == FLIM_LOSS_SQUARED || r->mask[n * r->pixels + i % r->pixels]) {
+                r->loss += share * difference * difference;
+                if (r->dy) {
+                    r->dy[n * r->voxels + i] += share * 2 * difference;
+                }
+            }
+        }
+    }
 }
 
 /* out (n,O) = in (n,I) weight' (I,O) + bias. */
@@ -170,8 +210,8 @@ void ref_head(const flim_head *head, ref_head_run *r)
     }
     r->loss = 0;
     for (int64_t i = 0; r->label && i < r->n; i++) {
-        const double share = (double)r->cell_weight[i] / r->divisor;
-        r->loss += share * cell_loss(out, logits + i * out, r->label[i], r->label_smoothing, dlogits + i * out);
+        const double share = cell_share(head, r->cell_weight, r->label, i, r->divisor);
+        r->loss += share * cell_loss(head, r, i, logits + i * out, dlogits + i * out);
         for (int k = 0; k < out; k++) {
             dlogits[i * out + k] *= share;
         }
@@ -180,7 +220,7 @@ void ref_head(const flim_head *head, ref_head_run *r)
     normalise_backward(size, r, &f, dh);
     linear_backward(r->n, in, size, mean, r->fc1_weight, f.dz, dmean, r->dfc1_weight, r->dfc1_bias);
     for (int64_t i = 0; r->dx && i < r->n * in * voxels; i++) {
-        r->dx[i] = dmean[i / voxels] / (double)voxels;
+        r->dx[i] += dmean[i / voxels] / (double)voxels;
     }
 
     double *const all[] = {f.z, f.v, f.factor, f.h, f.dz, f.mean, f.inverse, mean, dmean, dh, logits, dlogits};

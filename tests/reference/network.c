@@ -1,4 +1,4 @@
-/* A whole network: walks flim_network's table with ref_unit and ref_head. */
+/* A whole network: walks flim_network's table with ref_unit and the heads' functions. */
 #include "reference/reference.h"
 
 #include <math.h>
@@ -93,16 +93,16 @@ static ref_unit_run unit_run(const pass *p, int u)
                           .running_var = find(net, u, FLIM_TENSOR_RUNNING_VAR, 0, p->statistics)};
 }
 
-/* BatchNorm's weight is called weight and its bias bias: of two BIAS tensors of the head, 0 is fc1's and 1 fc2's. */
-static ref_head_run head_run(const pass *p, const flim_step *step, double *logits)
+/* BatchNorm's weight is called weight and its bias bias: of two BIAS tensors of a head, 0 is fc1's and 1 fc2's. */
+static ref_head_run head_run(const pass *p, const flim_step *step, int k, double *logits)
 {
     const flim_network *net = p->net;
-    const int h = net->n_units;
-    const flim_unit *last = &net->unit[h - 1];
+    const int h = net->n_units + k, u = net->head[k].unit;
+    const int *out = net->unit[u].out;
     return (ref_head_run){.n = p->batch->n,
-                          .t = last->out[0],
-                          .h = last->out[1],
-                          .w = last->out[2],
+                          .t = out[0],
+                          .h = out[1],
+                          .w = out[2],
                           .id = p->batch->id,
                           .unit = (uint32_t)h,
                           .dropout = p->dropout,
@@ -112,7 +112,8 @@ static ref_head_run head_run(const pass *p, const flim_step *step, double *logit
                           .divisor = step ? step->divisor : 1,
                           .label = step ? p->batch->label : NULL,
                           .cell_weight = p->batch->weight,
-                          .x = p->y[h - 1],
+                          .target = p->batch->target,
+                          .x = p->y[u],
                           .fc1_weight = find(net, h, FLIM_TENSOR_LINEAR_WEIGHT, 0, p->parameters),
                           .fc1_bias = find(net, h, FLIM_TENSOR_BIAS, 0, p->parameters),
                           .gamma = find(net, h, FLIM_TENSOR_BN_WEIGHT, 0, p->parameters),
@@ -122,6 +123,7 @@ static ref_head_run head_run(const pass *p, const flim_step *step, double *logit
                           .running_mean = find(net, h, FLIM_TENSOR_RUNNING_MEAN, 0, p->statistics),
                           .running_var = find(net, h, FLIM_TENSOR_RUNNING_VAR, 0, p->statistics),
                           .logits = logits,
+                          .dx = p->gradients ? p->dy[u] : NULL,
                           .dfc1_weight = find(net, h, FLIM_TENSOR_LINEAR_WEIGHT, 0, p->gradients),
                           .dfc1_bias = find(net, h, FLIM_TENSOR_BIAS, 0, p->gradients),
                           .dfc1_bias_scale = find(net, h, FLIM_TENSOR_BIAS, 0, p->bias_scale),
@@ -129,6 +131,34 @@ static ref_head_run head_run(const pass *p, const flim_step *step, double *logit
                           .dbeta = find(net, h, FLIM_TENSOR_BN_BIAS, 0, p->gradients),
                           .dfc2_weight = find(net, h, FLIM_TENSOR_LINEAR_WEIGHT, 1, p->gradients),
                           .dfc2_bias = find(net, h, FLIM_TENSOR_BIAS, 1, p->gradients)};
+}
+
+/* Loss of head k (step NULL: none), its gradients, and in `logits` what it predicts. */
+static double run_head(const pass *p, const flim_step *step, int k, double *logits)
+{
+    const flim_head *head = &p->net->head[k];
+    if (head->kind == FLIM_HEAD_POOLED) {
+        ref_head_run run = head_run(p, step, k, logits);
+        ref_head(head, &run);
+        return run.loss;
+    }
+    ref_dense_run run = {.n = p->batch->n,
+                         .voxels = volume(p->net->in),
+                         .pixels = (int64_t)p->net->in[1] * p->net->in[2],
+                         .y = p->y[head->unit],
+                         .signal = p->batch->signal,
+                         .mask = p->batch->mask,
+                         .label = p->batch->label,
+                         .cell_weight = p->batch->weight,
+                         .divisor = step ? step->divisor : 1,
+                         .dy = p->gradients ? p->dy[head->unit] : NULL};
+    if (logits) {
+        memcpy(logits, run.y, (size_t)(run.n * run.voxels) * sizeof *logits);
+    }
+    if (step) {
+        ref_dense_head(head, &run);
+    }
+    return run.loss;
 }
 
 static void add(double *to, const double *from, int64_t count)
@@ -180,9 +210,11 @@ static double run_pass(pass *p, const flim_step *step, double *logits)
         run.y = p->y[u];
         ref_unit(&net->unit[u], &run);
     }
-    ref_head_run head = head_run(p, step, logits);
-    head.dx = p->gradients ? p->dy[net->n_units - 1] : NULL;
-    ref_head(&net->head[0], &head);
+    double loss = 0;
+    for (int k = 0; k < net->n_heads; k++) {
+        loss += run_head(p, step, k, logits);
+        logits = logits ? logits + p->batch->n * flim_head_outputs(net, k) : NULL;
+    }
     for (int u = net->n_units - 1; u >= 0 && p->gradients; u--) {
         unit_backward(p, u);
     }
@@ -191,13 +223,16 @@ static double run_pass(pass *p, const flim_step *step, double *logits)
         free(p->dy[u]);
     }
     free(p->input);
-    return head.loss;
+    return loss;
 }
 
 static int64_t count_correct(const flim_network *net, const flim_batch *batch, const double *logits)
 {
     const int outputs = net->head[0].outputs;
     int64_t correct = 0;
+    if (net->head[0].kind == FLIM_HEAD_DENSE) {
+        return 0;
+    }
     for (int64_t n = 0; n < batch->n; n++) {
         const double *l = logits + n * outputs;
         int best = outputs == 1 ? l[0] > 0 : 0;
@@ -213,7 +248,7 @@ void ref_network_train(ref_network *ref, const flim_batch *batch, const flim_ste
 {
     const flim_network *net = ref->net;
     double *gradients = ref_array(net->parameters), *scale = ref_array(net->parameters);
-    double *logits = ref_array(batch->n * net->head[0].outputs);
+    double *logits = ref_array(batch->n * flim_network_outputs(net));
     pass p = {.net = net,
               .batch = batch,
               .parameters = ref->parameters,

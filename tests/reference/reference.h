@@ -53,17 +53,34 @@ typedef struct ref_head_run {
     double divisor;
     const int32_t *label; /* (n) */
     const float *cell_weight; /* (n) */
+    const float *target; /* (n,K), for soft targets */
     const double *x; /* (n,Cin,t,h,w) */
     const double *fc1_weight, *fc1_bias, *gamma, *beta, *fc2_weight, *fc2_bias;
     double *running_mean, *running_var; /* (hidden) */
     double *logits; /* (n,K') */
     double *v; /* (n,hidden): what the activation is applied to; may be NULL */
     double loss; /* out: sum(weight * loss) / divisor */
-    double *dx, *dfc1_weight, *dfc1_bias, *dgamma, *dbeta, *dfc2_weight, *dfc2_bias; /* NULL = not wanted */
+    double *dx; /* added to; NULL, as all below = not wanted */
+    double *dfc1_weight, *dfc1_bias, *dgamma, *dbeta, *dfc2_weight, *dfc2_bias;
     double *dfc1_bias_scale; /* (hidden), as in ref_unit_run */
 } ref_head_run;
 
 void ref_head(const flim_head *head, ref_head_run *run);
+
+/* A dense head: each voxel of y against the signal, squared. */
+typedef struct ref_dense_run {
+    int64_t n, voxels, pixels; /* T * H * W, H * W */
+    const double *y; /* (n,1,T,H,W) */
+    const float *signal; /* (n,T,H,W) */
+    const uint8_t *mask; /* (n,H,W) */
+    const int32_t *label; /* (n) */
+    const float *cell_weight; /* (n) */
+    double divisor;
+    double loss; /* out */
+    double *dy; /* (n,1,T,H,W), added to; NULL = not wanted */
+} ref_dense_run;
+
+void ref_dense_head(const flim_head *head, ref_dense_run *run);
 
 /* Global L2 norm; then, where clip > 0, torch.nn.utils.clip_grad_norm_: gradients *= min(1, clip / (norm + 1e-6)). */
 double ref_clip(double *gradients, int64_t count, double clip);
@@ -88,7 +105,7 @@ void ref_network_free(ref_network *ref);
 
 /* The contract of flim_program_train.  `gradients` keeps the window's sum before clipping. */
 void ref_network_train(ref_network *ref, const flim_batch *batch, const flim_step *step);
-/* The contract of flim_program_predict; logits (n,K'). */
+/* The contract of flim_program_predict: of each head in turn, logits (n,K') or y (n,1,T,H,W). */
 void ref_network_predict(ref_network *ref, const flim_batch *batch, double *logits);
 /* The loss that a train call would report, divided by the divisor; changes nothing. */
 double ref_network_loss(const ref_network *ref, const flim_batch *batch, const flim_step *step);

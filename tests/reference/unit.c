@@ -80,9 +80,45 @@ static inline __attribute__((always_inline)) void visit_window(const flim_unit *
     }
 }
 
+/* A transposed unit, as PyTorch's ConvTranspose3d defines it: x[n,i,t] w[i,o,k] enters z[n,o,t * stride - pad + k]. */
+static void scatter(const flim_unit *u, int64_t n, int i, const int position[3], int64_t x, const conv_arrays *a,
+                    conv_visit *visit)
+{
+    for (int o = 0; o < u->out_channels; o++) {
+        for (int64_t k = 0; k < volume(u->kernel); k++) {
+            const int plane = u->kernel[1] * u->kernel[2];
+            const int tap[3] = {(int)k / plane, (int)k % plane / u->kernel[2], (int)k % u->kernel[2]};
+            int to[3];
+            bool inside = true;
+            for (int d = 0; d < 3; d++) {
+                to[d] = position[d] * u->stride[d] - u->pad[d] + tap[d];
+                inside = inside && to[d] >= 0 && to[d] < u->conv_out[d];
+            }
+            if (inside) {
+                visit(a, at(u->out_channels, u->conv_out, n, o, to[0], to[1], to[2]), x,
+                      ((int64_t)i * u->out_channels + o) * volume(u->kernel) + k);
+            }
+        }
+    }
+}
+
+static void convolve_transposed(const flim_unit *u, int64_t cells, const conv_arrays *a, conv_visit *visit)
+{
+    const int64_t voxels = volume(u->in);
+    for (int64_t x = 0; x < cells * u->in_channels * voxels; x++) {
+        const int v = (int)(x % voxels), plane = u->in[1] * u->in[2];
+        const int position[3] = {v / plane, v % plane / u->in[2], v % u->in[2]};
+        scatter(u, x / voxels / u->in_channels, (int)(x / voxels % u->in_channels), position, x, a, visit);
+    }
+}
+
 static inline __attribute__((always_inline)) void convolve(const flim_unit *u, int64_t cells, const conv_arrays *a,
                                                            conv_visit *visit)
 {
+    if (u->transposed) {
+        convolve_transposed(u, cells, a, visit);
+        return;
+    }
     for (int64_t n = 0; n < cells; n++) {
         for (int o = 0; o < u->out_channels; o++) {
             for (int t = 0; t < u->conv_out[0]; t++) {

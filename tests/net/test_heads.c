@@ -1,0 +1,694 @@
+/* Networks beside the published one: a transposed unit and a dense head (an autoencoder), several heads, none; losses by soft targets
+ * and with class weights.  Some updates on the device, each against the double-precision reference: loss, all gradients, running
+ * statistics, what is predicted.  The reference's gradients are held to central differences of its loss. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "backend/loss.h"
+#include "reference/formula.h"
+#include "reference/reference.h"
+#include "reference/target.h"
+
+static const ref_target *target;
+
+static void ok(flim_status status, const flim_error *err)
+{
+    if (status != FLIM_OK) {
+        fail_msg("%s", err->text);
+    }
+}
+
+/* ---- networks ---------------------------------------------------------------------------------------------------------- */
+
+enum { CLASSES = 3, BATCH = 5 };
+
+static flim_unit unit(const char *name, int input, int channels, int kt, int ks, int stride_t, int stride_s)
+{
+    flim_unit u = {.input = input, .skip = -1, .act = true, .out_channels = channels};
+    const int kernel[3] = {kt, ks, ks}, stride[3] = {stride_t, stride_s, stride_s};
+    snprintf(u.conv, sizeof u.conv, "%s.conv", name);
+    snprintf(u.bn, sizeof u.bn, "%s.bn", name);
+    for (int d = 0; d < 3; d++) {
+        u.kernel[d] = kernel[d];
+        u.stride[d] = stride[d];
+        u.pad[d] = (kernel[d] - 1) / 2;
+    }
+    return u;
+}
+
+static void add(flim_network *net, flim_unit u)
+{
+    flim_error err = {0};
+    ok(flim_network_add_unit(net, &u, &err), &err);
+}
+
+/* One channel of the input's size, from the unit before: a reconstruction. */
+static flim_unit decoder(const flim_network *net, int kt, int ks, int stride_t, int stride_s)
+{
+    flim_unit u = unit("decoder", net->n_units - 1, 1, kt, ks, stride_t, stride_s);
+    u.transposed = true;
+    u.act = false;
+    u.bn[0] = 0;
+    memcpy(u.conv_out, net->in, sizeof u.conv_out);
+    return u;
+}
+
+static void add_head(flim_network *net, const char *name, int at, flim_loss loss, float weight)
+{
+    const bool dense = loss == FLIM_LOSS_SQUARED || loss == FLIM_LOSS_SQUARED_MASKED;
+    flim_head head = {.kind = dense ? FLIM_HEAD_DENSE : FLIM_HEAD_POOLED,
+                      .unit = at,
+                      .hidden = dense ? 0 : 6,
+                      .outputs = dense ? 0 : flim_class_outputs(net->classes),
+                      .loss = loss,
+                      .weight = weight};
+    flim_error err = {0};
+    snprintf(head.name, sizeof head.name, "%s", name);
+    ok(flim_network_add_head(net, &head, &err), &err);
+}
+
+static void finish(flim_network *net)
+{
+    flim_error err = {0};
+    ok(flim_network_finish(net, &err), &err);
+}
+
+/* Two units: stride 2 in time, and back. */
+static void autoencoder(flim_network *net)
+{
+    flim_network_begin(net, 2, 2, 12, 5, 4);
+    add(net, unit("encoder", -1, 8, 3, 3, 2, 1));
+    add(net, decoder(net, 4, 3, 2, 1));
+    add_head(net, "reconstruction", 1, FLIM_LOSS_SQUARED, 1);
+    finish(net);
+}
+
+/* Odd sizes, other strides, and a transposed unit with BatchNorm, activation and a skip; only the mask's voxels count. */
+static void masked_autoencoder(flim_network *net)
+{
+    flim_network_begin(net, 2, 2, 13, 7, 5);
+    add(net, unit("first", -1, 16, 3, 1, 1, 1));
+    add(net, unit("encoder", 0, 24, 3, 3, 2, 2));
+    flim_unit up = unit("up", 1, 16, 3, 3, 2, 2);
+    up.transposed = true;
+    up.skip = 0;
+    up.dropout = true;
+    up.block = 1;
+    memcpy(up.conv_out, net->unit[0].out, sizeof up.conv_out);
+    add(net, up);
+    flim_unit last = decoder(net, 3, 1, 1, 1);
+    last.block = 1;
+    add(net, last);
+    add_head(net, "reconstruction", 3, FLIM_LOSS_SQUARED_MASKED, 2);
+    finish(net);
+}
+
+/* One head in the middle, where units read on, and two at the end. */
+static void three_heads(flim_network *net)
+{
+    flim_network_begin(net, CLASSES, 2, 16, 5, 5);
+    add(net, unit("one", -1, 8, 3, 3, 2, 1));
+    flim_unit two = unit("two", 0, 8, 3, 3, 1, 1);
+    two.skip = 0;
+    two.dropout = true;
+    add(net, two);
+    flim_unit three = unit("three", 1, 16, 3, 3, 1, 2);
+    three.pool_t = 2;
+    three.dropout = true;
+    three.block = 1;
+    add(net, three);
+    add_head(net, "head", 2, FLIM_LOSS_SOFTMAX, 1);
+    add_head(net, "middle", 1, FLIM_LOSS_SOFT_TARGETS, 0.5f);
+    add_head(net, "beside", 2, FLIM_LOSS_SOFT_TARGETS, 0.25f);
+    finish(net);
+}
+
+/* A classifier and a reconstruction that share their encoder; the first unit has a head, too. */
+static void two_tasks(flim_network *net)
+{
+    flim_network_begin(net, 2, 2, 12, 6, 5);
+    add(net, unit("encoder", -1, 8, 3, 3, 2, 1));
+    add(net, decoder(net, 4, 3, 2, 1));
+    add_head(net, "head", 0, FLIM_LOSS_BINARY, 1);
+    add_head(net, "reconstruction", 1, FLIM_LOSS_SQUARED, 4);
+    finish(net);
+}
+
+static void class_weights(flim_network *net)
+{
+    three_heads(net);
+    static const float weight[CLASSES] = {0.5f, 2, 1.25f};
+    for (int k = 0; k < net->n_heads; k++) {
+        net->head[k].n_class_weights = CLASSES;
+        memcpy(net->head[k].class_weight, weight, sizeof weight);
+    }
+}
+
+typedef void build_network(flim_network *net);
+
+/* ---- a network on the device and in the reference ------------------------------------------------------------------------- */
+
+typedef struct fixture {
+    flim_network net;
+    float *parameters, *statistics; /* P, S */
+    ref_network *ref;
+    flim_program *program;
+} fixture;
+
+static fixture *create(build_network *build)
+{
+    fixture *f = calloc(1, sizeof *f);
+    assert_non_null(f);
+    build(&f->net);
+    f->parameters = calloc((size_t)f->net.parameters, sizeof(float));
+    f->statistics = calloc((size_t)f->net.statistics + 1, sizeof(float));
+    assert_true(f->parameters && f->statistics);
+    ref_formula_weights(&f->net, f->parameters, f->statistics);
+    f->ref = ref_network_create(&f->net, f->parameters, f->statistics);
+    f->program = ref_program_create(target, &f->net, BATCH, BATCH, f->parameters, f->statistics);
+    assert_non_null(f->program);
+    return f;
+}
+
+static void release(fixture *f)
+{
+    flim_program_destroy(f->program);
+    ref_network_free(f->ref);
+    free(f->parameters);
+    free(f->statistics);
+    free(f);
+}
+
+/* A batch with a target for each cell: shares that sum to 1, not the label's alone. */
+static flim_batch batch_of(const flim_network *net, int64_t first, int64_t n)
+{
+    flim_batch b = ref_formula_batch(net, first, n);
+    const int classes = net->classes;
+    b.target = calloc((size_t)(n * classes), sizeof *b.target);
+    assert_non_null(b.target);
+    for (int64_t i = 0; i < n; i++) {
+        for (int k = 0; k < classes; k++) {
+            b.target[i * classes + k] = k == b.label[i] ? 0.5f : 0.5f / (float)(classes - 1);
+        }
+        b.weight[i] = 1 + (float)(i % 2) / 2;
+    }
+    return b;
+}
+
+static flim_step step_of(double divisor, bool first, bool last, float dropout)
+{
+    return (flim_step){.first = first,
+                       .last = last,
+                       .divisor = divisor,
+                       .learning_rate = 0.0009765625f,
+                       .weight_decay = 0.0078125f,
+                       .beta1 = 0.9f,
+                       .beta2 = 0.999f,
+                       .epsilon = 1e-8f,
+                       .label_smoothing = 0.125f,
+                       .dropout = dropout};
+}
+
+/* NaN before the read. */
+static float *read_state(flim_program *program, flim_state state, int64_t count)
+{
+    flim_error err = {0};
+    float *values = malloc((size_t)count * sizeof *values + 1);
+    assert_non_null(values);
+    for (int64_t i = 0; i < count; i++) {
+        values[i] = NAN;
+    }
+    ok(flim_program_read(program, state, values, &err), &err);
+    return values;
+}
+
+static double tolerance(void)
+{
+    return 10 * ref_layer_tolerance(target->precision);
+}
+
+static int failures;
+
+static void compare(const char *what, const char *name, double found, double allowed)
+{
+    if (!(found <= allowed)) {
+        failures++;
+        print_error("%s of %s: distance %.3g, allowed %.3g\n", what, name, found, allowed);
+    }
+}
+
+static void end_checks(const char *test)
+{
+    const int n = failures;
+    failures = 0;
+    if (n > 0) {
+        fail_msg("reproduce: FLIM_TEST_DEVICE=%s FLIM_TEST_PRECISION=%s CMOCKA_TEST_FILTER=%s tests/test_heads", target->spec,
+                 flim_precision_name(target->precision), test);
+    }
+}
+
+static double size_of(const double *values, int64_t count)
+{
+    double squares = 0;
+    for (int64_t i = 0; i < count; i++) {
+        squares += values[i] * values[i];
+    }
+    return sqrt(squares);
+}
+
+/* Gradients tensor by tensor; the bias before a BatchNorm has none but rounding, a fraction of the sum of |dz|. */
+static void compare_gradients(const fixture *f)
+{
+    float *gradients = read_state(f->program, FLIM_STATE_GRADIENTS, f->net.parameters);
+    for (int k = 0; k < f->net.n_tensors; k++) {
+        const flim_tensor *t = &f->net.tensor[k];
+        if (!flim_tensor_is_statistic(t)) {
+            const double *expected = f->ref->gradients + t->offset;
+            const double size = size_of(expected, t->count) + size_of(f->ref->bias_scale + t->offset, t->count);
+            double difference = 0;
+            for (int64_t i = 0; i < t->count; i++) {
+                difference += pow((double)gradients[t->offset + i] - expected[i], 2);
+            }
+            compare("gradient", t->name, sqrt(difference), tolerance() * size);
+            assert_true(size > 0);
+        }
+    }
+    free(gradients);
+}
+
+/* Puts the reference at the device's state, so that the next update is compared on its own. */
+static void follow(fixture *f)
+{
+    const struct {
+        flim_state state;
+        double *to;
+        int64_t count;
+    } copy[] = {{FLIM_STATE_PARAMETERS, f->ref->parameters, f->net.parameters},
+                {FLIM_STATE_STATISTICS, f->ref->statistics, f->net.statistics}};
+    for (int k = 0; k < 2; k++) {
+        float *values = read_state(f->program, copy[k].state, copy[k].count);
+        if (copy[k].count > 0) {
+            compare("values", k == 0 ? "parameters" : "statistics", ref_distance(values, copy[k].to, copy[k].count),
+                    k == 0 ? 1e-2 : tolerance());
+        }
+        for (int64_t i = 0; i < copy[k].count; i++) {
+            copy[k].to[i] = (double)values[i];
+        }
+        free(values);
+    }
+}
+
+static void compare_predictions(fixture *f, int64_t n)
+{
+    flim_error err = {0};
+    flim_batch batch = batch_of(&f->net, 40, n);
+    const int64_t count = n * flim_network_outputs(&f->net);
+    float *out = malloc((size_t)count * sizeof *out);
+    double *expected = ref_array(count);
+    assert_non_null(out);
+    for (int64_t i = 0; i < count; i++) {
+        out[i] = NAN;
+    }
+    ok(flim_program_predict(f->program, &batch, out, &err), &err);
+    ok(flim_program_wait(f->program, &err), &err);
+    ref_network_predict(f->ref, &batch, expected);
+    int64_t at = 0;
+    for (int k = 0; k < f->net.n_heads; k++) {
+        const int64_t here = n * flim_head_outputs(&f->net, k);
+        compare("prediction", f->net.head[k].name, ref_distance(out + at, expected + at, here), tolerance());
+        at += here;
+    }
+    free(out);
+    free(expected);
+    ref_batch_free(&batch);
+}
+
+/* Three updates; the second is of two micro-batches. */
+static void train_and_compare(build_network *build, const char *test)
+{
+    static const struct {
+        int64_t n;
+        bool first, last;
+        float dropout;
+    } call[] = {{BATCH, true, true, 0}, {3, true, false, 0.25f}, {2, false, true, 0.25f}, {4, true, true, 0.25f}};
+    fixture *f = create(build);
+    int64_t cell = 0;
+    flim_error err = {0};
+    compare_predictions(f, 3);
+    for (size_t i = 0; i < sizeof call / sizeof call[0]; i++) {
+        flim_batch batch = batch_of(&f->net, cell, call[i].n);
+        const flim_step step = step_of(5, call[i].first, call[i].last, call[i].dropout);
+        flim_totals totals;
+        ok(flim_program_train(f->program, &batch, &step, &err), &err);
+        f->ref->loss = 0;
+        ref_network_train(f->ref, &batch, &step);
+        ok(flim_program_totals(f->program, true, &totals, &err), &err);
+        compare("loss", test, fabs(totals.loss / f->ref->loss - 1), tolerance());
+        assert_int_equal(totals.cells, call[i].n);
+        if (call[i].last) {
+            compare_gradients(f);
+            follow(f);
+        }
+        cell += call[i].n;
+        ref_batch_free(&batch);
+    }
+    compare_predictions(f, BATCH);
+    release(f);
+    end_checks(test);
+}
+
+static void an_autoencoder_of_two_units(void **state)
+{
+    (void)state;
+    train_and_compare(autoencoder, __func__);
+}
+
+static void transposed_units_of_other_shapes(void **state)
+{
+    (void)state;
+    train_and_compare(masked_autoencoder, __func__);
+}
+
+static void three_heads_on_two_units(void **state)
+{
+    (void)state;
+    train_and_compare(three_heads, __func__);
+}
+
+static void a_classifier_and_a_reconstruction(void **state)
+{
+    (void)state;
+    train_and_compare(two_tasks, __func__);
+}
+
+static void heads_with_class_weights(void **state)
+{
+    (void)state;
+    train_and_compare(class_weights, __func__);
+}
+
+static void an_autoencoder_learns(void **state)
+{
+    (void)state;
+    fixture *f = create(autoencoder);
+    flim_error err = {0};
+    double first = 0, last = 0;
+    for (int i = 0; i < 60; i++) {
+        flim_batch batch = batch_of(&f->net, 0, BATCH);
+        flim_step step = step_of(BATCH, true, true, 0);
+        flim_totals totals;
+        step.learning_rate = 0.01f;
+        ok(flim_program_train(f->program, &batch, &step, &err), &err);
+        ok(flim_program_totals(f->program, true, &totals, &err), &err);
+        first = i == 0 ? totals.loss : first;
+        last = totals.loss;
+        ref_batch_free(&batch);
+    }
+    if (!(last < 0.5 * first)) {
+        fail_msg("the loss went from %g to %g in 60 updates", first, last);
+    }
+    release(f);
+}
+
+/* ---- losses ---------------------------------------------------------------------------------------------------------------- */
+
+/* Gradients of one update with the batch that `prepare` makes. */
+static float *gradients_of(build_network *build, void (*prepare)(const flim_network *net, flim_batch *batch),
+                           flim_totals *totals)
+{
+    fixture *f = create(build);
+    flim_error err = {0};
+    flim_batch batch = batch_of(&f->net, 0, BATCH);
+    flim_step step = step_of(6, true, true, 0);
+    step.label_smoothing = 0;
+    prepare(&f->net, &batch);
+    ok(flim_program_train(f->program, &batch, &step, &err), &err);
+    ok(flim_program_totals(f->program, true, totals, &err), &err);
+    float *gradients = read_state(f->program, FLIM_STATE_GRADIENTS, f->net.parameters);
+    ref_batch_free(&batch);
+    release(f);
+    return gradients;
+}
+
+static void same_gradients(build_network *a, void (*prepare_a)(const flim_network *net, flim_batch *batch), build_network *b,
+                           void (*prepare_b)(const flim_network *net, flim_batch *batch))
+{
+    flim_network net;
+    flim_totals totals[2];
+    float *of_a = gradients_of(a, prepare_a, &totals[0]), *of_b = gradients_of(b, prepare_b, &totals[1]);
+    a(&net);
+    double *expected = ref_from_floats(of_a, net.parameters);
+    const double found = ref_distance(of_b, expected, net.parameters);
+    if (!(found < 1e-5)) { /* the same sums; one product is rounded elsewhere */
+        fail_msg("gradients differ by %g", found);
+    }
+    assert_true(fabs(totals[0].loss / totals[1].loss - 1) < 1e-6);
+    assert_true(fabs(totals[0].weight / totals[1].weight - 1) < 1e-6);
+    assert_int_equal(totals[0].correct, totals[1].correct);
+    free(expected);
+    free(of_a);
+    free(of_b);
+}
+
+static void plain(const flim_network *net, flim_batch *batch)
+{
+    (void)net, (void)batch;
+}
+
+/* The class weights of class_weights, as weights of the cells. */
+static void weigh_cells(const flim_network *net, flim_batch *batch)
+{
+    flim_network weighted;
+    (void)net;
+    class_weights(&weighted);
+    for (int64_t i = 0; i < batch->n; i++) {
+        batch->weight[i] *= weighted.head[0].class_weight[batch->label[i]];
+    }
+}
+
+static void class_weights_are_weights_of_cells(void **state)
+{
+    (void)state;
+    same_gradients(class_weights, plain, three_heads, weigh_cells);
+}
+
+/* All heads by the labels. */
+static void by_labels(flim_network *net)
+{
+    three_heads(net);
+    for (int k = 0; k < net->n_heads; k++) {
+        net->head[k].loss = FLIM_LOSS_SOFTMAX;
+    }
+}
+
+static void by_targets(flim_network *net)
+{
+    three_heads(net);
+    for (int k = 0; k < net->n_heads; k++) {
+        net->head[k].loss = FLIM_LOSS_SOFT_TARGETS;
+    }
+}
+
+static void certain_targets(const flim_network *net, flim_batch *batch)
+{
+    for (int64_t i = 0; i < batch->n * net->classes; i++) {
+        batch->target[i] = i % net->classes == batch->label[i / net->classes];
+    }
+}
+
+static void certain_targets_are_labels(void **state)
+{
+    (void)state;
+    same_gradients(by_labels, plain, by_targets, certain_targets);
+}
+
+/* Every row of the table: its slope is the derivative of its loss. */
+static void slopes_are_derivatives(void **state)
+{
+    (void)state;
+    static const float x[CLASSES] = {0.5f, -1.25f, 2}, share[CLASSES] = {0.25f, 0.25f, 0.5f};
+    const flim_target t = {.label = 1, .smoothing = 0.125, .distribution = share, .signal = 0.75};
+    for (int loss = 0; loss < FLIM_LOSSES; loss++) {
+        const bool several = loss == FLIM_LOSS_SOFTMAX || loss == FLIM_LOSS_SOFT_TARGETS;
+        const int outputs = several ? CLASSES : 1;
+        double norm;
+        assert_true(flim_loss_of((flim_loss)loss, x, outputs, &t, &norm) > 0);
+        for (int k = 0; k < outputs; k++) {
+            const float h = 1.0f / 1024;
+            float up[CLASSES], down[CLASSES];
+            double ignored;
+            memcpy(up, x, sizeof up);
+            memcpy(down, x, sizeof down);
+            up[k] += h;
+            down[k] -= h;
+            const double difference = flim_loss_of((flim_loss)loss, up, outputs, &t, &ignored) -
+                                      flim_loss_of((flim_loss)loss, down, outputs, &t, &ignored);
+            const double slope = flim_loss_slope((flim_loss)loss, x, k, outputs, &t, norm);
+            if (!(fabs(difference / (2 * (double)h) - slope) < 1e-6)) {
+                fail_msg("%s, output %d: slope %g, by differences %g", flim_loss_name((flim_loss)loss), k, slope,
+                         difference / (2 * (double)h));
+            }
+        }
+    }
+}
+
+/* The reference against central differences of its own loss: some parameters of each tensor of each network. */
+static void the_reference_has_true_gradients(void **state)
+{
+    (void)state;
+    static build_network *const networks[] = {autoencoder, masked_autoencoder, three_heads, two_tasks, class_weights};
+    for (size_t b = 0; b < sizeof networks / sizeof networks[0]; b++) {
+        flim_network net;
+        networks[b](&net);
+        float *parameters = calloc((size_t)net.parameters, sizeof *parameters);
+        float *statistics = calloc((size_t)net.statistics + 1, sizeof *statistics);
+        assert_true(parameters && statistics);
+        ref_formula_weights(&net, parameters, statistics);
+        ref_network *ref = ref_network_create(&net, parameters, statistics);
+        ref_network *at = ref_network_create(&net, parameters, statistics);
+        flim_batch batch = batch_of(&net, 0, 4);
+        const flim_step step = step_of(4, true, true, 0.25f);
+        ref_network_train(ref, &batch, &step);
+        for (int k = 0; k < net.n_tensors; k++) {
+            const flim_tensor *t = &net.tensor[k];
+            for (int64_t i = 0; !flim_tensor_is_statistic(t) && i < t->count; i += t->count / 3 + 1) {
+                const double h = 1e-6;
+                double *p = &at->parameters[t->offset + i];
+                *p += h;
+                const double up = ref_network_loss(at, &batch, &step);
+                *p -= 2 * h;
+                const double down = ref_network_loss(at, &batch, &step);
+                *p += h;
+                const double slope = ref->gradients[t->offset + i], found = (up - down) / (2 * h);
+                if (!(fabs(found - slope) < 1e-6 + 1e-4 * fabs(slope))) {
+                    fail_msg("network %zu, %s[%lld]: gradient %.9g, by differences %.9g", b, t->name, (long long)i, slope,
+                             found);
+                }
+            }
+        }
+        ref_batch_free(&batch);
+        ref_network_free(ref);
+        ref_network_free(at);
+        free(parameters);
+        free(statistics);
+    }
+}
+
+/* ---- none, and what is refused --------------------------------------------------------------------------------------------- */
+
+static void features(flim_network *net)
+{
+    flim_network_begin(net, 2, 2, 12, 5, 4);
+    add(net, unit("encoder", -1, 8, 3, 3, 2, 1));
+    finish(net);
+}
+
+static void a_network_without_heads_predicts_nothing_and_learns_nothing(void **state)
+{
+    (void)state;
+    flim_network net;
+    flim_error err = {0};
+    features(&net);
+    assert_int_equal(flim_network_outputs(&net), 0);
+    float *parameters = calloc((size_t)net.parameters, sizeof *parameters);
+    float *statistics = calloc((size_t)net.statistics, sizeof *statistics);
+    assert_true(parameters && statistics);
+    ref_formula_weights(&net, parameters, statistics);
+    flim_program *program = ref_program_create(target, &net, 0, 2, parameters, statistics);
+    assert_non_null(program);
+    flim_batch batch = batch_of(&net, 0, 2);
+    float guard = 0.5f;
+    ok(flim_program_predict(program, &batch, &guard, &err), &err);
+    ok(flim_program_wait(program, &err), &err);
+    assert_true(guard == 0.5f);
+    ref_batch_free(&batch);
+    flim_program_destroy(program);
+    const flim_program_options options = {.precision = target->precision, .train_batch = 2};
+    assert_int_equal(flim_program_compile(target->device, &net, &options, &program, &err), FLIM_ERROR_USAGE);
+    assert_non_null(strstr(err.text, "no loss"));
+    free(parameters);
+    free(statistics);
+}
+
+static void impossible_networks_are_refused(void **state)
+{
+    (void)state;
+    flim_network net;
+    flim_error err = {0};
+    flim_network_begin(&net, 2, 2, 12, 5, 4);
+    add(&net, unit("encoder", -1, 8, 3, 3, 2, 1));
+    flim_unit wrong = decoder(&net, 4, 3, 2, 1);
+    wrong.conv_out[0] = 15; /* a convolution of 15 gives 7, not 6 */
+    assert_int_equal(flim_network_add_unit(&net, &wrong, &err), FLIM_ERROR_USAGE);
+    assert_non_null(strstr(err.text, "from 6 to 15"));
+    wrong = unit("wide", 0, 8, 99, 3, 1, 1);
+    wrong.pad[0] = 0;
+    assert_int_equal(flim_network_add_unit(&net, &wrong, &err), FLIM_ERROR_USAGE);
+    wrong = unit("later", 3, 8, 3, 3, 1, 1);
+    assert_int_equal(flim_network_add_unit(&net, &wrong, &err), FLIM_ERROR_USAGE);
+    wrong = unit("shape", 0, 4, 3, 3, 1, 1);
+    wrong.skip = 0;
+    assert_int_equal(flim_network_add_unit(&net, &wrong, &err), FLIM_ERROR_USAGE);
+    const flim_head heads[] = {{.name = "a", .unit = 1, .hidden = 4, .outputs = 1},
+                               {.name = "b", .unit = 0, .hidden = 4, .outputs = 2},
+                               {.name = "c", .unit = 0, .hidden = 4, .outputs = 1, .loss = FLIM_LOSS_SQUARED},
+                               {.name = "d", .unit = 0, .kind = FLIM_HEAD_DENSE, .loss = FLIM_LOSS_SQUARED},
+                               {.name = "e", .unit = 0, .hidden = 4, .outputs = 1, .n_class_weights = 3}};
+    for (size_t i = 0; i < sizeof heads / sizeof heads[0]; i++) {
+        assert_int_equal(flim_network_add_head(&net, &heads[i], &err), FLIM_ERROR_USAGE);
+    }
+    add(&net, unit("unread", 0, 8, 3, 3, 1, 1));
+    add_head(&net, "head", 0, FLIM_LOSS_BINARY, 1);
+    finish(&net);
+    flim_program *program = NULL;
+    const flim_program_options options = {.precision = target->precision, .train_batch = 2};
+    assert_int_equal(flim_program_compile(target->device, &net, &options, &program, &err), FLIM_ERROR_USAGE);
+    assert_non_null(strstr(err.text, "unread"));
+}
+
+static void soft_targets_need_targets(void **state)
+{
+    (void)state;
+    fixture *f = create(three_heads);
+    flim_error err = {0};
+    flim_batch batch = ref_formula_batch(&f->net, 0, 2);
+    const flim_step step = step_of(2, true, true, 0);
+    assert_int_equal(flim_program_train(f->program, &batch, &step, &err), FLIM_ERROR_USAGE);
+    assert_non_null(strstr(err.text, "soft targets"));
+    ref_batch_free(&batch);
+    release(f);
+}
+
+static int group(const ref_target *on)
+{
+    target = on;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_autoencoder_of_two_units),
+        cmocka_unit_test(transposed_units_of_other_shapes),
+        cmocka_unit_test(three_heads_on_two_units),
+        cmocka_unit_test(a_classifier_and_a_reconstruction),
+        cmocka_unit_test(heads_with_class_weights),
+        cmocka_unit_test(an_autoencoder_learns),
+        cmocka_unit_test(class_weights_are_weights_of_cells),
+        cmocka_unit_test(certain_targets_are_labels),
+        cmocka_unit_test(slopes_are_derivatives),
+        cmocka_unit_test(the_reference_has_true_gradients),
+        cmocka_unit_test(a_network_without_heads_predicts_nothing_and_learns_nothing),
+        cmocka_unit_test(impossible_networks_are_refused),
+        cmocka_unit_test(soft_targets_need_targets),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+int main(void)
+{
+    return ref_target_run(group);
+}
