@@ -127,10 +127,7 @@ flim_status flim_file_read(const char *path, size_t limit, char **bytes, size_t 
     }
     size_t size = (size_t)about.st_size;
     memory = flim_alloc(size + 1, 1, err);
-    if (!memory) {
-        status = FLIM_ERROR_MEMORY;
-        goto done;
-    }
+    FLIM_TRY_DONE(memory ? FLIM_OK : FLIM_ERROR_MEMORY);
     if (fread(memory, 1, size, stream) != size) {
         status = flim_fail(err, FLIM_ERROR_DATA, "cannot read %s: it ended early", path);
         goto done;

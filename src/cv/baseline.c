@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/alloc.h"
+#include "core/try.h"
 #include "core/stop.h"
 #include "flim/metrics.h"
 #include "cv/sampler.h"
@@ -277,8 +278,7 @@ flim_status flim_logistic_fit(const flim_split_data *data, const double *x, int 
     int outputs = data->classes == 2 ? 1 : data->classes;
     *out = (flim_logistic){.classes = data->classes, .features = features, .outputs = outputs};
     if (n_rows < 1) {
-        flim_fail(err, FLIM_ERROR_USAGE, "baseline: no cells to fit");
-        return FLIM_ERROR_USAGE;
+        return flim_fail(err, FLIM_ERROR_USAGE, "baseline: no cells to fit");
     }
     fit f = {.n = n_rows,
              .classes = data->classes,
@@ -297,20 +297,16 @@ flim_status flim_logistic_fit(const flim_split_data *data, const double *x, int 
     out->mean = flim_alloc((size_t)features, sizeof *out->mean, err);
     out->scale = flim_alloc((size_t)features, sizeof *out->scale, err);
     out->coefficient = flim_alloc(f.size, sizeof *out->coefficient, err);
-    if (!label || !class_weight || !f.z || !f.weight || !f.p || !out->mean || !out->scale || !out->coefficient) {
-        status = FLIM_ERROR_MEMORY;
-        goto done;
-    }
+    const bool whole = label && class_weight && f.z && f.weight && f.p && out->mean && out->scale && out->coefficient;
+    FLIM_TRY_DONE(whole ? FLIM_OK : FLIM_ERROR_MEMORY);
     f.label = label;
     flim_class_weights(data, rows, n_rows, class_weight);
     for (int64_t i = 0; i < n_rows; i++) {
         label[i] = data->label[rows[i]];
         f.weight[i] = options->balanced ? class_weight[label[i]] : 1;
     }
-    status = standardise(&f, x, rows, out, err);
-    if (status == FLIM_OK) {
-        status = minimise(&f, out, err);
-    }
+    FLIM_TRY_DONE(standardise(&f, x, rows, out, err));
+    status = minimise(&f, out, err);
 done:
     flim_free(label);
     flim_free(class_weight);
@@ -359,19 +355,40 @@ static flim_status choose(const flim_split_data *data, const flim_fold *fold, co
     if (data->classes != 2 || !fold->val_complete) {
         return FLIM_OK;
     }
-    flim_status status = FLIM_ERROR_MEMORY;
+    flim_status status = FLIM_OK;
     size_t n = (size_t)fold->n_val;
     int32_t *label = flim_alloc(n, sizeof *label, err);
     float *logits = flim_alloc(n, sizeof *logits, err);
-    if (label && logits) {
-        for (size_t i = 0; i < n; i++) {
-            label[i] = data->label[fold->val[i]];
-            flim_logistic_logits(model, x + fold->val[i] * model->features, logits + i);
-        }
-        status = flim_choose_threshold_for(objective, fold->n_val, label, logits, threshold, err);
+    FLIM_TRY_DONE(label && logits ? FLIM_OK : FLIM_ERROR_MEMORY);
+    for (size_t i = 0; i < n; i++) {
+        label[i] = data->label[fold->val[i]];
+        flim_logistic_logits(model, x + fold->val[i] * model->features, logits + i);
     }
+    status = flim_choose_threshold_for(objective, fold->n_val, label, logits, threshold, err);
+done:
     flim_free(label);
     flim_free(logits);
+    return status;
+}
+
+/* Fits a model to one fold and decides on its test cells. */
+static flim_status run_logistic(const flim_split_data *data, const flim_fold *fold, const double *x, int features,
+                                const flim_logistic_options *options, float *logits, int32_t *predicted, double *threshold,
+                                flim_error *err)
+{
+    const flim_metric objective = options->threshold_for_f1 ? FLIM_F1 : FLIM_BALANCED_ACCURACY;
+    flim_status status = FLIM_OK;
+    flim_logistic model = {0};
+    FLIM_TRY_DONE(flim_logistic_fit(data, x, features, fold->train, fold->n_train, options, &model, err));
+    FLIM_TRY_DONE(choose(data, fold, x, &model, objective, threshold, err));
+    for (int64_t i = 0; i < fold->n_test; i++) {
+        const int64_t cell = fold->test[i];
+        float *to = logits + cell * model.outputs;
+        flim_logistic_logits(&model, x + cell * features, to);
+        predicted[cell] = flim_predicted_class(data->classes, to, *threshold);
+    }
+done:
+    flim_logistic_free(&model);
     return status;
 }
 
@@ -382,32 +399,23 @@ flim_status flim_baseline_run(const flim_splits *splits, const flim_split_data *
     int outputs = data->classes == 2 ? 1 : data->classes;
     double *share = flim_alloc((size_t)data->classes, sizeof *share, err);
     float *prior = flim_alloc((size_t)outputs, sizeof *prior, err);
-    flim_status status = share && prior ? FLIM_OK : FLIM_ERROR_MEMORY;
-    for (int f = 0; status == FLIM_OK && f < splits->n_folds; f++) {
+    flim_status status = FLIM_OK;
+    FLIM_TRY_DONE(share && prior ? FLIM_OK : FLIM_ERROR_MEMORY);
+    for (int f = 0; f < splits->n_folds; f++) {
         const flim_fold *fold = &splits->fold[f];
-        flim_logistic model = {0};
         threshold[f] = 0.5;
         if (features > 0) {
-            status = flim_logistic_fit(data, x, features, fold->train, fold->n_train, options, &model, err);
-            if (status == FLIM_OK) {
-                status = choose(data, fold, x, &model, options->threshold_for_f1 ? FLIM_F1 : FLIM_BALANCED_ACCURACY,
-                                &threshold[f], err);
-            }
-        } else {
-            prior_logits(data, fold->train, fold->n_train, share, prior);
+            FLIM_TRY_DONE(run_logistic(data, fold, x, features, options, logits, predicted, &threshold[f], err));
+            continue;
         }
-        for (int64_t i = 0; status == FLIM_OK && i < fold->n_test; i++) {
-            int64_t cell = fold->test[i];
-            float *to = logits + cell * outputs;
-            if (features > 0) {
-                flim_logistic_logits(&model, x + cell * features, to);
-            } else {
-                memcpy(to, prior, (size_t)outputs * sizeof *prior);
-            }
-            predicted[cell] = flim_predicted_class(data->classes, to, threshold[f]);
+        prior_logits(data, fold->train, fold->n_train, share, prior);
+        for (int64_t i = 0; i < fold->n_test; i++) {
+            const int64_t cell = fold->test[i];
+            memcpy(logits + cell * outputs, prior, (size_t)outputs * sizeof *prior);
+            predicted[cell] = flim_predicted_class(data->classes, prior, 0.5);
         }
-        flim_logistic_free(&model);
     }
+done:
     flim_free(share);
     flim_free(prior);
     return status;

@@ -1,5 +1,6 @@
 #include "cv/sampler.h"
 
+#include "core/try.h"
 #include "core/alloc.h"
 
 static void draw_each_once(const int64_t *part, int64_t n_part, int64_t *order, flim_random *random, flim_draw *draws)
@@ -64,10 +65,7 @@ flim_status flim_sampler_draw(flim_sampler sampler, const flim_split_data *data,
     start = flim_alloc((size_t)keys + 1, sizeof *start, err);
     seen = flim_alloc((size_t)n_part, sizeof *seen, err);
     label = flim_alloc((size_t)data->n, sizeof *label, err);
-    if (!start || !seen || !label) {
-        status = FLIM_ERROR_MEMORY;
-        goto done;
-    }
+    FLIM_TRY_DONE(start && seen && label ? FLIM_OK : FLIM_ERROR_MEMORY);
     for (int64_t i = 0; i < data->n; i++) {
         label[i] = data->label[i];
     }

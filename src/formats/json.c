@@ -370,10 +370,8 @@ flim_status flim_json_read(const char *path, flim_json **out, flim_error *err)
     char *text = NULL;
     size_t length = 0;
     *out = NULL;
-    flim_status status = flim_file_read(path, LARGEST_FILE, &text, &length, err);
-    if (status == FLIM_OK) {
-        status = flim_json_parse(text, length, path, out, err);
-    }
+    FLIM_TRY(flim_file_read(path, LARGEST_FILE, &text, &length, err));
+    const flim_status status = flim_json_parse(text, length, path, out, err);
     flim_free(text);
     return status;
 }

@@ -228,24 +228,18 @@ static flim_status read_header(flim_safetensors *file, flim_error *err)
 flim_status flim_safetensors_open(const char *path, flim_safetensors **out, flim_error *err)
 {
     *out = NULL;
-    flim_status status = FLIM_ERROR_MEMORY;
+    flim_status status = FLIM_OK;
     flim_safetensors *file = flim_alloc(1, sizeof *file, err);
-    if (!file || !(file->path = flim_strdup(path, err))) {
-        goto done;
-    }
+    FLIM_TRY_DONE(file && (file->path = flim_strdup(path, err)) ? FLIM_OK : FLIM_ERROR_MEMORY);
     file->stream = fopen(path, "rb");
     if (!file->stream) {
         status = flim_fail(err, FLIM_ERROR_DATA, "cannot read %s: %s", path, strerror(errno));
         goto done;
     }
-    status = read_header(file, err);
-    if (status == FLIM_OK) {
-        status = parse_header(file, err);
-    }
-    if (status == FLIM_OK) {
-        *out = file;
-        file = NULL;
-    }
+    FLIM_TRY_DONE(read_header(file, err));
+    FLIM_TRY_DONE(parse_header(file, err));
+    *out = file;
+    file = NULL;
 done:
     flim_safetensors_close(file);
     return status;
@@ -311,11 +305,8 @@ flim_status flim_safetensors_verify(flim_safetensors *file, flim_error *err)
     char found[65];
     enum { CHUNK = 1 << 16 };
     unsigned char *chunk = flim_alloc(CHUNK, 1, err);
-    flim_status status = chunk ? flim_sha256_begin(&hash, err) : FLIM_ERROR_MEMORY;
-    if (status != FLIM_OK) {
-        flim_free(chunk);
-        return status;
-    }
+    flim_status status = FLIM_OK;
+    FLIM_TRY_DONE(chunk ? flim_sha256_begin(&hash, err) : FLIM_ERROR_MEMORY);
     bool ended_early = fseeko(file->stream, (off_t)file->data_at, SEEK_SET) != 0;
     for (int64_t left = file->data_bytes; left > 0 && !ended_early;) {
         size_t bytes = left < CHUNK ? (size_t)left : CHUNK;
@@ -324,17 +315,17 @@ flim_status flim_safetensors_verify(flim_safetensors *file, flim_error *err)
         left -= (int64_t)bytes;
     }
     flim_sha256_end(&hash, found);
-    flim_free(chunk);
     if (ended_early) {
-        return flim_fail(err, FLIM_ERROR_DATA, "cannot read %s: it ended early", file->path);
+        status = flim_fail(err, FLIM_ERROR_DATA, "cannot read %s: it ended early", file->path);
+    } else if (strcmp(found, want) != 0) {
+        status = flim_fail(err, FLIM_ERROR_DATA,
+                           "%s: damaged: the data's SHA-256 is %.12s..., its metadata says %.12s... (a program that changes "
+                           "tensors must leave the key sha256 out)",
+                           file->path, found, want);
     }
-    if (strcmp(found, want) != 0) {
-        return flim_fail(err, FLIM_ERROR_DATA,
-                         "%s: damaged: the data's SHA-256 is %.12s..., its metadata says %.12s... (a program that changes "
-                         "tensors must leave the key sha256 out)",
-                         file->path, found, want);
-    }
-    return FLIM_OK;
+done:
+    flim_free(chunk);
+    return status;
 }
 
 /* ---- writing */
@@ -351,14 +342,12 @@ static int64_t item_bytes(const flim_array_item *item)
 static flim_status hash_items(const flim_array_item *items, int n_items, char out[65], flim_error *err)
 {
     flim_sha256 hash = {0};
-    flim_status status = flim_sha256_begin(&hash, err);
-    if (status == FLIM_OK) {
-        for (int i = 0; i < n_items; i++) {
-            flim_sha256_add(&hash, items[i].data, (size_t)item_bytes(&items[i]));
-        }
-        flim_sha256_end(&hash, out);
+    FLIM_TRY(flim_sha256_begin(&hash, err));
+    for (int i = 0; i < n_items; i++) {
+        flim_sha256_add(&hash, items[i].data, (size_t)item_bytes(&items[i]));
     }
-    return status;
+    flim_sha256_end(&hash, out);
+    return FLIM_OK;
 }
 
 /* The header as one line of text; NULL when out of memory.  Takes metadata over. */
@@ -402,10 +391,7 @@ flim_status flim_safetensors_write(const char *path, flim_json *metadata, const 
         status = flim_fail(err, FLIM_ERROR_MEMORY, "out of host memory while %s was put together", path);
         goto done;
     }
-    status = flim_file_begin(&writer, path, err);
-    if (status != FLIM_OK) {
-        goto done;
-    }
+    FLIM_TRY_DONE(flim_file_begin(&writer, path, err));
     /* Blanks after the header bring the data to a multiple of 8 bytes, so that a mapped file has aligned arrays. */
     size_t length = strlen(text), padded = (length + 7) / 8 * 8;
     unsigned char size[LENGTH_BYTES];

@@ -176,7 +176,6 @@ static flim_status read_stage(reader *r, flim_yaml_entry *entry)
 static flim_status read_value(reader *r, flim_yaml_entry *entry)
 {
     const char *text;
-    flim_status status = FLIM_OK;
     if (r->event.type == YAML_SCALAR_EVENT) {
         FLIM_TRY(scalar(r, &text));
         entry->is_null = is_null(&r->event, text);
@@ -188,9 +187,9 @@ static flim_status read_value(reader *r, flim_yaml_entry *entry)
     }
     entry->is_list = true;
     for (;;) {
-        status = next(r);
-        if (status != FLIM_OK || r->event.type == YAML_SEQUENCE_END_EVENT) {
-            return status;
+        FLIM_TRY(next(r));
+        if (r->event.type == YAML_SEQUENCE_END_EVENT) {
+            return FLIM_OK;
         }
         if (r->event.type == YAML_MAPPING_START_EVENT && strcmp(entry->key, "stages") == 0) {
             FLIM_TRY(read_stage(r, entry));
@@ -200,33 +199,21 @@ static flim_status read_value(reader *r, flim_yaml_entry *entry)
             return flim_fail(r->err, FLIM_ERROR_USAGE, "%s:%d: the list '%.80s' may hold texts only", r->name, line_of(r),
                              entry->key);
         }
-        status = scalar(r, &text);
-        if (status == FLIM_OK) {
-            status = flim_string_list_add(&entry->value, text, r->err);
-        }
-        if (status != FLIM_OK) {
-            return status;
-        }
+        FLIM_TRY(scalar(r, &text));
+        FLIM_TRY(flim_string_list_add(&entry->value, text, r->err));
     }
 }
 
 static flim_status read_map(reader *r)
 {
     for (;;) {
-        flim_status status = next(r);
-        if (status != FLIM_OK || r->event.type == YAML_MAPPING_END_EVENT) {
-            return status;
+        FLIM_TRY(next(r));
+        if (r->event.type == YAML_MAPPING_END_EVENT) {
+            return FLIM_OK;
         }
-        status = begin_entry(r);
-        if (status == FLIM_OK) {
-            status = next(r);
-        }
-        if (status == FLIM_OK) {
-            status = read_value(r, &r->out->entry[r->out->n - 1]);
-        }
-        if (status != FLIM_OK) {
-            return status;
-        }
+        FLIM_TRY(begin_entry(r));
+        FLIM_TRY(next(r));
+        FLIM_TRY(read_value(r, &r->out->entry[r->out->n - 1]));
     }
 }
 
@@ -235,9 +222,9 @@ static flim_status read_stream(reader *r)
 {
     bool document = false;
     for (;;) {
-        flim_status status = next(r);
-        if (status != FLIM_OK || r->event.type == YAML_STREAM_END_EVENT) {
-            return status;
+        FLIM_TRY(next(r));
+        if (r->event.type == YAML_STREAM_END_EVENT) {
+            return FLIM_OK;
         }
         switch (r->event.type) {
         case YAML_STREAM_START_EVENT:
@@ -248,15 +235,12 @@ static flim_status read_stream(reader *r)
             }
             document = true;
             break;
-        case YAML_MAPPING_START_EVENT: status = read_map(r); break;
+        case YAML_MAPPING_START_EVENT: FLIM_TRY(read_map(r)); break;
         case YAML_SCALAR_EVENT:
             if (is_null(&r->event, (const char *)r->event.data.scalar.value)) {
                 break; /* only comments, or `---` and no more */
             } /* fall through */
         default: return flim_fail(r->err, FLIM_ERROR_USAGE, "%s:%d: expected lines of 'key: value'", r->name, line_of(r));
-        }
-        if (status != FLIM_OK) {
-            return status;
         }
     }
 }
@@ -284,16 +268,13 @@ flim_status flim_yaml_parse(const char *text, size_t length, const char *name, f
     length -= mark;
     reader r = {.name = name, .text = text, .length = length, .out = out, .err = err};
     *out = (flim_yaml){0};
-    flim_status status = check_encoding(text, length, name, err);
-    if (status != FLIM_OK) {
-        return status;
-    }
+    FLIM_TRY(check_encoding(text, length, name, err));
     if (!yaml_parser_initialize(&r.parser)) {
         return flim_fail(err, FLIM_ERROR_MEMORY, "out of host memory while reading %s", name);
     }
     yaml_parser_set_encoding(&r.parser, YAML_UTF8_ENCODING);
     yaml_parser_set_input_string(&r.parser, (const unsigned char *)text, length);
-    status = read_stream(&r);
+    const flim_status status = read_stream(&r);
     drop_event(&r);
     yaml_parser_delete(&r.parser);
     if (status != FLIM_OK) {
@@ -308,11 +289,11 @@ flim_status flim_yaml_read(const char *path, flim_yaml *out, flim_error *err)
     size_t length = 0;
     *out = (flim_yaml){0};
     flim_status status = flim_file_read(path, LARGEST_FILE, &text, &length, err);
-    if (status == FLIM_OK) {
-        status = flim_yaml_parse(text, length, path, out, err);
-    } else if (status == FLIM_ERROR_DATA) { /* no data file: a wrong configuration, exit code 2 */
+    if (status == FLIM_ERROR_DATA) { /* no data file: a wrong configuration, exit code 2 */
         status = flim_fail(err, FLIM_ERROR_USAGE, "%s", err ? err->text : "");
     }
+    FLIM_TRY(status);
+    status = flim_yaml_parse(text, length, path, out, err);
     flim_free(text);
     return status;
 }

@@ -6,6 +6,7 @@
 
 #include <yaml.h>
 
+#include "core/try.h"
 #include "core/alloc.h"
 #include "core/text.h"
 
@@ -104,25 +105,20 @@ flim_status flim_yaml_change_values(const char *text, size_t length, const char 
     if (n > MOST) {
         return flim_fail(err, FLIM_ERROR, "internal: %d changes of a config at once", n);
     }
-    flim_status status = flim_yaml_parse(text, length, name, &parsed, err);
-    if (status != FLIM_OK) {
-        return status;
-    }
+    FLIM_TRY(flim_yaml_parse(text, length, name, &parsed, err));
     flim_yaml_free(&parsed);
-    status = find_values(text, length, name, change, n, where, err);
-    size_t room = length + 1;
-    if (status == FLIM_OK) {
-        status = check_found(name, change, n, where, err);
-    }
+    FLIM_TRY(find_values(text, length, name, change, n, where, err));
+    FLIM_TRY(check_found(name, change, n, where, err));
+    size_t most = length + 1;
     for (int i = 0; i < n; i++) {
-        room += strlen(change[i].value) + 1;
+        most += strlen(change[i].value) + 1;
     }
-    char *result = status == FLIM_OK ? flim_alloc(room, 1, err) : NULL;
+    char *result = flim_alloc(most, 1, err);
     if (!result) {
-        return status == FLIM_OK ? FLIM_ERROR_MEMORY : status;
+        return FLIM_ERROR_MEMORY;
     }
     size_t from = 0, to = 0;
-    for (;;) { /* the next value by its place */
+    for (;;) { /* the next value in the order of the text */
         int next = -1;
         for (int i = 0; i < n; i++) {
             if (where[i].found && (next < 0 || where[i].begin < where[next].begin)) {

@@ -163,10 +163,8 @@ flim_status flim_weights_probe(const char *path, flim_weights_info *out, flim_er
 {
     flim_safetensors *file;
     *out = (flim_weights_info){0};
-    flim_status status = flim_safetensors_open(path, &file, err);
-    if (status == FLIM_OK) {
-        status = probe(file, path, out, err);
-    }
+    FLIM_TRY(flim_safetensors_open(path, &file, err));
+    const flim_status status = probe(file, path, out, err);
     flim_safetensors_close(file);
     return status;
 }
@@ -266,29 +264,21 @@ flim_status flim_weights_read(const char *path, const flim_network *net, float *
 {
     flim_safetensors *file;
     flim_weights_info info;
-    flim_status status = flim_safetensors_open(path, &file, err);
-    if (status == FLIM_OK) {
-        status = probe(file, path, &info, err);
-    }
-    if (status == FLIM_OK) {
-        status = check_network(path, &info, net, err);
-    }
-    if (status == FLIM_OK) {
-        status = check_tensors(file, path, net, statistics != NULL, err);
-    }
-    if (status == FLIM_OK) {
-        status = flim_safetensors_verify(file, err);
-    }
-    for (int i = 0; status == FLIM_OK && i < net->n_tensors; i++) {
+    flim_status status = FLIM_OK;
+    FLIM_TRY(flim_safetensors_open(path, &file, err));
+    FLIM_TRY_DONE(probe(file, path, &info, err));
+    FLIM_TRY_DONE(check_network(path, &info, net, err));
+    FLIM_TRY_DONE(check_tensors(file, path, net, statistics != NULL, err));
+    FLIM_TRY_DONE(flim_safetensors_verify(file, err));
+    for (int i = 0; i < net->n_tensors; i++) {
         const flim_tensor *t = &net->tensor[i];
         float *base = flim_tensor_is_statistic(t) ? statistics : parameters;
         if (base) {
-            status = flim_safetensors_read(file, flim_safetensors_find(file, t->name), base + t->offset, err);
-            if (status == FLIM_OK) {
-                status = check_values(path, t, base + t->offset, err);
-            }
+            FLIM_TRY_DONE(flim_safetensors_read(file, flim_safetensors_find(file, t->name), base + t->offset, err));
+            FLIM_TRY_DONE(check_values(path, t, base + t->offset, err));
         }
     }
+done:
     flim_safetensors_close(file);
     return status;
 }

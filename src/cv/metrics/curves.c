@@ -2,6 +2,7 @@
 
 #include <math.h>
 
+#include "core/try.h"
 #include "core/alloc.h"
 #include "flim/metrics.h"
 
@@ -57,10 +58,7 @@ flim_status flim_roc_auc(int64_t n, const uint8_t *positive, const double *score
     flim_status status = FLIM_OK;
     flim_ranked *ranked = flim_alloc((size_t)n, sizeof *ranked, err);
     int32_t *label = flim_alloc((size_t)n, sizeof *label, err);
-    if (!ranked || !label) {
-        status = FLIM_ERROR_MEMORY;
-        goto done;
-    }
+    FLIM_TRY_DONE(ranked && label ? FLIM_OK : FLIM_ERROR_MEMORY);
     for (int64_t i = 0; i < n; i++) {
         label[i] = positive[i] != 0;
     }

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "core/try.h"
 #include "core/alloc.h"
 #include "cv/metrics/scores.h"
 #include "flim/random.h"
@@ -68,22 +69,16 @@ flim_status flim_bootstrap(const flim_scored *scored, int replicates, double lev
     int64_t units = s.n;
     int64_t *group = NULL, *times = flim_alloc(n, sizeof *times, err), *weight = flim_alloc(n, sizeof *weight, err);
     double *value = flim_alloc((size_t)replicates * FLIM_N_METRICS, sizeof *value, err); /* (metrics, replicates) */
-    if (!times || !weight || !value) {
-        status = FLIM_ERROR_MEMORY;
-        goto done;
-    }
+    FLIM_TRY_DONE(times && weight && value ? FLIM_OK : FLIM_ERROR_MEMORY);
     if (s.group) {
         group = flim_alloc(n, sizeof *group, err);
-        status = group ? number_groups(&s, group, &units, err) : FLIM_ERROR_MEMORY;
+        FLIM_TRY_DONE(group ? number_groups(&s, group, &units, err) : FLIM_ERROR_MEMORY);
         s.group = group;
     }
-    if (status != FLIM_OK || units < 2) {
+    if (units < 2) {
         goto done;
     }
-    status = flim_scores_make(s.n, s.classes, s.label, s.logits, s.predicted, &scores, err);
-    if (status != FLIM_OK) {
-        goto done;
-    }
+    FLIM_TRY_DONE(flim_scores_make(s.n, s.classes, s.label, s.logits, s.predicted, &scores, err));
     for (int r = 0; r < replicates; r++) {
         double metrics[FLIM_N_METRICS];
         flim_random random = flim_random_begin(&(flim_cell_id){.seed = seed, .epoch = (uint32_t)r}, FLIM_RANDOM_BOOTSTRAP);

@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "core/try.h"
 #include "core/alloc.h"
 #include "cv/metrics/curves.h"
 
@@ -77,11 +78,10 @@ flim_status flim_scores_make(int64_t n, int classes, const int32_t *label, const
     out->bin = flim_alloc(cells, sizeof *out->bin, err);
     out->right = flim_alloc(cells, sizeof *out->right, err);
     out->matrix = flim_alloc((size_t)classes * (size_t)classes, sizeof *out->matrix, err);
-    if (!score || !scratch || !out->ranked || !out->loss || !out->brier || !out->confidence || !out->bin || !out->right ||
-        !out->matrix) {
-        status = FLIM_ERROR_MEMORY;
-        goto done;
-    }
+    FLIM_TRY_DONE(score && scratch && out->ranked && out->loss && out->brier && out->confidence && out->bin && out->right &&
+                          out->matrix
+                      ? FLIM_OK
+                      : FLIM_ERROR_MEMORY);
     for (int c = first; c < classes; c++) {
         for (int64_t i = 0; i < n; i++) {
             score[i] = classes == 2 ? (double)logits[i] : log_odds(classes, logits + i * classes, c, scratch);

@@ -1,6 +1,7 @@
 /* The choice of the probability threshold on validation cells. */
 #include <math.h>
 
+#include "core/try.h"
 #include "core/alloc.h"
 #include "cv/metrics/rank.h"
 #include "flim/metrics.h"
@@ -28,10 +29,7 @@ flim_status flim_choose_threshold_for(flim_metric objective, int64_t n, const in
     flim_status status = FLIM_OK;
     double *probability = flim_alloc((size_t)n, 2 * sizeof *probability, err);
     flim_ranked *ranked = flim_alloc((size_t)n, sizeof *ranked, err);
-    if (!probability || !ranked) {
-        status = FLIM_ERROR_MEMORY;
-        goto done;
-    }
+    FLIM_TRY_DONE(probability && ranked ? FLIM_OK : FLIM_ERROR_MEMORY);
     /* Scores are the probabilities that the threshold will be held against, not logits: where the sigmoid has saturated, no
      * threshold on the probability can tell two cells apart, and none must be promised. */
     flim_probabilities(n, 2, logits, probability);

@@ -7,6 +7,7 @@
 
 #include "core/alloc.h"
 #include "core/parse.h"
+#include "core/try.h"
 #include "cv/split/split_internal.h"
 #include "flim/dataset.h"
 
@@ -145,10 +146,7 @@ static flim_status deal_cells(const flim_split_table *table, int folds, uint64_t
     flim_random random = flim_split_random(seed, FLIM_SPLIT_STAGE_TEST, 0);
     int64_t *numbers = flim_alloc((size_t)folds, sizeof *numbers, err);
     int64_t *cells = flim_alloc((size_t)table->n, sizeof *cells, err);
-    if (!numbers || !cells) {
-        status = FLIM_ERROR_MEMORY;
-        goto done;
-    }
+    FLIM_TRY_DONE(numbers && cells ? FLIM_OK : FLIM_ERROR_MEMORY);
     for (int f = 0; f < folds; f++) {
         numbers[f] = f;
     }
@@ -180,23 +178,20 @@ static flim_status deal_groups(const flim_split_table *table, flim_split_mode mo
     int classes = table->data->classes;
     int *fold_of_group = flim_alloc((size_t)table->groups, sizeof *fold_of_group, err);
     int64_t *size = flim_alloc((size_t)table->groups, sizeof *size, err);
-    if (!fold_of_group || !size) {
-        status = FLIM_ERROR_MEMORY;
-        goto done;
-    }
+    FLIM_TRY_DONE(fold_of_group && size ? FLIM_OK : FLIM_ERROR_MEMORY);
     if (mode == FLIM_SPLIT_STRATIFIED_GROUP) {
-        status = flim_assign_groups(table->groups, classes, table->count, folds, seed, cover, fold_of_group, err);
+        FLIM_TRY_DONE(flim_assign_groups(table->groups, classes, table->count, folds, seed, cover, fold_of_group, err));
     } else if (mode == FLIM_SPLIT_GROUP) {
         for (int64_t i = 0; i < table->n; i++) {
             size[table->group_of[i]]++;
         }
-        status = flim_assign_groups(table->groups, 0, size, folds, seed, NULL, fold_of_group, err);
+        FLIM_TRY_DONE(flim_assign_groups(table->groups, 0, size, folds, seed, NULL, fold_of_group, err));
     } else {
         for (int64_t g = 0; g < table->groups; g++) {
             fold_of_group[g] = (int)g;
         }
     }
-    for (int64_t i = 0; status == FLIM_OK && i < table->n; i++) {
+    for (int64_t i = 0; i < table->n; i++) {
         fold_of[table->cell[i]] = fold_of_group[table->group_of[i]];
     }
 done:
@@ -231,29 +226,20 @@ static flim_status make_fold(const flim_split_table *table, const int *fold_of, 
     flim_status status = FLIM_OK;
     bool *part = flim_alloc((size_t)n, sizeof *part, err);
     bool *val = flim_alloc((size_t)n, sizeof *val, err);
-    if (!part || !val) {
-        status = FLIM_ERROR_MEMORY;
-        goto done;
-    }
+    FLIM_TRY_DONE(part && val ? FLIM_OK : FLIM_ERROR_MEMORY);
     for (int64_t i = 0; i < n; i++) {
         part[i] = fold_of[i] == f;
     }
-    status = flim_split_list(part, n, &fold->test, &fold->n_test, err);
+    FLIM_TRY_DONE(flim_split_list(part, n, &fold->test, &fold->n_test, err));
     for (int64_t i = 0; i < n; i++) {
         part[i] = fold_of[i] >= 0 && fold_of[i] != f;
     }
-    if (status == FLIM_OK) {
-        status = flim_split_validation(table, part, flim_split_by_group(splits->mode), fraction, splits->seed, f, val, err);
-    }
-    if (status == FLIM_OK) {
-        status = flim_split_list(val, n, &fold->val, &fold->n_val, err);
-    }
+    FLIM_TRY_DONE(flim_split_validation(table, part, flim_split_by_group(splits->mode), fraction, splits->seed, f, val, err));
+    FLIM_TRY_DONE(flim_split_list(val, n, &fold->val, &fold->n_val, err));
     for (int64_t i = 0; i < n; i++) {
         part[i] = part[i] && !val[i];
     }
-    if (status == FLIM_OK) {
-        status = flim_split_list(part, n, &fold->train, &fold->n_train, err);
-    }
+    status = flim_split_list(part, n, &fold->train, &fold->n_train, err);
 done:
     flim_free(part);
     flim_free(val);
@@ -289,51 +275,31 @@ flim_status flim_splits_make(const flim_split_data *data, const flim_split_reque
     flim_cover cover = FLIM_COVER_UNKNOWN;
     bool *held_out = NULL, *held_cell = NULL;
     int *fold_of = NULL;
-    flim_status status = check_input(data, request, err);
-    if (status != FLIM_OK) {
-        goto done;
-    }
-    status = FLIM_ERROR_MEMORY;
+    flim_status status = FLIM_OK;
+    FLIM_TRY_DONE(check_input(data, request, err));
     held_out = flim_alloc((size_t)data->groups, sizeof *held_out, err);
     held_cell = flim_alloc((size_t)data->n, sizeof *held_cell, err);
     fold_of = flim_alloc((size_t)data->n, sizeof *fold_of, err);
-    if (!held_out || !held_cell || !fold_of) {
-        goto done;
-    }
-    status = find_holdout(data, request, held_out, err);
-    if (status == FLIM_OK) {
-        status = flim_split_table_make(data, request->n_holdout ? held_out : NULL, &table, err);
-    }
-    if (status == FLIM_OK) {
-        status = resolve_mode(&table, request, &out->mode, &out->n_folds, err);
-    }
-    if (status != FLIM_OK) {
-        goto done;
-    }
+    FLIM_TRY_DONE(held_out && held_cell && fold_of ? FLIM_OK : FLIM_ERROR_MEMORY);
+    FLIM_TRY_DONE(find_holdout(data, request, held_out, err));
+    FLIM_TRY_DONE(flim_split_table_make(data, request->n_holdout ? held_out : NULL, &table, err));
+    FLIM_TRY_DONE(resolve_mode(&table, request, &out->mode, &out->n_folds, err));
     for (int64_t i = 0; i < data->n; i++) {
         fold_of[i] = -1;
         held_cell[i] = data->group && held_out[data->group[i]];
     }
     out->fold = flim_alloc((size_t)out->n_folds, sizeof *out->fold, err);
-    status = out->fold ? FLIM_OK : FLIM_ERROR_MEMORY;
-    if (status == FLIM_OK) {
-        status = flim_split_list(held_cell, data->n, &out->holdout, &out->n_holdout, err);
+    FLIM_TRY_DONE(out->fold ? FLIM_OK : FLIM_ERROR_MEMORY);
+    FLIM_TRY_DONE(flim_split_list(held_cell, data->n, &out->holdout, &out->n_holdout, err));
+    FLIM_TRY_DONE(out->mode == FLIM_SPLIT_STRATIFIED
+                      ? deal_cells(&table, out->n_folds, request->seed, fold_of, err)
+                      : deal_groups(&table, out->mode, out->n_folds, request->seed, &cover, fold_of, err));
+    for (int f = 0; f < out->n_folds; f++) {
+        FLIM_TRY_DONE(make_fold(&table, fold_of, f, out, request->val_fraction, &out->fold[f], err));
     }
-    if (status == FLIM_OK) {
-        status = out->mode == FLIM_SPLIT_STRATIFIED
-                     ? deal_cells(&table, out->n_folds, request->seed, fold_of, err)
-                     : deal_groups(&table, out->mode, out->n_folds, request->seed, &cover, fold_of, err);
-    }
-    for (int f = 0; status == FLIM_OK && f < out->n_folds; f++) {
-        status = make_fold(&table, fold_of, f, out, request->val_fraction, &out->fold[f], err);
-    }
-    if (status == FLIM_OK) {
-        flim_split_set_complete(out, data);
-        status = flim_splits_check(out, data, err);
-    }
-    if (status == FLIM_OK) {
-        status = flim_split_warn(out, data, request->val_fraction > 0, cover, request->log, err);
-    }
+    flim_split_set_complete(out, data);
+    FLIM_TRY_DONE(flim_splits_check(out, data, err));
+    status = flim_split_warn(out, data, request->val_fraction > 0, cover, request->log, err);
 done:
     flim_split_table_free(&table);
     flim_free(held_out);
@@ -350,8 +316,9 @@ flim_status flim_splits_check_holdout(const flim_splits *splits, const flim_spli
 {
     char buffer[32];
     bool *wanted = flim_alloc((size_t)data->groups, sizeof *wanted, err); /* (groups) */
-    flim_status status = wanted ? find_holdout(data, request, wanted, err) : FLIM_ERROR_MEMORY;
-    for (int64_t i = 0, h = 0; status == FLIM_OK && i < data->n; i++) {
+    flim_status status = FLIM_OK;
+    FLIM_TRY_DONE(wanted ? find_holdout(data, request, wanted, err) : FLIM_ERROR_MEMORY);
+    for (int64_t i = 0, h = 0; i < data->n; i++) {
         const bool held = h < splits->n_holdout && splits->holdout[h] == i, named = data->group && wanted[data->group[i]];
         h += held;
         if (held != named) {
@@ -360,10 +327,29 @@ flim_status flim_splits_check_holdout(const flim_splits *splits, const flim_spli
                                " of group '%s' is %s; leave --holdout-group out, or take another file",
                                i, data->group ? flim_split_group(data, data->group[i], buffer) : "",
                                held ? "held out" : "not held out");
+            goto done;
         }
     }
+done:
     flim_free(wanted);
     return status;
+}
+
+/* Takes the cells marked in val (n) out of a fold's training part and makes them its validation part. */
+static flim_status move_to_validation(flim_fold *fold, const bool *val, int64_t n, flim_error *err)
+{
+    int64_t *list = NULL, count = 0, kept = 0;
+    FLIM_TRY(flim_split_list(val, n, &list, &count, err));
+    flim_free(fold->val);
+    fold->val = list;
+    fold->n_val = count;
+    for (int64_t i = 0; i < fold->n_train; i++) {
+        if (!val[fold->train[i]]) {
+            fold->train[kept++] = fold->train[i];
+        }
+    }
+    fold->n_train = kept;
+    return FLIM_OK;
 }
 
 flim_status flim_splits_add_validation(flim_splits *splits, const flim_split_data *data, const flim_split_request *request,
@@ -371,17 +357,13 @@ flim_status flim_splits_add_validation(flim_splits *splits, const flim_split_dat
 {
     flim_split_table table = {0};
     bool *rest = NULL, *val = NULL;
-    flim_status status = check_input(data, request, err);
-    if (status == FLIM_OK) {
-        status = flim_split_table_make(data, NULL, &table, err);
-    }
-    if (status != FLIM_OK) {
-        return status;
-    }
+    flim_status status = FLIM_OK;
+    FLIM_TRY(check_input(data, request, err));
+    FLIM_TRY(flim_split_table_make(data, NULL, &table, err));
     rest = flim_alloc((size_t)data->n, sizeof *rest, err);
     val = flim_alloc((size_t)data->n, sizeof *val, err);
-    status = rest && val ? FLIM_OK : FLIM_ERROR_MEMORY;
-    for (int f = 0; status == FLIM_OK && f < splits->n_folds; f++) {
+    FLIM_TRY_DONE(rest && val ? FLIM_OK : FLIM_ERROR_MEMORY);
+    for (int f = 0; f < splits->n_folds; f++) {
         flim_fold *fold = &splits->fold[f];
         if (fold->n_val > 0) {
             continue;
@@ -391,33 +373,15 @@ flim_status flim_splits_add_validation(flim_splits *splits, const flim_split_dat
         for (int64_t i = 0; i < fold->n_train; i++) {
             rest[fold->train[i]] = true;
         }
-        status = flim_split_validation(&table, rest, flim_split_by_group(splits->mode), request->val_fraction, request->seed,
-                                       f, val, err);
-        int64_t *list = NULL, count = 0;
-        if (status == FLIM_OK) {
-            status = flim_split_list(val, data->n, &list, &count, err);
-        }
-        if (status == FLIM_OK) {
-            flim_free(fold->val);
-            fold->val = list;
-            fold->n_val = count;
-            int64_t kept = 0;
-            for (int64_t i = 0; i < fold->n_train; i++) {
-                if (!val[fold->train[i]]) {
-                    fold->train[kept++] = fold->train[i];
-                }
-            }
-            fold->n_train = kept;
-        }
+        FLIM_TRY_DONE(flim_split_validation(&table, rest, flim_split_by_group(splits->mode), request->val_fraction,
+                                            request->seed, f, val, err));
+        FLIM_TRY_DONE(move_to_validation(fold, val, data->n, err));
     }
-    if (status == FLIM_OK) {
-        splits->needs_validation = false;
-        flim_split_set_complete(splits, data);
-        status = flim_splits_check(splits, data, err);
-    }
-    if (status == FLIM_OK) {
-        status = flim_split_warn(splits, data, request->val_fraction > 0, FLIM_COVER_UNKNOWN, request->log, err);
-    }
+    splits->needs_validation = false;
+    flim_split_set_complete(splits, data);
+    FLIM_TRY_DONE(flim_splits_check(splits, data, err));
+    status = flim_split_warn(splits, data, request->val_fraction > 0, FLIM_COVER_UNKNOWN, request->log, err);
+done:
     flim_split_table_free(&table);
     flim_free(rest);
     flim_free(val);

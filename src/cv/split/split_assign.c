@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/try.h"
 #include "core/alloc.h"
 #include "cv/split/split_internal.h"
 
@@ -291,17 +292,12 @@ flim_status flim_assign_groups(int64_t groups, int classes, const int64_t *count
     int64_t *order = NULL, *numbers = NULL;
     int *covering = NULL;
     flim_random random = flim_split_random(seed, FLIM_SPLIT_STAGE_SEARCH, 0);
-    flim_status status = make_plan(&p, groups, classes, count, folds, err);
-    if (status != FLIM_OK) {
-        goto done;
-    }
+    flim_status status = FLIM_OK;
+    FLIM_TRY_DONE(make_plan(&p, groups, classes, count, folds, err));
     order = flim_alloc((size_t)groups, sizeof *order, err);
     numbers = flim_alloc((size_t)folds, sizeof *numbers, err);
     covering = flim_alloc((size_t)groups, sizeof *covering, err);
-    if (!order || !numbers || !covering) {
-        status = FLIM_ERROR_MEMORY;
-        goto done;
-    }
+    FLIM_TRY_DONE(order && numbers && covering ? FLIM_OK : FLIM_ERROR_MEMORY);
     int64_t floor_of_gaps = least_gaps(&p);
     for (int start = 0; start <= MOST_STARTS; start++) {
         bool from_cover = start == MOST_STARTS;
@@ -314,10 +310,7 @@ flim_status flim_assign_groups(int64_t groups, int classes, const int64_t *count
                 known = FLIM_COVER_NONE;
                 break;
             }
-            status = flim_cover_folds(groups, classes, count, folds, &known, covering, err);
-            if (status != FLIM_OK) {
-                goto done;
-            }
+            FLIM_TRY_DONE(flim_cover_folds(groups, classes, count, folds, &known, covering, err));
             if (known != FLIM_COVER_FOUND) {
                 break;
             }
@@ -325,10 +318,7 @@ flim_status flim_assign_groups(int64_t groups, int classes, const int64_t *count
         } else if (start > 0 && p.work >= most_work) {
             continue;
         }
-        status = order_groups(&p, start < 6 ? start % 3 : start % 4, &random, order, err);
-        if (status != FLIM_OK) {
-            goto done;
-        }
+        FLIM_TRY_DONE(order_groups(&p, start < 6 ? start % 3 : start % 4, &random, order, err));
         clear(&p);
         for (int64_t g = 0; from_cover && g < groups; g++) {
             place(&p, g, covering[g]);

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "core/try.h"
 #include "core/alloc.h"
 #include "cv/split/split_internal.h"
 
@@ -78,17 +79,11 @@ static flim_status check_fold(checker *c, int f, bool whole_groups, flim_error *
     for (int64_t g = 0; whole_groups && g < c->data->groups; g++) {
         c->group[g] = NOWHERE;
     }
-    flim_status status = mark(c, where, s->holdout, s->n_holdout, IN_HOLDOUT, whole_groups, err);
-    if (status == FLIM_OK) {
-        status = mark(c, where, fold->train, fold->n_train, IN_TRAIN, whole_groups, err);
-    }
-    if (status == FLIM_OK) {
-        status = mark(c, where, fold->val, fold->n_val, IN_VAL, whole_groups, err);
-    }
-    if (status == FLIM_OK) {
-        status = mark(c, where, fold->test, fold->n_test, IN_TEST, whole_groups, err);
-    }
-    for (int64_t i = 0; status == FLIM_OK && i < fold->n_test; i++) {
+    FLIM_TRY(mark(c, where, s->holdout, s->n_holdout, IN_HOLDOUT, whole_groups, err));
+    FLIM_TRY(mark(c, where, fold->train, fold->n_train, IN_TRAIN, whole_groups, err));
+    FLIM_TRY(mark(c, where, fold->val, fold->n_val, IN_VAL, whole_groups, err));
+    FLIM_TRY(mark(c, where, fold->test, fold->n_test, IN_TEST, whole_groups, err));
+    for (int64_t i = 0; i < fold->n_test; i++) {
         int64_t cell = fold->test[i];
         if (c->test_fold[cell]) {
             return flim_fail(err, FLIM_ERROR_DATA, "splits: %s is tested in fold %d and in fold %d", cell_text(c, cell, text),
@@ -107,7 +102,7 @@ static flim_status check_fold(checker *c, int f, bool whole_groups, flim_error *
             *group = f + 1;
         }
     }
-    return status;
+    return FLIM_OK;
 }
 
 flim_status flim_splits_check(const flim_splits *splits, const flim_split_data *data, flim_error *err)
@@ -140,14 +135,11 @@ flim_status flim_splits_check(const flim_splits *splits, const flim_split_data *
     c.group = flim_alloc(groups, sizeof *c.group, err);
     c.test_fold = flim_alloc((size_t)splits->n, sizeof *c.test_fold, err);
     c.group_fold = flim_alloc(groups, sizeof *c.group_fold, err);
-    if (!c.cell || !c.group || !c.test_fold || !c.group_fold) {
-        status = FLIM_ERROR_MEMORY;
-        goto done;
+    FLIM_TRY_DONE(c.cell && c.group && c.test_fold && c.group_fold ? FLIM_OK : FLIM_ERROR_MEMORY);
+    for (int f = 0; f < splits->n_folds; f++) {
+        FLIM_TRY_DONE(check_fold(&c, f, whole_groups, err));
     }
-    for (int f = 0; status == FLIM_OK && f < splits->n_folds; f++) {
-        status = check_fold(&c, f, whole_groups, err);
-    }
-    for (int64_t i = 0, h = 0; status == FLIM_OK && i < splits->n; i++) {
+    for (int64_t i = 0, h = 0; i < splits->n; i++) {
         char text[256];
         bool held = h < splits->n_holdout && splits->holdout[h] == i;
         h += held;
@@ -157,6 +149,7 @@ flim_status flim_splits_check(const flim_splits *splits, const flim_split_data *
                           "splits: %s stands in no test part; together the test parts must hold every cell that is not held "
                           "out",
                           cell_text(&c, i, text));
+            goto done;
         }
     }
 done:

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/try.h"
 #include "core/alloc.h"
 #include "cv/split/split_internal.h"
 
@@ -173,10 +174,7 @@ flim_status flim_cover_folds(int64_t groups, int classes, const int64_t *count, 
     s.kinds = flim_alloc((size_t)groups, sizeof *s.kinds, err);
     s.supply = flim_alloc((size_t)classes, sizeof *s.supply, err);
     s.pick = flim_alloc((size_t)groups + (size_t)folds, sizeof *s.pick, err);
-    if (!set || !s.kinds || !s.supply || !s.pick) {
-        status = FLIM_ERROR_MEMORY;
-        goto done;
-    }
+    FLIM_TRY_DONE(set && s.kinds && s.supply && s.pick ? FLIM_OK : FLIM_ERROR_MEMORY);
     for (int64_t g = 0; g < groups; g++) {
         for (int c = 0; c < classes; c++) {
             set[g] |= (uint64_t)(count[g * classes + c] > 0) << c;
@@ -217,10 +215,7 @@ flim_status flim_cover_folds(int64_t groups, int classes, const int64_t *count, 
         (int64_t)((size_t)MOST_NUMBERS / width < MOST_REMEMBERED ? (size_t)MOST_NUMBERS / width : MOST_REMEMBERED);
     s.failed = flim_alloc((size_t)s.most_failed * width, sizeof *s.failed, err);
     s.place = flim_alloc(2 * MOST_REMEMBERED, sizeof *s.place, err);
-    if (!scratch || !s.failed || !s.place) {
-        status = FLIM_ERROR_MEMORY;
-        goto done;
-    }
+    FLIM_TRY_DONE(scratch && s.failed && s.place ? FLIM_OK : FLIM_ERROR_MEMORY);
     if (fill(&s, s.all, folds - done_folds, scratch)) {
         hand_out(&s, groups, set, done_folds, fold_of);
         *cover = FLIM_COVER_FOUND;

@@ -176,10 +176,8 @@ flim_status flim_splits_read(const char *path, const flim_split_data *data, flim
     reader r = {.path = path, .data = data};
     flim_json *root = NULL;
     bool has_mode = false;
-    flim_status status = flim_json_read(path, &root, err);
-    if (status != FLIM_OK) {
-        return status;
-    }
+    flim_status status = FLIM_OK;
+    FLIM_TRY(flim_json_read(path, &root, err));
     bool nnunet = flim_json_length(root) > 0;
     const flim_json *folds = nnunet ? root : flim_json_get(root, "folds");
     size_t n_folds = flim_json_length(folds);
@@ -194,43 +192,29 @@ flim_status flim_splits_read(const char *path, const flim_split_data *data, flim
         status = flim_fail(err, FLIM_ERROR_DATA, "%s: nnU-Net's shape cannot be read without the data", path);
         goto done;
     }
-    status = nnunet ? FLIM_OK : read_header(&r, root, out, &has_mode, err);
-    if (status != FLIM_OK) {
-        goto done;
-    }
+    FLIM_TRY_DONE(nnunet ? FLIM_OK : read_header(&r, root, out, &has_mode, err));
     out->fold = flim_alloc(n_folds, sizeof *out->fold, err);
-    if (!out->fold) {
-        status = FLIM_ERROR_MEMORY;
-        goto done;
-    }
+    FLIM_TRY_DONE(out->fold ? FLIM_OK : FLIM_ERROR_MEMORY);
     out->n_folds = (int)n_folds;
     out->needs_validation = nnunet;
-    for (int f = 0; status == FLIM_OK && f < out->n_folds; f++) {
+    for (int f = 0; f < out->n_folds; f++) {
         flim_fold *fold = &out->fold[f];
         const flim_json *object = flim_json_at(folds, (size_t)f);
         char where[32];
         snprintf(where, sizeof where, "fold %d", f);
-        status = read_part(&r, object, where, "train", true, &fold->train, &fold->n_train, err);
-        if (status == FLIM_OK) {
-            status = read_part(&r, object, where, nnunet ? "val" : "test", true, &fold->test, &fold->n_test, err);
-        }
-        if (status == FLIM_OK) { /* nnU-Net has no third part: an absent key reads as empty */
-            status = read_part(&r, object, where, nnunet ? "" : "val", false, &fold->val, &fold->n_val, err);
-        }
+        FLIM_TRY_DONE(read_part(&r, object, where, "train", true, &fold->train, &fold->n_train, err));
+        FLIM_TRY_DONE(read_part(&r, object, where, nnunet ? "val" : "test", true, &fold->test, &fold->n_test, err));
+        /* nnU-Net has no third part: an absent key reads as empty */
+        FLIM_TRY_DONE(read_part(&r, object, where, nnunet ? "" : "val", false, &fold->val, &fold->n_val, err));
     }
-    if (status == FLIM_OK) {
-        status = read_part(&r, nnunet ? NULL : root, "splits", "holdout", false, &out->holdout, &out->n_holdout, err);
+    FLIM_TRY_DONE(read_part(&r, nnunet ? NULL : root, "splits", "holdout", false, &out->holdout, &out->n_holdout, err));
+    if (!has_mode) {
+        out->mode = guess_mode(out, data);
     }
-    if (status == FLIM_OK) {
-        if (!has_mode) {
-            out->mode = guess_mode(out, data);
-        }
-        status = flim_splits_check(out, data, err);
-        if (status != FLIM_OK) {
-            flim_fail_prefix(err, "%s: ", path);
-        }
-    }
-    if (status == FLIM_OK && data) {
+    status = flim_splits_check(out, data, err);
+    if (status != FLIM_OK) {
+        flim_fail_prefix(err, "%s: ", path);
+    } else if (data) {
         flim_split_set_complete(out, data);
     }
 done:

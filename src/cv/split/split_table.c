@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/try.h"
 #include "core/alloc.h"
 #include "cv/split/split_internal.h"
 
@@ -61,10 +62,7 @@ static flim_status fill_groups(flim_split_table *table, flim_error *err)
     table->group_id = flim_alloc((size_t)data->groups, sizeof *table->group_id, err);
     table->group_of = flim_alloc((size_t)table->n, sizeof *table->group_of, err);
     table->count = flim_alloc((size_t)data->groups * (size_t)data->classes, sizeof *table->count, err);
-    if (!row || !table->group_id || !table->group_of || !table->count) {
-        status = FLIM_ERROR_MEMORY;
-        goto done;
-    }
+    FLIM_TRY_DONE(row && table->group_id && table->group_of && table->count ? FLIM_OK : FLIM_ERROR_MEMORY);
     for (int64_t i = 0; i < table->n; i++) {
         row[data->group[table->cell[i]]] = 1; /* has cells */
     }
@@ -99,10 +97,7 @@ flim_status flim_split_table_make(const flim_split_data *data, const bool *held_
     out->cell = flim_alloc((size_t)data->n, sizeof *out->cell, err);
     out->class_cells = flim_alloc((size_t)data->classes, sizeof *out->class_cells, err);
     out->class_groups = flim_alloc((size_t)data->classes, sizeof *out->class_groups, err);
-    if (!out->cell || !out->class_cells || !out->class_groups) {
-        status = FLIM_ERROR_MEMORY;
-        goto done;
-    }
+    FLIM_TRY_DONE(out->cell && out->class_cells && out->class_groups ? FLIM_OK : FLIM_ERROR_MEMORY);
     for (int64_t i = 0; i < data->n; i++) {
         if (!held_out || !held_out[data->group[i]]) {
             out->cell[out->n++] = i;

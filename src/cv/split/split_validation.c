@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/try.h"
 #include "core/alloc.h"
 #include "cv/split/split_internal.h"
 
@@ -230,14 +231,12 @@ flim_status flim_choose_validation_groups(const flim_split_table *table, const b
 {
     int classes = table->data->classes;
     cover v = {.table = table, .classes = classes, .fraction = fraction, .in_val = in_val};
-    flim_status status = FLIM_ERROR_MEMORY;
+    flim_status status = FLIM_OK;
     int64_t *numbers = flim_alloc((size_t)classes, 4 * sizeof *numbers, err);
     v.skipped = flim_alloc((size_t)classes, sizeof *v.skipped, err);
     v.candidate = flim_alloc((size_t)table->groups, sizeof *v.candidate, err);
     v.best = flim_alloc((size_t)table->groups, sizeof *v.best, err);
-    if (!numbers || !v.skipped || !v.candidate || !v.best) {
-        goto done;
-    }
+    FLIM_TRY_DONE(numbers && v.skipped && v.candidate && v.best ? FLIM_OK : FLIM_ERROR_MEMORY);
     v.supply = numbers;
     v.taken = numbers + classes;
     v.rest_cells = numbers + 2 * classes;
@@ -249,11 +248,9 @@ flim_status flim_choose_validation_groups(const flim_split_table *table, const b
             v.rest_cells[c] += row(&v, g)[c];
         }
     }
-    status = order_candidates(&v, in_rest, seed, fold, err);
-    if (status == FLIM_OK) {
-        find_cover(&v);
-        add_up_to_fraction(&v);
-    }
+    FLIM_TRY_DONE(order_candidates(&v, in_rest, seed, fold, err));
+    find_cover(&v);
+    add_up_to_fraction(&v);
 done:
     flim_free(numbers);
     flim_free(v.skipped);
@@ -303,10 +300,7 @@ static flim_status choose_cells(const flim_split_table *table, const bool *rest,
     int64_t *order = flim_alloc((size_t)table->n, sizeof *order, err);
     int64_t *have = flim_alloc((size_t)classes, sizeof *have, err);
     int64_t *share = flim_alloc((size_t)classes, sizeof *share, err);
-    if (!order || !have || !share) {
-        status = FLIM_ERROR_MEMORY;
-        goto done;
-    }
+    FLIM_TRY_DONE(order && have && share ? FLIM_OK : FLIM_ERROR_MEMORY);
     int64_t n = 0;
     for (int64_t i = 0; i < table->n; i++) {
         if (rest[table->cell[i]]) {
@@ -314,10 +308,7 @@ static flim_status choose_cells(const flim_split_table *table, const bool *rest,
             have[table->data->label[table->cell[i]]]++;
         }
     }
-    status = share_out(have, classes, fraction, share, err);
-    if (status != FLIM_OK) {
-        goto done;
-    }
+    FLIM_TRY_DONE(share_out(have, classes, fraction, share, err));
     flim_random random = flim_split_random(seed, FLIM_SPLIT_STAGE_VALIDATION, fold);
     flim_random_shuffle(&random, order, (size_t)n);
     for (int64_t i = 0; i < n; i++) {
@@ -346,15 +337,12 @@ flim_status flim_split_validation(const flim_split_table *table, const bool *res
     flim_status status = FLIM_OK;
     bool *in_rest = flim_alloc((size_t)table->groups, sizeof *in_rest, err);
     bool *in_val = flim_alloc((size_t)table->groups, sizeof *in_val, err);
-    if (!in_rest || !in_val) {
-        status = FLIM_ERROR_MEMORY;
-        goto done;
-    }
+    FLIM_TRY_DONE(in_rest && in_val ? FLIM_OK : FLIM_ERROR_MEMORY);
     for (int64_t i = 0; i < table->n; i++) {
         in_rest[table->group_of[i]] = in_rest[table->group_of[i]] || rest[table->cell[i]];
     }
-    status = flim_choose_validation_groups(table, in_rest, fraction, seed, fold, in_val, err);
-    for (int64_t i = 0; status == FLIM_OK && i < table->n; i++) {
+    FLIM_TRY_DONE(flim_choose_validation_groups(table, in_rest, fraction, seed, fold, in_val, err));
+    for (int64_t i = 0; i < table->n; i++) {
         val[table->cell[i]] = rest[table->cell[i]] && in_val[table->group_of[i]];
     }
 done:

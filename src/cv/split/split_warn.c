@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/try.h"
 #include "core/alloc.h"
 #include "cv/split/split_internal.h"
 
@@ -139,10 +140,7 @@ static flim_status warn_of_shared_groups(const flim_splits *s, const flim_split_
     bool *shared = flim_alloc((size_t)data->groups, sizeof *shared, err);
     bool *tested = flim_alloc((size_t)data->groups, sizeof *tested, err);
     bool *present = flim_alloc((size_t)data->groups, sizeof *present, err);
-    if (!shared || !tested || !present) {
-        status = FLIM_ERROR_MEMORY;
-        goto done;
-    }
+    FLIM_TRY_DONE(shared && tested && present ? FLIM_OK : FLIM_ERROR_MEMORY);
     for (int f = 0; f < s->n_folds; f++) {
         const flim_fold *fold = &s->fold[f];
         memset(tested, 0, (size_t)data->groups * sizeof *tested);
@@ -186,10 +184,7 @@ flim_status flim_split_warn(const flim_splits *splits, const flim_split_data *da
     int64_t *numbers = flim_alloc(3 * rows + 2 * classes, sizeof *numbers, err);
     k.mark = flim_alloc((size_t)splits->n_folds, sizeof *k.mark, err);
     seen = flim_alloc(data->group ? (size_t)data->groups * classes : 0, sizeof *seen, err);
-    if (!numbers || !k.mark || !seen) {
-        status = FLIM_ERROR_MEMORY;
-        goto done;
-    }
+    FLIM_TRY_DONE(numbers && k.mark && seen ? FLIM_OK : FLIM_ERROR_MEMORY);
     k.train = numbers;
     k.val = numbers + rows;
     k.test = numbers + 2 * rows;
