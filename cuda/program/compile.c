@@ -6,6 +6,8 @@
 #include "cuda/device/check.h"
 #include "core/alloc.h"
 #include "cuda/program/layout.h"
+#include "cuda/program/program_ops.h"
+#include "cuda/program/schedule_build.h"
 #include "cuda/program/state.h"
 
 /* $XDG_CACHE_HOME/flimcv, else ~/.cache/flimcv; empty where there is neither. */
@@ -113,7 +115,8 @@ flim_status flim_cuda_compile(flim_device *base, const flim_network *net, const 
                                      .stop = options->stop};
     for (int u = 0; u < net->n_units; u++) {
         if (net->unit[u].transposed || net->n_heads != 1 || net->head[0].kind != FLIM_HEAD_POOLED) {
-            return flim_fail(err, FLIM_ERROR_USAGE, "the CUDA backend has one pooled head and no transposed convolutions yet");
+            return flim_fail(err, FLIM_ERROR_USAGE,
+                             "the CUDA backend has one pooled head and no transposed convolutions yet");
         }
     }
     flim_status status;

@@ -1,7 +1,7 @@
-/* A compiled network on a CUDA device.
+/* A compiled network on a CUDA device: what its functions share.
  *
- * For: compile.c makes it, layout.c finds the place of everything in its one allocation, program.c allocates and destroys it, state.c
- *      reads and writes its state, execute.c runs it: transfer.c, graph.c and operations.c.
+ * For: compile.c fills it, layout.c finds the offset of everything in its one allocation, program_ops.c allocates and destroys it,
+ *      state.c reads and writes its state, execute.c runs it by transfer.c, graph.c and launch.c.
  * Owns: its allocation, graphs, events and pinned memory; the device is borrowed and outlives it.
  */
 #ifndef FLIM_CUDA_PROGRAM_H
@@ -92,13 +92,4 @@ static inline float *flim_cuda_tensor(const flim_cuda_program *program, float *a
     return t && array ? array + t->offset : NULL;
 }
 
-/* program.c */
-extern const flim_program_ops flim_cuda_program_ops;
-/* execute.c */
-flim_status flim_cuda_train(flim_program *program, const flim_batch *batch, const flim_step *step, flim_error *err);
-flim_status flim_cuda_predict(flim_program *program, const flim_batch *batch, float *logits, flim_error *err);
-/* Finishes all work and hands out pending logits. */
-flim_status flim_cuda_finish(flim_cuda_program *program, flim_error *err);
-/* measure.c */
-flim_status flim_cuda_profile(flim_program *program, flim_operation_time *out, int room, int *n, flim_error *err);
 #endif

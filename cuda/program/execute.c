@@ -1,4 +1,5 @@
-/* Calls of a program: a training step, a prediction, and the wait for all of them. */
+#include "cuda/program/execute.h"
+
 #include "cuda/device/check.h"
 #include "cuda/program/graph.h"
 #include "cuda/program/transfer.h"

@@ -8,6 +8,26 @@ bool flim_fusion_compact_dx(const flim_unit *u)
            u->stride[0] * u->stride[1] * u->stride[2] > 1;
 }
 
+flim_conv_problem flim_fusion_problem(const flim_unit *unit, flim_conv_op op, flim_storage type, int64_t batch,
+                                      bool deterministic)
+{
+    flim_conv_problem p = {.op = op,
+                           .type = type,
+                           .deterministic = deterministic,
+                           .n = batch,
+                           .c = flim_storage_channels(unit->in_channels),
+                           .k = flim_storage_channels(unit->out_channels)};
+    const bool compact = op == FLIM_CONV_DATA && flim_fusion_compact_dx(unit);
+    for (int d = 0; d < 3; d++) {
+        p.in[d] = compact ? unit->conv_out[d] : unit->in[d];
+        p.out[d] = unit->conv_out[d];
+        p.kernel[d] = unit->kernel[d];
+        p.stride[d] = compact ? 1 : unit->stride[d];
+        p.pad[d] = unit->pad[d];
+    }
+    return p;
+}
+
 static flim_conv_type conv_type(flim_storage type)
 {
     return type == FLIM_STORAGE_BF16 ? FLIM_CONV_BF16 : FLIM_CONV_FP16;
@@ -226,15 +246,6 @@ void flim_fusion_find_recomputed(flim_schedule *s, const flim_recompute_set *set
     for (int i = 0, u = largest_recomputable(s); i < set->outputs && u >= 0; i++, u = largest_recomputable(s)) {
         s->unit[u].recompute = FLIM_Y_RECOMPUTED;
     }
-}
-
-int flim_schedule_recomputable(const flim_schedule *s)
-{
-    int n = 0;
-    for (int u = 0; u < s->net->n_units; u++) {
-        n += s->unit[u].recompute == FLIM_Y_RECOMPUTABLE || s->unit[u].recompute == FLIM_Y_RECOMPUTED;
-    }
-    return n;
 }
 
 /* ---- what follows for a unit ------------------------------------------------------------------------------------------- */

@@ -42,6 +42,10 @@ bool flim_fusion_recomputes_y(const flim_schedule *schedule, int u);
 /* A strided 1x1x1 convolution without padding: its input gradient is computed on the strided grid. */
 bool flim_fusion_compact_dx(const flim_unit *unit);
 
+/* The convolution problem of a unit in one direction. */
+flim_conv_problem flim_fusion_problem(const flim_unit *unit, flim_conv_op op, flim_storage type, int64_t batch,
+                                      bool deterministic);
+
 /* Shapes for the fused kernels, over n cells. */
 flim_stem_shape flim_fusion_stem_shape(const flim_schedule *schedule, int64_t n);
 flim_k3_shape flim_fusion_conv3x3x3_shape(const flim_schedule *schedule, int u, int64_t n);

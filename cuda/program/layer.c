@@ -2,7 +2,7 @@
 #include <math.h>
 
 #include "cuda/device/check.h"
-#include "cuda/program/schedule.h"
+#include "cuda/program/fusion.h"
 #include "cuda/program/pieces.h"
 
 typedef struct layer {
@@ -54,8 +54,7 @@ static flim_status plan_layer(layer *l, bool backward, bool deterministic, flim_
     const flim_plan_options options = {.benchmark = false};
     int64_t workspace = 0;
     for (int op = 0; op < (backward ? 3 : 1); op++) {
-        flim_conv_problem problem =
-            flim_schedule_problem(l->unit, (flim_conv_op)op, l->launch.type, l->run->n, deterministic);
+        flim_conv_problem problem = flim_fusion_problem(l->unit, (flim_conv_op)op, l->launch.type, l->run->n, deterministic);
         for (int d = 0; d < 3; d++) { /* a layer alone has no reader that could spread a compact dx */
             problem.in[d] = l->unit->in[d];
             problem.stride[d] = l->unit->stride[d];

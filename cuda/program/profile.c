@@ -8,7 +8,9 @@
 
 #include "cuda/device/check.h"
 #include "cuda/kernels/kernels.h"
+#include "cuda/program/execute.h"
 #include "cuda/program/launch.h"
+#include "cuda/program/profile.h"
 
 enum { REPEATS = 7, MATRIX = 8192, COPY_BYTES = 512 << 20, UPLOAD_BYTES = 128 << 20 };
 

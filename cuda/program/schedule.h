@@ -1,7 +1,6 @@
 /* The schedule of a forward (and backward) pass: a list of operations that carry their operands, with exact memory.
  *
- * For: compile.c builds one schedule for training and one for prediction; launch.c runs their operations.  Nothing here calls CUDA
- *      but the search for convolutions.  fusion.h decides which tensors exist at all.
+ * For: schedule_build.h fills it, launch.h runs its operations; fusion.h decides which tensors exist at all.
  * Memory: every tensor is a buffer of an arena (backend/arena.h).  An operation names all buffers that it reads and writes, and is
  *      the only one to do so: what is registered with an operation is what lives, and what its kernel gets.
  * Last partial batches (n < batch) run the convolutions of the full batch.  Rows n..batch-1 are garbage; only cuDNN's weight gradient
@@ -151,15 +150,6 @@ typedef struct flim_recompute_set {
     uint32_t blocks; /* a bit for each block; one in which nothing can be recomputed is left as it is */
 } flim_recompute_set;
 
-/* Lists the operations, finds convolutions and lays out the arena. */
-flim_status flim_schedule_build(flim_schedule *schedule, flim_cuda_device *device, const flim_network *net, flim_storage type,
-                                bool train, int64_t batch, bool deterministic, const flim_recompute_set *recompute,
-                                const flim_plan_options *options, flim_error *err);
-/* Outputs that could be recomputed. */
-int flim_schedule_recomputable(const flim_schedule *schedule);
-/* Bytes of what a unit keeps for the backward pass, at the operation that needs most. */
-int64_t flim_schedule_saved_at_peak(const flim_schedule *schedule, int u);
-
 /* Address of a buffer in an arena; NULL for FLIM_NO_BUFFER. */
 static inline void *flim_schedule_at(const flim_schedule *schedule, void *arena, int buffer)
 {
@@ -172,9 +162,5 @@ static inline int flim_schedule_stem_of(const flim_schedule *schedule, int u)
     const int partner = schedule->unit[u].partner;
     return partner >= 0 && schedule->unit[partner].fusion == FLIM_FUSION_STEM ? partner : -1;
 }
-
-/* The convolution problem of a unit in one direction. */
-flim_conv_problem flim_schedule_problem(const flim_unit *unit, flim_conv_op op, flim_storage type, int64_t batch,
-                                        bool deterministic);
 
 #endif

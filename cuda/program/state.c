@@ -1,6 +1,7 @@
 #include "cuda/program/state.h"
 
 #include "cuda/device/check.h"
+#include "cuda/program/execute.h"
 #include "cuda/program/launch.h"
 
 #define INITIAL_LOSS_SCALE 65536.0f /* as torch's GradScaler */

@@ -17,6 +17,7 @@
 
 #include "cuda/device/cuda_device.h"
 #include "cuda/program/cuda_program.h"
+#include "cuda/program/schedule_build.h"
 #include "plan/plan.h"
 
 enum { NONE = FLIM_NO_BUFFER, OPERANDS = FLIM_OPERATION_INPUTS + FLIM_OPERATION_OUTPUTS + 1 };

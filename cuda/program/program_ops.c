@@ -1,13 +1,16 @@
 /* Life of a compiled program: its memory, said and then allocated, and the table of its functions. */
-#include "cuda/program/cuda_program.h"
+#include "cuda/program/program_ops.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "cuda/device/check.h"
 #include "core/alloc.h"
+#include "cuda/program/execute.h"
 #include "cuda/program/graph.h"
 #include "cuda/program/layout.h"
+#include "cuda/program/profile.h"
+#include "cuda/program/schedule_build.h"
 #include "cuda/program/state.h"
 #include "cuda/program/transfer.h"
 

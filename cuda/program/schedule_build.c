@@ -1,3 +1,5 @@
+#include "cuda/program/schedule_build.h"
+
 #include "core/try.h"
 #include "cuda/program/fusion.h"
 
@@ -91,27 +93,16 @@ int64_t flim_schedule_saved_at_peak(const flim_schedule *s, int u)
     return bytes;
 }
 
-/* ---- convolutions -------------------------------------------------------------------------------------------------------- */
-
-flim_conv_problem flim_schedule_problem(const flim_unit *unit, flim_conv_op op, flim_storage type, int64_t batch,
-                                        bool deterministic)
+int flim_schedule_recomputable(const flim_schedule *s)
 {
-    flim_conv_problem p = {.op = op,
-                           .type = type,
-                           .deterministic = deterministic,
-                           .n = batch,
-                           .c = flim_storage_channels(unit->in_channels),
-                           .k = flim_storage_channels(unit->out_channels)};
-    const bool compact = op == FLIM_CONV_DATA && flim_fusion_compact_dx(unit);
-    for (int d = 0; d < 3; d++) {
-        p.in[d] = compact ? unit->conv_out[d] : unit->in[d];
-        p.out[d] = unit->conv_out[d];
-        p.kernel[d] = unit->kernel[d];
-        p.stride[d] = compact ? 1 : unit->stride[d];
-        p.pad[d] = unit->pad[d];
+    int n = 0;
+    for (int u = 0; u < s->net->n_units; u++) {
+        n += s->unit[u].recompute == FLIM_Y_RECOMPUTABLE || s->unit[u].recompute == FLIM_Y_RECOMPUTED;
     }
-    return p;
+    return n;
 }
+
+/* ---- convolutions -------------------------------------------------------------------------------------------------------- */
 
 static int add_buffer(flim_schedule *s, flim_buffer_use use, flim_buffer_kind kind, int unit, int64_t bytes)
 {
@@ -131,7 +122,7 @@ static flim_status find_conv(flim_schedule *s, flim_cuda_device *device, int u, 
                              const flim_plan_options *options, flim_error *err)
 {
     flim_schedule_unit *su = &s->unit[u];
-    flim_conv_problem problem = flim_schedule_problem(su->unit, op, s->type, s->batch, deterministic);
+    flim_conv_problem problem = flim_fusion_problem(su->unit, op, s->type, s->batch, deterministic);
     if (su->conv3x3x3 && op != FLIM_CONV_WEIGHT) {
         add_scratch(s, u, op, (int64_t)flim_k3_scratch_bytes());
         return FLIM_OK;

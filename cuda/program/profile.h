@@ -1,0 +1,14 @@
+/* Times of the operations of a training step, each alone.
+ *
+ * For: `flim_bench layers`.
+ * Errors: FLIM_ERROR_USAGE for a program that does not train; FLIM_ERROR_DEVICE with CUDA's reason.
+ */
+#ifndef FLIM_CUDA_PROFILE_H
+#define FLIM_CUDA_PROFILE_H
+
+#include "cuda/program/cuda_program.h"
+
+/* Appends to out (room) at *n; the parameters are garbage afterwards. */
+flim_status flim_cuda_profile(flim_program *program, flim_operation_time *out, int room, int *n, flim_error *err);
+
+#endif
