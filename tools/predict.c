@@ -27,7 +27,7 @@ static const flim_flag_row rows[] = {
      .help = "probability of class 1 from which a cell is called it; default: the mean of the folds' own, 0.5 for a file"},
     {NULL, "flips", FLIM_VALUE_SWITCH, AT(flips), "false", NULL,
      .help = "average over flips and, where H = W, rotations (eight views)"},
-    {"Device", "device", FLIM_VALUE_TEXT, AT(device), "auto", "D", .help = "auto, cpu, cuda or cuda:N"},
+    {"Device", "device", FLIM_VALUE_TEXT, AT(device), "auto", "D", .help = FLIM_DEVICE_TEXTS},
     {NULL, "precision", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(options, precision), "auto", "P", "arithmetic of the network",
      .choices = flim_precision_names},
     {NULL, "batch", FLIM_VALUE_INTEGER, AT(batch), "64", "N", .help = "cells at a time", .allowed = ">= 1, <= 1000000"},

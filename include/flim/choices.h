@@ -7,6 +7,8 @@
 #ifndef FLIM_CHOICES_H
 #define FLIM_CHOICES_H
 
+#include <stdbool.h>
+
 #include "flim/status.h"
 
 /* Where decoded cells stay after their first reading.  Batches are bit-identical in every mode. */
@@ -89,6 +91,12 @@ extern const char *const flim_recompute_names[];
 /* What a run does when the device is out of memory. */
 typedef enum flim_on_oom { FLIM_ON_OOM_STOP, FLIM_ON_OOM_RETRY } flim_on_oom;
 extern const char *const flim_on_oom_names[];
+
+/* A device by its text: "auto" (the first CUDA device, else the CPU), "cpu", "cuda" (the first) or "cuda:N". */
+typedef enum flim_device_kind { FLIM_DEVICE_AUTO, FLIM_DEVICE_CPU, FLIM_DEVICE_CUDA } flim_device_kind;
+#define FLIM_DEVICE_TEXTS "auto, cpu, cuda or cuda:N"
+/* False if the text is none of them; N is 0..1023. */
+bool flim_parse_device(const char *text, flim_device_kind *kind, int *index);
 
 /* The value of a name; `what` names the place in errors: "--cv", "a.yaml:3: cv". */
 flim_status flim_parse_choice(const char *what, const char *text, const char *const *names, int *out, flim_error *err);

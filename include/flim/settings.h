@@ -1,4 +1,4 @@
-/* Settings of a run: one table makes the YAML keys, the flags, --help and --print-config.
+/* Settings of a run: one table gives the YAML keys, the flags, --help and --print-config.
  *
  * For: train_cv and the tools.  Layers, weakest first: built-in defaults, a YAML file (with include:), --set key=value, named
  *      flags.
@@ -52,7 +52,7 @@ typedef struct flim_settings {
     char *device; /* as flim_device_open takes it */
     flim_precision precision;
     flim_recompute checkpoint_activations;
-    double margin; /* share of the device's memory for auto choices */
+    double margin; /* share of the device's memory that auto choices may fill */
     flim_on_oom on_oom;
     bool benchmark, deterministic;
     /* run */
@@ -76,7 +76,7 @@ flim_status flim_settings_copy(const flim_settings *from, flim_settings *to, fli
 flim_status flim_settings_parse(flim_settings *settings, int argc, char *const *argv, flim_string_list *explicit_keys,
                                 FILE *out, bool *go, flim_error *err);
 
-/* The config that is read where none is named: "flimcv.yaml" where the working folder has one, else "". */
+/* The config that is read if none is named: "flimcv.yaml" if the working folder has one, else "". */
 const char *flim_settings_default_config(void);
 /* Reads a YAML file over what settings holds. */
 flim_status flim_settings_read(flim_settings *settings, const char *path, flim_error *err);

@@ -2,9 +2,7 @@
 #include "flim/device.h"
 
 #include <math.h>
-#include <string.h>
 
-#include "core/parse.h"
 #include "core/try.h"
 #include "backend/backend.h"
 
@@ -40,19 +38,13 @@ static flim_status open_cuda(int index, flim_device **out, flim_error *err)
 flim_status flim_device_open(const char *spec, const flim_log *log, flim_device **out, flim_error *err)
 {
     *out = NULL;
-    if (strcmp(spec, "cpu") == 0) {
-        return open_cpu(out, err);
+    flim_device_kind kind;
+    int index;
+    if (!flim_parse_device(spec, &kind, &index)) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "device '%s': must be " FLIM_DEVICE_TEXTS, spec);
     }
-    if (strcmp(spec, "cuda") == 0) {
-        return open_cuda(0, out, err);
-    }
-    if (strncmp(spec, "cuda:", 5) == 0) {
-        int64_t index;
-        FLIM_TRY(flim_parse_i64("device", spec + 5, 0, 1023, &index, err));
-        return open_cuda((int)index, out, err);
-    }
-    if (strcmp(spec, "auto") != 0) {
-        return flim_fail(err, FLIM_ERROR_USAGE, "device '%s': must be auto, cpu, cuda or cuda:N", spec);
+    if (kind != FLIM_DEVICE_AUTO) {
+        return kind == FLIM_DEVICE_CPU ? open_cpu(out, err) : open_cuda(index, out, err);
     }
     flim_error why = {0};
     if (open_cuda(0, out, &why) == FLIM_OK) {

@@ -30,7 +30,7 @@ typedef struct feed_options {
 #define AT(member) offsetof(feed_options, member)
 static const flim_flag_row rows[] = {
     {"Input", "data", FLIM_VALUE_LIST, AT(data), "data/flim.h5", "FILE", .help = "HDF5 file; repeatable"},
-    {"What runs", "device", FLIM_VALUE_TEXT, AT(device), "auto", "D", .help = "auto, cpu, cuda, cuda:N"},
+    {"What runs", "device", FLIM_VALUE_TEXT, AT(device), "auto", "D", .help = FLIM_DEVICE_TEXTS},
     {NULL, "precision", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(feed_options, precision), "auto", "P", "arithmetic of the network",
      .choices = flim_precision_names},
     {NULL, "preset", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(feed_options, preset), "base", "NAME", "size of the network",

@@ -32,7 +32,7 @@ typedef struct step_options {
 
 #define AT(member) offsetof(step_options, member)
 static const flim_flag_row rows[] = {
-    {"What runs", "device", FLIM_VALUE_TEXT, AT(device), "auto", "D", .help = "auto, cpu, cuda, cuda:N"},
+    {"What runs", "device", FLIM_VALUE_TEXT, AT(device), "auto", "D", .help = FLIM_DEVICE_TEXTS},
     {NULL, "precision", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(step_options, precision), "auto", "P", "arithmetic of the network",
      .choices = flim_precision_names},
     {NULL, "preset", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(step_options, preset), "", "NAME",

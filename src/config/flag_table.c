@@ -206,7 +206,7 @@ static flim_status set_initial(const flim_flag_row *row, void *options, flim_err
 
 flim_status flim_flag_table_init(const flim_flag_table *table, void *options, flim_error *err)
 {
-    /* Texts and lists first, so that free may be called whatever fails. */
+    /* Texts and lists first, so that free may be called after any failure. */
     for (int i = 0; i < table->n; i++) {
         if (table->row[i].type == FLIM_VALUE_TEXT) {
             *(char **)value_of(&table->row[i], options) = NULL;
@@ -239,7 +239,7 @@ void flim_flag_table_free(const flim_flag_table *table, void *options)
 
 /* ---- command lines */
 
-/* The row of a flag's name (without dashes, `length` bytes), and whether --no- turned it off; NULL where there is none. */
+/* The row of a flag's name (without dashes, `length` bytes), or NULL; *off: it has --no- before it. */
 static const flim_flag_row *find(const flim_flag_table *table, const char *name, size_t length, bool *off)
 {
     for (int i = 0; i < table->n; i++) {
@@ -336,23 +336,19 @@ flim_status flim_flag_table_scan(const flim_flag_table *table, int argc, char *c
     }
     bool flags = true;
     for (int i = 1; i < argc; i++) {
-        flim_status status = FLIM_OK;
         if (flags && strcmp(argv[i], "--") == 0) {
             flags = false;
         } else if (flags && strncmp(argv[i], "--", 2) == 0) {
-            status = scan_flag(table, argc, argv, &i, &uses[*n_uses], err);
+            FLIM_TRY(scan_flag(table, argc, argv, &i, &uses[*n_uses], err));
             *n_uses += 1;
         } else if (flags && argv[i][0] == '-' && argv[i][1]) {
-            status = flim_fail(err, FLIM_ERROR_USAGE, "unknown flag %.80s: flags begin with two dashes (%s --help lists all)",
-                               argv[i], table->program);
+            return flim_fail(err, FLIM_ERROR_USAGE, "unknown flag %.80s: flags begin with two dashes (%s --help lists all)",
+                             argv[i], table->program);
         } else if (!table->operand || !operands) {
-            status = flim_fail(err, FLIM_ERROR_USAGE, "'%.200s' belongs to no flag (%s --help lists all)", argv[i],
-                               table->program);
+            return flim_fail(err, FLIM_ERROR_USAGE, "'%.200s' belongs to no flag (%s --help lists all)", argv[i],
+                             table->program);
         } else {
-            status = flim_string_list_add(operands, argv[i], err);
-        }
-        if (status != FLIM_OK) {
-            return status;
+            FLIM_TRY(flim_string_list_add(operands, argv[i], err));
         }
     }
     return FLIM_OK;
@@ -377,13 +373,13 @@ static flim_status parse(const flim_flag_table *table, void *options, int argc, 
     int n = 0;
     flim_flag_use *uses = flim_alloc((size_t)(argc > 0 ? argc : 1), sizeof *uses, err);
     bool *seen = flim_alloc((size_t)table->n, sizeof *seen, err);
-    flim_status status = uses && seen ? FLIM_OK : FLIM_ERROR_MEMORY;
-    if (status == FLIM_OK) {
-        status = flim_flag_table_scan(table, argc, argv, uses, &n, operands, action, err);
+    flim_status status = FLIM_OK;
+    FLIM_TRY_DONE(uses && seen ? FLIM_OK : FLIM_ERROR_MEMORY);
+    FLIM_TRY_DONE(flim_flag_table_scan(table, argc, argv, uses, &n, operands, action, err));
+    for (int i = 0; *action == FLIM_FLAGS_RUN && i < n; i++) {
+        FLIM_TRY_DONE(flim_flag_apply(table, &uses[i], options, seen, err));
     }
-    for (int i = 0; status == FLIM_OK && *action == FLIM_FLAGS_RUN && i < n; i++) {
-        status = flim_flag_apply(table, &uses[i], options, seen, err);
-    }
+done:
     flim_free(seen);
     flim_free(uses);
     return status;
@@ -394,11 +390,8 @@ flim_status flim_flag_table_read(const flim_flag_table *table, void *options, in
 {
     flim_flag_action action = FLIM_FLAGS_RUN;
     *go = false;
-    flim_status status = flim_flag_table_init(table, options, err);
-    if (status != FLIM_OK) {
-        return status;
-    }
-    status = parse(table, options, argc, argv, operands, &action, err);
+    FLIM_TRY(flim_flag_table_init(table, options, err));
+    flim_status status = parse(table, options, argc, argv, operands, &action, err);
     if (status == FLIM_OK && action == FLIM_FLAGS_RUN) {
         *go = true;
         return FLIM_OK;

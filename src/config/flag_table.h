@@ -1,4 +1,4 @@
-/* What flags and settings share: values described by table rows. */
+/* Values described by table rows, for command lines and for settings. */
 #ifndef FLIM_CONFIG_FLAG_TABLE_H
 #define FLIM_CONFIG_FLAG_TABLE_H
 

@@ -14,7 +14,7 @@ static void append(char *text, const char *separator, const char *more)
     snprintf(text + used, LONGEST - used, "%s%s", separator, more);
 }
 
-/* Bounds as a reader wants them: "1..256"; an upper one that is only there to keep sums small is left out. */
+/* Bounds for a reader: "1..256"; an upper bound that only keeps sums small is left out. */
 static void append_bounds(char *text, const char *separator, const char *allowed)
 {
     double low, high;
@@ -27,8 +27,8 @@ static void append_bounds(char *text, const char *separator, const char *allowed
     }
 }
 
-/* "what: choice, choice; more about it (default X; 1..256)": choices stand before the first semicolon of the help, and the
- * parenthesis is kept together by KEEP for blanks. */
+/* "what: choice, choice; more about it (default X; 1..256)": choices stand before the first semicolon of the help; KEEP in place of
+ * blanks keeps the parenthesis on one line. */
 static void describe(const flim_flag_row *row, char *text)
 {
     int first = (int)strcspn(row->help, ";");

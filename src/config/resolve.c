@@ -64,12 +64,10 @@ static flim_status include(flim_settings *settings, const char *name, int line, 
     if (!path) {
         return FLIM_ERROR_MEMORY;
     }
-    flim_status status = FLIM_OK;
-    if (!flim_file_exists(path)) {
-        status = flim_fail(err, FLIM_ERROR_USAGE, "%s:%d: include: there is no file %s", self->path, line, path);
-    } else {
-        status = read_source(settings, path, self, seen, err);
-    }
+    const flim_status status =
+        flim_file_exists(path)
+            ? read_source(settings, path, self, seen, err)
+            : flim_fail(err, FLIM_ERROR_USAGE, "%s:%d: include: there is no file %s", self->path, line, path);
     flim_free(path);
     return status;
 }
@@ -97,35 +95,34 @@ static flim_status apply_entry(flim_settings *settings, const flim_yaml_entry *e
     if (row->type == FLIM_VALUE_LIST && entry->is_null) {
         return FLIM_OK;
     }
-    flim_status status = FLIM_OK;
-    for (int i = 0; status == FLIM_OK && i < entry->value.n; i++) {
-        status = flim_flag_set(row, settings, what, entry->value.item[i], err);
+    for (int i = 0; i < entry->value.n; i++) {
+        FLIM_TRY(flim_flag_set(row, settings, what, entry->value.item[i], err));
     }
-    return status;
+    return FLIM_OK;
 }
 
-/* Includes first, wherever they stand: a file is stronger than what it includes.  seen: one flag a setting, set for those that
- * are named; or NULL. */
+/* Includes come first, at whatever line: a file overrides what it includes.  seen: one flag per setting, set for those that are named;
+ * or NULL. */
 static flim_status read_source(flim_settings *settings, const char *path, const source *parent, bool *seen, flim_error *err)
 {
     source self = {.path = path, .parent = parent, .depth = parent ? parent->depth + 1 : 0};
     flim_yaml yaml = {0};
-    flim_status status = stat(path, &self.about) == 0 ? check_chain(&self, err) : FLIM_OK;
-    if (status == FLIM_OK) {
-        status = flim_yaml_read(path, &yaml, err);
-    }
+    flim_status status = FLIM_OK;
+    FLIM_TRY_DONE(stat(path, &self.about) == 0 ? check_chain(&self, err) : FLIM_OK);
+    FLIM_TRY_DONE(flim_yaml_read(path, &yaml, err));
     for (int i = 0; i < yaml.n; i++) {
         const flim_yaml_entry *entry = &yaml.entry[i];
-        for (int k = 0; status == FLIM_OK && strcmp(entry->key, "include") == 0 && k < entry->value.n; k++) {
-            status = include(settings, entry->value.item[k], entry->line, &self, seen, err);
+        for (int k = 0; strcmp(entry->key, "include") == 0 && k < entry->value.n; k++) {
+            FLIM_TRY_DONE(include(settings, entry->value.item[k], entry->line, &self, seen, err));
         }
     }
-    for (int i = 0; status == FLIM_OK && i < yaml.n; i++) {
+    for (int i = 0; i < yaml.n; i++) {
         const char *key = yaml.entry[i].key;
         if (strcmp(key, "include") != 0 && strcmp(key, "stages") != 0) { /* stages: for gpu_plan alone */
-            status = apply_entry(settings, &yaml.entry[i], path, seen, err);
+            FLIM_TRY_DONE(apply_entry(settings, &yaml.entry[i], path, seen, err));
         }
     }
+done:
     flim_yaml_free(&yaml);
     return status;
 }
@@ -137,7 +134,7 @@ flim_status flim_settings_read(flim_settings *settings, const char *path, flim_e
 
 /* ---- the command line */
 
-/* What is no setting. */
+/* Flags that are no settings. */
 typedef struct command {
     char *config;
     flim_string_list set;
@@ -146,7 +143,7 @@ typedef struct command {
 
 static const flim_flag_row command_rows[] = {
     {"Configuration", "config", FLIM_VALUE_TEXT, offsetof(command, config), "", "FILE",
-     .help = "YAML file with settings (default ./" DEFAULT_CONFIG " where there is one)"},
+     .help = "YAML file with settings (default ./" DEFAULT_CONFIG ", if there is one)"},
     {NULL, "set", FLIM_VALUE_LIST, offsetof(command, set), "", "KEY=VALUE",
      .help = "set a key of the config, as in --set lr=1e-3; repeatable"},
     {NULL, "print-config", FLIM_VALUE_SWITCH, offsetof(command, print_config), "false",
@@ -217,7 +214,7 @@ static flim_status take_command(command *c, const flim_flag_row *rows, flim_flag
     return FLIM_OK;
 }
 
-/* What no single value can tell. */
+/* Checks of several values together. */
 static flim_status check_together(const flim_settings *s, flim_error *err)
 {
     if (s->resume_override && !s->resume) {
@@ -245,15 +242,14 @@ static flim_status check_together(const flim_settings *s, flim_error *err)
 
 static flim_status list_explicit(const bool *seen, flim_string_list *keys, flim_error *err)
 {
-    flim_status status = FLIM_OK;
-    for (int i = 0; keys && status == FLIM_OK && i < flim_settings_table.n; i++) {
+    for (int i = 0; keys && i < flim_settings_table.n; i++) {
         if (seen[i]) {
             char key[FLIM_KEY_MAX];
             flim_flag_key(&flim_settings_table.row[i], key, sizeof key);
-            status = flim_string_list_add(keys, key, err);
+            FLIM_TRY(flim_string_list_add(keys, key, err));
         }
     }
-    return status;
+    return FLIM_OK;
 }
 
 const char *flim_settings_default_config(void)
@@ -261,7 +257,7 @@ const char *flim_settings_default_config(void)
     return flim_file_exists(DEFAULT_CONFIG) ? DEFAULT_CONFIG : "";
 }
 
-/* --resume stands on the command line: ./flimcv.yaml, which is for new runs, has no say. */
+/* Whether --resume is given: ./flimcv.yaml is for new runs and is not read then. */
 static bool is_resumed(const flim_flag_use *uses, int n)
 {
     bool resumed = false;
@@ -279,26 +275,23 @@ static flim_status apply_layers(flim_settings *settings, const command *c, const
 {
     bool config_seen[FLIM_MOST_SETTINGS] = {false}, set_seen[FLIM_MOST_SETTINGS] = {false},
          flag_seen[FLIM_MOST_SETTINGS] = {false};
-    flim_status status = FLIM_OK;
     if (c->config[0]) {
-        status = read_source(settings, c->config, NULL, config_seen, err);
+        FLIM_TRY(read_source(settings, c->config, NULL, config_seen, err));
     } else if (!is_resumed(uses, n) && flim_settings_default_config()[0]) {
-        status = flim_settings_read(settings, flim_settings_default_config(), err);
+        FLIM_TRY(flim_settings_read(settings, flim_settings_default_config(), err));
     }
-    for (int i = 0; status == FLIM_OK && i < c->set.n; i++) {
-        status = apply_set(settings, c->set.item[i], set_seen, err);
+    for (int i = 0; i < c->set.n; i++) {
+        FLIM_TRY(apply_set(settings, c->set.item[i], set_seen, err));
     }
-    for (int i = 0; status == FLIM_OK && i < n; i++) {
-        status = flim_flag_apply(&flim_settings_table, &uses[i], settings, flag_seen, err);
+    for (int i = 0; i < n; i++) {
+        FLIM_TRY(flim_flag_apply(&flim_settings_table, &uses[i], settings, flag_seen, err));
     }
     for (int i = 0; i < FLIM_MOST_SETTINGS; i++) {
-        /* A config that a resuming call names is held against the run's, like its flags. */
+        /* With --resume the keys of --config are compared with the run's, as flags are. */
         flag_seen[i] = flag_seen[i] || set_seen[i] || (settings->resume && config_seen[i]);
     }
-    if (status == FLIM_OK) {
-        status = check_together(settings, err);
-    }
-    return status == FLIM_OK ? list_explicit(flag_seen, explicit_keys, err) : status;
+    FLIM_TRY(check_together(settings, err));
+    return list_explicit(flag_seen, explicit_keys, err);
 }
 
 flim_status flim_settings_parse(flim_settings *settings, int argc, char *const *argv, flim_string_list *explicit_keys,
@@ -311,25 +304,19 @@ flim_status flim_settings_parse(flim_settings *settings, int argc, char *const *
     int n = 0;
     *go = false;
     flim_flag_use *uses = flim_alloc((size_t)(argc > 0 ? argc : 1), sizeof *uses, err);
-    flim_status status = uses ? flim_flag_table_init(&command_table, &c, err) : FLIM_ERROR_MEMORY;
-    if (status != FLIM_OK) {
+    flim_status status = FLIM_OK;
+    FLIM_TRY_DONE(uses ? flim_flag_table_init(&command_table, &c, err) : FLIM_ERROR_MEMORY);
+    FLIM_TRY_DONE(flim_flag_table_scan(&table, argc, argv, uses, &n, NULL, &action, err));
+    if (action != FLIM_FLAGS_RUN) {
+        FLIM_TRY_DONE(flim_flag_table_show(&table, action, out, err));
         goto done;
     }
-    status = flim_flag_table_scan(&table, argc, argv, uses, &n, NULL, &action, err);
-    if (status == FLIM_OK && action != FLIM_FLAGS_RUN) {
-        status = flim_flag_table_show(&table, action, out, err);
-        goto done;
+    FLIM_TRY_DONE(take_command(&c, rows, uses, &n, err));
+    FLIM_TRY_DONE(apply_layers(settings, &c, uses, n, explicit_keys, err));
+    if (c.print_config) {
+        FLIM_TRY_DONE(flim_settings_print(settings, out, err));
     }
-    if (status == FLIM_OK) {
-        status = take_command(&c, rows, uses, &n, err);
-    }
-    if (status == FLIM_OK) {
-        status = apply_layers(settings, &c, uses, n, explicit_keys, err);
-    }
-    *go = status == FLIM_OK && !c.print_config;
-    if (status == FLIM_OK && c.print_config) {
-        status = flim_settings_print(settings, out, err);
-    }
+    *go = !c.print_config;
 done:
     flim_flag_table_free(&command_table, &c);
     flim_free(uses);

@@ -9,11 +9,9 @@
 
 static bool is_device(const char *text)
 {
-    if (strncmp(text, "cuda:", 5) == 0) {
-        size_t digits = strspn(text + 5, "0123456789");
-        return digits > 0 && digits <= 4 && text[5 + digits] == '\0';
-    }
-    return strcmp(text, "auto") == 0 || strcmp(text, "cpu") == 0 || strcmp(text, "cuda") == 0;
+    flim_device_kind kind;
+    int index;
+    return flim_parse_device(text, &kind, &index);
 }
 
 /* N, T, Y or H, X or W, each once, in any order and case. */
@@ -43,24 +41,24 @@ static bool is_axes(const char *text)
                                                  .identity = FLIM_IDENTITY_##identity_of, __VA_ARGS__                        \
     }
 static const flim_flag_row rows[] = {
-    ROW("Data", "data", LIST(data), "data/flim.h5", "FILE", "HDF5 file with the cells; give it again for more files", MOVED,
-        NONE),
+    ROW("Data", "data", LIST(data), "data/flim.h5", "FILE", "HDF5 file with the cells; repeatable", MOVED, NONE),
     ROW(NULL, "axes", TEXT(axes), "NTYX", "AXES", "order of the axes of /counts: N cells, T time bins, Y, X pixels", FIXED,
         AXES, .allowed = "the letters N, T, Y (or H) and X (or W) in some order", .valid = is_axes),
     ROW(NULL, "mask-counts", SWITCH(mask_counts), "false", NULL, "zero the counts outside the mask", FIXED, MASK_COUNTS),
     ROW(NULL, "scan", SWITCH(scan), "true", NULL, "read and check every cell before the run begins", TAKEN, NONE),
     ROW(NULL, "workers", INTEGER(workers), "8", "N", "loader threads", TAKEN, NONE, .allowed = ">= 1, <= 256"),
-    ROW(NULL, "prefetch", INTEGER(prefetch), "4", "N", "batches kept ready ahead", TAKEN, NONE, .allowed = ">= 1, <= 64"),
+    ROW(NULL, "prefetch", INTEGER(prefetch), "4", "N", "batches prepared ahead", TAKEN, NONE, .allowed = ">= 1, <= 64"),
     ROW(NULL, "cache", CHOICE(cache), "auto", "C",
-        "where decoded cells stay after their first reading; auto takes GPU memory, else host memory, where there is room",
-        TAKEN, NONE, .choices = flim_cache_names),
+        "where decoded cells stay after their first reading; auto: GPU memory, else host memory, if they fit", TAKEN, NONE,
+        .choices = flim_cache_names),
 
-    ROW("Cross-validation", "folds", INTEGER(folds), "5", "N", "test parts", FIXED, NONE, .allowed = ">= 2, <= 65535"),
+    ROW("Cross-validation", "folds", INTEGER(folds), "5", "N", "folds, each with its own test part", FIXED, NONE,
+        .allowed = ">= 2, <= 65535"),
     ROW(NULL, "cv", CHOICE(cv), "auto", "MODE",
-        "how cells are split; auto is stratified-group where the file has enough groups, else stratified with a warning",
-        FIXED, NONE, .choices = flim_split_mode_names),
+        "how cells are split; auto: stratified-group if the file has enough groups, else stratified with a warning", FIXED,
+        NONE, .choices = flim_split_mode_names),
     ROW(NULL, "holdout-group", LIST(holdout_group), "", "NAME",
-        "group kept out of every fold and scored at the end by the fold ensemble; repeatable", FIXED, NONE),
+        "group held out of every fold, scored at the end by the fold ensemble; repeatable", FIXED, NONE),
     ROW(NULL, "val-fraction", REAL(val_fraction), "0.15", "F",
         "share of the training cells for the inner validation, which chooses epoch and threshold; 0 = none", FIXED, NONE,
         .allowed = ">= 0, < 1"),
@@ -79,20 +77,19 @@ static const flim_flag_row rows[] = {
     ROW(NULL, "init-weights", TEXT(init_weights), "", "FILE", "start from this .safetensors file, not from random weights",
         MOVED, NONE),
 
-    ROW("Training", "epochs", INTEGER(epochs), "75", "N", "epochs a fold at most", REFUSED, EPOCHS,
+    ROW("Training", "epochs", INTEGER(epochs), "75", "N", "epochs per fold, at most", REFUSED, EPOCHS,
         .allowed = ">= 1, <= 1000000"),
-    ROW(NULL, "batch", INTEGER(batch), "64", "N", "cells a training step; auto: as many as the device takes", REFUSED, BATCH,
-        .allowed = ">= 1, <= 1048576", .word = "auto", .word_value = 0),
-    ROW(NULL, "eval-batch", INTEGER(eval_batch), "batch", "N", "cells a step of validation and test", REFUSED, EVAL_BATCH,
+    ROW(NULL, "batch", INTEGER(batch), "64", "N", "cells per training step; auto: as many as fit on the device", REFUSED,
+        BATCH, .allowed = ">= 1, <= 1048576", .word = "auto", .word_value = 0),
+    ROW(NULL, "eval-batch", INTEGER(eval_batch), "batch", "N", "cells per step of validation and test", REFUSED, EVAL_BATCH,
         .allowed = ">= 1, <= 1048576", .word = "batch", .word_value = 0),
-    ROW(NULL, "accumulate", INTEGER(accumulate), "1", "N", "batches whose gradients make one step", REFUSED, ACCUMULATE,
+    ROW(NULL, "accumulate", INTEGER(accumulate), "1", "N", "batches per update, their gradients summed", REFUSED, ACCUMULATE,
         .allowed = ">= 1, <= 1048576"),
     ROW(NULL, "lr", REAL(lr), "1e-4", "X", "learning rate of the first epoch; it falls as a cosine to 1e-6", REFUSED, LR,
         .allowed = "> 0"),
-    ROW(NULL, "lr-batch", INTEGER(lr_batch), "64", "N", "cells an update that lr is meant for, for --lr-scale", REFUSED, NONE,
-        .allowed = ">= 1, <= 1048576"),
-    ROW(NULL, "lr-scale", CHOICE(lr_scale), "none", "S",
-        "scale lr with batch x accumulate over lr-batch: not, by its root, or in proportion", REFUSED, NONE,
+    ROW(NULL, "lr-batch", INTEGER(lr_batch), "64", "N", "cells per update that lr is meant for, used by --lr-scale", REFUSED,
+        NONE, .allowed = ">= 1, <= 1048576"),
+    ROW(NULL, "lr-scale", CHOICE(lr_scale), "none", "S", "how lr follows batch x accumulate / lr-batch", REFUSED, NONE,
         .choices = flim_lr_scale_names),
     ROW(NULL, "weight-decay", REAL(weight_decay), "1e-3", "X", "weight decay of AdamW", REFUSED, WEIGHT_DECAY,
         .allowed = ">= 0"),
@@ -101,48 +98,47 @@ static const flim_flag_row rows[] = {
     ROW(NULL, "label-smoothing", REAL(label_smoothing), "0.05", "S", "label smoothing of the training loss", REFUSED,
         LABEL_SMOOTHING, .allowed = ">= 0, < 1"),
     ROW(NULL, "patience", INTEGER(patience), "20", "N",
-        "stop after so many epochs without a better inner validation; 0 = never", REFUSED, PATIENCE,
+        "stop after this many epochs without a better inner validation; 0 = never", REFUSED, PATIENCE,
         .allowed = ">= 0, <= 1000000"),
     ROW(NULL, "sampler", CHOICE(sampler), "balanced", "S",
         "which cells an epoch draws; balanced makes classes equally likely", REFUSED, SAMPLER, .choices = flim_sampler_names),
-    ROW(NULL, "seed", UNSIGNED(seed), "42", "N", "of folds, weights, order and dropout", FIXED, SEED),
+    ROW(NULL, "seed", UNSIGNED(seed), "42", "N", "seed of folds, weights, order and dropout", FIXED, SEED),
 
     ROW("Device", "device", TEXT(device), "auto", "D",
-        "auto, cpu, cuda or cuda:N; auto says which it took and why, cuda never falls back to cpu", TAKEN, DEVICE,
-        .allowed = "auto, cpu, cuda or cuda:N", .valid = is_device),
+        FLIM_DEVICE_TEXTS "; auto says which it took and why, cuda never falls back to cpu", TAKEN, DEVICE,
+        .allowed = FLIM_DEVICE_TEXTS, .valid = is_device),
     ROW(NULL, "precision", CHOICE(precision), "auto", "P",
-        "arithmetic of the network; auto is tf32 where the device has it, else fp32", REFUSED, PRECISION,
+        "arithmetic of the network; auto: tf32 if the device has it, else fp32", REFUSED, PRECISION,
         .choices = flim_precision_names),
     ROW(NULL, "checkpoint-activations", CHOICE(checkpoint_activations), "none", "C",
-        "make activations again in the backward pass to save memory; auto: just enough to fit", TAKEN, NONE,
+        "recompute activations in the backward pass to save memory; auto: just enough to fit", TAKEN, NONE,
         .choices = flim_recompute_names),
     ROW(NULL, "margin", REAL(margin), "0.85", "F", "share of the device's memory that auto choices may fill", TAKEN, NONE,
         .allowed = "> 0, <= 1"),
     ROW(NULL, "on-oom", CHOICE(on_oom), "stop", "W",
-        "out of device memory all the same: stop, or retry with half the batch and twice the accumulation", TAKEN, NONE,
+        "if device memory runs out; retry: with half the batch and twice the accumulation", TAKEN, NONE,
         .choices = flim_on_oom_names),
-    ROW(NULL, "benchmark", SWITCH(benchmark), "true", NULL, "time the ways to compute each convolution, keep the fastest",
+    ROW(NULL, "benchmark", SWITCH(benchmark), "true", NULL, "time the algorithms for each convolution and take the fastest",
         REFUSED, BENCHMARK),
-    ROW(NULL, "deterministic", SWITCH(deterministic), "false", NULL, "equal bits on every run, at some speed", REFUSED,
+    ROW(NULL, "deterministic", SWITCH(deterministic), "false", NULL, "bit-identical on every run, somewhat slower", REFUSED,
         DETERMINISTIC),
 
     ROW("Run", "out", TEXT(out), "", "DIR",
         "run folder (default runs/<date>-<time>); one that holds a run is refused, unless --resume", CALL, NONE),
     ROW(NULL, "checkpoint-minutes", REAL(checkpoint_minutes), "0", "N",
-        "write a checkpoint inside an epoch every N minutes, too; 0 = only at its end", TAKEN, NONE, .allowed = ">= 0"),
+        "also write a checkpoint every N minutes within an epoch; 0 = only at its end", TAKEN, NONE, .allowed = ">= 0"),
     ROW(NULL, "price-per-hour", REAL(price_per_hour), "0", "X",
-        "price of the machine an hour: the run says what it costs; 0 = not known", TAKEN, NONE, .allowed = ">= 0"),
-    ROW(NULL, "resume", SWITCH(resume), "false", NULL, "go on with the run in --out DIR, with its settings", CALL, NONE),
+        "price of the machine per hour, for the cost of the run; 0 = unknown", TAKEN, NONE, .allowed = ">= 0"),
+    ROW(NULL, "resume", SWITCH(resume), "false", NULL, "continue the run in --out DIR, with its settings", CALL, NONE),
     ROW(NULL, "resume-override", SWITCH(resume_override), "false", NULL,
-        "with --resume: go on although flags, device or precision differ from the run's; lists what that overrides", CALL,
-        NONE),
+        "with --resume: continue although flags, device or precision differ from the run's, and list them", CALL, NONE),
     ROW(NULL, "dry-run", SWITCH(dry_run), "false", NULL, "print the fold table and end", CALL, NONE),
     ROW(NULL, "quiet", SWITCH(quiet), "false", NULL, "print warnings and the result only", CALL, NONE),
     ROW(NULL, "verbose", SWITCH(verbose), "false", NULL, "print HDF5's own error stacks", CALL, NONE),
-    ROW(NULL, "log-json", SWITCH(log_json), "false", NULL, "print one JSON object a line", CALL, NONE),
+    ROW(NULL, "log-json", SWITCH(log_json), "false", NULL, "print one JSON object per line", CALL, NONE),
 };
 enum { N_ROWS = sizeof rows / sizeof rows[0] };
-_Static_assert((int)N_ROWS + 8 <= (int)FLIM_MOST_SETTINGS, "arrays of a flag a setting have room");
+_Static_assert((int)N_ROWS + 8 <= (int)FLIM_MOST_SETTINGS, "an array with one flag per setting has room");
 
 const flim_flag_table flim_settings_table = {"train_cv", "", "", rows, N_ROWS, .operand = NULL};
 
@@ -197,19 +193,19 @@ flim_status flim_settings_set_row(flim_settings *settings, const flim_flag_row *
         return flim_flag_set(row, settings, what, text, err);
     }
     flim_yaml list = {0};
-    flim_status status = FLIM_ERROR_MEMORY;
+    flim_status status = FLIM_OK;
     char *line = flim_strprintf(err, "list: %s", text);
-    if (line) {
-        status = flim_yaml_parse(line, strlen(line), what, &list, NULL);
-        if (status == FLIM_ERROR_USAGE || (status == FLIM_OK && (list.n != 1 || !list.entry[0].is_list))) {
-            status = flim_fail(err, FLIM_ERROR_USAGE, "%s: '%.200s' is no list as in [a, b]", what, text);
-        } else if (status != FLIM_OK) {
-            flim_fail(err, status, "out of host memory while reading %s", what);
-        }
+    FLIM_TRY_DONE(line ? FLIM_OK : FLIM_ERROR_MEMORY);
+    status = flim_yaml_parse(line, strlen(line), what, &list, NULL);
+    if (status == FLIM_ERROR_USAGE || (status == FLIM_OK && (list.n != 1 || !list.entry[0].is_list))) {
+        FLIM_TRY_DONE(flim_fail(err, FLIM_ERROR_USAGE, "%s: '%.200s' is no list as in [a, b]", what, text));
+    } else if (status != FLIM_OK) {
+        FLIM_TRY_DONE(flim_fail(err, status, "out of host memory while reading %s", what));
     }
-    for (int i = 0; status == FLIM_OK && i < list.entry[0].value.n; i++) {
-        status = flim_flag_set(row, settings, what, list.entry[0].value.item[i], err);
+    for (int i = 0; i < list.entry[0].value.n; i++) {
+        FLIM_TRY_DONE(flim_flag_set(row, settings, what, list.entry[0].value.item[i], err));
     }
+done:
     flim_yaml_free(&list);
     flim_free(line);
     return status;

@@ -5,6 +5,7 @@
 #include "config/settings.h"
 #include "core/alloc.h"
 #include "core/file.h"
+#include "core/try.h"
 #include "formats/yaml.h"
 
 static void print_list(const char *key, const flim_string_list *list, FILE *out)
@@ -66,11 +67,8 @@ flim_status flim_settings_print(const flim_settings *settings, FILE *out, flim_e
 flim_status flim_settings_write(const flim_settings *settings, const char *path, flim_error *err)
 {
     flim_file_writer writer;
-    flim_status status = flim_file_begin(&writer, path, err);
-    if (status != FLIM_OK) {
-        return status;
-    }
-    status = flim_settings_print(settings, writer.stream, err);
+    FLIM_TRY(flim_file_begin(&writer, path, err));
+    const flim_status status = flim_settings_print(settings, writer.stream, err);
     if (status != FLIM_OK) {
         flim_file_abandon(&writer);
         flim_fail_prefix(err, "%s: ", path);

@@ -38,6 +38,25 @@ COMPLETE(flim_recompute_names, FLIM_RECOMPUTE_ALL);
 const char *const flim_on_oom_names[] = {"stop", "retry", NULL};
 COMPLETE(flim_on_oom_names, FLIM_ON_OOM_RETRY);
 
+bool flim_parse_device(const char *text, flim_device_kind *kind, int *index)
+{
+    static const char *const names[] = {[FLIM_DEVICE_AUTO] = "auto", [FLIM_DEVICE_CPU] = "cpu", [FLIM_DEVICE_CUDA] = "cuda"};
+    int64_t number = 0;
+    for (int i = 0; i <= FLIM_DEVICE_CUDA; i++) {
+        const size_t length = strlen(names[i]);
+        const char *rest = text + length;
+        if (strncmp(text, names[i], length) != 0) {
+            continue;
+        }
+        *kind = (flim_device_kind)i;
+        const bool numbered = i == FLIM_DEVICE_CUDA && rest[0] == ':' && rest[1] >= '0' && rest[1] <= '9';
+        const bool valid = numbered ? flim_parse_i64("", rest + 1, 0, 1023, &number, NULL) == FLIM_OK : !rest[0];
+        *index = (int)number;
+        return valid;
+    }
+    return false;
+}
+
 flim_status flim_parse_choice(const char *what, const char *text, const char *const *names, int *out, flim_error *err)
 {
     char all[512] = "";

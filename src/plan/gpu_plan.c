@@ -7,7 +7,6 @@
 #include "core/bytes.h"
 #include "core/alloc.h"
 #include "core/file.h"
-#include "core/parse.h"
 #include "flim/dataset.h"
 #include "flim/split.h"
 #include "plan/gpu_plan_internal.h"
@@ -24,7 +23,10 @@ static bool given(const char *text)
 static flim_status open_real(session *s, flim_card *card, flim_error *err)
 {
     flim_error why = {0};
-    const char *spec = strncmp(s->o->settings->device, "cuda", 4) == 0 ? s->o->settings->device : "cuda";
+    flim_device_kind kind;
+    int index;
+    const bool named = flim_parse_device(s->o->settings->device, &kind, &index) && kind == FLIM_DEVICE_CUDA;
+    const char *spec = named ? s->o->settings->device : "cuda";
     flim_status status = flim_device_open(spec, s->o->log, &s->real, &why);
     if (status != FLIM_OK) {
         return flim_fail(err, status, "%s\nname a card to plan for, as in --gpu L4, or a size: --gpu-memory 24GB", why.text);

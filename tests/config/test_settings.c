@@ -213,6 +213,27 @@ static void every_flag_sets_its_field(void **state)
     flim_settings_free(&s);
 }
 
+static void devices_are_told_by_their_text(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        flim_device_kind kind;
+        int index;
+    } good[] = {{"auto", FLIM_DEVICE_AUTO, 0},   {"cpu", FLIM_DEVICE_CPU, 0},       {"cuda", FLIM_DEVICE_CUDA, 0},
+                {"cuda:0", FLIM_DEVICE_CUDA, 0}, {"cuda:12", FLIM_DEVICE_CUDA, 12}, {"cuda:1023", FLIM_DEVICE_CUDA, 1023}};
+    static const char *const bad[] = {"", "Cpu", "cuda:", "cuda: 1", "cuda:+1", "cuda:1 ", "cuda1", "auto:1", "cp"};
+    flim_device_kind kind;
+    int index;
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        assert_true(flim_parse_device(good[i].text, &kind, &index));
+        assert_true(kind == good[i].kind && index == good[i].index);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        assert_false(flim_parse_device(bad[i], &kind, &index));
+    }
+}
+
 static void mistakes_on_the_command_line(void **state)
 {
     (void)state;
@@ -250,6 +271,11 @@ static void mistakes_on_the_command_line(void **state)
         {"--precision fp8", "--precision: 'fp8' is none of auto, fp32"},
         {"--device cuda:", "--device: 'cuda:' is not auto, cpu, cuda or cuda:N"},
         {"--device gpu", "--device: 'gpu' is not auto, cpu, cuda or cuda:N"},
+        {"--device cuda:1024", "--device: 'cuda:1024' is not"},
+        {"--device cuda:-1", "--device: 'cuda:-1' is not"},
+        {"--device cpu:0", "--device: 'cpu:0' is not"},
+        {"--device automatic", "--device: 'automatic' is not"},
+        {"--set device=", "--set device: '' is not auto"},
         {"--device cuda:1x", "--device: 'cuda:1x' is not"},
         {"--axes NTYY", "--axes: 'NTYY' is not the letters N, T, Y (or H) and X (or W) in some order"},
         {"--axes NTYXX", "--axes: 'NTYXX' is not"},
@@ -754,6 +780,7 @@ int main(void)
         cmocka_unit_test(defaults_are_those_of_the_specification),
         cmocka_unit_test(layers_go_by_their_strength),
         cmocka_unit_test(every_flag_sets_its_field),
+        cmocka_unit_test(devices_are_told_by_their_text),
         cmocka_unit_test(mistakes_on_the_command_line),
         cmocka_unit_test(mistakes_in_a_file),
         cmocka_unit_test(yaml_as_people_write_it),
