@@ -4,8 +4,6 @@
  * the checksum; then come the timed ones.  A cell counts when channel 0 as fp32 log1p/10 and its mask stand in the batch
  * buffer.  The raw rate counts cells that stand decoded, as the integers or floats of the file, in a buffer. */
 #include <inttypes.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +12,8 @@
 #include "core/alloc.h"
 #include "core/clock.h"
 #include "core/median.h"
+#include "core/threads.h"
+#include "core/try.h"
 #include "data/dataset_internal.h"
 #include "data/inflate.h"
 #include "flim/flags.h"
@@ -127,68 +127,59 @@ static flim_status measure(flim_dataset *dataset, const loader_options *o, int w
 typedef struct raw_pool {
     flim_dataset *dataset;
     const flim_draw *draws;
-    atomic_llong next;
     int64_t batch;
-    atomic_int failed; /* one thread takes it and writes error */
-    flim_error error;
 } raw_pool;
 
-static void *raw_thread(void *argument)
+/* A thread's own. */
+typedef struct raw_scratch {
+    flim_reader *reader;
+    uint8_t *buffer; /* (batch, voxels) of up to 8 bytes */
+} raw_scratch;
+
+static flim_status begin_raw(void *context, void *own, flim_error *err)
 {
-    raw_pool *pool = argument;
-    const flim_dataset *d = pool->dataset;
-    flim_error err = {0};
-    flim_reader *reader = NULL;
-    uint8_t *buffer = flim_alloc_aligned((size_t)(pool->batch * d->voxels), 8, &err); /* (batch, voxels) of up to 8 bytes */
-    flim_status status = buffer ? flim_reader_create(pool->dataset, &reader, &err) : FLIM_ERROR_MEMORY;
-    while (status == FLIM_OK && !atomic_load(&pool->failed)) {
-        int64_t i = atomic_fetch_add(&pool->next, 1);
-        if (i >= d->info.n) {
-            break;
-        }
-        flim_number number;
-        const void *values;
-        status = flim_reader_values(reader, pool->draws[i].cell, &number, &values, &err);
-        if (status == FLIM_OK) {
-            size_t bytes = (size_t)d->voxels * number.size;
-            memcpy(buffer + (size_t)(i % pool->batch) * bytes, values, bytes);
-        }
+    const raw_pool *pool = context;
+    raw_scratch *my = own;
+    if (!(my->buffer = flim_alloc_aligned((size_t)(pool->batch * pool->dataset->voxels), 8, err))) {
+        return FLIM_ERROR_MEMORY;
     }
-    if (status != FLIM_OK && atomic_exchange(&pool->failed, 1) == 0) {
-        pool->error = err;
-    }
-    flim_reader_destroy(reader);
-    flim_free(buffer);
-    return NULL;
+    return flim_reader_create(pool->dataset, &my->reader, err);
+}
+
+static void end_raw(void *own)
+{
+    raw_scratch *my = own;
+    flim_reader_destroy(my->reader);
+    flim_free(my->buffer);
+}
+
+static flim_status read_raw(void *context, void *own, int64_t i, flim_error *err)
+{
+    const raw_pool *pool = context;
+    raw_scratch *my = own;
+    flim_number number;
+    const void *values;
+    FLIM_TRY(flim_reader_values(my->reader, pool->draws[i].cell, &number, &values, err));
+    const size_t bytes = (size_t)pool->dataset->voxels * number.size;
+    memcpy(my->buffer + (size_t)(i % pool->batch) * bytes, values, bytes);
+    return FLIM_OK;
 }
 
 static flim_status measure_raw(flim_dataset *dataset, const loader_options *o, const flim_draw *draws, double *rate,
                                double *times, flim_error *err)
 {
     raw_pool pool = {.dataset = dataset, .draws = draws, .batch = 8};
-    pthread_t *thread = flim_alloc((size_t)o->workers, sizeof *thread, err);
-    if (!thread) {
-        return FLIM_ERROR_MEMORY;
-    }
-    for (int64_t i = 0; i < o->passes && !atomic_load(&pool.failed); i++) {
-        int started = 0;
-        double start = flim_seconds();
-        atomic_store(&pool.next, 0);
-        while (started < o->workers && pthread_create(&thread[started], NULL, raw_thread, &pool) == 0) {
-            started++;
-        }
-        for (int j = 0; j < started; j++) {
-            pthread_join(thread[j], NULL);
-        }
+    const flim_shared_work work = {.items = dataset->info.n,
+                                   .stride = 1,
+                                   .context = &pool,
+                                   .begin = begin_raw,
+                                   .item = read_raw,
+                                   .end = end_raw,
+                                   .own_bytes = sizeof(raw_scratch)};
+    for (int64_t i = 0; i < o->passes; i++) {
+        const double start = flim_seconds();
+        FLIM_TRY(flim_share_work(&work, (int)o->workers, err));
         times[i] = (double)dataset->info.n / (flim_seconds() - start);
-        if (started == 0) {
-            flim_fail(&pool.error, FLIM_ERROR_MEMORY, "no thread could be started");
-            atomic_store(&pool.failed, 1);
-        }
-    }
-    flim_free(thread);
-    if (atomic_load(&pool.failed)) {
-        return flim_fail(err, pool.error.status, "%s", pool.error.text);
     }
     *rate = flim_median(times, o->passes);
     return FLIM_OK;

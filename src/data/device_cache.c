@@ -4,6 +4,7 @@
 
 #include "core/alloc.h"
 #include "core/stop.h"
+#include "core/threads.h"
 #include "core/try.h"
 #include "data/dataset_internal.h"
 
@@ -32,84 +33,77 @@ flim_status flim_device_cache_plan(flim_program *program, const flim_dataset *da
     return flim_program_plan_cache(program, &cells, err);
 }
 
-/* Shared by the threads of one store, under `lock` but for what is constant. */
-typedef struct store {
+/* Shared by the threads of one upload. */
+typedef struct upload {
     flim_program *program;
     flim_dataset *dataset;
     const uint8_t *bytes; /* (n) */
     const volatile int *stop;
-    pthread_mutex_t lock; /* also: a program takes one cell at a time */
-    int64_t next;
-    flim_error failure;
-} store;
+    pthread_mutex_t lock; /* a program takes one cell at a time */
+} upload;
 
-/* One cell as the program wants it.  voxels: room for (T,H,W) floats. */
-static flim_status read_cell(store *s, flim_reader *reader, int64_t cell, float *counts, void *voxels, uint8_t *mask,
-                             flim_error *err)
+/* A thread's own. */
+typedef struct scratch {
+    flim_reader *reader;
+    float *counts; /* (T,H,W) */
+    void *voxels; /* (T,H,W) of up to 4 bytes, as the program wants them */
+    uint8_t *mask; /* (H,W) */
+} scratch;
+
+static flim_status begin_thread(void *context, void *own, flim_error *err)
 {
-    const int64_t count = s->dataset->voxels;
-    FLIM_TRY(flim_reader_counts(reader, cell, counts, mask, err));
-    if (s->bytes[cell] == 4) {
-        flim_signal_from_counts(counts, voxels, count);
-    } else if (flim_counts_bytes(counts, count) > s->bytes[cell]) {
+    const upload *u = context;
+    scratch *my = own;
+    if (!(my->counts = flim_alloc_aligned((size_t)u->dataset->voxels, sizeof(float), err)) ||
+        !(my->voxels = flim_alloc_aligned((size_t)u->dataset->voxels, sizeof(float), err)) ||
+        !(my->mask = flim_alloc_aligned((size_t)u->dataset->pixels, 1, err))) {
+        return FLIM_ERROR_MEMORY;
+    }
+    return flim_reader_create(u->dataset, &my->reader, err);
+}
+
+static void end_thread(void *own)
+{
+    scratch *my = own;
+    flim_reader_destroy(my->reader);
+    flim_free(my->counts);
+    flim_free(my->voxels);
+    flim_free(my->mask);
+}
+
+static flim_status upload_cell(void *context, void *own, int64_t cell, flim_error *err)
+{
+    upload *u = context;
+    scratch *my = own;
+    const int64_t count = u->dataset->voxels;
+    if (flim_stopped(u->stop)) {
+        return flim_fail(err, FLIM_INTERRUPTED, "interrupted while cells went to the device");
+    }
+    FLIM_TRY(flim_reader_counts(my->reader, cell, my->counts, my->mask, err));
+    if (u->bytes[cell] == 4) {
+        flim_signal_from_counts(my->counts, my->voxels, count);
+    } else if (flim_counts_bytes(my->counts, count) > u->bytes[cell]) {
         return flim_fail(err, FLIM_ERROR_DATA, "/counts: cell %lld has other counts than when it was scanned",
                          (long long)cell);
     } else {
-        flim_counts_narrow(counts, count, s->bytes[cell], voxels);
+        flim_counts_narrow(my->counts, count, u->bytes[cell], my->voxels);
     }
-    return FLIM_OK;
-}
-
-static void *store_thread(void *argument)
-{
-    store *s = argument;
-    const flim_dataset *d = s->dataset;
-    flim_error err = {0};
-    flim_reader *reader = NULL;
-    float *counts = flim_alloc_aligned((size_t)d->voxels, sizeof *counts, &err); /* (T,H,W) */
-    float *voxels = flim_alloc_aligned((size_t)d->voxels, sizeof *voxels, &err); /* (T,H,W) of up to 4 bytes */
-    uint8_t *mask = flim_alloc_aligned((size_t)d->pixels, 1, &err); /* (H,W) */
-    flim_status status = counts && voxels && mask ? flim_reader_create(s->dataset, &reader, &err) : FLIM_ERROR_MEMORY;
-    pthread_mutex_lock(&s->lock);
-    while (status == FLIM_OK && s->failure.status == FLIM_OK && s->next < d->info.n) {
-        int64_t cell = s->next++;
-        pthread_mutex_unlock(&s->lock);
-        status = flim_stopped(s->stop) ? flim_fail(&err, FLIM_INTERRUPTED, "interrupted while cells went to the device")
-                                       : read_cell(s, reader, cell, counts, voxels, mask, &err);
-        pthread_mutex_lock(&s->lock);
-        if (status == FLIM_OK) {
-            status = flim_program_store_cell(s->program, cell, voxels, mask, &err);
-        }
-    }
-    if (status != FLIM_OK && s->failure.status == FLIM_OK) {
-        s->failure = err;
-    }
-    pthread_mutex_unlock(&s->lock);
-    flim_reader_destroy(reader);
-    flim_free(counts);
-    flim_free(voxels);
-    flim_free(mask);
-    return NULL;
+    pthread_mutex_lock(&u->lock);
+    const flim_status status = flim_program_store_cell(u->program, cell, my->voxels, my->mask, err);
+    pthread_mutex_unlock(&u->lock);
+    return status;
 }
 
 flim_status flim_device_cache_fill(flim_program *program, flim_dataset *dataset, const uint8_t *bytes, int workers,
                                    const volatile int *stop, flim_error *err)
 {
-    store s = {.program = program, .dataset = dataset, .bytes = bytes, .stop = stop, .lock = PTHREAD_MUTEX_INITIALIZER};
-    int started = 0;
-    pthread_t *thread = flim_alloc((size_t)workers, sizeof *thread, err);
-    if (!thread) {
-        return FLIM_ERROR_MEMORY;
-    }
-    while (started < workers && pthread_create(&thread[started], NULL, store_thread, &s) == 0) {
-        started++;
-    }
-    if (started == 0) {
-        store_thread(&s); /* no thread to be had: here then */
-    }
-    for (int i = 0; i < started; i++) {
-        pthread_join(thread[i], NULL);
-    }
-    flim_free(thread);
-    return s.failure.status == FLIM_OK ? FLIM_OK : flim_fail(err, s.failure.status, "%s", s.failure.text);
+    upload u = {.program = program, .dataset = dataset, .bytes = bytes, .stop = stop, .lock = PTHREAD_MUTEX_INITIALIZER};
+    const flim_shared_work work = {.items = dataset->info.n,
+                                   .stride = 1,
+                                   .context = &u,
+                                   .begin = begin_thread,
+                                   .item = upload_cell,
+                                   .end = end_thread,
+                                   .own_bytes = sizeof(scratch)};
+    return flim_share_work(&work, workers, err);
 }

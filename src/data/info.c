@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/alloc.h"
+#include "core/try.h"
 #include "core/median.h"
 #include "data/dataset_internal.h"
 #include "data/scan.h"
@@ -220,76 +221,68 @@ static void warn_of_layout(flim_data_report *report)
 
 /* ---- making it */
 
+static flim_status copy_paths(flim_data_report *report, const char *const *paths, int n, flim_error *err)
+{
+    if (!(report->path = flim_alloc((size_t)n, sizeof *report->path, err))) {
+        return FLIM_ERROR_MEMORY;
+    }
+    for (int i = 0; i < n; i++, report->n_paths++) {
+        if (!(report->path[i] = flim_strdup(paths[i], err))) {
+            return FLIM_ERROR_MEMORY;
+        }
+    }
+    return FLIM_OK;
+}
+
+/* Opens the data as train_cv would; if that is refused, at least their cells.  report->dataset stays NULL if neither works. */
+static flim_status open_data(flim_data_report *report, const flim_data_report_options *options, flim_error *err)
+{
+    const char *const *paths = (const char *const *)report->path;
+    const flim_log log = {add_warning, report};
+    flim_dataset_options open = {
+        .axes = options->axes, .need_labels = true, .log = &log, .hdf5_errors = options->hdf5_errors};
+    flim_error why = {0};
+    flim_status status = flim_dataset_open(paths, report->n_paths, &open, &report->dataset, &why);
+    if (status == FLIM_ERROR_DATA || status == FLIM_ERROR_USAGE) {
+        report->refused = flim_strdup(why.text, err);
+        open.need_labels = false;
+        open.log = NULL;
+        status = flim_dataset_open(paths, report->n_paths, &open, &report->dataset, &why);
+        if (status == FLIM_ERROR_DATA || status == FLIM_ERROR_USAGE) {
+            return FLIM_OK;
+        }
+    }
+    return status == FLIM_OK ? FLIM_OK : flim_fail(err, status, "%s", why.text);
+}
+
 flim_status flim_data_report_create(const char *const *paths, int n_paths, const flim_data_report_options *options,
                                     flim_data_report **out, flim_error *err)
 {
     flim_status status = FLIM_OK;
     flim_cell_summary *summary = NULL;
-    flim_bad_cell *bad = NULL;
     *out = NULL;
     flim_data_report *report = flim_alloc(1, sizeof *report, err);
     if (!report) {
         return FLIM_ERROR_MEMORY;
     }
-    if (!(report->path = flim_alloc((size_t)n_paths, sizeof *report->path, err))) {
-        status = FLIM_ERROR_MEMORY;
-        goto done;
-    }
-    for (int i = 0; i < n_paths; i++, report->n_paths++) {
-        if (!(report->path[i] = flim_strdup(paths[i], err))) {
+    FLIM_TRY_DONE(copy_paths(report, paths, n_paths, err));
+    FLIM_TRY_DONE(open_data(report, options, err));
+    if (report->dataset) {
+        if (!(summary = flim_alloc((size_t)report->dataset->info.n, sizeof *summary, err))) {
             status = FLIM_ERROR_MEMORY;
             goto done;
         }
-    }
-    const flim_log log = {add_warning, report};
-    flim_dataset_options open = {
-        .axes = options->axes, .need_labels = true, .log = &log, .hdf5_errors = options->hdf5_errors};
-    flim_error why = {0};
-    status = flim_dataset_open(paths, n_paths, &open, &report->dataset, &why);
-    if (status == FLIM_ERROR_DATA || status == FLIM_ERROR_USAGE) {
-        report->refused = flim_strdup(why.text, err);
-        open.need_labels = false;
-        open.log = NULL;
-        status = flim_dataset_open(paths, n_paths, &open, &report->dataset, &why); /* at least its cells */
-        if (status == FLIM_ERROR_DATA || status == FLIM_ERROR_USAGE) {
-            status = FLIM_OK;
-            goto done;
+        FLIM_TRY_DONE(flim_scan_cells(report->dataset, options->workers, options->stop, options->most_bad, summary, NULL,
+                                      &report->bad, &report->listed, &report->n_listed, err));
+        if (report->bad && !report->refused) {
+            report->refused =
+                flim_strprintf(err, "%" PRId64 " of %" PRId64 " cells are bad", report->bad, report->dataset->info.n);
         }
-    }
-    if (status != FLIM_OK) {
-        flim_fail(err, status, "%s", why.text);
-        goto done;
-    }
-    if (!(summary = flim_alloc((size_t)report->dataset->info.n, sizeof *summary, err))) {
-        status = FLIM_ERROR_MEMORY;
-        goto done;
-    }
-    int64_t listed = 0;
-    status = flim_scan_cells(report->dataset, options->workers, options->stop, options->most_bad, summary, NULL, &report->bad,
-                             &bad, &listed, err);
-    if (status != FLIM_OK) {
-        goto done;
-    }
-    if (listed && !(report->listed = flim_alloc((size_t)listed, sizeof *report->listed, err))) {
-        status = FLIM_ERROR_MEMORY;
-        for (int64_t i = 0; i < listed; i++) {
-            flim_free(bad[i].text);
-        }
-        goto done;
-    }
-    for (int64_t i = 0; i < listed; i++) {
-        report->listed[report->n_listed++] = (flim_report_bad){bad[i].cell, bad[i].text};
-    }
-    if (report->bad && !report->refused) {
-        report->refused =
-            flim_strprintf(err, "%" PRId64 " of %" PRId64 " cells are bad", report->bad, report->dataset->info.n);
-    }
-    if ((status = make_table(report, summary, err)) == FLIM_OK) {
+        FLIM_TRY_DONE(make_table(report, summary, err));
         warn_of_content(report);
         warn_of_layout(report);
     }
 done:
-    flim_free(bad);
     flim_free(summary);
     if (status == FLIM_OK) {
         *out = report;
@@ -307,9 +300,7 @@ void flim_data_report_free(flim_data_report *report)
     for (int i = 0; report->path && i < report->n_paths; i++) {
         flim_free(report->path[i]);
     }
-    for (int64_t i = 0; report->listed && i < report->n_listed; i++) {
-        flim_free(report->listed[i].text);
-    }
+    flim_bad_cells_free(report->listed, report->n_listed);
     for (int i = 0; i < report->n_warnings; i++) {
         flim_free(report->warning[i]);
     }
@@ -317,191 +308,6 @@ void flim_data_report_free(flim_data_report *report)
     flim_free(report->path);
     flim_free(report->refused);
     flim_free(report->row);
-    flim_free(report->listed);
     flim_free(report->warning);
     flim_free(report);
-}
-
-/* ---- showing it */
-
-static const char *group_of(const flim_data_report *report, const flim_report_row *row)
-{
-    return row->group >= 0 ? report->dataset->group_name[row->group] : row == &report->row[report->n_rows - 1] ? "all" : "-";
-}
-
-static const char *class_of(const flim_data_report *report, const flim_report_row *row)
-{
-    return row->label >= 0 ? report->dataset->class_name[row->label] : "-";
-}
-
-/* Columns that a text of UTF-8 takes on a terminal: its characters, near enough. */
-static int columns(const char *text)
-{
-    int n = 0;
-    for (; *text; text++) {
-        n += ((unsigned char)*text & 0xc0) != 0x80;
-    }
-    return n;
-}
-
-static void print_padded(FILE *out, const char *text, int width)
-{
-    fprintf(out, "%s%*s", text, width - columns(text), "");
-}
-
-static void print_table(const flim_data_report *report, FILE *out)
-{
-    int group_width = 5, class_width = 5;
-    for (int64_t i = 0; i < report->n_rows; i++) {
-        int group = columns(group_of(report, &report->row[i])), class = columns(class_of(report, &report->row[i]));
-        group_width = group > group_width ? group : group_width;
-        class_width = class > class_width ? class : class_width;
-    }
-    fprintf(out, "\n");
-    print_padded(out, "group", group_width + 2);
-    print_padded(out, "class", class_width);
-    fprintf(out, "  %8s %10s %10s %7s %9s %8s %10s %8s %9s\n", "cells", "photons", "median", "zeros", "saturated", "all zero",
-            "empty mask", "peak bin", "mask area");
-    for (int64_t i = 0; i < report->n_rows; i++) {
-        const flim_report_row *row = &report->row[i];
-        print_padded(out, group_of(report, row), group_width + 2);
-        print_padded(out, class_of(report, row), class_width);
-        fprintf(out, "  %8" PRId64 " %10.1f %10.1f %6.2f%% %9" PRId64 " %8" PRId64 " %10" PRId64 " %8.1f %9.1f\n", row->cells,
-                row->photons_mean, row->photons_median, 100 * row->zero_fraction, row->saturated, row->all_zero,
-                row->empty_mask, row->peak_bin, row->mask_area);
-    }
-}
-
-void flim_data_report_print(const flim_data_report *report, FILE *out)
-{
-    for (int i = 0; i < report->n_paths; i++) {
-        fprintf(out, "%s%s", i ? " + " : "", report->path[i]);
-    }
-    fprintf(out, "\n");
-    const flim_dataset *d = report->dataset;
-    if (d) {
-        const flim_dataset_info *info = &d->info;
-        fprintf(out, "  cells    %" PRId64 " of T = %d time bins, H = %d rows, W = %d columns\n", info->n, info->t, info->h,
-                info->w);
-        for (int i = 0; i < info->n_files; i++) {
-            const flim_h5_cells_info *cells = flim_h5_cells_get_info(d->file[i].cells);
-            fprintf(out, "  counts   %s, %s, %.1f MB stored", cells->type, cells->layout, (double)cells->stored_bytes / 1e6);
-            fprintf(out, info->n_files > 1 ? " (%s)\n" : "\n", d->path[i]);
-        }
-        if (info->label) {
-            fprintf(out, "  classes  %d:", info->classes);
-            for (int k = 0; k < info->classes; k++) {
-                fprintf(out, "%s %s", k ? "," : "", info->class_name[k]);
-            }
-            fprintf(out, "\n");
-        } else {
-            fprintf(out, "  classes  no /label\n");
-        }
-        if (info->group) {
-            fprintf(out, "  groups   %" PRId64 "\n", info->groups);
-        } else {
-            fprintf(out, "  groups   no /group\n");
-        }
-        fprintf(out, "  mask     %s\n", info->has_mask ? "/mask" : "none: the pixels with photons");
-        fprintf(out, "  names    %s\n", info->name ? "/name" : "none");
-        if (info->time_range_ns > 0) {
-            fprintf(out, "  range    %g ns, %.4g ns a bin\n", info->time_range_ns, info->time_range_ns / info->t);
-        }
-        print_table(report, out);
-    }
-    if (report->n_warnings || report->bad) {
-        fprintf(out, "\n");
-    }
-    for (int64_t i = 0; report->listed && i < report->n_listed; i++) {
-        fprintf(out, "bad: %s\n", report->listed[i].text);
-    }
-    if (report->bad > report->n_listed) {
-        fprintf(out, "bad: and %" PRId64 " more cells (--scan lists every one)\n", report->bad - report->n_listed);
-    }
-    for (int i = 0; i < report->n_warnings; i++) {
-        fprintf(out, "note: %s\n", report->warning[i]);
-    }
-    if (report->refused) {
-        fprintf(out, "\ntrain_cv will not take it: %s\n", report->refused);
-    } else if (d) {
-        fprintf(out, "\ntrain_cv will take it%s\n", d->group ? ", by group too" : "; there are no groups to split by");
-    }
-}
-
-static flim_json *row_json(const flim_data_report *report, const flim_report_row *row)
-{
-    flim_json *json = flim_json_object();
-    flim_json_set_string(json, "group", row->group >= 0 ? report->dataset->group_name[row->group] : NULL);
-    flim_json_set_string(json, "class", row->label >= 0 ? report->dataset->class_name[row->label] : NULL);
-    flim_json_set_integer(json, "cells", row->cells);
-    flim_json_set_number(json, "photons_mean", row->photons_mean);
-    flim_json_set_number(json, "photons_median", row->photons_median);
-    flim_json_set_number(json, "zero_fraction", row->zero_fraction);
-    flim_json_set_integer(json, "saturated", row->saturated);
-    flim_json_set_integer(json, "all_zero", row->all_zero);
-    flim_json_set_integer(json, "empty_mask", row->empty_mask);
-    flim_json_set_number(json, "peak_bin", row->peak_bin < 0 ? (double)NAN : row->peak_bin);
-    flim_json_set_number(json, "mask_area", row->mask_area);
-    return json;
-}
-
-flim_json *flim_data_report_json(const flim_data_report *report)
-{
-    flim_json *json = flim_json_object(), *paths = flim_json_array(), *warnings = flim_json_array();
-    for (int i = 0; i < report->n_paths; i++) {
-        flim_json_add_string(paths, report->path[i]);
-    }
-    flim_json_set(json, "paths", paths);
-    flim_json_set_bool(json, "accepted", report->refused == NULL);
-    flim_json_set_string(json, "refused", report->refused);
-    if (report->dataset) {
-        const flim_dataset *d = report->dataset;
-        flim_json *classes = flim_json_array(), *groups = flim_json_array(), *files = flim_json_array(),
-                  *rows = flim_json_array(), *bad = flim_json_array();
-        flim_json_set_integer(json, "n", d->info.n);
-        flim_json_set_integer(json, "t", d->info.t);
-        flim_json_set_integer(json, "h", d->info.h);
-        flim_json_set_integer(json, "w", d->info.w);
-        for (int i = 0; i < d->info.n_files; i++) {
-            const flim_h5_cells_info *cells = flim_h5_cells_get_info(d->file[i].cells);
-            flim_json *file = flim_json_object();
-            flim_json_set_string(file, "path", d->path[i]);
-            flim_json_set_integer(file, "n", cells->n);
-            flim_json_set_string(file, "type", cells->type);
-            flim_json_set_string(file, "layout", cells->layout);
-            flim_json_set_integer(file, "stored_bytes", cells->stored_bytes);
-            flim_json_set_bool(file, "best_layout", cells->mode != FLIM_H5_LIBRARY);
-            flim_json_add(files, file);
-        }
-        flim_json_set(json, "files", files);
-        for (int k = 0; d->label && k < d->info.classes; k++) {
-            flim_json_add_string(classes, d->class_name[k]);
-        }
-        flim_json_set(json, "classes", classes);
-        for (int64_t g = 0; g < d->info.groups; g++) {
-            flim_json_add_string(groups, d->group_name[g]);
-        }
-        flim_json_set(json, "groups", groups);
-        flim_json_set_bool(json, "mask", d->info.has_mask);
-        flim_json_set_bool(json, "names", d->info.name != NULL);
-        flim_json_set_number(json, "time_range_ns", d->info.time_range_ns > 0 ? d->info.time_range_ns : (double)NAN);
-        for (int64_t i = 0; i + 1 < report->n_rows; i++) {
-            flim_json_add(rows, row_json(report, &report->row[i]));
-        }
-        flim_json_set(json, "rows", rows);
-        flim_json_set(json, "all", row_json(report, &report->row[report->n_rows - 1]));
-        flim_json_set_integer(json, "bad", report->bad);
-        for (int64_t i = 0; report->listed && i < report->n_listed; i++) {
-            flim_json *one = flim_json_object();
-            flim_json_set_integer(one, "cell", report->listed[i].cell);
-            flim_json_set_string(one, "text", report->listed[i].text);
-            flim_json_add(bad, one);
-        }
-        flim_json_set(json, "bad_cells", bad);
-    }
-    for (int i = 0; i < report->n_warnings; i++) {
-        flim_json_add_string(warnings, report->warning[i]);
-    }
-    flim_json_set(json, "notes", warnings);
-    return json;
 }

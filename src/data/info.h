@@ -13,7 +13,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "flim/dataset.h"
+#include "data/scan.h"
 #include "formats/json.h"
 
 /* The cells of one group and class; -1 where the file has no groups or labels, and for sums over all of them. */
@@ -29,11 +29,6 @@ typedef struct flim_report_row {
     double mask_area; /* mean, pixels */
 } flim_report_row;
 
-typedef struct flim_report_bad {
-    int64_t cell;
-    char *text;
-} flim_report_bad;
-
 typedef struct flim_data_report {
     int n_paths;
     char **path;
@@ -43,7 +38,7 @@ typedef struct flim_data_report {
     flim_report_row *row; /* by group, then class; the last one is the sum */
     int64_t bad; /* cells that cannot be read or hold numbers that are no counts */
     int64_t n_listed;
-    flim_report_bad *listed; /* the first of them, in order */
+    flim_bad_cell *listed; /* the first of them, in order */
     int n_warnings;
     char **warning; /* with the notes of opening */
 } flim_data_report;

@@ -9,26 +9,26 @@
 #include <unistd.h>
 
 #include "core/alloc.h"
-#include "core/stop.h"
 #include "core/file.h"
 #include "core/parse.h"
+#include "core/stop.h"
+#include "core/try.h"
 #include "data/dataset_internal.h"
-#include "data/scan.h"
 #include "flim/dataset_writer.h"
 
 /* One cell read, and as it is written. */
 typedef struct buffers {
-    float *counts, *again; /* (T,H,W) */
-    uint8_t *mask, *mask_again; /* (H,W) */
+    float *counts, *copy; /* (T,H,W): read, and read back */
+    uint8_t *mask, *copy_mask; /* (H,W) */
     void *packed; /* (T,H,W) of the type written */
 } buffers;
 
 static void free_buffers(buffers *b)
 {
     flim_free(b->counts);
-    flim_free(b->again);
+    flim_free(b->copy);
     flim_free(b->mask);
-    flim_free(b->mask_again);
+    flim_free(b->copy_mask);
     flim_free(b->packed);
 }
 
@@ -36,8 +36,8 @@ static flim_status make_buffers(buffers *b, const flim_dataset *d, flim_error *e
 {
     size_t voxels = (size_t)d->voxels, pixels = (size_t)d->pixels;
     return (b->counts = flim_alloc_aligned(voxels, sizeof *b->counts, err)) &&
-                   (b->again = flim_alloc_aligned(voxels, sizeof *b->again, err)) &&
-                   (b->mask = flim_alloc_aligned(pixels, 1, err)) && (b->mask_again = flim_alloc_aligned(pixels, 1, err)) &&
+                   (b->copy = flim_alloc_aligned(voxels, sizeof *b->copy, err)) &&
+                   (b->mask = flim_alloc_aligned(pixels, 1, err)) && (b->copy_mask = flim_alloc_aligned(pixels, 1, err)) &&
                    (b->packed = flim_alloc_aligned(voxels, 4, err))
                ? FLIM_OK
                : FLIM_ERROR_MEMORY;
@@ -58,10 +58,8 @@ static flim_status all_whole(flim_dataset *d, flim_reader *reader, buffers *b, c
         if (flim_h5_cells_get_info(flim_dataset_locate(d, cell, &local)->cells)->number.kind != FLIM_FLOAT) {
             continue;
         }
-        flim_status status = interrupted(options, out, err);
-        if (status != FLIM_OK || (status = flim_reader_counts(reader, cell, b->counts, NULL, err)) != FLIM_OK) {
-            return status;
-        }
+        FLIM_TRY(interrupted(options, out, err));
+        FLIM_TRY(flim_reader_counts(reader, cell, b->counts, NULL, err));
         for (int64_t i = 0; i < d->voxels && *whole; i++) {
             *whole = b->counts[i] == floorf(b->counts[i]);
         }
@@ -73,35 +71,25 @@ static flim_status all_whole(flim_dataset *d, flim_reader *reader, buffers *b, c
 static flim_status choose_type(flim_dataset *d, flim_reader *reader, buffers *b, const flim_repack_options *options,
                                const char *out, int *bytes, bool *is_float, flim_error *err)
 {
-    int64_t bad = 0, listed = 0;
-    flim_bad_cell *list = NULL;
     double most = 0;
     bool whole = true;
+    flim_status status = FLIM_OK;
     flim_cell_summary *summary = flim_alloc((size_t)d->info.n, sizeof *summary, err);
     if (!summary) {
         return FLIM_ERROR_MEMORY;
     }
-    flim_status status = flim_scan_cells(d, options->workers, options->stop, 1, summary, NULL, &bad, &list, &listed, err);
-    if (status == FLIM_OK && bad) {
-        status = flim_fail(err, FLIM_ERROR_DATA, "%" PRId64 " of %" PRId64 " cells are bad; the first: %s", bad, d->info.n,
-                           list[0].text);
-    }
-    for (int64_t i = 0; i < d->info.n && status == FLIM_OK; i++) {
+    FLIM_TRY_DONE(flim_dataset_scan(d, options->workers, options->stop, NULL, summary, NULL, NULL, err));
+    for (int64_t i = 0; i < d->info.n; i++) {
         most = summary[i].max_count > most ? summary[i].max_count : most;
     }
-    if (status == FLIM_OK) {
-        status = all_whole(d, reader, b, options, out, &whole, err);
-    }
+    FLIM_TRY_DONE(all_whole(d, reader, b, options, out, &whole, err));
     /* float32 carries whole numbers up to 2^24; the reader hands counts over as float32, so more cannot be told apart */
     *is_float = !whole;
     *bytes = !whole ? 4 : most <= 255 ? 1 : most <= 65535 ? 2 : 4;
-    if (status == FLIM_OK && whole && most > 16777216.0) {
+    if (whole && most > 16777216.0) {
         status = flim_fail(err, FLIM_ERROR_DATA, "a count of %.0f: above 16777216 counts cannot be copied exactly", most);
     }
-    for (int64_t i = 0; i < listed; i++) {
-        flim_free(list[i].text);
-    }
-    flim_free(list);
+done:
     flim_free(summary);
     return status;
 }
@@ -167,10 +155,8 @@ static flim_status write_all(flim_dataset *d, flim_reader *reader, buffers *b, c
     flim_dataset_writer *writer = NULL;
     const char **group = NULL;
     int64_t *number = NULL;
-    flim_status status = group_numbers(info, &number, err);
-    if (status != FLIM_OK) {
-        return status;
-    }
+    flim_status status = FLIM_OK;
+    FLIM_TRY(group_numbers(info, &number, err));
     if (info->group && !number && !(group = flim_alloc((size_t)info->n, sizeof *group, err))) {
         return FLIM_ERROR_MEMORY;
     }
@@ -191,17 +177,15 @@ static flim_status write_all(flim_dataset *d, flim_reader *reader, buffers *b, c
                                         .group_number = number,
                                         .name = info->name,
                                         .time_range_ns = info->time_range_ns};
-    status = flim_dataset_writer_create(unfinished, &layout, &writer, err);
-    for (int64_t cell = 0; cell < info->n && status == FLIM_OK; cell++) {
-        if ((status = interrupted(options, out, err)) == FLIM_OK &&
-            (status = flim_reader_counts(reader, cell, b->counts, b->mask, err)) == FLIM_OK) {
-            pack(b->counts, d->voxels, bytes, is_float, b->packed);
-            status = flim_dataset_writer_cell(writer, cell, b->packed, info->has_mask ? b->mask : NULL, err);
-        }
+    FLIM_TRY_DONE(flim_dataset_writer_create(unfinished, &layout, &writer, err));
+    for (int64_t cell = 0; cell < info->n; cell++) {
+        FLIM_TRY_DONE(interrupted(options, out, err));
+        FLIM_TRY_DONE(flim_reader_counts(reader, cell, b->counts, b->mask, err));
+        pack(b->counts, d->voxels, bytes, is_float, b->packed);
+        FLIM_TRY_DONE(flim_dataset_writer_cell(writer, cell, b->packed, info->has_mask ? b->mask : NULL, err));
     }
-    if (status == FLIM_OK) {
-        status = flim_dataset_writer_finish(writer, err);
-    }
+    status = flim_dataset_writer_finish(writer, err);
+done:
     flim_dataset_writer_destroy(writer);
     flim_free(group);
     flim_free(number);
@@ -215,28 +199,28 @@ static flim_status compare(flim_dataset *d, flim_reader *reader, buffers *b, con
     flim_dataset *copy = NULL;
     flim_reader *copy_reader = NULL;
     char before[65], after[65];
-    flim_status status = flim_dataset_open(&unfinished, 1, &(flim_dataset_options){.trusted = true}, &copy, err);
-    if (status == FLIM_OK) {
-        status = flim_reader_create(copy, &copy_reader, err);
+    flim_status status = FLIM_OK;
+    FLIM_TRY(flim_dataset_open(&unfinished, 1, &(flim_dataset_options){.trusted = true}, &copy, err));
+    FLIM_TRY_DONE(flim_reader_create(copy, &copy_reader, err));
+    flim_dataset_sha256(d, before);
+    flim_dataset_sha256(copy, after);
+    if (strcmp(before, after) != 0 || copy->info.has_mask != d->info.has_mask) {
+        status = flim_fail(err, FLIM_ERROR_WRITE, "%s: sizes, labels, groups or names read back differ from those written",
+                           unfinished);
+        goto done;
     }
-    if (status == FLIM_OK) {
-        flim_dataset_sha256(d, before);
-        flim_dataset_sha256(copy, after);
-        if (strcmp(before, after) != 0 || copy->info.has_mask != d->info.has_mask) {
-            status = flim_fail(err, FLIM_ERROR_WRITE,
-                               "%s: sizes, labels, groups or names read back differ from those written", unfinished);
-        }
-    }
-    for (int64_t cell = 0; status == FLIM_OK && cell < d->info.n; cell++) {
-        if ((status = interrupted(options, out, err)) == FLIM_OK &&
-            (status = flim_reader_counts(reader, cell, b->counts, b->mask, err)) == FLIM_OK &&
-            (status = flim_reader_counts(copy_reader, cell, b->again, b->mask_again, err)) == FLIM_OK &&
-            (memcmp(b->counts, b->again, (size_t)d->voxels * sizeof *b->counts) != 0 ||
-             memcmp(b->mask, b->mask_again, (size_t)d->pixels) != 0)) {
+    for (int64_t cell = 0; cell < d->info.n; cell++) {
+        FLIM_TRY_DONE(interrupted(options, out, err));
+        FLIM_TRY_DONE(flim_reader_counts(reader, cell, b->counts, b->mask, err));
+        FLIM_TRY_DONE(flim_reader_counts(copy_reader, cell, b->copy, b->copy_mask, err));
+        if (memcmp(b->counts, b->copy, (size_t)d->voxels * sizeof *b->counts) != 0 ||
+            memcmp(b->mask, b->copy_mask, (size_t)d->pixels) != 0) {
             status = flim_fail(err, FLIM_ERROR_WRITE, "%s: cell %" PRId64 " read back differs from what was written",
                                unfinished, cell);
+            goto done;
         }
     }
+done:
     flim_reader_destroy(copy_reader);
     flim_dataset_close(copy);
     return status;
@@ -265,12 +249,11 @@ flim_status flim_repack(const char *const *paths, int n_paths, const char *out, 
         return FLIM_ERROR_MEMORY;
     }
     const flim_dataset_options open = {.axes = options->axes, .log = options->log};
-    flim_status status = flim_dataset_open(paths, n_paths, &open, &d, err);
-    if (status != FLIM_OK || (status = flim_reader_create(d, &reader, err)) != FLIM_OK ||
-        (status = make_buffers(&b, d, err)) != FLIM_OK ||
-        (status = choose_type(d, reader, &b, options, out, &bytes, &is_float, err)) != FLIM_OK) {
-        goto done;
-    }
+    flim_status status = FLIM_OK;
+    FLIM_TRY_DONE(flim_dataset_open(paths, n_paths, &open, &d, err));
+    FLIM_TRY_DONE(flim_reader_create(d, &reader, err));
+    FLIM_TRY_DONE(make_buffers(&b, d, err));
+    FLIM_TRY_DONE(choose_type(d, reader, &b, options, out, &bytes, &is_float, err));
     for (int i = 0; i < n_paths; i++) {
         char others[1024];
         flim_h5_others(d->file[i].h5, others, sizeof others);
@@ -278,14 +261,10 @@ flim_status flim_repack(const char *const *paths, int n_paths, const char *out, 
             flim_log_line(options->log, FLIM_LOG_NOTE, "%s: not copied: %s", paths[i], others);
         }
     }
-    if ((status = write_all(d, reader, &b, unfinished, bytes, is_float, options, out, err)) != FLIM_OK) {
-        goto done;
-    }
+    FLIM_TRY_DONE(write_all(d, reader, &b, unfinished, bytes, is_float, options, out, err));
     written = true;
-    if ((status = compare(d, reader, &b, unfinished, options, out, err)) != FLIM_OK ||
-        (status = flim_file_replace(unfinished, out, err)) != FLIM_OK) {
-        goto done;
-    }
+    FLIM_TRY_DONE(compare(d, reader, &b, unfinished, options, out, err));
+    FLIM_TRY_DONE(flim_file_replace(unfinished, out, err));
     result->cells = d->info.n;
     result->type = is_float ? "float32" : bytes == 1 ? "uint8" : bytes == 2 ? "uint16" : "uint32";
     result->bytes_after = file_size(out);

@@ -6,9 +6,11 @@
 
 #include "core/alloc.h"
 #include "core/stop.h"
+#include "core/threads.h"
+#include "core/try.h"
 #include "data/dataset_internal.h"
 
-/* Shared by the threads of one scan, under `lock` but for what is constant. */
+/* Shared by the threads of one scan; bad cells are listed under `lock`. */
 typedef struct scan {
     flim_dataset *dataset;
     const volatile int *stop;
@@ -16,9 +18,8 @@ typedef struct scan {
     double *masked_decay; /* (n,T) or NULL; likewise */
     int64_t most;
     pthread_mutex_t lock;
-    int64_t next, bad, listed, capacity;
+    int64_t bad, listed, capacity;
     flim_bad_cell *list;
-    flim_error failure; /* of the scan itself */
 } scan;
 
 enum { STRIDE = 16 }; /* cells taken at a time */
@@ -62,85 +63,96 @@ static void sum_over_mask(const flim_dataset *d, const float *counts, const uint
     }
 }
 
-/* Under the lock: keeps the `most` bad cells with the lowest numbers. */
-static void note_bad(scan *s, int64_t cell, const char *text)
+/* Under the lock: lists the `most` bad cells with the lowest numbers. */
+static flim_status note_bad(scan *s, int64_t cell, const char *text, flim_error *err)
 {
     s->bad++;
     if (s->listed == s->most) {
         if (s->most == 0 || s->list[s->listed - 1].cell < cell) {
-            return;
+            return FLIM_OK;
         }
         flim_free(s->list[--s->listed].text);
     }
     if (s->listed == s->capacity) {
         int64_t capacity = s->capacity ? 2 * s->capacity : 32;
-        flim_bad_cell *list = flim_realloc(s->list, (size_t)capacity, sizeof *list, &s->failure);
+        flim_bad_cell *list = flim_realloc(s->list, (size_t)capacity, sizeof *list, err);
         if (!list) {
-            return;
+            return FLIM_ERROR_MEMORY;
         }
         s->list = list;
         s->capacity = capacity;
     }
-    char *copy = flim_strdup(text, &s->failure);
+    char *copy = flim_strdup(text, err);
     if (!copy) {
-        return;
+        return FLIM_ERROR_MEMORY;
     }
     int64_t at = s->listed++;
     for (; at > 0 && s->list[at - 1].cell > cell; at--) {
         s->list[at] = s->list[at - 1];
     }
     s->list[at] = (flim_bad_cell){cell, copy};
+    return FLIM_OK;
 }
 
-static void *scan_thread(void *argument)
+/* A thread's own. */
+typedef struct scratch {
+    flim_reader *reader;
+    float *counts; /* (T,H,W) */
+    uint8_t *mask; /* (H,W) */
+    double *decay; /* (T) */
+} scratch;
+
+static flim_status begin_thread(void *context, void *own, flim_error *err)
 {
-    scan *s = argument;
+    const scan *s = context;
     const flim_dataset *d = s->dataset;
-    flim_error failure = {0}, why = {0};
-    flim_reader *reader = NULL;
-    float *counts = flim_alloc_aligned((size_t)d->voxels, sizeof *counts, &failure);
-    uint8_t *mask = flim_alloc_aligned((size_t)d->pixels, 1, &failure);
-    double *decay = flim_alloc((size_t)d->info.t, sizeof *decay, &failure);
-    bool good = counts && mask && decay && flim_reader_create(s->dataset, &reader, &failure) == FLIM_OK;
-    while (good) {
-        pthread_mutex_lock(&s->lock);
-        int64_t first = s->next, end = first + STRIDE < d->info.n ? first + STRIDE : d->info.n;
-        s->next = end;
-        bool over = first >= d->info.n || s->failure.status != FLIM_OK;
-        pthread_mutex_unlock(&s->lock);
-        if (over) {
-            break;
-        }
-        for (int64_t cell = first; cell < end; cell++) {
-            if (flim_stopped(s->stop)) {
-                flim_fail(&failure, FLIM_INTERRUPTED, "interrupted while the data was scanned");
-                good = false;
-                break;
-            }
-            flim_cell_summary unused, *summary = s->summary ? &s->summary[cell] : &unused;
-            if (flim_reader_counts(reader, cell, counts, mask, &why) == FLIM_OK) {
-                summarise(d, counts, mask, decay, summary);
-                if (s->masked_decay) {
-                    sum_over_mask(d, counts, mask, s->masked_decay + cell * d->info.t);
-                }
-            } else {
-                *summary = (flim_cell_summary){.peak_bin = -1};
-                pthread_mutex_lock(&s->lock);
-                note_bad(s, cell, why.text);
-                pthread_mutex_unlock(&s->lock);
-            }
-        }
+    scratch *my = own;
+    if (!(my->counts = flim_alloc_aligned((size_t)d->voxels, sizeof *my->counts, err)) ||
+        !(my->mask = flim_alloc_aligned((size_t)d->pixels, 1, err)) ||
+        !(my->decay = flim_alloc((size_t)d->info.t, sizeof *my->decay, err))) {
+        return FLIM_ERROR_MEMORY;
     }
-    if (failure.status != FLIM_OK) {
-        pthread_mutex_lock(&s->lock);
-        s->failure = failure;
-        pthread_mutex_unlock(&s->lock);
+    return flim_reader_create(s->dataset, &my->reader, err);
+}
+
+static void end_thread(void *own)
+{
+    scratch *my = own;
+    flim_reader_destroy(my->reader);
+    flim_free(my->counts);
+    flim_free(my->mask);
+    flim_free(my->decay);
+}
+
+static flim_status scan_cell(void *context, void *own, int64_t cell, flim_error *err)
+{
+    scan *s = context;
+    scratch *my = own;
+    flim_cell_summary unused, *summary = s->summary ? &s->summary[cell] : &unused;
+    flim_error why = {0};
+    if (flim_stopped(s->stop)) {
+        return flim_fail(err, FLIM_INTERRUPTED, "interrupted while the data was scanned");
     }
-    flim_reader_destroy(reader);
-    flim_free(counts);
-    flim_free(mask);
-    flim_free(decay);
-    return NULL;
+    if (flim_reader_counts(my->reader, cell, my->counts, my->mask, &why) != FLIM_OK) {
+        *summary = (flim_cell_summary){.peak_bin = -1};
+        pthread_mutex_lock(&s->lock);
+        const flim_status status = note_bad(s, cell, why.text, err);
+        pthread_mutex_unlock(&s->lock);
+        return status;
+    }
+    summarise(s->dataset, my->counts, my->mask, my->decay, summary);
+    if (s->masked_decay) {
+        sum_over_mask(s->dataset, my->counts, my->mask, s->masked_decay + cell * s->dataset->info.t);
+    }
+    return FLIM_OK;
+}
+
+void flim_bad_cells_free(flim_bad_cell *list, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        flim_free(list[i].text);
+    }
+    flim_free(list);
 }
 
 flim_status flim_scan_cells(flim_dataset *dataset, int workers, const volatile int *stop, int64_t most,
@@ -153,32 +165,19 @@ flim_status flim_scan_cells(flim_dataset *dataset, int workers, const volatile i
               .masked_decay = decay,
               .most = most,
               .lock = PTHREAD_MUTEX_INITIALIZER};
-    pthread_t *thread = NULL;
-    int started = 0;
+    const flim_shared_work work = {.items = dataset->info.n,
+                                   .stride = STRIDE,
+                                   .context = &s,
+                                   .begin = begin_thread,
+                                   .item = scan_cell,
+                                   .end = end_thread,
+                                   .own_bytes = sizeof(scratch)};
     *bad = *listed = 0;
     *list = NULL;
-    if (workers < 1) {
-        return flim_fail(err, FLIM_ERROR_USAGE, "a scan needs at least one thread, not %d", workers);
-    }
-    if (!(thread = flim_alloc((size_t)workers, sizeof *thread, err))) {
-        return FLIM_ERROR_MEMORY;
-    }
-    while (started < workers && pthread_create(&thread[started], NULL, scan_thread, &s) == 0) {
-        started++;
-    }
-    if (started == 0) {
-        scan_thread(&s); /* no thread to be had: here then */
-    }
-    for (int i = 0; i < started; i++) {
-        pthread_join(thread[i], NULL);
-    }
-    flim_free(thread);
-    if (s.failure.status != FLIM_OK) {
-        for (int64_t i = 0; i < s.listed; i++) {
-            flim_free(s.list[i].text);
-        }
-        flim_free(s.list);
-        return flim_fail(err, s.failure.status, "%s", s.failure.text);
+    const flim_status status = flim_share_work(&work, workers, err);
+    if (status != FLIM_OK) {
+        flim_bad_cells_free(s.list, s.listed);
+        return status;
     }
     *bad = s.bad;
     *list = s.list;
@@ -192,12 +191,12 @@ flim_status flim_dataset_scan(flim_dataset *dataset, int workers, const volatile
     enum { MOST_LOGGED = 20 };
     flim_bad_cell *list = NULL;
     int64_t listed = 0, found = 0;
-    flim_status status = flim_scan_cells(dataset, workers, stop, MOST_LOGGED, summary, decay, &found, &list, &listed, err);
+    if (bad) {
+        *bad = 0;
+    }
+    FLIM_TRY(flim_scan_cells(dataset, workers, stop, MOST_LOGGED, summary, decay, &found, &list, &listed, err));
     if (bad) {
         *bad = found;
-    }
-    if (status != FLIM_OK) {
-        return status;
     }
     for (int64_t i = 0; i < listed; i++) {
         flim_log_line(log, FLIM_LOG_WARNING, "%s", list[i].text);
@@ -205,13 +204,9 @@ flim_status flim_dataset_scan(flim_dataset *dataset, int workers, const volatile
     if (found > listed) {
         flim_log_line(log, FLIM_LOG_WARNING, "and %lld more bad cells", (long long)(found - listed));
     }
-    if (found) {
-        status = flim_fail(err, FLIM_ERROR_DATA, "%lld of %lld cells are bad; the first: %s", (long long)found,
-                           (long long)dataset->info.n, list[0].text);
-    }
-    for (int64_t i = 0; i < listed; i++) {
-        flim_free(list[i].text);
-    }
-    flim_free(list);
+    const flim_status status = !found ? FLIM_OK
+                                      : flim_fail(err, FLIM_ERROR_DATA, "%lld of %lld cells are bad; the first: %s",
+                                                  (long long)found, (long long)dataset->info.n, list[0].text);
+    flim_bad_cells_free(list, listed);
     return status;
 }
