@@ -1,19 +1,19 @@
-/* 3x3x3 convolution 32 -> 32: direct double-precision kernels, and the checks and timings of conv_k3. */
+/* 3x3x3 convolution 32 -> 32: direct double-precision kernels, and the checks and timings of conv3x3x3. */
 #include <cstring>
 
 #include "check_util.cuh"
 
 #include "cuda/conv/conv3x3x3.h"
 
-bool check_k3(bool small);
-void time_k3(void);
+bool check_conv3x3x3(bool small);
+void time_conv3x3x3(void);
 
 namespace
 {
 
-enum { FORWARD, FORWARD_PROLOGUE, FORWARD_DROPOUT, DATA, DATA_EPILOGUE, DATA_ADD, KINDS };
-const char *const kind_name[KINDS] = {"forward",       "forward + prologue",       "forward + prologue + dropout",
-                                      "data gradient", "data gradient + epilogue", "data gradient + add + epilogue"};
+enum { FORWARD, FORWARD_PROLOGUE, DATA, DATA_EPILOGUE, DATA_ADD, KINDS };
+const char *const kind_name[KINDS] = {"forward", "forward + prologue", "data gradient", "data gradient + epilogue",
+                                      "data gradient + add + epilogue"};
 
 struct size {
     int64_t n;
@@ -44,17 +44,13 @@ __global__ void ref_conv(size s, const T *x, const float *weight, const float *b
     }
 }
 
-template <typename T>
-__global__ void ref_prologue(size s, const T *z, const float *scale, const float *shift, const float *dropout, T *x)
+template <typename T> __global__ void ref_prologue(size s, const T *z, const float *scale, const float *shift, T *x)
 {
-    const int64_t per_cell = (int64_t)s.t * s.h * s.w * 32, count = s.n * per_cell;
+    const int64_t count = s.n * s.t * s.h * s.w * 32;
     for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < count; i += (int64_t)gridDim.x * blockDim.x) {
         const int c = (int)(i % 32);
         const float u = fmaf((float)z[i], scale[c], shift[c]);
-        float v = (float)(T)fmaxf(u, 0.01f * u);
-        if (dropout)
-            v *= dropout[i / per_cell * 32 + c];
-        x[i] = (T)v;
+        x[i] = (T)fmaxf(u, 0.01f * u);
     }
 }
 
@@ -68,28 +64,38 @@ __global__ void ref_epilogue(int64_t count, const T *z, const float *scale, cons
     }
 }
 
-__global__ void fill_dropout(float *out, int64_t count)
+flim_conv_problem problem_of(flim_storage type, int kind, const size &s)
 {
-    const int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x;
-    if (i < count)
-        out[i] = unit((uint64_t)i + 77) < 0.25f ? 0.0f : 1.0f / 0.75f;
+    flim_conv_problem p = {};
+    p.op = kind < DATA ? FLIM_CONV_FORWARD : FLIM_CONV_DATA;
+    p.type = type;
+    p.n = s.n;
+    p.c = p.k = p.in_channels = p.out_channels = 32;
+    p.in[0] = p.out[0] = s.t, p.in[1] = p.out[1] = s.h, p.in[2] = p.out[2] = s.w;
+    for (int d = 0; d < 3; d++)
+        p.kernel[d] = 3, p.stride[d] = p.pad[d] = 1;
+    p.x_form = kind == FORWARD_PROLOGUE ? FLIM_INPUT_NORM_ACT_ON_LOAD : FLIM_INPUT_PLAIN;
+    p.master = true;
+    p.sums = kind != DATA;
+    p.epilogue = kind > DATA;
+    p.add = kind == DATA_ADD;
+    return p;
 }
 
-template <typename T> struct k3_case {
+template <typename T> struct conv_case {
     size s;
     int kind;
-    flim_k3_shape shape;
+    flim_conv_problem problem;
     device_array<T> x, z, add, out;
-    device_array<float> weight, bias, scale, shift, mean, dropout;
+    device_array<float> weight, bias, scale, shift, mean;
     device_array<double> sums;
     device_array<char> scratch;
-    flim_conv_prologue prologue;
-    flim_k3_epilogue epilogue;
+    flim_conv_arguments arguments;
 
-    k3_case(flim_conv_type type, int kind_, const size &s_)
-        : s(s_), kind(kind_), shape{type, s.n, s.t, s.h, s.w}, x(s.n * s.t * s.h * s.w * 32), z(x.count), add(x.count),
-          out(x.count), weight(32 * 32 * 27), bias(32), scale(32), shift(32), mean(32), dropout(s.n * 32), sums(64),
-          scratch((int64_t)flim_k3_scratch_bytes())
+    conv_case(flim_storage type, int kind_, const size &s_)
+        : s(s_), kind(kind_), problem(problem_of(type, kind, s)), x(s.n * s.t * s.h * s.w * 32), z(x.count), add(x.count),
+          out(x.count), weight(32 * 32 * 27), bias(32), scale(32), shift(32), mean(32), sums(64),
+          scratch((int64_t)flim_conv3x3x3_scratch_bytes()), arguments{}
     {
         random_normal(x, 1.0f, 0.2f, 31);
         random_normal(z, 1.0f, -0.1f, 32);
@@ -99,9 +105,15 @@ template <typename T> struct k3_case {
         random_normal(scale, 0.3f, 1.0f, 36);
         random_normal(shift, 0.5f, 0.1f, 37);
         random_normal(mean, 0.5f, 0.1f, 38);
-        fill_dropout<<<(unsigned)((dropout.count + 255) / 256), 256>>>(dropout, dropout.count);
-        prologue = {scale, shift, kind == FORWARD_DROPOUT ? dropout.data : nullptr};
-        epilogue = {z, scale, shift, mean, kind == DATA_ADD ? add.data : nullptr};
+        arguments.n = s.n;
+        arguments.x = kind < DATA ? x : out;
+        arguments.y = kind < DATA ? out : x;
+        arguments.master = weight;
+        arguments.bias = bias;
+        arguments.sums = sums;
+        arguments.prologue = {scale, shift};
+        arguments.epilogue = {z, scale, shift, mean, add, nullptr};
+        arguments.scratch = scratch;
     }
     bool has_sums() const
     {
@@ -109,29 +121,25 @@ template <typename T> struct k3_case {
     }
     void run()
     {
-        if (kind < DATA)
-            CHECK(flim_k3_forward(&shape, x, kind == FORWARD ? nullptr : &prologue, weight, bias, out, sums, scratch, 0));
-        else
-            CHECK(flim_k3_backward_data(&shape, x, weight, kind == DATA ? nullptr : &epilogue, out,
-                                        kind == DATA ? nullptr : sums.data, scratch, 0));
+        CHECK(flim_conv3x3x3_run(&problem, &arguments, 0));
     }
 };
 
-template <typename T> bool check_case(flim_conv_type type, int kind, const size &s)
+template <typename T> bool check_case(flim_storage type, int kind, const size &s)
 {
-    k3_case<T> k(type, kind, s);
-    if (!flim_k3_supported(&k.shape, 80)) {
-        printf("k3 %s: not supported, FAILED\n", kind_name[kind]);
+    conv_case<T> k(type, kind, s);
+    if (!flim_conv3x3x3_supported(&k.problem, 80)) {
+        printf("conv3x3x3 %s: not supported, FAILED\n", kind_name[kind]);
         return false;
     }
     device_array<T> x(k.x.count);
-    const bool prologue = kind == FORWARD_PROLOGUE || kind == FORWARD_DROPOUT;
+    const bool prologue = kind == FORWARD_PROLOGUE;
     if (prologue)
-        ref_prologue<T><<<1024, 256>>>(s, k.x, k.scale, k.shift, k.prologue.dropout, x);
+        ref_prologue<T><<<1024, 256>>>(s, k.x, k.scale, k.shift, x);
     device_array<double> out(k.out.count);
     ref_conv<T><<<4096, 256>>>(s, prologue ? x : k.x, k.weight, kind < DATA ? k.bias.data : nullptr, kind >= DATA, out);
     if (kind > DATA)
-        ref_epilogue<T><<<1024, 256>>>(k.out.count, k.z, k.scale, k.shift, static_cast<const T *>(k.epilogue.add), out);
+        ref_epilogue<T><<<1024, 256>>>(k.out.count, k.z, k.scale, k.shift, kind == DATA_ADD ? k.add.data : nullptr, out);
     CHECK(cudaDeviceSynchronize());
     k.run();
     CHECK(cudaDeviceSynchronize());
@@ -159,40 +167,40 @@ template <typename T> bool check_case(flim_conv_type type, int kind, const size 
     k.scratch.poison();
     k.run();
     const bool equal = same_bits(first, k.out.host());
-    const double ulp = type == FLIM_CONV_BF16 ? 1.0 / 256 : 1.0 / 2048;
+    const double ulp = type == FLIM_STORAGE_BF16 ? 1.0 / 256 : 1.0 / 2048;
     const bool good = d.finite && d.relative < ulp && d.worst < 2 * ulp && equal && worst < 1e-5;
-    printf("k3 %s n %lld %dx%dx%d %-30s relative %.2e worst %.2e, sums %.1e, equal bits %s %s\n",
-           type == FLIM_CONV_BF16 ? "bf16" : "fp16", (long long)s.n, s.t, s.h, s.w, kind_name[kind], d.relative, d.worst,
+    printf("conv3x3x3 %s n %lld %dx%dx%d %-30s relative %.2e worst %.2e, sums %.1e, equal bits %s %s\n",
+           type == FLIM_STORAGE_BF16 ? "bf16" : "fp16", (long long)s.n, s.t, s.h, s.w, kind_name[kind], d.relative, d.worst,
            worst, equal ? "yes" : "no", good ? "" : "FAILED");
     return good;
 }
 
 } // namespace
 
-bool check_k3(bool small)
+bool check_conv3x3x3(bool small)
 {
     static const size sizes[] = {{3, 7, 7, 9}, {1, 1, 1, 1},   {2, 5, 21, 21},   {5, 9, 11, 13},
                                  {9, 3, 3, 3}, {1, 4, 50, 41}, {16, 128, 21, 21}};
     bool good = true;
     for (const size &s : sizes)
         for (int kind = 0; kind < KINDS && !(small && s.n * s.t * s.h * s.w > 20000); kind++) {
-            good = check_case<__nv_bfloat16>(FLIM_CONV_BF16, kind, s) && good;
+            good = check_case<__nv_bfloat16>(FLIM_STORAGE_BF16, kind, s) && good;
             if (s.n < 16)
-                good = check_case<__half>(FLIM_CONV_FP16, kind, s) && good;
+                good = check_case<__half>(FLIM_STORAGE_FP16, kind, s) && good;
         }
     return good;
 }
 
-void time_k3(void)
+void time_conv3x3x3(void)
 {
     const size s = {64, 128, 21, 21};
     for (int kind = 0; kind < KINDS; kind++) {
-        k3_case<__nv_bfloat16> b(FLIM_CONV_BF16, kind, s);
+        conv_case<__nv_bfloat16> b(FLIM_STORAGE_BF16, kind, s);
         const float ms = median_ms([&] { b.run(); });
-        k3_case<__half> f(FLIM_CONV_FP16, kind, s);
+        conv_case<__half> f(FLIM_STORAGE_FP16, kind, s);
         const float ms16 = median_ms([&] { f.run(); });
         const double flop = 2.0 * 27 * 32 * (double)b.out.count;
-        printf("time k3 %-30s bf16 %.3f ms, %.0f TFLOP/s; fp16 %.3f ms; floor %.3f (arithmetic at 743)\n", kind_name[kind],
-               ms, flop / ms * 1e-9, ms16, flop / 743e9);
+        printf("time conv3x3x3 %-30s bf16 %.3f ms, %.0f TFLOP/s; fp16 %.3f ms; floor %.3f (arithmetic at 743)\n",
+               kind_name[kind], ms, flop / ms * 1e-9, ms16, flop / 743e9);
     }
 }

@@ -12,7 +12,7 @@
 #include <cuda_runtime.h>
 
 #include "cuda/conv/conv_mma.cuh"
-#include "cuda/conv/conv_types.h"
+#include "cuda/conv/conv_arguments.h"
 
 #define CHECK(call)                                                                                                          \
     do {                                                                                                                     \

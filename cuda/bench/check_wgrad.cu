@@ -15,7 +15,7 @@ struct layer {
     const char *name;
     int64_t n;
     int c, k, t, h, w, stride;
-    bool prologue, dropout;
+    bool prologue;
     int padding; /* channels of x and of z that dw lacks */
 };
 
@@ -46,68 +46,76 @@ template <typename T> __global__ void ref_wgrad(layer l, const T *x, const T *dz
 }
 
 /* What the prologue makes of z. */
-template <typename T>
-__global__ void ref_prologue(layer l, const T *z, const float *scale, const float *shift, const float *dropout, T *x)
+template <typename T> __global__ void ref_prologue(layer l, const T *z, const float *scale, const float *shift, T *x)
 {
-    const int64_t per_cell = (int64_t)l.t * l.h * l.w * l.c, count = l.n * per_cell;
+    const int64_t count = l.n * l.t * l.h * l.w * l.c;
     for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < count; i += (int64_t)gridDim.x * blockDim.x) {
         const int c = (int)(i % l.c);
         const float u = fmaf((float)z[i], scale[c], shift[c]);
-        float v = (float)(T)fmaxf(u, 0.01f * u);
-        if (dropout)
-            v *= dropout[i / per_cell * l.c + c];
-        x[i] = (T)v;
+        x[i] = (T)fmaxf(u, 0.01f * u);
     }
 }
 
-__global__ void fill_dropout(float *out, int64_t count)
+flim_conv_problem problem_of(flim_storage type, const layer &l)
 {
-    const int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x;
-    if (i < count)
-        out[i] = unit((uint64_t)i + 77) < 0.25f ? 0.0f : 1.0f / 0.75f;
+    flim_conv_problem p = {};
+    p.op = FLIM_CONV_WEIGHT;
+    p.type = type;
+    p.n = l.n;
+    p.c = l.c, p.k = l.k;
+    p.in_channels = l.c - l.padding, p.out_channels = l.k - l.padding;
+    p.in[0] = p.out[0] = l.t, p.in[1] = l.h, p.in[2] = l.w;
+    p.out[1] = (l.h + l.stride - 1) / l.stride, p.out[2] = (l.w + l.stride - 1) / l.stride;
+    for (int d = 0; d < 3; d++)
+        p.kernel[d] = 3, p.pad[d] = 1, p.stride[d] = d == 0 ? 1 : l.stride;
+    p.x_form = l.prologue ? FLIM_INPUT_NORM_ACT_ON_LOAD : FLIM_INPUT_PLAIN;
+    return p;
 }
 
 template <typename T> struct wgrad_case {
     layer l;
-    flim_wgrad_shape shape;
+    flim_conv_problem problem;
     device_array<T> x, dz;
-    device_array<float> scale, shift, dropout, dw, unscale;
+    device_array<float> scale, shift, dw, unscale;
     device_array<char> scratch;
-    flim_conv_prologue prologue;
 
-    wgrad_case(flim_conv_type type, const layer &layer_)
-        : l(layer_), shape{type, l.n, l.c, l.k, l.t, l.h, l.w, l.stride, l.c - l.padding, l.k - l.padding},
-          x(l.n * l.t * l.h * l.w * l.c),
-          dz(l.n * l.t * ((l.h + l.stride - 1) / l.stride) * ((l.w + l.stride - 1) / l.stride) * l.k), scale(l.c), shift(l.c),
-          dropout(l.n * l.c), dw((int64_t)(l.k - l.padding) * (l.c - l.padding) * 27), unscale(1),
-          scratch((int64_t)flim_wgrad_scratch_bytes(&shape))
+    wgrad_case(flim_storage type, const layer &layer_)
+        : l(layer_), problem(problem_of(type, l)), x(flim_conv_x_elements(&problem)), dz(flim_conv_y_elements(&problem)),
+          scale(l.c), shift(l.c), dw(flim_conv_master_elements(&problem)), unscale(1),
+          scratch((int64_t)flim_wgrad3x3x3_scratch_bytes(&problem))
     {
         random_normal(x, 1.0f, 0.2f, 21);
         random_normal(dz, 1.0f, 0.0f, 22);
         random_normal(scale, 0.3f, 1.0f, 23);
         random_normal(shift, 0.5f, 0.1f, 24);
-        fill_dropout<<<(unsigned)((dropout.count + 255) / 256), 256>>>(dropout, dropout.count);
         const float quarter = 0.25f;
         CHECK(cudaMemcpy(unscale, &quarter, sizeof quarter, cudaMemcpyHostToDevice));
-        prologue = {scale, shift, l.dropout ? dropout.data : nullptr};
     }
     void run(bool accumulate = false, bool scaled = false)
     {
-        CHECK(flim_wgrad(&shape, x, l.prologue ? &prologue : nullptr, dz, dw, scaled ? unscale.data : nullptr, accumulate,
-                         scratch, 0));
+        flim_conv_arguments a = {};
+        a.n = l.n;
+        a.x = x;
+        a.y = dz;
+        a.master = dw;
+        a.prologue = {scale, shift};
+        a.unscale = scaled ? unscale.data : nullptr;
+        a.accumulate = accumulate;
+        a.scratch = scratch;
+        CHECK(flim_wgrad3x3x3_run(&problem, &a, 0));
     }
 };
 
-template <typename T> bool check_case(flim_conv_type type, const layer &l)
+template <typename T> bool check_case(flim_storage type, const layer &l)
 {
     wgrad_case<T> w(type, l);
-    if (!flim_wgrad_supported(&w.shape, 80)) {
+    if (!flim_wgrad3x3x3_supported(&w.problem, 80)) {
         printf("wgrad %s: not supported, FAILED\n", l.name);
         return false;
     }
     device_array<T> x(w.x.count);
     if (l.prologue)
-        ref_prologue<T><<<1024, 256>>>(l, w.x, w.scale, w.shift, w.prologue.dropout, x);
+        ref_prologue<T><<<1024, 256>>>(l, w.x, w.scale, w.shift, x);
     device_array<double> dw(w.dw.count);
     ref_wgrad<T><<<dim3((unsigned)(l.k - l.padding), 27), dim3(32, 8)>>>(l, l.prologue ? x : w.x, w.dz, dw);
     CHECK(cudaDeviceSynchronize());
@@ -124,20 +132,19 @@ template <typename T> bool check_case(flim_conv_type type, const layer &l)
     for (size_t i = 0; i < sum.size(); i++)
         worst = std::max(worst, (double)std::fabs(sum[i] - 1.25f * first[i]) / (1.0 + std::fabs(first[i])));
     const bool good = d.finite && d.relative < 1e-5 && equal && worst < 1e-6;
-    printf("wgrad %s n %lld C %d K %d %dx%dx%d stride %d%s%s: relative %.2e worst %.2e, equal bits %s, accumulate %.1e %s\n",
-           type == FLIM_CONV_BF16 ? "bf16" : "fp16", (long long)l.n, l.c, l.k, l.t, l.h, l.w, l.stride,
-           l.prologue ? " prologue" : "", l.dropout ? " dropout" : "", d.relative, d.worst, equal ? "yes" : "no", worst,
-           good ? "" : "FAILED");
+    printf("wgrad %s n %lld C %d K %d %dx%dx%d stride %d%s: relative %.2e worst %.2e, equal bits %s, accumulate %.1e %s\n",
+           type == FLIM_STORAGE_BF16 ? "bf16" : "fp16", (long long)l.n, l.c, l.k, l.t, l.h, l.w, l.stride,
+           l.prologue ? " prologue" : "", d.relative, d.worst, equal ? "yes" : "no", worst, good ? "" : "FAILED");
     return good;
 }
 
-template <typename T> float time_case(flim_conv_type type, const layer &l)
+template <typename T> float time_case(flim_storage type, const layer &l)
 {
     wgrad_case<T> w(type, l);
     const float ms = median_ms([&] { w.run(); });
     const double flop = 2.0 * 27 * l.c * (double)w.dz.count, bytes = 2.0 * (double)(w.x.count + w.dz.count);
     printf("time wgrad %s %-11s%s %.3f ms, %.0f TFLOP/s, floor %.3f (arithmetic at 743) %.3f (bytes at 2975)\n",
-           type == FLIM_CONV_BF16 ? "bf16" : "fp16", l.name, l.prologue ? " (prologue)" : "", ms, flop / ms * 1e-9,
+           type == FLIM_STORAGE_BF16 ? "bf16" : "fp16", l.name, l.prologue ? " (prologue)" : "", ms, flop / ms * 1e-9,
            flop / 743e9, bytes / 2975e6);
     return ms;
 }
@@ -147,23 +154,23 @@ template <typename T> float time_case(flim_conv_type type, const layer &l)
 bool check_wgrad(bool small)
 {
     static const layer cases[] = {
-        {"small", 3, 32, 32, 7, 7, 9, 1, false, false},      {"one", 1, 32, 32, 1, 1, 1, 1, false, false},
-        {"stride 2", 2, 32, 64, 5, 21, 21, 2, false, false}, {"even", 2, 64, 32, 6, 12, 10, 2, true, false},
-        {"prologue", 3, 32, 32, 11, 21, 21, 1, true, false}, {"dropout", 3, 64, 64, 9, 11, 11, 1, true, true},
-        {"deep", 5, 64, 128, 9, 11, 11, 2, true, true},      {"wide", 1, 32, 32, 3, 40, 150, 1, false, false},
-        {"padded", 3, 32, 32, 7, 7, 9, 1, true, false, 4},   {"padded 2", 2, 64, 96, 5, 9, 7, 2, false, false, 4},
-        {"8 to 8", 3, 8, 8, 11, 21, 21, 1, true, true},      {"8 to 16", 2, 8, 16, 6, 21, 21, 2, false, false},
-        {"16 to 16", 3, 16, 16, 7, 11, 11, 1, true, false},  {"16 to 32", 2, 16, 32, 5, 12, 10, 2, true, true},
-        {"24 to 24", 2, 24, 24, 9, 7, 9, 1, false, false},   {"40 to 72", 2, 40, 72, 5, 7, 9, 1, true, false},
-        {"72 to 8", 1, 72, 8, 4, 9, 7, 2, false, false},     {"padded 3", 3, 16, 24, 7, 7, 9, 1, true, false, 4},
-        {"last", 7, 128, 128, 13, 6, 6, 1, false, false},    {"res1", 16, 32, 32, 128, 21, 21, 1, true, false},
+        {"small", 3, 32, 32, 7, 7, 9, 1, false},      {"one", 1, 32, 32, 1, 1, 1, 1, false},
+        {"stride 2", 2, 32, 64, 5, 21, 21, 2, false}, {"even", 2, 64, 32, 6, 12, 10, 2, true},
+        {"prologue", 3, 32, 32, 11, 21, 21, 1, true}, {"wide input", 3, 64, 64, 9, 11, 11, 1, true},
+        {"deep", 5, 64, 128, 9, 11, 11, 2, true},     {"wide", 1, 32, 32, 3, 40, 150, 1, false},
+        {"padded", 3, 32, 32, 7, 7, 9, 1, true, 4},   {"padded 2", 2, 64, 96, 5, 9, 7, 2, false, 4},
+        {"8 to 8", 3, 8, 8, 11, 21, 21, 1, true},     {"8 to 16", 2, 8, 16, 6, 21, 21, 2, false},
+        {"16 to 16", 3, 16, 16, 7, 11, 11, 1, true},  {"16 to 32", 2, 16, 32, 5, 12, 10, 2, true},
+        {"24 to 24", 2, 24, 24, 9, 7, 9, 1, false},   {"40 to 72", 2, 40, 72, 5, 7, 9, 1, true},
+        {"72 to 8", 1, 72, 8, 4, 9, 7, 2, false},     {"padded 3", 3, 16, 24, 7, 7, 9, 1, true, 4},
+        {"last", 7, 128, 128, 13, 6, 6, 1, false},    {"res1", 16, 32, 32, 128, 21, 21, 1, true},
     };
     bool good = true;
     for (const layer &l : cases) {
         if (small && l.n * l.t * l.h * l.w > 20000)
             continue;
-        good = check_case<__nv_bfloat16>(FLIM_CONV_BF16, l) && good;
-        good = check_case<__half>(FLIM_CONV_FP16, l) && good;
+        good = check_case<__nv_bfloat16>(FLIM_STORAGE_BF16, l) && good;
+        good = check_case<__half>(FLIM_STORAGE_FP16, l) && good;
     }
     return good;
 }
@@ -171,13 +178,13 @@ bool check_wgrad(bool small)
 void time_wgrad(void)
 {
     static const layer cases[] = {
-        {"res1", 64, 32, 32, 128, 21, 21, 1, false, false},       {"res1", 64, 32, 32, 128, 21, 21, 1, true, false},
-        {"res2.conv1", 64, 32, 64, 128, 21, 21, 2, false, false}, {"res2.conv2", 64, 64, 64, 128, 11, 11, 1, false, false},
-        {"tiny res1", 64, 8, 8, 128, 21, 21, 1, true, false},     {"small res1", 64, 16, 16, 128, 21, 21, 1, true, false},
-        {"res3.conv1", 64, 64, 128, 64, 11, 11, 2, false, false}, {"res3.conv2", 64, 128, 128, 64, 6, 6, 1, false, false},
+        {"res1", 64, 32, 32, 128, 21, 21, 1, false},       {"res1", 64, 32, 32, 128, 21, 21, 1, true},
+        {"res2.conv1", 64, 32, 64, 128, 21, 21, 2, false}, {"res2.conv2", 64, 64, 64, 128, 11, 11, 1, false},
+        {"tiny res1", 64, 8, 8, 128, 21, 21, 1, true},     {"small res1", 64, 16, 16, 128, 21, 21, 1, true},
+        {"res3.conv1", 64, 64, 128, 64, 11, 11, 2, false}, {"res3.conv2", 64, 128, 128, 64, 6, 6, 1, false},
     };
     for (const layer &l : cases)
-        time_case<__nv_bfloat16>(FLIM_CONV_BF16, l);
+        time_case<__nv_bfloat16>(FLIM_STORAGE_BF16, l);
     for (const layer &l : cases)
-        time_case<__half>(FLIM_CONV_FP16, l);
+        time_case<__half>(FLIM_STORAGE_FP16, l);
 }

@@ -1,6 +1,6 @@
 /* conv_check: checks the own convolution kernels against plain double-precision ones on random data, and times them.
  *
- *   conv_check [check | small] [time] [stem | wgrad | k3 | fp32]...
+ *   conv_check [check | small] [time] [stem | wgrad | conv3x3x3 | fp32]...
  *                   check and time where neither is named, all kernels where none is; small = a check without large problems, as
  *                   compute-sanitizer wants it; exit 1 where a check fails, 77 without a card
  *
@@ -15,8 +15,8 @@ bool check_stem(bool small);
 void time_stem(void);
 bool check_wgrad(bool small);
 void time_wgrad(void);
-bool check_k3(bool small);
-void time_k3(void);
+bool check_conv3x3x3(bool small);
+void time_conv3x3x3(void);
 bool check_fp32(bool small);
 void time_fp32(bool quick);
 
@@ -30,7 +30,7 @@ const struct {
     int capability; /* least */
 } kernels[] = {{"stem", check_stem, time_stem, 80},
                {"wgrad", check_wgrad, time_wgrad, 80},
-               {"k3", check_k3, time_k3, 80},
+               {"conv3x3x3", check_conv3x3x3, time_conv3x3x3, 80},
                {"fp32", check_fp32, [] { time_fp32(false); }, 75}};
 
 } // namespace
@@ -48,7 +48,7 @@ int main(int argc, char **argv)
             if (strcmp(argv[i], k.name) == 0)
                 named = known = true;
         if (!known) {
-            fprintf(stderr, "usage: conv_check [check | small] [time] [stem | wgrad | k3 | fp32]...\n");
+            fprintf(stderr, "usage: conv_check [check | small] [time] [stem | wgrad | conv3x3x3 | fp32]...\n");
             return 2;
         }
     }

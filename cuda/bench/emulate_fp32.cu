@@ -305,14 +305,14 @@ bool check_plans()
 int main()
 {
     static const flim_conv_problem problems[] = {
-        {FLIM_CONV_FORWARD, FLIM_STORAGE_FP32, false, 3, 8, 32, {11, 3, 5}, {}, {7, 1, 1}, {1, 1, 1}, {3, 0, 0}},
-        {FLIM_CONV_FORWARD, FLIM_STORAGE_FP32, false, 2, 32, 32, {9, 3, 3}, {}, {3, 1, 1}, {2, 1, 1}, {1, 0, 0}},
-        {FLIM_CONV_FORWARD, FLIM_STORAGE_FP32, false, 2, 32, 32, {4, 7, 5}, {}, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}},
-        {FLIM_CONV_FORWARD, FLIM_STORAGE_FP32, false, 2, 24, 40, {3, 6, 5}, {}, {3, 3, 3}, {1, 2, 2}, {1, 1, 1}},
-        {FLIM_CONV_FORWARD, FLIM_STORAGE_FP32, false, 2, 16, 72, {2, 5, 7}, {}, {1, 1, 1}, {1, 2, 2}, {0, 0, 0}},
-        {FLIM_CONV_FORWARD, FLIM_STORAGE_FP32, false, 3, 40, 136, {5, 3, 4}, {}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}},
-        {FLIM_CONV_FORWARD, FLIM_STORAGE_FP32, false, 1, 8, 8, {1, 1, 1}, {}, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}},
-        {FLIM_CONV_FORWARD, FLIM_STORAGE_FP32, false, 1, 8, 16, {9, 10, 8}, {}, {5, 2, 4}, {2, 2, 2}, {2, 0, 3}},
+        {FLIM_CONV_FORWARD, FLIM_STORAGE_FP32, false, 3, 8, 32, 8, 32, {11, 3, 5}, {}, {7, 1, 1}, {1, 1, 1}, {3, 0, 0}},
+        {FLIM_CONV_FORWARD, FLIM_STORAGE_FP32, false, 2, 32, 32, 32, 32, {9, 3, 3}, {}, {3, 1, 1}, {2, 1, 1}, {1, 0, 0}},
+        {FLIM_CONV_FORWARD, FLIM_STORAGE_FP32, false, 2, 32, 32, 32, 32, {4, 7, 5}, {}, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}},
+        {FLIM_CONV_FORWARD, FLIM_STORAGE_FP32, false, 2, 24, 40, 24, 40, {3, 6, 5}, {}, {3, 3, 3}, {1, 2, 2}, {1, 1, 1}},
+        {FLIM_CONV_FORWARD, FLIM_STORAGE_FP32, false, 2, 16, 72, 16, 72, {2, 5, 7}, {}, {1, 1, 1}, {1, 2, 2}, {0, 0, 0}},
+        {FLIM_CONV_FORWARD, FLIM_STORAGE_FP32, false, 3, 40, 136, 40, 136, {5, 3, 4}, {}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}},
+        {FLIM_CONV_FORWARD, FLIM_STORAGE_FP32, false, 1, 8, 8, 8, 8, {1, 1, 1}, {}, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}},
+        {FLIM_CONV_FORWARD, FLIM_STORAGE_FP32, false, 1, 8, 16, 8, 16, {9, 10, 8}, {}, {5, 2, 4}, {2, 2, 2}, {2, 0, 3}},
     };
     int failed = !check_division() + !check_plans();
     for (const flim_conv_problem &one : problems)

@@ -3,11 +3,11 @@
  * Both are   out(p) = sum over taps x(p + tap - 1) W[tap]   on 32-channel rows; for the data gradient W is flipped and transposed as it is
  * put into shared memory.  All 27 taps' weights (54 KB) stay there in the order of the products' B operand.
  *
- * The pixels of all cells are numbered one after the other and cut into units of 16 R pixels a warp; a block takes a unit and a range
+ * The pixels of all cells are numbered one after the other and cut into groups of 16 R pixels a warp; a block takes a group and a range
  * of time and walks along t.  Only one slice of x is needed at a time: slice s is multiplied by the weights of all three dt and added to the
  * outputs at s+1, s and s-1, whose sums (3 x R x 16 registers a lane) stay in registers; then the output at s-1 is complete.  So an A
  * operand is loaded once for three products (9 loads instead of 27), and shared memory gives 43 + 128 bytes a product, less than the
- * products take.  The next slice arrives by cp.async meanwhile.  A unit may cross from one cell to the next: its rows are staged as
+ * products take.  The next slice arrives by cp.async meanwhile.  A group may cross from one cell to the next: its rows are staged as
  * a column of planes, each with a row of zeros above and below.
  *
  * Output channels are dealt to the product's columns so that a lane holds 8 neighbouring channels (conv_stem.cu does the same).
@@ -25,7 +25,7 @@ enum {
     C = 32,
     R = 2, /* 16-pixel tiles a warp: 12 warps with 2 do better than 8 with 3 */
     MAX_WARPS = 12, /* what the registers allow */
-    ROW = 2 * C, /* bytes of a place */
+    ROW = 2 * C, /* bytes of a slot */
     TAPS = 27,
     WEIGHT_BYTES = TAPS * C * C * 2,
     MAX_BLOCKS = 264,
@@ -33,39 +33,39 @@ enum {
     SUMS_THREADS = 128
 };
 
-/* How the pixels are cut. */
-struct k3_plan {
+/* How the pixels are tiled. */
+struct tiling {
     int warps; /* of a block */
-    int unit; /* pixels of a unit: warps * R * 16 */
-    int units;
-    int rows; /* most rows staged for a unit */
-    int cells; /* most cells a unit touches */
-    int pitch; /* places from a row to the next */
+    int group; /* pixels of a group: warps * R * 16 */
+    int groups;
+    int rows; /* most rows staged for a group */
+    int cells; /* most cells a group touches */
+    int pitch; /* slots from a row to the next */
     int shared_bytes;
 };
 
-struct k3_arguments {
+struct kernel_arguments {
     const void *x;
     const float *weight;
     const float *bias; /* forward */
     flim_conv_prologue prologue;
-    flim_k3_epilogue epilogue;
+    flim_conv_epilogue epilogue;
     void *out;
     float *partial; /* (gridDim.x, 2, 32) or NULL */
     int64_t pixels; /* n * H * W */
     int t, h, w;
     bool flip; /* data gradient */
-    k3_plan p;
+    tiling p;
 };
 
 struct load_entry {
     int pixel; /* of the slice t = 0 of its cell: (cell * T * H + y) * W + x; -1: stays zero */
-    int place; /* in the staged slice, the cell within the unit << 20 */
+    int slot; /* in the staged slice */
 };
 
-__device__ __forceinline__ uint32_t place_offset(int place, int chunk)
+__device__ __forceinline__ uint32_t slot_offset(int slot, int chunk)
 {
-    return (uint32_t)(place * ROW + ((chunk ^ ((place >> 1) & 3)) << 4));
+    return (uint32_t)(slot * ROW + ((chunk ^ ((slot >> 1) & 3)) << 4));
 }
 
 /* Halfword of weight (input channel k, output channel o, tap) in the order of the B operand:
@@ -77,17 +77,17 @@ __device__ __forceinline__ int weight_at(int k, int o, int tap)
 }
 
 template <typename T, bool PROLOGUE, bool EPILOGUE>
-__global__ void __launch_bounds__(32 * MAX_WARPS, 1) k3(const k3_arguments a)
+__global__ void __launch_bounds__(32 * MAX_WARPS, 1) conv3x3x3(const kernel_arguments a)
 {
     extern __shared__ __align__(1024) char memory[];
-    const k3_plan &p = a.p;
+    const tiling &p = a.p;
     const int tid = threadIdx.x, threads = blockDim.x, lane = tid % 32, warp = tid / 32, g = lane / 4, q = lane % 4;
     const int hw = a.h * a.w, slice_bytes = p.rows * p.pitch * ROW, entries = p.rows * a.w;
 
     uint4 *weights = reinterpret_cast<uint4 *>(memory);
     char *slices = memory + WEIGHT_BYTES; /* two */
     load_entry *table = reinterpret_cast<load_entry *>(slices + 2 * slice_bytes);
-    float *constants = reinterpret_cast<float *>(table + entries); /* CONSTANTS, then the cells' dropout (cells, 32) */
+    float *constants = reinterpret_cast<float *>(table + entries);
     const uint32_t slices_shared = flim_shared(slices);
 
 #pragma unroll 8
@@ -108,18 +108,18 @@ __global__ void __launch_bounds__(32 * MAX_WARPS, 1) k3(const k3_arguments a)
         }
     }
 
-    const int64_t total = (int64_t)p.units * a.t;
+    const int64_t total = (int64_t)p.groups * a.t;
     const int64_t end = total * (blockIdx.x + 1) / gridDim.x;
     float sum[8] = {}, product[8] = {};
     const float add_by = EPILOGUE && a.epilogue.add_scale ? *a.epilogue.add_scale : 1.0f;
     for (int64_t u = total * blockIdx.x / gridDim.x; u < end;) {
-        const int unit = (int)(u / a.t), t0 = (int)(u % a.t), t1 = (int)min((int64_t)a.t, t0 + end - u);
+        const int group = (int)(u / a.t), t0 = (int)(u % a.t), t1 = (int)min((int64_t)a.t, t0 + end - u);
         u += t1 - t0;
 
-        /* The unit's rows: row s of the staged column is row (s + y0) % (H+2) - 1 of cell first_cell + (s + y0) / (H+2). */
-        const int64_t pixel0 = (int64_t)unit * p.unit;
+        /* The group's rows: row s of the staged column is row (s + y0) % (H+2) - 1 of cell first_cell + (s + y0) / (H+2). */
+        const int64_t pixel0 = (int64_t)group * p.group;
         const int first_cell = (int)(pixel0 / hw), y0 = (int)(pixel0 % hw) / a.w;
-        const int64_t last_pixel = min(pixel0 + p.unit, a.pixels) - 1;
+        const int64_t last_pixel = min(pixel0 + p.group, a.pixels) - 1;
         const int last_cell = (int)(last_pixel / hw);
         const int last_row =
             (last_cell - first_cell) * (a.h + 2) + (int)(last_pixel % hw) / a.w + 2 - y0; /* the halo below */
@@ -130,21 +130,18 @@ __global__ void __launch_bounds__(32 * MAX_WARPS, 1) k3(const k3_arguments a)
             const int s = i / a.w, x = i % a.w, cell = (s + y0) / (a.h + 2), y = (s + y0) % (a.h + 2) - 1;
             const bool there = s <= last_row && y >= 0 && y < a.h;
             table[i].pixel = there ? ((first_cell + cell) * a.t * a.h + y) * a.w + x : -1;
-            table[i].place = (s * p.pitch + x + 1) | cell << 20;
+            table[i].slot = s * p.pitch + x + 1;
         }
-        if (PROLOGUE && a.prologue.dropout)
-            for (int i = tid; i < (last_cell - first_cell + 1) * C; i += threads)
-                constants[CONSTANTS + i] = a.prologue.dropout[first_cell * C + i];
         __syncthreads();
 
         /* This lane's rows of A (its tap 0,0), and of the output. */
-        int place[R], pixel[R][2];
+        int slot[R], pixel[R][2];
 #pragma unroll
         for (int r = 0; r < R; r++) {
             const int64_t tile = pixel0 + (warp * R + r) * 16;
             const int64_t at = min(tile + lane % 16, a.pixels - 1);
             const int cell = (int)(at / hw), rest = (int)(at % hw);
-            place[r] = ((cell - first_cell) * (a.h + 2) + rest / a.w - y0) * p.pitch + rest % a.w;
+            slot[r] = ((cell - first_cell) * (a.h + 2) + rest / a.w - y0) * p.pitch + rest % a.w;
 #pragma unroll
             for (int i = 0; i < 2; i++) {
                 const int64_t to = tile + g + 8 * i;
@@ -163,7 +160,7 @@ __global__ void __launch_bounds__(32 * MAX_WARPS, 1) k3(const k3_arguments a)
             for (int i = tid / 4 + from * (threads / 4); i < min(entries, to * (threads / 4)); i += threads / 4) {
                 const load_entry e = table[i];
                 if (e.pixel >= 0)
-                    flim_copy_async(slice + place_offset(e.place & 0xfffff, tid % 4), x + (int64_t)e.pixel * C, true);
+                    flim_copy_async(slice + slot_offset(e.slot, tid % 4), x + (int64_t)e.pixel * C, true);
             }
         };
         auto activate =
@@ -177,8 +174,8 @@ __global__ void __launch_bounds__(32 * MAX_WARPS, 1) k3(const k3_arguments a)
                              const load_entry e = table[i];
                              if (e.pixel < 0)
                                  continue;
-                             uint4 *at = reinterpret_cast<uint4 *>(slices + (t & 1) * slice_bytes +
-                                                                   place_offset(e.place & 0xfffff, tid % 4));
+                             uint4 *at =
+                                 reinterpret_cast<uint4 *>(slices + (t & 1) * slice_bytes + slot_offset(e.slot, tid % 4));
                              uint4 v = *at;
                              uint32_t *word = &v.x;
 #pragma unroll
@@ -188,12 +185,6 @@ __global__ void __launch_bounds__(32 * MAX_WARPS, 1) k3(const k3_arguments a)
                                  const float2 shift = reinterpret_cast<const float2 *>(constants + 2 * C + channel)[k];
                                  word[k] =
                                      flim_pack<T>(flim_leaky(z.x * scale.x + shift.x), flim_leaky(z.y * scale.y + shift.y));
-                                 if (a.prologue.dropout) {
-                                     const float2 y = flim_unpack<T>(word[k]);
-                                     const float2 d = reinterpret_cast<const float2 *>(constants + CONSTANTS +
-                                                                                       (e.place >> 20) * C + channel)[k];
-                                     word[k] = flim_pack<T>(y.x * d.x, y.y * d.y);
-                                 }
                              }
                              *at = v;
                          }
@@ -238,7 +229,7 @@ __global__ void __launch_bounds__(32 * MAX_WARPS, 1) k3(const k3_arguments a)
                         uint32_t x[R][2][4];
 #pragma unroll
                         for (int r = 0; r < R; r++) {
-                            const uint32_t at = slice + place_offset(place[r] + dy * p.pitch + dx, lane / 16);
+                            const uint32_t at = slice + slot_offset(slot[r] + dy * p.pitch + dx, lane / 16);
                             flim_ldmatrix(x[r][0], at);
                             flim_ldmatrix(x[r][1], at ^ 32u);
                         }
@@ -344,38 +335,39 @@ __global__ void __launch_bounds__(32 * MAX_WARPS, 1) k3(const k3_arguments a)
         give_sums(sum, product, p.warps, reinterpret_cast<float *>(slices), a.partial);
 }
 
-/* Completes a plan from warps and tiles; false where it does not fit `limit` bytes of shared memory. */
-bool complete(k3_plan &p, const flim_k3_shape *s, bool spread, int64_t limit)
+/* Completes a tiling from warps and tiles; false where it does not fit `limit` bytes of shared memory. */
+bool complete(tiling &p, const flim_conv_problem *s, bool spread, int64_t limit)
 {
-    const int64_t pixels = s->n * s->h * s->w;
-    p.unit = p.warps * R * 16;
-    p.units = (int)((pixels + p.unit - 1) / p.unit);
-    const int span = (p.unit - 1 + s->w - 1) / s->w + 1; /* most rows of pixels a unit touches */
-    p.cells = 1 + (span - 1 + s->h - 1) / s->h;
+    const int h = s->in[1], w = s->in[2];
+    const int64_t pixels = s->n * h * w;
+    p.group = p.warps * R * 16;
+    p.groups = (int)((pixels + p.group - 1) / p.group);
+    const int span = (p.group - 1 + w - 1) / w + 1; /* most rows of pixels a group touches */
+    p.cells = 1 + (span - 1 + h - 1) / h;
     p.rows = span + 2 * p.cells;
-    p.pitch = spread ? s->w + 8 : s->w + 1; /* a row's right border is the next one's left: W + 1 places would do */
-    if (p.pitch < s->w + 2)
-        p.pitch = s->w + 2;
-    const int64_t places = ((int64_t)p.rows * p.pitch + 7) / 8 * 8;
-    const int64_t bytes = WEIGHT_BYTES + 2 * (int64_t)p.rows * p.pitch * ROW + (int64_t)sizeof(load_entry) * p.rows * s->w +
-                          (int64_t)sizeof(float) * (CONSTANTS + p.cells * C);
+    p.pitch = spread ? w + 8 : w + 1; /* a row's right border is the next one's left: W + 1 slots would do */
+    if (p.pitch < w + 2)
+        p.pitch = w + 2;
+    const int64_t bytes = WEIGHT_BYTES + 2 * (int64_t)p.rows * p.pitch * ROW + (int64_t)sizeof(load_entry) * p.rows * w +
+                          (int64_t)sizeof(float) * CONSTANTS;
     p.shared_bytes = (int)bytes;
-    return bytes <= limit && places < (1 << 20) && p.cells < (1 << 10);
+    return bytes <= limit;
 }
 
-/* The cut with the most products under way in the four parts of a multiprocessor, less for what is staged twice and for bank
- * conflicts; false where not even one warp's unit fits. */
-bool plan(const flim_k3_shape *s, int64_t limit, k3_plan *best)
+/* The tiling with the most products under way in the four parts of a multiprocessor, less for what is staged twice and for bank
+ * conflicts; false where not even one warp's group fits. */
+bool find_tiling(const flim_conv_problem *s, int64_t limit, tiling *best)
 {
+    const int w = s->in[2];
     double most = 0.0;
     for (int warps = MAX_WARPS; warps >= 1; warps--)
         for (int spread = 1; spread >= 0; spread--) {
-            k3_plan p = {};
+            tiling p = {};
             p.warps = warps;
             if (!complete(p, s, spread != 0, limit))
                 continue;
             const int rounds = (warps + 3) / 4; /* warps of the fullest part */
-            const double halo = (double)p.rows * s->w / p.unit;
+            const double halo = (double)p.rows * w / p.group;
             const double rate = (double)warps / rounds / (1.0 + 0.1 * halo + 0.05 * (spread == 0) + 0.2 / rounds);
             if (rate > most) {
                 most = rate;
@@ -396,40 +388,45 @@ cudaError_t card(int *sms, int *shared)
     return error;
 }
 
-template <typename T, bool PROLOGUE, bool EPILOGUE> cudaError_t start(const k3_arguments &a, int grid, cudaStream_t stream)
+template <typename T, bool PROLOGUE, bool EPILOGUE>
+cudaError_t start(const kernel_arguments &a, int grid, cudaStream_t stream)
 {
     const cudaError_t error =
-        cudaFuncSetAttribute(k3<T, PROLOGUE, EPILOGUE>, cudaFuncAttributeMaxDynamicSharedMemorySize, a.p.shared_bytes);
+        cudaFuncSetAttribute(conv3x3x3<T, PROLOGUE, EPILOGUE>, cudaFuncAttributeMaxDynamicSharedMemorySize, a.p.shared_bytes);
     if (error != cudaSuccess)
         return error;
-    k3<T, PROLOGUE, EPILOGUE><<<grid, 32 * a.p.warps, a.p.shared_bytes, stream>>>(a);
+    conv3x3x3<T, PROLOGUE, EPILOGUE><<<grid, 32 * a.p.warps, a.p.shared_bytes, stream>>>(a);
     return cudaGetLastError();
 }
 
-template <typename T> cudaError_t start(const k3_arguments &a, bool prologue, bool epilogue, int grid, cudaStream_t stream)
+template <typename T>
+cudaError_t start(const kernel_arguments &a, bool prologue, bool epilogue, int grid, cudaStream_t stream)
 {
     if (epilogue)
         return start<T, false, true>(a, grid, stream);
     return prologue ? start<T, true, false>(a, grid, stream) : start<T, false, false>(a, grid, stream);
 }
 
-cudaError_t run(const flim_k3_shape *s, k3_arguments &a, bool prologue, bool epilogue, double *sums, void *scratch,
-                cudaStream_t stream)
+cudaError_t launch(const flim_conv_problem *problem, int64_t n, kernel_arguments &a, double *sums, void *scratch,
+                   cudaStream_t stream)
 {
     int sms = 0, shared = 0;
     cudaError_t error = card(&sms, &shared);
     if (error != cudaSuccess)
         return error;
-    if (!flim_k3_supported(s, 80) || !plan(s, shared, &a.p))
+    flim_conv_problem here = *problem;
+    here.n = n;
+    if (!flim_conv3x3x3_supported(&here, 80) || !find_tiling(&here, shared, &a.p))
         return cudaErrorInvalidValue;
-    a.t = s->t, a.h = s->h, a.w = s->w;
-    a.pixels = s->n * s->h * s->w;
+    const bool prologue = problem->x_form == FLIM_INPUT_NORM_ACT_ON_LOAD;
+    a.t = here.in[0], a.h = here.in[1], a.w = here.in[2];
+    a.pixels = n * a.h * a.w;
     a.partial = sums ? static_cast<float *>(scratch) : nullptr;
-    const int64_t slices = (int64_t)a.p.units * s->t;
+    const int64_t slices = (int64_t)a.p.groups * a.t;
     int grid = sms < MAX_BLOCKS ? sms : MAX_BLOCKS;
     grid = slices < grid ? (int)slices : grid;
-    error = s->type == FLIM_CONV_BF16 ? start<__nv_bfloat16>(a, prologue, epilogue, grid, stream)
-                                      : start<__half>(a, prologue, epilogue, grid, stream);
+    error = problem->type == FLIM_STORAGE_BF16 ? start<__nv_bfloat16>(a, prologue, problem->epilogue, grid, stream)
+                                               : start<__half>(a, prologue, problem->epilogue, grid, stream);
     if (error != cudaSuccess || !sums)
         return error;
     add_sums<SUMS_THREADS><<<2 * C, SUMS_THREADS, 0, stream>>>(a.partial, grid, sums);
@@ -438,41 +435,38 @@ cudaError_t run(const flim_k3_shape *s, k3_arguments &a, bool prologue, bool epi
 
 } // namespace
 
-bool flim_k3_supported(const flim_k3_shape *s, int sm)
+bool flim_conv3x3x3_supported(const flim_conv_problem *s, int sm)
 {
-    k3_plan p;
-    return sm >= 80 && (s->type == FLIM_CONV_BF16 || s->type == FLIM_CONV_FP16) && s->n > 0 && s->t > 0 && s->h > 0 &&
-           s->w > 0 && (double)s->n * s->t * s->h * s->w < 2147483647.0 && plan(s, 96 * 1024, &p);
+    static const int three[3] = {3, 3, 3}, one[3] = {1, 1, 1};
+    tiling p;
+    const bool forward = s->op == FLIM_CONV_FORWARD && !s->epilogue && !s->add && s->x_form != FLIM_INPUT_NORM_ON_LOAD;
+    const bool data = s->op == FLIM_CONV_DATA && s->x_form == FLIM_INPUT_PLAIN && (s->epilogue || !(s->add || s->sums));
+    return sm >= 80 && s->master && (forward || data) && !s->stem && s->type != FLIM_STORAGE_FP32 && s->in_channels == C &&
+           s->out_channels == C && flim_conv_has_shape(s, three, one, one) && s->n > 0 && s->in[0] > 0 && s->in[1] > 0 &&
+           s->in[2] > 0 && (double)s->n * (double)flim_volume(s->in) < 2147483647.0 && find_tiling(s, 96 * 1024, &p);
 }
 
-size_t flim_k3_scratch_bytes(void)
+size_t flim_conv3x3x3_scratch_bytes(void)
 {
     return sizeof(float) * MAX_BLOCKS * 2 * C;
 }
 
-cudaError_t flim_k3_forward(const flim_k3_shape *shape, const void *x, const flim_conv_prologue *prologue,
-                            const float *weight, const float *bias, void *z, double *sums, void *scratch, cudaStream_t stream)
+cudaError_t flim_conv3x3x3_run(const flim_conv_problem *problem, const flim_conv_arguments *arguments, cudaStream_t stream)
 {
-    k3_arguments a = {};
-    a.x = x;
-    a.weight = weight;
-    a.bias = bias;
-    a.out = z;
-    if (prologue)
-        a.prologue = *prologue;
-    return run(shape, a, prologue != nullptr, false, sums, scratch, stream);
-}
-
-cudaError_t flim_k3_backward_data(const flim_k3_shape *shape, const void *dz, const float *weight,
-                                  const flim_k3_epilogue *epilogue, void *dx, double *sums, void *scratch,
-                                  cudaStream_t stream)
-{
-    k3_arguments a = {};
-    a.x = dz;
-    a.weight = weight;
-    a.out = dx;
-    a.flip = true;
-    if (epilogue)
-        a.epilogue = *epilogue;
-    return run(shape, a, false, epilogue != nullptr, sums, scratch, stream);
+    kernel_arguments a = {};
+    a.weight = arguments->master;
+    if (problem->op == FLIM_CONV_DATA) {
+        a.x = arguments->y;
+        a.out = arguments->x;
+        a.flip = true;
+        a.epilogue = arguments->epilogue;
+        if (!problem->add)
+            a.epilogue.add = nullptr;
+    } else {
+        a.x = arguments->x;
+        a.out = arguments->y;
+        a.bias = arguments->bias;
+        a.prologue = arguments->prologue;
+    }
+    return launch(problem, arguments->n, a, problem->sums ? arguments->sums : nullptr, arguments->scratch, stream);
 }

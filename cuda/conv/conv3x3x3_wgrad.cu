@@ -14,7 +14,7 @@
  * shared out, a 16 x 8 block (w % 2, w / 2) a warp.  That is 110 bytes of shared memory a product with 4 slices.
  *
  * 16 positions may run over row ends: a table gives each position's place in x, and ldmatrix takes one address a position.  So only a
- * tile's last 16 can be partly empty; plan() picks tile and slices for that and for the card's shared memory, and blocks get equal
+ * tile's last 16 can be partly empty; find_tiling() picks tile and slices for that and for the card's shared memory, and blocks get equal
  * numbers of 16s.
  *
  * Fewer channels than 32, or a last block of fewer, are staged as zeros, and PARTIAL kernels leave out the loads and products of the
@@ -48,8 +48,8 @@ enum {
     REDUCE_ROWS = 8
 };
 
-/* How a problem is cut.  Places are 64-byte rows of shared memory. */
-struct wgrad_plan {
+/* How a problem is tiled.  Places are 64-byte rows of shared memory. */
+struct tiling {
     int tile_h, tile_w; /* of the output; the last tiles may be smaller */
     int tiles_y, tiles_x;
     int slices; /* output time bins a step: 2 or 4 */
@@ -64,26 +64,26 @@ struct wgrad_plan {
     int64_t cell_work; /* 16s of positions of a cell, over all tiles and steps */
 };
 
-struct wgrad_arguments {
+struct kernel_arguments {
     const void *x, *dz;
-    const float *scale, *shift, *dropout;
+    const float *scale, *shift;
     float *partial;
     int64_t n;
     int c, k, t, h, w, ho, wo, stride;
     int blocks_c; /* blocks of 32 channels of x */
     int share; /* blocks for each 32 x 32 block */
-    wgrad_plan p;
+    tiling p;
 };
 
 /* 16s of positions of a tile. */
-__host__ __device__ __forceinline__ int tile_inner(const wgrad_plan &p, int ho, int wo, int tile)
+__host__ __device__ __forceinline__ int tile_inner(const tiling &p, int ho, int wo, int tile)
 {
     const int h = ho - tile / p.tiles_x * p.tile_h, w = wo - tile % p.tiles_x * p.tile_w;
     return ((h < p.tile_h ? h : p.tile_h) * (w < p.tile_w ? w : p.tile_w) + 15) / 16;
 }
 
 /* The step, counted over (cell, tile, step), in which 16 number `work` of all lies. */
-__device__ __forceinline__ int64_t step_of(const wgrad_arguments &a, int64_t work)
+__device__ __forceinline__ int64_t step_of(const kernel_arguments &a, int64_t work)
 {
     const int tiles = a.p.tiles_y * a.p.tiles_x;
     const int64_t cell = work / a.p.cell_work;
@@ -99,7 +99,7 @@ __device__ __forceinline__ int64_t step_of(const wgrad_arguments &a, int64_t wor
 }
 
 /* Place of (row, column) of x's tile within its slice. */
-__host__ __device__ __forceinline__ int place_of(const wgrad_plan &p, int stride, int row, int column)
+__host__ __device__ __forceinline__ int place_of(const tiling &p, int stride, int row, int column)
 {
     if (stride == 1)
         return row * p.pitch + column;
@@ -112,8 +112,7 @@ __device__ __forceinline__ uint32_t place_offset(int place, int chunk)
 }
 
 /* The activation of the previous unit on 8 channels in shared memory. */
-template <typename T>
-__device__ __forceinline__ void activate(char *at, const float *scale, const float *shift, const float *dropout)
+template <typename T> __device__ __forceinline__ void activate(char *at, const float *scale, const float *shift)
 {
     uint4 *word = reinterpret_cast<uint4 *>(at);
     uint4 v = *word;
@@ -123,20 +122,16 @@ __device__ __forceinline__ void activate(char *at, const float *scale, const flo
         const float2 z = flim_unpack<T>(r[i]), a = reinterpret_cast<const float2 *>(scale)[i],
                      b = reinterpret_cast<const float2 *>(shift)[i];
         r[i] = flim_pack<T>(flim_leaky(z.x * a.x + b.x), flim_leaky(z.y * a.y + b.y));
-        if (dropout) {
-            const float2 y = flim_unpack<T>(r[i]), d = reinterpret_cast<const float2 *>(dropout)[i];
-            r[i] = flim_pack<T>(y.x * d.x, y.y * d.y);
-        }
     }
     *word = v;
 }
 
 /* Grid (share, blocks of K * blocks of C).  PARTIAL: some block has fewer than 32 channels. */
 template <typename T, bool PROLOGUE, int SLICES, bool PARTIAL_BLOCKS>
-__global__ void __launch_bounds__(THREADS, 1) wgrad(const wgrad_arguments a)
+__global__ void __launch_bounds__(THREADS, 1) wgrad(const kernel_arguments a)
 {
     extern __shared__ __align__(1024) char memory[];
-    const wgrad_plan &p = a.p;
+    const tiling &p = a.p;
     const int tid = threadIdx.x, lane = tid % 32, warp = tid / 32;
     const int c0 = (int)(blockIdx.y % a.blocks_c) * BLOCK, k0 = (int)(blockIdx.y / a.blocks_c) * BLOCK;
     const int channels_c = PARTIAL_BLOCKS ? min(BLOCK, a.c - c0) : BLOCK,
@@ -147,7 +142,7 @@ __global__ void __launch_bounds__(THREADS, 1) wgrad(const wgrad_arguments a)
     char *x_ring = memory;
     char *dz_buffer = x_ring + p.ring * p.slice_places * ROW; /* two */
     int *table = reinterpret_cast<int *>(dz_buffer + 2 * dz_bytes); /* (dz_rows + 16): places of the positions' x */
-    float *fold = reinterpret_cast<float *>(table + dz_rows + 16); /* (3,32): scale, shift, dropout of the cell */
+    float *fold = reinterpret_cast<float *>(table + dz_rows + 16); /* (2,32): scale, shift */
     const uint32_t x_shared = flim_shared(x_ring), dz_shared = flim_shared(dz_buffer);
     if (PROLOGUE && tid < BLOCK) {
         const bool there = tid < channels_c;
@@ -213,8 +208,7 @@ __global__ void __launch_bounds__(THREADS, 1) wgrad(const wgrad_arguments a)
 #pragma unroll
             for (int i = 0; i < MAX_X; i++)
                 if (x_from[i] >= 0 && x_there)
-                    activate<T>(slot + x_to[i], fold + my_channel, fold + BLOCK + my_channel,
-                                a.dropout ? fold + 2 * BLOCK + my_channel : nullptr);
+                    activate<T>(slot + x_to[i], fold + my_channel, fold + BLOCK + my_channel);
         }
     };
 
@@ -251,8 +245,6 @@ __global__ void __launch_bounds__(THREADS, 1) wgrad(const wgrad_arguments a)
                 *reinterpret_cast<uint4 *>(dz_buffer + slice * dz_rows * ROW + place_offset(positions + row, i % 4)) =
                     make_uint4(0, 0, 0, 0);
             }
-            if (PROLOGUE && a.dropout && tid < channels_c)
-                fold[2 * BLOCK + tid] = a.dropout[cell * a.c + c0 + tid];
             __syncthreads();
             for (int t = step * SLICES - 1; t <= (step + 1) * SLICES; t++)
                 copy_x(t);
@@ -388,33 +380,33 @@ int sixteens(int positions)
     return ceil_div(positions, 16);
 }
 
-/* Completes a plan from tile and slices; false where it does not fit `limit` bytes of shared memory. */
-bool complete(wgrad_plan &p, const flim_wgrad_shape *s, bool spread, int limit)
+/* Completes a tiling from tile and slices; false where it does not fit `limit` bytes of shared memory. */
+bool complete(tiling &p, const flim_conv_problem *s, bool spread, int limit)
 {
-    const int ho = ceil_div(s->h, s->stride), wo = ceil_div(s->w, s->stride);
+    const int stride = s->stride[2], ho = ceil_div(s->in[1], stride), wo = ceil_div(s->in[2], stride);
     p.tiles_y = ceil_div(ho, p.tile_h);
     p.tiles_x = ceil_div(wo, p.tile_w);
-    p.steps = ceil_div(s->t, p.slices);
+    p.steps = ceil_div(s->in[0], p.slices);
     p.inner = ceil_div(p.tile_h * p.tile_w, 16);
-    p.x_h = (p.tile_h - 1) * s->stride + 3;
-    p.x_w = (p.tile_w - 1) * s->stride + 3;
-    const int least = s->stride == 1 ? p.tile_w + 2 : p.tile_w + 1;
+    p.x_h = (p.tile_h - 1) * stride + 3;
+    p.x_w = (p.tile_w - 1) * stride + 3;
+    const int least = stride == 1 ? p.tile_w + 2 : p.tile_w + 1;
     p.pitch = spread ? p.tile_w + 8 : least;
-    p.plane = s->stride == 1 ? 0 : (p.tile_h + 1) * p.pitch;
-    p.slice_places = s->stride == 1 ? p.x_h * p.pitch : 4 * p.plane;
+    p.plane = stride == 1 ? 0 : (p.tile_h + 1) * p.pitch;
+    p.slice_places = stride == 1 ? p.x_h * p.pitch : 4 * p.plane;
     p.slice_places = (p.slice_places + 7) / 8 * 8;
     p.ring = 2 * p.slices + 2;
     const int64_t bytes = ROW * ((int64_t)p.ring * p.slice_places + 2 * p.slices * p.inner * 16) +
-                          (int64_t)sizeof(int) * (p.inner * 16 + 16) + 3 * BLOCK * (int64_t)sizeof(float);
+                          (int64_t)sizeof(int) * (p.inner * 16 + 16) + 2 * BLOCK * (int64_t)sizeof(float);
     p.shared_bytes = (int)bytes;
     return bytes <= limit && p.x_h * p.x_w <= MAX_X * THREADS / 4 && p.tile_h * p.tile_w <= MAX_DZ * THREADS / 4;
 }
 
-/* The cut with the least estimated time, in clocks: products (1.5 each and multiprocessor on an H100, shared memory's part by the loads
+/* The tiling with the least estimated time, in clocks: products (1.5 each and multiprocessor on an H100, shared memory's part by the loads
  * they need), the places to stage, barrier and start of a step. */
-bool plan(const flim_wgrad_shape *s, int limit, wgrad_plan *best)
+bool find_tiling(const flim_conv_problem *s, int limit, tiling *best)
 {
-    const int ho = ceil_div(s->h, s->stride), wo = ceil_div(s->w, s->stride);
+    const int stride = s->stride[2], ho = ceil_div(s->in[1], stride), wo = ceil_div(s->in[2], stride);
     double least = 0.0;
     bool found = false;
     for (int tile_w = 1; tile_w <= wo && tile_w <= MAX_X * THREADS / 4; tile_w++) {
@@ -424,7 +416,7 @@ bool plan(const flim_wgrad_shape *s, int limit, wgrad_plan *best)
                 continue;
             for (int slices = 2; slices <= 4; slices += 2) {
                 for (int spread = 0; spread < 2; spread++) {
-                    wgrad_plan p = {};
+                    tiling p = {};
                     p.tile_w = tile_w;
                     p.tile_h = tile_h;
                     p.slices = slices;
@@ -451,13 +443,13 @@ bool plan(const flim_wgrad_shape *s, int limit, wgrad_plan *best)
     return found;
 }
 
-int pairs_of(const flim_wgrad_shape *s)
+int pairs_of(const flim_conv_problem *s)
 {
     return ceil_div(s->c, BLOCK) * ceil_div(s->k, BLOCK);
 }
 
 template <typename T, bool PROLOGUE, int SLICES, bool PARTIAL_BLOCKS>
-cudaError_t launch(const wgrad_arguments &a, dim3 grid, cudaStream_t stream)
+cudaError_t launch(const kernel_arguments &a, dim3 grid, cudaStream_t stream)
 {
     const auto kernel = wgrad<T, PROLOGUE, SLICES, PARTIAL_BLOCKS>;
     const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, a.p.shared_bytes);
@@ -467,7 +459,7 @@ cudaError_t launch(const wgrad_arguments &a, dim3 grid, cudaStream_t stream)
     return cudaGetLastError();
 }
 
-template <typename T, bool PROLOGUE> cudaError_t launch(const wgrad_arguments &a, dim3 grid, cudaStream_t stream)
+template <typename T, bool PROLOGUE> cudaError_t launch(const kernel_arguments &a, dim3 grid, cudaStream_t stream)
 {
     const bool partial = a.c % BLOCK != 0 || a.k % BLOCK != 0;
     if (a.p.slices == 4)
@@ -475,30 +467,34 @@ template <typename T, bool PROLOGUE> cudaError_t launch(const wgrad_arguments &a
     return partial ? launch<T, PROLOGUE, 2, true>(a, grid, stream) : launch<T, PROLOGUE, 2, false>(a, grid, stream);
 }
 
-template <typename T> cudaError_t launch(const wgrad_arguments &a, bool prologue, dim3 grid, cudaStream_t stream)
+template <typename T> cudaError_t launch(const kernel_arguments &a, bool prologue, dim3 grid, cudaStream_t stream)
 {
     return prologue ? launch<T, true>(a, grid, stream) : launch<T, false>(a, grid, stream);
 }
 
 } // namespace
 
-bool flim_wgrad_supported(const flim_wgrad_shape *s, int sm)
+bool flim_wgrad3x3x3_supported(const flim_conv_problem *p, int sm)
 {
-    wgrad_plan p;
-    return sm >= 80 && (s->type == FLIM_CONV_BF16 || s->type == FLIM_CONV_FP16) && s->n > 0 && s->t > 0 && s->h > 0 &&
-           s->w > 0 && s->c > 0 && s->k > 0 && s->dw_c > 0 && s->dw_c <= s->c && s->dw_k > 0 && s->dw_k <= s->k &&
-           s->c % 8 == 0 && s->k % 8 == 0 && (s->stride == 1 || s->stride == 2) && pairs_of(s) <= 65535 &&
-           (int64_t)s->h * s->w * (s->c > s->k ? s->c : s->k) < INT32_MAX && plan(s, 96 * 1024, &p);
+    static const int three[3] = {3, 3, 3}, one[3] = {1, 1, 1};
+    const int stride[3] = {1, p->stride[2], p->stride[2]};
+    tiling t;
+    return sm >= 80 && p->op == FLIM_CONV_WEIGHT && p->type != FLIM_STORAGE_FP32 && !p->stem &&
+           p->x_form != FLIM_INPUT_NORM_ON_LOAD && p->dz_form == FLIM_INPUT_PLAIN &&
+           flim_conv_has_shape(p, three, stride, one) && (p->stride[2] == 1 || p->stride[2] == 2) && p->n > 0 &&
+           p->in[0] > 0 && p->in[1] > 0 && p->in[2] > 0 && p->c > 0 && p->k > 0 && p->in_channels > 0 &&
+           p->in_channels <= p->c && p->out_channels > 0 && p->out_channels <= p->k && p->c % 8 == 0 && p->k % 8 == 0 &&
+           pairs_of(p) <= 65535 && (int64_t)p->in[1] * p->in[2] * (p->c > p->k ? p->c : p->k) < INT32_MAX &&
+           find_tiling(p, 96 * 1024, &t);
 }
 
-size_t flim_wgrad_scratch_bytes(const flim_wgrad_shape *s)
+size_t flim_wgrad3x3x3_scratch_bytes(const flim_conv_problem *p)
 {
-    const int pairs = pairs_of(s);
+    const int pairs = pairs_of(p);
     return sizeof(float) * PARTIAL * (size_t)(pairs > MAX_BLOCKS ? pairs : MAX_BLOCKS / pairs * pairs);
 }
 
-cudaError_t flim_wgrad(const flim_wgrad_shape *s, const void *x, const flim_conv_prologue *prologue, const void *dz,
-                       float *dw, const float *unscale, bool accumulate, void *scratch, cudaStream_t stream)
+cudaError_t flim_wgrad3x3x3_run(const flim_conv_problem *problem, const flim_conv_arguments *arguments, cudaStream_t stream)
 {
     int device = 0, sms = 0, limit = 0;
     cudaError_t error = cudaGetDevice(&device);
@@ -509,32 +505,35 @@ cudaError_t flim_wgrad(const flim_wgrad_shape *s, const void *x, const flim_conv
     if (error != cudaSuccess)
         return error;
 
-    wgrad_arguments a = {};
-    if (!flim_wgrad_supported(s, 80) || !plan(s, limit, &a.p))
+    kernel_arguments a = {};
+    flim_conv_problem here = *problem;
+    here.n = arguments->n;
+    if (!flim_wgrad3x3x3_supported(&here, 80) || !find_tiling(&here, limit, &a.p))
         return cudaErrorInvalidValue;
-    const int pairs = pairs_of(s);
-    a.x = x;
-    a.dz = dz;
-    a.partial = static_cast<float *>(scratch);
-    a.n = s->n;
-    a.c = s->c, a.k = s->k, a.t = s->t, a.h = s->h, a.w = s->w, a.stride = s->stride;
-    a.ho = ceil_div(s->h, s->stride), a.wo = ceil_div(s->w, s->stride);
-    a.blocks_c = ceil_div(s->c, BLOCK);
-    const int64_t steps = s->n * a.p.tiles_y * a.p.tiles_x * (int64_t)a.p.steps;
+    const int pairs = pairs_of(&here);
+    a.x = arguments->x;
+    a.dz = arguments->y;
+    a.partial = static_cast<float *>(arguments->scratch);
+    a.n = here.n;
+    a.c = here.c, a.k = here.k, a.t = here.in[0], a.h = here.in[1], a.w = here.in[2], a.stride = here.stride[2];
+    a.ho = ceil_div(a.h, a.stride), a.wo = ceil_div(a.w, a.stride);
+    a.blocks_c = ceil_div(a.c, BLOCK);
+    const int64_t steps = a.n * a.p.tiles_y * a.p.tiles_x * (int64_t)a.p.steps;
     a.share = (sms < MAX_BLOCKS ? sms : MAX_BLOCKS) / pairs;
     a.share = a.share < 1 ? 1 : a.share;
     a.share = steps < a.share ? (int)steps : a.share;
     const dim3 grid((unsigned)a.share, (unsigned)pairs);
+    const bool prologue = here.x_form == FLIM_INPUT_NORM_ACT_ON_LOAD;
     if (prologue) {
-        a.scale = prologue->scale;
-        a.shift = prologue->shift;
-        a.dropout = prologue->dropout;
+        a.scale = arguments->prologue.scale;
+        a.shift = arguments->prologue.shift;
     }
-    error = s->type == FLIM_CONV_BF16 ? launch<__nv_bfloat16>(a, prologue != nullptr, grid, stream)
-                                      : launch<__half>(a, prologue != nullptr, grid, stream);
+    error = here.type == FLIM_STORAGE_BF16 ? launch<__nv_bfloat16>(a, prologue, grid, stream)
+                                           : launch<__half>(a, prologue, grid, stream);
     if (error != cudaSuccess)
         return error;
     add_partials<<<dim3(WARPS * SUMS, (unsigned)pairs), dim3(32, REDUCE_ROWS), 0, stream>>>(
-        a.partial, a.share, s->dw_c, s->dw_k, a.blocks_c, dw, unscale, accumulate);
+        a.partial, a.share, here.in_channels, here.out_channels, a.blocks_c, arguments->master, arguments->unscale,
+        arguments->accumulate);
     return cudaGetLastError();
 }

@@ -6,6 +6,7 @@
 #include "core/alloc.h"
 #include "core/file.h"
 #include "core/try.h"
+#include "cuda/conv/conv_store.h"
 #include "cuda/device/cuda_device.h"
 
 enum { CACHE_LIMIT = 256 << 20 /* bytes of the file */ };
@@ -19,19 +20,19 @@ static void cache_path(const flim_cuda_device *device, const char *folder, char 
             *c = '-';
         }
     }
-    snprintf(path, size, "%s/plans3-%s-%s-driver%s-cudnn%zu.txt", folder, card, device->base.info.architecture,
+    snprintf(path, size, "%s/plans4-%s-%s-driver%s-cudnn%zu.txt", folder, card, device->base.info.architecture,
              device->driver, device->cudnn.version);
 }
 
 /* Copies an entry and its JSON to the end of the list. */
-static flim_status append(flim_plan_cache *cache, const flim_cached_plan *entry, const char *json, flim_error *err)
+static flim_status append(flim_conv_cache *cache, const flim_cached_choice *entry, const char *json, flim_error *err)
 {
-    flim_cached_plan *item = flim_realloc(cache->item, (size_t)cache->n + 1, sizeof *item, err);
+    flim_cached_choice *item = flim_realloc(cache->item, (size_t)cache->n + 1, sizeof *item, err);
     if (!item) {
         return FLIM_ERROR_MEMORY;
     }
     cache->item = item;
-    flim_cached_plan *to = &item[cache->n];
+    flim_cached_choice *to = &item[cache->n];
     *to = *entry;
     to->json = flim_alloc(entry->size + 1, 1, err);
     if (!to->json) {
@@ -43,7 +44,7 @@ static flim_status append(flim_plan_cache *cache, const flim_cached_plan *entry,
 }
 
 /* Reads "plan BYTES WORKSPACE MICROSECONDS <engine> <problem>\n"; returns what follows the line, or NULL. */
-static const char *parse_entry(const char *at, const char *end, flim_cached_plan *entry)
+static const char *parse_entry(const char *at, const char *end, flim_cached_choice *entry)
 {
     long long bytes, workspace;
     int used = 0;
@@ -64,17 +65,17 @@ static const char *parse_entry(const char *at, const char *end, flim_cached_plan
     return line + 1;
 }
 
-static flim_status read_file(flim_cuda_device *device, const flim_plan_options *options, flim_error *err)
+static flim_status read_file(flim_conv_store *store, const flim_conv_search_options *options, flim_error *err)
 {
-    flim_plan_cache *cache = &device->store.cache;
+    flim_conv_cache *cache = &store->cache;
     char path[4096], *text = NULL;
     size_t size = 0;
     flim_error why = {0};
-    cache_path(device, options->cache_dir, path, sizeof path);
+    cache_path(store->device, options->cache_dir, path, sizeof path);
     flim_status status = flim_file_exists(path) ? flim_file_read(path, CACHE_LIMIT, &text, &size, &why) : FLIM_OK;
     const char *at = text, *end = text ? text + size : NULL;
     while (status == FLIM_OK && at < end) {
-        flim_cached_plan entry = {0};
+        flim_cached_choice entry = {0};
         const char *json = parse_entry(at, end, &entry);
         if (!json) {
             status = flim_fail(&why, FLIM_ERROR_DATA, "damaged after %d plans", cache->n);
@@ -94,23 +95,23 @@ static flim_status read_file(flim_cuda_device *device, const flim_plan_options *
     return FLIM_OK;
 }
 
-void flim_plan_cache_write(flim_cuda_device *device, const flim_plan_options *options)
+void flim_conv_cache_write(flim_conv_store *store, const flim_conv_search_options *options)
 {
-    flim_plan_cache *cache = &device->store.cache;
+    flim_conv_cache *cache = &store->cache;
     if (!options->cache_dir || !cache->stale) {
         return;
     }
     char path[4096];
     flim_file_writer writer;
     flim_error err = {0};
-    cache_path(device, options->cache_dir, path, sizeof path);
+    cache_path(store->device, options->cache_dir, path, sizeof path);
     flim_status status = flim_make_folder(options->cache_dir, &err);
     if (status == FLIM_OK) {
         status = flim_file_begin(&writer, path, &err);
     }
     if (status == FLIM_OK) {
         for (int i = 0; i < cache->n; i++) {
-            const flim_cached_plan *c = &cache->item[i];
+            const flim_cached_choice *c = &cache->item[i];
             fprintf(writer.stream, "plan %zu %lld %.3f <%s> <%s>\n", c->size, (long long)c->workspace, c->microseconds,
                     c->engine, c->problem);
             fwrite(c->json, 1, c->size, writer.stream);
@@ -124,36 +125,37 @@ void flim_plan_cache_write(flim_cuda_device *device, const flim_plan_options *op
     cache->stale = false;
 }
 
-flim_status flim_plan_cache_find(flim_cuda_device *device, const flim_plan_options *options, flim_conv_plan *out, bool *found,
-                                 flim_error *err)
+flim_status flim_conv_cache_find(flim_conv_store *store, const flim_conv_search_options *options, flim_conv_choice *out,
+                                 bool *found, flim_error *err)
 {
-    const flim_plan_cache *cache = &device->store.cache;
-    const int64_t limit = flim_plan_workspace_limit(options);
+    const flim_conv_cache *cache = &store->cache;
+    flim_cuda_device *device = store->device;
+    const int64_t limit = flim_conv_workspace_limit(options);
     char text[320];
     flim_error ignored = {0};
-    flim_conv_plan own[FLIM_FP32_TILES];
+    flim_conv_choice custom[FLIM_FP32_TILES];
     *found = false;
     if (!options->benchmark || device->base.info.described) {
         return FLIM_OK;
     }
     if (options->cache_dir && !cache->read) {
-        FLIM_TRY(read_file(device, options, err));
+        FLIM_TRY(read_file(store, options, err));
     }
-    const int n_own = flim_own_plans(device, out, own);
+    const int n_custom = flim_custom_choices(device, out, custom);
     flim_conv_text(&out->problem, text, sizeof text);
     for (int i = 0; i < cache->n && !*found; i++) {
-        const flim_cached_plan *c = &cache->item[i];
+        const flim_cached_choice *c = &cache->item[i];
         if (strcmp(c->problem, text) != 0 || c->workspace > limit) {
             continue;
         }
-        for (int k = 0; k < n_own && k < FLIM_FP32_TILES && !*found; k++) {
-            *found = strcmp(own[k].engine, c->engine) == 0 && own[k].workspace <= limit;
-            *out = *found ? own[k] : *out;
+        for (int k = 0; k < n_custom && k < FLIM_FP32_TILES && !*found; k++) {
+            *found = strcmp(custom[k].engine, c->engine) == 0 && custom[k].workspace <= limit;
+            *out = *found ? custom[k] : *out;
         }
-        if (!*found && strncmp(c->engine, "own", 3) != 0 &&
+        if (!*found && strncmp(c->engine, "custom", 6) != 0 &&
             flim_cudnn_plan_load(&device->cudnn, device->handle, c->json, c->size, &out->cudnn, &ignored) == FLIM_OK) {
             snprintf(out->engine, sizeof out->engine, "%s", c->engine);
-            out->turned = strstr(c->engine, FLIM_TURNED) != NULL;
+            out->flipped = strstr(c->engine, FLIM_FLIPPED) != NULL;
             out->workspace = out->cudnn.workspace;
             *found = true;
         }
@@ -164,35 +166,35 @@ flim_status flim_plan_cache_find(flim_cuda_device *device, const flim_plan_optio
     return FLIM_OK;
 }
 
-flim_status flim_plan_cache_add(flim_cuda_device *device, const flim_conv_plan *plan, flim_error *err)
+flim_status flim_conv_cache_add(flim_conv_store *store, const flim_conv_choice *plan, flim_error *err)
 {
-    if (device->base.info.described) {
+    if (store->device->base.info.described) {
         return FLIM_OK;
     }
-    flim_cached_plan entry = {.microseconds = plan->microseconds, .workspace = plan->workspace, .size = 3};
+    flim_cached_choice entry = {.microseconds = plan->microseconds, .workspace = plan->workspace, .size = 6};
     char *json = NULL;
     flim_status status = FLIM_OK;
     flim_conv_text(&plan->problem, entry.problem, sizeof entry.problem);
     memcpy(entry.engine, plan->engine, sizeof entry.engine);
-    if (!plan->own && !plan->tile) {
-        status = flim_cudnn_plan_save(&device->cudnn, &plan->cudnn, &json, &entry.size, err);
+    if (!plan->custom && !plan->tile) {
+        status = flim_cudnn_plan_save(&store->device->cudnn, &plan->cudnn, &json, &entry.size, err);
         if (status == FLIM_ERROR_DEVICE) {
             return FLIM_OK;
         }
     }
     if (status == FLIM_OK) {
-        status = append(&device->store.cache, &entry, json ? json : "own", err);
-        device->store.cache.stale = true;
+        status = append(&store->cache, &entry, json ? json : "custom", err);
+        store->cache.stale = true;
     }
     flim_free(json);
     return status;
 }
 
-void flim_plan_cache_free(flim_plan_cache *cache)
+void flim_conv_cache_free(flim_conv_cache *cache)
 {
     for (int i = 0; i < cache->n; i++) {
         flim_free(cache->item[i].json);
     }
     flim_free(cache->item);
-    *cache = (flim_plan_cache){0};
+    *cache = (flim_conv_cache){0};
 }

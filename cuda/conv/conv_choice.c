@@ -7,35 +7,9 @@
 
 enum { DEFAULT_WORKSPACE = 256 << 20 };
 
-int64_t flim_plan_workspace_limit(const flim_plan_options *options)
+int64_t flim_conv_workspace_limit(const flim_conv_search_options *options)
 {
     return options->workspace_limit > 0 ? options->workspace_limit : DEFAULT_WORKSPACE;
-}
-
-bool flim_own_wgrad_shape(const flim_conv_problem *p, int in_channels, int out_channels, int sm, flim_wgrad_shape *out)
-{
-    if (p->op != FLIM_CONV_WEIGHT || p->type == FLIM_STORAGE_FP32) {
-        return false;
-    }
-    for (int d = 0; d < 3; d++) {
-        if (p->kernel[d] != 3 || p->pad[d] != 1) {
-            return false;
-        }
-    }
-    if (p->stride[0] != 1 || p->stride[1] != p->stride[2]) {
-        return false;
-    }
-    *out = (flim_wgrad_shape){.type = p->type == FLIM_STORAGE_BF16 ? FLIM_CONV_BF16 : FLIM_CONV_FP16,
-                              .n = p->n,
-                              .c = p->c,
-                              .k = p->k,
-                              .t = p->in[0],
-                              .h = p->in[1],
-                              .w = p->in[2],
-                              .stride = p->stride[1],
-                              .dw_c = in_channels,
-                              .dw_k = out_channels};
-    return flim_wgrad_supported(out, sm);
 }
 
 static flim_fp32_card fp32_card(const flim_cuda_device *device)
@@ -45,17 +19,16 @@ static flim_fp32_card fp32_card(const flim_cuda_device *device)
                             .shared_bytes = device->card.shared_bytes};
 }
 
-int flim_own_plans(const flim_cuda_device *device, const flim_conv_plan *base, flim_conv_plan list[FLIM_FP32_TILES])
+int flim_custom_choices(const flim_cuda_device *device, const flim_conv_choice *base, flim_conv_choice list[FLIM_FP32_TILES])
 {
     const flim_conv_problem *problem = &base->problem;
     const flim_fp32_card card = fp32_card(device);
-    flim_wgrad_shape shape;
     int tile[FLIM_FP32_TILES];
-    if (flim_own_wgrad_shape(problem, problem->c, problem->k, device->sm, &shape)) {
+    if (flim_wgrad3x3x3_supported(problem, device->sm)) {
         list[0] = *base;
-        list[0].own = true;
-        list[0].workspace = (int64_t)flim_wgrad_scratch_bytes(&shape);
-        snprintf(list[0].engine, sizeof list[0].engine, "own");
+        list[0].custom = true;
+        list[0].workspace = (int64_t)flim_wgrad3x3x3_scratch_bytes(problem);
+        snprintf(list[0].engine, sizeof list[0].engine, "custom");
         return 1;
     }
     const int n = flim_fp32_tiles(problem, &card, tile);
@@ -63,23 +36,29 @@ int flim_own_plans(const flim_cuda_device *device, const flim_conv_plan *base, f
         list[i] = *base;
         list[i].tile = tile[i];
         list[i].workspace = flim_fp32_workspace(problem, tile[i], &card);
-        snprintf(list[i].engine, sizeof list[i].engine, "own %s", flim_fp32_tile_name(problem->op, tile[i]));
+        snprintf(list[i].engine, sizeof list[i].engine, "custom %s", flim_fp32_tile_name(problem->op, tile[i]));
     }
     return n;
 }
 
-flim_status flim_conv_plan_run(flim_cuda_device *device, const flim_conv_plan *plan, int64_t n, const void *x, const void *w,
-                               const void *y, void *workspace, flim_error *err)
+flim_status flim_conv_run(flim_cuda_device *device, const flim_conv_choice *choice, const flim_conv_arguments *a,
+                          flim_error *err)
 {
-    if (plan->tile) {
+    const flim_conv_problem *problem = &choice->problem;
+    if (choice->custom) {
+        return flim_cuda_check(flim_wgrad3x3x3_run(problem, a, device->stream), "a weight gradient", err);
+    }
+    if (choice->tile) {
         const flim_fp32_card card = fp32_card(device);
-        return flim_cuda_check(flim_fp32_run(&plan->problem, n, plan->tile, &card, x, w, y, workspace, device->stream),
-                               "a convolution in fp32", err);
+        return flim_cuda_check(
+            flim_fp32_run(problem, a->n, choice->tile, &card, a->x, a->w, a->y, a->scratch, device->stream),
+            "a convolution in fp32", err);
     }
-    if (plan->turned) {
-        flim_conv_problem turned;
-        (void)flim_conv_turn(&plan->problem, &turned);
-        return flim_cudnn_plan_run(&device->cudnn, device->handle, &turned, &plan->cudnn, y, w, x, workspace, err);
+    if (choice->flipped) {
+        flim_conv_problem flipped;
+        (void)flim_conv_flip(problem, &flipped);
+        return flim_cudnn_plan_run(&device->cudnn, device->handle, &flipped, &choice->cudnn, a->y, a->w, a->x, a->scratch,
+                                   err);
     }
-    return flim_cudnn_plan_run(&device->cudnn, device->handle, &plan->problem, &plan->cudnn, x, w, y, workspace, err);
+    return flim_cudnn_plan_run(&device->cudnn, device->handle, problem, &choice->cudnn, a->x, a->w, a->y, a->scratch, err);
 }

@@ -1,55 +1,52 @@
-/* A convolution plan: the way in which one problem is computed on one card, by a kernel of our own or by cuDNN.
+/* A choice: the algorithm by which one problem is computed on one card, one of our own kernels or one of cuDNN's engines.
  *
- * For: plan_search.h finds plans, plan_cache.h keeps them on disk, plan_store.h hands them out; programs run them.
- * Owns: flim_cudnn_plan_free(&plan->cudnn) frees all that a plan holds; copies share it.
+ * For: conv_search.h finds choices, conv_cache.h keeps them on disk, conv_store.h hands them out; programs run them.
+ * Owns: flim_cudnn_plan_free(&choice->cudnn) frees all that a choice holds; copies share it.
  * Errors: of a run, FLIM_ERROR_DEVICE with CUDA's or cuDNN's reason.
  */
-#ifndef FLIM_CUDA_CONV_PLAN_H
-#define FLIM_CUDA_CONV_PLAN_H
+#ifndef FLIM_CUDA_CONV_CHOICE_H
+#define FLIM_CUDA_CONV_CHOICE_H
 
-#include "cuda/conv/conv_fp32.h"
 #include "cuda/conv/conv3x3x3_wgrad.h"
 #include "cuda/conv/conv_cudnn.h"
+#include "cuda/conv/conv_fp32.h"
 #include "flim/log.h"
 
 struct flim_cuda_device;
 
-#define FLIM_TURNED " turned" /* end of a turned plan's engine */
+#define FLIM_FLIPPED " flipped" /* end of a flipped choice's engine */
 
-typedef struct flim_conv_plan {
+typedef struct flim_conv_choice {
     flim_conv_problem problem;
     bool benchmarked;
-    char engine[32]; /* "cuDNN 38", "cuDNN 38 turned", "own", "own 128x64" */
+    char engine[32]; /* "cuDNN 38", "cuDNN 38 flipped", "custom", "custom 128x64" */
     double microseconds; /* as timed; 0 = not timed */
-    bool own; /* conv_wgrad.h: reads the cells that there are, writes fp32 gradients in PyTorch's layout */
-    int tile; /* conv_fp32.h's: reads and writes the cells that there are; 0 = not by it */
-    bool turned; /* a data gradient as a forward convolution (flim_conv_turn): takes w turned (flim_k_turn) */
+    bool custom; /* conv3x3x3_wgrad.h: reads n cells, writes the fp32 gradient in PyTorch's layout */
+    int tile; /* conv_fp32.h's: reads and writes n cells; 0 = not by it */
+    bool flipped; /* a data gradient as a forward convolution (flim_conv_flip): takes w flipped (flim_k_flip) */
     int64_t workspace; /* bytes */
-    flim_cudnn_plan cudnn; /* where neither */
-} flim_conv_plan;
+    flim_cudnn_plan cudnn; /* if neither */
+} flim_conv_choice;
 
-/* How plans are looked for. */
-typedef struct flim_plan_options {
-    bool benchmark; /* time the candidates; else our own kernel where there is one, then cuDNN's first that runs */
-    int64_t workspace_limit; /* bytes a plan may ask for; 0 = default */
+/* How choices are searched. */
+typedef struct flim_conv_search_options {
+    bool benchmark; /* time the candidates; else our own kernel if there is one, then cuDNN's first that runs */
+    int64_t workspace_limit; /* bytes a choice may ask for; 0 = default */
     const char *cache_dir; /* NULL = no file */
     const flim_log *log;
     const volatile int *stop; /* polled between candidates; may be NULL */
-} flim_plan_options;
+} flim_conv_search_options;
 
 /* The workspace limit in bytes, the default put in. */
-int64_t flim_plan_workspace_limit(const flim_plan_options *options);
+int64_t flim_conv_workspace_limit(const flim_conv_search_options *options);
 
-/* The problem as conv_wgrad.h has it, for a gradient of in_channels and out_channels (the problem's c and k, less what is padding);
- * false where that kernel does not do it. */
-bool flim_own_wgrad_shape(const flim_conv_problem *problem, int in_channels, int out_channels, int sm, flim_wgrad_shape *out);
+/* Our own kernels' choices for base's problem, all else as in base, best guess first; returns how many. */
+int flim_custom_choices(const struct flim_cuda_device *device, const flim_conv_choice *base,
+                        flim_conv_choice list[FLIM_FP32_TILES]);
 
-/* Our own kernels' plans for base's problem, all else as in base, best guess first; returns how many. */
-int flim_own_plans(const struct flim_cuda_device *device, const flim_conv_plan *base, flim_conv_plan list[FLIM_FP32_TILES]);
-
-/* Enqueues a plan that is not `own` over the first n cells on the device's stream; what cuDNN writes of the other cells is not to be
- * read.  x, w, y as in conv_problem.h (device), but w turned where the plan is; workspace of plan->workspace bytes. */
-flim_status flim_conv_plan_run(struct flim_cuda_device *device, const flim_conv_plan *plan, int64_t n, const void *x,
-                               const void *w, const void *y, void *workspace, flim_error *err);
+/* Enqueues a choice over the first arguments->n cells on the device's stream; what cuDNN writes of the other cells is not to be read.
+ * arguments->w is flipped if the choice is; scratch of choice->workspace bytes. */
+flim_status flim_conv_run(struct flim_cuda_device *device, const flim_conv_choice *choice,
+                          const flim_conv_arguments *arguments, flim_error *err);
 
 #endif

@@ -338,22 +338,3 @@ flim_status flim_cudnn_plan_run(const flim_cudnn *cudnn, cudnnHandle_t handle, c
     destroy(cudnn, &pack);
     return b.code == CUDNN_STATUS_SUCCESS ? FLIM_OK : refused(cudnn, "this card", problem, b.step, b.code, err);
 }
-
-flim_status flim_cudnn_describe(flim_cudnn *cudnn, const char *name, const char *json, flim_error *err)
-{
-    builder b = {cudnn, CUDNN_STATUS_SUCCESS, ""};
-    create(&b, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &cudnn->card, "device properties");
-    set(&b, cudnn->card, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, (int64_t)strlen(json), json);
-    finalize(&b, cudnn->card);
-    if (b.code != CUDNN_STATUS_SUCCESS) {
-        flim_cudnn_forget(cudnn);
-        return flim_fail(err, FLIM_ERROR_DEVICE, "cuDNN %zu does not take the properties of %s: %s", cudnn->version, name,
-                         cudnn->status_text(b.code));
-    }
-    return FLIM_OK;
-}
-
-void flim_cudnn_forget(flim_cudnn *cudnn)
-{
-    destroy(cudnn, &cudnn->card);
-}

@@ -40,11 +40,6 @@ flim_status flim_cudnn_plan_build(const flim_cudnn *cudnn, cudnnHandle_t handle,
                                   flim_cudnn_plan *out, flim_error *err);
 void flim_cudnn_plan_free(const flim_cudnn *cudnn, flim_cudnn_plan *plan);
 
-/* From now on candidates and plans (with a NULL handle) are those of a card that need not be there: json has its properties as
- * CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION wants them (cuDNN 9.11 or later).  forget undoes it. */
-flim_status flim_cudnn_describe(flim_cudnn *cudnn, const char *name, const char *json, flim_error *err);
-void flim_cudnn_forget(flim_cudnn *cudnn);
-
 /* The plan as text, for a file; *text is the caller's (flim_free). */
 flim_status flim_cudnn_plan_save(const flim_cudnn *cudnn, const flim_cudnn_plan *plan, char **text, size_t *size,
                                  flim_error *err);

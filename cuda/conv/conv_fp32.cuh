@@ -135,7 +135,7 @@ template <int ROWS_, int COLUMNS_, int WARP_ROWS, int LANE_ROWS, int STEPS_ = 1,
     static constexpr int THREADS = ROWS * COLUMNS / (SIDE_ROWS * SIDE);
     static constexpr int BLOCKS = tile_blocks(THREADS, SIDE_ROWS, ROWS < COLUMNS ? ROWS : COLUMNS);
     static constexpr int LANE_COLUMNS = 32 / LANE_ROWS;
-    /* Floats from one value of the sum to the next, and of a step: see store_turned. */
+    /* Floats from one value of the sum to the next, and of a step: see store_transposed. */
     static constexpr int ROW_PITCH = ROWS + 4, COLUMN_PITCH = COLUMNS + 4, PAD = STEPS == 1 ? 0 : 16 / STEPS,
                          ROW_STEP = STEP * ROW_PITCH + PAD, COLUMN_STEP = STEP * COLUMN_PITCH + PAD;
     static_assert(WARP_ROWS * LANE_ROWS * SIDE_ROWS == ROWS, "warps cover the rows");
@@ -185,7 +185,7 @@ template <class Tile> struct operands {
 /* Four values of the sum, 4 * quad + 0 .. 3 of a stage, of one row or column.  2 STEPS lanes in a row hold the stage of one row, so a
  * warp has 16 / STEPS neighbours.  The pitch (4 modulo 8) puts the halves of a step 16 banks apart, the pad each further step 16 / STEPS:
  * no conflict. */
-FLIM_HD void store_turned(float *stage, int step, int pitch, int quad, int index, const float4 &v)
+FLIM_HD void store_transposed(float *stage, int step, int pitch, int quad, int index, const float4 &v)
 {
     float *to = stage + quad / 2 * step + quad % 2 * 4 * pitch + index;
     to[0] = v.x;

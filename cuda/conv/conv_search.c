@@ -19,18 +19,18 @@ static double tolerance(flim_storage type)
 
 static int faster(const void *a, const void *b)
 {
-    const flim_conv_plan *x = a, *y = b;
+    const flim_conv_choice *x = a, *y = b;
     return (x->microseconds > y->microseconds) - (x->microseconds < y->microseconds);
 }
 
 static int smaller(const void *a, const void *b)
 {
-    const flim_conv_plan *x = a, *y = b;
+    const flim_conv_choice *x = a, *y = b;
     return x->workspace != y->workspace ? (x->workspace > y->workspace) - (x->workspace < y->workspace) : faster(a, b);
 }
 
 /* The fastest first; of those that are as fast as it within what timing can tell, the one with the least workspace. */
-static void sort(flim_conv_plan *list, int n)
+static void sort(flim_conv_choice *list, int n)
 {
     const double as_fast = 1.01;
     int equals = 1;
@@ -42,15 +42,15 @@ static void sort(flim_conv_plan *list, int n)
 }
 
 /* Checks candidates from the fastest on; the first right one becomes the plan. */
-static flim_status choose(flim_conv_trial *t, flim_conv_plan *list, int n, const flim_plan_options *options,
-                          flim_conv_plan *out, flim_error *err)
+static flim_status choose(flim_conv_trial *t, flim_conv_choice *list, int n, const flim_conv_search_options *options,
+                          flim_conv_choice *out, flim_error *err)
 {
     char text[320];
     flim_conv_text(t->problem, text, sizeof text);
     for (int i = 0; i < n; i++) {
         double error = HUGE_VAL;
         flim_error why = {0};
-        flim_conv_plan *plan = &list[i];
+        flim_conv_choice *plan = &list[i];
         flim_status status = flim_conv_trial_workspace(t, plan->workspace, &why);
         if (status == FLIM_OK) {
             status = flim_conv_trial_check(t, &list[i], &error, &why);
@@ -72,8 +72,8 @@ static flim_status choose(flim_conv_trial *t, flim_conv_plan *list, int n, const
 }
 
 /* Times a candidate that fits the workspace limit and takes it into the list; else frees it. */
-static void try_candidate(flim_conv_trial *t, flim_conv_plan *c, const flim_plan_options *options, int64_t limit,
-                          flim_conv_plan *list, int *n, int *over, flim_error *last)
+static void try_candidate(flim_conv_trial *t, flim_conv_choice *c, const flim_conv_search_options *options, int64_t limit,
+                          flim_conv_choice *list, int *n, int *over, flim_error *last)
 {
     double best = HUGE_VAL;
     for (int i = 0; i < *n; i++) {
@@ -89,35 +89,35 @@ static void try_candidate(flim_conv_trial *t, flim_conv_plan *c, const flim_plan
     }
 }
 
-/* Tries cuDNN's engines for a problem, which is out's or, turned, its forward form, until `wanted` candidates are in the list. */
+/* Tries cuDNN's engines for a problem, which is out's or, flipped, its forward form, until `wanted` candidates are in the list. */
 static void try_engines(flim_conv_trial *t, const flim_conv_problem *problem, const flim_cudnn_candidates *found,
-                        const flim_conv_plan *out, bool turned, const flim_plan_options *options, int wanted,
-                        flim_conv_plan *list, int *n, int *over, flim_error *last)
+                        const flim_conv_choice *out, bool flipped, const flim_conv_search_options *options, int wanted,
+                        flim_conv_choice *list, int *n, int *over, flim_error *last)
 {
     flim_cuda_device *device = t->device;
     for (int i = 0; i < found->n && *n < wanted && !flim_stopped(options->stop); i++) {
-        flim_conv_plan c = *out;
-        c.turned = turned;
-        snprintf(c.engine, sizeof c.engine, "cuDNN %lld%s", (long long)found->engine[i], turned ? FLIM_TURNED : "");
+        flim_conv_choice c = *out;
+        c.flipped = flipped;
+        snprintf(c.engine, sizeof c.engine, "cuDNN %lld%s", (long long)found->engine[i], flipped ? FLIM_FLIPPED : "");
         if (flim_cudnn_plan_build(&device->cudnn, device->handle, device->base.info.name, problem, found, i, &c.cudnn,
                                   last) == FLIM_OK) {
             c.workspace = c.cudnn.workspace;
-            try_candidate(t, &c, options, flim_plan_workspace_limit(options), list, n, over, last);
+            try_candidate(t, &c, options, flim_conv_workspace_limit(options), list, n, over, last);
         }
     }
 }
 
 /* A data gradient's forward form is tried only where plans are timed: which is faster depends on the channels. */
-static void try_turned(flim_conv_trial *t, const flim_conv_plan *out, const flim_plan_options *options, flim_conv_plan *list,
-                       int *n, int *over, flim_error *last)
+static void try_flipped(flim_conv_trial *t, const flim_conv_choice *out, const flim_conv_search_options *options,
+                        flim_conv_choice *list, int *n, int *over, flim_error *last)
 {
     flim_cuda_device *device = t->device;
     flim_cudnn_candidates found;
-    flim_conv_problem turned;
-    if (options->benchmark && out->problem.type != FLIM_STORAGE_FP32 && flim_conv_turn(&out->problem, &turned) &&
-        flim_cudnn_candidates_find(&device->cudnn, device->handle, device->base.info.name, &turned, &found, last) ==
+    flim_conv_problem flipped;
+    if (options->benchmark && out->problem.type != FLIM_STORAGE_FP32 && flim_conv_flip(&out->problem, &flipped) &&
+        flim_cudnn_candidates_find(&device->cudnn, device->handle, device->base.info.name, &flipped, &found, last) ==
             FLIM_OK) {
-        try_engines(t, &turned, &found, out, true, options, MOST, list, n, over, last);
+        try_engines(t, &flipped, &found, out, true, options, MOST, list, n, over, last);
         flim_cudnn_candidates_free(&device->cudnn, &found);
     }
 }
@@ -125,12 +125,12 @@ static void try_turned(flim_conv_trial *t, const flim_conv_plan *out, const flim
 /* For a card that is not there: what the search takes without timing, unchecked.  Where cuDNN is not installed a convolution
  * without a kernel of our own is taken to need all that it may ask for. */
 static flim_status search_described(flim_cuda_device *device, const flim_conv_problem *problem, int64_t limit,
-                                    flim_conv_plan *out, flim_error *err)
+                                    flim_conv_choice *out, flim_error *err)
 {
     flim_cudnn_candidates found;
-    flim_conv_plan own[FLIM_FP32_TILES];
-    if (flim_own_plans(device, out, own) > 0 && own[0].workspace <= limit) {
-        *out = own[0];
+    flim_conv_choice custom[FLIM_FP32_TILES];
+    if (flim_custom_choices(device, out, custom) > 0 && custom[0].workspace <= limit) {
+        *out = custom[0];
         return FLIM_OK;
     }
     out->workspace = limit;
@@ -162,14 +162,15 @@ static flim_status search_described(flim_cuda_device *device, const flim_conv_pr
 }
 
 /* Without timing it is our own kernel where there is one, else cuDNN's first, with two in reserve. */
-flim_status flim_plan_search(flim_cuda_device *device, const flim_plan_options *options, flim_conv_plan *out, flim_error *err)
+flim_status flim_conv_search(flim_cuda_device *device, const flim_conv_search_options *options, flim_conv_choice *out,
+                             flim_error *err)
 {
     const flim_conv_problem *problem = &out->problem;
-    const int64_t limit = flim_plan_workspace_limit(options);
+    const int64_t limit = flim_conv_workspace_limit(options);
     flim_cudnn_candidates found;
     flim_error last = {0};
-    flim_conv_plan own[FLIM_FP32_TILES];
-    flim_conv_plan list[MOST];
+    flim_conv_choice custom[FLIM_FP32_TILES];
+    flim_conv_choice list[MOST];
     int n = 0, over = 0;
     bool chosen = false;
     flim_conv_trial trial;
@@ -177,10 +178,10 @@ flim_status flim_plan_search(flim_cuda_device *device, const flim_plan_options *
         return search_described(device, problem, limit, out, err);
     }
     out->microseconds = HUGE_VAL; /* until it is timed */
-    const int n_own = flim_own_plans(device, out, own);
+    const int n_custom = flim_custom_choices(device, out, custom);
     flim_status status = flim_cudnn_candidates_find(&device->cudnn, device->handle, device->base.info.name, problem, &found,
-                                                    n_own > 0 ? &last : err);
-    if (status != FLIM_OK && n_own == 0) {
+                                                    n_custom > 0 ? &last : err);
+    if (status != FLIM_OK && n_custom == 0) {
         return status;
     }
     status = flim_conv_trial_make(&trial, device, problem, err);
@@ -188,8 +189,8 @@ flim_status flim_plan_search(flim_cuda_device *device, const flim_plan_options *
         flim_cudnn_candidates_free(&device->cudnn, &found);
         return status;
     }
-    for (int i = 0; i < n_own && (options->benchmark || n == 0) && !flim_stopped(options->stop); i++) {
-        try_candidate(&trial, &own[i], options, limit, list, &n, &over, &last);
+    for (int i = 0; i < n_custom && (options->benchmark || n == 0) && !flim_stopped(options->stop); i++) {
+        try_candidate(&trial, &custom[i], options, limit, list, &n, &over, &last);
     }
     if (!options->benchmark && n > 0) {
         status = choose(&trial, list, n, options, out, &last);
@@ -199,7 +200,7 @@ flim_status flim_plan_search(flim_cuda_device *device, const flim_plan_options *
     const bool no_memory = status == FLIM_ERROR_MEMORY; /* of the host: not our kernel's fault */
     if (!chosen && !no_memory) {
         try_engines(&trial, problem, &found, out, false, options, options->benchmark ? MOST : 3, list, &n, &over, &last);
-        try_turned(&trial, out, options, list, &n, &over, &last);
+        try_flipped(&trial, out, options, list, &n, &over, &last);
     }
     if (flim_stopped(options->stop)) { /* a card may take half a minute for all of them */
         status = flim_fail(err, FLIM_INTERRUPTED, "interrupted");

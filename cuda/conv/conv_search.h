@@ -14,7 +14,7 @@
 #include "cuda/conv/conv_choice.h"
 
 /* out->problem and out->benchmarked are set by the caller, all else is 0; on failure it holds nothing. */
-flim_status flim_plan_search(struct flim_cuda_device *device, const flim_plan_options *options, flim_conv_plan *out,
+flim_status flim_conv_search(struct flim_cuda_device *device, const flim_conv_search_options *options, flim_conv_choice *out,
                              flim_error *err);
 
 #endif

@@ -52,7 +52,7 @@ __device__ __forceinline__ void activation(uint32_t (&f)[2][4], const uint32_t (
 }
 
 /* partial: (gridDim.x, 2, 32) sums and sums of squares, or NULL. */
-template <typename T, typename S>
+template <typename T>
 __global__ void __launch_bounds__(THREADS, STEM_BLOCKS_A_SM)
     forward(stem_geometry p, const stem_state *__restrict__ state, const float *__restrict__ stem_weight,
             const float *__restrict__ down_weight, const float *__restrict__ down_bias, T *__restrict__ z,
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(THREADS, STEM_BLOCKS_A_SM)
         const int first = item / p.tiles * p.steps, last = min(first + p.steps, p.to);
         const int64_t pixel0 = (int64_t)(item % p.tiles) * PIXELS;
         __syncthreads();
-        stem_stage<T, S, PIXELS, THREADS>(p, pixel0, first, last - first + 4, staged);
+        stem_stage<T, PIXELS, THREADS>(p, pixel0, first, last - first + 4, staged);
         __syncthreads();
 
         bool inside[2];
@@ -156,35 +156,48 @@ __global__ void __launch_bounds__(THREADS, STEM_BLOCKS_A_SM)
         give_sums(sum, square, WARPS, reinterpret_cast<float *>(&staged[0][0]), partial);
 }
 
-} // namespace
-
-bool flim_stem_supported(int channels, int sm)
+cudaError_t run_forward(const flim_conv_problem *problem, const flim_conv_arguments *a, cudaStream_t stream)
 {
-    return channels == STEM_C && sm >= 80;
+    const cudaError_t error = problem->sums ? stem_statistics(problem, a, stream) : stem_running(a, stream);
+    if (error != cudaSuccess)
+        return error;
+    const stem_geometry p = stem_make_geometry(problem, a, PIXELS, (problem->in[0] + 1) / 2);
+    const int grid = stem_grid(&p);
+    double *sums = problem->sums ? a->sums : nullptr;
+    float *partial = sums ? static_cast<float *>(a->scratch) : nullptr;
+    STEM_DISPATCH(problem,
+                  (forward<T><<<grid, THREADS, 0, stream>>>(p, static_cast<const stem_state *>(a->stem.state), a->stem.weight,
+                                                            a->master, a->bias, static_cast<T *>(a->y), partial)));
+    if (sums)
+        add_sums<SUMS_THREADS><<<2 * STEM_C, SUMS_THREADS, 0, stream>>>(partial, grid, sums);
+    return cudaGetLastError();
 }
 
-size_t flim_stem_scratch_bytes(const flim_stem_shape *shape)
+} // namespace
+
+bool flim_stem_supported(const flim_conv_problem *p, int sm)
+{
+    static const int kernel[3] = {3, 1, 1}, stride[3] = {2, 1, 1}, pad[3] = {1, 0, 0};
+    return sm >= 80 && p->stem && p->type != FLIM_STORAGE_FP32 && p->in_channels == STEM_C && p->out_channels == STEM_C &&
+           flim_conv_has_shape(p, kernel, stride, pad) && p->n > 0 && p->in[0] >= 6 && p->in[0] <= STEM_MAX_T &&
+           p->in[1] > 0 && p->in[2] > 0 && p->n * (int64_t)p->in[1] * p->in[2] < (1 << 30) && p->x_form == FLIM_INPUT_PLAIN &&
+           ((p->op == FLIM_CONV_FORWARD && p->master && p->dz_form == FLIM_INPUT_PLAIN) ||
+            (p->op == FLIM_CONV_WEIGHT && p->dz_form != FLIM_INPUT_NORM_ACT_ON_LOAD));
+}
+
+size_t flim_stem_scratch_bytes(const flim_conv_problem *problem)
 {
     size_t bytes = sizeof(float) * STEM_GRID * 2 * STEM_C;
-    const size_t statistics = stem_statistics_scratch(shape), backward = stem_backward_scratch(shape);
+    const size_t statistics = stem_statistics_scratch(problem), backward = stem_backward_scratch();
     if (statistics > bytes)
         bytes = statistics;
     return backward > bytes ? backward : bytes;
 }
 
-cudaError_t flim_stem_forward(const flim_stem_shape *shape, const flim_stem_input *input,
-                              const flim_stem_parameters *parameters, const void *state, void *z_down, double *sums,
-                              void *scratch, cudaStream_t stream)
+cudaError_t flim_stem_run(const flim_conv_problem *problem, const flim_conv_arguments *arguments, cudaStream_t stream)
 {
-    if (!stem_valid(shape))
+    if (!flim_stem_supported(problem, 80) || arguments->n < 1 || arguments->n > problem->n)
         return cudaErrorInvalidValue;
-    const stem_geometry p = stem_make_geometry(shape, input, PIXELS, (shape->t + 1) / 2);
-    const int grid = stem_grid(&p);
-    float *partial = sums ? static_cast<float *>(scratch) : nullptr;
-    STEM_DISPATCH(shape, (forward<T, S><<<grid, THREADS, 0, stream>>>(
-                             p, static_cast<const stem_state *>(state), parameters->weight, parameters->down_weight,
-                             parameters->down_bias, static_cast<T *>(z_down), partial)));
-    if (sums)
-        add_sums<SUMS_THREADS><<<2 * STEM_C, SUMS_THREADS, 0, stream>>>(partial, grid, sums);
-    return cudaGetLastError();
+    return problem->op == FLIM_CONV_WEIGHT ? stem_backward(problem, arguments, stream)
+                                           : run_forward(problem, arguments, stream);
 }

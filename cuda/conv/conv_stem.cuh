@@ -11,6 +11,7 @@ enum {
     STEM_WINDOW = 2 * 7, /* window element: input channel * 7 + tap */
     STEM_STEPS = 48, /* most steps (of two time bins) a block walks before it stages input again */
     STEM_WORDS = STEM_STEPS + 4, /* 32-bit words of a pixel's staged samples; 52 % 32 = 20: no bank conflicts in a fragment */
+    STEM_MAX_T = 65535 * 64, /* time bins */
     STEM_GRID = 528, /* most blocks of a persistent kernel */
     STEM_BLOCKS_A_SM = 3 /* blocks of 128 threads that fit an SM with 168 registers a thread */
 };
@@ -35,23 +36,17 @@ struct stem_geometry {
     int total_steps;
 };
 
-static inline bool stem_valid(const flim_stem_shape *s)
-{
-    return s->n > 0 && s->t >= 6 && s->h > 0 && s->w > 0 && s->n * (int64_t)s->h * s->w < (1 << 30) &&
-           (s->type == FLIM_CONV_BF16 || s->type == FLIM_CONV_FP16);
-}
-
 /* Splits `total` steps of time into equal segments of about 32, at most STEM_STEPS. */
-static inline struct stem_geometry stem_make_geometry(const flim_stem_shape *s, const flim_stem_input *input, int tile,
+static inline struct stem_geometry stem_make_geometry(const flim_conv_problem *s, const flim_conv_arguments *a, int tile,
                                                       int total)
 {
     struct stem_geometry g;
-    g.signal = input ? input->signal : nullptr;
-    g.mask = input ? input->mask : nullptr;
-    g.hw = s->h * s->w;
-    g.pixels = s->n * g.hw;
-    g.t = s->t;
-    g.to = (s->t + 1) / 2;
+    g.signal = a->x;
+    g.mask = a->stem.mask;
+    g.hw = s->in[1] * s->in[2];
+    g.pixels = a->n * g.hw;
+    g.t = s->in[0];
+    g.to = (g.t + 1) / 2;
     g.tiles = (int)((g.pixels + tile - 1) / tile);
     g.segments = total < 48 ? 1 : (total + 16) / 32;
     g.steps = (total + g.segments - 1) / g.segments;
@@ -73,18 +68,17 @@ static inline int stem_grid(const struct stem_geometry *g)
     return (int)(items < grid ? items : grid);
 }
 
-size_t stem_statistics_scratch(const flim_stem_shape *s);
-size_t stem_backward_scratch(const flim_stem_shape *s);
-
-/* One sample of a pixel's signal. */
-template <typename T, typename S> __device__ __forceinline__ float stem_sample(const S *column, int64_t offset)
-{
-    return (float)column[offset];
-}
+size_t stem_statistics_scratch(const flim_conv_problem *s);
+size_t stem_backward_scratch(void);
+/* Batch statistics of the stem's convolution output over all n*T*H*W positions -> state; moves the running statistics. */
+cudaError_t stem_statistics(const flim_conv_problem *problem, const flim_conv_arguments *arguments, cudaStream_t stream);
+/* The running statistics -> state. */
+cudaError_t stem_running(const flim_conv_arguments *arguments, cudaStream_t stream);
+cudaError_t stem_backward(const flim_conv_problem *problem, const flim_conv_arguments *arguments, cudaStream_t stream);
 
 /* Stages the samples 2 first - 4 ... of PIXELS pixels from `pixel0` on as packed pairs: words[pixel][word], zero outside time
  * and for pixels past the end. */
-template <typename T, typename S, int PIXELS, int THREADS>
+template <typename T, int PIXELS, int THREADS>
 __device__ __forceinline__ void stem_stage(const stem_geometry &p, int64_t pixel0, int first, int words,
                                            uint32_t (*staged)[STEM_WORDS])
 {
@@ -92,14 +86,13 @@ __device__ __forceinline__ void stem_stage(const stem_geometry &p, int64_t pixel
     const int64_t at = pixel0 + pixel;
     const bool inside = at < p.pixels;
     const int64_t cell = inside ? at / p.hw : 0;
-    const S *column = static_cast<const S *>(p.signal) + (cell * p.t * p.hw + (inside ? at - cell * p.hw : 0));
+    const T *column = static_cast<const T *>(p.signal) + (cell * p.t * p.hw + (inside ? at - cell * p.hw : 0));
     const int tau0 = 2 * first - 4;
 #pragma unroll 8
     for (int word = threadIdx.x / PIXELS; word < words; word += THREADS / PIXELS) {
         const int tau = tau0 + 2 * word;
-        const float lo = inside && (unsigned)tau < (unsigned)p.t ? stem_sample<T, S>(column, (int64_t)tau * p.hw) : 0.0f;
-        const float hi =
-            inside && (unsigned)(tau + 1) < (unsigned)p.t ? stem_sample<T, S>(column, (int64_t)(tau + 1) * p.hw) : 0.0f;
+        const float lo = inside && (unsigned)tau < (unsigned)p.t ? (float)column[(int64_t)tau * p.hw] : 0.0f;
+        const float hi = inside && (unsigned)(tau + 1) < (unsigned)p.t ? (float)column[(int64_t)(tau + 1) * p.hw] : 0.0f;
         staged[pixel][word] = flim_pack<T>(lo, hi);
     }
 }
@@ -126,27 +119,15 @@ __device__ __forceinline__ void stem_weight_fragment(const float *weight, int c,
     mask = flim_pack<T>(v[1][0], v[1][1]);
 }
 
-/* Calls CALL with T and S bound to the problem's types. */
-#define STEM_DISPATCH(shape, CALL)                                                                                           \
+/* Calls CALL with T bound to the problem's type. */
+#define STEM_DISPATCH(problem, CALL)                                                                                         \
     do {                                                                                                                     \
-        if ((shape)->type == FLIM_CONV_BF16) {                                                                               \
+        if ((problem)->type == FLIM_STORAGE_BF16) {                                                                          \
             using T = __nv_bfloat16;                                                                                         \
-            if ((shape)->signal_is_float) {                                                                                  \
-                using S = float;                                                                                             \
-                CALL;                                                                                                        \
-            } else {                                                                                                         \
-                using S = __nv_bfloat16;                                                                                     \
-                CALL;                                                                                                        \
-            }                                                                                                                \
+            CALL;                                                                                                            \
         } else {                                                                                                             \
             using T = __half;                                                                                                \
-            if ((shape)->signal_is_float) {                                                                                  \
-                using S = float;                                                                                             \
-                CALL;                                                                                                        \
-            } else {                                                                                                         \
-                using S = __half;                                                                                            \
-                CALL;                                                                                                        \
-            }                                                                                                                \
+            CALL;                                                                                                            \
         }                                                                                                                    \
     } while (0)
 

@@ -113,10 +113,10 @@ __device__ __forceinline__ void add_window_products(float (&sums)[2][4], const f
 }
 
 /* partial: (gridDim.x, PARTIAL) */
-template <typename T, typename S, bool NORM>
+template <typename T, bool NORM>
 __global__ void __launch_bounds__(THREADS, STEM_BLOCKS_A_SM)
     backward(stem_geometry p, const stem_state *__restrict__ state, const float *__restrict__ stem_weight,
-             const float *__restrict__ down_weight, const T *__restrict__ dz, flim_conv_norm norm,
+             const float *__restrict__ down_weight, const T *__restrict__ dz, flim_conv_dz_norm norm,
              float *__restrict__ partial)
 {
     __shared__ union {
@@ -214,7 +214,7 @@ __global__ void __launch_bounds__(THREADS, STEM_BLOCKS_A_SM)
             };
         for (int m = first - 1; m < first + AHEAD; m++)
             fetch(m);
-        stem_stage<T, S, PIXELS, THREADS>(p, pixel0, first, last - first + 3, shared.walk.staged);
+        stem_stage<T, PIXELS, THREADS>(p, pixel0, first, last - first + 3, shared.walk.staged);
 
         uint32_t mask_a[2], mask_b[2]; /* of rows g, g + 8; of pixel pairs (2q, 2q+1) and 8 on */
         auto masked = [&](int pixel) {
@@ -307,7 +307,7 @@ __global__ void __launch_bounds__(THREADS, STEM_BLOCKS_A_SM)
 }
 
 struct gradient_target {
-    flim_stem_gradients g;
+    float *weight, *bias, *gamma, *beta, *down_weight;
     const float *unscale;
     bool accumulate;
 };
@@ -336,7 +336,7 @@ __global__ void __launch_bounds__(REDUCE_THREADS)
     const int g = lane / 4, q = lane % 4, i = r % 4, c0 = 16 * half_c;
     if (r < 48) {
         const int j = r / 16, o = 16 * (r / 8 % 2) + g + 8 * (i / 2), c = c0 + 8 * (r / 4 % 2) + 2 * q + i % 2;
-        put(target.g.down_weight ? target.g.down_weight + (o * STEM_C + c) * 3 + j : nullptr, s, target);
+        put(target.down_weight ? target.down_weight + (o * STEM_C + c) * 3 + j : nullptr, s, target);
     } else {
         const int even = (r - 48) / 8, mask = r / 4 % 2, c = c0 + g + 8 * (i / 2), slot = 2 * q + i % 2;
         g_sums[(c * 2 + even) * 16 + 8 * mask + slot] = s;
@@ -363,48 +363,39 @@ __global__ void finish(const double *g_sums, const stem_state *state, const floa
         double s = 0.0;
         for (int j = 0; j < STEM_WINDOW; j++)
             s += state->cov[i * STEM_WINDOW + j] * w[j];
-        put(target.g.weight ? target.g.weight + c * STEM_WINDOW + i : nullptr, factor * (centred[i] - dgamma * invstd * s),
+        put(target.weight ? target.weight + c * STEM_WINDOW + i : nullptr, factor * (centred[i] - dgamma * invstd * s),
             target);
     }
-    put(target.g.gamma ? target.g.gamma + c : nullptr, dgamma, target);
-    put(target.g.beta ? target.g.beta + c : nullptr, sum, target);
-    put(target.g.bias ? target.g.bias + c : nullptr, 0.0, target);
+    put(target.gamma ? target.gamma + c : nullptr, dgamma, target);
+    put(target.beta ? target.beta + c : nullptr, sum, target);
+    put(target.bias ? target.bias + c : nullptr, 0.0, target);
 }
 
 } // namespace
 
-size_t stem_backward_scratch(const flim_stem_shape *s)
+size_t stem_backward_scratch(void)
 {
-    (void)s;
     return sizeof(double) * G_SUMS + sizeof(float) * PARTIAL * (size_t)STEM_GRID;
 }
 
-cudaError_t flim_stem_backward(const flim_stem_shape *shape, const flim_stem_input *input,
-                               const flim_stem_parameters *parameters, const void *state, const void *dz_down,
-                               const flim_conv_norm *norm, const flim_stem_gradients *gradients, const float *unscale,
-                               bool accumulate, void *scratch, cudaStream_t stream)
+cudaError_t stem_backward(const flim_conv_problem *problem, const flim_conv_arguments *a, cudaStream_t stream)
 {
-    if (!stem_valid(shape))
-        return cudaErrorInvalidValue;
-    const stem_geometry p = stem_make_geometry(shape, input, PIXELS, shape->t / 2 + 1);
+    const stem_geometry p = stem_make_geometry(problem, a, PIXELS, problem->in[0] / 2 + 1);
     const int grid = stem_grid(&p);
-    const stem_state *st = static_cast<const stem_state *>(state);
-    double *g_sums = static_cast<double *>(scratch);
+    const flim_conv_stem *stem = &a->stem;
+    const stem_state *state = static_cast<const stem_state *>(stem->state);
+    double *g_sums = static_cast<double *>(a->scratch);
     float *partial = reinterpret_cast<float *>(g_sums + G_SUMS);
-    const gradient_target target = {*gradients, unscale, accumulate};
-    const flim_conv_norm none = {};
-    if (norm)
-        STEM_DISPATCH(shape,
-                      (backward<T, S, true><<<grid, THREADS, 0, stream>>>(p, st, parameters->weight, parameters->down_weight,
-                                                                          static_cast<const T *>(dz_down), *norm, partial)));
+    const gradient_target target = {stem->dweight, stem->dbias, stem->dgamma, stem->dbeta,
+                                    a->master,     a->unscale,  a->accumulate};
+    const float *down_weight = stem->down_weight;
+    if (problem->dz_form == FLIM_INPUT_NORM_ON_LOAD)
+        STEM_DISPATCH(problem, (backward<T, true><<<grid, THREADS, 0, stream>>>(
+                                   p, state, stem->weight, down_weight, static_cast<const T *>(a->y), a->dz_norm, partial)));
     else
-        STEM_DISPATCH(shape,
-                      (backward<T, S, false><<<grid, THREADS, 0, stream>>>(p, st, parameters->weight, parameters->down_weight,
-                                                                           static_cast<const T *>(dz_down), none, partial)));
+        STEM_DISPATCH(problem, (backward<T, false><<<grid, THREADS, 0, stream>>>(p, state, stem->weight, down_weight,
+                                                                                 static_cast<const T *>(a->y), {}, partial)));
     reduce<<<2 * SUMS, REDUCE_THREADS, 0, stream>>>(partial, grid, g_sums, target);
-    if (shape->type == FLIM_CONV_BF16)
-        finish<__nv_bfloat16><<<1, STEM_C, 0, stream>>>(g_sums, st, parameters->weight, parameters->gamma, target);
-    else
-        finish<__half><<<1, STEM_C, 0, stream>>>(g_sums, st, parameters->weight, parameters->gamma, target);
+    STEM_DISPATCH(problem, (finish<T><<<1, STEM_C, 0, stream>>>(g_sums, state, stem->weight, stem->gamma, target)));
     return cudaGetLastError();
 }

@@ -51,24 +51,24 @@ template <int COUNT> __device__ __forceinline__ void block_sums(const double (&v
 }
 
 /* grid (pixel blocks, time spans): out[quantity][span * pixel blocks + pixel block]. */
-template <typename T, typename S> __global__ void __launch_bounds__(THREADS) body(stem_geometry p, double *out)
+template <typename T> __global__ void __launch_bounds__(THREADS) body(stem_geometry p, double *out)
 {
     const int64_t at = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     float lag[LAGS] = {}, sum = 0.0f, masked = 0.0f;
     if (at < p.pixels) {
         const int64_t cell = at / p.hw;
-        const S *column = static_cast<const S *>(p.signal) + cell * p.t * p.hw + (at - cell * p.hw);
+        const T *column = static_cast<const T *>(p.signal) + cell * p.t * p.hw + (at - cell * p.hw);
         const int first = blockIdx.y * SPAN;
         float before[LAGS - 1]; /* the six samples before the eight in hand, oldest first */
 #pragma unroll
         for (int i = 0; i < LAGS - 1; i++)
-            before[i] = first - 6 + i >= 0 ? flim_round<T>(stem_sample<T, S>(column, (int64_t)(first - 6 + i) * p.hw)) : 0.0f;
+            before[i] = first - 6 + i >= 0 ? flim_round<T>((float)column[(int64_t)(first - 6 + i) * p.hw]) : 0.0f;
 #pragma unroll 2
         for (int tau = first; tau < first + SPAN; tau += 8) {
             float x[8];
 #pragma unroll
             for (int i = 0; i < 8; i++)
-                x[i] = tau + i < p.t ? flim_round<T>(stem_sample<T, S>(column, (int64_t)(tau + i) * p.hw)) : 0.0f;
+                x[i] = tau + i < p.t ? flim_round<T>((float)column[(int64_t)(tau + i) * p.hw]) : 0.0f;
 #pragma unroll
             for (int i = 0; i < 8; i++) {
                 sum += x[i];
@@ -99,20 +99,20 @@ __host__ __device__ constexpr int pair_index(int a, int b)
 }
 
 /* grid (pixel blocks): out[quantity][pixel block]; positions count from the start (head) or from the end (tail). */
-template <typename T, typename S> __global__ void __launch_bounds__(THREADS) ends(stem_geometry p, double *out)
+template <typename T> __global__ void __launch_bounds__(THREADS) ends(stem_geometry p, double *out)
 {
     const int64_t at = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     double v[ENDS] = {};
     if (at < p.pixels) {
         const int64_t cell = at / p.hw;
-        const S *column = static_cast<const S *>(p.signal) + cell * p.t * p.hw + (at - cell * p.hw);
+        const T *column = static_cast<const T *>(p.signal) + cell * p.t * p.hw + (at - cell * p.hw);
         const float m = p.mask[at] ? 1.0f : 0.0f;
 #pragma unroll
         for (int side = 0; side < 2; side++) {
             float x[6];
 #pragma unroll
             for (int i = 0; i < 6; i++)
-                x[i] = flim_round<T>(stem_sample<T, S>(column, (int64_t)(side ? p.t - 1 - i : i) * p.hw));
+                x[i] = flim_round<T>((float)column[(int64_t)(side ? p.t - 1 - i : i) * p.hw]);
 #pragma unroll
             for (int a = 0; a < 3; a++)
 #pragma unroll
@@ -243,73 +243,57 @@ __global__ void running(fold_arguments f)
     f.state->invstd[c] = (float)invstd;
 }
 
-int pixel_blocks(const flim_stem_shape *s)
+int pixel_blocks(const flim_conv_problem *s, int64_t n)
 {
-    return (int)((s->n * (int64_t)s->h * s->w + THREADS - 1) / THREADS);
+    return (int)((n * s->in[1] * s->in[2] + THREADS - 1) / THREADS);
 }
 
-int spans(const flim_stem_shape *s)
+int spans(const flim_conv_problem *s)
 {
-    return (s->t + SPAN - 1) / SPAN;
+    return (s->in[0] + SPAN - 1) / SPAN;
 }
 
-template <typename T, typename S>
-void launch(const flim_stem_shape *shape, const stem_geometry &p, const fold_arguments &f, double *sums, cudaStream_t stream)
+fold_arguments make_fold(const flim_conv_stem *s, float momentum)
 {
-    const int across = pixel_blocks(shape), along = spans(shape);
-    double *end_sums = sums + (int64_t)BODY * across * along;
-    body<T, S><<<dim3(across, along), THREADS, 0, stream>>>(p, sums);
-    ends<T, S><<<across, THREADS, 0, stream>>>(p, end_sums);
-    finish<T><<<1, FINISH_THREADS, 0, stream>>>(sums, (int64_t)across * along, end_sums, across, p, f);
+    return {s->weight,       s->bias,        s->gamma,
+            s->beta,         s->eps,         momentum,
+            s->running_mean, s->running_var, static_cast<stem_state *>(s->state)};
+}
+
+template <typename T>
+void launch(const flim_conv_problem *problem, const flim_conv_arguments *a, const stem_geometry &p, cudaStream_t stream)
+{
+    const int across = pixel_blocks(problem, a->n), along = spans(problem);
+    double *sums = static_cast<double *>(a->scratch), *end_sums = sums + (int64_t)BODY * across * along;
+    body<T><<<dim3(across, along), THREADS, 0, stream>>>(p, sums);
+    ends<T><<<across, THREADS, 0, stream>>>(p, end_sums);
+    finish<T><<<1, FINISH_THREADS, 0, stream>>>(sums, (int64_t)across * along, end_sums, across, p,
+                                                make_fold(&a->stem, a->stem.momentum));
 }
 
 } // namespace
+
+static_assert(STEM_MAX_T <= 65535 * SPAN, "time spans are blocks in y");
 
 size_t flim_stem_state_bytes(void)
 {
     return (sizeof(stem_state) + 255) / 256 * 256;
 }
 
-size_t stem_statistics_scratch(const flim_stem_shape *s)
+size_t stem_statistics_scratch(const flim_conv_problem *s)
 {
-    return sizeof(double) * (size_t)pixel_blocks(s) * (size_t)(BODY * spans(s) + ENDS);
+    return sizeof(double) * (size_t)pixel_blocks(s, s->n) * (size_t)(BODY * spans(s) + ENDS);
 }
 
-cudaError_t flim_stem_statistics(const flim_stem_shape *shape, const flim_stem_input *input,
-                                 const flim_stem_parameters *parameters, float eps, float momentum, float *running_mean,
-                                 float *running_var, void *state, void *scratch, cudaStream_t stream)
+cudaError_t stem_statistics(const flim_conv_problem *problem, const flim_conv_arguments *arguments, cudaStream_t stream)
 {
-    if (!stem_valid(shape) || spans(shape) > 65535)
-        return cudaErrorInvalidValue;
-    const stem_geometry p = stem_make_geometry(shape, input, THREADS, shape->t);
-    const fold_arguments f = {parameters->weight,
-                              parameters->bias,
-                              parameters->gamma,
-                              parameters->beta,
-                              eps,
-                              momentum,
-                              running_mean,
-                              running_var,
-                              static_cast<stem_state *>(state)};
-    double *sums = static_cast<double *>(scratch);
-    STEM_DISPATCH(shape, (launch<T, S>(shape, p, f, sums, stream)));
+    const stem_geometry p = stem_make_geometry(problem, arguments, THREADS, problem->in[0]);
+    STEM_DISPATCH(problem, (launch<T>(problem, arguments, p, stream)));
     return cudaGetLastError();
 }
 
-cudaError_t flim_stem_running(const flim_stem_shape *shape, const flim_stem_parameters *parameters, float eps,
-                              const float *running_mean, const float *running_var, void *state, cudaStream_t stream)
+cudaError_t stem_running(const flim_conv_arguments *arguments, cudaStream_t stream)
 {
-    if (!stem_valid(shape))
-        return cudaErrorInvalidValue;
-    const fold_arguments f = {parameters->weight,
-                              parameters->bias,
-                              parameters->gamma,
-                              parameters->beta,
-                              eps,
-                              0.0f,
-                              const_cast<float *>(running_mean),
-                              const_cast<float *>(running_var),
-                              static_cast<stem_state *>(state)};
-    running<<<1, STEM_C, 0, stream>>>(f);
+    running<<<1, STEM_C, 0, stream>>>(make_fold(&arguments->stem, 0.0f));
     return cudaGetLastError();
 }

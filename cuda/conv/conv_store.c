@@ -1,76 +1,98 @@
 #include "cuda/conv/conv_store.h"
 
-#include <string.h>
-
 #include "core/alloc.h"
-#include "cuda/device/cuda_device.h"
+#include "core/try.h"
 #include "cuda/conv/conv_search.h"
+#include "cuda/device/cuda_device.h"
 
-static bool same_problem(const flim_conv_problem *a, const flim_conv_problem *b)
+static void free_store(flim_cuda_device *device)
 {
-    char x[320], y[320];
-    flim_conv_text(a, x, sizeof x);
-    flim_conv_text(b, y, sizeof y);
-    return strcmp(x, y) == 0;
+    flim_conv_store *store = device->conv_store;
+    for (int i = 0; i < store->n; i++) {
+        flim_cudnn_plan_free(&device->cudnn, &store->choice[i]->cudnn);
+        flim_free(store->choice[i]);
+    }
+    flim_free(store->choice);
+    flim_conv_cache_free(&store->cache);
+    flim_free(store);
+    device->conv_store = NULL;
 }
 
-flim_status flim_plan_store_get(flim_cuda_device *device, const flim_conv_problem *problem, const flim_plan_options *options,
-                                const flim_conv_plan **out, flim_error *err)
+flim_status flim_conv_store_of(flim_cuda_device *device, flim_conv_store **out, flim_error *err)
 {
-    flim_plan_store *store = &device->store;
-    *out = NULL;
-    for (int i = 0; i < store->n; i++) {
-        const flim_conv_plan *known = store->plan[i];
-        if (known->benchmarked == options->benchmark && known->workspace <= flim_plan_workspace_limit(options) &&
-            same_problem(&known->problem, problem)) {
-            *out = known;
-            return FLIM_OK;
+    if (!device->conv_store) {
+        flim_conv_store *store = flim_alloc(1, sizeof *store, err);
+        if (!store) {
+            return FLIM_ERROR_MEMORY;
         }
+        store->device = device;
+        device->conv_store = store;
+        device->free_conv_store = free_store;
     }
-    flim_conv_plan **list = flim_realloc(store->plan, (size_t)store->n + 1, sizeof(flim_conv_plan *), err);
-    if (!list) {
-        return FLIM_ERROR_MEMORY;
-    }
-    store->plan = list;
-    flim_conv_plan *plan = flim_alloc(1, sizeof *plan, err);
-    if (!plan) {
-        return FLIM_ERROR_MEMORY;
-    }
-    plan->problem = *problem;
-    plan->benchmarked = options->benchmark;
-    bool cached = false;
-    flim_status status = flim_plan_cache_find(device, options, plan, &cached, err);
-    if (status == FLIM_OK && !cached) {
-        status = flim_plan_search(device, options, plan, err);
-        if (status == FLIM_OK && options->benchmark) {
-            status = flim_plan_cache_add(device, plan, err);
-        }
-    }
-    if (status != FLIM_OK) {
-        flim_cudnn_plan_free(&device->cudnn, &plan->cudnn);
-        flim_free(plan);
-        return status;
-    }
-    store->loaded += cached;
-    store->searched += !cached;
-    store->plan[store->n++] = plan;
-    *out = plan;
+    *out = device->conv_store;
     return FLIM_OK;
 }
 
-void flim_plan_store_save(flim_cuda_device *device, const flim_plan_options *options)
+static const flim_conv_choice *find_known(const flim_conv_store *store, const flim_conv_problem *problem,
+                                          const flim_conv_search_options *options)
 {
-    flim_plan_cache_write(device, options);
+    for (int i = 0; i < store->n; i++) {
+        const flim_conv_choice *known = store->choice[i];
+        if (known->benchmarked == options->benchmark && known->workspace <= flim_conv_workspace_limit(options) &&
+            flim_conv_same_problem(&known->problem, problem)) {
+            return known;
+        }
+    }
+    return NULL;
 }
 
-void flim_plan_store_free(flim_cuda_device *device)
+/* Takes the choice from the cache, else searches it. */
+static flim_status find_new(flim_conv_store *store, const flim_conv_search_options *options, flim_conv_choice *choice,
+                            flim_error *err)
 {
-    flim_plan_store *store = &device->store;
-    for (int i = 0; i < store->n; i++) {
-        flim_cudnn_plan_free(&device->cudnn, &store->plan[i]->cudnn);
-        flim_free(store->plan[i]);
+    bool cached = false;
+    FLIM_TRY(flim_conv_cache_find(store, options, choice, &cached, err));
+    if (!cached) {
+        FLIM_TRY(flim_conv_search(store->device, options, choice, err));
+        if (options->benchmark) {
+            FLIM_TRY(flim_conv_cache_add(store, choice, err));
+        }
     }
-    flim_free(store->plan);
-    flim_plan_cache_free(&store->cache);
-    *store = (flim_plan_store){0};
+    store->loaded += cached;
+    store->searched += !cached;
+    return FLIM_OK;
+}
+
+flim_status flim_conv_choose(flim_conv_store *store, const flim_conv_problem *problem,
+                             const flim_conv_search_options *options, const flim_conv_choice **out, flim_error *err)
+{
+    *out = find_known(store, problem, options);
+    if (*out) {
+        return FLIM_OK;
+    }
+    flim_conv_choice **list = flim_realloc(store->choice, (size_t)store->n + 1, sizeof(flim_conv_choice *), err);
+    if (!list) {
+        return FLIM_ERROR_MEMORY;
+    }
+    store->choice = list;
+    flim_conv_choice *choice = flim_alloc(1, sizeof *choice, err);
+    if (!choice) {
+        return FLIM_ERROR_MEMORY;
+    }
+    choice->problem = *problem;
+    choice->benchmarked = options->benchmark;
+    const flim_status status = find_new(store, options, choice, err);
+    if (status != FLIM_OK) {
+        flim_cudnn_plan_free(&store->device->cudnn, &choice->cudnn);
+        flim_free(choice);
+        return status;
+    }
+    store->choice[store->n++] = choice;
+    *out = choice;
+    return FLIM_OK;
+}
+
+void flim_conv_store_save(flim_conv_store *store, const flim_conv_search_options *options)
+{
+    flim_conv_cache_write(store, options);
 }

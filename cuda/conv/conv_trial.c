@@ -4,13 +4,14 @@
 
 #include "cuda/device/check.h"
 #include "core/alloc.h"
+#include "cuda/conv/conv_direct.h"
 #include "cuda/device/cuda_device.h"
 
 enum { FIRST_RUN = 50000 /* microseconds */, SAMPLES_POINT = 2048, SAMPLES_WEIGHT = 192 };
 
 void flim_conv_trial_free(flim_conv_trial *t)
 {
-    void *memory[] = {t->x, t->w, t->w_turned, t->y, t->workspace, t->samples, t->nonfinite};
+    void *memory[] = {t->x, t->w, t->w_flipped, t->y, t->workspace, t->samples, t->nonfinite};
     for (size_t i = 0; i < sizeof memory / sizeof memory[0]; i++) {
         (void)cudaFree(memory[i]);
     }
@@ -22,11 +23,12 @@ void flim_conv_trial_free(flim_conv_trial *t)
     }
 }
 
-static void *output_of(const flim_conv_trial *t, int64_t *elements)
+static void *output_of(const flim_conv_trial *t, bool master, int64_t *elements)
 {
     const flim_conv_problem *p = t->problem;
     *elements = p->op == FLIM_CONV_FORWARD ? flim_conv_y_elements(p)
                 : p->op == FLIM_CONV_DATA  ? flim_conv_x_elements(p)
+                : master                   ? flim_conv_master_elements(p)
                                            : flim_conv_w_elements(p);
     return p->op == FLIM_CONV_FORWARD ? t->y : p->op == FLIM_CONV_DATA ? t->x : t->w;
 }
@@ -34,7 +36,7 @@ static void *output_of(const flim_conv_trial *t, int64_t *elements)
 flim_status flim_conv_trial_make(flim_conv_trial *t, flim_cuda_device *device, const flim_conv_problem *p, flim_error *err)
 {
     const int64_t size = flim_storage_size(p->type);
-    flim_conv_problem turned;
+    flim_conv_problem flipped;
     flim_status status;
     *t = (flim_conv_trial){.device = device, .problem = p, .launch = {device->stream, p->type, device->card.processors}};
     FLIM_TRY_DONE(flim_cuda_malloc(device, flim_conv_x_elements(p) * size, "tuning a convolution", &t->x, err));
@@ -53,9 +55,9 @@ flim_status flim_conv_trial_make(flim_conv_trial *t, flim_cuda_device *device, c
     if (p->op != FLIM_CONV_WEIGHT) {
         FLIM_TRY_CUDA_DONE(flim_k_fill(&t->launch, t->w, flim_conv_w_elements(p), 2));
     }
-    if (flim_conv_turn(p, &turned)) {
-        FLIM_TRY_DONE(flim_cuda_malloc(device, flim_conv_w_elements(p) * size, "tuning a convolution", &t->w_turned, err));
-        FLIM_TRY_CUDA_DONE(flim_k_turn(&t->launch, t->w, p->k, (int)flim_volume(p->kernel), p->c, t->w_turned));
+    if (flim_conv_flip(p, &flipped)) {
+        FLIM_TRY_DONE(flim_cuda_malloc(device, flim_conv_w_elements(p) * size, "tuning a convolution", &t->w_flipped, err));
+        FLIM_TRY_CUDA_DONE(flim_k_flip(&t->launch, t->w, p->k, (int)flim_volume(p->kernel), p->c, t->w_flipped));
     }
     if (p->op != FLIM_CONV_FORWARD) {
         FLIM_TRY_CUDA_DONE(flim_k_fill(&t->launch, t->y, flim_conv_y_elements(p), 3));
@@ -79,18 +81,18 @@ flim_status flim_conv_trial_workspace(flim_conv_trial *t, int64_t bytes, flim_er
     return status;
 }
 
-static flim_status run(flim_conv_trial *t, const flim_conv_plan *c, flim_error *err)
+static flim_status run(flim_conv_trial *t, const flim_conv_choice *c, flim_error *err)
 {
-    flim_wgrad_shape shape;
-    if (c->own) {
-        (void)flim_own_wgrad_shape(t->problem, t->problem->c, t->problem->k, t->device->sm, &shape);
-        return flim_cuda_check(flim_wgrad(&shape, t->x, NULL, t->y, t->w, NULL, false, t->workspace, t->device->stream),
-                               "a weight gradient", err);
-    }
-    return flim_conv_plan_run(t->device, c, t->problem->n, t->x, c->turned ? t->w_turned : t->w, t->y, t->workspace, err);
+    const flim_conv_arguments arguments = {.n = t->problem->n,
+                                           .x = t->x,
+                                           .y = t->y,
+                                           .w = c->flipped ? t->w_flipped : t->w,
+                                           .master = t->w,
+                                           .scratch = t->workspace};
+    return flim_conv_run(t->device, c, &arguments, err);
 }
 
-flim_status flim_conv_trial_time(flim_conv_trial *t, const flim_conv_plan *c, double best, double *microseconds,
+flim_status flim_conv_trial_time(flim_conv_trial *t, const flim_conv_choice *c, double best, double *microseconds,
                                  flim_error *err)
 {
     float ms = 0;
@@ -115,18 +117,18 @@ flim_status flim_conv_trial_time(flim_conv_trial *t, const flim_conv_plan *c, do
     return FLIM_OK;
 }
 
-flim_status flim_conv_trial_check(flim_conv_trial *t, const flim_conv_plan *c, double *error, flim_error *err)
+flim_status flim_conv_trial_check(flim_conv_trial *t, const flim_conv_choice *c, double *error, flim_error *err)
 {
     const int samples = t->problem->op == FLIM_CONV_WEIGHT ? SAMPLES_WEIGHT : SAMPLES_POINT;
     int64_t elements;
     unsigned long long nonfinite = 0;
-    void *output = output_of(t, &elements);
+    void *output = output_of(t, c->custom, &elements);
     flim_status status = FLIM_OK;
     double *value = flim_alloc(2 * (size_t)samples, sizeof *value, err), difference = 0, square = 0;
     if (!value) {
         return FLIM_ERROR_MEMORY;
     }
-    const flim_launch out = {t->launch.stream, c->own ? FLIM_STORAGE_FP32 : t->launch.type, t->launch.processors};
+    const flim_launch out = {t->launch.stream, c->custom ? FLIM_STORAGE_FP32 : t->launch.type, t->launch.processors};
     FLIM_TRY_CUDA_DONE(cudaMemsetAsync(output, 0xff, (size_t)(elements * flim_storage_size(out.type)), t->device->stream));
     if (t->workspace_bytes > 0) {
         FLIM_TRY_CUDA_DONE(cudaMemsetAsync(t->workspace, 0xff, (size_t)t->workspace_bytes, t->device->stream));
@@ -135,7 +137,7 @@ flim_status flim_conv_trial_check(flim_conv_trial *t, const flim_conv_plan *c, d
     FLIM_TRY_DONE(run(t, c, err));
     FLIM_TRY_CUDA_DONE(flim_k_count_nonfinite(&out, output, elements, t->nonfinite));
     FLIM_TRY_CUDA_DONE(
-        flim_k_direct(&t->launch, t->problem, t->x, t->w, t->y, c->own, samples, t->samples, t->samples + samples));
+        flim_conv_direct(&t->launch, t->problem, t->x, t->w, t->y, c->custom, samples, t->samples, t->samples + samples));
     FLIM_TRY_CUDA_DONE(
         cudaMemcpyAsync(value, t->samples, 2 * (size_t)samples * sizeof *value, cudaMemcpyDeviceToHost, t->device->stream));
     FLIM_TRY_CUDA_DONE(

@@ -1,7 +1,7 @@
 /* One convolution problem on tensors of its own in device memory, on which plans are tried: timed, and checked against direct sums.
  *
  * For: plan_search.c makes one a problem, tries all candidates on it and frees it.
- * Owns: x, w (also turned) and y of the problem, filled with hashed values, and a workspace that grows; plans stay the caller's.
+ * Owns: x, w (also flipped) and y of the problem, filled with hashed values, and a workspace that grows; plans stay the caller's.
  * Errors: FLIM_ERROR_MEMORY where the tensors find no room or, of a check, host memory ends; FLIM_ERROR_DEVICE where a plan does not
  * run.
  */
@@ -16,7 +16,7 @@ typedef struct flim_conv_trial {
     const flim_conv_problem *problem; /* the caller's */
     flim_launch launch;
     void *x, *w, *y, *workspace;
-    void *w_turned; /* for turned plans; NULL where there can be none */
+    void *w_flipped; /* for flipped plans; NULL where there can be none */
     int64_t workspace_bytes;
     double *samples; /* expected, then got */
     unsigned long long *nonfinite;
@@ -32,11 +32,11 @@ void flim_conv_trial_free(flim_conv_trial *trial);
 flim_status flim_conv_trial_workspace(flim_conv_trial *trial, int64_t bytes, flim_error *err);
 
 /* Fastest of three runs after one to warm up; a plan that is far behind `best` after the first is not timed further. */
-flim_status flim_conv_trial_time(flim_conv_trial *trial, const flim_conv_plan *plan, double best, double *microseconds,
+flim_status flim_conv_trial_time(flim_conv_trial *trial, const flim_conv_choice *plan, double best, double *microseconds,
                                  flim_error *err);
 
 /* Compares outputs spread over the tensor with direct sums in double; *error = |got - expected| / |expected|, infinite where any
  * output is not finite.  The whole tensor and the workspace hold NaN before the run. */
-flim_status flim_conv_trial_check(flim_conv_trial *trial, const flim_conv_plan *plan, double *error, flim_error *err);
+flim_status flim_conv_trial_check(flim_conv_trial *trial, const flim_conv_choice *plan, double *error, flim_error *err);
 
 #endif

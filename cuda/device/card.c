@@ -10,11 +10,10 @@
 static void close_card(flim_device *base)
 {
     flim_cuda_device *device = flim_cuda_device_of(base);
-    flim_plan_store_free(device);
-    if (device->cudnn.library) {
-        flim_cudnn_forget(&device->cudnn);
-        flim_cudnn_close(&device->cudnn);
+    if (device->conv_store) {
+        device->free_conv_store(device);
     }
+    flim_cudnn_close(&device->cudnn);
     flim_free(device);
 }
 

@@ -82,7 +82,9 @@ static void close_device(flim_device *base)
 {
     flim_cuda_device *device = flim_cuda_device_of(base);
     if (cudaSetDevice(device->ordinal) == cudaSuccess) {
-        flim_plan_store_free(device);
+        if (device->conv_store) {
+            device->free_conv_store(device);
+        }
         if (device->handle) {
             (void)device->cudnn.destroy(device->handle);
         }

@@ -1,6 +1,6 @@
-/* The CUDA device behind flim_device: card, libraries, streams and the tuned convolution plans.
+/* The CUDA device behind flim_device: card, libraries and streams.
  *
- * Owns: the device owns the cuDNN handle, its streams and the plan store; programs only borrow them and are destroyed first.
+ * Owns: the device owns the cuDNN handle and its streams; it frees the store of convolution choices.  Programs only borrow them and are destroyed first.
  */
 #ifndef FLIM_CUDA_DEVICE_H
 #define FLIM_CUDA_DEVICE_H
@@ -10,7 +10,7 @@
 #include "backend/backend.h"
 #include "cuda/device/cudnn_library.h"
 #include "cuda/device/nvml.h"
-#include "cuda/conv/conv_store.h"
+#include "cuda/device/storage.h"
 
 typedef struct flim_cuda_device {
     flim_device base;
@@ -22,7 +22,8 @@ typedef struct flim_cuda_device {
     flim_cudnn cudnn;
     cudnnHandle_t handle;
     cudaStream_t stream, copy_stream; /* compute; host-to-device copies */
-    flim_plan_store store;
+    struct flim_conv_store *conv_store; /* conv_store.h makes it for programs; NULL until then */
+    void (*free_conv_store)(struct flim_cuda_device *device); /* if there is a store, called when the device closes */
 } flim_cuda_device;
 
 static inline flim_cuda_device *flim_cuda_device_of(flim_device *device)

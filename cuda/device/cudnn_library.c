@@ -39,8 +39,27 @@ flim_status flim_cudnn_open(flim_cudnn *cudnn, flim_error *err)
     return FLIM_OK;
 }
 
+flim_status flim_cudnn_describe(flim_cudnn *cudnn, const char *name, const char *json, flim_error *err)
+{
+    cudnnStatus_t code = cudnn->descriptor_create(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &cudnn->card);
+    if (code == CUDNN_STATUS_SUCCESS) {
+        code =
+            cudnn->set(cudnn->card, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, (int64_t)strlen(json), json);
+    }
+    if (code == CUDNN_STATUS_SUCCESS) {
+        code = cudnn->finalize(cudnn->card);
+    }
+    return code == CUDNN_STATUS_SUCCESS
+               ? FLIM_OK
+               : flim_fail(err, FLIM_ERROR_DEVICE, "cuDNN %zu does not take the properties of %s: %s", cudnn->version, name,
+                           cudnn->status_text(code));
+}
+
 void flim_cudnn_close(flim_cudnn *cudnn)
 {
+    if (cudnn->card) {
+        (void)cudnn->descriptor_destroy(cudnn->card);
+    }
     if (cudnn->library) {
         dlclose(cudnn->library);
     }

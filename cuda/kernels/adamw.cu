@@ -96,19 +96,19 @@ cudaError_t flim_k_weights(const flim_launch *l, const flim_weight_table *table,
 }
 
 template <typename T>
-__global__ void turn_kernel(const T *__restrict__ storage, int k, int taps, int c, T *__restrict__ turned)
+__global__ void flip_kernel(const T *__restrict__ storage, int k, int taps, int c, T *__restrict__ flipped)
 {
     const int64_t count = (int64_t)k * taps * c;
     for (int64_t e = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; e < count; e += (int64_t)gridDim.x * blockDim.x) {
         const int to_k = (int)(e % k), tap = (int)(e / k % taps), from_c = (int)(e / k / taps);
-        turned[e] = storage[((int64_t)to_k * taps + taps - 1 - tap) * c + from_c];
+        flipped[e] = storage[((int64_t)to_k * taps + taps - 1 - tap) * c + from_c];
     }
 }
 
-cudaError_t flim_k_turn(const flim_launch *l, const void *storage, int k, int taps, int c, void *turned)
+cudaError_t flim_k_flip(const flim_launch *l, const void *storage, int k, int taps, int c, void *flipped)
 {
-    FLIM_BY_TYPE(l->type, (turn_kernel<T><<<grid_for((int64_t)k * taps * c), 256, 0, l->stream>>>((const T *)storage, k, taps,
-                                                                                                  c, (T *)turned)));
+    FLIM_BY_TYPE(l->type, (flip_kernel<T><<<grid_for((int64_t)k * taps * c), 256, 0, l->stream>>>((const T *)storage, k, taps,
+                                                                                                  c, (T *)flipped)));
     return cudaGetLastError();
 }
 

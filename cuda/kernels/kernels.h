@@ -11,8 +11,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "cuda/conv/conv_problem.h"
+#include "cuda/device/storage.h"
 #include "data/transform_math.h"
+#include "flim/random.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -275,8 +276,8 @@ typedef struct flim_weight_table {
  * state may be NULL, else nothing happens unless state->update. */
 cudaError_t flim_k_weights(const flim_launch *l, const flim_weight_table *table, int n, int64_t elements,
                            const float *parameters, bool scaled, const flim_device_state *state);
-/* A storage copy (k,taps,c) with its taps in reverse order and its channels exchanged: turned (c,taps,k) (flim_conv_turn). */
-cudaError_t flim_k_turn(const flim_launch *l, const void *storage, int k, int taps, int c, void *turned);
+/* A storage copy (k,taps,c) with its taps in reverse order and its channels exchanged (flim_conv_flip): flipped (c,taps,k). */
+cudaError_t flim_k_flip(const flim_launch *l, const void *storage, int k, int taps, int c, void *flipped);
 /* Gradients of the weights -> the gradient array in master layout, divided by their scale and *loss_scale. */
 cudaError_t flim_k_gather(const flim_launch *l, const flim_weight_table *table, int n, int64_t elements,
                           const float *loss_scale, bool add, float *gradients);
@@ -289,14 +290,10 @@ cudaError_t flim_k_update(const flim_launch *l, flim_device_state *state, const 
                           const float *gradients, float *moment1, float *moment2, int64_t count, double *partial,
                           bool dynamic, float *statistics, const float *pending, int64_t n_statistics);
 
-/* ---- kernels_check.cu: for choosing and checking convolution plans ---------------------------------------------------- */
+/* ---- check_values.cu: for measurements and checks --------------------------------------------------------------------- */
 
 /* Uniform values in [-1, 1) from a counter-based hash. */
 cudaError_t flim_k_fill(const flim_launch *l, void *data, int64_t count, uint32_t seed);
-/* `samples` outputs of the problem, spread over the output tensor, by direct summation in double; got gets the same elements
- * of the tensor under test.  master: the weight gradient under test is fp32 in PyTorch's layout. */
-cudaError_t flim_k_direct(const flim_launch *l, const flim_conv_problem *p, const void *x, const void *w, const void *y,
-                          bool master, int samples, double *expected, double *got);
 /* *count (zeroed by the caller) += number of elements that are not finite. */
 cudaError_t flim_k_count_nonfinite(const flim_launch *l, const void *data, int64_t count, unsigned long long *nonfinite);
 

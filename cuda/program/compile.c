@@ -55,7 +55,7 @@ static void note_drop(flim_cuda_program *p, const flim_recompute_set *drop, uint
 /* The training pass: as it is, or with everything dropped that can be made again, or (AUTO) with just enough of that to stay
  * within the memory.  First goes what costs next to nothing, outputs that another pass writes again; then blocks, at each turn
  * the one that saves most. */
-static flim_status build_training(flim_cuda_program *p, const flim_plan_options *plans, flim_error *err)
+static flim_status build_training(flim_cuda_program *p, const flim_conv_search_options *plans, flim_error *err)
 {
     const flim_program_options *o = &p->base.options;
     const flim_network *net = &p->base.net;
@@ -106,13 +106,13 @@ flim_status flim_cuda_compile(flim_device *base, const flim_network *net, const 
     char cache[4096];
     default_cache_folder(cache, sizeof cache);
     /* Timing could choose another engine in the next run, and with it other bits: deterministic takes the first guess. */
-    const flim_plan_options plans = {.benchmark = options->benchmark && !options->deterministic,
-                                     .workspace_limit = options->workspace_limit,
-                                     .cache_dir = options->cache_dir ? options->cache_dir
-                                                  : cache[0]         ? cache
-                                                                     : NULL,
-                                     .log = options->log,
-                                     .stop = options->stop};
+    const flim_conv_search_options plans = {.benchmark = options->benchmark && !options->deterministic,
+                                            .workspace_limit = options->workspace_limit,
+                                            .cache_dir = options->cache_dir ? options->cache_dir
+                                                         : cache[0]         ? cache
+                                                                            : NULL,
+                                            .log = options->log,
+                                            .stop = options->stop};
     for (int u = 0; u < net->n_units; u++) {
         if (net->unit[u].transposed || net->n_heads != 1 || net->head[0].kind != FLIM_HEAD_POOLED) {
             return flim_fail(err, FLIM_ERROR_USAGE,
@@ -140,7 +140,9 @@ flim_status flim_cuda_compile(flim_device *base, const flim_network *net, const 
             device->cudnn.version / 10000, device->cudnn.version / 100 % 100, device->cudnn.version % 100);
     }
     FLIM_TRY_DONE(flim_cuda_device_use(device, err));
-    const int searched = device->store.searched, loaded = device->store.loaded;
+    flim_conv_store *store;
+    FLIM_TRY_DONE(flim_conv_store_of(device, &store, err));
+    const int searched = store->searched, loaded = store->loaded;
     if (options->eval_batch > 0) {
         FLIM_TRY_DONE(flim_schedule_build(&p->predict, device, &p->base.net, type, false, options->eval_batch,
                                           options->deterministic, &(flim_recompute_set){0}, &plans, err));
@@ -148,11 +150,10 @@ flim_status flim_cuda_compile(flim_device *base, const flim_network *net, const 
     if (options->train_batch > 0) {
         FLIM_TRY_DONE(build_training(p, &plans, err));
     }
-    flim_plan_store_save(device, &plans);
-    if (device->store.searched > searched || device->store.loaded > loaded) {
-        flim_log_line(options->log, FLIM_LOG_NOTE, "convolution plans: %d %s, %d from the cache",
-                      device->store.searched - searched, plans.benchmark ? "tuned" : "chosen by heuristic",
-                      device->store.loaded - loaded);
+    flim_conv_store_save(store, &plans);
+    if (store->searched > searched || store->loaded > loaded) {
+        flim_log_line(options->log, FLIM_LOG_NOTE, "convolution plans: %d %s, %d from the cache", store->searched - searched,
+                      plans.benchmark ? "tuned" : "chosen by heuristic", store->loaded - loaded);
     }
     p->fixed_bytes = flim_program_lay_out(p, NULL);
     p->arena_bytes = p->train.arena.bytes > p->predict.arena.bytes ? p->train.arena.bytes : p->predict.arena.bytes;

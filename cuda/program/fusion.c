@@ -16,7 +16,9 @@ flim_conv_problem flim_fusion_problem(const flim_unit *unit, flim_conv_op op, fl
                            .deterministic = deterministic,
                            .n = batch,
                            .c = flim_storage_channels(unit->in_channels),
-                           .k = flim_storage_channels(unit->out_channels)};
+                           .k = flim_storage_channels(unit->out_channels),
+                           .in_channels = unit->in_channels,
+                           .out_channels = unit->out_channels};
     const bool compact = op == FLIM_CONV_DATA && flim_fusion_compact_dx(unit);
     for (int d = 0; d < 3; d++) {
         p.in[d] = compact ? unit->conv_out[d] : unit->in[d];
@@ -28,31 +30,30 @@ flim_conv_problem flim_fusion_problem(const flim_unit *unit, flim_conv_op op, fl
     return p;
 }
 
-static flim_conv_type conv_type(flim_storage type)
+flim_conv_problem flim_fusion_operation_problem(const flim_schedule *s, const flim_operation *o)
 {
-    return type == FLIM_STORAGE_BF16 ? FLIM_CONV_BF16 : FLIM_CONV_FP16;
-}
-
-flim_stem_shape flim_fusion_stem_shape(const flim_schedule *s, int64_t n)
-{
-    const int *in = s->net->in;
-    return (flim_stem_shape){.type = conv_type(s->type), .n = n, .t = in[0], .h = in[1], .w = in[2]};
-}
-
-flim_k3_shape flim_fusion_conv3x3x3_shape(const flim_schedule *s, int u, int64_t n)
-{
-    const int *in = s->unit[u].unit->in;
-    return (flim_k3_shape){.type = conv_type(s->type), .n = n, .t = in[0], .h = in[1], .w = in[2]};
-}
-
-static bool is_conv(const flim_unit *u, const int kernel[3], const int stride[3], const int pad[3])
-{
-    for (int d = 0; d < 3; d++) {
-        if (u->kernel[d] != kernel[d] || u->stride[d] != stride[d] || u->pad[d] != pad[d]) {
-            return false;
-        }
+    const bool stem = o->kind == FLIM_OP_STEM_FORWARD || o->kind == FLIM_OP_STEM_BACKWARD;
+    const flim_conv_op op = o->kind == FLIM_OP_DATA                                         ? FLIM_CONV_DATA
+                            : o->kind == FLIM_OP_WEIGHT || o->kind == FLIM_OP_STEM_BACKWARD ? FLIM_CONV_WEIGHT
+                                                                                            : FLIM_CONV_FORWARD;
+    flim_conv_problem p = flim_fusion_problem(&s->net->unit[o->unit], op, s->type, s->batch, s->deterministic);
+    p.stem = stem;
+    p.master = op != FLIM_CONV_WEIGHT;
+    if (stem) {
+        p.dz_form = o->input_form;
+    } else {
+        p.x_form = o->input_form;
     }
-    return true;
+    p.epilogue = op == FLIM_CONV_DATA && o->in[FLIM_IN_Z] != FLIM_NO_BUFFER;
+    p.add = op == FLIM_CONV_DATA && o->in[FLIM_IN_GRADIENT + 1] != FLIM_NO_BUFFER;
+    p.sums = p.epilogue || (op == FLIM_CONV_FORWARD && s->train);
+    return p;
+}
+
+/* The forward convolution of unit u as the fused kernels do it. */
+static flim_conv_problem fused_forward(const flim_schedule *s, int u)
+{
+    return flim_fusion_operation_problem(s, &(flim_operation){.kind = FLIM_OP_CONV, .unit = u});
 }
 
 /* BatchNorm and activation only: a reader can apply it as it loads z. */
@@ -74,31 +75,32 @@ static int readers_of(const flim_network *net, int u)
 
 static bool is_conv3x3x3(const flim_schedule *s, int u, int sm)
 {
-    static const int three[3] = {3, 3, 3}, one[3] = {1, 1, 1};
     const flim_unit *unit = &s->net->unit[u];
-    const flim_k3_shape shape = flim_fusion_conv3x3x3_shape(s, u, s->batch);
-    return s->type != FLIM_STORAGE_FP32 && is_conv(unit, three, one, one) && unit->in_channels == 32 &&
-           unit->out_channels == 32 && unit->input >= 0 && unit->bn[0] && flim_k3_supported(&shape, sm);
+    const flim_conv_problem problem = fused_forward(s, u);
+    return unit->input >= 0 && unit->bn[0] && flim_conv3x3x3_supported(&problem, sm);
 }
 
 /* Unit d and the one that it reads have conv_stem.h's shapes. */
 static bool is_stem_pair(const flim_schedule *s, int d, int sm)
 {
-    static const int stem_kernel[3] = {7, 1, 1}, one[3] = {1, 1, 1}, stem_pad[3] = {3, 0, 0};
-    static const int down_kernel[3] = {3, 1, 1}, down_stride[3] = {2, 1, 1}, down_pad[3] = {1, 0, 0};
+    static const int kernel[3] = {7, 1, 1}, stride[3] = {1, 1, 1}, pad[3] = {3, 0, 0};
     const flim_network *net = s->net;
     const flim_unit *down = &net->unit[d], *stem = down->input >= 0 ? &net->unit[down->input] : NULL;
-    return stem && stem->input < 0 && net->channels == 2 && is_simple(stem) && readers_of(net, down->input) == 1 &&
-           s->unit[d].fusion == FLIM_FUSION_NONE && down->skip < 0 && down->bn[0] &&
-           is_conv(stem, stem_kernel, one, stem_pad) && is_conv(down, down_kernel, down_stride, down_pad) &&
-           stem->out_channels == 32 && down->out_channels == 32 && net->in[0] >= 6 && flim_stem_supported(32, sm);
+    if (!stem || stem->input >= 0 || net->channels != 2 || !is_simple(stem) || readers_of(net, down->input) != 1 ||
+        s->unit[d].fusion != FLIM_FUSION_NONE || down->skip >= 0 || !down->bn[0]) {
+        return false;
+    }
+    const flim_conv_problem first = fused_forward(s, down->input);
+    flim_conv_problem problem = fused_forward(s, d);
+    problem.stem = true;
+    return flim_conv_has_shape(&first, kernel, stride, pad) && flim_stem_supported(&problem, sm);
 }
 
 static void find_stem(flim_schedule *s, int sm)
 {
     const flim_network *net = s->net;
     int down = -1;
-    for (int d = 1; d < net->n_units && s->type != FLIM_STORAGE_FP32; d++) {
+    for (int d = 1; d < net->n_units; d++) {
         down = is_stem_pair(s, d, sm) ? d : down;
     }
     for (int u = 0; down >= 0 && u < net->n_units; u++) { /* its input has a form of its own: nobody else may want it */
@@ -147,7 +149,7 @@ void flim_fusion_find(flim_schedule *s, int sm)
 static bool weight_applies(const flim_schedule *s, int u)
 {
     const flim_schedule_unit *su = &s->unit[u];
-    return s->train && su->plan[FLIM_CONV_WEIGHT] && su->plan[FLIM_CONV_WEIGHT]->own && su->unit->input >= 0 &&
+    return s->train && su->plan[FLIM_CONV_WEIGHT] && su->plan[FLIM_CONV_WEIGHT]->custom && su->unit->input >= 0 &&
            is_simple(&s->net->unit[su->unit->input]);
 }
 

@@ -46,8 +46,7 @@ bool flim_fusion_compact_dx(const flim_unit *unit);
 flim_conv_problem flim_fusion_problem(const flim_unit *unit, flim_conv_op op, flim_storage type, int64_t batch,
                                       bool deterministic);
 
-/* Shapes for the fused kernels, over n cells. */
-flim_stem_shape flim_fusion_stem_shape(const flim_schedule *schedule, int64_t n);
-flim_k3_shape flim_fusion_conv3x3x3_shape(const flim_schedule *schedule, int u, int64_t n);
+/* The convolution problem of an operation, with what is fused in it. */
+flim_conv_problem flim_fusion_operation_problem(const flim_schedule *schedule, const flim_operation *operation);
 
 #endif

@@ -53,39 +53,51 @@ static float *statistic(const job *j, int u, flim_tensor_role role)
 
 /* ---- forward ------------------------------------------------------------------------------------------------------------- */
 
-static flim_status run_choice(const job *j, const void *x, const void *w, const void *y, flim_error *err)
+static flim_conv_arguments begin_conv(const job *j)
 {
-    if (flim_conv_plan_run(j->p->device, j->op->conv, j->n, x, w, y, scratch_of(j), err) != FLIM_OK) {
+    return (flim_conv_arguments){.n = j->n, .scratch = scratch_of(j)};
+}
+
+/* Enqueues the operation's convolution. */
+static flim_status run_choice(const job *j, const flim_conv_arguments *a, flim_error *err)
+{
+    const flim_conv_choice *conv = j->op->conv;
+    cudaStream_t stream = j->p->launch.stream;
+    if (!conv || conv->custom) {
+        const flim_conv_problem problem = flim_fusion_operation_problem(j->s, j->op);
+        return flim_cuda_check(problem.stem ? flim_stem_run(&problem, a, stream)
+                               : conv       ? flim_wgrad3x3x3_run(&problem, a, stream)
+                                            : flim_conv3x3x3_run(&problem, a, stream),
+                               j->su->unit->conv, err);
+    }
+    if (flim_conv_run(j->p->device, conv, a, err) != FLIM_OK) {
         return flim_fail_prefix(err, "%s: ", j->su->unit->conv);
     }
     return FLIM_OK;
 }
 
-/* What a convolution applies to x as it loads it; NULL for nothing. */
-static const flim_conv_prologue *prologue_of(const job *j, flim_conv_prologue *out)
+/* What a convolution applies to x as it loads it. */
+static flim_conv_prologue prologue_of(const job *j)
 {
     const flim_schedule_unit *from = owner_of(j, j->op->in[FLIM_IN_X]);
-    if (j->op->input_form != FLIM_INPUT_NORM_ACT_ON_LOAD) {
-        return NULL;
-    }
-    *out = (flim_conv_prologue){.scale = from->norm.affine.scale, .shift = from->norm.affine.shift};
-    return out;
+    return j->op->input_form == FLIM_INPUT_NORM_ACT_ON_LOAD
+               ? (flim_conv_prologue){.scale = from->norm.affine.scale, .shift = from->norm.affine.shift}
+               : (flim_conv_prologue){0};
 }
 
 /* z = conv(x).  recomputed: BatchNorm has its statistics. */
 static flim_status run_conv(const job *j, flim_error *err)
 {
     const int u = j->op->unit;
-    if (j->op->conv) {
-        return run_choice(j, in_of(j, FLIM_IN_X), j->su->w, out_of(j, FLIM_OUT), err);
-    }
-    const flim_k3_shape shape = flim_fusion_conv3x3x3_shape(j->s, u, j->n);
-    flim_conv_prologue prologue;
-    return flim_cuda_check(flim_k3_forward(&shape, in_of(j, FLIM_IN_X), prologue_of(j, &prologue),
-                                           parameter(j, u, FLIM_TENSOR_CONV_WEIGHT), parameter(j, u, FLIM_TENSOR_BIAS),
-                                           out_of(j, FLIM_OUT), j->s->train && !j->op->recomputed ? j->su->conv_sums : NULL,
-                                           scratch_of(j), j->p->launch.stream),
-                           j->su->unit->conv, err);
+    flim_conv_arguments a = begin_conv(j);
+    a.x = in_of(j, FLIM_IN_X);
+    a.y = out_of(j, FLIM_OUT);
+    a.w = j->su->w;
+    a.master = parameter(j, u, FLIM_TENSOR_CONV_WEIGHT);
+    a.bias = parameter(j, u, FLIM_TENSOR_BIAS);
+    a.prologue = prologue_of(j);
+    a.sums = j->op->recomputed ? NULL : j->su->conv_sums;
+    return run_choice(j, &a, err);
 }
 
 static flim_status run_norm(const job *j, flim_error *err)
@@ -249,23 +261,19 @@ static flim_status clear_spare(const job *j, void *tensor, int64_t cell_elements
 static flim_status run_weight(const job *j, flim_error *err)
 {
     const flim_schedule_unit *su = j->su;
-    const flim_conv_plan *conv = j->op->conv;
-    void *x = in_of(j, FLIM_IN_X), *dz = in_of(j, FLIM_IN_GRADIENT);
-    if (conv->own) {
-        flim_conv_prologue prologue;
-        flim_wgrad_shape shape;
-        (void)flim_own_wgrad_shape(&conv->problem, su->unit->in_channels, su->unit->out_channels, j->p->device->sm, &shape);
-        shape.n = j->n;
-        return flim_cuda_check(flim_wgrad(&shape, x, prologue_of(j, &prologue), dz,
-                                          gradient(j, j->op->unit, FLIM_TENSOR_CONV_WEIGHT), su->grad.unscale, !j->first,
-                                          scratch_of(j), j->p->launch.stream),
-                               su->unit->conv, err);
+    flim_conv_arguments a = begin_conv(j);
+    a.x = in_of(j, FLIM_IN_X);
+    a.y = in_of(j, FLIM_IN_GRADIENT);
+    a.w = su->dw;
+    a.master = gradient(j, j->op->unit, FLIM_TENSOR_CONV_WEIGHT);
+    a.prologue = prologue_of(j);
+    a.unscale = su->grad.unscale;
+    a.accumulate = !j->first;
+    if (!j->op->conv->custom && !j->op->conv->tile) {
+        FLIM_TRY(clear_spare(j, a.x, flim_volume(su->unit->in) * su->c, err));
+        FLIM_TRY(clear_spare(j, a.y, flim_volume(su->unit->conv_out) * su->k, err));
     }
-    if (!conv->tile) {
-        FLIM_TRY(clear_spare(j, x, flim_volume(su->unit->in) * su->c, err));
-        FLIM_TRY(clear_spare(j, dz, flim_volume(su->unit->conv_out) * su->k, err));
-    }
-    return run_choice(j, x, su->dw, dz, err);
+    return run_choice(j, &a, err);
 }
 
 /* dx; with z of the input unit the gradient before that unit's activation, and the sums of its BatchNorm. */
@@ -273,27 +281,26 @@ static flim_status run_data(const job *j, flim_error *err)
 {
     flim_cuda_program *p = j->p;
     const flim_schedule_unit *su = j->su, *from = owner_of(j, j->op->in[FLIM_IN_Z]);
-    void *dx = out_of(j, FLIM_OUT), *dz = in_of(j, FLIM_IN_GRADIENT);
-    if (j->op->conv) {
-        return run_choice(j, dx, su->w_flipped ? su->w_flipped : su->w, dz, err);
-    }
-    const flim_k3_shape shape = flim_fusion_conv3x3x3_shape(j->s, j->op->unit, j->n);
-    const float *weight = parameter(j, j->op->unit, FLIM_TENSOR_CONV_WEIGHT);
+    flim_conv_arguments a = begin_conv(j);
+    a.x = out_of(j, FLIM_OUT);
+    a.y = in_of(j, FLIM_IN_GRADIENT);
+    a.w = su->w_flipped ? su->w_flipped : su->w;
+    a.master = parameter(j, j->op->unit, FLIM_TENSOR_CONV_WEIGHT);
     if (!from) {
-        return flim_cuda_check(flim_k3_backward_data(&shape, dz, weight, NULL, dx, NULL, scratch_of(j), p->launch.stream),
-                               su->unit->conv, err);
+        return run_choice(j, &a, err);
     }
-    flim_k3_epilogue epilogue = {.z = in_of(j, FLIM_IN_Z),
-                                 .scale = from->norm.affine.scale,
-                                 .shift = from->norm.affine.shift,
-                                 .mean = from->norm.mean,
-                                 .add = in_of(j, FLIM_IN_GRADIENT + 1)};
-    if (epilogue.add && p->scaled) {
-        epilogue.add_scale = su->add_scale;
+    a.sums = from->sums;
+    a.epilogue = (flim_conv_epilogue){.z = in_of(j, FLIM_IN_Z),
+                                      .scale = from->norm.affine.scale,
+                                      .shift = from->norm.affine.shift,
+                                      .mean = from->norm.mean,
+                                      .add = in_of(j, FLIM_IN_GRADIENT + 1)};
+    if (a.epilogue.add && p->scaled) {
+        a.epilogue.add_scale = su->add_scale;
         FLIM_TRY_CUDA(
             flim_k_ratio(&p->launch, su->grad.scale, owner_of(j, j->op->in[FLIM_IN_GRADIENT + 1])->dv_scale, su->add_scale));
     }
-    FLIM_TRY_CUDA(flim_k3_backward_data(&shape, dz, weight, &epilogue, dx, from->sums, scratch_of(j), p->launch.stream));
+    FLIM_TRY(run_choice(j, &a, err));
     const flim_grad_norm norm = grad_norm_of(j, su->unit->input);
     FLIM_TRY_CUDA(flim_k_grad_norm_sums(&p->launch, from->sums, su->grad.scale, j->n * flim_volume(from->unit->conv_out),
                                         &norm, p->scaled, !j->first, &p->state->loss_scale));
@@ -302,65 +309,56 @@ static flim_status run_data(const job *j, flim_error *err)
 
 /* ---- the stem ------------------------------------------------------------------------------------------------------------ */
 
-static flim_stem_input stem_input(const job *j)
-{
-    char *at = in_of(j, FLIM_IN_X);
-    return (flim_stem_input){.signal = at, .mask = (const uint8_t *)at + j->s->mask_offset};
-}
-
-static flim_stem_parameters stem_parameters(const job *j)
+/* What both directions need. */
+static flim_conv_arguments begin_stem(const job *j)
 {
     const int stem = j->su->partner, down = j->op->unit;
-    return (flim_stem_parameters){.weight = parameter(j, stem, FLIM_TENSOR_CONV_WEIGHT),
-                                  .bias = parameter(j, stem, FLIM_TENSOR_BIAS),
-                                  .gamma = parameter(j, stem, FLIM_TENSOR_BN_WEIGHT),
-                                  .beta = parameter(j, stem, FLIM_TENSOR_BN_BIAS),
-                                  .down_weight = parameter(j, down, FLIM_TENSOR_CONV_WEIGHT),
-                                  .down_bias = parameter(j, down, FLIM_TENSOR_BIAS)};
+    char *input = in_of(j, FLIM_IN_X);
+    flim_conv_arguments a = begin_conv(j);
+    a.x = input;
+    a.stem = (flim_conv_stem){.mask = (const uint8_t *)input + j->s->mask_offset,
+                              .weight = parameter(j, stem, FLIM_TENSOR_CONV_WEIGHT),
+                              .bias = parameter(j, stem, FLIM_TENSOR_BIAS),
+                              .gamma = parameter(j, stem, FLIM_TENSOR_BN_WEIGHT),
+                              .beta = parameter(j, stem, FLIM_TENSOR_BN_BIAS),
+                              .eps = FLIM_BN_EPS,
+                              .momentum = FLIM_BN_MOMENTUM,
+                              .running_mean = statistic(j, stem, FLIM_TENSOR_RUNNING_MEAN),
+                              .running_var = statistic(j, stem, FLIM_TENSOR_RUNNING_VAR),
+                              .state = j->su->stem_state,
+                              .down_weight = parameter(j, down, FLIM_TENSOR_CONV_WEIGHT)};
+    return a;
 }
 
 static flim_status run_stem_forward(const job *j, flim_error *err)
 {
-    cudaStream_t stream = j->p->launch.stream;
-    const flim_stem_shape shape = flim_fusion_stem_shape(j->s, j->n);
-    const flim_stem_input input = stem_input(j);
-    const flim_stem_parameters parameters = stem_parameters(j);
-    void *state = j->su->stem_state, *scratch = scratch_of(j);
-    float *mean = statistic(j, j->su->partner, FLIM_TENSOR_RUNNING_MEAN),
-          *var = statistic(j, j->su->partner, FLIM_TENSOR_RUNNING_VAR);
-    if (j->s->train) {
-        FLIM_TRY_CUDA(flim_stem_statistics(&shape, &input, &parameters, FLIM_BN_EPS, FLIM_BN_MOMENTUM, mean, var, state,
-                                           scratch, stream));
-    } else {
-        FLIM_TRY_CUDA(flim_stem_running(&shape, &parameters, FLIM_BN_EPS, mean, var, state, stream));
-    }
-    FLIM_TRY_CUDA(flim_stem_forward(&shape, &input, &parameters, state, out_of(j, FLIM_OUT),
-                                    j->s->train ? j->su->conv_sums : NULL, scratch, stream));
-    return FLIM_OK;
+    flim_conv_arguments a = begin_stem(j);
+    a.y = out_of(j, FLIM_OUT);
+    a.master = parameter(j, j->op->unit, FLIM_TENSOR_CONV_WEIGHT);
+    a.bias = parameter(j, j->op->unit, FLIM_TENSOR_BIAS);
+    a.sums = j->su->conv_sums;
+    return run_choice(j, &a, err);
 }
 
 static flim_status run_stem_backward(const job *j, flim_error *err)
 {
-    const int stem = j->su->partner, down = j->op->unit;
+    const int stem = j->su->partner;
     const flim_grad_affine *grad = &j->su->grad;
-    const flim_stem_shape shape = flim_fusion_stem_shape(j->s, j->n);
-    const flim_stem_input input = stem_input(j);
-    const flim_stem_parameters parameters = stem_parameters(j);
-    const flim_stem_gradients gradients = {.weight = gradient(j, stem, FLIM_TENSOR_CONV_WEIGHT),
-                                           .bias = gradient(j, stem, FLIM_TENSOR_BIAS),
-                                           .gamma = gradient(j, stem, FLIM_TENSOR_BN_WEIGHT),
-                                           .beta = gradient(j, stem, FLIM_TENSOR_BN_BIAS),
-                                           .down_weight = gradient(j, down, FLIM_TENSOR_CONV_WEIGHT)};
-    const bool on_load = j->op->input_form == FLIM_INPUT_NORM_ON_LOAD;
-    const flim_conv_norm norm = {.z = in_of(j, FLIM_IN_Z),
-                                 .a = grad->a,
-                                 .b = grad->b,
-                                 .d = grad->d,
-                                 .du_scale = owner_of(j, j->op->in[FLIM_IN_GRADIENT])->grad.scale};
-    return flim_cuda_check(flim_stem_backward(&shape, &input, &parameters, j->su->stem_state, in_of(j, FLIM_IN_GRADIENT),
-                                              on_load ? &norm : NULL, &gradients, grad->unscale, !j->first, scratch_of(j),
-                                              j->p->launch.stream),
-                           "the stem's gradients", err);
+    flim_conv_arguments a = begin_stem(j);
+    a.y = in_of(j, FLIM_IN_GRADIENT);
+    a.master = gradient(j, j->op->unit, FLIM_TENSOR_CONV_WEIGHT);
+    a.stem.dweight = gradient(j, stem, FLIM_TENSOR_CONV_WEIGHT);
+    a.stem.dbias = gradient(j, stem, FLIM_TENSOR_BIAS);
+    a.stem.dgamma = gradient(j, stem, FLIM_TENSOR_BN_WEIGHT);
+    a.stem.dbeta = gradient(j, stem, FLIM_TENSOR_BN_BIAS);
+    a.dz_norm = (flim_conv_dz_norm){.z = in_of(j, FLIM_IN_Z),
+                                    .a = grad->a,
+                                    .b = grad->b,
+                                    .d = grad->d,
+                                    .du_scale = owner_of(j, j->op->in[FLIM_IN_GRADIENT])->grad.scale};
+    a.unscale = grad->unscale;
+    a.accumulate = !j->first;
+    return run_choice(j, &a, err);
 }
 
 /* ---- passes -------------------------------------------------------------------------------------------------------------- */
@@ -411,7 +409,7 @@ flim_status flim_cuda_store_weights(flim_cuda_program *p, const flim_device_stat
     for (int u = 0; u < p->base.net.n_units; u++) {
         const flim_schedule_unit *su = &p->train.unit[u];
         if (p->train.batch > 0 && su->w_flipped) {
-            FLIM_TRY_CUDA(flim_k_turn(&p->launch, su->w, su->k, (int)flim_volume(su->unit->kernel), su->c, su->w_flipped));
+            FLIM_TRY_CUDA(flim_k_flip(&p->launch, su->w, su->k, (int)flim_volume(su->unit->kernel), su->c, su->w_flipped));
         }
     }
     return FLIM_OK;

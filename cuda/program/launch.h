@@ -13,7 +13,7 @@
 /* Runs one operation of a pass over n cells; first: of its window. */
 flim_status flim_cuda_run_operation(flim_cuda_program *program, flim_schedule *schedule, const flim_operation *operation,
                                     int64_t n, bool first, flim_error *err);
-/* The storage copies of the weights, and those turned, from the parameters.  state: as flim_k_weights. */
+/* The storage copies of the weights, and those flipped, from the parameters.  state: as flim_k_weights. */
 flim_status flim_cuda_store_weights(flim_cuda_program *program, const flim_device_state *state, flim_error *err);
 /* What follows the last operation of a training pass: gradients gathered, and the update. */
 flim_status flim_cuda_run_update(flim_cuda_program *program, bool first, bool last, flim_error *err);

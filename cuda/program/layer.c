@@ -20,7 +20,7 @@ typedef struct layer {
     double *sums;
     int *counter;
     flim_weight_table *table;
-    const flim_conv_plan *plan[3];
+    const flim_conv_choice *plan[3];
     flim_norm norm;
     flim_grad_affine grad;
     float *dv_scale, *weight_scale;
@@ -51,15 +51,17 @@ static flim_status download(layer *l, const void *from, int channels, int c, int
 
 static flim_status plan_layer(layer *l, bool backward, bool deterministic, flim_error *err)
 {
-    const flim_plan_options options = {.benchmark = false};
+    const flim_conv_search_options options = {.benchmark = false};
     int64_t workspace = 0;
+    flim_conv_store *store;
+    FLIM_TRY(flim_conv_store_of(l->device, &store, err));
     for (int op = 0; op < (backward ? 3 : 1); op++) {
         flim_conv_problem problem = flim_fusion_problem(l->unit, (flim_conv_op)op, l->launch.type, l->run->n, deterministic);
         for (int d = 0; d < 3; d++) { /* a layer alone has no reader that could spread a compact dx */
             problem.in[d] = l->unit->in[d];
             problem.stride[d] = l->unit->stride[d];
         }
-        flim_status status = flim_plan_store_get(l->device, &problem, &options, &l->plan[op], err);
+        flim_status status = flim_conv_choose(store, &problem, &options, &l->plan[op], err);
         if (status != FLIM_OK) {
             return flim_fail_prefix(err, "%s: ", l->unit->conv);
         }
@@ -173,7 +175,8 @@ static flim_status make_dropout(layer *l, flim_tail *tail, flim_error *err)
 
 static flim_status run_plan(layer *l, flim_conv_op op, const void *x, const void *w, const void *y, flim_error *err)
 {
-    return flim_conv_plan_run(l->device, l->plan[op], l->run->n, x, w, y, l->workspace, err);
+    const flim_conv_arguments a = {.n = l->run->n, .x = (void *)x, .w = (void *)w, .y = (void *)y, .scratch = l->workspace};
+    return flim_conv_run(l->device, l->plan[op], &a, err);
 }
 
 static flim_status forward(layer *l, flim_tail *tail, flim_error *err)
@@ -258,11 +261,10 @@ static flim_status backward(layer *l, const flim_tail *forward_tail, flim_error 
     FLIM_TRY_CUDA(flim_k_grad_norm(&l->launch, l->partial, blocks, r->n * l->z_pixels, &main, NULL, l->dv_scale, l->scaled,
                                    r->training, false, l->one, l->sums, l->counter));
     FLIM_TRY_CUDA(flim_k_grad_apply(&l->launch, &tail, &dy, &l->grad, NULL, l->dv_scale, l->dz, NULL, l->dv));
-    flim_wgrad_shape shape;
-    if (l->plan[FLIM_CONV_WEIGHT]->own) {
-        (void)flim_own_wgrad_shape(&l->plan[FLIM_CONV_WEIGHT]->problem, u->in_channels, u->out_channels, l->device->sm,
-                                   &shape);
-        FLIM_TRY_CUDA(flim_wgrad(&shape, l->x, NULL, l->dz, g, l->grad.unscale, false, l->workspace, l->launch.stream));
+    if (l->plan[FLIM_CONV_WEIGHT]->custom) {
+        const flim_conv_arguments a = {
+            .n = r->n, .x = l->x, .y = l->dz, .master = g, .unscale = l->grad.unscale, .scratch = l->workspace};
+        FLIM_TRY(flim_conv_run(l->device, l->plan[FLIM_CONV_WEIGHT], &a, err));
     } else {
         FLIM_TRY(run_plan(l, FLIM_CONV_WEIGHT, l->x, l->dw, l->dz, err));
         FLIM_TRY_CUDA(flim_k_gather(&l->launch, l->table, 1, l->weights, l->one, false, g));

@@ -12,6 +12,7 @@
 #include "backend/arena.h"
 #include "cuda/conv/conv3x3x3.h"
 #include "cuda/conv/conv_stem.h"
+#include "cuda/conv/conv_store.h"
 #include "cuda/device/cuda_device.h"
 #include "cuda/kernels/kernels.h"
 
@@ -46,19 +47,13 @@ enum {
     FLIM_OPERATION_OUTPUTS
 };
 
-/* What a kernel applies to an operand as it loads it. */
-typedef enum flim_input_form {
-    FLIM_INPUT_PLAIN,
-    FLIM_INPUT_NORM_ON_LOAD, /* the operand is z: BatchNorm.  STEM_BACKWARD: the operand is du: BatchNorm's backward pass */
-    FLIM_INPUT_NORM_ACT_ON_LOAD /* the operand is z: BatchNorm and activation */
-} flim_input_form;
-
 typedef struct flim_operation {
     flim_operation_kind kind;
     int unit;
     int in[FLIM_OPERATION_INPUTS], out[FLIM_OPERATION_OUTPUTS], scratch; /* buffers, or FLIM_NO_BUFFER */
-    flim_input_form input_form; /* of x, or of what is added, or of STEM_BACKWARD's gradient */
-    const flim_conv_plan *conv; /* CONV, WEIGHT, DATA; NULL = conv3x3x3.h */
+    flim_input_form
+        input_form; /* of x, of what is added (NORM_ON_LOAD: z, to which BatchNorm is applied), or of STEM_BACKWARD's gradient */
+    const flim_conv_choice *conv; /* CONV, WEIGHT, DATA; NULL = conv3x3x3.h */
     bool recomputed; /* of the forward pass, run once more in the backward pass */
 } flim_operation;
 
@@ -111,7 +106,7 @@ typedef struct flim_schedule_unit {
     int gradient_from; /* the unit whose data gradient comes through this unit's activation, with sums; or -1 */
     flim_recompute_state recompute;
     bool conv3x3x3; /* forward and data gradient by conv3x3x3.h */
-    const flim_conv_plan *plan[3]; /* by flim_conv_op; NULL = not needed */
+    const flim_conv_choice *plan[3]; /* by flim_conv_op; NULL = not needed */
     int buffer[FLIM_UNIT_BUFFERS], scratch[3]; /* buffers; scratch by flim_conv_op */
     /* constants, set by the program when memory is there */
     flim_norm norm;
@@ -130,6 +125,7 @@ typedef struct flim_schedule {
     bool train;
     bool warm[2]
              [2]; /* [first][last] of an accumulation: has run once, so that its code is loaded and a graph can be captured */
+    bool deterministic;
     int64_t batch;
     flim_storage type;
     int n_operations;

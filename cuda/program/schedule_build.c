@@ -118,35 +118,35 @@ static void add_scratch(flim_schedule *s, int u, flim_conv_op op, int64_t bytes)
     }
 }
 
-static flim_status find_conv(flim_schedule *s, flim_cuda_device *device, int u, flim_conv_op op, bool deterministic,
-                             const flim_plan_options *options, flim_error *err)
+static flim_status find_conv(flim_schedule *s, flim_conv_store *store, int u, flim_conv_op op,
+                             const flim_conv_search_options *options, flim_error *err)
 {
     flim_schedule_unit *su = &s->unit[u];
-    flim_conv_problem problem = flim_fusion_problem(su->unit, op, s->type, s->batch, deterministic);
+    flim_conv_problem problem = flim_fusion_problem(su->unit, op, s->type, s->batch, s->deterministic);
     if (su->conv3x3x3 && op != FLIM_CONV_WEIGHT) {
-        add_scratch(s, u, op, (int64_t)flim_k3_scratch_bytes());
+        add_scratch(s, u, op, (int64_t)flim_conv3x3x3_scratch_bytes());
         return FLIM_OK;
     }
-    if (flim_plan_store_get(device, &problem, options, &su->plan[op], err) != FLIM_OK) {
+    if (flim_conv_choose(store, &problem, options, &su->plan[op], err) != FLIM_OK) {
         return flim_fail_prefix(err, "%s: ", su->unit->conv);
     }
     add_scratch(s, u, op, su->plan[op]->workspace);
     return FLIM_OK;
 }
 
-static flim_status find_convs(flim_schedule *s, flim_cuda_device *device, bool deterministic,
-                              const flim_plan_options *options, flim_error *err)
+static flim_status find_convs(flim_schedule *s, flim_conv_store *store, const flim_conv_search_options *options,
+                              flim_error *err)
 {
     for (int u = 0; u < s->net->n_units; u++) {
         if (s->unit[u].fusion == FLIM_FUSION_STEM || flim_schedule_stem_of(s, u) >= 0) {
             continue;
         }
-        FLIM_TRY(find_conv(s, device, u, FLIM_CONV_FORWARD, deterministic, options, err));
+        FLIM_TRY(find_conv(s, store, u, FLIM_CONV_FORWARD, options, err));
         if (s->train) {
-            FLIM_TRY(find_conv(s, device, u, FLIM_CONV_WEIGHT, deterministic, options, err));
+            FLIM_TRY(find_conv(s, store, u, FLIM_CONV_WEIGHT, options, err));
         }
         if (s->train && s->net->unit[u].input >= 0) {
-            FLIM_TRY(find_conv(s, device, u, FLIM_CONV_DATA, deterministic, options, err));
+            FLIM_TRY(find_conv(s, store, u, FLIM_CONV_DATA, options, err));
         }
     }
     return FLIM_OK;
@@ -213,9 +213,10 @@ static void add_tensors(flim_schedule *s)
     }
     for (int u = 0; u < s->net->n_units; u++) {
         if (flim_schedule_stem_of(s, u) >= 0) {
-            const flim_stem_shape shape = flim_fusion_stem_shape(s, s->batch);
-            add_scratch(s, u, FLIM_CONV_FORWARD, (int64_t)flim_stem_scratch_bytes(&shape));
-            add_scratch(s, u, FLIM_CONV_WEIGHT, s->train ? (int64_t)flim_stem_scratch_bytes(&shape) : 0);
+            const flim_conv_problem problem =
+                flim_fusion_problem(s->unit[u].unit, FLIM_CONV_FORWARD, s->type, s->batch, s->deterministic);
+            add_scratch(s, u, FLIM_CONV_FORWARD, (int64_t)flim_stem_scratch_bytes(&problem));
+            add_scratch(s, u, FLIM_CONV_WEIGHT, s->train ? (int64_t)flim_stem_scratch_bytes(&problem) : 0);
         }
     }
 }
@@ -489,12 +490,19 @@ static flim_status check_limits(const flim_schedule *s, flim_error *err)
 
 flim_status flim_schedule_build(flim_schedule *s, flim_cuda_device *device, const flim_network *net, flim_storage type,
                                 bool train, int64_t batch, bool deterministic, const flim_recompute_set *recompute,
-                                const flim_plan_options *options, flim_error *err)
+                                const flim_conv_search_options *options, flim_error *err)
 {
-    *s = (flim_schedule){.net = net, .train = train, .batch = batch, .type = type, .arena = {.alignment = 256}};
+    flim_conv_store *store;
+    *s = (flim_schedule){.net = net,
+                         .train = train,
+                         .deterministic = deterministic,
+                         .batch = batch,
+                         .type = type,
+                         .arena = {.alignment = 256}};
     FLIM_TRY(check_limits(s, err));
     flim_fusion_find(s, device->sm);
-    FLIM_TRY(find_convs(s, device, deterministic, options, err));
+    FLIM_TRY(flim_conv_store_of(device, &store, err));
+    FLIM_TRY(find_convs(s, store, options, err));
     flim_fusion_find_outputs(s);
     flim_fusion_find_recomputed(s, recompute);
     add_tensors(s);

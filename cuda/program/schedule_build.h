@@ -12,7 +12,7 @@
 /* Lists the operations, finds convolutions and lays out the arena. */
 flim_status flim_schedule_build(flim_schedule *schedule, flim_cuda_device *device, const flim_network *net, flim_storage type,
                                 bool train, int64_t batch, bool deterministic, const flim_recompute_set *recompute,
-                                const flim_plan_options *options, flim_error *err);
+                                const flim_conv_search_options *options, flim_error *err);
 /* Outputs that could be recomputed. */
 int flim_schedule_recomputable(const flim_schedule *schedule);
 /* Bytes of what a unit keeps for the backward pass, at the operation that needs most. */

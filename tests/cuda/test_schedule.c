@@ -17,6 +17,7 @@
 
 #include "cuda/device/cuda_device.h"
 #include "cuda/program/cuda_program.h"
+#include "cuda/program/fusion.h"
 #include "cuda/program/schedule_build.h"
 #include "plan/plan.h"
 
@@ -240,12 +241,11 @@ static void check_stem_backward(model *m, const flim_operation *o)
 /* The kernel's kind of convolution can load x in this form and has the scratch memory that it asks for. */
 static void check_convolution(model *m, const flim_operation *o)
 {
-    const flim_stem_shape stem = {.n = m->s->batch, .t = m->s->net->in[0], .h = m->s->net->in[1], .w = m->s->net->in[2]};
-    const bool is_stem = o->kind == FLIM_OP_STEM_FORWARD || o->kind == FLIM_OP_STEM_BACKWARD;
-    const int64_t needs = is_stem   ? (int64_t)flim_stem_scratch_bytes(&stem)
-                          : o->conv ? o->conv->workspace
-                                    : (int64_t)flim_k3_scratch_bytes();
-    const bool applies = !o->conv || (o->kind == FLIM_OP_WEIGHT && o->conv->own);
+    const flim_conv_problem problem = flim_fusion_operation_problem(m->s, o);
+    const int64_t needs = problem.stem ? (int64_t)flim_stem_scratch_bytes(&problem)
+                          : o->conv    ? o->conv->workspace
+                                       : (int64_t)flim_conv3x3x3_scratch_bytes();
+    const bool applies = !o->conv || (o->kind == FLIM_OP_WEIGHT && o->conv->custom);
     expect(m, o->input_form == FLIM_INPUT_PLAIN || applies, "a convolution that cannot apply what its input lacks", NONE);
     expect(m,
            needs == 0 || (o->scratch != NONE && m->s->label[o->scratch].kind == FLIM_BUFFER_SCRATCH &&
@@ -528,14 +528,14 @@ static void build(flim_schedule *s, flim_device *device, const flim_network *net
                   int64_t batch, flim_recompute_set set, int64_t limit)
 {
     flim_error err = {0};
-    const flim_plan_options options = {.workspace_limit = limit};
+    const flim_conv_search_options options = {.workspace_limit = limit};
     if (flim_schedule_build(s, flim_cuda_device_of(device), net, type, train, batch, false, &set, &options, &err) !=
         FLIM_OK) {
         fail_msg("%s", err.text);
     }
     for (int u = 0; limit > 0 && u < net->n_units; u++) {
         for (int op = 0; op < 3; op++) {
-            const flim_conv_plan *plan = s->unit[u].plan[op];
+            const flim_conv_choice *plan = s->unit[u].plan[op];
             if (plan && plan->workspace > limit) {
                 fail_msg("%s, direction %d: a convolution (%s) with %lld bytes of workspace, allowed are %lld",
                          net->unit[u].conv, op, plan->engine, (long long)plan->workspace, (long long)limit);
