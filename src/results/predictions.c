@@ -15,7 +15,7 @@
 
 flim_status flim_predictions_create(int64_t n, int classes, flim_predictions *out, flim_error *err)
 {
-    *out = (flim_predictions){.n = n, .classes = classes, .outputs = classes == 2 ? 1 : classes};
+    *out = (flim_predictions){.n = n, .classes = classes, .outputs = flim_logits_of(classes)};
     size_t count = (size_t)n;
     out->index = flim_alloc(count, sizeof *out->index, err);
     out->name = flim_alloc(count, sizeof *out->name, err);

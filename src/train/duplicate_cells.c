@@ -5,7 +5,8 @@
 #include <string.h>
 
 #include "core/alloc.h"
-#include "train/run.h"
+#include "core/try.h"
+#include "train/study.h"
 
 /* What the scan saw of a cell; a copy, or a flipped one, has the same.  Cells that differ in noise never do. */
 typedef struct seen {
@@ -49,25 +50,24 @@ static void find_parts(const flim_splits *splits, int *part)
     }
 }
 
-flim_status flim_run_warn_of_copies(const flim_run *run, flim_error *err)
+flim_status flim_study_warn_of_copies(const flim_study *study, const flim_log *log, flim_error *err)
 {
-    const int64_t n = run->info->n;
-    const int bins = run->info->t;
+    const int64_t n = study->info->n;
+    const int bins = study->info->t;
+    flim_status status = FLIM_OK;
     int64_t copies = 0, first = -1, second = -1;
-    if (!run->summary) {
+    if (!study->summary) {
         return FLIM_OK;
     }
     seen *list = flim_alloc((size_t)n, sizeof *list, err);
     int *part = flim_alloc((size_t)n, sizeof *part, err); /* (n) */
-    const flim_status status = list && part ? FLIM_OK : FLIM_ERROR_MEMORY;
-    if (status == FLIM_OK) {
-        find_parts(&run->splits, part);
-        for (int64_t i = 0; i < n; i++) {
-            list[i] = (seen){i, &run->summary[i], run->decay + i * bins, bins};
-        }
-        qsort(list, (size_t)n, sizeof *list, by_seen);
+    FLIM_TRY_DONE(list && part ? FLIM_OK : FLIM_ERROR_MEMORY);
+    find_parts(&study->splits, part);
+    for (int64_t i = 0; i < n; i++) {
+        list[i] = (seen){i, &study->summary[i], study->decay + i * bins, bins};
     }
-    for (int64_t from = 0, to; status == FLIM_OK && from < n; from = to) {
+    qsort(list, (size_t)n, sizeof *list, by_seen);
+    for (int64_t from = 0, to; from < n; from = to) {
         int64_t other = -1; /* a copy in another part */
         for (to = from + 1; to < n && compare_seen(&list[from], &list[to]) == 0; to++) {
             other = other < 0 && part[list[to].cell] != part[list[from].cell] ? list[to].cell : other;
@@ -79,12 +79,13 @@ flim_status flim_run_warn_of_copies(const flim_run *run, flim_error *err)
         }
     }
     if (copies) {
-        flim_log_line(&run->log, FLIM_LOG_WARNING,
+        flim_log_line(log, FLIM_LOG_WARNING,
                       "%" PRId64 " cells are copies of each other (%" PRId64 " and %" PRId64
                       ", for one: equal decays and masks) and are tested in different folds: what a network is tested on "
                       "stands in its training part, and the scores are too good",
                       copies, first, second);
     }
+done:
     flim_free(list);
     flim_free(part);
     return status;

@@ -6,77 +6,80 @@
 #include "core/alloc.h"
 #include "core/clock.h"
 #include "core/stop.h"
+#include "core/try.h"
 #include "flim/metrics.h"
+#include "flim/weights.h"
 
-static void report(const flim_evaluation *e, int64_t done, int64_t n, double begun)
+/* A pass at work. */
+typedef struct pass {
+    flim_trainer *trainer;
+    const flim_evaluation *evaluation;
+    float *logits; /* (n,K') */
+    int64_t done, n;
+    double begun;
+} pass;
+
+static flim_status predict_batch(void *context, const flim_batch *batch, flim_error *err)
 {
-    if (!e->hooks->progress) {
-        return;
-    }
-    flim_progress at = e->at;
-    at.done = (done + e->batch - 1) / e->batch;
-    at.total = (n + e->batch - 1) / e->batch;
-    at.cells = done;
-    at.seconds = flim_seconds() - begun;
-    at.loss = NAN;
-    e->hooks->progress(e->hooks->context, &at);
+    pass *p = context;
+    float *logits = p->logits + p->done * p->trainer->net.head[0].outputs;
+    p->done += batch->n;
+    return flim_program_predict(p->trainer->program, batch, logits, err);
 }
 
-flim_status flim_evaluate(const flim_evaluation *e, const int64_t *part, int64_t n, float *logits, flim_error *err)
+static flim_status after_batch(void *context, flim_error *err)
 {
-    const flim_batch *batch = NULL, *held = NULL;
-    int64_t done = 0;
-    double begun = flim_seconds();
+    const pass *p = context;
+    const flim_train_hooks *hooks = p->evaluation->hooks;
+    const int64_t batch = p->trainer->eval_batch;
+    if (hooks->progress) {
+        flim_progress at = p->evaluation->at;
+        at.done = (p->done + batch - 1) / batch;
+        at.total = (p->n + batch - 1) / batch;
+        at.cells = p->done;
+        at.seconds = flim_seconds() - p->begun;
+        at.loss = NAN;
+        hooks->progress(hooks->context, &at);
+    }
+    return flim_stopped(hooks->stop) ? flim_fail(err, FLIM_INTERRUPTED, "interrupted") : FLIM_OK;
+}
+
+static flim_status finish(void *context, flim_error *err)
+{
+    return flim_program_wait(((pass *)context)->trainer->program, err);
+}
+
+flim_status flim_trainer_evaluate(flim_trainer *trainer, const flim_evaluation *evaluation, const int64_t *cell, int64_t n,
+                                  float *logits, flim_error *err)
+{
+    static const flim_phase_work work = {predict_batch, after_batch, finish};
+    pass p = {.trainer = trainer, .evaluation = evaluation, .logits = logits, .n = n, .begun = flim_seconds()};
     flim_draw *draws = flim_alloc((size_t)n, sizeof *draws, err);
     if (!draws) {
         return FLIM_ERROR_MEMORY;
     }
     for (int64_t i = 0; i < n; i++) {
-        draws[i] = (flim_draw){.cell = (uint32_t)part[i], .weight = 1.0f};
+        draws[i] = (flim_draw){.cell = (uint32_t)cell[i], .weight = 1.0f};
     }
-    const flim_phase phase = {.draws = draws, .n_draws = n, .batch = e->batch, .transform = e->transform};
-    flim_status status = flim_loader_begin(e->loader, &phase, err);
-    while (status == FLIM_OK) {
-        status = flim_loader_next(e->loader, &batch, err);
-        if (status != FLIM_OK || !batch) {
-            break;
-        }
-        status = flim_program_predict(e->program, batch, logits + done * e->outputs, err);
-        if (held) {
-            flim_loader_release(e->loader, held);
-        }
-        held = batch;
-        done += batch->n;
-        if (status == FLIM_OK) {
-            report(e, done, n, begun);
-        }
-        if (status == FLIM_OK && flim_stopped(e->hooks->stop)) {
-            status = flim_fail(err, FLIM_INTERRUPTED, "interrupted");
-        }
-    }
-    flim_error ignored;
-    flim_status waited = flim_program_wait(e->program, status == FLIM_OK ? err : &ignored);
-    if (held) {
-        flim_loader_release(e->loader, held);
-    }
-    flim_loader_cancel(e->loader);
+    const flim_phase phase = {.draws = draws, .n_draws = n, .batch = trainer->eval_batch, .transform = evaluation->transform};
+    const flim_status status = flim_trainer_run_phase(trainer, &phase, &work, &p, err);
     flim_free(draws);
-    return status == FLIM_OK ? waited : status;
+    return status;
 }
 
-flim_status flim_predictions_of(const flim_dataset_info *info, int classes, const int64_t *part, int64_t n,
+flim_status flim_predictions_of(const flim_dataset_info *info, int classes, const int64_t *cell, int64_t n,
                                 const float *logits, double threshold, flim_predictions *out, flim_error *err)
 {
     flim_status status = flim_predictions_create(n, classes, out, err);
     for (int64_t i = 0; i < n && status == FLIM_OK; i++) {
         const float *z = logits + i * out->outputs; /* (K') */
-        int64_t cell = part[i];
-        out->index[i] = cell;
-        out->label[i] = info->label ? info->label[cell] : -1;
+        const int64_t c = cell[i];
+        out->index[i] = c;
+        out->label[i] = info->label ? info->label[c] : -1;
         out->predicted[i] = flim_predicted_class(classes, z, threshold);
         memcpy(out->logits + i * out->outputs, z, (size_t)out->outputs * sizeof *z);
-        out->name[i] = flim_strdup(info->name ? info->name[cell] : "", err);
-        out->group[i] = flim_strdup(info->group ? info->group_name[info->group[cell]] : "", err);
+        out->name[i] = flim_strdup(info->name ? info->name[c] : "", err);
+        out->group[i] = flim_strdup(info->group ? info->group_name[info->group[c]] : "", err);
         if (!out->name[i] || !out->group[i]) {
             status = FLIM_ERROR_MEMORY;
         }
@@ -87,16 +90,59 @@ flim_status flim_predictions_of(const flim_dataset_info *info, int classes, cons
     return status;
 }
 
-void flim_ensemble_logits(int64_t n, int classes, const double *sum, int models, float *logits)
+/* ---- ensembles ---- */
+
+flim_status flim_ensemble_create(const flim_trainer *trainer, int classes, int64_t n, flim_ensemble *out, flim_error *err)
+{
+    const flim_network *net = &trainer->net;
+    const size_t cells = (size_t)n;
+    *out = (flim_ensemble){.n = n, .classes = classes};
+    out->parameter = flim_alloc((size_t)net->parameters, sizeof(float), err);
+    out->statistic = flim_alloc((size_t)net->statistics, sizeof(float), err);
+    out->logits = flim_alloc(cells * (size_t)net->head[0].outputs, sizeof(float), err);
+    out->one = flim_alloc(cells * (size_t)classes, sizeof(double), err);
+    out->sum = flim_alloc(cells * (size_t)classes, sizeof(double), err);
+    return out->parameter && out->statistic && out->logits && out->one && out->sum ? FLIM_OK : FLIM_ERROR_MEMORY;
+}
+
+void flim_ensemble_free(flim_ensemble *e)
+{
+    flim_free(e->parameter);
+    flim_free(e->statistic);
+    flim_free(e->logits);
+    flim_free(e->one);
+    flim_free(e->sum);
+    *e = (flim_ensemble){0};
+}
+
+flim_status flim_ensemble_load(flim_ensemble *e, flim_trainer *trainer, const char *path, flim_error *err)
+{
+    e->models++;
+    FLIM_TRY(flim_weights_read(path, &trainer->net, e->parameter, e->statistic, err));
+    return flim_trainer_load(trainer, e->parameter, e->statistic, err);
+}
+
+flim_status flim_ensemble_add(flim_ensemble *e, flim_trainer *trainer, const flim_evaluation *evaluation, const int64_t *cell,
+                              int views, flim_error *err)
+{
+    FLIM_TRY(flim_trainer_evaluate(trainer, evaluation, cell, e->n, e->logits, err));
+    flim_probabilities(e->n, e->classes, e->logits, e->one);
+    for (int64_t i = 0; i < e->n * e->classes; i++) {
+        e->sum[i] += e->one[i] / views;
+    }
+    return FLIM_OK;
+}
+
+void flim_ensemble_mean(flim_ensemble *e)
 {
     const double least = 1e-30; /* of a probability: its logarithm must be finite */
-    for (int64_t i = 0; i < n; i++) {
-        const double *p = sum + i * classes; /* (K) */
-        if (classes == 2) {
-            logits[i] = (float)(log(fmax(p[1] / models, least)) - log(fmax(p[0] / models, least)));
+    for (int64_t i = 0; i < e->n; i++) {
+        const double *p = e->sum + i * e->classes; /* (K) */
+        if (e->classes == 2) {
+            e->logits[i] = (float)(log(fmax(p[1] / e->models, least)) - log(fmax(p[0] / e->models, least)));
         }
-        for (int k = 0; classes > 2 && k < classes; k++) {
-            logits[i * classes + k] = (float)log(fmax(p[k] / models, least));
+        for (int k = 0; e->classes > 2 && k < e->classes; k++) {
+            e->logits[i * e->classes + k] = (float)log(fmax(p[k] / e->models, least));
         }
     }
 }

@@ -1,33 +1,48 @@
-/* Inference over a list of cells, in the list's order. */
-#ifndef FLIM_TRAIN_EVALUATE_H
-#define FLIM_TRAIN_EVALUATE_H
+/* Inference over a list of cells, in the list's order, with the weights that the program has.
+ *
+ * For: validation, test, hold-out and predict; the mean of several models.
+ * Owns: nothing; an ensemble owns its arrays, flim_ensemble_free.
+ * Errors: those of reading and of the device; FLIM_INTERRUPTED if a signal came.
+ */
+#ifndef FLIM_TRAIN_EVALUATION_H
+#define FLIM_TRAIN_EVALUATION_H
 
 #include "flim/dataset.h"
-#include "flim/device.h"
-#include "flim/loader.h"
 #include "flim/predictions.h"
-#include "flim/train.h"
+#include "train/trainer.h"
 
-/* What runs and where it stands, for progress; nothing is owned. */
 typedef struct flim_evaluation {
-    flim_program *program;
-    flim_loader *loader;
-    int outputs; /* K' of the program's network */
-    int64_t batch; /* cells a predict call */
-    flim_transform transform; /* of every cell; n = 0: none */
     const flim_train_hooks *hooks;
     flim_progress at; /* phase, fold, folds, epoch, epochs of the progress to report */
+    flim_transform transform; /* of every cell; n = 0: none */
 } flim_evaluation;
 
-/* Logits of the cells part[0..n-1] with the program's present weights; logits: (n,K').  FLIM_INTERRUPTED when a signal came. */
-flim_status flim_evaluate(const flim_evaluation *evaluation, const int64_t *part, int64_t n, float *logits, flim_error *err);
+/* Logits (n,K') of the cells cell[0..n-1]. */
+flim_status flim_trainer_evaluate(flim_trainer *trainer, const flim_evaluation *evaluation, const int64_t *cell, int64_t n,
+                                  float *logits, flim_error *err);
 
-/* The predictions of a part from its logits (n,K'): names, groups, labels of the data, classes decided at the threshold. */
-flim_status flim_predictions_of(const flim_dataset_info *info, int classes, const int64_t *part, int64_t n,
+/* The predictions of cells from their logits (n,K'): names, groups, labels of the data, classes decided at the threshold. */
+flim_status flim_predictions_of(const flim_dataset_info *info, int classes, const int64_t *cell, int64_t n,
                                 const float *logits, double threshold, flim_predictions *out, flim_error *err);
 
-/* The mean probability of an ensemble as logits, so that metrics read it like any other prediction: the log-odds for two
- * classes, else log-probabilities.  sum: (n,K) sums of `models` probabilities; logits: (n,K'). */
-void flim_ensemble_logits(int64_t n, int classes, const double *sum, int models, float *logits);
+/* Several models, or several views of the cells, whose probabilities are averaged. */
+typedef struct flim_ensemble {
+    int64_t n;
+    int classes, models;
+    float *parameter, *statistic; /* (P), (S) of the model at work */
+    float *logits; /* (n,K') of the last pass */
+    double *one, *sum; /* (n,K) probabilities of one pass, and of all */
+} flim_ensemble;
+
+flim_status flim_ensemble_create(const flim_trainer *trainer, int classes, int64_t n, flim_ensemble *out, flim_error *err);
+void flim_ensemble_free(flim_ensemble *ensemble); /* zeroed is allowed */
+/* Reads a weights file into the program: the next model. */
+flim_status flim_ensemble_load(flim_ensemble *ensemble, flim_trainer *trainer, const char *path, flim_error *err);
+/* Evaluates the cells cell[0..n-1], as one of `views` of the model. */
+flim_status flim_ensemble_add(flim_ensemble *ensemble, flim_trainer *trainer, const flim_evaluation *evaluation,
+                              const int64_t *cell, int views, flim_error *err);
+/* ensemble->logits of the mean probability, so that metrics read it like any other prediction: the log-odds for two classes, else
+ * log-probabilities. */
+void flim_ensemble_mean(flim_ensemble *ensemble);
 
 #endif

@@ -26,16 +26,10 @@ typedef struct job {
     bool mask_counts; /* as in training */
     char trained_on[65]; /* SHA-256 of the run's data; "" where it is not known */
     flim_weights_info weights; /* of the first model */
-    flim_device *device;
-    flim_precision precision;
     flim_dataset *dataset;
     const flim_dataset_info *info;
-    flim_network net;
-    flim_program *program;
-    flim_loader *loader;
-    float *parameter, *statistic; /* (P), (S) */
-    float *logits; /* (n,K') of one pass */
-    double *one, *sum; /* (n,K) probabilities of one pass, and of all */
+    flim_trainer trainer;
+    flim_ensemble ensemble;
     int64_t *cells; /* (n) 0, 1, 2, ... */
 } job;
 
@@ -58,53 +52,45 @@ static flim_status read_splits(job *j, flim_error *err)
     char path[PATH_BYTES];
     flim_splits splits = {0};
     snprintf(path, sizeof path, "%s/splits.json", j->request->model);
-    flim_status status = flim_splits_read(path, NULL, &splits, err);
-    if (status == FLIM_OK) {
-        memcpy(j->trained_on, splits.sha256, sizeof j->trained_on);
-        if (j->n_models < splits.n_folds) {
-            flim_log_line(&j->hooks->log, FLIM_LOG_WARNING, "%s: %d of its %d folds are done; only those are averaged",
-                          j->request->model, j->n_models, splits.n_folds);
-        }
+    FLIM_TRY(flim_splits_read(path, NULL, &splits, err));
+    memcpy(j->trained_on, splits.sha256, sizeof j->trained_on);
+    if (j->n_models < splits.n_folds) {
+        flim_log_line(&j->hooks->log, FLIM_LOG_WARNING, "%s: %d of its %d folds are done; only those are averaged",
+                      j->request->model, j->n_models, splits.n_folds);
     }
     flim_splits_free(&splits);
-    return status;
+    return FLIM_OK;
 }
 
-/* All finished folds of a run folder, their mean threshold, and how the run prepared its counts. */
+/* All finished folds of a run folder, and the mean of their thresholds. */
 static flim_status find_folds(job *j, flim_error *err)
 {
     char path[PATH_BYTES];
     const char *folder = j->request->model;
     double sum = 0, threshold = 0.5;
-    flim_status status = FLIM_OK;
-    for (int k = 0; k < MAX_MODELS && status == FLIM_OK; k++) {
-        if (!flim_fold_is_done(folder, k)) {
-            continue;
-        }
-        snprintf(path, sizeof path, "%s/fold_%d/best.safetensors", folder, k);
-        status = add_model(j, path, err);
-        if (status == FLIM_OK) {
-            status = flim_fold_threshold(folder, k, &threshold, err);
+    for (int k = 0; k < MAX_MODELS; k++) {
+        if (flim_fold_is_done(folder, k)) {
+            snprintf(path, sizeof path, "%s/fold_%d/best.safetensors", folder, k);
+            FLIM_TRY(add_model(j, path, err));
+            FLIM_TRY(flim_fold_threshold(folder, k, &threshold, err));
             sum += threshold;
         }
     }
-    if (status == FLIM_OK && j->n_models == 0) {
+    if (j->n_models == 0) {
         return flim_fail(err, FLIM_ERROR_DATA, "%s: no finished fold (fold_K/DONE) to predict with", folder);
     }
+    j->threshold = sum / j->n_models;
+    return read_splits(j, err);
+}
+
+/* How the run prepared its counts. */
+static flim_status read_config(job *j, const char *path, flim_error *err)
+{
     flim_settings settings;
-    if (status == FLIM_OK) {
-        status = read_splits(j, err);
-    }
-    if (status == FLIM_OK) {
-        j->threshold = sum / j->n_models;
-        status = flim_settings_init(&settings, err);
-    }
-    if (status == FLIM_OK) {
-        snprintf(path, sizeof path, "%s/config.yaml", folder);
-        status = flim_settings_read(&settings, path, err);
-        j->mask_counts = settings.mask_counts;
-        flim_settings_free(&settings);
-    }
+    FLIM_TRY(flim_settings_init(&settings, err));
+    const flim_status status = flim_settings_read(&settings, path, err);
+    j->mask_counts = settings.mask_counts;
+    flim_settings_free(&settings);
     return status;
 }
 
@@ -113,15 +99,18 @@ static flim_status find_models(job *j, flim_error *err)
     char config[PATH_BYTES];
     j->threshold = 0.5;
     snprintf(config, sizeof config, "%s/config.yaml", j->request->model);
-    flim_status status = flim_file_exists(config) ? find_folds(j, err) : add_model(j, j->request->model, err);
+    if (flim_file_exists(config)) {
+        FLIM_TRY(find_folds(j, err));
+        FLIM_TRY(read_config(j, config, err));
+    } else {
+        FLIM_TRY(add_model(j, j->request->model, err));
+    }
     if (!isnan(j->request->threshold)) {
         j->threshold = j->request->threshold;
     }
-    if (status == FLIM_OK) {
-        status = flim_weights_probe(j->model[0], &j->weights, err);
-    }
+    FLIM_TRY(flim_weights_probe(j->model[0], &j->weights, err));
     j->mask_counts = j->mask_counts || j->weights.mask_counts;
-    return status;
+    return FLIM_OK;
 }
 
 /* ---- data against weights ---- */
@@ -198,138 +187,94 @@ static flim_status open_data(job *j, flim_error *err)
     return check_classes(j, err);
 }
 
-static flim_status compile(job *j, flim_error *err)
+static flim_status prepare(job *j, flim_error *err)
 {
     const flim_predict_request *r = j->request;
-    flim_status status = flim_device_open(r->device, &j->hooks->log, &j->device, err);
-    if (status == FLIM_OK) {
-        j->precision = r->precision == FLIM_PRECISION_AUTO ? flim_device_get_info(j->device)->auto_precision : r->precision;
-        status = flim_network_build(&j->net, j->weights.width, j->weights.classes, j->info->t, j->info->h, j->info->w, err);
-    }
-    if (status != FLIM_OK) {
-        return status;
-    }
+    const flim_dataset_info *info = j->info;
+    flim_trainer *t = &j->trainer;
+    FLIM_TRY(flim_trainer_create(r->device, r->precision, &j->hooks->log, t, err));
+    FLIM_TRY(flim_network_build(&t->net, j->weights.width, j->weights.classes, info->t, info->h, info->w, err));
     const flim_program_options program = {
-        .precision = j->precision, .eval_batch = r->batch, .benchmark = true, .log = &j->hooks->log};
+        .precision = t->precision, .eval_batch = r->batch, .benchmark = true, .log = &j->hooks->log};
     const flim_loader_options loader = {.workers = (int)r->workers,
                                         .prefetch = (int)r->prefetch,
                                         .batch = r->batch,
-                                        .device = j->device,
+                                        .device = t->device,
                                         .log = &j->hooks->log};
-    FLIM_TRY(flim_program_compile(j->device, &j->net, &program, &j->program, err));
-    FLIM_TRY(flim_program_allocate(j->program, err));
-    return flim_loader_create(j->dataset, &loader, &j->loader, err);
+    FLIM_TRY(flim_trainer_compile(t, &program, err));
+    FLIM_TRY(flim_trainer_allocate(t, j->dataset, &loader, err));
+    FLIM_TRY(flim_ensemble_create(t, j->weights.classes, info->n, &j->ensemble, err));
+    j->cells = flim_alloc((size_t)info->n, sizeof *j->cells, err);
+    for (int64_t i = 0; j->cells && i < info->n; i++) {
+        j->cells[i] = i;
+    }
+    return j->cells ? FLIM_OK : FLIM_ERROR_MEMORY;
 }
 
 /* ---- passes ---- */
 
-static flim_status allocate(job *j, flim_error *err)
-{
-    size_t n = (size_t)j->info->n, k = (size_t)j->weights.classes;
-    j->parameter = flim_alloc((size_t)j->net.parameters, sizeof(float), err);
-    j->statistic = flim_alloc((size_t)j->net.statistics, sizeof(float), err);
-    j->logits = flim_alloc(n * (size_t)j->net.head[0].outputs, sizeof(float), err);
-    j->one = flim_alloc(n * k, sizeof(double), err);
-    j->sum = flim_alloc(n * k, sizeof(double), err);
-    j->cells = flim_alloc(n, sizeof *j->cells, err);
-    if (!j->parameter || !j->statistic || !j->logits || !j->one || !j->sum || !j->cells) {
-        return FLIM_ERROR_MEMORY;
-    }
-    for (size_t i = 0; i < n; i++) {
-        j->cells[i] = (int64_t)i;
-    }
-    return FLIM_OK;
-}
-
 static flim_status run_model(job *j, int m, flim_error *err)
 {
-    const int64_t n = j->info->n;
     const int symmetries = !j->request->flips ? 1 : j->info->h == j->info->w ? 8 : 4;
     flim_evaluation evaluation = {
-        .program = j->program,
-        .loader = j->loader,
-        .outputs = j->net.head[0].outputs,
-        .batch = j->request->batch,
-        .hooks = j->hooks,
-        .at = {.phase = FLIM_PHASE_TEST, .fold = m + 1, .folds = j->n_models, .epoch = 1, .epochs = 1}};
-    FLIM_TRY(flim_weights_read(j->model[m], &j->net, j->parameter, j->statistic, err));
-    FLIM_TRY(flim_program_write(j->program, FLIM_STATE_PARAMETERS, j->parameter, err));
-    FLIM_TRY(flim_program_write(j->program, FLIM_STATE_STATISTICS, j->statistic, err));
+        .hooks = j->hooks, .at = {.phase = FLIM_PHASE_TEST, .fold = m + 1, .folds = j->n_models, .epoch = 1, .epochs = 1}};
+    FLIM_TRY(flim_ensemble_load(&j->ensemble, &j->trainer, j->model[m], err));
     for (int k = 0; k < symmetries; k++) {
         if (j->request->flips) {
             evaluation.transform = (flim_transform){.n = 1, .step = {{FLIM_TRANSFORM_DIHEDRAL, 1, k, k}}};
         }
-        FLIM_TRY(flim_evaluate(&evaluation, j->cells, n, j->logits, err));
-        flim_probabilities(n, j->weights.classes, j->logits, j->one);
-        for (int64_t i = 0; i < n * j->weights.classes; i++) {
-            j->sum[i] += j->one[i] / symmetries;
-        }
+        FLIM_TRY(flim_ensemble_add(&j->ensemble, &j->trainer, &evaluation, j->cells, symmetries, err));
     }
     return FLIM_OK;
 }
 
 static void release(job *j)
 {
-    flim_loader_destroy(j->loader);
-    flim_program_destroy(j->program);
+    flim_ensemble_free(&j->ensemble);
+    flim_trainer_destroy(&j->trainer);
     flim_dataset_close(j->dataset);
-    flim_device_close(j->device);
     flim_free(j->model);
-    flim_free(j->parameter);
-    flim_free(j->statistic);
-    flim_free(j->logits);
-    flim_free(j->one);
-    flim_free(j->sum);
     flim_free(j->cells);
 }
 
-static flim_status measure(const job *j, flim_metrics *metrics, flim_error *err)
+static void log_result(const job *j)
 {
-    if (!j->info->label) {
-        return flim_metrics_compute(0, j->weights.classes, NULL, NULL, j->threshold, metrics, err);
+    char decided[48] = "";
+    if (j->weights.classes == 2) {
+        snprintf(decided, sizeof decided, ", threshold %.4f", j->threshold);
+    } else if (!isnan(j->request->threshold)) {
+        flim_log_line(&j->hooks->log, FLIM_LOG_WARNING,
+                      "the threshold is not used: with %d classes the most probable one is predicted", j->weights.classes);
     }
-    return flim_metrics_compute(j->info->n, j->weights.classes, j->info->label, j->logits, j->threshold, metrics, err);
+    flim_log_line(&j->hooks->log, FLIM_LOG_INFO, "%" PRId64 " cells, %d model%s%s%s", j->info->n, j->n_models,
+                  j->n_models == 1 ? "" : "s", decided, j->request->flips ? ", averaged over flips" : "");
 }
 
 flim_status flim_predict(const flim_predict_request *request, const flim_train_hooks *hooks, flim_predictions *out,
                          flim_metrics *metrics, flim_error *err)
 {
     job j = {.request = request, .hooks = hooks};
+    const float *logits; /* (n,K') */
+    flim_status status = FLIM_OK;
     *out = (flim_predictions){0};
-    flim_status status = find_models(&j, err);
-    if (status == FLIM_OK) {
-        status = open_data(&j, err);
+    FLIM_TRY_DONE(find_models(&j, err));
+    FLIM_TRY_DONE(open_data(&j, err));
+    FLIM_TRY_DONE(prepare(&j, err));
+    for (int m = 0; m < j.n_models; m++) {
+        FLIM_TRY_DONE(run_model(&j, m, err));
     }
-    if (status == FLIM_OK) {
-        status = compile(&j, err);
+    if (j.n_models > 1 || request->flips) { /* one model seen once keeps its own logits, which saturate later */
+        flim_ensemble_mean(&j.ensemble);
     }
-    if (status == FLIM_OK) {
-        status = allocate(&j, err);
+    logits = j.ensemble.logits;
+    FLIM_TRY_DONE(flim_predictions_of(j.info, j.weights.classes, j.cells, j.info->n, logits, j.threshold, out, err));
+    if (metrics) {
+        FLIM_TRY_DONE(flim_metrics_compute(j.info->label ? j.info->n : 0, j.weights.classes, j.info->label, logits,
+                                           j.threshold, metrics, err));
     }
-    for (int m = 0; m < j.n_models && status == FLIM_OK; m++) {
-        status = run_model(&j, m, err);
-    }
-    if (status == FLIM_OK) {
-        /* One model seen once keeps its own logits, which saturate later than probabilities do. */
-        if (j.n_models > 1 || request->flips) {
-            flim_ensemble_logits(j.info->n, j.weights.classes, j.sum, j.n_models, j.logits);
-        }
-        status = flim_predictions_of(j.info, j.weights.classes, j.cells, j.info->n, j.logits, j.threshold, out, err);
-    }
-    if (status == FLIM_OK && metrics) {
-        status = measure(&j, metrics, err);
-    }
-    if (status == FLIM_OK) {
-        char decided[48] = "";
-        if (j.weights.classes == 2) {
-            snprintf(decided, sizeof decided, ", threshold %.4f", j.threshold);
-        } else if (!isnan(request->threshold)) {
-            flim_log_line(&hooks->log, FLIM_LOG_WARNING,
-                          "the threshold is not used: with %d classes the most probable one is predicted", j.weights.classes);
-        }
-        flim_log_line(&hooks->log, FLIM_LOG_INFO, "%" PRId64 " cells, %d model%s%s%s", out->n, j.n_models,
-                      j.n_models == 1 ? "" : "s", decided, request->flips ? ", averaged over flips" : "");
-    } else {
+    log_result(&j);
+done:
+    if (status != FLIM_OK) {
         flim_predictions_free(out);
     }
     release(&j);

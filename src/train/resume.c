@@ -27,12 +27,12 @@ static void set_hash(flim_identity *identity, flim_identity_field field, const c
 }
 
 /* What the scan saw of the counts.  No part of the identity: --no-scan does not know it. */
-static flim_status hash_counts(flim_run *run, flim_error *err)
+static flim_status hash_counts(flim_run *run, const flim_study *study, flim_error *err)
 {
     flim_sha256 hash;
     FLIM_TRY(flim_sha256_begin(&hash, err));
-    for (int64_t i = 0; i < run->info->n; i++) {
-        const flim_cell_summary *cell = &run->summary[i];
+    for (int64_t i = 0; i < study->info->n; i++) {
+        const flim_cell_summary *cell = &study->summary[i];
         const double seen[] = {cell->photons, (double)cell->zero_voxels, (double)cell->mask_pixels, (double)cell->peak_bin,
                                cell->max_count};
         flim_sha256_add(&hash, seen, sizeof seen);
@@ -41,9 +41,9 @@ static flim_status hash_counts(flim_run *run, flim_error *err)
     return FLIM_OK;
 }
 
-flim_status flim_resume_identify_data(flim_run *run, flim_error *err)
+flim_status flim_resume_identify_data(flim_run *run, const flim_study *study, flim_error *err)
 {
-    const flim_dataset_info *info = run->info;
+    const flim_dataset_info *info = study->info;
     flim_identity *id = &run->identity;
     flim_sha256 hash;
     flim_identity_set(id, FLIM_IDENTITY_CELLS, "cells", true, "%" PRId64, info->n);
@@ -63,20 +63,20 @@ flim_status flim_resume_identify_data(flim_run *run, flim_error *err)
         flim_sha256_add(&hash, info->name[i], strlen(info->name[i]) + 1);
     }
     set_hash(id, FLIM_IDENTITY_NAMES, "names", &hash);
-    return run->summary ? hash_counts(run, err) : FLIM_OK;
+    return study->summary ? hash_counts(run, study, err) : FLIM_OK;
 }
 
 /* The settings' fields, four of them as the run resolved them, and the texts of the whole. */
-static void identify_settings(flim_run *run)
+static void identify_settings(flim_run *run, const flim_trainer *trainer)
 {
-    const flim_device_info *device = flim_device_get_info(run->device);
+    const flim_device_info *device = flim_device_get_info(trainer->device);
     flim_identity *id = &run->identity;
     char threads[32] = "";
     flim_identity_set_settings(id, run->settings);
     flim_identity_resolve(id, FLIM_IDENTITY_DEVICE, "%s", device->kind);
-    flim_identity_resolve(id, FLIM_IDENTITY_PRECISION, "%s", flim_precision_name(run->precision));
-    flim_identity_resolve(id, FLIM_IDENTITY_EVAL_BATCH, "%" PRId64, run->eval_batch);
-    flim_identity_resolve(id, FLIM_IDENTITY_LR, "%.17g", run->lr);
+    flim_identity_resolve(id, FLIM_IDENTITY_PRECISION, "%s", flim_precision_name(trainer->precision));
+    flim_identity_resolve(id, FLIM_IDENTITY_EVAL_BATCH, "%" PRId64, trainer->eval_batch);
+    flim_identity_resolve(id, FLIM_IDENTITY_LR, "%.17g", trainer->learning_rate);
     flim_identity_text(id, run->identity_text);
     if (device->threads > 0) {
         snprintf(threads, sizeof threads, " · %d threads", device->threads);
@@ -86,7 +86,7 @@ static void identify_settings(flim_run *run)
     snprintf(run->checkpoint_text, sizeof run->checkpoint_text, "%s\n%s", run->identity_text, run->made_by);
 }
 
-flim_status flim_resume_identify_rest(flim_run *run, flim_error *err)
+flim_status flim_resume_identify_rest(flim_run *run, const flim_trainer *trainer, flim_error *err)
 {
     flim_identity *id = &run->identity;
     char path[FLIM_PATH_MAX], splits[65] = "", weights[65] = "none", *bytes = NULL;
@@ -95,13 +95,14 @@ flim_status flim_resume_identify_rest(flim_run *run, flim_error *err)
     FLIM_TRY_DONE(flim_run_folder_path(run, "splits.json", path, err));
     FLIM_TRY_DONE(flim_file_read(path, (size_t)1 << 32, &bytes, &count, err));
     FLIM_TRY_DONE(flim_sha256_of(bytes, count, splits, err));
-    if (run->initial_parameter) {
-        FLIM_TRY_DONE(flim_sha256_of(run->initial_parameter, (size_t)run->net.parameters * sizeof(float), weights, err));
+    if (trainer->initial_parameter) {
+        FLIM_TRY_DONE(
+            flim_sha256_of(trainer->initial_parameter, (size_t)trainer->net.parameters * sizeof(float), weights, err));
     }
     flim_identity_set(id, FLIM_IDENTITY_SPLITS, "splits", true, "%.16s", splits);
-    flim_identity_set(id, FLIM_IDENTITY_WIDTH, "width", true, "%d", run->net.width);
+    flim_identity_set(id, FLIM_IDENTITY_WIDTH, "width", true, "%d", trainer->net.width);
     flim_identity_set(id, FLIM_IDENTITY_INIT_WEIGHTS, "init_weights", true, "%.16s", weights);
-    identify_settings(run);
+    identify_settings(run, trainer);
 done:
     flim_free(bytes);
     return status;
@@ -311,20 +312,24 @@ static void note_versions(const flim_run *run, const flim_json *record)
     }
 }
 
-flim_status flim_resume_rebatch(flim_run *run, flim_error *err)
+flim_status flim_resume_rebatch(flim_run *run, const flim_trainer *trainer, flim_error *err)
 {
     flim_json *record;
     char words[96];
     FLIM_TRY(read_record(run, &record, err));
     snprintf(words, sizeof words, "batch %" PRId64 " x accumulate %" PRId64 " from here on", run->settings->batch,
              run->settings->accumulate);
-    identify_settings(run);
-    const flim_status status = keep_override(run, record, "out of memory", words, err);
+    identify_settings(run, trainer);
+    flim_string_list_free(&run->accepted); /* another process may have added identities of its own */
+    flim_status status = FLIM_OK;
+    FLIM_TRY_DONE(read_list(flim_json_get(record, "accepted"), &run->accepted, err));
+    status = keep_override(run, record, "out of memory", words, err);
+done:
     flim_json_free(record);
     return status;
 }
 
-flim_status flim_resume_check(flim_run *run, flim_error *err)
+flim_status flim_resume_check(flim_run *run, int n_folds, flim_error *err)
 {
     flim_json *record;
     differences d = {0};
@@ -339,7 +344,8 @@ flim_status flim_resume_check(flim_run *run, flim_error *err)
     FLIM_TRY_DONE(read_list(flim_json_get(record, "accepted"), &run->accepted, err));
     compare(run, record, &d);
     if (run->settings->resume_override && (d.any || run->changes.n > 0) && !d.fixed) {
-        FLIM_TRY_DONE(flim_run_check_alone(run, "; --resume-override changes what all folds share: wait for its end", err));
+        FLIM_TRY_DONE(
+            flim_run_check_alone(run, n_folds, "; --resume-override changes what all folds share: wait for its end", err));
         FLIM_TRY_DONE(override(run, record, &d, err));
     } else if (d.any && (d.data || !is_accepted(run))) {
         FLIM_TRY_DONE(refuse(run, &d, err));

@@ -7,6 +7,7 @@
 #include "core/alloc.h"
 #include "core/file.h"
 #include "core/try.h"
+#include "train/hooks.h"
 #include "train/run.h"
 
 /* The difference between the run's settings and the call's, as it is worked through. */
@@ -20,16 +21,6 @@ typedef struct merge {
     flim_status status;
     flim_error *err;
 } merge;
-
-bool flim_run_is_explicit(const flim_train_hooks *hooks, const char *key)
-{
-    for (int i = 0; hooks->explicit_keys && i < hooks->explicit_keys->n; i++) {
-        if (strcmp(hooks->explicit_keys->item[i], key) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
 
 /* Takes the call's value, and notes which. */
 static flim_status override(merge *m, const flim_flag_row *row, const char *key, const char *stored, const char *given)
@@ -48,7 +39,7 @@ static void merge_row(void *context, const flim_flag_row *row, const char *store
     flim_on_resume on_resume = (flim_on_resume)row->on_resume;
     char key[FLIM_KEY_MAX];
     flim_flag_key(row, key, sizeof key);
-    if (m->status != FLIM_OK || on_resume == FLIM_ON_RESUME_CALL || !flim_run_is_explicit(m->run->hooks, key)) {
+    if (m->status != FLIM_OK || on_resume == FLIM_ON_RESUME_CALL || !flim_is_explicit(m->run->hooks, key)) {
         return;
     }
     if (row->offset == offsetof(flim_settings, batch) && m->given->batch == 0) {

@@ -1,4 +1,4 @@
-/* The run folder: making, locking, and the files that say what the run is. */
+/* The run folder: making it, and the files that say what the run is. */
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -25,6 +25,13 @@ flim_status flim_run_folder_path(const flim_run *run, const char *name, char out
                : flim_fail(err, FLIM_ERROR_WRITE, "the path %.200s/%s is too long", run->folder, name);
 }
 
+flim_status flim_run_fold_path(const flim_run *run, int k, const char *name, char out[FLIM_PATH_MAX], flim_error *err)
+{
+    char below[64];
+    snprintf(below, sizeof below, "fold_%d%s%s", k, name[0] ? "/" : "", name);
+    return flim_run_folder_path(run, below, out, err);
+}
+
 /* runs/<date>-<time>, with -2, -3, ... where that is taken already. */
 static void default_folder(char out[FLIM_PATH_MAX])
 {
@@ -38,99 +45,6 @@ static void default_folder(char out[FLIM_PATH_MAX])
         snprintf(out, FLIM_PATH_MAX, "runs/%s-%d", stamp, i);
     }
 }
-
-/* ---- locks ---- */
-
-flim_status flim_run_folder_lock(flim_run *run, flim_error *err)
-{
-    char path[FLIM_PATH_MAX], what[FLIM_PATH_MAX + 32];
-    snprintf(what, sizeof what, "the run folder %s", run->folder);
-    FLIM_TRY(flim_run_folder_path(run, ".lock", path, err));
-    return flim_lock_wait(path, what, run->hooks->stop, &run->log, &run->folder_lock, err);
-}
-
-void flim_run_folder_unlock(flim_run *run)
-{
-    flim_lock_release(&run->folder_lock);
-}
-
-static flim_status try_fold(flim_run *run, int k, flim_lock *lock, char holder[FLIM_LOCK_HOLDER], flim_error *err)
-{
-    char path[FLIM_PATH_MAX], name[48], what[FLIM_PATH_MAX + 48];
-    snprintf(name, sizeof name, "fold_%d", k);
-    snprintf(what, sizeof what, "fold %d of %s", k, run->folder);
-    FLIM_TRY(flim_run_folder_path(run, name, path, err));
-    FLIM_TRY(flim_make_folder(path, err));
-    snprintf(name, sizeof name, "fold_%d/.lock", k);
-    FLIM_TRY(flim_run_folder_path(run, name, path, err));
-    return flim_lock_try(path, what, &run->log, lock, holder, err);
-}
-
-static bool fold_exists(const flim_run *run, int64_t k)
-{
-    char path[FLIM_PATH_MAX], name[48];
-    snprintf(name, sizeof name, "fold_%" PRId64, k);
-    return flim_run_folder_path(run, name, path, NULL) == FLIM_OK && flim_file_exists(path);
-}
-
-static flim_status in_use(const flim_run *run, int k, const char *holder, const char *what, flim_error *err)
-{
-    return flim_fail(err, FLIM_ERROR_USAGE, "fold %d of %s is in use by another process (%s)%s", k, run->folder, holder,
-                     what);
-}
-
-flim_status flim_run_take_fold(flim_run *run, int k, bool *taken, flim_error *err)
-{
-    char holder[FLIM_LOCK_HOLDER];
-    *taken = true;
-    if (run->locked_fold == k) {
-        return FLIM_OK;
-    }
-    FLIM_TRY(try_fold(run, k, &run->fold_lock, holder, err));
-    *taken = flim_lock_held(&run->fold_lock);
-    if (*taken) {
-        run->locked_fold = k;
-        return FLIM_OK;
-    }
-    if (run->settings->fold == k) {
-        return in_use(run, k, holder, "", err);
-    }
-    flim_log_line(&run->log, FLIM_LOG_NOTE, "fold %d is in use by another process (%s) and is left to it", k, holder);
-    return FLIM_OK;
-}
-
-void flim_run_release_fold(flim_run *run)
-{
-    flim_lock_release(&run->fold_lock);
-    run->locked_fold = -1;
-}
-
-/* --fold K, before the data is read.  A fold that nobody has begun has no folder yet, and its number may be wrong. */
-static flim_status take_fold_asked_for(flim_run *run, flim_error *err)
-{
-    const int64_t k = run->settings->fold;
-    bool taken;
-    return k >= 0 && k <= INT32_MAX && fold_exists(run, k) ? flim_run_take_fold(run, (int)k, &taken, err) : FLIM_OK;
-}
-
-flim_status flim_run_check_alone(flim_run *run, const char *what, flim_error *err)
-{
-    char holder[FLIM_LOCK_HOLDER];
-    for (int k = 0; k < run->splits.n_folds; k++) {
-        flim_lock lock = FLIM_NO_LOCK;
-        if (k == run->locked_fold || !fold_exists(run, k)) {
-            continue;
-        }
-        FLIM_TRY(try_fold(run, k, &lock, holder, err));
-        if (!flim_lock_held(&lock)) {
-            return in_use(run, k, holder, what, err);
-        }
-        flim_lock_release(&lock);
-    }
-    return FLIM_OK;
-}
-
-/* ---- making the folder ---- */
 
 /* A new run's folder must hold no other's results: finished folds would be taken for its own, checkpoints gone on from.  What a run
  * that was killed before it began leaves (its log, splits.json) is written over. */
@@ -207,7 +121,7 @@ flim_status flim_run_folder_open(flim_run *run, bool resuming, flim_error *err)
     FLIM_TRY(flim_train_log_open(&run->file_log, path, resuming, err));
     if (resuming) {
         flim_run_folder_unlock(run);
-        FLIM_TRY(take_fold_asked_for(run, err));
+        FLIM_TRY(flim_run_take_fold_asked_for(run, err));
     }
     return FLIM_OK;
 }
@@ -222,10 +136,9 @@ flim_status flim_run_folder_close(flim_run *run, flim_error *err)
 
 bool flim_run_fold_has_failed(const flim_run *run, int k, char reason[1024])
 {
-    char path[FLIM_PATH_MAX], name[32], *text = NULL;
+    char path[FLIM_PATH_MAX], *text = NULL;
     size_t count = 0;
-    snprintf(name, sizeof name, "fold_%d/FAILED", k);
-    if (flim_fold_is_done(run->folder, k) || flim_run_folder_path(run, name, path, NULL) != FLIM_OK ||
+    if (flim_fold_is_done(run->folder, k) || flim_run_fold_path(run, k, "FAILED", path, NULL) != FLIM_OK ||
         !flim_file_exists(path)) {
         return false;
     }
@@ -235,7 +148,7 @@ bool flim_run_fold_has_failed(const flim_run *run, int k, char reason[1024])
     return true;
 }
 
-static flim_status write_environment(flim_run *run, flim_error *err)
+static flim_status write_environment(const flim_run *run, const flim_trainer *trainer, flim_error *err)
 {
     char path[FLIM_PATH_MAX], hdf5[32], now[64];
     struct utsname host;
@@ -245,7 +158,7 @@ static flim_status write_environment(flim_run *run, flim_error *err)
     strftime(now, sizeof now, "%Y-%m-%dT%H:%M:%SZ", &utc);
     uname(&host);
     flim_hdf5_version(hdf5);
-    const flim_device_info *device = flim_device_get_info(run->device);
+    const flim_device_info *device = flim_device_get_info(trainer->device);
     flim_json *json = flim_json_object(), *versions = flim_json_object(), *about = flim_json_object();
     flim_json_set_string(versions, "flimcv", FLIM_VERSION);
     flim_json_set_string(versions, "hdf5", hdf5);
@@ -257,7 +170,7 @@ static flim_status write_environment(flim_run *run, flim_error *err)
     flim_json_set_string(about, "id", device->id);
     flim_json_set_string(about, "uuid", device->uuid);
     flim_json_set_integer(about, "memory_bytes", device->memory_bytes);
-    flim_json_set_string(about, "precision", flim_precision_name(run->precision));
+    flim_json_set_string(about, "precision", flim_precision_name(trainer->precision));
     flim_json_set(json, "device", about);
     flim_json_set_string(json, "host", host.nodename);
     flim_json_set_string(json, "system", host.release);
@@ -270,68 +183,24 @@ static flim_status write_environment(flim_run *run, flim_error *err)
     } else {
         flim_json_set_string(json, "seed", seed);
     }
-    flim_status status = flim_run_folder_path(run, "environment.json", path, err);
-    if (status == FLIM_OK) {
-        status = flim_json_write(json, path, err);
-    }
+    flim_status status = FLIM_OK;
+    FLIM_TRY_DONE(flim_run_folder_path(run, "environment.json", path, err));
+    status = flim_json_write(json, path, err);
+done:
     flim_json_free(json);
     return status;
 }
 
-flim_status flim_run_folder_begin(flim_run *run, flim_error *err)
+flim_status flim_run_folder_begin(flim_run *run, const flim_study *study, const flim_trainer *trainer, flim_error *err)
 {
     char path[FLIM_PATH_MAX];
     FLIM_TRY(flim_run_folder_path(run, "splits.json", path, err));
-    FLIM_TRY(flim_splits_write(&run->splits, path, err));
-    FLIM_TRY(write_environment(run, err));
-    FLIM_TRY(flim_resume_identify_rest(run, err));
+    FLIM_TRY(flim_splits_write(&study->splits, path, err));
+    FLIM_TRY(write_environment(run, trainer, err));
+    FLIM_TRY(flim_resume_identify_rest(run, trainer, err));
     FLIM_TRY(flim_resume_begin(run, err));
     FLIM_TRY(flim_run_folder_path(run, "config.yaml", path, err));
     FLIM_TRY(flim_settings_write(run->settings, path, err));
     flim_run_folder_unlock(run);
     return FLIM_OK;
-}
-
-static void put_real(FILE *stream, double value)
-{
-    if (isnan(value)) {
-        putc(',', stream);
-    } else {
-        fprintf(stream, ",%.9g", value);
-    }
-}
-
-flim_status flim_run_write_history(const char *folder, const flim_fold_state *state, flim_error *err)
-{
-    char path[FLIM_PATH_MAX];
-    flim_file_writer writer;
-    snprintf(path, sizeof path, "%.4000s/history.csv", folder);
-    FLIM_TRY(flim_file_begin(&writer, path, err));
-    FILE *stream = writer.stream;
-    fputs(
-        "epoch,lr,train_loss,train_accuracy,val_loss,val_accuracy,val_balanced_accuracy,val_f1,val_roc_auc,grad_norm,cells,"
-        "updates,skipped,seconds,it_per_s,cells_per_s,wait_share,device_share,peak_bytes,gpu_busy,gpu_memory_bytes,gpu_watts,"
-        "gpu_celsius\n",
-        stream);
-    for (int64_t i = 0; i < state->n_history; i++) {
-        const flim_epoch_row *r = &state->history[i];
-        fprintf(stream, "%" PRId64, r->epoch);
-        const double results[] = {r->learning_rate,         r->train_loss, r->train_accuracy, r->val_loss, r->val_accuracy,
-                                  r->val_balanced_accuracy, r->val_f1,     r->val_roc_auc,    r->grad_norm};
-        for (size_t j = 0; j < sizeof results / sizeof results[0]; j++) {
-            put_real(stream, results[j]);
-        }
-        fprintf(stream, ",%" PRId64 ",%" PRId64 ",%" PRId64, r->cells, r->updates, r->skipped);
-        const double times[] = {r->seconds, r->iterations_per_second, r->cells_per_second, r->wait_share, r->device_share};
-        for (size_t j = 0; j < sizeof times / sizeof times[0]; j++) {
-            put_real(stream, times[j]);
-        }
-        fprintf(stream, ",%" PRId64, r->peak_bytes);
-        const double device[] = {r->device_busy, r->device_memory, r->device_watts, r->device_celsius};
-        for (size_t j = 0; j < sizeof device / sizeof device[0]; j++) {
-            put_real(stream, device[j]);
-        }
-        putc('\n', stream);
-    }
-    return flim_file_commit(&writer, err);
 }

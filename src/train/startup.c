@@ -1,21 +1,18 @@
 /* What a run says before it trains: device, data table, network, memory. */
 #include <inttypes.h>
-#include <math.h>
 
 #include "core/alloc.h"
 #include "backend/backend.h"
-#include "plan/plan.h"
 #include "core/median.h"
-#include "core/try.h"
 #include "train/run.h"
 
 #define GB 1e9
 #define GIB 1073741824.0
 
-void flim_startup_device(flim_run *run)
+void flim_startup_device(const flim_run *run, const flim_trainer *trainer)
 {
     const flim_log *log = &run->log;
-    const flim_device_info *d = flim_device_get_info(run->device);
+    const flim_device_info *d = flim_device_get_info(trainer->device);
     const flim_settings *s = run->settings;
     char hdf5[32];
     flim_hdf5_version(hdf5);
@@ -25,28 +22,29 @@ void flim_startup_device(flim_run *run)
         flim_log_line(log, FLIM_LOG_INFO, "VRAM: %.1f GB (%.1f GiB), %.1f GiB free", (double)d->memory_bytes / GB,
                       (double)d->memory_bytes / GIB, (double)d->memory_free / GIB);
         flim_log_line(log, FLIM_LOG_INFO, "Optimizations: CUDNN benchmark=%s, TF32=%s", s->benchmark ? "True" : "False",
-                      run->precision == FLIM_PRECISION_TF32 ? "True" : "False");
+                      trainer->precision == FLIM_PRECISION_TF32 ? "True" : "False");
     } else {
         flim_log_line(log, FLIM_LOG_INFO, "CPU: %s (%s, %d threads)", d->name, d->architecture, d->threads);
         flim_log_line(log, FLIM_LOG_INFO, "RAM: %.1f GB (%.1f GiB), %.1f GiB free", (double)d->memory_bytes / GB,
                       (double)d->memory_bytes / GIB, (double)d->memory_free / GIB);
     }
     bool automatic = s->precision == FLIM_PRECISION_AUTO;
-    flim_log_line(log, FLIM_LOG_INFO, "Precision: %s%s%s", flim_precision_name(run->precision), automatic ? ", auto: " : "",
-                  !automatic                              ? ""
-                  : run->precision == FLIM_PRECISION_TF32 ? "the device has TF32"
-                                                          : "the device has no TF32");
+    flim_log_line(log, FLIM_LOG_INFO, "Precision: %s%s%s", flim_precision_name(trainer->precision),
+                  automatic ? ", auto: " : "",
+                  !automatic                                  ? ""
+                  : trainer->precision == FLIM_PRECISION_TF32 ? "the device has TF32"
+                                                              : "the device has no TF32");
 }
 
 /* The settings that differ from one run to the next, in three lines; --print-config shows all. */
-static void settings_lines(const flim_run *run)
+static void settings_lines(const flim_run *run, const flim_trainer *trainer)
 {
     const flim_settings *s = run->settings;
     flim_log_line(&run->log, FLIM_LOG_INFO,
                   "Settings: preset %s, %" PRId64 " epochs, batch %" PRId64 " x %" PRId64 " accumulated, eval batch %" PRId64
                   ", lr %g, weight decay %g, clip %g",
-                  flim_preset_names[s->preset], s->epochs, s->batch, s->accumulate, run->eval_batch, run->lr, s->weight_decay,
-                  s->clip);
+                  flim_preset_names[s->preset], s->epochs, s->batch, s->accumulate, trainer->eval_batch,
+                  trainer->learning_rate, s->weight_decay, s->clip);
     flim_log_line(&run->log, FLIM_LOG_INFO,
                   "          sampler %s, label smoothing %g, dropout %g, patience %" PRId64 ", monitor %s, seed %" PRIu64
                   ", workers %" PRId64 ", prefetch %" PRId64,
@@ -54,12 +52,13 @@ static void settings_lines(const flim_run *run)
                   s->seed, s->workers, s->prefetch);
 }
 
-static void class_line(const flim_run *run, const flim_cell_summary *summary, int class_number)
+static void class_line(const flim_run *run, const flim_study *study, int class_number)
 {
-    const flim_dataset_info *info = run->info;
+    const flim_dataset_info *info = study->info;
+    const flim_cell_summary *summary = study->summary;
     int64_t cells = 0, groups = 0, zeros = 0;
     double photons = 0, area = 0;
-    /* For the median; the table goes without it where memory lacks. */
+    /* For the median; the table goes without it if memory lacks. */
     double *peaks = flim_alloc((size_t)info->n, sizeof *peaks, NULL);
     for (int64_t g = 0; g < info->groups; g++) {
         for (int64_t i = 0; i < info->n; i++) {
@@ -95,9 +94,9 @@ static void class_line(const flim_run *run, const flim_cell_summary *summary, in
     flim_free(peaks);
 }
 
-void flim_startup_data(flim_run *run, const flim_cell_summary *summary)
+void flim_startup_data(const flim_run *run, const flim_study *study)
 {
-    const flim_dataset_info *info = run->info;
+    const flim_dataset_info *info = study->info;
     for (int i = 0; i < info->n_files; i++) {
         flim_log_line(&run->log, FLIM_LOG_INFO, "%s %s", i ? "     " : "Data:", info->path[i]);
     }
@@ -109,39 +108,25 @@ void flim_startup_data(flim_run *run, const flim_cell_summary *summary)
                   "      libhdf5 is %sbuilt thread-safe; calls into it run one at a time, decoding on %" PRId64 " threads",
                   info->thread_safe_library ? "" : "not ", run->settings->workers);
     flim_log_line(&run->log, FLIM_LOG_INFO, "  %-20s %8s %8s%s", "class", "cells", "groups",
-                  summary ? "     photons  mask px  zeros %  peak bin" : "");
+                  study->summary ? "     photons  mask px  zeros %  peak bin" : "");
     for (int k = 0; k < info->classes; k++) {
-        class_line(run, summary, k);
+        class_line(run, study, k);
     }
 }
 
-flim_status flim_startup_plan(flim_run *run, flim_error *err)
+void flim_startup_network(const flim_run *run, const flim_trainer *trainer)
 {
-    flim_memory_plan plan;
-    FLIM_TRY(flim_program_memory(run->program, &plan, err));
-    const flim_network *net = &run->net;
-    settings_lines(run);
-    flim_log_line(&run->log, FLIM_LOG_INFO,
-                  "Network: %s, width %d, %" PRId64 " parameters, %.2f G multiply-adds a cell forward", net->preset,
-                  net->width, net->parameters, (double)flim_network_macs(net) / 1e9);
-    const flim_recompute recompute = run->program->options.recompute; /* what auto came to */
+    const flim_network *net = &trainer->net;
+    const flim_recompute recompute = trainer->program->options.recompute; /* what auto came to */
     const flim_recompute asked = run->settings->checkpoint_activations;
+    settings_lines(run, trainer);
+    flim_log_line(&run->log, FLIM_LOG_INFO,
+                  "Network: %s, width %d, %" PRId64 " parameters, %.2f G multiply-adds per cell forward", net->preset,
+                  net->width, net->parameters, (double)flim_network_macs(net) / 1e9);
     if (asked != FLIM_RECOMPUTE_NONE) {
         flim_log_line(&run->log, FLIM_LOG_INFO, "Activation checkpointing: %s%s", flim_recompute_name(asked),
                       recompute == FLIM_RECOMPUTE_NONE  ? ": all fits, nothing is computed twice"
-                      : recompute == FLIM_RECOMPUTE_ALL ? ": the backward pass makes the insides of all blocks again"
-                                                        : ": the backward pass makes the insides of some blocks again");
+                      : recompute == FLIM_RECOMPUTE_ALL ? ": the backward pass recomputes the insides of all blocks"
+                                                        : ": the backward pass recomputes the insides of some blocks");
     }
-    flim_plan shown = {.memory = plan,
-                       .request = {.net = net,
-                                   .batch = run->settings->batch,
-                                   .eval_batch = run->eval_batch,
-                                   /* cells on the device stand in the program's plan, and need no buffers */
-                                   .prefetch = run->cache_widths ? 0 : (int)run->settings->prefetch,
-                                   .cache_bytes = run->cache_widths ? 0 : run->info->cache_bytes}};
-    const flim_plan_room room = flim_plan_room_of(run->device, run->settings->margin);
-    flim_plan_complete(&shown, run->device, &room);
-    run->planned_bytes = shown.program_bytes;
-    flim_plan_table(&shown, flim_device_get_info(run->device)->own_memory ? &room : NULL, &run->log);
-    return FLIM_OK;
 }

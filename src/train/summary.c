@@ -6,86 +6,74 @@
 
 #include "core/alloc.h"
 #include "core/file.h"
-#include "flim/weights.h"
+#include "core/try.h"
 #include "results/baseline_results.h"
 #include "train/run.h"
 
 /* All that the summary says. */
 typedef struct summary {
     flim_fold_result *fold; /* (n) those that are done */
-    int n;
+    int n, n_folds; /* n_folds: of the run */
     double mean[FLIM_N_METRICS], sd[FLIM_N_METRICS], mean_half[FLIM_N_METRICS], sd_half[FLIM_N_METRICS];
     int used[FLIM_N_METRICS]; /* folds in which a metric is defined */
     flim_metrics pooled, pooled_half, holdout, baseline[FLIM_N_BASELINES];
     bool held_out, has_baseline[FLIM_N_BASELINES];
 } summary;
 
-/* Hold-out metrics from holdout_predictions.csv, where that exists. */
-static flim_status holdout_metrics(flim_run *run, summary *s, flim_error *err)
+static flim_status metrics_of(flim_predictions *p, flim_metrics *out, flim_error *err)
+{
+    const flim_status status = flim_metrics_of_decisions(p->n, p->classes, p->label, p->logits, p->predicted, out, err);
+    flim_predictions_free(p);
+    return status;
+}
+
+/* Hold-out metrics from holdout_predictions.csv, if that exists. */
+static flim_status holdout_metrics(const flim_run *run, summary *s, flim_error *err)
 {
     char path[FLIM_PATH_MAX];
-    flim_predictions p = {0};
-    flim_status status = flim_run_folder_path(run, "holdout_predictions.csv", path, err);
-    if (status != FLIM_OK || !flim_file_exists(path)) {
-        return status;
+    flim_predictions p;
+    FLIM_TRY(flim_run_folder_path(run, "holdout_predictions.csv", path, err));
+    if (!flim_file_exists(path)) {
+        return FLIM_OK;
     }
-    status = flim_predictions_read(path, &p, err);
-    if (status == FLIM_OK) {
-        status = flim_metrics_of_decisions(p.n, p.classes, p.label, p.logits, p.predicted, &s->holdout, err);
-    }
-    s->held_out = status == FLIM_OK;
-    flim_predictions_free(&p);
-    return status;
+    FLIM_TRY(flim_predictions_read(path, &p, err));
+    s->held_out = true;
+    return metrics_of(&p, &s->holdout, err);
 }
 
-static flim_status baseline_metrics(flim_run *run, const flim_pool *pool, summary *s, flim_error *err)
+static flim_status baseline_metrics(const flim_run *run, const flim_pool *pool, summary *s, flim_error *err)
 {
-    flim_status status = FLIM_OK;
-    for (int b = 0; b < FLIM_N_BASELINES && status == FLIM_OK; b++) {
+    for (int b = 0; b < FLIM_N_BASELINES; b++) {
         flim_predictions p;
         flim_error why; /* without the scan there are none, which has been said */
-        status = flim_baseline_read(run->folder, b, pool, &p, &s->has_baseline[b], &why, err);
-        if (status == FLIM_OK && s->has_baseline[b]) {
-            status = flim_metrics_of_decisions(p.n, p.classes, p.label, p.logits, p.predicted, &s->baseline[b], err);
-        }
-        flim_predictions_free(&p);
+        FLIM_TRY(flim_baseline_read(run->folder, b, pool, &p, &s->has_baseline[b], &why, err));
+        FLIM_TRY(s->has_baseline[b] ? metrics_of(&p, &s->baseline[b], err) : FLIM_OK);
     }
-    return status;
+    return FLIM_OK;
 }
 
-/* Everything of the folds that are done; s->n = 0 where none is. */
-static flim_status collect(flim_run *run, summary *s, flim_error *err)
+/* Everything of the folds that are done; s->n = 0 if none is. */
+static flim_status collect(const flim_run *run, const flim_splits *splits, summary *s, flim_error *err)
 {
     flim_pool pool = {0};
     flim_status status = FLIM_OK;
-    s->fold = flim_alloc((size_t)run->splits.n_folds, sizeof *s->fold, err);
-    if (!s->fold) {
-        return FLIM_ERROR_MEMORY;
-    }
-    for (int k = 0; k < run->splits.n_folds && status == FLIM_OK; k++) {
+    s->n_folds = splits->n_folds;
+    s->fold = flim_alloc((size_t)splits->n_folds, sizeof *s->fold, err);
+    FLIM_TRY_DONE(s->fold ? FLIM_OK : FLIM_ERROR_MEMORY);
+    for (int k = 0; k < splits->n_folds; k++) {
         if (flim_fold_is_done(run->folder, k)) {
-            status = flim_fold_result_read(run->folder, k, &run->splits.fold[k], &s->fold[s->n++], err);
+            FLIM_TRY_DONE(flim_fold_result_read(run->folder, k, &splits->fold[k], &s->fold[s->n++], err));
         }
     }
-    if (status != FLIM_OK || s->n == 0) {
-        return status;
+    if (s->n > 0) {
+        FLIM_TRY_DONE(flim_spread_over_folds(s->fold, s->n, true, s->mean_half, s->sd_half, s->used, err));
+        FLIM_TRY_DONE(flim_spread_over_folds(s->fold, s->n, false, s->mean, s->sd, s->used, err));
+        FLIM_TRY_DONE(flim_pool_make(s->fold, s->n, &pool, err));
+        FLIM_TRY_DONE(flim_pool_metrics(&pool, &s->pooled, &s->pooled_half, err));
+        FLIM_TRY_DONE(holdout_metrics(run, s, err));
+        FLIM_TRY_DONE(baseline_metrics(run, &pool, s, err));
     }
-    status = flim_spread_over_folds(s->fold, s->n, true, s->mean_half, s->sd_half, s->used, err);
-    if (status == FLIM_OK) {
-        status = flim_spread_over_folds(s->fold, s->n, false, s->mean, s->sd, s->used, err);
-    }
-    if (status == FLIM_OK) {
-        status = flim_pool_make(s->fold, s->n, &pool, err);
-    }
-    if (status == FLIM_OK) {
-        status = flim_pool_metrics(&pool, &s->pooled, &s->pooled_half, err);
-    }
-    if (status == FLIM_OK) {
-        status = holdout_metrics(run, s, err);
-    }
-    if (status == FLIM_OK) {
-        status = baseline_metrics(run, &pool, s, err);
-    }
+done:
     flim_pool_free(&pool);
     return status;
 }
@@ -100,12 +88,12 @@ static void free_summary(summary *s)
 
 /* ---- files ---- */
 
-/* [{"fold": 1, "reason": "..."}], or NULL where none has failed. */
-static flim_json *failed_json(const flim_run *run)
+/* [{"fold": 1, "reason": "..."}], or NULL if none has failed. */
+static flim_json *failed_json(const flim_run *run, int n_folds)
 {
     char reason[1024];
     flim_json *list = NULL;
-    for (int k = 0; k < run->splits.n_folds; k++) {
+    for (int k = 0; k < n_folds; k++) {
         if (flim_run_fold_has_failed(run, k, reason)) {
             list = list ? list : flim_json_array();
             flim_json *one = flim_json_object();
@@ -125,7 +113,7 @@ static void set_undefined(summary *s)
     }
 }
 
-static flim_status write_json(flim_run *run, const summary *s, flim_error *err)
+static flim_status write_json(const flim_run *run, const summary *s, flim_error *err)
 {
     char path[FLIM_PATH_MAX];
     flim_json *json = flim_json_object(), *folds = flim_json_array(), *baselines = NULL;
@@ -133,7 +121,7 @@ static flim_status write_json(flim_run *run, const summary *s, flim_error *err)
         flim_json_add(folds, flim_fold_result_json(&s->fold[i]));
     }
     flim_json_set(json, "folds", folds);
-    flim_json *failed = failed_json(run);
+    flim_json *failed = failed_json(run, s->n_folds);
     if (failed) {
         flim_json_set(json, "failed", failed);
     }
@@ -155,25 +143,20 @@ static flim_status write_json(flim_run *run, const summary *s, flim_error *err)
             flim_json_set(baselines, flim_baseline_name(b), flim_metrics_json(s->baseline[b].value));
         }
     }
-    flim_status status = flim_run_folder_path(run, "summary.json", path, err);
-    if (status == FLIM_OK) {
-        status = flim_json_write(json, path, err);
-    }
+    flim_status status = FLIM_OK;
+    FLIM_TRY_DONE(flim_run_folder_path(run, "summary.json", path, err));
+    status = flim_json_write(json, path, err);
+done:
     flim_json_free(json);
     return status;
 }
 
-static flim_status write_csv(flim_run *run, const summary *s, flim_error *err)
+static flim_status write_csv(const flim_run *run, const summary *s, flim_error *err)
 {
     char path[FLIM_PATH_MAX];
     flim_file_writer writer;
-    flim_status status = flim_run_folder_path(run, "summary.csv", path, err);
-    if (status == FLIM_OK) {
-        status = flim_file_begin(&writer, path, err);
-    }
-    if (status != FLIM_OK) {
-        return status;
-    }
+    FLIM_TRY(flim_run_folder_path(run, "summary.csv", path, err));
+    FLIM_TRY(flim_file_begin(&writer, path, err));
     flim_result_csv_head(writer.stream, "fold");
     for (int i = 0; i < s->n; i++) {
         fprintf(writer.stream, "%d", s->fold[i].k);
@@ -206,22 +189,22 @@ static void table_row(const flim_log *log, const char *first, const double value
     flim_log_line(log, FLIM_LOG_RESULT, "%s", text);
 }
 
-static void failed_rows(const flim_run *run)
+static void failed_rows(const flim_run *run, int n_folds)
 {
     char reason[1024];
-    for (int k = 0; k < run->splits.n_folds; k++) {
+    for (int k = 0; k < n_folds; k++) {
         if (flim_run_fold_has_failed(run, k, reason)) {
             flim_log_line(&run->log, FLIM_LOG_RESULT, "  %d has failed and is in none of the numbers below", k);
         }
     }
 }
 
-static void print_table(const flim_run *run, const summary *s)
+static void print_table(const flim_run *run, int classes, const summary *s)
 {
     const flim_log *log = &run->log;
-    const bool two = run->info->classes == 2; /* with more the most probable class is predicted, and there is no threshold */
+    const bool two = classes == 2; /* with more the most probable class is predicted, and there is no threshold */
     char first[64], sentence[512];
-    flim_log_line(log, FLIM_LOG_RESULT, "Test parts, %d of %d folds%s:", s->n, run->splits.n_folds,
+    flim_log_line(log, FLIM_LOG_RESULT, "Test parts, %d of %d folds%s:", s->n, s->n_folds,
                   two ? " (thresholds from the validation parts)" : "");
     flim_log_line(log, FLIM_LOG_RESULT, "  %-28s %9s %9s %9s %9s %9s %9s", "fold (cells, best epoch)", "accuracy",
                   "bal. acc.", "F1", "MCC", "ROC AUC", "log loss");
@@ -230,7 +213,7 @@ static void print_table(const flim_run *run, const summary *s)
                  s->fold[i].best_epoch);
         table_row(log, first, s->fold[i].metrics.value);
     }
-    failed_rows(run);
+    failed_rows(run, s->n_folds);
     table_row(log, "mean", s->mean);
     table_row(log, "sd (ddof 1)", s->sd);
     table_row(log, "pooled", s->pooled.value);
@@ -249,7 +232,7 @@ static void print_table(const flim_run *run, const summary *s)
         }
     }
     if (s->has_baseline[FLIM_BASELINE_CONFOUNDS] &&
-        flim_confounds_suffice(run->info->classes, s->pooled.value, s->baseline[FLIM_BASELINE_CONFOUNDS].value, sentence,
+        flim_confounds_suffice(classes, s->pooled.value, s->baseline[FLIM_BASELINE_CONFOUNDS].value, sentence,
                                sizeof sentence)) {
         flim_log_line(log, FLIM_LOG_WARNING, "%s", sentence);
     }
@@ -261,103 +244,25 @@ static void print_table(const flim_run *run, const summary *s)
     }
 }
 
-flim_status flim_run_summary(flim_run *run, flim_error *err)
+flim_status flim_run_summary(const flim_run *run, const flim_study *study, flim_error *err)
 {
     summary s = {0};
-    flim_status status = collect(run, &s, err);
     char reason[1024];
+    flim_status status = FLIM_OK;
+    FLIM_TRY_DONE(collect(run, &study->splits, &s, err));
     bool any = s.n > 0;
-    for (int k = 0; k < run->splits.n_folds && !any; k++) {
+    for (int k = 0; k < s.n_folds && !any; k++) {
         any = flim_run_fold_has_failed(run, k, reason);
     }
     if (s.n == 0) {
         set_undefined(&s);
     }
-    if (status == FLIM_OK && any) {
-        status = write_json(run, &s, err);
-        if (status == FLIM_OK) {
-            status = write_csv(run, &s, err);
-        }
-        if (status == FLIM_OK) {
-            print_table(run, &s);
-        }
+    if (any) {
+        FLIM_TRY_DONE(write_json(run, &s, err));
+        FLIM_TRY_DONE(write_csv(run, &s, err));
+        print_table(run, study->info->classes, &s);
     }
+done:
     free_summary(&s);
-    return status;
-}
-
-/* ---- hold-out groups ---- */
-
-flim_status flim_run_holdout(flim_run *run, flim_error *err)
-{
-    const int64_t n = run->splits.n_holdout;
-    const int classes = run->info->classes, outputs = run->net.head[0].outputs;
-    char path[FLIM_PATH_MAX], name[64];
-    flim_predictions predictions = {0};
-    if (n == 0) {
-        return FLIM_OK;
-    }
-    for (int k = 0; k < run->splits.n_folds; k++) {
-        if (!flim_fold_is_done(run->folder, k)) {
-            flim_log_line(&run->log, FLIM_LOG_NOTE, "hold-out groups are scored once all folds are done; fold %d is not", k);
-            return FLIM_OK;
-        }
-    }
-    float *parameter = flim_alloc((size_t)run->net.parameters, sizeof(float), err); /* (P) */
-    float *statistic = flim_alloc((size_t)run->net.statistics, sizeof(float), err); /* (S) */
-    float *logits = flim_alloc((size_t)(n * outputs), sizeof(float), err); /* (n,K') */
-    double *one = flim_alloc((size_t)(n * classes), sizeof(double), err); /* (n,K) */
-    double *sum = flim_alloc((size_t)(n * classes), sizeof(double), err); /* (n,K) */
-    double thresholds = 0; /* the ensemble decides at the mean of its folds' own, as predict does */
-    flim_status status = parameter && statistic && logits && one && sum ? FLIM_OK : FLIM_ERROR_MEMORY;
-    for (int k = 0; k < run->splits.n_folds && status == FLIM_OK; k++) {
-        snprintf(name, sizeof name, "fold_%d/best.safetensors", k);
-        status = flim_run_folder_path(run, name, path, err);
-        if (status == FLIM_OK) {
-            status = flim_weights_read(path, &run->net, parameter, statistic, err);
-        }
-        if (status == FLIM_OK) {
-            status = flim_program_write(run->program, FLIM_STATE_PARAMETERS, parameter, err);
-        }
-        if (status == FLIM_OK) {
-            status = flim_program_write(run->program, FLIM_STATE_STATISTICS, statistic, err);
-        }
-        if (status == FLIM_OK) {
-            const flim_evaluation evaluation = flim_run_evaluation(run, FLIM_PHASE_HOLDOUT, k, 0);
-            status = flim_evaluate(&evaluation, run->splits.holdout, n, logits, err);
-        }
-        double threshold = 0.5;
-        if (status == FLIM_OK) {
-            status = flim_fold_threshold(run->folder, k, &threshold, err);
-        }
-        if (status == FLIM_OK) {
-            thresholds += threshold;
-            flim_probabilities(n, classes, logits, one);
-            for (int64_t i = 0; i < n * classes; i++) {
-                sum[i] += one[i];
-            }
-        }
-    }
-    if (status == FLIM_OK) {
-        flim_ensemble_logits(n, classes, sum, run->splits.n_folds, logits);
-        status = flim_predictions_of(run->info, classes, run->splits.holdout, n, logits, thresholds / run->splits.n_folds,
-                                     &predictions, err);
-    }
-    if (status == FLIM_OK) {
-        status = flim_run_folder_path(run, "holdout_predictions.csv", path, err);
-    }
-    if (status == FLIM_OK) {
-        status = flim_run_folder_lock(run, err);
-    }
-    if (status == FLIM_OK) {
-        status = flim_predictions_write(&predictions, path, err);
-        flim_run_folder_unlock(run);
-    }
-    flim_predictions_free(&predictions);
-    flim_free(parameter);
-    flim_free(statistic);
-    flim_free(logits);
-    flim_free(one);
-    flim_free(sum);
     return status;
 }

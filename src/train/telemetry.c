@@ -1,15 +1,15 @@
-/* How the device did during an epoch: its own figures, looked at no more often than they change. */
+#include "train/telemetry.h"
+
 #include <math.h>
 
 #include "core/clock.h"
-#include "train/run.h"
 
-#define BETWEEN_LOOKS 0.5 /* seconds: NVML's figures are means over 1/6 s to 1 s */
+#define BETWEEN_READS 0.5 /* seconds: NVML's figures are means over 1/6 s to 1 s */
 
-void flim_run_meter_begin(flim_run *run)
+void flim_telemetry_begin(flim_telemetry *t, const flim_device *device)
 {
-    run->meter = (flim_meter){.looked = -1};
-    flim_device_get_status(run->device, &run->meter.now); /* NaN everywhere where the device tells nothing */
+    *t = (flim_telemetry){.read_at = -1};
+    flim_device_get_status(device, &t->now); /* all NaN if the device tells nothing */
 }
 
 static void add(double *sum, int64_t *n, double value)
@@ -25,27 +25,25 @@ static double larger(double a, double b)
     return isnan(a) || b > a ? b : a;
 }
 
-void flim_run_meter_look(flim_run *run)
+void flim_telemetry_update(flim_telemetry *t, const flim_device *device)
 {
-    flim_meter *m = &run->meter;
     const double now = flim_seconds();
-    if (m->looked >= 0 && now - m->looked < BETWEEN_LOOKS) {
+    if (t->read_at >= 0 && now - t->read_at < BETWEEN_READS) {
         return;
     }
-    m->looked = now;
-    flim_device_get_status(run->device, &m->now);
-    add(&m->busy, &m->n_busy, m->now.busy);
-    add(&m->watts, &m->n_watts, m->now.watts);
-    m->most_bytes = m->n_looks ? larger(m->most_bytes, m->now.memory_bytes) : m->now.memory_bytes;
-    m->most_celsius = m->n_looks ? larger(m->most_celsius, m->now.celsius) : m->now.celsius;
-    m->n_looks++;
+    t->read_at = now;
+    flim_device_get_status(device, &t->now);
+    add(&t->busy, &t->n_busy, t->now.busy);
+    add(&t->watts, &t->n_watts, t->now.watts);
+    t->most_bytes = t->n_reads ? larger(t->most_bytes, t->now.memory_bytes) : t->now.memory_bytes;
+    t->most_celsius = t->n_reads ? larger(t->most_celsius, t->now.celsius) : t->now.celsius;
+    t->n_reads++;
 }
 
-void flim_run_meter_end(const flim_run *run, flim_epoch_row *row)
+void flim_telemetry_end(const flim_telemetry *t, flim_epoch_row *row)
 {
-    const flim_meter *m = &run->meter;
-    row->device_busy = m->n_busy ? m->busy / (double)m->n_busy : (double)NAN;
-    row->device_watts = m->n_watts ? m->watts / (double)m->n_watts : (double)NAN;
-    row->device_memory = m->n_looks ? m->most_bytes : (double)NAN;
-    row->device_celsius = m->n_looks ? m->most_celsius : (double)NAN;
+    row->device_busy = t->n_busy ? t->busy / (double)t->n_busy : (double)NAN;
+    row->device_watts = t->n_watts ? t->watts / (double)t->n_watts : (double)NAN;
+    row->device_memory = t->n_reads ? t->most_bytes : (double)NAN;
+    row->device_celsius = t->n_reads ? t->most_celsius : (double)NAN;
 }

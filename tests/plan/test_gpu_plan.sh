@@ -211,7 +211,7 @@ common=(--data small.h5 --preset tiny --folds 3 --epochs 2 --lr 1e-3 --device cp
 run train_cv 0 "${common[@]}" --batch auto --out auto --price-per-hour 3.6
 batch=$(sed -n 's/^batch: //p' auto/config.yaml)
 check "the batch that was found is the training part" grep -q "Batch auto: $batch cells" auto/train.log
-check "cost and time are told" bash -c 'grep -q "Time: .* at 3.6 an hour" auto/train.log && grep -q "^Cost: " auto/train.log'
+check "cost and time are told" bash -c 'grep -q "Time: .* at 3.6 per hour" auto/train.log && grep -q "^Cost: " auto/train.log'
 check "planned against used memory is told" grep -q "^Memory: .* planned" auto/train.log
 run train_cv 0 "${common[@]}" --batch "$batch" --out given
 check "the search has left no trace: the bits are those of --batch $batch" test "$(digest auto)" = "$(digest given)"
@@ -240,7 +240,7 @@ check "a last short window is an update, and none reaches into the next epoch: 3
 run train_cv 0 "${common[@]}" --batch 8 --accumulate 2 --lr-scale sqrt --out sqrt
 run train_cv 0 "${common[@]}" --batch 32 --accumulate 8 --lr-scale linear --lr-batch 72 --out whole
 check "an update has no more cells than the training part: linear is lr x 36 / 72, not x 256 / 72" \
-    grep -q "^Learning rate: 0.0005, from 0.001 for 72 cells an update (lr-scale linear; 36 cells now)" whole/train.log
+    grep -q "^Learning rate: 0.0005, from 0.001 for 72 cells per update (lr-scale linear; 36 cells now)" whole/train.log
 check "and that is told" grep -q "a training part has 36 cells at most" whole/train.log
 check "--lr-scale sqrt" grep -q "^Learning rate: 0.0005, from 0.001 for 64 cells" sqrt/train.log
 

@@ -1,0 +1,45 @@
+/* What a run takes of time and money. */
+#include <inttypes.h>
+
+#include "results/fold_result.h"
+#include "train/run.h"
+
+static void duration(double seconds, char out[32])
+{
+    const int64_t s = seconds > 0 && seconds < 1e12 ? (int64_t)(seconds + 0.5) : 0;
+    if (s >= 3600) {
+        snprintf(out, 32, "%" PRId64 " h %02d min", s / 3600, (int)(s / 60 % 60));
+    } else if (s < 60) {
+        snprintf(out, 32, "%.1f s", seconds > 0 ? seconds : 0);
+    } else {
+        snprintf(out, 32, "%d min %02d s", (int)(s / 60), (int)(s % 60));
+    }
+}
+
+void flim_log_time_left(const flim_run *run, int n_folds, int k, int64_t epoch, double seconds)
+{
+    const flim_settings *s = run->settings;
+    int folds = 0; /* still to come after this one */
+    char text[32], price[64] = "";
+    for (int i = k + 1; i < n_folds; i++) {
+        folds += (s->fold < 0) && !flim_fold_is_done(run->folder, i);
+    }
+    const double left = seconds * ((double)(s->epochs - epoch - 1) + (double)folds * (double)s->epochs);
+    duration(left, text);
+    if (s->price_per_hour > 0) {
+        snprintf(price, sizeof price, ", %.2f at %g per hour", left / 3600 * s->price_per_hour, s->price_per_hour);
+    }
+    flim_log_line(&run->log, FLIM_LOG_INFO, "Time: %.1f s per epoch, at most %s%s to the end (less if patience ends a fold)",
+                  seconds, text, price);
+}
+
+void flim_log_cost(const flim_run *run, double seconds)
+{
+    const double price = run->settings->price_per_hour;
+    char text[32];
+    if (price > 0) {
+        duration(seconds, text);
+        flim_log_line(&run->log, FLIM_LOG_INFO, "Cost%s: %s at %g per hour: %.2f",
+                      run->settings->resume ? " since it was resumed" : "", text, price, seconds / 3600 * price);
+    }
+}

@@ -1,0 +1,33 @@
+/* One epoch of training.
+ *
+ * For: a fold's epochs.  Begins where the state stands, so that an interrupted epoch goes on bit-identically.
+ * Owns: nothing.
+ * Errors: FLIM_ERROR_NONFINITE names the cells whose loss or gradient is not finite; FLIM_INTERRUPTED if a signal came: the state is
+ *      then at the batch it came to, or epoch->lost is set.
+ */
+#ifndef FLIM_TRAIN_EPOCH_H
+#define FLIM_TRAIN_EPOCH_H
+
+#include "train/checkpoint.h"
+#include "train/trainer.h"
+
+typedef struct flim_epoch {
+    const flim_train_hooks *hooks;
+    int fold, folds; /* fold: 0-based */
+    int64_t epochs; /* of the run */
+    const flim_draw *draws; /* (n) its cells, in order */
+    int64_t n;
+    uint64_t seed; /* of the cells' ids */
+    double learning_rate;
+    flim_step step; /* of its updates; first, last, divisor and learning rate are set here */
+    flim_fold_state *state; /* epoch, calls, totals and skipped_before; calls and totals move */
+    double checkpoint_seconds; /* between two checkpoints inside the epoch; 0 = none */
+    flim_status (*save)(void *context, flim_error *err); /* writes one */
+    void *context;
+    bool lost; /* interrupted inside an accumulation: its gradients are in no checkpoint, and nothing is to be saved */
+} flim_epoch;
+
+/* row: of history.csv, without its validation figures. */
+flim_status flim_trainer_epoch(flim_trainer *trainer, flim_epoch *epoch, flim_epoch_row *row, flim_error *err);
+
+#endif

@@ -1,0 +1,213 @@
+/* The epochs of a fold, and the choice of the best one on the inner validation part. */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "core/alloc.h"
+#include "core/bytes.h"
+#include "core/clock.h"
+#include "core/try.h"
+#include "cv/sampler.h"
+#include "train/epoch.h"
+#include "train/fold.h"
+
+static flim_status save(void *context, flim_error *err)
+{
+    return flim_fold_save(context, err);
+}
+
+/* The epoch in state, from its batch number state.calls on. */
+static flim_status train_epoch(flim_fold_work *f, flim_epoch_row *row, bool *lost, flim_error *err)
+{
+    const flim_settings *s = f->run->settings;
+    const int64_t n = f->part->n_train, number = f->state.epoch;
+    flim_draw *draws = flim_alloc((size_t)n, sizeof *draws, err); /* (n) */
+    flim_status status = draws ? FLIM_OK : FLIM_ERROR_MEMORY;
+    flim_epoch epoch = {.hooks = f->run->hooks,
+                        .fold = f->k,
+                        .folds = f->study->splits.n_folds,
+                        .epochs = s->epochs,
+                        .draws = draws,
+                        .n = n,
+                        .seed = s->seed,
+                        .learning_rate = flim_learning_rate_at(f->trainer->learning_rate, number, s->epochs),
+                        .step = {.weight_decay = (float)s->weight_decay,
+                                 .beta1 = 0.9f,
+                                 .beta2 = 0.999f,
+                                 .epsilon = 1e-8f,
+                                 .clip = (float)s->clip,
+                                 .label_smoothing = (float)s->label_smoothing,
+                                 .dropout = (float)s->dropout},
+                        .state = &f->state,
+                        .checkpoint_seconds = 60 * s->checkpoint_minutes,
+                        .save = save,
+                        .context = f};
+    FLIM_TRY_DONE(status);
+    FLIM_TRY_DONE(flim_sampler_draw(s->sampler, &f->study->split_data, f->part->train, n, s->seed, (uint32_t)f->k,
+                                    (uint32_t)number, draws, err));
+    status = flim_trainer_epoch(f->trainer, &epoch, row, err);
+    *lost = epoch.lost;
+done:
+    flim_free(draws);
+    return status;
+}
+
+static flim_status validate(flim_fold_work *f, flim_epoch_row *row, flim_error *err)
+{
+    const int64_t n = f->part->n_val;
+    const int classes = f->study->info->classes;
+    const bool finite =
+        f->trainer->precision != FLIM_PRECISION_FP16; /* there one epoch may overflow; it is not chosen then */
+    int32_t *label = NULL; /* (n) */
+    flim_metrics metrics;
+    flim_status status = FLIM_OK;
+    FLIM_TRY_DONE(flim_fold_evaluate(f, FLIM_PHASE_VALIDATE, f->state.epoch, finite, f->val_logits, &label, err));
+    FLIM_TRY_DONE(flim_metrics_compute(n, classes, label, f->val_logits, 0.5, &metrics, err));
+    row->val_loss = flim_mean_loss(n, classes, label, f->val_logits);
+    row->val_accuracy = metrics.value[FLIM_ACCURACY];
+    row->val_balanced_accuracy = metrics.value[FLIM_BALANCED_ACCURACY];
+    row->val_f1 = metrics.value[FLIM_F1];
+    row->val_roc_auc = metrics.value[FLIM_ROC_AUC];
+done:
+    flim_free(label);
+    return status;
+}
+
+/* Larger is better for all. */
+static double monitored(const flim_fold_work *f, const flim_epoch_row *row)
+{
+    switch (f->monitor) {
+    case FLIM_MONITOR_ROC_AUC: return row->val_roc_auc;
+    case FLIM_MONITOR_BALANCED_ACCURACY: return row->val_balanced_accuracy;
+    case FLIM_MONITOR_F1: return row->val_f1;
+    case FLIM_MONITOR_VAL_LOSS: break;
+    }
+    return -row->val_loss;
+}
+
+/* True if this epoch is the best so far; its weights are then kept. */
+static bool choose(flim_fold_work *f, const flim_epoch_row *row)
+{
+    flim_fold_state *s = &f->state;
+    double value = f->part->n_val > 0 ? monitored(f, row) : 0;
+    value = isnan(value) ? -(double)INFINITY : value; /* an undefined metric never beats a defined one */
+    if (f->part->n_val > 0 && s->best_epoch >= 0 && !(value > s->best_value)) {
+        return false;
+    }
+    s->best_value = value;
+    s->best_epoch = s->epoch;
+    memcpy(s->best_parameter, s->parameter, (size_t)s->parameters * sizeof(float));
+    memcpy(s->best_statistic, s->statistic, (size_t)s->statistics * sizeof(float));
+    return true;
+}
+
+/* ", GPU 97 % busy, 400 W, 61 °C", of what the device tells. */
+static void device_text(const flim_epoch_row *r, char *text, size_t size)
+{
+    const struct {
+        double value;
+        const char *format;
+    } figure[] = {
+        {100 * r->device_busy, ", GPU %.0f %% busy"}, {r->device_watts, ", %.0f W"}, {r->device_celsius, ", %.0f °C"}};
+    size_t used = 0;
+    text[0] = '\0';
+    for (size_t i = 0; i < sizeof figure / sizeof figure[0] && used < size; i++) {
+        if (!isnan(figure[i].value)) {
+            used += (size_t)snprintf(text + used, size - used, figure[i].format, figure[i].value);
+        }
+    }
+}
+
+static void log_epoch(const flim_fold_work *f, const flim_epoch_row *r, bool best)
+{
+    char val[160] = "", memory[48] = "", gpu[96], skipped[64] = "", auc[24] = "n/a";
+    if (isfinite(r->val_roc_auc)) {
+        snprintf(auc, sizeof auc, "%.3f", r->val_roc_auc);
+    }
+    if (f->part->n_val > 0) {
+        snprintf(val, sizeof val, " | val loss %.4f acc %.3f F1 %.3f AUC %s%s", r->val_loss, r->val_accuracy, r->val_f1, auc,
+                 best ? " *" : "");
+    }
+    if (flim_device_get_info(f->trainer->device)->own_memory) {
+        snprintf(memory, sizeof memory, ", %.2f GiB", flim_gib(r->peak_bytes));
+    }
+    if (r->skipped > 0) {
+        snprintf(skipped, sizeof skipped, ", %" PRId64 " updates skipped (fp16)", r->skipped);
+    }
+    device_text(r, gpu, sizeof gpu);
+    flim_log_line(&f->run->log, FLIM_LOG_INFO,
+                  "fold %d epoch %" PRId64 "/%" PRId64
+                  " | lr %.2e | train loss %.4f acc %.3f%s | %.2f it/s %.1f cells/s%s%s, waited for cells %.1f %%%s",
+                  f->k, r->epoch, f->run->settings->epochs, r->learning_rate, r->train_loss, r->train_accuracy, val,
+                  r->iterations_per_second, r->cells_per_second, memory, gpu, 100 * r->wait_share, skipped);
+}
+
+/* A signal came: the checkpoint is written, unless it could not be gone on from. */
+static flim_status interrupted(flim_fold_work *f, bool lost, flim_error *err)
+{
+    flim_error why = {0};
+    if (lost) {
+        flim_log_line(&f->run->log, FLIM_LOG_NOTE,
+                      "fold %d: the end of %" PRId64 " accumulated batches was too far away; resuming begins at the last "
+                      "checkpoint",
+                      f->k, f->run->settings->accumulate);
+        return FLIM_INTERRUPTED;
+    }
+    flim_status status = flim_fold_save(f, &why);
+    status = status == FLIM_OK ? flim_checkpoint_flush(f->run->checkpoints, &why) : status;
+    return status == FLIM_OK ? FLIM_INTERRUPTED : flim_fail(err, status, "%s", why.text);
+}
+
+/* What a call says once: after its first epoch what memory it takes, after the first whole one what time and money the rest will. */
+static void log_once(flim_fold_work *f, bool whole, double seconds)
+{
+    flim_run *run = f->run;
+    if (run->epochs_trained++ == 0) {
+        flim_log_memory_use(run, f->trainer);
+    }
+    if (whole && !run->time_logged) { /* half an epoch after --resume says little */
+        run->time_logged = true;
+        flim_log_time_left(run, f->study->splits.n_folds, f->k, f->state.epoch, seconds);
+    }
+}
+
+/* The state goes to the next epoch, and to the disk. */
+static flim_status end_epoch(flim_fold_work *f, const flim_epoch_row *row, flim_error *err)
+{
+    flim_fold_state *s = &f->state;
+    const flim_settings *settings = f->run->settings;
+    s->history[s->n_history++] = *row;
+    s->finished = s->epoch + 1 >= settings->epochs ||
+                  (f->part->n_val > 0 && settings->patience > 0 && s->epoch - s->best_epoch >= settings->patience);
+    s->epoch++;
+    s->calls = 0;
+    s->skipped_before = s->counters.skipped;
+    s->totals = (flim_totals){.nonfinite_call = -1};
+    FLIM_TRY(flim_program_set_totals(f->trainer->program, &s->totals, err));
+    FLIM_TRY(flim_checkpoint_submit(f->run->checkpoints, s, f->checkpoint, f->run->checkpoint_text, err));
+    FLIM_TRY(flim_write_history(f->folder, s, err));
+    return flim_train_log_check(&f->run->file_log, err);
+}
+
+flim_status flim_fold_train(flim_fold_work *f, flim_error *err)
+{
+    while (!f->state.finished) {
+        flim_epoch_row row;
+        bool lost = false;
+        const bool whole = f->state.calls == 0;
+        const double begun = flim_seconds();
+        flim_status status = train_epoch(f, &row, &lost, err);
+        if (status == FLIM_OK && f->part->n_val > 0) {
+            status = validate(f, &row, err);
+        }
+        if (status == FLIM_INTERRUPTED) {
+            return interrupted(f, lost, err);
+        }
+        FLIM_TRY(status);
+        FLIM_TRY(flim_fold_get_state(f, err));
+        log_epoch(f, &row, choose(f, &row));
+        log_once(f, whole, flim_seconds() - begun);
+        FLIM_TRY(end_epoch(f, &row, err));
+    }
+    return FLIM_OK;
+}

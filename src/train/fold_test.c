@@ -1,0 +1,141 @@
+/* After a fold's training: the threshold from the validation part, then the test part.
+ *
+ * The test part is read once, after training has ended and epoch and threshold are chosen: it chooses nothing.
+ */
+#include <inttypes.h>
+#include <math.h>
+
+#include "core/alloc.h"
+#include "core/try.h"
+#include "flim/weights.h"
+#include "results/fold_result.h"
+#include "train/fold.h"
+
+/* A network whose outputs are not finite has failed, whatever class its infinities would vote for. */
+static flim_status check_finite(const flim_fold_work *f, const char *what, const int64_t *cell, int64_t n,
+                                const float *logits, flim_error *err)
+{
+    const int outputs = f->trainer->net.head[0].outputs;
+    for (int64_t i = 0; i < n * outputs; i++) {
+        if (!isfinite(logits[i])) {
+            return flim_fail(err, FLIM_ERROR_NONFINITE,
+                             "fold %d: the network's output for cell %" PRId64 " of the %s part is not finite after epoch "
+                             "%" PRId64 "; its last checkpoint is kept",
+                             f->k, cell[i / outputs], what, f->state.finished ? f->state.best_epoch + 1 : f->state.epoch + 1);
+        }
+    }
+    return FLIM_OK;
+}
+
+flim_status flim_fold_evaluate(flim_fold_work *f, flim_phase_kind phase, int64_t epoch, bool must_be_finite, float *logits,
+                               int32_t **label, flim_error *err)
+{
+    const bool test = phase == FLIM_PHASE_TEST;
+    const int64_t *cell = test ? f->part->test : f->part->val, n = test ? f->part->n_test : f->part->n_val;
+    const flim_evaluation evaluation = {.hooks = f->run->hooks,
+                                        .at = {.phase = phase,
+                                               .fold = f->k + 1,
+                                               .folds = f->study->splits.n_folds,
+                                               .epoch = epoch + 1,
+                                               .epochs = f->run->settings->epochs}};
+    FLIM_TRY(flim_trainer_evaluate(f->trainer, &evaluation, cell, n, logits, err));
+    FLIM_TRY(must_be_finite ? check_finite(f, test ? "test" : "validation", cell, n, logits, err) : FLIM_OK);
+    *label = flim_alloc((size_t)n, sizeof **label, err); /* (n) */
+    for (int64_t i = 0; *label && i < n; i++) {
+        (*label)[i] = f->study->info->label[cell[i]];
+    }
+    return *label ? FLIM_OK : FLIM_ERROR_MEMORY;
+}
+
+/* The threshold and the metrics of the validation part. */
+static flim_status choose_threshold(flim_fold_work *f, double *threshold, flim_metrics *val, flim_error *err)
+{
+    const flim_fold *part = f->part;
+    const int classes = f->study->info->classes;
+    const flim_metric objective = f->run->settings->threshold_for == FLIM_OBJECTIVE_F1 ? FLIM_F1 : FLIM_BALANCED_ACCURACY;
+    int32_t *label = NULL; /* (n_val) */
+    flim_status status = FLIM_OK;
+    *threshold = 0.5;
+    FLIM_TRY_DONE(flim_fold_evaluate(f, FLIM_PHASE_VALIDATE, f->state.n_history - 1, true, f->val_logits, &label, err));
+    if (classes == 2 && part->n_val > 0 && part->val_complete) {
+        FLIM_TRY_DONE(flim_choose_threshold_for(objective, part->n_val, label, f->val_logits, threshold, err));
+    }
+    status = flim_metrics_compute(part->n_val, classes, label, f->val_logits, *threshold, val, err);
+done:
+    flim_free(label);
+    return status;
+}
+
+static flim_status write_summary(const flim_fold_work *f, const flim_fold_result *result, const flim_metrics *val,
+                                 flim_error *err)
+{
+    char path[FLIM_PATH_MAX];
+    snprintf(path, sizeof path, "%.4000s/summary.json", f->folder);
+    flim_json *json = flim_fold_result_json(result);
+    flim_json_set_string(json, "selection", f->part->n_val > 0 ? "inner validation part" : "last epoch, no validation part");
+    flim_json_set(json, "val_metrics", flim_metrics_json(val->value));
+    const flim_status status = flim_json_write(json, path, err);
+    flim_json_free(json);
+    return status;
+}
+
+static void log_result(const flim_fold_work *f, const flim_fold_result *result)
+{
+    char decided[32] = "";
+    if (f->study->info->classes == 2) {
+        snprintf(decided, sizeof decided, ", threshold %.3f", result->threshold);
+    }
+    flim_log_line(&f->run->log, FLIM_LOG_INFO,
+                  "fold %d done: best epoch %" PRId64 " of %" PRId64
+                  "%s, test accuracy %.3f, balanced accuracy %.3f (%" PRId64 " cells)",
+                  f->k, result->best_epoch, result->epochs, decided, result->metrics.value[FLIM_ACCURACY],
+                  result->metrics.value[FLIM_BALANCED_ACCURACY], result->n_test);
+}
+
+/* The test part at that threshold: result's predictions and metrics. */
+static flim_status test(flim_fold_work *f, flim_fold_result *result, flim_error *err)
+{
+    const flim_fold *part = f->part;
+    const int64_t n = part->n_test;
+    const int classes = f->study->info->classes;
+    int32_t *label = NULL; /* (n) */
+    flim_status status = FLIM_OK;
+    float *logits = flim_alloc((size_t)(n * f->trainer->net.head[0].outputs), sizeof *logits, err); /* (n,K') */
+    FLIM_TRY_DONE(logits ? FLIM_OK : FLIM_ERROR_MEMORY);
+    FLIM_TRY_DONE(flim_fold_evaluate(f, FLIM_PHASE_TEST, f->state.n_history - 1, true, logits, &label, err));
+    FLIM_TRY_DONE(flim_metrics_compute(n, classes, label, logits, result->threshold, &result->metrics, err));
+    FLIM_TRY_DONE(flim_metrics_compute(n, classes, label, logits, 0.5, &result->at_half, err));
+    status =
+        flim_predictions_of(f->study->info, classes, part->test, n, logits, result->threshold, &result->predictions, err);
+done:
+    flim_free(label);
+    flim_free(logits);
+    return status;
+}
+
+flim_status flim_fold_test(flim_fold_work *f, flim_error *err)
+{
+    const flim_fold_state *s = &f->state;
+    char path[FLIM_PATH_MAX];
+    flim_metrics val = {0};
+    flim_fold_result result = {.k = f->k,
+                               .n_train = f->part->n_train,
+                               .n_val = f->part->n_val,
+                               .n_test = f->part->n_test,
+                               .epochs = s->n_history,
+                               .best_epoch = s->best_epoch + 1};
+    flim_status status = FLIM_OK;
+    snprintf(path, sizeof path, "%.4000s/best.safetensors", f->folder);
+    FLIM_TRY_DONE(flim_weights_write(path, &f->trainer->net, f->study->info->class_name, f->run->settings->mask_counts,
+                                     s->best_parameter, s->best_statistic, err));
+    FLIM_TRY_DONE(flim_trainer_load(f->trainer, s->best_parameter, s->best_statistic, err));
+    FLIM_TRY_DONE(choose_threshold(f, &result.threshold, &val, err));
+    FLIM_TRY_DONE(test(f, &result, err));
+    snprintf(path, sizeof path, "%.4000s/predictions.csv", f->folder);
+    FLIM_TRY_DONE(flim_predictions_write(&result.predictions, path, err));
+    FLIM_TRY_DONE(write_summary(f, &result, &val, err));
+    log_result(f, &result);
+done:
+    flim_fold_result_free(&result);
+    return status;
+}

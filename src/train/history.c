@@ -1,0 +1,51 @@
+/* history.csv: one row per epoch. */
+#include <inttypes.h>
+#include <math.h>
+
+#include "core/file.h"
+#include "core/try.h"
+#include "train/run.h"
+
+static void put_real(FILE *stream, double value)
+{
+    if (isnan(value)) {
+        putc(',', stream);
+    } else {
+        fprintf(stream, ",%.9g", value);
+    }
+}
+
+flim_status flim_write_history(const char *folder, const flim_fold_state *state, flim_error *err)
+{
+    char path[FLIM_PATH_MAX];
+    flim_file_writer writer;
+    snprintf(path, sizeof path, "%.4000s/history.csv", folder);
+    FLIM_TRY(flim_file_begin(&writer, path, err));
+    FILE *stream = writer.stream;
+    fputs(
+        "epoch,lr,train_loss,train_accuracy,val_loss,val_accuracy,val_balanced_accuracy,val_f1,val_roc_auc,grad_norm,cells,"
+        "updates,skipped,seconds,it_per_s,cells_per_s,wait_share,device_share,peak_bytes,gpu_busy,gpu_memory_bytes,gpu_watts,"
+        "gpu_celsius\n",
+        stream);
+    for (int64_t i = 0; i < state->n_history; i++) {
+        const flim_epoch_row *r = &state->history[i];
+        fprintf(stream, "%" PRId64, r->epoch);
+        const double results[] = {r->learning_rate,         r->train_loss, r->train_accuracy, r->val_loss, r->val_accuracy,
+                                  r->val_balanced_accuracy, r->val_f1,     r->val_roc_auc,    r->grad_norm};
+        for (size_t j = 0; j < sizeof results / sizeof results[0]; j++) {
+            put_real(stream, results[j]);
+        }
+        fprintf(stream, ",%" PRId64 ",%" PRId64 ",%" PRId64, r->cells, r->updates, r->skipped);
+        const double times[] = {r->seconds, r->iterations_per_second, r->cells_per_second, r->wait_share, r->device_share};
+        for (size_t j = 0; j < sizeof times / sizeof times[0]; j++) {
+            put_real(stream, times[j]);
+        }
+        fprintf(stream, ",%" PRId64, r->peak_bytes);
+        const double device[] = {r->device_busy, r->device_memory, r->device_watts, r->device_celsius};
+        for (size_t j = 0; j < sizeof device / sizeof device[0]; j++) {
+            put_real(stream, device[j]);
+        }
+        putc('\n', stream);
+    }
+    return flim_file_commit(&writer, err);
+}

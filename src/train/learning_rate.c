@@ -1,0 +1,49 @@
+/* The learning rate: for the cells per update, and per epoch. */
+#include <inttypes.h>
+#include <math.h>
+
+#include "train/run.h"
+
+double flim_learning_rate_at(double first, int64_t epoch, int64_t epochs)
+{
+    const double eta_min = 1e-6, pi = 3.14159265358979323846;
+    return eta_min + (first - eta_min) * (1.0 + cos(pi * (double)epoch / (double)epochs)) / 2.0;
+}
+
+static void log_accumulation(const flim_run *run, int64_t asked, int64_t part)
+{
+    const flim_settings *s = run->settings;
+    flim_log_line(&run->log, FLIM_LOG_INFO,
+                  "Accumulation: %" PRId64 " x %" PRId64 " = %" PRId64
+                  " cells per update; BatchNorm's statistics are those of each batch of %" PRId64,
+                  s->batch, s->accumulate, asked, s->batch);
+    if (asked > part) {
+        flim_log_line(&run->log, FLIM_LOG_NOTE,
+                      "a training part has %" PRId64
+                      " cells at most, so that an epoch is one update of that many: %s more updates",
+                      part, s->batch < part ? "fewer batches per update (--accumulate) make" : "a smaller --batch makes");
+    }
+}
+
+void flim_run_scale_learning_rate(const flim_run *run, const flim_study *study, flim_trainer *trainer)
+{
+    const flim_settings *s = run->settings;
+    const int64_t asked = s->batch * s->accumulate, part = flim_splits_largest_part(&study->splits);
+    const int64_t cells = asked < part ? asked : part; /* an update has no more cells than a training part */
+    const double ratio = (double)cells / (double)s->lr_batch;
+    const double scale[] = {[FLIM_LR_SCALE_NONE] = 1, [FLIM_LR_SCALE_SQRT] = sqrt(ratio), [FLIM_LR_SCALE_LINEAR] = ratio};
+    trainer->learning_rate = s->lr * scale[s->lr_scale];
+    if (trainer->learning_rate != s->lr) {
+        flim_log_line(&run->log, FLIM_LOG_INFO,
+                      "Learning rate: %g, from %g for %" PRId64 " cells per update (lr-scale %s; %" PRId64 " cells now)",
+                      trainer->learning_rate, s->lr, s->lr_batch, flim_lr_scale_names[s->lr_scale], cells);
+    } else if (cells != s->lr_batch && s->lr_scale == FLIM_LR_SCALE_NONE && run->found_batch) {
+        flim_log_line(&run->log, FLIM_LOG_NOTE,
+                      "%" PRId64 " cells per update instead of %" PRId64
+                      ": results differ; --lr-scale sqrt or linear adapts lr",
+                      cells, s->lr_batch);
+    }
+    if (s->accumulate > 1) {
+        log_accumulation(run, asked, part);
+    }
+}

@@ -1,0 +1,52 @@
+/* Memory, as planned before the program is allocated and as used once it has trained. */
+#include <inttypes.h>
+#include <sys/resource.h>
+
+#include "core/bytes.h"
+#include "core/try.h"
+#include "plan/plan.h"
+#include "train/run.h"
+
+flim_status flim_log_memory_plan(const flim_run *run, const flim_study *study, flim_trainer *trainer, flim_error *err)
+{
+    const bool cached = trainer->cache_widths != NULL; /* on the device: in the program's plan, and without buffers */
+    flim_plan plan = {.request = {.net = &trainer->net,
+                                  .batch = trainer->batch,
+                                  .eval_batch = trainer->eval_batch,
+                                  .prefetch = cached ? 0 : (int)run->settings->prefetch,
+                                  .cache_bytes = cached ? 0 : study->info->cache_bytes}};
+    const flim_plan_room room = flim_plan_room_of(trainer->device, run->settings->margin);
+    FLIM_TRY(flim_program_memory(trainer->program, &plan.memory, err));
+    flim_plan_complete(&plan, trainer->device, &room);
+    trainer->planned_bytes = plan.program_bytes;
+    flim_plan_table(&plan, flim_device_get_info(trainer->device)->own_memory ? &room : NULL, &run->log);
+    return FLIM_OK;
+}
+
+static void log_host_use(const flim_run *run, const flim_trainer *trainer)
+{
+    struct rusage use;
+    if (getrusage(RUSAGE_SELF, &use) == 0) {
+        flim_log_line(&run->log, FLIM_LOG_INFO,
+                      "Memory: %.2f GiB planned for the program, %.2f GiB used by it; the process held at most %.2f GiB",
+                      flim_gib(trainer->planned_bytes), flim_gib(flim_program_peak_bytes(trainer->program)),
+                      flim_gib((int64_t)use.ru_maxrss * 1024));
+    }
+}
+
+void flim_log_memory_use(const flim_run *run, const flim_trainer *trainer)
+{
+    const int64_t planned = trainer->planned_bytes, allocated = trainer->allocated_bytes;
+    int64_t now = 0;
+    if (!flim_device_get_info(trainer->device)->own_memory) {
+        log_host_use(run, trainer);
+    } else if (flim_device_memory_free(trainer->device, &now, NULL) == FLIM_OK) {
+        const int64_t gone = trainer->free_before - now; /* others may take and give some meanwhile */
+        flim_log_line(
+            &run->log, FLIM_LOG_INFO,
+            "Memory: %.1f MiB planned, %.1f MiB allocated (%+.2f %%); the card has %.1f MiB less free than before, code "
+            "that was loaded meanwhile included",
+            flim_mib(planned), flim_mib(allocated), planned > 0 ? 100 * ((double)allocated / (double)planned - 1) : 0.0,
+            flim_mib(gone));
+    }
+}

@@ -1,0 +1,113 @@
+/* The run's program: network, initial weights, batch, compiling and allocating, with smaller batches if memory lacks. */
+#include <inttypes.h>
+
+#include "core/alloc.h"
+#include "core/try.h"
+#include "flim/weights.h"
+#include "plan/plan.h"
+#include "train/run.h"
+
+/* Read once and early, so that a file that does not fit leaves no run folder. */
+static flim_status read_initial_weights(const flim_run *run, flim_trainer *t, flim_error *err)
+{
+    const char *path = run->settings->init_weights;
+    const bool masked = run->settings->mask_counts;
+    flim_weights_info about;
+    if (!path[0]) {
+        return FLIM_OK;
+    }
+    t->initial_parameter = flim_alloc((size_t)t->net.parameters, sizeof(float), err);
+    t->initial_statistic = flim_alloc((size_t)t->net.statistics, sizeof(float), err);
+    FLIM_TRY(t->initial_parameter && t->initial_statistic ? FLIM_OK : FLIM_ERROR_MEMORY);
+    FLIM_TRY(flim_weights_read(path, &t->net, t->initial_parameter, t->initial_statistic, err));
+    FLIM_TRY(flim_weights_probe(path, &about, err));
+    if (about.preprocessing[0] && about.mask_counts != masked) {
+        flim_log_line(&run->log, FLIM_LOG_WARNING, "%s was trained with mask_counts %s, this run has %s", path,
+                      about.mask_counts ? "true" : "false", masked ? "true" : "false");
+    }
+    return FLIM_OK;
+}
+
+flim_status flim_run_build_network(flim_run *run, const flim_study *study, flim_trainer *trainer, flim_error *err)
+{
+    const flim_settings *s = run->settings;
+    const flim_dataset_info *info = study->info;
+    FLIM_TRY(flim_network_build(&trainer->net, flim_preset_width(s->preset), info->classes, info->t, info->h, info->w, err));
+    FLIM_TRY(read_initial_weights(run, trainer, err));
+    FLIM_TRY(s->batch == 0 ? flim_run_find_batch(run, study, trainer, err) : FLIM_OK);
+    flim_run_scale_learning_rate(run, study, trainer);
+    return FLIM_OK;
+}
+
+static flim_status compile(const flim_run *run, const flim_study *study, flim_trainer *trainer, flim_error *err)
+{
+    const flim_settings *s = run->settings;
+    const flim_plan_room room = flim_plan_room_of(trainer->device, s->margin);
+    const flim_plan_request request = {.net = &trainer->net,
+                                       .batch = s->batch,
+                                       .eval_batch = s->eval_batch ? s->eval_batch : s->batch,
+                                       .prefetch = (int)s->prefetch,
+                                       .cache_bytes = study->info->cache_bytes};
+    const int64_t limit = flim_plan_limit(trainer->device, &request, &room) - flim_run_device_cache_bytes(run, study);
+    const flim_program_options options = {.precision = trainer->precision,
+                                          .train_batch = request.batch,
+                                          .eval_batch = request.eval_batch,
+                                          .benchmark = s->benchmark,
+                                          .deterministic = s->deterministic,
+                                          .recompute = s->checkpoint_activations,
+                                          .memory_limit = limit,
+                                          .log = &run->log,
+                                          .stop = run->hooks->stop};
+    trainer->accumulate = s->accumulate;
+    FLIM_TRY(flim_trainer_compile(trainer, &options, err));
+    return flim_run_plan_device_cache(run, study, trainer, err);
+}
+
+static flim_status allocate(const flim_run *run, const flim_study *study, flim_trainer *trainer, flim_error *err)
+{
+    const flim_settings *s = run->settings;
+    const flim_loader_options loader = {.workers = (int)s->workers,
+                                        .prefetch = (int)s->prefetch,
+                                        .batch = trainer->batch > trainer->eval_batch ? trainer->batch : trainer->eval_batch,
+                                        .device = trainer->device,
+                                        .device_cached = trainer->cache_widths != NULL,
+                                        .log = &run->log};
+    flim_startup_network(run, trainer);
+    FLIM_TRY(flim_log_memory_plan(run, study, trainer, err));
+    const flim_status status = flim_trainer_allocate(trainer, study->dataset, &loader, err);
+    if (status == FLIM_ERROR_MEMORY && trainer->cache_widths && s->cache == FLIM_CACHE_AUTO) {
+        flim_log_line(&run->log, FLIM_LOG_NOTE, "there is less device memory than planned; the cells stay outside it");
+        flim_trainer_drop_loader(trainer);
+        FLIM_TRY(flim_run_drop_device_cache(run, study, trainer, err));
+        return allocate(run, study, trainer, err); /* once: no cell is cached there now */
+    }
+    FLIM_TRY(status);
+    return flim_run_fill_device_cache(run, study, trainer, err);
+}
+
+/* False if there is no smaller batch, or none is wanted. */
+static bool take_smaller_batch(flim_run *run, const flim_study *study, flim_trainer *trainer, bool begun,
+                               const flim_error *why)
+{
+    if (!begun && flim_run_lower_found_batch(run, why)) {
+        flim_run_scale_learning_rate(run, study, trainer);
+        return true;
+    }
+    return flim_run_shrink_batch(run, study, why);
+}
+
+flim_status flim_run_make_program(flim_run *run, const flim_study *study, flim_trainer *trainer, bool begun, flim_error *err)
+{
+    for (;;) {
+        flim_error why = {0};
+        flim_trainer_drop(trainer);
+        flim_status status = compile(run, study, trainer, &why);
+        status = status == FLIM_OK ? allocate(run, study, trainer, &why) : status;
+        if (status == FLIM_OK) {
+            return FLIM_OK;
+        }
+        if (status != FLIM_ERROR_MEMORY || !take_smaller_batch(run, study, trainer, begun, &why)) {
+            return flim_fail(err, status, "%s", why.text);
+        }
+    }
+}

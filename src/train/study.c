@@ -1,0 +1,128 @@
+#include "train/study.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/alloc.h"
+#include "core/try.h"
+#include "train/hooks.h"
+
+flim_status flim_study_open(flim_study *study, const flim_settings *s, flim_cache cache, const flim_log *log, flim_error *err)
+{
+    const flim_dataset_options options = {
+        .axes = s->axes,
+        .mask_counts = s->mask_counts,
+        .need_labels = true,
+        .need_groups = s->holdout_group.n > 0 || s->cv == FLIM_SPLIT_GROUP || s->cv == FLIM_SPLIT_STRATIFIED_GROUP ||
+                       s->cv == FLIM_SPLIT_LEAVE_ONE_GROUP_OUT || s->sampler == FLIM_SAMPLER_GROUP_BALANCED,
+        .cache = cache,
+        .hdf5_errors = s->verbose ? log : NULL,
+        .log = log};
+    FLIM_TRY(flim_dataset_open((const char *const *)s->data.item, s->data.n, &options, &study->dataset, err));
+    study->info = flim_dataset_get_info(study->dataset);
+    study->split_data = flim_split_data_of(study->info);
+    flim_dataset_sha256(study->dataset, study->sha256);
+    return FLIM_OK;
+}
+
+flim_status flim_study_scan(flim_study *study, const flim_settings *settings, const volatile int *stop, const flim_log *log,
+                            flim_error *err)
+{
+    const size_t n = (size_t)study->info->n;
+    int64_t bad = 0;
+    if (!settings->scan) {
+        return FLIM_OK;
+    }
+    study->summary = flim_alloc(n, sizeof *study->summary, err);
+    study->decay = flim_alloc(n * (size_t)study->info->t, sizeof *study->decay, err);
+    if (!study->summary || !study->decay) {
+        return FLIM_ERROR_MEMORY;
+    }
+    return flim_dataset_scan(study->dataset, (int)settings->workers, stop, log, study->summary, study->decay, &bad, err);
+}
+
+void flim_study_close(flim_study *study)
+{
+    flim_splits_free(&study->splits);
+    flim_dataset_close(study->dataset);
+    flim_free(study->summary);
+    flim_free(study->decay);
+    *study = (flim_study){0};
+}
+
+/* ---- folds ---- */
+
+static flim_split_request request_of(const flim_settings *s, const flim_log *log)
+{
+    return (flim_split_request){.mode = s->cv,
+                                .folds = (int)s->folds,
+                                .val_fraction = s->val_fraction,
+                                .seed = s->seed,
+                                .holdout_group = (const char *const *)s->holdout_group.item,
+                                .n_holdout = s->holdout_group.n,
+                                .log = log};
+}
+
+/* Folds of a file: what the call says of them must be so, else a run would not be what its flags say. */
+static flim_status check_flags(const flim_study *study, const flim_settings *s, const flim_train_hooks *hooks,
+                               flim_error *err)
+{
+    const flim_splits *splits = &study->splits;
+    const flim_split_request request = request_of(s, NULL);
+    if (flim_is_explicit(hooks, "folds") && s->folds != splits->n_folds) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "--folds %" PRId64 ": %s has %d folds; leave the flag out, or the file",
+                         s->folds, s->splits, splits->n_folds);
+    }
+    if (flim_is_explicit(hooks, "cv") && s->cv != FLIM_SPLIT_AUTO && s->cv != splits->mode) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "--cv %s: the folds of %s are %s; leave the flag out, or the file",
+                         flim_split_mode_name(s->cv), s->splits, flim_split_mode_name(splits->mode));
+    }
+    return request.n_holdout ? flim_splits_check_holdout(splits, &study->split_data, &request, err) : FLIM_OK;
+}
+
+/* Of --splits, or of the run that is resumed. */
+static flim_status read_splits(flim_study *study, const flim_settings *s, const flim_train_hooks *hooks, const flim_log *log,
+                               flim_error *err)
+{
+    flim_splits *splits = &study->splits;
+    const flim_split_request request = request_of(s, log);
+    char path[4096];
+    snprintf(path, sizeof path, "%s%s", s->resume ? s->out : s->splits, s->resume ? "/splits.json" : "");
+    FLIM_TRY(flim_splits_read(path, &study->split_data, splits, err));
+    if (splits->sha256[0] && strcmp(splits->sha256, study->sha256) != 0) {
+        return flim_fail(err, FLIM_ERROR_DATA,
+                         "%s was made for other data: its sha256 is %.16s..., the data's is %.16s... (shape, labels, groups "
+                         "or names differ)",
+                         path, splits->sha256, study->sha256);
+    }
+    FLIM_TRY(s->resume ? FLIM_OK : check_flags(study, s, hooks, err));
+    if (splits->needs_validation) {
+        FLIM_TRY(flim_splits_add_validation(splits, &study->split_data, &request, err));
+    } else if (!s->resume) {
+        FLIM_TRY(flim_splits_warn(splits, &study->split_data, s->val_fraction > 0, log, err));
+    }
+    return flim_splits_check(splits, &study->split_data, err);
+}
+
+/* The fold table is what --dry-run was asked for. */
+static void as_result(void *context, flim_log_level level, const char *text)
+{
+    flim_log_line(context, level == FLIM_LOG_INFO ? FLIM_LOG_RESULT : level, "%s", text);
+}
+
+flim_status flim_study_split(flim_study *study, const flim_settings *s, const flim_train_hooks *hooks, const flim_log *log,
+                             flim_error *err)
+{
+    const flim_split_request request = request_of(s, log);
+    const flim_log result = {as_result, (void *)(uintptr_t)log};
+    FLIM_TRY(s->resume || s->splits[0] ? read_splits(study, s, hooks, log, err)
+                                       : flim_splits_make(&study->split_data, &request, &study->splits, err));
+    memcpy(study->splits.sha256, study->sha256, sizeof study->splits.sha256);
+    if (s->fold >= study->splits.n_folds) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "--fold %" PRId64 ": there are %d folds, numbered from 0", s->fold,
+                         study->splits.n_folds);
+    }
+    flim_splits_table(&study->splits, &study->split_data, s->dry_run ? &result : log);
+    return flim_study_warn_of_copies(study, log, err);
+}

@@ -1,0 +1,39 @@
+/* A study: the data set of a run, what a scan saw of it, and its folds.
+ *
+ * For: train_cv.  open, scan, split, in this order; then it does not change.
+ * Owns: the data set, the scan's results and the folds; flim_study_close.
+ * Errors: FLIM_ERROR_DATA for files and folds, FLIM_ERROR_USAGE for flags that disagree with them; FLIM_INTERRUPTED.
+ */
+#ifndef FLIM_TRAIN_STUDY_H
+#define FLIM_TRAIN_STUDY_H
+
+#include "flim/dataset.h"
+#include "flim/settings.h"
+#include "flim/split.h"
+#include "flim/train.h"
+
+typedef struct flim_study {
+    flim_dataset *dataset;
+    const flim_dataset_info *info;
+    char sha256[65]; /* of labels, groups and names */
+    flim_cell_summary *summary; /* (n) of the scan; NULL with --no-scan */
+    double *decay; /* (n,T) summed over the mask; likewise */
+    flim_split_data split_data; /* views into info */
+    flim_splits splits;
+} flim_study;
+
+/* settings->data; cache: where decoded cells stay. */
+flim_status flim_study_open(flim_study *study, const flim_settings *settings, flim_cache cache, const flim_log *log,
+                            flim_error *err);
+/* Reads every cell once, unless --no-scan. */
+flim_status flim_study_scan(flim_study *study, const flim_settings *settings, const volatile int *stop, const flim_log *log,
+                            flim_error *err);
+/* The folds: made, or read from --splits or the run folder; logs their table, and cells that are tested as copies. */
+flim_status flim_study_split(flim_study *study, const flim_settings *settings, const flim_train_hooks *hooks,
+                             const flim_log *log, flim_error *err);
+void flim_study_close(flim_study *study); /* zeroed is allowed */
+
+/* duplicate_cells.c: warns if cells that are copies of each other are tested in different folds.  Nothing without a scan. */
+flim_status flim_study_warn_of_copies(const flim_study *study, const flim_log *log, flim_error *err);
+
+#endif

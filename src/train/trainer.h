@@ -1,0 +1,59 @@
+/* The trainer: a network on a device, with the program and the loader that train and evaluate it.
+ *
+ * For: the folds of train_cv, predict, and whoever else runs a network over cells of a data set.
+ *      create, build the network, compile, allocate; then epochs and evaluations.  drop goes back to before compile, for other batch
+ *      sizes.
+ * Owns: device, program, loader and initial weights; flim_trainer_destroy.  The data set is the caller's and outlives the loader.
+ * Errors: those of device, program and loader.
+ */
+#ifndef FLIM_TRAIN_TRAINER_H
+#define FLIM_TRAIN_TRAINER_H
+
+#include "flim/device.h"
+#include "flim/loader.h"
+#include "flim/train.h"
+#include "train/telemetry.h"
+
+typedef struct flim_trainer {
+    flim_device *device;
+    flim_precision precision;
+    flim_network net;
+    float *initial_parameter, *initial_statistic; /* (P), (S) to start from; NULL = random */
+    flim_program *program;
+    flim_loader *loader;
+    uint8_t *cache_widths; /* (n) bytes per voxel of each cell in device memory; NULL = none is kept there */
+    int64_t batch, accumulate; /* cells per training batch, batches per update */
+    int64_t eval_batch; /* cells per prediction batch */
+    double learning_rate; /* of the first epoch */
+    int64_t planned_bytes, allocated_bytes,
+        free_before; /* of the device: as planned, as its free memory told, and free before */
+    flim_telemetry telemetry;
+} flim_trainer;
+
+/* Opens the device; precision AUTO becomes the device's own.  *out is the caller's to destroy, after an error, too. */
+flim_status flim_trainer_create(const char *device, flim_precision precision, const flim_log *log, flim_trainer *out,
+                                flim_error *err);
+void flim_trainer_destroy(flim_trainer *trainer); /* zeroed is allowed */
+
+/* The program for trainer->net.  options->precision is the trainer's. */
+flim_status flim_trainer_compile(flim_trainer *trainer, const flim_program_options *options, flim_error *err);
+/* The loader, then the program's memory. */
+flim_status flim_trainer_allocate(flim_trainer *trainer, flim_dataset *dataset, const flim_loader_options *options,
+                                  flim_error *err);
+void flim_trainer_drop_loader(flim_trainer *trainer);
+void flim_trainer_drop(flim_trainer *trainer); /* loader, program and what is known of cached cells */
+
+/* Weights into the program; parameter: (P), statistic: (S). */
+flim_status flim_trainer_load(flim_trainer *trainer, const float *parameter, const float *statistic, flim_error *err);
+
+/* What is done with each batch of a phase, and once all of them have been given to the program. */
+typedef struct flim_phase_work {
+    flim_status (*run)(void *context, const flim_batch *batch, flim_error *err); /* hands the batch to the program */
+    flim_status (*after)(void *context, flim_error *err); /* the batch before this one has been given back to the loader */
+    flim_status (*finish)(void *context, flim_error *err); /* waits for the program; also after an error */
+} flim_phase_work;
+
+flim_status flim_trainer_run_phase(flim_trainer *trainer, const flim_phase *phase, const flim_phase_work *work, void *context,
+                                   flim_error *err);
+
+#endif
