@@ -7,6 +7,7 @@
 #include "core/bytes.h"
 #include "core/alloc.h"
 #include "core/file.h"
+#include "core/try.h"
 #include "flim/dataset.h"
 #include "flim/split.h"
 #include "plan/gpu_plan_internal.h"
@@ -35,38 +36,31 @@ static flim_status open_real(session *s, flim_card *card, flim_error *err)
     return flim_device_get_card(s->real, card, err);
 }
 
+/* The card by its name or size; path gets its file. */
+static flim_status named_card(const flim_gpu_plan_options *o, flim_card *card, char path[4096], flim_error *err)
+{
+    char folder[4096];
+    int64_t bytes = 0;
+    if (given(o->devices)) {
+        snprintf(folder, sizeof folder, "%.4000s", o->devices);
+    } else {
+        FLIM_TRY(flim_card_folder(folder, err));
+    }
+    if (given(o->gpu_memory)) {
+        FLIM_TRY(flim_parse_bytes("--gpu-memory", o->gpu_memory, &bytes, err));
+    }
+    FLIM_TRY(given(o->gpu) ? flim_card_find(folder, o->gpu, card, path, err) : flim_card_nearest(folder, bytes, card, err));
+    card->memory_bytes = bytes > 0 ? bytes : card->memory_bytes;
+    return FLIM_OK;
+}
+
 static flim_status open_card(session *s, flim_error *err)
 {
     const flim_gpu_plan_options *o = s->o;
-    char folder[4096], path[4096] = "";
+    char path[4096] = "";
     flim_card card = {0};
-    int64_t bytes = 0;
-    flim_status status = FLIM_OK;
-    if (given(o->gpu) || given(o->gpu_memory)) {
-        if (given(o->devices)) {
-            snprintf(folder, sizeof folder, "%.4000s", o->devices);
-        } else {
-            status = flim_card_folder(folder, err);
-        }
-        if (status == FLIM_OK && given(o->gpu_memory)) {
-            status = flim_parse_bytes("--gpu-memory", o->gpu_memory, &bytes, err);
-        }
-        if (status == FLIM_OK) {
-            status = given(o->gpu) ? flim_card_find(folder, o->gpu, &card, path, err)
-                                   : flim_card_nearest(folder, bytes, &card, err);
-        }
-        if (status == FLIM_OK && bytes > 0) {
-            card.memory_bytes = bytes;
-        }
-    } else {
-        status = open_real(s, &card, err);
-    }
-    if (status == FLIM_OK) {
-        status = flim_device_describe(&card, &s->device, err);
-    }
-    if (status != FLIM_OK) {
-        return status;
-    }
+    FLIM_TRY(given(o->gpu) || given(o->gpu_memory) ? named_card(o, &card, path, err) : open_real(s, &card, err));
+    FLIM_TRY(flim_device_describe(&card, &s->device, err));
     if (!s->real) {
         s->room = flim_plan_room_of(s->device, o->settings->margin);
     }
@@ -109,8 +103,8 @@ static flim_status make_splits(const flim_settings *set, const flim_dataset_info
         return FLIM_ERROR_USAGE;
     }
     if (set->splits[0]) {
-        const flim_status status = flim_splits_read(set->splits, &data, out, NULL);
-        return status == FLIM_OK && out->needs_validation ? flim_splits_add_validation(out, &data, &request, NULL) : status;
+        FLIM_TRY(flim_splits_read(set->splits, &data, out, NULL));
+        return out->needs_validation ? flim_splits_add_validation(out, &data, &request, NULL) : FLIM_OK;
     }
     return flim_splits_make(&data, &request, out, NULL);
 }
@@ -143,24 +137,22 @@ static flim_status read_data(session *s, int size[3], int *classes, flim_json *j
         return FLIM_OK;
     }
     const flim_dataset_options options = {.axes = set->axes, .cache = FLIM_CACHE_NONE};
-    flim_status status = flim_dataset_open((const char *const *)set->data.item, set->data.n, &options, &data, err);
-    if (status == FLIM_OK) {
-        const flim_dataset_info *info = flim_dataset_get_info(data);
-        const int64_t voxel = strncmp(info->counts_type, "uint8", 5) == 0 ? 1 : 2;
-        const int64_t part = training_part(set, info), cells = part ? part : about_training_part(set, info->n);
-        size[0] = info->t;
-        size[1] = info->h;
-        size[2] = info->w;
-        *classes = info->classes >= 2 ? info->classes : *classes;
-        s->cells = s->cells ? s->cells : cells;
-        s->request.cache_bytes = set->cache == FLIM_CACHE_NONE ? 0 : info->n * size[0] * size[1] * size[2] * voxel;
-        flim_log_line(s->o->log, FLIM_LOG_INFO,
-                      "Data: %s: %" PRId64 " cells of %d x %d x %d, %s%" PRId64 " in the largest training part", path,
-                      info->n, size[0], size[1], size[2], part ? "" : "about ", cells);
-        flim_json_set_string(json, "path", path);
-    }
+    FLIM_TRY(flim_dataset_open((const char *const *)set->data.item, set->data.n, &options, &data, err));
+    const flim_dataset_info *info = flim_dataset_get_info(data);
+    const int64_t voxel = strncmp(info->counts_type, "uint8", 5) == 0 ? 1 : 2;
+    const int64_t part = training_part(set, info), cells = part ? part : about_training_part(set, info->n);
+    size[0] = info->t;
+    size[1] = info->h;
+    size[2] = info->w;
+    *classes = info->classes >= 2 ? info->classes : *classes;
+    s->cells = s->cells ? s->cells : cells;
+    s->request.cache_bytes = set->cache == FLIM_CACHE_NONE ? 0 : info->n * size[0] * size[1] * size[2] * voxel;
+    flim_log_line(s->o->log, FLIM_LOG_INFO,
+                  "Data: %s: %" PRId64 " cells of %d x %d x %d, %s%" PRId64 " in the largest training part", path, info->n,
+                  size[0], size[1], size[2], part ? "" : "about ", cells);
+    flim_json_set_string(json, "path", path);
     flim_dataset_close(data);
-    return status;
+    return FLIM_OK;
 }
 
 static flim_status build_network(session *s, flim_json *json, flim_error *err)
@@ -172,18 +164,10 @@ static flim_status build_network(session *s, flim_json *json, flim_error *err)
     s->cells = o->cells;
     flim_json *about = flim_json_object();
     flim_json_set_null(about, "path");
-    flim_json_set(json, "data", about);
-    if (status == FLIM_OK) {
-        status = read_data(s, size, &classes, about, err);
-    }
-    if (status == FLIM_OK) {
-        status = flim_network_build(&s->net, flim_preset_width(set->preset), classes, size[0], size[1], size[2], err);
-    }
-    const int64_t kept = s->request.cache_bytes;
+    FLIM_TRY_DONE(read_data(s, size, &classes, about, err));
+    FLIM_TRY_DONE(flim_network_build(&s->net, flim_preset_width(set->preset), classes, size[0], size[1], size[2], err));
+    const int64_t cache_bytes = s->request.cache_bytes;
     s->request = flim_plan_request_of(set, &s->net, flim_device_get_info(s->device));
-    if (status != FLIM_OK) {
-        return status;
-    }
     flim_json_set_integer(about, "bins", size[0]);
     flim_json_set_integer(about, "height", size[1]);
     flim_json_set_integer(about, "width", size[2]);
@@ -197,84 +181,75 @@ static flim_status build_network(session *s, flim_json *json, flim_error *err)
     flim_json_set_integer(net, "parameters", s->net.parameters);
     flim_json_set(json, "network", net);
     s->cells = s->cells ? s->cells : INT64_MAX / 2;
-    s->request.cache_bytes = kept;
+    s->request.cache_bytes = cache_bytes;
     s->request.cache_on_device = set->cache == FLIM_CACHE_DEVICE;
     s->request.benchmark = true;
     flim_log_line(o->log, FLIM_LOG_INFO, "Network: %s, width %d, %" PRId64 " parameters, %s", s->net.preset, s->net.width,
                   s->net.parameters, flim_precision_name(s->request.precision));
-    return FLIM_OK;
-}
-
-flim_status flim_plan_settle_batch(const flim_plan_session *s, flim_plan_request *request, flim_error *err)
-{
-    flim_plan most;
-    if (request->batch > 0) {
-        return FLIM_OK;
-    }
-    request->batch = 1;
-    const flim_status status = flim_plan_largest(s->device, request, &s->room, s->cells, &most, err);
-    if (status == FLIM_OK) {
-        request->batch = most.request.batch;
-        request->eval_batch = most.request.eval_batch;
-    }
+done:
+    flim_json_set(json, "data", about);
     return status;
 }
 
 /* ---- --profile: the suggestions for real */
 
+static void profile_row(const session *s, int i, const flim_plan *p, const flim_plan_request *r, const flim_plan_trial *trial,
+                        flim_json *rows)
+{
+    char untuned[32] = "";
+    if (r->benchmark) {
+        snprintf(untuned, sizeof untuned, "%8.1f MiB ", flim_mib(p->program_bytes));
+    }
+    const double differ = 100 * ((double)trial->allocated_bytes / (double)trial->planned_bytes - 1);
+    flim_log_line(s->o->log, FLIM_LOG_INFO, "  %d %6" PRId64 "  %-9s  %-13s %s%8.1f MiB %8.1f MiB %+6.2f %% %10.2f %9.0f",
+                  i + 1, r->batch, flim_precision_name(r->precision), flim_recompute_name(r->recompute), untuned,
+                  flim_mib(trial->planned_bytes), flim_mib(trial->allocated_bytes), differ, trial->train_ms,
+                  trial->train_ms > 0 ? 1e3 * (double)r->batch / trial->train_ms : 0.0);
+    flim_json *row = flim_json_object();
+    flim_json_set_integer(row, "suggestion", i);
+    flim_json_set_integer(row, "untuned_bytes", p->program_bytes);
+    flim_json_set_integer(row, "predicted_bytes", trial->planned_bytes);
+    flim_json_set_integer(row, "measured_bytes", trial->allocated_bytes);
+    flim_json_set_integer(row, "grown_bytes", trial->grown_bytes);
+    flim_json_set_number(row, "train_ms", trial->train_ms);
+    flim_json_set_number(row, "predict_ms", trial->predict_ms);
+    flim_json_add(rows, row);
+}
+
 static flim_status profile(session *s, const flim_suggestions *all, flim_json *json, flim_error *err)
 {
     const flim_log *log = s->o->log;
+    const bool tuned = s->o->settings->benchmark;
     flim_json *rows = flim_json_array();
     flim_error last = {0};
     int ran = 0;
     flim_status status = FLIM_OK;
-    flim_log_line(log, FLIM_LOG_INFO, "On the card itself%s:",
-                  s->o->settings->benchmark ? "; predicted again with the convolutions that tuning chose there" : "");
     flim_log_line(log, FLIM_LOG_INFO,
-                  "     batch  precision  checkpointing     %s   predicted    measured   differ   ms a step  cells/s",
-                  s->o->settings->benchmark ? "untuned " : "");
-    for (int i = 0; i < all->n && status == FLIM_OK; i++) {
-        const flim_plan *p = &all->plan[i];
-        flim_plan_request r = p->request;
+                  "On the card itself%s:", tuned ? "; predicted again with the convolutions that tuning chose there" : "");
+    flim_log_line(log, FLIM_LOG_INFO,
+                  "     batch  precision  checkpointing     %s   predicted    measured   differ  ms per step cells/s",
+                  tuned ? "untuned " : "");
+    for (int i = 0; i < all->n; i++) {
+        flim_plan_request r = all->plan[i].request;
         flim_plan_trial trial;
         flim_error why = {0};
-        r.recompute = p->recompute;
-        r.benchmark = s->o->settings->benchmark;
+        r.recompute = all->plan[i].recompute;
+        r.benchmark = tuned;
         status = flim_plan_try(s->real, &r, &s->room, &trial, &why);
-        if (status == FLIM_ERROR_MEMORY ||
-            status == FLIM_ERROR_DEVICE) { /* DEVICE: the card has no right convolution, maybe */
+        if (status == FLIM_OK) {
+            profile_row(s, i, &all->plan[i], &r, &trial, rows);
+            ran++;
+        } else if (status == FLIM_ERROR_MEMORY || status == FLIM_ERROR_DEVICE) { /* DEVICE: perhaps no right convolution */
             flim_log_line(log, FLIM_LOG_WARNING, "%d: %s", i + 1, why.text);
             last = why;
-            status = FLIM_OK;
-            continue;
+        } else {
+            FLIM_TRY_DONE(flim_fail(err, status, "%s", why.text));
         }
-        if (status != FLIM_OK) {
-            flim_fail(err, status, "%s", why.text);
-            break;
-        }
-        char untuned[32] = "";
-        if (r.benchmark) {
-            snprintf(untuned, sizeof untuned, "%8.1f MiB ", flim_mib(p->program_bytes));
-        }
-        const double differ = 100 * ((double)trial.allocated_bytes / (double)trial.planned_bytes - 1);
-        flim_log_line(log, FLIM_LOG_INFO, "  %d %6" PRId64 "  %-9s  %-13s %s%8.1f MiB %8.1f MiB %+6.2f %% %10.2f %9.0f",
-                      i + 1, r.batch, flim_precision_name(r.precision), flim_recompute_name(r.recompute), untuned,
-                      flim_mib(trial.planned_bytes), flim_mib(trial.allocated_bytes), differ, trial.train_ms,
-                      trial.train_ms > 0 ? 1e3 * (double)r.batch / trial.train_ms : 0.0);
-        flim_json *row = flim_json_object();
-        flim_json_set_integer(row, "suggestion", i);
-        flim_json_set_integer(row, "untuned_bytes", p->program_bytes);
-        flim_json_set_integer(row, "predicted_bytes", trial.planned_bytes);
-        flim_json_set_integer(row, "measured_bytes", trial.allocated_bytes);
-        flim_json_set_integer(row, "grown_bytes", trial.grown_bytes);
-        flim_json_set_number(row, "train_ms", trial.train_ms);
-        flim_json_set_number(row, "predict_ms", trial.predict_ms);
-        flim_json_add(rows, row);
-        ran++;
     }
+    status = ran == 0 ? flim_fail(err, last.status, "%s", last.text) : FLIM_OK;
+done:
     flim_json_set(json, "profile", rows);
-    return status == FLIM_OK && ran == 0 ? flim_fail(err, last.status, "%s", last.text) : status;
+    return status;
 }
 
 /* ---- the whole */
@@ -290,73 +265,74 @@ static flim_status suggest(session *s, flim_json *json, flim_error *err)
     flim_plan_request request = s->request;
     const bool is_auto = request.batch == 0;
     const int64_t kept = o->effective ? o->effective : is_auto ? o->settings->lr_batch * request.accumulate : 0;
-    flim_status status = flim_plan_settle_batch(s, &request, err);
-    if (status == FLIM_OK) {
-        status = flim_plan_suggest(s->device, &request, &s->room, kept, s->cells, all, err);
-    }
-    if (status == FLIM_OK && all->current_error[0]) {
+    flim_status status = FLIM_OK;
+    FLIM_TRY_DONE(flim_plan_settle_batch(s->device, &s->room, s->cells, &request, err));
+    FLIM_TRY_DONE(flim_plan_suggest(s->device, &request, &s->room, kept, s->cells, all, err));
+    if (all->current_error[0]) {
         flim_log_line(o->log, FLIM_LOG_WARNING, "as set: %s", all->current_error);
-    } else if (status == FLIM_OK) {
+    } else {
         flim_log_line(o->log, FLIM_LOG_INFO,
                       "As set: batch %s%" PRId64 " x %" PRId64 " accumulated, eval batch %" PRId64 "%s",
                       is_auto ? "auto: " : "", request.batch, request.accumulate, flim_plan_eval_batch(&request),
                       all->current_fits ? "" : ": DOES NOT FIT");
         flim_plan_table(&all->current, &s->room, o->log);
     }
-    if (status == FLIM_OK) {
-        flim_log_line(o->log, FLIM_LOG_INFO, "Suggestions for preset %s, safest first:", s->net.preset);
-        flim_plan_suggestions_table(all, &s->room, o->log);
-        flim_json_set(json, "plan", flim_plan_suggestions_json(all, &s->room));
+    flim_log_line(o->log, FLIM_LOG_INFO, "Suggestions for preset %s, safest first:", s->net.preset);
+    flim_plan_suggestions_table(all, &s->room, o->log);
+    flim_json_set(json, "plan", flim_plan_suggestions_json(all, &s->room));
+    if (o->profile) {
+        FLIM_TRY_DONE(profile(s, all, json, err));
     }
-    if (status == FLIM_OK && o->profile) {
-        status = profile(s, all, json, err);
-    }
-    if (status == FLIM_OK && o->apply) {
+    if (o->apply) {
         char backup[4096];
-        status = flim_plan_apply(&all->plan[all->recommended], o->config, backup, err);
-        if (status == FLIM_OK) {
-            flim_log_line(o->log, FLIM_LOG_INFO, "%s now has suggestion %d; as it was: %s", o->config, all->recommended + 1,
-                          backup);
-            flim_json_set_string(json, "backup", backup);
-        }
+        FLIM_TRY_DONE(flim_plan_apply(&all->plan[all->recommended], o->config, backup, err));
+        flim_log_line(o->log, FLIM_LOG_INFO, "%s now has suggestion %d; as it was: %s", o->config, all->recommended + 1,
+                      backup);
+        flim_json_set_string(json, "backup", backup);
     }
+done:
     flim_free(all);
     return status;
 }
 
+static flim_json *card_json(const session *s)
+{
+    const flim_device_info *info = flim_device_get_info(s->device);
+    flim_json *card = flim_json_object();
+    flim_json_set_string(card, "name", info->name);
+    flim_json_set_string(card, "architecture", info->architecture);
+    flim_json_set_integer(card, "memory_bytes", s->room.total);
+    flim_json_set_integer(card, "held_bytes", s->room.held);
+    flim_json_set_integer(card, "budget_bytes", s->room.budget);
+    flim_json_set_number(card, "margin", s->room.margin);
+    flim_json_set_string(card, "cudnn", info->libraries);
+    flim_json_set_bool(card, "workspace_assumed", info->assumes_workspace);
+    return card;
+}
+
 flim_status flim_gpu_plan(const flim_gpu_plan_options *options, flim_json **json, flim_error *err)
 {
+    flim_status status = FLIM_OK;
     *json = flim_json_object();
     session *s = flim_alloc(1, sizeof *s, err);
     if (!s) {
         return FLIM_ERROR_MEMORY;
     }
     s->o = options;
-    flim_status status =
-        options->show && options->profile
-            ? flim_fail(err, FLIM_ERROR_USAGE, "--profile runs suggestions, and --show makes none: leave one out")
-            : open_card(s, err);
-    if (status == FLIM_OK && options->profile && !s->real) {
+    if (options->show && options->profile) {
+        status = flim_fail(err, FLIM_ERROR_USAGE, "--profile runs suggestions, and --show makes none: leave one out");
+        goto done;
+    }
+    FLIM_TRY_DONE(open_card(s, err));
+    if (options->profile && !s->real) {
         status =
             flim_fail(err, FLIM_ERROR_USAGE, "--profile runs on the card that is there; leave --gpu and --gpu-memory out");
+        goto done;
     }
-    if (status == FLIM_OK) {
-        const flim_device_info *info = flim_device_get_info(s->device);
-        flim_json *card = flim_json_object();
-        flim_json_set_string(card, "name", info->name);
-        flim_json_set_string(card, "architecture", info->architecture);
-        flim_json_set_integer(card, "memory_bytes", s->room.total);
-        flim_json_set_integer(card, "held_bytes", s->room.held);
-        flim_json_set_integer(card, "budget_bytes", s->room.budget);
-        flim_json_set_number(card, "margin", s->room.margin);
-        flim_json_set_string(card, "cudnn", info->libraries);
-        flim_json_set_bool(card, "workspace_assumed", info->assumes_workspace);
-        flim_json_set(*json, "card", card);
-        status = build_network(s, *json, err);
-    }
-    if (status == FLIM_OK) {
-        status = options->show ? flim_plan_show(s, *json, err) : suggest(s, *json, err);
-    }
+    flim_json_set(*json, "card", card_json(s));
+    FLIM_TRY_DONE(build_network(s, *json, err));
+    status = options->show ? flim_plan_show(s, *json, err) : suggest(s, *json, err);
+done:
     flim_device_close(s->device);
     flim_device_close(s->real);
     flim_free(s);

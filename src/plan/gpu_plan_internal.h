@@ -1,6 +1,6 @@
 /* What a call of gpu_plan works on, and what its parts share. */
-#ifndef FLIM_PLAN_SESSION_H
-#define FLIM_PLAN_SESSION_H
+#ifndef FLIM_GPU_PLAN_INTERNAL_H
+#define FLIM_GPU_PLAN_INTERNAL_H
 
 #include "flim/dataset.h"
 #include "plan/plan.h"
@@ -14,9 +14,6 @@ typedef struct flim_plan_session {
     flim_plan_request request; /* batch 0 = auto */
     int64_t cells; /* of the largest training part, which no batch exceeds */
 } flim_plan_session;
-
-/* A batch that is to be found becomes the largest that fits. */
-flim_status flim_plan_settle_batch(const flim_plan_session *s, flim_plan_request *request, flim_error *err);
 
 /* The largest divisor (1 at least) of `whole` cells an update that is at most `most`: batch x accumulate then is `whole` exactly. */
 int64_t flim_plan_divisor(int64_t whole, int64_t most);

@@ -5,6 +5,7 @@
 
 #include "core/bytes.h"
 #include "core/alloc.h"
+#include "core/try.h"
 #include "flim/settings.h"
 #include "formats/yaml.h"
 #include "plan/gpu_plan_internal.h"
@@ -45,44 +46,40 @@ static flim_status advise_training(const flim_plan_session *s, const flim_plan_r
     flim_plan plan;
     flim_plan_request other = *r;
     const flim_device_info *info = flim_device_get_info(s->device);
-    flim_status status = FLIM_OK;
     if (r->recompute == FLIM_RECOMPUTE_NONE) {
         other.recompute = FLIM_RECOMPUTE_AUTO;
-        status = plan_of(s, &other, &plan, &fits, err);
-        if (status == FLIM_OK && fits) {
+        FLIM_TRY(plan_of(s, &other, &plan, &fits, err));
+        if (fits) {
             append(text, "checkpoint_activations: auto");
         }
         other.recompute = r->recompute;
     }
     const flim_precision half = info->precisions & 1u << FLIM_PRECISION_BF16 ? FLIM_PRECISION_BF16 : FLIM_PRECISION_FP16;
     const bool wide = r->precision == FLIM_PRECISION_FP32 || r->precision == FLIM_PRECISION_TF32;
-    if (status == FLIM_OK && wide && info->precisions & 1u << half) {
+    if (wide && info->precisions & 1u << half) {
         other.precision = half;
-        status = plan_of(s, &other, &plan, &fits, err);
-        if (status == FLIM_OK && fits) {
+        FLIM_TRY(plan_of(s, &other, &plan, &fits, err));
+        if (fits) {
             snprintf(one, sizeof one, "precision: %s", flim_precision_name(half));
             append(text, one);
         }
         other.precision = r->precision;
     }
-    if (status == FLIM_OK) {
-        flim_error why = {0};
-        status = flim_plan_largest(s->device, r, &s->room, s->cells, &plan, &why);
-        if (status == FLIM_OK) {
-            const int64_t all = r->batch * r->accumulate, cells = all < s->cells ? all : s->cells;
-            const int64_t batch = flim_plan_divisor(cells, plan.request.batch);
-            snprintf(one, sizeof one,
-                     "batch: %" PRId64 " with accumulate: %" PRId64 " (%" PRId64 " is the largest that fits)", batch,
-                     cells / batch, plan.request.batch);
-            append(text, one);
-        } else if (status == FLIM_ERROR_MEMORY) {
-            append(text, why.text);
-            status = FLIM_OK;
-        } else {
-            return flim_fail(err, status, "%s", why.text);
-        }
+    flim_error why = {0};
+    const flim_status status = flim_plan_largest(s->device, r, &s->room, s->cells, &plan, &why);
+    if (status == FLIM_ERROR_MEMORY) {
+        append(text, why.text);
+        return FLIM_OK;
     }
-    return status;
+    if (status != FLIM_OK) {
+        return flim_fail(err, status, "%s", why.text);
+    }
+    const int64_t all = r->batch * r->accumulate, cells = all < s->cells ? all : s->cells;
+    const int64_t batch = flim_plan_divisor(cells, plan.request.batch);
+    snprintf(one, sizeof one, "batch: %" PRId64 " with accumulate: %" PRId64 " (%" PRId64 " is the largest that fits)", batch,
+             cells / batch, plan.request.batch);
+    append(text, one);
+    return FLIM_OK;
 }
 
 /* The eval batch that fits, near the largest. */
@@ -92,16 +89,15 @@ static flim_status advise_prediction(const flim_plan_session *s, const flim_plan
     flim_plan plan;
     bool fits = false;
     char one[160] = "a smaller preset";
-    flim_status status = FLIM_OK;
-    for (other.eval_batch = flim_plan_eval_batch(r); !fits && other.eval_batch > 1 && status == FLIM_OK;) {
+    for (other.eval_batch = flim_plan_eval_batch(r); !fits && other.eval_batch > 1;) {
         other.eval_batch = other.eval_batch - (other.eval_batch + 7) / 8;
-        status = plan_of(s, &other, &plan, &fits, err);
+        FLIM_TRY(plan_of(s, &other, &plan, &fits, err));
     }
-    if (status == FLIM_OK && fits) {
+    if (fits) {
         snprintf(one, sizeof one, "eval_batch: %" PRId64, other.eval_batch);
     }
     append(text, one);
-    return status;
+    return FLIM_OK;
 }
 
 /* Too much: what is to blame, training or prediction with its own batch, and what fits. */
@@ -110,40 +106,39 @@ static flim_status advise_over(const flim_plan_session *s, const flim_plan_reque
     flim_plan_request training = *r, prediction = *r;
     flim_plan plan;
     bool trains = true, predicts = true;
-    flim_status status = FLIM_OK;
     training.eval_batch = -1;
     prediction.batch = 0;
     prediction.eval_batch = flim_plan_eval_batch(r);
     if (prediction.eval_batch > 0) {
-        status = plan_of(s, &prediction, &plan, &predicts, err);
+        FLIM_TRY(plan_of(s, &prediction, &plan, &predicts, err));
     }
-    if (status == FLIM_OK && r->batch > 0) {
-        status = plan_of(s, &training, &plan, &trains, err);
+    if (r->batch > 0) {
+        FLIM_TRY(plan_of(s, &training, &plan, &trains, err));
     }
-    const bool own = r->eval_batch > 0; /* else it follows the batch */
-    if (status == FLIM_OK && r->batch > 0 && (!trains || !own)) {
-        status = advise_training(s, own ? &training : r, text, err);
+    const bool separate = r->eval_batch > 0; /* else it follows the batch */
+    if (r->batch > 0 && (!trains || !separate)) {
+        FLIM_TRY(advise_training(s, separate ? &training : r, text, err));
     }
-    if (status == FLIM_OK && own && (!predicts || trains)) {
+    if (separate && (!predicts || trains)) {
         char also[400] = "";
-        status = advise_prediction(s, &prediction, also, err);
+        FLIM_TRY(advise_prediction(s, &prediction, also, err));
         const size_t used = strlen(text);
         snprintf(text + used, 400 - used, "%s%s", used ? "; and for validation " : "", also);
     }
-    return status;
+    return FLIM_OK;
 }
 
 static flim_status advise_under(const flim_plan_session *s, const flim_plan *p, char text[400], flim_error *err)
 {
     flim_plan most;
-    const flim_status status = flim_plan_largest(s->device, &p->request, &s->room, s->cells, &most, err);
-    if (status == FLIM_OK && most.request.batch > p->request.batch) {
+    FLIM_TRY(flim_plan_largest(s->device, &p->request, &s->room, s->cells, &most, err));
+    if (most.request.batch > p->request.batch) {
         snprintf(text, 400,
                  "batches up to %" PRId64
                  " fit; a larger batch changes what is learnt (lr_scale), a larger preset uses the card as well",
                  most.request.batch);
     }
-    return status;
+    return FLIM_OK;
 }
 
 static void show_row(const flim_plan_session *s, const char *name, const flim_plan_request *r, const flim_plan *p)
@@ -189,23 +184,22 @@ static flim_status show_stage(const flim_plan_session *s, const char *name, cons
     flim_plan plan;
     flim_error why = {0};
     char advice[400] = "";
-    flim_status status = is_auto ? flim_plan_settle_batch(s, &r, &why) : FLIM_OK;
+    flim_status status = is_auto ? flim_plan_settle_batch(s->device, &s->room, s->cells, &r, &why) : FLIM_OK;
     if (status == FLIM_ERROR_MEMORY) {
         add_unplanned(s, name, &r, why.text, "", rows);
         return FLIM_OK;
     }
-    status = status == FLIM_OK ? flim_plan_make(s->device, &r, &s->room, &plan, &why) : status;
+    if (status == FLIM_OK) {
+        status = flim_plan_make(s->device, &r, &s->room, &plan, &why);
+    }
     const bool planned = status == FLIM_OK;
     if (status != FLIM_OK && status != FLIM_ERROR_USAGE && status != FLIM_ERROR_DEVICE) {
         return flim_fail(err, status, "%s", why.text);
     }
     if (!planned || !flim_plan_fits(&plan, &s->room)) {
-        status = advise_over(s, &r, advice, err);
+        FLIM_TRY(advise_over(s, &r, advice, err));
     } else if (r.batch > 0 && (double)plan.device_bytes < UNUSED * (double)s->room.total) {
-        status = advise_under(s, &plan, advice, err);
-    }
-    if (status != FLIM_OK) {
-        return status;
+        FLIM_TRY(advise_under(s, &plan, advice, err));
     }
     if (!planned) {
         add_unplanned(s, name, &r, why.text, advice, rows);
@@ -230,8 +224,7 @@ static flim_status show_stage(const flim_plan_session *s, const char *name, cons
 static flim_status read_words(char *words, flim_settings *set, stage *out, flim_error *err)
 {
     char *rest = words, *word;
-    flim_status status = FLIM_OK;
-    while (status == FLIM_OK && (word = strsep(&rest, " ")) != NULL) {
+    while ((word = strsep(&rest, " ")) != NULL) {
         char *equal = strchr(word, '=');
         if (!equal) {
             snprintf(out->name, sizeof out->name, "%.60s", word);
@@ -241,38 +234,32 @@ static flim_status read_words(char *words, flim_settings *set, stage *out, flim_
         if (strcmp(word, "name") == 0) {
             snprintf(out->name, sizeof out->name, "%.60s", equal + 1);
         } else {
-            status = flim_settings_set(set, word, equal + 1, err);
+            FLIM_TRY(flim_settings_set(set, word, equal + 1, err));
         }
     }
-    return status;
+    return FLIM_OK;
 }
 
 static flim_status read_stage(const flim_plan_session *s, const char *text, int number, stage *out, flim_error *err)
 {
     char words[1024];
     flim_settings set;
-    flim_status status = flim_settings_init(&set, err);
+    flim_status status = FLIM_OK;
+    FLIM_TRY(flim_settings_init(&set, err));
     snprintf(out->name, sizeof out->name, "stage %d", number);
-    if (status != FLIM_OK) {
-        return status;
-    }
     if ((size_t)snprintf(words, sizeof words, "%s", text) >= sizeof words) {
         status = flim_fail(err, FLIM_ERROR_USAGE, "more than %zu bytes", sizeof words - 1);
+        goto done;
     }
-    if (status == FLIM_OK) {
-        status = flim_settings_copy(s->o->settings, &set, err);
-    }
-    if (status == FLIM_OK) {
-        status = read_words(words, &set, out, err);
-    }
-    if (status == FLIM_OK) {
-        status = flim_network_build(&out->net, flim_preset_width(set.preset), s->net.classes, s->net.in[0], s->net.in[1],
-                                    s->net.in[2], err);
-    }
+    FLIM_TRY_DONE(flim_settings_copy(s->o->settings, &set, err));
+    FLIM_TRY_DONE(read_words(words, &set, out, err));
+    FLIM_TRY_DONE(flim_network_build(&out->net, flim_preset_width(set.preset), s->net.classes, s->net.in[0], s->net.in[1],
+                                     s->net.in[2], err));
     out->request = flim_plan_request_of(&set, &out->net, flim_device_get_info(s->device));
     out->request.benchmark = s->request.benchmark;
     out->request.cache_bytes = s->request.cache_bytes;
     out->request.cache_on_device = s->request.cache_on_device;
+done:
     flim_settings_free(&set);
     return status == FLIM_OK ? FLIM_OK : flim_fail_prefix(err, "%s: stages: %.60s: ", s->o->config, out->name);
 }
@@ -280,20 +267,18 @@ static flim_status read_stage(const flim_plan_session *s, const char *text, int 
 static flim_status show_listed(const flim_plan_session *s, flim_json *rows, flim_error *err)
 {
     flim_yaml yaml;
-    flim_status status = flim_yaml_read(s->o->config, &yaml, err);
-    if (status != FLIM_OK) {
-        return status;
-    }
+    flim_status status = FLIM_OK;
+    FLIM_TRY(flim_yaml_read(s->o->config, &yaml, err));
     stage *one = flim_alloc(1, sizeof *one, err);
-    status = one ? FLIM_OK : FLIM_ERROR_MEMORY;
-    for (int i = 0; i < yaml.n && status == FLIM_OK; i++) {
-        for (int k = 0; strcmp(yaml.entry[i].key, "stages") == 0 && k < yaml.entry[i].value.n && status == FLIM_OK; k++) {
-            status = read_stage(s, yaml.entry[i].value.item[k], k + 1, one, err);
-            if (status == FLIM_OK) {
-                status = show_stage(s, one->name, &one->request, one->request.batch == 0, rows, err);
-            }
+    FLIM_TRY_DONE(one ? FLIM_OK : FLIM_ERROR_MEMORY);
+    for (int i = 0; i < yaml.n; i++) {
+        const flim_string_list *stages = &yaml.entry[i].value;
+        for (int k = 0; strcmp(yaml.entry[i].key, "stages") == 0 && k < stages->n; k++) {
+            FLIM_TRY_DONE(read_stage(s, stages->item[k], k + 1, one, err));
+            FLIM_TRY_DONE(show_stage(s, one->name, &one->request, one->request.batch == 0, rows, err));
         }
     }
+done:
     flim_free(one);
     flim_yaml_free(&yaml);
     return status;
@@ -306,21 +291,17 @@ flim_status flim_plan_show(const flim_plan_session *s, flim_json *json, flim_err
     flim_log_line(s->o->log, FLIM_LOG_INFO, "%s on this card:", s->o->config);
     flim_log_line(s->o->log, FLIM_LOG_INFO,
                   "  stage                preset     batch  eval accum  precision  checkpointing       device  share");
-    flim_status status = show_stage(s, "train", &train, train.batch == 0, rows, err);
-    const bool settled = status == FLIM_OK && flim_plan_settle_batch(s, &train, NULL) == FLIM_OK;
+    flim_status status = FLIM_OK;
+    FLIM_TRY_DONE(show_stage(s, "train", &train, train.batch == 0, rows, err));
+    const bool settled = flim_plan_settle_batch(s->device, &s->room, s->cells, &train, NULL) == FLIM_OK;
     flim_plan_request alone = train; /* what prediction alone takes; in a run it shares training's memory */
     alone.batch = 0;
     alone.eval_batch = settled ? flim_plan_eval_batch(&train) : 1;
     alone.recompute = FLIM_RECOMPUTE_NONE;
-    if (status == FLIM_OK) {
-        status = show_stage(s, "validate (alone)", &alone, false, rows, err);
-    }
-    if (status == FLIM_OK) {
-        status = show_stage(s, "predict", &alone, false, rows, err);
-    }
-    if (status == FLIM_OK) {
-        status = show_listed(s, rows, err);
-    }
+    FLIM_TRY_DONE(show_stage(s, "validate (alone)", &alone, false, rows, err));
+    FLIM_TRY_DONE(show_stage(s, "predict", &alone, false, rows, err));
+    status = show_listed(s, rows, err);
+done:
     flim_json_set(json, "stages", rows);
     return status;
 }

@@ -93,6 +93,10 @@ int64_t flim_plan_limit(const flim_device *device, const flim_plan_request *requ
 flim_status flim_plan_largest(flim_device *device, const flim_plan_request *request, const flim_plan_room *room, int64_t cap,
                               flim_plan *out, flim_error *err);
 
+/* A request's batch of 0 (auto) becomes the largest that fits. */
+flim_status flim_plan_settle_batch(flim_device *device, const flim_plan_room *room, int64_t cap, flim_plan_request *request,
+                                   flim_error *err);
+
 /* What really running a plan took. */
 typedef struct flim_plan_trial {
     int64_t planned_bytes; /* the program's, as compiled for the device */

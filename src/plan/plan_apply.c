@@ -101,10 +101,8 @@ static flim_status save_backup(const char *config, const char *text, size_t leng
 static flim_status check_text(const char *text, const char *config, const flim_yaml_change *change, int n, flim_error *err)
 {
     flim_yaml parsed;
-    flim_status status = flim_yaml_parse(text, strlen(text), config, &parsed, err);
-    if (status != FLIM_OK) {
-        return status;
-    }
+    flim_status status = FLIM_OK;
+    FLIM_TRY(flim_yaml_parse(text, strlen(text), config, &parsed, err));
     for (int i = 0; i < n && status == FLIM_OK; i++) {
         bool found = false;
         for (int k = 0; k < parsed.n; k++) {
@@ -142,26 +140,20 @@ static flim_status change_config(const flim_plan *plan, const flim_settings *now
     size_t length = 0;
     int n = 0;
     list_values(plan, now, values);
-    flim_status status = flim_file_read(config, LARGEST_CONFIG, &text, &length, err);
-    for (int i = 0; i < N_KEYS && status == FLIM_OK; i++) {
+    flim_status status = FLIM_OK;
+    FLIM_TRY(flim_file_read(config, LARGEST_CONFIG, &text, &length, err));
+    for (int i = 0; i < N_KEYS; i++) {
         const bool says_auto =
             i == 3 && now->precision == FLIM_PRECISION_AUTO && names_key(text, length, config, "precision");
         if (!values[i].same || says_auto) {
             change[n++] = (flim_yaml_change){values[i].key, values[i].text};
         }
     }
-    if (status == FLIM_OK) {
-        status = flim_yaml_change_values(text, length, config, change, n, &changed, err);
-    }
-    if (status == FLIM_OK) {
-        status = check_text(changed, config, change, n, err);
-    }
-    if (status == FLIM_OK) {
-        status = save_backup(config, text, length, about->st_mode & 0777, backup, err);
-    }
-    if (status == FLIM_OK) {
-        status = write_config(config, changed, about->st_mode & 0777, err);
-    }
+    FLIM_TRY_DONE(flim_yaml_change_values(text, length, config, change, n, &changed, err));
+    FLIM_TRY_DONE(check_text(changed, config, change, n, err));
+    FLIM_TRY_DONE(save_backup(config, text, length, about->st_mode & 0777, backup, err));
+    status = write_config(config, changed, about->st_mode & 0777, err);
+done:
     flim_free(changed);
     flim_free(text);
     return status;
@@ -176,24 +168,21 @@ flim_status flim_plan_apply(const flim_plan *plan, const char *config, char back
     if (!realpath(config, target) || stat(target, &about) != 0) {
         return flim_fail(err, FLIM_ERROR_USAGE, "%s: cannot be read: %s", config, strerror(errno));
     }
-    flim_status status = flim_settings_init(&now, err);
-    if (status != FLIM_OK) {
-        return status;
-    }
-    status = flim_settings_read(&now, target, err);
-    /* A rename would replace a read-only file, too; root's access() says yes to everything. */
-    if (status == FLIM_OK && (!(about.st_mode & 0222) || access(target, W_OK) != 0)) {
-        status = flim_fail(err, FLIM_ERROR_WRITE, "%s is read-only; it is unchanged (chmod u+w lets it be written)", config);
-    }
     const char *preset = plan->request.net->preset;
-    if (status == FLIM_OK && preset[0] && plan->request.net->width != flim_preset_width(now.preset)) {
+    flim_status status = FLIM_OK;
+    FLIM_TRY(flim_settings_init(&now, err));
+    FLIM_TRY_DONE(flim_settings_read(&now, target, err));
+    /* A rename would replace a read-only file, too; root's access() says yes to everything. */
+    if (!(about.st_mode & 0222) || access(target, W_OK) != 0) {
+        status = flim_fail(err, FLIM_ERROR_WRITE, "%s is read-only; it is unchanged (chmod u+w lets it be written)", config);
+    } else if (preset[0] && plan->request.net->width != flim_preset_width(now.preset)) {
         status = flim_fail(err, FLIM_ERROR_USAGE,
                            "%s has preset %s, and the plan is for %s: change the preset there, or plan for the config's",
                            config, flim_preset_names[now.preset], preset);
-    }
-    if (status == FLIM_OK) {
+    } else {
         status = change_config(plan, &now, target, &about, backup, err);
     }
+done:
     flim_settings_free(&now);
     return status;
 }

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/try.h"
 #include "plan/gpu_plan_internal.h"
 
 #define GAIN 0.9 /* of the bytes: what saves less than a tenth is not worth its price */
@@ -114,16 +115,16 @@ static bool is_poor(const choice *a, int64_t effective)
 
 static flim_status choose_near(const chooser *c, const choice *like, flim_plan *out, bool *fits, flim_error *err)
 {
-    const int64_t most = like->most.request.batch, windows = (c->effective + most - 1) / most;
-    const int64_t batch = (c->effective + windows / 2) / windows;
-    return keep(c, &like->kept.request, (batch < most ? batch : most) * windows, most, out, fits, err);
+    const int64_t most = like->most.request.batch, batches = (c->effective + most - 1) / most;
+    const int64_t batch = (c->effective + batches / 2) / batches;
+    return keep(c, &like->kept.request, (batch < most ? batch : most) * batches, most, out, fits, err);
 }
 
 /* Recomputing costs less time than micro-batches too small to fill the card, and more than any others. */
-static bool recomputing_pays(const choice *plain, const choice *again)
+static bool recomputing_pays(const choice *plain, const choice *recomputed)
 {
-    return !plain->kept_fits || (again->kept_fits && plain->kept.request.batch < SMALL &&
-                                 again->kept.request.batch >= 2 * plain->kept.request.batch);
+    return !plain->kept_fits || (recomputed->kept_fits && plain->kept.request.batch < SMALL &&
+                                 recomputed->kept.request.batch >= 2 * plain->kept.request.batch);
 }
 
 static bool is_same(const flim_plan *a, const flim_plan *b)
@@ -169,37 +170,45 @@ static flim_precision in_16_bits(const flim_device *device, flim_precision preci
                                                                   : precision;
 }
 
-static flim_status fill(chooser *c, flim_error *err)
+/* The choices of precision and recomputation. */
+typedef struct choices {
+    choice plain, recomputed, narrow; /* as set; recomputed; in 16 bits */
+} choices;
+
+static flim_status choose_all(const chooser *c, choices *out, flim_error *err)
 {
-    flim_suggestions *s = c->out;
-    const flim_precision set = c->request->precision;
-    const flim_precision half = in_16_bits(c->device, set);
-    choice plain, again, narrow = {0};
-    flim_plan near, less, *best;
-    bool near_fits = false, less_fits = false;
-    flim_status status = choose(c, set, FLIM_RECOMPUTE_NONE, &plain, err);
-    if (status == FLIM_OK) {
-        status = choose(c, set, FLIM_RECOMPUTE_ALL, &again, err);
-    }
+    const flim_precision set = c->request->precision, half = in_16_bits(c->device, set);
     bool narrower = half != set;
-    if (status == FLIM_OK && narrower && plain.most_fits) { /* tf32 keeps activations in 16 bits already */
-        flim_plan_request r = plain.most.request;
+    *out = (choices){0};
+    FLIM_TRY(choose(c, set, FLIM_RECOMPUTE_NONE, &out->plain, err));
+    FLIM_TRY(choose(c, set, FLIM_RECOMPUTE_ALL, &out->recomputed, err));
+    if (narrower && out->plain.most_fits) { /* tf32 keeps activations in 16 bits already */
+        flim_plan_request r = out->plain.most.request;
         flim_plan same;
         flim_error why = {0};
         r.precision = half;
-        narrower = flim_plan_make(c->device, &r, c->room, &same, &why) != FLIM_OK || gains(&same, &plain.most);
+        narrower = flim_plan_make(c->device, &r, c->room, &same, &why) != FLIM_OK || gains(&same, &out->plain.most);
     }
-    if (status == FLIM_OK && narrower) {
-        status = choose(c, half, FLIM_RECOMPUTE_NONE, &narrow, err);
-        if (status == FLIM_OK && !plain.kept_fits && !again.kept_fits && !narrow.kept_fits) {
-            status = choose(c, half, FLIM_RECOMPUTE_ALL, &narrow, err);
-        }
+    if (!narrower) {
+        return FLIM_OK;
     }
-    if (status != FLIM_OK) {
-        return status;
+    FLIM_TRY(choose(c, half, FLIM_RECOMPUTE_NONE, &out->narrow, err));
+    if (out->plain.kept_fits || out->recomputed.kept_fits || out->narrow.kept_fits) {
+        return FLIM_OK;
     }
-    const bool recomputes = again.kept_fits && recomputing_pays(&plain, &again);
-    const choice *lead = recomputes ? &again : plain.kept_fits ? &plain : &narrow;
+    return choose(c, half, FLIM_RECOMPUTE_ALL, &out->narrow, err);
+}
+
+static flim_status fill(chooser *c, flim_error *err)
+{
+    flim_suggestions *s = c->out;
+    choices all;
+    flim_plan near, less, *best;
+    bool near_fits = false, less_fits = false;
+    FLIM_TRY(choose_all(c, &all, err));
+    const choice *plain = &all.plain, *recomputed = &all.recomputed, *narrow = &all.narrow;
+    const bool recomputes = recomputed->kept_fits && recomputing_pays(plain, recomputed);
+    const choice *lead = recomputes ? recomputed : plain->kept_fits ? plain : narrow;
     if (!lead->kept_fits) {
         return FLIM_OK;
     }
@@ -207,43 +216,40 @@ static flim_status fill(chooser *c, flim_error *err)
     if (lead->kept.request.recompute != FLIM_RECOMPUTE_NONE) { /* no more than it takes */
         flim_plan_request r = lead->kept.request;
         r.recompute = FLIM_RECOMPUTE_AUTO;
-        status = flim_plan_make(c->device, &r, c->room, &first, err);
+        FLIM_TRY(flim_plan_make(c->device, &r, c->room, &first, err));
     }
     const bool poor = is_poor(lead, c->effective); /* then variants of it are no help */
-    if (status == FLIM_OK && poor) {
-        status = choose_near(c, lead, &near, &near_fits, err);
+    if (poor) {
+        FLIM_TRY(choose_near(c, lead, &near, &near_fits, err));
     }
-    if (status == FLIM_OK && flim_plan_divisor(c->effective, first.request.batch / 2) >= SMALL / 2) {
-        status = keep(c, &lead->kept.request, c->effective, first.request.batch / 2, &less, &less_fits, err);
-    }
-    if (status != FLIM_OK) {
-        return status;
+    if (flim_plan_divisor(c->effective, first.request.batch / 2) >= SMALL / 2) {
+        FLIM_TRY(keep(c, &lead->kept.request, c->effective, first.request.batch / 2, &less, &less_fits, err));
     }
     best = near_fits && !c->asked ? &near : &first;
-    list(s, &first, lead == &narrow ? "keeps the cells an update in 16 bits" : "keeps the cells an update");
+    list(s, &first, lead == narrow ? "keeps the cells an update in 16 bits" : "keeps the cells an update");
     if (near_fits) {
         list(s, &near, "about as many cells an update");
     }
-    if (lead != &plain && plain.kept_fits && !is_poor(&plain, c->effective)) {
-        list(s, &plain.kept, "the same, nothing recomputed");
+    if (lead != plain && plain->kept_fits && !is_poor(plain, c->effective)) {
+        list(s, &plain->kept, "the same, nothing recomputed");
     }
-    if (lead != &again && again.kept_fits && !poor && gains(&again.kept, &first)) {
-        list(s, &again.kept, "the same, recomputed");
+    if (lead != recomputed && recomputed->kept_fits && !poor && gains(&recomputed->kept, &first)) {
+        list(s, &recomputed->kept, "the same, recomputed");
     }
-    if (lead != &narrow && narrow.kept_fits && !poor && gains(&narrow.kept, &first)) {
-        list(s, &narrow.kept, "the same in 16 bits");
+    if (lead != narrow && narrow->kept_fits && !poor && gains(&narrow->kept, &first)) {
+        list(s, &narrow->kept, "the same in 16 bits");
     }
     const flim_plan *largest = &first;
-    if (plain.most_fits && plain.most.request.batch > largest->request.batch) {
-        list(s, &plain.most, "largest batch: learns differently");
-        largest = &plain.most;
+    if (plain->most_fits && plain->most.request.batch > largest->request.batch) {
+        list(s, &plain->most, "largest batch: learns differently");
+        largest = &plain->most;
     }
-    if (again.most_fits && again.most.request.batch > largest->request.batch) {
-        list(s, &again.most, "largest batch, recomputed");
-        largest = &again.most;
+    if (recomputed->most_fits && recomputed->most.request.batch > largest->request.batch) {
+        list(s, &recomputed->most, "largest batch, recomputed");
+        largest = &recomputed->most;
     }
-    if (narrow.most_fits && narrow.most.request.batch > largest->request.batch) {
-        list(s, &narrow.most, "largest batch in 16 bits");
+    if (narrow->most_fits && narrow->most.request.batch > largest->request.batch) {
+        list(s, &narrow->most, "largest batch in 16 bits");
     }
     if (less_fits && gains(&less, &first)) {
         list(s, &less, "the same in smaller batches");
@@ -274,14 +280,14 @@ flim_status flim_plan_suggest(flim_device *device, const flim_plan_request *requ
         return flim_fail(err, status, "%s", why.text);
     }
     out->current_fits = status == FLIM_OK && flim_plan_fits(&out->current, room);
-    status = fill(&c, err);
-    if (status == FLIM_OK && out->n == 0) { /* why not: what one cell needs at the least */
-        flim_plan_request r = *request;
-        flim_plan most;
-        r.precision = in_16_bits(device, r.precision);
-        r.recompute = FLIM_RECOMPUTE_ALL;
-        status = flim_plan_largest(device, &r, room, cap, &most, err);
-        return status == FLIM_OK ? flim_fail(err, FLIM_ERROR, "internal: a batch fits and is not suggested") : status;
+    FLIM_TRY(fill(&c, err));
+    if (out->n > 0) {
+        return FLIM_OK;
     }
-    return status;
+    flim_plan_request r = *request; /* why not: what one cell needs at the least */
+    flim_plan most;
+    r.precision = in_16_bits(device, r.precision);
+    r.recompute = FLIM_RECOMPUTE_ALL;
+    FLIM_TRY(flim_plan_largest(device, &r, room, cap, &most, err));
+    return flim_fail(err, FLIM_ERROR, "internal: a batch fits and is not suggested");
 }

@@ -37,19 +37,16 @@ static flim_status make_batch(trial *t, int64_t n, flim_error *err)
     flim_batch *b = &t->batch;
     void *signal = NULL;
     bool pinned;
-    flim_status status = flim_device_host_alloc(t->device, (size_t)n * (size_t)voxels * sizeof(float), &signal, &pinned, err);
+    FLIM_TRY(flim_device_host_alloc(t->device, (size_t)n * (size_t)voxels * sizeof(float), &signal, &pinned, err));
     *b = (flim_batch){.n = n, .capacity = n, .t = net->in[0], .h = net->in[1], .w = net->in[2], .signal = signal};
-    if (status != FLIM_OK) {
-        return status;
-    }
     const size_t floats = (size_t)(net->parameters > net->statistics ? net->parameters : net->statistics);
-    if (!(b->mask = flim_alloc((size_t)n, (size_t)pixels, err)) ||
-        !(b->label = flim_alloc((size_t)n, sizeof *b->label, err)) ||
-        !(b->weight = flim_alloc((size_t)n, sizeof *b->weight, err)) ||
-        !(b->id = flim_alloc((size_t)n, sizeof *b->id, err)) || !(t->state = flim_alloc(floats, sizeof(float), err)) ||
-        !(t->logits = flim_alloc((size_t)n * (size_t)net->head[0].outputs, sizeof(float), err))) {
-        return FLIM_ERROR_MEMORY;
-    }
+    b->mask = flim_alloc((size_t)n, (size_t)pixels, err);
+    b->label = flim_alloc((size_t)n, sizeof *b->label, err);
+    b->weight = flim_alloc((size_t)n, sizeof *b->weight, err);
+    b->id = flim_alloc((size_t)n, sizeof *b->id, err);
+    t->state = flim_alloc(floats, sizeof *t->state, err);
+    t->logits = flim_alloc((size_t)n * (size_t)net->head[0].outputs, sizeof *t->logits, err);
+    FLIM_TRY(b->mask && b->label && b->weight && b->id && t->state && t->logits ? FLIM_OK : FLIM_ERROR_MEMORY);
     enum { DIFFERENT = 32 };
     for (int64_t i = 0; i < n; i++) {
         b->weight[i] = 1;
@@ -76,13 +73,12 @@ static flim_status start(trial *t, flim_error *err)
         return FLIM_ERROR_MEMORY;
     }
     flim_network_init(net, 1, 0, t->state, statistics);
-    flim_status status = flim_program_write(t->program, FLIM_STATE_PARAMETERS, t->state, err);
-    if (status == FLIM_OK) {
-        status = flim_program_write(t->program, FLIM_STATE_STATISTICS, statistics, err);
-    }
+    const flim_status status = flim_program_write(t->program, FLIM_STATE_STATISTICS, statistics, err);
     flim_free(statistics);
-    if (status != FLIM_OK || t->request->batch == 0) {
-        return status;
+    FLIM_TRY(status);
+    FLIM_TRY(flim_program_write(t->program, FLIM_STATE_PARAMETERS, t->state, err));
+    if (t->request->batch == 0) {
+        return FLIM_OK;
     }
     memset(t->state, 0, (size_t)net->parameters * sizeof(float));
     FLIM_TRY(flim_program_write(t->program, FLIM_STATE_MOMENT1, t->state, err));
@@ -90,7 +86,8 @@ static flim_status start(trial *t, flim_error *err)
     return flim_program_set_counters(t->program, &counters, err);
 }
 
-static flim_status train(trial *t, int64_t n, double *ms, flim_error *err)
+/* Runs a batch of n cells, training or prediction; *ms becomes the faster of this and what it was, unless that is 0. */
+static flim_status run_batch(trial *t, bool training, int64_t n, double *ms, flim_error *err)
 {
     const flim_step step = {.first = true,
                             .last = true,
@@ -103,41 +100,31 @@ static flim_status train(trial *t, int64_t n, double *ms, flim_error *err)
                             .dropout = 0.25f};
     t->batch.n = n;
     const double begun = flim_seconds();
-    flim_status status = flim_program_train(t->program, &t->batch, &step, err);
-    if (status == FLIM_OK) {
-        status = flim_program_wait(t->program, err);
-    }
+    FLIM_TRY(training ? flim_program_train(t->program, &t->batch, &step, err)
+                      : flim_program_predict(t->program, &t->batch, t->logits, err));
+    FLIM_TRY(flim_program_wait(t->program, err));
     const double took = 1e3 * (flim_seconds() - begun);
     *ms = *ms == 0 || took < *ms ? took : *ms;
-    return status;
+    return FLIM_OK;
 }
 
-static flim_status predict(trial *t, int64_t n, double *ms, flim_error *err)
-{
-    t->batch.n = n;
-    const double begun = flim_seconds();
-    flim_status status = flim_program_predict(t->program, &t->batch, t->logits, err);
-    if (status == FLIM_OK) {
-        status = flim_program_wait(t->program, err);
-    }
-    const double took = 1e3 * (flim_seconds() - begun);
-    *ms = *ms == 0 || took < *ms ? took : *ms;
-    return status;
-}
-
+/* Full batches twice, and a smaller one between them, as the last one of an epoch is. */
 static flim_status run(trial *t, flim_plan_trial *out, flim_error *err)
 {
     const int64_t batch = t->request->batch, eval = flim_plan_eval_batch(t->request);
-    double tail = 0;
-    flim_status status = start(t, err);
-    for (int i = 0; i < 3 && batch > 0 && status == FLIM_OK;
-         i++) { /* full twice, and a last batch of one cell between them */
-        status = i == 1 ? train(t, 1, &tail, err) : train(t, batch, &out->train_ms, err);
+    double last = 0;
+    FLIM_TRY(start(t, err));
+    if (batch > 0) {
+        FLIM_TRY(run_batch(t, true, batch, &out->train_ms, err));
+        FLIM_TRY(run_batch(t, true, 1, &last, err));
+        FLIM_TRY(run_batch(t, true, batch, &out->train_ms, err));
     }
-    for (int i = 0; i < 3 && eval > 0 && status == FLIM_OK; i++) {
-        status = i == 1 ? predict(t, eval > 1 ? eval / 2 : 1, &tail, err) : predict(t, eval, &out->predict_ms, err);
+    if (eval > 0) {
+        FLIM_TRY(run_batch(t, false, eval, &out->predict_ms, err));
+        FLIM_TRY(run_batch(t, false, eval > 1 ? eval / 2 : 1, &last, err));
+        FLIM_TRY(run_batch(t, false, eval, &out->predict_ms, err));
     }
-    return status;
+    return FLIM_OK;
 }
 
 flim_status flim_plan_try(flim_device *device, const flim_plan_request *request, const flim_plan_room *room,
@@ -148,28 +135,18 @@ flim_status flim_plan_try(flim_device *device, const flim_plan_request *request,
     trial t = {.device = device, .request = request};
     int64_t before = 0, allocated = 0, after = 0;
     *out = (flim_plan_trial){0};
-    flim_status status = flim_plan_compile(device, request, room, &t.program, err);
-    if (status == FLIM_OK && measured) {
-        status = flim_device_memory_free(device, &before, err);
-    }
-    if (status == FLIM_OK) {
-        status = flim_program_allocate(t.program, err);
-        out->planned_bytes = status == FLIM_OK ? flim_program_peak_bytes(t.program) : 0;
-    }
-    if (status == FLIM_OK && measured) {
-        status = flim_device_memory_free(device, &allocated, err);
-    }
-    if (status == FLIM_OK) {
-        status = make_batch(&t, request->batch > eval ? request->batch : eval, err);
-    }
-    if (status == FLIM_OK) {
-        status = run(&t, out, err);
-    }
-    if (status == FLIM_OK && measured) {
-        status = flim_device_memory_free(device, &after, err);
-        out->allocated_bytes = before - allocated;
-        out->grown_bytes = allocated - after;
-    }
+    flim_status status = FLIM_OK;
+    FLIM_TRY_DONE(flim_plan_compile(device, request, room, &t.program, err));
+    FLIM_TRY_DONE(measured ? flim_device_memory_free(device, &before, err) : FLIM_OK);
+    FLIM_TRY_DONE(flim_program_allocate(t.program, err));
+    out->planned_bytes = flim_program_peak_bytes(t.program);
+    FLIM_TRY_DONE(measured ? flim_device_memory_free(device, &allocated, err) : FLIM_OK);
+    FLIM_TRY_DONE(make_batch(&t, request->batch > eval ? request->batch : eval, err));
+    FLIM_TRY_DONE(run(&t, out, err));
+    FLIM_TRY_DONE(measured ? flim_device_memory_free(device, &after, err) : FLIM_OK);
+    out->allocated_bytes = before - allocated;
+    out->grown_bytes = allocated - after;
+done:
     release(&t);
     return status;
 }
