@@ -1,8 +1,9 @@
 /* Choices: settings that are one word of a list.
  *
- * For: each enum has one list of names, by its values and ending in NULL: what flags, configs and files say, what --help, messages and
- *      reports print.  flim_flag_row.choices takes such a list.
- * Owns: nothing.  Errors: FLIM_ERROR_USAGE names what was found, all that is allowed, and the nearest name.
+ * For: each enum has one list of names, by its values and ending in NULL: what flags, configs and files say, what --help,
+ *      messages and reports print.  flim_flag_row.choices takes such a list.
+ * Owns: nothing.
+ * Errors: FLIM_ERROR_USAGE names what was found, all that is allowed, and the nearest name.
  */
 #ifndef FLIM_CHOICES_H
 #define FLIM_CHOICES_H
@@ -15,8 +16,8 @@
 typedef enum flim_cache {
     FLIM_CACHE_NONE, /* nowhere: the file is read in each epoch */
     FLIM_CACHE_HOST, /* host memory, as uint8 or uint16; FLIM_ERROR_MEMORY if they do not fit */
-    FLIM_CACHE_AUTO, /* a run: device memory, else host memory, if they fit; a data set: host memory, if they take at most half of
-                      * what is available.  A note says which */
+    FLIM_CACHE_AUTO, /* a run: device memory, else host memory, if they fit; a data set: host memory, if they take at most
+                      * half of what is available.  A note says which */
     FLIM_CACHE_DEVICE /* device memory; a data set keeps them as AUTO does, without the note, until they are uploaded */
 } flim_cache;
 extern const char *const flim_cache_names[];

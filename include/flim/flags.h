@@ -17,10 +17,10 @@
  *         flim_flag_table_free(&table, &o);
  *     }
  *
- * Rules: `--flag value` and `--flag=value`; a switch --x has its --no-x and takes no value; flags are never abbreviated; of a repeated
- *      flag the last value counts, except that a list collects them (the first replaces its default); `--` ends the flags.
- *      A flag whose row has `alone` may stand without a value, as in `--json`; an argument that follows and does not begin with `--` is
- *      its value.  Every table knows -h, --help and --version.
+ * Rules: `--flag value` and `--flag=value`; a switch --x has its --no-x and takes no value; flags are never abbreviated.
+ *      Of a repeated flag the last value counts, except that a list collects them (the first replaces its default); `--` ends
+ *      the flags.  A flag whose row has `alone` may stand without a value, as in `--json`; an argument that follows and does
+ *      not begin with `--` is its value.  Every table knows -h, --help and --version.
  * Owns: texts and lists in the options are their own copies, freed by flim_flag_table_free.
  * Errors: FLIM_ERROR_USAGE names the flag, what was found, what is allowed, and the nearest known name.
  */
@@ -80,10 +80,10 @@ typedef struct flim_flag_table {
     const char *epilogue; /* after the flags; NULL = none */
 } flim_flag_table;
 
-/* A program's first call: options get the defaults, then what argv[1..argc-1] says (fields without a row keep their value); operands
- * (zeroed; NULL if the table has none) get the arguments without dashes.  --help and --version count before any mistake beside them;
- * their text goes to `out` (FLIM_ERROR_WRITE if that fails).  *go: the program is to run, and the caller frees options and operands;
- * otherwise, and on errors, there is nothing to free. */
+/* A program's first call: options get the defaults, then what argv[1..argc-1] says (fields without a row keep their value);
+ * operands (zeroed; NULL if the table has none) get the arguments without dashes.  --help and --version count before any
+ * mistake beside them; their text goes to `out` (FLIM_ERROR_WRITE if that fails).  *go: the program is to run, and the caller
+ * frees options and operands; otherwise, and on errors, there is nothing to free. */
 flim_status flim_flag_table_read(const flim_flag_table *table, void *options, int argc, char *const *argv,
                                  flim_string_list *operands, FILE *out, bool *go, flim_error *err);
 void flim_flag_table_free(const flim_flag_table *table, void *options);

@@ -65,7 +65,7 @@ typedef struct session {
     int done, left_out, failed;
 } session;
 
-static void show(session *s, const flim_plan_request *r, const char *batch, int64_t planned, const flim_plan_trial *t)
+static void show(session *s, const flim_plan_request *r, bool is_auto, int64_t planned, const flim_plan_trial *t)
 {
     const double differs = (double)t->allocated_bytes / (double)planned - 1;
     const double on_card = (double)t->allocated_bytes / (double)t->planned_bytes - 1;
@@ -73,7 +73,7 @@ static void show(session *s, const flim_plan_request *r, const char *batch, int6
     s->worst_on_card = fabs(on_card) > s->worst_on_card ? fabs(on_card) : s->worst_on_card;
     fprintf(s->out,
             "| %-6s | %-4s | %4s %5" PRId64 " | %-4s | %9.1f | %+6.2f %% | %9.1f | %+6.2f %% | %9.1f | %8.1f | %8.2f |\n",
-            r->net->preset, flim_precision_name(r->precision), strcmp(batch, "auto") == 0 ? "auto" : "", r->batch,
+            r->net->preset, flim_precision_name(r->precision), is_auto ? "auto" : "", r->batch,
             flim_recompute_name(r->recompute), flim_mib(planned), 100 * differs, flim_mib(t->planned_bytes), 100 * on_card,
             flim_mib(t->allocated_bytes), flim_mib(t->grown_bytes), t->train_ms);
     fflush(s->out);
@@ -81,7 +81,7 @@ static void show(session *s, const flim_plan_request *r, const char *batch, int6
     flim_json_set_string(row, "preset", r->net->preset);
     flim_json_set_string(row, "precision", flim_precision_name(r->precision));
     flim_json_set_integer(row, "batch", r->batch);
-    flim_json_set_bool(row, "auto", strcmp(batch, "auto") == 0);
+    flim_json_set_bool(row, "auto", is_auto);
     flim_json_set_string(row, "checkpoint_activations", flim_recompute_name(r->recompute));
     flim_json_set_integer(row, "planned_bytes", planned);
     flim_json_set_integer(row, "planned_on_card_bytes", t->planned_bytes);
@@ -129,7 +129,7 @@ static flim_status run_case(session *s, const flim_network *net, flim_precision 
         return flim_fail(err, status, "%s", why.text);
     }
     s->done++;
-    show(s, &request, batch, plan.program_bytes, &trial);
+    show(s, &request, is_auto, plan.program_bytes, &trial);
     return FLIM_OK;
 }
 

@@ -34,7 +34,7 @@ typedef struct flim_flag_use {
 /* Splits argv[1..argc-1] into uses (room for argc) and operands (may be NULL). */
 flim_status flim_flag_table_scan(const flim_flag_table *table, int argc, char *const *argv, flim_flag_use *uses, int *n_uses,
                                  flim_string_list *operands, flim_flag_action *action, flim_error *err);
-/* Sets one use's value; `seen` (a row each, of the caller's, zeroed) tells a list's first item, which replaces what it has. */
+/* Sets one use's value.  seen: one flag per row, the caller's, zeroed; a list's first item replaces what it has. */
 flim_status flim_flag_apply(const flim_flag_table *table, const flim_flag_use *use, void *options, bool *seen,
                             flim_error *err);
 

@@ -27,8 +27,8 @@ static void append_bounds(char *text, const char *separator, const char *allowed
     }
 }
 
-/* "what: choice, choice; more about it (default X; 1..256)": choices stand before the first semicolon of the help; KEEP in place of
- * blanks keeps the parenthesis on one line. */
+/* "what: choice, choice; more about it (default X; 1..256)": choices stand before the first semicolon of the help; KEEP in
+ * place of blanks keeps the parenthesis on one line. */
 static void describe(const flim_flag_row *row, char *text)
 {
     int first = (int)strcspn(row->help, ";");

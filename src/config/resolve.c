@@ -101,8 +101,8 @@ static flim_status apply_entry(flim_settings *settings, const flim_yaml_entry *e
     return FLIM_OK;
 }
 
-/* Includes come first, at whatever line: a file overrides what it includes.  seen: one flag per setting, set for those that are named;
- * or NULL. */
+/* Includes come first, at whatever line: a file overrides what it includes.  seen: one flag per setting, set for those that
+ * are named; or NULL. */
 static flim_status read_source(flim_settings *settings, const char *path, const source *parent, bool *seen, flim_error *err)
 {
     source self = {.path = path, .parent = parent, .depth = parent ? parent->depth + 1 : 0};

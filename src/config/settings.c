@@ -33,8 +33,8 @@ static bool is_axes(const char *text)
 #define CHOICE(name) FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(flim_settings, name)
 #define LIST(name) FLIM_VALUE_LIST, offsetof(flim_settings, name)
 
-/* Columns: heading, flag, type and field, default, metavar, help, what --resume does, field of the identity; then what is allowed.  A
- * row without the two about runs does not compile. */
+/* Columns: heading, flag, type and field, default, metavar, help, what --resume does, field of the identity; then what is
+ * allowed.  A row without the two about runs does not compile. */
 #define ROW(heading, flag, field, start, meta, text, resume, identity_of, ...)                                               \
     {                                                                                                                        \
         heading, flag, field, start, meta, text, .on_resume = FLIM_ON_RESUME_##resume,                                       \

@@ -9,14 +9,14 @@
 typedef enum flim_on_resume {
     FLIM_ON_RESUME_UNSET, /* the row does not say, which no setting's may do */
     FLIM_ON_RESUME_REFUSED, /* it changes the run's numbers: refused, unless --resume-override */
-    FLIM_ON_RESUME_MOVED, /* a file whose contents are compared: --resume-override takes its new path, which changes no number */
+    FLIM_ON_RESUME_MOVED, /* a file whose contents are compared: --resume-override takes its new path, no number changes */
     FLIM_ON_RESUME_FIXED, /* cells, folds or weights would mean something else: always refused */
     FLIM_ON_RESUME_TAKEN, /* how to run, not what to compute: the call's value is taken */
     FLIM_ON_RESUME_CALL /* of the call, not of the run */
 } flim_on_resume;
 
-/* The fields of a run's identity (train/identity.h), in the order of its text.  Checkpoints carry the text: a field is added at the
- * end, and none is renamed. */
+/* The fields of a run's identity (train/identity.h), in the order of its text.  Checkpoints carry the text: a field is added
+ * at the end, and none is renamed. */
 typedef enum flim_identity_field {
     FLIM_IDENTITY_UNSET, /* the row does not say, which no setting's may do */
     FLIM_IDENTITY_NONE, /* no number depends on it, or other fields hold what it leads to */

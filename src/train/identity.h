@@ -1,7 +1,7 @@
 /* What a run's numbers depend on, as a list of named values: compared on --resume, and carried by every checkpoint.
  *
- * For: resume.  A field is fixed if another value would mix two runs (other cells, folds, network, seed); --resume-override takes
- *      the others (batch, precision, device, learning rate).
+ * For: resume.  A field is fixed if another value would mix two runs (other cells, folds, network, seed); --resume-override
+ *      takes the others (batch, precision, device, learning rate).
  * Owns: a plain struct; zeroed is empty.  Errors: none.
  */
 #ifndef FLIM_TRAIN_IDENTITY_H

@@ -1,8 +1,8 @@
 /* --resume: the run's identity now against the one that resume.json keeps, and what an override writes there.
  *
  * resume.json holds the identity that the run has now, every identity that its checkpoints may carry (more than one after an
- * override), and the overrides in words.  It is written before config.yaml: after a kill between the two the old settings stand, which
- * are still accepted.
+ * override), and the overrides in words.  It is written before config.yaml: after a kill between the two the old settings
+ * stand, which are still accepted.
  */
 #include <inttypes.h>
 #include <stdlib.h>

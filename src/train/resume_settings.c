@@ -1,4 +1,4 @@
-/* --resume: the settings of the run folder, those of the call that may be taken beside them, and config.yaml after an override.
+/* --resume: the settings of the run folder, those of the call that are taken beside them, config.yaml after an override.
  * What may be done with a setting stands in its row (flim_on_resume). */
 #include <stddef.h>
 #include <string.h>

@@ -697,6 +697,12 @@ static void every_value_goes_round(void **state)
             if (row->type == FLIM_VALUE_CHOICE) {
                 assert_int_equal(*(const int *)((const char *)&s + row->offset), k);
             }
+            if (flim_settings_copy(&s, &t, &err) != FLIM_OK) {
+                fail_msg("%s: %s", key, err.text);
+            }
+            expect_equal(&s, &t);
+            flim_settings_free(&t);
+            t = expect_parsed("");
             char *text = printed(&s);
             put("round.yaml", text);
             if (flim_settings_read(&t, "round.yaml", &err) != FLIM_OK) {
@@ -750,7 +756,7 @@ static void every_failed_allocation_is_an_error(void **state)
     put("mem.yaml", "include: inc.yaml\nlr: 1\n");
     for (long n = 1;; n++) {
         char *argv[] = {"train_cv", "--config", "mem.yaml", "--set", "data=[a, b]", "--out", "x", "--fold", "2"};
-        flim_settings s = {0};
+        flim_settings s = {0}, copy = {0};
         bool go;
         flim_error err = {0};
         flim_string_list keys = {0};
@@ -762,8 +768,15 @@ static void every_failed_allocation_is_an_error(void **state)
         if (status == FLIM_OK) {
             status = flim_settings_write(&s, "out.yaml", &err);
         }
+        if (status == FLIM_OK) {
+            status = flim_settings_init(&copy, &err);
+        }
+        if (status == FLIM_OK) {
+            status = flim_settings_copy(&s, &copy, &err);
+        }
         long made = flim_alloc_fail_at(0);
         flim_settings_free(&s);
+        flim_settings_free(&copy);
         flim_string_list_free(&keys);
         if (made < n) {
             assert_int_equal(status, FLIM_OK);

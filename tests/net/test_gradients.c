@@ -363,7 +363,7 @@ static void three_updates(const setup *s)
 static void updates_at_the_width_of_base(void **state)
 {
     (void)state;
-    if (strcmp(flim_device_get_info(target->device)->kind, "cpu") == 0) {
+    if (!flim_device_get_info(target->device)->own_memory) {
         print_message("skipped: the CPU computes all widths alike\n");
         skip();
     }
