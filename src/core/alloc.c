@@ -99,3 +99,11 @@ void flim_free(void *memory)
 {
     free(memory);
 }
+
+void flim_free_list(char **list, int64_t n)
+{
+    for (int64_t i = 0; list && i < n; i++) {
+        flim_free(list[i]);
+    }
+    flim_free(list);
+}

@@ -7,6 +7,7 @@
 #define FLIM_CORE_ALLOC_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "flim/status.h"
 
@@ -20,6 +21,8 @@ char *flim_strdup(const char *text, flim_error *err);
 /* printf into fresh memory. */
 char *flim_strprintf(flim_error *err, const char *format, ...) FLIM_PRINTF(2, 3);
 void flim_free(void *memory);
+/* A list of n texts and the list itself; NULL is allowed, for a text too. */
+void flim_free_list(char **list, int64_t n);
 
 #ifdef FLIM_TEST_HOOKS
 /* The allocation number `n` from now (1 = the next) fails, in any thread; 0 = none.  Returns the count made since the last

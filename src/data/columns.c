@@ -9,37 +9,47 @@
 #include "core/alloc.h"
 #include "core/try.h"
 
-static void free_list(char **list, int64_t n)
+/* Is /name in all files (or in none)?  *kind is the common kind; FLIM_COLUMN_OTHER where numbers and strings mix. */
+static flim_status common_kind(flim_dataset *d, const char *name, bool needed, flim_column_kind *kind, flim_error *err)
 {
-    for (int64_t i = 0; list && i < n; i++) {
-        flim_free(list[i]);
-    }
-    flim_free(list);
-}
-
-static int64_t cells_of(const flim_dataset *d, int file)
-{
-    return flim_h5_cells_get_info(d->file[file].cells)->n;
-}
-
-/* Is /name in all files (or in none)?  *kind is the common kind; FLIM_H5_OTHER where numbers and strings mix. */
-static flim_status common_kind(flim_dataset *d, const char *name, bool needed, flim_h5_kind *kind, flim_error *err)
-{
-    *kind = FLIM_H5_NONE;
+    *kind = FLIM_COLUMN_NONE;
     int with = 0, without = 0;
     for (int i = 0; i < d->info.n_files; i++) {
-        flim_h5_kind found;
-        FLIM_TRY(flim_h5_column_kind(d->file[i].h5, name, needed, &found, err));
-        if (found == FLIM_H5_NONE) {
+        flim_column_kind found;
+        FLIM_TRY(d->file[i].source->ops->column_kind(d->file[i].source, name, needed, &found, err));
+        if (found == FLIM_COLUMN_NONE) {
             without = i + 1;
         } else {
-            *kind = with && found != *kind ? FLIM_H5_OTHER : found;
+            *kind = with && found != *kind ? FLIM_COLUMN_OTHER : found;
             with = i + 1;
         }
     }
     if (with && without) {
         return flim_fail(err, FLIM_ERROR_DATA, "%s: there is no /%s, but %s has one; expected it in all files or in none",
                          d->path[without - 1], name, d->path[with - 1]);
+    }
+    return FLIM_OK;
+}
+
+/* A column of strings or numbers over all files.  values (n) gets a file's numbers, text (n) its strings; with as_text its numbers
+ * as texts, too. */
+static flim_status read_column(flim_dataset *d, const char *name, bool as_text, int64_t *values, char **text, flim_error *err)
+{
+    for (int i = 0; i < d->info.n_files; i++) {
+        flim_source *source = d->file[i].source;
+        const int64_t first = d->file[i].first, end = first + source->info.n;
+        flim_column_kind kind;
+        FLIM_TRY(source->ops->column_kind(source, name, true, &kind, err));
+        if (kind == FLIM_COLUMN_STRINGS) {
+            FLIM_TRY(source->ops->read_strings(source, name, text + first, err));
+            continue;
+        }
+        FLIM_TRY(source->ops->read_integers(source, name, values + first, err));
+        for (int64_t j = first; as_text && j < end; j++) {
+            if (!(text[j] = flim_strprintf(err, "%" PRId64, values[j]))) {
+                return FLIM_ERROR_MEMORY;
+            }
+        }
     }
     return FLIM_OK;
 }
@@ -91,10 +101,8 @@ static flim_status common_names(flim_dataset *d, const char *attribute, bool mus
     for (int i = 0; i < d->info.n_files; i++) {
         char **list = NULL;
         int64_t n = 0;
-        flim_status status = flim_h5_attribute_strings(d->file[i].h5, attribute, &list, &n, err);
-        if (status != FLIM_OK) {
-            return status;
-        }
+        flim_status status = FLIM_OK;
+        FLIM_TRY(d->file[i].source->ops->attribute_strings(d->file[i].source, attribute, &list, &n, err));
         if (n == 0) {
             *agree = *agree && from < 0;
             continue;
@@ -119,57 +127,52 @@ static flim_status common_names(flim_dataset *d, const char *attribute, bool mus
                                d->path[i], attribute, d->path[from], n, *count, n == *count ? list[at - 1] : list[0],
                                n == *count ? (*names)[at - 1] : (*names)[0]);
         }
-        free_list(list, n);
-        if (status != FLIM_OK) {
-            return status;
-        }
+        flim_free_list(list, n);
+        FLIM_TRY(status);
     }
     return FLIM_OK;
 }
 
-static flim_status load_labels(flim_dataset *d, const flim_dataset_options *options, flim_error *err)
+/* Labels as they were read, and in order. */
+typedef struct labels {
+    int64_t *value, *sorted; /* (n) */
+    int64_t distinct;
+    char **name; /* (named) of the attribute class_names, or NULL */
+    int64_t named;
+} labels;
+
+static flim_status read_labels(flim_dataset *d, labels *l, flim_error *err)
 {
-    flim_status status;
-    flim_h5_kind kind;
-    int64_t n = d->info.n, named = 0, *values = NULL, *sorted = NULL;
-    char **names = NULL;
+    const int64_t n = d->info.n;
     bool agree;
-    if ((status = common_kind(d, "label", options->need_labels, &kind, err)) != FLIM_OK) {
-        return status;
-    }
-    if (kind == FLIM_H5_NONE) {
-        return FLIM_OK;
-    }
-    if (kind != FLIM_H5_NUMBERS) {
-        return flim_fail(err, FLIM_ERROR_DATA,
-                         "%s: /label: found strings, expected integers 0..K-1; put the names into the attribute class_names",
-                         d->path[0]);
-    }
-    if (!(values = flim_alloc((size_t)n, sizeof *values, err)) || !(sorted = flim_alloc((size_t)n, sizeof *sorted, err)) ||
+    if (!(l->value = flim_alloc((size_t)n, sizeof *l->value, err)) ||
+        !(l->sorted = flim_alloc((size_t)n, sizeof *l->sorted, err)) ||
         !(d->label = flim_alloc((size_t)n, sizeof *d->label, err))) {
-        status = FLIM_ERROR_MEMORY;
-        goto done;
+        return FLIM_ERROR_MEMORY;
     }
     for (int i = 0; i < d->info.n_files; i++) {
-        if ((status = flim_h5_read_integers(d->file[i].h5, "label", cells_of(d, i), values + d->file[i].first, err)) !=
-            FLIM_OK) {
-            goto done;
-        }
+        flim_source *source = d->file[i].source;
+        FLIM_TRY(source->ops->read_integers(source, "label", l->value + d->file[i].first, err));
     }
-    if ((status = common_names(d, "class_names", true, &agree, &names, &named, err)) != FLIM_OK) {
-        goto done;
-    }
-    memcpy(sorted, values, (size_t)n * sizeof *sorted);
-    qsort(sorted, (size_t)n, sizeof *sorted, by_value);
-    int64_t distinct = 1;
+    FLIM_TRY(common_names(d, "class_names", true, &agree, &l->name, &l->named, err));
+    memcpy(l->sorted, l->value, (size_t)n * sizeof *l->sorted);
+    qsort(l->sorted, (size_t)n, sizeof *l->sorted, by_value);
+    l->distinct = 1;
     for (int64_t i = 1; i < n; i++) {
-        distinct += sorted[i] != sorted[i - 1];
+        l->distinct += l->sorted[i] != l->sorted[i - 1];
     }
-    bool gaps = named == 0 && (sorted[0] != 0 || sorted[n - 1] != distinct - 1);
-    bool outside = named > 0 && (sorted[0] < 0 || sorted[n - 1] >= named);
-    if (gaps || outside || (named == 0 && distinct > MOST_CLASSES) || named > MOST_CLASSES) {
+    return FLIM_OK;
+}
+
+/* Labels are 0..K-1; without names each of them occurs. */
+static flim_status check_labels(const flim_dataset *d, const labels *l, bool need_two, flim_error *err)
+{
+    const int64_t n = d->info.n, named = l->named;
+    const bool gaps = named == 0 && (l->sorted[0] != 0 || l->sorted[n - 1] != l->distinct - 1);
+    const bool outside = named > 0 && (l->sorted[0] < 0 || l->sorted[n - 1] >= named);
+    if (gaps || outside || (named == 0 && l->distinct > MOST_CLASSES) || named > MOST_CLASSES) {
         char table[600], expected[160];
-        label_table(sorted, n, table, sizeof table);
+        label_table(l->sorted, n, table, sizeof table);
         if (outside) {
             snprintf(expected, sizeof expected, "0..%" PRId64 ", as attribute class_names has %" PRId64 " names", named - 1,
                      named);
@@ -178,56 +181,73 @@ static flim_status load_labels(flim_dataset *d, const flim_dataset_options *opti
         } else {
             snprintf(expected, sizeof expected, "at most %d classes", MOST_CLASSES);
         }
-        int64_t cell = 0;
-        while (cell < n - 1 && !(values[cell] < 0 || values[cell] >= (named ? named : distinct))) {
+        int64_t cell = 0, local;
+        while (cell < n - 1 && !(l->value[cell] < 0 || l->value[cell] >= (named ? named : l->distinct))) {
             cell++;
         }
-        int64_t local;
         const flim_dataset_file *file = flim_dataset_locate(d, cell, &local);
-        status = flim_fail(err, FLIM_ERROR_DATA,
-                           "%s: /label: cell %" PRId64 " has label %" PRId64 ", expected %s; the labels found are %s",
-                           d->path[file - d->file], local, values[cell], expected, table);
-        goto done;
+        return flim_fail(err, FLIM_ERROR_DATA,
+                         "%s: /label: cell %" PRId64 " has label %" PRId64 ", expected %s; the labels found are %s",
+                         d->path[file - d->file], local, l->value[cell], expected, table);
     }
-    int64_t classes = named ? named : distinct;
-    for (int64_t i = 0; i < n; i++) {
-        d->label[i] = (int32_t)values[i];
+    if (need_two && l->distinct < 2) {
+        return flim_fail(err, FLIM_ERROR_DATA,
+                         "%s: /label: all %" PRId64 " cells have label %" PRId64 "; training needs two classes", d->path[0],
+                         n, l->value[0]);
     }
-    if (options->need_labels && distinct < 2) {
-        status = flim_fail(err, FLIM_ERROR_DATA,
-                           "%s: /label: all %" PRId64 " cells have label %" PRId64 "; training needs two classes", d->path[0],
-                           n, values[0]);
-        goto done;
+    return FLIM_OK;
+}
+
+/* Names every class, and warns of those without a cell. */
+static flim_status name_classes(flim_dataset *d, labels *l, const flim_log *log, flim_error *err)
+{
+    const int64_t n = d->info.n, classes = l->named ? l->named : l->distinct;
+    if (!l->name && !(l->name = flim_alloc((size_t)classes, sizeof *l->name, err))) {
+        return FLIM_ERROR_MEMORY;
     }
-    if (!names && !(names = flim_alloc((size_t)classes, sizeof *names, err))) {
-        status = FLIM_ERROR_MEMORY;
-        goto done;
-    }
-    d->class_name = names;
+    d->class_name = l->name;
     d->info.classes = (int)classes;
-    names = NULL;
-    for (int64_t k = 0; k < classes; k++) {
+    l->name = NULL;
+    for (int64_t k = 0, i = 0; k < classes; k++) {
         if (!d->class_name[k] && !(d->class_name[k] = flim_strprintf(err, "%" PRId64, k))) {
-            status = FLIM_ERROR_MEMORY;
-            goto done;
+            return FLIM_ERROR_MEMORY;
+        }
+        if (i == n || l->sorted[i] != k) {
+            flim_log_line(log, FLIM_LOG_WARNING, "%s: class %" PRId64 " (%s) has no cell", d->path[0], k, d->class_name[k]);
+        }
+        while (i < n && l->sorted[i] == k) {
+            i++;
         }
     }
-    for (int64_t k = 0, i = 0; k < classes; k++) {
-        bool present = false;
-        for (; i < n && sorted[i] == k; i++) {
-            present = true;
-        }
-        if (!present) {
-            flim_log_line(options->log, FLIM_LOG_WARNING, "%s: class %" PRId64 " (%s) has no cell", d->path[0], k,
-                          d->class_name[k]);
-        }
+    for (int64_t i = 0; i < n; i++) {
+        d->label[i] = (int32_t)l->value[i];
     }
     d->info.label = d->label;
     d->info.class_name = (const char *const *)d->class_name;
+    return FLIM_OK;
+}
+
+static flim_status load_labels(flim_dataset *d, const flim_dataset_options *options, flim_error *err)
+{
+    flim_status status = FLIM_OK;
+    flim_column_kind kind;
+    labels l = {0};
+    FLIM_TRY(common_kind(d, "label", options->need_labels, &kind, err));
+    if (kind == FLIM_COLUMN_NONE) {
+        return FLIM_OK;
+    }
+    if (kind != FLIM_COLUMN_NUMBERS) {
+        return flim_fail(err, FLIM_ERROR_DATA,
+                         "%s: /label: found strings, expected integers 0..K-1; put the names into the attribute class_names",
+                         d->path[0]);
+    }
+    FLIM_TRY_DONE(read_labels(d, &l, err));
+    FLIM_TRY_DONE(check_labels(d, &l, options->need_labels, err));
+    FLIM_TRY_DONE(name_classes(d, &l, options->log, err));
 done:
-    free_list(names, named);
-    flim_free(values);
-    flim_free(sorted);
+    flim_free_list(l.name, l.named);
+    flim_free(l.value);
+    flim_free(l.sorted);
     return status;
 }
 
@@ -294,7 +314,7 @@ static flim_status warn_alike(const flim_dataset *d, const flim_log *log, flim_e
         }
     }
 done:
-    free_list(text, groups);
+    flim_free_list(text, groups);
     flim_free(key);
     return status;
 }
@@ -338,9 +358,9 @@ static flim_status group_names(flim_dataset *d, const int64_t *values, const fli
 {
     bool agree;
     *usable = false;
-    flim_status status = common_names(d, "group_names", false, &agree, names, named, err);
-    if (status != FLIM_OK || *named == 0) {
-        return status;
+    FLIM_TRY(common_names(d, "group_names", false, &agree, names, named, err));
+    if (*named == 0) {
+        return FLIM_OK;
     }
     *usable = agree;
     for (int64_t i = 0; i < d->info.n && *usable; i++) {
@@ -363,15 +383,14 @@ static flim_status group_names(flim_dataset *d, const int64_t *values, const fli
 
 static flim_status load_groups(flim_dataset *d, const flim_dataset_options *options, flim_error *err)
 {
-    flim_status status;
-    flim_h5_kind kind;
+    flim_status status = FLIM_OK;
+    flim_column_kind kind;
+    bool usable = false;
     int64_t n = d->info.n, named = 0, *values = NULL;
     char **text = NULL, **names = NULL;
     group_key *key = NULL;
-    if ((status = common_kind(d, "group", options->need_groups, &kind, err)) != FLIM_OK) {
-        return status;
-    }
-    if (kind == FLIM_H5_NONE) {
+    FLIM_TRY(common_kind(d, "group", options->need_groups, &kind, err));
+    if (kind == FLIM_COLUMN_NONE) {
         return FLIM_OK;
     }
     if (!(d->group = flim_alloc((size_t)n, sizeof *d->group, err)) || !(key = flim_alloc((size_t)n, sizeof *key, err)) ||
@@ -379,42 +398,24 @@ static flim_status load_groups(flim_dataset *d, const flim_dataset_options *opti
         status = FLIM_ERROR_MEMORY;
         goto done;
     }
-    for (int i = 0; i < d->info.n_files; i++) {
-        int64_t first = d->file[i].first, count = cells_of(d, i);
-        flim_h5_kind own;
-        status = flim_h5_column_kind(d->file[i].h5, "group", true, &own, err);
-        if (status == FLIM_OK && own == FLIM_H5_NUMBERS) {
-            status = flim_h5_read_integers(d->file[i].h5, "group", count, values + first, err);
-        } else if (status == FLIM_OK) {
-            status = flim_h5_read_strings(d->file[i].h5, "group", count, text + first, err);
-        }
-        for (int64_t j = first; kind == FLIM_H5_OTHER && status == FLIM_OK && j < first + count; j++) {
-            if (!text[j] && !(text[j] = flim_strprintf(err, "%" PRId64, values[j]))) {
-                status = FLIM_ERROR_MEMORY;
-            }
-        }
-        if (status != FLIM_OK) {
-            goto done;
-        }
-    }
-    bool usable = false;
-    if (kind == FLIM_H5_NUMBERS && (status = group_names(d, values, options->log, &names, &named, &usable, err)) != FLIM_OK) {
-        goto done;
+    FLIM_TRY_DONE(read_column(d, "group", kind == FLIM_COLUMN_OTHER, values, text, err));
+    if (kind == FLIM_COLUMN_NUMBERS) {
+        FLIM_TRY_DONE(group_names(d, values, options->log, &names, &named, &usable, err));
     }
     for (int64_t i = 0; i < n; i++) {
         key[i] = (group_key){values[i], text[i], i};
     }
-    if ((status = number_groups(d, key, usable ? names : NULL, err)) != FLIM_OK ||
-        (kind != FLIM_H5_NUMBERS && (status = warn_alike(d, options->log, err)) != FLIM_OK)) {
-        goto done;
+    FLIM_TRY_DONE(number_groups(d, key, usable ? names : NULL, err));
+    if (kind != FLIM_COLUMN_NUMBERS) {
+        FLIM_TRY_DONE(warn_alike(d, options->log, err));
     }
-    if (d->info.n_files > 1 && kind == FLIM_H5_NUMBERS && !usable) {
+    if (d->info.n_files > 1 && kind == FLIM_COLUMN_NUMBERS && !usable) {
         flim_log_line(options->log, FLIM_LOG_NOTE,
                       "groups are numbers: the same number in two files is taken as the same group");
     }
 done:
-    free_list(names, named);
-    free_list(text, n);
+    flim_free_list(names, named);
+    flim_free_list(text, n);
     flim_free(values);
     flim_free(key);
     return status;
@@ -424,35 +425,20 @@ done:
 
 static flim_status load_names(flim_dataset *d, flim_error *err)
 {
-    flim_h5_kind kind;
-    int64_t n = d->info.n;
-    flim_status status = common_kind(d, "name", false, &kind, err);
-    if (status != FLIM_OK || kind == FLIM_H5_NONE) {
-        return status;
+    flim_column_kind kind;
+    const size_t n = (size_t)d->info.n;
+    FLIM_TRY(common_kind(d, "name", false, &kind, err));
+    if (kind == FLIM_COLUMN_NONE) {
+        return FLIM_OK;
     }
-    int64_t *values = NULL;
-    if (!(d->name = flim_alloc((size_t)n, sizeof *d->name, err))) {
+    int64_t *values = flim_alloc(n, sizeof *values, err);
+    if (!values) {
         return FLIM_ERROR_MEMORY;
     }
-    for (int i = 0; i < d->info.n_files && status == FLIM_OK; i++) {
-        int64_t first = d->file[i].first, count = cells_of(d, i);
-        flim_h5_kind own;
-        status = flim_h5_column_kind(d->file[i].h5, "name", true, &own, err);
-        if (status == FLIM_OK && own == FLIM_H5_STRINGS) {
-            status = flim_h5_read_strings(d->file[i].h5, "name", count, d->name + first, err);
-            continue;
-        }
-        if (status != FLIM_OK || !(values = flim_alloc((size_t)count, sizeof *values, err))) {
-            return status != FLIM_OK ? status : FLIM_ERROR_MEMORY;
-        }
-        status = flim_h5_read_integers(d->file[i].h5, "name", count, values, err); /* numbers do as names */
-        for (int64_t j = 0; j < count && status == FLIM_OK; j++) {
-            d->name[first + j] = flim_strprintf(err, "%" PRId64, values[j]);
-            status = d->name[first + j] ? FLIM_OK : FLIM_ERROR_MEMORY;
-        }
-        flim_free(values);
-    }
+    d->name = flim_alloc(n, sizeof *d->name, err);
+    const flim_status status = d->name ? read_column(d, "name", true, values, d->name, err) : FLIM_ERROR_MEMORY;
     d->info.name = status == FLIM_OK ? (const char *const *)d->name : NULL;
+    flim_free(values);
     return status;
 }
 

@@ -6,12 +6,11 @@
 #include <time.h>
 
 #include "data/cell_cache.h"
-#include "data/hdf5/hdf5_source.h"
+#include "data/source.h"
 #include "flim/dataset.h"
 
 typedef struct flim_dataset_file {
-    flim_h5 *h5;
-    flim_h5_cells *cells;
+    flim_source *source;
     int64_t first; /* number of its cell 0 in the data set */
     bool known; /* the two below are */
     dev_t device; /* where the file lies, and when it was written last: as it was opened */

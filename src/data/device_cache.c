@@ -12,7 +12,7 @@ void flim_device_cache_widths(const flim_dataset *dataset, const flim_cell_summa
 {
     for (int64_t i = 0; i < dataset->info.n; i++) {
         int64_t local;
-        flim_number number = flim_h5_cells_get_info(flim_dataset_locate(dataset, i, &local)->cells)->number;
+        flim_number number = flim_dataset_locate(dataset, i, &local)->source->info.number;
         size_t widest = number.kind == FLIM_UNSIGNED && number.size <= 2 ? number.size : 4;
         bytes[i] = (uint8_t)(summary ? (size_t)summary[i].count_bytes : widest);
     }

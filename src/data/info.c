@@ -48,7 +48,7 @@ static double median(double *values, int64_t n)
 static double type_limit(const flim_dataset *d, int64_t cell)
 {
     int64_t local;
-    flim_number number = flim_h5_cells_get_info(flim_dataset_locate(d, cell, &local)->cells)->number;
+    flim_number number = flim_dataset_locate(d, cell, &local)->source->info.number;
     if (number.kind == FLIM_FLOAT || number.size > 2) {
         return INFINITY;
     }
@@ -208,8 +208,8 @@ static void warn_of_layout(flim_data_report *report)
 {
     const flim_dataset *d = report->dataset;
     for (int i = 0; i < d->info.n_files; i++) {
-        const flim_h5_cells_info *info = flim_h5_cells_get_info(d->file[i].cells);
-        if (info->mode == FLIM_H5_LIBRARY) {
+        const flim_source_info *info = &d->file[i].source->info;
+        if (!info->best_layout) {
             warn(report,
                  "%s: /counts is stored as %s, which one thread at a time can read; faster: flim_repack %s OUT.h5, or "
                  "h5repack -l "

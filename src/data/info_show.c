@@ -66,7 +66,7 @@ void flim_data_report_print(const flim_data_report *report, FILE *out)
         fprintf(out, "  cells    %" PRId64 " of T = %d time bins, H = %d rows, W = %d columns\n", info->n, info->t, info->h,
                 info->w);
         for (int i = 0; i < info->n_files; i++) {
-            const flim_h5_cells_info *cells = flim_h5_cells_get_info(d->file[i].cells);
+            const flim_source_info *cells = &d->file[i].source->info;
             fprintf(out, "  counts   %s, %s, %.1f MB stored", cells->type, cells->layout, (double)cells->stored_bytes / 1e6);
             fprintf(out, info->n_files > 1 ? " (%s)\n" : "\n", d->path[i]);
         }
@@ -145,14 +145,14 @@ flim_json *flim_data_report_json(const flim_data_report *report)
         flim_json_set_integer(json, "h", d->info.h);
         flim_json_set_integer(json, "w", d->info.w);
         for (int i = 0; i < d->info.n_files; i++) {
-            const flim_h5_cells_info *cells = flim_h5_cells_get_info(d->file[i].cells);
+            const flim_source_info *cells = &d->file[i].source->info;
             flim_json *file = flim_json_object();
             flim_json_set_string(file, "path", d->path[i]);
             flim_json_set_integer(file, "n", cells->n);
             flim_json_set_string(file, "type", cells->type);
             flim_json_set_string(file, "layout", cells->layout);
             flim_json_set_integer(file, "stored_bytes", cells->stored_bytes);
-            flim_json_set_bool(file, "best_layout", cells->mode != FLIM_H5_LIBRARY);
+            flim_json_set_bool(file, "best_layout", cells->best_layout);
             flim_json_add(files, file);
         }
         flim_json_set(json, "files", files);

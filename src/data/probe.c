@@ -1,4 +1,10 @@
-#include "data/probe.h"
+/* A first opening of data files in a child process.
+ *
+ * Why: libhdf5 (1.10 to 1.14 at least) crashes, loops for ever or asks for absurd memory on some damaged files, and can leave
+ * its own state broken after a failed open.  The child finds out, under limits that follow the size of the files; the parent
+ * opens only what the child has opened, and otherwise hands on the child's error.
+ */
+#include "flim/dataset.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -12,7 +18,8 @@
 
 #include "core/alloc.h"
 #include "core/try.h"
-#include "data/hdf5/hdf5_source.h"
+#include "data/dataset_open.h"
+#include "data/source.h"
 
 enum { MOST_CELLS = 64 }; /* read by the child: all of a small file, else some from first to last */
 
@@ -123,15 +130,17 @@ static _Noreturn void be_child(int fd, const char *const *paths, int n_paths, co
     quick_exit(0); /* no handlers: neither HDF5's nor those of the program that called */
 }
 
-flim_status flim_dataset_probe(const char *const *paths, int n_paths, const flim_dataset_options *options, bool *ended,
-                               flim_error *err)
+/* FLIM_OK if the files can be opened here, else the error; *ended: the child came to its end with that answer, and did not crash.
+ * If no child can be made the answer is FLIM_OK. */
+static flim_status probe(const char *const *paths, int n_paths, const flim_dataset_options *options, bool *ended,
+                         flim_error *err)
 {
     int fd[2];
     *ended = true;
     if (pipe(fd) != 0) {
         return FLIM_OK;
     }
-    pid_t child = flim_h5_fork();
+    pid_t child = flim_source_fork();
     if (child == 0) {
         close(fd[0]);
         be_child(fd[1], paths, n_paths, options);
@@ -159,4 +168,21 @@ flim_status flim_dataset_probe(const char *const *paths, int n_paths, const flim
                      paths[0], n_paths > 1 ? " or one of the other files" : "", version,
                      number == SIGXCPU || number == SIGALRM || number == SIGKILL ? "did not come to an end" : "crashed",
                      number ? strsignal(number) : "no signal");
+}
+
+flim_status flim_dataset_open(const char *const *paths, int n_paths, const flim_dataset_options *options, flim_dataset **out,
+                              flim_error *err)
+{
+    static const flim_dataset_options none = {0};
+    *out = NULL;
+    options = options ? options : &none;
+    if (n_paths < 1) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "no data file was given");
+    }
+    bool ended = true;
+    const flim_status status = options->trusted ? FLIM_OK : probe(paths, n_paths, options, &ended, err);
+    if (status != FLIM_OK && !(options->hdf5_errors && ended)) { /* the child's stacks went with it */
+        return status;
+    }
+    return flim_dataset_open_here(paths, n_paths, options, out, err);
 }

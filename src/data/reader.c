@@ -9,7 +9,7 @@
 
 struct flim_reader {
     flim_dataset *dataset;
-    flim_h5_scratch scratch;
+    flim_scratch scratch;
     void *values; /* one cell as the file has it, native byte order */
     uint32_t *seen; /* (H,W), scratch for masks */
     float *ordered; /* one cell in the file's axis order, where that is not T,H,W; else NULL */
@@ -27,13 +27,11 @@ flim_status flim_reader_create(flim_dataset *dataset, flim_reader **out, flim_er
     }
     reader->dataset = dataset;
     for (int i = 0; i < dataset->info.n_files; i++) {
-        const flim_h5_cells_info *info = flim_h5_cells_get_info(dataset->file[i].cells);
+        const flim_source_info *info = &dataset->file[i].source->info;
         size_t bytes = (size_t)dataset->voxels * info->number.size;
         values = bytes > values ? bytes : values;
         transposed = transposed || info->transposed;
-        if (info->mode == FLIM_H5_CHUNKS && info->raw_bytes > raw) {
-            raw = info->raw_bytes;
-        }
+        raw = info->raw_bytes > raw ? info->raw_bytes : raw;
     }
     reader->scratch.bytes = raw;
     reader->values = flim_alloc_aligned(values, 1, err);
@@ -97,7 +95,7 @@ static void transpose(const flim_dataset_info *info, const int order[3], const f
 static flim_status bad_value(const flim_dataset *d, const flim_dataset_file *file, int64_t cell, int64_t local, int64_t index,
                              double value, flim_error *err)
 {
-    const flim_h5_cells_info *info = flim_h5_cells_get_info(file->cells);
+    const flim_source_info *info = &file->source->info;
     int64_t size[3], stride[3], at[3];
     char which[64] = "", found[64];
     file_order(&d->info, info->order, size, stride);
@@ -129,8 +127,8 @@ static flim_status from_file(flim_reader *reader, int64_t cell, bool signal, flo
     flim_dataset *d = reader->dataset;
     int64_t local;
     const flim_dataset_file *file = flim_dataset_locate(d, cell, &local);
-    const flim_h5_cells_info *info = flim_h5_cells_get_info(file->cells);
-    FLIM_TRY(flim_h5_read_cell(file->cells, local, &reader->scratch, reader->values, err));
+    const flim_source_info *info = &file->source->info;
+    FLIM_TRY(file->source->ops->read_cell(file->source, local, &reader->scratch, reader->values, err));
     float *voxels = info->transposed ? reader->ordered : out;
     bool small = info->number.kind == FLIM_UNSIGNED && info->number.size <= 2 && !info->transposed;
     bool table = signal && (small || !d->cache); /* else the counts themselves are needed for the cache */
@@ -198,9 +196,9 @@ flim_status flim_reader_values(flim_reader *reader, int64_t cell, flim_number *n
     }
     int64_t local;
     const flim_dataset_file *file = flim_dataset_locate(d, cell, &local);
-    *number = flim_h5_cells_get_info(file->cells)->number;
+    *number = file->source->info.number;
     *values = reader->values;
-    return flim_h5_read_cell(file->cells, local, &reader->scratch, reader->values, err);
+    return file->source->ops->read_cell(file->source, local, &reader->scratch, reader->values, err);
 }
 
 flim_status flim_reader_counts(flim_reader *reader, int64_t cell, float *counts, uint8_t *mask, flim_error *err)

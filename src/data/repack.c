@@ -55,7 +55,7 @@ static flim_status all_whole(flim_dataset *d, flim_reader *reader, buffers *b, c
     *whole = true;
     for (int64_t cell = 0; cell < d->info.n && *whole; cell++) {
         int64_t local;
-        if (flim_h5_cells_get_info(flim_dataset_locate(d, cell, &local)->cells)->number.kind != FLIM_FLOAT) {
+        if (flim_dataset_locate(d, cell, &local)->source->info.number.kind != FLIM_FLOAT) {
             continue;
         }
         FLIM_TRY(interrupted(options, out, err));
@@ -256,7 +256,7 @@ flim_status flim_repack(const char *const *paths, int n_paths, const char *out, 
     FLIM_TRY_DONE(choose_type(d, reader, &b, options, out, &bytes, &is_float, err));
     for (int i = 0; i < n_paths; i++) {
         char others[1024];
-        flim_h5_others(d->file[i].h5, others, sizeof others);
+        d->file[i].source->ops->others(d->file[i].source, others, sizeof others);
         if (others[0]) {
             flim_log_line(options->log, FLIM_LOG_NOTE, "%s: not copied: %s", paths[i], others);
         }

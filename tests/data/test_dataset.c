@@ -9,6 +9,7 @@
 
 #include "core/sha256.h"
 #include "data/dataset_internal.h"
+#include "data/hdf5/hdf5_cells.h"
 #include "data/number.h"
 #ifdef HDF5_GUARD
 #include "guard/hdf5_guard_tests.h"
@@ -524,7 +525,7 @@ static void a_cache_too_small_is_said(void **state)
         assert_int_equal(said == NULL, fits);
         assert_true(fits || (strstr(said, "flim_repack IN OUT") && strstr(said, "h5repack -l counts:CHUNK=1x9x5x4")));
         flim_dataset *d = open_good(path, &options);
-        assert_true(flim_h5_cells_get_info(d->file[0].cells)->cache_bytes <= options.chunk_cache);
+        assert_true(flim_h5_of(d->file[0].source)->cells->cache_bytes <= options.chunk_cache);
         flim_dataset_close(d);
     }
 }

@@ -10,19 +10,19 @@
 #include "core/try.h"
 
 /* What is open while a column or an attribute is read, under the lock. */
-typedef struct source {
+typedef struct reading {
     flim_h5 *h5;
     const char *name;
     flim_h5_guard guard;
     hid_t dataset, attribute, type, space; /* -1 = not open */
-} source;
+} reading;
 
-static source enter(flim_h5 *h5, const char *name)
+static reading enter(flim_h5 *h5, const char *name)
 {
-    return (source){h5, name, flim_h5_enter(h5), -1, -1, -1, -1};
+    return (reading){h5, name, flim_h5_enter(h5), -1, -1, -1, -1};
 }
 
-static void leave(source *s)
+static void leave(reading *s)
 {
     if (s->space >= 0) {
         H5Sclose(s->space);
@@ -39,7 +39,7 @@ static void leave(source *s)
     flim_h5_leave(s->guard);
 }
 
-static flim_status cannot_read(const source *s, flim_error *err)
+static flim_status cannot_read(const reading *s, flim_error *err)
 {
     char reason[512];
     flim_h5_reason(reason, sizeof reason);
@@ -49,7 +49,7 @@ static flim_status cannot_read(const source *s, flim_error *err)
 }
 
 /* Another kind of dataset than was expected. */
-static flim_status wrong_kind(const source *s, const char *expected, flim_error *err)
+static flim_status wrong_kind(const reading *s, const char *expected, flim_error *err)
 {
     char found[256];
     flim_h5_describe(s->dataset, found, sizeof found);
@@ -57,7 +57,7 @@ static flim_status wrong_kind(const source *s, const char *expected, flim_error 
 }
 
 /* Opens a dataset with its type and dataspace; s->dataset stays -1 where it does not exist and is not needed. */
-static flim_status open_dataset(source *s, bool needed, const char *expected, flim_error *err)
+static flim_status open_dataset(reading *s, bool needed, const char *expected, flim_error *err)
 {
     flim_status status = flim_h5_dataset(s->h5, s->name, needed, expected, H5P_DEFAULT, &s->dataset, err);
     if (status != FLIM_OK || s->dataset < 0) {
@@ -69,7 +69,7 @@ static flim_status open_dataset(source *s, bool needed, const char *expected, fl
 }
 
 /* The same for an attribute of the root: s->attribute stays -1 where there is none. */
-static flim_status open_attribute(source *s, flim_error *err)
+static flim_status open_attribute(reading *s, flim_error *err)
 {
     if (H5Aexists(s->h5->file, s->name) <= 0) {
         return FLIM_OK;
@@ -81,7 +81,7 @@ static flim_status open_attribute(source *s, flim_error *err)
 }
 
 /* Opens a column and checks that it has exactly n values. */
-static flim_status open_column(source *s, int64_t n, flim_error *err)
+static flim_status open_column(reading *s, int64_t n, flim_error *err)
 {
     int rank;
     hsize_t sizes[8] = {0};
@@ -98,20 +98,20 @@ static flim_status open_column(source *s, int64_t n, flim_error *err)
     return FLIM_OK;
 }
 
-flim_status flim_h5_column_kind(flim_h5 *h5, const char *name, bool needed, flim_h5_kind *kind, flim_error *err)
+flim_status flim_h5_column_kind(flim_source *source, const char *name, bool needed, flim_column_kind *kind, flim_error *err)
 {
-    *kind = FLIM_H5_NONE;
+    *kind = FLIM_COLUMN_NONE;
     const char *expected = strcmp(name, "label") == 0   ? "one integer a cell, 0..K-1"
                            : strcmp(name, "group") == 0 ? "one integer or string a cell (its donor, patient, dish ...)"
                                                         : "one string a cell";
-    source s = enter(h5, name);
+    reading s = enter(flim_h5_of(source), name);
     flim_status status = open_dataset(&s, needed, expected, err);
     if (status == FLIM_OK && s.dataset >= 0) {
         H5T_class_t class = H5Tget_class(s.type);
-        *kind = class == H5T_STRING                                               ? FLIM_H5_STRINGS
-                : class == H5T_INTEGER || class == H5T_FLOAT || class == H5T_ENUM ? FLIM_H5_NUMBERS
-                                                                                  : FLIM_H5_OTHER;
-        if (*kind == FLIM_H5_OTHER) {
+        *kind = class == H5T_STRING                                               ? FLIM_COLUMN_STRINGS
+                : class == H5T_INTEGER || class == H5T_FLOAT || class == H5T_ENUM ? FLIM_COLUMN_NUMBERS
+                                                                                  : FLIM_COLUMN_OTHER;
+        if (*kind == FLIM_COLUMN_OTHER) {
             status = wrong_kind(&s, expected, err);
         }
     }
@@ -121,7 +121,7 @@ flim_status flim_h5_column_kind(flim_h5 *h5, const char *name, bool needed, flim
 
 /* ---- integers */
 
-static flim_status integers_from_doubles(const source *s, int64_t n, int64_t *out, flim_error *err)
+static flim_status integers_from_doubles(const reading *s, int64_t n, int64_t *out, flim_error *err)
 {
     flim_status status = FLIM_OK;
     double *in = flim_alloc((size_t)n, sizeof *in, err);
@@ -144,7 +144,7 @@ static flim_status integers_from_doubles(const source *s, int64_t n, int64_t *ou
 }
 
 /* HDF5 clips what does not fit the memory type, silently: unsigned values are read as unsigned, then checked. */
-static flim_status integers(const source *s, int64_t n, bool is_unsigned, int64_t *values, flim_error *err)
+static flim_status integers(const reading *s, int64_t n, bool is_unsigned, int64_t *values, flim_error *err)
 {
     if (H5Dread(s->dataset, is_unsigned ? H5T_NATIVE_UINT64 : H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) < 0) {
         return cannot_read(s, err);
@@ -158,9 +158,10 @@ static flim_status integers(const source *s, int64_t n, bool is_unsigned, int64_
     return FLIM_OK;
 }
 
-flim_status flim_h5_read_integers(flim_h5 *h5, const char *name, int64_t n, int64_t *values, flim_error *err)
+flim_status flim_h5_read_integers(flim_source *source, const char *name, int64_t *values, flim_error *err)
 {
-    source s = enter(h5, name);
+    const int64_t n = source->info.n;
+    reading s = enter(flim_h5_of(source), name);
     flim_status status = open_column(&s, n, err);
     if (status == FLIM_OK) {
         H5T_class_t class = H5Tget_class(s.type);
@@ -217,7 +218,7 @@ static void budget_free(void *memory, void *info)
 }
 
 /* The n strings of an open column or attribute into list. */
-static flim_status strings(const source *s, int64_t n, char **list, flim_error *err)
+static flim_status strings(const reading *s, int64_t n, char **list, flim_error *err)
 {
     const size_t size = H5Tget_size(s->type);
     const bool variable = H5Tis_variable_str(s->type) > 0;
@@ -259,9 +260,10 @@ done:
     return status;
 }
 
-flim_status flim_h5_read_strings(flim_h5 *h5, const char *name, int64_t n, char **list, flim_error *err)
+flim_status flim_h5_read_strings(flim_source *source, const char *name, char **list, flim_error *err)
 {
-    source s = enter(h5, name);
+    const int64_t n = source->info.n;
+    reading s = enter(flim_h5_of(source), name);
     flim_status status = open_column(&s, n, err);
     if (status == FLIM_OK) {
         status = H5Tget_class(s.type) == H5T_STRING ? strings(&s, n, list, err) : wrong_kind(&s, "strings", err);
@@ -273,7 +275,7 @@ flim_status flim_h5_read_strings(flim_h5 *h5, const char *name, int64_t n, char 
 /* ---- attributes */
 
 /* A list of strings, not empty. */
-static flim_status check_strings(const source *s, int64_t *n, flim_error *err)
+static flim_status check_strings(const reading *s, int64_t *n, flim_error *err)
 {
     *n = (int64_t)H5Sget_simple_extent_npoints(s->space);
     if (H5Tget_class(s->type) != H5T_STRING || H5Sget_simple_extent_type(s->space) == H5S_NULL || *n < 1) {
@@ -285,13 +287,13 @@ static flim_status check_strings(const source *s, int64_t *n, flim_error *err)
     return flim_h5_check_bytes(s->h5, s->name, *n, sizeof(char *), err);
 }
 
-flim_status flim_h5_attribute_strings(flim_h5 *h5, const char *name, char ***list, int64_t *count, flim_error *err)
+flim_status flim_h5_attribute_strings(flim_source *source, const char *name, char ***list, int64_t *count, flim_error *err)
 {
     char **all = NULL;
     int64_t n = 0;
     *list = NULL;
     *count = 0;
-    source s = enter(h5, name);
+    reading s = enter(flim_h5_of(source), name);
     flim_status status = open_attribute(&s, err);
     if (status == FLIM_OK && s.attribute >= 0 && (status = check_strings(&s, &n, err)) == FLIM_OK) {
         all = flim_alloc((size_t)n, sizeof *all, err);
@@ -303,22 +305,19 @@ flim_status flim_h5_attribute_strings(flim_h5 *h5, const char *name, char ***lis
         *count = all ? n : 0;
         return FLIM_OK;
     }
-    for (int64_t i = 0; all && i < n; i++) {
-        flim_free(all[i]);
-    }
-    flim_free(all);
+    flim_free_list(all, n);
     return status;
 }
 
-flim_status flim_h5_attribute_number(flim_h5 *h5, const char *name, double *value, flim_error *err)
+flim_status flim_h5_attribute_number(flim_source *source, const char *name, double *value, flim_error *err)
 {
     double found = 0;
-    source s = enter(h5, name);
+    reading s = enter(flim_h5_of(source), name);
     flim_status status = open_attribute(&s, err);
     if (status == FLIM_OK && s.attribute >= 0) {
         H5T_class_t class = H5Tget_class(s.type);
         if ((class != H5T_INTEGER && class != H5T_FLOAT) || H5Sget_simple_extent_npoints(s.space) != 1) {
-            status = flim_fail(err, FLIM_ERROR_DATA, "%s: attribute %s: expected one number", h5->path, name);
+            status = flim_fail(err, FLIM_ERROR_DATA, "%s: attribute %s: expected one number", s.h5->path, name);
         } else if (H5Aread(s.attribute, H5T_NATIVE_DOUBLE, &found) < 0) {
             status = cannot_read(&s, err);
         } else {
@@ -343,7 +342,7 @@ static void mask_axes(const char *axes, int at[3])
 }
 
 /* Values of a block of cells, read in the file's axis order -> mask (cells,H,W) 0/1; first: number of the block's first cell. */
-static flim_status mask_block(const source *s, const double *values, const hsize_t step[3], int64_t first, int64_t cells,
+static flim_status mask_block(const reading *s, const double *values, const hsize_t step[3], int64_t first, int64_t cells,
                               int h, int w, uint8_t *mask, int64_t *other, flim_error *err)
 {
     for (int64_t cell = 0; cell < cells; cell++) {
@@ -364,7 +363,7 @@ static flim_status mask_block(const source *s, const double *values, const hsize
 }
 
 /* Blocks of cells as doubles: every non-zero integer or float stays non-zero. */
-static flim_status mask_blocks(source *s, const int at[3], const hsize_t sizes[3], int64_t n, int h, int w, uint8_t *mask,
+static flim_status mask_blocks(reading *s, const int at[3], const hsize_t sizes[3], int64_t n, int h, int w, uint8_t *mask,
                                int64_t *other, flim_error *err)
 {
     const int64_t pixels = (int64_t)h * w, most = 1 + (1 << 18) / pixels, block = most < n ? most : n;
@@ -395,9 +394,11 @@ static flim_status mask_blocks(source *s, const int at[3], const hsize_t sizes[3
     return status;
 }
 
-flim_status flim_h5_read_mask(flim_h5 *h5, const char *axes, int64_t n, int h, int w, uint8_t *mask, bool *found,
-                              int64_t *other, flim_error *err)
+flim_status flim_h5_read_mask(flim_source *source, const char *axes, uint8_t *mask, bool *found, int64_t *other,
+                              flim_error *err)
 {
+    const int64_t n = source->info.n;
+    const int h = source->info.h, w = source->info.w;
     int rank, at[3];
     hsize_t sizes[8] = {0}, want[3];
     *found = false;
@@ -406,7 +407,7 @@ flim_status flim_h5_read_mask(flim_h5 *h5, const char *axes, int64_t n, int h, i
     want[at[0]] = (hsize_t)n;
     want[at[1]] = (hsize_t)h;
     want[at[2]] = (hsize_t)w;
-    source s = enter(h5, "mask");
+    reading s = enter(flim_h5_of(source), "mask");
     flim_status status = open_dataset(&s, false, "(N,H,W)", err);
     if (status != FLIM_OK || s.dataset < 0) {
         goto done;

@@ -1,4 +1,4 @@
-/* Shared by src/data/hdf5*.c only. */
+/* Shared by src/data/hdf5/ only. */
 #ifndef FLIM_DATA_HDF5_INTERNAL_H
 #define FLIM_DATA_HDF5_INTERNAL_H
 
@@ -6,7 +6,9 @@
 
 #include "data/hdf5/hdf5_source.h"
 
-struct flim_h5 {
+typedef struct flim_h5 {
+    flim_source source;
+    struct flim_h5_cells *cells; /* /counts */
     char *path;
     hid_t file;
     int fd; /* our own, for pread */
@@ -14,7 +16,29 @@ struct flim_h5 {
     int64_t outside; /* bytes of other files that its datasets lie in */
     bool addresses; /* HDF5's addresses are offsets into fd */
     flim_log errors; /* gets HDF5's error stacks; .line NULL = nobody does */
-};
+} flim_h5;
+
+static inline flim_h5 *flim_h5_of(flim_source *source)
+{
+    return (flim_h5 *)source;
+}
+
+flim_status flim_h5_open(const char *path, const flim_log *log, const flim_log *errors, flim_h5 **out, flim_error *err);
+void flim_h5_close(flim_h5 *h5); /* NULL is allowed */
+/* 1100 x the size of the file and of those that its datasets lie in (deflate's best is 1032 : 1) + 16 MiB. */
+int64_t flim_h5_limit(const flim_h5 *h5);
+
+/* ---- flim_source_ops: hdf5_objects.c, hdf5_columns.c */
+bool flim_h5_has(flim_source *source, const char *name);
+void flim_h5_similar(flim_source *source, const char *name, char *dataset, char *attribute, size_t size);
+void flim_h5_others(flim_source *source, char *text, size_t size);
+flim_status flim_h5_column_kind(flim_source *source, const char *name, bool needed, flim_column_kind *kind, flim_error *err);
+flim_status flim_h5_read_integers(flim_source *source, const char *name, int64_t *values, flim_error *err);
+flim_status flim_h5_read_strings(flim_source *source, const char *name, char **list, flim_error *err);
+flim_status flim_h5_read_mask(flim_source *source, const char *axes, uint8_t *mask, bool *found, int64_t *other,
+                              flim_error *err);
+flim_status flim_h5_attribute_strings(flim_source *source, const char *name, char ***list, int64_t *count, flim_error *err);
+flim_status flim_h5_attribute_number(flim_source *source, const char *name, double *value, flim_error *err);
 
 /* The lock around HDF5 and its error stack, kept from being printed; every entry has its leave. */
 typedef struct flim_h5_guard {
