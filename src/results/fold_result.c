@@ -38,10 +38,8 @@ flim_status flim_fold_threshold(const char *run_folder, int k, double *threshold
 {
     char path[PATH_BYTES];
     flim_json *json = NULL;
-    flim_status status = read_summary(run_folder, k, &json, path, err);
-    if (status == FLIM_OK) {
-        status = get_threshold(json, path, threshold, err);
-    }
+    FLIM_TRY(read_summary(run_folder, k, &json, path, err));
+    const flim_status status = get_threshold(json, path, threshold, err);
     flim_json_free(json);
     return status;
 }
@@ -66,14 +64,8 @@ static flim_status check_predictions(const flim_predictions *p, const flim_fold 
     return FLIM_OK;
 }
 
-flim_status flim_fold_result_read(const char *run_folder, int k, const flim_fold *part, flim_fold_result *out,
-                                  flim_error *err)
+static flim_status get_summary(const flim_json *json, const char *path, flim_fold_result *out, flim_error *err)
 {
-    char path[PATH_BYTES];
-    flim_json *json = NULL;
-    *out = (flim_fold_result){.k = k};
-    flim_predictions *p = &out->predictions;
-    flim_status status = read_summary(run_folder, k, &json, path, err);
     const struct {
         const char *key;
         int64_t *to;
@@ -82,30 +74,31 @@ flim_status flim_fold_result_read(const char *run_folder, int k, const flim_fold
                   {"n_test", &out->n_test},
                   {"epochs", &out->epochs},
                   {"best_epoch", &out->best_epoch}};
-    for (size_t i = 0; i < sizeof wholes / sizeof wholes[0] && status == FLIM_OK; i++) {
+    for (size_t i = 0; i < sizeof wholes / sizeof wholes[0]; i++) {
         if (!flim_json_integer(flim_json_get(json, wholes[i].key), wholes[i].to)) {
-            status = flim_fail(err, FLIM_ERROR_DATA, "%s: no whole number \"%s\"", path, wholes[i].key);
+            return flim_fail(err, FLIM_ERROR_DATA, "%s: no whole number \"%s\"", path, wholes[i].key);
         }
     }
-    if (status == FLIM_OK) {
-        status = get_threshold(json, path, &out->threshold, err);
-    }
+    return get_threshold(json, path, &out->threshold, err);
+}
+
+flim_status flim_fold_result_read(const char *run_folder, int k, const flim_fold *part, flim_fold_result *out,
+                                  flim_error *err)
+{
+    char path[PATH_BYTES];
+    flim_json *json = NULL;
+    flim_predictions *p = &out->predictions;
+    flim_status status = FLIM_OK;
+    *out = (flim_fold_result){.k = k};
+    FLIM_TRY_DONE(read_summary(run_folder, k, &json, path, err));
+    FLIM_TRY_DONE(get_summary(json, path, out, err));
+    FLIM_TRY_DONE(path_of(run_folder, k, "predictions.csv", path, err));
+    FLIM_TRY_DONE(flim_predictions_read(path, p, err));
+    FLIM_TRY_DONE(check_predictions(p, part, path, err));
+    FLIM_TRY_DONE(flim_metrics_of_decisions(p->n, p->classes, p->label, p->logits, p->predicted, &out->metrics, err));
+    FLIM_TRY_DONE(flim_metrics_compute(p->n, p->classes, p->label, p->logits, 0.5, &out->at_half, err));
+done:
     flim_json_free(json);
-    if (status == FLIM_OK) {
-        status = path_of(run_folder, k, "predictions.csv", path, err);
-    }
-    if (status == FLIM_OK) {
-        status = flim_predictions_read(path, p, err);
-    }
-    if (status == FLIM_OK) {
-        status = check_predictions(p, part, path, err);
-    }
-    if (status == FLIM_OK) {
-        status = flim_metrics_of_decisions(p->n, p->classes, p->label, p->logits, p->predicted, &out->metrics, err);
-    }
-    if (status == FLIM_OK) {
-        status = flim_metrics_compute(p->n, p->classes, p->label, p->logits, 0.5, &out->at_half, err);
-    }
     if (status != FLIM_OK) {
         flim_fold_result_free(out);
     }

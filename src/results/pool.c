@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/alloc.h"
+#include "core/try.h"
 
 void flim_pool_free(flim_pool *pool)
 {
@@ -62,11 +63,8 @@ flim_status flim_pool_make(const flim_fold_result *results, int n_results, flim_
 
 flim_status flim_pool_metrics(const flim_pool *pool, flim_metrics *chosen, flim_metrics *at_half, flim_error *err)
 {
-    flim_status status =
-        flim_metrics_of_decisions(pool->n, pool->classes, pool->label, pool->logits, pool->predicted, chosen, err);
-    return status == FLIM_OK
-               ? flim_metrics_of_decisions(pool->n, pool->classes, pool->label, pool->logits, pool->at_half, at_half, err)
-               : status;
+    FLIM_TRY(flim_metrics_of_decisions(pool->n, pool->classes, pool->label, pool->logits, pool->predicted, chosen, err));
+    return flim_metrics_of_decisions(pool->n, pool->classes, pool->label, pool->logits, pool->at_half, at_half, err);
 }
 
 flim_status flim_spread_over_folds(const flim_fold_result *results, int n_results, bool at_half, double mean[FLIM_N_METRICS],

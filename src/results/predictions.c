@@ -65,16 +65,13 @@ flim_status flim_predictions_check_path(const char *path, flim_error *err)
 
 flim_status flim_predictions_write(const flim_predictions *p, const char *path, flim_error *err)
 {
-    flim_status status = FLIM_OK;
     flim_file_writer writer = {0};
     double *probability = flim_alloc((size_t)p->classes, sizeof *probability, err); /* (K) of one cell */
     if (!probability) {
         return FLIM_ERROR_MEMORY;
     }
-    status = flim_file_begin(&writer, path, err);
-    if (status != FLIM_OK) {
-        goto done;
-    }
+    flim_status status = FLIM_OK;
+    FLIM_TRY_DONE(flim_file_begin(&writer, path, err));
     FILE *stream = writer.stream;
     int first = p->outputs == 1 ? 1 : 0; /* with two classes the columns speak of class 1 */
     fputs("index,name,group,label,predicted", stream);
@@ -183,6 +180,32 @@ static flim_status read_header(csv *in, int *outputs, flim_error *err)
     return FLIM_OK;
 }
 
+/* The field of a column into its row. */
+static flim_status read_field(flim_predictions *p, int64_t row, int column, const char *field, flim_error *err)
+{
+    int64_t whole = 0;
+    double real = 0;
+    if (column == 0) {
+        return flim_parse_i64("index", field, 0, INT64_MAX - 1, &p->index[row], err);
+    }
+    if (column == 1 || column == 2) {
+        char **to = column == 1 ? &p->name[row] : &p->group[row];
+        *to = flim_strdup(field, err);
+        return *to ? FLIM_OK : FLIM_ERROR_MEMORY;
+    }
+    if (column == 3) {
+        FLIM_TRY(*field ? flim_parse_i64("label", field, 0, p->classes - 1, &whole, err) : FLIM_OK);
+        p->label[row] = *field ? (int32_t)whole : -1;
+    } else if (column == 4) {
+        FLIM_TRY(flim_parse_i64("predicted", field, 0, p->classes - 1, &whole, err));
+        p->predicted[row] = (int32_t)whole;
+    } else if (column < 5 + p->outputs) {
+        FLIM_TRY(flim_parse_double("logit", field, -3.5e38, 3.5e38, &real, err));
+        p->logits[row * p->outputs + column - 5] = (float)real;
+    }
+    return FLIM_OK;
+}
+
 static flim_status read_row(csv *in, flim_predictions *p, int64_t row, flim_error *err)
 {
     int last = 0;
@@ -191,35 +214,13 @@ static flim_status read_row(csv *in, flim_predictions *p, int64_t row, flim_erro
         if (last) {
             return bad_line(in, err, "too few columns");
         }
-        flim_status status = next_field(in, &field, &last, err);
-        int64_t whole = 0;
-        double real = 0;
-        if (status != FLIM_OK) {
-            return status;
-        }
-        if (column == 0) {
-            status = flim_parse_i64("index", field, 0, INT64_MAX - 1, &p->index[row], err);
-        } else if (column == 1 || column == 2) {
-            char **to = column == 1 ? &p->name[row] : &p->group[row];
-            *to = flim_strdup(field, err);
-            status = *to ? FLIM_OK : FLIM_ERROR_MEMORY;
-        } else if (column == 3) {
-            status = *field ? flim_parse_i64("label", field, 0, p->classes - 1, &whole, err) : FLIM_OK;
-            p->label[row] = *field ? (int32_t)whole : -1;
-        } else if (column == 4) {
-            status = flim_parse_i64("predicted", field, 0, p->classes - 1, &whole, err);
-            p->predicted[row] = (int32_t)whole;
-        } else if (column < 5 + p->outputs) {
-            status = flim_parse_double("logit", field, -3.5e38, 3.5e38, &real, err);
-            p->logits[row * p->outputs + column - 5] = (float)real;
-        }
+        FLIM_TRY(next_field(in, &field, &last, err));
+        const flim_status status = read_field(p, row, column, field, err);
         if (status == FLIM_ERROR_USAGE) {
             flim_fail_prefix(err, "%s:%" PRId64 ": ", in->path, in->line);
             return flim_fail(err, FLIM_ERROR_DATA, "%s", err ? err->text : "");
         }
-        if (status != FLIM_OK) {
-            return status;
-        }
+        FLIM_TRY(status);
     }
     if (!last) {
         return bad_line(in, err, "too many columns");
@@ -228,37 +229,35 @@ static flim_status read_row(csv *in, flim_predictions *p, int64_t row, flim_erro
     return FLIM_OK;
 }
 
+/* Rows that the text may hold: at most one per line (quoted fields may hold more line ends), and one per so many bytes as a row has
+ * columns, which bounds what a wrong file may cost. */
+static int64_t most_rows(const char *text, int outputs)
+{
+    const int64_t most = (int64_t)strlen(text) / (5 + 2 * outputs) + 1;
+    int64_t rows = 0;
+    for (; *text; text++) {
+        rows += *text == '\n' || text[1] == '\0';
+    }
+    return rows < most ? rows : most;
+}
+
 flim_status flim_predictions_read(const char *path, flim_predictions *out, flim_error *err)
 {
-    *out = (flim_predictions){0};
     char *text = NULL;
     size_t length = 0;
-    flim_status status = flim_file_read(path, (size_t)1 << 32, &text, &length, err);
-    if (status != FLIM_OK) {
-        return status;
-    }
-    csv in = {path, text, 1};
     int outputs = 0;
-    if (strlen(text) != length) {
-        status = bad_line(&in, err, "the file holds a zero byte");
-        goto done;
-    }
-    status = read_header(&in, &outputs, err);
-    if (status != FLIM_OK) {
-        goto done;
-    }
-    int64_t rows = 0; /* at most one a line: quoted fields may hold more line ends */
-    for (const char *at = in.at; *at; at++) {
-        rows += *at == '\n' || at[1] == '\0';
-    }
-    int64_t most = (int64_t)strlen(in.at) / (5 + 2 * outputs) + 1; /* a row has a byte a column: what a wrong file may cost */
-    rows = rows < most ? rows : most;
-    status = flim_predictions_create(rows, outputs == 1 ? 2 : outputs, out, err);
     int64_t row = 0;
-    for (; status == FLIM_OK && *in.at; row++) {
-        status = row < rows ? read_row(&in, out, row, err) : bad_line(&in, err, "more rows than lines");
+    flim_status status = FLIM_OK;
+    *out = (flim_predictions){0};
+    FLIM_TRY(flim_file_read(path, (size_t)1 << 32, &text, &length, err));
+    csv in = {path, text, 1};
+    FLIM_TRY_DONE(strlen(text) == length ? FLIM_OK : bad_line(&in, err, "the file holds a zero byte"));
+    FLIM_TRY_DONE(read_header(&in, &outputs, err));
+    FLIM_TRY_DONE(flim_predictions_create(most_rows(in.at, outputs), outputs == 1 ? 2 : outputs, out, err));
+    for (; *in.at; row++) {
+        FLIM_TRY_DONE(row < out->n ? read_row(&in, out, row, err) : bad_line(&in, err, "more rows than lines"));
     }
-    out->n = status == FLIM_OK ? row : out->n;
+    out->n = row;
 done:
     flim_free(text);
     if (status != FLIM_OK) {

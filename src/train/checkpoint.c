@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,6 +9,7 @@
 #include "core/alloc.h"
 #include "core/file.h"
 #include "core/sha256.h"
+#include "core/try.h"
 
 /* The file: magic, version, payload length, SHA-256 hex of the payload, payload.  All numbers little endian, as on every
  * machine that this runs on (checked at compile time). */
@@ -17,41 +17,6 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "checkpoints are writt
 
 enum { HEADER_BYTES = 8 + 4 + 8 + 64 };
 static const char magic[8] = {'F', 'L', 'I', 'M', 'C', 'K', 'P', 'T'};
-
-flim_status flim_fold_state_create(const flim_network *net, int64_t epochs, flim_fold_state *out, flim_error *err)
-{
-    size_t p = (size_t)net->parameters, s = (size_t)net->statistics, e = (size_t)epochs;
-    *out = (flim_fold_state){.parameters = net->parameters,
-                             .statistics = net->statistics,
-                             .best_epoch = -1,
-                             .history_capacity = epochs,
-                             .counters = {.loss_scale = 1.0}};
-    out->parameter = flim_alloc(p, sizeof(float), err);
-    out->moment1 = flim_alloc(p, sizeof(float), err);
-    out->moment2 = flim_alloc(p, sizeof(float), err);
-    out->statistic = flim_alloc(s, sizeof(float), err);
-    out->best_parameter = flim_alloc(p, sizeof(float), err);
-    out->best_statistic = flim_alloc(s, sizeof(float), err);
-    out->history = flim_alloc(e, sizeof *out->history, err);
-    if (!out->parameter || !out->moment1 || !out->moment2 || !out->statistic || !out->best_parameter ||
-        !out->best_statistic || !out->history) {
-        flim_fold_state_free(out);
-        return FLIM_ERROR_MEMORY;
-    }
-    return FLIM_OK;
-}
-
-void flim_fold_state_free(flim_fold_state *state)
-{
-    flim_free(state->parameter);
-    flim_free(state->moment1);
-    flim_free(state->moment2);
-    flim_free(state->statistic);
-    flim_free(state->best_parameter);
-    flim_free(state->best_statistic);
-    flim_free(state->history);
-    *state = (flim_fold_state){0};
-}
 
 /* ---- one list of fields for writing, reading and measuring ---- */
 
@@ -101,9 +66,9 @@ static void fields_of_row(cursor *c, flim_epoch_row *row)
     }
 }
 
-/* Room for the history that is about to be read, and for the epoch that may be in progress; what a damaged number may cost is
+/* Memory for the history that is about to be read, and for the epoch that may be in progress; what a damaged number may cost is
  * bounded by the bytes that follow. */
-static void make_room(cursor *c, flim_fold_state *state)
+static void make_history(cursor *c, flim_fold_state *state)
 {
     const int64_t most = (int64_t)(c->left / sizeof(int64_t)) / 23; /* a row has 23 fields of 8 bytes */
     if (c->direction != GET || state->n_history < state->history_capacity || c->ended) {
@@ -162,7 +127,7 @@ static void fields_of_state(cursor *c, flim_fold_state *state)
     field(c, &state->best_value, sizeof state->best_value);
     field(c, &state->best_epoch, sizeof state->best_epoch);
     field(c, &state->n_history, sizeof state->n_history);
-    make_room(c, state);
+    make_history(c, state);
     if (c->ended || state->n_history < 0 || state->n_history > state->history_capacity) {
         state->n_history = 0;
         c->ended = true;
@@ -186,8 +151,8 @@ static void paths_of(const char *folder, char newest[4096], char previous[4096])
     snprintf(previous, 4096, "%s/state.previous.ckpt", folder);
 }
 
-/* The whole file's bytes; the caller frees them.  The checksum is left to store(), which may run in another thread. */
-static flim_status serialise(const flim_fold_state *state, const char *identity, char **out, size_t *count, flim_error *err)
+flim_status flim_checkpoint_serialise(const flim_fold_state *state, const char *identity, char **out, size_t *count,
+                                      flim_error *err)
 {
     flim_fold_state *view = (flim_fold_state *)(uintptr_t)state; /* PUT and MEASURE only read */
     cursor measure = {.direction = MEASURE};
@@ -207,24 +172,19 @@ static flim_status serialise(const flim_fold_state *state, const char *identity,
     return FLIM_OK;
 }
 
-static flim_status store(char *bytes, size_t count, const char *folder, flim_error *err)
+flim_status flim_checkpoint_store(char *bytes, size_t count, const char *folder, flim_error *err)
 {
     char newest[4096], previous[4096], written[4096], digest[65];
     paths_of(folder, newest, previous);
     snprintf(written, sizeof written, "%s/state.new.ckpt", folder);
     uint32_t version = FLIM_CHECKPOINT_VERSION;
     uint64_t length = count - HEADER_BYTES;
-    flim_status status = flim_sha256_of(bytes + HEADER_BYTES, count - HEADER_BYTES, digest, err);
-    if (status == FLIM_OK) {
-        memcpy(bytes, magic, 8);
-        memcpy(bytes + 8, &version, 4);
-        memcpy(bytes + 12, &length, 8);
-        memcpy(bytes + 20, digest, 64);
-        status = flim_file_write(written, bytes, count, err);
-    }
-    if (status != FLIM_OK) {
-        return status;
-    }
+    FLIM_TRY(flim_sha256_of(bytes + HEADER_BYTES, count - HEADER_BYTES, digest, err));
+    memcpy(bytes, magic, 8);
+    memcpy(bytes + 8, &version, 4);
+    memcpy(bytes + 12, &length, 8);
+    memcpy(bytes + 20, digest, 64);
+    FLIM_TRY(flim_file_write(written, bytes, count, err));
     /* A kill between the two renames leaves .previous and .new, both whole: reading knows all three names. */
     bool moved = rename(newest, previous) == 0;
     int number = moved || errno == ENOENT ? 0 : errno;
@@ -245,126 +205,10 @@ flim_status flim_checkpoint_write(const flim_fold_state *state, const char *fold
 {
     char *bytes = NULL;
     size_t count = 0;
-    flim_status status = serialise(state, identity, &bytes, &count, err);
+    flim_status status = flim_checkpoint_serialise(state, identity, &bytes, &count, err);
     if (status == FLIM_OK) {
-        status = store(bytes, count, folder, err);
+        status = flim_checkpoint_store(bytes, count, folder, err);
     }
-    flim_free(bytes);
-    return status;
-}
-
-/* ---- the writer's thread ---- */
-
-struct flim_checkpoint_writer {
-    pthread_t thread;
-    pthread_mutex_t mutex; /* guards all below */
-    pthread_cond_t changed;
-    bool quit;
-    char *bytes; /* handed over; NULL = nothing to write */
-    size_t count;
-    char folder[4096];
-    flim_error error; /* of the last write; status FLIM_OK = none */
-};
-
-static void *write_checkpoints(void *argument)
-{
-    flim_checkpoint_writer *w = argument;
-    pthread_mutex_lock(&w->mutex);
-    while (true) {
-        while (!w->bytes && !w->quit) {
-            pthread_cond_wait(&w->changed, &w->mutex);
-        }
-        if (!w->bytes) {
-            break;
-        }
-        pthread_mutex_unlock(&w->mutex); /* bytes, count and folder do not change while bytes is set */
-        flim_error error = {0};
-        store(w->bytes, w->count, w->folder, &error);
-        pthread_mutex_lock(&w->mutex);
-        flim_free(w->bytes);
-        w->bytes = NULL;
-        w->error = error;
-        pthread_cond_broadcast(&w->changed);
-    }
-    pthread_mutex_unlock(&w->mutex);
-    return NULL;
-}
-
-flim_status flim_checkpoint_writer_create(flim_checkpoint_writer **out, flim_error *err)
-{
-    flim_checkpoint_writer *w = *out = flim_alloc(1, sizeof *w, err);
-    if (!w) {
-        return FLIM_ERROR_MEMORY;
-    }
-    pthread_mutex_init(&w->mutex, NULL);
-    pthread_cond_init(&w->changed, NULL);
-    int number = pthread_create(&w->thread, NULL, write_checkpoints, w);
-    if (number != 0) {
-        pthread_cond_destroy(&w->changed);
-        pthread_mutex_destroy(&w->mutex);
-        flim_free(w);
-        *out = NULL;
-        return flim_fail(err, FLIM_ERROR, "cannot start the thread that writes checkpoints: %s", strerror(number));
-    }
-    return FLIM_OK;
-}
-
-void flim_checkpoint_writer_destroy(flim_checkpoint_writer *w)
-{
-    if (!w) {
-        return;
-    }
-    pthread_mutex_lock(&w->mutex);
-    w->quit = true;
-    pthread_cond_broadcast(&w->changed);
-    pthread_mutex_unlock(&w->mutex);
-    pthread_join(w->thread, NULL);
-    pthread_cond_destroy(&w->changed);
-    pthread_mutex_destroy(&w->mutex);
-    flim_free(w);
-}
-
-/* With the mutex held: until nothing is being written; the last write's error is handed over and forgotten. */
-static flim_status wait_for_write(flim_checkpoint_writer *w, flim_error *err)
-{
-    while (w->bytes) {
-        pthread_cond_wait(&w->changed, &w->mutex);
-    }
-    flim_status status = w->error.status;
-    if (status != FLIM_OK) {
-        flim_fail(err, status, "%s", w->error.text);
-        w->error.status = FLIM_OK;
-    }
-    return status;
-}
-
-flim_status flim_checkpoint_flush(flim_checkpoint_writer *w, flim_error *err)
-{
-    pthread_mutex_lock(&w->mutex);
-    flim_status status = wait_for_write(w, err);
-    pthread_mutex_unlock(&w->mutex);
-    return status;
-}
-
-flim_status flim_checkpoint_submit(flim_checkpoint_writer *w, const flim_fold_state *state, const char *folder,
-                                   const char *identity, flim_error *err)
-{
-    char *bytes = NULL;
-    size_t count = 0;
-    flim_status status = serialise(state, identity, &bytes, &count, err);
-    if (status != FLIM_OK) {
-        return status;
-    }
-    pthread_mutex_lock(&w->mutex);
-    status = wait_for_write(w, err);
-    if (status == FLIM_OK) {
-        w->bytes = bytes;
-        w->count = count;
-        snprintf(w->folder, sizeof w->folder, "%s", folder);
-        bytes = NULL;
-        pthread_cond_broadcast(&w->changed);
-    }
-    pthread_mutex_unlock(&w->mutex);
     flim_free(bytes);
     return status;
 }
@@ -410,65 +254,66 @@ static bool is_one_of(const char *there, size_t length, const char *const *ident
     return false;
 }
 
-/* FLIM_ERROR_DATA with the reason where the file is not a whole checkpoint of ours; FLIM_ERROR_USAGE where it is whole but
- * belongs to something else. */
-static flim_status read_one(flim_fold_state *state, const char *path, const char *const *identity, int n_identities,
-                            flim_error *err)
+/* FLIM_ERROR_DATA with the reason if these are not the bytes of a whole checkpoint of ours. */
+static flim_status check_whole(const char *bytes, size_t count, const char *path, flim_error *err)
 {
-    char *bytes = NULL, digest[65];
-    size_t count = 0;
-    uint64_t length = 0, identity_bytes = 0;
+    char digest[65];
     uint32_t version = 0;
-    flim_status status = flim_file_read(path, (size_t)1 << 34, &bytes, &count, err);
-    if (status != FLIM_OK) {
-        return status;
-    }
+    uint64_t length = 0;
     if (count < HEADER_BYTES || memcmp(bytes, magic, 8) != 0) {
-        status = flim_fail(err, FLIM_ERROR_DATA, "%s: not a checkpoint of flimcv (%zu bytes)", path, count);
-        goto done;
+        return flim_fail(err, FLIM_ERROR_DATA, "%s: not a checkpoint of flimcv (%zu bytes)", path, count);
     }
     memcpy(&version, bytes + 8, 4);
     memcpy(&length, bytes + 12, 8);
     if (version != FLIM_CHECKPOINT_VERSION) {
-        status = flim_fail(err, FLIM_ERROR_DATA, "%s: checkpoint format %" PRIu32 ", this program reads %d", path, version,
-                           FLIM_CHECKPOINT_VERSION);
-        goto done;
+        return flim_fail(err, FLIM_ERROR_DATA, "%s: checkpoint format %" PRIu32 ", this program reads %d", path, version,
+                         FLIM_CHECKPOINT_VERSION);
     }
     if (length != count - HEADER_BYTES) {
-        status = flim_fail(err, FLIM_ERROR_DATA, "%s: truncated, %zu bytes where %" PRIu64 " were written", path, count,
-                           length + HEADER_BYTES);
-        goto done;
+        return flim_fail(err, FLIM_ERROR_DATA, "%s: truncated, %zu bytes where %" PRIu64 " were written", path, count,
+                         length + HEADER_BYTES);
     }
-    status = flim_sha256_of(bytes + HEADER_BYTES, count - HEADER_BYTES, digest, err);
-    if (status != FLIM_OK) {
-        goto done;
-    }
-    if (memcmp(digest, bytes + 20, 64) != 0) {
-        status = flim_fail(err, FLIM_ERROR_DATA, "%s: damaged, its checksum does not match", path);
-        goto done;
-    }
-    cursor get = {.direction = GET, .at = bytes + HEADER_BYTES, .left = count - HEADER_BYTES};
-    field(&get, &identity_bytes, sizeof identity_bytes);
-    if (identity_bytes > get.left) {
-        get.ended = true;
-    } else if (!is_one_of(get.at, identity_bytes, identity, n_identities)) {
+    FLIM_TRY(flim_sha256_of(bytes + HEADER_BYTES, count - HEADER_BYTES, digest, err));
+    return memcmp(digest, bytes + 20, 64) == 0
+               ? FLIM_OK
+               : flim_fail(err, FLIM_ERROR_DATA, "%s: damaged, its checksum does not match", path);
+}
+
+/* The payload of a whole file into state; FLIM_ERROR_USAGE if it belongs to something else. */
+static flim_status read_payload(flim_fold_state *state, cursor *get, const char *path, const char *const *identity,
+                                int n_identities, flim_error *err)
+{
+    uint64_t identity_bytes = 0;
+    field(get, &identity_bytes, sizeof identity_bytes);
+    if (identity_bytes > get->left) {
+        get->ended = true;
+    } else if (!is_one_of(get->at, identity_bytes, identity, n_identities)) {
         char difference[1024];
-        describe_difference(get.at, compared(get.at, identity_bytes), identity[0], difference, sizeof difference);
-        status = flim_fail(err, FLIM_ERROR_USAGE, "%s belongs to another run: %s", path, difference);
-        goto done;
+        describe_difference(get->at, compared(get->at, identity_bytes), identity[0], difference, sizeof difference);
+        return flim_fail(err, FLIM_ERROR_USAGE, "%s belongs to another run: %s", path, difference);
     } else {
-        get.at += identity_bytes;
-        get.left -= identity_bytes;
-        fields_of_state(&get, state);
+        get->at += identity_bytes;
+        get->left -= identity_bytes;
+        fields_of_state(get, state);
     }
-    if (get.no_memory) {
-        status = flim_fail(err, FLIM_ERROR_MEMORY, "%s: out of host memory for a history of %" PRId64 " epochs", path,
-                           state->n_history);
-        goto done;
+    if (get->no_memory) {
+        return flim_fail(err, FLIM_ERROR_MEMORY, "%s: out of host memory for a history of %" PRId64 " epochs", path,
+                         state->n_history);
     }
-    if (get.ended || get.left != 0) {
-        status = flim_fail(err, FLIM_ERROR_DATA, "%s: damaged, its fields do not fill it", path);
-    }
+    return get->ended || get->left != 0 ? flim_fail(err, FLIM_ERROR_DATA, "%s: damaged, its fields do not fill it", path)
+                                        : FLIM_OK;
+}
+
+static flim_status read_one(flim_fold_state *state, const char *path, const char *const *identity, int n_identities,
+                            flim_error *err)
+{
+    char *bytes = NULL;
+    size_t count = 0;
+    flim_status status = FLIM_OK;
+    FLIM_TRY_DONE(flim_file_read(path, (size_t)1 << 34, &bytes, &count, err));
+    FLIM_TRY_DONE(check_whole(bytes, count, path, err));
+    cursor get = {.direction = GET, .at = bytes + HEADER_BYTES, .left = count - HEADER_BYTES};
+    status = read_payload(state, &get, path, identity, n_identities, err);
 done:
     flim_free(bytes);
     return status;

@@ -8,7 +8,7 @@
 #ifndef FLIM_TRAIN_EPOCH_H
 #define FLIM_TRAIN_EPOCH_H
 
-#include "train/checkpoint.h"
+#include "train/fold_state.h"
 #include "train/trainer.h"
 
 typedef struct flim_epoch {

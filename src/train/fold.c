@@ -6,6 +6,7 @@
 #include "core/alloc.h"
 #include "core/file.h"
 #include "core/try.h"
+#include "train/checkpoint.h"
 #include "train/fold.h"
 
 /* ---- state to and from the program ---- */

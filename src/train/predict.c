@@ -24,7 +24,7 @@ typedef struct job {
     int n_models;
     double threshold;
     bool mask_counts; /* as in training */
-    char trained_on[65]; /* SHA-256 of the run's data; "" where it is not known */
+    char trained_on[65]; /* SHA-256 of the run's data; "" if it is not known */
     flim_weights_info weights; /* of the first model */
     flim_dataset *dataset;
     const flim_dataset_info *info;
@@ -137,29 +137,30 @@ static flim_status check_classes(const job *j, flim_error *err)
     if (!info->label || !j->weights.class_names[0]) {
         return FLIM_OK;
     }
-    status = flim_json_parse(j->weights.class_names, strlen(j->weights.class_names), j->model[0], &names, err);
+    FLIM_TRY_DONE(flim_json_parse(j->weights.class_names, strlen(j->weights.class_names), j->model[0], &names, err));
     ours = flim_json_array();
     for (int k = 0; k < info->classes; k++) {
         flim_json_add_string(ours, info->class_name[k]);
     }
-    for (int k = 0; k < j->weights.classes && status == FLIM_OK; k++) {
+    for (int k = 0; k < j->weights.classes; k++) {
         of_model += is_named(flim_json_string(flim_json_at(names, (size_t)k)), k);
         of_data += k < info->classes && is_named(info->class_name[k], k);
     }
-    for (int k = 0; k < info->classes && of_model && of_data && status == FLIM_OK; k++) {
+    for (int k = 0; k < info->classes && of_model && of_data; k++) {
         const char *name = flim_json_string(flim_json_at(names, (size_t)k));
         const char *own = flim_json_string(flim_json_at(ours, (size_t)k));
         if (name && own && strcmp(name, own) != 0) {
-            status = flim_fail(err, FLIM_ERROR_DATA, "class %d is '%s' in %s and '%s' in %s", k, info->class_name[k],
-                               info->path[0], name, j->model[0]);
+            FLIM_TRY_DONE(flim_fail(err, FLIM_ERROR_DATA, "class %d is '%s' in %s and '%s' in %s", k, info->class_name[k],
+                                    info->path[0], name, j->model[0]));
         }
     }
-    if (status == FLIM_OK && (of_model > 0) != (of_data > 0)) {
+    if ((of_model > 0) != (of_data > 0)) {
         flim_log_line(&j->hooks->log, FLIM_LOG_WARNING,
                       "%s names no classes, %s does: label 0 is taken for '%s', and so on in that order",
                       of_model ? info->path[0] : j->model[0], of_model ? j->model[0] : info->path[0],
                       of_model ? flim_json_string(flim_json_at(names, 0)) : info->class_name[0]);
     }
+done:
     flim_json_free(names);
     flim_json_free(ours);
     return status;
@@ -180,7 +181,7 @@ static flim_status open_data(job *j, flim_error *err)
     flim_dataset_sha256(j->dataset, sha256);
     if (j->trained_on[0] && strcmp(j->trained_on, sha256) == 0) {
         flim_log_line(&j->hooks->log, FLIM_LOG_WARNING,
-                      "%s has the labels, groups and names of the data that %s was trained on: where it is those data, what "
+                      "%s has the labels, groups and names of the data that %s was trained on: if it is those data, what "
                       "follows is no test score (fold_metrics %s shows those)",
                       info->path[0], r->model, r->model);
     }

@@ -11,7 +11,7 @@
 #include "cv/baseline.h"
 #include "flim/settings.h"
 #include "results/baseline_results.h"
-#include "train/checkpoint.h"
+#include "train/checkpoint_writer.h"
 #include "train/evaluation.h"
 #include "train/identity.h"
 #include "train/study.h"

@@ -51,28 +51,28 @@ static void default_folder(char out[FLIM_PATH_MAX])
 static flim_status check_untaken(const flim_run *run, flim_error *err)
 {
     char path[FLIM_PATH_MAX];
-    flim_status status = flim_run_folder_path(run, "config.yaml", path, err);
-    if (status != FLIM_OK) {
-        return status;
-    }
+    const struct dirent *entry;
+    flim_status status = FLIM_OK;
+    FLIM_TRY(flim_run_folder_path(run, "config.yaml", path, err));
     if (flim_file_exists(path)) {
         return flim_fail(err, FLIM_ERROR_USAGE, "%s holds a run already; choose another --out, or go on with it by --resume",
                          run->folder);
     }
     DIR *folder = opendir(run->folder);
-    const struct dirent *entry;
-    while (folder && status == FLIM_OK && (entry = readdir(folder))) {
+    if (!folder) {
+        return FLIM_OK;
+    }
+    while ((entry = readdir(folder))) {
         if (strncmp(entry->d_name, "fold_", 5) == 0 || strcmp(entry->d_name, "summary.json") == 0 ||
             strcmp(entry->d_name, "holdout_predictions.csv") == 0) {
-            status =
+            FLIM_TRY_DONE(
                 flim_fail(err, FLIM_ERROR_USAGE,
                           "%s holds %.200s of a run whose config.yaml is gone; choose another --out, or remove the folder",
-                          run->folder, entry->d_name);
+                          run->folder, entry->d_name));
         }
     }
-    if (folder) {
-        closedir(folder);
-    }
+done:
+    closedir(folder);
     return status;
 }
 

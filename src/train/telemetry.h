@@ -7,7 +7,7 @@
 #define FLIM_TRAIN_TELEMETRY_H
 
 #include "flim/device.h"
-#include "train/checkpoint.h"
+#include "train/fold_state.h"
 
 typedef struct flim_telemetry {
     double read_at; /* seconds; -1 = not yet */

@@ -13,6 +13,7 @@
 #include "core/file.h"
 #include "core/alloc.h"
 #include "train/checkpoint.h"
+#include "train/checkpoint_writer.h"
 
 static const char identity[] = "data 0123, splits 4567, width 4";
 

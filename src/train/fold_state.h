@@ -1,0 +1,43 @@
+/* The state of one fold's training: what a checkpoint holds, and what goes on from one epoch to the next.
+ *
+ * Owns: its arrays; free with flim_fold_state_free.  Errors: FLIM_ERROR_MEMORY.
+ */
+#ifndef FLIM_TRAIN_FOLD_STATE_H
+#define FLIM_TRAIN_FOLD_STATE_H
+
+#include "flim/device.h"
+
+/* One row of history.csv.  NaN = not measured. */
+typedef struct flim_epoch_row {
+    int64_t epoch; /* 1-based, as users count */
+    double learning_rate, train_loss, train_accuracy;
+    double val_loss, val_accuracy, val_balanced_accuracy, val_f1, val_roc_auc;
+    double grad_norm;
+    int64_t cells, updates, skipped;
+    double seconds, iterations_per_second, cells_per_second, wait_share, device_share;
+    double device_busy, device_memory, device_watts, device_celsius; /* means of busy and watts, most of bytes and celsius */
+    int64_t peak_bytes;
+} flim_epoch_row;
+
+typedef struct flim_fold_state {
+    int64_t parameters, statistics; /* P, S */
+    float *parameter, *moment1, *moment2; /* (P) */
+    float *statistic; /* (S) */
+    float *best_parameter, *best_statistic; /* (P), (S) */
+    int64_t epoch; /* 0-based: in progress, or the next one */
+    int64_t calls; /* training batches of it already done */
+    int64_t batch, accumulate; /* what calls are counted in */
+    int64_t skipped_before; /* counters.skipped when the epoch began */
+    bool finished; /* no epoch is left; only the evaluation is */
+    flim_counters counters;
+    flim_totals totals; /* of the epoch in progress */
+    double best_value; /* of the monitor */
+    int64_t best_epoch; /* 0-based, -1 = none yet */
+    int64_t n_history, history_capacity; /* reading a longer history makes room for it */
+    flim_epoch_row *history; /* (n_history) */
+} flim_fold_state;
+
+flim_status flim_fold_state_create(const flim_network *net, int64_t epochs, flim_fold_state *out, flim_error *err);
+void flim_fold_state_free(flim_fold_state *state); /* leaves it zeroed; zeroed is allowed */
+
+#endif
