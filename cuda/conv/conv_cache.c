@@ -20,7 +20,7 @@ static void cache_path(const flim_cuda_device *device, const char *folder, char 
             *c = '-';
         }
     }
-    snprintf(path, size, "%s/plans4-%s-%s-driver%s-cudnn%zu.txt", folder, card, device->base.info.architecture,
+    snprintf(path, size, "%s/plans5-%s-%s-driver%s-cudnn%zu.txt", folder, card, device->base.info.architecture,
              device->driver, device->cudnn.version);
 }
 
@@ -78,7 +78,7 @@ static flim_status read_file(flim_conv_store *store, const flim_conv_search_opti
         flim_cached_choice entry = {0};
         const char *json = parse_entry(at, end, &entry);
         if (!json) {
-            status = flim_fail(&why, FLIM_ERROR_DATA, "damaged after %d plans", cache->n);
+            status = flim_fail(&why, FLIM_ERROR_DATA, "damaged after %d entries", cache->n);
             break;
         }
         status = append(cache, &entry, json, &why);
@@ -95,70 +95,107 @@ static flim_status read_file(flim_conv_store *store, const flim_conv_search_opti
     return FLIM_OK;
 }
 
-void flim_conv_cache_write(flim_conv_store *store, const flim_conv_search_options *options)
+static flim_status write_file(const flim_conv_store *store, const char *folder, flim_error *err)
 {
-    flim_conv_cache *cache = &store->cache;
-    if (!options->cache_dir || !cache->stale) {
-        return;
-    }
     char path[4096];
     flim_file_writer writer;
+    cache_path(store->device, folder, path, sizeof path);
+    FLIM_TRY(flim_make_folder(folder, err));
+    FLIM_TRY(flim_file_begin(&writer, path, err));
+    for (int i = 0; i < store->cache.n; i++) {
+        const flim_cached_choice *c = &store->cache.item[i];
+        fprintf(writer.stream, "plan %zu %lld %.3f <%s> <%s>\n", c->size, (long long)c->workspace, c->microseconds, c->engine,
+                c->problem);
+        fwrite(c->json, 1, c->size, writer.stream);
+        fputc('\n', writer.stream);
+    }
+    return flim_file_commit(&writer, err);
+}
+
+void flim_conv_cache_write(flim_conv_store *store, const flim_conv_search_options *options)
+{
     flim_error err = {0};
-    cache_path(store->device, options->cache_dir, path, sizeof path);
-    flim_status status = flim_make_folder(options->cache_dir, &err);
-    if (status == FLIM_OK) {
-        status = flim_file_begin(&writer, path, &err);
+    if (!options->cache_dir || !store->cache.stale) {
+        return;
     }
-    if (status == FLIM_OK) {
-        for (int i = 0; i < cache->n; i++) {
-            const flim_cached_choice *c = &cache->item[i];
-            fprintf(writer.stream, "plan %zu %lld %.3f <%s> <%s>\n", c->size, (long long)c->workspace, c->microseconds,
-                    c->engine, c->problem);
-            fwrite(c->json, 1, c->size, writer.stream);
-            fputc('\n', writer.stream);
+    if (write_file(store, options->cache_dir, &err) != FLIM_OK) {
+        flim_log_line(options->log, FLIM_LOG_NOTE, "tuned convolutions were not kept: %s", err.text);
+    }
+    store->cache.stale = false;
+}
+
+typedef struct match {
+    const flim_cached_choice *entry;
+    const flim_conv_search_options *options;
+    flim_conv_choice *out;
+    bool found;
+} match;
+
+/* flim_conv_offer: takes the candidate of the entry's name. */
+static bool take_match(void *to, const flim_conv_choice *candidate)
+{
+    match *m = to;
+    if (strcmp(candidate->engine, m->entry->engine) == 0 && flim_conv_fits(candidate, m->options)) {
+        *m->out = *candidate;
+        m->found = true;
+    }
+    return !m->found;
+}
+
+/* cuDNN's plan from its text; flipped engines have names of their own. */
+static bool load_library_plan(flim_cuda_device *device, match *m, const flim_conv_choice *base)
+{
+    const bool flipped = strstr(m->entry->engine, " flipped") != NULL;
+    flim_error ignored = {0};
+    flim_conv_choice c = *base;
+    c.workspace = m->entry->workspace;
+    if (strncmp(m->entry->engine, "cuDNN ", 6) != 0 || flipped != c.algorithm->flipped || !flim_conv_fits(&c, m->options) ||
+        flim_cudnn_plan_load(&device->cudnn, device->handle, m->entry->json, m->entry->size, &c.cudnn, &ignored) != FLIM_OK) {
+        return false;
+    }
+    c.workspace = c.cudnn.workspace;
+    snprintf(c.engine, sizeof c.engine, "%s", m->entry->engine);
+    *m->out = c;
+    return true;
+}
+
+/* The choice that an entry stands for, if its algorithm still is a candidate. */
+static bool find_entry(flim_cuda_device *device, const flim_conv_search_options *options, const flim_cached_choice *entry,
+                       flim_conv_choice *out)
+{
+    match m = {.entry = entry, .options = options, .out = out};
+    flim_error ignored = {0};
+    for (int i = 0; i < FLIM_CONV_ALGORITHMS && !m.found; i++) {
+        flim_conv_choice base = *out;
+        base.algorithm = flim_conv_algorithms[i];
+        if (!flim_conv_is_candidate(base.algorithm, &out->problem, &device->card, options)) {
+            continue;
         }
-        status = flim_file_commit(&writer, &err);
+        if (base.algorithm->library) {
+            m.found = load_library_plan(device, &m, &base);
+        } else {
+            (void)base.algorithm->variants(device, &base, take_match, &m, &ignored);
+        }
     }
-    if (status != FLIM_OK) {
-        flim_log_line(options->log, FLIM_LOG_NOTE, "tuned plans were not kept: %s", err.text);
-    }
-    cache->stale = false;
+    return m.found;
 }
 
 flim_status flim_conv_cache_find(flim_conv_store *store, const flim_conv_search_options *options, flim_conv_choice *out,
                                  bool *found, flim_error *err)
 {
     const flim_conv_cache *cache = &store->cache;
-    flim_cuda_device *device = store->device;
-    const int64_t limit = flim_conv_workspace_limit(options);
     char text[320];
-    flim_error ignored = {0};
-    flim_conv_choice custom[FLIM_FP32_TILES];
     *found = false;
-    if (!options->benchmark || device->base.info.described) {
+    if (!options->benchmark || store->device->base.info.described) {
         return FLIM_OK;
     }
     if (options->cache_dir && !cache->read) {
         FLIM_TRY(read_file(store, options, err));
     }
-    const int n_custom = flim_custom_choices(device, out, custom);
     flim_conv_text(&out->problem, text, sizeof text);
     for (int i = 0; i < cache->n && !*found; i++) {
         const flim_cached_choice *c = &cache->item[i];
-        if (strcmp(c->problem, text) != 0 || c->workspace > limit) {
-            continue;
-        }
-        for (int k = 0; k < n_custom && k < FLIM_FP32_TILES && !*found; k++) {
-            *found = strcmp(custom[k].engine, c->engine) == 0 && custom[k].workspace <= limit;
-            *out = *found ? custom[k] : *out;
-        }
-        if (!*found && strncmp(c->engine, "custom", 6) != 0 &&
-            flim_cudnn_plan_load(&device->cudnn, device->handle, c->json, c->size, &out->cudnn, &ignored) == FLIM_OK) {
-            snprintf(out->engine, sizeof out->engine, "%s", c->engine);
-            out->flipped = strstr(c->engine, FLIM_FLIPPED) != NULL;
-            out->workspace = out->cudnn.workspace;
-            *found = true;
-        }
+        *found = strcmp(c->problem, text) == 0 && find_entry(store->device, options, c, out);
         if (*found) {
             out->microseconds = c->microseconds;
         }
@@ -166,18 +203,18 @@ flim_status flim_conv_cache_find(flim_conv_store *store, const flim_conv_search_
     return FLIM_OK;
 }
 
-flim_status flim_conv_cache_add(flim_conv_store *store, const flim_conv_choice *plan, flim_error *err)
+flim_status flim_conv_cache_add(flim_conv_store *store, const flim_conv_choice *choice, flim_error *err)
 {
     if (store->device->base.info.described) {
         return FLIM_OK;
     }
-    flim_cached_choice entry = {.microseconds = plan->microseconds, .workspace = plan->workspace, .size = 6};
+    flim_cached_choice entry = {.microseconds = choice->microseconds, .workspace = choice->workspace, .size = 6};
     char *json = NULL;
     flim_status status = FLIM_OK;
-    flim_conv_text(&plan->problem, entry.problem, sizeof entry.problem);
-    memcpy(entry.engine, plan->engine, sizeof entry.engine);
-    if (!plan->custom && !plan->tile) {
-        status = flim_cudnn_plan_save(&store->device->cudnn, &plan->cudnn, &json, &entry.size, err);
+    flim_conv_text(&choice->problem, entry.problem, sizeof entry.problem);
+    memcpy(entry.engine, choice->engine, sizeof entry.engine);
+    if (choice->algorithm->library) {
+        status = flim_cudnn_plan_save(&store->device->cudnn, &choice->cudnn, &json, &entry.size, err);
         if (status == FLIM_ERROR_DEVICE) {
             return FLIM_OK;
         }

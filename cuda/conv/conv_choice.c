@@ -1,64 +1,42 @@
 #include "cuda/conv/conv_choice.h"
 
 #include <stdio.h>
-
-#include "cuda/device/check.h"
-#include "cuda/device/cuda_device.h"
+#include <string.h>
 
 enum { DEFAULT_WORKSPACE = 256 << 20 };
+
+const flim_conv_algorithm *const flim_conv_algorithms[FLIM_CONV_ALGORITHMS] = {
+    &flim_conv_fused_stem, &flim_conv_fused_3x3x3, &flim_conv_wgrad_3x3x3,
+    &flim_conv_fp32,       &flim_conv_cudnn,       &flim_conv_cudnn_flipped};
 
 int64_t flim_conv_workspace_limit(const flim_conv_search_options *options)
 {
     return options->workspace_limit > 0 ? options->workspace_limit : DEFAULT_WORKSPACE;
 }
 
-static flim_fp32_card fp32_card(const flim_cuda_device *device)
+bool flim_conv_is_candidate(const flim_conv_algorithm *algorithm, const flim_conv_problem *problem, const flim_card *card,
+                            const flim_conv_search_options *options)
 {
-    return (flim_fp32_card){.processors = device->card.processors,
-                            .capability = device->card.capability,
-                            .shared_bytes = device->card.shared_bytes};
+    return (options->benchmark || !algorithm->only_timed) &&
+           !(options->without && strcmp(options->without, algorithm->name) == 0) && algorithm->supported(problem, card);
 }
 
-int flim_custom_choices(const flim_cuda_device *device, const flim_conv_choice *base, flim_conv_choice list[FLIM_FP32_TILES])
+bool flim_conv_fits(const flim_conv_choice *candidate, const flim_conv_search_options *options)
 {
-    const flim_conv_problem *problem = &base->problem;
-    const flim_fp32_card card = fp32_card(device);
-    int tile[FLIM_FP32_TILES];
-    if (flim_wgrad3x3x3_supported(problem, device->sm)) {
-        list[0] = *base;
-        list[0].custom = true;
-        list[0].workspace = (int64_t)flim_wgrad3x3x3_scratch_bytes(problem);
-        snprintf(list[0].engine, sizeof list[0].engine, "custom");
-        return 1;
-    }
-    const int n = flim_fp32_tiles(problem, &card, tile);
-    for (int i = 0; i < n; i++) {
-        list[i] = *base;
-        list[i].tile = tile[i];
-        list[i].workspace = flim_fp32_workspace(problem, tile[i], &card);
-        snprintf(list[i].engine, sizeof list[i].engine, "custom %s", flim_fp32_tile_name(problem->op, tile[i]));
-    }
-    return n;
+    return candidate->algorithm->fused || candidate->workspace <= flim_conv_workspace_limit(options);
 }
 
-flim_status flim_conv_run(flim_cuda_device *device, const flim_conv_choice *choice, const flim_conv_arguments *a,
-                          flim_error *err)
+flim_status flim_conv_offer_one(const flim_conv_choice *base, size_t workspace, flim_conv_offer *offer, void *to)
 {
-    const flim_conv_problem *problem = &choice->problem;
-    if (choice->custom) {
-        return flim_cuda_check(flim_wgrad3x3x3_run(problem, a, device->stream), "a weight gradient", err);
-    }
-    if (choice->tile) {
-        const flim_fp32_card card = fp32_card(device);
-        return flim_cuda_check(
-            flim_fp32_run(problem, a->n, choice->tile, &card, a->x, a->w, a->y, a->scratch, device->stream),
-            "a convolution in fp32", err);
-    }
-    if (choice->flipped) {
-        flim_conv_problem flipped;
-        (void)flim_conv_flip(problem, &flipped);
-        return flim_cudnn_plan_run(&device->cudnn, device->handle, &flipped, &choice->cudnn, a->y, a->w, a->x, a->scratch,
-                                   err);
-    }
-    return flim_cudnn_plan_run(&device->cudnn, device->handle, problem, &choice->cudnn, a->x, a->w, a->y, a->scratch, err);
+    flim_conv_choice c = *base;
+    c.workspace = (int64_t)workspace;
+    snprintf(c.engine, sizeof c.engine, "%s", base->algorithm->name);
+    (void)offer(to, &c);
+    return FLIM_OK;
+}
+
+flim_status flim_conv_run(struct flim_cuda_device *device, const flim_conv_choice *choice,
+                          const flim_conv_arguments *arguments, flim_error *err)
+{
+    return choice->algorithm->run(device, choice, arguments, err);
 }

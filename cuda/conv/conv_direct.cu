@@ -1,123 +1,423 @@
 #include "cuda/conv/conv_direct.h"
 #include "cuda/kernels/vector.cuh"
 
-__device__ static int64_t volume(const int size[3])
+namespace
+{
+
+enum { THREADS = 256 };
+
+__device__ int64_t volume(const int size[3])
 {
     return (int64_t)size[0] * size[1] * size[2];
 }
 
 /* Splits a pixel number into t, y, x. */
-__device__ static void position(int64_t pixel, const int size[3], int at[3])
+__device__ void position(int64_t pixel, const int size[3], int at[3])
 {
     at[2] = (int)(pixel % size[2]);
     at[1] = (int)(pixel / size[2] % size[1]);
     at[0] = (int)(pixel / size[2] / size[1]);
 }
 
+template <typename T> __device__ double rounded(double v)
+{
+    return (double)to_float(from_float<T>((float)v));
+}
+
+/* x at element i of channel c, what is fused applied. */
+template <typename T> __device__ double x_value(const flim_conv_problem &p, const flim_conv_arguments &a, int64_t i, int c)
+{
+    const float v = to_float(static_cast<const T *>(a.x)[i]);
+    if (p.x_form != FLIM_INPUT_NORM_ACT_ON_LOAD)
+        return (double)v;
+    const float u = fmaf(v, a.prologue.scale[c], a.prologue.shift[c]);
+    return (double)to_float(from_float<T>(fmaxf(u, 0.01f * u)));
+}
+
 template <typename T>
-__device__ static double forward_term(const flim_conv_problem &p, const T *x, const T *w, int64_t output, int64_t i)
+__device__ double w_value(const flim_conv_problem &p, const flim_conv_arguments &a, int k, int64_t tap, int c)
+{
+    const int64_t taps = volume(p.kernel);
+    if (!p.master)
+        return (double)to_float(static_cast<const T *>(a.w)[(k * taps + tap) * p.c + c]);
+    return k < p.out_channels && c < p.in_channels
+               ? rounded<T>((double)a.master[((int64_t)k * p.in_channels + c) * taps + tap])
+               : 0.0;
+}
+
+template <typename T>
+__device__ double forward_term(const flim_conv_problem &p, const flim_conv_arguments &a, int64_t output, int64_t i)
 {
     const int k = (int)(output % p.k), c = (int)(i % p.c);
-    const int64_t pixels = volume(p.out), tap = i / p.c, n = output / p.k / pixels;
+    const int64_t pixels = volume(p.out), tap = i / p.c;
     int o[3], f[3];
     position(output / p.k % pixels, p.out, o);
     position(tap, p.kernel, f);
-    int64_t at = n;
+    int64_t at = output / p.k / pixels;
     for (int d = 0; d < 3; d++) {
-        int q = o[d] * p.stride[d] - p.pad[d] + f[d];
-        if (q < 0 || q >= p.in[d]) {
-            return 0;
-        }
+        const int q = o[d] * p.stride[d] - p.pad[d] + f[d];
+        if (q < 0 || q >= p.in[d])
+            return 0.0;
         at = at * p.in[d] + q;
     }
-    return (double)to_float(x[at * p.c + c]) * (double)to_float(w[((int64_t)k * volume(p.kernel) + tap) * p.c + c]);
+    return x_value<T>(p, a, at * p.c + c, c) * w_value<T>(p, a, k, tap, c);
 }
 
 template <typename T>
-__device__ static double data_term(const flim_conv_problem &p, const T *w, const T *y, int64_t output, int64_t i)
+__device__ double data_term(const flim_conv_problem &p, const flim_conv_arguments &a, int64_t output, int64_t i)
 {
     const int c = (int)(output % p.c), k = (int)(i % p.k);
-    const int64_t pixels = volume(p.in), tap = i / p.k, n = output / p.c / pixels;
+    const int64_t pixels = volume(p.in), tap = i / p.k;
     int o[3], f[3];
     position(output / p.c % pixels, p.in, o);
     position(tap, p.kernel, f);
-    int64_t at = n;
+    int64_t at = output / p.c / pixels;
     for (int d = 0; d < 3; d++) {
-        int q = o[d] + p.pad[d] - f[d];
-        if (q < 0 || q % p.stride[d] != 0 || q / p.stride[d] >= p.out[d]) {
-            return 0;
-        }
+        const int q = o[d] + p.pad[d] - f[d];
+        if (q < 0 || q % p.stride[d] != 0 || q / p.stride[d] >= p.out[d])
+            return 0.0;
         at = at * p.out[d] + q / p.stride[d];
     }
-    return (double)to_float(y[at * p.k + k]) * (double)to_float(w[((int64_t)k * volume(p.kernel) + tap) * p.c + c]);
+    return (double)to_float(static_cast<const T *>(a.y)[at * p.k + k]) * w_value<T>(p, a, k, tap, c);
 }
 
 template <typename T>
-__device__ static double weight_term(const flim_conv_problem &p, const T *x, const T *y, int64_t output, int64_t i)
+__device__ double weight_term(const flim_conv_problem &p, const flim_conv_arguments &a, int64_t output, int64_t i)
 {
-    const int64_t taps = volume(p.kernel), pixels = volume(p.out), n = i / pixels;
+    const int64_t taps = volume(p.kernel), pixels = volume(p.out);
     const int c = (int)(output % p.c), k = (int)(output / p.c / taps);
     int o[3], f[3];
     position(i % pixels, p.out, o);
     position(output / p.c % taps, p.kernel, f);
-    int64_t at = n;
+    int64_t at = i / pixels;
     for (int d = 0; d < 3; d++) {
-        int q = o[d] * p.stride[d] - p.pad[d] + f[d];
-        if (q < 0 || q >= p.in[d]) {
-            return 0;
-        }
+        const int q = o[d] * p.stride[d] - p.pad[d] + f[d];
+        if (q < 0 || q >= p.in[d])
+            return 0.0;
         at = at * p.in[d] + q;
     }
-    return (double)to_float(x[at * p.c + c]) * (double)to_float(y[i * p.k + k]);
+    return x_value<T>(p, a, at * p.c + c, c) * (double)to_float(static_cast<const T *>(a.y)[i * p.k + k]);
 }
 
-/* One block an output. */
+/* What follows the sum of an output: the bias, or the epilogue. */
 template <typename T>
-__global__ void __launch_bounds__(256) direct_kernel(flim_conv_problem p, const T *x, const T *w, const T *y, bool master,
-                                                     int64_t outputs, double *expected, double *got)
+__device__ double finish(const flim_conv_problem &p, const flim_conv_arguments &a, int64_t output, double sum)
 {
-    __shared__ double shared[256];
-    /* a large odd stride spreads the samples over positions and channels */
-    const int64_t sample = (int64_t)((unsigned long long)blockIdx.x * 2654435761ull % (unsigned long long)outputs);
-    int64_t output = sample;
-    if (master) { /* fp32 (out_channels,in_channels,taps) */
-        const int64_t taps = volume(p.kernel), row = sample / taps;
-        output = (row / p.in_channels * taps + sample % taps) * p.c + row % p.in_channels;
-    }
-    const int64_t terms = p.op == FLIM_CONV_FORWARD ? volume(p.kernel) * p.c
-                          : p.op == FLIM_CONV_DATA  ? volume(p.kernel) * p.k
-                                                    : p.n * volume(p.out);
-    double sum = 0;
-    for (int64_t i = threadIdx.x; i < terms; i += 256) {
-        sum += p.op == FLIM_CONV_FORWARD ? forward_term<T>(p, x, w, output, i)
-               : p.op == FLIM_CONV_DATA  ? data_term<T>(p, w, y, output, i)
-                                         : weight_term<T>(p, x, y, output, i);
-    }
-    shared[threadIdx.x] = sum;
-    for (int half = 128; half > 0; half /= 2) {
+    if (p.op == FLIM_CONV_FORWARD && p.master && output % p.k < p.out_channels)
+        return sum + (double)a.bias[output % p.k];
+    if (!p.epilogue)
+        return sum;
+    const int c = (int)(output % p.c);
+    const float z = to_float(static_cast<const T *>(a.epilogue.z)[output]);
+    const double by = a.epilogue.add_scale ? (double)*a.epilogue.add_scale : 1.0;
+    const double v = sum + (p.add ? by * (double)to_float(static_cast<const T *>(a.epilogue.add)[output]) : 0.0);
+    return fmaf(z, a.epilogue.scale[c], a.epilogue.shift[c]) > 0.0f ? v : 0.01 * v;
+}
+
+/* Adds v over the block; thread 0 gets the sum. */
+__device__ double block_sum(double v)
+{
+    __shared__ double shared[THREADS];
+    __syncthreads();
+    shared[threadIdx.x] = v;
+    for (int half = THREADS / 2; half > 0; half /= 2) {
         __syncthreads();
-        if (threadIdx.x < half) {
+        if (threadIdx.x < half)
             shared[threadIdx.x] += shared[threadIdx.x + half];
-        }
     }
-    if (threadIdx.x == 0) {
-        expected[blockIdx.x] = shared[0];
-        if (master) {
-            got[blockIdx.x] = ((const float *)w)[sample];
-        } else {
-            got[blockIdx.x] = to_float((p.op == FLIM_CONV_FORWARD ? y : p.op == FLIM_CONV_DATA ? x : w)[output]);
+    return shared[0];
+}
+
+/* A large odd stride spreads the samples over positions and channels. */
+__device__ int64_t sample_at(int64_t sample, int64_t outputs)
+{
+    return (int64_t)((unsigned long long)sample * 2654435761ull % (unsigned long long)outputs);
+}
+
+/* One block per output. */
+template <typename T>
+__global__ void __launch_bounds__(THREADS)
+    direct(flim_conv_problem p, flim_conv_arguments a, bool fp32_gradient, int64_t outputs, double *expected, double *got)
+{
+    const int64_t taps = volume(p.kernel), sample = sample_at(blockIdx.x, outputs), row = sample / taps;
+    /* fp32 (out_channels,in_channels,taps) -> (k,taps,c) */
+    const int64_t output = fp32_gradient ? (row / p.in_channels * taps + sample % taps) * p.c + row % p.in_channels : sample;
+    const int64_t terms = p.op == FLIM_CONV_FORWARD ? taps * p.c : p.op == FLIM_CONV_DATA ? taps * p.k : a.n * volume(p.out);
+    double sum = 0.0;
+    for (int64_t i = threadIdx.x; i < terms; i += THREADS)
+        sum += p.op == FLIM_CONV_FORWARD ? forward_term<T>(p, a, output, i)
+               : p.op == FLIM_CONV_DATA  ? data_term<T>(p, a, output, i)
+                                         : weight_term<T>(p, a, output, i);
+    sum = block_sum(sum);
+    if (threadIdx.x > 0)
+        return;
+    const void *under_test = p.op == FLIM_CONV_FORWARD ? a.y : p.op == FLIM_CONV_DATA ? a.x : a.w;
+    expected[blockIdx.x] = finish<T>(p, a, output, sum);
+    got[blockIdx.x] = fp32_gradient ? (double)a.master[sample] : (double)to_float(static_cast<const T *>(under_test)[output]);
+}
+
+/* One block per channel. */
+template <typename T>
+__global__ void __launch_bounds__(THREADS)
+    direct_sums(bool epilogue, const T *y, const T *z, const float *mean, int64_t positions, const double *sums, double *out)
+{
+    const int c = blockIdx.x, channels = gridDim.x;
+    double sum[4] = {}; /* of v and its partner's product, then of their absolute values */
+    for (int64_t i = threadIdx.x; i < positions; i += THREADS) {
+        const double v = (double)to_float(y[i * channels + c]);
+        const double product = v * (epilogue ? (double)(to_float(z[i * channels + c]) - mean[c]) : v);
+        sum[0] += v, sum[1] += product, sum[2] += fabs(v), sum[3] += fabs(product);
+    }
+    for (int i = 0; i < 4; i++) {
+        const double s = block_sum(sum[i]);
+        if (threadIdx.x == 0)
+            out[i * channels + c] = s;
+    }
+    if (threadIdx.x < 2)
+        out[(4 + threadIdx.x) * channels + c] = sums[threadIdx.x * channels + c];
+}
+
+/* ---- the stem ----------------------------------------------------------------------------------------------------------- */
+
+/* Per channel: the convolution's output without bias becomes u = z * scale + shift, zhat = (z - mean) * invstd. */
+struct stem_norm {
+    double scale[32], shift[32], mean[32], invstd[32], sum[32], product[32]; /* sum dv, sum dv zhat */
+};
+
+/* Window element i = channel * 7 + tap of a position, rounded to T. */
+template <typename T>
+__device__ double window(const flim_conv_problem &p, const flim_conv_arguments &a, int64_t cell, int t, int pixel, int i)
+{
+    const int hw = p.in[1] * p.in[2], tau = t + i % 7 - 3;
+    if (tau < 0 || tau >= p.in[0])
+        return 0.0;
+    return i < 7 ? (double)to_float(static_cast<const T *>(a.x)[(cell * p.in[0] + tau) * hw + pixel])
+                 : (a.stem.mask[cell * hw + pixel] ? 1.0 : 0.0);
+}
+
+template <typename T>
+__device__ double stem_z(const flim_conv_problem &p, const flim_conv_arguments &a, int64_t cell, int t, int pixel, int c)
+{
+    double s = 0.0;
+    for (int i = 0; i < FLIM_STEM_WINDOW; i++)
+        s += rounded<T>((double)a.stem.weight[c * FLIM_STEM_WINDOW + i]) * window<T>(p, a, cell, t, pixel, i);
+    return s;
+}
+
+template <typename T>
+__device__ double stem_activation(const flim_conv_problem &p, const flim_conv_arguments &a, const stem_norm *norm,
+                                  int64_t cell, int t, int pixel, int c)
+{
+    const double u = stem_z<T>(p, a, cell, t, pixel, c) * norm->scale[c] + norm->shift[c];
+    return rounded<T>(u > 0.0 ? u : 0.01 * u);
+}
+
+/* One block per channel: statistics over all positions, or the running ones. */
+template <typename T>
+__global__ void __launch_bounds__(THREADS)
+    stem_moments(flim_conv_problem p, flim_conv_arguments a, bool batch, stem_norm *norm)
+{
+    __shared__ double mean;
+    const int c = blockIdx.x, hw = p.in[1] * p.in[2];
+    const int64_t positions = a.n * p.in[0] * hw;
+    double var = 0.0;
+    for (int pass = 0; pass < 2; pass++) {
+        double s = 0.0;
+        for (int64_t i = threadIdx.x; i < positions && batch; i += THREADS) {
+            const double z = stem_z<T>(p, a, i / hw / p.in[0], (int)(i / hw % p.in[0]), (int)(i % hw), c);
+            s += pass == 0 ? z : (z - mean) * (z - mean);
         }
+        s = block_sum(s) / (double)positions;
+        if (threadIdx.x == 0 && pass == 0)
+            mean = batch ? s : (double)a.stem.running_mean[c] - (double)a.stem.bias[c];
+        var = batch ? s : (double)a.stem.running_var[c];
+        __syncthreads();
+    }
+    if (threadIdx.x > 0)
+        return;
+    norm->mean[c] = mean;
+    norm->invstd[c] = 1.0 / sqrt(var + (double)a.stem.eps);
+    norm->scale[c] = (double)a.stem.gamma[c] * norm->invstd[c];
+    norm->shift[c] = (double)a.stem.beta[c] - mean * norm->scale[c];
+}
+
+/* One block per output of down. */
+template <typename T>
+__global__ void __launch_bounds__(THREADS)
+    stem_forward(flim_conv_problem p, flim_conv_arguments a, const stem_norm *norm, double *expected, double *got)
+{
+    const int hw = p.in[1] * p.in[2];
+    const int64_t output = sample_at(blockIdx.x, a.n * volume(p.out) * p.k), at = output / p.k;
+    const int o = (int)(output % p.k), pixel = (int)(at % hw), m = (int)(at / hw % p.out[0]);
+    const int j = threadIdx.x / p.c, c = threadIdx.x % p.c, t = 2 * m - 1 + j;
+    double term = 0.0;
+    if (j < 3 && t >= 0 && t < p.in[0])
+        term = stem_activation<T>(p, a, norm, at / hw / p.out[0], t, pixel, c) *
+               rounded<T>((double)a.master[((int64_t)o * p.c + c) * 3 + j]);
+    const double sum = block_sum(term);
+    if (threadIdx.x == 0) {
+        expected[blockIdx.x] = sum + (double)a.bias[o];
+        got[blockIdx.x] = (double)to_float(static_cast<const T *>(a.y)[output]);
     }
 }
 
-cudaError_t flim_conv_direct(const flim_launch *l, const flim_conv_problem *p, const void *x, const void *w, const void *y,
-                             bool master, int samples, double *expected, double *got)
+template <typename T> __device__ double stem_dz(const flim_conv_problem &p, const flim_conv_arguments &a, int64_t i, int o)
 {
-    int64_t outputs = p->op == FLIM_CONV_FORWARD ? flim_conv_y_elements(p)
-                      : p->op == FLIM_CONV_DATA  ? flim_conv_x_elements(p)
-                      : master                   ? flim_conv_master_elements(p)
-                                                 : flim_conv_w_elements(p);
-    FLIM_BY_TYPE(l->type, (direct_kernel<T><<<(unsigned)samples, 256, 0, l->stream>>>(
-                              *p, (const T *)x, (const T *)w, (const T *)y, master, outputs, expected, got)));
+    const float du = to_float(static_cast<const T *>(a.y)[i]);
+    if (p.dz_form == FLIM_INPUT_PLAIN)
+        return (double)du;
+    const float by = a.dz_norm.du_scale ? *a.dz_norm.du_scale : 1.0f, z = to_float(static_cast<const T *>(a.dz_norm.z)[i]);
+    return (double)to_float(from_float<T>(fmaf(a.dz_norm.a[o] / by, du, fmaf(a.dz_norm.b[o], z, a.dz_norm.d[o]))));
+}
+
+/* The gradient of u at a position of the stem, and zhat there. */
+template <typename T>
+__device__ double stem_dv(const flim_conv_problem &p, const flim_conv_arguments &a, const stem_norm *norm, int64_t i, int c,
+                          double *zhat)
+{
+    const int hw = p.in[1] * p.in[2], pixel = (int)(i % hw), t = (int)(i / hw % p.in[0]);
+    const int64_t cell = i / hw / p.in[0];
+    const double z = stem_z<T>(p, a, cell, t, pixel, c);
+    double s = 0.0;
+    for (int j = 0; j < 3; j++) {
+        const int twice = t + 1 - j;
+        if (twice % 2 != 0 || twice < 0 || twice / 2 >= p.out[0])
+            continue;
+        for (int o = 0; o < p.k; o++)
+            s += stem_dz<T>(p, a, ((cell * p.out[0] + twice / 2) * hw + pixel) * p.k + o, o) *
+                 rounded<T>((double)a.stem.down_weight[((int64_t)o * p.c + c) * 3 + j]);
+    }
+    *zhat = (z - norm->mean[c]) * norm->invstd[c];
+    return rounded<T>(z * norm->scale[c] + norm->shift[c] > 0.0 ? s : 0.01 * s);
+}
+
+/* One block per channel. */
+template <typename T>
+__global__ void __launch_bounds__(THREADS) stem_dv_sums(flim_conv_problem p, flim_conv_arguments a, stem_norm *norm)
+{
+    const int c = blockIdx.x;
+    double sum = 0.0, product = 0.0, zhat;
+    for (int64_t i = threadIdx.x; i < a.n * volume(p.in); i += THREADS) {
+        const double dv = stem_dv<T>(p, a, norm, i, c, &zhat);
+        sum += dv;
+        product += dv * zhat;
+    }
+    sum = block_sum(sum);
+    product = block_sum(product);
+    if (threadIdx.x == 0) {
+        norm->sum[c] = sum;
+        norm->product[c] = product;
+    }
+}
+
+/* One block per element of the stem's weight, through BatchNorm's textbook backward; block 0 also the other parameters. */
+template <typename T>
+__global__ void __launch_bounds__(THREADS)
+    stem_dweight(flim_conv_problem p, flim_conv_arguments a, const stem_norm *norm, double *expected, double *got)
+{
+    const int c = blockIdx.x / FLIM_STEM_WINDOW, k = blockIdx.x % FLIM_STEM_WINDOW, hw = p.in[1] * p.in[2];
+    const int64_t positions = a.n * volume(p.in);
+    double s = 0.0, zhat;
+    for (int64_t i = threadIdx.x; i < positions; i += THREADS) {
+        const double dv = stem_dv<T>(p, a, norm, i, c, &zhat);
+        s += norm->scale[c] * (dv - norm->sum[c] / (double)positions - zhat * norm->product[c] / (double)positions) *
+             window<T>(p, a, i / hw / p.in[0], (int)(i / hw % p.in[0]), (int)(i % hw), k);
+    }
+    s = block_sum(s);
+    if (threadIdx.x == 0) {
+        expected[blockIdx.x] = s;
+        got[blockIdx.x] = (double)a.stem.dweight[blockIdx.x];
+    }
+    if (blockIdx.x == 0 && threadIdx.x < p.c) {
+        const int i = threadIdx.x, bias = p.c * FLIM_STEM_WINDOW + i, gamma = bias + p.c, beta = gamma + p.c;
+        expected[bias] = 0.0, got[bias] = (double)a.stem.dbias[i];
+        expected[gamma] = norm->product[i], got[gamma] = (double)a.stem.dgamma[i];
+        expected[beta] = norm->sum[i], got[beta] = (double)a.stem.dbeta[i];
+    }
+}
+
+/* One block per element of down's weight. */
+template <typename T>
+__global__ void __launch_bounds__(THREADS)
+    stem_down_dweight(flim_conv_problem p, flim_conv_arguments a, const stem_norm *norm, double *expected, double *got)
+{
+    const int64_t sample = sample_at(blockIdx.x, (int64_t)p.k * p.c * 3);
+    const int j = (int)(sample % 3), c = (int)(sample / 3 % p.c), o = (int)(sample / 3 / p.c), hw = p.in[1] * p.in[2];
+    double s = 0.0;
+    for (int64_t i = threadIdx.x; i < a.n * volume(p.out); i += THREADS) {
+        const int pixel = (int)(i % hw), t = 2 * (int)(i / hw % p.out[0]) - 1 + j;
+        if (t >= 0 && t < p.in[0])
+            s += stem_dz<T>(p, a, i * p.k + o, o) * stem_activation<T>(p, a, norm, i / hw / p.out[0], t, pixel, c);
+    }
+    s = block_sum(s);
+    if (threadIdx.x == 0) {
+        expected[blockIdx.x] = s;
+        got[blockIdx.x] = (double)a.master[sample];
+    }
+}
+
+} // namespace
+
+cudaError_t flim_conv_direct(const flim_launch *l, const flim_conv_problem *problem, const flim_conv_arguments *a,
+                             bool fp32_gradient, const flim_conv_groups *groups, double *out)
+{
+    flim_conv_problem p = *problem;
+    p.n = a->n;
+    const bool master = p.op == FLIM_CONV_WEIGHT && fp32_gradient;
+    const int64_t samples = groups->size[0];
+    const int64_t outputs = p.op == FLIM_CONV_FORWARD ? flim_conv_y_elements(&p)
+                            : p.op == FLIM_CONV_DATA  ? flim_conv_x_elements(&p)
+                            : master                  ? flim_conv_master_elements(&p)
+                                                      : flim_conv_w_elements(&p);
+    FLIM_BY_TYPE(l->type,
+                 (direct<T><<<(unsigned)samples, THREADS, 0, l->stream>>>(p, *a, master, outputs, out, out + samples)));
+    return cudaGetLastError();
+}
+
+cudaError_t flim_conv_direct_sums(const flim_launch *l, const flim_conv_problem *p, const flim_conv_arguments *a, double *out)
+{
+    const bool data = p->op == FLIM_CONV_DATA;
+    const int64_t positions = a->n * flim_volume(data ? p->in : p->out);
+    FLIM_BY_TYPE(l->type, (direct_sums<T><<<(unsigned)(data ? p->c : p->k), THREADS, 0, l->stream>>>(
+                              p->epilogue, static_cast<const T *>(data ? a->x : a->y), static_cast<const T *>(a->epilogue.z),
+                              a->epilogue.mean, positions, a->sums, out)));
+    return cudaGetLastError();
+}
+
+namespace
+{
+
+template <typename T>
+void launch_stem(const flim_launch *l, const flim_conv_problem &p, const flim_conv_arguments &a, const flim_conv_groups &g,
+                 stem_norm *norm, double *out)
+{
+    const bool forward = p.op == FLIM_CONV_FORWARD;
+    const unsigned first = (unsigned)g.size[0], channels = (unsigned)p.c;
+    int64_t samples = 0;
+    for (int i = 0; i < g.n; i++)
+        samples += g.size[i];
+    stem_moments<T><<<channels, THREADS, 0, l->stream>>>(p, a, !forward || p.sums, norm);
+    if (forward) {
+        stem_forward<T><<<first, THREADS, 0, l->stream>>>(p, a, norm, out, out + samples);
+        return;
+    }
+    stem_dv_sums<T><<<channels, THREADS, 0, l->stream>>>(p, a, norm);
+    stem_down_dweight<T><<<first, THREADS, 0, l->stream>>>(p, a, norm, out, out + samples);
+    stem_dweight<T><<<channels * FLIM_STEM_WINDOW, THREADS, 0, l->stream>>>(p, a, norm, out + first, out + samples + first);
+}
+
+} // namespace
+
+cudaError_t flim_stem_direct(const flim_launch *l, const flim_conv_problem *p, const flim_conv_arguments *a,
+                             flim_conv_groups *groups, double *out)
+{
+    if (p->op == FLIM_CONV_WEIGHT)
+        *groups = {5, {groups->size[0], (int64_t)p->c * FLIM_STEM_WINDOW, p->c, p->c, p->c}};
+
+    stem_norm *norm = reinterpret_cast<stem_norm *>(out + FLIM_STEM_NORM_AT);
+    if (p->type == FLIM_STORAGE_BF16)
+        launch_stem<__nv_bfloat16>(l, *p, *a, *groups, norm, out);
+    else
+        launch_stem<__half>(l, *p, *a, *groups, norm, out);
     return cudaGetLastError();
 }

@@ -1,6 +1,7 @@
-/* A convolution by direct summation in double: what an algorithm's output is checked against.
+/* Convolutions by direct summation in double, with all that may be fused: what an algorithm's output is checked against.
  *
  * For: conv_trial.c.  Owns: nothing.  Errors: the CUDA error of the launch.
+ * Inputs, weights and activations are rounded to the storage type where the algorithms round them.
  */
 #ifndef FLIM_CUDA_CONV_DIRECT_H
 #define FLIM_CUDA_CONV_DIRECT_H
@@ -12,10 +13,30 @@
 extern "C" {
 #endif
 
-/* `samples` outputs of the problem, spread over the output tensor, by direct summation in double; got gets the same elements
- * of the tensor under test.  master: the weight gradient under test is fp32 in PyTorch's layout. */
-cudaError_t flim_conv_direct(const flim_launch *l, const flim_conv_problem *p, const void *x, const void *w, const void *y,
-                             bool master, int samples, double *expected, double *got);
+enum {
+    FLIM_STEM_WINDOW = 14, /* channels times taps of the stem */
+    FLIM_CONV_MOST_GROUPS = 5,
+    FLIM_STEM_NORM_AT =
+        6144 /* doubles of `out` that flim_stem_direct leaves to samples and sums; behind them 192 of its own */
+};
+
+/* Tensors that are compared: so many samples of each, one after the other. */
+typedef struct flim_conv_groups {
+    int n;
+    int64_t size[FLIM_CONV_MOST_GROUPS];
+} flim_conv_groups;
+
+/* groups->size[0] outputs of the problem over arguments->n cells, spread over the output tensor -> out[0..], and the same elements of the
+ * tensor under test behind them.  fp32_gradient: the weight gradient under test is arguments->master, else arguments->w. */
+cudaError_t flim_conv_direct(const flim_launch *l, const flim_conv_problem *problem, const flim_conv_arguments *arguments,
+                             bool fp32_gradient, const flim_conv_groups *groups, double *out);
+/* The sums over the output as stored -> out (3,2,channels): sums, the same of absolute values, and arguments->sums. */
+cudaError_t flim_conv_direct_sums(const flim_launch *l, const flim_conv_problem *problem,
+                                  const flim_conv_arguments *arguments, double *out);
+/* As flim_conv_direct, for problems with `stem`.  FORWARD: groups->size[0] outputs.  WEIGHT: as many of the weight gradient, and sets the
+ * groups of the stem's gradients: weight, bias, gamma, beta. */
+cudaError_t flim_stem_direct(const flim_launch *l, const flim_conv_problem *problem, const flim_conv_arguments *arguments,
+                             flim_conv_groups *groups, double *out);
 
 #ifdef __cplusplus
 }

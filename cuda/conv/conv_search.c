@@ -4,14 +4,26 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "core/alloc.h"
 #include "core/stop.h"
 #include "core/try.h"
-#include "cuda/device/cuda_device.h"
+#include "cuda/conv/conv_fp32.h"
 #include "cuda/conv/conv_trial.h"
+#include "cuda/device/cuda_device.h"
 
-enum { MOST = 2 * FLIM_MAX_CANDIDATES + FLIM_FP32_TILES };
+enum { MOST = 2 * FLIM_MAX_CANDIDATES + FLIM_FP32_TILES + 1, RESERVE = 3 /* of cuDNN's engines, if nothing is timed */ };
 
-/* Most that a right plan's rounding makes of fp32 sums stored in the type: measured errors are a third of these or less. */
+typedef struct search {
+    flim_conv_trial trial;
+    const flim_conv_search_options *options;
+    int wanted; /* candidates in the list */
+    int over; /* candidates above the workspace limit */
+    flim_error last; /* reason of the last refusal */
+    int n;
+    flim_conv_choice list[MOST];
+} search;
+
+/* Most that a correct algorithm's rounding makes of fp32 sums stored in the type: measured errors are a third of these or less. */
 static double tolerance(flim_storage type)
 {
     return type == FLIM_STORAGE_FP32 ? 1e-4 : type == FLIM_STORAGE_FP16 ? 1e-3 : 8e-3;
@@ -41,189 +53,175 @@ static void sort(flim_conv_choice *list, int n)
     qsort(list, (size_t)equals, sizeof *list, smaller);
 }
 
-/* Checks candidates from the fastest on; the first right one becomes the plan. */
-static flim_status choose(flim_conv_trial *t, flim_conv_choice *list, int n, const flim_conv_search_options *options,
-                          flim_conv_choice *out, flim_error *err)
+/* Checks candidates in order; the first correct one becomes the choice. */
+static flim_status choose(search *s, flim_conv_choice *out, flim_error *err)
 {
+    flim_conv_trial *t = &s->trial;
     char text[320];
     flim_conv_text(t->problem, text, sizeof text);
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < s->n; i++) {
         double error = HUGE_VAL;
         flim_error why = {0};
-        flim_conv_choice *plan = &list[i];
-        flim_status status = flim_conv_trial_workspace(t, plan->workspace, &why);
+        flim_conv_choice *c = &s->list[i];
+        flim_status status = flim_conv_trial_workspace(t, c->workspace, &why);
         if (status == FLIM_OK) {
-            status = flim_conv_trial_check(t, &list[i], &error, &why);
-            if (status == FLIM_ERROR_MEMORY) { /* of the host: not the plan's fault */
+            status = flim_conv_trial_check(t, c, &error, &why);
+            if (status == FLIM_ERROR_MEMORY) { /* of the host: not the algorithm's fault */
                 return flim_fail(err, status, "%s", why.text);
             }
         }
         if (status == FLIM_OK && error <= tolerance(t->problem->type)) {
-            plan->microseconds = isfinite(plan->microseconds) ? plan->microseconds : 0.0;
-            *out = *plan;
-            plan->cudnn = (flim_cudnn_plan){0};
+            *out = *c;
+            out->microseconds = isfinite(c->microseconds) ? c->microseconds : 0.0;
+            c->cudnn = (flim_cudnn_plan){0};
             return FLIM_OK;
         }
-        flim_log_line(options->log, FLIM_LOG_NOTE, "%s dropped, %s %.1e: %s", plan->engine,
+        flim_log_line(s->options->log, FLIM_LOG_NOTE, "%s dropped, %s %.1e: %s", c->engine,
                       status == FLIM_OK ? "relative error" : why.text, error, text);
     }
-    return flim_fail(err, FLIM_ERROR_DEVICE, "no cuDNN engine of %zu computes this convolution rightly on %s: %s",
-                     t->device->cudnn.version, t->device->base.info.name, text);
+    return flim_fail(err, FLIM_ERROR_DEVICE, "no algorithm computes this convolution correctly on %s (cuDNN %zu): %s",
+                     t->device->base.info.name, t->device->cudnn.version, text);
 }
 
-/* Times a candidate that fits the workspace limit and takes it into the list; else frees it. */
-static void try_candidate(flim_conv_trial *t, flim_conv_choice *c, const flim_conv_search_options *options, int64_t limit,
-                          flim_conv_choice *list, int *n, int *over, flim_error *last)
+/* Frees the candidates that are left. */
+static void clear(search *s)
 {
+    for (int i = 0; i < s->n; i++) {
+        flim_cudnn_plan_free(&s->trial.device->cudnn, &s->list[i].cudnn);
+    }
+    s->n = 0;
+}
+
+/* flim_conv_offer: times a candidate that fits the workspace limit and takes it into the list; else frees it. */
+static bool consider(void *to, const flim_conv_choice *candidate)
+{
+    search *s = to;
+    flim_conv_choice c = *candidate;
     double best = HUGE_VAL;
-    for (int i = 0; i < *n; i++) {
-        best = list[i].microseconds < best ? list[i].microseconds : best;
+    for (int i = 0; i < s->n; i++) {
+        best = s->list[i].microseconds < best ? s->list[i].microseconds : best;
     }
-    const bool fits = c->workspace <= limit;
-    *over += !fits;
-    if (fits && flim_conv_trial_workspace(t, c->workspace, last) == FLIM_OK &&
-        (!options->benchmark || flim_conv_trial_time(t, c, best, &c->microseconds, last) == FLIM_OK)) {
-        list[(*n)++] = *c;
+    const bool fits = flim_conv_fits(&c, s->options);
+    s->over += !fits;
+    if (fits && flim_conv_trial_workspace(&s->trial, c.workspace, &s->last) == FLIM_OK &&
+        (!s->options->benchmark || flim_conv_trial_time(&s->trial, &c, best, &c.microseconds, &s->last) == FLIM_OK)) {
+        s->list[s->n++] = c;
     } else {
-        flim_cudnn_plan_free(&t->device->cudnn, &c->cudnn);
+        flim_cudnn_plan_free(&s->trial.device->cudnn, &c.cudnn);
     }
+    return s->n < s->wanted && !flim_stopped(s->options->stop);
 }
 
-/* Tries cuDNN's engines for a problem, which is out's or, flipped, its forward form, until `wanted` candidates are in the list. */
-static void try_engines(flim_conv_trial *t, const flim_conv_problem *problem, const flim_cudnn_candidates *found,
-                        const flim_conv_choice *out, bool flipped, const flim_conv_search_options *options, int wanted,
-                        flim_conv_choice *list, int *n, int *over, flim_error *last)
+static flim_status nothing_runs(const search *s, flim_error *err)
 {
-    flim_cuda_device *device = t->device;
-    for (int i = 0; i < found->n && *n < wanted && !flim_stopped(options->stop); i++) {
-        flim_conv_choice c = *out;
-        c.flipped = flipped;
-        snprintf(c.engine, sizeof c.engine, "cuDNN %lld%s", (long long)found->engine[i], flipped ? FLIM_FLIPPED : "");
-        if (flim_cudnn_plan_build(&device->cudnn, device->handle, device->base.info.name, problem, found, i, &c.cudnn,
-                                  last) == FLIM_OK) {
-            c.workspace = c.cudnn.workspace;
-            try_candidate(t, &c, options, flim_conv_workspace_limit(options), list, n, over, last);
-        }
-    }
-}
-
-/* A data gradient's forward form is tried only where plans are timed: which is faster depends on the channels. */
-static void try_flipped(flim_conv_trial *t, const flim_conv_choice *out, const flim_conv_search_options *options,
-                        flim_conv_choice *list, int *n, int *over, flim_error *last)
-{
-    flim_cuda_device *device = t->device;
-    flim_cudnn_candidates found;
-    flim_conv_problem flipped;
-    if (options->benchmark && out->problem.type != FLIM_STORAGE_FP32 && flim_conv_flip(&out->problem, &flipped) &&
-        flim_cudnn_candidates_find(&device->cudnn, device->handle, device->base.info.name, &flipped, &found, last) ==
-            FLIM_OK) {
-        try_engines(t, &flipped, &found, out, true, options, MOST, list, n, over, last);
-        flim_cudnn_candidates_free(&device->cudnn, &found);
-    }
-}
-
-/* For a card that is not there: what the search takes without timing, unchecked.  Where cuDNN is not installed a convolution
- * without a kernel of our own is taken to need all that it may ask for. */
-static flim_status search_described(flim_cuda_device *device, const flim_conv_problem *problem, int64_t limit,
-                                    flim_conv_choice *out, flim_error *err)
-{
-    flim_cudnn_candidates found;
-    flim_conv_choice custom[FLIM_FP32_TILES];
-    if (flim_custom_choices(device, out, custom) > 0 && custom[0].workspace <= limit) {
-        *out = custom[0];
-        return FLIM_OK;
-    }
-    out->workspace = limit;
-    snprintf(out->engine, sizeof out->engine, "assumed");
-    if (device->base.info.assumes_workspace) {
-        return FLIM_OK;
-    }
-    FLIM_TRY(flim_cudnn_candidates_find(&device->cudnn, NULL, device->base.info.name, problem, &found, err));
-    const int first = found.n;
-    bool taken = false;
-    for (int i = 0; i < found.n && !taken; i++) {
-        flim_cudnn_plan plan;
-        if (flim_cudnn_plan_build(&device->cudnn, NULL, device->base.info.name, problem, &found, i, &plan, err) == FLIM_OK) {
-            taken = plan.workspace <= limit;
-            out->workspace = plan.workspace;
-            snprintf(out->engine, sizeof out->engine, "cuDNN %lld", (long long)found.engine[i]);
-            flim_cudnn_plan_free(&device->cudnn, &plan);
-        }
-        if (!taken && i + 1 == first) {
-            flim_cudnn_candidates_fallback(&device->cudnn, problem, &found);
-        }
-    }
-    flim_cudnn_candidates_free(&device->cudnn, &found);
     char text[320];
-    flim_conv_text(problem, text, sizeof text);
-    return taken ? FLIM_OK
-                 : flim_fail(err, FLIM_ERROR_DEVICE, "no cuDNN plan for %s takes %lld MiB of workspace or less: %s",
-                             device->base.info.name, (long long)(limit >> 20), text);
+    flim_conv_text(s->trial.problem, text, sizeof text);
+    return flim_fail(err, FLIM_ERROR_DEVICE,
+                     "no convolution algorithm runs on %s for %s: %d want more than %lld MiB of workspace%s%s",
+                     s->trial.device->base.info.name, text, s->over, (long long)(flim_conv_workspace_limit(s->options) >> 20),
+                     s->last.text[0] ? "; " : "", s->last.text);
 }
 
-/* Without timing it is our own kernel where there is one, else cuDNN's first, with two in reserve. */
+/* With timing all algorithms' candidates compete; without, an algorithm's candidates are checked before the next is tried. */
+static flim_status try_algorithms(search *s, flim_conv_choice *out, flim_error *err)
+{
+    flim_status status = FLIM_ERROR_DEVICE;
+    for (int i = 0; i < FLIM_CONV_ALGORITHMS && !flim_stopped(s->options->stop); i++) {
+        flim_conv_choice base = *out;
+        base.algorithm = flim_conv_algorithms[i];
+        if (!flim_conv_is_candidate(base.algorithm, &out->problem, &s->trial.device->card, s->options)) {
+            continue;
+        }
+        s->wanted = s->options->benchmark ? MOST : base.algorithm->library ? RESERVE : 1;
+        (void)base.algorithm->variants(s->trial.device, &base, consider, s, &s->last);
+        if (!s->options->benchmark && s->n > 0) {
+            status = choose(s, out, &s->last);
+            clear(s);
+            if (status != FLIM_ERROR_DEVICE) {
+                return status == FLIM_OK ? FLIM_OK : flim_fail(err, status, "%s", s->last.text);
+            }
+        }
+    }
+    if (flim_stopped(s->options->stop)) { /* a card may take half a minute for all of them */
+        return flim_fail(err, FLIM_INTERRUPTED, "interrupted");
+    }
+    if (s->n == 0) {
+        return nothing_runs(s, err);
+    }
+    sort(s->list, s->n);
+    return choose(s, out, err);
+}
+
+/* ---- a card that is not there ------------------------------------------------------------------------------------------- */
+
+typedef struct paper_search {
+    flim_cuda_device *device;
+    const flim_conv_search_options *options;
+    flim_conv_choice *out;
+    bool found;
+} paper_search;
+
+/* flim_conv_offer: takes the first candidate that fits, unchecked. */
+static bool take(void *to, const flim_conv_choice *candidate)
+{
+    paper_search *s = to;
+    flim_cudnn_plan plan = candidate->cudnn;
+    if (flim_conv_fits(candidate, s->options)) {
+        *s->out = *candidate;
+        s->out->cudnn = (flim_cudnn_plan){0};
+        s->found = true;
+    }
+    flim_cudnn_plan_free(&s->device->cudnn, &plan);
+    return !s->found;
+}
+
+/* What the search takes without timing.  If cuDNN is not installed, its algorithms are assumed to need all that they may ask for. */
+static flim_status search_described(flim_cuda_device *device, const flim_conv_search_options *options, flim_conv_choice *out,
+                                    flim_error *err)
+{
+    const int64_t limit = flim_conv_workspace_limit(options);
+    paper_search s = {.device = device, .options = options, .out = out};
+    flim_error last = {0};
+    for (int i = 0; i < FLIM_CONV_ALGORITHMS && !s.found; i++) {
+        flim_conv_choice base = *out;
+        base.algorithm = flim_conv_algorithms[i];
+        if (!flim_conv_is_candidate(base.algorithm, &out->problem, &device->card, options)) {
+            continue;
+        }
+        if (base.algorithm->library && device->base.info.assumes_workspace) {
+            *out = base;
+            out->workspace = limit;
+            snprintf(out->engine, sizeof out->engine, "assumed");
+            return FLIM_OK;
+        }
+        (void)base.algorithm->variants(device, &base, take, &s, &last);
+    }
+    char text[320];
+    flim_conv_text(&out->problem, text, sizeof text);
+    return s.found ? FLIM_OK
+                   : flim_fail(err, FLIM_ERROR_DEVICE,
+                               "no convolution algorithm for %s takes %lld MiB of workspace or less: %s%s%s",
+                               device->base.info.name, (long long)(limit >> 20), text, last.text[0] ? "; " : "", last.text);
+}
+
 flim_status flim_conv_search(flim_cuda_device *device, const flim_conv_search_options *options, flim_conv_choice *out,
                              flim_error *err)
 {
-    const flim_conv_problem *problem = &out->problem;
-    const int64_t limit = flim_conv_workspace_limit(options);
-    flim_cudnn_candidates found;
-    flim_error last = {0};
-    flim_conv_choice custom[FLIM_FP32_TILES];
-    flim_conv_choice list[MOST];
-    int n = 0, over = 0;
-    bool chosen = false;
-    flim_conv_trial trial;
     if (device->base.info.described) {
-        return search_described(device, problem, limit, out, err);
+        return search_described(device, options, out, err);
     }
-    out->microseconds = HUGE_VAL; /* until it is timed */
-    const int n_custom = flim_custom_choices(device, out, custom);
-    flim_status status = flim_cudnn_candidates_find(&device->cudnn, device->handle, device->base.info.name, problem, &found,
-                                                    n_custom > 0 ? &last : err);
-    if (status != FLIM_OK && n_custom == 0) {
-        return status;
+    search *s = flim_alloc(1, sizeof *s, err);
+    if (!s) {
+        return FLIM_ERROR_MEMORY;
     }
-    status = flim_conv_trial_make(&trial, device, problem, err);
-    if (status != FLIM_OK) {
-        flim_cudnn_candidates_free(&device->cudnn, &found);
-        return status;
+    s->options = options;
+    flim_status status = flim_conv_trial_make(&s->trial, device, &out->problem, err);
+    if (status == FLIM_OK) {
+        out->microseconds = HUGE_VAL; /* until it is timed */
+        status = try_algorithms(s, out, err);
+        clear(s);
+        flim_conv_trial_free(&s->trial);
     }
-    for (int i = 0; i < n_custom && (options->benchmark || n == 0) && !flim_stopped(options->stop); i++) {
-        try_candidate(&trial, &custom[i], options, limit, list, &n, &over, &last);
-    }
-    if (!options->benchmark && n > 0) {
-        status = choose(&trial, list, n, options, out, &last);
-        chosen = status == FLIM_OK;
-        n = 0;
-    }
-    const bool no_memory = status == FLIM_ERROR_MEMORY; /* of the host: not our kernel's fault */
-    if (!chosen && !no_memory) {
-        try_engines(&trial, problem, &found, out, false, options, options->benchmark ? MOST : 3, list, &n, &over, &last);
-        try_flipped(&trial, out, options, list, &n, &over, &last);
-    }
-    if (flim_stopped(options->stop)) { /* a card may take half a minute for all of them */
-        status = flim_fail(err, FLIM_INTERRUPTED, "interrupted");
-    } else if (no_memory) {
-        status = flim_fail(err, status, "%s", last.text);
-    } else if (chosen) {
-        status = FLIM_OK;
-    } else if (n == 0) {
-        char text[320];
-        flim_conv_text(problem, text, sizeof text);
-        status =
-            flim_fail(err, FLIM_ERROR_DEVICE, "no cuDNN plan runs on %s for %s: %d want more than %lld MiB of workspace%s%s",
-                      device->base.info.name, text, over, (long long)(limit >> 20), last.text[0] ? "; " : "", last.text);
-    } else {
-        if (options->benchmark) {
-            sort(list, n);
-        }
-        status = choose(&trial, list, n, options, out, err);
-    }
-    for (int i = 0; i < n; i++) {
-        flim_cudnn_plan_free(&device->cudnn, &list[i].cudnn);
-    }
-    flim_conv_trial_free(&trial);
-    flim_cudnn_candidates_free(&device->cudnn, &found);
+    flim_free(s);
     return status;
 }

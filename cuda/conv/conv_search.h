@@ -1,15 +1,15 @@
-/* The search: for one convolution problem the fastest plan that computes rightly on this card.
+/* The search: for one convolution problem the fastest choice that computes correctly on this card.
  *
- * Candidates are our own kernels (conv_plan.h) and cuDNN's engines (cudnn_plan.h) that fit the workspace limit.  With benchmark all
- * are timed, and from the fastest on (of equals within 1 % the one with the least workspace) the first that agrees with direct sums is
- * taken; without, our own kernel where there is one, else
- * cuDNN's first, checked all the same.  For a described card nothing runs: it is what the search without timing would take.
- * Owns: the plan found is the caller's (flim_cudnn_plan_free).
- * Errors: FLIM_ERROR_DEVICE when nothing runs or is right, with cuDNN's reason; FLIM_ERROR_MEMORY when there is no room to try;
- * FLIM_INTERRUPTED when options->stop was set.
+ * Candidates are the variants of the table's algorithms (conv_choice.h) that support the problem and fit the workspace limit.  With
+ * benchmark all are timed, and from the fastest on (of those within 1 % the one with the least workspace) the first that agrees with
+ * direct sums is taken; without, the first that agrees, in the table's order.  For a described card nothing runs: the search takes
+ * what it would take without timing.
+ * Owns: the choice found is the caller's (flim_cudnn_plan_free).
+ * Errors: FLIM_ERROR_DEVICE if nothing runs or is correct, with cuDNN's reason; FLIM_ERROR_MEMORY if there is no room to try;
+ * FLIM_INTERRUPTED if options->stop was set.
  */
-#ifndef FLIM_CUDA_PLAN_SEARCH_H
-#define FLIM_CUDA_PLAN_SEARCH_H
+#ifndef FLIM_CUDA_CONV_SEARCH_H
+#define FLIM_CUDA_CONV_SEARCH_H
 
 #include "cuda/conv/conv_choice.h"
 

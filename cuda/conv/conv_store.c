@@ -1,5 +1,7 @@
 #include "cuda/conv/conv_store.h"
 
+#include <string.h>
+
 #include "core/alloc.h"
 #include "core/try.h"
 #include "cuda/conv/conv_search.h"
@@ -38,8 +40,9 @@ static const flim_conv_choice *find_known(const flim_conv_store *store, const fl
 {
     for (int i = 0; i < store->n; i++) {
         const flim_conv_choice *known = store->choice[i];
-        if (known->benchmarked == options->benchmark && known->workspace <= flim_conv_workspace_limit(options) &&
-            flim_conv_same_problem(&known->problem, problem)) {
+        const flim_conv_algorithm *a = known->algorithm;
+        if (known->benchmarked == options->benchmark && flim_conv_same_problem(&known->problem, problem) &&
+            (!a || (flim_conv_fits(known, options) && !(options->without && strcmp(options->without, a->name) == 0)))) {
             return known;
         }
     }
@@ -68,7 +71,7 @@ flim_status flim_conv_choose(flim_conv_store *store, const flim_conv_problem *pr
 {
     *out = find_known(store, problem, options);
     if (*out) {
-        return FLIM_OK;
+        return (*out)->algorithm ? FLIM_OK : flim_fail(err, FLIM_ERROR_DEVICE, "a fused convolution failed its check");
     }
     flim_conv_choice **list = flim_realloc(store->choice, (size_t)store->n + 1, sizeof(flim_conv_choice *), err);
     if (!list) {
@@ -82,6 +85,11 @@ flim_status flim_conv_choose(flim_conv_store *store, const flim_conv_problem *pr
     choice->problem = *problem;
     choice->benchmarked = options->benchmark;
     const flim_status status = find_new(store, options, choice, err);
+    if (status == FLIM_ERROR_DEVICE && !options->without && flim_conv_is_fused(problem)) {
+        *choice = (flim_conv_choice){.problem = *problem, .benchmarked = options->benchmark};
+        store->choice[store->n++] = choice;
+        return status;
+    }
     if (status != FLIM_OK) {
         flim_cudnn_plan_free(&store->device->cudnn, &choice->cudnn);
         flim_free(choice);

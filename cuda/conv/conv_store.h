@@ -20,7 +20,8 @@ typedef struct flim_conv_store {
 
 /* The device's store, made on the first call. */
 flim_status flim_conv_store_of(struct flim_cuda_device *device, flim_conv_store **out, flim_error *err);
-/* The choice for a problem; *out is the store's. */
+/* The choice for a problem; *out is the store's.  FLIM_ERROR_DEVICE if no algorithm computes it here: of a fused problem that is known from
+ * then on without another search, and the caller does without the fusion. */
 flim_status flim_conv_choose(flim_conv_store *store, const flim_conv_problem *problem,
                              const flim_conv_search_options *options, const flim_conv_choice **out, flim_error *err);
 /* Writes the cache's file if there are new choices. */

@@ -30,30 +30,36 @@ flim_conv_problem flim_fusion_problem(const flim_unit *unit, flim_conv_op op, fl
     return p;
 }
 
-flim_conv_problem flim_fusion_operation_problem(const flim_schedule *s, const flim_operation *o)
-{
-    const bool stem = o->kind == FLIM_OP_STEM_FORWARD || o->kind == FLIM_OP_STEM_BACKWARD;
-    const flim_conv_op op = o->kind == FLIM_OP_DATA                                         ? FLIM_CONV_DATA
-                            : o->kind == FLIM_OP_WEIGHT || o->kind == FLIM_OP_STEM_BACKWARD ? FLIM_CONV_WEIGHT
-                                                                                            : FLIM_CONV_FORWARD;
-    flim_conv_problem p = flim_fusion_problem(&s->net->unit[o->unit], op, s->type, s->batch, s->deterministic);
-    p.stem = stem;
-    p.master = op != FLIM_CONV_WEIGHT;
-    if (stem) {
-        p.dz_form = o->input_form;
-    } else {
-        p.x_form = o->input_form;
-    }
-    p.epilogue = op == FLIM_CONV_DATA && o->in[FLIM_IN_Z] != FLIM_NO_BUFFER;
-    p.add = op == FLIM_CONV_DATA && o->in[FLIM_IN_GRADIENT + 1] != FLIM_NO_BUFFER;
-    p.sums = p.epilogue || (op == FLIM_CONV_FORWARD && s->train);
-    return p;
-}
-
 /* The forward convolution of unit u as the fused kernels do it. */
 static flim_conv_problem fused_forward(const flim_schedule *s, int u)
 {
-    return flim_fusion_operation_problem(s, &(flim_operation){.kind = FLIM_OP_CONV, .unit = u});
+    flim_conv_problem p = flim_fusion_problem(&s->net->unit[u], FLIM_CONV_FORWARD, s->type, s->batch, s->deterministic);
+    p.master = true;
+    p.sums = s->train;
+    return p;
+}
+
+flim_conv_problem flim_fusion_unit_problem(const flim_schedule *s, int u, flim_conv_op op)
+{
+    const int input = s->net->unit[u].input;
+    const bool stem = flim_schedule_stem_of(s, u) >= 0;
+    flim_conv_problem p = flim_fusion_problem(&s->net->unit[u], op, s->type, s->batch, s->deterministic);
+    p.stem = stem;
+    if (op == FLIM_CONV_FORWARD) {
+        p.master = flim_fusion_forward_fused(s, u);
+        p.sums = p.master && s->train;
+        p.x_form = flim_fusion_forward_form(s, u);
+    } else if (op == FLIM_CONV_WEIGHT) {
+        p.x_form = flim_fusion_weight_form(s, u);
+        p.dz_form = flim_fusion_gradient_on_load(s, u) ? FLIM_INPUT_NORM_ON_LOAD : FLIM_INPUT_PLAIN;
+    } else {
+        p.master = s->unit[u].conv3x3x3;
+        p.epilogue = p.sums = s->unit[input].gradient_from == u;
+        for (int r = 0; r < s->net->n_units; r++) {
+            p.add = p.add || (p.epilogue && s->net->unit[r].skip == input);
+        }
+    }
+    return p;
 }
 
 /* BatchNorm and activation only: a reader can apply it as it loads z. */
@@ -77,7 +83,8 @@ static bool is_conv3x3x3(const flim_schedule *s, int u, int sm)
 {
     const flim_unit *unit = &s->net->unit[u];
     const flim_conv_problem problem = fused_forward(s, u);
-    return unit->input >= 0 && unit->bn[0] && flim_conv3x3x3_supported(&problem, sm);
+    return unit->input >= 0 && unit->bn[0] && !(s->unfused[u] & ~(1u << FLIM_CONV_WEIGHT)) &&
+           flim_conv3x3x3_supported(&problem, sm);
 }
 
 /* Unit d and the one that it reads have conv_stem.h's shapes. */
@@ -86,8 +93,8 @@ static bool is_stem_pair(const flim_schedule *s, int d, int sm)
     static const int kernel[3] = {7, 1, 1}, stride[3] = {1, 1, 1}, pad[3] = {3, 0, 0};
     const flim_network *net = s->net;
     const flim_unit *down = &net->unit[d], *stem = down->input >= 0 ? &net->unit[down->input] : NULL;
-    if (!stem || stem->input >= 0 || net->channels != 2 || !is_simple(stem) || readers_of(net, down->input) != 1 ||
-        s->unit[d].fusion != FLIM_FUSION_NONE || down->skip >= 0 || !down->bn[0]) {
+    if (!stem || s->unfused[d] || stem->input >= 0 || net->channels != 2 || !is_simple(stem) ||
+        readers_of(net, down->input) != 1 || s->unit[d].fusion != FLIM_FUSION_NONE || down->skip >= 0 || !down->bn[0]) {
         return false;
     }
     const flim_conv_problem first = fused_forward(s, down->input);
@@ -149,7 +156,8 @@ void flim_fusion_find(flim_schedule *s, int sm)
 static bool weight_applies(const flim_schedule *s, int u)
 {
     const flim_schedule_unit *su = &s->unit[u];
-    return s->train && su->plan[FLIM_CONV_WEIGHT] && su->plan[FLIM_CONV_WEIGHT]->custom && su->unit->input >= 0 &&
+    return s->train && su->conv[FLIM_CONV_WEIGHT] && su->conv[FLIM_CONV_WEIGHT]->algorithm->fp32_gradient &&
+           !(s->unfused[u] & 1u << FLIM_CONV_WEIGHT) && flim_schedule_stem_of(s, u) < 0 && su->unit->input >= 0 &&
            is_simple(&s->net->unit[su->unit->input]);
 }
 

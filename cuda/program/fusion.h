@@ -46,7 +46,7 @@ bool flim_fusion_compact_dx(const flim_unit *unit);
 flim_conv_problem flim_fusion_problem(const flim_unit *unit, flim_conv_op op, flim_storage type, int64_t batch,
                                       bool deterministic);
 
-/* The convolution problem of an operation, with what is fused in it. */
-flim_conv_problem flim_fusion_operation_problem(const flim_schedule *schedule, const flim_operation *operation);
+/* The same with what the schedule fuses into it. */
+flim_conv_problem flim_fusion_unit_problem(const flim_schedule *schedule, int u, flim_conv_op op);
 
 #endif

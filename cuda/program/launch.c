@@ -61,16 +61,7 @@ static flim_conv_arguments begin_conv(const job *j)
 /* Enqueues the operation's convolution. */
 static flim_status run_choice(const job *j, const flim_conv_arguments *a, flim_error *err)
 {
-    const flim_conv_choice *conv = j->op->conv;
-    cudaStream_t stream = j->p->launch.stream;
-    if (!conv || conv->custom) {
-        const flim_conv_problem problem = flim_fusion_operation_problem(j->s, j->op);
-        return flim_cuda_check(problem.stem ? flim_stem_run(&problem, a, stream)
-                               : conv       ? flim_wgrad3x3x3_run(&problem, a, stream)
-                                            : flim_conv3x3x3_run(&problem, a, stream),
-                               j->su->unit->conv, err);
-    }
-    if (flim_conv_run(j->p->device, conv, a, err) != FLIM_OK) {
+    if (flim_conv_run(j->p->device, j->op->conv, a, err) != FLIM_OK) {
         return flim_fail_prefix(err, "%s: ", j->su->unit->conv);
     }
     return FLIM_OK;
@@ -248,16 +239,6 @@ static flim_status run_grad_apply(const job *j, flim_error *err)
 
 /* ---- convolutions backward ----------------------------------------------------------------------------------------------- */
 
-/* The convolution found for the full batch sums over spare cells too: they must be 0, not left-overs. */
-static flim_status clear_spare(const job *j, void *tensor, int64_t cell_elements, flim_error *err)
-{
-    const int64_t cell = cell_elements * flim_storage_size(j->p->launch.type), spare = j->s->batch - j->n;
-    if (spare > 0) {
-        FLIM_TRY_CUDA(cudaMemsetAsync((char *)tensor + j->n * cell, 0, (size_t)(spare * cell), j->p->launch.stream));
-    }
-    return FLIM_OK;
-}
-
 static flim_status run_weight(const job *j, flim_error *err)
 {
     const flim_schedule_unit *su = j->su;
@@ -269,10 +250,6 @@ static flim_status run_weight(const job *j, flim_error *err)
     a.prologue = prologue_of(j);
     a.unscale = su->grad.unscale;
     a.accumulate = !j->first;
-    if (!j->op->conv->custom && !j->op->conv->tile) {
-        FLIM_TRY(clear_spare(j, a.x, flim_volume(su->unit->in) * su->c, err));
-        FLIM_TRY(clear_spare(j, a.y, flim_volume(su->unit->conv_out) * su->k, err));
-    }
     return run_choice(j, &a, err);
 }
 

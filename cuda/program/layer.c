@@ -261,7 +261,7 @@ static flim_status backward(layer *l, const flim_tail *forward_tail, flim_error 
     FLIM_TRY_CUDA(flim_k_grad_norm(&l->launch, l->partial, blocks, r->n * l->z_pixels, &main, NULL, l->dv_scale, l->scaled,
                                    r->training, false, l->one, l->sums, l->counter));
     FLIM_TRY_CUDA(flim_k_grad_apply(&l->launch, &tail, &dy, &l->grad, NULL, l->dv_scale, l->dz, NULL, l->dv));
-    if (l->plan[FLIM_CONV_WEIGHT]->custom) {
+    if (l->plan[FLIM_CONV_WEIGHT]->algorithm->fp32_gradient) {
         const flim_conv_arguments a = {
             .n = r->n, .x = l->x, .y = l->dz, .master = g, .unscale = l->grad.unscale, .scratch = l->workspace};
         FLIM_TRY(flim_conv_run(l->device, l->plan[FLIM_CONV_WEIGHT], &a, err));

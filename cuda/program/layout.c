@@ -66,14 +66,14 @@ static void lay_weights(flim_cuda_program *p, flim_schedule *schedule, cursor *c
         const int taps = unit->kernel[0] * unit->kernel[1] * unit->kernel[2];
         const int64_t count = (int64_t)su->k * taps * su->c, bytes = count * flim_storage_size(schedule->type);
         const bool fused = flim_fusion_forward_fused(schedule, u);
-        const bool own_gradient = su->plan[FLIM_CONV_WEIGHT] && su->plan[FLIM_CONV_WEIGHT]->custom;
-        const bool copied_gradient = schedule->train && !own_gradient && flim_schedule_stem_of(schedule, u) < 0;
+        const bool fp32_gradient = su->conv[FLIM_CONV_WEIGHT] && su->conv[FLIM_CONV_WEIGHT]->algorithm->fp32_gradient;
+        const bool copied_gradient = schedule->train && !fp32_gradient;
         if (su->fusion == FLIM_FUSION_STEM || (fused && !copied_gradient)) {
             continue; /* their kernels take the parameters as they are */
         }
         float *scale = take(c, sizeof(float));
         su->w = take(c, bytes);
-        su->w_flipped = su->plan[FLIM_CONV_DATA] && su->plan[FLIM_CONV_DATA]->flipped ? take(c, bytes) : NULL;
+        su->w_flipped = su->conv[FLIM_CONV_DATA] && su->conv[FLIM_CONV_DATA]->algorithm->flipped ? take(c, bytes) : NULL;
         su->dw = copied_gradient ? take(c, bytes) : NULL;
         su->norm.weight_scale = fused ? NULL : scale;
         su->weight_item = table->n;

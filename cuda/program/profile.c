@@ -234,7 +234,7 @@ static void describe(const flim_cuda_program *p, const flim_operation *op, flim_
     const bool convolution = op->kind == FLIM_OP_CONV || op->kind == FLIM_OP_WEIGHT || op->kind == FLIM_OP_DATA;
     out->part = kinds[op->kind].part;
     snprintf(out->name, sizeof out->name, "%s %s%s", su->unit->conv, kinds[op->kind].name, op->recomputed ? ", again" : "");
-    snprintf(out->how, sizeof out->how, "%s", op->conv ? op->conv->engine : "own");
+    snprintf(out->how, sizeof out->how, "%s", op->conv ? op->conv->engine : "custom");
     out->operations = convolution ? 2.0 * macs(su->unit, p->train.batch) : 0.0;
     if (op->kind == FLIM_OP_STEM_FORWARD || op->kind == FLIM_OP_STEM_BACKWARD) {
         const double stem = macs(p->train.unit[su->partner].unit, p->train.batch), down = macs(su->unit, p->train.batch);
@@ -252,7 +252,7 @@ flim_status flim_cuda_profile(flim_program *base, flim_operation_time *out, int 
     for (int i = 0; i <= p->train.n_operations && *n < room; i++) {
         operation_work work = {p, i < p->train.n_operations ? &p->train.operation[i] : NULL};
         flim_operation_time *o = &out[*n];
-        *o = (flim_operation_time){.how = "own", .part = FLIM_PART_UPDATE};
+        *o = (flim_operation_time){.how = "custom", .part = FLIM_PART_UPDATE};
         if (work.operation) {
             describe(p, work.operation, o);
         } else {

@@ -53,7 +53,7 @@ typedef struct flim_operation {
     int in[FLIM_OPERATION_INPUTS], out[FLIM_OPERATION_OUTPUTS], scratch; /* buffers, or FLIM_NO_BUFFER */
     flim_input_form
         input_form; /* of x, of what is added (NORM_ON_LOAD: z, to which BatchNorm is applied), or of STEM_BACKWARD's gradient */
-    const flim_conv_choice *conv; /* CONV, WEIGHT, DATA; NULL = conv3x3x3.h */
+    const flim_conv_choice *conv; /* of those that convolve */
     bool recomputed; /* of the forward pass, run once more in the backward pass */
 } flim_operation;
 
@@ -106,7 +106,7 @@ typedef struct flim_schedule_unit {
     int gradient_from; /* the unit whose data gradient comes through this unit's activation, with sums; or -1 */
     flim_recompute_state recompute;
     bool conv3x3x3; /* forward and data gradient by conv3x3x3.h */
-    const flim_conv_choice *plan[3]; /* by flim_conv_op; NULL = not needed */
+    const flim_conv_choice *conv[3]; /* by flim_conv_op; NULL = not needed */
     int buffer[FLIM_UNIT_BUFFERS], scratch[3]; /* buffers; scratch by flim_conv_op */
     /* constants, set by the program when memory is there */
     flim_norm norm;
@@ -134,6 +134,8 @@ typedef struct flim_schedule {
     flim_buffer_label label[FLIM_ARENA_BUFFERS];
     int input; /* buffer of the prepared input */
     int64_t mask_offset; /* of the masks in it, where the first kernel takes signal and masks as they are; else 0 */
+    uint8_t
+        unfused[FLIM_MAX_UNITS]; /* bits by flim_conv_op: directions whose fused convolution failed its check on this card */
     int n_blocks; /* of the network: what recomputation takes as wholes */
     flim_schedule_unit unit[FLIM_MAX_UNITS];
     int peak; /* the operation that needs most */

@@ -52,7 +52,7 @@ static void op_recomputes(flim_schedule *s, int slot, int buffer)
 /* It convolves unit u in one direction: by the convolution found, and with the scratch memory that this wants. */
 static void op_convolves(flim_schedule *s, int u, flim_conv_op op)
 {
-    last_operation(s)->conv = s->unit[u].plan[op];
+    last_operation(s)->conv = s->unit[u].conv[op];
     last_operation(s)->scratch = s->unit[u].scratch[op];
     touch(s, s->unit[u].scratch[op]);
 }
@@ -118,38 +118,55 @@ static void add_scratch(flim_schedule *s, int u, flim_conv_op op, int64_t bytes)
     }
 }
 
+/* Chooses unit u's convolution in one direction.  If what is fused with it fails its check, *again: the schedule does without. */
 static flim_status find_conv(flim_schedule *s, flim_conv_store *store, int u, flim_conv_op op,
-                             const flim_conv_search_options *options, flim_error *err)
+                             const flim_conv_search_options *options, bool *again, flim_error *err)
 {
     flim_schedule_unit *su = &s->unit[u];
-    flim_conv_problem problem = flim_fusion_problem(su->unit, op, s->type, s->batch, s->deterministic);
-    if (su->conv3x3x3 && op != FLIM_CONV_WEIGHT) {
-        add_scratch(s, u, op, (int64_t)flim_conv3x3x3_scratch_bytes());
+    const flim_conv_problem problem = flim_fusion_unit_problem(s, u, op);
+    const flim_status status = flim_conv_choose(store, &problem, options, &su->conv[op], err);
+    if (status == FLIM_ERROR_DEVICE && flim_conv_is_fused(&problem)) {
+        s->unfused[u] |= (uint8_t)(1u << op);
+        *again = true;
         return FLIM_OK;
     }
-    if (flim_conv_choose(store, &problem, options, &su->plan[op], err) != FLIM_OK) {
-        return flim_fail_prefix(err, "%s: ", su->unit->conv);
+    return status == FLIM_OK ? FLIM_OK : flim_fail_prefix(err, "%s: ", su->unit->conv);
+}
+
+/* Weight gradients first: which kernel is fastest for them says whether it can apply what stands between z and x. */
+static flim_status find_convs(flim_schedule *s, flim_conv_store *store, const flim_conv_search_options *options, bool *again,
+                              flim_error *err)
+{
+    for (int u = 0; s->train && u < s->net->n_units; u++) {
+        if (s->unit[u].fusion != FLIM_FUSION_STEM && flim_schedule_stem_of(s, u) < 0) {
+            FLIM_TRY(find_conv(s, store, u, FLIM_CONV_WEIGHT, options, again, err));
+        }
     }
-    add_scratch(s, u, op, su->plan[op]->workspace);
+    flim_fusion_find_outputs(s);
+    for (int u = 0; u < s->net->n_units && !*again; u++) {
+        if (s->unit[u].fusion == FLIM_FUSION_STEM) {
+            continue;
+        }
+        FLIM_TRY(find_conv(s, store, u, FLIM_CONV_FORWARD, options, again, err));
+        if (s->train && (flim_schedule_stem_of(s, u) >= 0 || flim_fusion_weight_form(s, u) != FLIM_INPUT_PLAIN)) {
+            FLIM_TRY(find_conv(s, store, u, FLIM_CONV_WEIGHT, options, again, err));
+        }
+        if (s->train && s->net->unit[u].input >= 0 && flim_schedule_stem_of(s, u) < 0) {
+            FLIM_TRY(find_conv(s, store, u, FLIM_CONV_DATA, options, again, err));
+        }
+    }
     return FLIM_OK;
 }
 
-static flim_status find_convs(flim_schedule *s, flim_conv_store *store, const flim_conv_search_options *options,
-                              flim_error *err)
+static void add_scratch_of(flim_schedule *s, int u)
 {
-    for (int u = 0; u < s->net->n_units; u++) {
-        if (s->unit[u].fusion == FLIM_FUSION_STEM || flim_schedule_stem_of(s, u) >= 0) {
-            continue;
-        }
-        FLIM_TRY(find_conv(s, store, u, FLIM_CONV_FORWARD, options, err));
-        if (s->train) {
-            FLIM_TRY(find_conv(s, store, u, FLIM_CONV_WEIGHT, options, err));
-        }
-        if (s->train && s->net->unit[u].input >= 0) {
-            FLIM_TRY(find_conv(s, store, u, FLIM_CONV_DATA, options, err));
+    for (int i = 0; i < 3; i++) {
+        static const flim_conv_op order[] = {FLIM_CONV_FORWARD, FLIM_CONV_WEIGHT, FLIM_CONV_DATA};
+        const flim_conv_choice *conv = s->unit[u].conv[order[i]];
+        if (conv) {
+            add_scratch(s, u, order[i], conv->workspace);
         }
     }
-    return FLIM_OK;
 }
 
 /* ---- tensors ------------------------------------------------------------------------------------------------------------- */
@@ -205,6 +222,11 @@ static void add_tensors_of(flim_schedule *s, int u)
 
 static void add_tensors(flim_schedule *s)
 {
+    for (int u = 0; u < s->net->n_units; u++) {
+        if (flim_schedule_stem_of(s, u) < 0) {
+            add_scratch_of(s, u);
+        }
+    }
     add_input(s);
     for (int u = 0; u < s->net->n_units; u++) {
         if (s->unit[u].fusion != FLIM_FUSION_STEM) {
@@ -213,10 +235,7 @@ static void add_tensors(flim_schedule *s)
     }
     for (int u = 0; u < s->net->n_units; u++) {
         if (flim_schedule_stem_of(s, u) >= 0) {
-            const flim_conv_problem problem =
-                flim_fusion_problem(s->unit[u].unit, FLIM_CONV_FORWARD, s->type, s->batch, s->deterministic);
-            add_scratch(s, u, FLIM_CONV_FORWARD, (int64_t)flim_stem_scratch_bytes(&problem));
-            add_scratch(s, u, FLIM_CONV_WEIGHT, s->train ? (int64_t)flim_stem_scratch_bytes(&problem) : 0);
+            add_scratch_of(s, u);
         }
     }
 }
@@ -500,10 +519,12 @@ flim_status flim_schedule_build(flim_schedule *s, flim_cuda_device *device, cons
                          .type = type,
                          .arena = {.alignment = 256}};
     FLIM_TRY(check_limits(s, err));
-    flim_fusion_find(s, device->sm);
     FLIM_TRY(flim_conv_store_of(device, &store, err));
-    FLIM_TRY(find_convs(s, store, options, err));
-    flim_fusion_find_outputs(s);
+    for (bool again = true; again;) { /* at most once per unit and direction */
+        again = false;
+        flim_fusion_find(s, device->sm);
+        FLIM_TRY(find_convs(s, store, options, &again, err));
+    }
     flim_fusion_find_recomputed(s, recompute);
     add_tensors(s);
     add_forward(s);
