@@ -1,4 +1,4 @@
-/* flim_bench SUBCOMMAND [flags]: measures one part of flimcv; see flim/bench.h. */
+/* flim_bench SUBCOMMAND [flags]: measures one part of flimcv; see bench/bench.h. */
 #include <stdio.h>
 #include <string.h>
 
@@ -30,7 +30,7 @@ static flim_status measure(void *read, const flim_string_list *operands, console
                          "a SUBCOMMAND is needed, for example flim_bench step (flim_bench --help lists them)");
     }
     FLIM_TRY(flim_bench_find(operands->item[0], &command, err));
-    return command->run(c->argc, c->argv, stdout, &log, err);
+    return flim_bench_run(command, c->argc, c->argv, stdout, &log, err);
 }
 
 int main(int argc, char **argv)

@@ -1,7 +1,6 @@
 /* Measurements: the subcommands of flim_bench.
  *
- * For: the subcommands of flim_bench: step, loader and their siblings.  One file of src/bench/ is one subcommand; the
- *      table in src/bench/bench.c is the list that flim_bench dispatches on and prints.
+ * For: flim_bench.  One file of src/bench/ is one subcommand; the table in bench_commands.c lists them.
  * Owns: nothing; a command's struct is constant.
  * Errors: FLIM_ERROR_USAGE for a flag (the nearest known one is named), else what the measured modules return.
  */
@@ -10,15 +9,16 @@
 
 #include <stdio.h>
 
+#include "flim/flags.h"
 #include "flim/log.h"
-#include "flim/status.h"
 
 typedef struct flim_bench_command {
     const char *name; /* "step" */
     const char *summary; /* one line for flim_bench --help */
-    /* argv[0] is the subcommand's name, flags follow (flim/flags.h).  Results, or the help that --help asks for, go to `out`;
-     * notes to `log` (may be NULL). */
-    flim_status (*run)(int argc, char *const *argv, FILE *out, const flim_log *log, flim_error *err);
+    const flim_flag_table *flags;
+    size_t options_bytes; /* of the struct that the flags fill */
+    /* Results go to `out`, notes to `log` (may be NULL). */
+    flim_status (*measure)(void *options, FILE *out, const flim_log *log, flim_error *err);
 } flim_bench_command;
 
 /* All subcommands in the order of --help, then NULL. */
@@ -26,5 +26,9 @@ const flim_bench_command *const *flim_bench_commands(void);
 
 /* The subcommand of that name; FLIM_ERROR_USAGE names the nearest one. */
 flim_status flim_bench_find(const char *name, const flim_bench_command **out, flim_error *err);
+
+/* argv[0] is the command's name, its flags follow; --help goes to `out`. */
+flim_status flim_bench_run(const flim_bench_command *command, int argc, char *const *argv, FILE *out, const flim_log *log,
+                           flim_error *err);
 
 #endif

@@ -6,17 +6,18 @@
 #include <inttypes.h>
 #include <stddef.h>
 
-#include "bench/bench_internal.h"
+#include "bench/bench_commands.h"
 #include "core/alloc.h"
 #include "core/clock.h"
 #include "core/median.h"
 #include "core/try.h"
+#include "data/device_cache.h"
 #include "flim/dataset.h"
 #include "flim/device.h"
 #include "flim/flags.h"
-#include "formats/json.h"
-#include "data/device_cache.h"
 #include "flim/loader.h"
+#include "formats/json.h"
+#include "plan/synthetic_run.h"
 
 typedef struct feed_options {
     flim_string_list data;
@@ -35,8 +36,8 @@ static const flim_flag_row rows[] = {
      .choices = flim_precision_names},
     {NULL, "preset", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(feed_options, preset), "base", "NAME", "size of the network",
      .choices = flim_preset_names},
-    {NULL, "batch", FLIM_VALUE_INTEGER, AT(batch), "64", "N", .help = "cells a step", .allowed = ">= 1, <= 1000000"},
-    {NULL, "steps", FLIM_VALUE_INTEGER, AT(steps), "200", "N", .help = "steps an epoch", .allowed = ">= 1, <= 1000000"},
+    {NULL, "batch", FLIM_VALUE_INTEGER, AT(batch), "64", "N", .help = "cells per step", .allowed = ">= 1, <= 1000000"},
+    {NULL, "steps", FLIM_VALUE_INTEGER, AT(steps), "200", "N", .help = "steps per epoch", .allowed = ">= 1, <= 1000000"},
     {NULL, "rounds", FLIM_VALUE_INTEGER, AT(rounds), "3", "N", .help = "timed epochs of each mode",
      .allowed = ">= 1, <= 1000"},
     {NULL, "workers", FLIM_VALUE_INTEGER, AT(workers), "8", "N", .help = "loader threads", .allowed = ">= 1, <= 1024"},
@@ -73,11 +74,7 @@ static flim_status open_data(feed *f, flim_error *err)
         const flim_dataset_options options = {.need_labels = true,
                                               .cache = mode == FEED_HOST ? FLIM_CACHE_HOST : FLIM_CACHE_NONE,
                                               .trusted = mode > FEED_NONE}; /* the first opening looked at it */
-        flim_status status =
-            flim_dataset_open((const char *const *)f->o->data.item, f->o->data.n, &options, &f->dataset[mode], err);
-        if (status != FLIM_OK) {
-            return status;
-        }
+        FLIM_TRY(flim_dataset_open((const char *const *)f->o->data.item, f->o->data.n, &options, &f->dataset[mode], err));
     }
     return FLIM_OK;
 }
@@ -89,47 +86,25 @@ static flim_status make_program(feed *f, const flim_log *log, flim_error *err)
     const flim_dataset_info *info = flim_dataset_get_info(f->dataset[FEED_NONE]);
     const flim_device_info *device = flim_device_get_info(f->device);
     flim_dataset *cached = device->own_memory ? f->dataset[FEED_DEVICE] : NULL;
-    uint8_t *bytes = NULL;
-    float *parameters = NULL, *statistics = NULL, *zeros = NULL;
-    flim_status status =
-        flim_network_build(&f->net, flim_preset_width(o->preset), info->classes, info->t, info->h, info->w, err);
-    if (status != FLIM_OK) {
-        return status;
-    }
+    uint8_t *bytes = NULL; /* (cells) bytes of a count */
+    flim_status status = FLIM_OK;
+    FLIM_TRY(flim_network_build(&f->net, flim_preset_width(o->preset), info->classes, info->t, info->h, info->w, err));
     f->precision = f->precision == FLIM_PRECISION_AUTO ? device->auto_precision : f->precision;
     const flim_program_options options = {.precision = f->precision, .train_batch = o->batch, .benchmark = true, .log = log};
-    if (!(bytes = flim_alloc((size_t)info->n, 1, err)) ||
-        !(parameters = flim_alloc((size_t)f->net.parameters, sizeof(float), err)) ||
-        !(zeros = flim_alloc((size_t)f->net.parameters, sizeof(float), err)) ||
-        !(statistics = flim_alloc((size_t)f->net.statistics, sizeof(float), err))) {
-        status = FLIM_ERROR_MEMORY;
-        goto done;
-    }
-    if ((status = flim_program_compile(f->device, &f->net, &options, &f->program, err)) != FLIM_OK) {
-        goto done;
-    }
+    FLIM_TRY(flim_program_compile(f->device, &f->net, &options, &f->program, err));
+    bytes = flim_alloc((size_t)info->n, 1, err);
+    FLIM_TRY_DONE(bytes ? FLIM_OK : FLIM_ERROR_MEMORY);
     if (cached) {
         flim_device_cache_widths(cached, NULL, bytes);
-        status = flim_device_cache_plan(f->program, cached, bytes, err);
+        FLIM_TRY_DONE(flim_device_cache_plan(f->program, cached, bytes, err));
     }
-    flim_network_init(&f->net, o->seed, 0, parameters, statistics);
-    const flim_counters counters = {.loss_scale = f->precision == FLIM_PRECISION_FP16 ? 1024 : 1};
-    if (status != FLIM_OK || (status = flim_program_allocate(f->program, err)) != FLIM_OK ||
-        (status = flim_program_write(f->program, FLIM_STATE_PARAMETERS, parameters, err)) != FLIM_OK ||
-        (status = flim_program_write(f->program, FLIM_STATE_STATISTICS, statistics, err)) != FLIM_OK ||
-        (status = flim_program_write(f->program, FLIM_STATE_MOMENT1, zeros, err)) != FLIM_OK ||
-        (status = flim_program_write(f->program, FLIM_STATE_MOMENT2, zeros, err)) != FLIM_OK ||
-        (status = flim_program_set_counters(f->program, &counters, err)) != FLIM_OK) {
-        goto done;
-    }
+    FLIM_TRY_DONE(flim_program_allocate(f->program, err));
+    FLIM_TRY_DONE(flim_fresh_weights(f->program, o->seed, err));
     if (cached) {
         status = flim_device_cache_fill(f->program, cached, bytes, (int)o->workers, NULL, err);
     }
 done:
     flim_free(bytes);
-    flim_free(parameters);
-    flim_free(zeros);
-    flim_free(statistics);
     return status;
 }
 
@@ -180,17 +155,7 @@ static flim_status epoch(feed *f, feed_mode mode, double *seconds, double *waite
     const feed_options *o = f->o;
     flim_loader *loader = f->loader[mode != FEED_FIXED ? mode : f->loader[FEED_DEVICE] ? FEED_DEVICE : FEED_HOST];
     const flim_phase phase = {.draws = f->draws, .n_draws = o->steps * o->batch, .batch = o->batch, .seed = o->seed};
-    const flim_step step = {.first = true,
-                            .last = true,
-                            .divisor = (double)o->batch,
-                            .learning_rate = 1e-4f,
-                            .weight_decay = 1e-3f,
-                            .beta1 = 0.9f,
-                            .beta2 = 0.999f,
-                            .epsilon = 1e-8f,
-                            .clip = 35.0f,
-                            .label_smoothing = 0.05f,
-                            .dropout = 0.25f};
+    const flim_step step = flim_typical_step(o->batch);
     const flim_batch *batch = NULL, *held = NULL;
     flim_loader_stats stats;
     double begun = flim_seconds();
@@ -229,10 +194,9 @@ static flim_status run_rounds(feed *f, flim_error *err)
 {
     const size_t rounds = (size_t)f->o->rounds;
     for (int mode = 0; mode < FEED_MODES; mode++) {
-        if (!(f->seconds[mode] = flim_alloc(rounds, sizeof(double), err)) ||
-            !(f->waited[mode] = flim_alloc(rounds, sizeof(double), err))) {
-            return FLIM_ERROR_MEMORY;
-        }
+        f->seconds[mode] = flim_alloc(rounds, sizeof(double), err);
+        f->waited[mode] = flim_alloc(rounds, sizeof(double), err);
+        FLIM_TRY(f->seconds[mode] && f->waited[mode] ? FLIM_OK : FLIM_ERROR_MEMORY);
     }
     for (int64_t round = -1; round < f->o->rounds; round++) {
         for (int mode = 0; mode < FEED_MODES; mode++) {
@@ -272,7 +236,7 @@ static flim_status report(feed *f, FILE *out, flim_error *err)
         flim_json *item = flim_json_object();
         flim_json_set_number(item, "ms", ms);
         flim_json_set_number(item, "cells_per_s", rate);
-        fprintf(out, "%-20s %9.3f ms a step %9.1f cells/s",
+        fprintf(out, "%-20s %9.3f ms per step %9.1f cells/s",
                 mode == FEED_FIXED  ? "one fixed batch"
                 : mode == FEED_NONE ? "file, cache none"
                 : mode == FEED_HOST ? "file, cache host"
@@ -293,15 +257,19 @@ static flim_status report(feed *f, FILE *out, flim_error *err)
     return status;
 }
 
-static flim_status measure(const feed_options *o, FILE *out, const flim_log *log, flim_error *err)
+static flim_status measure(void *options, FILE *out, const flim_log *log, flim_error *err)
 {
+    const feed_options *o = options;
     feed f = {.o = o, .precision = o->precision};
-    flim_status status;
-    if ((status = open_data(&f, err)) == FLIM_OK && (status = flim_device_open(o->device, log, &f.device, err)) == FLIM_OK &&
-        (status = make_program(&f, log, err)) == FLIM_OK && (status = make_loaders(&f, log, err)) == FLIM_OK &&
-        (status = make_draws(&f, err)) == FLIM_OK && (status = run_rounds(&f, err)) == FLIM_OK) {
-        status = report(&f, out, err);
-    }
+    flim_status status = FLIM_OK;
+    FLIM_TRY_DONE(open_data(&f, err));
+    FLIM_TRY_DONE(flim_device_open(o->device, log, &f.device, err));
+    FLIM_TRY_DONE(make_program(&f, log, err));
+    FLIM_TRY_DONE(make_loaders(&f, log, err));
+    FLIM_TRY_DONE(make_draws(&f, err));
+    FLIM_TRY_DONE(run_rounds(&f, err));
+    status = report(&f, out, err);
+done:
     flim_program_destroy(f.program);
     for (int mode = 0; mode < FEED_MODES; mode++) {
         flim_loader_destroy(f.loader[mode]);
@@ -314,16 +282,5 @@ static flim_status measure(const feed_options *o, FILE *out, const flim_log *log
     return status;
 }
 
-static flim_status run(int argc, char *const *argv, FILE *out, const flim_log *log, flim_error *err)
-{
-    feed_options o;
-    bool go;
-    flim_status status = flim_flag_table_read(&table, &o, argc, argv, NULL, out, &go, err);
-    if (go) {
-        status = measure(&o, out, log, err);
-        flim_flag_table_free(&table, &o);
-    }
-    return status;
-}
-
-const flim_bench_command flim_bench_feed = {"feed", "what feeding training from a file costs, by cache", run};
+const flim_bench_command flim_bench_feed = {"feed", "what feeding training from a file costs, by cache", &table,
+                                            sizeof(feed_options), measure};

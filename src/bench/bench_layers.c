@@ -1,14 +1,13 @@
 /* flim_bench layers: each operation of a training step alone, its engine and its share of the card's ceiling. */
 #include <stddef.h>
 
-#include "bench/bench_internal.h"
+#include "bench/bench_commands.h"
 #include "core/alloc.h"
 #include "core/try.h"
-#include "data/synthetic.h"
-#include "flim/dataset.h"
 #include "flim/device.h"
 #include "flim/flags.h"
 #include "formats/json.h"
+#include "plan/synthetic_run.h"
 
 enum { MOST_OPERATIONS = 512 };
 
@@ -28,7 +27,7 @@ static const flim_flag_row rows[] = {
     {NULL, "preset", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(layers_options, preset), "base", "NAME", "size of the network",
      .choices = flim_preset_names},
     {NULL, "classes", FLIM_VALUE_INTEGER, AT(classes), "2", "K", .help = "classes", .allowed = ">= 2, <= 10000"},
-    {NULL, "batch", FLIM_VALUE_INTEGER, AT(batch), "64", "N", .help = "cells a step", .allowed = ">= 1, <= 1000000"},
+    {NULL, "batch", FLIM_VALUE_INTEGER, AT(batch), "64", "N", .help = "cells per step", .allowed = ">= 1, <= 1000000"},
     {NULL, "bins", FLIM_VALUE_INTEGER, AT(bins), "256", "T", .help = "time bins", .allowed = ">= 8, <= 65536"},
     {NULL, "pixels", FLIM_VALUE_INTEGER, AT(pixels), "21", "H", .help = "height and width", .allowed = ">= 3, <= 4096"},
     {NULL, "benchmark", FLIM_VALUE_SWITCH, AT(benchmark), "true", NULL, .help = "time the plans of each convolution first"},
@@ -51,7 +50,6 @@ typedef struct layers {
     flim_device *device;
     flim_program *program;
     flim_device_limits limits;
-    float *parameters, *statistics, *zeros; /* P, S, P floats */
     flim_batch batch;
     flim_operation_time *time; /* (n) of MOST_OPERATIONS */
     int n;
@@ -60,83 +58,29 @@ typedef struct layers {
 static void release(layers *l)
 {
     flim_program_destroy(l->program);
-    flim_free(l->parameters);
-    flim_free(l->statistics);
-    flim_free(l->zeros);
-    flim_free(l->batch.signal);
-    flim_free(l->batch.mask);
-    flim_free(l->batch.label);
-    flim_free(l->batch.weight);
-    flim_free(l->batch.id);
+    flim_batch_free(l->device, &l->batch);
     flim_free(l->time);
     flim_device_close(l->device);
 }
 
-static flim_status make_program(layers *l, const flim_log *log, flim_error *err)
+/* One step, so that every tensor holds what it would hold; then each operation alone. */
+static flim_status time_operations(layers *l, const flim_log *log, flim_error *err)
 {
+    enum { SEED = 42 };
     const layers_options *o = l->o;
+    const flim_step step = flim_typical_step(o->batch);
     const flim_program_options options = {.precision = l->precision,
                                           .train_batch = o->batch,
                                           .benchmark = o->benchmark,
                                           .deterministic = o->deterministic,
                                           .log = log};
-    flim_status status = flim_program_compile(l->device, &l->net, &options, &l->program, err);
-    if (status == FLIM_OK) {
-        status = flim_program_allocate(l->program, err);
-    }
-    if (status != FLIM_OK) {
-        return status;
-    }
-    if (!(l->parameters = flim_alloc((size_t)l->net.parameters, sizeof(float), err)) ||
-        !(l->statistics = flim_alloc((size_t)l->net.statistics, sizeof(float), err)) ||
-        !(l->zeros = flim_alloc((size_t)l->net.parameters, sizeof(float), err))) {
-        return FLIM_ERROR_MEMORY;
-    }
-    flim_network_init(&l->net, 42, 0, l->parameters, l->statistics);
-    if ((status = flim_program_write(l->program, FLIM_STATE_PARAMETERS, l->parameters, err)) != FLIM_OK ||
-        (status = flim_program_write(l->program, FLIM_STATE_STATISTICS, l->statistics, err)) != FLIM_OK ||
-        (status = flim_program_write(l->program, FLIM_STATE_MOMENT1, l->zeros, err)) != FLIM_OK) {
-        return status;
-    }
-    return flim_program_write(l->program, FLIM_STATE_MOMENT2, l->zeros, err);
-}
-
-static flim_status make_batch(layers *l, flim_error *err)
-{
-    const int t = l->net.in[0], h = l->net.in[1], w = l->net.in[2];
-    const size_t n = (size_t)l->o->batch, pixels = (size_t)h * (size_t)w, voxels = pixels * (size_t)t;
-    flim_batch *b = &l->batch;
-    *b = (flim_batch){.n = l->o->batch, .capacity = l->o->batch, .t = t, .h = h, .w = w};
-    if (!(b->signal = flim_alloc(n * voxels, sizeof(float), err)) || !(b->mask = flim_alloc(n, pixels, err)) ||
-        !(b->label = flim_alloc(n, sizeof(int32_t), err)) || !(b->weight = flim_alloc(n, sizeof(float), err)) ||
-        !(b->id = flim_alloc(n, sizeof(flim_cell_id), err)) ||
-        !(l->time = flim_alloc(MOST_OPERATIONS, sizeof *l->time, err))) {
-        return FLIM_ERROR_MEMORY;
-    }
-    for (size_t i = 0; i < n; i++) {
-        float *signal = b->signal + i * voxels;
-        b->label[i] = flim_synthetic_cell(42, (int64_t)i, l->net.classes, t, h, w, signal, b->mask + i * pixels);
-        flim_signal_from_counts(signal, signal, (int64_t)voxels);
-        b->weight[i] = 1;
-        b->id[i] = (flim_cell_id){.seed = 42, .cell = (uint32_t)i};
-    }
-    return FLIM_OK;
-}
-
-/* One step, so that every tensor holds what it would hold; then each operation alone. */
-static flim_status time_operations(layers *l, flim_error *err)
-{
-    const flim_step step = {.first = true,
-                            .last = true,
-                            .divisor = (double)l->batch.n,
-                            .learning_rate = 1e-4f,
-                            .weight_decay = 1e-3f,
-                            .beta1 = 0.9f,
-                            .beta2 = 0.999f,
-                            .epsilon = 1e-8f,
-                            .clip = 35.0f,
-                            .label_smoothing = 0.05f,
-                            .dropout = 0.25f};
+    FLIM_TRY(flim_program_compile(l->device, &l->net, &options, &l->program, err));
+    FLIM_TRY(flim_program_allocate(l->program, err));
+    FLIM_TRY(flim_fresh_weights(l->program, SEED, err));
+    FLIM_TRY(flim_batch_create(l->device, &l->net, o->batch, &l->batch, err));
+    flim_batch_fill(&l->batch, l->net.classes, SEED, o->batch);
+    l->time = flim_alloc(MOST_OPERATIONS, sizeof *l->time, err);
+    FLIM_TRY(l->time ? FLIM_OK : FLIM_ERROR_MEMORY);
     FLIM_TRY(flim_program_train(l->program, &l->batch, &step, err));
     return flim_program_profile(l->program, l->time, MOST_OPERATIONS, &l->n, err);
 }
@@ -185,23 +129,19 @@ static flim_status write_json(const layers *l, flim_error *err)
     return status;
 }
 
-static flim_status measure(const layers_options *o, FILE *out, const flim_log *log, flim_error *err)
+static flim_status measure(void *options, FILE *out, const flim_log *log, flim_error *err)
 {
+    const layers_options *o = options;
+    const int width = flim_preset_width(o->preset), pixels = (int)o->pixels;
     layers l = {.o = o, .precision = o->precision};
-    flim_status status;
-    if ((status = flim_network_build(&l.net, flim_preset_width(o->preset), (int)o->classes, (int)o->bins, (int)o->pixels,
-                                     (int)o->pixels, err)) != FLIM_OK ||
-        (status = flim_device_open(o->device, log, &l.device, err)) != FLIM_OK) {
-        goto done;
-    }
+    flim_status status = FLIM_OK;
+    FLIM_TRY(flim_network_build(&l.net, width, (int)o->classes, (int)o->bins, pixels, pixels, err));
+    FLIM_TRY(flim_device_open(o->device, log, &l.device, err));
     if (l.precision == FLIM_PRECISION_AUTO) {
         l.precision = flim_device_get_info(l.device)->auto_precision;
     }
-    if ((status = flim_device_measure_limits(l.device, &l.limits, err)) != FLIM_OK ||
-        (status = make_program(&l, log, err)) != FLIM_OK || (status = make_batch(&l, err)) != FLIM_OK ||
-        (status = time_operations(&l, err)) != FLIM_OK) {
-        goto done;
-    }
+    FLIM_TRY_DONE(flim_device_measure_limits(l.device, &l.limits, err));
+    FLIM_TRY_DONE(time_operations(&l, log, err));
     print_table(&l, out);
     if (o->json[0] != '\0') {
         status = write_json(&l, err);
@@ -211,16 +151,5 @@ done:
     return status;
 }
 
-static flim_status run(int argc, char *const *argv, FILE *out, const flim_log *log, flim_error *err)
-{
-    layers_options options;
-    bool go;
-    flim_status status = flim_flag_table_read(&table, &options, argc, argv, NULL, out, &go, err);
-    if (go) {
-        status = measure(&options, out, log, err);
-        flim_flag_table_free(&table, &options);
-    }
-    return status;
-}
-
-const flim_bench_command flim_bench_layers = {"layers", "each operation of a training step alone: engine, time, rate", run};
+const flim_bench_command flim_bench_layers = {"layers", "each operation of a training step alone: engine, time, rate", &table,
+                                              sizeof(layers_options), measure};

@@ -1,7 +1,8 @@
 /* flim_bench limits: what the card can do at most, as measured. */
 #include <stddef.h>
 
-#include "bench/bench_internal.h"
+#include "bench/bench_commands.h"
+#include "core/try.h"
 #include "flim/device.h"
 #include "flim/flags.h"
 #include "formats/json.h"
@@ -39,14 +40,14 @@ static flim_status write_json(const limits_options *o, const flim_device_info *i
     return status;
 }
 
-static flim_status measure(const limits_options *o, FILE *out, const flim_log *log, flim_error *err)
+static flim_status measure(void *options, FILE *out, const flim_log *log, flim_error *err)
 {
+    const limits_options *o = options;
     flim_device *device = NULL;
     flim_device_limits limits;
-    flim_status status = flim_device_open(o->device, log, &device, err);
-    if (status != FLIM_OK || (status = flim_device_measure_limits(device, &limits, err)) != FLIM_OK) {
-        goto done;
-    }
+    flim_status status = FLIM_OK;
+    FLIM_TRY(flim_device_open(o->device, log, &device, err));
+    FLIM_TRY_DONE(flim_device_measure_limits(device, &limits, err));
     const flim_device_info *info = flim_device_get_info(device);
     fprintf(out, "%s, %s\n", info->name, info->libraries);
     fprintf(out, "copy within the device  %9.0f GB/s, read + written\n", limits.copy * 1e-9);
@@ -65,16 +66,5 @@ done:
     return status;
 }
 
-static flim_status run(int argc, char *const *argv, FILE *out, const flim_log *log, flim_error *err)
-{
-    limits_options options;
-    bool go;
-    flim_status status = flim_flag_table_read(&table, &options, argc, argv, NULL, out, &go, err);
-    if (go) {
-        status = measure(&options, out, log, err);
-        flim_flag_table_free(&table, &options);
-    }
-    return status;
-}
-
-const flim_bench_command flim_bench_limits = {"limits", "the card's ceilings: copy and matrix rates", run};
+const flim_bench_command flim_bench_limits = {"limits", "the card's ceilings: copy and matrix rates", &table,
+                                              sizeof(limits_options), measure};

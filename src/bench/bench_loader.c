@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench/bench_internal.h"
+#include "bench/bench_commands.h"
 #include "core/alloc.h"
 #include "core/clock.h"
 #include "core/median.h"
@@ -37,7 +37,7 @@ static const flim_flag_row rows[] = {
      "where decoded cells stay; with device as with auto", .choices = flim_cache_names},
     {"Loader", "workers", FLIM_VALUE_INTEGER, AT(workers), "8", "N", .help = "threads", .allowed = ">= 1, <= 1024"},
     {NULL, "prefetch", FLIM_VALUE_INTEGER, AT(prefetch), "4", "N", .help = "batches ready ahead", .allowed = ">= 1, <= 1024"},
-    {NULL, "batch", FLIM_VALUE_INTEGER, AT(batch), "64", "N", .help = "cells a batch", .allowed = ">= 1, <= 1000000"},
+    {NULL, "batch", FLIM_VALUE_INTEGER, AT(batch), "64", "N", .help = "cells per batch", .allowed = ">= 1, <= 1000000"},
     {NULL, "seed", FLIM_VALUE_UNSIGNED, AT(seed), "42", "N", .help = "of the order of the cells"},
     {"Measurement", "passes", FLIM_VALUE_INTEGER, AT(passes), "3", "N",
      .help = "timed passes over the data; the median counts", .allowed = ">= 1, <= 1000"},
@@ -97,26 +97,24 @@ static flim_status pass(flim_loader *loader, const flim_phase *phase, uint8_t *s
 }
 
 /* Median cells/s of the timed passes; *checksum of the pass before them. */
-static flim_status measure(flim_dataset *dataset, const loader_options *o, int workers, const flim_phase *phase, double *rate,
-                           uint64_t *checksum, double *times, flim_error *err)
+static flim_status measure_loader(flim_dataset *dataset, const loader_options *o, int workers, const flim_phase *phase,
+                                  double *rate, uint64_t *checksum, double *times, flim_error *err)
 {
     int64_t n = phase->n_draws;
     flim_loader *loader = NULL;
     uint8_t *seen = flim_alloc((size_t)n, 1, err);
     const flim_loader_options options = {.workers = workers, .prefetch = (int)o->prefetch, .batch = o->batch};
-    flim_status status = seen ? flim_loader_create(dataset, &options, &loader, err) : FLIM_ERROR_MEMORY;
+    flim_status status = FLIM_OK;
     *checksum = 0;
-    if (status == FLIM_OK) {
-        status = pass(loader, phase, seen, checksum, err);
-    }
-    for (int64_t i = 0; i < o->passes && status == FLIM_OK; i++) {
+    FLIM_TRY_DONE(seen ? flim_loader_create(dataset, &options, &loader, err) : FLIM_ERROR_MEMORY);
+    FLIM_TRY_DONE(pass(loader, phase, seen, checksum, err));
+    for (int64_t i = 0; i < o->passes; i++) {
         double start = flim_seconds();
-        status = pass(loader, phase, NULL, NULL, err);
+        FLIM_TRY_DONE(pass(loader, phase, NULL, NULL, err));
         times[i] = (double)n / (flim_seconds() - start);
     }
-    if (status == FLIM_OK) {
-        *rate = flim_median(times, o->passes);
-    }
+    *rate = flim_median(times, o->passes);
+done:
     flim_loader_destroy(loader);
     flim_free(seen);
     return status;
@@ -187,8 +185,9 @@ static flim_status measure_raw(flim_dataset *dataset, const loader_options *o, c
 
 /* ---- the command */
 
-static flim_status bench(const loader_options *o, FILE *out, const flim_log *log, flim_error *err)
+static flim_status measure(void *read, FILE *out, const flim_log *log, flim_error *err)
 {
+    const loader_options *o = read;
     flim_dataset *dataset = NULL;
     flim_draw *draws = NULL;
     int64_t *order = NULL;
@@ -196,18 +195,14 @@ static flim_status bench(const loader_options *o, FILE *out, const flim_log *log
     uint64_t checksum = 0, again = 0;
     char text[32];
     const flim_dataset_options options = {.axes = o->axes, .cache = o->cache, .log = log};
-    flim_status status = flim_dataset_open((const char *const *)o->data.item, o->data.n, &options, &dataset, err);
-    if (status != FLIM_OK) {
-        return status;
-    }
+    flim_status status = FLIM_OK;
+    FLIM_TRY(flim_dataset_open((const char *const *)o->data.item, o->data.n, &options, &dataset, err));
     const flim_dataset_info *info = flim_dataset_get_info(dataset);
     const char *cache = info->cache_bytes ? "host" : "none";
-    if (!(draws = flim_alloc((size_t)info->n, sizeof *draws, err)) ||
-        !(order = flim_alloc((size_t)info->n, sizeof *order, err)) ||
-        !(times = flim_alloc((size_t)o->passes, sizeof *times, err))) {
-        status = FLIM_ERROR_MEMORY;
-        goto done;
-    }
+    draws = flim_alloc((size_t)info->n, sizeof *draws, err);
+    order = flim_alloc((size_t)info->n, sizeof *order, err);
+    times = flim_alloc((size_t)o->passes, sizeof *times, err);
+    FLIM_TRY_DONE(draws && order && times ? FLIM_OK : FLIM_ERROR_MEMORY);
     flim_random random = flim_random_begin(&(flim_cell_id){.seed = o->seed}, FLIM_RANDOM_SAMPLER);
     for (int64_t i = 0; i < info->n; i++) {
         order[i] = i;
@@ -220,16 +215,12 @@ static flim_status bench(const loader_options *o, FILE *out, const flim_log *log
     fprintf(out, "%" PRId64 " cells (%d,%d,%d), %s, %s, inflated by %s, cache %s\n", info->n, info->t, info->h, info->w,
             info->counts_type, info->layout, flim_inflate_library(), cache);
     for (int workers = 1; o->scaling && workers < o->workers; workers *= 2) {
-        if ((status = measure(dataset, o, workers, &phase, &rate, &again, times, err)) != FLIM_OK) {
-            goto done;
-        }
+        FLIM_TRY_DONE(measure_loader(dataset, o, workers, &phase, &rate, &again, times, err));
         fprintf(out, "%3d thread%s %10.0f cells/s\n", workers, workers == 1 ? " " : "s", rate);
         fflush(out);
     }
-    if ((status = measure(dataset, o, (int)o->workers, &phase, &rate, &checksum, times, err)) != FLIM_OK ||
-        (status = measure_raw(dataset, o, draws, &raw, times, err)) != FLIM_OK) {
-        goto done;
-    }
+    FLIM_TRY_DONE(measure_loader(dataset, o, (int)o->workers, &phase, &rate, &checksum, times, err));
+    FLIM_TRY_DONE(measure_raw(dataset, o, draws, &raw, times, err));
     if (again && again != checksum) {
         status = flim_fail(err, FLIM_ERROR, "the checksum differs between numbers of threads: %016" PRIx64 " and %016" PRIx64,
                            again, checksum);
@@ -257,16 +248,5 @@ done:
     return status;
 }
 
-static flim_status run(int argc, char *const *argv, FILE *out, const flim_log *log, flim_error *err)
-{
-    loader_options o;
-    bool go;
-    flim_status status = flim_flag_table_read(&table, &o, argc, argv, NULL, out, &go, err);
-    if (go) {
-        status = bench(&o, out, log, err);
-        flim_flag_table_free(&table, &o);
-    }
-    return status;
-}
-
-const flim_bench_command flim_bench_loader = {"loader", "how fast cells come from a file", run};
+const flim_bench_command flim_bench_loader = {"loader", "how fast cells come from a file", &table, sizeof(loader_options),
+                                              measure};

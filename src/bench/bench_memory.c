@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench/bench_internal.h"
+#include "bench/bench_commands.h"
 #include "core/bytes.h"
 #include "core/alloc.h"
 #include "core/clock.h"
@@ -164,8 +164,31 @@ done:
     return status;
 }
 
-static flim_status compare(const memory_options *o, FILE *out, const flim_log *log, flim_error *err)
+/* What a list that was not given stands for. */
+static flim_status fill(flim_string_list *list, const char *const *names, flim_error *err)
 {
+    const bool given = list->n > 0;
+    for (int i = 0; !given && names[i]; i++) {
+        FLIM_TRY(flim_string_list_add(list, names[i], err));
+    }
+    return FLIM_OK;
+}
+
+static flim_status fill_lists(memory_options *o, flim_error *err)
+{
+    static const char *const presets[] = {"tiny", "base", "large", "xlarge", NULL};
+    static const char *const precisions[] = {"tf32", "bf16", NULL}, *const batches[] = {"16", "64", "auto", NULL};
+    static const char *const checkpoint[] = {"none", "all", NULL};
+    FLIM_TRY(fill(&o->presets, presets, err));
+    FLIM_TRY(fill(&o->precisions, precisions, err));
+    FLIM_TRY(fill(&o->batches, batches, err));
+    return fill(&o->checkpoint, checkpoint, err);
+}
+
+static flim_status measure(void *options, FILE *out, const flim_log *log, flim_error *err)
+{
+    memory_options *o = options;
+    FLIM_TRY(fill_lists(o, err));
     session *s = flim_alloc(1, sizeof *s, err);
     flim_card card;
     if (!s) {
@@ -176,33 +199,25 @@ static flim_status compare(const memory_options *o, FILE *out, const flim_log *l
     s->log = log;
     s->rows = flim_json_array();
     s->begun = flim_seconds();
-    flim_status status = flim_device_open(o->device, log, &s->device, err);
-    if (status == FLIM_OK) {
-        status = flim_device_get_card(s->device, &card, err);
-    }
-    if (status == FLIM_OK) {
-        status = flim_device_describe(&card, &s->twin, err);
-    }
-    if (status == FLIM_OK) {
-        const flim_device_info *info = flim_device_get_info(s->device);
-        s->room = flim_plan_room_of(s->device, o->margin);
-        fprintf(out, "%s, %s; %.2f GiB, %.2f GiB of it held at start (context, libraries, others), %.0f %% may be filled\n\n",
-                info->name, info->libraries, flim_gib(s->room.total), flim_gib(s->room.held), 100 * o->margin);
-        fprintf(
-            out,
+    flim_status status = FLIM_OK;
+    FLIM_TRY_DONE(flim_device_open(o->device, log, &s->device, err));
+    FLIM_TRY_DONE(flim_device_get_card(s->device, &card, err));
+    FLIM_TRY_DONE(flim_device_describe(&card, &s->twin, err));
+    const flim_device_info *info = flim_device_get_info(s->device);
+    s->room = flim_plan_room_of(s->device, o->margin);
+    fprintf(out, "%s, %s; %.2f GiB, %.2f GiB of it held at start (context, libraries, others), %.0f %% may be filled\n\n",
+            info->name, info->libraries, flim_gib(s->room.total), flim_gib(s->room.held), 100 * o->margin);
+    fprintf(out,
             "| preset | prec | batch      | ckpt | planned without the card, MiB | measured differs | planned on it, MiB | "
-            "measured differs | measured, MiB | code loaded, MiB | ms a step |\n");
-        fprintf(out, "|---|---|---|---|---|---|---|---|---|---|---|\n");
-        status = run_cases(s, err);
-    }
-    if (status == FLIM_OK) {
-        fprintf(out,
-                "\n%d cases in %.0f s; measured differs from the plan made on the card by %.2f %% at most, from the one made "
-                "without "
-                "it by %.2f %%; %d did not run, %d left out for time\n",
-                s->done, flim_seconds() - s->begun, 100 * s->worst_on_card, 100 * s->worst, s->failed, s->left_out);
-        status = o->json[0] ? flim_json_write(s->rows, o->json, err) : FLIM_OK;
-    }
+            "measured differs | measured, MiB | code loaded, MiB | ms per step "
+            "|\n|---|---|---|---|---|---|---|---|---|---|---|\n");
+    FLIM_TRY_DONE(run_cases(s, err));
+    fprintf(out,
+            "\n%d cases in %.0f s; measured differs from the plan made on the card by %.2f %% at most, from the one made "
+            "without it by %.2f %%; %d did not run, %d left out for time\n",
+            s->done, flim_seconds() - s->begun, 100 * s->worst_on_card, 100 * s->worst, s->failed, s->left_out);
+    status = o->json[0] ? flim_json_write(s->rows, o->json, err) : FLIM_OK;
+done:
     flim_json_free(s->rows);
     flim_device_close(s->twin);
     flim_device_close(s->device);
@@ -210,42 +225,5 @@ static flim_status compare(const memory_options *o, FILE *out, const flim_log *l
     return status;
 }
 
-/* What a list that was not given stands for. */
-static flim_status fill(flim_string_list *list, const char *const *names, flim_error *err)
-{
-    flim_status status = FLIM_OK;
-    for (int i = 0; names[i] && status == FLIM_OK; i++) {
-        status = flim_string_list_add(list, names[i], err);
-    }
-    return status;
-}
-
-static flim_status fill_lists(memory_options *o, flim_error *err)
-{
-    static const char *const presets[] = {"tiny", "base", "large", "xlarge", NULL}, *const precisions[] = {"tf32", "bf16",
-                                                                                                           NULL};
-    static const char *const batches[] = {"16", "64", "auto", NULL}, *const checkpoint[] = {"none", "all", NULL};
-    flim_status status = o->presets.n ? FLIM_OK : fill(&o->presets, presets, err);
-    if (status == FLIM_OK && o->precisions.n == 0) {
-        status = fill(&o->precisions, precisions, err);
-    }
-    if (status == FLIM_OK && o->batches.n == 0) {
-        status = fill(&o->batches, batches, err);
-    }
-    return status == FLIM_OK && o->checkpoint.n == 0 ? fill(&o->checkpoint, checkpoint, err) : status;
-}
-
-static flim_status run(int argc, char *const *argv, FILE *out, const flim_log *log, flim_error *err)
-{
-    memory_options options;
-    bool go;
-    flim_status status = flim_flag_table_read(&table, &options, argc, argv, NULL, out, &go, err);
-    if (go) {
-        status = fill_lists(&options, err);
-        status = status == FLIM_OK ? compare(&options, out, log, err) : status;
-        flim_flag_table_free(&table, &options);
-    }
-    return status;
-}
-
-const flim_bench_command flim_bench_memory = {"memory", "planned against measured device memory", run};
+const flim_bench_command flim_bench_memory = {"memory", "planned against measured device memory", &table,
+                                              sizeof(memory_options), measure};

@@ -1,4 +1,4 @@
-/* flim_bench step: whole training steps, as in peer/torch_parity.py: cell i of step s is number ((s*batch + i) * 37) mod N.
+/* flim_bench step: whole training steps, as in the comparison with PyTorch: cell i of step s is number ((s*batch + i) * 37) mod N.
  *
  * A step that is timed is flim_program_train plus the wait for its loss; reading its cells is not.  Warm-up steps run first
  * and are undone, so they change times only.  Where the backend can, the operations are timed alone after the last step. */
@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-#include "bench/bench_internal.h"
+#include "bench/bench_commands.h"
 #include "core/alloc.h"
 #include "core/bytes.h"
 #include "core/clock.h"
@@ -16,8 +16,9 @@
 #include "flim/dataset.h"
 #include "flim/device.h"
 #include "flim/flags.h"
-#include "formats/json.h"
 #include "flim/weights.h"
+#include "formats/json.h"
+#include "plan/synthetic_run.h"
 
 typedef struct step_options {
     char *device, *data; /* texts are "" if not given */
@@ -39,7 +40,7 @@ static const flim_flag_row rows[] = {
      "size of the network; base, or as the weights have it", .choices = flim_preset_names},
     {NULL, "classes", FLIM_VALUE_INTEGER, AT(classes), "0", "K", .help = "0: as the weights or the data have it, else 2",
      .allowed = ">= 0, <= 10000"},
-    {NULL, "batch", FLIM_VALUE_INTEGER, AT(batch), "16", "N", .help = "cells a step", .allowed = ">= 1, <= 1000000"},
+    {NULL, "batch", FLIM_VALUE_INTEGER, AT(batch), "16", "N", .help = "cells per step", .allowed = ">= 1, <= 1000000"},
     {NULL, "steps", FLIM_VALUE_INTEGER, AT(steps), "5", "N", .help = "steps that are timed", .allowed = ">= 1, <= 1000000"},
     {NULL, "warmup", FLIM_VALUE_INTEGER, AT(warmup), "1", "N", .help = "steps before them, whose effect is undone",
      .allowed = ">= 0, <= 1000000"},
@@ -63,7 +64,7 @@ static const flim_flag_row rows[] = {
     {"Output", "weights-out", FLIM_VALUE_TEXT, AT(weights_out), "", "FILE",
      .help = "weights after the last step (.safetensors)"},
     {NULL, "grads-out", FLIM_VALUE_TEXT, AT(grads_out), "", "FILE", .help = "gradients of step 0 (.safetensors)"},
-    {NULL, "losses", FLIM_VALUE_TEXT, AT(losses), "", "FILE", .help = "JSON array, one mean loss a step"},
+    {NULL, "losses", FLIM_VALUE_TEXT, AT(losses), "", "FILE", .help = "JSON array, one mean loss per step"},
     {NULL, "json", FLIM_VALUE_TEXT, AT(json), "", "FILE", .help = "the printed figures as JSON"},
 };
 static const flim_flag_table table = {"flim_bench step",
@@ -88,7 +89,7 @@ typedef struct bench {
     flim_network net;
     flim_precision precision;
     flim_program *program;
-    float *parameters, *statistics, *moments; /* P, S, P floats: initial weights; zeros */
+    float *parameters, *statistics; /* (P), (S) the initial weights */
     flim_batch batch;
     int64_t cells; /* N of the protocol */
     double *ms, *loss; /* (steps) */
@@ -163,21 +164,13 @@ static flim_status compile(bench *b, const flim_log *log, flim_error *err)
 static flim_status allocate(bench *b, flim_error *err)
 {
     const flim_network *net = &b->net;
-    const size_t n = (size_t)b->o->batch, steps = (size_t)b->o->steps;
-    const size_t pixels = (size_t)net->in[1] * (size_t)net->in[2], voxels = pixels * (size_t)net->in[0];
-    b->batch = (flim_batch){.n = b->o->batch, .capacity = b->o->batch, .t = net->in[0], .h = net->in[1], .w = net->in[2]};
-    void *signal = NULL;
-    bool pinned;
-    FLIM_TRY(flim_device_host_alloc(b->device, n * voxels * sizeof(float), &signal, &pinned, err));
-    b->batch.signal = signal;
-    if (!(b->parameters = flim_alloc((size_t)net->parameters, sizeof(float), err)) ||
-        !(b->statistics = flim_alloc((size_t)net->statistics, sizeof(float), err)) ||
-        !(b->moments = flim_alloc((size_t)net->parameters, sizeof(float), err)) ||
-        !(b->batch.mask = flim_alloc(n, pixels, err)) || !(b->batch.label = flim_alloc(n, sizeof(int32_t), err)) ||
-        !(b->batch.weight = flim_alloc(n, sizeof(float), err)) || !(b->batch.id = flim_alloc(n, sizeof(flim_cell_id), err)) ||
-        !(b->ms = flim_alloc(steps, sizeof(double), err)) || !(b->loss = flim_alloc(steps, sizeof(double), err))) {
-        return FLIM_ERROR_MEMORY;
-    }
+    const size_t steps = (size_t)b->o->steps;
+    FLIM_TRY(flim_batch_create(b->device, net, b->o->batch, &b->batch, err));
+    b->parameters = flim_alloc((size_t)net->parameters, sizeof *b->parameters, err);
+    b->statistics = flim_alloc((size_t)net->statistics, sizeof *b->statistics, err);
+    b->ms = flim_alloc(steps, sizeof *b->ms, err);
+    b->loss = flim_alloc(steps, sizeof *b->loss, err);
+    FLIM_TRY(b->parameters && b->statistics && b->ms && b->loss ? FLIM_OK : FLIM_ERROR_MEMORY);
     if (given(b->o->weights_in)) {
         return flim_weights_read(b->o->weights_in, net, b->parameters, b->statistics, err);
     }
@@ -188,17 +181,8 @@ static flim_status allocate(bench *b, flim_error *err)
 /* Puts the program at its initial weights, as if no step had been made. */
 static flim_status restart(bench *b, flim_error *err)
 {
-    /* 1024 is the protocol's loss scale; other precisions than fp16 have none. */
-    const flim_counters counters = {.loss_scale = b->precision == FLIM_PRECISION_FP16 ? 1024 : 1};
-    flim_status status;
-    if ((status = flim_program_write(b->program, FLIM_STATE_PARAMETERS, b->parameters, err)) != FLIM_OK ||
-        (status = flim_program_write(b->program, FLIM_STATE_STATISTICS, b->statistics, err)) != FLIM_OK ||
-        (status = flim_program_write(b->program, FLIM_STATE_MOMENT1, b->moments, err)) != FLIM_OK ||
-        (status = flim_program_write(b->program, FLIM_STATE_MOMENT2, b->moments, err)) != FLIM_OK ||
-        (status = flim_program_set_counters(b->program, &counters, err)) != FLIM_OK) {
-        return status;
-    }
     flim_totals totals;
+    FLIM_TRY(flim_fresh_state(b->program, b->parameters, b->statistics, err));
     return flim_program_totals(b->program, true, &totals, err);
 }
 
@@ -210,7 +194,6 @@ static flim_status fill_batch(bench *b, int64_t step, flim_error *err)
         int64_t cell = (step * batch->n + i) * 37 % b->cells;
         float *signal = batch->signal + i * voxels; /* (T,H,W) */
         uint8_t *mask = batch->mask + i * pixels; /* (H,W) */
-        batch->weight[i] = 1;
         batch->id[i] = (flim_cell_id){.seed = b->o->seed, .epoch = (uint32_t)step, .cell = (uint32_t)cell};
         if (!b->dataset) {
             batch->label[i] =
@@ -227,18 +210,14 @@ static flim_status fill_batch(bench *b, int64_t step, flim_error *err)
 static flim_step step_of(const bench *b)
 {
     const step_options *o = b->o;
-    const bool plain = given(o->weights_in);
-    return (flim_step){.first = true,
-                       .last = true,
-                       .divisor = (double)b->batch.n,
-                       .learning_rate = (float)o->lr,
-                       .weight_decay = (float)o->weight_decay,
-                       .beta1 = 0.9f,
-                       .beta2 = 0.999f,
-                       .epsilon = 1e-8f,
-                       .clip = plain ? 0.0f : 35.0f,
-                       .label_smoothing = plain ? 0.0f : 0.05f,
-                       .dropout = (float)o->dropout};
+    flim_step step = flim_typical_step(b->batch.n);
+    step.learning_rate = (float)o->lr;
+    step.weight_decay = (float)o->weight_decay;
+    step.dropout = (float)(o->use_dropout ? o->dropout : 0);
+    if (given(o->weights_in)) {
+        step.clip = step.label_smoothing = 0;
+    }
+    return step;
 }
 
 /* One step on cells already in the batch; *ms and *loss are its time and mean loss. */
@@ -247,13 +226,8 @@ static flim_status run_step(bench *b, double *ms, double *loss, flim_error *err)
     const flim_step step = step_of(b);
     flim_totals totals;
     double start = flim_seconds();
-    flim_status status = flim_program_train(b->program, &b->batch, &step, err);
-    if (status == FLIM_OK) {
-        status = flim_program_totals(b->program, true, &totals, err);
-    }
-    if (status != FLIM_OK) {
-        return status;
-    }
+    FLIM_TRY(flim_program_train(b->program, &b->batch, &step, err));
+    FLIM_TRY(flim_program_totals(b->program, true, &totals, err));
     *ms = 1e3 * (flim_seconds() - start);
     *loss = totals.loss / totals.weight;
     return totals.nonfinite ? flim_fail(err, FLIM_ERROR_NONFINITE, "the loss or a gradient is not finite (loss %g)", *loss)
@@ -267,36 +241,40 @@ static flim_status write_gradients(bench *b, flim_error *err)
     if (!gradients) {
         return FLIM_ERROR_MEMORY;
     }
-    flim_status status = flim_program_read(b->program, FLIM_STATE_GRADIENTS, gradients, err);
-    if (status == FLIM_OK) {
-        status = flim_weights_write(b->o->grads_out, &b->net, NULL, false, gradients, NULL, err);
-    }
+    flim_status status = FLIM_OK;
+    FLIM_TRY_DONE(flim_program_read(b->program, FLIM_STATE_GRADIENTS, gradients, err));
+    status = flim_weights_write(b->o->grads_out, &b->net, NULL, false, gradients, NULL, err);
+done:
     flim_free(gradients);
     return status;
 }
 
+static flim_status one_step(bench *b, int64_t s, double *ms, double *loss, flim_error *err)
+{
+    FLIM_TRY(fill_batch(b, s, err));
+    return run_step(b, ms, loss, err);
+}
+
 static flim_status run_steps(bench *b, flim_error *err)
 {
-    flim_status status = restart(b, err);
-    for (int64_t s = 0; s < b->o->warmup && status == FLIM_OK; s++) {
+    FLIM_TRY(restart(b, err));
+    for (int64_t s = 0; s < b->o->warmup; s++) {
         double ms, loss;
-        if ((status = fill_batch(b, s, err)) == FLIM_OK) {
-            status = run_step(b, &ms, &loss, err);
-        }
+        FLIM_TRY(one_step(b, s, &ms, &loss, err));
     }
-    if (status == FLIM_OK && b->o->warmup > 0) {
-        status = restart(b, err);
+    if (b->o->warmup > 0) {
+        FLIM_TRY(restart(b, err));
     }
-    for (int64_t s = 0; s < b->o->steps && status == FLIM_OK; s++) {
-        if ((status = fill_batch(b, s, err)) != FLIM_OK || (status = run_step(b, &b->ms[s], &b->loss[s], err)) != FLIM_OK) {
-            flim_fail_prefix(err, "step %" PRId64 ": ", s);
-            break;
+    for (int64_t s = 0; s < b->o->steps; s++) {
+        const flim_status status = one_step(b, s, &b->ms[s], &b->loss[s], err);
+        if (status != FLIM_OK) {
+            return flim_fail_prefix(err, "step %" PRId64 ": ", s);
         }
         if (s == 0 && given(b->o->grads_out)) {
-            status = write_gradients(b, err);
+            FLIM_TRY(write_gradients(b, err));
         }
     }
-    return status;
+    return FLIM_OK;
 }
 
 /* As training runs: nobody waits for a step's loss, and where the device has memory of its own the next batch is copied there
@@ -304,16 +282,13 @@ static flim_status run_steps(bench *b, flim_error *err)
 static flim_status run_in_a_row(bench *b, double *ms, flim_error *err)
 {
     const flim_step step = step_of(b);
-    flim_status status = FLIM_OK;
     const double start = flim_seconds();
-    for (int64_t s = 0; s < b->o->steps && status == FLIM_OK; s++) {
-        status = flim_program_train(b->program, &b->batch, &step, err);
+    for (int64_t s = 0; s < b->o->steps; s++) {
+        FLIM_TRY(flim_program_train(b->program, &b->batch, &step, err));
     }
-    if (status == FLIM_OK) {
-        status = flim_program_wait(b->program, err);
-    }
+    FLIM_TRY(flim_program_wait(b->program, err));
     *ms = 1e3 * (flim_seconds() - start) / (double)b->o->steps;
-    return status;
+    return FLIM_OK;
 }
 
 static flim_status write_weights(bench *b, flim_error *err)
@@ -328,7 +303,7 @@ static flim_status write_weights(bench *b, flim_error *err)
 
 typedef struct summary {
     double median, min, max, cells_per_s;
-    double in_a_row; /* ms a step; 0 where steps cannot overlap with copies */
+    double in_a_row; /* ms per step; 0 if steps cannot overlap with copies */
     int64_t peak_bytes;
     bool replays; /* flim_program_replays */
     char device[24]; /* "cpu", "cuda:0" */
@@ -381,9 +356,9 @@ static void print_table(const bench *b, const summary *s, const char *precision,
             precision, b->net.preset, b->net.parameters, b->net.in[0], b->net.in[1], b->net.in[2], o->batch, o->steps,
             o->warmup);
     fprintf(out, "loss         %12.6f first %12.6f last\n", b->loss[0], b->loss[o->steps - 1]);
-    fprintf(out, "ms a step    %12.3f median %12.3f min %12.3f max\n", s->median, s->min, s->max);
+    fprintf(out, "ms per step  %12.3f median %12.3f min %12.3f max\n", s->median, s->min, s->max);
     if (s->in_a_row > 0) {
-        fprintf(out, "in a row     %12.3f ms a step, as training runs: the next batch is copied meanwhile\n", s->in_a_row);
+        fprintf(out, "in a row     %12.3f ms per step, as training runs: the next batch is copied meanwhile\n", s->in_a_row);
     }
     fprintf(out, "cells/s      %12.2f\n", s->cells_per_s);
     fprintf(out, "peak memory  %12.3f GiB (%" PRId64 " bytes)\n", flim_gib(s->peak_bytes), s->peak_bytes);
@@ -398,42 +373,42 @@ static void print_table(const bench *b, const summary *s, const char *precision,
 
 static flim_status write_json(const bench *b, const summary *s, const char *precision, flim_error *err)
 {
-    flim_status status = FLIM_OK;
-    if (given(b->o->json)) {
-        flim_json *json = flim_json_object(), *ms = flim_json_object();
-        flim_json_set_string(json, "device", s->device);
-        flim_json_set_string(json, "device_name", flim_device_get_info(b->device)->name);
-        flim_json_set_string(json, "precision", precision);
-        flim_json_set_string(json, "preset", b->net.preset);
-        flim_json_set_integer(json, "batch", b->o->batch);
-        flim_json_set_number(ms, "median", s->median);
-        flim_json_set_number(ms, "min", s->min);
-        flim_json_set_number(ms, "max", s->max);
-        if (s->in_a_row > 0) {
-            flim_json_set_number(ms, "in_a_row", s->in_a_row);
-        }
-        flim_json_set(json, "ms", ms);
-        flim_json_set_number(json, "cells_per_s", s->cells_per_s);
-        flim_json_set_integer(json, "peak_bytes", s->peak_bytes);
-        flim_json_set_bool(json, "replayed", s->replays);
-        if (s->parts > 0) {
-            flim_json *parts = flim_json_object();
-            for (int i = 0; i < FLIM_PARTS; i++) {
-                flim_json_set_number(parts, flim_part_name((flim_part)i), s->part[i]);
-            }
-            flim_json_set(json, "part_ms", parts);
-        }
-        status = flim_json_write(json, b->o->json, err);
-        flim_json_free(json);
+    flim_json *json = flim_json_object(), *ms = flim_json_object();
+    flim_json_set_string(json, "device", s->device);
+    flim_json_set_string(json, "device_name", flim_device_get_info(b->device)->name);
+    flim_json_set_string(json, "precision", precision);
+    flim_json_set_string(json, "preset", b->net.preset);
+    flim_json_set_integer(json, "batch", b->o->batch);
+    flim_json_set_number(ms, "median", s->median);
+    flim_json_set_number(ms, "min", s->min);
+    flim_json_set_number(ms, "max", s->max);
+    if (s->in_a_row > 0) {
+        flim_json_set_number(ms, "in_a_row", s->in_a_row);
     }
-    if (status == FLIM_OK && given(b->o->losses)) {
-        flim_json *json = flim_json_array();
-        for (int64_t i = 0; i < b->o->steps; i++) {
-            flim_json_add_number(json, b->loss[i]);
+    flim_json_set(json, "ms", ms);
+    flim_json_set_number(json, "cells_per_s", s->cells_per_s);
+    flim_json_set_integer(json, "peak_bytes", s->peak_bytes);
+    flim_json_set_bool(json, "replayed", s->replays);
+    if (s->parts > 0) {
+        flim_json *parts = flim_json_object();
+        for (int i = 0; i < FLIM_PARTS; i++) {
+            flim_json_set_number(parts, flim_part_name((flim_part)i), s->part[i]);
         }
-        status = flim_json_write(json, b->o->losses, err);
-        flim_json_free(json);
+        flim_json_set(json, "part_ms", parts);
     }
+    const flim_status status = flim_json_write(json, b->o->json, err);
+    flim_json_free(json);
+    return status;
+}
+
+static flim_status write_losses(const bench *b, flim_error *err)
+{
+    flim_json *json = flim_json_array();
+    for (int64_t i = 0; i < b->o->steps; i++) {
+        flim_json_add_number(json, b->loss[i]);
+    }
+    const flim_status status = flim_json_write(json, b->o->losses, err);
+    flim_json_free(json);
     return status;
 }
 
@@ -444,56 +419,38 @@ static void release(bench *b)
     flim_dataset_close(b->dataset);
     flim_free(b->parameters);
     flim_free(b->statistics);
-    flim_free(b->moments);
-    flim_free(b->batch.mask);
-    flim_free(b->batch.label);
-    flim_free(b->batch.weight);
-    flim_free(b->batch.id);
     flim_free(b->ms);
     flim_free(b->loss);
-    if (b->device) {
-        flim_device_host_free(b->device, b->batch.signal);
-    }
+    flim_batch_free(b->device, &b->batch);
     flim_device_close(b->device);
 }
 
-static flim_status measure(const step_options *o, FILE *out, const flim_log *log, flim_error *err)
+static flim_status measure(void *options, FILE *out, const flim_log *log, flim_error *err)
 {
+    const step_options *o = options;
     bench b = {.o = o, .precision = o->precision};
-    flim_status status;
+    flim_status status = FLIM_OK;
     /* Mistakes in flags and files come before the want of a device. */
-    if ((status = open_data(&b, err)) != FLIM_OK || (status = build_network(&b, err)) != FLIM_OK ||
-        (status = flim_device_open(o->device, log, &b.device, err)) != FLIM_OK ||
-        (status = compile(&b, log, err)) != FLIM_OK || (status = allocate(&b, err)) != FLIM_OK ||
-        (status = run_steps(&b, err)) != FLIM_OK) {
-        goto done;
-    }
+    FLIM_TRY_DONE(open_data(&b, err));
+    FLIM_TRY_DONE(build_network(&b, err));
+    FLIM_TRY_DONE(flim_device_open(o->device, log, &b.device, err));
+    FLIM_TRY_DONE(compile(&b, log, err));
+    FLIM_TRY_DONE(allocate(&b, err));
+    FLIM_TRY_DONE(run_steps(&b, err));
     summary s = summarize(&b);
-    if ((given(o->weights_out) && (status = write_weights(&b, err)) != FLIM_OK) ||
-        (flim_device_get_info(b.device)->own_memory && (status = run_in_a_row(&b, &s.in_a_row, err)) != FLIM_OK) ||
-        (o->parts && (status = time_parts(&b, &s, err)) != FLIM_OK)) {
-        goto done;
+    FLIM_TRY_DONE(given(o->weights_out) ? write_weights(&b, err) : FLIM_OK);
+    if (flim_device_get_info(b.device)->own_memory) {
+        FLIM_TRY_DONE(run_in_a_row(&b, &s.in_a_row, err));
     }
+    FLIM_TRY_DONE(o->parts ? time_parts(&b, &s, err) : FLIM_OK);
     const char *precision = flim_precision_name(b.precision);
     print_table(&b, &s, precision, out);
-    status = write_json(&b, &s, precision, err);
+    FLIM_TRY_DONE(given(o->json) ? write_json(&b, &s, precision, err) : FLIM_OK);
+    FLIM_TRY_DONE(given(o->losses) ? write_losses(&b, err) : FLIM_OK);
 done:
     release(&b);
     return status;
 }
 
-static flim_status run(int argc, char *const *argv, FILE *out, const flim_log *log, flim_error *err)
-{
-    step_options options;
-    bool go;
-    flim_status status = flim_flag_table_read(&table, &options, argc, argv, NULL, out, &go, err);
-    if (go) {
-        options.dropout = options.use_dropout ? options.dropout : 0;
-        status = measure(&options, out, log, err);
-        flim_flag_table_free(&table, &options);
-    }
-    return status;
-}
-
 const flim_bench_command flim_bench_step = {"step", "training steps of the whole network: time, memory, losses, gradients",
-                                            run};
+                                            &table, sizeof(step_options), measure};

@@ -1,10 +1,12 @@
-#include "bench/bench_internal.h"
+#include "bench/bench_commands.h"
 
 #include <string.h>
 
+#include "core/alloc.h"
 #include "core/parse.h"
+#include "core/try.h"
 
-/* A new subcommand is a file of this folder, a line in commands.h and a line here. */
+/* A new subcommand is a file of this folder, a line in bench_commands.h and a line here. */
 static const flim_bench_command *const commands[] = {
     &flim_bench_step, &flim_bench_feed, &flim_bench_loader, &flim_bench_layers, &flim_bench_limits, &flim_bench_memory, NULL,
 };
@@ -27,4 +29,21 @@ flim_status flim_bench_find(const char *name, const flim_bench_command **out, fl
     }
     return flim_fail(err, FLIM_ERROR_USAGE, "unknown subcommand '%s' (did you mean '%s'? see flim_bench --help)", name,
                      flim_nearest(name, names, N_COMMANDS));
+}
+
+flim_status flim_bench_run(const flim_bench_command *command, int argc, char *const *argv, FILE *out, const flim_log *log,
+                           flim_error *err)
+{
+    bool go;
+    void *options = flim_alloc(1, command->options_bytes, err);
+    flim_status status = FLIM_OK;
+    FLIM_TRY_DONE(options ? FLIM_OK : FLIM_ERROR_MEMORY);
+    FLIM_TRY_DONE(flim_flag_table_read(command->flags, options, argc, argv, NULL, out, &go, err));
+    if (go) {
+        status = command->measure(options, out, log, err);
+        flim_flag_table_free(command->flags, options);
+    }
+done:
+    flim_free(options);
+    return status;
 }
