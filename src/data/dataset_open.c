@@ -13,6 +13,7 @@
 #include "core/try.h"
 #include "data/columns.h"
 #include "data/dataset_internal.h"
+#include "data/format.h"
 
 /* "NTYX" in any order and case (H and W do for Y and X) -> out.  *use: NULL for the default, which lets the reader doubt a file
  * that looks otherwise; NTHW insists. */
@@ -81,7 +82,7 @@ static flim_status open_files(flim_dataset *d, const char *const *paths, int n_p
             file->inode = about.st_ino;
             file->written = about.st_mtim;
         }
-        FLIM_TRY(flim_source_open(paths[i], options, &file->source, err));
+        FLIM_TRY(flim_format_of(paths[i])->open(paths[i], options, &file->source, err));
         const flim_source_info *cells = &file->source->info;
         file->first = info->n;
         if (i == 0) {
@@ -249,7 +250,7 @@ flim_status flim_dataset_open_here(const char *const *paths, int n_paths, const 
     }
     flim_signal_table(d->table);
     FLIM_TRY_DONE(make_cache(d, options, err));
-    d->info.thread_safe_library = flim_source_thread_safe();
+    d->info.thread_safe_library = flim_format_of(paths[0])->thread_safe();
 done:
     if (status == FLIM_OK) {
         *out = d;

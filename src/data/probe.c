@@ -19,7 +19,7 @@
 #include "core/alloc.h"
 #include "core/try.h"
 #include "data/dataset_open.h"
-#include "data/source.h"
+#include "data/format.h"
 
 enum { MOST_CELLS = 64 }; /* read by the child: all of a small file, else some from first to last */
 
@@ -140,7 +140,7 @@ static flim_status probe(const char *const *paths, int n_paths, const flim_datas
     if (pipe(fd) != 0) {
         return FLIM_OK;
     }
-    pid_t child = flim_source_fork();
+    pid_t child = flim_format_of(paths[0])->fork();
     if (child == 0) {
         close(fd[0]);
         be_child(fd[1], paths, n_paths, options);

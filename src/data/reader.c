@@ -157,23 +157,20 @@ static flim_status read_cell(flim_reader *reader, int64_t cell, bool signal, flo
 {
     flim_dataset *d = reader->dataset;
     flim_number number = {FLIM_FLOAT, sizeof *out, false};
-    flim_status status = check_cell(d, cell, err);
-    if (status != FLIM_OK) {
-        return status;
-    }
-    const void *kept = d->cache ? flim_cell_cache_find(d->cache, cell, &number) : NULL;
-    if (kept && signal) {
-        flim_number_signal(number, kept, d->voxels, d->table, out);
-    } else if (kept) {
-        flim_number_counts(number, kept, d->voxels, out);
-    } else if ((status = from_file(reader, cell, signal, out, &number, &kept, err)) != FLIM_OK) {
-        return status;
+    FLIM_TRY(check_cell(d, cell, err));
+    const void *values = d->cache ? flim_cell_cache_find(d->cache, cell, &number) : NULL;
+    if (values && signal) {
+        flim_number_signal(number, values, d->voxels, d->table, out);
+    } else if (values) {
+        flim_number_counts(number, values, d->voxels, out);
+    } else {
+        FLIM_TRY(from_file(reader, cell, signal, out, &number, &values, err));
     }
     const uint8_t *stored = d->mask ? d->mask + cell * d->pixels : NULL;
     if (mask && stored) {
         memcpy(mask, stored, (size_t)d->pixels);
     } else if (mask) {
-        flim_number_mask(number, kept, d->info.t, d->pixels, reader->seen, mask);
+        flim_number_mask(number, values, d->info.t, d->pixels, reader->seen, mask);
     }
     if (d->mask_counts && stored) { /* without a stored mask every voxel outside is 0 already */
         for (int64_t t = 0; t < d->info.t; t++) {
@@ -189,10 +186,10 @@ static flim_status read_cell(flim_reader *reader, int64_t cell, bool signal, flo
 flim_status flim_reader_values(flim_reader *reader, int64_t cell, flim_number *number, const void **values, flim_error *err)
 {
     flim_dataset *d = reader->dataset;
-    flim_status status = check_cell(d, cell, err);
-    *values = d->cache && status == FLIM_OK ? flim_cell_cache_find(d->cache, cell, number) : NULL;
-    if (status != FLIM_OK || *values) {
-        return status;
+    *values = NULL;
+    FLIM_TRY(check_cell(d, cell, err));
+    if (d->cache && (*values = flim_cell_cache_find(d->cache, cell, number))) {
+        return FLIM_OK;
     }
     int64_t local;
     const flim_dataset_file *file = flim_dataset_locate(d, cell, &local);

@@ -1,6 +1,6 @@
 /* One open data file, whatever its format: cells, columns and attributes behind a table of functions.
  *
- * For: src/data.  A second native format is one folder src/data/<format>/ that fills the table, and a line in source.c.
+ * For: src/data.  A second native format is one folder src/data/<format>/ that fills the table, and a row in format.c.
  * Owns: a source owns its file, opened read-only, which never changes.  Nothing that a file says is believed before it was checked:
  *      sizes that are to be allocated stay under limit(), which follows the size of the file.
  * Errors: FLIM_ERROR_DATA with file, object, found and expected; FLIM_ERROR_MEMORY.
@@ -93,11 +93,14 @@ struct flim_source {
     flim_source_info info;
 };
 
-/* Opens a file and checks its layout. */
-flim_status flim_source_open(const char *path, const flim_source_options *options, flim_source **out, flim_error *err);
-/* fork() while no other thread is inside a format's library, so that the child may use it. */
-int flim_source_fork(void);
-/* Are the formats' libraries built thread-safe?  They are called one thread at a time either way. */
-bool flim_source_thread_safe(void);
+/* What a format offers before a file of it is open. */
+typedef struct flim_format {
+    /* Opens a file and checks its layout. */
+    flim_status (*open)(const char *path, const flim_source_options *options, flim_source **out, flim_error *err);
+    /* fork() while no other thread is inside the format's library, so that the child may use it. */
+    int (*fork)(void);
+    /* Is the library built thread-safe?  It is called by one thread at a time either way. */
+    bool (*thread_safe)(void);
+} flim_format;
 
 #endif

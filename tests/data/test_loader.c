@@ -127,6 +127,15 @@ static int threads_of_this_process(void)
     return count;
 }
 
+/* A thread that was joined may stand in /proc for a moment yet. */
+static bool threads_become(int count)
+{
+    for (int i = 0; i < 500 && threads_of_this_process() != count; i++) {
+        nanosleep(&(struct timespec){0, 2000000}, NULL);
+    }
+    return threads_of_this_process() == count;
+}
+
 static void twenty_shuffled_epochs_with_any_number_of_threads(void **state)
 {
     (void)state;

@@ -59,9 +59,9 @@ static flim_status wrong_kind(const reading *s, const char *expected, flim_error
 /* Opens a dataset with its type and dataspace; s->dataset stays -1 where it does not exist and is not needed. */
 static flim_status open_dataset(reading *s, bool needed, const char *expected, flim_error *err)
 {
-    flim_status status = flim_h5_dataset(s->h5, s->name, needed, expected, H5P_DEFAULT, &s->dataset, err);
-    if (status != FLIM_OK || s->dataset < 0) {
-        return status;
+    FLIM_TRY(flim_h5_dataset(s->h5, s->name, needed, expected, H5P_DEFAULT, &s->dataset, err));
+    if (s->dataset < 0) {
+        return FLIM_OK;
     }
     s->type = H5Dget_type(s->dataset);
     s->space = H5Dget_space(s->dataset);
@@ -162,20 +162,20 @@ flim_status flim_h5_read_integers(flim_source *source, const char *name, int64_t
 {
     const int64_t n = source->info.n;
     reading s = enter(flim_h5_of(source), name);
-    flim_status status = open_column(&s, n, err);
-    if (status == FLIM_OK) {
-        H5T_class_t class = H5Tget_class(s.type);
-        hid_t base = class == H5T_ENUM ? H5Tget_super(s.type) : -1;
-        bool is_unsigned = H5Tget_sign(base >= 0 ? base : s.type) == H5T_SGN_NONE;
-        size_t size = H5Tget_size(s.type);
-        if (base >= 0) {
-            H5Tclose(base);
-        }
-        status = (class != H5T_INTEGER && class != H5T_ENUM && class != H5T_FLOAT) || size == 0 || size > 8
-                     ? wrong_kind(&s, "integers of at most 64 bits", err)
-                 : class == H5T_FLOAT ? integers_from_doubles(&s, n, values, err)
-                                      : integers(&s, n, is_unsigned, values, err);
+    flim_status status;
+    FLIM_TRY_DONE(open_column(&s, n, err));
+    const H5T_class_t class = H5Tget_class(s.type);
+    const hid_t base = class == H5T_ENUM ? H5Tget_super(s.type) : -1;
+    const bool is_unsigned = H5Tget_sign(base >= 0 ? base : s.type) == H5T_SGN_NONE;
+    const size_t size = H5Tget_size(s.type);
+    if (base >= 0) {
+        H5Tclose(base);
     }
+    status = (class != H5T_INTEGER && class != H5T_ENUM && class != H5T_FLOAT) || size == 0 || size > 8
+                 ? wrong_kind(&s, "integers of at most 64 bits", err)
+             : class == H5T_FLOAT ? integers_from_doubles(&s, n, values, err)
+                                  : integers(&s, n, is_unsigned, values, err);
+done:
     leave(&s);
     return status;
 }
@@ -226,10 +226,8 @@ static flim_status strings(const reading *s, int64_t n, char **list, flim_error 
     char *buffer = NULL;
     hid_t transfer = -1;
     budget left = {flim_h5_limit(s->h5)};
-    flim_status status = flim_h5_check_bytes(s->h5, s->name, n, size, err);
-    if (status != FLIM_OK) {
-        return status;
-    }
+    flim_status status = FLIM_OK;
+    FLIM_TRY(flim_h5_check_bytes(s->h5, s->name, n, size, err));
     if (!(buffer = flim_alloc((size_t)n, size, err))) {
         return FLIM_ERROR_MEMORY;
     }
@@ -408,8 +406,9 @@ flim_status flim_h5_read_mask(flim_source *source, const char *axes, uint8_t *ma
     want[at[1]] = (hsize_t)h;
     want[at[2]] = (hsize_t)w;
     reading s = enter(flim_h5_of(source), "mask");
-    flim_status status = open_dataset(&s, false, "(N,H,W)", err);
-    if (status != FLIM_OK || s.dataset < 0) {
+    flim_status status;
+    FLIM_TRY_DONE(open_dataset(&s, false, "(N,H,W)", err));
+    if (s.dataset < 0) {
         goto done;
     }
     if (!flim_h5_shape(s.dataset, &rank, sizes) || rank != 3 || memcmp(sizes, want, sizeof want) != 0) {

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "core/alloc.h"
+#include "core/try.h"
 #include "flim/dataset.h"
 
 /* The one lock around HDF5: the library's state is global, so its lock has to be. */
@@ -162,9 +163,45 @@ static hid_t open_file(const char *path, const flim_log *log)
     return file;
 }
 
-flim_status flim_h5_open(const char *path, const flim_log *log, const flim_log *errors, flim_h5 **out, flim_error *err)
+/* The signature stands at 0 or, after a user block, at 512, 1024, 2048, ... */
+static bool has_signature(const flim_h5 *h5)
 {
     static const unsigned char signature[8] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
+    unsigned char start[8];
+    for (int64_t at = 0; at + 8 <= h5->size; at = at ? at * 2 : 512) {
+        if (pread(h5->fd, start, 8, at) == 8 && memcmp(start, signature, 8) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The file as bytes: a regular one that begins as HDF5 does. */
+static flim_status open_bytes(flim_h5 *h5, const char *path, flim_error *err)
+{
+    struct stat about;
+    if (stat(path, &about) != 0) {
+        return flim_fail(err, FLIM_ERROR_DATA, "%s: cannot open the data file: %s", path, strerror(errno));
+    }
+    if (!S_ISREG(about.st_mode)) {
+        return flim_fail(err, FLIM_ERROR_DATA, "%s: expected an HDF5 file, found %s", path,
+                         S_ISDIR(about.st_mode) ? "a directory" : "something that is no regular file");
+    }
+    h5->size = about.st_size;
+    h5->fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (h5->fd < 0) {
+        return flim_fail(err, FLIM_ERROR_DATA, "%s: cannot open the data file: %s", path, strerror(errno));
+    }
+    if (h5->size == 0) {
+        return flim_fail(err, FLIM_ERROR_DATA, "%s: the file is empty (0 bytes); expected an HDF5 file", path);
+    }
+    return has_signature(h5) ? FLIM_OK
+                             : flim_fail(err, FLIM_ERROR_DATA, "%s: not an HDF5 file: its %lld bytes hold no HDF5 signature",
+                                         path, (long long)h5->size);
+}
+
+flim_status flim_h5_open(const char *path, const flim_log *log, const flim_log *errors, flim_h5 **out, flim_error *err)
+{
     flim_status status = FLIM_OK;
     *out = NULL;
     flim_h5 *h5 = flim_alloc(1, sizeof *h5, err);
@@ -176,39 +213,11 @@ flim_status flim_h5_open(const char *path, const flim_log *log, const flim_log *
     if (errors) {
         h5->errors = *errors;
     }
-    struct stat about;
     if (!(h5->path = flim_strdup(path, err))) {
         status = FLIM_ERROR_MEMORY;
         goto done;
     }
-    if (stat(path, &about) != 0) {
-        status = flim_fail(err, FLIM_ERROR_DATA, "%s: cannot open the data file: %s", path, strerror(errno));
-        goto done;
-    }
-    if (!S_ISREG(about.st_mode)) {
-        status = flim_fail(err, FLIM_ERROR_DATA, "%s: expected an HDF5 file, found %s", path,
-                           S_ISDIR(about.st_mode) ? "a directory" : "something that is no regular file");
-        goto done;
-    }
-    h5->size = about.st_size;
-    h5->fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (h5->fd < 0) {
-        status = flim_fail(err, FLIM_ERROR_DATA, "%s: cannot open the data file: %s", path, strerror(errno));
-        goto done;
-    }
-    /* The signature stands at 0 or, after a user block, at 512, 1024, 2048, ... */
-    bool found = false;
-    unsigned char start[8];
-    for (int64_t at = 0; at + 8 <= h5->size && !found; at = at ? at * 2 : 512) {
-        found = pread(h5->fd, start, 8, at) == 8 && memcmp(start, signature, 8) == 0;
-    }
-    if (!found) {
-        status = h5->size == 0
-                     ? flim_fail(err, FLIM_ERROR_DATA, "%s: the file is empty (0 bytes); expected an HDF5 file", path)
-                     : flim_fail(err, FLIM_ERROR_DATA, "%s: not an HDF5 file: its %lld bytes hold no HDF5 signature", path,
-                                 (long long)h5->size);
-        goto done;
-    }
+    FLIM_TRY_DONE(open_bytes(h5, path, err));
     flim_h5_guard guard = flim_h5_enter(h5);
     h5->file = open_file(path, log);
     if (h5->file < 0) {

@@ -4,7 +4,7 @@
 
 #include <hdf5.h>
 
-#include "data/hdf5/hdf5_source.h"
+#include "data/source.h"
 
 typedef struct flim_h5 {
     flim_source source;
@@ -23,6 +23,8 @@ static inline flim_h5 *flim_h5_of(flim_source *source)
     return (flim_h5 *)source;
 }
 
+bool flim_h5_thread_safe(void);
+int flim_h5_fork(void);
 flim_status flim_h5_open(const char *path, const flim_log *log, const flim_log *errors, flim_h5 **out, flim_error *err);
 void flim_h5_close(flim_h5 *h5); /* NULL is allowed */
 /* 1100 x the size of the file and of those that its datasets lie in (deflate's best is 1032 : 1) + 16 MiB. */

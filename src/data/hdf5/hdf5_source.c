@@ -34,7 +34,7 @@ static const flim_source_ops ops = {.close = close_source,
                                     .similar = flim_h5_similar,
                                     .others = flim_h5_others};
 
-flim_status flim_h5_source_open(const char *path, const flim_source_options *options, flim_source **out, flim_error *err)
+static flim_status open_source(const char *path, const flim_source_options *options, flim_source **out, flim_error *err)
 {
     flim_h5 *h5 = NULL;
     *out = NULL;
@@ -48,3 +48,5 @@ flim_status flim_h5_source_open(const char *path, const flim_source_options *opt
     }
     return status;
 }
+
+const flim_format flim_format_hdf5 = {.open = open_source, .fork = flim_h5_fork, .thread_safe = flim_h5_thread_safe};

@@ -1,4 +1,4 @@
-/* The HDF5 format, for src/data/source.c.  Only src/data/hdf5/ includes hdf5.h.
+/* The HDF5 format, for src/data/format.c.  Only src/data/hdf5/ includes hdf5.h.
  *
  * HDF5 holds global state and, built thread-safe or not, runs one call at a time: every function here takes one lock of ours
  * around its HDF5 calls, keeps the library from printing its error stack, and puts the reason into the error text.
@@ -8,8 +8,6 @@
 
 #include "data/source.h"
 
-flim_status flim_h5_source_open(const char *path, const flim_source_options *options, flim_source **out, flim_error *err);
-bool flim_h5_thread_safe(void);
-int flim_h5_fork(void);
+extern const flim_format flim_format_hdf5;
 
 #endif

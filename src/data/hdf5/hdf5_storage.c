@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 
 #include "core/alloc.h"
+#include "core/try.h"
 
 enum { PATH_SIZE = 4096 };
 
@@ -217,20 +218,21 @@ static flim_status check_virtual(flim_h5 *h5, const char *name, hid_t dcpl, flim
 {
     char file[2][PATH_SIZE] = {"", ""}, source[2][PATH_SIZE] = {"", ""};
     size_t n = 0;
-    flim_status status = FLIM_OK;
     H5Pget_virtual_count(dcpl, &n);
-    for (size_t i = 0; i < n && status == FLIM_OK; i++) {
+    for (size_t i = 0; i < n; i++) {
         char *now_file = file[i % 2], *now_source = source[i % 2]; /* the other ones are those of the mapping before */
         if (H5Pget_virtual_filename(dcpl, i, now_file, PATH_SIZE) < 0 ||
             H5Pget_virtual_dsetname(dcpl, i, now_source, PATH_SIZE) < 0) {
-            status = flim_fail(err, FLIM_ERROR_DATA, "%s: /%s: source %zu of its view cannot be read", h5->path, name, i);
-        } else if (strchr(now_file, '%') || strchr(now_source, '%')) {
+            return flim_fail(err, FLIM_ERROR_DATA, "%s: /%s: source %zu of its view cannot be read", h5->path, name, i);
+        }
+        if (strchr(now_file, '%') || strchr(now_source, '%')) {
             continue; /* a pattern: any number of sources, also none, is right */
-        } else if (i == 0 || strcmp(now_file, file[(i + 1) % 2]) != 0 || strcmp(now_source, source[(i + 1) % 2]) != 0) {
-            status = check_source(h5, name, now_file, now_source, err);
+        }
+        if (i == 0 || strcmp(now_file, file[(i + 1) % 2]) != 0 || strcmp(now_source, source[(i + 1) % 2]) != 0) {
+            FLIM_TRY(check_source(h5, name, now_file, now_source, err));
         }
     }
-    return status;
+    return FLIM_OK;
 }
 
 bool flim_h5_is_own(flim_h5 *h5, hid_t dataset)
@@ -253,12 +255,14 @@ flim_status flim_h5_check_storage(flim_h5 *h5, const char *name, hid_t dataset, 
     if (!flim_h5_is_own(h5, dataset) && H5Fget_name(dataset, path, sizeof path) > 0 && stat(path, &about) == 0) {
         count_outside(h5, &about); /* through an external link */
     }
-    flim_status status = check_filters(h5, name, dcpl, err);
-    if (status == FLIM_OK && layout == H5D_CONTIGUOUS) {
-        status = check_external(h5, name, dataset, dcpl, err);
-    } else if (status == FLIM_OK && layout == H5D_VIRTUAL) {
-        status = check_virtual(h5, name, dcpl, err);
+    flim_status status;
+    FLIM_TRY_DONE(check_filters(h5, name, dcpl, err));
+    if (layout == H5D_CONTIGUOUS) {
+        FLIM_TRY_DONE(check_external(h5, name, dataset, dcpl, err));
+    } else if (layout == H5D_VIRTUAL) {
+        FLIM_TRY_DONE(check_virtual(h5, name, dcpl, err));
     }
+done:
     H5Pclose(dcpl);
     return status;
 }

@@ -11,6 +11,7 @@
 
 #include "core/alloc.h"
 #include "core/file.h"
+#include "core/try.h"
 #include "data/hdf5/hdf5_driver.h"
 
 struct flim_dataset_writer {
@@ -165,29 +166,25 @@ static flim_status write_attribute(flim_dataset_writer *writer, const char *name
 static flim_status write_tables(flim_dataset_writer *writer, const flim_dataset_layout *layout, flim_error *err)
 {
     hsize_t dims[1] = {(hsize_t)layout->n};
-    flim_status status = FLIM_OK;
     if (layout->label && !write_whole(writer->file, "label", H5T_STD_I32LE, H5T_NATIVE_INT32, 1, dims, NULL, layout->label)) {
-        status = failed(writer, "label", err);
+        return failed(writer, "label", err);
     }
-    if (status == FLIM_OK && layout->group) {
-        status = write_strings(writer, "group", layout->group, layout->n, false, err);
-    } else if (status == FLIM_OK && layout->group_number &&
+    if (layout->group) {
+        FLIM_TRY(write_strings(writer, "group", layout->group, layout->n, false, err));
+    } else if (layout->group_number &&
                !write_whole(writer->file, "group", H5T_STD_I64LE, H5T_NATIVE_INT64, 1, dims, NULL, layout->group_number)) {
-        status = failed(writer, "group", err);
+        return failed(writer, "group", err);
     }
-    if (status == FLIM_OK && layout->name) {
-        status = write_strings(writer, "name", layout->name, layout->n, false, err);
+    if (layout->name) {
+        FLIM_TRY(write_strings(writer, "name", layout->name, layout->n, false, err));
     }
-    if (status == FLIM_OK && layout->classes > 0) {
-        status = write_strings(writer, "class_names", layout->class_name, layout->classes, true, err);
+    if (layout->classes > 0) {
+        FLIM_TRY(write_strings(writer, "class_names", layout->class_name, layout->classes, true, err));
     }
-    if (status == FLIM_OK && layout->time_range_ns > 0) {
-        status = write_attribute(writer, "time_range_ns", layout->time_range_ns, NULL, err);
+    if (layout->time_range_ns > 0) {
+        FLIM_TRY(write_attribute(writer, "time_range_ns", layout->time_range_ns, NULL, err));
     }
-    if (status == FLIM_OK && layout->note) {
-        status = write_attribute(writer, "note", 0, layout->note, err);
-    }
-    return status;
+    return layout->note ? write_attribute(writer, "note", 0, layout->note, err) : FLIM_OK;
 }
 
 static bool create_file(flim_dataset_writer *writer)
