@@ -216,7 +216,7 @@ __global__ void __launch_bounds__(256) square_kernel(const float *__restrict__ g
     }
 }
 
-/* Decides whether this window updates, and moves counters and loss scale.  dynamic: fp16's loss scaling. */
+/* Decides whether this accumulation ends in an update, and moves counters and loss scale.  dynamic: fp16's loss scaling. */
 __global__ void __launch_bounds__(256)
     decide_kernel(flim_device_state *state, const flim_device_step *step, const double *partial, bool dynamic)
 {

@@ -1,10 +1,10 @@
-/* Backward through a unit's tail, second of three: sums over dv become the coefficients of dz, the gradients of gamma, beta and bias,
+/* Backward through a unit's epilogue, second of three: sums over dv become the coefficients of dz, the gradients of gamma, beta and bias,
  * and the scale that dz is stored with.  One small kernel, from the sums of kernels_grad.cu or those that a convolution gathered. */
 #include <math.h>
 
 #include "cuda/kernels/kernels.h"
 
-/* The power of two that brings a gradient's root mean square near 2^-9.  With at most 2^24 values a channel the largest
+/* The power of two that brings a gradient's root mean square near 2^-9.  With at most 2^24 values per channel the largest
  * possible value (sqrt(count) times the rms) and the sums of the weight gradient then stay within fp16's range, and values
  * 2^-15 times the rms still count. */
 __device__ static float scale_for(double mean_square)
@@ -72,7 +72,7 @@ __device__ static void finish_channel(const flim_grad_norm &n, int k, double cou
     n.out.d[k] = (float)(d * scale);
 }
 
-/* One block a channel sums the partials; the last block to finish does the rest for all channels. */
+/* One block per channel sums the partials; the last block to finish does the rest for all channels. */
 __global__ void __launch_bounds__(128)
     grad_norm_kernel(const float *__restrict__ partial, grad_norm_args args, double *sums, int *counter)
 {

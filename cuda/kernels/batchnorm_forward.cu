@@ -1,14 +1,11 @@
 /* Forward: BatchNorm statistics, and normalise + skip + activation + pool + dropout in one pass. */
 #include "cuda/kernels/epilogue.cuh"
 
-#define EPS 1e-5
-#define MOMENTUM 0.1
-
 flim_blocks flim_blocks_for(int64_t cells, int64_t pixels, int c, int processors)
 {
     const int64_t lanes = walk_threads(c) / (c / 8 < 256 ? c / 8 : 256);
-    int64_t want = ((int64_t)processors * 8 + cells - 1) / cells; /* blocks a cell that fill the card */
-    int64_t most = pixels / (lanes * 4); /* at least four pixels a thread */
+    int64_t want = ((int64_t)processors * 8 + cells - 1) / cells; /* blocks per cell that fill the card */
+    int64_t most = pixels / (lanes * 4); /* at least four pixels per thread */
     int64_t chunks = want < most ? want : most;
     chunks = chunks < 1 ? 1 : chunks;
     flim_blocks b;
@@ -100,7 +97,7 @@ __device__ static void fixed_channel(const flim_norm &m, int k)
         write_affine(m, k, 0.0, 0.0, 1.0 / ws, bias);
         return;
     }
-    double invstd = 1.0 / (sqrt((double)m.running_var[k] + EPS) * ws);
+    double invstd = 1.0 / (sqrt((double)m.running_var[k] + FLIM_BN_EPS_EXACT) * ws);
     write_affine(m, k, (m.running_mean[k] - bias) * ws, invstd, m.gamma[k] * invstd, m.beta[k]);
 }
 
@@ -128,13 +125,15 @@ __device__ static void train_channel(const flim_norm &m, int k, const moments &a
         return;
     }
     double ws = m.weight_scale ? *m.weight_scale : 1.0, bias = m.bias ? m.bias[k] : 0.0;
-    double invstd = 1.0 / sqrt(all.m2 / all.n + EPS * ws * ws);
+    double invstd = 1.0 / sqrt(all.m2 / all.n + FLIM_BN_EPS_EXACT * ws * ws);
     write_affine(m, k, all.mean, invstd, m.gamma[k] * invstd, m.beta[k]);
-    m.running_mean[k] = (float)((1 - MOMENTUM) * m.running_mean[k] + MOMENTUM * (all.mean / ws + bias));
-    m.running_var[k] = (float)((1 - MOMENTUM) * m.running_var[k] + MOMENTUM * (all.m2 / (all.n - 1) / (ws * ws)));
+    m.running_mean[k] =
+        (float)((1 - FLIM_BN_MOMENTUM_EXACT) * m.running_mean[k] + FLIM_BN_MOMENTUM_EXACT * (all.mean / ws + bias));
+    m.running_var[k] = (float)((1 - FLIM_BN_MOMENTUM_EXACT) * m.running_var[k] +
+                               FLIM_BN_MOMENTUM_EXACT * (all.m2 / (all.n - 1) / (ws * ws)));
 }
 
-/* One block a channel. */
+/* One block per channel. */
 __global__ void __launch_bounds__(128) norm_train_kernel(const float *__restrict__ partial, flim_blocks b, flim_norm m)
 {
     __shared__ moments shared[128];
@@ -190,23 +189,23 @@ cudaError_t flim_k_norm_train_sums(const flim_launch *l, const double *sums, int
 }
 
 template <typename T, int SKIP, int POOL>
-__global__ void __launch_bounds__(256) tail_forward_kernel(flim_tail tail, flim_blocks b, T *__restrict__ y)
+__global__ void __launch_bounds__(256) epilogue_forward_kernel(flim_epilogue epilogue, flim_blocks b, T *__restrict__ y)
 {
     constexpr int AT_ONCE = SKIP == FLIM_SKIP_NORMALISED || POOL == 2 || sizeof(T) == 4 ? 2 : 4;
-    const walk w(b, tail.c);
-    const int c = tail.c;
-    const unsigned hw = (unsigned)tail.hw;
-    const int64_t in_base = w.cell * tail.t * tail.hw * c + w.channel;
-    const T *z = (const T *)tail.z + in_base, *skip = (const T *)tail.skip_in + in_base;
+    const walk w(b, epilogue.c);
+    const int c = epilogue.c;
+    const unsigned hw = (unsigned)epilogue.hw;
+    const int64_t in_base = w.cell * epilogue.t * epilogue.hw * c + w.channel;
+    const T *z = (const T *)epilogue.z + in_base, *skip = (const T *)epilogue.skip_in + in_base;
     T *out = y + w.cell * b.pixels * c + w.channel;
-    uint8_t *gate = tail.gate && POOL == 1 ? tail.gate + in_base / 8 : nullptr;
-    const affine8 a = load_affine(tail.affine, w.channel);
+    uint8_t *sign_mask = epilogue.sign_mask && POOL == 1 ? epilogue.sign_mask + in_base / 8 : nullptr;
+    const affine8 a = load_affine(epilogue.affine, w.channel);
     affine8 sa = a;
     if (SKIP >= FLIM_SKIP_NORMALISED) {
-        sa = load_affine(tail.skip_affine, w.channel);
+        sa = load_affine(epilogue.skip_affine, w.channel);
     }
-    const float8 keep = load_keep(tail.dropout, w.cell, c, w.channel);
-    const float slope = tail.act ? SLOPE : 1.0f;
+    const float8 keep = load_keep(epilogue.dropout, w.cell, c, w.channel);
+    const float slope = epilogue.act ? FLIM_LEAKY_SLOPE : 1.0f;
     for (unsigned q0 = w.begin + w.lane; q0 < w.end; q0 += AT_ONCE * w.lanes) {
         raw8<T> rz[AT_ONCE][POOL], rs[AT_ONCE][POOL];
 #pragma unroll
@@ -235,17 +234,17 @@ __global__ void __launch_bounds__(256) tail_forward_kernel(flim_tail tail, flim_
                 }
 #pragma unroll
                 for (int i = 0; i < 8; i++) {
-                    const float v = tail_value<SKIP>(zv.v[i], sv.v[i], a, sa, i);
+                    const float v = epilogue_value<SKIP>(zv.v[i], sv.v[i], a, sa, i);
                     r.v[i] = h == 0 || v > r.v[i] || v != v ? v : r.v[i];
                 }
             }
-            if (SKIP != FLIM_SKIP_NONE && POOL == 1 && gate) {
+            if (SKIP != FLIM_SKIP_NONE && POOL == 1 && sign_mask) {
                 unsigned bits = 0;
 #pragma unroll
                 for (int i = 0; i < 8; i++) {
                     bits |= (r.v[i] > 0 ? 1u : 0u) << i;
                 }
-                gate[(int64_t)q * (c / 8)] = (uint8_t)bits;
+                sign_mask[(int64_t)q * (c / 8)] = (uint8_t)bits;
             }
 #pragma unroll
             for (int i = 0; i < 8; i++) {
@@ -256,17 +255,18 @@ __global__ void __launch_bounds__(256) tail_forward_kernel(flim_tail tail, flim_
     }
 }
 
-cudaError_t flim_k_tail_forward(const flim_launch *l, const flim_tail *tail, void *y)
+cudaError_t flim_k_epilogue_forward(const flim_launch *l, const flim_epilogue *epilogue, void *y)
 {
-    const flim_blocks b = flim_blocks_for(tail->cells, (int64_t)(tail->t / tail->pool) * tail->hw, tail->c, l->processors);
+    const flim_blocks b =
+        flim_blocks_for(epilogue->cells, (int64_t)(epilogue->t / epilogue->pool) * epilogue->hw, epilogue->c, l->processors);
     if (b.pixels == 0) {
         return cudaSuccess;
     }
-    const dim3 grid = walk_grid(b, tail->c);
-    const int threads = walk_threads(tail->c);
-    FLIM_BY_TYPE(l->type,
-                 FLIM_BY_SHAPE(tail->skip, tail->pool,
-                               (tail_forward_kernel<T, SKIP, POOL><<<grid, threads, 0, l->stream>>>(*tail, b, (T *)y))));
+    const dim3 grid = walk_grid(b, epilogue->c);
+    const int threads = walk_threads(epilogue->c);
+    FLIM_BY_TYPE(l->type, FLIM_BY_SHAPE(epilogue->skip, epilogue->pool,
+                                        (epilogue_forward_kernel<T, SKIP, POOL>
+                                         <<<grid, threads, 0, l->stream>>>(*epilogue, b, (T *)y))));
     return cudaGetLastError();
 }
 

@@ -36,7 +36,7 @@ __device__ __forceinline__ float value1(const char *voxels, int bytes, int64_t a
                         : __ldg(value + reinterpret_cast<const uint8_t *>(voxels)[at]);
 }
 
-/* blockIdx.y goes over the batch.  A cell's voxels begin at a multiple of 16 bytes; its offset in the batch does so only where
+/* blockIdx.y goes over the batch.  A cell's voxels begin at a multiple of 16 bytes; its offset in the batch does so only if
  * the cell's size allows. */
 __global__ void __launch_bounds__(THREADS)
     gather_kernel(flim_cache_view cache, const flim_cell_id *__restrict__ id, int64_t n, int64_t voxels, int64_t pixels,

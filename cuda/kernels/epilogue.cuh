@@ -1,10 +1,9 @@
-/* What the forward and the backward kernels of a unit's tail share, so that both see the same bits of v. */
-#ifndef FLIM_CUDA_TAIL_CUH
-#define FLIM_CUDA_TAIL_CUH
+/* What the forward and the backward kernels of a unit's epilogue share, so that both see the same bits of v. */
+#ifndef FLIM_CUDA_EPILOGUE_CUH
+#define FLIM_CUDA_EPILOGUE_CUH
 
 #include "cuda/kernels/vector.cuh"
-
-#define SLOPE 0.01f
+#include "flim/network.h"
 
 /* Eight channels as they lie in memory: loads are issued in this form, many at a time, and unpacked when they are used. */
 template <typename T> struct raw8 {
@@ -75,7 +74,8 @@ __device__ __forceinline__ affine8 load_affine(const flim_affine &a, int channel
 }
 
 /* v of one position: affine(z), plus the skip as it is or normalised. */
-template <int SKIP> __device__ __forceinline__ float tail_value(float z, float s, const affine8 &a, const affine8 &sa, int i)
+template <int SKIP>
+__device__ __forceinline__ float epilogue_value(float z, float s, const affine8 &a, const affine8 &sa, int i)
 {
     float v = fmaf(z, a.scale.v[i], a.shift.v[i]);
     if (SKIP == FLIM_SKIP_PLAIN) {
@@ -84,16 +84,17 @@ template <int SKIP> __device__ __forceinline__ float tail_value(float z, float s
         v += fmaf(s, sa.scale.v[i], sa.shift.v[i]);
     } else if (SKIP == FLIM_SKIP_ACTIVATED) {
         const float u = fmaf(s, sa.scale.v[i], sa.shift.v[i]);
-        v += u > 0 ? u : u * SLOPE;
+        v += u > 0 ? u : u * FLIM_LEAKY_SLOPE;
     }
     return v;
 }
 
-/* The same in the backward pass; with a gate something of its sign, which the forward pass noted as bit i. */
+/* The same in the backward pass; with a sign mask any value of its sign, which the forward pass noted as bit i. */
 template <int SKIP>
-__device__ __forceinline__ float tail_value_again(unsigned bits, float z, float s, const affine8 &a, const affine8 &sa, int i)
+__device__ __forceinline__ float epilogue_value_backward(unsigned bits, float z, float s, const affine8 &a, const affine8 &sa,
+                                                         int i)
 {
-    return SKIP == FLIM_SKIP_GATED ? (bits >> i & 1u ? 1.0f : -1.0f) : tail_value<SKIP>(z, s, a, sa, i);
+    return SKIP == FLIM_SKIP_SIGN_MASK ? (bits >> i & 1u ? 1.0f : -1.0f) : epilogue_value<SKIP>(z, s, a, sa, i);
 }
 
 /* First pixel of z behind pixel q of y. */
@@ -112,7 +113,7 @@ __device__ __forceinline__ float8 load_keep(const float *dropout, int64_t cell, 
 }
 
 /* Sums acc[s][8] over the threads of a block that hold the same channels, in a fixed order; plane s of `partial` ([C][blocks])
- * gets this block's sums.  shared: 8 floats a thread. */
+ * gets this block's sums.  shared: 8 floats per thread. */
 template <int SUMS>
 __device__ void block_sums(float (&acc)[SUMS][8], const walk &w, int64_t blocks, float *shared, float *partial)
 {

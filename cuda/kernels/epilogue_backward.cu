@@ -1,5 +1,5 @@
-/* Backward through a unit's tail, last of three: one pass that writes dz = a dv + b z + d, and what the skip takes. */
-#include "cuda/kernels/grad_inputs.cuh"
+/* Backward through a unit's epilogue, last of three: one pass that writes dz = a dv + b z + d, and what the skip takes. */
+#include "cuda/kernels/epilogue_backward.cuh"
 
 struct grad_affine8 {
     float8 a, b, d;
@@ -15,52 +15,30 @@ __device__ __forceinline__ float grad_value(const grad_affine8 &g, float dv, flo
     return fmaf(g.a.v[i], dv, fmaf(g.b.v[i], z, g.d.v[i]));
 }
 
-template <typename T, int SKIP, int POOL, int SOURCE>
+template <typename T, int SKIP, int POOL, int INPUTS>
 __global__ void __launch_bounds__(256)
-    grad_apply_kernel(flim_tail tail, flim_sources dy, flim_blocks b, int64_t y_pixels, flim_grad_affine main,
+    grad_apply_kernel(flim_epilogue epilogue, flim_grad_inputs dy, flim_blocks b, int64_t y_pixels, flim_grad_affine main,
                       flim_grad_affine skip_grad, const float *dv_scale, T *dz, T *dz_skip, T *dv_out)
 {
-    constexpr int AT_ONCE = SOURCE == ANY || SKIP == FLIM_SKIP_NORMALISED || POOL == 2 ? 1 : 2;
-    const walk w(b, tail.c);
-    const int c = tail.c;
-    const unsigned hw = (unsigned)tail.hw, pooled = (unsigned)y_pixels;
-    const int64_t base = w.cell * tail.t * tail.hw * c + w.channel;
-    const T *z = (const T *)tail.z + base, *skip = (const T *)tail.skip_in + base;
-    const uint8_t *gate = SKIP == FLIM_SKIP_GATED ? tail.gate + base / 8 : nullptr;
-    const affine8 a = load_affine(tail.affine, w.channel);
+    constexpr int AT_ONCE = INPUTS == ANY || SKIP == FLIM_SKIP_NORMALISED || POOL == 2 ? 1 : 2;
+    const backward_walk<T, SKIP, INPUTS> t(epilogue, dy, b);
+    const walk &w = t.w;
+    const int c = t.c;
+    const unsigned hw = t.hw, pooled = (unsigned)y_pixels;
     const grad_affine8 ga = load_grad_affine(main, w.channel);
-    affine8 sa = a;
     grad_affine8 gs = ga;
-    if (SKIP >= FLIM_SKIP_NORMALISED) {
-        sa = load_affine(tail.skip_affine, w.channel);
-    }
     if (SKIP == FLIM_SKIP_NORMALISED) {
         gs = load_grad_affine(skip_grad, w.channel);
     }
-    float m[2];
-    const float8 fixed = begin_sources<SOURCE>(dy, w.cell, c, w.channel, m);
-    const float8 keep = load_keep(tail.dropout, w.cell, c, w.channel);
-    const float dv_by = dv_scale ? *dv_scale : 1.0f, slope = tail.act ? SLOPE : 1.0f;
+    const float dv_by = dv_scale ? *dv_scale : 1.0f;
     for (unsigned q0 = w.begin + w.lane; q0 < w.end; q0 += AT_ONCE * w.lanes) {
-        raw8<T> rz[AT_ONCE][POOL], rs[AT_ONCE][POOL];
-        unsigned bits[AT_ONCE];
-        gradient<T, SOURCE> g[AT_ONCE];
+        backward_pixel<T, SKIP, POOL, INPUTS> x[AT_ONCE];
 #pragma unroll
         for (int k = 0; k < AT_ONCE; k++) {
             const unsigned q = q0 + k * w.lanes < w.end ? q0 + k * w.lanes : q0;
             /* Pixels past `pooled` are the last time bin of an odd T, which the pool leaves out. */
             const bool out = POOL == 2 && q >= pooled;
-            const unsigned p = out ? q + pooled : pooled_from<POOL>(q, hw);
-            g[k].load(dy, w.cell, y_pixels, out ? 0 : q, c, w.channel);
-            bits[k] = SKIP == FLIM_SKIP_GATED ? gate[(int64_t)p * (c / 8)] : 0;
-#pragma unroll
-            for (int h = 0; h < POOL; h++) {
-                const int64_t at = (int64_t)(p + (out ? 0 : h * hw)) * c;
-                rz[k][h] = load_raw<T>(z + at);
-                if (SKIP >= FLIM_SKIP_PLAIN) {
-                    rs[k][h] = load_raw<T>(skip + at);
-                }
-            }
+            x[k].load(t, dy, y_pixels, out ? 0 : q, out ? q + pooled : pooled_from<POOL>(q, hw), out);
         }
 #pragma unroll
         for (int k = 0; k < AT_ONCE; k++) {
@@ -71,20 +49,16 @@ __global__ void __launch_bounds__(256)
             const bool out = POOL == 2 && q >= pooled;
             const unsigned p = out ? q + pooled : pooled_from<POOL>(q, hw);
             float8 dv[POOL], v;
-            dv[0] = g[k].value(dy, m, fixed, w.cell, y_pixels, out ? 0 : q, c, w.channel);
+            dv[0] = x[k].g.value(dy, t.m, t.fixed, w.cell, y_pixels, out ? 0 : q, c, w.channel);
 #pragma unroll
             for (int h = 0; h < POOL; h++) {
-                const float8 zv = unpack<T>(rz[k][h]);
-                float8 sv = {};
-                if (SKIP >= FLIM_SKIP_PLAIN) {
-                    sv = unpack<T>(rs[k][h]);
-                }
+                const float8 zv = unpack<T>(x[k].z[h]), sv = x[k].skip_at(h);
 #pragma unroll
                 for (int i = 0; i < 8; i++) {
-                    const float u = tail_value_again<SKIP>(bits[k], zv.v[i], sv.v[i], a, sa, i);
+                    const float u = epilogue_value_backward<SKIP>(x[k].bits, zv.v[i], sv.v[i], t.a, t.sa, i);
                     if (h == 0) {
                         v.v[i] = u;
-                        dv[0].v[i] = out ? 0.0f : dv[0].v[i] * keep.v[i]; /* no dv there, but the means apply */
+                        dv[0].v[i] = out ? 0.0f : dv[0].v[i] * t.keep.v[i]; /* no dv there, but the means apply */
                     } else {
                         const bool second = u > v.v[i] || u != u;
                         v.v[i] = second ? u : v.v[i];
@@ -98,17 +72,17 @@ __global__ void __launch_bounds__(256)
                 if (h > 0 && out) {
                     break;
                 }
-                const int64_t at = base + (int64_t)(p + h * hw) * c;
-                const float8 zv = unpack<T>(rz[k][h]);
+                const int64_t at = t.base + (int64_t)(p + h * hw) * c;
+                const float8 zv = unpack<T>(x[k].z[h]);
                 float8 r;
 #pragma unroll
                 for (int i = 0; i < 8; i++) {
-                    dv[h].v[i] *= v.v[i] > 0 ? 1.0f : slope; /* v: of the position that was chosen */
+                    dv[h].v[i] *= v.v[i] > 0 ? 1.0f : t.slope; /* v: of the position that was chosen */
                     r.v[i] = grad_value(ga, dv[h].v[i], zv.v[i], i);
                 }
                 store8<T>(dz + at, r);
                 if (SKIP == FLIM_SKIP_NORMALISED) {
-                    const float8 sv = unpack<T>(rs[k][h]);
+                    const float8 sv = unpack<T>(x[k].skip[h]);
 #pragma unroll
                     for (int i = 0; i < 8; i++) {
                         r.v[i] = grad_value(gs, dv[h].v[i], sv.v[i], i);
@@ -127,33 +101,33 @@ __global__ void __launch_bounds__(256)
     }
 }
 
-cudaError_t flim_k_grad_apply(const flim_launch *l, const flim_tail *tail, const flim_sources *sources,
+cudaError_t flim_k_grad_apply(const flim_launch *l, const flim_epilogue *epilogue, const flim_grad_inputs *inputs,
                               const flim_grad_affine *main, const flim_grad_affine *skip, const float *dv_scale, void *dz,
                               void *dz_skip, void *dv)
 {
-    const int64_t y_pixels = (int64_t)(tail->t / tail->pool) * tail->hw;
-    const int64_t all = tail->pool == 2 && tail->t % 2 ? y_pixels + tail->hw : y_pixels;
-    const flim_blocks b = flim_blocks_for(tail->cells, all, tail->c, l->processors);
+    const int64_t y_pixels = (int64_t)(epilogue->t / epilogue->pool) * epilogue->hw;
+    const int64_t all = epilogue->pool == 2 && epilogue->t % 2 ? y_pixels + epilogue->hw : y_pixels;
+    const flim_blocks b = flim_blocks_for(epilogue->cells, all, epilogue->c, l->processors);
     const flim_grad_affine none = {};
     const flim_grad_affine second = skip ? *skip : none;
-    const dim3 grid = walk_grid(b, tail->c);
-    const int threads = walk_threads(tail->c);
-    flim_sources dy = *sources;
-    const int source = source_shape(l->type, &dy);
+    const dim3 grid = walk_grid(b, epilogue->c);
+    const int threads = walk_threads(epilogue->c);
+    flim_grad_inputs dy = *inputs;
+    const int shape = grad_inputs_shape(l->type, &dy);
 #define CALL_APPLY                                                                                                           \
-    (grad_apply_kernel<T, SKIP, POOL, SOURCE>                                                                                \
-     <<<grid, threads, 0, l->stream>>>(*tail, dy, b, y_pixels, *main, second, dv_scale, (T *)dz, (T *)dz_skip, (T *)dv))
-    FLIM_BY_SOURCE(l->type, tail->skip, tail->pool, source, FLIM_BY_SHORT(l->type, CALL_APPLY), CALL_APPLY)
+    (grad_apply_kernel<T, SKIP, POOL, INPUTS>                                                                                \
+     <<<grid, threads, 0, l->stream>>>(*epilogue, dy, b, y_pixels, *main, second, dv_scale, (T *)dz, (T *)dz_skip, (T *)dv))
+    FLIM_BY_GRAD_INPUTS(l->type, epilogue->skip, epilogue->pool, shape, FLIM_BY_SHORT(l->type, CALL_APPLY), CALL_APPLY)
     return cudaGetLastError();
 }
 
 template <typename T>
-__global__ void __launch_bounds__(256) sources_kernel(flim_sources dy, flim_blocks b, int c, const float *scale, T *out)
+__global__ void __launch_bounds__(256) sources_kernel(flim_grad_inputs dy, flim_blocks b, int c, const float *scale, T *out)
 {
     const walk w(b, c);
     const float by = scale ? *scale : 1.0f;
     float m[2];
-    const float8 fixed = begin_sources<ANY>(dy, w.cell, c, w.channel, m);
+    const float8 fixed = begin_grad_inputs<ANY>(dy, w.cell, c, w.channel, m);
     for (unsigned q = w.begin + w.lane; q < w.end; q += w.lanes) {
         gradient<T, ANY> none;
         float8 g = none.value(dy, m, fixed, w.cell, b.pixels, q, c, w.channel);
@@ -165,7 +139,7 @@ __global__ void __launch_bounds__(256) sources_kernel(flim_sources dy, flim_bloc
     }
 }
 
-cudaError_t flim_k_sources(const flim_launch *l, const flim_sources *dy, int64_t cells, int64_t pixels, int c,
+cudaError_t flim_k_sources(const flim_launch *l, const flim_grad_inputs *dy, int64_t cells, int64_t pixels, int c,
                            const float *scale, void *out)
 {
     const flim_blocks b = flim_blocks_for(cells, pixels, c, l->processors);

@@ -28,7 +28,7 @@ typedef struct flim_launch {
 /* Whether this card can run the code compiled in. */
 cudaError_t flim_kernels_probe(void);
 
-/* ---- kernels_input.cu ------------------------------------------------------------------------------------------------ */
+/* ---- input.cu, device_cache_gather.cu ---------------------------------------------------------------------------------- */
 
 /* signal (n,T,HW) fp32 and mask (n,HW) bytes -> x (n,T,HW,C): channel 0 signal, 1 mask at every t, the rest 0. */
 cudaError_t flim_k_input(const flim_launch *l, const float *signal, const uint8_t *mask, int64_t n, int t, int hw, int c,
@@ -67,13 +67,13 @@ typedef struct flim_dropout_table {
 cudaError_t flim_k_dropout(const flim_launch *l, const flim_dropout_table *table, const flim_cell_id *id, int64_t cells,
                            const float *p);
 
-/* ---- kernels_norm.cu: forward ---------------------------------------------------------------------------------------- */
+/* ---- batchnorm_forward.cu ---------------------------------------------------------------------------------------------- */
 
 /* How a kernel that sums over all pixels is cut into blocks; partial sums lie as [sum][channel][block]. */
 typedef struct flim_blocks {
     int64_t cells, pixels; /* of the tensor; each block stays within a cell */
-    int chunks; /* blocks a cell */
-    int64_t chunk; /* pixels a block, the last one fewer */
+    int chunks; /* blocks per cell */
+    int64_t chunk; /* pixels per block, the last one fewer */
     int64_t blocks; /* cells * chunks */
 } flim_blocks;
 flim_blocks flim_blocks_for(int64_t cells, int64_t pixels, int c, int processors);
@@ -84,7 +84,7 @@ typedef struct flim_affine {
     float *scale, *shift;
 } flim_affine;
 
-/* BatchNorm of one unit as device pointers; arrays of the real channels, except where float[C] is said. */
+/* BatchNorm of one unit as device pointers; arrays of the real channels, unless float[C] is said. */
 typedef struct flim_norm {
     int channels, c;
     bool present; /* false: the unit has none; v = z / weight_scale + bias */
@@ -97,7 +97,7 @@ typedef struct flim_norm {
 
 /* Partial sums of z (cells, pixels, C): two sums about a per-block origin, and the origin; 3 planes of [C][blocks]. */
 cudaError_t flim_k_stats(const flim_launch *l, const void *z, flim_blocks b, int c, float *partial);
-/* Batch statistics -> affine, invstd; moves the running statistics (momentum 0.1, unbiased variance).  A single value a
+/* Batch statistics -> affine, invstd; moves the running statistics (momentum 0.1, unbiased variance).  A single value per
  * channel: running statistics as constants. */
 cudaError_t flim_k_norm_train(const flim_launch *l, const float *partial, flim_blocks b, const flim_norm *norm);
 /* The same from sums over all `count` positions: sums is double (2,c), sum and sum of squares of z. */
@@ -107,14 +107,14 @@ cudaError_t flim_k_norm_fixed(const flim_launch *l, const flim_norm *norm);
 
 typedef enum flim_skip_kind {
     FLIM_SKIP_NONE,
-    FLIM_SKIP_GATED, /* backward only: one was added, and `gate` has the sign of the sum */
+    FLIM_SKIP_SIGN_MASK, /* backward only: one was added, and `sign_mask` has the sign of the sum */
     FLIM_SKIP_PLAIN, /* the tensor as it is */
     FLIM_SKIP_NORMALISED, /* z of a convolution: its BatchNorm is applied here */
     FLIM_SKIP_ACTIVATED /* the same, and leaky ReLU */
 } flim_skip_kind;
 
 /* What follows the convolution in a unit: y = dropout(pool(act(affine(z) + skip))). */
-typedef struct flim_tail {
+typedef struct flim_epilogue {
     int64_t cells;
     int t, hw; /* of z: pixels = t * hw; y has (t / pool) * hw */
     int c;
@@ -126,42 +126,42 @@ typedef struct flim_tail {
     const void *skip_in; /* like z: the tensor to add, or the z of a convolution whose BatchNorm is skip_affine */
     flim_affine skip_affine;
     const float *dropout; /* (cells, c) multipliers or NULL */
-    uint8_t *
-        gate; /* (cells, t*hw, c / 8), a bit a channel, the lowest first: affine(z) + skip > 0.  The forward pass writes it where it
-                    * is not NULL (pool = 1), so that the backward pass need not read the skip again; with FLIM_SKIP_GATED */
-} flim_tail;
+    /* (cells, t*hw, c / 8), a bit per channel, the lowest first: affine(z) + skip > 0.  The forward pass writes it if it is not NULL
+     * (pool = 1), so that the backward pass, with FLIM_SKIP_SIGN_MASK, need not read the skip. */
+    uint8_t *sign_mask;
+} flim_epilogue;
 
-cudaError_t flim_k_tail_forward(const flim_launch *l, const flim_tail *tail, void *y);
+cudaError_t flim_k_epilogue_forward(const flim_launch *l, const flim_epilogue *epilogue, void *y);
 /* mean over pixels: y (cells, pixels, c) -> out (cells, c) fp32. */
 cudaError_t flim_k_mean(const flim_launch *l, const void *y, int64_t cells, int64_t pixels, int c, float *out);
 
-/* ---- kernels_grad.cu, kernels_grad_norm.cu, kernels_grad_apply.cu: backward --------------------------------------------- */
+/* ---- epilogue_sums.cu, batchnorm_backward.cu, epilogue_backward.cu ----------------------------------------------------- */
 
-typedef enum flim_source_kind {
-    FLIM_SOURCE_DENSE, /* storage type, shape of y */
-    FLIM_SOURCE_STRIDED, /* storage type, (cells, st, sh, sw, c): contributes at multiples of the strides only */
-    FLIM_SOURCE_BROADCAST /* float (cells, c): the same at every pixel */
-} flim_source_kind;
+typedef enum flim_grad_input_kind {
+    FLIM_GRAD_INPUT_DENSE, /* storage type, shape of y */
+    FLIM_GRAD_INPUT_STRIDED, /* storage type, (cells, st, sh, sw, c): contributes at multiples of the strides only */
+    FLIM_GRAD_INPUT_BROADCAST /* float (cells, c): the same at every pixel */
+} flim_grad_input_kind;
 
 /* One contribution to dy; the value is what is stored divided by *scale_a * *scale_b (NULL = 1). */
-typedef struct flim_source {
-    flim_source_kind kind;
+typedef struct flim_grad_input {
+    flim_grad_input_kind kind;
     const void *data;
     const float *scale_a, *scale_b;
     int stride[3], size[3]; /* STRIDED: strides in y and sizes (t,h,w) of the compact tensor */
-} flim_source;
+} flim_grad_input;
 
-enum { FLIM_MAX_SOURCES = 4 };
+enum { FLIM_MAX_GRAD_INPUTS = 4 };
 
-typedef struct flim_sources {
+typedef struct flim_grad_inputs {
     int n;
     int h, w; /* of y, for STRIDED */
-    flim_source item[FLIM_MAX_SOURCES];
-} flim_sources;
+    flim_grad_input item[FLIM_MAX_GRAD_INPUTS];
+} flim_grad_inputs;
 
 /* Sums over all pixels of dv, dv z, dv^2 and, with a normalised skip, dv z_skip: 4 planes [C][blocks]
- * over the blocks of y (flim_blocks_for(cells, pooled pixels, ...)).  y: also written where it is not NULL (recompute). */
-cudaError_t flim_k_grad_sums(const flim_launch *l, const flim_tail *tail, const flim_sources *dy, flim_blocks b,
+ * over the blocks of y (flim_blocks_for(cells, pooled pixels, ...)).  y: also written if it is not NULL (recompute). */
+cudaError_t flim_k_grad_sums(const flim_launch *l, const flim_epilogue *epilogue, const flim_grad_inputs *dy, flim_blocks b,
                              float *partial, void *y);
 
 /* dz = a * dv + b * z + d, stored *scale times: float[C] each. */
@@ -190,14 +190,14 @@ cudaError_t flim_k_grad_norm_sums(const flim_launch *l, const double *du, const 
 /* *out = *a / *b. */
 cudaError_t flim_k_ratio(const flim_launch *l, const float *a, const float *b, float *out);
 /* Writes dz (like z), dz_skip (like z, with a normalised skip) and dv (like z, may be NULL). */
-cudaError_t flim_k_grad_apply(const flim_launch *l, const flim_tail *tail, const flim_sources *dy,
+cudaError_t flim_k_grad_apply(const flim_launch *l, const flim_epilogue *epilogue, const flim_grad_inputs *dy,
                               const flim_grad_affine *main, const flim_grad_affine *skip, const float *dv_scale, void *dz,
                               void *dz_skip, void *dv);
 /* Sum of the sources -> (cells, pixels, c) storage, times *scale (NULL = 1): the gradient of a tensor with no unit behind it. */
-cudaError_t flim_k_sources(const flim_launch *l, const flim_sources *dy, int64_t cells, int64_t pixels, int c,
+cudaError_t flim_k_sources(const flim_launch *l, const flim_grad_inputs *dy, int64_t cells, int64_t pixels, int c,
                            const float *scale, void *out);
 
-/* ---- kernels_head.cu -------------------------------------------------------------------------------------------------- */
+/* ---- head.cu ----------------------------------------------------------------------------------------------------------- */
 
 typedef struct flim_head_kernels {
     int64_t cells;
@@ -231,7 +231,7 @@ cudaError_t flim_k_head_forward(const flim_launch *l, const flim_head_kernels *h
 cudaError_t flim_k_head_loss(const flim_launch *l, const flim_head_kernels *h);
 cudaError_t flim_k_head_backward(const flim_launch *l, const flim_head_kernels *h, bool train);
 
-/* ---- kernels_update.cu ------------------------------------------------------------------------------------------------ */
+/* ---- adamw.cu ---------------------------------------------------------------------------------------------------------- */
 
 /* Everything about training that lives on the device. */
 typedef struct flim_device_state {
@@ -241,7 +241,7 @@ typedef struct flim_device_state {
     int64_t nonfinite_call; /* -1 = none */
     double grad_norm;
     float loss_scale;
-    int update; /* decision of the current window */
+    int update; /* decision of the current accumulation */
     float clip_factor, bias1, bias2; /* of the current update */
     int pad;
 } flim_device_state;

@@ -109,39 +109,40 @@ static flim_status run_norm(const job *j, flim_error *err)
 }
 
 /* What follows the unit's convolution: its z, and what the operation reads beside it. */
-static flim_tail epilogue_of(const job *j)
+static flim_epilogue epilogue_of(const job *j)
 {
     static const flim_skip_kind kinds[] = {[FLIM_INPUT_PLAIN] = FLIM_SKIP_PLAIN,
                                            [FLIM_INPUT_NORM_ON_LOAD] = FLIM_SKIP_NORMALISED,
                                            [FLIM_INPUT_NORM_ACT_ON_LOAD] = FLIM_SKIP_ACTIVATED};
     const flim_unit *unit = j->su->unit;
     const int skip = j->op->in[FLIM_IN_SKIP];
-    flim_tail tail = {.cells = j->n,
-                      .t = unit->conv_out[0],
-                      .hw = unit->conv_out[1] * unit->conv_out[2],
-                      .c = j->su->k,
-                      .pool = unit->pool_t,
-                      .act = unit->act,
-                      .z = in_of(j, FLIM_IN_Z),
-                      .affine = j->su->norm.affine,
-                      .dropout = j->s->train ? j->su->dropout : NULL};
-    tail.skip_in = tail.z;
+    flim_epilogue epilogue = {.cells = j->n,
+                              .t = unit->conv_out[0],
+                              .hw = unit->conv_out[1] * unit->conv_out[2],
+                              .c = j->su->k,
+                              .pool = unit->pool_t,
+                              .act = unit->act,
+                              .z = in_of(j, FLIM_IN_Z),
+                              .affine = j->su->norm.affine,
+                              .dropout = j->s->train ? j->su->dropout : NULL};
+    epilogue.skip_in = epilogue.z;
     if (skip != FLIM_NO_BUFFER && j->s->label[skip].kind == FLIM_BUFFER_SIGN_MASK) {
-        tail.skip = FLIM_SKIP_GATED;
-        tail.gate = in_of(j, FLIM_IN_SKIP);
+        epilogue.skip = FLIM_SKIP_SIGN_MASK;
+        epilogue.sign_mask = in_of(j, FLIM_IN_SKIP);
     } else if (skip != FLIM_NO_BUFFER) {
-        tail.skip = kinds[j->op->input_form];
-        tail.skip_in = in_of(j, FLIM_IN_SKIP);
-        tail.skip_affine = owner_of(j, skip)->norm.affine;
+        epilogue.skip = kinds[j->op->input_form];
+        epilogue.skip_in = in_of(j, FLIM_IN_SKIP);
+        epilogue.skip_affine = owner_of(j, skip)->norm.affine;
     }
-    return tail;
+    return epilogue;
 }
 
 static flim_status run_epilogue(const job *j, flim_error *err)
 {
-    flim_tail tail = epilogue_of(j);
-    tail.gate = out_of(j, FLIM_OUT_SIGN_MASK);
-    return flim_cuda_check(flim_k_tail_forward(&j->p->launch, &tail, out_of(j, FLIM_OUT)), "BatchNorm and activation", err);
+    flim_epilogue epilogue = epilogue_of(j);
+    epilogue.sign_mask = out_of(j, FLIM_OUT_SIGN_MASK);
+    return flim_cuda_check(flim_k_epilogue_forward(&j->p->launch, &epilogue, out_of(j, FLIM_OUT)), "BatchNorm and activation",
+                           err);
 }
 
 static flim_status run_head(const job *j, flim_error *err)
@@ -166,15 +167,15 @@ static flim_status run_head(const job *j, flim_error *err)
 
 /* ---- BatchNorm backward -------------------------------------------------------------------------------------------------- */
 
-static flim_source source_of(const job *j, int slot)
+static flim_grad_input grad_input_of(const job *j, int slot)
 {
     const flim_schedule_unit *reader = owner_of(j, j->op->in[slot]);
-    flim_source source = {.kind = FLIM_SOURCE_DENSE, .data = in_of(j, slot), .scale_a = reader->dv_scale};
+    flim_grad_input source = {.kind = FLIM_GRAD_INPUT_DENSE, .data = in_of(j, slot), .scale_a = reader->dv_scale};
     if (j->s->label[j->op->in[slot]].kind == FLIM_BUFFER_DX) {
         source.scale_a = reader->grad.scale;
         source.scale_b = reader->norm.weight_scale;
         if (flim_fusion_compact_dx(reader->unit)) {
-            source.kind = FLIM_SOURCE_STRIDED;
+            source.kind = FLIM_GRAD_INPUT_STRIDED;
             for (int d = 0; d < 3; d++) {
                 source.stride[d] = reader->unit->stride[d];
                 source.size[d] = reader->unit->conv_out[d];
@@ -185,15 +186,15 @@ static flim_source source_of(const job *j, int slot)
 }
 
 /* The gradient of the unit's y: the contributions that the operation reads; of the last unit the head's. */
-static flim_sources sources_of(const job *j)
+static flim_grad_inputs grad_inputs_of(const job *j)
 {
-    flim_sources out = {.h = j->su->unit->out[1], .w = j->su->unit->out[2]};
+    flim_grad_inputs out = {.h = j->su->unit->out[1], .w = j->su->unit->out[2]};
     if (j->op->unit == j->s->net->n_units - 1) {
-        out.item[out.n++] = (flim_source){.kind = FLIM_SOURCE_BROADCAST, .data = j->p->head.dmean};
+        out.item[out.n++] = (flim_grad_input){.kind = FLIM_GRAD_INPUT_BROADCAST, .data = j->p->head.dmean};
     }
     for (int slot = FLIM_IN_GRADIENT; slot < FLIM_OPERATION_INPUTS; slot++) {
         if (j->op->in[slot] != FLIM_NO_BUFFER) {
-            out.item[out.n++] = source_of(j, slot);
+            out.item[out.n++] = grad_input_of(j, slot);
         }
     }
     return out;
@@ -212,13 +213,13 @@ static flim_status run_grad_sums(const job *j, flim_error *err)
 {
     flim_cuda_program *p = j->p;
     const flim_unit *unit = j->su->unit;
-    const flim_tail tail = epilogue_of(j);
-    const bool fused = tail.skip == FLIM_SKIP_NORMALISED;
-    const flim_sources dy = sources_of(j);
+    const flim_epilogue epilogue = epilogue_of(j);
+    const bool fused = epilogue.skip == FLIM_SKIP_NORMALISED;
+    const flim_grad_inputs dy = grad_inputs_of(j);
     const flim_blocks blocks = flim_blocks_for(j->n, flim_volume(unit->out), j->su->k, p->launch.processors);
     const flim_grad_norm main = grad_norm_of(j, j->op->unit),
                          skip = fused ? grad_norm_of(j, unit->skip) : (flim_grad_norm){0};
-    FLIM_TRY_CUDA(flim_k_grad_sums(&p->launch, &tail, &dy, blocks, p->partial, out_of(j, FLIM_OUT)));
+    FLIM_TRY_CUDA(flim_k_grad_sums(&p->launch, &epilogue, &dy, blocks, p->partial, out_of(j, FLIM_OUT)));
     FLIM_TRY_CUDA(flim_k_grad_norm(&p->launch, p->partial, blocks, j->n * flim_volume(unit->conv_out), &main,
                                    fused ? &skip : NULL, j->su->dv_scale, p->scaled, true, !j->first, &p->state->loss_scale,
                                    j->su->sums, j->su->counter));
@@ -227,11 +228,11 @@ static flim_status run_grad_sums(const job *j, flim_error *err)
 
 static flim_status run_grad_apply(const job *j, flim_error *err)
 {
-    flim_tail tail = epilogue_of(j);
+    flim_epilogue epilogue = epilogue_of(j);
     const flim_schedule_unit *skip = owner_of(j, j->op->out[FLIM_OUT_SKIP_DZ]);
-    const flim_sources dy = sources_of(j);
-    tail.act = tail.act && j->su->gradient_from < 0; /* else the gradient came through it already */
-    return flim_cuda_check(flim_k_grad_apply(&j->p->launch, &tail, &dy, &j->su->grad, skip ? &skip->grad : NULL,
+    const flim_grad_inputs dy = grad_inputs_of(j);
+    epilogue.act = epilogue.act && j->su->gradient_from < 0; /* else the gradient came through it already */
+    return flim_cuda_check(flim_k_grad_apply(&j->p->launch, &epilogue, &dy, &j->su->grad, skip ? &skip->grad : NULL,
                                              j->su->dv_scale, out_of(j, FLIM_OUT), out_of(j, FLIM_OUT_SKIP_DZ),
                                              out_of(j, FLIM_OUT_DV)),
                            "BatchNorm backward", err);

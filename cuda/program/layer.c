@@ -14,7 +14,7 @@ typedef struct layer {
     flim_pieces memory;
     int c, k;
     int64_t x_pixels, z_pixels, y_pixels;
-    void *x, *z, *y, *skip, *gate, *dy, *dz, *dx, *dv, *w, *dw, *workspace;
+    void *x, *z, *y, *skip, *sign_mask, *dy, *dz, *dx, *dv, *w, *dw, *workspace;
     float *constants, *gradient, *one, *dy_scale, *planar; /* planar: staging in the host's layout */
     float *partial, *running; /* running: mean, var */
     double *sums;
@@ -84,7 +84,7 @@ static flim_status take_tensors(layer *l, flim_error *err)
     FLIM_TRY(flim_pieces_take(m, z, &l->z, err));
     FLIM_TRY(flim_pieces_take(m, y, &l->y, err));
     FLIM_TRY(flim_pieces_take(m, z, &l->skip, err));
-    FLIM_TRY(flim_pieces_take(m, z / size / 8, &l->gate, err));
+    FLIM_TRY(flim_pieces_take(m, z / size / 8, &l->sign_mask, err));
     FLIM_TRY(flim_pieces_take(m, y, &l->dy, err));
     FLIM_TRY(flim_pieces_take(m, z, &l->dz, err));
     FLIM_TRY(flim_pieces_take(m, x, &l->dx, err));
@@ -160,7 +160,7 @@ static flim_status take_parameters(layer *l, flim_error *err)
     return FLIM_OK;
 }
 
-static flim_status make_dropout(layer *l, flim_tail *tail, flim_error *err)
+static flim_status make_dropout(layer *l, flim_epilogue *epilogue, flim_error *err)
 {
     const flim_unit_run *r = l->run;
     if (!l->unit->dropout || r->dropout <= 0.0f || !r->training || !r->id) {
@@ -169,7 +169,7 @@ static flim_status make_dropout(layer *l, flim_tail *tail, flim_error *err)
     float *multiplier;
     FLIM_TRY(flim_pieces_dropout(&l->memory, &l->launch, r->id, r->n, r->dropout, r->unit, l->unit->out_channels, l->k,
                                  &multiplier, err));
-    tail->dropout = multiplier;
+    epilogue->dropout = multiplier;
     return FLIM_OK;
 }
 
@@ -179,7 +179,7 @@ static flim_status run_plan(layer *l, flim_conv_op op, const void *x, const void
     return flim_conv_run(l->device, l->plan[op], &a, err);
 }
 
-static flim_status forward(layer *l, flim_tail *tail, flim_error *err)
+static flim_status forward(layer *l, flim_epilogue *epilogue, flim_error *err)
 {
     const flim_unit *u = l->unit;
     const flim_unit_run *r = l->run;
@@ -192,23 +192,23 @@ static flim_status forward(layer *l, flim_tail *tail, flim_error *err)
     } else {
         FLIM_TRY_CUDA(flim_k_norm_fixed(&l->launch, &l->norm));
     }
-    *tail = (flim_tail){.cells = r->n,
-                        .t = u->conv_out[0],
-                        .hw = u->conv_out[1] * u->conv_out[2],
-                        .c = l->k,
-                        .pool = u->pool_t,
-                        .act = u->act,
-                        .z = l->z,
-                        .affine = l->norm.affine,
-                        .skip_in = l->z};
+    *epilogue = (flim_epilogue){.cells = r->n,
+                                .t = u->conv_out[0],
+                                .hw = u->conv_out[1] * u->conv_out[2],
+                                .c = l->k,
+                                .pool = u->pool_t,
+                                .act = u->act,
+                                .z = l->z,
+                                .affine = l->norm.affine,
+                                .skip_in = l->z};
     if (u->skip >= 0) {
-        tail->skip = FLIM_SKIP_PLAIN;
-        tail->skip_in = l->skip;
-        tail->gate = u->act && u->pool_t == 1 ? l->gate : NULL;
+        epilogue->skip = FLIM_SKIP_PLAIN;
+        epilogue->skip_in = l->skip;
+        epilogue->sign_mask = u->act && u->pool_t == 1 ? l->sign_mask : NULL;
         FLIM_TRY(upload(l, r->skip, u->out_channels, l->k, l->z_pixels, NULL, l->skip, err));
     }
-    FLIM_TRY(make_dropout(l, tail, err));
-    FLIM_TRY_CUDA(flim_k_tail_forward(&l->launch, tail, l->y));
+    FLIM_TRY(make_dropout(l, epilogue, err));
+    FLIM_TRY_CUDA(flim_k_epilogue_forward(&l->launch, epilogue, l->y));
     FLIM_TRY(download(l, l->y, u->out_channels, l->k, l->y_pixels, NULL, r->y, err));
     if (u->bn[0]) {
         FLIM_TRY(flim_pieces_fetch(&l->memory, r->running_mean, l->running, u->out_channels * (int64_t)sizeof(float), err));
@@ -233,23 +233,23 @@ static float dy_scale_of(const float *dy, int64_t count)
     return ldexpf(1.0f, -exponent);
 }
 
-static flim_status backward(layer *l, const flim_tail *forward_tail, flim_error *err)
+static flim_status backward(layer *l, const flim_epilogue *forward_tail, flim_error *err)
 {
-    flim_tail tail = *forward_tail;
+    flim_epilogue epilogue = *forward_tail;
     const flim_unit *u = l->unit;
     const flim_unit_run *r = l->run;
     const int64_t channels = u->out_channels, weights = channels * u->in_channels * flim_volume(u->kernel),
                   row = channels * (int64_t)sizeof(float);
-    if (tail.gate) {
-        tail.skip = FLIM_SKIP_GATED;
+    if (epilogue.sign_mask) {
+        epilogue.skip = FLIM_SKIP_SIGN_MASK;
     }
     if (l->scaled) {
         const float scale = dy_scale_of(r->dy, r->n * channels * l->y_pixels);
         FLIM_TRY_CUDA(cudaMemcpy(l->dy_scale, &scale, sizeof scale, cudaMemcpyHostToDevice));
     }
     FLIM_TRY(upload(l, r->dy, u->out_channels, l->k, l->y_pixels, l->dy_scale, l->dy, err));
-    flim_sources dy = {.n = 1, .h = u->out[1], .w = u->out[2]};
-    dy.item[0] = (flim_source){.kind = FLIM_SOURCE_DENSE, .data = l->dy, .scale_a = l->dy_scale};
+    flim_grad_inputs dy = {.n = 1, .h = u->out[1], .w = u->out[2]};
+    dy.item[0] = (flim_grad_input){.kind = FLIM_GRAD_INPUT_DENSE, .data = l->dy, .scale_a = l->dy_scale};
     flim_blocks blocks = flim_blocks_for(r->n, l->y_pixels, l->k, l->launch.processors);
     float *g = l->gradient;
     flim_grad_norm main = {.norm = l->norm,
@@ -257,10 +257,10 @@ static flim_status backward(layer *l, const flim_tail *forward_tail, flim_error 
                            .dbias = g + weights,
                            .dgamma = g + weights + channels,
                            .dbeta = g + weights + 2 * channels};
-    FLIM_TRY_CUDA(flim_k_grad_sums(&l->launch, &tail, &dy, blocks, l->partial, NULL));
+    FLIM_TRY_CUDA(flim_k_grad_sums(&l->launch, &epilogue, &dy, blocks, l->partial, NULL));
     FLIM_TRY_CUDA(flim_k_grad_norm(&l->launch, l->partial, blocks, r->n * l->z_pixels, &main, NULL, l->dv_scale, l->scaled,
                                    r->training, false, l->one, l->sums, l->counter));
-    FLIM_TRY_CUDA(flim_k_grad_apply(&l->launch, &tail, &dy, &l->grad, NULL, l->dv_scale, l->dz, NULL, l->dv));
+    FLIM_TRY_CUDA(flim_k_grad_apply(&l->launch, &epilogue, &dy, &l->grad, NULL, l->dv_scale, l->dz, NULL, l->dv));
     if (l->plan[FLIM_CONV_WEIGHT]->algorithm->fp32_gradient) {
         const flim_conv_arguments a = {
             .n = r->n, .x = l->x, .y = l->dz, .master = g, .unscale = l->grad.unscale, .scratch = l->workspace};
@@ -307,7 +307,7 @@ flim_status flim_cuda_run_unit(flim_device *base, const flim_unit *unit, flim_pr
                .x_pixels = flim_volume(unit->in),
                .z_pixels = flim_volume(unit->conv_out),
                .y_pixels = flim_volume(unit->out)};
-    flim_tail tail;
+    flim_epilogue epilogue;
     flim_status status;
     if (l.c > 4096 || l.k > 4096) {
         return flim_fail(err, FLIM_ERROR_USAGE, "%s: the CUDA backend takes at most 4096 channels", unit->conv);
@@ -316,9 +316,9 @@ flim_status flim_cuda_run_unit(flim_device *base, const flim_unit *unit, flim_pr
     FLIM_TRY_DONE(plan_layer(&l, run->dy != NULL, false, err));
     FLIM_TRY_DONE(take_tensors(&l, err));
     FLIM_TRY_DONE(take_parameters(&l, err));
-    FLIM_TRY_DONE(forward(&l, &tail, err));
+    FLIM_TRY_DONE(forward(&l, &epilogue, err));
     if (run->dy) {
-        FLIM_TRY_DONE(backward(&l, &tail, err));
+        FLIM_TRY_DONE(backward(&l, &epilogue, err));
     }
 done:
     (void)cudaStreamSynchronize(device->stream);

@@ -108,9 +108,9 @@ static flim_status head_outputs(head_layer *l, const flim_head_run *run, bool ba
         FLIM_TRY_DONE(flim_pieces_fetch(m, run->dfc2_weight, k->dfc2_weight, outputs * hidden * f, err));
         FLIM_TRY_DONE(flim_pieces_fetch(m, run->dfc2_bias, k->dfc2_bias, outputs * f, err));
         if (run->dx) { /* spread as the next unit would see it: fp32, never stored as a tensor */
-            flim_sources dy = {.n = 1, .h = run->h, .w = run->w};
+            flim_grad_inputs dy = {.n = 1, .h = run->h, .w = run->w};
             flim_launch wide = l->launch;
-            dy.item[0] = (flim_source){.kind = FLIM_SOURCE_BROADCAST, .data = k->dmean};
+            dy.item[0] = (flim_grad_input){.kind = FLIM_GRAD_INPUT_BROADCAST, .data = k->dmean};
             wide.type = FLIM_STORAGE_FP32;
             FLIM_TRY_DONE(flim_pieces_take(m, run->n * k->pixels * k->c * f, &l->dx, err));
             FLIM_TRY_CUDA_DONE(flim_k_sources(&wide, &dy, run->n, k->pixels, k->c, NULL, l->dx));

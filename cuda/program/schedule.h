@@ -37,7 +37,7 @@ enum {
     FLIM_IN_Z, /* output of a convolution: the unit's own; DATA: its input unit's */
     FLIM_IN_SKIP, /* what is added to BatchNorm's output, or in its place the signs that the forward pass noted */
     FLIM_IN_GRADIENT, /* and those after it: contributions to dy (GRAD_*); dz, and for DATA the dv to add */
-    FLIM_OPERATION_INPUTS = FLIM_IN_GRADIENT + FLIM_MAX_SOURCES
+    FLIM_OPERATION_INPUTS = FLIM_IN_GRADIENT + FLIM_MAX_GRAD_INPUTS
 };
 enum {
     FLIM_OUT, /* the tensor that gives the operation its name */

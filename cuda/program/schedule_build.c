@@ -499,9 +499,9 @@ static flim_status check_limits(const flim_schedule *s, flim_error *err)
             return flim_fail(err, FLIM_ERROR_USAGE, "%s has %d output channels; the CUDA backend takes at most 8192",
                              net->unit[u].conv, net->unit[u].out_channels);
         }
-        if (s->train && gradients > FLIM_MAX_SOURCES) {
+        if (s->train && gradients > FLIM_MAX_GRAD_INPUTS) {
             return flim_fail(err, FLIM_ERROR_USAGE, "%s is read by %d units; the CUDA backend trains with at most %d",
-                             net->unit[u].conv, gradients, FLIM_MAX_SOURCES);
+                             net->unit[u].conv, gradients, FLIM_MAX_GRAD_INPUTS);
         }
     }
     return FLIM_OK;

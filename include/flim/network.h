@@ -26,8 +26,11 @@
 
 enum { FLIM_MAX_UNITS = 24, FLIM_MAX_HEADS = 4, FLIM_MAX_TENSORS = 192, FLIM_NAME_MAX = 64, FLIM_MAX_CLASS_WEIGHTS = 16 };
 
-#define FLIM_BN_EPS 1e-5f
-#define FLIM_BN_MOMENTUM 0.1f
+/* The CUDA kernels compute with the decimal numbers in double, the CPU kernels with the nearest floats. */
+#define FLIM_BN_EPS_EXACT 1e-5
+#define FLIM_BN_MOMENTUM_EXACT 0.1
+#define FLIM_BN_EPS ((float)FLIM_BN_EPS_EXACT)
+#define FLIM_BN_MOMENTUM ((float)FLIM_BN_MOMENTUM_EXACT)
 #define FLIM_LEAKY_SLOPE 0.01f
 
 typedef struct flim_unit {
