@@ -41,20 +41,6 @@ static void host_free(flim_device *device, void *memory)
     (void)device, (void)memory;
 }
 
-static flim_status run_unit(flim_device *device, const flim_unit *unit, flim_precision precision, const flim_unit_run *run,
-                            flim_error *err)
-{
-    (void)unit, (void)precision, (void)run;
-    return only_described(device, err);
-}
-
-static flim_status run_head(flim_device *device, const flim_head *head, flim_precision precision, const flim_head_run *run,
-                            flim_error *err)
-{
-    (void)head, (void)precision, (void)run;
-    return only_described(device, err);
-}
-
 static flim_status memory_free(flim_device *device, int64_t *bytes, flim_error *err)
 {
     (void)err;
@@ -66,8 +52,6 @@ static const flim_device_ops card_ops = {.close = close_card,
                                          .host_alloc = host_alloc,
                                          .host_free = host_free,
                                          .compile = flim_cuda_compile,
-                                         .run_unit = run_unit,
-                                         .run_head = run_head,
                                          .memory_free = memory_free,
                                          .get_card = get_card};
 

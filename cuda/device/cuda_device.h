@@ -52,13 +52,9 @@ void flim_cuda_beside(const flim_cuda_device *device, char *text, size_t size);
 /* cudaMalloc whose failure says needed and free bytes, and who holds them; `what` names the need. */
 flim_status flim_cuda_malloc(flim_cuda_device *device, int64_t bytes, const char *what, void **out, flim_error *err);
 
-/* In compile.c, layer.c, layer_head.c and measure.c. */
+/* In compile.c and measure.c. */
 flim_status flim_cuda_compile(flim_device *device, const flim_network *net, const flim_program_options *options,
                               flim_program **out, flim_error *err);
-flim_status flim_cuda_run_unit(flim_device *device, const flim_unit *unit, flim_precision precision, const flim_unit_run *run,
-                               flim_error *err);
 flim_status flim_cuda_measure_limits(flim_device *device, flim_device_limits *out, flim_error *err);
-flim_status flim_cuda_run_head(flim_device *device, const flim_head *head, flim_precision precision, const flim_head_run *run,
-                               flim_error *err);
 
 #endif

@@ -120,30 +120,3 @@ cudaError_t flim_k_grad_apply(const flim_launch *l, const flim_epilogue *epilogu
     FLIM_BY_GRAD_INPUTS(l->type, epilogue->skip, epilogue->pool, shape, FLIM_BY_SHORT(l->type, CALL_APPLY), CALL_APPLY)
     return cudaGetLastError();
 }
-
-template <typename T>
-__global__ void __launch_bounds__(256) sources_kernel(flim_grad_inputs dy, flim_blocks b, int c, const float *scale, T *out)
-{
-    const walk w(b, c);
-    const float by = scale ? *scale : 1.0f;
-    float m[2];
-    const float8 fixed = begin_grad_inputs<ANY>(dy, w.cell, c, w.channel, m);
-    for (unsigned q = w.begin + w.lane; q < w.end; q += w.lanes) {
-        gradient<T, ANY> none;
-        float8 g = none.value(dy, m, fixed, w.cell, b.pixels, q, c, w.channel);
-#pragma unroll
-        for (int i = 0; i < 8; i++) {
-            g.v[i] *= by;
-        }
-        store8<T>(out + (w.cell * b.pixels + q) * c + w.channel, g);
-    }
-}
-
-cudaError_t flim_k_sources(const flim_launch *l, const flim_grad_inputs *dy, int64_t cells, int64_t pixels, int c,
-                           const float *scale, void *out)
-{
-    const flim_blocks b = flim_blocks_for(cells, pixels, c, l->processors);
-    FLIM_BY_TYPE(l->type,
-                 (sources_kernel<T><<<walk_grid(b, c), walk_threads(c), 0, l->stream>>>(*dy, b, c, scale, (T *)out)));
-    return cudaGetLastError();
-}

@@ -66,44 +66,20 @@ cudaError_t flim_k_input_plain(const flim_launch *l, const float *signal, const 
 }
 
 template <typename T>
-__global__ void from_planar_kernel(const float *__restrict__ in, int64_t n, int64_t total, int channels, int c,
-                                   int64_t pixels, const float *scale, T *__restrict__ out)
-{
-    float s = scale ? *scale : 1.0f;
-    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < total; i += (int64_t)gridDim.x * blockDim.x) {
-        int k = (int)(i % c);
-        int64_t p = i / c % pixels, cell = i / c / pixels;
-        float v = k < channels && cell < n ? in[(cell * channels + k) * pixels + p] * s : 0.0f;
-        out[i] = from_float<T>(v);
-    }
-}
-
-cudaError_t flim_k_from_planar(const flim_launch *l, const float *in, int64_t n, int64_t n_full, int channels, int c,
-                               int64_t pixels, const float *scale, void *out)
-{
-    int64_t total = n_full * pixels * c;
-    FLIM_BY_TYPE(l->type, (from_planar_kernel<T><<<blocks_of(total, 256), 256, 0, l->stream>>>(in, n, total, channels, c,
-                                                                                               pixels, scale, (T *)out)));
-    return cudaGetLastError();
-}
-
-template <typename T>
 __global__ void to_planar_kernel(const T *__restrict__ in, int64_t total, int channels, int c, int64_t pixels,
-                                 const float *scale, float *__restrict__ out)
+                                 float *__restrict__ out)
 {
-    float s = scale ? 1.0f / *scale : 1.0f;
     for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < total; i += (int64_t)gridDim.x * blockDim.x) {
         int64_t p = i % pixels, k = i / pixels % channels, cell = i / pixels / channels;
-        out[i] = to_float(in[(cell * pixels + p) * c + k]) * s;
+        out[i] = to_float(in[(cell * pixels + p) * c + k]);
     }
 }
 
-cudaError_t flim_k_to_planar(const flim_launch *l, const void *in, int64_t n, int channels, int c, int64_t pixels,
-                             const float *scale, float *out)
+cudaError_t flim_k_to_planar(const flim_launch *l, const void *in, int64_t n, int channels, int c, int64_t pixels, float *out)
 {
     int64_t total = n * pixels * channels;
-    FLIM_BY_TYPE(l->type, (to_planar_kernel<T><<<blocks_of(total, 256), 256, 0, l->stream>>>((const T *)in, total, channels,
-                                                                                             c, pixels, scale, out)));
+    FLIM_BY_TYPE(l->type, (to_planar_kernel<T>
+                           <<<blocks_of(total, 256), 256, 0, l->stream>>>((const T *)in, total, channels, c, pixels, out)));
     return cudaGetLastError();
 }
 

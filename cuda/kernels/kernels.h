@@ -47,12 +47,9 @@ typedef struct flim_cache_view {
  * transform: on the host; its t, h, w are the cells'; n = 0 copies the cells as they are. */
 cudaError_t flim_k_gather_cells(const flim_launch *l, const flim_cache_view *cache, const flim_transform_table *transform,
                                 const flim_cell_id *id, int64_t n, float *signal, uint8_t *mask);
-/* Host layout (n,channels,pixels) fp32 <-> (n,pixels,C) storage; *scale (NULL = 1) multiplies on the way in and divides out.
- * n_full >= n: cells n..n_full-1 of the storage tensor become 0. */
-cudaError_t flim_k_from_planar(const flim_launch *l, const float *in, int64_t n, int64_t n_full, int channels, int c,
-                               int64_t pixels, const float *scale, void *out);
+/* (n,pixels,C) storage -> host layout (n,channels,pixels) fp32. */
 cudaError_t flim_k_to_planar(const flim_launch *l, const void *in, int64_t n, int channels, int c, int64_t pixels,
-                             const float *scale, float *out);
+                             float *out);
 
 /* Dropout multipliers, 0 or 1 / (1 - p), of every (cell, channel) of up to 8 units in one launch. */
 typedef struct flim_dropout_table {
@@ -193,9 +190,6 @@ cudaError_t flim_k_ratio(const flim_launch *l, const float *a, const float *b, f
 cudaError_t flim_k_grad_apply(const flim_launch *l, const flim_epilogue *epilogue, const flim_grad_inputs *dy,
                               const flim_grad_affine *main, const flim_grad_affine *skip, const float *dv_scale, void *dz,
                               void *dz_skip, void *dv);
-/* Sum of the sources -> (cells, pixels, c) storage, times *scale (NULL = 1): the gradient of a tensor with no unit behind it. */
-cudaError_t flim_k_sources(const flim_launch *l, const flim_grad_inputs *dy, int64_t cells, int64_t pixels, int c,
-                           const float *scale, void *out);
 
 /* ---- head.cu ----------------------------------------------------------------------------------------------------------- */
 

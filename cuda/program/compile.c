@@ -155,6 +155,10 @@ flim_status flim_cuda_compile(flim_device *base, const flim_network *net, const 
         flim_log_line(options->log, FLIM_LOG_NOTE, "convolution plans: %d %s, %d from the cache", store->searched - searched,
                       plans.benchmark ? "tuned" : "chosen by heuristic", store->loaded - loaded);
     }
+    if (options->inspect) {
+        flim_arena_place_apart(&p->train.arena);
+        flim_arena_place_apart(&p->predict.arena);
+    }
     p->fixed_bytes = flim_program_lay_out(p, NULL);
     p->arena_bytes = p->train.arena.bytes > p->predict.arena.bytes ? p->train.arena.bytes : p->predict.arena.bytes;
 done:

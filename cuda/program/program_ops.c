@@ -8,6 +8,7 @@
 #include "core/alloc.h"
 #include "cuda/program/execute.h"
 #include "cuda/program/graph.h"
+#include "cuda/program/inspect.h"
 #include "cuda/program/layout.h"
 #include "cuda/program/profile.h"
 #include "cuda/program/schedule_build.h"
@@ -148,6 +149,9 @@ static flim_status allocate(flim_program *base, flim_error *err)
     p->arena = p->memory + p->fixed_bytes;
     cudaStream_t stream = p->device->stream;
     FLIM_TRY_CUDA_DONE(cudaMemsetAsync(p->memory, 0, (size_t)(p->fixed_bytes + p->arena_bytes), stream));
+    if (base->options.inspect) { /* NaN until something is written */
+        FLIM_TRY_CUDA_DONE(cudaMemsetAsync(p->arena, 0xff, (size_t)p->arena_bytes, stream));
+    }
     FLIM_TRY_CUDA_DONE(cudaMemcpyAsync(p->weights, &p->weights_host, sizeof p->weights_host, cudaMemcpyHostToDevice, stream));
     FLIM_TRY_CUDA_DONE(cudaMemcpyAsync(p->state, &p->host_state, sizeof p->host_state, cudaMemcpyHostToDevice, stream));
     FLIM_TRY_DONE(flim_transfer_make(p, err));
@@ -207,4 +211,5 @@ const flim_program_ops flim_cuda_program_ops = {.destroy = destroy,
                                                 .replays = replays,
                                                 .profile = flim_cuda_profile,
                                                 .plan_cache = plan_cache,
-                                                .store_cell = store_cell};
+                                                .store_cell = store_cell,
+                                                .read_tensor = flim_cuda_read_tensor};

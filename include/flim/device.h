@@ -110,6 +110,7 @@ typedef struct flim_program_options {
     int64_t workspace_limit; /* bytes a single convolution may ask for; 0 = the backend's default */
     const char *cache_dir; /* where tuned plans are kept between runs; NULL = not kept */
     const flim_log *log; /* notes while compiling; may be NULL */
+    bool inspect; /* for tests: every tensor of a call keeps bytes of its own (src/backend/inspect.h) */
     const volatile int *stop; /* polled while plans are sought; non-zero: FLIM_INTERRUPTED.  May be NULL */
 } flim_program_options;
 
@@ -250,51 +251,5 @@ flim_status flim_program_wait(flim_program *program, flim_error *err);
 int64_t flim_program_peak_bytes(const flim_program *program);
 /* True where steps are replayed as a whole (a CUDA graph) since the second one, and not launched kernel by kernel. */
 bool flim_program_replays(const flim_program *program);
-
-/* ---- One unit alone, for layer tests and `flim_bench layers` ------------------------------------------------------- */
-
-/* Runs one unit forward and backward in isolation with the kernels that a program would use.  All arrays are host arrays in
- * PyTorch layouts; outputs are written whole.  NULL outputs are not wanted; dx of a unit is always available here. */
-typedef struct flim_unit_run {
-    int64_t n;
-    const flim_cell_id *id; /* (n), for dropout */
-    uint32_t unit; /* the unit's number for dropout */
-    float dropout; /* 0 = none */
-    bool training; /* false: running statistics, forward only */
-    const float *x; /* (n,Cin,T,H,W) */
-    const float *skip; /* (n,Cout,conv_out), when unit->skip >= 0 */
-    const float *weight, *bias; /* (Cout,Cin,kt,ky,kx), (Cout) */
-    const float *gamma, *beta; /* (Cout), when unit->bn is not empty */
-    float *running_mean, *running_var; /* (Cout), read and, in training, moved */
-    const float *dy; /* (n,Cout,out); NULL = forward only */
-    float *y; /* (n,Cout,out) */
-    float *dx, *dskip; /* like x, like skip */
-    float *dweight, *dbias, *dgamma, *dbeta;
-} flim_unit_run;
-
-flim_status flim_device_run_unit(flim_device *device, const flim_unit *unit, flim_precision precision,
-                                 const flim_unit_run *run, flim_error *err);
-
-/* The same for the head and the loss. */
-typedef struct flim_head_run {
-    int64_t n;
-    int t, h, w; /* of x */
-    const flim_cell_id *id;
-    uint32_t unit; /* the head's number for dropout: n_units */
-    float dropout, label_smoothing;
-    bool training;
-    double divisor;
-    const int32_t *label; /* (n) */
-    const float *cell_weight; /* (n) */
-    const float *x; /* (n,Cin,T,H,W) */
-    const float *fc1_weight, *fc1_bias, *gamma, *beta, *fc2_weight, *fc2_bias;
-    float *running_mean, *running_var;
-    float *logits; /* (n,K') */
-    double *loss; /* sum(weight * loss) / divisor */
-    float *dx, *dfc1_weight, *dfc1_bias, *dgamma, *dbeta, *dfc2_weight, *dfc2_bias; /* all NULL = forward only */
-} flim_head_run;
-
-flim_status flim_device_run_head(flim_device *device, const flim_head *head, flim_precision precision,
-                                 const flim_head_run *run, flim_error *err);
 
 #endif

@@ -92,6 +92,15 @@ void flim_arena_place(flim_arena *arena)
     }
 }
 
+void flim_arena_place_apart(flim_arena *arena)
+{
+    arena->bytes = 0;
+    for (int i = 0; i < arena->n; i++) {
+        arena->buffer[i].offset = arena->bytes;
+        arena->bytes += arena->buffer[i].bytes;
+    }
+}
+
 bool flim_arena_lives_at(const flim_arena *arena, int buffer, int step)
 {
     const flim_arena_buffer *b = &arena->buffer[buffer];

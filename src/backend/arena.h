@@ -45,6 +45,8 @@ void flim_arena_begin_again(flim_arena *arena, int buffer);
 /* From now on `buffer` is another name for `of`, which has as many bytes or more. */
 void flim_arena_alias(flim_arena *arena, int buffer, int of);
 void flim_arena_place(flim_arena *arena);
+/* In its stead: every buffer, aliases too, gets bytes that it shares with no other. */
+void flim_arena_place_apart(flim_arena *arena);
 /* The buffer holds something at that step.  False for aliases: what they stand for does. */
 bool flim_arena_lives_at(const flim_arena *arena, int buffer, int step);
 

@@ -7,6 +7,7 @@
 #ifndef FLIM_BACKEND_H
 #define FLIM_BACKEND_H
 
+#include "backend/inspect.h"
 #include "flim/device.h"
 
 typedef struct flim_backend {
@@ -23,10 +24,6 @@ typedef struct flim_device_ops {
     void (*host_free)(flim_device *device, void *memory);
     flim_status (*compile)(flim_device *device, const flim_network *net, const flim_program_options *options,
                            flim_program **out, flim_error *err);
-    flim_status (*run_unit)(flim_device *device, const flim_unit *unit, flim_precision precision, const flim_unit_run *run,
-                            flim_error *err);
-    flim_status (*run_head)(flim_device *device, const flim_head *head, flim_precision precision, const flim_head_run *run,
-                            flim_error *err);
     flim_status (*measure_limits)(flim_device *device, flim_device_limits *out, flim_error *err); /* may be NULL */
     flim_status (*memory_free)(flim_device *device, int64_t *bytes, flim_error *err);
     void (*status)(const flim_device *device, flim_device_status *out); /* may be NULL */
@@ -63,6 +60,8 @@ typedef struct flim_program_ops {
     /* Both NULL where the device has no memory of its own (info.own_memory). */
     flim_status (*plan_cache)(flim_program *program, const flim_device_cache *cells, flim_error *err);
     flim_status (*store_cell)(flim_program *program, int64_t cell, const void *voxels, const uint8_t *mask, flim_error *err);
+    /* A tensor of the last call, which has stored it or else is refused with FLIM_ERROR_USAGE; all work is finished. */
+    flim_status (*read_tensor)(flim_program *program, int unit, flim_inspected what, float *out, flim_error *err);
 } flim_program_ops;
 
 /* First member of every backend's device and program. */
@@ -77,6 +76,8 @@ struct flim_program {
     flim_network net;
     flim_program_options options; /* log, stop and cache_dir are only valid during compile; recompute: what AUTO came to */
     bool allocated;
+    int64_t last_cells; /* of the last train or predict call; 0 = none yet */
+    bool last_trains; /* it was a train call */
     int64_t cached_cells; /* planned by plan_cache; 0 = none */
 };
 

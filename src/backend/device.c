@@ -109,20 +109,6 @@ flim_status flim_device_check_precision(const flim_device *device, flim_precisio
     return FLIM_OK;
 }
 
-flim_status flim_device_run_unit(flim_device *device, const flim_unit *unit, flim_precision precision,
-                                 const flim_unit_run *run, flim_error *err)
-{
-    FLIM_TRY(flim_device_check_precision(device, precision, err));
-    return device->ops->run_unit(device, unit, precision, run, err);
-}
-
-flim_status flim_device_run_head(flim_device *device, const flim_head *head, flim_precision precision,
-                                 const flim_head_run *run, flim_error *err)
-{
-    FLIM_TRY(flim_device_check_precision(device, precision, err));
-    return device->ops->run_head(device, head, precision, run, err);
-}
-
 void flim_device_get_status(const flim_device *device, flim_device_status *out)
 {
     *out = (flim_device_status){(double)NAN, (double)NAN, (double)NAN, (double)NAN};

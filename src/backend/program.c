@@ -219,12 +219,16 @@ flim_status flim_program_train(flim_program *program, const flim_batch *batch, c
 {
     FLIM_TRY(check_batch(program, batch, program->options.train_batch, err));
     FLIM_TRY(check_targets(program, batch, err));
+    program->last_cells = batch->n;
+    program->last_trains = true;
     return program->ops->train(program, batch, step, err);
 }
 
 flim_status flim_program_predict(flim_program *program, const flim_batch *batch, float *logits, flim_error *err)
 {
     FLIM_TRY(check_batch(program, batch, program->options.eval_batch, err));
+    program->last_cells = batch->n;
+    program->last_trains = false;
     return program->ops->predict(program, batch, logits, err);
 }
 

@@ -50,6 +50,8 @@ static double *find(const flim_network *net, int unit, flim_tensor_role role, in
 /* What one pass over the table works on. */
 typedef struct pass {
     const flim_network *net;
+    ref_observe *observe; /* or NULL */
+    void *observer;
     const flim_batch *batch;
     double *parameters, *statistics; /* P, S */
     bool training, move_statistics;
@@ -81,6 +83,8 @@ static ref_unit_run unit_run(const pass *p, int u)
     return (ref_unit_run){.n = p->batch->n,
                           .id = p->batch->id,
                           .unit = (uint32_t)u,
+                          .observe = p->observe,
+                          .observer = p->observer,
                           .dropout = p->training ? p->dropout : 0,
                           .training = p->training,
                           .x = unit->input < 0 ? p->input : p->y[unit->input],
@@ -123,7 +127,6 @@ static ref_head_run head_run(const pass *p, const flim_step *step, int k, double
                           .running_mean = find(net, h, FLIM_TENSOR_RUNNING_MEAN, 0, p->statistics),
                           .running_var = find(net, h, FLIM_TENSOR_RUNNING_VAR, 0, p->statistics),
                           .logits = logits,
-                          .dx = p->gradients ? p->dy[u] : NULL,
                           .dfc1_weight = find(net, h, FLIM_TENSOR_LINEAR_WEIGHT, 0, p->gradients),
                           .dfc1_bias = find(net, h, FLIM_TENSOR_BIAS, 0, p->gradients),
                           .dfc1_bias_scale = find(net, h, FLIM_TENSOR_BIAS, 0, p->bias_scale),
@@ -133,14 +136,45 @@ static ref_head_run head_run(const pass *p, const flim_step *step, int k, double
                           .dfc2_bias = find(net, h, FLIM_TENSOR_BIAS, 1, p->gradients)};
 }
 
+static void add(double *to, const double *from, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) {
+        to[i] += from[i];
+    }
+}
+
+/* The observer sees v, logits and dx of the head alone. */
+static double run_pooled_head(const pass *p, const flim_step *step, int k, double *logits)
+{
+    const flim_head *head = &p->net->head[k];
+    const int64_t n = p->batch->n, x = n * head->in_channels * volume(p->net->unit[head->unit].out);
+    double *v = ref_array(n * head->hidden), *own_logits = ref_array(n * head->outputs), *dx = ref_array(x);
+    ref_head_run run = head_run(p, step, k, logits ? logits : own_logits);
+    run.v = v;
+    run.dx = p->gradients ? dx : NULL;
+    ref_head(head, &run);
+    if (p->observe) {
+        p->observe(p->observer, p->net->n_units + k, REF_V, v, n * head->hidden);
+        p->observe(p->observer, p->net->n_units + k, REF_Y, run.logits, n * head->outputs);
+    }
+    if (p->observe && run.dx) {
+        p->observe(p->observer, p->net->n_units + k, REF_DX, dx, x);
+    }
+    if (p->gradients) {
+        add(p->dy[head->unit], dx, x);
+    }
+    free(v);
+    free(own_logits);
+    free(dx);
+    return run.loss;
+}
+
 /* Loss of head k (step NULL: none), its gradients, and in `logits` what it predicts. */
 static double run_head(const pass *p, const flim_step *step, int k, double *logits)
 {
     const flim_head *head = &p->net->head[k];
     if (head->kind == FLIM_HEAD_POOLED) {
-        ref_head_run run = head_run(p, step, k, logits);
-        ref_head(head, &run);
-        return run.loss;
+        return run_pooled_head(p, step, k, logits);
     }
     ref_dense_run run = {.n = p->batch->n,
                          .voxels = volume(p->net->in),
@@ -161,13 +195,6 @@ static double run_head(const pass *p, const flim_step *step, int k, double *logi
     return run.loss;
 }
 
-static void add(double *to, const double *from, int64_t count)
-{
-    for (int64_t i = 0; i < count; i++) {
-        to[i] += from[i];
-    }
-}
-
 /* Sends one unit's dy to its input and skip; each may have other consumers, so dx and dskip are added. */
 static void unit_backward(pass *p, int u)
 {
@@ -178,7 +205,7 @@ static void unit_backward(pass *p, int u)
     double *dx = ref_array(in), *dskip = ref_array(out);
     ref_unit_run run = unit_run(p, u);
     run.dy = p->dy[u];
-    run.dx = dx;
+    run.dx = unit->input >= 0 ? dx : NULL;
     run.dskip = dskip;
     run.dweight = find(net, u, FLIM_TENSOR_CONV_WEIGHT, 0, p->gradients);
     run.dbias = find(net, u, FLIM_TENSOR_BIAS, 0, p->gradients);
@@ -250,6 +277,8 @@ void ref_network_train(ref_network *ref, const flim_batch *batch, const flim_ste
     double *gradients = ref_array(net->parameters), *scale = ref_array(net->parameters);
     double *logits = ref_array(batch->n * flim_network_outputs(net));
     pass p = {.net = net,
+              .observe = ref->observe,
+              .observer = ref->observer,
               .batch = batch,
               .parameters = ref->parameters,
               .statistics = ref->statistics,
@@ -278,7 +307,12 @@ void ref_network_train(ref_network *ref, const flim_batch *batch, const flim_ste
 
 void ref_network_predict(ref_network *ref, const flim_batch *batch, double *logits)
 {
-    pass p = {.net = ref->net, .batch = batch, .parameters = ref->parameters, .statistics = ref->statistics};
+    pass p = {.net = ref->net,
+              .observe = ref->observe,
+              .observer = ref->observer,
+              .batch = batch,
+              .parameters = ref->parameters,
+              .statistics = ref->statistics};
     run_pass(&p, NULL, logits);
 }
 

@@ -24,10 +24,25 @@ void ref_philox(const flim_cell_id *id, uint32_t purpose, uint32_t index, uint32
 /* Its word for dropout's purpose: 1 / (1 - p) if the channel is kept, else 0. */
 double ref_dropout_factor(const flim_cell_id *id, uint32_t unit, uint32_t channel, double p);
 
+/* What an observer sees, in this order, and may overwrite: what follows is computed from what it leaves.  As unit n_units the head
+ * shows v of its hidden layer, y (its logits) and dx. */
+typedef enum ref_tensor {
+    REF_Z, /* (n,Cout,conv_out) */
+    REF_V, /* (n,Cout,conv_out): what the activation is applied to */
+    REF_Y, /* (n,Cout,out) */
+    REF_DV, /* (n,Cout,conv_out) */
+    REF_DZ, /* (n,Cout,conv_out) */
+    REF_DX, /* (n,Cin,in): of this unit alone */
+    REF_TENSORS
+} ref_tensor;
+typedef void ref_observe(void *observer, int unit, ref_tensor what, double *values, int64_t count);
+
 typedef struct ref_unit_run {
     int64_t n;
     const flim_cell_id *id; /* (n); may be NULL without dropout */
-    uint32_t unit; /* number for dropout */
+    uint32_t unit; /* number for dropout, and for the observer */
+    ref_observe *observe; /* may be NULL */
+    void *observer;
     double dropout;
     bool training; /* batch statistics; backward needs it */
     bool move_statistics; /* training: move the running statistics */
@@ -91,6 +106,8 @@ void ref_adamw(double *parameters, const double *gradients, double *m, double *v
 /* A whole network and its training state. */
 typedef struct ref_network {
     const flim_network *net;
+    ref_observe *observe; /* of every pass from now on; may be NULL */
+    void *observer;
     double *parameters, *gradients, *m, *v; /* (P) */
     double *bias_scale; /* (P): sum of |dz| at the elements of convolution and fc1 biases, else 0 */
     double *statistics; /* (S) */

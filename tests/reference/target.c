@@ -76,11 +76,11 @@ double ref_distance(const float *out, const double *reference, int64_t count)
     return size > 0 ? sqrt(difference / size) : sqrt(difference);
 }
 
-flim_program *ref_program_create(const ref_target *target, const flim_network *net, int64_t train_batch, int64_t eval_batch,
-                                 const float *parameters, const float *statistics)
+static flim_program *create(const ref_target *target, const flim_network *net, int64_t train_batch, int64_t eval_batch,
+                            const float *parameters, const float *statistics, bool inspect)
 {
     const flim_program_options options = {
-        .precision = target->precision, .train_batch = train_batch, .eval_batch = eval_batch};
+        .precision = target->precision, .train_batch = train_batch, .eval_batch = eval_batch, .inspect = inspect};
     const flim_counters counters = {.loss_scale = target->precision == FLIM_PRECISION_FP16 ? 1024 : 1};
     flim_error err = {0};
     flim_program *program = NULL;
@@ -101,4 +101,16 @@ flim_program *ref_program_create(const ref_target *target, const flim_network *n
     }
     free(zeros);
     return program;
+}
+
+flim_program *ref_program_create(const ref_target *target, const flim_network *net, int64_t train_batch, int64_t eval_batch,
+                                 const float *parameters, const float *statistics)
+{
+    return create(target, net, train_batch, eval_batch, parameters, statistics, false);
+}
+
+flim_program *ref_program_create_inspected(const ref_target *target, const flim_network *net, int64_t train_batch,
+                                           int64_t eval_batch, const float *parameters, const float *statistics)
+{
+    return create(target, net, train_batch, eval_batch, parameters, statistics, true);
 }

@@ -34,4 +34,8 @@ double ref_distance(const float *out, const double *reference, int64_t count);
 flim_program *ref_program_create(const ref_target *target, const flim_network *net, int64_t train_batch, int64_t eval_batch,
                                  const float *parameters, const float *statistics);
 
+/* The same with `inspect` (backend/inspect.h). */
+flim_program *ref_program_create_inspected(const ref_target *target, const flim_network *net, int64_t train_batch,
+                                           int64_t eval_batch, const float *parameters, const float *statistics);
+
 #endif

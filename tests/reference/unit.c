@@ -35,100 +35,86 @@ static int64_t volume(const int size[3])
     return (int64_t)size[0] * size[1] * size[2];
 }
 
-/* The visitor of a convolution: calls `visit` for every product w[o,i,k] * x[...] that enters z[n,o,t,y,x]. */
+/* Arrays of a convolution; a visitor works through one row of `count` products w * x[x + k x_step] that enter z[z + k z_step]. */
 typedef struct conv_arrays {
     const double *x, *weight, *dz;
     double *z, *dx, *dweight;
 } conv_arrays;
 
-typedef void conv_visit(const conv_arrays *a, int64_t z, int64_t x, int64_t w);
+typedef struct conv_row {
+    int64_t z, z_step, x, x_step, count, w;
+} conv_row;
 
-static void sum_forward(const conv_arrays *a, int64_t z, int64_t x, int64_t w)
+typedef void conv_visit(const conv_arrays *a, const conv_row *r);
+
+static void sum_forward(const conv_arrays *a, const conv_row *r)
 {
-    a->z[z] += a->weight[w] * a->x[x];
+    for (int64_t k = 0; k < r->count; k++) {
+        a->z[r->z + k * r->z_step] += a->weight[r->w] * a->x[r->x + k * r->x_step];
+    }
 }
 
-static void sum_input_gradient(const conv_arrays *a, int64_t z, int64_t x, int64_t w)
+static void sum_input_gradient(const conv_arrays *a, const conv_row *r)
 {
-    a->dx[x] += a->weight[w] * a->dz[z];
+    for (int64_t k = 0; k < r->count; k++) {
+        a->dx[r->x + k * r->x_step] += a->weight[r->w] * a->dz[r->z + k * r->z_step];
+    }
 }
 
-static void sum_weight_gradient(const conv_arrays *a, int64_t z, int64_t x, int64_t w)
+static void sum_weight_gradient(const conv_arrays *a, const conv_row *r)
 {
-    a->dweight[w] += a->x[x] * a->dz[z];
+    double sum = 0;
+    for (int64_t k = 0; k < r->count; k++) {
+        sum += a->x[r->x + k * r->x_step] * a->dz[r->z + k * r->z_step];
+    }
+    a->dweight[r->w] += sum;
 }
 
-/* Kernel elements that fall on one output position, for all input channels.  Inlined into each use, for speed. */
-static inline __attribute__((always_inline)) void visit_window(const flim_unit *u, int64_t n, int o, const int position[3],
-                                                               int64_t z, const conv_arrays *a, conv_visit *visit)
+/* The two sides of a convolution: position t of `small` meets t * stride - pad + k of `large`.  z is small and x large, or, in a
+ * transposed unit (PyTorch's ConvTranspose3d), the other way round. */
+typedef struct conv_sides {
+    const int *small, *large;
+    int small_channels, large_channels;
+} conv_sides;
+
+/* All products of one element of the kernel between channel s of the small side and channel l of the large one, for one cell. */
+static void visit_tap(const flim_unit *u, const conv_sides *c, int64_t n, int s, int l, const int tap[3], int64_t w,
+                      const conv_arrays *a, conv_visit *visit)
 {
-    for (int i = 0; i < u->in_channels; i++) {
-        for (int kt = 0; kt < u->kernel[0]; kt++) {
-            for (int ky = 0; ky < u->kernel[1]; ky++) {
-                for (int kx = 0; kx < u->kernel[2]; kx++) {
-                    int t = position[0] * u->stride[0] - u->pad[0] + kt;
-                    int y = position[1] * u->stride[1] - u->pad[1] + ky;
-                    int x = position[2] * u->stride[2] - u->pad[2] + kx;
-                    if (t < 0 || t >= u->in[0] || y < 0 || y >= u->in[1] || x < 0 || x >= u->in[2]) {
-                        continue; /* zero padding */
-                    }
-                    int64_t w = (((int64_t)o * u->in_channels + i) * u->kernel[0] + kt) * u->kernel[1] + ky;
-                    visit(a, z, at(u->in_channels, u->in, n, i, t, y, x), w * u->kernel[2] + kx);
-                }
+    const int step = u->stride[2], shift = tap[2] - u->pad[2];
+    int first = 0, end = c->small[2]; /* columns that fall on the large side and not on its zero padding */
+    while (first < end && first * step + shift < 0) {
+        first++;
+    }
+    while (end > first && (end - 1) * step + shift >= c->large[2]) {
+        end--;
+    }
+    for (int t = 0; t < c->small[0]; t++) {
+        const int lt = t * u->stride[0] - u->pad[0] + tap[0];
+        for (int y = 0; y < c->small[1] && lt >= 0 && lt < c->large[0]; y++) {
+            const int ly = y * u->stride[1] - u->pad[1] + tap[1];
+            if (ly >= 0 && ly < c->large[1]) {
+                const int64_t small = at(c->small_channels, c->small, n, s, t, y, first),
+                              large = at(c->large_channels, c->large, n, l, lt, ly, first * step + shift);
+                const conv_row row = u->transposed ? (conv_row){large, step, small, 1, end - first, w}
+                                                   : (conv_row){small, 1, large, step, end - first, w};
+                visit(a, &row);
             }
         }
     }
 }
 
-/* A transposed unit, as PyTorch's ConvTranspose3d defines it: x[n,i,t] w[i,o,k] enters z[n,o,t * stride - pad + k]. */
-static void scatter(const flim_unit *u, int64_t n, int i, const int position[3], int64_t x, const conv_arrays *a,
-                    conv_visit *visit)
+/* Weights are (small channel, large channel, taps): (O,I,...) or, transposed, (I,O,...). */
+static void convolve(const flim_unit *u, int64_t cells, const conv_arrays *a, conv_visit *visit)
 {
-    for (int o = 0; o < u->out_channels; o++) {
-        for (int64_t k = 0; k < volume(u->kernel); k++) {
-            const int plane = u->kernel[1] * u->kernel[2];
-            const int tap[3] = {(int)k / plane, (int)k % plane / u->kernel[2], (int)k % u->kernel[2]};
-            int to[3];
-            bool inside = true;
-            for (int d = 0; d < 3; d++) {
-                to[d] = position[d] * u->stride[d] - u->pad[d] + tap[d];
-                inside = inside && to[d] >= 0 && to[d] < u->conv_out[d];
-            }
-            if (inside) {
-                visit(a, at(u->out_channels, u->conv_out, n, o, to[0], to[1], to[2]), x,
-                      ((int64_t)i * u->out_channels + o) * volume(u->kernel) + k);
-            }
-        }
-    }
-}
-
-static void convolve_transposed(const flim_unit *u, int64_t cells, const conv_arrays *a, conv_visit *visit)
-{
-    const int64_t voxels = volume(u->in);
-    for (int64_t x = 0; x < cells * u->in_channels * voxels; x++) {
-        const int v = (int)(x % voxels), plane = u->in[1] * u->in[2];
-        const int position[3] = {v / plane, v % plane / u->in[2], v % u->in[2]};
-        scatter(u, x / voxels / u->in_channels, (int)(x / voxels % u->in_channels), position, x, a, visit);
-    }
-}
-
-static inline __attribute__((always_inline)) void convolve(const flim_unit *u, int64_t cells, const conv_arrays *a,
-                                                           conv_visit *visit)
-{
-    if (u->transposed) {
-        convolve_transposed(u, cells, a, visit);
-        return;
-    }
+    const conv_sides c = u->transposed ? (conv_sides){u->in, u->conv_out, u->in_channels, u->out_channels}
+                                       : (conv_sides){u->conv_out, u->in, u->out_channels, u->in_channels};
+    const int taps = (int)volume(u->kernel), plane = u->kernel[1] * u->kernel[2];
     for (int64_t n = 0; n < cells; n++) {
-        for (int o = 0; o < u->out_channels; o++) {
-            for (int t = 0; t < u->conv_out[0]; t++) {
-                for (int y = 0; y < u->conv_out[1]; y++) {
-                    for (int x = 0; x < u->conv_out[2]; x++) {
-                        const int position[3] = {t, y, x};
-                        visit_window(u, n, o, position, at(u->out_channels, u->conv_out, n, o, t, y, x), a, visit);
-                    }
-                }
-            }
+        for (int64_t w = 0; w < (int64_t)u->out_channels * u->in_channels * taps; w++) {
+            const int k = (int)(w % taps), channels = (int)(w / taps);
+            const int tap[3] = {k / plane, k % plane / u->kernel[2], k % u->kernel[2]};
+            visit_tap(u, &c, n, channels / c.large_channels, channels % c.large_channels, tap, w, a, visit);
         }
     }
 }
@@ -248,6 +234,13 @@ static void convolution_backward(const flim_unit *u, const ref_unit_run *r, cons
     }
 }
 
+static void show(const ref_unit_run *r, ref_tensor what, double *values, int64_t count)
+{
+    if (r->observe && values) {
+        r->observe(r->observer, (int)r->unit, what, values, count);
+    }
+}
+
 void ref_unit(const flim_unit *u, const ref_unit_run *r)
 {
     const int64_t plane = volume(u->conv_out), count = r->n * u->out_channels * plane;
@@ -260,6 +253,7 @@ void ref_unit(const flim_unit *u, const ref_unit_run *r)
         z[i] = r->bias[i / plane % u->out_channels];
     }
     convolve(u, r->n, &(conv_arrays){.x = r->x, .weight = r->weight, .z = z}, sum_forward);
+    show(r, REF_Z, z, count);
     if (bn) {
         constant = channel_statistics(u, r, z, mean, inverse);
     }
@@ -271,19 +265,24 @@ void ref_unit(const flim_unit *u, const ref_unit_run *r)
             r->v[i] = v[i];
         }
     }
+    show(r, REF_V, v, count);
     for (int64_t n = 0; n < r->n; n++) {
         for (int c = 0; c < u->out_channels; c++) {
             pool_channel(u, r, n, c, v, dv);
         }
     }
+    show(r, REF_Y, r->y, r->n * u->out_channels * volume(u->out));
     if (r->dy) {
+        show(r, REF_DV, dv, count);
         for (int64_t i = 0; r->dskip && i < count; i++) {
             r->dskip[i] = dv[i];
         }
         for (int c = 0; c < u->out_channels; c++) {
             channel_backward(u, r, c, bn, constant, z, mean[c], inverse[c], dv, dz);
         }
+        show(r, REF_DZ, dz, count);
         convolution_backward(u, r, dz);
+        show(r, REF_DX, r->dx, r->n * u->in_channels * volume(u->in));
     }
     free(z);
     free(v);

@@ -69,13 +69,14 @@ static flim_status backward_cell(flim_cpu_program *p, flim_cpu_mode mode, flim_c
     const float *second;
     const float *dv = node->store_dv ? flim_cpu_cell(p, node->dv, layer->z_floats, cell)
                                      : unit_dy(p, mode, worker, loop->batch, u, cell, &second);
-    flim_cpu_layer_apply(layer, &team, dv, !node->store_dv && layer->unit.act, flim_cpu_z(p, node, cell), worker->dz);
+    float *dz = node->dz == FLIM_NO_BUFFER ? worker->dz : flim_cpu_cell(p, node->dz, layer->z_floats, cell);
+    flim_cpu_layer_apply(layer, &team, dv, !node->store_dv && layer->unit.act, flim_cpu_z(p, node, cell), dz);
     const float *x = flim_cpu_unit_input(p, mode, worker, loop->batch, u, cell);
-    FLIM_TRY(flim_cpu_conv_backward_w(&node->conv[mode], &worker->memory[u], &team, x, worker->dz, !worker->summed,
-                                      worker->sum, worker->dweight, worker->scratch, err));
+    FLIM_TRY(flim_cpu_conv_backward_w(&node->conv[mode], &worker->memory[u], &team, x, dz, !worker->summed, worker->sum,
+                                      worker->dweight, worker->scratch, err));
     worker->summed = true;
     if (layer->unit.input >= 0) {
-        FLIM_TRY(flim_cpu_conv_backward_x(&node->conv[mode], &worker->memory[u], &team, worker->dz,
+        FLIM_TRY(flim_cpu_conv_backward_x(&node->conv[mode], &worker->memory[u], &team, dz,
                                           node->weight[mode][FLIM_CPU_BACKWARD_X],
                                           flim_cpu_cell(p, node->dx, layer->x_floats, cell), worker->scratch, err));
     }

@@ -7,6 +7,7 @@
 #include "core/try.h"
 #include "cpu/layers/optimizer.h"
 #include "cpu/program/backward.h"
+#include "cpu/program/cpu_inspect.h"
 #include "cpu/program/cpu_layout.h"
 #include "cpu/program/cpu_predict.h"
 #include "cpu/program/forward.h"
@@ -199,7 +200,8 @@ static const flim_program_ops program_ops = {.destroy = destroy,
                                              .totals = totals,
                                              .set_totals = set_totals,
                                              .wait = wait,
-                                             .peak_bytes = peak_bytes};
+                                             .peak_bytes = peak_bytes,
+                                             .read_tensor = flim_cpu_read_tensor};
 
 static size_t offset_of(const flim_network *net, int unit, flim_tensor_role role)
 {

@@ -75,8 +75,6 @@ static const flim_device_ops device_ops = {.close = close_device,
                                            .host_alloc = host_alloc,
                                            .host_free = host_free,
                                            .compile = flim_cpu_compile,
-                                           .run_unit = flim_cpu_run_unit,
-                                           .run_head = flim_cpu_run_head,
                                            .memory_free = memory_free};
 
 static void describe(flim_device_info *info)

@@ -130,7 +130,7 @@ static void plan_backward(flim_cpu_program *p, size_t n)
         node->dv_in_next = u + 1 < net->n_units && net->unit[u + 1].input == u;
         node->store_dv = !layer->plain_y || node->n_sources + (node->heads > 0) > 1;
         if (node->store_dv) {
-            if (layer->unit.pool_t > 1 || node->n_sources == 0) {
+            if (layer->unit.pool_t > 1 || node->n_sources == 0 || p->base.options.inspect) {
                 node->dv = add_buffer(&p->arena, n * layer->z_floats * sizeof(float), now - 1, now);
             } else {
                 const flim_cpu_node *from = &p->node[node->source[0].from];
@@ -141,9 +141,21 @@ static void plan_backward(flim_cpu_program *p, size_t n)
                 flim_arena_touch(&p->arena, node->dv, backward_step(p, layer->unit.skip));
             }
         }
+        if (p->base.options.inspect) {
+            node->dz = add_buffer(&p->arena, n * layer->z_floats * sizeof(float), now, now);
+        }
         if (layer->unit.input >= 0) {
             node->dx = add_buffer(&p->arena, n * layer->x_floats * sizeof(float), now, backward_step(p, layer->unit.input));
         }
+    }
+}
+
+static void place(const flim_cpu_program *p, flim_arena *arena)
+{
+    if (p->base.options.inspect) {
+        flim_arena_place_apart(arena);
+    } else {
+        flim_arena_place(arena);
     }
 }
 
@@ -156,9 +168,11 @@ static void plan_eval(flim_cpu_program *p)
         const int until = node->last_use < 0 || node->heads > 0 ? net->n_units : node->last_use;
         const bool pooled = node->layer.unit.pool_t > 1;
         node->eval_z = add_buffer(&p->eval_arena, node->layer.z_floats * sizeof(float), u, pooled ? u : until);
-        node->eval_y = pooled ? add_buffer(&p->eval_arena, node->layer.y_floats * sizeof(float), u, until) : node->eval_z;
+        node->eval_y = pooled || p->base.options.inspect
+                           ? add_buffer(&p->eval_arena, node->layer.y_floats * sizeof(float), u, until)
+                           : node->eval_z;
     }
-    flim_arena_place(&p->eval_arena);
+    place(p, &p->eval_arena);
 }
 
 /* Sizes of what a worker has to itself, and of what is per unit. */
@@ -210,18 +224,20 @@ static size_t worker_bytes(const flim_cpu_program *p, flim_cpu_mode mode)
 static void plan_training(flim_cpu_program *p, int blocks)
 {
     const size_t train = (size_t)p->base.options.train_batch;
-    const size_t workers = p->cell_workers > 0 ? (size_t)p->cell_workers : 1;
+    const size_t workers = p->base.options.inspect ? (size_t)p->base.options.eval_batch
+                           : p->cell_workers > 0   ? (size_t)p->cell_workers
+                                                   : 1;
     p->arena = (flim_arena){.alignment = ALIGNMENT};
     p->blocks_recomputed = blocks;
     for (int u = 0; u < p->base.net.n_units; u++) {
         flim_cpu_node *node = &p->node[u];
-        node->z = node->y = node->dx = node->dv = FLIM_NO_BUFFER;
+        node->z = node->y = node->dx = node->dv = node->dz = FLIM_NO_BUFFER;
     }
     if (train > 0) {
         find_recomputed(p);
         plan_forward(p, train);
         plan_backward(p, train);
-        flim_arena_place(&p->arena);
+        place(p, &p->arena);
     }
     p->activation_bytes = larger((size_t)p->arena.bytes, (size_t)p->eval_arena.bytes * workers);
 }
@@ -409,6 +425,9 @@ flim_status flim_cpu_plan_allocate(flim_cpu_program *p, flim_error *err)
     divide_head_memory(p);
     divide_worker_memory(p);
     divide_unit_memory(p);
+    if (p->base.options.inspect) {
+        memset(p->activations, 0xff, p->activation_bytes); /* NaN until something is written */
+    }
     return FLIM_OK;
 }
 

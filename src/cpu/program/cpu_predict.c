@@ -11,9 +11,11 @@ typedef struct predict_loop {
     float *logits;
 } predict_loop;
 
-static float *eval_buffer(const flim_cpu_program *p, const flim_cpu_worker *worker, int buffer)
+float *flim_cpu_eval_cell(const flim_cpu_program *p, const flim_cpu_worker *worker, int buffer, int64_t cell)
 {
-    size_t slot = worker == &p->workers[p->cell_workers] ? 0 : (size_t)(worker - p->workers);
+    size_t slot = p->base.options.inspect                  ? (size_t)cell
+                  : worker == &p->workers[p->cell_workers] ? 0
+                                                           : (size_t)(worker - p->workers);
     return (float *)(void *)(p->activations + slot * (size_t)p->eval_arena.bytes + p->eval_arena.buffer[buffer].offset);
 }
 
@@ -27,19 +29,19 @@ static flim_status predict_cell(flim_cpu_program *p, flim_cpu_mode mode, flim_cp
         const flim_cpu_node *node = &p->node[u];
         const flim_unit *unit = &net->unit[u];
         const float *x = unit->input < 0 ? flim_cpu_unit_input(p, mode, worker, loop->batch, u, cell)
-                                         : eval_buffer(p, worker, p->node[unit->input].eval_y);
-        float *z = eval_buffer(p, worker, node->eval_z);
+                                         : flim_cpu_eval_cell(p, worker, p->node[unit->input].eval_y, cell);
+        float *z = flim_cpu_eval_cell(p, worker, node->eval_z, cell);
         FLIM_TRY(flim_cpu_conv_forward(&node->conv[mode], &worker->memory[u], &team, x, node->weight[mode][FLIM_CPU_FORWARD],
                                        p->parameters + node->bias_offset, z, worker->scratch, err));
         flim_cpu_term skip = {0};
         if (unit->skip >= 0) {
             const flim_cpu_node *from = &p->node[unit->skip];
-            skip = flim_cpu_layer_term(&from->layer, NULL, eval_buffer(p, worker, from->eval_y));
+            skip = flim_cpu_layer_term(&from->layer, NULL, flim_cpu_eval_cell(p, worker, from->eval_y, cell));
         }
-        flim_cpu_layer_forward(&node->layer, &team, z, skip, NULL, eval_buffer(p, worker, node->eval_y));
+        flim_cpu_layer_forward(&node->layer, &team, z, skip, NULL, flim_cpu_eval_cell(p, worker, node->eval_y, cell));
     }
     for (int k = 0; k < net->n_heads; k++) {
-        const float *y = eval_buffer(p, worker, p->node[net->head[k].unit].eval_y);
+        const float *y = flim_cpu_eval_cell(p, worker, p->node[net->head[k].unit].eval_y, cell);
         flim_cpu_heads_read(p, mode, k, loop->batch->n, cell, y, loop->logits);
     }
     return FLIM_OK;

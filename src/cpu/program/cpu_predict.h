@@ -5,5 +5,7 @@
 #include "cpu/program/cpu_program.h"
 
 flim_status flim_cpu_predict(flim_program *program, const flim_batch *batch, float *logits, flim_error *err);
+/* A buffer of the prediction's arena for a cell: each worker has one, with `inspect` each cell. */
+float *flim_cpu_eval_cell(const flim_cpu_program *program, const flim_cpu_worker *worker, int buffer, int64_t cell);
 
 #endif

@@ -43,6 +43,7 @@ typedef struct flim_cpu_node {
     size_t mean_offset, var_offset; /* in the statistics */
     /* training: numbers of buffers in the arena, FLIM_NO_BUFFER = none */
     int z, y, dx, dv;
+    int dz; /* with `inspect`; else each worker has one cell of it */
     bool recomputed; /* z is dropped after the forward pass and recomputed in the backward pass */
     bool save_y; /* y has a buffer */
     bool store_dv; /* dv has a buffer; else apply computes it from dy */
@@ -85,7 +86,7 @@ typedef struct flim_cpu_program {
     size_t x_floats, dz_floats, scratch_bytes[FLIM_CPU_MODES], dweight_bytes, plain_floats, partial_doubles;
     size_t head_floats, head_doubles, head_partials; /* of all heads; doubles of one cell for the mean */
     /* allocated */
-    unsigned char *activations; /* arena.bytes, or eval_arena.bytes a worker */
+    unsigned char *activations; /* arena.bytes, or eval_arena.bytes per worker (with `inspect` per cell) */
     size_t activation_bytes;
     float *parameters, *gradients, *moment1, *moment2; /* (P) */
     float *statistics, *statistics_before; /* (S) */
@@ -130,11 +131,5 @@ static inline flim_cpu_team flim_cpu_team_of(const flim_cpu_program *p, flim_cpu
 {
     return (flim_cpu_team){p->device->kernels, mode == FLIM_CPU_MODE_SHARED ? p->threads : 1};
 }
-
-/* unit_run.c */
-flim_status flim_cpu_run_unit(flim_device *device, const flim_unit *unit, flim_precision precision, const flim_unit_run *run,
-                              flim_error *err);
-flim_status flim_cpu_run_head(flim_device *device, const flim_head *head, flim_precision precision, const flim_head_run *run,
-                              flim_error *err);
 
 #endif

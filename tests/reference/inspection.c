@@ -1,0 +1,425 @@
+#include "reference/inspection.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/inspect.h"
+
+static const double fp32 = 1e-5, head_tolerance = 1e-4; /* the head is in fp32; its BatchNorm is over a few cells */
+
+double ref_rounding(flim_precision precision)
+{
+    switch (precision) {
+    case FLIM_PRECISION_TF32:
+    case FLIM_PRECISION_FP16: return 0x1p-10;
+    case FLIM_PRECISION_BF16: return 0x1p-7;
+    case FLIM_PRECISION_AUTO:
+    case FLIM_PRECISION_FP32: break;
+    }
+    return fp32;
+}
+
+static const char *const tensor_names[] = {"z", "v", "y", "dv", "dz", "dx"};
+
+static const char *unit_name(const ref_inspection *in, int unit)
+{
+    return unit == in->net->n_units ? "head" : in->net->unit[unit].conv;
+}
+
+static int64_t volume(const int size[3])
+{
+    return (int64_t)size[0] * size[1] * size[2];
+}
+
+static bool verbose(void)
+{
+    const char *text = getenv("FLIM_TEST_VERBOSE");
+    return text && text[0] && strcmp(text, "0") != 0;
+}
+
+/* Notes one comparison; error may be NaN. */
+static bool judge(ref_inspection *in, const char *of, const char *what, double error, double tolerance)
+{
+    const bool good = error <= tolerance;
+    in->compared++;
+    in->failures += !good;
+    if (!good || verbose()) {
+        fprintf(in->lines, "%-5s %-26s %-5s %-22s %-9s error %9.3g tolerance %9.3g\n", good ? "ok" : "WRONG", in->name,
+                flim_precision_name(in->target->precision), of, what, error, tolerance);
+    }
+    return good;
+}
+
+/* ---- Tensors ------------------------------------------------------------------------------------------------------------- */
+
+/* Relative error of found against expected, both (n,channels,voxels). */
+static double tensor_error(const float *found, const double *expected, int64_t n, int64_t channels, int64_t voxels)
+{
+    double total = 0, widest = 0, most = 0, worst = 0;
+    double *size = ref_array(channels), *difference = ref_array(channels);
+    for (int64_t i = 0; i < n * channels * voxels; i++) {
+        const int64_t c = i / voxels % channels;
+        const double d = (double)found[i] - expected[i];
+        size[c] += expected[i] * expected[i];
+        difference[c] += d * d;
+        most = fabs(d) > most || isnan(d) ? fabs(d) : most;
+        total += expected[i] * expected[i] / (double)channels;
+    }
+    for (int64_t c = 0; c < channels; c++) {
+        const double base = sqrt(size[c] > total / 16 ? size[c] : total / 16);
+        const double error = difference[c] == 0 ? 0 : sqrt(difference[c]) / base;
+        worst = error > worst || isnan(error) ? error : worst;
+        widest = size[c] > widest ? size[c] : widest;
+    }
+    most = most == 0 ? 0 : most / (6 * sqrt(widest / (double)(n * voxels)));
+    free(size);
+    free(difference);
+    return most > worst || isnan(most) ? most : worst;
+}
+
+/* 1 if an element differs; NaN if the case is not exact: no integers up to `limit`. */
+static double exact_error(const float *found, const double *expected, int64_t count, double limit)
+{
+    for (int64_t i = 0; i < count; i++) {
+        if (!(fabs(expected[i]) <= limit) || fabs(expected[i] - rint(expected[i])) > 1e-6) {
+            return NAN;
+        }
+        if (!((double)found[i] == rint(expected[i]))) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static bool device_name_of(ref_tensor what, flim_inspected *out)
+{
+    switch (what) {
+    case REF_Z: *out = FLIM_INSPECT_Z; return true;
+    case REF_Y: *out = FLIM_INSPECT_Y; return true;
+    case REF_DV: *out = FLIM_INSPECT_DV; return true;
+    case REF_DZ: *out = FLIM_INSPECT_DZ; return true;
+    case REF_DX: *out = FLIM_INSPECT_DX; return true;
+    case REF_V:
+    case REF_TENSORS: break;
+    }
+    return false;
+}
+
+/* The device's tensor, once a call; NULL if it is not stored. */
+static const float *fetch(ref_inspection *in, int unit, ref_tensor what, int64_t count)
+{
+    ref_tensor_state *t = &in->tensor[unit][what];
+    flim_inspected which;
+    if (t->asked || !device_name_of(what, &which)) {
+        return t->device;
+    }
+    flim_error err = {0};
+    t->asked = true;
+    t->device = malloc((size_t)count * sizeof *t->device);
+    if (!t->device) {
+        abort();
+    }
+    for (int64_t i = 0; i < count; i++) {
+        t->device[i] = NAN;
+    }
+    const flim_status status = flim_program_read_tensor(in->program, unit, which, t->device, count, &err);
+    if (status != FLIM_OK) {
+        free(t->device);
+        t->device = NULL;
+    }
+    if (status != FLIM_OK && (status != FLIM_ERROR_USAGE || verbose())) {
+        fprintf(in->lines, "%-5s %-26s %-5s %s\n", status == FLIM_ERROR_USAGE ? "note" : "WRONG", in->name,
+                flim_precision_name(in->target->precision), err.text);
+        in->failures += status != FLIM_ERROR_USAGE;
+    }
+    return t->device;
+}
+
+static double larger(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+/* Roundings in what tensor `what` is computed from, where the device has not stored it. */
+static double roundings_before(const ref_inspection *in, int unit, ref_tensor what)
+{
+    const flim_network *net = in->net;
+    const flim_unit *u = unit < net->n_units ? &net->unit[unit] : NULL;
+    double most = 0;
+    switch (what) {
+    case REF_Z: return u->input < 0 ? 0 : in->roundings[u->input][REF_Y];
+    case REF_Y: return u ? larger(in->roundings[unit][REF_Z], u->skip < 0 ? 0 : in->roundings[u->skip][REF_Z]) : 0;
+    case REF_DV:
+        for (int r = 0; r < net->n_units; r++) {
+            most = net->unit[r].input == unit ? larger(most, in->roundings[r][REF_DX]) : most;
+            most = net->unit[r].skip == unit ? larger(most, in->roundings[r][REF_DV]) : most;
+        }
+        return most;
+    case REF_DZ: return larger(in->roundings[unit][REF_DV], in->roundings[unit][REF_Z]);
+    case REF_DX: return u ? in->roundings[unit][REF_DZ] : 0;
+    case REF_V:
+    case REF_TENSORS: break;
+    }
+    return 0;
+}
+
+/* A value that rounding may carry over the activation's kink, or a pool whose two values rounding may exchange. */
+static bool is_near_kink(const flim_unit *u, int64_t n, const double *v)
+{
+    const int64_t plane = (int64_t)u->out[1] * u->out[2], bins = u->conv_out[0], rows = n * u->out_channels;
+    double size = 0;
+    for (int64_t i = 0; i < rows * bins * plane; i++) {
+        size += v[i] * v[i] / (double)(rows * bins * plane);
+    }
+    const double margin = 3e-6 * sqrt(size);
+    for (int64_t i = 0; i < rows * bins * plane; i++) {
+        const int64_t t = i / plane % bins;
+        const double gap = u->pool_t == 2 && t % 2 == 1 ? fabs(v[i] - v[i - plane]) : 0;
+        if ((u->act && fabs(v[i]) < margin && v[i] != 0) || (gap > 0 && gap < margin)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void note_dv(ref_inspection *in, int unit, const double *dv, int64_t count)
+{
+    const int64_t channels = in->net->unit[unit].out_channels, voxels = count / in->n / channels;
+    free(in->dv_norm[unit]);
+    in->dv_norm[unit] = ref_array(channels);
+    for (int64_t i = 0; i < count; i++) {
+        in->dv_norm[unit][i / voxels % channels] += dv[i] * dv[i];
+    }
+    for (int64_t c = 0; c < channels; c++) {
+        in->dv_norm[unit][c] = sqrt(in->dv_norm[unit][c]);
+    }
+}
+
+void ref_inspection_observe(void *context, int unit, ref_tensor what, double *values, int64_t count)
+{
+    ref_inspection *in = context;
+    const bool head = unit == in->net->n_units;
+    const flim_unit *u = &in->net->unit[head ? unit - 1 : unit];
+    if (what == REF_V) {
+        const flim_unit hidden = {
+            .act = true, .pool_t = 1, .out_channels = in->net->head[0].hidden, .conv_out = {1, 1, 1}, .out = {1, 1, 1}};
+        in->near_kink = in->near_kink || (in->trained && is_near_kink(head ? &hidden : u, in->n, values));
+        return;
+    }
+    ref_tensor_state *state = &in->tensor[unit][what];
+    const float *device = fetch(in, unit, what, count);
+    const double before = roundings_before(in, unit, what);
+    in->roundings[unit][what] = device ? 0 : before + (what != REF_DV);
+    if (device && !state->compared) {
+        const bool exact = what <= REF_Y ? in->exact_forward && unit <= in->exact_unit : in->exact_backward;
+        const int64_t channels = what == REF_DX && !head ? u->in_channels
+                                 : what == REF_Y && head ? in->net->head[0].outputs
+                                                         : u->out_channels;
+        const double error = exact ? exact_error(device, values, count, 256) /* bf16 holds every integer up to 2^8 */
+                                   : tensor_error(device, values, in->n, channels, count / in->n / channels);
+        const double one = head ? head_tolerance : ref_rounding(in->target->precision);
+        state->compared = true;
+        state->failed = !judge(in, unit_name(in, unit), tensor_names[what], error, exact ? 0 : one * sqrt(1 + before));
+    }
+    for (int64_t i = 0; device && i < count; i++) {
+        values[i] = (double)device[i];
+    }
+    if (what == REF_DV) {
+        note_dv(in, unit, values, count);
+    }
+}
+
+static void open_lines(ref_inspection *in)
+{
+    in->failures = in->compared = 0;
+    in->lines = open_memstream(&in->text, &in->text_size);
+    if (!in->lines) {
+        abort();
+    }
+}
+
+static void close_lines(ref_inspection *in)
+{
+    if (in->lines) {
+        fclose(in->lines);
+        free(in->text);
+        in->lines = NULL;
+        in->text = NULL;
+    }
+}
+
+void ref_inspection_begin(ref_inspection *in, int64_t n, bool train)
+{
+    ref_inspection_end(in);
+    in->n = n;
+    in->trained = train;
+    in->near_kink = false;
+    memset(in->roundings, 0, sizeof in->roundings);
+    open_lines(in);
+}
+
+void ref_inspection_again(ref_inspection *in)
+{
+    close_lines(in);
+    open_lines(in);
+    for (int u = 0; u <= FLIM_MAX_UNITS; u++) {
+        for (int k = 0; k < REF_TENSORS; k++) {
+            in->tensor[u][k].compared = in->tensor[u][k].failed = false;
+        }
+    }
+}
+
+int ref_inspection_report(ref_inspection *in)
+{
+    fflush(in->lines);
+    fputs(in->text, stdout);
+    fflush(stdout);
+    return in->failures;
+}
+
+void ref_inspection_end(ref_inspection *in)
+{
+    for (int u = 0; u <= FLIM_MAX_UNITS; u++) {
+        for (int k = 0; k < REF_TENSORS; k++) {
+            free(in->tensor[u][k].device);
+            in->tensor[u][k] = (ref_tensor_state){0};
+        }
+        if (u < FLIM_MAX_UNITS) {
+            free(in->dv_norm[u]);
+            in->dv_norm[u] = NULL;
+        }
+    }
+    close_lines(in);
+}
+
+/* ---- Vectors: parameters and statistics ------------------------------------------------------------------------------------ */
+
+static float *read_state(ref_inspection *in, flim_state state, int64_t count)
+{
+    float *values = malloc((size_t)count * sizeof *values);
+    flim_error err = {0};
+    if (!values) {
+        abort();
+    }
+    for (int64_t i = 0; i < count; i++) {
+        values[i] = NAN;
+    }
+    if (flim_program_read(in->program, state, values, &err) != FLIM_OK) {
+        fprintf(in->lines, "WRONG %s: %s\n", in->name, err.text);
+        in->failures++;
+    }
+    return values;
+}
+
+/* The largest difference as a share of the element, of the vector's rms and of noise[i] (may be NULL), whichever is largest. */
+static double vector_error(const float *found, const double *expected, const double *noise, int64_t count)
+{
+    double size = 0, worst = 0;
+    for (int64_t i = 0; i < count; i++) {
+        size += expected[i] * expected[i] / (double)count;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        const double d = fabs((double)found[i] - expected[i]);
+        const double base = larger(larger(fabs(expected[i]), sqrt(size)), noise ? noise[i] : 0);
+        const double error = d == 0 ? 0 : d / base;
+        worst = error > worst || isnan(error) ? error : worst;
+    }
+    return worst;
+}
+
+/* Sums that cancel to zero but for rounding: a share of the sum of absolute values. */
+static double cancelled_error(const float *found, const double *scale, int64_t count)
+{
+    double worst = 0;
+    for (int64_t i = 0; i < count; i++) {
+        const double d = fabs((double)found[i]), error = d == 0 ? 0 : d / scale[i];
+        worst = error > worst || isnan(error) ? error : worst;
+    }
+    return worst;
+}
+
+static double norm(const double *values, int64_t count)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < count; i++) {
+        sum += values[i] * values[i];
+    }
+    return sqrt(sum);
+}
+
+/* Roundings in x and dz, of which a convolution's weight gradient is made. */
+static double weight_roundings(const ref_inspection *in, int unit)
+{
+    return roundings_before(in, unit, REF_Z) + in->roundings[unit][REF_DZ];
+}
+
+static bool check_gradient(ref_inspection *in, const ref_network *ref, const flim_tensor *t, const float *found)
+{
+    const double *expected = ref->gradients + t->offset, *scale = ref->bias_scale + t->offset;
+    const bool head = t->unit == in->net->n_units;
+    const double one = head ? head_tolerance : ref_rounding(in->target->precision);
+    const bool bf16 = in->target->precision == FLIM_PRECISION_BF16 && t->role == FLIM_TENSOR_CONV_WEIGHT;
+    if (in->exact_backward &&
+        t->unit == in->exact_unit) { /* sums over all voxels, in fp32; cuDNN may store them in 16 bits */
+        const double error = exact_error(found, expected, t->count, bf16 ? 256 : 2048);
+        if (!bf16 || !isnan(error)) {
+            return judge(in, t->name, "gradient", error, 0);
+        }
+    }
+    if (t->role == FLIM_TENSOR_BIAS && norm(expected, t->count) < 1e-10 * norm(scale, t->count)) {
+        return judge(in, t->name, "gradient", cancelled_error(found, scale, t->count), one);
+    }
+    if (t->role == FLIM_TENSOR_CONV_WEIGHT) {
+        const double products = (double)(in->n * volume(in->net->unit[t->unit].conv_out));
+        return judge(in, t->name, "gradient", tensor_error(found, expected, 1, t->shape[0], t->count / t->shape[0]),
+                     sqrt(one * one * (1 + weight_roundings(in, t->unit)) + fp32 * fp32 * products / 200));
+    }
+    const double before = head ? 0 : in->roundings[t->unit][REF_DV];
+    return judge(in, t->name, "gradient", vector_error(found, expected, head ? NULL : in->dv_norm[t->unit], t->count),
+                 one * sqrt(1 + before));
+}
+
+bool ref_inspection_gradient(ref_inspection *in, const ref_network *ref, const flim_tensor *t)
+{
+    float *found = read_state(in, FLIM_STATE_GRADIENTS, in->net->parameters);
+    const bool good = check_gradient(in, ref, t, found + t->offset);
+    free(found);
+    return good;
+}
+
+void ref_inspection_gradients(ref_inspection *in, const ref_network *ref)
+{
+    for (int k = 0; k < in->net->n_tensors; k++) {
+        if (!flim_tensor_is_statistic(&in->net->tensor[k])) {
+            (void)ref_inspection_gradient(in, ref, &in->net->tensor[k]);
+        }
+    }
+}
+
+void ref_inspection_statistics(ref_inspection *in, const ref_network *ref)
+{
+    float *found = read_state(in, FLIM_STATE_STATISTICS, in->net->statistics);
+    for (int k = 0; k < in->net->n_tensors; k++) {
+        const flim_tensor *t = &in->net->tensor[k];
+        if (flim_tensor_is_statistic(t)) {
+            const bool head = t->unit == in->net->n_units;
+            const double one = head ? head_tolerance : ref_rounding(in->target->precision);
+            const double before = head ? 0 : in->roundings[t->unit][REF_Z];
+            judge(in, t->name, "statistic", vector_error(found + t->offset, ref->statistics + t->offset, NULL, t->count),
+                  one * sqrt(1 + before));
+        }
+    }
+    free(found);
+}
+
+void ref_inspection_logits(ref_inspection *in, const float *found, const double *expected)
+{
+    judge(in, "head", "logits", vector_error(found, expected, NULL, in->n * in->net->head[0].outputs), head_tolerance);
+}
+
+void ref_inspection_loss(ref_inspection *in, double found, double expected)
+{
+    judge(in, "head", "loss", fabs(found - expected) / fabs(expected), head_tolerance);
+}
