@@ -173,8 +173,8 @@ __global__ void __launch_bounds__(THREADS)
         if (threadIdx.x == 0)
             out[i * channels + c] = s;
     }
-    if (threadIdx.x < 2)
-        out[(4 + threadIdx.x) * channels + c] = sums[threadIdx.x * channels + c];
+    for (int i = threadIdx.x; i < 2; i += THREADS)
+        out[(4 + i) * channels + c] = sums[i * channels + c];
 }
 
 /* ---- the stem ----------------------------------------------------------------------------------------------------------- */
@@ -249,11 +249,13 @@ __global__ void __launch_bounds__(THREADS)
     const int hw = p.in[1] * p.in[2];
     const int64_t output = sample_at(blockIdx.x, a.n * volume(p.out) * p.k), at = output / p.k;
     const int o = (int)(output % p.k), pixel = (int)(at % hw), m = (int)(at / hw % p.out[0]);
-    const int j = threadIdx.x / p.c, c = threadIdx.x % p.c, t = 2 * m - 1 + j;
     double term = 0.0;
-    if (j < 3 && t >= 0 && t < p.in[0])
-        term = stem_activation<T>(p, a, norm, at / hw / p.out[0], t, pixel, c) *
-               rounded<T>((double)a.master[((int64_t)o * p.c + c) * 3 + j]);
+    for (int i = threadIdx.x; i < 3 * p.c; i += THREADS) {
+        const int j = i / p.c, c = i % p.c, t = 2 * m - 1 + j;
+        if (t >= 0 && t < p.in[0])
+            term += stem_activation<T>(p, a, norm, at / hw / p.out[0], t, pixel, c) *
+                    rounded<T>((double)a.master[((int64_t)o * p.c + c) * 3 + j]);
+    }
     const double sum = block_sum(term);
     if (threadIdx.x == 0) {
         expected[blockIdx.x] = sum + (double)a.bias[o];
@@ -328,8 +330,8 @@ __global__ void __launch_bounds__(THREADS)
         expected[blockIdx.x] = s;
         got[blockIdx.x] = (double)a.stem.dweight[blockIdx.x];
     }
-    if (blockIdx.x == 0 && threadIdx.x < p.c) {
-        const int i = threadIdx.x, bias = p.c * FLIM_STEM_WINDOW + i, gamma = bias + p.c, beta = gamma + p.c;
+    for (int i = threadIdx.x; blockIdx.x == 0 && i < p.c; i += THREADS) {
+        const int bias = p.c * FLIM_STEM_WINDOW + i, gamma = bias + p.c, beta = gamma + p.c;
         expected[bias] = 0.0, got[bias] = (double)a.stem.dbias[i];
         expected[gamma] = norm->product[i], got[gamma] = (double)a.stem.dgamma[i];
         expected[beta] = norm->sum[i], got[beta] = (double)a.stem.dbeta[i];

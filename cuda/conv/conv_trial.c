@@ -127,7 +127,7 @@ static flim_status take_stem(flim_conv_trial *t, flim_error *err)
     FLIM_TRY(take_floats(t, p->c, 25, &s->running_mean, err));
     FLIM_TRY(take_floats(t, p->c, 0, &s->running_var, err));
     for (int c = 0; c < p->c; c++) {
-        FLIM_TRY_CUDA(cudaMemcpy(s->running_var + c, &one, sizeof one, cudaMemcpyHostToDevice));
+        FLIM_TRY_CUDA(cudaMemcpyAsync(s->running_var + c, &one, sizeof one, cudaMemcpyHostToDevice, t->device->stream));
     }
     FLIM_TRY(take_floats(t, (int64_t)flim_stem_state_bytes() / 4, 0, &s->state, err));
     if (p->op == FLIM_CONV_WEIGHT) {

@@ -1,0 +1,818 @@
+/* Every algorithm of cuda/conv's table on this card against the double-precision reference: all problems that it supports, in all
+ * types and with all that may be fused.
+ *
+ * Data are small integers, so that sums are exact in every type: our own kernels must give the reference's numbers, cuDNN's (which may
+ * transform its operands) what rounding allows, channel by channel.  Outputs and scratch memory hold NaN first, and so do cells past
+ * n.  Each comparison is shown to refuse a reference with one wrong tap of one channel. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#ifdef FLIM_HAVE_CUDA
+
+#include <math.h>
+
+#include "cuda/conv/conv_choice.h"
+#include "cuda/conv/conv_stem.h"
+#include "cuda/device/cuda_device.h"
+#include "cuda/kernels/kernels.h"
+#include "reference/reference.h"
+
+enum { MOST_ARRAYS = 64, MOST_VARIANTS = 12, MOST_ENGINES = 2 };
+
+static flim_cuda_device *device;
+static void *array[MOST_ARRAYS];
+static int n_arrays;
+
+static void check_cuda(cudaError_t code, const char *what)
+{
+    if (code != cudaSuccess) {
+        fail_msg("%s: %s", what, cudaGetErrorString(code));
+    }
+}
+
+/* Device memory full of NaN. */
+static void *take(int64_t bytes)
+{
+    void *at = NULL;
+    assert_true(n_arrays < MOST_ARRAYS);
+    check_cuda(cudaMalloc(&at, bytes > 0 ? (size_t)bytes : 1), "cudaMalloc");
+    check_cuda(cudaMemset(at, 0xff, bytes > 0 ? (size_t)bytes : 1), "cudaMemset");
+    check_cuda(cudaDeviceSynchronize(), "cudaMemset"); /* kernels run on a stream that does not wait for it */
+    array[n_arrays++] = at;
+    return at;
+}
+
+static void free_arrays(void)
+{
+    for (int i = 0; i < n_arrays; i++) {
+        (void)cudaFree(array[i]);
+    }
+    n_arrays = 0;
+}
+
+static flim_launch launch_of(flim_storage type)
+{
+    return (flim_launch){device->stream, type, device->base.info.threads};
+}
+
+static float *take_floats(const double *from, int64_t count)
+{
+    float *host = malloc((size_t)count * sizeof *host), *there = take(count * (int64_t)sizeof *there);
+    assert_non_null(host);
+    for (int64_t i = 0; i < count; i++) {
+        host[i] = (float)from[i];
+    }
+    check_cuda(cudaMemcpy(there, host, (size_t)count * sizeof *host, cudaMemcpyHostToDevice), "copy in");
+    check_cuda(cudaDeviceSynchronize(), "copy in");
+    free(host);
+    return there;
+}
+
+/* Host (n,channels,pixels) -> storage (n_full,pixels,c); cells past n hold NaN, padding channels 0. */
+static void *take_tensor(flim_storage type, const double *from, int64_t n, int64_t n_full, int channels, int64_t pixels)
+{
+    const flim_launch launch = launch_of(type);
+    const int c = flim_storage_channels(channels);
+    void *there = take(n_full * pixels * c * flim_storage_size(type));
+    float *planar = take_floats(from, n * channels * pixels);
+    check_cuda(flim_k_from_planar(&launch, planar, n, n, channels, c, pixels, NULL, there), "from planar");
+    return there;
+}
+
+static double *fetch_floats(const float *from, int64_t count)
+{
+    float *host = malloc((size_t)count * sizeof *host);
+    double *out = ref_array(count);
+    assert_non_null(host);
+    check_cuda(cudaStreamSynchronize(device->stream), "a kernel");
+    check_cuda(cudaMemcpy(host, from, (size_t)count * sizeof *host, cudaMemcpyDeviceToHost), "copy out");
+    for (int64_t i = 0; i < count; i++) {
+        out[i] = (double)host[i];
+    }
+    free(host);
+    return out;
+}
+
+static double *fetch_tensor(flim_storage type, const void *from, int64_t n, int channels, int64_t pixels)
+{
+    const flim_launch launch = launch_of(type);
+    float *planar = take(n * channels * pixels * (int64_t)sizeof *planar);
+    check_cuda(flim_k_to_planar(&launch, from, n, channels, flim_storage_channels(channels), pixels, NULL, planar),
+               "to planar");
+    return fetch_floats(planar, n * channels * pixels);
+}
+
+/* ---- comparisons -------------------------------------------------------------------------------------------------------- */
+
+static const char *const type_name[] = {"fp32", "fp16", "bf16"};
+
+/* Largest relative rounding error of a stored value. */
+static double ulp(flim_storage type)
+{
+    return type == FLIM_STORAGE_BF16 ? 1.0 / 256 : type == FLIM_STORAGE_FP16 ? 1.0 / 2048 : 1e-6;
+}
+
+/* Every value to what its own rounding allows; integers to `off`. */
+static bool exact(const double *got, const double *want, int64_t count, flim_storage type, double off)
+{
+    for (int64_t i = 0; i < count; i++) {
+        const bool integer = want[i] == floor(want[i]);
+        if (!(fabs(got[i] - want[i]) <= (integer ? off : ulp(type) * fabs(want[i])))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Arrays (n,channels,pixels): the error of each channel within `tolerance` of what the channel holds. */
+static bool close_by_channel(const double *got, const double *want, int64_t n, int64_t channels, int64_t pixels,
+                             double tolerance)
+{
+    for (int64_t c = 0; c < channels; c++) {
+        double difference = 0, square = 0;
+        for (int64_t i = 0; i < n * pixels; i++) {
+            const int64_t at = (i / pixels * channels + c) * pixels + i % pixels;
+            difference += (got[at] - want[at]) * (got[at] - want[at]);
+            square += want[at] * want[at];
+        }
+        if (!(sqrt(difference) <= tolerance * sqrt(square) + 1e-12)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* ---- problems ----------------------------------------------------------------------------------------------------------- */
+
+typedef struct layer {
+    const char *name;
+    int64_t n;
+    int in, out, size[3], kernel[3], stride[3], pad[3];
+} layer;
+
+static const layer layers[] = {
+    {"stem", 3, 2, 32, {19, 5, 7}, {7, 1, 1}, {1, 1, 1}, {3, 0, 0}},
+    {"down", 2, 32, 32, {17, 7, 5}, {3, 1, 1}, {2, 1, 1}, {1, 0, 0}},
+    {"res1", 2, 32, 32, {6, 7, 9}, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}},
+    {"res1 of one", 1, 32, 32, {1, 1, 1}, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}},
+    {"res1 of base", 2, 32, 32, {3, 21, 21}, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}},
+    {"skip", 3, 32, 64, {5, 9, 7}, {1, 1, 1}, {1, 2, 2}, {0, 0, 0}},
+    {"res2.1", 2, 32, 64, {4, 9, 7}, {3, 3, 3}, {1, 2, 2}, {1, 1, 1}},
+    {"even", 2, 16, 24, {4, 8, 6}, {3, 3, 3}, {1, 2, 2}, {1, 1, 1}},
+    {"tiny", 4, 4, 4, {9, 7, 7}, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}},
+    {"odd channels", 2, 20, 36, {3, 6, 5}, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}},
+    {"res3", 2, 64, 72, {3, 4, 5}, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}},
+};
+
+/* A layer's operands and what the reference makes of them. */
+typedef struct example {
+    flim_unit unit;
+    int64_t n, x_count, w_count, y_count, x_pixels, y_pixels;
+    double *x, *w, *bias, *dz, *z, *add, *scale, *shift, *mean; /* z, add: as x; scale, shift, mean: (in) */
+    double *activated; /* leaky_relu(x * scale + shift), which is x - mean free of negative values */
+} example;
+
+/* -1, 0 or 1. */
+static double integer(uint64_t i, uint64_t seed)
+{
+    uint64_t h = (i + 1) * 0x9E3779B97F4A7C15u ^ seed * 0xC2B2AE3D27D4EB4Fu;
+    h = (h ^ h >> 31) * 0xBF58476D1CE4E5B9u;
+    return (double)((h ^ h >> 29) % 3) - 1.0;
+}
+
+static double *integers(int64_t count, uint64_t seed)
+{
+    double *out = ref_array(count);
+    for (int64_t i = 0; i < count; i++) {
+        out[i] = integer((uint64_t)i, seed);
+    }
+    return out;
+}
+
+static example make_example(const layer *l)
+{
+    example e = {.unit = {.conv = "conv", .input = -1, .skip = -1, .pool_t = 1, .in_channels = l->in, .out_channels = l->out},
+                 .n = l->n};
+    for (int d = 0; d < 3; d++) {
+        e.unit.kernel[d] = l->kernel[d];
+        e.unit.stride[d] = l->stride[d];
+        e.unit.pad[d] = l->pad[d];
+        e.unit.in[d] = l->size[d];
+        e.unit.conv_out[d] = e.unit.out[d] = (l->size[d] + 2 * l->pad[d] - l->kernel[d]) / l->stride[d] + 1;
+    }
+    e.x_pixels = flim_volume(e.unit.in);
+    e.y_pixels = flim_volume(e.unit.out);
+    e.x_count = l->n * l->in * e.x_pixels;
+    e.y_count = l->n * l->out * e.y_pixels;
+    e.w_count = (int64_t)l->in * l->out * flim_volume(l->kernel);
+    e.x = integers(e.x_count, 1);
+    e.w = integers(e.w_count, 2);
+    e.dz = integers(e.y_count, 3);
+    e.bias = integers(l->out, 4);
+    e.z = integers(e.x_count, 5);
+    e.add = integers(e.x_count, 6);
+    e.scale = ref_array(l->in);
+    e.shift = ref_array(l->in);
+    e.mean = integers(l->in, 7);
+    e.activated = ref_array(e.x_count);
+    for (int c = 0; c < l->in; c++) {
+        e.scale[c] = c % 3 == 1 ? -1.0 : 1.0;
+        e.shift[c] = 1.0;
+    }
+    for (int64_t i = 0; i < e.x_count; i++) {
+        const int64_t c = i / e.x_pixels % l->in;
+        e.activated[i] = e.x[i] * e.scale[c] + e.shift[c];
+    }
+    return e;
+}
+
+static void free_example(example *e)
+{
+    double *all[] = {e->x, e->w, e->bias, e->dz, e->z, e->add, e->scale, e->shift, e->mean, e->activated};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        free(all[i]);
+    }
+}
+
+static flim_conv_problem problem_of(const example *e, flim_conv_op op, flim_storage type)
+{
+    flim_conv_problem p = {.op = op,
+                           .type = type,
+                           .n = e->n,
+                           .c = flim_storage_channels(e->unit.in_channels),
+                           .k = flim_storage_channels(e->unit.out_channels),
+                           .in_channels = e->unit.in_channels,
+                           .out_channels = e->unit.out_channels};
+    for (int d = 0; d < 3; d++) {
+        p.in[d] = e->unit.in[d];
+        p.out[d] = e->unit.out[d];
+        p.kernel[d] = e->unit.kernel[d];
+        p.stride[d] = e->unit.stride[d];
+        p.pad[d] = e->unit.pad[d];
+    }
+    return p;
+}
+
+/* The problem's output by the reference, over n cells; wrong: with one wrong tap of one channel. */
+static double *reference_of(const example *e, const flim_conv_problem *p, int64_t n, bool wrong, int64_t *count)
+{
+    const bool forward = p->op == FLIM_CONV_FORWARD, weight = p->op == FLIM_CONV_WEIGHT;
+    const int64_t taps = flim_volume(p->kernel), at = (e->unit.out_channels / 2 * e->unit.in_channels + 1) * taps + taps / 2;
+    double *y = ref_array(e->y_count), *dx = ref_array(e->x_count), *dw = ref_array(e->w_count),
+           *none = ref_array(e->w_count);
+    e->w[at] += wrong ? 1.0 : 0.0;
+    ref_unit(&e->unit, &(ref_unit_run){.n = n,
+                                       .training = true,
+                                       .x = p->x_form == FLIM_INPUT_PLAIN ? e->x : e->activated,
+                                       .weight = e->w,
+                                       .bias = p->master ? e->bias : none,
+                                       .dy = e->dz,
+                                       .y = y,
+                                       .dx = dx,
+                                       .dweight = dw});
+    e->w[at] -= wrong ? 1.0 : 0.0;
+    dw[at] += wrong ? 1.0 : 0.0;
+    for (int64_t i = 0; i < n * p->in_channels * e->x_pixels && p->epilogue; i++) {
+        const int64_t c = i / e->x_pixels % p->in_channels;
+        const double v = dx[i] + (p->add ? e->add[i] : 0.0);
+        dx[i] = e->z[i] * e->scale[c] + e->shift[c] - 1.0 > 0 ? v : 0.01 * v;
+    }
+    *count = forward ? e->y_count / e->n * n : weight ? e->w_count : e->x_count / e->n * n;
+    double *all[] = {y, dx, dw};
+    for (int i = 0; i < 3; i++) {
+        if (i != (int)p->op) {
+            free(all[i]);
+        }
+    }
+    free(none);
+    return all[p->op];
+}
+
+static flim_conv_arguments arguments_of(const example *e, const flim_conv_choice *c, int64_t n)
+{
+    const flim_conv_problem *p = &c->problem;
+    const flim_launch launch = launch_of(p->type);
+    const int taps = (int)flim_volume(p->kernel);
+    const int64_t size = flim_storage_size(p->type);
+    double *below = ref_array(p->in_channels); /* shift of the epilogue: u is -1, 0 or 1 */
+    flim_conv_arguments a = {.n = n, .scratch = take(c->workspace)};
+    a.x = p->op == FLIM_CONV_DATA ? take(flim_conv_x_elements(p) * size)
+                                  : take_tensor(p->type, e->x, n, p->n, p->in_channels, e->x_pixels);
+    a.y = p->op == FLIM_CONV_FORWARD ? take(flim_conv_y_elements(p) * size)
+                                     : take_tensor(p->type, e->dz, n, p->n, p->out_channels, e->y_pixels);
+    if (p->op == FLIM_CONV_WEIGHT) {
+        a.w = take(flim_conv_w_elements(p) * size);
+        a.master = take(flim_conv_master_elements(p) * (int64_t)sizeof(float));
+    } else if (p->master) {
+        a.master = take_floats(e->w, e->w_count);
+        a.bias = take_floats(e->bias, p->out_channels);
+    } else {
+        a.w = take(flim_conv_w_elements(p) * size); /* (k,taps,c): k cells of c channels */
+        check_cuda(flim_k_from_planar(&launch, take_floats(e->w, e->w_count), p->out_channels, p->k, p->in_channels, p->c,
+                                      taps, NULL, a.w),
+                   "weights");
+        if (c->algorithm->flipped) {
+            void *flipped = take(flim_conv_w_elements(p) * size);
+            check_cuda(flim_k_flip(&launch, a.w, p->k, taps, p->c, flipped), "flip");
+            a.w = flipped;
+        }
+    }
+    if (p->sums) {
+        a.sums = take(2 * 64 * (int64_t)sizeof(double));
+    }
+    if (p->x_form != FLIM_INPUT_PLAIN) { /* padding channels are 0, before and after */
+        double *scale = ref_array(p->c), *shift = ref_array(p->c);
+        memcpy(scale, e->scale, (size_t)p->in_channels * sizeof *scale);
+        memcpy(shift, e->shift, (size_t)p->in_channels * sizeof *shift);
+        a.prologue = (flim_conv_prologue){take_floats(scale, p->c), take_floats(shift, p->c)};
+        free(scale);
+        free(shift);
+    }
+    if (p->epilogue) {
+        a.epilogue = (flim_conv_epilogue){.z = take_tensor(p->type, e->z, n, p->n, p->in_channels, e->x_pixels),
+                                          .scale = take_floats(e->scale, p->in_channels),
+                                          .shift = take_floats(below, p->in_channels),
+                                          .mean = take_floats(e->mean, p->in_channels),
+                                          .add = take_tensor(p->type, e->add, n, p->n, p->in_channels, e->x_pixels)};
+    }
+    free(below);
+    return a;
+}
+
+static double *output_of(const example *e, const flim_conv_choice *c, const flim_conv_arguments *a)
+{
+    const flim_conv_problem *p = &c->problem;
+    switch (p->op) {
+    case FLIM_CONV_FORWARD: return fetch_tensor(p->type, a->y, a->n, p->out_channels, e->y_pixels);
+    case FLIM_CONV_DATA: return fetch_tensor(p->type, a->x, a->n, p->in_channels, e->x_pixels);
+    default: break;
+    }
+    return c->algorithm->fp32_gradient ? fetch_floats(a->master, e->w_count)
+                                       : fetch_tensor(p->type, a->w, p->out_channels, p->in_channels, flim_volume(p->kernel));
+}
+
+/* The sums over what was stored. */
+static bool sums_right(const example *e, const flim_conv_problem *p, const flim_conv_arguments *a, const double *out)
+{
+    const bool data = p->op == FLIM_CONV_DATA;
+    const int channels = data ? p->in_channels : p->out_channels;
+    const int64_t pixels = data ? e->x_pixels : e->y_pixels;
+    double got[128], want[128] = {0}, size[128] = {0};
+    check_cuda(cudaMemcpy(got, a->sums, 2 * (size_t)channels * sizeof *got, cudaMemcpyDeviceToHost), "sums");
+    for (int64_t i = 0; i < a->n * channels * pixels; i++) {
+        const int64_t c = i / pixels % channels;
+        const double product = out[i] * (data ? e->z[i] - e->mean[c] : out[i]);
+        want[c] += out[i];
+        want[channels + c] += product;
+        size[c] += fabs(out[i]);
+        size[channels + c] += fabs(product);
+    }
+    for (int i = 0; i < 2 * channels; i++) {
+        if (!(fabs(got[i] - want[i]) <= 1e-6 * size[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool agrees(const flim_conv_choice *c, const double *got, const double *want, int64_t count, const example *e,
+                   int64_t n)
+{
+    const flim_conv_problem *p = &c->problem;
+    const double tolerance = fmax(4 * ulp(p->type), 1e-4);
+    if (!c->algorithm->library) {
+        return exact(got, want, count, p->type, 0.0);
+    }
+    return p->op == FLIM_CONV_WEIGHT    ? exact(got, want, count, p->type, 0.4)
+           : p->op == FLIM_CONV_FORWARD ? close_by_channel(got, want, n, p->out_channels, e->y_pixels, tolerance)
+                                        : close_by_channel(got, want, n, p->in_channels, e->x_pixels, tolerance);
+}
+
+/* Runs a candidate over all cells, or over all but one. */
+static void check_candidate(const example *e, const flim_conv_choice *c, int64_t n)
+{
+    char text[320];
+    flim_error err = {0};
+    int64_t count;
+    flim_conv_text(&c->problem, text, sizeof text);
+    const flim_conv_arguments a = arguments_of(e, c, n);
+    if (flim_conv_run(device, c, &a, &err) != FLIM_OK) {
+        fail_msg("%s, %lld cells of %s: %s", c->engine, (long long)n, text, err.text);
+    }
+    double *got = output_of(e, c, &a), *want = reference_of(e, &c->problem, n, false, &count),
+           *wrong = reference_of(e, &c->problem, n, true, &count);
+    if (!agrees(c, got, want, count, e, n)) {
+        fail_msg("%s, %lld cells of %s: not the reference's values", c->engine, (long long)n, text);
+    }
+    /* a single voxel may not meet that tap */
+    if (memcmp(want, wrong, (size_t)count * sizeof *want) != 0 && agrees(c, got, wrong, count, e, n)) {
+        fail_msg("%s, %lld cells of %s: one wrong tap of one channel is not seen", c->engine, (long long)n, text);
+    }
+    if (c->problem.sums && !sums_right(e, &c->problem, &a, got)) {
+        fail_msg("%s, %lld cells of %s: wrong sums", c->engine, (long long)n, text);
+    }
+    free(got);
+    free(want);
+    free(wrong);
+    free_arrays();
+}
+
+typedef struct variants {
+    flim_conv_choice list[MOST_VARIANTS];
+    int n, wanted;
+} variants;
+
+static bool keep(void *to, const flim_conv_choice *candidate)
+{
+    variants *v = to;
+    v->list[v->n++] = *candidate;
+    return v->n < v->wanted;
+}
+
+/* Returns how many candidates were checked; of cuDNN's engines the first ones. */
+static int check_problem(const example *e, const flim_conv_problem *p)
+{
+    const flim_conv_search_options options = {.benchmark = true};
+    int checked = 0;
+    for (int i = 0; i < FLIM_CONV_ALGORITHMS; i++) {
+        flim_error err = {0};
+        const flim_conv_algorithm *algorithm = flim_conv_algorithms[i];
+        const flim_conv_choice base = {.problem = *p, .algorithm = algorithm};
+        variants v = {.wanted = algorithm->library ? MOST_ENGINES : MOST_VARIANTS};
+        if (!flim_conv_is_candidate(algorithm, p, &device->card, &options)) {
+            continue;
+        }
+        (void)algorithm->variants(device, &base, keep, &v, &err);
+        for (int k = 0; k < v.n; k++) {
+            check_candidate(e, &v.list[k], p->n);
+            if (p->n > 1) {
+                check_candidate(e, &v.list[k], p->n - 1);
+            }
+            flim_cudnn_plan_free(&device->cudnn, &v.list[k].cudnn);
+            checked++;
+        }
+    }
+    return checked;
+}
+
+static void every_algorithm_gives_the_reference(void **state)
+{
+    (void)state;
+    int checked = 0, fused = 0;
+    for (size_t i = 0; i < sizeof layers / sizeof layers[0]; i++) {
+        example e = make_example(&layers[i]);
+        for (int type = 0; type < 3; type++) {
+            for (int op = 0; op < 3; op++) {
+                flim_conv_problem p = problem_of(&e, (flim_conv_op)op, (flim_storage)type);
+                const int plain = check_problem(&e, &p);
+                if (plain < 1) {
+                    fail_msg("%s: nothing computes direction %d in %s", layers[i].name, op, type_name[type]);
+                }
+                checked += plain;
+                for (int form = 1; form < 8; form++) { /* what may be fused, in all combinations that the table takes */
+                    flim_conv_problem f = p;
+                    f.master = op != FLIM_CONV_WEIGHT;
+                    f.sums = form & 1;
+                    if (op == FLIM_CONV_DATA) {
+                        f.epilogue = form & 2;
+                        f.add = form & 4;
+                    } else {
+                        f.x_form = form & 2 ? FLIM_INPUT_NORM_ACT_ON_LOAD : FLIM_INPUT_PLAIN;
+                    }
+                    if (!(form & 4) || op == FLIM_CONV_DATA) {
+                        fused += check_problem(&e, &f);
+                    }
+                }
+            }
+        }
+        free_example(&e);
+    }
+    print_message("%d candidates of plain problems, %d of fused ones\n", checked, fused);
+    assert_true(device->sm < 80 || fused >= 30);
+}
+
+/* ---- the stem ----------------------------------------------------------------------------------------------------------- */
+
+typedef struct stem_example {
+    flim_unit stem, down;
+    int64_t n, pixels, voxels, z_count;
+    double *signal, *mask, *x; /* x (n,2,T,H,W): both */
+    double *weight, *bias, *gamma, *beta, *mean, *var, *down_weight, *down_bias, *dz;
+} stem_example;
+
+/* Multiples of 1/8 that every type holds. */
+static double *eighths(int64_t count, uint64_t seed, int most, double offset)
+{
+    double *out = ref_array(count);
+    for (int64_t i = 0; i < count; i++) {
+        out[i] = offset;
+        for (int k = 0; k < most; k++) {
+            out[i] += integer((uint64_t)(i * 8 + k), seed) / 8.0;
+        }
+    }
+    return out;
+}
+
+static stem_example make_stem(int64_t n, int t, int h, int w)
+{
+    const layer stem = {"stem", n, 2, 32, {t, h, w}, {7, 1, 1}, {1, 1, 1}, {3, 0, 0}};
+    const layer down = {"down", n, 32, 32, {t, h, w}, {3, 1, 1}, {2, 1, 1}, {1, 0, 0}};
+    example first = make_example(&stem), second = make_example(&down);
+    stem_example e = {.stem = first.unit,
+                      .down = second.unit,
+                      .n = n,
+                      .pixels = (int64_t)h * w,
+                      .voxels = (int64_t)t * h * w,
+                      .z_count = second.y_count};
+    strcpy(e.stem.bn, "bn");
+    e.stem.act = true;
+    e.signal = eighths(n * e.voxels, 11, 4, 0.5);
+    e.mask = eighths(n * e.pixels, 12, 1, 0.0);
+    e.x = ref_array(2 * n * e.voxels);
+    for (int64_t i = 0; i < n * e.pixels; i++) {
+        e.mask[i] = e.mask[i] > 0 ? 1.0 : 0.0;
+    }
+    for (int64_t i = 0; i < n * e.voxels; i++) {
+        const int64_t cell = i / e.voxels, voxel = i % e.voxels;
+        e.x[cell * 2 * e.voxels + voxel] = e.signal[i];
+        e.x[(cell * 2 + 1) * e.voxels + voxel] = e.mask[cell * e.pixels + voxel % e.pixels];
+    }
+    e.weight = eighths(32 * 14, 13, 4, 0.0);
+    e.bias = eighths(32, 14, 4, 0.0);
+    e.gamma = eighths(32, 15, 2, 1.0);
+    e.beta = eighths(32, 16, 4, 0.0);
+    e.mean = eighths(32, 17, 4, 0.0);
+    e.var = eighths(32, 18, 4, 1.0);
+    e.down_weight = eighths(32 * 32 * 3, 19, 3, 0.0);
+    e.down_bias = eighths(32, 20, 4, 0.0);
+    e.dz = eighths(e.z_count, 21, 4, 0.0);
+    free_example(&first);
+    free_example(&second);
+    return e;
+}
+
+static void free_stem(stem_example *e)
+{
+    double *all[] = {e->signal, e->mask, e->x,   e->weight,      e->bias,      e->gamma,
+                     e->beta,   e->mean, e->var, e->down_weight, e->down_bias, e->dz};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        free(all[i]);
+    }
+}
+
+typedef struct stem_result {
+    double *z, *dweight, *dgamma, *dbeta, *ddown, *mean, *var;
+} stem_result;
+
+/* dz: the gradient to go back from, or NULL; wrong: one wrong tap of one channel of the stem (1) or of down (2). */
+static stem_result stem_reference(const stem_example *e, bool training, const double *dz, int wrong)
+{
+    const int64_t a_count = e->n * 32 * e->voxels;
+    double *a = ref_array(a_count), *da = ref_array(a_count);
+    stem_result r = {ref_array(e->z_count),  ref_array(32 * 14), ref_array(32), ref_array(32),
+                     ref_array(32 * 32 * 3), ref_array(32),      ref_array(32)};
+    memcpy(r.mean, e->mean, 32 * sizeof *r.mean);
+    memcpy(r.var, e->var, 32 * sizeof *r.var);
+    e->weight[100] += wrong == 1 ? 0.25 : 0.0;
+    e->down_weight[1000] += wrong == 2 ? 0.25 : 0.0;
+    ref_unit_run stem = {.n = e->n,
+                         .training = training,
+                         .move_statistics = training,
+                         .x = e->x,
+                         .weight = e->weight,
+                         .bias = e->bias,
+                         .gamma = e->gamma,
+                         .beta = e->beta,
+                         .running_mean = r.mean,
+                         .running_var = r.var,
+                         .y = a};
+    ref_unit_run down = {.n = e->n,
+                         .training = true,
+                         .x = a,
+                         .weight = e->down_weight,
+                         .bias = e->down_bias,
+                         .y = r.z,
+                         .dy = dz,
+                         .dx = dz ? da : NULL,
+                         .dweight = dz ? r.ddown : NULL};
+    ref_unit(&e->stem, &stem);
+    ref_unit(&e->down, &down);
+    if (dz) {
+        stem.move_statistics = false;
+        stem.dy = da;
+        stem.dweight = r.dweight;
+        stem.dgamma = r.dgamma;
+        stem.dbeta = r.dbeta;
+        ref_unit(&e->stem, &stem);
+    }
+    e->weight[100] -= wrong == 1 ? 0.25 : 0.0;
+    e->down_weight[1000] -= wrong == 2 ? 0.25 : 0.0;
+    free(a);
+    free(da);
+    return r;
+}
+
+static void free_result(stem_result *r)
+{
+    double *all[] = {r->z, r->dweight, r->dgamma, r->dbeta, r->ddown, r->mean, r->var};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        free(all[i]);
+    }
+}
+
+static flim_conv_arguments stem_arguments(const stem_example *e, flim_storage type)
+{
+    uint8_t *mask = malloc((size_t)(e->n * e->pixels));
+    void *mask_there = take(e->n * e->pixels);
+    assert_non_null(mask);
+    for (int64_t i = 0; i < e->n * e->pixels; i++) {
+        mask[i] = e->mask[i] > 0;
+    }
+    check_cuda(cudaMemcpy(mask_there, mask, (size_t)(e->n * e->pixels), cudaMemcpyHostToDevice), "mask");
+    check_cuda(cudaDeviceSynchronize(), "mask");
+    free(mask);
+    /* (n,T,H,W) in storage type: pixels of 8 channels each, all of them real */
+    const flim_launch launch = launch_of(type);
+    const int64_t eight = (e->n * e->voxels + 7) / 8;
+    double *padded = ref_array(eight * 8), *by_channel = ref_array(eight * 8);
+    memcpy(padded, e->signal, (size_t)(e->n * e->voxels) * sizeof *padded);
+    for (int64_t i = 0; i < eight * 8; i++) {
+        by_channel[i % 8 * eight + i / 8] = padded[i];
+    }
+    void *signal = take(eight * 8 * flim_storage_size(type));
+    check_cuda(flim_k_from_planar(&launch, take_floats(by_channel, eight * 8), 1, 1, 8, 8, eight, NULL, signal), "signal");
+    free(padded);
+    free(by_channel);
+    return (flim_conv_arguments){.n = e->n,
+                                 .x = signal,
+                                 .y = take(e->z_count * flim_storage_size(type)),
+                                 .master = take_floats(e->down_weight, 32 * 32 * 3),
+                                 .bias = take_floats(e->down_bias, 32),
+                                 .sums = take(64 * (int64_t)sizeof(double)),
+                                 .stem = {.mask = mask_there,
+                                          .weight = take_floats(e->weight, 32 * 14),
+                                          .bias = take_floats(e->bias, 32),
+                                          .gamma = take_floats(e->gamma, 32),
+                                          .beta = take_floats(e->beta, 32),
+                                          .eps = 1e-5f,
+                                          .momentum = 0.1f,
+                                          .running_mean = take_floats(e->mean, 32),
+                                          .running_var = take_floats(e->var, 32),
+                                          .state = take((int64_t)flim_stem_state_bytes())}};
+}
+
+static void run_stem(const flim_conv_problem *p, flim_conv_arguments *a)
+{
+    const flim_conv_choice c = {.problem = *p, .algorithm = &flim_conv_fused_stem};
+    flim_error err = {0};
+    a->scratch = take((int64_t)flim_stem_scratch_bytes(p));
+    if (!flim_conv_fused_stem.supported(p, &device->card)) {
+        fail_msg("the stem's algorithm refuses its own problem");
+    }
+    if (flim_conv_run(device, &c, a, &err) != FLIM_OK) {
+        fail_msg("%s", err.text);
+    }
+}
+
+static bool stem_forward_agrees(const stem_example *e, const double *z, const stem_result *r, flim_storage type)
+{
+    return close_by_channel(z, r->z, e->n, 32, e->z_count / e->n / 32, 2 * ulp(type));
+}
+
+static bool stem_gradients_agree(const flim_conv_arguments *a, const stem_result *r, flim_storage type)
+{
+    double *dweight = fetch_floats(a->stem.dweight, 32 * 14), *dgamma = fetch_floats(a->stem.dgamma, 32),
+           *dbeta = fetch_floats(a->stem.dbeta, 32), *dbias = fetch_floats(a->stem.dbias, 32),
+           *ddown = fetch_floats(a->master, 32 * 32 * 3);
+    const double tolerance = 4 * ulp(type);
+    bool good = close_by_channel(dweight, r->dweight, 1, 32, 14, 2 * tolerance) &&
+                close_by_channel(dgamma, r->dgamma, 1, 1, 32, tolerance) &&
+                close_by_channel(dbeta, r->dbeta, 1, 1, 32, tolerance) &&
+                close_by_channel(ddown, r->ddown, 1, 32, 32 * 3, tolerance);
+    for (int c = 0; c < 32; c++) {
+        good = good && dbias[c] == 0.0;
+    }
+    free(dweight);
+    free(dgamma);
+    free(dbeta);
+    free(dbias);
+    free(ddown);
+    return good;
+}
+
+static void check_stem(int64_t n, int t, int h, int w, flim_storage type)
+{
+    stem_example e = make_stem(n, t, h, w);
+    char text[96];
+    snprintf(text, sizeof text, "stem %s, %lld cells of (%d,%d,%d)", type_name[type], (long long)n, t, h, w);
+    flim_conv_problem p = {.op = FLIM_CONV_FORWARD,
+                           .type = type,
+                           .n = n,
+                           .c = 32,
+                           .k = 32,
+                           .in_channels = 32,
+                           .out_channels = 32,
+                           .in = {t, h, w},
+                           .out = {(t + 1) / 2, h, w},
+                           .kernel = {3, 1, 1},
+                           .stride = {2, 1, 1},
+                           .pad = {1, 0, 0},
+                           .master = true,
+                           .stem = true};
+    for (int training = 0; training < 2; training++) {
+        flim_conv_arguments a = stem_arguments(&e, type);
+        p.sums = training;
+        run_stem(&p, &a);
+        double *z = fetch_tensor(type, a.y, n, 32, e.z_count / n / 32);
+        for (int wrong = 0; wrong < 3; wrong++) {
+            stem_result r = stem_reference(&e, training, NULL, wrong);
+            if (stem_forward_agrees(&e, z, &r, type) != (wrong == 0)) {
+                fail_msg("%s, %s: z %s", text, training ? "training" : "prediction",
+                         wrong ? "agrees in spite of a wrong tap" : "is not the reference's");
+            }
+            free_result(&r);
+        }
+        for (int on_load = 0; training && on_load < 2; on_load++) {
+            flim_conv_problem back = p;
+            flim_conv_arguments b = a;
+            double *dz = ref_array(e.z_count), *ones = eighths(32, 0, 0, 1.0), *quarters = eighths(32, 0, 0, 0.25);
+            back.op = FLIM_CONV_WEIGHT;
+            back.master = back.sums = false;
+            back.dz_form = on_load ? FLIM_INPUT_NORM_ON_LOAD : FLIM_INPUT_PLAIN;
+            b.y = take_tensor(type, e.dz, n, n, 32, e.z_count / n / 32);
+            b.stem.down_weight = a.master;
+            b.master = take(32 * 32 * 3 * (int64_t)sizeof(float));
+            b.stem.dweight = take(32 * 14 * (int64_t)sizeof(float));
+            b.stem.dbias = take(32 * (int64_t)sizeof(float));
+            b.stem.dgamma = take(32 * (int64_t)sizeof(float));
+            b.stem.dbeta = take(32 * (int64_t)sizeof(float));
+            b.dz_norm = (flim_conv_dz_norm){
+                .z = a.y, .a = take_floats(ones, 32), .b = take_floats(quarters, 32), .d = take_floats(quarters, 32)};
+            for (int64_t i = 0; i < e.z_count; i++) {
+                dz[i] = e.dz[i] + (on_load ? 0.25 * z[i] + 0.25 : 0.0);
+            }
+            run_stem(&back, &b);
+            for (int wrong = 0; wrong < 3; wrong++) {
+                stem_result r = stem_reference(&e, true, dz, wrong);
+                if (stem_gradients_agree(&b, &r, type) != (wrong == 0)) {
+                    fail_msg("%s, dz %s: gradients %s", text, on_load ? "normalised on load" : "as it is",
+                             wrong ? "agree in spite of a wrong tap" : "are not the reference's");
+                }
+                free_result(&r);
+            }
+            free(dz);
+            free(ones);
+            free(quarters);
+        }
+        free(z);
+        free_arrays();
+    }
+    free_stem(&e);
+}
+
+static void the_stem_gives_the_reference(void **state)
+{
+    (void)state;
+    if (device->sm < 80) {
+        print_message("skipped: the stem's kernels need compute capability 8.0\n");
+        return;
+    }
+    for (int type = FLIM_STORAGE_FP16; type <= FLIM_STORAGE_BF16; type++) {
+        check_stem(2, 37, 4, 5, (flim_storage)type);
+        check_stem(1, 8, 3, 3, (flim_storage)type);
+        check_stem(3, 150, 3, 7, (flim_storage)type);
+    }
+}
+
+int main(void)
+{
+    flim_error err = {0};
+    flim_device *opened = NULL;
+    if (flim_device_open("cuda", NULL, &opened, &err) != FLIM_OK) {
+        printf("skipped: %s\n", err.text);
+        return 77;
+    }
+    device = flim_cuda_device_of(opened);
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_algorithm_gives_the_reference),
+                                       cmocka_unit_test(the_stem_gives_the_reference)};
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    flim_device_close(opened);
+    return failed;
+}
+
+#else
+
+int main(void)
+{
+    printf("skipped: this build has no CUDA backend\n");
+    return 77;
+}
+
+#endif
