@@ -1,5 +1,6 @@
-/* A batch gathered from the device cache: counts of 1 or 2 bytes through the signal table, finished signal copied.  An index map
- * commutes with both, so a transform of the counts may act here; an operation on values would need the counts themselves. */
+/* A batch gathered from the device cache: counts of 1 or 2 bytes through the signal table, finished signal
+ * copied.  An index map commutes with both, so a transform of the counts may act here; an operation on values
+ * would need the counts themselves. */
 #include "cuda/kernels/vector.cuh"
 
 enum { THREADS = 256, AT_ONCE = 8 };

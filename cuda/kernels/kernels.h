@@ -36,7 +36,7 @@ cudaError_t flim_k_input(const flim_launch *l, const float *signal, const uint8_
 /* The same input for kernels that read it as it is: signal in the storage type, and the mask bytes. */
 cudaError_t flim_k_input_plain(const flim_launch *l, const float *signal, const uint8_t *mask, int64_t voxels, int64_t pixels,
                                void *signal_out, uint8_t *mask_out);
-/* All cells of a data set in device memory, as flim_cuda_cache (cuda/program/device_cells.h) lays them out. */
+/* All cells of a data set in device memory, as flim_cuda_cache (cuda/program/device_cache.h) lays them out. */
 typedef struct flim_cache_view {
     const char *memory;
     const float *value; /* (65536) */

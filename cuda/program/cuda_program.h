@@ -7,7 +7,7 @@
 #ifndef FLIM_CUDA_PROGRAM_H
 #define FLIM_CUDA_PROGRAM_H
 
-#include "cuda/program/device_cells.h"
+#include "cuda/program/device_cache.h"
 #include "cuda/program/schedule.h"
 
 enum { FLIM_STAGES = 2, FLIM_SLOTS = 4, FLIM_MAX_GRAPHS = 32 };

@@ -26,7 +26,7 @@ typedef struct flim_batch {
     int t, h, w;
     float *signal; /* (capacity,T,H,W): float32(log1p(counts)) / 10 */
     uint8_t *mask; /* (capacity,H,W): 0 or 1 */
-    int32_t *label; /* (capacity): 0..K-1; 0 where the data has none */
+    int32_t *label; /* (capacity): 0..K-1; 0 if the data has none */
     float *
         target; /* (capacity,K): shares of the classes, which sum to 1 per cell; NULL = none: only heads with soft targets need it */
     float *weight; /* (capacity): weight of the cell in the loss, 1 unless classes are weighted */

@@ -1,7 +1,8 @@
 /* A FLIM data set: one or more HDF5 files opened read-only as one list of cells.
  *
- * For: the layout of docs/file-format.md.  Opening checks the whole layout (objects, ranks, sizes, types, labels, filters) and reads labels,
- *      groups, names and masks' presence; voxels are read cell by cell through readers, one reader a thread.
+ * For: the layout of docs/file-format.md.  Opening checks the whole layout (objects, ranks, sizes, types, labels, filters)
+ *      and reads labels, groups, names and masks' presence; voxels are read cell by cell through readers, one reader per
+ *      thread.
  * Owns: the data set owns everything flim_dataset_info points to.  A reader belongs to one thread at a time and must be
  *      destroyed before its data set.  HDF5 itself is called under one lock inside.
  * Errors: FLIM_ERROR_DATA names file, dataset, cell and voxel, what was found and what was expected.
@@ -46,10 +47,10 @@ typedef struct flim_dataset_info {
     int t, h, w;
     int classes; /* K; 0 without labels */
     const char *const *class_name; /* (K); "0", "1", ... where the file has none */
-    const int32_t *label; /* (n), NULL where there are none */
-    int64_t groups; /* number of distinct groups; 0 where there are none */
+    const int32_t *label; /* (n), NULL if there are none */
+    int64_t groups; /* number of distinct groups; 0 if there are none */
     const char *const *group_name; /* (groups), sorted: integers by value, strings by bytes */
-    const int64_t *group; /* (n) index into group_name, NULL where there are none */
+    const int64_t *group; /* (n) index into group_name, NULL if there are none */
     const char *const *name; /* (n) or NULL */
     bool has_mask;
     bool thread_safe_library;
@@ -57,7 +58,7 @@ typedef struct flim_dataset_info {
     const char *layout; /* "chunked (1,256,21,21), shuffle + gzip 4" ... of the first file */
     int64_t cache_bytes; /* most that decoded counts in RAM can come to; 0 = none stays there */
     int64_t bytes_on_disk; /* stored size of /counts, all files */
-    double time_range_ns; /* 0 where unknown */
+    double time_range_ns; /* 0 if unknown */
 } flim_dataset_info;
 
 flim_status flim_dataset_open(const char *const *paths, int n_paths, const flim_dataset_options *options, flim_dataset **out,
@@ -65,7 +66,7 @@ flim_status flim_dataset_open(const char *const *paths, int n_paths, const flim_
 void flim_dataset_close(flim_dataset *dataset); /* NULL is allowed */
 const flim_dataset_info *flim_dataset_get_info(const flim_dataset *dataset);
 
-/* Says as a note where decoded cells stay: what opening says unless the cache is PASSING. */
+/* Logs as a note where decoded cells stay, as opening does unless the cache is FLIM_CACHE_DEVICE. */
 void flim_dataset_log_cache(const flim_dataset *dataset, const flim_log *log);
 /* Gives back the RAM of decoded cells, which are read from the file again from then on.  No reader may be at work. */
 void flim_dataset_drop_cache(flim_dataset *dataset);
@@ -101,7 +102,7 @@ const char *flim_dataset_changed_file(const flim_dataset *dataset);
 
 /* Reads and checks every cell on `workers` threads.  summary: (n); decay: (n,T), the counts
  * of each time bin summed over the mask; both may be NULL.  *bad gets the number of bad cells; up to 20
- * of them are logged as warnings; the call fails with FLIM_ERROR_DATA where there was any.  `stop` (may be NULL) is polled. */
+ * of them are logged as warnings; the call fails with FLIM_ERROR_DATA if there was any.  `stop` (may be NULL) is polled. */
 flim_status flim_dataset_scan(flim_dataset *dataset, int workers, const volatile int *stop, const flim_log *log,
                               flim_cell_summary *summary, double *decay, int64_t *bad, flim_error *err);
 

@@ -1,4 +1,4 @@
-/* Writes a data file (docs/file-format.md) in its best layout: one cell a chunk, shuffle + gzip 4, unsigned integers.
+/* Writes a data file (docs/file-format.md) in its best layout: one cell per chunk, shuffle + gzip 4, unsigned integers.
  *
  * For: flim_simulate, flim_repack, tests.  Cells may come in any order, each once; equal calls give equal bytes (no time
  *      stamps) with the same HDF5 and zlib.

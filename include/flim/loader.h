@@ -1,12 +1,12 @@
 /* The loader: persistent threads that turn cells of a data set into finished batches, in the sampler's exact order.
  *
  * For: feeding a program.  The threads live from create to destroy, over all folds and epochs.  A phase (one epoch of
- *      training, one pass over a part) is begun with a list of draws; batches then come out in that order, whatever the number
- *      of threads or their timing.
+ *      training, one pass over a part) is begun with a list of draws; batches then come out in that order, whatever the
+ *      number of threads or their timing.
  * Owns: batch buffers are allocated once at create (prefetch + 1 of them, of `batch` cells) and lent out by
  *      flim_loader_next until flim_loader_release.  The draws array is copied at begin.
- * Errors: an error in a worker is returned by the flim_loader_next that would have delivered its batch; the phase is then over
- *      and a new one may begin.  FLIM_ERROR_MEMORY at create, and at begin of a first phase with a transform;
+ * Errors: an error in a worker is returned by the flim_loader_next that would have delivered its batch; the phase is then
+ *      over and a new one may begin.  FLIM_ERROR_MEMORY at create, and at begin of a first phase with a transform;
  *      FLIM_ERROR_USAGE at begin if a draw or the transform does not fit the data.
  */
 #ifndef FLIM_LOADER_H
@@ -23,16 +23,16 @@ typedef struct flim_loader_options {
     int prefetch; /* batches ready ahead, default 4 */
     int64_t batch; /* capacity of a batch buffer: the largest batch of any phase */
     flim_device *device; /* for pinned buffers; NULL = plain memory */
-    /* The program has all cells in device memory (flim_program_plan_cache): batches come without signal and mask, which are NULL,
-     * and with the phase's transform, which the program applies. */
+    /* The program has all cells in device memory (flim_program_plan_cache): batches come without signal and mask, which are
+     * NULL, and with the phase's transform, which the program applies. */
     bool device_cached;
-    const flim_log *log; /* a note where pinning fails; may be NULL */
+    const flim_log *log; /* a note if pinning fails; may be NULL */
 } flim_loader_options;
 
 typedef struct flim_phase {
     const flim_draw *draws;
     int64_t n_draws; /* 0 is allowed: no batch comes */
-    int64_t batch; /* cells a batch, <= capacity; the last one may be smaller */
+    int64_t batch; /* cells per batch, <= capacity; the last one may be smaller */
     uint64_t seed; /* of the cells' ids */
     uint32_t fold, epoch;
     flim_transform transform; /* of every cell, training or not; n = 0: none */

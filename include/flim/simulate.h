@@ -3,7 +3,7 @@
  * For: flim_simulate, the demo, and tests.  Time-correlated single photon counting is simulated photon by photon: photons
  *      arrive at the pixels as an inhomogeneous Poisson process; each fluorescence photon's time is the laser pulse (with the
  *      donor's shift t0) + a Gaussian instrument response + an exponential lifetime, free or bound NAD(P)H, folded into the
- *      12.5 ns between two pulses, so that the tail of the period before is there; background photons are uniform.
+ *      12.5 ns between two pulses, so that late photons of the period before are there; background photons are uniform.
  *      Classes differ in the share of free NAD(P)H only, unless a confound is asked for.
  * Owns: a simulation owns what its info points to; flim_simulation_destroy.
  * Deterministic: every cell is a pure function of (options, cell), from Philox and IEEE basic operations only (no libm), so
@@ -21,7 +21,7 @@
 typedef enum flim_confound {
     FLIM_CONFOUND_NONE,
     FLIM_CONFOUND_BRIGHTNESS, /* brightness rises with the class, in cells and in donors that have more of the class */
-    FLIM_CONFOUND_SIZE /* the same with the cell's area; photons a cell stay as they are */
+    FLIM_CONFOUND_SIZE /* the same with the cell's area; photons per cell stay as they are */
 } flim_confound;
 extern const char *const flim_confound_names[]; /* ends in NULL */
 
@@ -30,7 +30,7 @@ typedef struct flim_simulate_options {
     int donors, classes; /* 1.., 2.. */
     int bins; /* T over the 12.5 ns of a laser period, 8.. */
     int height, width; /* 3.. */
-    double photons; /* mean fluorescence photons a cell, before background */
+    double photons; /* mean fluorescence photons per cell, before background */
     double separation; /* 0 = classes are alike; 1: free shares of neighbouring classes differ by 0.34 */
     flim_confound confound;
     uint64_t seed;
@@ -50,7 +50,7 @@ typedef struct flim_simulation_info {
     const double *free_share; /* (classes): amplitude share of the free component */
     double free_ns, bound_ns; /* lifetimes */
     double irf_fwhm_ns, period_ns;
-    double background; /* mean background counts a pixel */
+    double background; /* mean background counts per pixel */
 } flim_simulation_info;
 
 /* FLIM_ERROR_USAGE names the option that is out of range. */
@@ -58,7 +58,7 @@ flim_status flim_simulation_create(const flim_simulate_options *options, flim_si
 void flim_simulation_destroy(flim_simulation *simulation); /* NULL is allowed */
 const flim_simulation_info *flim_simulation_get_info(const flim_simulation *simulation);
 
-/* One cell: counts (T,H,W), mask (H,W) 0/1.  FLIM_ERROR_USAGE where a voxel would hold more than 65535 photons. */
+/* One cell: counts (T,H,W), mask (H,W) 0/1.  FLIM_ERROR_USAGE if a voxel would hold more than 65535 photons. */
 flim_status flim_simulation_cell(const flim_simulation *simulation, int64_t cell, uint16_t *counts, uint8_t *mask,
                                  flim_error *err);
 

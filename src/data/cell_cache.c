@@ -9,8 +9,8 @@ typedef enum cell_state { CELL_EMPTY, CELL_BEING_STORED, CELL_UINT8, CELL_UINT16
 
 struct flim_cell_cache {
     int64_t n, voxels;
-    size_t bytes; /* of a voxel's place */
-    uint8_t *places; /* (n, voxels x bytes) */
+    size_t bytes; /* of a voxel there */
+    uint8_t *memory; /* (n, voxels x bytes) */
     atomic_uchar *state; /* (n) cell_state */
 };
 
@@ -24,9 +24,9 @@ flim_status flim_cell_cache_create(int64_t n, int64_t voxels, size_t bytes, flim
     cache->n = n;
     cache->voxels = voxels;
     cache->bytes = bytes;
-    cache->places = flim_alloc_aligned((size_t)n, (size_t)voxels * bytes, err);
+    cache->memory = flim_alloc_aligned((size_t)n, (size_t)voxels * bytes, err);
     cache->state = flim_alloc((size_t)n, sizeof *cache->state, err);
-    if (!cache->places || !cache->state) {
+    if (!cache->memory || !cache->state) {
         flim_cell_cache_destroy(cache);
         return FLIM_ERROR_MEMORY;
     }
@@ -40,15 +40,15 @@ flim_status flim_cell_cache_create(int64_t n, int64_t voxels, size_t bytes, flim
 void flim_cell_cache_destroy(flim_cell_cache *cache)
 {
     if (cache) {
-        flim_free(cache->places);
+        flim_free(cache->memory);
         flim_free(cache->state);
         flim_free(cache);
     }
 }
 
-static void *place_of(flim_cell_cache *cache, int64_t cell)
+static void *memory_of(flim_cell_cache *cache, int64_t cell)
 {
-    return cache->places + (size_t)cell * (size_t)cache->voxels * cache->bytes;
+    return cache->memory + (size_t)cell * (size_t)cache->voxels * cache->bytes;
 }
 
 const void *flim_cell_cache_find(flim_cell_cache *cache, int64_t cell, flim_number *number)
@@ -58,7 +58,7 @@ const void *flim_cell_cache_find(flim_cell_cache *cache, int64_t cell, flim_numb
         return NULL;
     }
     *number = (flim_number){FLIM_UNSIGNED, state == CELL_UINT8 ? 1 : 2, false};
-    return place_of(cache, cell);
+    return memory_of(cache, cell);
 }
 
 /* True for the one thread that may store the cell; it has to call `stored` then. */
@@ -78,7 +78,7 @@ void flim_cell_cache_offer(flim_cell_cache *cache, int64_t cell, flim_number num
     if (!take(cache, cell)) {
         return;
     }
-    uint8_t *restrict to = place_of(cache, cell);
+    uint8_t *restrict to = memory_of(cache, cell);
     const uint16_t *restrict wide = values;
     unsigned most = 0;
     if (number.size == 1) {
@@ -112,6 +112,6 @@ void flim_cell_cache_offer_counts(flim_cell_cache *cache, int64_t cell, const fl
         stored(cache, cell, CELL_REFUSED);
         return;
     }
-    flim_counts_narrow(counts, cache->voxels, bytes, place_of(cache, cell));
+    flim_counts_narrow(counts, cache->voxels, bytes, memory_of(cache, cell));
     stored(cache, cell, bytes == 1 ? CELL_UINT8 : CELL_UINT16);
 }

@@ -9,7 +9,7 @@
 #include "core/alloc.h"
 #include "core/try.h"
 
-/* Is /name in all files (or in none)?  *kind is the common kind; FLIM_COLUMN_OTHER where numbers and strings mix. */
+/* Is /name in all files (or in none)?  *kind is the common kind; FLIM_COLUMN_OTHER if numbers and strings mix. */
 static flim_status common_kind(flim_dataset *d, const char *name, bool needed, flim_column_kind *kind, flim_error *err)
 {
     *kind = FLIM_COLUMN_NONE;
@@ -31,8 +31,8 @@ static flim_status common_kind(flim_dataset *d, const char *name, bool needed, f
     return FLIM_OK;
 }
 
-/* A column of strings or numbers over all files.  values (n) gets a file's numbers, text (n) its strings; with as_text its numbers
- * as texts, too. */
+/* A column of strings or numbers over all files.  values (n) gets a file's numbers, text (n) its strings; with as_text its
+ * numbers as texts, too. */
 static flim_status read_column(flim_dataset *d, const char *name, bool as_text, int64_t *values, char **text, flim_error *err)
 {
     for (int i = 0; i < d->info.n_files; i++) {
@@ -90,7 +90,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The class names of the files, which must agree where several have them; *count = 0 where none has. */
+/* The class names of the files, which must agree if several have them; *count = 0 if none has. */
 static flim_status common_names(flim_dataset *d, const char *attribute, bool must_agree, bool *agree, char ***names,
                                 int64_t *count, flim_error *err)
 {
@@ -319,7 +319,8 @@ done:
     return status;
 }
 
-/* Numbers the groups in sorted order; key (n) has one entry a cell.  names: (named) display names of the values, or NULL. */
+/* Numbers the groups in sorted order; key (n) has one entry per cell.  names: (named) display names of the
+ * values, or NULL. */
 static flim_status number_groups(flim_dataset *d, group_key *key, char **names, flim_error *err)
 {
     int64_t n = d->info.n, groups = 0;

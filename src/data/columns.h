@@ -4,7 +4,8 @@
 
 #include "data/dataset_internal.h"
 
-/* Fills label, classes, class_name, group, groups, group_name and name of an open data set, and checks them over all files. */
+/* Fills label, classes, class_name, group, groups, group_name and name of an open data set, and checks them
+ * over all files. */
 flim_status flim_columns_load(flim_dataset *dataset, const flim_dataset_options *options, flim_error *err);
 
 #endif

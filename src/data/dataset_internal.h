@@ -24,7 +24,7 @@ struct flim_dataset {
     bool mask_counts;
     int64_t voxels, pixels; /* T x H x W, H x W */
     float *table; /* signal of 0..65535 counts */
-    uint8_t *mask; /* (n,H,W), NULL where the files have none */
+    uint8_t *mask; /* (n,H,W), NULL if the files have none */
     flim_cell_cache *cache; /* NULL = none */
     int64_t decoded_bytes, available_bytes; /* what a cache takes at most, and free memory then; 0 = none was wanted */
     /* what info points to */

@@ -15,8 +15,8 @@
 #include "data/dataset_internal.h"
 #include "data/format.h"
 
-/* "NTYX" in any order and case (H and W do for Y and X) -> out.  *use: NULL for the default, which lets the reader doubt a file
- * that looks otherwise; NTHW insists. */
+/* "NTYX" in any order and case (H and W do for Y and X) -> out.  *use: NULL for the default, which lets the reader doubt a
+ * file that looks otherwise; NTHW insists. */
 static flim_status check_axes(const char *axes, char out[5], const char **use, flim_error *err)
 {
     *use = NULL;
@@ -40,7 +40,7 @@ static flim_status check_axes(const char *axes, char out[5], const char **use, f
     return FLIM_OK;
 }
 
-/* Two paths of one file: the same text, or (links, ../) the same place on the disk. */
+/* Two paths of one file: the same text, or (links, ../) the same file on the disk. */
 static bool is_same_file(const char *a, const char *b)
 {
     struct stat x, y;
@@ -193,7 +193,7 @@ static flim_status load_time_range(flim_dataset *d, flim_error *err)
     return FLIM_OK;
 }
 
-/* Room for decoded counts, where the options ask for it and memory allows. */
+/* Memory for decoded counts, if the options ask for it and it is there. */
 static flim_status make_cache(flim_dataset *d, const flim_dataset_options *options, flim_error *err)
 {
     if (options->cache == FLIM_CACHE_NONE) {

@@ -3,7 +3,7 @@
  * For: --cache device.  Three steps: widths (how narrow each cell's counts can be stored), plan (before the program is
  *      allocated), store (after it).  A loader made with options.device_cached then delivers batches without voxels.
  * Owns: nothing; `bytes` is the caller's, (n) entries.
- * Errors: FLIM_ERROR_USAGE where the device has no memory of its own; FLIM_ERROR_DATA from reading; FLIM_INTERRUPTED.
+ * Errors: FLIM_ERROR_USAGE if the device has no memory of its own; FLIM_ERROR_DATA from reading; FLIM_INTERRUPTED.
  */
 #ifndef FLIM_DATA_DEVICE_CACHE_H
 #define FLIM_DATA_DEVICE_CACHE_H
@@ -11,8 +11,8 @@
 #include "flim/dataset.h"
 #include "flim/device.h"
 
-/* bytes[i] of a voxel of cell i: 1, 2 or 4.  summary: (n) of a scan, which says what each cell needs; NULL: what the file's type
- * can hold. */
+/* bytes[i] of a voxel of cell i: 1, 2 or 4.  summary: (n) of a scan, which says what each cell needs; NULL: what the file's
+ * type can hold. */
 void flim_device_cache_widths(const flim_dataset *dataset, const flim_cell_summary *summary, uint8_t *bytes);
 
 /* Device bytes that these cells take, to within a MiB; flim_program_memory has the exact number once they are planned. */

@@ -1,4 +1,4 @@
-/* zlib streams in one call: libdeflate where it was found, else zlib.  One object a thread. */
+/* zlib streams in one call: libdeflate where it was found, else zlib.  One object per thread. */
 #ifndef FLIM_DATA_INFLATE_H
 #define FLIM_DATA_INFLATE_H
 

@@ -234,7 +234,8 @@ static flim_status copy_paths(flim_data_report *report, const char *const *paths
     return FLIM_OK;
 }
 
-/* Opens the data as train_cv would; if that is refused, at least their cells.  report->dataset stays NULL if neither works. */
+/* Opens the data as train_cv would; if that is refused, at least their cells.  report->dataset stays NULL if
+ * neither works. */
 static flim_status open_data(flim_data_report *report, const flim_data_report_options *options, flim_error *err)
 {
     const char *const *paths = (const char *const *)report->path;

@@ -33,7 +33,7 @@ typedef struct flim_data_report {
     int n_paths;
     char **path;
     char *refused; /* why train_cv will not take it; NULL = it will */
-    flim_dataset *dataset; /* NULL where it could not be opened even without labels */
+    flim_dataset *dataset; /* NULL if it could not be opened even without labels */
     int64_t n_rows;
     flim_report_row *row; /* by group, then class; the last one is the sum */
     int64_t bad; /* cells that cannot be read or hold numbers that are no counts */

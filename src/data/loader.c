@@ -97,7 +97,7 @@ static slot *find_slot(flim_loader *loader, slot_state state, int64_t number)
     return NULL;
 }
 
-/* Under the lock: the buffer that the next cell goes into, or NULL where there is nothing to do now. */
+/* Under the lock: the buffer that the next cell goes into, or NULL if there is nothing to do now. */
 static slot *next_slot(flim_loader *loader)
 {
     if (!loader->active || loader->failed >= 0 || loader->next_draw == loader->phase.n_draws) {
@@ -175,8 +175,8 @@ static int64_t rounded(int64_t bytes)
     return (bytes + 63) / 64 * 64;
 }
 
-/* Bytes of one batch's arrays: signal, mask, label, weight, id at part[]; -1 where that overflows. */
-static int64_t lay_out_batch(int64_t batch, int64_t voxels, int64_t pixels, int64_t part[5])
+/* Bytes of one batch's arrays: signal, mask, label, weight, id at offset[]; -1 where that overflows. */
+static int64_t lay_out_batch(int64_t batch, int64_t voxels, int64_t pixels, int64_t offset[5])
 {
     const int64_t per_cell[5] = {voxels * (int64_t)sizeof(float), pixels, sizeof(int32_t), sizeof(float),
                                  sizeof(flim_cell_id)};
@@ -185,7 +185,7 @@ static int64_t lay_out_batch(int64_t batch, int64_t voxels, int64_t pixels, int6
         if (per_cell[i] > INT64_MAX / 32768 / batch) { /* 16 for the sum, 1025 buffers at most */
             return -1;
         }
-        part[i] = bytes;
+        offset[i] = bytes;
         bytes += rounded(per_cell[i] * batch);
     }
     return bytes;
@@ -193,8 +193,8 @@ static int64_t lay_out_batch(int64_t batch, int64_t voxels, int64_t pixels, int6
 
 int64_t flim_loader_buffer_bytes(int prefetch, int64_t batch, int t, int h, int w)
 {
-    int64_t part[5];
-    const int64_t pixels = (int64_t)h * w, one = lay_out_batch(batch, pixels * t, pixels, part);
+    int64_t offset[5];
+    const int64_t pixels = (int64_t)h * w, one = lay_out_batch(batch, pixels * t, pixels, offset);
     return one < 0 ? -1 : one * (prefetch + 1);
 }
 
@@ -207,8 +207,8 @@ static flim_status make_buffers(flim_loader *loader, flim_error *err)
         return FLIM_ERROR_MEMORY;
     }
     const bool device_cached = loader->options.device_cached;
-    int64_t part[5];
-    const int64_t one = lay_out_batch(batch, device_cached ? 0 : d->voxels, device_cached ? 0 : d->pixels, part);
+    int64_t offset[5];
+    const int64_t one = lay_out_batch(batch, device_cached ? 0 : d->voxels, device_cached ? 0 : d->pixels, offset);
     if (one < 0) {
         return flim_fail(err, FLIM_ERROR_MEMORY, "a batch of %lld cells of %lld voxels does not fit into memory",
                          (long long)batch, (long long)d->voxels);
@@ -231,12 +231,12 @@ static flim_status make_buffers(flim_loader *loader, flim_error *err)
                                               .t = d->info.t,
                                               .h = d->info.h,
                                               .w = d->info.w,
-                                              .signal = device_cached ? NULL : (void *)(at + part[0]),
-                                              .mask = device_cached ? NULL : (void *)(at + part[1]),
+                                              .signal = device_cached ? NULL : (void *)(at + offset[0]),
+                                              .mask = device_cached ? NULL : (void *)(at + offset[1]),
                                               .device_cached = device_cached,
-                                              .label = (void *)(at + part[2]),
-                                              .weight = (void *)(at + part[3]),
-                                              .id = (void *)(at + part[4])};
+                                              .label = (void *)(at + offset[2]),
+                                              .weight = (void *)(at + offset[3]),
+                                              .id = (void *)(at + offset[4])};
     }
     return FLIM_OK;
 }

@@ -32,8 +32,8 @@ void flim_number_swap(flim_number number, int64_t count, void *values);
 int64_t flim_number_counts(flim_number number, const void *values, int64_t count, float *out);
 /* Native values -> float32(log1p(counts)) / 10.  table: flim_signal_table's.  Returns as above. */
 int64_t flim_number_signal(flim_number number, const void *values, int64_t count, const float *table, float *out);
-/* mask[p] = 1 where any of values (frames, pixels) holds a photon, for checked unsigned integers of 1 or 2 bytes, or floats of
- * 4 as flim_number_counts and _signal make them.  seen: scratch of `pixels` words. */
+/* mask[p] = 1 where any of values (frames, pixels) holds a photon, for checked unsigned integers of 1 or 2 bytes, or floats
+ * of 4 as flim_number_counts and _signal make them.  seen: scratch of `pixels` words. */
 void flim_number_mask(flim_number number, const void *values, int64_t frames, int64_t pixels, uint32_t *seen, uint8_t *mask);
 /* Bytes that a voxel of checked counts needs: 1 or 2 as an unsigned integer, 4 where only a float holds them all. */
 int flim_counts_bytes(const float *counts, int64_t count);

@@ -97,7 +97,7 @@ static flim_status try_files(const char *const *paths, int n_paths, const flim_d
     return FLIM_OK; /* what is open goes with the process */
 }
 
-/* The whole struct from the pipe, or false where the child ended before. */
+/* The whole struct from the pipe, or false if the child ended before. */
 static bool receive(int fd, flim_error *answer)
 {
     size_t got = 0;
@@ -130,8 +130,8 @@ static _Noreturn void be_child(int fd, const char *const *paths, int n_paths, co
     quick_exit(0); /* no handlers: neither HDF5's nor those of the program that called */
 }
 
-/* FLIM_OK if the files can be opened here, else the error; *ended: the child came to its end with that answer, and did not crash.
- * If no child can be made the answer is FLIM_OK. */
+/* FLIM_OK if the files can be opened here, else the error; *ended: the child came to its end with that answer, and did not
+ * crash.  If no child can be made the answer is FLIM_OK. */
 static flim_status probe(const char *const *paths, int n_paths, const flim_dataset_options *options, bool *ended,
                          flim_error *err)
 {

@@ -1,4 +1,4 @@
-/* Cells of a data set, one reader a thread. */
+/* Cells of a data set, one reader per thread. */
 #include <stdio.h>
 #include <string.h>
 

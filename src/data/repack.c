@@ -124,7 +124,7 @@ static bool real_class_names(const flim_dataset_info *info)
     return false;
 }
 
-/* Groups that are numbers stay numbers, so that their order stays.  number: (n) or NULL where they are not. */
+/* Groups that are numbers stay numbers, so that their order stays.  number: (n) or NULL if they are not. */
 static flim_status group_numbers(const flim_dataset_info *info, int64_t **number, flim_error *err)
 {
     *number = NULL;

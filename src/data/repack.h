@@ -1,9 +1,10 @@
-/* Rewrites any readable data file in the best layout: one cell a chunk, shuffle + gzip 4, the smallest integers that fit.
+/* Rewrites any readable data file in the best layout: one cell per chunk, shuffle + gzip 4, the smallest integers that fit.
  *
  * For: flim_repack.  Several files become one.  /counts, /label, /group, /name, /mask, class names and time range are kept;
  *      other objects are not, and each is named in a note.
- * Owns: nothing.  OUT.part is written, read back and compared cell by cell, then renamed to OUT; on any failure it is removed.
- * Errors: FLIM_ERROR_DATA what cannot be read; FLIM_ERROR_USAGE where OUT exists; FLIM_ERROR_WRITE; FLIM_INTERRUPTED.
+ * Owns: nothing.  OUT.part is written, read back and compared cell by cell, then renamed to OUT; on any failure it is
+ * removed.
+ * Errors: FLIM_ERROR_DATA what cannot be read; FLIM_ERROR_USAGE if OUT exists; FLIM_ERROR_WRITE; FLIM_INTERRUPTED.
  */
 #ifndef FLIM_REPACK_H
 #define FLIM_REPACK_H

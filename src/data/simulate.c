@@ -94,7 +94,7 @@ static void project_out(double *v, const double *basis, int columns, int n)
     }
 }
 
-/* Scales v to mean square 1, or to zeros where nothing but rounding is left of it. */
+/* Scales v to mean square 1, or to zeros if nothing but rounding is left of it. */
 static void normalise(double *v, int n)
 {
     double square = dot(v, v, n) / n, scale = square > 1e-18 ? 1 / sqrt(square) : 0;

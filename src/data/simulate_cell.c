@@ -38,7 +38,7 @@ static outline draw_outline(flim_random *random, const flim_simulate_options *o,
     return shape;
 }
 
-/* Distance from the centre as a share of the outline's radius in that direction: inside where it is below 1. */
+/* Distance from the centre as a share of the outline's radius in that direction: inside if it is below 1. */
 static double outline_depth(const outline *shape, double y, double x)
 {
     double dy = y - shape->y, dx = x - shape->x, r = sqrt(dy * dy + dx * dx);

@@ -10,7 +10,7 @@
 /* What does not depend on the options.  Lifetimes and free shares are NAD(P)H's in living cells (free about 0.4 ns, bound
  * 2 to 3 ns, free share 0.6 to 0.8, higher in activated T cells); 80 MHz laser; detector response 0.2 ns. */
 static const double period_ns = 12.5, free_ns = 0.4, bound_ns = 2.5, irf_fwhm_ns = 0.2;
-static const double background = 0.12; /* counts a pixel, over all bins */
+static const double background = 0.12; /* counts per pixel, over all bins */
 
 enum { CELL = 0, LABELS = 1, DONORS = 2, BALANCE = 3 }; /* `repeat` of the random numbers for each purpose */
 

@@ -1,8 +1,8 @@
 /* One open data file, whatever its format: cells, columns and attributes behind a table of functions.
  *
  * For: src/data.  A second native format is one folder src/data/<format>/ that fills the table, and a row in format.c.
- * Owns: a source owns its file, opened read-only, which never changes.  Nothing that a file says is believed before it was checked:
- *      sizes that are to be allocated stay under limit(), which follows the size of the file.
+ * Owns: a source owns its file, opened read-only, which never changes.  Nothing that a file says is believed before it was
+ *      checked: sizes that are to be allocated stay under limit(), which follows the size of the file.
  * Errors: FLIM_ERROR_DATA with file, object, found and expected; FLIM_ERROR_MEMORY.
  */
 #ifndef FLIM_DATA_SOURCE_H
@@ -59,8 +59,8 @@ typedef struct flim_source_ops {
     /* Most bytes that one array read from this file may take. */
     int64_t (*limit)(const flim_source *source);
 
-    /* Values of one cell: T*H*W of info.number, native byte order, the file's axis order.  From several threads, each with its
-     * scratch. */
+    /* Values of one cell: T*H*W of info.number, native byte order, the file's axis order.  From several threads, each with
+     * its scratch. */
     flim_status (*read_cell)(flim_source *source, int64_t cell, flim_scratch *scratch, void *values, flim_error *err);
 
     /* Columns: one value per cell ("label", "group", "name").  Another length than info.n is an error that states both. */
@@ -71,18 +71,18 @@ typedef struct flim_source_ops {
     flim_status (*read_integers)(flim_source *source, const char *name, int64_t *values, flim_error *err);
     /* list (n): strings of any storage; each is the caller's (flim_free), also after an error. */
     flim_status (*read_strings)(flim_source *source, const char *name, char **list, flim_error *err);
-    /* mask (n,h,w) gets 0/1; axes as for /counts, less T.  *found = false if there is none; *other counts non-zero values that are
-     * not 1. */
+    /* mask (n,h,w) gets 0/1; axes as for /counts, less T.  *found = false if there is none; *other counts non-zero values
+     * that are not 1. */
     flim_status (*read_mask)(flim_source *source, const char *axes, uint8_t *mask, bool *found, int64_t *other,
                              flim_error *err);
 
-    /* Attributes of the file.  Strings: *list (flim_free each and the list) and *count, 0 if there is none.  Number: leaves *value
-     * if there is none. */
+    /* Attributes of the file.  Strings: *list (flim_free each and the list) and *count, 0 if there is none.  Number: leaves
+     * *value if there is none. */
     flim_status (*attribute_strings)(flim_source *source, const char *name, char ***list, int64_t *count, flim_error *err);
     flim_status (*attribute_number)(flim_source *source, const char *name, double *value, flim_error *err);
 
-    /* A dataset that looks like a misspelt `name` ("labels" for "label"), and an attribute that may be meant for it ("donor of
-     * /counts"); empty if there is none.  Both have `size` bytes. */
+    /* A dataset that looks like a misspelt `name` ("labels" for "label"), and an attribute that may be meant for it ("donor
+     * of /counts"); empty if there is none.  Both have `size` bytes. */
     void (*similar)(flim_source *source, const char *name, char *dataset, char *attribute, size_t size);
     /* Objects that the file format does not name: "centre_yx, file_id"; empty if there are none. */
     void (*others)(flim_source *source, char *text, size_t size);

@@ -8,7 +8,8 @@
 flim_status flim_transform_compile(const flim_transform *transform, int t, int h, int w, flim_transform_table *out,
                                    flim_error *err);
 
-/* Applies a table to the cell `id`: counts (T,H,W) -> out (T,H,W), mask (H,W) -> mask_out (H,W).  Input and output must not overlap. */
+/* Applies a table to the cell `id`: counts (T,H,W) -> out (T,H,W), mask (H,W) -> mask_out (H,W).  Input and output must not
+ * overlap. */
 void flim_transform_apply(const flim_transform_table *table, const flim_cell_id *id, const float *counts, const uint8_t *mask,
                           float *out, uint8_t *mask_out);
 

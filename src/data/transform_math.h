@@ -1,7 +1,8 @@
-/* The arithmetic of transforms, for the loader (C) and the device cache's gather (CUDA): integers only, so that both give equal bits.
+/* The arithmetic of transforms, for the loader (C) and the device cache's gather (CUDA): integers only, so that both give
+ * equal bits.
  *
- * All operations so far are index maps: an output voxel takes the value of one input voxel.  The steps of a cell compose into one map,
- * so that a cell is read once however many steps there are.
+ * All operations so far are index maps: an output voxel takes the value of one input voxel.  The steps of a cell compose into
+ * one map, so that a cell is read once however many steps there are.
  * Owns: nothing.  Cannot fail.
  */
 #ifndef FLIM_DATA_TRANSFORM_MATH_H

@@ -1,10 +1,10 @@
 /* /counts: checked once at open, then read cell by cell on the fastest way that its layout allows.
  *
  * HDF5 runs one call at a time, inflating included, so threads gain nothing inside it.  What can be had without it is: the
- * bytes of a contiguous dataset by pread; those of a dataset of one cell per chunk by pread at addresses found at open, or through
- * H5Dread_chunk (no filters, a few microseconds) where finding them all would take long.  Inflating, unshuffling and byte
- * order are then done by the calling thread.  Everything else, and each chunk with something unusual about it (never written,
- * a filter left out, larger than its cell), goes through H5Dread under the lock.
+ * bytes of a contiguous dataset by pread; those of a dataset of one cell per chunk by pread at addresses found at open, or
+ * through H5Dread_chunk (no filters, a few microseconds) where finding them all would take long.  Inflating, unshuffling and
+ * byte order are then done by the calling thread.  Everything else, and each chunk with something unusual about it (never
+ * written, a filter left out, larger than its cell), goes through H5Dread under the lock.
  */
 #include "data/hdf5/hdf5_cells.h"
 

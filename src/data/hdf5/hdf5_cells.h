@@ -25,7 +25,7 @@ typedef struct flim_h5_cells {
     bool shuffle, deflate;
     bool addresses; /* HDF5's addresses are offsets into h5's file */
     uint64_t offset; /* contiguous: of cell 0 in the file */
-    uint64_t *address; /* chunks: (n) or NULL; UINT64_MAX where the library has to read it */
+    uint64_t *address; /* chunks: (n) or NULL; UINT64_MAX if the library has to read it */
     uint32_t *length; /* (n) */
 } flim_h5_cells;
 

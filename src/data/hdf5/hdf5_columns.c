@@ -1,4 +1,4 @@
-/* Everything of a file that is one value a cell (labels, groups, names, masks) and the root's attributes. */
+/* Everything of a file that is one value per cell (labels, groups, names, masks) and the root's attributes. */
 #include "data/hdf5/hdf5_internal.h"
 
 #include <math.h>
@@ -339,7 +339,8 @@ static void mask_axes(const char *axes, int at[3])
     }
 }
 
-/* Values of a block of cells, read in the file's axis order -> mask (cells,H,W) 0/1; first: number of the block's first cell. */
+/* Values of a block of cells, read in the file's axis order -> mask (cells,H,W) 0/1; first: number of the
+ * block's first cell. */
 static flim_status mask_block(const reading *s, const double *values, const hsize_t step[3], int64_t first, int64_t cells,
                               int h, int w, uint8_t *mask, int64_t *other, flim_error *err)
 {

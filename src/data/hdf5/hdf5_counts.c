@@ -40,8 +40,9 @@ static bool known_float(hid_t type, flim_number *number)
     return false;
 }
 
-/* What the file's numbers are and as what they will be read.  *plain: raw bytes can be used without HDF5.  Other integer and
- * float formats (12 bits in 16, bfloat16, 80-bit floats) are read by HDF5 into the widest native type, which clips nothing. */
+/* What the file's numbers are and as what they will be read.  *plain: raw bytes can be used without HDF5.
+ * Other integer and float formats (12 bits in 16, bfloat16, 80-bit floats) are read by HDF5 into the widest
+ * native type, which clips nothing. */
 flim_status flim_h5_choose_number(flim_h5_cells *cells, hid_t type, bool *plain, flim_error *err)
 {
     flim_number *number = &cells->info->number;

@@ -21,15 +21,15 @@ void flim_h5_type_name(hid_t type, bool brief, char *text, size_t size)
     size_t bytes = H5Tget_size(type);
     H5T_class_t class = H5Tget_class(type);
     H5T_order_t order = H5Tget_order(type);
-    const char *tail = brief || bytes < 2      ? ""
-                       : order == H5T_ORDER_LE ? " little-endian"
-                       : order == H5T_ORDER_BE ? " big-endian"
-                                               : "";
+    const char *order_name = brief || bytes < 2      ? ""
+                             : order == H5T_ORDER_LE ? " little-endian"
+                             : order == H5T_ORDER_BE ? " big-endian"
+                                                     : "";
     switch (class) {
     case H5T_INTEGER:
-        snprintf(text, size, "%sint%zu%s", H5Tget_sign(type) == H5T_SGN_NONE ? "u" : "", 8 * bytes, tail);
+        snprintf(text, size, "%sint%zu%s", H5Tget_sign(type) == H5T_SGN_NONE ? "u" : "", 8 * bytes, order_name);
         return;
-    case H5T_FLOAT: snprintf(text, size, "float%zu%s", 8 * bytes, tail); return;
+    case H5T_FLOAT: snprintf(text, size, "float%zu%s", 8 * bytes, order_name); return;
     case H5T_STRING:
         if (H5Tis_variable_str(type) > 0) {
             snprintf(text, size, "string");
@@ -47,7 +47,7 @@ void flim_h5_type_name(hid_t type, bool brief, char *text, size_t size)
     case H5T_COMPOUND: snprintf(text, size, "compound"); return;
     case H5T_VLEN: snprintf(text, size, "variable-length list"); return;
     case H5T_ARRAY: snprintf(text, size, "array"); return;
-    case H5T_BITFIELD: snprintf(text, size, "bitfield of %zu bytes%s", bytes, tail); return;
+    case H5T_BITFIELD: snprintf(text, size, "bitfield of %zu bytes%s", bytes, order_name); return;
     case H5T_OPAQUE: snprintf(text, size, "opaque"); return;
     case H5T_REFERENCE: snprintf(text, size, "reference"); return;
     default: snprintf(text, size, "unknown type"); return;

@@ -65,7 +65,7 @@ void flim_h5_describe(hid_t object, char *text, size_t size);
 void flim_h5_type_name(hid_t type, bool brief, char *text, size_t size);
 /* Every filter is there, and every other file that the dataset's bytes lie in. */
 flim_status flim_h5_check_storage(flim_h5 *h5, const char *name, hid_t dataset, flim_error *err);
-/* False where a link led into another file: its addresses are not h5's. */
+/* False if a link led into another file: its addresses are not h5's. */
 bool flim_h5_is_own(flim_h5 *h5, hid_t dataset);
 /* "shuffle + gzip 4"; "no filter" */
 void flim_h5_filter_names(hid_t dcpl, char *text, size_t size);

@@ -41,7 +41,7 @@ static int64_t physical_memory(void)
     return pages > 0 && page > 0 ? (int64_t)pages * page : (int64_t)1 << 32;
 }
 
-/* Opens the dataset again with room for its decompressed chunks, as far as the limit goes, and says what it means. */
+/* Reopens the dataset with a cache for its decompressed chunks, as far as the limit goes, and says what it means. */
 static flim_status size_cache(flim_h5_cells *cells, int64_t limit, const hsize_t chunk[4], const flim_log *log,
                               flim_error *err)
 {
@@ -104,7 +104,7 @@ static int note_chunk(const hsize_t *offset, unsigned mask, haddr_t address, hsi
 }
 #endif
 
-/* Finds where every chunk lies.  Leaves address NULL where that would be slow or uncertain; reading then asks the library. */
+/* Finds where every chunk lies.  Leaves address NULL if that would be slow or uncertain; reading then asks the library. */
 static flim_status find_chunks(flim_h5_cells *cells, flim_error *err)
 {
     int64_t n = cells->info->n;

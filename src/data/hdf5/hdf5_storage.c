@@ -88,7 +88,7 @@ static flim_status check_filters(const flim_h5 *h5, const char *name, hid_t dcpl
 
 /* ---- other files */
 
-/* The length of path up to and without its last slash, at least 1 for "/name"; 0 where there is none. */
+/* The length of path up to and without its last slash, at least 1 for "/name"; 0 if there is none. */
 static size_t folder_length(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -113,8 +113,8 @@ static bool exists(const flim_h5 *h5, const char *prefix, size_t length, const c
     return made > 0 && made < PATH_SIZE && stat(path, about) == 0 && S_ISREG(about->st_mode);
 }
 
-/* A file by the name that h5 has for it, looked for where HDF5 looks; variable: the environment's prefix for such files; beside:
- * HDF5 looks beside h5, too. */
+/* A file by the name that h5 has for it, looked for where HDF5 looks; variable: the environment's prefix for such files;
+ * beside: HDF5 looks beside h5, too. */
 static bool find_file(const flim_h5 *h5, const char *name, const char *variable, bool beside, char path[PATH_SIZE],
                       struct stat *about)
 {
@@ -150,10 +150,10 @@ static flim_status check_external(flim_h5 *h5, const char *name, hid_t dataset, 
     for (int i = 0; i < n && left > 0 && status == FLIM_OK; i++) {
         char stored[PATH_SIZE] = "", path[PATH_SIZE];
         off_t offset = 0;
-        hsize_t room = 0;
+        hsize_t bytes = 0;
         struct stat about;
-        H5Pget_external(dcpl, (unsigned)i, sizeof stored - 1, stored, &offset, &room);
-        uint64_t need = room == H5F_UNLIMITED || room > left ? left : room;
+        H5Pget_external(dcpl, (unsigned)i, sizeof stored - 1, stored, &offset, &bytes);
+        uint64_t need = bytes == H5F_UNLIMITED || bytes > left ? left : bytes;
         if (!find_file(h5, stored, "HDF5_EXTFILE_PREFIX", false, path, &about)) {
             status =
                 flim_fail(err, FLIM_ERROR_DATA,

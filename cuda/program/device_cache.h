@@ -1,11 +1,11 @@
 /* All cells of a data set in device memory: --cache device.
  *
- * Counts lie as narrow as each cell allows (uint8, uint16; a cell that is neither as its finished fp32 signal), masks as bytes.
- * flim_k_gather makes a batch of them, equal bit for bit to what the host would have sent.
+ * Counts lie as narrow as each cell allows (uint8, uint16; a cell that is neither as its finished fp32 signal), masks as
+ * bytes.  flim_k_gather_cells makes a batch of them, equal bit for bit to what the host would have sent.
  * Owns: the host side owns its arrays; the device side lies in the program's one allocation.
  */
-#ifndef FLIM_CUDA_DEVICE_CELLS_H
-#define FLIM_CUDA_DEVICE_CELLS_H
+#ifndef FLIM_CUDA_DEVICE_CACHE_H
+#define FLIM_CUDA_DEVICE_CACHE_H
 
 #include "flim/device.h"
 #include "cuda/kernels/kernels.h"

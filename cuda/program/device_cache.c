@@ -1,4 +1,4 @@
-#include "cuda/program/device_cells.h"
+#include "cuda/program/device_cache.h"
 
 #include <string.h>
 
