@@ -1,7 +1,8 @@
 /* Counter-based random numbers: Philox4x32-10 (Salmon et al., SC'11; Random123's philox.h).
  *
  * For: every random decision is a pure function of (seed, fold, epoch, cell, repeat, purpose, index), so that thread count,
- *      resume, batch size and device never change it.  CUDA kernels compute the same blocks from the same counter layout.
+ *      resume, batch size and device never change it.  Kernels draw from
+ *      the same code (src/core/random_block.h).
  * Owns: nothing; no global state.  Cannot fail.
  *
  * Layout, fixed for all backends:
@@ -19,7 +20,7 @@ typedef enum flim_random_purpose {
     FLIM_RANDOM_SPLIT = 2, /* folds and inner validation */
     FLIM_RANDOM_SAMPLER = 3, /* order and choice of the cells of an epoch */
     FLIM_RANDOM_DROPOUT = 4, /* index = unit << 16 | channel / 4, word = channel % 4; the head counts as unit n_units */
-    FLIM_RANDOM_AUGMENT = 5, /* transforms of a cell */
+    FLIM_RANDOM_AUGMENT = 5, /* transforms of a cell: index = step (flim/transform.h) */
     FLIM_RANDOM_SIMULATE = 6, /* flim_simulate */
     FLIM_RANDOM_BOOTSTRAP = 7 /* confidence intervals */
 } flim_random_purpose;

@@ -28,12 +28,12 @@ void flim_dataset_log_cache(const flim_dataset *d, const flim_log *log)
     if (d->cache) {
         flim_log_line(log, FLIM_LOG_NOTE,
                       "cells stay in host memory once they are read: at most %.0f MiB of %.1f GiB available",
-                      (double)d->info.cache_bytes / 0x1p20, (double)d->available_bytes / 0x1p30);
+                      flim_mib(d->info.cache_bytes), flim_gib(d->available_bytes));
     } else if (d->decoded_bytes) {
         flim_log_line(
             log, FLIM_LOG_NOTE,
             "cells are read from the file each time: decoded they take up to %.1f GiB, %.1f GiB of memory are available",
-            (double)d->decoded_bytes / 0x1p30, (double)d->available_bytes / 0x1p30);
+            flim_gib(d->decoded_bytes), flim_gib(d->available_bytes));
     }
 }
 

@@ -214,7 +214,7 @@ static flim_status make_cache(flim_dataset *d, const flim_dataset_options *optio
             err, FLIM_ERROR_MEMORY,
             "the decoded counts take up to %.1f GiB and %.1f GiB of memory are available; without the cache they are "
             "read from the file each time",
-            (double)bytes / 0x1p30, (double)available / 0x1p30);
+            flim_gib(bytes), flim_gib(available));
     }
     if (bytes <= most) {
         FLIM_TRY(flim_cell_cache_create(d->info.n, d->voxels, size, &d->cache, err));

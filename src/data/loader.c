@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "core/alloc.h"
+#include "core/bytes.h"
 #include "core/clock.h"
 #include "core/try.h"
 #include "data/dataset_internal.h"
@@ -220,7 +221,7 @@ static flim_status make_buffers(flim_loader *loader, flim_error *err)
         if (!loader->pinned && flim_device_get_info(loader->options.device)->own_memory) {
             flim_log_line(loader->options.log, FLIM_LOG_NOTE,
                           "%.1f MiB of batch buffers could not be pinned (ulimit -l?): copies to the device are slower",
-                          (double)loader->buffer_bytes / 0x1p20);
+                          flim_mib(loader->buffer_bytes));
         }
     } else if (!(loader->memory = flim_alloc_aligned((size_t)loader->buffer_bytes, 1, err))) {
         return FLIM_ERROR_MEMORY;

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "core/alloc.h"
+#include "core/bytes.h"
 #include "core/try.h"
 
 /* Reading chunk addresses one by one costs HDF5 a walk over all of them each time; up to this many cells that is fast. */
@@ -83,8 +84,8 @@ static flim_status size_cache(flim_h5_cells *cells, int64_t limit, const hsize_t
                       "%s: /counts is slow to read in random order: chunks of (%s) hold %lld cells each and all of them take "
                       "%.1f GiB, the cache has %.1f GiB; better: flim_repack IN OUT, or h5repack -l counts:CHUNK=%s -f "
                       "counts:SHUF -f counts:GZIP=4 IN OUT",
-                      path, found_text, (long long)cells->cells_per_chunk, (double)total / 0x1p30,
-                      (double)cells->cache_bytes / 0x1p30, best_text);
+                      path, found_text, (long long)cells->cells_per_chunk, flim_gib(total), flim_gib(cells->cache_bytes),
+                      best_text);
     }
     return FLIM_OK;
 }
