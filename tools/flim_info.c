@@ -1,8 +1,9 @@
-/* flim_info FILE...: what is in a data file, and whether train_cv will take it (flim/data_report.h). */
+/* flim_info FILE...: what is in a data file, and whether train_cv will take it (data/info.h). */
 #include <stddef.h>
 #include <stdio.h>
 
 #include "common/tool.h"
+#include "core/try.h"
 #include "data/info.h"
 
 typedef struct options {
@@ -19,14 +20,14 @@ static const flim_flag_row rows[] = {
     {NULL, "together", FLIM_VALUE_SWITCH, FIELD(together), "false", NULL,
      .help = "all files as one list of cells, as train_cv has them"},
     {"Output", "scan", FLIM_VALUE_SWITCH, FIELD(scan), "false", NULL, .help = "list every bad cell, not only the first five"},
-    {NULL, "json", FLIM_VALUE_TEXT, FIELD(json), "", "FILE", .help = "the same as a JSON array, one entry a report"},
+    {NULL, "json", FLIM_VALUE_TEXT, FIELD(json), "", "FILE", .help = "the same as a JSON array, one entry per report"},
     {NULL, "verbose", FLIM_VALUE_SWITCH, FIELD(verbose), "false", NULL, .help = "print HDF5's own error stacks"},
 };
 static const flim_flag_table table = {
     "flim_info",
     "flim_info FILE... [flag]...",
     "Reads every cell of a data file and says what is in it, what would mislead a training, and\n"
-    "whether train_cv will take it. Exit code 3 where it will not.",
+    "whether train_cv will take it. Exit code 3 if it will not.",
     rows,
     (int)(sizeof rows / sizeof rows[0]),
     .operand = "FILE"};
@@ -47,24 +48,22 @@ static flim_status inspect(void *read, const flim_string_list *files, console *s
                                           .stop = console_catch_signals(),
                                           .hdf5_errors = o->verbose ? &log : NULL};
     int step = o->together ? files->n : 1;
-    for (int i = 0; i < files->n && status == FLIM_OK; i += step) {
+    for (int i = 0; i < files->n; i += step) {
         flim_data_report *report = NULL;
-        status = flim_data_report_create((const char *const *)files->item + i, step, &how, &report, err);
-        if (status == FLIM_OK) {
-            printf("%s", i ? "\n" : "");
-            flim_data_report_print(report, stdout);
-            flim_json_add(all, flim_data_report_json(report));
-            if (report->refused && found == FLIM_OK) {
-                found = flim_fail(err, FLIM_ERROR_DATA, "%s", report->refused);
-            }
+        FLIM_TRY_DONE(flim_data_report_create((const char *const *)files->item + i, step, &how, &report, err));
+        printf("%s", i ? "\n" : "");
+        flim_data_report_print(report, stdout);
+        flim_json_add(all, flim_data_report_json(report));
+        if (report->refused && found == FLIM_OK) {
+            found = flim_fail(err, FLIM_ERROR_DATA, "%s", report->refused);
         }
         flim_data_report_free(report);
     }
-    if (status == FLIM_OK && o->json[0]) {
-        status = flim_json_write(all, o->json, err);
-    }
+    FLIM_TRY_DONE(o->json[0] ? flim_json_write(all, o->json, err) : FLIM_OK);
+    status = found;
+done:
     flim_json_free(all);
-    return status == FLIM_OK ? found : status;
+    return status;
 }
 
 int main(int argc, char **argv)

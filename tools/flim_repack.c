@@ -1,4 +1,4 @@
-/* flim_repack IN... OUT: rewrites data files in the layout that loads fastest (flim/repack.h). */
+/* flim_repack IN... OUT: rewrites data files in the layout that loads fastest (data/repack.h). */
 #include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@ static const flim_flag_row rows[] = {
 static const flim_flag_table table = {
     "flim_repack",
     "flim_repack IN... OUT [flag]...",
-    "Rewrites a data file (or several as one) with one cell a chunk, shuffle + gzip 4, the smallest integers that\n"
+    "Rewrites a data file (or several as one) with one cell per chunk, shuffle + gzip 4, the smallest integers that\n"
     "fit. Every cell is read back and compared before OUT appears. IN stays as it is.",
     rows,
     (int)(sizeof rows / sizeof rows[0]),

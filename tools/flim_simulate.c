@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "common/tool.h"
+#include "core/try.h"
 #include "flim/simulate.h"
 
 typedef struct options {
@@ -28,7 +29,7 @@ static const flim_flag_row rows[] = {
      .allowed = ">= 8, <= 65536"},
     {NULL, "height", FLIM_VALUE_INTEGER, FIELD(height), "21", "H", "pixels", .allowed = ">= 3, <= 1024"},
     {NULL, "width", FLIM_VALUE_INTEGER, FIELD(width), "21", "W", "pixels", .allowed = ">= 3, <= 1024"},
-    {"Signal", "photons", FLIM_VALUE_REAL, FIELD(photons), "4000", "P", "mean photons a cell, before background",
+    {"Signal", "photons", FLIM_VALUE_REAL, FIELD(photons), "4000", "P", "mean photons per cell, before background",
      .allowed = ">= 0, <= 1e7"},
     {NULL, "separation", FLIM_VALUE_REAL, FIELD(separation), "1", "S",
      "lifetime difference: 0.34 x S in the share of free NAD(P)H; 0 = none", .allowed = ">= 0, <= 100"},
@@ -68,19 +69,16 @@ static flim_status simulate(void *read, const flim_string_list *operands, consol
     }
     flim_simulation *simulation = NULL;
     flim_simulation_totals sum;
-    flim_status status = flim_simulation_create(&s, &simulation, err);
-    if (status == FLIM_OK) {
-        status = flim_simulation_write(simulation, o->out, console_catch_signals(), &sum, err);
-    }
+    FLIM_TRY(flim_simulation_create(&s, &simulation, err));
+    const flim_status status = flim_simulation_write(simulation, o->out, console_catch_signals(), &sum, err);
     flim_simulation_destroy(simulation);
-    if (status == FLIM_OK) {
-        double cells = (double)s.cells;
-        printf("%s: %" PRId64 " cells of %d donors, %d classes, (%d,%d,%d); a cell has %.0f photons on %.0f pixels, "
-               "%.1f %% zeros\n",
-               o->out, s.cells, s.donors, s.classes, s.bins, s.height, s.width, sum.photons / cells, sum.mask_pixels / cells,
-               100 * (double)sum.zero_voxels / (double)sum.voxels);
-    }
-    return status;
+    FLIM_TRY(status);
+    const double cells = (double)s.cells;
+    printf("%s: %" PRId64
+           " cells of %d donors, %d classes, (%d,%d,%d); a cell has %.0f photons on %.0f pixels, %.1f %% zeros\n",
+           o->out, s.cells, s.donors, s.classes, s.bins, s.height, s.width, sum.photons / cells, sum.mask_pixels / cells,
+           100 * (double)sum.zero_voxels / (double)sum.voxels);
+    return FLIM_OK;
 }
 
 int main(int argc, char **argv)

@@ -1,8 +1,9 @@
-/* gpu_plan: what a run will need on a card, the batch that fits, and configs made from it (flim/plan.h). */
+/* gpu_plan: what a run will need on a card, the batch that fits, and configs made from it (plan/plan.h). */
 #include <stdio.h>
 #include <string.h>
 
 #include "common/tool.h"
+#include "core/try.h"
 #include "plan/plan.h"
 
 typedef struct options {
@@ -26,22 +27,22 @@ static const flim_flag_row rows[] = {
     {NULL, "margin", FLIM_VALUE_TEXT, FIELD(margin), "", "F",
      .help = "share of the card's memory that plans may fill (default: the config's, 0.85)"},
     {"Run", "config", FLIM_VALUE_TEXT, FIELD(config), "", "FILE",
-     .help = "plan the settings of this config (default ./flimcv.yaml where there is one, as train_cv takes it)"},
+     .help = "plan the settings of this config (default: ./flimcv.yaml if it exists, as for train_cv)"},
     {NULL, "set", FLIM_VALUE_LIST, FIELD(set), "", "KEY=VALUE", .help = "set a key of the config; repeatable"},
     {NULL, "preset", FLIM_VALUE_CHOICE, CHOICE(preset), "", "P", "size of the network", .choices = flim_preset_names},
     {NULL, "precision", FLIM_VALUE_CHOICE, CHOICE(precision), "", "P", "arithmetic of the network",
      .choices = flim_precision_names},
-    {NULL, "batch", FLIM_VALUE_TEXT, FIELD(batch), "", "N", .help = "cells a training step, or auto"},
-    {NULL, "eval-batch", FLIM_VALUE_TEXT, FIELD(eval_batch), "", "N", .help = "cells a step of validation and test"},
-    {NULL, "accumulate", FLIM_VALUE_TEXT, FIELD(accumulate), "", "N", .help = "batches whose gradients make one step"},
+    {NULL, "batch", FLIM_VALUE_TEXT, FIELD(batch), "", "N", .help = "cells per training batch, or auto"},
+    {NULL, "eval-batch", FLIM_VALUE_TEXT, FIELD(eval_batch), "", "N", .help = "cells per batch of validation and test"},
+    {NULL, "accumulate", FLIM_VALUE_TEXT, FIELD(accumulate), "", "N", .help = "batches per update"},
     {NULL, "checkpoint-activations", FLIM_VALUE_CHOICE, CHOICE(checkpoint), "", "C", "what the backward pass recomputes",
      .choices = flim_recompute_names},
     {NULL, "effective-batch", FLIM_VALUE_INTEGER, FIELD(effective), "0", "N",
-     .help = "cells an update (batch x accumulate) that suggestions keep; 0 = as set", .allowed = ">= 0, <= 1073741824"},
+     .help = "cells per update (batch x accumulate) that suggestions keep; 0 = as set", .allowed = ">= 0, <= 1073741824"},
     {"Data", "data", FLIM_VALUE_TEXT, FIELD(data), "", "FILE", .help = "take number and size of the cells from this file"},
     {NULL, "cells", FLIM_VALUE_INTEGER, FIELD(cells), "0", "N",
-     .help = "cells of a training part, which no batch exceeds; 0 = as the data has them", .allowed = ">= 0"},
-    {NULL, "classes", FLIM_VALUE_INTEGER, FIELD(classes), "2", "K", .help = "where there is no data file",
+     .help = "cells of a training part, which no batch exceeds; 0 = from the data", .allowed = ">= 0"},
+    {NULL, "classes", FLIM_VALUE_INTEGER, FIELD(classes), "2", "K", .help = "if there is no data file",
      .allowed = ">= 2, <= 10000"},
     {NULL, "bins", FLIM_VALUE_INTEGER, FIELD(bins), "256", "T", .help = "likewise: time bins", .allowed = ">= 8, <= 65536"},
     {NULL, "height", FLIM_VALUE_INTEGER, FIELD(height), "21", "H", .help = "likewise: pixels", .allowed = ">= 3, <= 4096"},
@@ -51,7 +52,7 @@ static const flim_flag_row rows[] = {
     {NULL, "apply", FLIM_VALUE_TEXT, FIELD(apply), "", "CONFIG",
      .help = "write the recommendation into this config; a copy is kept as CONFIG.backup.N"},
     {NULL, "profile", FLIM_VALUE_SWITCH, FIELD(profile), "false",
-     .help = "run the suggestions on the card: predicted against measured memory, time a step"},
+     .help = "run the suggestions on the card: predicted against measured memory, time per step"},
     {NULL, "json", FLIM_VALUE_TEXT, FIELD(json), "", "FILE",
      .help = "write all of it as JSON; alone or with -, to standard output instead of the tables", .alone = "-"},
 };
@@ -79,23 +80,23 @@ static flim_status settle(const options *o, const char *config, flim_settings *s
                  {"accumulate", o->accumulate},
                  {"margin", o->margin},
                  {"data", o->data}};
-    flim_status status = given(config) ? flim_settings_read(settings, config, err) : FLIM_OK;
-    for (int i = 0; i < o->set.n && status == FLIM_OK; i++) {
+    FLIM_TRY(given(config) ? flim_settings_read(settings, config, err) : FLIM_OK);
+    for (int i = 0; i < o->set.n; i++) {
         char key[64];
         const char *equal = strchr(o->set.item[i], '=');
         if (!equal || (size_t)(equal - o->set.item[i]) >= sizeof key) {
             return flim_fail(err, FLIM_ERROR_USAGE, "--set: '%.200s' is not KEY=VALUE", o->set.item[i]);
         }
         snprintf(key, sizeof key, "%.*s", (int)(equal - o->set.item[i]), o->set.item[i]);
-        status = flim_settings_set(settings, key, equal + 1, err);
+        FLIM_TRY(flim_settings_set(settings, key, equal + 1, err));
     }
-    for (size_t i = 0; i < sizeof flags / sizeof flags[0] && status == FLIM_OK; i++) {
-        status = given(flags[i].value) ? flim_settings_set(settings, flags[i].key, flags[i].value, err) : FLIM_OK;
+    for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++) {
+        FLIM_TRY(given(flags[i].value) ? flim_settings_set(settings, flags[i].key, flags[i].value, err) : FLIM_OK);
     }
     settings->preset = o->preset < 0 ? settings->preset : (flim_preset)o->preset;
     settings->precision = o->precision < 0 ? settings->precision : (flim_precision)o->precision;
     settings->checkpoint_activations = o->checkpoint < 0 ? settings->checkpoint_activations : (flim_recompute)o->checkpoint;
-    return status;
+    return FLIM_OK;
 }
 
 static flim_status run(void *read, const flim_string_list *operands, console *screen, flim_error *err)
@@ -114,11 +115,9 @@ static flim_status run(void *read, const flim_string_list *operands, console *sc
     const flim_log log = console_log(screen);
     flim_settings settings;
     flim_json *json = NULL;
-    flim_status status = flim_settings_init(&settings, err);
-    if (status != FLIM_OK) {
-        return status;
-    }
-    status = settle(o, config, &settings, err);
+    flim_status status = FLIM_OK;
+    FLIM_TRY(flim_settings_init(&settings, err));
+    FLIM_TRY_DONE(settle(o, config, &settings, err));
     const flim_gpu_plan_options plan = {.gpu = o->gpu,
                                         .gpu_memory = o->gpu_memory,
                                         .devices = o->devices,
@@ -134,19 +133,18 @@ static flim_status run(void *read, const flim_string_list *operands, console *sc
                                         .height = o->height,
                                         .width = o->width,
                                         .log = &log};
-    if (status == FLIM_OK && given(config)) {
+    if (given(config)) {
         flim_log_line(&log, FLIM_LOG_INFO, "Settings: %s", config);
     }
-    if (status == FLIM_OK) {
-        status = flim_gpu_plan(&plan, &json, err);
-    }
-    if (status == FLIM_OK && json_only) {
+    FLIM_TRY_DONE(flim_gpu_plan(&plan, &json, err));
+    if (json_only) {
         char *text = flim_json_text(json);
         printf("%s\n", text ? text : "null");
         flim_json_text_free(text);
-    } else if (status == FLIM_OK && given(o->json)) {
+    } else if (given(o->json)) {
         status = flim_json_write(json, o->json, err);
     }
+done:
     flim_json_free(json);
     flim_settings_free(&settings);
     return status;

@@ -6,6 +6,7 @@
 
 #include "common/spinning.h"
 #include "common/tool.h"
+#include "core/try.h"
 #include "flim/predict.h"
 
 typedef struct options {
@@ -24,9 +25,10 @@ static const flim_flag_row rows[] = {
     {NULL, "out", FLIM_VALUE_TEXT, AT(out), "predictions.csv", "FILE", .help = "file to write"},
     {NULL, "axes", FLIM_VALUE_TEXT, AT(axes), "NTYX", "AXES", .help = "order of the axes of /counts"},
     {"Prediction", "threshold", FLIM_VALUE_TEXT, AT(threshold), "", "P",
-     .help = "probability of class 1 from which a cell is called it; default: the mean of the folds' own, 0.5 for a file"},
+     .help =
+         "probability of class 1 from which a cell is called it; default: the mean of the folds' thresholds, 0.5 for a file"},
     {NULL, "flips", FLIM_VALUE_SWITCH, AT(flips), "false", NULL,
-     .help = "average over flips and, where H = W, rotations (eight views)"},
+     .help = "average over flips and, if H = W, rotations (eight views)"},
     {"Device", "device", FLIM_VALUE_TEXT, AT(device), "auto", "D", .help = FLIM_DEVICE_TEXTS},
     {NULL, "precision", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(options, precision), "auto", "P", "arithmetic of the network",
      .choices = flim_precision_names},
@@ -37,7 +39,7 @@ static const flim_flag_row rows[] = {
 };
 static const flim_flag_table table = {"predict",
                                       "predict --model RUN --data FILE --out predictions.csv [flag]...",
-                                      "Predicts the class of every cell; prints metrics where the data has labels.",
+                                      "Predicts the class of every cell; prints metrics if the data has labels.",
                                       rows,
                                       sizeof rows / sizeof rows[0],
                                       NULL,
@@ -78,17 +80,12 @@ static flim_status predict(void *read, const flim_string_list *operands, console
     if (!o->model[0]) {
         return flim_fail(err, FLIM_ERROR_USAGE, "--model is needed: a run folder or a .safetensors file");
     }
-    flim_status status = threshold_of(o->threshold, &request.threshold, err);
-    if (status == FLIM_OK) {
-        status = flim_predictions_check_path(o->out, err);
-    }
-    if (status == FLIM_OK) {
-        status = flim_predict(&request, &hooks, &predictions, &metrics, err);
-    }
-    if (status == FLIM_OK) {
-        status = flim_predictions_write(&predictions, o->out, err);
-    }
-    for (int m = 0; m < FLIM_N_METRICS && status == FLIM_OK && metrics.n > 0; m++) {
+    flim_status status = FLIM_OK;
+    FLIM_TRY(threshold_of(o->threshold, &request.threshold, err));
+    FLIM_TRY(flim_predictions_check_path(o->out, err));
+    FLIM_TRY(flim_predict(&request, &hooks, &predictions, &metrics, err));
+    FLIM_TRY_DONE(flim_predictions_write(&predictions, o->out, err));
+    for (int m = 0; m < FLIM_N_METRICS && metrics.n > 0; m++) {
         const char *name = flim_metric_name((flim_metric)m);
         if (isfinite(metrics.value[m])) {
             flim_log_line(&hooks.log, FLIM_LOG_INFO, "  %-20s %.4f", name, metrics.value[m]);
@@ -96,6 +93,7 @@ static flim_status predict(void *read, const flim_string_list *operands, console
             flim_log_line(&hooks.log, FLIM_LOG_INFO, "  %-20s n/a (%s)", name, flim_metric_undefined_reason((flim_metric)m));
         }
     }
+done:
     flim_predictions_free(&predictions);
     return status;
 }

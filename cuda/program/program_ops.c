@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cuda/device/check.h"
+#include "backend/shortage.h"
 #include "core/alloc.h"
 #include "cuda/program/execute.h"
 #include "cuda/program/graph.h"
@@ -94,36 +95,16 @@ static flim_status explain_memory(flim_cuda_program *p, flim_error *err)
 {
     size_t free_bytes = 0, total = 0;
     (void)cudaMemGetInfo(&free_bytes, &total);
-    const double gib = 1073741824.0;
     const int64_t per_batch = p->arena_bytes + p->bytes_stages + p->bytes_scratch, rest = all_bytes(p) - per_batch;
     char beside[440];
     flim_cuda_beside(p->device, beside, sizeof beside);
     int64_t fits = per_batch > 0 ? (int64_t)(((double)free_bytes - (double)rest) / (double)per_batch * (double)p->batch) : 0;
-    const flim_program_options *o = &p->base.options; /* train_batch 0: predict, which has fewer flags */
-    if (fits < 1) {
-        const bool wide = o->precision == FLIM_PRECISION_FP32 || o->precision == FLIM_PRECISION_TF32;
-        const bool has_bf16 = p->device->base.info.precisions & 1u << FLIM_PRECISION_BF16;
-        return flim_fail(
-            err, FLIM_ERROR_MEMORY,
-            "out of device memory on %s: a batch of %lld cells needs %.2f GiB, %.2f of %.2f GiB are free, not enough for one "
-            "cell; less is needed by a smaller preset%s%s%s",
-            p->device->base.info.name, (long long)p->batch, (double)all_bytes(p) / gib, (double)free_bytes / gib,
-            (double)total / gib,
-            !wide      ? ""
-            : has_bf16 ? ", --precision bf16"
-                       : ", --precision fp16",
-            o->train_batch > 0 && o->recompute != FLIM_RECOMPUTE_ALL ? ", --checkpoint-activations all" : "", beside);
-    }
-    return flim_fail(
-        err, FLIM_ERROR_MEMORY,
-        "out of device memory on %s: a batch of %lld cells needs %.2f GiB, %.2f of %.2f GiB are free; the largest batch that "
-        "fits is %lld%s%s",
-        p->device->base.info.name, (long long)p->batch, (double)all_bytes(p) / gib, (double)free_bytes / gib,
-        (double)total / gib, (long long)(fits < p->batch ? fits : p->batch - 1),
-        o->train_batch > 0
-            ? " (--batch auto finds it, --accumulate keeps the cells an update, --checkpoint-activations auto makes room)"
-            : "",
-        beside);
+    const flim_shortage shortage = {.needed = all_bytes(p),
+                                    .available = (int64_t)free_bytes,
+                                    .total = (int64_t)total,
+                                    .fits = fits < p->batch ? fits : p->batch - 1,
+                                    .beside = beside};
+    return flim_fail_shortage(&p->base, &shortage, err);
 }
 
 static flim_status allocate(flim_program *base, flim_error *err)

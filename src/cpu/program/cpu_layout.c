@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "backend/shortage.h"
 #include "core/alloc.h"
 #include "core/host_memory.h"
 
@@ -375,21 +376,8 @@ static flim_status explain_memory(const flim_cpu_program *p, int64_t needed, int
     const double reserve = 0.06 * (double)available; /* for threads, and what others take meanwhile */
     int64_t fits = (int64_t)(((double)available - reserve - rest) / cell);
     fits = fits < (int64_t)most ? fits : (int64_t)most - 1;
-    if (fits < 1) {
-        return flim_fail(err, FLIM_ERROR_MEMORY,
-                         "out of host memory: batches of %lld cells (training) and %lld (prediction) need %.2f GiB, %.2f GiB "
-                         "are free, not enough for one cell; use a smaller preset",
-                         (long long)p->base.options.train_batch, (long long)p->base.options.eval_batch,
-                         (double)needed / 0x1p30, (double)available / 0x1p30);
-    }
-    return flim_fail(err, FLIM_ERROR_MEMORY,
-                     "out of host memory: batches of %lld cells (training) and %lld (prediction) need %.2f GiB, %.2f GiB are "
-                     "free; the largest batch that fits is %lld%s",
-                     (long long)p->base.options.train_batch, (long long)p->base.options.eval_batch, (double)needed / 0x1p30,
-                     (double)available / 0x1p30, (long long)fits,
-                     p->base.options.train_batch > 0 /* predict has no such flags */
-                         ? " (--batch auto finds it, --accumulate keeps the cells an update)"
-                         : "");
+    const flim_shortage shortage = {.needed = needed, .available = available, .fits = fits, .beside = ""};
+    return flim_fail_shortage(&p->base, &shortage, err);
 }
 
 flim_status flim_cpu_plan_allocate(flim_cpu_program *p, flim_error *err)
