@@ -197,6 +197,9 @@ typedef struct flim_step {
     float dropout; /* probability of channel dropout and of the head's dropout; 0 = none */
 } flim_step;
 
+/* One batch per update; torch's betas and epsilon; the rest is zero. */
+flim_step flim_step_defaults(void);
+
 /* Forward, loss, backward on 1 <= batch->n <= train_batch cells; update when step->last.  BatchNorm uses batch statistics and
  * moves the running ones. */
 flim_status flim_program_train(flim_program *program, const flim_batch *batch, const flim_step *step, flim_error *err);

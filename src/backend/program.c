@@ -244,6 +244,11 @@ flim_status flim_program_set_totals(flim_program *program, const flim_totals *in
     return program->ops->set_totals(program, in, err);
 }
 
+flim_step flim_step_defaults(void)
+{
+    return (flim_step){.first = true, .last = true, .beta1 = 0.9f, .beta2 = 0.999f, .epsilon = 1e-8f};
+}
+
 flim_status flim_program_wait(flim_program *program, flim_error *err)
 {
     FLIM_TRY(check_allocated(program, err));

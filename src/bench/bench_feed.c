@@ -13,11 +13,10 @@
 #include "core/try.h"
 #include "data/device_cache.h"
 #include "flim/dataset.h"
-#include "flim/device.h"
 #include "flim/flags.h"
-#include "flim/loader.h"
 #include "formats/json.h"
 #include "plan/synthetic_run.h"
+#include "train/trainer.h"
 
 typedef struct feed_options {
     flim_string_list data;
@@ -58,10 +57,7 @@ static const char *const keys[FEED_MODES] = {"fixed", "none", "host", "device"};
 
 typedef struct feed {
     const feed_options *o;
-    flim_device *device;
-    flim_precision precision;
-    flim_network net;
-    flim_program *program;
+    flim_trainer trainer; /* its loader is that of the mode at work */
     flim_dataset *dataset[FEED_MODES]; /* each its own cache; FIXED has none */
     flim_loader *loader[FEED_MODES]; /* NULL: the device cannot have that mode */
     flim_draw *draws; /* (steps x batch) */
@@ -79,33 +75,27 @@ static flim_status open_data(feed *f, flim_error *err)
     return FLIM_OK;
 }
 
-/* Program with the cells in device memory where there is such, and its initial state. */
+/* The program with the cells in device memory, if the device has such, at random weights. */
 static flim_status make_program(feed *f, const flim_log *log, flim_error *err)
 {
     const feed_options *o = f->o;
-    const flim_dataset_info *info = flim_dataset_get_info(f->dataset[FEED_NONE]);
-    const flim_device_info *device = flim_device_get_info(f->device);
-    flim_dataset *cached = device->own_memory ? f->dataset[FEED_DEVICE] : NULL;
-    uint8_t *bytes = NULL; /* (cells) bytes of a count */
-    flim_status status = FLIM_OK;
-    FLIM_TRY(flim_network_build(&f->net, flim_preset_width(o->preset), info->classes, info->t, info->h, info->w, err));
-    f->precision = f->precision == FLIM_PRECISION_AUTO ? device->auto_precision : f->precision;
-    const flim_program_options options = {.precision = f->precision, .train_batch = o->batch, .benchmark = true, .log = log};
-    FLIM_TRY(flim_program_compile(f->device, &f->net, &options, &f->program, err));
-    bytes = flim_alloc((size_t)info->n, 1, err);
-    FLIM_TRY_DONE(bytes ? FLIM_OK : FLIM_ERROR_MEMORY);
-    if (cached) {
-        flim_device_cache_widths(cached, NULL, bytes);
-        FLIM_TRY_DONE(flim_device_cache_plan(f->program, cached, bytes, err));
+    flim_trainer *t = &f->trainer;
+    flim_dataset *cached = f->dataset[FEED_DEVICE];
+    const flim_dataset_info *info = flim_dataset_get_info(cached);
+    FLIM_TRY(flim_trainer_create(o->device, o->precision, log, t, err));
+    FLIM_TRY(flim_network_build(&t->net, flim_preset_width(o->preset), info->classes, info->t, info->h, info->w, err));
+    const bool own_memory = flim_device_get_info(t->device)->own_memory;
+    const flim_program_options options = {.precision = t->precision, .train_batch = o->batch, .benchmark = true, .log = log};
+    FLIM_TRY(flim_trainer_compile(t, &options, err));
+    if (own_memory) {
+        t->cache_widths = flim_alloc((size_t)info->n, 1, err);
+        FLIM_TRY(t->cache_widths ? FLIM_OK : FLIM_ERROR_MEMORY);
+        flim_device_cache_widths(cached, NULL, t->cache_widths);
+        FLIM_TRY(flim_device_cache_plan(t->program, cached, t->cache_widths, err));
     }
-    FLIM_TRY_DONE(flim_program_allocate(f->program, err));
-    FLIM_TRY_DONE(flim_fresh_weights(f->program, o->seed, err));
-    if (cached) {
-        status = flim_device_cache_fill(f->program, cached, bytes, (int)o->workers, NULL, err);
-    }
-done:
-    flim_free(bytes);
-    return status;
+    FLIM_TRY(flim_program_allocate(t->program, err));
+    FLIM_TRY(flim_fresh_weights(t->program, o->seed, err));
+    return own_memory ? flim_device_cache_fill(t->program, cached, t->cache_widths, (int)o->workers, NULL, err) : FLIM_OK;
 }
 
 static flim_status make_loaders(feed *f, const flim_log *log, flim_error *err)
@@ -115,13 +105,12 @@ static flim_status make_loaders(feed *f, const flim_log *log, flim_error *err)
         const flim_loader_options options = {.workers = (int)o->workers,
                                              .prefetch = (int)o->prefetch,
                                              .batch = o->batch,
-                                             .device = f->device,
+                                             .device = f->trainer.device,
                                              .device_cached = mode == FEED_DEVICE,
                                              .log = log};
-        if (mode == FEED_DEVICE && !flim_device_get_info(f->device)->own_memory) {
-            continue;
+        if (mode != FEED_DEVICE || f->trainer.cache_widths) {
+            FLIM_TRY(flim_loader_create(f->dataset[mode], &options, &f->loader[mode], err));
         }
-        FLIM_TRY(flim_loader_create(f->dataset[mode], &options, &f->loader[mode], err));
     }
     return FLIM_OK;
 }
@@ -149,45 +138,51 @@ static flim_status make_draws(feed *f, flim_error *err)
     return FLIM_OK;
 }
 
+/* An epoch at work. */
+typedef struct pass {
+    flim_program *program;
+    int64_t steps; /* per batch of the loader: more than one for the fixed batch */
+    flim_step step;
+    flim_totals totals;
+    double begun;
+} pass;
+
+static flim_status train_batch(void *context, const flim_batch *batch, flim_error *err)
+{
+    pass *p = context;
+    p->begun = p->steps > 1 ? flim_seconds() : p->begun; /* reading the fixed batch does not count */
+    for (int64_t i = 0; i < p->steps; i++) {
+        FLIM_TRY(flim_program_train(p->program, batch, &p->step, err));
+    }
+    return FLIM_OK;
+}
+
+static flim_status finish(void *context, flim_error *err)
+{
+    pass *p = context;
+    return flim_program_totals(p->program, true, &p->totals, err);
+}
+
 /* One epoch; *waited is the time that the loader let it wait. */
 static flim_status epoch(feed *f, feed_mode mode, double *seconds, double *waited, flim_error *err)
 {
+    static const flim_phase_work work = {train_batch, NULL, finish};
     const feed_options *o = f->o;
-    flim_loader *loader = f->loader[mode != FEED_FIXED ? mode : f->loader[FEED_DEVICE] ? FEED_DEVICE : FEED_HOST];
-    const flim_phase phase = {.draws = f->draws, .n_draws = o->steps * o->batch, .batch = o->batch, .seed = o->seed};
-    const flim_step step = flim_typical_step(o->batch);
-    const flim_batch *batch = NULL, *held = NULL;
+    const bool fixed = mode == FEED_FIXED;
+    flim_trainer *t = &f->trainer;
+    const flim_phase phase = {
+        .draws = f->draws, .n_draws = (fixed ? 1 : o->steps) * o->batch, .batch = o->batch, .seed = o->seed};
+    pass p = {
+        .program = t->program, .steps = fixed ? o->steps : 1, .step = flim_typical_step(o->batch), .begun = flim_seconds()};
     flim_loader_stats stats;
-    double begun = flim_seconds();
-    flim_status status = flim_loader_begin(loader, &phase, err);
-    if (status == FLIM_OK && mode == FEED_FIXED) {
-        status = flim_loader_next(loader, &batch, err);
-        begun = flim_seconds();
-    }
-    for (int64_t i = 0; i < o->steps && status == FLIM_OK; i++) {
-        if (mode != FEED_FIXED && (status = flim_loader_next(loader, &batch, err)) != FLIM_OK) {
-            break;
-        }
-        status = flim_program_train(f->program, batch, &step, err);
-        if (held && held != batch) {
-            flim_loader_release(loader, held);
-        }
-        held = batch;
-    }
-    flim_error ignored = {0};
-    flim_totals totals;
-    flim_status waiting = flim_program_totals(f->program, true, &totals, status == FLIM_OK ? err : &ignored);
-    *seconds = flim_seconds() - begun;
-    flim_loader_get_stats(loader, &stats);
-    *waited = mode == FEED_FIXED ? 0 : stats.wait_seconds;
-    if (held) {
-        flim_loader_release(loader, held);
-    }
-    flim_loader_cancel(loader);
-    status = status == FLIM_OK ? waiting : status;
-    return status == FLIM_OK && totals.nonfinite && f->precision != FLIM_PRECISION_FP16
+    t->loader = f->loader[!fixed ? mode : f->loader[FEED_DEVICE] ? FEED_DEVICE : FEED_HOST];
+    FLIM_TRY(flim_trainer_run_phase(t, &phase, &work, &p, err));
+    *seconds = flim_seconds() - p.begun;
+    flim_loader_get_stats(t->loader, &stats);
+    *waited = fixed ? 0 : stats.wait_seconds;
+    return p.totals.nonfinite && t->precision != FLIM_PRECISION_FP16
                ? flim_fail(err, FLIM_ERROR_NONFINITE, "the loss or a gradient is not finite")
-               : status;
+               : FLIM_OK;
 }
 
 static flim_status run_rounds(feed *f, flim_error *err)
@@ -213,19 +208,19 @@ static flim_status run_rounds(feed *f, flim_error *err)
 static flim_status report(feed *f, FILE *out, flim_error *err)
 {
     const feed_options *o = f->o;
-    const flim_device_info *device = flim_device_get_info(f->device);
-    const char *precision = flim_precision_name(f->precision);
+    const flim_device_info *device = flim_device_get_info(f->trainer.device);
+    const char *precision = flim_precision_name(f->trainer.precision);
     flim_status status = FLIM_OK;
     flim_json *json = flim_json_object();
     double fixed = flim_median(f->seconds[FEED_FIXED], o->rounds);
     flim_json_set_string(json, "device_name", device->name);
     flim_json_set_string(json, "precision", precision);
-    flim_json_set_string(json, "preset", f->net.preset);
+    flim_json_set_string(json, "preset", f->trainer.net.preset);
     flim_json_set_integer(json, "batch", o->batch);
     flim_json_set_integer(json, "steps", o->steps);
     flim_json_set_integer(json, "workers", o->workers);
     fprintf(out, "%s, %s, preset %s, batch %" PRId64 ", %" PRId64 " epochs of %" PRId64 " steps each, %" PRId64 " threads\n",
-            device->name, precision, f->net.preset, o->batch, o->rounds, o->steps, o->workers);
+            device->name, precision, f->trainer.net.preset, o->batch, o->rounds, o->steps, o->workers);
     for (int mode = 0; mode < FEED_MODES; mode++) {
         if (mode != FEED_FIXED && !f->loader[mode]) {
             continue;
@@ -260,17 +255,16 @@ static flim_status report(feed *f, FILE *out, flim_error *err)
 static flim_status measure(void *options, FILE *out, const flim_log *log, flim_error *err)
 {
     const feed_options *o = options;
-    feed f = {.o = o, .precision = o->precision};
+    feed f = {.o = o};
     flim_status status = FLIM_OK;
     FLIM_TRY_DONE(open_data(&f, err));
-    FLIM_TRY_DONE(flim_device_open(o->device, log, &f.device, err));
     FLIM_TRY_DONE(make_program(&f, log, err));
     FLIM_TRY_DONE(make_loaders(&f, log, err));
     FLIM_TRY_DONE(make_draws(&f, err));
     FLIM_TRY_DONE(run_rounds(&f, err));
     status = report(&f, out, err);
 done:
-    flim_program_destroy(f.program);
+    f.trainer.loader = NULL;
     for (int mode = 0; mode < FEED_MODES; mode++) {
         flim_loader_destroy(f.loader[mode]);
         flim_dataset_close(f.dataset[mode]);
@@ -278,7 +272,7 @@ done:
         flim_free(f.waited[mode]);
     }
     flim_free(f.draws);
-    flim_device_close(f.device);
+    flim_trainer_destroy(&f.trainer);
     return status;
 }
 

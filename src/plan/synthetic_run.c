@@ -94,15 +94,12 @@ void flim_batch_fill(flim_batch *b, int classes, uint64_t seed, int64_t differen
 
 flim_step flim_typical_step(int64_t n)
 {
-    return (flim_step){.first = true,
-                       .last = true,
-                       .divisor = (double)n,
-                       .learning_rate = 1e-4f,
-                       .weight_decay = 1e-3f,
-                       .beta1 = 0.9f,
-                       .beta2 = 0.999f,
-                       .epsilon = 1e-8f,
-                       .clip = 35.0f,
-                       .label_smoothing = 0.05f,
-                       .dropout = 0.25f};
+    flim_step step = flim_step_defaults();
+    step.divisor = (double)n;
+    step.learning_rate = 1e-4f;
+    step.weight_decay = 1e-3f;
+    step.clip = 35.0f;
+    step.label_smoothing = 0.05f;
+    step.dropout = 0.25f;
+    return step;
 }

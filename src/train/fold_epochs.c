@@ -31,18 +31,16 @@ static flim_status train_epoch(flim_fold_work *f, flim_epoch_row *row, bool *los
                         .n = n,
                         .seed = s->seed,
                         .learning_rate = flim_learning_rate_at(f->trainer->learning_rate, number, s->epochs),
-                        .step = {.weight_decay = (float)s->weight_decay,
-                                 .beta1 = 0.9f,
-                                 .beta2 = 0.999f,
-                                 .epsilon = 1e-8f,
-                                 .clip = (float)s->clip,
-                                 .label_smoothing = (float)s->label_smoothing,
-                                 .dropout = (float)s->dropout},
+                        .step = flim_step_defaults(),
                         .state = &f->state,
                         .checkpoint_seconds = 60 * s->checkpoint_minutes,
                         .save = save,
                         .context = f};
     FLIM_TRY_DONE(status);
+    epoch.step.weight_decay = (float)s->weight_decay;
+    epoch.step.clip = (float)s->clip;
+    epoch.step.label_smoothing = (float)s->label_smoothing;
+    epoch.step.dropout = (float)s->dropout;
     FLIM_TRY_DONE(flim_sampler_draw(s->sampler, &f->study->split_data, f->part->train, n, s->seed, (uint32_t)f->k,
                                     (uint32_t)number, draws, err));
     status = flim_trainer_epoch(f->trainer, &epoch, row, err);

@@ -1,5 +1,6 @@
 #include "train/trainer.h"
 
+#include "backend/backend.h"
 #include "core/alloc.h"
 #include "core/try.h"
 
@@ -10,10 +11,7 @@ flim_status flim_trainer_create(const char *device, flim_precision precision, co
     FLIM_TRY(flim_device_open(device, log, &out->device, err));
     const flim_device_info *info = flim_device_get_info(out->device);
     out->precision = precision == FLIM_PRECISION_AUTO ? info->auto_precision : precision;
-    return info->precisions & 1u << out->precision
-               ? FLIM_OK
-               : flim_fail(err, FLIM_ERROR_USAGE, "--precision %s: %s cannot compute in it",
-                           flim_precision_name(out->precision), info->name);
+    return flim_device_check_precision(out->device, out->precision, err);
 }
 
 void flim_trainer_destroy(flim_trainer *trainer)
@@ -78,7 +76,7 @@ flim_status flim_trainer_run_phase(flim_trainer *trainer, const flim_phase *phas
             flim_loader_release(loader, held);
         }
         held = batch;
-        status = status == FLIM_OK ? work->after(context, err) : status;
+        status = status == FLIM_OK && work->after ? work->after(context, err) : status;
     }
     const flim_status finished = work->finish(context, status == FLIM_OK ? err : &ignored);
     if (held) {

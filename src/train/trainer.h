@@ -49,7 +49,7 @@ flim_status flim_trainer_load(flim_trainer *trainer, const float *parameter, con
 /* What is done with each batch of a phase, and once all of them have been given to the program. */
 typedef struct flim_phase_work {
     flim_status (*run)(void *context, const flim_batch *batch, flim_error *err); /* hands the batch to the program */
-    flim_status (*after)(void *context, flim_error *err); /* the batch before this one has been given back to the loader */
+    flim_status (*after)(void *context, flim_error *err); /* the batch before has been given back; may be NULL */
     flim_status (*finish)(void *context, flim_error *err); /* waits for the program; also after an error */
 } flim_phase_work;
 
