@@ -114,9 +114,26 @@ static void a_place_is_free_between_two_lives(void **state)
     assert_int_equal(arena.bytes, 2048);
 }
 
+static void placed_apart_nothing_is_shared(void **state)
+{
+    (void)state;
+    flim_arena arena = {.alignment = 256};
+    const int one = flim_arena_add(&arena, 0, 1000), two = flim_arena_add(&arena, 0, 300),
+              alias = flim_arena_add(&arena, 0, 10);
+    flim_arena_touch(&arena, one, 0);
+    flim_arena_touch(&arena, two, 1);
+    flim_arena_alias(&arena, alias, one);
+    flim_arena_place_apart(&arena);
+    assert_int_equal(arena.buffer[one].offset, 0);
+    assert_int_equal(arena.buffer[two].offset, 1024);
+    assert_int_equal(arena.buffer[alias].offset, 1024 + 512);
+    assert_int_equal(arena.bytes, 1024 + 512 + 256);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(what_lives_together_lies_apart),
-                                       cmocka_unit_test(a_place_is_free_between_two_lives)};
+                                       cmocka_unit_test(a_place_is_free_between_two_lives),
+                                       cmocka_unit_test(placed_apart_nothing_is_shared)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

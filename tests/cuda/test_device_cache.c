@@ -1,4 +1,5 @@
 /* --cache device: batches that bring only cell numbers give the same bits as batches with voxels. */
+#include "reference/device_test.h"
 #include "data/h5_files.h"
 
 #include <math.h>
@@ -6,11 +7,8 @@
 #include "flim/dataset_writer.h"
 #include "data/device_cache.h"
 #include "flim/loader.h"
-#include "reference/target.h"
 
 enum { N = 23, DRAWS = 61, BATCH = 8, STEPS = 4 };
-
-static const ref_target *target;
 
 typedef struct shape {
     int t, h, w;
@@ -422,16 +420,9 @@ static void cells_that_are_not_cached_are_refused(void **state)
     flim_dataset_close(d);
 }
 
-static int group(const ref_target *on)
-{
-    target = on;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(widths_are_as_narrow_as_counts_allow),  cmocka_unit_test(batches_bring_only_numbers),
-        cmocka_unit_test(batches_carry_the_transform),           cmocka_unit_test(cached_cells_give_the_same_bits),
-        cmocka_unit_test(cells_that_are_not_cached_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+REF_DEVICE_GROUP(cmocka_unit_test(widths_are_as_narrow_as_counts_allow), cmocka_unit_test(batches_bring_only_numbers),
+                 cmocka_unit_test(batches_carry_the_transform), cmocka_unit_test(cached_cells_give_the_same_bits),
+                 cmocka_unit_test(cells_that_are_not_cached_are_refused))
 
 int main(void)
 {

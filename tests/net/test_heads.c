@@ -1,23 +1,10 @@
 /* Networks beside the published one: a transposed unit and a dense head (an autoencoder), several heads, none; losses by soft targets
  * and with class weights.  Some updates on the device, each against the double-precision reference: loss, all gradients, running
  * statistics, what is predicted.  The reference's gradients are held to central differences of its loss. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "backend/loss.h"
+#include "reference/device_test.h"
 #include "reference/formula.h"
 #include "reference/reference.h"
-#include "reference/target.h"
-
-static const ref_target *target;
 
 static void ok(flim_status status, const flim_error *err)
 {
@@ -667,28 +654,10 @@ static void soft_targets_need_targets(void **state)
     release(f);
 }
 
-static int group(const ref_target *on)
-{
-    target = on;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_autoencoder_of_two_units),
-        cmocka_unit_test(transposed_units_of_other_shapes),
-        cmocka_unit_test(three_heads_on_two_units),
-        cmocka_unit_test(a_classifier_and_a_reconstruction),
-        cmocka_unit_test(heads_with_class_weights),
-        cmocka_unit_test(an_autoencoder_learns),
-        cmocka_unit_test(class_weights_are_weights_of_cells),
-        cmocka_unit_test(certain_targets_are_labels),
-        cmocka_unit_test(slopes_are_derivatives),
-        cmocka_unit_test(the_reference_has_true_gradients),
-        cmocka_unit_test(a_network_without_heads_predicts_nothing_and_learns_nothing),
-        cmocka_unit_test(impossible_networks_are_refused),
-        cmocka_unit_test(soft_targets_need_targets),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
-
-int main(void)
-{
-    return ref_target_run(group);
-}
+REF_DEVICE_TESTS(cmocka_unit_test(an_autoencoder_of_two_units), cmocka_unit_test(transposed_units_of_other_shapes),
+                 cmocka_unit_test(three_heads_on_two_units), cmocka_unit_test(a_classifier_and_a_reconstruction),
+                 cmocka_unit_test(heads_with_class_weights), cmocka_unit_test(an_autoencoder_learns),
+                 cmocka_unit_test(class_weights_are_weights_of_cells), cmocka_unit_test(certain_targets_are_labels),
+                 cmocka_unit_test(slopes_are_derivatives), cmocka_unit_test(the_reference_has_true_gradients),
+                 cmocka_unit_test(a_network_without_heads_predicts_nothing_and_learns_nothing),
+                 cmocka_unit_test(impossible_networks_are_refused), cmocka_unit_test(soft_targets_need_targets))

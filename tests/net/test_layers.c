@@ -8,23 +8,11 @@
  * small integers without BatchNorm: every sum is exact in every precision, and results must be equal.
  * Each case proves its own tolerance: with one tap of one channel's weight changed in the reference the same comparison must fail.
  * A failure prints the line that reruns its case alone: FLIM_CASE names it. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "flim/random.h"
+#include "reference/device_test.h"
 #include "reference/formula.h"
 #include "reference/inspection.h"
 #include "reference/small_network.h"
-
-static const ref_target *target;
 
 /* ---- The table of units -------------------------------------------------------------------------------------------- */
 
@@ -678,9 +666,4 @@ static int group(const ref_target *on)
     return _cmocka_run_group_tests("layers", tests, n, NULL, NULL);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(dropout_follows_the_counter_layout)};
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    return failed ? failed : ref_target_run(group);
-}
+REF_DEVICE_MAIN(cmocka_unit_test(dropout_follows_the_counter_layout))

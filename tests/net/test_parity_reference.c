@@ -1,21 +1,8 @@
 /* A few training steps of two small networks, against the figures of PyTorch in fp64 that tests/net/parity_reference.txt keeps
  * (made by make_parity_reference.py): first the double-precision reference, then the device. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
+#include "reference/device_test.h"
 #include "reference/formula.h"
 #include "reference/reference.h"
-#include "reference/target.h"
-
-static const ref_target *target;
 
 /* One network of the file, and two ways to run it. */
 typedef struct run {
@@ -292,16 +279,6 @@ static void the_device_agrees_with_pytorch(void **state)
     compare(run_device, exact ? &(bounds){2e-6, 2e-5, g, 1e-3, 1e-5, 2e-5} : &(bounds){g / 10, g, g, 2 * g, g, g});
 }
 
-static int group(const ref_target *on)
-{
-    target = on;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(the_device_agrees_with_pytorch)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+REF_DEVICE_GROUP(cmocka_unit_test(the_device_agrees_with_pytorch))
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(the_reference_agrees_with_pytorch)};
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    return failed ? failed : ref_target_run(group);
-}
+REF_DEVICE_MAIN(cmocka_unit_test(the_reference_agrees_with_pytorch))

@@ -1,19 +1,7 @@
 /* Activation checkpointing: three updates, a window of unequal micro-batches among them, end in the same bits with nothing, some
  * or all of the inside of blocks recomputed; the memory plan shows what that saves. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
+#include "reference/device_test.h"
 #include "reference/formula.h"
-#include "reference/target.h"
-
-static const ref_target *target;
 
 static const struct {
     flim_state state;
@@ -201,15 +189,4 @@ static void the_plan_shows_the_gain(void **state)
     flim_program_destroy(some);
 }
 
-static int group(const ref_target *on)
-{
-    target = on;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(recomputation_changes_no_bit),
-                                       cmocka_unit_test(the_plan_shows_the_gain)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
-
-int main(void)
-{
-    return ref_target_run(group);
-}
+REF_DEVICE_TESTS(cmocka_unit_test(recomputation_changes_no_bit), cmocka_unit_test(the_plan_shows_the_gain))

@@ -1,22 +1,10 @@
 /* Running statistics of BatchNorm against the two formulas, with numbers that a person can check:
  * mean += momentum * (batch mean - mean), var += momentum * (unbiased batch variance - var), momentum 0.1, kept in fp32. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
-
+#include "reference/device_test.h"
 #include "reference/formula.h"
 #include "reference/small_network.h"
-#include "reference/target.h"
 
 enum { T = 4 };
-
-static const ref_target *target;
 
 /* A network whose first unit copies the signal to each channel (1x1x1) and has BatchNorm, for n cells of T bins, one pixel. */
 typedef struct scene {
@@ -118,15 +106,4 @@ static void the_mean_of_ones_does_not_stall(void **state)
     }
 }
 
-static int group(const ref_target *on)
-{
-    target = on;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(statistics_of_0_1_2_3),
-                                       cmocka_unit_test(the_mean_of_ones_does_not_stall)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
-
-int main(void)
-{
-    return ref_target_run(group);
-}
+REF_DEVICE_TESTS(cmocka_unit_test(statistics_of_0_1_2_3), cmocka_unit_test(the_mean_of_ones_does_not_stall))

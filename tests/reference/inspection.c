@@ -149,7 +149,7 @@ static double roundings_before(const ref_inspection *in, int unit, ref_tensor wh
     const flim_unit *u = unit < net->n_units ? &net->unit[unit] : NULL;
     double most = 0;
     switch (what) {
-    case REF_Z: return u->input < 0 ? 0 : in->roundings[u->input][REF_Y];
+    case REF_Z: return in->weight_roundings + (u->input < 0 ? 0 : in->roundings[u->input][REF_Y]);
     case REF_Y: return u ? larger(in->roundings[unit][REF_Z], u->skip < 0 ? 0 : in->roundings[u->skip][REF_Z]) : 0;
     case REF_DV:
         for (int r = 0; r < net->n_units; r++) {
@@ -158,7 +158,7 @@ static double roundings_before(const ref_inspection *in, int unit, ref_tensor wh
         }
         return most;
     case REF_DZ: return larger(in->roundings[unit][REF_DV], in->roundings[unit][REF_Z]);
-    case REF_DX: return u ? in->roundings[unit][REF_DZ] : 0;
+    case REF_DX: return u ? in->weight_roundings + in->roundings[unit][REF_DZ] : 0;
     case REF_V:
     case REF_TENSORS: break;
     }
@@ -352,7 +352,7 @@ static double norm(const double *values, int64_t count)
 /* Roundings in x and dz, of which a convolution's weight gradient is made. */
 static double weight_roundings(const ref_inspection *in, int unit)
 {
-    return roundings_before(in, unit, REF_Z) + in->roundings[unit][REF_DZ];
+    return roundings_before(in, unit, REF_Z) - in->weight_roundings + in->roundings[unit][REF_DZ];
 }
 
 static bool check_gradient(ref_inspection *in, const ref_network *ref, const flim_tensor *t, const float *found)

@@ -31,6 +31,7 @@ typedef struct ref_inspection {
     const char *name; /* of the case */
     bool exact_forward, exact_backward; /* values up to unit exact_unit are small integers: no difference is allowed */
     int exact_unit; /* whose gradients are such, too */
+    double weight_roundings; /* 1 if the weights have more bits than the storage type */
     FILE *lines; /* what ref_inspection_report will print */
     char *text;
     size_t text_size;
