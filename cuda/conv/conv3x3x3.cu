@@ -348,8 +348,9 @@ bool complete(tiling &p, const flim_conv_problem *s, bool spread, int64_t limit)
     p.pitch = spread ? w + 8 : w + 1; /* a row's right border is the next one's left: W + 1 slots would do */
     if (p.pitch < w + 2)
         p.pitch = w + 2;
-    const int64_t bytes = WEIGHT_BYTES + 2 * (int64_t)p.rows * p.pitch * ROW + (int64_t)sizeof(load_entry) * p.rows * w +
-                          (int64_t)sizeof(float) * CONSTANTS;
+    const int64_t bytes =
+        WEIGHT_BYTES + 2 * (int64_t)p.rows * p.pitch * ROW + (int64_t)sizeof(load_entry) * p.rows * w +
+        (int64_t)sizeof(float) * (CONSTANTS + p.cells * C); /* a reserve: it decides on tilings, so on the order of sums */
     p.shared_bytes = (int)bytes;
     return bytes <= limit;
 }

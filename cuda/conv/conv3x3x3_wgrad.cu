@@ -396,8 +396,9 @@ bool complete(tiling &p, const flim_conv_problem *s, bool spread, int limit)
     p.slice_places = stride == 1 ? p.x_h * p.pitch : 4 * p.plane;
     p.slice_places = (p.slice_places + 7) / 8 * 8;
     p.ring = 2 * p.slices + 2;
-    const int64_t bytes = ROW * ((int64_t)p.ring * p.slice_places + 2 * p.slices * p.inner * 16) +
-                          (int64_t)sizeof(int) * (p.inner * 16 + 16) + 2 * BLOCK * (int64_t)sizeof(float);
+    const int64_t bytes =
+        ROW * ((int64_t)p.ring * p.slice_places + 2 * p.slices * p.inner * 16) + (int64_t)sizeof(int) * (p.inner * 16 + 16) +
+        3 * BLOCK * (int64_t)sizeof(float); /* one row in reserve: it decides on tilings, so on the order of sums */
     p.shared_bytes = (int)bytes;
     return bytes <= limit && p.x_h * p.x_w <= MAX_X * THREADS / 4 && p.tile_h * p.tile_w <= MAX_DZ * THREADS / 4;
 }
