@@ -1,16 +1,9 @@
 #include "cuda/device/cudnn_library.h"
 
-#include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 
-/* dlsym gives a void *; POSIX promises that it can hold a function's address. */
-static int find(void *library, const char *name, void *function)
-{
-    void *address = dlsym(library, name);
-    memcpy(function, &address, sizeof address);
-    return address != NULL;
-}
+#include "core/dl.h"
 
 flim_status flim_cudnn_open(flim_cudnn *cudnn, flim_error *err)
 {
@@ -24,13 +17,17 @@ flim_status flim_cudnn_open(flim_cudnn *cudnn, flim_error *err)
             why ? why : "libcudnn.so.9 not found");
     }
     cudnn->library = lib;
-    int found = find(lib, "cudnnGetVersion", &cudnn->get_version) && find(lib, "cudnnGetErrorString", &cudnn->status_text) &&
-                find(lib, "cudnnGetLastErrorString", &cudnn->last_error) && find(lib, "cudnnCreate", &cudnn->create) &&
-                find(lib, "cudnnDestroy", &cudnn->destroy) && find(lib, "cudnnSetStream", &cudnn->set_stream) &&
-                find(lib, "cudnnBackendCreateDescriptor", &cudnn->descriptor_create) &&
-                find(lib, "cudnnBackendDestroyDescriptor", &cudnn->descriptor_destroy) &&
-                find(lib, "cudnnBackendFinalize", &cudnn->finalize) && find(lib, "cudnnBackendSetAttribute", &cudnn->set) &&
-                find(lib, "cudnnBackendGetAttribute", &cudnn->get) && find(lib, "cudnnBackendExecute", &cudnn->execute);
+    int found = flim_dl_find(lib, "cudnnGetVersion", &cudnn->get_version) &&
+                flim_dl_find(lib, "cudnnGetErrorString", &cudnn->status_text) &&
+                flim_dl_find(lib, "cudnnGetLastErrorString", &cudnn->last_error) &&
+                flim_dl_find(lib, "cudnnCreate", &cudnn->create) && flim_dl_find(lib, "cudnnDestroy", &cudnn->destroy) &&
+                flim_dl_find(lib, "cudnnSetStream", &cudnn->set_stream) &&
+                flim_dl_find(lib, "cudnnBackendCreateDescriptor", &cudnn->descriptor_create) &&
+                flim_dl_find(lib, "cudnnBackendDestroyDescriptor", &cudnn->descriptor_destroy) &&
+                flim_dl_find(lib, "cudnnBackendFinalize", &cudnn->finalize) &&
+                flim_dl_find(lib, "cudnnBackendSetAttribute", &cudnn->set) &&
+                flim_dl_find(lib, "cudnnBackendGetAttribute", &cudnn->get) &&
+                flim_dl_find(lib, "cudnnBackendExecute", &cudnn->execute);
     if (!found) {
         flim_cudnn_close(cudnn);
         return flim_fail(err, FLIM_ERROR_DEVICE, "libcudnn.so.9 lacks the graph API; install cuDNN 9.16 or later");
@@ -73,8 +70,8 @@ static int version_from_nvml(char *text, size_t size)
         return 0;
     }
     int (*init)(void), (*version)(char *, unsigned), (*shutdown)(void);
-    int known = find(lib, "nvmlInit_v2", &init) && find(lib, "nvmlSystemGetDriverVersion", &version) &&
-                find(lib, "nvmlShutdown", &shutdown) && init() == 0;
+    int known = flim_dl_find(lib, "nvmlInit_v2", &init) && flim_dl_find(lib, "nvmlSystemGetDriverVersion", &version) &&
+                flim_dl_find(lib, "nvmlShutdown", &shutdown) && init() == 0;
     if (known) {
         known = version(text, (unsigned)size) == 0;
         shutdown();

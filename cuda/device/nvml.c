@@ -1,10 +1,11 @@
 #include "cuda/device/nvml.h"
 
-#include <dlfcn.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "core/dl.h"
 
 /* NVML's structs (nvml.h of any driver since 510); their layouts are part of its interface. */
 typedef struct utilization {
@@ -23,14 +24,6 @@ typedef struct process_info {
 
 enum { MOST_PROCESSES = 64, MOST_NAMED = 3 };
 
-/* dlsym gives a void *; POSIX promises that it can hold a function's address. */
-static bool find(void *library, const char *name, void *function)
-{
-    void *address = dlsym(library, name);
-    memcpy(function, &address, sizeof address);
-    return address != NULL;
-}
-
 bool flim_nvml_open(flim_nvml *nvml, const char *pci_bus_id)
 {
     int (*init)(void), (*handle)(const char *, void **);
@@ -39,15 +32,15 @@ bool flim_nvml_open(flim_nvml *nvml, const char *pci_bus_id)
     if (!lib) {
         return false;
     }
-    bool found = find(lib, "nvmlInit_v2", &init) && find(lib, "nvmlShutdown", &nvml->shutdown) &&
-                 find(lib, "nvmlDeviceGetHandleByPciBusId_v2", &handle);
+    bool found = flim_dl_find(lib, "nvmlInit_v2", &init) && flim_dl_find(lib, "nvmlShutdown", &nvml->shutdown) &&
+                 flim_dl_find(lib, "nvmlDeviceGetHandleByPciBusId_v2", &handle);
     /* Each of the others may be missing. */
-    (void)find(lib, "nvmlDeviceGetUtilizationRates", &nvml->utilization);
-    (void)find(lib, "nvmlDeviceGetMemoryInfo", &nvml->memory);
-    (void)find(lib, "nvmlDeviceGetPowerUsage", &nvml->power);
-    (void)find(lib, "nvmlDeviceGetTemperature", &nvml->temperature);
-    (void)find(lib, "nvmlDeviceGetComputeRunningProcesses_v3", &nvml->processes);
-    (void)find(lib, "nvmlSystemGetProcessName", &nvml->process_name);
+    (void)flim_dl_find(lib, "nvmlDeviceGetUtilizationRates", &nvml->utilization);
+    (void)flim_dl_find(lib, "nvmlDeviceGetMemoryInfo", &nvml->memory);
+    (void)flim_dl_find(lib, "nvmlDeviceGetPowerUsage", &nvml->power);
+    (void)flim_dl_find(lib, "nvmlDeviceGetTemperature", &nvml->temperature);
+    (void)flim_dl_find(lib, "nvmlDeviceGetComputeRunningProcesses_v3", &nvml->processes);
+    (void)flim_dl_find(lib, "nvmlSystemGetProcessName", &nvml->process_name);
     if (!found || init() != 0) {
         dlclose(lib);
         *nvml = (flim_nvml){0};

@@ -1,11 +1,11 @@
 /* Measurements behind `flim_bench limits` and `flim_bench layers`: the card's ceilings, and each operation of a step alone. */
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <cublas_v2.h> /* types and names only: the library is opened at run time */
 
+#include "core/dl.h"
 #include "cuda/device/check.h"
 #include "cuda/kernels/kernels.h"
 #include "cuda/program/execute.h"
@@ -28,21 +28,15 @@ typedef struct blas {
                               cublasComputeType_t compute, cublasGemmAlgo_t algorithm);
 } blas;
 
-static bool find(void *library, const char *name, void *function)
-{
-    void *address = dlsym(library, name);
-    memcpy(function, &address, sizeof address);
-    return address != NULL;
-}
-
 static flim_status open_blas(blas *b, cudaStream_t stream, flim_error *err)
 {
     char name[32];
     snprintf(name, sizeof name, "libcublas.so.%d", CUBLAS_VER_MAJOR);
     *b = (blas){.library = dlopen(name, RTLD_NOW | RTLD_LOCAL)};
-    if (!b->library || !find(b->library, "cublasCreate_v2", &b->create) ||
-        !find(b->library, "cublasDestroy_v2", &b->destroy) || !find(b->library, "cublasSetStream_v2", &b->set_stream) ||
-        !find(b->library, "cublasGemmEx", &b->product)) {
+    if (!b->library || !flim_dl_find(b->library, "cublasCreate_v2", &b->create) ||
+        !flim_dl_find(b->library, "cublasDestroy_v2", &b->destroy) ||
+        !flim_dl_find(b->library, "cublasSetStream_v2", &b->set_stream) ||
+        !flim_dl_find(b->library, "cublasGemmEx", &b->product)) {
         return flim_fail(err, FLIM_ERROR_DEVICE, "%s could not be loaded: the matrix rates need it", name);
     }
     if (b->create(&b->handle) != CUBLAS_STATUS_SUCCESS || b->set_stream(b->handle, stream) != CUBLAS_STATUS_SUCCESS) {
