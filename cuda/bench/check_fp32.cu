@@ -95,11 +95,11 @@ struct fp32_case {
     flim_conv_problem p;
     int64_t n;
     int tile;
-    flim_fp32_card card;
+    flim_card card;
     device_array<float> x, w, y;
     device_array<char> workspace;
 
-    fp32_case(const layer &l, int op, int tile_, const flim_fp32_card &card_, bool integers)
+    fp32_case(const layer &l, int op, int tile_, const flim_card &card_, bool integers)
         : p(problem_of(l, op)), n(l.n), tile(tile_), card(card_), x(flim_conv_x_elements(&p)), w(flim_conv_w_elements(&p)),
           y(flim_conv_y_elements(&p)), workspace(flim_fp32_workspace(&p, tile, &card))
     {
@@ -132,7 +132,7 @@ struct fp32_case {
     }
 };
 
-bool check_case(const layer &l, int op, int tile, const flim_fp32_card &card, bool integers)
+bool check_case(const layer &l, int op, int tile, const flim_card &card, bool integers)
 {
     fp32_case f(l, op, tile, card, integers);
     device_array<double> expected(f.outputs());
@@ -173,13 +173,17 @@ bool check_case(const layer &l, int op, int tile, const flim_fp32_card &card, bo
     return good;
 }
 
-flim_fp32_card card_here()
+flim_card card_here()
 {
     int device = 0;
     cudaDeviceProp prop;
     CHECK(cudaGetDevice(&device));
     CHECK(cudaGetDeviceProperties(&prop, device));
-    return {prop.multiProcessorCount, 10 * prop.major + prop.minor, (int)prop.sharedMemPerBlockOptin};
+    flim_card card = {};
+    card.processors = prop.multiProcessorCount;
+    card.capability = 10 * prop.major + prop.minor;
+    card.shared_bytes = (int)prop.sharedMemPerBlockOptin;
+    return card;
 }
 
 } // namespace
@@ -203,8 +207,9 @@ bool check_fp32(bool small)
         {"res2.2", 8, 1, 64, 64, {64, 11, 11}, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}},
         {"res3.1", 8, 1, 64, 128, {32, 11, 11}, {3, 3, 3}, {1, 2, 2}, {1, 1, 1}},
     };
-    const flim_fp32_card card = card_here();
-    const flim_fp32_card one = {1, card.capability, card.shared_bytes};
+    const flim_card card = card_here();
+    flim_card one = card;
+    one.processors = 1;
     bool good = true;
     for (const layer &l : cases) {
         const bool large = l.n * l.size[0] * l.size[1] * l.size[2] > 20000;
@@ -245,7 +250,7 @@ void time_fp32(bool quick)
         {{"res3.1", 64, 0, 64, 128, {64, 11, 11}, {3, 3, 3}, {1, 2, 2}, {1, 1, 1}}, 1},
         {{"res3.2", 64, 0, 128, 128, {64, 6, 6}, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}}, 1},
     };
-    const flim_fp32_card card = card_here();
+    const flim_card card = card_here();
     double total[3] = {}, flops = 0.0;
     for (const auto &one : layers)
         for (int op = 0; op < 3; op++) {

@@ -249,11 +249,20 @@ bool check_division()
     return true;
 }
 
+flim_card card_of(int processors, int capability, int shared_bytes)
+{
+    flim_card card = {};
+    card.processors = processors;
+    card.capability = capability;
+    card.shared_bytes = shared_bytes;
+    return card;
+}
+
 /* Every convolution of every preset has a tile on every card, with workspace in whole copies of w and no more than 64 MiB of it. */
 bool check_plans()
 {
-    static const flim_fp32_card cards[] = {
-        {40, 75, 65536}, {108, 80, 166912}, {58, 89, 101376}, {132, 90, 232448}, {1, 75, 49152}};
+    const flim_card cards[] = {card_of(40, 75, 65536), card_of(108, 80, 166912), card_of(58, 89, 101376),
+                               card_of(132, 90, 232448), card_of(1, 75, 49152)};
     static const struct {
         int c, k; /* multiples of the width; c 0: the input */
         int in[3], kernel[3], stride[3], pad[3];
@@ -263,7 +272,7 @@ bool check_plans()
         {1, 2, {128, 21, 21}, {3, 3, 3}, {1, 2, 2}, {1, 1, 1}}, {2, 2, {128, 11, 11}, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}},
         {2, 4, {64, 11, 11}, {1, 1, 1}, {1, 2, 2}, {0, 0, 0}},  {2, 4, {64, 11, 11}, {3, 3, 3}, {1, 2, 2}, {1, 1, 1}},
         {4, 4, {64, 6, 6}, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}}};
-    for (const flim_fp32_card &card : cards)
+    for (const flim_card &card : cards)
         for (int width = 8; width <= 128; width *= 2)
             for (int64_t n = 1; n <= 256; n *= 16)
                 for (const auto &l : layers)

@@ -6,13 +6,6 @@
 #include "cuda/device/check.h"
 #include "cuda/device/cuda_device.h"
 
-static flim_fp32_card card_of(const flim_cuda_device *device)
-{
-    return (flim_fp32_card){.processors = device->card.processors,
-                            .capability = device->card.capability,
-                            .shared_bytes = device->card.shared_bytes};
-}
-
 static bool supported(const flim_conv_problem *problem, const flim_card *card)
 {
     (void)card;
@@ -23,15 +16,14 @@ static flim_status variants(flim_cuda_device *device, const flim_conv_choice *ba
                             flim_error *err)
 {
     const flim_conv_problem *problem = &base->problem;
-    const flim_fp32_card card = card_of(device);
     int tiling[FLIM_FP32_TILES];
     bool more = true;
     (void)err;
-    const int n = flim_fp32_tiles(problem, &card, tiling);
+    const int n = flim_fp32_tiles(problem, &device->card, tiling);
     for (int i = 0; i < n && more; i++) {
         flim_conv_choice c = *base;
         c.variant = tiling[i];
-        c.workspace = flim_fp32_workspace(problem, tiling[i], &card);
+        c.workspace = flim_fp32_workspace(problem, tiling[i], &device->card);
         snprintf(c.engine, sizeof c.engine, "fp32 %s", flim_fp32_tile_name(problem->op, tiling[i]));
         more = offer(to, &c);
     }
@@ -41,9 +33,8 @@ static flim_status variants(flim_cuda_device *device, const flim_conv_choice *ba
 static flim_status run(flim_cuda_device *device, const flim_conv_choice *choice, const flim_conv_arguments *a,
                        flim_error *err)
 {
-    const flim_fp32_card card = card_of(device);
     return flim_cuda_check(
-        flim_fp32_run(&choice->problem, a->n, choice->variant, &card, a->x, a->w, a->y, a->scratch, device->stream),
+        flim_fp32_run(&choice->problem, a->n, choice->variant, &device->card, a->x, a->w, a->y, a->scratch, device->stream),
         "a convolution in fp32", err);
 }
 

@@ -10,13 +10,13 @@ namespace
 
 enum { MAX_WORKSPACE = 64 << 20, MAX_PARTS = 4096 };
 
-const cut *cuts_of(flim_conv_op op, int *count)
+const tiling *tilings_of(flim_conv_op op, int *count)
 {
-    return op == FLIM_CONV_WEIGHT ? weight_cuts(count) : gather_cuts(count);
+    return op == FLIM_CONV_WEIGHT ? weight_tilings(count) : gather_tilings(count);
 }
 
 /* Blocks of a tile on a multiprocessor at once: by registers, and by shared memory, of which each takes 1 KiB more. */
-int blocks_of(const cut &c, const flim_fp32_card *card)
+int blocks_of(const tiling &c, const flim_card *card)
 {
     const int fit = (card->shared_bytes + 1024) / (c.shared_bytes + 1024);
     return fit < 1 ? 1 : fit < c.blocks ? fit : c.blocks;
@@ -26,7 +26,7 @@ int blocks_of(const cut &c, const flim_fp32_card *card)
  * products, loads of fragments and, for each float4 that it brings in, 13 more (9 for the weight gradient, where a column
  * keeps its tap); all quarters share the passes over shared memory and L1: two a fragment, four to store a float4 a lane, and to
  * load it as many as the rows' 128-byte lines. */
-double clocks_of(const cut &c, flim_conv_op op, const flim_fp32_card *card)
+double clocks_of(const tiling &c, flim_conv_op op, const flim_card *card)
 {
     const bool weight = op == FLIM_CONV_WEIGHT;
     const double half_rate = card->capability < 86 ? 2.0 : 1.0; /* 16 multipliers a quarter; since 8.6 it is 32 */
@@ -41,7 +41,7 @@ double clocks_of(const cut &c, flim_conv_op op, const flim_fp32_card *card)
 
 /* Parts of the weight gradient with the least estimated clocks: whole rounds of blocks, 60 positions' time to start and end a block, and
  * the parts written and read at 11 bytes a clock and multiprocessor. */
-int parts_of(const cut &c, const flim_conv_problem *p, const flim_fp32_card *card, double *clocks)
+int parts_of(const tiling &c, const flim_conv_problem *p, const flim_card *card, double *clocks)
 {
     const int64_t rows = p->n * flim_volume(p->out), size = flim_conv_w_elements(p) * (int64_t)sizeof(float);
     const int64_t tiles = ceil_div(p->k, c.rows) * ceil_div(flim_volume(p->kernel) * p->c, c.columns);
@@ -65,7 +65,7 @@ int parts_of(const cut &c, const flim_conv_problem *p, const flim_fp32_card *car
 }
 
 /* Whole rounds of blocks; outputs that a tile computes in vain cost as much as the others. */
-double gather_clocks(const cut &c, const flim_conv_problem *p, const flim_fp32_card *card)
+double gather_clocks(const tiling &c, const flim_conv_problem *p, const flim_card *card)
 {
     const bool data = p->op == FLIM_CONV_DATA;
     const int columns = data ? p->c : p->k;
@@ -98,31 +98,31 @@ bool flim_fp32_supported(const flim_conv_problem *p)
 bool flim_fp32_tile_fits(const flim_conv_problem *p, int tile)
 {
     int count;
-    const cut *cuts = cuts_of(p->op, &count);
+    const tiling *tilings = tilings_of(p->op, &count);
     const int summed = p->op == FLIM_CONV_FORWARD ? p->c : p->k;
     return flim_fp32_supported(p) && tile > 0 && tile <= count &&
-           (p->op == FLIM_CONV_WEIGHT || summed % (STEP * cuts[tile - 1].steps) == 0);
+           (p->op == FLIM_CONV_WEIGHT || summed % (STEP * tilings[tile - 1].steps) == 0);
 }
 
 const char *flim_fp32_tile_name(flim_conv_op op, int tile)
 {
     int count;
-    const cut *cuts = cuts_of(op, &count);
-    return tile > 0 && tile <= count ? cuts[tile - 1].name : nullptr;
+    const tiling *tilings = tilings_of(op, &count);
+    return tile > 0 && tile <= count ? tilings[tile - 1].name : nullptr;
 }
 
-int flim_fp32_tiles(const flim_conv_problem *p, const flim_fp32_card *card, int tile[FLIM_FP32_TILES])
+int flim_fp32_tiles(const flim_conv_problem *p, const flim_card *card, int tile[FLIM_FP32_TILES])
 {
     int count, n = 0;
-    const cut *cuts = cuts_of(p->op, &count);
+    const tiling *tilings = tilings_of(p->op, &count);
     double cost[FLIM_FP32_TILES + 1];
     for (int i = 1; i <= count && i <= FLIM_FP32_TILES; i++) {
         if (!flim_fp32_tile_fits(p, i))
             continue;
         if (p->op == FLIM_CONV_WEIGHT)
-            (void)parts_of(cuts[i - 1], p, card, &cost[i]);
+            (void)parts_of(tilings[i - 1], p, card, &cost[i]);
         else
-            cost[i] = gather_clocks(cuts[i - 1], p, card);
+            cost[i] = gather_clocks(tilings[i - 1], p, card);
         int at = n++;
         for (; at > 0 && cost[tile[at - 1]] > cost[i]; at--)
             tile[at] = tile[at - 1];
@@ -133,23 +133,23 @@ int flim_fp32_tiles(const flim_conv_problem *p, const flim_fp32_card *card, int 
     return n;
 }
 
-int64_t flim_fp32_workspace(const flim_conv_problem *p, int tile, const flim_fp32_card *card)
+int64_t flim_fp32_workspace(const flim_conv_problem *p, int tile, const flim_card *card)
 {
     if (p->op != FLIM_CONV_WEIGHT)
         return 0;
     int count;
     double clocks;
-    const int parts = parts_of(weight_cuts(&count)[tile - 1], p, card, &clocks);
+    const int parts = parts_of(weight_tilings(&count)[tile - 1], p, card, &clocks);
     return parts > 1 ? parts * flim_conv_w_elements(p) * (int64_t)sizeof(float) : 0;
 }
 
-cudaError_t flim_fp32_run(const flim_conv_problem *p, int64_t n, int tile, const flim_fp32_card *card, const void *x,
+cudaError_t flim_fp32_run(const flim_conv_problem *p, int64_t n, int tile, const flim_card *card, const void *x,
                           const void *w, const void *y, void *workspace, cudaStream_t stream)
 {
     if (!flim_fp32_tile_fits(p, tile) || n < 1 || n > p->n)
         return cudaErrorInvalidValue;
     int count, parts = 1;
-    const cut &c = cuts_of(p->op, &count)[tile - 1];
+    const tiling &c = tilings_of(p->op, &count)[tile - 1];
     if (p->op == FLIM_CONV_WEIGHT) { /* always the full batch's parts, for which there is workspace */
         double clocks;
         parts = parts_of(c, p, card, &clocks);

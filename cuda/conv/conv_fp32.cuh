@@ -227,7 +227,7 @@ inline int64_t ceil_div(int64_t a, int64_t b)
 }
 
 /* A tile for the host: what its kernel needs and how it is started. */
-struct cut {
+struct tiling {
     const char *name;
     int rows, columns, steps, side_rows; /* as in tile */
     int threads, blocks, shared_bytes;
@@ -236,9 +236,15 @@ struct cut {
                        cudaStream_t stream);
 };
 
+template <class Tile, class Shared> constexpr tiling make_tiling(const char *name, decltype(tiling::run) run)
+{
+    return {name,          Tile::ROWS,   Tile::COLUMNS,       Tile::STEPS, Tile::SIDE_ROWS,
+            Tile::THREADS, Tile::BLOCKS, (int)sizeof(Shared), run};
+}
+
 /* Tiles by number less one: gather's in conv_fp32_gather.cu, the weight gradient's in conv_fp32_weight.cu. */
-const cut *gather_cuts(int *count);
-const cut *weight_cuts(int *count);
+const tiling *gather_tilings(int *count);
+const tiling *weight_tilings(int *count);
 /* out = sum of the parts in order, `size` floats each. */
 cudaError_t add_parts(const void *parts, int count, int64_t size, void *out, cudaStream_t stream);
 

@@ -58,31 +58,22 @@ cudaError_t run(const flim_conv_problem *p, int64_t n, int, const void *x, const
     return cudaGetLastError();
 }
 
-template <class Tile> constexpr cut make_cut(const char *name)
+template <class Tile> constexpr tiling named(const char *name)
 {
-    return {name,
-            Tile::ROWS,
-            Tile::COLUMNS,
-            Tile::STEPS,
-            Tile::SIDE_ROWS,
-            Tile::THREADS,
-            Tile::BLOCKS,
-            (int)sizeof(gather_shared<Tile>),
-            run<Tile>};
+    return make_tiling<Tile, gather_shared<Tile>>(name, run<Tile>);
 }
 
 } // namespace
 
-const cut *gather_cuts(int *count)
+const tiling *gather_tilings(int *count)
 {
-    static const cut cuts[] = {make_cut<gather_tile_1>("256x8x8"),      make_cut<gather_tile_2>("256x16x8"),
-                               make_cut<gather_tile_3>("256x32x8"),     make_cut<gather_tile_4>("128x64x8"),
-                               make_cut<gather_tile_5>("128x128x8"),    make_cut<gather_tile_6>("256x32x16"),
-                               make_cut<gather_tile_7>("128x64x16"),    make_cut<gather_tile_8>("128x128x16"),
-                               make_cut<gather_tile_9>("256x32x16-16"), make_cut<gather_tile_10>("256x64x16-16"),
-                               make_cut<gather_tile_11>("256x128x8-16")};
-    *count = (int)(sizeof cuts / sizeof cuts[0]);
-    return cuts;
+    static const tiling tilings[] = {
+        named<gather_tile_1>("256x8x8"),       named<gather_tile_2>("256x16x8"),     named<gather_tile_3>("256x32x8"),
+        named<gather_tile_4>("128x64x8"),      named<gather_tile_5>("128x128x8"),    named<gather_tile_6>("256x32x16"),
+        named<gather_tile_7>("128x64x16"),     named<gather_tile_8>("128x128x16"),   named<gather_tile_9>("256x32x16-16"),
+        named<gather_tile_10>("256x64x16-16"), named<gather_tile_11>("256x128x8-16")};
+    *count = (int)(sizeof tilings / sizeof tilings[0]);
+    return tilings;
 }
 
 } // namespace flim_fp32

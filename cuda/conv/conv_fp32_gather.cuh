@@ -248,14 +248,14 @@ template <class Tile, bool DATA> struct gather_thread {
 #pragma unroll
         for (int i = 0; i < LOADS; i++)
             store_transposed(s.stage.row[copy][0], Tile::ROW_STEP, Tile::ROW_PITCH, tid % QUADS, row_of(tid, part, i),
-                         from_source[i]);
+                             from_source[i]);
         if (tid < 2 * Tile::COLUMNS) {
             if (DATA)
                 *reinterpret_cast<float4 *>(s.stage.column[copy][part] + tid / (Tile::COLUMNS / 4) * Tile::COLUMN_PITCH +
                                             tid % (Tile::COLUMNS / 4) * 4) = from_weight;
             else
                 store_transposed(s.stage.column[copy][0], Tile::COLUMN_STEP, Tile::COLUMN_PITCH, tid % QUADS,
-                             tid / QUADS + Tile::COLUMNS / Tile::STEPS * part, from_weight);
+                                 tid / QUADS + Tile::COLUMNS / Tile::STEPS * part, from_weight);
         }
     }
 

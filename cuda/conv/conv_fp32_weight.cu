@@ -57,29 +57,21 @@ cudaError_t run(const flim_conv_problem *p, int64_t n, int parts, const void *x,
     return cudaGetLastError();
 }
 
-template <class Tile> constexpr cut make_cut(const char *name)
+template <class Tile> constexpr tiling named(const char *name)
 {
-    return {name,
-            Tile::ROWS,
-            Tile::COLUMNS,
-            Tile::STEPS,
-            Tile::SIDE_ROWS,
-            Tile::THREADS,
-            Tile::BLOCKS,
-            (int)sizeof(weight_shared<Tile>),
-            run<Tile>};
+    return make_tiling<Tile, weight_shared<Tile>>(name, run<Tile>);
 }
 
 } // namespace
 
-const cut *weight_cuts(int *count)
+const tiling *weight_tilings(int *count)
 {
-    static const cut cuts[] = {
-        make_cut<weight_tile_1>("16x128x8"),  make_cut<weight_tile_2>("32x128x8"),    make_cut<weight_tile_3>("64x128x8"),
-        make_cut<weight_tile_4>("128x128x8"), make_cut<weight_tile_5>("64x256x8-16"), make_cut<weight_tile_6>("128x256x8-16"),
-        make_cut<weight_tile_7>("32x64x8"),   make_cut<weight_tile_8>("64x64x8"),     make_cut<weight_tile_9>("32x128x8-16")};
-    *count = (int)(sizeof cuts / sizeof cuts[0]);
-    return cuts;
+    static const tiling tilings[] = {
+        named<weight_tile_1>("16x128x8"),  named<weight_tile_2>("32x128x8"),    named<weight_tile_3>("64x128x8"),
+        named<weight_tile_4>("128x128x8"), named<weight_tile_5>("64x256x8-16"), named<weight_tile_6>("128x256x8-16"),
+        named<weight_tile_7>("32x64x8"),   named<weight_tile_8>("64x64x8"),     named<weight_tile_9>("32x128x8-16")};
+    *count = (int)(sizeof tilings / sizeof tilings[0]);
+    return tilings;
 }
 
 cudaError_t add_parts(const void *parts, int count, int64_t size, void *out, cudaStream_t stream)
