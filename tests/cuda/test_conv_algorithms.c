@@ -75,14 +75,41 @@ static float *take_floats(const double *from, int64_t count)
     return there;
 }
 
-/* Host (n,channels,pixels) -> storage (n_full,pixels,c); cells past n hold NaN, padding channels 0. */
+/* A value that the type holds exactly, as it is stored. */
+static uint32_t stored(flim_storage type, double value)
+{
+    const float v = (float)value;
+    uint32_t bits;
+    memcpy(&bits, &v, sizeof bits);
+    if (type == FLIM_STORAGE_FP32 || bits << 1 == 0) {
+        return bits;
+    }
+    return type == FLIM_STORAGE_BF16 ? bits >> 16
+                                     : (bits >> 16 & 0x8000u) | (((bits >> 23 & 0xffu) - 112u) << 10) | (bits >> 13 & 0x3ffu);
+}
+
+/* Host (n,channels,pixels) -> storage (n_full,pixels,c); cells past n are as they were, padding channels 0. */
+static void put_tensor(flim_storage type, const double *from, int64_t n, int channels, int64_t pixels, void *there)
+{
+    const int c = flim_storage_channels(channels);
+    const size_t size = (size_t)flim_storage_size(type);
+    char *host = calloc((size_t)(n * pixels * c), size);
+    assert_non_null(host);
+    for (int64_t i = 0; i < n * channels * pixels; i++) {
+        const int64_t cell = i / pixels / channels, channel = i / pixels % channels, pixel = i % pixels;
+        const uint32_t value = stored(type, from[i]);
+        memcpy(host + (size_t)((cell * pixels + pixel) * c + channel) * size, &value, size); /* little-endian, as the card */
+    }
+    check_cuda(cudaMemcpy(there, host, (size_t)(n * pixels * c) * size, cudaMemcpyHostToDevice), "copy in");
+    check_cuda(cudaDeviceSynchronize(), "copy in");
+    free(host);
+}
+
+/* The same in memory of its own; cells past n hold NaN. */
 static void *take_tensor(flim_storage type, const double *from, int64_t n, int64_t n_full, int channels, int64_t pixels)
 {
-    const flim_launch launch = launch_of(type);
-    const int c = flim_storage_channels(channels);
-    void *there = take(n_full * pixels * c * flim_storage_size(type));
-    float *planar = take_floats(from, n * channels * pixels);
-    check_cuda(flim_k_from_planar(&launch, planar, n, n, channels, c, pixels, NULL, there), "from planar");
+    void *there = take(n_full * pixels * flim_storage_channels(channels) * flim_storage_size(type));
+    put_tensor(type, from, n, channels, pixels, there);
     return there;
 }
 
@@ -104,8 +131,7 @@ static double *fetch_tensor(flim_storage type, const void *from, int64_t n, int 
 {
     const flim_launch launch = launch_of(type);
     float *planar = take(n * channels * pixels * (int64_t)sizeof *planar);
-    check_cuda(flim_k_to_planar(&launch, from, n, channels, flim_storage_channels(channels), pixels, NULL, planar),
-               "to planar");
+    check_cuda(flim_k_to_planar(&launch, from, n, channels, flim_storage_channels(channels), pixels, planar), "to planar");
     return fetch_floats(planar, n * channels * pixels);
 }
 
@@ -314,10 +340,9 @@ static flim_conv_arguments arguments_of(const example *e, const flim_conv_choice
         a.master = take_floats(e->w, e->w_count);
         a.bias = take_floats(e->bias, p->out_channels);
     } else {
-        a.w = take(flim_conv_w_elements(p) * size); /* (k,taps,c): k cells of c channels */
-        check_cuda(flim_k_from_planar(&launch, take_floats(e->w, e->w_count), p->out_channels, p->k, p->in_channels, p->c,
-                                      taps, NULL, a.w),
-                   "weights");
+        a.w = take(flim_conv_w_elements(p) * size); /* (k,taps,c): k cells of c channels, those past out_channels 0 */
+        check_cuda(cudaMemset(a.w, 0, (size_t)(flim_conv_w_elements(p) * size)), "weights");
+        put_tensor(p->type, e->w, p->out_channels, p->in_channels, taps, a.w);
         if (c->algorithm->flipped) {
             void *flipped = take(flim_conv_w_elements(p) * size);
             check_cuda(flim_k_flip(&launch, a.w, p->k, taps, p->c, flipped), "flip");
@@ -638,18 +663,16 @@ static flim_conv_arguments stem_arguments(const stem_example *e, flim_storage ty
     check_cuda(cudaMemcpy(mask_there, mask, (size_t)(e->n * e->pixels), cudaMemcpyHostToDevice), "mask");
     check_cuda(cudaDeviceSynchronize(), "mask");
     free(mask);
-    /* (n,T,H,W) in storage type: pixels of 8 channels each, all of them real */
-    const flim_launch launch = launch_of(type);
-    const int64_t eight = (e->n * e->voxels + 7) / 8;
-    double *padded = ref_array(eight * 8), *by_channel = ref_array(eight * 8);
-    memcpy(padded, e->signal, (size_t)(e->n * e->voxels) * sizeof *padded);
-    for (int64_t i = 0; i < eight * 8; i++) {
-        by_channel[i % 8 * eight + i / 8] = padded[i];
+    const size_t size = (size_t)flim_storage_size(type), count = (size_t)(e->n * e->voxels);
+    char *host = malloc(count * size), *signal = take((int64_t)(count * size));
+    assert_non_null(host);
+    for (size_t i = 0; i < count; i++) {
+        const uint32_t value = stored(type, e->signal[i]);
+        memcpy(host + i * size, &value, size);
     }
-    void *signal = take(eight * 8 * flim_storage_size(type));
-    check_cuda(flim_k_from_planar(&launch, take_floats(by_channel, eight * 8), 1, 1, 8, 8, eight, NULL, signal), "signal");
-    free(padded);
-    free(by_channel);
+    check_cuda(cudaMemcpy(signal, host, count * size, cudaMemcpyHostToDevice), "signal");
+    check_cuda(cudaDeviceSynchronize(), "signal");
+    free(host);
     return (flim_conv_arguments){.n = e->n,
                                  .x = signal,
                                  .y = take(e->z_count * flim_storage_size(type)),
