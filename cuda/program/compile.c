@@ -1,5 +1,5 @@
-/* Compiling: from a network, batch sizes and a precision to a program whose passes, plans and memory are settled; nothing is
- * allocated on the device yet. */
+/* Compiling: from a network, batch sizes and a precision to a program whose schedules, convolutions and memory are settled; nothing
+ * is allocated on the device yet. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -10,7 +10,7 @@
 #include "cuda/program/schedule_build.h"
 #include "cuda/program/state.h"
 
-/* $XDG_CACHE_HOME/flimcv, else ~/.cache/flimcv; empty where there is neither. */
+/* $XDG_CACHE_HOME/flimcv, else ~/.cache/flimcv; empty if there is neither. */
 static void default_cache_folder(char *path, size_t size)
 {
     const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
@@ -22,8 +22,8 @@ static void default_cache_folder(char *path, size_t size)
     }
 }
 
-/* Tuning a convolution found no room: the program is not laid out yet, so which batch would do is an estimate.  What a cell needs is
- * mostly its convolutions' outputs, kept for the backward pass. */
+/* Tuning a convolution ran out of memory: the program is not laid out yet, so which batch would do is an estimate.  What a cell
+ * needs is mostly its convolutions' outputs, saved for the backward pass. */
 static flim_status explain_tuning(const flim_cuda_program *p, flim_error *err)
 {
     size_t free_bytes = 0, total = 0;
@@ -43,49 +43,49 @@ static flim_status explain_tuning(const flim_cuda_program *p, flim_error *err)
 }
 
 /* What AUTO came to, for those who look at the program's options. */
-static void note_drop(flim_cuda_program *p, const flim_recompute_set *drop, uint32_t all)
+static void note_recompute(flim_cuda_program *p, const flim_recompute_set *set, uint32_t all)
 {
     if (p->base.options.recompute == FLIM_RECOMPUTE_AUTO) {
-        p->base.options.recompute = drop->outputs == 0 && drop->blocks == 0 ? FLIM_RECOMPUTE_NONE
-                                    : drop->blocks == all                   ? FLIM_RECOMPUTE_ALL
-                                                                            : FLIM_RECOMPUTE_AUTO;
+        p->base.options.recompute = set->outputs == 0 && set->blocks == 0 ? FLIM_RECOMPUTE_NONE
+                                    : set->blocks == all                  ? FLIM_RECOMPUTE_ALL
+                                                                          : FLIM_RECOMPUTE_AUTO;
     }
 }
 
-/* The training pass: as it is, or with everything dropped that can be made again, or (AUTO) with just enough of that to stay
- * within the memory.  First goes what costs next to nothing, outputs that another pass writes again; then blocks, at each turn
- * the one that saves most. */
+/* The training schedule: as it is, or with everything recomputed that can be, or (AUTO) with just enough of that to stay within the
+ * memory.  First comes what costs next to nothing, outputs that another kernel writes along the way; then blocks, each time the one
+ * that saves most. */
 static flim_status build_training(flim_cuda_program *p, const flim_conv_search_options *plans, flim_error *err)
 {
     const flim_program_options *o = &p->base.options;
     const flim_network *net = &p->base.net;
-    flim_recompute_set drop = {0}, best = {0};
+    flim_recompute_set set = {0}, best = {0};
     if (o->recompute == FLIM_RECOMPUTE_ALL) {
-        drop = (flim_recompute_set){.outputs = FLIM_MAX_UNITS, .blocks = UINT32_MAX};
+        set = (flim_recompute_set){.outputs = FLIM_MAX_UNITS, .blocks = UINT32_MAX};
     }
     for (;;) {
-        flim_status status = flim_schedule_build(&p->train, p->device, net, p->launch.type, true, o->train_batch,
-                                                 o->deterministic, &drop, plans, err);
-        if (status != FLIM_OK || o->recompute != FLIM_RECOMPUTE_AUTO) {
-            return status;
-        }
-        const uint32_t all = (1u << (p->train.n_blocks - 1)) - 1; /* the last block is never made again */
-        if (flim_program_lay_out(p, NULL) + p->train.arena.bytes <= o->memory_limit) {
-            note_drop(p, &drop, all);
+        FLIM_TRY(flim_schedule_build(&p->train, p->device, net, p->launch.type, true, o->train_batch, o->deterministic, &set,
+                                     plans, err));
+        if (o->recompute != FLIM_RECOMPUTE_AUTO) {
             return FLIM_OK;
         }
-        if (drop.outputs < flim_schedule_recomputable(&p->train)) {
-            drop.outputs++;
+        const uint32_t all = (1u << (p->train.n_blocks - 1)) - 1; /* the last block is never recomputed */
+        if (flim_program_lay_out(p, NULL) + p->train.arena.bytes <= o->memory_limit) {
+            note_recompute(p, &set, all);
+            return FLIM_OK;
+        }
+        if (set.outputs < flim_schedule_recomputable(&p->train)) {
+            set.outputs++;
             continue;
         }
-        if (drop.blocks == all) {
-            note_drop(p, &drop, all);
+        if (set.blocks == all) {
+            note_recompute(p, &set, all);
             return FLIM_OK;
         }
         int64_t least = INT64_MAX;
         for (int b = 0; b < p->train.n_blocks - 1; b++) {
-            const flim_recompute_set more = {drop.outputs, drop.blocks | 1u << b};
-            if (more.blocks == drop.blocks) {
+            const flim_recompute_set more = {set.outputs, set.blocks | 1u << b};
+            if (more.blocks == set.blocks) {
                 continue;
             }
             FLIM_TRY(flim_schedule_build(&p->train, p->device, net, p->launch.type, true, o->train_batch, o->deterministic,
@@ -95,7 +95,7 @@ static flim_status build_training(flim_cuda_program *p, const flim_conv_search_o
                 best = more;
             }
         }
-        drop = best;
+        set = best;
     }
 }
 

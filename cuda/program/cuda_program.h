@@ -48,7 +48,7 @@ typedef struct flim_cuda_program {
     flim_program base;
     flim_cuda_device *device;
     flim_launch launch;
-    bool scaled; /* tf32 as fp16 with a power-of-two scale a tensor */
+    bool scaled; /* tf32 as fp16 with a power-of-two scale per tensor */
     bool dynamic; /* fp16: loss scaling */
     flim_schedule train, predict; /* batch 0: none */
     int64_t batch; /* the larger of both */

@@ -36,7 +36,7 @@ flim_status flim_graph_run(flim_cuda_program *p, flim_schedule *schedule, int64_
             return flim_cuda_check(cudaGraphLaunch(g->exec, p->launch.stream), "launching a step", err);
         }
     }
-    if (p->n_graphs == FLIM_MAX_GRAPHS) { /* rarely more than a handful: the oldest makes room */
+    if (p->n_graphs == FLIM_MAX_GRAPHS) { /* rarely more than a handful: the oldest goes */
         FLIM_TRY(flim_cuda_check(cudaStreamSynchronize(p->launch.stream), "a step", err));
         (void)cudaGraphExecDestroy(p->graph[0].exec);
         memmove(&p->graph[0], &p->graph[1], (FLIM_MAX_GRAPHS - 1) * sizeof p->graph[0]);

@@ -2,7 +2,7 @@
 
 #include "cuda/program/fusion.h"
 
-/* Hands out pieces of the allocation in order; with base NULL it only counts. */
+/* Hands out the allocation in order; with base NULL it only counts. */
 typedef struct cursor {
     char *base;
     int64_t used;
@@ -15,7 +15,7 @@ static void *take(cursor *c, int64_t bytes)
     return at;
 }
 
-/* Per-channel constants, weights and dropout multipliers of one unit of a pass. */
+/* Per-channel constants, weights and dropout multipliers of one unit of a schedule. */
 static void lay_unit(flim_cuda_program *p, flim_schedule *schedule, int u, cursor *c, const flim_schedule *weights_from)
 {
     flim_schedule_unit *su = &schedule->unit[u];
@@ -55,7 +55,7 @@ static void lay_unit(flim_cuda_program *p, flim_schedule *schedule, int u, curso
     }
 }
 
-/* Storage copies of the convolution weights, and room for their gradients as cuDNN writes them. */
+/* Storage copies of the convolution weights, and memory for their gradients as cuDNN writes them. */
 static void lay_weights(flim_cuda_program *p, flim_schedule *schedule, cursor *c)
 {
     flim_weight_table *table = &p->weights_host;

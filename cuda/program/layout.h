@@ -1,8 +1,7 @@
 /* Layout of a program's allocation before the arena: parameters, optimizer, weight copies, incoming batches, sums, head.
  *
- * For: one walk hands out the pieces in order; without memory it only counts, so that the sizes planned and the places used cannot
- *      differ.
- * Owns: nothing; it fills the pointers of the program and its passes, and their bytes_*.
+ * For: one walk hands out offsets in order; without memory it only counts, so that planned sizes and used offsets cannot differ.
+ * Owns: nothing; it fills the pointers of the program and its schedules, and their bytes_*.
  */
 #ifndef FLIM_CUDA_LAYOUT_H
 #define FLIM_CUDA_LAYOUT_H

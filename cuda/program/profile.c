@@ -137,8 +137,9 @@ static flim_status matrix_rates(flim_cuda_device *device, char *memory, flim_dev
                  {FLIM_PRECISION_FP16, FLIM_STORAGE_FP16, CUDA_R_16F, CUBLAS_COMPUTE_32F}};
     const int64_t count = (int64_t)MATRIX * MATRIX;
     blas b;
-    flim_status status = open_blas(&b, device->stream, err);
-    for (size_t i = 0; status == FLIM_OK && i < sizeof kinds / sizeof kinds[0]; i++) {
+    flim_status status;
+    FLIM_TRY_DONE(open_blas(&b, device->stream, err));
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         if (!(device->base.info.precisions & 1u << kinds[i].precision)) {
             continue;
         }

@@ -16,7 +16,7 @@
 #include "cuda/program/state.h"
 #include "cuda/program/transfer.h"
 
-/* Undoes `allocate`, as far as it came. */
+/* Undoes `allocate`, as far as it got. */
 static void free_memory(flim_cuda_program *p)
 {
     if (!p->device->base.info.described && cudaSetDevice(p->device->ordinal) == cudaSuccess) {
@@ -38,7 +38,7 @@ static void destroy(flim_program *base)
     flim_free(p);
 }
 
-/* Saved activations, a line for each block: units whose names begin with the same word (res1). */
+/* Saved activations, a line per block: units whose names begin with the same word (res1). */
 static void add_saved(const flim_schedule *schedule, flim_memory_plan *plan)
 {
     const flim_network *net = schedule->net;
@@ -110,10 +110,8 @@ static flim_status explain_memory(flim_cuda_program *p, flim_error *err)
 static flim_status allocate(flim_program *base, flim_error *err)
 {
     flim_cuda_program *p = flim_cuda_program_of(base);
-    flim_status status = flim_cuda_device_use(p->device, err);
-    if (status != FLIM_OK) {
-        return status;
-    }
+    flim_status status = FLIM_OK;
+    FLIM_TRY(flim_cuda_device_use(p->device, err));
     if (base->device->info.described) {
         return flim_fail(err, FLIM_ERROR_DEVICE, "%s is only described: it can be planned for, not run on",
                          base->device->info.name);

@@ -23,10 +23,8 @@ flim_state_arrays flim_state_arrays_of(const flim_program *base)
 
 flim_status flim_state_read(flim_program *base, const float *from, size_t count, float *out, flim_error *err)
 {
-    flim_status status = flim_cuda_finish(flim_cuda_program_of(base), err);
-    return status == FLIM_OK
-               ? flim_cuda_check(cudaMemcpy(out, from, count * sizeof *out, cudaMemcpyDeviceToHost), "reading state", err)
-               : status;
+    FLIM_TRY(flim_cuda_finish(flim_cuda_program_of(base), err));
+    return flim_cuda_check(cudaMemcpy(out, from, count * sizeof *out, cudaMemcpyDeviceToHost), "reading state", err);
 }
 
 /* From pageable memory; what is enqueued afterwards sees it.  (cudaMemcpy may return with its last copy under way, and our streams
@@ -58,10 +56,8 @@ static flim_status fetch(flim_cuda_program *p, flim_device_state *out, flim_erro
         *out = p->host_state;
         return FLIM_OK;
     }
-    flim_status status = flim_cuda_finish(p, err);
-    return status == FLIM_OK
-               ? flim_cuda_check(cudaMemcpy(out, p->state, sizeof *out, cudaMemcpyDeviceToHost), "reading counters", err)
-               : status;
+    FLIM_TRY(flim_cuda_finish(p, err));
+    return flim_cuda_check(cudaMemcpy(out, p->state, sizeof *out, cudaMemcpyDeviceToHost), "reading counters", err);
 }
 
 static flim_status store(flim_cuda_program *p, const flim_device_state *in, flim_error *err)
@@ -99,10 +95,7 @@ flim_status flim_state_totals(flim_program *base, bool reset, flim_totals *out, 
 {
     flim_cuda_program *p = flim_cuda_program_of(base);
     flim_device_state s;
-    flim_status status = fetch(p, &s, err);
-    if (status != FLIM_OK) {
-        return status;
-    }
+    FLIM_TRY(fetch(p, &s, err));
     *out = (flim_totals){.loss = s.loss,
                          .weight = s.weight,
                          .cells = s.cells,
@@ -116,9 +109,9 @@ flim_status flim_state_totals(flim_program *base, bool reset, flim_totals *out, 
         s.loss = s.weight = 0;
         s.cells = s.correct = s.updates = s.calls = 0;
         s.nonfinite_call = -1;
-        status = store(p, &s, err);
+        FLIM_TRY(store(p, &s, err));
     }
-    return status;
+    return FLIM_OK;
 }
 
 flim_status flim_state_set_totals(flim_program *base, const flim_totals *in, flim_error *err)

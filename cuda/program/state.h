@@ -1,6 +1,6 @@
 /* State of a program, read and written by the host: arrays of the network's layout, the optimizer's counters, totals of an epoch.
  *
- * For: program.c's table of functions (flim_program_ops in flim/backend.h, which says what each does).
+ * For: program_ops.c's table of functions (flim_program_ops in flim/backend.h, which says what each does).
  * Owns: nothing.  What is set before the allocation waits in program->host_state.
  * Errors: each waits for all work that was enqueued, whose errors appear here: FLIM_ERROR_DEVICE with CUDA's reason.
  */

@@ -120,12 +120,11 @@ flim_status flim_transfer_hand_out(flim_pending_logits *l, flim_error *err)
     if (l->count == 0) {
         return FLIM_OK;
     }
-    flim_status status = flim_cuda_check(cudaEventSynchronize(l->done), "predicting", err);
-    if (status == FLIM_OK) {
-        memcpy(l->to, l->pinned, (size_t)l->count * sizeof(float));
-    }
+    const size_t bytes = (size_t)l->count * sizeof(float);
     l->count = 0;
-    return status;
+    FLIM_TRY(flim_cuda_check(cudaEventSynchronize(l->done), "predicting", err));
+    memcpy(l->to, l->pinned, bytes);
+    return FLIM_OK;
 }
 
 flim_status flim_transfer_out(flim_cuda_program *p, int64_t n, float *logits, flim_error *err)
@@ -142,10 +141,10 @@ flim_status flim_transfer_out(flim_cuda_program *p, int64_t n, float *logits, fl
 
 flim_status flim_transfer_end_call(flim_cuda_program *p, flim_error *err)
 {
-    flim_status status = FLIM_OK;
     if (p->calls > 0) {
-        status = flim_cuda_check(cudaEventSynchronize(p->stage[(p->calls - 1) % FLIM_STAGES].copied), "copying a batch", err);
+        FLIM_TRY(
+            flim_cuda_check(cudaEventSynchronize(p->stage[(p->calls - 1) % FLIM_STAGES].copied), "copying a batch", err));
     }
-    p->calls += status == FLIM_OK;
-    return status;
+    p->calls++;
+    return FLIM_OK;
 }

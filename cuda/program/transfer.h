@@ -1,9 +1,9 @@
-/* What goes between host and device around a pass: batches and arguments in, logits out, all beside the work of other calls.
+/* What goes between host and device around a schedule: batches and arguments in, logits out, beside the work of other calls.
  *
- * For: execute.c, once a call and in this order: hand_out (predict), in, the pass, out (predict), end_call.
- * Owns: the events and the pinned memory of program->stage, slot and logits, which calls take turns with.  A batch's arrays are the
- * caller's and in use until the next call has returned; logits arrive with flim_transfer_hand_out, FLIM_SLOTS calls later or sooner.
- * Errors: FLIM_ERROR_DEVICE with CUDA's reason; FLIM_ERROR_MEMORY where pinned memory is full.
+ * For: execute.c, per call and in this order: hand_out (predict), in, the schedule, out (predict), end_call.
+ * Owns: the events and the pinned memory of program->stage, slot and logits, which calls use in turn.  A batch's arrays are the
+ *       caller's and in use until the next call has returned; logits arrive with flim_transfer_hand_out, at most FLIM_SLOTS calls later.
+ * Errors: FLIM_ERROR_DEVICE with CUDA's reason; FLIM_ERROR_MEMORY if pinned memory is full.
  */
 #ifndef FLIM_CUDA_TRANSFER_H
 #define FLIM_CUDA_TRANSFER_H
@@ -12,7 +12,7 @@
 
 /* Pinned host memory that make takes. */
 int64_t flim_transfer_pinned_bytes(const flim_cuda_program *program);
-/* What a failure leaves behind goes with free. */
+/* After a failure, free gives back what was made. */
 flim_status flim_transfer_make(flim_cuda_program *program, flim_error *err);
 void flim_transfer_free(flim_cuda_program *program);
 
