@@ -48,12 +48,8 @@ static flim_status memory_free(flim_device *device, int64_t *bytes, flim_error *
     return FLIM_OK;
 }
 
-static const flim_device_ops card_ops = {.close = close_card,
-                                         .host_alloc = host_alloc,
-                                         .host_free = host_free,
-                                         .compile = flim_cuda_compile,
-                                         .memory_free = memory_free,
-                                         .get_card = get_card};
+static const flim_device_ops card_ops = {
+    .close = close_card, .host_alloc = host_alloc, .host_free = host_free, .memory_free = memory_free, .get_card = get_card};
 
 /* The keys that cuDNN's heuristics and engines read; those without a field in flim_card are the same on all cards since 7.5. */
 static void properties_text(const flim_card *card, char *text, size_t size)

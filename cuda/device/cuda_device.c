@@ -7,7 +7,6 @@
 
 #include "cuda/device/check.h"
 #include "core/alloc.h"
-#include "cuda/kernels/kernels.h"
 
 static void version_text(int version, char *text, size_t size)
 {
@@ -46,7 +45,7 @@ static flim_status explain_no_device(cudaError_t code, flim_error *err)
                      cudaGetErrorString(code), cudaGetErrorName(code), visible ? visible : "(not set)", driver_text);
 }
 
-static flim_status count_devices(int *count, flim_error *err)
+flim_status flim_cuda_device_count(int *count, flim_error *err)
 {
     *count = 0;
     cudaError_t code = cudaGetDeviceCount(count);
@@ -162,8 +161,6 @@ static flim_status get_card(const flim_device *device, flim_card *out, flim_erro
 static const flim_device_ops device_ops = {.close = close_device,
                                            .host_alloc = host_alloc,
                                            .host_free = host_free,
-                                           .compile = flim_cuda_compile,
-                                           .measure_limits = flim_cuda_measure_limits,
                                            .memory_free = memory_free,
                                            .status = get_status,
                                            .get_card = get_card};
@@ -225,7 +222,7 @@ static flim_status describe(flim_cuda_device *device, flim_error *err)
     return status;
 }
 
-static flim_status open_device(int index, flim_device **out, flim_error *err)
+flim_status flim_cuda_device_open(int index, flim_device **out, flim_error *err)
 {
     *out = NULL;
     flim_status status = FLIM_OK;
@@ -239,16 +236,6 @@ static flim_status open_device(int index, flim_device **out, flim_error *err)
     FLIM_TRY_DONE(flim_cudnn_open(&device->cudnn, err));
     FLIM_TRY_DONE(describe(device, err));
     (void)flim_nvml_open(&device->nvml, device->base.info.id); /* absent is fine */
-    cudaError_t code = flim_kernels_probe();
-    if (code == cudaErrorNoKernelImageForDevice || code == cudaErrorInvalidDeviceFunction) {
-        (void)cudaGetLastError();
-        status = flim_fail(err, FLIM_ERROR_DEVICE,
-                           "%s has compute capability %d.%d, for which this program holds no code; build with "
-                           "-DFLIM_CUDA_ARCHITECTURES=%d, or use --device cpu",
-                           device->base.info.name, device->sm / 10, device->sm % 10, device->sm);
-        goto done;
-    }
-    FLIM_TRY_DONE(flim_cuda_check(code, "loading the kernels", err));
     FLIM_TRY_CUDA_DONE(cudaStreamCreateWithFlags(&device->stream, cudaStreamNonBlocking));
     FLIM_TRY_CUDA_DONE(cudaStreamCreateWithFlags(&device->copy_stream, cudaStreamNonBlocking));
     cudnnStatus_t made = device->cudnn.create(&device->handle);
@@ -267,5 +254,3 @@ done:
     }
     return status;
 }
-
-const flim_backend flim_backend_cuda = {"cuda", count_devices, open_device, flim_cuda_describe};

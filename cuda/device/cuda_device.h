@@ -1,6 +1,7 @@
 /* The CUDA device behind flim_device: card, libraries and streams.
  *
- * Owns: the device owns the cuDNN handle and its streams; it frees the store of convolution choices.  Programs only borrow them and are destroyed first.
+ * Owns: the cuDNN handle and the streams; it frees the store of convolution choices.  Programs only borrow them and are destroyed
+ *       first.
  */
 #ifndef FLIM_CUDA_DEVICE_H
 #define FLIM_CUDA_DEVICE_H
@@ -14,6 +15,7 @@
 
 typedef struct flim_cuda_device {
     flim_device base;
+    flim_device_ops ops; /* of this floor, completed by the backend */
     int ordinal;
     int sm; /* 10 * major + minor: 75, 89, 90 */
     flim_card card;
@@ -42,6 +44,8 @@ static inline flim_storage flim_cuda_storage(flim_precision precision)
 /* Makes the device current for the calling thread. */
 flim_status flim_cuda_device_use(flim_cuda_device *device, flim_error *err);
 
+flim_status flim_cuda_device_count(int *count, flim_error *err);
+flim_status flim_cuda_device_open(int index, flim_device **out, flim_error *err);
 /* In card.c: a device that stands for a card which is not there. */
 flim_status flim_cuda_describe(const flim_card *card, flim_device **out, flim_error *err);
 /* What a card of a compute capability can do. */
@@ -51,10 +55,5 @@ void flim_cuda_set_precisions(flim_device_info *info, int sm);
 void flim_cuda_beside(const flim_cuda_device *device, char *text, size_t size);
 /* cudaMalloc whose failure says needed and free bytes, and who holds them; `what` names the need. */
 flim_status flim_cuda_malloc(flim_cuda_device *device, int64_t bytes, const char *what, void **out, flim_error *err);
-
-/* In compile.c and measure.c. */
-flim_status flim_cuda_compile(flim_device *device, const flim_network *net, const flim_program_options *options,
-                              flim_program **out, flim_error *err);
-flim_status flim_cuda_measure_limits(flim_device *device, flim_device_limits *out, flim_error *err);
 
 #endif

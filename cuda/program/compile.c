@@ -1,5 +1,5 @@
-/* Compiling: from a network, batch sizes and a precision to a program whose schedules, convolutions and memory are settled; nothing
- * is allocated on the device yet. */
+#include "cuda/program/compile.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -55,7 +55,7 @@ static void note_recompute(flim_cuda_program *p, const flim_recompute_set *set, 
 /* The training schedule: as it is, or with everything recomputed that can be, or (AUTO) with just enough of that to stay within the
  * memory.  First comes what costs next to nothing, outputs that another kernel writes along the way; then blocks, each time the one
  * that saves most. */
-static flim_status build_training(flim_cuda_program *p, const flim_conv_search_options *plans, flim_error *err)
+static flim_status build_training(flim_cuda_program *p, const flim_conv_search_options *search, flim_error *err)
 {
     const flim_program_options *o = &p->base.options;
     const flim_network *net = &p->base.net;
@@ -65,7 +65,7 @@ static flim_status build_training(flim_cuda_program *p, const flim_conv_search_o
     }
     for (;;) {
         FLIM_TRY(flim_schedule_build(&p->train, p->device, net, p->launch.type, true, o->train_batch, o->deterministic, &set,
-                                     plans, err));
+                                     search, err));
         if (o->recompute != FLIM_RECOMPUTE_AUTO) {
             return FLIM_OK;
         }
@@ -89,7 +89,7 @@ static flim_status build_training(flim_cuda_program *p, const flim_conv_search_o
                 continue;
             }
             FLIM_TRY(flim_schedule_build(&p->train, p->device, net, p->launch.type, true, o->train_batch, o->deterministic,
-                                         &more, plans, err));
+                                         &more, search, err));
             if (p->train.arena.bytes < least) {
                 least = p->train.arena.bytes;
                 best = more;
@@ -106,13 +106,13 @@ flim_status flim_cuda_compile(flim_device *base, const flim_network *net, const 
     char cache[4096];
     default_cache_folder(cache, sizeof cache);
     /* Timing could choose another engine in the next run, and with it other bits: deterministic takes the first guess. */
-    const flim_conv_search_options plans = {.benchmark = options->benchmark && !options->deterministic,
-                                            .workspace_limit = options->workspace_limit,
-                                            .cache_dir = options->cache_dir ? options->cache_dir
-                                                         : cache[0]         ? cache
-                                                                            : NULL,
-                                            .log = options->log,
-                                            .stop = options->stop};
+    const flim_conv_search_options search = {.benchmark = options->benchmark && !options->deterministic,
+                                             .workspace_limit = options->workspace_limit,
+                                             .cache_dir = options->cache_dir ? options->cache_dir
+                                                          : cache[0]         ? cache
+                                                                             : NULL,
+                                             .log = options->log,
+                                             .stop = options->stop};
     for (int u = 0; u < net->n_units; u++) {
         if (net->unit[u].transposed || net->n_heads != 1 || net->head[0].kind != FLIM_HEAD_POOLED) {
             return flim_fail(err, FLIM_ERROR_USAGE,
@@ -145,15 +145,15 @@ flim_status flim_cuda_compile(flim_device *base, const flim_network *net, const 
     const int searched = store->searched, loaded = store->loaded;
     if (options->eval_batch > 0) {
         FLIM_TRY_DONE(flim_schedule_build(&p->predict, device, &p->base.net, type, false, options->eval_batch,
-                                          options->deterministic, &(flim_recompute_set){0}, &plans, err));
+                                          options->deterministic, &(flim_recompute_set){0}, &search, err));
     }
     if (options->train_batch > 0) {
-        FLIM_TRY_DONE(build_training(p, &plans, err));
+        FLIM_TRY_DONE(build_training(p, &search, err));
     }
-    flim_conv_store_save(store, &plans);
+    flim_conv_store_save(store, &search);
     if (store->searched > searched || store->loaded > loaded) {
         flim_log_line(options->log, FLIM_LOG_NOTE, "convolution plans: %d %s, %d from the cache", store->searched - searched,
-                      plans.benchmark ? "tuned" : "chosen by heuristic", store->loaded - loaded);
+                      search.benchmark ? "tuned" : "chosen by heuristic", store->loaded - loaded);
     }
     if (options->inspect) {
         flim_arena_place_apart(&p->train.arena);
