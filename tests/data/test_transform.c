@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include "core/alloc.h"
 #include "data/transform.h"
 #include "flim/dataset_writer.h"
 #include "flim/loader.h"
@@ -378,6 +379,36 @@ static void batches_are_transformed_counts_with_any_threads(void **state)
     }
 }
 
+/* A phase with a transform allocates when it begins: a failure is told, and the loader goes on. */
+static void a_failed_allocation_leaves_the_loader_usable(void **state)
+{
+    (void)state;
+    flim_draw draws[CELLS];
+    for (int i = 0; i < CELLS; i++) {
+        draws[i] = (flim_draw){(uint32_t)i, 0, 1};
+    }
+    const shape *s = &shapes[0];
+    flim_dataset *d = make_data(s, true, FLIM_CACHE_NONE);
+    flim_reader *reader;
+    assert_int_equal(flim_reader_create(d, &reader, NULL), FLIM_OK);
+    const flim_phase phase = {
+        .draws = draws, .n_draws = CELLS, .batch = 8, .transform = {1, {{FLIM_TRANSFORM_DIHEDRAL, 1, 0, 7}}}};
+    flim_status status = FLIM_ERROR;
+    for (long k = 1; status != FLIM_OK; k++) {
+        flim_loader *loader;
+        assert_int_equal(
+            flim_loader_create(d, &(flim_loader_options){.workers = 3, .prefetch = 2, .batch = 8}, &loader, NULL), FLIM_OK);
+        flim_alloc_fail_at(k);
+        status = flim_loader_begin(loader, &phase, NULL);
+        flim_alloc_fail_at(0);
+        assert_true(status == FLIM_ERROR_MEMORY || (status == FLIM_OK && k > 6)); /* draws, and two arrays per thread */
+        check_phase(loader, reader, s, &phase);
+        flim_loader_destroy(loader);
+    }
+    flim_reader_destroy(reader);
+    flim_dataset_close(d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -388,6 +419,7 @@ int main(void)
         cmocka_unit_test(every_part_of_the_id_and_the_step_decide),
         cmocka_unit_test(steps_that_make_no_sense_are_refused),
         cmocka_unit_test(batches_are_transformed_counts_with_any_threads),
+        cmocka_unit_test(a_failed_allocation_leaves_the_loader_usable),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     scratch_remove();
