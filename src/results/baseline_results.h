@@ -13,13 +13,13 @@ enum { FLIM_BASELINE_PRIOR, FLIM_BASELINE_CONFOUNDS, FLIM_BASELINE_DECAY, FLIM_N
 const char *flim_baseline_name(int baseline); /* "confounds": in keys and file names, baseline_confounds.csv */
 const char *flim_baseline_title(int baseline); /* for tables: "brightness, size, peak bin" */
 
-/* Reads baseline_*.csv of a run folder: *found = false, with the reason in `why`, where it is absent or holds other cells or
+/* Reads baseline_*.csv of a run folder: *found = false, with the reason in `why`, if it is absent or holds other cells or
  * labels than the pool of the network's predictions, in their order. */
 flim_status flim_baseline_read(const char *run_folder, int baseline, const flim_pool *pool, flim_predictions *out,
                                bool *found, flim_error *why, flim_error *err);
 
-/* True, with a sentence, where brightness, size and peak bin alone reach four fifths of what the network reaches beyond chance:
- * in pooled AUC, or balanced accuracy where an AUC is undefined; and only where they are clearly (0.1) above chance. */
+/* True, with a sentence, if brightness, size and peak bin alone reach four fifths of what the network reaches beyond chance:
+ * in pooled AUC, or balanced accuracy if an AUC is undefined; and only if they are clearly (0.1) above chance. */
 bool flim_confounds_suffice(int classes, const double network[FLIM_N_METRICS], const double confounds[FLIM_N_METRICS],
                             char *sentence, size_t bytes);
 

@@ -23,7 +23,7 @@ typedef struct flim_fold_result {
     flim_metrics metrics, at_half; /* of the test cells: as predicted, and decided at 0.5 */
 } flim_fold_result;
 
-/* True where fold_K/DONE stands. */
+/* True if fold_K/DONE stands. */
 bool flim_fold_is_done(const char *run_folder, int k);
 /* The threshold of a finished fold, without its predictions. */
 flim_status flim_fold_threshold(const char *run_folder, int k, double *threshold, flim_error *err);

@@ -1,7 +1,7 @@
 /* The out-of-fold predictions of several folds together, in the order of the folds.
  *
  * Owns: its arrays; free with flim_pool_free.  name and group_of are views into the folds' predictions.
- * Errors: FLIM_ERROR_MEMORY; FLIM_ERROR_DATA where the folds differ in their classes.
+ * Errors: FLIM_ERROR_MEMORY; FLIM_ERROR_DATA if the folds differ in their classes.
  */
 #ifndef FLIM_RESULTS_POOL_H
 #define FLIM_RESULTS_POOL_H
@@ -16,7 +16,7 @@ typedef struct flim_pool {
     int32_t *label, *predicted; /* (n); each fold has decided at its own threshold */
     int32_t *at_half; /* (n) decided at 0.5 */
     float *logits; /* (n,K') */
-    const char **name, **group_of; /* (n) "" where there is none */
+    const char **name, **group_of; /* (n) "" if there is none */
 } flim_pool;
 
 flim_status flim_pool_make(const flim_fold_result *results, int n_results, flim_pool *out, flim_error *err);

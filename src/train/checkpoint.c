@@ -236,7 +236,7 @@ static void describe_difference(const char *there, size_t length, const char *he
     }
 }
 
-/* The part of an identity that is compared: up to its first newline. */
+/* What of an identity is compared: up to its first newline. */
 static size_t compared(const char *identity, size_t length)
 {
     const char *end = memchr(identity, '\n', length);

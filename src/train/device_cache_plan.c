@@ -8,7 +8,7 @@
 #include "plan/plan.h"
 #include "train/run.h"
 
-/* The device may take the cells later; until then (and if it cannot) host memory is the place. */
+/* The device may take the cells later; until then (and if it cannot) they stay in host memory. */
 static bool may_use_device(const flim_run *run, const flim_trainer *trainer)
 {
     return trainer->device && flim_device_get_info(trainer->device)->own_memory &&

@@ -37,15 +37,15 @@ static int by_seen(const void *a, const void *b)
     return order ? order : (x->cell > y->cell) - (x->cell < y->cell);
 }
 
-/* part: (n) the fold that tests the cell, -1 = held out. */
-static void find_parts(const flim_splits *splits, int *part)
+/* fold: (n) the one that tests the cell, -1 = held out. */
+static void find_folds(const flim_splits *splits, int *fold)
 {
     for (int64_t i = 0; i < splits->n_holdout; i++) {
-        part[splits->holdout[i]] = -1;
+        fold[splits->holdout[i]] = -1;
     }
     for (int f = 0; f < splits->n_folds; f++) {
         for (int64_t i = 0; i < splits->fold[f].n_test; i++) {
-            part[splits->fold[f].test[i]] = f;
+            fold[splits->fold[f].test[i]] = f;
         }
     }
 }
@@ -60,17 +60,17 @@ flim_status flim_study_warn_of_copies(const flim_study *study, const flim_log *l
         return FLIM_OK;
     }
     seen *list = flim_alloc((size_t)n, sizeof *list, err);
-    int *part = flim_alloc((size_t)n, sizeof *part, err); /* (n) */
-    FLIM_TRY_DONE(list && part ? FLIM_OK : FLIM_ERROR_MEMORY);
-    find_parts(&study->splits, part);
+    int *fold = flim_alloc((size_t)n, sizeof *fold, err); /* (n) */
+    FLIM_TRY_DONE(list && fold ? FLIM_OK : FLIM_ERROR_MEMORY);
+    find_folds(&study->splits, fold);
     for (int64_t i = 0; i < n; i++) {
         list[i] = (seen){i, &study->summary[i], study->decay + i * bins, bins};
     }
     qsort(list, (size_t)n, sizeof *list, by_seen);
     for (int64_t from = 0, to; from < n; from = to) {
-        int64_t other = -1; /* a copy in another part */
+        int64_t other = -1; /* a copy in another fold's test part */
         for (to = from + 1; to < n && compare_seen(&list[from], &list[to]) == 0; to++) {
-            other = other < 0 && part[list[to].cell] != part[list[from].cell] ? list[to].cell : other;
+            other = other < 0 && fold[list[to].cell] != fold[list[from].cell] ? list[to].cell : other;
         }
         if (other >= 0 && list[from].summary->photons > 0) {
             first = copies ? first : list[from].cell;
@@ -87,6 +87,6 @@ flim_status flim_study_warn_of_copies(const flim_study *study, const flim_log *l
     }
 done:
     flim_free(list);
-    flim_free(part);
+    flim_free(fold);
     return status;
 }

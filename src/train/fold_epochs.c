@@ -83,7 +83,7 @@ static double monitored(const flim_fold_work *f, const flim_epoch_row *row)
     return -row->val_loss;
 }
 
-/* True if this epoch is the best so far; its weights are then kept. */
+/* True if this epoch is the best so far; its weights are then copied. */
 static bool choose(flim_fold_work *f, const flim_epoch_row *row)
 {
     flim_fold_state *s = &f->state;
@@ -99,7 +99,7 @@ static bool choose(flim_fold_work *f, const flim_epoch_row *row)
     return true;
 }
 
-/* ", GPU 97 % busy, 400 W, 61 °C", of what the device tells. */
+/* ", GPU 97 % busy, 400 W, 61 °C", of what the device reports. */
 static void device_text(const flim_epoch_row *r, char *text, size_t size)
 {
     const struct {

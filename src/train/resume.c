@@ -276,7 +276,7 @@ done:
     return status;
 }
 
-/* Says what --resume-override overrides, and keeps it. */
+/* Logs what --resume-override overrides, and writes it down. */
 static flim_status override(flim_run *run, const flim_json *record, const differences *d, flim_error *err)
 {
     char when[32];

@@ -136,7 +136,7 @@ flim_status flim_run_drop_device_cache(const flim_run *run, const flim_study *st
 flim_status flim_run_fill_device_cache(const flim_run *run, const flim_study *study, flim_trainer *trainer, flim_error *err);
 
 /* ---- resume_settings.c ---- */
-/* The settings of given->out's config.yaml with the call's where that is allowed; out is initialised. */
+/* The settings of given->out's config.yaml with the call's if that is allowed; out is initialised. */
 flim_status flim_resume_settings(flim_run *run, const flim_settings *given, flim_settings *out, flim_error *err);
 /* Writes config.yaml anew with what was overridden. */
 flim_status flim_resume_write_config(flim_run *run, flim_error *err);

@@ -80,6 +80,7 @@ flim_status flim_run_write_baselines(const flim_run *run, const flim_study *stud
                                      flim_error *err)
 {
     for (int b = 0; b < FLIM_N_BASELINES && baselines->logits[b]; b++) {
+        FLIM_TRY(flim_run_go_on(run, err));
         FLIM_TRY(write_one(run, study, b, baselines->logits[b], baselines->predicted[b], err));
     }
     return FLIM_OK;

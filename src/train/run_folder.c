@@ -32,7 +32,7 @@ flim_status flim_run_fold_path(const flim_run *run, int k, const char *name, cha
     return flim_run_folder_path(run, below, out, err);
 }
 
-/* runs/<date>-<time>, with -2, -3, ... where that is taken already. */
+/* runs/<date>-<time>, with -2, -3, ... if that is taken already. */
 static void default_folder(char out[FLIM_PATH_MAX])
 {
     char stamp[32];

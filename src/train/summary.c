@@ -1,4 +1,4 @@
-/* The run's result: recomputed from the predictions of the folds that are done, never from numbers kept in memory, so that a
+/* The run's result: recomputed from the predictions of the folds that are done, never from numbers in memory, so that a
  * resumed run, a single fold run later and a whole run end in the same files. */
 #include <inttypes.h>
 #include <math.h>

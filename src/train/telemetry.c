@@ -9,7 +9,7 @@
 void flim_telemetry_begin(flim_telemetry *t, const flim_device *device)
 {
     *t = (flim_telemetry){.read_at = -1};
-    flim_device_get_status(device, &t->now); /* all NaN if the device tells nothing */
+    flim_device_get_status(device, &t->now); /* all NaN if the device reports nothing */
 }
 
 static void add(double *sum, int64_t *n, double value)

@@ -1,6 +1,6 @@
 /* How the device did during an epoch: its own figures, read no more often than they change.
  *
- * For: the epoch's row of history.csv and the progress line; figures that a device does not tell are NaN.
+ * For: the epoch's row of history.csv and the progress line; figures that a device does not report are NaN.
  * Owns: plain structs.  Errors: none.
  */
 #ifndef FLIM_TRAIN_TELEMETRY_H

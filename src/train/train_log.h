@@ -1,9 +1,9 @@
-/* train.log: every line that a user reads, kept in the run folder.
+/* train.log: every line that a user reads, as a file of the run folder.
  *
  * For: the run, whose lines go to the caller's log and into the file; lines from before the folder exists are held for it.
  *      Processes that work at folds of one run share the file: a line is one write at its end, so lines never mix.
  * Owns: the file and the held lines; flim_train_log_close.
- * Errors: FLIM_ERROR_WRITE.  A line that cannot be written is remembered, and told by check and close.
+ * Errors: FLIM_ERROR_WRITE.  A line that cannot be written is remembered; check and close return it.
  */
 #ifndef FLIM_TRAIN_LOG_H
 #define FLIM_TRAIN_LOG_H

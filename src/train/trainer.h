@@ -21,12 +21,12 @@ typedef struct flim_trainer {
     float *initial_parameter, *initial_statistic; /* (P), (S) to start from; NULL = random */
     flim_program *program;
     flim_loader *loader;
-    uint8_t *cache_widths; /* (n) bytes per voxel of each cell in device memory; NULL = none is kept there */
+    uint8_t *cache_widths; /* (n) bytes per voxel of each cell in device memory; NULL = none is cached there */
     int64_t batch, accumulate; /* cells per training batch, batches per update */
     int64_t eval_batch; /* cells per prediction batch */
     double learning_rate; /* of the first epoch */
     int64_t planned_bytes, allocated_bytes,
-        free_before; /* of the device: as planned, as its free memory told, and free before */
+        free_before; /* of the device: as planned, as its free memory showed, and free before */
     flim_telemetry telemetry;
 } flim_trainer;
 
