@@ -147,7 +147,7 @@ flim_status flim_conv_trial_make(flim_conv_trial *t, flim_cuda_device *device, c
 {
     flim_status status;
     const int64_t x = p->stem ? p->n * flim_volume(p->in) : flim_conv_x_elements(p);
-    *t = (flim_conv_trial){.device = device, .problem = p, .launch = {device->stream, p->type, device->base.info.threads}};
+    *t = (flim_conv_trial){.device = device, .problem = p, .launch = {device->stream, p->type, device->card.processors}};
     FLIM_TRY_DONE(take(t, p->type, x, p->op == FLIM_CONV_DATA ? 0 : 1, &t->arguments.x, err));
     FLIM_TRY_DONE(take(t, p->type, flim_conv_y_elements(p), p->op == FLIM_CONV_FORWARD ? 0 : 3, &t->arguments.y, err));
     FLIM_TRY_DONE(take_weights(t, err));
