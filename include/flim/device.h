@@ -145,7 +145,7 @@ flim_status flim_program_memory(const flim_program *program, flim_memory_plan *p
 /* Allocates all of it, in one place.  Parameters, statistics, moments and counters are unset until written. */
 flim_status flim_program_allocate(flim_program *program, flim_error *err);
 
-/* ---- Device cache: cells in device memory ---------------------------------------------------------------------------------- */
+/* ---- Device cache: cells in device memory ------------------------------------------------------------------------ */
 
 /* Counts of all cells of a data set, stored as narrow as each cell allows, for batches that bring only the cells' numbers. */
 typedef struct flim_device_cache {

@@ -1,7 +1,7 @@
 /* Cells of a data set in the device's memory, so that a training step needs nothing from the host but cell numbers.
  *
  * For: --cache device.  Three steps: widths (how narrow each cell's counts can be stored), plan (before the program is
- *      allocated), store (after it).  A loader made with options.device_cached then delivers batches without voxels.
+ *      allocated), fill (after it).  A loader made with options.device_cached then delivers batches without voxels.
  * Owns: nothing; `bytes` is the caller's, (n) entries.
  * Errors: FLIM_ERROR_USAGE if the device has no memory of its own; FLIM_ERROR_DATA from reading; FLIM_INTERRUPTED.
  */
