@@ -104,7 +104,8 @@ void flim_device_host_free(flim_device *device, void *memory)
 flim_status flim_device_check_precision(const flim_device *device, flim_precision precision, flim_error *err)
 {
     if (precision == FLIM_PRECISION_AUTO || !(device->info.precisions & 1u << precision)) {
-        return flim_fail(err, FLIM_ERROR_USAGE, "%s cannot compute in %s", device->info.name, flim_precision_name(precision));
+        return flim_fail(err, FLIM_ERROR_USAGE, "precision %s: %s cannot compute in it", flim_precision_name(precision),
+                         device->info.name);
     }
     return FLIM_OK;
 }

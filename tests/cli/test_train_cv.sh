@@ -4,49 +4,14 @@
 # builds, leaves out the signals at random moments; FLIM_SHORT=threads, for TSan's, also what is printed and bad input.
 # Usage: test_train_cv.sh BUILD_DIR
 set -u
-build=$(cd "$1" && pwd)
 source=$(cd "$(dirname "$0")/../.." && pwd)
-work=$(mktemp -d)
-trap '[ "$BASHPID" = $$ ] && rm -rf "$work"' EXIT # not in a child that a signal meets before it became train_cv
-failures=0 checks=0
-export OMP_NUM_THREADS=${OMP_NUM_THREADS:-2}
+# shellcheck source=tests/lib.sh
+source "$(dirname "$0")/../lib.sh"
 
-check() { # check DESCRIPTION COMMAND...: the command must succeed
-    checks=$((checks + 1))
-    local what=$1
-    shift
-    if ! "$@" >"$work/check.out" 2>&1; then
-        failures=$((failures + 1))
-        echo "FAILED: $what"
-        sed 's/^/    /' "$work/check.out" | head -20
-    fi
-}
-
-run() { # run EXPECTED_EXIT ARGS...: train_cv with output in $work/out and $work/err
-    local want=$1 got
-    shift
-    "$build/train_cv" "$@" >"$work/out" 2>"$work/err" </dev/null
-    got=$?
-    checks=$((checks + 1))
-    if [ "$got" != "$want" ]; then
-        failures=$((failures + 1))
-        echo "FAILED: train_cv $* exited with $got, $want was expected"
-        sed 's/^/    /' "$work/err" | head -5
-    fi
-}
-
-says() { check "stderr says '$1'" grep -qF -- "$1" "$work/err"; }
-
+run() { call "$1" "$build/train_cv" "${@:2}"; } # run EXPECTED_EXIT ARGS...: train_cv with output in $work/out and $work/err
 short_error() { check "the error is one to four short lines" test "$(wc -l <"$work/err")" -ge 1 -a "$(wc -l <"$work/err")" -le 4; }
 
-# Every file that must not depend on when and how the run went, with the time columns of history.csv cut off.
-digest() {
-    (cd "$1" && sha256sum splits.json summary.json summary.csv fold_*/best.safetensors fold_*/predictions.csv \
-        fold_*/summary.json && for h in fold_*/history.csv; do cut -d, -f1-13 "$h" | sha256sum; done) | sha256sum
-}
-
-cd "$work" || exit 1
-"$build/flim_simulate" --out small.h5 --cells 72 --donors 6 --bins 16 --photons 200 --seed 3 >/dev/null || { echo "flim_simulate failed"; exit 1; }
+simulate small.h5
 sum_before=$(sha256sum small.h5; stat -c %y small.h5)
 options=(--preset tiny --folds 3 --epochs 3 --batch 16 --lr 1e-3 --device cpu --workers 2)
 common=(--data small.h5 "${options[@]}")
@@ -130,8 +95,7 @@ for signal in ${FLIM_SHORT:-INT TERM KILL}; do
         code=$?
         tries=$((tries + 1))
         case $signal-$code in INT-130 | TERM-143 | KILL-137 | *-0) ;; *)
-            failures=$((failures + 1))
-            echo "FAILED: after SIG$signal the exit code was $code" ;;
+            fail "after SIG$signal the exit code was $code" ;;
         esac
         [ $code = 0 ] && break
         [ $tries -gt 40 ] && break
@@ -228,5 +192,4 @@ check "hold-out predictions are written" test -s holdout/holdout_predictions.csv
 check "hold-out metrics stand in the summary" bash -c '! grep -q "\"holdout\": null" holdout/summary.json'
 
 check "the data file has not changed" test "$sum_before" = "$(sha256sum small.h5; stat -c %y small.h5)"
-echo "$((checks - failures)) passed, $failures failed"
-[ "$failures" = 0 ]
+finish

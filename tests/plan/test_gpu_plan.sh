@@ -3,43 +3,11 @@
 # --price-per-hour.
 # Usage: test_gpu_plan.sh BUILD_DIR
 set -u
-build=$(cd "$1" && pwd)
 source=$(cd "$(dirname "$0")/../.." && pwd)
-work=$(mktemp -d)
-trap '[ "$BASHPID" = $$ ] && rm -rf "$work"' EXIT
-failures=0 checks=0
-export OMP_NUM_THREADS=${OMP_NUM_THREADS:-2}
-cd "$work" || exit 1
+# shellcheck source=tests/lib.sh
+source "$(dirname "$0")/../lib.sh"
 
-check() { # check DESCRIPTION COMMAND...: the command must succeed
-    checks=$((checks + 1))
-    local what=$1
-    shift
-    if ! "$@" >"$work/check.out" 2>&1; then
-        failures=$((failures + 1))
-        echo "FAILED: $what"
-        sed 's/^/    /' "$work/check.out" | head -20
-    fi
-}
-
-run() { # run PROGRAM EXPECTED_EXIT ARGS...: with output in $work/out and $work/err
-    local program=$1 want=$2 got
-    shift 2
-    "$build/$program" "$@" >"$work/out" 2>"$work/err" </dev/null
-    got=$?
-    checks=$((checks + 1))
-    if [ "$got" != "$want" ]; then
-        failures=$((failures + 1))
-        echo "FAILED: $program $* exited with $got, $want was expected"
-        sed 's/^/    /' "$work/err" | head -5
-    fi
-}
-
-digest() {
-    (cd "$1" && sha256sum splits.json summary.json fold_*/best.safetensors fold_*/predictions.csv && for h in fold_*/history.csv; do
-        cut -d, -f1-13 "$h" | sha256sum
-    done) | sha256sum
-}
+run() { call "$2" "$build/$1" "${@:3}"; } # run PROGRAM EXPECTED_EXIT ARGS...: with output in $work/out and $work/err
 
 # ---- gpu_plan
 run gpu_plan 0 --help
@@ -269,5 +237,4 @@ else
     echo "--on-oom retry left out: no limit of the address space was between too little for anything and enough"
 fi
 
-echo "$((checks - failures)) passed, $failures failed"
-[ "$failures" = 0 ]
+finish

@@ -177,7 +177,7 @@ static bool is_near_kink(const flim_unit *u, int64_t n, const double *v)
     for (int64_t i = 0; i < rows * bins * plane; i++) {
         const int64_t t = i / plane % bins;
         const double gap = u->pool_t == 2 && t % 2 == 1 ? fabs(v[i] - v[i - plane]) : 0;
-        if ((u->act && fabs(v[i]) < margin && v[i] != 0) || (gap > 0 && gap < margin)) {
+        if ((u->act && fabs(v[i]) < margin) || (gap > 0 && gap < margin)) {
             return true;
         }
     }
@@ -213,7 +213,9 @@ void ref_inspection_observe(void *context, int unit, ref_tensor what, double *va
     const double before = roundings_before(in, unit, what);
     in->roundings[unit][what] = device ? 0 : before + (what != REF_DV);
     if (device && !state->compared) {
-        const bool exact = what <= REF_Y ? in->exact_forward && unit <= in->exact_unit : in->exact_backward;
+        const bool exact = what > REF_Y                ? in->exact_backward
+                           : what == REF_Y && u->bn[0] ? false
+                                                       : in->exact_forward && unit <= in->exact_unit;
         const int64_t channels = what == REF_DX && !head ? u->in_channels
                                  : what == REF_Y && head ? in->net->head[0].outputs
                                                          : u->out_channels;

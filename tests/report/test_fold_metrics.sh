@@ -3,31 +3,11 @@
 # HTML page in a real browser where one is installed: every picture in it is drawn and nothing is fetched from elsewhere.
 # Usage: test_fold_metrics.sh BUILD_DIR
 set -u
-build=$1
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-failures=0
-export OMP_NUM_THREADS=${OMP_NUM_THREADS:-2}
+# shellcheck source=tests/lib.sh
+source "$(dirname "$0")/../lib.sh"
 
-check() { # check DESCRIPTION COMMAND...: the command must succeed
-    local what=$1
-    shift
-    if ! "$@" >"$work/check.out" 2>&1; then
-        failures=$((failures + 1))
-        echo "FAILED: $what"
-        head -5 "$work/check.out" | sed 's/^/    /'
-    fi
-}
+metrics() { call "$1" "$build/fold_metrics" "${@:2}"; } # metrics EXPECTED_EXIT ARGS...: with output in $work/out and $work/err
 
-metrics() { # metrics EXPECTED_EXIT ARGS...: fold_metrics with output in $work/out and $work/err
-    local want=$1 got
-    shift
-    "$build/fold_metrics" "$@" >"$work/out" 2>"$work/err" </dev/null
-    got=$?
-    check "fold_metrics $* exits with $want, not $got: $(head -c 300 "$work/err")" test "$got" = "$want"
-}
-
-cd "$work" || exit 1
 "$build/flim_simulate" --out small.h5 --cells 72 --donors 6 --bins 16 --photons 400 --seed 3 >/dev/null || exit 1
 for run in a b; do
     options=(--data small.h5 --preset tiny --folds 3 --epochs 3 --batch 16 --device cpu --workers 2 --out "$run")
@@ -120,4 +100,4 @@ if command -v firefox >/dev/null; then
     fi
 fi
 [ "$tried" = 1 ] || echo "no chromium or firefox that runs: the page was not opened"
-exit "$((failures > 0))"
+finish
