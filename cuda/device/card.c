@@ -1,5 +1,5 @@
-/* A device that stands for a card which is not there: its programs are laid out as on the card, with the workspace of the plans
- * that cuDNN makes from the card's properties.  No call here reaches the CUDA runtime or a driver. */
+/* A device that stands for a card which is not there: its programs are laid out as on the card, with the workspace of the
+ * plans that cuDNN makes from the card's properties.  No call here reaches the CUDA runtime or a driver. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -51,7 +51,8 @@ static flim_status memory_free(flim_device *device, int64_t *bytes, flim_error *
 static const flim_device_ops card_ops = {
     .close = close_card, .host_alloc = host_alloc, .host_free = host_free, .memory_free = memory_free, .get_card = get_card};
 
-/* The keys that cuDNN's heuristics and engines read; those without a field in flim_card are the same on all cards since 7.5. */
+/* The keys that cuDNN's heuristics and engines read; those without a field in flim_card are the same on all cards since
+ * 7.5. */
 static void properties_text(const flim_card *card, char *text, size_t size)
 {
     snprintf(text, size,

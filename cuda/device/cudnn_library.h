@@ -37,8 +37,8 @@ typedef struct flim_cudnn {
 flim_status flim_cudnn_open(flim_cudnn *cudnn, flim_error *err);
 void flim_cudnn_close(flim_cudnn *cudnn); /* zeroed is allowed */
 
-/* Makes *cudnn plan for a card that need not be there: json has its properties as CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION wants
- * them (cuDNN 9.11 or later).  Handles are NULL from then on; flim_cudnn_close undoes it. */
+/* Makes *cudnn plan for a card that need not be there: json has its properties as CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION
+ * wants them (cuDNN 9.11 or later).  Handles are NULL from then on; flim_cudnn_close undoes it. */
 flim_status flim_cudnn_describe(flim_cudnn *cudnn, const char *name, const char *json, flim_error *err);
 
 /* "580.159.04", from the driver's management library or /proc; "unknown" where neither tells. */

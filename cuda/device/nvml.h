@@ -1,7 +1,7 @@
 /* The driver's management library (NVML), opened at run time: how busy, full, warm a card is and who holds its memory.
  *
- * For: progress, history.csv and the texts of out-of-memory errors.  Where the library or a figure is missing, that is fine: the figure
- *      is NaN, the text empty.  No CUDA call is made, and no header of NVML is needed.
+ * For: progress, history.csv and the texts of out-of-memory errors.  Where the library or a figure is missing, that is fine:
+ *      the figure is NaN, the text empty.  No CUDA call is made, and no header of NVML is needed.
  * Owns: flim_nvml_close frees what open made.
  */
 #ifndef FLIM_CUDA_NVML_H

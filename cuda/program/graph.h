@@ -1,7 +1,7 @@
 /* Schedules as CUDA graphs: a step is one launch instead of a hundred.
  *
- * For: execute.c.  The first run of a schedule as the first, the last or another batch of an accumulation (only the last one updates)
- *      is plain, which loads all code; then one graph is captured per number of cells and such position.
+ * For: execute.c.  The first run of a schedule as the first, the last or another batch of an accumulation (only the last one
+ *      updates) is plain, which loads all code; then one graph is captured per number of cells and such position.
  * Owns: program->graph; flim_graph_free destroys them.
  * Errors: those of launch.h.  If a capture fails, everything runs without graphs from then on.
  */

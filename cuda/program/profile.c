@@ -1,4 +1,5 @@
-/* Measurements behind `flim_bench limits` and `flim_bench layers`: the card's ceilings, and each operation of a step alone. */
+/* Measurements behind `flim_bench limits` and `flim_bench layers`: the card's ceilings, and each operation of a step
+ * alone. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,7 @@
 
 enum { REPEATS = 7, MATRIX = 8192, COPY_BYTES = 512 << 20, UPLOAD_BYTES = 128 << 20 };
 
-/* ---- ceilings ----------------------------------------------------------------------------------------------------------- */
+/* ---- ceilings ---------------------------------------------------------------------------------------------------------- */
 
 typedef struct blas {
     void *library;
@@ -186,7 +187,7 @@ done:
     return status;
 }
 
-/* ---- operations of a step ------------------------------------------------------------------------------------------------ */
+/* ---- operations of a step ---------------------------------------------------------------------------------------------- */
 
 typedef struct operation_work {
     flim_cuda_program *program;
@@ -214,21 +215,22 @@ static void describe(const flim_cuda_program *p, const flim_operation *op, flim_
 {
     static const struct {
         const char *name;
-        flim_part part;
-    } kinds[] = {[FLIM_OP_CONV] = {"forward", FLIM_PART_FORWARD},
-                 [FLIM_OP_NORM] = {"BatchNorm statistics", FLIM_PART_NORM},
-                 [FLIM_OP_EPILOGUE] = {"BatchNorm, activation", FLIM_PART_NORM},
-                 [FLIM_OP_HEAD] = {"mean, head, loss", FLIM_PART_HEAD},
-                 [FLIM_OP_GRAD_SUMS] = {"BatchNorm gradient sums", FLIM_PART_NORM_GRADIENT},
-                 [FLIM_OP_GRAD_APPLY] = {"BatchNorm gradient", FLIM_PART_NORM_GRADIENT},
-                 [FLIM_OP_WEIGHT] = {"weight gradient", FLIM_PART_WEIGHT_GRADIENT},
-                 [FLIM_OP_DATA] = {"data gradient", FLIM_PART_DATA_GRADIENT},
-                 [FLIM_OP_STEM_FORWARD] = {"and stem, forward", FLIM_PART_FORWARD},
-                 [FLIM_OP_STEM_BACKWARD] = {"and stem, backward", FLIM_PART_WEIGHT_GRADIENT}};
+        flim_work work;
+    } kinds[] = {[FLIM_OP_CONV] = {"forward", FLIM_WORK_FORWARD},
+                 [FLIM_OP_NORM] = {"BatchNorm statistics", FLIM_WORK_NORM},
+                 [FLIM_OP_EPILOGUE] = {"BatchNorm, activation", FLIM_WORK_NORM},
+                 [FLIM_OP_HEAD] = {"mean, head, loss", FLIM_WORK_HEAD},
+                 [FLIM_OP_GRAD_SUMS] = {"BatchNorm gradient sums", FLIM_WORK_NORM_GRADIENT},
+                 [FLIM_OP_GRAD_APPLY] = {"BatchNorm gradient", FLIM_WORK_NORM_GRADIENT},
+                 [FLIM_OP_WEIGHT] = {"weight gradient", FLIM_WORK_WEIGHT_GRADIENT},
+                 [FLIM_OP_DATA] = {"data gradient", FLIM_WORK_DATA_GRADIENT},
+                 [FLIM_OP_STEM_FORWARD] = {"and stem, forward", FLIM_WORK_FORWARD},
+                 [FLIM_OP_STEM_BACKWARD] = {"and stem, backward", FLIM_WORK_WEIGHT_GRADIENT}};
     const flim_schedule_unit *su = &p->train.unit[op->unit];
     const bool convolution = op->kind == FLIM_OP_CONV || op->kind == FLIM_OP_WEIGHT || op->kind == FLIM_OP_DATA;
-    out->part = kinds[op->kind].part;
-    snprintf(out->name, sizeof out->name, "%s %s%s", su->unit->conv, kinds[op->kind].name, op->recomputed ? ", again" : "");
+    out->work = kinds[op->kind].work;
+    snprintf(out->name, sizeof out->name, "%s %s%s", su->unit->conv, kinds[op->kind].name,
+             op->recomputed ? ", recomputed" : "");
     snprintf(out->how, sizeof out->how, "%s", op->conv ? op->conv->engine : "custom");
     out->operations = convolution ? 2.0 * macs(su->unit, p->train.batch) : 0.0;
     if (op->kind == FLIM_OP_STEM_FORWARD || op->kind == FLIM_OP_STEM_BACKWARD) {
@@ -247,7 +249,7 @@ flim_status flim_cuda_profile(flim_program *base, flim_operation_time *out, int 
     for (int i = 0; i <= p->train.n_operations && *n < room; i++) {
         operation_work work = {p, i < p->train.n_operations ? &p->train.operation[i] : NULL};
         flim_operation_time *o = &out[*n];
-        *o = (flim_operation_time){.how = "custom", .part = FLIM_PART_UPDATE};
+        *o = (flim_operation_time){.how = "custom", .work = FLIM_WORK_UPDATE};
         if (work.operation) {
             describe(p, work.operation, o);
         } else {

@@ -4,11 +4,9 @@
 #include "cuda/program/execute.h"
 #include "cuda/program/launch.h"
 
-#define INITIAL_LOSS_SCALE 65536.0f /* as torch's GradScaler */
-
 flim_device_state flim_state_initial(bool dynamic)
 {
-    return (flim_device_state){.nonfinite_call = -1, .loss_scale = dynamic ? INITIAL_LOSS_SCALE : 1.0f};
+    return (flim_device_state){.nonfinite_call = -1, .loss_scale = dynamic ? FLIM_LOSS_SCALE_START : 1.0f};
 }
 
 flim_state_arrays flim_state_arrays_of(const flim_program *base)
@@ -27,8 +25,8 @@ flim_status flim_state_read(flim_program *base, const float *from, size_t count,
     return flim_cuda_check(cudaMemcpy(out, from, count * sizeof *out, cudaMemcpyDeviceToHost), "reading state", err);
 }
 
-/* From pageable memory; what is enqueued afterwards sees it.  (cudaMemcpy may return with its last copy under way, and our streams
- * do not wait for it.) */
+/* From pageable memory; what is enqueued afterwards sees it.  (cudaMemcpy may return with its last copy under way, and our
+ * streams do not wait for it.) */
 static flim_status upload(flim_cuda_program *p, void *to, const void *from, size_t bytes, flim_error *err)
 {
     FLIM_TRY_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, p->device->stream));
@@ -87,7 +85,7 @@ flim_status flim_state_set_counters(flim_program *base, const flim_counters *in,
     s.skipped_in_row = in->skipped_in_row;
     s.scale_growth = in->scale_growth;
     /* A scale of 1 or less comes from another precision: fp16 then starts from its own. */
-    s.loss_scale = !p->dynamic ? 1.0f : in->loss_scale > 1.0 ? (float)in->loss_scale : INITIAL_LOSS_SCALE;
+    s.loss_scale = !p->dynamic ? 1.0f : in->loss_scale > 1.0 ? (float)in->loss_scale : FLIM_LOSS_SCALE_START;
     return store(p, &s, err);
 }
 

@@ -1,4 +1,5 @@
-/* State of a program, read and written by the host: arrays of the network's layout, the optimizer's counters, totals of an epoch.
+/* State of a program, read and written by the host: arrays of the network's layout, the optimizer's counters, totals of an
+ * epoch.
  *
  * For: program_ops.c's table of functions (flim_program_ops in flim/backend.h, which says what each does).
  * Owns: nothing.  What is set before the allocation waits in program->host_state.

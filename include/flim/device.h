@@ -174,6 +174,8 @@ typedef enum flim_state {
 flim_status flim_program_read(flim_program *program, flim_state state, float *out, flim_error *err);
 flim_status flim_program_write(flim_program *program, flim_state state, const float *in, flim_error *err);
 
+#define FLIM_LOSS_SCALE_START 65536.0f /* of fp16, as PyTorch's GradScaler */
+
 typedef struct flim_counters {
     int64_t adam_step; /* updates made; the next one is adam_step + 1 */
     int64_t skipped; /* updates left out because of non-finite gradients (fp16) */
@@ -218,22 +220,22 @@ typedef struct flim_totals {
     int64_t nonfinite_call; /* which of them it was, 0-based; -1 = none */
 } flim_totals;
 
-/* What an operation of a training step is part of. */
-typedef enum flim_part {
-    FLIM_PART_FORWARD, /* convolutions */
-    FLIM_PART_NORM, /* BatchNorm, activation, skip, dropout, pool */
-    FLIM_PART_HEAD, /* mean, head, loss, both ways */
-    FLIM_PART_NORM_GRADIENT,
-    FLIM_PART_DATA_GRADIENT, /* of convolutions */
-    FLIM_PART_WEIGHT_GRADIENT,
-    FLIM_PART_UPDATE, /* norm, clipping, AdamW, copies of the weights */
-    FLIM_PARTS
-} flim_part;
-const char *flim_part_name(flim_part part);
+/* What kind of work an operation of a training step is. */
+typedef enum flim_work {
+    FLIM_WORK_FORWARD, /* convolutions */
+    FLIM_WORK_NORM, /* BatchNorm, activation, skip, dropout, pool */
+    FLIM_WORK_HEAD, /* mean, head, loss, both ways */
+    FLIM_WORK_NORM_GRADIENT,
+    FLIM_WORK_DATA_GRADIENT, /* of convolutions */
+    FLIM_WORK_WEIGHT_GRADIENT,
+    FLIM_WORK_UPDATE, /* norm, clipping, AdamW, copies of the weights */
+    FLIM_WORKS
+} flim_work;
+const char *flim_work_name(flim_work work);
 
 /* One operation of a training step, timed alone. */
 typedef struct flim_operation_time {
-    flim_part part;
+    flim_work work;
     char name[96]; /* "res1.conv1 weight gradient" */
     char how[32]; /* engine: "cuDNN 62", "own" */
     double ms; /* median */

@@ -265,16 +265,16 @@ bool flim_program_replays(const flim_program *program)
     return program->ops->replays && program->ops->replays(program);
 }
 
-const char *flim_part_name(flim_part part)
+const char *flim_work_name(flim_work work)
 {
-    static const char *const names[FLIM_PARTS] = {[FLIM_PART_FORWARD] = "convolutions",
-                                                  [FLIM_PART_NORM] = "BatchNorm, activation, pool",
-                                                  [FLIM_PART_HEAD] = "head and loss",
-                                                  [FLIM_PART_NORM_GRADIENT] = "BatchNorm gradients",
-                                                  [FLIM_PART_DATA_GRADIENT] = "data gradients",
-                                                  [FLIM_PART_WEIGHT_GRADIENT] = "weight gradients",
-                                                  [FLIM_PART_UPDATE] = "update"};
-    return names[part];
+    static const char *const names[FLIM_WORKS] = {[FLIM_WORK_FORWARD] = "convolutions",
+                                                  [FLIM_WORK_NORM] = "BatchNorm, activation, pool",
+                                                  [FLIM_WORK_HEAD] = "head and loss",
+                                                  [FLIM_WORK_NORM_GRADIENT] = "BatchNorm gradients",
+                                                  [FLIM_WORK_DATA_GRADIENT] = "data gradients",
+                                                  [FLIM_WORK_WEIGHT_GRADIENT] = "weight gradients",
+                                                  [FLIM_WORK_UPDATE] = "update"};
+    return names[work];
 }
 
 flim_status flim_program_profile(flim_program *program, flim_operation_time *out, int room, int *n, flim_error *err)

@@ -307,7 +307,7 @@ typedef struct summary {
     int64_t peak_bytes;
     bool replays; /* flim_program_replays */
     char device[24]; /* "cpu", "cuda:0" */
-    double part[FLIM_PARTS]; /* ms of its operations, each timed alone */
+    double work[FLIM_WORKS]; /* ms of its operations, each timed alone */
     double parts; /* their sum; 0 where the backend does not time them */
 } summary;
 
@@ -338,7 +338,7 @@ static flim_status time_parts(bench *b, summary *s, flim_error *err)
     }
     flim_status status = flim_program_profile(b->program, time, MOST, &n, &why);
     for (int i = 0; i < n && status == FLIM_OK; i++) {
-        s->part[time[i].part] += time[i].ms;
+        s->work[time[i].work] += time[i].ms;
         s->parts += time[i].ms;
     }
     flim_free(time);
@@ -365,9 +365,9 @@ static void print_table(const bench *b, const summary *s, const char *precision,
     if (info->own_memory) {
         fprintf(out, "step         %s\n", s->replays ? "replayed as one CUDA graph" : "launched kernel by kernel");
     }
-    for (int i = 0; i < FLIM_PARTS && s->parts > 0; i++) {
+    for (int i = 0; i < FLIM_WORKS && s->parts > 0; i++) {
         fprintf(out, "%s%-27s %8.3f ms %5.1f%%\n", i == 0 ? "operations timed alone:\n  " : "  ",
-                flim_part_name((flim_part)i), s->part[i], 100.0 * s->part[i] / s->parts);
+                flim_work_name((flim_work)i), s->work[i], 100.0 * s->work[i] / s->parts);
     }
 }
 
@@ -391,8 +391,8 @@ static flim_status write_json(const bench *b, const summary *s, const char *prec
     flim_json_set_bool(json, "replayed", s->replays);
     if (s->parts > 0) {
         flim_json *parts = flim_json_object();
-        for (int i = 0; i < FLIM_PARTS; i++) {
-            flim_json_set_number(parts, flim_part_name((flim_part)i), s->part[i]);
+        for (int i = 0; i < FLIM_WORKS; i++) {
+            flim_json_set_number(parts, flim_work_name((flim_work)i), s->work[i]);
         }
         flim_json_set(json, "part_ms", parts);
     }

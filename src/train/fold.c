@@ -44,7 +44,7 @@ static void initialise(flim_fold_work *f)
 {
     const flim_trainer *t = f->trainer;
     flim_fold_state *s = &f->state;
-    s->counters.loss_scale = t->precision == FLIM_PRECISION_FP16 ? 65536.0 : 1.0;
+    s->counters.loss_scale = t->precision == FLIM_PRECISION_FP16 ? (double)FLIM_LOSS_SCALE_START : 1.0;
     s->totals.nonfinite_call = -1;
     if (t->initial_parameter) {
         memcpy(s->parameter, t->initial_parameter, (size_t)s->parameters * sizeof(float));
