@@ -1,8 +1,9 @@
 /* Locks between processes: a file that one process at a time holds.
  *
  * For: a run folder, while it is made and its own files are written, and each of its folds, while it is worked on.
- *      flock ends with its process, so a lock that a killed process leaves is no lock.  The file's text names the holder; a clean end
- *      empties it.  On file systems without flock the text alone decides: it holds while it names a living process of this machine.
+ *      flock ends with its process, so a lock that a killed process leaves is no lock.  The file's text names the holder; a
+ *      clean end empties it.  On file systems without flock the text alone decides: it holds while it names a living
+ *      process of this machine.
  * Owns: a held lock owns its file descriptor; flim_lock_release.
  * Errors: FLIM_ERROR_WRITE if the file cannot be written.
  */
@@ -27,8 +28,9 @@ static inline bool flim_lock_held(const flim_lock *lock)
     return lock->file >= 0;
 }
 
-/* Takes the lock if it is free.  Else *out is not held, which is no error, and holder names who has it ("process 12 on host").
- * what: the thing locked, for messages; `log` gets a note of a stale lock and a warning if the file system has no flock. */
+/* Takes the lock if it is free.  Else *out is not held, which is no error, and holder names who has it ("process 12 on
+ * host").  what: the thing locked, for messages; `log` gets a note of a stale lock and a warning if the file system has no
+ * flock. */
 flim_status flim_lock_try(const char *path, const char *what, const flim_log *log, flim_lock *out,
                           char holder[FLIM_LOCK_HOLDER], flim_error *err);
 /* Waits for a lock that is only ever held for moments; FLIM_ERROR_USAGE if it is not free after a minute, FLIM_INTERRUPTED if

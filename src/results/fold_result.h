@@ -1,7 +1,7 @@
 /* The result of one fold: its summary.json and predictions.csv, as they stand in a run folder.
  *
- * For: train_cv's summary, fold_metrics and predict, which all read finished folds back; and the one form in which results are
- *      written as JSON and CSV.
+ * For: train_cv's summary, fold_metrics and predict, which all read finished folds back; and the one form in which results
+ *      are written as JSON and CSV.
  * Owns: a result owns its predictions; free with flim_fold_result_free.
  * Errors: FLIM_ERROR_DATA names the file and what is missing in it or does not fit the splits.
  */
@@ -27,7 +27,8 @@ typedef struct flim_fold_result {
 bool flim_fold_is_done(const char *run_folder, int k);
 /* The threshold of a finished fold, without its predictions. */
 flim_status flim_fold_threshold(const char *run_folder, int k, double *threshold, flim_error *err);
-/* Reads a finished fold.  part: its place in splits.json, whose test cells the predictions must be, each once and labelled. */
+/* Reads a finished fold.  part: its place in splits.json, whose test cells the predictions must be, each once and
+ * labelled. */
 flim_status flim_fold_result_read(const char *run_folder, int k, const flim_fold *part, flim_fold_result *out,
                                   flim_error *err);
 void flim_fold_result_free(flim_fold_result *result); /* leaves it zeroed; zeroed is allowed */

@@ -25,7 +25,8 @@ void flim_pool_free(flim_pool *pool); /* leaves it zeroed; zeroed is allowed */
 /* Metrics of the pool, as predicted and decided at 0.5. */
 flim_status flim_pool_metrics(const flim_pool *pool, flim_metrics *chosen, flim_metrics *at_half, flim_error *err);
 
-/* Mean and sd (ddof 1) over folds of each metric; used[m]: the folds in which it is defined.  at_half: of the metrics at 0.5. */
+/* Mean and sd (ddof 1) over folds of each metric; used[m]: the folds in which it is defined.  at_half: of the metrics at
+ * 0.5. */
 flim_status flim_spread_over_folds(const flim_fold_result *results, int n_results, bool at_half, double mean[FLIM_N_METRICS],
                                    double sd[FLIM_N_METRICS], int used[FLIM_N_METRICS], flim_error *err);
 

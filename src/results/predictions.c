@@ -229,8 +229,8 @@ static flim_status read_row(csv *in, flim_predictions *p, int64_t row, flim_erro
     return FLIM_OK;
 }
 
-/* Rows that the text may hold: at most one per line (quoted fields may hold more line ends), and one per so many bytes as a row has
- * columns, which bounds what a wrong file may cost. */
+/* Rows that the text may hold: at most one per line (quoted fields may hold more line ends), and one per so many bytes as
+ * a row has columns, which bounds what a wrong file may cost. */
 static int64_t most_rows(const char *text, int outputs)
 {
     const int64_t most = (int64_t)strlen(text) / (5 + 2 * outputs) + 1;

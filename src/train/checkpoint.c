@@ -66,8 +66,8 @@ static void fields_of_row(cursor *c, flim_epoch_row *row)
     }
 }
 
-/* Memory for the history that is about to be read, and for the epoch that may be in progress; what a damaged number may cost is
- * bounded by the bytes that follow. */
+/* Memory for the history that is about to be read, and for the epoch that may be in progress; what a damaged number may
+ * cost is bounded by the bytes that follow. */
 static void make_history(cursor *c, flim_fold_state *state)
 {
     const int64_t most = (int64_t)(c->left / sizeof(int64_t)) / 23; /* a row has 23 fields of 8 bytes */

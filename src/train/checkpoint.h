@@ -1,9 +1,9 @@
 /* The checkpoint file of one fold's state.
  *
- * For: a fold; checkpoint_writer.h writes them in a thread of its own.
- *      A checkpoint is one file, so that weights of one epoch can never stand beside moments of another: written beside the old
- *      one, fsynced, then the old one is renamed to .previous and the new one takes its place.  A SHA-256 over the whole payload
- *      and a format version stand in front.  At every moment at least one whole file exists once the first was written.
+ * For: a fold; checkpoint_writer.h writes them in a thread of its own.  A checkpoint is one file, so that weights of one
+ *      epoch can never stand beside moments of another: written beside the old one, fsynced, then the old one is renamed
+ *      to .previous and the new one takes its place.  A SHA-256 over the whole payload and a format version stand in
+ *      front.  At every moment at least one whole file exists once the first was written.
  * Owns: nothing.
  * Errors: FLIM_ERROR_WRITE; FLIM_ERROR_DATA for damaged files, FLIM_ERROR_USAGE for those of another run.
  */
@@ -16,8 +16,8 @@
 enum { FLIM_CHECKPOINT_VERSION = 3 }; /* of the file's format */
 
 /* The whole file's bytes, the caller's, but for the checksum, which is left to store: that may run in another thread.
- * identity is free text that says what the checkpoint belongs to (data, splits, network, precision): one with another identity is
- * refused on reading.  What follows its first newline (versions) is for people and not compared. */
+ * identity is free text that says what the checkpoint belongs to (data, splits, network, precision): one with another
+ * identity is refused on reading.  What follows its first newline (versions) is for people and not compared. */
 flim_status flim_checkpoint_serialise(const flim_fold_state *state, const char *identity, char **bytes, size_t *count,
                                       flim_error *err);
 /* Writes them into fold_K/checkpoint, which exists. */

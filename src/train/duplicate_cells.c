@@ -1,5 +1,5 @@
-/* Cells that stand in the data more than once: files that overlap, an export that was appended twice, flipped copies.  The folds know
- * cells by their numbers, so copies come into training and test parts alike. */
+/* Cells that stand in the data more than once: files that overlap, an export that was appended twice, flipped copies.  The
+ * folds know cells by their numbers, so copies come into training and test parts alike. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

@@ -37,8 +37,8 @@ static int64_t cells_of(const pass *p, int64_t calls)
 
 /* ---- not finite ---- */
 
-/* Batch number `call` (0-based) was not finite: which cells were in it.  A gradient that is not finite is seen at the end of its
- * accumulation, so all batches of that are named. */
+/* Batch number `call` (0-based) was not finite: which cells were in it.  A gradient that is not finite is seen at the end
+ * of its accumulation, so all batches of that are named. */
 static flim_status nonfinite(const pass *p, int64_t call, const char *what, flim_error *err)
 {
     const flim_epoch *e = p->epoch;

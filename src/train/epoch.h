@@ -2,8 +2,8 @@
  *
  * For: a fold's epochs.  Begins where the state stands, so that an interrupted epoch goes on bit-identically.
  * Owns: nothing.
- * Errors: FLIM_ERROR_NONFINITE names the cells whose loss or gradient is not finite; FLIM_INTERRUPTED if a signal came: the state is
- *      then at the batch it came to, or epoch->lost is set.
+ * Errors: FLIM_ERROR_NONFINITE names the cells whose loss or gradient is not finite; FLIM_INTERRUPTED if a signal came:
+ *      the state is then at the batch it came to, or epoch->lost is set.
  */
 #ifndef FLIM_TRAIN_EPOCH_H
 #define FLIM_TRAIN_EPOCH_H

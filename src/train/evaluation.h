@@ -41,8 +41,8 @@ flim_status flim_ensemble_load(flim_ensemble *ensemble, flim_trainer *trainer, c
 /* Evaluates the cells cell[0..n-1], as one of `views` of the model. */
 flim_status flim_ensemble_add(flim_ensemble *ensemble, flim_trainer *trainer, const flim_evaluation *evaluation,
                               const int64_t *cell, int views, flim_error *err);
-/* ensemble->logits of the mean probability, so that metrics read it like any other prediction: the log-odds for two classes, else
- * log-probabilities. */
+/* ensemble->logits of the mean probability, so that metrics read it like any other prediction: the log-odds for two
+ * classes, else log-probabilities. */
 void flim_ensemble_mean(flim_ensemble *ensemble);
 
 #endif

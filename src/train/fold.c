@@ -67,8 +67,8 @@ static flim_status open_folder(flim_fold_work *f, flim_error *err)
     return flim_make_folder(f->checkpoint, err);
 }
 
-/* A checkpoint's batch number, counted in the present batches: --resume-override may have changed their size.  Its cells must end
- * at an update of both. */
+/* A checkpoint's batch number, counted in the present batches: --resume-override may have changed their size.  Its cells
+ * must end at an update of both. */
 static flim_status convert_calls(flim_fold_work *f, flim_error *err)
 {
     flim_fold_state *s = &f->state;
@@ -133,9 +133,9 @@ static flim_status begin(flim_fold_work *f, flim_error *err)
     return put_state(f, err);
 }
 
-/* Every class of the data has a validation cell.  Without, an AUC is undefined and an F1 may be 0 in each epoch, so that the first
- * one would be taken for the best; also if the training part lacks the class, too, and the validation part is as complete as
- * can be. */
+/* Every class of the data has a validation cell.  Without, an AUC is undefined and an F1 may be 0 in each epoch, so that
+ * the first one would be taken for the best; also if the training part lacks the class, too, and the validation part is as
+ * complete as can be. */
 static bool has_all_classes(const flim_study *study, const flim_fold *part)
 {
     for (int c = 0; c < study->info->classes; c++) {

@@ -25,7 +25,8 @@ flim_status flim_fold_train(flim_fold_work *f, flim_error *err);
 
 /* fold_test.c: the weights of the chosen epoch, its threshold from the validation part, then the test part; their files. */
 flim_status flim_fold_test(flim_fold_work *f, flim_error *err);
-/* Logits and labels (n), the caller's, of a part; what: its name.  FLIM_ERROR_NONFINITE if a logit is not finite and must be. */
+/* Logits and labels (n), the caller's, of the validation or the test part.  FLIM_ERROR_NONFINITE if a logit is not
+ * finite and must be. */
 flim_status flim_fold_evaluate(flim_fold_work *f, flim_phase_kind phase, int64_t epoch, bool must_be_finite, float *logits,
                                int32_t **label, flim_error *err);
 

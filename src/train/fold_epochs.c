@@ -156,7 +156,8 @@ static flim_status interrupted(flim_fold_work *f, bool lost, flim_error *err)
     return status == FLIM_OK ? FLIM_INTERRUPTED : flim_fail(err, status, "%s", why.text);
 }
 
-/* What a call says once: after its first epoch what memory it takes, after the first whole one what time and money the rest will. */
+/* What a call says once: after its first epoch what memory it takes, after the first whole one what time and money the
+ * rest will. */
 static void log_once(flim_fold_work *f, bool whole, double seconds)
 {
     flim_run *run = f->run;

@@ -1,6 +1,7 @@
 /* A run: its settings, folder, log and identity.  Private to src/train/.
  *
- * For: what train_cv does around the trainer (trainer.h) and the study (study.h); a function takes those of the three that it needs.
+ * For: what train_cv does around the trainer (trainer.h) and the study (study.h); a function takes those of the three that
+ * it needs.
  * Owns: the folder's locks, train.log, the thread that writes checkpoints.
  */
 #ifndef FLIM_TRAIN_RUN_H
@@ -64,15 +65,17 @@ flim_status flim_run_folder_path(const flim_run *run, const char *name, char out
 flim_status flim_run_fold_path(const flim_run *run, int k, const char *name, char out[FLIM_PATH_MAX], flim_error *err);
 /* Before the data is read: an --out that holds a run or cannot be written is refused at once. */
 flim_status flim_run_folder_check(flim_run *run, flim_error *err);
-/* Chooses and makes the folder; opens train.log.  A new run holds the folder's lock until flim_run_folder_begin ends; a resumed one
- * (it holds a run already) takes at once the lock of the one fold that is asked for, FLIM_ERROR_USAGE if another process has it. */
+/* Chooses and makes the folder; opens train.log.  A new run holds the folder's lock until flim_run_folder_begin ends; a
+ * resumed one (it holds a run already) takes at once the lock of the one fold that is asked for, FLIM_ERROR_USAGE if
+ * another process has it. */
 flim_status flim_run_folder_open(flim_run *run, bool resuming, flim_error *err);
 /* Writes splits.json, environment.json, resume.json and, last, config.yaml: from then on the folder holds a run. */
 flim_status flim_run_folder_begin(flim_run *run, const flim_study *study, const flim_trainer *trainer, flim_error *err);
 /* Around files of the whole run (config.yaml, resume.json, summaries): waits while another process writes some. */
 flim_status flim_run_folder_lock(flim_run *run, flim_error *err);
 void flim_run_folder_unlock(flim_run *run);
-/* Takes fold k for this process.  If another process works on it: *taken = false and a note, or FLIM_ERROR_USAGE under --fold k. */
+/* Takes fold k for this process.  If another process works on it: *taken = false and a note, or FLIM_ERROR_USAGE under
+ * --fold k. */
 flim_status flim_run_take_fold(flim_run *run, int k, bool *taken, flim_error *err);
 void flim_run_release_fold(flim_run *run);
 /* --fold K, before the data is read; nothing if the fold has not begun. */
@@ -90,8 +93,8 @@ flim_status flim_write_history(const char *folder, const flim_fold_state *state,
 /* ---- run_program.c ---- */
 /* The network, weights to start from, the batch of --batch auto, and the learning rate.  Needs device, data and folds. */
 flim_status flim_run_build_network(flim_run *run, const flim_study *study, flim_trainer *trainer, flim_error *err);
-/* Program, loader and cells in device memory; with --on-oom retry, or (if the run has not begun) after --batch auto, in smaller
- * batches until they fit. */
+/* Program, loader and cells in device memory; with --on-oom retry, or (if the run has not begun) after --batch auto, in
+ * smaller batches until they fit. */
 flim_status flim_run_make_program(flim_run *run, const flim_study *study, flim_trainer *trainer, bool begun, flim_error *err);
 
 /* ---- learning_rate.c ---- */
@@ -103,13 +106,13 @@ void flim_run_scale_learning_rate(const flim_run *run, const flim_study *study, 
 /* ---- batch_size.c ---- */
 /* --batch auto: finds it.  Needs device, network and splits. */
 flim_status flim_run_find_batch(flim_run *run, const flim_study *study, flim_trainer *trainer, flim_error *err);
-/* --batch auto, before the run has begun: there is less memory than when the batch was tried; an eighth less.  False if the batch
- * was given or is one cell. */
+/* --batch auto, before the run has begun: there is less memory than when the batch was tried; an eighth less.  False if
+ * the batch was given or is one cell. */
 bool flim_run_lower_found_batch(flim_run *run, const flim_error *why);
 /* About half the batch, and the accumulation that keeps the cells per update; false if the batch is one cell. */
 bool flim_run_smaller_batch(const flim_run *run, const flim_study *study, int64_t *batch, int64_t *accumulate);
-/* --on-oom retry: half the batch, or less, with the cells per update unchanged.  False if there is no smaller batch or retrying was
- * not asked for. */
+/* --on-oom retry: half the batch, or less, with the cells per update unchanged.  False if there is no smaller batch or
+ * retrying was not asked for. */
 bool flim_run_shrink_batch(flim_run *run, const flim_study *study, const flim_error *why);
 
 /* ---- memory_notes.c, cost.c ---- */
@@ -151,7 +154,8 @@ flim_status flim_resume_begin(flim_run *run, flim_error *err);
 flim_status flim_resume_check_data(flim_run *run, flim_error *err);
 /* Compares the whole identity, takes what --resume-override allows, and fills run->accepted.  With the folder's lock held. */
 flim_status flim_resume_check(flim_run *run, int n_folds, flim_error *err);
-/* After --on-oom retry changed batch and accumulate: run folder and checkpoints go on with them.  With the folder's lock held. */
+/* After --on-oom retry changed batch and accumulate: run folder and checkpoints go on with them.  With the folder's lock
+ * held. */
 flim_status flim_resume_rebatch(flim_run *run, const flim_trainer *trainer, flim_error *err);
 
 /* ---- startup.c ---- */

@@ -1,5 +1,5 @@
-/* What simple models reach in the run's own folds, beside the network: class frequencies, the confounds (brightness, cell size,
- * peak bin), and the decay summed over the mask.  baseline_*.csv are predictions like the network's. */
+/* What simple models reach in the run's own folds, beside the network: class frequencies, the confounds (brightness, cell
+ * size, peak bin), and the decay summed over the mask.  baseline_*.csv are predictions like the network's. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>

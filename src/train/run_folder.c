@@ -46,8 +46,8 @@ static void default_folder(char out[FLIM_PATH_MAX])
     }
 }
 
-/* A new run's folder must hold no other's results: finished folds would be taken for its own, checkpoints gone on from.  What a run
- * that was killed before it began leaves (its log, splits.json) is written over. */
+/* A new run's folder must hold no other's results: finished folds would be taken for its own, checkpoints gone on from.
+ * What a run that was killed before it began leaves (its log, splits.json) is written over. */
 static flim_status check_untaken(const flim_run *run, flim_error *err)
 {
     char path[FLIM_PATH_MAX];

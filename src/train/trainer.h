@@ -1,9 +1,10 @@
 /* The trainer: a network on a device, with the program and the loader that train and evaluate it.
  *
  * For: the folds of train_cv, predict, and whoever else runs a network over cells of a data set.
- *      create, build the network, compile, allocate; then epochs and evaluations.  drop goes back to before compile, for other batch
- *      sizes.
- * Owns: device, program, loader and initial weights; flim_trainer_destroy.  The data set is the caller's and outlives the loader.
+ *      Create, build the network, compile, allocate; then epochs and evaluations.  drop goes back to before
+ *      compile, for other batch sizes.
+ * Owns: device, program, loader and initial weights; flim_trainer_destroy.  The data set is the caller's and outlives the
+ *      loader.
  * Errors: those of device, program and loader.
  */
 #ifndef FLIM_TRAIN_TRAINER_H

@@ -1,7 +1,7 @@
 /* train_cv with faults on demand: its own main, and calls of the C library that fail, wait or raise a signal where the
  * environment says so.  Nothing of this is in the installed program.
  *
- *   FLIM_FAULT=CALL:PATH:N:ERRNO   the N-th CALL (rename, fsync, fclose) on a path that contains PATH fails with that errno;
+ *   FLIM_FAULT=CALL:PATH:N:ERRNO   the N-th CALL (rename, fsync, fclose) on a path with PATH in it fails with that errno;
  *                                  N = 0: every one
  *   FLIM_AIM=WHERE:N:SIGNAL        raises SIGNAL at the N-th time of WHERE: line=TEXT (a line of the log that contains TEXT),
  *                                  train, val, test, holdout (a batch of that phase is done), rename=PATH (before a file comes

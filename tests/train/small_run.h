@@ -26,8 +26,8 @@ static inline void ok(flim_status status, const flim_error *err)
     }
 }
 
-/* Trains `data` into `out`, both below the test's folder, with preset tiny unless `more` says otherwise.  Skips the test where
- * there is no CPU backend. */
+/* Trains `data` into `out`, both below the test's folder, with preset tiny unless `more` says otherwise.  Skips the test
+ * where there is no CPU backend. */
 static inline void train(const char *data, const char *out, const setting *more, size_t n_more)
 {
     static const setting common[] = {{"preset", "tiny"}, {"device", "cpu"},           {"workers", "2"},

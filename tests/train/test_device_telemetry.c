@@ -1,5 +1,5 @@
-/* The device's figures of an epoch: means of load and power, the most of memory and temperature, nothing where NVML is absent or
- * lacks a call. */
+/* The device's figures of an epoch: means of load and power, the most of memory and temperature, nothing where NVML is
+ * absent or lacks a call. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -31,8 +31,8 @@ typedef struct world {
     uint8_t counts[MOST][VOXELS];
 } world;
 
-/* Cells whose decay and brightness differ from cell to cell, so that there is something to learn by heart; of class c = i % classes,
- * whose decay is longer by `signal`.  Labels are as many of each class in every donor. */
+/* Cells whose decay and brightness differ from cell to cell, so that there is something to learn by heart; of class
+ * c = i % classes, whose decay is longer by `signal`.  Labels are as many of each class in every donor. */
 static void make_world(world *w, int n, int classes, double signal, uint64_t seed)
 {
     flim_random random = flim_random_begin(&(flim_cell_id){.seed = seed}, FLIM_RANDOM_SIMULATE);
@@ -116,9 +116,9 @@ static int64_t right_of(const char *run)
 
 /* ---- random labels */
 
-/* The prior's accuracy on balanced random labels is one half (one in K); the network's must lie within four binomial standard
- * errors of it: small studies of 60 cells with 40 epochs to choose from, and large ones.  (Choosing the epoch on the test cells
- * lifts the small studies to 0.53 to 0.54 only: it is test_labels_choose_nothing that would find that out.) */
+/* The prior's accuracy on balanced random labels is one half (one in K); the network's must lie within four binomial
+ * standard errors of it: small studies of 60 cells with 40 epochs to choose from, and large ones.  (Choosing the epoch on
+ * the test cells lifts the small studies to 0.53 to 0.54 only: it is test_labels_choose_nothing that would find that out.) */
 static void random_labels_score_as_chance(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* One fold alone: the same bits as in the whole run, and the summary is rebuilt from the folds that are there.  And what else must
- * not change a fold's numbers: how many cells are evaluated at a time. */
+/* One fold alone: the same bits as in the whole run, and the summary is rebuilt from the folds that are there.  And what
+ * else must not change a fold's numbers: how many cells are evaluated at a time. */
 #include <inttypes.h>
 #include <math.h>
 #include <setjmp.h>
@@ -170,7 +170,8 @@ static void write_cells(const char *name, int64_t n, const int32_t *label, const
     flim_dataset_writer_destroy(writer);
 }
 
-/* Donors of very different sizes, so that training parts are, too: batch and learning rate are the whole run's all the same. */
+/* Donors of very different sizes, so that training parts are, too: batch and learning rate are the whole run's all the
+ * same. */
 static void a_fold_alone_has_the_batch_and_rate_of_the_whole_run(void **state)
 {
     (void)state;

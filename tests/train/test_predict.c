@@ -227,8 +227,8 @@ static void a_run_is_the_mean_of_its_folds(void **state)
     ok(flim_file_write(path, "done\n", 5, &err), &err);
 }
 
-/* Flips: the mean probability of the eight ways to lay a square down, four where H and W differ; so how the file lays its cells
- * down does not matter. */
+/* Flips: the mean probability of the eight ways to lay a square down, four where H and W differ; so how the file lays its
+ * cells down does not matter. */
 static void flips_average_over_all_ways_to_lay_a_cell_down(void **state)
 {
     (void)state;
