@@ -1,12 +1,12 @@
-/* The head in fp32: fc1 -> BatchNorm -> leaky ReLU -> dropout -> fc2 -> loss.  A few hundred thousand multiply-adds: one block a
- * hidden unit (or a cell) and plain loops. */
+/* Heads in fp32: fc1 -> BatchNorm -> leaky ReLU -> dropout -> fc2 -> loss, a few hundred thousand multiply-adds: one block per hidden
+ * column (or cell) and plain loops; and the losses of dense heads, one block per cell. */
 #include "cuda/kernels/vector.cuh"
 
-#include <math.h>
+#include "backend/loss.h"
 
 #define EPS 1e-5
 #define MOMENTUM 0.1
-#define SLOPE 0.01f
+#define SLOPE FLIM_LEAKY_SLOPE
 #define THREADS 128
 
 /* Sum over the block, the same on every thread. */
@@ -25,7 +25,7 @@ __device__ static double block_sum(double value)
     return shared[0];
 }
 
-/* One block a hidden unit j. */
+/* One block per hidden column j. */
 __global__ void __launch_bounds__(THREADS) hidden_kernel(flim_head_kernels h, bool train)
 {
     const int j = blockIdx.x;
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(THREADS) hidden_kernel(flim_head_kernels h, bo
     }
 }
 
-/* One warp a logit. */
+/* One warp per logit. */
 __global__ void __launch_bounds__(THREADS) logits_kernel(flim_head_kernels h)
 {
     int64_t item = (blockIdx.x * (int64_t)THREADS + threadIdx.x) / 32;
@@ -95,7 +95,19 @@ cudaError_t flim_k_head_forward(const flim_launch *l, const flim_head_kernels *h
     return cudaGetLastError();
 }
 
-/* One thread a cell; the loss in double. */
+/* What head number 0 leaves of a cell's loss, and the heads after it add. */
+__device__ static void note_loss(const flim_loss_sums &sums, int64_t n, double loss, float weight, bool correct)
+{
+    sums.loss[n] = sums.add ? sums.loss[n] + loss : loss;
+    if (!sums.add) {
+        sums.correct[n] = correct;
+        if (sums.weight) {
+            sums.weight[n] = weight;
+        }
+    }
+}
+
+/* One thread per cell; the loss in double. */
 __global__ void __launch_bounds__(THREADS) loss_kernel(flim_head_kernels h)
 {
     int64_t n = blockIdx.x * (int64_t)THREADS + threadIdx.x;
@@ -103,43 +115,62 @@ __global__ void __launch_bounds__(THREADS) loss_kernel(flim_head_kernels h)
         return;
     }
     const float *x = h.logits + n * h.outputs;
-    float *dx = h.dlogits + n * h.outputs;
-    const int label = h.label[n], k_count = h.outputs;
-    const double s = *h.smoothing, weight = h.weight[n], factor = weight / *h.divisor * *h.loss_scale;
-    double loss;
-    int best = 0;
-    if (k_count == 1) {
-        double v = x[0], target = label * (1 - s) + s / 2, e = exp(-fabs(v));
-        loss = fmax(v, 0.0) - v * target + log1p(e);
-        double sigmoid = v >= 0 ? 1 / (1 + e) : e / (1 + e);
-        dx[0] = (float)((sigmoid - target) * factor);
-        best = v > 0;
-    } else {
-        double most = x[0], sum = 0, mean = 0;
-        for (int k = 1; k < k_count; k++) {
-            if (x[k] > most) {
-                most = x[k];
-                best = k;
-            }
-        }
-        for (int k = 0; k < k_count; k++) {
-            sum += exp(x[k] - most);
-            mean += x[k];
-        }
-        double log_sum = most + log(sum);
-        loss = (1 - s) * (log_sum - x[label]) + s * (log_sum - mean / k_count);
-        for (int k = 0; k < k_count; k++) {
-            double target = (k == label ? 1 - s : 0.0) + s / k_count;
-            dx[k] = (float)((exp(x[k] - log_sum) - target) * factor);
-        }
+    const flim_target target = {.label = h.batch.label[n],
+                                .smoothing = *h.smoothing,
+                                .distribution = h.batch.target ? h.batch.target + n * h.batch.classes : NULL,
+                                .signal = 0};
+    const double weight = flim_cell_weight(&h.head, h.batch.weight[n], target.label), scaled = weight * h.head.weight;
+    double norm = 0, loss = flim_loss_of(h.head.loss, x, h.outputs, &target, &norm);
+    for (int k = 0; k < h.outputs; k++) {
+        const double slope = flim_loss_slope(h.head.loss, x, k, h.outputs, &target, norm);
+        h.dlogits[n * h.outputs + k] = (float)(slope * (scaled / *h.batch.divisor * *h.batch.loss_scale));
     }
-    h.loss[n] = loss * weight;
-    h.correct[n] = best == label;
+    note_loss(h.sums, n, loss * scaled, (float)weight, flim_predicted_by(x, h.outputs) == target.label);
 }
 
 cudaError_t flim_k_head_loss(const flim_launch *l, const flim_head_kernels *h)
 {
     loss_kernel<<<(unsigned)((h->cells + THREADS - 1) / THREADS), THREADS, 0, l->stream>>>(*h);
+    return cudaGetLastError();
+}
+
+/* One block per cell. */
+template <typename T> __global__ void __launch_bounds__(THREADS) dense_kernel(flim_dense_kernels d)
+{
+    const int64_t n = blockIdx.x;
+    const T *y = (const T *)d.y + n * d.voxels * d.c, *x = (const T *)d.input + n * d.voxels * d.input_c;
+    const bool masked = flim_loss_target(d.head.loss) == FLIM_TARGET_SIGNAL_IN_MASK;
+    double pixels = 0, sum = 0;
+    for (int64_t i = threadIdx.x; i < d.plane; i += THREADS) {
+        pixels += !masked || (float)x[i * d.input_c + 1] != 0.0f;
+    }
+    const double count = block_sum(pixels) * (double)(d.voxels / d.plane);
+    const double weight = flim_cell_weight(&d.head, d.batch.weight[n], d.batch.label[n]), scaled = weight * d.head.weight;
+    const double share = count > 0 ? scaled / *d.batch.divisor * *d.batch.loss_scale * d.scale / count : 0;
+    for (int64_t i = threadIdx.x; i < d.voxels; i += THREADS) {
+        const flim_target target = {.label = 0, .smoothing = 0, .distribution = NULL, .signal = (float)x[i * d.input_c]};
+        const float value = (float)y[i * d.c];
+        double norm = 0, slope = 0;
+        if (!masked || (float)x[i * d.input_c + 1] != 0.0f) {
+            sum += flim_loss_of(d.head.loss, &value, 1, &target, &norm);
+            slope = flim_loss_slope(d.head.loss, &value, 0, 1, &target, norm);
+        }
+        for (int c = 0; c < d.c; c++) {
+            ((T *)d.dy)[(n * d.voxels + i) * d.c + c] = (T)(float)(c == 0 ? slope * share : 0.0);
+        }
+    }
+    sum = block_sum(sum);
+    if (threadIdx.x == 0) {
+        note_loss(d.sums, n, count > 0 ? sum / count * scaled : 0.0, (float)weight, false);
+        if (n == 0) {
+            *d.dy_scale = (float)d.scale;
+        }
+    }
+}
+
+cudaError_t flim_k_dense_loss(const flim_launch *l, const flim_dense_kernels *d)
+{
+    FLIM_BY_TYPE(l->type, (dense_kernel<T><<<(unsigned)d->cells, THREADS, 0, l->stream>>>(*d)));
     return cudaGetLastError();
 }
 
@@ -151,11 +182,11 @@ __device__ static void give(float *to, int64_t k, double value, double unscale, 
     }
 }
 
-/* One block a hidden unit j: dfc2_weight[:,j], through dropout, activation and BatchNorm to dz[:,j], and fc1's gradients. */
+/* One block per hidden column j: dfc2_weight[:,j], through dropout, activation and BatchNorm to dz[:,j], and fc1's gradients. */
 __global__ void __launch_bounds__(THREADS) hidden_backward_kernel(flim_head_kernels h, bool train)
 {
     const int j = blockIdx.x;
-    const double unscale = 1.0 / (double)*h.loss_scale;
+    const double unscale = 1.0 / (double)*h.batch.loss_scale;
     const float mean = h.norm_mean[j], invstd = h.norm_invstd[j], gamma = h.gamma[j];
     for (int k = threadIdx.x; k < h.outputs; k += THREADS) {
         double sum = 0, bias = 0;

@@ -13,6 +13,7 @@
 
 #include "cuda/device/storage.h"
 #include "data/transform_math.h"
+#include "flim/network.h"
 #include "flim/random.h"
 
 #ifdef __cplusplus
@@ -193,7 +194,26 @@ cudaError_t flim_k_grad_apply(const flim_launch *l, const flim_epilogue *epilogu
 
 /* ---- head.cu ----------------------------------------------------------------------------------------------------------- */
 
+/* What the losses of a batch are computed from; the pointers are null for prediction. */
+typedef struct flim_loss_batch {
+    const int32_t *label; /* (cells) */
+    const float *weight; /* (cells) */
+    const float *target; /* (cells, classes), or NULL */
+    int classes;
+    const double *divisor;
+    const float *loss_scale;
+} flim_loss_batch;
+
+/* What they come to, summed over the heads. */
+typedef struct flim_loss_sums {
+    bool add; /* not the first head */
+    double *loss; /* (cells): weight * loss */
+    int32_t *correct; /* (cells), of the first head */
+    float *weight; /* (cells), of the first head with class weights; NULL = the batch's */
+} flim_loss_sums;
+
 typedef struct flim_head_kernels {
+    flim_head head;
     int64_t cells;
     int in, c, hidden, outputs; /* c: storage channels of `mean` and `dmean` */
     const float *fc1_weight, *fc1_bias, *gamma, *beta, *fc2_weight, *fc2_bias;
@@ -205,13 +225,10 @@ typedef struct flim_head_kernels {
     float *norm_mean, *norm_invstd; /* (hidden) */
     float *logits; /* (cells, outputs) */
     /* training */
-    const int32_t *label;
-    const float *weight;
-    const double *divisor;
-    const float *smoothing, *loss_scale;
+    flim_loss_batch batch;
+    flim_loss_sums sums;
+    const float *smoothing;
     float *dlogits; /* (cells, outputs), loss_scale times the gradient */
-    double *loss; /* (cells): weight * loss */
-    int32_t *correct; /* (cells) */
     float *dz; /* (cells, hidden) */
     float *dmean; /* (cells, c): gradient at each pixel, already divided by `pixels` */
     int64_t pixels;
@@ -219,9 +236,25 @@ typedef struct flim_head_kernels {
     bool add; /* to the gradients, instead of assigning */
 } flim_head_kernels;
 
+/* A dense head: channel 0 of y against channel 0 of the input, at all voxels or where its channel 1 is not 0. */
+typedef struct flim_dense_kernels {
+    flim_head head;
+    int64_t cells, voxels, plane; /* T * H * W, H * W of a cell */
+    int c, input_c; /* storage channels */
+    const void *y, *input; /* (cells, voxels, c), (cells, voxels, input_c) */
+    flim_loss_batch batch;
+    flim_loss_sums sums;
+    void *dy; /* (cells, voxels, c): loss_scale * scale times the gradient */
+    double scale;
+    float *dy_scale; /* gets `scale` */
+    float *prediction; /* (cells, voxels), of y, without training */
+} flim_dense_kernels;
+
+/* Losses and dy. */
+cudaError_t flim_k_dense_loss(const flim_launch *l, const flim_dense_kernels *d);
 /* fc1, BN (batch statistics if train; over one cell the running ones), act, dropout, fc2. */
 cudaError_t flim_k_head_forward(const flim_launch *l, const flim_head_kernels *h, bool train);
-/* Loss, correct answers and dlogits. */
+/* Losses, correct answers and dlogits. */
 cudaError_t flim_k_head_loss(const flim_launch *l, const flim_head_kernels *h);
 cudaError_t flim_k_head_backward(const flim_launch *l, const flim_head_kernels *h, bool train);
 

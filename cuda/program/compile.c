@@ -113,12 +113,6 @@ flim_status flim_cuda_compile(flim_device *base, const flim_network *net, const 
                                                                              : NULL,
                                              .log = options->log,
                                              .stop = options->stop};
-    for (int u = 0; u < net->n_units; u++) {
-        if (net->unit[u].transposed || net->n_heads != 1 || net->head[0].kind != FLIM_HEAD_POOLED) {
-            return flim_fail(err, FLIM_ERROR_USAGE,
-                             "the CUDA backend has one pooled head and no transposed convolutions yet");
-        }
-    }
     flim_status status;
     flim_cuda_program *p = flim_alloc(1, sizeof *p, err);
     if (!p) {

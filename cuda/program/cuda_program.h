@@ -18,6 +18,7 @@ typedef struct flim_call_block {
     flim_device_step *step;
     int32_t *label; /* (batch) */
     float *weight; /* (batch) */
+    float *target; /* (batch,K), or NULL if no head has soft targets */
     flim_cell_id *id; /* (batch) */
 } flim_call_block;
 
@@ -64,7 +65,8 @@ typedef struct flim_cuda_program {
     flim_weight_table weights_host;
     double *norm_partial; /* FLIM_NORM_BLOCKS */
     float *partial; /* of statistics and gradient sums */
-    flim_head_kernels head;
+    flim_head_kernels head[FLIM_MAX_HEADS]; /* pooled heads by their numbers */
+    flim_dense_kernels dense[FLIM_MAX_HEADS]; /* dense ones */
     flim_stage stage[FLIM_STAGES];
     flim_cuda_cache cache; /* behind the arena */
     int64_t bytes_parameters, bytes_gradients, bytes_moments, bytes_statistics, bytes_weights, bytes_stages, bytes_scratch;

@@ -4,7 +4,7 @@
 
 bool flim_fusion_compact_dx(const flim_unit *u)
 {
-    return flim_volume(u->kernel) == 1 && u->pad[0] + u->pad[1] + u->pad[2] == 0 &&
+    return !u->transposed && flim_volume(u->kernel) == 1 && u->pad[0] + u->pad[1] + u->pad[2] == 0 &&
            u->stride[0] * u->stride[1] * u->stride[2] > 1;
 }
 
@@ -20,9 +20,16 @@ flim_conv_problem flim_fusion_problem(const flim_unit *unit, flim_conv_op op, fl
                            .in_channels = unit->in_channels,
                            .out_channels = unit->out_channels};
     const bool compact = op == FLIM_CONV_DATA && flim_fusion_compact_dx(unit);
+    if (unit->transposed) { /* the convolution from z to x, the other way round */
+        p.op = op == FLIM_CONV_WEIGHT ? op : op == FLIM_CONV_DATA ? FLIM_CONV_FORWARD : FLIM_CONV_DATA;
+        p.c = flim_storage_channels(unit->out_channels);
+        p.k = flim_storage_channels(unit->in_channels);
+        p.in_channels = unit->out_channels;
+        p.out_channels = unit->in_channels;
+    }
     for (int d = 0; d < 3; d++) {
-        p.in[d] = compact ? unit->conv_out[d] : unit->in[d];
-        p.out[d] = unit->conv_out[d];
+        p.in[d] = compact || unit->transposed ? unit->conv_out[d] : unit->in[d];
+        p.out[d] = unit->transposed ? unit->in[d] : unit->conv_out[d];
         p.kernel[d] = unit->kernel[d];
         p.stride[d] = compact ? 1 : unit->stride[d];
         p.pad[d] = unit->pad[d];
@@ -62,15 +69,25 @@ flim_conv_problem flim_fusion_unit_problem(const flim_schedule *s, int u, flim_c
     return p;
 }
 
-/* BatchNorm and activation only: a reader can apply it as it loads z. */
-static bool is_simple(const flim_unit *u)
+int flim_fusion_heads_of(const flim_network *net, int u)
 {
-    return u->bn[0] && u->act && u->pool_t == 1 && u->skip < 0 && !u->dropout;
+    int n = 0;
+    for (int k = 0; k < net->n_heads; k++) {
+        n += net->head[k].unit == u;
+    }
+    return n;
+}
+
+/* BatchNorm and activation only, and no head: a reader can apply it as it loads z. */
+static bool is_simple(const flim_network *net, int n)
+{
+    const flim_unit *u = &net->unit[n];
+    return u->bn[0] && u->act && u->pool_t == 1 && u->skip < 0 && !u->dropout && flim_fusion_heads_of(net, n) == 0;
 }
 
 static int readers_of(const flim_network *net, int u)
 {
-    int n = 0;
+    int n = flim_fusion_heads_of(net, u);
     for (int r = 0; r < net->n_units; r++) {
         n += (net->unit[r].input == u) + (net->unit[r].skip == u);
     }
@@ -83,7 +100,7 @@ static bool is_conv3x3x3(const flim_schedule *s, int u, int sm)
 {
     const flim_unit *unit = &s->net->unit[u];
     const flim_conv_problem problem = fused_forward(s, u);
-    return unit->input >= 0 && unit->bn[0] && !(s->unfused[u] & ~(1u << FLIM_CONV_WEIGHT)) &&
+    return unit->input >= 0 && unit->bn[0] && !unit->transposed && !(s->unfused[u] & ~(1u << FLIM_CONV_WEIGHT)) &&
            flim_conv3x3x3_supported(&problem, sm);
 }
 
@@ -93,8 +110,9 @@ static bool is_stem_pair(const flim_schedule *s, int d, int sm)
     static const int kernel[3] = {7, 1, 1}, stride[3] = {1, 1, 1}, pad[3] = {3, 0, 0};
     const flim_network *net = s->net;
     const flim_unit *down = &net->unit[d], *stem = down->input >= 0 ? &net->unit[down->input] : NULL;
-    if (!stem || s->unfused[d] || stem->input >= 0 || net->channels != 2 || !is_simple(stem) ||
-        readers_of(net, down->input) != 1 || s->unit[d].fusion != FLIM_FUSION_NONE || down->skip >= 0 || !down->bn[0]) {
+    if (!stem || s->unfused[d] || stem->input >= 0 || net->channels != 2 || !is_simple(net, down->input) ||
+        stem->transposed || down->transposed || readers_of(net, down->input) != 1 || s->unit[d].fusion != FLIM_FUSION_NONE ||
+        down->skip >= 0 || !down->bn[0]) {
         return false;
     }
     const flim_conv_problem first = fused_forward(s, down->input);
@@ -107,6 +125,11 @@ static void find_stem(flim_schedule *s, int sm)
 {
     const flim_network *net = s->net;
     int down = -1;
+    for (int k = 0; k < net->n_heads; k++) {
+        if (net->head[k].kind == FLIM_HEAD_DENSE) { /* it reads the prepared input, which a stem wants in a form of its own */
+            return;
+        }
+    }
     for (int d = 1; d < net->n_units; d++) {
         down = is_stem_pair(s, d, sm) ? d : down;
     }
@@ -158,7 +181,7 @@ static bool weight_applies(const flim_schedule *s, int u)
     const flim_schedule_unit *su = &s->unit[u];
     return s->train && su->conv[FLIM_CONV_WEIGHT] && su->conv[FLIM_CONV_WEIGHT]->algorithm->fp32_gradient &&
            !(s->unfused[u] & 1u << FLIM_CONV_WEIGHT) && flim_schedule_stem_of(s, u) < 0 && su->unit->input >= 0 &&
-           is_simple(&s->net->unit[su->unit->input]);
+           is_simple(s->net, su->unit->input) && !su->unit->transposed;
 }
 
 void flim_fusion_find_outputs(flim_schedule *s)
@@ -166,7 +189,7 @@ void flim_fusion_find_outputs(flim_schedule *s)
     for (int u = 0; u < s->net->n_units; u++) {
         flim_schedule_unit *su = &s->unit[u];
         int conv_readers = 0, skip_readers = 0, from = -1;
-        bool all_apply = is_simple(su->unit);
+        bool all_apply = is_simple(s->net, u);
         for (int r = 0; r < s->net->n_units; r++) {
             const flim_schedule_unit *reader = &s->unit[r];
             if (reader->unit->input == u) {
@@ -179,7 +202,7 @@ void flim_fusion_find_outputs(flim_schedule *s)
         if (all_apply && conv_readers > 0 && su->fusion == FLIM_FUSION_NONE) {
             su->fusion = FLIM_FUSION_ON_LOAD;
         }
-        if (s->train && is_simple(su->unit) && conv_readers == 1 && skip_readers <= 1) {
+        if (s->train && is_simple(s->net, u) && conv_readers == 1 && skip_readers <= 1) {
             su->gradient_from = from;
         }
     }

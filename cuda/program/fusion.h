@@ -39,6 +39,8 @@ bool flim_fusion_gradient_on_load(const flim_schedule *schedule, int u);
 bool flim_fusion_has_sign_mask(const flim_schedule *schedule, int u);
 /* Of a unit whose z is recomputed: its y goes with it, and something in the block still reads it. */
 bool flim_fusion_recomputes_y(const flim_schedule *schedule, int u);
+/* Heads that read unit u. */
+int flim_fusion_heads_of(const flim_network *net, int u);
 /* A strided 1x1x1 convolution without padding: its input gradient is computed on the strided grid. */
 bool flim_fusion_compact_dx(const flim_unit *unit);
 

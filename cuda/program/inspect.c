@@ -16,21 +16,22 @@ typedef struct view {
     const float *bias; /* (channels), then added; or NULL */
 } view;
 
-static view look_at_head(const flim_cuda_program *p, const flim_schedule *schedule, flim_inspected what)
+static view look_at_head(const flim_cuda_program *p, const flim_schedule *schedule, int k, flim_inspected what)
 {
-    const flim_unit *last = &p->base.net.unit[p->base.net.n_units - 1];
-    const flim_grad_affine *grad = &schedule->unit[p->base.net.n_units - 1].grad;
+    const int u = p->base.net.head[k].unit;
+    const flim_head_kernels *head = &p->head[k];
+    const flim_grad_affine *grad = &schedule->unit[u].grad;
     if (what == FLIM_INSPECT_Y) {
-        return (view){.data = p->head.logits,
+        return (view){.data = head->logits,
                       .type = FLIM_STORAGE_FP32,
-                      .channels = p->head.outputs,
-                      .c = p->head.outputs,
+                      .channels = head->outputs,
+                      .c = head->outputs,
                       .size = {1, 1, 1}};
     }
-    return (view){.data = p->head.dmean, /* once per cell; *scale * *unscale is 1 / loss scale */
+    return (view){.data = head->dmean, /* once per cell; *scale * *unscale is 1 / loss scale */
                   .type = FLIM_STORAGE_FP32,
-                  .channels = last->out_channels,
-                  .c = p->head.c,
+                  .channels = p->base.net.unit[u].out_channels,
+                  .c = head->c,
                   .size = {1, 1, 1},
                   .times = {grad->scale, grad->unscale}};
 }
@@ -69,8 +70,8 @@ static void look_at_dx(const flim_cuda_program *p, const flim_schedule *schedule
 
 static view look_at(const flim_cuda_program *p, const flim_schedule *schedule, int unit, flim_inspected what)
 {
-    if (unit == p->base.net.n_units) {
-        return look_at_head(p, schedule, what);
+    if (unit >= p->base.net.n_units) {
+        return look_at_head(p, schedule, unit - p->base.net.n_units, what);
     }
     const flim_schedule_unit *su = &schedule->unit[unit];
     const int *size = what == FLIM_INSPECT_Y ? su->unit->out : su->unit->conv_out;
@@ -159,8 +160,8 @@ flim_status flim_cuda_read_tensor(flim_program *base, int unit, flim_inspected w
                          v.why);
     }
     static const int one[3] = {1, 1, 1};
-    const bool dx = what == FLIM_INSPECT_DX, head = unit == net->n_units, spread = head && dx;
-    const flim_unit *u = head ? &net->unit[unit - 1] : &net->unit[unit];
+    const bool dx = what == FLIM_INSPECT_DX, head = unit >= net->n_units, spread = head && dx;
+    const flim_unit *u = &net->unit[head ? net->head[unit - net->n_units].unit : unit];
     const int *size = spread ? u->out
                       : dx   ? u->in
                              : v.size,

@@ -76,14 +76,21 @@ static flim_conv_prologue prologue_of(const job *j)
                : (flim_conv_prologue){0};
 }
 
-/* z = conv(x).  recomputed: BatchNorm has its statistics. */
+/* The stored weights, flipped if the operation is a data gradient that takes them so. */
+static void *weights_of(const job *j, bool data_gradient)
+{
+    return data_gradient && j->su->w_flipped ? j->su->w_flipped : j->su->w;
+}
+
+/* z = conv(x); of a transposed unit the data gradient of the convolution from z to x.  recomputed: BatchNorm has its statistics. */
 static flim_status run_conv(const job *j, flim_error *err)
 {
     const int u = j->op->unit;
+    const bool transposed = j->su->unit->transposed;
     flim_conv_arguments a = begin_conv(j);
-    a.x = in_of(j, FLIM_IN_X);
-    a.y = out_of(j, FLIM_OUT);
-    a.w = j->su->w;
+    a.x = transposed ? out_of(j, FLIM_OUT) : in_of(j, FLIM_IN_X);
+    a.y = transposed ? in_of(j, FLIM_IN_X) : out_of(j, FLIM_OUT);
+    a.w = weights_of(j, transposed);
     a.master = parameter(j, u, FLIM_TENSOR_CONV_WEIGHT);
     a.bias = parameter(j, u, FLIM_TENSOR_BIAS);
     a.prologue = prologue_of(j);
@@ -145,11 +152,27 @@ static flim_status run_epilogue(const job *j, flim_error *err)
                            err);
 }
 
-static flim_status run_head(const job *j, flim_error *err)
+static flim_status run_dense_head(const job *j, flim_error *err)
 {
     flim_cuda_program *p = j->p;
-    const int h = p->base.net.n_units;
-    flim_head_kernels head = p->head;
+    flim_dense_kernels dense = p->dense[j->op->head];
+    if (!j->s->train) {
+        return flim_cuda_check(
+            flim_k_to_planar(&p->launch, in_of(j, FLIM_IN_X), j->n, 1, dense.c, dense.voxels, dense.prediction),
+            "a dense head", err);
+    }
+    dense.cells = j->n;
+    dense.y = in_of(j, FLIM_IN_X);
+    dense.input = in_of(j, FLIM_IN_TARGET);
+    dense.dy = out_of(j, FLIM_OUT);
+    return flim_cuda_check(flim_k_dense_loss(&p->launch, &dense), "a dense head", err);
+}
+
+static flim_status run_pooled_head(const job *j, flim_error *err)
+{
+    flim_cuda_program *p = j->p;
+    const int h = p->base.net.n_units + j->op->head;
+    flim_head_kernels head = p->head[j->op->head];
     head.cells = j->n;
     head.add = !j->first;
     head.dropout = j->s->train ? head.dropout : NULL;
@@ -159,18 +182,48 @@ static flim_status run_head(const job *j, flim_error *err)
     FLIM_TRY_CUDA(flim_k_head_forward(&p->launch, &head, j->s->train));
     if (j->s->train) {
         FLIM_TRY_CUDA(flim_k_head_loss(&p->launch, &head));
-        FLIM_TRY_CUDA(flim_k_account(&p->launch, p->state, head.loss, head.correct, head.weight, j->n, p->dynamic));
         FLIM_TRY_CUDA(flim_k_head_backward(&p->launch, &head, true));
+    }
+    return FLIM_OK;
+}
+
+/* The last head's operation adds what all of them left to the totals. */
+static flim_status run_head(const job *j, flim_error *err)
+{
+    flim_cuda_program *p = j->p;
+    const flim_network *net = &p->base.net;
+    if (net->head[j->op->head].kind == FLIM_HEAD_DENSE) {
+        FLIM_TRY(run_dense_head(j, err));
+    } else {
+        FLIM_TRY(run_pooled_head(j, err));
+    }
+    if (j->s->train && j->op->head == net->n_heads - 1) {
+        const flim_loss_sums *sums = net->head[0].kind == FLIM_HEAD_DENSE ? &p->dense[0].sums : &p->head[0].sums;
+        FLIM_TRY_CUDA(flim_k_account(&p->launch, p->state, sums->loss, sums->correct,
+                                     sums->weight ? sums->weight : p->call.weight, j->n, p->dynamic));
     }
     return FLIM_OK;
 }
 
 /* ---- BatchNorm backward -------------------------------------------------------------------------------------------------- */
 
+/* The dense head that reads unit u: there is one if the unit has a buffer for what it gives. */
+static int dense_head_of(const flim_network *net, int u)
+{
+    int k = 0;
+    while (net->head[k].unit != u || net->head[k].kind != FLIM_HEAD_DENSE) {
+        k++;
+    }
+    return k;
+}
+
 static flim_grad_input grad_input_of(const job *j, int slot)
 {
     const flim_schedule_unit *reader = owner_of(j, j->op->in[slot]);
     flim_grad_input source = {.kind = FLIM_GRAD_INPUT_DENSE, .data = in_of(j, slot), .scale_a = reader->dv_scale};
+    if (j->s->label[j->op->in[slot]].kind == FLIM_BUFFER_HEAD_DY) {
+        source.scale_a = j->p->dense[dense_head_of(j->s->net, j->op->unit)].dy_scale;
+    }
     if (j->s->label[j->op->in[slot]].kind == FLIM_BUFFER_DX) {
         source.scale_a = reader->grad.scale;
         source.scale_b = reader->norm.weight_scale;
@@ -185,12 +238,14 @@ static flim_grad_input grad_input_of(const job *j, int slot)
     return source;
 }
 
-/* The gradient of the unit's y: the contributions that the operation reads; of the last unit the head's. */
+/* The gradient of the unit's y: what pooled heads give, and the contributions that the operation reads. */
 static flim_grad_inputs grad_inputs_of(const job *j)
 {
     flim_grad_inputs out = {.h = j->su->unit->out[1], .w = j->su->unit->out[2]};
-    if (j->op->unit == j->s->net->n_units - 1) {
-        out.item[out.n++] = (flim_grad_input){.kind = FLIM_GRAD_INPUT_BROADCAST, .data = j->p->head.dmean};
+    for (int k = 0; k < j->s->net->n_heads; k++) {
+        if (j->s->net->head[k].unit == j->op->unit && j->s->net->head[k].kind == FLIM_HEAD_POOLED) {
+            out.item[out.n++] = (flim_grad_input){.kind = FLIM_GRAD_INPUT_BROADCAST, .data = j->p->head[k].dmean};
+        }
     }
     for (int slot = FLIM_IN_GRADIENT; slot < FLIM_OPERATION_INPUTS; slot++) {
         if (j->op->in[slot] != FLIM_NO_BUFFER) {
@@ -243,9 +298,10 @@ static flim_status run_grad_apply(const job *j, flim_error *err)
 static flim_status run_weight(const job *j, flim_error *err)
 {
     const flim_schedule_unit *su = j->su;
+    void *x = in_of(j, FLIM_IN_X), *dz = in_of(j, FLIM_IN_GRADIENT);
     flim_conv_arguments a = begin_conv(j);
-    a.x = in_of(j, FLIM_IN_X);
-    a.y = in_of(j, FLIM_IN_GRADIENT);
+    a.x = su->unit->transposed ? dz : x;
+    a.y = su->unit->transposed ? x : dz;
     a.w = su->dw;
     a.master = gradient(j, j->op->unit, FLIM_TENSOR_CONV_WEIGHT);
     a.prologue = prologue_of(j);
@@ -259,10 +315,11 @@ static flim_status run_data(const job *j, flim_error *err)
 {
     flim_cuda_program *p = j->p;
     const flim_schedule_unit *su = j->su, *from = owner_of(j, j->op->in[FLIM_IN_Z]);
+    const bool transposed = su->unit->transposed;
     flim_conv_arguments a = begin_conv(j);
-    a.x = out_of(j, FLIM_OUT);
-    a.y = in_of(j, FLIM_IN_GRADIENT);
-    a.w = su->w_flipped ? su->w_flipped : su->w;
+    a.x = transposed ? in_of(j, FLIM_IN_GRADIENT) : out_of(j, FLIM_OUT);
+    a.y = transposed ? out_of(j, FLIM_OUT) : in_of(j, FLIM_IN_GRADIENT);
+    a.w = weights_of(j, !transposed);
     a.master = parameter(j, j->op->unit, FLIM_TENSOR_CONV_WEIGHT);
     if (!from) {
         return run_choice(j, &a, err);
@@ -362,16 +419,17 @@ static flim_status run_dropout(flim_cuda_program *p, flim_schedule *schedule, in
 {
     const flim_network *net = &p->base.net;
     flim_dropout_table table = {0};
-    for (int u = 0; u <= net->n_units; u++) {
-        bool head = u == net->n_units;
-        if (!head && !schedule->unit[u].dropout) {
-            continue;
+    const int n_dropouts = net->n_units + net->n_heads;
+    for (int u = 0; u < n_dropouts; u++) {
+        const flim_head_kernels *head = u < net->n_units ? NULL : &p->head[u - net->n_units];
+        float *multiplier = head ? (float *)head->dropout : schedule->unit[u].dropout;
+        if (multiplier) {
+            table.item[table.n].unit = (uint32_t)u;
+            table.item[table.n].channels = head ? head->hidden : net->unit[u].out_channels;
+            table.item[table.n].c = head ? head->dropout_stride : schedule->unit[u].k;
+            table.item[table.n++].multiplier = multiplier;
         }
-        table.item[table.n].unit = (uint32_t)u;
-        table.item[table.n].channels = head ? net->head[0].hidden : net->unit[u].out_channels;
-        table.item[table.n].c = head ? p->head.dropout_stride : schedule->unit[u].k;
-        table.item[table.n++].multiplier = head ? (float *)p->head.dropout : schedule->unit[u].dropout;
-        if (table.n == 8 || head) {
+        if (table.n == 8 || (table.n > 0 && u == n_dropouts - 1)) {
             FLIM_TRY_CUDA(flim_k_dropout(&p->launch, &table, p->call.id, n, &p->call.step->dropout));
             table.n = 0;
         }
@@ -384,10 +442,15 @@ flim_status flim_cuda_store_weights(flim_cuda_program *p, const flim_device_stat
     const flim_weight_table *table = &p->weights_host;
     FLIM_TRY_CUDA(flim_k_weights(&p->launch, p->weights, table->n, table->elements, p->parameters,
                                  p->launch.type == FLIM_STORAGE_FP16, state));
-    for (int u = 0; u < p->base.net.n_units; u++) {
-        const flim_schedule_unit *su = &p->train.unit[u];
-        if (p->train.batch > 0 && su->w_flipped) {
-            FLIM_TRY_CUDA(flim_k_flip(&p->launch, su->w, su->k, (int)flim_volume(su->unit->kernel), su->c, su->w_flipped));
+    for (int i = 0; i < 2; i++) {
+        const flim_schedule *schedule = i == 0 ? &p->train : &p->predict;
+        for (int u = 0; schedule->batch > 0 && u < p->base.net.n_units; u++) {
+            const flim_schedule_unit *su = &schedule->unit[u];
+            const bool transposed = su->unit->transposed;
+            if (su->w_flipped && (i == 0 || su->w_flipped != p->train.unit[u].w_flipped)) {
+                FLIM_TRY_CUDA(flim_k_flip(&p->launch, su->w, transposed ? su->c : su->k, (int)flim_volume(su->unit->kernel),
+                                          transposed ? su->k : su->c, su->w_flipped));
+            }
         }
     }
     return FLIM_OK;

@@ -1,5 +1,6 @@
 #include "cuda/program/layout.h"
 
+#include "backend/loss.h"
 #include "cuda/program/fusion.h"
 
 /* Hands out the allocation in order; with base NULL it only counts. */
@@ -13,6 +14,19 @@ static void *take(cursor *c, int64_t bytes)
     void *at = c->base ? c->base + c->used : NULL;
     c->used += (bytes + 255) / 256 * 256;
     return at;
+}
+
+/* One of the unit's convolutions is a data gradient that takes the weights flipped. */
+static bool wants_flipped(const flim_schedule_unit *su)
+{
+    const flim_conv_choice *choice = su->conv[su->unit->transposed ? FLIM_CONV_FORWARD : FLIM_CONV_DATA];
+    return choice && choice->algorithm->flipped;
+}
+
+static int64_t weight_bytes(const flim_schedule *schedule, int u)
+{
+    const flim_schedule_unit *su = &schedule->unit[u];
+    return su->k * flim_volume(su->unit->kernel) * su->c * flim_storage_size(schedule->type);
 }
 
 /* Per-channel constants, weights and dropout multipliers of one unit of a schedule. */
@@ -43,6 +57,9 @@ static void lay_unit(flim_cuda_program *p, flim_schedule *schedule, int u, curso
     if (weights_from && !fused) {
         su->w = weights_from->unit[u].w;
         su->norm.weight_scale = weights_from->unit[u].norm.weight_scale;
+        su->w_flipped = !wants_flipped(su)                      ? NULL
+                        : wants_flipped(&weights_from->unit[u]) ? weights_from->unit[u].w_flipped
+                                                                : take(c, weight_bytes(schedule, u));
     }
     if (schedule->train) {
         su->grad =
@@ -73,16 +90,16 @@ static void lay_weights(flim_cuda_program *p, flim_schedule *schedule, cursor *c
         }
         float *scale = take(c, sizeof(float));
         su->w = take(c, bytes);
-        su->w_flipped = su->conv[FLIM_CONV_DATA] && su->conv[FLIM_CONV_DATA]->algorithm->flipped ? take(c, bytes) : NULL;
+        su->w_flipped = wants_flipped(su) ? take(c, bytes) : NULL;
         su->dw = copied_gradient ? take(c, bytes) : NULL;
         su->norm.weight_scale = fused ? NULL : scale;
         su->weight_item = table->n;
         table->item[table->n++] =
-            (flim_weight_item){.o = unit->out_channels,
-                               .i = unit->in_channels,
+            (flim_weight_item){.o = unit->transposed ? unit->in_channels : unit->out_channels,
+                               .i = unit->transposed ? unit->out_channels : unit->in_channels,
                                .taps = taps,
-                               .k = su->k,
-                               .c = su->c,
+                               .k = unit->transposed ? su->c : su->k,
+                               .c = unit->transposed ? su->k : su->c,
                                .offset = flim_network_tensor(schedule->net, u, FLIM_TENSOR_CONV_WEIGHT, 0)->offset,
                                .first = table->elements,
                                .storage = su->w,
@@ -93,58 +110,107 @@ static void lay_weights(flim_cuda_program *p, flim_schedule *schedule, cursor *c
     p->weights = take(c, sizeof *p->weights);
 }
 
-static void lay_head(flim_cuda_program *p, cursor *c)
+static void lay_pooled_head(flim_cuda_program *p, int k, const flim_loss_sums *sums, const flim_loss_batch *batch, cursor *c)
 {
     const flim_network *net = &p->base.net;
-    const flim_head *head = &net->head[0];
-    const int h = net->n_units, last = h - 1, hidden_stored = flim_storage_channels(head->hidden);
+    const flim_head *head = &net->head[k];
+    const int h = net->n_units + k, hidden_stored = flim_storage_channels(head->hidden);
     const int64_t f = sizeof(float), n = p->batch, channels = flim_storage_channels(head->in_channels);
-    const int *out = net->unit[last].out;
-    p->head = (flim_head_kernels){.in = head->in_channels,
-                                  .c = (int)channels,
-                                  .hidden = head->hidden,
-                                  .outputs = head->outputs,
-                                  .fc1_weight = flim_cuda_tensor(p, p->parameters, h, FLIM_TENSOR_LINEAR_WEIGHT, 0),
-                                  .fc1_bias = flim_cuda_tensor(p, p->parameters, h, FLIM_TENSOR_BIAS, 0),
-                                  .gamma = flim_cuda_tensor(p, p->parameters, h, FLIM_TENSOR_BN_WEIGHT, 0),
-                                  .beta = flim_cuda_tensor(p, p->parameters, h, FLIM_TENSOR_BN_BIAS, 0),
-                                  .fc2_weight = flim_cuda_tensor(p, p->parameters, h, FLIM_TENSOR_LINEAR_WEIGHT, 1),
-                                  .fc2_bias = flim_cuda_tensor(p, p->parameters, h, FLIM_TENSOR_BIAS, 1),
-                                  .mean = take(c, n * channels * f),
-                                  .dropout_stride = hidden_stored,
-                                  .dropout = take(c, n * hidden_stored * f),
-                                  .z = take(c, n * head->hidden * f),
-                                  .h = take(c, n * head->hidden * f),
-                                  .norm_mean = take(c, head->hidden * f),
-                                  .norm_invstd = take(c, head->hidden * f),
-                                  .logits = take(c, n * head->outputs * f),
-                                  .label = p->call.label,
-                                  .weight = p->call.weight,
-                                  .dlogits = take(c, n * head->outputs * f),
-                                  .loss = take(c, n * (int64_t)sizeof(double)),
-                                  .correct = take(c, n * (int64_t)sizeof(int32_t)),
-                                  .dz = take(c, n * head->hidden * f),
-                                  .dmean = take(c, n * channels * f),
-                                  .pixels = (int64_t)out[0] * out[1] * out[2],
-                                  .dfc1_weight = flim_cuda_tensor(p, p->gradients, h, FLIM_TENSOR_LINEAR_WEIGHT, 0),
-                                  .dfc1_bias = flim_cuda_tensor(p, p->gradients, h, FLIM_TENSOR_BIAS, 0),
-                                  .dgamma = flim_cuda_tensor(p, p->gradients, h, FLIM_TENSOR_BN_WEIGHT, 0),
-                                  .dbeta = flim_cuda_tensor(p, p->gradients, h, FLIM_TENSOR_BN_BIAS, 0),
-                                  .dfc2_weight = flim_cuda_tensor(p, p->gradients, h, FLIM_TENSOR_LINEAR_WEIGHT, 1),
-                                  .dfc2_bias = flim_cuda_tensor(p, p->gradients, h, FLIM_TENSOR_BIAS, 1)};
+    p->head[k] = (flim_head_kernels){.head = *head,
+                                     .in = head->in_channels,
+                                     .c = (int)channels,
+                                     .hidden = head->hidden,
+                                     .outputs = head->outputs,
+                                     .fc1_weight = flim_cuda_tensor(p, p->parameters, h, FLIM_TENSOR_LINEAR_WEIGHT, 0),
+                                     .fc1_bias = flim_cuda_tensor(p, p->parameters, h, FLIM_TENSOR_BIAS, 0),
+                                     .gamma = flim_cuda_tensor(p, p->parameters, h, FLIM_TENSOR_BN_WEIGHT, 0),
+                                     .beta = flim_cuda_tensor(p, p->parameters, h, FLIM_TENSOR_BN_BIAS, 0),
+                                     .fc2_weight = flim_cuda_tensor(p, p->parameters, h, FLIM_TENSOR_LINEAR_WEIGHT, 1),
+                                     .fc2_bias = flim_cuda_tensor(p, p->parameters, h, FLIM_TENSOR_BIAS, 1),
+                                     .mean = take(c, n * channels * f),
+                                     .dropout_stride = hidden_stored,
+                                     .dropout = take(c, n * hidden_stored * f),
+                                     .z = take(c, n * head->hidden * f),
+                                     .h = take(c, n * head->hidden * f),
+                                     .norm_mean = take(c, head->hidden * f),
+                                     .norm_invstd = take(c, head->hidden * f),
+                                     .logits = take(c, n * head->outputs * f),
+                                     .batch = *batch,
+                                     .sums = *sums,
+                                     .smoothing = p->call.step ? &p->call.step->label_smoothing : NULL,
+                                     .dlogits = take(c, n * head->outputs * f),
+                                     .dz = take(c, n * head->hidden * f),
+                                     .dmean = take(c, n * channels * f),
+                                     .pixels = flim_volume(net->unit[head->unit].out),
+                                     .dfc1_weight = flim_cuda_tensor(p, p->gradients, h, FLIM_TENSOR_LINEAR_WEIGHT, 0),
+                                     .dfc1_bias = flim_cuda_tensor(p, p->gradients, h, FLIM_TENSOR_BIAS, 0),
+                                     .dgamma = flim_cuda_tensor(p, p->gradients, h, FLIM_TENSOR_BN_WEIGHT, 0),
+                                     .dbeta = flim_cuda_tensor(p, p->gradients, h, FLIM_TENSOR_BN_BIAS, 0),
+                                     .dfc2_weight = flim_cuda_tensor(p, p->gradients, h, FLIM_TENSOR_LINEAR_WEIGHT, 1),
+                                     .dfc2_bias = flim_cuda_tensor(p, p->gradients, h, FLIM_TENSOR_BIAS, 1)};
+}
+
+/* With tf32's storage a gradient per voxel would be too small: a power of two brings it to the size of one per cell. */
+static void lay_dense_head(flim_cuda_program *p, int k, const flim_loss_sums *sums, const flim_loss_batch *batch, cursor *c)
+{
+    const flim_network *net = &p->base.net;
+    const int64_t voxels = flim_volume(net->in);
+    double scale = 1;
+    while (p->scaled && scale < (double)voxels) {
+        scale *= 2;
+    }
+    p->dense[k] = (flim_dense_kernels){.head = net->head[k],
+                                       .voxels = voxels,
+                                       .plane = (int64_t)net->in[1] * net->in[2],
+                                       .c = flim_storage_channels(1),
+                                       .input_c = flim_storage_channels(net->channels),
+                                       .batch = *batch,
+                                       .sums = *sums,
+                                       .scale = scale,
+                                       .dy_scale = take(c, sizeof(float)),
+                                       .prediction = take(c, p->predict.batch * voxels * (int64_t)sizeof(float))};
+}
+
+static void lay_heads(flim_cuda_program *p, cursor *c)
+{
+    const flim_network *net = &p->base.net;
+    const int64_t n = net->n_heads > 0 ? p->batch : 0;
+    flim_loss_sums sums = {.loss = take(c, n * (int64_t)sizeof(double)), .correct = take(c, n * (int64_t)sizeof(int32_t))};
+    flim_loss_batch batch = {
+        .label = p->call.label, .weight = p->call.weight, .target = p->call.target, .classes = net->classes};
     if (p->call.step) {
-        p->head.divisor = &p->call.step->divisor;
-        p->head.smoothing = &p->call.step->label_smoothing;
-        p->head.loss_scale = &p->state->loss_scale;
+        batch.divisor = &p->call.step->divisor;
+        batch.loss_scale = &p->state->loss_scale;
+    }
+    for (int k = 0; k < net->n_heads; k++) {
+        if (k == 0 && net->head[k].n_class_weights > 0) {
+            sums.weight = take(c, n * (int64_t)sizeof(float));
+        }
+        sums.add = k > 0;
+        if (net->head[k].kind == FLIM_HEAD_DENSE) {
+            lay_dense_head(p, k, &sums, &batch, c);
+        } else {
+            lay_pooled_head(p, k, &sums, &batch, c);
+        }
     }
 }
 
-int64_t flim_call_block_at(flim_call_block *block, char *base, int64_t batch)
+static bool has_soft_targets(const flim_network *net)
+{
+    bool has = false;
+    for (int k = 0; k < net->n_heads; k++) {
+        has = has || flim_loss_target(net->head[k].loss) == FLIM_TARGET_DISTRIBUTION;
+    }
+    return has;
+}
+
+int64_t flim_call_block_at(flim_call_block *block, char *base, const flim_network *net, int64_t batch)
 {
     cursor c = {base, 0};
     block->step = take(&c, sizeof *block->step);
     block->label = take(&c, batch * (int64_t)sizeof *block->label);
     block->weight = take(&c, batch * (int64_t)sizeof *block->weight);
+    block->target = has_soft_targets(net) ? take(&c, batch * net->classes * (int64_t)sizeof *block->target) : NULL;
     block->id = take(&c, batch * (int64_t)sizeof *block->id);
     block->bytes = c.used;
     return c.used;
@@ -180,7 +246,7 @@ int64_t flim_program_lay_out(flim_cuda_program *p, char *base)
     p->bytes_stages = c.used - mark;
     mark = c.used;
     p->state = take(&c, sizeof *p->state);
-    int64_t block = flim_call_block_at(&p->call, base ? base + c.used : NULL, p->batch);
+    int64_t block = flim_call_block_at(&p->call, base ? base + c.used : NULL, net, p->batch);
     (void)take(&c, block);
     p->norm_partial = take(&c, FLIM_NORM_BLOCKS * (int64_t)sizeof(double));
     int widest = 8;
@@ -202,7 +268,7 @@ int64_t flim_program_lay_out(flim_cuda_program *p, char *base)
     }
     p->partial =
         take(&c, ((int64_t)p->launch.processors * 8 + p->batch) * widest * FLIM_MAX_PARTIAL_SUMS * (int64_t)sizeof(float));
-    lay_head(p, &c);
+    lay_heads(p, &c);
     for (int u = 0; train && u < net->n_units; u++) {
         const int item = p->train.unit[u].weight_item;
         if (item >= 0) {

@@ -11,6 +11,6 @@
 /* Sets all pointers into memory at `base` (NULL: only sizes) and returns the bytes of the fixed part. */
 int64_t flim_program_lay_out(flim_cuda_program *program, char *base);
 /* Pointers of a call block at `base`; returns its bytes. */
-int64_t flim_call_block_at(flim_call_block *block, char *base, int64_t batch);
+int64_t flim_call_block_at(flim_call_block *block, char *base, const flim_network *net, int64_t batch);
 
 #endif

@@ -16,13 +16,13 @@
 #include "cuda/device/cuda_device.h"
 #include "cuda/kernels/kernels.h"
 
-enum { FLIM_MAX_OPERATIONS = 12 * FLIM_MAX_UNITS + 16 };
+enum { FLIM_MAX_OPERATIONS = 12 * FLIM_MAX_UNITS + FLIM_MAX_HEADS + 16 };
 
 typedef enum flim_operation_kind {
     FLIM_OP_CONV, /* z = conv(x) */
     FLIM_OP_NORM, /* statistics of z -> affine */
     FLIM_OP_EPILOGUE, /* y from z */
-    FLIM_OP_HEAD, /* mean, head, and in training loss and the head's backward */
+    FLIM_OP_HEAD, /* pooled: mean, head; in training loss and the head's backward; dense: loss and its share of dy */
     FLIM_OP_GRAD_SUMS, /* sums over dy, parameter gradients of BatchNorm, coefficients; may write y again */
     FLIM_OP_GRAD_APPLY, /* dz, and dv or the fused skip's dz */
     FLIM_OP_WEIGHT, /* dw */
@@ -35,6 +35,7 @@ typedef enum flim_operation_kind {
 enum {
     FLIM_IN_X, /* what a convolution or the head takes */
     FLIM_IN_Z, /* output of a convolution: the unit's own; DATA: its input unit's */
+    FLIM_IN_TARGET = FLIM_IN_Z, /* HEAD, dense: the prepared input */
     FLIM_IN_SKIP, /* what is added to BatchNorm's output, or in its place the signs that the forward pass noted */
     FLIM_IN_GRADIENT, /* and those after it: contributions to dy (GRAD_*); dz, and for DATA the dv to add */
     FLIM_OPERATION_INPUTS = FLIM_IN_GRADIENT + FLIM_MAX_GRAD_INPUTS
@@ -49,7 +50,7 @@ enum {
 
 typedef struct flim_operation {
     flim_operation_kind kind;
-    int unit;
+    int unit, head; /* HEAD: the head, and the unit that it reads */
     int in[FLIM_OPERATION_INPUTS], out[FLIM_OPERATION_OUTPUTS], scratch; /* buffers, or FLIM_NO_BUFFER */
     flim_input_form
         input_form; /* of x, of what is added (NORM_ON_LOAD: z, to which BatchNorm is applied), or of STEM_BACKWARD's gradient */
@@ -73,6 +74,7 @@ typedef enum flim_buffer_kind {
     FLIM_BUFFER_DZ, /* as z */
     FLIM_BUFFER_DX, /* as x; of a strided 1x1x1 convolution (n,conv_out,c): its reader spreads it */
     FLIM_BUFFER_DV, /* as z: the gradient of what the unit adds */
+    FLIM_BUFFER_HEAD_DY, /* as y, of a unit with a dense head: what the head gives to its gradient */
     FLIM_UNIT_BUFFERS,
     FLIM_BUFFER_INPUT = FLIM_UNIT_BUFFERS, /* the prepared input */
     FLIM_BUFFER_SCRATCH

@@ -218,6 +218,11 @@ static void add_tensors_of(flim_schedule *s, int u)
     if (unit->skip >= 0 && s->unit[unit->skip].fusion != FLIM_FUSION_SKIP) {
         add_tensor(s, FLIM_USE_GRADIENT, FLIM_BUFFER_DV, u, z);
     }
+    for (int k = 0; k < s->net->n_heads; k++) {
+        if (s->net->head[k].unit == u && s->net->head[k].kind == FLIM_HEAD_DENSE) {
+            add_tensor(s, FLIM_USE_GRADIENT, FLIM_BUFFER_HEAD_DY, u, cell * flim_volume(unit->out) * su->k);
+        }
+    }
 }
 
 static void add_tensors(flim_schedule *s)
@@ -296,9 +301,8 @@ static void add_epilogue(flim_schedule *s, int u, bool recomputed)
 
 static void add_forward(flim_schedule *s)
 {
-    const int last = s->net->n_units - 1;
     flim_arena_touch(&s->arena, s->input, 0); /* it is written before the first operation */
-    for (int u = 0; u <= last; u++) {
+    for (int u = 0; u < s->net->n_units; u++) {
         if (s->unit[u].fusion == FLIM_FUSION_STEM) {
             continue;
         }
@@ -309,8 +313,16 @@ static void add_forward(flim_schedule *s)
             add_epilogue(s, u, false);
         }
     }
-    add_operation(s, FLIM_OP_HEAD, last);
-    op_reads(s, FLIM_IN_X, s->unit[last].buffer[FLIM_BUFFER_Y]);
+    for (int k = 0; k < s->net->n_heads; k++) {
+        const flim_schedule_unit *su = &s->unit[s->net->head[k].unit];
+        add_operation(s, FLIM_OP_HEAD, s->net->head[k].unit);
+        last_operation(s)->head = k;
+        op_reads(s, FLIM_IN_X, su->buffer[FLIM_BUFFER_Y]);
+        if (s->train && s->net->head[k].kind == FLIM_HEAD_DENSE) {
+            op_reads(s, FLIM_IN_TARGET, s->input);
+            op_writes(s, FLIM_OUT, su->buffer[FLIM_BUFFER_HEAD_DY]);
+        }
+    }
 }
 
 /* ---- backward ------------------------------------------------------------------------------------------------------------ */
@@ -319,6 +331,9 @@ static void add_forward(flim_schedule *s)
 static void op_reads_gradients(flim_schedule *s, int u)
 {
     int slot = FLIM_IN_GRADIENT;
+    if (s->unit[u].buffer[FLIM_BUFFER_HEAD_DY] != FLIM_NO_BUFFER) {
+        op_reads(s, slot++, s->unit[u].buffer[FLIM_BUFFER_HEAD_DY]);
+    }
     for (int r = 0; r < s->net->n_units; r++) {
         const flim_schedule_unit *reader = &s->unit[r];
         if (reader->unit->input == u) {
@@ -491,17 +506,26 @@ static flim_status check_limits(const flim_schedule *s, flim_error *err)
 {
     const flim_network *net = s->net;
     for (int u = 0; u < net->n_units; u++) {
-        int gradients = u == net->n_units - 1; /* the head's */
+        int gradients = flim_fusion_heads_of(net, u);
+        int dense = 0;
+        for (int k = 0; k < net->n_heads; k++) {
+            dense += net->head[k].unit == u && net->head[k].kind == FLIM_HEAD_DENSE;
+        }
         for (int r = 0; r < net->n_units; r++) {
             gradients += (net->unit[r].input == u) + (net->unit[r].skip == u);
+        }
+        if (dense > 1) {
+            return flim_fail(err, FLIM_ERROR_USAGE, "%s has %d dense heads; the CUDA backend takes one per unit",
+                             net->unit[u].conv, dense);
         }
         if (net->unit[u].out_channels > 8192) {
             return flim_fail(err, FLIM_ERROR_USAGE, "%s has %d output channels; the CUDA backend takes at most 8192",
                              net->unit[u].conv, net->unit[u].out_channels);
         }
         if (s->train && gradients > FLIM_MAX_GRAD_INPUTS) {
-            return flim_fail(err, FLIM_ERROR_USAGE, "%s is read by %d units; the CUDA backend trains with at most %d",
-                             net->unit[u].conv, gradients, FLIM_MAX_GRAD_INPUTS);
+            return flim_fail(err, FLIM_ERROR_USAGE,
+                             "%s is read by %d units and heads; the CUDA backend trains with at most %d", net->unit[u].conv,
+                             gradients, FLIM_MAX_GRAD_INPUTS);
         }
     }
     return FLIM_OK;

@@ -8,19 +8,19 @@
 
 static size_t logit_bytes(const flim_cuda_program *p)
 {
-    return (size_t)(p->predict.batch * p->base.net.head[0].outputs) * sizeof(float);
+    return (size_t)(p->predict.batch * flim_network_outputs(&p->base.net)) * sizeof(float);
 }
 
 int64_t flim_transfer_pinned_bytes(const flim_cuda_program *p)
 {
     flim_call_block block;
-    return FLIM_SLOTS * (flim_call_block_at(&block, NULL, p->batch) + (int64_t)logit_bytes(p));
+    return FLIM_SLOTS * (flim_call_block_at(&block, NULL, &p->base.net, p->batch) + (int64_t)logit_bytes(p));
 }
 
 flim_status flim_transfer_make(flim_cuda_program *p, flim_error *err)
 {
     flim_call_block block;
-    const size_t slot_bytes = (size_t)flim_call_block_at(&block, NULL, p->batch);
+    const size_t slot_bytes = (size_t)flim_call_block_at(&block, NULL, &p->base.net, p->batch);
     for (int i = 0; i < FLIM_STAGES; i++) {
         FLIM_TRY_CUDA(cudaEventCreateWithFlags(&p->stage[i].copied, cudaEventDisableTiming));
         FLIM_TRY_CUDA(cudaEventCreateWithFlags(&p->stage[i].free, cudaEventDisableTiming));
@@ -88,12 +88,15 @@ flim_status flim_transfer_in(flim_cuda_program *p, flim_schedule *schedule, cons
     }
     FLIM_TRY_CUDA(cudaEventSynchronize(slot->done)); /* four calls back: long done */
     flim_call_block block;
-    (void)flim_call_block_at(&block, slot->block, p->batch);
+    (void)flim_call_block_at(&block, slot->block, net, p->batch);
     *block.step = *step;
     for (int64_t i = 0; (schedule->train || batch->device_cached) && i < n; i++) {
         block.id[i] = batch->id[i];
         block.label[i] = batch->label[i];
         block.weight[i] = batch->weight[i];
+    }
+    if (schedule->train && block.target) {
+        memcpy(block.target, batch->target, (size_t)(n * net->classes) * sizeof *block.target);
     }
     FLIM_TRY_CUDA(cudaMemcpyAsync(p->call.step, slot->block, (size_t)block.bytes, cudaMemcpyHostToDevice, compute));
     FLIM_TRY_CUDA(cudaEventRecord(slot->done, compute));
@@ -130,12 +133,21 @@ flim_status flim_transfer_hand_out(flim_pending_logits *l, flim_error *err)
 flim_status flim_transfer_out(flim_cuda_program *p, int64_t n, float *logits, flim_error *err)
 {
     flim_pending_logits *l = &p->logits[p->calls % FLIM_SLOTS];
-    const int64_t count = n * p->base.net.head[0].outputs;
-    FLIM_TRY_CUDA(
-        cudaMemcpyAsync(l->pinned, p->head.logits, (size_t)count * sizeof(float), cudaMemcpyDeviceToHost, p->launch.stream));
+    const flim_network *net = &p->base.net;
+    float *to = l->pinned;
+    if (net->n_heads == 0) {
+        return FLIM_OK;
+    }
+    for (int k = 0; k < net->n_heads; k++) {
+        const bool dense = net->head[k].kind == FLIM_HEAD_DENSE;
+        const int64_t count = n * flim_head_outputs(net, k);
+        FLIM_TRY_CUDA(cudaMemcpyAsync(to, dense ? p->dense[k].prediction : p->head[k].logits, (size_t)count * sizeof *to,
+                                      cudaMemcpyDeviceToHost, p->launch.stream));
+        to += count;
+    }
     FLIM_TRY_CUDA(cudaEventRecord(l->done, p->launch.stream));
     l->to = logits;
-    l->count = count;
+    l->count = to - l->pinned;
     return FLIM_OK;
 }
 

@@ -20,7 +20,7 @@ void flim_transfer_free(flim_cuda_program *program);
  * input from them. */
 flim_status flim_transfer_in(flim_cuda_program *program, flim_schedule *schedule, const flim_batch *batch,
                              const flim_device_step *step, flim_error *err);
-/* Starts the copy of n cells' logits, (n,outputs), which are handed out to `logits` later. */
+/* Starts the copy of what the heads predict for n cells, (n,outputs) of each in turn, which is handed out to `logits` later. */
 flim_status flim_transfer_out(flim_cuda_program *program, int64_t n, float *logits, flim_error *err);
 /* Waits for pending logits and gives them to their caller. */
 flim_status flim_transfer_hand_out(flim_pending_logits *logits, flim_error *err);

@@ -20,9 +20,10 @@
 #include "cuda/program/fusion.h"
 #include "cuda/program/schedule_build.h"
 #include "plan/plan.h"
+#include "reference/networks.h"
 
 enum { NONE = FLIM_NO_BUFFER, OPERANDS = FLIM_OPERATION_INPUTS + FLIM_OPERATION_OUTPUTS + 1 };
-static const char *const tensors[] = {"z", "y", "sign_mask", "dz", "dx", "dv", "the input", "scratch"};
+static const char *const tensors[] = {"z", "y", "sign_mask", "dz", "dx", "dv", "a head's dy", "the input", "scratch"};
 
 typedef struct model {
     const flim_schedule *s;
@@ -103,7 +104,7 @@ static bool in_place(const model *m, int buffer, int over)
     const flim_arena_buffer *b = &m->s->arena.buffer[buffer], *o = &m->s->arena.buffer[over];
     const flim_buffer_kind kind = m->s->label[over].kind;
     return m->s->operation[m->op].kind == FLIM_OP_GRAD_APPLY && b->alias == over && b->offset == o->offset &&
-           b->bytes == o->bytes && (kind == FLIM_BUFFER_DX || kind == FLIM_BUFFER_DV);
+           b->bytes == o->bytes && (kind == FLIM_BUFFER_DX || kind == FLIM_BUFFER_DV || kind == FLIM_BUFFER_HEAD_DY);
 }
 
 static void writes(model *m, int buffer)
@@ -157,6 +158,17 @@ static uint64_t edge(int r, bool as_skip)
     return 1ull << (2 * r + as_skip);
 }
 
+/* One use of a tensor by a dense head; what pooled heads give is no tensor of the arena. */
+static uint64_t head_edge(int k)
+{
+    return 1ull << (2 * FLIM_MAX_UNITS + k);
+}
+
+static bool is_dense(const model *m, int k)
+{
+    return m->s->net->head[k].kind == FLIM_HEAD_DENSE;
+}
+
 /* All contributions to the gradient of unit u's y are there, and none is counted twice. */
 static void check_gradients(model *m, const flim_operation *o)
 {
@@ -165,6 +177,9 @@ static void check_gradients(model *m, const flim_operation *o)
     for (int r = 0; r < m->s->net->n_units; r++) {
         all |= m->s->net->unit[r].input == o->unit ? edge(r, false) : 0;
         all |= m->s->net->unit[r].skip == o->unit ? edge(r, true) : 0;
+    }
+    for (int k = 0; k < m->s->net->n_heads; k++) {
+        all |= m->s->net->head[k].unit == o->unit && is_dense(m, k) ? head_edge(k) : 0;
     }
     for (int i = FLIM_IN_GRADIENT; i < FLIM_OPERATION_INPUTS; i++) {
         if (o->in[i] != NONE) {
@@ -254,6 +269,18 @@ static void check_convolution(model *m, const flim_operation *o)
            "no scratch memory, or too little", o->scratch);
 }
 
+static void check_head(model *m, const flim_operation *o)
+{
+    const bool compares = m->s->train && is_dense(m, o->head);
+    expect(m, o->unit == m->s->net->head[o->head].unit && is(m, o->in[FLIM_IN_X], FLIM_BUFFER_Y, o->unit), "no y", NONE);
+    expect(m, compares ? is(m, o->in[FLIM_IN_TARGET], FLIM_BUFFER_INPUT, -1) : o->in[FLIM_IN_TARGET] == NONE, "no input",
+           NONE);
+    expect(m, compares ? is(m, o->out[FLIM_OUT], FLIM_BUFFER_HEAD_DY, o->unit) : o->out[FLIM_OUT] == NONE, "no dy", NONE);
+    if (compares && !m->wrong[0]) {
+        m->edges[o->out[FLIM_OUT]] = head_edge(o->head);
+    }
+}
+
 /* Operands are the right tensors; what the operation leaves in BatchNorm's constants. */
 static void check_operands(model *m, const flim_operation *o)
 {
@@ -278,7 +305,7 @@ static void check_operands(model *m, const flim_operation *o)
         check_epilogue(m, o, false);
         expect(m, is(m, o->out[FLIM_OUT], FLIM_BUFFER_Y, u), "no y", NONE);
         break;
-    case FLIM_OP_HEAD: expect(m, is(m, o->in[FLIM_IN_X], FLIM_BUFFER_Y, net->n_units - 1), "no y", NONE); break;
+    case FLIM_OP_HEAD: check_head(m, o); break;
     case FLIM_OP_GRAD_SUMS:
         check_epilogue(m, o, true);
         check_gradients(m, o);
@@ -365,7 +392,8 @@ static void count_writes(model *m)
         const int most = kind == FLIM_BUFFER_Z || kind == FLIM_BUFFER_Y || kind == FLIM_BUFFER_SIGN_MASK ? 2 : 1;
         expect(m, kind == FLIM_BUFFER_INPUT || m->writes[i] >= 1, "never written", i);
         expect(m, kind == FLIM_BUFFER_SCRATCH || m->writes[i] <= most, "written too often", i);
-        expect(m, !m->unread[i], "written for nobody", i);
+        const bool result = kind == FLIM_BUFFER_Y && m->s->net->n_heads == 0; /* the features */
+        expect(m, !m->unread[i] || result, "written for nobody", i);
         expect(m,
                kind != FLIM_BUFFER_Y || m->writes[i] == 2 || m->s->unit[m->s->label[i].unit].recompute != FLIM_Y_RECOMPUTED,
                "not recomputed", i);
@@ -571,28 +599,29 @@ static void check_training(flim_device *device, const flim_network *net, flim_st
     }
 }
 
-static void check_case(const char *card_name, const char *type_name, flim_storage type, const char *without, int width,
-                       const int size[3], int64_t batch, tally *t)
+static void check_case(const char *card_name, const char *type_name, flim_storage type, const char *without,
+                       const flim_network *net, const char *name, int64_t batch, tally *t)
 {
     static flim_schedule s;
     flim_error err = {0};
-    flim_network net;
     flim_card card;
     flim_device *device = NULL;
-    assert_int_equal(flim_network_build(&net, width, 2, size[0], size[1], size[2], &err), FLIM_OK);
     assert_int_equal(flim_card_find(FLIM_SOURCE_DIR "/configs/devices", card_name, &card, NULL, &err), FLIM_OK);
     assert_int_equal(flim_device_describe(&card, &device, &err), FLIM_OK);
     device->info.assumes_workspace = true; /* cuDNN is not asked */
     /* With 1 MiB our own weight gradient is refused, as if cuDNN's were quicker. */
     for (int64_t limit = 0; limit <= 1 << 20; limit += 1 << 20) {
         char text[120];
-        snprintf(text, sizeof text, "%s %s width %d (%d,%d,%d) batch %lld workspace %lld without %s", card_name, type_name,
-                 width, size[0], size[1], size[2], (long long)batch, (long long)limit, without ? without : "nothing");
-        build(&s, device, &net, type, false, batch, (flim_recompute_set){0}, limit, without);
+        snprintf(text, sizeof text, "%s %s %s width %d (%d,%d,%d) batch %lld workspace %lld without %s", card_name, type_name,
+                 name, net->width, net->in[0], net->in[1], net->in[2], (long long)batch, (long long)limit,
+                 without ? without : "nothing");
+        build(&s, device, net, type, false, batch, (flim_recompute_set){0}, limit, without);
         check_schedule(&s, text);
         t->mutants += without ? 0 : check_mutants(&s, text);
         t->schedules++;
-        check_training(device, &net, type, batch, limit, without, text, t);
+        if (net->n_heads > 0) {
+            check_training(device, net, type, batch, limit, without, text, t);
+        }
     }
     flim_device_close(device);
 }
@@ -615,11 +644,26 @@ static void every_operation_finds_what_it_reads(void **state)
         int width, size[3];
         int64_t batch;
     } cases[] = {{4, {8, 3, 3}, 1}, {28, {33, 5, 4}, 3}, {32, {133, 3, 21}, 1}, {32, {16, 9, 9}, 6}};
+    static const struct {
+        const char *name;
+        ref_build_network *build;
+    } others[] = {{"autoencoder", ref_autoencoder},
+                  {"masked autoencoder", ref_masked_autoencoder},
+                  {"three heads", ref_three_heads},
+                  {"two tasks", ref_two_tasks},
+                  {"no head", ref_features}};
     tally t = {0};
+    flim_network net;
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
-            check_case(kinds[i].card, kinds[i].name, kinds[i].type, kinds[i].without, cases[k].width, cases[k].size,
-                       cases[k].batch, &t);
+            const int *size = cases[k].size;
+            flim_error err = {0};
+            assert_int_equal(flim_network_build(&net, cases[k].width, 2, size[0], size[1], size[2], &err), FLIM_OK);
+            check_case(kinds[i].card, kinds[i].name, kinds[i].type, kinds[i].without, &net, "published", cases[k].batch, &t);
+        }
+        for (size_t k = 0; k < sizeof others / sizeof others[0]; k++) {
+            others[k].build(&net);
+            check_case(kinds[i].card, kinds[i].name, kinds[i].type, kinds[i].without, &net, others[k].name, 3, &t);
         }
     }
     print_message("%d schedules; %d mutants, all refused\n", t.schedules, t.mutants);
