@@ -68,7 +68,7 @@ tests() {
         check "tests, label gpu" ctest.log ctest --test-dir "$build" -L gpu --output-on-failure
     else
         local test
-        for test in test_layers test_gradients test_kept_cells; do
+        for test in test_layers test_gradients test_device_cache; do
             check "$test on cuda" $test.log env FLIM_TEST_DEVICE=cuda "$build/tests/$test"
         done
     fi
