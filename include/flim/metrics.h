@@ -22,8 +22,8 @@ typedef enum flim_metric {
     FLIM_SPECIFICITY, /* recall of class 0 with two classes, else macro average of the one-vs-rest specificities */
     FLIM_F1, /* of class 1 with two classes, else macro average over all K classes */
     FLIM_MACRO_F1, /* over all K classes, two as well */
-    FLIM_MCC, /* 0 where labels or predictions are constant */
-    FLIM_ROC_AUC, /* two classes: ranks of the logit; else macro one-vs-rest of the softmax, undefined where one of
+    FLIM_MCC, /* 0 if labels or predictions are constant */
+    FLIM_ROC_AUC, /* two classes: ranks of the logit; else macro one-vs-rest of the softmax, undefined if one of
                                the K classes is absent; ranked by log-odds, so that saturated probabilities make no ties */
     FLIM_AVERAGE_PRECISION, /* the same; undefined without cells of the class */
     FLIM_LOG_LOSS, /* exact for any logit: not clipped as sklearn's */
@@ -57,7 +57,7 @@ flim_status flim_metrics_of_decisions(int64_t n, int classes, const int32_t *lab
 int flim_logits_of(int classes);
 /* Probabilities (n,K) of logits (n,K') in double: sigmoid (both columns) or softmax. */
 void flim_probabilities(int64_t n, int classes, const float *logits, double *probability);
-/* The predicted class of one cell: logits (K').  Two classes: 1 where the probability is above (not at) the threshold, so that
+/* The predicted class of one cell: logits (K').  Two classes: 1 if the probability is above (not at) the threshold, so that
  * a tie goes to the lower class, as with argmax. */
 int32_t flim_predicted_class(int classes, const float *logits, double threshold);
 
@@ -65,17 +65,17 @@ int32_t flim_predicted_class(int classes, const float *logits, double threshold)
 double flim_mean_loss(int64_t n, int classes, const int32_t *label, const float *logits);
 
 /* Two classes: the probability threshold that maximises balanced accuracy; among equal ones the one nearest 0.5, midway
- * between neighbouring scores.  0.5 where a class is absent, a logit is NaN, or n = 0. */
+ * between neighbouring scores.  0.5 if a class is absent, a logit is NaN, or n = 0. */
 flim_status flim_choose_threshold(int64_t n, const int32_t *label, const float *logits, double *threshold, flim_error *err);
 /* The same for FLIM_F1, or FLIM_BALANCED_ACCURACY (whose maximum is Youden's J's as well: J = 2 BA - 1). */
 flim_status flim_choose_threshold_for(flim_metric objective, int64_t n, const int32_t *label, const float *logits,
                                       double *threshold, flim_error *err);
 
-/* Area under the ROC curve of scores, ties averaged; NaN where a class is absent or a score is
+/* Area under the ROC curve of scores, ties averaged; NaN if a class is absent or a score is
  * NaN.  positive: (n) 0/1. */
 flim_status flim_roc_auc(int64_t n, const uint8_t *positive, const double *score, double *auc, flim_error *err);
 
-/* Mean and sd (ddof 1) of the defined values among v[0..n-1]; *used of them.  NaN where none (sd: fewer than two). */
+/* Mean and sd (ddof 1) of the defined values among v[0..n-1]; *used of them.  NaN if none (sd: fewer than two). */
 void flim_mean_sd(const double *v, int n, double *mean, double *sd, int *used);
 
 #endif

@@ -1,9 +1,9 @@
 /* Prediction with trained weights: what the predict program does.
  *
  * For: a data file through one weight file or through all folds of a run (the mean of their probabilities), with or without
- *      test-time flips and rotations; predictions.csv out, metrics where the data has labels.
+ *      test-time flips and rotations; predictions.csv out, metrics if the data has labels.
  * Owns: the request's texts are the caller's.  *out is the caller's (flim_predictions_free).
- * Errors: FLIM_ERROR_DATA where weights and data do not fit (T, H, W, classes, preprocessing), naming both; the rest as
+ * Errors: FLIM_ERROR_DATA if weights and data do not fit (T, H, W, classes, preprocessing), naming both; the rest as
  *      flim_train_cv.
  */
 #ifndef FLIM_PREDICT_H
@@ -22,10 +22,10 @@ typedef struct flim_predict_request {
     flim_precision precision;
     int64_t batch, workers, prefetch;
     double threshold; /* on the probability of class 1; NaN = the mean of the folds' thresholds, 0.5 for a weight file */
-    bool flips; /* average over the four flips and, where H = W, the four with x and y exchanged */
+    bool flips; /* average over the four flips and, if H = W, the four with x and y exchanged */
 } flim_predict_request;
 
-/* metrics (may be NULL) are all NaN where the data has no labels. */
+/* metrics (may be NULL) are all NaN if the data has no labels. */
 flim_status flim_predict(const flim_predict_request *request, const flim_train_hooks *hooks, flim_predictions *out,
                          flim_metrics *metrics, flim_error *err);
 

@@ -18,9 +18,9 @@ typedef struct flim_predictions {
     int classes; /* K */
     int outputs; /* K': 1 for two classes */
     int64_t *index; /* (n) cell in the data */
-    char **name; /* (n), "" where there is none */
-    char **group; /* (n), "" where there is none */
-    int32_t *label; /* (n), -1 where unknown */
+    char **name; /* (n), "" if there is none */
+    char **group; /* (n), "" if there is none */
+    int32_t *label; /* (n), -1 if unknown */
     int32_t *predicted; /* (n) */
     float *logits; /* (n,K') */
 } flim_predictions;
@@ -29,7 +29,7 @@ typedef struct flim_predictions {
 flim_status flim_predictions_create(int64_t n, int classes, flim_predictions *out, flim_error *err);
 void flim_predictions_free(flim_predictions *predictions); /* leaves it zeroed; zeroed is allowed */
 
-/* Before the work whose result is to stand there: FLIM_ERROR_WRITE where a file could not be written at `path`, as write would say
+/* Before the work whose result is to stand there: FLIM_ERROR_WRITE if a file could not be written at `path`, as write would say
  * it afterwards.  Leaves what is there as it is. */
 flim_status flim_predictions_check_path(const char *path, flim_error *err);
 flim_status flim_predictions_write(const flim_predictions *predictions, const char *path, flim_error *err);

@@ -5,7 +5,7 @@
  * Owns: flim_splits owns its arrays; free with flim_splits_free.  The request's arrays are the caller's.
  * Errors: FLIM_ERROR_USAGE more folds than cells or groups, one class, an unknown group, with the numbers;
  *      FLIM_ERROR_DATA a splits file that does not fit the data.
- * Deterministic in the seed, and independent of the row order of the data where cells have names or groups.
+ * Deterministic in the seed, and independent of the row order of the data if cells have names or groups.
  */
 #ifndef FLIM_SPLIT_H
 #define FLIM_SPLIT_H
@@ -54,7 +54,7 @@ typedef struct flim_splits {
     flim_split_mode mode; /* resolved: never AUTO */
     uint64_t seed;
     int64_t n; /* cells in the data */
-    char sha256[65]; /* of the data; empty where unknown */
+    char sha256[65]; /* of the data; empty if unknown */
     int n_folds;
     flim_fold *fold; /* (n_folds) */
     int64_t *holdout; /* (n_holdout) sorted */
@@ -81,7 +81,7 @@ flim_status flim_splits_check_holdout(const flim_splits *splits, const flim_spli
 flim_status flim_splits_write(const flim_splits *splits, const char *path, flim_error *err);
 /* Reads that, or nnU-Net's splits_final.json shape: an array of {"train": [], "val": []} whose val is the fold's test part, as
  * cell names or indices.  With data (which a file of names and nnU-Net's shape need) the splits are checked against it; without
- * it, val_complete stays false.  Where the file has no "mode", it is `group` if the file keeps every group whole, else
+ * it, val_complete stays false.  If the file has no "mode", it is `group` if the file keeps every group whole, else
  * `stratified`. */
 flim_status flim_splits_read(const char *path, const flim_split_data *data, flim_splits *out, flim_error *err);
 /* Takes an inner validation part (request's val_fraction, seed, log) out of the training part of every fold that has none. */

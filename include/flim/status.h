@@ -3,7 +3,7 @@
  * For: every function of the library that can fail returns a flim_status and takes a flim_error beside it, as curl pairs
  *      CURLcode with CURLOPT_ERRORBUFFER.  The text is one or two lines for the user: what failed, where (file, dataset,
  *      cell, key, line), what was found, what was expected, what to do.  The library never prints and never exits.
- * Owns: nothing; a flim_error is a plain struct of the caller's, or NULL where the caller wants only the code.
+ * Owns: nothing; a flim_error is a plain struct of the caller's, or NULL if the caller wants only the code.
  * Codes 0..6 are the exit codes of the programs and are never renumbered.
  */
 #ifndef FLIM_STATUS_H

@@ -58,7 +58,7 @@ typedef struct session {
     FILE *out;
     const flim_log *log;
     flim_device *device, *twin;
-    flim_plan_room room;
+    flim_plan_budget budget;
     flim_json *rows;
     double begun, worst,
         worst_on_card; /* largest share by which a measurement differs from the plan made without, and on the card */
@@ -110,14 +110,14 @@ static flim_status run_case(session *s, const flim_network *net, flim_precision 
     flim_status status = FLIM_OK;
     plan = (flim_plan){.request = request};
     if (is_auto) {
-        status = flim_plan_auto(s->device, &request, &s->room, 1 << 20, s->log, &plan, &trial, &why);
+        status = flim_plan_auto(s->device, &request, &s->budget, 1 << 20, s->log, &plan, &trial, &why);
         request = plan.request;
     }
     if (status == FLIM_OK) {
-        status = flim_plan_make(s->twin, &request, &s->room, &plan, &why);
+        status = flim_plan_make(s->twin, &request, &s->budget, &plan, &why);
     }
     if (status == FLIM_OK && !is_auto) {
-        status = flim_plan_try(s->device, &request, &s->room, &trial, &why);
+        status = flim_plan_try(s->device, &request, &s->budget, &trial, &why);
     }
     if (status == FLIM_ERROR_MEMORY || status == FLIM_ERROR_USAGE || status == FLIM_ERROR_DEVICE) {
         fprintf(s->out, "| %-6s | %-4s | %10" PRId64 " | %-4s | %9.1f | %s\n", net->preset, flim_precision_name(precision),
@@ -204,9 +204,9 @@ static flim_status measure(void *options, FILE *out, const flim_log *log, flim_e
     FLIM_TRY_DONE(flim_device_get_card(s->device, &card, err));
     FLIM_TRY_DONE(flim_device_describe(&card, &s->twin, err));
     const flim_device_info *info = flim_device_get_info(s->device);
-    s->room = flim_plan_room_of(s->device, o->margin);
+    s->budget = flim_plan_budget_of(s->device, o->margin);
     fprintf(out, "%s, %s; %.2f GiB, %.2f GiB of it held at start (context, libraries, others), %.0f %% may be filled\n\n",
-            info->name, info->libraries, flim_gib(s->room.total), flim_gib(s->room.held), 100 * o->margin);
+            info->name, info->libraries, flim_gib(s->budget.total), flim_gib(s->budget.held), 100 * o->margin);
     fprintf(out,
             "| preset | prec | batch      | ckpt | planned without the card, MiB | measured differs | planned on it, MiB | "
             "measured differs | measured, MiB | code loaded, MiB | ms per step "

@@ -74,7 +74,7 @@ static void bound_by_groups(flim_host_memory *memory, const char *mount, const c
 flim_host_memory flim_host_memory_below(const char *root)
 {
     char path[PATH_ROOM], mount[PATH_ROOM], line[PATH_ROOM];
-    flim_host_memory memory = {(int64_t)1 << 30, (int64_t)1 << 30}; /* where nothing is told */
+    flim_host_memory memory = {(int64_t)1 << 30, (int64_t)1 << 30}; /* if nothing is known */
     snprintf(path, sizeof path, "%.3000s/proc/meminfo", root);
     const int64_t total = kernel_number(path, "MemTotal:"), available = kernel_number(path, "MemAvailable:");
     if (available >= 0) {

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-/* Bytes.  total: the machine's, or less where a control group (a container, a batch system's job) or ulimit -v bounds it;
+/* Bytes.  total: the machine's, or less if a control group (a container, a batch system's job) or ulimit -v bounds it;
  * available: of these, what can still be allocated without swapping. */
 typedef struct flim_host_memory {
     int64_t total, available;

@@ -8,7 +8,7 @@
 
 #include "flim/status.h"
 
-/* Bytes of the UTF-8 character at `at` (of a zero-terminated text), 0 where it is none: overlong forms, surrogates and values
+/* Bytes of the UTF-8 character at `at` (of a zero-terminated text), 0 if it is none: overlong forms, surrogates and values
  * above U+10FFFF are none.  code (may be NULL) gets the code point. */
 size_t flim_utf8_length(const char *at, uint32_t *code);
 bool flim_utf8_is_valid(const char *text);
@@ -16,7 +16,7 @@ bool flim_utf8_is_valid(const char *text);
 /* The shortest decimal text that reads back as the same finite double: "0.1", "3", "1e-05". */
 void flim_double_text(double value, char text[32]);
 
-/* Bytes of the mark that Windows programs put before UTF-8: 3 where there is one, else 0. */
+/* Bytes of the mark that Windows programs put before UTF-8: 3 if there is one, else 0. */
 size_t flim_utf8_mark(const char *text, size_t length);
 
 /* The bytes in base64; the caller frees it with flim_free.  NULL when out of memory. */

@@ -45,7 +45,7 @@ void flim_json_text_free(char *text);
 /* Reading.  Views returned by get/at belong to the parsed root and must not be freed. */
 flim_status flim_json_read(const char *path, flim_json **out, flim_error *err);
 flim_status flim_json_parse(const char *text, size_t length, const char *what, flim_json **out, flim_error *err);
-const flim_json *flim_json_get(const flim_json *object, const char *key); /* NULL where absent; all take NULL */
+const flim_json *flim_json_get(const flim_json *object, const char *key); /* NULL if absent; all take NULL */
 /* Walks an object's keys in their order: start with *iterator = NULL; false after the last one. */
 bool flim_json_next(const flim_json *object, void **iterator, const char **key, const flim_json **value);
 bool flim_json_is_object(const flim_json *json);
@@ -53,9 +53,9 @@ bool flim_json_is_array(const flim_json *json);
 size_t flim_json_length(const flim_json *array); /* 0 for what is no array */
 const flim_json *flim_json_at(const flim_json *array, size_t index);
 bool flim_json_is_null(const flim_json *json);
-bool flim_json_number(const flim_json *json, double *value); /* false where it is no number */
-bool flim_json_integer(const flim_json *json, int64_t *value); /* false where it is no whole number */
-const char *flim_json_string(const flim_json *json); /* NULL where it is no string */
+bool flim_json_number(const flim_json *json, double *value); /* false if it is no number */
+bool flim_json_integer(const flim_json *json, int64_t *value); /* false if it is no whole number */
+const char *flim_json_string(const flim_json *json); /* NULL if it is no string */
 bool flim_json_boolean(const flim_json *json, bool *value);
 
 #endif

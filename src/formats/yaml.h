@@ -44,7 +44,7 @@ typedef struct flim_yaml_change {
 flim_status flim_yaml_change_values(const char *text, size_t length, const char *name, const flim_yaml_change *change, int n,
                                     char **out, flim_error *err);
 
-/* Writes a text (valid UTF-8) so that it reads back the same, in quotes where a plain word would read as something else. */
+/* Writes a text (valid UTF-8) so that it reads back the same, in quotes if a plain word would read as something else. */
 void flim_yaml_write_text(FILE *out, const char *text);
 
 #endif

@@ -32,7 +32,7 @@ static flim_status open_real(session *s, flim_card *card, flim_error *err)
     if (status != FLIM_OK) {
         return flim_fail(err, status, "%s\nname a card to plan for, as in --gpu L4, or a size: --gpu-memory 24GB", why.text);
     }
-    s->room = flim_plan_room_of(s->real, s->o->settings->margin);
+    s->budget = flim_plan_budget_of(s->real, s->o->settings->margin);
     return flim_device_get_card(s->real, card, err);
 }
 
@@ -62,12 +62,12 @@ static flim_status open_card(session *s, flim_error *err)
     FLIM_TRY(given(o->gpu) || given(o->gpu_memory) ? named_card(o, &card, path, err) : open_real(s, &card, err));
     FLIM_TRY(flim_device_describe(&card, &s->device, err));
     if (!s->real) {
-        s->room = flim_plan_room_of(s->device, o->settings->margin);
+        s->budget = flim_plan_budget_of(s->device, o->settings->margin);
     }
     const flim_device_info *info = flim_device_get_info(s->device);
     flim_log_line(o->log, FLIM_LOG_INFO, "Card: %s%s (%s), %.1f GB (%.1f GiB), %.2f GiB of it held%s%s",
                   !given(o->gpu) && !s->real ? "a card like " : "", info->name, info->architecture,
-                  (double)s->room.total / 1e9, flim_gib(s->room.total), flim_gib(s->room.held),
+                  (double)s->budget.total / 1e9, flim_gib(s->budget.total), flim_gib(s->budget.held),
                   s->real ? " by the context and other programs" : " by the context",
                   path[0] ? "; figures and sources in " : "");
     if (path[0]) {
@@ -109,7 +109,7 @@ static flim_status make_splits(const flim_settings *set, const flim_dataset_info
     return flim_splits_make(&data, &request, out, NULL);
 }
 
-/* Cells of the largest training part of a data set as the settings split it; 0 where it cannot be split so. */
+/* Cells of the largest training part of a data set as the settings split it; 0 if it cannot be split so. */
 static int64_t training_part(const flim_settings *settings, const flim_dataset_info *info)
 {
     flim_splits splits = {0};
@@ -118,14 +118,14 @@ static int64_t training_part(const flim_settings *settings, const flim_dataset_i
     return most;
 }
 
-/* Where the data cannot be split as it is: the largest part by the numbers alone. */
+/* If the data cannot be split as it is: the largest part by the numbers alone. */
 static int64_t about_training_part(const flim_settings *s, int64_t n)
 {
     const int64_t rest = n - n / s->folds, train = rest - (int64_t)((double)rest * s->val_fraction + 0.5);
     return train > 1 ? train : 1;
 }
 
-/* Sizes of the cells, and room for keeping them decoded, from the data file; as the options have them where there is none. */
+/* Sizes of the cells, and the bytes of all cells decoded, from the data file; as the options have them if there is none. */
 static flim_status read_data(session *s, int size[3], int *classes, flim_json *json, flim_error *err)
 {
     const flim_settings *set = s->o->settings;
@@ -235,7 +235,7 @@ static flim_status profile(session *s, const flim_suggestions *all, flim_json *j
         flim_error why = {0};
         r.recompute = all->plan[i].recompute;
         r.benchmark = tuned;
-        status = flim_plan_try(s->real, &r, &s->room, &trial, &why);
+        status = flim_plan_try(s->real, &r, &s->budget, &trial, &why);
         if (status == FLIM_OK) {
             profile_row(s, i, &all->plan[i], &r, &trial, rows);
             ran++;
@@ -261,13 +261,13 @@ static flim_status suggest(session *s, flim_json *json, flim_error *err)
     if (!all) {
         return FLIM_ERROR_MEMORY;
     }
-    /* Of a batch that is to be found, suggestions keep the cells an update that lr is meant for. */
+    /* Of a batch that is to be found, suggestions keep the cells per update that lr is meant for. */
     flim_plan_request request = s->request;
     const bool is_auto = request.batch == 0;
     const int64_t kept = o->effective ? o->effective : is_auto ? o->settings->lr_batch * request.accumulate : 0;
     flim_status status = FLIM_OK;
-    FLIM_TRY_DONE(flim_plan_settle_batch(s->device, &s->room, s->cells, &request, err));
-    FLIM_TRY_DONE(flim_plan_suggest(s->device, &request, &s->room, kept, s->cells, all, err));
+    FLIM_TRY_DONE(flim_plan_settle_batch(s->device, &s->budget, s->cells, &request, err));
+    FLIM_TRY_DONE(flim_plan_suggest(s->device, &request, &s->budget, kept, s->cells, all, err));
     if (all->current_error[0]) {
         flim_log_line(o->log, FLIM_LOG_WARNING, "as set: %s", all->current_error);
     } else {
@@ -275,11 +275,11 @@ static flim_status suggest(session *s, flim_json *json, flim_error *err)
                       "As set: batch %s%" PRId64 " x %" PRId64 " accumulated, eval batch %" PRId64 "%s",
                       is_auto ? "auto: " : "", request.batch, request.accumulate, flim_plan_eval_batch(&request),
                       all->current_fits ? "" : ": DOES NOT FIT");
-        flim_plan_table(&all->current, &s->room, o->log);
+        flim_plan_table(&all->current, &s->budget, o->log);
     }
     flim_log_line(o->log, FLIM_LOG_INFO, "Suggestions for preset %s, safest first:", s->net.preset);
-    flim_plan_suggestions_table(all, &s->room, o->log);
-    flim_json_set(json, "plan", flim_plan_suggestions_json(all, &s->room));
+    flim_plan_suggestions_table(all, &s->budget, o->log);
+    flim_json_set(json, "plan", flim_plan_suggestions_json(all, &s->budget));
     if (o->profile) {
         FLIM_TRY_DONE(profile(s, all, json, err));
     }
@@ -301,10 +301,10 @@ static flim_json *card_json(const session *s)
     flim_json *card = flim_json_object();
     flim_json_set_string(card, "name", info->name);
     flim_json_set_string(card, "architecture", info->architecture);
-    flim_json_set_integer(card, "memory_bytes", s->room.total);
-    flim_json_set_integer(card, "held_bytes", s->room.held);
-    flim_json_set_integer(card, "budget_bytes", s->room.budget);
-    flim_json_set_number(card, "margin", s->room.margin);
+    flim_json_set_integer(card, "memory_bytes", s->budget.total);
+    flim_json_set_integer(card, "held_bytes", s->budget.held);
+    flim_json_set_integer(card, "budget_bytes", s->budget.bytes);
+    flim_json_set_number(card, "margin", s->budget.margin);
     flim_json_set_string(card, "cudnn", info->libraries);
     flim_json_set_bool(card, "workspace_assumed", info->assumes_workspace);
     return card;

@@ -1,4 +1,4 @@
-/* --show: what a config uses on a card, stage by stage, and what to change where that is too much or little. */
+/* --show: what a config uses on a card, stage by stage, and what to change if that is too much or little. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "formats/yaml.h"
 #include "plan/gpu_plan_internal.h"
 
-#define UNUSED 0.5 /* a stage that takes less of the card is told so */
+#define UNUSED 0.5 /* a stage that takes less of the card is named */
 
 /* A stage that the config lists: a run of its own. */
 typedef struct stage {
@@ -23,8 +23,8 @@ static flim_status plan_of(const flim_plan_session *s, const flim_plan_request *
                            flim_error *err)
 {
     flim_error why = {0};
-    const flim_status status = flim_plan_make(s->device, request, &s->room, plan, &why);
-    *fits = status == FLIM_OK && flim_plan_fits(plan, &s->room);
+    const flim_status status = flim_plan_make(s->device, request, &s->budget, plan, &why);
+    *fits = status == FLIM_OK && flim_plan_fits(plan, &s->budget);
     /* USAGE: 2^31 elements; DEVICE: no right convolution: no plan, and no error of this program */
     return status == FLIM_OK || status == FLIM_ERROR_USAGE || status == FLIM_ERROR_DEVICE
                ? FLIM_OK
@@ -66,7 +66,7 @@ static flim_status advise_training(const flim_plan_session *s, const flim_plan_r
         other.precision = r->precision;
     }
     flim_error why = {0};
-    const flim_status status = flim_plan_largest(s->device, r, &s->room, s->cells, &plan, &why);
+    const flim_status status = flim_plan_largest(s->device, r, &s->budget, s->cells, &plan, &why);
     if (status == FLIM_ERROR_MEMORY) {
         append(text, why.text);
         return FLIM_OK;
@@ -131,7 +131,7 @@ static flim_status advise_over(const flim_plan_session *s, const flim_plan_reque
 static flim_status advise_under(const flim_plan_session *s, const flim_plan *p, char text[400], flim_error *err)
 {
     flim_plan most;
-    FLIM_TRY(flim_plan_largest(s->device, &p->request, &s->room, s->cells, &most, err));
+    FLIM_TRY(flim_plan_largest(s->device, &p->request, &s->budget, s->cells, &most, err));
     if (most.request.batch > p->request.batch) {
         snprintf(text, 400,
                  "batches up to %" PRId64
@@ -149,7 +149,7 @@ static void show_row(const flim_plan_session *s, const char *name, const flim_pl
     }
     if (p) {
         snprintf(figures, sizeof figures, "%8.2f GiB  %4.0f %%", flim_gib(p->device_bytes),
-                 100 * (double)p->device_bytes / (double)s->room.total);
+                 100 * (double)p->device_bytes / (double)s->budget.total);
     }
     flim_log_line(s->o->log, FLIM_LOG_INFO, "  %-20.20s %-8s %7s %5" PRId64 " %5" PRId64 "  %-9s  %-13s %s", name,
                   r->net->preset, batch, flim_plan_eval_batch(r), r->accumulate, flim_precision_name(r->precision),
@@ -184,21 +184,21 @@ static flim_status show_stage(const flim_plan_session *s, const char *name, cons
     flim_plan plan;
     flim_error why = {0};
     char advice[400] = "";
-    flim_status status = is_auto ? flim_plan_settle_batch(s->device, &s->room, s->cells, &r, &why) : FLIM_OK;
+    flim_status status = is_auto ? flim_plan_settle_batch(s->device, &s->budget, s->cells, &r, &why) : FLIM_OK;
     if (status == FLIM_ERROR_MEMORY) {
         add_unplanned(s, name, &r, why.text, "", rows);
         return FLIM_OK;
     }
     if (status == FLIM_OK) {
-        status = flim_plan_make(s->device, &r, &s->room, &plan, &why);
+        status = flim_plan_make(s->device, &r, &s->budget, &plan, &why);
     }
     const bool planned = status == FLIM_OK;
     if (status != FLIM_OK && status != FLIM_ERROR_USAGE && status != FLIM_ERROR_DEVICE) {
         return flim_fail(err, status, "%s", why.text);
     }
-    if (!planned || !flim_plan_fits(&plan, &s->room)) {
+    if (!planned || !flim_plan_fits(&plan, &s->budget)) {
         FLIM_TRY(advise_over(s, &r, advice, err));
-    } else if (r.batch > 0 && (double)plan.device_bytes < UNUSED * (double)s->room.total) {
+    } else if (r.batch > 0 && (double)plan.device_bytes < UNUSED * (double)s->budget.total) {
         FLIM_TRY(advise_under(s, &plan, advice, err));
     }
     if (!planned) {
@@ -206,15 +206,15 @@ static flim_status show_stage(const flim_plan_session *s, const char *name, cons
         return FLIM_OK;
     }
     show_row(s, name, &r, &plan);
-    if (!flim_plan_fits(&plan, &s->room)) {
+    if (!flim_plan_fits(&plan, &s->budget)) {
         flim_log_line(s->o->log, FLIM_LOG_WARNING,
                       "%s is over-committed: %.2f GiB are planned, %.2f GiB may be filled; what fits: %s", name,
-                      flim_gib(plan.program_bytes), flim_gib(s->room.budget), advice);
+                      flim_gib(plan.program_bytes), flim_gib(s->budget.bytes), advice);
     } else if (advice[0]) {
         flim_log_line(s->o->log, FLIM_LOG_INFO, "  %s leaves %.0f %% of the card unused: %s", name,
-                      100 - 100 * (double)plan.device_bytes / (double)s->room.total, advice);
+                      100 - 100 * (double)plan.device_bytes / (double)s->budget.total, advice);
     }
-    add_row(rows, name, flim_plan_json(&plan, &s->room), advice);
+    add_row(rows, name, flim_plan_json(&plan, &s->budget), advice);
     return FLIM_OK;
 }
 
@@ -293,7 +293,7 @@ flim_status flim_plan_show(const flim_plan_session *s, flim_json *json, flim_err
                   "  stage                preset     batch  eval accum  precision  checkpointing       device  share");
     flim_status status = FLIM_OK;
     FLIM_TRY_DONE(show_stage(s, "train", &train, train.batch == 0, rows, err));
-    const bool settled = flim_plan_settle_batch(s->device, &s->room, s->cells, &train, NULL) == FLIM_OK;
+    const bool settled = flim_plan_settle_batch(s->device, &s->budget, s->cells, &train, NULL) == FLIM_OK;
     flim_plan_request alone = train; /* what prediction alone takes; in a run it shares training's memory */
     alone.batch = 0;
     alone.eval_batch = settled ? flim_plan_eval_batch(&train) : 1;

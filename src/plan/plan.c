@@ -4,18 +4,18 @@
 #include "flim/loader.h"
 #include "plan/plan.h"
 
-flim_plan_room flim_plan_room_of(const flim_device *device, double margin)
+flim_plan_budget flim_plan_budget_of(const flim_device *device, double margin)
 {
     const flim_device_info *info = flim_device_get_info(device);
-    flim_plan_room room = {.total = info->memory_bytes, .margin = margin > 0 ? margin : 0.85};
+    flim_plan_budget budget = {.total = info->memory_bytes, .margin = margin > 0 ? margin : 0.85};
     flim_card card;
     if (info->described) {
-        room.held = flim_device_get_card(device, &card, NULL) == FLIM_OK ? card.context_bytes : 0;
+        budget.held = flim_device_get_card(device, &card, NULL) == FLIM_OK ? card.context_bytes : 0;
     } else {
-        room.held = info->memory_bytes - info->memory_free;
+        budget.held = info->memory_bytes - info->memory_free;
     }
-    room.budget = (int64_t)(room.margin * (double)room.total) - room.held;
-    return room;
+    budget.bytes = (int64_t)(budget.margin * (double)budget.total) - budget.held;
+    return budget;
 }
 
 int64_t flim_plan_eval_batch(const flim_plan_request *r)
@@ -43,19 +43,19 @@ static int64_t prefetch_bytes(const flim_plan_request *r)
     return r->prefetch > 0 ? flim_loader_buffer_bytes(r->prefetch, most, r->net->in[0], r->net->in[1], r->net->in[2]) : 0;
 }
 
-int64_t flim_plan_limit(const flim_device *device, const flim_plan_request *r, const flim_plan_room *room)
+int64_t flim_plan_limit(const flim_device *device, const flim_plan_request *r, const flim_plan_budget *budget)
 {
     const int64_t host = prefetch_bytes(r) + (r->cache_on_device ? 0 : r->cache_bytes);
-    return flim_device_get_info(device)->own_memory ? room->budget : room->budget - host;
+    return flim_device_get_info(device)->own_memory ? budget->bytes : budget->bytes - host;
 }
 
-bool flim_plan_fits(const flim_plan *plan, const flim_plan_room *room)
+bool flim_plan_fits(const flim_plan *plan, const flim_plan_budget *budget)
 {
-    return plan->bounded_bytes <= room->budget;
+    return plan->bounded_bytes <= budget->bytes;
 }
 
-flim_status flim_plan_compile(flim_device *device, const flim_plan_request *r, const flim_plan_room *room, flim_program **out,
-                              flim_error *err)
+flim_status flim_plan_compile(flim_device *device, const flim_plan_request *r, const flim_plan_budget *budget,
+                              flim_program **out, flim_error *err)
 {
     const flim_program_options options = {.precision = r->precision,
                                           .train_batch = r->batch,
@@ -63,11 +63,11 @@ flim_status flim_plan_compile(flim_device *device, const flim_plan_request *r, c
                                           .benchmark = r->benchmark,
                                           .deterministic = r->deterministic,
                                           .recompute = r->recompute,
-                                          .memory_limit = flim_plan_limit(device, r, room)};
+                                          .memory_limit = flim_plan_limit(device, r, budget)};
     return flim_program_compile(device, r->net, &options, out, err);
 }
 
-void flim_plan_complete(flim_plan *plan, const flim_device *device, const flim_plan_room *room)
+void flim_plan_complete(flim_plan *plan, const flim_device *device, const flim_plan_budget *budget)
 {
     const flim_device_info *info = flim_device_get_info(device);
     const flim_plan_request *r = &plan->request;
@@ -77,7 +77,7 @@ void flim_plan_complete(flim_plan *plan, const flim_device *device, const flim_p
     plan->program_bytes = plan->memory.total[FLIM_MEMORY_DEVICE];
     if (info->own_memory) {
         flim_memory_add(&plan->memory, info->described ? "CUDA context and libraries" : "context, libraries, other programs",
-                        FLIM_MEMORY_DEVICE, room->held);
+                        FLIM_MEMORY_DEVICE, budget->held);
     }
     plan->device_bytes = plan->memory.total[FLIM_MEMORY_DEVICE];
     flim_memory_add(&plan->memory, "prefetch buffers", info->own_memory ? FLIM_MEMORY_PINNED : FLIM_MEMORY_HOST,
@@ -88,17 +88,17 @@ void flim_plan_complete(flim_plan *plan, const flim_device *device, const flim_p
     plan->bounded_bytes = plan->program_bytes + (info->own_memory ? 0 : plan->memory.total[FLIM_MEMORY_HOST]);
 }
 
-flim_status flim_plan_make(flim_device *device, const flim_plan_request *request, const flim_plan_room *room, flim_plan *out,
-                           flim_error *err)
+flim_status flim_plan_make(flim_device *device, const flim_plan_request *request, const flim_plan_budget *budget,
+                           flim_plan *out, flim_error *err)
 {
     *out = (flim_plan){
         .request = *request, .auto_precision = flim_device_get_info(device)->auto_precision, .recompute = request->recompute};
     flim_program *program = NULL;
-    FLIM_TRY(flim_plan_compile(device, request, room, &program, err));
+    FLIM_TRY(flim_plan_compile(device, request, budget, &program, err));
     out->recompute = program->options.recompute;
     const flim_status status = flim_program_memory(program, &out->memory, err);
     flim_program_destroy(program);
     FLIM_TRY(status);
-    flim_plan_complete(out, device, room);
+    flim_plan_complete(out, device, budget);
     return FLIM_OK;
 }

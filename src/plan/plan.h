@@ -5,7 +5,7 @@
  *      (flim_device_describe).  Beside the program it counts the loader's buffers, what decoded cells may take, and the CUDA
  *      context.
  * Owns: plain structs; a request's network is the caller's.
- * Errors: FLIM_ERROR_MEMORY where not even one cell fits, with what is needed; FLIM_ERROR_USAGE for what no card can do and for
+ * Errors: FLIM_ERROR_MEMORY if not even one cell fits, with what is needed; FLIM_ERROR_USAGE for what no card can do and for
  *      files and names that are wrong; those of compiling.
  */
 #ifndef FLIM_PLAN_H
@@ -35,9 +35,9 @@ flim_status flim_parse_bytes(const char *what, const char *text, int64_t *out, f
 typedef struct flim_plan_request {
     const flim_network *net;
     flim_precision precision; /* not AUTO */
-    int64_t batch; /* cells a training micro-batch; 0 = no training */
+    int64_t batch; /* cells per training micro-batch; 0 = no training */
     int64_t eval_batch; /* 0 = batch; -1 = none */
-    int64_t accumulate; /* micro-batches an update */
+    int64_t accumulate; /* micro-batches per update */
     flim_recompute recompute;
     bool benchmark, deterministic;
     int prefetch; /* batches ready ahead; 0 = no loader */
@@ -51,8 +51,8 @@ typedef struct flim_plan {
     int64_t program_bytes; /* of them what the program allocates on the device: the predicted peak */
     int64_t bounded_bytes; /* what a budget bounds: these, and on the CPU what stands beside them in the same memory */
     int64_t device_bytes; /* program and context */
-    flim_precision auto_precision; /* what the device takes where none is named */
-    flim_recompute recompute; /* what AUTO came to: NONE, ALL, or AUTO where some blocks recompute */
+    flim_precision auto_precision; /* what the device takes if none is named */
+    flim_recompute recompute; /* what AUTO came to: NONE, ALL, or AUTO if some blocks recompute */
 } flim_plan;
 
 /* Cells of a prediction batch, what 0 and -1 stand for resolved. */
@@ -62,59 +62,59 @@ flim_plan_request flim_plan_request_of(const flim_settings *settings, const flim
                                        const flim_device_info *device);
 
 /* What a card has for a run. */
-typedef struct flim_plan_room {
+typedef struct flim_plan_budget {
     int64_t total; /* bytes of the card */
     int64_t held; /* by the context and, on a card that is there, by other programs */
     double margin; /* share of the card that plans may fill */
-    int64_t budget; /* bytes that a program may allocate: margin * total - held */
-} flim_plan_room;
+    int64_t bytes; /* that a program may allocate: margin * total - held */
+} flim_plan_budget;
 
 /* margin: 0 < m <= 1; 0 = 0.85. */
-flim_plan_room flim_plan_room_of(const flim_device *device, double margin);
+flim_plan_budget flim_plan_budget_of(const flim_device *device, double margin);
 
 /* The program that a plan is of. */
-flim_status flim_plan_compile(flim_device *device, const flim_plan_request *request, const flim_plan_room *room,
+flim_status flim_plan_compile(flim_device *device, const flim_plan_request *request, const flim_plan_budget *budget,
                               flim_program **out, flim_error *err);
-flim_status flim_plan_make(flim_device *device, const flim_plan_request *request, const flim_plan_room *room, flim_plan *out,
-                           flim_error *err);
+flim_status flim_plan_make(flim_device *device, const flim_plan_request *request, const flim_plan_budget *budget,
+                           flim_plan *out, flim_error *err);
 
 /* Beside the program's items in plan->memory, what else the request needs: the context and what others hold, the loader's prefetch
  * buffers, decoded cells; sets the sums. */
-void flim_plan_complete(flim_plan *plan, const flim_device *device, const flim_plan_room *room);
+void flim_plan_complete(flim_plan *plan, const flim_device *device, const flim_plan_budget *budget);
 
 /* Whether a plan stays within the budget. */
-bool flim_plan_fits(const flim_plan *plan, const flim_plan_room *room);
+bool flim_plan_fits(const flim_plan *plan, const flim_plan_budget *budget);
 /* What a program for the request may take of the budget: on the CPU less than all of it. */
-int64_t flim_plan_limit(const flim_device *device, const flim_plan_request *request, const flim_plan_room *room);
+int64_t flim_plan_limit(const flim_device *device, const flim_plan_request *request, const flim_plan_budget *budget);
 
 /* The largest batch of at most `cap` cells (the training part's) whose plan stays within the budget: a real search, as memory
  * is not monotone in the batch.  Batches above 32 are multiples of 8, unless the cap itself fits.  An eval batch that is given is
- * kept beside every batch; where it does not fit even beside one cell, out->request.eval_batch is 0: the training batch. */
-flim_status flim_plan_largest(flim_device *device, const flim_plan_request *request, const flim_plan_room *room, int64_t cap,
-                              flim_plan *out, flim_error *err);
+ * kept beside every batch; if it does not fit even beside one cell, out->request.eval_batch is 0: the training batch. */
+flim_status flim_plan_largest(flim_device *device, const flim_plan_request *request, const flim_plan_budget *budget,
+                              int64_t cap, flim_plan *out, flim_error *err);
 
 /* A request's batch of 0 (auto) becomes the largest that fits. */
-flim_status flim_plan_settle_batch(flim_device *device, const flim_plan_room *room, int64_t cap, flim_plan_request *request,
-                                   flim_error *err);
+flim_status flim_plan_settle_batch(flim_device *device, const flim_plan_budget *budget, int64_t cap,
+                                   flim_plan_request *request, flim_error *err);
 
 /* What really running a plan took. */
 typedef struct flim_plan_trial {
     int64_t planned_bytes; /* the program's, as compiled for the device */
     int64_t allocated_bytes; /* by the program, as the device's free memory tells; 0 on the CPU */
     int64_t grown_bytes; /* more that was gone after the steps: code that the driver loads when it is first used */
-    double train_ms, predict_ms; /* a full batch: the faster of two; 0 where there is none */
+    double train_ms, predict_ms; /* a full batch: the faster of two; 0 if there is none */
 } flim_plan_trial;
 
 /* Compiles and allocates a program of its own on a real device, runs training on a full batch, on one of a single cell and
  * on a full one again, then prediction on a full and a partial batch, and releases everything: nothing else changes. */
-flim_status flim_plan_try(flim_device *device, const flim_plan_request *request, const flim_plan_room *room,
+flim_status flim_plan_try(flim_device *device, const flim_plan_request *request, const flim_plan_budget *budget,
                           flim_plan_trial *out, flim_error *err);
 
-/* --batch auto on a device that is there: flim_plan_largest, by a description of the device where it has one, then
+/* --batch auto on a device that is there: flim_plan_largest, by a description of the device if it has one, then
  * flim_plan_try, with fewer cells until that succeeds: the plan's own tuning may want more workspace, others may take memory, and
  * a card may have no right convolution for so many cells.  Each step down is a note in `log` (may be NULL).  *out is the
  * plan that ran, *trial what it took. */
-flim_status flim_plan_auto(flim_device *device, const flim_plan_request *request, const flim_plan_room *room, int64_t cap,
+flim_status flim_plan_auto(flim_device *device, const flim_plan_request *request, const flim_plan_budget *budget, int64_t cap,
                            const flim_log *log, flim_plan *out, flim_plan_trial *trial, flim_error *err);
 
 /* ---- suggestions ------------------------------------------------------------------------------------------------------ */
@@ -133,9 +133,9 @@ typedef struct flim_suggestions {
 } flim_suggestions;
 
 /* Plans for a request: as it is, and with the batch, precision and recomputation that the card allows; what gains nothing over
- * another is left out.  effective: cells an update (batch x accumulate) to keep exactly; 0 = the request's, or nearly so many
- * where only tiny batches divide them.  cap: cells of the training part, which no batch and no update exceeds. */
-flim_status flim_plan_suggest(flim_device *device, const flim_plan_request *request, const flim_plan_room *room,
+ * another is left out.  effective: cells per update (batch x accumulate) to keep exactly; 0 = the request's, or nearly so many
+ * if only tiny batches divide them.  cap: cells of the training part, which no batch and no update exceeds. */
+flim_status flim_plan_suggest(flim_device *device, const flim_plan_request *request, const flim_plan_budget *budget,
                               int64_t effective, int64_t cap, flim_suggestions *out, flim_error *err);
 
 /* ---- configs ---------------------------------------------------------------------------------------------------------- */
@@ -154,10 +154,9 @@ typedef struct flim_gpu_plan_options {
     const flim_settings *settings; /* what is to run */
     const char *config; /* for `apply` and for stages; "" = none */
     bool show, apply, profile;
-    int64_t effective; /* cells an update to keep; 0 = as set */
-    int64_t
-        cells; /* of the training part; 0 = the largest of the folds of the data file, or not bounded where there is none */
-    int64_t classes, bins, height, width; /* of the cells where there is no data file */
+    int64_t effective; /* cells per update to keep; 0 = as set */
+    int64_t cells; /* of the training part; 0 = the largest of the folds of the data file, or not bounded if there is none */
+    int64_t classes, bins, height, width; /* of the cells if there is no data file */
     const flim_log *log; /* gets the tables */
 } flim_gpu_plan_options;
 
@@ -166,11 +165,11 @@ flim_status flim_gpu_plan(const flim_gpu_plan_options *options, flim_json **json
 
 /* ---- output ----------------------------------------------------------------------------------------------------------- */
 
-/* The components, one a line, and the total; each line through `log` (FLIM_LOG_INFO). */
-void flim_plan_table(const flim_plan *plan, const flim_plan_room *room, const flim_log *log);
+/* The components, one per line, and the total; each line through `log` (FLIM_LOG_INFO). */
+void flim_plan_table(const flim_plan *plan, const flim_plan_budget *budget, const flim_log *log);
 /* The suggestions as a table, and the recommendation. */
-void flim_plan_suggestions_table(const flim_suggestions *s, const flim_plan_room *room, const flim_log *log);
-flim_json *flim_plan_json(const flim_plan *plan, const flim_plan_room *room);
-flim_json *flim_plan_suggestions_json(const flim_suggestions *s, const flim_plan_room *room);
+void flim_plan_suggestions_table(const flim_suggestions *s, const flim_plan_budget *budget, const flim_log *log);
+flim_json *flim_plan_json(const flim_plan *plan, const flim_plan_budget *budget);
+flim_json *flim_plan_suggestions_json(const flim_suggestions *s, const flim_plan_budget *budget);
 
 #endif

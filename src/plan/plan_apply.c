@@ -45,7 +45,7 @@ static void list_values(const flim_plan *plan, const flim_settings *now, value o
     out[3].same = now->precision == r->precision || (is_auto && r->precision == plan->auto_precision);
     out[4].key = "checkpoint_activations";
     snprintf(out[4].text, sizeof out[4].text, "%s", flim_recompute_name(plan->recompute));
-    /* auto recomputes nothing where nothing must be */
+    /* auto recomputes nothing if nothing must be */
     out[4].same = now->checkpoint_activations == plan->recompute ||
                   (plan->recompute == FLIM_RECOMPUTE_NONE && now->checkpoint_activations == FLIM_RECOMPUTE_AUTO);
 }

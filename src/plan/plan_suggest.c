@@ -1,7 +1,7 @@
 /* Suggestions: complete choices of batch, accumulation, precision and recomputation that a card can run.
  *
- * First comes what keeps the cells an update, and with them the results: as set, in smaller micro-batches, recomputed or in
- * 16 bits where that gains something.  Then the largest batches, which learn differently.  What takes about as much memory as
+ * First comes what keeps the cells per update, and with them the results: as set, in smaller micro-batches, recomputed or in
+ * 16 bits if that gains something.  Then the largest batches, which learn differently.  What takes about as much memory as
  * another choice and allows no larger batch is no choice, and is left out.
  */
 #include <inttypes.h>
@@ -17,9 +17,9 @@ enum { SMALL = 16 }; /* cells below which micro-batches do not fill a card, and 
 typedef struct chooser {
     flim_device *device;
     const flim_plan_request *request;
-    const flim_plan_room *room;
-    int64_t effective, cap; /* cells an update to keep; of the training part */
-    bool asked; /* exactly so many cells an update were asked for */
+    const flim_plan_budget *budget;
+    int64_t effective, cap; /* cells per update to keep; of the training part */
+    bool asked; /* exactly so many cells per update were asked for */
     flim_suggestions *out;
 } chooser;
 
@@ -27,7 +27,7 @@ typedef struct chooser {
 typedef struct choice {
     bool most_fits, kept_fits;
     flim_plan most; /* the largest batch */
-    flim_plan kept; /* the cells an update kept, in as few micro-batches as fit */
+    flim_plan kept; /* the cells per update kept, in as few micro-batches as fit */
 } choice;
 
 static int64_t effective_of(const flim_plan *plan)
@@ -45,7 +45,7 @@ int64_t flim_plan_divisor(int64_t whole, int64_t most)
     return 1;
 }
 
-/* The plan of `effective` cells an update in as few micro-batches as fit, of at most `most` cells each. */
+/* The plan of `effective` cells per update in as few micro-batches as fit, of at most `most` cells each. */
 static flim_status keep(const chooser *c, const flim_plan_request *like, int64_t effective, int64_t most, flim_plan *out,
                         bool *fits, flim_error *err)
 {
@@ -54,8 +54,8 @@ static flim_status keep(const chooser *c, const flim_plan_request *like, int64_t
     for (r.batch = flim_plan_divisor(effective, most);; r.batch = flim_plan_divisor(effective, r.batch - 1)) {
         flim_error why = {0};
         r.accumulate = effective / r.batch;
-        const flim_status status = flim_plan_make(c->device, &r, c->room, out, &why);
-        *fits = status == FLIM_OK && flim_plan_fits(out, c->room);
+        const flim_status status = flim_plan_make(c->device, &r, c->budget, out, &why);
+        *fits = status == FLIM_OK && flim_plan_fits(out, c->budget);
         if (status != FLIM_OK && status != FLIM_ERROR_DEVICE) { /* DEVICE: no right convolution for so many cells */
             return flim_fail(err, status, "%s", why.text);
         }
@@ -72,7 +72,7 @@ static flim_status choose(const chooser *c, flim_precision precision, flim_recom
     *out = (choice){0};
     r.precision = precision;
     r.recompute = recompute;
-    flim_status status = flim_plan_largest(c->device, &r, c->room, c->cap, &out->most, &why);
+    flim_status status = flim_plan_largest(c->device, &r, c->budget, c->cap, &out->most, &why);
     if (status == FLIM_ERROR_MEMORY) {
         return FLIM_OK; /* not even one cell: no choice */
     }
@@ -106,7 +106,7 @@ static void list(flim_suggestions *s, const flim_plan *plan, const char *note)
     s->note[at] = note;
 }
 
-/* So many cells an update that only tiny batches divide them: one that is near has larger ones. */
+/* So many cells per update that only tiny batches divide them: one that is near has larger ones. */
 static bool is_poor(const choice *a, int64_t effective)
 {
     return a->kept_fits && a->kept.request.batch < SMALL && a->kept.request.batch < effective &&
@@ -142,10 +142,10 @@ static void explain(const chooser *c, const flim_plan *best, const flim_plan *ne
         s->recommended = is_same(&s->plan[i], best) ? i : s->recommended;
     }
     if (cells == c->effective) {
-        snprintf(kept, sizeof kept, "keeps %" PRId64 " cell%s an update%s, so that results stay comparable", cells,
+        snprintf(kept, sizeof kept, "keeps %" PRId64 " cell%s per update%s, so that results stay comparable", cells,
                  cells == 1 ? "" : "s", cells == c->cap ? " (all of a training part)" : "");
     } else {
-        snprintf(kept, sizeof kept, "%" PRId64 " cells an update instead of %" PRId64 ", which only tiny batches divide",
+        snprintf(kept, sizeof kept, "%" PRId64 " cells per update instead of %" PRId64 ", which only tiny batches divide",
                  cells, c->effective);
     }
     if (near && near != best) {
@@ -160,7 +160,7 @@ static void explain(const chooser *c, const flim_plan *best, const flim_plan *ne
              best->request.accumulate > 1 ? "; in micro-batches (BatchNorm sees these)" : "", hint);
 }
 
-/* A precision as it is where it has 16 bits or the device has none such. */
+/* A precision as it is if it has 16 bits or the device has none such. */
 static flim_precision in_16_bits(const flim_device *device, flim_precision precision)
 {
     const flim_device_info *info = flim_device_get_info(device);
@@ -187,7 +187,7 @@ static flim_status choose_all(const chooser *c, choices *out, flim_error *err)
         flim_plan same;
         flim_error why = {0};
         r.precision = half;
-        narrower = flim_plan_make(c->device, &r, c->room, &same, &why) != FLIM_OK || gains(&same, &out->plain.most);
+        narrower = flim_plan_make(c->device, &r, c->budget, &same, &why) != FLIM_OK || gains(&same, &out->plain.most);
     }
     if (!narrower) {
         return FLIM_OK;
@@ -216,7 +216,7 @@ static flim_status fill(chooser *c, flim_error *err)
     if (lead->kept.request.recompute != FLIM_RECOMPUTE_NONE) { /* no more than it takes */
         flim_plan_request r = lead->kept.request;
         r.recompute = FLIM_RECOMPUTE_AUTO;
-        FLIM_TRY(flim_plan_make(c->device, &r, c->room, &first, err));
+        FLIM_TRY(flim_plan_make(c->device, &r, c->budget, &first, err));
     }
     const bool poor = is_poor(lead, c->effective); /* then variants of it are no help */
     if (poor) {
@@ -226,9 +226,9 @@ static flim_status fill(chooser *c, flim_error *err)
         FLIM_TRY(keep(c, &lead->kept.request, c->effective, first.request.batch / 2, &less, &less_fits, err));
     }
     best = near_fits && !c->asked ? &near : &first;
-    list(s, &first, lead == narrow ? "keeps the cells an update in 16 bits" : "keeps the cells an update");
+    list(s, &first, lead == narrow ? "keeps the cells per update in 16 bits" : "keeps the cells per update");
     if (near_fits) {
-        list(s, &near, "about as many cells an update");
+        list(s, &near, "about as many cells per update");
     }
     if (lead != plain && plain->kept_fits && !is_poor(plain, c->effective)) {
         list(s, &plain->kept, "the same, nothing recomputed");
@@ -258,7 +258,7 @@ static flim_status fill(chooser *c, flim_error *err)
     return FLIM_OK;
 }
 
-flim_status flim_plan_suggest(flim_device *device, const flim_plan_request *request, const flim_plan_room *room,
+flim_status flim_plan_suggest(flim_device *device, const flim_plan_request *request, const flim_plan_budget *budget,
                               int64_t effective, int64_t cap, flim_suggestions *out, flim_error *err)
 {
     *out = (flim_suggestions){0};
@@ -266,20 +266,20 @@ flim_status flim_plan_suggest(flim_device *device, const flim_plan_request *requ
     const int64_t whole = effective > 0 ? effective : request->batch * request->accumulate;
     chooser c = {.device = device,
                  .request = request,
-                 .room = room,
+                 .budget = budget,
                  .effective = whole < cap ? whole : cap,
                  .asked = effective > 0,
                  .cap = cap,
                  .out = out};
     flim_error why = {0};
-    flim_status status = flim_plan_make(device, request, room, &out->current, &why);
+    flim_status status = flim_plan_make(device, request, budget, &out->current, &why);
     if (status == FLIM_ERROR_USAGE ||
         status == FLIM_ERROR_DEVICE) { /* too many cells for any memory; smaller plans there are */
         snprintf(out->current_error, sizeof out->current_error, "%.500s", why.text);
     } else if (status != FLIM_OK) {
         return flim_fail(err, status, "%s", why.text);
     }
-    out->current_fits = status == FLIM_OK && flim_plan_fits(&out->current, room);
+    out->current_fits = status == FLIM_OK && flim_plan_fits(&out->current, budget);
     FLIM_TRY(fill(&c, err));
     if (out->n > 0) {
         return FLIM_OK;
@@ -288,6 +288,6 @@ flim_status flim_plan_suggest(flim_device *device, const flim_plan_request *requ
     flim_plan most;
     r.precision = in_16_bits(device, r.precision);
     r.recompute = FLIM_RECOMPUTE_ALL;
-    FLIM_TRY(flim_plan_largest(device, &r, room, cap, &most, err));
+    FLIM_TRY(flim_plan_largest(device, &r, budget, cap, &most, err));
     return flim_fail(err, FLIM_ERROR, "internal: a batch fits and is not suggested");
 }

@@ -7,7 +7,7 @@
 
 static const char *const places[] = {"device", "pinned", "host"};
 
-void flim_plan_table(const flim_plan *plan, const flim_plan_room *room, const flim_log *log)
+void flim_plan_table(const flim_plan *plan, const flim_plan_budget *budget, const flim_log *log)
 {
     const flim_memory_plan *m = &plan->memory;
     for (int place = 0; place < 3; place++) {
@@ -20,38 +20,38 @@ void flim_plan_table(const flim_plan *plan, const flim_plan_room *room, const fl
         }
     }
     char share[96] = "";
-    if (room && room->total > 0) {
+    if (budget && budget->total > 0) {
         snprintf(share, sizeof share, " (%.0f %% of %.2f GiB; plans may fill %.0f %%)",
-                 100 * (double)plan->device_bytes / (double)room->total, flim_gib(room->total), 100 * room->margin);
+                 100 * (double)plan->device_bytes / (double)budget->total, flim_gib(budget->total), 100 * budget->margin);
     }
     flim_log_line(log, FLIM_LOG_INFO, "Planned memory: device %.2f GiB%s, pinned %.2f GiB, host %.2f GiB",
                   flim_gib(m->total[FLIM_MEMORY_DEVICE]), share, flim_gib(m->total[FLIM_MEMORY_PINNED]),
                   flim_gib(m->total[FLIM_MEMORY_HOST]));
 }
 
-static double share_of(const flim_plan *plan, const flim_plan_room *room)
+static double share_of(const flim_plan *plan, const flim_plan_budget *budget)
 {
-    return room->total > 0 ? 100 * (double)plan->device_bytes / (double)room->total : 0;
+    return budget->total > 0 ? 100 * (double)plan->device_bytes / (double)budget->total : 0;
 }
 
-void flim_plan_suggestions_table(const flim_suggestions *s, const flim_plan_room *room, const flim_log *log)
+void flim_plan_suggestions_table(const flim_suggestions *s, const flim_plan_budget *budget, const flim_log *log)
 {
     flim_log_line(
         log, FLIM_LOG_INFO,
-        "     batch x accumulate = cells an update  eval  precision  checkpointing     device  share  what it does");
+        "     batch x accumulate = cells per update  eval  precision  checkpointing     device  share  what it does");
     for (int i = 0; i < s->n; i++) {
         const flim_plan *p = &s->plan[i];
         const flim_plan_request *r = &p->request;
         flim_log_line(log, FLIM_LOG_INFO,
-                      "%s%d %7" PRId64 " x %-10" PRId64 " = %-15" PRId64 " %5" PRId64 "  %-9s  %-13s %6.2f GiB  %3.0f %%  %s",
+                      "%s%d %7" PRId64 " x %-10" PRId64 " = %-16" PRId64 " %5" PRId64 "  %-9s  %-13s %6.2f GiB  %3.0f %%  %s",
                       i == s->recommended ? "->" : "  ", i + 1, r->batch, r->accumulate, r->batch * r->accumulate,
                       flim_plan_eval_batch(r), flim_precision_name(r->precision), flim_recompute_name(p->recompute),
-                      flim_gib(p->device_bytes), share_of(p, room), s->note[i]);
+                      flim_gib(p->device_bytes), share_of(p, budget), s->note[i]);
     }
     flim_log_line(log, FLIM_LOG_INFO, "Recommended: %d: %s", s->recommended + 1, s->why);
 }
 
-flim_json *flim_plan_json(const flim_plan *plan, const flim_plan_room *room)
+flim_json *flim_plan_json(const flim_plan *plan, const flim_plan_budget *budget)
 {
     const flim_plan_request *r = &plan->request;
     flim_json *json = flim_json_object(), *items = flim_json_array();
@@ -66,8 +66,8 @@ flim_json *flim_plan_json(const flim_plan *plan, const flim_plan_room *room)
     flim_json_set_integer(json, "device_bytes", plan->device_bytes);
     flim_json_set_integer(json, "pinned_bytes", plan->memory.total[FLIM_MEMORY_PINNED]);
     flim_json_set_integer(json, "host_bytes", plan->memory.total[FLIM_MEMORY_HOST]);
-    flim_json_set_number(json, "share", share_of(plan, room) / 100);
-    flim_json_set_bool(json, "fits", flim_plan_fits(plan, room));
+    flim_json_set_number(json, "share", share_of(plan, budget) / 100);
+    flim_json_set_bool(json, "fits", flim_plan_fits(plan, budget));
     for (int i = 0; i < plan->memory.n; i++) {
         flim_json *item = flim_json_object();
         flim_json_set_string(item, "name", plan->memory.item[i].name);
@@ -79,17 +79,17 @@ flim_json *flim_plan_json(const flim_plan *plan, const flim_plan_room *room)
     return json;
 }
 
-flim_json *flim_plan_suggestions_json(const flim_suggestions *s, const flim_plan_room *room)
+flim_json *flim_plan_suggestions_json(const flim_suggestions *s, const flim_plan_budget *budget)
 {
     flim_json *json = flim_json_object(), *list = flim_json_array();
     if (s->current_error[0]) {
         flim_json_set_null(json, "current");
         flim_json_set_string(json, "current_error", s->current_error);
     } else {
-        flim_json_set(json, "current", flim_plan_json(&s->current, room));
+        flim_json_set(json, "current", flim_plan_json(&s->current, budget));
     }
     for (int i = 0; i < s->n; i++) {
-        flim_json *one = flim_plan_json(&s->plan[i], room);
+        flim_json *one = flim_plan_json(&s->plan[i], budget);
         flim_json_set_string(one, "note", s->note[i]);
         flim_json_add(list, one);
     }

@@ -46,7 +46,7 @@ static flim_status run(trial *t, flim_plan_trial *out, flim_error *err)
     return FLIM_OK;
 }
 
-flim_status flim_plan_try(flim_device *device, const flim_plan_request *request, const flim_plan_room *room,
+flim_status flim_plan_try(flim_device *device, const flim_plan_request *request, const flim_plan_budget *budget,
                           flim_plan_trial *out, flim_error *err)
 {
     enum { DIFFERENT = 32 }; /* cells */
@@ -57,7 +57,7 @@ flim_status flim_plan_try(flim_device *device, const flim_plan_request *request,
     int64_t before = 0, allocated = 0, after = 0;
     flim_status status = FLIM_OK;
     *out = (flim_plan_trial){0};
-    FLIM_TRY_DONE(flim_plan_compile(device, request, room, &t.program, err));
+    FLIM_TRY_DONE(flim_plan_compile(device, request, budget, &t.program, err));
     FLIM_TRY_DONE(measured ? flim_device_memory_free(device, &before, err) : FLIM_OK);
     FLIM_TRY_DONE(flim_program_allocate(t.program, err));
     out->planned_bytes = flim_program_peak_bytes(t.program);

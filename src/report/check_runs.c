@@ -39,7 +39,7 @@ static void compare_values(differences *d, const char *where, const flim_json *o
     }
 }
 
-/* The entry of fold k in "folds", NULL where there is none. */
+/* The entry of fold k in "folds", NULL if there is none. */
 static const flim_json *entry_of(const flim_json *folds, int k)
 {
     for (size_t i = 0; i < flim_json_length(folds); i++) {

@@ -11,7 +11,7 @@ static bool same_part(const int64_t *a, int64_t n_a, const int64_t *b, int64_t n
     return n_a == n_b && memcmp(a, b, (size_t)n_a * sizeof *a) == 0;
 }
 
-/* True where the training and validation cells together are the same in both folds.  seen: (n) zeroed scratch, left zeroed. */
+/* True if the training and validation cells together are the same in both folds.  seen: (n) zeroed scratch, left zeroed. */
 static bool same_rest(const flim_fold *a, const flim_fold *b, uint8_t *seen)
 {
     bool same = a->n_train + a->n_val == b->n_train + b->n_val;
@@ -60,7 +60,7 @@ static double test_share(const flim_splits *splits)
     return test / train;
 }
 
-/* value[m * n_folds + k] of metric m in fold k; NaN where the fold is not done. */
+/* value[m * n_folds + k] of metric m in fold k; NaN if the fold is not done. */
 static void fold_values(const report_run *run, double *value)
 {
     const int folds = run->splits.n_folds;

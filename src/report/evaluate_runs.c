@@ -200,7 +200,7 @@ static flim_status holdout_row(report_run *run, flim_error *err)
 
 /* ---- baselines */
 
-/* Says so where a logistic regression without any space does as well as the network. */
+/* Says so if a logistic regression without any space does as well as the network. */
 static void judge_decay(report_run *run, const double *network, const double *decay, const flim_log *log)
 {
     bool ranked = !isnan(network[FLIM_ROC_AUC]) && !isnan(decay[FLIM_ROC_AUC]);

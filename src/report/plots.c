@@ -9,7 +9,7 @@
 
 enum { CALIBRATION_BINS = 10, HISTOGRAM_BINS = 20, MOST_GROUPS = 60 };
 
-/* Wilson's 95 % interval of a share of n, right where the share is 0 or 1 as well. */
+/* Wilson's 95 % interval of a share of n, right if the share is 0 or 1 as well. */
 static void share_interval(double share, double n, double *low, double *high)
 {
     const double z = 1.959963984540054, z2 = z * z;
@@ -32,7 +32,7 @@ static bool has_validation(const report_run *run)
     return any;
 }
 
-/* The loss of one fold by epoch; null where there is none. */
+/* The loss of one fold by epoch; null if there is none. */
 static flim_json *epochs_of(const report_run *run, int f)
 {
     const report_history *h = &run->history[f];

@@ -115,7 +115,7 @@ static flim_status read_fold(report_run *run, int k, flim_fold_result *fold, rep
     return read_history(path, history, err);
 }
 
-/* Class names from the weights of a fold; numbers where there are none. */
+/* Class names from the weights of a fold; numbers if there are none. */
 static flim_status read_class_names(report_run *run, flim_error *err)
 {
     char name[64], path[REPORT_PATH];

@@ -32,11 +32,11 @@ void flim_report_destroy(flim_report *report); /* NULL is allowed */
 
 /* The tables for a terminal, line by line. */
 flim_status flim_report_print(const flim_report *report, const flim_log *log, flim_error *err);
-/* One row a fold, then mean, sd, pooled, interval ends, those at threshold 0.5, holdout, baselines; undefined is empty.  All runs below each other. */
+/* One row per fold, then mean, sd, pooled, interval ends, those at threshold 0.5, holdout, baselines; undefined is empty.  All runs below each other. */
 flim_status flim_report_write_csv(const flim_report *report, const char *path, flim_error *err);
 flim_status flim_report_write_json(const flim_report *report, const char *path, flim_error *err);
 flim_status flim_report_write_markdown(const flim_report *report, const char *path, flim_error *err);
-/* One self-contained page; plots by gnuplot: FLIM_ERROR where it is not installed or fails. */
+/* One self-contained page; plots by gnuplot: FLIM_ERROR if it is not installed or fails. */
 flim_status flim_report_write_html(const flim_report *report, const char *path, flim_error *err);
 
 #endif

@@ -123,7 +123,7 @@ const report_row *report_row_of(const report_run *run, report_kind kind);
 /* ---- group_tables.c */
 /* Numbers the groups that the predictions name. */
 flim_status report_number_groups(report_run *run, flim_error *err);
-/* Warns where groups stand in training and test parts at once. */
+/* Warns if groups stand in training and test parts at once. */
 flim_status report_find_shared_groups(report_run *run, const flim_log *log, flim_error *err);
 flim_status report_group_rows(report_run *run, flim_error *err);
 

@@ -9,15 +9,15 @@ flim_status flim_run_find_batch(flim_run *run, const flim_study *study, flim_tra
 {
     const flim_device_info *device = flim_device_get_info(trainer->device);
     const int64_t cap = flim_splits_largest_part(&study->splits);
-    flim_plan_room room = flim_plan_room_of(trainer->device, run->settings->margin);
+    flim_plan_budget budget = flim_plan_budget_of(trainer->device, run->settings->margin);
     flim_plan_request request = flim_plan_request_of(run->settings, &trainer->net, device);
     flim_plan plan;
     flim_plan_trial trial;
-    room.budget -= flim_run_device_cache_bytes(run, study);
+    budget.bytes -= flim_run_device_cache_bytes(run, study);
     if (!device->own_memory) { /* decoded cells lie in the same memory */
         request.cache_bytes = study->info->cache_bytes;
     }
-    if (flim_plan_auto(trainer->device, &request, &room, cap, &run->log, &plan, &trial, err) != FLIM_OK) {
+    if (flim_plan_auto(trainer->device, &request, &budget, cap, &run->log, &plan, &trial, err) != FLIM_OK) {
         return flim_fail_prefix(err, "batch auto: ");
     }
     if (run->adjusted.eval_batch != plan.request.eval_batch) {
@@ -29,7 +29,7 @@ flim_status flim_run_find_batch(flim_run *run, const flim_study *study, flim_tra
     run->adjusted.eval_batch = plan.request.eval_batch;
     flim_log_line(&run->log, FLIM_LOG_INFO,
                   "Batch auto: %" PRId64 " cells, %.2f of %.2f GiB%s; a step of training, validation and tails ran",
-                  plan.request.batch, flim_gib(plan.bounded_bytes), flim_gib(room.budget),
+                  plan.request.batch, flim_gib(plan.bounded_bytes), flim_gib(budget.bytes),
                   plan.request.batch == cap ? " (all of the largest training part)" : "");
     return FLIM_OK;
 }

@@ -42,13 +42,13 @@ flim_status flim_run_build_network(flim_run *run, const flim_study *study, flim_
 static flim_status compile(const flim_run *run, const flim_study *study, flim_trainer *trainer, flim_error *err)
 {
     const flim_settings *s = run->settings;
-    const flim_plan_room room = flim_plan_room_of(trainer->device, s->margin);
+    const flim_plan_budget budget = flim_plan_budget_of(trainer->device, s->margin);
     const flim_plan_request request = {.net = &trainer->net,
                                        .batch = s->batch,
                                        .eval_batch = s->eval_batch ? s->eval_batch : s->batch,
                                        .prefetch = (int)s->prefetch,
                                        .cache_bytes = study->info->cache_bytes};
-    const int64_t limit = flim_plan_limit(trainer->device, &request, &room) - flim_run_device_cache_bytes(run, study);
+    const int64_t limit = flim_plan_limit(trainer->device, &request, &budget) - flim_run_device_cache_bytes(run, study);
     const flim_program_options options = {.precision = trainer->precision,
                                           .train_batch = request.batch,
                                           .eval_batch = request.eval_batch,

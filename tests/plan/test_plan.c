@@ -127,34 +127,35 @@ static void a_plan_is_what_the_program_allocates(void **state)
         skip();
     }
     ok(flim_network_build(&net, 8, 2, 16, 9, 9, &err), &err);
-    const flim_plan_room room = flim_plan_room_of(device, 0.85);
+    const flim_plan_budget budget = flim_plan_budget_of(device, 0.85);
     flim_plan_request request = request_of(&net, FLIM_PRECISION_FP32, 5);
-    ok(flim_plan_make(device, &request, &room, &plan, &err), &err);
+    ok(flim_plan_make(device, &request, &budget, &plan, &err), &err);
     const int64_t cell = 16 * 81 * 4 + 81 + 4 + 4 + (int64_t)sizeof(flim_cell_id); /* signal, mask, label, weight, id */
     assert_true(plan.memory.total[FLIM_MEMORY_HOST] >= 3 * 5 * cell);
     assert_true(plan.memory.total[FLIM_MEMORY_HOST] <= 3 * (5 * cell + 5 * 64));
     assert_int_equal(plan.memory.total[FLIM_MEMORY_HOST], flim_loader_buffer_bytes(2, 5, 16, 9, 9));
     flim_program *program = NULL;
-    ok(flim_plan_compile(device, &request, &room, &program, &err), &err);
+    ok(flim_plan_compile(device, &request, &budget, &program, &err), &err);
     ok(flim_program_allocate(program, &err), &err);
     assert_int_equal(flim_program_peak_bytes(program), plan.program_bytes);
     /* On the CPU batches and kept cells lie in the memory that the budget bounds; of a card's they do not. */
     request.cache_bytes = 1 << 20;
-    ok(flim_plan_make(device, &request, &room, &plan, &err), &err);
+    ok(flim_plan_make(device, &request, &budget, &plan, &err), &err);
     assert_int_equal(plan.bounded_bytes, plan.program_bytes + plan.memory.total[FLIM_MEMORY_HOST]);
-    const flim_plan_room exact = {.total = room.total, .margin = 1, .budget = plan.bounded_bytes};
-    const flim_plan_room less = {.total = room.total, .margin = 1, .budget = plan.bounded_bytes - 1};
+    const flim_plan_budget exact = {.total = budget.total, .margin = 1, .bytes = plan.bounded_bytes};
+    const flim_plan_budget less = {.total = budget.total, .margin = 1, .bytes = plan.bounded_bytes - 1};
     assert_true(flim_plan_fits(&plan, &exact) && !flim_plan_fits(&plan, &less));
     assert_int_equal(flim_plan_limit(device, &request, &exact), plan.program_bytes);
     request.cache_bytes = 0;
     flim_program_destroy(program);
-    ok(flim_plan_try(device, &request, &room, &trial, &err), &err);
+    ok(flim_plan_try(device, &request, &budget, &trial, &err), &err);
     assert_true(trial.train_ms > 0 && trial.predict_ms > 0);
     flim_device_close(device);
 }
 
 /* Every batch tried one after the other. */
-static int64_t plain_search(flim_device *device, const flim_plan_request *request, const flim_plan_room *room, int64_t cap)
+static int64_t plain_search(flim_device *device, const flim_plan_request *request, const flim_plan_budget *budget,
+                            int64_t cap)
 {
     int64_t best = 0;
     for (int64_t b = 1; b <= cap; b++) {
@@ -165,8 +166,8 @@ static int64_t plain_search(flim_device *device, const flim_plan_request *reques
             continue;
         }
         r.batch = b;
-        ok(flim_plan_make(device, &r, room, &plan, &err), &err);
-        best = flim_plan_fits(&plan, room) ? b : best;
+        ok(flim_plan_make(device, &r, budget, &plan, &err), &err);
+        best = flim_plan_fits(&plan, budget) ? b : best;
     }
     return best;
 }
@@ -200,13 +201,13 @@ static void the_search_finds_what_a_plain_one_finds(void **state)
     ok(flim_network_build(&net, 16, 2, 64, 15, 15, &err), &err);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         flim_plan plan;
-        const flim_plan_room room = {.total = (int64_t)1 << 40, .margin = 0.85, .budget = cases[i].budget};
+        const flim_plan_budget budget = {.total = (int64_t)1 << 40, .margin = 0.85, .bytes = cases[i].budget};
         flim_plan_request request = request_of(&net, is_card ? cases[i].precision : FLIM_PRECISION_FP32, 1);
         request.recompute = cases[i].recompute;
         request.eval_batch = cases[i].kept;
-        const int64_t expected = plain_search(device, &request, &room, cases[i].cap);
+        const int64_t expected = plain_search(device, &request, &budget, cases[i].cap);
         request.eval_batch = cases[i].eval;
-        flim_status status = flim_plan_largest(device, &request, &room, cases[i].cap, &plan, &err);
+        flim_status status = flim_plan_largest(device, &request, &budget, cases[i].cap, &plan, &err);
         if (expected == 0) {
             assert_int_equal(status, FLIM_ERROR_MEMORY);
             continue;
@@ -217,9 +218,9 @@ static void the_search_finds_what_a_plain_one_finds(void **state)
                      (long long)plan.request.batch, (long long)plan.request.eval_batch, (long long)expected,
                      (long long)cases[i].kept);
         }
-        assert_true(flim_plan_fits(&plan, &room));
+        assert_true(flim_plan_fits(&plan, &budget));
         print_message("at most %4lld cells in %7.1f MiB beside eval batch %4lld: %lld\n", (long long)cases[i].cap,
-                      (double)room.budget / 0x1p20, (long long)cases[i].kept, (long long)expected);
+                      (double)budget.bytes / 0x1p20, (long long)cases[i].kept, (long long)expected);
     }
     flim_device_close(device);
 }
@@ -244,17 +245,17 @@ static void a_batch_that_does_not_run_steps_down(void **state)
         skip();
     }
     ok(flim_network_build(&net, 8, 2, 8, 3, 3, &err), &err);
-    const flim_plan_room room = {.total = (int64_t)1 << 40, .margin = 0.85, .budget = (int64_t)1 << 40};
+    const flim_plan_budget budget = {.total = (int64_t)1 << 40, .margin = 0.85, .bytes = (int64_t)1 << 40};
     const flim_plan_request request = request_of(&net, FLIM_PRECISION_FP32, 1);
     const int64_t cap = 45;
-    ok(flim_plan_largest(device, &request, &room, cap, &most, &err), &err);
+    ok(flim_plan_largest(device, &request, &budget, cap, &most, &err), &err);
     assert_int_equal(most.request.batch, cap);
     int stepped = 0, refused = 0;
     for (long n = 1;; n++) {
         int notes = 0;
         const flim_log log = {count_steps_down, &notes};
         flim_alloc_fail_at(n);
-        flim_status status = flim_plan_auto(device, &request, &room, cap, &log, &plan, &trial, &err);
+        flim_status status = flim_plan_auto(device, &request, &budget, cap, &log, &plan, &trial, &err);
         const long made = flim_alloc_fail_at(0);
         if (status != FLIM_OK) { /* while it was searched */
             assert_int_equal(status, FLIM_ERROR_MEMORY);
@@ -287,13 +288,13 @@ static void no_tensor_reaches_31_bits(void **state)
         skip();
     }
     ok(flim_network_build(&net, 8, 2, 256, 21, 21, &err), &err);
-    const flim_plan_room room = flim_plan_room_of(device, 0.85);
+    const flim_plan_budget budget = flim_plan_budget_of(device, 0.85);
     const flim_plan_request request = request_of(&net, FLIM_PRECISION_BF16, 1);
-    ok(flim_plan_largest(device, &request, &room, 1000000, &plan, &err), &err);
+    ok(flim_plan_largest(device, &request, &budget, 1000000, &plan, &err), &err);
     const int64_t elements = 8 * 256 * 441; /* of the stem's output, the largest */
     assert_true(plan.request.batch * elements < (int64_t)1 << 31);
     assert_true((plan.request.batch + 8) * elements >= (int64_t)1 << 31);
-    ok(flim_plan_largest(device, &request, &room, 123, &plan, &err), &err);
+    ok(flim_plan_largest(device, &request, &budget, 123, &plan, &err), &err);
     assert_int_equal(plan.request.batch, 123); /* all of a training part that fits */
     flim_device_close(device);
 }
@@ -318,9 +319,9 @@ static void each_card_has_a_plan_in_time(void **state)
         }
         const flim_device_info *info = flim_device_get_info(device);
         ok(flim_network_build(&net, 32, 2, 256, 21, 21, &err), &err);
-        const flim_plan_room room = flim_plan_room_of(device, 0.85);
+        const flim_plan_budget budget = flim_plan_budget_of(device, 0.85);
         const flim_plan_request request = request_of(&net, info->auto_precision, 64);
-        ok(flim_plan_suggest(device, &request, &room, 0, 100000, s, &err), &err);
+        ok(flim_plan_suggest(device, &request, &budget, 0, 100000, s, &err), &err);
         const double took = flim_seconds() - begun;
         for (int k = 0; k < s->n; k++) {
             const flim_plan *p = &s->plan[k];
@@ -338,7 +339,7 @@ static void each_card_has_a_plan_in_time(void **state)
             fail_msg("%s took %.1f s, allowed are %.0f", cards[i], took, most_seconds);
         }
         flim_program *program = NULL;
-        ok(flim_plan_compile(device, &best->request, &room, &program, &err), &err);
+        ok(flim_plan_compile(device, &best->request, &budget, &program, &err), &err);
         assert_int_equal(flim_program_allocate(program, &err), FLIM_ERROR_DEVICE); /* it is not there */
         flim_program_destroy(program);
         flim_device_close(device);
@@ -366,21 +367,21 @@ static void recomputation_keeps_every_limit(void **state)
         flim_error err = {0};
         flim_network net;
         flim_plan none, all, some;
-        flim_plan_room room = flim_plan_room_of(device, 0.85);
+        flim_plan_budget budget = flim_plan_budget_of(device, 0.85);
         ok(flim_network_build(&net, cases[i].width, 2, cases[i].t, cases[i].h, cases[i].w, &err), &err);
         flim_plan_request request = request_of(&net, cases[i].precision, 6);
-        ok(flim_plan_make(device, &request, &room, &none, &err), &err);
+        ok(flim_plan_make(device, &request, &budget, &none, &err), &err);
         request.recompute = FLIM_RECOMPUTE_ALL;
-        ok(flim_plan_make(device, &request, &room, &all, &err), &err);
+        ok(flim_plan_make(device, &request, &budget, &all, &err), &err);
         request.recompute = FLIM_RECOMPUTE_AUTO;
         enum { LIMITS = 7 };
         for (int k = 0; k < LIMITS; k++) {
-            room.budget = none.program_bytes - (none.program_bytes - all.program_bytes) * k / (LIMITS - 1);
-            ok(flim_plan_make(device, &request, &room, &some, &err), &err);
-            if (all.program_bytes > none.program_bytes || some.program_bytes > room.budget ||
+            budget.bytes = none.program_bytes - (none.program_bytes - all.program_bytes) * k / (LIMITS - 1);
+            ok(flim_plan_make(device, &request, &budget, &some, &err), &err);
+            if (all.program_bytes > none.program_bytes || some.program_bytes > budget.bytes ||
                 (k == 0 && some.program_bytes != none.program_bytes)) {
                 fail_msg("case %zu: none %lld, all %lld, auto below %lld: %lld bytes", i, (long long)none.program_bytes,
-                         (long long)all.program_bytes, (long long)room.budget, (long long)some.program_bytes);
+                         (long long)all.program_bytes, (long long)budget.bytes, (long long)some.program_bytes);
             }
         }
     }
@@ -399,18 +400,18 @@ static void recomputation_makes_room_on_a_card(void **state)
         skip();
     }
     ok(flim_network_build(&net, 128, 2, 256, 21, 21, &err), &err); /* xlarge at batch 64 fits a card of 24 GB */
-    flim_plan_room room = flim_plan_room_of(device, 0.85);
+    flim_plan_budget budget = flim_plan_budget_of(device, 0.85);
     flim_plan_request request = request_of(&net, FLIM_PRECISION_TF32, 64);
-    ok(flim_plan_make(device, &request, &room, &none, &err), &err);
+    ok(flim_plan_make(device, &request, &budget, &none, &err), &err);
     request.recompute = FLIM_RECOMPUTE_ALL;
-    ok(flim_plan_make(device, &request, &room, &all, &err), &err);
-    assert_true(all.program_bytes <= room.budget && all.program_bytes < none.program_bytes);
-    room.budget = (all.program_bytes + none.program_bytes) / 2;
+    ok(flim_plan_make(device, &request, &budget, &all, &err), &err);
+    assert_true(all.program_bytes <= budget.bytes && all.program_bytes < none.program_bytes);
+    budget.bytes = (all.program_bytes + none.program_bytes) / 2;
     request.recompute = FLIM_RECOMPUTE_AUTO;
-    ok(flim_plan_make(device, &request, &room, &some, &err), &err);
-    assert_true(some.program_bytes <= room.budget && some.program_bytes > all.program_bytes);
+    ok(flim_plan_make(device, &request, &budget, &some, &err), &err);
+    assert_true(some.program_bytes <= budget.bytes && some.program_bytes > all.program_bytes);
     print_message("xlarge, batch 64, tf32 on an L4: %.2f GiB, all recomputed %.2f GiB, below %.2f GiB: %.2f GiB\n",
-                  (double)none.program_bytes / 0x1p30, (double)all.program_bytes / 0x1p30, (double)room.budget / 0x1p30,
+                  (double)none.program_bytes / 0x1p30, (double)all.program_bytes / 0x1p30, (double)budget.bytes / 0x1p30,
                   (double)some.program_bytes / 0x1p30);
     flim_device_close(device);
 }

@@ -46,7 +46,7 @@ static void suggest(const asked *a, flim_network *net, flim_suggestions *s)
     flim_error err = {0};
     flim_device *device = describe(a->card);
     ok(flim_network_build(net, a->width, 2, 256, 21, 21, &err), &err);
-    const flim_plan_room room = flim_plan_room_of(device, 0.85);
+    const flim_plan_budget budget = flim_plan_budget_of(device, 0.85);
     const flim_plan_request request = {
         .net = net,
         .precision = a->precision == FLIM_PRECISION_AUTO ? flim_device_get_info(device)->auto_precision : a->precision,
@@ -54,9 +54,9 @@ static void suggest(const asked *a, flim_network *net, flim_suggestions *s)
         .eval_batch = a->eval,
         .accumulate = 1,
         .prefetch = 2};
-    ok(flim_plan_suggest(device, &request, &room, a->effective, a->cells, s, &err), &err);
+    ok(flim_plan_suggest(device, &request, &budget, a->effective, a->cells, s, &err), &err);
     for (int i = 0; i < s->n; i++) {
-        assert_true(s->plan[i].program_bytes <= room.budget);
+        assert_true(s->plan[i].program_bytes <= budget.bytes);
     }
     flim_device_close(device);
 }
@@ -137,12 +137,12 @@ static void what_fits_is_kept(void **state)
     assert_true(r->precision == FLIM_PRECISION_TF32 && s->plan[s->recommended].recompute == FLIM_RECOMPUTE_NONE);
 }
 
-/* Cells so large that only 16 bits with everything recomputed have room, and ones that nothing has room for. */
+/* Cells so large that only 16 bits with everything recomputed have budget, and ones that nothing has budget for. */
 static void the_last_resort_is_found(void **state)
 {
     (void)state;
     flim_device *device = describe("t4");
-    const flim_plan_room room = flim_plan_room_of(device, 0.85);
+    const flim_plan_budget budget = flim_plan_budget_of(device, 0.85);
     bool tight = false, refused = false;
     for (int side = 60; side <= 180; side += 30) {
         flim_error err = {0};
@@ -150,7 +150,7 @@ static void the_last_resort_is_found(void **state)
         ok(flim_network_build(&net, 32, 2, 2048, side, side, &err), &err);
         const flim_plan_request request = {
             .net = &net, .precision = FLIM_PRECISION_FP32, .batch = 64, .accumulate = 1, .prefetch = 2};
-        const flim_status status = flim_plan_suggest(device, &request, &room, 0, 1000, &all, &err);
+        const flim_status status = flim_plan_suggest(device, &request, &budget, 0, 1000, &all, &err);
         if (status == FLIM_ERROR_MEMORY) {
             assert_non_null(strstr(err.text, "less is needed by a smaller preset")); /* all else was tried */
             assert_null(strstr(err.text, "--precision"));

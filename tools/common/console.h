@@ -9,7 +9,7 @@
 
 typedef struct console {
     bool quiet; /* warnings only */
-    bool json; /* one JSON object a line */
+    bool json; /* one JSON object per line */
     bool bar; /* stderr is a terminal: draw a progress bar */
     bool drawn; /* a bar stands on the last line of the terminal */
     double last; /* when it was drawn, in seconds */

@@ -5,7 +5,7 @@
 #include "common/console.h"
 #include "flim/flags.h"
 
-/* What a tool does with the options that were read; operands are empty where the table has none.  Results go to stdout. */
+/* What a tool does with the options that were read; operands are empty if the table has none.  Results go to stdout. */
 typedef flim_status (*tool_run)(void *options, const flim_string_list *operands, console *screen, flim_error *err);
 
 /* Reads the command line into options and runs, unless it asks for help or the version.  An error, which standard output that

@@ -4,7 +4,7 @@
 
 #include "cv/metrics/rank.h"
 
-/* A ranking with its truth: cell i counts as positive where label[i] == positive, and weight[i] times (NULL = once). */
+/* A ranking with its truth: cell i counts as positive if label[i] == positive, and weight[i] times (NULL = once). */
 typedef struct flim_ranking {
     int64_t n;
     const flim_ranked *ranked; /* (n) sorted descending */
@@ -13,7 +13,7 @@ typedef struct flim_ranking {
     const int64_t *weight; /* (n) or NULL */
 } flim_ranking;
 
-/* Area under the ROC curve, equal scores counted half (sklearn's roc_auc_score).  NaN where one of the two sides is empty. */
+/* Area under the ROC curve, equal scores counted half (sklearn's roc_auc_score).  NaN if one of the two sides is empty. */
 double flim_ranking_auc(const flim_ranking *r);
 
 /* Sum over distinct scores of precision times the gain in recall (sklearn's average_precision_score).  NaN without

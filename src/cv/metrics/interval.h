@@ -1,6 +1,6 @@
 /* How sure a metric is: bootstrap and DeLong intervals, and paired comparisons of two runs.
  *
- * For: the pooled out-of-fold predictions of a run.  Cells of one group (donor, dish) are not independent, so where there are
+ * For: the pooled out-of-fold predictions of a run.  Cells of one group (donor, dish) are not independent, so if there are
  *      groups whole groups are resampled; DeLong's interval knows no groups and is given beside it.
  * Owns: plain structs.  Errors: FLIM_ERROR_MEMORY only.  Deterministic in the seed.
  */

@@ -148,7 +148,7 @@ static void from_matrix(int classes, const int64_t *matrix, double *value)
     value[FLIM_SPECIFICITY] = two ? one_specificity : specificity;
     value[FLIM_F1] = two ? one_f1 : f1;
     value[FLIM_MACRO_F1] = f1;
-    /* Gorodkin's R_K, as sklearn's matthews_corrcoef; 0 where labels or predictions are constant. */
+    /* Gorodkin's R_K, as sklearn's matthews_corrcoef; 0 if labels or predictions are constant. */
     double total = (double)n;
     double spread = (total * total - predicted_squares) * (total * total - true_squares);
     value[FLIM_MCC] = spread > 0 ? (agree * total - true_predicted) / sqrt(spread) : 0;

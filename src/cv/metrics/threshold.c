@@ -6,7 +6,7 @@
 #include "cv/metrics/rank.h"
 #include "flim/metrics.h"
 
-/* A threshold t with not (low > t) and high > t: midway, even where low and high are neighbouring doubles. */
+/* A threshold t with not (low > t) and high > t: midway, even if low and high are neighbouring doubles. */
 static double between(double low, double high)
 {
     double middle = low + (high - low) / 2;
@@ -30,7 +30,7 @@ flim_status flim_choose_threshold_for(flim_metric objective, int64_t n, const in
     double *probability = flim_alloc((size_t)n, 2 * sizeof *probability, err);
     flim_ranked *ranked = flim_alloc((size_t)n, sizeof *ranked, err);
     FLIM_TRY_DONE(probability && ranked ? FLIM_OK : FLIM_ERROR_MEMORY);
-    /* Scores are the probabilities that the threshold will be held against, not logits: where the sigmoid has saturated, no
+    /* Scores are the probabilities that the threshold will be held against, not logits: if the sigmoid has saturated, no
      * threshold on the probability can tell two cells apart, and none must be promised. */
     flim_probabilities(n, 2, logits, probability);
     int64_t positives = 0, negatives = 0;

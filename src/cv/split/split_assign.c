@@ -301,7 +301,7 @@ flim_status flim_assign_groups(int64_t groups, int classes, const int64_t *count
     int64_t floor_of_gaps = least_gaps(&p);
     for (int start = 0; start <= MOST_STARTS; start++) {
         bool from_cover = start == MOST_STARTS;
-        if (from_cover) { /* the last start: from an exact search, where the others left gaps that need not be */
+        if (from_cover) { /* the last start: from an exact search, if the others left gaps that need not be */
             if (best.gaps == 0) {
                 known = FLIM_COVER_FOUND;
                 break;

@@ -38,12 +38,12 @@ flim_random flim_split_random(uint64_t seed, flim_split_stage stage, int fold);
 typedef enum flim_cover { FLIM_COVER_FOUND, FLIM_COVER_NONE, FLIM_COVER_UNKNOWN } flim_cover;
 
 /* Exact search: can the groups, count (groups, classes), be dealt into `folds` so that every fold has every class that any group
- * has?  FOUND fills fold_of (groups), -1 for groups that no fold needed; NONE is a proof; UNKNOWN where the search would take too
+ * has?  FOUND fills fold_of (groups), -1 for groups that no fold needed; NONE is a proof; UNKNOWN if the search would take too
  * long (or for more than 64 classes). */
 flim_status flim_cover_folds(int64_t groups, int classes, const int64_t *count, int folds, flim_cover *cover, int *fold_of,
                              flim_error *err);
 
-/* Deals groups into folds, none empty (groups >= folds).  With classes > 0: every class in every fold where that can be, else
+/* Deals groups into folds, none empty (groups >= folds).  With classes > 0: every class in every fold if that can be, else
  * as few gaps as found; then the least mean over classes of the standard deviation over folds of the class's share (the measure
  * that scikit-learn's StratifiedGroupKFold minimises); then even fold sizes.  With classes = 0, count is (groups,1), the
  * sizes, and only they are evened out.  *cover (may be NULL) says what is known about full coverage. */
@@ -51,7 +51,7 @@ flim_status flim_assign_groups(int64_t groups, int classes, const int64_t *count
                                int *fold_of, flim_error *err);
 
 /* Chooses the groups of an inner validation part among those with in_rest (groups): the fewest that hold every class, with
- * every class left in the rest as well; where that cannot be, as many classes as can be.  Among equals the shares by class
+ * every class left in the rest as well; if that cannot be, as many classes as can be.  Among equals the shares by class
  * nearest to `fraction`; then more groups while that brings them nearer and stays within it.  in_val (groups) is filled. */
 flim_status flim_choose_validation_groups(const flim_split_table *table, const bool *in_rest, double fraction, uint64_t seed,
                                           int fold, bool *in_val, flim_error *err);
@@ -70,7 +70,7 @@ flim_status flim_split_list(const bool *marked, int64_t n, int64_t **list, int64
 /* Sets val_complete of every fold. */
 void flim_split_set_complete(flim_splits *splits, const flim_split_data *data);
 
-/* Name of a class or group for messages; buffer is used where the data has no names. */
+/* Name of a class or group for messages; buffer is used if the data has no names. */
 const char *flim_split_class(const flim_split_data *data, int c, char buffer[32]);
 const char *flim_split_group(const flim_split_data *data, int64_t g, char buffer[32]);
 

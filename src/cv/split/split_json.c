@@ -101,7 +101,7 @@ static flim_status find_name(reader *r, const char *where, const char *name, int
     return FLIM_OK;
 }
 
-/* Reads an array of indices or names, sorted; absent = empty where that is allowed. */
+/* Reads an array of indices or names, sorted; absent = empty if that is allowed. */
 static flim_status read_part(reader *r, const flim_json *object, const char *fold, const char *key, bool needed,
                              int64_t **list, int64_t *count, flim_error *err)
 {
@@ -158,7 +158,7 @@ static flim_status read_header(const reader *r, const flim_json *root, flim_spli
     return FLIM_OK;
 }
 
-/* Without a stated mode: group where the file keeps every group whole, else stratified. */
+/* Without a stated mode: group if the file keeps every group whole, else stratified. */
 static flim_split_mode guess_mode(flim_splits *out, const flim_split_data *data)
 {
     if (data && data->group) {
