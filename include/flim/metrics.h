@@ -3,8 +3,8 @@
  * For: folds, pooled predictions and hold-out groups.  An undefined metric is NaN with a reason; it is null in JSON, empty in
  *      CSV, "n/a" in tables, and left out of means.  A logit that is not finite makes every metric undefined: a network that
  *      has diverged must not be scored as if it said class 0.
- * Conventions: label sets are all K classes, so that a class without cells counts in macro averages (sklearn's labels=range(K),
- *      zero_division=0); balanced accuracy alone leaves absent classes out, as sklearn's does.
+ * Conventions: label sets are all K classes, so that a class without cells counts in macro averages (sklearn's
+ *      labels=range(K), zero_division=0); balanced accuracy alone leaves absent classes out, as sklearn's does.
  * Owns: plain structs.  Errors: FLIM_ERROR_MEMORY only.
  */
 #ifndef FLIM_METRICS_H

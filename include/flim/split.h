@@ -1,7 +1,7 @@
 /* Cross-validation folds: train, inner validation and test parts.
  *
- * For: the modes of docs/metrics.md.  Every test part is disjoint from the others and together they cover all cells that are not
- *      held out; val is taken from the rest; in group modes no group stands in two parts of a fold.
+ * For: the modes of docs/metrics.md.  Every test part is disjoint from the others and together they cover all cells that are
+ *      not held out; val is taken from the rest; in group modes no group stands in two parts of a fold.
  * Owns: flim_splits owns its arrays; free with flim_splits_free.  The request's arrays are the caller's.
  * Errors: FLIM_ERROR_USAGE more folds than cells or groups, one class, an unknown group, with the numbers;
  *      FLIM_ERROR_DATA a splits file that does not fit the data.
@@ -66,8 +66,8 @@ flim_status flim_splits_make(const flim_split_data *data, const flim_split_reque
                              flim_error *err);
 void flim_splits_free(flim_splits *splits); /* leaves it zeroed; zeroed is allowed */
 
-/* Cells of the largest training part, 0 without folds: what a batch need not exceed.  With as many, no fold is left with a batch
- * of the one or two cells that it has more than another.  Of all folds, whichever of them a call trains. */
+/* Cells of the largest training part, 0 without folds: what a batch need not exceed.  With as many, no fold is left with a
+ * batch of the one or two cells that it has more than another.  Of all folds, whichever of them a call trains. */
 int64_t flim_splits_largest_part(const flim_splits *splits);
 
 /* Asserts the rules: parts sorted, in range, disjoint; tests a partition; groups whole in group modes; none empty but val. */
@@ -79,18 +79,18 @@ flim_status flim_splits_check_holdout(const flim_splits *splits, const flim_spli
 
 /* splits.json of docs/file-format.md (plus "holdout", an array of indices). */
 flim_status flim_splits_write(const flim_splits *splits, const char *path, flim_error *err);
-/* Reads that, or nnU-Net's splits_final.json shape: an array of {"train": [], "val": []} whose val is the fold's test part, as
- * cell names or indices.  With data (which a file of names and nnU-Net's shape need) the splits are checked against it; without
- * it, val_complete stays false.  If the file has no "mode", it is `group` if the file keeps every group whole, else
+/* Reads that, or nnU-Net's splits_final.json shape: an array of {"train": [], "val": []} whose val is the fold's test part,
+ * as cell names or indices.  With data (which a file of names and nnU-Net's shape need) the splits are checked against it;
+ * without it, val_complete stays false.  If the file has no "mode", it is `group` if the file keeps every group whole, else
  * `stratified`. */
 flim_status flim_splits_read(const char *path, const flim_split_data *data, flim_splits *out, flim_error *err);
 /* Takes an inner validation part (request's val_fraction, seed, log) out of the training part of every fold that has none. */
 flim_status flim_splits_add_validation(flim_splits *splits, const flim_split_data *data, const flim_split_request *request,
                                        flim_error *err);
 
-/* Logs what a user must know before trusting scores on these folds (flim_splits_make does so itself): classes absent from a part,
- * groups that stand in training and test parts at once, incomplete or empty validation parts.  validation_asked: false says
- * that none was wanted. */
+/* Logs what a user must know before trusting scores on these folds (flim_splits_make does so itself): classes absent from a
+ * part, groups that stand in training and test parts at once, incomplete or empty validation parts.  validation_asked: false
+ * says that none was wanted. */
 flim_status flim_splits_warn(const flim_splits *splits, const flim_split_data *data, bool validation_asked,
                              const flim_log *log, flim_error *err);
 

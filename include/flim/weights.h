@@ -25,9 +25,9 @@ flim_status flim_weights_write(const char *path, const flim_network *net, const 
 /* Reads shapes and metadata only. */
 flim_status flim_weights_probe(const char *path, flim_weights_info *out, flim_error *err);
 
-/* Reads into the arrays of `net` (P and S floats); a width, class count or input size that differs is an error that says both,
- * as are values that are not finite.  statistics NULL: running statistics are neither needed nor read (gradients files).  After
- * an error the arrays are unspecified. */
+/* Reads into the arrays of `net` (P and S floats); a width, class count or input size that differs is an error that says
+ * both, as are values that are not finite.  statistics NULL: running statistics are neither needed nor read (gradients
+ * files).  After an error the arrays are unspecified. */
 flim_status flim_weights_read(const char *path, const flim_network *net, float *parameters, float *statistics,
                               flim_error *err);
 

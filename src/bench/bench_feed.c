@@ -1,8 +1,9 @@
-/* flim_bench feed: what feeding costs.  Training steps on one fixed batch against the same steps fed from a file, in each cache mode.
+/* flim_bench feed: what feeding costs.  Training steps on one fixed batch against the same steps fed from a file, in each
+ * cache mode.
  *
- * A run of steps is one epoch as train_cv makes it: begin of the loader's phase, steps without waiting for their results, wait
- * at the end.  Rounds alternate between the modes, and the median of each mode counts; a first round, not timed, reads the
- * file into the page cache and captures the step.  The fixed batch stands in device memory where there is such. */
+ * A run of steps is one epoch as train_cv makes it: begin of the loader's phase, steps without waiting for their results,
+ * wait at the end.  Rounds alternate between the modes, and the median of each mode counts; a first round, not timed, reads
+ * the file into the page cache and captures the step.  The fixed batch stands in device memory where there is such. */
 #include <inttypes.h>
 #include <stddef.h>
 

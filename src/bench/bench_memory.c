@@ -1,4 +1,5 @@
-/* flim_bench memory: what plans predict against what the card says is gone, over presets, precisions, batches, checkpointing. */
+/* flim_bench memory: what plans predict against what the card says is gone, over presets, precisions, batches,
+ * checkpointing. */
 #include <inttypes.h>
 #include <math.h>
 #include <stddef.h>

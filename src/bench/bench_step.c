@@ -1,4 +1,5 @@
-/* flim_bench step: whole training steps, as in the comparison with PyTorch: cell i of step s is number ((s*batch + i) * 37) mod N.
+/* flim_bench step: whole training steps, as in the comparison with PyTorch: cell i of step s is number ((s*batch + i) * 37)
+ * mod N.
  *
  * A step that is timed is flim_program_train plus the wait for its loss; reading its cells is not.  Warm-up steps run first
  * and are undone, so they change times only.  Where the backend can, the operations are timed alone after the last step. */
@@ -110,7 +111,8 @@ static flim_status open_data(bench *b, flim_error *err)
     return flim_reader_create(b->dataset, &b->reader, err);
 }
 
-/* Width, classes and input size: from the weights where there are some, else from flags and data; disagreement is an error. */
+/* Width, classes and input size: from the weights where there are some, else from flags and data; disagreement is an
+ * error. */
 static flim_status build_network(bench *b, flim_error *err)
 {
     const step_options *o = b->o;

@@ -9,8 +9,8 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* Looks up `name`; *function, a pointer to a function, gets its address, or NULL with false.  dlsym gives a void *; POSIX promises that
- * it can hold a function's address. */
+/* Looks up `name`; *function, a pointer to a function, gets its address, or NULL with false.  dlsym gives a void *; POSIX
+ * promises that it can hold a function's address. */
 static inline bool flim_dl_find(void *library, const char *name, void *function)
 {
     void *address = dlsym(library, name);

@@ -43,7 +43,8 @@ static void bound(flim_host_memory *memory, int64_t limit, int64_t used)
     }
 }
 
-/* One control group's folder.  Its file cache counts as used, though the kernel gives it up before it lets an allocation fail. */
+/* One control group's folder.  Its file cache counts as used, though the kernel gives it up before it lets an allocation
+ * fail. */
 static void bound_by_group(flim_host_memory *memory, const char *folder, bool second)
 {
     const int64_t limit = number_at(folder, second ? "memory.max" : "memory.limit_in_bytes", "");

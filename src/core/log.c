@@ -3,8 +3,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-/* One line is one line, and a terminal's own: names from data files may hold anything.  Line ends, escapes and the like become
- * \n, \t or \x1b; what lies beyond ASCII (UTF-8) stays. */
+/* One line is one line, and a terminal's own: names from data files may hold anything.  Line ends, escapes and the like
+ * become \n, \t or \x1b; what lies beyond ASCII (UTF-8) stays. */
 static void show_controls(const char *text, char *out, size_t size)
 {
     size_t used = 0;

@@ -1,4 +1,5 @@
-/* One block of counter-based random numbers, for C and CUDA: the layout that flim/random.h fixes, on Random123's Philox4x32-10.
+/* One block of counter-based random numbers, for C and CUDA: the layout that flim/random.h fixes, on Random123's
+ * Philox4x32-10.
  *
  * For: random.c on the host and kernels on the device, which so draw equal bits.
  * Owns: nothing.  Cannot fail.

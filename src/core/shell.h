@@ -4,8 +4,8 @@
 
 #include <stddef.h>
 
-/* The word as a shell takes it: in quotes where it holds more than letters, digits and a path's usual characters.  Cut where out,
- * of `size` > 8 bytes, is too short. */
+/* The word as a shell takes it: in quotes where it holds more than letters, digits and a path's usual characters.  Cut where
+ * out, of `size` > 8 bytes, is too short. */
 void flim_shell_quote(const char *word, char *out, size_t size);
 
 #endif

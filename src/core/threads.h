@@ -1,7 +1,7 @@
 /* One pool for work that comes in numbered items: cells that are scanned, uploaded or read for a measurement.
  *
- * For: passes over all items on several threads, each with memory of its own.  The caller waits for the end.  (The loader, which runs
- *      beside its consumer, has threads that stay.)
+ * For: passes over all items on several threads, each with memory of its own.  The caller waits for the end.  (The loader,
+ *      which runs beside its consumer, has threads that stay.)
  * Owns: nothing; threads live as long as the call.  If none can be started the work is done on the caller's.
  * Errors: the first failure ends the hand-out of items and is returned; items in work are finished.
  */

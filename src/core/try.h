@@ -1,7 +1,7 @@
 /* One control flow for every call that can fail.
  *
- * For: functions that return flim_status.  FLIM_TRY leaves at once: for a function that owns nothing yet.  FLIM_TRY_DONE goes to the
- *      function's one clean-up path: it needs `flim_status status` and a label `done` in scope.
+ * For: functions that return flim_status.  FLIM_TRY leaves at once: for a function that owns nothing yet.  FLIM_TRY_DONE goes
+ *      to the function's one clean-up path: it needs `flim_status status` and a label `done` in scope.
  */
 #ifndef FLIM_CORE_TRY_H
 #define FLIM_CORE_TRY_H

@@ -1,7 +1,7 @@
 /* Baselines: what simple models reach in the same folds.
  *
- * For: showing whether a network has learned more than the class frequencies, the confounds (brightness, cell size, peak bin), or
- *      the decay summed over the mask.
+ * For: showing whether a network has learned more than the class frequencies, the confounds (brightness, cell size, peak
+ *      bin), or the decay summed over the mask.
  * Owns: feature arrays are the caller's; a model owns its arrays, free with flim_logistic_free.
  * Errors: FLIM_ERROR_MEMORY; FLIM_ERROR_USAGE for no cells or a feature that is not finite.
  * No randomness.  Features are standardised by the training cells alone.
@@ -29,8 +29,8 @@ typedef struct flim_logistic_options {
     const volatile int *stop; /* polled at each Newton step; non-zero: FLIM_INTERRUPTED.  May be NULL */
 } flim_logistic_options;
 
-/* Fits on the cells rows[0..n_rows-1] of x (n,F), labels in data, by Newton's method; each step is solved by conjugate gradients, so
- * that no (F x F) matrix is needed. */
+/* Fits on the cells rows[0..n_rows-1] of x (n,F), labels in data, by Newton's method; each step is solved by conjugate
+ * gradients, so that no (F x F) matrix is needed. */
 flim_status flim_logistic_fit(const flim_split_data *data, const double *x, int features, const int64_t *rows, int64_t n_rows,
                               const flim_logistic_options *options, flim_logistic *out, flim_error *err);
 void flim_logistic_free(flim_logistic *model); /* leaves it zeroed; zeroed is allowed */

@@ -1,7 +1,8 @@
 /* The sampler: which cells an epoch trains on, in which order.
  *
  * For: natural (each cell once, shuffled), balanced (as many draws as cells; classes equally likely, with replacement, as
- *      torch's WeightedRandomSampler), group-balanced (group, then cell within it).  Weights come from the training part only.
+ *      torch's WeightedRandomSampler), group-balanced (group, then cell within it).  Weights come from the training part
+ *      only.
  * Owns: the caller owns draws.  Errors: FLIM_ERROR_USAGE group-balanced without groups; FLIM_ERROR_MEMORY.
  */
 #ifndef FLIM_SAMPLER_H

@@ -1,7 +1,7 @@
 /* JSON values: a thin cover over jansson, so that only src/formats/ knows it.
  *
- * For: splits.json, summary.json, environment.json, --json outputs and their readers.  NaN and infinities become null: JSON has
- *      neither.  Objects keep the order in which keys were set.
+ * For: splits.json, summary.json, environment.json, --json outputs and their readers.  NaN and infinities become null: JSON
+ *      has neither.  Objects keep the order in which keys were set.
  * Owns: the caller owns what it creates or parses until it puts it into a parent, which then owns it.
  * Errors: builders never fail at once; a failed allocation is remembered: flim_json_is_whole, and FLIM_ERROR_MEMORY of
  *      flim_json_write.  Parsing: FLIM_ERROR_DATA with file, line and column.

@@ -1,11 +1,11 @@
 /* The safetensors container: named little-endian arrays behind a JSON header.
  *
- * For: weights (flim/weights.h) and checkpoints.  The format (huggingface/safetensors, README "Format"): 8 bytes little-endian
- *      header length, the header {"name": {"dtype", "shape", "data_offsets": [begin, end]}, ..., "__metadata__": {string:
- *      string}}, then the data, which the arrays cover without hole or overlap.
+ * For: weights (flim/weights.h) and checkpoints.  The format (huggingface/safetensors, README "Format"): 8 bytes
+ *      little-endian header length, the header {"name": {"dtype", "shape", "data_offsets": [begin, end]}, ...,
+ *      "__metadata__": {string: string}}, then the data, which the arrays cover without hole or overlap.
  * Owns: an open file owns its table; names and metadata live until flim_safetensors_close.  Written data is the caller's.
- * Errors: FLIM_ERROR_DATA for whatever does not hold, with the file and the array's name; FLIM_ERROR_WRITE.  Everything in the
- *      header is checked against the file's size before anything of that size is allocated.
+ * Errors: FLIM_ERROR_DATA for whatever does not hold, with the file and the array's name; FLIM_ERROR_WRITE.  Everything in
+ *      the header is checked against the file's size before anything of that size is allocated.
  */
 #ifndef FLIM_FORMATS_SAFETENSORS_H
 #define FLIM_FORMATS_SAFETENSORS_H
@@ -54,8 +54,8 @@ typedef struct flim_array_item {
     const void *data;
 } flim_array_item;
 
-/* Writes a file atomically, arrays in the order given; metadata: an object of strings or NULL, taken over and freed.  The data's
- * SHA-256 goes into the metadata as "sha256". */
+/* Writes a file atomically, arrays in the order given; metadata: an object of strings or NULL, taken over and freed.  The
+ * data's SHA-256 goes into the metadata as "sha256". */
 flim_status flim_safetensors_write(const char *path, flim_json *metadata, const flim_array_item *items, int n_items,
                                    flim_error *err);
 

@@ -8,10 +8,10 @@
  *     {{^name}}..{{/name}}  if {{#name}} would write nothing;  {{#@first}}  only for the first item of an array
  *     {{>file}}             another template;  {{! comment }}
  *
- *      Names are searched in the innermost item first.  A section's tag, a comment or a file alone on a line leaves no line behind;
- *      a line that ends with a backslash goes on in the next, without that one's leading blanks.
- * Owns: nothing.  Errors: FLIM_ERROR for a fault in a template, a name without a value for one; FLIM_ERROR_MEMORY if the JSON value is
- *      incomplete.
+ *      Names are searched in the innermost item first.  A section's tag, a comment or a file alone on a line leaves no line
+ *      behind; a line that ends with a backslash goes on in the next, without that one's leading blanks.
+ * Owns: nothing.  Errors: FLIM_ERROR for a fault in a template, a name without a value for one; FLIM_ERROR_MEMORY if the JSON
+ *      value is incomplete.
  */
 #ifndef FLIM_FORMATS_TEMPLATE_H
 #define FLIM_FORMATS_TEMPLATE_H

@@ -1,8 +1,8 @@
 /* YAML as configs use it: one map of `key: text` and `key: [text, ...]`, on libyaml.
  *
- * For: settings files.  `stages:` alone may list maps; each becomes a text of "key=value" words.  Other maps within maps, anchors,
- *      aliases, tags, several documents and repeated keys are errors: a config is a flat list, and what looks like more would
- *      not do what its writer meant.  A byte-order mark before the text is no part of it.
+ * For: settings files.  `stages:` alone may list maps; each becomes a text of "key=value" words.  Other maps within maps,
+ *      anchors, aliases, tags, several documents and repeated keys are errors: a config is a flat list, and what looks like
+ *      more would not do what its writer meant.  A byte-order mark before the text is no part of it.
  * Owns: flim_yaml_free frees what read and parse made; on failure there is nothing to free.
  * Errors: FLIM_ERROR_USAGE, with "file:line" for everything in the file; FLIM_ERROR_MEMORY.
  */

@@ -15,7 +15,8 @@ typedef struct flim_plan_session {
     int64_t cells; /* of the largest training part, which no batch exceeds */
 } flim_plan_session;
 
-/* The largest divisor (1 at least) of `whole` cells per update that is at most `most`: batch x accumulate then is `whole` exactly. */
+/* The largest divisor (1 at least) of `whole` cells per update that is at most `most`: batch x accumulate then is `whole`
+ * exactly. */
 int64_t flim_plan_divisor(int64_t whole, int64_t most);
 
 /* --show: what a config uses, stage by stage, as lines and as json's "stages". */

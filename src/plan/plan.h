@@ -57,7 +57,8 @@ typedef struct flim_plan {
 
 /* Cells of a prediction batch, what 0 and -1 stand for resolved. */
 int64_t flim_plan_eval_batch(const flim_plan_request *request);
-/* A request from settings: network sizes and eval batch as set; precision as the device takes it for auto; a batch of 0 (auto) is the caller's to settle. */
+/* A request from settings: network sizes and eval batch as set; precision as the device takes it for auto; a batch of 0
+ * (auto) is the caller's to settle. */
 flim_plan_request flim_plan_request_of(const flim_settings *settings, const flim_network *net,
                                        const flim_device_info *device);
 
@@ -78,8 +79,8 @@ flim_status flim_plan_compile(flim_device *device, const flim_plan_request *requ
 flim_status flim_plan_make(flim_device *device, const flim_plan_request *request, const flim_plan_budget *budget,
                            flim_plan *out, flim_error *err);
 
-/* Beside the program's items in plan->memory, what else the request needs: the context and what others hold, the loader's prefetch
- * buffers, decoded cells; sets the sums. */
+/* Beside the program's items in plan->memory, what else the request needs: the context and what others hold, the loader's
+ * prefetch buffers, decoded cells; sets the sums. */
 void flim_plan_complete(flim_plan *plan, const flim_device *device, const flim_plan_budget *budget);
 
 /* Whether a plan stays within the budget. */
@@ -88,8 +89,9 @@ bool flim_plan_fits(const flim_plan *plan, const flim_plan_budget *budget);
 int64_t flim_plan_limit(const flim_device *device, const flim_plan_request *request, const flim_plan_budget *budget);
 
 /* The largest batch of at most `cap` cells (the training part's) whose plan stays within the budget: a real search, as memory
- * is not monotone in the batch.  Batches above 32 are multiples of 8, unless the cap itself fits.  An eval batch that is given is
- * kept beside every batch; if it does not fit even beside one cell, out->request.eval_batch is 0: the training batch. */
+ * is not monotone in the batch.  Batches above 32 are multiples of 8, unless the cap itself fits.  An eval batch that is
+ * given is kept beside every batch; if it does not fit even beside one cell, out->request.eval_batch is 0: the training
+ * batch. */
 flim_status flim_plan_largest(flim_device *device, const flim_plan_request *request, const flim_plan_budget *budget,
                               int64_t cap, flim_plan *out, flim_error *err);
 
@@ -111,8 +113,8 @@ flim_status flim_plan_try(flim_device *device, const flim_plan_request *request,
                           flim_plan_trial *out, flim_error *err);
 
 /* --batch auto on a device that is there: flim_plan_largest, by a description of the device if it has one, then
- * flim_plan_try, with fewer cells until that succeeds: the plan's own tuning may want more workspace, others may take memory, and
- * a card may have no right convolution for so many cells.  Each step down is a note in `log` (may be NULL).  *out is the
+ * flim_plan_try, with fewer cells until that succeeds: the plan's own tuning may want more workspace, others may take memory,
+ * and a card may have no right convolution for so many cells.  Each step down is a note in `log` (may be NULL).  *out is the
  * plan that ran, *trial what it took. */
 flim_status flim_plan_auto(flim_device *device, const flim_plan_request *request, const flim_plan_budget *budget, int64_t cap,
                            const flim_log *log, flim_plan *out, flim_plan_trial *trial, flim_error *err);
@@ -132,18 +134,19 @@ typedef struct flim_suggestions {
     char why[400];
 } flim_suggestions;
 
-/* Plans for a request: as it is, and with the batch, precision and recomputation that the card allows; what gains nothing over
- * another is left out.  effective: cells per update (batch x accumulate) to keep exactly; 0 = the request's, or nearly so many
- * if only tiny batches divide them.  cap: cells of the training part, which no batch and no update exceeds. */
+/* Plans for a request: as it is, and with the batch, precision and recomputation that the card allows; what gains nothing
+ * over another is left out.  effective: cells per update (batch x accumulate) to keep exactly; 0 = the request's, or nearly
+ * so many if only tiny batches divide them.  cap: cells of the training part, which no batch and no update exceeds. */
 flim_status flim_plan_suggest(flim_device *device, const flim_plan_request *request, const flim_plan_budget *budget,
                               int64_t effective, int64_t cap, flim_suggestions *out, flim_error *err);
 
 /* ---- configs ---------------------------------------------------------------------------------------------------------- */
 
 /* Writes a plan's batch, accumulate, eval_batch, precision and checkpoint_activations into a YAML config, keeping every other
- * byte, after saving it as CONFIG.backup.N (the first free N from 1); atomic.  A value that the config (with what it includes)
- * has already is left as it is; one that must change and stands not in the file itself is FLIM_ERROR_USAGE, as is another preset
- * than the plan's network has, and the file is untouched then, as after every other error.  backup gets the copy's path. */
+ * byte, after saving it as CONFIG.backup.N (the first free N from 1); atomic.  A value that the config (with what it
+ * includes) has already is left as it is; one that must change and stands not in the file itself is FLIM_ERROR_USAGE, as is
+ * another preset than the plan's network has, and the file is untouched then, as after every other error.  backup gets the
+ * copy's path. */
 flim_status flim_plan_apply(const flim_plan *plan, const char *config, char backup[4096], flim_error *err);
 
 /* ---- gpu_plan --------------------------------------------------------------------------------------------------------- */

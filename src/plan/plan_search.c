@@ -42,8 +42,8 @@ static int64_t next_higher(int64_t batch)
     return batch < FINE ? batch + 1 : (batch / STEP + 1) * STEP;
 }
 
-/* The plan of one cell per step.  An eval batch that does not fit beside that, or that the device cannot compute, is dropped: then
- * prediction takes the training batch. */
+/* The plan of one cell per step.  An eval batch that does not fit beside that, or that the device cannot compute, is dropped:
+ * then prediction takes the training batch. */
 static flim_status plan_one(flim_device *device, flim_plan_request *request, const flim_plan_budget *budget, flim_plan *out,
                             flim_error *err)
 {
@@ -80,8 +80,8 @@ static flim_status too_little(const flim_device *device, const flim_plan_request
                      request->recompute == FLIM_RECOMPUTE_NONE ? ", --checkpoint-activations all" : "");
 }
 
-/* plan_batch of *batch cells, or of the most below it (to STEP) that the device has a right way to compute: cuDNN refuses some
- * convolutions near 2^31 elements, and of some its results there are wrong. */
+/* plan_batch of *batch cells, or of the most below it (to STEP) that the device has a right way to compute: cuDNN refuses
+ * some convolutions near 2^31 elements, and of some its results there are wrong. */
 static flim_status plan_at_most(flim_device *device, const flim_plan_request *request, const flim_plan_budget *budget,
                                 int64_t *batch, flim_plan *out, flim_error *err)
 {
@@ -144,9 +144,9 @@ static flim_status close_in(flim_device *device, const flim_plan_request *reques
     }
 }
 
-/* Doubles and redoubles the batch from *low, which fits, up to one that does not, and closes in on the most that fits without its
- * workspace, at most *cap.  *cap becomes the most that the device can compute if that is less; *whole the largest plan seen
- * on the way that fits with its workspace. */
+/* Doubles and redoubles the batch from *low, which fits, up to one that does not, and closes in on the most that fits without
+ * its workspace, at most *cap.  *cap becomes the most that the device can compute if that is less; *whole the largest plan
+ * seen on the way that fits with its workspace. */
 static flim_status most_steady(flim_device *device, const flim_plan_request *request, const flim_plan_budget *budget,
                                int64_t *cap, steady *low, flim_plan *whole, flim_error *err)
 {
@@ -180,9 +180,9 @@ static flim_status try_batch(flim_device *device, const flim_plan_request *reque
     return status == FLIM_OK || status == FLIM_ERROR_DEVICE ? FLIM_OK : flim_fail(err, status, "%s", why.text);
 }
 
-/* The first batch from `from` down to above *out's whose whole plan fits, workspace included; *out stays if there is none.  Each
- * is tried at first, as workspace jumps; if it does not after that many, it grows with the batch: larger and larger steps down
- * to one that fits, and halving back up. */
+/* The first batch from `from` down to above *out's whose whole plan fits, workspace included; *out stays if there is none.
+ * Each is tried at first, as workspace jumps; if it does not after that many, it grows with the batch: larger and larger
+ * steps down to one that fits, and halving back up. */
 static flim_status first_below(flim_device *device, const flim_plan_request *request, const flim_plan_budget *budget,
                                int64_t from, flim_plan *out, flim_error *err)
 {
@@ -296,7 +296,8 @@ flim_status flim_plan_auto(flim_device *device, const flim_plan_request *request
         }
         flim_log_line(log, FLIM_LOG_NOTE, "batch auto: %" PRId64 " cells will not do%s%s", batch, why.text[0] ? ": " : "",
                       why.text);
-        /* FLIM_ERROR_DEVICE: near 2^31 elements cuDNN has convolutions whose results are wrong; smaller batches have others. */
+        /* FLIM_ERROR_DEVICE: near 2^31 elements cuDNN has convolutions whose results are wrong; smaller batches have
+         * others. */
         const int64_t less = round_down(batch - batch / (status == FLIM_ERROR_DEVICE ? 4 : 16));
         batch = less < batch ? less : next_lower(batch);
     }

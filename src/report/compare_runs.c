@@ -32,8 +32,8 @@ static bool same_rest(const flim_fold *a, const flim_fold *b, uint8_t *seen)
     return same;
 }
 
-/* In every fold of the same data the same test cells and the same others to learn from; which of those are kept for validation
- * is part of a method, and may differ. */
+/* In every fold of the same data the same test cells and the same others to learn from; which of those are kept for
+ * validation is part of a method, and may differ. */
 static flim_status same_splits(const flim_splits *a, const flim_splits *b, bool *same, flim_error *err)
 {
     *same = a->n_folds == b->n_folds;

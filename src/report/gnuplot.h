@@ -4,8 +4,8 @@
 
 #include "formats/json.h"
 
-/* Draws what the template makes of the values.  *svg is the caller's (flim_free), *bytes its length.  FLIM_ERROR with gnuplot's own
- * words if it is not installed or refuses. */
+/* Draws what the template makes of the values.  *svg is the caller's (flim_free), *bytes its length.  FLIM_ERROR with
+ * gnuplot's own words if it is not installed or refuses. */
 flim_status gnuplot_draw(const char *template_name, const flim_json *values, char **svg, size_t *bytes, flim_error *err);
 
 #endif

@@ -1,5 +1,5 @@
-/* The report as one self-contained HTML page: no script, no file beside it; pictures are embedded as data.  The page is made of
- * templates/page.html; here are the values that it is filled with. */
+/* The report as one self-contained HTML page: no script, no file beside it; pictures are embedded as data.  The page is made
+ * of templates/page.html; here are the values that it is filled with. */
 #include "report/html.h"
 
 #include <math.h>

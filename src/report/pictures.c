@@ -8,8 +8,8 @@
 #include "flim/settings.h"
 #include "report/report_internal.h"
 
-/* Opens the data of a run: options' files, else those of its config.yaml.  *dataset = NULL if they cannot be opened; why gets the
- * reason. */
+/* Opens the data of a run: options' files, else those of its config.yaml.  *dataset = NULL if they cannot be opened; why gets
+ * the reason. */
 static flim_status open_data(const report_run *run, const flim_report_options *options, flim_dataset **dataset,
                              flim_error *why, flim_error *err)
 {

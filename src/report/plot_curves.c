@@ -22,8 +22,8 @@ static void free_curve(curve *c)
     flim_free(c->positive);
 }
 
-/* Cells of the pool, those of fold `only` or all (-1), with the logits (n,K') of the network or of a baseline; the score is the
- * logit (two classes) or the probability of class c. */
+/* Cells of the pool, those of fold `only` or all (-1), with the logits (n,K') of the network or of a baseline; the score is
+ * the logit (two classes) or the probability of class c. */
 static flim_status make_curve(const report_run *run, const float *logits, int only, int c, curve *out, flim_error *err)
 {
     const flim_pool *p = &run->pool;

@@ -16,7 +16,8 @@ enum { PLOT_WIDTH = 430, PLOT_HEIGHT = 400, PLOT_TITLE = 64 };
 flim_json *plot_begin(int height);
 /* Draws the plot, nothing if template_name is NULL, and frees its values. */
 flim_status plot_finish(flim_json *plot, const char *template_name, report_svg *out, flim_error *err);
-/* "fold 3 (0.812)", without a value if that is NaN; if there are too many folds to name, "folds" for the first and NULL for the rest. */
+/* "fold 3 (0.812)", without a value if that is NaN; if there are too many folds to name, "folds" for the first and NULL for
+ * the rest. */
 const char *plot_fold_title(const report_run *run, int f, double value, char title[PLOT_TITLE]);
 
 /* Training (dashed) and validation loss by epoch, one colour per fold.  Empty if no fold has a history. */

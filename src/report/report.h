@@ -1,8 +1,8 @@
 /* Reports on finished runs: what fold_metrics shows.
  *
- * For: one or more run folders.  Everything is recomputed from the folds' predictions.csv; summary.json is only compared.  Beside
- *      the network stand intervals, the baselines whose predictions train_cv left in the folder, and a table of groups; two or more
- *      runs are compared in pairs with the first.
+ * For: one or more run folders.  Everything is recomputed from the folds' predictions.csv; summary.json is only compared.
+ *      Beside the network stand intervals, the baselines whose predictions train_cv left in the folder, and a table of
+ *      groups; two or more runs are compared in pairs with the first.
  * Owns: a report owns all it read.  Errors: FLIM_ERROR_DATA for a folder that is no run, or predictions that do not fit its
  *      splits; FLIM_ERROR_WRITE; FLIM_ERROR_MEMORY.  What a reader must know but is no error goes to the log as a warning.
  */
@@ -32,7 +32,8 @@ void flim_report_destroy(flim_report *report); /* NULL is allowed */
 
 /* The tables for a terminal, line by line. */
 flim_status flim_report_print(const flim_report *report, const flim_log *log, flim_error *err);
-/* One row per fold, then mean, sd, pooled, interval ends, those at threshold 0.5, holdout, baselines; undefined is empty.  All runs below each other. */
+/* One row per fold, then mean, sd, pooled, interval ends, those at threshold 0.5, holdout, baselines; undefined is empty.
+ * All runs below each other. */
 flim_status flim_report_write_csv(const flim_report *report, const char *path, flim_error *err);
 flim_status flim_report_write_json(const flim_report *report, const char *path, flim_error *err);
 flim_status flim_report_write_markdown(const flim_report *report, const char *path, flim_error *err);

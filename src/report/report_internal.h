@@ -1,7 +1,7 @@
 /* What the files of the report share.  Private to src/report/.
  *
- * read_runs.c fills a run from its folder; evaluate_runs.c computes rows and findings from it, group_tables.c what is by group;
- * check_runs.c compares summary.json with it, compare_runs.c pairs two runs, or a run and its baselines.  The writers
+ * read_runs.c fills a run from its folder; evaluate_runs.c computes rows and findings from it, group_tables.c what is by
+ * group; check_runs.c compares summary.json with it, compare_runs.c pairs two runs, or a run and its baselines.  The writers
  * (report_tables.c, report_files.c, html.c) only read it.
  */
 #ifndef FLIM_REPORT_INTERNAL_H
@@ -138,8 +138,8 @@ typedef struct report_picture {
     double *intensity, *decay;
 } report_picture;
 
-/* Pictures of the cells named by cell (n), from the run's data or options' files.  *found = false, with the reason in `why`, where
- * the data is absent or another. */
+/* Pictures of the cells named by cell (n), from the run's data or options' files.  *found = false, with the reason in `why`,
+ * where the data is absent or another. */
 flim_status report_read_pictures(const report_run *run, const flim_report_options *options, const int64_t *cell, int64_t n,
                                  report_picture *out, bool *found, flim_error *why, flim_error *err);
 

@@ -25,8 +25,8 @@ flim_log console_log(console *c);
 void console_progress(void *context, const flim_progress *progress);
 
 /* For what can be stopped: catches INT, TERM, HUP and USR1 into the flag that it returns (0, then the signal's number); a
- * second INT ends the program at once.  HUP stays ignored where it was, as under nohup.  SIGPIPE is ignored: a closed pipe is a
- * write that fails, not the end of a run. */
+ * second INT ends the program at once.  HUP stays ignored where it was, as under nohup.  SIGPIPE is ignored: a closed pipe is
+ * a write that fails, not the end of a run. */
 const volatile int *console_catch_signals(void);
 
 /* Prints the error of a failed call to stderr ("train_cv: error: ...") and returns the exit code: the status's own number,

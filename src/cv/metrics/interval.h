@@ -26,15 +26,16 @@ typedef struct flim_scored {
     int64_t groups;
 } flim_scored;
 
-/* Percentile interval of each metric over `replicates` resamples with replacement of the groups (or cells), ends interpolated as
- * numpy.percentile does.  Replicates in which a metric is undefined (a class absent) are left out of it; used[m] says how many
- * counted, and fewer than half make the interval undefined.  level: 0.95.  With one group all intervals are undefined. */
+/* Percentile interval of each metric over `replicates` resamples with replacement of the groups (or cells), ends interpolated
+ * as numpy.percentile does.  Replicates in which a metric is undefined (a class absent) are left out of it; used[m] says how
+ * many counted, and fewer than half make the interval undefined.  level: 0.95.  With one group all intervals are
+ * undefined. */
 flim_status flim_bootstrap(const flim_scored *scored, int replicates, double level, uint64_t seed,
                            flim_interval interval[FLIM_N_METRICS], int used[FLIM_N_METRICS], flim_error *err);
 
 /* DeLong's interval of the area under the ROC curve (DeLong et al., Biometrics 1988; by midranks, Sun & Xu 2014): normal,
- * clipped to 0..1.  Ties count half.  positive: (n) 0/1.  *se gets the standard error.  Undefined with fewer than two cells of
- * either kind. */
+ * clipped to 0..1.  Ties count half.  positive: (n) 0/1.  *se gets the standard error.  Undefined with fewer than two cells
+ * of either kind. */
 flim_status flim_delong(int64_t n, const uint8_t *positive, const double *score, double level, double *auc, double *se,
                         flim_interval *interval, flim_error *err);
 
@@ -44,8 +45,8 @@ typedef struct flim_paired_test {
 } flim_paired_test;
 
 /* Corrected resampled t-test over folds (Nadeau & Bengio 2003): the variance of the mean difference is inflated by
- * 1/k + test/train, because training parts overlap.  a, b: (k) a metric of the same folds, pairs with NaN left out; test_share =
- * cells in test / cells in train.  Two-sided p of Student's t with k - 1 degrees of freedom. */
+ * 1/k + test/train, because training parts overlap.  a, b: (k) a metric of the same folds, pairs with NaN left out;
+ * test_share = cells in test / cells in train.  Two-sided p of Student's t with k - 1 degrees of freedom. */
 flim_paired_test flim_corrected_t_test(const double *a, const double *b, int k, double test_share);
 
 /* McNemar's exact test over cells: of those that only one of the two got right.  only_a, only_b: their numbers.  Two-sided

@@ -1,5 +1,5 @@
-/* Everything about scored cells that does not change when cells are weighted: rankings, losses, calibration bins.  Computed once,
- * then read by the plain metrics and by each replicate of a bootstrap. */
+/* Everything about scored cells that does not change when cells are weighted: rankings, losses, calibration bins.  Computed
+ * once, then read by the plain metrics and by each replicate of a bootstrap. */
 #ifndef FLIM_CV_SCORES_H
 #define FLIM_CV_SCORES_H
 

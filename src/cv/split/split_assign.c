@@ -1,8 +1,8 @@
 /* Groups into folds: many greedy starts, each improved by moves and swaps, the best kept.
  *
- * The cost is compared in three parts: gaps = (class, fold) pairs without a cell, an empty fold counting as one more; then the
- * mean over classes of the standard deviation over folds of the class's share, which is what scikit-learn lowers; then that of all
- * cells.  They come from exact integer sums, so that the order of the moves leaves no rounding behind.
+ * The cost is compared in three parts: gaps = (class, fold) pairs without a cell, an empty fold counting as one more; then
+ * the mean over classes of the standard deviation over folds of the class's share, which is what scikit-learn lowers; then
+ * that of all cells.  They come from exact integer sums, so that the order of the moves leaves no rounding behind.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -188,8 +188,8 @@ static int by_key_descending(const void *a, const void *b)
     return (x->place > y->place) - (x->place < y->place);
 }
 
-/* The order in which a greedy start places the groups: shuffled; then, for `kind` 0, those whose class counts differ most among
- * themselves first (as scikit-learn does), for 1 the largest first, for 2 the rarest class first, for 3 as
+/* The order in which a greedy start places the groups: shuffled; then, for `kind` 0, those whose class counts differ most
+ * among themselves first (as scikit-learn does), for 1 the largest first, for 2 the rarest class first, for 3 as
  * shuffled. */
 static flim_status order_groups(const plan *p, int kind, flim_random *random, int64_t *order, flim_error *err)
 {

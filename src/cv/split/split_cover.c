@@ -1,8 +1,8 @@
 /* Is there a way to deal groups into folds so that every fold has every class?  An exact search.
  *
- * Groups with the same set of classes are interchangeable, so the search counts kinds of groups.  A group that has every class
- * makes a fold by itself and is never better used otherwise.  The rest is depth first: fold by fold, the class with the least
- * supply first; positions that have failed are remembered, which also removes the symmetry between folds.
+ * Groups with the same set of classes are interchangeable, so the search counts kinds of groups.  A group that has every
+ * class makes a fold by itself and is never better used otherwise.  The rest is depth first: fold by fold, the class with the
+ * least supply first; positions that have failed are remembered, which also removes the symmetry between folds.
  */
 #include <stdlib.h>
 #include <string.h>

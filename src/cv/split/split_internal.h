@@ -1,7 +1,7 @@
 /* The inside of the splitter: tables of groups by class, and the searches over them.
  *
- * Everything works on a table whose cells and groups stand in an order of their own (by name), so that the order of the rows in
- * the file never shows.  Random choices come from flim_split_random: one stream for each (seed, stage, fold).
+ * Everything works on a table whose cells and groups stand in an order of their own (by name), so that the order of the rows
+ * in the file never shows.  Random choices come from flim_split_random: one stream for each (seed, stage, fold).
  */
 #ifndef FLIM_CV_SPLIT_PARTS_H
 #define FLIM_CV_SPLIT_PARTS_H
@@ -37,16 +37,16 @@ flim_random flim_split_random(uint64_t seed, flim_split_stage stage, int fold);
 /* What is known about "every class in every fold". */
 typedef enum flim_cover { FLIM_COVER_FOUND, FLIM_COVER_NONE, FLIM_COVER_UNKNOWN } flim_cover;
 
-/* Exact search: can the groups, count (groups, classes), be dealt into `folds` so that every fold has every class that any group
- * has?  FOUND fills fold_of (groups), -1 for groups that no fold needed; NONE is a proof; UNKNOWN if the search would take too
- * long (or for more than 64 classes). */
+/* Exact search: can the groups, count (groups, classes), be dealt into `folds` so that every fold has every class that any
+ * group has?  FOUND fills fold_of (groups), -1 for groups that no fold needed; NONE is a proof; UNKNOWN if the search would
+ * take too long (or for more than 64 classes). */
 flim_status flim_cover_folds(int64_t groups, int classes, const int64_t *count, int folds, flim_cover *cover, int *fold_of,
                              flim_error *err);
 
 /* Deals groups into folds, none empty (groups >= folds).  With classes > 0: every class in every fold if that can be, else
- * as few gaps as found; then the least mean over classes of the standard deviation over folds of the class's share (the measure
- * that scikit-learn's StratifiedGroupKFold minimises); then even fold sizes.  With classes = 0, count is (groups,1), the
- * sizes, and only they are evened out.  *cover (may be NULL) says what is known about full coverage. */
+ * as few gaps as found; then the least mean over classes of the standard deviation over folds of the class's share (the
+ * measure that scikit-learn's StratifiedGroupKFold minimises); then even fold sizes.  With classes = 0, count is (groups,1),
+ * the sizes, and only they are evened out.  *cover (may be NULL) says what is known about full coverage. */
 flim_status flim_assign_groups(int64_t groups, int classes, const int64_t *count, int folds, uint64_t seed, flim_cover *cover,
                                int *fold_of, flim_error *err);
 
@@ -56,7 +56,8 @@ flim_status flim_assign_groups(int64_t groups, int classes, const int64_t *count
 flim_status flim_choose_validation_groups(const flim_split_table *table, const bool *in_rest, double fraction, uint64_t seed,
                                           int fold, bool *in_val, flim_error *err);
 
-/* Marks val (data->n) for a validation part of the cells with rest (data->n): whole groups when by_group, else stratified cells. */
+/* Marks val (data->n) for a validation part of the cells with rest (data->n): whole groups when by_group, else stratified
+ * cells. */
 flim_status flim_split_validation(const flim_split_table *table, const bool *rest, bool by_group, double fraction,
                                   uint64_t seed, int fold, bool *val, flim_error *err);
 

@@ -71,8 +71,8 @@ static double miss_of(const cover *v)
     return miss + fabs((double)val / (double)rest - v->fraction);
 }
 
-/* Tries all ways to cover the open classes with at most `left` more groups, giving up at most `skips` more classes; keeps the one
- * that misses least. */
+/* Tries all ways to cover the open classes with at most `left` more groups, giving up at most `skips` more classes; keeps the
+ * one that misses least. */
 static void search(cover *v, int left, int skips)
 {
     int open = -1, n_open = 0;
