@@ -1,4 +1,5 @@
 #include "cuda/conv/conv_direct.h"
+#include "cuda/kernels/reduce.cuh"
 #include "cuda/kernels/vector.cuh"
 
 namespace
@@ -114,20 +115,6 @@ __device__ double finish(const flim_conv_problem &p, const flim_conv_arguments &
     return fmaf(z, a.epilogue.scale[c], a.epilogue.shift[c]) > 0.0f ? v : 0.01 * v;
 }
 
-/* Adds v over the block; thread 0 gets the sum. */
-__device__ double block_sum(double v)
-{
-    __shared__ double shared[THREADS];
-    __syncthreads();
-    shared[threadIdx.x] = v;
-    for (int half = THREADS / 2; half > 0; half /= 2) {
-        __syncthreads();
-        if (threadIdx.x < half)
-            shared[threadIdx.x] += shared[threadIdx.x + half];
-    }
-    return shared[0];
-}
-
 /* A large odd stride spreads the samples over positions and channels. */
 __device__ int64_t sample_at(int64_t sample, int64_t outputs)
 {
@@ -148,7 +135,7 @@ __global__ void __launch_bounds__(THREADS)
         sum += p.op == FLIM_CONV_FORWARD ? forward_term<T>(p, a, output, i)
                : p.op == FLIM_CONV_DATA  ? data_term<T>(p, a, output, i)
                                          : weight_term<T>(p, a, output, i);
-    sum = block_sum(sum);
+    sum = block_sum<THREADS>(sum);
     if (threadIdx.x > 0)
         return;
     const void *under_test = p.op == FLIM_CONV_FORWARD ? a.y : p.op == FLIM_CONV_DATA ? a.x : a.w;
@@ -169,7 +156,7 @@ __global__ void __launch_bounds__(THREADS)
         sum[0] += v, sum[1] += product, sum[2] += fabs(v), sum[3] += fabs(product);
     }
     for (int i = 0; i < 4; i++) {
-        const double s = block_sum(sum[i]);
+        const double s = block_sum<THREADS>(sum[i]);
         if (threadIdx.x == 0)
             out[i * channels + c] = s;
     }
@@ -227,7 +214,7 @@ __global__ void __launch_bounds__(THREADS)
             const double z = stem_z<T>(p, a, i / hw / p.in[0], (int)(i / hw % p.in[0]), (int)(i % hw), c);
             s += pass == 0 ? z : (z - mean) * (z - mean);
         }
-        s = block_sum(s) / (double)positions;
+        s = block_sum<THREADS>(s) / (double)positions;
         if (threadIdx.x == 0 && pass == 0)
             mean = batch ? s : (double)a.stem.running_mean[c] - (double)a.stem.bias[c];
         var = batch ? s : (double)a.stem.running_var[c];
@@ -256,7 +243,7 @@ __global__ void __launch_bounds__(THREADS)
             term += stem_activation<T>(p, a, norm, at / hw / p.out[0], t, pixel, c) *
                     rounded<T>((double)a.master[((int64_t)o * p.c + c) * 3 + j]);
     }
-    const double sum = block_sum(term);
+    const double sum = block_sum<THREADS>(term);
     if (threadIdx.x == 0) {
         expected[blockIdx.x] = sum + (double)a.bias[o];
         got[blockIdx.x] = (double)to_float(static_cast<const T *>(a.y)[output]);
@@ -304,8 +291,8 @@ __global__ void __launch_bounds__(THREADS) stem_dv_sums(flim_conv_problem p, fli
         sum += dv;
         product += dv * zhat;
     }
-    sum = block_sum(sum);
-    product = block_sum(product);
+    sum = block_sum<THREADS>(sum);
+    product = block_sum<THREADS>(product);
     if (threadIdx.x == 0) {
         norm->sum[c] = sum;
         norm->product[c] = product;
@@ -325,7 +312,7 @@ __global__ void __launch_bounds__(THREADS)
         s += norm->scale[c] * (dv - norm->sum[c] / (double)positions - zhat * norm->product[c] / (double)positions) *
              window<T>(p, a, i / hw / p.in[0], (int)(i / hw % p.in[0]), (int)(i % hw), k);
     }
-    s = block_sum(s);
+    s = block_sum<THREADS>(s);
     if (threadIdx.x == 0) {
         expected[blockIdx.x] = s;
         got[blockIdx.x] = (double)a.stem.dweight[blockIdx.x];
@@ -351,7 +338,7 @@ __global__ void __launch_bounds__(THREADS)
         if (t >= 0 && t < p.in[0])
             s += stem_dz<T>(p, a, i * p.k + o, o) * stem_activation<T>(p, a, norm, i / hw / p.out[0], t, pixel, c);
     }
-    s = block_sum(s);
+    s = block_sum<THREADS>(s);
     if (threadIdx.x == 0) {
         expected[blockIdx.x] = s;
         got[blockIdx.x] = (double)a.master[sample];

@@ -15,6 +15,7 @@
  * Floor at batch 64, base: 29 MB of fp32 signal = 10 us on an H100.
  */
 #include "cuda/conv/conv_stem.cuh"
+#include "cuda/kernels/reduce.cuh"
 
 namespace
 {
@@ -35,9 +36,7 @@ template <int COUNT> __device__ __forceinline__ void block_sums(const double (&v
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 #pragma unroll
     for (int i = 0; i < COUNT; i++) {
-        double s = v[i];
-        for (int step = 16; step > 0; step /= 2)
-            s += __shfl_xor_sync(0xffffffffu, s, step);
+        const double s = warp_sum(v[i]);
         if (lane == 0)
             part[warp][i] = s;
     }
@@ -151,8 +150,7 @@ __global__ void __launch_bounds__(FINISH_THREADS) finish(const double *body_sums
         double s = 0.0;
         for (int64_t j = lane; j < n; j += 32)
             s += from[j];
-        for (int step = 16; step > 0; step /= 2)
-            s += __shfl_xor_sync(0xffffffffu, s, step);
+        s = warp_sum(s);
         if (lane == 0)
             sums[i] = s;
     }

@@ -6,6 +6,8 @@
 #ifndef FLIM_CUDA_CONV_SUMS_CUH
 #define FLIM_CUDA_CONV_SUMS_CUH
 
+#include "cuda/kernels/reduce.cuh"
+
 enum { SUMS_C = 32 };
 
 /* The block's part of both sums -> partial[block] (2,32).  part: shared memory of (warps,2,32) floats, free for this. */
@@ -43,8 +45,7 @@ template <int THREADS> __global__ void __launch_bounds__(THREADS) add_sums(const
     double s = 0.0;
     for (int b = threadIdx.x; b < blocks; b += THREADS)
         s += partial[b * 2 * SUMS_C + blockIdx.x];
-    for (int step = 16; step > 0; step /= 2)
-        s += __shfl_xor_sync(0xffffffffu, s, step);
+    s = warp_sum(s);
     if (threadIdx.x % 32 == 0)
         part[threadIdx.x / 32] = s;
     __syncthreads();

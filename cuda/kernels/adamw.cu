@@ -1,5 +1,6 @@
 /* From gradients to new weights: gather, norm, AdamW, storage copies, counters.  State stays on the device, so that a training step
  * needs no answer from it. */
+#include "cuda/kernels/reduce.cuh"
 #include "cuda/kernels/vector.cuh"
 
 #include <math.h>
@@ -34,17 +35,9 @@ __global__ void weight_amax_kernel(const flim_weight_table *table, const float *
     for (int64_t i = threadIdx.x; i < count; i += blockDim.x) {
         most = fmaxf(most, fabsf(parameters[w.offset + i]));
     }
-    __shared__ float shared[1024];
-    shared[threadIdx.x] = most;
-    for (int half = 512; half > 0; half /= 2) {
-        __syncthreads();
-        if (threadIdx.x < half) {
-            shared[threadIdx.x] = fmaxf(shared[threadIdx.x], shared[threadIdx.x + half]);
-        }
-    }
+    most = block_reduce<1024>(most, [](float a, float b) { return fmaxf(a, b); });
     if (threadIdx.x == 0) {
         int exponent = 0;
-        most = shared[0];
         if (most > 0 && isfinite(most)) {
             frexpf(most, &exponent); /* most = f * 2^exponent, f in [0.5, 1) */
             exponent = 1 - exponent;
@@ -148,8 +141,6 @@ cudaError_t flim_k_gather(const flim_launch *l, const flim_weight_table *table, 
 __global__ void __launch_bounds__(256) account_kernel(flim_device_state *state, const double *loss, const int32_t *correct,
                                                       const float *weight, int64_t cells, bool dynamic)
 {
-    __shared__ double sum_loss[256], sum_weight[256];
-    __shared__ int sum_correct[256];
     const int tid = threadIdx.x;
     double l = 0, w = 0;
     int right = 0;
@@ -158,23 +149,15 @@ __global__ void __launch_bounds__(256) account_kernel(flim_device_state *state, 
         w += weight[n];
         right += correct[n];
     }
-    sum_loss[tid] = l;
-    sum_weight[tid] = w;
-    sum_correct[tid] = right;
-    for (int half = 128; half > 0; half /= 2) {
-        __syncthreads();
-        if (tid < half) {
-            sum_loss[tid] += sum_loss[tid + half];
-            sum_weight[tid] += sum_weight[tid + half];
-            sum_correct[tid] += sum_correct[tid + half];
-        }
-    }
+    l = block_sum<256>(l);
+    w = block_sum<256>(w);
+    right = block_sum<256>(right);
     if (tid == 0) {
-        state->loss += sum_loss[0];
-        state->weight += sum_weight[0];
-        state->correct += sum_correct[0];
+        state->loss += l;
+        state->weight += w;
+        state->correct += right;
         state->cells += cells;
-        if (!isfinite(sum_loss[0]) && state->nonfinite_call < 0) {
+        if (!isfinite(l) && state->nonfinite_call < 0) {
             state->nonfinite_call = state->calls;
         }
         state->calls++;
@@ -189,28 +172,14 @@ cudaError_t flim_k_account(const flim_launch *l, flim_device_state *state, const
     return cudaGetLastError();
 }
 
-__device__ static double reduce256(double value, double *shared)
-{
-    shared[threadIdx.x] = value;
-    for (int half = 128; half > 0; half /= 2) {
-        __syncthreads();
-        if (threadIdx.x < half) {
-            shared[threadIdx.x] += shared[threadIdx.x + half];
-        }
-    }
-    __syncthreads();
-    return shared[0];
-}
-
 __global__ void __launch_bounds__(256) square_kernel(const float *__restrict__ gradients, int64_t count, double *partial)
 {
-    __shared__ double shared[256];
     double sum = 0;
     for (int64_t i = blockIdx.x * 256ll + threadIdx.x; i < count; i += gridDim.x * 256ll) {
         double g = gradients[i];
         sum += g * g; /* not finite if any gradient is not */
     }
-    sum = reduce256(sum, shared);
+    sum = block_sum<256>(sum);
     if (threadIdx.x == 0) {
         partial[blockIdx.x] = sum;
     }
@@ -220,8 +189,7 @@ __global__ void __launch_bounds__(256) square_kernel(const float *__restrict__ g
 __global__ void __launch_bounds__(256)
     decide_kernel(flim_device_state *state, const flim_device_step *step, const double *partial, bool dynamic)
 {
-    __shared__ double shared[256];
-    double sum = reduce256(partial[threadIdx.x], shared);
+    double sum = block_sum<256>(partial[threadIdx.x]);
     if (threadIdx.x > 0) {
         return;
     }

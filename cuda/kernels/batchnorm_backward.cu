@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "cuda/kernels/kernels.h"
+#include "cuda/kernels/reduce.cuh"
 
 /* The power of two that brings a gradient's root mean square near 2^-9.  With at most 2^24 values per channel the largest
  * possible value (sqrt(count) times the rms) and the sums of the weight gradient then stay within fp16's range, and values
@@ -76,7 +77,6 @@ __device__ static void finish_channel(const flim_grad_norm &n, int k, double cou
 __global__ void __launch_bounds__(128)
     grad_norm_kernel(const float *__restrict__ partial, grad_norm_args args, double *sums, int *counter)
 {
-    __shared__ double shared[4][128];
     __shared__ bool last;
     const int c = args.main.norm.c, k = blockIdx.x, planes = args.has_skip ? 4 : 3, tid = threadIdx.x;
     for (int s = 0; s < planes; s++) {
@@ -85,20 +85,12 @@ __global__ void __launch_bounds__(128)
         for (int64_t i = tid; i < args.b.blocks; i += 128) {
             sum += from[i];
         }
-        shared[s][tid] = sum;
-    }
-    for (int half = 64; half > 0; half /= 2) {
-        __syncthreads();
-        if (tid < half) {
-            for (int s = 0; s < planes; s++) {
-                shared[s][tid] += shared[s][tid + half];
-            }
+        sum = block_sum<128>(sum);
+        if (tid == 0) {
+            sums[s * c + k] = sum;
         }
     }
     if (tid == 0) {
-        for (int s = 0; s < planes; s++) {
-            sums[s * c + k] = shared[s][0];
-        }
         __threadfence();
         last = atomicAdd(counter, 1) == (int)gridDim.x - 1;
     }
@@ -119,22 +111,9 @@ __global__ void __launch_bounds__(128)
                              : 0.0;
             square[2] += all[2 * c + j] / args.count;
         }
-        __syncthreads();
-        for (int s = 0; s < 3; s++) {
-            shared[s][tid] = square[s];
-        }
-        for (int half = 64; half > 0; half /= 2) {
-            __syncthreads();
-            if (tid < half) {
-                for (int s = 0; s < 3; s++) {
-                    shared[s][tid] += shared[s][tid + half];
-                }
-            }
-        }
-        __syncthreads();
-        scale = scale_for(shared[0][0] / channels);
-        skip_scale = scale_for(shared[1][0] / channels);
-        dv_scale = scale_for(shared[2][0] / channels);
+        scale = scale_for(block_sum<128>(square[0]) / channels);
+        skip_scale = scale_for(block_sum<128>(square[1]) / channels);
+        dv_scale = scale_for(block_sum<128>(square[2]) / channels);
     }
     const double unscale = 1.0 / (double)*args.loss_scale;
     for (int j = tid; j < c; j += 128) {
@@ -188,7 +167,6 @@ cudaError_t flim_k_grad_norm(const flim_launch *l, const float *partial, flim_bl
 __global__ void __launch_bounds__(256)
     grad_norm_sums_kernel(const double *__restrict__ du, const float *du_scale, grad_norm_args args)
 {
-    __shared__ double shared[256];
     const int c = args.main.norm.c, channels = args.main.norm.channels, tid = threadIdx.x;
     const double s = *du_scale, unscale = 1.0 / (double)*args.loss_scale;
     float scale = 1.0f;
@@ -199,15 +177,7 @@ __global__ void __launch_bounds__(256)
             const double g = args.main.norm.gamma[k] * (double)args.main.norm.invstd[k] * ws;
             square += g * g;
         }
-        shared[tid] = square;
-        for (int half = 128; half > 0; half /= 2) {
-            __syncthreads();
-            if (tid < half) {
-                shared[tid] += shared[tid + half];
-            }
-        }
-        __syncthreads();
-        square = shared[0] / channels;
+        square = block_sum<256>(square) / channels;
         const int exponent = square > 0 && !isinf(square) ? -(int)lrint(0.5 * log2(square)) : 0;
         scale = *du_scale * exp2f((float)(exponent > 60 ? 60 : exponent < -60 ? -60 : exponent));
     }

@@ -1,5 +1,6 @@
 /* Forward: BatchNorm statistics, and normalise + skip + activation + pool + dropout in one pass. */
 #include "cuda/kernels/epilogue.cuh"
+#include "cuda/kernels/reduce.cuh"
 
 flim_blocks flim_blocks_for(int64_t cells, int64_t pixels, int c, int processors)
 {
@@ -136,7 +137,6 @@ __device__ static void train_channel(const flim_norm &m, int k, const moments &a
 /* One block per channel. */
 __global__ void __launch_bounds__(128) norm_train_kernel(const float *__restrict__ partial, flim_blocks b, flim_norm m)
 {
-    __shared__ moments shared[128];
     const int k = blockIdx.x;
     if (k >= m.channels) {
         if (threadIdx.x == 0) {
@@ -152,17 +152,10 @@ __global__ void __launch_bounds__(128) norm_train_kernel(const float *__restrict
         double n = (double)(left < b.chunk ? left : b.chunk), s = sum[i];
         mine = join(mine, {n, origin[i] + s / n, fmax(square[i] - s * s / n, 0.0)});
     }
-    shared[threadIdx.x] = mine;
-    for (int half = 64; half > 0; half /= 2) {
-        __syncthreads();
-        if (threadIdx.x < half) {
-            shared[threadIdx.x] = join(shared[threadIdx.x], shared[threadIdx.x + half]);
-        }
+    mine = block_reduce<128>(mine, [](const moments &a, const moments &b) { return join(a, b); });
+    if (threadIdx.x == 0) {
+        train_channel(m, k, mine);
     }
-    if (threadIdx.x > 0) {
-        return;
-    }
-    train_channel(m, k, shared[0]);
 }
 
 cudaError_t flim_k_norm_train(const flim_launch *l, const float *partial, flim_blocks b, const flim_norm *norm)
