@@ -59,7 +59,7 @@ static void free_arrays(void)
 
 static flim_launch launch_of(flim_storage type)
 {
-    return (flim_launch){device->stream, type, device->base.info.threads};
+    return (flim_launch){device->stream, type, device->card.processors};
 }
 
 static float *take_floats(const double *from, int64_t count)
