@@ -1,11 +1,11 @@
 /* conv_check: checks the own convolution kernels against plain double-precision ones on random data, and times them.
  *
  *   conv_check [check | small] [time] [stem | wgrad | conv3x3x3 | fp32]...
- *                   check and time where neither is named, all kernels where none is; small = a check without large problems, as
- *                   compute-sanitizer wants it; exit 1 where a check fails, 77 without a card
+ *                   check and time where neither is named, all kernels where none is; small = a check without large problems,
+ *                   as compute-sanitizer wants it; exit 1 where a check fails, 77 without a card
  *
- * References round where the kernels do (inputs, weights, activations and gradients between products), so that the tolerances are
- * those of the summation, not of the 16-bit type.  Outputs and scratch hold NaN first.
+ * References round where the kernels do (inputs, weights, activations and gradients between products), so that the tolerances
+ * are those of the summation, not of the 16-bit type.  Outputs and scratch hold NaN first.
  */
 #include <cstring>
 

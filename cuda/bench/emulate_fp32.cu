@@ -1,6 +1,7 @@
-/* The fp32 convolution kernels on the CPU, without a card: every block, thread after thread from barrier to barrier, by the same functions
- * that the kernels call.  Data are small integers, so that sums are exact and every output must equal the direct sum.  Inputs lie
- * between NaN, outputs hold NaN and are followed by a guard: a read or a write beside a tensor shows. */
+/* The fp32 convolution kernels on the CPU, without a card: every block, thread after thread from barrier to barrier, by the
+ * same functions that the kernels call.  Data are small integers, so that sums are exact and every output must equal the
+ * direct sum.  Inputs lie between NaN, outputs hold NaN and are followed by a guard: a read or a write beside a tensor shows.
+ * */
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -258,7 +259,8 @@ flim_card card_of(int processors, int capability, int shared_bytes)
     return card;
 }
 
-/* Every convolution of every preset has a tile on every card, with workspace in whole copies of w and no more than 64 MiB of it. */
+/* Every convolution of every preset has a tile on every card, with workspace in whole copies of w and no more than 64 MiB of
+ * it. */
 bool check_plans()
 {
     const flim_card cards[] = {card_of(40, 75, 65536), card_of(108, 80, 166912), card_of(58, 89, 101376),

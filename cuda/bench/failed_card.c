@@ -1,5 +1,5 @@
-/* failed_card: a card that fails in the middle of training.  Every call must then say so, and all clean-up must still work: an abort would
- * take the place of the message.  Exit code 0 where it does, 77 where there is no card. */
+/* failed_card: a card that fails in the middle of training.  Every call must then say so, and all clean-up must still work:
+ * an abort would take the place of the message.  Exit code 0 where it does, 77 where there is no card. */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
-/* The algorithms cudnn and cudnn_flipped: cuDNN's engines (conv_cudnn.h), a variant each.  Flipped, a data gradient of stride 1 is
- * computed as a forward convolution; which is faster depends on the channels. */
+/* The algorithms cudnn and cudnn_flipped: cuDNN's engines (conv_cudnn.h), a variant each.  Flipped, a data gradient of stride
+ * 1 is computed as a forward convolution; which is faster depends on the channels. */
 #include <stdio.h>
 
 #include "core/try.h"

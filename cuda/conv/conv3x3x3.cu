@@ -1,16 +1,18 @@
 /* 3x3x3 convolution, 32 -> 32 channels, stride 1: forward and data gradient.
  *
- * Both are   out(p) = sum over taps x(p + tap - 1) W[tap]   on 32-channel rows; for the data gradient W is flipped and transposed as it is
- * put into shared memory.  All 27 taps' weights (54 KB) stay there in the order of the products' B operand.
+ * Both are   out(p) = sum over taps x(p + tap - 1) W[tap]   on 32-channel rows; for the data gradient W is flipped and
+ * transposed as it is put into shared memory.  All 27 taps' weights (54 KB) stay there in the order of the products' B
+ * operand.
  *
- * The pixels of all cells are numbered one after the other and cut into groups of 16 R pixels a warp; a block takes a group and a range
- * of time and walks along t.  Only one slice of x is needed at a time: slice s is multiplied by the weights of all three dt and added to the
- * outputs at s+1, s and s-1, whose sums (3 x R x 16 registers a lane) stay in registers; then the output at s-1 is complete.  So an A
- * operand is loaded once for three products (9 loads instead of 27), and shared memory gives 43 + 128 bytes a product, less than the
- * products take.  The next slice arrives by cp.async meanwhile.  A group may cross from one cell to the next: its rows are staged as
- * a column of planes, each with a row of zeros above and below.
+ * The pixels of all cells are numbered one after the other and cut into groups of 16 R pixels a warp; a block takes a group
+ * and a range of time and walks along t.  Only one slice of x is needed at a time: slice s is multiplied by the weights of
+ * all three dt and added to the outputs at s+1, s and s-1, whose sums (3 x R x 16 registers a lane) stay in registers; then
+ * the output at s-1 is complete.  So an A operand is loaded once for three products (9 loads instead of 27), and shared
+ * memory gives 43 + 128 bytes a product, less than the products take.  The next slice arrives by cp.async meanwhile.  A group
+ * may cross from one cell to the next: its rows are staged as a column of planes, each with a row of zeros above and below.
  *
- * Output channels are dealt to the product's columns so that a lane holds 8 neighbouring channels (conv_stem.cu does the same).
+ * Output channels are dealt to the product's columns so that a lane holds 8 neighbouring channels (conv_stem.cu does the
+ * same).
  *
  * Count at batch 64: 49 M products (mma.m16n8k16), 200 GFLOP = 0.27 ms at an H100's bf16 rate; 463 MB = 0.16 ms.
  */
@@ -335,7 +337,7 @@ __global__ void __launch_bounds__(32 * MAX_WARPS, 1) conv3x3x3(const kernel_argu
         give_sums(sum, product, p.warps, reinterpret_cast<float *>(slices), a.partial);
 }
 
-/* Completes a tiling from warps and tiles; false where it does not fit `limit` bytes of shared memory. */
+/* Completes a tiling from warps and tiles; false if it does not fit `limit` bytes of shared memory. */
 bool complete(tiling &p, const flim_conv_problem *s, bool spread, int64_t limit)
 {
     const int h = s->in[1], w = s->in[2];
@@ -355,8 +357,8 @@ bool complete(tiling &p, const flim_conv_problem *s, bool spread, int64_t limit)
     return bytes <= limit;
 }
 
-/* The tiling with the most products under way in the four parts of a multiprocessor, less for what is staged twice and for bank
- * conflicts; false where not even one warp's group fits. */
+/* The tiling with the most products under way in the four parts of a multiprocessor, less for what is staged twice and for
+ * bank conflicts; false if not even one warp's group fits. */
 bool find_tiling(const flim_conv_problem *s, int64_t limit, tiling *best)
 {
     const int w = s->in[2];

@@ -1,8 +1,8 @@
 /* 3x3x3 convolution with 32 channels in and out, stride 1, padding 1, fused with the BatchNorm and activation around it.
  *
- * For: res1.  FORWARD: the previous unit's BatchNorm + activation are applied as x is loaded, so its activation need not be stored; the
- *      sums for the unit's own BatchNorm are gathered as z is stored.  DATA: the gradient passes the previous unit's activation, and
- *      the two sums that unit's BatchNorm needs in its backward pass are gathered as it is stored.
+ * For: res1.  FORWARD: the previous unit's BatchNorm + activation are applied as x is loaded, so its activation need not be
+ *      stored; the sums for the unit's own BatchNorm are gathered as z is stored.  DATA: the gradient passes the previous
+ *      unit's activation, and the two sums that unit's BatchNorm needs in its backward pass are gathered as it is stored.
  * Owns: nothing; scratch only within the call.
  * Errors: the CUDA error of the launch; cudaErrorInvalidValue for problems that flim_conv3x3x3_supported refuses.
  */
@@ -17,8 +17,8 @@
 extern "C" {
 #endif
 
-/* FORWARD (x PLAIN or NORM_ACT_ON_LOAD) or DATA (with or without epilogue) on the fp32 parameters, compute capability >= 8.0 (sm = 80,
- * 89, 90 ...), n*T*H*W < 2^31, rows that fit shared memory. */
+/* FORWARD (x PLAIN or NORM_ACT_ON_LOAD) or DATA (with or without epilogue) on the fp32 parameters, compute capability >= 8.0
+ * (sm = 80, 89, 90 ...), n*T*H*W < 2^31, rows that fit shared memory. */
 bool flim_conv3x3x3_supported(const flim_conv_problem *problem, int sm);
 size_t flim_conv3x3x3_scratch_bytes(void);
 

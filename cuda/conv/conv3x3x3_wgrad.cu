@@ -2,31 +2,33 @@
  *
  *     dW[k][c][dt][dy][dx] = sum over (cell, t, y, x) of dz[t][y][x][k] x[t+dt-1][s y+dy-1][s x+dx-1][c]
  *
- * A block of 8 warps owns a 32 x 32 block of (K, C) and all 27 taps: 27,648 fp32 sums in registers (108 a lane), kept over its whole
- * share of the positions; then it stores them once and `add_partials` adds the blocks in fixed order.  The sum over positions is
- * the products' inner index, so both operands are read position-major with ldmatrix.trans straight from the NDHWC tiles.
+ * A block of 8 warps owns a 32 x 32 block of (K, C) and all 27 taps: 27,648 fp32 sums in registers (108 a lane), kept over
+ * its whole share of the positions; then it stores them once and `add_partials` adds the blocks in fixed order.  The sum over
+ * positions is the products' inner index, so both operands are read position-major with ldmatrix.trans straight from the
+ * NDHWC tiles.
  *
- * The positions are walked in steps: SLICES time bins of a spatial tile of the output.  Shared memory holds a ring of x's slices
- * with their halo (the step's SLICES + 2, and the next step's on their way by cp.async) and two buffers of dz, so x and dz are read
- * from DRAM once (tiles overlap by a halo, which L2 serves).  Inside a step, 16 positions of the tile are followed through all its
- * slices: warp w does the taps (dy, dx) = (w / 3, w % 3) of all three dt for all 32 x 32, so that a slice of x, once in registers, meets
- * dz at t-1, t and t+1, which are in registers too: 2 SLICES + 2 loads for 3 SLICES products of 16 x 32 x 32.  The ninth (dy, dx) is
- * shared out, a 16 x 8 block (w % 2, w / 2) a warp.  That is 110 bytes of shared memory a product with 4 slices.
+ * The positions are walked in steps: SLICES time bins of a spatial tile of the output.  Shared memory holds a ring of x's
+ * slices with their halo (the step's SLICES + 2, and the next step's on their way by cp.async) and two buffers of dz, so x
+ * and dz are read from DRAM once (tiles overlap by a halo, which L2 serves).  Inside a step, 16 positions of the tile are
+ * followed through all its slices: warp w does the taps (dy, dx) = (w / 3, w % 3) of all three dt for all 32 x 32, so that a
+ * slice of x, once in registers, meets dz at t-1, t and t+1, which are in registers too: 2 SLICES + 2 loads for 3 SLICES
+ * products of 16 x 32 x 32.  The ninth (dy, dx) is shared out, a 16 x 8 block (w % 2, w / 2) a warp.  That is 110 bytes of
+ * shared memory a product with 4 slices.
  *
- * 16 positions may run over row ends: a table gives each position's place in x, and ldmatrix takes one address a position.  So only a
- * tile's last 16 can be partly empty; find_tiling() picks tile and slices for that and for the card's shared memory, and blocks get equal
- * numbers of 16s.
+ * 16 positions may run over row ends: a table gives each position's slot in x, and ldmatrix takes one address a position.  So
+ * only a tile's last 16 can be partly empty; find_tiling() picks tile and slices for that and for the card's shared memory,
+ * and blocks get equal numbers of 16s.
  *
- * Fewer channels than 32, or a last block of fewer, are staged as zeros, and PARTIAL kernels leave out the loads and products of the
- * 16 x 8 tiles that hold none.
+ * Fewer channels than 32, or a last block of fewer, are staged as zeros, and PARTIAL kernels leave out the loads and products
+ * of the 16 x 8 tiles that hold none.
  *
- * A row of 32 channels is 64 bytes; its four 16-byte chunks are swizzled by the place's number, so that 8 places in a row meet no
- * bank conflict.  The pitch of x's rows is the tile's width modulo 8 where shared memory allows: then 8 positions that cross a row's
- * end do not conflict either.  With stride 2, x's slice is kept as four planes by the parity of row and column, and neighbours in the
- * output stay neighbours in a plane.
+ * A row of 32 channels is 64 bytes; its four 16-byte chunks are swizzled by the slot's number, so that 8 slots in a row meet
+ * no bank conflict.  The pitch of x's rows is the tile's width modulo 8 if shared memory allows: then 8 positions that
+ * cross a row's end do not conflict either.  With stride 2, x's slice is kept as four planes by the parity of row and column,
+ * and neighbours in the output stay neighbours in a plane.
  *
- * Count for res1 at batch 64: 49.0 M products (mma.m16n8k16) = 200 GFLOP = 0.27 ms at the H100's bf16 rate; 463 MB = 0.16 ms.  Measured
- * there: 0.47 ms, 0.58 with the prologue; mma.sync alone allows about 0.32.
+ * Count for res1 at batch 64: 49.0 M products (mma.m16n8k16) = 200 GFLOP = 0.27 ms at the H100's bf16 rate; 463 MB = 0.16 ms.
+ * Measured there: 0.47 ms, 0.58 with the prologue; mma.sync alone allows about 0.32.
  */
 #include "cuda/conv/conv_mma.cuh"
 #include "cuda/conv/conv3x3x3_wgrad.h"
@@ -41,14 +43,14 @@ enum {
     TAPS = 27,
     SUMS = 108, /* accumulators a lane: 3 taps x 2 x 4 tiles x 4, and 3 taps x 4 */
     PARTIAL = WARPS * SUMS * 32, /* floats a block stores: [warp][register][lane] = TAPS * 32 * 32 */
-    ROW = BLOCK * 2, /* bytes of a place */
+    ROW = BLOCK * 2, /* bytes of a slot */
     MAX_BLOCKS = 160, /* aim for the grid, at least the number of 32 x 32 blocks */
-    MAX_X = 4, /* most 16-byte chunks of a slice of x that a thread copies: 256 places a tile */
+    MAX_X = 4, /* most 16-byte chunks of a slice of x that a thread copies: 256 slots a tile */
     MAX_DZ = 3, /* the same of dz: 192 positions */
     REDUCE_ROWS = 8
 };
 
-/* How a problem is tiled.  Places are 64-byte rows of shared memory. */
+/* How a problem is tiled.  Slots are 64-byte rows of shared memory. */
 struct tiling {
     int tile_h, tile_w; /* of the output; the last tiles may be smaller */
     int tiles_y, tiles_x;
@@ -56,9 +58,9 @@ struct tiling {
     int steps; /* steps to walk T */
     int inner; /* 16s of positions in a full tile */
     int x_h, x_w; /* x's tile with halo */
-    int pitch; /* places from a row to the next of its plane */
-    int plane; /* places of a plane (stride 2; 0 for stride 1) */
-    int slice_places; /* places of a slice in the ring, a multiple of 8 */
+    int pitch; /* slots from a row to the next of its plane */
+    int plane; /* slots of a plane (stride 2; 0 for stride 1) */
+    int slice_slots; /* slots of a slice in the ring, a multiple of 8 */
     int ring; /* slices in the ring */
     int shared_bytes;
     int64_t cell_work; /* 16s of positions of a cell, over all tiles and steps */
@@ -98,17 +100,17 @@ __device__ __forceinline__ int64_t step_of(const kernel_arguments &a, int64_t wo
     return (cell * tiles + tile) * a.p.steps + rest / tile_inner(a.p, a.ho, a.wo, tile);
 }
 
-/* Place of (row, column) of x's tile within its slice. */
-__host__ __device__ __forceinline__ int place_of(const tiling &p, int stride, int row, int column)
+/* Slot of (row, column) of x's tile within its slice. */
+__host__ __device__ __forceinline__ int slot_of(const tiling &p, int stride, int row, int column)
 {
     if (stride == 1)
         return row * p.pitch + column;
     return ((row & 1) * 2 + (column & 1)) * p.plane + (row >> 1) * p.pitch + (column >> 1);
 }
 
-__device__ __forceinline__ uint32_t place_offset(int place, int chunk)
+__device__ __forceinline__ uint32_t slot_offset(int slot, int chunk)
 {
-    return (uint32_t)(place * ROW + ((chunk ^ ((place >> 1) & 3)) << 4));
+    return (uint32_t)(slot * ROW + ((chunk ^ ((slot >> 1) & 3)) << 4));
 }
 
 /* The activation of the previous unit on 8 channels in shared memory. */
@@ -140,8 +142,8 @@ __global__ void __launch_bounds__(THREADS, 1) wgrad(const kernel_arguments a)
     const int dz_bytes = SLICES * dz_rows * ROW; /* of a buffer of dz */
 
     char *x_ring = memory;
-    char *dz_buffer = x_ring + p.ring * p.slice_places * ROW; /* two */
-    int *table = reinterpret_cast<int *>(dz_buffer + 2 * dz_bytes); /* (dz_rows + 16): places of the positions' x */
+    char *dz_buffer = x_ring + p.ring * p.slice_slots * ROW; /* two */
+    int *table = reinterpret_cast<int *>(dz_buffer + 2 * dz_bytes); /* (dz_rows + 16): slots of the positions' x */
     float *fold = reinterpret_cast<float *>(table + dz_rows + 16); /* (2,32): scale, shift */
     const uint32_t x_shared = flim_shared(x_ring), dz_shared = flim_shared(dz_buffer);
     if (PROLOGUE && tid < BLOCK) {
@@ -150,13 +152,14 @@ __global__ void __launch_bounds__(THREADS, 1) wgrad(const kernel_arguments a)
         fold[BLOCK + tid] = there ? a.shift[c0 + tid] : 0.0f;
     }
 
-    float own[3][2][4][4] = {}, rest[3][4] = {}; /* [dt] */
+    float sum[3][2][4][4] = {}, rest[3][4] = {}; /* [dt] */
     const int position = lane % 16, chunk = lane / 16, rest_n = warp / 2;
-    const int own_place = place_of(p, a.stride, warp / 3, warp % 3), rest_place = place_of(p, a.stride, 2, 2);
+    const int main_slot = slot_of(p, a.stride, warp / 3, warp % 3), rest_slot = slot_of(p, a.stride, 2, 2);
     /* A's rows of this lane; the first half of K is the one that the shared taps need. */
-    const uint32_t dz_lane = place_offset(lane % 8 + 8 * (lane / 16), lane / 8 % 2 + 2 * (warp % 2));
+    const uint32_t dz_lane = slot_offset(lane % 8 + 8 * (lane / 16), lane / 8 % 2 + 2 * (warp % 2));
 
-    /* Which tiles hold channels: of the two of K in this warp's order, of the four of C, and its one of the ninth (dy, dx). */
+    /* Which tiles hold channels: of the two of K in this warp's order, of the four of C, and its one of the ninth (dy, dx).
+     * */
     const bool k_there[2] = {16 * (warp % 2) < channels_k, 16 * ((warp + 1) % 2) < channels_k};
     const bool c_there[4] = {true, 8 < channels_c, 16 < channels_c, 24 < channels_c};
     const bool rest_there = k_there[0] && 8 * rest_n < channels_c;
@@ -169,17 +172,18 @@ __global__ void __launch_bounds__(THREADS, 1) wgrad(const kernel_arguments a)
     const T *x_cell = nullptr, *dz_cell = nullptr;
     const int64_t x_slice = (int64_t)a.h * a.w * a.c, dz_slice = (int64_t)a.ho * a.wo * a.k;
 
-    /* This thread's chunks of a slice: elements from the slice's start (OUTSIDE the image: zeros; NONE: no chunk), bytes in its slot. */
+    /* This thread's chunks of a slice: elements from the slice's start (OUTSIDE the image: zeros; NONE: no chunk), bytes in
+     * the ring's slice. */
     enum { OUTSIDE = -1, NONE = -2 };
     const int mine = tid / 4, my_channel = 8 * (tid % 4);
     const bool x_there = my_channel < channels_c, dz_there = my_channel < channels_k;
     int x_from[MAX_X], x_to[MAX_X], dz_from[MAX_DZ];
-    const uint32_t dz_to = place_offset(mine, tid % 4); /* 64 positions on, it is 64 rows on */
+    const uint32_t dz_to = slot_offset(mine, tid % 4); /* 64 positions on, it is 64 rows on */
 
-    auto copy_x = [&](int t) { /* slice t -> its slot of the ring, which starts with t = -1 */
+    auto copy_x = [&](int t) { /* slice t -> its part of the ring, which starts with t = -1 */
                                const bool exists = (unsigned)t < (unsigned)a.t;
                                const T *slice = x_cell + (exists ? t * x_slice : 0) + c0 + my_channel;
-                               const uint32_t to = x_shared + (uint32_t)((t + 1) % p.ring * p.slice_places * ROW);
+                               const uint32_t to = x_shared + (uint32_t)((t + 1) % p.ring * p.slice_slots * ROW);
 #pragma unroll
                                for (int i = 0; i < MAX_X; i++)
                                    if (x_from[i] != NONE) {
@@ -204,11 +208,11 @@ __global__ void __launch_bounds__(THREADS, 1) wgrad(const kernel_arguments a)
     auto activate_x = [&](int t0, int t1) {
         flim_copy_wait<0>();
         for (int t = max(t0, 0); t <= min(t1, a.t - 1); t++) {
-            char *slot = x_ring + (t + 1) % p.ring * p.slice_places * ROW;
+            char *at = x_ring + (t + 1) % p.ring * p.slice_slots * ROW;
 #pragma unroll
             for (int i = 0; i < MAX_X; i++)
                 if (x_from[i] >= 0 && x_there)
-                    activate<T>(slot + x_to[i], fold + my_channel, fold + BLOCK + my_channel);
+                    activate<T>(at + x_to[i], fold + my_channel, fold + BLOCK + my_channel);
         }
     };
 
@@ -230,7 +234,7 @@ __global__ void __launch_bounds__(THREADS, 1) wgrad(const kernel_arguments a)
                 const int y = a.stride * y0 + row - 1, x = a.stride * x0 + column - 1;
                 x_from[i] = (unsigned)y < (unsigned)a.h && (unsigned)x < (unsigned)a.w ? (y * a.w + x) * a.c : OUTSIDE;
                 x_from[i] = at < p.x_h * p.x_w ? x_from[i] : NONE;
-                x_to[i] = (int)place_offset(place_of(p, a.stride, row, column), tid % 4);
+                x_to[i] = (int)slot_offset(slot_of(p, a.stride, row, column), tid % 4);
             }
 #pragma unroll
             for (int i = 0; i < MAX_DZ; i++) {
@@ -238,11 +242,11 @@ __global__ void __launch_bounds__(THREADS, 1) wgrad(const kernel_arguments a)
                 dz_from[i] = at < positions ? ((y0 + at / columns) * a.wo + x0 + at % columns) * a.k : NONE;
             }
             for (int i = tid; i < dz_rows + 16; i += THREADS)
-                table[i] = i < positions ? place_of(p, a.stride, a.stride * (i / columns), a.stride * (i % columns)) : 0;
+                table[i] = i < positions ? slot_of(p, a.stride, a.stride * (i / columns), a.stride * (i % columns)) : 0;
             /* dz is zero in the positions that are missing to a multiple of 16. */
             for (int i = tid; i < 2 * SLICES * (16 * inner - positions) * 4; i += THREADS) {
                 const int row = i / 4 % (16 * inner - positions), slice = i / 4 / (16 * inner - positions);
-                *reinterpret_cast<uint4 *>(dz_buffer + slice * dz_rows * ROW + place_offset(positions + row, i % 4)) =
+                *reinterpret_cast<uint4 *>(dz_buffer + slice * dz_rows * ROW + slot_offset(positions + row, i % 4)) =
                     make_uint4(0, 0, 0, 0);
             }
             __syncthreads();
@@ -264,18 +268,18 @@ __global__ void __launch_bounds__(THREADS, 1) wgrad(const kernel_arguments a)
         }
         flim_copy_commit();
 
-        uint32_t slot_at[SLICES + 2]; /* of the slices t - 1 ... t + SLICES, t the step's first */
+        uint32_t slice_at[SLICES + 2]; /* of the slices t - 1 ... t + SLICES, t the step's first */
 #pragma unroll
         for (int i = 0; i < SLICES + 2; i++)
-            slot_at[i] = x_shared + (uint32_t)((step * SLICES + i) % p.ring * p.slice_places * ROW);
+            slice_at[i] = x_shared + (uint32_t)((step * SLICES + i) % p.ring * p.slice_slots * ROW);
         uint32_t dz_at = dz_shared + (uint32_t)((step & 1) * dz_bytes) + dz_lane;
         const int *entry = table + position;
 
         /* Operands are loaded one slice ahead of their products: dz in four sets of registers by slice, x in two. */
-        uint32_t m[4][2][4], x[2][2][4], x_rest[2][2], own_at, rest_at;
+        uint32_t m[4][2][4], x[2][2][4], x_rest[2][2], main_at, rest_at;
         auto locate = [&]() {
-            own_at = place_offset(*entry + own_place, chunk);
-            rest_at = place_offset(*entry + rest_place, rest_n);
+            main_at = slot_offset(*entry + main_slot, chunk);
+            rest_at = slot_offset(*entry + rest_slot, rest_n);
         };
         auto load = [&](int i) {
             if (i < SLICES) {
@@ -284,11 +288,11 @@ __global__ void __launch_bounds__(THREADS, 1) wgrad(const kernel_arguments a)
                 if (k_there[1])
                     flim_ldmatrix_trans(m[i % 4][1], (dz_at ^ 32u) + (uint32_t)(i * dz_rows * ROW));
             }
-            flim_ldmatrix_trans(x[i % 2][0], slot_at[i] + own_at);
+            flim_ldmatrix_trans(x[i % 2][0], slice_at[i] + main_at);
             if (c_there[2])
-                flim_ldmatrix_trans(x[i % 2][1], slot_at[i] + (own_at ^ 32u));
+                flim_ldmatrix_trans(x[i % 2][1], slice_at[i] + (main_at ^ 32u));
             if (rest_there)
-                flim_ldmatrix2_trans(x_rest[i % 2][0], x_rest[i % 2][1], slot_at[i] + rest_at);
+                flim_ldmatrix2_trans(x_rest[i % 2][0], x_rest[i % 2][1], slice_at[i] + rest_at);
         };
         locate();
         load(0);
@@ -316,9 +320,9 @@ __global__ void __launch_bounds__(THREADS, 1) wgrad(const kernel_arguments a)
 #pragma unroll
                         for (int k = 0; k < 2; k++) {
                             if (k_there[k] && c_there[2 * half])
-                                flim_mma<T>(own[dt][k][2 * half], z[k], x[i % 2][half][0], x[i % 2][half][1]);
+                                flim_mma<T>(sum[dt][k][2 * half], z[k], x[i % 2][half][0], x[i % 2][half][1]);
                             if (k_there[k] && c_there[2 * half + 1])
-                                flim_mma<T>(own[dt][k][2 * half + 1], z[k], x[i % 2][half][2], x[i % 2][half][3]);
+                                flim_mma<T>(sum[dt][k][2 * half + 1], z[k], x[i % 2][half][2], x[i % 2][half][3]);
                         }
                     if (rest_there)
                         flim_mma<T>(rest[dt], z[0], x_rest[i % 2][0], x_rest[i % 2][1]);
@@ -328,10 +332,10 @@ __global__ void __launch_bounds__(THREADS, 1) wgrad(const kernel_arguments a)
     }
 
     float *out = a.partial + ((int64_t)blockIdx.y * a.share + blockIdx.x) * PARTIAL + warp * SUMS * 32 + lane;
-    const float *own_flat = &own[0][0][0][0], *rest_flat = &rest[0][0];
+    const float *sum_flat = &sum[0][0][0][0], *rest_flat = &rest[0][0];
 #pragma unroll
     for (int r = 0; r < SUMS; r++)
-        out[r * 32] = r < 96 ? own_flat[r] : rest_flat[r - 96];
+        out[r * 32] = r < 96 ? sum_flat[r] : rest_flat[r - 96];
 }
 
 /* Grid (WARPS * SUMS, blocks of K * blocks of C), block (32, REDUCE_ROWS). */
@@ -380,7 +384,7 @@ int sixteens(int positions)
     return ceil_div(positions, 16);
 }
 
-/* Completes a tiling from tile and slices; false where it does not fit `limit` bytes of shared memory. */
+/* Completes a tiling from tile and slices; false if it does not fit `limit` bytes of shared memory. */
 bool complete(tiling &p, const flim_conv_problem *s, bool spread, int limit)
 {
     const int stride = s->stride[2], ho = ceil_div(s->in[1], stride), wo = ceil_div(s->in[2], stride);
@@ -393,18 +397,18 @@ bool complete(tiling &p, const flim_conv_problem *s, bool spread, int limit)
     const int least = stride == 1 ? p.tile_w + 2 : p.tile_w + 1;
     p.pitch = spread ? p.tile_w + 8 : least;
     p.plane = stride == 1 ? 0 : (p.tile_h + 1) * p.pitch;
-    p.slice_places = stride == 1 ? p.x_h * p.pitch : 4 * p.plane;
-    p.slice_places = (p.slice_places + 7) / 8 * 8;
+    p.slice_slots = stride == 1 ? p.x_h * p.pitch : 4 * p.plane;
+    p.slice_slots = (p.slice_slots + 7) / 8 * 8;
     p.ring = 2 * p.slices + 2;
     const int64_t bytes =
-        ROW * ((int64_t)p.ring * p.slice_places + 2 * p.slices * p.inner * 16) + (int64_t)sizeof(int) * (p.inner * 16 + 16) +
+        ROW * ((int64_t)p.ring * p.slice_slots + 2 * p.slices * p.inner * 16) + (int64_t)sizeof(int) * (p.inner * 16 + 16) +
         3 * BLOCK * (int64_t)sizeof(float); /* one row in reserve: it decides on tilings, so on the order of sums */
     p.shared_bytes = (int)bytes;
     return bytes <= limit && p.x_h * p.x_w <= MAX_X * THREADS / 4 && p.tile_h * p.tile_w <= MAX_DZ * THREADS / 4;
 }
 
-/* The tiling with the least estimated time, in clocks: products (1.5 each and multiprocessor on an H100, shared memory's part by the loads
- * they need), the places to stage, barrier and start of a step. */
+/* The tiling with the least estimated time, in clocks: products (1.5 each and multiprocessor on an H100, shared memory's part
+ * by the loads they need), the slots to stage, barrier and start of a step. */
 bool find_tiling(const flim_conv_problem *s, int limit, tiling *best)
 {
     const int stride = s->stride[2], ho = ceil_div(s->in[1], stride), wo = ceil_div(s->in[2], stride);

@@ -1,7 +1,8 @@
 /* Weight gradient of 3x3x3 convolutions with few channels.
  *
  * For: conv [3,3,3 / 1,s,s / 1,1,1], s = 1 or 2, C and K multiples of 8: dW = sum over positions of dz (x) x, summed in fp32
- *      registers, equal bits on equal runs.  x may be the previous unit's z, to which BatchNorm and activation are applied on load.
+ *      registers, equal bits on equal runs.  x may be the previous unit's z, to which BatchNorm and activation are applied on
+ *      load.
  * Owns: nothing; scratch only within the call.
  * Errors: the CUDA error of the launch; cudaErrorInvalidValue for problems that flim_wgrad3x3x3_supported refuses.
  */

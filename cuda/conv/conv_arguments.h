@@ -1,8 +1,9 @@
 /* The operands of a convolution: one struct for every algorithm.
  *
- * All tensors are NDHWC, dense, 16-byte aligned, on the device.  The launch functions of this folder's kernels only enqueue work on a
- * stream (no allocation, no synchronisation, no host copy: they can be captured into a CUDA graph), return the launch's error and
- * give equal bits on equal runs: each block stores its partial sums, and a second kernel adds them in fixed order.
+ * All tensors are NDHWC, dense, 16-byte aligned, on the device.  The launch functions of this folder's kernels only enqueue
+ * work on a stream (no allocation, no synchronisation, no host copy: they can be captured into a CUDA graph), return the
+ * launch's error and give equal bits on equal runs: each block stores its partial sums, and a second kernel adds them in
+ * fixed order.
  * Owns: nothing.  The caller owns all arrays and the scratch memory, whose size each algorithm reports.
  */
 #ifndef FLIM_CUDA_CONV_ARGUMENTS_H
@@ -25,8 +26,8 @@ typedef struct flim_conv_epilogue {
     const float *add_scale; /* one float, device; NULL = 1 */
 } flim_conv_epilogue;
 
-/* dz_form NORM_ON_LOAD: y holds du, the gradient of BatchNorm's output, and dz = round(a[k] * du / *du_scale + b[k] * z + d[k]);
- * with r = 1/std, N positions:  a = gamma r,  b = -gamma r^2 (sum du zhat) / N,  d = -a (sum du) / N - b mean. */
+/* dz_form NORM_ON_LOAD: y holds du, the gradient of BatchNorm's output, and dz = round(a[k] * du / *du_scale + b[k] * z +
+ * d[k]); with r = 1/std, N positions:  a = gamma r,  b = -gamma r^2 (sum du zhat) / N,  d = -a (sum du) / N - b mean. */
 typedef struct flim_conv_dz_norm {
     const void *z; /* (n,out,k) */
     const float *a, *b, *d; /* (k) */

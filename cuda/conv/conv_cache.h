@@ -2,7 +2,8 @@
  *
  * For: conv_store.c asks here before it searches, and hands on what a search found.
  * Owns: its entries; a choice that is found is loaded anew and the caller's (flim_cudnn_plan_free).
- * Errors: only FLIM_ERROR_MEMORY.  An entry that does not load is not found; a file that is damaged or cannot be written is a note in
+ * Errors: only FLIM_ERROR_MEMORY.  An entry that does not load is not found; a file that is damaged or cannot be written is a
+ *         note in
  * the log.
  *
  * The file (folder options->cache_dir, one per card, driver and cuDNN version) holds, per choice, one line
@@ -31,8 +32,8 @@ typedef struct flim_conv_cache {
     bool read, stale; /* the file has been read; it lacks choices that are here */
 } flim_conv_cache;
 
-/* Loads the choice for out->problem; *found tells.  Only if candidates are timed: --no-benchmark means the first guess.  Reads the file
- * the first time. */
+/* Loads the choice for out->problem; *found tells.  Only if candidates are timed: --no-benchmark means the first guess.
+ * Reads the file the first time. */
 flim_status flim_conv_cache_find(struct flim_conv_store *store, const flim_conv_search_options *options,
                                  flim_conv_choice *out, bool *found, flim_error *err);
 /* Takes a new timed choice in; one that cuDNN cannot write as text is simply not kept, nor is a described card's. */

@@ -1,7 +1,8 @@
-/* The table of convolution algorithms, and a choice from it: the algorithm and variant by which one problem is computed on one card.
+/* The table of convolution algorithms, and a choice from it: the algorithm and variant by which one problem is computed on
+ * one card.
  *
- * For: conv_search.h finds choices, conv_cache.h keeps them on disk, conv_store.h hands them out; programs run them.  A new algorithm is
- *      a file with one flim_conv_algorithm, listed in conv_choice.c.
+ * For: conv_search.h finds choices, conv_cache.h keeps them on disk, conv_store.h hands them out; programs run them.  A new
+ *      algorithm is a file with one flim_conv_algorithm, listed in conv_choice.c.
  * Owns: flim_cudnn_plan_free(&choice->cudnn) frees all that a choice holds; copies share it.
  * Errors: of a run, FLIM_ERROR_DEVICE with CUDA's or cuDNN's reason.
  */
@@ -37,8 +38,8 @@ typedef struct flim_conv_algorithm {
     bool only_timed; /* a candidate only if candidates are timed */
     bool fp32_gradient; /* WEIGHT: writes arguments->master, else arguments->w */
     bool (*supported)(const flim_conv_problem *problem, const flim_card *card);
-    /* Offers the ways to compute base's problem, best guess first, each as a copy of base.  A failure, also of only some of them, leaves
-     * its reason in err. */
+    /* Offers the ways to compute base's problem, best guess first, each as a copy of base.  A failure, also of only some of
+     * them, leaves its reason in err. */
     flim_status (*variants)(struct flim_cuda_device *device, const flim_conv_choice *base, flim_conv_offer *offer, void *to,
                             flim_error *err);
     flim_status (*run)(struct flim_cuda_device *device, const flim_conv_choice *choice, const flim_conv_arguments *arguments,
@@ -73,8 +74,8 @@ bool flim_conv_fits(const flim_conv_choice *candidate, const flim_conv_search_op
 /* For algorithms with one variant: offers it. */
 flim_status flim_conv_offer_one(const flim_conv_choice *base, size_t workspace, flim_conv_offer *offer, void *to);
 
-/* Enqueues a choice over the first arguments->n cells on the device's stream; what a library algorithm writes of the other cells is not
- * to be read.  arguments->w is flipped if the algorithm is; arguments->scratch has choice->workspace bytes. */
+/* Enqueues a choice over the first arguments->n cells on the device's stream; what a library algorithm writes of the other
+ * cells is not to be read.  arguments->w is flipped if the algorithm is; arguments->scratch has choice->workspace bytes. */
 flim_status flim_conv_run(struct flim_cuda_device *device, const flim_conv_choice *choice,
                           const flim_conv_arguments *arguments, flim_error *err);
 

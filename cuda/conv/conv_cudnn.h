@@ -29,12 +29,12 @@ typedef struct flim_cudnn_plan {
  * down-converted inputs, with problem->deterministic only deterministic engines.  None left is an error. */
 flim_status flim_cudnn_candidates_find(const flim_cudnn *cudnn, cudnnHandle_t handle, const char *card,
                                        const flim_conv_problem *problem, flim_cudnn_candidates *out, flim_error *err);
-/* For a described card, where the above stops at cuDNN's first choices: appends what it holds in reserve. */
+/* For a described card, for which the above stops at cuDNN's first choices: appends what it holds in reserve. */
 void flim_cudnn_candidates_fallback(const flim_cudnn *cudnn, const flim_conv_problem *problem,
                                     flim_cudnn_candidates *candidates);
 void flim_cudnn_candidates_free(const flim_cudnn *cudnn, flim_cudnn_candidates *candidates);
 
-/* Builds candidate i; may take a second where cuDNN compiles.  Refusals are common and not fatal to a search. */
+/* Builds candidate i; may take a second if cuDNN compiles.  Refusals are common and not fatal to a search. */
 flim_status flim_cudnn_plan_build(const flim_cudnn *cudnn, cudnnHandle_t handle, const char *card,
                                   const flim_conv_problem *problem, const flim_cudnn_candidates *candidates, int i,
                                   flim_cudnn_plan *out, flim_error *err);

@@ -164,7 +164,8 @@ __global__ void __launch_bounds__(THREADS)
         out[(4 + i) * channels + c] = sums[i * channels + c];
 }
 
-/* ---- the stem ----------------------------------------------------------------------------------------------------------- */
+/* ---- the stem -----------------------------------------------------------------------------------------------------------
+ * */
 
 /* Per channel: the convolution's output without bias becomes u = z * scale + shift, zhat = (z - mean) * invstd. */
 struct stem_norm {

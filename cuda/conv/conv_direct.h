@@ -26,15 +26,16 @@ typedef struct flim_conv_groups {
     int64_t size[FLIM_CONV_MOST_GROUPS];
 } flim_conv_groups;
 
-/* groups->size[0] outputs of the problem over arguments->n cells, spread over the output tensor -> out[0..], and the same elements of the
- * tensor under test behind them.  fp32_gradient: the weight gradient under test is arguments->master, else arguments->w. */
+/* groups->size[0] outputs of the problem over arguments->n cells, spread over the output tensor -> out[0..], and the same
+ * elements of the tensor under test behind them.  fp32_gradient: the weight gradient under test is arguments->master, else
+ * arguments->w. */
 cudaError_t flim_conv_direct(const flim_launch *l, const flim_conv_problem *problem, const flim_conv_arguments *arguments,
                              bool fp32_gradient, const flim_conv_groups *groups, double *out);
 /* The sums over the output as stored -> out (3,2,channels): sums, the same of absolute values, and arguments->sums. */
 cudaError_t flim_conv_direct_sums(const flim_launch *l, const flim_conv_problem *problem,
                                   const flim_conv_arguments *arguments, double *out);
-/* As flim_conv_direct, for problems with `stem`.  FORWARD: groups->size[0] outputs.  WEIGHT: as many of the weight gradient, and sets the
- * groups of the stem's gradients: weight, bias, gamma, beta. */
+/* As flim_conv_direct, for problems with `stem`.  FORWARD: groups->size[0] outputs.  WEIGHT: as many of the weight gradient,
+ * and sets the groups of the stem's gradients: weight, bias, gamma, beta. */
 cudaError_t flim_stem_direct(const flim_launch *l, const flim_conv_problem *problem, const flim_conv_arguments *arguments,
                              flim_conv_groups *groups, double *out);
 

@@ -22,10 +22,10 @@ int blocks_of(const tiling &c, const flim_card *card)
     return fit < 1 ? 1 : fit < c.blocks ? fit : c.blocks;
 }
 
-/* Clocks that a quarter of a multiprocessor needs a product (32 multiply-adds) with all its warps at work.  In a step a warp issues the
- * products, loads of fragments and, for each float4 that it brings in, 13 more (9 for the weight gradient, where a column
- * keeps its tap); all quarters share the passes over shared memory and L1: two a fragment, four to store a float4 a lane, and to
- * load it as many as the rows' 128-byte lines. */
+/* Clocks that a quarter of a multiprocessor needs a product (32 multiply-adds) with all its warps at work.  In a step a warp
+ * issues the products, loads of fragments and, for each float4 that it brings in, 13 more (9 for the weight gradient, where a
+ * column keeps its tap); all quarters share the passes over shared memory and L1: two a fragment, four to store a float4 a
+ * lane, and to load it as many as the rows' 128-byte lines. */
 double clocks_of(const tiling &c, flim_conv_op op, const flim_card *card)
 {
     const bool weight = op == FLIM_CONV_WEIGHT;
@@ -39,8 +39,8 @@ double clocks_of(const tiling &c, flim_conv_op op, const flim_card *card)
     return few_warps * std::pow(std::pow(issued, 4.0) + std::pow(4.0 * passes, 4.0), 0.25) / products;
 }
 
-/* Parts of the weight gradient with the least estimated clocks: whole rounds of blocks, 60 positions' time to start and end a block, and
- * the parts written and read at 11 bytes a clock and multiprocessor. */
+/* Parts of the weight gradient with the least estimated clocks: whole rounds of blocks, 60 positions' time to start and end a
+ * block, and the parts written and read at 11 bytes a clock and multiprocessor. */
 int parts_of(const tiling &c, const flim_conv_problem *p, const flim_card *card, double *clocks)
 {
     const int64_t rows = p->n * flim_volume(p->out), size = flim_conv_w_elements(p) * (int64_t)sizeof(float);

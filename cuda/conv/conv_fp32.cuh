@@ -1,14 +1,16 @@
 /* What the fp32 convolution kernels share: tiles, fragments and the product of a step.
  *
- * Everything here and in conv_fp32_gather.cuh and conv_fp32_weight.cuh but the kernels themselves is __host__ __device__ and works for
- * one thread of a block between two barriers, so that bench/emulate_fp32.cu can run whole blocks on a CPU, thread after thread.
+ * Everything here and in conv_fp32_gather.cuh and conv_fp32_weight.cuh but the kernels themselves is __host__ __device__ and
+ * works for one thread of a block between two barriers, so that bench/emulate_fp32.cu can run whole blocks on a CPU, thread
+ * after thread.
  *
- * A block computes ROWS x COLUMNS outputs, a thread 8 or 16 x 8 of them, in steps of STEP values of the sum.  Shared memory holds both
- * operands of a stage of one or more steps, sum-major ([STEP][ROWS], [STEP][COLUMNS] a step), twice: while a step of one copy is
- * multiplied, a like part of the next stage is on its way in registers to the other.  A thread's rows and columns are groups of four, far apart, so that a fragment is two 16-byte loads
- * in which a warp touches consecutive addresses.  Which lane gets which rows and columns (lane_row, lane_column) is chosen
- * for 16-byte loads: a half-warp's load takes one pass over the banks where lanes i and i^1, or i and i^2, want the same address, so
- * bit 0 of the lane counts columns and bit 1 rows.
+ * A block computes ROWS x COLUMNS outputs, a thread 8 or 16 x 8 of them, in steps of STEP values of the sum.  Shared memory
+ * holds both operands of a stage of one or more steps, sum-major ([STEP][ROWS], [STEP][COLUMNS] a step), twice: while a step
+ * of one copy is multiplied, a like part of the next stage is on its way in registers to the other.  A thread's rows and
+ * columns are groups of four, far apart, so that a fragment is two 16-byte loads in which a warp touches consecutive
+ * addresses.  Which lane gets which rows and columns (lane_row, lane_column) is chosen for 16-byte loads: a half-warp's load
+ * takes one pass over the banks where lanes i and i^1, or i and i^2, want the same address, so bit 0 of the lane counts
+ * columns and bit 1 rows.
  */
 #ifndef FLIM_CUDA_CONV_FP32_CUH
 #define FLIM_CUDA_CONV_FP32_CUH
@@ -103,7 +105,8 @@ FLIM_HD uint32_t tap_bits(int t, int y, int x)
     return 1u << (2 * FIELD + t) | 1u << (FIELD + y) | 1u << x;
 }
 
-/* Written out for the device: of a plain load the compiler makes one just before the value is stored, with nothing to hide its latency. */
+/* Written out for the device: of a plain load the compiler makes one just before the value is stored, with nothing to hide
+ * its latency. */
 FLIM_HD float4 load_or_zero(const float4 *from, int64_t index, bool valid)
 {
     float4 v = {0.0f, 0.0f, 0.0f, 0.0f};
@@ -122,14 +125,15 @@ FLIM_HD float4 load_or_zero(const float4 *from, int64_t index, bool valid)
     return v;
 }
 
-/* Blocks a multiprocessor, whose four quarters have 16,384 registers each: 4, 3 or 2 warps a quarter, 128, 168 or 255 registers a
- * thread.  Narrow tiles load more a thread. */
+/* Blocks a multiprocessor, whose four quarters have 16,384 registers each: 4, 3 or 2 warps a quarter, 128, 168 or 255
+ * registers a thread.  Narrow tiles load more a thread. */
 constexpr int tile_blocks(int threads, int thread_rows, int narrow)
 {
     return (thread_rows > SIDE || narrow <= 16 ? 256 : threads == 256 ? 512 : 384) / threads;
 }
 
-/* WARP_ROWS warps one below the other, LANE_ROWS x (32 / LANE_ROWS) lanes a warp, STEPS steps a stage, SIDE_ROWS x SIDE outputs a thread. */
+/* WARP_ROWS warps one below the other, LANE_ROWS x (32 / LANE_ROWS) lanes a warp, STEPS steps a stage, SIDE_ROWS x SIDE
+ * outputs a thread. */
 template <int ROWS_, int COLUMNS_, int WARP_ROWS, int LANE_ROWS, int STEPS_ = 1, int SIDE_ROWS_ = SIDE> struct tile {
     static constexpr int ROWS = ROWS_, COLUMNS = COLUMNS_, STEPS = STEPS_, SIDE_ROWS = SIDE_ROWS_;
     static constexpr int THREADS = ROWS * COLUMNS / (SIDE_ROWS * SIDE);
@@ -182,9 +186,9 @@ template <class Tile> struct operands {
     float row[2][Tile::STEPS][Tile::ROW_STEP], column[2][Tile::STEPS][Tile::COLUMN_STEP];
 };
 
-/* Four values of the sum, 4 * quad + 0 .. 3 of a stage, of one row or column.  2 STEPS lanes in a row hold the stage of one row, so a
- * warp has 16 / STEPS neighbours.  The pitch (4 modulo 8) puts the halves of a step 16 banks apart, the pad each further step 16 / STEPS:
- * no conflict. */
+/* Four values of the sum, 4 * quad + 0 .. 3 of a stage, of one row or column.  2 STEPS lanes in a row hold the stage of one
+ * row, so a warp has 16 / STEPS neighbours.  The pitch (4 modulo 8) puts the halves of a step 16 banks apart, the pad each
+ * further step 16 / STEPS: no conflict. */
 FLIM_HD void store_transposed(float *stage, int step, int pitch, int quad, int index, const float4 &v)
 {
     float *to = stage + quad / 2 * step + quad % 2 * 4 * pitch + index;

@@ -1,8 +1,8 @@
 /* fp32 forward convolutions and data gradients.
  *
- * Count for res1 at batch 64: 99.9 G multiply-adds = 3.12 G warp instructions, 3.0 ms on 132 multiprocessors at 1.98 GHz.  In a step of 8
- * channels a warp of 256x32x16-16 issues 1024 of them, 48 loads of fragments, and for 8 + 1 float4 about 150 instructions to test,
- * load and store: 84 %.  With 64 columns a row's values serve twice as many products: 87 %. */
+ * Count for res1 at batch 64: 99.9 G multiply-adds = 3.12 G warp instructions, 3.0 ms on 132 multiprocessors at 1.98 GHz.  In
+ * a step of 8 channels a warp of 256x32x16-16 issues 1024 of them, 48 loads of fragments, and for 8 + 1 float4 about 150
+ * instructions to test, load and store: 84 %.  With 64 columns a row's values serve twice as many products: 87 %. */
 #include "cuda/conv/conv_fp32_gather.cuh"
 
 namespace flim_fp32

@@ -1,14 +1,15 @@
 /* fp32 forward convolution and data gradient as one gathering matrix product, for one thread of a block.
  *
- *     out[position][column] = sum over taps and channels of source[place of (position, tap)][channel] * weight[tap][channel][column]
+ *     out[position][column] = sum over taps and channels of source[place of (position, tap)][channel] *
+ *     weight[tap][channel][column]
  *
- * FORWARD: source x, out y; the place of tap j is o * stride - pad + j.  DATA: source dy, out dx.  With a stride, an input position q
- * meets only the taps f with f = q + pad modulo stride, so positions fall into `stride` classes a dimension: in class r,
- * q = stride * i + r meets f0, f0 + stride, ..., f0 = (r + pad) % stride, at the place i + (r + pad - f0) / stride - j.  Each class
- * is a product of its own with its own taps; no product with zero is computed.
+ * FORWARD: source x, out y; the place of tap j is o * stride - pad + j.  DATA: source dy, out dx.  With a stride, an input
+ * position q meets only the taps f with f = q + pad modulo stride, so positions fall into `stride` classes a dimension: in
+ * class r, q = stride * i + r meets f0, f0 + stride, ..., f0 = (r + pad) % stride, at the place i + (r + pad - f0) / stride -
+ * j.  Each class is a product of its own with its own taps; no product with zero is computed.
  *
- * Rows are positions of a class, columns channels of out.  A row's offset in source and a mask of the taps that stay inside the image are
- * computed once a block; after that a tap is one number to add and one test a row.
+ * Rows are positions of a class, columns channels of out.  A row's offset in source and a mask of the taps that stay inside
+ * the image are computed once a block; after that a tap is one number to add and one test a row.
  */
 #ifndef FLIM_CUDA_CONV_FP32_GATHER_CUH
 #define FLIM_CUDA_CONV_FP32_GATHER_CUH
@@ -96,7 +97,8 @@ inline gather make_gather(const flim_conv_problem *p, int64_t n, const void *x, 
     return g;
 }
 
-/* What a block does; its number runs over columns first, then classes, so that blocks that read the same places are neighbours. */
+/* What a block does; its number runs over columns first, then classes, so that blocks that read the same places are
+ * neighbours. */
 struct gather_block {
     int part, row, column; /* first row and column */
     int stages;
@@ -150,8 +152,8 @@ template <class Tile> struct gather_shared {
     int out[Tile::ROWS];
 };
 
-/* A stage is loaded in as many parts as it has steps: ROWS / STEPS rows with all their values, and of weight for FORWARD COLUMNS / STEPS
- * columns with all their values, for DATA all columns of a step. */
+/* A stage is loaded in as many parts as it has steps: ROWS / STEPS rows with all their values, and of weight for FORWARD
+ * COLUMNS / STEPS columns with all their values, for DATA all columns of a step. */
 template <class Tile, bool DATA> struct gather_thread {
     static constexpr int LOADS = 2 * Tile::ROWS / Tile::THREADS; /* float4 of source a part */
     static constexpr int QUADS = 2 * Tile::STEPS; /* float4 of a row's stage */
@@ -201,8 +203,8 @@ template <class Tile, bool DATA> struct gather_thread {
         bits = tap_bits(tap[0], tap[1], tap[2]);
     }
 
-    /* The next stage is to be loaded: channels first, then taps along x, y, t.  After the last comes one whose loads are all zeros: no
-     * row's mask has its tap. */
+    /* The next stage is to be loaded: channels first, then taps along x, y, t.  After the last comes one whose loads are all
+     * zeros: no row's mask has its tap. */
     FLIM_HD void advance(const gather &g, const gather_block &b)
     {
         chunk += Tile::STEPS;

@@ -1,7 +1,8 @@
 /* fp32 weight gradients: the sums of each part, then the parts in order.
  *
- * Count for res1 at batch 64 (32x128): 27 taps x 32 channels are 6.75 tiles of 128 columns, so 3.7 % of the products are in vain; 99.9 G
- * multiply-adds = 3.1 ms on 132 multiprocessors at 1.98 GHz; about 150 parts of 110 KB = 17 MB written and read, 0.01 ms. */
+ * Count for res1 at batch 64 (32x128): 27 taps x 32 channels are 6.75 tiles of 128 columns, so 3.7 % of the products are in
+ * vain; 99.9 G multiply-adds = 3.1 ms on 132 multiprocessors at 1.98 GHz; about 150 parts of 110 KB = 17 MB written and read,
+ * 0.01 ms. */
 #include "cuda/conv/conv_fp32_weight.cuh"
 
 namespace flim_fp32

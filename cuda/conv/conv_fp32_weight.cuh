@@ -3,8 +3,9 @@
  *     dw[k][tap][c] = sum over positions of dz[position][k] * x[place of (position, tap)][c]
  *
  * Rows are output channels k, columns (tap, c): both operands lie in memory as the product wants them, channels innermost.  A
- * column keeps its tap, so a thread's tap is fixed, and it is the positions that move on.  Their offsets in x and masks of taps inside
- * the image are computed by all threads together, DESCRIBED positions at a time and ahead of use, into a ring in shared memory.
+ * column keeps its tap, so a thread's tap is fixed, and it is the positions that move on.  Their offsets in x and masks of
+ * taps inside the image are computed by all threads together, DESCRIBED positions at a time and ahead of use, into a ring in
+ * shared memory.
  *
  * The positions are shared out to `parts` blocks a tile.  Each stores its sums, which a second kernel adds in order.
  */

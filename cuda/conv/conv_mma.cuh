@@ -131,7 +131,7 @@ __device__ __forceinline__ uint32_t flim_transpose(uint32_t v)
     return r;
 }
 
-/* 16 bytes to shared memory; zeros where !valid (src must still be an address). */
+/* 16 bytes to shared memory; zeros if !valid (src must still be an address). */
 __device__ __forceinline__ void flim_copy_async(uint32_t dst, const void *src, bool valid)
 {
 #if FLIM_MMA

@@ -1,8 +1,8 @@
 /* A convolution problem: shapes, element type, direction, and what is fused with the convolution.
  *
- * x (n,in[0],in[1],in[2],c), w (k,kernel[0],kernel[1],kernel[2],c), y (n,out[0],out[1],out[2],k), all of one storage type, NDHWC;
- * sums are fp32.  FORWARD writes y from x, w; DATA writes x from y, w; WEIGHT writes w from x, y.  Channels are stored padded to
- * multiples of 8; padding channels hold zeros.
+ * x (n,in[0],in[1],in[2],c), w (k,kernel[0],kernel[1],kernel[2],c), y (n,out[0],out[1],out[2],k), all of one storage type,
+ * NDHWC; sums are fp32.  FORWARD writes y from x, w; DATA writes x from y, w; WEIGHT writes w from x, y.  Channels are stored
+ * padded to multiples of 8; padding channels hold zeros.
  *
  * For: conv_algorithm.h (which algorithm supports a problem), conv_store.h (which one is chosen for it), the kernels.
  * Owns: nothing.  Fields that a direction does not use are 0.
@@ -34,11 +34,10 @@ typedef struct flim_conv_problem {
     int in[3], out[3], kernel[3], stride[3], pad[3];
     flim_input_form x_form, dz_form; /* FORWARD and WEIGHT; WEIGHT */
     bool master; /* FORWARD, DATA: weights are the fp32 parameters in PyTorch's layout, and FORWARD adds the bias */
-    bool sums; /* FORWARD: sums of y and y^2 per channel; DATA with epilogue: those for BatchNorm's backward pass */
-    bool epilogue; /* DATA: the gradient passes the activation of the previous unit, with `add` after another one is added */
-    bool add;
-    bool
-        stem; /* FORWARD, WEIGHT: x is the network's input, to which the stem (7,1,1; BatchNorm; activation) is applied on load */
+    bool sums; /* FORWARD: of y and y^2 per channel; DATA with epilogue: those for BatchNorm's backward pass */
+    bool epilogue; /* DATA: the gradient passes the activation of the previous unit */
+    bool add; /* ... after another gradient is added */
+    bool stem; /* FORWARD, WEIGHT: x is the network's input; the stem (7,1,1; BatchNorm; activation) is applied on load */
 } flim_conv_problem;
 
 #ifdef __cplusplus
@@ -55,13 +54,13 @@ bool flim_conv_same_problem(const flim_conv_problem *a, const flim_conv_problem 
 bool flim_conv_has_shape(const flim_conv_problem *p, const int kernel[3], const int stride[3], const int pad[3]);
 /* True if anything is fused with the convolution, or it works on the fp32 parameters: none of cuDNN's business. */
 bool flim_conv_is_fused(const flim_conv_problem *p);
-/* A data gradient of stride 1 is a forward convolution of dy with the kernel flipped: w'[c][taps - 1 - tap][k] = w[k][tap][c].  *out
- * gets that problem, whose x is dy and whose y is dx; false if there is none. */
+/* A data gradient of stride 1 is a forward convolution of dy with the kernel flipped: w'[c][taps - 1 - tap][k] =
+ * w[k][tap][c].  *out gets that problem, whose x is dy and whose y is dx; false if there is none. */
 bool flim_conv_flip(const flim_conv_problem *p, flim_conv_problem *out);
 /* Multiply-adds, padding channels included. */
 int64_t flim_conv_macs(const flim_conv_problem *p);
-/* "forward x(64,128,21,21,32) w(32,3,3,3,32) y(64,128,21,21,32) stride 1,1,1 pad 1,1,1 bf16", then what is fused: key of the choice
- * cache and part of error texts. */
+/* "forward x(64,128,21,21,32) w(32,3,3,3,32) y(64,128,21,21,32) stride 1,1,1 pad 1,1,1 bf16", then what is fused: key of the
+ * choice cache and part of error texts. */
 void flim_conv_text(const flim_conv_problem *p, char *text, size_t size);
 
 #ifdef __cplusplus

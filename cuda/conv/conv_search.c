@@ -23,7 +23,8 @@ typedef struct search {
     flim_conv_choice list[MOST];
 } search;
 
-/* Most that a correct algorithm's rounding makes of fp32 sums stored in the type: measured errors are a third of these or less. */
+/* Most that a correct algorithm's rounding makes of fp32 sums stored in the type: measured errors are a third of these or
+ * less. */
 static double tolerance(flim_storage type)
 {
     return type == FLIM_STORAGE_FP32 ? 1e-4 : type == FLIM_STORAGE_FP16 ? 1e-3 : 8e-3;
@@ -152,7 +153,8 @@ static flim_status try_algorithms(search *s, flim_conv_choice *out, flim_error *
     return choose(s, out, err);
 }
 
-/* ---- a card that is not there ------------------------------------------------------------------------------------------- */
+/* ---- a card that is not there -------------------------------------------------------------------------------------------
+ * */
 
 typedef struct paper_search {
     flim_cuda_device *device;
@@ -175,7 +177,8 @@ static bool take(void *to, const flim_conv_choice *candidate)
     return !s->found;
 }
 
-/* What the search takes without timing.  If cuDNN is not installed, its algorithms are assumed to need all that they may ask for. */
+/* What the search takes without timing.  If cuDNN is not installed, its algorithms are assumed to need all that they may ask
+ * for. */
 static flim_status search_described(flim_cuda_device *device, const flim_conv_search_options *options, flim_conv_choice *out,
                                     flim_error *err)
 {

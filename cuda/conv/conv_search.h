@@ -1,9 +1,10 @@
 /* The search: for one convolution problem the fastest choice that computes correctly on this card.
  *
- * Candidates are the variants of the table's algorithms (conv_choice.h) that support the problem and fit the workspace limit.  With
- * benchmark all are timed, and from the fastest on (of those within 1 % the one with the least workspace) the first that agrees with
- * direct sums is taken; without, the first that agrees, in the table's order.  For a described card nothing runs: the search takes
- * what it would take without timing.
+ * Candidates are the variants of the table's algorithms (conv_choice.h) that support the problem and fit the workspace limit.
+ * With benchmark all are timed, and from the fastest on (of those within 1 % the one with the least workspace) the first
+ *  that agrees with
+ * direct sums is taken; without, the first that agrees, in the table's order.  For a described card nothing runs: the search
+ * takes what it would take without timing.
  * Owns: the choice found is the caller's (flim_cudnn_plan_free).
  * Errors: FLIM_ERROR_DEVICE if nothing runs or is correct, with cuDNN's reason; FLIM_ERROR_MEMORY if there is no room to try;
  * FLIM_INTERRUPTED if options->stop was set.

@@ -1,18 +1,19 @@
 /* Forward pass of stem + down without the stem's output.
  *
- * Every pixel is a series in time of its own: down's output m needs the stem's activation at t = 2m-1, 2m, 2m+1, each of which
- * needs 7 samples.  A warp takes 16 pixels and walks along m.  At each step one A fragment holds the samples and mask of times
- * 2m-4 ... 2m+3 (K = 8 + 8); with two sets of stem weights it gives the windows' products at 2m-1 (tap = slot) and 2m
- * (tap = slot - 1) in two products a channel tile.  BN and leaky ReLU happen on the accumulators; packed to 16 bits they are the A
- * operand of down's product (conv_mma.cuh), so activations never leave the registers:
+ * Every pixel is a series in time of its own: down's output m needs the stem's activation at t = 2m-1, 2m, 2m+1, each of
+ * which needs 7 samples.  A warp takes 16 pixels and walks along m.  At each step one A fragment holds the samples and mask
+ * of times 2m-4 ... 2m+3 (K = 8 + 8); with two sets of stem weights it gives the windows' products at 2m-1 (tap = slot) and
+ * 2m (tap = slot - 1) in two products a channel tile.  BN and leaky ReLU happen on the accumulators; packed to 16 bits they
+ * are the A operand of down's product (conv_mma.cuh), so activations never leave the registers:
  *     out(m-1) += act(2m-1) W_2;  store out(m-1);  out(m) = act(2m-1) W_0 + act(2m) W_1.
- * All weights (48 + 16 registers) stay in registers over the walk.  Down's output channels are dealt to the product's columns so that
- * a lane ends up with 8 neighbouring channels: one 16-byte store.  Sums for down's BN come from the stored (rounded) values.
+ * All weights (48 + 16 registers) stay in registers over the walk.  Down's output channels are dealt to the product's columns
+ * so that a lane ends up with 8 neighbouring channels: one 16-byte store.  Sums for down's BN come from the stored (rounded)
+ * values.
  *
  * Outside time the activation is zero (down's padding), not the activation of an empty window.
  *
- * Count at batch 64, base: 7.3 M warp products (mma.m16n8k16), 230 M activations; bytes: 29 MB signal + 231 MB z_down = 88 us on an
- * H100 (2.98 TB/s).
+ * Count at batch 64, base: 7.3 M warp products (mma.m16n8k16), 230 M activations; bytes: 29 MB signal + 231 MB z_down = 88 us
+ * on an H100 (2.98 TB/s).
  */
 #include "cuda/conv/conv_stem.cuh"
 #include "cuda/conv/conv_sums.cuh"

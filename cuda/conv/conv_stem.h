@@ -1,10 +1,11 @@
-/* The network's first two units in one: stem (conv 2->32 [7,1,1], BN, leaky ReLU) and down's convolution (32->32 [3,1,1], stride 2
- * in t), which a problem with `stem` describes: its shapes are down's, its x is the network's input.
+/* The network's first two units in one: stem (conv 2->32 [7,1,1], BN, leaky ReLU) and down's convolution (32->32 [3,1,1],
+ * stride 2 in t), which a problem with `stem` describes: its shapes are down's, its x is the network's input.
  *
- * For: never storing the stem's output (28 % of all convolution outputs).  FORWARD with sums takes batch statistics over the input,
- *      FORWARD without sums (prediction) the running ones; WEIGHT writes the gradients of both units.  The algebra stands at the top
- *      of conv_stem_statistics.cu and conv_stem_backward.cu.
- * Owns: nothing.  `stem.state` must stay untouched from FORWARD to WEIGHT; scratch only within a call, so that all calls may share it
+ * For: never storing the stem's output (28 % of all convolution outputs).  FORWARD with sums takes batch statistics over the
+ *      input, FORWARD without sums (prediction) the running ones; WEIGHT writes the gradients of both units.  The algebra
+ *      stands at the top of conv_stem_statistics.cu and conv_stem_backward.cu.
+ * Owns: nothing.  `stem.state` must stay untouched from FORWARD to WEIGHT; scratch only within a call, so that all calls may
+ *       share it
  *      with everything else on the stream.
  * Errors: the CUDA error of the launch; cudaErrorInvalidValue for problems that flim_stem_supported refuses.
  */
@@ -19,17 +20,17 @@
 extern "C" {
 #endif
 
-/* FORWARD and WEIGHT (dz PLAIN or NORM_ON_LOAD) of down's shape with 32 channels, T >= 6, 16-bit types, compute capability >= 8.0
- * (sm = 80, 86, 89, 90 ...). */
+/* FORWARD and WEIGHT (dz PLAIN or NORM_ON_LOAD) of down's shape with 32 channels, T >= 6, 16-bit types, compute capability >=
+ * 8.0 (sm = 80, 86, 89, 90 ...). */
 bool flim_stem_supported(const flim_conv_problem *problem, int sm);
 
 size_t flim_stem_state_bytes(void);
 /* Enough for FORWARD and WEIGHT of these sizes; grows with n. */
 size_t flim_stem_scratch_bytes(const flim_conv_problem *problem);
 
-/* FORWARD: statistics -> stem.state, then y = down's convolution of the stem's activation, with bias (down's), and sums of y and y^2.
- * WEIGHT: the gradients of the stem's parameters, and of down's weights in `master`.  A bias before a BatchNorm has gradient 0 exactly
- * (BN removes constants); the stem's is written as such, down's is the caller's. */
+/* FORWARD: statistics -> stem.state, then y = down's convolution of the stem's activation, with bias (down's), and sums of y
+ * and y^2. WEIGHT: the gradients of the stem's parameters, and of down's weights in `master`.  A bias before a BatchNorm has
+ * gradient 0 exactly (BN removes constants); the stem's is written as such, down's is the caller's. */
 cudaError_t flim_stem_run(const flim_conv_problem *problem, const flim_conv_arguments *arguments, cudaStream_t stream);
 
 #ifdef __cplusplus

@@ -4,7 +4,8 @@
  *     down's weight gradient   dW_j[o][c] = sum dz(m)[o] a(2m-1+j)[c]
  *     dv(t)[c] = leaky_relu'(u) (sum over the (m, j) with 2m-1+j = t of dz(m) W_j)[c]          the gradient of u
  * What BatchNorm and the stem's convolution need follows in closed form, since zhat is linear in the window x
- * (zhat_c = invstd_c w_c . (x - mu)): with s_c = sum dv_c, G_c = sum dv_c x (14 numbers a channel), and mu, Cov, N from the statistics,
+ * (zhat_c = invstd_c w_c . (x - mu)): with s_c = sum dv_c, G_c = sum dv_c x (14 numbers a channel), and mu, Cov, N from the
+ * statistics,
  *     dbeta_c  = s_c
  *     dgamma_c = sum dv_c zhat_c = invstd_c w_c . (G_c - s_c mu)
  *     dz_stem  = gamma invstd (dv - dbeta / N - zhat dgamma / N)
@@ -12,13 +13,15 @@
  *     dbias_c  = sum dz_stem = 0.
  *
  * A warp takes 16 pixels and 16 of the stem's channels and walks along m; step m does the times 2m-1 and 2m, so nothing is
- * computed twice (conv_stem.cu tells of the windows).  dz comes through a ring of shared memory (cp.async, two steps ahead), 1 KB a step
- * for the two warps of the same pixels, and is read as the A operand of dv's product and, transposed, of dW's.  Activations, dv and
- * samples are transposed in registers (movmatrix) where pixels become the summed index.  G has a product for each of the two times
- * of a step, whose window slots differ by one; the mask slot that is not in the window carries ones and so gives s.
- * All sums stay in 64 registers over the whole walk; each block stores its own and `reduce` adds them in fixed order.
+ * computed twice (conv_stem.cu tells of the windows).  dz comes through a ring of shared memory (cp.async, two steps ahead),
+ * 1 KB a step for the two warps of the same pixels, and is read as the A operand of dv's product and, transposed, of dW's.
+ * Activations, dv and samples are transposed in registers (movmatrix) where pixels become the summed index.  G has a product
+ * for each of the two times of a step, whose window slots differ by one; the mask slot that is not in the window carries ones
+ * and so gives s. All sums stay in 64 registers over the whole walk; each block stores its own and `reduce` adds them in
+ * fixed order.
  *
- * Count at batch 64, base: 64 warp products a step and 16 pixels = 14.6 M; bytes: 231 MB dz + 29 MB signal = 87 us on an H100.
+ * Count at batch 64, base: 64 warp products a step and 16 pixels = 14.6 M; bytes: 231 MB dz + 29 MB signal = 87 us on an
+ * H100.
  */
 #include "cuda/conv/conv_stem.cuh"
 
@@ -155,7 +158,8 @@ __global__ void __launch_bounds__(THREADS, STEM_BLOCKS_A_SM)
 
     float dw[3][2][2][4] = {}, gs[2][2][4] = {};
     const uint32_t ring = flim_shared(shared.walk.ring[pair]);
-    /* ldmatrix rows of this lane: pixels as rows (A of dv), and transposed (A of dW; the matrices' order makes a[1], a[2] right) */
+    /* ldmatrix rows of this lane: pixels as rows (A of dv), and transposed (A of dW; the matrices' order makes a[1], a[2]
+     * right) */
     const int row = lane % 8, matrix = lane / 8;
     const uint32_t straight[2] = {ring_offset(row + 8 * (matrix % 2), matrix / 2),
                                   ring_offset(row + 8 * (matrix % 2), 2 + matrix / 2)};

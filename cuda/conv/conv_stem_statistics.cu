@@ -1,16 +1,16 @@
 /* The stem's BatchNorm without the stem's output.
  *
- * The convolution's output at a position is linear in its window x (2 channels x 7 taps, zero outside time): z_c = w_c . x + b_c.
- * So over all N = n T H W positions
+ * The convolution's output at a position is linear in its window x (2 channels x 7 taps, zero outside time): z_c = w_c . x +
+ * b_c. So over all N = n T H W positions
  *     mean(z_c) = w_c . mu + b_c,      var(z_c) = w_c' Cov w_c,      mu = E x,  Cov = E x x' - mu mu',
- * and all that has to be summed is the window's first moments and its 14 x 14 second-moment matrix.  A window is a stretch of its
- * pixel's series s(0..T-1), and a product of two taps i <= j over all t is the series' autocorrelation at lag d = j - i less the
- * few products at the ends that fall outside:
+ * and all that has to be summed is the window's first moments and its 14 x 14 second-moment matrix.  A window is a stretch of
+ * its pixel's series s(0..T-1), and a product of two taps i <= j over all t is the series' autocorrelation at lag d = j - i
+ * less the few products at the ends that fall outside:
  *     sum_t s(t+i-3) s(t+j-3) = R_d - sum_{u < i-3} s(u) s(u+d) - sum_{r < 3-j} s(T-1-r) s(T-1-r-d).
  * The mask channel is a constant m in time, so its products with the signal need only sums of m s and its own products only
- * counts.  One pass over the signal gathers 9 sums (kernel `body`), a second one over six samples at either end 31 (`ends`), both
- * in fp32 over at most 64 terms, then in double; `finish` adds the blocks' sums in fixed order and does the algebra in double.
- * Inputs and weights are rounded to T first, as in the products of the forward pass.
+ * counts.  One pass over the signal gathers 9 sums (kernel `body`), a second one over six samples at either end 31 (`ends`),
+ * both in fp32 over at most 64 terms, then in double; `finish` adds the blocks' sums in fixed order and does the algebra in
+ * double. Inputs and weights are rounded to T first, as in the products of the forward pass.
  *
  * Floor at batch 64, base: 29 MB of fp32 signal = 10 us on an H100.
  */

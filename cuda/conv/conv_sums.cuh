@@ -1,7 +1,9 @@
-/* Two sums a channel over a convolution's output, gathered where the output is at hand: for BatchNorm, forward (z, z^2) and backward.
+/* Two sums per channel over a convolution's output, gathered where the output is at hand: for BatchNorm, forward (z, z^2) and
+ * backward.
  *
- * For: conv3x3x3.cu and conv_stem.cu, whose threads hold 8 neighbouring channels of 32 each: lane = 4 g + q has channels 8 q .. 8 q + 7.
- *      A block leaves its part with give_sums, add_sums adds all parts.  Both in fixed order: equal inputs give equal bits.
+ * For: conv3x3x3.cu and conv_stem.cu, whose threads hold 8 neighbouring channels of 32 each: lane = 4 g + q has channels 8 q
+ *      .. 8 q + 7. A block leaves its part with give_sums, add_sums adds all parts.  Both in fixed order: equal inputs give
+ *      equal bits.
  */
 #ifndef FLIM_CUDA_CONV_SUMS_CUH
 #define FLIM_CUDA_CONV_SUMS_CUH

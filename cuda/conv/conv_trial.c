@@ -31,7 +31,8 @@ void flim_conv_trial_free(flim_conv_trial *t)
     }
 }
 
-/* ---- operands ----------------------------------------------------------------------------------------------------------- */
+/* ---- operands -----------------------------------------------------------------------------------------------------------
+ * */
 
 /* An array of `count` elements in *out, any pointer; seed > 0: filled with hashed values of [-1, 1). */
 static flim_status take(flim_conv_trial *t, flim_storage type, int64_t count, uint32_t seed, void *out, flim_error *err)
@@ -57,7 +58,8 @@ static flim_status take_doubles(flim_conv_trial *t, int64_t count, void *out, fl
     return take(t, FLIM_STORAGE_FP32, 2 * count, 0, out, err);
 }
 
-/* Weights in storage type, and flipped, or fp32 parameters with a bias; of the weight gradient both, since algorithms write either. */
+/* Weights in storage type, and flipped, or fp32 parameters with a bias; of the weight gradient both, since algorithms write
+ * either. */
 static flim_status take_weights(flim_conv_trial *t, flim_error *err)
 {
     const flim_conv_problem *p = t->problem;
@@ -179,7 +181,8 @@ flim_status flim_conv_trial_workspace(flim_conv_trial *t, int64_t bytes, flim_er
     return FLIM_OK;
 }
 
-/* ---- runs --------------------------------------------------------------------------------------------------------------- */
+/* ---- runs ---------------------------------------------------------------------------------------------------------------
+ * */
 
 /* The stem's gradients need the state that its forward pass leaves; that z lies where dz_norm has it. */
 static flim_status run_stem_forward(flim_conv_trial *t, const flim_conv_choice *candidate, flim_error *err)
@@ -231,7 +234,8 @@ flim_status flim_conv_trial_time(flim_conv_trial *t, const flim_conv_choice *c, 
     return FLIM_OK;
 }
 
-/* ---- checks ------------------------------------------------------------------------------------------------------------- */
+/* ---- checks -------------------------------------------------------------------------------------------------------------
+ * */
 
 typedef struct output {
     void *at;
@@ -288,7 +292,8 @@ static double relative_error(const double *expected, const double *got, int64_t 
     return isfinite(difference) ? sqrt(difference / fmax(square, 1e-300)) : HUGE_VAL;
 }
 
-/* Whether the sums over the output are right, to what fp32 makes of them: value holds sums, sums of absolute values, and those found. */
+/* Whether the sums over the output are right, to what fp32 makes of them: value holds sums, sums of absolute values, and
+ * those found. */
 static bool sums_right(const double *value, int count)
 {
     for (int i = 0; i < count; i++) {

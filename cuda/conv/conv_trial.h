@@ -1,8 +1,10 @@
-/* One convolution problem on tensors of its own in device memory, on which candidates are tried: timed, and checked against direct sums.
+/* One convolution problem on tensors of its own in device memory, on which candidates are tried: timed, and checked against
+ * direct sums.
  *
  * For: conv_search.c makes one per problem, tries all candidates on it and frees it.
  * Owns: the operands of the problem, filled with hashed values, and a workspace that grows; candidates stay the caller's.
- * Errors: FLIM_ERROR_MEMORY if the tensors find no room or, of a check, host memory ends; FLIM_ERROR_DEVICE if a candidate does not
+ * Errors: FLIM_ERROR_MEMORY if the tensors find no room or, of a check, host memory ends; FLIM_ERROR_DEVICE if a candidate
+ *         does not
  * run.
  */
 #ifndef FLIM_CUDA_CONV_TRIAL_H
@@ -39,8 +41,9 @@ flim_status flim_conv_trial_workspace(flim_conv_trial *trial, int64_t bytes, fli
 flim_status flim_conv_trial_time(flim_conv_trial *trial, const flim_conv_choice *candidate, double best, double *microseconds,
                                  flim_error *err);
 
-/* Compares outputs spread over the tensor, and all sums, with direct sums in double; *error = |got - expected| / |expected| of the
- * worst tensor, infinite if any output is not finite or a sum over the output is wrong.  Outputs and the workspace hold NaN before. */
+/* Compares outputs spread over the tensor, and all sums, with direct sums in double; *error = |got - expected| / |expected|
+ * of the worst tensor, infinite if any output is not finite or a sum over the output is wrong.  Outputs and the workspace
+ * hold NaN before. */
 flim_status flim_conv_trial_check(flim_conv_trial *trial, const flim_conv_choice *candidate, double *error, flim_error *err);
 
 #endif

@@ -6,7 +6,7 @@
 
 #include "core/try.h"
 
-/* FLIM_OK, or FLIM_ERROR_DEVICE with "what: CUDA's text"; FLIM_ERROR_MEMORY where the card or pinned memory is full. */
+/* FLIM_OK, or FLIM_ERROR_DEVICE with "what: CUDA's text"; FLIM_ERROR_MEMORY if the card or pinned memory is full. */
 static inline flim_status flim_cuda_check(cudaError_t code, const char *what, flim_error *err)
 {
     if (code == cudaSuccess) {

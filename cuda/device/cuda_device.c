@@ -113,8 +113,8 @@ static flim_status host_alloc(flim_device *base, size_t bytes, void **out, bool 
     return *out ? FLIM_OK : FLIM_ERROR_MEMORY;
 }
 
-/* Whether cudaHostAlloc made it is asked of the runtime: the caller keeps only the pointer.  A card that has failed does not answer;
- * then the memory stays until the program ends, which is about to. */
+/* Whether cudaHostAlloc made it is asked of the runtime: the caller keeps only the pointer.  A card that has failed does not
+ * answer; then the memory stays until the program ends, which is about to. */
 static void host_free(flim_device *base, void *memory)
 {
     (void)cudaSetDevice(flim_cuda_device_of(base)->ordinal);

@@ -1,6 +1,6 @@
 /* cuDNN and the driver's management library, opened at run time.
  *
- * For: a program built with CUDA must start, and compute on the CPU, where neither a driver nor cuDNN is installed.  Nothing
+ * For: a program built with CUDA must start, and compute on the CPU, if neither a driver nor cuDNN is installed.  Nothing
  *      of these libraries is linked; the few functions in use are looked up in a table.
  * Owns: the caller owns the table and closes it.  Errors: FLIM_ERROR_DEVICE with the loader's own reason.
  */
@@ -33,7 +33,7 @@ typedef struct flim_cudnn {
     cudnnStatus_t (*execute)(cudnnHandle_t handle, cudnnBackendDescriptor_t plan, cudnnBackendDescriptor_t variant_pack);
 } flim_cudnn;
 
-/* Opens libcudnn.so.9.  Safe to call where it is missing: the error says where it was looked for. */
+/* Opens libcudnn.so.9.  Safe to call if it is missing: the error says where it was looked for. */
 flim_status flim_cudnn_open(flim_cudnn *cudnn, flim_error *err);
 void flim_cudnn_close(flim_cudnn *cudnn); /* zeroed is allowed */
 
@@ -41,7 +41,7 @@ void flim_cudnn_close(flim_cudnn *cudnn); /* zeroed is allowed */
  * wants them (cuDNN 9.11 or later).  Handles are NULL from then on; flim_cudnn_close undoes it. */
 flim_status flim_cudnn_describe(flim_cudnn *cudnn, const char *name, const char *json, flim_error *err);
 
-/* "580.159.04", from the driver's management library or /proc; "unknown" where neither tells. */
+/* "580.159.04", from the driver's management library or /proc; "unknown" if neither tells. */
 void flim_driver_version(char *text, size_t size);
 
 #endif

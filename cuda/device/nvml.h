@@ -28,7 +28,7 @@ bool flim_nvml_open(flim_nvml *nvml, const char *pci_bus_id);
 void flim_nvml_close(flim_nvml *nvml);
 
 void flim_nvml_status(const flim_nvml *nvml, flim_device_status *out);
-/* "python3 (pid 4711) 39.50 GiB, ...", at most a few, the largest first, without this process; "" where none is known. */
+/* "python3 (pid 4711) 39.50 GiB, ...", at most a few, the largest first, without this process; "" if none is known. */
 void flim_nvml_others(const flim_nvml *nvml, char *text, size_t size);
 
 #endif

@@ -13,8 +13,8 @@ template <typename T> __device__ __forceinline__ T warp_sum(T value)
     return value;
 }
 
-/* Joins the values of all threads of a block of THREADS, a power of two, as a tree: i with i + THREADS / 2, and so on.  The same on
- * each thread. */
+/* Joins the values of all threads of a block of THREADS, a power of two, as a tree: i with i + THREADS / 2, and so on.  The
+ * same on each thread. */
 template <int THREADS, typename T, typename Join> __device__ __forceinline__ T block_reduce(const T &value, Join join)
 {
     __shared__ T shared[THREADS];

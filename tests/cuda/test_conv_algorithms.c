@@ -1,9 +1,9 @@
-/* Every algorithm of cuda/conv's table on this card against the double-precision reference: all problems that it supports, in all
- * types and with all that may be fused.
+/* Every algorithm of cuda/conv's table on this card against the double-precision reference: all problems that it supports, in
+ * all types and with all that may be fused.
  *
- * Data are small integers, so that sums are exact in every type: our own kernels must give the reference's numbers, cuDNN's (which may
- * transform its operands) what rounding allows, channel by channel.  Outputs and scratch memory hold NaN first, and so do cells past
- * n.  Each comparison is shown to refuse a reference with one wrong tap of one channel. */
+ * Data are small integers, so that sums are exact in every type: our own kernels must give the reference's numbers, cuDNN's
+ * (which may transform its operands) what rounding allows, channel by channel.  Outputs and scratch memory hold NaN first,
+ * and so do cells past n.  Each comparison is shown to refuse a reference with one wrong tap of one channel. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -135,7 +135,8 @@ static double *fetch_tensor(flim_storage type, const void *from, int64_t n, int 
     return fetch_floats(planar, n * channels * pixels);
 }
 
-/* ---- comparisons -------------------------------------------------------------------------------------------------------- */
+/* ---- comparisons --------------------------------------------------------------------------------------------------------
+ * */
 
 static const char *const type_name[] = {"fp32", "fp16", "bf16"};
 
@@ -175,7 +176,8 @@ static bool close_by_channel(const double *got, const double *want, int64_t n, i
     return true;
 }
 
-/* ---- problems ----------------------------------------------------------------------------------------------------------- */
+/* ---- problems -----------------------------------------------------------------------------------------------------------
+ * */
 
 typedef struct layer {
     const char *name;
@@ -523,7 +525,8 @@ static void every_algorithm_gives_the_reference(void **state)
     assert_true(device->sm < 80 || fused >= 30);
 }
 
-/* ---- the stem ----------------------------------------------------------------------------------------------------------- */
+/* ---- the stem -----------------------------------------------------------------------------------------------------------
+ * */
 
 typedef struct stem_example {
     flim_unit stem, down;
