@@ -4,9 +4,6 @@
 
 #include "backend/loss.h"
 
-#define EPS 1e-5
-#define MOMENTUM 0.1
-#define SLOPE FLIM_LEAKY_SLOPE
 #define THREADS 128
 
 /* Sum over the block, the same on every thread. */
@@ -52,18 +49,19 @@ __global__ void __launch_bounds__(THREADS) hidden_kernel(flim_head_kernels h, bo
         square = block_sum(square);
         var = square / (double)h.cells;
         if (threadIdx.x == 0) {
-            h.running_mean[j] = (float)((1 - MOMENTUM) * h.running_mean[j] + MOMENTUM * mean);
-            h.running_var[j] = (float)((1 - MOMENTUM) * h.running_var[j] + MOMENTUM * square / (double)(h.cells - 1));
+            h.running_mean[j] = (float)((1 - FLIM_BN_MOMENTUM_EXACT) * h.running_mean[j] + FLIM_BN_MOMENTUM_EXACT * mean);
+            h.running_var[j] = (float)((1 - FLIM_BN_MOMENTUM_EXACT) * h.running_var[j] +
+                                       FLIM_BN_MOMENTUM_EXACT * square / (double)(h.cells - 1));
         }
     }
-    const float m = (float)mean, invstd = (float)(1.0 / sqrt(var + EPS));
+    const float m = (float)mean, invstd = (float)(1.0 / sqrt(var + FLIM_BN_EPS_EXACT));
     if (threadIdx.x == 0) {
         h.norm_mean[j] = m;
         h.norm_invstd[j] = invstd;
     }
     for (int64_t n = threadIdx.x; n < h.cells; n += THREADS) {
         float v = (h.z[n * h.hidden + j] - m) * invstd * h.gamma[j] + h.beta[j];
-        v = v > 0 ? v : v * SLOPE;
+        v = v > 0 ? v : v * FLIM_LEAKY_SLOPE;
         h.h[n * h.hidden + j] = h.dropout ? v * h.dropout[n * h.dropout_stride + j] : v;
     }
 }
@@ -208,7 +206,7 @@ __global__ void __launch_bounds__(THREADS) hidden_backward_kernel(flim_head_kern
         if (h.dropout) {
             d *= h.dropout[n * h.dropout_stride + j];
         }
-        d *= zhat * gamma + h.beta[j] > 0 ? 1.0f : SLOPE;
+        d *= zhat * gamma + h.beta[j] > 0 ? 1.0f : FLIM_LEAKY_SLOPE;
         h.dz[n * h.hidden + j] = d;
         s0 += d;
         s1 += (double)d * zhat;

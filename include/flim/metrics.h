@@ -53,8 +53,6 @@ flim_status flim_metrics_compute(int64_t n, int classes, const int32_t *label, c
 flim_status flim_metrics_of_decisions(int64_t n, int classes, const int32_t *label, const float *logits,
                                       const int32_t *predicted, flim_metrics *out, flim_error *err);
 
-/* K' of K classes: 1 for two. */
-int flim_logits_of(int classes);
 /* Probabilities (n,K) of logits (n,K') in double: sigmoid (both columns) or softmax. */
 void flim_probabilities(int64_t n, int classes, const float *logits, double *probability);
 /* The predicted class of one cell: logits (K').  Two classes: 1 if the probability is above (not at) the threshold, so that

@@ -8,6 +8,7 @@
 #include "core/try.h"
 #include "core/stop.h"
 #include "flim/metrics.h"
+#include "flim/network.h"
 #include "cv/sampler.h"
 
 enum { MOST_NEWTON_STEPS = 100, MOST_HALVINGS = 60 };
@@ -275,7 +276,7 @@ static flim_status standardise(fit *f, const double *x, const int64_t *rows, fli
 flim_status flim_logistic_fit(const flim_split_data *data, const double *x, int features, const int64_t *rows, int64_t n_rows,
                               const flim_logistic_options *options, flim_logistic *out, flim_error *err)
 {
-    int outputs = data->classes == 2 ? 1 : data->classes;
+    int outputs = flim_class_outputs(data->classes);
     *out = (flim_logistic){.classes = data->classes, .features = features, .outputs = outputs};
     if (n_rows < 1) {
         return flim_fail(err, FLIM_ERROR_USAGE, "baseline: no cells to fit");
@@ -396,7 +397,7 @@ flim_status flim_baseline_run(const flim_splits *splits, const flim_split_data *
                               const flim_logistic_options *options, float *logits, int32_t *predicted, double *threshold,
                               flim_error *err)
 {
-    int outputs = data->classes == 2 ? 1 : data->classes;
+    int outputs = flim_class_outputs(data->classes);
     double *share = flim_alloc((size_t)data->classes, sizeof *share, err);
     float *prior = flim_alloc((size_t)outputs, sizeof *prior, err);
     flim_status status = FLIM_OK;

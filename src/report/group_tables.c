@@ -7,6 +7,7 @@
 #include "core/alloc.h"
 #include "core/try.h"
 #include "report/report_internal.h"
+#include "flim/network.h"
 
 static int by_text(const void *a, const void *b)
 {
@@ -55,7 +56,7 @@ static int worst_first(const void *a, const void *b)
 flim_status report_group_rows(report_run *run, flim_error *err)
 {
     const flim_pool *p = &run->pool;
-    int outputs = run->classes == 2 ? 1 : run->classes;
+    int outputs = flim_class_outputs(run->classes);
     run->group = flim_alloc((size_t)run->groups, sizeof *run->group, err);
     int32_t *label = flim_alloc((size_t)p->n, sizeof *label, err),
             *predicted = flim_alloc((size_t)p->n, sizeof *predicted, err);

@@ -11,11 +11,12 @@
 #include "core/parse.h"
 #include "core/try.h"
 #include "flim/metrics.h"
+#include "flim/network.h"
 #include "formats/csv.h"
 
 flim_status flim_predictions_create(int64_t n, int classes, flim_predictions *out, flim_error *err)
 {
-    *out = (flim_predictions){.n = n, .classes = classes, .outputs = flim_logits_of(classes)};
+    *out = (flim_predictions){.n = n, .classes = classes, .outputs = flim_class_outputs(classes)};
     size_t count = (size_t)n;
     out->index = flim_alloc(count, sizeof *out->index, err);
     out->name = flim_alloc(count, sizeof *out->name, err);

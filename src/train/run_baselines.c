@@ -46,7 +46,7 @@ static flim_status write_one(const flim_run *run, const flim_study *study, int b
                              const int32_t *predicted, flim_error *err)
 {
     const flim_splits *splits = &study->splits;
-    const int classes = study->info->classes, outputs = flim_logits_of(classes);
+    const int classes = study->info->classes, outputs = flim_class_outputs(classes);
     char path[FLIM_PATH_MAX], name[64];
     flim_predictions all = {0};
     int64_t n = 0;
@@ -88,7 +88,7 @@ flim_status flim_run_write_baselines(const flim_run *run, const flim_study *stud
 
 static flim_status fit(const flim_run *run, const flim_study *study, int b, flim_run_baselines *out, flim_error *err)
 {
-    const size_t n = (size_t)study->info->n, outputs = (size_t)flim_logits_of(study->info->classes);
+    const size_t n = (size_t)study->info->n, outputs = (size_t)flim_class_outputs(study->info->classes);
     const flim_logistic_options options = {.ridge = 1.0,
                                            .balanced = true,
                                            .threshold_for_f1 = run->settings->threshold_for == FLIM_OBJECTIVE_F1,

@@ -257,6 +257,48 @@ static void heads_with_class_weights(void **state)
     train_and_compare(ref_class_weights, __func__);
 }
 
+/* Gradients of one update with the inside of blocks recomputed or not. */
+static float *gradients_with(const flim_network *net, flim_recompute recompute)
+{
+    flim_error err = {0};
+    flim_program *program = NULL;
+    const flim_program_options options = {
+        .precision = target->precision, .train_batch = BATCH, .deterministic = true, .recompute = recompute};
+    float *parameters = calloc((size_t)net->parameters, sizeof *parameters);
+    float *statistics = calloc((size_t)net->statistics, sizeof *statistics);
+    assert_true(parameters && statistics);
+    ref_formula_weights(net, parameters, statistics);
+    ok(flim_program_compile(target->device, net, &options, &program, &err), &err);
+    ok(flim_program_allocate(program, &err), &err);
+    ok(flim_program_write(program, FLIM_STATE_PARAMETERS, parameters, &err), &err);
+    ok(flim_program_write(program, FLIM_STATE_STATISTICS, statistics, &err), &err);
+    const flim_counters counters = {.loss_scale = target->precision == FLIM_PRECISION_FP16 ? 1024 : 1};
+    ok(flim_program_set_counters(program, &counters, &err), &err);
+    flim_batch batch = batch_of(net, 0, BATCH);
+    const flim_step step = step_of(BATCH, true, false, 0.25f);
+    ok(flim_program_train(program, &batch, &step, &err), &err);
+    float *gradients = read_state(program, FLIM_STATE_GRADIENTS, net->parameters);
+    ref_batch_free(&batch);
+    flim_program_destroy(program);
+    free(parameters);
+    free(statistics);
+    return gradients;
+}
+
+static void recomputation_changes_no_bit_of_these(void **state)
+{
+    (void)state;
+    static ref_build_network *const networks[] = {ref_masked_autoencoder, ref_three_heads};
+    for (size_t i = 0; i < sizeof networks / sizeof networks[0]; i++) {
+        flim_network net;
+        networks[i](&net);
+        float *none = gradients_with(&net, FLIM_RECOMPUTE_NONE), *all = gradients_with(&net, FLIM_RECOMPUTE_ALL);
+        assert_memory_equal(all, none, (size_t)net.parameters * sizeof *none);
+        free(none);
+        free(all);
+    }
+}
+
 static void an_autoencoder_learns(void **state)
 {
     (void)state;
@@ -526,8 +568,9 @@ static void soft_targets_need_targets(void **state)
 
 REF_DEVICE_TESTS(cmocka_unit_test(an_autoencoder_of_two_units), cmocka_unit_test(transposed_units_of_other_shapes),
                  cmocka_unit_test(three_heads_on_two_units), cmocka_unit_test(a_classifier_and_a_reconstruction),
-                 cmocka_unit_test(heads_with_class_weights), cmocka_unit_test(an_autoencoder_learns),
-                 cmocka_unit_test(class_weights_are_weights_of_cells), cmocka_unit_test(certain_targets_are_labels),
-                 cmocka_unit_test(slopes_are_derivatives), cmocka_unit_test(the_reference_has_true_gradients),
+                 cmocka_unit_test(heads_with_class_weights), cmocka_unit_test(recomputation_changes_no_bit_of_these),
+                 cmocka_unit_test(an_autoencoder_learns), cmocka_unit_test(class_weights_are_weights_of_cells),
+                 cmocka_unit_test(certain_targets_are_labels), cmocka_unit_test(slopes_are_derivatives),
+                 cmocka_unit_test(the_reference_has_true_gradients),
                  cmocka_unit_test(a_network_without_heads_predicts_nothing_and_learns_nothing),
                  cmocka_unit_test(impossible_networks_are_refused), cmocka_unit_test(soft_targets_need_targets))

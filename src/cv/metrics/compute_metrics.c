@@ -1,4 +1,5 @@
 #include "flim/metrics.h"
+#include "flim/network.h"
 
 #include <math.h>
 
@@ -41,7 +42,7 @@ flim_status flim_metrics_of_decisions(int64_t n, int classes, const int32_t *lab
     for (int m = 0; m < FLIM_N_METRICS; m++) {
         out->value[m] = NAN;
     }
-    for (int64_t i = 0; i < n * flim_logits_of(classes); i++) {
+    for (int64_t i = 0; i < n * flim_class_outputs(classes); i++) {
         if (!isfinite(logits[i])) {
             return FLIM_OK; /* a diverged network has no metrics; class 0 everywhere would look like a result */
         }
@@ -64,7 +65,7 @@ flim_status flim_metrics_compute(int64_t n, int classes, const int32_t *label, c
         return FLIM_ERROR_MEMORY;
     }
     for (int64_t i = 0; i < n; i++) {
-        predicted[i] = flim_predicted_class(classes, logits + i * flim_logits_of(classes), threshold);
+        predicted[i] = flim_predicted_class(classes, logits + i * flim_class_outputs(classes), threshold);
     }
     flim_status status = flim_metrics_of_decisions(n, classes, label, logits, predicted, out, err);
     flim_free(predicted);

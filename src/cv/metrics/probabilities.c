@@ -2,11 +2,7 @@
 #include <math.h>
 
 #include "flim/metrics.h"
-
-int flim_logits_of(int classes)
-{
-    return classes == 2 ? 1 : classes;
-}
+#include "flim/network.h"
 
 /* 1 / (1 + exp(-x)), without overflow and with full relative precision on both sides. */
 static double sigmoid(double x)
@@ -39,7 +35,7 @@ static void probabilities_of(int classes, const float *logits, double *probabili
 void flim_probabilities(int64_t n, int classes, const float *logits, double *probability)
 {
     for (int64_t i = 0; i < n; i++) {
-        probabilities_of(classes, logits + i * flim_logits_of(classes), probability + i * classes);
+        probabilities_of(classes, logits + i * flim_class_outputs(classes), probability + i * classes);
     }
 }
 
@@ -81,7 +77,7 @@ double flim_mean_loss(int64_t n, int classes, const int32_t *label, const float 
 {
     double sum = 0;
     for (int64_t i = 0; i < n; i++) {
-        sum += loss_of(classes, label[i], logits + i * flim_logits_of(classes));
+        sum += loss_of(classes, label[i], logits + i * flim_class_outputs(classes));
     }
     return n ? sum / (double)n : NAN;
 }

@@ -7,6 +7,7 @@
 #include "core/try.h"
 #include "core/alloc.h"
 #include "cv/metrics/curves.h"
+#include "flim/network.h"
 
 /* log(p_c / (1 - p_c)) of the softmax: the same order as p_c, but it never saturates.  The other logits are summed in order
  * of size, so that cells that differ only by a permutation of them tie exactly. */
@@ -45,7 +46,7 @@ void flim_scores_free(flim_scores *scores)
 /* What the probabilities say of each cell.  p: (classes) scratch. */
 static void score_cells(flim_scores *s, const float *logits, double *p)
 {
-    int outputs = s->classes == 2 ? 1 : s->classes;
+    int outputs = flim_class_outputs(s->classes);
     for (int64_t i = 0; i < s->n; i++) {
         const float *x = logits + i * outputs;
         flim_probabilities(1, s->classes, x, p);
