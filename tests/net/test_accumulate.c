@@ -1,5 +1,6 @@
-/* Accumulated micro-batches against one large batch, with BatchNorm's statistics held (else each micro-batch has its own): gradients,
- * loss, norm and the update agree to the rounding of fp32, for unequal windows and for weighted classes, clipping included. */
+/* Accumulated micro-batches against one large batch, with BatchNorm's statistics held (else each micro-batch has its own):
+ * gradients, loss, norm and the update agree to the rounding of fp32, for unequal windows and for weighted classes, clipping
+ * included. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -43,8 +44,8 @@ static float *read_state(flim_program *program, flim_state state, int64_t count)
     return values;
 }
 
-/* One update over sizes[0] + sizes[1] + ... cells (0 ends the list); class_weight NULL: all 1.  Then, to see that nothing is carried
- * on, a second one over the first three cells, whose gradients are returned in `next`. */
+/* One update over sizes[0] + sizes[1] + ... cells (0 ends the list); class_weight NULL: all 1.  Then, to see that nothing is
+ * carried on, a second one over the first three cells, whose gradients are returned in `next`. */
 static outcome update(const flim_network *net, const int64_t *sizes, const float *class_weight, float clip, float **next)
 {
     flim_error err = {0};

@@ -1,6 +1,6 @@
 /* Whole small networks through flim_program_*, against the double-precision reference: losses, all gradients, running
- * statistics, weights after some updates, windows of micro-batches, tails, evaluation, memory.  The reference's own gradients are
- * held to central differences of its loss. */
+ * statistics, weights after some updates, windows of micro-batches, tails, evaluation, memory.  The reference's own
+ * gradients are held to central differences of its loss. */
 #include "core/alloc.h"
 #include "reference/device_test.h"
 #include "reference/formula.h"
@@ -148,7 +148,8 @@ static void check_gradients(flim_program *program, const ref_network *ref, doubl
     free(found);
 }
 
-/* Weights as a share of how far they moved; statistics relative; biases before a BatchNorm within what Adam can do with noise. */
+/* Weights as a share of how far they moved; statistics relative; biases before a BatchNorm within what Adam can do with
+ * noise. */
 static void check_state(flim_program *program, const ref_network *ref, const fixture *f, double moved, double statistic,
                         double lr)
 {
@@ -218,7 +219,8 @@ static double loss_at(ref_network *ref, const flim_batch *batch, const flim_step
     return loss;
 }
 
-/* (L(p + h d) - L(p - h d)) / 2h against the gradient times d, for a random direction and two single elements of each tensor. */
+/* (L(p + h d) - L(p - h d)) / 2h against the gradient times d, for a random direction and two single elements of each
+ * tensor. */
 static void differentiate(int width, int classes, int t, float dropout, float smoothing, int64_t n)
 {
     fixture f = make_fixture(width, classes, t, 5, 5);
@@ -284,9 +286,9 @@ typedef struct setup {
     bool weighted;
 } setup;
 
-/* Over three to ten cells the head's BatchNorm, and leaky ReLUs that rounding carries over their kink, make O(1) differences of
- * one rounding of 16 bits: whole networks as small as these are compared in fp32 only.  Every kind of layer is compared in every
- * precision by test_layers, and the whole network at full size with PyTorch by parity.py. */
+/* Over three to ten cells the head's BatchNorm, and leaky ReLUs that rounding carries over their kink, make O(1) differences
+ * of one rounding of 16 bits: whole networks as small as these are compared in fp32 only.  Every kind of layer is compared
+ * in every precision by test_layers, and the whole network at full size with PyTorch by parity.py. */
 static void only_in_fp32(void)
 {
     if (target->precision != FLIM_PRECISION_FP32) {
@@ -362,9 +364,9 @@ static void check_update(flim_program *program, const flim_network *net, const f
     free(parameters);
 }
 
-/* Width 32 and sizes that are no multiples of tiles: the CUDA backend has kernels of its own for it.  Each tensor of three updates
- * against the reference, operation by operation (reference/inspection.h), so that tolerances hold in every precision; a call with a
- * value near a kink is made, and not compared. */
+/* Width 32 and sizes that are no multiples of tiles: the CUDA backend has kernels of its own for it.  Each tensor of three
+ * updates against the reference, operation by operation (reference/inspection.h), so that tolerances hold in every
+ * precision; a call with a value near a kink is made, and not compared. */
 static void updates_at_the_width_of_base(void **state)
 {
     (void)state;
@@ -470,9 +472,9 @@ static void updates_at_a_batch_of_one(void **state)
     end_checks(__func__);
 }
 
-/* The usual epsilon, where Adam's first steps are nearly the sign of the gradient.  Elements whose gradient is lost in rounding
- * (exactly zero for a channel that no cell's activation cuts, since the head's BatchNorm takes out the mean) may go either way
- * and are left out. */
+/* The usual epsilon, where Adam's first steps are nearly the sign of the gradient.  Elements whose gradient is lost in
+ * rounding (exactly zero for a channel that no cell's activation cuts, since the head's BatchNorm takes out the mean) may go
+ * either way and are left out. */
 static void updates_with_the_usual_epsilon(void **state)
 {
     (void)state;
@@ -630,7 +632,8 @@ static void check_prediction(flim_program *program, ref_network *ref, int64_t n)
     free(found);
 }
 
-/* Evaluation uses the running statistics and no dropout, in a program that trains and in one that cannot, on any batch size. */
+/* Evaluation uses the running statistics and no dropout, in a program that trains and in one that cannot, on any batch size.
+ */
 static void predictions_use_running_statistics(void **state)
 {
     (void)state;
@@ -947,8 +950,8 @@ static void not_finite_input_is_reported(void **state)
     free_fixture(&f);
 }
 
-/* Totals that are put back count calls on from there: an epoch goes on where it was interrupted, the next begins at 0, and a batch
- * that is not finite is named by its number in the epoch. */
+/* Totals that are put back count calls on from there: an epoch goes on where it was interrupted, the next begins at 0, and a
+ * batch that is not finite is named by its number in the epoch. */
 static void calls_are_counted_from_where_totals_were_put(void **state)
 {
     (void)state;

@@ -1,13 +1,13 @@
-/* Every kind of layer in a program of a few units, against the double-precision reference, tensor by tensor: z, y, dv, dz, dx, all
- * gradients, running statistics, loss (reference/inspection.h).
+/* Every kind of layer in a program of a few units, against the double-precision reference, tensor by tensor: z, y, dv, dz,
+ * dx, all gradients, running statistics, loss (reference/inspection.h).
  *
  * A case is a small struct of sizes; the same table runs on the CPU and on CUDA and in every precision of the device
- * (reference/target.h).  A unit under test stands between a unit that feeds it and one that reads it, so that its x and dy differ
- * from voxel to voxel; `fused` cases are whole blocks, which the CUDA backend computes with kernels that do several units' work.
- * Tensors start as NaN, so an element that is not written shows, and so does a row of a partial batch that is read.  Exact cases use
- * small integers without BatchNorm (with it, z alone): every sum is exact in every precision, and results must be equal.
- * Each case proves its own tolerance: with one tap of one channel's weight changed in the reference the same comparison must fail.
- * A failure prints the line that reruns its case alone: FLIM_CASE names it. */
+ * (reference/target.h).  A unit under test stands between a unit that feeds it and one that reads it, so that its x and dy
+ * differ from voxel to voxel; `fused` cases are whole blocks, which the CUDA backend computes with kernels that do several
+ * units' work. Tensors start as NaN, so an element that is not written shows, and so does a row of a partial batch that is
+ * read.  Exact cases use small integers without BatchNorm (with it, z alone): every sum is exact in every precision, and
+ * results must be equal. Each case proves its own tolerance: with one tap of one channel's weight changed in the reference
+ * the same comparison must fail. A failure prints the line that reruns its case alone: FLIM_CASE names it. */
 #include "flim/random.h"
 #include "reference/device_test.h"
 #include "reference/formula.h"
@@ -262,8 +262,8 @@ static flim_batch make_batch(const scene *s, uint32_t seed, int64_t n)
     return batch;
 }
 
-/* Of an exact case: the first unit copies its input, shifted; the others add and subtract some; the head, with one cell in the
- * batch, saturates: the gradient of its logit is the cell's weight, and that of each voxel before the mean -1, 0 or 1. */
+/* Of an exact case: the first unit copies its input, shifted; the others add and subtract some; the head, with one cell in
+ * the batch, saturates: the gradient of its logit is the cell's weight, and that of each voxel before the mean -1, 0 or 1. */
 static void exact_weights(const scene *s, uint32_t seed)
 {
     const flim_network *net = &s->net;
@@ -408,8 +408,8 @@ static void compare_prediction(scene *s, uint32_t seed, int64_t n)
 
 /* ---- The tolerance is tight -------------------------------------------------------------------------------------------- */
 
-/* A walk in which element `at` of the reference's parameters differs by `by`, and then that of its gradient; returns whether the
- * gradient's comparison fails. */
+/* A walk in which element `at` of the reference's parameters differs by `by`, and then that of its gradient; returns whether
+ * the gradient's comparison fails. */
 static bool walk_mutated(scene *s, uint32_t seed, int64_t n, const flim_tensor *t, int64_t at, double by)
 {
     flim_batch batch = make_batch(s, seed, n);
@@ -441,8 +441,8 @@ static bool stored(const scene *s, int unit, ref_tensor what)
     return s->in.tensor[unit][what].device != NULL;
 }
 
-/* One tap of one channel of unit u: the comparison of its z fails, or, where that is not stored, of a z that follows; and that of
- * dx, or of the dv into which a kernel made it. */
+/* One tap of one channel of unit u: the comparison of its z fails, or, where that is not stored, of a z that follows; and
+ * that of dx, or of the dv into which a kernel made it. */
 static void demand_failure(scene *s, uint32_t seed, int64_t n, int u)
 {
     const flim_unit *unit = &s->net.unit[u];
@@ -475,7 +475,7 @@ static void demand_failure(scene *s, uint32_t seed, int64_t n, int u)
     }
 }
 
-/* ---- Cases --------------------------------------------------------------------------------------------------------------- */
+/* ---- Cases --------------------------------------------------------------------------------------------------------- */
 
 /* Values near a kink: the next seed has others. */
 static void run_scene(scene *s)
@@ -574,7 +574,7 @@ static void one_block(void **state)
     run_scene(&s);
 }
 
-/* ---- Head and loss ------------------------------------------------------------------------------------------------------ */
+/* ---- Head and loss ---------------------------------------------------------------------------------------------------- */
 
 typedef struct head_case {
     const char *name;

@@ -1,5 +1,5 @@
-/* Activation checkpointing: three updates, a window of unequal micro-batches among them, end in the same bits with nothing, some
- * or all of the inside of blocks recomputed; the memory plan shows what that saves. */
+/* Activation checkpointing: three updates, a window of unequal micro-batches among them, end in the same bits with nothing,
+ * some or all of the inside of blocks recomputed; the memory plan shows what that saves. */
 #include "reference/device_test.h"
 #include "reference/formula.h"
 

@@ -6,7 +6,8 @@
 
 enum { T = 4 };
 
-/* A network whose first unit copies the signal to each channel (1x1x1) and has BatchNorm, for n cells of T bins, one pixel. */
+/* A network whose first unit copies the signal to each channel (1x1x1) and has BatchNorm, for n cells of T bins, one pixel.
+ */
 typedef struct scene {
     flim_network net;
     flim_program *program;

@@ -52,7 +52,7 @@ static bool judge(ref_inspection *in, const char *of, const char *what, double e
     return good;
 }
 
-/* ---- Tensors ------------------------------------------------------------------------------------------------------------- */
+/* ---- Tensors --------------------------------------------------------------------------------------------------------- */
 
 /* Relative error of found against expected, both (n,channels,voxels). */
 static double tensor_error(const float *found, const double *expected, int64_t n, int64_t channels, int64_t voxels)
@@ -296,7 +296,7 @@ void ref_inspection_end(ref_inspection *in)
     close_lines(in);
 }
 
-/* ---- Vectors: parameters and statistics ------------------------------------------------------------------------------------ */
+/* ---- Vectors: parameters and statistics -------------------------------------------------------------------------------- */
 
 static float *read_state(ref_inspection *in, flim_state state, int64_t count)
 {
@@ -315,7 +315,7 @@ static float *read_state(ref_inspection *in, flim_state state, int64_t count)
     return values;
 }
 
-/* The largest difference as a share of the element, of the vector's rms and of noise[i] (may be NULL), whichever is largest. */
+/* The largest difference as a share of the element, of the vector's rms and of noise[i] (may be NULL), whichever is most. */
 static double vector_error(const float *found, const double *expected, const double *noise, int64_t count)
 {
     double size = 0, worst = 0;
