@@ -150,6 +150,7 @@ flim_status flim_cuda_compile(flim_device *base, const flim_network *net, const 
                       search.benchmark ? "tuned" : "chosen by heuristic", store->loaded - loaded);
     }
     if (options->inspect) {
+        p->graphs_off = true;
         flim_arena_place_apart(&p->train.arena);
         flim_arena_place_apart(&p->predict.arena);
     }

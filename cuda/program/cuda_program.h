@@ -76,7 +76,8 @@ typedef struct flim_cuda_program {
     int64_t calls; /* train and predict */
     flim_graph graph[FLIM_MAX_GRAPHS];
     int n_graphs;
-    bool graphs_off;
+    bool graphs_off; /* capturing failed once, or tensors are to be inspected */
+    float weight_scale[FLIM_MAX_UNITS]; /* inspected: of each unit's weights in the last call, before its update; 1 = none */
     flim_device_state host_state; /* counters set before allocation */
 } flim_cuda_program;
 

@@ -11,8 +11,8 @@ typedef struct view {
     flim_storage type;
     int channels, c;
     int size[3]; /* T,H,W as stored */
-    const float *times[2],
-        *by[2]; /* one float each on the device: the value is the stored one times and by these; NULL = 1 */
+    const float *times[2], *by; /* one float each on the device: the value is the stored one times and by these; NULL = 1 */
+    float weight_scale; /* of the call that made the tensor; the value is the stored one by it, too */
     const float *bias; /* (channels), then added; or NULL */
 } view;
 
@@ -48,11 +48,12 @@ static void look_at_dv(const flim_cuda_program *p, const flim_schedule *schedule
     v->why = "it is applied as dy is read";
     v->times[0] = su->grad.scale;
     v->times[1] = su->grad.unscale;
-    v->by[0] = su->dv_scale;
+    v->by = su->dv_scale;
 }
 
-static void look_at_dx(const flim_cuda_program *p, const flim_schedule *schedule, const flim_schedule_unit *su, view *v)
+static void look_at_dx(const flim_cuda_program *p, const flim_schedule *schedule, int unit, view *v)
 {
+    const flim_schedule_unit *su = &schedule->unit[unit];
     const flim_schedule_unit *input = &schedule->unit[su->unit->input];
     v->why = "a kernel computes it together with what follows";
     v->channels = su->unit->in_channels;
@@ -62,7 +63,7 @@ static void look_at_dx(const flim_cuda_program *p, const flim_schedule *schedule
     }
     v->data = flim_schedule_at(schedule, p->arena, su->buffer[FLIM_BUFFER_DX]);
     v->times[0] = su->grad.unscale;
-    v->by[0] = su->norm.weight_scale;
+    v->weight_scale = p->weight_scale[unit];
     for (int d = 0; d < 3; d++) {
         v->size[d] = flim_fusion_compact_dx(su->unit) ? su->unit->conv_out[d] : su->unit->in[d];
     }
@@ -80,7 +81,7 @@ static view look_at(const flim_cuda_program *p, const flim_schedule *schedule, i
     case FLIM_INSPECT_Z:
         v.data = flim_schedule_at(schedule, p->arena, su->buffer[FLIM_BUFFER_Z]);
         v.why = "a kernel computes it together with what follows";
-        v.by[0] = su->norm.weight_scale;
+        v.weight_scale = p->weight_scale[unit];
         v.bias = su->norm.bias;
         break;
     case FLIM_INSPECT_Y:
@@ -93,7 +94,7 @@ static view look_at(const flim_cuda_program *p, const flim_schedule *schedule, i
         v.why = "its readers apply BatchNorm's backward schedule as they load";
         v.times[0] = su->grad.unscale;
         break;
-    case FLIM_INSPECT_DX: look_at_dx(p, schedule, su, &v); break;
+    case FLIM_INSPECT_DX: look_at_dx(p, schedule, unit, &v); break;
     }
     return v;
 }
@@ -110,12 +111,12 @@ static flim_status fetch_float(const float *from, double *out, flim_error *err)
 
 static flim_status factor_of(const view *v, double *out, flim_error *err)
 {
-    double times[2], by[2];
+    double times[2], by;
     for (int i = 0; i < 2; i++) {
         FLIM_TRY(fetch_float(v->times[i], &times[i], err));
-        FLIM_TRY(fetch_float(v->by[i], &by[i], err));
     }
-    *out = times[0] * times[1] / (by[0] * by[1]);
+    FLIM_TRY(fetch_float(v->by, &by, err));
+    *out = times[0] * times[1] / (by * (v->weight_scale > 0 ? (double)v->weight_scale : 1.0));
     return FLIM_OK;
 }
 

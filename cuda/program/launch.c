@@ -471,9 +471,27 @@ flim_status flim_cuda_run_update(flim_cuda_program *p, bool first, bool last, fl
     return FLIM_OK;
 }
 
+/* Tensors are read after the update, which chooses the scales of the weights anew. */
+static flim_status note_weight_scales(flim_cuda_program *p, const flim_schedule *schedule, flim_error *err)
+{
+    for (int u = 0; u < p->base.net.n_units; u++) {
+        const float *scale = schedule->unit[u].norm.weight_scale;
+        p->weight_scale[u] = 1.0f;
+        if (scale) {
+            FLIM_TRY_CUDA(
+                cudaMemcpyAsync(&p->weight_scale[u], scale, sizeof *scale, cudaMemcpyDeviceToHost, p->launch.stream));
+            FLIM_TRY_CUDA(cudaStreamSynchronize(p->launch.stream));
+        }
+    }
+    return FLIM_OK;
+}
+
 flim_status flim_cuda_run_schedule(flim_cuda_program *p, flim_schedule *schedule, int64_t n, bool first, bool last,
                                    flim_error *err)
 {
+    if (p->base.options.inspect) {
+        FLIM_TRY(note_weight_scales(p, schedule, err));
+    }
     if (schedule->train) {
         FLIM_TRY(run_dropout(p, schedule, n, err));
         if (first) {
