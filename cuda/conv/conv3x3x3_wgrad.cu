@@ -484,7 +484,7 @@ bool flim_wgrad3x3x3_supported(const flim_conv_problem *p, int sm)
     static const int three[3] = {3, 3, 3}, one[3] = {1, 1, 1};
     const int stride[3] = {1, p->stride[2], p->stride[2]};
     tiling t;
-    return sm >= 80 && p->op == FLIM_CONV_WEIGHT && p->type != FLIM_STORAGE_FP32 && !p->stem &&
+    return sm >= 80 && p->op == FLIM_CONV_WEIGHT && p->type != FLIM_STORAGE_FP32 && !p->stem && !p->sums &&
            p->x_form != FLIM_INPUT_NORM_ON_LOAD && p->dz_form == FLIM_INPUT_PLAIN &&
            flim_conv_has_shape(p, three, stride, one) && (p->stride[2] == 1 || p->stride[2] == 2) && p->n > 0 &&
            p->in[0] > 0 && p->in[1] > 0 && p->in[2] > 0 && p->c > 0 && p->k > 0 && p->in_channels > 0 &&
