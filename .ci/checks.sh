@@ -14,7 +14,7 @@ found() { # title, text of the findings
 
 mapfile -t c_files < <(git ls-files 'src/*.[ch]' 'include/*.h' 'tools/*.[ch]' 'cuda/*.[ch]' 'tests/*.[ch]')
 mapfile -t programs < <(git ls-files 'tools/*.[ch]')
-mapfile -t library < <(git ls-files 'src/*.[ch]' 'include/*.h' 'cuda/*.[ch]' 'cuda/*.cu' 'cuda/*.cuh' ':!cuda/bench')
+mapfile -t library < <(git ls-files 'src/*.[ch]' 'include/*.h' 'cuda/*.[ch]' 'cuda/*.cu' 'cuda/*.cuh')
 mapfile -t scripts < <(git ls-files '*.sh' .ci/run)
 
 clang-format --dry-run -Werror "${c_files[@]}" || bad=1

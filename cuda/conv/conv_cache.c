@@ -6,7 +6,6 @@
 #include "core/alloc.h"
 #include "core/file.h"
 #include "core/try.h"
-#include "cuda/conv/conv_store.h"
 #include "cuda/device/cuda_device.h"
 
 enum { CACHE_LIMIT = 256 << 20 /* bytes of the file */ };
@@ -65,13 +64,13 @@ static const char *parse_entry(const char *at, const char *end, flim_cached_choi
     return line + 1;
 }
 
-static flim_status read_file(flim_conv_store *store, const flim_conv_search_options *options, flim_error *err)
+static flim_status read_file(flim_conv_cache *cache, const flim_cuda_device *device, const flim_conv_search_options *options,
+                             flim_error *err)
 {
-    flim_conv_cache *cache = &store->cache;
     char path[4096], *text = NULL;
     size_t size = 0;
     flim_error why = {0};
-    cache_path(store->device, options->cache_dir, path, sizeof path);
+    cache_path(device, options->cache_dir, path, sizeof path);
     flim_status status = flim_file_exists(path) ? flim_file_read(path, CACHE_LIMIT, &text, &size, &why) : FLIM_OK;
     const char *at = text, *end = text ? text + size : NULL;
     while (status == FLIM_OK && at < end) {
@@ -95,15 +94,16 @@ static flim_status read_file(flim_conv_store *store, const flim_conv_search_opti
     return FLIM_OK;
 }
 
-static flim_status write_file(const flim_conv_store *store, const char *folder, flim_error *err)
+static flim_status write_file(const flim_conv_cache *cache, const flim_cuda_device *device, const char *folder,
+                              flim_error *err)
 {
     char path[4096];
     flim_file_writer writer;
-    cache_path(store->device, folder, path, sizeof path);
+    cache_path(device, folder, path, sizeof path);
     FLIM_TRY(flim_make_folder(folder, err));
     FLIM_TRY(flim_file_begin(&writer, path, err));
-    for (int i = 0; i < store->cache.n; i++) {
-        const flim_cached_choice *c = &store->cache.item[i];
+    for (int i = 0; i < cache->n; i++) {
+        const flim_cached_choice *c = &cache->item[i];
         fprintf(writer.stream, "plan %zu %lld %.3f <%s> <%s>\n", c->size, (long long)c->workspace, c->microseconds, c->engine,
                 c->problem);
         fwrite(c->json, 1, c->size, writer.stream);
@@ -112,16 +112,16 @@ static flim_status write_file(const flim_conv_store *store, const char *folder, 
     return flim_file_commit(&writer, err);
 }
 
-void flim_conv_cache_write(flim_conv_store *store, const flim_conv_search_options *options)
+void flim_conv_cache_write(flim_conv_cache *cache, const flim_cuda_device *device, const flim_conv_search_options *options)
 {
     flim_error err = {0};
-    if (!options->cache_dir || !store->cache.stale) {
+    if (!options->cache_dir || !cache->stale) {
         return;
     }
-    if (write_file(store, options->cache_dir, &err) != FLIM_OK) {
+    if (write_file(cache, device, options->cache_dir, &err) != FLIM_OK) {
         flim_log_line(options->log, FLIM_LOG_NOTE, "tuned convolutions were not kept: %s", err.text);
     }
-    store->cache.stale = false;
+    cache->stale = false;
 }
 
 typedef struct match {
@@ -180,22 +180,21 @@ static bool find_entry(flim_cuda_device *device, const flim_conv_search_options 
     return m.found;
 }
 
-flim_status flim_conv_cache_find(flim_conv_store *store, const flim_conv_search_options *options, flim_conv_choice *out,
-                                 bool *found, flim_error *err)
+flim_status flim_conv_cache_find(flim_conv_cache *cache, flim_cuda_device *device, const flim_conv_search_options *options,
+                                 flim_conv_choice *out, bool *found, flim_error *err)
 {
-    const flim_conv_cache *cache = &store->cache;
     char text[320];
     *found = false;
-    if (!options->benchmark || store->device->base.info.described) {
+    if (!options->benchmark || device->base.info.described) {
         return FLIM_OK;
     }
     if (options->cache_dir && !cache->read) {
-        FLIM_TRY(read_file(store, options, err));
+        FLIM_TRY(read_file(cache, device, options, err));
     }
     flim_conv_text(&out->problem, text, sizeof text);
     for (int i = 0; i < cache->n && !*found; i++) {
         const flim_cached_choice *c = &cache->item[i];
-        *found = strcmp(c->problem, text) == 0 && find_entry(store->device, options, c, out);
+        *found = strcmp(c->problem, text) == 0 && find_entry(device, options, c, out);
         if (*found) {
             out->microseconds = c->microseconds;
         }
@@ -203,9 +202,10 @@ flim_status flim_conv_cache_find(flim_conv_store *store, const flim_conv_search_
     return FLIM_OK;
 }
 
-flim_status flim_conv_cache_add(flim_conv_store *store, const flim_conv_choice *choice, flim_error *err)
+flim_status flim_conv_cache_add(flim_conv_cache *cache, flim_cuda_device *device, const flim_conv_choice *choice,
+                                flim_error *err)
 {
-    if (store->device->base.info.described) {
+    if (device->base.info.described) {
         return FLIM_OK;
     }
     flim_cached_choice entry = {.microseconds = choice->microseconds, .workspace = choice->workspace, .size = 6};
@@ -214,14 +214,14 @@ flim_status flim_conv_cache_add(flim_conv_store *store, const flim_conv_choice *
     flim_conv_text(&choice->problem, entry.problem, sizeof entry.problem);
     memcpy(entry.engine, choice->engine, sizeof entry.engine);
     if (choice->algorithm->library) {
-        status = flim_cudnn_plan_save(&store->device->cudnn, &choice->cudnn, &json, &entry.size, err);
+        status = flim_cudnn_plan_save(&device->cudnn, &choice->cudnn, &json, &entry.size, err);
         if (status == FLIM_ERROR_DEVICE) {
             return FLIM_OK;
         }
     }
     if (status == FLIM_OK) {
-        status = append(&store->cache, &entry, json ? json : "custom", err);
-        store->cache.stale = true;
+        status = append(cache, &entry, json ? json : "custom", err);
+        cache->stale = true;
     }
     flim_free(json);
     return status;

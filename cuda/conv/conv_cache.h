@@ -3,8 +3,7 @@
  * For: conv_store.c asks here before it searches, and hands on what a search found.
  * Owns: its entries; a choice that is found is loaded anew and the caller's (flim_cudnn_plan_free).
  * Errors: only FLIM_ERROR_MEMORY.  An entry that does not load is not found; a file that is damaged or cannot be written is a
- *         note in
- * the log.
+ *         note in the log.
  *
  * The file (folder options->cache_dir, one per card, driver and cuDNN version) holds, per choice, one line
  *   "plan" <bytes of JSON> <workspace> <microseconds> <engine> <problem>
@@ -15,7 +14,7 @@
 
 #include "cuda/conv/conv_choice.h"
 
-struct flim_conv_store;
+struct flim_cuda_device;
 
 typedef struct flim_cached_choice {
     char problem[320];
@@ -34,12 +33,15 @@ typedef struct flim_conv_cache {
 
 /* Loads the choice for out->problem; *found tells.  Only if candidates are timed: --no-benchmark means the first guess.
  * Reads the file the first time. */
-flim_status flim_conv_cache_find(struct flim_conv_store *store, const flim_conv_search_options *options,
-                                 flim_conv_choice *out, bool *found, flim_error *err);
+flim_status flim_conv_cache_find(flim_conv_cache *cache, struct flim_cuda_device *device,
+                                 const flim_conv_search_options *options, flim_conv_choice *out, bool *found,
+                                 flim_error *err);
 /* Takes a new timed choice in; one that cuDNN cannot write as text is simply not kept, nor is a described card's. */
-flim_status flim_conv_cache_add(struct flim_conv_store *store, const flim_conv_choice *choice, flim_error *err);
+flim_status flim_conv_cache_add(flim_conv_cache *cache, struct flim_cuda_device *device, const flim_conv_choice *choice,
+                                flim_error *err);
 /* Writes the file if there are new choices. */
-void flim_conv_cache_write(struct flim_conv_store *store, const flim_conv_search_options *options);
+void flim_conv_cache_write(flim_conv_cache *cache, const struct flim_cuda_device *device,
+                           const flim_conv_search_options *options);
 void flim_conv_cache_free(flim_conv_cache *cache);
 
 #endif

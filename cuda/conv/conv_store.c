@@ -54,11 +54,11 @@ static flim_status find_new(flim_conv_store *store, const flim_conv_search_optio
                             flim_error *err)
 {
     bool cached = false;
-    FLIM_TRY(flim_conv_cache_find(store, options, choice, &cached, err));
+    FLIM_TRY(flim_conv_cache_find(&store->cache, store->device, options, choice, &cached, err));
     if (!cached) {
         FLIM_TRY(flim_conv_search(store->device, options, choice, err));
         if (options->benchmark) {
-            FLIM_TRY(flim_conv_cache_add(store, choice, err));
+            FLIM_TRY(flim_conv_cache_add(&store->cache, store->device, choice, err));
         }
     }
     store->loaded += cached;
@@ -102,5 +102,5 @@ flim_status flim_conv_choose(flim_conv_store *store, const flim_conv_problem *pr
 
 void flim_conv_store_save(flim_conv_store *store, const flim_conv_search_options *options)
 {
-    flim_conv_cache_write(store, options);
+    flim_conv_cache_write(&store->cache, store->device, options);
 }

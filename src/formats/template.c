@@ -136,7 +136,7 @@ static bool is_true(const flim_json *value)
 static void write_number(FILE *stream, const char *format, double value)
 {
     const bool sign = *format == '+', significant = format[strlen(format) - 1] == 'g';
-    const int digits = atoi(format + strspn(format, "+."));
+    const int digits = (int)strtol(format + strspn(format, "+."), NULL, 10);
     if (significant) {
         fprintf(stream, "%.*g", digits, value);
     } else {

@@ -199,12 +199,12 @@ static void check_backward(pass_data *d, const pass_case *c)
     const bool sign = (c->skip || c->dropout) && c->pool_t == 1;
     const bool store = c->store || sign || c->pool_t == 2 || c->two;
     const flim_cpu_layer_dv_run run = {.dy = d->dy,
-                                         .dy2 = c->two ? d->dy2 : NULL,
-                                         .z = d->z,
-                                         .y = sign ? d->y : NULL,
-                                         .dropout = c->dropout ? d->dropout : NULL,
-                                         .skip = skip_of(d, c),
-                                         .dv = store ? d->dv : NULL};
+                                       .dy2 = c->two ? d->dy2 : NULL,
+                                       .z = d->z,
+                                       .y = sign ? d->y : NULL,
+                                       .dropout = c->dropout ? d->dropout : NULL,
+                                       .skip = skip_of(d, c),
+                                       .dv = store ? d->dv : NULL};
     flim_cpu_layer_dv(&d->layer, &d->team, &run, d->partial);
     flim_cpu_layer_apply(&d->layer, &d->team, store ? d->dv : d->dy, !store && c->act, d->z, d->dz);
     const size_t channels = (size_t)c->channels;
