@@ -41,10 +41,7 @@ includes() { # pattern of the header, pathspecs
 }
 found "src/ and include/ know no CUDA" "$(includes '(cuda|cudnn|cublas|nvml|\.\./cuda)' src include)"
 found "src/ includes nothing from tools/, tests/ or cuda/" "$(includes '(\.\./|tools/|tests/|cuda/|common/)' src include)"
-found "Only src/formats/ knows JSON and YAML" "$(includes '(jansson|yaml)\.h' . ':!src/formats')"
-found "Only src/data/hdf5/ knows HDF5" "$(includes '(hdf5|H5[A-Za-z]*)\.h' . ':!src/data/hdf5' ':!tests')"
-found "Only src/cpu/ knows oneDNN" "$(includes '(oneapi|dnnl)' . ':!src/cpu')"
-found "cuda/ knows neither HDF5, JSON nor YAML" "$(includes '(hdf5|jansson|yaml)\.h' cuda)"
+.ci/architecture.py || bad=1 # which folder may include which, and which libraries; no circle of files
 
 shellcheck -S warning -x "${scripts[@]}" || bad=1
 exit $bad
