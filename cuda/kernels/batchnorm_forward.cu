@@ -1,6 +1,5 @@
 /* Forward: BatchNorm statistics, and normalise + skip + activation + pool + dropout in one pass. */
 #include "cuda/kernels/epilogue.cuh"
-#include "cuda/kernels/reduce.cuh"
 
 flim_blocks flim_blocks_for(int64_t cells, int64_t pixels, int c, int processors)
 {
@@ -152,10 +151,18 @@ __global__ void __launch_bounds__(128) norm_train_kernel(const float *__restrict
         double n = (double)(left < b.chunk ? left : b.chunk), s = sum[i];
         mine = join(mine, {n, origin[i] + s / n, fmax(square[i] - s * s / n, 0.0)});
     }
-    mine = block_reduce<128>(mine, [](const moments &a, const moments &b) { return join(a, b); });
-    if (threadIdx.x == 0) {
-        train_channel(m, k, mine);
+    __shared__ moments shared[128]; /* not block_reduce: with another loop the compiler fuses other products of join */
+    shared[threadIdx.x] = mine;
+    for (int half = 64; half > 0; half /= 2) {
+        __syncthreads();
+        if (threadIdx.x < half) {
+            shared[threadIdx.x] = join(shared[threadIdx.x], shared[threadIdx.x + half]);
+        }
     }
+    if (threadIdx.x > 0) {
+        return;
+    }
+    train_channel(m, k, shared[0]);
 }
 
 cudaError_t flim_k_norm_train(const flim_launch *l, const float *partial, flim_blocks b, const flim_norm *norm)
