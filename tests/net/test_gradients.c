@@ -131,13 +131,13 @@ static void check_gradients(flim_program *program, const ref_network *ref, doubl
         double size = 0, scale = 0;
         for (int64_t i = t->offset; i < t->offset + t->count; i++) {
             size += ref->gradients[i] * ref->gradients[i];
-            scale += ref->bias_scale[i] * ref->bias_scale[i];
+            scale += ref->scale[i] * ref->scale[i];
         }
         double distance = ref_distance(found + t->offset, ref->gradients + t->offset, t->count);
         if (before_batchnorm(net, t) && size < 1e-20 * scale) { /* exactly zero but for rounding: a fraction of sum |dz| */
             for (int64_t i = t->offset; i < t->offset + t->count; i++) {
-                if (!(fabs((double)found[i]) <= tolerance * ref->bias_scale[i])) {
-                    complain(t, "rounding left in the gradient", fabs((double)found[i]), tolerance * ref->bias_scale[i]);
+                if (!(fabs((double)found[i]) <= tolerance * ref->scale[i])) {
+                    complain(t, "rounding left in the gradient", fabs((double)found[i]), tolerance * ref->scale[i]);
                     break;
                 }
             }

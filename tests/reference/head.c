@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The target's share of class 1 (one output) or of class k: soft targets as they are, labels smoothed: y(1-s) + s/2 for two classes,
- * (1-s) onehot + s/K for more. */
+/* The target's share of class 1 (one output) or of class k: soft targets as they are, labels smoothed: y(1-s) + s/2 for two
+ * classes, (1-s) onehot + s/K for more. */
 static double share_of(const flim_head *head, const ref_head_run *r, int64_t cell, int k)
 {
     if (head->loss == FLIM_LOSS_SOFT_TARGETS) {
@@ -16,7 +16,8 @@ static double share_of(const flim_head *head, const ref_head_run *r, int64_t cel
     return head->outputs == 1 ? r->label[cell] * (1 - s) + s / 2 : (k == r->label[cell] ? 1 - s : 0) + s / head->outputs;
 }
 
-/* Loss of one cell; dlogit (K') gets d loss / d logit.  One output: sigmoid and cross entropy; else softmax and cross entropy. */
+/* Loss of one cell; dlogit (K') gets d loss / d logit.  One output: sigmoid and cross entropy; else softmax and cross
+ * entropy. */
 static double cell_loss(const flim_head *head, const ref_head_run *r, int64_t cell, const double *logit, double *dlogit)
 {
     const int outputs = head->outputs;
@@ -118,7 +119,7 @@ static void linear_backward(int64_t n, int in_size, int out_size, const double *
 
 /* Values of the hidden layer, all (n,hidden) but the last two, (hidden). */
 typedef struct hidden {
-    double *z, *v, *factor, *h, *dz, *mean, *inverse;
+    double *z, *v, *factor, *h, *dz, *dz_scale, *z_size, *mean, *inverse;
     bool constant; /* statistics are constants: evaluation, or a batch of one cell */
 } hidden;
 
@@ -156,6 +157,30 @@ static void normalise(int size, ref_head_run *r, hidden *f)
     }
 }
 
+/* Of dz = gamma inverse (dv - mean(dv) - normal mean(dv normal)) the sizes of the three terms.  The error of z, which is a
+ * fraction of the terms that z sums up, stands in `normal` times the inverse deviation: the last term's, and dv's through
+ * the logits. */
+static void dz_scale(int size, const ref_head_run *r, const hidden *f, const double *dh)
+{
+    const double n = (double)r->n;
+    for (int c = 0; c < size; c++) {
+        double sum = 0, product = 0, error = 1;
+        for (int64_t i = 0; i < r->n; i++) {
+            const int64_t k = i * size + c;
+            const double dv = fabs(dh[k] * f->factor[k] * (f->v[k] > 0 ? 1 : 0.01));
+            sum += dv / n;
+            product += dv * fabs(f->z[k] - f->mean[c]) * f->inverse[c] / n;
+            error = 1 + f->z_size[k] * f->inverse[c] > error ? 1 + f->z_size[k] * f->inverse[c] : error;
+        }
+        for (int64_t i = 0; i < r->n; i++) {
+            const int64_t k = i * size + c;
+            const double dv = fabs(dh[k] * f->factor[k] * (f->v[k] > 0 ? 1 : 0.01));
+            const double normal = fabs(f->z[k] - f->mean[c]) * f->inverse[c];
+            f->dz_scale[k] = fabs(r->gamma[c]) * f->inverse[c] * (f->constant ? dv : (dv + sum + normal * product) * error);
+        }
+    }
+}
+
 /* dz from dh; writes dgamma, dbeta and the scale of dfc1_bias. */
 static void normalise_backward(int size, const ref_head_run *r, hidden *f, const double *dh)
 {
@@ -187,17 +212,48 @@ static void normalise_backward(int size, const ref_head_run *r, hidden *f, const
     }
 }
 
+/* Sums in absolute values: z's, and with dz's, those of dx and of fc1's gradient.  mean: (n,Cin), of |x|. */
+static void scales(const flim_head *head, const ref_head_run *r, hidden *f, const double *mean, const double *dh)
+{
+    const int in = head->in_channels, size = head->hidden;
+    const int64_t voxels = (int64_t)r->t * r->h * r->w;
+    for (int64_t k = 0; k < r->n * size; k++) {
+        f->z_size[k] = fabs(r->fc1_bias[k % size]);
+        for (int c = 0; c < in; c++) {
+            f->z_size[k] += fabs(r->fc1_weight[k % size * in + c]) * mean[k / size * in + c];
+        }
+    }
+    dz_scale(size, r, f, dh);
+    for (int64_t i = 0; r->dx_scale && i < r->n * in * voxels; i++) {
+        for (int h = 0; h < size; h++) {
+            r->dx_scale[i] +=
+                f->dz_scale[i / voxels / in * size + h] * fabs(r->fc1_weight[h * in + i / voxels % in]) / (double)voxels;
+        }
+    }
+    for (int64_t k = 0; r->dfc1_weight_scale && k < (int64_t)size * in; k++) {
+        r->dfc1_weight_scale[k] = 0;
+        for (int64_t n = 0; n < r->n; n++) {
+            r->dfc1_weight_scale[k] += f->dz_scale[n * size + k / in] * mean[n * in + k % in];
+        }
+    }
+}
+
 void ref_head(const flim_head *head, ref_head_run *r)
 {
     const int in = head->in_channels, size = head->hidden, out = head->outputs;
     const int64_t voxels = (int64_t)r->t * r->h * r->w;
-    hidden f = {ref_array(r->n * size), ref_array(r->n * size), ref_array(r->n * size), ref_array(r->n * size),
-                ref_array(r->n * size), ref_array(size),        ref_array(size),        false};
-    double *mean = ref_array(r->n * in), *dmean = ref_array(r->n * in), *dh = ref_array(r->n * size);
+    hidden f = {ref_array(r->n * size), ref_array(r->n * size),
+                ref_array(r->n * size), ref_array(r->n * size),
+                ref_array(r->n * size), ref_array(r->n * size),
+                ref_array(r->n * size), ref_array(size),
+                ref_array(size),        false};
+    double *mean = ref_array(r->n * in), *size_of_mean = ref_array(r->n * in), *dmean = ref_array(r->n * in),
+           *dh = ref_array(r->n * size);
     double *logits = ref_array(r->n * out), *dlogits = ref_array(r->n * out);
 
     for (int64_t i = 0; i < r->n * in * voxels; i++) {
         mean[i / voxels] += r->x[i] / (double)voxels;
+        size_of_mean[i / voxels] += fabs(r->x[i]) / (double)voxels;
     }
     linear(r->n, in, size, mean, r->fc1_weight, r->fc1_bias, f.z);
     normalise(size, r, &f);
@@ -217,13 +273,15 @@ void ref_head(const flim_head *head, ref_head_run *r)
         }
     }
     linear_backward(r->n, size, out, f.h, r->fc2_weight, dlogits, dh, r->dfc2_weight, r->dfc2_bias);
+    scales(head, r, &f, size_of_mean, dh);
     normalise_backward(size, r, &f, dh);
     linear_backward(r->n, in, size, mean, r->fc1_weight, f.dz, dmean, r->dfc1_weight, r->dfc1_bias);
     for (int64_t i = 0; r->dx && i < r->n * in * voxels; i++) {
         r->dx[i] += dmean[i / voxels] / (double)voxels;
     }
 
-    double *const all[] = {f.z, f.v, f.factor, f.h, f.dz, f.mean, f.inverse, mean, dmean, dh, logits, dlogits};
+    double *const all[] = {f.z,       f.v,  f.factor,     f.h,   f.dz, f.dz_scale, f.z_size, f.mean,
+                           f.inverse, mean, size_of_mean, dmean, dh,   logits,     dlogits};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         free(all[i]);
     }

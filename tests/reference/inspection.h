@@ -1,10 +1,10 @@
 /* A program's tensors against the reference, one operation at a time.
  *
- * For: layer tests.  The reference walks the network; after each operation its result is compared with the device's tensor and
- *      then replaced by it, so that the next operation starts from what the device's kernels started from: errors do not add up,
- *      no rounding carries an activation over its kink, and a tolerance is a few roundings of the storage type.  A tensor that the
- *      device never stores (a reader computes it on load) stays the reference's; what depends on it may differ by one rounding
- *      more, as the square root of their number.
+ * For: layer tests.  The reference walks the network; after each operation its result is compared with the device's
+ *      tensor and then replaced by it, so that the next operation starts from what the device's kernels started from: errors
+ *      do not add up, no rounding carries an activation over its kink, and a tolerance is a few roundings of the storage type.
+ *      A tensor that the device never stores (a reader computes it on load) stays the reference's; what depends on it may
+ *      differ by one rounding more, as the square root of their number.
  *
  * Errors of a tensor (n,C,...): the largest over its channels of rms(difference) / rms(channel), at least a quarter of the
  *      tensor's rms; and the largest difference, over six times that.
@@ -42,15 +42,19 @@ typedef struct ref_inspection {
     ref_tensor_state tensor[FLIM_MAX_UNITS + 1][REF_TENSORS];
     double roundings[FLIM_MAX_UNITS + 1][REF_TENSORS]; /* by which the reference's tensor may differ from the device's */
     double *dv_norm[FLIM_MAX_UNITS]; /* (C): root of the sum of squares of dv */
+    double *y_norm[FLIM_MAX_UNITS]; /* (C), of y */
+    double *dx_scale; /* (n,C,out): of the head, see ref_head_run */
 } ref_inspection;
 
-/* Before a train or predict call over n cells that the caller makes.  `in` is zero but for the first fields, or has been used. */
+/* Before a train or predict call over n cells that the caller makes.  `in` is zero but for the first fields, or has been
+ * used. */
 void ref_inspection_begin(ref_inspection *in, int64_t n, bool train);
 /* Another walk against the same tensors of the device, which are not read again. */
 void ref_inspection_again(ref_inspection *in);
 /* A ref_observe for the pass of the reference that follows the call. */
 void ref_inspection_observe(void *in, int unit, ref_tensor what, double *values, int64_t count);
-/* After a training pass that was observed: one gradient (true: it passes), all of them, and the running statistics. */
+/* After a training pass that was observed: one gradient (true: it passes), all of them but those of which a note says why
+ * not, and the running statistics. */
 bool ref_inspection_gradient(ref_inspection *in, const ref_network *ref, const flim_tensor *t);
 void ref_inspection_gradients(ref_inspection *in, const ref_network *ref);
 void ref_inspection_statistics(ref_inspection *in, const ref_network *ref);

@@ -20,7 +20,7 @@ ref_network *ref_network_create(const flim_network *net, const float *parameters
     ref->parameters = ref_from_floats(parameters, net->parameters);
     ref->statistics = ref_from_floats(statistics, net->statistics);
     ref->gradients = ref_array(net->parameters);
-    ref->bias_scale = ref_array(net->parameters);
+    ref->scale = ref_array(net->parameters);
     ref->m = ref_array(net->parameters);
     ref->v = ref_array(net->parameters);
     return ref;
@@ -32,15 +32,15 @@ void ref_network_free(ref_network *ref)
         free(ref->parameters);
         free(ref->statistics);
         free(ref->gradients);
-        free(ref->bias_scale);
+        free(ref->scale);
         free(ref->m);
         free(ref->v);
         free(ref);
     }
 }
 
-/* Where the tensor of (unit, role, index) begins in an array laid out like the parameters or the statistics; NULL where there is
- * no such tensor. */
+/* Where the tensor of (unit, role, index) begins in an array laid out like the parameters or the statistics; NULL where
+ * there is no such tensor. */
 static double *find(const flim_network *net, int unit, flim_tensor_role role, int index, double *array)
 {
     const flim_tensor *t = flim_network_tensor(net, unit, role, index);
@@ -56,7 +56,7 @@ typedef struct pass {
     double *parameters, *statistics; /* P, S */
     bool training, move_statistics;
     double dropout;
-    double *gradients, *bias_scale; /* P, overwritten; NULL = forward only */
+    double *gradients, *scale; /* P, overwritten; NULL = forward only */
     double *input; /* (n,2,T,H,W) */
     double *y[FLIM_MAX_UNITS]; /* (n,C,out) of each unit */
     double *dy[FLIM_MAX_UNITS]; /* sums of what the consumers send back */
@@ -129,7 +129,8 @@ static ref_head_run head_run(const pass *p, const flim_step *step, int k, double
                           .logits = logits,
                           .dfc1_weight = find(net, h, FLIM_TENSOR_LINEAR_WEIGHT, 0, p->gradients),
                           .dfc1_bias = find(net, h, FLIM_TENSOR_BIAS, 0, p->gradients),
-                          .dfc1_bias_scale = find(net, h, FLIM_TENSOR_BIAS, 0, p->bias_scale),
+                          .dfc1_bias_scale = find(net, h, FLIM_TENSOR_BIAS, 0, p->scale),
+                          .dfc1_weight_scale = find(net, h, FLIM_TENSOR_LINEAR_WEIGHT, 0, p->scale),
                           .dgamma = find(net, h, FLIM_TENSOR_BN_WEIGHT, 0, p->gradients),
                           .dbeta = find(net, h, FLIM_TENSOR_BN_BIAS, 0, p->gradients),
                           .dfc2_weight = find(net, h, FLIM_TENSOR_LINEAR_WEIGHT, 1, p->gradients),
@@ -143,21 +144,24 @@ static void add(double *to, const double *from, int64_t count)
     }
 }
 
-/* The observer sees v, logits and dx of the head alone. */
+/* The observer sees v, logits, dx's scale and dx of the head alone. */
 static double run_pooled_head(const pass *p, const flim_step *step, int k, double *logits)
 {
     const flim_head *head = &p->net->head[k];
     const int64_t n = p->batch->n, x = n * head->in_channels * volume(p->net->unit[head->unit].out);
     double *v = ref_array(n * head->hidden), *own_logits = ref_array(n * head->outputs), *dx = ref_array(x);
+    double *dx_scale = ref_array(x);
     ref_head_run run = head_run(p, step, k, logits ? logits : own_logits);
     run.v = v;
     run.dx = p->gradients ? dx : NULL;
+    run.dx_scale = run.dx ? dx_scale : NULL;
     ref_head(head, &run);
     if (p->observe) {
         p->observe(p->observer, p->net->n_units + k, REF_V, v, n * head->hidden);
         p->observe(p->observer, p->net->n_units + k, REF_Y, run.logits, n * head->outputs);
     }
     if (p->observe && run.dx) {
+        p->observe(p->observer, p->net->n_units + k, REF_DX_SCALE, dx_scale, x);
         p->observe(p->observer, p->net->n_units + k, REF_DX, dx, x);
     }
     if (p->gradients) {
@@ -166,6 +170,7 @@ static double run_pooled_head(const pass *p, const flim_step *step, int k, doubl
     free(v);
     free(own_logits);
     free(dx);
+    free(dx_scale);
     return run.loss;
 }
 
@@ -211,7 +216,8 @@ static void unit_backward(pass *p, int u)
     run.dbias = find(net, u, FLIM_TENSOR_BIAS, 0, p->gradients);
     run.dgamma = find(net, u, FLIM_TENSOR_BN_WEIGHT, 0, p->gradients);
     run.dbeta = find(net, u, FLIM_TENSOR_BN_BIAS, 0, p->gradients);
-    run.dbias_scale = find(net, u, FLIM_TENSOR_BIAS, 0, p->bias_scale);
+    run.dbias_scale = find(net, u, FLIM_TENSOR_BIAS, 0, p->scale);
+    run.dbeta_scale = find(net, u, FLIM_TENSOR_BN_BIAS, 0, p->scale);
     ref_unit(unit, &run);
     if (unit->input >= 0) {
         add(p->dy[unit->input], dx, in);
@@ -286,15 +292,15 @@ void ref_network_train(ref_network *ref, const flim_batch *batch, const flim_ste
               .move_statistics = true,
               .dropout = (double)step->dropout,
               .gradients = gradients,
-              .bias_scale = scale};
+              .scale = scale};
     ref->loss += run_pass(&p, step, logits) * step->divisor;
     ref->correct += count_correct(net, batch, logits);
     if (step->first) {
         memset(ref->gradients, 0, (size_t)net->parameters * sizeof *ref->gradients);
-        memset(ref->bias_scale, 0, (size_t)net->parameters * sizeof *ref->bias_scale);
+        memset(ref->scale, 0, (size_t)net->parameters * sizeof *ref->scale);
     }
     add(ref->gradients, gradients, net->parameters);
-    add(ref->bias_scale, scale, net->parameters);
+    add(ref->scale, scale, net->parameters);
     if (step->last) {
         memcpy(gradients, ref->gradients, (size_t)net->parameters * sizeof *gradients);
         ref->grad_norm = ref_clip(gradients, net->parameters, (double)step->clip);

@@ -1,8 +1,9 @@
 /* The independent reference: every formula of flim/network.h and flim/device.h in double precision, as straight loops.
  *
- * For: tests.  Written from the definitions alone; it shares no code with the backends, not even the random generator, so that a
- *      common mistake cannot hide.  Slow: meant for cells of a few hundred voxels.
- * Shapes are PyTorch's, (N,C,T,H,W) on the host.  Arrays are the caller's.  Out of memory ends the program: a test cannot go on.
+ * For: tests.  Written from the definitions alone; it shares no code with the backends, not even the random generator, so
+ *      that a common mistake cannot hide.  Slow: meant for cells of a few hundred voxels.
+ * Shapes are PyTorch's, (N,C,T,H,W) on the host.  Arrays are the caller's.  Out of memory ends the program: a test cannot go
+ * on.
  */
 #ifndef REFERENCE_H
 #define REFERENCE_H
@@ -24,14 +25,15 @@ void ref_philox(const flim_cell_id *id, uint32_t purpose, uint32_t index, uint32
 /* Its word for dropout's purpose: 1 / (1 - p) if the channel is kept, else 0. */
 double ref_dropout_factor(const flim_cell_id *id, uint32_t unit, uint32_t channel, double p);
 
-/* What an observer sees, in this order, and may overwrite: what follows is computed from what it leaves.  As unit n_units the head
- * shows v of its hidden layer, y (its logits) and dx. */
+/* What an observer sees, in this order, and may overwrite: what follows is computed from what it leaves.  As unit n_units
+ * the head shows v of its hidden layer, y (its logits), dx's scale and dx. */
 typedef enum ref_tensor {
     REF_Z, /* (n,Cout,conv_out) */
     REF_V, /* (n,Cout,conv_out): what the activation is applied to */
     REF_Y, /* (n,Cout,out) */
     REF_DV, /* (n,Cout,conv_out) */
     REF_DZ, /* (n,Cout,conv_out) */
+    REF_DX_SCALE, /* as REF_DX, of a head: the size of the terms that dx is a difference of, see ref_head_run */
     REF_DX, /* (n,Cin,in): of this unit alone */
     REF_TENSORS
 } ref_tensor;
@@ -54,6 +56,7 @@ typedef struct ref_unit_run {
     double *v; /* (n,Cout,conv_out): what the activation is applied to */
     double *dx, *dskip, *dweight, *dbias, *dgamma, *dbeta;
     double *dbias_scale; /* (Cout): sum of |dz|, the size of which dbias' rounding error is a fraction */
+    double *dbeta_scale; /* (Cout): sum of |dv| */
 } ref_unit_run;
 
 void ref_unit(const flim_unit *unit, const ref_unit_run *run);
@@ -78,6 +81,10 @@ typedef struct ref_head_run {
     double *dx; /* added to; NULL, as all below = not wanted */
     double *dfc1_weight, *dfc1_bias, *dgamma, *dbeta, *dfc2_weight, *dfc2_bias;
     double *dfc1_bias_scale; /* (hidden), as in ref_unit_run */
+    /* BatchNorm over a few cells takes nearly all of dz away: over two, all but epsilon's share of the variance.  Rounding is
+     * a fraction of the terms before that, whose absolute values sum up to: */
+    double *dx_scale; /* (n,Cin,t,h,w) */
+    double *dfc1_weight_scale; /* (hidden,Cin) */
 } ref_head_run;
 
 void ref_head(const flim_head *head, ref_head_run *run);
@@ -109,7 +116,9 @@ typedef struct ref_network {
     ref_observe *observe; /* of every pass from now on; may be NULL */
     void *observer;
     double *parameters, *gradients, *m, *v; /* (P) */
-    double *bias_scale; /* (P): sum of |dz| at the elements of convolution and fc1 biases, else 0 */
+    /* (P): at biases of convolutions and fc1 the sum of |dz|, at those of units' BatchNorm the sum of |dv|, at fc1's weights
+     * dfc1_weight_scale, else 0 */
+    double *scale;
     double *statistics; /* (S) */
     int64_t updates;
     double loss; /* sum of weight * loss over all cells trained on so far */

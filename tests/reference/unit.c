@@ -35,7 +35,8 @@ static int64_t volume(const int size[3])
     return (int64_t)size[0] * size[1] * size[2];
 }
 
-/* Arrays of a convolution; a visitor works through one row of `count` products w * x[x + k x_step] that enter z[z + k z_step]. */
+/* Arrays of a convolution; a visitor works through one row of `count` products w * x[x + k x_step] that enter z[z + k
+ * z_step]. */
 typedef struct conv_arrays {
     const double *x, *weight, *dz;
     double *z, *dx, *dweight;
@@ -70,14 +71,15 @@ static void sum_weight_gradient(const conv_arrays *a, const conv_row *r)
     a->dweight[r->w] += sum;
 }
 
-/* The two sides of a convolution: position t of `small` meets t * stride - pad + k of `large`.  z is small and x large, or, in a
- * transposed unit (PyTorch's ConvTranspose3d), the other way round. */
+/* The two sides of a convolution: position t of `small` meets t * stride - pad + k of `large`.  z is small and x large, or,
+ * in a transposed unit (PyTorch's ConvTranspose3d), the other way round. */
 typedef struct conv_sides {
     const int *small, *large;
     int small_channels, large_channels;
 } conv_sides;
 
-/* All products of one element of the kernel between channel s of the small side and channel l of the large one, for one cell. */
+/* All products of one element of the kernel between channel s of the small side and channel l of the large one, for one
+ * cell. */
 static void visit_tap(const flim_unit *u, const conv_sides *c, int64_t n, int s, int l, const int tap[3], int64_t w,
                       const conv_arrays *a, conv_visit *visit)
 {
@@ -119,8 +121,8 @@ static void convolve(const flim_unit *u, int64_t cells, const conv_arrays *a, co
     }
 }
 
-/* Mean and 1/sqrt(var + eps) of each channel, over (n,T,H,W); moves the running statistics when asked to.  Returns whether they
- * are constants for the backward pass: in evaluation, and over a single value. */
+/* Mean and 1/sqrt(var + eps) of each channel, over (n,T,H,W); moves the running statistics when asked to.  Returns whether
+ * they are constants for the backward pass: in evaluation, and over a single value. */
 static bool channel_statistics(const flim_unit *u, const ref_unit_run *r, const double *z, double *mean, double *inverse)
 {
     const int64_t plane = volume(u->conv_out), count = r->n * plane;
@@ -184,10 +186,11 @@ static void channel_backward(const flim_unit *u, const ref_unit_run *r, int c, b
                              double mean, double inverse, const double *dv, double *dz)
 {
     const int64_t plane = volume(u->conv_out), count = r->n * plane;
-    double sum = 0, product = 0, bias = 0, scale = 0;
+    double sum = 0, product = 0, bias = 0, scale = 0, sizes = 0;
     for (int64_t i = 0; i < count; i++) {
         int64_t k = (i / plane * u->out_channels + c) * plane + i % plane;
         sum += dv[k];
+        sizes += fabs(dv[k]);
         product += dv[k] * (z[k] - mean) * inverse;
     }
     for (int64_t i = 0; i < count; i++) {
@@ -208,6 +211,9 @@ static void channel_backward(const flim_unit *u, const ref_unit_run *r, int c, b
     }
     if (bn && r->dbeta) {
         r->dbeta[c] = sum;
+    }
+    if (bn && r->dbeta_scale) {
+        r->dbeta_scale[c] = sizes;
     }
     if (r->dbias) {
         r->dbias[c] = bias;
