@@ -4,7 +4,7 @@
  * transposed as it is put into shared memory.  All 27 taps' weights (54 KB) stay there in the order of the products' B
  * operand.
  *
- * The pixels of all cells are numbered one after the other and cut into groups of 16 R pixels a warp; a block takes a group
+ * The pixels of all cells are numbered one after the other and cut into groups of 16 R pixels per warp; a block takes a group
  * and a range of time and walks along t.  Only one slice of x is needed at a time: slice s is multiplied by the weights of
  * all three dt and added to the outputs at s+1, s and s-1, whose sums (3 x R x 16 registers a lane) stay in registers; then
  * the output at s-1 is complete.  So an A operand is loaded once for three products (9 loads instead of 27), and shared

@@ -9,7 +9,7 @@
  * j.  Each class is a product of its own with its own taps; no product with zero is computed.
  *
  * Rows are positions of a class, columns channels of out.  A row's offset in source and a mask of the taps that stay inside
- * the image are computed once a block; after that a tap is one number to add and one test a row.
+ * the image are computed once per block; after that a tap is one number to add and one test a row.
  */
 #ifndef FLIM_CUDA_CONV_FP32_GATHER_CUH
 #define FLIM_CUDA_CONV_FP32_GATHER_CUH

@@ -1,6 +1,7 @@
 /* The CUDA device behind flim_device: card, libraries and streams.
  *
- * Owns: the cuDNN handle and the streams; it frees the store of convolution choices.  Programs only borrow them and are destroyed
+ * Owns: the cuDNN handle and the streams; it frees the store of convolution choices.  Programs only borrow them and are
+ * destroyed
  *       first.
  */
 #ifndef FLIM_CUDA_DEVICE_H

@@ -1,5 +1,5 @@
-/* From gradients to new weights: gather, norm, AdamW, storage copies, counters.  State stays on the device, so that a training step
- * needs no answer from it. */
+/* From gradients to new weights: gather, norm, AdamW, storage copies, counters.  State stays on the device, so that a
+ * training step needs no answer from it. */
 #include "cuda/kernels/reduce.cuh"
 #include "cuda/kernels/vector.cuh"
 

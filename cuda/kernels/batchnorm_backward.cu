@@ -1,5 +1,6 @@
-/* Backward through a unit's epilogue, second of three: sums over dv become the coefficients of dz, the gradients of gamma, beta and bias,
- * and the scale that dz is stored with.  One small kernel, from the sums of kernels_grad.cu or those that a convolution gathered. */
+/* Backward through a unit's epilogue, second of three: sums over dv become the coefficients of dz, the gradients of gamma,
+ * beta and bias, and the scale that dz is stored with.  One small kernel, from the sums of epilogue_sums.cu or those that a
+ * convolution gathered. */
 #include <math.h>
 
 #include "cuda/kernels/kernels.h"

@@ -26,8 +26,8 @@ template <typename T> __device__ __forceinline__ float8 unpack(const raw8<T> &ra
     return load8<T>(reinterpret_cast<const T *>(&raw));
 }
 
-/* Which pixels and channels a thread walks.  A block stays within one cell; threads hold 8 channels each.  Tensors of more than
- * 2048 channels take several blocks (grid.y). */
+/* Which pixels and channels a thread walks.  A block stays within one cell; threads hold 8 channels each.  Tensors of more
+ * than 2048 channels take several blocks (grid.y). */
 struct walk {
     int c, vectors, lanes, lane, channel; /* vectors: of the block */
     int64_t cell;
@@ -112,8 +112,8 @@ __device__ __forceinline__ float8 load_keep(const float *dropout, int64_t cell, 
     return {{1, 1, 1, 1, 1, 1, 1, 1}};
 }
 
-/* Sums acc[s][8] over the threads of a block that hold the same channels, in a fixed order; plane s of `partial` ([C][blocks])
- * gets this block's sums.  shared: 8 floats per thread. */
+/* Sums acc[s][8] over the threads of a block that hold the same channels, in a fixed order; plane s of `partial`
+ * ([C][blocks]) gets this block's sums.  shared: 8 floats per thread. */
 template <int SUMS>
 __device__ void block_sums(float (&acc)[SUMS][8], const walk &w, int64_t blocks, float *shared, float *partial)
 {

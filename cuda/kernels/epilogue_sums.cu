@@ -1,5 +1,5 @@
-/* Backward through a unit's epilogue, first of three: one pass that sums.  batchnorm_backward.cu turns the sums into coefficients,
- * epilogue_backward.cu writes dz.  With g = gamma / sd:  dz = g (dv - mean(dv) - zhat mean(dv zhat)). */
+/* Backward through a unit's epilogue, first of three: one pass that sums.  batchnorm_backward.cu turns the sums into
+ * coefficients, epilogue_backward.cu writes dz.  With g = gamma / sd:  dz = g (dv - mean(dv) - zhat mean(dv zhat)). */
 #include "cuda/kernels/epilogue_backward.cuh"
 
 template <typename T, int SKIP, int POOL, int INPUTS>

@@ -1,5 +1,5 @@
-/* The gradient of a unit's output as its readers left it: up to four contributions (flim_grad_inputs), loaded and added as a kernel walks
- * over the pixels.
+/* The gradient of a unit's output as its readers left it: up to four contributions (flim_grad_inputs), loaded and added as a
+ * kernel walks over the pixels.
  *
  * For: epilogue_backward.cuh.  Its kernels are compiled for the shapes of inputs that the network has
  *      (grad_inputs_shape, FLIM_BY_GRAD_INPUTS) and for ANY.

@@ -1,5 +1,5 @@
-/* Heads in fp32: fc1 -> BatchNorm -> leaky ReLU -> dropout -> fc2 -> loss, a few hundred thousand multiply-adds: one block per hidden
- * column (or cell) and plain loops; and the losses of dense heads, one block per cell. */
+/* Heads in fp32: fc1 -> BatchNorm -> leaky ReLU -> dropout -> fc2 -> loss, a few hundred thousand multiply-adds: one block
+ * per hidden column (or cell) and plain loops; and the losses of dense heads, one block per cell. */
 #include "cuda/kernels/vector.cuh"
 
 #include "backend/loss.h"

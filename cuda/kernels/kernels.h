@@ -1,6 +1,7 @@
 /* The CUDA kernels, as the C side calls them.  Nothing here knows units, networks or memory plans.
  *
- * Layouts: activations are NDHWC with storage channels C (a multiple of 8), one of three storage types; "pixels" are the T*H*W
+ * Layouts: activations are NDHWC with storage channels C (a multiple of 8), one of three storage types; "pixels" are the
+ * T*H*W
  *      positions of one cell.  Per-channel arrays are float[C] on the device.  All pointers are device pointers unless said.
  * Errors: each returns the launch's cudaError_t.  All sums are formed in a fixed order: equal inputs give equal bits.
  */
@@ -124,8 +125,8 @@ typedef struct flim_epilogue {
     const void *skip_in; /* like z: the tensor to add, or the z of a convolution whose BatchNorm is skip_affine */
     flim_affine skip_affine;
     const float *dropout; /* (cells, c) multipliers or NULL */
-    /* (cells, t*hw, c / 8), a bit per channel, the lowest first: affine(z) + skip > 0.  The forward pass writes it if it is not NULL
-     * (pool = 1), so that the backward pass, with FLIM_SKIP_SIGN_MASK, need not read the skip. */
+    /* (cells, t*hw, c / 8), a bit per channel, the lowest first: affine(z) + skip > 0.  The forward pass writes it if it is
+     * not NULL (pool = 1), so that the backward pass, with FLIM_SKIP_SIGN_MASK, need not read the skip. */
     uint8_t *sign_mask;
 } flim_epilogue;
 
@@ -175,14 +176,14 @@ typedef struct flim_grad_norm {
     float *dgamma, *dbeta, *dbias; /* real channels, each may be NULL; assigned or, with add, added to */
 } flim_grad_norm;
 
-/* Finishes flim_k_grad_sums.  scaled: choose *scale by the gradient's rms (fp16 storage of tf32), else 1.  skip (may be NULL):
- * the BatchNorm of the normalised skip.  dv_scale (may be NULL): one float, scale for dv itself.  *loss_scale divides what goes
- * to dgamma, dbeta, dbias.  sums: 4 * C doubles of scratch; counter: one zeroed int, left zero. */
+/* Finishes flim_k_grad_sums.  scaled: choose *scale by the gradient's rms (fp16 storage of tf32), else 1.  skip (may be
+ * NULL): the BatchNorm of the normalised skip.  dv_scale (may be NULL): one float, scale for dv itself.  *loss_scale divides
+ * what goes to dgamma, dbeta, dbias.  sums: 4 * C doubles of scratch; counter: one zeroed int, left zero. */
 cudaError_t flim_k_grad_norm(const flim_launch *l, const float *partial, flim_blocks b, int64_t count,
                              const flim_grad_norm *main, const flim_grad_norm *skip, float *dv_scale, bool scaled, bool train,
                              bool add, const float *loss_scale, double *sums, int *counter);
-/* The same from sums that a convolution gathered (conv_k3.h): double (2,c), sum du and sum du (z - mean) of du as stored, which is
- * *du_scale times the gradient behind the activation.  The scale of dz follows du's. */
+/* The same from sums that a convolution gathered (conv3x3x3.h): double (2,c), sum du and sum du (z - mean) of du as stored,
+ * which is *du_scale times the gradient behind the activation.  The scale of dz follows du's. */
 cudaError_t flim_k_grad_norm_sums(const flim_launch *l, const double *du, const float *du_scale, int64_t count,
                                   const flim_grad_norm *main, bool scaled, bool add, const float *loss_scale);
 /* *out = *a / *b. */

@@ -22,8 +22,8 @@ static void default_cache_folder(char *path, size_t size)
     }
 }
 
-/* Tuning a convolution ran out of memory: the program is not laid out yet, so which batch would do is an estimate.  What a cell
- * needs is mostly its convolutions' outputs, saved for the backward pass. */
+/* Tuning a convolution ran out of memory: the program is not laid out yet, so which batch would do is an estimate.  What a
+ * cell needs is mostly its convolutions' outputs, saved for the backward pass. */
 static flim_status explain_tuning(const flim_cuda_program *p, flim_error *err)
 {
     size_t free_bytes = 0, total = 0;
@@ -52,9 +52,9 @@ static void note_recompute(flim_cuda_program *p, const flim_recompute_set *set, 
     }
 }
 
-/* The training schedule: as it is, or with everything recomputed that can be, or (AUTO) with just enough of that to stay within the
- * memory.  First comes what costs next to nothing, outputs that another kernel writes along the way; then blocks, each time the one
- * that saves most. */
+/* The training schedule: as it is, or with everything recomputed that can be, or (AUTO) with just enough of that to stay
+ * within the memory.  First comes what costs next to nothing, outputs that another kernel writes along the way; then blocks,
+ * each time the one that saves most. */
 static flim_status build_training(flim_cuda_program *p, const flim_conv_search_options *search, flim_error *err)
 {
     const flim_program_options *o = &p->base.options;

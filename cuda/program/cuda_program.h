@@ -1,6 +1,7 @@
 /* A compiled network on a CUDA device: what its functions share.
  *
- * For: compile.c fills it, layout.c finds the offset of everything in its one allocation, program_ops.c allocates and destroys it,
+ * For: compile.c fills it, layout.c finds the offset of everything in its one allocation, program_ops.c allocates and
+ * destroys it,
  *      state.c reads and writes its state, execute.c runs it by transfer.c, graph.c and launch.c.
  * Owns: its allocation, graphs, events and pinned memory; the device is borrowed and outlives it.
  */
@@ -86,8 +87,8 @@ static inline flim_cuda_program *flim_cuda_program_of(flim_program *program)
     return (flim_cuda_program *)program;
 }
 
-/* A tensor of the network in an array laid out like the parameters or the statistics; NULL where there is no such tensor or no
- * array yet. */
+/* A tensor of the network in an array laid out like the parameters or the statistics; NULL where there is no such tensor or
+ * no array yet. */
 static inline float *flim_cuda_tensor(const flim_cuda_program *program, float *array, int unit, flim_tensor_role role,
                                       int index)
 {

@@ -227,16 +227,16 @@ static bool read_outside(const flim_schedule *s, int u, bool z)
     return false;
 }
 
-/* Which z are recomputed: in the blocks asked for those that no other block reads.  Not in the last block, whose backward pass
- * follows at once, and not the stem's kernel, which keeps one z that others read. */
+/* Which z are recomputed: in the blocks asked for those that no other block reads.  Not in the last block, whose backward
+ * pass follows at once, and not the stem's kernel, which keeps one z that others read. */
 static bool recomputes_z(const flim_schedule *s, int u, uint32_t blocks)
 {
     return s->train && blocks >> s->net->unit[u].block & 1u && s->net->unit[u].block < s->n_blocks - 1 &&
            s->unit[u].fusion != FLIM_FUSION_STEM && flim_schedule_stem_of(s, u) < 0 && !read_outside(s, u, true);
 }
 
-/* Which y the pass that sums their gradient could write again (if there is such a pass): those that only weight gradients read
- * between the forward pass and that. */
+/* Which y the pass that sums their gradient could write again (if there is such a pass): those that only weight gradients
+ * read between the forward pass and that. */
 static bool could_recompute_y(const flim_schedule *s, int u)
 {
     const flim_schedule_unit *su = &s->unit[u];

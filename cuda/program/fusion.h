@@ -1,11 +1,12 @@
 /* Which units are fused with others, and what is recomputed: decided before there are buffers or operations.
  *
  * Saved for the backward pass of a unit is z, the convolution's output.  y is stored only if something must read it:
- *   - a unit without activation whose only reader adds it as a skip (the 1x1x1 skips) is fused into its reader (FLIM_FUSION_SKIP);
+ *   - a unit without activation whose only reader adds it as a skip (the 1x1x1 skips) is fused into its reader
+ *   (FLIM_FUSION_SKIP);
  *   - readers apply BatchNorm and activation as they load z, if all can (FLIM_FUSION_ON_LOAD);
  *   - the first two units (stem, down) are one kernel if conv_stem.h has it (FLIM_FUSION_STEM).
- * A convolution of conv3x3x3.h hands the sums over its output to BatchNorm, and in the backward pass those that the unit before it
- * needs (gradient_from), so that both need no pass of their own.
+ * A convolution of conv3x3x3.h hands the sums over its output to BatchNorm, and in the backward pass those that the unit
+ * before it needs (gradient_from), so that both need no pass of their own.
  * With activation checkpointing less is kept (flim_recompute_set):
  *   - y that only weight gradients read is written again by the pass that sums its gradient, which has z at hand;
  *   - a recomputed block keeps only tensors that other blocks read; its convolutions run again before its backward pass, with

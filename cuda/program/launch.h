@@ -1,6 +1,8 @@
-/* The operations of a schedule, enqueued on the device's stream: operands resolved to pointers, and the kernel that takes them.
+/* The operations of a schedule, enqueued on the device's stream: operands resolved to pointers, and the kernel that takes
+ * them.
  *
- * For: graph.c runs whole schedules, profile.c single operations.  Nothing waits, and nothing but the arguments decides what is
+ * For: graph.c runs whole schedules, profile.c single operations.  Nothing waits, and nothing but the arguments decides what
+ * is
  *      enqueued, so that a schedule can be captured.
  * Owns: nothing; the program has been allocated.
  * Errors: FLIM_ERROR_DEVICE with the unit and CUDA's or cuDNN's reason.

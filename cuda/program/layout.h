@@ -1,6 +1,7 @@
 /* Layout of a program's allocation before the arena: parameters, optimizer, weight copies, incoming batches, sums, head.
  *
- * For: one walk hands out offsets in order; without memory it only counts, so that planned sizes and used offsets cannot differ.
+ * For: one walk hands out offsets in order; without memory it only counts, so that planned sizes and used offsets cannot
+ * differ.
  * Owns: nothing; it fills the pointers of the program and its schedules, and their bytes_*.
  */
 #ifndef FLIM_CUDA_LAYOUT_H

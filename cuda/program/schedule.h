@@ -1,10 +1,11 @@
 /* The schedule of a forward (and backward) pass: a list of operations that carry their operands, with exact memory.
  *
  * For: schedule_build.h fills it, launch.h runs its operations; fusion.h decides which tensors exist at all.
- * Memory: every tensor is a buffer of an arena (backend/arena.h).  An operation names all buffers that it reads and writes, and is
+ * Memory: every tensor is a buffer of an arena (backend/arena.h).  An operation names all buffers that it reads and writes,
+ * and is
  *      the only one to do so: what is registered with an operation is what lives, and what its kernel gets.
- * Last partial batches (n < batch) run the convolutions of the full batch.  Rows n..batch-1 are garbage; only cuDNN's weight gradient
- * reads them, so they are zeroed first.
+ * Last partial batches (n < batch) run the convolutions of the full batch.  Rows n..batch-1 are garbage; only cuDNN's weight
+ * gradient reads them, so they are zeroed first.
  */
 #ifndef FLIM_CUDA_SCHEDULE_H
 #define FLIM_CUDA_SCHEDULE_H

@@ -48,8 +48,8 @@ typedef struct flim_device_info {
 typedef struct flim_device_limits {
     double copy; /* bytes a second, read + written, of a copy within device memory */
     double upload; /* bytes a second from host memory as flim_device_host_alloc gives it */
-    /* Operations (2 a multiply-add) a second of a large matrix product in the type that a precision's tensors have (on CUDA fp16 for
-     * tf32, too), by flim_precision; 0 = not measured. */
+    /* Operations (2 a multiply-add) a second of a large matrix product in the type that a precision's tensors have (on CUDA
+     * fp16 for tf32, too), by flim_precision; 0 = not measured. */
     double matrix[5];
 } flim_device_limits;
 
@@ -157,8 +157,8 @@ typedef struct flim_device_cache {
 /* Before flim_program_allocate: plans room for these cells, which flim_program_memory then lists; NULL takes them out again.
  * The arrays are copied.  FLIM_ERROR_USAGE where the device has no memory of its own. */
 flim_status flim_program_plan_cache(flim_program *program, const flim_device_cache *cells, flim_error *err);
-/* After it: stores one cell, voxels (T,H,W) of bytes[cell] each, mask (H,W) 0 or 1.  Returns when the arrays may change.  From
- * any thread, one at a time.  A batch that is device_cached needs each of its cells stored. */
+/* After it: stores one cell, voxels (T,H,W) of bytes[cell] each, mask (H,W) 0 or 1.  Returns when the arrays may change. 
+ * From any thread, one at a time.  A batch that is device_cached needs each of its cells stored. */
 flim_status flim_program_store_cell(flim_program *program, int64_t cell, const void *voxels, const uint8_t *mask,
                                     flim_error *err);
 
@@ -166,7 +166,7 @@ flim_status flim_program_store_cell(flim_program *program, int64_t cell, const v
 typedef enum flim_state {
     FLIM_STATE_PARAMETERS, /* P floats */
     FLIM_STATE_STATISTICS, /* S floats */
-    FLIM_STATE_GRADIENTS, /* P floats, of the last window, before clipping; read only */
+    FLIM_STATE_GRADIENTS, /* P floats, of the last accumulation, before clipping; read only */
     FLIM_STATE_MOMENT1, /* P floats: Adam's m */
     FLIM_STATE_MOMENT2 /* P floats: Adam's v */
 } flim_state;
@@ -187,12 +187,12 @@ typedef struct flim_counters {
 flim_status flim_program_get_counters(flim_program *program, flim_counters *out, flim_error *err);
 flim_status flim_program_set_counters(flim_program *program, const flim_counters *in, flim_error *err);
 
-/* How one training micro-batch enters an update.  A window is the micro-batches whose gradients are summed for one update:
- * usually one. */
+/* How one training micro-batch enters an update.  An accumulation is the micro-batches whose gradients are summed for one
+ * update: usually one. */
 typedef struct flim_step {
-    bool first; /* first of its window: gradients start from zero */
-    bool last; /* last of its window: clip, update */
-    double divisor; /* sum of the cells' weights over the whole window: the loss is sum(weight * loss) / divisor */
+    bool first; /* first of its accumulation: gradients start from zero */
+    bool last; /* last of its accumulation: clip, update */
+    double divisor; /* sum of the cells' weights over the whole accumulation: the loss is sum(weight * loss) / divisor */
     float learning_rate, weight_decay, beta1, beta2, epsilon; /* AdamW, decoupled decay as torch.optim.AdamW */
     float clip; /* global L2 norm as torch.nn.utils.clip_grad_norm_; 0 = none */
     float label_smoothing; /* two classes: target y(1-s) + s/2; else torch's cross entropy */
@@ -214,7 +214,7 @@ typedef struct flim_totals {
     double weight; /* sum of weights */
     int64_t cells, correct;
     int64_t updates; /* since the last reset, skipped ones left out */
-    double grad_norm; /* of the last window, before clipping */
+    double grad_norm; /* of the last accumulation, before clipping */
     bool nonfinite; /* a loss or gradient was not finite and (outside fp16) no update was made from then on */
     int64_t calls; /* of train, since the last reset */
     int64_t nonfinite_call; /* which of them it was, 0-based; -1 = none */
@@ -242,8 +242,8 @@ typedef struct flim_operation_time {
     double operations; /* of its products, 2 a multiply-add; 0 where it only moves data */
 } flim_operation_time;
 
-/* Times every operation of a full training batch, in order; *n gets their number, at most `room`.  The program must have trained
- * once; its state is unspecified afterwards.  FLIM_ERROR_USAGE where the backend cannot. */
+/* Times every operation of a full training batch, in order; *n gets their number, at most `room`.  The program must have
+ * trained once; its state is unspecified afterwards.  FLIM_ERROR_USAGE where the backend cannot. */
 flim_status flim_program_profile(flim_program *program, flim_operation_time *out, int room, int *n, flim_error *err);
 
 /* Finishes all work, then copies the totals; reset starts them from zero afterwards. */

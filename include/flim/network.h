@@ -1,19 +1,20 @@
 /* The network as data: a table of units and heads, the tensors they need, presets.
  *
- * For: the published network and its presets, and any other graph of units.  Backends walk this table; they hold no knowledge of
+ * For: the published network and its presets, and any other graph of units.  Backends walk this table; they hold no knowledge
+ * of
  *      which network it is.  Shapes are (C,T,H,W) of one cell; PyTorch's layouts on the host.
  * Owns: a flim_network is a plain struct without pointers; copy it freely.
  * Errors: FLIM_ERROR_USAGE for impossible sizes.
  *
  * A unit is   z = conv(x) + bias;  u = BN(z);  v = u + skip;  a = leaky_relu(v, 0.01);  y = channel_dropout(max_pool(a))
- * where BN, skip, activation, pool and dropout are each optional.  One saved tensor per unit (z) is enough to recompute the rest in
- * the backward pass.  conv is a convolution or, in a transposed unit, the transpose of one.
+ * where BN, skip, activation, pool and dropout are each optional.  One saved tensor per unit (z) is enough to recompute the
+ * rest in the backward pass.  conv is a convolution or, in a transposed unit, the transpose of one.
  *
  * A head reads the y of one unit and has a loss.  A network has any number of heads up to FLIM_MAX_HEADS:
  *   POOLED   mean over T,H,W -> linear -> BN -> leaky ReLU -> dropout -> linear: `outputs` logits per cell;
  *   DENSE    y itself, one value per voxel of the input: a reconstruction.
- * The loss of a network is the sum over its heads of head.weight * loss.  A network without heads computes features: it predicts, but
- * a program that trains it does not compile.
+ * The loss of a network is the sum over its heads of head.weight * loss.  A network without heads computes features: it
+ * predicts, but a program that trains it does not compile.
  */
 #ifndef FLIM_NETWORK_H
 #define FLIM_NETWORK_H
@@ -135,8 +136,8 @@ int flim_preset_width(flim_preset preset);
 
 /* Builds any other network: begin, add each unit in order of execution, add heads, finish. */
 void flim_network_begin(flim_network *net, int classes, int channels, int t, int h, int w);
-/* Adds a unit, which becomes number n_units - 1.  The caller sets names, input, skip, act, pool_t (0 means 1), dropout, block,
- * out_channels, kernel, stride and pad, and for a transposed unit conv_out; the other sizes follow. */
+/* Adds a unit, which becomes number n_units - 1.  The caller sets names, input, skip, act, pool_t (0 means 1), dropout,
+ * block, out_channels, kernel, stride and pad, and for a transposed unit conv_out; the other sizes follow. */
 flim_status flim_network_add_unit(flim_network *net, const flim_unit *unit, flim_error *err);
 /* Adds a head.  The caller sets name, kind, unit, hidden, outputs, loss, weight and class weights. */
 flim_status flim_network_add_head(flim_network *net, const flim_head *head, flim_error *err);
@@ -167,11 +168,12 @@ int64_t flim_network_macs(const flim_network *net);
 int64_t flim_network_conv_elements(const flim_network *net);
 int64_t flim_network_largest_tensor(const flim_network *net);
 
-/* Initial weights: Kaiming normal (fan out, leaky slope 0.01) for convolutions and fc1, normal sd 0.01 for a head's fc2, biases
- * 0, gamma 1, beta 0, running mean 0, running variance 1; keyed by (seed, fold).  parameters: P floats, statistics: S. */
+/* Initial weights: Kaiming normal (fan out, leaky slope 0.01) for convolutions and fc1, normal sd 0.01 for a head's fc2,
+ * biases 0, gamma 1, beta 0, running mean 0, running variance 1; keyed by (seed, fold).  parameters: P floats, statistics: S.
+ * */
 void flim_network_init(const flim_network *net, uint64_t seed, uint32_t fold, float *parameters, float *statistics);
 
-/* BatchNorm over exactly one value per channel (a batch of one cell in the head) has no variance: in training it then uses the
- * running statistics as constants and leaves them unchanged.  Every backend does this. */
+/* BatchNorm over exactly one value per channel (a batch of one cell in the head) has no variance: in training it then uses
+ * the running statistics as constants and leaves them unchanged.  Every backend does this. */
 
 #endif

@@ -1,9 +1,10 @@
 /* One block of memory shared by buffers that are not needed at the same time.
  *
- * For: the activations and gradients of a pass.  A buffer is declared with its size and touched by the steps that use it; it lives
- *      from the first to the last of these, or twice, if it is recomputed after its bytes were given away.  flim_arena_place then
- *      gives each an offset so that no two that live at the same time overlap (largest first, each at the lowest free offset), and
- *      the total.
+ * For: the activations and gradients of a pass.  A buffer is declared with its size and touched by the steps that use it; it
+ * lives
+ *      from the first to the last of these, or twice, if it is recomputed after its bytes were given away.  flim_arena_place
+ *      then gives each an offset so that no two that live at the same time overlap (largest first, each at the lowest free
+ *      offset), and the total.
  * Owns: a plain struct without pointers; the memory itself is the caller's.
  */
 #ifndef FLIM_BACKEND_ARENA_H

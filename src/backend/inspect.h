@@ -3,7 +3,8 @@
  * For: tests.  A program compiled with `inspect` keeps every tensor of a call in bytes of its own, filled with NaN when it is
  *      allocated; the kernels and their order are those of any other program.
  * Owns: nothing; `out` is the caller's.
- * Errors: FLIM_ERROR_USAGE with the reason if the program never stores the tensor, as where a reader applies BatchNorm while it
+ * Errors: FLIM_ERROR_USAGE with the reason if the program never stores the tensor, as where a reader applies BatchNorm while
+ * it
  *      loads z.
  */
 #ifndef FLIM_BACKEND_INSPECT_H

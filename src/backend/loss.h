@@ -1,8 +1,8 @@
 /* The table of losses, one row each: read by the CPU backend and, compiled as CUDA, by kernels.
  *
- * A row is the loss of one prediction against one target and its slope by each output, in double precision.  A pooled head has one
- * prediction of K' outputs per cell, a dense head one of one output per voxel.  What surrounds a row is the head's business: the
- * cell's weight, the class's, the divisor, means over voxels.
+ * A row is the loss of one prediction against one target and its slope by each output, in double precision.  A pooled head
+ * has one prediction of K' outputs per cell, a dense head one of one output per voxel.  What surrounds a row is the head's
+ * business: the cell's weight, the class's, the divisor, means over voxels.
  * To add a loss: its name in flim_loss (flim/network.h), two functions and a line of FLIM_LOSS_ROWS here.
  * Owns: nothing.  Cannot fail.
  */

@@ -51,8 +51,8 @@ static void draw_balance(const flim_simulation *sim, double *share)
     }
 }
 
-/* Whole numbers of cells a class for each donor by cumulative rounding over donors, so that the totals are right to one cell;
- * a donor with enough cells has every class.  count: (donors,classes). */
+/* Whole numbers of cells per class for each donor by cumulative rounding over donors, so that the totals are right to one
+ * cell; a donor with enough cells has every class.  count: (donors,classes). */
 static void count_labels(const flim_simulation *sim, const double *share, int64_t *count)
 {
     const flim_simulate_options *o = &sim->info.options;

@@ -1,4 +1,4 @@
-/* What reaches a user's terminal and train.log is one line a line, whatever names a data file brings along. */
+/* What reaches a user's terminal and train.log is one line per line, whatever names a data file brings along. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

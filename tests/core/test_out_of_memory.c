@@ -1,7 +1,8 @@
 /* Every allocation of a small run fails once (curl's torture test): each time the run ends with a clean error, or without
  * harm where it can do without; nothing crashes, and under AddressSanitizer nothing leaks.
  *
- * By default a sample of the allocations, all of the first ones; FLIM_TORTURE=all takes every one, FLIM_TORTURE=N only the N-th.
+ * By default a sample of the allocations, all of the first ones; FLIM_TORTURE=all takes every one, FLIM_TORTURE=N only the
+ * N-th.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -178,8 +179,8 @@ static void a_whole_part_is_cut_in_two(void **state)
     assert_true(cut > 0);
 }
 
-/* --batch auto: where memory fails between the step that confirmed the batch and the first fold, fewer cells are taken; later a run
- * ends, as it would with a batch that was given. */
+/* --batch auto: where memory fails between the step that confirmed the batch and the first fold, fewer cells are taken; later
+ * a run ends, as it would with a batch that was given. */
 static void a_found_batch_is_lowered_before_the_run(void **state)
 {
     (void)state;

@@ -1,8 +1,9 @@
-/* Schedules of the CUDA backend, run on paper: each operation finds in the arena what it reads, for every card, precision and width,
- * and whatever is recomputed.  Nothing computes, no card is needed.
+/* Schedules of the CUDA backend, run on paper: each operation finds in the arena what it reads, for every card, precision and
+ * width, and whatever is recomputed.  Nothing computes, no card is needed.
  *
- * The checker knows an operation only by its operands, and the network.  It holds the arena as bytes: a tensor that is written takes
- * away what lay where it lies now.  That it would notice a forgotten operand is proved by forgetting each one in turn. */
+ * The checker knows an operation only by its operands, and the network.  It holds the arena as bytes: a tensor that is
+ * written takes away what lay where it lies now.  That it would notice a forgotten operand is proved by forgetting each one
+ * in turn. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -514,8 +515,8 @@ static void forget(flim_operation *o, int k)
     *at = NONE;
 }
 
-/* Forgets each operand in turn: in the operation and in the arena, as a missing op_reads would; then in the arena alone.  Returns
- * how many mutants the checker refused; it must refuse all. */
+/* Forgets each operand in turn: in the operation and in the arena, as a missing op_reads would; then in the arena alone. 
+ * Returns how many mutants the checker refused; it must refuse all. */
 static int check_mutants(const flim_schedule *s, const char *text)
 {
     static flim_schedule mutant;

@@ -1,5 +1,5 @@
-/* Tables of labels and groups for the tests of the splitter: random ones, given ones, and the rules that every split keeps, written
- * down again without the library's checker.  Include after cmocka.h. */
+/* Tables of labels and groups for the tests of the splitter: random ones, given ones, and the rules that every split keeps,
+ * written down again without the library's checker.  Include after cmocka.h. */
 #ifndef FLIM_TESTS_SPLIT_TABLES_H
 #define FLIM_TESTS_SPLIT_TABLES_H
 

@@ -247,8 +247,8 @@ static void cover_search_is_exact(void **state)
     assert_true(found > 200 && none > 200);
 }
 
-/* Hidden covers without slack: each fold's classes are dealt to one to four groups, every class once a fold, so that almost every
- * other assignment has gaps.  It must be found again, up to 40 groups. */
+/* Hidden covers without slack: each fold's classes are dealt to one to four groups, every class once per fold, so that almost
+ * every other assignment has gaps.  It must be found again, up to 40 groups. */
 static void hidden_covers_are_found(void **state)
 {
     (void)state;

@@ -469,7 +469,7 @@ static void scan_summarises_every_cell(void **state)
     flim_dataset_close(d);
 }
 
-/* One cell at a time, shuffled, out of a chunk that holds them all: the chunk must be inflated once, not once a cell. */
+/* One cell at a time, shuffled, out of a chunk that holds them all: the chunk must be inflated once, not once per cell. */
 static void chunks_of_many_cells_stay_in_the_cache(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* Data that lies elsewhere than in the file that is opened: links into other files, virtual datasets, external raw files.  What
- * is there reads as if it lay in the file; what is not there is named at open, where HDF5 would read fill values. */
+/* Data that lies elsewhere than in the file that is opened: links into other files, virtual datasets, external raw files. 
+ * What is there reads as if it lay in the file; what is not there is named at open, where HDF5 would read fill values. */
 #include "data/h5_files.h"
 
 #include "flim/loader.h"

@@ -1,5 +1,5 @@
-/* Filter pipelines of every kind, and chunks that leave some of their filters out (filter masks): all read as the counts that went
- * in, whether the chunks are found at open or, for many cells, one by one. */
+/* Filter pipelines of every kind, and chunks that leave some of their filters out (filter masks): all read as the counts that
+ * went in, whether the chunks are found at open or, for many cells, one by one. */
 #include "data/h5_files.h"
 
 #include <zlib.h>

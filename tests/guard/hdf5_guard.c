@@ -53,8 +53,9 @@ static void leave(void)
     }
 }
 
-/* All their arguments are integers and pointers, at most six of them in registers and more on the stack: handing eight words on
- * hands on whatever the caller gave, in the calling conventions of x86-64 and AArch64.  hdf5.h must not be included here. */
+/* All their arguments are integers and pointers, at most six of them in registers and more on the stack: handing eight words
+ * on hands on whatever the caller gave, in the calling conventions of x86-64 and AArch64.  hdf5.h must not be included here.
+ * */
 #define GUARD(name)                                                                                                          \
     long name(long a, long b, long c, long d, long e, long f, long g, long h);                                               \
     long name(long a, long b, long c, long d, long e, long f, long g, long h)                                                \

@@ -1,5 +1,5 @@
-/* Weight files: round trip, PyTorch's layout, and every way a file can be wrong.  Bad files are made by hand from a header text
- * and bytes, so that the reader is not tested by our own writer. */
+/* Weight files: round trip, PyTorch's layout, and every way a file can be wrong.  Bad files are made by hand from a header
+ * text and bytes, so that the reader is not tested by our own writer. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

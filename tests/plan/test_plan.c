@@ -1,5 +1,5 @@
-/* The planner on devices that are there and described: card files, sizes as text, plans that equal what a program allocates, the
- * batch search against a plain one, suggestions that fit, and configs that are changed in place. */
+/* The planner on devices that are there and described: card files, sizes as text, plans that equal what a program allocates,
+ * the batch search against a plain one, suggestions that fit, and configs that are changed in place. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -347,8 +347,8 @@ static void each_card_has_a_plan_in_time(void **state)
     }
 }
 
-/* Networks with and without kernels of our own, cells that divide and that do not: what is recomputed never adds to the plan, and AUTO stays within every limit
- * that ALL can keep, without recomputing where nothing must be. */
+/* Networks with and without kernels of our own, cells that divide and that do not: what is recomputed never adds to the plan,
+ * and AUTO stays within every limit that ALL can keep, without recomputing where nothing must be. */
 static void recomputation_keeps_every_limit(void **state)
 {
     (void)state;

@@ -103,8 +103,8 @@ static void every_suggestion_fits_and_gains(void **state)
     }
 }
 
-/* 97 cells an update do not fit at once and have no divisor: as many as that where they are asked for, 96 or so where they are
- * only what a config has. */
+/* 97 cells an update do not fit at once and have no divisor: as many as that where they are asked for, 96 or so where they
+ * are only what a config has. */
 static void cells_that_nothing_divides(void **state)
 {
     (void)state;

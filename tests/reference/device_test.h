@@ -1,5 +1,5 @@
-/* What tests of programs on a device share: cmocka's headers in the order that it wants, the target under test, and their main.
- * CMOCKA_TEST_FILTER names tests to run alone. */
+/* What tests of programs on a device share: cmocka's headers in the order that it wants, the target under test, and their
+ * main. CMOCKA_TEST_FILTER names tests to run alone. */
 #ifndef REFERENCE_DEVICE_TEST_H
 #define REFERENCE_DEVICE_TEST_H
 

@@ -119,7 +119,7 @@ static bool device_name_of(ref_tensor what, flim_inspected *out)
     return false;
 }
 
-/* The device's tensor, once a call; NULL if it is not stored. */
+/* The device's tensor, once per call; NULL if it is not stored. */
 static const float *fetch(ref_inspection *in, int unit, ref_tensor what, int64_t count)
 {
     ref_tensor_state *t = &in->tensor[unit][what];

@@ -1,7 +1,7 @@
 /* What a test runs on: a device and a precision, from the environment, and programs and comparisons on it.
  *
- * FLIM_TEST_DEVICE=cpu|cuda|cuda:N (default cpu) names the device, FLIM_TEST_PRECISION=fp32|... one precision instead of all the
- * device can do.  ctest runs the same programs for cpu and, under the label gpu, for cuda.
+ * FLIM_TEST_DEVICE=cpu|cuda|cuda:N (default cpu) names the device, FLIM_TEST_PRECISION=fp32|... one precision instead of all
+ * the device can do.  ctest runs the same programs for cpu and, under the label gpu, for cuda.
  */
 #ifndef REFERENCE_TARGET_H
 #define REFERENCE_TARGET_H
@@ -29,8 +29,8 @@ double ref_network_tolerance(flim_precision precision);
 /* ||out - reference|| / ||reference||; NaN anywhere in out gives infinity.  A zero reference gives ||out||. */
 double ref_distance(const float *out, const double *reference, int64_t count);
 
-/* Compiles, allocates and sets a program: these parameters (P) and statistics (S), zero moments.  A failure prints the error and
- * returns NULL. */
+/* Compiles, allocates and sets a program: these parameters (P) and statistics (S), zero moments.  A failure prints the error
+ * and returns NULL. */
 flim_program *ref_program_create(const ref_target *target, const flim_network *net, int64_t train_batch, int64_t eval_batch,
                                  const float *parameters, const float *statistics);
 

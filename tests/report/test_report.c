@@ -214,8 +214,8 @@ static void write_run_files(fixture *f, flim_metrics *metrics, flim_json **folds
     flim_settings_free(&settings);
 }
 
-/* Data of `cells` simulated cells of 6 donors, split, and a finished run whose logits are unit noise from `seed` plus `signal`
- * towards the label. */
+/* Data of `cells` simulated cells of 6 donors, split, and a finished run whose logits are unit noise from `seed` plus
+ * `signal` towards the label. */
 static void make_run_of(fixture *f, const char *name, int classes, int64_t cells, flim_confound confound,
                         flim_split_mode mode, double signal, uint64_t seed)
 {

@@ -4,8 +4,8 @@
  *   FLIM_FAULT=CALL:PATH:N:ERRNO   the N-th CALL (rename, fsync, fclose) on a path with PATH in it fails with that errno;
  *                                  N = 0: every one
  *   FLIM_AIM=WHERE:N:SIGNAL        raises SIGNAL at the N-th time of WHERE: line=TEXT (a line of the log that contains TEXT),
- *                                  train, val, test, holdout (a batch of that phase is done), rename=PATH (before a file comes
- *                                  into place), read=PATH (of the data), plan (a convolution is built)
+ *                                  train, val, test, holdout (a batch of that phase is done), rename=PATH (before a file
+ *                                  comes into place), read=PATH (of the data), plan (a convolution is built)
  *   FLIM_AIM_AGAIN=SIGNAL          raises this one right after
  *   FLIM_SLOW_THREAD=MS            the first loader thread that reads waits so long at each reading
  *   FLIM_WATCH=FILE                gets "threads KiB" of the process at each end of a fold

@@ -1,8 +1,9 @@
-/* 3x3x3 convolutions of 8 to 8 channels (preset tiny) with AVX-512: half a vector is 8 channels, and oneDNN leaves the other half
- * empty.
+/* 3x3x3 convolutions of 8 to 8 channels (preset tiny) with AVX-512: half a vector is 8 channels, and oneDNN leaves the other
+ * half empty.
  *
  * For: kernel 3,3,3, stride 1, padding 1, 8 channels in and out; the input gradient is the same with flipped weights.
- * Method: forward, a vector holds two taps of 8 output channels, so that one broadcast input feeds both; the halves are shifted
+ * Method: forward, a vector holds two taps of 8 output channels, so that one broadcast input feeds both; the halves are
+ * shifted
  *   against each other and added when a row is done.  Weights' gradient: a vector holds 8 input channels of two neighbouring
  *   voxels, the taps kx = 0 and 1, times a broadcast dz.
  * Owns: nothing.  Cannot fail.

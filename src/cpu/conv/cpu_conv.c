@@ -16,8 +16,8 @@ static flim_status check(dnnl_status_t status, const char *what, flim_error *err
                      "oneDNN: %s failed with status %d", what, (int)status);
 }
 
-/* A [k,1,1] convolution of stride 1 over pixels is a 2-D one over (T, H*W), of the same bytes.  oneDNN does that faster, but for
- * the gradient of the weights. */
+/* A [k,1,1] convolution of stride 1 over pixels is a 2-D one over (T, H*W), of the same bytes.  oneDNN does that faster, but
+ * for the gradient of the weights. */
 static bool use_2d(const flim_unit *u, flim_cpu_direction direction)
 {
     return direction != FLIM_CPU_BACKWARD_W && u->kernel[1] == 1 && u->kernel[2] == 1 && u->stride[1] == 1 &&

@@ -1,12 +1,13 @@
-/* One unit's convolution on one cell: forward, gradient of the input, gradient of the weights.  By oneDNN, or by conv_wgrad.h and
- * conv3x3x3_c8.h if they can.  A transposed unit runs the convolution whose transpose it is the other way round.
+/* One unit's convolution on one cell: forward, gradient of the input, gradient of the weights.  By oneDNN, or by conv_wgrad.h
+ * and conv3x3x3_c8.h if they can.  A transposed unit runs the convolution whose transpose it is the other way round.
  *
  * Layout: x (T,H,W,Cin), z (To,Ho,Wo,Cout), channels last, one cell; weights in whatever layout oneDNN likes, made by
- *   flim_cpu_conv_load from PyTorch's (Cout,Cin,kt,ky,kx), transposed (Cin,Cout,kt,ky,kx).  Primitives are for one cell, so that any number of cells works
- *   and a cell stays in the cache from one pass to the next.
+ *   flim_cpu_conv_load from PyTorch's (Cout,Cin,kt,ky,kx), transposed (Cin,Cout,kt,ky,kx).  Primitives are for one cell, so
+ *   that any number of cells works and a cell stays in the cache from one pass to the next.
  * Threads: primitives made for `threads` threads.  With threads = 1 the functions may be called from several threads at once,
  *   each with its own flim_cpu_conv_memory; else they must be called outside a parallel region.
- * Owns: the primitives; weight and scratch memory is the caller's (sizes below).  Errors: FLIM_ERROR_DEVICE with oneDNN's status.
+ * Owns: the primitives; weight and scratch memory is the caller's (sizes below).  Errors: FLIM_ERROR_DEVICE with oneDNN's
+ * status.
  */
 #ifndef FLIM_CPU_CONV_H
 #define FLIM_CPU_CONV_H

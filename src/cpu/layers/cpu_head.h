@@ -1,6 +1,6 @@
-/* Heads and losses.  A pooled head is linear -> BatchNorm -> leaky ReLU -> dropout -> linear, from the mean over T,H,W; in double
- * precision throughout, because it is a ten-thousandth of the work and everything behind it depends on it.  A dense head compares
- * each voxel of y with the input.
+/* Heads and losses.  A pooled head is linear -> BatchNorm -> leaky ReLU -> dropout -> linear, from the mean over T,H,W; in
+ * double precision throughout, because it is a ten-thousandth of the work and everything behind it depends on it.  A dense
+ * head compares each voxel of y with the input.
  *
  * Shapes: mean (n,Cin), logits (n,K'), weights (O,I) as PyTorch's.  Parameters and gradients are fp32.
  * Owns: nothing; `work` is flim_cpu_head_work doubles of the caller's.  Cannot fail.

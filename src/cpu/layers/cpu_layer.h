@@ -1,11 +1,12 @@
-/* The part of a unit that is not its convolution, on one cell at a time: BatchNorm statistics, normalise + skip + leaky ReLU +
- * pool + dropout, and their backward; with the sums over a batch that lie between the passes.
+/* The part of a unit that is not its convolution, on one cell at a time: BatchNorm statistics, normalise + skip + leaky ReLU
+ * + pool + dropout, and their backward; with the sums over a batch that lie between the passes.
  *
  * A training step does, for a unit u with z = conv(x) + bias of n cells:
  *   forward   moments of each cell as z is made -> finish_moments -> forward of each cell, wherever y is wanted
  *   backward  dv of each cell as dy is computed -> finish_dv -> apply of each cell gives dz
  * Layout: z (T,H,W,C), y (T/pool,H,W,C), channels last, floats.  Rows are `period` floats (kernels.h).
- * Sums: each cell is cut into `chunks` runs of time bins, each with a partial sum of its own, added up in order in double: the
+ * Sums: each cell is cut into `chunks` runs of time bins, each with a partial sum of its own, added up in order in double:
+ * the
  *   result does not depend on the number of threads.  partial is (n,chunks,2,period) doubles.
  * Owns: nothing; the caller hands in the memory.  Cannot fail.
  */

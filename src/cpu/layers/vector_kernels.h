@@ -1,10 +1,12 @@
 /* The passes between convolutions: BatchNorm, skip, leaky ReLU, pool, dropout, forward and backward, fused.
  *
- * Layout: a cell is (T,H,W,C), channels last and dense ("ndhwc").  A pass works on a flat run of `count` floats that starts at
+ * Layout: a cell is (T,H,W,C), channels last and dense ("ndhwc").  A pass works on a flat run of `count` floats that starts
+ * at
  *   channel 0, so the channel of element i is i % C.  What is per channel comes as a row of `period` floats, the channels
  *   repeated, where period is a multiple of C and of 16: the loops then run over whole vectors for any C.
  * Sums: single precision over at most FLIM_CPU_SUM_ROWS terms, then double.
- * One table a vector width (AVX-512, AVX2, portable), from the same source kernels.inc; chosen once by what the processor has.
+ * One table a vector width (AVX-512, AVX2, portable), from the same source kernels.inc; chosen once by what the processor
+ * has.
  */
 #ifndef FLIM_CPU_KERNELS_H
 #define FLIM_CPU_KERNELS_H

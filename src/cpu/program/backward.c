@@ -12,8 +12,8 @@ static float *source_cell(const flim_cpu_program *p, const flim_cpu_node *node, 
                                 : flim_cpu_cell(p, from->dx, from->layer.x_floats, cell);
 }
 
-/* dy of a unit's y for a cell: the sum of the result and *second, which may be NULL.  What a third and later reader gives is added
- * into the first's. */
+/* dy of a unit's y for a cell: the sum of the result and *second, which may be NULL.  What a third and later reader gives is
+ * added into the first's. */
 static const float *unit_dy(const flim_cpu_program *p, flim_cpu_mode mode, flim_cpu_worker *worker, const flim_batch *batch,
                             int u, int64_t cell, const float **second)
 {

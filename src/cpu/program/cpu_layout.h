@@ -1,6 +1,7 @@
 /* The memory plan of a CPU program: which buffers there are, from when to when they live, and where they lie.
  *
- * Owns: what allocate gets, until free.  Errors: FLIM_ERROR_MEMORY with what was needed, what is free and the batch that would fit.
+ * Owns: what allocate gets, until free.  Errors: FLIM_ERROR_MEMORY with what was needed, what is free and the batch that
+ * would fit.
  */
 #ifndef FLIM_CPU_LAYOUT_H
 #define FLIM_CPU_LAYOUT_H

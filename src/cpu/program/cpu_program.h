@@ -1,12 +1,15 @@
 /* What the files of a CPU program share: the network's nodes, its memory plan, its state, and how to find a tensor in it.
  *
- * Memory: every activation is (n,T,H,W,C) floats in one arena.  Of a unit, z = conv(x) + bias is stored from the forward to the
- *   backward pass; y only if a skip, a pool or dropout went into it, else it is recomputed from z, cell by cell, in the worker's
- *   buffer just before the convolution that reads it.
- * Recompute: with activation checkpointing, the z inside a block is dropped after the forward pass and recomputed before the block's
- *   backward pass, by the same convolutions from what the block before left.  BatchNorm's statistics stay those of the forward pass,
- *   so all bits are the same.
- * Order: a unit's loop over the cells does everything for one cell before the next, so that the cache holds what the next pass reads.
+ * Memory: every activation is (n,T,H,W,C) floats in one arena.  Of a unit, z = conv(x) + bias is stored from the forward to
+ * the
+ *   backward pass; y only if a skip, a pool or dropout went into it, else it is recomputed from z, cell by cell, in the
+ *   worker's buffer just before the convolution that reads it.
+ * Recompute: with activation checkpointing, the z inside a block is dropped after the forward pass and recomputed before the
+ * block's
+ *   backward pass, by the same convolutions from what the block before left.  BatchNorm's statistics stay those of the
+ *   forward pass, so all bits are the same.
+ * Order: a unit's loop over the cells does everything for one cell before the next, so that the cache holds what the next
+ * pass reads.
  *   Threads are used in two ways: as long as there are at least as many cells as threads, each worker takes its share of them
  *   (MODE_CELLS); the rest is done one cell at a time by all threads (MODE_SHARED).
  * Steps of the memory plan: 0..U-1 forward of unit u, U the heads, 2U-u backward of unit u.
