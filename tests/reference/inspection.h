@@ -2,9 +2,9 @@
  *
  * For: layer tests.  The reference walks the network; after each operation its result is compared with the device's
  *      tensor and then replaced by it, so that the next operation starts from what the device's kernels started from: errors
- *      do not add up, no rounding carries an activation over its kink, and a tolerance is a few roundings of the storage type.
- *      A tensor that the device never stores (a reader computes it on load) stays the reference's; what depends on it may
- *      differ by one rounding more, as the square root of their number.
+ *      do not add up, no rounding carries an activation over its kink, and a tolerance is a few roundings of the storage
+ *      type. A tensor that the device never stores (a reader computes it on load) stays the reference's; what depends on it
+ *      may differ by one rounding more, as the square root of their number.
  *
  * Errors of a tensor (n,C,...): the largest over its channels of rms(difference) / rms(channel), at least a quarter of the
  *      tensor's rms; and the largest difference, over six times that.
