@@ -284,11 +284,12 @@ static void the_reference_agrees_with_pytorch(void **state)
     compare(run_reference, &(bounds){1e-13, 1e-8, 1e-12, 1e-6, 1e-7, 1e-8});
 }
 
-/* In networks this small one value on the other side of leaky ReLU's kink changes gradients by shares that no bound of rounding
- * gives.  The double-precision reference, with nothing rounded but its first weights, misses the product of res3.conv2.weight's
- * gradient, 0.546, by 1.07 with 15 bits and with 12, and by less than 0.006 with 13, 14 and 16: a jump, not an error that grows.
- * Gradients and the weights that Adam moves by them are therefore compared in fp32; in the other precisions losses, running
- * statistics and logits, which go continuously through the kink.  Every layer's gradients are test_layers' part in all of them. */
+/* In networks this small one value on the other side of leaky ReLU's kink changes gradients by shares that no bound of
+ * rounding gives.  The double-precision reference, with nothing rounded but its first weights, misses the product of
+ * res3.conv2.weight's gradient, 0.546, by 1.07 with 15 bits and with 12, and by less than 0.006 with 13, 14 and 16: a jump,
+ * not an error that grows. Gradients and the weights that Adam moves by them are therefore compared in fp32; in the other
+ * precisions losses, running statistics and logits, which go continuously through the kink.  Every layer's gradients are
+ * test_layers' part in all of them. */
 static void the_device_agrees_with_pytorch(void **state)
 {
     (void)state;
