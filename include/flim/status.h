@@ -37,6 +37,9 @@ typedef struct flim_error {
 /* Sets code and text (printf format) and returns `status`, so that a caller can write `return flim_fail(...)`.  err may be
  * NULL.  The text may use strings that point into err->text itself. */
 flim_status flim_fail(flim_error *err, flim_status status, const char *format, ...) FLIM_PRINTF(3, 4);
+#ifdef __clang_analyzer__ /* tells it that what is returned is `status`, no FLIM_OK */
+#define flim_fail(err, status, ...) (flim_fail((err), (status), __VA_ARGS__), (status))
+#endif
 
 /* Puts a formatted prefix before the text that err already holds ("fold 3: " ...).  Returns err->status, or FLIM_ERROR when
  * err is NULL. */
