@@ -9,9 +9,10 @@
 
 typedef struct options {
     char *out;
+    flim_signal signal;
     flim_confound confound;
     int64_t cells, donors, classes, bins, height, width;
-    double photons, separation;
+    double photons, separation, donor_t0, donor_brightness, donor_background;
     uint64_t seed;
 } options;
 
@@ -31,11 +32,21 @@ static const flim_flag_row rows[] = {
     {NULL, "width", FLIM_VALUE_INTEGER, FIELD(width), "21", "W", "pixels", .allowed = ">= 3, <= 1024"},
     {"Signal", "photons", FLIM_VALUE_REAL, FIELD(photons), "4000", "P", "mean photons per cell, before background",
      .allowed = ">= 0, <= 1e7"},
+    {NULL, "signal", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(options, signal), "share", "WHAT",
+     "what the classes differ in: the share of free NAD(P)H, or only its place in the cell (pattern)",
+     .choices = flim_signal_names},
     {NULL, "separation", FLIM_VALUE_REAL, FIELD(separation), "1", "S",
-     "lifetime difference: 0.34 x S in the share of free NAD(P)H; 0 = none", .allowed = ">= 0, <= 100"},
+     "how far the classes are apart: 0.34 x S in the share of free NAD(P)H, 0.4 x S across a pattern; 0 = alike",
+     .allowed = ">= 0, <= 100"},
     {NULL, "confound", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(options, confound), "none", "WHAT",
-     "what goes with the class beside the lifetime", .choices = flim_confound_names},
-    {NULL, "seed", FLIM_VALUE_UNSIGNED, FIELD(seed), "42", "N", .help = "same seed, same bytes"},
+     "add a confounder that correlates with the class", .choices = flim_confound_names},
+    {"Second half of the donors", "donor-t0", FLIM_VALUE_REAL, FIELD(donor_t0), "0", "BINS",
+     "their decays begin this much later, in time bins", .allowed = ">= -65536, <= 65536"},
+    {NULL, "donor-brightness", FLIM_VALUE_REAL, FIELD(donor_brightness), "1", "F", "factor of their photons",
+     .allowed = ">= 0.01, <= 100"},
+    {NULL, "donor-background", FLIM_VALUE_REAL, FIELD(donor_background), "1", "F", "factor of their background",
+     .allowed = ">= 0, <= 1000"},
+    {"Random numbers", "seed", FLIM_VALUE_UNSIGNED, FIELD(seed), "42", "N", .help = "same seed, same bytes"},
 };
 
 static const flim_flag_table table = {
@@ -43,7 +54,8 @@ static const flim_flag_table table = {
     "flim_simulate --out FILE [flag]...",
     "Simulates FLIM cells of donors, photon by photon, and writes them as a data file for train_cv: free (0.4 ns)\n"
     "and bound (2.5 ns) NAD(P)H, a Gaussian instrument response (0.2 ns), background, Poisson counts. Donors have\n"
-    "their own brightness, t0, cell size and class balance; the classes differ in lifetime only.",
+    "their own brightness, t0, cell size and class balance; the classes differ in lifetime only, or (--signal pattern)\n"
+    "only in where in the cell the lifetimes are.",
     rows,
     (int)(sizeof rows / sizeof rows[0]),
     .operand = NULL};
@@ -61,6 +73,10 @@ static flim_status simulate(void *read, const flim_string_list *operands, consol
     s.width = (int)o->width;
     s.photons = o->photons;
     s.separation = o->separation;
+    s.signal = o->signal;
+    s.donor_t0_bins = o->donor_t0;
+    s.donor_brightness = o->donor_brightness;
+    s.donor_background = o->donor_background;
     s.seed = o->seed;
     s.confound = o->confound;
     if (!o->out[0]) {

@@ -4,7 +4,8 @@
  *      arrive at the pixels as an inhomogeneous Poisson process; each fluorescence photon's time is the laser pulse (with the
  *      donor's shift t0) + a Gaussian instrument response + an exponential lifetime, free or bound NAD(P)H, folded into the
  *      12.5 ns between two pulses, so that late photons of the period before are there; background photons are uniform.
- *      Classes differ in the share of free NAD(P)H only, unless a confound is asked for.
+ *      Classes differ in the share of free NAD(P)H only, or (FLIM_SIGNAL_PATTERN) in where within the cell it is; never in
+ *      brightness, size or t0, unless a confound is asked for.
  * Owns: a simulation owns what its info points to; flim_simulation_destroy.
  * Deterministic: every cell is a pure function of (options, cell), from Philox and IEEE basic operations only (no libm), so
  *      that any machine makes the same counts.  Cells may be made from several threads at once.
@@ -25,18 +26,35 @@ typedef enum flim_confound {
 } flim_confound;
 extern const char *const flim_confound_names[]; /* ends in NULL */
 
+typedef enum flim_signal {
+    FLIM_SIGNAL_SHARE, /* the share of free NAD(P)H, the same in all pixels of a cell: the summed decay tells the classes apart */
+    /* Its place: near the nucleus in the last class, the same pixel values in random places in the first, in between for the
+     * classes between.  The expected decay summed over a cell is equal in all classes, and with two classes so is the
+     * distribution of the pixels' shares. */
+    FLIM_SIGNAL_PATTERN
+} flim_signal;
+extern const char *const flim_signal_names[]; /* ends in NULL */
+
 typedef struct flim_simulate_options {
     int64_t cells; /* 1.. */
     int donors, classes; /* 1.., 2.. */
     int bins; /* T over the 12.5 ns of a laser period, 8.. */
     int height, width; /* 3.. */
     double photons; /* mean fluorescence photons per cell, before background */
-    double separation; /* 0 = classes are alike; 1: free shares of neighbouring classes differ by 0.34 */
+    /* 0 = classes are alike.  1: free shares of neighbouring classes differ by 0.34; pattern: the share of photons from free
+     * NAD(P)H falls by 0.4 from the nucleus to the rim. */
+    double separation;
+    flim_signal signal;
     flim_confound confound;
+    /* How the second half of the donors (donors / 2, rounded down, and all after) differs from the first, in all classes
+     * alike. */
+    double donor_t0_bins; /* their decays begin later by this */
+    double donor_brightness, donor_background; /* factors of their fluorescence and of their background */
     uint64_t seed;
 } flim_simulate_options;
 
-/* 600 cells of 6 donors, 2 classes, 256 x 21 x 21, 4000 photons (97 % zero voxels), separation 1, seed 42. */
+/* 600 cells of 6 donors, 2 classes, 256 x 21 x 21, 4000 photons (97 % zero voxels), separation 1, no difference between the halves
+ * of the donors, seed 42. */
 flim_simulate_options flim_simulate_defaults(void);
 
 typedef struct flim_simulation flim_simulation;
@@ -47,10 +65,10 @@ typedef struct flim_simulation_info {
     const int *donor; /* (cells) 0..donors-1, in order */
     const char *const *class_name; /* (classes) */
     const char *const *donor_name; /* (donors) */
-    const double *free_share; /* (classes): amplitude share of the free component */
+    const double *free_share; /* (classes): amplitude share of the free component; pattern: in the cell's summed decay */
     double free_ns, bound_ns; /* lifetimes */
     double irf_fwhm_ns, period_ns;
-    double background; /* mean background counts per pixel */
+    double background; /* mean background counts per pixel, of the first half of the donors */
 } flim_simulation_info;
 
 /* FLIM_ERROR_USAGE names the option that is out of range. */

@@ -179,12 +179,17 @@ static void deal_labels(flim_simulation *sim, const int64_t *count)
     }
 }
 
-/* Neighbouring classes 0.34 x separation apart around 0.72, kept within 0.05..0.95. */
+/* Neighbouring classes 0.34 x separation apart around 0.72, kept within 0.05..0.95.  A pattern's classes are all at the share
+ * at which both components emit as many photons, which leaves the most room for a pattern. */
 static void set_free_shares(flim_simulation *sim)
 {
     const flim_simulate_options *o = &sim->info.options;
     double span = fmin(0.34 * o->separation * (o->classes - 1), 0.9);
     double low = fmax(0.05, fmin(0.72 - span / 2, 0.95 - span));
+    if (o->signal == FLIM_SIGNAL_PATTERN) {
+        low = bound_ns / (free_ns + bound_ns);
+        span = 0;
+    }
     for (int k = 0; k < o->classes; k++) {
         sim->free_share[k] = low + span * k / (o->classes - 1);
     }
@@ -220,7 +225,10 @@ flim_simulate_options flim_simulate_defaults(void)
                                    .width = 21,
                                    .photons = 4000,
                                    .separation = 1,
+                                   .signal = FLIM_SIGNAL_SHARE,
                                    .confound = FLIM_CONFOUND_NONE,
+                                   .donor_brightness = 1,
+                                   .donor_background = 1,
                                    .seed = 42};
 }
 
@@ -238,6 +246,9 @@ static flim_status check(const flim_simulate_options *o, flim_error *err)
         {"width", o->width, 3, 1024},
         {"photons", o->photons, 0, 1e7},
         {"separation", o->separation, 0, 100},
+        {"donor_t0_bins", o->donor_t0_bins, -o->bins, o->bins},
+        {"donor_brightness", o->donor_brightness, 0.01, 100},
+        {"donor_background", o->donor_background, 0, 1000},
     };
     for (size_t i = 0; i < sizeof range / sizeof range[0]; i++) {
         if (!(range[i].value >= range[i].min && range[i].value <= range[i].max)) {

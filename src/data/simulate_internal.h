@@ -12,7 +12,7 @@
 static const double period_ns = 12.5, free_ns = 0.4, bound_ns = 2.5, irf_fwhm_ns = 0.2;
 static const double background = 0.12; /* counts per pixel, over all bins */
 
-enum { CELL = 0, LABELS = 1, DONORS = 2, BALANCE = 3 }; /* `repeat` of the random numbers for each purpose */
+enum { CELL = 0, LABELS = 1, DONORS = 2, BALANCE = 3, PATTERN = 4 }; /* `repeat` of the random numbers for each purpose */
 
 /* Traits of a donor, mean 0 and sd 1 over the donors. */
 enum { TRAIT_BRIGHTNESS, TRAIT_AREA, TRAIT_PULSE, TRAIT_SHARE, TRAITS };
@@ -31,6 +31,12 @@ static inline flim_random flim_sim_begin(const flim_simulation *sim, uint32_t nu
 {
     flim_cell_id id = {.seed = sim->info.options.seed, .cell = number, .repeat = repeat};
     return flim_random_begin(&id, FLIM_RANDOM_SIMULATE);
+}
+
+/* Whether a donor belongs to the half that the donor_* options change. */
+static inline bool flim_sim_is_shifted(const flim_simulate_options *o, int donor)
+{
+    return donor >= o->donors / 2;
 }
 
 static inline int64_t flim_sim_first_cell(const flim_simulate_options *o, int donor)

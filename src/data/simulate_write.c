@@ -32,6 +32,7 @@ static flim_status write_cells(const flim_simulation *sim, flim_dataset_writer *
     return FLIM_OK;
 }
 
+const char *const flim_signal_names[] = {"share", "pattern", NULL};
 const char *const flim_confound_names[] = {"none", "brightness", "size", NULL};
 
 flim_status flim_simulation_write(const flim_simulation *sim, const char *path, const volatile int *stop,
@@ -41,12 +42,14 @@ flim_status flim_simulation_write(const flim_simulation *sim, const char *path, 
     size_t cells = (size_t)o->cells, pixels = (size_t)o->height * (size_t)o->width;
     flim_simulation_totals ours = {0};
     flim_dataset_writer *writer = NULL;
-    char note[512];
+    char note[768];
     snprintf(note, sizeof note,
              "Simulated by flim_simulate --cells %" PRId64 " --donors %d --classes %d --bins %d --height %d --width %d "
-             "--photons %.17g --separation %.17g --confound %s --seed %" PRIu64,
+             "--photons %.17g --separation %.17g --signal %s --confound %s --donor-t0 %.17g --donor-brightness %.17g "
+             "--donor-background %.17g --seed %" PRIu64,
              o->cells, o->donors, o->classes, o->bins, o->height, o->width, o->photons, o->separation,
-             flim_confound_names[o->confound], o->seed);
+             flim_signal_names[o->signal], flim_confound_names[o->confound], o->donor_t0_bins, o->donor_brightness,
+             o->donor_background, o->seed);
     flim_status status = FLIM_ERROR_MEMORY;
     uint16_t *counts = flim_alloc((size_t)o->bins * pixels, sizeof *counts, err);
     uint8_t *mask = counts ? flim_alloc(pixels, 1, err) : NULL;

@@ -122,6 +122,8 @@ static void donors_and_classes_look_like_the_field(void **state)
                                       .width = 7,
                                       .photons = 100,
                                       .separation = 1,
+                                      .donor_brightness = 1,
+                                      .donor_background = 1,
                                       .seed = 7};
     sim = create(&options);
     info = flim_simulation_get_info(sim);
@@ -306,6 +308,127 @@ static void confounds_do_what_they_say(void **state)
     options.confound = FLIM_CONFOUND_SIZE;
     class_differences(&options, z);
     assert_true(z[AREA] > 12 && fabs(z[LOG_PHOTONS]) < 3 && fabs(z[ARRIVAL]) < 3.5);
+}
+
+/* How alike neighbouring pixels are in lifetime: the mean over the pairs of neighbours in the mask of the product of their
+ * late photons beyond the cell's own share, in units of their photons; 0 if lifetimes are scattered at random. */
+static double coherence(const uint16_t *counts, const uint8_t *mask)
+{
+    double all[PIXELS] = {0}, late[PIXELS] = {0}, sum_all = 0, sum_late = 0, product = 0, weight = 0;
+    for (int t = 0; t < T; t++) {
+        for (int p = 0; p < PIXELS; p++) {
+            all[p] += mask[p] ? counts[t * PIXELS + p] : 0;
+            late[p] += mask[p] && t >= 61 ? counts[t * PIXELS + p] : 0; /* 1 ns after the pulse */
+        }
+    }
+    for (int p = 0; p < PIXELS; p++) {
+        sum_all += all[p];
+        sum_late += late[p];
+    }
+    for (int p = 0; p + S < PIXELS; p++) { /* the neighbours to the right and below */
+        for (int k = 0; k < 2; k++) {
+            const int q = k ? p + S : p + 1;
+            if (k || p % S < S - 1) {
+                product += (late[p] - all[p] * sum_late / sum_all) * (late[q] - all[q] * sum_late / sum_all);
+                weight += sqrt(all[p] * all[q]);
+            }
+        }
+    }
+    return product / weight;
+}
+
+/* The classes of a pattern have equal decays, brightness and size; neighbours are alike in the last class only. */
+static void pattern_is_in_the_place_only(void **state)
+{
+    (void)state;
+    flim_simulate_options options = flim_simulate_defaults();
+    double z[FEATURES], sum[2] = {0}, square[2] = {0}, count[2] = {0};
+    uint16_t *counts = malloc(VOXELS * sizeof *counts);
+    uint8_t mask[PIXELS];
+    assert_non_null(counts);
+    options.cells = 360;
+    options.signal = FLIM_SIGNAL_PATTERN;
+    class_differences(&options, z);
+    for (int f = 0; f < FEATURES; f++) {
+        if (fabs(z[f]) > 3.5) {
+            fail_msg("feature %d differs between the classes by %g standard errors", f, z[f]);
+        }
+    }
+    flim_simulation *sim = create(&options);
+    const flim_simulation_info *info = flim_simulation_get_info(sim);
+    assert_true(info->free_share[0] == info->free_share[1]);
+    for (int i = 0; i < 360; i++) {
+        make_cell(sim, i, counts, mask);
+        const double c = coherence(counts, mask);
+        sum[info->label[i]] += c;
+        square[info->label[i]] += c * c;
+        count[info->label[i]]++;
+    }
+    flim_simulation_destroy(sim);
+    free(counts);
+    for (int k = 0; k < 2; k++) {
+        const double mean = sum[k] / count[k], error = sqrt((square[k] / count[k] - mean * mean) / count[k]);
+        if (k == 0 ? fabs(mean) > 4 * error : mean < 20 * error) {
+            fail_msg("neighbours of class %d are alike by %g, standard error %g", k, mean, error);
+        }
+    }
+}
+
+/* Fluorescence of donor 2 in its mask, background per pixel outside, and the bin by which half of its photons have come. */
+static void second_donor(const flim_simulate_options *options, double *photons, double *outside, double *median)
+{
+    flim_simulation *sim = create(options);
+    uint16_t *counts = malloc((size_t)options->bins * PIXELS * sizeof *counts);
+    uint8_t mask[PIXELS];
+    double decay[T] = {0}, below = 0, pixels = 0;
+    assert_non_null(counts);
+    *photons = *outside = *median = 0;
+    for (int64_t i = options->cells / 2; i < options->cells; i++) {
+        make_cell(sim, i, counts, mask);
+        for (int t = 0; t < options->bins; t++) {
+            for (int p = 0; p < PIXELS; p++) {
+                decay[t] += mask[p] ? counts[t * PIXELS + p] : 0;
+                *outside += mask[p] ? 0 : counts[t * PIXELS + p];
+            }
+        }
+        for (int p = 0; p < PIXELS; p++) {
+            pixels += !mask[p];
+        }
+    }
+    for (int t = 0; t < options->bins; t++) {
+        *photons += decay[t];
+    }
+    *outside /= pixels;
+    for (int t = 0; t < options->bins && below + decay[t] < *photons / 2; t++) {
+        below += decay[t];
+        *median = t + 1;
+    }
+    *median += (*photons / 2 - below) / decay[(int)*median];
+    free(counts);
+    flim_simulation_destroy(sim);
+}
+
+static void second_half_of_the_donors_differs_as_asked(void **state)
+{
+    (void)state;
+    flim_simulate_options options = flim_simulate_defaults();
+    double photons[2], outside[2], median[2];
+    options.cells = 120;
+    options.donors = 2;
+    options.bins = 64;
+    options.separation = 0;
+    second_donor(&options, &photons[0], &outside[0], &median[0]);
+    options.donor_t0_bins = 5;
+    second_donor(&options, &photons[1], &outside[1], &median[1]);
+    assert_true(fabs(median[1] - median[0] - 5) < 0.35);
+    assert_true(fabs(photons[1] / photons[0] - 1) < 0.02 && fabs(outside[1] / outside[0] - 1) < 0.06);
+    options.donor_t0_bins = 0;
+    options.donor_brightness = 3;
+    options.donor_background = 4;
+    second_donor(&options, &photons[1], &outside[1], &median[1]);
+    assert_true(fabs(outside[1] / outside[0] - 4) < 0.2);
+    assert_true(fabs(photons[1] / photons[0] - 3) < 0.06);
+    assert_true(fabs(median[1] - median[0]) < 0.35);
 }
 
 /* Donor means of brightness and the donors' class balance are uncorrelated by construction, whatever the seed. */
@@ -579,6 +702,8 @@ int main(void)
         cmocka_unit_test(decay_is_the_folded_biexponential),
         cmocka_unit_test(classes_differ_in_lifetime_only),
         cmocka_unit_test(confounds_do_what_they_say),
+        cmocka_unit_test(pattern_is_in_the_place_only),
+        cmocka_unit_test(second_half_of_the_donors_differs_as_asked),
         cmocka_unit_test(donor_brightness_does_not_follow_the_balance),
         cmocka_unit_test(file_has_the_layout_of_the_specification),
         cmocka_unit_test(same_seed_same_bytes_at_any_time),
