@@ -7,7 +7,7 @@ arms_program=$(cd "$(dirname "$0")/../../tools" && pwd)/compare_arms.py
 source "$(dirname "$0")/../lib.sh"
 command -v python3 >/dev/null || { echo "left out: no python3"; exit 77; }
 "$build/flim_simulate" --out k.h5 --cells 48 --donors 6 --bins 16 --height 7 --width 7 --seed 3 >/dev/null || exit 1
-common=(--train-cv "$build/train_cv" --out arms --seeds 3 --metrics accuracy,log_loss)
+common=(--train-cv "$build/train_cv" --out arms --seeds 3 --metrics "accuracy,log_loss")
 flags=(--data k.h5 --preset tiny --folds 2 --epochs 1 --batch 16 --device cpu)
 call 0 python3 "$arms_program" "${common[@]}" --jobs 2 --arm 'first=' --arm 'the same=' --arm 'faster=--lr 1e-2' -- "${flags[@]}"
 cp out table
