@@ -14,7 +14,7 @@ typedef struct options {
     flim_precision precision;
     flim_string_list data;
     int64_t batch, workers, prefetch;
-    bool flips, quiet;
+    bool tta, quiet;
 } options;
 
 #define AT(member) offsetof(options, member)
@@ -27,8 +27,10 @@ static const flim_flag_row rows[] = {
     {"Prediction", "threshold", FLIM_VALUE_TEXT, AT(threshold), "", "P",
      .help =
          "probability of class 1 from which a cell is called it; default: the mean of the folds' thresholds, 0.5 for a file"},
-    {NULL, "flips", FLIM_VALUE_SWITCH, AT(flips), "false", NULL,
-     .help = "average over flips and, if H = W, rotations (eight views)"},
+    {NULL, "tta", FLIM_VALUE_SWITCH, AT(tta), "false", NULL,
+     .help =
+         "average the logits over the 8 symmetries of a cell's plane (4 if H and W differ); a run made with --tta: always"},
+    {NULL, "flips", FLIM_VALUE_SWITCH, AT(tta), "false", NULL, .help = "another name of --tta"},
     {"Device", "device", FLIM_VALUE_TEXT, AT(device), "auto", "D", .help = FLIM_DEVICE_TEXTS},
     {NULL, "precision", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(options, precision), "auto", "P", "arithmetic of the network",
      .choices = flim_precision_names},
@@ -76,7 +78,7 @@ static flim_status predict(void *read, const flim_string_list *operands, console
                                     .batch = o->batch,
                                     .workers = o->workers,
                                     .prefetch = o->prefetch,
-                                    .flips = o->flips};
+                                    .tta = o->tta};
     if (!o->model[0]) {
         return flim_fail(err, FLIM_ERROR_USAGE, "--model is needed: a run folder or a .safetensors file");
     }

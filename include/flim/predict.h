@@ -1,7 +1,7 @@
 /* Prediction with trained weights: what the predict program does.
  *
  * For: a data file through one weight file or through all folds of a run (the mean of their probabilities), with or without
- *      test-time flips and rotations; predictions.csv out, metrics if the data has labels.
+ *      averaging over the symmetries of a cell's plane; predictions.csv out, metrics if the data has labels.
  * Owns: the request's texts are the caller's.  *out is the caller's (flim_predictions_free).
  * Errors: FLIM_ERROR_DATA if weights and data do not fit (T, H, W, classes, preprocessing), naming both; the rest as
  *      flim_train_cv.
@@ -22,7 +22,8 @@ typedef struct flim_predict_request {
     flim_precision precision;
     int64_t batch, workers, prefetch;
     double threshold; /* on the probability of class 1; NaN = the mean of the folds' thresholds, 0.5 for a weight file */
-    bool flips; /* average over the four flips and, if H = W, the four with x and y exchanged */
+    bool tta; /* logits averaged over the four flips and, if H = W, the four with x and y exchanged; a run that was made with
+               * --tta is predicted so without asking */
 } flim_predict_request;
 
 /* metrics (may be NULL) are all NaN if the data has no labels. */

@@ -33,6 +33,7 @@ typedef struct flim_settings {
     double val_fraction;
     flim_monitor monitor;
     flim_objective threshold_for;
+    bool tta;
     int64_t fold; /* -1 = all */
     char *splits; /* a splits file to use; "" = make them */
     /* network */

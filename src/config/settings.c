@@ -67,6 +67,10 @@ static const flim_flag_row rows[] = {
     ROW(NULL, "threshold-for", CHOICE(threshold_for), "balanced_accuracy", "M",
         "what the threshold maximises on the inner validation part; youden is the same as balanced_accuracy", FIXED,
         THRESHOLD_FOR, .choices = flim_objective_names),
+    ROW(NULL, "tta", SWITCH(tta), "false", NULL,
+        "evaluate each cell in all 8 symmetries of its plane (4 if H and W differ) and average the logits: validation, "
+        "threshold and test alike",
+        REFUSED, TTA),
     ROW(NULL, "fold", INTEGER(fold), "all", "K", "only this fold, counted from 0", CALL, NONE, .allowed = ">= 0, <= 65534",
         .word = "all", .word_value = -1),
     ROW(NULL, "splits", TEXT(splits), "", "FILE",

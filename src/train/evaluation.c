@@ -10,13 +10,14 @@
 #include "flim/metrics.h"
 #include "flim/weights.h"
 
-/* A pass at work. */
+/* A pass at work: one view of every cell. */
 typedef struct pass {
     flim_trainer *trainer;
     const flim_evaluation *evaluation;
     float *logits; /* (n,K') */
     int64_t done, n;
-    double begun;
+    int view, views;
+    double begun; /* when the first view did */
 } pass;
 
 static flim_status predict_batch(void *context, const flim_batch *batch, flim_error *err)
@@ -34,9 +35,10 @@ static flim_status after_batch(void *context, flim_error *err)
     const int64_t batch = p->trainer->eval_batch;
     if (hooks->progress) {
         flim_progress at = p->evaluation->at;
-        at.done = (p->done + batch - 1) / batch;
-        at.total = (p->n + batch - 1) / batch;
-        at.cells = p->done;
+        const int64_t batches = (p->n + batch - 1) / batch; /* of a view */
+        at.done = p->view * batches + (p->done + batch - 1) / batch;
+        at.total = p->views * batches;
+        at.cells = p->view * p->n + p->done;
         at.seconds = flim_seconds() - p->begun;
         at.loss = NAN;
         hooks->progress(hooks->context, &at);
@@ -49,11 +51,53 @@ static flim_status finish(void *context, flim_error *err)
     return flim_program_wait(((pass *)context)->trainer->program, err);
 }
 
+/* The cells of p in p's view. */
+static flim_status run_view(pass *p, const flim_draw *draws, flim_error *err)
+{
+    static const flim_phase_work work = {predict_batch, after_batch, finish};
+    flim_phase phase = {.draws = draws, .n_draws = p->n, .batch = p->trainer->eval_batch};
+    if (p->view > 0) { /* 0 is the cell as it is */
+        phase.transform = (flim_transform){.n = 1, .step = {{FLIM_TRANSFORM_DIHEDRAL, 1, p->view, p->view}}};
+    }
+    p->done = 0;
+    return flim_trainer_run_phase(p->trainer, &phase, &work, p, err);
+}
+
+/* All views of p, their mean in p->logits (values of them). */
+static flim_status run_views(pass *p, const flim_draw *draws, size_t values, flim_error *err)
+{
+    flim_status status = FLIM_OK;
+    double *sum = flim_alloc(values, sizeof *sum, err);
+    FLIM_TRY_DONE(sum ? FLIM_OK : FLIM_ERROR_MEMORY);
+    for (p->view = 0; p->view < p->views; p->view++) {
+        FLIM_TRY_DONE(run_view(p, draws, err));
+        for (size_t i = 0; i < values; i++) {
+            sum[i] += (double)p->logits[i];
+        }
+    }
+    for (size_t i = 0; i < values; i++) {
+        p->logits[i] = (float)(sum[i] / p->views);
+    }
+done:
+    flim_free(sum);
+    return status;
+}
+
+int flim_symmetries(int h, int w)
+{
+    return h == w ? 8 : 4;
+}
+
 flim_status flim_trainer_evaluate(flim_trainer *trainer, const flim_evaluation *evaluation, const int64_t *cell, int64_t n,
                                   float *logits, flim_error *err)
 {
-    static const flim_phase_work work = {predict_batch, after_batch, finish};
-    pass p = {.trainer = trainer, .evaluation = evaluation, .logits = logits, .n = n, .begun = flim_seconds()};
+    const flim_network *net = &trainer->net;
+    pass p = {.trainer = trainer,
+              .evaluation = evaluation,
+              .logits = logits,
+              .n = n,
+              .views = evaluation->tta ? flim_symmetries(net->in[1], net->in[2]) : 1,
+              .begun = flim_seconds()};
     flim_draw *draws = flim_alloc((size_t)n, sizeof *draws, err);
     if (!draws) {
         return FLIM_ERROR_MEMORY;
@@ -61,8 +105,8 @@ flim_status flim_trainer_evaluate(flim_trainer *trainer, const flim_evaluation *
     for (int64_t i = 0; i < n; i++) {
         draws[i] = (flim_draw){.cell = (uint32_t)cell[i], .weight = 1.0f};
     }
-    const flim_phase phase = {.draws = draws, .n_draws = n, .batch = trainer->eval_batch, .transform = evaluation->transform};
-    const flim_status status = flim_trainer_run_phase(trainer, &phase, &work, &p, err);
+    const flim_status status =
+        p.views == 1 ? run_view(&p, draws, err) : run_views(&p, draws, (size_t)(n * net->head[0].outputs), err);
     flim_free(draws);
     return status;
 }
@@ -123,12 +167,12 @@ flim_status flim_ensemble_load(flim_ensemble *e, flim_trainer *trainer, const ch
 }
 
 flim_status flim_ensemble_add(flim_ensemble *e, flim_trainer *trainer, const flim_evaluation *evaluation, const int64_t *cell,
-                              int views, flim_error *err)
+                              flim_error *err)
 {
     FLIM_TRY(flim_trainer_evaluate(trainer, evaluation, cell, e->n, e->logits, err));
     flim_probabilities(e->n, e->classes, e->logits, e->one);
     for (int64_t i = 0; i < e->n * e->classes; i++) {
-        e->sum[i] += e->one[i] / views;
+        e->sum[i] += e->one[i];
     }
     return FLIM_OK;
 }

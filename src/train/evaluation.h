@@ -14,10 +14,14 @@
 typedef struct flim_evaluation {
     const flim_train_hooks *hooks;
     flim_progress at; /* phase, fold, folds, epoch, epochs of the progress to report */
-    flim_transform transform; /* of every cell; n = 0: none */
+    bool tta; /* each cell in every symmetry of its plane: flim_symmetries */
 } flim_evaluation;
 
-/* Logits (n,K') of the cells cell[0..n-1]. */
+/* Symmetries of a plane (h,w) that keep its shape: 8 if h = w, else 4.  FLIM_TRANSFORM_DIHEDRAL numbers them from 0. */
+int flim_symmetries(int h, int w);
+
+/* Logits (n,K') of the cells cell[0..n-1]; with tta the mean over the symmetries of each cell's logits, summed in double: the
+ * symmetries are a group, so a cell and the same cell laid down another way have the same views and the same mean. */
 flim_status flim_trainer_evaluate(flim_trainer *trainer, const flim_evaluation *evaluation, const int64_t *cell, int64_t n,
                                   float *logits, flim_error *err);
 
@@ -25,7 +29,7 @@ flim_status flim_trainer_evaluate(flim_trainer *trainer, const flim_evaluation *
 flim_status flim_predictions_of(const flim_dataset_info *info, int classes, const int64_t *cell, int64_t n,
                                 const float *logits, double threshold, flim_predictions *out, flim_error *err);
 
-/* Several models, or several views of the cells, whose probabilities are averaged. */
+/* Several models, whose probabilities are averaged. */
 typedef struct flim_ensemble {
     int64_t n;
     int classes, models;
@@ -38,9 +42,9 @@ flim_status flim_ensemble_create(const flim_trainer *trainer, int classes, int64
 void flim_ensemble_free(flim_ensemble *ensemble); /* zeroed is allowed */
 /* Reads a weights file into the program: the next model. */
 flim_status flim_ensemble_load(flim_ensemble *ensemble, flim_trainer *trainer, const char *path, flim_error *err);
-/* Evaluates the cells cell[0..n-1], as one of `views` of the model. */
+/* Evaluates the cells cell[0..n-1]. */
 flim_status flim_ensemble_add(flim_ensemble *ensemble, flim_trainer *trainer, const flim_evaluation *evaluation,
-                              const int64_t *cell, int views, flim_error *err);
+                              const int64_t *cell, flim_error *err);
 /* ensemble->logits of the mean probability, so that metrics read it like any other prediction: the log-odds for two
  * classes, else log-probabilities. */
 void flim_ensemble_mean(flim_ensemble *ensemble);

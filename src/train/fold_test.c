@@ -37,7 +37,8 @@ flim_status flim_fold_evaluate(flim_fold_work *f, flim_phase_kind phase, int64_t
                                                .fold = f->k + 1,
                                                .folds = f->study->splits.n_folds,
                                                .epoch = epoch + 1,
-                                               .epochs = f->run->settings->epochs}};
+                                               .epochs = f->run->settings->epochs},
+                                        .tta = f->run->settings->tta};
     FLIM_TRY(flim_trainer_evaluate(f->trainer, &evaluation, cell, n, logits, err));
     FLIM_TRY(must_be_finite ? check_finite(f, test ? "test" : "validation", cell, n, logits, err) : FLIM_OK);
     *label = flim_alloc((size_t)n, sizeof **label, err); /* (n) */

@@ -36,11 +36,11 @@ flim_status flim_run_holdout(flim_run *run, const flim_study *study, flim_traine
     for (int k = 0; k < n_folds; k++) {
         const flim_evaluation evaluation = {
             .hooks = run->hooks,
-            .at = {
-                .phase = FLIM_PHASE_HOLDOUT, .fold = k + 1, .folds = n_folds, .epoch = 1, .epochs = run->settings->epochs}};
+            .at = {.phase = FLIM_PHASE_HOLDOUT, .fold = k + 1, .folds = n_folds, .epoch = 1, .epochs = run->settings->epochs},
+            .tta = run->settings->tta};
         FLIM_TRY_DONE(flim_run_fold_path(run, k, "best.safetensors", path, err));
         FLIM_TRY_DONE(flim_ensemble_load(&ensemble, trainer, path, err));
-        FLIM_TRY_DONE(flim_ensemble_add(&ensemble, trainer, &evaluation, splits->holdout, 1, err));
+        FLIM_TRY_DONE(flim_ensemble_add(&ensemble, trainer, &evaluation, splits->holdout, err));
         FLIM_TRY_DONE(flim_fold_threshold(run->folder, k, &threshold, err));
         sum += threshold;
     }

@@ -24,6 +24,7 @@ typedef struct job {
     int n_models;
     double threshold;
     bool mask_counts; /* as in training */
+    bool tta; /* asked for, or as the run evaluated itself: its thresholds are of such scores */
     char trained_on[65]; /* SHA-256 of the run's data; "" if it is not known */
     flim_weights_info weights; /* of the first model */
     flim_dataset *dataset;
@@ -90,6 +91,7 @@ static flim_status read_config(job *j, const char *path, flim_error *err)
     FLIM_TRY(flim_settings_init(&settings, err));
     const flim_status status = flim_settings_read(&settings, path, err);
     j->mask_counts = settings.mask_counts;
+    j->tta = j->tta || settings.tta;
     flim_settings_free(&settings);
     return status;
 }
@@ -216,17 +218,12 @@ static flim_status prepare(job *j, flim_error *err)
 
 static flim_status run_model(job *j, int m, flim_error *err)
 {
-    const int symmetries = !j->request->flips ? 1 : j->info->h == j->info->w ? 8 : 4;
-    flim_evaluation evaluation = {
-        .hooks = j->hooks, .at = {.phase = FLIM_PHASE_TEST, .fold = m + 1, .folds = j->n_models, .epoch = 1, .epochs = 1}};
+    const flim_evaluation evaluation = {
+        .hooks = j->hooks,
+        .at = {.phase = FLIM_PHASE_TEST, .fold = m + 1, .folds = j->n_models, .epoch = 1, .epochs = 1},
+        .tta = j->tta};
     FLIM_TRY(flim_ensemble_load(&j->ensemble, &j->trainer, j->model[m], err));
-    for (int k = 0; k < symmetries; k++) {
-        if (j->request->flips) {
-            evaluation.transform = (flim_transform){.n = 1, .step = {{FLIM_TRANSFORM_DIHEDRAL, 1, k, k}}};
-        }
-        FLIM_TRY(flim_ensemble_add(&j->ensemble, &j->trainer, &evaluation, j->cells, symmetries, err));
-    }
-    return FLIM_OK;
+    return flim_ensemble_add(&j->ensemble, &j->trainer, &evaluation, j->cells, err);
 }
 
 static void release(job *j)
@@ -248,13 +245,13 @@ static void log_result(const job *j)
                       "the threshold is not used: with %d classes the most probable one is predicted", j->weights.classes);
     }
     flim_log_line(&j->hooks->log, FLIM_LOG_INFO, "%" PRId64 " cells, %d model%s%s%s", j->info->n, j->n_models,
-                  j->n_models == 1 ? "" : "s", decided, j->request->flips ? ", averaged over flips" : "");
+                  j->n_models == 1 ? "" : "s", decided, j->tta ? ", logits averaged over the symmetries" : "");
 }
 
 flim_status flim_predict(const flim_predict_request *request, const flim_train_hooks *hooks, flim_predictions *out,
                          flim_metrics *metrics, flim_error *err)
 {
-    job j = {.request = request, .hooks = hooks};
+    job j = {.request = request, .hooks = hooks, .tta = request->tta};
     const float *logits; /* (n,K') */
     flim_status status = FLIM_OK;
     *out = (flim_predictions){0};
@@ -264,7 +261,7 @@ flim_status flim_predict(const flim_predict_request *request, const flim_train_h
     for (int m = 0; m < j.n_models; m++) {
         FLIM_TRY_DONE(run_model(&j, m, err));
     }
-    if (j.n_models > 1 || request->flips) { /* one model seen once keeps its own logits, which saturate later */
+    if (j.n_models > 1) { /* one model keeps its own logits, which saturate later */
         flim_ensemble_mean(&j.ensemble);
     }
     logits = j.ensemble.logits;

@@ -1,4 +1,4 @@
-/* Prediction with trained weights: one model, the ensemble of a run's folds, flips, and what must be refused. */
+/* Prediction with trained weights: one model, the ensemble of a run's folds, symmetries, and what must be refused. */
 #include <inttypes.h>
 #include <math.h>
 #include <setjmp.h>
@@ -17,6 +17,7 @@
 #include "flim/dataset_writer.h"
 #include "flim/predict.h"
 #include "flim/random.h"
+#include "flim/split.h"
 #include "flim/weights.h"
 #include "results/fold_result.h"
 #include "train/small_run.h"
@@ -106,7 +107,7 @@ static void remember(void *context, flim_log_level level, const char *text)
     snprintf(said + used, sizeof said - used, "%s%s\n", level == FLIM_LOG_WARNING ? "warning: " : "", text);
 }
 
-static flim_status predict(const char *model, const char *data, bool flips, flim_predictions *out, flim_metrics *metrics,
+static flim_status predict(const char *model, const char *data, bool tta, flim_predictions *out, flim_metrics *metrics,
                            flim_error *err)
 {
     char path[2][256];
@@ -123,18 +124,18 @@ static flim_status predict(const char *model, const char *data, bool flips, flim
                                           .workers = 2,
                                           .prefetch = 2,
                                           .threshold = NAN,
-                                          .flips = flips};
+                                          .tta = tta};
     const flim_train_hooks hooks = {.log = {remember, NULL}};
     said[0] = '\0';
     return flim_predict(&request, &hooks, out, metrics, err);
 }
 
-static flim_predictions predicted(const char *model, const char *data, bool flips)
+static flim_predictions predicted(const char *model, const char *data, bool tta)
 {
     flim_predictions out;
     flim_metrics metrics;
     flim_error err = {0};
-    ok(predict(model, data, flips, &out, &metrics, &err), &err);
+    ok(predict(model, data, tta, &out, &metrics, &err), &err);
     return out;
 }
 
@@ -227,9 +228,9 @@ static void a_run_is_the_mean_of_its_folds(void **state)
     ok(flim_file_write(path, "done\n", 5, &err), &err);
 }
 
-/* Flips: the mean probability of the eight ways to lay a square down, four where H and W differ; so how the file lays its
- * cells down does not matter. */
-static void flips_average_over_all_ways_to_lay_a_cell_down(void **state)
+/* The mean logit of the eight ways to lay a square down, four if H and W differ, in double; so how the file lays its cells down
+ * does not matter.  Views are summed in another order then, which is all that may differ. */
+static void tta_averages_over_all_ways_to_lay_a_cell_down(void **state)
 {
     (void)state;
     need_run();
@@ -244,25 +245,88 @@ static void flips_average_over_all_ways_to_lay_a_cell_down(void **state)
             train("oblong.h5", "oblong", options, sizeof options / sizeof options[0]);
             weights = "oblong/fold_0/best.safetensors";
         }
-        flim_predictions flips = predicted(weights, oblong ? "oblong.h5" : "plain.h5", true);
+        flim_predictions tta = predicted(weights, oblong ? "oblong.h5" : "plain.h5", true);
         for (int turn = 0; turn < ways; turn++) {
             write_cells("turned.h5", &(variant){.w = oblong ? 4 : 0, .turn = turn});
             flim_predictions one = predicted(weights, "turned.h5", false), again = predicted(weights, "turned.h5", true);
             for (int64_t i = 0; i < CELLS; i++) {
-                double p = sigmoid((double)one.logits[i]);
-                mean[i] += p / ways;
-                apart = fmax(apart, fabs(p - sigmoid((double)flips.logits[i])));
-                assert_true(fabs(sigmoid((double)again.logits[i]) - sigmoid((double)flips.logits[i])) < 1e-5);
+                const double z = (double)one.logits[i];
+                mean[i] += z / ways;
+                apart = fmax(apart, fabs(sigmoid(z) - sigmoid((double)tta.logits[i])));
+                if (!(fabs((double)again.logits[i] - (double)tta.logits[i]) <= 1e-6)) {
+                    fail_msg("symmetry %d of cell %" PRId64 ": %.9g, as it lies %.9g", turn, i, (double)again.logits[i],
+                             (double)tta.logits[i]);
+                }
             }
             flim_predictions_free(&one);
             flim_predictions_free(&again);
         }
         assert_true(apart > 1e-4); /* turning matters to the network: the average is not an empty one */
         for (int64_t i = 0; i < CELLS; i++) {
-            assert_true(fabs(mean[i] - sigmoid((double)flips.logits[i])) < 1e-5);
+            assert_true(fabs(mean[i] - (double)tta.logits[i]) <= 1e-6 * fmax(1, fabs(mean[i])));
         }
-        flim_predictions_free(&flips);
+        flim_predictions_free(&tta);
     }
+}
+
+/* --tta of a run: its test scores, its validation figures and its hold-out's are of averaged logits, as predict --tta says
+ * again; and predict of the run's folder averages without being asked, because the thresholds are of such scores. */
+static void a_run_with_tta_averages_in_every_part(void **state)
+{
+    (void)state;
+    static const setting options[] = {
+        {"folds", "2"}, {"epochs", "2"}, {"lr", "0.02"}, {"holdout_group", "d6"}, {"tta", "true"}};
+    char name[64], path[256], line[1024];
+    flim_error err = {0};
+    need_run();
+    train("plain.h5", "tta", options, sizeof options / sizeof options[0]);
+    for (int k = 0; k < 2; k++) {
+        flim_predictions test, all;
+        double best = 0;
+        snprintf(path, sizeof path, "%s/tta/fold_%d/predictions.csv", folder, k);
+        ok(flim_predictions_read(path, &test, &err), &err);
+        snprintf(name, sizeof name, "tta/fold_%d/best.safetensors", k);
+        all = predicted(name, "plain.h5", true);
+        for (int64_t i = 0; i < test.n; i++) {
+            assert_true(memcmp(&all.logits[test.index[i]], &test.logits[i], sizeof(float)) == 0);
+        }
+        flim_splits splits = {0};
+        snprintf(path, sizeof path, "%s/tta/splits.json", folder);
+        ok(flim_splits_read(path, NULL, &splits, &err), &err);
+        const flim_fold *part = &splits.fold[k];
+        double loss = 0;
+        for (int64_t i = 0; i < part->n_val; i++) {
+            const double z = (double)all.logits[part->val[i]];
+            loss += log1p(exp(all.label[part->val[i]] ? -z : z)) / (double)part->n_val;
+        }
+        snprintf(path, sizeof path, "%s/tta/fold_%d/history.csv", folder, k);
+        FILE *history = fopen(path, "r");
+        assert_non_null(history);
+        double least = INFINITY;
+        while (fgets(line, sizeof line, history)) {
+            double of_epoch = NAN;
+            if (sscanf(line, "%*d,%*[^,],%*[^,],%*[^,],%lf", &of_epoch) == 1 && of_epoch < least) {
+                least = best = of_epoch;
+            }
+        }
+        fclose(history);
+        if (!(fabs(loss - best) < 1e-6)) {
+            fail_msg("fold %d: val_loss %.9g in history.csv, %.9g of averaged logits", k, best, loss);
+        }
+        flim_splits_free(&splits);
+        flim_predictions_free(&test);
+        flim_predictions_free(&all);
+    }
+    flim_predictions unasked = predicted("tta", "plain.h5", false), asked = predicted("tta", "plain.h5", true), held;
+    snprintf(path, sizeof path, "%s/tta/holdout_predictions.csv", folder);
+    ok(flim_predictions_read(path, &held, &err), &err);
+    assert_memory_equal(unasked.logits, asked.logits, CELLS * sizeof(float));
+    for (int64_t i = 0; i < held.n; i++) {
+        assert_memory_equal(&held.logits[i], &asked.logits[held.index[i]], sizeof(float));
+    }
+    flim_predictions_free(&unasked);
+    flim_predictions_free(&asked);
+    flim_predictions_free(&held);
 }
 
 /* The threshold of a fold is the best one of its validation part, by the objective that was asked for. */
@@ -414,7 +478,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_fold_says_again_what_it_said_of_its_test_part),
         cmocka_unit_test(a_run_is_the_mean_of_its_folds),
-        cmocka_unit_test(flips_average_over_all_ways_to_lay_a_cell_down),
+        cmocka_unit_test(tta_averages_over_all_ways_to_lay_a_cell_down),
+        cmocka_unit_test(a_run_with_tta_averages_in_every_part),
         cmocka_unit_test(thresholds_come_from_the_validation_part),
         cmocka_unit_test(labels_are_optional),
         cmocka_unit_test(classes_that_are_there_have_the_models_names),
