@@ -83,12 +83,13 @@ cudaError_t flim_k_to_planar(const flim_launch *l, const void *in, int64_t n, in
     return cudaGetLastError();
 }
 
-__global__ void dropout_kernel(flim_dropout_table table, const flim_cell_id *__restrict__ id, int64_t cells, const float *p)
+__global__ void dropout_kernel(flim_dropout_table table, const flim_cell_id *__restrict__ id, int64_t cells)
 {
     const auto &item = table.item[blockIdx.y];
+    const float p = *item.p;
     int groups = item.c / 4;
-    float keep = 1.0f / (1.0f - *p);
-    uint32_t threshold = (uint32_t)((double)*p * 4294967296.0);
+    float keep = 1.0f / (1.0f - p);
+    uint32_t threshold = (uint32_t)((double)p * 4294967296.0);
     for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < cells * groups;
          i += (int64_t)gridDim.x * blockDim.x) {
         int64_t cell = i / groups;
@@ -101,14 +102,13 @@ __global__ void dropout_kernel(flim_dropout_table table, const flim_cell_id *__r
     }
 }
 
-cudaError_t flim_k_dropout(const flim_launch *l, const flim_dropout_table *table, const flim_cell_id *id, int64_t cells,
-                           const float *p)
+cudaError_t flim_k_dropout(const flim_launch *l, const flim_dropout_table *table, const flim_cell_id *id, int64_t cells)
 {
     int most = 8;
     for (int i = 0; i < table->n; i++) {
         most = table->item[i].c > most ? table->item[i].c : most;
     }
     dim3 grid(blocks_of(cells * (most / 4), 128), (unsigned)table->n);
-    dropout_kernel<<<grid, 128, 0, l->stream>>>(*table, id, cells, p);
+    dropout_kernel<<<grid, 128, 0, l->stream>>>(*table, id, cells);
     return cudaGetLastError();
 }

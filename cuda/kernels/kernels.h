@@ -59,12 +59,12 @@ typedef struct flim_dropout_table {
     struct {
         uint32_t unit;
         int channels, c; /* real, stored */
+        const float *p; /* on the device */
         float *multiplier; /* (cells, c) */
     } item[8];
 } flim_dropout_table;
-/* id: (cells) on the device, as is *p. */
-cudaError_t flim_k_dropout(const flim_launch *l, const flim_dropout_table *table, const flim_cell_id *id, int64_t cells,
-                           const float *p);
+/* id: (cells) on the device. */
+cudaError_t flim_k_dropout(const flim_launch *l, const flim_dropout_table *table, const flim_cell_id *id, int64_t cells);
 
 /* ---- batchnorm_forward.cu ---------------------------------------------------------------------------------------------- */
 
@@ -277,7 +277,7 @@ typedef struct flim_device_state {
 /* Parameters of a train call, copied to the device before it. */
 typedef struct flim_device_step {
     double divisor;
-    float learning_rate, weight_decay, beta1, beta2, epsilon, clip, label_smoothing, dropout;
+    float learning_rate, weight_decay, beta1, beta2, epsilon, clip, label_smoothing, dropout, block_dropout;
 } flim_device_step;
 
 /* A convolution weight: fp32 master in PyTorch's layout (o,i,taps), storage copy (k,taps,c) and gradient (k,taps,c). */

@@ -15,7 +15,8 @@ flim_status flim_cuda_train(flim_program *base, const flim_batch *batch, const f
                                           .epsilon = step->epsilon,
                                           .clip = step->clip,
                                           .label_smoothing = step->label_smoothing,
-                                          .dropout = step->dropout};
+                                          .dropout = step->dropout,
+                                          .block_dropout = step->block_dropout};
     FLIM_TRY(flim_cuda_device_use(p->device, err));
     FLIM_TRY(flim_transfer_in(p, &p->train, batch, &device_step, err));
     FLIM_TRY(flim_graph_run(p, &p->train, batch->n, step->first, step->last, err));

@@ -427,10 +427,11 @@ static flim_status run_dropout(flim_cuda_program *p, flim_schedule *schedule, in
             table.item[table.n].unit = (uint32_t)u;
             table.item[table.n].channels = head ? head->hidden : net->unit[u].out_channels;
             table.item[table.n].c = head ? head->dropout_stride : schedule->unit[u].k;
+            table.item[table.n].p = head ? &p->call.step->dropout : &p->call.step->block_dropout;
             table.item[table.n++].multiplier = multiplier;
         }
         if (table.n == 8 || (table.n > 0 && u == n_dropouts - 1)) {
-            FLIM_TRY_CUDA(flim_k_dropout(&p->launch, &table, p->call.id, n, &p->call.step->dropout));
+            FLIM_TRY_CUDA(flim_k_dropout(&p->launch, &table, p->call.id, n));
             table.n = 0;
         }
     }

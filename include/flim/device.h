@@ -196,7 +196,8 @@ typedef struct flim_step {
     float learning_rate, weight_decay, beta1, beta2, epsilon; /* AdamW, decoupled decay as torch.optim.AdamW */
     float clip; /* global L2 norm as torch.nn.utils.clip_grad_norm_; 0 = none */
     float label_smoothing; /* two classes: target y(1-s) + s/2; else torch's cross entropy */
-    float dropout; /* probability of channel dropout and of the head's dropout; 0 = none */
+    float dropout; /* probability of the head's dropout; 0 = none */
+    float block_dropout; /* of the channel dropout of units */
 } flim_step;
 
 /* One batch per update; torch's betas and epsilon; the rest is zero. */

@@ -38,7 +38,7 @@ typedef struct flim_settings {
     char *splits; /* a splits file to use; "" = make them */
     /* network */
     flim_preset preset;
-    double dropout; /* 0.25 */
+    double dropout, block_dropout; /* of the head; of the blocks */
     char *init_weights; /* "" = Kaiming */
     /* training */
     int64_t epochs, batch, eval_batch, accumulate; /* batch 0 = auto; eval_batch 0 = batch */

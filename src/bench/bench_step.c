@@ -28,7 +28,7 @@ typedef struct step_options {
     char *weights_in, *weights_out, *grads_out, *losses, *json;
     int64_t steps, warmup, batch, classes, bins, pixels;
     uint64_t seed;
-    double lr, weight_decay, dropout;
+    double lr, weight_decay, dropout, block_dropout;
     bool use_dropout, benchmark, deterministic, parts;
 } step_options;
 
@@ -52,9 +52,11 @@ static const flim_flag_row rows[] = {
      .help = "then time the operations alone, where the backend can"},
     {"Training", "lr", FLIM_VALUE_REAL, AT(lr), "1e-4", "X", .help = "learning rate, constant", .allowed = ">= 0"},
     {NULL, "weight-decay", FLIM_VALUE_REAL, AT(weight_decay), "1e-3", "X", .help = "of AdamW", .allowed = ">= 0"},
-    {NULL, "dropout-rate", FLIM_VALUE_REAL, AT(dropout), "0.25", "P", .help = "probability of channel dropout",
+    {NULL, "dropout-rate", FLIM_VALUE_REAL, AT(dropout), "0.25", "P", .help = "probability of dropout in the head",
      .allowed = ">= 0, < 1"},
-    {NULL, "dropout", FLIM_VALUE_SWITCH, AT(use_dropout), "true", NULL, .help = "drop channels"},
+    {NULL, "block-dropout-rate", FLIM_VALUE_REAL, AT(block_dropout), "0", "P", .help = "that a block drops a channel",
+     .allowed = ">= 0, < 1"},
+    {NULL, "dropout", FLIM_VALUE_SWITCH, AT(use_dropout), "true", NULL, .help = "drop at these rates"},
     {"Input", "data", FLIM_VALUE_TEXT, AT(data), "", "FILE", .help = "cells from this file; without: synthetic counts"},
     {NULL, "bins", FLIM_VALUE_INTEGER, AT(bins), "256", "T", .help = "time bins of synthetic counts",
      .allowed = ">= 8, <= 65536"},
@@ -216,6 +218,7 @@ static flim_step step_of(const bench *b)
     step.learning_rate = (float)o->lr;
     step.weight_decay = (float)o->weight_decay;
     step.dropout = (float)(o->use_dropout ? o->dropout : 0);
+    step.block_dropout = (float)(o->use_dropout ? o->block_dropout : 0);
     if (given(o->weights_in)) {
         step.clip = step.label_smoothing = 0;
     }

@@ -77,7 +77,12 @@ static const flim_flag_row rows[] = {
         "use the folds of this file (a run's splits.json or nnU-Net's splits_final.json)", FIXED, NONE),
 
     ROW("Network", "preset", CHOICE(preset), "base", "P", "size of the network", FIXED, NONE, .choices = flim_preset_names),
-    ROW(NULL, "dropout", REAL(dropout), "0.25", "P", "probability of dropout", REFUSED, DROPOUT, .allowed = ">= 0, < 1"),
+    ROW(NULL, "dropout", REAL(dropout), "0.25", "P", "probability of dropout in the head", REFUSED, DROPOUT,
+        .allowed = ">= 0, < 1"),
+    ROW(NULL, "block-dropout", REAL(block_dropout), "0", "P",
+        "probability that a block drops a channel; ahead of a BatchNorm this shifts its running variances, which then do not "
+        "hold in evaluation (Li et al., CVPR 2019)",
+        REFUSED, BLOCK_DROPOUT, .allowed = ">= 0, < 1"),
     ROW(NULL, "init-weights", TEXT(init_weights), "", "FILE", "start from this .safetensors file, not from random weights",
         MOVED, NONE),
 

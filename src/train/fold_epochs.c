@@ -41,6 +41,7 @@ static flim_status train_epoch(flim_fold_work *f, flim_epoch_row *row, bool *los
     epoch.step.clip = (float)s->clip;
     epoch.step.label_smoothing = (float)s->label_smoothing;
     epoch.step.dropout = (float)s->dropout;
+    epoch.step.block_dropout = (float)s->block_dropout;
     FLIM_TRY_DONE(flim_sampler_draw(s->sampler, &f->study->split_data, f->part->train, n, s->seed, (uint32_t)f->k,
                                     (uint32_t)number, draws, err));
     status = flim_trainer_epoch(f->trainer, &epoch, row, err);

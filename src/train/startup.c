@@ -46,10 +46,10 @@ static void settings_lines(const flim_run *run, const flim_trainer *trainer)
                   flim_preset_names[s->preset], s->epochs, s->batch, s->accumulate, trainer->eval_batch,
                   trainer->learning_rate, s->weight_decay, s->clip);
     flim_log_line(&run->log, FLIM_LOG_INFO,
-                  "          sampler %s, label smoothing %g, dropout %g, patience %" PRId64 ", monitor %s, seed %" PRIu64
-                  ", workers %" PRId64 ", prefetch %" PRId64,
-                  flim_sampler_names[s->sampler], s->label_smoothing, s->dropout, s->patience, flim_monitor_names[s->monitor],
-                  s->seed, s->workers, s->prefetch);
+                  "          sampler %s, label smoothing %g, dropout %g (blocks %g), patience %" PRId64
+                  ", monitor %s, seed %" PRIu64 ", workers %" PRId64 ", prefetch %" PRId64,
+                  flim_sampler_names[s->sampler], s->label_smoothing, s->dropout, s->block_dropout, s->patience,
+                  flim_monitor_names[s->monitor], s->seed, s->workers, s->prefetch);
 }
 
 static void class_line(const flim_run *run, const flim_study *study, int class_number)

@@ -56,6 +56,8 @@ a=$(losses --json "$folder/json" --deterministic)
 [ "$a" = "$(losses --deterministic --warmup 2)" ] || complain "more warm-up steps change the losses"
 [ "$a" != "$(losses --deterministic --seed 43)" ] || complain "another seed gives the same losses"
 [ "$a" != "$(losses --deterministic --no-dropout)" ] || complain "dropout changes nothing"
+[ "$a" = "$(losses --deterministic --block-dropout-rate 0)" ] || complain "blocks drop channels unasked"
+[ "$a" != "$(losses --deterministic --block-dropout-rate 0.25)" ] || complain "dropout in the blocks changes nothing"
 [ "$(echo "$a" | tr -cd , | wc -c)" -eq 2 ] || complain "three steps, but the losses are $a"
 for key in device precision preset batch ms median min max cells_per_s peak_bytes; do
     grep -q "\"$key\":" "$folder/json" || complain "--json lacks $key"

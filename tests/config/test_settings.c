@@ -59,7 +59,7 @@ static void put(const char *path, const char *text)
 /* Resolves a command line split at blanks; what it asks for instead of a run goes to `out` (NULL: it must not). */
 static flim_status parse_to(FILE *out, const char *line, flim_settings *s, flim_string_list *keys, flim_error *err)
 {
-    char text[1024], *argv[64] = {"train_cv"};
+    char text[2048], *argv[192] = {"train_cv"};
     int argc = 1;
     snprintf(text, sizeof text, "%s", line);
     for (char *word = strtok(text, " "); word; word = strtok(NULL, " ")) {
@@ -125,7 +125,7 @@ static void defaults_are_those_of_the_specification(void **state)
     assert_true(!s.mask_counts && s.scan && s.workers == 8 && s.prefetch == 4 && s.folds == 5);
     assert_int_equal(s.cv, FLIM_SPLIT_AUTO);
     assert_int_equal(s.holdout_group.n, 0);
-    assert_true(s.val_fraction == 0.15 && s.fold == -1 && s.dropout == 0.25);
+    assert_true(s.val_fraction == 0.15 && s.fold == -1 && s.dropout == 0.25 && s.block_dropout == 0);
     assert_int_equal(s.monitor, FLIM_MONITOR_VAL_LOSS);
     assert_int_equal(s.preset, FLIM_PRESET_BASE);
     assert_true(s.epochs == 75 && s.batch == 64 && s.eval_batch == 0 && s.accumulate == 1);
@@ -186,7 +186,8 @@ static void every_flag_sets_its_field(void **state)
     flim_settings s = expect_parsed(
         "--axes TYXN --mask-counts --no-scan --workers 1 --prefetch 64 --folds 7 --cv leave-one-group-out --holdout-group A "
         "--holdout-group B --val-fraction 0 --fold 6 --splits s.json --preset xlarge --dropout 0 --init-weights w --epochs 1 "
-        "--batch 1 --eval-batch 2 --accumulate 3 --lr 1e-9 --weight-decay 0 --clip 0 --label-smoothing 0 --patience 0 "
+        "--block-dropout 0.5 --batch 1 --eval-batch 2 --accumulate 3 --lr 1e-9 --weight-decay 0 --clip 0 --label-smoothing 0 "
+        "--patience 0 "
         "--sampler group-balanced --seed 18446744073709551615 --device cuda:12 --precision fp16 --no-benchmark "
         "--deterministic "
         "--out o --resume --dry-run --quiet --verbose --log-json");
@@ -194,7 +195,8 @@ static void every_flag_sets_its_field(void **state)
     assert_true(s.mask_counts && !s.scan && s.workers == 1 && s.prefetch == 64 && s.folds == 7);
     assert_int_equal(s.cv, FLIM_SPLIT_LEAVE_ONE_GROUP_OUT);
     assert_int_equal(s.holdout_group.n, 2);
-    assert_true(s.val_fraction == 0 && s.fold == 6 && s.dropout == 0 && s.epochs == 1 && s.batch == 1 && s.eval_batch == 2);
+    assert_true(s.val_fraction == 0 && s.fold == 6 && s.dropout == 0 && s.block_dropout == 0.5 && s.epochs == 1 &&
+                s.batch == 1 && s.eval_batch == 2);
     assert_string_equal(s.splits, "s.json");
     assert_int_equal(s.preset, FLIM_PRESET_XLARGE);
     assert_string_equal(s.init_weights, "w");
@@ -253,6 +255,7 @@ static void mistakes_on_the_command_line(void **state)
         {"--lr 0", "--lr: 0 is out of range, must be > 0"},
         {"--lr nan", "--lr: 'nan' is not a finite number"},
         {"--dropout 1", "--dropout: 1 is out of range, must be >= 0, < 1"},
+        {"--block-dropout 1", "--block-dropout: 1 is out of range, must be >= 0, < 1"},
         {"--val-fraction 1", "--val-fraction: 1 is out of range"},
         {"--label-smoothing 1", "--label-smoothing: 1 is out of range"},
         {"--accumulate 0", "--accumulate: 0 is out of range"},
@@ -659,19 +662,12 @@ static void the_table_is_sound(void **state)
 /* A value that is not the default, of every row. */
 static const char *other_value(const flim_flag_row *row)
 {
-    static const struct {
-        const char *name, *value;
-    } numbers[] = {{"val-fraction", "0.25"}, {"dropout", "0.5"}, {"label-smoothing", "0.125"}, {"margin", "0.0625"}};
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
-        if (strcmp(row->name, numbers[i].name) == 0) {
-            return numbers[i].value;
-        }
-    }
     switch (row->type) {
     case FLIM_VALUE_SWITCH: return strcmp(row->initial, "true") == 0 ? "false" : "true";
     case FLIM_VALUE_TEXT: return row->valid ? strcmp(row->name, "axes") == 0 ? "TYXN" : "cuda:3" : "a: 'b' # c";
     case FLIM_VALUE_CHOICE: return row->choices[strcmp(row->choices[0], row->initial) == 0];
     case FLIM_VALUE_LIST: return "x, y";
+    case FLIM_VALUE_REAL: return "0.0625";
     default: return "3";
     }
 }

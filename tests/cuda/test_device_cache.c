@@ -267,7 +267,8 @@ static void run(fixture *f, flim_loader *loader, const flim_transform *transform
                             .beta1 = 0.9f,
                             .beta2 = 0.999f,
                             .epsilon = 1e-8f,
-                            .dropout = 0.25f};
+                            .dropout = 0.25f,
+                            .block_dropout = 0.25f};
     for (int train = 1; train >= 0; train--) {
         const flim_phase phase = {.draws = draws,
                                   .n_draws = train ? STEPS * BATCH - 3 : DRAWS,

@@ -112,15 +112,13 @@ class OurDropout(nn.Module):
         super().__init__()
         self.channels, self.device, self.masks = (width, 2 * width, 4 * width, 2 * width), device, []
 
-    def draw(self, seed, fold, epoch, cells, p):
-        self.masks = [torch.from_numpy(our_keep(seed, fold, epoch, cells, u, c, p)).to(self.device)
-                      for u, c in zip(self.UNITS, self.channels)] if p > 0 else []
+    def draw(self, seed, fold, epoch, cells, p, block_p):
+        self.masks = [torch.from_numpy(our_keep(seed, fold, epoch, cells, u, c, q)).to(self.device) if q > 0 else None
+                      for u, c, q in zip(self.UNITS, self.channels, (block_p, block_p, block_p, p))]
 
     def forward(self, x):
-        if not self.training or not self.masks:
-            return x
-        mask = self.masks.pop(0)
-        return x * mask.reshape(mask.shape + (1,) * (x.dim() - 2))
+        mask = self.masks.pop(0) if self.training else None
+        return x if mask is None else x * mask.reshape(mask.shape + (1,) * (x.dim() - 2))
 
 
 # ---- PyTorch's side
@@ -190,7 +188,7 @@ def train_fold(arm, s, x, y, classes, fold, seed, k):
         s = dict(s, weight_decay=0.01, label_smoothing=0.0, clip=0.0)
     torch.manual_seed(1000003 * seed + k)
     generator = torch.Generator().manual_seed(1000003 * seed + k)
-    net = FlimNet(p=s["dropout"], out=1 if classes == 2 else classes, width=width)
+    net = FlimNet(p=s["dropout"], block_p=s["block_dropout"], out=1 if classes == 2 else classes, width=width)
     initialise(net, arm, seed, k)
     net = net.to(device)
     ours = OurDropout(width, device) if arm == "same" else None
@@ -208,7 +206,7 @@ def train_fold(arm, s, x, y, classes, fold, seed, k):
             cells = order[i:i + s["batch"]]
             net.head.bn.train(len(cells) > 1)  # one cell has no variance: train_cv takes the running statistics
             if ours:
-                ours.draw(seed, k, epoch, cells, s["dropout"])
+                ours.draw(seed, k, epoch, cells, s["dropout"], s["block_dropout"])
             index = torch.tensor(cells, device=device)
             loss = loss_of(net(x[index]), y[index], s["label_smoothing"])
             opt.zero_grad()
@@ -267,7 +265,7 @@ def settings_of(a, flags):
         if raw[key] != value:
             sys.exit("%s: %s: PyTorch's side only knows %s" % (key, raw[key], value))
     s = {k: int(raw[k]) for k in ("epochs", "batch", "patience")}
-    s.update({k: float(raw[k]) for k in ("lr", "weight_decay", "clip", "label_smoothing", "dropout")})
+    s.update({k: float(raw[k]) for k in ("lr", "weight_decay", "clip", "label_smoothing", "dropout", "block_dropout")})
     s.update({k: raw[k] for k in ("preset", "sampler", "precision", "fold")})
     if s["sampler"] not in ("natural", "balanced") or s["precision"] not in ("auto", "fp32", "tf32"):
         sys.exit("PyTorch's side knows --sampler natural and balanced, --precision fp32 and tf32")

@@ -77,7 +77,8 @@ static outcome update(const flim_network *net, const int64_t *sizes, const float
                       .beta2 = 0.999f,
                       .epsilon = 1e-3f,
                       .clip = clip,
-                      .dropout = 0.25f};
+                      .dropout = 0.25f,
+                      .block_dropout = 0.25f};
     cell = 0;
     for (int i = 0; sizes[i]; i++) {
         flim_batch batch = ref_formula_batch(net, cell, sizes[i]);

@@ -227,7 +227,7 @@ static void differentiate(int width, int classes, int t, float dropout, float sm
     ref_network *ref = ref_network_create(&f.net, f.parameters, f.statistics);
     flim_batch batch = ref_formula_batch(&f.net, 0, n);
     flim_step step = plain_step((double)n + 1);
-    step.dropout = dropout;
+    step.dropout = step.block_dropout = dropout;
     step.label_smoothing = smoothing;
     step.last = false; /* gradients without an update */
     batch.weight[0] = 1.5f;
@@ -282,7 +282,7 @@ static void the_reference_is_the_derivative_of_its_loss(void **state)
 typedef struct setup {
     int width, classes, t;
     int64_t n;
-    float dropout, smoothing, clip;
+    float dropout, block_dropout, smoothing, clip;
     bool weighted;
 } setup;
 
@@ -310,6 +310,7 @@ static void three_updates(const setup *s)
         flim_batch batch = ref_formula_batch(&f.net, i * s->n, s->n);
         flim_step step = plain_step((double)s->n);
         step.dropout = s->dropout;
+        step.block_dropout = s->block_dropout;
         step.label_smoothing = s->smoothing;
         step.clip = s->clip;
         step.epsilon = 1e-3f;
@@ -389,7 +390,7 @@ static void updates_at_the_width_of_base(void **state)
         ref_network *ref = ref_network_create(&f.net, parameters, statistics);
         flim_batch batch = ref_formula_batch(&f.net, i * N, N);
         flim_step step = plain_step(N);
-        step.dropout = 0.25f;
+        step.dropout = step.block_dropout = 0.25f;
         step.label_smoothing = 0.05f;
         step.clip = 1;
         step.epsilon = 1e-3f; /* the update is a smooth function of the gradient */
@@ -426,8 +427,8 @@ static void updates_of_two_classes(void **state)
     (void)state;
     only_in_fp32();
     failures = 0;
-    three_updates(&(setup){4, 2, 9, 3, 0, 0, 0, false});
-    three_updates(&(setup){8, 2, 16, 3, 0, 0.05f, 0, false});
+    three_updates(&(setup){4, 2, 9, 3, 0, 0, 0, 0, false});
+    three_updates(&(setup){8, 2, 16, 3, 0, 0, 0.05f, 0, false});
     end_checks(__func__);
 }
 
@@ -436,8 +437,8 @@ static void updates_of_three_classes(void **state)
     (void)state;
     only_in_fp32();
     failures = 0;
-    three_updates(&(setup){4, 3, 16, 3, 0, 0.05f, 0, true});
-    three_updates(&(setup){8, 3, 9, 3, 0, 0, 0, false});
+    three_updates(&(setup){4, 3, 16, 3, 0, 0, 0.05f, 0, true});
+    three_updates(&(setup){8, 3, 9, 3, 0, 0, 0, 0, false});
     end_checks(__func__);
 }
 
@@ -446,8 +447,11 @@ static void updates_with_dropout(void **state)
     (void)state;
     only_in_fp32();
     failures = 0;
-    three_updates(&(setup){4, 2, 9, 3, 0.25f, 0.05f, 0, true});
-    three_updates(&(setup){8, 3, 16, 3, 0.25f, 0.05f, 0, false});
+    three_updates(&(setup){4, 2, 9, 3, 0.25f, 0.25f, 0.05f, 0, true});
+    three_updates(&(setup){8, 3, 16, 3, 0.25f, 0.25f, 0.05f, 0, false});
+    three_updates(&(setup){8, 2, 16, 3, 0.5f, 0, 0, 0, false}); /* the head alone, the blocks alone, rates of their own */
+    three_updates(&(setup){8, 2, 16, 3, 0, 0.5f, 0, 0, false});
+    three_updates(&(setup){8, 3, 9, 3, 0.5f, 0.25f, 0, 0, true});
     end_checks(__func__);
 }
 
@@ -456,8 +460,8 @@ static void updates_with_clipping(void **state)
     (void)state;
     only_in_fp32();
     failures = 0;
-    three_updates(&(setup){8, 2, 9, 3, 0, 0, 0.5f, false});
-    three_updates(&(setup){8, 2, 9, 3, 0, 0, 1e6f, false}); /* never reached: no effect */
+    three_updates(&(setup){8, 2, 9, 3, 0, 0, 0, 0.5f, false});
+    three_updates(&(setup){8, 2, 9, 3, 0, 0, 0, 1e6f, false}); /* never reached: no effect */
     end_checks(__func__);
 }
 
@@ -467,8 +471,8 @@ static void updates_at_a_batch_of_one(void **state)
     (void)state;
     only_in_fp32();
     failures = 0;
-    three_updates(&(setup){4, 2, 9, 1, 0, 0, 0, false});
-    three_updates(&(setup){8, 3, 12, 1, 0.25f, 0.05f, 0, false});
+    three_updates(&(setup){4, 2, 9, 1, 0, 0, 0, 0, false});
+    three_updates(&(setup){8, 3, 12, 1, 0.25f, 0.25f, 0.05f, 0, false});
     end_checks(__func__);
 }
 
@@ -543,7 +547,7 @@ static void windows_of_micro_batches(void **state)
         step.last = i == 2;
         step.clip = 1.0f;
         step.epsilon = 1e-3f;
-        step.dropout = 0.25f;
+        step.dropout = step.block_dropout = 0.25f;
         train_both(program, ref, &batch, &step);
         first += size[i];
         ref_batch_free(&batch);
@@ -645,7 +649,7 @@ static void predictions_use_running_statistics(void **state)
         assert_non_null(both);
         flim_batch batch = ref_formula_batch(&f.net, 0, 3);
         flim_step step = plain_step(3);
-        step.dropout = 0.25f;
+        step.dropout = step.block_dropout = 0.25f;
         step.epsilon = 1e-3f;
         check_prediction(both, ref, 4);
         train_both(both, ref, &batch, &step);
@@ -680,7 +684,7 @@ static void state_moves_to_another_program(void **state)
     assert_non_null(two);
     flim_batch batch = ref_formula_batch(&f.net, 0, 3);
     flim_step step = plain_step(3);
-    step.dropout = 0.25f;
+    step.dropout = step.block_dropout = 0.25f;
     flim_error err = {0};
     assert_int_equal(flim_program_train(one, &batch, &step, &err), FLIM_OK);
     assert_int_equal(flim_program_train(one, &batch, &step, &err), FLIM_OK);
@@ -790,7 +794,7 @@ static void runs_have_equal_bits(int width, int t)
         for (int i = 0; i < 3; i++) {
             flim_batch batch = ref_formula_batch(&f.net, 4 * i, 4);
             flim_step step = plain_step(4);
-            step.dropout = 0.25f;
+            step.dropout = step.block_dropout = 0.25f;
             assert_int_equal(flim_program_train(program, &batch, &step, &err), FLIM_OK);
             assert_int_equal(flim_program_wait(program, &err), FLIM_OK);
             ref_batch_free(&batch);
@@ -876,7 +880,7 @@ static void nothing_is_allocated_in_a_step(void **state)
     assert_non_null(program);
     flim_batch batch = ref_formula_batch(&f.net, 0, 4);
     flim_step step = plain_step(4);
-    step.dropout = 0.25f;
+    step.dropout = step.block_dropout = 0.25f;
     step.clip = 35;
     float logits[4];
     flim_totals totals;

@@ -77,7 +77,8 @@ static flim_step step_of(double divisor, bool first, bool last, float dropout)
                        .beta2 = 0.999f,
                        .epsilon = 1e-8f,
                        .label_smoothing = 0.125f,
-                       .dropout = dropout};
+                       .dropout = dropout,
+                       .block_dropout = dropout};
 }
 
 /* NaN before the read. */

@@ -350,6 +350,7 @@ static flim_step step_of(const scene *s, int64_t n)
                        .beta2 = 0.999f,
                        .epsilon = 1e-8f,
                        .dropout = s->dropout,
+                       .block_dropout = s->dropout,
                        .label_smoothing = s->smoothing};
 }
 

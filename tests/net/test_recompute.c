@@ -53,7 +53,8 @@ static void train(flim_program *program, const flim_network *net)
                                 .epsilon = 1e-8f,
                                 .clip = 1,
                                 .label_smoothing = 0.1f,
-                                .dropout = 0.25f};
+                                .dropout = 0.25f,
+                                .block_dropout = 0.25f};
         ok(flim_program_train(program, &batch, &step, &err), &err);
         ok(flim_program_wait(program, &err), &err);
         ref_batch_free(&batch);

@@ -55,7 +55,7 @@ typedef struct pass {
     const flim_batch *batch;
     double *parameters, *statistics; /* P, S */
     bool training, move_statistics;
-    double dropout;
+    double dropout, block_dropout;
     double *gradients, *scale; /* P, overwritten; NULL = forward only */
     double *input; /* (n,2,T,H,W) */
     double *y[FLIM_MAX_UNITS]; /* (n,C,out) of each unit */
@@ -85,7 +85,7 @@ static ref_unit_run unit_run(const pass *p, int u)
                           .unit = (uint32_t)u,
                           .observe = p->observe,
                           .observer = p->observer,
-                          .dropout = p->training ? p->dropout : 0,
+                          .dropout = p->training ? p->block_dropout : 0,
                           .training = p->training,
                           .x = unit->input < 0 ? p->input : p->y[unit->input],
                           .skip = unit->skip < 0 ? NULL : p->y[unit->skip],
@@ -291,6 +291,7 @@ void ref_network_train(ref_network *ref, const flim_batch *batch, const flim_ste
               .training = true,
               .move_statistics = true,
               .dropout = (double)step->dropout,
+              .block_dropout = (double)step->block_dropout,
               .gradients = gradients,
               .scale = scale};
     ref->loss += run_pass(&p, step, logits) * step->divisor;
@@ -329,6 +330,7 @@ double ref_network_loss(const ref_network *ref, const flim_batch *batch, const f
               .parameters = ref->parameters,
               .statistics = ref->statistics,
               .training = true,
-              .dropout = (double)step->dropout};
+              .dropout = (double)step->dropout,
+              .block_dropout = (double)step->block_dropout};
     return run_pass(&p, step, NULL);
 }

@@ -17,7 +17,7 @@ flim_cpu_term flim_cpu_unit_skip(const flim_cpu_program *p, int u, int64_t cell)
 const float *flim_cpu_unit_dropout(const flim_cpu_program *p, int u, int64_t cell)
 {
     const flim_cpu_node *node = &p->node[u];
-    return node->dropout && p->step->dropout > 0.0f ? node->dropout + (size_t)cell * node->layer.period : NULL;
+    return node->dropout && p->step->block_dropout > 0.0f ? node->dropout + (size_t)cell * node->layer.period : NULL;
 }
 
 void flim_cpu_make_y(const flim_cpu_program *p, flim_cpu_mode mode, int u, int64_t cell, float *y)
@@ -112,10 +112,10 @@ static flim_status save_y_cell(flim_cpu_program *p, flim_cpu_mode mode, flim_cpu
 
 static void draw_dropout(flim_cpu_program *p, const flim_batch *batch)
 {
-    for (int u = 0; u < p->base.net.n_units && p->step->dropout > 0.0f; u++) {
+    for (int u = 0; u < p->base.net.n_units && p->step->block_dropout > 0.0f; u++) {
         const flim_cpu_node *node = &p->node[u];
         for (int64_t i = 0; node->dropout && i < batch->n; i++) {
-            flim_cpu_layer_dropout(&node->layer, &batch->id[i], (uint32_t)u, p->step->dropout,
+            flim_cpu_layer_dropout(&node->layer, &batch->id[i], (uint32_t)u, p->step->block_dropout,
                                    node->dropout + (size_t)i * node->layer.period);
         }
     }
