@@ -1,6 +1,5 @@
 #include "data/columns.h"
 
-#include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -266,59 +265,6 @@ static int by_key(const void *a, const void *b)
     return order ? order : (x->cell > y->cell) - (x->cell < y->cell);
 }
 
-/* The text less blanks and case: what a slip of the hand would differ by. */
-static char *folded(const char *text, flim_error *err)
-{
-    char *copy = flim_strdup(text, err);
-    size_t to = 0;
-    for (size_t i = 0; copy && text[i]; i++) {
-        if (!isspace((unsigned char)text[i])) {
-            copy[to++] = (char)tolower((unsigned char)text[i]);
-        }
-    }
-    if (copy) {
-        copy[to] = '\0';
-    }
-    return copy;
-}
-
-static int by_text(const void *a, const void *b)
-{
-    const group_key *x = a, *y = b;
-    int order = strcmp(x->text, y->text);
-    return order ? order : (x->value > y->value) - (x->value < y->value);
-}
-
-static flim_status warn_alike(const flim_dataset *d, const flim_log *log, flim_error *err)
-{
-    int64_t groups = d->info.groups;
-    flim_status status = FLIM_OK;
-    group_key *key = flim_alloc((size_t)groups, sizeof *key, err);
-    char **text = flim_alloc((size_t)groups, sizeof *text, err);
-    for (int64_t i = 0; i < groups && key && text; i++) {
-        if (!(text[i] = folded(d->group_name[i], err))) {
-            break;
-        }
-        key[i] = (group_key){i, text[i], 0};
-    }
-    if (!key || !text || !text[groups - 1]) {
-        status = FLIM_ERROR_MEMORY;
-        goto done;
-    }
-    qsort(key, (size_t)groups, sizeof *key, by_text);
-    for (int64_t i = 1; i < groups; i++) {
-        if (strcmp(key[i].text, key[i - 1].text) == 0) {
-            flim_log_line(log, FLIM_LOG_WARNING,
-                          "groups '%s' and '%s' differ only by blanks or case: they are kept apart; are they one donor?",
-                          d->group_name[key[i - 1].value], d->group_name[key[i].value]);
-        }
-    }
-done:
-    flim_free_list(text, groups);
-    flim_free(key);
-    return status;
-}
-
 /* Numbers the groups in sorted order; key (n) has one entry per cell.  names: (named) display names of the
  * values, or NULL. */
 static flim_status number_groups(flim_dataset *d, group_key *key, char **names, flim_error *err)
@@ -352,25 +298,43 @@ static flim_status number_groups(flim_dataset *d, group_key *key, char **names, 
     return FLIM_OK;
 }
 
-/* Attribute group_names names the values 0..G-1 of integer groups.  Used where it is the same in all files, names every value
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* Are no two of names (n) alike? */
+static flim_status all_differ(char **names, int64_t n, bool *differ, flim_error *err)
+{
+    char **sorted = flim_alloc((size_t)n, sizeof *sorted, err);
+    if (!sorted) {
+        return FLIM_ERROR_MEMORY;
+    }
+    memcpy(sorted, names, (size_t)n * sizeof *sorted);
+    qsort(sorted, (size_t)n, sizeof *sorted, by_name);
+    *differ = true;
+    for (int64_t i = 1; i < n && *differ; i++) {
+        *differ = strcmp(sorted[i - 1], sorted[i]) != 0;
+    }
+    flim_free(sorted);
+    return FLIM_OK;
+}
+
+/* Attribute group_names names the values 0..G-1 of integer groups.  Used if it is the same in all files, names every value
  * and no two alike. */
 static flim_status group_names(flim_dataset *d, const int64_t *values, const flim_log *log, char ***names, int64_t *named,
                                bool *usable, flim_error *err)
 {
-    bool agree;
+    bool agree, differ = false;
     *usable = false;
     FLIM_TRY(common_names(d, "group_names", false, &agree, names, named, err));
     if (*named == 0) {
         return FLIM_OK;
     }
-    *usable = agree;
+    FLIM_TRY(all_differ(*names, *named, &differ, err));
+    *usable = agree && differ;
     for (int64_t i = 0; i < d->info.n && *usable; i++) {
         *usable = values[i] >= 0 && values[i] < *named;
-    }
-    for (int64_t i = 0; i < *named && *usable; i++) {
-        for (int64_t j = 0; j < i && *usable; j++) {
-            *usable = strcmp((*names)[i], (*names)[j]) != 0;
-        }
     }
     if (!*usable) {
         flim_log_line(
@@ -407,9 +371,6 @@ static flim_status load_groups(flim_dataset *d, const flim_dataset_options *opti
         key[i] = (group_key){values[i], text[i], i};
     }
     FLIM_TRY_DONE(number_groups(d, key, usable ? names : NULL, err));
-    if (kind != FLIM_COLUMN_NUMBERS) {
-        FLIM_TRY_DONE(warn_alike(d, options->log, err));
-    }
     if (d->info.n_files > 1 && kind == FLIM_COLUMN_NUMBERS && !usable) {
         flim_log_line(options->log, FLIM_LOG_NOTE,
                       "groups are numbers: the same number in two files is taken as the same group");

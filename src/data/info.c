@@ -153,25 +153,14 @@ static void warn_of_content(flim_data_report *report)
         warn(report, "%" PRId64 " cells have voxels at the largest number that %s holds: they may be clipped", sum->saturated,
              d->info.counts_type);
     }
-    /* Groups and classes as they meet. */
-    int64_t rows = report->n_rows - 1, single = 0, groups = 0;
+    const int64_t rows = report->n_rows - 1;
     double first_peak = -1, least_peak = 0, most_peak = 0;
     for (int64_t i = 0; i < rows; i++) {
-        bool starts = i == 0 || row[i].group != row[i - 1].group, ends = i == rows - 1 || row[i].group != row[i + 1].group;
-        groups += starts;
-        single += starts && ends;
         if (row[i].peak_bin >= 0) {
             least_peak = first_peak < 0 || row[i].peak_bin < least_peak ? row[i].peak_bin : least_peak;
             most_peak = first_peak < 0 || row[i].peak_bin > most_peak ? row[i].peak_bin : most_peak;
             first_peak = row[i].peak_bin;
         }
-    }
-    if (d->group && d->info.classes > 1 && single == groups) {
-        warn(report,
-             "every group holds one class only: what sets groups apart (instrument, day) cannot be told from the class");
-    }
-    if (d->group && groups < 2) {
-        warn(report, "there is one group only: cross-validation by group is not possible");
     }
     if (most_peak - least_peak > 2) {
         warn(report,
@@ -217,6 +206,17 @@ static void warn_of_layout(flim_data_report *report)
                  d->path[i], info->layout, d->path[i], info->t, info->h, info->w, d->path[i]);
         }
     }
+}
+
+/* What train_cv says of the data before it trains, and refuses if left to its defaults. */
+static flim_status find(flim_data_report *report, flim_error *err)
+{
+    FLIM_TRY(flim_find_in_groups(&report->dataset->info, report->dataset->info.groups > 1, &report->findings, err));
+    const flim_finding *refusal = flim_findings_refusal(&report->findings);
+    if (refusal && !report->refused && !(report->refused = flim_strdup(refusal->text, err))) {
+        return FLIM_ERROR_MEMORY;
+    }
+    return FLIM_OK;
 }
 
 /* ---- making it */
@@ -280,6 +280,7 @@ flim_status flim_data_report_create(const char *const *paths, int n_paths, const
                 flim_strprintf(err, "%" PRId64 " of %" PRId64 " cells are bad", report->bad, report->dataset->info.n);
         }
         FLIM_TRY_DONE(make_table(report, summary, err));
+        FLIM_TRY_DONE(find(report, err));
         warn_of_content(report);
         warn_of_layout(report);
     }
@@ -305,6 +306,7 @@ void flim_data_report_free(flim_data_report *report)
     for (int i = 0; i < report->n_warnings; i++) {
         flim_free(report->warning[i]);
     }
+    flim_findings_free(&report->findings);
     flim_dataset_close(report->dataset);
     flim_free(report->path);
     flim_free(report->refused);

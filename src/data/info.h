@@ -13,6 +13,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "data/findings.h"
 #include "data/scan.h"
 #include "formats/json.h"
 
@@ -41,6 +42,7 @@ typedef struct flim_data_report {
     flim_bad_cell *listed; /* the first of them, in order */
     int n_warnings;
     char **warning; /* with the notes of opening */
+    flim_findings findings;
 } flim_data_report;
 
 typedef struct flim_data_report_options {

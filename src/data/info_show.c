@@ -90,6 +90,7 @@ void flim_data_report_print(const flim_data_report *report, FILE *out)
             fprintf(out, "  range    %g ns, %.4g ns a bin\n", info->time_range_ns, info->time_range_ns / info->t);
         }
         print_table(report, out);
+        flim_findings_print(&report->findings, out);
     }
     if (report->n_warnings || report->bad) {
         fprintf(out, "\n");
@@ -180,6 +181,7 @@ flim_json *flim_data_report_json(const flim_data_report *report)
             flim_json_add(bad, one);
         }
         flim_json_set(json, "bad_cells", bad);
+        flim_json_set(json, "findings", flim_findings_json(&report->findings));
     }
     for (int i = 0; i < report->n_warnings; i++) {
         flim_json_add_string(warnings, report->warning[i]);

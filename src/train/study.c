@@ -45,6 +45,7 @@ flim_status flim_study_scan(flim_study *study, const flim_settings *settings, co
 void flim_study_close(flim_study *study)
 {
     flim_splits_free(&study->splits);
+    flim_findings_free(&study->findings);
     flim_dataset_close(study->dataset);
     flim_free(study->summary);
     flim_free(study->decay);
@@ -124,5 +125,18 @@ flim_status flim_study_split(flim_study *study, const flim_settings *s, const fl
                          study->splits.n_folds);
     }
     flim_splits_table(&study->splits, &study->split_data, s->dry_run ? &result : log);
-    return flim_study_warn_of_copies(study, log, err);
+    return FLIM_OK;
+}
+
+/* ---- findings ---- */
+
+flim_status flim_study_check(flim_study *study, const flim_settings *s, const flim_log *log, flim_error *err)
+{
+    const bool by_group =
+        study->splits.mode != FLIM_SPLIT_STRATIFIED || s->holdout_group.n > 0 || s->sampler == FLIM_SAMPLER_GROUP_BALANCED;
+    FLIM_TRY(flim_find_in_groups(study->info, by_group, &study->findings, err));
+    flim_findings_log(&study->findings, 0, log);
+    FLIM_TRY(flim_study_warn_of_copies(study, log, err));
+    const flim_finding *refusal = flim_findings_refusal(&study->findings);
+    return refusal ? flim_fail(err, FLIM_ERROR_DATA, "%s: %s", study->info->path[0], refusal->text) : FLIM_OK;
 }

@@ -1,12 +1,13 @@
 /* A study: the data set of a run, what a scan saw of it, and its folds.
  *
- * For: train_cv.  open, scan, split, in this order; then it does not change.
- * Owns: the data set, the scan's results and the folds; flim_study_close.
+ * For: train_cv.  open, scan, split, check, in this order; then it does not change.
+ * Owns: the data set, the scan's results, the folds and the findings; flim_study_close.
  * Errors: FLIM_ERROR_DATA for files and folds, FLIM_ERROR_USAGE for flags that disagree with them; FLIM_INTERRUPTED.
  */
 #ifndef FLIM_TRAIN_STUDY_H
 #define FLIM_TRAIN_STUDY_H
 
+#include "data/findings.h"
 #include "flim/dataset.h"
 #include "flim/settings.h"
 #include "flim/split.h"
@@ -20,6 +21,7 @@ typedef struct flim_study {
     double *decay; /* (n,T) summed over the mask; likewise */
     flim_split_data split_data; /* views into info */
     flim_splits splits;
+    flim_findings findings; /* what is odd in data and folds */
 } flim_study;
 
 /* settings->data; cache: where decoded cells stay. */
@@ -28,9 +30,11 @@ flim_status flim_study_open(flim_study *study, const flim_settings *settings, fl
 /* Reads every cell once, unless --no-scan. */
 flim_status flim_study_scan(flim_study *study, const flim_settings *settings, const volatile int *stop, const flim_log *log,
                             flim_error *err);
-/* The folds: made, or read from --splits or the run folder; logs their table, and cells that are tested as copies. */
+/* The folds: made, or read from --splits or the run folder; logs their table. */
 flim_status flim_study_split(flim_study *study, const flim_settings *settings, const flim_train_hooks *hooks,
                              const flim_log *log, flim_error *err);
+/* Fills and logs study->findings.  FLIM_ERROR_DATA if one of them is an error. */
+flim_status flim_study_check(flim_study *study, const flim_settings *settings, const flim_log *log, flim_error *err);
 void flim_study_close(flim_study *study); /* zeroed is allowed */
 
 /* duplicate_cells.c: warns if cells that are copies of each other are tested in different folds.  Nothing without a scan. */

@@ -113,7 +113,7 @@ static void set_undefined(summary *s)
     }
 }
 
-static flim_status write_json(const flim_run *run, const summary *s, flim_error *err)
+static flim_status write_json(const flim_run *run, const flim_findings *findings, const summary *s, flim_error *err)
 {
     char path[FLIM_PATH_MAX];
     flim_json *json = flim_json_object(), *folds = flim_json_array(), *baselines = NULL;
@@ -143,6 +143,7 @@ static flim_status write_json(const flim_run *run, const summary *s, flim_error 
             flim_json_set(baselines, flim_baseline_name(b), flim_metrics_json(s->baseline[b].value));
         }
     }
+    flim_json_set(json, "findings", flim_findings_json(findings));
     flim_status status = FLIM_OK;
     FLIM_TRY_DONE(flim_run_folder_path(run, "summary.json", path, err));
     status = flim_json_write(json, path, err);
@@ -258,7 +259,7 @@ flim_status flim_run_summary(const flim_run *run, const flim_study *study, flim_
         set_undefined(&s);
     }
     if (any) {
-        FLIM_TRY_DONE(write_json(run, &s, err));
+        FLIM_TRY_DONE(write_json(run, &study->findings, &s, err));
         FLIM_TRY_DONE(write_csv(run, &s, err));
         print_table(run, study->info->classes, &s);
     }

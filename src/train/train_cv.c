@@ -36,6 +36,7 @@ static flim_status dry_run(flim_run *run, flim_study *study, flim_error *err)
     FLIM_TRY(open_study(run, &none, study, err));
     FLIM_TRY(flim_run_go_on(run, err));
     FLIM_TRY(flim_study_split(study, run->settings, run->hooks, &run->log, err));
+    FLIM_TRY(flim_study_check(study, run->settings, &run->log, err));
     return flim_run_go_on(run, err);
 }
 
@@ -49,6 +50,7 @@ static flim_status prepare(flim_run *run, flim_study *study, flim_trainer *train
     FLIM_TRY(resume ? flim_resume_check_data(run, err) : FLIM_OK);
     FLIM_TRY(flim_run_go_on(run, err));
     FLIM_TRY(flim_study_split(study, run->settings, run->hooks, &run->log, err));
+    FLIM_TRY(flim_study_check(study, run->settings, &run->log, err));
     FLIM_TRY(flim_run_build_network(run, study, trainer, err));
     FLIM_TRY(flim_run_go_on(run, err));
     FLIM_TRY(flim_run_make_program(run, study, trainer, false, err));

@@ -612,9 +612,7 @@ static void groups_of_every_storage(void **state)
                                 : H5T_STR_NULLPAD,
                        i == 1 || i == 3 ? H5T_CSET_ASCII : H5T_CSET_UTF8);
         H5Fclose(file);
-        log_text log = {0};
-        flim_log sink = {log_line, &log};
-        flim_dataset *d = open_good(path, &(flim_dataset_options){.need_groups = true, .log = &sink});
+        flim_dataset *d = open_good(path, &(flim_dataset_options){.need_groups = true});
         const flim_dataset_info *info = flim_dataset_get_info(d);
         assert_int_equal(info->groups, blanks ? 6 : 5);
         for (int j = 0; blanks && j < 6; j++) {
@@ -624,10 +622,6 @@ static void groups_of_every_storage(void **state)
             const char *name = info->group_name[info->group[j]];
             assert_int_equal(strncmp(name, donor[j], blanks ? 20 : 2), 0);
         }
-        if (blanks) {
-            assert_non_null(strstr(log.text, "'D1' and 'D1 ' differ only by blanks or case"));
-        }
-        assert_non_null(strstr(log.text, "'d1'"));
         flim_dataset_close(d);
     }
     /* integers: sorted by value, named by attribute where that fits */

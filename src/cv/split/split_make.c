@@ -7,6 +7,7 @@
 
 #include "core/alloc.h"
 #include "core/parse.h"
+#include "core/spelling.h"
 #include "core/try.h"
 #include "cv/split/split_internal.h"
 #include "flim/dataset.h"
@@ -46,6 +47,73 @@ static flim_status check_input(const flim_split_data *data, const flim_split_req
     return FLIM_OK;
 }
 
+/* Fills alike (groups) with the groups whose names are `wanted` in another spelling; *first gets one of them, -1 = none. */
+static flim_status find_alike(const flim_split_data *data, const char *wanted, bool *alike, int64_t *first, flim_error *err)
+{
+    flim_status status = FLIM_OK;
+    char *key = flim_text_folded(wanted, FLIM_SPELLING_ALL, err);
+    *first = -1;
+    FLIM_TRY_DONE(key ? FLIM_OK : FLIM_ERROR_MEMORY);
+    for (int64_t g = 0; g < data->groups; g++) {
+        char buffer[32];
+        const char *name = flim_split_group(data, g, buffer);
+        char *folded = flim_text_folded(name, FLIM_SPELLING_ALL, err);
+        FLIM_TRY_DONE(folded ? FLIM_OK : FLIM_ERROR_MEMORY);
+        alike[g] = strcmp(folded, key) == 0 && strcmp(name, wanted) != 0;
+        *first = *first < 0 && alike[g] ? g : *first;
+        flim_free(folded);
+    }
+done:
+    flim_free(key);
+    return status;
+}
+
+static flim_status no_such_group(const flim_split_data *data, const char *wanted, int64_t alike, flim_error *err)
+{
+    char buffer[32], name[256], difference[256] = "";
+    const char *near = alike >= 0         ? flim_split_group(data, alike, buffer)
+                       : data->group_name ? flim_nearest(wanted, data->group_name, (int)data->groups)
+                                          : NULL;
+    if (alike >= 0) {
+        FLIM_TRY(flim_spelling_difference(wanted, near, difference, err));
+    }
+    flim_text_escaped(near ? near : "", name, sizeof name);
+    return flim_fail(err, FLIM_ERROR_USAGE, "holdout_group '%s': no such group among the %" PRId64 " of the data%s%s%s%s%s",
+                     wanted, data->groups, near ? ", did you mean '" : "", name, near ? "'" : "",
+                     alike >= 0 ? ", which differs only by "
+                     : near     ? "?"
+                                : "",
+                     difference);
+}
+
+/* A group that is held out leaves no other spelling of its name behind unsaid. */
+static flim_status warn_of_alike(const flim_split_data *data, const flim_split_request *request, const bool *held_out,
+                                 flim_error *err)
+{
+    flim_status status = FLIM_OK;
+    int64_t first;
+    bool *alike = flim_alloc((size_t)data->groups, sizeof *alike, err); /* (groups) */
+    FLIM_TRY_DONE(alike ? FLIM_OK : FLIM_ERROR_MEMORY);
+    for (int i = 0; i < request->n_holdout; i++) {
+        const char *wanted = request->holdout_group[i];
+        FLIM_TRY_DONE(find_alike(data, wanted, alike, &first, err));
+        for (int64_t g = 0; first >= 0 && g < data->groups; g++) {
+            char buffer[32], name[256], difference[256];
+            if (alike[g] && !held_out[g]) {
+                FLIM_TRY_DONE(flim_spelling_difference(wanted, flim_split_group(data, g, buffer), difference, err));
+                flim_text_escaped(flim_split_group(data, g, buffer), name, sizeof name);
+                flim_log_line(request->log, FLIM_LOG_WARNING,
+                              "holdout_group '%s': group '%s' differs only by %s and is not held out: if it is the same "
+                              "donor, the folds train on what is held out",
+                              wanted, name, difference);
+            }
+        }
+    }
+done:
+    flim_free(alike);
+    return status;
+}
+
 /* held_out (groups) is filled from the names asked for. */
 static flim_status find_holdout(const flim_split_data *data, const flim_split_request *request, bool *held_out,
                                 flim_error *err)
@@ -62,14 +130,14 @@ static flim_status find_holdout(const flim_split_data *data, const flim_split_re
             held_out[g] = held_out[g] || found;
         }
         if (!found) {
-            return flim_fail(err, FLIM_ERROR_USAGE,
-                             "holdout_group '%s': no such group among the %" PRId64 " of the data%s%s%s", wanted,
-                             data->groups, data->group_name ? ", did you mean '" : "",
-                             data->group_name ? flim_nearest(wanted, data->group_name, (int)data->groups) : "",
-                             data->group_name ? "'?" : "");
+            int64_t near = -1;
+            bool *alike = flim_alloc((size_t)data->groups, sizeof *alike, err);
+            const flim_status status = alike ? find_alike(data, wanted, alike, &near, err) : FLIM_ERROR_MEMORY;
+            flim_free(alike);
+            return status == FLIM_OK ? no_such_group(data, wanted, near, err) : status;
         }
     }
-    return FLIM_OK;
+    return request->n_holdout ? warn_of_alike(data, request, held_out, err) : FLIM_OK;
 }
 
 /* auto's rule, and what every mode needs: two classes, enough cells, enough groups. */

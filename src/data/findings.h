@@ -1,0 +1,88 @@
+/* What is odd in data before anything is trained on it: one list, with counts and the first cells.
+ *
+ * For: flim_info shows it as a table, train_cv as one line each before it trains, and in summary.json.  Checks add to it; a
+ *      check is a function over plain arrays or over what the scan saw of each cell, and says nothing of what is as it
+ *      should be.
+ * Owns: the list owns its items and texts; flim_findings_free.
+ * Errors: FLIM_ERROR_MEMORY.  A finding is no error; train_cv refuses data with one of severity FLIM_FINDING_ERROR.
+ */
+#ifndef FLIM_DATA_FINDINGS_H
+#define FLIM_DATA_FINDINGS_H
+
+#include <stdint.h>
+#include <stdio.h>
+
+#include "flim/dataset.h"
+#include "formats/json.h"
+
+/* X(enum, word): the word is what tables and JSON call it. */
+#define FLIM_FINDING_KINDS(X)                                                                                                \
+    X(FLIM_FINDING_GROUP_MISSING, group_missing)                                                                             \
+    X(FLIM_FINDING_GROUP_DOUBTFUL, group_doubtful)                                                                           \
+    X(FLIM_FINDING_GROUPS_ALIKE, groups_alike)                                                                               \
+    X(FLIM_FINDING_ONE_GROUP, one_group)                                                                                     \
+    X(FLIM_FINDING_GROUPS_OF_ONE_CELL, groups_of_one_cell)                                                                   \
+    X(FLIM_FINDING_GROUPS_OF_ONE_CLASS, groups_of_one_class)
+
+typedef enum flim_finding_kind {
+#define FLIM_FINDING_ENUM(name, word) name,
+    FLIM_FINDING_KINDS(FLIM_FINDING_ENUM)
+#undef FLIM_FINDING_ENUM
+        FLIM_N_FINDING_KINDS
+} flim_finding_kind;
+
+typedef enum flim_finding_severity { FLIM_FINDING_NOTE, FLIM_FINDING_WARNING, FLIM_FINDING_ERROR } flim_finding_severity;
+
+/* Cells that a check met: how many, and the first of them. */
+enum { FLIM_FINDING_CELLS = 5 };
+typedef struct flim_found {
+    int64_t count;
+    int64_t cell[FLIM_FINDING_CELLS];
+} flim_found;
+
+static inline void flim_found_cell(flim_found *found, int64_t cell)
+{
+    if (found->count < FLIM_FINDING_CELLS) {
+        found->cell[found->count] = cell;
+    }
+    found->count++;
+}
+
+typedef struct flim_finding {
+    flim_finding_kind kind;
+    flim_finding_severity severity;
+    flim_found cells; /* count 0: it is of no cell in particular */
+    char *text; /* one line */
+} flim_finding;
+
+typedef struct flim_findings {
+    flim_finding *item; /* (n) in the order in which they were added */
+    int n, capacity;
+} flim_findings;
+
+void flim_findings_free(flim_findings *findings); /* zeroed is allowed; leaves it so */
+
+const char *flim_finding_name(flim_finding_kind kind);
+const char *flim_finding_severity_name(flim_finding_severity severity);
+
+/* cells may be NULL: of no cell in particular. */
+flim_status flim_findings_add(flim_findings *findings, flim_finding_kind kind, flim_finding_severity severity,
+                              const flim_found *cells, flim_error *err, const char *format, ...) FLIM_PRINTF(6, 7);
+
+/* The first of severity FLIM_FINDING_ERROR, NULL if there is none. */
+const flim_finding *flim_findings_refusal(const flim_findings *findings);
+
+/* Logs the findings from number `from` on, one line each. */
+void flim_findings_log(const flim_findings *findings, int from, const flim_log *log);
+/* The table: kind, severity, cells, first cells, and below each the text. */
+void flim_findings_print(const flim_findings *findings, FILE *out);
+/* [{"kind", "severity", "count", "cells": [], "text"}]; the caller's. */
+flim_json *flim_findings_json(const flim_findings *findings);
+
+/* ---- group_findings.c: needs n, group, groups and group_name of info; label if there are labels; nothing without groups */
+
+/* Cells whose group is missing, groups that may stand for "missing", names that look alike, groups of one cell or class.
+ * by_group: folds are made by group, or may be: then a missing group is an error, else a warning. */
+flim_status flim_find_in_groups(const flim_dataset_info *info, bool by_group, flim_findings *out, flim_error *err);
+
+#endif

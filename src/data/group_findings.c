@@ -1,0 +1,333 @@
+/* What is odd in /group: donors that are missing, written in two ways, or too few or too many to split by. */
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/alloc.h"
+#include "core/spelling.h"
+#include "core/try.h"
+#include "data/findings.h"
+
+enum { SHOWN = 4, NAME_TEXT = 64 };
+
+/* ---- missing */
+
+typedef enum presence { PRESENT, DOUBTFUL, MISSING } presence;
+
+/* A group's name as a number; false if it is none. */
+static bool as_number(const char *name, int64_t *value)
+{
+    char *end;
+    errno = 0;
+    *value = strtoll(name, &end, 10);
+    return errno == 0 && end != name && *end == '\0' && !isspace((unsigned char)name[0]);
+}
+
+/* Of groups that are all numbers: the numbers that stand out among them. */
+typedef struct numbers {
+    bool all; /* groups are numbers */
+    int64_t least_plain, most_plain; /* among those that no program writes for "missing" */
+} numbers;
+
+static bool is_negative_code(int64_t v)
+{
+    return v == -1 || v == -9 || v == -99 || v == -999 || v == -9999 || v == -99999 || v == -128 || v == -32768;
+}
+
+static bool is_largest(int64_t v)
+{
+    return v == 255 || v == 65535 || v == INT32_MAX || v == INT64_MAX;
+}
+
+/* What programs leave where nothing was written: NULL for an ordinary number. */
+static const char *fill_of(int64_t v)
+{
+    static const struct {
+        int64_t value;
+        const char *words;
+    } fills[] = {{INT64_MIN, "the least 64-bit integer, which stands for missing"},
+                 {INT64_MIN + 2, "netCDF's fill value of 64-bit integers"},
+                 {INT32_MIN, "the least 32-bit integer, R's NA"},
+                 {INT32_MIN + 1, "netCDF's fill value of 32-bit integers"},
+                 {UINT32_MAX, "netCDF's fill value of unsigned 32-bit integers"},
+                 {INT16_MIN + 1, "netCDF's fill value of 16-bit integers"},
+                 {INT8_MIN + 1, "netCDF's fill value of bytes"}};
+    for (size_t i = 0; i < sizeof fills / sizeof fills[0]; i++) {
+        if (fills[i].value == v) {
+            return fills[i].words;
+        }
+    }
+    return NULL;
+}
+
+static numbers numbers_of(const flim_dataset_info *info)
+{
+    numbers n = {.all = true, .least_plain = INT64_MAX, .most_plain = INT64_MIN};
+    for (int64_t g = 0; g < info->groups && n.all; g++) {
+        int64_t v;
+        n.all = as_number(info->group_name[g], &v);
+        if (n.all && !fill_of(v) && !is_negative_code(v) && !is_largest(v)) {
+            n.least_plain = v < n.least_plain ? v : n.least_plain;
+            n.most_plain = v > n.most_plain ? v : n.most_plain;
+        }
+    }
+    return n;
+}
+
+/* A code stands out if no other number is near: -1 among numbers from 0 on, 255 among numbers below 128. */
+static presence presence_of_number(int64_t v, const numbers *all)
+{
+    const bool small = v == INT16_MIN + 1 || v == INT8_MIN + 1; /* numbers that people may write, too */
+    const bool plain = all->least_plain <= all->most_plain, no_negative = plain && all->least_plain >= 0;
+    if (fill_of(v) && !(small && !(all->all && no_negative))) {
+        return MISSING;
+    }
+    if (!all->all || !plain) {
+        return PRESENT;
+    }
+    return (is_negative_code(v) && no_negative) || (is_largest(v) && all->most_plain < v / 2) ? DOUBTFUL : PRESENT;
+}
+
+/* folded: blanks and invisible characters dropped, lower case, no quotes. */
+static presence presence_of_text(const char *folded)
+{
+    static const char *const words[] = {"nan",       "na",           "n/a",        "n.a.",    "n.a",          "<na>",
+                                        "#n/a",      "#na",          "none",       "null",    "<null>",       "nil",
+                                        "nat",       "nd",           "n/d",        "unknown", "unkn",         "unk",
+                                        "undefined", "undetermined", "unassigned", "missing", "notavailable", "notapplicable",
+                                        "nogroup",   "nodonor",      "nopatient",  "tbd",     "empty",        ".",
+                                        "?",         "??",           "???",        "-",       "--",           "---",
+                                        "_",         "<none>",       "unspecified"};
+    if (!folded[0]) {
+        return MISSING;
+    }
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        if (strcmp(words[i], folded) == 0) {
+            return DOUBTFUL;
+        }
+    }
+    return PRESENT;
+}
+
+static flim_status find_presence(const flim_dataset_info *info, presence *is, flim_error *err)
+{
+    const numbers all = numbers_of(info);
+    const unsigned how = FLIM_SPELLING_BLANKS | FLIM_SPELLING_CASE | FLIM_SPELLING_INVISIBLE | FLIM_SPELLING_QUOTES;
+    for (int64_t g = 0; g < info->groups; g++) {
+        int64_t v;
+        if (as_number(info->group_name[g], &v)) {
+            is[g] = presence_of_number(v, &all);
+            continue;
+        }
+        char *folded = flim_text_folded(info->group_name[g], how, err);
+        if (!folded) {
+            return FLIM_ERROR_MEMORY;
+        }
+        is[g] = presence_of_text(folded);
+        flim_free(folded);
+    }
+    return FLIM_OK;
+}
+
+/* "'nan', '?' and 3 more" of the groups that are as `wanted` says. */
+static void name_groups(const flim_dataset_info *info, const presence *is, presence wanted, char *text, size_t size)
+{
+    int64_t met = 0;
+    size_t used = 0;
+    text[0] = '\0';
+    for (int64_t g = 0; g < info->groups; g++) {
+        if (is[g] == wanted && met++ < SHOWN) {
+            char name[NAME_TEXT];
+            flim_text_escaped(info->group_name[g], name, sizeof name);
+            used += (size_t)snprintf(text + used, size - used, "%s'%s'", met > 1 ? ", " : "", name);
+        }
+    }
+    if (met > SHOWN) {
+        snprintf(text + used, size - used, " and %" PRId64 " more", met - SHOWN);
+    }
+}
+
+static flim_status report_missing(const flim_dataset_info *info, const presence *is, bool by_group, flim_findings *out,
+                                  flim_error *err)
+{
+    flim_found missing = {0}, doubtful = {0};
+    char names[SHOWN * (NAME_TEXT + 4) + 32], about[128] = "";
+    for (int64_t i = 0; i < info->n; i++) {
+        if (is[info->group[i]] != PRESENT) {
+            flim_found_cell(is[info->group[i]] == MISSING ? &missing : &doubtful, i);
+        }
+    }
+    if (missing.count) {
+        int64_t v;
+        const char *name = info->group_name[info->group[missing.cell[0]]];
+        if (as_number(name, &v) && fill_of(v)) {
+            snprintf(about, sizeof about, ", %s", fill_of(v));
+        }
+        name_groups(info, is, MISSING, names, sizeof names);
+        FLIM_TRY(flim_findings_add(
+            out, FLIM_FINDING_GROUP_MISSING, by_group ? FLIM_FINDING_ERROR : FLIM_FINDING_WARNING, &missing, err,
+            "%" PRId64 " of %" PRId64 " cells have no group: /group is %s%s in them, cell %" PRId64
+            " first; expected a name per cell, since cells without one would be one more donor: name their donor, leave them "
+            "out, or use --cv stratified",
+            missing.count, info->n, names, about, missing.cell[0]));
+    }
+    if (doubtful.count) {
+        name_groups(info, is, DOUBTFUL, names, sizeof names);
+        FLIM_TRY(
+            flim_findings_add(out, FLIM_FINDING_GROUP_DOUBTFUL, FLIM_FINDING_WARNING, &doubtful, err,
+                              "%" PRId64 " of %" PRId64
+                              " cells have the group %s, which programs write for a missing value: all of them are taken "
+                              "as one donor; is that so?",
+                              doubtful.count, info->n, names));
+    }
+    return FLIM_OK;
+}
+
+/* ---- names that look alike */
+
+typedef struct folded_name {
+    char *text;
+    int64_t group;
+} folded_name;
+
+static int by_text(const void *a, const void *b)
+{
+    const folded_name *x = a, *y = b;
+    const int order = strcmp(x->text, y->text);
+    return order ? order : (x->group > y->group) - (x->group < y->group);
+}
+
+/* "'D3' and '\ufeffD3' (invisible characters)" */
+static flim_status pair_text(const char *a, const char *b, char *text, size_t size, size_t *used, flim_error *err)
+{
+    char first[NAME_TEXT], second[NAME_TEXT], difference[256];
+    flim_text_escaped(a, first, sizeof first);
+    flim_text_escaped(b, second, sizeof second);
+    FLIM_TRY(flim_spelling_difference(a, b, difference, err));
+    if (*used < size) {
+        *used += (size_t)snprintf(text + *used, size - *used, "%s'%s' and '%s' differ only by %s", *used ? "; " : "", first,
+                                  second, difference);
+    }
+    return FLIM_OK;
+}
+
+/* name (groups): sorted by their folded text. */
+static flim_status report_alike(const flim_dataset_info *info, const folded_name *name, const presence *is,
+                                flim_findings *out, flim_error *err)
+{
+    flim_status status = FLIM_OK;
+    char pairs[SHOWN * (2 * NAME_TEXT + 300)];
+    size_t used = 0;
+    int64_t met = 0;
+    flim_found cells = {0};
+    bool *alike = flim_alloc((size_t)info->groups, sizeof *alike, err); /* (groups) a name like the one before */
+    FLIM_TRY_DONE(alike ? FLIM_OK : FLIM_ERROR_MEMORY);
+    for (int64_t i = 1; i < info->groups; i++) {
+        const int64_t a = name[i - 1].group, b = name[i].group;
+        if (is[a] == MISSING || is[b] == MISSING || strcmp(name[i - 1].text, name[i].text) != 0) {
+            continue;
+        }
+        alike[b] = true;
+        if (met++ < SHOWN) {
+            FLIM_TRY_DONE(pair_text(info->group_name[a], info->group_name[b], pairs, sizeof pairs, &used, err));
+        }
+    }
+    if (met == 0) {
+        goto done;
+    }
+    for (int64_t i = 0; i < info->n; i++) {
+        if (alike[info->group[i]]) {
+            flim_found_cell(&cells, i);
+        }
+    }
+    if (met > SHOWN && used < sizeof pairs) {
+        snprintf(pairs + used, sizeof pairs - used, "; and %" PRId64 " more", met - SHOWN);
+    }
+    status = flim_findings_add(out, FLIM_FINDING_GROUPS_ALIKE, FLIM_FINDING_WARNING, &cells, err,
+                               "groups %s: they are kept apart; are they one donor?", pairs);
+done:
+    flim_free(alike);
+    return status;
+}
+
+static flim_status find_alike(const flim_dataset_info *info, const presence *is, flim_findings *out, flim_error *err)
+{
+    flim_status status = FLIM_OK;
+    folded_name *name = flim_alloc((size_t)info->groups, sizeof *name, err);
+    FLIM_TRY_DONE(name ? FLIM_OK : FLIM_ERROR_MEMORY);
+    for (int64_t g = 0; g < info->groups; g++) {
+        name[g] = (folded_name){flim_text_folded(info->group_name[g], FLIM_SPELLING_ALL, err), g};
+        FLIM_TRY_DONE(name[g].text ? FLIM_OK : FLIM_ERROR_MEMORY);
+    }
+    qsort(name, (size_t)info->groups, sizeof *name, by_text);
+    status = report_alike(info, name, is, out, err);
+done:
+    for (int64_t g = 0; name && g < info->groups; g++) {
+        flim_free(name[g].text);
+    }
+    flim_free(name);
+    return status;
+}
+
+/* ---- how many cells and classes a group has */
+
+static flim_status find_sizes(const flim_dataset_info *info, flim_findings *out, flim_error *err)
+{
+    flim_status status = FLIM_OK;
+    int64_t *cells = flim_alloc((size_t)info->groups, sizeof *cells, err);
+    int32_t *label = flim_alloc((size_t)info->groups, sizeof *label, err); /* of its cells; -1 = several */
+    int64_t alone = 0, one_class = 0;
+    flim_found lonely = {0};
+    FLIM_TRY_DONE(cells && label ? FLIM_OK : FLIM_ERROR_MEMORY);
+    for (int64_t i = 0; i < info->n; i++) {
+        const int64_t g = info->group[i];
+        const int32_t k = info->label ? info->label[i] : -1;
+        label[g] = cells[g]++ == 0 || label[g] == k ? k : -1;
+    }
+    for (int64_t g = 0; g < info->groups; g++) {
+        alone += cells[g] == 1;
+        one_class += label[g] >= 0;
+    }
+    if (info->groups == 1) {
+        FLIM_TRY_DONE(flim_findings_add(out, FLIM_FINDING_ONE_GROUP, FLIM_FINDING_WARNING, NULL, err,
+                                        "all cells are of one group: cross-validation by group is not possible"));
+    } else if (info->n > 2 && 2 * alone > info->n) {
+        for (int64_t i = 0; i < info->n; i++) {
+            if (cells[info->group[i]] == 1) {
+                flim_found_cell(&lonely, i);
+            }
+        }
+        status = flim_findings_add(out, FLIM_FINDING_GROUPS_OF_ONE_CELL, FLIM_FINDING_WARNING, &lonely, err,
+                                   "%" PRId64 " of %" PRId64
+                                   " groups have one cell only: folds by group are then folds by cell, and cells of one "
+                                   "donor may be in training and test sets alike; does /group number cells?",
+                                   alone, info->groups);
+    } else if (info->classes > 1 && one_class == info->groups) {
+        status = flim_findings_add(out, FLIM_FINDING_GROUPS_OF_ONE_CLASS, FLIM_FINDING_WARNING, NULL, err,
+                                   "every group has one class only: what sets groups apart (instrument, day) cannot be told "
+                                   "from the class");
+    }
+done:
+    flim_free(cells);
+    flim_free(label);
+    return status;
+}
+
+flim_status flim_find_in_groups(const flim_dataset_info *info, bool by_group, flim_findings *out, flim_error *err)
+{
+    flim_status status = FLIM_OK;
+    if (!info->group) {
+        return FLIM_OK;
+    }
+    presence *is = flim_alloc((size_t)info->groups, sizeof *is, err); /* (groups) */
+    FLIM_TRY_DONE(is ? find_presence(info, is, err) : FLIM_ERROR_MEMORY);
+    FLIM_TRY_DONE(report_missing(info, is, by_group, out, err));
+    FLIM_TRY_DONE(find_alike(info, is, out, err));
+    status = find_sizes(info, out, err);
+done:
+    flim_free(is);
+    return status;
+}
