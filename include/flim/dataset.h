@@ -95,6 +95,7 @@ typedef struct flim_cell_summary {
     int32_t peak_bin; /* of the decay summed over the cell; -1 where all is zero */
     double max_count;
     int32_t count_bytes; /* that a voxel needs: 1 or 2 as an unsigned integer, 4 where only a float holds them all */
+    uint64_t hash; /* of mask and counts inside it: equal cells have the same in every file; 0 = no photon inside */
 } flim_cell_summary;
 
 /* The first file that was written to since it was opened, whatever else became of its name; NULL = none. */

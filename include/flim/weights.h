@@ -8,6 +8,7 @@
 #define FLIM_WEIGHTS_H
 
 #include "flim/network.h"
+#include "flim/provenance.h"
 
 typedef struct flim_weights_info {
     bool has_metadata; /* this program's own: Python's {"format": "pt"} does not count */
@@ -17,10 +18,12 @@ typedef struct flim_weights_info {
     bool mask_counts; /* trained on counts that were zeroed outside the mask, by the preprocessing */
 } flim_weights_info;
 
-/* Writes parameters (P) and statistics (S); statistics NULL leaves the running statistics out (gradients files).
- * class_names: (net->classes) or NULL.  mask_counts: as in flim_weights_info. */
-flim_status flim_weights_write(const char *path, const flim_network *net, const char *const *class_names, bool mask_counts,
+/* Writes parameters (P) and statistics (S); statistics NULL leaves the running statistics out (gradients files).  about may
+ * be NULL; of one that is not known (is_known) the class names (none, or net->classes) and mask_counts are written. */
+flim_status flim_weights_write(const char *path, const flim_network *net, const flim_provenance *about,
                                const float *parameters, const float *statistics, flim_error *err);
+/* What the metadata's key "preprocessing" says. */
+const char *flim_preprocessing_name(bool mask_counts);
 
 /* Reads shapes and metadata only. */
 flim_status flim_weights_probe(const char *path, flim_weights_info *out, flim_error *err);

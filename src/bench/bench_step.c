@@ -248,7 +248,7 @@ static flim_status write_gradients(bench *b, flim_error *err)
     }
     flim_status status = FLIM_OK;
     FLIM_TRY_DONE(flim_program_read(b->program, FLIM_STATE_GRADIENTS, gradients, err));
-    status = flim_weights_write(b->o->grads_out, &b->net, NULL, false, gradients, NULL, err);
+    status = flim_weights_write(b->o->grads_out, &b->net, NULL, gradients, NULL, err);
 done:
     flim_free(gradients);
     return status;
@@ -302,8 +302,13 @@ static flim_status write_weights(bench *b, flim_error *err)
     const bool named = data && data->classes == b->net.classes;
     FLIM_TRY(flim_program_read(b->program, FLIM_STATE_PARAMETERS, b->parameters, err));
     FLIM_TRY(flim_program_read(b->program, FLIM_STATE_STATISTICS, b->statistics, err));
-    return flim_weights_write(b->o->weights_out, &b->net, named ? data->class_name : NULL, false, b->parameters,
-                              b->statistics, err);
+    flim_provenance about = {.fold = -1};
+    flim_status status = FLIM_OK;
+    FLIM_TRY_DONE(named ? flim_provenance_set_classes(&about, data->classes, data->class_name, err) : FLIM_OK);
+    status = flim_weights_write(b->o->weights_out, &b->net, &about, b->parameters, b->statistics, err);
+done:
+    flim_provenance_free(&about);
+    return status;
 }
 
 typedef struct summary {

@@ -84,3 +84,47 @@ char *flim_base64(const void *bytes, size_t count, flim_error *err)
     }
     return text; /* flim_alloc has zeroed what follows */
 }
+
+/* 0..63, or 64 for what is no digit. */
+static unsigned base64_value(char c)
+{
+    if (c >= 'A' && c <= 'Z') {
+        return (unsigned)(c - 'A');
+    }
+    if (c >= 'a' && c <= 'z') {
+        return (unsigned)(c - 'a') + 26;
+    }
+    if (c >= '0' && c <= '9') {
+        return (unsigned)(c - '0') + 52;
+    }
+    return c == '+' ? 62 : c == '/' ? 63 : 64;
+}
+
+flim_status flim_base64_decode(const char *text, unsigned char **bytes, size_t *count, flim_error *err)
+{
+    const size_t length = strlen(text);
+    const size_t padding = length < 2 || text[length - 1] != '=' ? 0 : text[length - 2] != '=' ? 1 : 2;
+    bool whole = length % 4 == 0;
+    *count = whole ? length / 4 * 3 - padding : 0;
+    *bytes = flim_alloc(*count, 1, err);
+    if (!*bytes) {
+        return FLIM_ERROR_MEMORY;
+    }
+    for (size_t i = 0, at = 0; whole && i < length; i += 4) {
+        unsigned word = 0;
+        for (size_t k = 0; k < 4; k++) {
+            const unsigned value = i + k >= length - padding ? 0 : base64_value(text[i + k]);
+            whole = whole && value < 64;
+            word = word << 6 | (value & 63);
+        }
+        for (int shift = 16; shift >= 0 && at < *count; shift -= 8) {
+            (*bytes)[at++] = (unsigned char)(word >> shift);
+        }
+    }
+    if (!whole) {
+        flim_free(*bytes);
+        *bytes = NULL;
+        return flim_fail(err, FLIM_ERROR_DATA, "no base64 text");
+    }
+    return FLIM_OK;
+}

@@ -21,5 +21,7 @@ size_t flim_utf8_mark(const char *text, size_t length);
 
 /* The bytes in base64; the caller frees it with flim_free.  NULL when out of memory. */
 char *flim_base64(const void *bytes, size_t count, flim_error *err);
+/* And back: *bytes is the caller's (flim_free).  FLIM_ERROR_DATA if the text is no base64 (RFC 4648, padded). */
+flim_status flim_base64_decode(const char *text, unsigned char **bytes, size_t *count, flim_error *err);
 
 #endif

@@ -8,6 +8,7 @@
 #include "core/stop.h"
 #include "core/threads.h"
 #include "core/try.h"
+#include "data/cell_hash.h"
 #include "data/dataset_internal.h"
 
 /* Shared by the threads of one scan; bad cells are listed under `lock`. */
@@ -46,6 +47,7 @@ static void summarise(const flim_dataset *d, const float *counts, const uint8_t 
     }
     out->max_count = most;
     out->count_bytes = flim_counts_bytes(counts, d->voxels);
+    out->hash = flim_cell_hash(counts, mask, d->info.t, d->pixels);
     for (int64_t i = 0; i < d->pixels; i++) {
         out->mask_pixels += mask[i];
     }

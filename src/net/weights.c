@@ -23,19 +23,21 @@ static void set_size(flim_json *metadata, const char *key, int value)
     flim_json_set_string(metadata, key, text);
 }
 
-static flim_json *describe(const flim_network *net, const char *const *class_names, bool mask_counts)
+/* __metadata__; its own keys are those that other programs read, the provenance is this program's. */
+static flim_status describe(const flim_network *net, const flim_provenance *about, flim_json **out, flim_error *err)
 {
     flim_json *metadata = flim_json_object();
+    flim_status status = FLIM_OK;
     flim_json_set_string(metadata, "flimcv_format", FORMAT_VERSION);
     flim_json_set_string(metadata, "preset", net->preset);
     set_size(metadata, "width", net->width);
     set_size(metadata, "T", net->in[0]);
     set_size(metadata, "H", net->in[1]);
     set_size(metadata, "W", net->in[2]);
-    if (class_names) {
+    if (about && about->classes > 0) {
         flim_json *names = flim_json_array();
-        for (int i = 0; i < net->classes; i++) {
-            flim_json_add_string(names, class_names[i]);
+        for (int i = 0; i < about->classes; i++) {
+            flim_json_add_string(names, about->class_name[i]);
         }
         char *text = flim_json_text(names);
         if (text) {
@@ -46,11 +48,23 @@ static flim_json *describe(const flim_network *net, const char *const *class_nam
         flim_json_text_free(text);
         flim_json_free(names);
     }
-    flim_json_set_string(metadata, "preprocessing", mask_counts ? PREPROCESSING_MASKED : PREPROCESSING);
-    return metadata;
+    flim_json_set_string(metadata, "preprocessing", flim_preprocessing_name(about && about->mask_counts));
+    if (about && about->is_known) {
+        char *text = flim_provenance_text(about, err);
+        flim_json_set_string(metadata, "provenance", text);
+        status = text ? FLIM_OK : FLIM_ERROR_MEMORY;
+        flim_free(text);
+    }
+    *out = metadata;
+    return status;
 }
 
-flim_status flim_weights_write(const char *path, const flim_network *net, const char *const *class_names, bool mask_counts,
+const char *flim_preprocessing_name(bool mask_counts)
+{
+    return mask_counts ? PREPROCESSING_MASKED : PREPROCESSING;
+}
+
+flim_status flim_weights_write(const char *path, const flim_network *net, const flim_provenance *about,
                                const float *parameters, const float *statistics, flim_error *err)
 {
     flim_array_item items[FLIM_MAX_TENSORS];
@@ -62,9 +76,11 @@ flim_status flim_weights_write(const char *path, const flim_network *net, const 
             items[n_items++] = (flim_array_item){t->name, "F32", t->ndim, t->shape, base + t->offset};
         }
     }
-    flim_json *metadata = describe(net, class_names, mask_counts);
-    if (!metadata) {
-        return flim_fail(err, FLIM_ERROR_MEMORY, "out of host memory while %s was put together", path);
+    flim_json *metadata = NULL;
+    const flim_status status = describe(net, about, &metadata, err);
+    if (status != FLIM_OK) {
+        flim_json_free(metadata);
+        return status;
     }
     return flim_safetensors_write(path, metadata, items, n_items, err);
 }
@@ -166,6 +182,51 @@ flim_status flim_weights_probe(const char *path, flim_weights_info *out, flim_er
     FLIM_TRY(flim_safetensors_open(path, &file, err));
     const flim_status status = probe(file, path, out, err);
     flim_safetensors_close(file);
+    return status;
+}
+
+/* What a file without a block says all the same: its class names, sizes and preprocessing. */
+static flim_status from_older_keys(const flim_weights_info *info, const char *path, flim_provenance *out, flim_error *err)
+{
+    flim_json *names = NULL;
+    flim_status status = FLIM_OK;
+    *out = (flim_provenance){.fold = -1, .t = info->t, .h = info->h, .w = info->w, .mask_counts = info->mask_counts};
+    memcpy(out->preprocessing, info->preprocessing, sizeof out->preprocessing);
+    if (!info->class_names[0]) {
+        return FLIM_OK;
+    }
+    FLIM_TRY(flim_json_parse(info->class_names, strlen(info->class_names), path, &names, err));
+    const char **list = flim_alloc((size_t)info->classes, sizeof *list, err);
+    FLIM_TRY_DONE(list ? FLIM_OK : FLIM_ERROR_MEMORY);
+    for (int k = 0; k < info->classes; k++) {
+        list[k] = flim_json_string(flim_json_at(names, (size_t)k));
+    }
+    status = flim_provenance_set_classes(out, info->classes, list, err);
+done:
+    flim_free(list);
+    flim_json_free(names);
+    return status;
+}
+
+flim_status flim_provenance_read(const char *path, flim_provenance *out, flim_error *err)
+{
+    flim_safetensors *file;
+    flim_weights_info info;
+    flim_status status = FLIM_OK;
+    *out = (flim_provenance){.fold = -1};
+    FLIM_TRY(flim_safetensors_open(path, &file, err));
+    FLIM_TRY_DONE(probe(file, path, &info, err));
+    const char *text = flim_safetensors_metadata(file, "provenance");
+    status = info.has_metadata && text ? flim_provenance_parse(text, path, out, err) : from_older_keys(&info, path, out, err);
+    if (status == FLIM_OK && out->classes != 0 && out->classes != info.classes) {
+        status = flim_fail(err, FLIM_ERROR_DATA, "%s: provenance: %d classes, but head.fc2.weight has %d", path, out->classes,
+                           info.classes);
+    }
+done:
+    flim_safetensors_close(file);
+    if (status != FLIM_OK) {
+        flim_provenance_free(out);
+    }
     return status;
 }
 

@@ -23,6 +23,9 @@ flim_status flim_fold_save(flim_fold_work *f, flim_error *err);
 /* fold_epochs.c: epochs until the last one or until patience runs out; a checkpoint after each. */
 flim_status flim_fold_train(flim_fold_work *f, flim_error *err);
 
+/* fold_provenance.c: what the fold's weight file is to say; the caller's to free. */
+flim_status flim_fold_provenance(const flim_fold_work *f, flim_provenance *out, flim_error *err);
+
 /* fold_test.c: the weights of the chosen epoch, its threshold from the validation part, then the test part; their files. */
 flim_status flim_fold_test(flim_fold_work *f, flim_error *err);
 /* Logits and labels (n), the caller's, of the validation or the test part.  FLIM_ERROR_NONFINITE if a logit is not

@@ -119,6 +119,7 @@ flim_status flim_fold_test(flim_fold_work *f, flim_error *err)
     const flim_fold_state *s = &f->state;
     char path[FLIM_PATH_MAX];
     flim_metrics val = {0};
+    flim_provenance about = {0};
     flim_fold_result result = {.k = f->k,
                                .n_train = f->part->n_train,
                                .n_val = f->part->n_val,
@@ -127,8 +128,8 @@ flim_status flim_fold_test(flim_fold_work *f, flim_error *err)
                                .best_epoch = s->best_epoch + 1};
     flim_status status = FLIM_OK;
     snprintf(path, sizeof path, "%.4000s/best.safetensors", f->folder);
-    FLIM_TRY_DONE(flim_weights_write(path, &f->trainer->net, f->study->info->class_name, f->run->settings->mask_counts,
-                                     s->best_parameter, s->best_statistic, err));
+    FLIM_TRY_DONE(flim_fold_provenance(f, &about, err));
+    FLIM_TRY_DONE(flim_weights_write(path, &f->trainer->net, &about, s->best_parameter, s->best_statistic, err));
     FLIM_TRY_DONE(flim_trainer_load(f->trainer, s->best_parameter, s->best_statistic, err));
     FLIM_TRY_DONE(choose_threshold(f, &result.threshold, &val, err));
     FLIM_TRY_DONE(test(f, &result, err));
@@ -137,6 +138,7 @@ flim_status flim_fold_test(flim_fold_work *f, flim_error *err)
     FLIM_TRY_DONE(write_summary(f, &result, &val, err));
     log_result(f, &result);
 done:
+    flim_provenance_free(&about);
     flim_fold_result_free(&result);
     return status;
 }

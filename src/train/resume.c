@@ -89,17 +89,17 @@ static void identify_settings(flim_run *run, const flim_trainer *trainer)
 flim_status flim_resume_identify_rest(flim_run *run, const flim_trainer *trainer, flim_error *err)
 {
     flim_identity *id = &run->identity;
-    char path[FLIM_PATH_MAX], splits[65] = "", weights[65] = "none", *bytes = NULL;
+    char path[FLIM_PATH_MAX], weights[65] = "none", *bytes = NULL;
     size_t count = 0;
     flim_status status = FLIM_OK;
     FLIM_TRY_DONE(flim_run_folder_path(run, "splits.json", path, err));
     FLIM_TRY_DONE(flim_file_read(path, (size_t)1 << 32, &bytes, &count, err));
-    FLIM_TRY_DONE(flim_sha256_of(bytes, count, splits, err));
+    FLIM_TRY_DONE(flim_sha256_of(bytes, count, run->splits_sha256, err));
     if (trainer->initial_parameter) {
         FLIM_TRY_DONE(
             flim_sha256_of(trainer->initial_parameter, (size_t)trainer->net.parameters * sizeof(float), weights, err));
     }
-    flim_identity_set(id, FLIM_IDENTITY_SPLITS, "splits", true, "%.16s", splits);
+    flim_identity_set(id, FLIM_IDENTITY_SPLITS, "splits", true, "%.16s", run->splits_sha256);
     flim_identity_set(id, FLIM_IDENTITY_WIDTH, "width", true, "%d", trainer->net.width);
     flim_identity_set(id, FLIM_IDENTITY_INIT_WEIGHTS, "init_weights", true, "%.16s", weights);
     identify_settings(run, trainer);

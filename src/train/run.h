@@ -10,6 +10,7 @@
 #include "core/lock.h"
 #include "core/stop.h"
 #include "cv/baseline.h"
+#include "flim/provenance.h"
 #include "flim/settings.h"
 #include "results/baseline_results.h"
 #include "train/checkpoint_writer.h"
@@ -39,6 +40,8 @@ typedef struct flim_run {
     char identity_text[FLIM_IDENTITY_TEXT];
     char checkpoint_text[FLIM_IDENTITY_TEXT + 520]; /* the same and, on a second line, versions */
     char made_by[512]; /* versions, and the CPU's threads: they change last bits, not the mathematics */
+    char splits_sha256[65]; /* of splits.json */
+    flim_provenance initial; /* of --init-weights */
     char counts_sha256[65]; /* of what the scan saw; "" without one */
     flim_string_list accepted; /* identity texts that checkpoints of this run may carry */
     flim_string_list overridden; /* keys that --resume-override took from the call */

@@ -8,7 +8,7 @@
 #include "train/run.h"
 
 /* Read once and early, so that a file that does not fit leaves no run folder. */
-static flim_status read_initial_weights(const flim_run *run, flim_trainer *t, flim_error *err)
+static flim_status read_initial_weights(flim_run *run, flim_trainer *t, flim_error *err)
 {
     const char *path = run->settings->init_weights;
     const bool masked = run->settings->mask_counts;
@@ -20,6 +20,7 @@ static flim_status read_initial_weights(const flim_run *run, flim_trainer *t, fl
     t->initial_statistic = flim_alloc((size_t)t->net.statistics, sizeof(float), err);
     FLIM_TRY(t->initial_parameter && t->initial_statistic ? FLIM_OK : FLIM_ERROR_MEMORY);
     FLIM_TRY(flim_weights_read(path, &t->net, t->initial_parameter, t->initial_statistic, err));
+    FLIM_TRY(flim_provenance_read(path, &run->initial, err));
     FLIM_TRY(flim_weights_probe(path, &about, err));
     if (about.preprocessing[0] && about.mask_counts != masked) {
         flim_log_line(&run->log, FLIM_LOG_WARNING, "%s was trained with mask_counts %s, this run has %s", path,

@@ -39,7 +39,12 @@ flim_status flim_study_scan(flim_study *study, const flim_settings *settings, co
     if (!study->summary || !study->decay) {
         return FLIM_ERROR_MEMORY;
     }
-    return flim_dataset_scan(study->dataset, (int)settings->workers, stop, log, study->summary, study->decay, &bad, err);
+    FLIM_TRY(flim_dataset_scan(study->dataset, (int)settings->workers, stop, log, study->summary, study->decay, &bad, err));
+    study->hash = flim_alloc(n, sizeof *study->hash, err);
+    for (size_t i = 0; study->hash && i < n; i++) {
+        study->hash[i] = study->summary[i].hash;
+    }
+    return study->hash ? FLIM_OK : FLIM_ERROR_MEMORY;
 }
 
 void flim_study_close(flim_study *study)
@@ -48,6 +53,7 @@ void flim_study_close(flim_study *study)
     flim_findings_free(&study->findings);
     flim_dataset_close(study->dataset);
     flim_free(study->summary);
+    flim_free(study->hash);
     flim_free(study->decay);
     *study = (flim_study){0};
 }

@@ -18,6 +18,7 @@ typedef struct flim_study {
     const flim_dataset_info *info;
     char sha256[65]; /* of labels, groups and names */
     flim_cell_summary *summary; /* (n) of the scan; NULL with --no-scan */
+    uint64_t *hash; /* (n) of each cell; likewise */
     double *decay; /* (n,T) summed over the mask; likewise */
     flim_split_data split_data; /* views into info */
     flim_splits splits;

@@ -277,6 +277,7 @@ done:
     if (flim_run_folder_close(&run, &unwritten) != FLIM_OK && status == FLIM_OK) {
         status = flim_fail(err, unwritten.status, "%s", unwritten.text);
     }
+    flim_provenance_free(&run.initial);
     flim_string_list_free(&run.accepted);
     flim_string_list_free(&run.overridden);
     flim_string_list_free(&run.changes);

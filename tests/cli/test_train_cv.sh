@@ -125,7 +125,9 @@ s["data"].pop("sha256", None)
 json.dump(s, open("same_splits.json", "w"))
 PY
     run 0 "${options[@]}" --data flipped.h5 --set splits=same_splits.json --out flipped --fold 0
-    check "flipped test labels leave the weights" cmp flipped/fold_0/best.safetensors whole/fold_0/best.safetensors
+    tensors() { grep -ao '"sha256": "[0-9a-f]*"' "$1/best.safetensors"; }
+    check "the weight files name a sum" test -n "$(tensors whole/fold_0)"
+    check "flipped test labels leave the weights" test "$(tensors flipped/fold_0)" = "$(tensors whole/fold_0)"
     check "flipped test labels leave epoch and threshold" bash -c \
         'diff <(grep -E "best_epoch|threshold" flipped/fold_0/summary.json) <(grep -E "best_epoch|threshold" whole/fold_0/summary.json)'
 fi

@@ -96,8 +96,9 @@ static void round_trip(void **state)
         flim_network net = build(8, classes);
         arrays a = make_arrays(&net);
         flim_error err = {0};
-        const char *names[] = {"quiet \"T\" cell", "active", "\xce\xb2"};
-        assert_int_equal(flim_weights_write(PATH, &net, names, false, a.parameters, a.statistics, &err), FLIM_OK);
+        char *names[] = {"quiet \"T\" cell", "active", "\xce\xb2"};
+        const flim_provenance about = {.classes = classes, .class_name = names};
+        assert_int_equal(flim_weights_write(PATH, &net, &about, a.parameters, a.statistics, &err), FLIM_OK);
         assert_int_equal(flim_weights_read(PATH, &net, a.p_back, a.s_back, &err), FLIM_OK);
         expect_equal(&net, &a);
         flim_weights_info info;
@@ -119,7 +120,7 @@ static void the_bytes_are_the_published_layout(void **state)
     flim_network net = build(8, 2);
     arrays a = make_arrays(&net);
     flim_error err = {0};
-    assert_int_equal(flim_weights_write(PATH, &net, NULL, false, a.parameters, a.statistics, &err), FLIM_OK);
+    assert_int_equal(flim_weights_write(PATH, &net, NULL, a.parameters, a.statistics, &err), FLIM_OK);
     char *bytes;
     size_t count;
     assert_int_equal(flim_file_read(PATH, 10000000, &bytes, &count, &err), FLIM_OK);
@@ -229,7 +230,7 @@ static void gradients_have_no_statistics(void **state)
     flim_network net = build(4, 2);
     arrays a = make_arrays(&net);
     flim_error err = {0};
-    assert_int_equal(flim_weights_write(PATH, &net, NULL, false, a.parameters, NULL, &err), FLIM_OK);
+    assert_int_equal(flim_weights_write(PATH, &net, NULL, a.parameters, NULL, &err), FLIM_OK);
     assert_int_equal(flim_weights_read(PATH, &net, a.p_back, NULL, &err), FLIM_OK);
     assert_memory_equal(a.parameters, a.p_back, (size_t)net.parameters * sizeof(float));
     assert_int_equal(flim_weights_read(PATH, &net, a.p_back, a.s_back, &err), FLIM_ERROR_DATA);
@@ -355,7 +356,7 @@ static void another_network_is_said_as_such(void **state)
     flim_network net = build(8, 2), wide = build(16, 2), three = build(8, 3);
     arrays a = make_arrays(&net), b = make_arrays(&wide);
     flim_error err = {0};
-    assert_int_equal(flim_weights_write(PATH, &net, NULL, false, a.parameters, a.statistics, &err), FLIM_OK);
+    assert_int_equal(flim_weights_write(PATH, &net, NULL, a.parameters, a.statistics, &err), FLIM_OK);
     assert_int_equal(flim_weights_read(PATH, &wide, b.p_back, b.s_back, &err), FLIM_ERROR_DATA);
     assert_non_null(strstr(err.text, "width 8, but the network has width 16 (preset small)"));
     assert_int_equal(flim_weights_read(PATH, &three, b.p_back, b.s_back, &err), FLIM_ERROR_DATA);
@@ -382,7 +383,7 @@ static void values_must_be_finite(void **state)
         const flim_tensor *t = flim_network_find(&net, cases[i].tensor);
         (flim_tensor_is_statistic(t) ? a.statistics : a.parameters)[t->offset + 1] = cases[i].value;
         flim_error err = {0};
-        assert_int_equal(flim_weights_write(PATH, &net, NULL, false, a.parameters, a.statistics, &err), FLIM_OK);
+        assert_int_equal(flim_weights_write(PATH, &net, NULL, a.parameters, a.statistics, &err), FLIM_OK);
         assert_int_equal(flim_weights_read(PATH, &net, a.p_back, a.s_back, &err), FLIM_ERROR_DATA);
         if (!strstr(err.text, cases[i].want)) {
             fail_msg("'%s' should hold '%s'", err.text, cases[i].want);
@@ -458,7 +459,7 @@ static void a_flipped_bit_is_seen(void **state)
     flim_network net = build(4, 2);
     arrays a = make_arrays(&net);
     flim_error err = {0};
-    assert_int_equal(flim_weights_write(PATH, &net, NULL, false, a.parameters, a.statistics, &err), FLIM_OK);
+    assert_int_equal(flim_weights_write(PATH, &net, NULL, a.parameters, a.statistics, &err), FLIM_OK);
     char *bytes;
     size_t count;
     assert_int_equal(flim_file_read(PATH, 10000000, &bytes, &count, &err), FLIM_OK);
@@ -486,7 +487,7 @@ static void a_full_disk_leaves_the_old_file(void **state)
     flim_network net = build(4, 2);
     arrays a = make_arrays(&net);
     flim_error err = {0};
-    assert_int_equal(flim_weights_write(PATH, &net, NULL, false, a.parameters, a.statistics, &err), FLIM_OK);
+    assert_int_equal(flim_weights_write(PATH, &net, NULL, a.parameters, a.statistics, &err), FLIM_OK);
     struct rlimit before, small;
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
@@ -495,7 +496,7 @@ static void a_full_disk_leaves_the_old_file(void **state)
         small = (struct rlimit){sizes[i], before.rlim_max};
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
         a.parameters[0] = 12345;
-        flim_status status = flim_weights_write(PATH, &net, NULL, false, a.parameters, a.statistics, &err);
+        flim_status status = flim_weights_write(PATH, &net, NULL, a.parameters, a.statistics, &err);
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
         assert_int_equal(status, FLIM_ERROR_WRITE);
         assert_non_null(strstr(err.text, "cannot write " PATH ": File too large"));
@@ -515,7 +516,7 @@ static void cut_and_garbled_files(void **state)
     flim_network net = build(4, 2);
     arrays a = make_arrays(&net);
     flim_error err = {0};
-    assert_int_equal(flim_weights_write(PATH, &net, NULL, false, a.parameters, a.statistics, &err), FLIM_OK);
+    assert_int_equal(flim_weights_write(PATH, &net, NULL, a.parameters, a.statistics, &err), FLIM_OK);
     char *bytes;
     size_t count, refused = 0, tried = 0;
     assert_int_equal(flim_file_read(PATH, 10000000, &bytes, &count, &err), FLIM_OK);
@@ -543,11 +544,19 @@ static void every_failed_allocation_is_an_error(void **state)
     (void)state;
     flim_network net = build(4, 2);
     arrays a = make_arrays(&net);
-    const char *names[] = {"a", "b"};
+    char *names[] = {"a", "b"};
+    uint64_t cells[] = {7, 9};
+    const flim_provenance about = {.is_known = true,
+                                   .classes = 2,
+                                   .class_name = names,
+                                   .recipe = names[0],
+                                   .cells_are_known = true,
+                                   .train = {cells, 2},
+                                   .val = {cells, 1}};
     flim_error err = {0};
-    assert_int_equal(flim_weights_write(PATH, &net, names, false, a.parameters, a.statistics, &err), FLIM_OK);
+    assert_int_equal(flim_weights_write(PATH, &net, &about, a.parameters, a.statistics, &err), FLIM_OK);
     flim_alloc_fail_at(0);
-    assert_int_equal(flim_weights_write(PATH, &net, names, false, a.parameters, a.statistics, &err), FLIM_OK);
+    assert_int_equal(flim_weights_write(PATH, &net, &about, a.parameters, a.statistics, &err), FLIM_OK);
     long writes = flim_alloc_fail_at(0);
     assert_int_equal(flim_weights_read(PATH, &net, a.p_back, a.s_back, &err), FLIM_OK);
     long reads = flim_alloc_fail_at(0);
@@ -558,11 +567,11 @@ static void every_failed_allocation_is_an_error(void **state)
     }
     for (long n = 1; n <= writes; n++) {
         flim_alloc_fail_at(n);
-        assert_int_equal(flim_weights_write(PATH, &net, names, false, a.parameters, a.statistics, &err), FLIM_ERROR_MEMORY);
+        assert_int_equal(flim_weights_write(PATH, &net, &about, a.parameters, a.statistics, &err), FLIM_ERROR_MEMORY);
     }
     flim_alloc_fail_at(0);
     assert_int_equal(flim_weights_read(PATH, &net, a.p_back, a.s_back, &err), FLIM_OK); /* the old file is whole */
-    assert_int_equal(flim_weights_write("/proc/no/x.safetensors", &net, names, false, a.parameters, a.statistics, &err),
+    assert_int_equal(flim_weights_write("/proc/no/x.safetensors", &net, &about, a.parameters, a.statistics, &err),
                      FLIM_ERROR_WRITE);
     free_arrays(&a);
     unlink(PATH);

@@ -16,6 +16,7 @@
 
 #include "core/alloc.h"
 #include "core/file.h"
+#include "formats/safetensors.h"
 #include "flim/dataset_writer.h"
 #include "flim/random.h"
 #include "results/fold_result.h"
@@ -175,6 +176,24 @@ static void the_same_runs_learn_what_there_is(void **state)
 
 /* ---- other test labels */
 
+/* The weights of fold k, by the SHA-256 that the file keeps of its tensors; the rest of it names the labels. */
+static void same_tensors(const char *a, const char *b, int k)
+{
+    char path[512], digest[2][65];
+    flim_error err = {0};
+    for (int i = 0; i < 2; i++) {
+        flim_safetensors *file;
+        snprintf(path, sizeof path, "%s/%s/fold_%d/best.safetensors", folder, i ? b : a, k);
+        ok(flim_safetensors_open(path, &file, &err), &err);
+        ok(flim_safetensors_verify(file, &err), &err);
+        const char *sum = flim_safetensors_metadata(file, "sha256");
+        assert_non_null(sum);
+        snprintf(digest[i], sizeof digest[i], "%s", sum);
+        flim_safetensors_close(file);
+    }
+    assert_string_equal(digest[0], digest[1]);
+}
+
 static void same_file(const char *a, const char *b, int k, const char *name)
 {
     char path[512], *bytes[2];
@@ -297,7 +316,7 @@ static bool permute_and_compare(const world *w, const flim_splits *base, int k, 
     setting all[16] = {{"splits", path}, {"fold", number}};
     memcpy(all + 2, options, n_options * sizeof *options);
     train("other.h5", "other", all, n_options + 2);
-    same_file("base", "other", k, "best.safetensors");
+    same_tensors("base", "other", k);
     same_file("base", "other", k, "history.csv");
     bool changed = compare_summaries("base", "other", k);
     for (int b = -1; b < 3; b++) { /* the network, and the baselines, which choose thresholds as well */
