@@ -17,6 +17,8 @@
 #include "cuda/conv/conv_stem.cuh"
 #include "cuda/kernels/reduce.cuh"
 
+#include "flim/network.h"
+
 namespace
 {
 
@@ -131,7 +133,8 @@ template <typename T> __global__ void __launch_bounds__(THREADS) ends(stem_geome
 
 struct fold_arguments {
     const float *weight, *bias, *gamma, *beta;
-    float eps, momentum;
+    float eps;
+    const double *momentum;
     float *running_mean, *running_var;
     stem_state *state;
 };
@@ -224,10 +227,11 @@ __global__ void __launch_bounds__(FINISH_THREADS) finish(const double *body_sums
         f.state->scale[c] = (float)scale;
         f.state->shift[c] = (float)(f.beta[c] - m * scale);
         f.state->invstd[c] = (float)invstd;
+        const float momentum = f.momentum ? (float)*f.momentum : FLIM_BN_MOMENTUM;
         if (f.running_mean)
-            f.running_mean[c] += f.momentum * ((float)(m + f.bias[c]) - f.running_mean[c]);
+            f.running_mean[c] += momentum * ((float)(m + f.bias[c]) - f.running_mean[c]);
         if (f.running_var)
-            f.running_var[c] += f.momentum * ((float)(var * (count / fmax(count - 1.0, 1.0))) - f.running_var[c]);
+            f.running_var[c] += momentum * ((float)(var * (count / fmax(count - 1.0, 1.0))) - f.running_var[c]);
     }
 }
 
@@ -251,10 +255,10 @@ int spans(const flim_conv_problem *s)
     return (s->in[0] + SPAN - 1) / SPAN;
 }
 
-fold_arguments make_fold(const flim_conv_stem *s, float momentum)
+fold_arguments make_fold(const flim_conv_stem *s)
 {
     return {s->weight,       s->bias,        s->gamma,
-            s->beta,         s->eps,         momentum,
+            s->beta,         s->eps,         s->momentum,
             s->running_mean, s->running_var, static_cast<stem_state *>(s->state)};
 }
 
@@ -265,8 +269,7 @@ void launch(const flim_conv_problem *problem, const flim_conv_arguments *a, cons
     double *sums = static_cast<double *>(a->scratch), *end_sums = sums + (int64_t)BODY * across * along;
     body<T><<<dim3(across, along), THREADS, 0, stream>>>(p, sums);
     ends<T><<<across, THREADS, 0, stream>>>(p, end_sums);
-    finish<T><<<1, FINISH_THREADS, 0, stream>>>(sums, (int64_t)across * along, end_sums, across, p,
-                                                make_fold(&a->stem, a->stem.momentum));
+    finish<T><<<1, FINISH_THREADS, 0, stream>>>(sums, (int64_t)across * along, end_sums, across, p, make_fold(&a->stem));
 }
 
 } // namespace
@@ -292,6 +295,6 @@ cudaError_t stem_statistics(const flim_conv_problem *problem, const flim_conv_ar
 
 cudaError_t stem_running(const flim_conv_arguments *arguments, cudaStream_t stream)
 {
-    running<<<1, STEM_C, 0, stream>>>(make_fold(&arguments->stem, 0.0f));
+    running<<<1, STEM_C, 0, stream>>>(make_fold(&arguments->stem));
     return cudaGetLastError();
 }

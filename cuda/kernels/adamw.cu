@@ -202,12 +202,17 @@ __global__ void __launch_bounds__(256)
     state->update = finite && (dynamic || state->nonfinite_call < 0);
     if (state->update) {
         double clip = step->clip;
+        state->grad_norm_sum += norm;
+        state->grad_norm_least = state->updates > 0 ? fmin(state->grad_norm_least, norm) : norm;
+        state->grad_norm_most = state->updates > 0 ? fmax(state->grad_norm_most, norm) : norm;
         state->clip_factor = clip > 0 ? (float)fmin(1.0, clip / (norm + 1e-6)) : 1.0f;
         state->adam_step++;
         state->updates++;
         state->skipped_in_row = 0;
         state->bias1 = (float)(1.0 - pow((double)step->beta1, (double)state->adam_step));
         state->bias2 = (float)(1.0 - pow((double)step->beta2, (double)state->adam_step));
+        state->average_share =
+            (float)(1.0 - fmin((double)step->average_decay, (double)state->adam_step / (9.0 + (double)state->adam_step)));
         if (dynamic && ++state->scale_growth >= LOSS_SCALE_GROWTH) {
             state->scale_growth = 0;
             state->loss_scale = fminf(state->loss_scale * 2.0f, LOSS_SCALE_MOST);
@@ -222,36 +227,60 @@ __global__ void __launch_bounds__(256)
 
 /* torch.optim.AdamW: decay first, then the step. */
 __global__ void __launch_bounds__(256)
-    adamw_kernel(const flim_device_state *state, const flim_device_step *step, float *__restrict__ parameters,
-                 const float *__restrict__ gradients, float *__restrict__ moment1, float *__restrict__ moment2, int64_t count,
-                 float *__restrict__ statistics, const float *__restrict__ pending, int64_t n_statistics)
+    adamw_kernel(const flim_device_state *state, const flim_device_step *step, const flim_update u)
 {
+    float *__restrict__ parameters = u.parameters, *__restrict__ moment1 = u.moment1, *__restrict__ moment2 = u.moment2;
+    float *__restrict__ average = u.average;
+    const float *__restrict__ gradients = u.gradients;
     if (!state->update) {
         return;
     }
     const float lr = step->learning_rate, beta1 = step->beta1, beta2 = step->beta2, clip = state->clip_factor;
     const float decay = (float)(1.0 - (double)lr * step->weight_decay), rate = lr / state->bias1, root = sqrtf(state->bias2);
+    const float share = state->average_share;
     const int64_t first = blockIdx.x * 256ll + threadIdx.x, stride = gridDim.x * 256ll;
-    for (int64_t i = first; i < count; i += stride) {
+    for (int64_t i = first; i < u.count; i += stride) {
         float g = gradients[i] * clip, p = parameters[i] * decay;
         float m = moment1[i] + (1.0f - beta1) * (g - moment1[i]);
         float v = beta2 * moment2[i] + (1.0f - beta2) * g * g;
         moment1[i] = m;
         moment2[i] = v;
-        parameters[i] = p - rate * m / (sqrtf(v) / root + step->epsilon);
+        p -= rate * m / (sqrtf(v) / root + step->epsilon);
+        parameters[i] = p;
+        if (average) {
+            average[i] += share * (p - average[i]);
+        }
     }
-    for (int64_t i = first; i < n_statistics; i += stride) {
-        statistics[i] = pending[i];
+    for (int64_t i = first; i < u.n_statistics; i += stride) {
+        u.statistics[i] = u.pending[i];
+        if (average) {
+            u.average_statistics[i] += share * (u.pending[i] - u.average_statistics[i]);
+        }
     }
 }
 
-cudaError_t flim_k_update(const flim_launch *l, flim_device_state *state, const flim_device_step *step, float *parameters,
-                          const float *gradients, float *moment1, float *moment2, int64_t count, double *partial,
-                          bool dynamic, float *statistics, const float *pending, int64_t n_statistics)
+__global__ void __launch_bounds__(256) exchange_kernel(float *__restrict__ a, float *__restrict__ b, int64_t count)
 {
-    square_kernel<<<FLIM_NORM_BLOCKS, 256, 0, l->stream>>>(gradients, count, partial);
-    decide_kernel<<<1, 256, 0, l->stream>>>(state, step, partial, dynamic);
-    adamw_kernel<<<grid_for(count), 256, 0, l->stream>>>(state, step, parameters, gradients, moment1, moment2, count,
-                                                         statistics, pending, n_statistics);
+    for (int64_t i = blockIdx.x * 256ll + threadIdx.x; i < count; i += gridDim.x * 256ll) {
+        const float kept = a[i];
+        a[i] = b[i];
+        b[i] = kept;
+    }
+}
+
+cudaError_t flim_k_exchange(const flim_launch *l, float *a, float *b, int64_t count)
+{
+    if (count > 0) {
+        exchange_kernel<<<grid_for(count), 256, 0, l->stream>>>(a, b, count);
+    }
+    return cudaGetLastError();
+}
+
+cudaError_t flim_k_update(const flim_launch *l, flim_device_state *state, const flim_device_step *step,
+                          const flim_update *update, bool dynamic)
+{
+    square_kernel<<<FLIM_NORM_BLOCKS, 256, 0, l->stream>>>(update->gradients, update->count, update->partial);
+    decide_kernel<<<1, 256, 0, l->stream>>>(state, step, update->partial, dynamic);
+    adamw_kernel<<<grid_for(update->count), 256, 0, l->stream>>>(state, step, *update);
     return cudaGetLastError();
 }

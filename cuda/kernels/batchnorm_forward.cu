@@ -127,10 +127,9 @@ __device__ static void train_channel(const flim_norm &m, int k, const moments &a
     double ws = m.weight_scale ? *m.weight_scale : 1.0, bias = m.bias ? m.bias[k] : 0.0;
     double invstd = 1.0 / sqrt(all.m2 / all.n + FLIM_BN_EPS_EXACT * ws * ws);
     write_affine(m, k, all.mean, invstd, m.gamma[k] * invstd, m.beta[k]);
-    m.running_mean[k] =
-        (float)((1 - FLIM_BN_MOMENTUM_EXACT) * m.running_mean[k] + FLIM_BN_MOMENTUM_EXACT * (all.mean / ws + bias));
-    m.running_var[k] = (float)((1 - FLIM_BN_MOMENTUM_EXACT) * m.running_var[k] +
-                               FLIM_BN_MOMENTUM_EXACT * (all.m2 / (all.n - 1) / (ws * ws)));
+    const double momentum = *m.momentum;
+    m.running_mean[k] = (float)((1 - momentum) * m.running_mean[k] + momentum * (all.mean / ws + bias));
+    m.running_var[k] = (float)((1 - momentum) * m.running_var[k] + momentum * (all.m2 / (all.n - 1) / (ws * ws)));
 }
 
 /* One block per channel. */

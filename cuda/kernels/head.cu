@@ -49,9 +49,9 @@ __global__ void __launch_bounds__(THREADS) hidden_kernel(flim_head_kernels h, bo
         square = block_sum(square);
         var = square / (double)h.cells;
         if (threadIdx.x == 0) {
-            h.running_mean[j] = (float)((1 - FLIM_BN_MOMENTUM_EXACT) * h.running_mean[j] + FLIM_BN_MOMENTUM_EXACT * mean);
-            h.running_var[j] = (float)((1 - FLIM_BN_MOMENTUM_EXACT) * h.running_var[j] +
-                                       FLIM_BN_MOMENTUM_EXACT * square / (double)(h.cells - 1));
+            const double momentum = *h.momentum;
+            h.running_mean[j] = (float)((1 - momentum) * h.running_mean[j] + momentum * mean);
+            h.running_var[j] = (float)((1 - momentum) * h.running_var[j] + momentum * square / (double)(h.cells - 1));
         }
     }
     const float m = (float)mean, invstd = (float)(1.0 / sqrt(var + FLIM_BN_EPS_EXACT));
@@ -115,10 +115,12 @@ __global__ void __launch_bounds__(THREADS) loss_kernel(flim_head_kernels h)
     const float *x = h.logits + n * h.outputs;
     const flim_target target = {.label = h.batch.label[n],
                                 .smoothing = *h.smoothing,
+                                .gamma = *h.focal_gamma,
                                 .distribution = h.batch.target ? h.batch.target + n * h.batch.classes : NULL,
                                 .signal = 0};
     const double weight = flim_cell_weight(&h.head, h.batch.weight[n], target.label), scaled = weight * h.head.weight;
-    double norm = 0, loss = flim_loss_of(h.head.loss, x, h.outputs, &target, &norm);
+    double norm[FLIM_LOSS_NORMS] = {0};
+    const double loss = flim_loss_of(h.head.loss, x, h.outputs, &target, norm);
     for (int k = 0; k < h.outputs; k++) {
         const double slope = flim_loss_slope(h.head.loss, x, k, h.outputs, &target, norm);
         h.dlogits[n * h.outputs + k] = (float)(slope * (scaled / *h.batch.divisor * *h.batch.loss_scale));
@@ -146,11 +148,12 @@ template <typename T> __global__ void __launch_bounds__(THREADS) dense_kernel(fl
     const double weight = flim_cell_weight(&d.head, d.batch.weight[n], d.batch.label[n]), scaled = weight * d.head.weight;
     const double share = count > 0 ? scaled / *d.batch.divisor * *d.batch.loss_scale * d.scale / count : 0;
     for (int64_t i = threadIdx.x; i < d.voxels; i += THREADS) {
-        const flim_target target = {.label = 0, .smoothing = 0, .distribution = NULL, .signal = (float)x[i * d.input_c]};
+        const flim_target target = {
+            .label = 0, .smoothing = 0, .gamma = 0, .distribution = NULL, .signal = (float)x[i * d.input_c]};
         const float value = (float)y[i * d.c];
-        double norm = 0, slope = 0;
+        double norm[FLIM_LOSS_NORMS] = {0}, slope = 0;
         if (!masked || (float)x[i * d.input_c + 1] != 0.0f) {
-            sum += flim_loss_of(d.head.loss, &value, 1, &target, &norm);
+            sum += flim_loss_of(d.head.loss, &value, 1, &target, norm);
             slope = flim_loss_slope(d.head.loss, &value, 0, 1, &target, norm);
         }
         for (int c = 0; c < d.c; c++) {

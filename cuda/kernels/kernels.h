@@ -89,6 +89,7 @@ typedef struct flim_norm {
     bool present; /* false: the unit has none; v = z / weight_scale + bias */
     const float *gamma, *beta, *bias;
     float *running_mean, *running_var;
+    const double *momentum; /* of these in training */
     const float *weight_scale; /* one float, NULL = 1: z is that many times the convolution */
     flim_affine affine; /* out */
     float *mean, *invstd; /* out, float[C]: of z as stored; 0 in padding channels */
@@ -96,7 +97,7 @@ typedef struct flim_norm {
 
 /* Partial sums of z (cells, pixels, C): two sums about a per-block origin, and the origin; 3 planes of [C][blocks]. */
 cudaError_t flim_k_stats(const flim_launch *l, const void *z, flim_blocks b, int c, float *partial);
-/* Batch statistics -> affine, invstd; moves the running statistics (momentum 0.1, unbiased variance).  A single value per
+/* Batch statistics -> affine, invstd; moves the running statistics by *momentum (unbiased variance).  A single value per
  * channel: running statistics as constants. */
 cudaError_t flim_k_norm_train(const flim_launch *l, const float *partial, flim_blocks b, const flim_norm *norm);
 /* The same from sums over all `count` positions: sums is double (2,c), sum and sum of squares of z. */
@@ -228,7 +229,8 @@ typedef struct flim_head_kernels {
     /* training */
     flim_loss_batch batch;
     flim_loss_sums sums;
-    const float *smoothing;
+    const float *smoothing, *focal_gamma;
+    const double *momentum; /* of the running statistics */
     float *dlogits; /* (cells, outputs), loss_scale times the gradient */
     float *dz; /* (cells, hidden) */
     float *dmean; /* (cells, c): gradient at each pixel, already divided by `pixels` */
@@ -268,16 +270,19 @@ typedef struct flim_device_state {
     int64_t cells, correct, updates, calls;
     int64_t nonfinite_call; /* -1 = none */
     double grad_norm;
+    double grad_norm_sum, grad_norm_least, grad_norm_most; /* over the updates since the last reset */
     float loss_scale;
     int update; /* decision of the current accumulation */
     float clip_factor, bias1, bias2; /* of the current update */
-    int pad;
+    float average_share; /* of the current values in the running averages */
 } flim_device_state;
 
 /* Parameters of a train call, copied to the device before it. */
 typedef struct flim_device_step {
     double divisor;
-    float learning_rate, weight_decay, beta1, beta2, epsilon, clip, label_smoothing, dropout, block_dropout;
+    double momentum; /* of BatchNorm's running statistics */
+    float learning_rate, weight_decay, beta1, beta2, epsilon, clip, label_smoothing, dropout, block_dropout, focal_gamma,
+        average_decay;
 } flim_device_step;
 
 /* A convolution weight: fp32 master in PyTorch's layout (o,i,taps), storage copy (k,taps,c) and gradient (k,taps,c). */
@@ -312,11 +317,23 @@ cudaError_t flim_k_gather(const flim_launch *l, const flim_weight_table *table, 
 /* Adds a train call's losses to the totals. */
 cudaError_t flim_k_account(const flim_launch *l, flim_device_state *state, const double *loss, const int32_t *correct,
                            const float *weight, int64_t cells, bool dynamic);
-/* Norm, finite?, clipping; AdamW; loss scale, counters and running statistics.  partial: FLIM_NORM_BLOCKS doubles. */
+/* What an update works on. */
+typedef struct flim_update {
+    int64_t count, n_statistics; /* P, S */
+    float *parameters, *moment1, *moment2; /* (P) */
+    const float *gradients; /* (P) */
+    float *statistics; /* (S): become the pending ones */
+    const float *pending;
+    float *average, *average_statistics; /* (P), (S), or NULL */
+    double *partial; /* FLIM_NORM_BLOCKS */
+} flim_update;
+
+/* Norm, finite?, clipping; AdamW; loss scale, counters, running statistics and averages. */
 enum { FLIM_NORM_BLOCKS = 256 };
-cudaError_t flim_k_update(const flim_launch *l, flim_device_state *state, const flim_device_step *step, float *parameters,
-                          const float *gradients, float *moment1, float *moment2, int64_t count, double *partial,
-                          bool dynamic, float *statistics, const float *pending, int64_t n_statistics);
+cudaError_t flim_k_update(const flim_launch *l, flim_device_state *state, const flim_device_step *step,
+                          const flim_update *update, bool dynamic);
+/* Exchanges (count) floats. */
+cudaError_t flim_k_exchange(const flim_launch *l, float *a, float *b, int64_t count);
 
 /* ---- check_values.cu: for measurements and checks --------------------------------------------------------------------- */
 

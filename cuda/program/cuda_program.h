@@ -60,6 +60,7 @@ typedef struct flim_cuda_program {
     int64_t fixed_bytes, arena_bytes;
     void *arena;
     float *parameters, *gradients, *moment1, *moment2, *statistics, *pending; /* (P) x 4, (S) x 2 */
+    float *average, *average_statistics; /* (P), (S), or NULL */
     flim_device_state *state;
     flim_call_block call; /* on the device */
     flim_weight_table *weights; /* train's table where there is training, else predict's */
@@ -70,7 +71,8 @@ typedef struct flim_cuda_program {
     flim_dense_kernels dense[FLIM_MAX_HEADS]; /* dense ones */
     flim_stage stage[FLIM_STAGES];
     flim_cuda_cache cache; /* behind the arena */
-    int64_t bytes_parameters, bytes_gradients, bytes_moments, bytes_statistics, bytes_weights, bytes_stages, bytes_scratch;
+    int64_t bytes_parameters, bytes_gradients, bytes_moments, bytes_average, bytes_statistics, bytes_weights, bytes_stages,
+        bytes_scratch;
 
     flim_slot slot[FLIM_SLOTS];
     flim_pending_logits logits[FLIM_SLOTS];

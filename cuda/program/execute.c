@@ -2,12 +2,14 @@
 
 #include "cuda/device/check.h"
 #include "cuda/program/graph.h"
+#include "cuda/program/launch.h"
 #include "cuda/program/transfer.h"
 
 flim_status flim_cuda_train(flim_program *base, const flim_batch *batch, const flim_step *step, flim_error *err)
 {
     flim_cuda_program *p = flim_cuda_program_of(base);
     const flim_device_step device_step = {.divisor = step->divisor,
+                                          .momentum = FLIM_BN_MOMENTUM_EXACT,
                                           .learning_rate = step->learning_rate,
                                           .weight_decay = step->weight_decay,
                                           .beta1 = step->beta1,
@@ -16,12 +18,36 @@ flim_status flim_cuda_train(flim_program *base, const flim_batch *batch, const f
                                           .clip = step->clip,
                                           .label_smoothing = step->label_smoothing,
                                           .dropout = step->dropout,
-                                          .block_dropout = step->block_dropout};
+                                          .block_dropout = step->block_dropout,
+                                          .focal_gamma = step->focal_gamma,
+                                          .average_decay = step->average_decay};
     FLIM_TRY(flim_cuda_device_use(p->device, err));
     FLIM_TRY(flim_transfer_in(p, &p->train, batch, &device_step, err));
     FLIM_TRY(flim_graph_run(p, &p->train, batch->n, step->first, step->last, err));
     FLIM_TRY(flim_transfer_end_call(p, err));
     return FLIM_OK;
+}
+
+flim_status flim_cuda_recalibrate(flim_program *base, const flim_batch *batch, double share, flim_error *err)
+{
+    flim_cuda_program *p = flim_cuda_program_of(base);
+    const flim_device_step step = {.divisor = 1.0, .momentum = share};
+    FLIM_TRY(flim_cuda_device_use(p->device, err));
+    FLIM_TRY(flim_transfer_in(p, &p->train, batch, &step, err));
+    FLIM_TRY(flim_cuda_run_statistics(p, batch->n, err));
+    return flim_transfer_end_call(p, err);
+}
+
+flim_status flim_cuda_exchange_average(flim_program *base, flim_error *err)
+{
+    flim_cuda_program *p = flim_cuda_program_of(base);
+    const int64_t statistics = base->net.statistics;
+    FLIM_TRY(flim_cuda_device_use(p->device, err));
+    FLIM_TRY_CUDA(flim_k_exchange(&p->launch, p->parameters, p->average, base->net.parameters));
+    FLIM_TRY_CUDA(flim_k_exchange(&p->launch, p->statistics, p->average_statistics, statistics));
+    FLIM_TRY_CUDA(cudaMemcpyAsync(p->pending, p->statistics, (size_t)statistics * sizeof(float), cudaMemcpyDeviceToDevice,
+                                  p->launch.stream));
+    return flim_cuda_store_weights(p, NULL, err);
 }
 
 flim_status flim_cuda_predict(flim_program *base, const flim_batch *batch, float *logits, flim_error *err)

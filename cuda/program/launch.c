@@ -168,7 +168,8 @@ static flim_status run_dense_head(const job *j, flim_error *err)
     return flim_cuda_check(flim_k_dense_loss(&p->launch, &dense), "a dense head", err);
 }
 
-static flim_status run_pooled_head(const job *j, flim_error *err)
+/* The mean of y and the head's forward pass; *head gets what it worked on. */
+static flim_status run_pooled_forward(const job *j, flim_head_kernels *out, flim_error *err)
 {
     flim_cuda_program *p = j->p;
     const int h = p->base.net.n_units + j->op->head;
@@ -180,6 +181,15 @@ static flim_status run_pooled_head(const job *j, flim_error *err)
     head.running_var = statistic(j, h, FLIM_TENSOR_RUNNING_VAR);
     FLIM_TRY_CUDA(flim_k_mean(&p->launch, in_of(j, FLIM_IN_X), j->n, head.pixels, j->su->k, (float *)head.mean));
     FLIM_TRY_CUDA(flim_k_head_forward(&p->launch, &head, j->s->train));
+    *out = head;
+    return FLIM_OK;
+}
+
+static flim_status run_pooled_head(const job *j, flim_error *err)
+{
+    flim_cuda_program *p = j->p;
+    flim_head_kernels head;
+    FLIM_TRY(run_pooled_forward(j, &head, err));
     if (j->s->train) {
         FLIM_TRY_CUDA(flim_k_head_loss(&p->launch, &head));
         FLIM_TRY_CUDA(flim_k_head_backward(&p->launch, &head, true));
@@ -357,7 +367,7 @@ static flim_conv_arguments begin_stem(const job *j)
                               .gamma = parameter(j, stem, FLIM_TENSOR_BN_WEIGHT),
                               .beta = parameter(j, stem, FLIM_TENSOR_BN_BIAS),
                               .eps = FLIM_BN_EPS,
-                              .momentum = FLIM_BN_MOMENTUM,
+                              .momentum = &j->p->call.step->momentum,
                               .running_mean = statistic(j, stem, FLIM_TENSOR_RUNNING_MEAN),
                               .running_var = statistic(j, stem, FLIM_TENSOR_RUNNING_VAR),
                               .state = j->su->stem_state,
@@ -464,12 +474,53 @@ flim_status flim_cuda_run_update(flim_cuda_program *p, bool first, bool last, fl
     FLIM_TRY_CUDA(
         flim_k_gather(&p->launch, p->weights, table->n, table->elements, &p->state->loss_scale, !first, p->gradients));
     if (last) {
-        FLIM_TRY_CUDA(flim_k_update(&p->launch, p->state, p->call.step, p->parameters, p->gradients, p->moment1, p->moment2,
-                                    net->parameters, p->norm_partial, p->dynamic, p->statistics, p->pending,
-                                    net->statistics));
+        const flim_update update = {.count = net->parameters,
+                                    .n_statistics = net->statistics,
+                                    .parameters = p->parameters,
+                                    .moment1 = p->moment1,
+                                    .moment2 = p->moment2,
+                                    .gradients = p->gradients,
+                                    .statistics = p->statistics,
+                                    .pending = p->pending,
+                                    .average = p->average,
+                                    .average_statistics = p->average_statistics,
+                                    .partial = p->norm_partial};
+        FLIM_TRY_CUDA(flim_k_update(&p->launch, p->state, p->call.step, &update, p->dynamic));
         FLIM_TRY(flim_cuda_store_weights(p, p->state, err));
     }
     return FLIM_OK;
+}
+
+/* The running statistics from and to `pending`, which training's kernels move. */
+static flim_status copy_statistics(flim_cuda_program *p, float *to, const float *from, flim_error *err)
+{
+    FLIM_TRY_CUDA(cudaMemcpyAsync(to, from, (size_t)p->base.net.statistics * sizeof(float), cudaMemcpyDeviceToDevice,
+                                  p->launch.stream));
+    return FLIM_OK;
+}
+
+static bool is_forward(const flim_operation *op)
+{
+    return op->kind == FLIM_OP_CONV || op->kind == FLIM_OP_STEM_FORWARD || op->kind == FLIM_OP_NORM ||
+           op->kind == FLIM_OP_EPILOGUE || op->kind == FLIM_OP_HEAD;
+}
+
+flim_status flim_cuda_run_statistics(flim_cuda_program *p, int64_t n, flim_error *err)
+{
+    flim_schedule *s = &p->train;
+    FLIM_TRY(run_dropout(p, s, n, err));
+    FLIM_TRY(copy_statistics(p, p->pending, p->statistics, err));
+    for (int i = 0; i < s->n_operations && is_forward(&s->operation[i]); i++) {
+        const flim_operation *op = &s->operation[i];
+        if (op->kind != FLIM_OP_HEAD) {
+            FLIM_TRY(flim_cuda_run_operation(p, s, op, n, true, err));
+        } else if (p->base.net.head[op->head].kind == FLIM_HEAD_POOLED) {
+            const job j = {.p = p, .s = s, .op = op, .su = &s->unit[op->unit], .n = n, .first = true};
+            flim_head_kernels head;
+            FLIM_TRY(run_pooled_forward(&j, &head, err));
+        }
+    }
+    return copy_statistics(p, p->statistics, p->pending, err);
 }
 
 /* Tensors are read after the update, which chooses the scales of the weights anew. */
@@ -496,8 +547,7 @@ flim_status flim_cuda_run_schedule(flim_cuda_program *p, flim_schedule *schedule
     if (schedule->train) {
         FLIM_TRY(run_dropout(p, schedule, n, err));
         if (first) {
-            FLIM_TRY_CUDA(cudaMemcpyAsync(p->pending, p->statistics, (size_t)p->base.net.statistics * sizeof(float),
-                                          cudaMemcpyDeviceToDevice, p->launch.stream));
+            FLIM_TRY(copy_statistics(p, p->pending, p->statistics, err));
         }
     }
     for (int i = 0; i < schedule->n_operations; i++) {

@@ -19,6 +19,8 @@ flim_status flim_cuda_run_operation(flim_cuda_program *program, flim_schedule *s
 flim_status flim_cuda_store_weights(flim_cuda_program *program, const flim_device_state *state, flim_error *err);
 /* What follows the last operation of a training step: gradients gathered, and the update. */
 flim_status flim_cuda_run_update(flim_cuda_program *program, bool first, bool last, flim_error *err);
+/* Training's forward pass alone: the running statistics move by the call's momentum, and nothing else does. */
+flim_status flim_cuda_run_statistics(flim_cuda_program *program, int64_t n, flim_error *err);
 /* Everything of a call that lies between its copies in and its copies out. */
 flim_status flim_cuda_run_schedule(flim_cuda_program *program, flim_schedule *schedule, int64_t n, bool first, bool last,
                                    flim_error *err);

@@ -42,6 +42,7 @@ static void lay_unit(flim_cuda_program *p, flim_schedule *schedule, int u, curso
                            .gamma = flim_cuda_tensor(p, p->parameters, u, FLIM_TENSOR_BN_WEIGHT, 0),
                            .beta = flim_cuda_tensor(p, p->parameters, u, FLIM_TENSOR_BN_BIAS, 0),
                            .bias = flim_cuda_tensor(p, p->parameters, u, FLIM_TENSOR_BIAS, 0),
+                           .momentum = p->call.step ? &p->call.step->momentum : NULL,
                            .running_mean = flim_cuda_tensor(p, statistics, u, FLIM_TENSOR_RUNNING_MEAN, 0),
                            .running_var = flim_cuda_tensor(p, statistics, u, FLIM_TENSOR_RUNNING_VAR, 0)};
     su->norm.affine = (flim_affine){take(c, row), take(c, row)};
@@ -138,6 +139,8 @@ static void lay_pooled_head(flim_cuda_program *p, int k, const flim_loss_sums *s
                                      .batch = *batch,
                                      .sums = *sums,
                                      .smoothing = p->call.step ? &p->call.step->label_smoothing : NULL,
+                                     .focal_gamma = p->call.step ? &p->call.step->focal_gamma : NULL,
+                                     .momentum = p->call.step ? &p->call.step->momentum : NULL,
                                      .dlogits = take(c, n * head->outputs * f),
                                      .dz = take(c, n * head->hidden * f),
                                      .dmean = take(c, n * channels * f),
@@ -234,6 +237,10 @@ int64_t flim_program_lay_out(flim_cuda_program *p, char *base)
     p->moment1 = train ? take(&c, P) : NULL;
     p->moment2 = train ? take(&c, P) : NULL;
     p->bytes_moments = c.used - mark;
+    mark = c.used;
+    p->average = train && p->base.options.average ? take(&c, P) : NULL;
+    p->average_statistics = train && p->base.options.average ? take(&c, S) : NULL;
+    p->bytes_average = c.used - mark;
     mark = c.used;
     lay_weights(p, train ? &p->train : &p->predict, &c);
     p->bytes_weights = c.used - mark;

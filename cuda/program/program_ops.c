@@ -66,6 +66,7 @@ static flim_status memory(const flim_program *base, flim_memory_plan *plan, flim
     flim_memory_add(plan, "BatchNorm statistics", FLIM_MEMORY_DEVICE, p->bytes_statistics);
     flim_memory_add(plan, "gradients", FLIM_MEMORY_DEVICE, p->bytes_gradients);
     flim_memory_add(plan, "Adam moments", FLIM_MEMORY_DEVICE, p->bytes_moments);
+    flim_memory_add(plan, "averages of weights and statistics", FLIM_MEMORY_DEVICE, p->bytes_average);
     flim_memory_add(plan, "weight copies", FLIM_MEMORY_DEVICE, p->bytes_weights);
     flim_memory_add(plan, "input buffers", FLIM_MEMORY_DEVICE, p->bytes_stages);
     flim_memory_add(plan, "sums and head", FLIM_MEMORY_DEVICE, p->bytes_scratch);
@@ -182,6 +183,8 @@ const flim_program_ops flim_cuda_program_ops = {.destroy = destroy,
                                                 .get_counters = flim_state_get_counters,
                                                 .set_counters = flim_state_set_counters,
                                                 .train = flim_cuda_train,
+                                                .recalibrate = flim_cuda_recalibrate,
+                                                .exchange_average = flim_cuda_exchange_average,
                                                 .predict = flim_cuda_predict,
                                                 .totals = flim_state_totals,
                                                 .set_totals = flim_state_set_totals,

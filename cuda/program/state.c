@@ -16,7 +16,9 @@ flim_state_arrays flim_state_arrays_of(const flim_program *base)
                                .gradients = p->gradients,
                                .moment1 = p->moment1,
                                .moment2 = p->moment2,
-                               .statistics = p->statistics};
+                               .statistics = p->statistics,
+                               .average = p->average,
+                               .average_statistics = p->average_statistics};
 }
 
 flim_status flim_state_read(flim_program *base, const float *from, size_t count, float *out, flim_error *err)
@@ -100,11 +102,14 @@ flim_status flim_state_totals(flim_program *base, bool reset, flim_totals *out, 
                          .correct = s.correct,
                          .updates = s.updates,
                          .grad_norm = s.grad_norm,
+                         .grad_norm_sum = s.grad_norm_sum,
+                         .grad_norm_least = s.grad_norm_least,
+                         .grad_norm_most = s.grad_norm_most,
                          .nonfinite = s.nonfinite_call >= 0,
                          .calls = s.calls,
                          .nonfinite_call = s.nonfinite_call};
     if (reset) {
-        s.loss = s.weight = 0;
+        s.loss = s.weight = s.grad_norm_sum = s.grad_norm_least = s.grad_norm_most = 0;
         s.cells = s.correct = s.updates = s.calls = 0;
         s.nonfinite_call = -1;
         FLIM_TRY(store(p, &s, err));
@@ -123,6 +128,9 @@ flim_status flim_state_set_totals(flim_program *base, const flim_totals *in, fli
     s.correct = in->correct;
     s.updates = in->updates;
     s.grad_norm = in->grad_norm;
+    s.grad_norm_sum = in->grad_norm_sum;
+    s.grad_norm_least = in->grad_norm_least;
+    s.grad_norm_most = in->grad_norm_most;
     s.calls = in->calls;
     s.nonfinite_call = in->nonfinite ? in->nonfinite_call : -1;
     return store(p, &s, err);

@@ -95,7 +95,7 @@ flim_status flim_transfer_in(flim_cuda_program *p, flim_schedule *schedule, cons
         block.label[i] = batch->label[i];
         block.weight[i] = batch->weight[i];
     }
-    if (schedule->train && block.target) {
+    if (schedule->train && block.target && batch->target) {
         memcpy(block.target, batch->target, (size_t)(n * net->classes) * sizeof *block.target);
     }
     FLIM_TRY_CUDA(cudaMemcpyAsync(p->call.step, slot->block, (size_t)block.bytes, cudaMemcpyHostToDevice, compute));

@@ -108,6 +108,7 @@ typedef struct flim_program_options {
     flim_recompute recompute; /* recompute the inside of blocks in the backward pass */
     int64_t memory_limit; /* AUTO: device bytes that the program should stay within */
     int64_t workspace_limit; /* bytes a single convolution may ask for; 0 = the backend's default */
+    bool average; /* keep a running average of weights and statistics (flim_step.average_decay) */
     const char *cache_dir; /* where tuned plans are kept between runs; NULL = not kept */
     const flim_log *log; /* notes while compiling; may be NULL */
     bool inspect; /* for tests: every tensor of a call keeps bytes of its own (src/backend/inspect.h) */
@@ -168,7 +169,9 @@ typedef enum flim_state {
     FLIM_STATE_STATISTICS, /* S floats */
     FLIM_STATE_GRADIENTS, /* P floats, of the last accumulation, before clipping; read only */
     FLIM_STATE_MOMENT1, /* P floats: Adam's m */
-    FLIM_STATE_MOMENT2 /* P floats: Adam's v */
+    FLIM_STATE_MOMENT2, /* P floats: Adam's v */
+    FLIM_STATE_AVERAGE_PARAMETERS, /* P floats: the running averages of an option's `average` */
+    FLIM_STATE_AVERAGE_STATISTICS /* S floats */
 } flim_state;
 
 flim_status flim_program_read(flim_program *program, flim_state state, float *out, flim_error *err);
@@ -198,6 +201,12 @@ typedef struct flim_step {
     float label_smoothing; /* two classes: target y(1-s) + s/2; else torch's cross entropy */
     float dropout; /* probability of the head's dropout; 0 = none */
     float block_dropout; /* of the channel dropout of units */
+    /* Focal loss (Lin et al., ICCV 2017) of cross entropies: each class's term times (1 - p)^gamma, p the probability that it
+     * is given; 0 = cross entropy. */
+    float focal_gamma;
+    /* Of the running average: after u updates in all, average = d average + (1 - d) value with d = min(decay, u / (9 + u)),
+     * so that the first values, which are none of training's, soon count for nothing.  In programs with `average` only. */
+    float average_decay;
 } flim_step;
 
 /* One batch per update; torch's betas and epsilon; the rest is zero. */
@@ -206,6 +215,15 @@ flim_step flim_step_defaults(void);
 /* Forward, loss, backward on 1 <= batch->n <= train_batch cells; update when step->last.  BatchNorm uses batch statistics and
  * moves the running ones. */
 flim_status flim_program_train(flim_program *program, const flim_batch *batch, const flim_step *step, flim_error *err);
+
+/* Forward as in training, without dropout, loss or update: BatchNorm's running statistics move towards the batch's by `share`
+ * of the difference (a training step's is 0.1).  Shares 1, 1/2, 1/3, ... make them the mean of the statistics of as many
+ * batches.  The head of a batch of one cell keeps its own.  1 <= batch->n <= train_batch. */
+flim_status flim_program_recalibrate(flim_program *program, const flim_batch *batch, double share, flim_error *err);
+
+/* Exchanges weights and statistics with their running averages: predictions are then the averages'; a second call restores
+ * every bit.  FLIM_ERROR_USAGE without `average`. */
+flim_status flim_program_exchange_average(flim_program *program, flim_error *err);
 
 /* Forward with running statistics, no dropout.  logits: (n,K') floats, written by the time flim_program_wait returns. */
 flim_status flim_program_predict(flim_program *program, const flim_batch *batch, float *logits, flim_error *err);
@@ -216,6 +234,7 @@ typedef struct flim_totals {
     int64_t cells, correct;
     int64_t updates; /* since the last reset, skipped ones left out */
     double grad_norm; /* of the last accumulation, before clipping */
+    double grad_norm_sum, grad_norm_least, grad_norm_most; /* over the updates; 0 without any */
     bool nonfinite; /* a loss or gradient was not finite and (outside fp16) no update was made from then on */
     int64_t calls; /* of train, since the last reset */
     int64_t nonfinite_call; /* which of them it was, 0-based; -1 = none */

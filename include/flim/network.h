@@ -55,7 +55,8 @@ typedef struct flim_unit {
 
 typedef enum flim_head_kind { FLIM_HEAD_POOLED, FLIM_HEAD_DENSE } flim_head_kind;
 
-/* Rows of the table of losses (backend/loss.h).  Softmax and binary smooth their labels by flim_step's label_smoothing. */
+/* Rows of the table of losses (backend/loss.h).  Softmax and binary smooth their labels by flim_step's label_smoothing; they
+ * and soft targets are focal losses where flim_step's focal_gamma is not 0. */
 typedef enum flim_loss {
     FLIM_LOSS_BINARY, /* cross entropy of a sigmoid with the label 0 or 1: one output */
     FLIM_LOSS_SOFTMAX, /* cross entropy of a softmax with the label */

@@ -34,6 +34,7 @@ typedef struct flim_device_ops {
 typedef struct flim_state_arrays {
     float *parameters, *gradients, *moment1, *moment2; /* (P); without training only the first is there */
     float *statistics; /* (S) */
+    float *average, *average_statistics; /* (P), (S); NULL without the option */
 } flim_state_arrays;
 
 typedef struct flim_program_ops {
@@ -49,6 +50,10 @@ typedef struct flim_program_ops {
     /* The batch has the program's sizes, at most the cells it was compiled for, known labels if it trains, and a transform
      * only if it is device_cached. */
     flim_status (*train)(flim_program *program, const flim_batch *batch, const flim_step *step, flim_error *err);
+    /* The batch has the program's sizes and at most train_batch cells; 0 < share <= 1. */
+    flim_status (*recalibrate)(flim_program *program, const flim_batch *batch, double share, flim_error *err);
+    /* The program keeps averages. */
+    flim_status (*exchange_average)(flim_program *program, flim_error *err);
     flim_status (*predict)(flim_program *program, const flim_batch *batch, float *logits, flim_error *err);
     flim_status (*totals)(flim_program *program, bool reset, flim_totals *out, flim_error *err);
     flim_status (*set_totals)(flim_program *program, const flim_totals *in, flim_error *err);
@@ -84,6 +89,21 @@ struct flim_program {
 /* The backends that this build may hold; src/backend/device.c lists those compiled in (FLIM_HAVE_CPU, FLIM_HAVE_CUDA). */
 extern const flim_backend flim_backend_cpu;
 extern const flim_backend flim_backend_cuda;
+
+/* What the update number `update` (from 1) puts into a running average (flim_step.average_decay): 1 - d. */
+static inline double flim_average_share(double decay, int64_t update)
+{
+    const double most = (double)update / (9.0 + (double)update);
+    return 1.0 - (decay < most ? decay : most);
+}
+
+/* The norm of an update's gradient enters the totals, whose `updates` does not count it yet. */
+static inline void flim_totals_add_norm(flim_totals *totals, double norm)
+{
+    totals->grad_norm_sum += norm;
+    totals->grad_norm_least = totals->updates > 0 && totals->grad_norm_least < norm ? totals->grad_norm_least : norm;
+    totals->grad_norm_most = totals->updates > 0 && totals->grad_norm_most > norm ? totals->grad_norm_most : norm;
+}
 
 /* FLIM_ERROR_USAGE if the device cannot compute in that precision. */
 flim_status flim_device_check_precision(const flim_device *device, flim_precision precision, flim_error *err);

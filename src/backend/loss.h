@@ -19,6 +19,8 @@
 #define FLIM_LOSS_FUNCTION static inline
 #endif
 
+enum { FLIM_LOSS_NORMS = 2 }; /* numbers that a loss hands to its slopes */
+
 /* What a prediction is held against. */
 typedef enum flim_target_kind {
     FLIM_TARGET_LABEL, /* flim_batch.label */
@@ -30,6 +32,7 @@ typedef enum flim_target_kind {
 typedef struct flim_target {
     int label;
     double smoothing;
+    double gamma; /* of the focal loss; 0 = cross entropy */
     const float *distribution; /* (K), or NULL */
     double signal; /* of one voxel */
 } flim_target;
@@ -65,67 +68,149 @@ FLIM_LOSS_FUNCTION double flim_sigmoid_slope(double x, double y)
     return 1.0 / (1.0 + exp(-x)) - y;
 }
 
-/* ---- rows: NAME_loss gives the loss, and in *norm what NAME_slope needs of all outputs to give d loss / d x[k] -------------- */
+/* ---- focal loss (Lin et al., ICCV 2017), of shares y of the classes: -sum y (1 - p)^gamma log p --------------------------- */
 
-FLIM_LOSS_FUNCTION double flim_binary_loss(const float *x, int outputs, const flim_target *t, double *norm)
+/* A probability p by its logarithm, and that of 1 - p, which for p near 1 has more digits than p. */
+typedef struct flim_log_chance {
+    double p, not_p;
+} flim_log_chance;
+
+/* Of a sigmoid: log p = -log(1 + exp(-x)). */
+FLIM_LOSS_FUNCTION flim_log_chance flim_sigmoid_chance(double x)
 {
-    (void)outputs;
-    *norm = (double)t->label * (1.0 - t->smoothing) + 0.5 * t->smoothing;
-    return flim_sigmoid_loss((double)x[0], *norm);
+    const double rest = log1p(exp(-fabs(x)));
+    const flim_log_chance chance = {(x < 0.0 ? x : 0.0) - rest, (x > 0.0 ? -x : 0.0) - rest};
+    return chance;
 }
 
-FLIM_LOSS_FUNCTION double flim_binary_slope(const float *x, int k, int outputs, const flim_target *t, double norm)
+/* Of the output of a softmax whose logarithm is log_p <= 0. */
+FLIM_LOSS_FUNCTION flim_log_chance flim_softmax_chance(double log_p)
 {
-    (void)k, (void)outputs, (void)t;
-    return flim_sigmoid_slope((double)x[0], norm);
+    const flim_log_chance chance = {log_p, log(-expm1(log_p < 0.0 ? log_p : 0.0))};
+    return chance;
 }
 
-FLIM_LOSS_FUNCTION double flim_softmax_loss(const float *x, int outputs, const flim_target *t, double *norm)
+FLIM_LOSS_FUNCTION double flim_focal_loss(double y, flim_log_chance chance, double gamma)
+{
+    return y > 0.0 ? -y * exp(gamma * chance.not_p) * chance.p : 0.0;
+}
+
+/* p times the derivative by p: y (1 - p)^gamma (gamma p log p / (1 - p) - 1), where log p / (1 - p) goes to -1 with p to 1. */
+FLIM_LOSS_FUNCTION double flim_focal_slope(double y, flim_log_chance chance, double gamma)
+{
+    const double not_p = exp(chance.not_p), ratio = not_p > 0.0 ? chance.p / not_p : -1.0;
+    return y > 0.0 ? y * exp(gamma * chance.not_p) * (gamma * exp(chance.p) * ratio - 1.0) : 0.0;
+}
+
+/* ---- cross entropy and focal loss with the shares of the target ----------------------------------------------------------- */
+
+/* Class 1 has the share y, class 0 the rest. */
+FLIM_LOSS_FUNCTION double flim_sigmoid_loss_of(double x, double y, double gamma)
+{
+    if (gamma == 0.0) {
+        return flim_sigmoid_loss(x, y);
+    }
+    const flim_log_chance one = flim_sigmoid_chance(x), none = {one.not_p, one.p};
+    return flim_focal_loss(y, one, gamma) + flim_focal_loss(1.0 - y, none, gamma);
+}
+
+FLIM_LOSS_FUNCTION double flim_sigmoid_slope_of(double x, double y, double gamma)
+{
+    if (gamma == 0.0) {
+        return flim_sigmoid_slope(x, y);
+    }
+    const flim_log_chance one = flim_sigmoid_chance(x), none = {one.not_p, one.p};
+    return flim_focal_slope(y, one, gamma) * exp(one.not_p) - flim_focal_slope(1.0 - y, none, gamma) * exp(one.p);
+}
+
+/* The share of class k of a target that is a label (soft: a distribution). */
+FLIM_LOSS_FUNCTION double flim_share_of(const flim_target *t, bool soft, int k, int classes)
+{
+    return soft ? (double)t->distribution[k] : flim_target_share(t, k, classes);
+}
+
+/* Of K outputs; norm: the logarithm of the softmax's divisor, and the sum of the classes' focal slopes. */
+FLIM_LOSS_FUNCTION double flim_softmax_loss_of(const float *x, int outputs, const flim_target *t, bool soft,
+                                               double norm[FLIM_LOSS_NORMS])
 {
     double loss = 0.0;
-    *norm = flim_log_sum(x, outputs);
+    norm[0] = flim_log_sum(x, outputs);
+    norm[1] = 0.0;
     for (int k = 0; k < outputs; k++) {
-        loss -= flim_target_share(t, k, outputs) * ((double)x[k] - *norm);
-    }
-    return loss;
-}
-
-FLIM_LOSS_FUNCTION double flim_softmax_slope(const float *x, int k, int outputs, const flim_target *t, double norm)
-{
-    return exp((double)x[k] - norm) - flim_target_share(t, k, outputs);
-}
-
-FLIM_LOSS_FUNCTION double flim_soft_targets_loss(const float *x, int outputs, const flim_target *t, double *norm)
-{
-    double loss = 0.0;
-    if (outputs == 1) {
-        *norm = (double)t->distribution[1];
-        return flim_sigmoid_loss((double)x[0], *norm);
-    }
-    *norm = flim_log_sum(x, outputs);
-    for (int k = 0; k < outputs; k++) {
-        loss -= (double)t->distribution[k] * ((double)x[k] - *norm);
+        const double share = flim_share_of(t, soft, k, outputs), log_p = (double)x[k] - norm[0];
+        if (t->gamma == 0.0) {
+            loss -= share * log_p;
+        } else {
+            const flim_log_chance chance = flim_softmax_chance(log_p);
+            loss += flim_focal_loss(share, chance, t->gamma);
+            norm[1] += flim_focal_slope(share, chance, t->gamma);
+        }
     }
     return loss;
 }
 
 /* The shares sum to 1. */
-FLIM_LOSS_FUNCTION double flim_soft_targets_slope(const float *x, int k, int outputs, const flim_target *t, double norm)
+FLIM_LOSS_FUNCTION double flim_softmax_slope_of(const float *x, int k, int outputs, const flim_target *t, bool soft,
+                                                const double norm[FLIM_LOSS_NORMS])
 {
-    return outputs == 1 ? flim_sigmoid_slope((double)x[0], norm) : exp((double)x[k] - norm) - (double)t->distribution[k];
+    const double share = flim_share_of(t, soft, k, outputs), log_p = (double)x[k] - norm[0];
+    return t->gamma == 0.0 ? exp(log_p) - share
+                           : flim_focal_slope(share, flim_softmax_chance(log_p), t->gamma) - exp(log_p) * norm[1];
 }
 
-FLIM_LOSS_FUNCTION double flim_squared_loss(const float *x, int outputs, const flim_target *t, double *norm)
+/* ---- rows: NAME_loss gives the loss, and in norm what NAME_slope needs of all outputs to give d loss / d x[k] --------------- */
+
+FLIM_LOSS_FUNCTION double flim_binary_loss(const float *x, int outputs, const flim_target *t, double norm[FLIM_LOSS_NORMS])
 {
     (void)outputs;
-    *norm = (double)x[0] - t->signal;
-    return *norm * *norm;
+    norm[0] = (double)t->label * (1.0 - t->smoothing) + 0.5 * t->smoothing;
+    return flim_sigmoid_loss_of((double)x[0], norm[0], t->gamma);
 }
 
-FLIM_LOSS_FUNCTION double flim_squared_slope(const float *x, int k, int outputs, const flim_target *t, double norm)
+FLIM_LOSS_FUNCTION double flim_binary_slope(const float *x, int k, int outputs, const flim_target *t,
+                                            const double norm[FLIM_LOSS_NORMS])
+{
+    (void)k, (void)outputs;
+    return flim_sigmoid_slope_of((double)x[0], norm[0], t->gamma);
+}
+
+FLIM_LOSS_FUNCTION double flim_softmax_loss(const float *x, int outputs, const flim_target *t, double norm[FLIM_LOSS_NORMS])
+{
+    return flim_softmax_loss_of(x, outputs, t, false, norm);
+}
+
+FLIM_LOSS_FUNCTION double flim_softmax_slope(const float *x, int k, int outputs, const flim_target *t,
+                                             const double norm[FLIM_LOSS_NORMS])
+{
+    return flim_softmax_slope_of(x, k, outputs, t, false, norm);
+}
+
+FLIM_LOSS_FUNCTION double flim_soft_targets_loss(const float *x, int outputs, const flim_target *t,
+                                                 double norm[FLIM_LOSS_NORMS])
+{
+    return outputs == 1 ? flim_sigmoid_loss_of((double)x[0], (double)t->distribution[1], t->gamma)
+                        : flim_softmax_loss_of(x, outputs, t, true, norm);
+}
+
+FLIM_LOSS_FUNCTION double flim_soft_targets_slope(const float *x, int k, int outputs, const flim_target *t,
+                                                  const double norm[FLIM_LOSS_NORMS])
+{
+    return outputs == 1 ? flim_sigmoid_slope_of((double)x[0], (double)t->distribution[1], t->gamma)
+                        : flim_softmax_slope_of(x, k, outputs, t, true, norm);
+}
+
+FLIM_LOSS_FUNCTION double flim_squared_loss(const float *x, int outputs, const flim_target *t, double norm[FLIM_LOSS_NORMS])
+{
+    (void)outputs;
+    norm[0] = (double)x[0] - t->signal;
+    return norm[0] * norm[0];
+}
+
+FLIM_LOSS_FUNCTION double flim_squared_slope(const float *x, int k, int outputs, const flim_target *t,
+                                             const double norm[FLIM_LOSS_NORMS])
 {
     (void)x, (void)k, (void)outputs, (void)t;
-    return 2.0 * norm;
+    return 2.0 * norm[0];
 }
 
 /* ROW(loss, name, target, functions) */
@@ -141,14 +226,15 @@ FLIM_LOSS_FUNCTION double flim_squared_slope(const float *x, int k, int outputs,
 #define FLIM_LOSS_VALUE(id, name, target, functions) loss == id ? functions##_loss(x, outputs, t, norm):
 #define FLIM_LOSS_SLOPE(id, name, target, functions) loss == id ? functions##_slope(x, k, outputs, t, norm):
 
-/* Loss of one prediction x (K'); *norm is for the slopes. */
-FLIM_LOSS_FUNCTION double flim_loss_of(flim_loss loss, const float *x, int outputs, const flim_target *t, double *norm)
+/* Loss of one prediction x (K'); norm is for the slopes. */
+FLIM_LOSS_FUNCTION double flim_loss_of(flim_loss loss, const float *x, int outputs, const flim_target *t,
+                                       double norm[FLIM_LOSS_NORMS])
 {
     return FLIM_LOSS_ROWS(FLIM_LOSS_VALUE) 0.0;
 }
 
 FLIM_LOSS_FUNCTION double flim_loss_slope(flim_loss loss, const float *x, int k, int outputs, const flim_target *t,
-                                          double norm)
+                                          const double norm[FLIM_LOSS_NORMS])
 {
     return FLIM_LOSS_ROWS(FLIM_LOSS_SLOPE) 0.0;
 }

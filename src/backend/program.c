@@ -109,7 +109,8 @@ static flim_status find_state(const flim_program *program, flim_state state, flo
     FLIM_TRY(check_allocated(program, err));
     const flim_state_arrays at = program->ops->states(program);
     const bool trains = program->options.train_batch > 0;
-    *count = (size_t)(state == FLIM_STATE_STATISTICS ? program->net.statistics : program->net.parameters);
+    const bool statistics = state == FLIM_STATE_STATISTICS || state == FLIM_STATE_AVERAGE_STATISTICS;
+    *count = (size_t)(statistics ? program->net.statistics : program->net.parameters);
     *array = NULL;
     switch (state) {
     case FLIM_STATE_PARAMETERS: *array = at.parameters; break;
@@ -117,9 +118,13 @@ static flim_status find_state(const flim_program *program, flim_state state, flo
     case FLIM_STATE_GRADIENTS: *array = trains ? at.gradients : NULL; break;
     case FLIM_STATE_MOMENT1: *array = trains ? at.moment1 : NULL; break;
     case FLIM_STATE_MOMENT2: *array = trains ? at.moment2 : NULL; break;
+    case FLIM_STATE_AVERAGE_PARAMETERS: *array = at.average; break;
+    case FLIM_STATE_AVERAGE_STATISTICS: *array = at.average_statistics; break;
     }
     return *array ? FLIM_OK
-                  : flim_fail(err, FLIM_ERROR, "internal: a program compiled without training has no gradients or moments");
+                  : flim_fail(err, FLIM_ERROR,
+                              "internal: a program compiled without training has no gradients or moments, one without "
+                              "`average` no averages");
 }
 
 flim_status flim_program_read(flim_program *program, flim_state state, float *out, flim_error *err)
@@ -222,6 +227,25 @@ flim_status flim_program_train(flim_program *program, const flim_batch *batch, c
     program->last_cells = batch->n;
     program->last_trains = true;
     return program->ops->train(program, batch, step, err);
+}
+
+flim_status flim_program_recalibrate(flim_program *program, const flim_batch *batch, double share, flim_error *err)
+{
+    FLIM_TRY(check_batch(program, batch, program->options.train_batch, err));
+    if (!(share > 0 && share <= 1)) {
+        return flim_fail(err, FLIM_ERROR, "internal: statistics were to move by %g of the difference", share);
+    }
+    program->last_cells = 0; /* what it leaves of its inside is not for reading */
+    return program->ops->recalibrate(program, batch, share, err);
+}
+
+flim_status flim_program_exchange_average(flim_program *program, flim_error *err)
+{
+    FLIM_TRY(check_allocated(program, err));
+    if (!program->ops->states(program).average) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "the program keeps no averages of its weights");
+    }
+    return program->ops->exchange_average(program, err);
 }
 
 flim_status flim_program_predict(flim_program *program, const flim_batch *batch, float *logits, flim_error *err)

@@ -618,7 +618,7 @@ static stem_result stem_reference(const stem_example *e, bool training, const do
     e->down_weight[1000] += wrong == 2 ? 0.25 : 0.0;
     ref_unit_run stem = {.n = e->n,
                          .training = training,
-                         .move_statistics = training,
+                         .momentum = training ? 0.1 : 0,
                          .x = e->x,
                          .weight = e->weight,
                          .bias = e->bias,
@@ -639,7 +639,7 @@ static stem_result stem_reference(const stem_example *e, bool training, const do
     ref_unit(&e->stem, &stem);
     ref_unit(&e->down, &down);
     if (dz) {
-        stem.move_statistics = false;
+        stem.momentum = 0;
         stem.dy = da;
         stem.dweight = r.dweight;
         stem.dgamma = r.dgamma;
@@ -694,7 +694,6 @@ static flim_conv_arguments stem_arguments(const stem_example *e, flim_storage ty
                                           .gamma = take_floats(e->gamma, 32),
                                           .beta = take_floats(e->beta, 32),
                                           .eps = 1e-5f,
-                                          .momentum = 0.1f,
                                           .running_mean = take_floats(e->mean, 32),
                                           .running_var = take_floats(e->var, 32),
                                           .state = take((int64_t)flim_stem_state_bytes())}};

@@ -221,7 +221,7 @@ static double loss_at(ref_network *ref, const flim_batch *batch, const flim_step
 
 /* (L(p + h d) - L(p - h d)) / 2h against the gradient times d, for a random direction and two single elements of each
  * tensor. */
-static void differentiate(int width, int classes, int t, float dropout, float smoothing, int64_t n)
+static void differentiate(int width, int classes, int t, float dropout, float smoothing, float focal, int64_t n)
 {
     fixture f = make_fixture(width, classes, t, 5, 5);
     ref_network *ref = ref_network_create(&f.net, f.parameters, f.statistics);
@@ -229,6 +229,7 @@ static void differentiate(int width, int classes, int t, float dropout, float sm
     flim_step step = plain_step((double)n + 1);
     step.dropout = step.block_dropout = dropout;
     step.label_smoothing = smoothing;
+    step.focal_gamma = focal;
     step.last = false; /* gradients without an update */
     batch.weight[0] = 1.5f;
     ref_network_train(ref, &batch, &step);
@@ -271,9 +272,11 @@ static void the_reference_is_the_derivative_of_its_loss(void **state)
 {
     (void)state;
     failures = 0;
-    differentiate(4, 2, 9, 0, 0, 2);
-    differentiate(4, 3, 9, 0.25f, 0.05f, 2);
-    differentiate(4, 2, 8, 0.25f, 0.05f, 1);
+    differentiate(4, 2, 9, 0, 0, 0, 2);
+    differentiate(4, 3, 9, 0.25f, 0.05f, 0, 2);
+    differentiate(4, 2, 8, 0.25f, 0.05f, 0, 1);
+    differentiate(4, 2, 8, 0, 0.05f, 2, 2);
+    differentiate(4, 3, 8, 0, 0, 0.5f, 2);
     assert_int_equal(failures, 0);
 }
 
@@ -282,7 +285,7 @@ static void the_reference_is_the_derivative_of_its_loss(void **state)
 typedef struct setup {
     int width, classes, t;
     int64_t n;
-    float dropout, block_dropout, smoothing, clip;
+    float dropout, block_dropout, smoothing, focal, clip;
     bool weighted;
 } setup;
 
@@ -312,6 +315,7 @@ static void three_updates(const setup *s)
         step.dropout = s->dropout;
         step.block_dropout = s->block_dropout;
         step.label_smoothing = s->smoothing;
+        step.focal_gamma = s->focal;
         step.clip = s->clip;
         step.epsilon = 1e-3f;
         for (int64_t c = 0; s->weighted && c < s->n; c++) {
@@ -427,8 +431,8 @@ static void updates_of_two_classes(void **state)
     (void)state;
     only_in_fp32();
     failures = 0;
-    three_updates(&(setup){4, 2, 9, 3, 0, 0, 0, 0, false});
-    three_updates(&(setup){8, 2, 16, 3, 0, 0, 0.05f, 0, false});
+    three_updates(&(setup){4, 2, 9, 3, 0, 0, 0, 0, 0, false});
+    three_updates(&(setup){8, 2, 16, 3, 0, 0, 0.05f, 0, 0, false});
     end_checks(__func__);
 }
 
@@ -437,8 +441,8 @@ static void updates_of_three_classes(void **state)
     (void)state;
     only_in_fp32();
     failures = 0;
-    three_updates(&(setup){4, 3, 16, 3, 0, 0, 0.05f, 0, true});
-    three_updates(&(setup){8, 3, 9, 3, 0, 0, 0, 0, false});
+    three_updates(&(setup){4, 3, 16, 3, 0, 0, 0.05f, 0, 0, true});
+    three_updates(&(setup){8, 3, 9, 3, 0, 0, 0, 0, 0, false});
     end_checks(__func__);
 }
 
@@ -447,11 +451,23 @@ static void updates_with_dropout(void **state)
     (void)state;
     only_in_fp32();
     failures = 0;
-    three_updates(&(setup){4, 2, 9, 3, 0.25f, 0.25f, 0.05f, 0, true});
-    three_updates(&(setup){8, 3, 16, 3, 0.25f, 0.25f, 0.05f, 0, false});
-    three_updates(&(setup){8, 2, 16, 3, 0.5f, 0, 0, 0, false}); /* the head alone, the blocks alone, rates of their own */
-    three_updates(&(setup){8, 2, 16, 3, 0, 0.5f, 0, 0, false});
-    three_updates(&(setup){8, 3, 9, 3, 0.5f, 0.25f, 0, 0, true});
+    three_updates(&(setup){4, 2, 9, 3, 0.25f, 0.25f, 0.05f, 0, 0, true});
+    three_updates(&(setup){8, 3, 16, 3, 0.25f, 0.25f, 0.05f, 0, 0, false});
+    three_updates(&(setup){8, 2, 16, 3, 0.5f, 0, 0, 0, 0, false}); /* the head alone, the blocks alone, rates of their own */
+    three_updates(&(setup){8, 2, 16, 3, 0, 0.5f, 0, 0, 0, false});
+    three_updates(&(setup){8, 3, 9, 3, 0.5f, 0.25f, 0, 0, 0, true});
+    end_checks(__func__);
+}
+
+static void updates_with_focal_loss(void **state)
+{
+    (void)state;
+    only_in_fp32();
+    failures = 0;
+    three_updates(&(setup){8, 2, 16, 3, 0, 0, 0, 2, 0, false});
+    three_updates(&(setup){4, 2, 9, 3, 0, 0, 0.05f, 0.5f, 0, true});
+    three_updates(&(setup){8, 3, 16, 3, 0, 0, 0, 1, 0, true});
+    three_updates(&(setup){8, 5, 9, 3, 0, 0, 0.1f, 3, 0, false});
     end_checks(__func__);
 }
 
@@ -460,8 +476,8 @@ static void updates_with_clipping(void **state)
     (void)state;
     only_in_fp32();
     failures = 0;
-    three_updates(&(setup){8, 2, 9, 3, 0, 0, 0, 0.5f, false});
-    three_updates(&(setup){8, 2, 9, 3, 0, 0, 0, 1e6f, false}); /* never reached: no effect */
+    three_updates(&(setup){8, 2, 9, 3, 0, 0, 0, 0, 0.5f, false});
+    three_updates(&(setup){8, 2, 9, 3, 0, 0, 0, 0, 1e6f, false}); /* never reached: no effect */
     end_checks(__func__);
 }
 
@@ -471,8 +487,8 @@ static void updates_at_a_batch_of_one(void **state)
     (void)state;
     only_in_fp32();
     failures = 0;
-    three_updates(&(setup){4, 2, 9, 1, 0, 0, 0, 0, false});
-    three_updates(&(setup){8, 3, 12, 1, 0.25f, 0.25f, 0.05f, 0, false});
+    three_updates(&(setup){4, 2, 9, 1, 0, 0, 0, 0, 0, false});
+    three_updates(&(setup){8, 3, 12, 1, 0.25f, 0.25f, 0.05f, 0, 0, false});
     end_checks(__func__);
 }
 
@@ -989,11 +1005,11 @@ static void calls_are_counted_from_where_totals_were_put(void **state)
 
 REF_DEVICE_GROUP(cmocka_unit_test(updates_of_two_classes), cmocka_unit_test(updates_of_three_classes),
                  cmocka_unit_test(updates_at_the_width_of_base), cmocka_unit_test(updates_with_dropout),
-                 cmocka_unit_test(updates_with_clipping), cmocka_unit_test(updates_at_a_batch_of_one),
-                 cmocka_unit_test(updates_with_the_usual_epsilon), cmocka_unit_test(windows_of_micro_batches),
-                 cmocka_unit_test(tails_are_smaller_batches), cmocka_unit_test(predictions_use_running_statistics),
-                 cmocka_unit_test(state_moves_to_another_program), cmocka_unit_test(mistakes_of_the_caller_are_refused),
-                 cmocka_unit_test(deterministic_runs_have_equal_bits),
+                 cmocka_unit_test(updates_with_focal_loss), cmocka_unit_test(updates_with_clipping),
+                 cmocka_unit_test(updates_at_a_batch_of_one), cmocka_unit_test(updates_with_the_usual_epsilon),
+                 cmocka_unit_test(windows_of_micro_batches), cmocka_unit_test(tails_are_smaller_batches),
+                 cmocka_unit_test(predictions_use_running_statistics), cmocka_unit_test(state_moves_to_another_program),
+                 cmocka_unit_test(mistakes_of_the_caller_are_refused), cmocka_unit_test(deterministic_runs_have_equal_bits),
                  cmocka_unit_test(the_memory_plan_is_known_before_allocation),
                  cmocka_unit_test(nothing_is_allocated_in_a_step), cmocka_unit_test(running_out_of_memory_is_an_error),
                  cmocka_unit_test(not_finite_input_is_reported),

@@ -426,26 +426,28 @@ static void slopes_are_derivatives(void **state)
 {
     (void)state;
     static const float x[REF_CLASSES] = {0.5f, -1.25f, 2}, share[REF_CLASSES] = {0.25f, 0.25f, 0.5f};
-    const flim_target t = {.label = 1, .smoothing = 0.125, .distribution = share, .signal = 0.75};
-    for (int loss = 0; loss < FLIM_LOSSES; loss++) {
+    static const double gammas[] = {0, 0.5, 1, 2, 5}; /* of the focal losses */
+    for (int i = 0; i < FLIM_LOSSES * 5; i++) {
+        const int loss = i / 5;
+        const flim_target t = {.label = 1, .smoothing = 0.125, .gamma = gammas[i % 5], .distribution = share, .signal = 0.75};
         const bool several = loss == FLIM_LOSS_SOFTMAX || loss == FLIM_LOSS_SOFT_TARGETS;
         const int outputs = several ? REF_CLASSES : 1;
-        double norm;
-        assert_true(flim_loss_of((flim_loss)loss, x, outputs, &t, &norm) > 0);
+        double norm[FLIM_LOSS_NORMS] = {NAN, NAN};
+        assert_true(flim_loss_of((flim_loss)loss, x, outputs, &t, norm) > 0);
         for (int k = 0; k < outputs; k++) {
             const float h = 1.0f / 1024;
             float up[REF_CLASSES], down[REF_CLASSES];
-            double ignored;
+            double ignored[FLIM_LOSS_NORMS];
             memcpy(up, x, sizeof up);
             memcpy(down, x, sizeof down);
             up[k] += h;
             down[k] -= h;
-            const double difference = flim_loss_of((flim_loss)loss, up, outputs, &t, &ignored) -
-                                      flim_loss_of((flim_loss)loss, down, outputs, &t, &ignored);
+            const double difference = flim_loss_of((flim_loss)loss, up, outputs, &t, ignored) -
+                                      flim_loss_of((flim_loss)loss, down, outputs, &t, ignored);
             const double slope = flim_loss_slope((flim_loss)loss, x, k, outputs, &t, norm);
             if (!(fabs(difference / (2 * (double)h) - slope) < 1e-6)) {
-                fail_msg("%s, output %d: slope %g, by differences %g", flim_loss_name((flim_loss)loss), k, slope,
-                         difference / (2 * (double)h));
+                fail_msg("%s, gamma %g, output %d: slope %g, by differences %g", flim_loss_name((flim_loss)loss), t.gamma, k,
+                         slope, difference / (2 * (double)h));
             }
         }
     }

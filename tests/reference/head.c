@@ -16,11 +16,55 @@ static double share_of(const flim_head *head, const ref_head_run *r, int64_t cel
     return head->outputs == 1 ? r->label[cell] * (1 - s) + s / 2 : (k == r->label[cell] ? 1 - s : 0) + s / head->outputs;
 }
 
+/* The focal loss -sum y_k (1 - p_k)^gamma log p_k of classes with probabilities p (K) and shares y (K) of the target;
+ * dp (K) gets its derivatives by p. */
+static double focal_loss(int classes, const double *p, const double *y, double gamma, double *dp)
+{
+    double loss = 0;
+    for (int k = 0; k < classes; k++) {
+        const double q = 1 - p[k];
+        loss -= y[k] * pow(q, gamma) * log(p[k]);
+        dp[k] = y[k] * (gamma * pow(q, gamma - 1) * log(p[k]) - pow(q, gamma) / p[k]);
+    }
+    return loss;
+}
+
+/* By the whole Jacobian of softmax or sigmoid. */
+static double focal_cell_loss(const flim_head *head, const ref_head_run *r, int64_t cell, const double *logit, double *dlogit)
+{
+    const int outputs = head->outputs, classes = outputs == 1 ? 2 : outputs;
+    double p[32], y[32], dp[32], sum = 0;
+    if (classes > 32) {
+        abort();
+    }
+    for (int k = 0; k < classes; k++) {
+        p[k] = exp(outputs == 1 ? (k == 1 ? logit[0] : 0) : logit[k]);
+        sum += p[k];
+        y[k] = outputs == 1 ? (k == 1 ? share_of(head, r, cell, 1) : 1 - share_of(head, r, cell, 1))
+                            : share_of(head, r, cell, k);
+    }
+    for (int k = 0; k < classes; k++) {
+        p[k] /= sum;
+    }
+    const double loss = focal_loss(classes, p, y, r->focal_gamma, dp);
+    for (int j = 0; j < outputs; j++) {
+        const int class = outputs == 1 ? 1 : j;
+        dlogit[j] = 0;
+        for (int k = 0; k < classes; k++) {
+            dlogit[j] += dp[k] * p[k] * ((k == class) - p[class]);
+        }
+    }
+    return loss;
+}
+
 /* Loss of one cell; dlogit (K') gets d loss / d logit.  One output: sigmoid and cross entropy; else softmax and cross
  * entropy. */
 static double cell_loss(const flim_head *head, const ref_head_run *r, int64_t cell, const double *logit, double *dlogit)
 {
     const int outputs = head->outputs;
+    if (r->focal_gamma > 0) {
+        return focal_cell_loss(head, r, cell, logit, dlogit);
+    }
     if (outputs == 1) {
         double target = share_of(head, r, cell, 1), l = logit[0];
         dlogit[0] = 1 / (1 + exp(-l)) - target;
@@ -142,9 +186,9 @@ static void normalise(int size, ref_head_run *r, hidden *f)
                 squares += d * d;
             }
             f->inverse[c] = 1 / sqrt(squares / n + 1e-5);
-            if (r->move_statistics) {
-                r->running_mean[c] = 0.9 * r->running_mean[c] + 0.1 * f->mean[c];
-                r->running_var[c] = 0.9 * r->running_var[c] + 0.1 * squares / (n - 1);
+            if (r->momentum > 0) {
+                r->running_mean[c] = (1 - r->momentum) * r->running_mean[c] + r->momentum * f->mean[c];
+                r->running_var[c] = (1 - r->momentum) * r->running_var[c] + r->momentum * squares / (n - 1);
             }
         }
         for (int64_t i = 0; i < r->n; i++) {

@@ -23,6 +23,8 @@ ref_network *ref_network_create(const flim_network *net, const float *parameters
     ref->scale = ref_array(net->parameters);
     ref->m = ref_array(net->parameters);
     ref->v = ref_array(net->parameters);
+    ref->average = ref_from_floats(parameters, net->parameters);
+    ref->average_statistics = ref_from_floats(statistics, net->statistics);
     return ref;
 }
 
@@ -35,6 +37,8 @@ void ref_network_free(ref_network *ref)
         free(ref->scale);
         free(ref->m);
         free(ref->v);
+        free(ref->average);
+        free(ref->average_statistics);
         free(ref);
     }
 }
@@ -54,7 +58,8 @@ typedef struct pass {
     void *observer;
     const flim_batch *batch;
     double *parameters, *statistics; /* P, S */
-    bool training, move_statistics;
+    bool training;
+    double momentum; /* of the running statistics */
     double dropout, block_dropout;
     double *gradients, *scale; /* P, overwritten; NULL = forward only */
     double *input; /* (n,2,T,H,W) */
@@ -111,8 +116,9 @@ static ref_head_run head_run(const pass *p, const flim_step *step, int k, double
                           .unit = (uint32_t)h,
                           .dropout = p->dropout,
                           .label_smoothing = step ? (double)step->label_smoothing : 0,
+                          .focal_gamma = step ? (double)step->focal_gamma : 0,
                           .training = p->training,
-                          .move_statistics = p->move_statistics,
+                          .momentum = p->momentum,
                           .divisor = step ? step->divisor : 1,
                           .label = step ? p->batch->label : NULL,
                           .cell_weight = p->batch->weight,
@@ -239,7 +245,7 @@ static double run_pass(pass *p, const flim_step *step, double *logits)
         p->y[u] = ref_array(count);
         p->dy[u] = ref_array(count);
         ref_unit_run run = unit_run(p, u);
-        run.move_statistics = p->move_statistics;
+        run.momentum = p->momentum;
         run.y = p->y[u];
         ref_unit(&net->unit[u], &run);
     }
@@ -277,6 +283,27 @@ static int64_t count_correct(const flim_network *net, const flim_batch *batch, c
     return correct;
 }
 
+/* Exponential average whose decay begins at 1/10: that of update t, from 1, is min(decay, t / (9 + t)). */
+static void average(double *mean, const double *values, int64_t count, int64_t t, const flim_step *step)
+{
+    double decay = (double)t / (double)(9 + t);
+    decay = (double)step->average_decay < decay ? (double)step->average_decay : decay;
+    for (int64_t i = 0; i < count; i++) {
+        mean[i] = decay * mean[i] + (1 - decay) * values[i];
+    }
+}
+
+void ref_network_recalibrate(ref_network *ref, const flim_batch *batch, double share)
+{
+    pass p = {.net = ref->net,
+              .batch = batch,
+              .parameters = ref->parameters,
+              .statistics = ref->statistics,
+              .training = true,
+              .momentum = share};
+    run_pass(&p, NULL, NULL);
+}
+
 void ref_network_train(ref_network *ref, const flim_batch *batch, const flim_step *step)
 {
     const flim_network *net = ref->net;
@@ -289,7 +316,7 @@ void ref_network_train(ref_network *ref, const flim_batch *batch, const flim_ste
               .parameters = ref->parameters,
               .statistics = ref->statistics,
               .training = true,
-              .move_statistics = true,
+              .momentum = 0.1,
               .dropout = (double)step->dropout,
               .block_dropout = (double)step->block_dropout,
               .gradients = gradients,
@@ -306,6 +333,8 @@ void ref_network_train(ref_network *ref, const flim_batch *batch, const flim_ste
         memcpy(gradients, ref->gradients, (size_t)net->parameters * sizeof *gradients);
         ref->grad_norm = ref_clip(gradients, net->parameters, (double)step->clip);
         ref_adamw(ref->parameters, gradients, ref->m, ref->v, net->parameters, ++ref->updates, step);
+        average(ref->average, ref->parameters, net->parameters, ref->updates, step);
+        average(ref->average_statistics, ref->statistics, net->statistics, ref->updates, step);
     }
     free(gradients);
     free(scale);

@@ -47,7 +47,7 @@ typedef struct ref_unit_run {
     void *observer;
     double dropout;
     bool training; /* batch statistics; backward needs it */
-    bool move_statistics; /* training: move the running statistics */
+    double momentum; /* training: of the running statistics, which move by that share; 0 = they stay */
     const double *x, *skip; /* (n,Cin,in), (n,Cout,conv_out) or NULL */
     const double *weight, *bias, *gamma, *beta;
     double *running_mean, *running_var; /* (Cout) */
@@ -66,8 +66,9 @@ typedef struct ref_head_run {
     int t, h, w;
     const flim_cell_id *id;
     uint32_t unit;
-    double dropout, label_smoothing;
-    bool training, move_statistics;
+    double dropout, label_smoothing, focal_gamma;
+    bool training;
+    double momentum; /* as in ref_unit_run */
     double divisor;
     const int32_t *label; /* (n) */
     const float *cell_weight; /* (n) */
@@ -120,6 +121,7 @@ typedef struct ref_network {
      * dfc1_weight_scale, else 0 */
     double *scale;
     double *statistics; /* (S) */
+    double *average, *average_statistics; /* (P), (S): begin as the weights and statistics of create */
     int64_t updates;
     double loss; /* sum of weight * loss over all cells trained on so far */
     double grad_norm; /* of the last window, before clipping */
@@ -131,6 +133,8 @@ void ref_network_free(ref_network *ref);
 
 /* The contract of flim_program_train.  `gradients` keeps the window's sum before clipping. */
 void ref_network_train(ref_network *ref, const flim_batch *batch, const flim_step *step);
+/* The contract of flim_program_recalibrate. */
+void ref_network_recalibrate(ref_network *ref, const flim_batch *batch, double share);
 /* The contract of flim_program_predict: of each head in turn, logits (n,K') or y (n,1,T,H,W). */
 void ref_network_predict(ref_network *ref, const flim_batch *batch, double *logits);
 /* The loss that a train call would report, divided by the divisor; changes nothing. */

@@ -76,14 +76,13 @@ double ref_distance(const float *out, const double *reference, int64_t count)
     return size > 0 ? sqrt(difference / size) : sqrt(difference);
 }
 
-static flim_program *create(const ref_target *target, const flim_network *net, int64_t train_batch, int64_t eval_batch,
-                            const float *parameters, const float *statistics, bool inspect)
+flim_program *ref_program_create_with(const ref_target *target, const flim_network *net, flim_program_options options,
+                                      const float *parameters, const float *statistics)
 {
-    const flim_program_options options = {
-        .precision = target->precision, .train_batch = train_batch, .eval_batch = eval_batch, .inspect = inspect};
     const flim_counters counters = {.loss_scale = target->precision == FLIM_PRECISION_FP16 ? 1024 : 1};
     flim_error err = {0};
     flim_program *program = NULL;
+    options.precision = target->precision;
     float *zeros = calloc((size_t)net->parameters, sizeof *zeros); /* P */
     if (!zeros) {
         abort();
@@ -92,9 +91,11 @@ static flim_program *create(const ref_target *target, const flim_network *net, i
         flim_program_allocate(program, &err) != FLIM_OK ||
         flim_program_write(program, FLIM_STATE_PARAMETERS, parameters, &err) != FLIM_OK ||
         flim_program_write(program, FLIM_STATE_STATISTICS, statistics, &err) != FLIM_OK ||
-        (train_batch > 0 && (flim_program_write(program, FLIM_STATE_MOMENT1, zeros, &err) != FLIM_OK ||
-                             flim_program_write(program, FLIM_STATE_MOMENT2, zeros, &err) != FLIM_OK ||
-                             flim_program_set_counters(program, &counters, &err) != FLIM_OK))) {
+        (options.average && (flim_program_write(program, FLIM_STATE_AVERAGE_PARAMETERS, parameters, &err) != FLIM_OK ||
+                             flim_program_write(program, FLIM_STATE_AVERAGE_STATISTICS, statistics, &err) != FLIM_OK)) ||
+        (options.train_batch > 0 && (flim_program_write(program, FLIM_STATE_MOMENT1, zeros, &err) != FLIM_OK ||
+                                     flim_program_write(program, FLIM_STATE_MOMENT2, zeros, &err) != FLIM_OK ||
+                                     flim_program_set_counters(program, &counters, &err) != FLIM_OK))) {
         fprintf(stderr, "program on %s, %s: %s\n", target->spec, flim_precision_name(target->precision), err.text);
         flim_program_destroy(program);
         program = NULL;
@@ -106,11 +107,14 @@ static flim_program *create(const ref_target *target, const flim_network *net, i
 flim_program *ref_program_create(const ref_target *target, const flim_network *net, int64_t train_batch, int64_t eval_batch,
                                  const float *parameters, const float *statistics)
 {
-    return create(target, net, train_batch, eval_batch, parameters, statistics, false);
+    return ref_program_create_with(target, net, (flim_program_options){.train_batch = train_batch, .eval_batch = eval_batch},
+                                   parameters, statistics);
 }
 
 flim_program *ref_program_create_inspected(const ref_target *target, const flim_network *net, int64_t train_batch,
                                            int64_t eval_batch, const float *parameters, const float *statistics)
 {
-    return create(target, net, train_batch, eval_batch, parameters, statistics, true);
+    return ref_program_create_with(
+        target, net, (flim_program_options){.train_batch = train_batch, .eval_batch = eval_batch, .inspect = true},
+        parameters, statistics);
 }

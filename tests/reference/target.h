@@ -34,6 +34,9 @@ double ref_distance(const float *out, const double *reference, int64_t count);
 flim_program *ref_program_create(const ref_target *target, const flim_network *net, int64_t train_batch, int64_t eval_batch,
                                  const float *parameters, const float *statistics);
 
+/* The same with other options, whose precision is the target's. */
+flim_program *ref_program_create_with(const ref_target *target, const flim_network *net, flim_program_options options,
+                                      const float *parameters, const float *statistics);
 /* The same with `inspect` (backend/inspect.h). */
 flim_program *ref_program_create_inspected(const ref_target *target, const flim_network *net, int64_t train_batch,
                                            int64_t eval_batch, const float *parameters, const float *statistics);

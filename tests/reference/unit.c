@@ -143,9 +143,9 @@ static bool channel_statistics(const flim_unit *u, const ref_unit_run *r, const 
             squares += d * d;
         }
         inverse[c] = 1 / sqrt(squares / (double)count + 1e-5);
-        if (r->move_statistics) {
-            r->running_mean[c] = 0.9 * r->running_mean[c] + 0.1 * mean[c];
-            r->running_var[c] = 0.9 * r->running_var[c] + 0.1 * squares / (double)(count - 1);
+        if (r->momentum > 0) {
+            r->running_mean[c] = (1 - r->momentum) * r->running_mean[c] + r->momentum * mean[c];
+            r->running_var[c] = (1 - r->momentum) * r->running_var[c] + r->momentum * squares / (double)(count - 1);
         }
     }
     return constant;

@@ -49,7 +49,7 @@ static void normalise(const flim_cpu_head *head, const workspace *p, int64_t n, 
             var += d * d;
         }
         var /= (double)n;
-        const double momentum = (double)FLIM_BN_MOMENTUM;
+        const double momentum = head->momentum;
         head->running_mean[j] = (float)((1.0 - momentum) * (double)head->running_mean[j] + momentum * mean);
         head->running_var[j] =
             (float)((1.0 - momentum) * (double)head->running_var[j] + momentum * var * (double)n / (double)(n - 1));
@@ -97,7 +97,7 @@ void flim_cpu_head_forward(const flim_cpu_head *head, int64_t n, const float *me
 }
 
 flim_cpu_loss flim_cpu_head_loss(const flim_cpu_head *head, int64_t n, const float *logits, const flim_cpu_targets *targets,
-                                 float label_smoothing, double divisor)
+                                 double divisor)
 {
     const workspace p = divide(head, n);
     const flim_head *shape = &head->shape;
@@ -106,10 +106,12 @@ flim_cpu_loss flim_cpu_head_loss(const flim_cpu_head *head, int64_t n, const flo
     for (int64_t i = 0; i < n; i++) {
         const float *x = logits + i * outputs;
         const flim_target target = {.label = targets->label[i],
-                                    .smoothing = (double)label_smoothing,
+                                    .smoothing = targets->smoothing,
+                                    .gamma = targets->gamma,
                                     .distribution = targets->target ? targets->target + i * targets->classes : NULL};
         const double weight = flim_cell_weight(shape, targets->weight[i], target.label);
-        double norm = 0.0, loss = flim_loss_of(shape->loss, x, outputs, &target, &norm);
+        double norm[FLIM_LOSS_NORMS] = {0};
+        const double loss = flim_loss_of(shape->loss, x, outputs, &target, norm);
         for (int k = 0; k < outputs; k++) {
             p.dlogits[i * outputs + k] =
                 flim_loss_slope(shape->loss, x, k, outputs, &target, norm) * (weight * (double)shape->weight / divisor);
@@ -210,12 +212,12 @@ static size_t counted(const flim_cpu_dense *d)
 static double voxel_loss(const flim_cpu_dense *d, size_t i, double *slope)
 {
     const flim_target target = {.signal = (double)d->signal[i]};
-    double norm = 0.0;
+    double norm[FLIM_LOSS_NORMS] = {0};
     if (flim_loss_target(d->head->loss) == FLIM_TARGET_SIGNAL_IN_MASK && d->mask[i % d->plane] == 0) {
         *slope = 0.0;
         return 0.0;
     }
-    const double loss = flim_loss_of(d->head->loss, &d->y[i], 1, &target, &norm);
+    const double loss = flim_loss_of(d->head->loss, &d->y[i], 1, &target, norm);
     *slope = flim_loss_slope(d->head->loss, &d->y[i], 0, 1, &target, norm);
     return loss;
 }

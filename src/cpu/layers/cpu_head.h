@@ -25,6 +25,7 @@ typedef struct flim_cpu_head {
     float *dfc1_weight, *dfc1_bias, *dgamma, *dbeta, *dfc2_weight, *dfc2_bias;
     double *work;
     bool frozen; /* BatchNorm takes its running statistics as constants in training, too */
+    double momentum; /* of the running statistics in training */
 } flim_cpu_head;
 
 size_t flim_cpu_head_work(const flim_head *shape, int64_t n);
@@ -45,11 +46,12 @@ typedef struct flim_cpu_targets {
     const float *weight; /* (n) */
     const float *target; /* (n,classes), or NULL */
     int classes;
+    double smoothing, gamma; /* of the labels; of the focal loss */
 } flim_cpu_targets;
 
 /* Loss of n cells and its gradient dlogits (n,K') in work, by the head's row of the table of losses; divided by divisor. */
 flim_cpu_loss flim_cpu_head_loss(const flim_cpu_head *head, int64_t n, const float *logits, const flim_cpu_targets *targets,
-                                 float label_smoothing, double divisor);
+                                 double divisor);
 
 /* After forward(training) and loss: parameter gradients, and dmean (n,Cin). */
 void flim_cpu_head_backward(const flim_cpu_head *head, int64_t n, const float *mean, float *dmean);

@@ -173,7 +173,7 @@ void flim_cpu_layer_finish_moments(flim_cpu_layer *layer, const float *z, const 
             count = merged;
         }
         double var = squares > 0.0 || isnan(squares) ? squares / total : 0.0;
-        const double momentum = (double)FLIM_BN_MOMENTUM;
+        const double momentum = norm->momentum;
         norm->running_mean[c] = (float)((1.0 - momentum) * (double)norm->running_mean[c] + momentum * mean);
         norm->running_var[c] =
             (float)((1.0 - momentum) * (double)norm->running_var[c] + momentum * var * total / (total - 1.0));

@@ -59,6 +59,7 @@ void flim_cpu_layer_set_rows(flim_cpu_layer *layer, float *rows);
 typedef struct flim_cpu_norm {
     const float *gamma, *beta;
     float *running_mean, *running_var;
+    double momentum; /* of the running statistics in training */
 } flim_cpu_norm;
 
 /* Where a unit's y comes from when it is the skip of another: its saved y, or, with a plain y, its z. */

@@ -51,3 +51,20 @@ void flim_cpu_adamw(float *parameter, const float *gradient, float *moment1, flo
         parameter[i] = parameter[i] * decay - stride * m / (sqrtf(v) * root + epsilon);
     }
 }
+
+void flim_cpu_average(float *average, const float *value, int64_t count, float share, int threads)
+{
+#pragma omp parallel for simd schedule(static) num_threads(threads) if (count > 4 * RUN)
+    for (int64_t i = 0; i < count; i++) {
+        average[i] += share * (value[i] - average[i]);
+    }
+}
+
+void flim_cpu_exchange(float *a, float *b, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) {
+        const float kept = a[i];
+        a[i] = b[i];
+        b[i] = kept;
+    }
+}

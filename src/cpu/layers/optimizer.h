@@ -14,4 +14,9 @@ double flim_cpu_gradient_norm(const float *gradient, int64_t count, int threads)
 void flim_cpu_adamw(float *parameter, const float *gradient, float *moment1, float *moment2, int64_t count,
                     const flim_step *step, double norm, int64_t adam_step, int threads);
 
+/* average += share * (value - average), (count) each. */
+void flim_cpu_average(float *average, const float *value, int64_t count, float share, int threads);
+/* Exchanges (count) floats. */
+void flim_cpu_exchange(float *a, float *b, int64_t count);
+
 #endif

@@ -58,7 +58,9 @@ static flim_state_arrays states(const flim_program *program)
                                .gradients = p->gradients,
                                .moment1 = p->moment1,
                                .moment2 = p->moment2,
-                               .statistics = p->statistics};
+                               .statistics = p->statistics,
+                               .average = p->base.options.average ? p->average : NULL,
+                               .average_statistics = p->base.options.average ? p->average_statistics : NULL};
 }
 
 static flim_status read_state(flim_program *program, const float *from, size_t count, float *out, flim_error *err)
@@ -124,10 +126,16 @@ static void end_update(flim_cpu_program *p, const flim_step *step)
         memcpy(p->statistics, p->statistics_before, (size_t)p->base.net.statistics * sizeof(float));
         return;
     }
+    flim_totals_add_norm(&p->totals, p->totals.grad_norm);
     p->counters.adam_step++;
     p->totals.updates++;
     flim_cpu_adamw(p->parameters, p->gradients, p->moment1, p->moment2, count, step, p->totals.grad_norm,
                    p->counters.adam_step, p->threads);
+    if (p->base.options.average) {
+        const float share = (float)flim_average_share((double)step->average_decay, p->counters.adam_step);
+        flim_cpu_average(p->average, p->parameters, count, share, p->threads);
+        flim_cpu_average(p->average_statistics, p->statistics, p->base.net.statistics, share, 1);
+    }
     mark_stale(p);
 }
 
@@ -136,6 +144,7 @@ static flim_status train(flim_program *program, const flim_batch *batch, const f
     flim_cpu_program *p = cast(program);
     flim_cpu_loss loss;
     p->step = step;
+    p->momentum = (double)FLIM_BN_MOMENTUM;
     if (step->first) {
         begin_update(p);
     }
@@ -153,6 +162,26 @@ static flim_status train(flim_program *program, const flim_batch *batch, const f
         end_update(p, step);
     }
     p->totals.calls++;
+    return FLIM_OK;
+}
+
+static flim_status recalibrate(flim_program *program, const flim_batch *batch, double share, flim_error *err)
+{
+    static const flim_step forward = {.divisor = 1};
+    flim_cpu_program *p = cast(program);
+    p->step = &forward;
+    p->momentum = share;
+    FLIM_TRY(flim_cpu_forward_pass(p, batch, err));
+    return flim_cpu_heads_statistics(p, batch, err);
+}
+
+static flim_status exchange_average(flim_program *program, flim_error *err)
+{
+    (void)err;
+    flim_cpu_program *p = cast(program);
+    flim_cpu_exchange(p->parameters, p->average, p->base.net.parameters);
+    flim_cpu_exchange(p->statistics, p->average_statistics, p->base.net.statistics);
+    mark_stale(p);
     return FLIM_OK;
 }
 
@@ -196,6 +225,8 @@ static const flim_program_ops program_ops = {.destroy = destroy,
                                              .get_counters = get_counters,
                                              .set_counters = set_counters,
                                              .train = train,
+                                             .recalibrate = recalibrate,
+                                             .exchange_average = exchange_average,
                                              .predict = flim_cpu_predict,
                                              .totals = totals,
                                              .set_totals = set_totals,

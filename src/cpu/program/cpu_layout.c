@@ -282,7 +282,7 @@ flim_status flim_cpu_plan_memory(const flim_cpu_program *p, flim_memory_plan *pl
 {
     (void)err;
     const int64_t real = (int64_t)sizeof(float), parameters = p->base.net.parameters * real;
-    const bool train = p->base.options.train_batch > 0;
+    const bool train = p->base.options.train_batch > 0, average = train && p->base.options.average;
     const struct {
         const char *name;
         int64_t bytes;
@@ -291,6 +291,7 @@ flim_status flim_cpu_plan_memory(const flim_cpu_program *p, flim_memory_plan *pl
         {"gradients", train ? parameters : 0},
         {"Adam moments", train ? 2 * parameters : 0},
         {"BatchNorm statistics", (train ? 2 : 1) * p->base.net.statistics * real},
+        {"averages of weights and statistics", average ? parameters + p->base.net.statistics * real : 0},
         {"activations and their gradients", (int64_t)p->activation_bytes},
         {"weights as oneDNN lays them out", (int64_t)p->laid_out_bytes},
         {"a cell's buffers and scratch, all threads", (int64_t)p->worker_bytes},
@@ -385,18 +386,27 @@ flim_status flim_cpu_plan_allocate(flim_cpu_program *p, flim_error *err)
     const bool train = p->base.options.train_batch > 0;
     const size_t parameters = (size_t)p->base.net.parameters, statistics = (size_t)p->base.net.statistics;
     const size_t training = train ? parameters : 0;
+    const bool average = train && p->base.options.average;
     const struct {
         void *at; /* address of the pointer to set */
         size_t count, size;
-    } block[] = {
-        {&p->parameters, parameters, sizeof(float)},   {&p->gradients, training, sizeof(float)},
-        {&p->moment1, training, sizeof(float)},        {&p->moment2, training, sizeof(float)},
-        {&p->statistics, statistics, sizeof(float)},   {&p->statistics_before, train ? statistics : 0, sizeof(float)},
-        {&p->activations, p->activation_bytes, 1},     {&p->laid_out, p->laid_out_bytes, 1},
-        {&p->worker_memory, p->worker_bytes, 1},       {&p->partial, p->partial_doubles, sizeof(double)},
-        {&p->rows, p->row_floats, sizeof(float)},      {&p->dropout_rows, p->dropout_floats, sizeof(float)},
-        {&p->plain, p->plain_floats, sizeof(float)},   {&p->head_work, p->head_doubles, sizeof(double)},
-        {&p->head_data, p->head_floats, sizeof(float)}};
+    } block[] = {{&p->parameters, parameters, sizeof(float)},
+                 {&p->gradients, training, sizeof(float)},
+                 {&p->moment1, training, sizeof(float)},
+                 {&p->moment2, training, sizeof(float)},
+                 {&p->statistics, statistics, sizeof(float)},
+                 {&p->statistics_before, train ? statistics : 0, sizeof(float)},
+                 {&p->average, average ? parameters : 0, sizeof(float)},
+                 {&p->average_statistics, average ? statistics : 0, sizeof(float)},
+                 {&p->activations, p->activation_bytes, 1},
+                 {&p->laid_out, p->laid_out_bytes, 1},
+                 {&p->worker_memory, p->worker_bytes, 1},
+                 {&p->partial, p->partial_doubles, sizeof(double)},
+                 {&p->rows, p->row_floats, sizeof(float)},
+                 {&p->dropout_rows, p->dropout_floats, sizeof(float)},
+                 {&p->plain, p->plain_floats, sizeof(float)},
+                 {&p->head_work, p->head_doubles, sizeof(double)},
+                 {&p->head_data, p->head_floats, sizeof(float)}};
     flim_memory_plan plan = {0};
     flim_cpu_plan_memory(p, &plan, NULL);
     const int64_t needed = plan.total[FLIM_MEMORY_DEVICE], available = flim_host_memory_now().available;
@@ -427,6 +437,8 @@ void flim_cpu_plan_free(flim_cpu_program *p)
     flim_free(p->moment2);
     flim_free(p->statistics);
     flim_free(p->statistics_before);
+    flim_free(p->average);
+    flim_free(p->average_statistics);
     flim_free(p->activations);
     flim_free(p->laid_out);
     flim_free(p->worker_memory);
@@ -437,6 +449,7 @@ void flim_cpu_plan_free(flim_cpu_program *p)
     flim_free(p->head_work);
     flim_free(p->head_data);
     p->parameters = p->gradients = p->moment1 = p->moment2 = p->statistics = p->statistics_before = NULL;
+    p->average = p->average_statistics = NULL;
     p->rows = p->dropout_rows = p->plain = p->head_data = NULL;
     p->activations = p->laid_out = p->worker_memory = NULL;
     p->partial = p->head_work = NULL;

@@ -93,6 +93,7 @@ typedef struct flim_cpu_program {
     size_t activation_bytes;
     float *parameters, *gradients, *moment1, *moment2; /* (P) */
     float *statistics, *statistics_before; /* (S) */
+    float *average, *average_statistics; /* (P), (S), or NULL */
     unsigned char *laid_out, *worker_memory;
     size_t laid_out_bytes, worker_bytes;
     double *partial;
@@ -106,6 +107,7 @@ typedef struct flim_cpu_program {
     flim_counters counters;
     flim_totals totals;
     const flim_step *step; /* the one being trained */
+    double momentum; /* of the running statistics in it */
     bool frozen; /* BatchNorm's running statistics are constants in training: tests compare micro-batches with whole ones */
 } flim_cpu_program;
 
@@ -127,7 +129,7 @@ static inline flim_cpu_norm flim_cpu_node_norm(const flim_cpu_program *p, const 
         return (flim_cpu_norm){0};
     }
     return (flim_cpu_norm){p->parameters + node->gamma_offset, p->parameters + node->beta_offset,
-                           p->statistics + node->mean_offset, p->statistics + node->var_offset};
+                           p->statistics + node->mean_offset, p->statistics + node->var_offset, p->momentum};
 }
 
 static inline flim_cpu_team flim_cpu_team_of(const flim_cpu_program *p, flim_cpu_mode mode)

@@ -18,6 +18,7 @@ static flim_cpu_head head_of(flim_cpu_program *p, int k, bool training)
     float *gradients = training ? p->gradients : NULL;
     return (flim_cpu_head){.shape = p->base.net.head[k],
                            .frozen = p->frozen,
+                           .momentum = p->momentum,
                            .unit = (uint32_t)(p->base.net.n_units + k),
                            .fc1_weight = tensor_at(p, p->parameters, k, FLIM_TENSOR_LINEAR_WEIGHT, 0),
                            .fc1_bias = tensor_at(p, p->parameters, k, FLIM_TENSOR_BIAS, 0),
@@ -107,24 +108,51 @@ static flim_cpu_loss dense_loss(const flim_cpu_program *p, int k, const flim_bat
     return out;
 }
 
-flim_status flim_cpu_heads_forward(flim_cpu_program *p, const flim_batch *batch, flim_cpu_loss *out, flim_error *err)
+/* What the heads take of each cell: the mean of y, or a dense head's loss. */
+static flim_status take_cells(flim_cpu_program *p, const flim_batch *batch, flim_error *err)
 {
     union {
         const flim_batch *in;
         void *context;
     } loop = {batch};
+    return flim_cpu_for_cells(p, batch->n, head_cell, loop.context, err);
+}
+
+static void pooled_forward(flim_cpu_program *p, int k, const flim_cpu_head *head, const flim_batch *batch)
+{
+    flim_cpu_head_forward(head, batch->n, p->head[k].mean, batch->id, true, p->step->dropout, p->head[k].logits);
+}
+
+flim_status flim_cpu_heads_statistics(flim_cpu_program *p, const flim_batch *batch, flim_error *err)
+{
+    FLIM_TRY(take_cells(p, batch, err));
+    for (int k = 0; k < p->base.net.n_heads; k++) {
+        if (!is_dense(p, k)) {
+            const flim_cpu_head head = head_of(p, k, true);
+            pooled_forward(p, k, &head, batch);
+        }
+    }
+    return FLIM_OK;
+}
+
+flim_status flim_cpu_heads_forward(flim_cpu_program *p, const flim_batch *batch, flim_cpu_loss *out, flim_error *err)
+{
     *out = (flim_cpu_loss){0};
-    FLIM_TRY(flim_cpu_for_cells(p, batch->n, head_cell, loop.context, err));
+    FLIM_TRY(take_cells(p, batch, err));
     for (int k = 0; k < p->base.net.n_heads; k++) {
         flim_cpu_loss loss;
         if (is_dense(p, k)) {
             loss = dense_loss(p, k, batch);
         } else {
             const flim_cpu_head head = head_of(p, k, true);
-            flim_cpu_head_forward(&head, batch->n, p->head[k].mean, batch->id, true, p->step->dropout, p->head[k].logits);
-            const flim_cpu_targets targets = {batch->label, batch->weight, batch->target, p->base.net.classes};
-            loss =
-                flim_cpu_head_loss(&head, batch->n, p->head[k].logits, &targets, p->step->label_smoothing, p->step->divisor);
+            pooled_forward(p, k, &head, batch);
+            const flim_cpu_targets targets = {.label = batch->label,
+                                              .weight = batch->weight,
+                                              .target = batch->target,
+                                              .classes = p->base.net.classes,
+                                              .smoothing = (double)p->step->label_smoothing,
+                                              .gamma = (double)p->step->focal_gamma};
+            loss = flim_cpu_head_loss(&head, batch->n, p->head[k].logits, &targets, p->step->divisor);
         }
         out->loss += loss.loss;
         if (k == 0) {

@@ -6,6 +6,8 @@
 
 /* After the units' forward pass: logits of pooled heads, losses of all. */
 flim_status flim_cpu_heads_forward(flim_cpu_program *program, const flim_batch *batch, flim_cpu_loss *out, flim_error *err);
+/* In place of it where no loss is wanted: pooled heads move the running statistics of their BatchNorms. */
+flim_status flim_cpu_heads_statistics(flim_cpu_program *program, const flim_batch *batch, flim_error *err);
 /* Parameter gradients of pooled heads, and the gradients of their means. */
 void flim_cpu_heads_backward(flim_cpu_program *program, int64_t n);
 /* What the heads give to dy of unit u for a cell, in worker->x; NULL if none reads it. */

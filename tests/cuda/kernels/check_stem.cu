@@ -258,7 +258,7 @@ template <typename T> struct stem_case {
         flim_conv_stem &stem = arguments.stem;
         stem.mask = mask;
         stem.weight = weight, stem.bias = bias, stem.gamma = gamma, stem.beta = beta;
-        stem.eps = 1e-5f, stem.momentum = 0.1f;
+        stem.eps = 1e-5f, stem.momentum = nullptr;
         stem.running_mean = running_mean, stem.running_var = running_var;
         stem.state = state;
         stem.down_weight = down_weight;
