@@ -34,6 +34,9 @@ found "Banned functions (unbounded or unchecked)" "$(grep -E "$call(sprintf|vspr
 found "The library neither prints nor exits" "$(grep -E "$call(exit|abort|printf|vprintf|puts|putchar|perror)[[:space:]]*\(|fprintf[[:space:]]*\([[:space:]]*std(err|out)" <<<"$ours")"
 found "Host memory goes through src/core/alloc.h" "$(grep -vE '^src/core/alloc\.c:' <<<"$ours" | grep -E "$call(malloc|calloc|realloc|aligned_alloc|posix_memalign|strdup|strndup|asprintf)[[:space:]]*\(")"
 
+found "Files are written by src/core/file.h" "$(grep -vE '^src/core/(temporary_)?file\.c:' <<<"$everything" | grep -E "$call(rename|renameat2?|creat|mkstemps?|mkostemps?|freopen|linkat|symlink)[[:space:]]*\(|O_CREAT|O_TMPFILE" | grep -v 'tmpfile')"
+found "Files are opened for writing by src/core/file.h" "$(git grep -nE '\<(fopen|fdopen)\([^"]*"[wa]' -- src tools cuda include ':!src/core/file.c')"
+
 includes() { # pattern of the header, pathspecs
     local header=$1
     shift

@@ -8,7 +8,7 @@
 
 typedef struct options {
     char *axes, *json;
-    bool scan, together, verbose;
+    bool scan, together, verbose, force;
     int64_t workers;
 } options;
 
@@ -20,7 +20,9 @@ static const flim_flag_row rows[] = {
     {NULL, "together", FLIM_VALUE_SWITCH, FIELD(together), "false", NULL,
      .help = "all files as one list of cells, as train_cv has them"},
     {"Output", "scan", FLIM_VALUE_SWITCH, FIELD(scan), "false", NULL, .help = "list every bad cell, not only the first five"},
-    {NULL, "json", FLIM_VALUE_TEXT, FIELD(json), "", "FILE", .help = "the same as a JSON array, one entry per report"},
+    {NULL, "json", FLIM_VALUE_TEXT, FIELD(json), "", "FILE",
+     .help = "the same as a JSON array, one entry per report; - is standard output, without the text"},
+    {NULL, "force", FLIM_VALUE_SWITCH, FIELD(force), "false", NULL, .help = "overwrite a FILE that flim_info has not made"},
     {NULL, "verbose", FLIM_VALUE_SWITCH, FIELD(verbose), "false", NULL, .help = "print HDF5's own error stacks"},
 };
 static const flim_flag_table table = {
@@ -47,19 +49,30 @@ static flim_status inspect(void *read, const flim_string_list *files, console *s
                                           .most_bad = o->scan ? INT64_MAX : 5,
                                           .stop = console_catch_signals(),
                                           .hdf5_errors = o->verbose ? &log : NULL};
+    const flim_output output = {.path = o->json,
+                                .kind = "a report of flim_info",
+                                .begins = "[\n  {\n    \"paths\": ",
+                                .input = (const char *const *)files->item,
+                                .n_inputs = files->n,
+                                .force = o->force,
+                                .stop = how.stop};
+    const bool alone = flim_file_is_standard_output(o->json);
+    FLIM_TRY_DONE(o->json[0] ? flim_output_check(&output, err) : FLIM_OK);
     int step = o->together ? files->n : 1;
     for (int i = 0; i < files->n; i += step) {
         flim_data_report *report = NULL;
         FLIM_TRY_DONE(flim_data_report_create((const char *const *)files->item + i, step, &how, &report, err));
-        printf("%s", i ? "\n" : "");
-        flim_data_report_print(report, stdout);
+        if (!alone) {
+            printf("%s", i ? "\n" : "");
+            flim_data_report_print(report, stdout);
+        }
         flim_json_add(all, flim_data_report_json(report));
         if (report->refused && found == FLIM_OK) {
             found = flim_fail(err, FLIM_ERROR_DATA, "%s", report->refused);
         }
         flim_data_report_free(report);
     }
-    FLIM_TRY_DONE(o->json[0] ? flim_json_write(all, o->json, err) : FLIM_OK);
+    FLIM_TRY_DONE(o->json[0] ? flim_json_write_output(all, &output, err) : FLIM_OK);
     status = found;
 done:
     flim_json_free(all);

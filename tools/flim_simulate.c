@@ -19,7 +19,8 @@ typedef struct options {
 #define FIELD(name) offsetof(options, name)
 
 static const flim_flag_row rows[] = {
-    {"Output", "out", FLIM_VALUE_TEXT, FIELD(out), "", "FILE", .help = "HDF5 file to write; needed"},
+    {"Output", "out", FLIM_VALUE_TEXT, FIELD(out), "", "FILE",
+     .help = "HDF5 file to write, which must not exist yet; needed"},
     {"Cells", "cells", FLIM_VALUE_INTEGER, FIELD(cells), "600", "N", "cells of all donors together",
      .allowed = ">= 1, <= 4294967295"},
     {NULL, "donors", FLIM_VALUE_INTEGER, FIELD(donors), "6", "N", "donors: the groups of the file",
@@ -81,7 +82,7 @@ static flim_status simulate(void *read, const flim_string_list *operands, consol
     s.confound = o->confound;
     if (!o->out[0]) {
         return flim_fail(err, FLIM_ERROR_USAGE,
-                         "--out FILE is needed, for example --out data/flim.h5 (--help lists all flags)");
+                         "--out FILE is needed, for example --out simulated.h5 (--help lists all flags)");
     }
     flim_simulation *simulation = NULL;
     flim_simulation_totals sum;

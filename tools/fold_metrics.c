@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "common/tool.h"
+#include "core/stop.h"
 #include "core/try.h"
 #include "report/report.h"
 
@@ -12,7 +13,7 @@ typedef struct options {
     flim_string_list data;
     int64_t replicates;
     uint64_t seed;
-    bool pictures;
+    bool pictures, force;
 } options;
 
 #define AT(member) offsetof(options, member)
@@ -21,6 +22,7 @@ static const flim_flag_row rows[] = {
     {NULL, "json", FLIM_VALUE_TEXT, AT(json), "", "FILE", .help = "write everything as JSON"},
     {NULL, "md", FLIM_VALUE_TEXT, AT(markdown), "", "FILE", .help = "write the tables as Markdown"},
     {NULL, "html", FLIM_VALUE_TEXT, AT(html), "", "FILE", .help = "write one self-contained page with plots (needs gnuplot)"},
+    {NULL, "force", FLIM_VALUE_SWITCH, AT(force), "false", NULL, .help = "overwrite files that fold_metrics has not made"},
     {NULL, "pictures", FLIM_VALUE_SWITCH, AT(pictures), "true", NULL, .help = "show cells on the page: needs the run's data"},
     {NULL, "data", FLIM_VALUE_LIST, AT(data), "", "FILE", .help = "HDF5 file of the run, if it has moved; repeatable"},
     {"Statistics", "replicates", FLIM_VALUE_INTEGER, AT(replicates), "2000", "N",
@@ -37,10 +39,45 @@ static const flim_flag_table table = {
     "RUN",
     NULL};
 
+enum { N_FILES = 4 };
+typedef struct file {
+    flim_output output;
+    flim_status (*write)(const flim_report *, const flim_output *, flim_error *);
+} file;
+
+/* Before the work: none of the files is one that must stay, none is named twice.  taken: what the outputs' lists point into. */
+static flim_status check_files(const options *o, file files[N_FILES], flim_string_list *taken, bool *alone, flim_error *err)
+{
+    for (int i = 0; i < o->data.n; i++) {
+        FLIM_TRY(flim_string_list_add(taken, o->data.item[i], err));
+    }
+    for (int i = 0; i < N_FILES; i++) {
+        flim_output *output = &files[i].output;
+        if (!output->path[0]) {
+            continue;
+        }
+        const bool dash = flim_file_is_standard_output(output->path);
+        if (dash && *alone) {
+            return flim_fail(err, FLIM_ERROR_USAGE, "standard output can take one of --csv, --json, --md and --html only");
+        }
+        *alone = *alone || dash;
+        output->force = o->force;
+        output->input = (const char *const *)taken->item;
+        output->n_inputs = taken->n;
+        FLIM_TRY(flim_output_check(output, err));
+        FLIM_TRY(dash ? FLIM_OK : flim_string_list_add(taken, output->path, err));
+    }
+    /* The list may have moved; each file may be written over, but not by the next. */
+    for (int i = 0; i < N_FILES; i++) {
+        files[i].output.input = (const char *const *)taken->item;
+        files[i].output.n_inputs = o->data.n;
+    }
+    return FLIM_OK;
+}
+
 static flim_status report_runs(void *read, const flim_string_list *runs, console *screen, flim_error *err)
 {
     const options *o = read;
-    flim_report *report = NULL;
     const flim_log log = console_log(screen);
     /* The tables repeat every warning: if both streams are one terminal, once is enough. */
     const bool once = isatty(STDOUT_FILENO) && isatty(STDERR_FILENO);
@@ -50,21 +87,33 @@ static flim_status report_runs(void *read, const flim_string_list *runs, console
                                          .replicates = (int)o->replicates,
                                          .seed = o->seed,
                                          .log = once ? NULL : &log};
-    const struct {
-        const char *path;
-        flim_status (*write)(const flim_report *, const char *, flim_error *);
-    } files[] = {{o->csv, flim_report_write_csv},
-                 {o->json, flim_report_write_json},
-                 {o->markdown, flim_report_write_markdown},
-                 {o->html, flim_report_write_html}};
+    file files[N_FILES] = {
+        {{.path = o->csv, .kind = "a CSV table of fold_metrics", .begins = FLIM_REPORT_CSV_BEGINS}, flim_report_write_csv},
+        {{.path = o->json, .kind = "a JSON report of fold_metrics", .begins = FLIM_REPORT_JSON_BEGINS},
+         flim_report_write_json},
+        {{.path = o->markdown, .kind = "a Markdown report of fold_metrics", .begins = FLIM_REPORT_MARKDOWN_BEGINS},
+         flim_report_write_markdown},
+        {{.path = o->html, .kind = "a page of fold_metrics", .begins = FLIM_REPORT_HTML_BEGINS}, flim_report_write_html}};
+    flim_string_list taken = {0};
+    flim_report *report = NULL;
+    bool alone = false; /* standard output is for one of the files */
     flim_status status = FLIM_OK;
-    FLIM_TRY(flim_report_create((const char *const *)runs->item, runs->n, &request, &report, err));
-    FLIM_TRY_DONE(flim_report_print(report, &log, err));
-    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
-        FLIM_TRY_DONE(files[i].path[0] ? files[i].write(report, files[i].path, err) : FLIM_OK);
+    FLIM_TRY_DONE(check_files(o, files, &taken, &alone, err));
+    if (alone) {
+        console_leave_stdout(screen);
     }
+    FLIM_TRY_DONE(flim_report_create((const char *const *)runs->item, runs->n, &request, &report, err));
+    /* From here a signal is to leave no temporary file. */
+    const volatile int *stop = console_catch_signals();
+    for (int i = 0; i < N_FILES; i++) {
+        files[i].output.stop = stop;
+        FLIM_TRY_DONE(files[i].output.path[0] ? files[i].write(report, &files[i].output, err) : FLIM_OK);
+        FLIM_TRY_DONE(flim_stopped(stop) ? flim_fail(err, FLIM_INTERRUPTED, "interrupted") : FLIM_OK);
+    }
+    FLIM_TRY_DONE(alone ? FLIM_OK : flim_report_print(report, &log, err));
 done:
     flim_report_destroy(report);
+    flim_string_list_free(&taken);
     return status;
 }
 

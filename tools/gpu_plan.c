@@ -11,7 +11,7 @@ typedef struct options {
     flim_string_list set;
     int preset, precision, checkpoint; /* -1 = as the config has it */
     char *batch, *eval_batch, *accumulate, *margin, *data; /* "" = likewise */
-    bool profile;
+    bool profile, force;
     int64_t effective, cells, classes, bins, height, width;
 } options;
 
@@ -55,6 +55,8 @@ static const flim_flag_row rows[] = {
      .help = "run the suggestions on the card: predicted against measured memory, time per step"},
     {NULL, "json", FLIM_VALUE_TEXT, FIELD(json), "", "FILE",
      .help = "write all of it as JSON; alone or with -, to standard output instead of the tables", .alone = "-"},
+    {NULL, "force", FLIM_VALUE_SWITCH, FIELD(force), "false",
+     .help = "let --json overwrite a FILE that gpu_plan has not made"},
 };
 static const flim_flag_table table = {
     "gpu_plan",
@@ -110,12 +112,20 @@ static flim_status run(void *read, const flim_string_list *operands, console *sc
     if (given(o->show) + given(o->apply) + given(o->config) > 1) {
         return flim_fail(err, FLIM_ERROR_USAGE, "--config, --show and --apply each name the config: give one of them");
     }
-    const bool json_only = strcmp(o->json, "-") == 0;
+    const bool json_only = flim_file_is_standard_output(o->json);
+    const char *const inputs[] = {config, o->data};
+    const flim_output output = {.path = o->json,
+                                .kind = "a plan of gpu_plan",
+                                .begins = "{\n  \"card\": {",
+                                .input = inputs,
+                                .n_inputs = 2,
+                                .force = o->force};
     screen->quiet = screen->quiet || json_only; /* warnings go to stderr */
     const flim_log log = console_log(screen);
     flim_settings settings;
     flim_json *json = NULL;
     flim_status status = FLIM_OK;
+    FLIM_TRY(given(o->json) ? flim_output_check(&output, err) : FLIM_OK);
     FLIM_TRY(flim_settings_init(&settings, err));
     FLIM_TRY_DONE(settle(o, config, &settings, err));
     const flim_gpu_plan_options plan = {.gpu = o->gpu,
@@ -137,13 +147,7 @@ static flim_status run(void *read, const flim_string_list *operands, console *sc
         flim_log_line(&log, FLIM_LOG_INFO, "Settings: %s", config);
     }
     FLIM_TRY_DONE(flim_gpu_plan(&plan, &json, err));
-    if (json_only) {
-        char *text = flim_json_text(json);
-        printf("%s\n", text ? text : "null");
-        flim_json_text_free(text);
-    } else if (given(o->json)) {
-        status = flim_json_write(json, o->json, err);
-    }
+    status = given(o->json) ? flim_json_write_output(json, &output, err) : FLIM_OK;
 done:
     flim_json_free(json);
     flim_settings_free(&settings);

@@ -6,6 +6,7 @@
 
 #include "common/spinning.h"
 #include "common/tool.h"
+#include "core/output.h"
 #include "core/try.h"
 #include "flim/predict.h"
 
@@ -14,7 +15,7 @@ typedef struct options {
     flim_precision precision;
     flim_string_list data;
     int64_t batch, workers, prefetch;
-    bool tta, quiet;
+    bool tta, quiet, force;
 } options;
 
 #define AT(member) offsetof(options, member)
@@ -22,7 +23,8 @@ static const flim_flag_row rows[] = {
     {"Input and output", "model", FLIM_VALUE_TEXT, AT(model), "", "RUN|FILE",
      .help = "run folder (the mean of its folds) or .safetensors file"},
     {NULL, "data", FLIM_VALUE_LIST, AT(data), "data/flim.h5", "FILE", .help = "HDF5 file with the cells; repeatable"},
-    {NULL, "out", FLIM_VALUE_TEXT, AT(out), "predictions.csv", "FILE", .help = "file to write"},
+    {NULL, "out", FLIM_VALUE_TEXT, AT(out), "predictions.csv", "FILE", .help = "file to write; - is standard output"},
+    {NULL, "force", FLIM_VALUE_SWITCH, AT(force), "false", NULL, .help = "overwrite a file that predict has not made"},
     {NULL, "axes", FLIM_VALUE_TEXT, AT(axes), "NTYX", "AXES", .help = "order of the axes of /counts"},
     {"Prediction", "threshold", FLIM_VALUE_TEXT, AT(threshold), "", "P",
      .help =
@@ -60,6 +62,16 @@ static flim_status threshold_of(const char *text, double *out, flim_error *err)
     return FLIM_OK;
 }
 
+/* Files that must not be written to. */
+static flim_status list_inputs(const options *o, flim_string_list *out, flim_error *err)
+{
+    FLIM_TRY(flim_string_list_add(out, o->model, err));
+    for (int i = 0; i < o->data.n; i++) {
+        FLIM_TRY(flim_string_list_add(out, o->data.item[i], err));
+    }
+    return FLIM_OK;
+}
+
 static flim_status predict(void *read, const flim_string_list *operands, console *screen, flim_error *err)
 {
     (void)operands;
@@ -82,11 +94,26 @@ static flim_status predict(void *read, const flim_string_list *operands, console
     if (!o->model[0]) {
         return flim_fail(err, FLIM_ERROR_USAGE, "--model is needed: a run folder or a .safetensors file");
     }
+    flim_string_list inputs = {0};
+    flim_file_writer writer = {0};
     flim_status status = FLIM_OK;
-    FLIM_TRY(threshold_of(o->threshold, &request.threshold, err));
-    FLIM_TRY(flim_predictions_check_path(o->out, err));
-    FLIM_TRY(flim_predict(&request, &hooks, &predictions, &metrics, err));
-    FLIM_TRY_DONE(flim_predictions_write(&predictions, o->out, err));
+    FLIM_TRY_DONE(list_inputs(o, &inputs, err));
+    const flim_output output = {.path = o->out,
+                                .kind = "a file of predictions",
+                                .begins = FLIM_PREDICTIONS_BEGIN,
+                                .input = (const char *const *)inputs.item,
+                                .n_inputs = inputs.n,
+                                .force = o->force,
+                                .stop = hooks.stop};
+    FLIM_TRY_DONE(threshold_of(o->threshold, &request.threshold, err));
+    FLIM_TRY_DONE(flim_output_check(&output, err));
+    if (flim_file_is_standard_output(o->out)) {
+        console_leave_stdout(screen);
+    }
+    FLIM_TRY_DONE(flim_predict(&request, &hooks, &predictions, &metrics, err));
+    FLIM_TRY_DONE(flim_output_begin(&output, &writer, err));
+    FLIM_TRY_DONE(flim_predictions_print(&predictions, writer.stream, err));
+    FLIM_TRY_DONE(flim_file_commit(&writer, err));
     for (int m = 0; m < FLIM_N_METRICS && metrics.n > 0; m++) {
         const char *name = flim_metric_name((flim_metric)m);
         if (isfinite(metrics.value[m])) {
@@ -96,6 +123,8 @@ static flim_status predict(void *read, const flim_string_list *operands, console
         }
     }
 done:
+    flim_file_abandon(&writer);
+    flim_string_list_free(&inputs);
     flim_predictions_free(&predictions);
     return status;
 }
@@ -103,6 +132,7 @@ done:
 int main(int argc, char **argv)
 {
     options o;
+    console_start();
     limit_spinning(argv);
     return tool_main(&table, &o, predict, argc, argv);
 }

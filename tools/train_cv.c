@@ -25,6 +25,7 @@ int main(int argc, char **argv)
     console terminal;
     bool go = false;
 
+    console_start();
     limit_spinning(argv);
     console_open(&terminal, false, false);
     flim_status status = flim_settings_init(&settings, &err);

@@ -2,9 +2,9 @@
  *
  * For: flim_simulate, flim_repack, tests.  Cells may come in any order, each once; equal calls give equal bytes (no time
  *      stamps) with the same HDF5 and zlib.
- * Owns: the writer copies what it needs from the layout when it is created.  PATH.tmp is written and renamed to PATH by
- *      finish; destroy before finish removes it, and PATH is as it was.
- * Errors: FLIM_ERROR_WRITE with path and reason; FLIM_ERROR_MEMORY.  One thread at a time.
+ * Owns: the writer copies what it needs from the layout when it is created.  A file of its own name beside PATH is written
+ *      and renamed to PATH by finish; destroy before finish removes it.  A file that is at PATH already is never replaced.
+ * Errors: FLIM_ERROR_USAGE if PATH exists; FLIM_ERROR_WRITE with path and reason; FLIM_ERROR_MEMORY.  One thread at a time.
  */
 #ifndef FLIM_DATASET_WRITER_H
 #define FLIM_DATASET_WRITER_H
@@ -37,6 +37,9 @@ flim_status flim_dataset_writer_create(const char *path, const flim_dataset_layo
 /* counts: (T,H,W) of the layout's count_bytes; mask: (H,W), non-zero = inside; NULL exactly where the layout has none. */
 flim_status flim_dataset_writer_cell(flim_dataset_writer *writer, int64_t cell, const void *counts, const uint8_t *mask,
                                      flim_error *err);
+/* Ends the writing of a file in which every cell has come; until finish or destroy it can be read at *path, which is the
+ * writer's. */
+flim_status flim_dataset_writer_close(flim_dataset_writer *writer, const char **path, flim_error *err);
 /* Closes, syncs and renames.  On failure nothing is left behind. */
 flim_status flim_dataset_writer_finish(flim_dataset_writer *writer, flim_error *err);
 void flim_dataset_writer_destroy(flim_dataset_writer *writer); /* NULL is allowed */

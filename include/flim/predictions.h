@@ -10,6 +10,7 @@
 #define FLIM_PREDICTIONS_H
 
 #include <stdint.h>
+#include <stdio.h>
 
 #include "flim/status.h"
 
@@ -29,9 +30,12 @@ typedef struct flim_predictions {
 flim_status flim_predictions_create(int64_t n, int classes, flim_predictions *out, flim_error *err);
 void flim_predictions_free(flim_predictions *predictions); /* leaves it zeroed; zeroed is allowed */
 
-/* Before the work whose result is to stand there: FLIM_ERROR_WRITE if a file could not be written at `path`, as write would
- * say it afterwards.  Leaves what is there as it is. */
-flim_status flim_predictions_check_path(const char *path, flim_error *err);
+/* How the file begins, whatever the number of classes. */
+#define FLIM_PREDICTIONS_BEGIN "index,name,group,label,predicted,logit_"
+
+/* The rows into a stream, whose errors are the caller's to see. */
+flim_status flim_predictions_print(const flim_predictions *predictions, FILE *stream, flim_error *err);
+/* As a file of a run: what is at `path` is replaced. */
 flim_status flim_predictions_write(const flim_predictions *predictions, const char *path, flim_error *err);
 flim_status flim_predictions_read(const char *path, flim_predictions *out, flim_error *err);
 

@@ -8,6 +8,7 @@
 #include <stddef.h>
 
 #include "bench/bench_commands.h"
+#include "bench/bench_output.h"
 #include "core/alloc.h"
 #include "core/clock.h"
 #include "core/median.h"
@@ -15,7 +16,6 @@
 #include "data/device_cache.h"
 #include "flim/dataset.h"
 #include "flim/flags.h"
-#include "formats/json.h"
 #include "plan/synthetic_run.h"
 #include "train/trainer.h"
 
@@ -247,7 +247,7 @@ static flim_status report(feed *f, FILE *out, flim_error *err)
         flim_json_set(json, keys[mode], item);
     }
     if (o->json[0]) {
-        status = flim_json_write(json, o->json, err);
+        status = flim_bench_write_json(json, o->json, "{\n  \"device_name\": ", err);
     }
     flim_json_free(json);
     return status;

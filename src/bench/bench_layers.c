@@ -2,11 +2,11 @@
 #include <stddef.h>
 
 #include "bench/bench_commands.h"
+#include "bench/bench_output.h"
 #include "core/alloc.h"
 #include "core/try.h"
 #include "flim/device.h"
 #include "flim/flags.h"
-#include "formats/json.h"
 #include "plan/synthetic_run.h"
 
 enum { MOST_OPERATIONS = 512 };
@@ -124,7 +124,7 @@ static flim_status write_json(const layers *l, flim_error *err)
         flim_json_add(list, item);
     }
     flim_json_set(json, "operations", list);
-    flim_status status = flim_json_write(json, l->o->json, err);
+    flim_status status = flim_bench_write_json(json, l->o->json, "{\n  \"device_name\": ", err);
     flim_json_free(json);
     return status;
 }

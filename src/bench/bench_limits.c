@@ -2,10 +2,10 @@
 #include <stddef.h>
 
 #include "bench/bench_commands.h"
+#include "bench/bench_output.h"
 #include "core/try.h"
 #include "flim/device.h"
 #include "flim/flags.h"
-#include "formats/json.h"
 
 typedef struct limits_options {
     char *device, *json;
@@ -35,7 +35,7 @@ static flim_status write_json(const limits_options *o, const flim_device_info *i
         flim_json_set_number(matrix, flim_precision_name((flim_precision)p), limits->matrix[p]);
     }
     flim_json_set(json, "matrix_operations_per_s", matrix);
-    flim_status status = flim_json_write(json, o->json, err);
+    flim_status status = flim_bench_write_json(json, o->json, "{\n  \"device_name\": ", err);
     flim_json_free(json);
     return status;
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "bench/bench_commands.h"
+#include "bench/bench_output.h"
 #include "core/alloc.h"
 #include "core/clock.h"
 #include "core/median.h"
@@ -17,7 +18,6 @@
 #include "data/dataset_internal.h"
 #include "data/inflate.h"
 #include "flim/flags.h"
-#include "formats/json.h"
 #include "flim/loader.h"
 
 typedef struct loader_options {
@@ -237,7 +237,7 @@ static flim_status measure(void *read, FILE *out, const flim_log *log, flim_erro
         flim_json_set_integer(json, "batch", o->batch);
         flim_json_set_string(json, "cache", cache);
         flim_json_set_string(json, "checksum", text);
-        status = flim_json_write(json, o->json, err);
+        status = flim_bench_write_json(json, o->json, "{\n  \"cells_per_s\": ", err);
         flim_json_free(json);
     }
 done:

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "bench/bench_commands.h"
+#include "bench/bench_output.h"
 #include "core/bytes.h"
 #include "core/alloc.h"
 #include "core/clock.h"
@@ -217,7 +218,7 @@ static flim_status measure(void *options, FILE *out, const flim_log *log, flim_e
             "\n%d cases in %.0f s; measured differs from the plan made on the card by %.2f %% at most, from the one made "
             "without it by %.2f %%; %d did not run, %d left out for time\n",
             s->done, flim_seconds() - s->begun, 100 * s->worst_on_card, 100 * s->worst, s->failed, s->left_out);
-    status = o->json[0] ? flim_json_write(s->rows, o->json, err) : FLIM_OK;
+    status = o->json[0] ? flim_bench_write_json(s->rows, o->json, "[\n  {\n    \"preset\": ", err) : FLIM_OK;
 done:
     flim_json_free(s->rows);
     flim_device_close(s->twin);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "bench/bench_commands.h"
+#include "bench/bench_output.h"
 #include "core/alloc.h"
 #include "core/bytes.h"
 #include "core/clock.h"
@@ -18,7 +19,6 @@
 #include "flim/device.h"
 #include "flim/flags.h"
 #include "flim/weights.h"
-#include "formats/json.h"
 #include "plan/synthetic_run.h"
 
 typedef struct step_options {
@@ -406,7 +406,7 @@ static flim_status write_json(const bench *b, const summary *s, const char *prec
         }
         flim_json_set(json, "part_ms", parts);
     }
-    const flim_status status = flim_json_write(json, b->o->json, err);
+    const flim_status status = flim_bench_write_json(json, b->o->json, "{\n  \"device\": ", err);
     flim_json_free(json);
     return status;
 }
@@ -417,7 +417,7 @@ static flim_status write_losses(const bench *b, flim_error *err)
     for (int64_t i = 0; i < b->o->steps; i++) {
         flim_json_add_number(json, b->loss[i]);
     }
-    const flim_status status = flim_json_write(json, b->o->losses, err);
+    const flim_status status = flim_bench_write_json(json, b->o->losses, "[", err);
     flim_json_free(json);
     return status;
 }
@@ -441,6 +441,8 @@ static flim_status measure(void *options, FILE *out, const flim_log *log, flim_e
     bench b = {.o = o, .precision = o->precision};
     flim_status status = FLIM_OK;
     /* Mistakes in flags and files come before the want of a device. */
+    FLIM_TRY_DONE(flim_bench_check_weights(o->weights_out, err));
+    FLIM_TRY_DONE(flim_bench_check_weights(o->grads_out, err));
     FLIM_TRY_DONE(open_data(&b, err));
     FLIM_TRY_DONE(build_network(&b, err));
     FLIM_TRY_DONE(flim_device_open(o->device, log, &b.device, err));

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "core/clock.h"
+#include "core/file.h"
 #include "core/stop.h"
 #include "core/try.h"
 
@@ -27,10 +28,8 @@ flim_status flim_lock_try(const char *path, const char *what, const flim_log *lo
 {
     char text[FLIM_LOCK_HOLDER] = "", host[256] = "?";
     *out = FLIM_NO_LOCK;
-    const int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (file < 0) {
-        return flim_fail(err, FLIM_ERROR_WRITE, "cannot write %s: %s", path, strerror(errno));
-    }
+    int file;
+    FLIM_TRY(flim_file_open_own(path, O_RDWR, &file, err));
     gethostname(host, sizeof host - 1);
     const int refused = flock(file, LOCK_EX | LOCK_NB) != 0 ? errno : 0;
     const ssize_t got = pread(file, text, sizeof text - 1, 0);

@@ -6,10 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "core/alloc.h"
-#include "core/file.h"
+#include "core/output.h"
 #include "core/parse.h"
 #include "core/stop.h"
 #include "core/try.h"
@@ -148,8 +147,10 @@ static flim_status group_numbers(const flim_dataset_info *info, int64_t **number
     return FLIM_OK;
 }
 
-static flim_status write_all(flim_dataset *d, flim_reader *reader, buffers *b, const char *unfinished, int bytes,
-                             bool is_float, const flim_repack_options *options, const char *out, flim_error *err)
+/* *out_writer is the caller's to finish or destroy; *unfinished is where the file can be read till then. */
+static flim_status write_all(flim_dataset *d, flim_reader *reader, buffers *b, int bytes, bool is_float,
+                             const flim_repack_options *options, const char *out, flim_dataset_writer **out_writer,
+                             const char **unfinished, flim_error *err)
 {
     const flim_dataset_info *info = &d->info;
     flim_dataset_writer *writer = NULL;
@@ -177,16 +178,16 @@ static flim_status write_all(flim_dataset *d, flim_reader *reader, buffers *b, c
                                         .group_number = number,
                                         .name = info->name,
                                         .time_range_ns = info->time_range_ns};
-    FLIM_TRY_DONE(flim_dataset_writer_create(unfinished, &layout, &writer, err));
+    FLIM_TRY_DONE(flim_dataset_writer_create(out, &layout, &writer, err));
     for (int64_t cell = 0; cell < info->n; cell++) {
         FLIM_TRY_DONE(interrupted(options, out, err));
         FLIM_TRY_DONE(flim_reader_counts(reader, cell, b->counts, b->mask, err));
         pack(b->counts, d->voxels, bytes, is_float, b->packed);
         FLIM_TRY_DONE(flim_dataset_writer_cell(writer, cell, b->packed, info->has_mask ? b->mask : NULL, err));
     }
-    status = flim_dataset_writer_finish(writer, err);
+    status = flim_dataset_writer_close(writer, unfinished, err);
 done:
-    flim_dataset_writer_destroy(writer);
+    *out_writer = writer;
     flim_free(group);
     flim_free(number);
     return status;
@@ -237,17 +238,13 @@ flim_status flim_repack(const char *const *paths, int n_paths, const char *out, 
 {
     flim_dataset *d = NULL;
     flim_reader *reader = NULL;
+    flim_dataset_writer *writer = NULL;
+    const char *unfinished = NULL;
     buffers b = {0};
     int bytes = 0;
-    bool is_float = false, written = false;
+    bool is_float = false;
     *result = (flim_repack_result){0};
-    if (flim_file_exists(out)) {
-        return flim_fail(err, FLIM_ERROR_USAGE, "%s exists: choose another name or remove it", out);
-    }
-    char *unfinished = flim_strprintf(err, "%s.part", out);
-    if (!unfinished) {
-        return FLIM_ERROR_MEMORY;
-    }
+    FLIM_TRY(flim_output_check(&(flim_output){.path = out, .kind = "a data file", .seeks = true}, err));
     const flim_dataset_options open = {.axes = options->axes, .log = options->log};
     flim_status status = FLIM_OK;
     FLIM_TRY_DONE(flim_dataset_open(paths, n_paths, &open, &d, err));
@@ -261,21 +258,17 @@ flim_status flim_repack(const char *const *paths, int n_paths, const char *out, 
             flim_log_line(options->log, FLIM_LOG_NOTE, "%s: not copied: %s", paths[i], others);
         }
     }
-    FLIM_TRY_DONE(write_all(d, reader, &b, unfinished, bytes, is_float, options, out, err));
-    written = true;
+    FLIM_TRY_DONE(write_all(d, reader, &b, bytes, is_float, options, out, &writer, &unfinished, err));
     FLIM_TRY_DONE(compare(d, reader, &b, unfinished, options, out, err));
-    FLIM_TRY_DONE(flim_file_replace(unfinished, out, err));
+    result->bytes_after = file_size(unfinished);
+    FLIM_TRY_DONE(flim_dataset_writer_finish(writer, err));
     result->cells = d->info.n;
     result->type = is_float ? "float32" : bytes == 1 ? "uint8" : bytes == 2 ? "uint16" : "uint32";
-    result->bytes_after = file_size(out);
     for (int i = 0; i < n_paths; i++) {
         result->bytes_before += file_size(paths[i]);
     }
 done:
-    if (written && status != FLIM_OK) {
-        unlink(unfinished);
-    }
-    flim_free(unfinished);
+    flim_dataset_writer_destroy(writer);
     free_buffers(&b);
     flim_reader_destroy(reader);
     flim_dataset_close(d);

@@ -314,16 +314,33 @@ static void write_value(FILE *out, const json_t *value, int indent)
     }
 }
 
+static flim_status check_whole(const flim_json *json, const char *path, flim_error *err)
+{
+    return flim_json_is_whole(json) ? FLIM_OK
+                                    : flim_fail(err, FLIM_ERROR_MEMORY, "out of host memory while %s was put together", path);
+}
+
+static flim_status write_and_commit(const flim_json *json, flim_file_writer *writer, flim_error *err)
+{
+    write_value(writer->stream, const_value_of(json), 0);
+    fputc('\n', writer->stream);
+    return flim_file_commit(writer, err);
+}
+
 flim_status flim_json_write(const flim_json *json, const char *path, flim_error *err)
 {
     flim_file_writer writer;
-    if (!flim_json_is_whole(json)) {
-        return flim_fail(err, FLIM_ERROR_MEMORY, "out of host memory while %s was put together", path);
-    }
+    FLIM_TRY(check_whole(json, path, err));
     FLIM_TRY(flim_file_begin(&writer, path, err));
-    write_value(writer.stream, const_value_of(json), 0);
-    fputc('\n', writer.stream);
-    return flim_file_commit(&writer, err);
+    return write_and_commit(json, &writer, err);
+}
+
+flim_status flim_json_write_output(const flim_json *json, const flim_output *output, flim_error *err)
+{
+    flim_file_writer writer;
+    FLIM_TRY(check_whole(json, output->path, err));
+    FLIM_TRY(flim_output_begin(output, &writer, err));
+    return write_and_commit(json, &writer, err);
 }
 
 char *flim_json_text(const flim_json *json)

@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/output.h"
 #include "flim/status.h"
 
 typedef struct flim_json flim_json;
@@ -38,6 +39,8 @@ bool flim_json_is_whole(const flim_json *json);
 /* Writes indented text (lists of plain values on one line, numbers as short as they read back the same), atomically
  * (temp file, fsync, rename).  Frees nothing. */
 flim_status flim_json_write(const flim_json *json, const char *path, flim_error *err);
+/* The same into a file whose path a user gave. */
+flim_status flim_json_write_output(const flim_json *json, const flim_output *output, flim_error *err);
 /* One line of text for logs; the caller frees it with flim_json_text_free. NULL when out of memory. */
 char *flim_json_text(const flim_json *json);
 void flim_json_text_free(char *text);

@@ -1,6 +1,5 @@
 /* Writing a plan into a config. */
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
@@ -67,34 +66,19 @@ static bool names_key(const char *text, size_t length, const char *config, const
 static flim_status save_backup(const char *config, const char *text, size_t length, mode_t mode, char backup[4096],
                                flim_error *err)
 {
-    int file = -1;
-    for (int n = 1; n < MOST_BACKUPS && file < 0; n++) {
+    bool exists = true;
+    flim_status status = FLIM_OK;
+    for (int n = 1; n < MOST_BACKUPS && exists && status == FLIM_OK; n++) {
         snprintf(backup, 4096, "%.4000s.backup.%d", config, n);
-        file = open(backup, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
-        if (file < 0 && errno != EEXIST) {
-            break;
-        }
+        status = flim_file_write_new(backup, text, length, mode, &exists, err);
     }
-    if (file < 0) {
-        return flim_fail(err, FLIM_ERROR_WRITE, "%s: the backup cannot be made: %s; %s is unchanged", backup, strerror(errno),
-                         config);
+    if (status != FLIM_OK) {
+        flim_fail_prefix(err, "%s is unchanged, as its backup failed: ", config);
+        return status;
     }
-    size_t written = 0;
-    while (written < length) {
-        ssize_t more = write(file, text + written, length - written);
-        if (more < 0 && errno != EINTR) {
-            break;
-        }
-        written += more > 0 ? (size_t)more : 0;
-    }
-    bool whole = written == length && fsync(file) == 0;
-    whole = close(file) == 0 && whole;
-    if (!whole) {
-        unlink(backup);
-        return flim_fail(err, FLIM_ERROR_WRITE, "%s: the backup cannot be written: %s; %s is unchanged", backup,
-                         strerror(errno), config);
-    }
-    return FLIM_OK;
+    return exists
+               ? flim_fail(err, FLIM_ERROR_WRITE, "%s exists, as do all backups before it; %s is unchanged", backup, config)
+               : FLIM_OK;
 }
 
 /* The new text, read as a config must be, has the plan's values. */
@@ -120,17 +104,6 @@ static flim_status check_text(const char *text, const char *config, const flim_y
     return status;
 }
 
-static flim_status write_config(const char *config, const char *text, mode_t mode, flim_error *err)
-{
-    flim_file_writer writer;
-    FLIM_TRY(flim_file_begin(&writer, config, err));
-    if (fchmod(fileno(writer.stream), mode) != 0 || fputs(text, writer.stream) < 0) {
-        flim_file_abandon(&writer);
-        return flim_fail(err, FLIM_ERROR_WRITE, "%s: cannot be written: %s", config, strerror(errno));
-    }
-    return flim_file_commit(&writer, err);
-}
-
 static flim_status change_config(const flim_plan *plan, const flim_settings *now, const char *config,
                                  const struct stat *about, char backup[4096], flim_error *err)
 {
@@ -152,7 +125,7 @@ static flim_status change_config(const flim_plan *plan, const flim_settings *now
     FLIM_TRY_DONE(flim_yaml_change_values(text, length, config, change, n, &changed, err));
     FLIM_TRY_DONE(check_text(changed, config, change, n, err));
     FLIM_TRY_DONE(save_backup(config, text, length, about->st_mode & 0777, backup, err));
-    status = write_config(config, changed, about->st_mode & 0777, err);
+    status = flim_file_write(config, changed, strlen(changed), err);
 done:
     flim_free(changed);
     flim_free(text);

@@ -1,7 +1,6 @@
 #include "report/gnuplot.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <spawn.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -18,12 +17,19 @@ enum { MOST_SVG = 1 << 26 };
 
 extern char **environ;
 
-static flim_status make_temporary(char path[64], int *fd, flim_error *err)
+/* A file without a name: a process that is killed leaves none. */
+static flim_status make_nameless(FILE **out, flim_error *err)
 {
-    snprintf(path, 64, "/tmp/flim_plot_XXXXXX");
-    *fd = mkostemp(path, O_CLOEXEC);
-    return *fd >= 0 ? FLIM_OK
-                    : flim_fail(err, FLIM_ERROR_WRITE, "cannot write a temporary file in /tmp: %s", strerror(errno));
+    *out = tmpfile();
+    return *out ? FLIM_OK : flim_fail(err, FLIM_ERROR_WRITE, "cannot write a temporary file: %s", strerror(errno));
+}
+
+/* Its bytes from the start, with a zero byte after them (flim_free). */
+static flim_status read_nameless(FILE *file, size_t limit, char **bytes, size_t *count, flim_error *err)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fileno(file));
+    return flim_file_read(path, limit, bytes, count, err);
 }
 
 /* Writes text as a quoted string of gnuplot. */
@@ -39,11 +45,12 @@ static void put_quoted(FILE *stream, const char *text)
     putc('\'', stream);
 }
 
-/* Starts gnuplot with stdout and stderr into files and waits.  *code: its exit code, 127 if it could not be started. */
-static int spawn_and_wait(const char *script, int out, int complaints, int *code)
+/* Starts gnuplot with its three streams and waits.  *code: its exit code, 127 if it could not be started. */
+static int spawn_and_wait(FILE *script, FILE *out, FILE *complaints, int *code)
 {
-    char program[] = "gnuplot", quiet[] = "-d"; /* -d: no start-up files of the user */
-    char *path = (char *)script, *const argv[] = {program, quiet, path, NULL};
+    char program[] = "gnuplot", quiet[] = "-d" /* no start-up files of the user */, input[] = "-";
+    char *const argv[] = {program, quiet, input, NULL};
+    FILE *const stream[] = {script, out, complaints}; /* standard input, output and error */
     posix_spawn_file_actions_t actions;
     pid_t child;
     int result = 0;
@@ -51,9 +58,8 @@ static int spawn_and_wait(const char *script, int out, int complaints, int *code
     if (posix_spawn_file_actions_init(&actions) != 0) {
         return ENOMEM;
     }
-    if (posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO) != 0 ||
-        posix_spawn_file_actions_adddup2(&actions, complaints, STDERR_FILENO) != 0) {
-        result = ENOMEM;
+    for (int i = 0; i < 3 && result == 0; i++) {
+        result = posix_spawn_file_actions_adddup2(&actions, fileno(stream[i]), i);
     }
     if (result == 0) {
         result = posix_spawnp(&child, program, &actions, NULL, argv, environ);
@@ -72,35 +78,34 @@ static int spawn_and_wait(const char *script, int out, int complaints, int *code
 }
 
 /* Runs a script and reads what it drew. */
-static flim_status run_script(const char *script, char **svg, size_t *bytes, flim_error *err)
+static flim_status run_script(FILE *script, char **svg, size_t *bytes, flim_error *err)
 {
     flim_status status = FLIM_OK;
-    char out_path[64] = "", words_path[64] = "", *words = NULL;
-    int out = -1, complaints = -1, code = 0;
+    FILE *out = NULL, *complaints = NULL;
+    char *words = NULL;
+    int code = 0;
     size_t n_words = 0;
-    FLIM_TRY_DONE(make_temporary(out_path, &out, err));
-    FLIM_TRY_DONE(make_temporary(words_path, &complaints, err));
+    FLIM_TRY_DONE(make_nameless(&out, err));
+    FLIM_TRY_DONE(make_nameless(&complaints, err));
     const int number = spawn_and_wait(script, out, complaints, &code);
     if (number == ENOENT || code == 127) {
         status = flim_fail(err, FLIM_ERROR, "gnuplot is needed for the plots and was not found: apt-get install gnuplot-nox");
         goto done;
     }
-    FLIM_TRY_DONE(flim_file_read(out_path, MOST_SVG, svg, bytes, err));
+    FLIM_TRY_DONE(read_nameless(out, MOST_SVG, svg, bytes, err));
     if (number != 0 || code != 0 || !strstr(*svg, "</svg>")) {
         flim_free(*svg);
         *svg = NULL;
-        const bool said = flim_file_read(words_path, 4096, &words, &n_words, NULL) == FLIM_OK;
+        const bool said = read_nameless(complaints, 4096, &words, &n_words, NULL) == FLIM_OK;
         status = flim_fail(err, FLIM_ERROR, "gnuplot failed (%s): %.300s", number ? strerror(number) : "exit code not 0",
                            said ? words : "");
     }
 done:
-    if (out >= 0) {
-        close(out);
-        unlink(out_path);
+    if (out) {
+        fclose(out);
     }
-    if (complaints >= 0) {
-        close(complaints);
-        unlink(words_path);
+    if (complaints) {
+        fclose(complaints);
     }
     flim_free(words);
     return status;
@@ -110,25 +115,18 @@ flim_status gnuplot_draw(const char *template_name, const flim_json *values, cha
 {
     const flim_template_set set = {report_templates, report_templates_n, put_quoted, "?"};
     flim_status status = FLIM_OK;
-    char path[64];
-    int fd;
+    FILE *script;
     *svg = NULL;
     *bytes = 0;
-    FLIM_TRY(make_temporary(path, &fd, err));
-    FILE *stream = fdopen(fd, "w");
-    if (!stream) {
-        close(fd);
-        status = flim_fail(err, FLIM_ERROR_WRITE, "cannot write %s: %s", path, strerror(errno));
+    FLIM_TRY(make_nameless(&script, err));
+    FLIM_TRY_DONE(flim_template_write(&set, template_name, values, script, err));
+    if (fflush(script) != 0 || ferror(script)) {
+        status = flim_fail(err, FLIM_ERROR_WRITE, "cannot write a temporary file: %s", strerror(errno));
         goto done;
     }
-    status = flim_template_write(&set, template_name, values, stream, err);
-    const bool lost = ferror(stream);
-    if ((fclose(stream) != 0 || lost) && status == FLIM_OK) {
-        status = flim_fail(err, FLIM_ERROR_WRITE, "cannot write %s", path);
-    }
-    FLIM_TRY_DONE(status);
-    status = run_script(path, svg, bytes, err);
+    rewind(script); /* gnuplot shares its place in the file */
+    status = run_script(script, svg, bytes, err);
 done:
-    unlink(path);
+    fclose(script);
     return status;
 }

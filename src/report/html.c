@@ -283,11 +283,10 @@ static void escape(FILE *stream, const char *text)
     }
 }
 
-flim_status flim_report_write_html(const flim_report *report, const char *path, flim_error *err)
+flim_status flim_report_write_html(const flim_report *report, const flim_output *output, flim_error *err)
 {
     const flim_template_set set = {report_templates, report_templates_n, escape, "n/a"};
-    flim_file_writer writer;
-    FLIM_TRY(flim_file_begin(&writer, path, err));
+    flim_file_writer writer = {0};
     flim_status status = FLIM_OK;
     flim_json *page = flim_json_object(), *comparisons = flim_json_array(), *runs = flim_json_array();
     for (int i = 0; i + 1 < report->n_runs; i++) {
@@ -303,12 +302,11 @@ flim_status flim_report_write_html(const flim_report *report, const char *path, 
     flim_json_set(page, "comparisons", comparisons);
     flim_json_set(page, "runs", runs);
     FLIM_TRY_DONE(status);
-    status = flim_template_write(&set, "page.html", page, writer.stream, err);
+    FLIM_TRY_DONE(flim_output_begin(output, &writer, err));
+    FLIM_TRY_DONE(flim_template_write(&set, "page.html", page, writer.stream, err));
+    status = flim_file_commit(&writer, err);
 done:
+    flim_file_abandon(&writer);
     flim_json_free(page);
-    if (status != FLIM_OK) {
-        flim_file_abandon(&writer);
-        return status;
-    }
-    return flim_file_commit(&writer, err);
+    return status;
 }

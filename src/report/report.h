@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "core/output.h"
 #include "flim/log.h"
 #include "flim/status.h"
 
@@ -34,10 +35,17 @@ void flim_report_destroy(flim_report *report); /* NULL is allowed */
 flim_status flim_report_print(const flim_report *report, const flim_log *log, flim_error *err);
 /* One row per fold, then mean, sd, pooled, interval ends, those at threshold 0.5, holdout, baselines; undefined is empty.
  * All runs below each other. */
-flim_status flim_report_write_csv(const flim_report *report, const char *path, flim_error *err);
-flim_status flim_report_write_json(const flim_report *report, const char *path, flim_error *err);
-flim_status flim_report_write_markdown(const flim_report *report, const char *path, flim_error *err);
+flim_status flim_report_write_csv(const flim_report *report, const flim_output *output, flim_error *err);
+flim_status flim_report_write_json(const flim_report *report, const flim_output *output, flim_error *err);
+flim_status flim_report_write_markdown(const flim_report *report, const flim_output *output, flim_error *err);
 /* One self-contained page; plots by gnuplot: FLIM_ERROR if it is not installed or fails. */
-flim_status flim_report_write_html(const flim_report *report, const char *path, flim_error *err);
+flim_status flim_report_write_html(const flim_report *report, const flim_output *output, flim_error *err);
+
+/* How each of these files begins, for flim_output.begins. */
+#define FLIM_REPORT_CSV_BEGINS "run,row,"
+#define FLIM_REPORT_JSON_BEGINS "{\n  \"runs\": ["
+#define FLIM_REPORT_MARKDOWN_BEGINS "# Cross-validation report\n"
+#define FLIM_REPORT_HTML_BEGINS                                                                                              \
+    "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>Cross-validation report: "
 
 #endif

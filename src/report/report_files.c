@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "core/file.h"
+#include "core/output.h"
 #include "core/try.h"
 #include "formats/csv.h"
 #include "formats/json.h"
@@ -11,10 +11,10 @@
 
 /* ---- CSV */
 
-flim_status flim_report_write_csv(const flim_report *report, const char *path, flim_error *err)
+flim_status flim_report_write_csv(const flim_report *report, const flim_output *output, flim_error *err)
 {
     flim_file_writer writer;
-    FLIM_TRY(flim_file_begin(&writer, path, err));
+    FLIM_TRY(flim_output_begin(output, &writer, err));
     FILE *stream = writer.stream;
     flim_result_csv_head(stream, "run,row");
     for (int i = 0; i < report->n_runs; i++) {
@@ -153,7 +153,7 @@ static flim_json *comparison_object(const report_comparison *c)
     return object;
 }
 
-flim_status flim_report_write_json(const flim_report *report, const char *path, flim_error *err)
+flim_status flim_report_write_json(const flim_report *report, const flim_output *output, flim_error *err)
 {
     flim_json *root = flim_json_object(), *runs = flim_json_array(), *pairs = flim_json_array();
     for (int i = 0; i < report->n_runs; i++) {
@@ -164,7 +164,7 @@ flim_status flim_report_write_json(const flim_report *report, const char *path, 
     }
     flim_json_set(root, "runs", runs);
     flim_json_set(root, "comparisons", pairs);
-    flim_status status = flim_json_write(root, path, err);
+    flim_status status = flim_json_write_output(root, output, err);
     flim_json_free(root);
     return status;
 }
@@ -284,11 +284,11 @@ static void markdown_comparison(FILE *stream, const report_comparison *c)
             c->pair.only_a, c->a->label, c->pair.only_b, c->b->label, c->pair.cell_test.p);
 }
 
-flim_status flim_report_write_markdown(const flim_report *report, const char *path, flim_error *err)
+flim_status flim_report_write_markdown(const flim_report *report, const flim_output *output, flim_error *err)
 {
     flim_file_writer writer;
-    FLIM_TRY(flim_file_begin(&writer, path, err));
-    fputs("# Cross-validation report\n\n", writer.stream);
+    FLIM_TRY(flim_output_begin(output, &writer, err));
+    fputs(FLIM_REPORT_MARKDOWN_BEGINS "\n", writer.stream);
     for (int i = 0; i < report->n_runs; i++) {
         markdown_run(writer.stream, &report->run[i]);
     }

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "core/alloc.h"
 #include "core/file.h"
@@ -52,28 +51,12 @@ void flim_predictions_free(flim_predictions *predictions)
 
 /* ---- writing ---- */
 
-flim_status flim_predictions_check_path(const char *path, flim_error *err)
+flim_status flim_predictions_print(const flim_predictions *p, FILE *stream, flim_error *err)
 {
-    flim_file_writer writer;
-    struct stat about;
-    if (stat(path, &about) == 0 && S_ISDIR(about.st_mode)) {
-        return flim_fail(err, FLIM_ERROR_WRITE, "cannot write %s: it is a folder", path);
-    }
-    flim_status status = flim_file_begin(&writer, path, err);
-    flim_file_abandon(&writer);
-    return status;
-}
-
-flim_status flim_predictions_write(const flim_predictions *p, const char *path, flim_error *err)
-{
-    flim_file_writer writer = {0};
     double *probability = flim_alloc((size_t)p->classes, sizeof *probability, err); /* (K) of one cell */
     if (!probability) {
         return FLIM_ERROR_MEMORY;
     }
-    flim_status status = FLIM_OK;
-    FLIM_TRY_DONE(flim_file_begin(&writer, path, err));
-    FILE *stream = writer.stream;
     int first = p->outputs == 1 ? 1 : 0; /* with two classes the columns speak of class 1 */
     fputs("index,name,group,label,predicted", stream);
     for (int pass = 0; pass < 2; pass++) {
@@ -102,11 +85,20 @@ flim_status flim_predictions_write(const flim_predictions *p, const char *path, 
         }
         putc('\n', stream);
     }
-    status = flim_file_commit(&writer, err);
-done:
-    flim_file_abandon(&writer);
     flim_free(probability);
-    return status;
+    return FLIM_OK;
+}
+
+flim_status flim_predictions_write(const flim_predictions *p, const char *path, flim_error *err)
+{
+    flim_file_writer writer;
+    FLIM_TRY(flim_file_begin(&writer, path, err));
+    const flim_status status = flim_predictions_print(p, writer.stream, err);
+    if (status != FLIM_OK) {
+        flim_file_abandon(&writer);
+        return status;
+    }
+    return flim_file_commit(&writer, err);
 }
 
 /* ---- reading ---- */

@@ -1,6 +1,5 @@
 #include "train/checkpoint.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -185,20 +184,7 @@ flim_status flim_checkpoint_store(char *bytes, size_t count, const char *folder,
     memcpy(bytes + 12, &length, 8);
     memcpy(bytes + 20, digest, 64);
     FLIM_TRY(flim_file_write(written, bytes, count, err));
-    /* A kill between the two renames leaves .previous and .new, both whole: reading knows all three names. */
-    bool moved = rename(newest, previous) == 0;
-    int number = moved || errno == ENOENT ? 0 : errno;
-    if (!number && rename(written, newest) != 0) {
-        number = errno;
-        if (moved) {
-            (void)rename(previous, newest); /* as it was, if that still can be */
-        }
-    }
-    if (number) {
-        unlink(written);
-        return flim_fail(err, FLIM_ERROR_WRITE, "cannot write %s: %s", newest, strerror(number));
-    }
-    return flim_sync_folder(folder, err);
+    return flim_file_rotate(written, newest, previous, err); /* reading knows all three names */
 }
 
 flim_status flim_checkpoint_write(const flim_fold_state *state, const char *folder, const char *identity, flim_error *err)
@@ -355,11 +341,12 @@ flim_status flim_checkpoint_read(flim_fold_state *state, const char *folder, con
 
 void flim_checkpoint_remove(const char *folder)
 {
-    static const char *const names[] = {"state.ckpt", "state.previous.ckpt", "state.new.ckpt", "state.new.ckpt.tmp"};
+    static const char *const names[] = {"state.ckpt", "state.previous.ckpt", "state.new.ckpt"};
     char path[4096];
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         snprintf(path, sizeof path, "%s/%s", folder, names[i]);
         unlink(path);
     }
+    flim_sweep_temporary_files(folder, NULL, true); /* of a process that was killed: the fold is ours */
     rmdir(folder);
 }

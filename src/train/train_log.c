@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 #include "core/alloc.h"
+#include "core/file.h"
+#include "core/try.h"
 
 /* Without memory for them train.log begins later; the run itself will fail for the same reason. */
 static void hold(flim_train_log *log, const char *mark, const char *text)
@@ -72,10 +74,7 @@ flim_log flim_train_log_begin(flim_train_log *log, const flim_log *user)
 flim_status flim_train_log_open(flim_train_log *log, const char *path, bool append, flim_error *err)
 {
     snprintf(log->path, sizeof log->path, "%s", path);
-    log->file = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (append ? 0 : O_TRUNC), 0666);
-    if (log->file < 0) {
-        return flim_fail(err, FLIM_ERROR_WRITE, "cannot write %s: %s", path, strerror(errno));
-    }
+    FLIM_TRY(flim_file_open_own(path, O_WRONLY | O_APPEND | (append ? 0 : O_TRUNC), &log->file, err));
     if (log->early) {
         put(log, (const char *const[]){log->early}, 1);
     }

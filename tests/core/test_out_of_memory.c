@@ -43,6 +43,7 @@ static void make_data(const char *path)
                                         .label = label,
                                         .group = group};
     flim_dataset_writer *writer;
+    unlink(path); /* of an earlier run */
     assert_int_equal(flim_dataset_writer_create(path, &layout, &writer, NULL), FLIM_OK);
     for (int i = 0; i < CELLS; i++) {
         uint8_t counts[T * SIDE * SIDE];

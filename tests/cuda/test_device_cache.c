@@ -3,6 +3,7 @@
 #include "data/h5_files.h"
 
 #include <math.h>
+#include <unistd.h>
 
 #include "flim/dataset_writer.h"
 #include "data/device_cache.h"
@@ -64,6 +65,7 @@ static flim_dataset *make(const shape *s, int kinds, bool mask, bool zero_outsid
                                         .label = label};
     const char *path = scratch_path("device_cache.h5");
     flim_dataset_writer *writer;
+    unlink(path); /* of an earlier run */
     assert_int_equal(flim_dataset_writer_create(path, &layout, &writer, NULL), FLIM_OK);
     for (int64_t i = 0; i < N; i++) {
         float counts[480];

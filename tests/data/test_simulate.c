@@ -19,6 +19,7 @@
 
 #include "core/alloc.h"
 #include "core/file.h"
+#include "core/temporary_files.h"
 #include "flim/dataset_writer.h"
 #include "flim/simulate.h"
 
@@ -501,6 +502,7 @@ static void write_file(const flim_simulate_options *options, const char *path)
 {
     flim_simulation *sim = create(options);
     flim_error err = {0};
+    unlink(path); /* of an earlier run */
     if (flim_simulation_write(sim, path, NULL, NULL, &err) != FLIM_OK) {
         fail_msg("%s", err.text);
     }
@@ -599,13 +601,13 @@ static void failures_leave_no_file(void **state)
     flim_error err = {0};
     assert_int_equal(flim_simulation_write(sim, "/nowhere/at/all.h5", NULL, NULL, &err), FLIM_ERROR_WRITE);
     assert_non_null(strstr(err.text, "/nowhere/at/all.h5: No such file"));
-    const char *path = path_in("test_simulate_none.h5"), *temporary = path_in("test_simulate_none.h5.tmp");
+    const char *path = path_in("test_simulate_none.h5");
     volatile int stop = SIGTERM;
+    unlink(path); /* of an earlier run */
     assert_int_equal(flim_simulation_write(sim, path, &stop, NULL, &err), FLIM_INTERRUPTED);
-    assert_false(flim_file_exists(path) || flim_file_exists(temporary));
+    assert_false(flim_file_exists(path) || temporary_files_of(path));
 
-    /* A full disk, as RLIMIT_FSIZE plays it: an older file of that name stays as it was. */
-    assert_int_equal(flim_file_write(path, "old", 3, &err), FLIM_OK);
+    /* A full disk, as RLIMIT_FSIZE plays it. */
     struct rlimit before, limit;
     getrlimit(RLIMIT_FSIZE, &before);
     limit = before;
@@ -616,7 +618,12 @@ static void failures_leave_no_file(void **state)
     setrlimit(RLIMIT_FSIZE, &before);
     assert_int_equal(status, FLIM_ERROR_WRITE);
     assert_non_null(strstr(err.text, "File too large"));
-    assert_false(flim_file_exists(temporary));
+    assert_false(flim_file_exists(path) || temporary_files_of(path));
+
+    /* An older file of that name, whatever it is, stays as it was. */
+    assert_int_equal(flim_file_write(path, "old", 3, &err), FLIM_OK);
+    assert_int_equal(flim_simulation_write(sim, path, NULL, NULL, &err), FLIM_ERROR_USAGE);
+    assert_non_null(strstr(err.text, "exists"));
     char *bytes;
     size_t count;
     assert_int_equal(flim_file_read(path, 100, &bytes, &count, NULL), FLIM_OK);
@@ -639,7 +646,7 @@ static void failures_leave_no_file(void **state)
             break;
         }
         assert_int_equal(status, FLIM_ERROR_MEMORY);
-        assert_false(flim_file_exists(path) || flim_file_exists(temporary));
+        assert_false(flim_file_exists(path) || temporary_files_of(path));
         failed_times++;
     }
     assert_int_equal(status, FLIM_OK);
@@ -656,6 +663,7 @@ static void writer_wants_every_cell_once(void **state)
     uint8_t counts[72] = {0}, mask[9] = {0};
     flim_dataset_writer *writer;
     flim_error err = {0};
+    unlink(path); /* of an earlier run */
     assert_int_equal(flim_dataset_writer_create(path, &layout, &writer, &err), FLIM_OK);
     assert_int_equal(flim_dataset_writer_cell(writer, 2, counts, NULL, &err), FLIM_ERROR_USAGE);
     assert_int_equal(flim_dataset_writer_cell(writer, 1, counts, mask, &err), FLIM_ERROR_USAGE);

@@ -2,6 +2,7 @@
 #include "data/h5_files.h"
 
 #include <math.h>
+#include <unistd.h>
 
 #include "core/alloc.h"
 #include "data/transform.h"
@@ -284,6 +285,7 @@ static flim_dataset *make_data(const shape *s, bool with_mask, flim_cache cache)
     const flim_dataset_layout layout = {.n = CELLS, .t = s->t, .h = s->h, .w = s->w, .count_bytes = 1, .mask = with_mask};
     const char *path = scratch_path("transform.h5");
     flim_dataset_writer *writer;
+    unlink(path); /* of an earlier run */
     assert_int_equal(flim_dataset_writer_create(path, &layout, &writer, NULL), FLIM_OK);
     for (int64_t cell = 0; cell < CELLS; cell++) {
         float counts[MOST_VOXELS];

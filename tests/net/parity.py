@@ -139,6 +139,9 @@ def cells_of(data, a, start):
 
 
 def ours(data, a, start, steps, at):
+    for name in ("end", "grads"):  # weights replace nothing
+        if os.path.exists(at(name)):
+            os.remove(at(name))
     return run(a.bench, "step", "--device", a.device, "--precision", a.precision, *cells_of(data, a, start), "--steps", steps,
                "--warmup", 0, "--no-dropout", "--no-parts", "--weights-out", at("end"), "--grads-out", at("grads"), "--losses",
                at("losses"))

@@ -17,6 +17,7 @@
 
 #include "core/alloc.h"
 #include "core/file.h"
+#include "core/temporary_files.h"
 #include "formats/json.h"
 #include "flim/weights.h"
 #include "formats/safetensors.h"
@@ -500,7 +501,7 @@ static void a_full_disk_leaves_the_old_file(void **state)
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
         assert_int_equal(status, FLIM_ERROR_WRITE);
         assert_non_null(strstr(err.text, "cannot write " PATH ": File too large"));
-        assert_false(flim_file_exists(PATH ".tmp"));
+        assert_int_equal(temporary_files_of(PATH), 0);
     }
     signal(SIGXFSZ, handler);
     assert_int_equal(flim_weights_read(PATH, &net, a.p_back, a.s_back, &err), FLIM_OK);

@@ -27,6 +27,9 @@
 #include "flim/simulate.h"
 #include "flim/split.h"
 
+/* A path that any file may be replaced at. */
+#define OUTPUT(file) ((flim_output){.path = (file), .kind = "a test's", .begins = ""})
+
 enum { MOST = 400, TEXT = 1 << 16 };
 
 /* ---- a log that remembers */
@@ -234,6 +237,7 @@ static void make_run_of(fixture *f, const char *name, int classes, int64_t cells
     options.confound = confound;
     flim_simulation *simulation;
     ok(flim_simulation_create(&options, &simulation, &err), &err);
+    unlink(f->data); /* of an earlier run */
     ok(flim_simulation_write(simulation, f->data, NULL, NULL, &err), &err);
     flim_simulation_destroy(simulation);
     flim_dataset *dataset;
@@ -317,7 +321,7 @@ static flim_json *json_of(const flim_report *report)
     flim_json *root;
     char path[600];
     snprintf(path, sizeof path, "%s/test_report.json", FLIM_BINARY_DIR);
-    ok(flim_report_write_json(report, path, &err), &err);
+    ok(flim_report_write_json(report, &OUTPUT(path), &err), &err);
     ok(flim_json_read(path, &root, &err), &err);
     return root;
 }
@@ -573,7 +577,7 @@ static void confounds_are_named(void **state)
     for (int gone = 0; gone < 2 && gnuplot; gone++) {
         snprintf(path, sizeof path, "%s/test_report_confounded.html", FLIM_BINARY_DIR);
         ok(report_of((const fixture *[]){&f}, 1, &(flim_report_options){.pictures = true}, &report, &warnings, &err), &err);
-        ok(flim_report_write_html(report, path, &err), &err);
+        ok(flim_report_write_html(report, &OUTPUT(path), &err), &err);
         char *bytes = file_text(path);
         assert_non_null(strstr(bytes, "Brightness, size and peak bin alone, pooled"));
         assert_non_null(strstr(bytes, "class=\"warning\">brightness, cell size and peak bin alone reach"));
@@ -669,7 +673,7 @@ static void tables_are_written(void **state)
                  &err),
        &err);
     snprintf(path, sizeof path, "%s/test_report.csv", FLIM_BINARY_DIR);
-    ok(flim_report_write_csv(report, path, &err), &err);
+    ok(flim_report_write_csv(report, &OUTPUT(path), &err), &err);
     char *bytes = file_text(path);
     int commas = 0, lines_seen = 0, of_line = 0;
     for (char *at = bytes; *at; at++) {
@@ -686,13 +690,13 @@ static void tables_are_written(void **state)
     assert_null(strstr(bytes, "nan"));
     free(bytes);
     snprintf(path, sizeof path, "%s/test_report.md", FLIM_BINARY_DIR);
-    ok(flim_report_write_markdown(report, path, &err), &err);
+    ok(flim_report_write_markdown(report, &OUTPUT(path), &err), &err);
     bytes = file_text(path);
     assert_non_null(strstr(bytes, "| baseline: class prior |"));
     assert_non_null(strstr(bytes, "Network against brightness, size, peak bin: "));
     assert_non_null(strstr(bytes, "| group | n | prevalence |"));
     free(bytes);
-    assert_int_equal(flim_report_write_csv(report, "/no/such/folder/x.csv", &err), FLIM_ERROR_WRITE);
+    assert_int_equal(flim_report_write_csv(report, &OUTPUT("/no/such/folder/x.csv"), &err), FLIM_ERROR_WRITE);
     flim_report_destroy(report);
     free_run(&f);
 }
@@ -729,7 +733,7 @@ static void three_classes(void **state)
     if (system("gnuplot --version >/dev/null 2>&1") == 0) {
         char path[600];
         snprintf(path, sizeof path, "%s/test_report_three.html", FLIM_BINARY_DIR);
-        ok(flim_report_write_html(report, path, &err), &err);
+        ok(flim_report_write_html(report, &OUTPUT(path), &err), &err);
         char *bytes = file_text(path);
         assert_int_equal(count_of(bytes, "data:image/svg+xml;base64,"), 6);
         assert_null(strstr(bytes, "<th>threshold</th>"));
@@ -766,7 +770,7 @@ static void page_is_whole_and_alone(void **state)
                  &warnings, &err),
        &err);
     snprintf(path, sizeof path, "%s/test_report.html", FLIM_BINARY_DIR);
-    ok(flim_report_write_html(report, path, &err), &err);
+    ok(flim_report_write_html(report, &OUTPUT(path), &err), &err);
     char *bytes = file_text(path);
     int wrong = 0;
     for (int64_t i = 0; i < f.n; i++) {
@@ -787,19 +791,19 @@ static void page_is_whole_and_alone(void **state)
     char *old = strdup(getenv("PATH"));
     unlink(path);
     setenv("PATH", "/no/such/folder", 1);
-    flim_status status = flim_report_write_html(report, path, &err);
+    flim_status status = flim_report_write_html(report, &OUTPUT(path), &err);
     setenv("PATH", old, 1);
     free(old);
     assert_int_equal(status, FLIM_ERROR);
     assert_non_null(strstr(err.text, "gnuplot is needed for the plots and was not found"));
     assert_false(flim_file_exists(path));
-    ok(flim_report_write_html(report, path, &err), &err);
+    ok(flim_report_write_html(report, &OUTPUT(path), &err), &err);
 
     /* without memory, at any point: an error, and the old page stays as it is */
     status = FLIM_ERROR_MEMORY;
     for (long at = 1, tries = 0; status != FLIM_OK; at += at, tries++) {
         flim_alloc_fail_at(at);
-        status = flim_report_write_html(report, path, &err);
+        status = flim_report_write_html(report, &OUTPUT(path), &err);
         flim_alloc_fail_at(0);
         assert_true(status == FLIM_OK || status == FLIM_ERROR_MEMORY);
         bytes = file_text(path);

@@ -96,12 +96,18 @@ static bool fails(const char *call, const char *path)
     return o.n == 0 || turn == o.n;
 }
 
+/* The path of a descriptor; that of a temporary file, ".NAME.<16 digits>.tmp", is that of its target. */
 static void path_of(int fd, char out[512])
 {
     char link[64];
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     ssize_t length = readlink(link, out, 511);
     out[length > 0 ? length : 0] = '\0';
+    char *name = strrchr(out, '/');
+    if (name && name[1] == '.' && length > 22 && strcmp(out + length - 4, ".tmp") == 0 && out[length - 21] == '.') {
+        out[length - 21] = '\0';
+        memmove(name + 1, name + 2, strlen(name + 2) + 1);
+    }
 }
 
 static void *next(const char *name)

@@ -71,6 +71,7 @@ static void write_world(const world *w, const char *name)
                                         .label = w->label,
                                         .group = group};
     flim_dataset_writer *writer;
+    unlink(path); /* of an earlier run */
     ok(flim_dataset_writer_create(path, &layout, &writer, &err), &err);
     for (int i = 0; i < w->n; i++) {
         ok(flim_dataset_writer_cell(writer, i, w->counts[i], NULL, &err), &err);

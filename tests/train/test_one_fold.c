@@ -119,6 +119,7 @@ static void simulate_cells(void)
     simulate.photons = 200;
     ok(flim_simulation_create(&simulate, &simulation, &err), &err);
     snprintf(path, sizeof path, "%s/cells.h5", folder);
+    unlink(path); /* of an earlier run */
     ok(flim_simulation_write(simulation, path, NULL, NULL, &err), &err);
     flim_simulation_destroy(simulation);
 }
@@ -166,6 +167,7 @@ static void write_cells(const char *name, int64_t n, const int32_t *label, const
         .n = n, .t = T, .h = 3, .w = 3, .count_bytes = 1, .label = label, .group_number = group};
     flim_dataset_writer *writer;
     snprintf(path, sizeof path, "%s/%s", folder, name);
+    unlink(path); /* of an earlier run */
     ok(flim_dataset_writer_create(path, &layout, &writer, &err), &err);
     for (int64_t i = 0; i < n; i++) {
         for (int j = 0; j < T * PIXELS; j++) {

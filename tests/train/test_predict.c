@@ -67,6 +67,7 @@ static void write_cells(const char *name, const variant *v)
                                         .group = group};
     flim_dataset_writer *writer;
     snprintf(path, sizeof path, "%s/%s", folder, name);
+    unlink(path); /* of an earlier run */
     ok(flim_dataset_writer_create(path, &layout, &writer, &err), &err);
     for (int64_t i = 0; i < n; i++) {
         int64_t cell = i + v->from;

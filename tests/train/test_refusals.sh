@@ -115,9 +115,9 @@ EOF
 
 # ---- predict finds out where it cannot write before it computes
 echo kept >old.csv
-call 3 "$build/predict" --model whole --data none.h5 --out old.csv "${device[@]:0:2}"
+call 3 "$build/predict" --model whole --data none.h5 --out old.csv --force "${device[@]:0:2}"
 check "a file that stands there is kept until the new one is whole" grep -qx kept old.csv
-check "nothing beside it" test ! -e old.csv.tmp
+check "nothing beside it" test -z "$(find . -name '*.tmp')"
 for bad in whole none/there.csv d.h5/x.csv; do
     call 6 "$build/predict" --model whole --data d.h5 --out "$bad" "${device[@]:0:2}"
     says "cannot write $bad"

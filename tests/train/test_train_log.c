@@ -91,11 +91,16 @@ static void a_full_disk_is_told(void **state)
     if (access("/dev/full", W_OK) != 0) {
         skip();
     }
-    assert_int_equal(flim_train_log_open(&file, "/dev/full", true, &err), FLIM_OK);
+    const char *path = "test_train_log_full.log";
+    assert_int_equal(flim_train_log_open(&file, path, true, &err), FLIM_OK);
+    const int full = open("/dev/full", O_WRONLY);
+    assert_int_equal(dup2(full, file.file), file.file);
+    close(full);
     log.line(log.context, FLIM_LOG_INFO, "lost");
     assert_int_equal(flim_train_log_check(&file, &err), FLIM_ERROR_WRITE);
-    assert_non_null(strstr(err.text, "/dev/full: No space left"));
+    assert_non_null(strstr(err.text, "test_train_log_full.log: No space left"));
     assert_int_equal(flim_train_log_close(&file, &err), FLIM_ERROR_WRITE);
+    unlink(path);
 }
 
 int main(void)

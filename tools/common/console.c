@@ -1,5 +1,7 @@
 #include "common/console.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <signal.h>
@@ -34,9 +36,23 @@ const volatile int *console_catch_signals(void)
             sigaction(caught[i], &action, NULL);
         }
     }
-    signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN); /* a file over ulimit -f is an error of write, exit code 6 */
     return &stop_signal;
+}
+
+void console_start(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) {
+            (void)!open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY); /* takes the lowest number, which is fd */
+        }
+    }
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* exit code 6 */
+}
+
+void console_leave_stdout(console *c)
+{
+    c->stdout_taken = true;
 }
 
 static double now(void)
@@ -85,7 +101,7 @@ static void print_line(void *context, flim_log_level level, const char *text)
     console_close(c);
     if (c->json) {
         print_json(level, text);
-    } else if (level == FLIM_LOG_WARNING) {
+    } else if (level == FLIM_LOG_WARNING || c->stdout_taken) {
         fflush(stdout);
         fprintf(stderr, "%s%s\n", marks[level], text);
     } else {

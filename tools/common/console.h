@@ -10,6 +10,7 @@
 typedef struct console {
     bool quiet; /* warnings only */
     bool json; /* one JSON object per line */
+    bool stdout_taken; /* lines go to stderr */
     bool bar; /* stderr is a terminal: draw a progress bar */
     bool drawn; /* a bar stands on the last line of the terminal */
     double last; /* when it was drawn, in seconds */
@@ -25,9 +26,15 @@ flim_log console_log(console *c);
 void console_progress(void *context, const flim_progress *progress);
 
 /* For what can be stopped: catches INT, TERM, HUP and USR1 into the flag that it returns (0, then the signal's number); a
- * second INT ends the program at once.  HUP stays ignored where it was, as under nohup.  SIGPIPE is ignored: a closed pipe is
- * a write that fails, not the end of a run. */
+ * second INT ends the program at once.  HUP stays ignored where it was, as under nohup. */
 const volatile int *console_catch_signals(void);
+
+/* First in main: standard streams that the caller has closed are opened on /dev/null (the wrong way round, so that what is
+ * written there still is an error), lest a file of ours get their number; a closed pipe is a write that fails, and so is a file
+ * over ulimit -f. */
+void console_start(void);
+/* Lines go to standard error: standard output is for a result. */
+void console_leave_stdout(console *c);
 
 /* Prints the error of a failed call to stderr ("train_cv: error: ...") and returns the exit code: the status's own number,
  * 1 for what has none, 128 + the signal after an interruption. */

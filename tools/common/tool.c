@@ -1,11 +1,23 @@
 #include "common/tool.h"
 
+#include <poll.h>
+#include <signal.h>
+#include <unistd.h>
+
+/* Standard output is a pipe that nobody reads any more. */
+static bool reader_is_gone(void)
+{
+    struct pollfd out = {.fd = STDOUT_FILENO, .events = POLLOUT};
+    return poll(&out, 1, 0) == 1 && (out.revents & POLLERR);
+}
+
 int tool_main(const flim_flag_table *table, void *options, tool_run run, int argc, char **argv)
 {
     flim_error err = {0};
     flim_string_list operands = {0};
     bool go;
     console screen;
+    console_start();
     console_open(&screen, false, false);
     flim_status status = flim_flag_table_read(table, options, argc, argv, &operands, stdout, &go, &err);
     if (go) {
@@ -13,7 +25,11 @@ int tool_main(const flim_flag_table *table, void *options, tool_run run, int arg
         flim_flag_table_free(table, options);
         flim_string_list_free(&operands);
     }
-    if (status == FLIM_OK && (fflush(stdout) != 0 || ferror(stdout))) {
+    const bool lost = fflush(stdout) != 0 || ferror(stdout);
+    if (status == FLIM_OK && lost && reader_is_gone()) {
+        return 128 + SIGPIPE; /* it has had enough: head, less */
+    }
+    if (status == FLIM_OK && lost) {
         status = flim_fail(&err, FLIM_ERROR_WRITE, "could not write to standard output");
     }
     return console_exit(&screen, table->program, status, &err);

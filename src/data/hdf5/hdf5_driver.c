@@ -15,6 +15,7 @@
 
 /* What travels in the property list. */
 typedef struct driver_info {
+    int fd; /* of the file to write */
     int *error;
 } driver_info;
 
@@ -35,12 +36,14 @@ static void remember(const driver_file *file, int number)
 
 static H5FD_t *open_file(const char *name, unsigned flags, hid_t access, haddr_t longest)
 {
+    (void)name;
     (void)longest;
     const driver_info *info = H5Pget_driver_info(access);
-    int mode = (flags & H5F_ACC_RDWR ? O_RDWR : O_RDONLY) | (flags & H5F_ACC_CREAT ? O_CREAT : 0) |
-               (flags & H5F_ACC_TRUNC ? O_TRUNC : 0) | (flags & H5F_ACC_EXCL ? O_EXCL : 0);
     struct stat about;
-    int fd = info ? open(name, mode | O_CLOEXEC, 0666) : -1;
+    int fd = info ? fcntl(info->fd, F_DUPFD_CLOEXEC, 0) : -1;
+    if (fd >= 0 && (flags & H5F_ACC_TRUNC) && ftruncate(fd, 0) != 0) {
+        *info->error = errno;
+    }
     driver_file *file = fd >= 0 && fstat(fd, &about) == 0 ? flim_alloc(1, sizeof *file, NULL) : NULL;
     if (!file) {
         if (fd >= 0) {
@@ -154,7 +157,7 @@ static herr_t truncate_file(H5FD_t *base, hid_t transfer, hbool_t closing)
     return 0;
 }
 
-hid_t flim_hdf5_driver_use(hid_t access, int *error)
+hid_t flim_hdf5_driver_use(hid_t access, int fd, int *error)
 {
     static const H5FD_class_t driver = {
 #if H5_VERSION_GE(1, 13, 0)
@@ -176,7 +179,7 @@ hid_t flim_hdf5_driver_use(hid_t access, int *error)
         .truncate = truncate_file,
         .fl_map = H5FD_FLMAP_DICHOTOMY,
     };
-    driver_info info = {.error = error};
+    driver_info info = {.fd = fd, .error = error};
     hid_t id = H5FDregister(&driver);
     if (id >= 0 && H5Pset_driver(access, id, &info) < 0) {
         H5FDunregister(id);

@@ -8,9 +8,10 @@
 
 #include <hdf5.h>
 
-/* Registers the driver and puts it into a file access property list.  *error must be 0 and must outlive the file; it gets the
+/* Registers the driver and puts it into a file access property list: whatever name HDF5 then opens, it writes to `fd`, which
+ * stays the caller's.  *error must be 0 and must outlive the file; it gets the
  * errno of the first failed read, write or truncation, ENOMEM where memory ran out.  Returns the driver's id, for
  * H5FDunregister once the file is closed, or -1. */
-hid_t flim_hdf5_driver_use(hid_t access, int *error);
+hid_t flim_hdf5_driver_use(hid_t access, int fd, int *error);
 
 #endif

@@ -1,21 +1,19 @@
 #include "flim/dataset_writer.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <hdf5.h>
 
 #include "core/alloc.h"
-#include "core/file.h"
+#include "core/output.h"
 #include "core/try.h"
 #include "data/hdf5/hdf5_driver.h"
 
 struct flim_dataset_writer {
-    char path[4096], temporary[4096];
+    flim_file_writer out;
     int64_t n;
     int t, h, w;
     hid_t file, counts, memory_type, driver;
@@ -47,11 +45,11 @@ static flim_status failed(const flim_dataset_writer *writer, const char *object,
 {
     if (writer->error) {
         return flim_fail(err, writer->error == ENOMEM ? FLIM_ERROR_MEMORY : FLIM_ERROR_WRITE, "cannot write %s: %s",
-                         writer->path, strerror(writer->error));
+                         writer->out.path, strerror(writer->error));
     }
     const char *text = NULL;
     H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, innermost, &text);
-    return flim_fail(err, FLIM_ERROR_WRITE, "cannot write %s: %s: %s", writer->path, object,
+    return flim_fail(err, FLIM_ERROR_WRITE, "cannot write %s: %s: %s", writer->out.path, object,
                      text ? text : "HDF5 gives no reason");
 }
 
@@ -191,9 +189,9 @@ static bool create_file(flim_dataset_writer *writer)
 {
     hid_t creation = H5Pcreate(H5P_FILE_CREATE), access = H5Pcreate(H5P_FILE_ACCESS);
     if (creation >= 0 && access >= 0 && H5Pset_obj_track_times(creation, 0) >= 0) {
-        writer->driver = flim_hdf5_driver_use(access, &writer->error);
+        writer->driver = flim_hdf5_driver_use(access, fileno(writer->out.stream), &writer->error);
         if (writer->driver >= 0) {
-            writer->file = H5Fcreate(writer->temporary, H5F_ACC_TRUNC, creation, access);
+            writer->file = H5Fcreate(writer->out.path, H5F_ACC_TRUNC, creation, access);
         }
     }
     if (access >= 0) {
@@ -207,12 +205,6 @@ static bool create_file(flim_dataset_writer *writer)
 
 static flim_status start(flim_dataset_writer *writer, const flim_dataset_layout *layout, flim_error *err)
 {
-    /* open(2) first: HDF5 does not keep the reason of a refused path in words. */
-    int fd = open(writer->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd < 0) {
-        return flim_fail(err, FLIM_ERROR_WRITE, "cannot write %s: %s", writer->path, strerror(errno));
-    }
-    close(fd);
     if (!create_file(writer)) {
         return failed(writer, "the file", err);
     }
@@ -255,22 +247,16 @@ flim_status flim_dataset_writer_create(const char *path, const flim_dataset_layo
     writer->h = layout->h;
     writer->w = layout->w;
     flim_status status = FLIM_OK;
-    int length = snprintf(writer->path, sizeof writer->path, "%s", path);
-    int temporary = snprintf(writer->temporary, sizeof writer->temporary, "%s.tmp", path);
-    if (length < 0 || temporary < 0 || (size_t)temporary >= sizeof writer->temporary) {
-        status = flim_fail(err, FLIM_ERROR_WRITE, "cannot write %s: %s", path, strerror(ENAMETOOLONG));
-        writer->temporary[0] = '\0';
-        goto done;
-    }
+    const flim_output output = {.path = path, .kind = "a data file", .seeks = true};
     writer->written = flim_alloc((size_t)layout->n, 1, err);
     if (layout->mask && writer->written) {
         writer->mask = flim_alloc((size_t)layout->n, (size_t)layout->h * (size_t)layout->w, err);
     }
     if (!writer->written || (layout->mask && !writer->mask)) {
-        writer->temporary[0] = '\0';
         status = FLIM_ERROR_MEMORY;
         goto done;
     }
+    FLIM_TRY_DONE(flim_output_begin(&output, &writer->out, err));
     QUIET(status = start(writer, layout, err));
     if (status == FLIM_OK) {
         *out = writer;
@@ -302,7 +288,7 @@ flim_status flim_dataset_writer_cell(flim_dataset_writer *writer, int64_t cell, 
                                      flim_error *err)
 {
     if (cell < 0 || cell >= writer->n || writer->written[cell] || (mask != NULL) != (writer->mask != NULL)) {
-        return flim_fail(err, FLIM_ERROR_USAGE, "cannot write %s: cell %" PRId64 " of %" PRId64 " %s", writer->path, cell,
+        return flim_fail(err, FLIM_ERROR_USAGE, "cannot write %s: cell %" PRId64 " of %" PRId64 " %s", writer->out.path, cell,
                          writer->n,
                          cell < 0 || cell >= writer->n ? "does not exist"
                          : writer->written[cell]       ? "was written before"
@@ -334,6 +320,9 @@ static flim_status write_masks(flim_dataset_writer *writer, flim_error *err)
 
 static flim_status close_file(flim_dataset_writer *writer, flim_error *err)
 {
+    if (writer->file < 0) {
+        return FLIM_OK;
+    }
     flim_status status = writer->mask ? write_masks(writer, err) : FLIM_OK;
     hid_t open[] = {writer->counts, writer->file};
     writer->counts = writer->file = -1;
@@ -345,22 +334,28 @@ static flim_status close_file(flim_dataset_writer *writer, flim_error *err)
     return status;
 }
 
-flim_status flim_dataset_writer_finish(flim_dataset_writer *writer, flim_error *err)
+flim_status flim_dataset_writer_close(flim_dataset_writer *writer, const char **path, flim_error *err)
 {
+    *path = writer->out.temporary;
     for (int64_t i = 0; i < writer->n; i++) {
         if (!writer->written[i]) {
             return flim_fail(err, FLIM_ERROR_USAGE, "cannot write %s: cell %" PRId64 " of %" PRId64 " has not come",
-                             writer->path, i, writer->n);
+                             writer->out.path, i, writer->n);
         }
     }
     flim_status status;
     QUIET(status = close_file(writer, err));
+    return status;
+}
+
+flim_status flim_dataset_writer_finish(flim_dataset_writer *writer, flim_error *err)
+{
+    const char *unused;
+    const flim_status status = flim_dataset_writer_close(writer, &unused, err);
     if (status == FLIM_OK) {
-        status = flim_file_replace(writer->temporary, writer->path, err);
-    } else {
-        unlink(writer->temporary);
+        return flim_file_commit(&writer->out, err);
     }
-    writer->temporary[0] = '\0';
+    flim_file_abandon(&writer->out);
     return status;
 }
 
@@ -378,9 +373,7 @@ void flim_dataset_writer_destroy(flim_dataset_writer *writer)
     if (writer->driver >= 0) {
         QUIET(H5FDunregister(writer->driver));
     }
-    if (writer->temporary[0]) {
-        unlink(writer->temporary);
-    }
+    flim_file_abandon(&writer->out);
     flim_free(writer->mask);
     flim_free(writer->written);
     flim_free(writer);

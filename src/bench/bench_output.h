@@ -1,0 +1,16 @@
+/* The files that flim_bench writes.
+ *
+ * For: the subcommands.  A file of figures is replaced by one of its kind only; weights never replace anything.
+ * Errors: FLIM_ERROR_USAGE and FLIM_ERROR_WRITE of core/output.h.
+ */
+#ifndef FLIM_BENCH_OUTPUT_H
+#define FLIM_BENCH_OUTPUT_H
+
+#include "formats/json.h"
+
+/* begins: how such a file begins. */
+flim_status flim_bench_write_json(const flim_json *json, const char *path, const char *begins, flim_error *err);
+/* Before the work: a file of weights must be new.  "" is no file. */
+flim_status flim_bench_check_weights(const char *path, flim_error *err);
+
+#endif
