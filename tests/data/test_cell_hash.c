@@ -129,6 +129,7 @@ static void hashes_of_file(int bytes, bool mask_counts, uint64_t hash[CELLS])
     const int fd = mkstemp(path);
     assert_true(fd >= 0);
     close(fd);
+    unlink(path); /* of an earlier run */
     assert_int_equal(flim_dataset_writer_create(path, &layout, &writer, &err), FLIM_OK);
     for (int64_t c = 0; c < CELLS; c++) {
         float counts[VOXELS];
