@@ -87,6 +87,36 @@ flim_status flim_reader_signal(flim_reader *reader, int64_t cell, float *signal,
 /* float32(log1p(counts)) / 10 of `count` values; in may equal out. */
 void flim_signal_from_counts(const float *counts, float *signal, int64_t count);
 
+/* What the numbers of a cell are: counts, or what was made of them. */
+typedef enum flim_values {
+    FLIM_VALUES_WHOLE,
+    FLIM_VALUES_LOG1P, /* log(1 + count) */
+    FLIM_VALUES_LOG1P_TENTH, /* the same / 10, the network's input */
+    FLIM_VALUES_LOG10,
+    FLIM_VALUES_LOG2, /* of 1 + count */
+    FLIM_VALUES_ROOT,
+    FLIM_VALUES_MULTIPLES, /* count x a unit that is not 1: normalised */
+    FLIM_VALUES_OTHER,
+    FLIM_N_VALUES
+} flim_values;
+
+/* Where a cell's mask might have belonged. */
+typedef enum flim_mask_place {
+    FLIM_MASK_AS_IT_IS,
+    FLIM_MASK_INVERTED,
+    FLIM_MASK_TRANSPOSED, /* this and the quarter turns: if H = W */
+    FLIM_MASK_FLIPPED_ROWS,
+    FLIM_MASK_FLIPPED_COLUMNS,
+    FLIM_MASK_HALF_TURN,
+    FLIM_MASK_QUARTER_TURN,
+    FLIM_MASK_THREE_QUARTER_TURN,
+    FLIM_MASK_OTHER_TRANSPOSED, /* over the other diagonal */
+    FLIM_MASK_OF_CELL_BEFORE,
+    FLIM_MASK_OF_CELL_AFTER,
+    FLIM_MASK_SHIFTED, /* by up to three pixels, where it holds most */
+    FLIM_N_MASK_PLACES
+} flim_mask_place;
+
 /* What a scan of every cell finds, for the data table and flim_info. */
 typedef struct flim_cell_summary {
     double photons; /* sum of counts */
@@ -96,6 +126,13 @@ typedef struct flim_cell_summary {
     double max_count;
     int32_t count_bytes; /* that a voxel needs: 1 or 2 as an unsigned integer, 4 where only a float holds them all */
     uint64_t hash; /* of mask and counts inside it: equal cells have the same in every file; 0 = no photon inside */
+    /* The rest is of the counts as they are stored, whatever mask_counts says. */
+    double stored_photons; /* NaN: the cell could not be read */
+    flim_values values;
+    double unit; /* of FLIM_VALUES_MULTIPLES */
+    /* Equal for counts that differ by a factor, a cyclic shift in time, flips or turns; 0 = too few to say. */
+    uint64_t pattern;
+    float inside[FLIM_N_MASK_PLACES]; /* share of the photons under /mask and under it elsewhere; NaN = none, or no /mask */
 } flim_cell_summary;
 
 /* The first file that was written to since it was opened, whatever else became of its name; NULL = none. */

@@ -12,6 +12,7 @@
 typedef struct flim_dataset_file {
     flim_source *source;
     int64_t first; /* number of its cell 0 in the data set */
+    flim_mask_values mask_values; /* of its /mask */
     bool known; /* the two below are */
     dev_t device; /* where the file lies, and when it was written last: as it was opened */
     ino_t inode;
@@ -39,5 +40,9 @@ const flim_dataset_file *flim_dataset_locate(const flim_dataset *dataset, int64_
 /* One cell as the file (or the cache) has it: T*H*W native values, in the reader's memory or the cache's until the reader's
  * next call, in the file's axis order.  Not checked for values that are no counts. */
 flim_status flim_reader_values(flim_reader *reader, int64_t cell, flim_number *number, const void **values, flim_error *err);
+
+/* As flim_reader_counts, but mask_counts is not applied: flim_reader_drop_outside does that. */
+flim_status flim_reader_stored_counts(flim_reader *reader, int64_t cell, float *counts, uint8_t *mask, flim_error *err);
+void flim_reader_drop_outside(const flim_dataset *dataset, int64_t cell, float *values);
 
 #endif

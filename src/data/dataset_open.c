@@ -136,17 +136,17 @@ static flim_status load_masks(flim_dataset *d, const char *axes, const flim_log 
         return FLIM_ERROR_MEMORY;
     }
     for (int i = 0; i < d->info.n_files; i++) {
-        int64_t other = 0;
         bool found = false;
         flim_source *source = d->file[i].source;
-        FLIM_TRY(source->ops->read_mask(source, axes ? axes : "NTYX", d->mask + d->file[i].first * d->pixels, &found, &other,
-                                        err));
-        if (other) {
+        flim_mask_values *seen = &d->file[i].mask_values;
+        FLIM_TRY(
+            source->ops->read_mask(source, axes ? axes : "NTYX", d->mask + d->file[i].first * d->pixels, &found, seen, err));
+        if (seen->other > seen->soft && !seen->mixed) { /* the rest is a finding */
             flim_log_line(log, FLIM_LOG_NOTE,
                           "%s: /mask holds %" PRId64
                           " values that are neither 0 nor 1 (255, numbers of cells ...): each counts "
                           "as inside, 1",
-                          d->path[i], other);
+                          d->path[i], seen->other);
         }
     }
     d->info.has_mask = true;

@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "flim/dataset.h"
+#include "data/cell_table.h"
 #include "formats/json.h"
 
 /* X(enum, word): the word is what tables and JSON call it. */
@@ -22,7 +22,21 @@
     X(FLIM_FINDING_GROUPS_ALIKE, groups_alike)                                                                               \
     X(FLIM_FINDING_ONE_GROUP, one_group)                                                                                     \
     X(FLIM_FINDING_GROUPS_OF_ONE_CELL, groups_of_one_cell)                                                                   \
-    X(FLIM_FINDING_GROUPS_OF_ONE_CLASS, groups_of_one_class)
+    X(FLIM_FINDING_GROUPS_OF_ONE_CLASS, groups_of_one_class)                                                                 \
+    X(FLIM_FINDING_NO_PHOTONS, no_photons)                                                                                   \
+    X(FLIM_FINDING_NO_MASK, empty_mask)                                                                                      \
+    X(FLIM_FINDING_PHOTONS_OUTSIDE, photons_outside)                                                                         \
+    X(FLIM_FINDING_SATURATED, saturated)                                                                                     \
+    X(FLIM_FINDING_NOT_COUNTS, not_counts)                                                                                   \
+    X(FLIM_FINDING_MASK_MISPLACED, mask_misplaced)                                                                           \
+    X(FLIM_FINDING_MASK_MISSES, mask_misses)                                                                                 \
+    X(FLIM_FINDING_MASK_COVERS_ALL, mask_covers_all)                                                                         \
+    X(FLIM_FINDING_MASK_SOFT, mask_soft)                                                                                     \
+    X(FLIM_FINDING_MASK_NUMBERS, mask_numbers)                                                                               \
+    X(FLIM_FINDING_TIME_RANGE, time_range)                                                                                   \
+    X(FLIM_FINDING_PEAKS_DIFFER, peaks_differ)                                                                               \
+    X(FLIM_FINDING_BRIGHTNESS, brightness_differs)                                                                           \
+    X(FLIM_FINDING_SIZE, size_differs)
 
 typedef enum flim_finding_kind {
 #define FLIM_FINDING_ENUM(name, word) name,
@@ -78,6 +92,24 @@ void flim_findings_log(const flim_findings *findings, int from, const flim_log *
 void flim_findings_print(const flim_findings *findings, FILE *out);
 /* [{"kind", "severity", "count", "cells": [], "text"}]; the caller's. */
 flim_json *flim_findings_json(const flim_findings *findings);
+
+/* All that a file can be asked without folds.  summary (n), rows: of a scan, NULL without one.  by_group: as below. */
+flim_status flim_find_in_data(const flim_dataset *dataset, const flim_cell_summary *summary, const flim_table_row *rows,
+                              int64_t n_rows, bool by_group, flim_findings *out, flim_error *err);
+
+/* ---- cell_findings.c: cells without photons or counts; what differs between classes; the time range */
+flim_status flim_find_in_cells(const flim_dataset *dataset, const flim_cell_summary *summary, flim_findings *out,
+                               flim_error *err);
+/* rows: flim_cell_table_make's. */
+flim_status flim_find_confounds(const flim_dataset *dataset, const flim_table_row *rows, int64_t n_rows, flim_findings *out,
+                                flim_error *err);
+flim_status flim_find_in_time_range(const flim_dataset_info *info, flim_findings *out, flim_error *err);
+
+/* ---- mask_findings.c: masks that belong to something else, or are none; nothing without /mask */
+flim_status flim_find_in_masks(const flim_dataset *dataset, const flim_cell_summary *summary, flim_findings *out,
+                               flim_error *err);
+/* Mean over a file's cells of the share of their photons inside the mask; NaN without /mask or photons. */
+double flim_share_inside(const flim_dataset *dataset, const flim_cell_summary *summary, int file);
 
 /* ---- group_findings.c: needs n, group, groups and group_name of info; label if there are labels; nothing without groups */
 

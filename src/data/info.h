@@ -17,26 +17,14 @@
 #include "data/scan.h"
 #include "formats/json.h"
 
-/* The cells of one group and class; -1 where the file has no groups or labels, and for sums over all of them. */
-typedef struct flim_report_row {
-    int64_t group;
-    int32_t label;
-    int64_t cells;
-    double photons_mean, photons_median; /* of a cell */
-    double zero_fraction; /* of all voxels */
-    int64_t saturated; /* cells with a voxel at the most that the file's integers can hold */
-    int64_t all_zero, empty_mask; /* cells */
-    double peak_bin; /* median over the cells that hold photons; -1 where none does */
-    double mask_area; /* mean, pixels */
-} flim_report_row;
-
 typedef struct flim_data_report {
     int n_paths;
     char **path;
     char *refused; /* why train_cv will not take it; NULL = it will */
     flim_dataset *dataset; /* NULL if it could not be opened even without labels */
     int64_t n_rows;
-    flim_report_row *row; /* by group, then class; the last one is the sum */
+    flim_table_row *row; /* by group, then class; the last one is the sum */
+    double *inside; /* (n_files) flim_share_inside */
     int64_t bad; /* cells that cannot be read or hold numbers that are no counts */
     int64_t n_listed;
     flim_bad_cell *listed; /* the first of them, in order */

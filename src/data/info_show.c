@@ -6,12 +6,12 @@
 
 #include "data/dataset_internal.h"
 
-static const char *group_of(const flim_data_report *report, const flim_report_row *row)
+static const char *group_of(const flim_data_report *report, const flim_table_row *row)
 {
     return row->group >= 0 ? report->dataset->group_name[row->group] : row == &report->row[report->n_rows - 1] ? "all" : "-";
 }
 
-static const char *class_of(const flim_data_report *report, const flim_report_row *row)
+static const char *class_of(const flim_data_report *report, const flim_table_row *row)
 {
     return row->label >= 0 ? report->dataset->class_name[row->label] : "-";
 }
@@ -45,7 +45,7 @@ static void print_table(const flim_data_report *report, FILE *out)
     fprintf(out, "  %8s %10s %10s %7s %9s %8s %10s %8s %9s\n", "cells", "photons", "median", "zeros", "saturated", "all zero",
             "empty mask", "peak bin", "mask area");
     for (int64_t i = 0; i < report->n_rows; i++) {
-        const flim_report_row *row = &report->row[i];
+        const flim_table_row *row = &report->row[i];
         print_padded(out, group_of(report, row), group_width + 2);
         print_padded(out, class_of(report, row), class_width);
         fprintf(out, "  %8" PRId64 " %10.1f %10.1f %6.2f%% %9" PRId64 " %8" PRId64 " %10" PRId64 " %8.1f %9.1f\n", row->cells,
@@ -85,6 +85,10 @@ void flim_data_report_print(const flim_data_report *report, FILE *out)
             fprintf(out, "  groups   no /group\n");
         }
         fprintf(out, "  mask     %s\n", info->has_mask ? "/mask" : "none: the pixels with photons");
+        for (int i = 0; i < info->n_files && !isnan(report->inside[i]); i++) {
+            fprintf(out, "           %.1f %% of a cell's photons are inside", 100 * report->inside[i]);
+            fprintf(out, info->n_files > 1 ? " (%s)\n" : "\n", d->path[i]);
+        }
         fprintf(out, "  names    %s\n", info->name ? "/name" : "none");
         if (info->time_range_ns > 0) {
             fprintf(out, "  range    %g ns, %.4g ns a bin\n", info->time_range_ns, info->time_range_ns / info->t);
@@ -111,7 +115,7 @@ void flim_data_report_print(const flim_data_report *report, FILE *out)
     }
 }
 
-static flim_json *row_json(const flim_data_report *report, const flim_report_row *row)
+static flim_json *row_json(const flim_data_report *report, const flim_table_row *row)
 {
     flim_json *json = flim_json_object();
     flim_json_set_string(json, "group", row->group >= 0 ? report->dataset->group_name[row->group] : NULL);
@@ -154,6 +158,7 @@ flim_json *flim_data_report_json(const flim_data_report *report)
             flim_json_set_string(file, "layout", cells->layout);
             flim_json_set_integer(file, "stored_bytes", cells->stored_bytes);
             flim_json_set_bool(file, "best_layout", cells->best_layout);
+            flim_json_set_number(file, "photons_inside_mask", report->inside[i]);
             flim_json_add(files, file);
         }
         flim_json_set(json, "files", files);

@@ -172,15 +172,21 @@ static flim_status read_cell(flim_reader *reader, int64_t cell, bool signal, flo
     } else if (mask) {
         flim_number_mask(number, values, d->info.t, d->pixels, reader->seen, mask);
     }
-    if (d->mask_counts && stored) { /* without a stored mask every voxel outside is 0 already */
-        for (int64_t t = 0; t < d->info.t; t++) {
-            float *frame = out + t * d->pixels;
-            for (int64_t i = 0; i < d->pixels; i++) {
-                frame[i] = stored[i] ? frame[i] : 0.0f;
-            }
+    return FLIM_OK;
+}
+
+void flim_reader_drop_outside(const flim_dataset *d, int64_t cell, float *values)
+{
+    if (!d->mask_counts || !d->mask) { /* without a stored mask every voxel outside is 0 already */
+        return;
+    }
+    const uint8_t *stored = d->mask + cell * d->pixels;
+    for (int64_t t = 0; t < d->info.t; t++) {
+        float *frame = values + t * d->pixels;
+        for (int64_t i = 0; i < d->pixels; i++) {
+            frame[i] = stored[i] ? frame[i] : 0.0f;
         }
     }
-    return FLIM_OK;
 }
 
 flim_status flim_reader_values(flim_reader *reader, int64_t cell, flim_number *number, const void **values, flim_error *err)
@@ -200,10 +206,19 @@ flim_status flim_reader_values(flim_reader *reader, int64_t cell, flim_number *n
 
 flim_status flim_reader_counts(flim_reader *reader, int64_t cell, float *counts, uint8_t *mask, flim_error *err)
 {
+    FLIM_TRY(read_cell(reader, cell, false, counts, mask, err));
+    flim_reader_drop_outside(reader->dataset, cell, counts);
+    return FLIM_OK;
+}
+
+flim_status flim_reader_stored_counts(flim_reader *reader, int64_t cell, float *counts, uint8_t *mask, flim_error *err)
+{
     return read_cell(reader, cell, false, counts, mask, err);
 }
 
 flim_status flim_reader_signal(flim_reader *reader, int64_t cell, float *signal, uint8_t *mask, flim_error *err)
 {
-    return read_cell(reader, cell, true, signal, mask, err);
+    FLIM_TRY(read_cell(reader, cell, true, signal, mask, err));
+    flim_reader_drop_outside(reader->dataset, cell, signal);
+    return FLIM_OK;
 }

@@ -1,5 +1,6 @@
 #include "data/scan.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +10,7 @@
 #include "core/threads.h"
 #include "core/try.h"
 #include "data/cell_hash.h"
+#include "data/cell_look.h"
 #include "data/dataset_internal.h"
 
 /* Shared by the threads of one scan; bad cells are listed under `lock`. */
@@ -25,9 +27,9 @@ typedef struct scan {
 
 enum { STRIDE = 16 }; /* cells taken at a time */
 
+/* Adds to out, which was begun. */
 static void summarise(const flim_dataset *d, const float *counts, const uint8_t *mask, double *decay, flim_cell_summary *out)
 {
-    *out = (flim_cell_summary){.peak_bin = -1};
     float most = 0.0f;
     for (int t = 0; t < d->info.t; t++) {
         const float *frame = counts + (int64_t)t * d->pixels;
@@ -102,6 +104,7 @@ typedef struct scratch {
     float *counts; /* (T,H,W) */
     uint8_t *mask; /* (H,W) */
     double *decay; /* (T) */
+    flim_cell_look *look;
 } scratch;
 
 static flim_status begin_thread(void *context, void *own, flim_error *err)
@@ -114,6 +117,7 @@ static flim_status begin_thread(void *context, void *own, flim_error *err)
         !(my->decay = flim_alloc((size_t)d->info.t, sizeof *my->decay, err))) {
         return FLIM_ERROR_MEMORY;
     }
+    FLIM_TRY(flim_cell_look_create(s->dataset, &my->look, err));
     return flim_reader_create(s->dataset, &my->reader, err);
 }
 
@@ -121,6 +125,7 @@ static void end_thread(void *own)
 {
     scratch *my = own;
     flim_reader_destroy(my->reader);
+    flim_cell_look_destroy(my->look);
     flim_free(my->counts);
     flim_free(my->mask);
     flim_free(my->decay);
@@ -135,13 +140,16 @@ static flim_status scan_cell(void *context, void *own, int64_t cell, flim_error 
     if (flim_stopped(s->stop)) {
         return flim_fail(err, FLIM_INTERRUPTED, "interrupted while the data was scanned");
     }
-    if (flim_reader_counts(my->reader, cell, my->counts, my->mask, &why) != FLIM_OK) {
-        *summary = (flim_cell_summary){.peak_bin = -1};
+    if (flim_reader_stored_counts(my->reader, cell, my->counts, my->mask, &why) != FLIM_OK) {
+        *summary = (flim_cell_summary){.peak_bin = -1, .stored_photons = NAN};
         pthread_mutex_lock(&s->lock);
         const flim_status status = note_bad(s, cell, why.text, err);
         pthread_mutex_unlock(&s->lock);
         return status;
     }
+    *summary = (flim_cell_summary){.peak_bin = -1};
+    flim_cell_look_at(my->look, cell, my->counts, summary);
+    flim_reader_drop_outside(s->dataset, cell, my->counts);
     summarise(s->dataset, my->counts, my->mask, my->decay, summary);
     if (s->masked_decay) {
         sum_over_mask(s->dataset, my->counts, my->mask, s->masked_decay + cell * s->dataset->info.t);

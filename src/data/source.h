@@ -52,6 +52,16 @@ typedef enum flim_column_kind {
     FLIM_COLUMN_OTHER
 } flim_column_kind;
 
+/* What a /mask holds beside 0 and 1. */
+typedef struct flim_mask_values {
+    int64_t other; /* values that are neither */
+    int64_t soft; /* of those, between 0 and 1 */
+    double least, most; /* of the soft ones */
+    int64_t mixed; /* cells with several whole numbers inside, such as 7 and 12 */
+    int64_t mixed_cell[5]; /* the first of them, counted in their file */
+    double pair[2]; /* two numbers in the first one */
+} flim_mask_values;
+
 typedef struct flim_source flim_source;
 
 typedef struct flim_source_ops {
@@ -71,9 +81,8 @@ typedef struct flim_source_ops {
     flim_status (*read_integers)(flim_source *source, const char *name, int64_t *values, flim_error *err);
     /* list (n): strings of any storage; each is the caller's (flim_free), also after an error. */
     flim_status (*read_strings)(flim_source *source, const char *name, char **list, flim_error *err);
-    /* mask (n,h,w) gets 0/1; axes as for /counts, less T.  *found = false if there is none; *other counts non-zero values
-     * that are not 1. */
-    flim_status (*read_mask)(flim_source *source, const char *axes, uint8_t *mask, bool *found, int64_t *other,
+    /* mask (n,h,w) gets 0/1; axes as for /counts, less T.  *found = false if there is none. */
+    flim_status (*read_mask)(flim_source *source, const char *axes, uint8_t *mask, bool *found, flim_mask_values *seen,
                              flim_error *err);
 
     /* Attributes of the file.  Strings: *list (flim_free each and the list) and *count, 0 if there is none.  Number: leaves

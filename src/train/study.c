@@ -140,9 +140,16 @@ flim_status flim_study_check(flim_study *study, const flim_settings *s, const fl
 {
     const bool by_group =
         study->splits.mode != FLIM_SPLIT_STRATIFIED || s->holdout_group.n > 0 || s->sampler == FLIM_SAMPLER_GROUP_BALANCED;
-    FLIM_TRY(flim_find_in_groups(study->info, by_group, &study->findings, err));
+    flim_table_row *rows = NULL;
+    int64_t n_rows = 0;
+    flim_status status = FLIM_OK;
+    FLIM_TRY_DONE(study->summary ? flim_cell_table_make(study->dataset, study->summary, &rows, &n_rows, err) : FLIM_OK);
+    FLIM_TRY_DONE(flim_find_in_data(study->dataset, study->summary, rows, n_rows, by_group, &study->findings, err));
+    FLIM_TRY_DONE(flim_study_warn_of_copies(study, log, err));
     flim_findings_log(&study->findings, 0, log);
-    FLIM_TRY(flim_study_warn_of_copies(study, log, err));
     const flim_finding *refusal = flim_findings_refusal(&study->findings);
-    return refusal ? flim_fail(err, FLIM_ERROR_DATA, "%s: %s", study->info->path[0], refusal->text) : FLIM_OK;
+    status = refusal ? flim_fail(err, FLIM_ERROR_DATA, "%s: %s", study->info->path[0], refusal->text) : FLIM_OK;
+done:
+    flim_free(rows);
+    return status;
 }

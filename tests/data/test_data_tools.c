@@ -74,7 +74,7 @@ static void report_sums_up_by_group_and_class(void **state)
     flim_data_report *report = report_of(path, 5);
     assert_null(report->refused);
     assert_int_equal(report->n_rows, 5);
-    static const flim_report_row want[] = {
+    static const flim_table_row want[] = {
         /* group, class, cells, mean, median, zeros, saturated, all zero, empty, peak, area */
         {0, 0, 2, 20, 20, 1 - 2.0 / (2 * VOXELS), 0, 0, 0, 2, 1}, /* 10, 30 */
         {0, 1, 2, 152.5, 152.5, 1 - 2.0 / (2 * VOXELS), 1, 0, 0, 2, 1}, /* 50, 255 */
@@ -83,7 +83,7 @@ static void report_sums_up_by_group_and_class(void **state)
         {-1, -1, 8, 60.625, 35, 1 - 7.0 / (8 * VOXELS), 1, 1, 1, 2, 0.875}, /* 0 10 20 30 40 50 80 255 */
     };
     for (int i = 0; i < 5; i++) {
-        const flim_report_row *row = &report->row[i];
+        const flim_table_row *row = &report->row[i];
         assert_int_equal(row->group, want[i].group);
         assert_int_equal(row->label, want[i].label);
         assert_int_equal(row->cells, want[i].cells);
@@ -95,9 +95,9 @@ static void report_sums_up_by_group_and_class(void **state)
         assert_true(row->peak_bin == want[i].peak_bin && row->mask_area == want[i].mask_area);
     }
     assert_string_equal(flim_dataset_get_info(report->dataset)->group_name[1], "10");
-    assert_true(warns(report, "1 of 8 cells hold no photon"));
+    assert_true(warns(report, "1 of 8 cells have no photons"));
     assert_true(warns(report, "may be clipped"));
-    assert_true(warns(report, "times the photons"));
+    assert_true(warns(report, "photons per cell, against the other classes"));
     assert_false(warns(report, "every group holds one class"));
     char *text = NULL;
     size_t size = 0;

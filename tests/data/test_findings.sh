@@ -112,5 +112,123 @@ assert json.load(open("words.json"))[0]["findings"] == json.load(open("run/summa
 call 3 "$build/flim_info" empty.h5
 check "flim_info shows missing groups" grep -qE '^group_missing +error +10  10, 11, 12, 13, 14, ...' "$work/out"
 
+# ---- cells without photons or counts, masks that belong to something else
+PYTHONPATH=. $python - <<'PY'
+from make import *
+dark = counts.copy(); dark[[5, 17]] = 0
+write("dark.h5", counts=dark)
+write("night.h5", counts=0 * counts)
+# Photons in an L of each cell's own, which no flip or turn leaves where it was.
+def shape(i):
+    m = np.zeros((H, W), "u1")
+    m[0:4, i % 2] = 1
+    m[3, i % 2 : 3 + i % 3] = 1
+    return m
+own = np.array([shape(i) for i in range(N)])
+lit = (counts * own[:, None]).astype("u2")
+lit[:, :, 6, 6] += 1 # a little light elsewhere
+write("own_mask.h5", counts=lit, mask=own)
+write("transposed.h5", counts=lit, mask=own.transpose(0, 2, 1))
+write("rows.h5", counts=lit, mask=own[:, ::-1])
+write("columns.h5", counts=lit, mask=own[:, :, ::-1])
+write("turned.h5", counts=lit, mask=np.rot90(own, 1, (1, 2)))
+write("half.h5", counts=lit, mask=own[:, ::-1, ::-1])
+write("shifted.h5", counts=lit, mask=np.roll(own, (1, 2), (1, 2)))
+write("inverted.h5", counts=lit, mask=1 - own)
+write("next.h5", counts=lit, mask=np.roll(own, 1, 0))
+write("everywhere.h5", counts=lit, mask=1 + 0 * own)
+write("soft.h5", counts=lit, mask=np.where(own, 0.97, 0.004) * (rng.random(own.shape) < 0.9))
+instances = 7 * own; instances[3, 6, 6] = 12; instances[9, 6, 5] = 12
+write("instances.h5", counts=lit, mask=instances)
+write("bytes.h5", counts=lit, mask=255 * own)
+write("one_number.h5", counts=lit, mask=(own * np.arange(1, N + 1)[:, None, None]).astype("u1")) # each cell its own number
+bare = own.copy(); bare[[2, 40]] = 0
+write("bare.h5", counts=lit, mask=bare)
+away = own.copy(); away[11] = 0; away[11, 6, 0] = 1
+write("away.h5", counts=lit, mask=away)
+anywhere = np.zeros_like(own); anywhere[:, 2:, :] = 1
+write("anywhere.h5", counts=np.maximum(counts, 1), mask=anywhere)
+clipped = counts.copy(); clipped[23, 2, 3, 3] = 65535
+write("clipped.h5", counts=clipped)
+write("clipped4.h5", counts=np.where(clipped == 65535, 2**31 - 1, counts).astype("i4"))
+write("log.h5", counts=np.log1p(counts).astype("f4"))
+write("twice.h5", counts=(np.log1p(counts) / 10).astype("f4"))
+write("normal.h5", counts=(counts / counts.max()).astype("f4"))
+write("smooth.h5", counts=(counts + 0.3 * rng.random(counts.shape) * (counts > 0)).astype("f4"))
+write("float.h5", counts=counts.astype("f8"))
+write("seconds.h5", attributes={"time_range_ns": 1.25e-8})
+write("picoseconds.h5", attributes={"time_range_ns": 12500.0})
+write("micro.h5", attributes={"time_range_ns": 0.0125})
+write("ns.h5", attributes={"time_range_ns": 12.5})
+PY
+look 0 dark.h5
+says "2 of 60 cells have no photons"
+says "(cells 5, 17)"
+look 3 night.h5
+says "none of the 60 cells has a photon"
+call 3 "$build/flim_info" night.h5
+for file in own_mask bytes one_number float ns; do
+    look 0 $file.h5
+    not_said "warning"
+done
+wrong_mask() { # FILE WORDS: train_cv and flim_info say where the masks belong
+    look 0 "$1.h5"
+    says "$2: do they belong to these cells?"
+    call 0 "$build/flim_info" "$1.h5"
+    check "flim_info says of $1: $2" grep -qF "$2: do they" "$work/out"
+}
+wrong_mask transposed "if each is transposed"
+wrong_mask rows "if each is flipped top to bottom"
+wrong_mask columns "if each is flipped left to right"
+wrong_mask half "if each is turned by 180 degrees"
+wrong_mask inverted "if each is inverted"
+wrong_mask next "if each is that of the cell after"
+look 0 shifted.h5
+says "if each is shifted by up to three pixels"
+look 0 turned.h5
+check "a quarter turn is seen" grep -qE "if each is turned by (90|270) degrees" "$work/err"
+look 0 transposed.h5 --mask-counts # the photons that the mask will zero are looked at, too
+says "if each is transposed"
+look 0 everywhere.h5
+says "the mask is inside everywhere in 60 of 60 cells"
+look 0 anywhere.h5
+says "no more than anywhere else"
+look 0 soft.h5
+says "values between 0 and 1, from 0.004 to 0.97"
+look 0 instances.h5
+says "several numbers in one mask in 2 cells, 7 and 12 in cell 3"
+look 0 bare.h5
+says "2 of 60 cells have an empty mask"
+look 0 away.h5
+says "1 of 60 cells have photons outside of their mask only"
+says "(cell 11)"
+look 0 clipped.h5
+says "1 of 60 cells have voxels at the largest number that uint16"
+look 0 clipped4.h5
+says "1 of 60 cells have voxels at the largest number that int32"
+look 0 log.h5
+says "they look like log(1 + count); expected photon counts"
+look 0 twice.h5
+says "they look like log(1 + count) / 10"
+look 0 normal.h5
+says "they look like counts times a constant"
+look 0 smooth.h5
+says "they look like neither counts nor a known function of counts"
+look 0 seconds.h5
+says "time_range_ns is 1.25e-08, 1.25e-09 ns per bin: is it in seconds, 12.5 ns?"
+look 0 picoseconds.h5
+says "is it in picoseconds, 12.5 ns?"
+look 0 micro.h5
+says "is it in microseconds, 12.5 ns?"
+call 0 "$build/flim_info" own_mask.h5 transposed.h5 --together --json both.json
+check "the share of photons inside is shown per file" test "$(grep -c 'photons are inside (' "$work/out")" = 2
+check "the share of photons inside is what the file says" env PYTHONPATH=. $python -c '
+import json, h5py, numpy as np
+for entry in json.load(open("both.json"))[0]["files"]:
+    with h5py.File(entry["path"]) as f:
+        photons, mask = f["counts"][:].sum(1, dtype="f8"), f["mask"][:] != 0
+    share = ((photons * mask).sum((1, 2)) / photons.sum((1, 2))).mean()
+    assert abs(share - entry["photons_inside_mask"]) < 1e-6, (share, entry)'
+
 echo "$checks checks, $failures failures"
 exit $((failures > 0))

@@ -339,12 +339,40 @@ static void mask_axes(const char *axes, int at[3])
     }
 }
 
+/* one, mixed: of the cell. */
+static void note_value(double value, int64_t cell, double *one, bool *mixed, flim_mask_values *seen)
+{
+    if (value == 0.0) {
+        return;
+    }
+    seen->other += value != 1.0;
+    if (value > 0.0 && value < 1.0) {
+        seen->least = seen->soft == 0 || value < seen->least ? value : seen->least;
+        seen->most = seen->soft == 0 || value > seen->most ? value : seen->most;
+        seen->soft++;
+    } else if (*one == 0.0) {
+        *one = value;
+    } else if (value != *one && !*mixed) {
+        *mixed = true;
+        if (seen->mixed == 0) {
+            seen->pair[0] = *one;
+            seen->pair[1] = value;
+        }
+        if (seen->mixed < (int64_t)(sizeof seen->mixed_cell / sizeof seen->mixed_cell[0])) {
+            seen->mixed_cell[seen->mixed] = cell;
+        }
+        seen->mixed++;
+    }
+}
+
 /* Values of a block of cells, read in the file's axis order -> mask (cells,H,W) 0/1; first: number of the
  * block's first cell. */
 static flim_status mask_block(const reading *s, const double *values, const hsize_t step[3], int64_t first, int64_t cells,
-                              int h, int w, uint8_t *mask, int64_t *other, flim_error *err)
+                              int h, int w, uint8_t *mask, flim_mask_values *seen, flim_error *err)
 {
     for (int64_t cell = 0; cell < cells; cell++) {
+        double one = 0; /* the first whole number inside */
+        bool mixed = false;
         for (int y = 0; y < h; y++) {
             for (int x = 0; x < w; x++) {
                 double value = values[(hsize_t)cell * step[0] + (hsize_t)y * step[1] + (hsize_t)x * step[2]];
@@ -354,7 +382,7 @@ static flim_status mask_block(const reading *s, const double *values, const hsiz
                                      s->h5->path, (long long)first + (long long)cell, y, x);
                 }
                 *mask++ = value != 0.0;
-                *other += value != 0.0 && value != 1.0;
+                note_value(value, first + cell, &one, &mixed, seen);
             }
         }
     }
@@ -363,7 +391,7 @@ static flim_status mask_block(const reading *s, const double *values, const hsiz
 
 /* Blocks of cells as doubles: every non-zero integer or float stays non-zero. */
 static flim_status mask_blocks(reading *s, const int at[3], const hsize_t sizes[3], int64_t n, int h, int w, uint8_t *mask,
-                               int64_t *other, flim_error *err)
+                               flim_mask_values *seen, flim_error *err)
 {
     const int64_t pixels = (int64_t)h * w, most = 1 + (1 << 18) / pixels, block = most < n ? most : n;
     flim_status status = FLIM_OK;
@@ -383,7 +411,7 @@ static flim_status mask_blocks(reading *s, const int at[3], const hsize_t sizes[
             status = cannot_read(s, err);
             flim_fail_prefix(err, "cells %lld to %lld: ", (long long)first, (long long)(first + cells - 1));
         } else {
-            status = mask_block(s, values, step, first, cells, h, w, mask + first * pixels, other, err);
+            status = mask_block(s, values, step, first, cells, h, w, mask + first * pixels, seen, err);
         }
         if (memory >= 0) {
             H5Sclose(memory);
@@ -393,7 +421,7 @@ static flim_status mask_blocks(reading *s, const int at[3], const hsize_t sizes[
     return status;
 }
 
-flim_status flim_h5_read_mask(flim_source *source, const char *axes, uint8_t *mask, bool *found, int64_t *other,
+flim_status flim_h5_read_mask(flim_source *source, const char *axes, uint8_t *mask, bool *found, flim_mask_values *seen,
                               flim_error *err)
 {
     const int64_t n = source->info.n;
@@ -401,7 +429,7 @@ flim_status flim_h5_read_mask(flim_source *source, const char *axes, uint8_t *ma
     int rank, at[3];
     hsize_t sizes[8] = {0}, want[3];
     *found = false;
-    *other = 0;
+    *seen = (flim_mask_values){0};
     mask_axes(axes, at);
     want[at[0]] = (hsize_t)n;
     want[at[1]] = (hsize_t)h;
@@ -422,7 +450,7 @@ flim_status flim_h5_read_mask(flim_source *source, const char *axes, uint8_t *ma
     H5T_class_t class = H5Tget_class(s.type);
     status = class != H5T_INTEGER && class != H5T_FLOAT && class != H5T_ENUM
                  ? wrong_kind(&s, "bool, integers or floats", err)
-                 : mask_blocks(&s, at, want, n, h, w, mask, other, err);
+                 : mask_blocks(&s, at, want, n, h, w, mask, seen, err);
     *found = status == FLIM_OK;
 done:
     leave(&s);
