@@ -41,11 +41,12 @@ typedef enum flim_monitor {
 } flim_monitor;
 extern const char *const flim_monitor_names[];
 
-/* What the threshold maximises on the inner validation part. */
+/* How the threshold is chosen on the inner validation part: what it maximises, or where it lies. */
 typedef enum flim_objective {
     FLIM_OBJECTIVE_BALANCED_ACCURACY,
     FLIM_OBJECTIVE_YOUDEN, /* the same threshold: Youden's J = 2 BA - 1 */
-    FLIM_OBJECTIVE_F1
+    FLIM_OBJECTIVE_F1,
+    FLIM_OBJECTIVE_KMEANS /* no labels: midway between the two centres of the scores */
 } flim_objective;
 extern const char *const flim_objective_names[];
 

@@ -12,6 +12,7 @@
 
 #include <stdint.h>
 
+#include "flim/choices.h"
 #include "flim/status.h"
 
 typedef enum flim_metric {
@@ -65,8 +66,10 @@ double flim_mean_loss(int64_t n, int classes, const int32_t *label, const float 
 /* Two classes: the probability threshold that maximises balanced accuracy; among equal ones the one nearest 0.5, midway
  * between neighbouring scores.  0.5 if a class is absent, a logit is NaN, or n = 0. */
 flim_status flim_choose_threshold(int64_t n, const int32_t *label, const float *logits, double *threshold, flim_error *err);
-/* The same for FLIM_F1, or FLIM_BALANCED_ACCURACY (whose maximum is Youden's J's as well: J = 2 BA - 1). */
-flim_status flim_choose_threshold_for(flim_metric objective, int64_t n, const int32_t *label, const float *logits,
+/* The same for another objective.  FLIM_OBJECTIVE_KMEANS looks at no label: the probabilities of class 1 in two groups with the
+ * least sum of squares about their means (all splits are tried; among equal ones that with the lowest threshold), and the
+ * threshold midway between the two means. */
+flim_status flim_choose_threshold_for(flim_objective objective, int64_t n, const int32_t *label, const float *logits,
                                       double *threshold, flim_error *err);
 
 /* Area under the ROC curve of scores, ties averaged; NaN if a class is absent or a score is

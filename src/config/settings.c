@@ -65,8 +65,9 @@ static const flim_flag_row rows[] = {
     ROW(NULL, "monitor", CHOICE(monitor), "val_loss", "M", "what chooses the epoch", FIXED, MONITOR,
         .choices = flim_monitor_names),
     ROW(NULL, "threshold-for", CHOICE(threshold_for), "balanced_accuracy", "M",
-        "what the threshold maximises on the inner validation part; youden is the same as balanced_accuracy", FIXED,
-        THRESHOLD_FOR, .choices = flim_objective_names),
+        "what the threshold maximises on the inner validation part; youden is the same as balanced_accuracy; kmeans: midway "
+        "between the two centres of the scores",
+        FIXED, THRESHOLD_FOR, .choices = flim_objective_names),
     ROW(NULL, "tta", SWITCH(tta), "false", NULL,
         "evaluate each cell in all 8 symmetries of its plane (4 if H and W differ) and average the logits: validation, "
         "threshold and test alike",

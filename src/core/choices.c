@@ -17,8 +17,8 @@ COMPLETE(flim_split_mode_names, FLIM_SPLIT_LEAVE_ONE_GROUP_OUT);
 const char *const flim_monitor_names[] = {"val_loss", "roc_auc", "balanced_accuracy", "f1", NULL};
 COMPLETE(flim_monitor_names, FLIM_MONITOR_F1);
 
-const char *const flim_objective_names[] = {"balanced_accuracy", "youden", "f1", NULL};
-COMPLETE(flim_objective_names, FLIM_OBJECTIVE_F1);
+const char *const flim_objective_names[] = {"balanced_accuracy", "youden", "f1", "kmeans", NULL};
+COMPLETE(flim_objective_names, FLIM_OBJECTIVE_KMEANS);
 
 const char *const flim_preset_names[] = {"tiny", "small", "base", "large", "xlarge", NULL};
 COMPLETE(flim_preset_names, FLIM_PRESET_XLARGE);

@@ -350,7 +350,7 @@ static void prior_logits(const flim_split_data *data, const int64_t *rows, int64
 
 /* The fold's threshold from its validation part. */
 static flim_status choose(const flim_split_data *data, const flim_fold *fold, const double *x, const flim_logistic *model,
-                          flim_metric objective, double *threshold, flim_error *err)
+                          flim_objective objective, double *threshold, flim_error *err)
 {
     *threshold = 0.5;
     if (data->classes != 2 || !fold->val_complete) {
@@ -377,11 +377,10 @@ static flim_status run_logistic(const flim_split_data *data, const flim_fold *fo
                                 const flim_logistic_options *options, float *logits, int32_t *predicted, double *threshold,
                                 flim_error *err)
 {
-    const flim_metric objective = options->threshold_for_f1 ? FLIM_F1 : FLIM_BALANCED_ACCURACY;
     flim_status status = FLIM_OK;
     flim_logistic model = {0};
     FLIM_TRY_DONE(flim_logistic_fit(data, x, features, fold->train, fold->n_train, options, &model, err));
-    FLIM_TRY_DONE(choose(data, fold, x, &model, objective, threshold, err));
+    FLIM_TRY_DONE(choose(data, fold, x, &model, options->threshold_for, threshold, err));
     for (int64_t i = 0; i < fold->n_test; i++) {
         const int64_t cell = fold->test[i];
         float *to = logits + cell * model.outputs;

@@ -24,7 +24,7 @@ typedef struct flim_logistic {
 
 typedef struct flim_logistic_options {
     double ridge; /* lambda in  sum_i w_i loss_i + lambda/2 |coefficients without intercepts|^2 : 1 / sklearn's C; 1 */
-    bool threshold_for_f1; /* flim_baseline_run: thresholds maximise F1, not balanced accuracy */
+    flim_objective threshold_for; /* flim_baseline_run: how thresholds are chosen */
     bool balanced; /* cells weighted by flim_class_weights, as class_weight="balanced" does */
     const volatile int *stop; /* polled at each Newton step; non-zero: FLIM_INTERRUPTED.  May be NULL */
 } flim_logistic_options;

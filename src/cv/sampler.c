@@ -79,6 +79,35 @@ done:
     return status;
 }
 
+flim_status flim_sampler_prior(flim_sampler sampler, const flim_split_data *data, const int64_t *part, int64_t n_part,
+                               uint64_t seed, uint32_t fold, int64_t epochs, const float *class_weight, double *prior,
+                               flim_error *err)
+{
+    double sum = 0;
+    flim_status status = FLIM_OK;
+    flim_draw *draws = flim_alloc((size_t)n_part, sizeof *draws, err);
+    FLIM_TRY_DONE(draws ? FLIM_OK : FLIM_ERROR_MEMORY);
+    for (int c = 0; c < data->classes; c++) {
+        prior[c] = 0;
+    }
+    for (int64_t epoch = 0; epoch < epochs; epoch++) {
+        FLIM_TRY_DONE(flim_sampler_draw(sampler, data, part, n_part, seed, fold, (uint32_t)epoch, draws, err));
+        for (int64_t i = 0; i < n_part; i++) {
+            const int32_t c = data->label[draws[i].cell];
+            prior[c] += (double)draws[i].weight * (class_weight ? (double)class_weight[c] : 1);
+        }
+    }
+    for (int c = 0; c < data->classes; c++) {
+        sum += prior[c];
+    }
+    for (int c = 0; c < data->classes && sum > 0; c++) {
+        prior[c] /= sum;
+    }
+done:
+    flim_free(draws);
+    return status;
+}
+
 void flim_class_weights(const flim_split_data *data, const int64_t *part, int64_t n_part, double *weight)
 {
     int present = 0;

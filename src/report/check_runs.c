@@ -63,7 +63,9 @@ static void compare_row(differences *d, const flim_json *json, const report_row 
                 {REPORT_POOLED, "pooled", false},
                 {REPORT_HOLDOUT, "holdout", false},
                 {REPORT_MEAN_HALF, "mean_at_0.5", true},
-                {REPORT_POOLED_HALF, "pooled_at_0.5", true}};
+                {REPORT_POOLED_HALF, "pooled_at_0.5", true},
+                {REPORT_CALIBRATED, "pooled_calibrated", true},
+                {REPORT_CORRECTED, "pooled_prior_corrected", true}};
     char where[96];
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         const flim_json *object = flim_json_get(json, keys[i].key);

@@ -8,7 +8,7 @@
 #include "core/try.h"
 #include "report/report_internal.h"
 
-enum { FEW_GROUPS = 10, MOST_ROWS_BUT_FOLDS = 9 + FLIM_N_BASELINES };
+enum { FEW_GROUPS = 10, MOST_ROWS_BUT_FOLDS = 11 + FLIM_N_BASELINES };
 
 const report_row *report_row_of(const report_run *run, report_kind kind)
 {
@@ -161,6 +161,45 @@ static flim_status interval_rows(report_run *run, const flim_report_options *opt
     return FLIM_OK;
 }
 
+/* What is estimated of one test part's prior, and whether it can be. */
+static void find_shift(report_run *run, const flim_fold_result *fold, const flim_log *log)
+{
+    const flim_fold_shift *s = &fold->shift;
+    char text[256];
+    size_t used = 0;
+    for (int c = run->classes == 2; c < run->classes && used < sizeof text; c++) {
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s'%s' %.3f (%.3f to %.3f; the scores speak for %.3f)",
+                                 used ? ", " : "", run->class_name[c], s->prior[FLIM_PRIOR_TARGET][c],
+                                 s->prior[FLIM_PRIOR_LOW][c], s->prior[FLIM_PRIOR_HIGH][c], s->prior[FLIM_PRIOR_SEEN][c]);
+    }
+    report_find(run, log, FLIM_LOG_NOTE, "fold %d, from its unlabelled test cells: share of class %s; temperature %.3f%s",
+                fold->k, text, s->calibration.temperature,
+                s->cells < FLIM_FEW_CELLS_FOR_PRIOR ? "; fewer than 100 cells, so the share is rough" : "");
+    if (flim_shift_is_refuted(s)) {
+        report_find(run, log, FLIM_LOG_WARNING,
+                    "fold %d: its test scores are no mixture of its validation scores of each class (distance %.3f, p %.3f): "
+                    "more has shifted than the shares of the classes, and correcting the prior is not valid",
+                    fold->k, s->test.distance, s->test.p);
+    }
+}
+
+static flim_status shift_rows(report_run *run, const flim_log *log, flim_error *err)
+{
+    bool found;
+    flim_metrics calibrated, corrected;
+    FLIM_TRY(flim_pool_shift_metrics(&run->pool, run->fold, run->n_folds, &found, &calibrated, &corrected, err));
+    if (found) {
+        add_row(run, REPORT_CALIBRATED, "pooled, calibrated", calibrated.value);
+        add_row(run, REPORT_CORRECTED, "pooled, prior (unlabelled cells)", corrected.value);
+    }
+    for (int f = 0; f < run->n_folds; f++) {
+        if (run->fold[f].shift.classes > 0) {
+            find_shift(run, &run->fold[f], log);
+        }
+    }
+    return FLIM_OK;
+}
+
 static flim_status pooled_rows(report_run *run, const flim_report_options *options, flim_error *err)
 {
     flim_metrics pooled, at_half;
@@ -176,6 +215,7 @@ static flim_status pooled_rows(report_run *run, const flim_report_options *optio
     if (run->classes == 2) {
         add_row(run, REPORT_POOLED_HALF, "pooled, threshold 0.5", at_half.value);
     }
+    FLIM_TRY(shift_rows(run, options->log, err));
     return delong_of_pool(run, err);
 }
 

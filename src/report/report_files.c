@@ -68,9 +68,14 @@ static flim_json *run_object(const report_run *run)
     static const struct {
         report_kind kind;
         const char *key;
-    } keys[] = {{REPORT_MEAN, "mean"},      {REPORT_SD1, "sd"},
-                {REPORT_SD0, "sd_ddof0"},   {REPORT_MEAN_HALF, "mean_at_0.5"},
-                {REPORT_POOLED, "pooled"},  {REPORT_POOLED_HALF, "pooled_at_0.5"},
+    } keys[] = {{REPORT_MEAN, "mean"},
+                {REPORT_SD1, "sd"},
+                {REPORT_SD0, "sd_ddof0"},
+                {REPORT_MEAN_HALF, "mean_at_0.5"},
+                {REPORT_POOLED, "pooled"},
+                {REPORT_POOLED_HALF, "pooled_at_0.5"},
+                {REPORT_CALIBRATED, "pooled_calibrated"},
+                {REPORT_CORRECTED, "pooled_prior_corrected"},
                 {REPORT_HOLDOUT, "holdout"}};
     flim_json *object = flim_json_object(), *folds = flim_json_array(), *baselines = flim_json_object();
     flim_json *intervals = flim_json_object(), *groups = flim_json_array(), *notes = flim_json_array(),

@@ -32,6 +32,8 @@ typedef enum report_kind {
     REPORT_LOW,
     REPORT_HIGH,
     REPORT_POOLED_HALF, /* likewise */
+    REPORT_CALIBRATED, /* pooled */
+    REPORT_CORRECTED, /* pooled, to the estimated prior of each test part */
     REPORT_HOLDOUT,
     REPORT_BASELINE
 } report_kind;

@@ -97,6 +97,9 @@ flim_status flim_fold_result_read(const char *run_folder, int k, const flim_fold
     FLIM_TRY_DONE(check_predictions(p, part, path, err));
     FLIM_TRY_DONE(flim_metrics_of_decisions(p->n, p->classes, p->label, p->logits, p->predicted, &out->metrics, err));
     FLIM_TRY_DONE(flim_metrics_compute(p->n, p->classes, p->label, p->logits, 0.5, &out->at_half, err));
+    FLIM_TRY_DONE(flim_fold_shift_read(json, p->classes, path, &out->shift, err));
+    FLIM_TRY_DONE(out->shift.classes > 0 ? flim_shift_metrics(&out->shift, p, &out->calibrated, &out->corrected, err)
+                                         : FLIM_OK);
 done:
     flim_json_free(json);
     if (status != FLIM_OK) {
@@ -108,19 +111,11 @@ done:
 void flim_fold_result_free(flim_fold_result *result)
 {
     flim_predictions_free(&result->predictions);
+    flim_fold_shift_free(&result->shift);
     *result = (flim_fold_result){0};
 }
 
 /* ---- as JSON and CSV ---- */
-
-flim_json *flim_metrics_json(const double value[FLIM_N_METRICS])
-{
-    flim_json *object = flim_json_object();
-    for (int m = 0; m < FLIM_N_METRICS; m++) {
-        flim_json_set_number(object, flim_metric_name((flim_metric)m), value[m]);
-    }
-    return object;
-}
 
 flim_json *flim_fold_result_json(const flim_fold_result *result)
 {
@@ -134,6 +129,7 @@ flim_json *flim_fold_result_json(const flim_fold_result *result)
     flim_json_set_number(object, "threshold", result->threshold);
     flim_json_set(object, "metrics", flim_metrics_json(result->metrics.value));
     flim_json_set(object, "metrics_at_0.5", flim_metrics_json(result->at_half.value));
+    flim_fold_shift_set_json(object, &result->shift, &result->metrics, &result->calibrated, &result->corrected);
     return object;
 }
 

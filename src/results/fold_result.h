@@ -14,6 +14,8 @@
 #include "flim/metrics.h"
 #include "flim/predictions.h"
 #include "flim/split.h"
+#include "results/fold_shift.h"
+#include "results/metrics_json.h"
 
 typedef struct flim_fold_result {
     int k; /* number of the fold, from 0 */
@@ -21,6 +23,10 @@ typedef struct flim_fold_result {
     double threshold; /* on the probability of class 1, from the validation part; 0.5 with more classes */
     flim_predictions predictions; /* of the test cells, in the order of the splits */
     flim_metrics metrics, at_half; /* of the test cells: as predicted, and decided at 0.5 */
+    flim_fold_shift shift;
+    flim_metrics calibrated,
+        corrected; /* of the test cells with calibrated scores, and those corrected to the estimated prior;
+                                         * only if shift.classes > 0 */
 } flim_fold_result;
 
 /* True if fold_K/DONE stands. */
@@ -33,8 +39,6 @@ flim_status flim_fold_result_read(const char *run_folder, int k, const flim_fold
                                   flim_error *err);
 void flim_fold_result_free(flim_fold_result *result); /* leaves it zeroed; zeroed is allowed */
 
-/* {"accuracy": 0.9, ...}: undefined ones are null.  The caller's. */
-flim_json *flim_metrics_json(const double value[FLIM_N_METRICS]);
 /* The fold's entry of summary.json, without its predictions.  The caller's. */
 flim_json *flim_fold_result_json(const flim_fold_result *result);
 

@@ -67,6 +67,46 @@ flim_status flim_pool_metrics(const flim_pool *pool, flim_metrics *chosen, flim_
     return flim_metrics_of_decisions(pool->n, pool->classes, pool->label, pool->logits, pool->at_half, at_half, err);
 }
 
+flim_status flim_pool_shift_metrics(const flim_pool *pool, const flim_fold_result *results, int n_results, bool *found,
+                                    flim_metrics *calibrated, flim_metrics *corrected, flim_error *err)
+{
+    flim_predictions all;
+    int64_t at = 0; /* of the fold's first cell in the pool */
+    *found = true;
+    for (int r = 0; r < n_results; r++) {
+        *found = *found && results[r].shift.classes > 0;
+    }
+    if (!*found) {
+        return FLIM_OK;
+    }
+    FLIM_TRY(flim_predictions_create(pool->n, pool->classes, &all, err));
+    flim_status status = FLIM_OK;
+    memcpy(all.label, pool->label, (size_t)pool->n * sizeof *all.label);
+    for (int pass = 0; pass < 2; pass++) {
+        at = 0;
+        for (int r = 0; r < n_results; r++) {
+            const flim_predictions *p = &results[r].predictions;
+            float *logits = all.logits + at * all.outputs; /* (p->n,K') */
+            if (pass == 0) {
+                flim_shift_calibrate(&results[r].shift, p->n, p->logits, logits);
+            } else {
+                flim_shift_correct(&results[r].shift, p->n, p->logits, logits);
+            }
+            at += p->n;
+        }
+        for (int64_t i = 0; i < all.n; i++) {
+            all.predicted[i] = pass == 0 && pool->classes == 2
+                                   ? pool->predicted[i]
+                                   : flim_predicted_class(all.classes, all.logits + i * all.outputs, 0.5);
+        }
+        FLIM_TRY_DONE(flim_metrics_of_decisions(all.n, all.classes, all.label, all.logits, all.predicted,
+                                                pass == 0 ? calibrated : corrected, err));
+    }
+done:
+    flim_predictions_free(&all);
+    return status;
+}
+
 flim_status flim_spread_over_folds(const flim_fold_result *results, int n_results, bool at_half, double mean[FLIM_N_METRICS],
                                    double sd[FLIM_N_METRICS], int used[FLIM_N_METRICS], flim_error *err)
 {

@@ -7,6 +7,7 @@
 
 #include "core/alloc.h"
 #include "core/try.h"
+#include "cv/sampler.h"
 #include "flim/weights.h"
 #include "results/fold_result.h"
 #include "train/fold.h"
@@ -49,21 +50,47 @@ flim_status flim_fold_evaluate(flim_fold_work *f, flim_phase_kind phase, int64_t
 }
 
 /* The threshold and the metrics of the validation part. */
-static flim_status choose_threshold(flim_fold_work *f, double *threshold, flim_metrics *val, flim_error *err)
+static flim_status choose_threshold(flim_fold_work *f, const int32_t *val_label, double *threshold, flim_metrics *val,
+                                    flim_error *err)
 {
     const flim_fold *part = f->part;
     const int classes = f->study->info->classes;
-    const flim_metric objective = f->run->settings->threshold_for == FLIM_OBJECTIVE_F1 ? FLIM_F1 : FLIM_BALANCED_ACCURACY;
-    int32_t *label = NULL; /* (n_val) */
-    flim_status status = FLIM_OK;
     *threshold = 0.5;
-    FLIM_TRY_DONE(flim_fold_evaluate(f, FLIM_PHASE_VALIDATE, f->state.n_history - 1, true, f->val_logits, &label, err));
     if (classes == 2 && part->n_val > 0 && part->val_complete) {
-        FLIM_TRY_DONE(flim_choose_threshold_for(objective, part->n_val, label, f->val_logits, threshold, err));
+        FLIM_TRY(flim_choose_threshold_for(f->run->settings->threshold_for, part->n_val, val_label, f->val_logits, threshold,
+                                           err));
     }
-    status = flim_metrics_compute(part->n_val, classes, label, f->val_logits, *threshold, val, err);
+    return flim_metrics_compute(part->n_val, classes, val_label, f->val_logits, *threshold, val, err);
+}
+
+/* Calibration and the prior of the test part, whose labels they do not see; then metrics with them. */
+static flim_status estimate_shift(const flim_fold_work *f, const int32_t *val_label, flim_fold_result *result,
+                                  flim_error *err)
+{
+    const flim_fold *part = f->part;
+    const flim_settings *s = f->run->settings;
+    const flim_head *head = &f->trainer->net.head[0];
+    const int classes = f->study->info->classes;
+    const flim_predictions *p = &result->predictions;
+    flim_status status = FLIM_OK;
+    double *seen = flim_alloc((size_t)classes, sizeof *seen, err); /* (K) */
+    FLIM_TRY_DONE(seen ? FLIM_OK : FLIM_ERROR_MEMORY);
+    FLIM_TRY_DONE(flim_sampler_prior(s->sampler, &f->study->split_data, part->train, part->n_train, s->seed, (uint32_t)f->k,
+                                     f->state.best_epoch + 1, head->n_class_weights ? head->class_weight : NULL, seen, err));
+    FLIM_TRY_DONE(flim_fold_shift_make(classes, part->n_val, val_label, f->val_logits, p->n, p->logits, seen, s->seed,
+                                       &result->shift, err));
+    if (result->shift.classes > 0) {
+        FLIM_TRY_DONE(flim_shift_metrics(&result->shift, p, &result->calibrated, &result->corrected, err));
+    }
+    if (flim_shift_is_refuted(&result->shift)) {
+        flim_log_line(
+            &f->run->log, FLIM_LOG_WARNING,
+            "fold %d: its test scores are no mixture of its validation scores of each class (distance %.3f, p %.3f): "
+            "more has shifted than the shares of the classes, and correcting the prior is not valid",
+            f->k, result->shift.test.distance, result->shift.test.p);
+    }
 done:
-    flim_free(label);
+    flim_free(seen);
     return status;
 }
 
@@ -120,6 +147,7 @@ flim_status flim_fold_test(flim_fold_work *f, flim_error *err)
     char path[FLIM_PATH_MAX];
     flim_metrics val = {0};
     flim_provenance about = {0};
+    int32_t *val_label = NULL; /* (n_val) */
     flim_fold_result result = {.k = f->k,
                                .n_train = f->part->n_train,
                                .n_val = f->part->n_val,
@@ -131,14 +159,17 @@ flim_status flim_fold_test(flim_fold_work *f, flim_error *err)
     FLIM_TRY_DONE(flim_fold_provenance(f, &about, err));
     FLIM_TRY_DONE(flim_weights_write(path, &f->trainer->net, &about, s->best_parameter, s->best_statistic, err));
     FLIM_TRY_DONE(flim_trainer_load(f->trainer, s->best_parameter, s->best_statistic, err));
-    FLIM_TRY_DONE(choose_threshold(f, &result.threshold, &val, err));
+    FLIM_TRY_DONE(flim_fold_evaluate(f, FLIM_PHASE_VALIDATE, s->n_history - 1, true, f->val_logits, &val_label, err));
+    FLIM_TRY_DONE(choose_threshold(f, val_label, &result.threshold, &val, err));
     FLIM_TRY_DONE(test(f, &result, err));
+    FLIM_TRY_DONE(estimate_shift(f, val_label, &result, err));
     snprintf(path, sizeof path, "%.4000s/predictions.csv", f->folder);
     FLIM_TRY_DONE(flim_predictions_write(&result.predictions, path, err));
     FLIM_TRY_DONE(write_summary(f, &result, &val, err));
     log_result(f, &result);
 done:
     flim_provenance_free(&about);
+    flim_free(val_label);
     flim_fold_result_free(&result);
     return status;
 }

@@ -89,10 +89,8 @@ flim_status flim_run_write_baselines(const flim_run *run, const flim_study *stud
 static flim_status fit(const flim_run *run, const flim_study *study, int b, flim_run_baselines *out, flim_error *err)
 {
     const size_t n = (size_t)study->info->n, outputs = (size_t)flim_class_outputs(study->info->classes);
-    const flim_logistic_options options = {.ridge = 1.0,
-                                           .balanced = true,
-                                           .threshold_for_f1 = run->settings->threshold_for == FLIM_OBJECTIVE_F1,
-                                           .stop = run->hooks->stop};
+    const flim_logistic_options options = {
+        .ridge = 1.0, .balanced = true, .threshold_for = run->settings->threshold_for, .stop = run->hooks->stop};
     double *x = NULL, *threshold = NULL; /* (n,F), (n_folds) */
     int features;
     flim_status status = FLIM_OK;

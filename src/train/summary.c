@@ -18,6 +18,8 @@ typedef struct summary {
     int used[FLIM_N_METRICS]; /* folds in which a metric is defined */
     flim_metrics pooled, pooled_half, holdout, baseline[FLIM_N_BASELINES];
     bool held_out, has_baseline[FLIM_N_BASELINES];
+    bool has_shift; /* every fold has a calibration */
+    flim_metrics calibrated, corrected; /* pooled; only with has_shift */
 } summary;
 
 static flim_status metrics_of(flim_predictions *p, flim_metrics *out, flim_error *err)
@@ -70,6 +72,7 @@ static flim_status collect(const flim_run *run, const flim_splits *splits, summa
         FLIM_TRY_DONE(flim_spread_over_folds(s->fold, s->n, false, s->mean, s->sd, s->used, err));
         FLIM_TRY_DONE(flim_pool_make(s->fold, s->n, &pool, err));
         FLIM_TRY_DONE(flim_pool_metrics(&pool, &s->pooled, &s->pooled_half, err));
+        FLIM_TRY_DONE(flim_pool_shift_metrics(&pool, s->fold, s->n, &s->has_shift, &s->calibrated, &s->corrected, err));
         FLIM_TRY_DONE(holdout_metrics(run, s, err));
         FLIM_TRY_DONE(baseline_metrics(run, &pool, s, err));
     }
@@ -135,6 +138,10 @@ static flim_status write_json(const flim_run *run, const flim_findings *findings
     }
     flim_json_set(json, "mean_at_0.5", flim_metrics_json(s->mean_half));
     flim_json_set(json, "pooled_at_0.5", flim_metrics_json(s->pooled_half.value));
+    if (s->has_shift) {
+        flim_json_set(json, "pooled_calibrated", flim_metrics_json(s->calibrated.value));
+        flim_json_set(json, "pooled_prior_corrected", flim_metrics_json(s->corrected.value));
+    }
     for (int b = 0; b < FLIM_N_BASELINES; b++) {
         if (s->has_baseline[b]) {
             if (!baselines) {
@@ -220,6 +227,13 @@ static void print_table(const flim_run *run, int classes, const summary *s)
     table_row(log, "pooled", s->pooled.value);
     if (two) {
         table_row(log, "pooled, threshold 0.5", s->pooled_half.value);
+    }
+    if (s->has_shift) {
+        table_row(log, "pooled, calibrated", s->calibrated.value);
+        table_row(log, "pooled, prior corrected *", s->corrected.value);
+        flim_log_line(
+            log, FLIM_LOG_RESULT,
+            "  * to the prior of each test part, estimated by EM: uses unlabelled test cells, so it is no default score");
     }
     if (s->held_out) {
         table_row(log, "holdout, fold ensemble", s->holdout.value);

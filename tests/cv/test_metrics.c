@@ -334,9 +334,10 @@ static void threshold_is_the_best_there_is(void **state)
             logits[i] = (float)(flim_random_normal(&random) * 3 + label[i]);
             logits[i] = coarse ? roundf(logits[i]) : logits[i];
         }
-        flim_metric objective = round % 2 ? FLIM_F1 : FLIM_BALANCED_ACCURACY;
+        const flim_metric objective = round % 2 ? FLIM_F1 : FLIM_BALANCED_ACCURACY;
+        const flim_objective asked = round % 2 ? FLIM_OBJECTIVE_F1 : FLIM_OBJECTIVE_BALANCED_ACCURACY;
         double threshold = -1;
-        assert_int_equal(flim_choose_threshold_for(objective, n, label, logits, &threshold, NULL), FLIM_OK);
+        assert_int_equal(flim_choose_threshold_for(asked, n, label, logits, &threshold, NULL), FLIM_OK);
         if (!both[0] || !both[1]) {
             assert_true(threshold == 0.5);
             continue;
@@ -365,6 +366,56 @@ static void threshold_is_the_best_there_is(void **state)
             fabs(score_of(objective, n, label, logits, threshold) - best) > 1e-12) {
             fail_msg("round %d: threshold %.17g, expected %.17g (%s %.6f)", round, threshold, chosen,
                      flim_metric_name(objective), best);
+        }
+    }
+}
+
+/* Two groups of the scores, no label looked at: no split into two leaves a smaller sum of squares about the groups' means, and
+ * the threshold lies midway between those. */
+static void kmeans_threshold_is_midway_between_the_best_two_groups(void **state)
+{
+    (void)state;
+    flim_random random = flim_random_begin(&(flim_cell_id){.seed = 6}, FLIM_RANDOM_SIMULATE);
+    for (int round = 0; round < 1000; round++) {
+        const int64_t n = 1 + (int64_t)flim_random_below(&random, 20);
+        int32_t label[MOST] = {0};
+        float logits[MOST];
+        double p[2 * MOST], threshold = -1, best = INFINITY;
+        bool found = false, distinct = false;
+        for (int64_t i = 0; i < n; i++) {
+            logits[i] = (float)(flim_random_normal(&random) * 3);
+            logits[i] = round % 2 ? roundf(logits[i]) : logits[i];
+            distinct = distinct || logits[i] != logits[0];
+        }
+        assert_int_equal(flim_choose_threshold_for(FLIM_OBJECTIVE_KMEANS, n, label, logits, &threshold, NULL), FLIM_OK);
+        flim_probabilities(n, 2, logits, p);
+        if (!distinct) {
+            assert_true(threshold == 0.5);
+            continue;
+        }
+        for (int pass = 0; pass < 2; pass++) { /* the least sum of squares, then whether the threshold is of such a split */
+            for (int64_t a = 0; a < n; a++) {
+                double sum[2] = {0, 0}, cells[2] = {0, 0}, squares = 0;
+                for (int64_t i = 0; i < n; i++) {
+                    const int high = p[2 * i + 1] >= p[2 * a + 1];
+                    sum[high] += p[2 * i + 1];
+                    cells[high]++;
+                }
+                for (int64_t i = 0; i < n && cells[0] > 0; i++) {
+                    const int high = p[2 * i + 1] >= p[2 * a + 1];
+                    const double off = p[2 * i + 1] - sum[high] / cells[high];
+                    squares += off * off;
+                }
+                if (cells[0] == 0) {
+                    continue;
+                }
+                best = pass == 0 ? fmin(best, squares) : best;
+                found = found || (pass == 1 && squares <= best + 1e-12 &&
+                                  fabs((sum[0] / cells[0] + sum[1] / cells[1]) / 2 - threshold) < 1e-12);
+            }
+        }
+        if (!found) {
+            fail_msg("round %d: %.17g is between the means of no best split", round, threshold);
         }
     }
 }
@@ -429,6 +480,7 @@ int main(void)
         cmocka_unit_test(loss_is_finite_for_huge_logits_and_needs_no_batches),
         cmocka_unit_test(probabilities_and_predictions),
         cmocka_unit_test(threshold_is_the_best_there_is),
+        cmocka_unit_test(kmeans_threshold_is_midway_between_the_best_two_groups),
         cmocka_unit_test(threshold_never_promises_what_saturation_hides),
         cmocka_unit_test(means_leave_out_what_is_undefined),
         cmocka_unit_test(running_out_of_memory),

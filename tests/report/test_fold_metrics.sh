@@ -25,7 +25,8 @@ check "no fault is found in a sound run" test "$(grep -cE "$sound" err)" = 0
 check "the table has every row" test "$(grep -cE '^  (fold [012] \(|mean  |sd \(ddof [01]\)|(mean|pooled), threshold 0.5|pooled  |95 % interval|class prior)' out)" = 12
 check "the baselines stand in both tables" test "$(grep -cE '^  (brightness, size, peak bin|decay summed over the mask)  ' out)" = 4
 check "intervals are named" grep -q "intervals: bootstrap over groups" out
-check "the CSV holds header, folds, mean, sds, pooled, interval and baselines" test "$(wc -l <a.csv)" = 15
+check "the CSV holds header, folds, mean, sds, pooled (also calibrated and prior corrected), interval and baselines" test "$(wc -l <a.csv)" = 17
+check "scores that use unlabelled test cells are named so" grep -q "^  pooled, prior (unlabelled cells) " out
 check "the JSON names the run" grep -q '"run": "a"' a.json
 check "the Markdown holds a table" grep -q '^| pooled |' a.md
 metrics 0 b --replicates 0

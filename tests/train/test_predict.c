@@ -358,8 +358,8 @@ static void thresholds_come_from_the_validation_part(void **state)
                 label[i] = all.label[part->val[i]];
                 logits[i] = all.logits[part->val[i]];
             }
-            ok(flim_choose_threshold_for(FLIM_BALANCED_ACCURACY, part->n_val, label, logits, &want[0], &err), &err);
-            ok(flim_choose_threshold_for(FLIM_F1, part->n_val, label, logits, &want[1], &err), &err);
+            ok(flim_choose_threshold_for(FLIM_OBJECTIVE_BALANCED_ACCURACY, part->n_val, label, logits, &want[0], &err), &err);
+            ok(flim_choose_threshold_for(FLIM_OBJECTIVE_F1, part->n_val, label, logits, &want[1], &err), &err);
             snprintf(path, sizeof path, "%s/%s", folder, objectives[o]);
             ok(flim_fold_threshold(path, k, &threshold, &err), &err);
             assert_true(threshold == want[o]);

@@ -5,17 +5,11 @@
 
 #include "core/try.h"
 #include "core/alloc.h"
+#include "core/median.h"
 #include "cv/metrics/scores.h"
 #include "flim/random.h"
 
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* Quantile q of sorted v (n >= 1), linear between neighbours as numpy's default. */
-static double quantile(const double *v, int n, double q)
+double flim_quantile(const double *v, int n, double q)
 {
     double at = q * (n - 1);
     int below = (int)floor(at);
@@ -92,9 +86,10 @@ flim_status flim_bootstrap(const flim_scored *scored, int replicates, double lev
     }
     for (int m = 0; m < FLIM_N_METRICS; m++) {
         double *v = value + m * replicates;
-        qsort(v, (size_t)used[m], sizeof *v, ascending);
+        qsort(v, (size_t)used[m], sizeof *v, flim_compare_doubles);
         if (used[m] > 0 && used[m] >= replicates / 2) {
-            interval[m] = (flim_interval){quantile(v, used[m], (1 - level) / 2), quantile(v, used[m], (1 + level) / 2)};
+            interval[m] =
+                (flim_interval){flim_quantile(v, used[m], (1 - level) / 2), flim_quantile(v, used[m], (1 + level) / 2)};
         }
     }
 done:

@@ -39,6 +39,9 @@ flim_status flim_bootstrap(const flim_scored *scored, int replicates, double lev
 flim_status flim_delong(int64_t n, const uint8_t *positive, const double *score, double level, double *auc, double *se,
                         flim_interval *interval, flim_error *err);
 
+/* Quantile q of sorted v (n >= 1), linear between neighbours as numpy's default. */
+double flim_quantile(const double *v, int n, double q);
+
 typedef struct flim_paired_test {
     double difference; /* mean of b - a */
     double statistic, p; /* NaN = undefined */

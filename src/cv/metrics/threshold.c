@@ -1,8 +1,8 @@
 /* The choice of the probability threshold on validation cells. */
 #include <math.h>
 
-#include "core/try.h"
 #include "core/alloc.h"
+#include "core/try.h"
 #include "cv/metrics/rank.h"
 #include "flim/metrics.h"
 
@@ -13,16 +13,39 @@ static double between(double low, double high)
     return middle < high ? middle : low;
 }
 
-static double objective_of(flim_metric objective, int64_t hits, int64_t alarms, int64_t positives, int64_t negatives)
+static double objective_of(flim_objective objective, int64_t hits, int64_t alarms, int64_t positives, int64_t negatives)
 {
-    if (objective == FLIM_F1) {
+    if (objective == FLIM_OBJECTIVE_F1) {
         return 2.0 * (double)hits / (double)(hits + alarms + positives); /* positives > 0 */
     }
     /* Balanced accuracy as a whole number over 2 * positives * negatives: ties compare exactly. */
     return (double)(hits * negatives + (negatives - alarms) * positives);
 }
 
-flim_status flim_choose_threshold_for(flim_metric objective, int64_t n, const int32_t *label, const float *logits,
+/* Midway between the means of the two groups, split where the sum of squares between them is largest; 0.5 if all scores are
+ * equal.  ranked (n >= 1), descending. */
+static double between_centres(int64_t n, const flim_ranked *ranked)
+{
+    double all = 0, high = 0, most = 0, threshold = 0.5;
+    for (int64_t i = 0; i < n; i++) {
+        all += ranked[i].score;
+    }
+    for (int64_t i = 0; i + 1 < n; i++) {
+        high += ranked[i].score;
+        if (ranked[i].score == ranked[i + 1].score) {
+            continue;
+        }
+        const double above = (double)(i + 1), below = (double)(n - i - 1), top = high / above, bottom = (all - high) / below;
+        const double between_groups = above * below * (top - bottom) * (top - bottom);
+        if (between_groups >= most) {
+            most = between_groups;
+            threshold = bottom + (top - bottom) / 2;
+        }
+    }
+    return threshold;
+}
+
+flim_status flim_choose_threshold_for(flim_objective objective, int64_t n, const int32_t *label, const float *logits,
                                       double *threshold, flim_error *err)
 {
     *threshold = 0.5;
@@ -42,10 +65,14 @@ flim_status flim_choose_threshold_for(flim_metric objective, int64_t n, const in
             goto done; /* a diverged network: nothing to choose */
         }
     }
-    if (positives == 0 || negatives == 0) {
+    if (n == 0 || (objective != FLIM_OBJECTIVE_KMEANS && (positives == 0 || negatives == 0))) {
         goto done;
     }
     flim_rank_descending(n, probability, ranked);
+    if (objective == FLIM_OBJECTIVE_KMEANS) {
+        *threshold = between_centres(n, ranked);
+        goto done;
+    }
     double best = objective_of(objective, 0, 0, positives, negatives); /* above all scores: everything is class 0 */
     double chosen = between(ranked[0].score, 1.0);
     int64_t hits = 0, alarms = 0;
@@ -72,5 +99,5 @@ done:
 
 flim_status flim_choose_threshold(int64_t n, const int32_t *label, const float *logits, double *threshold, flim_error *err)
 {
-    return flim_choose_threshold_for(FLIM_BALANCED_ACCURACY, n, label, logits, threshold, err);
+    return flim_choose_threshold_for(FLIM_OBJECTIVE_BALANCED_ACCURACY, n, label, logits, threshold, err);
 }
