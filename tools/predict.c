@@ -11,17 +11,17 @@
 #include "flim/predict.h"
 
 typedef struct options {
-    char *model, *out, *axes, *device, *threshold;
+    char *out, *axes, *device, *threshold;
     flim_precision precision;
-    flim_string_list data;
+    flim_string_list model, data;
     int64_t batch, workers, prefetch;
-    bool tta, quiet, force;
+    bool tta, any_mask, scan, quiet, force;
 } options;
 
 #define AT(member) offsetof(options, member)
 static const flim_flag_row rows[] = {
-    {"Input and output", "model", FLIM_VALUE_TEXT, AT(model), "", "RUN|FILE",
-     .help = "run folder (the mean of its folds) or .safetensors file"},
+    {"Input and output", "model", FLIM_VALUE_LIST, AT(model), "", "RUN|FILE",
+     .help = "run folder (the mean of its folds) or .safetensors file; repeatable: the mean of all"},
     {NULL, "data", FLIM_VALUE_LIST, AT(data), "data/flim.h5", "FILE", .help = "HDF5 file with the cells; repeatable"},
     {NULL, "out", FLIM_VALUE_TEXT, AT(out), "predictions.csv", "FILE", .help = "file to write; - is standard output"},
     {NULL, "force", FLIM_VALUE_SWITCH, AT(force), "false", NULL, .help = "overwrite a file that predict has not made"},
@@ -33,6 +33,10 @@ static const flim_flag_row rows[] = {
      .help =
          "average the logits over the 8 symmetries of a cell's plane (4 if H and W differ); a run made with --tta: always"},
     {NULL, "flips", FLIM_VALUE_SWITCH, AT(tta), "false", NULL, .help = "another name of --tta"},
+    {NULL, "any-mask", FLIM_VALUE_SWITCH, AT(any_mask), "false", NULL,
+     .help = "predict although the masks come from elsewhere than in training (from /mask, or from the counts)"},
+    {NULL, "scan", FLIM_VALUE_SWITCH, AT(scan), "true", NULL,
+     .help = "read every cell first, to say which of them the weights were trained on"},
     {"Device", "device", FLIM_VALUE_TEXT, AT(device), "auto", "D", .help = FLIM_DEVICE_TEXTS},
     {NULL, "precision", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(options, precision), "auto", "P", "arithmetic of the network",
      .choices = flim_precision_names},
@@ -65,7 +69,9 @@ static flim_status threshold_of(const char *text, double *out, flim_error *err)
 /* Files that must not be written to. */
 static flim_status list_inputs(const options *o, flim_string_list *out, flim_error *err)
 {
-    FLIM_TRY(flim_string_list_add(out, o->model, err));
+    for (int i = 0; i < o->model.n; i++) {
+        FLIM_TRY(flim_string_list_add(out, o->model.item[i], err));
+    }
     for (int i = 0; i < o->data.n; i++) {
         FLIM_TRY(flim_string_list_add(out, o->data.item[i], err));
     }
@@ -81,7 +87,8 @@ static flim_status predict(void *read, const flim_string_list *operands, console
     console_open(screen, o->quiet, false);
     const flim_train_hooks hooks = {
         .log = console_log(screen), .progress = console_progress, .context = screen, .stop = console_catch_signals()};
-    flim_predict_request request = {.model = o->model,
+    flim_predict_request request = {.model = (const char *const *)o->model.item,
+                                    .n_models = o->model.n,
                                     .data = (const char *const *)o->data.item,
                                     .n_data = o->data.n,
                                     .axes = o->axes,
@@ -90,8 +97,10 @@ static flim_status predict(void *read, const flim_string_list *operands, console
                                     .batch = o->batch,
                                     .workers = o->workers,
                                     .prefetch = o->prefetch,
-                                    .tta = o->tta};
-    if (!o->model[0]) {
+                                    .tta = o->tta,
+                                    .any_mask = o->any_mask,
+                                    .scan = o->scan};
+    if (o->model.n == 0) {
         return flim_fail(err, FLIM_ERROR_USAGE, "--model is needed: a run folder or a .safetensors file");
     }
     flim_string_list inputs = {0};

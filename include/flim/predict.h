@@ -1,6 +1,6 @@
 /* Prediction with trained weights: what the predict program does.
  *
- * For: a data file through one weight file or through all folds of a run (the mean of their probabilities), with or without
+ * For: a data file through weight files and all folds of runs (the mean of their probabilities), with or without
  *      averaging over the symmetries of a cell's plane; predictions.csv out, metrics if the data has labels.
  * Owns: the request's texts are the caller's.  *out is the caller's (flim_predictions_free).
  * Errors: FLIM_ERROR_DATA if weights and data do not fit (T, H, W, classes, preprocessing), naming both; the rest as
@@ -14,7 +14,8 @@
 #include "flim/train.h"
 
 typedef struct flim_predict_request {
-    const char *model; /* a run folder with finished folds, or one .safetensors file */
+    const char *const *model; /* (n_models) run folders with finished folds, and .safetensors files: their mean */
+    int n_models;
     const char *const *data; /* (n_data) HDF5 files */
     int n_data;
     const char *axes; /* "NTYX" or as flim_dataset_options.axes */
@@ -22,6 +23,8 @@ typedef struct flim_predict_request {
     flim_precision precision;
     int64_t batch, workers, prefetch;
     double threshold; /* on the probability of class 1; NaN = the mean of the folds' thresholds, 0.5 for a weight file */
+    bool any_mask; /* accept masks from elsewhere than in training: the file's for the counts', or the other way round */
+    bool scan; /* look up which cells the models were trained on; reads every cell once more */
     bool tta; /* logits averaged over the four flips and, if H = W, the four with x and y exchanged; a run that was made with
                * --tta is predicted so without asking */
 } flim_predict_request;

@@ -8,9 +8,8 @@
 #include "core/alloc.h"
 #include "core/file.h"
 #include "core/try.h"
-#include "formats/json.h"
-#include "flim/weights.h"
 #include "report/report_internal.h"
+#include "results/fold_weights.h"
 
 enum { MOST_HISTORY_BYTES = 1 << 26 };
 
@@ -115,29 +114,43 @@ static flim_status read_fold(report_run *run, int k, flim_fold_result *fold, rep
     return read_history(path, history, err);
 }
 
-/* Class names from the weights of a fold; numbers if there are none. */
-static flim_status read_class_names(report_run *run, flim_error *err)
+/* What the weights of the folds say, if they are there: each must be its fold's own, and all name the same classes. */
+static flim_status read_weights(report_run *run, const flim_log *log, flim_error *err)
 {
-    char name[64], path[REPORT_PATH];
-    flim_json *json = NULL;
-    flim_weights_info info = {0};
-    snprintf(name, sizeof name, "fold_%d/best.safetensors", run->fold[0].k);
-    if (path_in(run, name, path, NULL) == FLIM_OK && flim_file_exists(path) &&
-        flim_weights_probe(path, &info, NULL) == FLIM_OK && info.class_names[0]) {
-        if (flim_json_parse(info.class_names, strlen(info.class_names), path, &json, NULL) != FLIM_OK) {
-            json = NULL;
+    char path[REPORT_PATH], name[64], first_name[64] = "", splits[65] = "";
+    flim_provenance first = {0}, about = {0};
+    flim_status status = FLIM_OK;
+    FLIM_TRY(flim_fold_splits_sha256(run->folder, splits, err));
+    for (int i = 0; i < run->n_folds; i++) {
+        snprintf(name, sizeof name, "fold_%d/best.safetensors", run->fold[i].k);
+        if (!exists_in(run, name)) {
+            continue;
+        }
+        flim_error why = {0};
+        FLIM_TRY_DONE(path_in(run, name, path, err));
+        if (flim_provenance_read(path, &about, &why) != FLIM_OK) { /* the scores do not need them */
+            report_find(run, log, FLIM_LOG_WARNING, "%s", why.text);
+            continue;
+        }
+        FLIM_TRY_DONE(flim_provenance_check_place(&about, path, run->fold[i].k, splits, err));
+        if (first_name[0]) {
+            FLIM_TRY_DONE(flim_provenance_check_alike(&first, first_name, &about, name, err));
+            flim_provenance_free(&about);
+        } else {
+            first = about;
+            about = (flim_provenance){0};
+            snprintf(first_name, sizeof first_name, "%s", name);
         }
     }
     run->class_name = flim_alloc((size_t)run->classes, sizeof *run->class_name, err);
-    flim_status status = FLIM_OK;
     FLIM_TRY_DONE(run->class_name ? FLIM_OK : FLIM_ERROR_MEMORY);
-    for (int c = 0; c < run->classes; c++) {
-        const char *text = flim_json_string(flim_json_at(json, (size_t)c));
-        run->class_name[c] = text ? flim_strdup(text, err) : flim_strprintf(err, "%d", c);
+    for (int c = 0; c < run->classes; c++) { /* numbers if there are no names */
+        run->class_name[c] = c < first.classes ? flim_strdup(first.class_name[c], err) : flim_strprintf(err, "%d", c);
         FLIM_TRY_DONE(run->class_name[c] ? FLIM_OK : FLIM_ERROR_MEMORY);
     }
 done:
-    flim_json_free(json);
+    flim_provenance_free(&first);
+    flim_provenance_free(&about);
     return status;
 }
 
@@ -192,7 +205,7 @@ flim_status report_read_run(const char *folder, const flim_log *log, report_run 
         FLIM_TRY(path_in(run, "holdout_predictions.csv", path, err));
         FLIM_TRY(flim_predictions_read(path, &run->holdout, err));
     }
-    return read_class_names(run, err);
+    return read_weights(run, log, err);
 }
 
 void report_free_run(report_run *run)

@@ -90,6 +90,7 @@ static void fields_of_bool(cursor *c, bool *value)
 {
     uint8_t byte = *value ? 1 : 0;
     field(c, &byte, 1);
+    c->ended = c->ended || byte > 1;
     *value = byte != 0;
 }
 
@@ -229,15 +230,16 @@ static size_t compared(const char *identity, size_t length)
     return end ? (size_t)(end - identity) : length;
 }
 
-static bool is_one_of(const char *there, size_t length, const char *const *identity, int n)
+/* Its number in the list, -1 if it is not there. */
+static int find_identity(const char *there, size_t length, const char *const *identity, int n)
 {
     const size_t bytes = compared(there, length);
     for (int i = 0; i < n; i++) {
         if (compared(identity[i], strlen(identity[i])) == bytes && memcmp(there, identity[i], bytes) == 0) {
-            return true;
+            return i;
         }
     }
-    return false;
+    return -1;
 }
 
 /* FLIM_ERROR_DATA with the reason if these are not the bytes of a whole checkpoint of ours. */
@@ -267,16 +269,17 @@ static flim_status check_whole(const char *bytes, size_t count, const char *path
 
 /* The payload of a whole file into state; FLIM_ERROR_USAGE if it belongs to something else. */
 static flim_status read_payload(flim_fold_state *state, cursor *get, const char *path, const char *const *identity,
-                                int n_identities, flim_error *err)
+                                int n_identities, int *which, flim_error *err)
 {
     uint64_t identity_bytes = 0;
     field(get, &identity_bytes, sizeof identity_bytes);
     if (identity_bytes > get->left) {
         get->ended = true;
-    } else if (!is_one_of(get->at, identity_bytes, identity, n_identities)) {
+    } else if ((*which = find_identity(get->at, identity_bytes, identity, n_identities)) < 0) {
         char difference[1024];
         describe_difference(get->at, compared(get->at, identity_bytes), identity[0], difference, sizeof difference);
-        return flim_fail(err, FLIM_ERROR_USAGE, "%s belongs to another run: %s", path, difference);
+        const bool only_fold = strncmp(difference, "fold ", 5) == 0 && !strchr(difference, ';');
+        return flim_fail(err, FLIM_ERROR_USAGE, "%s belongs to another %s: %s", path, only_fold ? "fold" : "run", difference);
     } else {
         get->at += identity_bytes;
         get->left -= identity_bytes;
@@ -286,12 +289,18 @@ static flim_status read_payload(flim_fold_state *state, cursor *get, const char 
         return flim_fail(err, FLIM_ERROR_MEMORY, "%s: out of host memory for a history of %" PRId64 " epochs", path,
                          state->n_history);
     }
-    return get->ended || get->left != 0 ? flim_fail(err, FLIM_ERROR_DATA, "%s: damaged, its fields do not fill it", path)
-                                        : FLIM_OK;
+    if (get->ended || get->left != 0) {
+        return flim_fail(err, FLIM_ERROR_DATA, "%s: damaged, its fields do not fill it", path);
+    }
+    const flim_status status = flim_fold_state_check(state, err); /* its checksum says nothing about who made it */
+    if (status != FLIM_OK) {
+        flim_fail_prefix(err, "%s: damaged: ", path);
+    }
+    return status;
 }
 
 static flim_status read_one(flim_fold_state *state, const char *path, const char *const *identity, int n_identities,
-                            flim_error *err)
+                            int *which, flim_error *err)
 {
     char *bytes = NULL;
     size_t count = 0;
@@ -299,33 +308,33 @@ static flim_status read_one(flim_fold_state *state, const char *path, const char
     FLIM_TRY_DONE(flim_file_read(path, (size_t)1 << 34, &bytes, &count, err));
     FLIM_TRY_DONE(check_whole(bytes, count, path, err));
     cursor get = {.direction = GET, .at = bytes + HEADER_BYTES, .left = count - HEADER_BYTES};
-    status = read_payload(state, &get, path, identity, n_identities, err);
+    status = read_payload(state, &get, path, identity, n_identities, which, err);
 done:
     flim_free(bytes);
     return status;
 }
 
 flim_status flim_checkpoint_read(flim_fold_state *state, const char *folder, const char *const *identity, int n_identities,
-                                 const flim_log *log, bool *found, flim_error *err)
+                                 const flim_log *log, int *which, flim_error *err)
 {
     char candidate[3][4096]; /* in order of preference */
     paths_of(folder, candidate[0], candidate[2]);
     snprintf(candidate[1], sizeof candidate[1], "%s/state.new.ckpt", folder);
-    *found = false;
+    *which = -1;
     bool any = false;
     flim_error why = {0}, first = {0};
     for (int i = 0; i < 3; i++) {
         if (!flim_file_exists(candidate[i])) {
             continue;
         }
-        flim_status status = read_one(state, candidate[i], identity, n_identities, &why);
+        flim_status status = read_one(state, candidate[i], identity, n_identities, which, &why);
         if (status == FLIM_OK) {
-            *found = true;
             if (any) {
                 flim_log_line(log, FLIM_LOG_WARNING, "%s; going on from %s instead", first.text, candidate[i]);
             }
             return FLIM_OK;
         }
+        *which = -1;
         if (status != FLIM_ERROR_DATA) {
             return flim_fail(err, status, "%s", why.text);
         }

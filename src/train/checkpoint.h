@@ -26,11 +26,12 @@ flim_status flim_checkpoint_store(char *bytes, size_t count, const char *folder,
 flim_status flim_checkpoint_write(const flim_fold_state *state, const char *folder, const char *identity, flim_error *err);
 
 /* Reads the newest whole checkpoint into state (created for the same network).  identity[0] is the caller's, the others are
- * allowed, too.  *found = false if there is none.  A damaged newest one is named in `log` and the previous one is used;
+ * allowed, too.  *which gets the number of the one that it has, -1 if there
+ * is no checkpoint.  A damaged newest one is named in `log` and the previous one is used;
  * FLIM_ERROR_DATA if neither is whole, FLIM_ERROR_USAGE if it has none of the identities.  After an error the state's
  * contents are unspecified, and it can be freed. */
 flim_status flim_checkpoint_read(flim_fold_state *state, const char *folder, const char *const *identity, int n_identities,
-                                 const flim_log *log, bool *found, flim_error *err);
+                                 const flim_log *log, int *which, flim_error *err);
 
 /* Removes the files of a finished fold and the folder. */
 void flim_checkpoint_remove(const char *folder);

@@ -36,7 +36,7 @@ flim_status flim_fold_get_state(flim_fold_work *f, flim_error *err)
 flim_status flim_fold_save(flim_fold_work *f, flim_error *err)
 {
     FLIM_TRY(flim_fold_get_state(f, err));
-    return flim_checkpoint_submit(f->run->checkpoints, &f->state, f->checkpoint, f->run->checkpoint_text, err);
+    return flim_checkpoint_submit(f->run->checkpoints, &f->state, f->checkpoint, f->identity, err);
 }
 
 /* Weights to start from: --init-weights or Kaiming, both with fresh moments. */
@@ -74,6 +74,12 @@ static flim_status convert_calls(flim_fold_work *f, flim_error *err)
     flim_fold_state *s = &f->state;
     const flim_settings *now = f->run->settings;
     const int64_t n = f->part->n_train, effective = now->batch * now->accumulate;
+    if (s->calls > 0 && s->calls > (n + s->batch - 1) / s->batch) {
+        return flim_fail(err, FLIM_ERROR_DATA,
+                         "fold %d: its checkpoint stands %" PRId64 " batches of %" PRId64 " inside an epoch of %" PRId64
+                         " cells: it is none of this run. Remove %s to train the fold afresh",
+                         f->k, s->calls, s->batch, n, f->checkpoint);
+    }
     if (s->calls > 0 && (s->batch != now->batch || s->accumulate != now->accumulate)) {
         const int64_t cells = s->calls * s->batch < n ? s->calls * s->batch : n;
         if (cells < n && cells % effective != 0) {
@@ -84,26 +90,49 @@ static flim_status convert_calls(flim_fold_work *f, flim_error *err)
         }
         s->calls = (cells + now->batch - 1) / now->batch;
         s->totals.calls = s->calls;
+        s->totals.nonfinite = false; /* a batch's number means another now */
+        s->totals.nonfinite_call = -1;
     }
     s->batch = now->batch;
     s->accumulate = now->accumulate;
     return FLIM_OK;
 }
 
-/* Under the present identity, or one that an override has left behind. */
+/* What the fold's checkpoint is told apart by: the fold and the run's identity; *out is the caller's (flim_free). */
+static flim_status identity_of(const flim_fold_work *f, const char *of_run, char **out, flim_error *err)
+{
+    *out = flim_strprintf(err, "fold %d, %s", f->k, of_run);
+    return *out ? FLIM_OK : FLIM_ERROR_MEMORY;
+}
+
+/* Under the present identity, or one that an override has left behind; or, as older versions wrote it, under one that does
+ * not say the fold. */
 static flim_status read_checkpoint(flim_fold_work *f, bool *found, flim_error *err)
 {
     const flim_run *run = f->run;
-    const char **identity = flim_alloc((size_t)run->accepted.n + 1, sizeof *identity, err);
-    if (!identity) {
-        return FLIM_ERROR_MEMORY;
+    const int n = run->accepted.n;
+    int which = -1;
+    const char **identity = flim_alloc((size_t)n * 2 + 2, sizeof *identity, err);
+    char **with_fold = flim_alloc((size_t)n, sizeof *with_fold, err); /* (n) */
+    flim_status status = FLIM_OK;
+    FLIM_TRY_DONE(identity && with_fold ? FLIM_OK : FLIM_ERROR_MEMORY);
+    identity[0] = f->identity;
+    identity[n + 1] = run->checkpoint_text;
+    for (int i = 0; i < n; i++) {
+        FLIM_TRY_DONE(identity_of(f, run->accepted.item[i], &with_fold[i], err));
+        identity[i + 1] = with_fold[i];
+        identity[n + 2 + i] = run->accepted.item[i];
     }
-    identity[0] = run->checkpoint_text;
-    for (int i = 0; i < run->accepted.n; i++) {
-        identity[i + 1] = run->accepted.item[i];
+    FLIM_TRY_DONE(flim_checkpoint_read(&f->state, f->checkpoint, identity, 2 * n + 2, &run->log, &which, err));
+    *found = which >= 0;
+    if (which > n) {
+        flim_log_line(
+            &run->log, FLIM_LOG_NOTE,
+            "fold %d: an older version wrote its checkpoint, which does not say its fold: it is taken for this one's", f->k);
     }
-    flim_status status = flim_checkpoint_read(&f->state, f->checkpoint, identity, run->accepted.n + 1, &run->log, found, err);
+done:
     flim_free(identity);
+    flim_free_list(with_fold, n);
     return status;
 }
 
@@ -204,8 +233,9 @@ flim_status flim_run_fold(flim_run *run, const flim_study *study, flim_trainer *
     flim_fold_work f = {.run = run, .study = study, .trainer = trainer, .k = k, .part = &study->splits.fold[k]};
     flim_status status = FLIM_OK;
     FLIM_TRY(open_folder(&f, err));
+    FLIM_TRY(identity_of(&f, run->checkpoint_text, &f.identity, err));
     f.monitor = monitor_of(&f);
-    FLIM_TRY(flim_fold_state_create(&trainer->net, run->settings->epochs, &f.state, err));
+    FLIM_TRY_DONE(flim_fold_state_create(&trainer->net, run->settings->epochs, &f.state, err));
     f.val_logits = flim_alloc((size_t)(f.part->n_val * trainer->net.head[0].outputs), sizeof *f.val_logits, err);
     FLIM_TRY_DONE(f.val_logits ? FLIM_OK : FLIM_ERROR_MEMORY);
     FLIM_TRY_DONE(begin(&f, err));
@@ -217,6 +247,7 @@ done:
     if (status == FLIM_ERROR_NONFINITE && err) {
         status = write_failed(&f, err);
     }
+    flim_free(f.identity);
     flim_free(f.val_logits);
     flim_fold_state_free(&f.state);
     return status;

@@ -13,6 +13,7 @@ typedef struct flim_fold_work {
     flim_fold_state state;
     flim_monitor monitor; /* val_loss if the validation part lacks a class */
     float *val_logits; /* (n_val,K') */
+    char *identity; /* of its checkpoints */
     char folder[FLIM_PATH_MAX], checkpoint[FLIM_PATH_MAX];
 } flim_fold_work;
 

@@ -38,6 +38,9 @@ typedef struct flim_fold_state {
 } flim_fold_state;
 
 flim_status flim_fold_state_create(const flim_network *net, int64_t epochs, flim_fold_state *out, flim_error *err);
+/* FLIM_ERROR_DATA if a number is out of its range, or numbers contradict each other, as training could not have left them: what
+ * was read is not believed before.  Arrays are not looked at. */
+flim_status flim_fold_state_check(const flim_fold_state *state, flim_error *err);
 void flim_fold_state_free(flim_fold_state *state); /* leaves it zeroed; zeroed is allowed */
 
 #endif

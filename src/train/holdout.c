@@ -1,6 +1,7 @@
 /* Hold-out groups: scored by the ensemble of all folds, once these are done. */
 #include "core/try.h"
 #include "results/fold_result.h"
+#include "results/fold_weights.h"
 #include "train/run.h"
 
 /* A file of the whole run: another process may end at the same time. */
@@ -20,6 +21,7 @@ flim_status flim_run_holdout(flim_run *run, const flim_study *study, flim_traine
     const int classes = study->info->classes, n_folds = splits->n_folds;
     char path[FLIM_PATH_MAX];
     flim_ensemble ensemble = {0};
+    flim_provenance about = {0}, first = {0};
     flim_predictions predictions = {0};
     double sum = 0, threshold = 0.5; /* the ensemble decides at the mean of its folds' own, as predict does */
     flim_status status = FLIM_OK;
@@ -39,6 +41,9 @@ flim_status flim_run_holdout(flim_run *run, const flim_study *study, flim_traine
             .at = {.phase = FLIM_PHASE_HOLDOUT, .fold = k + 1, .folds = n_folds, .epoch = 1, .epochs = run->settings->epochs},
             .tta = run->settings->tta};
         FLIM_TRY_DONE(flim_run_fold_path(run, k, "best.safetensors", path, err));
+        FLIM_TRY_DONE(flim_fold_weights_about(run->folder, k, run->splits_sha256, k ? &about : &first, err));
+        FLIM_TRY_DONE(k ? flim_provenance_check_alike(&first, "fold 0", &about, path, err) : FLIM_OK);
+        flim_provenance_free(&about);
         FLIM_TRY_DONE(flim_ensemble_load(&ensemble, trainer, path, err));
         FLIM_TRY_DONE(flim_ensemble_add(&ensemble, trainer, &evaluation, splits->holdout, err));
         FLIM_TRY_DONE(flim_fold_threshold(run->folder, k, &threshold, err));
@@ -49,6 +54,8 @@ flim_status flim_run_holdout(flim_run *run, const flim_study *study, flim_traine
                                       &predictions, err));
     status = write_predictions(run, &predictions, err);
 done:
+    flim_provenance_free(&about);
+    flim_provenance_free(&first);
     flim_predictions_free(&predictions);
     flim_ensemble_free(&ensemble);
     return status;

@@ -47,14 +47,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     mkdir(folder, 0700);
     write_file(path, data + 1, size - 1, data[0] & 1);
-    bool found = false;
+    int which = -1;
     const char *const identity[] = {"this run", "this run, once"};
-    flim_status status = flim_checkpoint_read(&state, folder, identity, 2, NULL, &found, &err);
-    if (found != (status == FLIM_OK) || (status != FLIM_OK && !err.text[0])) {
+    flim_status status = flim_checkpoint_read(&state, folder, identity, 2, NULL, &which, &err);
+    if ((which >= 0) != (status == FLIM_OK) || which > 1 || (status != FLIM_OK && !err.text[0])) {
         abort();
     }
-    if (found && (state.n_history < 0 || state.n_history > state.history_capacity)) {
-        abort();
+    if (which >= 0) { /* what training does with it next */
+        if (flim_fold_state_check(&state, NULL) != FLIM_OK || state.n_history >= state.history_capacity) {
+            abort();
+        }
+        state.history[state.epoch] = (flim_epoch_row){.epoch = state.epoch + 1};
+        if (state.calls * state.batch < 0 || state.totals.nonfinite_call >= state.calls + (state.calls == 0)) {
+            abort();
+        }
     }
     flim_fold_state_free(&state);
     flim_checkpoint_remove(folder);

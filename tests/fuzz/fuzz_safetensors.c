@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "core/alloc.h"
 #include "flim/weights.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -41,6 +42,27 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     flim_weights_info info;
     flim_error err = {0};
     flim_status probed = flim_weights_probe(path, &info, &err);
+    flim_provenance about;
+    flim_error why = {0};
+    flim_status described = flim_provenance_read(path, &about, &why);
+    if ((described != FLIM_OK && why.text[0] == '\0') || (probed != FLIM_OK && described == FLIM_OK)) {
+        abort();
+    }
+    for (int64_t i = 0; described == FLIM_OK && i < about.train.n; i++) { /* what is read is a set, and goes back */
+        if (!flim_provenance_has_seen(&about, about.train.hash[i])) {
+            abort();
+        }
+    }
+    if (described == FLIM_OK && about.is_known) {
+        flim_provenance again;
+        char *text = flim_provenance_text(&about, &why);
+        if (!text || flim_provenance_parse(text, "again", &again, &why) != FLIM_OK || again.train.n != about.train.n) {
+            abort();
+        }
+        flim_provenance_free(&again);
+        flim_free(text);
+    }
+    flim_provenance_free(&about);
     flim_status status = flim_weights_read(path, &net, parameters, statistics, &err);
     if (probed != FLIM_OK && status == FLIM_OK) {
         abort();

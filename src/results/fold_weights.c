@@ -1,0 +1,73 @@
+#include "results/fold_weights.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/alloc.h"
+#include "core/file.h"
+#include "core/sha256.h"
+#include "core/try.h"
+
+enum { PATH_BYTES = 4096 };
+
+static flim_status path_in(const char *run_folder, const char *name, char out[PATH_BYTES], flim_error *err)
+{
+    const int length = snprintf(out, PATH_BYTES, "%s/%s", run_folder, name);
+    return length > 0 && length < PATH_BYTES ? FLIM_OK
+                                             : flim_fail(err, FLIM_ERROR_DATA, "the path %.100s... is too long", run_folder);
+}
+
+flim_status flim_fold_splits_sha256(const char *run_folder, char out[65], flim_error *err)
+{
+    char path[PATH_BYTES], *bytes = NULL;
+    size_t count = 0;
+    FLIM_TRY(path_in(run_folder, "splits.json", path, err));
+    FLIM_TRY(flim_file_read(path, (size_t)1 << 32, &bytes, &count, err));
+    const flim_status status = flim_sha256_of(bytes, count, out, err);
+    flim_free(bytes);
+    return status;
+}
+
+flim_status flim_fold_weights_about(const char *run_folder, int k, const char *splits_sha256, flim_provenance *out,
+                                    flim_error *err)
+{
+    char name[64], path[PATH_BYTES];
+    *out = (flim_provenance){.fold = -1};
+    snprintf(name, sizeof name, "fold_%d/best.safetensors", k);
+    FLIM_TRY(path_in(run_folder, name, path, err));
+    FLIM_TRY(flim_provenance_read(path, out, err));
+    const flim_status status = flim_provenance_check_place(out, path, k, splits_sha256, err);
+    if (status != FLIM_OK) {
+        flim_provenance_free(out);
+    }
+    return status;
+}
+
+bool flim_fold_of_weights(const char *path, char *run_folder, size_t size, int *k)
+{
+    static const char name[] = "/best.safetensors", fold[] = "fold_";
+    char splits[PATH_BYTES], *end;
+    const size_t length = strlen(path);
+    if (length < sizeof name || strcmp(path + length - (sizeof name - 1), name) != 0) {
+        return false;
+    }
+    size_t from = length - (sizeof name - 1); /* of the folder's name before it */
+    while (from > 0 && path[from - 1] != '/') {
+        from--;
+    }
+    const char *number = path + from + sizeof fold - 1;
+    if (strncmp(path + from, fold, sizeof fold - 1) != 0 || *number < '0' || *number > '9') {
+        return false;
+    }
+    const long value = strtol(number, &end, 10);
+    if (end != path + length - (sizeof name - 1) || value > 65535 || from >= size) {
+        return false;
+    }
+    snprintf(run_folder, size, "%.*s", from > 1 ? (int)(from - 1) : (int)from, path);
+    if (from == 0) {
+        snprintf(run_folder, size, ".");
+    }
+    *k = (int)value;
+    return path_in(run_folder, "splits.json", splits, NULL) == FLIM_OK && flim_file_exists(splits);
+}

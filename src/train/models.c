@@ -1,0 +1,312 @@
+/* Finding the weight files of predict, and what they must have in common with each other and the data. */
+#include "train/models.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/alloc.h"
+#include "core/file.h"
+#include "core/try.h"
+#include "formats/json.h"
+#include "flim/settings.h"
+#include "flim/split.h"
+#include "results/fold_result.h"
+#include "results/fold_weights.h"
+
+enum { MOST_FOLDS = 65536, SHOWN = 10 };
+
+/* ---- finding ---- */
+
+/* A model whose provenance is read already; takes that over. */
+static flim_status add(flim_models *m, const char *path, double threshold, flim_provenance *about, flim_error *err)
+{
+    flim_model *grown = flim_realloc(m->model, (size_t)m->n + 1, sizeof *grown, err);
+    if (!grown) {
+        flim_provenance_free(about);
+        return FLIM_ERROR_MEMORY;
+    }
+    m->model = grown;
+    flim_model *model = &grown[m->n++];
+    *model = (flim_model){.about = *about, .threshold = threshold};
+    *about = (flim_provenance){0};
+    if (snprintf(model->path, sizeof model->path, "%s", path) >= (int)sizeof model->path) {
+        return flim_fail(err, FLIM_ERROR_DATA, "the path %.100s... is too long", path);
+    }
+    return FLIM_OK;
+}
+
+/* What splits.json says of the run: the number of its folds, and the data that it was trained on. */
+static flim_status read_splits(flim_models *m, const char *folder, int done, const flim_log *log, flim_error *err)
+{
+    char path[4200];
+    flim_splits splits = {0};
+    snprintf(path, sizeof path, "%s/splits.json", folder);
+    FLIM_TRY(flim_splits_read(path, NULL, &splits, err));
+    memcpy(m->trained_on, splits.sha256, sizeof m->trained_on);
+    if (done < splits.n_folds) {
+        flim_log_line(log, FLIM_LOG_WARNING, "%s: %d of its %d folds are done; only those are averaged", folder, done,
+                      splits.n_folds);
+    }
+    flim_splits_free(&splits);
+    return FLIM_OK;
+}
+
+/* How the run prepared and evaluated its cells. */
+static flim_status read_config(flim_models *m, const char *path, flim_error *err)
+{
+    flim_settings settings;
+    FLIM_TRY(flim_settings_init(&settings, err));
+    const flim_status status = flim_settings_read(&settings, path, err);
+    m->mask_counts = m->mask_counts || settings.mask_counts;
+    m->tta = m->tta || settings.tta;
+    flim_settings_free(&settings);
+    return status;
+}
+
+/* All finished folds of a run folder. */
+static flim_status add_run(flim_models *m, const char *folder, const flim_log *log, flim_error *err)
+{
+    char path[4200], splits[65] = "";
+    int done = 0;
+    FLIM_TRY(flim_fold_splits_sha256(folder, splits, err));
+    for (int k = 0; k < MOST_FOLDS; k++) {
+        flim_provenance about;
+        double threshold = 0.5;
+        if (!flim_fold_is_done(folder, k)) {
+            continue;
+        }
+        FLIM_TRY(flim_fold_threshold(folder, k, &threshold, err));
+        FLIM_TRY(flim_fold_weights_about(folder, k, splits, &about, err));
+        snprintf(path, sizeof path, "%s/fold_%d/best.safetensors", folder, k);
+        FLIM_TRY(add(m, path, threshold, &about, err));
+        done++;
+    }
+    if (done == 0) {
+        return flim_fail(err, FLIM_ERROR_DATA, "%s: no finished fold (fold_K/DONE) to predict with", folder);
+    }
+    m->runs++;
+    snprintf(m->run, sizeof m->run, "%s", folder);
+    return read_splits(m, folder, done, log, err);
+}
+
+/* One file; within a run folder it must be in its fold's place. */
+static flim_status add_file(flim_models *m, const char *path, flim_error *err)
+{
+    char folder[4096], splits[65] = "";
+    int k = 0;
+    flim_provenance about;
+    FLIM_TRY(flim_provenance_read(path, &about, err));
+    if (flim_fold_of_weights(path, folder, sizeof folder, &k)) {
+        flim_status status = flim_fold_splits_sha256(folder, splits, err);
+        status = status == FLIM_OK ? flim_provenance_check_place(&about, path, k, splits, err) : status;
+        if (status != FLIM_OK) {
+            flim_provenance_free(&about);
+            return status;
+        }
+    }
+    return add(m, path, 0.5, &about, err);
+}
+
+/* Each with the first: one network must hold them all, and their outputs must mean the same. */
+static flim_status check_alike(const flim_models *m, flim_error *err)
+{
+    const flim_model *first = &m->model[0];
+    for (int i = 1; i < m->n; i++) {
+        flim_weights_info other;
+        const flim_model *model = &m->model[i];
+        FLIM_TRY(flim_weights_probe(model->path, &other, err));
+        FLIM_TRY(flim_provenance_check_alike(&first->about, first->path, &model->about, model->path, err));
+        if (other.width != m->weights.width || other.classes != m->weights.classes) {
+            return flim_fail(err, FLIM_ERROR_USAGE,
+                             "%s has width %d and %d classes, %s has width %d and %d: an ensemble needs one network",
+                             first->path, m->weights.width, m->weights.classes, model->path, other.width, other.classes);
+        }
+        for (int j = 0; j < i; j++) {
+            if (strcmp(m->model[j].path, model->path) == 0) {
+                return flim_fail(err, FLIM_ERROR_USAGE, "%s is given twice: it would count twice in the mean", model->path);
+            }
+        }
+    }
+    return FLIM_OK;
+}
+
+/* What older files do not say cannot be checked. */
+static void note_unknown(const flim_models *m, const flim_log *log)
+{
+    int unknown = 0;
+    for (int i = 0; i < m->n; i++) {
+        unknown += !m->model[i].about.is_known;
+    }
+    if (unknown) {
+        flim_log_line(
+            log, FLIM_LOG_NOTE,
+            "%d of %d weight files carry no provenance (written by an older version or another program): their fold, "
+            "time range and masks, and the cells they were trained on, cannot be checked",
+            unknown, m->n);
+    }
+}
+
+flim_status flim_models_find(const char *const *name, int n, const flim_log *log, flim_models *out, flim_error *err)
+{
+    double sum = 0;
+    *out = (flim_models){0};
+    for (int i = 0; i < n; i++) {
+        char config[4200];
+        snprintf(config, sizeof config, "%s/config.yaml", name[i]);
+        const bool is_run = flim_file_exists(config);
+        FLIM_TRY(is_run ? add_run(out, name[i], log, err) : add_file(out, name[i], err));
+        FLIM_TRY(is_run ? read_config(out, config, err) : FLIM_OK);
+    }
+    for (int i = 0; i < out->n; i++) {
+        sum += out->model[i].threshold;
+        out->mask_counts = out->mask_counts || out->model[i].about.mask_counts;
+    }
+    out->threshold = sum / out->n;
+    FLIM_TRY(flim_weights_probe(out->model[0].path, &out->weights, err));
+    FLIM_TRY(check_alike(out, err));
+    note_unknown(out, log);
+    return FLIM_OK;
+}
+
+void flim_models_free(flim_models *m)
+{
+    for (int i = 0; i < m->n; i++) {
+        flim_provenance_free(&m->model[i].about);
+    }
+    flim_free(m->model);
+    *m = (flim_models){0};
+}
+
+/* ---- against the data ---- */
+
+/* A class that goes by its number has no name. */
+static bool is_named(const char *name, int k)
+{
+    char number[16];
+    snprintf(number, sizeof number, "%d", k);
+    return name && strcmp(name, number) != 0;
+}
+
+/* Labels of the data must mean what the model's do.  The data may lack some of the model's classes, and may name none. */
+static flim_status check_classes(const flim_models *m, const flim_dataset_info *info, const flim_log *log, flim_error *err)
+{
+    const flim_weights_info *weights = &m->weights;
+    const char *model = m->model[0].path;
+    flim_json *names = NULL, *ours = NULL; /* both through JSON, which keeps no bytes that are not UTF-8 */
+    flim_status status = FLIM_OK;
+    int of_model = 0, of_data = 0; /* classes with a name */
+    if (info->classes > weights->classes) {
+        return flim_fail(err, FLIM_ERROR_DATA, "%s has labels of %d classes, %s knows %d", info->path[0], info->classes,
+                         model, weights->classes);
+    }
+    if (!info->label || !weights->class_names[0]) {
+        return FLIM_OK;
+    }
+    FLIM_TRY_DONE(flim_json_parse(weights->class_names, strlen(weights->class_names), model, &names, err));
+    ours = flim_json_array();
+    for (int k = 0; k < info->classes; k++) {
+        flim_json_add_string(ours, info->class_name[k]);
+    }
+    for (int k = 0; k < weights->classes; k++) {
+        of_model += is_named(flim_json_string(flim_json_at(names, (size_t)k)), k);
+        of_data += k < info->classes && is_named(info->class_name[k], k);
+    }
+    for (int k = 0; k < info->classes && of_model && of_data; k++) {
+        const char *name = flim_json_string(flim_json_at(names, (size_t)k));
+        const char *own = flim_json_string(flim_json_at(ours, (size_t)k));
+        if (name && own && strcmp(name, own) != 0) {
+            FLIM_TRY_DONE(flim_fail(err, FLIM_ERROR_DATA, "class %d is '%s' in %s and '%s' in %s", k, info->class_name[k],
+                                    info->path[0], name, model));
+        }
+    }
+    if ((of_model > 0) != (of_data > 0)) {
+        flim_log_line(log, FLIM_LOG_WARNING,
+                      "%s names no classes, %s does: label 0 is taken for '%s', and so on in that order",
+                      of_model ? info->path[0] : model, of_model ? model : info->path[0],
+                      of_model ? flim_json_string(flim_json_at(names, 0)) : info->class_name[0]);
+    }
+done:
+    flim_json_free(names);
+    flim_json_free(ours);
+    return status;
+}
+
+flim_status flim_models_check_data(const flim_models *m, const flim_dataset_info *info, bool any_mask, const flim_log *log,
+                                   flim_error *err)
+{
+    const flim_weights_info *w = &m->weights;
+    const flim_model *first = &m->model[0];
+    flim_error why = {0};
+    if (w->t && (w->t != info->t || w->h != info->h || w->w != info->w)) {
+        return flim_fail(err, FLIM_ERROR_DATA, "%s has cells of %d x %d x %d, %s was trained on %d x %d x %d", info->path[0],
+                         info->t, info->h, info->w, first->path, w->t, w->h, w->w);
+    }
+    FLIM_TRY(check_classes(m, info, log, err));
+    for (int i = 0; i < m->n; i++) {
+        FLIM_TRY(flim_provenance_check_time_range(&m->model[i].about, m->model[i].path, info, err));
+    }
+    if (first->about.time_range_ns > 0 && info->time_range_ns <= 0) {
+        flim_log_line(
+            log, FLIM_LOG_WARNING,
+            "%s does not say its time_range_ns, and %s was trained on %.9g ns: whether the bins are as wide cannot be "
+            "checked",
+            info->path[0], first->path, first->about.time_range_ns);
+    }
+    for (int i = 0; i < m->n; i++) {
+        if (flim_provenance_check_mask(&m->model[i].about, m->model[i].path, info, &why) != FLIM_OK) {
+            if (!any_mask) {
+                return flim_fail(err, why.status, "%s; or predict all the same with --any-mask", why.text);
+            }
+            flim_log_line(log, FLIM_LOG_WARNING, "--any-mask: %s", why.text);
+            break;
+        }
+    }
+    return FLIM_OK;
+}
+
+static bool is_seen(const flim_models *m, uint64_t hash)
+{
+    for (int i = 0; i < m->n; i++) {
+        if (flim_provenance_has_seen(&m->model[i].about, hash)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool all_are_known(const flim_models *m)
+{
+    for (int i = 0; i < m->n; i++) {
+        if (!m->model[i].about.cells_are_known || !m->model[i].about.inherited_is_known) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void flim_models_warn_of_seen(const flim_models *m, const flim_dataset_info *info, const uint64_t *hash, const flim_log *log)
+{
+    char first[256] = "";
+    size_t used = 0;
+    int64_t seen = 0;
+    for (int64_t i = 0; hash && i < info->n; i++) {
+        if (is_seen(m, hash[i])) {
+            if (seen++ < SHOWN) {
+                used += (size_t)snprintf(first + used, sizeof first - used, "%s%" PRId64, seen > 1 ? ", " : "", i);
+            }
+        }
+    }
+    if (seen > 0) {
+        flim_log_line(log, FLIM_LOG_WARNING,
+                      "%" PRId64 " of %" PRId64 " cells are among those that %s has seen in training or validation (cells "
+                      "%s%s): for these, what follows is no test result%s%s%s",
+                      seen, info->n, m->n > 1 ? "at least one of the models" : "the model", first,
+                      seen > SHOWN ? ", ..." : "", m->run[0] ? "; fold_metrics " : "", m->run,
+                      m->run[0] ? " shows those" : "");
+    } else if (hash && all_are_known(m)) {
+        flim_log_line(log, FLIM_LOG_NOTE,
+                      "none of the %" PRId64 " cells is among those that the weights have seen in training or validation",
+                      info->n);
+    }
+}
