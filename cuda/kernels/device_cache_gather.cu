@@ -1,6 +1,6 @@
 /* A batch gathered from the device cache: counts of 1 or 2 bytes through the signal table, finished signal
- * copied.  An index map commutes with both, so a transform of the counts may act here; an operation on values
- * would need the counts themselves. */
+ * copied.  Plans of transforms act on the counts, before the table; of cells that are kept as finished signal they only move
+ * voxels. */
 #include "cuda/kernels/vector.cuh"
 
 enum { THREADS = 256, AT_ONCE = 8 };
@@ -63,48 +63,66 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* The same with the steps of a transform, which one thread of a block composes into one map per cell. */
+/* The same by plans of transforms, one per cell. */
 __global__ void __launch_bounds__(THREADS)
-    gather_transformed_kernel(flim_cache_view cache, flim_transform_table transform, const flim_cell_id *__restrict__ id,
-                              int64_t n, float *__restrict__ signal, uint8_t *__restrict__ mask)
+    gather_planned_kernel(flim_cache_view cache, const flim_cell_plan *__restrict__ plans, const flim_cell_id *__restrict__ id,
+                          int64_t n, int t, int h, int w, float *__restrict__ signal, uint8_t *__restrict__ mask)
 {
-    __shared__ flim_voxel_map map;
-    const unsigned w = (unsigned)transform.w, pixels = (unsigned)transform.h * w, voxels = (unsigned)transform.t * pixels;
+    __shared__ flim_cell_plan plan;
+    const unsigned width = (unsigned)w, pixels = (unsigned)h * width, voxels = (unsigned)t * pixels;
     const unsigned first = blockIdx.x * THREADS + threadIdx.x, stride = gridDim.x * THREADS;
     for (int64_t b = blockIdx.y; b < n; b += gridDim.y) {
         const int64_t cell = id[b].cell;
         const uint64_t offset = cache.offset[cell];
         const int bytes = (int)(offset & 15);
         const char *from = cache.memory + (offset & ~(uint64_t)15);
-        __syncthreads(); /* the map of the cell before is read no more */
-        if (threadIdx.x == 0) {
-            map = flim_transform_map(&transform, &id[b]);
+        const uint8_t *inside = cache.mask + cell * pixels;
+        const flim_cell_view view = {from, bytes, t, h, w};
+        __syncthreads(); /* the plan of the cell before is read no more */
+        for (unsigned i = threadIdx.x; i < sizeof plan / sizeof(int); i += THREADS) {
+            reinterpret_cast<int *>(&plan)[i] = reinterpret_cast<const int *>(&plans[b])[i];
         }
         __syncthreads();
+        const bool moves = flim_plan_only_moves(&plan);
         for (unsigned i = first; i < voxels; i += stride) {
-            const unsigned t = i / pixels, pixel = i - t * pixels, y = pixel / w;
-            const int64_t at = (int64_t)flim_map_bin(&map, transform.t, (int32_t)t) * pixels +
-                               flim_map_pixel(&map, transform.w, (int32_t)y, (int32_t)(pixel - y * w));
-            signal[b * voxels + i] = value1(from, bytes, at, cache.value);
+            const unsigned bin = i / pixels, at = i - bin * pixels, y = at / width;
+            const int32_t pixel = flim_map_pixel(&plan.map, w, (int32_t)y, (int32_t)(at - y * width));
+            float value;
+            if (moves) {
+                uint32_t unused;
+                const int64_t source = flim_plan_source(&plan, t, (int32_t)pixels, (int32_t)bin - plan.shift, pixel, &unused);
+                value = source < 0 ? 0.0f : value1(from, bytes, source, cache.value);
+            } else {
+                value = __ldg(cache.value + flim_plan_photons(&plan, &view, (int32_t)bin, pixel, inside[pixel] != 0));
+            }
+            signal[b * voxels + i] = value;
         }
         for (unsigned i = first; i < pixels; i += stride) {
-            const unsigned y = i / w;
-            mask[b * pixels + i] =
-                cache.mask[cell * pixels + flim_map_pixel(&map, transform.w, (int32_t)y, (int32_t)(i - y * w))];
+            const unsigned y = i / width;
+            const int32_t pixel = flim_map_pixel(&plan.map, w, (int32_t)y, (int32_t)(i - y * width));
+            mask[b * pixels + i] = plan.drop_mask ? 0 : inside[pixel];
         }
     }
 }
 
-cudaError_t flim_k_gather_cells(const flim_launch *l, const flim_cache_view *cache, const flim_transform_table *transform,
-                                const flim_cell_id *id, int64_t n, float *signal, uint8_t *mask)
+static dim3 gather_grid(int64_t n, int64_t voxels)
 {
-    const int64_t pixels = (int64_t)transform->h * transform->w, voxels = pixels * transform->t;
     const int64_t blocks = (voxels / AT_ONCE + THREADS - 1) / THREADS;
-    const dim3 grid((unsigned)(blocks < 1 ? 1 : blocks > 1024 ? 1024 : blocks), (unsigned)(n < 65535 ? n : 65535));
-    if (transform->n > 0) {
-        gather_transformed_kernel<<<grid, THREADS, 0, l->stream>>>(*cache, *transform, id, n, signal, mask);
-    } else {
-        gather_kernel<<<grid, THREADS, 0, l->stream>>>(*cache, id, n, voxels, pixels, signal, mask);
-    }
+    return dim3((unsigned)(blocks < 1 ? 1 : blocks > 1024 ? 1024 : blocks), (unsigned)(n < 65535 ? n : 65535));
+}
+
+cudaError_t flim_k_gather_cells(const flim_launch *l, const flim_cache_view *cache, const flim_cell_id *id, int64_t n, int t,
+                                int h, int w, float *signal, uint8_t *mask)
+{
+    const int64_t pixels = (int64_t)h * w, voxels = pixels * t;
+    gather_kernel<<<gather_grid(n, voxels), THREADS, 0, l->stream>>>(*cache, id, n, voxels, pixels, signal, mask);
+    return cudaGetLastError();
+}
+
+cudaError_t flim_k_gather_planned(const flim_launch *l, const flim_cache_view *cache, const flim_cell_plan *plan,
+                                  const flim_cell_id *id, int64_t n, int t, int h, int w, float *signal, uint8_t *mask)
+{
+    const dim3 grid = gather_grid(n, (int64_t)t * h * w);
+    gather_planned_kernel<<<grid, THREADS, 0, l->stream>>>(*cache, plan, id, n, t, h, w, signal, mask);
     return cudaGetLastError();
 }

@@ -21,20 +21,41 @@ static int64_t mask_at(const flim_cuda_cache *cache)
     return offsets_at() + rounded(cache->n * (int64_t)sizeof *cache->offset);
 }
 
-static int64_t voxels_at(const flim_cuda_cache *cache)
+static int64_t plans_at(const flim_cuda_cache *cache)
 {
     return mask_at(cache) + rounded(cache->n * cache->pixels);
 }
 
+static int64_t voxels_at(const flim_cuda_cache *cache)
+{
+    return plans_at(cache) + rounded(cache->batch * (int64_t)sizeof(flim_cell_plan));
+}
+
+int64_t flim_cuda_cache_pinned_bytes(const flim_cuda_cache *cache)
+{
+    return cache->plan_slots * cache->batch * (int64_t)sizeof(flim_cell_plan);
+}
+
+void flim_cuda_cache_end(flim_cuda_cache *cache)
+{
+    if (cache->plans) {
+        (void)cudaFreeHost(cache->plans);
+    }
+    cache->plans = NULL;
+    cache->memory = NULL;
+}
+
 void flim_cuda_cache_free(flim_cuda_cache *cache)
 {
+    flim_cuda_cache_end(cache);
     flim_free(cache->offset);
     flim_free(cache->value);
+    flim_free(cache->photons);
     *cache = (flim_cuda_cache){0};
 }
 
 flim_status flim_cuda_cache_plan(flim_cuda_cache *cache, int64_t voxels, int64_t pixels, const flim_device_cache *cells,
-                                 flim_error *err)
+                                 int64_t batch, int slots, flim_error *err)
 {
     flim_cuda_cache_free(cache);
     if (!cells || cells->n == 0) {
@@ -43,9 +64,12 @@ flim_status flim_cuda_cache_plan(flim_cuda_cache *cache, int64_t voxels, int64_t
     cache->n = cells->n;
     cache->voxels = voxels;
     cache->pixels = pixels;
+    cache->batch = batch;
+    cache->plan_slots = slots;
+    cache->photons = flim_alloc((size_t)cells->n, sizeof *cache->photons, err);
     cache->offset = flim_alloc((size_t)cells->n, sizeof *cache->offset, err);
     cache->value = flim_alloc(FLIM_CACHE_VALUES, sizeof *cache->value, err);
-    if (!cache->offset || !cache->value) {
+    if (!cache->offset || !cache->value || !cache->photons) {
         flim_cuda_cache_free(cache);
         return FLIM_ERROR_MEMORY;
     }
@@ -67,6 +91,8 @@ flim_status flim_cuda_cache_begin(flim_cuda_cache *cache, char *memory, cudaStre
     }
     cache->memory = memory;
     FLIM_TRY_CUDA_DONE(
+        cudaHostAlloc((void **)&cache->plans, (size_t)flim_cuda_cache_pinned_bytes(cache), cudaHostAllocDefault));
+    FLIM_TRY_CUDA_DONE(
         cudaMemcpyAsync(memory, cache->value, FLIM_CACHE_VALUES * sizeof *cache->value, cudaMemcpyHostToDevice, stream));
     FLIM_TRY_CUDA_DONE(cudaMemcpyAsync(memory + offsets_at(), cache->offset, (size_t)cache->n * sizeof *cache->offset,
                                        cudaMemcpyHostToDevice, stream));
@@ -75,11 +101,23 @@ done:
     return status;
 }
 
+static uint64_t sum_of(const void *voxels, int bytes, int64_t n)
+{
+    const uint8_t *narrow = voxels;
+    const uint16_t *wide = voxels;
+    uint64_t sum = 0;
+    for (int64_t i = 0; bytes <= 2 && i < n; i++) {
+        sum += bytes == 1 ? narrow[i] : wide[i];
+    }
+    return sum;
+}
+
 flim_status flim_cuda_cache_store(flim_cuda_cache *cache, int64_t cell, const void *voxels, const uint8_t *mask,
                                   cudaStream_t stream, flim_error *err)
 {
     const uint64_t offset = cache->offset[cell];
     const size_t bytes = (size_t)cache->voxels * (offset & 15);
+    cache->photons[cell] = sum_of(voxels, (int)(offset & 15), cache->voxels);
     FLIM_TRY_CUDA(cudaMemcpyAsync(cache->memory + (offset & ~(uint64_t)15), voxels, bytes, cudaMemcpyHostToDevice, stream));
     FLIM_TRY_CUDA(cudaMemcpyAsync(cache->memory + mask_at(cache) + cell * cache->pixels, mask, (size_t)cache->pixels,
                                   cudaMemcpyHostToDevice, stream));
@@ -87,10 +125,33 @@ flim_status flim_cuda_cache_store(flim_cuda_cache *cache, int64_t cell, const vo
     return FLIM_OK;
 }
 
-flim_cache_view flim_cuda_cache_view(const flim_cuda_cache *cache)
+static flim_cache_view view_of(const flim_cuda_cache *cache)
 {
     return (flim_cache_view){.memory = cache->memory,
                              .value = (const float *)(const void *)cache->memory,
                              .offset = (const uint64_t *)(const void *)(cache->memory + offsets_at()),
                              .mask = (const uint8_t *)cache->memory + mask_at(cache)};
+}
+
+flim_status flim_cuda_cache_gather(const flim_cuda_cache *cache, const flim_launch *l, const flim_transform_table *transform,
+                                   const flim_cell_id *id, const flim_cell_id *device_id, int64_t n, int slot, float *signal,
+                                   uint8_t *mask, flim_error *err)
+{
+    const flim_cache_view view = view_of(cache);
+    const int t = transform->t, h = transform->h, w = transform->w;
+    if (transform->n == 0) {
+        FLIM_TRY_CUDA(flim_k_gather_cells(l, &view, device_id, n, t, h, w, signal, mask));
+        return FLIM_OK;
+    }
+    flim_cell_plan *plans = cache->plans + slot * cache->batch, *device_plans = (void *)(cache->memory + plans_at(cache));
+    for (int64_t i = 0; i < n; i++) {
+        if (transform->needs_photons && (cache->offset[id[i].cell] & 15) == 4) {
+            (void)flim_fail(err, FLIM_ERROR_DATA, FLIM_NO_PHOTONS, transform->needs_photons);
+            return flim_fail_prefix(err, "cell %u in device memory: ", (unsigned)id[i].cell);
+        }
+        flim_transform_plan(transform, &id[i], cache->photons[id[i].cell], &plans[i]);
+    }
+    FLIM_TRY_CUDA(cudaMemcpyAsync(device_plans, plans, (size_t)n * sizeof *plans, cudaMemcpyHostToDevice, l->stream));
+    FLIM_TRY_CUDA(flim_k_gather_planned(l, &view, device_plans, device_id, n, t, h, w, signal, mask));
+    return FLIM_OK;
 }

@@ -24,6 +24,7 @@ static void free_memory(flim_cuda_program *p)
         (void)cudaStreamSynchronize(p->device->stream);
         flim_graph_free(p);
         flim_transfer_free(p);
+        flim_cuda_cache_end(&p->cache);
         (void)cudaFree(p->memory);
         p->memory = NULL;
         (void)cudaGetLastError();
@@ -82,7 +83,8 @@ static flim_status memory(const flim_program *base, flim_memory_plan *plan, flim
     }
     flim_memory_add(plan, "gaps between activations", FLIM_MEMORY_DEVICE, rest);
     flim_memory_add(plan, "cells of the data", FLIM_MEMORY_DEVICE, p->cache.bytes);
-    flim_memory_add(plan, "call arguments and logits", FLIM_MEMORY_PINNED, flim_transfer_pinned_bytes(p));
+    flim_memory_add(plan, "call arguments and logits", FLIM_MEMORY_PINNED,
+                    flim_transfer_pinned_bytes(p) + flim_cuda_cache_pinned_bytes(&p->cache));
     return FLIM_OK;
 }
 
@@ -164,7 +166,7 @@ static flim_status plan_cache(flim_program *base, const flim_device_cache *cells
 {
     flim_cuda_program *p = flim_cuda_program_of(base);
     const int64_t pixels = (int64_t)base->net.in[1] * base->net.in[2];
-    return flim_cuda_cache_plan(&p->cache, pixels * base->net.in[0], pixels, cells, err);
+    return flim_cuda_cache_plan(&p->cache, pixels * base->net.in[0], pixels, cells, p->batch, FLIM_SLOTS, err);
 }
 
 static flim_status store_cell(flim_program *base, int64_t cell, const void *voxels, const uint8_t *mask, flim_error *err)

@@ -4,7 +4,6 @@
 
 #include "cuda/device/check.h"
 #include "cuda/program/layout.h"
-#include "data/transform.h"
 
 static size_t logit_bytes(const flim_cuda_program *p)
 {
@@ -99,13 +98,13 @@ flim_status flim_transfer_in(flim_cuda_program *p, flim_schedule *schedule, cons
         memcpy(block.target, batch->target, (size_t)(n * net->classes) * sizeof *block.target);
     }
     FLIM_TRY_CUDA(cudaMemcpyAsync(p->call.step, slot->block, (size_t)block.bytes, cudaMemcpyHostToDevice, compute));
-    FLIM_TRY_CUDA(cudaEventRecord(slot->done, compute));
     if (batch->device_cached) {
-        const flim_cache_view cache = flim_cuda_cache_view(&p->cache);
-        FLIM_TRY_CUDA(flim_k_gather_cells(&p->launch, &cache, &transform, p->call.id, n, stage->signal, stage->mask));
+        FLIM_TRY(flim_cuda_cache_gather(&p->cache, &p->launch, &transform, batch->id, p->call.id, n,
+                                        (int)(p->calls % FLIM_SLOTS), stage->signal, stage->mask, err));
     } else {
         FLIM_TRY_CUDA(cudaStreamWaitEvent(compute, stage->copied, 0));
     }
+    FLIM_TRY_CUDA(cudaEventRecord(slot->done, compute)); /* its block and plans are on the device */
     char *input = flim_schedule_at(schedule, p->arena, schedule->input);
     if (schedule->mask_offset > 0) {
         FLIM_TRY_CUDA(flim_k_input_plain(&p->launch, stage->signal, stage->mask, n * voxels, n * pixels, input,

@@ -34,4 +34,16 @@ FLIM_HOST_DEVICE static inline void flim_random_block_of(const flim_cell_id *id,
     }
 }
 
+/* A block of a stream of its own: `key` are two words of a block above (of a step of a cell, say), (a, b, c) what is drawn for. */
+FLIM_HOST_DEVICE static inline void flim_random_keyed_block(const uint32_t key[2], uint32_t a, uint32_t b, uint32_t c,
+                                                            uint32_t out[4])
+{
+    const philox4x32_key_t k = {{key[0], key[1]}};
+    const philox4x32_ctr_t counter = {{a, b, c, 0}};
+    const philox4x32_ctr_t block = philox4x32(counter, k);
+    for (int i = 0; i < 4; i++) {
+        out[i] = block.v[i];
+    }
+}
+
 #endif

@@ -1,22 +1,49 @@
 #include "data/transform.h"
 
 #include <math.h>
-#include <stdbool.h>
+#include <string.h>
 
 #include "core/try.h"
+#include "data/number.h"
 
 /* One row per operation: its name in messages, and the numbers that it can draw. */
 static const struct {
     const char *name, *unit;
     double least, most;
+    bool whole; /* of bins or symmetries */
+    bool alone; /* one of these at most */
+    bool photons; /* works on single photons */
+    bool changes; /* counts, voxel by voxel */
 } operation[FLIM_TRANSFORM_OPS] = {
-    [FLIM_TRANSFORM_DIHEDRAL] = {"dihedral", "symmetries", 0, 7},
-    [FLIM_TRANSFORM_TIME_SHIFT] = {"time_shift", "bins", -1048576, 1048576},
+    [FLIM_TRANSFORM_DIHEDRAL] = {"symmetry", "symmetries", 0, 7, .whole = true},
+    [FLIM_TRANSFORM_TIME_SHIFT] = {"shift", "bins", -1048576, 1048576, .whole = true},
+    [FLIM_TRANSFORM_SHIFT_FILL] = {"shift_fill", "bins", -1048576, 1048576, .whole = true, .alone = true},
+    [FLIM_TRANSFORM_SHIFT_ZERO] = {"shift_zero", "bins", -1048576, 1048576, .whole = true, .alone = true},
+    [FLIM_TRANSFORM_DRIFT] = {"drift", "bins", -1048576, 1048576, .alone = true, .photons = true},
+    [FLIM_TRANSFORM_DRIFT_FILL] = {"drift_fill", "bins", -1048576, 1048576, .alone = true, .photons = true},
+    [FLIM_TRANSFORM_THIN] = {"thin", "probability", 1e-6, 1, .photons = true, .changes = true},
+    [FLIM_TRANSFORM_MATCH] = {"match", "photons", 1, 2147483647, .photons = true, .changes = true},
+    [FLIM_TRANSFORM_BACKGROUND] = {"background", "photons", 0, 64, .photons = true, .changes = true},
+    [FLIM_TRANSFORM_BOOTSTRAP] = {"bootstrap", "none", 0, 0, .photons = true, .changes = true},
+    [FLIM_TRANSFORM_SCALE] = {"scale", "factor", 0, 16, .photons = true, .changes = true},
+    [FLIM_TRANSFORM_MASK_DROP] = {"mask_drop", "none", 0, 0},
 };
 
-static bool is_whole(double value, double least, double most)
+const char *flim_transform_needs_photons(const flim_transform *transform)
 {
-    return value >= least && value <= most && floor(value) == value;
+    for (int i = 0; i < transform->n; i++) {
+        if (operation[transform->step[i].op].photons) {
+            return operation[transform->step[i].op].name;
+        }
+    }
+    return NULL;
+}
+
+/* ---- checks */
+
+static bool is_allowed(double value, flim_transform_op op)
+{
+    return value >= operation[op].least && value <= operation[op].most && (!operation[op].whole || floor(value) == value);
 }
 
 static flim_status compile_step(const flim_transform_step *in, int number, flim_transform_table *out, flim_error *err)
@@ -25,16 +52,21 @@ static flim_status compile_step(const flim_transform_step *in, int number, flim_
         return flim_fail(err, FLIM_ERROR_USAGE, "step %d of a transform: operation %d is not known", number, (int)in->op);
     }
     const char *name = operation[in->op].name;
-    const double least = operation[in->op].least;
-    double most = operation[in->op].most, high = in->high;
+    double high = in->high;
     if (!(in->probability >= 0 && in->probability <= 1)) {
         return flim_fail(err, FLIM_ERROR_USAGE, "step %d of a transform, %s: probability %g, expected 0 to 1", number, name,
                          in->probability);
     }
-    if (!is_whole(in->low, least, most) || !is_whole(in->high, least, most) || in->low > in->high) {
+    if (!is_allowed(in->low, in->op) || !is_allowed(in->high, in->op) || in->low > in->high) {
         return flim_fail(err, FLIM_ERROR_USAGE,
-                         "step %d of a transform, %s: the range %g to %g, expected whole numbers within %g to %g (%s)",
-                         number, name, in->low, in->high, least, most, operation[in->op].unit);
+                         "step %d of a transform, %s: the range %g to %g, expected %s within %g to %g (%s)", number, name,
+                         in->low, in->high, operation[in->op].whole ? "whole numbers" : "numbers", operation[in->op].least,
+                         operation[in->op].most, operation[in->op].unit);
+    }
+    if (operation[in->op].alone && (in->low <= -out->t || in->high >= out->t)) {
+        return flim_fail(err, FLIM_ERROR_USAGE,
+                         "step %d of a transform, %s: the range %g to %g, but cells have %d bins; expected less than that",
+                         number, name, in->low, in->high, out->t);
     }
     if (in->op == FLIM_TRANSFORM_DIHEDRAL && out->h != out->w) {
         high = fmin(high, 3);
@@ -47,9 +79,33 @@ static flim_status compile_step(const flim_transform_step *in, int number, flim_
         }
     }
     out->step[number].op = (int32_t)in->op;
-    out->step[number].low = (int32_t)in->low;
-    out->step[number].count = (uint32_t)(high - in->low) + 1;
+    out->step[number].low = in->low;
+    out->step[number].high = high;
     out->step[number].below = (uint64_t)(in->probability * 4294967296.0);
+    out->counts_photons = out->counts_photons || in->op == FLIM_TRANSFORM_MATCH;
+    return FLIM_OK;
+}
+
+/* How many of each kind there may be. */
+static flim_status check_together(const flim_transform *transform, flim_error *err)
+{
+    const char *alone = NULL;
+    int changes = 0;
+    for (int i = 0; i < transform->n; i++) {
+        const flim_transform_op op = transform->step[i].op;
+        changes += operation[op].changes;
+        if (operation[op].alone && alone) {
+            return flim_fail(
+                err, FLIM_ERROR_USAGE,
+                "a transform with %s and %s, expected one of shift_fill, shift_zero, drift and drift_fill at most", alone,
+                operation[op].name);
+        }
+        alone = operation[op].alone ? operation[op].name : alone;
+    }
+    if (changes > FLIM_MAX_COUNT_STEPS) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "a transform with %d steps that change counts, expected at most %d", changes,
+                         FLIM_MAX_COUNT_STEPS);
+    }
     return FLIM_OK;
 }
 
@@ -68,7 +124,8 @@ flim_status flim_transform_compile(const flim_transform *transform, int t, int h
     for (int i = 0; i < transform->n; i++) {
         FLIM_TRY(compile_step(&transform->step[i], i, out, err));
     }
-    return FLIM_OK;
+    out->needs_photons = flim_transform_needs_photons(transform);
+    return check_together(transform, err);
 }
 
 flim_status flim_transform_check(const flim_transform *transform, int t, int h, int w, flim_error *err)
@@ -77,24 +134,200 @@ flim_status flim_transform_check(const flim_transform *transform, int t, int h, 
     return flim_transform_compile(transform, t, h, w, &ignored, err);
 }
 
-void flim_transform_apply(const flim_transform_table *table, const flim_cell_id *id, const float *counts, const uint8_t *mask,
-                          float *out, uint8_t *mask_out)
+/* ---- plans */
+
+/* A share as a 32-bit threshold; 2^32 itself does not occur where this is used. */
+static uint32_t threshold(double share)
 {
-    const flim_voxel_map map = flim_transform_map(table, id);
-    const int32_t t_size = table->t, h = table->h, w = table->w, pixels = h * w;
-    const int32_t step = flim_map_pixel(&map, w, 0, 1) - flim_map_pixel(&map, w, 0, 0); /* from one x to the next */
-    for (int32_t t = 0; t < t_size; t++) {
-        const float *frame = counts + (int64_t)flim_map_bin(&map, t_size, t) * pixels; /* (H,W) */
+    const double scaled = share * 4294967296.0;
+    return scaled >= 4294967295.0 ? UINT32_MAX : (uint32_t)scaled;
+}
+
+static double uniform(double low, double high, uint32_t word)
+{
+    return low + (high - low) * ((double)word / 4294967296.0);
+}
+
+/* low (high / low)^u, u the binary fraction 0.word: by square roots alone, which every machine rounds the same way. */
+static double log_uniform(double low, double high, uint32_t word)
+{
+    double value = low, root = high / low;
+    for (int bit = 31; bit >= 0; bit--) {
+        root = sqrt(root);
+        value *= word >> bit & 1 ? root : 1.0;
+    }
+    return value < high ? value : high;
+}
+
+/* Poisson of mean b <= 1: its terms b^k / k! summed, and divided by their sum (which is e^b). */
+static flim_poisson poisson_of(double b)
+{
+    double term[32], sum = 0, below = 0;
+    flim_poisson p = {0};
+    for (int k = 0; k < 32; k++) {
+        term[k] = k == 0 ? 1.0 : term[k - 1] * b / k;
+        sum += term[k];
+    }
+    for (int k = 0; k < FLIM_POISSON_ENTRIES; k++) {
+        below += term[k];
+        const double scaled = floor(below / sum * 4294967296.0 + 0.5);
+        if (scaled >= 4294967295.0) {
+            break;
+        }
+        p.at_least[p.n++] = (uint32_t)scaled;
+    }
+    return p;
+}
+
+static void plan_shift(int32_t op, double drawn, int32_t bins, const uint32_t key[2], flim_cell_plan *out)
+{
+    const double whole = floor(drawn);
+    const bool fill = op == FLIM_TRANSFORM_SHIFT_FILL || op == FLIM_TRANSFORM_DRIFT_FILL;
+    out->edge = fill ? FLIM_EDGE_FILL : op == FLIM_TRANSFORM_SHIFT_ZERO ? FLIM_EDGE_ZERO : FLIM_EDGE_CIRCULAR;
+    out->shift = (int32_t)whole;
+    out->fraction = threshold(drawn - whole);
+    out->tail = bins / 16 > 1 ? bins / 16 : 1;
+    memcpy(out->key, key, sizeof out->key);
+}
+
+static void plan_count_step(int32_t op, double low, double high, uint32_t word, uint64_t photons, flim_count_step *out)
+{
+    double kept = 1;
+    out->op = op;
+    switch (op) {
+    case FLIM_TRANSFORM_THIN: kept = log_uniform(low, high, word); break;
+    case FLIM_TRANSFORM_MATCH: kept = log_uniform(low, high, word) / (photons > 0 ? (double)photons : 1.0); break;
+    case FLIM_TRANSFORM_BACKGROUND: {
+        const double b = uniform(low, high, word), rounds = ceil(b);
+        out->number = (uint32_t)rounds;
+        out->poisson = poisson_of(rounds > 0 ? b / rounds : 0);
+        return;
+    }
+    case FLIM_TRANSFORM_BOOTSTRAP: out->poisson = poisson_of(1); return;
+    default: out->number = (uint32_t)floor(uniform(low, high, word) * 65536.0 + 0.5); return;
+    }
+    out->op = kept < 1 ? FLIM_TRANSFORM_THIN : FLIM_TRANSFORM_OPS; /* else nothing is to be done */
+    out->number = threshold(kept);
+}
+
+void flim_transform_plan(const flim_transform_table *table, const flim_cell_id *id, uint64_t photons, flim_cell_plan *out)
+{
+    memset(out, 0, sizeof *out);
+    out->map = flim_dihedral_map(0, table->h, table->w);
+    for (int32_t s = 0; s < table->n; s++) {
+        const int32_t op = table->step[s].op;
+        const double low = table->step[s].low, high = table->step[s].high;
+        uint32_t word[4];
+        flim_random_block(id, FLIM_RANDOM_AUGMENT, (uint32_t)s, word);
+        if (word[0] >= table->step[s].below) {
+            continue;
+        }
+        const int32_t whole = (int32_t)low + (int32_t)((uint64_t)word[1] * (uint32_t)(high - low + 1) >> 32);
+        flim_voxel_map step = flim_dihedral_map(op == FLIM_TRANSFORM_DIHEDRAL ? whole : 0, table->h, table->w);
+        switch (op) {
+        case FLIM_TRANSFORM_TIME_SHIFT:
+            step.bins = -whole % table->t; /* output bin t takes input bin t - shift */
+            step.bins += step.bins < 0 ? table->t : 0;
+            out->map = flim_compose_maps(&out->map, &step, table->t);
+            break;
+        case FLIM_TRANSFORM_DIHEDRAL: out->map = flim_compose_maps(&out->map, &step, table->t); break;
+        case FLIM_TRANSFORM_SHIFT_FILL:
+        case FLIM_TRANSFORM_SHIFT_ZERO: plan_shift(op, whole, table->t, &word[2], out); break;
+        case FLIM_TRANSFORM_DRIFT:
+        case FLIM_TRANSFORM_DRIFT_FILL: plan_shift(op, uniform(low, high, word[1]), table->t, &word[2], out); break;
+        case FLIM_TRANSFORM_MASK_DROP: out->drop_mask = 1; break;
+        default: {
+            flim_count_step *count = &out->step[out->n_steps];
+            *count = (flim_count_step){.key = {word[2], word[3]}};
+            plan_count_step(op, low, high, word[1], photons, count);
+            out->n_steps += count->op != FLIM_TRANSFORM_OPS;
+        }
+        }
+    }
+}
+
+/* ---- applying */
+
+/* A frame of bins that a shift left free. */
+static void fill_frame(const flim_cell_plan *plan, const flim_cell_view *cell, int32_t bin, float *out)
+{
+    const float *counts = cell->voxels;
+    for (int32_t y = 0; y < cell->h; y++) {
+        for (int32_t x = 0; x < cell->w; x++) {
+            uint32_t unused;
+            const int32_t pixel = flim_map_pixel(&plan->map, cell->w, y, x);
+            const int64_t at = flim_plan_source(plan, cell->t, cell->h * cell->w, bin, pixel, &unused);
+            *out++ = at < 0 ? 0.0f : counts[at];
+        }
+    }
+}
+
+/* Voxels move, whatever they hold. */
+static void move(const flim_cell_plan *plan, const flim_cell_view *cell, float *out)
+{
+    const flim_voxel_map *map = &plan->map;
+    const int32_t h = cell->h, w = cell->w, pixels = h * w;
+    const int32_t step = flim_map_pixel(map, w, 0, 1) - flim_map_pixel(map, w, 0, 0); /* from one x to the next */
+    for (int32_t t = 0; t < cell->t; t++, out += pixels) {
+        const int32_t bin = t - plan->shift;
+        if (bin < 0 || bin >= cell->t) {
+            fill_frame(plan, cell, bin, out);
+            continue;
+        }
+        const float *frame = (const float *)cell->voxels + (int64_t)flim_map_bin(map, cell->t, bin) * pixels; /* (H,W) */
         for (int32_t y = 0; y < h; y++) {
-            const int32_t first = flim_map_pixel(&map, w, y, 0);
+            const int32_t first = flim_map_pixel(map, w, y, 0);
             for (int32_t x = 0; x < w; x++) {
-                *out++ = frame[first + step * x];
+                out[y * w + x] = frame[first + step * x];
             }
         }
     }
-    for (int32_t y = 0; y < h; y++) {
-        for (int32_t x = 0; x < w; x++) {
-            *mask_out++ = mask[flim_map_pixel(&map, w, y, x)];
+}
+
+static void change(const flim_cell_plan *plan, const flim_cell_view *cell, const uint8_t *mask, float *out)
+{
+    const flim_voxel_map *map = &plan->map;
+    const int32_t w = cell->w, step = flim_map_pixel(map, w, 0, 1) - flim_map_pixel(map, w, 0, 0);
+    for (int32_t t = 0; t < cell->t; t++) {
+        for (int32_t y = 0; y < cell->h; y++) {
+            const int32_t first = flim_map_pixel(map, w, y, 0);
+            for (int32_t x = 0; x < w; x++) {
+                const int32_t pixel = first + step * x;
+                *out++ = (float)flim_plan_photons(plan, cell, t, pixel, mask[pixel] != 0);
+            }
         }
     }
+}
+
+static uint64_t sum_of(const float *counts, int64_t n)
+{
+    uint64_t sum = 0;
+    for (int64_t i = 0; i < n; i++) {
+        sum += (uint64_t)(int32_t)counts[i];
+    }
+    return sum;
+}
+
+flim_status flim_transform_apply(const flim_transform_table *table, const flim_cell_id *id, const float *counts,
+                                 const uint8_t *mask, float *out, uint8_t *mask_out, flim_error *err)
+{
+    const int32_t h = table->h, w = table->w;
+    const int64_t voxels = (int64_t)table->t * h * w;
+    const flim_cell_view cell = {counts, 4, table->t, h, w};
+    flim_cell_plan plan;
+    if (table->needs_photons && flim_counts_bytes(counts, voxels) == 4) {
+        return flim_fail(err, FLIM_ERROR_DATA, FLIM_NO_PHOTONS, table->needs_photons);
+    }
+    flim_transform_plan(table, id, table->counts_photons ? sum_of(counts, voxels) : 0, &plan);
+    if (flim_plan_only_moves(&plan)) {
+        move(&plan, &cell, out);
+    } else {
+        change(&plan, &cell, mask, out);
+    }
+    for (int32_t y = 0; y < h; y++) {
+        for (int32_t x = 0; x < w; x++) {
+            *mask_out++ = plan.drop_mask ? 0 : mask[flim_map_pixel(&plan.map, w, y, x)];
+        }
+    }
+    return FLIM_OK;
 }

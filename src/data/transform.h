@@ -1,16 +1,36 @@
-/* Transforms on the host, and their tables for both sides. */
+/* Transforms on the host: their tables, and the plans that both sides follow. */
 #ifndef FLIM_DATA_TRANSFORM_H
 #define FLIM_DATA_TRANSFORM_H
 
 #include "data/transform_math.h"
 
-/* Checks a transform of cells of (t,h,w) as flim_transform_check does and turns it into integers. */
+/* A checked transform of cells of one shape. */
+typedef struct flim_transform_table {
+    int32_t n, t, h, w;
+    bool counts_photons; /* a step asks for the photons of a cell */
+    const char *needs_photons; /* flim_transform_needs_photons; NULL = any counts will do */
+    struct {
+        int32_t op;
+        uint64_t below; /* the step acts if word 0 is below this: 0..2^32 */
+        double low, high;
+    } step[FLIM_MAX_TRANSFORM_STEPS];
+} flim_transform_table;
+
+/* Checks a transform of cells of (t,h,w) as flim_transform_check does. */
 flim_status flim_transform_compile(const flim_transform *transform, int t, int h, int w, flim_transform_table *out,
                                    flim_error *err);
 
+/* What the table does to the cell `id`; photons: the sum of its counts, if counts_photons. */
+void flim_transform_plan(const flim_transform_table *table, const flim_cell_id *id, uint64_t photons, flim_cell_plan *out);
+
 /* Applies a table to the cell `id`: counts (T,H,W) -> out (T,H,W), mask (H,W) -> mask_out (H,W).  Input and output must not
- * overlap. */
-void flim_transform_apply(const flim_transform_table *table, const flim_cell_id *id, const float *counts, const uint8_t *mask,
-                          float *out, uint8_t *mask_out);
+ * overlap.  FLIM_ERROR_DATA if a step needs photons and the counts are none; the text is without the cell's name. */
+flim_status flim_transform_apply(const flim_transform_table *table, const flim_cell_id *id, const float *counts,
+                                 const uint8_t *mask, float *out, uint8_t *mask_out, flim_error *err);
+
+/* What a step needs that cells of a file do not have: "cell 7 of a.h5 ..." for messages.  The text of a FLIM_ERROR_DATA. */
+#define FLIM_NO_PHOTONS                                                                                                      \
+    "counts that are not whole numbers up to 65535, which %s needs: it moves or removes single photons; leave it out of "    \
+    "--augment (symmetry, shift, shift_fill and shift_zero take any counts)"
 
 #endif

@@ -1,33 +1,43 @@
 /* The arithmetic of transforms, for the loader (C) and the device cache's gather (CUDA): integers only, so that both give
  * equal bits.
  *
- * All operations so far are index maps: an output voxel takes the value of one input voxel.  The steps of a cell compose into
- * one map, so that a cell is read once however many steps there are.
+ * What a transform does to one cell is a plan, made on the host: a map from output voxels to input voxels, which all
+ * symmetries and circular shifts compose into; one shift in time behind it, which may have edges and fractions; and steps that
+ * change counts, voxel by voxel.  A cell is read once however many steps there are.
  * Owns: nothing.  Cannot fail.
  */
 #ifndef FLIM_DATA_TRANSFORM_MATH_H
 #define FLIM_DATA_TRANSFORM_MATH_H
 
-#include <stdbool.h>
-
-#include "core/random_block.h"
-#include "flim/transform.h"
-
-/* A checked transform of cells of one shape, as integers. */
-typedef struct flim_transform_table {
-    int32_t n, t, h, w;
-    struct {
-        int32_t op, low;
-        uint32_t count; /* of the numbers that can be drawn: low..low + count - 1 */
-        uint64_t below; /* the step acts if word 0 is below this: 0..2^32 */
-    } step[FLIM_MAX_TRANSFORM_STEPS];
-} flim_transform_table;
+#include "data/count_math.h"
 
 /* Output voxel (t,y,x) takes input voxel ((t + bins) mod T, y0 + yy * y + yx * x, x0 + xy * y + xx * x). */
 typedef struct flim_voxel_map {
     int32_t bins; /* 0..T-1 */
     int32_t y0, yy, yx, x0, xy, xx;
 } flim_voxel_map;
+
+/* What the bins hold that a shift leaves free. */
+typedef enum flim_edge { FLIM_EDGE_CIRCULAR, FLIM_EDGE_FILL, FLIM_EDGE_ZERO } flim_edge;
+
+typedef struct flim_cell_plan {
+    flim_voxel_map map;
+    int32_t edge; /* flim_edge */
+    int32_t shift; /* bins; output bin t takes bin t - shift of the map's output */
+    uint32_t fraction; /* of 2^32: the share of the photons that goes one bin further */
+    uint32_t key[2]; /* of the shift */
+    int32_t tail; /* FILL: how many of the last bins it draws from */
+    int32_t drop_mask; /* 1: the mask is 0 everywhere */
+    int32_t n_steps;
+    flim_count_step step[FLIM_MAX_COUNT_STEPS];
+} flim_cell_plan;
+
+/* A cell as it is stored, (T,H,W). */
+typedef struct flim_cell_view {
+    const void *voxels;
+    int32_t bytes; /* of a voxel: 1, 2: unsigned integers; 4: floats */
+    int32_t t, h, w;
+} flim_cell_view;
 
 /* The input pixel of output pixel (y,x), as an index into (H,W). */
 FLIM_HOST_DEVICE static inline int32_t flim_map_pixel(const flim_voxel_map *m, int32_t w, int32_t y, int32_t x)
@@ -70,26 +80,70 @@ FLIM_HOST_DEVICE static inline flim_voxel_map flim_compose_maps(const flim_voxel
     return m;
 }
 
-/* All steps of one cell as one map. */
-FLIM_HOST_DEVICE static inline flim_voxel_map flim_transform_map(const flim_transform_table *table, const flim_cell_id *id)
+/* Whether a plan only moves voxels, so that it may act on any values. */
+FLIM_HOST_DEVICE static inline bool flim_plan_only_moves(const flim_cell_plan *p)
 {
-    flim_voxel_map map = flim_dihedral_map(0, table->h, table->w);
-    for (int32_t s = 0; s < table->n; s++) {
+    return p->n_steps == 0 && p->fraction == 0;
+}
+
+/* Bin `bin` (which may lie outside 0..T-1) of the map's output, at the input pixel `pixel`: the index of the voxel that gives
+ * its count, -1 = none; *voxel: the number that it draws by, which bins that are filled have for themselves. */
+FLIM_HOST_DEVICE static inline int64_t flim_plan_source(const flim_cell_plan *p, int32_t bins, int32_t pixels, int32_t bin,
+                                                        int32_t pixel, uint32_t *voxel)
+{
+    const bool outside = bin < 0 || bin >= bins;
+    if (outside && p->edge == FLIM_EDGE_CIRCULAR) {
+        bin = bin < 0 ? bin + bins : bin - bins;
+    } else if (outside) {
         uint32_t word[4];
-        flim_random_block_of(id, FLIM_RANDOM_AUGMENT, (uint32_t)s, word);
-        if (word[0] >= table->step[s].below) {
-            continue;
+        if (p->edge == FLIM_EDGE_ZERO) {
+            *voxel = 0;
+            return -1;
         }
-        const int32_t drawn = table->step[s].low + (int32_t)((uint64_t)word[1] * table->step[s].count >> 32);
-        const bool shift = table->step[s].op == FLIM_TRANSFORM_TIME_SHIFT;
-        flim_voxel_map step = flim_dihedral_map(shift ? 0 : drawn, table->h, table->w);
-        if (shift) {
-            const int32_t back = -drawn % table->t; /* output bin t takes input bin t - shift */
-            step.bins = back < 0 ? back + table->t : back;
-        }
-        map = flim_compose_maps(&map, &step, table->t);
+        *voxel = (uint32_t)((int64_t)bin * pixels + pixel);
+        flim_random_keyed_block(p->key, *voxel, 0, FLIM_DRAW_TAIL, word);
+        bin = bins - 1 - (int32_t)((uint64_t)word[0] * (uint32_t)p->tail >> 32);
+        return (int64_t)flim_map_bin(&p->map, bins, bin) * pixels + pixel;
     }
-    return map;
+    const int64_t at = (int64_t)flim_map_bin(&p->map, bins, bin) * pixels + pixel;
+    *voxel = (uint32_t)at;
+    return at;
+}
+
+FLIM_HOST_DEVICE static inline uint32_t flim_photons_at(const flim_cell_view *cell, int64_t at)
+{
+    return cell->bytes == 1   ? ((const uint8_t *)cell->voxels)[at]
+           : cell->bytes == 2 ? ((const uint16_t *)cell->voxels)[at]
+                              : (uint32_t)((const float *)cell->voxels)[at];
+}
+
+/* The photons of that bin after all steps. */
+FLIM_HOST_DEVICE static inline uint32_t flim_plan_bin(const flim_cell_plan *p, const flim_cell_view *cell, int32_t bin,
+                                                      int32_t pixel, bool in_mask, uint32_t *voxel)
+{
+    const int64_t at = flim_plan_source(p, cell->t, cell->h * cell->w, bin, pixel, voxel);
+    if (at < 0) {
+        return 0;
+    }
+    uint32_t n = flim_photons_at(cell, at);
+    for (int32_t i = 0; i < p->n_steps; i++) {
+        n = flim_count_after(&p->step[i], n, *voxel, in_mask);
+    }
+    return n;
+}
+
+/* The photons of output bin t at the input pixel `pixel` = flim_map_pixel of the output pixel; in_mask: whether that is. */
+FLIM_HOST_DEVICE static inline uint32_t flim_plan_photons(const flim_cell_plan *p, const flim_cell_view *cell, int32_t t,
+                                                          int32_t pixel, bool in_mask)
+{
+    uint32_t voxel;
+    uint32_t n = flim_plan_bin(p, cell, t - p->shift, pixel, in_mask, &voxel);
+    if (p->fraction != 0) { /* some went on to the next bin, some came from the one before */
+        n -= n ? flim_draw_binomial(n, p->fraction, p->key, voxel, FLIM_DRAW_SPLIT) : 0;
+        const uint32_t before = flim_plan_bin(p, cell, t - p->shift - 1, pixel, in_mask, &voxel);
+        n += before ? flim_draw_binomial(before, p->fraction, p->key, voxel, FLIM_DRAW_SPLIT) : 0;
+    }
+    return n < FLIM_MOST_PHOTONS ? n : FLIM_MOST_PHOTONS;
 }
 
 #endif
