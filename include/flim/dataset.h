@@ -65,6 +65,8 @@ flim_status flim_dataset_open(const char *const *paths, int n_paths, const flim_
                               flim_error *err);
 void flim_dataset_close(flim_dataset *dataset); /* NULL is allowed */
 const flim_dataset_info *flim_dataset_get_info(const flim_dataset *dataset);
+/* The file that holds a cell; *local gets its number there. */
+const char *flim_dataset_path_of(const flim_dataset *dataset, int64_t cell, int64_t *local);
 
 /* Logs as a note where decoded cells stay, as opening does unless the cache is FLIM_CACHE_DEVICE. */
 void flim_dataset_log_cache(const flim_dataset *dataset, const flim_log *log);

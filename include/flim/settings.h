@@ -48,6 +48,7 @@ typedef struct flim_settings {
     double weight_decay, clip, label_smoothing;
     int64_t patience;
     flim_sampler sampler;
+    flim_string_list augment; /* items of flim/augment.h; default none */
     uint64_t seed;
     /* device */
     char *device; /* as flim_device_open takes it */

@@ -8,6 +8,7 @@
 #include "core/alloc.h"
 #include "core/file.h"
 #include "core/try.h"
+#include "flim/augment.h"
 #include "formats/yaml.h"
 
 #define DEFAULT_CONFIG "flimcv.yaml"
@@ -237,7 +238,8 @@ static flim_status check_together(const flim_settings *s, flim_error *err)
     if (s->data.n == 0) {
         return flim_fail(err, FLIM_ERROR_USAGE, "data: the list of files is empty");
     }
-    return FLIM_OK;
+    flim_transform ignored;
+    return flim_augment_parse(&s->augment, &ignored, err);
 }
 
 static flim_status list_explicit(const bool *seen, flim_string_list *keys, flim_error *err)

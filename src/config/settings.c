@@ -112,6 +112,10 @@ static const flim_flag_row rows[] = {
         .allowed = ">= 0, <= 1000000"),
     ROW(NULL, "sampler", CHOICE(sampler), "balanced", "S",
         "which cells an epoch draws; balanced makes classes equally likely", REFUSED, SAMPLER, .choices = flim_sampler_names),
+    ROW(NULL, "augment", LIST(augment), "none", "A",
+        "what is done to training cells, drawn anew each epoch: none, flim, paper (a published script's, not physical) or "
+        "NAME:PROBABILITY:LOW:HIGH, as in thin:0.8:0.4:1; repeatable",
+        REFUSED, AUGMENT),
     ROW(NULL, "seed", UNSIGNED(seed), "42", "N", "seed of folds, weights, order and dropout", FIXED, SEED),
 
     ROW("Device", "device", TEXT(device), "auto", "D",

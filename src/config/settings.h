@@ -51,6 +51,7 @@ typedef enum flim_identity_field {
     FLIM_IDENTITY_PATIENCE,
     FLIM_IDENTITY_TTA,
     FLIM_IDENTITY_BLOCK_DROPOUT,
+    FLIM_IDENTITY_AUGMENT,
     FLIM_IDENTITY_FIELDS
 } flim_identity_field;
 

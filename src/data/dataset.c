@@ -87,6 +87,11 @@ const flim_dataset_info *flim_dataset_get_info(const flim_dataset *dataset)
     return &dataset->info;
 }
 
+const char *flim_dataset_path_of(const flim_dataset *dataset, int64_t cell, int64_t *local)
+{
+    return dataset->path[flim_dataset_locate(dataset, cell, local) - dataset->file];
+}
+
 static void digest_i64(flim_sha256 *hash, int64_t value)
 {
     unsigned char bytes[8];

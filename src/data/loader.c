@@ -84,8 +84,8 @@ static flim_status fill_cell(worker *w, const flim_batch *batch, int64_t at, fli
     FLIM_TRY(flim_reader_counts(w->reader, id->cell, w->counts, w->mask, err));
     if (flim_transform_apply(&loader->transform, id, w->counts, w->mask, signal, mask, err) != FLIM_OK) {
         int64_t local;
-        const flim_dataset_file *file = flim_dataset_locate(d, id->cell, &local);
-        return flim_fail_prefix(err, "%s: /counts: cell %lld: ", d->path[file - d->file], (long long)local);
+        const char *path = flim_dataset_path_of(d, id->cell, &local);
+        return flim_fail_prefix(err, "%s: /counts: cell %lld: ", path, (long long)local);
     }
     flim_signal_from_counts(signal, signal, d->voxels);
     return FLIM_OK;

@@ -6,34 +6,27 @@
 #include "core/try.h"
 #include "data/number.h"
 
-/* One row per operation: its name in messages, and the numbers that it can draw. */
-static const struct {
-    const char *name, *unit;
-    double least, most;
-    bool whole; /* of bins or symmetries */
-    bool alone; /* one of these at most */
-    bool photons; /* works on single photons */
-    bool changes; /* counts, voxel by voxel */
-} operation[FLIM_TRANSFORM_OPS] = {
-    [FLIM_TRANSFORM_DIHEDRAL] = {"symmetry", "symmetries", 0, 7, .whole = true},
-    [FLIM_TRANSFORM_TIME_SHIFT] = {"shift", "bins", -1048576, 1048576, .whole = true},
-    [FLIM_TRANSFORM_SHIFT_FILL] = {"shift_fill", "bins", -1048576, 1048576, .whole = true, .alone = true},
-    [FLIM_TRANSFORM_SHIFT_ZERO] = {"shift_zero", "bins", -1048576, 1048576, .whole = true, .alone = true},
-    [FLIM_TRANSFORM_DRIFT] = {"drift", "bins", -1048576, 1048576, .alone = true, .photons = true},
-    [FLIM_TRANSFORM_DRIFT_FILL] = {"drift_fill", "bins", -1048576, 1048576, .alone = true, .photons = true},
-    [FLIM_TRANSFORM_THIN] = {"thin", "probability", 1e-6, 1, .photons = true, .changes = true},
-    [FLIM_TRANSFORM_MATCH] = {"match", "photons", 1, 2147483647, .photons = true, .changes = true},
-    [FLIM_TRANSFORM_BACKGROUND] = {"background", "photons", 0, 64, .photons = true, .changes = true},
-    [FLIM_TRANSFORM_BOOTSTRAP] = {"bootstrap", "none", 0, 0, .photons = true, .changes = true},
-    [FLIM_TRANSFORM_SCALE] = {"scale", "factor", 0, 16, .photons = true, .changes = true},
-    [FLIM_TRANSFORM_MASK_DROP] = {"mask_drop", "none", 0, 0},
+const flim_transform_info flim_transform_ops[FLIM_TRANSFORM_OPS] = {
+    [FLIM_TRANSFORM_DIHEDRAL] = {"symmetry", "symmetries", 0, 7, 0, 7, .whole = true},
+    [FLIM_TRANSFORM_TIME_SHIFT] = {"shift", "bins", -1048576, 1048576, -5, 5, .whole = true},
+    [FLIM_TRANSFORM_SHIFT_FILL] = {"shift_fill", "bins", -1048576, 1048576, -5, 5, .whole = true, .alone = true},
+    [FLIM_TRANSFORM_SHIFT_ZERO] = {"shift_zero", "bins", -1048576, 1048576, -5, 5, .whole = true, .alone = true,
+                                   .not_physical = true},
+    [FLIM_TRANSFORM_DRIFT] = {"drift", "bins", -1048576, 1048576, -5, 5, .alone = true, .photons = true},
+    [FLIM_TRANSFORM_DRIFT_FILL] = {"drift_fill", "bins", -1048576, 1048576, -5, 5, .alone = true, .photons = true},
+    [FLIM_TRANSFORM_THIN] = {"thin", "probability", 1e-6, 1, 0.4, 1, .photons = true, .changes = true},
+    [FLIM_TRANSFORM_MATCH] = {"match", "photons", 1, 2147483647, 1, 0, .photons = true, .changes = true},
+    [FLIM_TRANSFORM_BACKGROUND] = {"background", "photons", 0, 64, 0, 0.002, .photons = true, .changes = true},
+    [FLIM_TRANSFORM_BOOTSTRAP] = {"bootstrap", "none", 0, 0, 0, 0, .photons = true, .changes = true, .not_physical = true},
+    [FLIM_TRANSFORM_SCALE] = {"scale", "factor", 0, 16, 0.6, 1.4, .photons = true, .changes = true, .not_physical = true},
+    [FLIM_TRANSFORM_MASK_DROP] = {"mask_drop", "none", 0, 0, 0, 0},
 };
 
 const char *flim_transform_needs_photons(const flim_transform *transform)
 {
     for (int i = 0; i < transform->n; i++) {
-        if (operation[transform->step[i].op].photons) {
-            return operation[transform->step[i].op].name;
+        if (flim_transform_ops[transform->step[i].op].photons) {
+            return flim_transform_ops[transform->step[i].op].name;
         }
     }
     return NULL;
@@ -43,7 +36,8 @@ const char *flim_transform_needs_photons(const flim_transform *transform)
 
 static bool is_allowed(double value, flim_transform_op op)
 {
-    return value >= operation[op].least && value <= operation[op].most && (!operation[op].whole || floor(value) == value);
+    return value >= flim_transform_ops[op].least && value <= flim_transform_ops[op].most &&
+           (!flim_transform_ops[op].whole || floor(value) == value);
 }
 
 static flim_status compile_step(const flim_transform_step *in, int number, flim_transform_table *out, flim_error *err)
@@ -51,7 +45,7 @@ static flim_status compile_step(const flim_transform_step *in, int number, flim_
     if ((unsigned)in->op >= FLIM_TRANSFORM_OPS) {
         return flim_fail(err, FLIM_ERROR_USAGE, "step %d of a transform: operation %d is not known", number, (int)in->op);
     }
-    const char *name = operation[in->op].name;
+    const char *name = flim_transform_ops[in->op].name;
     double high = in->high;
     if (!(in->probability >= 0 && in->probability <= 1)) {
         return flim_fail(err, FLIM_ERROR_USAGE, "step %d of a transform, %s: probability %g, expected 0 to 1", number, name,
@@ -60,10 +54,10 @@ static flim_status compile_step(const flim_transform_step *in, int number, flim_
     if (!is_allowed(in->low, in->op) || !is_allowed(in->high, in->op) || in->low > in->high) {
         return flim_fail(err, FLIM_ERROR_USAGE,
                          "step %d of a transform, %s: the range %g to %g, expected %s within %g to %g (%s)", number, name,
-                         in->low, in->high, operation[in->op].whole ? "whole numbers" : "numbers", operation[in->op].least,
-                         operation[in->op].most, operation[in->op].unit);
+                         in->low, in->high, flim_transform_ops[in->op].whole ? "whole numbers" : "numbers",
+                         flim_transform_ops[in->op].least, flim_transform_ops[in->op].most, flim_transform_ops[in->op].unit);
     }
-    if (operation[in->op].alone && (in->low <= -out->t || in->high >= out->t)) {
+    if (flim_transform_ops[in->op].alone && (in->low <= -out->t || in->high >= out->t)) {
         return flim_fail(err, FLIM_ERROR_USAGE,
                          "step %d of a transform, %s: the range %g to %g, but cells have %d bins; expected less than that",
                          number, name, in->low, in->high, out->t);
@@ -93,14 +87,14 @@ static flim_status check_together(const flim_transform *transform, flim_error *e
     int changes = 0;
     for (int i = 0; i < transform->n; i++) {
         const flim_transform_op op = transform->step[i].op;
-        changes += operation[op].changes;
-        if (operation[op].alone && alone) {
+        changes += flim_transform_ops[op].changes;
+        if (flim_transform_ops[op].alone && alone) {
             return flim_fail(
                 err, FLIM_ERROR_USAGE,
                 "a transform with %s and %s, expected one of shift_fill, shift_zero, drift and drift_fill at most", alone,
-                operation[op].name);
+                flim_transform_ops[op].name);
         }
-        alone = operation[op].alone ? operation[op].name : alone;
+        alone = flim_transform_ops[op].alone ? flim_transform_ops[op].name : alone;
     }
     if (changes > FLIM_MAX_COUNT_STEPS) {
         return flim_fail(err, FLIM_ERROR_USAGE, "a transform with %d steps that change counts, expected at most %d", changes,

@@ -4,6 +4,19 @@
 
 #include "data/transform_math.h"
 
+/* An operation: its name, and the numbers that it can draw. */
+typedef struct flim_transform_info {
+    const char *name, *unit;
+    double least, most; /* equal: it draws none */
+    double usual_low, usual_high; /* the range if none is given; usual_low > usual_high: one must be */
+    bool whole; /* whole numbers */
+    bool alone; /* one of these at most */
+    bool photons; /* works on single photons: other counts cannot go through it */
+    bool changes; /* counts, voxel by voxel */
+    bool not_physical; /* no exposure of a photon counter gives what it makes */
+} flim_transform_info;
+extern const flim_transform_info flim_transform_ops[FLIM_TRANSFORM_OPS];
+
 /* A checked transform of cells of one shape. */
 typedef struct flim_transform_table {
     int32_t n, t, h, w;

@@ -76,6 +76,17 @@ flim_status flim_run_plan_device_cache(const flim_run *run, const flim_study *st
         return FLIM_ERROR_MEMORY;
     }
     flim_device_cache_widths(study->dataset, study->summary, trainer->cache_widths);
+    if (!flim_run_augments_widths(run, trainer->cache_widths, study->info->n)) { /* only without a scan: it refuses them */
+        if (asked) {
+            return flim_fail(err, FLIM_ERROR_USAGE,
+                             "--cache device keeps counts of floats as they are for the network, which --augment cannot work "
+                             "on; leave out --no-scan, or use --cache host");
+        }
+        flim_log_line(&run->log, FLIM_LOG_NOTE,
+                      "cells stay in host memory: --augment needs their counts, and without a scan "
+                      "floats go to the device as they are for the network");
+        return flim_run_drop_device_cache(run, study, trainer, err);
+    }
     FLIM_TRY(planned_bytes(trainer, &without, err));
     FLIM_TRY(flim_device_cache_plan(trainer->program, study->dataset, trainer->cache_widths, err));
     FLIM_TRY(planned_bytes(trainer, &with, err));

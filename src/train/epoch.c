@@ -225,7 +225,8 @@ flim_status flim_trainer_epoch(flim_trainer *trainer, flim_epoch *epoch, flim_ep
                               .batch = trainer->batch,
                               .seed = epoch->seed,
                               .fold = (uint32_t)epoch->fold,
-                              .epoch = (uint32_t)state->epoch};
+                              .epoch = (uint32_t)state->epoch,
+                              .transform = epoch->augment};
     epoch->step.learning_rate = (float)epoch->learning_rate;
     flim_telemetry_begin(&trainer->telemetry, trainer->device);
     FLIM_TRY(flim_trainer_run_phase(trainer, &phase, &work, &p, err));

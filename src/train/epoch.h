@@ -18,6 +18,7 @@ typedef struct flim_epoch {
     const flim_draw *draws; /* (n) its cells, in order */
     int64_t n;
     uint64_t seed; /* of the cells' ids */
+    flim_transform augment; /* of its cells; n = 0: none */
     double learning_rate;
     flim_step step; /* of its updates; first, last, divisor and learning rate are set here */
     flim_fold_state *state; /* epoch, calls, totals and skipped_before; calls and totals move */

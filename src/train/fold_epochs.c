@@ -30,6 +30,7 @@ static flim_status train_epoch(flim_fold_work *f, flim_epoch_row *row, bool *los
                         .draws = draws,
                         .n = n,
                         .seed = s->seed,
+                        .augment = f->run->augment,
                         .learning_rate = flim_learning_rate_at(f->trainer->learning_rate, number, s->epochs),
                         .step = flim_step_defaults(),
                         .state = &f->state,

@@ -39,7 +39,7 @@ static void set_row(flim_identity *identity, const flim_flag_row *row, const fli
     case FLIM_VALUE_REAL: flim_identity_set(identity, field, key, fixed, "%.17g", *(const double *)value); break;
     case FLIM_VALUE_TEXT: flim_identity_set(identity, field, key, fixed, "%s", *(char *const *)value); break;
     case FLIM_VALUE_CHOICE: flim_identity_set(identity, field, key, fixed, "%s", row->choices[*(const int *)value]); break;
-    case FLIM_VALUE_LIST: break; /* of files and groups, which other fields hold */
+    case FLIM_VALUE_LIST: flim_identity_set(identity, field, key, fixed, "?"); break; /* resolved later */
     }
 }
 

@@ -13,6 +13,7 @@
 #include "core/file.h"
 #include "core/sha256.h"
 #include "core/try.h"
+#include "flim/augment.h"
 #include "formats/json.h"
 #include "train/run.h"
 
@@ -66,8 +67,22 @@ flim_status flim_resume_identify_data(flim_run *run, const flim_study *study, fl
     return study->summary ? hash_counts(run, study, err) : FLIM_OK;
 }
 
-/* The settings' fields, four of them as the run resolved them, and the texts of the whole. */
-static void identify_settings(flim_run *run, const flim_trainer *trainer)
+/* The steps themselves, not their names: what a preset comes to may change from one version to the next. */
+static flim_status identify_augmentation(flim_run *run, flim_error *err)
+{
+    char steps[FLIM_MAX_TRANSFORM_STEPS * 96], sha256[65];
+    if (run->augment.n == 0) {
+        flim_identity_resolve(&run->identity, FLIM_IDENTITY_AUGMENT, "none");
+        return FLIM_OK;
+    }
+    flim_augment_text(&run->augment, steps, sizeof steps);
+    FLIM_TRY(flim_sha256_of(steps, strlen(steps), sha256, err));
+    flim_identity_resolve(&run->identity, FLIM_IDENTITY_AUGMENT, "%d steps %.16s", run->augment.n, sha256);
+    return FLIM_OK;
+}
+
+/* The settings' fields, five of them as the run resolved them, and the texts of the whole. */
+static flim_status identify_settings(flim_run *run, const flim_trainer *trainer, flim_error *err)
 {
     const flim_device_info *device = flim_device_get_info(trainer->device);
     flim_identity *id = &run->identity;
@@ -77,6 +92,7 @@ static void identify_settings(flim_run *run, const flim_trainer *trainer)
     flim_identity_resolve(id, FLIM_IDENTITY_PRECISION, "%s", flim_precision_name(trainer->precision));
     flim_identity_resolve(id, FLIM_IDENTITY_EVAL_BATCH, "%" PRId64, trainer->eval_batch);
     flim_identity_resolve(id, FLIM_IDENTITY_LR, "%.17g", trainer->learning_rate);
+    FLIM_TRY(identify_augmentation(run, err));
     flim_identity_text(id, run->identity_text);
     if (device->threads > 0) {
         snprintf(threads, sizeof threads, " · %d threads", device->threads);
@@ -84,6 +100,7 @@ static void identify_settings(flim_run *run, const flim_trainer *trainer)
     snprintf(run->made_by, sizeof run->made_by, "flimcv %s · %s · %s%s", FLIM_VERSION, device->libraries,
              device->architecture, threads);
     snprintf(run->checkpoint_text, sizeof run->checkpoint_text, "%s\n%s", run->identity_text, run->made_by);
+    return FLIM_OK;
 }
 
 flim_status flim_resume_identify_rest(flim_run *run, const flim_trainer *trainer, flim_error *err)
@@ -102,7 +119,7 @@ flim_status flim_resume_identify_rest(flim_run *run, const flim_trainer *trainer
     flim_identity_set(id, FLIM_IDENTITY_SPLITS, "splits", true, "%.16s", run->splits_sha256);
     flim_identity_set(id, FLIM_IDENTITY_WIDTH, "width", true, "%d", trainer->net.width);
     flim_identity_set(id, FLIM_IDENTITY_INIT_WEIGHTS, "init_weights", true, "%.16s", weights);
-    identify_settings(run, trainer);
+    FLIM_TRY_DONE(identify_settings(run, trainer, err));
 done:
     flim_free(bytes);
     return status;
@@ -319,7 +336,7 @@ flim_status flim_resume_rebatch(flim_run *run, const flim_trainer *trainer, flim
     FLIM_TRY(read_record(run, &record, err));
     snprintf(words, sizeof words, "batch %" PRId64 " x accumulate %" PRId64 " from here on", run->settings->batch,
              run->settings->accumulate);
-    identify_settings(run, trainer);
+    FLIM_TRY(identify_settings(run, trainer, err));
     flim_string_list_free(&run->accepted); /* another process may have added identities of its own */
     flim_status status = FLIM_OK;
     FLIM_TRY_DONE(read_list(flim_json_get(record, "accepted"), &run->accepted, err));

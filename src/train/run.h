@@ -12,6 +12,7 @@
 #include "cv/baseline.h"
 #include "flim/provenance.h"
 #include "flim/settings.h"
+#include "flim/transform.h"
 #include "results/baseline_results.h"
 #include "train/checkpoint_writer.h"
 #include "train/evaluation.h"
@@ -27,6 +28,7 @@ typedef struct flim_run {
     flim_settings adjusted; /* what `settings` points to: the caller's (or the run folder's) with the batch that was found */
     bool found_batch; /* by --batch auto */
     const flim_train_hooks *hooks;
+    flim_transform augment; /* of training cells, what settings->augment comes to */
     flim_train_log file_log; /* train.log */
     flim_log log; /* the caller's and train.log */
 
@@ -140,6 +142,12 @@ flim_status flim_run_plan_device_cache(const flim_run *run, const flim_study *st
 flim_status flim_run_drop_device_cache(const flim_run *run, const flim_study *study, flim_trainer *trainer, flim_error *err);
 /* After allocating: sends them there. */
 flim_status flim_run_fill_device_cache(const flim_run *run, const flim_study *study, flim_trainer *trainer, flim_error *err);
+
+/* ---- augmentation.c ---- */
+/* Fills run->augment, notes what it is, and refuses what the cells cannot go through.  After the scan. */
+flim_status flim_run_read_augmentation(flim_run *run, const flim_study *study, flim_error *err);
+/* Whether cells of these widths (n, bytes per voxel in device memory) can go through it there. */
+bool flim_run_augments_widths(const flim_run *run, const uint8_t *widths, int64_t n);
 
 /* ---- resume_settings.c ---- */
 /* The settings of given->out's config.yaml with the call's if that is allowed; out is initialised. */

@@ -1,0 +1,57 @@
+/* --augment: what it comes to, and whether the data can go through it. */
+#include <inttypes.h>
+
+#include "core/try.h"
+#include "data/transform.h"
+#include "flim/augment.h"
+#include "train/run.h"
+
+/* The file of a cell, and its number there. */
+static flim_status refuse_cell(const flim_study *study, int64_t cell, const char *name, flim_error *err)
+{
+    int64_t local;
+    const char *path = flim_dataset_path_of(study->dataset, cell, &local);
+    (void)flim_fail(err, FLIM_ERROR_DATA, FLIM_NO_PHOTONS, name);
+    return flim_fail_prefix(err, "%s: /counts: cell %" PRId64 ": ", path, local);
+}
+
+static void note(const flim_run *run)
+{
+    char steps[FLIM_MAX_TRANSFORM_STEPS * 96], not_physical[160];
+    flim_augment_text(&run->augment, steps, sizeof steps);
+    flim_augment_not_physical(&run->augment, not_physical, sizeof not_physical);
+    flim_log_line(&run->log, FLIM_LOG_INFO, "Augmentation of training cells: %s", steps);
+    if (not_physical[0]) {
+        flim_log_line(&run->log, FLIM_LOG_NOTE, "%s: no exposure of a photon counter gives such counts (docs/train_cv.md)",
+                      not_physical);
+    }
+}
+
+flim_status flim_run_read_augmentation(flim_run *run, const flim_study *study, flim_error *err)
+{
+    const flim_dataset_info *info = study->info;
+    FLIM_TRY(flim_augment_parse(&run->settings->augment, &run->augment, err));
+    if (run->augment.n == 0) {
+        return FLIM_OK;
+    }
+    if (flim_transform_check(&run->augment, info->t, info->h, info->w, err) != FLIM_OK) {
+        return flim_fail_prefix(err, "augment: ");
+    }
+    const char *needs = flim_transform_needs_photons(&run->augment);
+    for (int64_t i = 0; needs && study->summary && i < info->n; i++) {
+        if (study->summary[i].count_bytes == 4) {
+            return refuse_cell(study, i, needs, err);
+        }
+    }
+    note(run);
+    return FLIM_OK;
+}
+
+bool flim_run_augments_widths(const flim_run *run, const uint8_t *widths, int64_t n)
+{
+    bool all = true;
+    for (int64_t i = 0; flim_transform_needs_photons(&run->augment) && i < n; i++) {
+        all = all && widths[i] <= 2;
+    }
+    return all;
+}
