@@ -63,12 +63,12 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* The same by plans of transforms, one per cell. */
+/* The same by drawn of transforms, one per cell. */
 __global__ void __launch_bounds__(THREADS)
-    gather_planned_kernel(flim_cache_view cache, const flim_cell_plan *__restrict__ plans, const flim_cell_id *__restrict__ id,
+    gather_transformed_kernel(flim_cache_view cache, const flim_cell_transform *__restrict__ drawn, const flim_cell_id *__restrict__ id,
                           int64_t n, int t, int h, int w, float *__restrict__ signal, uint8_t *__restrict__ mask)
 {
-    __shared__ flim_cell_plan plan;
+    __shared__ flim_cell_transform own;
     const unsigned width = (unsigned)w, pixels = (unsigned)h * width, voxels = (unsigned)t * pixels;
     const unsigned first = blockIdx.x * THREADS + threadIdx.x, stride = gridDim.x * THREADS;
     for (int64_t b = blockIdx.y; b < n; b += gridDim.y) {
@@ -78,29 +78,29 @@ __global__ void __launch_bounds__(THREADS)
         const char *from = cache.memory + (offset & ~(uint64_t)15);
         const uint8_t *inside = cache.mask + cell * pixels;
         const flim_cell_view view = {from, bytes, t, h, w};
-        __syncthreads(); /* the plan of the cell before is read no more */
-        for (unsigned i = threadIdx.x; i < sizeof plan / sizeof(int); i += THREADS) {
-            reinterpret_cast<int *>(&plan)[i] = reinterpret_cast<const int *>(&plans[b])[i];
+        __syncthreads(); /* that of the cell before is read no more */
+        for (unsigned i = threadIdx.x; i < sizeof own / sizeof(int); i += THREADS) {
+            reinterpret_cast<int *>(&own)[i] = reinterpret_cast<const int *>(&drawn[b])[i];
         }
         __syncthreads();
-        const bool moves = flim_plan_only_moves(&plan);
+        const bool moves = flim_cell_only_moves(&own);
         for (unsigned i = first; i < voxels; i += stride) {
             const unsigned bin = i / pixels, at = i - bin * pixels, y = at / width;
-            const int32_t pixel = flim_map_pixel(&plan.map, w, (int32_t)y, (int32_t)(at - y * width));
+            const int32_t pixel = flim_map_pixel(&own.map, w, (int32_t)y, (int32_t)(at - y * width));
             float value;
             if (moves) {
                 uint32_t unused;
-                const int64_t source = flim_plan_source(&plan, t, (int32_t)pixels, (int32_t)bin - plan.shift, pixel, &unused);
+                const int64_t source = flim_cell_source(&own, t, (int32_t)pixels, (int32_t)bin - own.shift, pixel, &unused);
                 value = source < 0 ? 0.0f : value1(from, bytes, source, cache.value);
             } else {
-                value = __ldg(cache.value + flim_plan_photons(&plan, &view, (int32_t)bin, pixel, inside[pixel] != 0));
+                value = __ldg(cache.value + flim_cell_photons(&own, &view, (int32_t)bin, pixel, inside[pixel] != 0));
             }
             signal[b * voxels + i] = value;
         }
         for (unsigned i = first; i < pixels; i += stride) {
             const unsigned y = i / width;
-            const int32_t pixel = flim_map_pixel(&plan.map, w, (int32_t)y, (int32_t)(i - y * width));
-            mask[b * pixels + i] = plan.drop_mask ? 0 : inside[pixel];
+            const int32_t pixel = flim_map_pixel(&own.map, w, (int32_t)y, (int32_t)(i - y * width));
+            mask[b * pixels + i] = own.drop_mask ? 0 : inside[pixel];
         }
     }
 }
@@ -119,10 +119,10 @@ cudaError_t flim_k_gather_cells(const flim_launch *l, const flim_cache_view *cac
     return cudaGetLastError();
 }
 
-cudaError_t flim_k_gather_planned(const flim_launch *l, const flim_cache_view *cache, const flim_cell_plan *plan,
+cudaError_t flim_k_gather_transformed(const flim_launch *l, const flim_cache_view *cache, const flim_cell_transform *drawn,
                                   const flim_cell_id *id, int64_t n, int t, int h, int w, float *signal, uint8_t *mask)
 {
     const dim3 grid = gather_grid(n, (int64_t)t * h * w);
-    gather_planned_kernel<<<grid, THREADS, 0, l->stream>>>(*cache, plan, id, n, t, h, w, signal, mask);
+    gather_transformed_kernel<<<grid, THREADS, 0, l->stream>>>(*cache, drawn, id, n, t, h, w, signal, mask);
     return cudaGetLastError();
 }

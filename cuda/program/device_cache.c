@@ -21,27 +21,27 @@ static int64_t mask_at(const flim_cuda_cache *cache)
     return offsets_at() + rounded(cache->n * (int64_t)sizeof *cache->offset);
 }
 
-static int64_t plans_at(const flim_cuda_cache *cache)
+static int64_t drawn_at(const flim_cuda_cache *cache)
 {
     return mask_at(cache) + rounded(cache->n * cache->pixels);
 }
 
 static int64_t voxels_at(const flim_cuda_cache *cache)
 {
-    return plans_at(cache) + rounded(cache->batch * (int64_t)sizeof(flim_cell_plan));
+    return drawn_at(cache) + rounded(cache->batch * (int64_t)sizeof(flim_cell_transform));
 }
 
 int64_t flim_cuda_cache_pinned_bytes(const flim_cuda_cache *cache)
 {
-    return cache->plan_slots * cache->batch * (int64_t)sizeof(flim_cell_plan);
+    return cache->slots * cache->batch * (int64_t)sizeof(flim_cell_transform);
 }
 
 void flim_cuda_cache_end(flim_cuda_cache *cache)
 {
-    if (cache->plans) {
-        (void)cudaFreeHost(cache->plans);
+    if (cache->drawn) {
+        (void)cudaFreeHost(cache->drawn);
     }
-    cache->plans = NULL;
+    cache->drawn = NULL;
     cache->memory = NULL;
 }
 
@@ -65,7 +65,7 @@ flim_status flim_cuda_cache_plan(flim_cuda_cache *cache, int64_t voxels, int64_t
     cache->voxels = voxels;
     cache->pixels = pixels;
     cache->batch = batch;
-    cache->plan_slots = slots;
+    cache->slots = slots;
     cache->photons = flim_alloc((size_t)cells->n, sizeof *cache->photons, err);
     cache->offset = flim_alloc((size_t)cells->n, sizeof *cache->offset, err);
     cache->value = flim_alloc(FLIM_CACHE_VALUES, sizeof *cache->value, err);
@@ -91,7 +91,7 @@ flim_status flim_cuda_cache_begin(flim_cuda_cache *cache, char *memory, cudaStre
     }
     cache->memory = memory;
     FLIM_TRY_CUDA_DONE(
-        cudaHostAlloc((void **)&cache->plans, (size_t)flim_cuda_cache_pinned_bytes(cache), cudaHostAllocDefault));
+        cudaHostAlloc((void **)&cache->drawn, (size_t)flim_cuda_cache_pinned_bytes(cache), cudaHostAllocDefault));
     FLIM_TRY_CUDA_DONE(
         cudaMemcpyAsync(memory, cache->value, FLIM_CACHE_VALUES * sizeof *cache->value, cudaMemcpyHostToDevice, stream));
     FLIM_TRY_CUDA_DONE(cudaMemcpyAsync(memory + offsets_at(), cache->offset, (size_t)cache->n * sizeof *cache->offset,
@@ -143,15 +143,16 @@ flim_status flim_cuda_cache_gather(const flim_cuda_cache *cache, const flim_laun
         FLIM_TRY_CUDA(flim_k_gather_cells(l, &view, device_id, n, t, h, w, signal, mask));
         return FLIM_OK;
     }
-    flim_cell_plan *plans = cache->plans + slot * cache->batch, *device_plans = (void *)(cache->memory + plans_at(cache));
+    flim_cell_transform *drawn = cache->drawn + slot * cache->batch,
+                        *device_drawn = (void *)(cache->memory + drawn_at(cache));
     for (int64_t i = 0; i < n; i++) {
         if (transform->needs_photons && (cache->offset[id[i].cell] & 15) == 4) {
             (void)flim_fail(err, FLIM_ERROR_DATA, FLIM_NO_PHOTONS, transform->needs_photons);
             return flim_fail_prefix(err, "cell %u in device memory: ", (unsigned)id[i].cell);
         }
-        flim_transform_plan(transform, &id[i], cache->photons[id[i].cell], &plans[i]);
+        flim_transform_draw(transform, &id[i], cache->photons[id[i].cell], &drawn[i]);
     }
-    FLIM_TRY_CUDA(cudaMemcpyAsync(device_plans, plans, (size_t)n * sizeof *plans, cudaMemcpyHostToDevice, l->stream));
-    FLIM_TRY_CUDA(flim_k_gather_planned(l, &view, device_plans, device_id, n, t, h, w, signal, mask));
+    FLIM_TRY_CUDA(cudaMemcpyAsync(device_drawn, drawn, (size_t)n * sizeof *drawn, cudaMemcpyHostToDevice, l->stream));
+    FLIM_TRY_CUDA(flim_k_gather_transformed(l, &view, device_drawn, device_id, n, t, h, w, signal, mask));
     return FLIM_OK;
 }

@@ -20,9 +20,9 @@ typedef struct flim_cuda_cache {
     float *value; /* (FLIM_CACHE_VALUES) signal of a count */
     uint64_t *photons; /* (n) of each cell, 0 if it is kept as finished signal */
     int64_t batch; /* cells per batch, at most */
-    int plan_slots; /* batches whose plans may be on their way */
-    flim_cell_plan *plans; /* (plan_slots, batch) pinned; NULL before allocation */
-    char *memory; /* on the device: value, offsets, masks, plans, voxels; NULL before allocation */
+    int slots; /* batches whose transforms may be on their way */
+    flim_cell_transform *drawn; /* (slots, batch) pinned; NULL before allocation */
+    char *memory; /* on the device: value, offsets, masks, drawn, voxels; NULL before allocation */
 } flim_cuda_cache;
 
 enum { FLIM_CACHE_VALUES = 65536 };
@@ -40,7 +40,7 @@ flim_status flim_cuda_cache_begin(flim_cuda_cache *cache, char *memory, cudaStre
 flim_status flim_cuda_cache_store(flim_cuda_cache *cache, int64_t cell, const void *voxels, const uint8_t *mask,
                                   cudaStream_t stream, flim_error *err);
 /* The cells id[i].cell, i < n, transformed -> signal (n,T,H,W) and mask (n,H,W) on the device.  id: on the host; device_id: the
- * same on the device.  slot: of plan_slots; its batch before must be done.  FLIM_ERROR_DATA names a cell whose counts are not
+ * same on the device.  slot: of slots; its batch before must be done.  FLIM_ERROR_DATA names a cell whose counts are not
  * what the transform needs. */
 flim_status flim_cuda_cache_gather(const flim_cuda_cache *cache, const flim_launch *l, const flim_transform_table *transform,
                                    const flim_cell_id *id, const flim_cell_id *device_id, int64_t n, int slot, float *signal,

@@ -104,7 +104,7 @@ flim_status flim_transfer_in(flim_cuda_program *p, flim_schedule *schedule, cons
     } else {
         FLIM_TRY_CUDA(cudaStreamWaitEvent(compute, stage->copied, 0));
     }
-    FLIM_TRY_CUDA(cudaEventRecord(slot->done, compute)); /* its block and plans are on the device */
+    FLIM_TRY_CUDA(cudaEventRecord(slot->done, compute)); /* its block and transforms are on the device */
     char *input = flim_schedule_at(schedule, p->arena, schedule->input);
     if (schedule->mask_offset > 0) {
         FLIM_TRY_CUDA(flim_k_input_plain(&p->launch, stage->signal, stage->mask, n * voxels, n * pixels, input,

@@ -128,7 +128,7 @@ flim_status flim_transform_check(const flim_transform *transform, int t, int h, 
     return flim_transform_compile(transform, t, h, w, &ignored, err);
 }
 
-/* ---- plans */
+/* ---- draws */
 
 /* A share as a 32-bit threshold; 2^32 itself does not occur where this is used. */
 static uint32_t threshold(double share)
@@ -173,7 +173,7 @@ static flim_poisson poisson_of(double b)
     return p;
 }
 
-static void plan_shift(int32_t op, double drawn, int32_t bins, const uint32_t key[2], flim_cell_plan *out)
+static void draw_shift(int32_t op, double drawn, int32_t bins, const uint32_t key[2], flim_cell_transform *out)
 {
     const double whole = floor(drawn);
     const bool fill = op == FLIM_TRANSFORM_SHIFT_FILL || op == FLIM_TRANSFORM_DRIFT_FILL;
@@ -184,7 +184,7 @@ static void plan_shift(int32_t op, double drawn, int32_t bins, const uint32_t ke
     memcpy(out->key, key, sizeof out->key);
 }
 
-static void plan_count_step(int32_t op, double low, double high, uint32_t word, uint64_t photons, flim_count_step *out)
+static void draw_count_step(int32_t op, double low, double high, uint32_t word, uint64_t photons, flim_count_step *out)
 {
     double kept = 1;
     out->op = op;
@@ -204,7 +204,8 @@ static void plan_count_step(int32_t op, double low, double high, uint32_t word, 
     out->number = threshold(kept);
 }
 
-void flim_transform_plan(const flim_transform_table *table, const flim_cell_id *id, uint64_t photons, flim_cell_plan *out)
+void flim_transform_draw(const flim_transform_table *table, const flim_cell_id *id, uint64_t photons,
+                         flim_cell_transform *out)
 {
     memset(out, 0, sizeof *out);
     out->map = flim_dihedral_map(0, table->h, table->w);
@@ -226,14 +227,14 @@ void flim_transform_plan(const flim_transform_table *table, const flim_cell_id *
             break;
         case FLIM_TRANSFORM_DIHEDRAL: out->map = flim_compose_maps(&out->map, &step, table->t); break;
         case FLIM_TRANSFORM_SHIFT_FILL:
-        case FLIM_TRANSFORM_SHIFT_ZERO: plan_shift(op, whole, table->t, &word[2], out); break;
+        case FLIM_TRANSFORM_SHIFT_ZERO: draw_shift(op, whole, table->t, &word[2], out); break;
         case FLIM_TRANSFORM_DRIFT:
-        case FLIM_TRANSFORM_DRIFT_FILL: plan_shift(op, uniform(low, high, word[1]), table->t, &word[2], out); break;
+        case FLIM_TRANSFORM_DRIFT_FILL: draw_shift(op, uniform(low, high, word[1]), table->t, &word[2], out); break;
         case FLIM_TRANSFORM_MASK_DROP: out->drop_mask = 1; break;
         default: {
             flim_count_step *count = &out->step[out->n_steps];
             *count = (flim_count_step){.key = {word[2], word[3]}};
-            plan_count_step(op, low, high, word[1], photons, count);
+            draw_count_step(op, low, high, word[1], photons, count);
             out->n_steps += count->op != FLIM_TRANSFORM_OPS;
         }
         }
@@ -243,29 +244,29 @@ void flim_transform_plan(const flim_transform_table *table, const flim_cell_id *
 /* ---- applying */
 
 /* A frame of bins that a shift left free. */
-static void fill_frame(const flim_cell_plan *plan, const flim_cell_view *cell, int32_t bin, float *out)
+static void fill_frame(const flim_cell_transform *c, const flim_cell_view *cell, int32_t bin, float *out)
 {
     const float *counts = cell->voxels;
     for (int32_t y = 0; y < cell->h; y++) {
         for (int32_t x = 0; x < cell->w; x++) {
             uint32_t unused;
-            const int32_t pixel = flim_map_pixel(&plan->map, cell->w, y, x);
-            const int64_t at = flim_plan_source(plan, cell->t, cell->h * cell->w, bin, pixel, &unused);
+            const int32_t pixel = flim_map_pixel(&c->map, cell->w, y, x);
+            const int64_t at = flim_cell_source(c, cell->t, cell->h * cell->w, bin, pixel, &unused);
             *out++ = at < 0 ? 0.0f : counts[at];
         }
     }
 }
 
 /* Voxels move, whatever they hold. */
-static void move(const flim_cell_plan *plan, const flim_cell_view *cell, float *out)
+static void move(const flim_cell_transform *c, const flim_cell_view *cell, float *out)
 {
-    const flim_voxel_map *map = &plan->map;
+    const flim_voxel_map *map = &c->map;
     const int32_t h = cell->h, w = cell->w, pixels = h * w;
     const int32_t step = flim_map_pixel(map, w, 0, 1) - flim_map_pixel(map, w, 0, 0); /* from one x to the next */
     for (int32_t t = 0; t < cell->t; t++, out += pixels) {
-        const int32_t bin = t - plan->shift;
+        const int32_t bin = t - c->shift;
         if (bin < 0 || bin >= cell->t) {
-            fill_frame(plan, cell, bin, out);
+            fill_frame(c, cell, bin, out);
             continue;
         }
         const float *frame = (const float *)cell->voxels + (int64_t)flim_map_bin(map, cell->t, bin) * pixels; /* (H,W) */
@@ -278,16 +279,16 @@ static void move(const flim_cell_plan *plan, const flim_cell_view *cell, float *
     }
 }
 
-static void change(const flim_cell_plan *plan, const flim_cell_view *cell, const uint8_t *mask, float *out)
+static void change(const flim_cell_transform *c, const flim_cell_view *cell, const uint8_t *mask, float *out)
 {
-    const flim_voxel_map *map = &plan->map;
+    const flim_voxel_map *map = &c->map;
     const int32_t w = cell->w, step = flim_map_pixel(map, w, 0, 1) - flim_map_pixel(map, w, 0, 0);
     for (int32_t t = 0; t < cell->t; t++) {
         for (int32_t y = 0; y < cell->h; y++) {
             const int32_t first = flim_map_pixel(map, w, y, 0);
             for (int32_t x = 0; x < w; x++) {
                 const int32_t pixel = first + step * x;
-                *out++ = (float)flim_plan_photons(plan, cell, t, pixel, mask[pixel] != 0);
+                *out++ = (float)flim_cell_photons(c, cell, t, pixel, mask[pixel] != 0);
             }
         }
     }
@@ -308,19 +309,19 @@ flim_status flim_transform_apply(const flim_transform_table *table, const flim_c
     const int32_t h = table->h, w = table->w;
     const int64_t voxels = (int64_t)table->t * h * w;
     const flim_cell_view cell = {counts, 4, table->t, h, w};
-    flim_cell_plan plan;
+    flim_cell_transform c;
     if (table->needs_photons && flim_counts_bytes(counts, voxels) == 4) {
         return flim_fail(err, FLIM_ERROR_DATA, FLIM_NO_PHOTONS, table->needs_photons);
     }
-    flim_transform_plan(table, id, table->counts_photons ? sum_of(counts, voxels) : 0, &plan);
-    if (flim_plan_only_moves(&plan)) {
-        move(&plan, &cell, out);
+    flim_transform_draw(table, id, table->counts_photons ? sum_of(counts, voxels) : 0, &c);
+    if (flim_cell_only_moves(&c)) {
+        move(&c, &cell, out);
     } else {
-        change(&plan, &cell, mask, out);
+        change(&c, &cell, mask, out);
     }
     for (int32_t y = 0; y < h; y++) {
         for (int32_t x = 0; x < w; x++) {
-            *mask_out++ = plan.drop_mask ? 0 : mask[flim_map_pixel(&plan.map, w, y, x)];
+            *mask_out++ = c.drop_mask ? 0 : mask[flim_map_pixel(&c.map, w, y, x)];
         }
     }
     return FLIM_OK;

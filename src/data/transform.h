@@ -1,4 +1,4 @@
-/* Transforms on the host: their tables, and the plans that both sides follow. */
+/* Transforms on the host: their tables, and what they draw for a cell. */
 #ifndef FLIM_DATA_TRANSFORM_H
 #define FLIM_DATA_TRANSFORM_H
 
@@ -34,7 +34,8 @@ flim_status flim_transform_compile(const flim_transform *transform, int t, int h
                                    flim_error *err);
 
 /* What the table does to the cell `id`; photons: the sum of its counts, if counts_photons. */
-void flim_transform_plan(const flim_transform_table *table, const flim_cell_id *id, uint64_t photons, flim_cell_plan *out);
+void flim_transform_draw(const flim_transform_table *table, const flim_cell_id *id, uint64_t photons,
+                         flim_cell_transform *out);
 
 /* Applies a table to the cell `id`: counts (T,H,W) -> out (T,H,W), mask (H,W) -> mask_out (H,W).  Input and output must not
  * overlap.  FLIM_ERROR_DATA if a step needs photons and the counts are none; the text is without the cell's name. */

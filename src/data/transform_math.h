@@ -1,7 +1,7 @@
 /* The arithmetic of transforms, for the loader (C) and the device cache's gather (CUDA): integers only, so that both give
  * equal bits.
  *
- * What a transform does to one cell is a plan, made on the host: a map from output voxels to input voxels, which all
+ * What a transform does to one cell is drawn on the host: a map from output voxels to input voxels, which all
  * symmetries and circular shifts compose into; one shift in time behind it, which may have edges and fractions; and steps that
  * change counts, voxel by voxel.  A cell is read once however many steps there are.
  * Owns: nothing.  Cannot fail.
@@ -20,7 +20,8 @@ typedef struct flim_voxel_map {
 /* What the bins hold that a shift leaves free. */
 typedef enum flim_edge { FLIM_EDGE_CIRCULAR, FLIM_EDGE_FILL, FLIM_EDGE_ZERO } flim_edge;
 
-typedef struct flim_cell_plan {
+/* What a transform does to one cell. */
+typedef struct flim_cell_transform {
     flim_voxel_map map;
     int32_t edge; /* flim_edge */
     int32_t shift; /* bins; output bin t takes bin t - shift of the map's output */
@@ -30,7 +31,7 @@ typedef struct flim_cell_plan {
     int32_t drop_mask; /* 1: the mask is 0 everywhere */
     int32_t n_steps;
     flim_count_step step[FLIM_MAX_COUNT_STEPS];
-} flim_cell_plan;
+} flim_cell_transform;
 
 /* A cell as it is stored, (T,H,W). */
 typedef struct flim_cell_view {
@@ -80,32 +81,32 @@ FLIM_HOST_DEVICE static inline flim_voxel_map flim_compose_maps(const flim_voxel
     return m;
 }
 
-/* Whether a plan only moves voxels, so that it may act on any values. */
-FLIM_HOST_DEVICE static inline bool flim_plan_only_moves(const flim_cell_plan *p)
+/* Whether it only moves voxels, so that it may act on any values. */
+FLIM_HOST_DEVICE static inline bool flim_cell_only_moves(const flim_cell_transform *c)
 {
-    return p->n_steps == 0 && p->fraction == 0;
+    return c->n_steps == 0 && c->fraction == 0;
 }
 
 /* Bin `bin` (which may lie outside 0..T-1) of the map's output, at the input pixel `pixel`: the index of the voxel that gives
  * its count, -1 = none; *voxel: the number that it draws by, which bins that are filled have for themselves. */
-FLIM_HOST_DEVICE static inline int64_t flim_plan_source(const flim_cell_plan *p, int32_t bins, int32_t pixels, int32_t bin,
-                                                        int32_t pixel, uint32_t *voxel)
+FLIM_HOST_DEVICE static inline int64_t flim_cell_source(const flim_cell_transform *c, int32_t bins, int32_t pixels,
+                                                        int32_t bin, int32_t pixel, uint32_t *voxel)
 {
     const bool outside = bin < 0 || bin >= bins;
-    if (outside && p->edge == FLIM_EDGE_CIRCULAR) {
+    if (outside && c->edge == FLIM_EDGE_CIRCULAR) {
         bin = bin < 0 ? bin + bins : bin - bins;
     } else if (outside) {
         uint32_t word[4];
-        if (p->edge == FLIM_EDGE_ZERO) {
+        if (c->edge == FLIM_EDGE_ZERO) {
             *voxel = 0;
             return -1;
         }
         *voxel = (uint32_t)((int64_t)bin * pixels + pixel);
-        flim_random_keyed_block(p->key, *voxel, 0, FLIM_DRAW_TAIL, word);
-        bin = bins - 1 - (int32_t)((uint64_t)word[0] * (uint32_t)p->tail >> 32);
-        return (int64_t)flim_map_bin(&p->map, bins, bin) * pixels + pixel;
+        flim_random_keyed_block(c->key, *voxel, 0, FLIM_DRAW_TAIL, word);
+        bin = bins - 1 - (int32_t)((uint64_t)word[0] * (uint32_t)c->tail >> 32);
+        return (int64_t)flim_map_bin(&c->map, bins, bin) * pixels + pixel;
     }
-    const int64_t at = (int64_t)flim_map_bin(&p->map, bins, bin) * pixels + pixel;
+    const int64_t at = (int64_t)flim_map_bin(&c->map, bins, bin) * pixels + pixel;
     *voxel = (uint32_t)at;
     return at;
 }
@@ -118,30 +119,30 @@ FLIM_HOST_DEVICE static inline uint32_t flim_photons_at(const flim_cell_view *ce
 }
 
 /* The photons of that bin after all steps. */
-FLIM_HOST_DEVICE static inline uint32_t flim_plan_bin(const flim_cell_plan *p, const flim_cell_view *cell, int32_t bin,
+FLIM_HOST_DEVICE static inline uint32_t flim_cell_bin(const flim_cell_transform *c, const flim_cell_view *cell, int32_t bin,
                                                       int32_t pixel, bool in_mask, uint32_t *voxel)
 {
-    const int64_t at = flim_plan_source(p, cell->t, cell->h * cell->w, bin, pixel, voxel);
+    const int64_t at = flim_cell_source(c, cell->t, cell->h * cell->w, bin, pixel, voxel);
     if (at < 0) {
         return 0;
     }
     uint32_t n = flim_photons_at(cell, at);
-    for (int32_t i = 0; i < p->n_steps; i++) {
-        n = flim_count_after(&p->step[i], n, *voxel, in_mask);
+    for (int32_t i = 0; i < c->n_steps; i++) {
+        n = flim_count_after(&c->step[i], n, *voxel, in_mask);
     }
     return n;
 }
 
 /* The photons of output bin t at the input pixel `pixel` = flim_map_pixel of the output pixel; in_mask: whether that is. */
-FLIM_HOST_DEVICE static inline uint32_t flim_plan_photons(const flim_cell_plan *p, const flim_cell_view *cell, int32_t t,
+FLIM_HOST_DEVICE static inline uint32_t flim_cell_photons(const flim_cell_transform *c, const flim_cell_view *cell, int32_t t,
                                                           int32_t pixel, bool in_mask)
 {
     uint32_t voxel;
-    uint32_t n = flim_plan_bin(p, cell, t - p->shift, pixel, in_mask, &voxel);
-    if (p->fraction != 0) { /* some went on to the next bin, some came from the one before */
-        n -= n ? flim_draw_binomial(n, p->fraction, p->key, voxel, FLIM_DRAW_SPLIT) : 0;
-        const uint32_t before = flim_plan_bin(p, cell, t - p->shift - 1, pixel, in_mask, &voxel);
-        n += before ? flim_draw_binomial(before, p->fraction, p->key, voxel, FLIM_DRAW_SPLIT) : 0;
+    uint32_t n = flim_cell_bin(c, cell, t - c->shift, pixel, in_mask, &voxel);
+    if (c->fraction != 0) { /* some went on to the next bin, some came from the one before */
+        n -= n ? flim_draw_binomial(n, c->fraction, c->key, voxel, FLIM_DRAW_SPLIT) : 0;
+        const uint32_t before = flim_cell_bin(c, cell, t - c->shift - 1, pixel, in_mask, &voxel);
+        n += before ? flim_draw_binomial(before, c->fraction, c->key, voxel, FLIM_DRAW_SPLIT) : 0;
     }
     return n < FLIM_MOST_PHOTONS ? n : FLIM_MOST_PHOTONS;
 }

@@ -24,6 +24,18 @@ void flim_identity_resolve(flim_identity *identity, flim_identity_field field, c
     va_end(args);
 }
 
+/* As far as it fits: what a list of the identity comes to is resolved by its owner. */
+static void set_list(flim_identity *identity, flim_identity_field field, const char *key, bool fixed,
+                     const flim_string_list *list)
+{
+    char text[sizeof identity->value[field].text] = "";
+    size_t used = 0;
+    for (int i = 0; i < list->n && used < sizeof text; i++) {
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", i ? " " : "", list->item[i]);
+    }
+    flim_identity_set(identity, field, key, fixed, "%s", text);
+}
+
 /* Every digit of a number counts: checkpoints compare these texts. */
 static void set_row(flim_identity *identity, const flim_flag_row *row, const flim_settings *settings)
 {
@@ -39,7 +51,7 @@ static void set_row(flim_identity *identity, const flim_flag_row *row, const fli
     case FLIM_VALUE_REAL: flim_identity_set(identity, field, key, fixed, "%.17g", *(const double *)value); break;
     case FLIM_VALUE_TEXT: flim_identity_set(identity, field, key, fixed, "%s", *(char *const *)value); break;
     case FLIM_VALUE_CHOICE: flim_identity_set(identity, field, key, fixed, "%s", row->choices[*(const int *)value]); break;
-    case FLIM_VALUE_LIST: flim_identity_set(identity, field, key, fixed, "?"); break; /* resolved later */
+    case FLIM_VALUE_LIST: set_list(identity, field, key, fixed, value); break;
     }
 }
 

@@ -333,10 +333,10 @@ flim_status flim_resume_rebatch(flim_run *run, const flim_trainer *trainer, flim
 {
     flim_json *record;
     char words[96];
+    FLIM_TRY(identify_settings(run, trainer, err));
     FLIM_TRY(read_record(run, &record, err));
     snprintf(words, sizeof words, "batch %" PRId64 " x accumulate %" PRId64 " from here on", run->settings->batch,
              run->settings->accumulate);
-    FLIM_TRY(identify_settings(run, trainer, err));
     flim_string_list_free(&run->accepted); /* another process may have added identities of its own */
     flim_status status = FLIM_OK;
     FLIM_TRY_DONE(read_list(flim_json_get(record, "accepted"), &run->accepted, err));

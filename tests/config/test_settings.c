@@ -132,6 +132,7 @@ static void defaults_are_those_of_the_specification(void **state)
     assert_true(s.lr == 1e-4 && s.weight_decay == 1e-3 && s.clip == 35 && s.label_smoothing == 0.05);
     assert_true(s.patience == 20 && s.seed == 42 && s.benchmark && !s.deterministic);
     assert_int_equal(s.sampler, FLIM_SAMPLER_BALANCED);
+    assert_true(s.augment.n == 1 && strcmp(s.augment.item[0], "none") == 0);
     assert_string_equal(s.device, "auto");
     assert_int_equal(s.precision, FLIM_PRECISION_AUTO);
     assert_true(s.cache == FLIM_CACHE_AUTO && s.threshold_for == FLIM_OBJECTIVE_BALANCED_ACCURACY);
@@ -189,6 +190,7 @@ static void every_flag_sets_its_field(void **state)
         "--block-dropout 0.5 --batch 1 --eval-batch 2 --accumulate 3 --lr 1e-9 --weight-decay 0 --clip 0 --label-smoothing 0 "
         "--patience 0 "
         "--sampler group-balanced --seed 18446744073709551615 --device cuda:12 --precision fp16 --no-benchmark "
+        "--augment flim --augment shift:0.5 "
         "--deterministic "
         "--out o --resume --dry-run --quiet --verbose --log-json");
     assert_string_equal(s.axes, "TYXN");
@@ -203,6 +205,8 @@ static void every_flag_sets_its_field(void **state)
     assert_true(s.accumulate == 3 && s.lr == 1e-9 && s.weight_decay == 0 && s.clip == 0 && s.label_smoothing == 0);
     assert_true(s.patience == 0 && s.seed == UINT64_MAX && !s.benchmark && s.deterministic);
     assert_int_equal(s.sampler, FLIM_SAMPLER_GROUP_BALANCED);
+    assert_int_equal(s.augment.n, 2);
+    assert_string_equal(s.augment.item[1], "shift:0.5");
     assert_string_equal(s.device, "cuda:12");
     assert_int_equal(s.precision, FLIM_PRECISION_FP16);
     assert_string_equal(s.out, "o");
@@ -269,6 +273,8 @@ static void mistakes_on_the_command_line(void **state)
         {"--preset bas", "--preset: 'bas' is none of tiny, small, base, large, xlarge (did you mean 'base'?)"},
         {"--cache devise", "--cache: 'devise' is none of none, host, auto, device (did you mean 'device'?)"},
         {"--set cv=", "--set cv: '' is none of auto, stratified"},
+        {"--augment thim", "augment: 'thim' is not known (did you mean 'thin'?)"},
+        {"--augment none --augment flim", "augment: none stands alone"},
         {"--sampler none", "--sampler: 'none' is none of natural"},
         {"--monitor auc", "--monitor: 'auc' is none of val_loss, roc_auc, balanced_accuracy, f1 (did you mean"},
         {"--precision fp8", "--precision: 'fp8' is none of auto, fp32"},

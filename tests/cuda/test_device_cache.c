@@ -16,7 +16,7 @@ typedef struct shape {
 } shape;
 static const shape shapes[] = {{16, 5, 6}, {9, 3, 5}, {9, 5, 5}}; /* 480 voxels, a multiple of 8; 135; 225, square */
 
-/* Of every batch of a run; the last two act on most cells. */
+/* Of every batch of a run; all but the first act on most cells. */
 static const flim_transform transforms[] = {
     {0},
     {2, {{FLIM_TRANSFORM_DIHEDRAL, 1, 0, 7}, {FLIM_TRANSFORM_TIME_SHIFT, 0.75, -3, 5}}},
@@ -24,7 +24,23 @@ static const flim_transform transforms[] = {
      {{FLIM_TRANSFORM_TIME_SHIFT, 1, 1, 1},
       {FLIM_TRANSFORM_DIHEDRAL, 0.5, 1, 3},
       {FLIM_TRANSFORM_DIHEDRAL, 0.9, 0, 7},
-      {FLIM_TRANSFORM_TIME_SHIFT, 0.5, -40, 40}}}};
+      {FLIM_TRANSFORM_TIME_SHIFT, 0.5, -40, 40}}},
+    {2, {{FLIM_TRANSFORM_SHIFT_FILL, 1, -8, 8}, {FLIM_TRANSFORM_MASK_DROP, 0.4, 0, 0}}},
+    {2, {{FLIM_TRANSFORM_SHIFT_ZERO, 1, -3, 3}, {FLIM_TRANSFORM_DIHEDRAL, 1, 0, 7}}},
+    /* from here on: of photons */
+    {5,
+     {{FLIM_TRANSFORM_DIHEDRAL, 1, 0, 7},
+      {FLIM_TRANSFORM_DRIFT_FILL, 0.9, -5, 5},
+      {FLIM_TRANSFORM_THIN, 0.8, 0.4, 1},
+      {FLIM_TRANSFORM_BACKGROUND, 0.7, 0, 3},
+      {FLIM_TRANSFORM_MASK_DROP, 0.2, 0, 0}}},
+    {6,
+     {{FLIM_TRANSFORM_MATCH, 0.8, 300, 40000},
+      {FLIM_TRANSFORM_DIHEDRAL, 0.5, 0, 7},
+      {FLIM_TRANSFORM_DRIFT, 0.9, -3.5, 3.5},
+      {FLIM_TRANSFORM_SCALE, 0.5, 0.6, 1.4},
+      {FLIM_TRANSFORM_TIME_SHIFT, 0.5, -4, 4},
+      {FLIM_TRANSFORM_BOOTSTRAP, 0.5, 0, 0}}}};
 
 /* What a cell needs: cell i is of kind i % 4. */
 enum { SMALL, WIDE, FRACTIONS, LARGE };
@@ -316,6 +332,25 @@ static void same_bits(const char *what, const float *cached, const float *sent, 
     }
 }
 
+/* Cells that are kept as finished signal have no photons left. */
+static void refuses_cells_without_photons(fixture *f, flim_dataset *d, const flim_transform *transform)
+{
+    flim_draw draws[DRAWS];
+    float logits[DRAWS];
+    flim_error err = {0};
+    const flim_batch *batch;
+    flim_loader *loader = loader_of(d, true);
+    const flim_phase phase = {.draws = draws, .n_draws = DRAWS, .batch = BATCH, .transform = *transform};
+    draw(draws);
+    must(flim_loader_begin(loader, &phase, &err), &err);
+    must(flim_loader_next(loader, &batch, &err), &err);
+    assert_int_equal(flim_program_predict(f->program, batch, logits, &err), FLIM_ERROR_DATA);
+    assert_non_null(strstr(err.text, flim_transform_needs_photons(transform)));
+    flim_loader_cancel(loader);
+    flim_loader_destroy(loader);
+    must(flim_program_wait(f->program, &err), &err);
+}
+
 static void compare(const shape *s, int kinds, bool mask, bool zero_outside)
 {
     fixture f = {0};
@@ -353,6 +388,10 @@ static void compare(const shape *s, int kinds, bool mask, bool zero_outside)
         assert_true(out[cached][0] && out[cached][1] && out[cached][2]);
     }
     for (size_t n = 0; n < sizeof transforms / sizeof transforms[0]; n++) {
+        if (kinds == 4 && flim_transform_needs_photons(&transforms[n])) {
+            refuses_cells_without_photons(&f, d, &transforms[n]);
+            continue;
+        }
         for (int cached = 0; cached < 2; cached++) {
             flim_loader *loader = loader_of(d, cached);
             for (int i = 0; i < DRAWS; i++) {

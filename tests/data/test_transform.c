@@ -219,9 +219,9 @@ static void acts_as_often_as_its_probability_says(void **state)
 
 static flim_voxel_map map_of(const flim_transform_table *table, const flim_cell_id *id)
 {
-    flim_cell_plan plan;
-    flim_transform_plan(table, id, 0, &plan);
-    return plan.map;
+    flim_cell_transform drawn;
+    flim_transform_draw(table, id, 0, &drawn);
+    return drawn.map;
 }
 
 static bool same_map(const flim_voxel_map *a, const flim_voxel_map *b)

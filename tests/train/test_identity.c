@@ -43,7 +43,7 @@ static void the_text_is_that_of_the_first_version(void **state)
               "mask_counts 1, monitor val_loss, threshold_for youden, device cuda, precision tf32, deterministic 0, "
               "benchmark 1, epochs 75, batch 64, accumulate 1, eval_batch 32, lr 0.0001, "
               "weight_decay 0.10000000000000001, clip 35, label_smoothing 0.050000000000000003, dropout 0.25, "
-              "sampler balanced, patience 20, tta 0, block_dropout 0");
+              "sampler balanced, patience 20, tta 0, block_dropout 0, augment none");
     flim_settings_free(&s);
 }
 

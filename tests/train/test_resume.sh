@@ -36,6 +36,7 @@ says "add --resume-override"
 refuses 2 "precision (the run has auto, the call says fp16)" --precision fp16
 refuses 2 "seed (the run has 42, the call says 7)" --seed 7
 says "begin a new run"
+refuses 2 "augment (the run has [none], the call says [flim])" --augment flim
 refuses 2 "preset (the run has tiny, the call says small)" --preset small --lr 1e-2
 says "lr (the run has"
 for flag in "--seed 7" "--folds 3" "--preset small" "--monitor f1" "--val-fraction 0.3" "--cv group" "--mask-counts" "--holdout-group D0" \

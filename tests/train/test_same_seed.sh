@@ -33,6 +33,18 @@ done
 check "seed 2 gives other folds" bash -c '! cmp -s <(sed "s/\"seed\": [0-9]*//" seed_1_workers_1/splits.json) <(sed "s/\"seed\": [0-9]*//" seed_2/splits.json)'
 check "the two folds do not start from the same weights" bash -c '! cmp -s seed_1_workers_1/fold_0/best.safetensors seed_1_workers_1/fold_1/best.safetensors'
 
+# ---- augmentation: drawn for the cell, so that threads, caches and an interruption change nothing
+augment=(--augment flim --augment bootstrap:0.2)
+row flim_workers_1 "$build/train_cv" "${common[@]}" "${augment[@]}" --seed 1 --workers 1
+row flim_workers_8_no_cache "$build/train_cv" "${common[@]}" "${augment[@]}" --seed 1 --workers 8 --cache none
+row flim_delay_50_ms env FLIM_SLOW_THREAD=50 "$faulty" "${common[@]}" "${augment[@]}" --cache none --seed 1 --workers 8
+call 143 env FLIM_AIM=train:3:15 "$faulty" "${common[@]}" "${augment[@]}" --seed 1 --workers 3 --out flim_resumed
+call 0 "$build/train_cv" --resume --out flim_resumed --workers 2
+for name in flim_workers_8_no_cache flim_delay_50_ms flim_resumed; do
+    check "$name has the files of flim_workers_1" test "$(digest $name)" = "$(digest flim_workers_1)"
+done
+check "augmentation changes the weights" bash -c '! cmp -s flim_workers_1/fold_0/best.safetensors seed_1_workers_1/fold_0/best.safetensors'
+
 # ---- compute threads (OMP_NUM_THREADS) change the order of sums, so a run that goes on with another number of them says so
 call 143 env FLIM_AIM=train:3:15 "$faulty" "${common[@]}" --out moved
 call 0 env OMP_NUM_THREADS=3 "$build/train_cv" --resume --out moved
