@@ -762,6 +762,7 @@ static flim_dataset *make_data(const shape *s, float fraction)
         .n = CELLS, .t = s->t, .h = s->h, .w = s->w, .count_bytes = 4, .count_float = true, .mask = true};
     const char *path = scratch_path("counts.h5");
     flim_dataset_writer *writer;
+    unlink(path);
     assert_int_equal(flim_dataset_writer_create(path, &layout, &writer, NULL), FLIM_OK);
     for (int64_t cell = 0; cell < CELLS; cell++) {
         float counts[MOST_VOXELS];
