@@ -5,7 +5,7 @@ set -euo pipefail
 # shellcheck source=tools/setup.sh
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
-flim_packages "${flim_build_packages[@]}"
+flim_packages "${flim_build_packages[@]}" "${flim_use_packages[@]}"
 flim_build -DFLIM_TESTS=OFF
 cd "$flim_root"
 programs=build/release

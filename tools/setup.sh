@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 # Set-up that tools/demo.sh, tools/test.sh and .ci/run share: packages and the release build.  Sourced, not run.
 #
+# flim_build_packages, flim_use_packages, flim_test_packages: what the build, the documented commands and the tests need
 # flim_packages PACKAGE...   installs what is missing of Debian's packages (as root or with sudo); elsewhere, or without either,
 #                            names them and ends with code 1
 # flim_build [CMAKE FLAG...] configures and builds build/release
@@ -8,10 +9,14 @@
 # FLIM_SKIP_PACKAGES=1 takes the packages for granted: for systems that have them under other names.
 
 flim_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-# Debian 12's names; Ubuntu 24.04 knows all of them, too.
+# The names are the same in Debian 12 and 13 and Ubuntu 24.04.
 # shellcheck disable=SC2034 # for those who source this
 flim_build_packages=(gcc libc6-dev cmake ninja-build pkg-config libhdf5-dev zlib1g-dev libdeflate-dev libdnnl-dev libyaml-dev
     libjansson-dev libssl-dev librandom123-dev)
+# shellcheck disable=SC2034
+flim_use_packages=(gnuplot-nox python3) # for fold_metrics --html and tools/compare_arms.py
+# shellcheck disable=SC2034
+flim_test_packages=(libcmocka-dev)
 
 # The CUDA toolkit's installer leaves nvcc outside PATH.
 if ! command -v nvcc >/dev/null && [ -x /usr/local/cuda/bin/nvcc ]; then

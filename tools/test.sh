@@ -4,12 +4,12 @@ set -euo pipefail
 # shellcheck source=tools/setup.sh
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
-flim_packages "${flim_build_packages[@]}" libcmocka-dev
-# Warnings are errors where the compiler is the one that they were tested with.
-werror=OFF
-if [ "$(cc -dumpversion | cut -d. -f1)" = 12 ]; then
-    werror=ON
-fi
+flim_packages "${flim_build_packages[@]}" "${flim_use_packages[@]}" "${flim_test_packages[@]}"
+# Warnings are errors if the compiler is one that they were tested with.
+case $(cc -dumpversion | cut -d. -f1) in
+    12 | 13 | 14) werror=ON ;;
+    *) werror=OFF ;;
+esac
 flim_build -DFLIM_TESTS=ON -DFLIM_WERROR=$werror
 flim_say "Tests"
 cd "$flim_root"

@@ -23,6 +23,7 @@ fi
 
 # What the flags of this build need at link time, a sanitizer for one, a user's program needs too.
 flags=$(sed -n 's/^FLIM_SANITIZE:STRING=\(..*\)$/-fsanitize=\1/p' "$build/CMakeCache.txt")
+generator=$(sed -n 's/^CMAKE_GENERATOR:INTERNAL=//p' "$build/CMakeCache.txt")
 compiler=$(sed -n 's/^CMAKE_C_COMPILER:[A-Z]*=//p' "$build/CMakeCache.txt")
 
 # Every installed header stands alone: it needs no other one before it and no private one.
@@ -31,8 +32,8 @@ for header in "$work"/prefix/include/flim/*.h; do
         -x c - || { echo "$header does not compile alone"; exit 1; }
 done
 
-by_cmake() {
-    cmake -S "$source_folder/tests/consumer" -B "$work/cmake" -DCMAKE_PREFIX_PATH="$work/prefix" \
+by_cmake() { # with the generator of this build: nothing says that another one is installed
+    cmake -G "$generator" -S "$source_folder/tests/consumer" -B "$work/cmake" -DCMAKE_PREFIX_PATH="$work/prefix" \
         -DCMAKE_C_COMPILER="$compiler" -DCMAKE_C_FLAGS="$flags" &&
         cmake --build "$work/cmake"
 }

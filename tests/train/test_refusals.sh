@@ -106,12 +106,14 @@ call 0 "$train" --data d.h5 "${options[@]}" --fold 0 --init-weights masked/fold_
 says "was trained with mask_counts true, this run has false"
 call 0 "$train" --data d.h5 "${options[@]}" --fold 0 --mask-counts --init-weights masked/fold_0/best.safetensors --out both_masked
 check "no warning where both are" test "$(grep -c mask_counts both_masked/train.log)" = 0
-/usr/bin/python3 - <<'EOF' 2>/dev/null && check "counts outside the mask matter here" test -s matter
-import h5py, numpy
-f = h5py.File('d.h5')
-outside = f['counts'][:].sum(1)[f['mask'][:] == 0].sum()
-open('matter', 'w').write('yes' if outside else '')
-EOF
+if ! /usr/bin/python3 -c 'import h5py' 2>/dev/null; then
+    echo "left out: that counts outside the mask matter here, /usr/bin/python3 has no h5py (apt-get install python3-h5py)"
+else
+    check "counts outside the mask matter here" /usr/bin/python3 -c '
+import h5py
+f = h5py.File("d.h5")
+assert f["counts"][:].sum(1)[f["mask"][:] == 0].sum() > 0'
+fi
 
 # ---- predict finds out where it cannot write before it computes
 echo kept >old.csv

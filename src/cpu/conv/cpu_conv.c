@@ -96,7 +96,7 @@ static size_t round_up(size_t bytes)
 
 static void note_scratch(flim_cpu_conv *conv, const_dnnl_primitive_desc_t desc)
 {
-    size_t bytes = round_up(dnnl_memory_desc_get_size(dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0)));
+    const size_t bytes = round_up(flim_onednn_scratch_bytes(desc));
     conv->scratch_bytes = bytes > conv->scratch_bytes ? bytes : conv->scratch_bytes;
 }
 
@@ -104,57 +104,38 @@ static void note_scratch(flim_cpu_conv *conv, const_dnnl_primitive_desc_t desc)
 static dnnl_status_t make_primitive(flim_cpu_conv *conv, flim_cpu_direction direction, flim_cpu_direction operation,
                                     const geometry *g, const_dnnl_primitive_attr_t attr)
 {
-    dnnl_memory_desc_t x, z, weight, bias;
-    dnnl_primitive_desc_t forward = NULL, desc = NULL;
-    dnnl_convolution_desc_t op;
+    static const dnnl_prop_kind_t kinds[3] = {dnnl_forward_training, dnnl_backward_data, dnnl_backward_weights};
+    dnnl_memory_desc_t x = {0}, z = {0}, weight = {0};
+    const bool biased = direction == FLIM_CPU_FORWARD && !conv->transposed;
+    const flim_onednn_convolution convolution = {
+        kinds[operation], &x, &weight, biased ? &conv->bias : NULL, &z, g->stride, g->dilation, g->pad_left, g->pad_right};
+    dnnl_primitive_desc_t desc = NULL;
     dnnl_status_t status;
-    if ((status = dnnl_memory_desc_init_by_tag(&x, g->ndims, g->x, dnnl_f32, g->plain_x)) != dnnl_success ||
-        (status = dnnl_memory_desc_init_by_tag(&z, g->ndims, g->z, dnnl_f32, g->plain_x)) != dnnl_success ||
-        (status = dnnl_memory_desc_init_by_tag(&weight, g->ndims, g->weight, dnnl_f32, dnnl_format_tag_any)) !=
-            dnnl_success ||
-        (status = dnnl_memory_desc_init_by_tag(&bias, 1, g->bias, dnnl_f32, dnnl_x)) != dnnl_success ||
-        (status = dnnl_memory_desc_init_by_tag(&conv->plain[direction], g->ndims, g->weight, dnnl_f32, g->plain_weight)) !=
-            dnnl_success ||
-        (status =
-             dnnl_dilated_convolution_forward_desc_init(&op, dnnl_forward_training, dnnl_convolution_direct, &x, &weight,
-                                                        direction == FLIM_CPU_FORWARD && !conv->transposed ? &bias : NULL, &z,
-                                                        g->stride, g->dilation, g->pad_left, g->pad_right)) != dnnl_success ||
-        (status = dnnl_primitive_desc_create(&forward, &op, attr, conv->engine, NULL)) != dnnl_success) {
-        return status;
+    if ((status = flim_onednn_describe(&x, g->ndims, g->x, g->plain_x)) != dnnl_success ||
+        (status = flim_onednn_describe(&z, g->ndims, g->z, g->plain_x)) != dnnl_success ||
+        (status = flim_onednn_describe(&weight, g->ndims, g->weight, dnnl_format_tag_any)) != dnnl_success ||
+        (direction == FLIM_CPU_FORWARD && (status = flim_onednn_describe(&conv->bias, 1, g->bias, dnnl_x)) != dnnl_success) ||
+        (status = flim_onednn_describe(&conv->plain[direction], g->ndims, g->weight, g->plain_weight)) != dnnl_success ||
+        (status = flim_onednn_describe_convolution(&desc, &convolution, conv->engine, attr)) != dnnl_success) {
+        goto done;
     }
-    dnnl_query_t query_x = dnnl_query_src_md, query_z = dnnl_query_dst_md, query_weight = dnnl_query_weights_md;
-    if (operation == FLIM_CPU_FORWARD) {
-        desc = forward;
-        forward = NULL;
-    } else {
-        query_z = dnnl_query_diff_dst_md;
-        if (operation == FLIM_CPU_BACKWARD_X) {
-            query_x = dnnl_query_diff_src_md;
-            status = dnnl_dilated_convolution_backward_data_desc_init(&op, dnnl_convolution_direct, &x, &weight, &z,
-                                                                      g->stride, g->dilation, g->pad_left, g->pad_right);
-        } else {
-            query_weight = dnnl_query_diff_weights_md;
-            status = dnnl_dilated_convolution_backward_weights_desc_init(&op, dnnl_convolution_direct, &x, &weight, NULL, &z,
-                                                                         g->stride, g->dilation, g->pad_left, g->pad_right);
-        }
-        if (status == dnnl_success) {
-            status = dnnl_primitive_desc_create(&desc, &op, attr, conv->engine, forward);
-        }
+    const dnnl_query_t query_x = operation == FLIM_CPU_BACKWARD_X ? dnnl_query_diff_src_md : dnnl_query_src_md;
+    const dnnl_query_t query_z = operation == FLIM_CPU_FORWARD ? dnnl_query_dst_md : dnnl_query_diff_dst_md;
+    const dnnl_query_t query_weight = operation == FLIM_CPU_BACKWARD_W ? dnnl_query_diff_weights_md : dnnl_query_weights_md;
+    const bool swapped = direction != operation; /* what goes in is dz */
+    if ((status = flim_onednn_ask(&conv->x[direction], desc, swapped ? query_z : query_x)) != dnnl_success ||
+        (status = flim_onednn_ask(&conv->z[direction], desc, swapped ? query_x : query_z)) != dnnl_success ||
+        (status = flim_onednn_ask(&conv->weight[direction], desc, query_weight)) != dnnl_success) {
+        goto done;
     }
-    if (status == dnnl_success) {
-        const bool swapped = direction != operation; /* what goes in is dz */
-        conv->x[direction] = *dnnl_primitive_desc_query_md(desc, swapped ? query_z : query_x, 0);
-        conv->z[direction] = *dnnl_primitive_desc_query_md(desc, swapped ? query_x : query_z, 0);
-        conv->weight[direction] = *dnnl_primitive_desc_query_md(desc, query_weight, 0);
-        conv->weight_bytes[direction] = round_up(dnnl_memory_desc_get_size(&conv->weight[direction]));
-        if (direction == FLIM_CPU_FORWARD) {
-            conv->bias = bias;
-        }
-        note_scratch(conv, desc);
-        status = dnnl_primitive_create(&conv->primitive[direction], desc);
-    }
+    conv->weight_bytes[direction] = round_up(flim_onednn_bytes(&conv->weight[direction]));
+    note_scratch(conv, desc);
+    status = dnnl_primitive_create(&conv->primitive[direction], desc);
+done:
     dnnl_primitive_desc_destroy(desc);
-    dnnl_primitive_desc_destroy(forward);
+    flim_onednn_forget(&x);
+    flim_onednn_forget(&z);
+    flim_onednn_forget(&weight);
     return status;
 }
 
@@ -166,7 +147,7 @@ static dnnl_status_t make_reorder(flim_cpu_conv *conv, flim_cpu_direction direct
         to = &conv->plain[direction];
     }
     dnnl_primitive_desc_t desc = NULL;
-    dnnl_status_t status = dnnl_reorder_primitive_desc_create(&desc, from, conv->engine, to, conv->engine, attr);
+    dnnl_status_t status = flim_onednn_describe_reorder(&desc, from, to, conv->engine, attr);
     if (status == dnnl_success) {
         note_scratch(conv, desc);
         status = dnnl_primitive_create(&conv->reorder[direction], desc);
@@ -244,22 +225,13 @@ void flim_cpu_conv_destroy(flim_cpu_conv *conv)
     for (int d = 0; d < 3; d++) {
         dnnl_primitive_destroy(conv->primitive[d]);
         dnnl_primitive_destroy(conv->reorder[d]);
+        flim_onednn_forget(&conv->x[d]);
+        flim_onednn_forget(&conv->z[d]);
+        flim_onednn_forget(&conv->weight[d]);
+        flim_onednn_forget(&conv->plain[d]);
     }
+    flim_onednn_forget(&conv->bias);
     *conv = (flim_cpu_conv){0};
-}
-
-static dnnl_status_t bare_memory(dnnl_memory_t *memory, const dnnl_memory_desc_t *desc, dnnl_engine_t engine)
-{
-    return dnnl_memory_create(memory, desc, engine, DNNL_MEMORY_NONE);
-}
-
-static dnnl_status_t scratch_memory(dnnl_memory_t *memory, const_dnnl_primitive_t primitive, dnnl_engine_t engine)
-{
-    const_dnnl_primitive_desc_t desc = NULL;
-    dnnl_status_t status = dnnl_primitive_get_primitive_desc(primitive, &desc);
-    return status == dnnl_success
-               ? bare_memory(memory, dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0), engine)
-               : status;
 }
 
 flim_status flim_cpu_conv_memory_create(flim_cpu_conv_memory *memory, const flim_cpu_conv *conv, flim_error *err)
@@ -268,17 +240,17 @@ flim_status flim_cpu_conv_memory_create(flim_cpu_conv_memory *memory, const flim
     dnnl_status_t status = dnnl_stream_create(&memory->stream, conv->engine, dnnl_stream_default_flags);
     for (int d = 0; d < 3 && status == dnnl_success; d++) {
         if (conv->primitive[d] &&
-            ((status = bare_memory(&memory->x[d], &conv->x[d], conv->engine)) != dnnl_success ||
-             (status = bare_memory(&memory->z[d], &conv->z[d], conv->engine)) != dnnl_success ||
-             (status = bare_memory(&memory->weight[d], &conv->weight[d], conv->engine)) != dnnl_success ||
-             (status = bare_memory(&memory->plain[d], &conv->plain[d], conv->engine)) != dnnl_success ||
-             (status = scratch_memory(&memory->scratch[d], conv->primitive[d], conv->engine)) != dnnl_success ||
-             (status = scratch_memory(&memory->scratch[3 + d], conv->reorder[d], conv->engine)) != dnnl_success)) {
+            ((status = flim_onednn_memory(&memory->x[d], &conv->x[d], conv->engine)) != dnnl_success ||
+             (status = flim_onednn_memory(&memory->z[d], &conv->z[d], conv->engine)) != dnnl_success ||
+             (status = flim_onednn_memory(&memory->weight[d], &conv->weight[d], conv->engine)) != dnnl_success ||
+             (status = flim_onednn_memory(&memory->plain[d], &conv->plain[d], conv->engine)) != dnnl_success ||
+             (status = flim_onednn_scratch(&memory->scratch[d], conv->primitive[d], conv->engine)) != dnnl_success ||
+             (status = flim_onednn_scratch(&memory->scratch[3 + d], conv->reorder[d], conv->engine)) != dnnl_success)) {
             break;
         }
     }
     if (status == dnnl_success && conv->primitive[FLIM_CPU_FORWARD]) {
-        status = bare_memory(&memory->bias, &conv->bias, conv->engine);
+        status = flim_onednn_memory(&memory->bias, &conv->bias, conv->engine);
     }
     if (status != dnnl_success) {
         flim_cpu_conv_memory_destroy(memory);
@@ -318,7 +290,7 @@ static flim_status execute(const_dnnl_primitive_t primitive, dnnl_stream_t strea
             const void *in;
             void *out;
         } data = {operands[i].data};
-        status = dnnl_memory_set_data_handle_v2(operands[i].memory, data.out, stream);
+        status = flim_onednn_point(operands[i].memory, data.out, stream);
         args[i] = (dnnl_exec_arg_t){operands[i].arg, operands[i].memory};
     }
     if (status == dnnl_success) {

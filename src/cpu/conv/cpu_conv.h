@@ -6,14 +6,13 @@
  *   that any number of cells works and a cell stays in the cache from one pass to the next.
  * Threads: primitives made for `threads` threads.  With threads = 1 the functions may be called from several threads at once,
  *   each with its own flim_cpu_conv_memory; else they must be called outside a parallel region.
- * Owns: the primitives; weight and scratch memory is the caller's (sizes below).  Errors: FLIM_ERROR_DEVICE with oneDNN's
- * status.
+ * Owns: the primitives and memory descriptors; weight and scratch memory is the caller's (sizes below).
+ * Errors: FLIM_ERROR_DEVICE with oneDNN's status.
  */
 #ifndef FLIM_CPU_CONV_H
 #define FLIM_CPU_CONV_H
 
-#include <oneapi/dnnl/dnnl.h>
-
+#include "cpu/conv/onednn.h"
 #include "cpu/layers/cpu_layer.h"
 #include "flim/network.h"
 

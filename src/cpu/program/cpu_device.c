@@ -28,21 +28,6 @@ static bool proc_value(const char *path, const char *key, char *out, size_t size
     return found;
 }
 
-static const char *isa_name(void)
-{
-    switch (dnnl_get_effective_cpu_isa()) {
-    case dnnl_cpu_isa_sse41: return "sse41";
-    case dnnl_cpu_isa_avx: return "avx";
-    case dnnl_cpu_isa_avx2: return "avx2";
-    case dnnl_cpu_isa_avx2_vnni: return "avx2_vnni";
-    case dnnl_cpu_isa_avx512_core: return "avx512_core";
-    case dnnl_cpu_isa_avx512_core_vnni: return "avx512_core_vnni";
-    case dnnl_cpu_isa_avx512_core_bf16: return "avx512_core_bf16";
-    case dnnl_cpu_isa_avx512_core_amx: return "avx512_core_amx";
-    default: return "x86-64";
-    }
-}
-
 static void close_device(flim_device *device)
 {
     flim_cpu_device *cpu = (flim_cpu_device *)(void *)device;
@@ -91,7 +76,7 @@ static void describe(flim_device_info *info)
     }
     const dnnl_version_t *version = dnnl_version();
     snprintf(info->libraries, sizeof info->libraries, "oneDNN %d.%d.%d", version->major, version->minor, version->patch);
-    snprintf(info->architecture, sizeof info->architecture, "%s", isa_name());
+    snprintf(info->architecture, sizeof info->architecture, "%s", flim_onednn_isa());
 }
 
 static flim_status count_devices(int *count, flim_error *err)

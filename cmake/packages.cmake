@@ -1,0 +1,23 @@
+# flim_how_to_install(OUT LIBRARY): the command that installs a library here, for messages about what was not found; on a system
+# that this list does not know, the package's names.
+function(flim_how_to_install out library)
+  set(onednn "libdnnl-dev" "onednn-devel" "onednn")
+  set(cmocka "libcmocka-dev" "libcmocka-devel" "cmocka")
+  list(GET ${library} 0 debian)
+  list(GET ${library} 1 fedora)
+  list(GET ${library} 2 arch)
+  cmake_host_system_information(RESULT system QUERY DISTRIB_INFO) # /etc/os-release
+  set(ids "${system_ID};${system_ID_LIKE}")
+  if(ids MATCHES "debian|ubuntu")
+    set(answer "apt-get install ${debian}")
+  elseif(ids MATCHES "fedora|rhel|centos")
+    set(answer "dnf install ${fedora}")
+  elseif(ids MATCHES "suse")
+    set(answer "zypper install ${fedora}")
+  elseif(ids MATCHES "arch")
+    set(answer "pacman -S ${arch}")
+  else()
+    set(answer "package ${debian} of Debian and Ubuntu, ${fedora} of Fedora and openSUSE, ${arch} of Arch and conda-forge")
+  endif()
+  set(${out} ${answer} PARENT_SCOPE)
+endfunction()
