@@ -13,7 +13,7 @@ static flim_status refused(const flim_cudnn *cudnn, const char *card, const flim
     flim_conv_text(problem, what, sizeof what);
     cudnn->last_error(why, sizeof why - 1);
     why[strcspn(why, "\n")] = 0;
-    return flim_fail(err, FLIM_ERROR_DEVICE, "cuDNN %zu refused a convolution on %s: %s\n%s: %s%s%s", cudnn->version, card,
+    return flim_fail(err, FLIM_ERROR_DEVICE, "cuDNN %zu refused a convolution on %s: %s; %s: %s%s%s", cudnn->version, card,
                      what, step, cudnn->status_text(code), why[0] ? ": " : "", why);
 }
 
@@ -212,7 +212,7 @@ flim_status flim_cudnn_candidates_find(const flim_cudnn *cudnn, cudnnHandle_t ha
         int filtered = out->filtered;
         flim_status status = refused(cudnn, card, problem, "no engine offered", CUDNN_STATUS_NOT_SUPPORTED, err);
         flim_cudnn_candidates_free(cudnn, out);
-        return filtered ? flim_fail(err, status, "%s\n%d engines were left out for their arithmetic or order of sums",
+        return filtered ? flim_fail(err, status, "%s; %d engines were left out for their arithmetic or order of sums",
                                     err ? err->text : "", filtered)
                         : status;
     }

@@ -13,7 +13,7 @@ flim_status flim_cudnn_open(flim_cudnn *cudnn, flim_error *err)
         const char *why = dlerror();
         return flim_fail(
             err, FLIM_ERROR_DEVICE,
-            "cuDNN 9 could not be loaded: %s\ninstall cuDNN 9.16 or later, or put its folder into LD_LIBRARY_PATH",
+            "cuDNN 9 could not be loaded: %s; install cuDNN 9.16 or later, or put its folder into LD_LIBRARY_PATH",
             why ? why : "libcudnn.so.9 not found");
     }
     cudnn->library = lib;

@@ -18,7 +18,7 @@ typedef struct flim_log {
     void *context;
 } flim_log;
 
-/* Formats and hands over one line, control characters shown as \n, \t, \x1b; a NULL log or a NULL log->line drops it. */
+/* Formats and hands over one line, controls and bytes that are no UTF-8 shown as \n, \t, \x1b; a NULL log or a NULL log->line drops it. */
 void flim_log_line(const flim_log *log, flim_log_level level, const char *format, ...) FLIM_PRINTF(3, 4);
 
 #endif

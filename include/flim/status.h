@@ -29,9 +29,11 @@ typedef enum flim_status {
     FLIM_ERROR_NONFINITE = 8 /* loss or gradient not finite: the fold has failed, the run goes on */
 } flim_status;
 
+enum { FLIM_ERROR_TEXT = 2048 };
+
 typedef struct flim_error {
     flim_status status;
-    char text[2048]; /* UTF-8, no newline at the end */
+    char text[FLIM_ERROR_TEXT]; /* one line of UTF-8; controls of what it names are shown as \n, \x1b */
 } flim_error;
 
 /* Sets code and text (printf format) and returns `status`, so that a caller can write `return flim_fail(...)`.  err may be

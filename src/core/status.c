@@ -4,16 +4,27 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/text.h"
+
+/* Formats into a text that is shown as lines of the log are: what came from a file or a command line may hold anything. */
+FLIM_PRINTF(2, 0) static void show(char text[FLIM_ERROR_TEXT], const char *format, va_list args)
+{
+    char raw[FLIM_ERROR_TEXT]; /* the arguments may point into the text */
+    const int length = vsnprintf(raw, sizeof raw, format, args);
+    if (length >= (int)sizeof raw) {
+        raw[flim_utf8_cut(raw, sizeof raw - 2)] = '\0';
+    }
+    flim_text_show(length < 0 ? "" : raw, text, FLIM_ERROR_TEXT);
+}
+
 #undef flim_fail /* what status.h tells the analyzer */
 flim_status flim_fail(flim_error *err, flim_status status, const char *format, ...)
 {
     if (err) {
-        char text[sizeof err->text]; /* the arguments may point into err->text */
         va_list args;
         va_start(args, format);
-        vsnprintf(text, sizeof text, format, args);
+        show(err->text, format, args);
         va_end(args);
-        memcpy(err->text, text, sizeof text);
         err->status = status;
     }
     return status;
@@ -24,15 +35,15 @@ flim_status flim_fail_prefix(flim_error *err, const char *format, ...)
     if (!err) {
         return FLIM_ERROR;
     }
-    char text[2 * sizeof err->text];
+    char text[2 * FLIM_ERROR_TEXT];
     va_list args;
     va_start(args, format);
-    int length = vsnprintf(text, sizeof err->text, format, args);
+    show(text, format, args);
     va_end(args);
-    size_t used = length < 0 ? 0 : strlen(text);
+    const size_t used = strlen(text);
     snprintf(text + used, sizeof text - used, "%s", err->text);
-    text[sizeof err->text - 1] = '\0';
-    memcpy(err->text, text, sizeof err->text);
+    text[flim_utf8_cut(text, FLIM_ERROR_TEXT - 1)] = '\0';
+    snprintf(err->text, sizeof err->text, "%s", text);
     return err->status;
 }
 

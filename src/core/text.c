@@ -50,6 +50,89 @@ bool flim_utf8_is_valid(const char *text)
     return true;
 }
 
+char *flim_utf8_of(const char *text, flim_error *err)
+{
+    char *out = flim_alloc(2 * strlen(text) + 1, 1, err), *to = out; /* Latin-1 becomes two bytes */
+    while (out && *text) {
+        const size_t length = flim_utf8_length(text, NULL);
+        if (length) {
+            memcpy(to, text, length);
+            to += length;
+            text += length;
+        } else {
+            const unsigned char byte = (unsigned char)*text++;
+            *to++ = (char)(0xc0 | byte >> 6);
+            *to++ = (char)(0x80 | (byte & 0x3f));
+        }
+    }
+    return out;
+}
+
+size_t flim_utf8_cut(const char *text, size_t most)
+{
+    size_t length = strnlen(text, most + 1);
+    if (length <= most) {
+        return length;
+    }
+    length = most;
+    while (length && ((unsigned char)text[length] & 0xc0) == 0x80 && most - length < 4) { /* within a character */
+        length--;
+    }
+    return length;
+}
+
+bool flim_text_is_hidden(uint32_t code)
+{
+    return code < 0x20 || (code >= 0x7f && code <= 0x9f) || code == 0x061c || (code >= 0x200b && code <= 0x200f) ||
+           (code >= 0x2028 && code <= 0x202e) || (code >= 0x2060 && code <= 0x206f) || code == 0xfeff ||
+           (code >= 0xfff9 && code <= 0xfffb) || (code >= 0xe0000 && code <= 0xe007f);
+}
+
+/* The next character of a text as it is shown; returns the bytes read, *wrote those of out. */
+static size_t show_next(const char *text, char out[12], size_t *wrote)
+{
+    uint32_t code = 0;
+    const size_t length = flim_utf8_length(text, &code);
+    if (length && !flim_text_is_hidden(code)) {
+        memcpy(out, text, length);
+        *wrote = length;
+        return length;
+    }
+    const char *format = !length || code < 0x100 ? "\\x%02x" : code > 0xffff ? "\\U%08x" : "\\u%04x";
+    const unsigned value = length ? code : (unsigned char)*text;
+    *wrote = (size_t)(value == '\n'   ? snprintf(out, 12, "\\n")
+                      : value == '\r' ? snprintf(out, 12, "\\r")
+                      : value == '\t' ? snprintf(out, 12, "\\t")
+                                      : snprintf(out, 12, format, value));
+    return length ? length : 1;
+}
+
+void flim_text_show(const char *text, char *out, size_t size)
+{
+    size_t used = 0;
+    while (*text) {
+        char shown[12];
+        size_t wrote;
+        text += show_next(text, shown, &wrote);
+        if (used + wrote >= size) {
+            break;
+        }
+        memcpy(out + used, shown, wrote);
+        used += wrote;
+    }
+    out[used] = '\0';
+}
+
+void flim_text_put(FILE *stream, const char *text)
+{
+    while (*text) {
+        char shown[12];
+        size_t wrote;
+        text += show_next(text, shown, &wrote);
+        fwrite(shown, 1, wrote, stream);
+    }
+}
+
 void flim_double_text(double value, char text[32])
 {
     for (int digits = DBL_DIG; digits <= DBL_DECIMAL_DIG; digits++) {

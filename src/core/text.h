@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "flim/status.h"
 
@@ -12,6 +13,19 @@
  * above U+10FFFF are none.  code (may be NULL) gets the code point. */
 size_t flim_utf8_length(const char *at, uint32_t *code);
 bool flim_utf8_is_valid(const char *text);
+/* The text as valid UTF-8, with bytes that are none taken as Latin-1, as older programs wrote them; the caller's
+ * (flim_free).  NULL when out of memory. */
+char *flim_utf8_of(const char *text, flim_error *err);
+/* Bytes of the text's longest beginning of at most `most` bytes that ends between two characters. */
+size_t flim_utf8_cut(const char *text, size_t most);
+
+/* Controls, and marks that a terminal, an editor or a browser acts on without that they are seen. */
+bool flim_text_is_hidden(uint32_t code);
+/* A text as a person is to see it, from data files, configs and the command line: line ends, tabs, escapes and other controls,
+ * those of C1 too, marks that turn the direction of writing, and bytes that are no UTF-8 become \n, \t, \x1b, \u202e; all
+ * else stays.  What was shown once is shown the same again.  A text that is too long ends between two characters. */
+void flim_text_show(const char *text, char *out, size_t size);
+void flim_text_put(FILE *stream, const char *text); /* the same, of any length */
 
 /* The shortest decimal text that reads back as the same finite double: "0.1", "3", "1e-05". */
 void flim_double_text(double value, char text[32]);

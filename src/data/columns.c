@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/alloc.h"
+#include "core/text.h"
 #include "core/try.h"
 
 /* Is /name in all files (or in none)?  *kind is the common kind; FLIM_COLUMN_OTHER if numbers and strings mix. */
@@ -30,6 +31,22 @@ static flim_status common_kind(flim_dataset *d, const char *name, bool needed, f
     return FLIM_OK;
 }
 
+/* Everything inside is UTF-8, so that two files that spell a name in two encodings have one name. */
+static flim_status to_utf8(char **text, int64_t n, flim_error *err)
+{
+    for (int64_t i = 0; i < n; i++) {
+        if (!flim_utf8_is_valid(text[i])) {
+            char *valid = flim_utf8_of(text[i], err);
+            if (!valid) {
+                return FLIM_ERROR_MEMORY;
+            }
+            flim_free(text[i]);
+            text[i] = valid;
+        }
+    }
+    return FLIM_OK;
+}
+
 /* A column of strings or numbers over all files.  values (n) gets a file's numbers, text (n) its strings; with as_text its
  * numbers as texts, too. */
 static flim_status read_column(flim_dataset *d, const char *name, bool as_text, int64_t *values, char **text, flim_error *err)
@@ -41,6 +58,7 @@ static flim_status read_column(flim_dataset *d, const char *name, bool as_text, 
         FLIM_TRY(source->ops->column_kind(source, name, true, &kind, err));
         if (kind == FLIM_COLUMN_STRINGS) {
             FLIM_TRY(source->ops->read_strings(source, name, text + first, err));
+            FLIM_TRY(to_utf8(text + first, end - first, err));
             continue;
         }
         FLIM_TRY(source->ops->read_integers(source, name, values + first, err));
@@ -102,6 +120,10 @@ static flim_status common_names(flim_dataset *d, const char *attribute, bool mus
         int64_t n = 0;
         flim_status status = FLIM_OK;
         FLIM_TRY(d->file[i].source->ops->attribute_strings(d->file[i].source, attribute, &list, &n, err));
+        if ((status = to_utf8(list, n, err)) != FLIM_OK) {
+            flim_free_list(list, n);
+            return status;
+        }
         if (n == 0) {
             *agree = *agree && from < 0;
             continue;

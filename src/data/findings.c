@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/alloc.h"
+#include "core/text.h"
 
 void flim_findings_free(flim_findings *findings)
 {
@@ -111,8 +112,10 @@ void flim_findings_print(const flim_findings *findings, FILE *out)
         if (f->cells.count) {
             snprintf(count, sizeof count, "%" PRId64, f->cells.count);
         }
-        fprintf(out, "%-22s %-9s %9s  %s\n    %s\n", flim_finding_name(f->kind), flim_finding_severity_name(f->severity),
-                count, f->cells.count ? cells : "-", f->text);
+        fprintf(out, "%-22s %-9s %9s  %s\n    ", flim_finding_name(f->kind), flim_finding_severity_name(f->severity), count,
+                f->cells.count ? cells : "-");
+        flim_text_put(out, f->text);
+        fputs("\n", out);
     }
 }
 

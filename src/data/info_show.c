@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <math.h>
 
+#include "core/text.h"
 #include "data/dataset_internal.h"
 
 static const char *group_of(const flim_data_report *report, const flim_table_row *row)
@@ -16,11 +17,13 @@ static const char *class_of(const flim_data_report *report, const flim_table_row
     return row->label >= 0 ? report->dataset->class_name[row->label] : "-";
 }
 
-/* Columns that a text of UTF-8 takes on a terminal: its characters, near enough. */
-static int columns(const char *text)
+/* Columns that a text takes on a terminal as it is shown: its characters, near enough. */
+static int columns(const char *name)
 {
+    char shown[1024];
     int n = 0;
-    for (; *text; text++) {
+    flim_text_show(name, shown, sizeof shown);
+    for (const char *text = shown; *text; text++) {
         n += ((unsigned char)*text & 0xc0) != 0x80;
     }
     return n;
@@ -28,7 +31,8 @@ static int columns(const char *text)
 
 static void print_padded(FILE *out, const char *text, int width)
 {
-    fprintf(out, "%s%*s", text, width - columns(text), "");
+    flim_text_put(out, text);
+    fprintf(out, "%*s", width - columns(text), "");
 }
 
 static void print_table(const flim_data_report *report, FILE *out)
@@ -54,10 +58,18 @@ static void print_table(const flim_data_report *report, FILE *out)
     }
 }
 
+static void put_line(FILE *out, const char *mark, const char *text)
+{
+    fputs(mark, out);
+    flim_text_put(out, text);
+    fputs("\n", out);
+}
+
 void flim_data_report_print(const flim_data_report *report, FILE *out)
 {
     for (int i = 0; i < report->n_paths; i++) {
-        fprintf(out, "%s%s", i ? " + " : "", report->path[i]);
+        fprintf(out, "%s", i ? " + " : "");
+        flim_text_put(out, report->path[i]);
     }
     fprintf(out, "\n");
     const flim_dataset *d = report->dataset;
@@ -68,12 +80,18 @@ void flim_data_report_print(const flim_data_report *report, FILE *out)
         for (int i = 0; i < info->n_files; i++) {
             const flim_source_info *cells = &d->file[i].source->info;
             fprintf(out, "  counts   %s, %s, %.1f MB stored", cells->type, cells->layout, (double)cells->stored_bytes / 1e6);
-            fprintf(out, info->n_files > 1 ? " (%s)\n" : "\n", d->path[i]);
+            if (info->n_files > 1) {
+                fputs(" (", out);
+                flim_text_put(out, d->path[i]);
+                fputs(")", out);
+            }
+            fputs("\n", out);
         }
         if (info->label) {
             fprintf(out, "  classes  %d:", info->classes);
             for (int k = 0; k < info->classes; k++) {
-                fprintf(out, "%s %s", k ? "," : "", info->class_name[k]);
+                fprintf(out, "%s ", k ? "," : "");
+                flim_text_put(out, info->class_name[k]);
             }
             fprintf(out, "\n");
         } else {
@@ -100,16 +118,16 @@ void flim_data_report_print(const flim_data_report *report, FILE *out)
         fprintf(out, "\n");
     }
     for (int64_t i = 0; report->listed && i < report->n_listed; i++) {
-        fprintf(out, "bad: %s\n", report->listed[i].text);
+        put_line(out, "bad: ", report->listed[i].text);
     }
     if (report->bad > report->n_listed) {
         fprintf(out, "bad: and %" PRId64 " more cells (--scan lists every one)\n", report->bad - report->n_listed);
     }
     for (int i = 0; i < report->n_warnings; i++) {
-        fprintf(out, "note: %s\n", report->warning[i]);
+        put_line(out, "note: ", report->warning[i]);
     }
     if (report->refused) {
-        fprintf(out, "\ntrain_cv will not take it: %s\n", report->refused);
+        put_line(out, "\ntrain_cv will not take it: ", report->refused);
     } else if (d) {
         fprintf(out, "\ntrain_cv will take it%s\n", d->group ? ", by group too" : "; there are no groups to split by");
     }

@@ -101,31 +101,6 @@ void flim_json_free(flim_json *json)
 
 /* ---- building */
 
-/* A copy in which each byte that is no UTF-8 became U+FFFD; NULL when out of memory. */
-static char *valid_utf8(const char *text)
-{
-    size_t length = strlen(text);
-    char *copy = length < SIZE_MAX / 4 ? flim_alloc(3 * length + 1, 1, NULL) : NULL;
-    if (!copy) {
-        return NULL;
-    }
-    char *to = copy;
-    for (const char *at = text; *at;) {
-        size_t bytes = flim_utf8_length(at, NULL);
-        if (bytes) {
-            memcpy(to, at, bytes);
-            at += bytes;
-            to += bytes;
-        } else {
-            memcpy(to, "\xef\xbf\xbd", 3);
-            at += 1;
-            to += 3;
-        }
-    }
-    *to = '\0';
-    return copy;
-}
-
 /* NaN and infinities become null. */
 static json_t *number(double value)
 {
@@ -137,7 +112,7 @@ static json_t *string(const char *value)
     if (!value) {
         return json_null();
     }
-    char *text = valid_utf8(value);
+    char *text = flim_utf8_of(value, NULL);
     json_t *json = text ? json_string_nocheck(text) : NULL;
     flim_free(text);
     return json;
@@ -146,7 +121,7 @@ static json_t *string(const char *value)
 /* Takes the child, which may be NULL after a failed allocation, as may the object. */
 static void put(flim_json *object, const char *key, json_t *child)
 {
-    char *name = object && child ? valid_utf8(key) : NULL;
+    char *name = object && child ? flim_utf8_of(key, NULL) : NULL;
     if (!name) {
         flim_json_free(wrap(child));
     } else if (json_object_set_new_nocheck(value_of(object), name, child) == 0) {
@@ -233,18 +208,21 @@ static void write_real(FILE *out, double value)
 static void write_string(FILE *out, const char *text)
 {
     fputc('"', out);
-    for (const char *at = text; *at; at++) {
+    for (const char *at = text; *at;) {
+        uint32_t code = 0;
+        const size_t bytes = flim_utf8_length(at, &code); /* valid: the builders saw to it */
         if (*at == '"' || *at == '\\') {
             fprintf(out, "\\%c", *at);
         } else if (*at == '\n') {
             fputs("\\n", out);
         } else if (*at == '\t') {
             fputs("\\t", out);
-        } else if ((unsigned char)*at < 0x20) {
-            fprintf(out, "\\u%04x", (unsigned)*at);
+        } else if (code <= 0xffff && flim_text_is_hidden(code)) {
+            fprintf(out, "\\u%04x", (unsigned)code);
         } else {
-            fputc(*at, out);
+            fwrite(at, 1, bytes ? bytes : 1, out);
         }
+        at += bytes ? bytes : 1;
     }
     fputc('"', out);
 }

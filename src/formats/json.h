@@ -24,7 +24,8 @@ void flim_json_free(flim_json *json); /* NULL is allowed */
 
 void flim_json_set_number(flim_json *object, const char *key, double value);
 void flim_json_set_integer(flim_json *object, const char *key, int64_t value);
-void flim_json_set_string(flim_json *object, const char *key, const char *value); /* NULL = null; bad UTF-8 is replaced */
+void flim_json_set_string(flim_json *object, const char *key,
+                          const char *value); /* NULL = null; bytes that are no UTF-8 are taken as Latin-1 */
 void flim_json_set_bool(flim_json *object, const char *key, bool value);
 void flim_json_set_null(flim_json *object, const char *key);
 void flim_json_set(flim_json *object, const char *key, flim_json *child);

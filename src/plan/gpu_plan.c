@@ -30,7 +30,7 @@ static flim_status open_real(session *s, flim_card *card, flim_error *err)
     const char *spec = named ? s->o->settings->device : "cuda";
     flim_status status = flim_device_open(spec, s->o->log, &s->real, &why);
     if (status != FLIM_OK) {
-        return flim_fail(err, status, "%s\nname a card to plan for, as in --gpu L4, or a size: --gpu-memory 24GB", why.text);
+        return flim_fail(err, status, "%s; name a card to plan for, as in --gpu L4, or a size: --gpu-memory 24GB", why.text);
     }
     s->budget = flim_plan_budget_of(s->real, s->o->settings->margin);
     return flim_device_get_card(s->real, card, err);

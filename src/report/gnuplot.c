@@ -10,6 +10,7 @@
 
 #include "core/alloc.h"
 #include "core/file.h"
+#include "core/text.h"
 #include "core/try.h"
 #include "report/templates.h"
 
@@ -32,17 +33,23 @@ static flim_status read_nameless(FILE *file, size_t limit, char **bytes, size_t 
     return flim_file_read(path, limit, bytes, count, err);
 }
 
-/* Writes text as a quoted string of gnuplot. */
+/* Writes a text as a quoted string of gnuplot: in double quotes, with every sign that means something there or to its scanner
+ * (quotes, backslash, the backquote that runs a command) in octal.  gnuplot 5.4 reads \'\'\'a\'\'\' wrongly. */
 static void put_quoted(FILE *stream, const char *text)
 {
-    putc('\'', stream);
-    for (; *text; text++) {
-        if (*text == '\'') {
-            putc('\'', stream); /* doubled inside single quotes */
+    putc('"', stream);
+    while (*text) {
+        char shown[64];
+        const size_t length = flim_utf8_cut(text, 4); /* a character at least */
+        snprintf(shown, sizeof shown, "%.*s", (int)length, text);
+        text += length;
+        char visible[64];
+        flim_text_show(shown, visible, sizeof visible);
+        for (const char *at = visible; *at; at++) {
+            fprintf(stream, strchr("\"'\\`$@", *at) ? "\\%03o" : "%c", *at);
         }
-        putc((unsigned char)*text < ' ' ? ' ' : *text, stream);
     }
-    putc('\'', stream);
+    putc('"', stream);
 }
 
 /* Starts gnuplot with its three streams and waits.  *code: its exit code, 127 if it could not be started. */

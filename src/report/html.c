@@ -270,16 +270,28 @@ static flim_status set_run(flim_json *values, const report_run *run, const flim_
     return html_set_gallery(values, run, options, err);
 }
 
+/* Line ends and tabs are those of configs that the page shows. */
 static void escape(FILE *stream, const char *text)
 {
-    for (; *text; text++) {
-        switch (*text) {
+    while (*text) {
+        uint32_t code = 0;
+        const size_t length = flim_utf8_length(text, &code);
+        switch (code) {
         case '<': fputs("&lt;", stream); break;
         case '>': fputs("&gt;", stream); break;
         case '&': fputs("&amp;", stream); break;
         case '"': fputs("&quot;", stream); break;
-        default: putc(*text, stream);
+        case '\'': fputs("&#39;", stream); break;
+        case '\n':
+        case '\t': putc((int)code, stream); break;
+        default:
+            if (length && !flim_text_is_hidden(code)) {
+                fwrite(text, 1, length, stream);
+            } else {
+                fprintf(stream, code > 0xff ? "\\u%04x" : "\\x%02x", length ? code : (unsigned char)*text);
+            }
         }
+        text += length ? length : 1;
     }
 }
 

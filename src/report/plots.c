@@ -5,9 +5,10 @@
 #include <stdbool.h>
 
 #include "core/alloc.h"
+#include "core/text.h"
 #include "core/try.h"
 
-enum { CALIBRATION_BINS = 10, HISTOGRAM_BINS = 20, MOST_GROUPS = 60 };
+enum { CALIBRATION_BINS = 10, HISTOGRAM_BINS = 20, MOST_GROUPS = 60, TIC_LABEL = 96 };
 
 /* Wilson's 95 % interval of a share of n, right if the share is 0 or 1 as well. */
 static void share_interval(double share, double n, double *low, double *high)
@@ -189,7 +190,8 @@ flim_status report_plot_histogram(const report_run *run, report_svg *out, flim_e
     } else {
         flim_json_set_null(plot, "thresholds");
     }
-    snprintf(xlabel, sizeof xlabel, "probability of %.200s", classes == 2 ? run->class_name[1] : "the own class");
+    const char *of = classes == 2 ? run->class_name[1] : "the own class";
+    snprintf(xlabel, sizeof xlabel, "probability of %.*s", (int)flim_utf8_cut(of, 200), of);
     flim_json_set(plot, "classes", list);
     flim_json_set_string(plot, "xlabel", xlabel);
     status = plot_finish(plot, "histogram.gp", out, err);
@@ -201,6 +203,22 @@ done:
 
 /* ---- groups */
 
+/* A name as the label of a tic, which gnuplot takes for a format: per cent signs are doubled; long names are cut. */
+static void tic_label(const char *name, char out[TIC_LABEL])
+{
+    char shown[256];
+    size_t used = 0;
+    flim_text_show(name, shown, sizeof shown);
+    const size_t length = flim_utf8_cut(shown, 40);
+    for (size_t i = 0; i < length; i++) {
+        out[used++] = shown[i];
+        if (shown[i] == '%') {
+            out[used++] = '%';
+        }
+    }
+    snprintf(out + used, TIC_LABEL - used, "%s", shown[length] ? "…" : "");
+}
+
 flim_status report_plot_groups(const report_run *run, report_svg *out, flim_error *err)
 {
     const int64_t groups = run->groups < MOST_GROUPS ? run->groups : MOST_GROUPS;
@@ -210,10 +228,10 @@ flim_status report_plot_groups(const report_run *run, report_svg *out, flim_erro
     flim_json *plot = plot_begin(height < PLOT_HEIGHT ? PLOT_HEIGHT : height), *list = flim_json_array();
     for (int64_t g = 0; g < groups; g++) {
         double low, high;
-        char name[64];
+        char name[TIC_LABEL];
         flim_json *group = flim_json_object();
         share_interval(run->group[g].accuracy, (double)run->group[g].n, &low, &high);
-        snprintf(name, sizeof name, "%.40s", run->group[g].name);
+        tic_label(run->group[g].name, name);
         flim_json_set_string(group, "name", name);
         flim_json_set_integer(group, "index", g);
         flim_json_set_integer(group, "cells", run->group[g].n);

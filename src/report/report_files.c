@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/output.h"
+#include "core/text.h"
 #include "core/try.h"
 #include "formats/csv.h"
 #include "formats/json.h"
@@ -176,14 +177,21 @@ flim_status flim_report_write_json(const flim_report *report, const flim_output 
 
 /* ---- Markdown */
 
-/* Text inside a table cell: a bar would end it. */
+/* A name: a bar would end the cell of a table, < would begin a tag. */
 static void put_cell(FILE *stream, const char *text)
 {
-    for (; *text; text++) {
-        if (*text == '|') {
-            putc('\\', stream);
+    for (size_t length; *text; text += length) {
+        length = strcspn(text, "|<>");
+        if (length) {
+            char part[256];
+            length = flim_utf8_cut(text, length < sizeof part - 1 ? length : sizeof part - 1);
+            memcpy(part, text, length);
+            part[length] = '\0';
+            flim_text_put(stream, part);
+            continue;
         }
-        putc(*text == '\n' ? ' ' : *text, stream);
+        fputs(*text == '|' ? "\\|" : *text == '<' ? "&lt;" : "&gt;", stream);
+        length = 1;
     }
 }
 
@@ -194,6 +202,11 @@ static void put_number(FILE *stream, double value)
     } else {
         fprintf(stream, " %.3f |", value);
     }
+}
+
+static void put_p(FILE *stream, double p)
+{
+    fprintf(stream, isnan(p) ? "p n/a" : "p = %.3g", p);
 }
 
 static void markdown_run(FILE *stream, const report_run *run)
@@ -227,11 +240,14 @@ static void markdown_run(FILE *stream, const report_run *run)
         if (pair->paired && b != FLIM_BASELINE_PRIOR) {
             fprintf(stream, "\nNetwork against %s: ", flim_baseline_title(b));
             if (!isnan(test->difference)) {
-                fprintf(stream, "ROC AUC %+.3f by fold (corrected resampled t-test, p = %.3g); ", test->difference, test->p);
+                fprintf(stream, "ROC AUC %+.3f by fold (corrected resampled t-test, ", test->difference);
+                put_p(stream, test->p);
+                fputs("); ", stream);
             }
-            fprintf(stream,
-                    "%" PRId64 " cells right only by the network, %" PRId64 " only by the baseline (McNemar, p = %.3g).\n",
-                    pair->only_b, pair->only_a, pair->cell_test.p);
+            fprintf(stream, "%" PRId64 " cells right only by the network, %" PRId64 " only by the baseline (McNemar, ",
+                    pair->only_b, pair->only_a);
+            put_p(stream, pair->cell_test.p);
+            fputs(").\n", stream);
         }
     }
     if (run->groups) {
@@ -251,22 +267,31 @@ static void markdown_run(FILE *stream, const report_run *run)
     }
     fputs("\n", stream);
     for (int i = 0; i < run->n_findings; i++) {
-        fprintf(stream, "%s- %s%s\n", i ? "" : "\n", run->finding[i].level == FLIM_LOG_WARNING ? "**Warning:** " : "",
-                run->finding[i].text);
+        fprintf(stream, "%s- %s", i ? "" : "\n", run->finding[i].level == FLIM_LOG_WARNING ? "**Warning:** " : "");
+        put_cell(stream, run->finding[i].text);
+        fputs("\n", stream);
     }
     fputs("\n", stream);
 }
 
 static void markdown_comparison(FILE *stream, const report_comparison *c)
 {
-    fprintf(stream, "## %s against %s\n\n", c->b->label, c->a->label);
+    fputs("## ", stream);
+    put_cell(stream, c->b->label);
+    fputs(" against ", stream);
+    put_cell(stream, c->a->label);
+    fputs("\n\n", stream);
     if (!c->pair.paired) {
         char text[1024];
         report_explain_unpaired(c, text, sizeof text);
         fprintf(stream, "%s\n\n", text);
     }
     if (!c->pair.paired && c->same_data) {
-        fprintf(stream, "| metric, pooled | %s | %s |\n|---|---:|---:|\n", c->a->label, c->b->label);
+        fputs("| metric, pooled | ", stream);
+        put_cell(stream, c->a->label);
+        fputs(" | ", stream);
+        put_cell(stream, c->b->label);
+        fputs(" |\n|---|---:|---:|\n", stream);
         for (int m = 0; m < FLIM_N_METRICS; m++) {
             fprintf(stream, "| %s |", flim_metric_name((flim_metric)m));
             put_number(stream, report_row_of(c->a, REPORT_POOLED)->value[m]);
@@ -285,8 +310,13 @@ static void markdown_comparison(FILE *stream, const report_comparison *c)
         put_number(stream, c->pair.fold_test[m].p);
         putc('\n', stream);
     }
-    fprintf(stream, "\nCells right in only one of them: %" PRId64 " in %s, %" PRId64 " in %s (McNemar p = %.3g).\n\n",
-            c->pair.only_a, c->a->label, c->pair.only_b, c->b->label, c->pair.cell_test.p);
+    fprintf(stream, "\nCells right in only one of them: %" PRId64 " in ", c->pair.only_a);
+    put_cell(stream, c->a->label);
+    fprintf(stream, ", %" PRId64 " in ", c->pair.only_b);
+    put_cell(stream, c->b->label);
+    fputs(" (McNemar ", stream);
+    put_p(stream, c->pair.cell_test.p);
+    fputs(").\n\n", stream);
 }
 
 flim_status flim_report_write_markdown(const flim_report *report, const flim_output *output, flim_error *err)

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/text.h"
 #include "report/report_internal.h"
 
 enum { WORST = 10, NAME_WIDTH = 34 };
@@ -163,7 +164,7 @@ static void run_tables(const report_run *run, const flim_log *log)
 static void pooled_line(const report_run *run, const flim_log *log)
 {
     report_row row = *report_row_of(run, REPORT_POOLED);
-    snprintf(row.name, sizeof row.name, "%.60s", run->label);
+    snprintf(row.name, sizeof row.name, "%.*s", (int)flim_utf8_cut(run->label, 60), run->label);
     row_line(&row, log);
 }
 

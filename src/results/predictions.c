@@ -1,6 +1,7 @@
 #include "flim/predictions.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +9,7 @@
 #include "core/alloc.h"
 #include "core/file.h"
 #include "core/parse.h"
+#include "core/text.h"
 #include "core/try.h"
 #include "flim/metrics.h"
 #include "flim/network.h"
@@ -103,6 +105,8 @@ flim_status flim_predictions_write(const flim_predictions *p, const char *path, 
 
 /* ---- reading ---- */
 
+enum { FIXED = 5 /* columns before the logits */ };
+
 /* A cursor over the file's text, which fields are cut out of in place. */
 typedef struct csv {
     const char *path;
@@ -151,30 +155,43 @@ static flim_status next_field(csv *in, char **field, int *last, flim_error *err)
     return FLIM_OK;
 }
 
+/* The header that `outputs` outputs must have is compared field by field: columns in another order would be other numbers. */
 static flim_status read_header(csv *in, int *outputs, flim_error *err)
 {
-    static const char *const fixed[] = {"index", "name", "group", "label", "predicted"};
-    int columns = 0, last = 0;
-    while (!last) {
-        char *field;
-        FLIM_TRY(next_field(in, &field, &last, err));
-        if (columns < 5 ? strcmp(field, fixed[columns]) != 0
-                        : strncmp(field, "logit_", 6) != 0 && strncmp(field, "prob_", 5) != 0) {
-            return bad_line(in, err, "the header must be index,name,group,label,predicted,logit_*,prob_*");
-        }
-        columns++;
+    static const char *const fixed[FIXED] = {"index", "name", "group", "label", "predicted"};
+    const char *at = in->at;
+    int columns = 1, last = 0;
+    char *field;
+    for (; *at && *at != '\n'; at++) {
+        columns += *at == ',';
     }
-    *outputs = (columns - 5) / 2;
-    if (columns < 7 || columns % 2 == 0 || *outputs == 2) {
+    *outputs = (columns - FIXED) / 2;
+    if (columns < FIXED + 2 || (columns - FIXED) % 2 != 0 || *outputs == 2) {
         return bad_line(in, err,
-                        "the header must have one logit_ and one prob_ column for two classes, else one each a class");
+                        "the header must be index,name,group,label,predicted, then one logit_ and one prob_ column for two "
+                        "classes, else one each per class");
+    }
+    for (int c = 0; c < columns; c++) {
+        char want[32];
+        const int k = c - FIXED, first = *outputs == 1;
+        if (c < FIXED) {
+            snprintf(want, sizeof want, "%s", fixed[c]);
+        } else {
+            snprintf(want, sizeof want, "%s_%d", k < *outputs ? "logit" : "prob", first + k % *outputs);
+        }
+        FLIM_TRY(next_field(in, &field, &last, err));
+        if (strcmp(field, want) != 0) {
+            return flim_fail(err, FLIM_ERROR_DATA, "%s:%" PRId64 ": the header's column %d is '%.80s', expected '%s'",
+                             in->path, in->line, c + 1, field, want);
+        }
     }
     in->line++;
-    return FLIM_OK;
+    return last ? FLIM_OK : bad_line(in, err, "the header goes on");
 }
 
 /* The field of a column into its row. */
-static flim_status read_field(flim_predictions *p, int64_t row, int column, const char *field, flim_error *err)
+static flim_status read_field(flim_predictions *p, int64_t row, int column, const char *field, double *probability,
+                              flim_error *err)
 {
     int64_t whole = 0;
     double real = 0;
@@ -183,7 +200,7 @@ static flim_status read_field(flim_predictions *p, int64_t row, int column, cons
     }
     if (column == 1 || column == 2) {
         char **to = column == 1 ? &p->name[row] : &p->group[row];
-        *to = flim_strdup(field, err);
+        *to = flim_utf8_of(flim_csv_text(field), err); /* older runs wrote the data's bytes as they were */
         return *to ? FLIM_OK : FLIM_ERROR_MEMORY;
     }
     if (column == 3) {
@@ -192,23 +209,43 @@ static flim_status read_field(flim_predictions *p, int64_t row, int column, cons
     } else if (column == 4) {
         FLIM_TRY(flim_parse_i64("predicted", field, 0, p->classes - 1, &whole, err));
         p->predicted[row] = (int32_t)whole;
-    } else if (column < 5 + p->outputs) {
+    } else if (column < FIXED + p->outputs) {
         FLIM_TRY(flim_parse_double("logit", field, -3.5e38, 3.5e38, &real, err));
-        p->logits[row * p->outputs + column - 5] = (float)real;
+        p->logits[row * p->outputs + column - FIXED] = (float)real;
+    } else {
+        FLIM_TRY(flim_parse_double("prob", field, 0, 1, &probability[column - FIXED - p->outputs], err));
     }
     return FLIM_OK;
 }
 
-static flim_status read_row(csv *in, flim_predictions *p, int64_t row, flim_error *err)
+/* The probabilities of a row against those that its logits give.  The bound leaves room for a spreadsheet's rounding. */
+static flim_status check_probabilities(const csv *in, const flim_predictions *p, int64_t row, const double *said,
+                                       double *scratch, flim_error *err)
+{
+    const double bound = 1e-3;
+    const int first = p->outputs == 1;
+    flim_probabilities(1, p->classes, p->logits + row * p->outputs, scratch);
+    for (int k = 0; k < p->outputs; k++) {
+        if (fabs(said[k] - scratch[first + k]) > bound) {
+            return flim_fail(err, FLIM_ERROR_DATA,
+                             "%s:%" PRId64 ": prob_%d is %.6g, but the row's logits give %.6g: its columns were mixed up",
+                             in->path, in->line, first + k, said[k], scratch[first + k]);
+        }
+    }
+    return FLIM_OK;
+}
+
+/* probability: (2 K), scratch. */
+static flim_status read_row(csv *in, flim_predictions *p, int64_t row, double *probability, flim_error *err)
 {
     int last = 0;
-    for (int column = 0; column < 5 + 2 * p->outputs; column++) {
+    for (int column = 0; column < FIXED + 2 * p->outputs; column++) {
         char *field;
         if (last) {
             return bad_line(in, err, "too few columns");
         }
         FLIM_TRY(next_field(in, &field, &last, err));
-        const flim_status status = read_field(p, row, column, field, err);
+        const flim_status status = read_field(p, row, column, field, probability, err);
         if (status == FLIM_ERROR_USAGE) {
             flim_fail_prefix(err, "%s:%" PRId64 ": ", in->path, in->line);
             return flim_fail(err, FLIM_ERROR_DATA, "%s", err ? err->text : "");
@@ -218,6 +255,7 @@ static flim_status read_row(csv *in, flim_predictions *p, int64_t row, flim_erro
     if (!last) {
         return bad_line(in, err, "too many columns");
     }
+    FLIM_TRY(check_probabilities(in, p, row, probability, probability + p->classes, err));
     in->line++;
     return FLIM_OK;
 }
@@ -226,7 +264,7 @@ static flim_status read_row(csv *in, flim_predictions *p, int64_t row, flim_erro
  * a row has columns, which bounds what a wrong file may cost. */
 static int64_t most_rows(const char *text, int outputs)
 {
-    const int64_t most = (int64_t)strlen(text) / (5 + 2 * outputs) + 1;
+    const int64_t most = (int64_t)strlen(text) / (FIXED + 2 * outputs) + 1;
     int64_t rows = 0;
     for (; *text; text++) {
         rows += *text == '\n' || text[1] == '\0';
@@ -240,6 +278,7 @@ flim_status flim_predictions_read(const char *path, flim_predictions *out, flim_
     size_t length = 0;
     int outputs = 0;
     int64_t row = 0;
+    double *probability = NULL; /* (2 K) of one row: read, and as they should be */
     flim_status status = FLIM_OK;
     *out = (flim_predictions){0};
     FLIM_TRY(flim_file_read(path, (size_t)1 << 32, &text, &length, err));
@@ -247,11 +286,14 @@ flim_status flim_predictions_read(const char *path, flim_predictions *out, flim_
     FLIM_TRY_DONE(strlen(text) == length ? FLIM_OK : bad_line(&in, err, "the file holds a zero byte"));
     FLIM_TRY_DONE(read_header(&in, &outputs, err));
     FLIM_TRY_DONE(flim_predictions_create(most_rows(in.at, outputs), outputs == 1 ? 2 : outputs, out, err));
+    probability = flim_alloc(2 * (size_t)out->classes, sizeof *probability, err);
+    FLIM_TRY_DONE(probability ? FLIM_OK : FLIM_ERROR_MEMORY);
     for (; *in.at; row++) {
-        FLIM_TRY_DONE(row < out->n ? read_row(&in, out, row, err) : bad_line(&in, err, "more rows than lines"));
+        FLIM_TRY_DONE(row < out->n ? read_row(&in, out, row, probability, err) : bad_line(&in, err, "more rows than lines"));
     }
     out->n = row;
 done:
+    flim_free(probability);
     flim_free(text);
     if (status != FLIM_OK) {
         flim_predictions_free(out);
