@@ -68,6 +68,9 @@ const flim_dataset_info *flim_dataset_get_info(const flim_dataset *dataset);
 /* The file that holds a cell; *local gets its number there. */
 const char *flim_dataset_path_of(const flim_dataset *dataset, int64_t cell, int64_t *local);
 
+/* False if both are known and differ by more than a file's rounding: no data of the one may be used with the other. */
+bool flim_same_time_range(double a_ns, double b_ns);
+
 /* Logs as a note where decoded cells stay, as opening does unless the cache is FLIM_CACHE_DEVICE. */
 void flim_dataset_log_cache(const flim_dataset *dataset, const flim_log *log);
 /* Gives back the RAM of decoded cells, which are read from the file again from then on.  No reader may be at work. */

@@ -91,7 +91,4 @@ static inline flim_mask_origin flim_mask_origin_of(bool has_mask)
 flim_status flim_provenance_check_alike(const flim_provenance *a, const char *path_a, const flim_provenance *b,
                                         const char *path_b, flim_error *err);
 
-/* Two time ranges that a rounding of the file may set apart, or of which one is not known. */
-bool flim_same_time_range(double a_ns, double b_ns);
-
 #endif

@@ -1,4 +1,4 @@
-/* Weight files: .safetensors, fp32, with the network described in __metadata__.
+/* Weight files: .safetensors with the network described in __metadata__; written as fp32, read as fp32, fp64, fp16 or bf16.
  *
  * For: best.safetensors, --init-weights, predict, flim_bench; readable from Python's safetensors package.
  * Owns: the caller owns the arrays.  Writing is atomic: temp file beside it, fsync, rename, directory fsync.
@@ -33,5 +33,14 @@ flim_status flim_weights_probe(const char *path, flim_weights_info *out, flim_er
  * files).  After an error the arrays are unspecified. */
 flim_status flim_weights_read(const char *path, const flim_network *net, float *parameters, float *statistics,
                               flim_error *err);
+/* The same to start a training from: a file of another number of classes gives all tensors but those of the last layer, which
+ * stay as they are: *last_layer_is_new. */
+flim_status flim_weights_read_to_start(const char *path, const flim_network *net, float *parameters, float *statistics,
+                                       bool *last_layer_is_new, flim_error *err);
+bool flim_weights_is_last_layer(const flim_tensor *tensor);
+
+/* What reading would refuse: FLIM_ERROR_DATA names the tensor and the value that is not finite, or a negative variance. */
+flim_status flim_weights_check_finite(const flim_network *net, const float *parameters, const float *statistics,
+                                      flim_error *err);
 
 #endif

@@ -52,6 +52,9 @@ typedef enum flim_identity_field {
     FLIM_IDENTITY_TTA,
     FLIM_IDENTITY_BLOCK_DROPOUT,
     FLIM_IDENTITY_AUGMENT,
+    FLIM_IDENTITY_CLASS_NAMES, /* from here on: of the data, too */
+    FLIM_IDENTITY_TIME_RANGE,
+    FLIM_IDENTITY_MASK, /* up to here */
     FLIM_IDENTITY_FIELDS
 } flim_identity_field;
 

@@ -219,6 +219,49 @@ static flim_status check_labels(const flim_dataset *d, const labels *l, bool nee
     return FLIM_OK;
 }
 
+/* An enumerated /label names its values itself: like class_names, or, without that attribute, in its place. */
+static flim_status take_enum_names(flim_dataset *d, labels *l, flim_error *err)
+{
+    for (int i = 0; i < d->info.n_files; i++) {
+        char **list;
+        int64_t n;
+        flim_status status = FLIM_OK;
+        FLIM_TRY(d->file[i].source->ops->column_names(d->file[i].source, "label", &list, &n, err));
+        if (n > 0 && !l->name) {
+            l->name = list;
+            l->named = n;
+            continue;
+        }
+        for (int64_t k = 0; k < n && k < l->named && status == FLIM_OK; k++) {
+            if (l->name[k] && strcmp(list[k], l->name[k]) != 0) {
+                status = flim_fail(err, FLIM_ERROR_DATA,
+                                   "%s: /label is an enumeration that calls class %" PRId64
+                                   " '%s', and class_names calls it '%s': which one is meant? Correct one of them",
+                                   d->path[i], k, list[k], l->name[k]);
+            }
+        }
+        flim_free_list(list, n);
+        FLIM_TRY(status);
+    }
+    return FLIM_OK;
+}
+
+/* Two classes of one name could not be told apart in any table. */
+static flim_status check_names_differ(const flim_dataset *d, const labels *l, flim_error *err)
+{
+    for (int64_t k = 0; l->name && k < l->named; k++) {
+        for (int64_t j = 0; j < k; j++) {
+            if (l->name[k] && l->name[j] && strcmp(l->name[k], l->name[j]) == 0) {
+                return flim_fail(err, FLIM_ERROR_DATA,
+                                 "%s: attribute class_names: classes %" PRId64 " and %" PRId64
+                                 " are both '%s'; expected a name of its own for each class",
+                                 d->path[0], j, k, l->name[k]);
+            }
+        }
+    }
+    return FLIM_OK;
+}
+
 /* Names every class, and warns of those without a cell. */
 static flim_status name_classes(flim_dataset *d, labels *l, const flim_log *log, flim_error *err)
 {
@@ -263,6 +306,8 @@ static flim_status load_labels(flim_dataset *d, const flim_dataset_options *opti
                          d->path[0]);
     }
     FLIM_TRY_DONE(read_labels(d, &l, err));
+    FLIM_TRY_DONE(take_enum_names(d, &l, err));
+    FLIM_TRY_DONE(check_names_differ(d, &l, err));
     FLIM_TRY_DONE(check_labels(d, &l, options->need_labels, err));
     FLIM_TRY_DONE(name_classes(d, &l, options->log, err));
 done:

@@ -1,5 +1,6 @@
 #include "flim/dataset.h"
 
+#include <math.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -80,6 +81,11 @@ const char *flim_dataset_changed_file(const flim_dataset *dataset)
         }
     }
     return NULL;
+}
+
+bool flim_same_time_range(double a_ns, double b_ns)
+{
+    return a_ns <= 0 || b_ns <= 0 || fabs(a_ns - b_ns) <= 1e-5 * fmax(a_ns, b_ns);
 }
 
 const flim_dataset_info *flim_dataset_get_info(const flim_dataset *dataset)

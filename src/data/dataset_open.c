@@ -177,8 +177,10 @@ static void note_misspelt(const flim_dataset *d, const flim_log *log)
     }
 }
 
-static flim_status load_time_range(flim_dataset *d, flim_error *err)
+/* The files' bins must be as wide: the same decay would look like another lifetime. */
+static flim_status load_time_range(flim_dataset *d, const flim_log *log, flim_error *err)
 {
+    int first = -1, silent = -1; /* the first file that says it, and one that does not */
     for (int i = 0; i < d->info.n_files; i++) {
         double range = 0;
         FLIM_TRY(d->file[i].source->ops->attribute_number(d->file[i].source, "time_range_ns", &range, err));
@@ -186,9 +188,23 @@ static flim_status load_time_range(flim_dataset *d, flim_error *err)
             return flim_fail(err, FLIM_ERROR_DATA, "%s: attribute time_range_ns: found %g, expected nanoseconds above 0",
                              d->path[i], range);
         }
-        if (d->info.time_range_ns == 0) {
+        if (range == 0) {
+            silent = i;
+        } else if (first < 0) {
+            first = i;
             d->info.time_range_ns = range;
+        } else if (!flim_same_time_range(range, d->info.time_range_ns)) {
+            return flim_fail(
+                err, FLIM_ERROR_DATA,
+                "%s: time_range_ns is %.9g (bins of %.4g ns), that of %s is %.9g (bins of %.4g ns): the same decay "
+                "would look like another lifetime. Leave one of them out, or correct the attribute",
+                d->path[i], range, range / d->info.t, d->path[first], d->info.time_range_ns,
+                d->info.time_range_ns / d->info.t);
         }
+    }
+    if (first >= 0 && silent >= 0) {
+        flim_log_line(log, FLIM_LOG_WARNING, "%s does not say its time_range_ns; it is taken to be that of %s, %.9g ns",
+                      d->path[silent], d->path[first], d->info.time_range_ns);
     }
     return FLIM_OK;
 }
@@ -242,7 +258,7 @@ flim_status flim_dataset_open_here(const char *const *paths, int n_paths, const 
     FLIM_TRY_DONE(open_files(d, paths, n_paths, &source, err));
     FLIM_TRY_DONE(flim_columns_load(d, options, err));
     FLIM_TRY_DONE(load_masks(d, source.axes, options->log, err));
-    FLIM_TRY_DONE(load_time_range(d, err));
+    FLIM_TRY_DONE(load_time_range(d, options->log, err));
     note_misspelt(d, options->log);
     if (!(d->table = flim_alloc_aligned(FLIM_TABLE_SIZE, sizeof *d->table, err))) {
         status = FLIM_ERROR_MEMORY;

@@ -85,6 +85,10 @@ typedef struct flim_source_ops {
     flim_status (*read_mask)(flim_source *source, const char *axes, uint8_t *mask, bool *found, flim_mask_values *seen,
                              flim_error *err);
 
+    /* Names that an enumerated column gives to its values 0..*count-1: *list (flim_free each and the list); *count = 0 if it
+     * names none, or other values, or is a boolean. */
+    flim_status (*column_names)(flim_source *source, const char *name, char ***list, int64_t *count, flim_error *err);
+
     /* Attributes of the file.  Strings: *list (flim_free each and the list) and *count, 0 if there is none.  Number: leaves
      * *value if there is none. */
     flim_status (*attribute_strings)(flim_source *source, const char *name, char ***list, int64_t *count, flim_error *err);

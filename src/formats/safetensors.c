@@ -16,8 +16,8 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "arrays are read and w
 
 #define HASH_KEY "sha256"
 
-/* The format allows 100 MB; a thousand tensors need 0.1 MB, and parsing takes a multiple of it. */
-enum { LENGTH_BYTES = 8, LARGEST_HEADER = 16 << 20 };
+/* The format allows 100 MB; a thousand tensors need 0.1 MB, two million cells of a provenance 22 MB, and parsing takes a multiple of it. */
+enum { LENGTH_BYTES = 8, LARGEST_HEADER = 64 << 20 };
 
 struct flim_safetensors {
     char *path;
@@ -179,6 +179,26 @@ static flim_status parse_header(flim_safetensors *file, flim_error *err)
     return check_cover(file, err);
 }
 
+/* Other files that people have under this name, told by their first bytes. */
+static flim_status other_format(const char *path, const unsigned char first[LENGTH_BYTES], flim_error *err)
+{
+    const bool zip = memcmp(first, "PK\3\4", 4) == 0, pickle = first[0] == 0x80 && first[1] >= 2 && first[1] <= 5;
+    if (zip || pickle) {
+        return flim_fail(err, FLIM_ERROR_DATA,
+                         "%s is a file of torch.save (%s), not safetensors. Convert it with Python: import torch; from "
+                         "safetensors.torch import save_file; d = torch.load('%s', map_location='cpu'); "
+                         "save_file({k: v.contiguous() for k, v in d.get('state_dict', d).items()}, 'weights.safetensors')",
+                         path, zip ? "a zip archive" : "a pickle", path);
+    }
+    if (memcmp(first, "\x89HDF\r\n\x1a\n", LENGTH_BYTES) == 0) {
+        return flim_fail(err, FLIM_ERROR_DATA, "%s is an HDF5 file, not safetensors: data, or weights of Keras", path);
+    }
+    if (memcmp(first, "version ", LENGTH_BYTES) == 0) {
+        return flim_fail(err, FLIM_ERROR_DATA, "%s is the pointer of Git LFS, not the file itself: run git lfs pull", path);
+    }
+    return FLIM_OK;
+}
+
 /* Reads the length and the header's text, both checked against the file's size. */
 static flim_status read_header(flim_safetensors *file, flim_error *err)
 {
@@ -195,6 +215,7 @@ static flim_status read_header(flim_safetensors *file, flim_error *err)
         return flim_fail(err, FLIM_ERROR_DATA, "%s: %lld bytes: too short for a safetensors file", file->path,
                          (long long)about.st_size);
     }
+    FLIM_TRY(other_format(file->path, length, err));
     uint64_t bytes = 0;
     for (int i = LENGTH_BYTES; i-- > 0;) {
         bytes = bytes << 8 | length[i];

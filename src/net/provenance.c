@@ -1,7 +1,6 @@
 #include "flim/provenance.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -67,11 +66,6 @@ flim_status flim_provenance_check_place(const flim_provenance *p, const char *pa
                          path, p->fold, fold);
     }
     return FLIM_OK;
-}
-
-bool flim_same_time_range(double a_ns, double b_ns)
-{
-    return a_ns <= 0 || b_ns <= 0 || fabs(a_ns - b_ns) <= 1e-5 * fmax(a_ns, b_ns);
 }
 
 flim_status flim_provenance_check_time_range(const flim_provenance *p, const char *path, const flim_dataset_info *info,

@@ -132,6 +132,35 @@ static flim_status class_names_from_metadata(const flim_safetensors *file, const
     return FLIM_OK;
 }
 
+/* A tensor's name without what wrappers of PyTorch put before it: DistributedDataParallel "module.", torch.compile "_orig_mod.",
+ * LightningModule the name of its attribute. */
+static const char *bare_name(const char *name)
+{
+    static const char *const prefix[] = {"module.", "_orig_mod.", "model."};
+    for (size_t i = 0; i < sizeof prefix / sizeof prefix[0];) {
+        const size_t length = strlen(prefix[i]);
+        if (strncmp(name, prefix[i], length) == 0) {
+            name += length;
+            i = 0;
+        } else {
+            i++;
+        }
+    }
+    return name;
+}
+
+/* The tensor of that name, with or without a prefix; NULL if absent. */
+static const flim_array_view *find(const flim_safetensors *file, const char *name)
+{
+    for (int64_t i = 0; i < flim_safetensors_count(file); i++) {
+        const flim_array_view *array = flim_safetensors_at(file, i);
+        if (strcmp(bare_name(array->name), name) == 0) {
+            return array;
+        }
+    }
+    return NULL;
+}
+
 /* Width and K' from the shapes, the rest from the metadata where there is one. */
 static flim_status probe(const flim_safetensors *file, const char *path, flim_weights_info *info, flim_error *err)
 {
@@ -141,8 +170,8 @@ static flim_status probe(const flim_safetensors *file, const char *path, flim_we
         return flim_fail(err, FLIM_ERROR_DATA, "%s: weights of format version %.20s, this program reads version %s", path,
                          version, FORMAT_VERSION);
     }
-    const flim_array_view *stem = flim_safetensors_find(file, "stem.conv.weight");
-    const flim_array_view *last = flim_safetensors_find(file, "head.fc2.weight");
+    const flim_array_view *stem = find(file, "stem.conv.weight");
+    const flim_array_view *last = find(file, "head.fc2.weight");
     if (!stem || !last) {
         return flim_fail(err, FLIM_ERROR_DATA, "%s: no tensor '%s': these are not weights of this network", path,
                          stem ? "head.fc2.weight" : "stem.conv.weight");
@@ -231,7 +260,8 @@ done:
 }
 
 /* What differs as a whole is said as a whole, before any single tensor is blamed. */
-static flim_status check_network(const char *path, const flim_weights_info *info, const flim_network *net, flim_error *err)
+static flim_status check_network(const char *path, const flim_weights_info *info, const flim_network *net, bool any_classes,
+                                 flim_error *err)
 {
     if (info->width != net->width) {
         return flim_fail(
@@ -239,7 +269,7 @@ static flim_status check_network(const char *path, const flim_weights_info *info
             "%s: weights of width %d, but the network has width %d (preset %s): choose the preset of the weights", path,
             info->width, net->width, net->preset);
     }
-    if (info->classes != net->classes) {
+    if (info->classes != net->classes && !any_classes) {
         return flim_fail(err, FLIM_ERROR_DATA, "%s: weights for %d classes, but the data has %d", path, info->classes,
                          net->classes);
     }
@@ -263,46 +293,123 @@ static bool is_ignored(const char *name)
     return length > tail && strcmp(name + length - tail, suffix) == 0;
 }
 
-/* Every tensor of the file belongs to the network, with the network's shape, as fp32; none is missing. */
+bool flim_weights_is_last_layer(const flim_tensor *tensor)
+{
+    return strncmp(tensor->name, "head.fc2.", 9) == 0;
+}
+
+/* Bytes of a type of floats that is read; 0 for every other. */
+static size_t float_bytes(const char *dtype)
+{
+    static const struct {
+        const char *name;
+        size_t bytes;
+    } types[] = {{"F32", 4}, {"F64", 8}, {"F16", 2}, {"BF16", 2}};
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+        if (strcmp(dtype, types[i].name) == 0) {
+            return types[i].bytes;
+        }
+    }
+    return 0;
+}
+
+/* One tensor of the file: it belongs to the network, with the network's shape, as floats, and is there once. */
+static flim_status check_tensor(const flim_safetensors *file, const char *path, const flim_array_view *found,
+                                const flim_network *net, bool skip_last, flim_error *err)
+{
+    const flim_tensor *want = flim_network_find(net, bare_name(found->name));
+    if (!want) {
+        return flim_fail(err, FLIM_ERROR_DATA, "%s: tensor '%.80s' does not belong to this network", path, found->name);
+    }
+    if (find(file, want->name) != found) {
+        return flim_fail(err, FLIM_ERROR_DATA, "%s: '%.80s' and '%.80s' are the same tensor: which one is meant?", path,
+                         find(file, want->name)->name, found->name);
+    }
+    if (!float_bytes(found->dtype)) {
+        return flim_fail(err, FLIM_ERROR_DATA, "%s: tensor '%s' is of type %.20s; F32, F64, F16 and BF16 are read", path,
+                         found->name, found->dtype);
+    }
+    bool same = found->ndim == want->ndim || (skip_last && flim_weights_is_last_layer(want));
+    for (int d = 0; same && d < want->ndim && !(skip_last && flim_weights_is_last_layer(want)); d++) {
+        same = found->shape[d] == want->shape[d];
+    }
+    if (!same) {
+        char is[160], should[160];
+        int64_t shape[5];
+        for (int d = 0; d < want->ndim; d++) {
+            shape[d] = want->shape[d];
+        }
+        flim_shape_text(found->shape, found->ndim, is, sizeof is);
+        flim_shape_text(shape, want->ndim, should, sizeof should);
+        return flim_fail(err, FLIM_ERROR_DATA, "%s: tensor '%s' has shape %s, the network wants %s", path, found->name, is,
+                         should);
+    }
+    return FLIM_OK;
+}
+
+/* Every tensor of the file fits, and none is missing.  skip_last: the last layer may be of other classes. */
 static flim_status check_tensors(const flim_safetensors *file, const char *path, const flim_network *net,
-                                 bool need_statistics, flim_error *err)
+                                 bool need_statistics, bool skip_last, flim_error *err)
 {
     for (int64_t i = 0; i < flim_safetensors_count(file); i++) {
         const flim_array_view *found = flim_safetensors_at(file, i);
-        if (is_ignored(found->name)) {
-            continue;
-        }
-        const flim_tensor *want = flim_network_find(net, found->name);
-        if (!want) {
-            return flim_fail(err, FLIM_ERROR_DATA, "%s: tensor '%.80s' does not belong to this network", path, found->name);
-        }
-        if (strcmp(found->dtype, "F32") != 0) {
-            return flim_fail(err, FLIM_ERROR_DATA, "%s: tensor '%s' is of type %.20s, only F32 is read", path, found->name,
-                             found->dtype);
-        }
-        bool same = found->ndim == want->ndim;
-        for (int d = 0; same && d < want->ndim; d++) {
-            same = found->shape[d] == want->shape[d];
-        }
-        if (!same) {
-            char is[160], should[160];
-            int64_t shape[5];
-            for (int d = 0; d < want->ndim; d++) {
-                shape[d] = want->shape[d];
-            }
-            flim_shape_text(found->shape, found->ndim, is, sizeof is);
-            flim_shape_text(shape, want->ndim, should, sizeof should);
-            return flim_fail(err, FLIM_ERROR_DATA, "%s: tensor '%s' has shape %s, the network wants %s", path, found->name,
-                             is, should);
+        if (!is_ignored(found->name)) {
+            FLIM_TRY(check_tensor(file, path, found, net, skip_last, err));
         }
     }
     for (int i = 0; i < net->n_tensors; i++) {
         const flim_tensor *want = &net->tensor[i];
-        if ((need_statistics || !flim_tensor_is_statistic(want)) && !flim_safetensors_find(file, want->name)) {
+        if ((need_statistics || !flim_tensor_is_statistic(want)) && !find(file, want->name)) {
             return flim_fail(err, FLIM_ERROR_DATA, "%s: tensor '%s' is missing", path, want->name);
         }
     }
     return FLIM_OK;
+}
+
+/* IEEE 754 binary16 as a float, exactly. */
+static float from_half(uint16_t half)
+{
+    const int exponent = half >> 10 & 31, fraction = half & 1023;
+    const float magnitude = exponent == 31 ? (fraction ? NAN : INFINITY)
+                            : exponent > 0 ? ldexpf((float)(1024 + fraction), exponent - 25)
+                                           : ldexpf((float)fraction, -24);
+    return half >> 15 ? -magnitude : magnitude;
+}
+
+/* count values of the type at `bytes` into out; what a float cannot hold becomes infinite. */
+static void convert(const char *dtype, const unsigned char *bytes, int64_t count, float *out)
+{
+    for (int64_t i = 0; i < count; i++) {
+        if (strcmp(dtype, "F64") == 0) {
+            double value;
+            memcpy(&value, bytes + 8 * i, sizeof value);
+            out[i] = (float)value;
+        } else {
+            uint16_t half;
+            memcpy(&half, bytes + 2 * i, sizeof half);
+            const uint32_t bits = (uint32_t)half << 16;
+            if (strcmp(dtype, "F16") == 0) {
+                out[i] = from_half(half);
+            } else {
+                memcpy(&out[i], &bits, sizeof bits); /* BF16: the upper half of a float */
+            }
+        }
+    }
+}
+
+/* The tensor's values (array->count) as floats. */
+static flim_status read_floats(flim_safetensors *file, const flim_array_view *array, float *out, flim_error *err)
+{
+    if (float_bytes(array->dtype) == sizeof(float)) {
+        return flim_safetensors_read(file, array, out, err);
+    }
+    unsigned char *bytes = flim_alloc((size_t)array->count, float_bytes(array->dtype), err);
+    flim_status status = bytes ? flim_safetensors_read(file, array, bytes, err) : FLIM_ERROR_MEMORY;
+    if (status == FLIM_OK) {
+        convert(array->dtype, bytes, array->count, out);
+    }
+    flim_free(bytes);
+    return status;
 }
 
 static flim_status check_values(const char *path, const flim_tensor *tensor, const float *values, flim_error *err)
@@ -320,26 +427,54 @@ static flim_status check_values(const char *path, const flim_tensor *tensor, con
     return FLIM_OK;
 }
 
-flim_status flim_weights_read(const char *path, const flim_network *net, float *parameters, float *statistics,
-                              flim_error *err)
+/* last_layer_is_new NULL: the last layer is needed, too. */
+static flim_status read_weights(const char *path, const flim_network *net, float *parameters, float *statistics,
+                                bool *last_layer_is_new, flim_error *err)
 {
     flim_safetensors *file;
     flim_weights_info info;
     flim_status status = FLIM_OK;
     FLIM_TRY(flim_safetensors_open(path, &file, err));
     FLIM_TRY_DONE(probe(file, path, &info, err));
-    FLIM_TRY_DONE(check_network(path, &info, net, err));
-    FLIM_TRY_DONE(check_tensors(file, path, net, statistics != NULL, err));
+    FLIM_TRY_DONE(check_network(path, &info, net, last_layer_is_new != NULL, err));
+    const bool skip_last = info.classes != net->classes;
+    FLIM_TRY_DONE(check_tensors(file, path, net, statistics != NULL, skip_last, err));
     FLIM_TRY_DONE(flim_safetensors_verify(file, err));
     for (int i = 0; i < net->n_tensors; i++) {
         const flim_tensor *t = &net->tensor[i];
         float *base = flim_tensor_is_statistic(t) ? statistics : parameters;
-        if (base) {
-            FLIM_TRY_DONE(flim_safetensors_read(file, flim_safetensors_find(file, t->name), base + t->offset, err));
+        if (base && !(skip_last && flim_weights_is_last_layer(t))) {
+            FLIM_TRY_DONE(read_floats(file, find(file, t->name), base + t->offset, err));
             FLIM_TRY_DONE(check_values(path, t, base + t->offset, err));
         }
+    }
+    if (last_layer_is_new) {
+        *last_layer_is_new = skip_last;
     }
 done:
     flim_safetensors_close(file);
     return status;
+}
+
+flim_status flim_weights_read(const char *path, const flim_network *net, float *parameters, float *statistics,
+                              flim_error *err)
+{
+    return read_weights(path, net, parameters, statistics, NULL, err);
+}
+
+flim_status flim_weights_read_to_start(const char *path, const flim_network *net, float *parameters, float *statistics,
+                                       bool *last_layer_is_new, flim_error *err)
+{
+    return read_weights(path, net, parameters, statistics, last_layer_is_new, err);
+}
+
+flim_status flim_weights_check_finite(const flim_network *net, const float *parameters, const float *statistics,
+                                      flim_error *err)
+{
+    for (int i = 0; i < net->n_tensors; i++) {
+        const flim_tensor *t = &net->tensor[i];
+        FLIM_TRY(
+            check_values("the trained weights", t, (flim_tensor_is_statistic(t) ? statistics : parameters) + t->offset, err));
+    }
+    return FLIM_OK;
 }

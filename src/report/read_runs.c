@@ -173,6 +173,10 @@ static flim_status read_folds(report_run *run, const flim_log *log, flim_error *
     if (run->n_folds == 0) {
         return flim_fail(err, FLIM_ERROR_DATA, "%s: none of its %d folds is done", run->folder, run->splits.n_folds);
     }
+    char seen[512];
+    if (flim_fold_results_seen(run->fold, run->n_folds, seen, sizeof seen)) {
+        report_find(run, log, FLIM_LOG_WARNING, "%s", seen);
+    }
     if (run->n_folds < run->splits.n_folds) {
         report_find(run, log, FLIM_LOG_WARNING, "%d of %d folds are done; missing: %s", run->n_folds, run->splits.n_folds,
                     missing);

@@ -7,6 +7,7 @@
 #include "core/try.h"
 
 enum { PATH_BYTES = 4096 };
+#define SEEN_KEY "test_cells_seen_by_init_weights"
 
 static flim_status path_of(const char *run_folder, int k, const char *name, char out[PATH_BYTES], flim_error *err)
 {
@@ -79,6 +80,12 @@ static flim_status get_summary(const flim_json *json, const char *path, flim_fol
             return flim_fail(err, FLIM_ERROR_DATA, "%s: no whole number \"%s\"", path, wholes[i].key);
         }
     }
+    const flim_json *seen = flim_json_get(json, SEEN_KEY); /* only there if the fold had weights to start from */
+    out->has_start = seen != NULL;
+    if (seen && !flim_json_is_null(seen) && !flim_json_integer(seen, &out->seen)) {
+        return flim_fail(err, FLIM_ERROR_DATA, "%s: \"%s\" is no whole number", path, SEEN_KEY);
+    }
+    out->seen = seen && flim_json_is_null(seen) ? -1 : out->seen;
     return get_threshold(json, path, &out->threshold, err);
 }
 
@@ -115,6 +122,28 @@ void flim_fold_result_free(flim_fold_result *result)
     *result = (flim_fold_result){0};
 }
 
+bool flim_fold_results_seen(const flim_fold_result *results, int n_results, char *text, size_t size)
+{
+    int64_t seen = 0, cells = 0;
+    int unknown = 0;
+    for (int i = 0; i < n_results; i++) {
+        seen += results[i].has_start && results[i].seen > 0 ? results[i].seen : 0;
+        unknown += results[i].has_start && results[i].seen < 0;
+        cells += results[i].n_test;
+    }
+    if (seen > 0) {
+        snprintf(text, size,
+                 "the weights of --init-weights had seen %" PRId64 " of %" PRId64
+                 " test cells in training or validation: the "
+                 "scores on these are no test result",
+                 seen, cells);
+    } else if (unknown > 0) {
+        snprintf(text, size, "whether the weights of --init-weights had seen test cells is not known in %d of %d folds",
+                 unknown, n_results);
+    }
+    return seen > 0 || unknown > 0;
+}
+
 /* ---- as JSON and CSV ---- */
 
 flim_json *flim_fold_result_json(const flim_fold_result *result)
@@ -127,6 +156,11 @@ flim_json *flim_fold_result_json(const flim_fold_result *result)
     flim_json_set_integer(object, "epochs", result->epochs);
     flim_json_set_integer(object, "best_epoch", result->best_epoch);
     flim_json_set_number(object, "threshold", result->threshold);
+    if (result->has_start && result->seen >= 0) {
+        flim_json_set_integer(object, SEEN_KEY, result->seen);
+    } else if (result->has_start) {
+        flim_json_set_null(object, SEEN_KEY);
+    }
     flim_json_set(object, "metrics", flim_metrics_json(result->metrics.value));
     flim_json_set(object, "metrics_at_0.5", flim_metrics_json(result->at_half.value));
     flim_fold_shift_set_json(object, &result->shift, &result->metrics, &result->calibrated, &result->corrected);

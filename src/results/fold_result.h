@@ -21,6 +21,8 @@ typedef struct flim_fold_result {
     int k; /* number of the fold, from 0 */
     int64_t n_train, n_val, n_test, epochs, best_epoch; /* best_epoch counts from 1 */
     double threshold; /* on the probability of class 1, from the validation part; 0.5 with more classes */
+    bool has_start; /* the fold started from weights of a file, */
+    int64_t seen; /* which had seen so many of its test cells; -1 = not known */
     flim_predictions predictions; /* of the test cells, in the order of the splits */
     flim_metrics metrics, at_half; /* of the test cells: as predicted, and decided at 0.5 */
     flim_fold_shift shift;
@@ -38,6 +40,9 @@ flim_status flim_fold_threshold(const char *run_folder, int k, double *threshold
 flim_status flim_fold_result_read(const char *run_folder, int k, const flim_fold *part, flim_fold_result *out,
                                   flim_error *err);
 void flim_fold_result_free(flim_fold_result *result); /* leaves it zeroed; zeroed is allowed */
+
+/* In one sentence, how many test cells the weights that the folds started from had seen; false if there is nothing to say. */
+bool flim_fold_results_seen(const flim_fold_result *results, int n_results, char *text, size_t size);
 
 /* The fold's entry of summary.json, without its predictions.  The caller's. */
 flim_json *flim_fold_result_json(const flim_fold_result *result);

@@ -6,6 +6,7 @@
 #include "core/alloc.h"
 #include "core/file.h"
 #include "core/try.h"
+#include "flim/weights.h"
 #include "train/checkpoint.h"
 #include "train/fold.h"
 
@@ -46,11 +47,15 @@ static void initialise(flim_fold_work *f)
     flim_fold_state *s = &f->state;
     s->counters.loss_scale = t->precision == FLIM_PRECISION_FP16 ? (double)FLIM_LOSS_SCALE_START : 1.0;
     s->totals.nonfinite_call = -1;
-    if (t->initial_parameter) {
-        memcpy(s->parameter, t->initial_parameter, (size_t)s->parameters * sizeof(float));
-        memcpy(s->statistic, t->initial_statistic, (size_t)s->statistics * sizeof(float));
-    } else {
-        flim_network_init(&t->net, f->run->settings->seed, (uint32_t)f->k, s->parameter, s->statistic);
+    flim_network_init(&t->net, f->run->settings->seed, (uint32_t)f->k, s->parameter, s->statistic);
+    for (int i = 0; t->initial_parameter && i < t->net.n_tensors; i++) {
+        const flim_tensor *tensor = &t->net.tensor[i];
+        const bool statistic = flim_tensor_is_statistic(tensor);
+        if (!(t->last_layer_is_new && flim_weights_is_last_layer(tensor))) {
+            memcpy((statistic ? s->statistic : s->parameter) + tensor->offset,
+                   (statistic ? t->initial_statistic : t->initial_parameter) + tensor->offset,
+                   (size_t)tensor->count * sizeof(float));
+        }
     }
 }
 

@@ -141,6 +141,18 @@ done:
     return status;
 }
 
+/* Parameters and statistics that no program would read again are no result; a statistic may have overflowed although the
+ * outputs in training, which do not use it, were finite. */
+static flim_status check_weights(const flim_fold_work *f, flim_error *err)
+{
+    flim_error why = {0};
+    if (flim_weights_check_finite(&f->trainer->net, f->state.best_parameter, f->state.best_statistic, &why) == FLIM_OK) {
+        return FLIM_OK;
+    }
+    return flim_fail(err, FLIM_ERROR_NONFINITE, "fold %d: after epoch %" PRId64 " %s; its last checkpoint is kept", f->k,
+                     f->state.best_epoch + 1, why.text);
+}
+
 flim_status flim_fold_test(flim_fold_work *f, flim_error *err)
 {
     const flim_fold_state *s = &f->state;
@@ -153,9 +165,12 @@ flim_status flim_fold_test(flim_fold_work *f, flim_error *err)
                                .n_val = f->part->n_val,
                                .n_test = f->part->n_test,
                                .epochs = s->n_history,
-                               .best_epoch = s->best_epoch + 1};
+                               .best_epoch = s->best_epoch + 1,
+                               .has_start = f->trainer->initial_parameter != NULL,
+                               .seen = flim_run_seen_test_cells(f->run, f->study, f->k)};
     flim_status status = FLIM_OK;
     snprintf(path, sizeof path, "%.4000s/best.safetensors", f->folder);
+    FLIM_TRY_DONE(check_weights(f, err));
     FLIM_TRY_DONE(flim_fold_provenance(f, &about, err));
     FLIM_TRY_DONE(flim_weights_write(path, &f->trainer->net, &about, s->best_parameter, s->best_statistic, err));
     FLIM_TRY_DONE(flim_trainer_load(f->trainer, s->best_parameter, s->best_statistic, err));

@@ -34,7 +34,8 @@ void flim_identity_text(const flim_identity *identity, char out[FLIM_IDENTITY_TE
 
 static inline bool flim_identity_is_of_data(flim_identity_field field)
 {
-    return field >= FLIM_IDENTITY_CELLS && field <= FLIM_IDENTITY_NAMES;
+    return (field >= FLIM_IDENTITY_CELLS && field <= FLIM_IDENTITY_NAMES) ||
+           (field >= FLIM_IDENTITY_CLASS_NAMES && field <= FLIM_IDENTITY_MASK);
 }
 
 #endif

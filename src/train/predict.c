@@ -101,6 +101,24 @@ static flim_status prepare(job *j, flim_error *err)
 
 /* ---- passes ---- */
 
+/* The first cell whose output is not finite: a class of it would be no prediction. */
+static flim_status check_outputs(const job *j, const char *path, flim_error *err)
+{
+    const int64_t outputs = j->trainer.net.head[0].outputs;
+    for (int64_t i = 0; i < j->info->n * outputs; i++) {
+        if (!isfinite(j->ensemble.logits[i])) {
+            const int64_t cell = i / outputs;
+            return flim_fail(err, FLIM_ERROR_NONFINITE,
+                             "the network's output for cell %" PRId64
+                             "%s%s%s is %g, with the weights of %s: look at the cell with "
+                             "flim_info --scan; if others fail too, the weights are of an extreme size. Nothing was written",
+                             cell, j->info->name ? " (" : "", j->info->name ? j->info->name[cell] : "",
+                             j->info->name ? ")" : "", (double)j->ensemble.logits[i], path);
+        }
+    }
+    return FLIM_OK;
+}
+
 static flim_status run_model(job *j, int m, flim_error *err)
 {
     const flim_evaluation evaluation = {
@@ -108,7 +126,8 @@ static flim_status run_model(job *j, int m, flim_error *err)
         .at = {.phase = FLIM_PHASE_TEST, .fold = m + 1, .folds = j->models.n, .epoch = 1, .epochs = 1},
         .tta = j->tta};
     FLIM_TRY(flim_ensemble_load(&j->ensemble, &j->trainer, j->models.model[m].path, err));
-    return flim_ensemble_add(&j->ensemble, &j->trainer, &evaluation, j->cells, err);
+    FLIM_TRY(flim_ensemble_add(&j->ensemble, &j->trainer, &evaluation, j->cells, err));
+    return check_outputs(j, j->models.model[m].path, err);
 }
 
 static void release(job *j)

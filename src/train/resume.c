@@ -12,6 +12,7 @@
 #include "core/alloc.h"
 #include "core/file.h"
 #include "core/sha256.h"
+#include "core/text.h"
 #include "core/try.h"
 #include "flim/augment.h"
 #include "formats/json.h"
@@ -42,6 +43,27 @@ static flim_status hash_counts(flim_run *run, const flim_study *study, flim_erro
     return FLIM_OK;
 }
 
+/* "quiet/active"; a hash of names that a text without commas cannot hold. */
+static flim_status identify_class_names(flim_identity *identity, const flim_dataset_info *info, flim_error *err)
+{
+    char text[sizeof identity->value[0].text] = "";
+    size_t used = 0;
+    bool plain = true;
+    flim_sha256 hash;
+    FLIM_TRY(flim_sha256_begin(&hash, err));
+    for (int k = 0; k < info->classes; k++) {
+        const char *name = info->class_name[k];
+        flim_sha256_add(&hash, name, strlen(name) + 1);
+        plain = plain && flim_utf8_is_valid(name) && !strpbrk(name, ",/\n\r") && used + strlen(name) + 2 < sizeof text;
+        used += plain ? (size_t)snprintf(text + used, sizeof text - used, "%s%s", k ? "/" : "", name) : 0;
+    }
+    set_hash(identity, FLIM_IDENTITY_CLASS_NAMES, "class_names", &hash);
+    if (plain) {
+        flim_identity_set(identity, FLIM_IDENTITY_CLASS_NAMES, "class_names", true, "%s", text);
+    }
+    return FLIM_OK;
+}
+
 flim_status flim_resume_identify_data(flim_run *run, const flim_study *study, flim_error *err)
 {
     const flim_dataset_info *info = study->info;
@@ -64,6 +86,13 @@ flim_status flim_resume_identify_data(flim_run *run, const flim_study *study, fl
         flim_sha256_add(&hash, info->name[i], strlen(info->name[i]) + 1);
     }
     set_hash(id, FLIM_IDENTITY_NAMES, "names", &hash);
+    FLIM_TRY(identify_class_names(id, info, err));
+    if (info->time_range_ns > 0) { /* as a file's float32 rounds it */
+        flim_identity_set(id, FLIM_IDENTITY_TIME_RANGE, "time_range_ns", true, "%.6g", info->time_range_ns);
+    } else {
+        flim_identity_set(id, FLIM_IDENTITY_TIME_RANGE, "time_range_ns", true, "unknown");
+    }
+    flim_identity_set(id, FLIM_IDENTITY_MASK, "mask", true, "%s", flim_mask_origin_name(flim_mask_origin_of(info->has_mask)));
     return study->summary ? hash_counts(run, study, err) : FLIM_OK;
 }
 
@@ -148,7 +177,11 @@ static flim_status write_record(flim_run *run, const flim_string_list *overrides
     }
     flim_json_set(json, "identity", fields);
     flim_json_set_string(json, "made_by", run->made_by);
-    flim_json_set_string(json, "counts_sha256", run->counts_sha256[0] ? run->counts_sha256 : NULL);
+    const char *counts = run->begun_counts_sha256[0] ? run->begun_counts_sha256 : run->counts_sha256;
+    flim_json_set_string(json, "counts_sha256", counts[0] ? counts : NULL);
+    if (run->unchecked.n > 0) {
+        flim_json_set(json, "unchecked", list_json(&run->unchecked));
+    }
     flim_json_set(json, "accepted", list_json(&run->accepted));
     flim_json_set(json, "overrides", list_json(overrides));
     const flim_status status = flim_json_write(json, path, err);
@@ -272,6 +305,52 @@ flim_status flim_resume_check_data(flim_run *run, flim_error *err)
     return d.any ? refuse(run, &d, err) : FLIM_OK;
 }
 
+/* What another process may have added to, too. */
+static flim_status read_shared(flim_run *run, const flim_json *record, flim_error *err)
+{
+    const char *counts = flim_json_string(flim_json_get(record, "counts_sha256"));
+    snprintf(run->begun_counts_sha256, sizeof run->begun_counts_sha256, "%s", counts ? counts : "");
+    flim_string_list_free(&run->accepted);
+    flim_string_list_free(&run->unchecked);
+    FLIM_TRY(read_list(flim_json_get(record, "unchecked"), &run->unchecked, err));
+    return read_list(flim_json_get(record, "accepted"), &run->accepted, err);
+}
+
+static void now_text(char when[32])
+{
+    const time_t now = time(NULL);
+    struct tm utc;
+    gmtime_r(&now, &utc);
+    strftime(when, 32, "%Y-%m-%dT%H:%M:%SZ", &utc);
+}
+
+/* Nobody has read the counts: they may be others than those that the run was begun with.  Said, and kept for the summary. */
+static flim_status note_unchecked(flim_run *run, flim_error *err)
+{
+    char when[32];
+    now_text(when);
+    char *line = flim_strprintf(
+        err, "%s: resumed with --no-scan, the counts were not compared with those that the run was begun with", when);
+    if (!line) {
+        return FLIM_ERROR_MEMORY;
+    }
+    flim_log_line(&run->log, FLIM_LOG_WARNING,
+                  "--no-scan: the counts are not compared with those that the run was begun with; summary.json keeps this");
+    const flim_status status = flim_string_list_add(&run->unchecked, line, err);
+    flim_free(line);
+    return status;
+}
+
+/* The same record with what the run has noted meanwhile. */
+static flim_status write_again(flim_run *run, const flim_json *record, flim_error *err)
+{
+    flim_string_list overrides = {0};
+    flim_status status = read_list(flim_json_get(record, "overrides"), &overrides, err);
+    status = status == FLIM_OK ? write_record(run, &overrides, err) : status;
+    flim_string_list_free(&overrides);
+    return status;
+}
+
 /* Writes resume.json with one more override in words, then config.yaml; the present identity is accepted from now on. */
 static flim_status keep_override(flim_run *run, const flim_json *record, const char *prefix, const char *words,
                                  flim_error *err)
@@ -297,10 +376,7 @@ done:
 static flim_status override(flim_run *run, const flim_json *record, const differences *d, flim_error *err)
 {
     char when[32];
-    time_t now = time(NULL);
-    struct tm utc;
-    gmtime_r(&now, &utc);
-    strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    now_text(when);
     for (int i = 0; i < run->changes.n; i++) {
         flim_log_line(&run->log, FLIM_LOG_WARNING, "--resume-override: %s", run->changes.item[i]);
     }
@@ -337,9 +413,8 @@ flim_status flim_resume_rebatch(flim_run *run, const flim_trainer *trainer, flim
     FLIM_TRY(read_record(run, &record, err));
     snprintf(words, sizeof words, "batch %" PRId64 " x accumulate %" PRId64 " from here on", run->settings->batch,
              run->settings->accumulate);
-    flim_string_list_free(&run->accepted); /* another process may have added identities of its own */
     flim_status status = FLIM_OK;
-    FLIM_TRY_DONE(read_list(flim_json_get(record, "accepted"), &run->accepted, err));
+    FLIM_TRY_DONE(read_shared(run, record, err));
     status = keep_override(run, record, "out of memory", words, err);
 done:
     flim_json_free(record);
@@ -358,14 +433,20 @@ flim_status flim_resume_check(flim_run *run, int n_folds, flim_error *err)
     }
     flim_status status = FLIM_OK;
     note_versions(run, record);
-    FLIM_TRY_DONE(read_list(flim_json_get(record, "accepted"), &run->accepted, err));
+    FLIM_TRY_DONE(read_shared(run, record, err));
     compare(run, record, &d);
-    if (run->settings->resume_override && (d.any || run->changes.n > 0) && !d.fixed) {
+    const bool overriding = run->settings->resume_override && (d.any || run->changes.n > 0) && !d.fixed;
+    const bool unchecked = !run->counts_sha256[0];
+    if (!overriding && d.any && (d.data || !is_accepted(run))) {
+        FLIM_TRY_DONE(refuse(run, &d, err));
+    }
+    FLIM_TRY_DONE(unchecked ? note_unchecked(run, err) : FLIM_OK);
+    if (overriding) {
         FLIM_TRY_DONE(
             flim_run_check_alone(run, n_folds, "; --resume-override changes what all folds share: wait for its end", err));
         FLIM_TRY_DONE(override(run, record, &d, err));
-    } else if (d.any && (d.data || !is_accepted(run))) {
-        FLIM_TRY_DONE(refuse(run, &d, err));
+    } else if (unchecked) {
+        FLIM_TRY_DONE(write_again(run, record, err));
     }
 done:
     flim_json_free(record);

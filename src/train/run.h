@@ -45,6 +45,8 @@ typedef struct flim_run {
     char splits_sha256[65]; /* of splits.json */
     flim_provenance initial; /* of --init-weights */
     char counts_sha256[65]; /* of what the scan saw; "" without one */
+    char begun_counts_sha256[65]; /* of what the run was begun with; "" = not known */
+    flim_string_list unchecked; /* calls that resumed the run without comparing its counts */
     flim_string_list accepted; /* identity texts that checkpoints of this run may carry */
     flim_string_list overridden; /* keys that --resume-override took from the call */
     flim_string_list changes; /* the same with the values: "lr 1e-4 -> 1e-3" */
@@ -101,6 +103,12 @@ flim_status flim_run_build_network(flim_run *run, const flim_study *study, flim_
 /* Program, loader and cells in device memory; with --on-oom retry, or (if the run has not begun) after --batch auto, in
  * smaller batches until they fit. */
 flim_status flim_run_make_program(flim_run *run, const flim_study *study, flim_trainer *trainer, bool begun, flim_error *err);
+
+/* ---- initial_weights.c ---- */
+/* --init-weights into the trainer, and what they say of themselves into run->initial; refuses those of another bin width. */
+flim_status flim_run_read_initial_weights(flim_run *run, const flim_study *study, flim_trainer *trainer, flim_error *err);
+/* How many test cells of fold k the weights to start from had seen; -1 = not known.  0 without such weights. */
+int64_t flim_run_seen_test_cells(const flim_run *run, const flim_study *study, int k);
 
 /* ---- learning_rate.c ---- */
 /* Of an epoch (0-based): torch.optim.lr_scheduler.CosineAnnealingLR(T_max=epochs, eta_min=1e-6), stepped once per epoch. */
@@ -179,6 +187,12 @@ void flim_startup_network(const flim_run *run, const flim_trainer *trainer);
 flim_status flim_run_fold(flim_run *run, const flim_study *study, flim_trainer *trainer, int k, flim_error *err);
 /* Removes what a kill after DONE may have left of fold k: its checkpoint. */
 void flim_run_fold_clean(flim_run *run, int k);
+
+/* ---- done_folds.c ---- */
+/* --resume, before anything is trained: the weights and predictions of the folds that are done can be read and are theirs;
+ * FLIM_ERROR_DATA says what to do about one that is not. */
+flim_status flim_run_check_done_folds(const flim_run *run, const flim_study *study, const flim_trainer *trainer,
+                                      flim_error *err);
 
 /* ---- run_baselines.c ---- */
 typedef struct flim_run_baselines {

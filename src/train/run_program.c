@@ -3,38 +3,15 @@
 
 #include "core/alloc.h"
 #include "core/try.h"
-#include "flim/weights.h"
 #include "plan/plan.h"
 #include "train/run.h"
-
-/* Read once and early, so that a file that does not fit leaves no run folder. */
-static flim_status read_initial_weights(flim_run *run, flim_trainer *t, flim_error *err)
-{
-    const char *path = run->settings->init_weights;
-    const bool masked = run->settings->mask_counts;
-    flim_weights_info about;
-    if (!path[0]) {
-        return FLIM_OK;
-    }
-    t->initial_parameter = flim_alloc((size_t)t->net.parameters, sizeof(float), err);
-    t->initial_statistic = flim_alloc((size_t)t->net.statistics, sizeof(float), err);
-    FLIM_TRY(t->initial_parameter && t->initial_statistic ? FLIM_OK : FLIM_ERROR_MEMORY);
-    FLIM_TRY(flim_weights_read(path, &t->net, t->initial_parameter, t->initial_statistic, err));
-    FLIM_TRY(flim_provenance_read(path, &run->initial, err));
-    FLIM_TRY(flim_weights_probe(path, &about, err));
-    if (about.preprocessing[0] && about.mask_counts != masked) {
-        flim_log_line(&run->log, FLIM_LOG_WARNING, "%s was trained with mask_counts %s, this run has %s", path,
-                      about.mask_counts ? "true" : "false", masked ? "true" : "false");
-    }
-    return FLIM_OK;
-}
 
 flim_status flim_run_build_network(flim_run *run, const flim_study *study, flim_trainer *trainer, flim_error *err)
 {
     const flim_settings *s = run->settings;
     const flim_dataset_info *info = study->info;
     FLIM_TRY(flim_network_build(&trainer->net, flim_preset_width(s->preset), info->classes, info->t, info->h, info->w, err));
-    FLIM_TRY(read_initial_weights(run, trainer, err));
+    FLIM_TRY(flim_run_read_initial_weights(run, study, trainer, err));
     FLIM_TRY(s->batch == 0 ? flim_run_find_batch(run, study, trainer, err) : FLIM_OK);
     flim_run_scale_learning_rate(run, study, trainer);
     return FLIM_OK;

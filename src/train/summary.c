@@ -150,6 +150,13 @@ static flim_status write_json(const flim_run *run, const flim_findings *findings
             flim_json_set(baselines, flim_baseline_name(b), flim_metrics_json(s->baseline[b].value));
         }
     }
+    if (run->unchecked.n > 0) {
+        flim_json *unchecked = flim_json_array();
+        for (int i = 0; i < run->unchecked.n; i++) {
+            flim_json_add_string(unchecked, run->unchecked.item[i]);
+        }
+        flim_json_set(json, "unchecked", unchecked);
+    }
     flim_json_set(json, "findings", flim_findings_json(findings));
     flim_status status = FLIM_OK;
     FLIM_TRY_DONE(flim_run_folder_path(run, "summary.json", path, err));
@@ -245,6 +252,9 @@ static void print_table(const flim_run *run, int classes, const summary *s)
             }
             table_row(log, flim_baseline_title(b), s->baseline[b].value);
         }
+    }
+    if (flim_fold_results_seen(s->fold, s->n, sentence, sizeof sentence)) {
+        flim_log_line(log, FLIM_LOG_WARNING, "%s", sentence);
     }
     if (s->has_baseline[FLIM_BASELINE_CONFOUNDS] &&
         flim_confounds_suffice(classes, s->pooled.value, s->baseline[FLIM_BASELINE_CONFOUNDS].value, sentence,

@@ -52,6 +52,7 @@ static flim_status prepare(flim_run *run, flim_study *study, flim_trainer *train
     FLIM_TRY(flim_study_split(study, run->settings, run->hooks, &run->log, err));
     FLIM_TRY(flim_study_check(study, run->settings, &run->log, err));
     FLIM_TRY(flim_run_build_network(run, study, trainer, err));
+    FLIM_TRY(resume ? flim_run_check_done_folds(run, study, trainer, err) : FLIM_OK);
     FLIM_TRY(flim_run_go_on(run, err));
     FLIM_TRY(flim_run_make_program(run, study, trainer, false, err));
     return flim_run_go_on(run, err);
@@ -278,6 +279,7 @@ done:
         status = flim_fail(err, unwritten.status, "%s", unwritten.text);
     }
     flim_provenance_free(&run.initial);
+    flim_string_list_free(&run.unchecked);
     flim_string_list_free(&run.accepted);
     flim_string_list_free(&run.overridden);
     flim_string_list_free(&run.changes);

@@ -20,6 +20,7 @@ typedef struct flim_trainer {
     flim_precision precision;
     flim_network net;
     float *initial_parameter, *initial_statistic; /* (P), (S) to start from; NULL = random */
+    bool last_layer_is_new; /* the initial weights have none for these classes */
     flim_program *program;
     flim_loader *loader;
     uint8_t *cache_widths; /* (n) bytes per voxel of each cell in device memory; NULL = none is cached there */

@@ -30,7 +30,7 @@ void flim_h5_close(flim_h5 *h5); /* NULL is allowed */
 /* 1100 x the size of the file and of those that its datasets lie in (deflate's best is 1032 : 1) + 16 MiB. */
 int64_t flim_h5_limit(const flim_h5 *h5);
 
-/* ---- flim_source_ops: hdf5_objects.c, hdf5_columns.c */
+/* ---- flim_source_ops: hdf5_objects.c, hdf5_columns.c, hdf5_enum.c */
 bool flim_h5_has(flim_source *source, const char *name);
 void flim_h5_similar(flim_source *source, const char *name, char *dataset, char *attribute, size_t size);
 void flim_h5_others(flim_source *source, char *text, size_t size);
@@ -39,6 +39,7 @@ flim_status flim_h5_read_integers(flim_source *source, const char *name, int64_t
 flim_status flim_h5_read_strings(flim_source *source, const char *name, char **list, flim_error *err);
 flim_status flim_h5_read_mask(flim_source *source, const char *axes, uint8_t *mask, bool *found, flim_mask_values *seen,
                               flim_error *err);
+flim_status flim_h5_column_names(flim_source *source, const char *name, char ***list, int64_t *count, flim_error *err);
 flim_status flim_h5_attribute_strings(flim_source *source, const char *name, char ***list, int64_t *count, flim_error *err);
 flim_status flim_h5_attribute_number(flim_source *source, const char *name, double *value, flim_error *err);
 

@@ -1,0 +1,109 @@
+/* --init-weights: read once and early, so that a file that does not fit leaves no run folder; and what they have seen. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/alloc.h"
+#include "core/try.h"
+#include "flim/weights.h"
+#include "train/run.h"
+
+/* The last layer means what its classes do. */
+static void warn_of_classes(const flim_run *run, const flim_dataset_info *info, bool last_layer_is_new)
+{
+    const flim_provenance *from = &run->initial;
+    const char *path = run->settings->init_weights;
+    if (last_layer_is_new) {
+        flim_log_line(&run->log, FLIM_LOG_WARNING,
+                      "%s has another number of classes than the data, which has %d: its last layer (head.fc2) starts anew, "
+                      "all others from the file",
+                      path, info->classes);
+        return;
+    }
+    for (int k = 0; k < from->classes && k < info->classes; k++) {
+        if (strcmp(from->class_name[k], info->class_name[k]) != 0) {
+            flim_log_line(&run->log, FLIM_LOG_WARNING, "class %d is '%s' in %s and '%s' in the data: training has to turn it",
+                          k, from->class_name[k], path, info->class_name[k]);
+            return;
+        }
+    }
+}
+
+static void warn_of_inputs(const flim_run *run, const flim_dataset_info *info)
+{
+    const flim_provenance *from = &run->initial;
+    const char *path = run->settings->init_weights;
+    const bool masked = run->settings->mask_counts;
+    if (from->preprocessing[0] && from->mask_counts != masked) {
+        flim_log_line(&run->log, FLIM_LOG_WARNING, "%s was trained with mask_counts %s, this run has %s", path,
+                      from->mask_counts ? "true" : "false", masked ? "true" : "false");
+    }
+    if (from->mask && from->mask != flim_mask_origin_of(info->has_mask)) {
+        flim_log_line(&run->log, FLIM_LOG_WARNING, "%s was trained with masks from the %s, this run has them from the %s",
+                      path, flim_mask_origin_name(from->mask), flim_mask_origin_name(flim_mask_origin_of(info->has_mask)));
+    }
+}
+
+int64_t flim_run_seen_test_cells(const flim_run *run, const flim_study *study, int k)
+{
+    const flim_provenance *from = &run->initial;
+    const flim_fold *part = &study->splits.fold[k];
+    int64_t seen = 0;
+    if (!run->settings->init_weights[0]) {
+        return 0;
+    }
+    for (int64_t i = 0; study->hash && i < part->n_test; i++) {
+        seen += flim_provenance_has_seen(from, study->hash[part->test[i]]);
+    }
+    return seen > 0 || (study->hash && from->cells_are_known && from->inherited_is_known) ? seen : -1;
+}
+
+/* Test cells that the weights were trained on make the scores too good. */
+static void warn_of_seen(const flim_run *run, const flim_study *study)
+{
+    const char *path = run->settings->init_weights;
+    char folds[512] = "";
+    size_t used = 0;
+    int64_t sum = 0, cells = 0;
+    bool known = true;
+    for (int k = 0; k < study->splits.n_folds; k++) {
+        const int64_t seen = flim_run_seen_test_cells(run, study, k), n = study->splits.fold[k].n_test;
+        known = known && seen >= 0;
+        sum += seen > 0 ? seen : 0;
+        cells += n;
+        if (seen > 0 && used + 64 < sizeof folds) {
+            used += (size_t)snprintf(folds + used, sizeof folds - used, "%sfold %d: %" PRId64 " of %" PRId64,
+                                     used ? ", " : "", k, seen, n);
+        }
+    }
+    if (sum > 0) {
+        flim_log_line(&run->log, FLIM_LOG_WARNING,
+                      "%s has seen %" PRId64 " of %" PRId64 " test cells in training or validation (%s): the scores on these "
+                      "are no test result",
+                      path, sum, cells, folds);
+    } else if (!known) {
+        flim_log_line(&run->log, FLIM_LOG_WARNING, "whether %s has seen test cells of this run cannot be checked: %s", path,
+                      study->hash ? "the file does not say which cells it was trained on" : "--no-scan");
+    } else {
+        flim_log_line(&run->log, FLIM_LOG_NOTE, "%s has seen none of the %" PRId64 " test cells", path, cells);
+    }
+}
+
+flim_status flim_run_read_initial_weights(flim_run *run, const flim_study *study, flim_trainer *t, flim_error *err)
+{
+    const char *path = run->settings->init_weights;
+    if (!path[0]) {
+        return FLIM_OK;
+    }
+    t->initial_parameter = flim_alloc((size_t)t->net.parameters, sizeof(float), err);
+    t->initial_statistic = flim_alloc((size_t)t->net.statistics, sizeof(float), err);
+    FLIM_TRY(t->initial_parameter && t->initial_statistic ? FLIM_OK : FLIM_ERROR_MEMORY);
+    FLIM_TRY(flim_provenance_read(path, &run->initial, err));
+    FLIM_TRY(flim_provenance_check_time_range(&run->initial, path, study->info, err));
+    FLIM_TRY(
+        flim_weights_read_to_start(path, &t->net, t->initial_parameter, t->initial_statistic, &t->last_layer_is_new, err));
+    warn_of_classes(run, study->info, t->last_layer_is_new);
+    warn_of_inputs(run, study->info);
+    warn_of_seen(run, study);
+    return FLIM_OK;
+}
