@@ -211,3 +211,23 @@ flim_status flim_base64_decode(const char *text, unsigned char **bytes, size_t *
     }
     return FLIM_OK;
 }
+
+void flim_describe_difference(const char *there, size_t length, const char *here, char *out, size_t size)
+{
+    const char *end = there + length;
+    size_t used = 0;
+    out[0] = '\0';
+    while ((there < end || (*here && *here != '\n')) && used < size) {
+        const char *comma = memchr(there, ',', (size_t)(end - there));
+        size_t a = comma ? (size_t)(comma - there) : (size_t)(end - there), b = strcspn(here, ",\n");
+        if (a != b || memcmp(there, here, a) != 0) {
+            int wrote = snprintf(out + used, size - used, "%s%.*s there, %.*s here", used ? "; " : "",
+                                 (int)(a < 200 ? a : 200), there, (int)(b < 200 ? b : 200), here);
+            used += wrote > 0 ? (size_t)wrote : 0;
+        }
+        for (there = comma ? comma + 1 : end; there < end && *there == ' '; there++) {
+        }
+        here += b;
+        here += strspn(here, ", ");
+    }
+}

@@ -38,4 +38,8 @@ char *flim_base64(const void *bytes, size_t count, flim_error *err);
 /* And back: *bytes is the caller's (flim_free).  FLIM_ERROR_DATA if the text is no base64 (RFC 4648, padded). */
 flim_status flim_base64_decode(const char *text, unsigned char **bytes, size_t *count, flim_error *err);
 
+/* The fields ("batch 16", separated by ", ") in which two texts differ, as "batch 16 there, batch 64 here", into out.  there:
+ * `length` bytes; here: up to its first newline. */
+void flim_describe_difference(const char *there, size_t length, const char *here, char *out, size_t size);
+
 #endif

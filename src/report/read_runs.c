@@ -132,7 +132,7 @@ static flim_status read_weights(report_run *run, const flim_log *log, flim_error
             report_find(run, log, FLIM_LOG_WARNING, "%s", why.text);
             continue;
         }
-        FLIM_TRY_DONE(flim_provenance_check_place(&about, path, run->fold[i].k, splits, err));
+        FLIM_TRY_DONE(flim_fold_weights_check(&about, path, run->folder, run->fold[i].k, splits, err));
         if (first_name[0]) {
             FLIM_TRY_DONE(flim_provenance_check_alike(&first, first_name, &about, name, err));
             flim_provenance_free(&about);

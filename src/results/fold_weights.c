@@ -7,7 +7,9 @@
 #include "core/alloc.h"
 #include "core/file.h"
 #include "core/sha256.h"
+#include "core/text.h"
 #include "core/try.h"
+#include "formats/json.h"
 
 enum { PATH_BYTES = 4096 };
 
@@ -29,6 +31,44 @@ flim_status flim_fold_splits_sha256(const char *run_folder, char out[65], flim_e
     return status;
 }
 
+/* The run's identity texts, of which its weights carry one: resume.json's "accepted", the last one the present one.  Another run
+ * may have the same folds.  A run without them (of an older version) says nothing. */
+static flim_status check_recipe(const char *run_folder, const char *path, const flim_provenance *about, flim_error *err)
+{
+    char record_path[PATH_BYTES], difference[1024];
+    flim_json *record = NULL;
+    const char *text = NULL;
+    FLIM_TRY(path_in(run_folder, "resume.json", record_path, err));
+    if (!about->is_known || !about->recipe || !about->recipe[0] || !flim_file_exists(record_path)) {
+        return FLIM_OK;
+    }
+    FLIM_TRY(flim_json_read(record_path, &record, err));
+    const flim_json *accepted = flim_json_get(record, "accepted");
+    const size_t n = flim_json_length(accepted);
+    bool found = n == 0;
+    for (size_t i = 0; i < n && !found; i++) {
+        const char *one = flim_json_string(flim_json_at(accepted, i));
+        found = one && strcmp(one, about->recipe) == 0;
+        text = one ? one : text;
+    }
+    flim_status status = FLIM_OK;
+    if (!found && text) {
+        flim_describe_difference(about->recipe, strlen(about->recipe), text, difference, sizeof difference);
+        status = flim_fail(err, FLIM_ERROR_DATA,
+                           "%s belongs to another run: %s. Put the run's own file back, or train this fold again", path,
+                           difference);
+    }
+    flim_json_free(record);
+    return status;
+}
+
+flim_status flim_fold_weights_check(const flim_provenance *about, const char *path, const char *run_folder, int k,
+                                    const char *splits_sha256, flim_error *err)
+{
+    FLIM_TRY(flim_provenance_check_place(about, path, k, splits_sha256, err));
+    return check_recipe(run_folder, path, about, err);
+}
+
 flim_status flim_fold_weights_about(const char *run_folder, int k, const char *splits_sha256, flim_provenance *out,
                                     flim_error *err)
 {
@@ -37,7 +77,7 @@ flim_status flim_fold_weights_about(const char *run_folder, int k, const char *s
     snprintf(name, sizeof name, "fold_%d/best.safetensors", k);
     FLIM_TRY(path_in(run_folder, name, path, err));
     FLIM_TRY(flim_provenance_read(path, out, err));
-    const flim_status status = flim_provenance_check_place(out, path, k, splits_sha256, err);
+    const flim_status status = flim_fold_weights_check(out, path, run_folder, k, splits_sha256, err);
     if (status != FLIM_OK) {
         flim_provenance_free(out);
     }

@@ -8,6 +8,7 @@
 #include "core/alloc.h"
 #include "core/file.h"
 #include "core/sha256.h"
+#include "core/text.h"
 #include "core/try.h"
 
 /* The file: magic, version, payload length, SHA-256 hex of the payload, payload.  All numbers little endian, as on every
@@ -202,27 +203,6 @@ flim_status flim_checkpoint_write(const flim_fold_state *state, const char *fold
 
 /* ---- reading ---- */
 
-/* The fields ("batch 16", separated by ", ") in which two identities differ, as "batch 16 there, batch 64 here". */
-static void describe_difference(const char *there, size_t length, const char *here, char *out, size_t size)
-{
-    const char *end = there + length;
-    size_t used = 0;
-    out[0] = '\0';
-    while ((there < end || (*here && *here != '\n')) && used < size) {
-        const char *comma = memchr(there, ',', (size_t)(end - there));
-        size_t a = comma ? (size_t)(comma - there) : (size_t)(end - there), b = strcspn(here, ",\n");
-        if (a != b || memcmp(there, here, a) != 0) {
-            int wrote = snprintf(out + used, size - used, "%s%.*s there, %.*s here", used ? "; " : "",
-                                 (int)(a < 200 ? a : 200), there, (int)(b < 200 ? b : 200), here);
-            used += wrote > 0 ? (size_t)wrote : 0;
-        }
-        for (there = comma ? comma + 1 : end; there < end && *there == ' '; there++) {
-        }
-        here += b;
-        here += strspn(here, ", ");
-    }
-}
-
 /* What of an identity is compared: up to its first newline. */
 static size_t compared(const char *identity, size_t length)
 {
@@ -277,7 +257,7 @@ static flim_status read_payload(flim_fold_state *state, cursor *get, const char 
         get->ended = true;
     } else if ((*which = find_identity(get->at, identity_bytes, identity, n_identities)) < 0) {
         char difference[1024];
-        describe_difference(get->at, compared(get->at, identity_bytes), identity[0], difference, sizeof difference);
+        flim_describe_difference(get->at, compared(get->at, identity_bytes), identity[0], difference, sizeof difference);
         const bool only_fold = strncmp(difference, "fold ", 5) == 0 && !strchr(difference, ';');
         return flim_fail(err, FLIM_ERROR_USAGE, "%s belongs to another %s: %s", path, only_fold ? "fold" : "run", difference);
     } else {

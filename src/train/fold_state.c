@@ -53,8 +53,9 @@ static flim_status check_wholes(const flim_fold_state *s, flim_error *err)
 {
     const flim_counters *n = &s->counters;
     const flim_totals *t = &s->totals;
+    const range epoch = {"epoch", s->epoch, 0, MOST_EPOCHS};
+    FLIM_TRY(check_range(&epoch, err)); /* before others are computed from it */
     const range ranges[] = {
-        {"epoch", s->epoch, 0, MOST_EPOCHS},
         {"the length of the history", s->n_history, s->epoch, s->epoch},
         {"best_epoch", s->best_epoch, s->epoch > 0 ? 0 : -1, s->epoch - 1},
         {"batch", s->batch, 1, MOST_BATCH},

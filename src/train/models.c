@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "core/alloc.h"
 #include "core/file.h"
@@ -99,13 +100,19 @@ static flim_status add_file(flim_models *m, const char *path, flim_error *err)
     FLIM_TRY(flim_provenance_read(path, &about, err));
     if (flim_fold_of_weights(path, folder, sizeof folder, &k)) {
         flim_status status = flim_fold_splits_sha256(folder, splits, err);
-        status = status == FLIM_OK ? flim_provenance_check_place(&about, path, k, splits, err) : status;
+        status = status == FLIM_OK ? flim_fold_weights_check(&about, path, folder, k, splits, err) : status;
         if (status != FLIM_OK) {
             flim_provenance_free(&about);
             return status;
         }
     }
     return add(m, path, 0.5, &about, err);
+}
+
+static bool is_same_file(const char *a, const char *b)
+{
+    struct stat x, y;
+    return strcmp(a, b) == 0 || (stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino);
 }
 
 /* Each with the first: one network must hold them all, and their outputs must mean the same. */
@@ -123,7 +130,7 @@ static flim_status check_alike(const flim_models *m, flim_error *err)
                              first->path, m->weights.width, m->weights.classes, model->path, other.width, other.classes);
         }
         for (int j = 0; j < i; j++) {
-            if (strcmp(m->model[j].path, model->path) == 0) {
+            if (is_same_file(m->model[j].path, model->path)) {
                 return flim_fail(err, FLIM_ERROR_USAGE, "%s is given twice: it would count twice in the mean", model->path);
             }
         }

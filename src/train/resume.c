@@ -445,7 +445,8 @@ flim_status flim_resume_check(flim_run *run, int n_folds, flim_error *err)
         FLIM_TRY_DONE(
             flim_run_check_alone(run, n_folds, "; --resume-override changes what all folds share: wait for its end", err));
         FLIM_TRY_DONE(override(run, record, &d, err));
-    } else if (unchecked) {
+    } else if (unchecked || !is_accepted(run)) { /* begun by a version whose identities had fewer fields */
+        FLIM_TRY_DONE(is_accepted(run) ? FLIM_OK : flim_string_list_add(&run->accepted, run->identity_text, err));
         FLIM_TRY_DONE(write_again(run, record, err));
     }
 done:

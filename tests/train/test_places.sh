@@ -23,19 +23,29 @@ call 2 "$train" --resume --fold 1 --out begun
 says "begun/fold_1/checkpoint/state.ckpt belongs to another fold: fold 0 there, fold 1 here"
 rm -r begun/fold_1/checkpoint
 cp -r begun older
-/usr/bin/python3 - <<'PY' # as a version without folds in it wrote it
-import hashlib, struct, glob
+/usr/bin/python3 - <<'PY' # as a version without folds, class names, time range and masks in it wrote them
+import hashlib, json, struct, glob
+record = json.load(open("older/resume.json"))
+record["accepted"] = [text.split(", class_names")[0] for text in record["accepted"]]
+for key in ("class_names", "time_range_ns", "mask"):
+    del record["identity"][key]
+json.dump(record, open("older/resume.json", "w"))
 for path in glob.glob("older/fold_0/checkpoint/*.ckpt"):
     payload = open(path, "rb").read()[84:]
     n, = struct.unpack("<Q", payload[:8])
     who = payload[8:8 + n]
     assert who.startswith(b"fold 0, ")
-    payload = struct.pack("<Q", n - 8) + who[8:] + payload[8 + n:]
+    first, rest = who[8:].split(b"\n", 1)
+    who = first.split(b", class_names")[0] + b"\n" + rest
+    payload = struct.pack("<Q", len(who)) + who + payload[8 + n:]
     open(path, "wb").write(b"FLIMCKPT" + struct.pack("<IQ", 3, len(payload)) + hashlib.sha256(payload).hexdigest().encode() + payload)
 PY
 call 0 "$train" --resume --out begun
 call 0 "$train" --resume --out older
 check "an older checkpoint is accepted, and it is said" grep -q "fold 0: an older version wrote its checkpoint" older/train.log
+call 0 "$build/fold_metrics" older
+call 0 "$build/predict" --model older --data new.h5 --out p.csv "${device[@]:0:2}"
+rm p.csv
 check "with the same result" test "$(digest older)" = "$(digest begun)"
 
 # ---- weights of another fold
@@ -64,6 +74,17 @@ for program in "predict --model r --data new.h5 --out p.csv --device cpu" "fold_
     says "$(sha256sum other/splits.json | cut -c1-16)"
 done
 
+# ---- of a run with the same folds, but trained otherwise
+call 0 "$train" --data d.h5 "${options[@]}" --splits whole/splits.json --seed 9 --lr 2e-3 --out same_folds
+again
+cp same_folds/splits.json r/splits.json
+check "they have the same file of folds" cmp whole/splits.json same_folds/splits.json
+cp same_folds/fold_1/best.safetensors r/fold_1/best.safetensors
+call 3 "$build/fold_metrics" r
+says "r/fold_1/best.safetensors belongs to another run"
+call 3 "$build/predict" --model r --data new.h5 --out p.csv "${device[@]:0:2}"
+check "both are shown" grep -qE "seed 9 there, seed 42 here.*lr 0.002 there, lr 0.001 here" err
+
 # ---- taken out of a run, weights go anywhere
 cp whole/fold_0/best.safetensors a.safetensors
 cp other/fold_1/best.safetensors b.safetensors
@@ -82,6 +103,9 @@ call 0 "$build/predict" --model whole --model other --data new.h5 --out runs.csv
 check "two runs of two folds are four models" grep -q "72 cells, 4 models" out
 call 2 "$build/predict" --model a.safetensors --model a.safetensors --data new.h5 --out p.csv "${device[@]:0:2}"
 says "a.safetensors is given twice"
+ln -s a.safetensors link.safetensors
+call 2 "$build/predict" --model a.safetensors --model ./link.safetensors --data new.h5 --out p.csv "${device[@]:0:2}"
+says "link.safetensors is given twice"
 call 0 "$train" --data d.h5 "${options[@]}" --preset small --epochs 1 --fold 0 --out small
 call 2 "$build/predict" --model a.safetensors --model small --data new.h5 --out p.csv "${device[@]:0:2}"
 says "an ensemble needs one network"
