@@ -228,15 +228,16 @@ static void another_number_of_classes_leaves_the_last_layer(void **state)
 static void other_files_are_recognised(void **state)
 {
     (void)state;
+#define BYTES(text) text, sizeof text
     static const struct {
         const char *bytes;
         size_t n;
         const char *says[2];
-    } cases[] = {{"PK\3\4\0\0\0\0\0\0 archive/data.pkl", 30, {"torch.save (a zip archive)", "save_file"}},
-                 {"\x80\2}q\0(X\5\0\0\0epoch", 16, {"torch.save (a pickle)", "torch.load('" PATH "'"}},
-                 {"\x80\4\x95\0\0\0\0\0\0\0\0}", 12, {"torch.save (a pickle)", "save_file"}},
-                 {"\x89HDF\r\n\x1a\n\0\0\0\0", 12, {"HDF5", "not safetensors"}},
-                 {"version https://git-lfs.github.com/spec/v1\noid", 46, {"Git LFS", "git lfs pull"}}};
+    } cases[] = {{BYTES("PK\3\4\0\0\0\0\0\0 archive/data.pkl"), {"torch.save (a zip archive)", "save_file"}},
+                 {BYTES("\x80\2}q\0(X\5\0\0\0epoch"), {"torch.save (a pickle)", "torch.load('" PATH "'"}},
+                 {BYTES("\x80\4\x95\0\0\0\0\0\0\0\0}"), {"torch.save (a pickle)", "save_file"}},
+                 {BYTES("\x89HDF\r\n\x1a\n\0\0\0\0"), {"HDF5", "not safetensors"}},
+                 {BYTES("version https://git-lfs.github.com/spec/v1\noid"), {"Git LFS", "git lfs pull"}}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         flim_weights_info info;
         flim_error err = {0};
