@@ -30,6 +30,8 @@ typedef struct flim_cell_set {
 
 /* Of hash[cell[0..n-1]], zeros and repeats left out; cell NULL: of hash[0..n-1]. */
 flim_status flim_cell_set_make(const uint64_t *hash, const int64_t *cell, int64_t n, flim_cell_set *out, flim_error *err);
+/* Adds the cells of another set, in linear time. */
+flim_status flim_cell_set_join(flim_cell_set *to, const flim_cell_set *more, flim_error *err);
 void flim_cell_set_free(flim_cell_set *set); /* leaves it zeroed; zeroed is allowed */
 bool flim_cell_set_holds(const flim_cell_set *set, uint64_t hash);
 /* Of hash[cell[0..n-1]], how many the set holds. */

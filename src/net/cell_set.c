@@ -41,21 +41,21 @@ flim_status flim_cell_set_make(const uint64_t *hash, const int64_t *cell, int64_
     return FLIM_OK;
 }
 
-flim_status flim_cell_set_join(const flim_cell_set *a, const flim_cell_set *b, const flim_cell_set *c, flim_cell_set *out,
-                               flim_error *err)
+flim_status flim_cell_set_join(flim_cell_set *to, const flim_cell_set *more, flim_error *err)
 {
-    const flim_cell_set *const from[] = {a, b, c};
-    *out = (flim_cell_set){.hash = flim_alloc((size_t)(a->n + b->n + c->n), sizeof *out->hash, err)};
-    if (!out->hash) {
+    flim_cell_set both = {.hash = flim_alloc((size_t)(to->n + more->n), sizeof *both.hash, err)};
+    if (!both.hash) {
         return FLIM_ERROR_MEMORY;
     }
-    for (int i = 0; i < 3; i++) {
-        if (from[i]->n > 0) {
-            memcpy(out->hash + out->n, from[i]->hash, (size_t)from[i]->n * sizeof *out->hash);
-            out->n += from[i]->n;
-        }
+    for (int64_t i = 0, j = 0; i < to->n || j < more->n;) { /* both ascend */
+        const bool first = j == more->n || (i < to->n && to->hash[i] <= more->hash[j]);
+        const uint64_t next = first ? to->hash[i] : more->hash[j];
+        i += first;
+        j += j < more->n && more->hash[j] == next;
+        both.hash[both.n++] = next;
     }
-    tidy(out);
+    flim_cell_set_free(to);
+    *to = both;
     return FLIM_OK;
 }
 

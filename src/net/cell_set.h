@@ -12,8 +12,4 @@ char *flim_cell_set_text(const flim_cell_set *set, flim_error *err);
 /* And back.  FLIM_ERROR_DATA if it is no such text, or the hashes do not ascend. */
 flim_status flim_cell_set_parse(const char *text, flim_cell_set *out, flim_error *err);
 
-/* Those of a, b and c. */
-flim_status flim_cell_set_join(const flim_cell_set *a, const flim_cell_set *b, const flim_cell_set *c, flim_cell_set *out,
-                               flim_error *err);
-
 #endif

@@ -7,7 +7,6 @@
 #include "core/alloc.h"
 #include "core/try.h"
 #include "flim/dataset.h"
-#include "net/cell_set.h"
 
 const char *flim_mask_origin_name(flim_mask_origin origin)
 {

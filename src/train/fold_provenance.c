@@ -6,7 +6,6 @@
 #include "core/try.h"
 #include "flim/version.h"
 #include "flim/weights.h"
-#include "net/cell_set.h"
 #include "train/fold.h"
 
 /* The fold's own cells, and those of the weights that it started from. */
@@ -21,7 +20,9 @@ static flim_status set_cells(const flim_fold_work *f, flim_provenance *out, flim
     }
     FLIM_TRY(flim_cell_set_make(hash, f->part->train, f->part->n_train, &out->train, err));
     FLIM_TRY(flim_cell_set_make(hash, f->part->val, f->part->n_val, &out->val, err));
-    return flim_cell_set_join(&from->train, &from->val, &from->inherited, &out->inherited, err);
+    FLIM_TRY(flim_cell_set_join(&out->inherited, &from->train, err));
+    FLIM_TRY(flim_cell_set_join(&out->inherited, &from->val, err));
+    return flim_cell_set_join(&out->inherited, &from->inherited, err);
 }
 
 flim_status flim_fold_provenance(const flim_fold_work *f, flim_provenance *out, flim_error *err)

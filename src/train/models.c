@@ -19,6 +19,19 @@ enum { MOST_FOLDS = 65536, SHOWN = 10 };
 
 /* ---- finding ---- */
 
+/* The model's cells into those that any model has seen: a run of many folds would hold them as often. */
+static flim_status take_cells(flim_models *m, flim_provenance *about, flim_error *err)
+{
+    flim_cell_set *const sets[] = {&about->train, &about->val, &about->inherited};
+    for (size_t i = 0; i < sizeof sets / sizeof sets[0]; i++) {
+        FLIM_TRY(flim_cell_set_join(&m->seen, sets[i], err));
+        flim_cell_set_free(sets[i]);
+    }
+    m->any_cells_known = m->any_cells_known || about->cells_are_known;
+    m->all_cells_known = (m->n == 1 || m->all_cells_known) && about->cells_are_known && about->inherited_is_known;
+    return FLIM_OK;
+}
+
 /* A model whose provenance is read already; takes that over. */
 static flim_status add(flim_models *m, const char *path, double threshold, flim_provenance *about, flim_error *err)
 {
@@ -31,6 +44,7 @@ static flim_status add(flim_models *m, const char *path, double threshold, flim_
     flim_model *model = &grown[m->n++];
     *model = (flim_model){.about = *about, .threshold = threshold};
     *about = (flim_provenance){0};
+    FLIM_TRY(take_cells(m, &model->about, err));
     if (snprintf(model->path, sizeof model->path, "%s", path) >= (int)sizeof model->path) {
         return flim_fail(err, FLIM_ERROR_DATA, "the path %.100s... is too long", path);
     }
@@ -182,6 +196,7 @@ void flim_models_free(flim_models *m)
         flim_provenance_free(&m->model[i].about);
     }
     flim_free(m->model);
+    flim_cell_set_free(&m->seen);
     *m = (flim_models){0};
 }
 
@@ -272,33 +287,13 @@ flim_status flim_models_check_data(const flim_models *m, const flim_dataset_info
     return FLIM_OK;
 }
 
-static bool is_seen(const flim_models *m, uint64_t hash)
-{
-    for (int i = 0; i < m->n; i++) {
-        if (flim_provenance_has_seen(&m->model[i].about, hash)) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static bool all_are_known(const flim_models *m)
-{
-    for (int i = 0; i < m->n; i++) {
-        if (!m->model[i].about.cells_are_known || !m->model[i].about.inherited_is_known) {
-            return false;
-        }
-    }
-    return true;
-}
-
 void flim_models_warn_of_seen(const flim_models *m, const flim_dataset_info *info, const uint64_t *hash, const flim_log *log)
 {
     char first[256] = "";
     size_t used = 0;
     int64_t seen = 0;
     for (int64_t i = 0; hash && i < info->n; i++) {
-        if (is_seen(m, hash[i])) {
+        if (flim_cell_set_holds(&m->seen, hash[i])) {
             if (seen++ < SHOWN) {
                 used += (size_t)snprintf(first + used, sizeof first - used, "%s%" PRId64, seen > 1 ? ", " : "", i);
             }
@@ -311,7 +306,7 @@ void flim_models_warn_of_seen(const flim_models *m, const flim_dataset_info *inf
                       seen, info->n, m->n > 1 ? "at least one of the models" : "the model", first,
                       seen > SHOWN ? ", ..." : "", m->run[0] ? "; fold_metrics " : "", m->run,
                       m->run[0] ? " shows those" : "");
-    } else if (hash && all_are_known(m)) {
+    } else if (hash && m->all_cells_known) {
         flim_log_line(log, FLIM_LOG_NOTE,
                       "none of the %" PRId64 " cells is among those that the weights have seen in training or validation",
                       info->n);

@@ -14,7 +14,7 @@
 
 typedef struct flim_model {
     char path[4096];
-    flim_provenance about;
+    flim_provenance about; /* its sets of cells are in `seen` */
     double threshold; /* the fold's; 0.5 for a file that was named alone */
 } flim_model;
 
@@ -22,6 +22,8 @@ typedef struct flim_models {
     int n;
     flim_model *model; /* (n) */
     flim_weights_info weights; /* of the first: width, classes, shape and names, which all have */
+    flim_cell_set seen; /* cells that any of them has seen in training or validation */
+    bool any_cells_known, all_cells_known; /* some of them, all of them say which cells these are */
     double threshold; /* the mean */
     bool mask_counts; /* as in training */
     bool tta; /* one of the runs evaluated itself so: its thresholds are of such scores */

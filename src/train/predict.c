@@ -33,11 +33,7 @@ static flim_status look_up_cells(job *j, flim_error *err)
     const flim_dataset_info *info = j->info;
     const flim_log *log = &j->hooks->log;
     int64_t bad = 0;
-    bool any = false;
-    for (int m = 0; m < j->models.n; m++) {
-        any = any || j->models.model[m].about.cells_are_known;
-    }
-    if (!any || !j->request->scan) {
+    if (!j->models.any_cells_known || !j->request->scan) {
         return FLIM_OK;
     }
     flim_cell_summary *summary = flim_alloc((size_t)info->n, sizeof *summary, err); /* (n) */

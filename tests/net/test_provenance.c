@@ -14,7 +14,6 @@
 #include "core/text.h"
 #include "flim/dataset.h"
 #include "flim/weights.h"
-#include "net/cell_set.h"
 
 #define PATH "test_provenance.safetensors"
 
@@ -210,7 +209,14 @@ static void sets_are_sorted_and_know_their_cells(void **state)
     assert_true(flim_cell_set_holds(&some, 9) && !flim_cell_set_holds(&some, 4) && !flim_cell_set_holds(&some, 0));
     assert_false(flim_cell_set_holds(&none, 9));
     assert_int_equal(flim_cell_set_count(&some, hash, NULL, 7), 4); /* 9, 3, 9, 3 */
-    assert_int_equal(flim_cell_set_join(&some, &none, &all, &joined, NULL), FLIM_OK);
+    joined = none;
+    assert_int_equal(flim_cell_set_join(&joined, &none, NULL), FLIM_OK);
+    assert_int_equal(joined.n, 0);
+    assert_int_equal(flim_cell_set_join(&joined, &some, NULL), FLIM_OK);
+    same_set(&joined, &some);
+    assert_int_equal(flim_cell_set_join(&joined, &all, NULL), FLIM_OK);
+    same_set(&joined, &all);
+    assert_int_equal(flim_cell_set_join(&joined, &some, NULL), FLIM_OK);
     same_set(&joined, &all);
     flim_cell_set_free(&all);
     flim_cell_set_free(&some);

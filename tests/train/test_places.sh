@@ -40,6 +40,33 @@ for path in glob.glob("older/fold_0/checkpoint/*.ckpt"):
     payload = struct.pack("<Q", len(who)) + who + payload[8 + n:]
     open(path, "wb").write(b"FLIMCKPT" + struct.pack("<IQ", 3, len(payload)) + hashlib.sha256(payload).hexdigest().encode() + payload)
 PY
+craft() { # craft FIELD VALUE: a checkpoint with another number, its checksum made right
+    rm -rf crafted
+    cp -r begun crafted
+    rm -f crafted/fold_0/checkpoint/state.previous.ckpt
+    /usr/bin/python3 - "$1" "$2" <<'PY'
+import hashlib, struct, sys
+fields = ["parameters", "statistics", "epoch", "calls", "batch", "accumulate", "skipped_before"]
+path = "crafted/fold_0/checkpoint/state.ckpt"
+payload = bytearray(open(path, "rb").read()[84:])
+n, = struct.unpack("<Q", payload[:8])
+struct.pack_into("<q", payload, 8 + n + 8 * fields.index(sys.argv[1]), int(sys.argv[2]))
+open(path, "wb").write(b"FLIMCKPT" + struct.pack("<IQ", 3, len(payload)) + hashlib.sha256(payload).hexdigest().encode() + payload)
+PY
+    call 3 "$train" --resume --out crafted
+    says "crafted/fold_0/checkpoint"
+}
+craft epoch -400
+says "epoch is -400"
+craft epoch 2
+craft calls -1
+craft calls 4611686018427387904
+craft calls 1000
+says "1000 batches of 16 inside an epoch of"
+craft batch 0
+craft accumulate -3
+craft parameters 17
+
 call 0 "$train" --resume --out begun
 call 0 "$train" --resume --out older
 check "an older checkpoint is accepted, and it is said" grep -q "fold 0: an older version wrote its checkpoint" older/train.log
