@@ -62,8 +62,8 @@ static void cells_folds_and_weights_are_fixed(void **state)
         }
         assert_int_equal(id.value[i].fixed, is_fixed);
         assert_int_equal(flim_identity_is_of_data((flim_identity_field)i),
-                         (i >= FLIM_IDENTITY_CELLS && i < FLIM_IDENTITY_SPLITS) ||
-                             i == FLIM_IDENTITY_CLASS_NAMES || i == FLIM_IDENTITY_TIME_RANGE || i == FLIM_IDENTITY_MASK);
+                         (i >= FLIM_IDENTITY_CELLS && i < FLIM_IDENTITY_SPLITS) || i == FLIM_IDENTITY_CLASS_NAMES ||
+                             i == FLIM_IDENTITY_TIME_RANGE || i == FLIM_IDENTITY_MASK);
     }
     flim_settings_free(&s);
 }
