@@ -42,7 +42,9 @@ static flim_status check_recipe(const char *run_folder, const char *path, const 
     if (!about->is_known || !about->recipe || !about->recipe[0] || !flim_file_exists(record_path)) {
         return FLIM_OK;
     }
-    FLIM_TRY(flim_json_read(record_path, &record, err));
+    if (flim_json_read(record_path, &record, NULL) != FLIM_OK) {
+        return FLIM_OK; /* --resume says what is wrong with it; scores and predictions do not need it */
+    }
     const flim_json *accepted = flim_json_get(record, "accepted");
     const size_t n = flim_json_length(accepted);
     bool found = n == 0;

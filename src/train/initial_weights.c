@@ -44,18 +44,28 @@ static void warn_of_inputs(const flim_run *run, const flim_dataset_info *info)
     }
 }
 
-int64_t flim_run_seen_test_cells(const flim_run *run, const flim_study *study, int k)
+/* Of the cells cell[0..n-1]; -1 = not known. */
+static int64_t count_seen(const flim_run *run, const flim_study *study, const int64_t *cell, int64_t n)
 {
     const flim_provenance *from = &run->initial;
-    const flim_fold *part = &study->splits.fold[k];
     int64_t seen = 0;
     if (!run->settings->init_weights[0]) {
         return 0;
     }
-    for (int64_t i = 0; study->hash && i < part->n_test; i++) {
-        seen += flim_provenance_has_seen(from, study->hash[part->test[i]]);
+    for (int64_t i = 0; study->hash && i < n; i++) {
+        seen += flim_provenance_has_seen(from, study->hash[cell[i]]);
     }
     return seen > 0 || (study->hash && from->cells_are_known && from->inherited_is_known) ? seen : -1;
+}
+
+int64_t flim_run_seen_test_cells(const flim_run *run, const flim_study *study, int k)
+{
+    return count_seen(run, study, study->splits.fold[k].test, study->splits.fold[k].n_test);
+}
+
+int64_t flim_run_seen_holdout_cells(const flim_run *run, const flim_study *study)
+{
+    return count_seen(run, study, study->splits.holdout, study->splits.n_holdout);
 }
 
 /* Test cells that the weights were trained on make the scores too good. */
@@ -75,6 +85,12 @@ static void warn_of_seen(const flim_run *run, const flim_study *study)
             used += (size_t)snprintf(folds + used, sizeof folds - used, "%sfold %d: %" PRId64 " of %" PRId64,
                                      used ? ", " : "", k, seen, n);
         }
+    }
+    const int64_t held = flim_run_seen_holdout_cells(run, study);
+    if (held > 0) {
+        flim_log_line(&run->log, FLIM_LOG_WARNING,
+                      "%s has seen %" PRId64 " of the %" PRId64 " cells that are held out: their scores are no test result",
+                      path, held, study->splits.n_holdout);
     }
     if (sum > 0) {
         flim_log_line(&run->log, FLIM_LOG_WARNING,

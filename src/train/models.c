@@ -172,6 +172,9 @@ flim_status flim_models_find(const char *const *name, int n, const flim_log *log
 {
     double sum = 0;
     *out = (flim_models){0};
+    if (n < 1) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "no model was named");
+    }
     for (int i = 0; i < n; i++) {
         char config[4200];
         snprintf(config, sizeof config, "%s/config.yaml", name[i]);

@@ -109,6 +109,7 @@ flim_status flim_run_make_program(flim_run *run, const flim_study *study, flim_t
 flim_status flim_run_read_initial_weights(flim_run *run, const flim_study *study, flim_trainer *trainer, flim_error *err);
 /* How many test cells of fold k the weights to start from had seen; -1 = not known.  0 without such weights. */
 int64_t flim_run_seen_test_cells(const flim_run *run, const flim_study *study, int k);
+int64_t flim_run_seen_holdout_cells(const flim_run *run, const flim_study *study);
 
 /* ---- learning_rate.c ---- */
 /* Of an epoch (0-based): torch.optim.lr_scheduler.CosineAnnealingLR(T_max=epochs, eta_min=1e-6), stepped once per epoch. */

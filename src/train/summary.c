@@ -116,7 +116,7 @@ static void set_undefined(summary *s)
     }
 }
 
-static flim_status write_json(const flim_run *run, const flim_findings *findings, const summary *s, flim_error *err)
+static flim_status write_json(const flim_run *run, const flim_study *study, const summary *s, flim_error *err)
 {
     char path[FLIM_PATH_MAX];
     flim_json *json = flim_json_object(), *folds = flim_json_array(), *baselines = NULL;
@@ -150,6 +150,14 @@ static flim_status write_json(const flim_run *run, const flim_findings *findings
             flim_json_set(baselines, flim_baseline_name(b), flim_metrics_json(s->baseline[b].value));
         }
     }
+    if (run->settings->init_weights[0] && study->splits.n_holdout > 0) {
+        const int64_t seen = flim_run_seen_holdout_cells(run, study);
+        if (seen >= 0) {
+            flim_json_set_integer(json, "holdout_cells_seen_by_init_weights", seen);
+        } else {
+            flim_json_set_null(json, "holdout_cells_seen_by_init_weights");
+        }
+    }
     if (run->unchecked.n > 0) {
         flim_json *unchecked = flim_json_array();
         for (int i = 0; i < run->unchecked.n; i++) {
@@ -157,7 +165,7 @@ static flim_status write_json(const flim_run *run, const flim_findings *findings
         }
         flim_json_set(json, "unchecked", unchecked);
     }
-    flim_json_set(json, "findings", flim_findings_json(findings));
+    flim_json_set(json, "findings", flim_findings_json(&study->findings));
     flim_status status = FLIM_OK;
     FLIM_TRY_DONE(flim_run_folder_path(run, "summary.json", path, err));
     status = flim_json_write(json, path, err);
@@ -283,7 +291,7 @@ flim_status flim_run_summary(const flim_run *run, const flim_study *study, flim_
         set_undefined(&s);
     }
     if (any) {
-        FLIM_TRY_DONE(write_json(run, &study->findings, &s, err));
+        FLIM_TRY_DONE(write_json(run, study, &s, err));
         FLIM_TRY_DONE(write_csv(run, &s, err));
         print_table(run, study->info->classes, &s);
     }

@@ -146,6 +146,9 @@ says "had seen $((${seen/ /+})) of 72 test cells"
 edit d.h5 renamed.h5 "f['name'][...] = f['name'][:][::-1]; put('label', 1 - f['label'][:])"
 call 0 "$train" --data renamed.h5 "${options[@]}" --cv stratified --init-weights second/fold_1/best.safetensors --out third
 says "second/fold_1/best.safetensors has seen 72 of 72 test cells" # of its own, and of the weights that it began with
+call 0 "$train" --data d.h5 "${options[@]}" --cv group --holdout-group donor_2 --init-weights second/fold_1/best.safetensors --out held
+says "has seen 12 of the 12 cells that are held out"
+check "the summary keeps that, too" grep -q '"holdout_cells_seen_by_init_weights": 12' held/summary.json
 call 0 "$train" --data new.h5 "${options[@]}" --init-weights whole/fold_0/best.safetensors --out fresh
 check "others have seen none" grep -q "has seen none of the 72 test cells" fresh/train.log
 check "and that is no warning" test "$(grep -c seen err)" = 0
