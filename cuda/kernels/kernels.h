@@ -48,9 +48,10 @@ typedef struct flim_cache_view {
 /* The cells id[i].cell of i < n -> signal (n,T,H,W) fp32 and mask (n,H,W): what flim_k_input and _plain take. */
 cudaError_t flim_k_gather_cells(const flim_launch *l, const flim_cache_view *cache, const flim_cell_id *id, int64_t n, int t,
                                 int h, int w, float *signal, uint8_t *mask);
-/* The same, each cell changed as drawn[i] says: (n) on the device. */
+/* The same, each cell changed as drawn[i] says: (n) on the device.  moves: some of them move photons. */
 cudaError_t flim_k_gather_transformed(const flim_launch *l, const flim_cache_view *cache, const flim_cell_transform *drawn,
-                                      const flim_cell_id *id, int64_t n, int t, int h, int w, float *signal, uint8_t *mask);
+                                      bool moves, const flim_cell_id *id, int64_t n, int t, int h, int w, float *signal,
+                                      uint8_t *mask);
 /* (n,pixels,C) storage -> host layout (n,channels,pixels) fp32. */
 cudaError_t flim_k_to_planar(const flim_launch *l, const void *in, int64_t n, int channels, int c, int64_t pixels,
                              float *out);

@@ -153,6 +153,6 @@ flim_status flim_cuda_cache_gather(const flim_cuda_cache *cache, const flim_laun
         flim_transform_draw(transform, &id[i], cache->photons[id[i].cell], &drawn[i]);
     }
     FLIM_TRY_CUDA(cudaMemcpyAsync(device_drawn, drawn, (size_t)n * sizeof *drawn, cudaMemcpyHostToDevice, l->stream));
-    FLIM_TRY_CUDA(flim_k_gather_transformed(l, &view, device_drawn, device_id, n, t, h, w, signal, mask));
+    FLIM_TRY_CUDA(flim_k_gather_transformed(l, &view, device_drawn, transform->moves, device_id, n, t, h, w, signal, mask));
     return FLIM_OK;
 }

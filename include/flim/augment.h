@@ -1,8 +1,8 @@
 /* Augmentation by name: what --augment takes, as a transform.
  *
  * An item is the name of a preset, or one step: NAME, NAME:PROBABILITY or NAME:PROBABILITY:LOW:HIGH, with the operations of
- * flim/transform.h as symmetry, shift, shift_fill, shift_zero, drift, drift_fill, thin, match, background, bootstrap, scale
- * and mask_drop.
+ * flim/transform.h as symmetry, shift, shift_fill, shift_zero, drift, drift_fill, thin, match, background, bootstrap, scale,
+ * mask_drop, blur, zoom and elastic.
  * Owns: nothing.
  * Errors: FLIM_ERROR_USAGE names the item, what was found and what was expected, and the nearest name.
  */

@@ -4,8 +4,8 @@
  *      while it gathers cells from its device cache: to raw photon counts, before log1p / 10, and to the mask.  Counts stay
  *      whole numbers.  Both give equal bits.
  * Order: symmetries and circular shifts of whole bins; then the shift that has an edge or fractions; then what changes
- *      counts, in the order of the list.  Counts change where they were detected, so that this order is also any other:
- *      a step draws for a voxel by its place in the data, before the symmetries and shifts.
+ *      counts, in the order of the list; then what moves photons in the plane, in the order of the list.  Counts change where
+ *      they were detected: a step draws for a voxel by its place in the data, before the symmetries and shifts.
  * Draws: step s of a cell reads the random block (flim/random.h) of the cell's id, purpose FLIM_RANDOM_AUGMENT, index s, and
  *      nothing else.  Word 0 < (uint64_t)(probability * 2^32) decides whether the step acts; word 1 gives its drawn number:
  *      of whole numbers low + word 1 * (high - low + 1) / 2^32, rounded down, else from low to high as word 1 goes from 0 to
@@ -48,10 +48,18 @@ typedef enum flim_transform_op {
     FLIM_TRANSFORM_SCALE,
     /* The mask is 0 everywhere.  No range. */
     FLIM_TRANSFORM_MASK_DROP,
+    /* Photons move within their bin, each as a whole.  BLUR: by a Gaussian of low..high pixels (standard deviation, each pixel
+     * by its own).  ZOOM: about the centre of the plane, by a factor log-uniform in low..high.  ELASTIC: along a smooth random
+     * field, whose nodes (4 x 4, bilinear between) go up to low..high pixels in y and in x.  The mask moves by the same zoom
+     * and field.  A photon from inside the mask that would come to lie outside goes where the centre of its pixel goes; if that
+     * is outside, too, or outside the plane, it is lost: by a blur none is. */
+    FLIM_TRANSFORM_BLUR,
+    FLIM_TRANSFORM_ZOOM,
+    FLIM_TRANSFORM_ELASTIC,
     FLIM_TRANSFORM_OPS
 } flim_transform_op;
 
-enum { FLIM_MAX_TRANSFORM_STEPS = 12, FLIM_MAX_COUNT_STEPS = 8 };
+enum { FLIM_MAX_TRANSFORM_STEPS = 12, FLIM_MAX_COUNT_STEPS = 8, FLIM_MAX_MOVE_STEPS = 4 };
 
 typedef struct flim_transform_step {
     flim_transform_op op;

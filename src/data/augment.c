@@ -22,13 +22,17 @@ static const struct {
        {FLIM_TRANSFORM_THIN, 0.8, 0.4, 1},
        {FLIM_TRANSFORM_BACKGROUND, 0.5, 0, 0.002}}}},
     /* A published script's, for comparison with it: not physical.  Its flips and turns reach each exchange of rows and columns
-     * with probability 1/3; its "Poisson noise" changes nothing that can be measured and is left out. */
+     * with probability 1/3; its "Poisson noise" changes nothing that can be measured and is left out; zoom, field and blur move photons here, not
+     * interpolate counts. */
     {"paper",
-     {4,
+     {7,
       {{FLIM_TRANSFORM_SHIFT_ZERO, 0.8, -5, 5},
        {FLIM_TRANSFORM_SCALE, 0.8, 0.6, 1.4},
        {FLIM_TRANSFORM_DIHEDRAL, 1, 0, 3},
-       {FLIM_TRANSFORM_DIHEDRAL, 2.0 / 3, 0, 7}}}},
+       {FLIM_TRANSFORM_DIHEDRAL, 2.0 / 3, 0, 7},
+       {FLIM_TRANSFORM_ZOOM, 0.5, 0.85, 1.15},
+       {FLIM_TRANSFORM_ELASTIC, 0.5, 1, 1},
+       {FLIM_TRANSFORM_BLUR, 0.5, 0.3, 0.8}}}},
 };
 enum { N_PRESETS = sizeof presets / sizeof presets[0], MOST_PARTS = 4, ITEM_MAX = 128 };
 

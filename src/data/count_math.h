@@ -13,7 +13,7 @@
 #include "flim/transform.h"
 
 /* What a key draws for a voxel. */
-enum { FLIM_DRAW_COUNT, FLIM_DRAW_SPLIT, FLIM_DRAW_TAIL };
+enum { FLIM_DRAW_COUNT, FLIM_DRAW_SPLIT, FLIM_DRAW_TAIL, FLIM_DRAW_PLACE, FLIM_DRAW_BLUR };
 
 /* Binomial(n, below / 2^32). */
 FLIM_HOST_DEVICE static inline uint32_t flim_draw_binomial(uint32_t n, uint32_t below, const uint32_t key[2], uint32_t voxel,

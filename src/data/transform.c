@@ -20,6 +20,9 @@ const flim_transform_info flim_transform_ops[FLIM_TRANSFORM_OPS] = {
     [FLIM_TRANSFORM_BOOTSTRAP] = {"bootstrap", "none", 0, 0, 0, 0, .photons = true, .changes = true, .not_physical = true},
     [FLIM_TRANSFORM_SCALE] = {"scale", "factor", 0, 16, 0.6, 1.4, .photons = true, .changes = true, .not_physical = true},
     [FLIM_TRANSFORM_MASK_DROP] = {"mask_drop", "none", 0, 0, 0, 0},
+    [FLIM_TRANSFORM_BLUR] = {"blur", "pixels", 0, 2, 0.3, 0.8, .photons = true, .moves = true},
+    [FLIM_TRANSFORM_ZOOM] = {"zoom", "factor", 0.25, 4, 0.85, 1.15, .photons = true, .moves = true},
+    [FLIM_TRANSFORM_ELASTIC] = {"elastic", "pixels", 0, 8, 0.5, 1, .photons = true, .moves = true},
 };
 
 const char *flim_transform_needs_photons(const flim_transform *transform)
@@ -77,6 +80,7 @@ static flim_status compile_step(const flim_transform_step *in, int number, flim_
     out->step[number].high = high;
     out->step[number].below = (uint64_t)(in->probability * 4294967296.0);
     out->counts_photons = out->counts_photons || in->op == FLIM_TRANSFORM_MATCH;
+    out->moves = out->moves || flim_transform_ops[in->op].moves;
     return FLIM_OK;
 }
 
@@ -84,10 +88,11 @@ static flim_status compile_step(const flim_transform_step *in, int number, flim_
 static flim_status check_together(const flim_transform *transform, flim_error *err)
 {
     const char *alone = NULL;
-    int changes = 0;
+    int changes = 0, moves = 0;
     for (int i = 0; i < transform->n; i++) {
         const flim_transform_op op = transform->step[i].op;
         changes += flim_transform_ops[op].changes;
+        moves += flim_transform_ops[op].moves;
         if (flim_transform_ops[op].alone && alone) {
             return flim_fail(
                 err, FLIM_ERROR_USAGE,
@@ -95,6 +100,10 @@ static flim_status check_together(const flim_transform *transform, flim_error *e
                 flim_transform_ops[op].name);
         }
         alone = flim_transform_ops[op].alone ? flim_transform_ops[op].name : alone;
+    }
+    if (moves > FLIM_MAX_MOVE_STEPS) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "a transform with %d of blur, zoom and elastic, expected at most %d", moves,
+                         FLIM_MAX_MOVE_STEPS);
     }
     if (changes > FLIM_MAX_COUNT_STEPS) {
         return flim_fail(err, FLIM_ERROR_USAGE, "a transform with %d steps that change counts, expected at most %d", changes,
@@ -110,6 +119,9 @@ flim_status flim_transform_compile(const flim_transform *transform, int t, int h
     if (transform->n < 0 || transform->n > FLIM_MAX_TRANSFORM_STEPS) {
         return flim_fail(err, FLIM_ERROR_USAGE, "a transform of %d steps, expected 0 to %d", transform->n,
                          FLIM_MAX_TRANSFORM_STEPS);
+    }
+    if (transform->n > 0 && (h > 8192 || w > 8192)) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "a transform of cells of %d x %d pixels, expected at most 8192 x 8192", h, w);
     }
     if (transform->n > 0 && (int64_t)h * w > INT32_MAX / t) {
         return flim_fail(err, FLIM_ERROR_USAGE, "a transform of cells of (T,H,W) = (%d,%d,%d), expected at most %d voxels", t,
@@ -204,6 +216,62 @@ static void draw_count_step(int32_t op, double low, double high, uint32_t word, 
     out->number = threshold(kept);
 }
 
+/* e^-x, x >= 0, by its series at x / 2^8 and squaring: the same on every machine. */
+static double exp_of_minus(double x)
+{
+    double term = 1, sum = 1;
+    x = x < 700 ? x / 256 : 700.0 / 256;
+    for (int k = 1; k < 40; k++) {
+        term *= x / k;
+        sum += term;
+    }
+    for (int k = 0; k < 8; k++) {
+        sum *= sum;
+    }
+    return 1 / sum;
+}
+
+/* A Gaussian of standard deviation sigma at whole pixels, as a cumulative distribution. */
+static void draw_blur(double sigma, flim_move_step *out)
+{
+    double weight[2 * FLIM_BLUR_REACH + 1], sum = 0, below = 0;
+    for (int k = 0; k <= 2 * FLIM_BLUR_REACH; k++) {
+        const double d = k - FLIM_BLUR_REACH;
+        weight[k] = d == 0 ? 1 : sigma > 0 ? exp_of_minus(d * d / (2 * sigma * sigma)) : 0;
+        sum += weight[k];
+    }
+    for (int k = 0; k < 2 * FLIM_BLUR_REACH; k++) {
+        below += weight[k];
+        out->at_least[k] = threshold(below / sum);
+    }
+}
+
+static void draw_field(double most, flim_move_step *out)
+{
+    for (uint32_t node = 0; node < FLIM_FIELD_NODES * FLIM_FIELD_NODES; node++) {
+        uint32_t word[4];
+        flim_random_keyed_block(out->key, node, 0, FLIM_DRAW_COUNT, word);
+        for (int i = 0; i < 2; i++) {
+            out->field[node / FLIM_FIELD_NODES][node % FLIM_FIELD_NODES][i] =
+                (int32_t)(uniform(-most, most, word[i]) * 65536.0);
+        }
+    }
+}
+
+static void draw_move(int32_t op, double low, double high, const uint32_t word[4], flim_move_step *out)
+{
+    *out = (flim_move_step){.op = op, .key = {word[2], word[3]}};
+    if (op == FLIM_TRANSFORM_BLUR) {
+        draw_blur(uniform(low, high, word[1]), out);
+    } else if (op == FLIM_TRANSFORM_ELASTIC) {
+        draw_field(uniform(low, high, word[1]), out);
+    } else {
+        const double factor = log_uniform(low, high, word[1]);
+        out->factor = (int32_t)(factor * 65536.0 + 0.5);
+        out->inverse = (int32_t)(65536.0 / factor + 0.5);
+    }
+}
+
 void flim_transform_draw(const flim_transform_table *table, const flim_cell_id *id, uint64_t photons,
                          flim_cell_transform *out)
 {
@@ -231,6 +299,9 @@ void flim_transform_draw(const flim_transform_table *table, const flim_cell_id *
         case FLIM_TRANSFORM_DRIFT:
         case FLIM_TRANSFORM_DRIFT_FILL: draw_shift(op, uniform(low, high, word[1]), table->t, &word[2], out); break;
         case FLIM_TRANSFORM_MASK_DROP: out->drop_mask = 1; break;
+        case FLIM_TRANSFORM_BLUR:
+        case FLIM_TRANSFORM_ZOOM:
+        case FLIM_TRANSFORM_ELASTIC: draw_move(op, low, high, word, &out->move[out->n_moves++]); break;
         default: {
             flim_count_step *count = &out->step[out->n_steps];
             *count = (flim_count_step){.key = {word[2], word[3]}};
@@ -294,6 +365,28 @@ static void change(const flim_cell_transform *c, const flim_cell_view *cell, con
     }
 }
 
+/* As `change`, and each photon to where it goes. */
+static void scatter(const flim_cell_transform *c, const flim_cell_view *cell, const uint8_t *mask, float *out)
+{
+    const int32_t h = cell->h, w = cell->w, pixels = h * w;
+    for (int64_t i = 0; i < (int64_t)cell->t * pixels; i++) {
+        out[i] = 0;
+    }
+    for (int32_t t = 0; t < cell->t; t++, out += pixels) {
+        for (int32_t at = 0; at < pixels; at++) {
+            const int32_t y = at / w, x = at % w, pixel = flim_map_pixel(&c->map, w, y, x);
+            const bool in_mask = mask[pixel] != 0;
+            const uint32_t n = flim_cell_photons(c, cell, t, pixel, in_mask);
+            for (uint32_t photon = 0; photon < n; photon++) {
+                const int32_t to = flim_photon_goes_to(c, mask, h, w, t, y, x, in_mask, photon);
+                if (to >= 0 && out[to] < (float)FLIM_MOST_PHOTONS) {
+                    out[to]++;
+                }
+            }
+        }
+    }
+}
+
 static uint64_t sum_of(const float *counts, int64_t n)
 {
     uint64_t sum = 0;
@@ -314,14 +407,16 @@ flim_status flim_transform_apply(const flim_transform_table *table, const flim_c
         return flim_fail(err, FLIM_ERROR_DATA, FLIM_NO_PHOTONS, table->needs_photons);
     }
     flim_transform_draw(table, id, table->counts_photons ? sum_of(counts, voxels) : 0, &c);
-    if (flim_cell_only_moves(&c)) {
+    if (flim_cell_only_copies(&c)) {
         move(&c, &cell, out);
-    } else {
+    } else if (c.n_moves == 0) {
         change(&c, &cell, mask, out);
+    } else {
+        scatter(&c, &cell, mask, out);
     }
     for (int32_t y = 0; y < h; y++) {
         for (int32_t x = 0; x < w; x++) {
-            *mask_out++ = c.drop_mask ? 0 : mask[flim_map_pixel(&c.map, w, y, x)];
+            *mask_out++ = !c.drop_mask && flim_cell_mask(&c, mask, h, w, y, x);
         }
     }
     return FLIM_OK;

@@ -13,6 +13,7 @@ typedef struct flim_transform_info {
     bool alone; /* one of these at most */
     bool photons; /* works on single photons: other counts cannot go through it */
     bool changes; /* counts, voxel by voxel */
+    bool moves; /* photons within their bin */
     bool not_physical; /* no exposure of a photon counter gives what it makes */
 } flim_transform_info;
 extern const flim_transform_info flim_transform_ops[FLIM_TRANSFORM_OPS];
@@ -21,6 +22,7 @@ extern const flim_transform_info flim_transform_ops[FLIM_TRANSFORM_OPS];
 typedef struct flim_transform_table {
     int32_t n, t, h, w;
     bool counts_photons; /* a step asks for the photons of a cell */
+    bool moves; /* a step moves photons */
     const char *needs_photons; /* flim_transform_needs_photons; NULL = any counts will do */
     struct {
         int32_t op;

@@ -2,14 +2,14 @@
  * equal bits.
  *
  * What a transform does to one cell is drawn on the host: a map from output voxels to input voxels, which all
- * symmetries and circular shifts compose into; one shift in time behind it, which may have edges and fractions; and steps that
- * change counts, voxel by voxel.  A cell is read once however many steps there are.
+ * symmetries and circular shifts compose into; one shift in time behind it, which may have edges and fractions; steps that
+ * change counts, voxel by voxel; and steps that move photons within their bin.  A cell is read once however many steps there are.
  * Owns: nothing.  Cannot fail.
  */
 #ifndef FLIM_DATA_TRANSFORM_MATH_H
 #define FLIM_DATA_TRANSFORM_MATH_H
 
-#include "data/count_math.h"
+#include "data/move_math.h"
 
 /* Output voxel (t,y,x) takes input voxel ((t + bins) mod T, y0 + yy * y + yx * x, x0 + xy * y + xx * x). */
 typedef struct flim_voxel_map {
@@ -31,6 +31,8 @@ typedef struct flim_cell_transform {
     int32_t drop_mask; /* 1: the mask is 0 everywhere */
     int32_t n_steps;
     flim_count_step step[FLIM_MAX_COUNT_STEPS];
+    int32_t n_moves;
+    flim_move_step move[FLIM_MAX_MOVE_STEPS];
 } flim_cell_transform;
 
 /* A cell as it is stored, (T,H,W). */
@@ -81,10 +83,10 @@ FLIM_HOST_DEVICE static inline flim_voxel_map flim_compose_maps(const flim_voxel
     return m;
 }
 
-/* Whether it only moves voxels, so that it may act on any values. */
-FLIM_HOST_DEVICE static inline bool flim_cell_only_moves(const flim_cell_transform *c)
+/* Whether each output voxel is a copy of an input voxel, or zero: then any values may go through it. */
+FLIM_HOST_DEVICE static inline bool flim_cell_only_copies(const flim_cell_transform *c)
 {
-    return c->n_steps == 0 && c->fraction == 0;
+    return c->n_steps == 0 && c->fraction == 0 && c->n_moves == 0;
 }
 
 /* Bin `bin` (which may lie outside 0..T-1) of the map's output, at the input pixel `pixel`: the index of the voxel that gives
@@ -145,6 +147,38 @@ FLIM_HOST_DEVICE static inline uint32_t flim_cell_photons(const flim_cell_transf
         n += before ? flim_draw_binomial(before, c->fraction, c->key, voxel, FLIM_DRAW_SPLIT) : 0;
     }
     return n < FLIM_MOST_PHOTONS ? n : FLIM_MOST_PHOTONS;
+}
+
+/* The mask of output pixel (y,x), dropped or not; mask: (H,W) of the cell as it is stored. */
+FLIM_HOST_DEVICE static inline bool flim_cell_mask(const flim_cell_transform *c, const uint8_t *mask, int32_t h, int32_t w,
+                                                   int32_t y, int32_t x)
+{
+    const int32_t from = c->n_moves ? flim_moved_from(c->move, c->n_moves, y, x, h, w) : y * w + x;
+    return from >= 0 && mask[flim_map_pixel(&c->map, w, from / w, from % w)] != 0;
+}
+
+/* The pixel that photon number `photon` of the voxel (t,y,x) ahead of the moves goes to, -1 = it is lost.  in_mask: whether
+ * (y,x) is. */
+FLIM_HOST_DEVICE static inline int32_t flim_photon_goes_to(const flim_cell_transform *c, const uint8_t *mask, int32_t h,
+                                                           int32_t w, int32_t t, int32_t y, int32_t x, bool in_mask,
+                                                           uint32_t photon)
+{
+    const uint32_t voxel = (uint32_t)(((int64_t)t * h + y) * w + x);
+    const int32_t one = 1 << FLIM_PLACE_BITS;
+    uint32_t word[4];
+    flim_random_keyed_block(c->move[0].key, voxel, photon, FLIM_DRAW_PLACE, word);
+    for (int attempt = 0; attempt < 2; attempt++) { /* as drawn, then as the centre of the pixel goes */
+        flim_place at = {y * one + one / 2, x * one + one / 2};
+        if (attempt == 0) {
+            at.y = y * one + (int32_t)(word[0] >> (32 - FLIM_PLACE_BITS));
+            at.x = x * one + (int32_t)(word[1] >> (32 - FLIM_PLACE_BITS));
+        }
+        const int32_t to = flim_pixel_of(flim_moved(c->move, c->n_moves, at, h, w, attempt == 0, voxel, photon), h, w);
+        if (to >= 0 && (!in_mask || flim_cell_mask(c, mask, h, w, to / w, to % w))) {
+            return to;
+        }
+    }
+    return -1;
 }
 
 #endif

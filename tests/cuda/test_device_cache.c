@@ -40,7 +40,14 @@ static const flim_transform transforms[] = {
       {FLIM_TRANSFORM_DRIFT, 0.9, -3.5, 3.5},
       {FLIM_TRANSFORM_SCALE, 0.5, 0.6, 1.4},
       {FLIM_TRANSFORM_TIME_SHIFT, 0.5, -4, 4},
-      {FLIM_TRANSFORM_BOOTSTRAP, 0.5, 0, 0}}}};
+      {FLIM_TRANSFORM_BOOTSTRAP, 0.5, 0, 0}}},
+    {6,
+     {{FLIM_TRANSFORM_DIHEDRAL, 0.8, 0, 7},
+      {FLIM_TRANSFORM_ZOOM, 0.8, 0.6, 1.6},
+      {FLIM_TRANSFORM_DRIFT_FILL, 0.5, -2, 2},
+      {FLIM_TRANSFORM_ELASTIC, 0.6, 0, 2},
+      {FLIM_TRANSFORM_THIN, 1, 0.002, 0.5},
+      {FLIM_TRANSFORM_BLUR, 0.6, 0, 1.5}}}};
 
 /* What a cell needs: cell i is of kind i % 4. */
 enum { SMALL, WIDE, FRACTIONS, LARGE };

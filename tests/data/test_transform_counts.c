@@ -523,6 +523,173 @@ static void a_drift_moves_photons_by_whole_bins(void **state)
     }
 }
 
+/* ---- photons that move */
+
+enum { SIDE = 21, BINS = 6, MOVED_VOXELS = BINS * SIDE * SIDE };
+static const shape moved_shape = {BINS, SIDE, SIDE};
+
+/* A disc of photons off the centre, nothing outside the mask. */
+static void fill_disc(int64_t cell, float *counts, uint8_t *mask)
+{
+    for (int p = 0; p < SIDE * SIDE; p++) {
+        const int y = p / SIDE - 9, x = p % SIDE - 11;
+        mask[p] = y * y + x * x <= 36;
+        for (int t = 0; t < BINS; t++) {
+            counts[t * SIDE * SIDE + p] = mask[p] ? (float)((p * 7 + t * 3 + cell) % 5) : 0;
+        }
+    }
+}
+
+static void steps_that_move_by_nothing_change_nothing(void **state)
+{
+    (void)state;
+    const flim_transform transform = {
+        3, {{FLIM_TRANSFORM_BLUR, 1, 0, 0}, {FLIM_TRANSFORM_ZOOM, 1, 1, 1}, {FLIM_TRANSFORM_ELASTIC, 1, 0, 0}}};
+    float counts[MOVED_VOXELS], got[MOVED_VOXELS];
+    uint8_t mask[SIDE * SIDE], got_mask[SIDE * SIDE];
+    fill_disc(0, counts, mask);
+    apply(&transform, &moved_shape, &(flim_cell_id){0}, counts, mask, got, got_mask);
+    assert_memory_equal(got, counts, sizeof got);
+    assert_memory_equal(got_mask, mask, sizeof mask);
+}
+
+/* What every move owes: whole counts, none made, none from one bin to another, none outside the mask that were inside, and by
+ * a blur none lost. */
+static void moved_photons_stay_in_their_bin_and_mask(void **state)
+{
+    (void)state;
+    static const struct {
+        flim_transform transform;
+        double kept; /* share of the photons, at least */
+    } rows[] = {
+        {{1, {{FLIM_TRANSFORM_BLUR, 1, 0.3, 1.5}}}, 1},
+        {{1, {{FLIM_TRANSFORM_ZOOM, 1, 0.5, 0.99}}}, 0.93},
+        {{1, {{FLIM_TRANSFORM_ZOOM, 1, 1.01, 1.3}}}, 0.93},
+        {{1, {{FLIM_TRANSFORM_ELASTIC, 1, 0.2, 1.5}}}, 0.93},
+        {{3, {{FLIM_TRANSFORM_ZOOM, 1, 0.85, 1.15}, {FLIM_TRANSFORM_ELASTIC, 1, 0.5, 1}, {FLIM_TRANSFORM_BLUR, 1, 0.3, 0.8}}},
+         0.93}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        double before = 0, after = 0;
+        for (uint32_t cell = 0; cell < 30; cell++) {
+            float counts[MOVED_VOXELS], got[MOVED_VOXELS];
+            uint8_t mask[SIDE * SIDE], got_mask[SIDE * SIDE];
+            fill_disc(cell, counts, mask);
+            apply(&rows[i].transform, &moved_shape, &(flim_cell_id){.cell = cell}, counts, mask, got, got_mask);
+            for (int t = 0; t < BINS; t++) {
+                const double had = total(counts + t * SIDE * SIDE, SIDE * SIDE),
+                             has = total(got + t * SIDE * SIDE, SIDE * SIDE);
+                assert_true(has <= had && has >= rows[i].kept * 0.9 * had);
+                before += had;
+                after += has;
+            }
+            for (int v = 0; v < MOVED_VOXELS; v++) {
+                assert_true(got[v] >= 0 && floorf(got[v]) == got[v] && (got[v] == 0 || got_mask[v % (SIDE * SIDE)]));
+            }
+        }
+        if (after < rows[i].kept * before || after > before) {
+            fail_msg("%s: %.0f of %.0f photons are left", flim_transform_ops[rows[i].transform.step[0].op].name, after,
+                     before);
+        }
+    }
+}
+
+static void a_blur_is_gaussian(void **state)
+{
+    (void)state;
+    static const double sigmas[] = {0.3, 0.8, 1.6};
+    for (size_t i = 0; i < sizeof sigmas / sizeof sigmas[0]; i++) {
+        const double sigma = sigmas[i];
+        const flim_transform transform = {1, {{FLIM_TRANSFORM_BLUR, 1, sigma, sigma}}};
+        float counts[MOVED_VOXELS] = {0}, got[MOVED_VOXELS];
+        uint8_t mask[SIDE * SIDE], got_mask[SIDE * SIDE];
+        int64_t seen[SIDE * SIDE];
+        double expected[SIDE * SIDE], axis[SIDE], sum = 0;
+        memset(mask, 1, sizeof mask);
+        counts[10 * SIDE + 10] = 40000;
+        apply(&transform, &moved_shape, &(flim_cell_id){.cell = 3}, counts, mask, got, got_mask);
+        for (int d = 0; d < SIDE; d++) {
+            axis[d] = abs(d - 10) <= 6 ? exp(-(d - 10) * (d - 10) / (2 * sigma * sigma)) : 0;
+            sum += axis[d];
+        }
+        for (int p = 0; p < SIDE * SIDE; p++) {
+            seen[p] = (int64_t)got[p];
+            expected[p] = 40000 * axis[p / SIDE] * axis[p % SIDE] / (sum * sum);
+        }
+        must_fit("blur", seen, expected, SIDE * SIDE);
+    }
+}
+
+/* The mask and the photons of a zoom against the same in double precision; its scale from the second moment. */
+static void a_zoom_scales_mask_and_photons(void **state)
+{
+    (void)state;
+    static const double factors[] = {0.5, 0.85, 1.15, 1.7};
+    for (size_t i = 0; i < sizeof factors / sizeof factors[0]; i++) {
+        const double z = factors[i], c = SIDE / 2.0;
+        const flim_transform transform = {1, {{FLIM_TRANSFORM_ZOOM, 1, z, z}}};
+        float counts[MOVED_VOXELS] = {0}, got[MOVED_VOXELS];
+        uint8_t mask[SIDE * SIDE], got_mask[SIDE * SIDE];
+        double moment[2] = {0}, photons[2] = {0};
+        for (int p = 0; p < SIDE * SIDE; p++) { /* a disc of radius 5: inside at every factor */
+            const double y = p / SIDE + 0.5 - c, x = p % SIDE + 0.5 - c;
+            mask[p] = y * y + x * x < 25;
+            counts[p] = mask[p] ? 200 : 0;
+        }
+        apply(&transform, &moved_shape, &(flim_cell_id){.cell = 3}, counts, mask, got, got_mask);
+        for (int p = 0; p < SIDE * SIDE; p++) {
+            const double y = p / SIDE + 0.5 - c, x = p % SIDE + 0.5 - c, from_y = c + y / z, from_x = c + x / z;
+            const bool near_edge = fabs(from_y - round(from_y)) < 1e-3 || fabs(from_x - round(from_x)) < 1e-3;
+            const bool inside = from_y >= 0 && from_x >= 0 && from_y < SIDE && from_x < SIDE;
+            const int want = inside && mask[(int)from_y * SIDE + (int)from_x];
+            assert_true(near_edge || got_mask[p] == want);
+            moment[0] += (double)counts[p] * (y * y + x * x + 1.0 / 6); /* a pixel's own spread: 1/12 per axis */
+            moment[1] += (double)got[p] * (y * y + x * x + 1.0 / 6);
+            photons[0] += (double)counts[p];
+            photons[1] += (double)got[p];
+        }
+        const double scale = moment[1] / photons[1] / (moment[0] / photons[0]);
+        if (fabs(scale / (z * z) - 1) > 0.12 || photons[1] < 0.93 * photons[0]) {
+            fail_msg("zoom by %g: the second moment grew by %g, %g of the photons are left", z, scale,
+                     photons[1] / photons[0]);
+        }
+    }
+}
+
+/* A field moves mask and photons alike: their centres go together, and not the same way in every cell. */
+static void a_field_moves_mask_and_photons_together(void **state)
+{
+    (void)state;
+    const flim_transform transform = {1, {{FLIM_TRANSFORM_ELASTIC, 1, 0.7, 0.7}}};
+    double spread = 0;
+    for (uint32_t cell = 0; cell < 40; cell++) {
+        float counts[MOVED_VOXELS] = {0}, got[MOVED_VOXELS];
+        uint8_t mask[SIDE * SIDE], got_mask[SIDE * SIDE];
+        double centre[3][3] = {{0}};
+        for (int p = 0; p < SIDE * SIDE; p++) {
+            const int y = p / SIDE - 10, x = p % SIDE - 10;
+            mask[p] = y * y + x * x <= 36;
+            counts[p] = mask[p] ? 50 : 0;
+        }
+        apply(&transform, &moved_shape, &(flim_cell_id){.cell = cell}, counts, mask, got, got_mask);
+        for (int p = 0; p < SIDE * SIDE; p++) {
+            const double weight[3] = {mask[p], got_mask[p], (double)got[p]};
+            for (int k = 0; k < 3; k++) {
+                centre[k][0] += weight[k] * (p / SIDE);
+                centre[k][1] += weight[k] * (p % SIDE);
+                centre[k][2] += weight[k];
+            }
+        }
+        for (int axis = 0; axis < 2; axis++) {
+            const double mask_went = centre[1][axis] / centre[1][2] - centre[0][axis] / centre[0][2],
+                         photons_went = centre[2][axis] / centre[2][2] - centre[0][axis] / centre[0][2];
+            assert_true(fabs(mask_went - photons_went) < 0.25);
+            spread += photons_went * photons_went;
+        }
+        assert_true(fabs(centre[1][2] / centre[0][2] - 1) < 0.35);
+    }
+    assert_true(sqrt(spread / 80) > 0.1);
+}
+
 /* Steps that change counts draw by the place in the data: a symmetry or a shift ahead of them moves the result. */
 static void changes_and_symmetries_commute(void **state)
 {
@@ -620,7 +787,10 @@ static void counts_that_are_no_photons_are_refused(void **state)
     flim_error err = {0};
     for (size_t b = 0; b < sizeof bad / sizeof bad[0]; b++) {
         counts[7] = bad[b];
-        for (int op = FLIM_TRANSFORM_DRIFT; op < FLIM_TRANSFORM_MASK_DROP; op++) {
+        for (int op = FLIM_TRANSFORM_DRIFT; op < FLIM_TRANSFORM_OPS; op++) {
+            if (op == FLIM_TRANSFORM_MASK_DROP) {
+                continue;
+            }
             const bool ranged = flim_transform_ops[op].least < flim_transform_ops[op].most;
             const flim_transform one = {1, {{(flim_transform_op)op, 1, ranged ? 1 : 0, ranged ? 1 : 0}}};
             const flim_transform_table table = compiled(&one, &s);
@@ -652,6 +822,15 @@ static void transforms_that_make_no_sense_are_refused(void **state)
                {{1, {{FLIM_TRANSFORM_BACKGROUND, 1, NAN, 1}}}, "background"},
                {{1, {{FLIM_TRANSFORM_BOOTSTRAP, 1, 0, 1}}}, "bootstrap"},
                {{1, {{FLIM_TRANSFORM_MATCH, 1, 0, 10}}}, "match"},
+               {{1, {{FLIM_TRANSFORM_BLUR, 1, 0, 3}}}, "blur"},
+               {{1, {{FLIM_TRANSFORM_ZOOM, 1, 0, 1}}}, "zoom"},
+               {{5,
+                 {{FLIM_TRANSFORM_BLUR, 1, 1, 1},
+                  {FLIM_TRANSFORM_BLUR, 1, 1, 1},
+                  {FLIM_TRANSFORM_ZOOM, 1, 1, 1},
+                  {FLIM_TRANSFORM_ELASTIC, 1, 1, 1},
+                  {FLIM_TRANSFORM_BLUR, 1, 1, 1}}},
+                "5 of blur, zoom and elastic"},
                {{2, {{FLIM_TRANSFORM_DRIFT, 1, 0, 1}, {FLIM_TRANSFORM_SHIFT_ZERO, 1, 0, 1}}}, "drift and shift_zero"},
                {{9,
                  {{FLIM_TRANSFORM_BOOTSTRAP, 1, 0, 0},
@@ -781,7 +960,8 @@ static void batches_do_not_depend_on_threads(void **state)
     (void)state;
     static const shape s = {20, 5, 5};
     static const int workers[] = {1, 3, 8};
-    static const char *const items[] = {"flim", "match:0.5:500:900", "bootstrap:0.3", NULL};
+    static const char *const items[] = {"flim", "match:0.5:500:900", "bootstrap:0.3", "zoom:0.5", "elastic:0.5", "blur:0.5",
+                                        NULL};
     flim_draw draws[DRAWS];
     flim_error err = {0};
     flim_phase phase = {.draws = draws, .n_draws = DRAWS, .seed = 3, .fold = 1, .epoch = 4};
@@ -858,6 +1038,11 @@ int main(void)
         cmocka_unit_test(matching_brings_cells_to_a_level),
         cmocka_unit_test(shifts_keep_or_know_their_photons),
         cmocka_unit_test(a_drift_moves_photons_by_whole_bins),
+        cmocka_unit_test(steps_that_move_by_nothing_change_nothing),
+        cmocka_unit_test(moved_photons_stay_in_their_bin_and_mask),
+        cmocka_unit_test(a_blur_is_gaussian),
+        cmocka_unit_test(a_zoom_scales_mask_and_photons),
+        cmocka_unit_test(a_field_moves_mask_and_photons_together),
         cmocka_unit_test(changes_and_symmetries_commute),
         cmocka_unit_test(every_part_of_the_id_decides),
         cmocka_unit_test(a_voxel_holds_at_most_65535),
