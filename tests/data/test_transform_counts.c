@@ -659,8 +659,8 @@ static void a_zoom_scales_mask_and_photons(void **state)
 static void a_field_moves_mask_and_photons_together(void **state)
 {
     (void)state;
-    const flim_transform transform = {1, {{FLIM_TRANSFORM_ELASTIC, 1, 0.7, 0.7}}};
-    double spread = 0;
+    const flim_transform transform = {1, {{FLIM_TRANSFORM_ELASTIC, 1, 1.5, 1.5}}};
+    double product[3] = {0};
     for (uint32_t cell = 0; cell < 40; cell++) {
         float counts[MOVED_VOXELS] = {0}, got[MOVED_VOXELS];
         uint8_t mask[SIDE * SIDE], got_mask[SIDE * SIDE];
@@ -682,12 +682,17 @@ static void a_field_moves_mask_and_photons_together(void **state)
         for (int axis = 0; axis < 2; axis++) {
             const double mask_went = centre[1][axis] / centre[1][2] - centre[0][axis] / centre[0][2],
                          photons_went = centre[2][axis] / centre[2][2] - centre[0][axis] / centre[0][2];
-            assert_true(fabs(mask_went - photons_went) < 0.25);
-            spread += photons_went * photons_went;
+            assert_true(fabs(mask_went - photons_went) < 1); /* a mask moves by whole pixels, photons do not */
+            product[0] += mask_went * mask_went;
+            product[1] += photons_went * photons_went;
+            product[2] += mask_went * photons_went;
         }
-        assert_true(fabs(centre[1][2] / centre[0][2] - 1) < 0.35);
+        assert_true(fabs(centre[1][2] / centre[0][2] - 1) < 0.5);
     }
-    assert_true(sqrt(spread / 80) > 0.1);
+    if (sqrt(product[1] / 80) < 0.3 || product[2] < 0.85 * sqrt(product[0] * product[1])) {
+        fail_msg("photons went %.3f pixels, the mask %.3f, correlation %.3f", sqrt(product[1] / 80), sqrt(product[0] / 80),
+                 product[2] / sqrt(product[0] * product[1]));
+    }
 }
 
 /* Steps that change counts draw by the place in the data: a symmetry or a shift ahead of them moves the result. */
