@@ -1,13 +1,15 @@
 /* flim_info FILE...: what is in a data file, and whether train_cv will take it (data/info.h). */
 #include <stddef.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "common/tool.h"
 #include "core/try.h"
+#include "data/cell_figures.h"
 #include "data/info.h"
 
 typedef struct options {
-    char *axes, *json;
+    char *axes, *json, *cells;
     bool scan, together, verbose, force;
     int64_t workers;
 } options;
@@ -22,6 +24,9 @@ static const flim_flag_row rows[] = {
     {"Output", "scan", FLIM_VALUE_SWITCH, FIELD(scan), "false", NULL, .help = "list every bad cell, not only the first five"},
     {NULL, "json", FLIM_VALUE_TEXT, FIELD(json), "", "FILE",
      .help = "the same as a JSON array, one entry per report; - is standard output, without the text"},
+    {NULL, "cells", FLIM_VALUE_TEXT, FIELD(cells), "", "FILE",
+     .help =
+         "a CSV row per cell: photons, mask, peak, entropy, arrival time, SNR; train_cv --exclude takes lists made of it"},
     {NULL, "force", FLIM_VALUE_SWITCH, FIELD(force), "false", NULL, .help = "overwrite a FILE that flim_info has not made"},
     {NULL, "verbose", FLIM_VALUE_SWITCH, FIELD(verbose), "false", NULL, .help = "print HDF5's own error stacks"},
 };
@@ -43,6 +48,12 @@ static flim_status inspect(void *read, const flim_string_list *files, console *s
         return flim_fail(err, FLIM_ERROR_USAGE,
                          "a FILE is needed, for example flim_info data/flim.h5 (--help lists all flags)");
     }
+    const int step = o->together ? files->n : 1;
+    if (o->cells[0] && (files->n > step || strcmp(o->cells, o->json) == 0)) {
+        return flim_fail(err, FLIM_ERROR_USAGE,
+                         "--cells %s: one table is of one FILE, or of several with --together, and is not --json's",
+                         o->cells);
+    }
     flim_json *all = flim_json_array();
     const flim_data_report_options how = {.axes = o->axes,
                                           .workers = (int)o->workers,
@@ -56,9 +67,13 @@ static flim_status inspect(void *read, const flim_string_list *files, console *s
                                 .n_inputs = files->n,
                                 .force = o->force,
                                 .stop = how.stop};
-    const bool alone = flim_file_is_standard_output(o->json);
+    flim_output cells = output;
+    cells.path = o->cells;
+    cells.kind = "a table of cells of flim_info";
+    cells.begins = FLIM_CELL_FIGURES_HEAD;
+    const bool alone = flim_file_is_standard_output(o->json) || flim_file_is_standard_output(o->cells);
+    FLIM_TRY_DONE(o->cells[0] ? flim_output_check(&cells, err) : FLIM_OK);
     FLIM_TRY_DONE(o->json[0] ? flim_output_check(&output, err) : FLIM_OK);
-    int step = o->together ? files->n : 1;
     for (int i = 0; i < files->n; i += step) {
         flim_data_report *report = NULL;
         FLIM_TRY_DONE(flim_data_report_create((const char *const *)files->item + i, step, &how, &report, err));
@@ -70,7 +85,11 @@ static flim_status inspect(void *read, const flim_string_list *files, console *s
         if (report->refused && found == FLIM_OK) {
             found = flim_fail(err, FLIM_ERROR_DATA, "%s", report->refused);
         }
+        status = o->cells[0] && report->dataset
+                     ? flim_cell_figures_write(report->dataset, (int)o->workers, how.stop, &cells, err)
+                     : FLIM_OK;
         flim_data_report_free(report);
+        FLIM_TRY_DONE(status);
     }
     FLIM_TRY_DONE(o->json[0] ? flim_json_write_output(all, &output, err) : FLIM_OK);
     status = found;

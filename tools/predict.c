@@ -27,11 +27,12 @@ static const flim_flag_row rows[] = {
     {NULL, "force", FLIM_VALUE_SWITCH, AT(force), "false", NULL, .help = "overwrite a file that predict has not made"},
     {NULL, "axes", FLIM_VALUE_TEXT, AT(axes), "NTYX", "AXES", .help = "order of the axes of /counts"},
     {"Prediction", "threshold", FLIM_VALUE_TEXT, AT(threshold), "", "P",
-     .help =
-         "probability of class 1 from which a cell is called it; default: the mean of the folds' thresholds, 0.5 for a file"},
+     .help = "probability of class 1 from which a cell is called it; default: the mean of the folds' thresholds, of a file "
+             "that of "
+             "the summary.json beside it, else 0.5"},
     {NULL, "tta", FLIM_VALUE_SWITCH, AT(tta), "false", NULL,
-     .help =
-         "average the logits over the 8 symmetries of a cell's plane (4 if H and W differ); a run made with --tta: always"},
+     .help = "average the logits over the 8 symmetries of a cell's plane (4 if H and W differ); the weights of a run made "
+             "with --tta: always"},
     {NULL, "flips", FLIM_VALUE_SWITCH, AT(tta), "false", NULL, .help = "another name of --tta"},
     {NULL, "any-mask", FLIM_VALUE_SWITCH, AT(any_mask), "false", NULL,
      .help = "predict although the masks come from elsewhere than in training (from /mask, or from the counts)"},

@@ -22,7 +22,9 @@ typedef struct flim_predict_request {
     const char *device; /* as flim_device_open takes it */
     flim_precision precision;
     int64_t batch, workers, prefetch;
-    double threshold; /* on the probability of class 1; NaN = the mean of the folds' thresholds, 0.5 for a weight file */
+    double
+        threshold; /* on the probability of class 1; NaN = the mean of the folds' thresholds; of a weight file that of the summary.json
+                       * beside it, 0.5 if there is none */
     bool any_mask; /* accept masks from elsewhere than in training: the file's for the counts', or the other way round */
     bool scan; /* look up which cells the models were trained on; reads every cell once more */
     bool tta; /* logits averaged over the four flips and, if H = W, the four with x and y exchanged; a run that was made with

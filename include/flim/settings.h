@@ -36,6 +36,9 @@ typedef struct flim_settings {
     bool tta;
     int64_t fold; /* -1 = all */
     char *splits; /* a splits file to use; "" = make them */
+    flim_string_list train_groups, val_groups, test_groups; /* one split; none = folds */
+    double fraction; /* of the cells, 1 = all */
+    char *exclude; /* a list of cells to leave out; "" = none */
     /* network */
     flim_preset preset;
     double dropout, block_dropout; /* of the head; of the blocks */
@@ -47,6 +50,7 @@ typedef struct flim_settings {
     flim_lr_scale lr_scale;
     double weight_decay, clip, label_smoothing;
     int64_t patience;
+    bool refit, final_model; /* --final */
     flim_sampler sampler;
     flim_string_list augment; /* items of flim/augment.h; default none */
     uint64_t seed;

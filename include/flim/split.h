@@ -41,8 +41,21 @@ typedef struct flim_split_request {
     uint64_t seed;
     const char *const *holdout_group; /* (n_holdout) names, kept out of every fold */
     int n_holdout;
+    const bool *unused; /* (n) cells that are to stand in no part; NULL = none */
+    /* With test groups: one split, not folds.  Without train groups all other groups train; without val groups the inner
+     * validation is taken from the training part.  A name of a list may be several, with commas between them. */
+    const char *const *train_group, *const *val_group, *const *test_group;
+    int n_train_groups, n_val_groups, n_test_groups;
     const flim_log *log; /* notes and warnings */
 } flim_split_request;
+
+struct flim_settings;
+/* The request that settings make; log: notes and warnings, may be NULL. */
+flim_split_request flim_split_request_of(const struct flim_settings *settings, const flim_log *log);
+/* The cells that settings leave out (--exclude, --fraction), for request.unused: *unused (data->n) is the caller's (flim_free), after
+ * an error, too; NULL if none is to be left out. */
+flim_status flim_split_find_unused(const flim_split_data *data, const struct flim_settings *settings, const flim_log *log,
+                                   bool **unused, flim_error *err);
 
 typedef struct flim_fold {
     int64_t *train, *val, *test; /* cell indices, sorted ascending */
@@ -59,6 +72,8 @@ typedef struct flim_splits {
     flim_fold *fold; /* (n_folds) */
     int64_t *holdout; /* (n_holdout) sorted */
     int64_t n_holdout;
+    int64_t *unused; /* (n_unused) sorted: in no part */
+    int64_t n_unused;
     bool needs_validation; /* read from a file that has no inner validation parts: see flim_splits_add_validation */
 } flim_splits;
 
@@ -70,7 +85,18 @@ void flim_splits_free(flim_splits *splits); /* leaves it zeroed; zeroed is allow
  * batch of the one or two cells that it has more than another.  Of all folds, whichever of them a call trains. */
 int64_t flim_splits_largest_part(const flim_splits *splits);
 
-/* Asserts the rules: parts sorted, in range, disjoint; tests a partition; groups whole in group modes; none empty but val. */
+/* Marks in unused (data->n) the cells that a file names, one per line, by name or index; '#' begins a comment, and a line may
+ * go on after a comma, as a row of flim_info's table does.  FLIM_ERROR_USAGE names the line that names no cell. */
+flim_status flim_split_read_excluded(const flim_split_data *data, const char *path, bool *unused, int64_t *count,
+                                     flim_error *err);
+/* Marks more cells, so that of each class about `fraction` of those not marked before are left (rounded, one at least): drawn
+ * by seed, a smaller fraction's within a larger one's. */
+flim_status flim_split_draw_fraction(const flim_split_data *data, double fraction, uint64_t seed, bool *unused,
+                                     flim_error *err);
+/* Takes the cells marked in unused (data->n) out of all parts. */
+flim_status flim_splits_leave_out(flim_splits *splits, const flim_split_data *data, const bool *unused, flim_error *err);
+
+/* Asserts the rules: parts sorted, in range, disjoint; tests (of one split: all parts) and unused a partition; groups whole in group modes; none empty but val. */
 flim_status flim_splits_check(const flim_splits *splits, const flim_split_data *data, flim_error *err);
 
 /* FLIM_ERROR_USAGE unless the cells held out are those of the request's holdout groups, for splits that come from a file. */
@@ -80,7 +106,7 @@ flim_status flim_splits_check_holdout(const flim_splits *splits, const flim_spli
 /* splits.json of docs/file-format.md (plus "holdout", an array of indices). */
 flim_status flim_splits_write(const flim_splits *splits, const char *path, flim_error *err);
 /* Reads that, or nnU-Net's splits_final.json shape: an array of {"train": [], "val": []} whose val is the fold's test part,
- * as cell names or indices.  With data (which a file of names and nnU-Net's shape need) the splits are checked against it;
+ * as cell names or indices; or one split, {"train": [], "val": [], "test": []}, whose cells need not be all.  With data (which a file of names and nnU-Net's shape need) the splits are checked against it;
  * without it, val_complete stays false.  If the file has no "mode", it is `group` if the file keeps every group whole, else
  * `stratified`. */
 flim_status flim_splits_read(const char *path, const flim_split_data *data, flim_splits *out, flim_error *err);

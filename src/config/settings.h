@@ -55,6 +55,7 @@ typedef enum flim_identity_field {
     FLIM_IDENTITY_CLASS_NAMES, /* from here on: of the data, too */
     FLIM_IDENTITY_TIME_RANGE,
     FLIM_IDENTITY_MASK, /* up to here */
+    FLIM_IDENTITY_REFIT,
     FLIM_IDENTITY_FIELDS
 } flim_identity_field;
 

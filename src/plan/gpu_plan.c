@@ -93,20 +93,24 @@ static flim_status open_card(session *s, flim_error *err)
 static flim_status make_splits(const flim_settings *set, const flim_dataset_info *info, flim_splits *out)
 {
     const flim_split_data data = flim_split_data_of(info);
-    const flim_split_request request = {.mode = set->cv,
-                                        .folds = (int)set->folds,
-                                        .val_fraction = set->val_fraction,
-                                        .seed = set->seed,
-                                        .holdout_group = (const char *const *)set->holdout_group.item,
-                                        .n_holdout = set->holdout_group.n};
+    flim_split_request request = flim_split_request_of(set, NULL);
+    bool *unused = NULL; /* (n) */
+    flim_status status = FLIM_OK;
     if (!info->label) {
         return FLIM_ERROR_USAGE;
     }
+    FLIM_TRY_DONE(flim_split_find_unused(&data, set, NULL, &unused, NULL));
     if (set->splits[0]) {
-        FLIM_TRY(flim_splits_read(set->splits, &data, out, NULL));
-        return out->needs_validation ? flim_splits_add_validation(out, &data, &request, NULL) : FLIM_OK;
+        FLIM_TRY_DONE(flim_splits_read(set->splits, &data, out, NULL));
+        FLIM_TRY_DONE(unused ? flim_splits_leave_out(out, &data, unused, NULL) : FLIM_OK);
+        status = out->needs_validation ? flim_splits_add_validation(out, &data, &request, NULL) : FLIM_OK;
+    } else {
+        request.unused = unused;
+        status = flim_splits_make(&data, &request, out, NULL);
     }
-    return flim_splits_make(&data, &request, out, NULL);
+done:
+    flim_free(unused);
+    return status;
 }
 
 /* Cells of the largest training part of a data set as the settings split it; 0 if it cannot be split so. */

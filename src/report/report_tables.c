@@ -15,7 +15,7 @@ static const struct {
              {FLIM_RECALL, "sens"},  {FLIM_SPECIFICITY, "spec"},
              {FLIM_F1, "F1"},        {FLIM_MCC, "MCC"},
              {FLIM_ROC_AUC, "AUC"},  {FLIM_LOG_LOSS, "logloss"},
-             {FLIM_BRIER, "Brier"}};
+             {FLIM_BRIER, "Brier"},  {FLIM_ECE, "ECE"}};
 enum { SHOWN = sizeof shown / sizeof shown[0] };
 
 /* "0.812" or "n/a" */

@@ -9,9 +9,20 @@
 enum { PATH_BYTES = 4096 };
 #define SEEN_KEY "test_cells_seen_by_init_weights"
 
+void flim_fold_folder(int k, char out[32])
+{
+    if (k == FLIM_FINAL_FOLD) {
+        snprintf(out, 32, "final");
+    } else {
+        snprintf(out, 32, "fold_%d", k);
+    }
+}
+
 static flim_status path_of(const char *run_folder, int k, const char *name, char out[PATH_BYTES], flim_error *err)
 {
-    int length = snprintf(out, PATH_BYTES, "%s/fold_%d/%s", run_folder, k, name);
+    char folder[32];
+    flim_fold_folder(k, folder);
+    int length = snprintf(out, PATH_BYTES, "%s/%s/%s", run_folder, folder, name);
     return length > 0 && length < PATH_BYTES ? FLIM_OK
                                              : flim_fail(err, FLIM_ERROR_DATA, "the path %.100s... is too long", run_folder);
 }

@@ -31,6 +31,10 @@ typedef struct flim_fold_result {
                                          * only if shift.classes > 0 */
 } flim_fold_result;
 
+/* The number that stands for the final model, which no fold can have; and the name of a fold's folder in that of the run. */
+enum { FLIM_FINAL_FOLD = 65535 };
+void flim_fold_folder(int k, char out[32]); /* "fold_K", "final" */
+
 /* True if fold_K/DONE stands. */
 bool flim_fold_is_done(const char *run_folder, int k);
 /* The threshold of a finished fold, without its predictions. */

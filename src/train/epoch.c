@@ -117,7 +117,7 @@ static void report_progress(pass *p)
     if (e->hooks->progress) {
         const flim_progress at = {.phase = FLIM_PHASE_TRAIN,
                                   .device = &p->trainer->telemetry.now,
-                                  .fold = e->fold + 1,
+                                  .fold = e->fold < e->folds ? e->fold + 1 : 0,
                                   .folds = e->folds,
                                   .epoch = e->state->epoch + 1,
                                   .epochs = e->epochs,

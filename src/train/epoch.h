@@ -13,7 +13,7 @@
 
 typedef struct flim_epoch {
     const flim_train_hooks *hooks;
-    int fold, folds; /* fold: 0-based */
+    int fold, folds; /* fold: 0-based; from `folds` on it is none of them */
     int64_t epochs; /* of the run */
     const flim_draw *draws; /* (n) its cells, in order */
     int64_t n;

@@ -5,6 +5,7 @@
 
 #include "core/alloc.h"
 #include "core/file.h"
+#include "core/temporary_file.h"
 #include "core/try.h"
 #include "flim/weights.h"
 #include "train/checkpoint.h"
@@ -61,15 +62,27 @@ static void initialise(flim_fold_work *f)
 
 /* ---- where the fold stands ---- */
 
-/* The fold's folder; a fold that failed before is begun anew from its checkpoint. */
+/* The training's folder; one that failed before is begun anew from its checkpoint. */
 static flim_status open_folder(flim_fold_work *f, flim_error *err)
 {
     char failed[FLIM_PATH_MAX];
-    FLIM_TRY(flim_run_fold_path(f->run, f->k, "", f->folder, err));
     snprintf(f->checkpoint, sizeof f->checkpoint, "%.4000s/checkpoint", f->folder);
     snprintf(failed, sizeof failed, "%.4000s/FAILED", f->folder);
     unlink(failed);
-    return flim_make_folder(f->checkpoint, err);
+    FLIM_TRY(flim_make_folder(f->checkpoint, err));
+    flim_sweep_temporary_files(f->folder, NULL, true); /* of a process that was killed: the folder is ours */
+    return FLIM_OK;
+}
+
+int64_t flim_fold_updates(const flim_fold_work *f, int64_t n)
+{
+    const int64_t effective = f->run->settings->batch * f->run->settings->accumulate;
+    return (n + effective - 1) / effective;
+}
+
+int64_t flim_fold_draws(const flim_fold_work *f)
+{
+    return f->last_draws > 0 && f->state.epoch + 1 == f->epochs ? f->last_draws : f->part->n_train;
 }
 
 /* A checkpoint's batch number, counted in the present batches: --resume-override may have changed their size.  Its cells
@@ -78,20 +91,20 @@ static flim_status convert_calls(flim_fold_work *f, flim_error *err)
 {
     flim_fold_state *s = &f->state;
     const flim_settings *now = f->run->settings;
-    const int64_t n = f->part->n_train, effective = now->batch * now->accumulate;
+    const int64_t n = flim_fold_draws(f), effective = now->batch * now->accumulate;
     if (s->calls > 0 && s->calls > (n + s->batch - 1) / s->batch) {
         return flim_fail(err, FLIM_ERROR_DATA,
-                         "fold %d: its checkpoint stands %" PRId64 " batches of %" PRId64 " inside an epoch of %" PRId64
-                         " cells: it is none of this run. Remove %s to train the fold afresh",
-                         f->k, s->calls, s->batch, n, f->checkpoint);
+                         "%s: its checkpoint stands %" PRId64 " batches of %" PRId64 " inside an epoch of %" PRId64
+                         " cells: it is none of this run. Remove %s to train it afresh",
+                         f->name, s->calls, s->batch, n, f->checkpoint);
     }
     if (s->calls > 0 && (s->batch != now->batch || s->accumulate != now->accumulate)) {
         const int64_t cells = s->calls * s->batch < n ? s->calls * s->batch : n;
         if (cells < n && cells % effective != 0) {
             return flim_fail(err, FLIM_ERROR_USAGE,
-                             "fold %d: its checkpoint stands %" PRId64 " cells inside an epoch, at batches of %" PRId64
+                             "%s: its checkpoint stands %" PRId64 " cells inside an epoch, at batches of %" PRId64
                              " x %" PRId64 "; --batch x --accumulate must divide that, %" PRId64 " x %" PRId64 " does not",
-                             f->k, cells, s->batch, s->accumulate, now->batch, now->accumulate);
+                             f->name, cells, s->batch, s->accumulate, now->batch, now->accumulate);
         }
         s->calls = (cells + now->batch - 1) / now->batch;
         s->totals.calls = s->calls;
@@ -103,10 +116,10 @@ static flim_status convert_calls(flim_fold_work *f, flim_error *err)
     return FLIM_OK;
 }
 
-/* What the fold's checkpoint is told apart by: the fold and the run's identity; *out is the caller's (flim_free). */
+/* What a training's checkpoint is told apart by: its name ("fold 2") and the run's identity; *out is the caller's (flim_free). */
 static flim_status identity_of(const flim_fold_work *f, const char *of_run, char **out, flim_error *err)
 {
-    *out = flim_strprintf(err, "fold %d, %s", f->k, of_run);
+    *out = flim_strprintf(err, "%s, %s", f->name, of_run);
     return *out ? FLIM_OK : FLIM_ERROR_MEMORY;
 }
 
@@ -131,9 +144,9 @@ static flim_status read_checkpoint(flim_fold_work *f, bool *found, flim_error *e
     FLIM_TRY_DONE(flim_checkpoint_read(&f->state, f->checkpoint, identity, 2 * n + 2, &run->log, &which, err));
     *found = which >= 0;
     if (which > n) {
-        flim_log_line(
-            &run->log, FLIM_LOG_NOTE,
-            "fold %d: an older version wrote its checkpoint, which does not say its fold: it is taken for this one's", f->k);
+        flim_log_line(&run->log, FLIM_LOG_NOTE,
+                      "%s: an older version wrote its checkpoint, which does not say its fold: it is taken for this one's",
+                      f->name);
     }
 done:
     flim_free(identity);
@@ -147,7 +160,7 @@ static bool is_finished(const flim_fold_work *f)
     const flim_fold_state *s = &f->state;
     const flim_settings *now = f->run->settings;
     return s->calls == 0 && s->n_history > 0 &&
-           (s->epoch >= now->epochs ||
+           (s->epoch >= f->epochs ||
             (f->part->n_val > 0 && now->patience > 0 && s->epoch - 1 - s->best_epoch >= now->patience));
 }
 
@@ -159,8 +172,8 @@ static flim_status begin(flim_fold_work *f, flim_error *err)
     FLIM_TRY(convert_calls(f, err));
     f->state.finished = is_finished(f);
     if (found) {
-        flim_log_line(&f->run->log, FLIM_LOG_NOTE, "fold %d: goes on from its checkpoint, epoch %" PRId64 ", batch %" PRId64,
-                      f->k, f->state.epoch + 1, f->state.calls + 1);
+        flim_log_line(&f->run->log, FLIM_LOG_NOTE, "%s: goes on from its checkpoint, epoch %" PRId64 ", batch %" PRId64,
+                      f->name, f->state.epoch + 1, f->state.calls + 1);
     } else {
         initialise(f);
     }
@@ -190,8 +203,8 @@ static flim_monitor monitor_of(const flim_fold_work *f)
     if (f->part->n_val == 0 || asked == FLIM_MONITOR_VAL_LOSS || has_all_classes(f->study, f->part)) {
         return asked;
     }
-    flim_log_line(&f->run->log, FLIM_LOG_WARNING, "fold %d: its validation part lacks a class; val_loss chooses the epoch",
-                  f->k);
+    flim_log_line(&f->run->log, FLIM_LOG_WARNING, "%s: its validation part lacks a class; val_loss chooses the epoch",
+                  f->name);
     return FLIM_MONITOR_VAL_LOSS;
 }
 
@@ -199,9 +212,12 @@ static flim_monitor monitor_of(const flim_fold_work *f)
 
 void flim_run_fold_clean(flim_run *run, int k)
 {
+    static const char *const names[] = {"checkpoint", "refit/checkpoint"};
     char folder[FLIM_PATH_MAX];
-    if (flim_run_fold_path(run, k, "checkpoint", folder, NULL) == FLIM_OK && flim_file_exists(folder)) {
-        flim_checkpoint_remove(folder);
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (flim_run_fold_path(run, k, names[i], folder, NULL) == FLIM_OK && flim_file_exists(folder)) {
+            flim_checkpoint_remove(folder);
+        }
     }
 }
 
@@ -211,7 +227,7 @@ static flim_status end(flim_fold_work *f, flim_error *err)
     char path[FLIM_PATH_MAX];
     snprintf(path, sizeof path, "%.4000s/DONE", f->folder);
     FLIM_TRY(flim_file_write(path, "done\n", 5, err));
-    flim_checkpoint_remove(f->checkpoint);
+    flim_run_fold_clean(f->run, f->k);
     return FLIM_OK;
 }
 
@@ -233,27 +249,72 @@ static flim_status train(flim_fold_work *f, flim_error *err)
     return status == FLIM_OK && flushed != FLIM_OK ? flim_fail(err, flushed, "%s", unwritten.text) : status;
 }
 
+flim_status flim_fold_work_through(flim_fold_work *f, flim_error *err)
+{
+    const flim_network *net = &f->trainer->net;
+    FLIM_TRY(open_folder(f, err));
+    FLIM_TRY(identity_of(f, f->run->checkpoint_text, &f->identity, err));
+    f->monitor = monitor_of(f);
+    FLIM_TRY(flim_fold_state_create(net, f->epochs, &f->state, err));
+    f->val_logits = flim_alloc((size_t)(f->part->n_val * net->head[0].outputs), sizeof *f->val_logits, err);
+    FLIM_TRY(f->val_logits ? FLIM_OK : FLIM_ERROR_MEMORY);
+    FLIM_TRY(begin(f, err));
+    FLIM_TRY(train(f, err));
+    return flim_write_history(f->folder, &f->state, err); /* a kill may have come between it and the checkpoint */
+}
+
+void flim_fold_work_free(flim_fold_work *f)
+{
+    flim_free(f->identity);
+    flim_free(f->val_logits);
+    flim_fold_state_free(&f->state);
+    f->identity = NULL;
+    f->val_logits = NULL;
+}
+
+flim_status flim_fold_end(flim_fold_work *f, flim_status status, flim_error *err)
+{
+    if (status == FLIM_OK) {
+        status = end(f, err);
+    }
+    return status == FLIM_ERROR_NONFINITE && err ? write_failed(f, err) : status;
+}
+
+/* The fold's own training, then that of its whole part if --refit asks for it. */
+static flim_status train_all(flim_fold_work *f, flim_fold *whole, flim_fold_work *refit, flim_error *err)
+{
+    const int64_t trained = f->run->epochs_trained;
+    FLIM_TRY(flim_fold_work_through(f, err));
+    if (!f->run->settings->refit) {
+        return FLIM_OK;
+    }
+    if (f->part->n_val == 0) {
+        flim_log_line(&f->run->log, FLIM_LOG_NOTE, "%s: no validation part, so there is nothing to refit on", f->name);
+        return FLIM_OK;
+    }
+    FLIM_TRY(flim_fold_begin_refit(f, f->run->epochs_trained > trained, whole, refit, err));
+    return flim_fold_work_through(refit, err);
+}
+
 flim_status flim_run_fold(flim_run *run, const flim_study *study, flim_trainer *trainer, int k, flim_error *err)
 {
-    flim_fold_work f = {.run = run, .study = study, .trainer = trainer, .k = k, .part = &study->splits.fold[k]};
+    flim_fold whole = {0};
+    flim_fold_work refit = {0};
+    flim_fold_work f = {.run = run,
+                        .study = study,
+                        .trainer = trainer,
+                        .k = k,
+                        .part = &study->splits.fold[k],
+                        .epochs = run->settings->epochs};
     flim_status status = FLIM_OK;
-    FLIM_TRY(open_folder(&f, err));
-    FLIM_TRY(identity_of(&f, run->checkpoint_text, &f.identity, err));
-    f.monitor = monitor_of(&f);
-    FLIM_TRY_DONE(flim_fold_state_create(&trainer->net, run->settings->epochs, &f.state, err));
-    f.val_logits = flim_alloc((size_t)(f.part->n_val * trainer->net.head[0].outputs), sizeof *f.val_logits, err);
-    FLIM_TRY_DONE(f.val_logits ? FLIM_OK : FLIM_ERROR_MEMORY);
-    FLIM_TRY_DONE(begin(&f, err));
-    FLIM_TRY_DONE(train(&f, err));
-    FLIM_TRY_DONE(flim_write_history(f.folder, &f.state, err)); /* a kill may have come between it and the checkpoint */
-    FLIM_TRY_DONE(flim_fold_test(&f, err));
-    status = end(&f, err);
+    snprintf(f.name, sizeof f.name, "fold %d", k);
+    FLIM_TRY_DONE(flim_run_fold_path(run, k, "", f.folder, err));
+    FLIM_TRY_DONE(train_all(&f, &whole, &refit, err));
+    status = flim_fold_test(&f, refit.run ? &refit : &f, err);
 done:
-    if (status == FLIM_ERROR_NONFINITE && err) {
-        status = write_failed(&f, err);
-    }
-    flim_free(f.identity);
-    flim_free(f.val_logits);
-    flim_fold_state_free(&f.state);
+    status = flim_fold_end(&f, status, err);
+    flim_fold_work_free(&refit);
+    flim_fold_work_free(&f);
+    flim_free(whole.train);
     return status;
 }

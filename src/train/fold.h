@@ -1,4 +1,9 @@
-/* A fold at work: what fold.c, fold_epochs.c and fold_test.c share. */
+/* A training at work: what fold.c, fold_epochs.c, fold_test.c, fold_refit.c and final_model.c share.
+ *
+ * What is trained is a value: a part (its validation part may be empty), a length, and a folder.  A fold's own training chooses
+ * the epoch on its validation part; its refit and the final model are of the same kind, without a validation part and with
+ * a given length.
+ */
 #ifndef FLIM_TRAIN_FOLD_H
 #define FLIM_TRAIN_FOLD_H
 
@@ -8,8 +13,13 @@ typedef struct flim_fold_work {
     flim_run *run;
     const flim_study *study;
     flim_trainer *trainer;
-    int k; /* 0-based */
+    int k; /* 0-based, or FLIM_FINAL_FOLD: the fold of the random numbers */
+    char name[32]; /* "fold 2", "fold 2 refit", "final model": in lines of the log */
     const flim_fold *part;
+    int64_t epochs; /* at most; without a validation part exactly */
+    int64_t last_draws; /* cells of the last epoch; 0 = as many as of the others */
+    const flim_fold_state *pace; /* a training whose learning rates are taken, update by update; NULL = the schedule's */
+    int64_t pace_updates; /* its updates per epoch */
     flim_fold_state state;
     flim_monitor monitor; /* val_loss if the validation part lacks a class */
     float *val_logits; /* (n_val,K') */
@@ -21,14 +31,33 @@ typedef struct flim_fold_work {
 flim_status flim_fold_get_state(flim_fold_work *f, flim_error *err);
 flim_status flim_fold_save(flim_fold_work *f, flim_error *err);
 
+/* fold.c: trains f to its last epoch, from its checkpoint if there is one; run, study, trainer, k, name, part, epochs and folder
+ * are set, and what else is not zero.  Then flim_fold_work_free, after an error, too. */
+flim_status flim_fold_work_through(flim_fold_work *f, flim_error *err);
+void flim_fold_work_free(flim_fold_work *f);
+/* DONE if status is FLIM_OK, FAILED if a number was not finite; the status to go on with. */
+flim_status flim_fold_end(flim_fold_work *f, flim_status status, flim_error *err);
+/* Cells that the epoch in state draws. */
+int64_t flim_fold_draws(const flim_fold_work *f);
+/* Updates of an epoch of n cells. */
+int64_t flim_fold_updates(const flim_fold_work *f, int64_t n);
+
+/* fold_refit.c: the training of f's whole part, training and validation cells together, for as many updates as f's chosen
+ * epoch had had.  whole: its cells, the caller's to free (train).  A checkpoint of it that f has trained past is removed. */
+flim_status flim_fold_begin_refit(const flim_fold_work *f, bool f_has_trained, flim_fold *whole, flim_fold_work *out,
+                                  flim_error *err);
+
 /* fold_epochs.c: epochs until the last one or until patience runs out; a checkpoint after each. */
 flim_status flim_fold_train(flim_fold_work *f, flim_error *err);
 
 /* fold_provenance.c: what the fold's weight file is to say; the caller's to free. */
 flim_status flim_fold_provenance(const flim_fold_work *f, flim_provenance *out, flim_error *err);
 
-/* fold_test.c: the weights of the chosen epoch, its threshold from the validation part, then the test part; their files. */
-flim_status flim_fold_test(flim_fold_work *f, flim_error *err);
+/* fold_test.c: the threshold from the validation part, by the chosen epoch's weights; then the test part, by those of
+ * `trained` (f or its refit); their files. */
+flim_status flim_fold_test(flim_fold_work *f, const flim_fold_work *trained, flim_error *err);
+/* FLIM_ERROR_NONFINITE if a parameter or statistic of the chosen epoch is not finite. */
+flim_status flim_fold_check_weights(const flim_fold_work *f, flim_error *err);
 /* Logits and labels (n), the caller's, of the validation or the test part.  FLIM_ERROR_NONFINITE if a logit is not
  * finite and must be. */
 flim_status flim_fold_evaluate(flim_fold_work *f, flim_phase_kind phase, int64_t epoch, bool must_be_finite, float *logits,

@@ -16,6 +16,17 @@ static flim_status save(void *context, flim_error *err)
     return flim_fold_save(context, err);
 }
 
+/* Of the epoch in state: the schedule's, or that which the pace had after as many updates. */
+static double learning_rate(const flim_fold_work *f)
+{
+    const int64_t epoch = f->state.epoch;
+    if (!f->pace) {
+        return flim_learning_rate_at(f->trainer->learning_rate, epoch, f->run->settings->epochs);
+    }
+    const int64_t row = epoch * flim_fold_updates(f, f->part->n_train) / f->pace_updates, last = f->pace->n_history - 1;
+    return f->pace->history[row < last ? row : last].learning_rate;
+}
+
 /* The epoch in state, from its batch number state.calls on. */
 static flim_status train_epoch(flim_fold_work *f, flim_epoch_row *row, bool *lost, flim_error *err)
 {
@@ -26,12 +37,12 @@ static flim_status train_epoch(flim_fold_work *f, flim_epoch_row *row, bool *los
     flim_epoch epoch = {.hooks = f->run->hooks,
                         .fold = f->k,
                         .folds = f->study->splits.n_folds,
-                        .epochs = s->epochs,
+                        .epochs = f->epochs,
                         .draws = draws,
-                        .n = n,
+                        .n = flim_fold_draws(f), /* the last epoch may end earlier */
                         .seed = s->seed,
                         .augment = f->run->augment,
-                        .learning_rate = flim_learning_rate_at(f->trainer->learning_rate, number, s->epochs),
+                        .learning_rate = learning_rate(f),
                         .step = flim_step_defaults(),
                         .state = &f->state,
                         .checkpoint_seconds = 60 * s->checkpoint_minutes,
@@ -136,9 +147,9 @@ static void log_epoch(const flim_fold_work *f, const flim_epoch_row *r, bool bes
     }
     device_text(r, gpu, sizeof gpu);
     flim_log_line(&f->run->log, FLIM_LOG_INFO,
-                  "fold %d epoch %" PRId64 "/%" PRId64
+                  "%s epoch %" PRId64 "/%" PRId64
                   " | lr %.2e | train loss %.4f acc %.3f%s | %.2f it/s %.1f cells/s%s%s, waited for cells %.1f %%%s",
-                  f->k, r->epoch, f->run->settings->epochs, r->learning_rate, r->train_loss, r->train_accuracy, val,
+                  f->name, r->epoch, f->epochs, r->learning_rate, r->train_loss, r->train_accuracy, val,
                   r->iterations_per_second, r->cells_per_second, memory, gpu, 100 * r->wait_share, skipped);
 }
 
@@ -148,9 +159,9 @@ static flim_status interrupted(flim_fold_work *f, bool lost, flim_error *err)
     flim_error why = {0};
     if (lost) {
         flim_log_line(&f->run->log, FLIM_LOG_NOTE,
-                      "fold %d: the end of %" PRId64 " accumulated batches was too far away; resuming begins at the last "
+                      "%s: the end of %" PRId64 " accumulated batches was too far away; resuming begins at the last "
                       "checkpoint",
-                      f->k, f->run->settings->accumulate);
+                      f->name, f->run->settings->accumulate);
         return FLIM_INTERRUPTED;
     }
     flim_status status = flim_fold_save(f, &why);
@@ -166,7 +177,7 @@ static void log_once(flim_fold_work *f, bool whole, double seconds)
     if (run->epochs_trained++ == 0) {
         flim_log_memory_use(run, f->trainer);
     }
-    if (whole && !run->time_logged) { /* half an epoch after --resume says little */
+    if (whole && !run->time_logged && f->part->n_test > 0) { /* half an epoch after --resume says little */
         run->time_logged = true;
         flim_log_time_left(run, f->study->splits.n_folds, f->k, f->state.epoch, seconds);
     }
@@ -178,7 +189,7 @@ static flim_status end_epoch(flim_fold_work *f, const flim_epoch_row *row, flim_
     flim_fold_state *s = &f->state;
     const flim_settings *settings = f->run->settings;
     s->history[s->n_history++] = *row;
-    s->finished = s->epoch + 1 >= settings->epochs ||
+    s->finished = s->epoch + 1 >= f->epochs ||
                   (f->part->n_val > 0 && settings->patience > 0 && s->epoch - s->best_epoch >= settings->patience);
     s->epoch++;
     s->calls = 0;

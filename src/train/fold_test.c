@@ -94,14 +94,21 @@ done:
     return status;
 }
 
-static flim_status write_summary(const flim_fold_work *f, const flim_fold_result *result, const flim_metrics *val,
-                                 flim_error *err)
+static flim_status write_summary(const flim_fold_work *f, const flim_fold_work *trained, const flim_fold_result *result,
+                                 const flim_metrics *val, flim_error *err)
 {
     char path[FLIM_PATH_MAX];
     snprintf(path, sizeof path, "%.4000s/summary.json", f->folder);
     flim_json *json = flim_fold_result_json(result);
     flim_json_set_string(json, "selection", f->part->n_val > 0 ? "inner validation part" : "last epoch, no validation part");
     flim_json_set(json, "val_metrics", flim_metrics_json(val->value));
+    if (trained != f) {
+        flim_json *refit = flim_json_object();
+        flim_json_set_integer(refit, "n_train", trained->part->n_train);
+        flim_json_set_integer(refit, "epochs", trained->epochs);
+        flim_json_set_integer(refit, "updates", trained->pace_updates * (f->state.best_epoch + 1));
+        flim_json_set(json, "refit", refit);
+    }
     const flim_status status = flim_json_write(json, path, err);
     flim_json_free(json);
     return status;
@@ -141,21 +148,21 @@ done:
     return status;
 }
 
-/* Parameters and statistics that no program would read again are no result; a statistic may have overflowed although the
+/* What no program would read again is no result; a statistic may have overflowed although the
  * outputs in training, which do not use it, were finite. */
-static flim_status check_weights(const flim_fold_work *f, flim_error *err)
+flim_status flim_fold_check_weights(const flim_fold_work *f, flim_error *err)
 {
     flim_error why = {0};
     if (flim_weights_check_finite(&f->trainer->net, f->state.best_parameter, f->state.best_statistic, &why) == FLIM_OK) {
         return FLIM_OK;
     }
-    return flim_fail(err, FLIM_ERROR_NONFINITE, "fold %d: after epoch %" PRId64 " %s; its last checkpoint is kept", f->k,
+    return flim_fail(err, FLIM_ERROR_NONFINITE, "%s: after epoch %" PRId64 " %s; its last checkpoint is kept", f->name,
                      f->state.best_epoch + 1, why.text);
 }
 
-flim_status flim_fold_test(flim_fold_work *f, flim_error *err)
+flim_status flim_fold_test(flim_fold_work *f, const flim_fold_work *trained, flim_error *err)
 {
-    const flim_fold_state *s = &f->state;
+    const flim_fold_state *s = &f->state, *last = &trained->state;
     char path[FLIM_PATH_MAX];
     flim_metrics val = {0};
     flim_provenance about = {0};
@@ -170,17 +177,20 @@ flim_status flim_fold_test(flim_fold_work *f, flim_error *err)
                                .seen = flim_run_seen_test_cells(f->run, f->study, f->k)};
     flim_status status = FLIM_OK;
     snprintf(path, sizeof path, "%.4000s/best.safetensors", f->folder);
-    FLIM_TRY_DONE(check_weights(f, err));
-    FLIM_TRY_DONE(flim_fold_provenance(f, &about, err));
-    FLIM_TRY_DONE(flim_weights_write(path, &f->trainer->net, &about, s->best_parameter, s->best_statistic, err));
+    FLIM_TRY_DONE(flim_fold_check_weights(trained, err));
+    FLIM_TRY_DONE(flim_fold_provenance(trained, &about, err));
+    FLIM_TRY_DONE(flim_weights_write(path, &f->trainer->net, &about, last->best_parameter, last->best_statistic, err));
     FLIM_TRY_DONE(flim_trainer_load(f->trainer, s->best_parameter, s->best_statistic, err));
     FLIM_TRY_DONE(flim_fold_evaluate(f, FLIM_PHASE_VALIDATE, s->n_history - 1, true, f->val_logits, &val_label, err));
     FLIM_TRY_DONE(choose_threshold(f, val_label, &result.threshold, &val, err));
+    if (trained != f) {
+        FLIM_TRY_DONE(flim_trainer_load(f->trainer, last->best_parameter, last->best_statistic, err));
+    }
     FLIM_TRY_DONE(test(f, &result, err));
     FLIM_TRY_DONE(estimate_shift(f, val_label, &result, err));
     snprintf(path, sizeof path, "%.4000s/predictions.csv", f->folder);
     FLIM_TRY_DONE(flim_predictions_write(&result.predictions, path, err));
-    FLIM_TRY_DONE(write_summary(f, &result, &val, err));
+    FLIM_TRY_DONE(write_summary(f, trained, &result, &val, err));
     log_result(f, &result);
 done:
     flim_provenance_free(&about);

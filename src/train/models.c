@@ -15,7 +15,7 @@
 #include "results/fold_result.h"
 #include "results/fold_weights.h"
 
-enum { MOST_FOLDS = 65536, SHOWN = 10 };
+enum { SHOWN = 10 };
 
 /* ---- finding ---- */
 
@@ -85,7 +85,7 @@ static flim_status add_run(flim_models *m, const char *folder, const flim_log *l
     char path[4200], splits[65] = "";
     int done = 0;
     FLIM_TRY(flim_fold_splits_sha256(folder, splits, err));
-    for (int k = 0; k < MOST_FOLDS; k++) {
+    for (int k = 0; k < FLIM_FINAL_FOLD; k++) { /* the final model is none of the folds */
         flim_provenance about;
         double threshold = 0.5;
         if (!flim_fold_is_done(folder, k)) {
@@ -105,11 +105,32 @@ static flim_status add_run(flim_models *m, const char *folder, const flim_log *l
     return read_splits(m, folder, done, log, err);
 }
 
+/* Weights in the folder of a fold or a final model: the threshold of its summary.json, 0.5 without one, and how the run above
+ * it prepared and evaluated its cells, since the threshold is of such scores. */
+static flim_status read_beside(flim_models *m, const char *weights, double *threshold, flim_error *err)
+{
+    char summary[4200], config[4200];
+    flim_json *json = NULL;
+    const char *slash = strrchr(weights, '/');
+    const int folder = slash ? (int)(slash - weights + 1) : 0; /* bytes */
+    *threshold = 0.5;
+    snprintf(summary, sizeof summary, "%.*ssummary.json", folder < 4096 ? folder : 4096, weights);
+    snprintf(config, sizeof config, "%.*s../config.yaml", folder < 4096 ? folder : 4096, weights);
+    if (!flim_file_exists(summary)) {
+        return FLIM_OK;
+    }
+    FLIM_TRY(flim_json_read(summary, &json, err));
+    flim_json_number(flim_json_get(json, "threshold"), threshold);
+    flim_json_free(json);
+    return flim_file_exists(config) ? read_config(m, config, err) : FLIM_OK;
+}
+
 /* One file; within a run folder it must be in its fold's place. */
 static flim_status add_file(flim_models *m, const char *path, flim_error *err)
 {
     char folder[4096], splits[65] = "";
     int k = 0;
+    double threshold;
     flim_provenance about;
     FLIM_TRY(flim_provenance_read(path, &about, err));
     if (flim_fold_of_weights(path, folder, sizeof folder, &k)) {
@@ -120,7 +141,12 @@ static flim_status add_file(flim_models *m, const char *path, flim_error *err)
             return status;
         }
     }
-    return add(m, path, 0.5, &about, err);
+    const flim_status status = read_beside(m, path, &threshold, err);
+    if (status != FLIM_OK) {
+        flim_provenance_free(&about);
+        return status;
+    }
+    return add(m, path, threshold, &about, err);
 }
 
 static bool is_same_file(const char *a, const char *b)

@@ -15,7 +15,7 @@
 typedef struct flim_model {
     char path[4096];
     flim_provenance about; /* its sets of cells are in `seen` */
-    double threshold; /* the fold's; 0.5 for a file that was named alone */
+    double threshold; /* the fold's; of a file that was named alone that of the summary.json beside it, else 0.5 */
 } flim_model;
 
 typedef struct flim_models {
@@ -26,7 +26,7 @@ typedef struct flim_models {
     bool any_cells_known, all_cells_known; /* some of them, all of them say which cells these are */
     double threshold; /* the mean */
     bool mask_counts; /* as in training */
-    bool tta; /* one of the runs evaluated itself so: its thresholds are of such scores */
+    bool tta; /* one of the runs, or the run that a file stands in, evaluated itself so: its thresholds are of such scores */
     int runs; /* run folders among the names */
     char run[4096]; /* the last of them, "" = none */
     char trained_on[65]; /* SHA-256 of its data; "" = not known */

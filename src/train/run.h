@@ -186,7 +186,7 @@ void flim_startup_network(const flim_run *run, const flim_trainer *trainer);
 /* ---- fold.c ---- */
 /* Trains, evaluates and writes fold k (0-based), from its checkpoint if there is one. */
 flim_status flim_run_fold(flim_run *run, const flim_study *study, flim_trainer *trainer, int k, flim_error *err);
-/* Removes what a kill after DONE may have left of fold k: its checkpoint. */
+/* Removes what a kill after DONE may have left of fold k (or FLIM_FINAL_FOLD): its checkpoints. */
 void flim_run_fold_clean(flim_run *run, int k);
 
 /* ---- done_folds.c ---- */
@@ -194,6 +194,10 @@ void flim_run_fold_clean(flim_run *run, int k);
  * FLIM_ERROR_DATA says what to do about one that is not. */
 flim_status flim_run_check_done_folds(const flim_run *run, const flim_study *study, const flim_trainer *trainer,
                                       flim_error *err);
+
+/* ---- final_model.c ---- */
+/* --final: one model of all cells that stand in a fold, into final/.  All folds are done. */
+flim_status flim_run_final_model(flim_run *run, const flim_study *study, flim_trainer *trainer, flim_error *err);
 
 /* ---- run_baselines.c ---- */
 typedef struct flim_run_baselines {

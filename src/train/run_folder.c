@@ -27,8 +27,9 @@ flim_status flim_run_folder_path(const flim_run *run, const char *name, char out
 
 flim_status flim_run_fold_path(const flim_run *run, int k, const char *name, char out[FLIM_PATH_MAX], flim_error *err)
 {
-    char below[64];
-    snprintf(below, sizeof below, "fold_%d%s%s", k, name[0] ? "/" : "", name);
+    char below[96], fold[32];
+    flim_fold_folder(k, fold);
+    snprintf(below, sizeof below, "%s%s%.60s", fold, name[0] ? "/" : "", name);
     return flim_run_folder_path(run, below, out, err);
 }
 
@@ -63,8 +64,8 @@ static flim_status check_untaken(const flim_run *run, flim_error *err)
         return FLIM_OK;
     }
     while ((entry = readdir(folder))) {
-        if (strncmp(entry->d_name, "fold_", 5) == 0 || strcmp(entry->d_name, "summary.json") == 0 ||
-            strcmp(entry->d_name, "holdout_predictions.csv") == 0) {
+        if (strncmp(entry->d_name, "fold_", 5) == 0 || strcmp(entry->d_name, "final") == 0 ||
+            strcmp(entry->d_name, "summary.json") == 0 || strcmp(entry->d_name, "holdout_predictions.csv") == 0) {
             FLIM_TRY_DONE(
                 flim_fail(err, FLIM_ERROR_USAGE,
                           "%s holds %.200s of a run whose config.yaml is gone; choose another --out, or remove the folder",

@@ -1,6 +1,7 @@
 /* Who works at what: the run folder's lock, held for moments, and one per fold. */
 #include "core/file.h"
 #include "core/try.h"
+#include "results/fold_result.h"
 #include "train/run.h"
 
 flim_status flim_run_folder_lock(flim_run *run, flim_error *err)
@@ -16,10 +17,20 @@ void flim_run_folder_unlock(flim_run *run)
     flim_lock_release(&run->folder_lock);
 }
 
+/* "fold 3", "the final model" */
+static const char *name_of(int k, char out[32])
+{
+    if (k == FLIM_FINAL_FOLD) {
+        return "the final model";
+    }
+    snprintf(out, 32, "fold %d", k);
+    return out;
+}
+
 static flim_status try_fold(flim_run *run, int k, flim_lock *lock, char holder[FLIM_LOCK_HOLDER], flim_error *err)
 {
-    char path[FLIM_PATH_MAX], what[FLIM_PATH_MAX + 48];
-    snprintf(what, sizeof what, "fold %d of %s", k, run->folder);
+    char path[FLIM_PATH_MAX], what[FLIM_PATH_MAX + 48], name[32];
+    snprintf(what, sizeof what, "%s of %s", name_of(k, name), run->folder);
     FLIM_TRY(flim_run_fold_path(run, k, "", path, err));
     FLIM_TRY(flim_make_folder(path, err));
     FLIM_TRY(flim_run_fold_path(run, k, ".lock", path, err));
@@ -34,13 +45,14 @@ static bool fold_exists(const flim_run *run, int k)
 
 static flim_status in_use(const flim_run *run, int k, const char *holder, const char *what, flim_error *err)
 {
-    return flim_fail(err, FLIM_ERROR_USAGE, "fold %d of %s is in use by another process (%s)%s", k, run->folder, holder,
-                     what);
+    char name[32];
+    return flim_fail(err, FLIM_ERROR_USAGE, "%s of %s is in use by another process (%s)%s", name_of(k, name), run->folder,
+                     holder, what);
 }
 
 flim_status flim_run_take_fold(flim_run *run, int k, bool *taken, flim_error *err)
 {
-    char holder[FLIM_LOCK_HOLDER];
+    char holder[FLIM_LOCK_HOLDER], name[32];
     *taken = true;
     if (run->locked_fold == k) {
         return FLIM_OK;
@@ -54,7 +66,8 @@ flim_status flim_run_take_fold(flim_run *run, int k, bool *taken, flim_error *er
     if (run->settings->fold == k) {
         return in_use(run, k, holder, "", err);
     }
-    flim_log_line(&run->log, FLIM_LOG_NOTE, "fold %d is in use by another process (%s) and is left to it", k, holder);
+    flim_log_line(&run->log, FLIM_LOG_NOTE, "%s is in use by another process (%s) and is left to it", name_of(k, name),
+                  holder);
     return FLIM_OK;
 }
 
@@ -75,7 +88,8 @@ flim_status flim_run_take_fold_asked_for(flim_run *run, flim_error *err)
 flim_status flim_run_check_alone(flim_run *run, int n_folds, const char *what, flim_error *err)
 {
     char holder[FLIM_LOCK_HOLDER];
-    for (int k = 0; k < n_folds; k++) {
+    for (int i = 0; i <= n_folds; i++) {
+        const int k = i < n_folds ? i : FLIM_FINAL_FOLD;
         flim_lock lock = FLIM_NO_LOCK;
         if (k == run->locked_fold || !fold_exists(run, k)) {
             continue;

@@ -10,15 +10,16 @@
 
 flim_status flim_study_open(flim_study *study, const flim_settings *s, flim_cache cache, const flim_log *log, flim_error *err)
 {
-    const flim_dataset_options options = {
-        .axes = s->axes,
-        .mask_counts = s->mask_counts,
-        .need_labels = true,
-        .need_groups = s->holdout_group.n > 0 || s->cv == FLIM_SPLIT_GROUP || s->cv == FLIM_SPLIT_STRATIFIED_GROUP ||
-                       s->cv == FLIM_SPLIT_LEAVE_ONE_GROUP_OUT || s->sampler == FLIM_SAMPLER_GROUP_BALANCED,
-        .cache = cache,
-        .hdf5_errors = s->verbose ? log : NULL,
-        .log = log};
+    const flim_dataset_options options = {.axes = s->axes,
+                                          .mask_counts = s->mask_counts,
+                                          .need_labels = true,
+                                          .need_groups = s->holdout_group.n > 0 || s->test_groups.n > 0 ||
+                                                         s->cv == FLIM_SPLIT_GROUP || s->cv == FLIM_SPLIT_STRATIFIED_GROUP ||
+                                                         s->cv == FLIM_SPLIT_LEAVE_ONE_GROUP_OUT ||
+                                                         s->sampler == FLIM_SAMPLER_GROUP_BALANCED,
+                                          .cache = cache,
+                                          .hdf5_errors = s->verbose ? log : NULL,
+                                          .log = log};
     FLIM_TRY(flim_dataset_open((const char *const *)s->data.item, s->data.n, &options, &study->dataset, err));
     study->info = flim_dataset_get_info(study->dataset);
     study->split_data = flim_split_data_of(study->info);
@@ -60,23 +61,12 @@ void flim_study_close(flim_study *study)
 
 /* ---- folds ---- */
 
-static flim_split_request request_of(const flim_settings *s, const flim_log *log)
-{
-    return (flim_split_request){.mode = s->cv,
-                                .folds = (int)s->folds,
-                                .val_fraction = s->val_fraction,
-                                .seed = s->seed,
-                                .holdout_group = (const char *const *)s->holdout_group.item,
-                                .n_holdout = s->holdout_group.n,
-                                .log = log};
-}
-
 /* Folds of a file: what the call says of them must be so, else a run would not be what its flags say. */
 static flim_status check_flags(const flim_study *study, const flim_settings *s, const flim_train_hooks *hooks,
                                flim_error *err)
 {
     const flim_splits *splits = &study->splits;
-    const flim_split_request request = request_of(s, NULL);
+    const flim_split_request request = flim_split_request_of(s, NULL);
     if (flim_is_explicit(hooks, "folds") && s->folds != splits->n_folds) {
         return flim_fail(err, FLIM_ERROR_USAGE, "--folds %" PRId64 ": %s has %d folds; leave the flag out, or the file",
                          s->folds, s->splits, splits->n_folds);
@@ -93,7 +83,7 @@ static flim_status read_splits(flim_study *study, const flim_settings *s, const 
                                flim_error *err)
 {
     flim_splits *splits = &study->splits;
-    const flim_split_request request = request_of(s, log);
+    const flim_split_request request = flim_split_request_of(s, log);
     char path[4096];
     snprintf(path, sizeof path, "%s%s", s->resume ? s->out : s->splits, s->resume ? "/splits.json" : "");
     FLIM_TRY(flim_splits_read(path, &study->split_data, splits, err));
@@ -118,13 +108,48 @@ static void as_result(void *context, flim_log_level level, const char *text)
     flim_log_line(context, level == FLIM_LOG_INFO ? FLIM_LOG_RESULT : level, "%s", text);
 }
 
+/* --test-groups and what goes with it beside flags that say something else. */
+static flim_status check_single(const flim_settings *s, const flim_train_hooks *hooks, flim_error *err)
+{
+    const char *beside = flim_is_explicit(hooks, "folds") ? "--folds"
+                         : flim_is_explicit(hooks, "cv")  ? "--cv"
+                         : s->splits[0]                   ? "--splits"
+                                                          : NULL;
+    if (s->test_groups.n == 0 && (s->train_groups.n > 0 || s->val_groups.n > 0)) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "--%s-groups needs --test-groups: which groups are tested",
+                         s->train_groups.n > 0 ? "train" : "val");
+    }
+    return s->test_groups.n > 0 && beside
+               ? flim_fail(err, FLIM_ERROR_USAGE, "--test-groups makes one split; leave %s out", beside)
+               : FLIM_OK;
+}
+
+/* New folds, or those of --splits, without the cells that are left out. */
+static flim_status new_splits(flim_study *study, const flim_settings *s, const flim_train_hooks *hooks, const flim_log *log,
+                              flim_error *err)
+{
+    flim_split_request request = flim_split_request_of(s, log);
+    bool *unused = NULL; /* (n) */
+    flim_status status = FLIM_OK;
+    FLIM_TRY_DONE(check_single(s, hooks, err));
+    FLIM_TRY_DONE(flim_split_find_unused(&study->split_data, s, log, &unused, err));
+    if (s->splits[0]) {
+        FLIM_TRY_DONE(read_splits(study, s, hooks, log, err));
+        status = unused ? flim_splits_leave_out(&study->splits, &study->split_data, unused, err) : FLIM_OK;
+    } else {
+        request.unused = unused;
+        status = flim_splits_make(&study->split_data, &request, &study->splits, err);
+    }
+done:
+    flim_free(unused);
+    return status;
+}
+
 flim_status flim_study_split(flim_study *study, const flim_settings *s, const flim_train_hooks *hooks, const flim_log *log,
                              flim_error *err)
 {
-    const flim_split_request request = request_of(s, log);
     const flim_log result = {as_result, (void *)(uintptr_t)log};
-    FLIM_TRY(s->resume || s->splits[0] ? read_splits(study, s, hooks, log, err)
-                                       : flim_splits_make(&study->split_data, &request, &study->splits, err));
+    FLIM_TRY(s->resume ? read_splits(study, s, hooks, log, err) : new_splits(study, s, hooks, log, err));
     memcpy(study->splits.sha256, study->sha256, sizeof study->splits.sha256);
     if (s->fold >= study->splits.n_folds) {
         return flim_fail(err, FLIM_ERROR_USAGE, "--fold %" PRId64 ": there are %d folds, numbered from 0", s->fold,

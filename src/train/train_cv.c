@@ -80,7 +80,8 @@ static flim_status run_fold(flim_run *run, const flim_study *study, flim_trainer
 {
     for (;;) {
         flim_error why = {0};
-        const flim_status status = flim_run_fold(run, study, trainer, k, &why);
+        const flim_status status = k == FLIM_FINAL_FOLD ? flim_run_final_model(run, study, trainer, &why)
+                                                        : flim_run_fold(run, study, trainer, k, &why);
         if (status == FLIM_OK) {
             return FLIM_OK;
         }
@@ -98,7 +99,9 @@ static bool is_done(flim_run *run, int k)
 {
     const bool done = flim_fold_is_done(run->folder, k);
     if (done) {
-        flim_log_line(&run->log, FLIM_LOG_INFO, "fold %d is done already", k);
+        char name[32];
+        snprintf(name, sizeof name, "fold %d", k);
+        flim_log_line(&run->log, FLIM_LOG_INFO, "%s is done already", k == FLIM_FINAL_FOLD ? "the final model" : name);
         flim_run_fold_clean(run, k); /* a kill may have come right after DONE */
     }
     return done;
@@ -145,6 +148,19 @@ static flim_status run_folds(flim_run *run, const flim_study *study, flim_traine
         }
     }
     return failed ? flim_fail(err, FLIM_ERROR_NONFINITE, "%d of %d folds failed: %s", failed, n_folds, first.text) : FLIM_OK;
+}
+
+/* --final, once all folds are done; whichever process ends last trains it. */
+static flim_status run_final(flim_run *run, const flim_study *study, flim_trainer *trainer, flim_error *err)
+{
+    bool left;
+    for (int k = 0; k < study->splits.n_folds; k++) {
+        if (!flim_fold_is_done(run->folder, k)) {
+            flim_log_line(&run->log, FLIM_LOG_NOTE, "the final model is trained once all folds are done; fold %d is not", k);
+            return FLIM_OK;
+        }
+    }
+    return run_free_fold(run, study, trainer, FLIM_FINAL_FOLD, &left, err);
 }
 
 /* ---- the end ---- */
@@ -202,7 +218,10 @@ static flim_status run_all(flim_run *run, flim_study *study, flim_trainer *train
     if (left > 0) {
         log_left(run, study->splits.n_folds);
     }
-    return ended == FLIM_OK ? status : flim_fail(err, ended, "%s", more.text);
+    if (ended != FLIM_OK) {
+        return flim_fail(err, ended, "%s", more.text);
+    }
+    return status == FLIM_OK && run->settings->final_model ? run_final(run, study, trainer, err) : status;
 }
 
 /* How to go on, if there is something to go on with. */

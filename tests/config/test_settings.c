@@ -647,8 +647,9 @@ static void the_table_is_sound(void **state)
             fail_msg("%s: the row does not say whether it is part of the run's identity", key);
         }
         /* What changes numbers is part of the identity, itself or as what it leads to: cells, splits, width, weights, lr. */
-        static const char *const elsewhere[] = {"folds",  "cv",     "holdout_group", "val_fraction",
-                                                "splits", "preset", "lr_batch",      "lr_scale"};
+        static const char *const elsewhere[] = {"folds",      "cv",       "holdout_group", "val_fraction", "splits",
+                                                "preset",     "lr_batch", "lr_scale",      "test_groups",  "train_groups",
+                                                "val_groups", "fraction", "exclude"};
         bool named = row->identity != FLIM_IDENTITY_NONE;
         for (size_t k = 0; k < sizeof elsewhere / sizeof elsewhere[0]; k++) {
             named = named || strcmp(key, elsewhere[k]) == 0;

@@ -173,7 +173,31 @@ static void a_known_prior_is_found_and_covered(void **state)
     }
     print_message("the interval covers the truth in %d of %d\n", covered, rounds);
     assert_true(covered >= 33); /* binomial(40, 0.95): fewer has a probability of 0.003 */
+    /* percentiles of resamples, each estimated to its end */
+    enum { FEW = 60, TIMES = 41 };
+    double p[2 * FEW], each[TIMES], target[2], scratch[2];
+    for (int i = 0; i < FEW; i++) {
+        int32_t label;
+        gaussian_cell(&random, 0.2, 0.7, &label, p + 2 * i);
+    }
+    for (int r = 0; r < TIMES; r++) {
+        int64_t weight[FEW] = {0};
+        flim_random draw = flim_random_begin(&(flim_cell_id){.seed = 77, .epoch = (uint32_t)r}, FLIM_RANDOM_BOOTSTRAP);
+        for (int i = 0; i < FEW; i++) {
+            weight[flim_random_below(&draw, FEW)]++;
+        }
+        flim_prior_estimate(FEW, 2, p, source, weight, target, scratch);
+        int at = r;
+        for (; at > 0 && each[at - 1] > target[1]; at--) {
+            each[at] = each[at - 1];
+        }
+        each[at] = target[1];
+    }
     double low[2], high[2];
+    assert_int_equal(flim_prior_interval(FEW, 2, p, source, TIMES, 0.95, 77, low, high, NULL), FLIM_OK);
+    if (!(fabs(low[1] - each[1]) < 2e-3 && fabs(high[1] - each[TIMES - 2]) < 2e-3)) {
+        fail_msg("%.6f to %.6f, by hand %.6f to %.6f", low[1], high[1], each[1], each[TIMES - 2]);
+    }
     assert_int_equal(flim_prior_interval(1, 2, (double[]){0.2, 0.8}, source, 50, 0.95, 1, low, high, NULL), FLIM_OK);
     assert_true(isnan(low[0]) && isnan(high[1]));
 }

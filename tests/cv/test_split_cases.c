@@ -246,7 +246,9 @@ static void files_come_back_and_bad_ones_are_refused(void **state)
          "cell 3 ('cell111') stands in train and in val"},
         {"{\"mode\": \"stratified\", \"folds\": [{\"train\": [2,3], \"test\": [0,1]}, {\"train\": [2,3], \"test\": [0,1]}]}",
          "cell 0 ('cell000') is tested in fold 0 and in fold 1"},
-        {"{\"mode\": \"stratified\", \"folds\": [{\"train\": [0,1,2], \"test\": [3,4]}]}", "stands in no test part"},
+        {"{\"mode\": \"stratified\", \"folds\": [{\"train\": [0,1,2], \"test\": [3,4]}, {\"train\": [3,4], \"test\": "
+         "[0,1]}]}",
+         "stands in no test part"},
         {"{\"mode\": \"stratified\", \"folds\": [{\"train\": [0,1,2], \"test\": [3,4,5,6]}]}",
          "cell 6 is out of range, the data has 6"},
         {"{\"mode\": \"stratified\", \"folds\": [{\"train\": [0,1,1], \"test\": [3,4,5]}]}", "1 follows 1"},
@@ -273,7 +275,7 @@ static void files_come_back_and_bad_ones_are_refused(void **state)
 
     write_text(path, "{\"data\": {\"n\": 400000000000}, \"folds\": [{\"train\": [1], \"test\": [0]}]}");
     assert_int_equal(flim_splits_read(path, NULL, &back, &err), FLIM_ERROR_DATA);
-    assert_non_null(strstr(err.text, "for 400000000000 cells, but only 1 are tested"));
+    assert_non_null(strstr(err.text, "for 400000000000 cells, but only 2 stand in a part"));
 
     /* nnU-Net: val is the test part; names or indices; an inner validation part is made afterwards. */
     write_text(path, "[{\"train\": [\"cell000\", \"cell074\", 3, 1], \"val\": [\"cell148\", 5]}, {\"train\": [4, 5], "

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Kills train_cv at random moments and resumes it until it is done: the files must be the undisturbed run's, byte for byte (times
 # aside), and after every kill there must be a checkpoint that loads, once the first was written.
-# With FLIM_TEST_DEVICE=cuda on the card, in deterministic mode.
+# With FLIM_TEST_DEVICE=cuda on the card, in deterministic mode; FLIM_KILL_FLAGS ("--refit --final") are flags of the run.
 # Usage: kill_test.sh BUILD_DIR [KILLS [SIGNAL...]]     default: 10 KILL; the figures of 200 stand in docs/reliability.md
 set -u
 build=$1
@@ -12,7 +12,8 @@ shift $(($# < 2 ? $# : 2))
 source "$(dirname "$0")/../lib.sh" "$build"
 
 simulate k.h5
-run=(--data k.h5 --preset tiny --folds 3 --epochs 4 --batch 16 --lr 1e-3 "${device[@]}" --workers 4)
+read -ra more <<<"${FLIM_KILL_FLAGS:-}"
+run=(--data k.h5 --preset tiny --folds 3 --epochs 4 --batch 16 --lr 1e-3 "${device[@]}" --workers 4 "${more[@]}")
 begun=$(date +%s%N)
 "$build/train_cv" "${run[@]}" --out whole >/dev/null || exit 1
 length=$((($(date +%s%N) - begun) / 1000000)) # of an undisturbed run, in ms

@@ -43,7 +43,7 @@ static void the_text_is_that_of_the_first_version(void **state)
               "mask_counts 1, monitor val_loss, threshold_for youden, device cuda, precision tf32, deterministic 0, "
               "benchmark 1, epochs 75, batch 64, accumulate 1, eval_batch 32, lr 0.0001, "
               "weight_decay 0.10000000000000001, clip 35, label_smoothing 0.050000000000000003, dropout 0.25, "
-              "sampler balanced, patience 20, tta 0, block_dropout 0, augment none");
+              "sampler balanced, patience 20, tta 0, block_dropout 0, augment none, refit 0");
     flim_settings_free(&s);
 }
 
@@ -51,7 +51,7 @@ static void the_text_is_that_of_the_first_version(void **state)
 static void cells_folds_and_weights_are_fixed(void **state)
 {
     (void)state;
-    static const char *const fixed[] = {"seed", "axes", "mask_counts", "monitor", "threshold_for"};
+    static const char *const fixed[] = {"seed", "axes", "mask_counts", "monitor", "threshold_for", "refit"};
     flim_settings s = defaults();
     flim_identity id = {0};
     flim_identity_set_settings(&id, &s);

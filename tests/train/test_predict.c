@@ -323,6 +323,11 @@ static void a_run_with_tta_averages_in_every_part(void **state)
         flim_predictions_free(&test);
         flim_predictions_free(&all);
     }
+    flim_predictions one = predicted("tta/fold_0/best.safetensors", "plain.h5", false),
+                     views = predicted("tta/fold_0/best.safetensors", "plain.h5", true);
+    assert_memory_equal(one.logits, views.logits, CELLS * sizeof(float)); /* one file of the run, likewise */
+    flim_predictions_free(&one);
+    flim_predictions_free(&views);
     flim_predictions unasked = predicted("tta", "plain.h5", false), asked = predicted("tta", "plain.h5", true), held;
     snprintf(path, sizeof path, "%s/tta/holdout_predictions.csv", folder);
     ok(flim_predictions_read(path, &held, &err), &err);

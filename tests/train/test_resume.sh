@@ -34,13 +34,16 @@ again
 refuses 2 "lr (the run has 0.001, the call says 0.01)" --lr 1e-2
 says "add --resume-override"
 refuses 2 "precision (the run has auto, the call says fp16)" --precision fp16
+refuses 2 "tta (the run has false, the call says true)" --tta
+says "--resume-override"
 refuses 2 "seed (the run has 42, the call says 7)" --seed 7
 says "begin a new run"
 refuses 2 "augment (the run has [none], the call says [flim])" --augment flim
 refuses 2 "preset (the run has tiny, the call says small)" --preset small --lr 1e-2
 says "lr (the run has"
 for flag in "--seed 7" "--folds 3" "--preset small" "--monitor f1" "--val-fraction 0.3" "--cv group" "--mask-counts" "--holdout-group D0" \
-    "--axes NTXY" "--splits s.json" "--init-weights w"; do
+    "--axes NTXY" "--splits s.json" "--init-weights w" "--refit" "--test-groups D0" "--train-groups D0" "--val-groups D0" "--fraction 0.5" \
+    "--exclude s.csv" "--threshold-for kmeans"; do
     # shellcheck disable=SC2086
     refuses 2 "this cannot be overridden" --resume-override $flag
 done

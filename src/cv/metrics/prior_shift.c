@@ -61,13 +61,13 @@ static double expectation(int64_t n, int classes, const double *posterior, const
     return total;
 }
 
-void flim_prior_estimate(int64_t n, int classes, const double *posterior, const double *source, const int64_t *weight,
-                         double *target, double *scratch)
+/* From the target that stands there, until no share moves by more than `least`. */
+static void climb(int64_t n, int classes, const double *posterior, const double *source, const int64_t *weight, double least,
+                  double *target, double *scratch)
 {
     enum { MOST_STEPS = 1000 };
     double moved = INFINITY;
-    memcpy(target, source, (size_t)classes * sizeof *target);
-    for (int step = 0; step < MOST_STEPS && moved > 1e-8; step++) {
+    for (int step = 0; step < MOST_STEPS && moved > least; step++) {
         const double total = expectation(n, classes, posterior, source, weight, target, scratch);
         moved = 0;
         for (int k = 0; total > 0 && k < classes; k++) {
@@ -75,6 +75,23 @@ void flim_prior_estimate(int64_t n, int classes, const double *posterior, const 
             target[k] = scratch[k] / total;
         }
     }
+}
+
+void flim_prior_estimate(int64_t n, int classes, const double *posterior, const double *source, const int64_t *weight,
+                         double *target, double *scratch)
+{
+    memcpy(target, source, (size_t)classes * sizeof *target);
+    climb(n, classes, posterior, source, weight, 1e-8, target, scratch);
+}
+
+/* The same of a resample, near enough for a percentile: it begins near the prior of the whole, where no share is 0 for good. */
+static void estimate_again(int64_t n, int classes, const double *posterior, const double *source, const int64_t *weight,
+                           const double *whole, double *target, double *scratch)
+{
+    for (int k = 0; k < classes; k++) {
+        target[k] = 0.95 * whole[k] + 0.05 * source[k];
+    }
+    climb(n, classes, posterior, source, weight, 1e-5, target, scratch);
 }
 
 static flim_random stream(uint64_t seed, int replicate)
@@ -87,20 +104,21 @@ flim_status flim_prior_interval(int64_t n, int classes, const double *posterior,
 {
     const size_t k_size = (size_t)classes;
     int64_t *weight = flim_alloc((size_t)n, sizeof *weight, err);
-    double *target = flim_alloc(2 * k_size, sizeof *target, err); /* (K), then scratch (K) */
+    double *target = flim_alloc(3 * k_size, sizeof *target, err); /* (K), then scratch (K), then of all cells (K) */
     double *value = flim_alloc(k_size * (size_t)replicates, sizeof *value, err); /* (K, replicates) */
     flim_status status = FLIM_OK;
     for (int k = 0; k < classes; k++) {
         low[k] = high[k] = NAN;
     }
     FLIM_TRY_DONE(weight && target && value ? FLIM_OK : FLIM_ERROR_MEMORY);
+    flim_prior_estimate(n, classes, posterior, source, NULL, target + 2 * classes, target);
     for (int r = 0; r < replicates && n >= 2; r++) {
         flim_random random = stream(seed, r);
         memset(weight, 0, (size_t)n * sizeof *weight);
         for (int64_t i = 0; i < n; i++) {
             weight[flim_random_below(&random, (uint64_t)n)]++;
         }
-        flim_prior_estimate(n, classes, posterior, source, weight, target, target + classes);
+        estimate_again(n, classes, posterior, source, weight, target + 2 * classes, target, target + classes);
         for (int k = 0; k < classes; k++) {
             value[k * replicates + r] = target[k];
         }
@@ -144,11 +162,10 @@ typedef struct parts {
     point *points; /* (n_val + n_test) */
 } parts;
 
-/* The prior of the test part in hand into p->target; then the largest distance. */
+/* The largest distance of the parts in hand at prior p->target. */
 static double distance_of(const parts *p)
 {
     double largest = 0;
-    flim_prior_estimate(p->n_test, p->classes, p->drawn, p->source, NULL, p->target, p->scratch);
     for (int k = p->classes == 2; k < p->classes; k++) { /* the two scores of two classes say the same */
         const int64_t n = p->n_val + p->n_test;
         double apart = 0;
@@ -235,11 +252,13 @@ flim_status flim_test_prior_shift(int classes, const double *source, int64_t n_v
     }
     memcpy(p.val_cell, p.of_class, cells * sizeof *p.val_cell);
     memcpy(p.drawn, test, tested * k_size * sizeof *p.drawn);
+    flim_prior_estimate(n_test, classes, test, source, NULL, p.target, p.scratch);
     out->distance = distance_of(&p);
     memcpy(prior, p.target, k_size * sizeof *prior);
     for (int r = 0; r < replicates; r++) {
         flim_random random = stream(seed, r);
         draw_parts(&p, prior, &random);
+        estimate_again(n_test, classes, p.drawn, source, NULL, prior, p.target, p.scratch);
         as_far += distance_of(&p) >= out->distance;
     }
     out->p = (double)as_far / (replicates + 1);

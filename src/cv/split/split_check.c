@@ -6,8 +6,8 @@
 #include "core/alloc.h"
 #include "cv/split/split_internal.h"
 
-enum { NOWHERE = 0, IN_TRAIN, IN_VAL, IN_TEST, IN_HOLDOUT };
-static const char *const part_names[] = {"no part", "train", "val", "test", "holdout"};
+enum { NOWHERE = 0, IN_TRAIN, IN_VAL, IN_TEST, IN_HOLDOUT, IN_UNUSED };
+static const char *const part_names[] = {"no part", "train", "val", "test", "holdout", "unused"};
 
 typedef struct checker {
     const flim_splits *splits;
@@ -79,6 +79,7 @@ static flim_status check_fold(checker *c, int f, bool whole_groups, flim_error *
     for (int64_t g = 0; whole_groups && g < c->data->groups; g++) {
         c->group[g] = NOWHERE;
     }
+    FLIM_TRY(mark(c, where, s->unused, s->n_unused, IN_UNUSED, false, err)); /* of some groups only a few cells are */
     FLIM_TRY(mark(c, where, s->holdout, s->n_holdout, IN_HOLDOUT, whole_groups, err));
     FLIM_TRY(mark(c, where, fold->train, fold->n_train, IN_TRAIN, whole_groups, err));
     FLIM_TRY(mark(c, where, fold->val, fold->n_val, IN_VAL, whole_groups, err));
@@ -119,14 +120,14 @@ flim_status flim_splits_check(const flim_splits *splits, const flim_split_data *
     if (splits->n_folds < 1) {
         return flim_fail(err, FLIM_ERROR_DATA, "splits: there is no fold");
     }
-    int64_t tested = splits->n_holdout;
+    const bool single = splits->n_folds == 1; /* what it trains on is tested nowhere */
+    int64_t tested = splits->n_holdout + splits->n_unused;
     for (int f = 0; f < splits->n_folds; f++) {
-        tested += splits->fold[f].n_test;
+        tested += splits->fold[f].n_test + (single ? splits->fold[f].n_train + splits->fold[f].n_val : 0);
     }
     if (splits->n > 2 * tested + 1000) { /* before so many cells are looked at one by one: a file may say any number */
-        return flim_fail(err, FLIM_ERROR_DATA,
-                         "splits: they are for %" PRId64 " cells, but only %" PRId64 " are tested or held out", splits->n,
-                         tested);
+        return flim_fail(err, FLIM_ERROR_DATA, "splits: they are for %" PRId64 " cells, but only %" PRId64 " stand in a part",
+                         splits->n, tested);
     }
     flim_status status = FLIM_OK;
     size_t groups = whole_groups ? (size_t)data->groups : 0;
@@ -139,11 +140,10 @@ flim_status flim_splits_check(const flim_splits *splits, const flim_split_data *
     for (int f = 0; f < splits->n_folds; f++) {
         FLIM_TRY_DONE(check_fold(&c, f, whole_groups, err));
     }
-    for (int64_t i = 0, h = 0; i < splits->n; i++) {
+    for (int64_t i = 0; i < splits->n; i++) {
         char text[256];
-        bool held = h < splits->n_holdout && splits->holdout[h] == i;
-        h += held;
-        if (!held && !c.test_fold[i]) {
+        const bool out = c.cell[i] == IN_HOLDOUT || c.cell[i] == IN_UNUSED; /* in every fold */
+        if (!out && !c.test_fold[i] && !(single && c.cell[i] != NOWHERE)) {
             status =
                 flim_fail(err, FLIM_ERROR_DATA,
                           "splits: %s stands in no test part; together the test parts must hold every cell that is not held "

@@ -29,7 +29,8 @@ void flim_split_table_free(flim_split_table *table);
 typedef enum flim_split_stage {
     FLIM_SPLIT_STAGE_TEST = 1,
     FLIM_SPLIT_STAGE_SEARCH,
-    FLIM_SPLIT_STAGE_VALIDATION
+    FLIM_SPLIT_STAGE_VALIDATION,
+    FLIM_SPLIT_STAGE_FRACTION
 } flim_split_stage;
 
 flim_random flim_split_random(uint64_t seed, flim_split_stage stage, int fold);
@@ -64,6 +65,35 @@ flim_status flim_split_validation(const flim_split_table *table, const bool *res
 /* Logs what a user must know about the folds: absent classes, shared groups, incomplete validation. */
 flim_status flim_split_warn(const flim_splits *splits, const flim_split_data *data, bool validation_asked, flim_cover cover,
                             const flim_log *log, flim_error *err);
+
+/* The index of a group by its name; FLIM_ERROR_USAGE says what was meant by `what` and which name is near. */
+flim_status flim_split_find_group(const flim_split_data *data, const char *what, const char *wanted, int64_t *group,
+                                  flim_error *err);
+/* held_out (groups) is filled from the names asked for. */
+flim_status flim_split_find_holdout(const flim_split_data *data, const flim_split_request *request, bool *held_out,
+                                    flim_error *err);
+/* What every split needs of data and request. */
+flim_status flim_split_check_input(const flim_split_data *data, const flim_split_request *request, flim_error *err);
+/* The data without the cells marked in unused, with the groups that are left; cell (out->n), the caller's, says which cell of
+ * the data each is.  flim_split_rest_free. */
+flim_status flim_split_rest(const flim_split_data *data, const bool *unused, flim_split_data *out, int64_t **cell,
+                            flim_error *err);
+void flim_split_rest_free(flim_split_data *rest); /* zeroed is allowed */
+/* Makes splits of such a rest splits of the data. */
+flim_status flim_split_to_all(flim_splits *splits, const flim_split_data *data, const bool *unused, const int64_t *cell,
+                              flim_error *err);
+/* One split of whole groups, for a request with test groups. */
+flim_status flim_split_by_names(const flim_split_data *data, const flim_split_request *request, flim_splits *out,
+                                flim_error *err);
+
+/* Cells by their name: made when the first is looked for.  Zeroed but for data is empty; flim_split_names_free. */
+typedef struct flim_split_names {
+    const flim_split_data *data; /* with names */
+    struct flim_named_cell *sorted; /* (n) */
+} flim_split_names;
+void flim_split_names_free(flim_split_names *names);
+/* *found: how many cells have the name, 2 for more than one; *cell is one of them. */
+flim_status flim_split_find_name(flim_split_names *names, const char *name, int64_t *cell, int *found, flim_error *err);
 
 /* Sorted list of the marked cells; *list is the caller's. */
 flim_status flim_split_list(const bool *marked, int64_t n, int64_t **list, int64_t *count, flim_error *err);

@@ -43,26 +43,19 @@ flim_status flim_splits_write(const flim_splits *splits, const char *path, flim_
     }
     flim_json_set(root, "folds", folds);
     flim_json_set(root, "holdout", index_array(splits->holdout, splits->n_holdout));
+    if (splits->n_unused > 0) {
+        flim_json_set(root, "unused", index_array(splits->unused, splits->n_unused));
+    }
     flim_status status = flim_json_write(root, path, err);
     flim_json_free(root);
     return status;
 }
 
-typedef struct named_cell {
-    const char *name;
-    int64_t cell;
-} named_cell;
-
 typedef struct reader {
     const char *path;
     const flim_split_data *data; /* may be NULL */
-    named_cell *names; /* (n) sorted by name; NULL until a name is met */
+    flim_split_names names;
 } reader;
-
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(((const named_cell *)a)->name, ((const named_cell *)b)->name);
-}
 
 static int by_index(const void *a, const void *b)
 {
@@ -76,29 +69,14 @@ static flim_status find_name(reader *r, const char *where, const char *name, int
         return flim_fail(err, FLIM_ERROR_DATA, "%s, %s: holds cell names ('%s'), but the data has no /name; use indices",
                          r->path, where, name);
     }
-    size_t n = (size_t)r->data->n;
-    if (!r->names) {
-        r->names = flim_alloc(n, sizeof *r->names, err);
-        if (!r->names) {
-            return FLIM_ERROR_MEMORY;
-        }
-        for (size_t i = 0; i < n; i++) {
-            r->names[i] = (named_cell){.name = r->data->name[i], .cell = (int64_t)i};
-        }
-        qsort(r->names, n, sizeof *r->names, by_name);
-    }
-    named_cell key = {.name = name};
-    const named_cell *found = bsearch(&key, r->names, n, sizeof *r->names, by_name);
-    if (!found) {
+    int found;
+    FLIM_TRY(flim_split_find_name(&r->names, name, cell, &found, err));
+    if (found == 0) {
         return flim_fail(err, FLIM_ERROR_DATA, "%s, %s: the data has no cell named '%s'", r->path, where, name);
     }
-    size_t at = (size_t)(found - r->names);
-    if ((at > 0 && by_name(&r->names[at - 1], found) == 0) || (at + 1 < n && by_name(&r->names[at + 1], found) == 0)) {
-        return flim_fail(err, FLIM_ERROR_DATA, "%s, %s: several cells of the data are named '%s'; use indices", r->path,
-                         where, name);
-    }
-    *cell = found->cell;
-    return FLIM_OK;
+    return found == 1 ? FLIM_OK
+                      : flim_fail(err, FLIM_ERROR_DATA, "%s, %s: several cells of the data are named '%s'; use indices",
+                                  r->path, where, name);
 }
 
 /* Reads an array of indices or names, sorted; absent = empty if that is allowed. */
@@ -158,6 +136,35 @@ static flim_status read_header(const reader *r, const flim_json *root, flim_spli
     return FLIM_OK;
 }
 
+static void unmark(bool *mark, int64_t n, const int64_t *list, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) {
+        if (list[i] >= 0 && list[i] < n) { /* what is out of range is said later */
+            mark[list[i]] = false;
+        }
+    }
+}
+
+/* One split needs no cell that it does not name. */
+static flim_status use_no_more(flim_splits *out, const flim_split_data *data, flim_error *err)
+{
+    const flim_fold *fold = &out->fold[0];
+    bool *mark = flim_alloc((size_t)data->n, sizeof *mark, err); /* (n) */
+    if (!mark) {
+        return FLIM_ERROR_MEMORY;
+    }
+    memset(mark, true, (size_t)data->n * sizeof *mark);
+    unmark(mark, data->n, fold->train, fold->n_train);
+    unmark(mark, data->n, fold->val, fold->n_val);
+    unmark(mark, data->n, fold->test, fold->n_test);
+    unmark(mark, data->n, out->holdout, out->n_holdout);
+    flim_free(out->unused);
+    out->unused = NULL;
+    const flim_status status = flim_split_list(mark, data->n, &out->unused, &out->n_unused, err);
+    flim_free(mark);
+    return status;
+}
+
 /* Without a stated mode: group if the file keeps every group whole, else stratified. */
 static flim_split_mode guess_mode(flim_splits *out, const flim_split_data *data)
 {
@@ -173,19 +180,21 @@ static flim_split_mode guess_mode(flim_splits *out, const flim_split_data *data)
 flim_status flim_splits_read(const char *path, const flim_split_data *data, flim_splits *out, flim_error *err)
 {
     *out = (flim_splits){.n = data ? data->n : 0};
-    reader r = {.path = path, .data = data};
+    reader r = {.path = path, .data = data, .names = {.data = data}};
     flim_json *root = NULL;
     bool has_mode = false;
     flim_status status = FLIM_OK;
     FLIM_TRY(flim_json_read(path, &root, err));
-    bool nnunet = flim_json_length(root) > 0;
+    const bool single = flim_json_get(root, "test") != NULL; /* an object that is itself the one split */
+    const bool nnunet = flim_json_length(root) > 0;
     const flim_json *folds = nnunet ? root : flim_json_get(root, "folds");
-    size_t n_folds = flim_json_length(folds);
+    size_t n_folds = single ? 1 : flim_json_length(folds);
     if (n_folds < 1 || n_folds > INT32_MAX) {
-        status = flim_fail(err, FLIM_ERROR_DATA,
-                           "%s: no folds; expected {\"folds\": [{\"train\": [], \"val\": [], \"test\": []}]}, or nnU-Net's "
-                           "[{\"train\": [], \"val\": []}]",
-                           path);
+        status = flim_fail(
+            err, FLIM_ERROR_DATA,
+            "%s: no folds; expected {\"folds\": [{\"train\": [], \"val\": [], \"test\": []}]}, one split {\"train\": [], "
+            "\"val\": [], \"test\": []}, or nnU-Net's [{\"train\": [], \"val\": []}]",
+            path);
         goto done;
     }
     if (nnunet && !data) {
@@ -199,7 +208,7 @@ flim_status flim_splits_read(const char *path, const flim_split_data *data, flim
     out->needs_validation = nnunet;
     for (int f = 0; f < out->n_folds; f++) {
         flim_fold *fold = &out->fold[f];
-        const flim_json *object = flim_json_at(folds, (size_t)f);
+        const flim_json *object = single ? root : flim_json_at(folds, (size_t)f);
         char where[32];
         snprintf(where, sizeof where, "fold %d", f);
         FLIM_TRY_DONE(read_part(&r, object, where, "train", true, &fold->train, &fold->n_train, err));
@@ -208,6 +217,8 @@ flim_status flim_splits_read(const char *path, const flim_split_data *data, flim
         FLIM_TRY_DONE(read_part(&r, object, where, nnunet ? "" : "val", false, &fold->val, &fold->n_val, err));
     }
     FLIM_TRY_DONE(read_part(&r, nnunet ? NULL : root, "splits", "holdout", false, &out->holdout, &out->n_holdout, err));
+    FLIM_TRY_DONE(read_part(&r, nnunet ? NULL : root, "splits", "unused", false, &out->unused, &out->n_unused, err));
+    FLIM_TRY_DONE(out->n_folds == 1 && data ? use_no_more(out, data, err) : FLIM_OK);
     if (!has_mode) {
         out->mode = guess_mode(out, data);
     }
@@ -219,7 +230,7 @@ flim_status flim_splits_read(const char *path, const flim_split_data *data, flim
     }
 done:
     flim_json_free(root);
-    flim_free(r.names);
+    flim_split_names_free(&r.names);
     if (status != FLIM_OK) {
         flim_splits_free(out);
     }

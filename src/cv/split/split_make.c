@@ -21,10 +21,11 @@ void flim_splits_free(flim_splits *splits)
     }
     flim_free(splits->fold);
     flim_free(splits->holdout);
+    flim_free(splits->unused);
     *splits = (flim_splits){0};
 }
 
-static flim_status check_input(const flim_split_data *data, const flim_split_request *request, flim_error *err)
+flim_status flim_split_check_input(const flim_split_data *data, const flim_split_request *request, flim_error *err)
 {
     if (!data->label || data->n < 1) {
         return flim_fail(err, FLIM_ERROR_USAGE, "cannot split: the data has %s", data->n < 1 ? "no cells" : "no labels");
@@ -68,7 +69,8 @@ done:
     return status;
 }
 
-static flim_status no_such_group(const flim_split_data *data, const char *wanted, int64_t alike, flim_error *err)
+static flim_status no_such_group(const flim_split_data *data, const char *what, const char *wanted, int64_t alike,
+                                 flim_error *err)
 {
     char buffer[32], name[256], difference[256] = "";
     const char *near = alike >= 0         ? flim_split_group(data, alike, buffer)
@@ -78,7 +80,7 @@ static flim_status no_such_group(const flim_split_data *data, const char *wanted
         FLIM_TRY(flim_spelling_difference(wanted, near, difference, err));
     }
     flim_text_escaped(near ? near : "", name, sizeof name);
-    return flim_fail(err, FLIM_ERROR_USAGE, "holdout_group '%s': no such group among the %" PRId64 " of the data%s%s%s%s%s",
+    return flim_fail(err, FLIM_ERROR_USAGE, "%s '%s': no such group among the %" PRId64 " of the data%s%s%s%s%s", what,
                      wanted, data->groups, near ? ", did you mean '" : "", name, near ? "'" : "",
                      alike >= 0 ? ", which differs only by "
                      : near     ? "?"
@@ -114,28 +116,32 @@ done:
     return status;
 }
 
-/* held_out (groups) is filled from the names asked for. */
-static flim_status find_holdout(const flim_split_data *data, const flim_split_request *request, bool *held_out,
-                                flim_error *err)
+flim_status flim_split_find_group(const flim_split_data *data, const char *what, const char *wanted, int64_t *group,
+                                  flim_error *err)
+{
+    char buffer[32];
+    int64_t near = -1;
+    for (*group = 0; *group < data->groups; ++*group) {
+        if (strcmp(wanted, flim_split_group(data, *group, buffer)) == 0) {
+            return FLIM_OK;
+        }
+    }
+    bool *alike = flim_alloc((size_t)data->groups, sizeof *alike, err);
+    const flim_status status = alike ? find_alike(data, wanted, alike, &near, err) : FLIM_ERROR_MEMORY;
+    flim_free(alike);
+    return status == FLIM_OK ? no_such_group(data, what, wanted, near, err) : status;
+}
+
+flim_status flim_split_find_holdout(const flim_split_data *data, const flim_split_request *request, bool *held_out,
+                                    flim_error *err)
 {
     if (request->n_holdout > 0 && !data->group) {
         return flim_fail(err, FLIM_ERROR_USAGE, "holdout_group '%s': the data has no /group", request->holdout_group[0]);
     }
     for (int i = 0; i < request->n_holdout; i++) {
-        const char *wanted = request->holdout_group[i];
-        char buffer[32];
-        bool found = false;
-        for (int64_t g = 0; g < data->groups && !found; g++) {
-            found = strcmp(wanted, flim_split_group(data, g, buffer)) == 0;
-            held_out[g] = held_out[g] || found;
-        }
-        if (!found) {
-            int64_t near = -1;
-            bool *alike = flim_alloc((size_t)data->groups, sizeof *alike, err);
-            const flim_status status = alike ? find_alike(data, wanted, alike, &near, err) : FLIM_ERROR_MEMORY;
-            flim_free(alike);
-            return status == FLIM_OK ? no_such_group(data, wanted, near, err) : status;
-        }
+        int64_t group;
+        FLIM_TRY(flim_split_find_group(data, "holdout_group", request->holdout_group[i], &group, err));
+        held_out[group] = true;
     }
     return request->n_holdout ? warn_of_alike(data, request, held_out, err) : FLIM_OK;
 }
@@ -335,8 +341,9 @@ int64_t flim_splits_largest_part(const flim_splits *splits)
     return most;
 }
 
-flim_status flim_splits_make(const flim_split_data *data, const flim_split_request *request, flim_splits *out,
-                             flim_error *err)
+/* Folds of all cells. */
+static flim_status make_folds(const flim_split_data *data, const flim_split_request *request, flim_splits *out,
+                              flim_error *err)
 {
     *out = (flim_splits){.seed = request->seed, .n = data->n};
     flim_split_table table = {0};
@@ -344,12 +351,12 @@ flim_status flim_splits_make(const flim_split_data *data, const flim_split_reque
     bool *held_out = NULL, *held_cell = NULL;
     int *fold_of = NULL;
     flim_status status = FLIM_OK;
-    FLIM_TRY_DONE(check_input(data, request, err));
+    FLIM_TRY_DONE(flim_split_check_input(data, request, err));
     held_out = flim_alloc((size_t)data->groups, sizeof *held_out, err);
     held_cell = flim_alloc((size_t)data->n, sizeof *held_cell, err);
     fold_of = flim_alloc((size_t)data->n, sizeof *fold_of, err);
     FLIM_TRY_DONE(held_out && held_cell && fold_of ? FLIM_OK : FLIM_ERROR_MEMORY);
-    FLIM_TRY_DONE(find_holdout(data, request, held_out, err));
+    FLIM_TRY_DONE(flim_split_find_holdout(data, request, held_out, err));
     FLIM_TRY_DONE(flim_split_table_make(data, request->n_holdout ? held_out : NULL, &table, err));
     FLIM_TRY_DONE(resolve_mode(&table, request, &out->mode, &out->n_folds, err));
     for (int64_t i = 0; i < data->n; i++) {
@@ -379,17 +386,46 @@ done:
     return status;
 }
 
+flim_status flim_splits_make(const flim_split_data *data, const flim_split_request *request, flim_splits *out,
+                             flim_error *err)
+{
+    flim_split_data rest = {0};
+    flim_split_request of_rest = *request;
+    int64_t *cell = NULL; /* (rest.n) */
+    flim_status status = FLIM_OK;
+    if (!request->unused) {
+        return request->n_test_groups > 0 ? flim_split_by_names(data, request, out, err)
+                                          : make_folds(data, request, out, err);
+    }
+    *out = (flim_splits){0};
+    of_rest.unused = NULL;
+    FLIM_TRY_DONE(flim_split_check_input(data, request, err));
+    FLIM_TRY_DONE(flim_split_rest(data, request->unused, &rest, &cell, err));
+    FLIM_TRY_DONE(flim_splits_make(&rest, &of_rest, out, err));
+    FLIM_TRY_DONE(flim_split_to_all(out, data, request->unused, cell, err));
+    status = flim_splits_check(out, data, err);
+done:
+    flim_split_rest_free(&rest);
+    flim_free(cell);
+    if (status != FLIM_OK) {
+        flim_splits_free(out);
+    }
+    return status;
+}
+
 flim_status flim_splits_check_holdout(const flim_splits *splits, const flim_split_data *data,
                                       const flim_split_request *request, flim_error *err)
 {
     char buffer[32];
     bool *wanted = flim_alloc((size_t)data->groups, sizeof *wanted, err); /* (groups) */
     flim_status status = FLIM_OK;
-    FLIM_TRY_DONE(wanted ? find_holdout(data, request, wanted, err) : FLIM_ERROR_MEMORY);
-    for (int64_t i = 0, h = 0; i < data->n; i++) {
+    FLIM_TRY_DONE(wanted ? flim_split_find_holdout(data, request, wanted, err) : FLIM_ERROR_MEMORY);
+    for (int64_t i = 0, h = 0, u = 0; i < data->n; i++) {
         const bool held = h < splits->n_holdout && splits->holdout[h] == i, named = data->group && wanted[data->group[i]];
+        const bool unused = u < splits->n_unused && splits->unused[u] == i;
         h += held;
-        if (held != named) {
+        u += unused;
+        if (held != named && !unused) {
             status = flim_fail(err, FLIM_ERROR_USAGE,
                                "holdout_group: the splits file says what is held out, and there cell %" PRId64
                                " of group '%s' is %s; leave --holdout-group out, or take another file",
@@ -426,7 +462,7 @@ flim_status flim_splits_add_validation(flim_splits *splits, const flim_split_dat
     flim_split_table table = {0};
     bool *rest = NULL, *val = NULL;
     flim_status status = FLIM_OK;
-    FLIM_TRY(check_input(data, request, err));
+    FLIM_TRY(flim_split_check_input(data, request, err));
     FLIM_TRY(flim_split_table_make(data, NULL, &table, err));
     rest = flim_alloc((size_t)data->n, sizeof *rest, err);
     val = flim_alloc((size_t)data->n, sizeof *val, err);

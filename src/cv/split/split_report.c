@@ -86,8 +86,12 @@ void flim_splits_table(const flim_splits *splits, const flim_split_data *data, c
         flim_log_line(log, FLIM_LOG_WARNING, "no memory for the fold table");
         goto done;
     }
-    flim_log_line(log, FLIM_LOG_INFO, "cross-validation: %s, %d folds, seed %" PRIu64, flim_split_mode_name(splits->mode),
-                  splits->n_folds, splits->seed);
+    if (splits->n_folds == 1) {
+        flim_log_line(log, FLIM_LOG_INFO, "one split (%s), seed %" PRIu64, flim_split_mode_name(splits->mode), splits->seed);
+    } else {
+        flim_log_line(log, FLIM_LOG_INFO, "cross-validation: %s, %d folds, seed %" PRIu64, flim_split_mode_name(splits->mode),
+                      splits->n_folds, splits->seed);
+    }
     add_text(line, &used, "fold", 4);
     used += (size_t)snprintf(line + used, MOST_TEXT - used, "  %-7s", "part");
     add_text(line, &used, "cells", 8);
@@ -108,6 +112,9 @@ void flim_splits_table(const flim_splits *splits, const flim_split_data *data, c
     }
     if (splits->n_holdout) {
         part_row(data, "", "holdout", splits->holdout, splits->n_holdout, data->group != NULL, seen, count, log);
+    }
+    if (splits->n_unused) {
+        part_row(data, "", "unused", splits->unused, splits->n_unused, false, seen, count, log);
     }
     if (named && flim_splits_check(splits, data, NULL) == FLIM_OK) {
         flim_log_line(log, FLIM_LOG_INFO, "checked: in no fold does a group stand in two of train, val, test and holdout");
