@@ -1,5 +1,5 @@
-# flim_how_to_install(OUT LIBRARY): the command that installs a library here, for messages about what was not found; on a system
-# that this list does not know, the package's names.
+# flim_how_to_install(OUT LIBRARY): the command that installs a library here, for messages about what was not found; on a
+# system that this list does not know, the package's names.
 function(flim_how_to_install out library)
   set(onednn "libdnnl-dev" "onednn-devel" "onednn")
   set(cmocka "libcmocka-dev" "libcmocka-devel" "cmocka")

@@ -2,8 +2,8 @@
  *
  * oneDNN 2 makes an operation descriptor and from it a primitive descriptor, and a dnnl_memory_desc_t is a struct.  oneDNN 3
  *   makes the primitive descriptor at once, and a dnnl_memory_desc_t is a pointer to something that must be destroyed.
- * So a memory descriptor is handled here by the address of its dnnl_memory_desc_t, and whoever made one destroys it; a zeroed one
- *   may be destroyed, too.
+ * So a memory descriptor is handled here by the address of its dnnl_memory_desc_t, and whoever made one lets
+ *   flim_onednn_forget() destroy it; a zeroed one is allowed there.
  * Source: dnnl.h of 2.6, 3.1 and 3.7.
  */
 #ifndef FLIM_ONEDNN_H
