@@ -10,7 +10,7 @@
 
 typedef struct options {
     char *axes, *json, *cells;
-    bool scan, together, verbose, force;
+    bool scan, together, verbose, force, allow_external;
     int64_t workers;
 } options;
 
@@ -18,6 +18,8 @@ typedef struct options {
 static const flim_flag_row rows[] = {
     {"Reading", "axes", FLIM_VALUE_TEXT, FIELD(axes), "NTYX", "ORDER",
      .help = "order of the file's axes: N cells, T time, Y, X"},
+    {NULL, "allow-external", FLIM_VALUE_SWITCH, FIELD(allow_external), "false", NULL,
+     .help = "read files outside of the data file's folder, too, where it leads to them (links, views, external storage)"},
     {NULL, "workers", FLIM_VALUE_INTEGER, FIELD(workers), "8", "N", .help = "threads that read", .allowed = ">= 1, <= 1024"},
     {NULL, "together", FLIM_VALUE_SWITCH, FIELD(together), "false", NULL,
      .help = "all files as one list of cells, as train_cv has them"},
@@ -56,6 +58,7 @@ static flim_status inspect(void *read, const flim_string_list *files, console *s
     }
     flim_json *all = flim_json_array();
     const flim_data_report_options how = {.axes = o->axes,
+                                          .allow_external = o->allow_external,
                                           .workers = (int)o->workers,
                                           .most_bad = o->scan ? INT64_MAX : 5,
                                           .stop = console_catch_signals(),

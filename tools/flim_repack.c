@@ -10,12 +10,15 @@
 typedef struct options {
     char *axes;
     int64_t workers;
+    bool allow_external;
 } options;
 
 #define FIELD(name) offsetof(options, name)
 static const flim_flag_row rows[] = {
     {"Reading", "axes", FLIM_VALUE_TEXT, FIELD(axes), "NTYX", "ORDER",
      .help = "order of the axes of IN: N cells, T time, Y, X; OUT is always NTYX"},
+    {NULL, "allow-external", FLIM_VALUE_SWITCH, FIELD(allow_external), "false", NULL,
+     .help = "read files outside of the data file's folder, too, where it leads to them (links, views, external storage)"},
     {NULL, "workers", FLIM_VALUE_INTEGER, FIELD(workers), "8", "N", .help = "threads that read", .allowed = ">= 1, <= 1024"},
 };
 static const flim_flag_table table = {
@@ -34,8 +37,11 @@ static flim_status repack(void *read, const flim_string_list *files, console *sc
         return flim_fail(err, FLIM_ERROR_USAGE, "IN and OUT are needed, for example flim_repack old.h5 data/flim.h5");
     }
     const flim_log log = console_log(screen);
-    const flim_repack_options how = {
-        .axes = o->axes, .workers = (int)o->workers, .stop = console_catch_signals(), .log = &log};
+    const flim_repack_options how = {.axes = o->axes,
+                                     .allow_external = o->allow_external,
+                                     .workers = (int)o->workers,
+                                     .stop = console_catch_signals(),
+                                     .log = &log};
     const char *out = files->item[files->n - 1];
     flim_repack_result result;
     FLIM_TRY(flim_repack((const char *const *)files->item, files->n - 1, out, &how, &result, err));

@@ -15,7 +15,7 @@ typedef struct options {
     flim_precision precision;
     flim_string_list model, data;
     int64_t batch, workers, prefetch;
-    bool tta, any_mask, scan, quiet, force;
+    bool tta, any_mask, scan, quiet, force, allow_external;
 } options;
 
 #define AT(member) offsetof(options, member)
@@ -26,6 +26,8 @@ static const flim_flag_row rows[] = {
     {NULL, "out", FLIM_VALUE_TEXT, AT(out), "predictions.csv", "FILE", .help = "file to write; - is standard output"},
     {NULL, "force", FLIM_VALUE_SWITCH, AT(force), "false", NULL, .help = "overwrite a file that predict has not made"},
     {NULL, "axes", FLIM_VALUE_TEXT, AT(axes), "NTYX", "AXES", .help = "order of the axes of /counts"},
+    {NULL, "allow-external", FLIM_VALUE_SWITCH, AT(allow_external), "false", NULL,
+     .help = "read files outside of the data file's folder, too, where it leads to them (links, views, external storage)"},
     {"Prediction", "threshold", FLIM_VALUE_TEXT, AT(threshold), "", "P",
      .help = "probability of class 1 from which a cell is called it; default: the mean of the folds' thresholds, of a file "
              "that of "
@@ -93,6 +95,7 @@ static flim_status predict(void *read, const flim_string_list *operands, console
                                     .data = (const char *const *)o->data.item,
                                     .n_data = o->data.n,
                                     .axes = o->axes,
+                                    .allow_external = o->allow_external,
                                     .device = o->device,
                                     .precision = o->precision,
                                     .batch = o->batch,

@@ -6,7 +6,7 @@
  * Owns: the data set owns everything flim_dataset_info points to.  A reader belongs to one thread at a time and must be
  *      destroyed before its data set.  HDF5 itself is called under one lock inside.
  * Errors: FLIM_ERROR_DATA names file, dataset, cell and voxel, what was found and what was expected.
- * Only src/data/hdf5*.c know HDF5.
+ * Only src/data/hdf5/ knows HDF5.
  */
 #ifndef FLIM_DATASET_H
 #define FLIM_DATASET_H
@@ -29,6 +29,7 @@ typedef struct flim_dataset_options {
      * like another order is refused then; "NTHW" insists. /mask: the same order without T */
     const char *axes;
     bool mask_counts; /* zero the counts outside the mask */
+    bool allow_external; /* a file may lead (links, views, external storage) to files outside of its folder */
     bool need_labels; /* a missing /label is an error */
     bool need_groups; /* a missing /group is an error */
     int64_t chunk_cache; /* bytes HDF5 may cache for many-cells-a-chunk files; 0 = default, bounded */
@@ -37,6 +38,7 @@ typedef struct flim_dataset_options {
     const flim_log
         *hdf5_errors; /* gets HDF5's own error stack when a call into it fails, from any thread that reads, one at a
                                   * time; its context must outlive the data set; NULL = nobody does */
+    const volatile int *stop; /* polled while a first process looks at the files; FLIM_INTERRUPTED; NULL = nobody asks */
     const flim_log *log; /* notes (layout advice, 0/255 masks, thread safety); may be NULL */
 } flim_dataset_options;
 

@@ -19,6 +19,7 @@ typedef struct flim_predict_request {
     const char *const *data; /* (n_data) HDF5 files */
     int n_data;
     const char *axes; /* "NTYX" or as flim_dataset_options.axes */
+    bool allow_external; /* as flim_dataset_options.allow_external */
     const char *device; /* as flim_device_open takes it */
     flim_precision precision;
     int64_t batch, workers, prefetch;

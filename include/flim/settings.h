@@ -22,6 +22,7 @@ typedef struct flim_settings {
     /* data */
     flim_string_list data; /* default data/flim.h5 */
     char *axes; /* "NTYX" */
+    bool allow_external; /* data files may lead to files outside of their folders */
     bool mask_counts;
     bool scan; /* --no-scan */
     int64_t workers, prefetch;

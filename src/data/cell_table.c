@@ -17,12 +17,8 @@ static double median(double *values, int64_t n)
 double flim_largest_count(const flim_dataset *d, int64_t cell)
 {
     int64_t local;
-    const flim_number number = flim_dataset_locate(d, cell, &local)->source->info.number;
-    if (number.kind == FLIM_FLOAT) {
-        return INFINITY;
-    }
-    const double most = ldexp(1, 8 * (int)number.size - (number.kind == FLIM_SIGNED)) - 1;
-    return most < FLIM_COUNT_LIMIT ? most : FLIM_COUNT_LIMIT;
+    const double most = flim_dataset_locate(d, cell, &local)->source->info.largest;
+    return most < FLIM_COUNT_LIMIT || most == INFINITY ? most : FLIM_COUNT_LIMIT;
 }
 
 typedef struct keyed {

@@ -37,6 +37,10 @@ struct flim_dataset {
 /* Which file holds a cell; *local gets its number there. */
 const flim_dataset_file *flim_dataset_locate(const flim_dataset *dataset, int64_t cell, int64_t *local);
 
+/* The values (T*H*W of *number) that the reader's last call took from the file, in the file's axis order (*order: as
+ * flim_source_info.order); NULL where that was another cell, or came from the cache, whose numbers a float holds. */
+const void *flim_reader_held(const flim_reader *reader, int64_t cell, flim_number *number, const int **order);
+
 /* One cell as the file (or the cache) has it: T*H*W native values, in the reader's memory or the cache's until the reader's
  * next call, in the file's axis order.  Not checked for values that are no counts. */
 flim_status flim_reader_values(flim_reader *reader, int64_t cell, flim_number *number, const void **values, flim_error *err);

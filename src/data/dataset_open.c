@@ -40,17 +40,12 @@ static flim_status check_axes(const char *axes, char out[5], const char **use, f
     return FLIM_OK;
 }
 
-/* Two paths of one file: the same text, or (links, ../) the same file on the disk. */
-static bool is_same_file(const char *a, const char *b)
-{
-    struct stat x, y;
-    return strcmp(a, b) == 0 || (stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino);
-}
-
-static flim_status check_twice(const char *const *paths, int i, flim_error *err)
+/* Is file i one of those before it: the same text, or (links, ../) the same file on the disk? */
+static flim_status check_twice(const flim_dataset_file *file, const char *const *paths, int i, flim_error *err)
 {
     for (int j = 0; j < i; j++) {
-        if (is_same_file(paths[i], paths[j])) {
+        const bool one = file[i].known && file[j].known && file[i].device == file[j].device && file[i].inode == file[j].inode;
+        if (one || strcmp(paths[i], paths[j]) == 0) {
             const bool differ = strcmp(paths[i], paths[j]) != 0;
             return flim_fail(err, FLIM_ERROR_USAGE, "%s is given twice%s%s: its cells would stand in several parts of a fold",
                              paths[i], differ ? ", also as " : "", differ ? paths[j] : "");
@@ -73,7 +68,6 @@ static flim_status open_files(flim_dataset *d, const char *const *paths, int n_p
         flim_dataset_file *file = &d->file[i];
         struct stat about;
         info->n_files = i + 1;
-        FLIM_TRY(check_twice(paths, i, err));
         if (!(d->path[i] = flim_strdup(paths[i], err))) {
             return FLIM_ERROR_MEMORY;
         }
@@ -82,6 +76,7 @@ static flim_status open_files(flim_dataset *d, const char *const *paths, int n_p
             file->inode = about.st_ino;
             file->written = about.st_mtim;
         }
+        FLIM_TRY(check_twice(d->file, paths, i, err));
         FLIM_TRY(flim_format_of(paths[i])->open(paths[i], options, &file->source, err));
         const flim_source_info *cells = &file->source->info;
         file->first = info->n;
@@ -111,7 +106,9 @@ static flim_status open_files(flim_dataset *d, const char *const *paths, int n_p
 static flim_status load_masks(flim_dataset *d, const char *axes, const flim_log *log, flim_error *err)
 {
     int with = 0;
-    int64_t bytes = d->info.n * d->pixels, limit = 0;
+    int64_t limit = 0;
+    const int64_t bytes =
+        d->pixels > INT64_MAX / d->info.n ? INT64_MAX : d->info.n * d->pixels; /* a sparse file can say so */
     for (int i = 0; i < d->info.n_files; i++) {
         const flim_source *source = d->file[i].source;
         with += source->ops->has(d->file[i].source, "mask");
@@ -247,7 +244,10 @@ flim_status flim_dataset_open_here(const char *const *paths, int n_paths, const 
 {
     flim_status status = FLIM_OK;
     char axes_text[5];
-    flim_source_options source = {.chunk_cache = options->chunk_cache, .log = options->log, .errors = options->hdf5_errors};
+    flim_source_options source = {.chunk_cache = options->chunk_cache,
+                                  .allow_external = options->allow_external,
+                                  .log = options->log,
+                                  .errors = options->hdf5_errors};
     *out = NULL;
     FLIM_TRY(check_axes(options->axes, axes_text, &source.axes, err));
     flim_dataset *d = flim_alloc(1, sizeof *d, err);

@@ -44,6 +44,13 @@ bool flim_inflate(flim_inflater *inflater, const void *in, size_t in_bytes, void
     return libdeflate_zlib_decompress(inflater->state, in, in_bytes, out, out_bytes, NULL) == LIBDEFLATE_SUCCESS;
 }
 
+bool flim_inflate_some(flim_inflater *inflater, const void *in, size_t in_bytes, void *out, size_t room, size_t *out_bytes)
+{
+    const enum libdeflate_result result = libdeflate_zlib_decompress(inflater->state, in, in_bytes, out, room, out_bytes);
+    *out_bytes = result == LIBDEFLATE_INSUFFICIENT_SPACE ? room + 1 : *out_bytes;
+    return result == LIBDEFLATE_SUCCESS;
+}
+
 const char *flim_inflate_library(void)
 {
     return "libdeflate";
@@ -89,6 +96,21 @@ bool flim_inflate(flim_inflater *inflater, const void *in, size_t in_bytes, void
     stream->next_out = out;
     stream->avail_out = (uInt)out_bytes;
     return inflate(stream, Z_FINISH) == Z_STREAM_END && stream->avail_out == 0;
+}
+
+bool flim_inflate_some(flim_inflater *inflater, const void *in, size_t in_bytes, void *out, size_t room, size_t *out_bytes)
+{
+    z_stream *stream = &inflater->stream;
+    if (in_bytes > 0xffffffffu || room > 0xffffffffu || inflateReset(stream) != Z_OK) {
+        return false;
+    }
+    stream->next_in = (z_const Bytef *)in;
+    stream->avail_in = (uInt)in_bytes;
+    stream->next_out = out;
+    stream->avail_out = (uInt)room;
+    const bool whole = inflate(stream, Z_FINISH) == Z_STREAM_END;
+    *out_bytes = !whole && stream->avail_out == 0 ? room + 1 : room - stream->avail_out;
+    return whole;
 }
 
 const char *flim_inflate_library(void)

@@ -85,8 +85,12 @@ static flim_status open_data(flim_data_report *report, const flim_data_report_op
 {
     const char *const *paths = (const char *const *)report->path;
     const flim_log log = {add_warning, report};
-    flim_dataset_options open = {
-        .axes = options->axes, .need_labels = true, .log = &log, .hdf5_errors = options->hdf5_errors};
+    flim_dataset_options open = {.axes = options->axes,
+                                 .allow_external = options->allow_external,
+                                 .need_labels = true,
+                                 .stop = options->stop,
+                                 .log = &log,
+                                 .hdf5_errors = options->hdf5_errors};
     flim_error why = {0};
     flim_status status = flim_dataset_open(paths, report->n_paths, &open, &report->dataset, &why);
     if (status == FLIM_ERROR_DATA || status == FLIM_ERROR_USAGE) {

@@ -35,6 +35,7 @@ typedef struct flim_data_report {
 
 typedef struct flim_data_report_options {
     const char *axes;
+    bool allow_external; /* as flim_dataset_options has it */
     int workers; /* threads that read */
     int64_t most_bad; /* bad cells to list; INT64_MAX = every one */
     const volatile int *stop;

@@ -1,4 +1,4 @@
-/* A first opening of data files in a child process.
+/* A first opening of data files in a child process (Linux: it dies with its parent).
  *
  * Why: libhdf5 (1.10 to 1.14 at least) crashes, loops for ever or asks for absurd memory on some damaged files, and can leave
  * its own state broken after a failed open.  The child finds out, under limits that follow the size of the files; the parent
@@ -7,16 +7,19 @@
 #include "flim/dataset.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "core/alloc.h"
+#include "core/stop.h"
 #include "core/try.h"
 #include "data/dataset_open.h"
 #include "data/format.h"
@@ -58,13 +61,31 @@ static void lower(int resource, rlim_t value)
     }
 }
 
-/* In the child: seconds of processor time and address space by the size of the files; signals as they are at start. */
+/* In the child: what ends it by accident ends it at once; what asks for the end is the parent's to hear, as both get it when it
+ * goes to the process group.  The parent ends the child, and where the parent is killed the child goes with it. */
+static void settle_signals(pid_t parent)
+{
+    static const int accidents[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGALRM, SIGXCPU, SIGSYS, SIGTRAP};
+    static const int requests[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGPIPE};
+    sigset_t set;
+    sigemptyset(&set);
+    for (size_t i = 0; i < sizeof accidents / sizeof accidents[0]; i++) {
+        signal(accidents[i], SIG_DFL);
+        sigaddset(&set, accidents[i]);
+    }
+    sigprocmask(SIG_UNBLOCK, &set, NULL);
+    for (size_t i = 0; i < sizeof requests / sizeof requests[0]; i++) {
+        signal(requests[i], SIG_IGN);
+    }
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) {
+        _exit(1); /* gone already */
+    }
+}
+
+/* In the child: seconds of processor time and address space by the size of the files. */
 static void limit_myself(int64_t bytes)
 {
-    static const int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGALRM, SIGXCPU, SIGTERM, SIGHUP};
-    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++) {
-        signal(signals[i], SIG_DFL);
-    }
     int64_t seconds = 3 + bytes / (16 << 20),
             memory = ((int64_t)256 << 20) + (bytes > (INT64_MAX >> 14) ? INT64_MAX >> 2 : bytes * 4400);
     lower(RLIMIT_CORE, 0);
@@ -76,7 +97,8 @@ static void limit_myself(int64_t bytes)
     alarm((unsigned)(seconds < 100000 ? 60 + 20 * seconds : 0)); /* a lock that another thread held at the fork, ... */
 }
 
-/* Opens and reads some cells; bad values are no matter here, whoever reads the cell will say so. */
+/* Opens and reads some cells, then closes everything: damage to the heap shows when it is given back.  Bad values are no matter
+ * here, whoever reads the cell will say so. */
 static flim_status try_files(const char *const *paths, int n_paths, const flim_dataset_options *options, flim_error *err)
 {
     flim_dataset *dataset = NULL;
@@ -94,14 +116,25 @@ static flim_status try_files(const char *const *paths, int n_paths, const flim_d
             flim_reader_counts(reader, cell, counts, NULL, NULL);
         }
     }
-    return FLIM_OK; /* what is open goes with the process */
+    flim_reader_destroy(reader);
+    flim_free(counts);
+    flim_dataset_close(dataset);
+    return FLIM_OK;
 }
 
-/* The whole struct from the pipe, or false if the child ended before. */
-static bool receive(int fd, flim_error *answer)
+/* The whole struct from the pipe, or false if the child ended before, or a stop was asked for. */
+static bool receive(int fd, const volatile int *stop, flim_error *answer)
 {
+    enum { LOOK_MS = 50 };
     size_t got = 0;
     while (got < sizeof *answer) {
+        struct pollfd ready = {.fd = fd, .events = POLLIN};
+        if (flim_stopped(stop)) {
+            return false;
+        }
+        if (poll(&ready, 1, LOOK_MS) <= 0) {
+            continue;
+        }
         ssize_t n = read(fd, (char *)answer + got, sizeof *answer - got);
         if (n < 0 && errno == EINTR) {
             continue;
@@ -115,9 +148,11 @@ static bool receive(int fd, flim_error *answer)
     return true;
 }
 
-static _Noreturn void be_child(int fd, const char *const *paths, int n_paths, const flim_dataset_options *options)
+static _Noreturn void be_child(pid_t parent, int fd, const char *const *paths, int n_paths,
+                               const flim_dataset_options *options)
 {
     flim_error answer = {0};
+    settle_signals(parent);
     limit_myself(size_of_files(paths, n_paths));
     answer.status = try_files(paths, n_paths, options, &answer);
     for (size_t sent = 0; sent < sizeof answer;) {
@@ -127,7 +162,7 @@ static _Noreturn void be_child(int fd, const char *const *paths, int n_paths, co
         }
         sent += n > 0 ? (size_t)n : 0;
     }
-    quick_exit(0); /* no handlers: neither HDF5's nor those of the program that called */
+    _exit(0); /* no handlers: neither HDF5's nor those of the program that called */
 }
 
 /* FLIM_OK if the files can be opened here, else the error; *ended: the child came to its end with that answer, and did not
@@ -140,23 +175,29 @@ static flim_status probe(const char *const *paths, int n_paths, const flim_datas
     if (pipe(fd) != 0) {
         return FLIM_OK;
     }
-    pid_t child = flim_format_of(paths[0])->fork();
+    const pid_t self = getpid(), child = flim_format_of(paths[0])->fork();
     if (child == 0) {
         close(fd[0]);
-        be_child(fd[1], paths, n_paths, options);
+        be_child(self, fd[1], paths, n_paths, options);
     }
     close(fd[1]);
     flim_error answer = {0};
-    bool answered = child > 0 && receive(fd[0], &answer);
+    bool answered = child > 0 && receive(fd[0], options->stop, &answer);
     close(fd[0]);
     if (child < 0) {
         return FLIM_OK;
+    }
+    if (flim_stopped(options->stop)) {
+        kill(child, SIGKILL);
     }
     int how = 0;
     pid_t gone;
     do {
         gone = waitpid(child, &how, 0);
     } while (gone < 0 && errno == EINTR);
+    if (flim_stopped(options->stop)) {
+        return flim_fail(err, FLIM_INTERRUPTED, "interrupted while %s was opened", paths[0]);
+    }
     if (answered) {
         return answer.status == FLIM_OK ? FLIM_OK : flim_fail(err, answer.status, "%s", answer.text);
     }

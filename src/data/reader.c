@@ -10,6 +10,7 @@
 struct flim_reader {
     flim_dataset *dataset;
     flim_scratch scratch;
+    int64_t held; /* the cell whose values they are; -1 = none */
     void *values; /* one cell as the file has it, native byte order */
     uint32_t *seen; /* (H,W), scratch for masks */
     float *ordered; /* one cell in the file's axis order, where that is not T,H,W; else NULL */
@@ -26,6 +27,7 @@ flim_status flim_reader_create(flim_dataset *dataset, flim_reader **out, flim_er
         return FLIM_ERROR_MEMORY;
     }
     reader->dataset = dataset;
+    reader->held = -1;
     for (int i = 0; i < dataset->info.n_files; i++) {
         const flim_source_info *info = &dataset->file[i].source->info;
         size_t bytes = (size_t)dataset->voxels * info->number.size;
@@ -112,6 +114,37 @@ static flim_status bad_value(const flim_dataset *d, const flim_dataset_file *fil
                      value != value ? "NaN" : found, value > 0 ? "finite and at most 2147483647" : "finite and not below 0");
 }
 
+/* Stored numbers that stand for no value have come as NaN: no photons outside the mask; an error inside, or without one. */
+static flim_status settle_gaps(flim_reader *reader, const flim_dataset_file *file, int64_t cell, int64_t local,
+                               flim_error *err)
+{
+    const flim_dataset *d = reader->dataset;
+    const flim_source_info *info = &file->source->info;
+    double *value = reader->values;
+    int64_t size[3], stride[3];
+    if (!info->gaps[0]) {
+        return FLIM_OK;
+    }
+    file_order(&d->info, info->order, size, stride);
+    for (int64_t i = 0; i < d->voxels; i++) {
+        if (value[i] == value[i]) {
+            continue;
+        }
+        const int64_t at = i / size[2] / size[1] * stride[0] + i / size[2] % size[1] * stride[1] + i % size[2] * stride[2];
+        const int64_t t = at / d->pixels, pixel = at % d->pixels;
+        if (!d->mask || d->mask[cell * d->pixels + pixel]) {
+            return flim_fail(
+                err, FLIM_ERROR_DATA,
+                "%s: /counts: cell %lld, t %lld, y %lld, x %lld%s: the number there stands for no value (attributes: "
+                "%s); expected a photon count; write counts there, or leave the cell out",
+                d->path[file - d->file], (long long)local, (long long)t, (long long)(pixel / d->info.w),
+                (long long)(pixel % d->info.w), d->mask ? ", inside the mask" : "", info->gaps);
+        }
+        value[i] = 0;
+    }
+    return FLIM_OK;
+}
+
 static flim_status check_cell(const flim_dataset *d, int64_t cell, flim_error *err)
 {
     return cell >= 0 && cell < d->info.n
@@ -128,7 +161,10 @@ static flim_status from_file(flim_reader *reader, int64_t cell, bool signal, flo
     int64_t local;
     const flim_dataset_file *file = flim_dataset_locate(d, cell, &local);
     const flim_source_info *info = &file->source->info;
+    reader->held = -1;
     FLIM_TRY(file->source->ops->read_cell(file->source, local, &reader->scratch, reader->values, err));
+    FLIM_TRY(settle_gaps(reader, file, cell, local, err));
+    reader->held = cell;
     float *voxels = info->transposed ? reader->ordered : out;
     bool small = info->number.kind == FLIM_UNSIGNED && info->number.size <= 2 && !info->transposed;
     bool table = signal && (small || !d->cache); /* else the counts themselves are needed for the cache */
@@ -189,6 +225,19 @@ void flim_reader_drop_outside(const flim_dataset *d, int64_t cell, float *values
     }
 }
 
+const void *flim_reader_held(const flim_reader *reader, int64_t cell, flim_number *number, const int **order)
+{
+    int64_t local;
+    const flim_dataset *d = reader->dataset;
+    if (reader->held != cell) {
+        return NULL;
+    }
+    const flim_source_info *info = &flim_dataset_locate(d, cell, &local)->source->info;
+    *number = info->number;
+    *order = info->order;
+    return reader->values;
+}
+
 flim_status flim_reader_values(flim_reader *reader, int64_t cell, flim_number *number, const void **values, flim_error *err)
 {
     flim_dataset *d = reader->dataset;
@@ -201,7 +250,9 @@ flim_status flim_reader_values(flim_reader *reader, int64_t cell, flim_number *n
     const flim_dataset_file *file = flim_dataset_locate(d, cell, &local);
     *number = file->source->info.number;
     *values = reader->values;
-    return file->source->ops->read_cell(file->source, local, &reader->scratch, reader->values, err);
+    reader->held = -1;
+    FLIM_TRY(file->source->ops->read_cell(file->source, local, &reader->scratch, reader->values, err));
+    return settle_gaps(reader, file, cell, local, err);
 }
 
 flim_status flim_reader_counts(flim_reader *reader, int64_t cell, float *counts, uint8_t *mask, flim_error *err)

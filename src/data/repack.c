@@ -245,7 +245,8 @@ flim_status flim_repack(const char *const *paths, int n_paths, const char *out, 
     bool is_float = false;
     *result = (flim_repack_result){0};
     FLIM_TRY(flim_output_check(&(flim_output){.path = out, .kind = "a data file", .seeks = true}, err));
-    const flim_dataset_options open = {.axes = options->axes, .log = options->log};
+    const flim_dataset_options open = {
+        .axes = options->axes, .allow_external = options->allow_external, .stop = options->stop, .log = options->log};
     flim_status status = FLIM_OK;
     FLIM_TRY_DONE(flim_dataset_open(paths, n_paths, &open, &d, err));
     FLIM_TRY_DONE(flim_reader_create(d, &reader, err));

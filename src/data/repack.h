@@ -12,6 +12,7 @@
 #include "flim/dataset.h"
 
 typedef struct flim_repack_options {
+    bool allow_external; /* as flim_dataset_options has it */
     const char *axes; /* of the files read; what is written is NTYX */
     int workers; /* threads that look through the cells first */
     const volatile int *stop;

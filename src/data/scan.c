@@ -55,6 +55,43 @@ static void summarise(const flim_dataset *d, const float *counts, const uint8_t 
     }
 }
 
+/* A float holds whole numbers up to 2^24: counts of wider types are summed as doubles, which hold every sum of them.  Replaces
+ * what summarise found. */
+static void sum_exactly(const flim_dataset *d, const flim_reader *reader, int64_t cell, double *decay, flim_cell_summary *out)
+{
+    flim_number number;
+    const int *order;
+    const void *values = flim_reader_held(reader, cell, &number, &order);
+    if (!values || number.size < 4 || (number.kind == FLIM_FLOAT && number.size == 4)) {
+        return;
+    }
+    const uint8_t *inside = d->mask_counts && d->mask ? d->mask + cell * d->pixels : NULL;
+    const int sizes[3] = {d->info.t, d->info.h, d->info.w};
+    const int64_t strides[3] = {d->pixels, d->info.w, 1};
+    double most = 0;
+    memset(decay, 0, (size_t)d->info.t * sizeof *decay);
+    int64_t i = 0;
+    for (int a = 0; a < sizes[order[0]]; a++) {
+        for (int b = 0; b < sizes[order[1]]; b++) {
+            for (int c = 0; c < sizes[order[2]]; c++, i++) {
+                const int64_t at = a * strides[order[0]] + b * strides[order[1]] + c * strides[order[2]];
+                const double value = inside && !inside[at % d->pixels] ? 0 : flim_number_at(number, values, i);
+                decay[at / d->pixels] += value;
+                most = value > most ? value : most;
+            }
+        }
+    }
+    out->photons = 0;
+    out->max_count = most;
+    out->peak_bin = -1;
+    for (int t = 0; t < d->info.t; t++) {
+        out->photons += decay[t];
+        if (decay[t] > 0 && (out->peak_bin < 0 || decay[t] > decay[out->peak_bin])) {
+            out->peak_bin = t;
+        }
+    }
+}
+
 /* decay (T): counts of each time bin summed over the mask. */
 static void sum_over_mask(const flim_dataset *d, const float *counts, const uint8_t *mask, double *decay)
 {
@@ -151,6 +188,7 @@ static flim_status scan_cell(void *context, void *own, int64_t cell, flim_error 
     flim_cell_look_at(my->look, cell, my->counts, summary);
     flim_reader_drop_outside(s->dataset, cell, my->counts);
     summarise(s->dataset, my->counts, my->mask, my->decay, summary);
+    sum_exactly(s->dataset, my->reader, cell, my->decay, summary);
     if (s->masked_decay) {
         sum_over_mask(s->dataset, my->counts, my->mask, s->masked_decay + cell * s->dataset->info.t);
     }

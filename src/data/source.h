@@ -19,6 +19,7 @@
 typedef struct flim_source_options {
     const char *axes; /* order of /counts, a permutation of "NTYX"; NULL = NTYX, and a file that looks otherwise is refused */
     int64_t chunk_cache; /* bytes that the format's library may hold of decompressed chunks; 0 = its default */
+    bool allow_external; /* the file may lead to files outside of its folder */
     const flim_log *log; /* notes; may be NULL */
     const flim_log
         *errors; /* the library's own error stack, from any thread that reads, one at a time; outlives the source; may be
@@ -32,6 +33,8 @@ typedef struct flim_source_info {
     bool transposed; /* cells come in the file's axis order: */
     int order[3]; /* axis of the file's cell (0, 1, 2) -> 0 = T, 1 = H, 2 = W */
     bool best_layout; /* threads read and decode beside each other, not one at a time in the format's library */
+    double largest; /* the largest value that the stored type can hold, as read_cell delivers it; INFINITY for floats */
+    char gaps[160]; /* stored numbers that stand for no value, which come as NaN: "_FillValue 65535"; "" = there are none */
     char type[64]; /* "uint16 little-endian" */
     char layout[256]; /* "chunked (1,256,21,21), shuffle + gzip 4" */
     int64_t stored_bytes; /* of /counts */
@@ -81,13 +84,12 @@ typedef struct flim_source_ops {
     flim_status (*read_integers)(flim_source *source, const char *name, int64_t *values, flim_error *err);
     /* list (n): strings of any storage; each is the caller's (flim_free), also after an error. */
     flim_status (*read_strings)(flim_source *source, const char *name, char **list, flim_error *err);
+    /* Names of the values 0 .. count - 1 of a column that has its own (categories, enumerations): *names (flim_free_list), NULL
+     * and 0 where it has none. */
+    flim_status (*column_names)(flim_source *source, const char *name, char ***names, int64_t *count, flim_error *err);
     /* mask (n,h,w) gets 0/1; axes as for /counts, less T.  *found = false if there is none. */
     flim_status (*read_mask)(flim_source *source, const char *axes, uint8_t *mask, bool *found, flim_mask_values *seen,
                              flim_error *err);
-
-    /* Names that an enumerated column gives to its values 0..*count-1: *list (flim_free each and the list); *count = 0 if it
-     * names none, or other values, or is a boolean. */
-    flim_status (*column_names)(flim_source *source, const char *name, char ***list, int64_t *count, flim_error *err);
 
     /* Attributes of the file.  Strings: *list (flim_free each and the list) and *count, 0 if there is none.  Number: leaves
      * *value if there is none. */

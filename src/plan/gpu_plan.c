@@ -140,7 +140,7 @@ static flim_status read_data(session *s, int size[3], int *classes, flim_json *j
                       size[0], size[1], size[2], *classes);
         return FLIM_OK;
     }
-    const flim_dataset_options options = {.axes = set->axes, .cache = FLIM_CACHE_NONE};
+    const flim_dataset_options options = {.axes = set->axes, .allow_external = set->allow_external, .cache = FLIM_CACHE_NONE};
     FLIM_TRY(flim_dataset_open((const char *const *)set->data.item, set->data.n, &options, &data, err));
     const flim_dataset_info *info = flim_dataset_get_info(data);
     const int64_t voxel = strncmp(info->counts_type, "uint8", 5) == 0 ? 1 : 2;

@@ -21,7 +21,10 @@ static flim_status open_data(const report_run *run, const flim_report_options *o
     if (flim_settings_read(&settings, path, why) != FLIM_OK) {
         goto done;
     }
-    flim_dataset_options open = {.axes = settings.axes, .mask_counts = settings.mask_counts, .need_labels = true};
+    flim_dataset_options open = {.axes = settings.axes,
+                                 .mask_counts = settings.mask_counts,
+                                 .allow_external = settings.allow_external,
+                                 .need_labels = true};
     const char *const *files = options->n_data ? options->data : (const char *const *)settings.data.item;
     int n = options->n_data ? options->n_data : settings.data.n;
     if (flim_dataset_open(files, n, &open, dataset, why) != FLIM_OK) {

@@ -55,7 +55,11 @@ done:
 static flim_status open_data(job *j, flim_error *err)
 {
     const flim_predict_request *r = j->request;
-    const flim_dataset_options options = {.axes = r->axes, .mask_counts = j->models.mask_counts, .log = &j->hooks->log};
+    const flim_dataset_options options = {.axes = r->axes,
+                                          .mask_counts = j->models.mask_counts,
+                                          .allow_external = r->allow_external,
+                                          .stop = j->hooks->stop,
+                                          .log = &j->hooks->log};
     FLIM_TRY(flim_dataset_open(r->data, r->n_data, &options, &j->dataset, err));
     const flim_dataset_info *info = j->info = flim_dataset_get_info(j->dataset);
     char sha256[65];

@@ -128,6 +128,94 @@ static void chunks_may_leave_filters_out(void **state)
     }
 }
 
+/* `bytes` packed with zlib `times` times over -> out; returns the length. */
+static size_t pack(const uint8_t *bytes, size_t length, int times, uint8_t *out, size_t room)
+{
+    uint8_t *from = malloc(room);
+    assert_non_null(from);
+    for (int i = 0; i < times; i++) {
+        uLongf packed = (uLongf)room;
+        assert_int_equal(compress2(out, &packed, i ? from : bytes, (uLong)length, 9), Z_OK);
+        length = packed;
+        memcpy(from, out, length);
+    }
+    if (times == 0) {
+        memcpy(out, bytes, length);
+    }
+    free(from);
+    return length;
+}
+
+/* A chunk whose filters give another size than the chunk has: libhdf5 would hand out what lies on the heap, or fill memory. */
+static void chunks_of_another_size_are_refused(void **state)
+{
+    (void)state;
+    enum { BOMB = 64 << 20, ROOM = 1 << 20 };
+    static const struct {
+        const char *pipeline;
+        int deflates; /* that are really there */
+        unsigned mask;
+        int64_t more; /* bytes, over the chunk's */
+    } cases[] = {{"sg", 0, 3, -8},    {"sg", 0, 3, 100},  {"sg", 0, 2, -8},     {"sg", 1, 1, -2},    {"sg", 1, 0, -2},
+                 {"sg", 1, 0, 2},     {"g", 1, 0, -1},    {"gg", 0, 3, -7},     {"gg", 1, 1, -7},    {"gg", 1, 2, 7},
+                 {"ggg", 3, 0, BOMB}, {"gg", 2, 0, BOMB}, {"sggg", 3, 0, BOMB}, {"gsg", 2, 0, BOMB}, {"g", 1, 0, ROOM},
+                 {"f", 0, 1, -4},     {"f", 0, 0, 0},     {"n", 0, 1, -10},     {"sgf", 0, 7, -1},   {"o", 0, 1, -1}};
+    static uint8_t out[ROOM];
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        for (int what = 0; what < 3; what++) { /* one cell per chunk, three, and a label */
+            const hsize_t cells = 6, per = what == 1 ? 3 : what == 2 ? 6 : 1, shape[4] = {cells, T, H, W};
+            const hsize_t chunk[4] = {per, T, H, W}, offset[4] = {what == 2 ? 0 : 3, 0, 0, 0};
+            const size_t right = what == 2 ? 6 * sizeof(uint16_t) : (size_t)per * VOXELS * 2;
+            const char *path = scratch_path("size.h5");
+            hid_t file = h5_create(path), space = H5Screate_simple(what == 2 ? 1 : 4, what == 2 ? &cells : shape, NULL),
+                  dcpl = H5Pcreate(H5P_DATASET_CREATE);
+            H5Pset_chunk(dcpl, what == 2 ? 1 : 4, chunk);
+            for (const char *f = cases[i].pipeline; *f; f++) {
+                assert_true(add_filter(dcpl, *f) >= 0);
+            }
+            if (what == 2) {
+                h5_put(file, "counts", H5T_STD_U16LE, H5T_NATIVE_UINT16, 4, shape, h5_contiguous, counts);
+            }
+            hid_t set =
+                H5Dcreate2(file, what == 2 ? "label" : "counts", H5T_STD_U16LE, space, H5P_DEFAULT, dcpl, H5P_DEFAULT);
+            assert_true(set >= 0);
+            if (what < 2) {
+                assert_true(H5Dwrite(set, H5T_NATIVE_UINT16, H5S_ALL, H5S_ALL, H5P_DEFAULT, counts) >= 0);
+            }
+            const size_t length = (size_t)((int64_t)right + cases[i].more);
+            uint8_t *bytes = calloc(length, 1);
+            assert_non_null(bytes);
+            const size_t stored = pack(bytes, length, cases[i].deflates, out, sizeof out);
+            free(bytes);
+            assert_true(H5Dwrite_chunk(set, H5P_DEFAULT, cases[i].mask, offset, stored, out) >= 0);
+            H5Dclose(set);
+            H5Pclose(dcpl);
+            H5Sclose(space);
+            H5Fclose(file);
+            if (what == 2) {
+                open_bad(path, NULL, path, "/label", NULL);
+                continue;
+            }
+            flim_error err = {0};
+            float cell[VOXELS];
+            flim_reader *reader = NULL;
+            flim_dataset *d = open_good(path, NULL);
+            assert_int_equal(flim_reader_create(d, &reader, &err), FLIM_OK);
+            for (int64_t c = 0; c < 6; c++) {
+                const bool damaged = c >= 3 && c < 3 + (int64_t)per;
+                const flim_status status = flim_reader_counts(reader, c, cell, NULL, &err);
+                if (status != (damaged ? FLIM_ERROR_DATA : FLIM_OK)) {
+                    fail_msg("pipeline %s, mask %u, %+lld bytes, %d cells a chunk: cell %lld: %s: %s", cases[i].pipeline,
+                             cases[i].mask, (long long)cases[i].more, (int)per, (long long)c, flim_status_name(status),
+                             err.text);
+                }
+            }
+            flim_reader_destroy(reader);
+            flim_dataset_close(d);
+        }
+    }
+}
+
 static int begin(void **state)
 {
     (void)state;
@@ -147,6 +235,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_pipeline_reads_the_same),
         cmocka_unit_test(chunks_may_leave_filters_out),
+        cmocka_unit_test(chunks_of_another_size_are_refused),
     };
     return cmocka_run_group_tests(tests, begin, remove_scratch);
 }

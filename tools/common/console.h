@@ -16,7 +16,7 @@ typedef struct console {
     double last; /* when it was drawn, in seconds */
 } console;
 
-/* Settles where output goes. */
+/* Settles where output goes, and raises the process's limit of open files to its hard limit. */
 void console_open(console *c, bool quiet, bool json);
 /* Removes the bar. */
 void console_close(console *c);

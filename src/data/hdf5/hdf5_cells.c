@@ -7,14 +7,19 @@
  * written, a filter left out, larger than its cell), goes through H5Dread under the lock.
  */
 #include "data/hdf5/hdf5_cells.h"
+#include "data/hdf5/hdf5_chunks.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "core/alloc.h"
 #include "core/try.h"
 #include "data/inflate.h"
+
+/* Of a cell: products of it with a number's size, eight and more, stay far from overflow. */
+#define MOST_VOXELS ((int64_t)1 << 40)
 
 flim_status flim_h5_cells_open(flim_h5 *h5, const flim_source_options *options, flim_h5_cells **out, flim_error *err)
 {
@@ -34,19 +39,27 @@ flim_status flim_h5_cells_open(flim_h5 *h5, const flim_source_options *options, 
     FLIM_TRY_DONE(flim_h5_check_axes(cells, options->axes, options->log, err));
     type = H5Dget_type(cells->dataset);
     flim_h5_type_name(type, false, cells->info->type, sizeof cells->info->type);
-    FLIM_TRY_DONE(flim_h5_choose_number(cells, type, &plain, err));
+    FLIM_TRY_DONE(flim_h5_choose_number(cells, type, &plain, options->log, err));
     flim_source_info *info = cells->info;
     /* T x H x W without overflow: each is below 2^31, so the first product is below 2^62. */
     int64_t frame = (int64_t)info->h * info->w;
-    cells->voxels = frame > INT64_MAX / 16 / info->t ? INT64_MAX / 16 : frame * info->t;
+    cells->voxels = frame > MOST_VOXELS / info->t ? INT64_MAX / 16 : frame * info->t;
+    if (cells->voxels > MOST_VOXELS) { /* a sparse file may be that large */
+        status = flim_fail(err, FLIM_ERROR_DATA, "%s: /counts: cells of %d x %d x %d voxels; expected at most %lld in all",
+                           h5->path, info->t, info->h, info->w, (long long)MOST_VOXELS);
+        goto done;
+    }
     FLIM_TRY_DONE(flim_h5_check_bytes(h5, "counts (a cell)", cells->voxels, sizeof(double), err));
     FLIM_TRY_DONE(flim_h5_check_bytes(h5, "counts (cells)", info->n, 8, err));
     cells->cell_bytes = (size_t)cells->voxels * info->number.size;
-    info->raw_bytes = cells->cell_bytes + cells->cell_bytes / 8 + 4096;
+    info->raw_bytes = flim_h5_chunk_room(cells->cell_bytes);
     info->stored_bytes = (int64_t)H5Dget_storage_size(cells->dataset);
     FLIM_TRY_DONE(flim_h5_choose_mode(cells, plain, options->chunk_cache, options->log, err));
     info->best_layout = cells->mode != FLIM_H5_LIBRARY;
     info->raw_bytes = cells->mode == FLIM_H5_CHUNKS ? info->raw_bytes : 0;
+    if (cells->mode == FLIM_H5_LIBRARY) {
+        FLIM_TRY_DONE(flim_h5_chunks_create(h5, "counts", cells->dataset, &cells->chunks, err));
+    }
     hsize_t one[4];
     for (int i = 0; i < 4; i++) {
         one[i] = i == cells->n_axis ? 1 : cells->size[i];
@@ -75,6 +88,7 @@ void flim_h5_cells_close(flim_h5_cells *cells)
         return;
     }
     flim_h5_guard guard = flim_h5_enter(cells->h5);
+    flim_h5_chunks_destroy(cells->chunks);
     if (cells->memory_space >= 0) {
         H5Sclose(cells->memory_space);
     }
@@ -109,11 +123,22 @@ static flim_status read_library(flim_h5_cells *cells, int64_t cell, void *values
         count[i] = i == cells->n_axis ? 1 : cells->size[i];
     }
     start[cells->n_axis] = (hsize_t)cell;
+    if (cells->chunks) {
+        FLIM_TRY(flim_h5_chunks_check(cells->chunks, cell, start, count, err));
+    }
     if (H5Sselect_hyperslab(cells->file_space, H5S_SELECT_SET, start, NULL, count, NULL) < 0 ||
-        H5Dread(cells->dataset, cells->memory_type, cells->memory_space, cells->file_space, H5P_DEFAULT, values) < 0) {
+        flim_h5_read_values(cells->h5, cells->dataset, cells->memory_type, cells->memory_space, cells->file_space,
+                            H5P_DEFAULT, values) < 0) {
         char reason[512];
         flim_h5_reason(reason, sizeof reason);
+        if (cells->h5->watch.lost[0]) {
+            return flim_h5_view_lost(cells->h5, "counts", err);
+        }
         return read_failed(cells, cell, reason, err);
+    }
+    double *value = values; /* what is packed is read as doubles */
+    for (int64_t i = 0; flim_h5_is_packed(&cells->packing) && i < cells->voxels; i++) {
+        value[i] = flim_h5_unpack(&cells->packing, value[i]);
     }
     return FLIM_OK;
 }
@@ -137,23 +162,29 @@ static flim_status read_bytes(const flim_h5_cells *cells, int64_t cell, void *to
     return FLIM_OK;
 }
 
-/* The stored bytes of a chunk into scratch->raw, *length of them; *done where the cell is already in `values`. */
-static flim_status fetch_chunk(flim_h5_cells *cells, int64_t cell, flim_scratch *scratch, size_t *length, bool *done,
-                               void *values, flim_error *err)
+/* The stored bytes of a chunk into scratch->raw, *length of them, packed with the filters that *mask does not leave out; *done
+ * where the cell is already in `values`. */
+static flim_status fetch_chunk(flim_h5_cells *cells, int64_t cell, flim_scratch *scratch, size_t *length, uint32_t *mask,
+                               bool *done, void *values, flim_error *err)
 {
     *done = false;
+    *mask = 0;
     if (cells->address && cells->address[cell] != UINT64_MAX) {
         *length = cells->length[cell];
         return read_bytes(cells, cell, scratch->raw, *length, cells->address[cell], err);
     }
     hsize_t offset[4] = {0, 0, 0, 0}, size = 0;
-    uint32_t mask = 0;
     flim_status status = FLIM_OK;
     offset[cells->n_axis] = (hsize_t)cell;
     flim_h5_guard guard = flim_h5_enter(cells->h5);
-    if (cells->address || H5Dget_chunk_storage_size(cells->dataset, offset, &size) < 0 || size == 0 ||
-        size > scratch->bytes || H5Dread_chunk(cells->dataset, H5P_DEFAULT, offset, &mask, scratch->raw) < 0 || mask != 0) {
-        *done = true;
+    const bool there = H5Dget_chunk_storage_size(cells->dataset, offset, &size) >= 0 && size > 0;
+    if (there && size > flim_h5_chunk_room(cells->cell_bytes)) {
+        char reason[120];
+        snprintf(reason, sizeof reason, "its chunk takes %llu bytes, the cell has %zu", (unsigned long long)size,
+                 cells->cell_bytes);
+        status = read_failed(cells, cell, reason, err);
+    } else if (!there || H5Dread_chunk(cells->dataset, H5P_DEFAULT, offset, mask, scratch->raw) < 0) {
+        *done = true; /* never written, or HDF5 has the words for it */
         status = read_library(cells, cell, values, err);
     }
     flim_h5_leave(guard);
@@ -179,24 +210,26 @@ flim_status flim_h5_read_cell(flim_h5_cells *cells, int64_t cell, flim_scratch *
         return status;
     }
     size_t length = 0;
+    uint32_t mask = 0;
     bool done = false;
-    status = fetch_chunk(cells, cell, scratch, &length, &done, values, err);
+    status = fetch_chunk(cells, cell, scratch, &length, &mask, &done, values, err);
     if (status != FLIM_OK || done) {
         return status;
     }
-    bool direct = !cells->shuffle && !number.swapped; /* no pass after inflating: inflate into place */
-    if (!cells->deflate) {
+    const bool shuffled = cells->shuffle && !(mask & cells->shuffle_bit);
+    bool direct = !shuffled && !number.swapped; /* no pass after inflating: inflate into place */
+    if (!cells->deflate || mask & cells->deflate_bit) {
         if (length != cells->cell_bytes) {
             return read_failed(cells, cell, "its chunk has another size than the cell", err);
         }
-        flim_number_native(number, cells->shuffle, scratch->raw, cells->voxels, values);
+        flim_number_native(number, shuffled, scratch->raw, cells->voxels, values);
         return FLIM_OK;
     }
     if (!flim_inflate(scratch->inflater, scratch->raw, length, direct ? values : scratch->unpacked, cells->cell_bytes)) {
         return read_failed(cells, cell, "its compressed data does not unpack (checksum or length)", err);
     }
     if (!direct) {
-        flim_number_native(number, cells->shuffle, scratch->unpacked, cells->voxels, values);
+        flim_number_native(number, shuffled, scratch->unpacked, cells->voxels, values);
     }
     return FLIM_OK;
 }

@@ -1,8 +1,11 @@
 /* The numbers of /counts and the order of its axes, checked when a file is opened. */
 #include "data/hdf5/hdf5_cells.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "core/try.h"
 
 static bool known_integer(hid_t type, flim_number *number)
 {
@@ -12,8 +15,9 @@ static bool known_integer(hid_t type, flim_number *number)
         H5Tget_offset(type) != 0 || (size > 1 && order != H5T_ORDER_LE && order != H5T_ORDER_BE)) {
         return false;
     }
-    *number = (flim_number){H5Tget_sign(type) == H5T_SGN_NONE ? FLIM_UNSIGNED : FLIM_SIGNED, size,
-                            size > 1 && order != H5Tget_order(H5T_NATIVE_INT)};
+    *number =
+        (flim_number){H5Tget_class(type) == H5T_BITFIELD || H5Tget_sign(type) == H5T_SGN_NONE ? FLIM_UNSIGNED : FLIM_SIGNED,
+                      size, size > 1 && order != H5Tget_order(H5T_NATIVE_INT)};
     return true;
 }
 
@@ -40,17 +44,40 @@ static bool known_float(hid_t type, flim_number *number)
     return false;
 }
 
+/* The largest value that a type can hold. */
+static double largest_value(hid_t type, const flim_h5_packing *packing)
+{
+    if (H5Tget_class(type) != H5T_INTEGER && H5Tget_class(type) != H5T_BITFIELD) {
+        return INFINITY;
+    }
+    const bool is_signed = H5Tget_class(type) == H5T_INTEGER && H5Tget_sign(type) != H5T_SGN_NONE;
+    const double power = ldexp(1, (int)H5Tget_precision(type) - is_signed);
+    return (packing->scale > 0 ? power - 1 : is_signed ? -power : 0) * packing->scale + packing->offset;
+}
+
 /* What the file's numbers are and as what they will be read.  *plain: raw bytes can be used without HDF5.
  * Other integer and float formats (12 bits in 16, bfloat16, 80-bit floats) are read by HDF5 into the widest
  * native type, which clips nothing. */
-flim_status flim_h5_choose_number(flim_h5_cells *cells, hid_t type, bool *plain, flim_error *err)
+flim_status flim_h5_choose_number(flim_h5_cells *cells, hid_t type, bool *plain, const flim_log *log, flim_error *err)
 {
+    const flim_h5_packing *packing = &cells->packing;
+    FLIM_TRY(flim_h5_read_packing(cells->h5, "counts", cells->dataset, true, &cells->packing, err));
     flim_number *number = &cells->info->number;
     flim_status status = FLIM_OK;
     hid_t base = H5Tget_class(type) == H5T_ENUM ? H5Tget_super(type) : H5Tcopy(type); /* bool is an enum */
     H5T_class_t class = H5Tget_class(base);
-    *plain = (class == H5T_INTEGER && known_integer(base, number)) || (class == H5T_FLOAT && known_float(base, number));
-    if (*plain) {
+    *plain = ((class == H5T_INTEGER || class == H5T_BITFIELD) && known_integer(base, number)) ||
+             (class == H5T_FLOAT && known_float(base, number));
+    cells->info->largest = largest_value(base, packing);
+    snprintf(cells->info->gaps, sizeof cells->info->gaps, "%s", packing->gaps);
+    if (packing->scaled[0]) {
+        flim_log_line(log, FLIM_LOG_NOTE, "%s: /counts: applied to every number: %s", cells->h5->path, packing->scaled);
+    }
+    if (flim_h5_is_packed(packing) && (class == H5T_INTEGER || class == H5T_FLOAT)) {
+        *number = (flim_number){FLIM_FLOAT, 8, false};
+        *plain = false;
+        cells->memory_type = H5Tcopy(H5T_NATIVE_DOUBLE);
+    } else if (*plain) {
         cells->memory_type = flim_h5_native(base);
     } else if (class == H5T_INTEGER && H5Tget_precision(base) <= 64) {
         bool is_signed = H5Tget_sign(base) != H5T_SGN_NONE;

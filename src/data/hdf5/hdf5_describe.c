@@ -3,14 +3,14 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
-/* h5py's and pandas' bool: an enum of FALSE and TRUE. */
-static bool is_bool(hid_t type)
+bool flim_h5_is_bool(hid_t type)
 {
     bool named = H5Tget_nmembers(type) == 2;
     for (unsigned i = 0; i < 2 && named; i++) {
         char *name = H5Tget_member_name(type, i);
-        named = name && strcmp(name, i ? "TRUE" : "FALSE") == 0;
+        named = name && strcasecmp(name, i ? "TRUE" : "FALSE") == 0;
         H5free_memory(name);
     }
     return named;
@@ -38,7 +38,7 @@ void flim_h5_type_name(hid_t type, bool brief, char *text, size_t size)
         }
         return;
     case H5T_ENUM:
-        if (is_bool(type)) {
+        if (flim_h5_is_bool(type)) {
             snprintf(text, size, "bool");
         } else {
             snprintf(text, size, "enum (%zu byte%s)", bytes, bytes == 1 ? "" : "s");

@@ -5,11 +5,13 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/alloc.h"
 #include "core/try.h"
+#include "data/file_kind.h"
 #include "flim/dataset.h"
 
 /* The one lock around HDF5: the library's state is global, so its lock has to be. */
@@ -93,6 +95,42 @@ int flim_h5_fork(void)
     return child;
 }
 
+/* ---- files that cannot be opened */
+
+/* "%s: this process may have 1024 files open at once ..." */
+static flim_status too_many_files(const char *path, int number, flim_error *err)
+{
+    struct rlimit limit = {0};
+    getrlimit(RLIMIT_NOFILE, &limit);
+    return flim_fail(
+        err, FLIM_ERROR_DATA,
+        "%s: too many open files%s: this process may have %llu open at once, and each data file or source of a "
+        "view takes one or two; raise the limit, for example ulimit -n 65536 (as far as the hard limit, ulimit -Hn), "
+        "or join the files with flim_repack",
+        path, number == ENFILE ? " on this machine" : "", (unsigned long long)limit.rlim_cur);
+}
+
+bool flim_h5_explain(const flim_h5 *h5, const char *name, flim_error *err)
+{
+    if (h5->watch.refused[0]) {
+        flim_fail(err, FLIM_ERROR_DATA, "%s: /%s: %s", h5->path, name, h5->watch.refused);
+        return true;
+    }
+    if (h5->watch.error == EMFILE || h5->watch.error == ENFILE) {
+        too_many_files(h5->path, h5->watch.error, err);
+        return true;
+    }
+    return false;
+}
+
+herr_t flim_h5_read_values(flim_h5 *h5, hid_t dataset, hid_t type, hid_t memory, hid_t file, hid_t transfer, void *values)
+{
+    h5->watch.lost[0] = '\0';
+    h5->watch.error = 0;
+    const herr_t read = H5Dread(dataset, type, memory, file, transfer, values);
+    return h5->watch.lost[0] ? -1 : read;
+}
+
 /* ---- opening */
 
 /* Says why HDF5 would not open the file, with the remedy. */
@@ -100,6 +138,9 @@ static flim_status explain_open(const flim_h5 *h5, flim_error *err)
 {
     char reason[512];
     flim_h5_reason(reason, sizeof reason);
+    if (h5->watch.error == EMFILE || h5->watch.error == ENFILE) {
+        return too_many_files(h5->path, h5->watch.error, err);
+    }
     unsigned long long eof = 0, base = 0, stored = 0;
     const char *truncated = strstr(reason, "truncated file");
     if (truncated && sscanf(truncated, "truncated file: eof = %llu, sblock->base_addr = %llu, stored_eof = %llu", &eof, &base,
@@ -108,11 +149,11 @@ static flim_status explain_open(const flim_h5 *h5, flim_error *err)
                          "%s: the file is cut short: it has %lld bytes, its header says %llu; was the copy incomplete?",
                          h5->path, (long long)h5->size, base + stored);
     }
-    if (strstr(reason, "lock file")) {
+    if (h5->watch.locking) {
         return flim_fail(err, FLIM_ERROR_DATA,
                          "%s: cannot lock the file: another program has it open for writing (%s); close that program, or, if "
                          "none has it open, set HDF5_USE_FILE_LOCKING=FALSE in the environment",
-                         h5->path, reason);
+                         h5->path, strerror(h5->watch.error));
     }
     if (strstr(reason, "already open for write") || strstr(reason, "consistency flags") || strstr(reason, "SWMR")) {
         return flim_fail(err, FLIM_ERROR_DATA,
@@ -125,21 +166,19 @@ static flim_status explain_open(const flim_h5 *h5, flim_error *err)
 
 /* Opens with locking, and without it where the file system has no locks (NFS, Lustre and read-only media say so with errno
  * 524, 37, 38, 95 or 30): another program's lock is errno 11 and stays an error. */
-static hid_t open_file(const char *path, const flim_log *log)
+static hid_t open_file(flim_h5 *h5, const flim_log *log)
 {
-    hid_t file = -1, fapl = H5Pcreate(H5P_FILE_ACCESS);
-    if (fapl < 0) {
+    const char *path = h5->path;
+    hid_t file = -1, fapl = h5->access = H5Pcreate(H5P_FILE_ACCESS);
+    if (fapl < 0 || (h5->driver = flim_h5_read_driver_use(fapl, &h5->watch)) < 0) {
         return -1;
     }
     file = H5Fopen(path, H5F_ACC_RDONLY, fapl);
 #if H5_VERSION_GE(1, 10, 7) && !(H5_VERS_MAJOR == 1 && H5_VERS_MINOR == 12 && H5_VERS_RELEASE == 0)
     if (file < 0) {
-        char reason[512];
-        flim_h5_reason(reason, sizeof reason);
-        int number = 0;
-        const char *at = strstr(reason, "errno = ");
-        if (strstr(reason, "lock file") && at && sscanf(at, "errno = %d", &number) == 1 && number != EAGAIN &&
-            H5Pset_file_locking(fapl, 0, 1) >= 0) {
+        const int number = h5->watch.error;
+        if (h5->watch.locking && number != EAGAIN && H5Pset_file_locking(fapl, 0, 1) >= 0) {
+            h5->watch.locking = false;
             file = H5Fopen(path, H5F_ACC_RDONLY, fapl);
             if (file >= 0) {
                 flim_log_line(log, FLIM_LOG_NOTE, "%s: the file system has no locks (errno %d); the file is read without one",
@@ -150,16 +189,6 @@ static hid_t open_file(const char *path, const flim_log *log)
 #else
     (void)log;
 #endif
-    if (file >= 0) {
-        H5Pclose(fapl);
-    } else {
-        /* H5Pclose would clear the error stack that the caller is about to read. */
-        hid_t keep = H5Eget_current_stack();
-        H5Pclose(fapl);
-        if (keep >= 0) {
-            H5Eset_current_stack(keep);
-        }
-    }
     return file;
 }
 
@@ -183,24 +212,35 @@ static flim_status open_bytes(flim_h5 *h5, const char *path, flim_error *err)
     if (stat(path, &about) != 0) {
         return flim_fail(err, FLIM_ERROR_DATA, "%s: cannot open the data file: %s", path, strerror(errno));
     }
+    char kind[256] = "something that is no regular file";
+    if (S_ISDIR(about.st_mode)) {
+        flim_folder_kind(path, kind, sizeof kind);
+    }
     if (!S_ISREG(about.st_mode)) {
-        return flim_fail(err, FLIM_ERROR_DATA, "%s: expected an HDF5 file, found %s", path,
-                         S_ISDIR(about.st_mode) ? "a directory" : "something that is no regular file");
+        return flim_fail(err, FLIM_ERROR_DATA, "%s: expected an HDF5 file, found %s", path, kind);
     }
     h5->size = about.st_size;
     h5->fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (h5->fd < 0 && (errno == EMFILE || errno == ENFILE)) {
+        return too_many_files(path, errno, err);
+    }
     if (h5->fd < 0) {
         return flim_fail(err, FLIM_ERROR_DATA, "%s: cannot open the data file: %s", path, strerror(errno));
     }
     if (h5->size == 0) {
         return flim_fail(err, FLIM_ERROR_DATA, "%s: the file is empty (0 bytes); expected an HDF5 file", path);
     }
-    return has_signature(h5) ? FLIM_OK
-                             : flim_fail(err, FLIM_ERROR_DATA, "%s: not an HDF5 file: its %lld bytes hold no HDF5 signature",
-                                         path, (long long)h5->size);
+    if (has_signature(h5)) {
+        return FLIM_OK;
+    }
+    uint8_t start[FLIM_FILE_KIND_BYTES];
+    const ssize_t count = pread(h5->fd, start, sizeof start, 0);
+    const bool known = flim_file_kind(start, count > 0 ? (size_t)count : 0, kind, sizeof kind);
+    return flim_fail(err, FLIM_ERROR_DATA, "%s: not an HDF5 file: its %lld bytes hold no HDF5 signature%s%s", path,
+                     (long long)h5->size, known ? "; " : "", kind);
 }
 
-flim_status flim_h5_open(const char *path, const flim_log *log, const flim_log *errors, flim_h5 **out, flim_error *err)
+flim_status flim_h5_open(const char *path, const flim_source_options *options, flim_h5 **out, flim_error *err)
 {
     flim_status status = FLIM_OK;
     *out = NULL;
@@ -209,17 +249,19 @@ flim_status flim_h5_open(const char *path, const flim_log *log, const flim_log *
         return FLIM_ERROR_MEMORY;
     }
     h5->file = -1;
+    h5->access = h5->driver = -1;
     h5->fd = -1;
-    if (errors) {
-        h5->errors = *errors;
+    if (options->errors) {
+        h5->errors = *options->errors;
     }
     if (!(h5->path = flim_strdup(path, err))) {
         status = FLIM_ERROR_MEMORY;
         goto done;
     }
+    h5->watch = (flim_h5_watch){.path = h5->path, .allow_external = options->allow_external};
     FLIM_TRY_DONE(open_bytes(h5, path, err));
     flim_h5_guard guard = flim_h5_enter(h5);
-    h5->file = open_file(path, log);
+    h5->file = open_file(h5, options->log);
     if (h5->file < 0) {
         status = explain_open(h5, err);
     } else {
@@ -245,11 +287,17 @@ void flim_h5_close(flim_h5 *h5)
     if (!h5) {
         return;
     }
+    flim_h5_guard guard = flim_h5_enter(h5);
     if (h5->file >= 0) {
-        flim_h5_guard guard = flim_h5_enter(h5);
         H5Fclose(h5->file);
-        flim_h5_leave(guard);
     }
+    if (h5->access >= 0) {
+        H5Pclose(h5->access);
+    }
+    if (h5->driver >= 0) {
+        H5FDunregister(h5->driver);
+    }
+    flim_h5_leave(guard);
     if (h5->fd >= 0) {
         close(h5->fd);
     }

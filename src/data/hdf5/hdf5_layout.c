@@ -21,8 +21,10 @@ static bool only_shuffle_and_deflate(flim_h5_cells *cells, hid_t dcpl)
         H5Z_filter_t id = H5Pget_filter2(dcpl, (unsigned)i, &flags, &values, value, 0, NULL, NULL);
         if (id == H5Z_FILTER_SHUFFLE && i == 0 && (values < 1 || value[0] == cells->info->number.size)) {
             cells->shuffle = true;
+            cells->shuffle_bit = 1u << i;
         } else if (id == H5Z_FILTER_DEFLATE && i == n - 1) {
             cells->deflate = true;
+            cells->deflate_bit = 1u << i;
         } else {
             return false;
         }
@@ -49,7 +51,8 @@ static flim_status size_cache(flim_h5_cells *cells, int64_t limit, const hsize_t
     const char *path = cells->h5->path;
     int64_t chunks = 1, default_limit = physical_memory() / 8;
     for (int i = 0; i < 4; i++) {
-        chunks *= (int64_t)((cells->size[i] + chunk[i] - 1) / chunk[i]);
+        const int64_t along = (int64_t)((cells->size[i] + chunk[i] - 1) / chunk[i]);
+        chunks = chunks > INT64_MAX / along ? INT64_MAX : chunks * along;
     }
     if (limit <= 0) {
         limit = default_limit < (int64_t)1 << 30 ? default_limit : (int64_t)1 << 30;
@@ -161,10 +164,10 @@ flim_status flim_h5_choose_mode(flim_h5_cells *cells, bool plain, int64_t cache,
     cells->addresses = cells->h5->addresses && flim_h5_is_own(cells->h5, cells->dataset);
     if (layout == H5D_CONTIGUOUS) {
         haddr_t offset = H5Dget_offset(cells->dataset);
-        uint64_t bytes = (uint64_t)cells->cell_bytes * (uint64_t)info->n, size = (uint64_t)cells->h5->size;
+        const uint64_t size = (uint64_t)cells->h5->size;
         snprintf(info->layout, sizeof info->layout, "contiguous");
         if (plain && cells->addresses && cells->n_axis == 0 && H5Pget_external_count(dcpl) == 0 && offset != HADDR_UNDEF &&
-            bytes <= size && offset <= size - bytes) {
+            offset <= size && (size - offset) / cells->cell_bytes >= (uint64_t)info->n) {
             cells->mode = FLIM_H5_CONTIGUOUS;
             cells->offset = offset;
         }

@@ -98,6 +98,8 @@ flim_status flim_h5_dataset(flim_h5 *h5, const char *name, bool needed, const ch
     flim_status status = FLIM_OK;
     char found[256], reason[512];
     *out = -1;
+    h5->watch.refused[0] = '\0';
+    h5->watch.error = 0;
     htri_t link = H5Lexists(h5->file, name, H5P_DEFAULT);
     if (link == 0) {
         if (!needed) {
@@ -115,6 +117,9 @@ flim_status flim_h5_dataset(flim_h5 *h5, const char *name, bool needed, const ch
     hid_t object = H5Oopen(h5->file, name, H5P_DEFAULT);
     if (object < 0) {
         flim_h5_reason(reason, sizeof reason);
+        if (flim_h5_explain(h5, name, err)) {
+            return FLIM_ERROR_DATA;
+        }
         return flim_fail(err, FLIM_ERROR_DATA, "%s: /%s cannot be opened: %s; expected %s; is it a link that leads nowhere?",
                          h5->path, name, reason, expected);
     }
@@ -141,6 +146,12 @@ flim_status flim_h5_dataset(flim_h5 *h5, const char *name, bool needed, const ch
     if (*out < 0) {
         flim_h5_reason(reason, sizeof reason);
         status = flim_fail(err, FLIM_ERROR_DATA, "%s: /%s cannot be opened: %s", h5->path, name, reason);
+        goto done;
+    }
+    status = flim_h5_hold_view(h5, name, *out, err);
+    if (status != FLIM_OK) {
+        H5Dclose(*out);
+        *out = -1;
     }
 done:
     if (object >= 0) {

@@ -39,7 +39,7 @@ static flim_status open_source(const char *path, const flim_source_options *opti
 {
     flim_h5 *h5 = NULL;
     *out = NULL;
-    FLIM_TRY(flim_h5_open(path, options->log, options->errors, &h5, err));
+    FLIM_TRY(flim_h5_open(path, options, &h5, err));
     h5->source.ops = &ops;
     const flim_status status = flim_h5_cells_open(h5, options, &h5->cells, err);
     if (status == FLIM_OK) {
