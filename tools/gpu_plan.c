@@ -21,7 +21,7 @@ static const flim_flag_row rows[] = {
     {"Card", "gpu", FLIM_VALUE_TEXT, FIELD(gpu), "", "NAME",
      .help = "plan for this card, which need not be there: L4, T4, A100-80, H100, ... (default: the card found)"},
     {NULL, "gpu-memory", FLIM_VALUE_TEXT, FIELD(gpu_memory), "", "SIZE",
-     .help = "plan for a card of this size: 24GB (10^9 bytes) or 22.5GiB (2^30)"},
+     .help = "plan for a card of this size: 80 or 80GB (10^9 bytes), or 22.5GiB (2^30)"},
     {NULL, "devices", FLIM_VALUE_TEXT, FIELD(devices), "", "DIR",
      .help = "folder of the cards' files (default: the program's)"},
     {NULL, "margin", FLIM_VALUE_TEXT, FIELD(margin), "", "F",

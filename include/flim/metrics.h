@@ -26,7 +26,7 @@ typedef enum flim_metric {
     FLIM_MCC, /* 0 if labels or predictions are constant */
     FLIM_ROC_AUC, /* two classes: ranks of the logit; else macro one-vs-rest of the softmax, undefined if one of
                                the K classes is absent; ranked by log-odds, so that saturated probabilities make no ties */
-    FLIM_AVERAGE_PRECISION, /* the same; undefined without cells of the class */
+    FLIM_AVERAGE_PRECISION, /* the same; undefined without cells of the class, or with cells of it only */
     FLIM_LOG_LOSS, /* exact for any logit: not clipped as sklearn's */
     FLIM_BRIER, /* two classes: brier_score_loss of class 1; else the mean over cells of the sum over classes of
                                squared differences, which is twice that scale */

@@ -27,8 +27,9 @@ flim_status flim_bench_find(const char *name, const flim_bench_command **out, fl
         }
         names[i] = commands[i]->name;
     }
-    return flim_fail(err, FLIM_ERROR_USAGE, "unknown subcommand '%s' (did you mean '%s'? see flim_bench --help)", name,
-                     flim_nearest(name, names, N_COMMANDS));
+    const char *near = flim_nearest(name, names, N_COMMANDS);
+    return flim_fail(err, FLIM_ERROR_USAGE, "unknown subcommand '%s' (%s%s%ssee flim_bench --help)", name,
+                     near ? "did you mean '" : "", near ? near : "", near ? "'? " : "");
 }
 
 flim_status flim_bench_run(const flim_bench_command *command, int argc, char *const *argv, FILE *out, const flim_log *log,

@@ -9,6 +9,7 @@
 #include "core/parse.h"
 #include "core/text.h"
 #include "core/try.h"
+#include "config/synonyms.h"
 
 enum { NAME_MAX_LENGTH = 80 };
 
@@ -89,6 +90,33 @@ static flim_status set_real(const flim_flag_row *row, double *value, const char 
     return FLIM_OK;
 }
 
+/* Values that are paths are told by how --help calls them. */
+static bool is_path(const flim_flag_row *row)
+{
+    static const char *const names[] = {"FILE", "DIR", "RUN", "RUN|FILE", "CONFIG"};
+    for (size_t i = 0; row->metavar && i < sizeof names / sizeof names[0]; i++) {
+        if (strcmp(row->metavar, names[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+flim_status flim_path_expand(const char *what, const char *text, char **out, flim_error *err)
+{
+    const char *home = getenv("HOME");
+    if (text[0] != '~') {
+        *out = flim_strdup(text, err);
+        return *out ? FLIM_OK : FLIM_ERROR_MEMORY;
+    }
+    if ((text[1] && text[1] != '/') || !home || !home[0]) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "%s: '%.200s': %s; write the whole path, or ./~ for a name that begins so",
+                         what, text, text[1] && text[1] != '/' ? "only ~/ stands for a home folder" : "HOME is not set");
+    }
+    *out = flim_strprintf(err, "%s%s", home, text + 1);
+    return *out ? FLIM_OK : FLIM_ERROR_MEMORY;
+}
+
 static flim_status replace_text(char **value, const char *text, flim_error *err)
 {
     char *copy = flim_strdup(text, err);
@@ -103,7 +131,14 @@ static flim_status replace_text(char **value, const char *text, flim_error *err)
 static flim_status set_text(const flim_flag_row *row, char **value, const char *what, const char *text, flim_error *err)
 {
     FLIM_TRY(check_text(row, what, text, err));
-    return replace_text(value, text, err);
+    if (!is_path(row)) {
+        return replace_text(value, text, err);
+    }
+    char *path;
+    FLIM_TRY(flim_path_expand(what, text, &path, err));
+    flim_free(*value);
+    *value = path;
+    return FLIM_OK;
 }
 
 flim_status flim_flag_set(const flim_flag_row *row, void *options, const char *what, const char *text, flim_error *err)
@@ -119,7 +154,14 @@ flim_status flim_flag_set(const flim_flag_row *row, void *options, const char *w
     case FLIM_VALUE_LIST: break;
     }
     FLIM_TRY(check_text(row, what, text, err));
-    return flim_string_list_add(value, text, err);
+    if (!is_path(row)) {
+        return flim_string_list_add(value, text, err);
+    }
+    char *path;
+    FLIM_TRY(flim_path_expand(what, text, &path, err));
+    const flim_status status = flim_string_list_add(value, path, err);
+    flim_free(path);
+    return status;
 }
 
 void flim_flag_clear(const flim_flag_row *row, void *options)
@@ -260,31 +302,18 @@ static const flim_flag_row *find(const flim_flag_table *table, const char *name,
 
 static flim_status unknown_flag(const flim_flag_table *table, const char *name, size_t length, flim_error *err)
 {
+    static const char *const common[] = {"help", "version"};
     char found[NAME_MAX_LENGTH];
-    snprintf(found, sizeof found, "--%.*s", length < sizeof found - 3 ? (int)length : (int)sizeof found - 3, name);
-    size_t most = 2 * (size_t)table->n + 2;
-    char(*text)[NAME_MAX_LENGTH] = flim_alloc(most, sizeof *text, err);
-    const char **names = flim_alloc(most, sizeof *names, err);
-    flim_status status = FLIM_ERROR_MEMORY;
-    if (text && names) {
-        int n = 0;
-        snprintf(text[n++], sizeof *text, "--help");
-        snprintf(text[n++], sizeof *text, "--version");
-        for (int i = 0; i < table->n; i++) {
-            snprintf(text[n++], sizeof *text, "--%s", table->row[i].name);
-            if (table->row[i].type == FLIM_VALUE_SWITCH) {
-                snprintf(text[n++], sizeof *text, "--no-%s", table->row[i].name);
-            }
-        }
-        for (int i = 0; i < n; i++) {
-            names[i] = text[i];
-        }
-        status = flim_fail(err, FLIM_ERROR_USAGE, "unknown flag %s (did you mean %s? %s --help lists all)", found,
-                           flim_nearest(found, names, n), table->program);
+    snprintf(found, sizeof found, "%.*s", length < sizeof found - 1 ? (int)length : (int)sizeof found - 1, name);
+    const bool off = strncmp(found, "no-", 3) == 0;
+    const flim_flag_row *row = flim_flag_meant(table, found);
+    if (off && (!row || row->type == FLIM_VALUE_SWITCH)) {
+        row = flim_flag_meant(table, found + 3);
     }
-    flim_free(names);
-    flim_free(text);
-    return status;
+    const char *near = row ? row->name : flim_nearest(found, common, 2);
+    return flim_fail(err, FLIM_ERROR_USAGE, "unknown flag --%s (%s%s%s%s%s --help lists all)", found,
+                     near ? "did you mean --" : "", off && row && row->type == FLIM_VALUE_SWITCH ? "no-" : "",
+                     near ? near : "", near ? "? " : "", table->program);
 }
 
 /* Reads argv[*i], which begins with "--", and its value, which may be argv[*i + 1]. */

@@ -11,6 +11,9 @@ flim_status flim_flag_table_init(const flim_flag_table *table, void *options, fl
 flim_status flim_flag_set(const flim_flag_row *row, void *options, const char *what, const char *text, flim_error *err);
 /* Gives `to` the value that `from` has; both are initialised. */
 flim_status flim_flag_copy(const flim_flag_row *row, const void *from, void *to, flim_error *err);
+/* A path with a leading ~/ as the home folder, as shells have it; *out is the caller's (flim_free).  FLIM_ERROR_USAGE for ~name.
+ * flim_flag_set does so for values that --help calls FILE, DIR, RUN or CONFIG. */
+flim_status flim_path_expand(const char *what, const char *text, char **out, flim_error *err);
 /* Empties a list; other values stay. */
 void flim_flag_clear(const flim_flag_row *row, void *options);
 /* The value as text that flim_flag_set takes (not for lists: they have flim_flag_list).  Free with flim_free. */

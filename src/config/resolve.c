@@ -9,11 +9,12 @@
 #include "core/file.h"
 #include "core/try.h"
 #include "flim/augment.h"
+#include "config/synonyms.h"
 #include "formats/yaml.h"
 
 #define DEFAULT_CONFIG "flimcv.yaml"
 
-enum { DEEPEST_INCLUDE = 32 };
+enum { DEEPEST_INCLUDE = 32, MOST_FILES = 256 };
 
 /* ---- YAML files */
 
@@ -23,6 +24,7 @@ typedef struct source {
     struct stat about; /* device and inode tell a file whatever its name */
     const struct source *parent;
     int depth;
+    int *files; /* read so far, all together: ten that include ten, eight deep, would be 10^8 */
 } source;
 
 static flim_status read_source(flim_settings *settings, const char *path, const source *parent, bool *seen, flim_error *err);
@@ -59,9 +61,13 @@ static flim_status include(flim_settings *settings, const char *name, int line, 
     if (!name[0]) {
         return flim_fail(err, FLIM_ERROR_USAGE, "%s:%d: include: an empty name", self->path, line);
     }
-    const char *slash = name[0] == '/' ? NULL : strrchr(self->path, '/');
+    char where[512], *expanded, *path;
+    snprintf(where, sizeof where, "%.480s:%d: include", self->path, line);
+    FLIM_TRY(flim_path_expand(where, name, &expanded, err));
+    const char *slash = expanded[0] == '/' ? NULL : strrchr(self->path, '/');
     int folder = slash ? (int)(slash - self->path) + 1 : 0;
-    char *path = flim_strprintf(err, "%.*s%s", folder, self->path, name);
+    path = flim_strprintf(err, "%.*s%s", folder, self->path, expanded);
+    flim_free(expanded);
     if (!path) {
         return FLIM_ERROR_MEMORY;
     }
@@ -71,6 +77,25 @@ static flim_status include(flim_settings *settings, const char *name, int line, 
             : flim_fail(err, FLIM_ERROR_USAGE, "%s:%d: include: there is no file %s", self->path, line, path);
     flim_free(path);
     return status;
+}
+
+/* A key that holds a map: how it is to be written, by the first of its keys. */
+static flim_status refuse_map(const flim_yaml_entry *entry, const char *path, flim_error *err)
+{
+    const char *inner = entry->value.n ? entry->value.item[0] : "";
+    const flim_flag_row *row = inner[0] ? flim_flag_meant(&flim_settings_table, inner) : NULL;
+    char key[FLIM_KEY_MAX] = "KEY";
+    if (flim_settings_find(entry->key)) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "%s:%d: '%.80s' holds a map; expected '%.80s: value' or a list", path,
+                         entry->line, entry->key, entry->key);
+    }
+    if (row) {
+        flim_flag_key(row, key, sizeof key);
+    }
+    return flim_fail(
+        err, FLIM_ERROR_USAGE,
+        "%s:%d: '%.80s' holds a map, but a config is one flat list of keys: write '%s: ...' at the left margin%s%.80s%s",
+        path, entry->line, entry->key, key, inner[0] ? " for its '" : "", inner, inner[0] ? "'" : "");
 }
 
 static flim_status apply_entry(flim_settings *settings, const flim_yaml_entry *entry, const char *path, bool *seen,
@@ -106,11 +131,20 @@ static flim_status apply_entry(flim_settings *settings, const flim_yaml_entry *e
  * are named; or NULL. */
 static flim_status read_source(flim_settings *settings, const char *path, const source *parent, bool *seen, flim_error *err)
 {
-    source self = {.path = path, .parent = parent, .depth = parent ? parent->depth + 1 : 0};
+    int files = 0;
+    source self = {
+        .path = path, .parent = parent, .depth = parent ? parent->depth + 1 : 0, .files = parent ? parent->files : &files};
     flim_yaml yaml = {0};
     flim_status status = FLIM_OK;
+    if (++*self.files > MOST_FILES) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "%s: more than %d files are included, one of them more than once perhaps",
+                         path, MOST_FILES);
+    }
     FLIM_TRY_DONE(stat(path, &self.about) == 0 ? check_chain(&self, err) : FLIM_OK);
     FLIM_TRY_DONE(flim_yaml_read(path, &yaml, err));
+    for (int i = 0; i < yaml.n; i++) {
+        FLIM_TRY_DONE(yaml.entry[i].is_map ? refuse_map(&yaml.entry[i], path, err) : FLIM_OK);
+    }
     for (int i = 0; i < yaml.n; i++) {
         const flim_yaml_entry *entry = &yaml.entry[i];
         for (int k = 0; strcmp(entry->key, "include") == 0 && k < entry->value.n; k++) {

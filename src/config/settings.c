@@ -5,6 +5,7 @@
 #include "core/alloc.h"
 #include "core/parse.h"
 #include "core/try.h"
+#include "config/synonyms.h"
 #include "formats/yaml.h"
 
 static bool is_device(const char *text)
@@ -111,7 +112,8 @@ static const flim_flag_row rows[] = {
         .allowed = ">= 1, <= 1048576", .word = "batch", .word_value = 0),
     ROW(NULL, "accumulate", INTEGER(accumulate), "1", "N", "batches per update, their gradients summed", REFUSED, ACCUMULATE,
         .allowed = ">= 1, <= 1048576"),
-    ROW(NULL, "lr", REAL(lr), "1e-4", "X", "learning rate of the first epoch; it falls as a cosine to 1e-6", REFUSED, LR,
+    ROW(NULL, "lr", REAL(lr), "1e-4", "X",
+        "learning rate of the first epoch; it falls as a cosine to 1e-6 (a smaller one stays)", REFUSED, LR,
         .allowed = "> 0"),
     ROW(NULL, "lr-batch", INTEGER(lr_batch), "64", "N", "cells per update that lr is meant for, used by --lr-scale", REFUSED,
         NONE, .allowed = ">= 1, <= 1048576"),
@@ -160,7 +162,7 @@ static const flim_flag_row rows[] = {
         DETERMINISTIC),
 
     ROW("Run", "out", TEXT(out), "", "DIR",
-        "run folder (default runs/<date>-<time>); one that holds a run is refused, unless --resume", CALL, NONE),
+        "run folder (default runs/<date>-<time>); a new run wants one that is missing or empty", CALL, NONE),
     ROW(NULL, "checkpoint-minutes", REAL(checkpoint_minutes), "0", "N",
         "also write a checkpoint every N minutes within an epoch; 0 = only at its end", TAKEN, NONE, .allowed = ">= 0"),
     ROW(NULL, "price-per-hour", REAL(price_per_hour), "0", "X",
@@ -211,15 +213,17 @@ const flim_flag_row *flim_settings_find(const char *key)
 
 flim_status flim_settings_unknown_key(const char *where, const char *key, flim_error *err)
 {
-    char keys[N_ROWS][FLIM_KEY_MAX];
-    const char *names[N_ROWS + 1];
-    for (int i = 0; i < N_ROWS; i++) {
-        flim_flag_key(&rows[i], keys[i], sizeof keys[i]);
-        names[i] = keys[i];
+    static const char *const include[] = {"include"};
+    char near[FLIM_KEY_MAX] = "";
+    const flim_flag_row *row = flim_flag_meant(&flim_settings_table, key);
+    if (flim_nearest(key, include, 1)) {
+        snprintf(near, sizeof near, "%s", include[0]);
+    } else if (row) {
+        flim_flag_key(row, near, sizeof near);
     }
-    names[N_ROWS] = "include";
-    return flim_fail(err, FLIM_ERROR_USAGE, "%s: unknown key '%.80s' (did you mean '%s'?)", where, key,
-                     flim_nearest(key, names, N_ROWS + 1));
+    return near[0] ? flim_fail(err, FLIM_ERROR_USAGE, "%s: unknown key '%.80s' (did you mean '%s'?)", where, key, near)
+                   : flim_fail(err, FLIM_ERROR_USAGE,
+                               "%s: unknown key '%.80s'; train_cv --print-config prints all that there are", where, key);
 }
 
 flim_status flim_settings_set_row(flim_settings *settings, const flim_flag_row *row, const char *what, const char *text,

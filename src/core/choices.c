@@ -70,6 +70,7 @@ flim_status flim_parse_choice(const char *what, const char *text, const char *co
             used += (size_t)snprintf(all + used, sizeof all - used, "%s%s", n ? ", " : "", names[n]);
         }
     }
-    return flim_fail(err, FLIM_ERROR_USAGE, "%s: '%.200s' is none of %s (did you mean '%s'?)", what, text, all,
-                     flim_nearest(text, names, n));
+    const char *near = flim_nearest(text, names, n);
+    return flim_fail(err, FLIM_ERROR_USAGE, "%s: '%.200s' is none of %s%s%s%s", what, text, all,
+                     near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "");
 }

@@ -379,6 +379,22 @@ flim_status flim_file_open_own(const char *path, int flags, int *out, flim_error
 
 /* ---- reading */
 
+flim_status flim_file_open(const char *path, FILE **out, flim_error *err)
+{
+    struct stat about;
+    const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    *out = fd >= 0 && fstat(fd, &about) == 0 && S_ISREG(about.st_mode) ? fdopen(fd, "rb") : NULL;
+    if (*out) {
+        return FLIM_OK;
+    }
+    const int number = errno;
+    if (fd < 0) {
+        return flim_fail(err, FLIM_ERROR_DATA, "cannot read %s: %s", path, strerror(number));
+    }
+    close(fd);
+    return flim_fail(err, FLIM_ERROR_DATA, "cannot read %s: it is not a regular file", path);
+}
+
 flim_status flim_file_read(const char *path, size_t limit, char **bytes, size_t *count, flim_error *err)
 {
     *bytes = NULL;
@@ -386,14 +402,10 @@ flim_status flim_file_read(const char *path, size_t limit, char **bytes, size_t 
     flim_status status = FLIM_OK;
     char *memory = NULL;
     struct stat about;
-    const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a pipe without a writer is no reason to wait */
-    FILE *stream = fd >= 0 ? fdopen(fd, "rb") : NULL;
-    if (!stream || fstat(fd, &about) != 0) {
+    FILE *stream;
+    FLIM_TRY(flim_file_open(path, &stream, err));
+    if (fstat(fileno(stream), &about) != 0) {
         status = flim_fail(err, FLIM_ERROR_DATA, "cannot read %s: %s", path, strerror(errno));
-        goto done;
-    }
-    if (!S_ISREG(about.st_mode)) {
-        status = flim_fail(err, FLIM_ERROR_DATA, "cannot read %s: it is not a regular file", path);
         goto done;
     }
     if ((size_t)about.st_size > limit) {
@@ -413,11 +425,7 @@ flim_status flim_file_read(const char *path, size_t limit, char **bytes, size_t 
     memory = NULL;
 done:
     flim_free(memory);
-    if (stream) {
-        fclose(stream);
-    } else if (fd >= 0) {
-        close(fd);
-    }
+    fclose(stream);
     return status;
 }
 

@@ -67,8 +67,9 @@ static bool belongs_to_a_run(const char *target)
         return false;
     }
     snprintf(above, sizeof above, "%s", real);
-    for (int i = 0; i < 2; i++) { /* fold_K, fold_K/checkpoint */
-        if (strncmp(cut_name(above, below), "fold_", 5) == 0 && is_run_folder(above)) {
+    for (int i = 0; i < 2; i++) { /* fold_K, final, fold_K/checkpoint */
+        const char *part = cut_name(above, below);
+        if ((strncmp(part, "fold_", 5) == 0 || strcmp(part, "final") == 0) && is_run_folder(above)) {
             return true;
         }
     }
@@ -189,8 +190,10 @@ flim_status flim_output_begin(const flim_output *output, flim_file_writer *write
 {
     *writer = (flim_file_writer){0};
     FLIM_TRY(strcmp(output->path, "-") == 0 ? FLIM_OK : check_rule(output, err));
-    return flim_file_begin_kind(writer, output->path, output->begins ? FLIM_FILE_NAMED : FLIM_FILE_NEW, output->seeks,
-                                output->stop, err);
+    struct stat about;
+    const bool empty = stat(output->path, &about) == 0 && S_ISREG(about.st_mode) && about.st_size == 0; /* as mktemp makes */
+    return flim_file_begin_kind(writer, output->path, output->begins || empty ? FLIM_FILE_NAMED : FLIM_FILE_NEW,
+                                output->seeks, output->stop, err);
 }
 
 flim_status flim_output_check(const flim_output *output, flim_error *err)

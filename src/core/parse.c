@@ -88,6 +88,22 @@ static int distance(const char *a, const char *b)
     return row[nb];
 }
 
+/* One that holds the other, as "batch_size" holds "batch" and "roc_auc" holds "auc": the one that differs least in length. */
+static const char *nearest_part(const char *text, const char *const *candidates, int n)
+{
+    const char *best = NULL;
+    const size_t length = strlen(text);
+    size_t least = SIZE_MAX;
+    for (int i = 0; i < n; i++) {
+        const size_t other = strlen(candidates[i]), differ = other > length ? other - length : length - other;
+        if (length >= 3 && other >= 3 && differ < least && (strstr(text, candidates[i]) || strstr(candidates[i], text))) {
+            best = candidates[i];
+            least = differ;
+        }
+    }
+    return best;
+}
+
 const char *flim_nearest(const char *text, const char *const *candidates, int n)
 {
     const char *longer = NULL; /* the shortest candidate that text abbreviates */
@@ -97,7 +113,7 @@ const char *flim_nearest(const char *text, const char *const *candidates, int n)
             longer = candidates[i];
         }
     }
-    if (longer) {
+    if (longer || n < 1) {
         return longer;
     }
     int best = 0, best_distance = distance(text, candidates[0]);
@@ -108,5 +124,7 @@ const char *flim_nearest(const char *text, const char *const *candidates, int n)
             best_distance = d;
         }
     }
-    return candidates[best];
+    /* Further away it is another word. */
+    return best_distance <= (int)(length / 4) + 1 && best_distance < (int)length ? candidates[best]
+                                                                                 : nearest_part(text, candidates, n);
 }

@@ -13,8 +13,8 @@ flim_status flim_parse_u64(const char *what, const char *text, uint64_t *out, fl
 flim_status flim_parse_double(const char *what, const char *text, double min, double max, double *out, flim_error *err);
 /* true/false, yes/no, on/off, 1/0 in any case. */
 flim_status flim_parse_bool(const char *what, const char *text, bool *out, flim_error *err);
-/* The nearest of candidates[0..n-1] to `text` (n >= 1), for "did you mean": one that `text` abbreviates, else
- * Levenshtein's. */
+/* The nearest of candidates[0..n-1] to `text`, for "did you mean": one that `text` abbreviates, else Levenshtein's if no more
+ * than a letter in four differs, else one that is a part of it or the other way round, else NULL. */
 const char *flim_nearest(const char *text, const char *const *candidates, int n);
 
 #endif

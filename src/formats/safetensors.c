@@ -252,11 +252,7 @@ flim_status flim_safetensors_open(const char *path, flim_safetensors **out, flim
     flim_status status = FLIM_OK;
     flim_safetensors *file = flim_alloc(1, sizeof *file, err);
     FLIM_TRY_DONE(file && (file->path = flim_strdup(path, err)) ? FLIM_OK : FLIM_ERROR_MEMORY);
-    file->stream = fopen(path, "rb");
-    if (!file->stream) {
-        status = flim_fail(err, FLIM_ERROR_DATA, "cannot read %s: %s", path, strerror(errno));
-        goto done;
-    }
+    FLIM_TRY_DONE(flim_file_open(path, &file->stream, err));
     FLIM_TRY_DONE(read_header(file, err));
     FLIM_TRY_DONE(parse_header(file, err));
     *out = file;

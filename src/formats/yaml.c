@@ -172,6 +172,30 @@ static flim_status read_stage(reader *r, flim_yaml_entry *entry)
     }
 }
 
+/* The keys of a map that a key holds; what they hold is passed over. */
+static flim_status read_keys(reader *r, flim_yaml_entry *entry)
+{
+    int depth = 0;
+    bool key = true;
+    entry->is_map = true;
+    for (;;) {
+        const char *text;
+        FLIM_TRY(next(r));
+        const yaml_event_type_t type = r->event.type;
+        const bool opens = type == YAML_MAPPING_START_EVENT || type == YAML_SEQUENCE_START_EVENT;
+        if (depth == 0 && type == YAML_MAPPING_END_EVENT) {
+            return FLIM_OK;
+        }
+        if (depth == 0 && key && type == YAML_SCALAR_EVENT) {
+            FLIM_TRY(scalar(r, &text));
+            FLIM_TRY(flim_string_list_add(&entry->value, text, r->err));
+        }
+        depth -= type == YAML_MAPPING_END_EVENT || type == YAML_SEQUENCE_END_EVENT;
+        key = depth == 0 && !opens ? !key : key;
+        depth += opens;
+    }
+}
+
 /* The value of an entry: the current event and, for a list, those up to its end. */
 static flim_status read_value(reader *r, flim_yaml_entry *entry)
 {
@@ -181,9 +205,12 @@ static flim_status read_value(reader *r, flim_yaml_entry *entry)
         entry->is_null = is_null(&r->event, text);
         return flim_string_list_add(&entry->value, entry->is_null ? "" : text, r->err);
     }
+    if (r->event.type == YAML_MAPPING_START_EVENT) {
+        return read_keys(r, entry);
+    }
     if (r->event.type != YAML_SEQUENCE_START_EVENT) {
-        return flim_fail(r->err, FLIM_ERROR_USAGE, "%s:%d: '%.80s' holds a map; expected '%.80s: value' or a list", r->name,
-                         line_of(r), entry->key, entry->key);
+        return flim_fail(r->err, FLIM_ERROR_USAGE, "%s:%d: '%.80s': expected '%.80s: value' or a list", r->name, line_of(r),
+                         entry->key, entry->key);
     }
     entry->is_list = true;
     for (;;) {

@@ -1,8 +1,8 @@
 /* YAML as configs use it: one map of `key: text` and `key: [text, ...]`, on libyaml.
  *
- * For: settings files.  `stages:` alone may list maps; each becomes a text of "key=value" words.  Other maps within maps,
- *      anchors, aliases, tags, several documents and repeated keys are errors: a config is a flat list, and what looks like
- *      more would not do what its writer meant.  A byte-order mark before the text is no part of it.
+ * For: settings files.  `stages:` alone may list maps; each becomes a text of "key=value" words.  Of other maps within
+ *      the map only the keys are kept, for a hint: a config is a flat list.  Anchors, aliases, tags, several documents and
+ *      repeated keys are errors: what looks like more would not do what its writer meant.  A byte-order mark before the text is no part of it.
  * Owns: flim_yaml_free frees what read and parse made; on failure there is nothing to free.
  * Errors: FLIM_ERROR_USAGE, with "file:line" for everything in the file; FLIM_ERROR_MEMORY.
  */
@@ -19,6 +19,7 @@ typedef struct flim_yaml_entry {
     char *key;
     int line; /* from 1 */
     bool is_list;
+    bool is_map; /* value: the keys in it, whatever they hold */
     bool is_null; /* `key:`, ~ or null without quotes; the text is empty then */
     flim_string_list value; /* one item unless is_list */
 } flim_yaml_entry;

@@ -167,9 +167,9 @@ flim_status flim_card_find(const char *folder, const char *name, flim_card *out,
     for (int i = 0; i < n; i++) {
         names[i] = stem[i];
     }
-    return flim_fail(err, FLIM_ERROR_USAGE,
-                     "no card '%.80s' in %s (did you mean '%s'?); there are %s; --gpu-memory takes any size", name, folder,
-                     flim_nearest(name, names, n), all);
+    const char *near = flim_nearest(wanted, names, n);
+    return flim_fail(err, FLIM_ERROR_USAGE, "no card '%.80s' in %s%s%s%s; there are %s; --gpu-memory takes any size", name,
+                     folder, near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "", all);
 }
 
 flim_status flim_card_nearest(const char *folder, int64_t bytes, flim_card *out, flim_error *err)
@@ -225,8 +225,7 @@ flim_status flim_parse_bytes(const char *what, const char *text, int64_t *out, f
     static const struct {
         const char *unit;
         double bytes;
-    } units[] = {{"gib", 0x1p30}, {"gb", 1e9},  {"mib", 0x1p20}, {"mb", 1e6},
-                 {"tib", 0x1p40}, {"tb", 1e12}, {"b", 1},        {"", 1}};
+    } units[] = {{"gib", 0x1p30}, {"gb", 1e9}, {"mib", 0x1p20}, {"mb", 1e6}, {"tib", 0x1p40}, {"tb", 1e12}, {"", 1e9}};
     size_t digits = strspn(text, "0123456789.eE+");
     char number[64], unit[8] = "";
     const char *at = text + digits;
@@ -249,6 +248,7 @@ flim_status flim_parse_bytes(const char *what, const char *text, int64_t *out, f
             }
         }
     }
-    return flim_fail(err, FLIM_ERROR_USAGE, "%s: '%.80s' is no size; expected a number with GB (10^9), GiB (2^30), MB or MiB",
+    return flim_fail(err, FLIM_ERROR_USAGE,
+                     "%s: '%.80s' is no size; expected a number of GB, or one with GB (10^9 bytes), GiB (2^30), MB or MiB",
                      what, text);
 }

@@ -53,12 +53,14 @@ static flim_status find_absent_classes(report_run *run, const flim_fold_result *
     }
     if (absent) {
         report_find(run, log, FLIM_LOG_NOTE,
-                    "fold %d tests no cell of class %s: its balanced accuracy is of %d of %d classes; %s 0 by convention "
-                    "(zero_division=0), which lowers the means",
-                    fold->k, names, run->classes - absent, run->classes,
-                    run->classes > 2 ? "the class's precision, recall and F1 in the macro averages are"
-                    : cells[1] == 0  ? "precision, recall and F1 are"
-                                     : "specificity is");
+                    "fold %d tests no cell of class %s: its balanced accuracy is of %d of %d classes%s", fold->k, names,
+                    run->classes - absent, run->classes,
+                    run->classes > 2
+                        ? "; the class's precision and F1 in the macro averages are 0 by convention (zero_division=0), which "
+                          "lowers the means, and its recall is undefined"
+                    : cells[1] == 0 ? "; precision and F1 are 0 by convention (zero_division=0), which lowers the means, and "
+                                      "recall is undefined"
+                                    : "; specificity is undefined");
     }
     flim_free(cells);
     return FLIM_OK;
@@ -93,7 +95,7 @@ static flim_status spread_rows(report_run *run, const flim_log *log, flim_error 
     FLIM_TRY(flim_spread_over_folds(run->fold, run->n_folds, false, mean, sd, run->used, err));
     for (int m = 0; m < FLIM_N_METRICS; m++) {
         int used = run->used[m];
-        sd0[m] = used == 1 ? 0 : sd[m] * sqrt((used - 1.0) / used);
+        sd0[m] = sd[m] * sqrt((used - 1.0) / used); /* of one value there is none */
         if (used < run->n_folds) {
             report_find(run, log, FLIM_LOG_NOTE, "%s: mean of %d of %d folds; undefined in the others (%s)",
                         flim_metric_name((flim_metric)m), used, run->n_folds, flim_metric_undefined_reason((flim_metric)m));

@@ -6,7 +6,7 @@
 
 double flim_learning_rate_at(double first, int64_t epoch, int64_t epochs)
 {
-    const double eta_min = 1e-6, pi = 3.14159265358979323846;
+    const double eta_min = fmin(1e-6, first), pi = 3.14159265358979323846; /* it never rises */
     return eta_min + (first - eta_min) * (1.0 + cos(pi * (double)epoch / (double)epochs)) / 2.0;
 }
 

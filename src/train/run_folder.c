@@ -12,6 +12,7 @@
 
 #include "core/alloc.h"
 #include "core/file.h"
+#include "core/shell.h"
 #include "core/try.h"
 #include "formats/json.h"
 #include "results/fold_result.h"
@@ -47,30 +48,79 @@ static void default_folder(char out[FLIM_PATH_MAX])
     }
 }
 
-/* A new run's folder must hold no other's results: finished folds would be taken for its own, checkpoints gone on from.
- * What a run that was killed before it began leaves (its log, splits.json) is written over. */
+static bool is_results(const char *name)
+{
+    return strncmp(name, "fold_", 5) == 0 || strcmp(name, "summary.json") == 0 ||
+           strcmp(name, "holdout_predictions.csv") == 0;
+}
+
+/* What a run that was killed before it began leaves, and is written over. */
+static bool is_left_by_a_run(const char *name)
+{
+    static const char *const names[] = {"train.log", "splits.json", "environment.json", "resume.json"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (strcmp(name, names[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The file into which the caller's shell or batch system has led our own output. */
+static bool is_our_output(const char *folder, const char *name)
+{
+    char path[FLIM_PATH_MAX + 256];
+    struct stat about, own;
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO; fd++) {
+        if (stat(path, &about) == 0 && fstat(fd, &own) == 0 && about.st_dev == own.st_dev && about.st_ino == own.st_ino) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A new run's folder is missing, empty or one that train_cv made: of another run the finished folds would be taken for its own,
+ * checkpoints gone on from; of somebody's own files splits.json or summary.csv would be written over.  Hidden files and
+ * lost+found are in nobody's way. */
 static flim_status check_untaken(const flim_run *run, flim_error *err)
 {
-    char path[FLIM_PATH_MAX];
+    char path[FLIM_PATH_MAX], again[2 * FLIM_PATH_MAX];
     const struct dirent *entry;
     flim_status status = FLIM_OK;
     FLIM_TRY(flim_run_folder_path(run, "config.yaml", path, err));
     if (flim_file_exists(path)) {
-        return flim_fail(err, FLIM_ERROR_USAGE, "%s holds a run already; choose another --out, or go on with it by --resume",
-                         run->folder);
+        char quoted[FLIM_PATH_MAX], fold[32] = "";
+        flim_shell_quote(run->folder, quoted, sizeof quoted);
+        if (run->settings->fold >= 0) {
+            snprintf(fold, sizeof fold, " --fold %" PRId64, run->settings->fold);
+        }
+        snprintf(again, sizeof again, "train_cv --resume --out %s%s", quoted, fold);
+        return flim_fail(err, FLIM_ERROR_USAGE, "%s already contains a run; choose another --out, or %s with: %s",
+                         run->folder, fold[0] ? "work at this fold of it" : "continue it", again);
     }
     DIR *folder = opendir(run->folder);
     if (!folder) {
         return FLIM_OK;
     }
+    FLIM_TRY_DONE(flim_run_folder_path(run, ".lock", path, err));
+    const bool ours = flim_file_exists(path);
     while ((entry = readdir(folder))) {
-        if (strncmp(entry->d_name, "fold_", 5) == 0 || strcmp(entry->d_name, "final") == 0 ||
-            strcmp(entry->d_name, "summary.json") == 0 || strcmp(entry->d_name, "holdout_predictions.csv") == 0) {
-            FLIM_TRY_DONE(
-                flim_fail(err, FLIM_ERROR_USAGE,
-                          "%s holds %.200s of a run whose config.yaml is gone; choose another --out, or remove the folder",
-                          run->folder, entry->d_name));
+        const char *name = entry->d_name;
+        if (name[0] == '.' || strcmp(name, "lost+found") == 0 || (ours && is_left_by_a_run(name)) ||
+            is_our_output(run->folder, name)) {
+            continue;
         }
+        FLIM_TRY_DONE(
+            is_results(name)
+                ? flim_fail(err, FLIM_ERROR_USAGE,
+                            "%s holds %.200s of a run whose config.yaml is gone; choose another --out, or remove the "
+                            "folder",
+                            run->folder, name)
+                : flim_fail(err, FLIM_ERROR_USAGE,
+                            "%s is not empty and not a folder that train_cv made (it holds %.200s): choose another "
+                            "--out; train_cv makes the folder",
+                            run->folder, name));
     }
 done:
     closedir(folder);

@@ -73,7 +73,7 @@ check "the rest of the folds completes the run" test "$(digest alone)" = "$refer
 run 0 --out whole --resume
 check "a finished run stays as it is" test "$(digest whole)" = "$reference"
 run 2 "${common[@]}" --out whole
-says "holds a run already"
+says "already contains a run"
 run 2 --out whole --resume --epochs 9
 says "epochs"
 run 2 --out nothing-here --resume

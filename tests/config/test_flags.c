@@ -169,6 +169,7 @@ static void mistakes_are_named(void **state)
     } cases[] = {
         {"--bach 3", "unknown flag --bach (did you mean --batch? tool --help lists all)"},
         {"--bat 3", "unknown flag --bat (did you mean --batch?"},
+        {"--bananas 3", "unknown flag --bananas (tool --help lists all)"}, /* nothing is near */
         {"--no-resum", "unknown flag --no-resum (did you mean --no-resume?"},
         {"--no-batch 3", "unknown flag --no-batch"},
         {"--", ""},
@@ -195,8 +196,8 @@ static void mistakes_are_named(void **state)
         {"--lr 0", "--lr: 0 is out of range, must be > 0"},
         {"--lr 1e999", "--lr: '1e999' is not a finite number"},
         {"--cv stratifed", "--cv: 'stratifed' is none of stratified, group (did you mean 'stratified'?)"},
-        {"--cv _", "--cv: '' is none of stratified, group (did you mean"},
-        {"--colour _", "--colour: '' is none of red, blue (did you mean"},
+        {"--cv _", "--cv: '' is none of stratified, group"},
+        {"--colour _", "--colour: '' is none of red, blue"},
         {"--cv Group", "--cv: 'Group' is none of"},
         {"--cv", "--cv needs a value: --cv MODE"},
         {"--device gpu", "--device: 'gpu' is not cpu or cuda"},

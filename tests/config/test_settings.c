@@ -249,6 +249,28 @@ static void mistakes_on_the_command_line(void **state)
         {"--bacth 3", "unknown flag --bacth (did you mean --batch? train_cv --help lists all)"},
         {"--val-frac 0.1", "unknown flag --val-frac (did you mean --val-fraction?"},
         {"--val_fraction 0.1", "unknown flag --val_fraction (did you mean --val-fraction?"},
+        {"--learning-rate 1", "unknown flag --learning-rate (did you mean --lr?"},
+        {"--learning_rate=1", "unknown flag --learning_rate (did you mean --lr?"},
+        {"--batch-size 1", "unknown flag --batch-size (did you mean --batch?"},
+        {"--num-workers 1", "unknown flag --num-workers (did you mean --workers?"},
+        {"--num_workers 1", "unknown flag --num_workers (did you mean --workers?"},
+        {"--amp", "unknown flag --amp (did you mean --precision?"},
+        {"--devices 1", "unknown flag --devices (did you mean --device?"},
+        {"--pretrained x", "unknown flag --pretrained (did you mean --init-weights?"},
+        {"--manifest x", "unknown flag --manifest (did you mean --data?"},
+        {"--split x", "unknown flag --split (did you mean --splits?"},
+        {"--random-state 1", "unknown flag --random-state (did you mean --seed?"},
+        {"--early-stopping 1", "unknown flag --early-stopping (did you mean --patience?"},
+        {"--n_splits 1", "unknown flag --n_splits (did you mean --folds?"},
+        {"--output_dir x", "unknown flag --output_dir (did you mean --out?"},
+        {"--gradient-accumulation-steps 2", "unknown flag --gradient-accumulation-steps (did you mean --accumulate?"},
+        {"--no-amp", "unknown flag --no-amp (did you mean --precision?"},
+        {"--no-cudnn-benchmark", "unknown flag --no-cudnn-benchmark (did you mean --no-benchmark?"},
+        {"--xyzzy 1", "unknown flag --xyzzy (train_cv --help lists all)"},
+        {"--set learning_rate=1", "--set: unknown key 'learning_rate' (did you mean 'lr'?)"},
+        {"--set random_state=1", "--set: unknown key 'random_state' (did you mean 'seed'?)"},
+        {"--set xyzzy=1", "--set: unknown key 'xyzzy'; train_cv --print-config"},
+        {"--data ~bob/x.h5", "--data: '~bob/x.h5': only ~/ stands for a home folder"},
         {"--conf x.yaml", "unknown flag --conf (did you mean --config?"},
         {"data.h5", "'data.h5' belongs to no flag"},
         {"--batch 0", "--batch: 0 is out of range, must be >= 1"},
@@ -319,6 +341,17 @@ static void mistakes_in_a_file(void **state)
         const char *text, *want;
     } cases[] = {
         {"batch: 1\n\nepoch: 3\n", "c.yaml:3: unknown key 'epoch' (did you mean 'epochs'?)"},
+        {"learning_rate: 1\n", "c.yaml:1: unknown key 'learning_rate' (did you mean 'lr'?)"},
+        {"early_stopping: 1\n", "c.yaml:1: unknown key 'early_stopping' (did you mean 'patience'?)"},
+        {"xyzzy: 1\n", "c.yaml:1: unknown key 'xyzzy'; "},
+        {"training:\n  batch_size: 32\n  lr: 1\n", "c.yaml:1: 'training' holds a map, but a config is one flat list of keys: "
+                                                   "write 'batch: ...' at the left margin for its "
+                                                   "'batch_size'"},
+        {"a: 1\nmodel: {name: {x: [1, {y: 2}]}, lr: 2}\n", "c.yaml:2: 'model' holds a map, but a config"},
+        {"include: {a: b}\n", "c.yaml:1: 'include' holds a map"},
+        {"stages: {a: b}\n", "c.yaml:1: 'stages' holds a map"},
+        {"x: {}\n", "c.yaml:1: 'x' holds a map, but a config is one flat list of keys: write 'KEY: ...' at the left margin"},
+        {"out: ~bob/x\n", "c.yaml:1: out: '~bob/x': only ~/ stands for a home folder"},
         {"includes: x\n", "c.yaml:1: unknown key 'includes' (did you mean 'include'?)"},
         {"# c\nbatch: many\n", "c.yaml:2: batch: 'many' is not a whole number"},
         {"batch: 0\n", "c.yaml:1: batch: 0 is out of range"},
@@ -326,7 +359,7 @@ static void mistakes_in_a_file(void **state)
         {"batch:\n", "c.yaml:1: batch: no value"},
         {"batch: ~\n", "c.yaml:1: batch: no value"},
         {"batch: [1, 2]\n", "c.yaml:1: batch: one value is expected, found a list"},
-        {"batch:\n  size: 3\n", "c.yaml:2: 'batch' holds a map; expected 'batch: value' or a list"},
+        {"batch:\n  size: 3\n", "c.yaml:1: 'batch' holds a map; expected 'batch: value' or a list"},
         {"batch: 1\nlr: 1\nbatch: 2\n", "c.yaml:3: the key 'batch' stands in line 1 already"},
         {"data: [[a]]\n", "c.yaml:1: the list 'data' may hold texts only"},
         {"data:\n  - a: b\n", "c.yaml:2: the list 'data' may hold texts only"},
@@ -447,6 +480,40 @@ static void includes(void **state)
         }
         flim_settings_free(&s);
     }
+    /* Ten that include ten each, eight deep, would be 10^8 files. */
+    for (int depth = 0; depth < 9; depth++) {
+        char name[32], text[512] = "include:\n";
+        for (int i = 0; depth < 8 && i < 10; i++) {
+            snprintf(text + strlen(text), sizeof text - strlen(text), "  - bomb%d.yaml\n", depth + 1);
+        }
+        snprintf(name, sizeof name, "bomb%d.yaml", depth);
+        put(name, depth < 8 ? text : "lr: 1\n");
+    }
+    flim_error bomb = {0};
+    assert_int_equal(parse("--config bomb0.yaml", &s, &bomb), FLIM_ERROR_USAGE);
+    assert_non_null(strstr(bomb.text, "more than 256 files are included"));
+    flim_settings_free(&s);
+    /* ~/ is the home folder, for what is a path. */
+    char home[4096], before[4096] = "";
+    snprintf(before, sizeof before, "%s", getenv("HOME") ? getenv("HOME") : "");
+    assert_non_null(getcwd(home, sizeof home));
+    assert_int_equal(setenv("HOME", home, 1), 0);
+    put("home.yaml", "lr: 0.125\n");
+    put("tilde.yaml", "include: ~/home.yaml\nout: ~/runs/x\ndata: [~/a.h5, b~.h5]\nholdout_group: ['~g']\n");
+    s = expect_parsed("--config tilde.yaml --splits ~/s.json");
+    char want[4200];
+    snprintf(want, sizeof want, "%s/runs/x", home);
+    assert_string_equal(s.out, want);
+    snprintf(want, sizeof want, "%s/a.h5", home);
+    assert_string_equal(s.data.item[0], want);
+    assert_string_equal(s.data.item[1], "b~.h5");
+    snprintf(want, sizeof want, "%s/s.json", home);
+    assert_string_equal(s.splits, want);
+    assert_string_equal(s.holdout_group.item[0], "~g"); /* no path */
+    assert_true(s.lr == 0.125);
+    flim_settings_free(&s);
+    setenv("HOME", before, 1);
+
     for (int i = 0; i < 40; i++) { /* a chain without a circle ends, too */
         char name[32], text[64];
         snprintf(name, sizeof name, "chain%d.yaml", i);

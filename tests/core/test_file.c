@@ -343,6 +343,7 @@ static void make_files(void)
     mkdir(in("run"), 0777);
     mkdir(in("run/fold_0"), 0777);
     mkdir(in("run/fold_0/checkpoint"), 0777);
+    mkdir(in("run/final"), 0777);
     put(in("run/config.yaml"), "a: 1\n", 5);
     put(in("run/resume.json"), "{}", 2);
     put(in("run/summary.csv"), "head,1\n", 7);
@@ -376,6 +377,7 @@ static void only_files_of_the_own_kind_are_overwritten(void **state)
                  {"run/summary.csv", false, false, "a file of a run"},
                  {"run/baseline_decay.csv", false, false, "a file of a run"},
                  {"run/fold_0/predictions.csv", false, false, "a file of a run"},
+                 {"run/final/weights.safetensors", false, false, "a file of a run"},
                  {"run/fold_0/checkpoint/state.ckpt", false, false, "a file of a run"},
                  {"to_run", false, false, "a file of a run"},
                  {"run/mine.csv", true, true, ""},

@@ -60,8 +60,12 @@ def reference(y, logits, k, threshold):
         "brier": M.brier_score_loss(y, p[:, 1], pos_label=1) if k == 2 else np.mean(((p - np.eye(k)[y]) ** 2).sum(1)),
     }
     whole = len(set(y)) == k
+    if not (whole if k > 2 else (y == 1).any()):
+        out["recall"] = np.nan  # scikit-learn says 0 and warns
+    if any((y == c).all() for c in (labels if k > 2 else [1])):
+        out["specificity"] = np.nan
     out["roc_auc"] = np.mean([M.roc_auc_score(y == c, s) for c, s in scores.items()]) if whole else np.nan
-    defined = all((y == c).any() for c in scores)
+    defined = all((y == c).any() and (y != c).any() for c in scores)
     out["average_precision"] = np.mean([M.average_precision_score(y == c, s) for c, s in scores.items()]) if defined else np.nan
     confidence, winner = p.max(1), p.argmax(1)
     bins = np.clip(np.ceil(confidence * 15) - 1, 0, 14)

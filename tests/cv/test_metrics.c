@@ -248,16 +248,21 @@ static void auc_of_reported_cases(void **state)
 static void absent_classes(void **state)
 {
     (void)state;
-    /* true [1,1], predicted [1,2]: balanced accuracy leaves absent classes out, macro recall does not */
+    /* true [1,1], predicted [1,2]: balanced accuracy leaves absent classes out; of them there is no recall, nor a mean with it */
     flim_metrics m = compute(2, 4, (int32_t[]){1, 1}, (float[]){0, 9, 0, 0, 0, 0, 9, 0}, 0.5);
     close_to(m.value[FLIM_BALANCED_ACCURACY], 0.5, 0, "balanced accuracy");
-    close_to(m.value[FLIM_RECALL], 0.125, 1e-15, "macro recall over 4 classes");
+    assert_true(isnan(m.value[FLIM_RECALL]));
     assert_true(isnan(m.value[FLIM_ROC_AUC]) && isnan(m.value[FLIM_AVERAGE_PRECISION]));
     /* all zeros */
     m = compute(3, 2, (int32_t[]){0, 0, 0}, (float[]){-1, -1, -1}, 0.5);
     close_to(m.value[FLIM_BALANCED_ACCURACY], 1, 0, "one class, all right");
     close_to(m.value[FLIM_MCC], 0, 0, "mcc of one class");
-    assert_true(isnan(m.value[FLIM_ROC_AUC]) && isnan(m.value[FLIM_AVERAGE_PRECISION]));
+    close_to(m.value[FLIM_SPECIFICITY], 1, 0, "specificity of class 0 alone");
+    assert_true(isnan(m.value[FLIM_ROC_AUC]) && isnan(m.value[FLIM_AVERAGE_PRECISION]) && isnan(m.value[FLIM_RECALL]));
+    /* all ones: any order of positives alone has average precision 1 */
+    m = compute(3, 2, (int32_t[]){1, 1, 1}, (float[]){1, -1, 1}, 0.5);
+    close_to(m.value[FLIM_RECALL], 2.0 / 3, 1e-15, "recall of class 1 alone");
+    assert_true(isnan(m.value[FLIM_ROC_AUC]) && isnan(m.value[FLIM_AVERAGE_PRECISION]) && isnan(m.value[FLIM_SPECIFICITY]));
     /* true [0,1], predicted [1,1] */
     m = compute(2, 2, (int32_t[]){0, 1}, (float[]){1, 1}, 0.5);
     close_to(m.value[FLIM_MACRO_F1], 1.0 / 3, 1e-15, "macro F1");

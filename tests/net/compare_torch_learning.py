@@ -195,7 +195,7 @@ def train_fold(arm, s, x, y, classes, fold, seed, k):
     if ours:
         net.drop = net.head.drop = ours
     opt = torch.optim.AdamW(net.parameters(), lr=s["lr"], betas=(0.9, 0.999), eps=1e-8, weight_decay=s["weight_decay"])
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(opt, T_max=s["epochs"], eta_min=1e-6)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(opt, T_max=s["epochs"], eta_min=min(1e-6, s["lr"]))
     val, test = (torch.tensor(fold[part], device=device) for part in ("val", "test"))
     best, history = None, []
     for epoch in range(s["epochs"]):

@@ -76,8 +76,8 @@ static void sizes_are_decimal_or_binary(void **state)
         const char *text;
         int64_t bytes;
     } good[] = {{"24GB", 24000000000}, {"22.5GiB", 24159191040}, {"512 MiB", 536870912}, {"1e3 mb", 1000000000},
-                {"123", 123},          {"80gib", 85899345920}};
-    static const char *const bad[] = {"", "GB", "24XB", "-3GB", "1e99GB", "0GB", "24GBs", "nan"};
+                {"123", 123000000000}, {"80gib", 85899345920},   {"80", 80000000000},    {"22.5", 22500000000}};
+    static const char *const bad[] = {"", "GB", "24XB", "-3GB", "1e99GB", "0GB", "24GBs", "nan", "24000000000", "80B"};
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         int64_t bytes = 0;
         flim_error err = {0};

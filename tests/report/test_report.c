@@ -526,8 +526,8 @@ static void absent_classes_are_named(void **state)
     for (int only = 0; only < 2; only++) {
         static const char *const says[][2] = {
             {"fold 1 tests no cell of class '1': its balanced accuracy is of 1 of 2 classes",
-             "precision, recall and F1 are 0"},
-            {"fold 1 tests no cell of class '0': its balanced accuracy is of 1 of 2 classes", "specificity is 0"}};
+             "precision and F1 are 0 by convention"},
+            {"fold 1 tests no cell of class '0': its balanced accuracy is of 1 of 2 classes", "specificity is undefined"}};
         flim_report *report;
         flim_predictions p;
         ok(flim_predictions_read(path, &p, &err), &err);
@@ -540,6 +540,21 @@ static void absent_classes_are_named(void **state)
         text.text[0] = '\0';
         flim_log log = {remember, &text};
         ok(flim_report_print(report, &log, &err), &err);
+        /* What is undefined is so in every form. */
+        flim_status (*const write[])(const flim_report *, const flim_output *, flim_error *) = {
+            flim_report_write_csv, flim_report_write_json, flim_report_write_markdown};
+        for (int i = 0; i < 3; i++) {
+            char out[700];
+            snprintf(out, sizeof out, "%s/test_report_absent.out", FLIM_BINARY_DIR);
+            ok(write[i](report, &OUTPUT(out), &err), &err);
+            char *bytes = file_text(out);
+            if (strcasestr(bytes, "nan") || strstr(bytes, "inf,")) {
+                fail_msg("form %d holds a nan: %.300s", i, strcasestr(bytes, "nan"));
+            }
+            assert_true(i != 2 || strstr(bytes, " n/a |"));
+            flim_free(bytes);
+        }
+        assert_null(strstr(text.text, " nan"));
         for (int i = 0; i < 2; i++) {
             if (!strstr(text.text, says[only][i])) {
                 fail_msg("'%s' is not in: %s", says[only][i], text.text);

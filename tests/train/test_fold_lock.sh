@@ -41,7 +41,7 @@ check "it is refused before the data is read" bash -c '! grep -q Data: out'
 call 2 "$train" --resume --resume-override --out r --lr 5e-4
 says "fold 0 of r is in use by another process (process $held on $(uname -n)); --resume-override changes what all folds share"
 call 2 "$train" "${options[@]}" --fold 2 --out r
-says "holds a run already"
+says "already contains a run"
 check "refused calls leave the run as it was" test "$(state)" = "$before"
 call 0 "$train" --resume --out r
 check "over all folds the held one is left" grep -q "fold 0 is in use by another process (process $held on $(uname -n))" out
@@ -90,6 +90,6 @@ check "the second one waits" kill -0 $second
 go 0
 wait $second
 check "then it is refused" test $? = 2
-check "because there is a run now" grep -q "holds a run already" second.err
+check "because there is a run now" grep -q "already contains a run" second.err
 
 finish

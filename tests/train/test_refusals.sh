@@ -19,11 +19,52 @@ for left in fold_1 summary.json holdout_predictions.csv; do
     rm -r left
 done
 mkdir begun
-cp whole/{splits.json,environment.json,resume.json,train.log} begun/ # killed just before config.yaml
+cp whole/{.lock,splits.json,environment.json,resume.json,train.log} begun/ # killed just before config.yaml
 call 0 "$train" --data d.h5 "${options[@]}" --out begun
 check "what a run that never began has left is written over" test "$(digest begun)" = "$(digest whole)"
 call 2 "$train" --data d.h5 "${options[@]}" --out whole
-says "whole holds a run already"
+says "whole already contains a run"
+says "train_cv --resume --out whole"
+call 2 "$train" --data d.h5 "${options[@]}" --out whole --fold 2 # as the others of a job array meet it
+says "work at this fold of it with: train_cv --resume --out whole --fold 2"
+
+# ---- a folder with files of other people
+for file in splits.json summary.csv train.log notes.txt config.yml baseline_decay.csv; do
+    mkdir theirs && echo "theirs" >theirs/$file
+    call 2 "$train" --data d.h5 "${options[@]}" --out theirs
+    says "theirs is not empty and not a folder that train_cv made (it holds $file)"
+    check "$file stays, and nothing else came" bash -c "[ \"\$(ls -A theirs)\" = $file ] && grep -qx theirs theirs/$file"
+    rm -r theirs
+done
+mkdir theirs && mkdir theirs/sub
+call 2 "$train" --data d.h5 "${options[@]}" --out theirs
+says "it holds sub"
+rm -r theirs
+echo victim >victim
+for name in .lock train.log; do
+    mkdir planted && ln -s ../victim planted/$name
+    [ $name = .lock ] || : >planted/.lock
+    call 6 "$train" --data d.h5 "${options[@]}" --out planted
+    says "cannot write planted/$name: it is a link"
+    check "what the link $name leads to stays" grep -qx victim victim
+    rm -r planted
+    mkdir planted && mkfifo planted/$name
+    [ $name = .lock ] || : >planted/.lock
+    call 6 timeout 20 "$train" --data d.h5 "${options[@]}" --out planted
+    says "cannot write planted/$name"
+    rm -r planted
+done
+mkdir empty with_hidden logged && : >with_hidden/.gitkeep
+for folder in empty with_hidden; do
+    call 0 "$train" --data d.h5 "${options[@]}" --fold 0 --out $folder
+done
+"$train" --data d.h5 "${options[@]}" --fold 0 --out logged >logged/slurm.out 2>err </dev/null
+check "a batch system's log in the folder is our own output" test $? = 0 -a -s logged/slurm.out
+mkfifo pipe
+for flag in --config --init-weights --splits; do
+    call "$([ $flag = --config ] && echo 2 || echo 3)" timeout 20 "$train" --data d.h5 "${options[@]}" $flag pipe --out no
+    says "pipe: it is not a regular file"
+done
 call 6 "$train" --data d.h5 "${options[@]}" --out d.h5
 says "d.h5 is a file"
 call 6 "$train" --data d.h5 "${options[@]}" --out d.h5/below

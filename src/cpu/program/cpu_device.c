@@ -2,9 +2,12 @@
 #include <omp.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "core/alloc.h"
+#include "core/bytes.h"
 #include "core/host_memory.h"
+#include "core/try.h"
 #include "cpu/program/cpu_compile.h"
 #include "cpu/program/cpu_program.h"
 
@@ -86,11 +89,39 @@ static flim_status count_devices(int *count, flim_error *err)
     return FLIM_OK;
 }
 
+/* oneDNN and libgomp do not look whether their memory and threads came, and crash: under ulimit -v there must be room for
+ * generated code, thread stacks and malloc's arenas. */
+static flim_status check_address_space(flim_error *err)
+{
+    enum { ROOM_MIB = 96 };
+    struct rlimit limit;
+    const int64_t available = flim_host_memory_now().available;
+    if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || available >= ROOM_MIB * FLIM_MIB) {
+        return FLIM_OK;
+    }
+    return flim_fail(
+        err, FLIM_ERROR_MEMORY,
+        "ulimit -v is %.0f MiB, which leaves %.0f MiB; the CPU backend needs %d: raise it, or lift it with ulimit -v "
+        "unlimited",
+        flim_mib((int64_t)limit.rlim_cur), flim_mib(available), ROOM_MIB);
+}
+
+/* Far more threads than processors (OMP_NUM_THREADS=100000) would be none at all. */
+static void limit_threads(void)
+{
+    const int processors = omp_get_num_procs();
+    if (omp_get_max_threads() > 4 * processors && omp_get_max_threads() > 64) {
+        omp_set_num_threads(processors);
+    }
+}
+
 static flim_status open_device(int index, flim_device **out, flim_error *err)
 {
     if (index != 0) {
         return flim_fail(err, FLIM_ERROR_DEVICE, "CPU number %d: there is only number 0", index);
     }
+    FLIM_TRY(check_address_space(err));
+    limit_threads();
     flim_cpu_device *cpu = flim_alloc(1, sizeof *cpu, err);
     if (!cpu) {
         return FLIM_ERROR_MEMORY;

@@ -44,7 +44,7 @@ double flim_ranking_average_precision(const flim_ranking *r)
         seen += p + n;
         sum += p ? (double)p * ((double)hits / (double)seen) : 0;
     }
-    return hits ? sum / (double)hits : NAN;
+    return hits && hits < seen ? sum / (double)hits : NAN; /* of positives alone any order has 1 */
 }
 
 flim_status flim_roc_auc(int64_t n, const uint8_t *positive, const double *score, double *auc, flim_error *err)

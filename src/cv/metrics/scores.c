@@ -122,14 +122,16 @@ static void from_matrix(int classes, const int64_t *matrix, double *value)
             column += matrix[d * classes + c];
         }
         double hits = (double)matrix[c * classes + c], truth = (double)row, said = (double)column;
-        double p = ratio(hits, said), r = ratio(hits, truth);
-        double s = ratio((double)(n - row - column) + hits, (double)(n - row)), f = ratio(2 * hits, truth + said);
+        double p = ratio(hits, said), f = ratio(2 * hits, truth + said);
+        /* Of no cells there is no share, and a mean over classes with one that is undefined is undefined, too. */
+        double r = row ? hits / truth : NAN;
+        double s = n > row ? ((double)(n - row - column) + hits) / (double)(n - row) : NAN;
         precision += p / classes;
         recall += r / classes;
         specificity += s / classes;
         f1 += f / classes;
         present += row > 0;
-        balanced += r;
+        balanced += row ? r : 0;
         if (c == 1) {
             one_precision = p;
             one_recall = r;

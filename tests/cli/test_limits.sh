@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# A machine that gives little or settings that ask for too much: ulimit -v, OMP_NUM_THREADS; and a learning rate below the schedule's end.
+# Usage: test_limits.sh BUILD_DIR
+set -u
+# shellcheck source=tests/lib.sh
+source "$(dirname "$0")/../lib.sh"
+simulate k.h5 --cells 24 --height 5 --width 5
+train=("$build/train_cv" --data k.h5 --preset tiny --folds 2 --epochs 2 --batch 16 --device cpu --workers 2 --quiet)
+
+# ---- address space: an answer, never a crash (a sanitizer wants terabytes of it)
+if (ulimit -v 1000000 && "$build/train_cv" --version >/dev/null 2>&1); then
+    answered=0
+    for mb in 80 98 110 120 130 144 160; do
+        (ulimit -v $((1000 * mb)) && exec "${train[@]}" --out v$mb) >out 2>err </dev/null
+        code=$?
+        answered=$((answered + (code < 126)))
+        [ $code -lt 126 ] || echo "ulimit -v $mb MB: exit code $code"
+    done
+    check "ulimit -v: $answered of 7 calls were answered" test $answered = 7
+    (ulimit -v 110000 && exec "${train[@]}" --out v) >out 2>err </dev/null
+    check "too little for the CPU backend is an error of memory, which names ulimit -v" bash -c "[ $? = 5 ] && grep -q 'ulimit -v' err"
+else
+    echo "left out: ulimit -v"
+fi
+
+# ---- threads
+for threads in 100000 5000; do
+    call 0 env OMP_NUM_THREADS=$threads timeout 100 "${train[@]}" --fold 0 --out t$threads
+done
+
+# ---- a learning rate that is lower than the schedule's end stays
+call 0 "${train[@]}" --fold 0 --lr 1e-8 --out low
+check "lr 1e-8 never rises: $(cut -d, -f2 low/fold_0/history.csv | tr '\n' ' ')" test "$(tail -n +2 low/fold_0/history.csv | cut -d, -f2 | sort -u)" = 1e-08
+finish
