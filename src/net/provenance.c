@@ -49,7 +49,7 @@ bool flim_provenance_has_seen(const flim_provenance *p, uint64_t hash)
 flim_status flim_provenance_check_place(const flim_provenance *p, const char *path, int fold, const char *splits_sha256,
                                         flim_error *err)
 {
-    if (!p->is_known || p->fold < 0) {
+    if (!p->is_known) {
         return FLIM_OK;
     }
     if (p->splits_sha256[0] && splits_sha256[0] && strcmp(p->splits_sha256, splits_sha256) != 0) {
@@ -57,6 +57,12 @@ flim_status flim_provenance_check_place(const flim_provenance *p, const char *pa
                          "%s belongs to another run: its splits.json has SHA-256 %.16s..., this run's has %.16s... (its fold "
                          "%d of %d, seed %" PRIu64 "). Put the run's own file back, or train this fold again",
                          path, p->splits_sha256, splits_sha256, p->fold, p->folds, p->seed);
+    }
+    if (p->fold < 0) {
+        return flim_fail(err, FLIM_ERROR_DATA,
+                         "%s holds weights of no fold (a final model has seen all cells), and this is the place of fold %d: "
+                         "they were trained on its test cells. Put the fold's own file back, or train this fold again",
+                         path, fold);
     }
     if (p->fold != fold) {
         return flim_fail(err, FLIM_ERROR_DATA,

@@ -264,6 +264,9 @@ static void weights_in_another_place_are_refused_with_both(void **state)
     assert_int_equal(flim_provenance_check_place(&p, "w", 3, other, &err), FLIM_ERROR_DATA);
     assert_non_null(strstr(err.text, "0123456789abcdef"));
     assert_non_null(strstr(err.text, "eeeeeeeeeeeeeeee"));
+    p.fold = -1; /* a final model has seen every test cell */
+    assert_int_equal(flim_provenance_check_place(&p, "w", 3, p.splits_sha256, &err), FLIM_ERROR_DATA);
+    assert_non_null(strstr(err.text, "weights of no fold"));
     p.is_known = false; /* older weights say nothing */
     assert_int_equal(flim_provenance_check_place(&p, "w", 1, other, &err), FLIM_OK);
 }
