@@ -53,7 +53,7 @@ says() { check "stderr says '$1'" grep -qF -- "$1" "$work/err"; }
 digest() {
     (cd "$1" && sha256sum splits.json summary.json summary.csv baseline_*.csv fold_*/best.safetensors fold_*/predictions.csv \
         fold_*/summary.json && if [ -d final ]; then sha256sum final/best.safetensors final/summary.json; fi &&
-        for h in fold_*/history.csv $(ls fold_*/refit/history.csv final/history.csv 2>/dev/null); do cut -d, -f1-13 "$h" | sha256sum; done) 2>&1 | sha256sum
+        for h in fold_*/history.csv $(ls fold_*/refit/history.csv final/history.csv 2>/dev/null); do cut -d, -f1-16 "$h" | sha256sum; done) 2>&1 | sha256sum
 }
 
 weights() { # one sha256 for the weights of all folds

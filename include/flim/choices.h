@@ -64,11 +64,21 @@ extern const char *const flim_preset_names[];
 typedef enum flim_lr_scale { FLIM_LR_SCALE_NONE, FLIM_LR_SCALE_SQRT, FLIM_LR_SCALE_LINEAR } flim_lr_scale;
 extern const char *const flim_lr_scale_names[];
 
+/* How the learning rate goes from epoch to epoch (train/lr_schedule.h). */
+typedef enum flim_lr_schedule_kind {
+    FLIM_LR_SCHEDULE_COSINE,
+    FLIM_LR_SCHEDULE_RESTARTS, /* cosines, each longer than the one before by a factor */
+    FLIM_LR_SCHEDULE_PLATEAU, /* lowered when the monitored value no longer gets better */
+    FLIM_LR_SCHEDULE_CONSTANT
+} flim_lr_schedule_kind;
+extern const char *const flim_lr_schedule_names[];
+
 /* Which cells an epoch draws. */
 typedef enum flim_sampler {
     FLIM_SAMPLER_NATURAL, /* each cell once */
     FLIM_SAMPLER_BALANCED, /* classes equally likely, with replacement */
-    FLIM_SAMPLER_GROUP_BALANCED /* groups equally likely, with replacement */
+    FLIM_SAMPLER_GROUP_BALANCED, /* groups equally likely, with replacement */
+    FLIM_SAMPLER_CLASS_GROUP /* every class of every group equally often, each cell a bounded number of times */
 } flim_sampler;
 extern const char *const flim_sampler_names[];
 

@@ -49,11 +49,18 @@ typedef struct flim_settings {
     double lr;
     int64_t lr_batch; /* cells per update that lr is meant for */
     flim_lr_scale lr_scale;
-    double weight_decay, clip, label_smoothing;
+    flim_lr_schedule_kind schedule;
+    int64_t warmup_epochs, restart_epochs, restart_factor, plateau_patience;
+    double plateau_factor;
+    double weight_decay, clip, label_smoothing, focal_gamma;
+    char *class_weights; /* "none", "balanced" or numbers with commas between */
+    double ema; /* decay per update; 0 = none */
+    bool recalibrate_bn;
     int64_t patience;
     bool refit, final_model; /* --final */
     flim_sampler sampler;
     flim_string_list augment; /* items of flim/augment.h; default none */
+    int64_t sampler_repeats;
     uint64_t seed;
     /* device */
     char *device; /* as flim_device_open takes it */

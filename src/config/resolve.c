@@ -269,6 +269,14 @@ static flim_status check_together(const flim_settings *s, flim_error *err)
                          "monitor %s needs an inner validation part, but val_fraction is 0: leave one of them out",
                          flim_monitor_names[s->monitor]);
     }
+    if (s->val_fraction == 0 && !s->splits[0] && s->schedule == FLIM_LR_SCHEDULE_PLATEAU) {
+        return flim_fail(err, FLIM_ERROR_USAGE,
+                         "schedule plateau needs an inner validation part, but val_fraction is 0: leave one of them out");
+    }
+    if (s->warmup_epochs >= s->epochs) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "warmup_epochs: %lld of %lld epochs; must be fewer than epochs",
+                         (long long)s->warmup_epochs, (long long)s->epochs);
+    }
     if (s->data.n == 0) {
         return flim_fail(err, FLIM_ERROR_USAGE, "data: the list of files is empty");
     }

@@ -6,6 +6,7 @@
 #include "core/parse.h"
 #include "core/try.h"
 #include "config/synonyms.h"
+#include "flim/network.h"
 #include "formats/yaml.h"
 
 static bool is_device(const char *text)
@@ -24,6 +25,15 @@ static bool is_axes(const char *text)
         found += strpbrk(text, axes[i]) != NULL;
     }
     return length == 4 && found == 4;
+}
+
+/* none, balanced, or positive numbers with commas between. */
+static bool is_class_weights(const char *text)
+{
+    double weight[FLIM_MAX_CLASS_WEIGHTS];
+    int n;
+    return strcmp(text, "none") == 0 || strcmp(text, "balanced") == 0 ||
+           (strlen(text) < FLIM_MOST_CLASS_WEIGHTS_TEXT && flim_parse_weights(text, weight, FLIM_MAX_CLASS_WEIGHTS, &n));
 }
 
 #define SWITCH(name) FLIM_VALUE_SWITCH, offsetof(flim_settings, name)
@@ -112,19 +122,49 @@ static const flim_flag_row rows[] = {
         .allowed = ">= 1, <= 1048576", .word = "batch", .word_value = 0),
     ROW(NULL, "accumulate", INTEGER(accumulate), "1", "N", "batches per update, their gradients summed", REFUSED, ACCUMULATE,
         .allowed = ">= 1, <= 1048576"),
-    ROW(NULL, "lr", REAL(lr), "1e-4", "X",
-        "learning rate of the first epoch; it falls as a cosine to 1e-6 (a smaller one stays)", REFUSED, LR,
-        .allowed = "> 0"),
+    ROW(NULL, "lr", REAL(lr), "1e-4", "X", "learning rate; --schedule says how it goes on", REFUSED, LR, .allowed = "> 0"),
     ROW(NULL, "lr-batch", INTEGER(lr_batch), "64", "N", "cells per update that lr is meant for, used by --lr-scale", REFUSED,
         NONE, .allowed = ">= 1, <= 1048576"),
     ROW(NULL, "lr-scale", CHOICE(lr_scale), "none", "S", "how lr follows batch x accumulate / lr-batch", REFUSED, NONE,
         .choices = flim_lr_scale_names),
+    ROW(NULL, "schedule", CHOICE(schedule), "cosine", "S",
+        "how the learning rate goes from epoch to epoch; cosine and restarts fall to 1e-6, plateau lowers it when the "
+        "monitored value gets no better",
+        REFUSED, SCHEDULE, .choices = flim_lr_schedule_names),
+    ROW(NULL, "warmup-epochs", INTEGER(warmup_epochs), "0", "N",
+        "epochs ahead of the schedule in which the learning rate rises in equal steps", REFUSED, WARMUP_EPOCHS,
+        .allowed = ">= 0, <= 1000000"),
+    ROW(NULL, "restart-epochs", INTEGER(restart_epochs), "10", "N", "epochs of the first cosine of --schedule restarts",
+        REFUSED, RESTART_EPOCHS, .allowed = ">= 1, <= 1000000"),
+    ROW(NULL, "restart-factor", INTEGER(restart_factor), "2", "N", "how many times longer each further one is", REFUSED,
+        RESTART_FACTOR, .allowed = ">= 1, <= 1000"),
+    ROW(NULL, "plateau-factor", REAL(plateau_factor), "0.1", "X", "what --schedule plateau multiplies the learning rate by",
+        REFUSED, PLATEAU_FACTOR, .allowed = "> 0, < 1"),
+    ROW(NULL, "plateau-patience", INTEGER(plateau_patience), "5", "N",
+        "epochs without a better monitored value that it accepts before that", REFUSED, PLATEAU_PATIENCE,
+        .allowed = ">= 0, <= 1000000"),
     ROW(NULL, "weight-decay", REAL(weight_decay), "1e-3", "X", "weight decay of AdamW", REFUSED, WEIGHT_DECAY,
         .allowed = ">= 0"),
     ROW(NULL, "clip", REAL(clip), "35", "X", "largest norm of the gradient; 0 = no clipping", REFUSED, CLIP,
         .allowed = ">= 0"),
     ROW(NULL, "label-smoothing", REAL(label_smoothing), "0.05", "S", "label smoothing of the training loss", REFUSED,
         LABEL_SMOOTHING, .allowed = ">= 0, < 1"),
+    ROW(NULL, "class-weights", TEXT(class_weights), "none", "W",
+        "weights of the classes in the training loss: none, balanced (inversely as the training part's cells) or one number "
+        "per "
+        "class, as 1,2.5",
+        REFUSED, CLASS_WEIGHTS, .allowed = "none, balanced or positive numbers with commas between",
+        .valid = is_class_weights),
+    ROW(NULL, "focal-gamma", REAL(focal_gamma), "0", "G",
+        "focal loss: each class's term of the training loss times (1 - its probability)^G; 0 = cross entropy", REFUSED,
+        FOCAL_GAMMA, .allowed = ">= 0"),
+    ROW(NULL, "ema", REAL(ema), "0", "D",
+        "evaluate and save a running average of the weights: after update u it is d x average + (1 - d) x weights with d the "
+        "smaller of D and u / (9 + u); 0 = none",
+        REFUSED, EMA, .allowed = ">= 0, < 1"),
+    ROW(NULL, "recalibrate-bn", SWITCH(recalibrate_bn), "false", NULL,
+        "before an evaluation, make BatchNorm's running statistics again from up to 2048 training cells, without dropout",
+        REFUSED, RECALIBRATE_BN),
     ROW(NULL, "patience", INTEGER(patience), "20", "N",
         "stop after this many epochs without a better inner validation; 0 = never", REFUSED, PATIENCE,
         .allowed = ">= 0, <= 1000000"),
@@ -135,7 +175,11 @@ static const flim_flag_row rows[] = {
         "after the folds train one model on all their cells, for new ones; its expected score is that of the folds", TAKEN,
         NONE),
     ROW(NULL, "sampler", CHOICE(sampler), "balanced", "S",
-        "which cells an epoch draws; balanced makes classes equally likely", REFUSED, SAMPLER, .choices = flim_sampler_names),
+        "which cells an epoch draws; balanced makes classes equally likely, class-group each class of each group", REFUSED,
+        SAMPLER, .choices = flim_sampler_names),
+    ROW(NULL, "sampler-repeats", INTEGER(sampler_repeats), "4", "N",
+        "draws of one cell per epoch that --sampler class-group makes at most", REFUSED, SAMPLER_REPEATS,
+        .allowed = ">= 1, <= 1000000"),
     ROW(NULL, "augment", LIST(augment), "none", "A",
         "what is done to training cells, drawn anew each epoch: none, flim, paper (a published script's, not physical) or "
         "NAME:PROBABILITY:LOW:HIGH, as in thin:0.8:0.4:1; repeatable",

@@ -56,6 +56,17 @@ typedef enum flim_identity_field {
     FLIM_IDENTITY_TIME_RANGE,
     FLIM_IDENTITY_MASK, /* up to here */
     FLIM_IDENTITY_REFIT,
+    FLIM_IDENTITY_SCHEDULE,
+    FLIM_IDENTITY_WARMUP_EPOCHS,
+    FLIM_IDENTITY_RESTART_EPOCHS,
+    FLIM_IDENTITY_RESTART_FACTOR,
+    FLIM_IDENTITY_PLATEAU_FACTOR,
+    FLIM_IDENTITY_PLATEAU_PATIENCE,
+    FLIM_IDENTITY_CLASS_WEIGHTS,
+    FLIM_IDENTITY_FOCAL_GAMMA,
+    FLIM_IDENTITY_EMA,
+    FLIM_IDENTITY_RECALIBRATE_BN,
+    FLIM_IDENTITY_SAMPLER_REPEATS,
     FLIM_IDENTITY_FIELDS
 } flim_identity_field;
 
@@ -70,6 +81,6 @@ flim_status flim_settings_unknown_key(const char *where, const char *key, flim_e
 flim_status flim_settings_set_row(flim_settings *settings, const flim_flag_row *row, const char *what, const char *text,
                                   flim_error *err);
 
-enum { FLIM_MOST_SETTINGS = 96, FLIM_KEY_MAX = 64 };
+enum { FLIM_MOST_SETTINGS = 96, FLIM_KEY_MAX = 64, FLIM_MOST_CLASS_WEIGHTS_TEXT = 150 };
 
 #endif

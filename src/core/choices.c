@@ -26,8 +26,11 @@ COMPLETE(flim_preset_names, FLIM_PRESET_XLARGE);
 const char *const flim_lr_scale_names[] = {"none", "sqrt", "linear", NULL};
 COMPLETE(flim_lr_scale_names, FLIM_LR_SCALE_LINEAR);
 
-const char *const flim_sampler_names[] = {"natural", "balanced", "group-balanced", NULL};
-COMPLETE(flim_sampler_names, FLIM_SAMPLER_GROUP_BALANCED);
+const char *const flim_lr_schedule_names[] = {"cosine", "restarts", "plateau", "constant", NULL};
+COMPLETE(flim_lr_schedule_names, FLIM_LR_SCHEDULE_CONSTANT);
+
+const char *const flim_sampler_names[] = {"natural", "balanced", "group-balanced", "class-group", NULL};
+COMPLETE(flim_sampler_names, FLIM_SAMPLER_CLASS_GROUP);
 
 const char *const flim_precision_names[] = {"auto", "fp32", "tf32", "bf16", "fp16", NULL};
 COMPLETE(flim_precision_names, FLIM_PRECISION_FP16);

@@ -128,3 +128,20 @@ const char *flim_nearest(const char *text, const char *const *candidates, int n)
     return best_distance <= (int)(length / 4) + 1 && best_distance < (int)length ? candidates[best]
                                                                                  : nearest_part(text, candidates, n);
 }
+
+bool flim_parse_weights(const char *text, double *weight, int most, int *n)
+{
+    for (*n = 0; *n < most; text++) {
+        char *end = NULL;
+        const double value = strtod(text, &end);
+        if (end == text || isspace((unsigned char)text[0]) || !isfinite(value) || !(value > 0)) {
+            return false;
+        }
+        weight[(*n)++] = value;
+        text = end;
+        if (*text != ',') {
+            return *text == '\0';
+        }
+    }
+    return false;
+}

@@ -34,6 +34,7 @@ flim_plan_request flim_plan_request_of(const flim_settings *settings, const flim
                                .accumulate = settings->accumulate,
                                .benchmark = settings->benchmark,
                                .deterministic = settings->deterministic,
+                               .average = settings->ema > 0,
                                .prefetch = (int)settings->prefetch};
 }
 
@@ -63,6 +64,7 @@ flim_status flim_plan_compile(flim_device *device, const flim_plan_request *r, c
                                           .benchmark = r->benchmark,
                                           .deterministic = r->deterministic,
                                           .recompute = r->recompute,
+                                          .average = r->average,
                                           .memory_limit = flim_plan_limit(device, r, budget)};
     return flim_program_compile(device, r->net, &options, out, err);
 }

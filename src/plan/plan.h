@@ -40,6 +40,7 @@ typedef struct flim_plan_request {
     int64_t accumulate; /* micro-batches per update */
     flim_recompute recompute;
     bool benchmark, deterministic;
+    bool average; /* of the weights (flim_program_options) */
     int prefetch; /* batches ready ahead; 0 = no loader */
     int64_t cache_bytes; /* most that decoded cells may take */
     bool cache_on_device; /* of the card's memory, not the host's */

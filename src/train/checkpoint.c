@@ -52,11 +52,27 @@ static void field(cursor *c, void *value, size_t bytes)
 static void fields_of_row(cursor *c, flim_epoch_row *row)
 {
     field(c, &row->epoch, sizeof row->epoch);
-    double *const reals[] = {
-        &row->learning_rate,         &row->train_loss,       &row->train_accuracy, &row->val_loss,     &row->val_accuracy,
-        &row->val_balanced_accuracy, &row->val_f1,           &row->val_roc_auc,    &row->grad_norm,    &row->seconds,
-        &row->iterations_per_second, &row->cells_per_second, &row->wait_share,     &row->device_share, &row->device_busy,
-        &row->device_memory,         &row->device_watts,     &row->device_celsius};
+    double *const reals[] = {&row->learning_rate,
+                             &row->train_loss,
+                             &row->train_accuracy,
+                             &row->val_loss,
+                             &row->val_accuracy,
+                             &row->val_balanced_accuracy,
+                             &row->val_f1,
+                             &row->val_roc_auc,
+                             &row->grad_norm,
+                             &row->seconds,
+                             &row->iterations_per_second,
+                             &row->cells_per_second,
+                             &row->wait_share,
+                             &row->device_share,
+                             &row->device_busy,
+                             &row->device_memory,
+                             &row->device_watts,
+                             &row->device_celsius,
+                             &row->grad_norm_mean,
+                             &row->grad_norm_least,
+                             &row->grad_norm_most};
     int64_t *const wholes[] = {&row->cells, &row->updates, &row->skipped, &row->peak_bytes};
     for (size_t i = 0; i < sizeof reals / sizeof reals[0]; i++) {
         field(c, reals[i], sizeof(double));
@@ -70,7 +86,7 @@ static void fields_of_row(cursor *c, flim_epoch_row *row)
  * cost is bounded by the bytes that follow. */
 static void make_history(cursor *c, flim_fold_state *state)
 {
-    const int64_t most = (int64_t)(c->left / sizeof(int64_t)) / 23; /* a row has 23 fields of 8 bytes */
+    const int64_t most = (int64_t)(c->left / sizeof(int64_t)) / 26; /* a row has 26 fields of 8 bytes */
     if (c->direction != GET || state->n_history < state->history_capacity || c->ended) {
         return;
     }
@@ -93,6 +109,29 @@ static void fields_of_bool(cursor *c, bool *value)
     field(c, &byte, 1);
     c->ended = c->ended || byte > 1;
     *value = byte != 0;
+}
+
+/* Passes over bytes for which the state has no room. */
+static void skip(cursor *c, size_t bytes)
+{
+    c->ended = c->ended || bytes > c->left;
+    if (!c->ended) {
+        c->at += bytes;
+        c->left -= bytes;
+    }
+}
+
+/* Where the run has been told to do without averages, those of its checkpoint are passed over. */
+static void fields_of_average(cursor *c, flim_fold_state *state, size_t parameter_bytes, size_t statistic_bytes)
+{
+    fields_of_bool(c, &state->averaged);
+    if (state->averaged && state->average_parameter) {
+        field(c, state->average_parameter, parameter_bytes);
+        field(c, state->average_statistic, statistic_bytes);
+    } else if (state->averaged) {
+        skip(c, parameter_bytes + statistic_bytes);
+        state->averaged = false;
+    }
 }
 
 /* Everything after the identity.  `state` is only written to when the direction is GET. */
@@ -122,6 +161,9 @@ static void fields_of_state(cursor *c, flim_fold_state *state)
     field(c, &t->correct, sizeof t->correct);
     field(c, &t->updates, sizeof t->updates);
     field(c, &t->grad_norm, sizeof t->grad_norm);
+    field(c, &t->grad_norm_sum, sizeof t->grad_norm_sum);
+    field(c, &t->grad_norm_least, sizeof t->grad_norm_least);
+    field(c, &t->grad_norm_most, sizeof t->grad_norm_most);
     fields_of_bool(c, &t->nonfinite);
     field(c, &t->calls, sizeof t->calls);
     field(c, &t->nonfinite_call, sizeof t->nonfinite_call);
@@ -144,6 +186,7 @@ static void fields_of_state(cursor *c, flim_fold_state *state)
     field(c, state->statistic, s);
     field(c, state->best_parameter, p);
     field(c, state->best_statistic, s);
+    fields_of_average(c, state, p, s);
 }
 
 static void paths_of(const char *folder, char newest[4096], char previous[4096])

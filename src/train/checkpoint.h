@@ -13,7 +13,7 @@
 #include "flim/log.h"
 #include "train/fold_state.h"
 
-enum { FLIM_CHECKPOINT_VERSION = 3 }; /* of the file's format */
+enum { FLIM_CHECKPOINT_VERSION = 4 }; /* of the file's format */
 
 /* The whole file's bytes, the caller's, but for the checksum, which is left to store: that may run in another thread.
  * identity is free text that says what the checkpoint belongs to (data, splits, network, precision): one with another

@@ -20,6 +20,10 @@ static flim_status put_state(flim_fold_work *f, flim_error *err)
     FLIM_TRY(flim_trainer_load(f->trainer, s->parameter, s->statistic, err));
     FLIM_TRY(flim_program_write(program, FLIM_STATE_MOMENT1, s->moment1, err));
     FLIM_TRY(flim_program_write(program, FLIM_STATE_MOMENT2, s->moment2, err));
+    if (s->average_parameter) {
+        FLIM_TRY(flim_program_write(program, FLIM_STATE_AVERAGE_PARAMETERS, s->average_parameter, err));
+        FLIM_TRY(flim_program_write(program, FLIM_STATE_AVERAGE_STATISTICS, s->average_statistic, err));
+    }
     FLIM_TRY(flim_program_set_counters(program, &s->counters, err));
     return flim_program_set_totals(program, &s->totals, err);
 }
@@ -32,6 +36,10 @@ flim_status flim_fold_get_state(flim_fold_work *f, flim_error *err)
     FLIM_TRY(flim_program_read(program, FLIM_STATE_STATISTICS, s->statistic, err));
     FLIM_TRY(flim_program_read(program, FLIM_STATE_MOMENT1, s->moment1, err));
     FLIM_TRY(flim_program_read(program, FLIM_STATE_MOMENT2, s->moment2, err));
+    if (s->average_parameter) {
+        FLIM_TRY(flim_program_read(program, FLIM_STATE_AVERAGE_PARAMETERS, s->average_parameter, err));
+        FLIM_TRY(flim_program_read(program, FLIM_STATE_AVERAGE_STATISTICS, s->average_statistic, err));
+    }
     return flim_program_get_counters(program, &s->counters, err);
 }
 
@@ -177,6 +185,7 @@ static flim_status begin(flim_fold_work *f, flim_error *err)
     } else {
         initialise(f);
     }
+    flim_fold_state_begin_average(&f->state);
     return put_state(f, err);
 }
 
@@ -258,6 +267,8 @@ flim_status flim_fold_work_through(flim_fold_work *f, flim_error *err)
     FLIM_TRY(flim_fold_state_create(net, f->epochs, &f->state, err));
     f->val_logits = flim_alloc((size_t)(f->part->n_val * net->head[0].outputs), sizeof *f->val_logits, err);
     FLIM_TRY(f->val_logits ? FLIM_OK : FLIM_ERROR_MEMORY);
+    FLIM_TRY(flim_fold_weights_create(f, err));
+    FLIM_TRY(flim_fold_begin_recipe(f, err));
     FLIM_TRY(begin(f, err));
     FLIM_TRY(train(f, err));
     return flim_write_history(f->folder, &f->state, err); /* a kill may have come between it and the checkpoint */
@@ -267,9 +278,12 @@ void flim_fold_work_free(flim_fold_work *f)
 {
     flim_free(f->identity);
     flim_free(f->val_logits);
+    flim_free(f->class_weight);
+    flim_fold_weights_free(f);
     flim_fold_state_free(&f->state);
     f->identity = NULL;
     f->val_logits = NULL;
+    f->class_weight = NULL;
 }
 
 flim_status flim_fold_end(flim_fold_work *f, flim_status status, flim_error *err)

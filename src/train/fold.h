@@ -24,6 +24,9 @@ typedef struct flim_fold_work {
     flim_monitor monitor; /* val_loss if the validation part lacks a class */
     float *val_logits; /* (n_val,K') */
     char *identity; /* of its checkpoints */
+    double *class_weight; /* (K) of the training loss, or NULL */
+    float *recalibrated, *kept_statistic; /* (S): those made again; training's meanwhile; NULL without --recalibrate-bn */
+    bool exchanged, replaced; /* the program has the averages, statistics that are not training's */
     char folder[FLIM_PATH_MAX], checkpoint[FLIM_PATH_MAX];
 } flim_fold_work;
 
@@ -52,6 +55,19 @@ flim_status flim_fold_train(flim_fold_work *f, flim_error *err);
 
 /* fold_provenance.c: what the fold's weight file is to say; the caller's to free. */
 flim_status flim_fold_provenance(const flim_fold_work *f, flim_provenance *out, flim_error *err);
+
+/* recipe.c: class weights and what the sampler does, both told in the log. */
+flim_status flim_fold_begin_recipe(flim_fold_work *f, flim_error *err);
+
+/* fold_weights.c: what is evaluated, chosen and saved. */
+flim_status flim_fold_weights_create(flim_fold_work *f, flim_error *err);
+void flim_fold_weights_free(flim_fold_work *f);
+/* Before an evaluation within training: the program gets the averages, and statistics made again; after it, and after an
+ * error, training's again, to the bit. */
+flim_status flim_fold_weights_in(flim_fold_work *f, flim_error *err);
+flim_status flim_fold_weights_out(flim_fold_work *f, flim_error *err);
+/* What was evaluated becomes the best weights; f->state is the program's. */
+void flim_fold_weights_keep(flim_fold_work *f);
 
 /* fold_test.c: the threshold from the validation part, by the chosen epoch's weights; then the test part, by those of
  * `trained` (f or its refit); their files. */

@@ -1,7 +1,6 @@
 /* The epochs of a fold, and the choice of the best one on the inner validation part. */
 #include <inttypes.h>
 #include <math.h>
-#include <string.h>
 
 #include "core/alloc.h"
 #include "core/bytes.h"
@@ -10,21 +9,54 @@
 #include "cv/sampler.h"
 #include "train/epoch.h"
 #include "train/fold.h"
+#include "train/lr_schedule.h"
 
 static flim_status save(void *context, flim_error *err)
 {
     return flim_fold_save(context, err);
 }
 
-/* Of the epoch in state: the schedule's, or that which the pace had after as many updates. */
-static double learning_rate(const flim_fold_work *f)
+/* What --monitor is about, as it is. */
+static double monitored(const flim_fold_work *f, const flim_epoch_row *row)
 {
-    const int64_t epoch = f->state.epoch;
-    if (!f->pace) {
-        return flim_learning_rate_at(f->trainer->learning_rate, epoch, f->run->settings->epochs);
+    switch (f->monitor) {
+    case FLIM_MONITOR_ROC_AUC: return row->val_roc_auc;
+    case FLIM_MONITOR_BALANCED_ACCURACY: return row->val_balanced_accuracy;
+    case FLIM_MONITOR_F1: return row->val_f1;
+    case FLIM_MONITOR_VAL_LOSS: break;
     }
-    const int64_t row = epoch * flim_fold_updates(f, f->part->n_train) / f->pace_updates, last = f->pace->n_history - 1;
-    return f->pace->history[row < last ? row : last].learning_rate;
+    return row->val_loss;
+}
+
+/* Of the epoch in state: the schedule's, from what the epochs before came to; or that which the pace had after as many updates. */
+static flim_status learning_rate(const flim_fold_work *f, double *rate, flim_error *err)
+{
+    const flim_fold_state *s = &f->state;
+    if (f->pace) {
+        const int64_t row = s->epoch * flim_fold_updates(f, f->part->n_train) / f->pace_updates;
+        const int64_t last = f->pace->n_history - 1;
+        *rate = f->pace->history[row < last ? row : last].learning_rate;
+        return FLIM_OK;
+    }
+    const flim_lr_schedule schedule =
+        flim_lr_schedule_of(f->run->settings, f->trainer->learning_rate, f->monitor != FLIM_MONITOR_VAL_LOSS);
+    double *values = flim_alloc((size_t)s->n_history, sizeof *values, err); /* (n_history) */
+    if (!values) {
+        return FLIM_ERROR_MEMORY;
+    }
+    for (int64_t i = 0; i < s->n_history; i++) {
+        values[i] = monitored(f, &s->history[i]);
+    }
+    *rate = flim_lr_at(&schedule, s->epoch, values);
+    flim_free(values);
+    return FLIM_OK;
+}
+
+static void apply_class_weights(const flim_fold_work *f, flim_draw *draws, int64_t n)
+{
+    for (int64_t i = 0; f->class_weight && i < n; i++) {
+        draws[i].weight *= (float)f->class_weight[f->study->info->label[draws[i].cell]];
+    }
 }
 
 /* The epoch in state, from its batch number state.calls on. */
@@ -42,20 +74,23 @@ static flim_status train_epoch(flim_fold_work *f, flim_epoch_row *row, bool *los
                         .n = flim_fold_draws(f), /* the last epoch may end earlier */
                         .seed = s->seed,
                         .augment = f->run->augment,
-                        .learning_rate = learning_rate(f),
                         .step = flim_step_defaults(),
                         .state = &f->state,
                         .checkpoint_seconds = 60 * s->checkpoint_minutes,
                         .save = save,
                         .context = f};
     FLIM_TRY_DONE(status);
+    FLIM_TRY_DONE(learning_rate(f, &epoch.learning_rate, err));
     epoch.step.weight_decay = (float)s->weight_decay;
     epoch.step.clip = (float)s->clip;
     epoch.step.label_smoothing = (float)s->label_smoothing;
     epoch.step.dropout = (float)s->dropout;
     epoch.step.block_dropout = (float)s->block_dropout;
-    FLIM_TRY_DONE(flim_sampler_draw(s->sampler, &f->study->split_data, f->part->train, n, s->seed, (uint32_t)f->k,
-                                    (uint32_t)number, draws, err));
+    epoch.step.focal_gamma = (float)s->focal_gamma;
+    epoch.step.average_decay = (float)s->ema;
+    FLIM_TRY_DONE(flim_sampler_draw(s->sampler, s->sampler_repeats, &f->study->split_data, f->part->train, n, s->seed,
+                                    (uint32_t)f->k, (uint32_t)number, draws, err));
+    apply_class_weights(f, draws, n);
     status = flim_trainer_epoch(f->trainer, &epoch, row, err);
     *lost = epoch.lost;
 done:
@@ -84,16 +119,16 @@ done:
     return status;
 }
 
-/* Larger is better for all. */
-static double monitored(const flim_fold_work *f, const flim_epoch_row *row)
+/* The epoch's evaluation, where there is any; the program then has training's weights again. */
+static flim_status evaluate(flim_fold_work *f, flim_epoch_row *row, flim_error *err)
 {
-    switch (f->monitor) {
-    case FLIM_MONITOR_ROC_AUC: return row->val_roc_auc;
-    case FLIM_MONITOR_BALANCED_ACCURACY: return row->val_balanced_accuracy;
-    case FLIM_MONITOR_F1: return row->val_f1;
-    case FLIM_MONITOR_VAL_LOSS: break;
+    flim_error ignored = {0};
+    flim_status status = flim_fold_weights_in(f, err);
+    if (status == FLIM_OK && f->part->n_val > 0) {
+        status = validate(f, row, err);
     }
-    return -row->val_loss;
+    const flim_status restored = flim_fold_weights_out(f, status == FLIM_OK ? err : &ignored);
+    return status == FLIM_OK ? restored : status;
 }
 
 /* True if this epoch is the best so far; its weights are then copied. */
@@ -101,14 +136,14 @@ static bool choose(flim_fold_work *f, const flim_epoch_row *row)
 {
     flim_fold_state *s = &f->state;
     double value = f->part->n_val > 0 ? monitored(f, row) : 0;
+    value = f->monitor == FLIM_MONITOR_VAL_LOSS ? -value : value; /* larger is better */
     value = isnan(value) ? -(double)INFINITY : value; /* an undefined metric never beats a defined one */
     if (f->part->n_val > 0 && s->best_epoch >= 0 && !(value > s->best_value)) {
         return false;
     }
     s->best_value = value;
     s->best_epoch = s->epoch;
-    memcpy(s->best_parameter, s->parameter, (size_t)s->parameters * sizeof(float));
-    memcpy(s->best_statistic, s->statistic, (size_t)s->statistics * sizeof(float));
+    flim_fold_weights_keep(f);
     return true;
 }
 
@@ -209,8 +244,8 @@ flim_status flim_fold_train(flim_fold_work *f, flim_error *err)
         const bool whole = f->state.calls == 0;
         const double begun = flim_seconds();
         flim_status status = train_epoch(f, &row, &lost, err);
-        if (status == FLIM_OK && f->part->n_val > 0) {
-            status = validate(f, &row, err);
+        if (status == FLIM_OK) {
+            status = evaluate(f, &row, err);
         }
         if (status == FLIM_INTERRUPTED) {
             return interrupted(f, lost, err);

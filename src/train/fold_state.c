@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <string.h>
 
 #include "core/alloc.h"
 #include "core/try.h"
@@ -27,6 +28,22 @@ flim_status flim_fold_state_create(const flim_network *net, int64_t epochs, flim
         return FLIM_ERROR_MEMORY;
     }
     return FLIM_OK;
+}
+
+flim_status flim_fold_state_add_average(flim_fold_state *state, flim_error *err)
+{
+    state->average_parameter = flim_alloc((size_t)state->parameters, sizeof(float), err);
+    state->average_statistic = flim_alloc((size_t)state->statistics, sizeof(float), err);
+    return state->average_parameter && state->average_statistic ? FLIM_OK : FLIM_ERROR_MEMORY;
+}
+
+void flim_fold_state_begin_average(flim_fold_state *state)
+{
+    if (state->average_parameter && !state->averaged) {
+        memcpy(state->average_parameter, state->parameter, (size_t)state->parameters * sizeof(float));
+        memcpy(state->average_statistic, state->statistic, (size_t)state->statistics * sizeof(float));
+        state->averaged = true;
+    }
 }
 
 /* ---- what was read ---- */
@@ -123,6 +140,8 @@ void flim_fold_state_free(flim_fold_state *state)
     flim_free(state->statistic);
     flim_free(state->best_parameter);
     flim_free(state->best_statistic);
+    flim_free(state->average_parameter);
+    flim_free(state->average_statistic);
     flim_free(state->history);
     *state = (flim_fold_state){0};
 }

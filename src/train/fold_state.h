@@ -12,7 +12,8 @@ typedef struct flim_epoch_row {
     int64_t epoch; /* 1-based, as users count */
     double learning_rate, train_loss, train_accuracy;
     double val_loss, val_accuracy, val_balanced_accuracy, val_f1, val_roc_auc;
-    double grad_norm;
+    double grad_norm; /* of the last update */
+    double grad_norm_mean, grad_norm_least, grad_norm_most; /* of all updates; NaN without any */
     int64_t cells, updates, skipped;
     double seconds, iterations_per_second, cells_per_second, wait_share, device_share;
     double device_busy, device_memory, device_watts, device_celsius; /* means of busy and watts, most of bytes and celsius */
@@ -24,6 +25,8 @@ typedef struct flim_fold_state {
     float *parameter, *moment1, *moment2; /* (P) */
     float *statistic; /* (S) */
     float *best_parameter, *best_statistic; /* (P), (S) */
+    float *average_parameter, *average_statistic; /* (P), (S); NULL unless flim_fold_state_add_average made them */
+    bool averaged; /* they hold averages */
     int64_t epoch; /* 0-based: in progress, or the next one */
     int64_t calls; /* training batches of it already done */
     int64_t batch, accumulate; /* what calls are counted in */
@@ -41,6 +44,10 @@ flim_status flim_fold_state_create(const flim_network *net, int64_t epochs, flim
 /* FLIM_ERROR_DATA if a number is out of its range, or numbers contradict each other, as training could not have left them: what
  * was read is not believed before.  Arrays are not looked at. */
 flim_status flim_fold_state_check(const flim_fold_state *state, flim_error *err);
+/* Makes room for running averages of the weights. */
+flim_status flim_fold_state_add_average(flim_fold_state *state, flim_error *err);
+/* Averages that do not hold anything yet begin as the weights; nothing without room for them. */
+void flim_fold_state_begin_average(flim_fold_state *state);
 void flim_fold_state_free(flim_fold_state *state); /* leaves it zeroed; zeroed is allowed */
 
 #endif

@@ -69,14 +69,13 @@ static flim_status estimate_shift(const flim_fold_work *f, const int32_t *val_la
 {
     const flim_fold *part = f->part;
     const flim_settings *s = f->run->settings;
-    const flim_head *head = &f->trainer->net.head[0];
     const int classes = f->study->info->classes;
     const flim_predictions *p = &result->predictions;
     flim_status status = FLIM_OK;
     double *seen = flim_alloc((size_t)classes, sizeof *seen, err); /* (K) */
     FLIM_TRY_DONE(seen ? FLIM_OK : FLIM_ERROR_MEMORY);
-    FLIM_TRY_DONE(flim_sampler_prior(s->sampler, &f->study->split_data, part->train, part->n_train, s->seed, (uint32_t)f->k,
-                                     f->state.best_epoch + 1, head->n_class_weights ? head->class_weight : NULL, seen, err));
+    FLIM_TRY_DONE(flim_sampler_prior(s->sampler, s->sampler_repeats, &f->study->split_data, part->train, part->n_train,
+                                     s->seed, (uint32_t)f->k, f->state.best_epoch + 1, f->class_weight, seen, err));
     FLIM_TRY_DONE(flim_fold_shift_make(classes, part->n_val, val_label, f->val_logits, p->n, p->logits, seen, s->seed,
                                        &result->shift, err));
     if (result->shift.classes > 0) {

@@ -22,11 +22,11 @@ flim_status flim_write_history(const char *folder, const flim_fold_state *state,
     snprintf(path, sizeof path, "%.4000s/history.csv", folder);
     FLIM_TRY(flim_file_begin(&writer, path, err));
     FILE *stream = writer.stream;
-    fputs(
-        "epoch,lr,train_loss,train_accuracy,val_loss,val_accuracy,val_balanced_accuracy,val_f1,val_roc_auc,grad_norm,cells,"
-        "updates,skipped,seconds,it_per_s,cells_per_s,wait_share,device_share,peak_bytes,gpu_busy,gpu_memory_bytes,gpu_watts,"
-        "gpu_celsius\n",
-        stream);
+    fputs("epoch,lr,train_loss,train_accuracy,val_loss,val_accuracy,val_balanced_accuracy,val_f1,val_roc_auc,grad_norm,cells,"
+          "updates,skipped,grad_norm_mean,grad_norm_min,grad_norm_max,seconds,it_per_s,cells_per_s,wait_share,device_share,"
+          "peak_bytes,gpu_busy,gpu_memory_bytes,gpu_watts,"
+          "gpu_celsius\n",
+          stream);
     for (int64_t i = 0; i < state->n_history; i++) {
         const flim_epoch_row *r = &state->history[i];
         fprintf(stream, "%" PRId64, r->epoch);
@@ -36,6 +36,9 @@ flim_status flim_write_history(const char *folder, const flim_fold_state *state,
             put_real(stream, results[j]);
         }
         fprintf(stream, ",%" PRId64 ",%" PRId64 ",%" PRId64, r->cells, r->updates, r->skipped);
+        put_real(stream, r->grad_norm_mean);
+        put_real(stream, r->grad_norm_least);
+        put_real(stream, r->grad_norm_most);
         const double times[] = {r->seconds, r->iterations_per_second, r->cells_per_second, r->wait_share, r->device_share};
         for (size_t j = 0; j < sizeof times / sizeof times[0]; j++) {
             put_real(stream, times[j]);

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 void flim_identity_set(flim_identity *identity, flim_identity_field field, const char *name, bool fixed, const char *format,
                        ...)
@@ -36,6 +37,15 @@ static void set_list(flim_identity *identity, flim_identity_field field, const c
     flim_identity_set(identity, field, key, fixed, "%s", text);
 }
 
+/* A text stands in an identity without commas, which separate its fields. */
+static void set_text(flim_identity *identity, flim_identity_field field, const char *name, bool fixed, const char *text)
+{
+    flim_identity_set(identity, field, name, fixed, "%s", text);
+    for (char *at = strchr(identity->value[field].text, ','); at; at = strchr(at, ',')) {
+        *at = ':';
+    }
+}
+
 /* Every digit of a number counts: checkpoints compare these texts. */
 static void set_row(flim_identity *identity, const flim_flag_row *row, const flim_settings *settings)
 {
@@ -49,7 +59,7 @@ static void set_row(flim_identity *identity, const flim_flag_row *row, const fli
     case FLIM_VALUE_INTEGER: flim_identity_set(identity, field, key, fixed, "%" PRId64, *(const int64_t *)value); break;
     case FLIM_VALUE_UNSIGNED: flim_identity_set(identity, field, key, fixed, "%" PRIu64, *(const uint64_t *)value); break;
     case FLIM_VALUE_REAL: flim_identity_set(identity, field, key, fixed, "%.17g", *(const double *)value); break;
-    case FLIM_VALUE_TEXT: flim_identity_set(identity, field, key, fixed, "%s", *(char *const *)value); break;
+    case FLIM_VALUE_TEXT: set_text(identity, field, key, fixed, *(char *const *)value); break;
     case FLIM_VALUE_CHOICE: flim_identity_set(identity, field, key, fixed, "%s", row->choices[*(const int *)value]); break;
     case FLIM_VALUE_LIST: set_list(identity, field, key, fixed, value); break;
     }

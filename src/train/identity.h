@@ -14,7 +14,7 @@
 enum { FLIM_IDENTITY_TEXT = 4096 };
 
 typedef struct flim_identity_value {
-    char name[24], text[80]; /* neither holds a comma; name "" = not known yet */
+    char name[24], text[160]; /* neither holds a comma; name "" = not known yet */
     bool fixed;
 } flim_identity_value;
 

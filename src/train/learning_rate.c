@@ -1,14 +1,8 @@
-/* The learning rate: for the cells per update, and per epoch. */
+/* The learning rate for the cells per update. */
 #include <inttypes.h>
 #include <math.h>
 
 #include "train/run.h"
-
-double flim_learning_rate_at(double first, int64_t epoch, int64_t epochs)
-{
-    const double eta_min = fmin(1e-6, first), pi = 3.14159265358979323846; /* it never rises */
-    return eta_min + (first - eta_min) * (1.0 + cos(pi * (double)epoch / (double)epochs)) / 2.0;
-}
 
 static void log_accumulation(const flim_run *run, int64_t asked, int64_t part)
 {

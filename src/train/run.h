@@ -110,10 +110,11 @@ flim_status flim_run_read_initial_weights(flim_run *run, const flim_study *study
 /* How many test cells of fold k the weights to start from had seen; -1 = not known.  0 without such weights. */
 int64_t flim_run_seen_test_cells(const flim_run *run, const flim_study *study, int k);
 int64_t flim_run_seen_holdout_cells(const flim_run *run, const flim_study *study);
+/* ---- recipe.c ---- */
+/* FLIM_ERROR_USAGE if the folds or classes do not allow what the settings ask for. */
+flim_status flim_run_check_recipe(const flim_run *run, const flim_study *study, flim_error *err);
 
 /* ---- learning_rate.c ---- */
-/* Of an epoch (0-based): torch.optim.lr_scheduler.CosineAnnealingLR(T_max=epochs, eta_min=1e-6), stepped once per epoch. */
-double flim_learning_rate_at(double first, int64_t epoch, int64_t epochs);
 /* Scales the learning rate for the cells per update (trainer->learning_rate), and says what a user must know of it. */
 void flim_run_scale_learning_rate(const flim_run *run, const flim_study *study, flim_trainer *trainer);
 

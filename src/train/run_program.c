@@ -24,6 +24,7 @@ static flim_status compile(const flim_run *run, const flim_study *study, flim_tr
     const flim_plan_request request = {.net = &trainer->net,
                                        .batch = s->batch,
                                        .eval_batch = s->eval_batch ? s->eval_batch : s->batch,
+                                       .average = s->ema > 0,
                                        .prefetch = (int)s->prefetch,
                                        .cache_bytes = study->info->cache_bytes};
     const int64_t limit = flim_plan_limit(trainer->device, &request, &budget) - flim_run_device_cache_bytes(run, study);
@@ -34,6 +35,7 @@ static flim_status compile(const flim_run *run, const flim_study *study, flim_tr
                                           .deterministic = s->deterministic,
                                           .recompute = s->checkpoint_activations,
                                           .memory_limit = limit,
+                                          .average = request.average,
                                           .log = &run->log,
                                           .stop = run->hooks->stop};
     trainer->accumulate = s->accumulate;

@@ -50,6 +50,11 @@ static void settings_lines(const flim_run *run, const flim_trainer *trainer)
                   ", monitor %s, seed %" PRIu64 ", workers %" PRId64 ", prefetch %" PRId64,
                   flim_sampler_names[s->sampler], s->label_smoothing, s->dropout, s->block_dropout, s->patience,
                   flim_monitor_names[s->monitor], s->seed, s->workers, s->prefetch);
+    flim_log_line(&run->log, FLIM_LOG_INFO,
+                  "          schedule %s, warm-up %" PRId64
+                  " epochs, class weights %s, focal gamma %g, ema %g, recalibrate-bn %s",
+                  flim_lr_schedule_names[s->schedule], s->warmup_epochs, s->class_weights, s->focal_gamma, s->ema,
+                  s->recalibrate_bn ? "on" : "off");
 }
 
 static void class_line(const flim_run *run, const flim_study *study, int class_number)

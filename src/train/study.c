@@ -10,16 +10,16 @@
 
 flim_status flim_study_open(flim_study *study, const flim_settings *s, flim_cache cache, const flim_log *log, flim_error *err)
 {
-    const flim_dataset_options options = {.axes = s->axes,
-                                          .mask_counts = s->mask_counts,
-                                          .need_labels = true,
-                                          .need_groups = s->holdout_group.n > 0 || s->test_groups.n > 0 ||
-                                                         s->cv == FLIM_SPLIT_GROUP || s->cv == FLIM_SPLIT_STRATIFIED_GROUP ||
-                                                         s->cv == FLIM_SPLIT_LEAVE_ONE_GROUP_OUT ||
-                                                         s->sampler == FLIM_SAMPLER_GROUP_BALANCED,
-                                          .cache = cache,
-                                          .hdf5_errors = s->verbose ? log : NULL,
-                                          .log = log};
+    const flim_dataset_options options = {
+        .axes = s->axes,
+        .mask_counts = s->mask_counts,
+        .need_labels = true,
+        .need_groups = s->holdout_group.n > 0 || s->test_groups.n > 0 || s->cv == FLIM_SPLIT_GROUP ||
+                       s->cv == FLIM_SPLIT_STRATIFIED_GROUP || s->cv == FLIM_SPLIT_LEAVE_ONE_GROUP_OUT ||
+                       s->sampler == FLIM_SAMPLER_GROUP_BALANCED || s->sampler == FLIM_SAMPLER_CLASS_GROUP,
+        .cache = cache,
+        .hdf5_errors = s->verbose ? log : NULL,
+        .log = log};
     FLIM_TRY(flim_dataset_open((const char *const *)s->data.item, s->data.n, &options, &study->dataset, err));
     study->info = flim_dataset_get_info(study->dataset);
     study->split_data = flim_split_data_of(study->info);

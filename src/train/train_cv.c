@@ -37,6 +37,7 @@ static flim_status dry_run(flim_run *run, flim_study *study, flim_error *err)
     FLIM_TRY(flim_run_go_on(run, err));
     FLIM_TRY(flim_study_split(study, run->settings, run->hooks, &run->log, err));
     FLIM_TRY(flim_study_check(study, run->settings, &run->log, err));
+    FLIM_TRY(flim_run_check_recipe(run, study, err));
     return flim_run_go_on(run, err);
 }
 
@@ -51,6 +52,7 @@ static flim_status prepare(flim_run *run, flim_study *study, flim_trainer *train
     FLIM_TRY(flim_run_go_on(run, err));
     FLIM_TRY(flim_study_split(study, run->settings, run->hooks, &run->log, err));
     FLIM_TRY(flim_study_check(study, run->settings, &run->log, err));
+    FLIM_TRY(flim_run_check_recipe(run, study, err));
     FLIM_TRY(flim_run_build_network(run, study, trainer, err));
     FLIM_TRY(resume ? flim_run_check_done_folds(run, study, trainer, err) : FLIM_OK);
     FLIM_TRY(flim_run_go_on(run, err));

@@ -126,6 +126,9 @@ static void defaults_are_those_of_the_specification(void **state)
     assert_int_equal(s.cv, FLIM_SPLIT_AUTO);
     assert_int_equal(s.holdout_group.n, 0);
     assert_true(s.val_fraction == 0.15 && s.fold == -1 && s.dropout == 0.25 && s.block_dropout == 0);
+    assert_true(s.schedule == FLIM_LR_SCHEDULE_COSINE && s.warmup_epochs == 0 && s.focal_gamma == 0 && s.ema == 0);
+    assert_true(!s.recalibrate_bn && s.sampler_repeats == 4);
+    assert_string_equal(s.class_weights, "none");
     assert_int_equal(s.monitor, FLIM_MONITOR_VAL_LOSS);
     assert_int_equal(s.preset, FLIM_PRESET_BASE);
     assert_true(s.epochs == 75 && s.batch == 64 && s.eval_batch == 0 && s.accumulate == 1);
@@ -187,7 +190,9 @@ static void every_flag_sets_its_field(void **state)
     flim_settings s = expect_parsed(
         "--axes TYXN --mask-counts --no-scan --workers 1 --prefetch 64 --folds 7 --cv leave-one-group-out --holdout-group A "
         "--holdout-group B --val-fraction 0 --fold 6 --splits s.json --preset xlarge --dropout 0 --init-weights w --epochs 1 "
-        "--block-dropout 0.5 --batch 1 --eval-batch 2 --accumulate 3 --lr 1e-9 --weight-decay 0 --clip 0 --label-smoothing 0 "
+        "--block-dropout 0.5 --schedule restarts --warmup-epochs 0 --restart-epochs 3 --restart-factor 1 "
+        "--plateau-factor 0.5 --plateau-patience 0 --class-weights 0.5,2 --focal-gamma 2 --ema 0.99 --recalibrate-bn "
+        "--sampler-repeats 7 --batch 1 --eval-batch 2 --accumulate 3 --lr 1e-9 --weight-decay 0 --clip 0 --label-smoothing 0 "
         "--patience 0 "
         "--sampler group-balanced --seed 18446744073709551615 --device cuda:12 --precision fp16 --no-benchmark "
         "--augment flim --augment shift:0.5 "
@@ -199,6 +204,10 @@ static void every_flag_sets_its_field(void **state)
     assert_int_equal(s.holdout_group.n, 2);
     assert_true(s.val_fraction == 0 && s.fold == 6 && s.dropout == 0 && s.block_dropout == 0.5 && s.epochs == 1 &&
                 s.batch == 1 && s.eval_batch == 2);
+    assert_true(s.schedule == FLIM_LR_SCHEDULE_RESTARTS && s.restart_epochs == 3 && s.restart_factor == 1);
+    assert_true(s.plateau_factor == 0.5 && s.plateau_patience == 0 && s.focal_gamma == 2 && s.ema == 0.99);
+    assert_true(s.recalibrate_bn && s.sampler_repeats == 7);
+    assert_string_equal(s.class_weights, "0.5,2");
     assert_string_equal(s.splits, "s.json");
     assert_int_equal(s.preset, FLIM_PRESET_XLARGE);
     assert_string_equal(s.init_weights, "w");
@@ -281,6 +290,17 @@ static void mistakes_on_the_command_line(void **state)
         {"--lr 0", "--lr: 0 is out of range, must be > 0"},
         {"--lr nan", "--lr: 'nan' is not a finite number"},
         {"--dropout 1", "--dropout: 1 is out of range, must be >= 0, < 1"},
+        {"--ema 1", "--ema: 1 is out of range, must be >= 0, < 1"},
+        {"--focal-gamma -1", "--focal-gamma: -1 is out of range, must be >= 0"},
+        {"--plateau-factor 1", "--plateau-factor: 1 is out of range, must be > 0, < 1"},
+        {"--class-weights balance", "--class-weights: 'balance'"},
+        {"--class-weights 1,", "--class-weights: '1,'"},
+        {"--class-weights 1,0", "--class-weights: '1,0'"},
+        {"--class-weights 1,-2", "--class-weights: '1,-2'"},
+        {"--class-weights 1,nan", "--class-weights: '1,nan'"},
+        {"--class-weights 1,,2", "--class-weights: '1,,2'"},
+        {"--warmup-epochs 3 --epochs 3", "warmup_epochs: 3 of 3 epochs; must be fewer than epochs"},
+        {"--schedule plateau --val-fraction 0", "schedule plateau needs an inner validation part"},
         {"--block-dropout 1", "--block-dropout: 1 is out of range, must be >= 0, < 1"},
         {"--val-fraction 1", "--val-fraction: 1 is out of range"},
         {"--label-smoothing 1", "--label-smoothing: 1 is out of range"},
@@ -738,7 +758,11 @@ static const char *other_value(const flim_flag_row *row)
 {
     switch (row->type) {
     case FLIM_VALUE_SWITCH: return strcmp(row->initial, "true") == 0 ? "false" : "true";
-    case FLIM_VALUE_TEXT: return row->valid ? strcmp(row->name, "axes") == 0 ? "TYXN" : "cuda:3" : "a: 'b' # c";
+    case FLIM_VALUE_TEXT:
+        return row->valid ? strcmp(row->name, "axes") == 0            ? "TYXN"
+                            : strcmp(row->name, "class-weights") == 0 ? "1,2.5"
+                                                                      : "cuda:3"
+                          : "a: 'b' # c";
     case FLIM_VALUE_CHOICE: return row->choices[strcmp(row->choices[0], row->initial) == 0];
     case FLIM_VALUE_LIST: return "x, y";
     case FLIM_VALUE_REAL: return "0.0625";

@@ -310,13 +310,13 @@ static void the_loss_sees_the_samplers_prior(void **state)
         part[i] = i;
     }
     const flim_split_data data = {.n = N, .classes = 2, .label = label};
-    const float weight[2] = {1, 2};
+    const double weight[2] = {1, 2};
     double prior[2] = {NAN, NAN};
-    assert_int_equal(flim_sampler_prior(FLIM_SAMPLER_NATURAL, &data, part, N, 42, 0, 3, NULL, prior, NULL), FLIM_OK);
+    assert_int_equal(flim_sampler_prior(FLIM_SAMPLER_NATURAL, 4, &data, part, N, 42, 0, 3, NULL, prior, NULL), FLIM_OK);
     assert_true(fabs(prior[1] - 0.3) < 1e-12 && fabs(prior[0] - 0.7) < 1e-12);
-    assert_int_equal(flim_sampler_prior(FLIM_SAMPLER_NATURAL, &data, part, N, 42, 0, 3, weight, prior, NULL), FLIM_OK);
+    assert_int_equal(flim_sampler_prior(FLIM_SAMPLER_NATURAL, 4, &data, part, N, 42, 0, 3, weight, prior, NULL), FLIM_OK);
     assert_true(fabs(prior[1] - 0.6 / 1.3) < 1e-12);
-    assert_int_equal(flim_sampler_prior(FLIM_SAMPLER_BALANCED, &data, part, N, 42, 0, 20, NULL, prior, NULL), FLIM_OK);
+    assert_int_equal(flim_sampler_prior(FLIM_SAMPLER_BALANCED, 4, &data, part, N, 42, 0, 20, NULL, prior, NULL), FLIM_OK);
     assert_true(fabs(prior[1] - 0.5) < 0.02); /* 4 standard errors of 10,000 draws */
 }
 

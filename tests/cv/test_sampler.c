@@ -11,7 +11,7 @@
 
 #include "cv/sampler.h"
 
-enum { CELLS = 400, PART = 200 };
+enum { CELLS = 400, PART = 200, REPEATS = 4 };
 
 typedef struct fixture {
     flim_split_data data;
@@ -35,7 +35,7 @@ static void make(fixture *f)
 static void draw(const fixture *f, flim_sampler sampler, uint64_t seed, uint32_t fold, uint32_t epoch, flim_draw *draws)
 {
     memset(draws, 0xff, PART * sizeof *draws);
-    assert_int_equal(flim_sampler_draw(sampler, &f->data, f->part, PART, seed, fold, epoch, draws, NULL), FLIM_OK);
+    assert_int_equal(flim_sampler_draw(sampler, REPEATS, &f->data, f->part, PART, seed, fold, epoch, draws, NULL), FLIM_OK);
     int seen[CELLS] = {0};
     for (int i = 0; i < PART; i++) {
         assert_true(draws[i].cell < CELLS && draws[i].cell % 2 == 0); /* only cells of the part */
@@ -107,9 +107,138 @@ static void group_balanced_draws_groups_alike(void **state)
     }
     f.data.group = NULL;
     flim_error err = {0};
-    assert_int_equal(flim_sampler_draw(FLIM_SAMPLER_GROUP_BALANCED, &f.data, f.part, PART, 1, 0, 0, draws, &err),
+    assert_int_equal(flim_sampler_draw(FLIM_SAMPLER_GROUP_BALANCED, REPEATS, &f.data, f.part, PART, 1, 0, 0, draws, &err),
                      FLIM_ERROR_USAGE);
     assert_non_null(strstr(err.text, "/group"));
+}
+
+/* ---- class-group ---- */
+
+/* How many of the part's cells a class of a group has; 0 = it is not in the table. */
+static int table_size(const fixture *f, int label, int group)
+{
+    int n = 0;
+    for (int i = 0; i < PART; i++) {
+        n += f->label[f->part[i]] == label && f->group[f->part[i]] == group;
+    }
+    return n;
+}
+
+/* Expected draws of a table cell of that size: the bound, or the level at which all of them add up to the part's size,
+ * found by halving. */
+static double expected_draws(const fixture *f, int size, int64_t repeats)
+{
+    double low = 0, high = PART;
+    for (int i = 0; i < 200; i++) {
+        double level = (low + high) / 2, sum = 0;
+        for (int c = 0; c < 3; c++) {
+            for (int g = 0; g < 4; g++) {
+                sum += fmin(level, (double)(repeats * table_size(f, c, g)));
+            }
+        }
+        *(sum < PART ? &low : &high) = level;
+    }
+    return fmin((low + high) / 2, (double)(repeats * size));
+}
+
+/* Each epoch: every table cell within one of its expected draws, its cells within one of each other, none above the bound.
+ * Over many epochs: the mean of every cell's draws is its expectation within 5 sd; a draw's variance is below 1/4. */
+static void class_group_draws_every_class_of_every_group_alike(void **state)
+{
+    (void)state;
+    enum { EPOCHS = 2000 };
+    static const int64_t bounds[] = {1, 2, 4, 1000};
+    fixture f;
+    make(&f);
+    for (int k = 0; k < 4; k++) {
+        double of_cell[CELLS] = {0}, wanted[3][4];
+        int sizes[3][4];
+        for (int i = 0; i < 12; i++) {
+            sizes[i / 4][i % 4] = table_size(&f, i / 4, i % 4);
+            wanted[i / 4][i % 4] = expected_draws(&f, sizes[i / 4][i % 4], bounds[k]);
+        }
+        for (int e = 0; e < EPOCHS; e++) {
+            flim_draw draws[PART];
+            int seen[CELLS] = {0}, in_table[3][4] = {{0}};
+            assert_int_equal(
+                flim_sampler_draw(FLIM_SAMPLER_CLASS_GROUP, bounds[k], &f.data, f.part, PART, 9, 1, (uint32_t)e, draws, NULL),
+                FLIM_OK);
+            for (int i = 0; i < PART; i++) {
+                assert_true(draws[i].cell % 2 == 0 && draws[i].weight == 1.0f);
+                assert_int_equal(draws[i].repeat, seen[draws[i].cell]++);
+                in_table[f.label[draws[i].cell]][f.group[draws[i].cell]]++;
+                of_cell[draws[i].cell]++;
+            }
+            for (int i = 0; i < PART; i++) {
+                const int64_t cell = f.part[i];
+                const int size = sizes[f.label[cell]][f.group[cell]];
+                const double want = wanted[f.label[cell]][f.group[cell]];
+                const int found = in_table[f.label[cell]][f.group[cell]];
+                if (!(fabs(found - want) < 1)) {
+                    fail_msg("bound %d: %d draws of a class of a group of %d cells, %g expected", (int)bounds[k], found, size,
+                             want);
+                }
+                assert_true(seen[cell] <= bounds[k] && seen[cell] >= found / size && seen[cell] <= (found + size - 1) / size);
+            }
+        }
+        for (int i = 0; i < PART; i++) {
+            const int64_t cell = f.part[i];
+            const int size = sizes[f.label[cell]][f.group[cell]];
+            const double want = wanted[f.label[cell]][f.group[cell]] / size;
+            if (!(fabs(of_cell[cell] / EPOCHS - want) < 5 * 0.5 / sqrt((double)EPOCHS) + 1e-9)) {
+                fail_msg("bound %d: a cell of %d is drawn %g times per epoch, %g expected", (int)bounds[k], size,
+                         of_cell[cell] / EPOCHS, want);
+            }
+        }
+    }
+}
+
+/* A table that a person can count: groups of 8 and 2 cells of class 0, 2 of class 1. */
+static void class_group_by_hand(void **state)
+{
+    (void)state;
+    int32_t label[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1};
+    int64_t group[12] = {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1}, part[12];
+    const flim_split_data data = {.n = 12, .classes = 2, .label = label, .groups = 2, .group = group};
+    flim_sampler_table table;
+    flim_draw draws[12];
+    for (int i = 0; i < 12; i++) {
+        part[i] = i;
+    }
+    /* Three of the table's four cells have cells, so 4 draws each: half a draw of the eight, two of the others. */
+    assert_int_equal(flim_sampler_describe(2, &data, part, 12, &table, NULL), FLIM_OK);
+    assert_true(table.cells == 3 && table.least == 0.5 && table.most == 2);
+    assert_true(fabs(table.effective - 144 / (8 * 0.25 + 4 * 4.0)) < 1e-12);
+    for (uint32_t e = 0; e < 20; e++) {
+        int large = 0, seen[12] = {0};
+        assert_int_equal(flim_sampler_draw(FLIM_SAMPLER_CLASS_GROUP, 2, &data, part, 12, 3, 0, e, draws, NULL), FLIM_OK);
+        for (int i = 0; i < 12; i++) {
+            large += draws[i].cell < 8;
+            seen[draws[i].cell]++;
+        }
+        assert_int_equal(large, 4);
+        for (int i = 8; i < 12; i++) {
+            assert_int_equal(seen[i], 2);
+        }
+    }
+    /* At most one draw per cell: each cell once. */
+    assert_int_equal(flim_sampler_describe(1, &data, part, 12, &table, NULL), FLIM_OK);
+    assert_true(table.bounded == 3 && table.least == 1 && table.most == 1 && table.effective == 12);
+    assert_int_equal(flim_sampler_draw(FLIM_SAMPLER_CLASS_GROUP, 1, &data, part, 12, 3, 0, 0, draws, NULL), FLIM_OK);
+    int seen[12] = {0};
+    for (int i = 0; i < 12; i++) {
+        assert_int_equal(seen[draws[i].cell]++, 0);
+    }
+    /* One cell, and none at all. */
+    assert_int_equal(flim_sampler_draw(FLIM_SAMPLER_CLASS_GROUP, 4, &data, part, 1, 3, 0, 0, draws, NULL), FLIM_OK);
+    assert_int_equal(draws[0].cell, 0);
+    assert_int_equal(flim_sampler_draw(FLIM_SAMPLER_CLASS_GROUP, 4, &data, part, 0, 3, 0, 0, draws, NULL), FLIM_OK);
+    const flim_split_data alone = {.n = 12, .classes = 2, .label = label};
+    flim_error err = {0};
+    assert_int_equal(flim_sampler_draw(FLIM_SAMPLER_CLASS_GROUP, 4, &alone, part, 12, 3, 0, 0, draws, &err),
+                     FLIM_ERROR_USAGE);
+    assert_non_null(strstr(err.text, "sampler class-group: the data has no /group"));
+    assert_int_equal(flim_sampler_describe(4, &alone, part, 12, &table, &err), FLIM_ERROR_USAGE);
 }
 
 static void draws_are_a_pure_function_of_seed_fold_epoch(void **state)
@@ -118,7 +247,7 @@ static void draws_are_a_pure_function_of_seed_fold_epoch(void **state)
     fixture f;
     flim_draw a[PART], b[PART];
     make(&f);
-    for (int sampler = FLIM_SAMPLER_NATURAL; sampler <= FLIM_SAMPLER_GROUP_BALANCED; sampler++) {
+    for (int sampler = FLIM_SAMPLER_NATURAL; sampler <= FLIM_SAMPLER_CLASS_GROUP; sampler++) {
         draw(&f, (flim_sampler)sampler, 42, 3, 7, a);
         draw(&f, (flim_sampler)sampler, 42, 3, 7, b);
         assert_memory_equal(a, b, sizeof a);
@@ -130,9 +259,9 @@ static void draws_are_a_pure_function_of_seed_fold_epoch(void **state)
         assert_memory_not_equal(a, b, sizeof a);
     }
     flim_draw one;
-    assert_int_equal(flim_sampler_draw(FLIM_SAMPLER_BALANCED, &f.data, f.part, 1, 1, 0, 0, &one, NULL), FLIM_OK);
+    assert_int_equal(flim_sampler_draw(FLIM_SAMPLER_BALANCED, REPEATS, &f.data, f.part, 1, 1, 0, 0, &one, NULL), FLIM_OK);
     assert_int_equal(one.cell, 0);
-    assert_int_equal(flim_sampler_draw(FLIM_SAMPLER_BALANCED, &f.data, f.part, 0, 1, 0, 0, &one, NULL), FLIM_OK);
+    assert_int_equal(flim_sampler_draw(FLIM_SAMPLER_BALANCED, REPEATS, &f.data, f.part, 0, 1, 0, 0, &one, NULL), FLIM_OK);
 }
 
 static void names(void **state)
@@ -140,13 +269,13 @@ static void names(void **state)
     (void)state;
     int s;
     flim_error err = {0};
-    for (int i = FLIM_SAMPLER_NATURAL; i <= FLIM_SAMPLER_GROUP_BALANCED; i++) {
+    for (int i = FLIM_SAMPLER_NATURAL; i <= FLIM_SAMPLER_CLASS_GROUP; i++) {
         assert_int_equal(flim_parse_choice("sampler", flim_sampler_names[i], flim_sampler_names, &s, &err), FLIM_OK);
         assert_int_equal(s, i);
     }
     assert_int_equal(flim_parse_choice("sampler", "balance", flim_sampler_names, &s, &err), FLIM_ERROR_USAGE);
-    assert_string_equal(err.text,
-                        "sampler: 'balance' is none of natural, balanced, group-balanced (did you mean 'balanced'?)");
+    assert_string_equal(
+        err.text, "sampler: 'balance' is none of natural, balanced, group-balanced, class-group (did you mean 'balanced'?)");
 }
 
 /* Training part 30/10, test part 0/40: weights 2/3 and 2 (sklearn's compute_class_weight on the training part), not 4/3 and
@@ -176,6 +305,8 @@ int main(void)
         cmocka_unit_test(natural_takes_each_cell_once),
         cmocka_unit_test(balanced_draws_classes_alike),
         cmocka_unit_test(group_balanced_draws_groups_alike),
+        cmocka_unit_test(class_group_draws_every_class_of_every_group_alike),
+        cmocka_unit_test(class_group_by_hand),
         cmocka_unit_test(draws_are_a_pure_function_of_seed_fold_epoch),
         cmocka_unit_test(names),
         cmocka_unit_test(weights_come_from_the_training_part),

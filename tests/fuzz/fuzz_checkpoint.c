@@ -1,5 +1,5 @@
 /* Checkpoints.  First byte even: the rest is the file.  Odd: the rest is the payload, and the header with its checksum is put
- * before it, so that mutations reach the fields. */
+ * before it, so that mutations reach the fields.  With its second bit set the state has room for averages. */
 #include "fuzz.h"
 
 #include <string.h>
@@ -43,6 +43,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     flim_fold_state state;
     flim_error err = {0};
     if (size == 0 || flim_fold_state_create(&net, 2, &state, &err) != FLIM_OK) {
+        return 0;
+    }
+    if ((data[0] & 2) && flim_fold_state_add_average(&state, &err) != FLIM_OK) {
+        flim_fold_state_free(&state);
         return 0;
     }
     mkdir(folder, 0700);

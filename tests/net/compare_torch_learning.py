@@ -260,7 +260,8 @@ def settings_of(a, flags):
     text = run(a.train_cv, *flags, "--print-config")
     raw = dict(line.split(": ", 1) for line in text.split("\n") if ": " in line and not line.startswith(("#", " ")))
     known = {"axes": "NTYX", "mask_counts": "false", "accumulate": "1", "lr_scale": "none", "init_weights": '""',
-             "monitor": "val_loss", "threshold_for": "balanced_accuracy"}
+             "monitor": "val_loss", "threshold_for": "balanced_accuracy", "schedule": "cosine", "warmup_epochs": "0",
+             "class_weights": "none", "focal_gamma": "0", "ema": "0", "recalibrate_bn": "false"}
     for key, value in known.items():
         if raw[key] != value:
             sys.exit("%s: %s: PyTorch's side only knows %s" % (key, raw[key], value))

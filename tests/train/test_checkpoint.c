@@ -49,17 +49,27 @@ static void fill_state(flim_fold_state *s, float shift)
     fill(s->statistic, s->statistics, 4 + shift);
     fill(s->best_parameter, s->parameters, 5 + shift);
     fill(s->best_statistic, s->statistics, 6 + shift);
+    if (s->average_parameter) {
+        fill(s->average_parameter, s->parameters, 7 + shift);
+        fill(s->average_statistic, s->statistics, 8 + shift);
+        s->averaged = true;
+    }
     s->epoch = s->n_history = 3 + (int64_t)shift;
     s->calls = 7;
     s->batch = 16;
     s->accumulate = 2;
     s->skipped_before = 5;
     s->counters = (flim_counters){.adam_step = 99, .skipped = 6, .loss_scale = 1024};
-    s->totals = (flim_totals){.loss = 0.1, .nonfinite_call = -1};
+    s->totals = (flim_totals){
+        .loss = 0.1, .grad_norm_sum = 5.5, .grad_norm_least = 0.25, .grad_norm_most = 3.75, .nonfinite_call = -1};
     s->best_value = -0.25;
     s->best_epoch = 2;
     for (int64_t i = 0; i < s->n_history; i++) {
-        s->history[i] = (flim_epoch_row){.epoch = i + 1, .train_loss = 0.5 / (double)(i + 1), .cells = 65};
+        s->history[i] = (flim_epoch_row){.epoch = i + 1,
+                                         .train_loss = 0.5 / (double)(i + 1),
+                                         .cells = 65,
+                                         .grad_norm_mean = 1.5 + (double)i,
+                                         .grad_norm_most = 2.5 + (double)i};
     }
 }
 
@@ -111,11 +121,15 @@ static void same_state(const flim_fold_state *a, const flim_fold_state *b)
     assert_true(a->counters.loss_scale == b->counters.loss_scale);
     assert_true(a->totals.loss == b->totals.loss);
     assert_int_equal(a->totals.nonfinite_call, b->totals.nonfinite_call);
+    assert_true(a->totals.grad_norm_sum == b->totals.grad_norm_sum && a->totals.grad_norm_most == b->totals.grad_norm_most &&
+                a->totals.grad_norm_least == b->totals.grad_norm_least);
     assert_int_equal(a->best_epoch, b->best_epoch);
     assert_int_equal(a->n_history, b->n_history);
     for (int64_t i = 0; i < a->n_history; i++) {
         assert_true(a->history[i].train_loss == b->history[i].train_loss);
         assert_int_equal(a->history[i].cells, b->history[i].cells);
+        assert_true(a->history[i].grad_norm_mean == b->history[i].grad_norm_mean &&
+                    a->history[i].grad_norm_most == b->history[i].grad_norm_most);
     }
 }
 
@@ -139,6 +153,37 @@ static void reads_back_to_the_bit(void **state)
     assert_true(found >= 0);
     same_state(&f->state, &got);
     flim_fold_state_free(&got);
+}
+
+/* With averages in the file or not, and with room for them or not: what both have is read, and averages that are not there
+ * begin as the weights. */
+static void averages_are_read_where_there_is_room(void **state)
+{
+    fixture *f = *state;
+    const char *const who = identity;
+    for (int k = 0; k < 4; k++) {
+        const bool written = k & 1, room = k & 2;
+        flim_fold_state from, got;
+        int which = -9;
+        assert_int_equal(flim_fold_state_create(&f->net, 5, &from, NULL), FLIM_OK);
+        assert_int_equal(flim_fold_state_create(&f->net, 5, &got, NULL), FLIM_OK);
+        assert_int_equal(written ? flim_fold_state_add_average(&from, NULL) : FLIM_OK, FLIM_OK);
+        assert_int_equal(room ? flim_fold_state_add_average(&got, NULL) : FLIM_OK, FLIM_OK);
+        fill_state(&from, (float)(k & 1));
+        assert_int_equal(flim_checkpoint_write(&from, f->folder, identity, NULL), FLIM_OK);
+        assert_int_equal(flim_checkpoint_read(&got, f->folder, &who, 1, NULL, &which, NULL), FLIM_OK);
+        same_state(&from, &got);
+        assert_int_equal(got.averaged, written && room);
+        flim_fold_state_begin_average(&got);
+        assert_int_equal(got.averaged, room);
+        if (room) {
+            const size_t p = (size_t)got.parameters * sizeof(float), s = (size_t)got.statistics * sizeof(float);
+            assert_memory_equal(got.average_parameter, written ? from.average_parameter : from.parameter, p);
+            assert_memory_equal(got.average_statistic, written ? from.average_statistic : from.statistic, s);
+        }
+        flim_fold_state_free(&from);
+        flim_fold_state_free(&got);
+    }
 }
 
 static void another_run_is_refused_with_what_differs(void **state)
@@ -441,6 +486,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(nothing_there_is_no_error),
         CASE(reads_back_to_the_bit),
+        CASE(averages_are_read_where_there_is_room),
         CASE(another_run_is_refused_with_what_differs),
         CASE(an_identity_of_the_list_will_do_and_versions_are_not_compared),
         CASE(a_longer_history_is_read),

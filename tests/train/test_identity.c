@@ -27,6 +27,7 @@ static void the_text_is_that_of_the_first_version(void **state)
     s.mask_counts = true;
     s.threshold_for = FLIM_OBJECTIVE_YOUDEN;
     s.seed = UINT64_MAX;
+    assert_int_equal(flim_settings_set(&s, "class_weights", "1,2.5", NULL), FLIM_OK);
     flim_identity_set_settings(&id, &s);
     flim_identity_resolve(&id, FLIM_IDENTITY_DEVICE, "%s", "cuda");
     flim_identity_resolve(&id, FLIM_IDENTITY_PRECISION, "%s", "tf32");
@@ -43,7 +44,9 @@ static void the_text_is_that_of_the_first_version(void **state)
               "mask_counts 1, monitor val_loss, threshold_for youden, device cuda, precision tf32, deterministic 0, "
               "benchmark 1, epochs 75, batch 64, accumulate 1, eval_batch 32, lr 0.0001, "
               "weight_decay 0.10000000000000001, clip 35, label_smoothing 0.050000000000000003, dropout 0.25, "
-              "sampler balanced, patience 20, tta 0, block_dropout 0, augment none, refit 0");
+              "sampler balanced, patience 20, tta 0, block_dropout 0, augment none, refit 0, "
+              "schedule cosine, warmup_epochs 0, restart_epochs 10, restart_factor 2, plateau_factor 0.10000000000000001, "
+              "plateau_patience 5, class_weights 1:2.5, focal_gamma 0, ema 0, recalibrate_bn 0, sampler_repeats 4");
     flim_settings_free(&s);
 }
 
@@ -89,9 +92,13 @@ static void each_setting_of_the_identity_changes_it(void **state)
         case FLIM_VALUE_REAL: *(double *)value = *(double *)value * (1 + 0x1p-52) + 0x1p-1070; break; /* its last bit */
         case FLIM_VALUE_CHOICE: *(int *)value = *(int *)value == 0; break;
         case FLIM_VALUE_TEXT:
-            assert_int_equal(
-                flim_flag_set(row, &s, "", row->valid ? strcmp(row->name, "axes") == 0 ? "TYXN" : "cpu" : "x", &err),
-                FLIM_OK);
+            assert_int_equal(flim_flag_set(row, &s, "",
+                                           row->valid ? strcmp(row->name, "axes") == 0            ? "TYXN"
+                                                        : strcmp(row->name, "class-weights") == 0 ? "1,2.5"
+                                                                                                  : "cpu"
+                                                      : "x",
+                                           &err),
+                             FLIM_OK);
             break;
         case FLIM_VALUE_LIST: assert_int_equal(flim_string_list_add(value, "x", &err), FLIM_OK); break;
         }

@@ -1,0 +1,91 @@
+/* What a run's settings make of its data before training: weights of the classes, the sampler's table, and what cannot be. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "core/alloc.h"
+#include "core/parse.h"
+#include "core/try.h"
+#include "cv/sampler.h"
+#include "train/fold.h"
+
+static flim_status check_class_weights(const flim_run *run, int classes, flim_error *err)
+{
+    const char *text = run->settings->class_weights;
+    double weight[FLIM_MAX_CLASS_WEIGHTS];
+    int n = 0;
+    if (strcmp(text, "none") == 0 || strcmp(text, "balanced") == 0) {
+        return FLIM_OK;
+    }
+    if (!flim_parse_weights(text, weight, FLIM_MAX_CLASS_WEIGHTS, &n) || n != classes) {
+        return flim_fail(err, FLIM_ERROR_USAGE,
+                         "class_weights: %s is %d numbers, the data has %d classes: give one number for each", text, n,
+                         classes);
+    }
+    return FLIM_OK;
+}
+
+flim_status flim_run_check_recipe(const flim_run *run, const flim_study *study, flim_error *err)
+{
+    FLIM_TRY(check_class_weights(run, study->info->classes, err));
+    if (run->settings->final_model && run->settings->schedule == FLIM_LR_SCHEDULE_PLATEAU) {
+        return flim_fail(err, FLIM_ERROR_USAGE,
+                         "schedule plateau follows the inner validation part, and the final model has none: use another "
+                         "schedule");
+    }
+    for (int k = 0; k < study->splits.n_folds && run->settings->schedule == FLIM_LR_SCHEDULE_PLATEAU; k++) {
+        if (study->splits.fold[k].n_val == 0) {
+            return flim_fail(err, FLIM_ERROR_USAGE,
+                             "schedule plateau follows the inner validation part, and fold %d has none: use another schedule",
+                             k);
+        }
+    }
+    return FLIM_OK;
+}
+
+static flim_status find_class_weights(flim_fold_work *f, flim_error *err)
+{
+    const char *text = f->run->settings->class_weights;
+    const flim_study *study = f->study;
+    int n = 0;
+    if (strcmp(text, "none") == 0) {
+        return FLIM_OK;
+    }
+    const size_t most = study->info->classes > FLIM_MAX_CLASS_WEIGHTS ? (size_t)study->info->classes : FLIM_MAX_CLASS_WEIGHTS;
+    f->class_weight = flim_alloc(most, sizeof *f->class_weight, err);
+    FLIM_TRY(f->class_weight ? FLIM_OK : FLIM_ERROR_MEMORY);
+    if (strcmp(text, "balanced") == 0) {
+        flim_class_weights(&study->split_data, f->part->train, f->part->n_train, f->class_weight);
+    } else {
+        (void)flim_parse_weights(text, f->class_weight, FLIM_MAX_CLASS_WEIGHTS, &n);
+    }
+    char list[400] = "";
+    for (int c = 0; c < study->info->classes; c++) {
+        const size_t used = strlen(list);
+        snprintf(list + used, sizeof list - used, "%s%s %.4g", c ? ", " : "", study->info->class_name[c], f->class_weight[c]);
+    }
+    flim_log_line(&f->run->log, FLIM_LOG_INFO, "%s: class weights %s%s", f->name, list,
+                  f->run->settings->sampler == FLIM_SAMPLER_NATURAL ? "" : ", beside what the sampler does");
+    return FLIM_OK;
+}
+
+static flim_status describe_sampler(const flim_fold_work *f, flim_error *err)
+{
+    const int64_t repeats = f->run->settings->sampler_repeats;
+    flim_sampler_table table;
+    if (f->run->settings->sampler != FLIM_SAMPLER_CLASS_GROUP) {
+        return FLIM_OK;
+    }
+    FLIM_TRY(flim_sampler_describe(repeats, &f->study->split_data, f->part->train, f->part->n_train, &table, err));
+    flim_log_line(&f->run->log, FLIM_LOG_INFO,
+                  "%s: sampler class-group: %" PRId64 " classes of groups, %" PRId64 " of them held to %" PRId64
+                  " draws per cell; a cell is drawn %.2f to %.2f times per epoch; effective sample size %.1f of %" PRId64
+                  " cells",
+                  f->name, table.cells, table.bounded, repeats, table.least, table.most, table.effective, f->part->n_train);
+    return FLIM_OK;
+}
+
+flim_status flim_fold_begin_recipe(flim_fold_work *f, flim_error *err)
+{
+    FLIM_TRY(find_class_weights(f, err));
+    return describe_sampler(f, err);
+}
