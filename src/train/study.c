@@ -8,16 +8,19 @@
 #include "core/try.h"
 #include "train/hooks.h"
 
-flim_status flim_study_open(flim_study *study, const flim_settings *s, flim_cache cache, const flim_log *log, flim_error *err)
+flim_status flim_study_open(flim_study *study, const flim_settings *s, flim_cache cache, const volatile int *stop,
+                            const flim_log *log, flim_error *err)
 {
     const flim_dataset_options options = {
         .axes = s->axes,
         .mask_counts = s->mask_counts,
+        .allow_external = s->allow_external,
         .need_labels = true,
         .need_groups = s->holdout_group.n > 0 || s->test_groups.n > 0 || s->cv == FLIM_SPLIT_GROUP ||
                        s->cv == FLIM_SPLIT_STRATIFIED_GROUP || s->cv == FLIM_SPLIT_LEAVE_ONE_GROUP_OUT ||
                        s->sampler == FLIM_SAMPLER_GROUP_BALANCED || s->sampler == FLIM_SAMPLER_CLASS_GROUP,
         .cache = cache,
+        .stop = stop,
         .hdf5_errors = s->verbose ? log : NULL,
         .log = log};
     FLIM_TRY(flim_dataset_open((const char *const *)s->data.item, s->data.n, &options, &study->dataset, err));

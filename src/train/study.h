@@ -26,8 +26,8 @@ typedef struct flim_study {
 } flim_study;
 
 /* settings->data; cache: where decoded cells stay. */
-flim_status flim_study_open(flim_study *study, const flim_settings *settings, flim_cache cache, const flim_log *log,
-                            flim_error *err);
+flim_status flim_study_open(flim_study *study, const flim_settings *settings, flim_cache cache, const volatile int *stop,
+                            const flim_log *log, flim_error *err);
 /* Reads every cell once, unless --no-scan. */
 flim_status flim_study_scan(flim_study *study, const flim_settings *settings, const volatile int *stop, const flim_log *log,
                             flim_error *err);

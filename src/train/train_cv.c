@@ -23,7 +23,7 @@ static flim_status open_device(const flim_run *run, flim_trainer *trainer, flim_
 static flim_status open_study(flim_run *run, const flim_trainer *trainer, flim_study *study, flim_error *err)
 {
     const flim_settings *s = run->settings;
-    FLIM_TRY(flim_study_open(study, s, flim_run_cache_of_data(run, trainer), &run->log, err));
+    FLIM_TRY(flim_study_open(study, s, flim_run_cache_of_data(run, trainer), run->hooks->stop, &run->log, err));
     FLIM_TRY(flim_study_scan(study, s, run->hooks->stop, &run->log, err));
     flim_startup_data(run, study);
     return flim_run_read_augmentation(run, study, err);
