@@ -48,10 +48,17 @@ typedef struct flim_cache_view {
 /* The cells id[i].cell of i < n -> signal (n,T,H,W) fp32 and mask (n,H,W): what flim_k_input and _plain take. */
 cudaError_t flim_k_gather_cells(const flim_launch *l, const flim_cache_view *cache, const flim_cell_id *id, int64_t n, int t,
                                 int h, int w, float *signal, uint8_t *mask);
-/* The same, each cell changed as drawn[i] says: (n) on the device.  moves: some of them move photons. */
-cudaError_t flim_k_gather_transformed(const flim_launch *l, const flim_cache_view *cache, const flim_cell_transform *drawn,
-                                      bool moves, const flim_cell_id *id, int64_t n, int t, int h, int w, float *signal,
-                                      uint8_t *mask);
+/* What transforms and mixup do to a batch. */
+typedef struct flim_drawn_batch {
+    const flim_cell_transform *drawn; /* (n,parts) on the device, with the numbers of their cells */
+    int parts; /* per cell: 2 if cells are mixed; a second part of share 0 is none */
+    bool counts; /* two parts are mixed by their counts, else by their signals */
+    bool moves; /* some move photons */
+    float *scratch; /* (n,T,H,W), used if photons move and signals are mixed */
+} flim_drawn_batch;
+/* The same, changed and mixed as d says. */
+cudaError_t flim_k_gather_transformed(const flim_launch *l, const flim_cache_view *cache, const flim_drawn_batch *d,
+                                      int64_t n, int t, int h, int w, float *signal, uint8_t *mask);
 /* (n,pixels,C) storage -> host layout (n,channels,pixels) fp32. */
 cudaError_t flim_k_to_planar(const flim_launch *l, const void *in, int64_t n, int channels, int c, int64_t pixels,
                              float *out);

@@ -28,12 +28,12 @@ static int64_t drawn_at(const flim_cuda_cache *cache)
 
 static int64_t voxels_at(const flim_cuda_cache *cache)
 {
-    return drawn_at(cache) + rounded(cache->batch * (int64_t)sizeof(flim_cell_transform));
+    return drawn_at(cache) + rounded(2 * cache->batch * (int64_t)sizeof(flim_cell_transform));
 }
 
 int64_t flim_cuda_cache_pinned_bytes(const flim_cuda_cache *cache)
 {
-    return cache->slots * cache->batch * (int64_t)sizeof(flim_cell_transform);
+    return cache->slots * 2 * cache->batch * (int64_t)sizeof(flim_cell_transform);
 }
 
 void flim_cuda_cache_end(flim_cuda_cache *cache)
@@ -133,26 +133,58 @@ static flim_cache_view view_of(const flim_cuda_cache *cache)
                              .mask = (const uint8_t *)cache->memory + mask_at(cache)};
 }
 
+/* Whether cell number `cell` has what is needed of it. */
+static flim_status check_photons(const flim_cuda_cache *cache, const char *needs, uint32_t cell, flim_error *err)
+{
+    if (needs && (cache->offset[cell] & 15) == 4) {
+        (void)flim_fail(err, FLIM_ERROR_DATA, FLIM_NO_PHOTONS, needs);
+        return flim_fail_prefix(err, "cell %u in device memory: ", (unsigned)cell);
+    }
+    return FLIM_OK;
+}
+
+static flim_status draw(const flim_cuda_cache *cache, const flim_transform_table *transform, const flim_batch *batch,
+                        int64_t i, flim_cell_transform *out, flim_error *err)
+{
+    static const flim_mix alone = {0};
+    const uint32_t cell = batch->id[i].cell;
+    const flim_mix *mix = batch->mix ? &batch->mix[i] : &alone;
+    const bool mixed = mix->share > 0;
+    const char *needs = mixed && batch->mix_of == FLIM_MIX_COUNTS ? "--mixup counts" : transform->needs_photons;
+    const uint64_t photons[2] = {cache->photons[cell], mixed ? cache->photons[mix->cell] : 0};
+    flim_cell_transform drawn[2];
+    FLIM_TRY(check_photons(cache, needs, cell, err));
+    FLIM_TRY(mixed ? check_photons(cache, needs, mix->cell, err) : FLIM_OK);
+    const int parts = flim_transform_draw_mixed(transform, &batch->id[i], mix, batch->mix_of, photons, drawn);
+    out[0] = drawn[0];
+    if (batch->mix) {
+        out[1] = parts == 2 ? drawn[1] : (flim_cell_transform){.cell = cell};
+    }
+    return FLIM_OK;
+}
+
 flim_status flim_cuda_cache_gather(const flim_cuda_cache *cache, const flim_launch *l, const flim_transform_table *transform,
-                                   const flim_cell_id *id, const flim_cell_id *device_id, int64_t n, int slot, float *signal,
-                                   uint8_t *mask, flim_error *err)
+                                   const flim_batch *batch, const flim_cell_id *id, int slot, float *signal, uint8_t *mask,
+                                   float *scratch, flim_error *err)
 {
     const flim_cache_view view = view_of(cache);
-    const int t = transform->t, h = transform->h, w = transform->w;
-    if (transform->n == 0) {
-        FLIM_TRY_CUDA(flim_k_gather_cells(l, &view, device_id, n, t, h, w, signal, mask));
+    const int64_t n = batch->n;
+    const int t = transform->t, h = transform->h, w = transform->w, parts = batch->mix ? 2 : 1;
+    if (transform->n == 0 && !batch->mix) {
+        FLIM_TRY_CUDA(flim_k_gather_cells(l, &view, id, n, t, h, w, signal, mask));
         return FLIM_OK;
     }
-    flim_cell_transform *drawn = cache->drawn + slot * cache->batch,
-                        *device_drawn = (void *)(cache->memory + drawn_at(cache));
+    flim_cell_transform *drawn = cache->drawn + slot * 2 * cache->batch;
     for (int64_t i = 0; i < n; i++) {
-        if (transform->needs_photons && (cache->offset[id[i].cell] & 15) == 4) {
-            (void)flim_fail(err, FLIM_ERROR_DATA, FLIM_NO_PHOTONS, transform->needs_photons);
-            return flim_fail_prefix(err, "cell %u in device memory: ", (unsigned)id[i].cell);
-        }
-        flim_transform_draw(transform, &id[i], cache->photons[id[i].cell], &drawn[i]);
+        FLIM_TRY(draw(cache, transform, batch, i, drawn + i * parts, err));
     }
-    FLIM_TRY_CUDA(cudaMemcpyAsync(device_drawn, drawn, (size_t)n * sizeof *drawn, cudaMemcpyHostToDevice, l->stream));
-    FLIM_TRY_CUDA(flim_k_gather_transformed(l, &view, device_drawn, transform->moves, device_id, n, t, h, w, signal, mask));
+    const flim_drawn_batch d = {.drawn = (void *)(cache->memory + drawn_at(cache)),
+                                .parts = parts,
+                                .counts = batch->mix_of == FLIM_MIX_COUNTS,
+                                .moves = transform->moves,
+                                .scratch = scratch};
+    FLIM_TRY_CUDA(cudaMemcpyAsync(cache->memory + drawn_at(cache), drawn, (size_t)(n * parts) * sizeof *drawn,
+                                  cudaMemcpyHostToDevice, l->stream));
+    FLIM_TRY_CUDA(flim_k_gather_transformed(l, &view, &d, n, t, h, w, signal, mask));
     return FLIM_OK;
 }

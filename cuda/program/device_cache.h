@@ -21,7 +21,7 @@ typedef struct flim_cuda_cache {
     uint64_t *photons; /* (n) of each cell, 0 if it is kept as finished signal */
     int64_t batch; /* cells per batch, at most */
     int slots; /* batches whose transforms may be on their way */
-    flim_cell_transform *drawn; /* (slots, batch) pinned; NULL before allocation */
+    flim_cell_transform *drawn; /* (slots, 2 batch) pinned; NULL before allocation */
     char *memory; /* on the device: value, offsets, masks, drawn, voxels; NULL before allocation */
 } flim_cuda_cache;
 
@@ -39,11 +39,11 @@ void flim_cuda_cache_free(flim_cuda_cache *cache); /* the host side */
 flim_status flim_cuda_cache_begin(flim_cuda_cache *cache, char *memory, cudaStream_t stream, flim_error *err);
 flim_status flim_cuda_cache_store(flim_cuda_cache *cache, int64_t cell, const void *voxels, const uint8_t *mask,
                                   cudaStream_t stream, flim_error *err);
-/* The cells id[i].cell, i < n, transformed -> signal (n,T,H,W) and mask (n,H,W) on the device.  id: on the host; device_id: the
- * same on the device.  slot: of slots; its batch before must be done.  FLIM_ERROR_DATA names a cell whose counts are not
- * what the transform needs. */
+/* A batch of cached cells, transformed and mixed, -> signal (n,T,H,W) and mask (n,H,W) on the device.  id: batch->id on the
+ * device.  slot: of slots; its batch before must be done.  scratch: (n,T,H,W) on the device, whose contents are lost.
+ * FLIM_ERROR_DATA names a cell whose counts are not what the transform or the mixture needs. */
 flim_status flim_cuda_cache_gather(const flim_cuda_cache *cache, const flim_launch *l, const flim_transform_table *transform,
-                                   const flim_cell_id *id, const flim_cell_id *device_id, int64_t n, int slot, float *signal,
-                                   uint8_t *mask, flim_error *err);
+                                   const flim_batch *batch, const flim_cell_id *id, int slot, float *signal, uint8_t *mask,
+                                   float *scratch, flim_error *err);
 
 #endif

@@ -99,8 +99,10 @@ flim_status flim_transfer_in(flim_cuda_program *p, flim_schedule *schedule, cons
     }
     FLIM_TRY_CUDA(cudaMemcpyAsync(p->call.step, slot->block, (size_t)block.bytes, cudaMemcpyHostToDevice, compute));
     if (batch->device_cached) {
-        FLIM_TRY(flim_cuda_cache_gather(&p->cache, &p->launch, &transform, batch->id, p->call.id, n,
-                                        (int)(p->calls % FLIM_SLOTS), stage->signal, stage->mask, err));
+        const flim_stage *other = &p->stage[(p->calls + 1) % FLIM_STAGES]; /* free once its batch, the one before, was read */
+        FLIM_TRY(flim_cuda_cache_gather(&p->cache, &p->launch, &transform, batch, p->call.id, (int)(p->calls % FLIM_SLOTS),
+                                        stage->signal, stage->mask, other->signal, err));
+        FLIM_TRY_CUDA(cudaEventRecord(other->free, compute));
     } else {
         FLIM_TRY_CUDA(cudaStreamWaitEvent(compute, stage->copied, 0));
     }

@@ -20,6 +20,16 @@ typedef struct flim_draw {
     float weight; /* in the loss */
 } flim_draw;
 
+/* The cell that a cell is mixed with (mixup): a batch's cell i is the share 1 - share of id[i] and the share `share` of this. */
+typedef struct flim_mix {
+    uint32_t cell, repeat; /* see flim_cell_id */
+    float share; /* 0..1; 0 = the cell stays alone */
+} flim_mix;
+
+/* How two cells are mixed.  COUNTS: each photon of a cell is kept with its share, and the counts are added.  INPUT: log1p(counts)
+ * / 10 of both by their shares.  The mask is inside where either is. */
+typedef enum flim_mix_of { FLIM_MIX_COUNTS, FLIM_MIX_INPUT } flim_mix_of;
+
 typedef struct flim_batch {
     int64_t n; /* cells in the batch, 1..capacity */
     int64_t capacity;
@@ -31,6 +41,8 @@ typedef struct flim_batch {
         target; /* (capacity,K): shares of the classes, which sum to 1 per cell; NULL = none: only heads with soft targets need it */
     float *weight; /* (capacity): weight of the cell in the loss, 1 unless classes are weighted */
     flim_cell_id *id; /* (capacity) */
+    flim_mix *mix; /* (capacity), or NULL: no cell is mixed; of batches that bring their voxels it is done */
+    flim_mix_of mix_of;
     /* signal and mask are not filled and may be NULL: the program gathers the cells id[].cell from its device cache
      * (flim_program_plan_cache). */
     bool device_cached;

@@ -82,6 +82,22 @@ typedef enum flim_sampler {
 } flim_sampler;
 extern const char *const flim_sampler_names[];
 
+/* Whether training cells are mixed with others, and how. */
+typedef enum flim_mixup {
+    FLIM_MIXUP_NONE,
+    FLIM_MIXUP_COUNTS, /* photons of both, thinned to their shares */
+    FLIM_MIXUP_INPUT /* the network's inputs by their shares, after log1p */
+} flim_mixup;
+extern const char *const flim_mixup_names[];
+
+/* What has one share of its own. */
+typedef enum flim_mixup_share { FLIM_MIXUP_SHARE_CELL, FLIM_MIXUP_SHARE_BATCH } flim_mixup_share;
+extern const char *const flim_mixup_share_names[];
+
+/* Among which cells of the epoch a partner is drawn. */
+typedef enum flim_mixup_partner { FLIM_MIXUP_PARTNER_ALL, FLIM_MIXUP_PARTNER_GROUP } flim_mixup_partner;
+extern const char *const flim_mixup_partner_names[];
+
 /* Arithmetic of the network. */
 typedef enum flim_precision {
     FLIM_PRECISION_AUTO, /* tf32 if the device has it, else fp32 */

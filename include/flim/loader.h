@@ -26,6 +26,7 @@ typedef struct flim_loader_options {
     /* The program has all cells in device memory (flim_program_plan_cache): batches come without signal and mask, which are
      * NULL, and with the phase's transform, which the program applies. */
     bool device_cached;
+    bool mixes; /* phases may mix cells: batches have room for targets and partners */
     const flim_log *log; /* a note if pinning fails; may be NULL */
 } flim_loader_options;
 
@@ -36,6 +37,12 @@ typedef struct flim_phase {
     uint64_t seed; /* of the cells' ids */
     uint32_t fold, epoch;
     flim_transform transform; /* of every cell, training or not; n = 0: none */
+    /* Mixup: the partner of each draw, (n_draws), or NULL = none.  A cell and its partner go through the transform before, each
+     * as its own draw.  Batches then have targets: the shares of the classes, smoothed, and the label is that of the larger
+     * share. */
+    const flim_mix *mix;
+    flim_mix_of mix_of;
+    float smoothing; /* of the targets: each class gets smoothing / K, the rest goes by the shares */
 } flim_phase;
 
 /* Bytes of all batch buffers of a loader, before it is there: prefetch + 1 batches of cells of (t,h,w); -1 where that

@@ -61,6 +61,10 @@ typedef struct flim_settings {
     flim_sampler sampler;
     flim_string_list augment; /* items of flim/augment.h; default none */
     int64_t sampler_repeats;
+    flim_mixup mixup;
+    double mixup_alpha, mixup_probability;
+    flim_mixup_share mixup_share;
+    flim_mixup_partner mixup_partner;
     uint64_t seed;
     /* device */
     char *device; /* as flim_device_open takes it */

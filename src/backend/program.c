@@ -191,6 +191,12 @@ static flim_status check_batch(const flim_program *program, const flim_batch *ba
                              (long long)program->cached_cells);
         }
     }
+    for (int64_t i = 0; batch->device_cached && batch->mix && i < batch->n; i++) {
+        if (batch->mix[i].share > 0 && batch->mix[i].cell >= program->cached_cells) {
+            return flim_fail(err, FLIM_ERROR, "internal: a batch mixes cell %u of %lld cached cells", batch->mix[i].cell,
+                             (long long)program->cached_cells);
+        }
+    }
     if (batch->n < 1 || batch->n > most || batch->t != in[0] || batch->h != in[1] || batch->w != in[2]) {
         return flim_fail(err, FLIM_ERROR, "internal: a batch (%lld,%d,%d,%d) for a program of at most (%lld,%d,%d,%d)",
                          (long long)batch->n, batch->t, batch->h, batch->w, (long long)most, in[0], in[1], in[2]);

@@ -184,6 +184,19 @@ static const flim_flag_row rows[] = {
         "what is done to training cells, drawn anew each epoch: none, flim, paper (a published script's, not physical) or "
         "NAME:PROBABILITY:LOW:HIGH, as in thin:0.8:0.4:1; repeatable",
         REFUSED, AUGMENT),
+    ROW(NULL, "mixup", CHOICE(mixup), "none", "M",
+        "train on mixtures of two cells; counts: photons of both, thinned to their shares; input: what the network gets, "
+        "after "
+        "log1p",
+        REFUSED, MIXUP, .choices = flim_mixup_names),
+    ROW(NULL, "mixup-alpha", REAL(mixup_alpha), "0.4", "A", "the shares of a mixture are drawn from Beta(A, A)", REFUSED,
+        MIXUP_ALPHA, .allowed = ">= 0.01, <= 4"),
+    ROW(NULL, "mixup-probability", REAL(mixup_probability), "1", "P", "probability that a cell or batch is mixed", REFUSED,
+        MIXUP_PROBABILITY, .allowed = ">= 0, <= 1"),
+    ROW(NULL, "mixup-share", CHOICE(mixup_share), "cell", "S", "what has a share of its own", REFUSED, MIXUP_SHARE,
+        .choices = flim_mixup_share_names),
+    ROW(NULL, "mixup-partner", CHOICE(mixup_partner), "all", "P", "cells that a cell is mixed with; group: of its own group",
+        REFUSED, MIXUP_PARTNER, .choices = flim_mixup_partner_names),
     ROW(NULL, "seed", UNSIGNED(seed), "42", "N", "seed of folds, weights, order and dropout", FIXED, SEED),
 
     ROW("Device", "device", TEXT(device), "auto", "D",

@@ -32,6 +32,15 @@ COMPLETE(flim_lr_schedule_names, FLIM_LR_SCHEDULE_CONSTANT);
 const char *const flim_sampler_names[] = {"natural", "balanced", "group-balanced", "class-group", NULL};
 COMPLETE(flim_sampler_names, FLIM_SAMPLER_CLASS_GROUP);
 
+const char *const flim_mixup_names[] = {"none", "counts", "input", NULL};
+COMPLETE(flim_mixup_names, FLIM_MIXUP_INPUT);
+
+const char *const flim_mixup_share_names[] = {"cell", "batch", NULL};
+COMPLETE(flim_mixup_share_names, FLIM_MIXUP_SHARE_BATCH);
+
+const char *const flim_mixup_partner_names[] = {"all", "group", NULL};
+COMPLETE(flim_mixup_partner_names, FLIM_MIXUP_PARTNER_GROUP);
+
 const char *const flim_precision_names[] = {"auto", "fp32", "tf32", "bf16", "fp16", NULL};
 COMPLETE(flim_precision_names, FLIM_PRECISION_FP16);
 

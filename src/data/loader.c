@@ -18,7 +18,7 @@
 #include "core/clock.h"
 #include "core/try.h"
 #include "data/dataset_internal.h"
-#include "data/transform.h"
+#include "data/cell_filler.h"
 
 typedef enum slot_state { SLOT_FREE, SLOT_FILLING, SLOT_READY, SLOT_OUT } slot_state;
 
@@ -27,13 +27,13 @@ typedef struct slot {
     slot_state state;
     int64_t number; /* of the batch in its phase */
     int64_t left; /* cells not finished */
+    flim_mix *mix; /* (capacity), what batch.mix is in a phase that mixes; NULL if none does */
+    float *target; /* (capacity,K) likewise */
 } slot;
 
 typedef struct worker {
     flim_loader *loader;
-    flim_reader *reader;
-    float *counts; /* (T,H,W) before a transform; NULL until a phase has one */
-    uint8_t *mask; /* (H,W) likewise */
+    flim_cell_filler filler;
     flim_error error;
     pthread_t thread;
 } worker;
@@ -58,6 +58,8 @@ struct flim_loader {
     flim_phase phase;
     flim_transform_table transform; /* phase.transform in integers; n = 0: none */
     flim_draw *draws; /* copy, (capacity) */
+    flim_mix *mix; /* copy, (mix_capacity) */
+    int64_t mix_capacity;
     int64_t draws_capacity;
     bool active;
     int64_t next_draw; /* to be handed out */
@@ -70,26 +72,6 @@ struct flim_loader {
 };
 
 /* ---- filling */
-
-static flim_status fill_cell(worker *w, const flim_batch *batch, int64_t at, flim_error *err)
-{
-    flim_loader *loader = w->loader;
-    const flim_dataset *d = loader->dataset;
-    const flim_cell_id *id = &batch->id[at];
-    float *signal = batch->signal + at * d->voxels; /* (T,H,W) */
-    uint8_t *mask = batch->mask + at * d->pixels; /* (H,W) */
-    if (loader->transform.n == 0) {
-        return flim_reader_signal(w->reader, id->cell, signal, mask, err);
-    }
-    FLIM_TRY(flim_reader_counts(w->reader, id->cell, w->counts, w->mask, err));
-    if (flim_transform_apply(&loader->transform, id, w->counts, w->mask, signal, mask, err) != FLIM_OK) {
-        int64_t local;
-        const char *path = flim_dataset_path_of(d, id->cell, &local);
-        return flim_fail_prefix(err, "%s: /counts: cell %lld: ", path, (long long)local);
-    }
-    flim_signal_from_counts(signal, signal, d->voxels);
-    return FLIM_OK;
-}
 
 static slot *find_slot(flim_loader *loader, slot_state state, int64_t number)
 {
@@ -121,6 +103,9 @@ static slot *next_slot(flim_loader *loader)
         if (s->batch.device_cached) {
             s->batch.transform = loader->phase.transform;
         }
+        s->batch.mix = loader->phase.mix ? s->mix : NULL;
+        s->batch.target = loader->phase.mix ? s->target : NULL;
+        s->batch.mix_of = loader->phase.mix_of;
     }
     return s;
 }
@@ -143,6 +128,7 @@ static void *worker_thread(void *argument)
         int64_t draw = loader->next_draw, at = draw % phase.batch;
         int64_t count = s->batch.device_cached ? s->batch.n - at : 1; /* a batch of numbers is one piece of work */
         const flim_draw *todo = loader->draws + draw; /* begin changes them when no work is out */
+        const flim_mix *partner = phase.mix ? phase.mix + draw : NULL;
         loader->next_draw += count;
         loader->in_work += count;
         pthread_mutex_unlock(&loader->lock);
@@ -151,8 +137,13 @@ static void *worker_thread(void *argument)
             s->batch.id[at + i] = (flim_cell_id){phase.seed, phase.fold, phase.epoch, todo[i].cell, todo[i].repeat};
             s->batch.weight[at + i] = todo[i].weight;
             s->batch.label[at + i] = d->label ? d->label[todo[i].cell] : 0;
+            if (partner) {
+                s->batch.mix[at + i] = partner[i];
+                flim_mix_target(d, phase.smoothing, &s->batch, at + i);
+            }
         }
-        flim_status status = s->batch.device_cached ? FLIM_OK : fill_cell(w, &s->batch, at, &w->error);
+        flim_status status =
+            s->batch.device_cached ? FLIM_OK : flim_cell_fill(&w->filler, &loader->transform, &s->batch, at, &w->error);
 
         pthread_mutex_lock(&loader->lock);
         loader->in_work -= count;
@@ -175,18 +166,26 @@ static void *worker_thread(void *argument)
 
 /* ---- life */
 
+enum { ARRAYS = 7 }; /* of a batch */
+
 static int64_t rounded(int64_t bytes)
 {
     return (bytes + 63) / 64 * 64;
 }
 
-/* Bytes of one batch's arrays: signal, mask, label, weight, id at offset[]; -1 where that overflows. */
-static int64_t lay_out_batch(int64_t batch, int64_t voxels, int64_t pixels, int64_t offset[5])
+/* Bytes of one batch's arrays: signal, mask, label, weight, id, and for mixing, of `classes` > 0, mix and target, at offset[];
+ * -1 where that overflows. */
+static int64_t lay_out_batch(int64_t batch, int64_t voxels, int64_t pixels, int classes, int64_t offset[ARRAYS])
 {
-    const int64_t per_cell[5] = {voxels * (int64_t)sizeof(float), pixels, sizeof(int32_t), sizeof(float),
-                                 sizeof(flim_cell_id)};
+    const int64_t per_cell[ARRAYS] = {voxels * (int64_t)sizeof(float),
+                                      pixels,
+                                      sizeof(int32_t),
+                                      sizeof(float),
+                                      sizeof(flim_cell_id),
+                                      classes > 0 ? (int64_t)sizeof(flim_mix) : 0,
+                                      classes * (int64_t)sizeof(float)};
     int64_t bytes = 0;
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < ARRAYS; i++) {
         if (per_cell[i] > INT64_MAX / 32768 / batch) { /* 16 for the sum, 1025 buffers at most */
             return -1;
         }
@@ -198,8 +197,8 @@ static int64_t lay_out_batch(int64_t batch, int64_t voxels, int64_t pixels, int6
 
 int64_t flim_loader_buffer_bytes(int prefetch, int64_t batch, int t, int h, int w)
 {
-    int64_t offset[5];
-    const int64_t pixels = (int64_t)h * w, one = lay_out_batch(batch, pixels * t, pixels, offset);
+    int64_t offset[ARRAYS];
+    const int64_t pixels = (int64_t)h * w, one = lay_out_batch(batch, pixels * t, pixels, 0, offset);
     return one < 0 ? -1 : one * (prefetch + 1);
 }
 
@@ -212,8 +211,9 @@ static flim_status make_buffers(flim_loader *loader, flim_error *err)
         return FLIM_ERROR_MEMORY;
     }
     const bool device_cached = loader->options.device_cached;
-    int64_t offset[5];
-    const int64_t one = lay_out_batch(batch, device_cached ? 0 : d->voxels, device_cached ? 0 : d->pixels, offset);
+    const int classes = loader->options.mixes ? d->info.classes : 0;
+    int64_t offset[ARRAYS];
+    const int64_t one = lay_out_batch(batch, device_cached ? 0 : d->voxels, device_cached ? 0 : d->pixels, classes, offset);
     if (one < 0) {
         return flim_fail(err, FLIM_ERROR_MEMORY, "a batch of %lld cells of %lld voxels does not fit into memory",
                          (long long)batch, (long long)d->voxels);
@@ -242,6 +242,8 @@ static flim_status make_buffers(flim_loader *loader, flim_error *err)
                                               .label = (void *)(at + offset[2]),
                                               .weight = (void *)(at + offset[3]),
                                               .id = (void *)(at + offset[4])};
+        loader->slots[i].mix = classes ? (void *)(at + offset[5]) : NULL;
+        loader->slots[i].target = classes ? (void *)(at + offset[6]) : NULL;
     }
     return FLIM_OK;
 }
@@ -255,7 +257,7 @@ static flim_status start_workers(flim_loader *loader, flim_error *err)
     for (int i = 0; i < count; i++) {
         worker *w = &loader->workers[i];
         w->loader = loader;
-        FLIM_TRY(flim_reader_create(loader->dataset, &w->reader, err));
+        FLIM_TRY(flim_cell_filler_create(loader->dataset, &w->filler, err));
     }
     for (int i = 0; i < count; i++) {
         int number = pthread_create(&loader->workers[i].thread, NULL, worker_thread, &loader->workers[i]);
@@ -312,9 +314,7 @@ void flim_loader_destroy(flim_loader *loader)
         pthread_join(loader->workers[i].thread, NULL);
     }
     for (int i = 0; loader->workers && i < loader->options.workers; i++) {
-        flim_reader_destroy(loader->workers[i].reader);
-        flim_free(loader->workers[i].counts);
-        flim_free(loader->workers[i].mask);
+        flim_cell_filler_free(&loader->workers[i].filler);
     }
     flim_free(loader->workers);
     if (loader->options.device) {
@@ -326,6 +326,7 @@ void flim_loader_destroy(flim_loader *loader)
     }
     flim_free(loader->slots);
     flim_free(loader->draws);
+    flim_free(loader->mix);
     pthread_cond_destroy(&loader->ready);
     pthread_cond_destroy(&loader->work);
     pthread_mutex_destroy(&loader->lock);
@@ -352,7 +353,6 @@ static void end_phase(flim_loader *loader)
 static flim_status take_phase(flim_loader *loader, const flim_phase *phase, const flim_transform_table *transform,
                               flim_error *err)
 {
-    const flim_dataset *d = loader->dataset;
     if (phase->n_draws > loader->draws_capacity) {
         flim_draw *draws = flim_realloc(loader->draws, (size_t)phase->n_draws, sizeof *draws, err);
         if (!draws) {
@@ -361,18 +361,26 @@ static flim_status take_phase(flim_loader *loader, const flim_phase *phase, cons
         loader->draws = draws;
         loader->draws_capacity = phase->n_draws;
     }
-    for (int i = 0; transform->n > 0 && !loader->options.device_cached && i < loader->options.workers; i++) {
-        worker *w = &loader->workers[i];
-        if ((!w->counts && !(w->counts = flim_alloc_aligned((size_t)d->voxels, sizeof *w->counts, err))) ||
-            (!w->mask && !(w->mask = flim_alloc_aligned((size_t)d->pixels, 1, err)))) {
+    if (phase->mix && phase->n_draws > loader->mix_capacity) {
+        flim_mix *mix = flim_realloc(loader->mix, (size_t)phase->n_draws, sizeof *mix, err);
+        if (!mix) {
             return FLIM_ERROR_MEMORY;
         }
+        loader->mix = mix;
+        loader->mix_capacity = phase->n_draws;
+    }
+    for (int i = 0; !loader->options.device_cached && i < loader->options.workers; i++) {
+        FLIM_TRY(flim_cell_filler_prepare(&loader->workers[i].filler, transform->n > 0, phase->mix != NULL, err));
     }
     if (phase->n_draws) {
         memcpy(loader->draws, phase->draws, (size_t)phase->n_draws * sizeof *phase->draws);
     }
+    if (phase->mix && phase->n_draws) {
+        memcpy(loader->mix, phase->mix, (size_t)phase->n_draws * sizeof *phase->mix);
+    }
     loader->phase = *phase;
     loader->phase.draws = NULL; /* the caller's; never used again */
+    loader->phase.mix = phase->mix ? loader->mix : NULL;
     loader->transform = *transform;
     loader->next_draw = loader->next_batch = loader->delivered = 0;
     loader->failed = -1;
@@ -394,6 +402,17 @@ flim_status flim_loader_begin(flim_loader *loader, const flim_phase *phase, flim
         if (phase->draws[i].cell >= info->n) {
             return flim_fail(err, FLIM_ERROR_USAGE, "draw %lld asks for cell %u; the data has cells 0 to %lld", (long long)i,
                              phase->draws[i].cell, (long long)(info->n - 1));
+        }
+    }
+    for (int64_t i = 0; phase->mix && i < phase->n_draws; i++) {
+        const float share = phase->mix[i].share;
+        if (!loader->options.mixes || !loader->dataset->label || !(share >= 0 && share <= 1) ||
+            phase->mix[i].cell >= info->n) {
+            return flim_fail(
+                err, FLIM_ERROR_USAGE,
+                "draw %lld is mixed with cell %u by %g; expected a loader for mixing, labels, cells 0 to %lld and "
+                "a share of 0 to 1",
+                (long long)i, phase->mix[i].cell, (double)share, (long long)(info->n - 1));
         }
     }
     FLIM_TRY(flim_transform_compile(&phase->transform, info->t, info->h, info->w, &transform, err));

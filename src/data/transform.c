@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/exact_math.h"
 #include "core/try.h"
 #include "data/number.h"
 
@@ -216,28 +217,13 @@ static void draw_count_step(int32_t op, double low, double high, uint32_t word, 
     out->number = threshold(kept);
 }
 
-/* e^-x, x >= 0, by its series at x / 2^8 and squaring: the same on every machine. */
-static double exp_of_minus(double x)
-{
-    double term = 1, sum = 1;
-    x = x < 700 ? x / 256 : 700.0 / 256;
-    for (int k = 1; k < 40; k++) {
-        term *= x / k;
-        sum += term;
-    }
-    for (int k = 0; k < 8; k++) {
-        sum *= sum;
-    }
-    return 1 / sum;
-}
-
 /* A Gaussian of standard deviation sigma at whole pixels, as a cumulative distribution. */
 static void draw_blur(double sigma, flim_move_step *out)
 {
     double weight[2 * FLIM_BLUR_REACH + 1], sum = 0, below = 0;
     for (int k = 0; k <= 2 * FLIM_BLUR_REACH; k++) {
         const double d = k - FLIM_BLUR_REACH;
-        weight[k] = d == 0 ? 1 : sigma > 0 ? exp_of_minus(d * d / (2 * sigma * sigma)) : 0;
+        weight[k] = d == 0 ? 1 : sigma > 0 ? flim_exact_exp(-d * d / (2 * sigma * sigma)) : 0;
         sum += weight[k];
     }
     for (int k = 0; k < 2 * FLIM_BLUR_REACH; k++) {
@@ -277,6 +263,8 @@ void flim_transform_draw(const flim_transform_table *table, const flim_cell_id *
 {
     memset(out, 0, sizeof *out);
     out->map = flim_dihedral_map(0, table->h, table->w);
+    out->cell = id->cell;
+    out->share = 1;
     for (int32_t s = 0; s < table->n; s++) {
         const int32_t op = table->step[s].op;
         const double low = table->step[s].low, high = table->step[s].high;
@@ -310,6 +298,30 @@ void flim_transform_draw(const flim_transform_table *table, const flim_cell_id *
         }
         }
     }
+}
+
+int flim_transform_draw_mixed(const flim_transform_table *table, const flim_cell_id *id, const flim_mix *mix, flim_mix_of of,
+                              const uint64_t photons[2], flim_cell_transform out[2])
+{
+    const float share[2] = {1.0f - mix->share, mix->share};
+    flim_cell_id ids[2] = {*id, *id};
+    ids[1].cell = mix->cell;
+    ids[1].repeat = mix->repeat;
+    for (int part = 0; part < 2; part++) {
+        flim_transform_draw(table, &ids[part], photons[part], &out[part]);
+        if (!(mix->share > 0)) {
+            return 1;
+        }
+        if (of == FLIM_MIX_INPUT) {
+            out[part].share = share[part];
+            continue;
+        }
+        uint32_t word[4];
+        flim_random_block(id, FLIM_RANDOM_MIXUP, (uint32_t)part, word);
+        out[part].step[out[part].n_steps++] =
+            (flim_count_step){.op = FLIM_TRANSFORM_THIN, .key = {word[0], word[1]}, .number = threshold((double)share[part])};
+    }
+    return 2;
 }
 
 /* ---- applying */
@@ -387,7 +399,7 @@ static void scatter(const flim_cell_transform *c, const flim_cell_view *cell, co
     }
 }
 
-static uint64_t sum_of(const float *counts, int64_t n)
+uint64_t flim_sum_of_photons(const float *counts, int64_t n)
 {
     uint64_t sum = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -396,28 +408,36 @@ static uint64_t sum_of(const float *counts, int64_t n)
     return sum;
 }
 
-flim_status flim_transform_apply(const flim_transform_table *table, const flim_cell_id *id, const float *counts,
-                                 const uint8_t *mask, float *out, uint8_t *mask_out, flim_error *err)
+flim_status flim_transform_check_photons(const char *needs, const float *counts, int64_t n, flim_error *err)
 {
-    const int32_t h = table->h, w = table->w;
-    const int64_t voxels = (int64_t)table->t * h * w;
-    const flim_cell_view cell = {counts, 4, table->t, h, w};
-    flim_cell_transform c;
-    if (table->needs_photons && flim_counts_bytes(counts, voxels) == 4) {
-        return flim_fail(err, FLIM_ERROR_DATA, FLIM_NO_PHOTONS, table->needs_photons);
-    }
-    flim_transform_draw(table, id, table->counts_photons ? sum_of(counts, voxels) : 0, &c);
-    if (flim_cell_only_copies(&c)) {
-        move(&c, &cell, out);
-    } else if (c.n_moves == 0) {
-        change(&c, &cell, mask, out);
+    return needs && flim_counts_bytes(counts, n) == 4 ? flim_fail(err, FLIM_ERROR_DATA, FLIM_NO_PHOTONS, needs) : FLIM_OK;
+}
+
+void flim_cell_apply(const flim_cell_transform *drawn, int t, int h, int w, const float *counts, const uint8_t *mask,
+                     float *out, uint8_t *mask_out)
+{
+    const flim_cell_view cell = {counts, 4, t, h, w};
+    if (flim_cell_only_copies(drawn)) {
+        move(drawn, &cell, out);
+    } else if (drawn->n_moves == 0) {
+        change(drawn, &cell, mask, out);
     } else {
-        scatter(&c, &cell, mask, out);
+        scatter(drawn, &cell, mask, out);
     }
     for (int32_t y = 0; y < h; y++) {
         for (int32_t x = 0; x < w; x++) {
-            *mask_out++ = !c.drop_mask && flim_cell_mask(&c, mask, h, w, y, x);
+            *mask_out++ = !drawn->drop_mask && flim_cell_mask(drawn, mask, h, w, y, x);
         }
     }
+}
+
+flim_status flim_transform_apply(const flim_transform_table *table, const flim_cell_id *id, const float *counts,
+                                 const uint8_t *mask, float *out, uint8_t *mask_out, flim_error *err)
+{
+    const int64_t voxels = (int64_t)table->t * table->h * table->w;
+    flim_cell_transform drawn;
+    FLIM_TRY(flim_transform_check_photons(table->needs_photons, counts, voxels, err));
+    flim_transform_draw(table, id, table->counts_photons ? flim_sum_of_photons(counts, voxels) : 0, &drawn);
+    flim_cell_apply(&drawn, table->t, table->h, table->w, counts, mask, out, mask_out);
     return FLIM_OK;
 }

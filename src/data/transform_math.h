@@ -30,9 +30,11 @@ typedef struct flim_cell_transform {
     int32_t tail; /* FILL: how many of the last bins it draws from */
     int32_t drop_mask; /* 1: the mask is 0 everywhere */
     int32_t n_steps;
-    flim_count_step step[FLIM_MAX_COUNT_STEPS];
+    flim_count_step step[FLIM_MAX_COUNT_STEPS + 1]; /* one for the share of a mixed cell */
     int32_t n_moves;
     flim_move_step move[FLIM_MAX_MOVE_STEPS];
+    uint32_t cell; /* that goes through it */
+    float share; /* of its signal in a mixture of signals; 1 unless mixed so */
 } flim_cell_transform;
 
 /* A cell as it is stored, (T,H,W). */

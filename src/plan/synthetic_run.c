@@ -54,9 +54,13 @@ flim_status flim_batch_create(flim_device *device, const flim_network *net, int6
     out->label = flim_alloc(cells, sizeof *out->label, err);
     out->weight = flim_alloc(cells, sizeof *out->weight, err);
     out->id = flim_alloc(cells, sizeof *out->id, err);
-    FLIM_TRY(out->mask && out->label && out->weight && out->id ? FLIM_OK : FLIM_ERROR_MEMORY);
+    out->target = flim_alloc(cells, (size_t)net->classes * sizeof *out->target, err);
+    FLIM_TRY(out->mask && out->label && out->weight && out->id && out->target ? FLIM_OK : FLIM_ERROR_MEMORY);
     for (int64_t i = 0; i < n; i++) {
         out->weight[i] = 1;
+    }
+    for (int64_t i = 0; i < n * net->classes; i++) {
+        out->target[i] = 1.0f / (float)net->classes;
     }
     return FLIM_OK;
 }
@@ -69,6 +73,7 @@ void flim_batch_free(flim_device *device, flim_batch *batch)
     flim_free(batch->mask);
     flim_free(batch->label);
     flim_free(batch->weight);
+    flim_free(batch->target);
     flim_free(batch->id);
     *batch = (flim_batch){0};
 }

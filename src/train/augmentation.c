@@ -15,6 +15,13 @@ static flim_status refuse_cell(const flim_study *study, int64_t cell, const char
     return flim_fail_prefix(err, "%s: /counts: cell %" PRId64 ": ", path, local);
 }
 
+/* The first step or setting that needs photons; NULL = none does. */
+static const char *needs_photons(const flim_run *run)
+{
+    const char *step = flim_transform_needs_photons(&run->augment);
+    return step ? step : run->settings->mixup == FLIM_MIXUP_COUNTS ? "--mixup counts" : NULL;
+}
+
 static void note(const flim_run *run)
 {
     char steps[FLIM_MAX_TRANSFORM_STEPS * 96], not_physical[160];
@@ -31,26 +38,28 @@ flim_status flim_run_read_augmentation(flim_run *run, const flim_study *study, f
 {
     const flim_dataset_info *info = study->info;
     FLIM_TRY(flim_augment_parse(&run->settings->augment, &run->augment, err));
-    if (run->augment.n == 0) {
-        return FLIM_OK;
+    if (run->settings->mixup != FLIM_MIXUP_NONE && run->settings->mixup_partner == FLIM_MIXUP_PARTNER_GROUP && !info->group) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "mixup-partner group: the data has no /group; use all, or add /group");
     }
     if (flim_transform_check(&run->augment, info->t, info->h, info->w, err) != FLIM_OK) {
         return flim_fail_prefix(err, "augment: ");
     }
-    const char *needs = flim_transform_needs_photons(&run->augment);
+    const char *needs = needs_photons(run);
     for (int64_t i = 0; needs && study->summary && i < info->n; i++) {
         if (study->summary[i].count_bytes == 4) {
             return refuse_cell(study, i, needs, err);
         }
     }
-    note(run);
+    if (run->augment.n > 0) {
+        note(run);
+    }
     return FLIM_OK;
 }
 
 bool flim_run_augments_widths(const flim_run *run, const uint8_t *widths, int64_t n)
 {
     bool all = true;
-    for (int64_t i = 0; flim_transform_needs_photons(&run->augment) && i < n; i++) {
+    for (int64_t i = 0; needs_photons(run) && i < n; i++) {
         all = all && widths[i] <= 2;
     }
     return all;

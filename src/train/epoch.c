@@ -229,7 +229,10 @@ flim_status flim_trainer_epoch(flim_trainer *trainer, flim_epoch *epoch, flim_ep
                               .seed = epoch->seed,
                               .fold = (uint32_t)epoch->fold,
                               .epoch = (uint32_t)state->epoch,
-                              .transform = epoch->augment};
+                              .transform = epoch->augment,
+                              .mix = epoch->mix ? epoch->mix + skip : NULL,
+                              .mix_of = epoch->mix_of,
+                              .smoothing = epoch->step.label_smoothing};
     epoch->step.learning_rate = (float)epoch->learning_rate;
     flim_telemetry_begin(&trainer->telemetry, trainer->device);
     FLIM_TRY(flim_trainer_run_phase(trainer, &phase, &work, &p, err));

@@ -19,6 +19,8 @@ typedef struct flim_epoch {
     int64_t n;
     uint64_t seed; /* of the cells' ids */
     flim_transform augment; /* of its cells; n = 0: none */
+    const flim_mix *mix; /* (n) their partners; NULL = none */
+    flim_mix_of mix_of;
     double learning_rate;
     flim_step step; /* of its updates; first, last, divisor and learning rate are set here */
     flim_fold_state *state; /* epoch, calls, totals and skipped_before; calls and totals move */

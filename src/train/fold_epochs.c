@@ -6,6 +6,7 @@
 #include "core/bytes.h"
 #include "core/clock.h"
 #include "core/try.h"
+#include "cv/mixup.h"
 #include "cv/sampler.h"
 #include "train/epoch.h"
 #include "train/fold.h"
@@ -65,6 +66,7 @@ static flim_status train_epoch(flim_fold_work *f, flim_epoch_row *row, bool *los
     const flim_settings *s = f->run->settings;
     const int64_t n = f->part->n_train, number = f->state.epoch;
     flim_draw *draws = flim_alloc((size_t)n, sizeof *draws, err); /* (n) */
+    flim_mix *mix = NULL; /* (n) */
     flim_status status = draws ? FLIM_OK : FLIM_ERROR_MEMORY;
     flim_epoch epoch = {.hooks = f->run->hooks,
                         .fold = f->k,
@@ -81,6 +83,8 @@ static flim_status train_epoch(flim_fold_work *f, flim_epoch_row *row, bool *los
                         .context = f};
     FLIM_TRY_DONE(status);
     FLIM_TRY_DONE(learning_rate(f, &epoch.learning_rate, err));
+    mix = s->mixup != FLIM_MIXUP_NONE ? flim_alloc((size_t)n, sizeof *mix, err) : NULL;
+    FLIM_TRY_DONE(s->mixup == FLIM_MIXUP_NONE || mix ? FLIM_OK : FLIM_ERROR_MEMORY);
     epoch.step.weight_decay = (float)s->weight_decay;
     epoch.step.clip = (float)s->clip;
     epoch.step.label_smoothing = (float)s->label_smoothing;
@@ -91,10 +95,18 @@ static flim_status train_epoch(flim_fold_work *f, flim_epoch_row *row, bool *los
     FLIM_TRY_DONE(flim_sampler_draw(s->sampler, s->sampler_repeats, &f->study->split_data, f->part->train, n, s->seed,
                                     (uint32_t)f->k, (uint32_t)number, draws, err));
     apply_class_weights(f, draws, n);
+    if (mix) {
+        const flim_mixup_rule rule = {s->mixup_alpha, s->mixup_probability, s->mixup_share, s->mixup_partner};
+        FLIM_TRY_DONE(flim_mixup_draw(&rule, &f->study->split_data, s->seed, (uint32_t)f->k, (uint32_t)number, draws, n,
+                                      f->trainer->batch, mix, err));
+        epoch.mix = mix;
+        epoch.mix_of = s->mixup == FLIM_MIXUP_COUNTS ? FLIM_MIX_COUNTS : FLIM_MIX_INPUT;
+    }
     status = flim_trainer_epoch(f->trainer, &epoch, row, err);
     *lost = epoch.lost;
 done:
     flim_free(draws);
+    flim_free(mix);
     return status;
 }
 

@@ -11,6 +11,9 @@ flim_status flim_run_build_network(flim_run *run, const flim_study *study, flim_
     const flim_settings *s = run->settings;
     const flim_dataset_info *info = study->info;
     FLIM_TRY(flim_network_build(&trainer->net, flim_preset_width(s->preset), info->classes, info->t, info->h, info->w, err));
+    if (s->mixup != FLIM_MIXUP_NONE) {
+        trainer->net.head[0].loss = FLIM_LOSS_SOFT_TARGETS;
+    }
     FLIM_TRY(flim_run_read_initial_weights(run, study, trainer, err));
     FLIM_TRY(s->batch == 0 ? flim_run_find_batch(run, study, trainer, err) : FLIM_OK);
     flim_run_scale_learning_rate(run, study, trainer);
@@ -51,6 +54,7 @@ static flim_status allocate(const flim_run *run, const flim_study *study, flim_t
                                         .batch = trainer->batch > trainer->eval_batch ? trainer->batch : trainer->eval_batch,
                                         .device = trainer->device,
                                         .device_cached = trainer->cache_widths != NULL,
+                                        .mixes = s->mixup != FLIM_MIXUP_NONE,
                                         .log = &run->log};
     flim_startup_network(run, trainer);
     FLIM_TRY(flim_log_memory_plan(run, study, trainer, err));

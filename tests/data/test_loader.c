@@ -89,7 +89,7 @@ static void check_entry(const flim_dataset *d, const flim_batch *batch, int64_t 
 static void run_epoch(flim_dataset *d, flim_loader *loader, const flim_draw *draws, int64_t batch_size, uint32_t epoch)
 {
     flim_error err = {0};
-    const flim_phase phase = {draws, N, batch_size, 42, 3, epoch, {0}};
+    const flim_phase phase = {.draws = draws, .n_draws = N, .batch = batch_size, .seed = 42, .fold = 3, .epoch = epoch};
     int64_t seen = 0;
     assert_int_equal(flim_loader_begin(loader, &phase, &err), FLIM_OK);
     for (;;) {
@@ -192,7 +192,10 @@ static void many_cells_come_through_the_library_index(void **state)
     H5Fclose(file);
     flim_dataset *d = open_good(path, NULL);
     flim_loader *loader = make(d, &(flim_loader_options){.workers = 4, .prefetch = 2, .batch = 100});
-    assert_int_equal(flim_loader_begin(loader, &(flim_phase){draws, MANY, 100, 1, 0, 0, {0}}, NULL), FLIM_OK);
+    assert_int_equal(
+        flim_loader_begin(
+            loader, &(flim_phase){.draws = draws, .n_draws = MANY, .batch = 100, .seed = 1, .fold = 0, .epoch = 0}, NULL),
+        FLIM_OK);
     for (int64_t seen = 0; seen < MANY;) {
         const flim_batch *batch;
         assert_int_equal(flim_loader_next(loader, &batch, NULL), FLIM_OK);
@@ -228,7 +231,7 @@ static void an_error_ends_the_phase_at_its_batch(void **state)
                     good[kept++] = draws[i];
                 }
             }
-            const flim_phase phase = {draws, N, 16, 7, 0, 0, {0}};
+            const flim_phase phase = {.draws = draws, .n_draws = N, .batch = 16, .seed = 7, .fold = 0, .epoch = 0};
             flim_error err = {0};
             const flim_batch *batch;
             flim_status status;
@@ -248,7 +251,7 @@ static void an_error_ends_the_phase_at_its_batch(void **state)
             assert_int_equal(flim_loader_next(loader, &batch, &err), FLIM_OK); /* over */
             assert_null(batch);
             /* the same pool again, without that cell */
-            const flim_phase again = {good, kept, 16, 8, 1, 2, {0}};
+            const flim_phase again = {.draws = good, .n_draws = kept, .batch = 16, .seed = 8, .fold = 1, .epoch = 2};
             assert_int_equal(flim_loader_begin(loader, &again, &err), FLIM_OK);
             for (int64_t seen = 0; seen < kept; seen += 16) {
                 assert_int_equal(flim_loader_next(loader, &batch, &err), FLIM_OK);
@@ -278,7 +281,8 @@ static void cancel_and_destroy_at_any_time(void **state)
     assert_null(batch);
     for (uint32_t round = 0; round < 60; round++) {
         shuffled(draws, round);
-        const flim_phase phase = {draws, N, 1 + round % 32, 1, 2, round, {0}};
+        const flim_phase phase = {
+            .draws = draws, .n_draws = N, .batch = 1 + round % 32, .seed = 1, .fold = 2, .epoch = round};
         assert_int_equal(flim_loader_begin(loader, &phase, NULL), FLIM_OK);
         for (uint32_t i = 0; i < round % 7; i++) {
             assert_int_equal(flim_loader_next(loader, &batch, NULL), FLIM_OK);
@@ -304,7 +308,10 @@ static void cancel_and_destroy_at_any_time(void **state)
     flim_loader_destroy(loader);
     for (int i = 0; i < 20; i++) { /* destroy in the middle */
         loader = make(d, &(flim_loader_options){.workers = 1 + i % 8, .prefetch = 1 + i % 3, .batch = 8});
-        assert_int_equal(flim_loader_begin(loader, &(flim_phase){draws, N, 8, 1, 0, 0, {0}}, NULL), FLIM_OK);
+        assert_int_equal(
+            flim_loader_begin(
+                loader, &(flim_phase){.draws = draws, .n_draws = N, .batch = 8, .seed = 1, .fold = 0, .epoch = 0}, NULL),
+            FLIM_OK);
         for (int j = 0; j < i % 3; j++) {
             assert_int_equal(flim_loader_next(loader, &batch, NULL), FLIM_OK);
             flim_loader_release(loader, batch);
@@ -333,16 +340,28 @@ static void wrong_use_is_refused(void **state)
     assert_null(loader);
     loader = make(d, &(flim_loader_options){.workers = 2, .prefetch = 1, .batch = 8});
     shuffled(draws, 1);
-    assert_int_equal(flim_loader_begin(loader, &(flim_phase){draws, N, 9, 1, 0, 0, {0}}, &err), FLIM_ERROR_USAGE);
+    assert_int_equal(
+        flim_loader_begin(loader, &(flim_phase){.draws = draws, .n_draws = N, .batch = 9, .seed = 1, .fold = 0, .epoch = 0},
+                          &err),
+        FLIM_ERROR_USAGE);
     draws[5].cell = N;
-    assert_int_equal(flim_loader_begin(loader, &(flim_phase){draws, N, 8, 1, 0, 0, {0}}, &err), FLIM_ERROR_USAGE);
+    assert_int_equal(
+        flim_loader_begin(loader, &(flim_phase){.draws = draws, .n_draws = N, .batch = 8, .seed = 1, .fold = 0, .epoch = 0},
+                          &err),
+        FLIM_ERROR_USAGE);
     assert_non_null(strstr(err.text, "draw 5"));
     draws[5].cell = 0;
     const flim_batch *batch[3];
-    assert_int_equal(flim_loader_begin(loader, &(flim_phase){NULL, 0, 8, 1, 0, 0, {0}}, &err), FLIM_OK);
+    assert_int_equal(
+        flim_loader_begin(loader, &(flim_phase){.draws = NULL, .n_draws = 0, .batch = 8, .seed = 1, .fold = 0, .epoch = 0},
+                          &err),
+        FLIM_OK);
     assert_int_equal(flim_loader_next(loader, &batch[0], &err), FLIM_OK);
     assert_null(batch[0]);
-    assert_int_equal(flim_loader_begin(loader, &(flim_phase){draws, N, 8, 1, 0, 0, {0}}, &err), FLIM_OK);
+    assert_int_equal(
+        flim_loader_begin(loader, &(flim_phase){.draws = draws, .n_draws = N, .batch = 8, .seed = 1, .fold = 0, .epoch = 0},
+                          &err),
+        FLIM_OK);
     assert_int_equal(flim_loader_next(loader, &batch[0], &err), FLIM_OK);
     assert_int_equal(flim_loader_next(loader, &batch[1], &err), FLIM_OK);
     assert_int_equal(flim_loader_next(loader, &batch[2], &err), FLIM_ERROR_USAGE); /* would wait for ever */
@@ -446,8 +465,12 @@ static void memory_and_threads_are_flat_over_folds(void **state)
     for (int fold = 0; fold < 5; fold++) {
         for (int epoch = 0; epoch < 50; epoch++) {
             for (int part = 0; part < 2; part++) {
-                const flim_phase phase = {draws, part ? 40 + fold : N - 80 - fold, 64, 1, (uint32_t)fold, (uint32_t)epoch,
-                                          {0}};
+                const flim_phase phase = {.draws = draws,
+                                          .n_draws = part ? 40 + fold : N - 80 - fold,
+                                          .batch = 64,
+                                          .seed = 1,
+                                          .fold = (uint32_t)fold,
+                                          .epoch = (uint32_t)epoch};
                 const flim_batch *batch;
                 shuffled(draws, (uint64_t)(fold * 100 + epoch));
                 assert_int_equal(flim_loader_begin(loader, &phase, NULL), FLIM_OK);

@@ -1,0 +1,9 @@
+/* Exponential and logarithm by arithmetic and square-free series alone: the same bits on every machine, whatever its libm.
+ * Relative error below 1e-14.  For: what random draws are decided by. */
+#ifndef FLIM_CORE_EXACT_MATH_H
+#define FLIM_CORE_EXACT_MATH_H
+
+double flim_exact_exp(double x); /* x <= 0; 0 below -700 */
+double flim_exact_log(double x); /* x > 0, finite, normal */
+
+#endif
