@@ -1,5 +1,5 @@
-/* Exponential and logarithm by arithmetic and square-free series alone: the same bits on every machine, whatever its libm.
- * Relative error below 1e-14.  For: what random draws are decided by. */
+/* Exponential and logarithm by sums, products and quotients alone: the same bits on every machine, whatever its libm.
+ * Relative error below 1e-12.  For: what random draws are decided by. */
 #ifndef FLIM_CORE_EXACT_MATH_H
 #define FLIM_CORE_EXACT_MATH_H
 

@@ -195,7 +195,8 @@ static void every_flag_sets_its_field(void **state)
         "--sampler-repeats 7 --batch 1 --eval-batch 2 --accumulate 3 --lr 1e-9 --weight-decay 0 --clip 0 --label-smoothing 0 "
         "--patience 0 "
         "--sampler group-balanced --seed 18446744073709551615 --device cuda:12 --precision fp16 --no-benchmark "
-        "--augment flim --augment shift:0.5 "
+        "--augment flim --augment shift:0.5 --mixup counts --mixup-alpha 0.2 --mixup-probability 0.3 --mixup-share batch "
+        "--mixup-partner group "
         "--deterministic "
         "--out o --resume --dry-run --quiet --verbose --log-json");
     assert_string_equal(s.axes, "TYXN");
@@ -216,6 +217,8 @@ static void every_flag_sets_its_field(void **state)
     assert_int_equal(s.sampler, FLIM_SAMPLER_GROUP_BALANCED);
     assert_int_equal(s.augment.n, 2);
     assert_string_equal(s.augment.item[1], "shift:0.5");
+    assert_true(s.mixup == FLIM_MIXUP_COUNTS && s.mixup_alpha == 0.2 && s.mixup_probability == 0.3);
+    assert_true(s.mixup_share == FLIM_MIXUP_SHARE_BATCH && s.mixup_partner == FLIM_MIXUP_PARTNER_GROUP);
     assert_string_equal(s.device, "cuda:12");
     assert_int_equal(s.precision, FLIM_PRECISION_FP16);
     assert_string_equal(s.out, "o");

@@ -126,12 +126,22 @@ static void draw(flim_draw draws[DRAWS])
     }
 }
 
+typedef enum mixing { ALONE, PHOTONS, SIGNALS } mixing; /* of the cells of a run */
+
+/* Partners for the draws: with cells of both widths, some alone. */
+static void draw_partners(flim_mix mix[DRAWS])
+{
+    for (int i = 0; i < DRAWS; i++) {
+        mix[i] = (flim_mix){(uint32_t)(i * 5 + 2) % N, 128 + (uint32_t)i / 9, i % 4 == 0 ? 0 : (float)(i % 8) / 7};
+    }
+}
+
 static flim_loader *loader_of(flim_dataset *d, bool device_cached)
 {
     flim_error err = {0};
     flim_loader *loader;
     const flim_loader_options options = {
-        .workers = 3, .prefetch = 2, .batch = BATCH, .device = target->device, .device_cached = device_cached};
+        .workers = 3, .prefetch = 2, .batch = BATCH, .device = target->device, .device_cached = device_cached, .mixes = true};
     if (flim_loader_create(d, &options, &loader, &err) != FLIM_OK) {
         fail_msg("%s", err.text);
     }
@@ -167,7 +177,7 @@ static void batches_bring_only_numbers(void **state)
     draw(draws);
     flim_loader_get_stats(loader, &stats);
     flim_loader_get_stats(voxels, &full);
-    assert_true(stats.buffer_bytes < 3 * (BATCH * 40 + 3 * 64));
+    assert_true(stats.buffer_bytes < 3 * (BATCH * 64 + 5 * 64));
     assert_true(full.buffer_bytes > stats.buffer_bytes + 3 * BATCH * 135 * 4 - 1);
     for (uint32_t epoch = 0; epoch < 3; epoch++) {
         const flim_phase phase = {.draws = draws, .n_draws = DRAWS, .batch = BATCH - 1, .seed = 9, .fold = 2, .epoch = epoch};
@@ -269,16 +279,18 @@ static void must(flim_status status, const flim_error *err)
 }
 
 /* STEPS training steps and one prediction from the initial state: parameters (P), statistics (S), logits (DRAWS). */
-static void run(fixture *f, flim_loader *loader, const flim_transform *transform, float *parameters, float *statistics,
-                float *logits)
+static void run(fixture *f, flim_loader *loader, const flim_transform *transform, mixing mixed, float *parameters,
+                float *statistics, float *logits)
 {
     flim_draw draws[DRAWS];
+    flim_mix mix[DRAWS];
     flim_error err = {0};
     const flim_batch *batch, *held = NULL;
     const flim_counters counters = {.loss_scale = 1024};
     flim_totals totals;
     int64_t done = 0;
     draw(draws);
+    draw_partners(mix);
     must(flim_program_write(f->program, FLIM_STATE_PARAMETERS, f->parameters, &err), &err);
     must(flim_program_write(f->program, FLIM_STATE_STATISTICS, f->statistics, &err), &err);
     must(flim_program_write(f->program, FLIM_STATE_MOMENT1, f->zeros, &err), &err);
@@ -301,7 +313,9 @@ static void run(fixture *f, flim_loader *loader, const flim_transform *transform
                                   .seed = 1,
                                   .fold = 2,
                                   .epoch = 3,
-                                  .transform = *transform};
+                                  .transform = *transform,
+                                  .mix = mixed == ALONE ? NULL : mix,
+                                  .mix_of = mixed == SIGNALS ? FLIM_MIX_INPUT : FLIM_MIX_COUNTS};
         must(flim_loader_begin(loader, &phase, &err), &err);
         for (;;) {
             must(flim_loader_next(loader, &batch, &err), &err);
@@ -340,19 +354,26 @@ static void same_bits(const char *what, const float *cached, const float *sent, 
 }
 
 /* Cells that are kept as finished signal have no photons left. */
-static void refuses_cells_without_photons(fixture *f, flim_dataset *d, const flim_transform *transform)
+static void refuses_cells_without_photons(fixture *f, flim_dataset *d, const flim_transform *transform, mixing mixed)
 {
     flim_draw draws[DRAWS];
+    flim_mix mix[DRAWS];
     float logits[DRAWS];
     flim_error err = {0};
     const flim_batch *batch;
     flim_loader *loader = loader_of(d, true);
-    const flim_phase phase = {.draws = draws, .n_draws = DRAWS, .batch = BATCH, .transform = *transform};
+    const flim_phase phase = {.draws = draws,
+                              .n_draws = DRAWS,
+                              .batch = BATCH,
+                              .transform = *transform,
+                              .mix = mixed == ALONE ? NULL : mix,
+                              .mix_of = mixed == SIGNALS ? FLIM_MIX_INPUT : FLIM_MIX_COUNTS};
     draw(draws);
+    draw_partners(mix);
     must(flim_loader_begin(loader, &phase, &err), &err);
     must(flim_loader_next(loader, &batch, &err), &err);
     assert_int_equal(flim_program_predict(f->program, batch, logits, &err), FLIM_ERROR_DATA);
-    assert_non_null(strstr(err.text, flim_transform_needs_photons(transform)));
+    assert_non_null(strstr(err.text, "whole numbers"));
     flim_loader_cancel(loader);
     flim_loader_destroy(loader);
     must(flim_program_wait(f->program, &err), &err);
@@ -394,9 +415,11 @@ static void compare(const shape *s, int kinds, bool mask, bool zero_outside)
         out[cached][2] = malloc(DRAWS * sizeof(float));
         assert_true(out[cached][0] && out[cached][1] && out[cached][2]);
     }
-    for (size_t n = 0; n < sizeof transforms / sizeof transforms[0]; n++) {
-        if (kinds == 4 && flim_transform_needs_photons(&transforms[n])) {
-            refuses_cells_without_photons(&f, d, &transforms[n]);
+    for (size_t k = 0; k < 3 * sizeof transforms / sizeof transforms[0]; k++) {
+        const size_t n = k / 3;
+        const mixing mixed = (mixing)(k % 3);
+        if (kinds == 4 && (mixed == PHOTONS || flim_transform_needs_photons(&transforms[n]))) {
+            refuses_cells_without_photons(&f, d, &transforms[n], mixed);
             continue;
         }
         for (int cached = 0; cached < 2; cached++) {
@@ -404,14 +427,14 @@ static void compare(const shape *s, int kinds, bool mask, bool zero_outside)
             for (int i = 0; i < DRAWS; i++) {
                 out[cached][2][i] = NAN;
             }
-            run(&f, loader, &transforms[n], out[cached][0], out[cached][1], out[cached][2]);
+            run(&f, loader, &transforms[n], mixed, out[cached][0], out[cached][1], out[cached][2]);
             flim_loader_destroy(loader);
         }
         same_bits("parameter", out[1][0], out[0][0], (int64_t)p);
         same_bits("statistic", out[1][1], out[0][1], (int64_t)q);
         same_bits("logit", out[1][2], out[0][2], DRAWS);
         assert_memory_not_equal(out[1][0], f.parameters, p * sizeof(float));
-        if (n == 0) {
+        if (k == 0) {
             memcpy(plain, out[1][2], sizeof plain);
         } else {
             assert_memory_not_equal(out[1][2], plain, sizeof plain); /* the transform did something */

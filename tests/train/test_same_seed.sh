@@ -50,6 +50,11 @@ call 0 "$build/train_cv" --resume --out flim_resumed --workers 2
 for name in flim_workers_8_no_cache flim_delay_50_ms flim_resumed; do
     check "$name has the files of flim_workers_1" test "$(digest $name)" = "$(digest flim_workers_1)"
 done
+mixed=(--augment paper --mixup counts --mixup-partner group --mixup-share batch)
+row mixup_workers_1 "$build/train_cv" "${common[@]}" "${mixed[@]}" --seed 1 --workers 1
+call 143 env FLIM_AIM=train:3:15 "$faulty" "${common[@]}" "${mixed[@]}" --seed 1 --workers 3 --cache none --out mixup_resumed
+call 0 "$build/train_cv" --resume --out mixup_resumed --workers 8
+check "a resumed run that mixes cells has the files of an undisturbed one" test "$(digest mixup_resumed)" = "$(digest mixup_workers_1)"
 check "augmentation changes the weights" bash -c '! cmp -s flim_workers_1/fold_0/best.safetensors seed_1_workers_1/fold_0/best.safetensors'
 
 # ---- compute threads (OMP_NUM_THREADS) change the order of sums, so a run that goes on with another number of them says so
