@@ -4,6 +4,7 @@
 
 #include "bench/bench.h"
 
+extern const flim_bench_command flim_bench_augment; /* bench_augment.c: what augmentation makes of a cell */
 extern const flim_bench_command flim_bench_feed; /* bench_feed.c: training from a file against a fixed batch */
 extern const flim_bench_command flim_bench_layers; /* bench_layers.c: each operation of a step alone */
 extern const flim_bench_command flim_bench_limits; /* bench_limits.c: the ceilings of a card */

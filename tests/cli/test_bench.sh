@@ -37,6 +37,24 @@ refuses 2 "did you mean --version?" --versoin
 "$bench" --help | grep -q '^  step ' || complain "--help does not list step"
 "$bench" step --help | grep -q -- '--weights-in FILE' || complain "step --help does not list --weights-in"
 
+# augment: every step has a row, and the page shows it; a file of someone else is not replaced
+"$1/flim_simulate" --out "$folder/a.h5" --cells 24 --donors 6 --bins 16 --photons 200 --seed 3 >/dev/null
+if [ -e "$folder/a.h5" ]; then
+    for _ in 1 2; do
+        "$bench" augment --data "$folder/a.h5" --cell 2 --repeats 2 --augment thin:1:0.25:0.25 --html "$folder/a.html" >"$folder/out" ||
+            complain "augment ended with $?"
+    done
+    for step in symmetry shift shift_fill shift_zero drift drift_fill thin match background bootstrap scale mask_drop blur zoom elastic \
+        flim paper mixup thin:1:0.25:0.25; do
+        grep -q "^$step[: ].* photons" "$folder/out" || complain "augment has no row for $step"
+        grep -q "<th>$step" "$folder/a.html" || complain "the page has no row for $step"
+    done
+    echo mine >"$folder/mine"
+    refuses 2 "mine" augment --data "$folder/a.h5" --html "$folder/mine"
+    refuses 2 "cells 0 to 23" augment --data "$folder/a.h5" --cell 24
+    refuses 2 "did you mean 'thin'" augment --data "$folder/a.h5" --augment thim
+fi
+
 "$bench" step --device cpu --steps 1 --preset tiny --bins 8 --pixels 3 --batch 1 >"$folder/out" 2>"$folder/err"
 if [ $? -eq 4 ]; then
     [ $failed -eq 0 ] || exit 1
