@@ -46,7 +46,7 @@ if [ -e "$folder/a.h5" ]; then
     done
     for step in symmetry shift shift_fill shift_zero drift drift_fill thin match background bootstrap scale mask_drop blur zoom elastic \
         flim paper mixup thin:1:0.25:0.25; do
-        grep -q "^$step[: ].* photons" "$folder/out" || complain "augment has no row for $step"
+        grep -q "^${step}[: ].* photons" "$folder/out" || complain "augment has no row for $step"
         grep -q "<th>$step" "$folder/a.html" || complain "the page has no row for $step"
     done
     echo mine >"$folder/mine"
