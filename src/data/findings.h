@@ -36,7 +36,11 @@
     X(FLIM_FINDING_TIME_RANGE, time_range)                                                                                   \
     X(FLIM_FINDING_PEAKS_DIFFER, peaks_differ)                                                                               \
     X(FLIM_FINDING_BRIGHTNESS, brightness_differs)                                                                           \
-    X(FLIM_FINDING_SIZE, size_differs)
+    X(FLIM_FINDING_SIZE, size_differs)                                                                                       \
+    X(FLIM_FINDING_COPIES, copies)                                                                                           \
+    X(FLIM_FINDING_MULTIPLES, multiples)                                                                                     \
+    X(FLIM_FINDING_ROLLED_COPIES, rolled_copies)                                                                             \
+    X(FLIM_FINDING_HOLDOUT_OF_ONE_CLASS, holdout_of_one_class)
 
 typedef enum flim_finding_kind {
 #define FLIM_FINDING_ENUM(name, word) name,
@@ -110,6 +114,11 @@ flim_status flim_find_in_masks(const flim_dataset *dataset, const flim_cell_summ
                                flim_error *err);
 /* Mean over a file's cells of the share of their photons inside the mask; NaN without /mask or photons. */
 double flim_share_inside(const flim_dataset *dataset, const flim_cell_summary *summary, int file);
+
+/* ---- copy_findings.c: cells that are in the data more than once, flipped, turned, rolled in time or times a factor, too.
+ * fold: (n) the one that tests the cell; then only copies in different folds are found.  NULL: all. */
+flim_status flim_find_copies(const flim_dataset_info *info, const flim_cell_summary *summary, const int *fold,
+                             flim_findings *out, flim_error *err);
 
 /* ---- group_findings.c: needs n, group, groups and group_name of info; label if there are labels; nothing without groups */
 

@@ -53,6 +53,7 @@ static flim_status find(flim_data_report *report, const flim_cell_summary *summa
 {
     const flim_dataset *d = report->dataset;
     FLIM_TRY(flim_find_in_data(d, summary, report->row, report->n_rows, d->info.groups > 1, &report->findings, err));
+    FLIM_TRY(flim_find_copies(&d->info, summary, NULL, &report->findings, err));
     report->inside = flim_alloc((size_t)d->info.n_files, sizeof *report->inside, err);
     for (int i = 0; report->inside && i < d->info.n_files; i++) {
         report->inside[i] = flim_share_inside(d, summary, i);

@@ -173,7 +173,7 @@ flim_status flim_study_check(flim_study *study, const flim_settings *s, const fl
     flim_status status = FLIM_OK;
     FLIM_TRY_DONE(study->summary ? flim_cell_table_make(study->dataset, study->summary, &rows, &n_rows, err) : FLIM_OK);
     FLIM_TRY_DONE(flim_find_in_data(study->dataset, study->summary, rows, n_rows, by_group, &study->findings, err));
-    FLIM_TRY_DONE(flim_study_warn_of_copies(study, log, err));
+    FLIM_TRY_DONE(flim_study_find_in_folds(study, err));
     flim_findings_log(&study->findings, 0, log);
     const flim_finding *refusal = flim_findings_refusal(&study->findings);
     status = refusal ? flim_fail(err, FLIM_ERROR_DATA, "%s: %s", study->info->path[0], refusal->text) : FLIM_OK;

@@ -230,5 +230,44 @@ for entry in json.load(open("both.json"))[0]["files"]:
     share = ((photons * mask).sum((1, 2)) / photons.sum((1, 2))).mean()
     assert abs(share - entry["photons_inside_mask"]) < 1e-6, (share, entry)'
 
+# ---- copies in different folds, and a hold-out of one class
+PYTHONPATH=. $python - <<'PY'
+from make import *
+def again(path, change, label_of_copy=label):
+    write(path, counts=np.concatenate([counts, change(counts)]), label=np.concatenate([label, label_of_copy]),
+          group=np.concatenate([donor, np.array(["E" + d[1:] for d in donor], dtype=object)]))
+again("copies.h5", lambda c: c)
+again("labelled.h5", lambda c: c, 1 - label)
+again("doubled.h5", lambda c: 2 * c)
+again("rolled.h5", lambda c: np.roll(c, 3, 1))
+again("flipped.h5", lambda c: c[:, :, ::-1])
+again("quarter.h5", lambda c: np.rot90(c, 1, (2, 3)))
+again("all_at_once.h5", lambda c: 3 * np.roll(np.rot90(c, 3, (2, 3))[:, :, ::-1], 5, 1))
+again("scaled.h5", lambda c: (c * np.float32(0.37)).astype("f4"))
+again("logged.h5", lambda c: np.log1p(c).astype("f4"))
+again("thinned.h5", lambda c: rng.binomial(c, 0.9).astype("u2"))
+again("nudged.h5", lambda c: c + (np.arange(T * H * W).reshape(T, H, W) == 100).astype("u2"))
+one = np.array([f"D{i % 6}" for i in range(N)], dtype=object)
+one[::7] = "D7"
+write("one.h5", group=np.where((label == 1) & (np.arange(N) < 20), "D8", one).astype(object))
+PY
+for which in "copies:copies of each other" "labelled:of them have another label than the cell they copy" \
+    "doubled:times a factor" "rolled:rolled in time" "flipped:copies of each other" "quarter:copies of each other" \
+    "all_at_once:times a factor" "scaled:times a factor" "logged:times a factor"; do
+    look 0 "${which%%:*}.h5" --folds 3
+    says "${which#*:}"
+    says "tested in different folds"
+    call 0 "$build/flim_info" "${which%%:*}.h5"
+    check "flim_info says of ${which%%:*}: 120 cells" grep -qE "^(copies|multiples|rolled_copies) +warning +120  0, 1, 2, 3, 4, ..." "$work/out"
+done
+for file in thinned nudged; do
+    look 0 $file.h5 --folds 3
+    not_said "tested in different folds"
+done
+look 0 one.h5 --holdout-group D8 --cv stratified
+says "all 10 held-out cells are of one class, '1'"
+look 0 good.h5 --holdout-group D1
+not_said "held-out cells are of one class"
+
 echo "$checks checks, $failures failures"
 exit $((failures > 0))
