@@ -57,45 +57,70 @@ static void settings_lines(const flim_run *run, const flim_trainer *trainer)
                   s->recalibrate_bn ? "on" : "off");
 }
 
-static void class_line(const flim_run *run, const flim_study *study, int class_number)
+/* A cell's row of the class table. */
+typedef struct class_cell {
+    int32_t label;
+    int64_t group, cell;
+} class_cell;
+
+static int by_class(const void *a, const void *b)
+{
+    const class_cell *x = a, *y = b;
+    const int64_t order = x->label != y->label   ? x->label - y->label
+                          : x->group != y->group ? x->group - y->group
+                                                 : x->cell - y->cell;
+    return (order > 0) - (order < 0);
+}
+
+/* One class: list (n), its cells by group; peaks (n): scratch. */
+static void class_line(const flim_run *run, const flim_study *study, int class_number, const class_cell *list, int64_t n,
+                       double *peaks)
 {
     const flim_dataset_info *info = study->info;
-    const flim_cell_summary *summary = study->summary;
-    int64_t cells = 0, groups = 0, zeros = 0;
+    int64_t groups = 0, zeros = 0;
     double photons = 0, area = 0;
-    /* For the median; the table goes without it if memory lacks. */
-    double *peaks = flim_alloc((size_t)info->n, sizeof *peaks, NULL);
-    for (int64_t g = 0; g < info->groups; g++) {
-        for (int64_t i = 0; i < info->n; i++) {
-            if (info->group[i] == g && info->label[i] == class_number) {
-                groups++;
-                break;
-            }
+    char more[160] = "";
+    for (int64_t i = 0; i < n; i++) {
+        groups += info->group && (i == 0 || list[i].group != list[i - 1].group);
+        if (study->summary) {
+            const flim_cell_summary *s = &study->summary[list[i].cell];
+            photons += s->photons;
+            area += (double)s->mask_pixels;
+            zeros += s->zero_voxels;
+            peaks[i] = s->peak_bin;
         }
+    }
+    if (study->summary && n > 0) {
+        qsort(peaks, (size_t)n, sizeof *peaks, flim_compare_doubles);
+        const double voxels = (double)n * info->t * info->h * info->w;
+        snprintf(more, sizeof more, "  %10.1f  %8.1f  %7.2f  %8.0f", photons / (double)n, area / (double)n,
+                 100 * (double)zeros / voxels, peaks[n / 2]);
+    }
+    flim_log_line(&run->log, FLIM_LOG_INFO, "  %-20s %8" PRId64 " %8" PRId64 "%s", info->class_name[class_number], n, groups,
+                  more);
+}
+
+/* Every class; n log n in the cells. */
+static void class_table(const flim_run *run, const flim_study *study)
+{
+    const flim_dataset_info *info = study->info;
+    class_cell *list = flim_alloc((size_t)info->n, sizeof *list, NULL);
+    double *peaks = flim_alloc((size_t)info->n, sizeof *peaks, NULL);
+    if (!list || !peaks) {
+        flim_log_line(&run->log, FLIM_LOG_WARNING, "no memory for the table of classes");
+        goto done;
     }
     for (int64_t i = 0; i < info->n; i++) {
-        if (info->label[i] != class_number) {
-            continue;
-        }
-        if (summary) {
-            photons += summary[i].photons;
-            area += (double)summary[i].mask_pixels;
-            zeros += summary[i].zero_voxels;
-            if (peaks) {
-                peaks[cells] = summary[i].peak_bin;
-            }
-        }
-        cells++;
+        list[i] = (class_cell){info->label[i], info->group ? info->group[i] : 0, i};
     }
-    char more[160] = "";
-    if (summary && peaks && cells > 0) {
-        qsort(peaks, (size_t)cells, sizeof *peaks, flim_compare_doubles);
-        double voxels = (double)cells * info->t * info->h * info->w;
-        snprintf(more, sizeof more, "  %10.1f  %8.1f  %7.2f  %8.0f", photons / (double)cells, area / (double)cells,
-                 100 * (double)zeros / voxels, peaks[cells / 2]);
+    qsort(list, (size_t)info->n, sizeof *list, by_class);
+    for (int64_t k = 0, from = 0, to; k < info->classes; k++, from = to) {
+        for (to = from; to < info->n && list[to].label == k; to++) {
+        }
+        class_line(run, study, (int)k, list + from, to - from, peaks);
     }
-    flim_log_line(&run->log, FLIM_LOG_INFO, "  %-20s %8" PRId64 " %8" PRId64 "%s", info->class_name[class_number], cells,
-                  groups, more);
+done:
+    flim_free(list);
     flim_free(peaks);
 }
 
@@ -114,9 +139,7 @@ void flim_startup_data(const flim_run *run, const flim_study *study)
                   info->thread_safe_library ? "" : "not ", run->settings->workers);
     flim_log_line(&run->log, FLIM_LOG_INFO, "  %-20s %8s %8s%s", "class", "cells", "groups",
                   study->summary ? "     photons  mask px  zeros %  peak bin" : "");
-    for (int k = 0; k < info->classes; k++) {
-        class_line(run, study, k);
-    }
+    class_table(run, study);
 }
 
 void flim_startup_network(const flim_run *run, const flim_trainer *trainer)

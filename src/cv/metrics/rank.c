@@ -11,10 +11,15 @@ static int descending(const void *a, const void *b)
     return (x->item > y->item) - (x->item < y->item);
 }
 
+void flim_rank_sort(int64_t n, flim_ranked *ranked)
+{
+    qsort(ranked, (size_t)n, sizeof *ranked, descending);
+}
+
 void flim_rank_descending(int64_t n, const double *score, flim_ranked *ranked)
 {
     for (int64_t i = 0; i < n; i++) {
         ranked[i] = (flim_ranked){.score = score[i], .item = i};
     }
-    qsort(ranked, (size_t)n, sizeof *ranked, descending);
+    flim_rank_sort(n, ranked);
 }

@@ -2,33 +2,61 @@
 
 #include <math.h>
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/try.h"
 #include "core/alloc.h"
+#include "core/median.h"
 #include "cv/metrics/curves.h"
 #include "flim/network.h"
 
-/* log(p_c / (1 - p_c)) of the softmax: the same order as p_c, but it never saturates.  The other logits are summed in order
- * of size, so that cells that differ only by a permutation of them tie exactly. */
-static double log_odds(int classes, const float *logits, int c, double *scratch)
+/* Scratch of log_odds, (classes) each but the sums, (classes + 1). */
+typedef struct odds_scratch {
+    double *sorted, *below, *above;
+} odds_scratch;
+
+/* Sums of exp(x - most) over the first k of sorted (n), ascending, and over those from k on, descending. */
+static void partial_sums(const double *sorted, int n, double most, double *below, double *above)
 {
-    int m = 0;
-    for (int d = 0; d < classes; d++) {
-        if (d != c) {
-            double x = (double)logits[d];
-            int at = m++;
-            for (; at > 0 && scratch[at - 1] > x; at--) {
-                scratch[at] = scratch[at - 1];
-            }
-            scratch[at] = x;
+    below[0] = above[n] = 0;
+    for (int k = 0; k < n; k++) {
+        below[k + 1] = below[k] + exp(sorted[k] - most);
+    }
+    for (int k = n; k-- > 0;) {
+        above[k] = above[k + 1] + exp(sorted[k] - most);
+    }
+}
+
+/* odds (classes): log(p_c / (1 - p_c)) of the softmax: the same order as p_c, but it never saturates.  The other logits are
+ * summed in order of size, less the first of those that equal the class's own, so that cells that differ only by a
+ * permutation of them tie exactly. */
+static void log_odds(int classes, const float *logits, const odds_scratch *s, double *odds)
+{
+    for (int c = 0; c < classes; c++) {
+        s->sorted[c] = (double)logits[c];
+    }
+    qsort(s->sorted, (size_t)classes, sizeof *s->sorted, flim_compare_doubles);
+    const double most = s->sorted[classes - 1], second = s->sorted[classes - 2];
+    partial_sums(s->sorted, classes, most, s->below, s->above);
+    double under = 0; /* sum of the others of the most probable class, against the second */
+    for (int k = 0; k < classes - 1; k++) {
+        under += exp(s->sorted[k] - second);
+    }
+    for (int c = 0; c < classes; c++) {
+        const double own = (double)logits[c];
+        if (own == most && second < most) {
+            odds[c] = own - second - log(fmax(under, 1)); /* >= 1: the largest adds exp(0) */
+            continue;
         }
+        int first = 0, end = classes - 1; /* the first that is not below own */
+        while (first < end) {
+            const int middle = (first + end) / 2;
+            first = s->sorted[middle] < own ? middle + 1 : first;
+            end = s->sorted[middle] < own ? end : middle;
+        }
+        odds[c] = own - most - log(fmax(s->below[first] + s->above[first + 1], 1));
     }
-    double sum = 0;
-    for (int d = 0; d < m; d++) {
-        sum += exp(scratch[d] - scratch[m - 1]);
-    }
-    return ((double)logits[c] - scratch[m - 1]) - log(fmax(sum, 1)); /* sum >= 1: the largest adds exp(0) */
 }
 
 void flim_scores_free(flim_scores *scores)
@@ -70,8 +98,7 @@ flim_status flim_scores_make(int64_t n, int classes, const int32_t *label, const
     *out = (flim_scores){.n = n, .classes = classes, .first = first, .label = label, .predicted = predicted};
     flim_status status = FLIM_OK;
     size_t cells = (size_t)n;
-    double *score = flim_alloc(cells, sizeof *score, err);
-    double *scratch = flim_alloc((size_t)classes, sizeof *scratch, err);
+    double *scratch = flim_alloc((size_t)classes, 5 * sizeof *scratch, err);
     out->ranked = flim_alloc(cells * (size_t)(classes - first), sizeof *out->ranked, err);
     out->loss = flim_alloc(cells, sizeof *out->loss, err);
     out->brier = flim_alloc(cells, sizeof *out->brier, err);
@@ -79,19 +106,26 @@ flim_status flim_scores_make(int64_t n, int classes, const int32_t *label, const
     out->bin = flim_alloc(cells, sizeof *out->bin, err);
     out->right = flim_alloc(cells, sizeof *out->right, err);
     out->matrix = flim_alloc((size_t)classes * (size_t)classes, sizeof *out->matrix, err);
-    FLIM_TRY_DONE(score && scratch && out->ranked && out->loss && out->brier && out->confidence && out->bin && out->right &&
+    FLIM_TRY_DONE(scratch && out->ranked && out->loss && out->brier && out->confidence && out->bin && out->right &&
                           out->matrix
                       ? FLIM_OK
                       : FLIM_ERROR_MEMORY);
-    for (int c = first; c < classes; c++) {
-        for (int64_t i = 0; i < n; i++) {
-            score[i] = classes == 2 ? (double)logits[i] : log_odds(classes, logits + i * classes, c, scratch);
+    for (int64_t i = 0; i < n; i++) {
+        const odds_scratch odds = {scratch + classes, scratch + 2 * classes, scratch + 3 * classes + 1};
+        if (classes == 2) {
+            scratch[1] = (double)logits[i];
+        } else {
+            log_odds(classes, logits + i * classes, &odds, scratch);
         }
-        flim_rank_descending(n, score, out->ranked + (int64_t)(c - first) * n);
+        for (int c = first; c < classes; c++) {
+            out->ranked[(c - first) * n + i] = (flim_ranked){.score = scratch[c], .item = i};
+        }
+    }
+    for (int c = first; c < classes; c++) {
+        flim_rank_sort(n, out->ranked + (c - first) * n);
     }
     score_cells(out, logits, scratch);
 done:
-    flim_free(score);
     flim_free(scratch);
     if (status != FLIM_OK) {
         flim_scores_free(out);
