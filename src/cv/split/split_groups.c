@@ -113,7 +113,7 @@ flim_status flim_split_by_names(const flim_split_data *data, const flim_split_re
         FLIM_TRY_DONE(flim_splits_add_validation(out, data, request, err));
         goto done;
     }
-    flim_split_set_complete(out, data);
+    FLIM_TRY_DONE(flim_split_set_complete(out, data, err));
     FLIM_TRY_DONE(flim_splits_check(out, data, err));
     status = flim_split_warn(out, data, request->val_fraction > 0, FLIM_COVER_UNKNOWN, request->log, err);
 done:

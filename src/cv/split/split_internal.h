@@ -18,6 +18,8 @@ typedef struct flim_split_table {
     int64_t groups; /* groups that have cells; 0 without groups */
     int64_t *group_id; /* (groups) index into the data's groups, ordered by group name */
     int64_t *count; /* (groups, classes) cells */
+    int64_t *kind_of; /* (groups) groups with equal rows of `count` are of one kind: any of them does as well */
+    int64_t kinds;
     int64_t *class_cells; /* (classes) */
     int64_t *class_groups; /* (classes) groups that have the class */
 } flim_split_table;
@@ -99,7 +101,7 @@ flim_status flim_split_find_name(flim_split_names *names, const char *name, int6
 flim_status flim_split_list(const bool *marked, int64_t n, int64_t **list, int64_t *count, flim_error *err);
 
 /* Sets val_complete of every fold. */
-void flim_split_set_complete(flim_splits *splits, const flim_split_data *data);
+flim_status flim_split_set_complete(flim_splits *splits, const flim_split_data *data, flim_error *err);
 
 /* Name of a class or group for messages; buffer is used if the data has no names. */
 const char *flim_split_class(const flim_split_data *data, int c, char buffer[32]);

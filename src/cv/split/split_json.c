@@ -226,7 +226,7 @@ flim_status flim_splits_read(const char *path, const flim_split_data *data, flim
     if (status != FLIM_OK) {
         flim_fail_prefix(err, "%s: ", path);
     } else if (data) {
-        flim_split_set_complete(out, data);
+        status = flim_split_set_complete(out, data, err);
     }
 done:
     flim_json_free(root);

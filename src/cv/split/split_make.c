@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "core/alloc.h"
+#include "core/bytes.h"
+#include "core/host_memory.h"
 #include "core/parse.h"
 #include "core/spelling.h"
 #include "core/try.h"
@@ -274,22 +276,29 @@ done:
     return status;
 }
 
-void flim_split_set_complete(flim_splits *splits, const flim_split_data *data)
+flim_status flim_split_set_complete(flim_splits *splits, const flim_split_data *data, flim_error *err)
 {
+    enum { IN_TRAIN = 1, IN_VAL = 2 };
+    uint8_t *in = flim_alloc((size_t)data->classes, sizeof *in, err); /* (classes) */
+    if (!in) {
+        return FLIM_ERROR_MEMORY;
+    }
     for (int f = 0; f < splits->n_folds; f++) {
         flim_fold *fold = &splits->fold[f];
+        memset(in, 0, (size_t)data->classes);
+        for (int64_t i = 0; i < fold->n_train; i++) {
+            in[data->label[fold->train[i]]] |= IN_TRAIN;
+        }
+        for (int64_t i = 0; i < fold->n_val; i++) {
+            in[data->label[fold->val[i]]] |= IN_VAL;
+        }
         fold->val_complete = fold->n_val > 0;
         for (int c = 0; c < data->classes; c++) {
-            bool in_train = false, in_val = false;
-            for (int64_t i = 0; i < fold->n_train && !in_train; i++) {
-                in_train = data->label[fold->train[i]] == c;
-            }
-            for (int64_t i = 0; i < fold->n_val && !in_val; i++) {
-                in_val = data->label[fold->val[i]] == c;
-            }
-            fold->val_complete = fold->val_complete && (in_val || !in_train);
+            fold->val_complete = fold->val_complete && in[c] != IN_TRAIN;
         }
     }
+    flim_free(in);
+    return FLIM_OK;
 }
 
 /* The parts of one fold from the cells' fold numbers (-1 = held out). */
@@ -318,6 +327,19 @@ done:
     flim_free(part);
     flim_free(val);
     return status;
+}
+
+/* Each fold lists its cells. */
+static flim_status check_memory(const flim_splits *splits, int64_t n, flim_error *err)
+{
+    const double bytes = (double)splits->n_folds * (double)n * (double)sizeof *splits->fold->train;
+    const double available = (double)flim_host_memory_now().available;
+    return bytes < available
+               ? FLIM_OK
+               : flim_fail(err, FLIM_ERROR_USAGE,
+                           "folds: the lists of %d folds of %" PRId64
+                           " cells take %.1f GiB, of which %.1f are available; use fewer folds (--cv group --folds 10)",
+                           splits->n_folds, n, flim_gib((int64_t)bytes), flim_gib((int64_t)available));
 }
 
 flim_split_data flim_split_data_of(const flim_dataset_info *info)
@@ -369,10 +391,11 @@ static flim_status make_folds(const flim_split_data *data, const flim_split_requ
     FLIM_TRY_DONE(out->mode == FLIM_SPLIT_STRATIFIED
                       ? deal_cells(&table, out->n_folds, request->seed, fold_of, err)
                       : deal_groups(&table, out->mode, out->n_folds, request->seed, &cover, fold_of, err));
+    FLIM_TRY_DONE(check_memory(out, data->n, err));
     for (int f = 0; f < out->n_folds; f++) {
         FLIM_TRY_DONE(make_fold(&table, fold_of, f, out, request->val_fraction, &out->fold[f], err));
     }
-    flim_split_set_complete(out, data);
+    FLIM_TRY_DONE(flim_split_set_complete(out, data, err));
     FLIM_TRY_DONE(flim_splits_check(out, data, err));
     status = flim_split_warn(out, data, request->val_fraction > 0, cover, request->log, err);
 done:
@@ -482,7 +505,7 @@ flim_status flim_splits_add_validation(flim_splits *splits, const flim_split_dat
         FLIM_TRY_DONE(move_to_validation(fold, val, data->n, err));
     }
     splits->needs_validation = false;
-    flim_split_set_complete(splits, data);
+    FLIM_TRY_DONE(flim_split_set_complete(splits, data, err));
     FLIM_TRY_DONE(flim_splits_check(splits, data, err));
     status = flim_split_warn(splits, data, request->val_fraction > 0, FLIM_COVER_UNKNOWN, request->log, err);
 done:

@@ -161,7 +161,7 @@ flim_status flim_splits_leave_out(flim_splits *splits, const flim_split_data *da
     flim_free(splits->unused);
     splits->unused = NULL;
     FLIM_TRY_DONE(flim_split_list(mark, data->n, &splits->unused, &splits->n_unused, err));
-    flim_split_set_complete(splits, data);
+    FLIM_TRY_DONE(flim_split_set_complete(splits, data, err));
     status = flim_splits_check(splits, data, err);
 done:
     flim_free(mark);

@@ -54,6 +54,36 @@ static int compare_cells(const void *a, const void *b, void *context)
     return order ? order : (x > y) - (x < y);
 }
 
+static int compare_rows(const void *a, const void *b, void *context)
+{
+    const flim_split_table *table = context;
+    const size_t classes = (size_t)table->data->classes;
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    const int order =
+        memcmp(table->count + (size_t)x * classes, table->count + (size_t)y * classes, classes * sizeof *table->count);
+    return order ? order : (x > y) - (x < y);
+}
+
+/* row: (groups) scratch. */
+static flim_status number_kinds(flim_split_table *table, int64_t *row, flim_error *err)
+{
+    const size_t classes = (size_t)table->data->classes;
+    if (!(table->kind_of = flim_alloc((size_t)table->groups, sizeof *table->kind_of, err))) {
+        return FLIM_ERROR_MEMORY;
+    }
+    for (int64_t g = 0; g < table->groups; g++) {
+        row[g] = g;
+    }
+    qsort_r(row, (size_t)table->groups, sizeof *row, compare_rows, table);
+    for (int64_t i = 0; i < table->groups; i++) {
+        const bool same = i > 0 && memcmp(table->count + (size_t)row[i] * classes,
+                                          table->count + (size_t)row[i - 1] * classes, classes * sizeof *table->count) == 0;
+        table->kinds += !same;
+        table->kind_of[row[i]] = table->kinds - 1;
+    }
+    return FLIM_OK;
+}
+
 static flim_status fill_groups(flim_split_table *table, flim_error *err)
 {
     const flim_split_data *data = table->data;
@@ -85,6 +115,7 @@ static flim_status fill_groups(flim_split_table *table, flim_error *err)
             table->class_groups[c] += table->count[g * data->classes + c] > 0;
         }
     }
+    status = number_kinds(table, row, err);
 done:
     flim_free(row);
     return status;
@@ -121,6 +152,7 @@ void flim_split_table_free(flim_split_table *table)
     flim_free(table->group_of);
     flim_free(table->group_id);
     flim_free(table->count);
+    flim_free(table->kind_of);
     flim_free(table->class_cells);
     flim_free(table->class_groups);
     *table = (flim_split_table){0};

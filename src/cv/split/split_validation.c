@@ -9,7 +9,7 @@
 
 /* ---- whole groups */
 
-enum { LOOKS_A_LEVEL = 500000, MOST_LEVELS = 64 };
+enum { LOOKS_A_LEVEL = 500000, MOST_LEVELS = 64, FREE_STEPS = 10000, STEPS_PER_GROUP = 8 };
 
 typedef struct cover {
     const flim_split_table *table;
@@ -21,10 +21,15 @@ typedef struct cover {
     bool *skipped; /* (classes) class given up */
     int64_t *candidate; /* (n_candidates) groups of the rest, nearest to the wanted size first */
     int64_t n_candidates;
+    /* Candidates of one kind (equal counts) do as well as each other, so only the first of each is ever looked at. */
+    int64_t *next; /* (n_candidates) place of the next candidate of the same kind; n_candidates = none */
+    int64_t *head; /* (kinds) place of the first one that is not in val; likewise */
+    int64_t *order; /* (n_kinds) kinds that have candidates, by their head */
+    int64_t n_kinds;
     int widest; /* most classes of a candidate */
     bool *in_val, *best; /* (groups) */
     double fraction, best_miss; /* best_miss < 0: none found */
-    int64_t looks; /* at a candidate, on this level */
+    int64_t looks; /* at a kind, on this level, times the classes looked at */
 } cover;
 
 static const int64_t *row(const cover *v, int64_t g)
@@ -35,9 +40,6 @@ static const int64_t *row(const cover *v, int64_t g)
 /* A group may go to val only when each of its classes stays in the training part. */
 static bool can_take(const cover *v, int64_t g)
 {
-    if (v->in_val[g]) {
-        return false;
-    }
     for (int c = 0; c < v->classes; c++) {
         if (row(v, g)[c] && v->supply[c] - v->taken[c] < 2) {
             return false;
@@ -46,14 +48,69 @@ static bool can_take(const cover *v, int64_t g)
     return true;
 }
 
+/* The sums with the group in val, or without it again. */
+static void add(cover *v, int64_t g, int sign)
+{
+    for (int c = 0; c < v->classes; c++) {
+        const int64_t n = row(v, g)[c];
+        v->taken[c] += n ? sign : 0;
+        v->val_cells[c] += sign * n;
+    }
+}
+
 static void take(cover *v, int64_t g, bool in)
 {
     v->in_val[g] = in;
-    for (int c = 0; c < v->classes; c++) {
-        int64_t n = row(v, g)[c];
-        v->taken[c] += n ? (in ? 1 : -1) : 0;
-        v->val_cells[c] += in ? n : -n;
+    add(v, g, in ? 1 : -1);
+}
+
+/* The kinds' lists, without what is in val.  In order of the candidates, from the last to the first. */
+static void list_kinds(cover *v)
+{
+    const int64_t none = v->n_candidates;
+    v->n_kinds = 0;
+    for (int64_t k = 0; k < v->table->kinds; k++) {
+        v->head[k] = none;
     }
+    for (int64_t i = none; i-- > 0;) {
+        const int64_t k = v->table->kind_of[v->candidate[i]];
+        if (!v->in_val[v->candidate[i]]) {
+            v->next[i] = v->head[k];
+            v->head[k] = i;
+        }
+    }
+    for (int64_t i = 0; i < none; i++) {
+        const int64_t k = v->table->kind_of[v->candidate[i]];
+        if (v->head[k] == i) {
+            v->order[v->n_kinds++] = k;
+        }
+    }
+}
+
+/* Takes the first group of the kind at place p of the order, which moves on to where its next one belongs; returns the
+ * place. */
+static int64_t take_first(cover *v, int64_t p)
+{
+    const int64_t k = v->order[p];
+    take(v, v->candidate[v->head[k]], true);
+    v->head[k] = v->next[v->head[k]];
+    for (; p + 1 < v->n_kinds && v->head[v->order[p + 1]] < v->head[k]; p++) {
+        v->order[p] = v->order[p + 1];
+    }
+    v->order[p] = k;
+    return p;
+}
+
+/* Undoes it: the kind at place `now` goes back to place p and has the candidate at `head` first. */
+static void put_back(cover *v, int64_t now, int64_t p, int64_t head)
+{
+    const int64_t k = v->order[now];
+    for (; now > p; now--) {
+        v->order[now] = v->order[now - 1];
+    }
+    v->order[p] = k;
+    v->head[k] = head;
+    take(v, v->candidate[head], false);
 }
 
 /* How far val's shares, by class and of all cells, are from the wanted fraction. */
@@ -93,15 +150,19 @@ static void search(cover *v, int left, int skips)
     if (n_open > left * v->widest + skips) {
         return; /* not even the groups with the most classes could */
     }
-    for (int64_t i = 0; left > 0 && i < v->n_candidates; i++) {
-        if (++v->looks > LOOKS_A_LEVEL) {
+    for (int64_t p = 0; left > 0 && p < v->n_kinds; p++) {
+        const int64_t head = v->head[v->order[p]];
+        if (head == v->n_candidates) {
+            break; /* this kind and all after it are used up */
+        }
+        v->looks += 1 + v->classes / 16;
+        if (v->looks > LOOKS_A_LEVEL) {
             return;
         }
-        int64_t g = v->candidate[i];
-        if (row(v, g)[open] && can_take(v, g)) {
-            take(v, g, true);
+        if (row(v, v->candidate[head])[open] && can_take(v, v->candidate[head])) {
+            const int64_t now = take_first(v, p);
             search(v, left - 1, skips);
-            take(v, g, false);
+            put_back(v, now, p, head);
         }
     }
     if (skips > 0) {
@@ -111,36 +172,50 @@ static void search(cover *v, int left, int skips)
     }
 }
 
-/* Adds groups one by one while each brings val nearer to the fraction without passing it. */
+/* Would group g bring val nearer to the fraction without passing it?  *miss: how near it is, and then would be. */
+static bool brings_nearer(cover *v, int64_t g, double *miss)
+{
+    int64_t rest = 0, val = 0;
+    for (int c = 0; c < v->classes; c++) {
+        rest += v->rest_cells[c];
+        val += v->val_cells[c] + row(v, g)[c];
+    }
+    if (!can_take(v, g) || (double)val > v->fraction * (double)rest + 1e-9) {
+        return false;
+    }
+    add(v, g, 1);
+    const double after = miss_of(v);
+    add(v, g, -1);
+    if (!(after < *miss - 1e-12)) {
+        return false;
+    }
+    *miss = after;
+    return true;
+}
+
+/* Adds groups one by one while each brings val nearer to the fraction without passing it: the best one each time, until that
+ * has taken so many looks that the rest is gone through once. */
 static void add_up_to_fraction(cover *v)
 {
-    for (;;) {
+    const int64_t most = FREE_STEPS + STEPS_PER_GROUP * v->n_candidates;
+    int64_t looks = 0;
+    list_kinds(v);
+    while (looks < most) {
         double best = miss_of(v);
-        int64_t best_group = -1, rest = 0, val = 0;
-        for (int c = 0; c < v->classes; c++) {
-            rest += v->rest_cells[c];
-            val += v->val_cells[c];
+        int64_t best_place = -1;
+        for (int64_t p = 0; p < v->n_kinds && v->head[v->order[p]] < v->n_candidates; p++, looks++) {
+            best_place = brings_nearer(v, v->candidate[v->head[v->order[p]]], &best) ? p : best_place;
         }
-        for (int64_t i = 0; i < v->n_candidates; i++) {
-            int64_t g = v->candidate[i], size = 0;
-            for (int c = 0; c < v->classes; c++) {
-                size += row(v, g)[c];
-            }
-            if (!can_take(v, g) || (double)(val + size) > v->fraction * (double)rest + 1e-9) {
-                continue;
-            }
-            take(v, g, true);
-            double miss = miss_of(v);
-            take(v, g, false);
-            if (miss < best - 1e-12) {
-                best = miss;
-                best_group = g;
-            }
-        }
-        if (best_group < 0) {
+        if (best_place < 0) {
             return;
         }
-        take(v, best_group, true);
+        take_first(v, best_place);
+    }
+    double miss = miss_of(v);
+    for (int64_t i = 0; i < v->n_candidates; i++) {
+        if (!v->in_val[v->candidate[i]] && brings_nearer(v, v->candidate[i], &miss)) {
+            take(v, v->candidate[i], true);
+        }
     }
 }
 
@@ -200,6 +275,7 @@ static void find_cover(cover *v)
         open += v->supply[c] > 1;
     }
     v->best_miss = -1;
+    list_kinds(v);
     for (int skips = 0; skips < open && v->best_miss < 0; skips++) {
         for (int groups = 1; groups <= open - skips && v->best_miss < 0 && levels < MOST_LEVELS; groups++, levels++) {
             v->looks = 0;
@@ -220,7 +296,7 @@ static void find_cover(cover *v)
         for (int c = 0; c < v->classes; c++) {
             adds = adds || (row(v, v->candidate[i])[c] && !v->taken[c]);
         }
-        if (adds && can_take(v, v->candidate[i])) {
+        if (adds && !v->in_val[v->candidate[i]] && can_take(v, v->candidate[i])) {
             take(v, v->candidate[i], true);
         }
     }
@@ -236,7 +312,10 @@ flim_status flim_choose_validation_groups(const flim_split_table *table, const b
     v.skipped = flim_alloc((size_t)classes, sizeof *v.skipped, err);
     v.candidate = flim_alloc((size_t)table->groups, sizeof *v.candidate, err);
     v.best = flim_alloc((size_t)table->groups, sizeof *v.best, err);
-    FLIM_TRY_DONE(numbers && v.skipped && v.candidate && v.best ? FLIM_OK : FLIM_ERROR_MEMORY);
+    v.next = flim_alloc((size_t)table->groups, sizeof *v.next, err);
+    v.head = flim_alloc((size_t)table->kinds, sizeof *v.head, err);
+    v.order = flim_alloc((size_t)table->kinds, sizeof *v.order, err);
+    FLIM_TRY_DONE(numbers && v.skipped && v.candidate && v.best && v.next && v.head && v.order ? FLIM_OK : FLIM_ERROR_MEMORY);
     v.supply = numbers;
     v.taken = numbers + classes;
     v.rest_cells = numbers + 2 * classes;
@@ -256,6 +335,9 @@ done:
     flim_free(v.skipped);
     flim_free(v.candidate);
     flim_free(v.best);
+    flim_free(v.next);
+    flim_free(v.head);
+    flim_free(v.order);
     return status;
 }
 
