@@ -27,6 +27,7 @@ typedef struct flim_fold_work {
     double *class_weight; /* (K) of the training loss, or NULL */
     float *recalibrated, *kept_statistic; /* (S): those made again; training's meanwhile; NULL without --recalibrate-bn */
     bool exchanged, replaced; /* the program has the averages, statistics that are not training's */
+    bool history_begun; /* this process has written history.csv, and appends to it now */
     char folder[FLIM_PATH_MAX], checkpoint[FLIM_PATH_MAX];
 } flim_fold_work;
 

@@ -1,6 +1,13 @@
-/* history.csv: one row per epoch. */
+/* history.csv: one row per epoch.  While a fold trains, rows are appended, so that an epoch costs the same after a thousand others;
+ * the file is written as a whole when a process begins with the fold and when the fold ends, so that what a kill or another
+ * program has left of it does not last. */
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "core/file.h"
 #include "core/try.h"
@@ -15,40 +22,71 @@ static void put_real(FILE *stream, double value)
     }
 }
 
+static void put_row(FILE *stream, const flim_epoch_row *r)
+{
+    fprintf(stream, "%" PRId64, r->epoch);
+    const double results[] = {r->learning_rate,         r->train_loss, r->train_accuracy, r->val_loss, r->val_accuracy,
+                              r->val_balanced_accuracy, r->val_f1,     r->val_roc_auc,    r->grad_norm};
+    for (size_t j = 0; j < sizeof results / sizeof results[0]; j++) {
+        put_real(stream, results[j]);
+    }
+    fprintf(stream, ",%" PRId64 ",%" PRId64 ",%" PRId64, r->cells, r->updates, r->skipped);
+    put_real(stream, r->grad_norm_mean);
+    put_real(stream, r->grad_norm_least);
+    put_real(stream, r->grad_norm_most);
+    const double times[] = {r->seconds, r->iterations_per_second, r->cells_per_second, r->wait_share, r->device_share};
+    for (size_t j = 0; j < sizeof times / sizeof times[0]; j++) {
+        put_real(stream, times[j]);
+    }
+    fprintf(stream, ",%" PRId64, r->peak_bytes);
+    const double device[] = {r->device_busy, r->device_memory, r->device_watts, r->device_celsius};
+    for (size_t j = 0; j < sizeof device / sizeof device[0]; j++) {
+        put_real(stream, device[j]);
+    }
+    putc('\n', stream);
+}
+
 flim_status flim_write_history(const char *folder, const flim_fold_state *state, flim_error *err)
 {
     char path[FLIM_PATH_MAX];
     flim_file_writer writer;
     snprintf(path, sizeof path, "%.4000s/history.csv", folder);
     FLIM_TRY(flim_file_begin(&writer, path, err));
-    FILE *stream = writer.stream;
     fputs("epoch,lr,train_loss,train_accuracy,val_loss,val_accuracy,val_balanced_accuracy,val_f1,val_roc_auc,grad_norm,cells,"
           "updates,skipped,grad_norm_mean,grad_norm_min,grad_norm_max,seconds,it_per_s,cells_per_s,wait_share,device_share,"
           "peak_bytes,gpu_busy,gpu_memory_bytes,gpu_watts,"
           "gpu_celsius\n",
-          stream);
+          writer.stream);
     for (int64_t i = 0; i < state->n_history; i++) {
-        const flim_epoch_row *r = &state->history[i];
-        fprintf(stream, "%" PRId64, r->epoch);
-        const double results[] = {r->learning_rate,         r->train_loss, r->train_accuracy, r->val_loss, r->val_accuracy,
-                                  r->val_balanced_accuracy, r->val_f1,     r->val_roc_auc,    r->grad_norm};
-        for (size_t j = 0; j < sizeof results / sizeof results[0]; j++) {
-            put_real(stream, results[j]);
-        }
-        fprintf(stream, ",%" PRId64 ",%" PRId64 ",%" PRId64, r->cells, r->updates, r->skipped);
-        put_real(stream, r->grad_norm_mean);
-        put_real(stream, r->grad_norm_least);
-        put_real(stream, r->grad_norm_most);
-        const double times[] = {r->seconds, r->iterations_per_second, r->cells_per_second, r->wait_share, r->device_share};
-        for (size_t j = 0; j < sizeof times / sizeof times[0]; j++) {
-            put_real(stream, times[j]);
-        }
-        fprintf(stream, ",%" PRId64, r->peak_bytes);
-        const double device[] = {r->device_busy, r->device_memory, r->device_watts, r->device_celsius};
-        for (size_t j = 0; j < sizeof device / sizeof device[0]; j++) {
-            put_real(stream, device[j]);
-        }
-        putc('\n', stream);
+        put_row(writer.stream, &state->history[i]);
     }
     return flim_file_commit(&writer, err);
+}
+
+flim_status flim_append_history(const char *folder, const flim_fold_state *state, flim_error *err)
+{
+    enum { ROW_TEXT = 2048 };
+    char path[FLIM_PATH_MAX], text[ROW_TEXT] = "";
+    int file = -1;
+    struct stat about;
+    snprintf(path, sizeof path, "%.4000s/history.csv", folder);
+    FILE *stream = fmemopen(text, sizeof text, "w");
+    if (!stream) {
+        return flim_fail(err, FLIM_ERROR_MEMORY, "%s: no memory for a row", path);
+    }
+    put_row(stream, &state->history[state->n_history - 1]);
+    fclose(stream);
+    FLIM_TRY(flim_file_open_own(path, O_WRONLY | O_APPEND, &file, err));
+    if (fstat(file, &about) == 0 && about.st_size == 0) { /* somebody has removed it */
+        close(file);
+        return flim_write_history(folder, state, err);
+    }
+    const size_t length = strlen(text);
+    errno = ENOSPC; /* what a short write means */
+    const bool written = write(file, text, length) == (ssize_t)length;
+    const int number = errno;
+    const bool closed = close(file) == 0;
+    return written && closed
+               ? FLIM_OK
+               : flim_fail(err, FLIM_ERROR_WRITE, "cannot write %s: %s", path, strerror(written ? errno : number));
 }

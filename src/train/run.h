@@ -95,7 +95,10 @@ flim_status flim_run_folder_close(flim_run *run, flim_error *err);
 bool flim_run_fold_has_failed(const flim_run *run, int k, char reason[1024]);
 
 /* ---- history.c ---- */
+/* All rows, into a new file that takes the place of the old one. */
 flim_status flim_write_history(const char *folder, const flim_fold_state *state, flim_error *err);
+/* The last row, at the end of the file that flim_write_history has left. */
+flim_status flim_append_history(const char *folder, const flim_fold_state *state, flim_error *err);
 
 /* ---- run_program.c ---- */
 /* The network, weights to start from, the batch of --batch auto, and the learning rate.  Needs device, data and folds. */
