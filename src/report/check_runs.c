@@ -1,4 +1,4 @@
-/* summary.json against what the predictions say. */
+/* summary.json against what the predictions say; and what it says was odd in the data. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -85,6 +85,19 @@ static void compare_row(differences *d, const flim_json *json, const report_row 
     }
 }
 
+/* What train_cv found odd in data and folds (docs/findings.md). */
+static void repeat_findings(report_run *run, const flim_json *list, const flim_log *log)
+{
+    for (size_t i = 0; i < flim_json_length(list); i++) {
+        const flim_json *one = flim_json_at(list, i);
+        const char *text = flim_json_string(flim_json_get(one, "text")),
+                   *severity = flim_json_string(flim_json_get(one, "severity"));
+        if (text && severity) {
+            report_find(run, log, strcmp(severity, "note") == 0 ? FLIM_LOG_NOTE : FLIM_LOG_WARNING, "data: %s", text);
+        }
+    }
+}
+
 flim_status report_check_summary(report_run *run, const flim_log *log)
 {
     char path[REPORT_PATH];
@@ -108,6 +121,7 @@ flim_status report_check_summary(report_run *run, const flim_log *log)
         report_find(run, log, FLIM_LOG_WARNING, "summary.json disagrees with predictions.csv in %" PRId64 " numbers: %s%s",
                     d.count, d.text, d.count > SHOWN ? "; ..." : "");
     }
+    repeat_findings(run, flim_json_get(json, "findings"), log);
     flim_json_free(json);
     return FLIM_OK;
 }

@@ -104,6 +104,9 @@ found = json.load(open("run/summary.json"))["findings"]
 assert [f["kind"] for f in found] == ["group_doubtful"], found
 assert found[0]["severity"] == "warning" and found[0]["count"] == 3 and found[0]["cells"] == [1, 3, 50], found
 assert "nan" in found[0]["text"]'
+call 0 "$build/fold_metrics" run --html page.html
+says "data: 3 of 60 cells have the group 'nan'"
+check "the page says it" grep -q "3 of 60 cells have the group" page.html
 call 0 "$build/flim_info" words.h5 --json words.json
 check "flim_info shows it" grep -qE '^group_doubtful +warning +3  1, 3, 50' "$work/out"
 check "flim_info's JSON has it" $python -c '
