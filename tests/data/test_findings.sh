@@ -272,5 +272,51 @@ says "all 10 held-out cells are of one class, '1'"
 look 0 good.h5 --holdout-group D1
 not_said "held-out cells are of one class"
 
+# ---- splits by number, where cells have numbers as names
+PYTHONPATH=. $python - <<'PY'
+import json
+from make import *
+order = rng.permutation(N)
+text = lambda numbers: np.array([str(i) for i in numbers], dtype=object)
+write("permuted.h5", name=text(order))
+write("thousands.h5", name=text(order + 1000))
+write("in_order.h5", name=text(range(N)))
+write("twice_named.h5", name=text(order // 2))
+write("numbers.h5", name=order.astype("i4"))
+half = [[int(i) for i in range(N) if i // 12 % 2 == k] for k in (0, 1)]
+json.dump([{"train": half[1], "val": half[0]}, {"train": half[0], "val": half[1]}], open("nnunet.json", "w"))
+json.dump({"folds": [{"train": half[1], "test": half[0]}, {"train": half[0], "test": half[1]}]}, open("folds.json", "w"))
+far = [[i + 1000 for i in h] for h in half]
+json.dump([{"train": far[1], "val": far[0]}, {"train": far[0], "val": far[1]}], open("far.json", "w"))
+json.dump([{"train": text(half[1]).tolist(), "val": text(half[0]).tolist()},
+           {"train": text(half[0]).tolist(), "val": text(half[1]).tolist()}], open("texts.json", "w"))
+json.dump({"mode": "stratified", "folds": [{"train": half[1], "test": half[0]}, {"train": half[0], "test": half[1]}]},
+          open("mode.json", "w"))
+json.dump({"by name": sorted(int(np.flatnonzero(order == i)[0]) for i in half[0]), "by index": half[0]}, open("expected.json", "w"))
+PY
+for file in nnunet folds; do
+    for data in permuted numbers; do
+        look 3 $data.h5 --splits $file.json
+        says "$file.json: its numbers can be read in two ways:"
+        says "in quotes for the name, or give the file a \"mode\""
+    done
+    for data in in_order twice_named good; do
+        look 0 $data.h5 --splits $file.json
+    done
+done
+tested() { # tested OUT KEY: fold 0 of the run tests what expected.json has under KEY
+    check "$1 reads $2" $python -c '
+import json, sys
+assert json.load(open(sys.argv[1] + "/splits.json"))["folds"][0]["test"] == json.load(open("expected.json"))[sys.argv[2]]' "$1" "$2"
+}
+call 0 "${train[@]}" --data permuted.h5 --splits mode.json --out by_index
+tested by_index "by index"
+call 0 "${train[@]}" --data thousands.h5 --splits far.json --out far
+tested far "by name"
+call 0 "${train[@]}" --data permuted.h5 --splits texts.json --out texts
+tested texts "by name"
+look 0 permuted.h5 --splits texts/splits.json # a run's own file counts cells
+call 0 "${train[@]}" --out texts --resume
+
 echo "$checks checks, $failures failures"
 exit $((failures > 0))

@@ -55,6 +55,7 @@ typedef struct reader {
     const char *path;
     const flim_split_data *data; /* may be NULL */
     flim_split_names names;
+    bool by_name; /* whole numbers are names */
 } reader;
 
 static int by_index(const void *a, const void *b)
@@ -79,6 +80,66 @@ static flim_status find_name(reader *r, const char *where, const char *name, int
                                   r->path, where, name);
 }
 
+/* ---- whole numbers: indices or names? */
+
+/* What has been seen of a file's whole numbers. */
+typedef struct readings {
+    int64_t numbers, as_index, as_name; /* of them all: how many can be read so */
+    bool differ; /* a number that can be read both ways, as two cells: */
+    int64_t number, named; /* this one, and the cell of that name */
+} readings;
+
+static flim_status try_readings(reader *r, const flim_json *array, readings *seen, flim_error *err)
+{
+    const size_t n = flim_json_length(array);
+    for (size_t i = 0; i < n; i++) {
+        int64_t value, cell = -1;
+        int count = 0;
+        char text[32];
+        if (flim_json_string(flim_json_at(array, i)) || !flim_json_integer(flim_json_at(array, i), &value)) {
+            continue;
+        }
+        snprintf(text, sizeof text, "%" PRId64, value);
+        FLIM_TRY(flim_split_find_name(&r->names, text, &cell, &count, err));
+        const bool index = value >= 0 && value < r->data->n;
+        seen->numbers++;
+        seen->as_index += index;
+        seen->as_name += count == 1;
+        if (index && count == 1 && cell != value && !seen->differ) {
+            seen->differ = true;
+            seen->number = value;
+            seen->named = cell;
+        }
+    }
+    return FLIM_OK;
+}
+
+/* Sets r->by_name.  counted: the file is of the shape whose numbers count cells. */
+static flim_status choose_reading(reader *r, const flim_json *folds, bool counted, flim_error *err)
+{
+    static const char *const parts[] = {"train", "val", "test"};
+    readings seen = {0};
+    if (counted || !r->data || !r->data->name) {
+        return FLIM_OK;
+    }
+    for (size_t f = 0; f < flim_json_length(folds); f++) {
+        for (size_t p = 0; p < sizeof parts / sizeof parts[0]; p++) {
+            FLIM_TRY(try_readings(r, flim_json_get(flim_json_at(folds, f), parts[p]), &seen, err));
+        }
+    }
+    const bool names = seen.numbers > 0 && seen.as_name == seen.numbers, indices = seen.as_index == seen.numbers;
+    r->by_name = names && !indices;
+    return names && indices && seen.differ
+               ? flim_fail(err, FLIM_ERROR_DATA,
+                           "its numbers can be read in two ways: %" PRId64 " is cell %" PRId64
+                           " counted from 0, which is named '%s', or the cell named '%" PRId64 "', which is cell %" PRId64
+                           "; write \"%" PRId64
+                           "\" in quotes for the name, or give the file a \"mode\", as a run's splits.json has it, for "
+                           "cells counted from 0",
+                           seen.number, seen.number, r->data->name[seen.number], seen.number, seen.named, seen.number)
+               : FLIM_OK;
+}
+
 /* Reads an array of indices or names, sorted; absent = empty if that is allowed. */
 static flim_status read_part(reader *r, const flim_json *object, const char *fold, const char *key, bool needed,
                              int64_t **list, int64_t *count, flim_error *err)
@@ -97,9 +158,18 @@ static flim_status read_part(reader *r, const flim_json *object, const char *fol
     for (size_t i = 0; i < n; i++) {
         const flim_json *item = flim_json_at(array, i);
         const char *name = flim_json_string(item);
+        char text[32];
+        int64_t number = 0;
+        const bool whole = !name && flim_json_integer(item, &number);
+        if (whole && r->by_name) {
+            snprintf(text, sizeof text, "%" PRId64, number);
+            name = text;
+        }
         if (name) {
             FLIM_TRY(find_name(r, where, name, &(*list)[i], err));
-        } else if (!flim_json_integer(item, &(*list)[i])) {
+        } else if (whole) {
+            (*list)[i] = number;
+        } else {
             return flim_fail(err, FLIM_ERROR_DATA, "%s, %s: entry %zu is neither a cell's index nor its name", r->path, where,
                              i);
         }
@@ -202,6 +272,11 @@ flim_status flim_splits_read(const char *path, const flim_split_data *data, flim
         goto done;
     }
     FLIM_TRY_DONE(nnunet ? FLIM_OK : read_header(&r, root, out, &has_mode, err));
+    status = choose_reading(&r, folds, has_mode || out->sha256[0], err);
+    if (status != FLIM_OK) {
+        flim_fail_prefix(err, "%s: ", path);
+        goto done;
+    }
     out->fold = flim_alloc(n_folds, sizeof *out->fold, err);
     FLIM_TRY_DONE(out->fold ? FLIM_OK : FLIM_ERROR_MEMORY);
     out->n_folds = (int)n_folds;
