@@ -1,0 +1,108 @@
+#include "import/field_file.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "core/alloc.h"
+#include "core/try.h"
+
+const char *const flim_array_axes_names[] = {"auto", "YXT", "TYX", NULL};
+
+static const flim_field_format *const format[] = {&flim_format_sdt, &flim_format_ptu, &flim_format_npy, &flim_format_npz};
+enum { N_FORMATS = sizeof format / sizeof format[0] };
+
+/* A field of more voxels is no field: 4096 x 4096 pixels of 4096 bins. */
+#define MOST_VOXELS (INT64_C(1) << 36)
+
+static flim_status find_format(flim_field_file *file, flim_error *err)
+{
+    for (int i = 0; i < N_FORMATS; i++) {
+        if (format[i]->is(&file->map)) {
+            file->format = format[i];
+            return FLIM_OK;
+        }
+    }
+    return flim_fail(err, FLIM_ERROR_DATA,
+                     "%s: its first bytes are those of no format that is read (Becker & Hickl .sdt, PicoQuant .ptu, NumPy's "
+                     ".npy and .npz)",
+                     file->map.path);
+}
+
+flim_status flim_field_open(const char *path, flim_array_axes axes, flim_field_file **out, flim_error *err)
+{
+    *out = NULL;
+    flim_field_file *file = flim_alloc(1, sizeof *file, err);
+    if (!file) {
+        return FLIM_ERROR_MEMORY;
+    }
+    flim_status status = FLIM_OK;
+    file->axes = axes;
+    FLIM_TRY_DONE(flim_mapped_open(path, &file->map, err));
+    FLIM_TRY_DONE(find_format(file, err));
+    FLIM_TRY_DONE(file->format->open(file, err));
+    if (file->n_blocks == 0) {
+        FLIM_TRY_DONE(flim_fail(err, FLIM_ERROR_DATA, "%s: a %s file without data", path, file->format->name));
+    }
+    *out = file;
+    file = NULL;
+done:
+    flim_field_close(file);
+    return status;
+}
+
+void flim_field_close(flim_field_file *file)
+{
+    if (file) {
+        flim_mapped_close(&file->map);
+        flim_free(file->block);
+        flim_free(file->place);
+        flim_free(file);
+    }
+}
+
+flim_status flim_field_add_block(flim_field_file *file, const flim_field_block *block, uint64_t place, flim_error *err)
+{
+    if (block->y < 1 || block->x < 1 || block->t < 1 || block->y > MOST_VOXELS / block->x ||
+        block->y * block->x > MOST_VOXELS / block->t) {
+        return flim_fail(err, FLIM_ERROR_DATA,
+                         "%s: %s has %" PRId64 " x %" PRId64 " pixels and %" PRId64 " time bins, expected at least one of each "
+                         "and at most %" PRId64 " voxels",
+                         file->map.path, block->name, block->y, block->x, block->t, MOST_VOXELS);
+    }
+    flim_field_block *grown = flim_realloc(file->block, (size_t)file->n_blocks + 1, sizeof *grown, err);
+    if (!grown) {
+        return FLIM_ERROR_MEMORY;
+    }
+    file->block = grown;
+    uint64_t *places = flim_realloc(file->place, (size_t)file->n_blocks + 1, sizeof *places, err);
+    if (!places) {
+        return FLIM_ERROR_MEMORY;
+    }
+    file->place = places;
+    file->block[file->n_blocks] = *block;
+    file->place[file->n_blocks++] = place;
+    return FLIM_OK;
+}
+
+flim_status flim_field_read(flim_field_file *file, int block, uint32_t **counts, uint64_t *photons, flim_error *err)
+{
+    const flim_field_block *b = &file->block[block];
+    const size_t voxels = (size_t)(b->y * b->x * b->t);
+    *counts = NULL;
+    *photons = 0;
+    file->unplaced = 0;
+    uint32_t *made = flim_alloc(voxels, sizeof *made, err); /* zeroed; (Y,X,T) */
+    if (!made) {
+        return FLIM_ERROR_MEMORY;
+    }
+    const flim_status status = file->format->read(file, block, made, err);
+    if (status != FLIM_OK) {
+        flim_free(made);
+        return status;
+    }
+    for (size_t i = 0; i < voxels; i++) {
+        *photons += made[i];
+    }
+    *counts = made;
+    return FLIM_OK;
+}
