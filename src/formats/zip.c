@@ -70,8 +70,8 @@ static flim_status check_entry(uint32_t flags, const flim_zip_entry *e, flim_err
         return flim_fail(err, FLIM_ERROR_DATA, "zip archive: '%s' is encrypted", e->name);
     }
     if (e->method != 0 && e->method != 8) {
-        return flim_fail(err, FLIM_ERROR_DATA, "zip archive: '%s' is packed by method %d; stored and deflated are read", e->name,
-                         e->method);
+        return flim_fail(err, FLIM_ERROR_DATA, "zip archive: '%s' is packed by method %d; stored and deflated are read",
+                         e->name, e->method);
     }
     return FLIM_OK;
 }
@@ -248,8 +248,8 @@ flim_status flim_zip_extract(const uint8_t *archive, size_t bytes, const flim_zi
     return FLIM_OK;
 }
 
-flim_status flim_zip_peek(const uint8_t *archive, size_t bytes, const flim_zip_entry *entry, void *out, size_t most, size_t *got,
-                          flim_error *err)
+flim_status flim_zip_peek(const uint8_t *archive, size_t bytes, const flim_zip_entry *entry, void *out, size_t most,
+                          size_t *got, flim_error *err)
 {
     *got = 0;
     if (entry->offset > bytes) {

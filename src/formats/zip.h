@@ -33,7 +33,7 @@ flim_status flim_zip_next(const uint8_t *archive, size_t bytes, uint64_t *cursor
 flim_status flim_zip_extract(const uint8_t *archive, size_t bytes, const flim_zip_entry *entry, void *out, size_t size,
                              flim_error *err);
 /* The first bytes of its contents, at most `most`; *got how many there are.  Nothing is checked but that they unpack. */
-flim_status flim_zip_peek(const uint8_t *archive, size_t bytes, const flim_zip_entry *entry, void *out, size_t most, size_t *got,
-                          flim_error *err);
+flim_status flim_zip_peek(const uint8_t *archive, size_t bytes, const flim_zip_entry *entry, void *out, size_t most,
+                          size_t *got, flim_error *err);
 
 #endif

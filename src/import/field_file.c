@@ -40,7 +40,7 @@ flim_status flim_field_open(const char *path, flim_array_axes axes, flim_field_f
     FLIM_TRY_DONE(flim_mapped_open(path, &file->map, err));
     FLIM_TRY_DONE(find_format(file, err));
     FLIM_TRY_DONE(file->format->open(file, err));
-    if (file->n_blocks == 0) {
+    if (file->n_images == 0) {
         FLIM_TRY_DONE(flim_fail(err, FLIM_ERROR_DATA, "%s: a %s file without data", path, file->format->name));
     }
     *out = file;
@@ -54,39 +54,40 @@ void flim_field_close(flim_field_file *file)
 {
     if (file) {
         flim_mapped_close(&file->map);
-        flim_free(file->block);
+        flim_free(file->image);
         flim_free(file->place);
         flim_free(file);
     }
 }
 
-flim_status flim_field_add_block(flim_field_file *file, const flim_field_block *block, uint64_t place, flim_error *err)
+flim_status flim_field_add_image(flim_field_file *file, const flim_field_image *image, uint64_t place, flim_error *err)
 {
-    if (block->y < 1 || block->x < 1 || block->t < 1 || block->y > MOST_VOXELS / block->x ||
-        block->y * block->x > MOST_VOXELS / block->t) {
+    if (image->y < 1 || image->x < 1 || image->t < 1 || image->y > MOST_VOXELS / image->x ||
+        image->y * image->x > MOST_VOXELS / image->t) {
         return flim_fail(err, FLIM_ERROR_DATA,
-                         "%s: %s has %" PRId64 " x %" PRId64 " pixels and %" PRId64 " time bins, expected at least one of each "
+                         "%s: %s has %" PRId64 " x %" PRId64 " pixels and %" PRId64
+                         " time bins, expected at least one of each "
                          "and at most %" PRId64 " voxels",
-                         file->map.path, block->name, block->y, block->x, block->t, MOST_VOXELS);
+                         file->map.path, image->name, image->y, image->x, image->t, MOST_VOXELS);
     }
-    flim_field_block *grown = flim_realloc(file->block, (size_t)file->n_blocks + 1, sizeof *grown, err);
+    flim_field_image *grown = flim_realloc(file->image, (size_t)file->n_images + 1, sizeof *grown, err);
     if (!grown) {
         return FLIM_ERROR_MEMORY;
     }
-    file->block = grown;
-    uint64_t *places = flim_realloc(file->place, (size_t)file->n_blocks + 1, sizeof *places, err);
+    file->image = grown;
+    uint64_t *places = flim_realloc(file->place, (size_t)file->n_images + 1, sizeof *places, err);
     if (!places) {
         return FLIM_ERROR_MEMORY;
     }
     file->place = places;
-    file->block[file->n_blocks] = *block;
-    file->place[file->n_blocks++] = place;
+    file->image[file->n_images] = *image;
+    file->place[file->n_images++] = place;
     return FLIM_OK;
 }
 
-flim_status flim_field_read(flim_field_file *file, int block, uint32_t **counts, uint64_t *photons, flim_error *err)
+flim_status flim_field_read(flim_field_file *file, int image, uint32_t **counts, uint64_t *photons, flim_error *err)
 {
-    const flim_field_block *b = &file->block[block];
+    const flim_field_image *b = &file->image[image];
     const size_t voxels = (size_t)(b->y * b->x * b->t);
     *counts = NULL;
     *photons = 0;
@@ -95,7 +96,7 @@ flim_status flim_field_read(flim_field_file *file, int block, uint32_t **counts,
     if (!made) {
         return FLIM_ERROR_MEMORY;
     }
-    const flim_status status = file->format->read(file, block, made, err);
+    const flim_status status = file->format->read(file, image, made, err);
     if (status != FLIM_OK) {
         flim_free(made);
         return status;

@@ -1,6 +1,6 @@
 /* Instrument files and arrays as fields: photon counts of Y x X pixels over T time bins.
  *
- * For: flim_import.  A file holds one block or several (channels of an .sdt, detectors of a .ptu, arrays of an .npz); each is
+ * For: flim_import.  A file holds one image or several (channels of an .sdt, detectors of a .ptu, arrays of an .npz); each is
  *      listed with its shape before any is decoded.
  * Owns: flim_field_open makes the file; flim_field_close releases it.  Counts are the caller's.
  * Errors: FLIM_ERROR_DATA names the file, what was found and where; FLIM_ERROR_USAGE a choice that the caller has to make;
@@ -21,11 +21,11 @@ typedef enum flim_array_axes {
 } flim_array_axes;
 extern const char *const flim_array_axes_names[]; /* auto, YXT, TYX; ends in NULL */
 
-typedef struct flim_field_block {
+typedef struct flim_field_image {
     char name[64]; /* "channel 1", "detector 0", "arr_0" */
     int64_t y, x, t;
     double range_ns; /* of all T bins; 0 = the file does not say */
-} flim_field_block;
+} flim_field_image;
 
 typedef struct flim_field_file flim_field_file;
 
@@ -33,20 +33,20 @@ typedef struct flim_field_file flim_field_file;
 typedef struct flim_field_format {
     const char *name; /* "Becker & Hickl .sdt" */
     bool (*is)(const flim_mapped_file *file); /* by its first bytes, never by its name */
-    flim_status (*open)(flim_field_file *file, flim_error *err); /* lists the blocks */
+    flim_status (*open)(flim_field_file *file, flim_error *err); /* lists the images */
     /* counts: (Y,X,T), zeroed by the caller. */
-    flim_status (*read)(flim_field_file *file, int block, uint32_t *counts, flim_error *err);
+    flim_status (*read)(flim_field_file *file, int image, uint32_t *counts, flim_error *err);
 } flim_field_format;
 
 struct flim_field_file {
     flim_mapped_file map;
     const flim_field_format *format;
     flim_array_axes axes; /* as asked for; for bare arrays */
-    int n_blocks;
-    flim_field_block *block; /* (n_blocks) */
-    uint64_t *place; /* (n_blocks): where the format finds the block again */
+    int n_images;
+    flim_field_image *image; /* (n_images) */
+    uint64_t *place; /* (n_images): where the format finds the image again */
     char instrument[96], date[64]; /* as the file has them; "" if it does not */
-    /* Photons of the file that are in no pixel of any block, after flim_field_read of a format that sorts photons itself:
+    /* Photons of the file that are in no pixel of any image, after flim_field_read of a format that sorts photons itself:
      * before the first line, in the way back of the scanner, beyond the last bin. */
     uint64_t unplaced;
 };
@@ -54,11 +54,11 @@ struct flim_field_file {
 flim_status flim_field_open(const char *path, flim_array_axes axes, flim_field_file **out, flim_error *err);
 void flim_field_close(flim_field_file *file); /* NULL is allowed */
 
-/* counts: (Y,X,T) of block `block` in 0..n_blocks-1, made here and the caller's to flim_free; *photons their sum. */
-flim_status flim_field_read(flim_field_file *file, int block, uint32_t **counts, uint64_t *photons, flim_error *err);
+/* counts: (Y,X,T) of image `image` in 0..n_images-1, made here and the caller's to flim_free; *photons their sum. */
+flim_status flim_field_read(flim_field_file *file, int image, uint32_t **counts, uint64_t *photons, flim_error *err);
 
-/* For the formats: one more block at the end of the list. */
-flim_status flim_field_add_block(flim_field_file *file, const flim_field_block *block, uint64_t place, flim_error *err);
+/* For the formats: one more image at the end of the list. */
+flim_status flim_field_add_image(flim_field_file *file, const flim_field_image *image, uint64_t place, flim_error *err);
 
 extern const flim_field_format flim_format_sdt, flim_format_ptu, flim_format_npy, flim_format_npz;
 

@@ -45,11 +45,13 @@ void flim_mapped_close(flim_mapped_file *file)
     *file = (flim_mapped_file){0};
 }
 
-flim_status flim_mapped_check(const flim_mapped_file *file, uint64_t offset, uint64_t bytes, const char *what, flim_error *err)
+flim_status flim_mapped_check(const flim_mapped_file *file, uint64_t offset, uint64_t bytes, const char *what,
+                              flim_error *err)
 {
     if (offset > file->size || bytes > file->size - offset) {
         return flim_fail(err, FLIM_ERROR_DATA,
-                         "%s: %s at offset %" PRIu64 " needs %" PRIu64 " bytes, but the file has %zu in all: it is damaged, or "
+                         "%s: %s at offset %" PRIu64 " needs %" PRIu64
+                         " bytes, but the file has %zu in all: it is damaged, or "
                          "its copy is incomplete",
                          file->path, what, offset, bytes, file->size);
     }

@@ -23,7 +23,8 @@ flim_status flim_mapped_open(const char *path, flim_mapped_file *out, flim_error
 void flim_mapped_close(flim_mapped_file *file); /* zeroed is allowed */
 
 /* FLIM_ERROR_DATA unless [offset, offset + bytes) lies within the file: "PATH: WHAT at offset ... reaches past the end". */
-flim_status flim_mapped_check(const flim_mapped_file *file, uint64_t offset, uint64_t bytes, const char *what, flim_error *err);
+flim_status flim_mapped_check(const flim_mapped_file *file, uint64_t offset, uint64_t bytes, const char *what,
+                              flim_error *err);
 
 /* Little-endian numbers at a place that was checked. */
 static inline uint16_t flim_u16_at(const uint8_t *at)

@@ -1,6 +1,6 @@
 /* NumPy's .npy (format 1 to 3, numpy.lib.format) and .npz, a zip archive of them: bare arrays of counts.
  *
- * (Y,X,T) or (T,Y,X), with axes of one before them, or (N,Y,X,T) and (N,T,Y,X): N blocks.  Both byte orders and both memory
+ * (Y,X,T) or (T,Y,X), with axes of one before them, or (N,Y,X,T) and (N,T,Y,X): N images.  Both byte orders and both memory
  * orders; whole numbers only.  Arrays of objects are pickles, programs that is, and are never read. */
 #include <ctype.h>
 #include <inttypes.h>
@@ -52,7 +52,8 @@ static flim_status read_type(const char *name, const char *text, array *out, fli
 {
     char order = '|';
     if (text[0] != '\'' && text[0] != '"') {
-        return flim_fail(err, FLIM_ERROR_DATA, "%s: an array of records ('descr' is %.40s), expected one of numbers", name, text);
+        return flim_fail(err, FLIM_ERROR_DATA, "%s: an array of records ('descr' is %.40s), expected one of numbers", name,
+                         text);
     }
     text++;
     if (strchr("<>|=", text[0])) {
@@ -67,11 +68,12 @@ static flim_status read_type(const char *name, const char *text, array *out, fli
                          "integers, one file per cell or one array per name (numpy.savez)",
                          name);
     }
-    const bool integer = (out->kind == 'u' || out->kind == 'i') &&
-                         (out->bytes == 1 || out->bytes == 2 || out->bytes == 4 || out->bytes == 8);
+    const bool integer =
+        (out->kind == 'u' || out->kind == 'i') && (out->bytes == 1 || out->bytes == 2 || out->bytes == 4 || out->bytes == 8);
     const bool real = out->kind == 'f' && (out->bytes == 4 || out->bytes == 8);
     if (!integer && !real && !(out->kind == 'b' && out->bytes == 1)) {
-        return flim_fail(err, FLIM_ERROR_DATA, "%s: elements of type '%.8s', expected integers or float32 or float64", name, text);
+        return flim_fail(err, FLIM_ERROR_DATA, "%s: elements of type '%.8s', expected integers or float32 or float64", name,
+                         text);
     }
     return FLIM_OK;
 }
@@ -143,7 +145,8 @@ static flim_status view_of(const char *name, const array *a, flim_array_axes axe
     if (axes == FLIM_ARRAY_AUTO) {
         if (a->size[base] == a->size[base + 2]) {
             return flim_fail(err, FLIM_ERROR_USAGE,
-                             "%s: (%" PRId64 ",%" PRId64 ",%" PRId64 "): the first or the last axis may be the time; say which "
+                             "%s: (%" PRId64 ",%" PRId64 ",%" PRId64
+                             "): the first or the last axis may be the time; say which "
                              "with --axes YXT or --axes TYX",
                              name, a->size[base], a->size[base + 1], a->size[base + 2]);
         }
@@ -179,14 +182,15 @@ static bool count_at(const array *a, const uint8_t *p, uint32_t *out)
     return !negative && value <= UINT32_MAX;
 }
 
-/* Block n of an array whose elements begin at `data`, `bytes` of them. */
+/* Image n of an array whose elements begin at `data`, `bytes` of them. */
 static flim_status read_elements(const char *name, const array *a, const array_view *v, int64_t n, const uint8_t *data,
                                  uint64_t bytes, uint32_t *counts, flim_error *err)
 {
     const uint64_t needed = (uint64_t)(v->n * v->y * v->x * v->t) * (uint64_t)a->bytes;
     if (bytes < needed) {
         return flim_fail(err, FLIM_ERROR_DATA,
-                         "%s: its elements end after %" PRIu64 " of %" PRIu64 " bytes: its copy is incomplete", name, bytes, needed);
+                         "%s: its elements end after %" PRIu64 " of %" PRIu64 " bytes: its copy is incomplete", name, bytes,
+                         needed);
     }
     for (int64_t y = 0; y < v->y; y++) {
         for (int64_t x = 0; x < v->x; x++) {
@@ -194,7 +198,8 @@ static flim_status read_elements(const char *name, const array *a, const array_v
             for (int64_t t = 0; t < v->t; t++) {
                 if (!count_at(a, pixel + t * v->t_step * a->bytes, counts++)) {
                     return flim_fail(err, FLIM_ERROR_DATA,
-                                     "%s: the value at y %" PRId64 ", x %" PRId64 ", t %" PRId64 " is no photon count: expected "
+                                     "%s: the value at y %" PRId64 ", x %" PRId64 ", t %" PRId64
+                                     " is no photon count: expected "
                                      "whole numbers from 0 to %" PRIu32,
                                      name, y, x, t, UINT32_MAX);
                 }
@@ -204,8 +209,8 @@ static flim_status read_elements(const char *name, const array *a, const array_v
     return FLIM_OK;
 }
 
-/* The blocks of one array; place: that of the array. */
-static flim_status add_blocks(flim_field_file *file, const char *name, const char *label, const uint8_t *bytes, size_t count,
+/* The images of one array; place: that of the array. */
+static flim_status add_images(flim_field_file *file, const char *name, const char *label, const uint8_t *bytes, size_t count,
                               uint64_t place, flim_error *err)
 {
     array a;
@@ -213,52 +218,52 @@ static flim_status add_blocks(flim_field_file *file, const char *name, const cha
     FLIM_TRY(read_header(name, bytes, count, &a, err));
     FLIM_TRY(view_of(name, &a, file->axes, &v, err));
     for (int64_t n = 0; n < v.n; n++) {
-        flim_field_block block = {.y = v.y, .x = v.x, .t = v.t};
+        flim_field_image image = {.y = v.y, .x = v.x, .t = v.t};
         const char *dot = v.n > 1 && label[0] ? " " : "";
         if (v.n > 1) {
-            snprintf(block.name, sizeof block.name, "%.40s%s%" PRId64, label, dot, n);
+            snprintf(image.name, sizeof image.name, "%.40s%s%" PRId64, label, dot, n);
         } else {
-            snprintf(block.name, sizeof block.name, "%.40s", label);
+            snprintf(image.name, sizeof image.name, "%.40s", label);
         }
-        FLIM_TRY(flim_field_add_block(file, &block, place, err));
+        FLIM_TRY(flim_field_add_image(file, &image, place, err));
     }
     return FLIM_OK;
 }
 
-/* The number of a block within its array: blocks of an array follow one another. */
-static int64_t number_in_array(const flim_field_file *file, int block)
+/* The number of a image within its array: images of an array follow one another. */
+static int64_t number_in_array(const flim_field_file *file, int image)
 {
     int64_t n = 0;
-    while (block > 0 && file->place[block - 1] == file->place[block]) {
-        block--;
+    while (image > 0 && file->place[image - 1] == file->place[image]) {
+        image--;
         n++;
     }
     return n;
 }
 
-static flim_status read_block(flim_field_file *file, const char *name, int block, const uint8_t *bytes, size_t count,
+static flim_status read_image(flim_field_file *file, const char *name, int image, const uint8_t *bytes, size_t count,
                               uint32_t *counts, flim_error *err)
 {
     array a;
     array_view v;
     FLIM_TRY(read_header(name, bytes, count, &a, err));
     FLIM_TRY(view_of(name, &a, file->axes, &v, err));
-    return read_elements(name, &a, &v, number_in_array(file, block), bytes + a.data, count - a.data, counts, err);
+    return read_elements(name, &a, &v, number_in_array(file, image), bytes + a.data, count - a.data, counts, err);
 }
 
 /* ---- .npy ---- */
 
 static flim_status open_npy(flim_field_file *file, flim_error *err)
 {
-    return add_blocks(file, file->map.path, "", file->map.data, file->map.size, 0, err);
+    return add_images(file, file->map.path, "", file->map.data, file->map.size, 0, err);
 }
 
-static flim_status read_npy(flim_field_file *file, int block, uint32_t *counts, flim_error *err)
+static flim_status read_npy(flim_field_file *file, int image, uint32_t *counts, flim_error *err)
 {
-    return read_block(file, file->map.path, block, file->map.data, file->map.size, counts, err);
+    return read_image(file, file->map.path, image, file->map.data, file->map.size, counts, err);
 }
 
-/* ---- .npz: the place of a block is the cursor before its entry ---- */
+/* ---- .npz: the place of a image is the cursor before its entry ---- */
 
 static flim_status in_archive(const flim_field_file *file, const flim_zip_entry *entry, flim_status status,
                               const flim_error *why, flim_error *err)
@@ -292,14 +297,14 @@ static flim_status open_npz(flim_field_file *file, flim_error *err)
         }
         snprintf(name, sizeof name, "%.3900s/%s", f->path, entry.name);
         *suffix = '\0';
-        FLIM_TRY(add_blocks(file, name, entry.name, head, got, place, err));
+        FLIM_TRY(add_images(file, name, entry.name, head, got, place, err));
     }
 }
 
-static flim_status read_npz(flim_field_file *file, int block, uint32_t *counts, flim_error *err)
+static flim_status read_npz(flim_field_file *file, int image, uint32_t *counts, flim_error *err)
 {
     const flim_mapped_file *f = &file->map;
-    uint64_t cursor = file->place[block];
+    uint64_t cursor = file->place[image];
     flim_zip_entry entry = {0};
     flim_error why = {0};
     bool found;
@@ -312,7 +317,7 @@ static flim_status read_npz(flim_field_file *file, int block, uint32_t *counts, 
     flim_status status = flim_zip_extract(f->data, f->size, &entry, bytes, entry.size, &why);
     FLIM_TRY_DONE(in_archive(file, &entry, status, &why, err));
     snprintf(name, sizeof name, "%.3900s/%s", f->path, entry.name);
-    status = read_block(file, name, block, bytes, entry.size, counts, err);
+    status = read_image(file, name, image, bytes, entry.size, counts, err);
 done:
     flim_free(bytes);
     return status;

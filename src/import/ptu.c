@@ -70,9 +70,9 @@ static void take_integer(ptu_tags *tags, const char *name, int64_t value)
 
 static void take_text(flim_field_file *file, const char *name, const uint8_t *text, size_t bytes)
 {
-    char *out = strcmp(name, "HW_Type") == 0       ? file->instrument
+    char *out = strcmp(name, "HW_Type") == 0                                  ? file->instrument
                 : strcmp(name, "CreatorSW_Name") == 0 && !file->instrument[0] ? file->instrument
-                                                                             : NULL;
+                                                                              : NULL;
     if (out) {
         snprintf(out, sizeof file->instrument, "PicoQuant %.*s", (int)(bytes < 64 ? bytes : 64), (const char *)text);
     }
@@ -130,7 +130,8 @@ static flim_status check_records(const flim_mapped_file *f, ptu_tags *tags, flim
                          f->path, tags->record_type);
     }
     return flim_fail(err, FLIM_ERROR_DATA,
-                     "%s: records of type 0x%08" PRIx64 ", which is not known; expected mode T3 of PicoHarp, HydraHarp, TimeHarp "
+                     "%s: records of type 0x%08" PRIx64
+                     ", which is not known; expected mode T3 of PicoHarp, HydraHarp, TimeHarp "
                      "or MultiHarp",
                      f->path, tags->record_type);
 }
@@ -225,7 +226,8 @@ static flim_status end_line(sorter *s, uint64_t stop, flim_error *err)
         x = back ? s->x - 1 - x : x;
         uint32_t *count = s->counts + (s->row * s->x + x) * s->t + p->dtime;
         if (*count == UINT32_MAX) {
-            return flim_fail(err, FLIM_ERROR_DATA, "%s: more than %" PRIu32 " photons in one voxel", s->file->map.path, UINT32_MAX);
+            return flim_fail(err, FLIM_ERROR_DATA, "%s: more than %" PRIu32 " photons in one voxel", s->file->map.path,
+                             UINT32_MAX);
         }
         ++*count;
     }
@@ -305,12 +307,13 @@ static flim_status sort_records(sorter *s, flim_error *err)
 static flim_status check_image(const flim_mapped_file *f, const ptu_tags *tags, flim_error *err)
 {
     if (tags->dimensions > 0 && tags->dimensions != 3) {
-        return flim_fail(err, FLIM_ERROR_DATA,
-                         "%s: a measurement of %s, expected an image scan", f->path, tags->dimensions == 1 ? "a point" : "a line");
+        return flim_fail(err, FLIM_ERROR_DATA, "%s: a measurement of %s, expected an image scan", f->path,
+                         tags->dimensions == 1 ? "a point" : "a line");
     }
     if (tags->pixels_x < 1 || tags->pixels_y < 1 || tags->pixels_x > MOST_PIXELS || tags->pixels_y > MOST_PIXELS) {
         return flim_fail(err, FLIM_ERROR_DATA,
-                         "%s: a picture of %" PRId64 " x %" PRId64 " pixels (ImgHdr_PixY, ImgHdr_PixX), expected 1 to %d each",
+                         "%s: a picture of %" PRId64 " x %" PRId64
+                         " pixels (ImgHdr_PixY, ImgHdr_PixX), expected 1 to %d each",
                          f->path, tags->pixels_y, tags->pixels_x, MOST_PIXELS);
     }
     if (tags->line_start < 1 || tags->line_start > 4 || tags->line_stop < 1 || tags->line_stop > 4 || tags->frame < 0 ||
@@ -346,28 +349,23 @@ static flim_status open_ptu(flim_field_file *file, flim_error *err)
     FLIM_TRY(sort_records(&count, err));
     for (int d = 0; d < DETECTORS; d++) {
         if (count.of_detector[d] > 0) {
-            flim_field_block block = {.y = tags.pixels_y, .x = tags.pixels_x, .t = bins_of(&tags)};
-            block.range_ns = (double)block.t * tags.resolution * 1e9;
-            snprintf(block.name, sizeof block.name, "detector %d", d);
-            FLIM_TRY(flim_field_add_block(file, &block, (uint64_t)d, err));
+            flim_field_image image = {.y = tags.pixels_y, .x = tags.pixels_x, .t = bins_of(&tags)};
+            image.range_ns = (double)image.t * tags.resolution * 1e9;
+            snprintf(image.name, sizeof image.name, "detector %d", d);
+            FLIM_TRY(flim_field_add_image(file, &image, (uint64_t)d, err));
         }
     }
     return FLIM_OK;
 }
 
-static flim_status read_ptu(flim_field_file *file, int block, uint32_t *counts, flim_error *err)
+static flim_status read_ptu(flim_field_file *file, int image, uint32_t *counts, flim_error *err)
 {
-    const flim_field_block *b = &file->block[block];
+    const flim_field_image *b = &file->image[image];
     ptu_tags tags;
     FLIM_TRY(read_tags(file, &tags, err));
     FLIM_TRY(check_records(&file->map, &tags, err));
-    sorter sorted = {.file = file,
-                     .tags = &tags,
-                     .detector = (int)file->place[block],
-                     .x = b->x,
-                     .y = b->y,
-                     .t = b->t,
-                     .counts = counts};
+    sorter sorted = {
+        .file = file, .tags = &tags, .detector = (int)file->place[image], .x = b->x, .y = b->y, .t = b->t, .counts = counts};
     const flim_status status = sort_records(&sorted, err);
     file->unplaced = sorted.unplaced;
     flim_free(sorted.line);

@@ -14,7 +14,15 @@
 enum { FILE_HEADER = 42, BLOCK_HEADER = 22, MOST_BLOCKS = 65536 };
 
 /* Offsets within the description of a measurement. */
-enum { MEAS_TIME = 0, MEAS_DATE = 9, MEAS_TAC_RANGE = 64, MEAS_TAC_GAIN = 68, MEAS_ADC_RE = 82, MEAS_SCAN = 173, MEAS_IMAGE = 309 };
+enum {
+    MEAS_TIME = 0,
+    MEAS_DATE = 9,
+    MEAS_TAC_RANGE = 64,
+    MEAS_TAC_GAIN = 68,
+    MEAS_ADC_RE = 82,
+    MEAS_SCAN = 173,
+    MEAS_IMAGE = 309
+};
 enum { MEAS_LEAST = MEAS_ADC_RE + 2 };
 
 /* A block's type: bits of what it holds and how. */
@@ -92,7 +100,7 @@ static int64_t power_of_two(int64_t n)
 }
 
 /* The shape is not in the file: of the shapes that it speaks of, the first with as many values as there are. */
-static bool find_shape(const measurement *m, int64_t values, flim_field_block *b)
+static bool find_shape(const measurement *m, int64_t values, flim_field_image *b)
 {
     const int64_t t = m->t, rx = i32_at(m, MEAS_SCAN + 8), ry = i32_at(m, MEAS_SCAN + 12);
     const int64_t routing = (rx > 1 && rx <= 65536 ? rx : 1) * (ry > 1 && ry <= 65536 ? ry : 1);
@@ -128,8 +136,8 @@ static flim_status read_measurement(const flim_mapped_file *f, int number, measu
     const int count = (int16_t)flim_u16_at(f->data + 28), bytes = (int16_t)flim_u16_at(f->data + 30);
     if (number < 0 || number >= count || bytes < MEAS_LEAST) {
         return flim_fail(err, FLIM_ERROR_DATA,
-                         "%s: a data block of measurement %d, but the file describes %d measurements in %d bytes each", f->path,
-                         number, count, bytes);
+                         "%s: a data block of measurement %d, but the file describes %d measurements in %d bytes each",
+                         f->path, number, count, bytes);
     }
     const uint64_t at = first + (uint64_t)number * (uint64_t)bytes;
     FLIM_TRY(flim_mapped_check(f, at, (uint64_t)bytes, "the description of a measurement", err));
@@ -154,12 +162,13 @@ static flim_status add_block(flim_field_file *file, uint64_t at, const block_hea
 {
     const flim_mapped_file *f = &file->map;
     const uint32_t content = h->type & TYPE_CONTENT;
-    flim_field_block block = {0};
+    flim_field_image block = {0};
     measurement m = {0};
-    snprintf(block.name, sizeof block.name, "block %d", file->n_blocks + 1);
+    snprintf(block.name, sizeof block.name, "block %d", file->n_images + 1);
     if (content != CONTENT_DECAY && content != CONTENT_PAGE && content != CONTENT_IMAGE && content != CONTENT_MCS_TA) {
         return flim_fail(err, FLIM_ERROR_DATA,
-                         "%s: %s holds data of type 0x%04" PRIx32 ", which are no decays of pixels (FCS, MCS or single photons)",
+                         "%s: %s holds data of type 0x%04" PRIx32
+                         ", which are no decays of pixels (FCS, MCS or single photons)",
                          f->path, block.name, h->type);
     }
     const int bytes = element_bytes(h->type);
@@ -175,10 +184,10 @@ static flim_status add_block(flim_field_file *file, uint64_t at, const block_hea
                          "%s: %s has %" PRIu32 " bytes, which are no whole number of decays of %" PRId64 " bins", f->path,
                          block.name, h->bytes, m.t);
     }
-    if (file->n_blocks == 0) {
+    if (file->n_images == 0) {
         read_texts(file, m.bytes);
     }
-    return flim_field_add_block(file, &block, at, err);
+    return flim_field_add_image(file, &block, at, err);
 }
 
 static flim_status open_sdt(flim_field_file *file, flim_error *err)
@@ -194,7 +203,8 @@ static flim_status open_sdt(flim_field_file *file, flim_error *err)
         n = many <= MOST_BLOCKS ? (int)many : -1;
     }
     if (n < 0 || n > MOST_BLOCKS) {
-        return flim_fail(err, FLIM_ERROR_DATA, "%s: its header counts %d data blocks, expected 1 to %d", f->path, n, MOST_BLOCKS);
+        return flim_fail(err, FLIM_ERROR_DATA, "%s: its header counts %d data blocks, expected 1 to %d", f->path, n,
+                         MOST_BLOCKS);
     }
     for (int i = 0; i < n; i++) {
         block_header h;
@@ -226,8 +236,8 @@ static flim_status to_counts(const flim_field_file *file, const block_header *h,
         } else {
             const double value = flim_f64_at(p);
             if (!(value >= 0 && value <= UINT32_MAX && floor(value) == value)) {
-                return flim_fail(err, FLIM_ERROR_DATA, "%s: value %zu of a data block is %g, expected a count", file->map.path, i,
-                                 value);
+                return flim_fail(err, FLIM_ERROR_DATA, "%s: value %zu of a data block is %g, expected a count",
+                                 file->map.path, i, value);
             }
             counts[i] = (uint32_t)value;
         }
@@ -243,12 +253,12 @@ static flim_status read_sdt(flim_field_file *file, int number, uint32_t *counts,
     uint8_t *unpacked = NULL; /* (h.bytes) */
     FLIM_TRY(read_block_header(f, file->place[number], &h, err));
     if (!(h.type & TYPE_ZIP)) {
-        FLIM_TRY(flim_mapped_check(f, h.data, h.bytes, file->block[number].name, err));
+        FLIM_TRY(flim_mapped_check(f, h.data, h.bytes, file->image[number].name, err));
         return to_counts(file, &h, f->data + h.data, counts, err);
     }
     flim_error why = {0};
     flim_zip_entry entry;
-    FLIM_TRY(flim_mapped_check(f, h.data, 1, file->block[number].name, err));
+    FLIM_TRY(flim_mapped_check(f, h.data, 1, file->image[number].name, err));
     unpacked = flim_alloc(h.bytes, 1, err);
     FLIM_TRY_DONE(unpacked ? FLIM_OK : FLIM_ERROR_MEMORY);
     /* The archive ends where the next block begins, or with the file; its own list of contents need not be whole. */
@@ -258,8 +268,8 @@ static flim_status read_sdt(flim_field_file *file, int number, uint32_t *counts,
         status = flim_zip_extract(f->data + h.data, bytes, &entry, unpacked, h.bytes, &why);
     }
     if (status != FLIM_OK) {
-        FLIM_TRY_DONE(flim_fail(err, status, "%s: %s, at offset %" PRIu64 ": %s", f->path, file->block[number].name, h.data,
-                                why.text));
+        FLIM_TRY_DONE(
+            flim_fail(err, status, "%s: %s, at offset %" PRIu64 ": %s", f->path, file->image[number].name, h.data, why.text));
     }
     status = to_counts(file, &h, unpacked, counts, err);
 done:

@@ -88,7 +88,7 @@ static flim_status try_file(flim_array_axes axes, flim_error *err)
     *err = (flim_error){0};
     flim_status status = flim_field_open(path, axes, &file, err);
     if (status == FLIM_OK) {
-        for (int i = 0; i < file->n_blocks && status == FLIM_OK; i++) {
+        for (int i = 0; i < file->n_images && status == FLIM_OK; i++) {
             uint32_t *counts = NULL;
             uint64_t photons;
             status = flim_field_read(file, i, &counts, &photons, err);
@@ -133,7 +133,7 @@ static int64_t number(const flim_json *object, const char *key)
 
 static void check_block(const char *name, flim_field_file *file, int i, const flim_json *want)
 {
-    const flim_field_block *b = &file->block[i];
+    const flim_field_image *b = &file->image[i];
     const flim_json *shape = flim_json_get(want, "shape_yxt"), *range = flim_json_get(want, "range_ns");
     uint64_t photons;
     uint32_t *counts = read_block(file, i, &photons);
@@ -153,7 +153,8 @@ static void check_block(const char *name, flim_field_file *file, int i, const fl
         int64_t size = 0;
         assert_true(flim_json_integer(flim_json_at(shape, k), &size));
         if (size != found[k]) {
-            fail_msg("%s, block %d: axis %zu has %lld entries, expected %lld", name, i, k, (long long)found[k], (long long)size);
+            fail_msg("%s, block %d: axis %zu has %lld entries, expected %lld", name, i, k, (long long)found[k],
+                     (long long)size);
         }
     }
     assert_int_equal(photons, number(want, "sum"));
@@ -199,8 +200,8 @@ static void public_files_read_as_their_readers_read_them(void **state)
     while (flim_json_next(expected, &iterator, &key, &blocks)) {
         snprintf(name, sizeof name, "%s/%s", raw, key);
         flim_field_file *file = open_file(name, FLIM_ARRAY_AUTO);
-        assert_int_equal(file->n_blocks, flim_json_length(blocks));
-        for (int i = 0; i < file->n_blocks; i++) {
+        assert_int_equal(file->n_images, flim_json_length(blocks));
+        for (int i = 0; i < file->n_images; i++) {
             check_block(key, file, i, flim_json_at(blocks, (size_t)i));
         }
         flim_field_close(file);
@@ -295,12 +296,12 @@ static void sdt_of_every_element_and_revision(void **state)
                 make_sdt(b, revision, element, zip);
                 write_bytes(b, b->n);
                 flim_field_file *file = open_file(path, FLIM_ARRAY_AUTO);
-                assert_int_equal(file->n_blocks, 2);
+                assert_int_equal(file->n_images, 2);
                 assert_string_equal(file->date, "2026-01-02 12:34:56");
                 for (int block = 0; block < 2; block++) {
                     uint64_t photons;
-                    assert_true(file->block[block].y == SDT_Y && file->block[block].x == SDT_X);
-                    assert_true(fabs(file->block[block].range_ns - 12.5) < 1e-5);
+                    assert_true(file->image[block].y == SDT_Y && file->image[block].x == SDT_X);
+                    assert_true(fabs(file->image[block].range_ns - 12.5) < 1e-5);
                     uint32_t *counts = read_block(file, block, &photons);
                     for (int i = 0; i < SDT_VALUES; i++) {
                         assert_int_equal(counts[i], 7 * i + block);
@@ -447,18 +448,18 @@ static void ptu_of_every_record_and_scan(void **state)
             write_bytes(b, b->n);
             flim_field_file *file = open_file(path, FLIM_ARRAY_AUTO);
             uint64_t photons;
-            assert_int_equal(file->n_blocks, 1);
-            assert_string_equal(file->block[0].name, "detector 1");
+            assert_int_equal(file->n_images, 1);
+            assert_string_equal(file->image[0].name, "detector 1");
             assert_string_equal(file->instrument, "PicoQuant PicoHarp");
-            assert_int_equal(file->block[0].t, PTU_T);
-            assert_true(fabs(file->block[0].range_ns - 0.024) < 1e-12);
+            assert_int_equal(file->image[0].t, PTU_T);
+            assert_true(fabs(file->image[0].range_ns - 0.024) < 1e-12);
             uint32_t *counts = read_block(file, 0, &photons);
             for (int i = 0; i < PTU_Y * PTU_X * PTU_T; i++) {
                 const int t = i % PTU_T, x = i / PTU_T % PTU_X, y = i / PTU_T / PTU_X;
                 const uint32_t want = t == y + x ? 2 * (uint32_t)(x + 1) : 0;
                 if (counts[i] != want) {
-                    fail_msg("records 0x%08x, variant %d: (y,x,t) = (%d,%d,%d) has %u photons, expected %u", type[k], variant, y,
-                             x, t, counts[i], want);
+                    fail_msg("records 0x%08x, variant %d: (y,x,t) = (%d,%d,%d) has %u photons, expected %u", type[k], variant,
+                             y, x, t, counts[i], want);
                 }
             }
             assert_int_equal(photons, 2 * PTU_Y * (1 + 2 + 3 + 4));
@@ -544,8 +545,10 @@ static void make_npy(bytes *b, int version, char kind, int size, bool big, bool 
     *b = (bytes){0};
     const int length =
         snprintf(header, sizeof header, "{'descr': '%c%c%d', 'fortran_order': %s, 'shape': (%d, %d, %d, %d), }",
-                 size == 1 ? '|' : big ? '>' : '<', kind, size, fortran ? "True" : "False", stack ? NPY_N : 1, shape[1], shape[2],
-                 shape[3]);
+                 size == 1 ? '|'
+                 : big     ? '>'
+                           : '<',
+                 kind, size, fortran ? "True" : "False", stack ? NPY_N : 1, shape[1], shape[2], shape[3]);
     put(b, 0x93, 1);
     put_text(b, "NUMPY", 5);
     put(b, (uint64_t)version, 2);
@@ -568,7 +571,7 @@ static void check_array(flim_field_file *file, int first, int blocks)
 {
     for (int n = 0; n < blocks; n++) {
         uint64_t photons, sum = 0;
-        const flim_field_block *block = &file->block[first + n];
+        const flim_field_image *block = &file->image[first + n];
         assert_true(block->y == NPY_Y && block->x == NPY_X && block->t == NPY_T);
         uint32_t *counts = read_block(file, first + n, &photons);
         for (int i = 0; i < NPY_Y * NPY_X * NPY_T; i++) {
@@ -596,8 +599,8 @@ static void npy_of_every_type_and_order(void **state)
             make_npy(b, variant % 3 + 1, type[k].kind, type[k].size, big, fortran, stack, tyx);
             write_bytes(b, b->n);
             flim_field_file *file = open_file(path, tyx ? FLIM_ARRAY_TYX : FLIM_ARRAY_AUTO);
-            assert_int_equal(file->n_blocks, stack ? NPY_N : 1);
-            check_array(file, 0, file->n_blocks);
+            assert_int_equal(file->n_images, stack ? NPY_N : 1);
+            check_array(file, 0, file->n_images);
             flim_field_close(file);
         }
     }
@@ -613,7 +616,8 @@ static void make_npz(bytes *b, const bytes *array, bool deflated, const char *co
     *b = (bytes){0};
     for (int i = 0; i < n; i++) {
         static uint8_t packed[1 << 15];
-        z_stream stream = {.next_in = (Bytef *)array->data, .avail_in = (uInt)array->n, .next_out = packed, .avail_out = sizeof packed};
+        z_stream stream = {
+            .next_in = (Bytef *)array->data, .avail_in = (uInt)array->n, .next_out = packed, .avail_out = sizeof packed};
         assert_int_equal(deflateInit2(&stream, 9, Z_DEFLATED, -15, 8, Z_DEFAULT_STRATEGY), Z_OK);
         assert_int_equal(deflate(&stream, Z_FINISH), Z_STREAM_END);
         deflateEnd(&stream);
@@ -670,9 +674,9 @@ static void npz_stored_and_deflated(void **state)
         make_npz(b, array, deflated, name, 2);
         write_bytes(b, b->n);
         flim_field_file *file = open_file(path, FLIM_ARRAY_AUTO);
-        assert_int_equal(file->n_blocks, 2 * NPY_N);
-        assert_string_equal(file->block[0].name, "one 0");
-        assert_string_equal(file->block[3].name, "two 1");
+        assert_int_equal(file->n_images, 2 * NPY_N);
+        assert_string_equal(file->image[0].name, "one 0");
+        assert_string_equal(file->image[3].name, "two 1");
         check_array(file, 0, NPY_N);
         check_array(file, NPY_N, NPY_N);
         flim_field_close(file);

@@ -1,0 +1,90 @@
+/* flim_import OUT INPUT...: instrument files and arrays as a data file (import/import.h). */
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include "common/tool.h"
+#include "core/try.h"
+#include "import/import.h"
+
+typedef struct options {
+    flim_string_list class_rule;
+    flim_import_group group;
+    flim_array_axes axes;
+    int64_t channel, bins, size;
+    double range_ns;
+} options;
+
+#define FIELD(name) offsetof(options, name)
+static const flim_flag_row rows[] = {
+    {"Names", "class", FLIM_VALUE_LIST, FIELD(class_rule), "", "TEXT=NAME",
+     .help = "files whose name holds TEXT are of class NAME, others are skipped and counted; repeatable"},
+    {NULL, "group", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(options, group), "folder", "G",
+     .help = "the group (donor) of a cell: the name of its file's folder, of its file, or none",
+     .choices = flim_import_group_names},
+    {"Fields", "axes", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(options, axes), "auto", "A",
+     .help = "axes of bare arrays; auto: the time is the longer of the first and the last", .choices = flim_array_axes_names},
+    {NULL, "channel", FLIM_VALUE_INTEGER, FIELD(channel), "all", "N",
+     .help = "the channel to take, counted from 1; all: each array is a cell, an instrument file must have but one channel",
+     .allowed = ">= 1, <= 65536", .word = "all", .word_value = 0},
+    {NULL, "bins", FLIM_VALUE_INTEGER, FIELD(bins), "all", "T",
+     .help = "time bins of a cell, by adding up neighbours; must divide the file's", .allowed = ">= 8, <= 65536",
+     .word = "all", .word_value = 0},
+    {NULL, "size", FLIM_VALUE_INTEGER, FIELD(size), "field", "N",
+     .help = "pixels of a cell, N x N; smaller fields are centred, with a mask; field: all have the same size",
+     .allowed = ">= 3, <= 1024", .word = "field", .word_value = 0},
+    {NULL, "time-range-ns", FLIM_VALUE_REAL, FIELD(range_ns), "0", "X",
+     .help = "time from the first bin's begin to the last one's end, for files that do not say; 0 = unknown",
+     .allowed = ">= 0"},
+};
+static const flim_flag_table table = {
+    "flim_import",
+    "flim_import OUT.h5 INPUT... [flag]...",
+    "Makes a data file for train_cv from instrument files and arrays: Becker & Hickl .sdt, PicoQuant .ptu (images in\n"
+    "mode T3), NumPy's .npy and .npz. An INPUT is a file, or a folder whose files are taken with those of all\n"
+    "folders below. Every field is one cell.",
+    rows,
+    (int)(sizeof rows / sizeof rows[0]),
+    .operand = "FILE"};
+
+static flim_status import_files(void *read, const flim_string_list *files, console *screen, flim_error *err)
+{
+    const options *o = read;
+    const flim_log log = console_log(screen);
+    if (files->n < 2) {
+        return flim_fail(err, FLIM_ERROR_USAGE,
+                         "OUT and INPUT are needed, for example flim_import data/flim.h5 isolated_cells_D1 isolated_cells_D2 "
+                         "--class _in=quiescent --class _act=activated");
+    }
+    const flim_import_request request = {.out = files->item[0],
+                                         .input = (const char *const *)files->item + 1,
+                                         .n_inputs = files->n - 1,
+                                         .class_rule = (const char *const *)o->class_rule.item,
+                                         .n_classes = o->class_rule.n,
+                                         .group = o->group,
+                                         .axes = o->axes,
+                                         .channel = o->channel,
+                                         .bins = o->bins,
+                                         .size = o->size,
+                                         .range_ns = o->range_ns,
+                                         .stop = console_catch_signals()};
+    flim_import_result made;
+    FLIM_TRY(flim_import(&request, &log, &made, err));
+    printf("%s: %" PRId64 " cells of (%d,%d,%d) from %" PRId64 " files, %" PRId64 " groups, %d classes\n", request.out,
+           made.cells, made.t, made.h, made.w, made.files, made.groups, made.classes);
+    printf("photons: %" PRIu64 " in the cells", made.photons);
+    if (made.unplaced > 0) {
+        printf(", %" PRIu64 " outside the lines of the scan or the laser period", made.unplaced);
+    }
+    printf("\n");
+    if (made.skipped > 0) {
+        printf("skipped: %" PRId64 " files whose name fits no --class\n", made.skipped);
+    }
+    return FLIM_OK;
+}
+
+int main(int argc, char **argv)
+{
+    options o;
+    return tool_main(&table, &o, import_files, argc, argv);
+}
