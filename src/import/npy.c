@@ -60,7 +60,7 @@ static flim_status read_type(const char *name, const char *text, array *out, fli
         order = *text++;
     }
     out->kind = text[0];
-    out->bytes = out->kind ? atoi(text + 1) : 0; /* digits up to the quote; anything else is refused below */
+    out->bytes = out->kind && text[1] >= '1' && text[1] <= '8' && strchr("'\"", text[2]) ? text[1] - '0' : 0;
     out->swap = order == '>';
     if (out->kind == 'O') {
         return flim_fail(err, FLIM_ERROR_DATA,
