@@ -11,6 +11,7 @@
 #define PACKED "unpack it first, for example "
 #define CONVERT "read it with Python and write /counts, /label, /group with h5py (docs/file-format.md)"
 #define DOWNLOAD "the download went wrong: fetch the file itself"
+#define IMPORT "make a data file of it: flim_import OUT.h5 FILE"
 #define SCOPE "export or read it (Python: sdtfile, ptufile, liffile ...) and write /counts with h5py (docs/file-format.md)"
 
 /* Bytes at an offset; the second pattern (may be NULL) has to stand somewhere in the first bytes as well.  The first row that
@@ -41,9 +42,8 @@ static const struct {
     {0, BYTES("CDF\x05"), NULL, "a netCDF-3 file", "convert it: nccopy -k nc4 FILE OUT.h5"},
     {0, BYTES("MATLAB 5.0"), NULL, "a MATLAB file of version 5 to 7",
      "load it in MATLAB and save it again with save(..., '-v7.3'), which is HDF5"},
-    {0, BYTES("\x93NUMPY"), NULL, "a NumPy array (.npy)", "np.load it and write it with h5py (docs/file-format.md)"},
-    {0, BYTES("PK\x03\x04"), ".npy", "a NumPy archive (.npz)",
-     "np.load it and write its arrays with h5py (docs/file-format.md)"},
+    {0, BYTES("\x93NUMPY"), NULL, "a NumPy array (.npy)", IMPORT},
+    {0, BYTES("PK\x03\x04"), ".npy", "a NumPy archive (.npz)", IMPORT},
     {0, BYTES("PK\x03\x04"), "data.pkl", "PyTorch's file (.pt, .pth): weights or tensors",
      "data: torch.load it and write it with h5py; weights: save them as .safetensors"},
     {0, BYTES("PK\x03\x04"), "[Content_Types]", "a spreadsheet or another Office file", CONVERT},
@@ -72,8 +72,8 @@ static const struct {
      "tifffile.imread it and write /counts with h5py (docs/file-format.md)"},
     {0, BYTES("MM\0+"), NULL, "a TIFF image (BigTIFF)",
      "tifffile.imread it and write /counts with h5py (docs/file-format.md)"},
-    {32, BYTES("\x55\x55"), NULL, "a Becker & Hickl file (.sdt)", SCOPE}, /* header_valid of its header */
-    {0, BYTES("PQTTTR"), NULL, "a PicoQuant file (.ptu)", SCOPE},
+    {32, BYTES("\x55\x55"), NULL, "a Becker & Hickl file (.sdt)", IMPORT}, /* header_valid of its header */
+    {0, BYTES("PQTTTR"), NULL, "a PicoQuant file (.ptu)", IMPORT},
     {0, BYTES("PQHISTO"), NULL, "a PicoQuant file (.phu)", SCOPE},
     {0, BYTES("PicoHarp 300"), NULL, "a PicoQuant file (.pt3)", SCOPE},
     {0, BYTES("HydraHarp"), NULL, "a PicoQuant file (.ht3)", SCOPE},

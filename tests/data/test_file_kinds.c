@@ -20,10 +20,10 @@ static const struct {
     {AT(0, "\n <!DOCTYPE HTML><html>"), "web page", "fetch the file itself"},
     {AT(0, "<html lang=en>"), "web page", "fetch the file itself"},
     {AT(0, "<?xml version=\"1.0\"?><Error><Code>AccessDenied"), "XML", "server's error"},
-    {AT(0, "\x93NUMPY\x01\x00v\x00"), "NumPy array", "np.load"},
+    {AT(0, "\x93NUMPY\x01\x00v\x00"), "NumPy array", "flim_import"},
     {AT(0, "PK\x03\x04\x14\x00\x00\x00\x00\x00\x00\x00!\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x0a\x00\x00\x00"
            "counts.npy"),
-     "NumPy archive", "np.load"},
+     "NumPy archive", "flim_import"},
     {AT(0, "PK\x03\x04\x14\x00\x00\x00\x00\x00\x00\x00!\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x0a\x00\x00\x00"
            "archive/data.pkl"),
      "PyTorch", "safetensors"},
@@ -38,7 +38,7 @@ static const struct {
     {AT(0, "II*\0\x08\x00"), "TIFF", "tifffile"},
     {AT(0, "MM\0*\x00\x00"), "TIFF", "tifffile"},
     {AT(0, "II+\0\x08\x00"), "BigTIFF", "tifffile"},
-    {AT(32, "\x55\x55"), ".sdt", "sdtfile"},
+    {AT(32, "\x55\x55"), ".sdt", "flim_import"},
     {AT(0, "PQTTTR\0\0"
            "1.0.00"),
      ".ptu", "ptufile"},
