@@ -41,7 +41,7 @@ static const struct {
     {AT(32, "\x55\x55"), ".sdt", "flim_import"},
     {AT(0, "PQTTTR\0\0"
            "1.0.00"),
-     ".ptu", "ptufile"},
+     ".ptu", "flim_import"},
     {AT(0, "PQHISTO\0"), ".phu", "ptufile"},
     {AT(0, "\x70\0\0\0\x1a\0\0\0\x2a"), ".lif", "liffile"},
     {AT(0, "SQLite format 3\0"), "SQLite", "h5py"},
