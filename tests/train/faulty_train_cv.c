@@ -8,6 +8,7 @@
  *                                  comes into place), read=PATH (of the data), plan (a convolution is built)
  *   FLIM_AIM_AGAIN=SIGNAL          raises this one right after
  *   FLIM_SLOW_THREAD=MS            the first loader thread that reads waits so long at each reading
+ *   FLIM_INFINITE_CELL=N           the program meets a value that is not finite in cell N, in training and prediction
  *   FLIM_WATCH=FILE                gets "threads KiB" of the process at each end of a fold
  */
 #include <dlfcn.h>
@@ -20,6 +21,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <math.h>
+
+#include "flim/device.h"
 #include "flim/train.h"
 
 /* An environment variable "WHAT:N:VALUE"; read_order is false where it is not set. */
@@ -183,6 +187,36 @@ int dnnl_primitive_create(void **primitive, const void *descriptor)
     NEXT(dnnl_primitive_create);
     aim("plan", "");
     return call(primitive, descriptor);
+}
+
+/* ---- a cell whose signal is not finite: the linker gives the library's calls of these two to us (--wrap) ---- */
+
+flim_status __real_flim_program_train(flim_program *program, const flim_batch *batch, const flim_step *step, flim_error *err);
+flim_status __real_flim_program_predict(flim_program *program, const flim_batch *batch, float *logits, flim_error *err);
+flim_status __wrap_flim_program_train(flim_program *program, const flim_batch *batch, const flim_step *step, flim_error *err);
+flim_status __wrap_flim_program_predict(flim_program *program, const flim_batch *batch, float *logits, flim_error *err);
+
+static void spoil(const flim_batch *batch)
+{
+    const char *set = getenv("FLIM_INFINITE_CELL");
+    const int64_t voxels = (int64_t)batch->t * batch->h * batch->w;
+    for (int64_t i = 0; set && i < batch->n; i++) {
+        if (batch->id[i].cell == (uint32_t)strtoul(set, NULL, 10) && batch->signal) {
+            batch->signal[i * voxels] = INFINITY;
+        }
+    }
+}
+
+flim_status __wrap_flim_program_train(flim_program *program, const flim_batch *batch, const flim_step *step, flim_error *err)
+{
+    spoil(batch);
+    return __real_flim_program_train(program, batch, step, err);
+}
+
+flim_status __wrap_flim_program_predict(flim_program *program, const flim_batch *batch, float *logits, flim_error *err)
+{
+    spoil(batch);
+    return __real_flim_program_predict(program, batch, logits, err);
 }
 
 /* ---- hooks of the run ---- */

@@ -6,26 +6,19 @@ set -u
 # shellcheck source=tests/lib.sh
 source "$(dirname "$0")/../lib.sh"
 python=/usr/bin/python3
-if ! $python -c 'import h5py, numpy' 2>/dev/null; then
-    echo "left out: $python has no h5py or numpy"
+if ! $python -c 'import numpy' 2>/dev/null; then
+    echo "left out: $python has no numpy"
     exit 77
 fi
 simulate k.h5
-# Behind the exploding stem below, whose outputs are near 1e38, all cells look alike: only dropped channels leave a gradient.
-common=(--block-dropout 0.25 --preset tiny --epochs 3 --batch 16 --lr 1e-3 "${device[@]}" --workers 2)
+common=(--preset tiny --epochs 3 --batch 16 --lr 1e-3 "${device[@]}" --workers 2)
 call 0 "$build/train_cv" "${common[@]}" --data k.h5 --folds 3 --out whole
 
-# bad.h5: cell 5 counts so many photons that a stem with weights near 1e38 overflows on it, and on no other.  explode: such a stem.
-# gradient: the loss is finite, its gradient is not (a last layer of 1e38 behind a nearly constant first one).
+# spoilt: cell 5 is not finite where the program meets it.  gradient: the loss is finite, its gradient is not (a last layer of 1e38 behind a nearly constant first one).
 # one.json: cell 5 is tested in fold 0, in no part of fold 1, and trained on in fold 2.
 $python - <<'PY' || exit 1
-import json, struct, shutil, h5py, numpy as np
+import json, struct, numpy as np
 n = 72
-with h5py.File("k.h5") as f, h5py.File("bad.h5", "w") as out:
-    counts = f["counts"][:].astype(np.float32)
-    counts[5] = 2e9
-    out["counts"] = counts
-    out["label"] = f["label"][:]
 
 def change(edit, path):
     raw = open("whole/fold_0/best.safetensors", "rb").read()
@@ -40,15 +33,11 @@ def change(edit, path):
     text += b" " * (-len(text) % 8)
     open(path, "wb").write(struct.pack("<Q", len(text)) + text + bytes(data))
 
-def explode(t):
-    w = t["stem.conv.weight"].reshape(-1, 2, 7)
-    w[:, 0], w[:, 1] = 8e37, 0
 def gradient(t):
     t["head.fc1.weight"][:] *= 1e-6
     t["head.fc1.bias"][:] = 0
     t["head.bn.weight"][:] = 1
     t["head.fc2.weight"][:] = 1e38
-change(explode, "explode.safetensors")
 change(gradient, "gradient.safetensors")
 
 parts = [list(range(k, n, 3)) for k in range(3)]
@@ -63,7 +52,8 @@ json.dump({"mode": "stratified", "seed": 42, "data": {"n": n}, "folds": folds}, 
 PY
 
 # ---- a loss that is not finite, in the first epoch of one fold; test outputs that are not, in another; the third goes on
-call 1 "$build/train_cv" "${common[@]}" --data bad.h5 --splits one.json --init-weights explode.safetensors --sampler natural --out loss
+spoilt=(env FLIM_INFINITE_CELL=5 "$faulty")
+call 1 "${spoilt[@]}" "${common[@]}" --data k.h5 --cache none --splits one.json --sampler natural --out loss
 says "2 of 3 folds failed"
 check "fold 0, tested on the cell, has failed" grep -q "output for cell 5 of the test part is not finite" loss/fold_0/FAILED
 check "fold 2, trained on it, names epoch, batch and cell" grep -qE "fold 2: loss or gradient not finite in epoch 1, batch [1-9] \(cells ([0-9]+,)*5[,)]" loss/fold_2/FAILED
@@ -79,7 +69,7 @@ assert s["mean"]["accuracy"] == s["folds"][0]["metrics"]["accuracy"]'
 check "the table says so" grep -q "2 has failed and is in none of the numbers" loss/train.log
 check "fold 2 keeps what it had" test -z "$(find loss -name '*.tmp')"
 before=$(digest loss)
-call 1 "$build/train_cv" --resume --out loss
+call 1 "${spoilt[@]}" --resume --out loss
 check "resumed, the same folds fail in the same way" test "$(digest loss)" = "$before"
 
 # ---- a gradient that is not finite behind a finite loss; batches of 4 x 4 are named as one window
@@ -102,8 +92,7 @@ call 1 "$build/train_cv" "${common[@]}" --data k.h5 --folds 2 --batch 64 --lr 1e
 check "validation outputs that are not finite fail the fold, too" grep -qE "(of the validation part is not finite after epoch 1|not finite in epoch 2)" validation/fold_0/FAILED
 
 # ---- a signal or a timed checkpoint right after it never makes a checkpoint of it
-call 143 env FLIM_AIM=train:3:15 "$faulty" "${common[@]}" --data bad.h5 --splits one.json --init-weights explode.safetensors \
-    --sampler natural --fold 2 --out cut
+call 143 env FLIM_AIM=train:3:15 "${spoilt[@]}" "${common[@]}" --data k.h5 --cache none --splits one.json --sampler natural --fold 2 --out cut
 check "after a signal the fold has failed all the same" grep -q "not finite in epoch 1" cut/fold_2/FAILED
 check "and there is no checkpoint of it" test -z "$(find cut -name '*.ckpt')"
 finish
