@@ -141,6 +141,9 @@ static flim_status explain_open(const flim_h5 *h5, flim_error *err)
     if (h5->watch.error == EMFILE || h5->watch.error == ENFILE) {
         return too_many_files(h5->path, h5->watch.error, err);
     }
+    if (h5->watch.error == ENOMEM) {
+        return flim_fail(err, FLIM_ERROR_MEMORY, "%s: out of host memory while the file was opened", h5->path);
+    }
     unsigned long long eof = 0, base = 0, stored = 0;
     const char *truncated = strstr(reason, "truncated file");
     if (truncated && sscanf(truncated, "truncated file: eof = %llu, sblock->base_addr = %llu, stored_eof = %llu", &eof, &base,

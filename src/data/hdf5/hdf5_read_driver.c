@@ -36,9 +36,12 @@ typedef struct driver_file {
 
 static void *copy_info(const void *info)
 {
+    const driver_info *given = info;
     driver_info *copy = flim_alloc(1, sizeof *copy, NULL);
     if (copy) {
-        *copy = *(const driver_info *)info;
+        *copy = *given;
+    } else {
+        given->watch->error = ENOMEM;
     }
     return copy;
 }
