@@ -86,6 +86,7 @@ FLIM_LOSS_FUNCTION flim_log_chance flim_sigmoid_chance(double x)
 /* Of the output of a softmax whose logarithm is log_p <= 0. */
 FLIM_LOSS_FUNCTION flim_log_chance flim_softmax_chance(double log_p)
 {
+    /* cppcheck-suppress invalidFunctionArg ; log_p = 0 gives -inf, as it should */
     const flim_log_chance chance = {log_p, log(-expm1(log_p < 0.0 ? log_p : 0.0))};
     return chance;
 }
@@ -188,6 +189,7 @@ FLIM_LOSS_FUNCTION double flim_softmax_slope(const float *x, int k, int outputs,
 FLIM_LOSS_FUNCTION double flim_soft_targets_loss(const float *x, int outputs, const flim_target *t,
                                                  double norm[FLIM_LOSS_NORMS])
 {
+    /* A batch without a distribution is refused before (src/backend/program.c). NOLINTNEXTLINE(*-core.NullDereference) */
     return outputs == 1 ? flim_sigmoid_loss_of((double)x[0], (double)t->distribution[1], t->gamma)
                         : flim_softmax_loss_of(x, outputs, t, true, norm);
 }

@@ -140,10 +140,11 @@ static void put_image(const work *w, const picture *p, double brightest)
     const double step = (double)SIDE / most;
     fprintf(w->page, "<svg width=\"%d\" height=\"%d\"><rect width=\"100%%\" height=\"100%%\"/>", SIDE, SIDE);
     for (int i = 0; i < width * height; i++) {
+        const int row = i / width;
         const int grey = brightest > 0 ? (int)(255 * p->image[i] / brightest) : 0;
         if (grey > 0 || p->mask[i]) {
             fprintf(w->page, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.2f\" height=\"%.2f\" fill=\"rgb(%d,%d,%d)\"/>",
-                    step * (i % width), step * (i / width), step + 0.1, step + 0.1, grey, grey,
+                    step * (i % width), step * row, step + 0.1, step + 0.1, grey, grey,
                     grey > 40 || !p->mask[i] ? grey : 40); /* the mask is a tinge of blue where it is dark */
         }
     }

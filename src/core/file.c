@@ -174,7 +174,7 @@ static flim_status begin_special(flim_file_writer *writer, bool seeks, int *fd, 
 static flim_status begin_beside(flim_file_writer *writer, int *fd, flim_error *err)
 {
     char folder[FLIM_FILE_PATH];
-    struct stat old;
+    struct stat old = {0};
     const char *name = name_of(writer->target);
     const bool there = (writer->kind == FLIM_FILE_OWN ? lstat : stat)(writer->target, &old) == 0;
     if (!name[0] || (there && S_ISDIR(old.st_mode))) {

@@ -169,10 +169,10 @@ static double log_uniform(double low, double high, uint32_t word)
 /* Poisson of mean b <= 1: its terms b^k / k! summed, and divided by their sum (which is e^b). */
 static flim_poisson poisson_of(double b)
 {
-    double term[32], sum = 0, below = 0;
+    double term[32] = {1.0}, sum = 1.0, below = 0;
     flim_poisson p = {0};
-    for (int k = 0; k < 32; k++) {
-        term[k] = k == 0 ? 1.0 : term[k - 1] * b / k;
+    for (int k = 1; k < 32; k++) {
+        term[k] = term[k - 1] * b / k;
         sum += term[k];
     }
     for (int k = 0; k < FLIM_POISSON_ENTRIES; k++) {

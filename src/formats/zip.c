@@ -185,7 +185,7 @@ static flim_status inflate_all(const flim_zip_entry *e, const uint8_t *in, uint6
             in += stream.avail_in;
             in_bytes -= stream.avail_in;
         }
-        uint8_t beyond; /* contents longer than they may be end here */
+        uint8_t beyond = 0; /* contents longer than they may be end here */
         const size_t room = made < size ? (size - made < piece ? size - made : piece) : 1;
         stream.next_out = made < size ? out + made : &beyond;
         stream.avail_out = (uInt)room;

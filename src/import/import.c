@@ -350,11 +350,14 @@ static flim_status write_cells(job *j, flim_dataset_writer *writer, int count_by
         if (flim_stopped(r->stop)) {
             FLIM_TRY_DONE(flim_fail(err, FLIM_INTERRUPTED, "interrupted; %s was not made", r->out));
         }
-        if (j->cell.file[i] != open) {
+        if (!file || j->cell.file[i] != open) {
             flim_field_close(file);
             file = NULL;
             open = j->cell.file[i];
             FLIM_TRY_DONE(flim_field_open(j->files.item[open], r->axes, &file, err));
+        }
+        if (j->cell.image[i] >= file->n_images) {
+            FLIM_TRY_DONE(flim_fail(err, FLIM_ERROR_DATA, "%s was written to while it was read", j->files.item[open]));
         }
         FLIM_TRY_DONE(flim_field_read(file, j->cell.image[i], &field, &photons, err));
         FLIM_TRY_DONE(make_cell(j, &file->image[j->cell.image[i]], j->files.item[open], field, &most, err));

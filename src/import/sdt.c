@@ -226,7 +226,7 @@ static flim_status to_counts(const flim_field_file *file, const block_header *h,
                              flim_error *err)
 {
     const int bytes = element_bytes(h->type);
-    const size_t n = h->bytes / (uint32_t)bytes;
+    const size_t n = bytes > 0 ? h->bytes / (uint32_t)bytes : 0;
     for (size_t i = 0; i < n; i++) {
         const uint8_t *p = data + i * (size_t)bytes;
         if (bytes == 2) {

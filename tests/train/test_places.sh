@@ -38,7 +38,7 @@ for path in glob.glob("older/fold_0/checkpoint/*.ckpt"):
     first, rest = who[8:].split(b"\n", 1)
     who = first.split(b", class_names")[0] + b"\n" + rest
     payload = struct.pack("<Q", len(who)) + who + payload[8 + n:]
-    open(path, "wb").write(b"FLIMCKPT" + struct.pack("<IQ", 3, len(payload)) + hashlib.sha256(payload).hexdigest().encode() + payload)
+    open(path, "wb").write(b"FLIMCKPT" + struct.pack("<IQ", 4, len(payload)) + hashlib.sha256(payload).hexdigest().encode() + payload)
 PY
 craft() { # craft FIELD VALUE: a checkpoint with another number, its checksum made right
     rm -rf crafted
@@ -51,7 +51,7 @@ path = "crafted/fold_0/checkpoint/state.ckpt"
 payload = bytearray(open(path, "rb").read()[84:])
 n, = struct.unpack("<Q", payload[:8])
 struct.pack_into("<q", payload, 8 + n + 8 * fields.index(sys.argv[1]), int(sys.argv[2]))
-open(path, "wb").write(b"FLIMCKPT" + struct.pack("<IQ", 3, len(payload)) + hashlib.sha256(payload).hexdigest().encode() + payload)
+open(path, "wb").write(b"FLIMCKPT" + struct.pack("<IQ", 4, len(payload)) + hashlib.sha256(payload).hexdigest().encode() + payload)
 PY
     call 3 "$train" --resume --out crafted
     says "crafted/fold_0/checkpoint"

@@ -44,7 +44,7 @@ static double log_sum(const problem *q, const double *x, const double *u, double
     for (int k = 0; k < q->classes; k++) {
         p[k] /= sum;
     }
-    return top + log(sum);
+    return top + log(sum); /* cppcheck-suppress invalidFunctionArg ; the largest term is 1 */
 }
 
 static double penalty(const problem *q, const double *x)

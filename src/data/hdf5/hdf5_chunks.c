@@ -280,7 +280,7 @@ static flim_status check_chunk(flim_h5_chunks *c, const hsize_t *offset, flim_er
 flim_status flim_h5_chunks_check(flim_h5_chunks *c, int64_t cell, const hsize_t *start, const hsize_t *count, flim_error *err)
 {
     c->cell = cell;
-    hsize_t at[RANK], first[RANK], end[RANK], offset[RANK];
+    hsize_t at[RANK] = {0}, first[RANK] = {0}, end[RANK] = {0}, offset[RANK];
     for (int i = 0; i < c->rank; i++) {
         if (count[i] == 0) {
             return FLIM_OK;

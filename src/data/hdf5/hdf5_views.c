@@ -207,7 +207,7 @@ static flim_status add_unlimited(view *v, hid_t space, const char *file_name, co
     if (axis < 0 || stride[axis] == 0) {
         return FLIM_OK;
     }
-    hsize_t first[FLIM_BOX_RANK], last[FLIM_BOX_RANK];
+    hsize_t first[FLIM_BOX_RANK] = {0}, last[FLIM_BOX_RANK] = {0};
     for (int i = 0; i < v->rank; i++) {
         first[i] = start[i];
         last[i] = i == axis || count[i] == 0 ? start[i] : start[i] + (count[i] - 1) * stride[i] + block[i] - 1;
