@@ -224,8 +224,8 @@ flim_status flim_checkpoint_store(char *bytes, size_t count, const char *folder,
     uint32_t version = FLIM_CHECKPOINT_VERSION;
     uint64_t length = count - HEADER_BYTES;
     FLIM_TRY(flim_sha256_of(bytes + HEADER_BYTES, count - HEADER_BYTES, digest, err));
-    memcpy(bytes, magic, 8); /* NOLINT(bugprone-not-null-terminated-result): bytes of a file, no text */
-    memcpy(bytes + 8, &version, 4);
+    memcpy(bytes, magic, 8);
+    memcpy(bytes + 8, &version, 4); /* NOLINT(bugprone-not-null-terminated-result): bytes of a file, no text */
     memcpy(bytes + 12, &length, 8);
     memcpy(bytes + 20, digest, 64);
     FLIM_TRY(flim_file_write(written, bytes, count, err));
