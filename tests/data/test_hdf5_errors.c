@@ -107,7 +107,7 @@ static void a_chunk_that_is_damaged(void **state)
     (void)state;
     const char *path = write_file("damaged.h5");
     damage_cell_3(path);
-    check(path, "checksum");
+    check(path, "filter returned failure during read"); /* HDF5 1.14 no longer tells which filter, a checksum */
 }
 
 static void a_good_file_has_no_stack(void **state)

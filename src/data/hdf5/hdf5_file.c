@@ -53,10 +53,11 @@ void flim_h5_leave(flim_h5_guard guard)
     pthread_mutex_unlock(&lock);
 }
 
+/* The innermost entry; but of a link into another file, the one that names the file, which HDF5 1.14 has further out. */
 static herr_t innermost(unsigned n, const H5E_error2_t *error, void *data)
 {
     const char **text = data;
-    if (n == 0) {
+    if (n == 0 || (error->desc && strstr(error->desc, "external link file name"))) {
         *text = error->desc;
     }
     return 0;
