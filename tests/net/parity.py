@@ -99,7 +99,7 @@ def load(path):
 
 
 def simulate(bench, path):
-    """Two classes: the file of tools/demo.sh."""
+    """Two classes, told apart by their decays."""
     tool = os.path.join(os.path.dirname(os.path.abspath(bench)), "flim_simulate")
     run(tool, "--out", path, "--cells", 240, "--seed", 42)
 

@@ -41,9 +41,9 @@ h = list(csv.DictReader(open("whole/final/history.csv")))
 assert len(h) == d["epochs"] and all(int(r["cells"]) == 72 for r in h)
 PY
 check "the final model: all cells, the median of the chosen epochs, the folds' score" python3 look.py
-call 0 "$build/predict" --model whole/final/best.safetensors --data k.h5 --out final.csv --device cpu
+call 0 "$build/predict" --model whole/final/best.safetensors --data k.h5 --out final.csv "${device[@]:0:2}"
 check "predict takes it, with the folds' threshold" grep -q "threshold $(json whole/final/summary.json '"%.4f" % d["threshold"]')" out
-call 0 "$build/predict" --model whole --data k.h5 --out run.csv --device cpu
+call 0 "$build/predict" --model whole --data k.h5 --out run.csv "${device[@]:0:2}"
 check "the run is the mean of its folds, not of the final model" grep -q "72 cells, 2 models" out
 
 # ---- a refit is the run that learns from both parts from the start, if that takes as many updates at the same rates: here two per
