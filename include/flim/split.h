@@ -4,7 +4,7 @@
  *      not held out; val is taken from the rest; in group modes no group stands in two parts of a fold.
  * Owns: flim_splits owns its arrays; free with flim_splits_free.  The request's arrays are the caller's.
  * Errors: FLIM_ERROR_USAGE more folds than cells or groups, one class, an unknown group, with the numbers;
- *      FLIM_ERROR_DATA a splits file that does not fit the data.
+ *      FLIM_ERROR_DATA a splits file that does not fit the data; FLIM_INTERRUPTED.
  * Deterministic in the seed, and independent of the row order of the data if cells have names or groups.
  */
 #ifndef FLIM_SPLIT_H
@@ -47,6 +47,7 @@ typedef struct flim_split_request {
     const char *const *train_group, *const *val_group, *const *test_group;
     int n_train_groups, n_val_groups, n_test_groups;
     const flim_log *log; /* notes and warnings */
+    const volatile int *stop; /* polled per fold: FLIM_INTERRUPTED; may be NULL */
 } flim_split_request;
 
 struct flim_settings;

@@ -86,8 +86,9 @@ static flim_status read_splits(flim_study *study, const flim_settings *s, const 
                                flim_error *err)
 {
     flim_splits *splits = &study->splits;
-    const flim_split_request request = flim_split_request_of(s, log);
+    flim_split_request request = flim_split_request_of(s, log);
     char path[4096];
+    request.stop = hooks->stop;
     snprintf(path, sizeof path, "%s%s", s->resume ? s->out : s->splits, s->resume ? "/splits.json" : "");
     FLIM_TRY(flim_splits_read(path, &study->split_data, splits, err));
     if (splits->sha256[0] && strcmp(splits->sha256, study->sha256) != 0) {
@@ -132,6 +133,7 @@ static flim_status new_splits(flim_study *study, const flim_settings *s, const f
                               flim_error *err)
 {
     flim_split_request request = flim_split_request_of(s, log);
+    request.stop = hooks->stop;
     bool *unused = NULL; /* (n) */
     flim_status status = FLIM_OK;
     FLIM_TRY_DONE(check_single(s, hooks, err));

@@ -77,6 +77,18 @@ static void cost_grows_with_the_data(void **state)
           seconds_of(20000, 10, 200, FLIM_SPLIT_STRATIFIED), 8);
 }
 
+static void the_stop_flag_is_heard(void **state)
+{
+    (void)state;
+    cells c = make_cells(400, 200, 2);
+    const int stop = 1;
+    const flim_split_request request = {.mode = FLIM_SPLIT_LEAVE_ONE_GROUP_OUT, .val_fraction = 0.15, .stop = &stop};
+    flim_splits splits;
+    assert_int_equal(flim_splits_make(&c.data, &request, &splits, NULL), FLIM_INTERRUPTED);
+    assert_null(splits.fold);
+    free_cells(&c);
+}
+
 static void folds_that_fit_no_memory_are_refused(void **state)
 {
     (void)state;
@@ -93,6 +105,7 @@ static void folds_that_fit_no_memory_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(cost_grows_with_the_data),
+                                       cmocka_unit_test(the_stop_flag_is_heard),
                                        cmocka_unit_test(folds_that_fit_no_memory_are_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,6 +10,7 @@
 #include "core/host_memory.h"
 #include "core/parse.h"
 #include "core/spelling.h"
+#include "core/stop.h"
 #include "core/try.h"
 #include "cv/split/split_internal.h"
 #include "flim/dataset.h"
@@ -363,6 +364,11 @@ int64_t flim_splits_largest_part(const flim_splits *splits)
     return most;
 }
 
+static flim_status go_on(const flim_split_request *request, flim_error *err)
+{
+    return flim_stopped(request->stop) ? flim_fail(err, FLIM_INTERRUPTED, "interrupted while the folds were made") : FLIM_OK;
+}
+
 /* Folds of all cells. */
 static flim_status make_folds(const flim_split_data *data, const flim_split_request *request, flim_splits *out,
                               flim_error *err)
@@ -393,6 +399,7 @@ static flim_status make_folds(const flim_split_data *data, const flim_split_requ
                       : deal_groups(&table, out->mode, out->n_folds, request->seed, &cover, fold_of, err));
     FLIM_TRY_DONE(check_memory(out, data->n, err));
     for (int f = 0; f < out->n_folds; f++) {
+        FLIM_TRY_DONE(go_on(request, err));
         FLIM_TRY_DONE(make_fold(&table, fold_of, f, out, request->val_fraction, &out->fold[f], err));
     }
     FLIM_TRY_DONE(flim_split_set_complete(out, data, err));
@@ -492,6 +499,7 @@ flim_status flim_splits_add_validation(flim_splits *splits, const flim_split_dat
     FLIM_TRY_DONE(rest && val ? FLIM_OK : FLIM_ERROR_MEMORY);
     for (int f = 0; f < splits->n_folds; f++) {
         flim_fold *fold = &splits->fold[f];
+        FLIM_TRY_DONE(go_on(request, err));
         if (fold->n_val > 0) {
             continue;
         }
