@@ -104,8 +104,7 @@ static void folds_that_fit_no_memory_are_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(cost_grows_with_the_data),
-                                       cmocka_unit_test(the_stop_flag_is_heard),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(cost_grows_with_the_data), cmocka_unit_test(the_stop_flag_is_heard),
                                        cmocka_unit_test(folds_that_fit_no_memory_are_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
