@@ -209,15 +209,15 @@ static flim_status keep(sorter *s, const record *r, flim_error *err)
     return FLIM_OK;
 }
 
-/* The line has ended at `stop`: its photons into their pixels.  Lines beyond the picture, and a line without length, are not
- * in it. */
+/* The line has ended at `stop`: its photons into their pixels.  Lines beyond the picture, a line without length, and photons
+ * whose time is not within it (the records of a damaged file need not be in order) are not in it. */
 static flim_status end_line(sorter *s, uint64_t stop, flim_error *err)
 {
     const bool placed = s->row >= 0 && s->row < s->y && stop > s->line_start;
     const bool back = s->tags->bidirectional > 0 && s->row % 2 == 1;
     for (size_t i = 0; i < s->n_line; i++) {
         const photon *p = &s->line[i];
-        if (!placed || p->sync >= stop || p->dtime >= (uint64_t)s->t) {
+        if (!placed || p->sync < s->line_start || p->sync >= stop || p->dtime >= (uint64_t)s->t) {
             s->unplaced++;
             continue;
         }
