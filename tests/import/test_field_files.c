@@ -33,7 +33,7 @@ static void put(bytes *b, uint64_t value, int count)
 {
     for (int i = 0; i < count; i++) {
         assert_true(b->n < sizeof b->data);
-        b->data[b->n++] = i < 8 ? (uint8_t)(value >> 8 * i) : 0;
+        b->data[b->n++] = (uint8_t)(i < 8 ? value >> 8 * i : 0);
     }
 }
 
