@@ -8,6 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/hdf5_signature.h"
+#include "core/little_endian.h"
 #include "core/try.h"
 
 enum { HEAD_BYTES = 4096 };
@@ -78,15 +80,19 @@ static bool belongs_to_a_run(const char *target)
 
 /* ---- what is there */
 
-/* Bytes of the file from `at` into out, zero-filled; returns the file's length, -1 if it cannot be read. */
-static int64_t read_at(const char *path, off_t at, char *out, size_t size)
+/* The first bytes of the file into head, zero-filled; returns the file's length, -1 if it cannot be read.  *hdf5 (may be
+ * NULL): it is one of HDF5's. */
+static int64_t read_head(const char *path, char *head, size_t size, bool *hdf5)
 {
     struct stat about;
     const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    memset(out, 0, size);
+    memset(head, 0, size);
     int64_t length = fd >= 0 && fstat(fd, &about) == 0 && S_ISREG(about.st_mode) ? (int64_t)about.st_size : -1;
-    if (length > 0 && pread(fd, out, size, at) < 0) {
+    if (length > 0 && pread(fd, head, size, 0) < 0) {
         length = -1;
+    }
+    if (hdf5) {
+        *hdf5 = length > 0 && flim_hdf5_signature(fd) >= 0;
     }
     if (fd >= 0) {
         close(fd);
@@ -94,26 +100,10 @@ static int64_t read_at(const char *path, off_t at, char *out, size_t size)
     return length;
 }
 
-/* HDF5's signature stands at 0, 512, 1024, 2048, ... */
-static bool is_hdf5(const char *path, int64_t length)
-{
-    char bytes[8];
-    for (int64_t at = 0; at + 8 <= length; at = at ? 2 * at : 512) {
-        if (read_at(path, (off_t)at, bytes, sizeof bytes) >= 0 && memcmp(bytes, "\211HDF\r\n\032\n", 8) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* safetensors: the header's length (8 bytes, little endian), then the header, which is JSON. */
 static bool is_weights(const char *head, int64_t length)
 {
-    uint64_t header = 0;
-    for (int i = 7; i >= 0; i--) {
-        header = header << 8 | (unsigned char)head[i];
-    }
-    return length > 8 && header <= (uint64_t)length - 8 && head[8] == '{';
+    return length > 8 && flim_u64_at((const uint8_t *)head) <= (uint64_t)length - 8 && head[8] == '{';
 }
 
 static flim_status never(const char *path, const char *what, flim_error *err)
@@ -130,8 +120,9 @@ flim_status flim_output_check_kind(const char *path, flim_error *err)
         return flim_fail(err, FLIM_ERROR_USAGE, "%s is a file of a run, which only train_cv writes: choose another name",
                          path);
     }
-    const int64_t length = read_at(target, 0, head, sizeof head);
-    if (is_hdf5(target, length)) {
+    bool hdf5;
+    const int64_t length = read_head(target, head, sizeof head, &hdf5);
+    if (hdf5) {
         return never(path, "an HDF5 file", err);
     }
     if (is_weights(head, length)) {
@@ -178,7 +169,7 @@ static flim_status check_rule(const flim_output *output, flim_error *err)
         return flim_fail(err, FLIM_ERROR_USAGE, "%s exists: choose another name, or remove it first", output->path);
     }
     const size_t length = strlen(output->begins);
-    const bool own = length <= sizeof head && read_at(target, 0, head, sizeof head) >= (int64_t)length &&
+    const bool own = length <= sizeof head && read_head(target, head, sizeof head, NULL) >= (int64_t)length &&
                      memcmp(head, output->begins, length) == 0;
     return own || output->force ? FLIM_OK
                                 : flim_fail(err, FLIM_ERROR_USAGE,

@@ -8,6 +8,11 @@
 
 #include "core/alloc.h"
 
+int flim_compare_texts(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
 size_t flim_utf8_length(const char *at, uint32_t *code)
 {
     /* First byte, bounds of the second, number of bytes: table 3-7 of the Unicode standard. */

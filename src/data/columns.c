@@ -365,11 +365,6 @@ static flim_status number_groups(flim_dataset *d, group_key *key, char **names, 
     return FLIM_OK;
 }
 
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 /* Are no two of names (n) alike? */
 static flim_status all_differ(char **names, int64_t n, bool *differ, flim_error *err)
 {
@@ -378,7 +373,7 @@ static flim_status all_differ(char **names, int64_t n, bool *differ, flim_error 
         return FLIM_ERROR_MEMORY;
     }
     memcpy(sorted, names, (size_t)n * sizeof *sorted);
-    qsort(sorted, (size_t)n, sizeof *sorted, by_name);
+    qsort(sorted, (size_t)n, sizeof *sorted, flim_compare_texts);
     *differ = true;
     for (int64_t i = 1; i < n && *differ; i++) {
         *differ = strcmp(sorted[i - 1], sorted[i]) != 0;

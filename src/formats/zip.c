@@ -5,6 +5,7 @@
 
 #include <zlib.h>
 
+#include "core/little_endian.h"
 #include "core/try.h"
 
 /* Signatures and sizes of records; PKWARE's APPNOTE 6.3, sections 4.3.7, 4.3.12, 4.3.14 to 4.3.16. */
@@ -16,24 +17,9 @@
 enum { LOCAL_BYTES = 30, CENTRAL_BYTES = 46, END_BYTES = 22, END64_BYTES = 56, LOCATOR64_BYTES = 20, MOST_COMMENT = 65535 };
 enum { FLAG_ENCRYPTED = 1, FLAG_SIZES_LATER = 8 };
 
-static uint32_t u16(const uint8_t *p)
-{
-    return (uint32_t)p[0] | (uint32_t)p[1] << 8;
-}
-
-static uint32_t u32(const uint8_t *p)
-{
-    return u16(p) | u16(p + 2) << 16;
-}
-
-static uint64_t u64(const uint8_t *p)
-{
-    return u32(p) | (uint64_t)u32(p + 4) << 32;
-}
-
 bool flim_is_zip(const uint8_t *bytes, size_t count)
 {
-    return count >= LOCAL_BYTES && u32(bytes) == LOCAL;
+    return count >= LOCAL_BYTES && flim_u32_at(bytes) == LOCAL;
 }
 
 static flim_status damaged(const char *what, uint64_t offset, flim_error *err)
@@ -46,15 +32,15 @@ static void read_zip64(const uint8_t *extra, size_t bytes, uint64_t *value[3])
 {
     size_t at = 0;
     while (bytes - at >= 4) {
-        const size_t length = u16(extra + at + 2);
+        const size_t length = flim_u16_at(extra + at + 2);
         if (length > bytes - at - 4) {
             return;
         }
-        if (u16(extra + at) == 1) {
+        if (flim_u16_at(extra + at) == 1) {
             size_t used = 0;
             for (int i = 0; i < 3; i++) {
                 if (value[i] && *value[i] == UINT32_MAX && used + 8 <= length) {
-                    *value[i] = u64(extra + at + 4 + used);
+                    *value[i] = flim_u64_at(extra + at + 4 + used);
                     used += 8;
                 }
             }
@@ -80,20 +66,20 @@ static flim_status check_entry(uint32_t flags, const flim_zip_entry *e, flim_err
 static flim_status read_local(const uint8_t *archive, size_t bytes, uint64_t at, uint64_t *data, flim_zip_entry *out,
                               flim_error *err)
 {
-    if (at > bytes || bytes - at < LOCAL_BYTES || u32(archive + at) != LOCAL) {
+    if (at > bytes || bytes - at < LOCAL_BYTES || flim_u32_at(archive + at) != LOCAL) {
         return flim_fail(err, FLIM_ERROR_DATA, "zip archive: no header of a file at offset %" PRIu64, at);
     }
     const uint8_t *h = archive + at;
-    const uint64_t name = u16(h + 26), extra = u16(h + 28);
+    const uint64_t name = flim_u16_at(h + 26), extra = flim_u16_at(h + 28);
     *data = at + LOCAL_BYTES + name + extra;
     if (*data > bytes) {
         return damaged("a header", at, err);
     }
     if (out) {
-        const uint32_t flags = u16(h + 6);
-        *out = (flim_zip_entry){.offset = *data, .crc = u32(h + 14), .method = (int)u16(h + 8)};
-        out->packed = u32(h + 18);
-        out->size = u32(h + 22);
+        const uint32_t flags = flim_u16_at(h + 6);
+        *out = (flim_zip_entry){.offset = *data, .crc = flim_u32_at(h + 14), .method = (int)flim_u16_at(h + 8)};
+        out->packed = flim_u32_at(h + 18);
+        out->size = flim_u32_at(h + 22);
         memcpy(out->name, h + LOCAL_BYTES, name < sizeof out->name - 1 ? name : sizeof out->name - 1);
         read_zip64(h + LOCAL_BYTES + name, extra, (uint64_t *[]){&out->size, &out->packed, NULL});
         out->has_sizes = !(flags & FLAG_SIZES_LATER);
@@ -113,21 +99,21 @@ static flim_status find_list(const uint8_t *archive, size_t bytes, uint64_t *beg
 {
     size_t at = bytes >= END_BYTES ? bytes - END_BYTES : 0;
     const size_t last = at > MOST_COMMENT ? at - MOST_COMMENT : 0;
-    while (bytes >= END_BYTES && at > last && u32(archive + at) != END) {
+    while (bytes >= END_BYTES && at > last && flim_u32_at(archive + at) != END) {
         at--;
     }
-    if (bytes < END_BYTES || u32(archive + at) != END) {
+    if (bytes < END_BYTES || flim_u32_at(archive + at) != END) {
         return flim_fail(err, FLIM_ERROR_DATA, "zip archive: the list at its end is missing: its copy is incomplete");
     }
-    uint64_t size = u32(archive + at + 12);
-    *begin = u32(archive + at + 16);
-    if (at >= LOCATOR64_BYTES && u32(archive + at - LOCATOR64_BYTES) == LOCATOR64) {
-        const uint64_t at64 = u64(archive + at - LOCATOR64_BYTES + 8);
-        if (at64 > bytes || bytes - at64 < END64_BYTES || u32(archive + at64) != END64) {
+    uint64_t size = flim_u32_at(archive + at + 12);
+    *begin = flim_u32_at(archive + at + 16);
+    if (at >= LOCATOR64_BYTES && flim_u32_at(archive + at - LOCATOR64_BYTES) == LOCATOR64) {
+        const uint64_t at64 = flim_u64_at(archive + at - LOCATOR64_BYTES + 8);
+        if (at64 > bytes || bytes - at64 < END64_BYTES || flim_u32_at(archive + at64) != END64) {
             return damaged("its zip64 end", at64, err);
         }
-        size = u64(archive + at64 + 40);
-        *begin = u64(archive + at64 + 48);
+        size = flim_u64_at(archive + at64 + 40);
+        *begin = flim_u64_at(archive + at64 + 48);
     }
     if (*begin > bytes || size > bytes - *begin) {
         return damaged("its list", *begin, err);
@@ -146,21 +132,21 @@ flim_status flim_zip_next(const uint8_t *archive, size_t bytes, uint64_t *cursor
     if (at >= end) {
         return FLIM_OK;
     }
-    if (end - at < CENTRAL_BYTES || u32(archive + at) != CENTRAL) {
+    if (end - at < CENTRAL_BYTES || flim_u32_at(archive + at) != CENTRAL) {
         return damaged("an entry of its list", at, err);
     }
     const uint8_t *h = archive + at;
-    const uint64_t name = u16(h + 28), extra = u16(h + 30), comment = u16(h + 32);
+    const uint64_t name = flim_u16_at(h + 28), extra = flim_u16_at(h + 30), comment = flim_u16_at(h + 32);
     if (name + extra + comment > end - at - CENTRAL_BYTES) {
         return damaged("an entry of its list", at, err);
     }
-    uint64_t local = u32(h + 42);
-    *out = (flim_zip_entry){.has_sizes = true, .crc = u32(h + 16), .method = (int)u16(h + 10)};
-    out->packed = u32(h + 20);
-    out->size = u32(h + 24);
+    uint64_t local = flim_u32_at(h + 42);
+    *out = (flim_zip_entry){.has_sizes = true, .crc = flim_u32_at(h + 16), .method = (int)flim_u16_at(h + 10)};
+    out->packed = flim_u32_at(h + 20);
+    out->size = flim_u32_at(h + 24);
     memcpy(out->name, h + CENTRAL_BYTES, name < sizeof out->name - 1 ? name : sizeof out->name - 1);
     read_zip64(h + CENTRAL_BYTES + name, extra, (uint64_t *[]){&out->size, &out->packed, &local});
-    FLIM_TRY(check_entry(u16(h + 8), out, err));
+    FLIM_TRY(check_entry(flim_u16_at(h + 8), out, err));
     FLIM_TRY(read_local(archive, bytes, local, &out->offset, NULL, err));
     *cursor = at + CENTRAL_BYTES + name + extra + comment;
     *found = true;

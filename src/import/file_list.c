@@ -35,7 +35,7 @@ static int by_name(const void *a, const void *b)
         }
     }
     const int order = (*x > 0) - (*y > 0);
-    return order ? order : strcmp(*(const char *const *)a, *(const char *const *)b); /* cell_1 and cell_01 */
+    return order ? order : flim_compare_texts(a, b); /* cell_1 and cell_01 */
 }
 
 static flim_status read_folder(const char *path, flim_string_list *names, flim_error *err)

@@ -413,11 +413,6 @@ done:
     return status;
 }
 
-static int by_text(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 static flim_status count_groups(job *j, flim_error *err)
 {
     if (j->request->group == FLIM_IMPORT_GROUP_NONE) {
@@ -429,7 +424,7 @@ static flim_status count_groups(job *j, flim_error *err)
         return FLIM_ERROR_MEMORY;
     }
     memcpy(sorted, j->cell.group, n * sizeof *sorted);
-    qsort(sorted, n, sizeof *sorted, by_text);
+    qsort(sorted, n, sizeof *sorted, flim_compare_texts);
     for (size_t i = 0; i < n; i++) {
         j->result->groups += i == 0 || strcmp(sorted[i - 1], sorted[i]) != 0;
     }

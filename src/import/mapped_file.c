@@ -57,19 +57,3 @@ flim_status flim_mapped_check(const flim_mapped_file *file, uint64_t offset, uin
     }
     return FLIM_OK;
 }
-
-float flim_f32_at(const uint8_t *at)
-{
-    const uint32_t bits = flim_u32_at(at);
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-double flim_f64_at(const uint8_t *at)
-{
-    const uint64_t bits = flim_u64_at(at);
-    double value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}

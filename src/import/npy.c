@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "core/alloc.h"
+#include "core/little_endian.h"
 #include "core/try.h"
 #include "formats/zip.h"
 #include "import/field_file.h"
@@ -219,11 +220,10 @@ static flim_status add_images(flim_field_file *file, const char *name, const cha
     FLIM_TRY(view_of(name, &a, file->axes, &v, err));
     for (int64_t n = 0; n < v.n; n++) {
         flim_field_image image = {.y = v.y, .x = v.x, .t = v.t};
-        const char *dot = v.n > 1 && label[0] ? " " : "";
-        if (v.n > 1) {
-            snprintf(image.name, sizeof image.name, "%.40s%s%" PRId64, label, dot, n);
-        } else {
+        if (v.n == 1) {
             snprintf(image.name, sizeof image.name, "%.40s", label);
+        } else {
+            snprintf(image.name, sizeof image.name, "%.40s%s%" PRId64, label, label[0] ? " " : "", n);
         }
         FLIM_TRY(flim_field_add_image(file, &image, place, err));
     }

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "core/alloc.h"
+#include "core/little_endian.h"
 #include "core/try.h"
 #include "import/field_file.h"
 

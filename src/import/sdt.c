@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/alloc.h"
+#include "core/little_endian.h"
 #include "core/try.h"
 #include "formats/zip.h"
 #include "import/field_file.h"

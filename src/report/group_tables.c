@@ -5,14 +5,10 @@
 #include <string.h>
 
 #include "core/alloc.h"
+#include "core/text.h"
 #include "core/try.h"
 #include "report/report_internal.h"
 #include "flim/network.h"
-
-static int by_text(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
 
 flim_status report_number_groups(report_run *run, flim_error *err)
 {
@@ -29,7 +25,7 @@ flim_status report_number_groups(report_run *run, flim_error *err)
         }
         run->group_name[i] = group[i];
     }
-    qsort(run->group_name, n, sizeof *run->group_name, by_text);
+    qsort(run->group_name, n, sizeof *run->group_name, flim_compare_texts);
     int64_t groups = 0;
     for (size_t i = 0; i < n; i++) {
         if (groups == 0 || strcmp(run->group_name[groups - 1], run->group_name[i]) != 0) {
@@ -37,7 +33,7 @@ flim_status report_number_groups(report_run *run, flim_error *err)
         }
     }
     for (size_t i = 0; i < n; i++) {
-        const char **found = bsearch(&group[i], run->group_name, (size_t)groups, sizeof *run->group_name, by_text);
+        const char **found = bsearch(&group[i], run->group_name, (size_t)groups, sizeof *run->group_name, flim_compare_texts);
         run->group_of[i] = found - run->group_name;
     }
     run->groups = groups;

@@ -250,7 +250,7 @@ static void make_sdt(bytes *b, int revision, int element, bool zip)
         }
         const size_t header = b->n, size = (size_t)(SDT_VALUES * element);
         b->n += 22;
-        set(b, header + (revision >= 15 ? 2 : 2), b->n, 4);
+        set(b, header + 2, b->n, 4);
         set(b, header + 10, (uint64_t)(0x60 | type_of[element] | (zip ? 0x1000 : 0)), 2);
         set(b, header + 18, size, 4);
         if (zip) {

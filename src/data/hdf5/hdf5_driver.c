@@ -1,187 +1,52 @@
 #include "data/hdf5/hdf5_driver.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <stdint.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/alloc.h"
-
-#if H5_VERSION_GE(1, 13, 0)
-#include <H5FDdevelop.h>
-#endif
-
-/* What travels in the property list. */
-typedef struct driver_info {
-    int fd; /* of the file to write */
-    int *error;
-} driver_info;
-
-typedef struct driver_file {
-    H5FD_t base; /* HDF5's part comes first */
-    int fd;
-    int *error;
-    haddr_t eoa; /* end of the addresses that HDF5 has given out */
-    haddr_t eof; /* length of the file */
-} driver_file;
-
-static void remember(const driver_file *file, int number)
+haddr_t flim_h5_driver_get_eoa(const H5FD_t *base, H5FD_mem_t type)
 {
-    if (*file->error == 0) {
-        *file->error = number;
-    }
+    (void)type;
+    return ((const flim_h5_driver_file *)base)->eoa;
 }
 
-static H5FD_t *open_file(const char *name, unsigned flags, hid_t access, haddr_t longest)
+herr_t flim_h5_driver_set_eoa(H5FD_t *base, H5FD_mem_t type, haddr_t address)
 {
-    (void)name;
-    (void)longest;
-    const driver_info *info = H5Pget_driver_info(access);
-    struct stat about;
-    int fd = info ? fcntl(info->fd, F_DUPFD_CLOEXEC, 0) : -1;
-    if (fd >= 0 && (flags & H5F_ACC_TRUNC) && ftruncate(fd, 0) != 0) {
-        *info->error = errno;
-    }
-    driver_file *file = fd >= 0 && fstat(fd, &about) == 0 ? flim_alloc(1, sizeof *file, NULL) : NULL;
-    if (!file) {
-        if (fd >= 0) {
-            *info->error = ENOMEM;
-            close(fd);
-        }
-        return NULL;
-    }
-    file->fd = fd;
-    file->error = info->error;
-    file->eof = (haddr_t)about.st_size;
-    return &file->base;
-}
-
-static herr_t close_file(H5FD_t *base)
-{
-    driver_file *file = (driver_file *)base;
-    if (close(file->fd) != 0) {
-        remember(file, errno);
-    }
-    flim_free(file);
+    (void)type;
+    ((flim_h5_driver_file *)base)->eoa = address;
     return 0;
 }
 
-static herr_t query(const H5FD_t *base, unsigned long *features)
-{
-    (void)base;
-    *features =
-        H5FD_FEAT_AGGREGATE_METADATA | H5FD_FEAT_ACCUMULATE_METADATA | H5FD_FEAT_DATA_SIEVE | H5FD_FEAT_AGGREGATE_SMALLDATA;
-    return 0;
-}
-
-static haddr_t get_eoa(const H5FD_t *base, H5FD_mem_t type)
+haddr_t flim_h5_driver_get_eof(const H5FD_t *base, H5FD_mem_t type)
 {
     (void)type;
-    return ((const driver_file *)base)->eoa;
+    return ((const flim_h5_driver_file *)base)->eof;
 }
 
-static herr_t set_eoa(H5FD_t *base, H5FD_mem_t type, haddr_t address)
+int flim_h5_driver_read(int fd, haddr_t from, void *buffer, size_t size)
 {
-    (void)type;
-    ((driver_file *)base)->eoa = address;
-    return 0;
-}
-
-static haddr_t get_eof(const H5FD_t *base, H5FD_mem_t type)
-{
-    (void)type;
-    return ((const driver_file *)base)->eof;
-}
-
-static herr_t read_bytes(H5FD_t *base, H5FD_mem_t type, hid_t transfer, haddr_t address, size_t size, void *buffer)
-{
-    (void)type;
-    (void)transfer;
-    const driver_file *file = (const driver_file *)base;
     char *at = buffer;
     while (size > 0) {
-        ssize_t count = pread(file->fd, at, size, (off_t)address);
-        if (count < 0 && errno == EINTR) {
-            continue;
-        }
-        if (count <= 0) { /* HDF5 wants zeros behind the end of the file */
-            if (count < 0) {
-                remember(file, errno);
-            }
-            memset(at, 0, size);
-            return 0;
-        }
-        at += count;
-        address += (haddr_t)count;
-        size -= (size_t)count;
-    }
-    return 0;
-}
-
-static herr_t write_bytes(H5FD_t *base, H5FD_mem_t type, hid_t transfer, haddr_t address, size_t size, const void *buffer)
-{
-    (void)type;
-    (void)transfer;
-    driver_file *file = (driver_file *)base;
-    const char *at = buffer;
-    while (size > 0) {
-        ssize_t count = pwrite(file->fd, at, size, (off_t)address);
+        const ssize_t count = pread(fd, at, size, (off_t)from);
         if (count < 0 && errno == EINTR) {
             continue;
         }
         if (count <= 0) {
-            remember(file, count < 0 ? errno : EIO);
-            return 0;
+            const int number = count < 0 ? errno : 0;
+            memset(at, 0, size);
+            return number;
         }
         at += count;
-        address += (haddr_t)count;
+        from += (haddr_t)count;
         size -= (size_t)count;
-        file->eof = address > file->eof ? address : file->eof;
     }
     return 0;
 }
 
-static herr_t truncate_file(H5FD_t *base, hid_t transfer, hbool_t closing)
+hid_t flim_h5_driver_use(const H5FD_class_t *driver, hid_t access, const void *info)
 {
-    (void)transfer;
-    (void)closing;
-    driver_file *file = (driver_file *)base;
-    if (file->eoa != file->eof) {
-        if (ftruncate(file->fd, (off_t)file->eoa) != 0) {
-            remember(file, errno);
-        }
-        file->eof = file->eoa;
-    }
-    return 0;
-}
-
-hid_t flim_hdf5_driver_use(hid_t access, int fd, int *error)
-{
-    static const H5FD_class_t driver = {
-#if H5_VERSION_GE(1, 13, 0)
-        .version = H5FD_CLASS_VERSION,
-        .value = (H5FD_class_value_t)510, /* 256..511 are for tests and private drivers */
-#endif
-        .name = "flim_write",
-        .maxaddr = (haddr_t)INT64_MAX,
-        .fc_degree = H5F_CLOSE_WEAK,
-        .fapl_size = sizeof(driver_info),
-        .open = open_file,
-        .close = close_file,
-        .query = query,
-        .get_eoa = get_eoa,
-        .set_eoa = set_eoa,
-        .get_eof = get_eof,
-        .read = read_bytes,
-        .write = write_bytes,
-        .truncate = truncate_file,
-        .fl_map = H5FD_FLMAP_DICHOTOMY,
-    };
-    driver_info info = {.fd = fd, .error = error};
-    hid_t id = H5FDregister(&driver);
-    if (id >= 0 && H5Pset_driver(access, id, &info) < 0) {
+    const hid_t id = H5FDregister(driver);
+    if (id >= 0 && H5Pset_driver(access, id, info) < 0) {
         H5FDunregister(id);
         return -1;
     }

@@ -1,17 +1,32 @@
-/* An HDF5 file driver for writing whose I/O never fails as far as HDF5 can see: the first error is remembered instead.
- *
- * Why: when a disk fills up, libhdf5 (1.10.8 among others) cannot close the file, keeps it half open, and crashes in its own
- * atexit handler.  With this driver the writer learns of the error, closes in peace and removes the file.
- */
+/* What the file drivers for reading (hdf5_read_driver.h) and for writing (hdf5_write_driver.h) share. */
 #ifndef FLIM_DATA_HDF5_DRIVER_H
 #define FLIM_DATA_HDF5_DRIVER_H
 
 #include <hdf5.h>
 
-/* Registers the driver and puts it into a file access property list: whatever name HDF5 then opens, it writes to `fd`, which
- * stays the caller's.  *error must be 0 and must outlive the file; it gets the
- * errno of the first failed read, write or truncation, ENOMEM where memory ran out.  Returns the driver's id, for
- * H5FDunregister once the file is closed, or -1. */
-hid_t flim_hdf5_driver_use(hid_t access, int fd, int *error);
+#if H5_VERSION_GE(1, 13, 0)
+#include <H5FDdevelop.h>
+#endif
+
+/* An open file; a driver's own begins with it, as HDF5's begins it. */
+typedef struct flim_h5_driver_file {
+    H5FD_t base;
+    int fd;
+    haddr_t eoa; /* end of the addresses that HDF5 knows */
+    haddr_t eof; /* length of the file */
+} flim_h5_driver_file;
+
+/* For H5FD_class_t. */
+haddr_t flim_h5_driver_get_eoa(const H5FD_t *base, H5FD_mem_t type);
+herr_t flim_h5_driver_set_eoa(H5FD_t *base, H5FD_mem_t type, haddr_t address);
+haddr_t flim_h5_driver_get_eof(const H5FD_t *base, H5FD_mem_t type);
+
+/* size bytes from `from` on; behind the end of the file, as HDF5 wants it, and after an error there are zeros.  Returns 0 or
+ * the errno of the read that failed. */
+int flim_h5_driver_read(int fd, haddr_t from, void *buffer, size_t size);
+
+/* Registers the driver and puts it into a file access property list with what travels there.  Returns its id, for
+ * H5FDunregister once its files are closed, or -1. */
+hid_t flim_h5_driver_use(const H5FD_class_t *driver, hid_t access, const void *info);
 
 #endif

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "core/alloc.h"
+#include "core/hdf5_signature.h"
 #include "core/try.h"
 #include "data/file_kind.h"
 #include "flim/dataset.h"
@@ -196,19 +197,6 @@ static hid_t open_file(flim_h5 *h5, const flim_log *log)
     return file;
 }
 
-/* The signature stands at 0 or, after a user block, at 512, 1024, 2048, ... */
-static bool has_signature(const flim_h5 *h5)
-{
-    static const unsigned char signature[8] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
-    unsigned char start[8];
-    for (int64_t at = 0; at + 8 <= h5->size; at = at ? at * 2 : 512) {
-        if (pread(h5->fd, start, 8, at) == 8 && memcmp(start, signature, 8) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* The file as bytes: a regular one that begins as HDF5 does. */
 static flim_status open_bytes(flim_h5 *h5, const char *path, flim_error *err)
 {
@@ -234,7 +222,7 @@ static flim_status open_bytes(flim_h5 *h5, const char *path, flim_error *err)
     if (h5->size == 0) {
         return flim_fail(err, FLIM_ERROR_DATA, "%s: the file is empty (0 bytes); expected an HDF5 file", path);
     }
-    if (has_signature(h5)) {
+    if (flim_hdf5_signature(h5->fd) >= 0) {
         return FLIM_OK;
     }
     uint8_t start[FLIM_FILE_KIND_BYTES];

@@ -10,11 +10,10 @@
 #include <unistd.h>
 
 #include "core/alloc.h"
+#include "core/hdf5_signature.h"
+#include "core/little_endian.h"
+#include "data/hdf5/hdf5_driver.h"
 #include "data/hdf5/hdf5_paths.h"
-
-#if H5_VERSION_GE(1, 13, 0)
-#include <H5FDdevelop.h>
-#endif
 
 /* What travels in the property list. */
 typedef struct driver_info {
@@ -22,14 +21,11 @@ typedef struct driver_info {
 } driver_info;
 
 typedef struct driver_file {
-    H5FD_t base; /* HDF5's part comes first */
+    flim_h5_driver_file open;
     flim_h5_watch *watch;
-    int fd;
     bool usual_sizes; /* addresses and lengths of 8 bytes, as all but very old files have them */
     dev_t device;
     ino_t inode;
-    haddr_t eoa; /* end of the addresses that HDF5 knows */
-    haddr_t eof; /* length of the file */
 } driver_file;
 
 /* ---- what travels */
@@ -63,14 +59,10 @@ static herr_t free_info(void *info)
 /* The superblock's sizes of addresses and lengths: both 8? */
 static bool has_usual_sizes(int fd)
 {
-    static const uint8_t signature[8] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
     uint8_t start[16];
-    for (off_t at = 0; pread(fd, start, sizeof start, at) == (ssize_t)sizeof start; at = at ? 2 * at : 512) {
-        if (memcmp(start, signature, sizeof signature) == 0) {
-            return start[8] < 2 ? start[13] == 8 && start[14] == 8 : start[9] == 8 && start[10] == 8;
-        }
-    }
-    return false;
+    const int64_t at = flim_hdf5_signature(fd);
+    return at >= 0 && pread(fd, start, sizeof start, (off_t)at) == (ssize_t)sizeof start &&
+           (start[8] < 2 ? start[13] == 8 && start[14] == 8 : start[9] == 8 && start[10] == 8);
 }
 
 /* A descriptor of a regular file (which can neither wait nor act) that may be read, or -1 with errno. */
@@ -116,19 +108,18 @@ static H5FD_t *open_file(const char *name, unsigned flags, hid_t access, haddr_t
         close(fd);
         return NULL;
     }
-    *file = (driver_file){.watch = watch,
-                          .fd = fd,
+    *file = (driver_file){.open = {.fd = fd, .eof = (haddr_t)about.st_size},
+                          .watch = watch,
                           .usual_sizes = has_usual_sizes(fd),
                           .device = about.st_dev,
-                          .inode = about.st_ino,
-                          .eof = (haddr_t)about.st_size};
+                          .inode = about.st_ino};
     watch->main_is_open = true;
-    return &file->base;
+    return &file->open.base;
 }
 
 static herr_t close_file(H5FD_t *base)
 {
-    close(((const driver_file *)base)->fd);
+    close(((const flim_h5_driver_file *)base)->fd);
     flim_free(base);
     return 0;
 }
@@ -148,30 +139,11 @@ static herr_t query(const H5FD_t *base, unsigned long *features)
     return 0;
 }
 
-static haddr_t get_eoa(const H5FD_t *base, H5FD_mem_t type)
-{
-    (void)type;
-    return ((const driver_file *)base)->eoa;
-}
-
-static herr_t set_eoa(H5FD_t *base, H5FD_mem_t type, haddr_t address)
-{
-    (void)type;
-    ((driver_file *)base)->eoa = address;
-    return 0;
-}
-
-static haddr_t get_eof(const H5FD_t *base, H5FD_mem_t type)
-{
-    (void)type;
-    return ((const driver_file *)base)->eof;
-}
-
 /* Called for the data file, and not where locks are switched off. */
 static herr_t lock_file(H5FD_t *base, hbool_t write)
 {
     const driver_file *file = (const driver_file *)base;
-    if (flock(file->fd, (write ? LOCK_EX : LOCK_SH) | LOCK_NB) == 0) {
+    if (flock(file->open.fd, (write ? LOCK_EX : LOCK_SH) | LOCK_NB) == 0) {
         return 0;
     }
     file->watch->error = errno;
@@ -181,7 +153,7 @@ static herr_t lock_file(H5FD_t *base, hbool_t write)
 
 static herr_t unlock_file(H5FD_t *base)
 {
-    return flock(((const driver_file *)base)->fd, LOCK_UN) == 0 ? 0 : -1;
+    return flock(((const flim_h5_driver_file *)base)->fd, LOCK_UN) == 0 ? 0 : -1;
 }
 
 static herr_t write_bytes(H5FD_t *base, H5FD_mem_t type, hid_t transfer, haddr_t address, size_t size, const void *buffer)
@@ -197,15 +169,6 @@ static herr_t write_bytes(H5FD_t *base, H5FD_mem_t type, hid_t transfer, haddr_t
 
 /* ---- reading */
 
-static uint64_t little_endian(const uint8_t *at, size_t size)
-{
-    uint64_t value = 0;
-    for (size_t i = size; i-- > 0;) {
-        value = value << 8 | at[i];
-    }
-    return value;
-}
-
 /* A global heap collection (HDF5 File Format Specification, III.E) as HDF5 reads it: `size` bytes at its address, first a guess
  * of 4096, then all of it.  Every object lies inside, and the walk over them ends. */
 static bool heap_is_sound(const uint8_t *heap, size_t size, uint64_t most)
@@ -214,7 +177,7 @@ static bool heap_is_sound(const uint8_t *heap, size_t size, uint64_t most)
     if (size < HEADER || memcmp(heap, "GCOL", 4) != 0 || heap[4] != 1) {
         return false;
     }
-    const uint64_t whole = little_endian(heap + 8, 8);
+    const uint64_t whole = flim_u64_at(heap + 8);
     if (whole < 4096 || whole > most) {
         return false;
     }
@@ -222,7 +185,7 @@ static bool heap_is_sound(const uint8_t *heap, size_t size, uint64_t most)
         return true; /* HDF5 comes back for the whole */
     }
     for (uint64_t at = HEADER; at + OBJECT <= whole;) {
-        const uint64_t index = little_endian(heap + at, 2), length = little_endian(heap + at + 8, 8);
+        const uint64_t index = flim_u16_at(heap + at), length = flim_u64_at(heap + at + 8);
         if (length > whole - at || (index == 0 && length < OBJECT)) {
             return false;
         }
@@ -238,28 +201,14 @@ static bool heap_is_sound(const uint8_t *heap, size_t size, uint64_t most)
 static herr_t read_bytes(H5FD_t *base, H5FD_mem_t type, hid_t transfer, haddr_t address, size_t size, void *buffer)
 {
     const driver_file *file = (const driver_file *)base;
-    uint8_t *at = buffer;
-    haddr_t from = address;
+    const haddr_t eof = file->open.eof;
     (void)transfer;
-    for (size_t left = size; left > 0;) {
-        const ssize_t count = pread(file->fd, at, left, (off_t)from);
-        if (count < 0 && errno == EINTR) {
-            continue;
-        }
-        if (count < 0) {
-            file->watch->error = errno;
-            return -1;
-        }
-        if (count == 0) { /* HDF5 wants zeros behind the end of the file */
-            memset(at, 0, left);
-            break;
-        }
-        at += count;
-        from += (haddr_t)count;
-        left -= (size_t)count;
+    const int number = flim_h5_driver_read(file->open.fd, address, buffer, size);
+    if (number != 0) {
+        file->watch->error = number;
+        return -1;
     }
-    return type != H5FD_MEM_GHEAP || !file->usual_sizes ||
-                   heap_is_sound(buffer, size, file->eof > address ? file->eof - address : 0)
+    return type != H5FD_MEM_GHEAP || !file->usual_sizes || heap_is_sound(buffer, size, eof > address ? eof - address : 0)
                ? 0
                : -1;
 }
@@ -282,20 +231,14 @@ hid_t flim_h5_read_driver_use(hid_t access, flim_h5_watch *watch)
         .close = close_file,
         .cmp = compare,
         .query = query,
-        .get_eoa = get_eoa,
-        .set_eoa = set_eoa,
-        .get_eof = get_eof,
+        .get_eoa = flim_h5_driver_get_eoa,
+        .set_eoa = flim_h5_driver_set_eoa,
+        .get_eof = flim_h5_driver_get_eof,
         .read = read_bytes,
         .write = write_bytes,
         .lock = lock_file,
         .unlock = unlock_file,
         .fl_map = H5FD_FLMAP_DICHOTOMY,
     };
-    driver_info info = {.watch = watch};
-    const hid_t id = H5FDregister(&driver);
-    if (id >= 0 && H5Pset_driver(access, id, &info) < 0) {
-        H5FDunregister(id);
-        return -1;
-    }
-    return id;
+    return flim_h5_driver_use(&driver, access, &(driver_info){.watch = watch});
 }

@@ -10,7 +10,7 @@
 #include "core/alloc.h"
 #include "core/output.h"
 #include "core/try.h"
-#include "data/hdf5/hdf5_driver.h"
+#include "data/hdf5/hdf5_write_driver.h"
 
 struct flim_dataset_writer {
     flim_file_writer out;
@@ -189,7 +189,7 @@ static bool create_file(flim_dataset_writer *writer)
 {
     hid_t creation = H5Pcreate(H5P_FILE_CREATE), access = H5Pcreate(H5P_FILE_ACCESS);
     if (creation >= 0 && access >= 0 && H5Pset_obj_track_times(creation, 0) >= 0) {
-        writer->driver = flim_hdf5_driver_use(access, fileno(writer->out.stream), &writer->error);
+        writer->driver = flim_h5_write_driver_use(access, fileno(writer->out.stream), &writer->error);
         if (writer->driver >= 0) {
             writer->file = H5Fcreate(writer->out.path, H5F_ACC_TRUNC, creation, access);
         }
