@@ -25,7 +25,7 @@ flim_say "Training: train_cv --config configs/demo.yaml --out $run"
 cat <<EOF
 
 Everything is in $flim_root:
-  data/flim.h5           the data: one (time, y, x) volume of photon counts a cell
+  data/flim.h5           the data: one (time, y, x) volume of photon counts per cell
   configs/demo.yaml      the settings of this run
   $run/
     summary.json, .csv   the metrics of each fold, their mean and spread

@@ -265,10 +265,8 @@ static flim_status list_cells_of(job *j, int number, flim_error *err)
     }
     if (!channel && !array && file->n_images > 1) {
         FLIM_TRY_DONE(flim_fail(err, FLIM_ERROR_USAGE,
-                                "%s: a choice among its %d channels is needed, --channel 1 to %d: '%s' "
-                                "to '%s'",
-                                path, file->n_images, file->n_images, file->image[0].name,
-                                file->image[file->n_images - 1].name));
+                                "%s: it has %d channels, '%s' to '%s'; choose one with --channel 1 to %d", path,
+                                file->n_images, file->image[0].name, file->image[file->n_images - 1].name, file->n_images));
     }
     for (int b = channel ? (int)channel - 1 : 0; b < (channel ? channel : file->n_images); b++) {
         FLIM_TRY_DONE(add_cell(j, number, b, &file->image[b], label, err));
