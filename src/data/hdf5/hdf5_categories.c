@@ -30,15 +30,9 @@ static hid_t referred_names(hid_t dataset)
         H5Aread(id, type, &reference) >= 0 && reference) {
         found = H5Rdereference2(dataset, H5P_DEFAULT, H5R_OBJECT, &reference);
     }
-    if (space >= 0) {
-        H5Sclose(space);
-    }
-    if (type >= 0) {
-        H5Tclose(type);
-    }
-    if (id >= 0) {
-        H5Aclose(id);
-    }
+    flim_h5_drop(space);
+    flim_h5_drop(type);
+    flim_h5_drop(id);
     return found;
 }
 
@@ -69,22 +63,16 @@ flim_status flim_h5_categories_find(const flim_h5_column *s, flim_h5_categories 
         if (out->list >= 0 || (members > 0 && members <= MOST_MEMBERS && !flim_h5_is_bool(type))) {
             snprintf(out->codes, sizeof out->codes, "%s", s->name);
         }
-        if (type >= 0) {
-            H5Tclose(type);
-        }
+        flim_h5_drop(type);
     }
-    if (object >= 0) {
-        H5Oclose(object);
-    }
+    flim_h5_drop(object);
     (void)err;
     return FLIM_OK;
 }
 
 void flim_h5_categories_close(flim_h5_categories *c)
 {
-    if (c->list >= 0) {
-        H5Oclose(c->list);
-    }
+    flim_h5_drop(c->list);
     c->list = -1;
 }
 
@@ -130,9 +118,7 @@ static flim_status enumeration(const flim_h5_column *s, hid_t type, member **out
     if (status == FLIM_OK) {
         qsort(list, (size_t)n, sizeof *list, by_value);
     }
-    if (base >= 0) {
-        H5Tclose(base);
-    }
+    flim_h5_drop(base);
     return status;
 }
 

@@ -70,9 +70,7 @@ flim_status flim_h5_cells_open(flim_h5 *h5, const flim_source_options *options, 
         status = flim_fail(err, FLIM_ERROR_DATA, "%s: /counts: its shape cannot be read", h5->path);
     }
 done:
-    if (type >= 0) {
-        H5Tclose(type);
-    }
+    flim_h5_drop(type);
     flim_h5_leave(guard);
     if (status == FLIM_OK) {
         *out = cells;
@@ -89,18 +87,10 @@ void flim_h5_cells_close(flim_h5_cells *cells)
     }
     flim_h5_guard guard = flim_h5_enter(cells->h5);
     flim_h5_chunks_destroy(cells->chunks);
-    if (cells->memory_space >= 0) {
-        H5Sclose(cells->memory_space);
-    }
-    if (cells->file_space >= 0) {
-        H5Sclose(cells->file_space);
-    }
-    if (cells->memory_type >= 0) {
-        H5Tclose(cells->memory_type);
-    }
-    if (cells->dataset >= 0) {
-        H5Dclose(cells->dataset);
-    }
+    flim_h5_drop(cells->memory_space);
+    flim_h5_drop(cells->file_space);
+    flim_h5_drop(cells->memory_type);
+    flim_h5_drop(cells->dataset);
     flim_h5_leave(guard);
     flim_free(cells->address);
     flim_free(cells->length);

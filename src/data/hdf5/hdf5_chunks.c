@@ -68,12 +68,8 @@ static flim_status read_layout(flim_h5_chunks *c, hid_t dcpl, flim_error *err)
         c->filter[i].values = sizeof c->filter[i].value / sizeof c->filter[i].value[0];
         c->filter[i].id = H5Pget_filter2(dcpl, (unsigned)i, &flags, &c->filter[i].values, c->filter[i].value, 0, NULL, NULL);
     }
-    if (type >= 0) {
-        H5Tclose(type);
-    }
-    if (file >= 0) {
-        H5Fclose(file);
-    }
+    flim_h5_drop(type);
+    flim_h5_drop(file);
     return good ? flim_h5_check_bytes(c->h5, c->name, (int64_t)elements, size, err)
                 : flim_fail(err, FLIM_ERROR_DATA, "%s: /%s: the shape of its chunks cannot be read", c->h5->path, c->name);
 }
@@ -102,9 +98,7 @@ flim_status flim_h5_chunks_create(const flim_h5 *h5, const char *name, hid_t dat
         status = FLIM_ERROR_MEMORY;
     }
 done:
-    if (dcpl >= 0) {
-        H5Pclose(dcpl);
-    }
+    flim_h5_drop(dcpl);
     if (status == FLIM_OK) {
         *out = c;
     } else {

@@ -23,18 +23,10 @@ flim_h5_column flim_h5_column_beside(const flim_h5_column *s, const char *name)
 
 void flim_h5_column_close(flim_h5_column *s)
 {
-    if (s->space >= 0) {
-        H5Sclose(s->space);
-    }
-    if (s->type >= 0) {
-        H5Tclose(s->type);
-    }
-    if (s->attribute >= 0) {
-        H5Aclose(s->attribute);
-    }
-    if (s->dataset >= 0) {
-        H5Dclose(s->dataset);
-    }
+    flim_h5_drop(s->space);
+    flim_h5_drop(s->type);
+    flim_h5_drop(s->attribute);
+    flim_h5_drop(s->dataset);
     s->space = s->type = s->attribute = s->dataset = -1;
 }
 
@@ -242,9 +234,7 @@ static flim_status integers_from_bits(const flim_h5_column *s, int64_t n, int64_
     } else {
         flim_h5_widen_bits(size, n, values);
     }
-    if (bits >= 0) {
-        H5Tclose(bits);
-    }
+    flim_h5_drop(bits);
     return status;
 }
 
@@ -256,9 +246,7 @@ flim_status flim_h5_column_integers(const flim_h5_column *s, int64_t n, int64_t 
     const hid_t base = class == H5T_ENUM ? H5Tget_super(s->type) : -1;
     const bool is_unsigned = H5Tget_sign(base >= 0 ? base : s->type) == H5T_SGN_NONE;
     const size_t size = H5Tget_size(s->type);
-    if (base >= 0) {
-        H5Tclose(base);
-    }
+    flim_h5_drop(base);
     if (size == 0 || size > 8 || (class != H5T_INTEGER && class != H5T_ENUM && class != H5T_FLOAT && class != H5T_BITFIELD)) {
         return flim_h5_column_wrong_kind(s, "integers of at most 64 bits", err);
     }
@@ -267,24 +255,33 @@ flim_status flim_h5_column_integers(const flim_h5_column *s, int64_t n, int64_t 
                                                                : integers(s, n, is_unsigned, values, err);
 }
 
+/* The column and its categories, if it has any; else it is opened.  Both are the caller's for leave_column, after an error,
+ * too. */
+static flim_status enter_column(flim_source *source, const char *name, flim_h5_column *s, flim_h5_categories *c,
+                                flim_error *err)
+{
+    *s = flim_h5_column_enter(flim_h5_of(source), name);
+    FLIM_TRY(flim_h5_categories_find(s, c, err));
+    return c->codes[0] ? FLIM_OK : flim_h5_column_open_values(s, source->info.n, err);
+}
+
+static void leave_column(flim_h5_column *s, flim_h5_categories *c)
+{
+    flim_h5_categories_close(c);
+    flim_h5_column_leave(s);
+}
+
 flim_status flim_h5_read_integers(flim_source *source, const char *name, int64_t *values, flim_error *err)
 {
     const int64_t n = source->info.n;
     flim_h5_categories c;
-    flim_h5_column s = flim_h5_column_enter(flim_h5_of(source), name);
-    flim_status status = flim_h5_categories_find(&s, &c, err);
-    if (status != FLIM_OK) {
-        goto done;
+    flim_h5_column s;
+    flim_status status = enter_column(source, name, &s, &c, err);
+    if (status == FLIM_OK) {
+        status =
+            c.codes[0] ? flim_h5_categories_numbers(&s, &c, n, values, err) : flim_h5_column_integers(&s, n, values, err);
     }
-    if (c.codes[0]) {
-        status = flim_h5_categories_numbers(&s, &c, n, values, err);
-        goto done;
-    }
-    FLIM_TRY_DONE(flim_h5_column_open_values(&s, n, err));
-    status = flim_h5_column_integers(&s, n, values, err);
-done:
-    flim_h5_categories_close(&c);
-    flim_h5_column_leave(&s);
+    leave_column(&s, &c);
     return status;
 }
 
@@ -316,19 +313,11 @@ flim_status flim_h5_read_strings(flim_source *source, const char *name, char **l
 {
     const int64_t n = source->info.n;
     flim_h5_categories c;
-    flim_h5_column s = flim_h5_column_enter(flim_h5_of(source), name);
-    flim_status status = flim_h5_categories_find(&s, &c, err);
-    if (status != FLIM_OK) {
-        goto done;
+    flim_h5_column s;
+    flim_status status = enter_column(source, name, &s, &c, err);
+    if (status == FLIM_OK) {
+        status = c.codes[0] ? named(&s, &c, n, list, err) : flim_h5_column_texts(&s, n, list, err);
     }
-    if (c.codes[0]) {
-        status = named(&s, &c, n, list, err);
-        goto done;
-    }
-    FLIM_TRY_DONE(flim_h5_column_open_values(&s, n, err));
-    status = flim_h5_column_texts(&s, n, list, err);
-done:
-    flim_h5_categories_close(&c);
-    flim_h5_column_leave(&s);
+    leave_column(&s, &c);
     return status;
 }

@@ -95,9 +95,7 @@ flim_status flim_h5_choose_number(flim_h5_cells *cells, hid_t type, bool *plain,
     if (status == FLIM_OK && cells->memory_type < 0) {
         status = flim_fail(err, FLIM_ERROR_DATA, "%s: /counts: its number type cannot be read", cells->h5->path);
     }
-    if (base >= 0) {
-        H5Tclose(base);
-    }
+    flim_h5_drop(base);
     return status;
 }
 

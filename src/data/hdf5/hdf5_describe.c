@@ -83,9 +83,7 @@ static void shape_text(hid_t dataset, char *text, size_t size)
         snprintf(text, size, "%s",
                  space >= 0 && H5Sget_simple_extent_type(space) == H5S_NULL ? "empty (null dataspace)"
                                                                             : "of unreadable shape");
-        if (space >= 0) {
-            H5Sclose(space);
-        }
+        flim_h5_drop(space);
         return;
     }
     size_t used = 0;

@@ -33,6 +33,20 @@ static herr_t log_stack(hid_t stack, void *data)
     return H5Ewalk2(stack, H5E_WALK_DOWNWARD, log_entry, data);
 }
 
+void flim_h5_drop(hid_t id)
+{
+    switch (id >= 0 ? H5Iget_type(id) : H5I_BADID) {
+    case H5I_FILE: H5Fclose(id); break;
+    case H5I_GROUP: H5Gclose(id); break;
+    case H5I_DATASET: H5Dclose(id); break;
+    case H5I_DATASPACE: H5Sclose(id); break;
+    case H5I_DATATYPE: H5Tclose(id); break;
+    case H5I_ATTR: H5Aclose(id); break;
+    case H5I_GENPROP_LST: H5Pclose(id); break;
+    default: break;
+    }
+}
+
 flim_h5_guard flim_h5_enter(flim_h5 *h5)
 {
     flim_h5_guard guard = {NULL, NULL};
@@ -260,9 +274,7 @@ flim_status flim_h5_open(const char *path, const flim_source_options *options, f
         hid_t fcpl = H5Fget_create_plist(h5->file);
         hsize_t block = 1;
         h5->addresses = fcpl >= 0 && H5Pget_userblock(fcpl, &block) >= 0 && block == 0;
-        if (fcpl >= 0) {
-            H5Pclose(fcpl);
-        }
+        flim_h5_drop(fcpl);
     }
     flim_h5_leave(guard);
 done:
@@ -280,12 +292,8 @@ void flim_h5_close(flim_h5 *h5)
         return;
     }
     flim_h5_guard guard = flim_h5_enter(h5);
-    if (h5->file >= 0) {
-        H5Fclose(h5->file);
-    }
-    if (h5->access >= 0) {
-        H5Pclose(h5->access);
-    }
+    flim_h5_drop(h5->file);
+    flim_h5_drop(h5->access);
     if (h5->driver >= 0) {
         H5FDunregister(h5->driver);
     }

@@ -58,6 +58,8 @@ flim_h5_guard flim_h5_enter(flim_h5 *h5);
 void flim_h5_leave(flim_h5_guard guard);
 
 /* ---- to be called under the lock */
+/* Closes what the id stands for, whatever that is; a negative one, which HDF5 returns where it fails, stands for nothing. */
+void flim_h5_drop(hid_t id);
 /* The innermost message of HDF5's error stack, one line. */
 void flim_h5_reason(char *text, size_t size);
 /* Opens /name for reading: exists, is a dataset, has a simple non-null dataspace, all filters present.  *out = -1 and FLIM_OK

@@ -69,9 +69,7 @@ static flim_status size_cache(flim_h5_cells *cells, int64_t limit, const hsize_t
     H5Dclose(cells->dataset);
     flim_status status =
         flim_h5_dataset(cells->h5, "counts", true, "(N,T,H,W)", sized ? dapl : H5P_DEFAULT, &cells->dataset, err);
-    if (dapl >= 0) {
-        H5Pclose(dapl);
-    }
+    flim_h5_drop(dapl);
     if (status != FLIM_OK) {
         return status;
     }
@@ -209,8 +207,6 @@ flim_status flim_h5_choose_mode(flim_h5_cells *cells, bool plain, int64_t cache,
         status = flim_fail(err, FLIM_ERROR_DATA, "%s: /counts: its layout cannot be read", cells->h5->path);
     }
 done:
-    if (dcpl >= 0) {
-        H5Pclose(dcpl);
-    }
+    flim_h5_drop(dcpl);
     return status;
 }

@@ -119,13 +119,9 @@ static flim_status mask_blocks(flim_h5_column *s, const flim_h5_packing *packing
             }
             status = mask_block(s, packing, values, step, first, cells, h, w, mask + first * pixels, seen, err);
         }
-        if (memory >= 0) {
-            H5Sclose(memory);
-        }
+        flim_h5_drop(memory);
     }
-    if (bits >= 0) {
-        H5Tclose(bits);
-    }
+    flim_h5_drop(bits);
     flim_free(values);
     return status;
 }

@@ -130,9 +130,7 @@ flim_status flim_h5_dataset(flim_h5 *h5, const char *name, bool needed, const ch
     }
     hid_t space = H5Dget_space(object);
     H5S_class_t class = space >= 0 ? H5Sget_simple_extent_type(space) : H5S_NO_CLASS;
-    if (space >= 0) {
-        H5Sclose(space);
-    }
+    flim_h5_drop(space);
     if (class != H5S_SIMPLE && class != H5S_SCALAR) {
         flim_h5_describe(object, found, sizeof found);
         status = flim_fail(err, FLIM_ERROR_DATA, "%s: /%s: found %s, expected %s", h5->path, name, found, expected);
@@ -154,9 +152,7 @@ flim_status flim_h5_dataset(flim_h5 *h5, const char *name, bool needed, const ch
         *out = -1;
     }
 done:
-    if (object >= 0) {
-        H5Oclose(object);
-    }
+    flim_h5_drop(object);
     return status;
 }
 

@@ -33,15 +33,9 @@ static flim_status read_numbers(const flim_h5 *h5, const char *name, hid_t datas
     } else {
         *n = (int)count;
     }
-    if (space >= 0) {
-        H5Sclose(space);
-    }
-    if (type >= 0) {
-        H5Tclose(type);
-    }
-    if (id >= 0) {
-        H5Aclose(id);
-    }
+    flim_h5_drop(space);
+    flim_h5_drop(type);
+    flim_h5_drop(id);
     return status;
 }
 
@@ -65,15 +59,9 @@ static flim_status check_unsigned(const flim_h5 *h5, const char *name, hid_t dat
     if (type >= 0 && H5Tget_class(type) == H5T_STRING && H5Tis_variable_str(type) == 0 && H5Tget_size(type) < sizeof text) {
         H5Aread(id, type, text);
     }
-    if (stored >= 0) {
-        H5Tclose(stored);
-    }
-    if (type >= 0) {
-        H5Tclose(type);
-    }
-    if (id >= 0) {
-        H5Aclose(id);
-    }
+    flim_h5_drop(stored);
+    flim_h5_drop(type);
+    flim_h5_drop(id);
     return !is_signed || strncmp(text, "f", 1) == 0 || strncmp(text, "F", 1) == 0
                ? FLIM_OK
                : flim_fail(

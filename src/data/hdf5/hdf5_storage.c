@@ -126,12 +126,8 @@ static flim_status check_external(flim_h5 *h5, const char *name, const char *fro
         }
         left -= need;
     }
-    if (type >= 0) {
-        H5Tclose(type);
-    }
-    if (space >= 0) {
-        H5Sclose(space);
-    }
+    flim_h5_drop(type);
+    flim_h5_drop(space);
     return status;
 }
 
@@ -160,9 +156,7 @@ flim_status flim_h5_check_source_storage(flim_h5 *h5, const char *name, const ch
         status = flim_h5_check_view(h5, name, from, file, dataset, dcpl, depth, err);
     }
 done:
-    if (dcpl >= 0) {
-        H5Pclose(dcpl);
-    }
+    flim_h5_drop(dcpl);
     return status;
 }
 
@@ -179,8 +173,6 @@ flim_status flim_h5_check_storage(flim_h5 *h5, const char *name, hid_t dataset, 
     }
     const hid_t file = H5Iget_file_id(dataset);
     const flim_status status = flim_h5_check_source_storage(h5, name, path, file, dataset, 0, err);
-    if (file >= 0) {
-        H5Fclose(file);
-    }
+    flim_h5_drop(file);
     return status;
 }

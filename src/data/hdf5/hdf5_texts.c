@@ -76,9 +76,7 @@ static flim_status own_strings(const flim_h5_column *s, int64_t n, char **list, 
         H5Dvlen_reclaim(s->type, s->space, s->attribute >= 0 ? H5P_DEFAULT : transfer, buffer);
     }
 done:
-    if (transfer >= 0) {
-        H5Pclose(transfer);
-    }
+    flim_h5_drop(transfer);
     flim_free(buffer);
     return status;
 }
@@ -165,12 +163,8 @@ static flim_status referenced_text(const flim_h5_column *s, int64_t i, hobj_ref_
         }
     }
     flim_free(code);
-    if (type >= 0) {
-        H5Tclose(type);
-    }
-    if (target >= 0) {
-        H5Oclose(target);
-    }
+    flim_h5_drop(type);
+    flim_h5_drop(target);
     return status;
 }
 
@@ -238,12 +232,8 @@ static void matlab_class(const flim_h5_column *s, char *text, size_t size)
             text[0] = '\0';
         }
     }
-    if (type >= 0) {
-        H5Tclose(type);
-    }
-    if (id >= 0) {
-        H5Aclose(id);
-    }
+    flim_h5_drop(type);
+    flim_h5_drop(id);
 }
 
 const char *flim_h5_column_matlab_hint(const flim_h5_column *s)

@@ -71,9 +71,7 @@ static flim_status check_reach(const view *v, hid_t source, hid_t part, const ch
 
 static void close_source(view *v)
 {
-    if (v->source >= 0) {
-        H5Dclose(v->source);
-    }
+    flim_h5_drop(v->source);
     v->source = -1;
 }
 
@@ -270,12 +268,8 @@ static flim_status check_part(view *v, size_t i, const char *file_name, const ch
         status = check_source(v, file_name, source, from, err);
     }
 done:
-    if (space >= 0) {
-        H5Sclose(space);
-    }
-    if (from >= 0) {
-        H5Sclose(from);
-    }
+    flim_h5_drop(space);
+    flim_h5_drop(from);
     return status;
 }
 
@@ -370,29 +364,17 @@ flim_status flim_h5_hold_view(flim_h5 *h5, const char *name, hid_t dataset, flim
                    (H5Sselect_elements(space, H5S_SELECT_SET, 1, corner) >= 0 &&
                     H5Dread(dataset, native, one, space, H5P_DEFAULT, value) >= 0);
         }
-        if (part >= 0) {
-            H5Sclose(part);
-        }
+        flim_h5_drop(part);
         if (!good || h5->watch.lost[0]) {
             status = flim_h5_view_lost(h5, name, err);
         }
     }
 done:
-    for (size_t i = 0; i < 2; i++) {
-        const hid_t id = i ? one : space;
-        if (id >= 0) {
-            H5Sclose(id);
-        }
-    }
-    if (native >= 0) {
-        H5Tclose(native);
-    }
-    if (type >= 0) {
-        H5Tclose(type);
-    }
-    if (dcpl >= 0) {
-        H5Pclose(dcpl);
-    }
+    flim_h5_drop(space);
+    flim_h5_drop(one);
+    flim_h5_drop(native);
+    flim_h5_drop(type);
+    flim_h5_drop(dcpl);
     return status;
 }
 

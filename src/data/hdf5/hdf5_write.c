@@ -10,6 +10,7 @@
 #include "core/alloc.h"
 #include "core/output.h"
 #include "core/try.h"
+#include "data/hdf5/hdf5_internal.h"
 #include "data/hdf5/hdf5_write_driver.h"
 
 struct flim_dataset_writer {
@@ -74,12 +75,8 @@ static hid_t make_dataset(hid_t file, const char *name, hid_t type, int rank, co
     if (space >= 0 && list >= 0) {
         set = H5Dcreate2(file, name, type, space, H5P_DEFAULT, list, H5P_DEFAULT);
     }
-    if (list >= 0) {
-        H5Pclose(list);
-    }
-    if (space >= 0) {
-        H5Sclose(space);
-    }
+    flim_h5_drop(list);
+    flim_h5_drop(space);
     return set;
 }
 
@@ -126,9 +123,7 @@ static flim_status write_strings(flim_dataset_writer *writer, const char *name, 
         }
     }
     flim_status status = good ? FLIM_OK : failed(writer, name, err);
-    if (type >= 0) {
-        H5Tclose(type);
-    }
+    flim_h5_drop(type);
     flim_free(flat);
     return status;
 }
@@ -149,15 +144,9 @@ static flim_status write_attribute(flim_dataset_writer *writer, const char *name
         good = made >= 0 && H5Awrite(made, text ? type : H5T_NATIVE_DOUBLE, text ? (const void *)text : &value) >= 0;
     }
     flim_status status = good ? FLIM_OK : failed(writer, name, err);
-    if (made >= 0) {
-        H5Aclose(made);
-    }
-    if (type >= 0) {
-        H5Tclose(type);
-    }
-    if (space >= 0) {
-        H5Sclose(space);
-    }
+    flim_h5_drop(made);
+    flim_h5_drop(type);
+    flim_h5_drop(space);
     return status;
 }
 
@@ -194,12 +183,8 @@ static bool create_file(flim_dataset_writer *writer)
             writer->file = H5Fcreate(writer->out.path, H5F_ACC_TRUNC, creation, access);
         }
     }
-    if (access >= 0) {
-        H5Pclose(access);
-    }
-    if (creation >= 0) {
-        H5Pclose(creation);
-    }
+    flim_h5_drop(access);
+    flim_h5_drop(creation);
     return writer->file >= 0;
 }
 
@@ -275,12 +260,8 @@ static flim_status write_cell(flim_dataset_writer *writer, int64_t cell, const v
     bool good = memory >= 0 && space >= 0 && H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, count, NULL) >= 0 &&
                 H5Dwrite(writer->counts, writer->memory_type, memory, space, H5P_DEFAULT, counts) >= 0 && !writer->error;
     flim_status status = good ? FLIM_OK : failed(writer, "counts", err);
-    if (space >= 0) {
-        H5Sclose(space);
-    }
-    if (memory >= 0) {
-        H5Sclose(memory);
-    }
+    flim_h5_drop(space);
+    flim_h5_drop(memory);
     return status;
 }
 
