@@ -11,16 +11,17 @@
 #include "core/stop.h"
 #include "core/threads.h"
 #include "core/try.h"
+#include "data/dataset_internal.h"
 #include "formats/csv.h"
 
-static double entropy_of(int64_t pixels, const float *frame)
+static double entropy_of(int64_t pixels, const double *frame)
 {
     double sum = 0, bits = 0;
     for (int64_t i = 0; i < pixels; i++) {
-        sum += (double)frame[i];
+        sum += frame[i];
     }
     for (int64_t i = 0; i < pixels; i++) {
-        const double p = (double)frame[i] / sum;
+        const double p = frame[i] / sum;
         bits -= p > 0 ? p * log2(p) : 0;
     }
     return bits;
@@ -38,7 +39,7 @@ static double snr_of(int t, double *decay, double inside)
     return (inside - background * t) / sqrt(inside);
 }
 
-void flim_cell_figures_of(int t, int64_t pixels, const float *counts, const uint8_t *mask, double *scratch,
+void flim_cell_figures_of(int t, int64_t pixels, const double *counts, const uint8_t *mask, double *scratch,
                           flim_cell_figures *out)
 {
     double inside = 0, moment = 0, most = 0;
@@ -47,11 +48,11 @@ void flim_cell_figures_of(int t, int64_t pixels, const float *counts, const uint
         out->mask_pixels += mask[i] != 0;
     }
     for (int k = 0; k < t; k++) {
-        const float *frame = counts + (int64_t)k * pixels; /* (H,W) */
+        const double *frame = counts + (int64_t)k * pixels; /* (H,W) */
         double all = 0, masked = 0;
         for (int64_t i = 0; i < pixels; i++) {
-            all += (double)frame[i];
-            masked += mask[i] ? (double)frame[i] : 0;
+            all += frame[i];
+            masked += mask[i] ? frame[i] : 0;
         }
         out->photons += all;
         inside += masked;
@@ -84,6 +85,7 @@ typedef struct table {
 typedef struct scratch {
     flim_reader *reader;
     float *counts; /* (T,H,W) */
+    double *exact; /* (T,H,W), the same without rounding */
     uint8_t *mask; /* (H,W) */
     double *decay; /* (T) */
 } scratch;
@@ -94,6 +96,7 @@ static flim_status begin_thread(void *context, void *own, flim_error *err)
     const size_t t = (size_t)all->info->t, pixels = (size_t)all->info->h * (size_t)all->info->w;
     scratch *my = own;
     if (!(my->counts = flim_alloc_aligned(t * pixels, sizeof *my->counts, err)) ||
+        !(my->exact = flim_alloc_aligned(t * pixels, sizeof *my->exact, err)) ||
         !(my->mask = flim_alloc_aligned(pixels, 1, err)) || !(my->decay = flim_alloc(t, sizeof *my->decay, err))) {
         return FLIM_ERROR_MEMORY;
     }
@@ -105,6 +108,7 @@ static void end_thread(void *own)
     scratch *my = own;
     flim_reader_destroy(my->reader);
     flim_free(my->counts);
+    flim_free(my->exact);
     flim_free(my->mask);
     flim_free(my->decay);
 }
@@ -113,13 +117,19 @@ static flim_status read_cell(void *context, void *own, int64_t cell, flim_error 
 {
     const table *all = context;
     scratch *my = own;
+    const int64_t pixels = (int64_t)all->info->h * all->info->w;
     flim_cell_figures *row = &all->row[cell];
     flim_error why = {0};
     if (flim_stopped(all->stop)) {
         return flim_fail(err, FLIM_INTERRUPTED, "interrupted while the data was read");
     }
     if (flim_reader_counts(my->reader, cell, my->counts, my->mask, &why) == FLIM_OK) {
-        flim_cell_figures_of(all->info->t, (int64_t)all->info->h * all->info->w, my->counts, my->mask, my->decay, row);
+        if (!flim_reader_exact_counts(my->reader, cell, my->exact)) {
+            for (int64_t i = 0; i < all->info->t * pixels; i++) {
+                my->exact[i] = (double)my->counts[i];
+            }
+        }
+        flim_cell_figures_of(all->info->t, pixels, my->exact, my->mask, my->decay, row);
     } else { /* flim_info's report says why */
         *row = (flim_cell_figures){
             .photons = NAN, .peak_bin = -1, .inside = NAN, .peak_entropy = NAN, .arrival = NAN, .snr = NAN};
@@ -127,10 +137,10 @@ static flim_status read_cell(void *context, void *own, int64_t cell, flim_error 
     return FLIM_OK;
 }
 
-static void put_real(FILE *stream, double value)
+static void put_real(FILE *stream, double value, int digits)
 {
     if (isfinite(value)) {
-        fprintf(stream, ",%.9g", value);
+        fprintf(stream, ",%.*g", digits, value);
     } else {
         putc(',', stream);
     }
@@ -150,13 +160,13 @@ static void put_row(FILE *stream, const flim_dataset_info *info, int64_t i, cons
     } else {
         putc(',', stream);
     }
-    put_real(stream, row->photons);
+    put_real(stream, row->photons, 15);
     fprintf(stream, isnan(row->photons) ? "," : ",%" PRId64, row->mask_pixels);
-    put_real(stream, row->inside);
-    put_real(stream, row->peak_bin >= 0 ? row->peak_bin : (double)NAN);
-    put_real(stream, row->peak_entropy);
-    put_real(stream, row->arrival * bin);
-    put_real(stream, row->snr);
+    put_real(stream, row->inside, 9);
+    put_real(stream, row->peak_bin >= 0 ? row->peak_bin : (double)NAN, 9);
+    put_real(stream, row->peak_entropy, 9);
+    put_real(stream, row->arrival * bin, 9);
+    put_real(stream, row->snr, 9);
     putc('\n', stream);
 }
 

@@ -21,8 +21,8 @@ typedef struct flim_cell_figures {
                  * bins (one at least) that hold the least, times T */
 } flim_cell_figures;
 
-/* counts (T,H,W), mask (H,W); scratch: (T). */
-void flim_cell_figures_of(int t, int64_t pixels, const float *counts, const uint8_t *mask, double *scratch,
+/* counts (T,H,W), doubles because they hold every sum of whole counts; mask (H,W); scratch: (T). */
+void flim_cell_figures_of(int t, int64_t pixels, const double *counts, const uint8_t *mask, double *scratch,
                           flim_cell_figures *out);
 
 /* Reads all cells on `workers` threads and writes a CSV with one row per cell.  Numbers that are not defined are empty.  The

@@ -37,9 +37,11 @@ struct flim_dataset {
 /* Which file holds a cell; *local gets its number there. */
 const flim_dataset_file *flim_dataset_locate(const flim_dataset *dataset, int64_t cell, int64_t *local);
 
-/* The values (T*H*W of *number) that the reader's last call took from the file, in the file's axis order (*order: as
- * flim_source_info.order); NULL where that was another cell, or came from the cache, whose numbers a float holds. */
-const void *flim_reader_held(const flim_reader *reader, int64_t cell, flim_number *number, const int **order);
+/* A file's type may hold counts that a float does not (above 2^24). */
+bool flim_dataset_has_wide_counts(const flim_dataset *dataset);
+/* The counts (T,H,W) of the cell that the reader's last call took from the file, as doubles, which hold every count and every sum
+ * of them; mask_counts applied.  False, with counts as they were, if floats hold them: of narrower types, or from the cache. */
+bool flim_reader_exact_counts(const flim_reader *reader, int64_t cell, double *counts);
 
 /* One cell as the file (or the cache) has it: T*H*W native values, in the reader's memory or the cache's until the reader's
  * next call, in the file's axis order.  Not checked for values that are no counts. */

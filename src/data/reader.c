@@ -225,17 +225,40 @@ void flim_reader_drop_outside(const flim_dataset *d, int64_t cell, float *values
     }
 }
 
-const void *flim_reader_held(const flim_reader *reader, int64_t cell, flim_number *number, const int **order)
+static bool is_wide(flim_number number)
 {
-    int64_t local;
-    const flim_dataset *d = reader->dataset;
-    if (reader->held != cell) {
-        return NULL;
+    return number.size > sizeof(float) || (number.size == sizeof(float) && number.kind != FLIM_FLOAT);
+}
+
+bool flim_dataset_has_wide_counts(const flim_dataset *dataset)
+{
+    for (int i = 0; i < dataset->info.n_files; i++) {
+        if (is_wide(dataset->file[i].source->info.number)) {
+            return true;
+        }
     }
+    return false;
+}
+
+bool flim_reader_exact_counts(const flim_reader *reader, int64_t cell, double *counts)
+{
+    int64_t local, size[3], stride[3], i = 0;
+    const flim_dataset *d = reader->dataset;
     const flim_source_info *info = &flim_dataset_locate(d, cell, &local)->source->info;
-    *number = info->number;
-    *order = info->order;
-    return reader->values;
+    if (reader->held != cell || !is_wide(info->number)) {
+        return false;
+    }
+    const uint8_t *inside = d->mask_counts && d->mask ? d->mask + cell * d->pixels : NULL;
+    file_order(&d->info, info->order, size, stride);
+    for (int64_t a = 0; a < size[0]; a++) {
+        for (int64_t b = 0; b < size[1]; b++) {
+            for (int64_t c = 0; c < size[2]; c++, i++) {
+                const int64_t at = a * stride[0] + b * stride[1] + c * stride[2];
+                counts[at] = inside && !inside[at % d->pixels] ? 0 : flim_number_at(info->number, reader->values, i);
+            }
+        }
+    }
+    return true;
 }
 
 flim_status flim_reader_values(flim_reader *reader, int64_t cell, flim_number *number, const void **values, flim_error *err)

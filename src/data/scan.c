@@ -55,36 +55,18 @@ static void summarise(const flim_dataset *d, const float *counts, const uint8_t 
     }
 }
 
-/* A float holds whole numbers up to 2^24: counts of wider types are summed as doubles, which hold every sum of them.  Replaces
- * what summarise found. */
-static void sum_exactly(const flim_dataset *d, const flim_reader *reader, int64_t cell, double *decay, flim_cell_summary *out)
+/* counts (T,H,W) that floats do not hold.  Replaces what summarise found. */
+static void sum_exactly(const flim_dataset *d, const double *counts, double *decay, flim_cell_summary *out)
 {
-    flim_number number;
-    const int *order;
-    const void *values = flim_reader_held(reader, cell, &number, &order);
-    if (!values || number.size < 4 || (number.kind == FLIM_FLOAT && number.size == 4)) {
-        return;
-    }
-    const uint8_t *inside = d->mask_counts && d->mask ? d->mask + cell * d->pixels : NULL;
-    const int sizes[3] = {d->info.t, d->info.h, d->info.w};
-    const int64_t strides[3] = {d->pixels, d->info.w, 1};
-    double most = 0;
-    memset(decay, 0, (size_t)d->info.t * sizeof *decay);
-    int64_t i = 0;
-    for (int a = 0; a < sizes[order[0]]; a++) {
-        for (int b = 0; b < sizes[order[1]]; b++) {
-            for (int c = 0; c < sizes[order[2]]; c++, i++) {
-                const int64_t at = a * strides[order[0]] + b * strides[order[1]] + c * strides[order[2]];
-                const double value = inside && !inside[at % d->pixels] ? 0 : flim_number_at(number, values, i);
-                decay[at / d->pixels] += value;
-                most = value > most ? value : most;
-            }
-        }
-    }
-    out->photons = 0;
-    out->max_count = most;
+    out->photons = out->max_count = 0;
     out->peak_bin = -1;
     for (int t = 0; t < d->info.t; t++) {
+        const double *frame = counts + (int64_t)t * d->pixels;
+        decay[t] = 0;
+        for (int64_t i = 0; i < d->pixels; i++) {
+            decay[t] += frame[i];
+            out->max_count = frame[i] > out->max_count ? frame[i] : out->max_count;
+        }
         out->photons += decay[t];
         if (decay[t] > 0 && (out->peak_bin < 0 || decay[t] > decay[out->peak_bin])) {
             out->peak_bin = t;
@@ -139,6 +121,7 @@ static flim_status note_bad(scan *s, int64_t cell, const char *text, flim_error 
 typedef struct scratch {
     flim_reader *reader;
     float *counts; /* (T,H,W) */
+    double *exact; /* (T,H,W), NULL if floats hold every count */
     uint8_t *mask; /* (H,W) */
     double *decay; /* (T) */
     flim_cell_look *look;
@@ -154,6 +137,9 @@ static flim_status begin_thread(void *context, void *own, flim_error *err)
         !(my->decay = flim_alloc((size_t)d->info.t, sizeof *my->decay, err))) {
         return FLIM_ERROR_MEMORY;
     }
+    if (flim_dataset_has_wide_counts(d) && !(my->exact = flim_alloc_aligned((size_t)d->voxels, sizeof *my->exact, err))) {
+        return FLIM_ERROR_MEMORY;
+    }
     FLIM_TRY(flim_cell_look_create(s->dataset, &my->look, err));
     return flim_reader_create(s->dataset, &my->reader, err);
 }
@@ -164,6 +150,7 @@ static void end_thread(void *own)
     flim_reader_destroy(my->reader);
     flim_cell_look_destroy(my->look);
     flim_free(my->counts);
+    flim_free(my->exact);
     flim_free(my->mask);
     flim_free(my->decay);
 }
@@ -188,7 +175,9 @@ static flim_status scan_cell(void *context, void *own, int64_t cell, flim_error 
     flim_cell_look_at(my->look, cell, my->counts, summary);
     flim_reader_drop_outside(s->dataset, cell, my->counts);
     summarise(s->dataset, my->counts, my->mask, my->decay, summary);
-    sum_exactly(s->dataset, my->reader, cell, my->decay, summary);
+    if (my->exact && flim_reader_exact_counts(my->reader, cell, my->exact)) {
+        sum_exactly(s->dataset, my->exact, my->decay, summary);
+    }
     if (s->masked_decay) {
         sum_over_mask(s->dataset, my->counts, my->mask, s->masked_decay + cell * s->dataset->info.t);
     }

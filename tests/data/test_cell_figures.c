@@ -31,7 +31,7 @@ static void figures_follow_their_definitions(void **state)
     flim_random random = flim_random_begin(&(flim_cell_id){.seed = 21}, FLIM_RANDOM_SIMULATE);
     for (int round = 0; round < 400; round++) {
         const int t = 1 + (int)flim_random_below(&random, MOST_T), pixels = 1 + (int)flim_random_below(&random, MOST_PIXELS);
-        float counts[MOST_T * MOST_PIXELS];
+        double counts[MOST_T * MOST_PIXELS];
         uint8_t mask[MOST_PIXELS];
         double scratch[MOST_T], whole[MOST_T] = {0}, inside[MOST_T] = {0};
         double photons = 0, in_mask = 0, moment = 0, entropy = 0, background = 0;
@@ -41,11 +41,11 @@ static void figures_follow_their_definitions(void **state)
             masked += mask[i];
         }
         for (int i = 0; i < t * pixels; i++) {
-            counts[i] = round % 11 ? (float)flim_random_below(&random, 6) : 0;
+            counts[i] = round % 11 ? (double)flim_random_below(&random, 6) : 0;
         }
         for (int i = pixels; i-- > 0;) {
             for (int k = 0; k < t; k++) {
-                const double n = (double)counts[k * pixels + i];
+                const double n = counts[k * pixels + i];
                 whole[k] += n;
                 inside[k] += mask[i] ? n : 0;
                 photons += n;
@@ -57,7 +57,7 @@ static void figures_follow_their_definitions(void **state)
             peak = whole[k] > 0 && (peak < 0 || whole[k] >= whole[peak]) ? k : peak;
         }
         for (int i = 0; i < pixels && peak >= 0; i++) {
-            const double p = (double)counts[peak * pixels + i] / whole[peak];
+            const double p = counts[peak * pixels + i] / whole[peak];
             entropy += p > 0 ? p * log(1 / p) / log(2) : 0;
         }
         const int least = t / 10 > 1 ? t / 10 : 1;
@@ -82,7 +82,7 @@ static void figures_follow_their_definitions(void **state)
         close_to(f.snr, in_mask > 0 ? (in_mask - background) / sqrt(in_mask) : NAN, "the SNR", round);
     }
     /* known by heart: one pixel has no uncertainty, four equal ones have two bits */
-    static const float one[8] = {0, 0, 0, 0, 9, 0, 0, 0}, four[8] = {1, 1, 1, 1, 3, 3, 3, 3};
+    static const double one[8] = {0, 0, 0, 0, 9, 0, 0, 0}, four[8] = {1, 1, 1, 1, 3, 3, 3, 3};
     static const uint8_t all[4] = {1, 1, 1, 1};
     double scratch[2];
     flim_cell_figures f;

@@ -1,5 +1,6 @@
 /* Packed numbers (scale_factor, add_offset, _FillValue ...): applied, or refused by the attribute's name and the first cell;
  * and sums of photons that are exact whatever the type. */
+#include "data/cell_figures.h"
 #include "data/cell_table.h"
 #include "data/dataset_internal.h"
 #include "data/h5_files.h"
@@ -303,6 +304,24 @@ static void what_cannot_be_applied_is_refused(void **state)
 
 /* ---- sums */
 
+/* The table of cells has the sum 4294967553 and the peak in bin 77 in each row. */
+static void table_is_exact(flim_dataset *d, size_t type, int turned)
+{
+    flim_error err = {0};
+    char line[512];
+    const char *path = scratch_path("cells.csv");
+    const flim_output output = {.path = path, .kind = "a table", .begins = FLIM_CELL_FIGURES_HEAD};
+    assert_int_equal(flim_cell_figures_write(d, 1, NULL, &output, &err), FLIM_OK);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    for (int row = -1; fgets(line, sizeof line, file); row++) {
+        if (row >= 0 && !strstr(line, ",4294967553,1,1,77,0,")) {
+            fail_msg("type %zu, turned %d, row %d: %s", type, turned, row, line);
+        }
+    }
+    fclose(file);
+}
+
 static void sums_are_exact(void **state)
 {
     (void)state;
@@ -333,6 +352,7 @@ static void sums_are_exact(void **state)
                              summary[cell].max_count, (int)summary[cell].peak_bin);
                 }
             }
+            table_is_exact(d, i, turned);
             flim_dataset_close(d);
         }
     }
