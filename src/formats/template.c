@@ -209,8 +209,15 @@ static flim_status write_section(const renderer *r, const tag *open, const tag *
     return is_true(value) && !flim_json_is_array(value) ? write_part(r, open->end, close->begin, &inner) : FLIM_OK;
 }
 
+/* name: of a file, or *KEY: of the value that holds it. */
 static flim_status write_file(const renderer *r, const char *name, const scope *s)
 {
+    if (name[0] == '*') {
+        const flim_json *value = NULL;
+        FLIM_TRY(look_up(r, s, name + 1, &value));
+        const char *text = flim_json_string(value);
+        return text && text[0] != '*' ? write_file(r, text, s) : fault(r, "no name of a template:", name);
+    }
     for (size_t i = 0; i < r->set->n; i++) {
         if (strcmp(r->set->file[i].name, name) == 0) {
             const renderer inner = {r->set, r->stream, &r->set->file[i], r->err};

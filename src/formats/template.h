@@ -6,7 +6,7 @@
  *     {{name:.3}}           a number with three decimals;  {{name:+.3}}  with its sign;  {{name:9g}}  with nine digits
  *     {{#name}}..{{/name}}  once per item of an array; once for any other value but null, false and ""
  *     {{^name}}..{{/name}}  if {{#name}} would write nothing;  {{#@first}}  only for the first item of an array
- *     {{>file}}             another template;  {{! comment }}
+ *     {{>file}}             another template;  {{>*name}} the one that the value names;  {{! comment }}
  *
  *      Names are searched in the innermost item first.  A section's tag, a comment or a file alone on a line leaves no line
  *      behind; a line that ends with a backslash goes on in the next, without that one's leading blanks.

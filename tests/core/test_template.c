@@ -64,6 +64,8 @@ static void values_sections_and_lines(void **state)
         {"one \\\n    line\\\n, \\ kept\n", "{}", "one line, \\ kept\n"},
         {"p {{x}} \\\n   {{#x}}q{{/x}}\\\n  r\n", "{\"x\": \"1\"}", "p [1] qr\n"},
         {"a\n{{>other}}\nb {{>other}}", "{\"x\": 3}", "a\n<3>\nb <3>\n"},
+        {"{{>*f}}", "{\"f\": \"other\", \"x\": 3}", "<3>\n"},
+        {"{{#a}}\n{{>*f}}\n{{/a}}", "{\"x\": 3, \"a\": [{\"f\": \"other\"}, {\"f\": \"other\", \"x\": 4}]}", "<3>\n<4>\n"},
         {"no tags } {\n", "{}", "no tags } {\n"},
         {"", "{}", ""},
     };
@@ -92,6 +94,10 @@ static void faults_are_named(void **state)
                  {"{{x}}", "{\"x\": 1.5}", "main: neither a text nor a whole number: 'x'"},
                  {"{{x}}", "{\"x\": true}", "main: neither a text nor a whole number: 'x'"},
                  {"{{>absent}}", "{}", "there is no template 'absent'"},
+                 {"{{>*f}}", "{}", "main: no value 'f'"},
+                 {"{{>*f}}", "{\"f\": 1}", "main: no name of a template: '*f'"},
+                 {"{{>*f}}", "{\"f\": \"*f\"}", "main: no name of a template: '*f'"},
+                 {"{{>*f}}", "{\"f\": \"absent\"}", "there is no template 'absent'"},
                  {"{{>other}}", "{}", "other: no value 'x'"}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         flim_error err = {0};

@@ -1,4 +1,4 @@
-#include "report/gnuplot.h"
+#include "report/page/gnuplot.h"
 
 #include <errno.h>
 #include <spawn.h>

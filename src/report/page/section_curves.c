@@ -5,7 +5,8 @@
 #include "core/alloc.h"
 #include "core/try.h"
 #include "cv/metrics/rank.h"
-#include "report/plots.h"
+#include "report/page/plot.h"
+#include "report/page/sections.h"
 
 enum { MOST_POINTS = 2000 };
 
@@ -145,9 +146,8 @@ static flim_json *line_of(const report_run *run, const drawn *line, int index, b
     return object;
 }
 
-static flim_status plot_curves(const report_run *run, bool roc, report_svg *out, flim_error *err)
+static flim_status plot_curves(flim_json *values, const report_run *run, bool roc, flim_error *err)
 {
-    *out = (report_svg){0};
     drawn *list = flim_alloc((size_t)run->n_folds + (size_t)run->classes + 2, sizeof *list, err);
     if (!list) {
         return FLIM_ERROR_MEMORY;
@@ -175,15 +175,11 @@ static flim_status plot_curves(const report_run *run, bool roc, report_svg *out,
         flim_json_free(plot);
         return status;
     }
-    return plot_finish(plot, any ? "curves.gp" : NULL, out, err);
+    return plot_finish(plot, any ? "curves.gp" : NULL, values, roc ? "roc" : "precision_recall", err);
 }
 
-flim_status report_plot_roc(const report_run *run, report_svg *out, flim_error *err)
+flim_status section_curves_fill(flim_json *values, const report_subject *subject, flim_error *err)
 {
-    return plot_curves(run, true, out, err);
-}
-
-flim_status report_plot_precision_recall(const report_run *run, report_svg *out, flim_error *err)
-{
-    return plot_curves(run, false, out, err);
+    FLIM_TRY(plot_curves(values, subject->run, true, err));
+    return plot_curves(values, subject->run, false, err);
 }

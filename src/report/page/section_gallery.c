@@ -6,7 +6,7 @@
 #include "core/alloc.h"
 #include "core/text.h"
 #include "core/try.h"
-#include "report/html.h"
+#include "report/page/sections.h"
 
 enum { GALLERY = 12 };
 
@@ -155,35 +155,44 @@ static flim_status find_mistakes(const report_run *run, mistake **out, int64_t *
     return list && probability ? FLIM_OK : FLIM_ERROR_MEMORY;
 }
 
-flim_status html_set_gallery(flim_json *run_values, const report_run *run, const flim_report_options *options,
-                             flim_error *err)
+bool section_gallery_applies(const report_subject *subject)
 {
+    const flim_pool *p = &subject->run->pool;
+    bool wrong = false;
+    for (int64_t i = 0; i < p->n && !wrong; i++) {
+        wrong = p->predicted[i] != p->label[i];
+    }
+    return wrong;
+}
+
+flim_status section_gallery_fill(flim_json *values, const report_subject *subject, flim_error *err)
+{
+    const report_run *run = subject->run;
+    const flim_report_options *options = &subject->report->options;
     report_picture picture[GALLERY] = {{0}};
     int64_t cell[GALLERY], wrong = 0;
     bool found = false;
     mistake *list = NULL;
     flim_error why = {0};
     flim_status status = FLIM_OK;
-    flim_json *gallery = flim_json_object(), *cells = flim_json_array();
+    flim_json *cells = flim_json_array();
     FLIM_TRY_DONE(find_mistakes(run, &list, &wrong, err));
     const int64_t shown = wrong < GALLERY ? wrong : GALLERY;
-    const bool wanted = options->pictures && shown > 0;
     for (int64_t i = 0; i < shown; i++) {
         cell[i] = run->pool.cell[list[i].at];
     }
-    if (wanted) {
+    if (options->pictures) {
         FLIM_TRY_DONE(report_read_pictures(run, options, cell, shown, picture, &found, &why, err));
     }
-    flim_json_set_integer(gallery, "n_wrong", wrong);
-    flim_json_set_integer(gallery, "n_shown", shown);
-    flim_json_set_bool(gallery, "pictures", found);
-    flim_json_set_string(gallery, "missing", wanted && !found ? why.text : NULL);
+    flim_json_set_integer(values, "n_wrong", wrong);
+    flim_json_set_integer(values, "n_shown", shown);
+    flim_json_set_bool(values, "pictures", found);
+    flim_json_set_string(values, "missing", options->pictures && !found ? why.text : NULL);
     for (int64_t i = 0; i < shown; i++) {
         FLIM_TRY_DONE(add_mistake(cells, run, &list[i], found ? &picture[i] : NULL, err));
     }
 done:
-    flim_json_set(gallery, "cells", cells);
-    flim_json_set(run_values, "gallery", gallery);
+    flim_json_set(values, "cells", cells);
     for (int i = 0; i < GALLERY; i++) {
         flim_free(picture[i].intensity);
         flim_free(picture[i].decay);

@@ -1,6 +1,7 @@
+/* Values that several sections set in the same way. */
 #include <math.h>
 
-#include "report/html.h"
+#include "report/page/sections.h"
 
 void html_set_p(flim_json *object, const char *key, double p)
 {
@@ -19,4 +20,12 @@ void html_set_interval(flim_json *object, const char *key, const flim_interval *
     flim_json_set_number(ends, "low", interval->low);
     flim_json_set_number(ends, "high", interval->high);
     flim_json_set(object, key, ends);
+}
+
+flim_interval html_share_interval(double share, double n)
+{
+    const double z = 1.959963984540054, z2 = z * z;
+    const double middle = (share + z2 / (2 * n)) / (1 + z2 / n);
+    const double half = z / (1 + z2 / n) * sqrt(share * (1 - share) / n + z2 / (4 * n * n));
+    return (flim_interval){fmax(0, middle - half), fmin(1, middle + half)};
 }

@@ -1,7 +1,7 @@
-/* Two runs side by side, on the page. */
+/* Each further run against the first. */
 #include <math.h>
 
-#include "report/html.h"
+#include "report/page/sections.h"
 
 static flim_json *estimate_of(const report_run *run, flim_metric m)
 {
@@ -61,7 +61,7 @@ static flim_json *paired(const report_comparison *c)
     return object;
 }
 
-flim_json *html_comparison(const report_comparison *c)
+static flim_json *comparison_of(const report_comparison *c)
 {
     flim_json *object = flim_json_object();
     flim_json_set_string(object, "label_a", c->a->label);
@@ -69,4 +69,20 @@ flim_json *html_comparison(const report_comparison *c)
     flim_json_set(object, c->pair.paired ? "paired" : "unpaired", c->pair.paired ? paired(c) : unpaired(c));
     flim_json_set_null(object, c->pair.paired ? "unpaired" : "paired");
     return object;
+}
+
+bool section_comparison_applies(const report_subject *subject)
+{
+    return subject->report->n_runs > 1;
+}
+
+flim_status section_comparison_fill(flim_json *values, const report_subject *subject, flim_error *err)
+{
+    (void)err;
+    flim_json *comparisons = flim_json_array();
+    for (int i = 0; i + 1 < subject->report->n_runs; i++) {
+        flim_json_add(comparisons, comparison_of(&subject->report->comparison[i]));
+    }
+    flim_json_set(values, "comparisons", comparisons);
+    return FLIM_OK;
 }

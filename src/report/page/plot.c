@@ -1,0 +1,60 @@
+#include "report/page/plot.h"
+
+#include <math.h>
+
+#include "core/alloc.h"
+#include "core/text.h"
+#include "core/try.h"
+#include "report/page/gnuplot.h"
+
+enum { MOST_NAMED = 8 /* folds with an entry of their own in the key of a plot */ };
+
+flim_json *plot_begin(int height)
+{
+    flim_json *plot = flim_json_object();
+    flim_json_set_integer(plot, "width", PLOT_WIDTH);
+    flim_json_set_integer(plot, "height", height);
+    return plot;
+}
+
+flim_status plot_finish(flim_json *plot, const char *template_name, flim_json *values, const char *key, flim_error *err)
+{
+    char *svg = NULL, *text = NULL;
+    size_t bytes = 0;
+    flim_status status = FLIM_OK;
+    if (template_name) {
+        FLIM_TRY_DONE(gnuplot_draw(template_name, plot, &svg, &bytes, err));
+        text = flim_base64(svg, bytes, err);
+        FLIM_TRY_DONE(text ? FLIM_OK : FLIM_ERROR_MEMORY);
+    }
+    flim_json_set_string(values, key, text);
+done:
+    flim_json_free(plot);
+    flim_free(svg);
+    flim_free(text);
+    return status;
+}
+
+const char *plot_fold_title(const report_run *run, int f, double value, char title[PLOT_TITLE])
+{
+    if (run->n_folds > MOST_NAMED) {
+        return f == 0 ? "folds" : NULL;
+    }
+    snprintf(title, PLOT_TITLE, isnan(value) ? "fold %d" : "fold %d (%.3f)", run->fold[f].k, value);
+    return title;
+}
+
+void plot_tic_label(const char *name, char out[PLOT_TIC])
+{
+    char shown[256];
+    size_t used = 0;
+    flim_text_show(name, shown, sizeof shown);
+    const size_t length = flim_utf8_cut(shown, 40);
+    for (size_t i = 0; i < length; i++) {
+        out[used++] = shown[i];
+        if (shown[i] == '%') {
+            out[used++] = '%';
+        }
+    }
+    snprintf(out + used, PLOT_TIC - used, "%s", shown[length] ? "…" : "");
+}
