@@ -3,6 +3,8 @@
 function(flim_how_to_install out library)
   set(onednn "libdnnl-dev" "onednn-devel" "onednn")
   set(cmocka "libcmocka-dev" "libcmocka-devel" "cmocka")
+  set(TIFF "libtiff-dev" "libtiff-devel" "libtiff")
+  set(PNG "libpng-dev" "libpng-devel" "libpng")
   list(GET ${library} 0 debian)
   list(GET ${library} 1 fedora)
   list(GET ${library} 2 arch)

@@ -11,13 +11,17 @@ typedef struct options {
     flim_string_list class_rule;
     flim_import_group group;
     flim_array_axes axes;
+    char *mask;
+    flim_cells_by cells_by;
+    flim_crop crop;
+    bool mask_counts, keep_border, crop_large;
     int64_t channel, bins, size;
     double range_ns;
 } options;
 
 #define FIELD(name) offsetof(options, name)
 static const flim_flag_row rows[] = {
-    {"Names", "class", FLIM_VALUE_LIST, FIELD(class_rule), "", "TEXT=NAME",
+    {"Names", "class", FLIM_VALUE_LIST, FIELD(class_rule), "", "TEXT=NAME,...",
      .help = "files whose name holds TEXT are of class NAME, others are skipped and counted; repeatable"},
     {NULL, "group", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(options, group), "folder", "G",
      .help = "the group (donor) of a cell: the name of its file's folder, of its file, or none",
@@ -30,22 +34,64 @@ static const flim_flag_row rows[] = {
     {NULL, "bins", FLIM_VALUE_INTEGER, FIELD(bins), "all", "T",
      .help = "time bins of a cell, by adding up neighbours; must divide the file's", .allowed = ">= 8, <= 65536",
      .word = "all", .word_value = 0},
-    {NULL, "size", FLIM_VALUE_INTEGER, FIELD(size), "field", "N",
-     .help = "pixels of a cell, N x N; smaller fields are centred, with a mask; field: all have the same size",
-     .allowed = ">= 3, <= 1024", .word = "field", .word_value = 0},
+    {NULL, "size", FLIM_VALUE_INTEGER, FIELD(size), "auto", "N",
+     .help =
+         "pixels of a cell, N x N; smaller fields are centred, with a mask; auto: 21 with --mask, else that of the fields",
+     .allowed = ">= 3, <= 1024", .word = "auto", .word_value = 0},
     {NULL, "time-range-ns", FLIM_VALUE_REAL, FIELD(range_ns), "0", "X",
      .help = "time from the first bin's begin to the last one's end, for files that do not say; 0 = unknown",
      .allowed = ">= 0"},
+    {"Masks", "mask", FLIM_VALUE_TEXT, FIELD(mask), "", "PATTERN",
+     .help = "the mask of a field (TIFF, PNG, .npy), from its folder, * being the file's name without its ending, as in "
+             "'*_cp_masks.png': each label is a cell. Without a * the path of the mask of one field"},
+    {NULL, "cells-by", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(options, cells_by), "auto", "C",
+     .help =
+         "a cell is: value, the pixels of one value of the mask; piece, pixels that touch; auto: value, but a mask of one "
+         "value in several pieces is refused",
+     .choices = flim_cells_by_names},
+    {NULL, "crop", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(options, crop), "centroid", "C",
+     .help = "a cell's N x N pixels: around its centroid, or of its bounding box, which is centred and padded",
+     .choices = flim_crop_names},
+    {NULL, "mask-counts", FLIM_VALUE_SWITCH, FIELD(mask_counts), "false", NULL,
+     .help = "zero the counts outside a cell's own pixels; else the surroundings stay, outside its mask"},
+    {NULL, "keep-border", FLIM_VALUE_SWITCH, FIELD(keep_border), "false", NULL,
+     .help = "take cells that touch the border of the field, too"},
+    {NULL, "crop-large", FLIM_VALUE_SWITCH, FIELD(crop_large), "false", NULL,
+     .help = "take cells larger than N x N, too, without what is beyond"},
 };
 static const flim_flag_table table = {
     "flim_import",
     "flim_import OUT.h5 INPUT... [flag]...",
     "Makes a data file for train_cv from instrument files and arrays: Becker & Hickl .sdt, PicoQuant .ptu (images in\n"
     "mode T3), NumPy's .npy and .npz. An INPUT is a file, or a folder whose files are taken with those of all\n"
-    "folders below. Every field is one cell.",
+    "folders below. Every field is one cell, or has a mask (--mask) whose labels are cells.",
     rows,
     (int)(sizeof rows / sizeof rows[0]),
     .operand = "FILE"};
+
+/* "photons: 17673 = 17000 in the cells + 673 outside the lines of the scan or the laser period" */
+static void print_photons(const flim_photon_account *a)
+{
+    const struct {
+        uint64_t photons;
+        const char *where;
+    } part[] = {{a->beyond, "in their cells, but beyond the crop"},
+                {a->left_out, "in cells left out"},
+                {a->background, "outside all cells"},
+                {a->unplaced, "outside the lines of the scan or the laser period"}};
+    printf("photons: %" PRIu64 " in the files = %" PRIu64 " in the cells", a->total, a->cells);
+    for (size_t i = 0; i < sizeof part / sizeof part[0]; i++) {
+        if (part[i].photons > 0) {
+            printf(" + %" PRIu64 " %s", part[i].photons, part[i].where);
+        }
+    }
+    printf("\n");
+    if (a->copies > 0) {
+        printf("besides, the crops show %" PRIu64 " of these photons around the cells, outside their masks; --mask-counts "
+               "zeroes them\n",
+               a->copies);
+    }
+}
 
 static flim_status import_files(void *read, const flim_string_list *files, console *screen, flim_error *err)
 {
@@ -54,29 +100,35 @@ static flim_status import_files(void *read, const flim_string_list *files, conso
     if (files->n < 2) {
         return flim_fail(err, FLIM_ERROR_USAGE,
                          "OUT and INPUT are needed, for example flim_import data/flim.h5 isolated_cells_D1 isolated_cells_D2 "
-                         "--class _in=quiescent --class _act=activated");
+                         "--class _in=inactive,_act=active");
     }
     const flim_import_request request = {.out = files->item[0],
                                          .input = (const char *const *)files->item + 1,
                                          .n_inputs = files->n - 1,
                                          .class_rule = (const char *const *)o->class_rule.item,
-                                         .n_classes = o->class_rule.n,
+                                         .n_rules = o->class_rule.n,
                                          .group = o->group,
+                                         .mask = o->mask,
+                                         .cells = {.by = o->cells_by,
+                                                   .crop = o->crop,
+                                                   .size = o->size,
+                                                   .keep_border = o->keep_border,
+                                                   .crop_large = o->crop_large},
+                                         .mask_counts = o->mask_counts,
                                          .axes = o->axes,
                                          .channel = o->channel,
                                          .bins = o->bins,
-                                         .size = o->size,
                                          .range_ns = o->range_ns,
                                          .stop = console_catch_signals()};
     flim_import_result made;
     FLIM_TRY(flim_import(&request, &log, &made, err));
     printf("%s: %" PRId64 " cells of (%d,%d,%d) from %" PRId64 " files, %" PRId64 " groups, %d classes\n", request.out,
            made.cells, made.t, made.h, made.w, made.files, made.groups, made.classes);
-    printf("photons: %" PRIu64 " in the cells", made.photons);
-    if (made.unplaced > 0) {
-        printf(", %" PRIu64 " outside the lines of the scan or the laser period", made.unplaced);
+    print_photons(&made.photons);
+    if (made.at_border + made.too_large > 0) {
+        printf("left out: %" PRId64 " cells at the border of their field, %" PRId64 " larger than %d x %d pixels\n",
+               made.at_border, made.too_large, made.h, made.w);
     }
-    printf("\n");
     if (made.skipped > 0) {
         printf("skipped: %" PRId64 " files whose name fits no --class\n", made.skipped);
     }

@@ -18,48 +18,17 @@
 #include "core/sha256.h"
 #include "formats/json.h"
 #include "import/field_file.h"
+#include "import/made_bytes.h"
 
 static char folder[] = "/dev/shm/flim_fields_XXXXXX"; /* thousands of small files: in memory */
 static char path[256];
 
-/* ---- a file as it grows in memory ---- */
-
-typedef struct bytes {
-    uint8_t data[1 << 16];
-    size_t n;
-} bytes;
-
-static void put(bytes *b, uint64_t value, int count)
-{
-    for (int i = 0; i < count; i++) {
-        assert_true(b->n < sizeof b->data);
-        b->data[b->n++] = (uint8_t)(i < 8 ? value >> 8 * i : 0);
-    }
-}
-
-static void put_text(bytes *b, const char *text, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        put(b, i < strlen(text) ? (uint8_t)text[i] : 0, 1);
-    }
-}
-
-static void set(bytes *b, size_t at, uint64_t value, int count)
-{
-    for (int i = 0; i < count; i++) {
-        b->data[at + (size_t)i] = (uint8_t)(value >> 8 * i);
-    }
-}
+/* ---- reading ---- */
 
 static void write_bytes(const bytes *b, size_t count)
 {
-    FILE *stream = fopen(path, "wb");
-    assert_non_null(stream);
-    assert_int_equal(fwrite(b->data, 1, count, stream), count);
-    assert_int_equal(fclose(stream), 0);
+    write_bytes_to(path, b, count);
 }
-
-/* ---- reading ---- */
 
 static flim_field_file *open_file(const char *name, flim_array_axes axes)
 {

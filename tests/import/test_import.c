@@ -117,7 +117,7 @@ static void folders_of_arrays(void **state)
     make_array("tree/D2/c1_other.npy", 3, 5, 5, 0);
     make_array("tree/D2/.hidden_in.npy", 4, 5, 5, 0);
     const char *input = in_folder("tree"), *out = in_folder("tree.h5");
-    const flim_import_request request = {.out = out, .input = &input, .n_inputs = 1, .class_rule = rules, .n_classes = 2};
+    const flim_import_request request = {.out = out, .input = &input, .n_inputs = 1, .class_rule = rules, .n_rules = 2};
     flim_import_result made;
     flim_error err;
     if (import_with(request, &made, &err) != FLIM_OK) {
@@ -128,7 +128,7 @@ static void folders_of_arrays(void **state)
     for (int i = 0; i < 3 * 25 * T; i++) {
         photons += value_at(i / 25 / T, i / T / 5 % 5, i / T % 5, i % T);
     }
-    assert_int_equal(made.photons, photons);
+    assert_true(made.photons.cells == photons && made.photons.total == photons);
     check_cells(out, (int[]){1, 0, 2}, 3, 5, 5, 5, 1, 0); /* c2 before c10 */
     flim_dataset *d;
     assert_int_equal(flim_dataset_open(&out, 1, &(flim_dataset_options){.need_labels = true, .need_groups = true}, &d, &err),
@@ -150,17 +150,17 @@ static void bins_added_up_and_small_fields_centred(void **state)
     (void)state;
     make_array("small/a.npy", 5, 4, 5, 70000);
     const char *input = in_folder("small"), *out = in_folder("small.h5");
-    flim_import_request request = {.out = out, .input = &input, .n_inputs = 1, .size = MOST};
+    flim_import_request request = {.out = out, .input = &input, .n_inputs = 1, .cells.size = MOST};
     flim_import_result made;
     flim_error err;
     request.bins = 5;
     assert_int_equal(import_with(request, &made, &err), FLIM_ERROR_USAGE);
     assert_non_null(strstr(err.text, "--bins"));
     request.bins = T / 3;
-    request.size = 4;
+    request.cells.size = 4;
     assert_int_equal(import_with(request, &made, &err), FLIM_ERROR_DATA);
     assert_non_null(strstr(err.text, "4 x 5 pixels"));
-    request.size = MOST;
+    request.cells.size = MOST;
     if (import_with(request, &made, &err) != FLIM_OK) { /* 70000 needs more than 16 bits */
         fail_msg("%s", err.text);
     }
@@ -172,19 +172,19 @@ static void what_does_not_fit_together_is_named(void **state)
     (void)state;
     make_array("mixed/a_in_act.npy", 0, 5, 5, 0);
     const char *input = in_folder("mixed"), *out = in_folder("mixed.h5");
-    flim_import_request request = {.out = out, .input = &input, .n_inputs = 1, .class_rule = rules, .n_classes = 2};
+    flim_import_request request = {.out = out, .input = &input, .n_inputs = 1, .class_rule = rules, .n_rules = 2};
     flim_import_result made;
     flim_error err;
     assert_int_equal(import_with(request, &made, &err), FLIM_ERROR_USAGE);
     assert_non_null(strstr(err.text, "fits two classes"));
-    request.n_classes = 1;
+    request.n_rules = 1;
     assert_int_equal(import_with(request, &made, &err), FLIM_ERROR_USAGE);
     const char *const none[] = {"xyz=a", "zyx=b"};
     request.class_rule = none;
-    request.n_classes = 2;
+    request.n_rules = 2;
     assert_int_equal(import_with(request, &made, &err), FLIM_ERROR_DATA);
     assert_non_null(strstr(err.text, "no cell"));
-    request.n_classes = 0;
+    request.n_rules = 0;
     make_array("mixed/b.npy", 0, 5, 4, 0);
     assert_int_equal(import_with(request, &made, &err), FLIM_ERROR_DATA);
     assert_non_null(strstr(err.text, "b.npy"));

@@ -1,0 +1,133 @@
+#include "import/bare_array.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "core/try.h"
+
+/* How the axes are taken: strides in elements. */
+typedef struct array_view {
+    int64_t n, y, x, t, n_step, y_step, x_step, t_step;
+} array_view;
+
+flim_status flim_array_total(const char *name, const flim_bare_array *a, int64_t *total, flim_error *err)
+{
+    *total = 1;
+    for (int i = 0; i < a->n_axes; i++) {
+        if (a->size[i] < 1 || *total > INT64_MAX / 16 / a->size[i]) {
+            return flim_fail(err, FLIM_ERROR_DATA,
+                             "%s: axis %d of its shape has %" PRId64 " elements, expected 1 or more, and "
+                             "not too many in all",
+                             name, i + 1, a->size[i]);
+        }
+        *total *= a->size[i];
+    }
+    return FLIM_OK;
+}
+
+static void find_steps(const flim_bare_array *a, int64_t step[FLIM_ARRAY_AXES])
+{
+    int64_t total = 1;
+    for (int i = 0; i < a->n_axes; i++) {
+        const int axis = a->fortran ? i : a->n_axes - 1 - i;
+        step[axis] = total;
+        total *= a->size[axis];
+    }
+}
+
+static flim_status find_view(const char *name, const flim_bare_array *a, flim_array_axes axes, array_view *v, flim_error *err)
+{
+    int64_t step[FLIM_ARRAY_AXES] = {0}, total;
+    FLIM_TRY(flim_array_total(name, a, &total, err));
+    find_steps(a, step);
+    int first = 0; /* axes of one in front say nothing */
+    while (a->n_axes - first > 3 && a->size[first] == 1) {
+        first++;
+    }
+    const int left = a->n_axes - first;
+    if (left != 3 && left != 4) {
+        return flim_fail(err, FLIM_ERROR_DATA, "%s: %d axes, expected (Y,X,T), (T,Y,X) or N of them", name, a->n_axes);
+    }
+    const int base = first + left - 3;
+    *v = (array_view){.n = left == 4 ? a->size[first] : 1, .n_step = left == 4 ? step[first] : 0};
+    if (axes == FLIM_ARRAY_AUTO) {
+        if (a->size[base] == a->size[base + 2]) {
+            return flim_fail(err, FLIM_ERROR_USAGE,
+                             "%s: (%" PRId64 ",%" PRId64 ",%" PRId64
+                             "): the first or the last axis may be the time; say which "
+                             "with --axes YXT or --axes TYX",
+                             name, a->size[base], a->size[base + 1], a->size[base + 2]);
+        }
+        axes = a->size[base] > a->size[base + 2] ? FLIM_ARRAY_TYX : FLIM_ARRAY_YXT;
+    }
+    const int t = axes == FLIM_ARRAY_TYX ? base : base + 2, y = axes == FLIM_ARRAY_TYX ? base + 1 : base;
+    v->t = a->size[t];
+    v->t_step = step[t];
+    v->y = a->size[y];
+    v->y_step = step[y];
+    v->x = a->size[y + 1];
+    v->x_step = step[y + 1];
+    return FLIM_OK;
+}
+
+/* Image n of an array whose elements are the first of `bytes` bytes at `data`. */
+static flim_status read_view(const char *name, const flim_bare_array *a, const array_view *v, int64_t n, const uint8_t *data,
+                             uint64_t bytes, uint32_t *counts, flim_error *err)
+{
+    const int64_t size = a->element.bytes;
+    const uint64_t needed = (uint64_t)(v->n * v->y * v->x * v->t) * (uint64_t)size;
+    if (bytes < needed) {
+        return flim_fail(err, FLIM_ERROR_DATA,
+                         "%s: its elements end after %" PRIu64 " of %" PRIu64 " bytes: its copy is incomplete", name, bytes,
+                         needed);
+    }
+    for (int64_t y = 0; y < v->y; y++) {
+        for (int64_t x = 0; x < v->x; x++, counts += v->t) {
+            const uint8_t *pixel = data + (n * v->n_step + y * v->y_step + x * v->x_step) * size;
+            const size_t good = flim_elements_read(&a->element, pixel, v->t_step * size, (size_t)v->t, counts);
+            if (good < (size_t)v->t) {
+                return flim_fail(err, FLIM_ERROR_DATA,
+                                 "%s: the value at y %" PRId64 ", x %" PRId64
+                                 ", t %zu is no photon count: expected whole numbers from 0 to %" PRIu32,
+                                 name, y, x, good, UINT32_MAX);
+            }
+        }
+    }
+    return FLIM_OK;
+}
+
+flim_status flim_array_add_images(flim_field_file *file, const char *name, const char *label, const flim_bare_array *array,
+                                  uint64_t place, flim_error *err)
+{
+    array_view v;
+    FLIM_TRY(find_view(name, array, file->axes, &v, err));
+    for (int64_t n = 0; n < v.n; n++) {
+        flim_field_image image = {.y = v.y, .x = v.x, .t = v.t};
+        if (v.n == 1) {
+            snprintf(image.name, sizeof image.name, "%.40s", label);
+        } else {
+            snprintf(image.name, sizeof image.name, "%.40s%s%" PRId64, label, label[0] ? " " : "", n);
+        }
+        FLIM_TRY(flim_field_add_image(file, &image, place, err));
+    }
+    return FLIM_OK;
+}
+
+/* The number of an image within its array: images of an array follow one another. */
+static int64_t number_in_array(const flim_field_file *file, int image)
+{
+    int64_t n = 0;
+    while (image > 0 && file->place[image - 1] == file->place[image]) {
+        image--;
+        n++;
+    }
+    return n;
+}
+
+flim_status flim_array_read_image(const flim_field_file *file, const char *name, const flim_bare_array *array, int image,
+                                  const uint8_t *data, uint64_t count, uint32_t *counts, flim_error *err)
+{
+    array_view v;
+    FLIM_TRY(find_view(name, array, file->axes, &v, err));
+    return read_view(name, array, &v, number_in_array(file, image), data, count, counts, err);
+}

@@ -1,0 +1,261 @@
+#include "import/import_rows.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "core/alloc.h"
+#include "core/text.h"
+#include "core/try.h"
+#include "import/file_list.h"
+#include "import/file_names.h"
+
+const char *const flim_import_group_names[] = {"folder", "file", "none", NULL};
+
+/* A TEXT=NAME of the request. */
+typedef struct class_rule {
+    char *text; /* and, behind its end, the name */
+    const char *name;
+    int class;
+} class_rule;
+
+typedef struct class_rules {
+    int n;
+    class_rule *rule; /* (n) */
+} class_rules;
+
+static void free_rules(class_rules *rules)
+{
+    for (int i = 0; i < rules->n; i++) {
+        flim_free(rules->rule[i].text);
+    }
+    flim_free(rules->rule);
+}
+
+/* ---- classes ---- */
+
+static flim_status class_number(flim_string_list *classes, const char *name, int *out, flim_error *err)
+{
+    for (*out = 0; *out < classes->n; ++*out) {
+        if (strcmp(classes->item[*out], name) == 0) {
+            return FLIM_OK;
+        }
+    }
+    return flim_string_list_add(classes, name, err);
+}
+
+/* One "TEXT=NAME" of `length` bytes. */
+static flim_status add_rule(class_rules *rules, const char *text, size_t length, flim_string_list *classes, flim_error *err)
+{
+    char *copy = flim_strprintf(err, "%.*s", (int)length, text);
+    class_rule *grown = copy ? flim_realloc(rules->rule, (size_t)rules->n + 1, sizeof *grown, err) : NULL;
+    if (!grown) {
+        flim_free(copy);
+        return FLIM_ERROR_MEMORY;
+    }
+    rules->rule = grown;
+    rules->rule[rules->n] = (class_rule){.text = copy};
+    class_rule *rule = &rules->rule[rules->n++];
+    char *equals = strchr(copy, '=');
+    if (!equals || equals == copy || !equals[1]) {
+        return flim_fail(
+            err, FLIM_ERROR_USAGE,
+            "--class '%s': expected TEXT=NAME, for example --class _in=inactive,_act=active: files whose name holds "
+            "_act are of class active",
+            copy);
+    }
+    *equals = '\0';
+    rule->name = equals + 1;
+    return class_number(classes, rule->name, &rule->class, err);
+}
+
+static flim_status read_rules(const flim_import_request *r, class_rules *rules, flim_string_list *classes, flim_error *err)
+{
+    for (int i = 0; i < r->n_rules; i++) {
+        for (const char *at = r->class_rule[i]; at;) {
+            const size_t length = strcspn(at, ",");
+            FLIM_TRY(add_rule(rules, at, length, classes, err));
+            at = at[length] ? at + length + 1 : NULL;
+        }
+    }
+    return classes->n == 1
+               ? flim_fail(err, FLIM_ERROR_USAGE,
+                           "--class: only one class, '%s', is named; expected two or more, or none at all", classes->item[0])
+               : FLIM_OK;
+}
+
+/* The class of a file by its name, -1 for none. */
+static flim_status class_of(const class_rules *rules, const char *path, int32_t *out, flim_error *err)
+{
+    const class_rule *by = NULL;
+    *out = -1;
+    for (int i = 0; i < rules->n; i++) {
+        const class_rule *rule = &rules->rule[i];
+        if (!strstr(flim_path_base(path), rule->text)) {
+            continue;
+        }
+        if (by && by->class != rule->class) {
+            return flim_fail(err, FLIM_ERROR_USAGE, "%s: its name fits two classes, by --class '%s=%s' and by '%s=%s'", path,
+                             by->text, by->name, rule->text, rule->name);
+        }
+        by = rule;
+        *out = rule->class;
+    }
+    return FLIM_OK;
+}
+
+/* ---- masks ---- */
+
+/* Whether a path leads to one of the masks (n, sorted by text). */
+static bool is_mask(char *const *mask, size_t n, const char *path)
+{
+    char real[PATH_MAX];
+    const char *key = real;
+    return realpath(path, real) && bsearch(&key, mask, n, sizeof *mask, flim_compare_texts);
+}
+
+/* The masks of the files that are there, with links followed and sorted by text: mask (files->n) gets *n of them. */
+static flim_status list_masks(const flim_import_request *r, const flim_string_list *files, char **mask, size_t *n,
+                              flim_error *err)
+{
+    for (int i = 0; i < files->n; i++) {
+        char real[PATH_MAX];
+        char *beside = flim_path_beside(files->item[i], r->mask, err);
+        if (!beside) {
+            return FLIM_ERROR_MEMORY;
+        }
+        const bool there = realpath(beside, real);
+        flim_free(beside);
+        if (there && !(mask[(*n)++] = flim_strdup(real, err))) {
+            return FLIM_ERROR_MEMORY;
+        }
+    }
+    qsort(mask, *n, sizeof *mask, flim_compare_texts);
+    return FLIM_OK;
+}
+
+/* Takes those files off the list that are masks of others: with a mask beside each field, a folder holds both. */
+static flim_status drop_masks(const flim_import_request *r, flim_string_list *files, flim_error *err)
+{
+    flim_status status = FLIM_OK;
+    size_t n = 0;
+    int kept = 0;
+    char **mask = flim_alloc((size_t)files->n, sizeof *mask, err); /* (n) */
+    FLIM_TRY_DONE(mask ? FLIM_OK : FLIM_ERROR_MEMORY);
+    FLIM_TRY_DONE(list_masks(r, files, mask, &n, err));
+    for (int i = 0; i < files->n; i++) {
+        if (is_mask(mask, n, files->item[i])) {
+            flim_free(files->item[i]);
+        } else {
+            files->item[kept++] = files->item[i];
+        }
+    }
+    files->n = kept;
+done:
+    flim_free_list(mask, (int64_t)n);
+    return status;
+}
+
+static flim_status check_mask(const char *path, const char *mask, flim_error *err)
+{
+    struct stat about;
+    return stat(mask, &about) == 0 ? FLIM_OK
+                                   : flim_fail(err, FLIM_ERROR_DATA,
+                                               "%s: its mask, %s, is not there; --mask says how masks are named", path, mask);
+}
+
+/* ---- rows ---- */
+
+static char *group_of(flim_import_group group, const char *path, flim_error *err)
+{
+    switch (group) {
+    case FLIM_IMPORT_GROUP_FOLDER: return flim_path_folder(path, err);
+    case FLIM_IMPORT_GROUP_FILE: return flim_path_stem(path, err);
+    case FLIM_IMPORT_GROUP_NONE: break;
+    }
+    return flim_strdup("", err);
+}
+
+static flim_status new_row(flim_import_rows *rows, flim_import_row **out, flim_error *err)
+{
+    if (rows->n == rows->capacity) {
+        const size_t capacity = rows->capacity ? 2 * (size_t)rows->capacity : 256;
+        flim_import_row *grown = flim_realloc(rows->row, capacity, sizeof *grown, err);
+        if (!grown) {
+            return FLIM_ERROR_MEMORY;
+        }
+        rows->row = grown;
+        rows->capacity = (int64_t)capacity;
+    }
+    *out = &rows->row[rows->n++];
+    **out = (flim_import_row){.label = -1};
+    return FLIM_OK;
+}
+
+static flim_status add_file(const flim_import_request *r, const class_rules *rules, const char *path, flim_import_rows *out,
+                            flim_error *err)
+{
+    flim_import_row *row;
+    int32_t label;
+    FLIM_TRY(class_of(rules, path, &label, err));
+    if (rules->n > 0 && label < 0) {
+        out->skipped++;
+        return FLIM_OK;
+    }
+    FLIM_TRY(new_row(out, &row, err));
+    row->label = label;
+    if (!(row->path = flim_strdup(path, err)) || !(row->name = flim_path_stem(path, err)) ||
+        !(row->group = group_of(r->group, path, err))) {
+        return FLIM_ERROR_MEMORY;
+    }
+    if (r->mask && r->mask[0]) {
+        row->mask = flim_path_beside(path, r->mask, err);
+        return row->mask ? check_mask(path, row->mask, err) : FLIM_ERROR_MEMORY;
+    }
+    return FLIM_OK;
+}
+
+flim_status flim_import_rows_make(const flim_import_request *r, flim_import_rows *out, flim_error *err)
+{
+    class_rules rules = {0};
+    flim_string_list files = {0};
+    const bool masks = r->mask && r->mask[0];
+    flim_status status = FLIM_OK;
+    FLIM_TRY_DONE(read_rules(r, &rules, &out->classes, err));
+    FLIM_TRY_DONE(flim_list_files(r->input, r->n_inputs, &files, err));
+    FLIM_TRY_DONE(masks ? drop_masks(r, &files, err) : FLIM_OK);
+    if (masks && !strchr(r->mask, '*') && files.n > 1) {
+        FLIM_TRY_DONE(
+            flim_fail(err, FLIM_ERROR_USAGE,
+                      "--mask %s is one file, but there are %d fields; a * in it stands for the field's name, as in "
+                      "--mask '*_cp_masks.png'",
+                      r->mask, files.n));
+    }
+    for (int i = 0; i < files.n; i++) {
+        FLIM_TRY_DONE(add_file(r, &rules, files.item[i], out, err));
+    }
+    if (out->n == 0) {
+        status = flim_fail(err, FLIM_ERROR_DATA,
+                           "no cell: %d files were found, of which %" PRId64 " have a name that fits no --class", files.n,
+                           out->skipped);
+    }
+done:
+    flim_string_list_free(&files);
+    free_rules(&rules);
+    return status;
+}
+
+void flim_import_rows_free(flim_import_rows *rows)
+{
+    for (int64_t i = 0; i < rows->n; i++) {
+        flim_free(rows->row[i].path);
+        flim_free(rows->row[i].name);
+        flim_free(rows->row[i].mask);
+        flim_free(rows->row[i].group);
+    }
+    flim_free(rows->row);
+    flim_string_list_free(&rows->classes);
+    *rows = (flim_import_rows){0};
+}
