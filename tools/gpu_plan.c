@@ -31,7 +31,7 @@ static const flim_flag_row rows[] = {
     {NULL, "set", FLIM_VALUE_LIST, FIELD(set), "", "KEY=VALUE", .help = "set a key of the config; repeatable"},
     {NULL, "preset", FLIM_VALUE_CHOICE, CHOICE(preset), "", "P", "size of the network", .choices = flim_preset_names},
     {NULL, "precision", FLIM_VALUE_CHOICE, CHOICE(precision), "", "P", "arithmetic of the network",
-     .choices = flim_precision_names},
+     .choices = flim_precision_names, .also = "amp", .also_value = "amp"},
     {NULL, "batch", FLIM_VALUE_TEXT, FIELD(batch), "", "N", .help = "cells per training batch, or auto"},
     {NULL, "eval-batch", FLIM_VALUE_TEXT, FIELD(eval_batch), "", "N", .help = "cells per batch of validation and test"},
     {NULL, "accumulate", FLIM_VALUE_TEXT, FIELD(accumulate), "", "N", .help = "batches per update"},

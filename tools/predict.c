@@ -42,7 +42,7 @@ static const flim_flag_row rows[] = {
      .help = "read every cell first, to say which of them the weights were trained on"},
     {"Device", "device", FLIM_VALUE_TEXT, AT(device), "auto", "D", .help = FLIM_DEVICE_TEXTS},
     {NULL, "precision", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(options, precision), "auto", "P", "arithmetic of the network",
-     .choices = flim_precision_names},
+     .choices = flim_precision_names, .also = "amp", .also_value = "amp"},
     {NULL, "batch", FLIM_VALUE_INTEGER, AT(batch), "64", "N", .help = "cells at a time", .allowed = ">= 1, <= 1000000"},
     {NULL, "workers", FLIM_VALUE_INTEGER, AT(workers), "8", "N", .help = "loader threads", .allowed = ">= 1, <= 256"},
     {NULL, "prefetch", FLIM_VALUE_INTEGER, AT(prefetch), "4", "N", .help = "batches ready ahead", .allowed = ">= 1, <= 64"},

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "backend/precision.h"
 #include "core/alloc.h"
 #include "cuda/device/cuda_device.h"
 
@@ -106,7 +107,7 @@ flim_status flim_cuda_describe(const flim_card *card, flim_device **out, flim_er
     snprintf(info->kind, sizeof info->kind, "cuda");
     memcpy(info->name, card->name, sizeof info->name);
     snprintf(info->architecture, sizeof info->architecture, "sm_%d", card->capability);
-    flim_cuda_set_precisions(info, card->capability);
+    flim_set_precisions(info, info->kind, card->capability);
     flim_status status = open_cudnn(device, err);
     if (status != FLIM_OK) {
         close_card(&device->base);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/precision.h"
 #include "cuda/device/check.h"
 #include "core/alloc.h"
 
@@ -165,17 +166,6 @@ static const flim_device_ops device_ops = {.close = close_device,
                                            .status = get_status,
                                            .get_card = get_card};
 
-/* Tensor cores for TF32 and bf16 came with 8.0. */
-void flim_cuda_set_precisions(flim_device_info *info, int sm)
-{
-    info->precisions = 1u << FLIM_PRECISION_FP32 | 1u << FLIM_PRECISION_FP16;
-    info->auto_precision = FLIM_PRECISION_FP32;
-    if (sm >= 80) {
-        info->precisions |= 1u << FLIM_PRECISION_TF32 | 1u << FLIM_PRECISION_BF16;
-        info->auto_precision = FLIM_PRECISION_TF32;
-    }
-}
-
 static flim_status describe(flim_cuda_device *device, flim_error *err)
 {
     flim_device_info *info = &device->base.info;
@@ -207,7 +197,7 @@ static flim_status describe(flim_cuda_device *device, flim_error *err)
     info->memory_bytes = (int64_t)total;
     info->memory_free = (int64_t)free_bytes;
     info->own_memory = true;
-    flim_cuda_set_precisions(info, device->sm);
+    flim_set_precisions(info, info->kind, device->sm);
     device->card = (flim_card){.memory_bytes = info->memory_bytes,
                                .capability = device->sm,
                                .processors = prop.multiProcessorCount,

@@ -49,8 +49,6 @@ flim_status flim_cuda_device_count(int *count, flim_error *err);
 flim_status flim_cuda_device_open(int index, flim_device **out, flim_error *err);
 /* In card.c: a device that stands for a card which is not there. */
 flim_status flim_cuda_describe(const flim_card *card, flim_device **out, flim_error *err);
-/* What a card of a compute capability can do. */
-void flim_cuda_set_precisions(flim_device_info *info, int sm);
 
 /* "; beside it on the card: python3 (pid 4711) 39.50 GiB", or "". */
 void flim_cuda_beside(const flim_cuda_device *device, char *text, size_t size);

@@ -100,11 +100,12 @@ extern const char *const flim_mixup_partner_names[];
 
 /* Arithmetic of the network. */
 typedef enum flim_precision {
-    FLIM_PRECISION_AUTO, /* tf32 if the device has it, else fp32 */
+    FLIM_PRECISION_AUTO, /* what the table of src/backend/precision.c says for the device */
     FLIM_PRECISION_FP32,
     FLIM_PRECISION_TF32,
     FLIM_PRECISION_BF16,
-    FLIM_PRECISION_FP16
+    FLIM_PRECISION_FP16,
+    FLIM_PRECISION_AMP /* bf16 if the device has it, else fp16 */
 } flim_precision;
 extern const char *const flim_precision_names[];
 

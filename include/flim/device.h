@@ -40,7 +40,8 @@ typedef struct flim_device_info {
     bool described; /* opened from a flim_card: it can be planned for, not run on */
     bool assumes_workspace; /* described, and the convolution library is not installed: the most it may take is assumed */
     unsigned precisions; /* bit (1u << flim_precision) for each it can do */
-    flim_precision auto_precision;
+    flim_precision auto_precision, amp_precision; /* what AUTO and AMP are here; AMP itself: the device has none for it */
+    const char *precision_reason; /* of auto_precision: a constant text */
     bool own_memory; /* apart from the host's: copies go there, it can be measured, it can cache cells */
 } flim_device_info;
 
@@ -78,6 +79,8 @@ flim_status flim_device_get_card(const flim_device *device, flim_card *out, flim
 flim_status flim_device_open(const char *spec, const flim_log *log, flim_device **out, flim_error *err);
 void flim_device_close(flim_device *device); /* NULL is allowed */
 const flim_device_info *flim_device_get_info(const flim_device *device);
+/* What a precision is on that device: AUTO and AMP become another, the rest stays. */
+flim_precision flim_device_precision(const flim_device_info *info, flim_precision asked);
 
 /* How the device does at this moment; NaN = not known, as always for the CPU and where the driver does not tell. */
 typedef struct flim_device_status {

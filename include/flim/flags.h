@@ -60,6 +60,7 @@ typedef struct flim_flag_row {
     int64_t word_value;
     int on_resume, identity; /* of train_cv's settings: flim_on_resume and flim_identity_field of config/settings.h; else 0 */
     const char *alone; /* the value of the flag without one: at the end or before another flag; NULL = it needs one */
+    const char *also, *also_value; /* another flag, which takes no value and means this one with also_value; NULL = none */
 } flim_flag_row;
 
 /* The offset of a choice's field, which must have the size of an int. */

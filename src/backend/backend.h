@@ -105,7 +105,7 @@ static inline void flim_totals_add_norm(flim_totals *totals, double norm)
     totals->grad_norm_most = totals->updates > 0 && totals->grad_norm_most > norm ? totals->grad_norm_most : norm;
 }
 
-/* FLIM_ERROR_USAGE if the device cannot compute in that precision. */
+/* FLIM_ERROR_USAGE, with those that it has, if the device cannot compute in that precision. */
 flim_status flim_device_check_precision(const flim_device *device, flim_precision precision, flim_error *err);
 
 /* Adds an item to a memory plan and its total; zero bytes are left out. */

@@ -5,6 +5,7 @@
 
 #include "core/try.h"
 #include "backend/backend.h"
+#include "backend/precision.h"
 
 #if !defined(FLIM_HAVE_CPU) && !defined(FLIM_HAVE_CUDA)
 #error "a build needs the CPU or the CUDA backend"
@@ -104,8 +105,10 @@ void flim_device_host_free(flim_device *device, void *memory)
 flim_status flim_device_check_precision(const flim_device *device, flim_precision precision, flim_error *err)
 {
     if (precision == FLIM_PRECISION_AUTO || !(device->info.precisions & 1u << precision)) {
-        return flim_fail(err, FLIM_ERROR_USAGE, "precision %s: %s cannot compute in it", flim_precision_name(precision),
-                         device->info.name);
+        char there[48];
+        flim_precision_list(device->info.precisions, FLIM_PRECISION_AUTO, there);
+        return flim_fail(err, FLIM_ERROR_USAGE, "precision %s: %s cannot compute in it; it has %s",
+                         flim_precision_name(precision), device->info.name, there);
     }
     return FLIM_OK;
 }

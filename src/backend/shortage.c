@@ -3,13 +3,14 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "backend/precision.h"
 #include "core/bytes.h"
 
 flim_status flim_fail_shortage(const flim_program *program, const flim_shortage *s, flim_error *err)
 {
     const flim_program_options *o = &program->options; /* train_batch 0: predict, which has fewer flags */
     const flim_device_info *info = &program->device->info;
-    const bool wide = o->precision == FLIM_PRECISION_FP32 || o->precision == FLIM_PRECISION_TF32;
+    const flim_precision half = flim_precision_in_16_bits(info, o->precision);
     const bool recomputes = o->train_batch > 0 && o->recompute != FLIM_RECOMPUTE_ALL;
     char memory[160] = "host memory", of_total[48] = "", advice[240];
     if (info->own_memory) {
@@ -19,10 +20,8 @@ flim_status flim_fail_shortage(const flim_program *program, const flim_shortage 
         snprintf(of_total, sizeof of_total, " of %.2f GiB", flim_gib(s->total));
     }
     if (s->fits < 1) {
-        snprintf(advice, sizeof advice, ", not enough for one cell; less is needed by a smaller preset%s%s",
-                 wide && info->precisions & 1u << FLIM_PRECISION_BF16   ? ", --precision bf16"
-                 : wide && info->precisions & 1u << FLIM_PRECISION_FP16 ? ", --precision fp16"
-                                                                        : "",
+        snprintf(advice, sizeof advice, ", not enough for one cell; less is needed by a smaller preset%s%s%s",
+                 half != o->precision ? ", --precision " : "", half != o->precision ? flim_precision_name(half) : "",
                  recomputes ? ", --checkpoint-activations all" : "");
     } else {
         snprintf(advice, sizeof advice, "; the largest batch that fits is %" PRId64 "%s%s%s", s->fits,

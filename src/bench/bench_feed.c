@@ -33,7 +33,7 @@ static const flim_flag_row rows[] = {
     {"Input", "data", FLIM_VALUE_LIST, AT(data), "data/flim.h5", "FILE", .help = "HDF5 file; repeatable"},
     {"What runs", "device", FLIM_VALUE_TEXT, AT(device), "auto", "D", .help = FLIM_DEVICE_TEXTS},
     {NULL, "precision", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(feed_options, precision), "auto", "P", "arithmetic of the network",
-     .choices = flim_precision_names},
+     .choices = flim_precision_names, .also = "amp", .also_value = "amp"},
     {NULL, "preset", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(feed_options, preset), "base", "NAME", "size of the network",
      .choices = flim_preset_names},
     {NULL, "batch", FLIM_VALUE_INTEGER, AT(batch), "64", "N", .help = "cells per step", .allowed = ">= 1, <= 1000000"},

@@ -23,7 +23,7 @@ typedef struct layers_options {
 static const flim_flag_row rows[] = {
     {"What runs", "device", FLIM_VALUE_TEXT, AT(device), "cuda", "D", .help = "cuda, cuda:N"},
     {NULL, "precision", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(layers_options, precision), "auto", "P",
-     "arithmetic of the network", .choices = flim_precision_names},
+     "arithmetic of the network", .choices = flim_precision_names, .also = "amp", .also_value = "amp"},
     {NULL, "preset", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(layers_options, preset), "base", "NAME", "size of the network",
      .choices = flim_preset_names},
     {NULL, "classes", FLIM_VALUE_INTEGER, AT(classes), "2", "K", .help = "classes", .allowed = ">= 2, <= 10000"},
@@ -137,9 +137,7 @@ static flim_status measure(void *options, FILE *out, const flim_log *log, flim_e
     flim_status status = FLIM_OK;
     FLIM_TRY(flim_network_build(&l.net, width, (int)o->classes, (int)o->bins, pixels, pixels, err));
     FLIM_TRY(flim_device_open(o->device, log, &l.device, err));
-    if (l.precision == FLIM_PRECISION_AUTO) {
-        l.precision = flim_device_get_info(l.device)->auto_precision;
-    }
+    l.precision = flim_device_precision(flim_device_get_info(l.device), l.precision);
     FLIM_TRY_DONE(flim_device_measure_limits(l.device, &l.limits, err));
     FLIM_TRY_DONE(time_operations(&l, log, err));
     print_table(&l, out);

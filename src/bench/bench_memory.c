@@ -96,8 +96,11 @@ static void show(session *s, const flim_plan_request *r, bool is_auto, int64_t p
 static flim_status run_case(session *s, const flim_network *net, flim_precision precision, const char *batch,
                             flim_recompute recompute, flim_error *err)
 {
-    flim_plan_request request = {
-        .net = net, .precision = precision, .recompute = recompute, .accumulate = 1, .benchmark = s->o->benchmark};
+    flim_plan_request request = {.net = net,
+                                 .precision = flim_device_precision(flim_device_get_info(s->device), precision),
+                                 .recompute = recompute,
+                                 .accumulate = 1,
+                                 .benchmark = s->o->benchmark};
     flim_plan plan;
     flim_plan_trial trial;
     if (flim_seconds() - s->begun > s->o->seconds) {

@@ -36,7 +36,7 @@ typedef struct step_options {
 static const flim_flag_row rows[] = {
     {"What runs", "device", FLIM_VALUE_TEXT, AT(device), "auto", "D", .help = FLIM_DEVICE_TEXTS},
     {NULL, "precision", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(step_options, precision), "auto", "P", "arithmetic of the network",
-     .choices = flim_precision_names},
+     .choices = flim_precision_names, .also = "amp", .also_value = "amp"},
     {NULL, "preset", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(step_options, preset), "", "NAME",
      "size of the network; base, or as the weights have it", .choices = flim_preset_names},
     {NULL, "classes", FLIM_VALUE_INTEGER, AT(classes), "0", "K", .help = "0: as the weights or the data have it, else 2",
@@ -153,9 +153,7 @@ static flim_status build_network(bench *b, flim_error *err)
 static flim_status compile(bench *b, const flim_log *log, flim_error *err)
 {
     const step_options *o = b->o;
-    if (b->precision == FLIM_PRECISION_AUTO) {
-        b->precision = flim_device_get_info(b->device)->auto_precision;
-    }
+    b->precision = flim_device_precision(flim_device_get_info(b->device), b->precision);
     const flim_program_options options = {.precision = b->precision,
                                           .train_batch = o->batch,
                                           .benchmark = o->benchmark,

@@ -300,6 +300,18 @@ static const flim_flag_row *find(const flim_flag_table *table, const char *name,
     return NULL;
 }
 
+/* The row that a flag of another name stands for, with its value. */
+static const flim_flag_row *find_also(const flim_flag_table *table, const char *name, size_t length)
+{
+    for (int i = 0; i < table->n; i++) {
+        const char *also = table->row[i].also;
+        if (also && strlen(also) == length && strncmp(also, name, length) == 0) {
+            return &table->row[i];
+        }
+    }
+    return NULL;
+}
+
 static flim_status unknown_flag(const flim_flag_table *table, const char *name, size_t length, flim_error *err)
 {
     static const char *const common[] = {"help", "version"};
@@ -324,6 +336,13 @@ static flim_status scan_flag(const flim_flag_table *table, int argc, char *const
     size_t length = strcspn(name, "=");
     const char *value = name[length] == '=' ? name + length + 1 : NULL;
     bool off = false;
+    use->row = find_also(table, name, length);
+    if (use->row) {
+        use->value = use->row->also_value;
+        return value ? flim_fail(err, FLIM_ERROR_USAGE, "--%s takes no value, found '%.200s' (it means --%s %s)",
+                                 use->row->also, value, use->row->name, use->value)
+                     : FLIM_OK;
+    }
     use->row = find(table, name, length, &off);
     if (!use->row) {
         return unknown_flag(table, name, length, err);

@@ -96,6 +96,10 @@ static void print_row(const flim_flag_row *row, FILE *out)
     }
     describe(row, text);
     wrap(out, text, column);
+    if (row->also) {
+        snprintf(text, sizeof text, "the same as --%s %s", row->name, row->also_value);
+        wrap(out, text, fprintf(out, "  --%s", row->also));
+    }
 }
 
 static void print_help(const flim_flag_table *table, FILE *out)

@@ -203,8 +203,9 @@ static const flim_flag_row rows[] = {
         FLIM_DEVICE_TEXTS "; auto says which it took and why, cuda never falls back to cpu", TAKEN, DEVICE,
         .allowed = FLIM_DEVICE_TEXTS, .valid = is_device),
     ROW(NULL, "precision", CHOICE(precision), "auto", "P",
-        "arithmetic of the network; auto: tf32 if the device has it, else fp32", REFUSED, PRECISION,
-        .choices = flim_precision_names),
+        "arithmetic of the network; auto: tf32 from compute capability 8.0 on, fp16 on 7.5, else fp32; amp: bf16 if the "
+        "device has it, else fp16",
+        REFUSED, PRECISION, .choices = flim_precision_names, .also = "amp", .also_value = "amp"),
     ROW(NULL, "checkpoint-activations", CHOICE(checkpoint_activations), "none", "C",
         "recompute activations in the backward pass to save memory; auto: just enough to fit", TAKEN, NONE,
         .choices = flim_recompute_names),

@@ -41,8 +41,8 @@ COMPLETE(flim_mixup_share_names, FLIM_MIXUP_SHARE_BATCH);
 const char *const flim_mixup_partner_names[] = {"all", "group", NULL};
 COMPLETE(flim_mixup_partner_names, FLIM_MIXUP_PARTNER_GROUP);
 
-const char *const flim_precision_names[] = {"auto", "fp32", "tf32", "bf16", "fp16", NULL};
-COMPLETE(flim_precision_names, FLIM_PRECISION_FP16);
+const char *const flim_precision_names[] = {"auto", "fp32", "tf32", "bf16", "fp16", "amp", NULL};
+COMPLETE(flim_precision_names, FLIM_PRECISION_AMP);
 
 const char *const flim_recompute_names[] = {"none", "auto", "all", NULL};
 COMPLETE(flim_recompute_names, FLIM_RECOMPUTE_ALL);

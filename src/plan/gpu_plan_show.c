@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "backend/precision.h"
 #include "core/bytes.h"
 #include "core/alloc.h"
 #include "core/try.h"
@@ -45,7 +46,6 @@ static flim_status advise_training(const flim_plan_session *s, const flim_plan_r
     bool fits;
     flim_plan plan;
     flim_plan_request other = *r;
-    const flim_device_info *info = flim_device_get_info(s->device);
     if (r->recompute == FLIM_RECOMPUTE_NONE) {
         other.recompute = FLIM_RECOMPUTE_AUTO;
         FLIM_TRY(plan_of(s, &other, &plan, &fits, err));
@@ -54,9 +54,8 @@ static flim_status advise_training(const flim_plan_session *s, const flim_plan_r
         }
         other.recompute = r->recompute;
     }
-    const flim_precision half = info->precisions & 1u << FLIM_PRECISION_BF16 ? FLIM_PRECISION_BF16 : FLIM_PRECISION_FP16;
-    const bool wide = r->precision == FLIM_PRECISION_FP32 || r->precision == FLIM_PRECISION_TF32;
-    if (wide && info->precisions & 1u << half) {
+    const flim_precision half = flim_precision_in_16_bits(flim_device_get_info(s->device), r->precision);
+    if (half != r->precision) {
         other.precision = half;
         FLIM_TRY(plan_of(s, &other, &plan, &fits, err));
         if (fits) {

@@ -25,9 +25,8 @@ int64_t flim_plan_eval_batch(const flim_plan_request *r)
 
 flim_plan_request flim_plan_request_of(const flim_settings *settings, const flim_network *net, const flim_device_info *device)
 {
-    const bool is_auto = settings->precision == FLIM_PRECISION_AUTO;
     return (flim_plan_request){.net = net,
-                               .precision = is_auto ? device->auto_precision : settings->precision,
+                               .precision = flim_device_precision(device, settings->precision),
                                .batch = settings->batch,
                                .eval_batch = settings->eval_batch,
                                .recompute = settings->checkpoint_activations,
@@ -93,8 +92,11 @@ void flim_plan_complete(flim_plan *plan, const flim_device *device, const flim_p
 flim_status flim_plan_make(flim_device *device, const flim_plan_request *request, const flim_plan_budget *budget,
                            flim_plan *out, flim_error *err)
 {
-    *out = (flim_plan){
-        .request = *request, .auto_precision = flim_device_get_info(device)->auto_precision, .recompute = request->recompute};
+    const flim_device_info *info = flim_device_get_info(device);
+    *out = (flim_plan){.request = *request,
+                       .auto_precision = info->auto_precision,
+                       .amp_precision = info->amp_precision,
+                       .recompute = request->recompute};
     flim_program *program = NULL;
     FLIM_TRY(flim_plan_compile(device, request, budget, &program, err));
     out->recompute = program->options.recompute;

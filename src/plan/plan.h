@@ -52,7 +52,7 @@ typedef struct flim_plan {
     int64_t program_bytes; /* of them what the program allocates on the device: the predicted peak */
     int64_t bounded_bytes; /* what a budget bounds: these, and on the CPU what stands beside them in the same memory */
     int64_t device_bytes; /* program and context */
-    flim_precision auto_precision; /* what the device takes if none is named */
+    flim_precision auto_precision, amp_precision; /* what the device takes for auto and for amp */
     flim_recompute recompute; /* what AUTO came to: NONE, ALL, or AUTO if some blocks recompute */
 } flim_plan;
 

@@ -41,7 +41,8 @@ static void list_values(const flim_plan *plan, const flim_settings *now, value o
     out[3].key = "precision";
     snprintf(out[3].text, sizeof out[3].text, "%s", flim_precision_name(r->precision));
     const bool is_auto = now->precision == FLIM_PRECISION_AUTO; /* which may be what the plan's precision came from */
-    out[3].same = now->precision == r->precision || (is_auto && r->precision == plan->auto_precision);
+    out[3].same = now->precision == r->precision || (is_auto && r->precision == plan->auto_precision) ||
+                  (now->precision == FLIM_PRECISION_AMP && r->precision == plan->amp_precision);
     out[4].key = "checkpoint_activations";
     snprintf(out[4].text, sizeof out[4].text, "%s", flim_recompute_name(plan->recompute));
     /* auto recomputes nothing if nothing must be */

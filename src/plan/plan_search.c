@@ -1,6 +1,7 @@
 /* The search for the batch that fits. */
 #include <inttypes.h>
 
+#include "backend/precision.h"
 #include "core/bytes.h"
 #include "core/try.h"
 #include "plan/plan.h"
@@ -69,14 +70,13 @@ static flim_status too_little(const flim_device *device, const flim_plan_request
             "left; end other programs or raise --margin",
             info->name, flim_gib(budget->held), flim_gib(budget->total), 100 * budget->margin);
     }
-    const bool wide = request->precision == FLIM_PRECISION_FP32 || request->precision == FLIM_PRECISION_TF32;
+    const flim_precision half = flim_precision_in_16_bits(info, request->precision);
+    const bool narrower = half != request->precision;
     return flim_fail(err, FLIM_ERROR_MEMORY,
                      "%s: one cell needs %.2f GiB; %.0f %% of the card less what is held leave %.2f GiB; less is needed by a "
-                     "smaller preset%s%s",
+                     "smaller preset%s%s%s",
                      info->name, flim_gib(one->bounded_bytes), 100 * budget->margin, flim_gib(budget->bytes),
-                     wide && info->precisions & 1u << FLIM_PRECISION_BF16   ? ", --precision bf16"
-                     : wide && info->precisions & 1u << FLIM_PRECISION_FP16 ? ", --precision fp16"
-                                                                            : "",
+                     narrower ? ", --precision " : "", narrower ? flim_precision_name(half) : "",
                      request->recompute == FLIM_RECOMPUTE_NONE ? ", --checkpoint-activations all" : "");
 }
 

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "backend/precision.h"
 #include "core/try.h"
 #include "plan/gpu_plan_internal.h"
 
@@ -160,16 +161,6 @@ static void explain(const chooser *c, const flim_plan *best, const flim_plan *ne
              best->request.accumulate > 1 ? "; in micro-batches (BatchNorm sees these)" : "", hint);
 }
 
-/* A precision as it is if it has 16 bits or the device has none such. */
-static flim_precision in_16_bits(const flim_device *device, flim_precision precision)
-{
-    const flim_device_info *info = flim_device_get_info(device);
-    const bool wide = precision != FLIM_PRECISION_BF16 && precision != FLIM_PRECISION_FP16;
-    return wide && info->precisions & 1u << FLIM_PRECISION_BF16   ? FLIM_PRECISION_BF16
-           : wide && info->precisions & 1u << FLIM_PRECISION_FP16 ? FLIM_PRECISION_FP16
-                                                                  : precision;
-}
-
 /* The choices of precision and recomputation. */
 typedef struct choices {
     choice plain, recomputed, narrow; /* as set; recomputed; in 16 bits */
@@ -177,7 +168,8 @@ typedef struct choices {
 
 static flim_status choose_all(const chooser *c, choices *out, flim_error *err)
 {
-    const flim_precision set = c->request->precision, half = in_16_bits(c->device, set);
+    const flim_precision set = c->request->precision;
+    const flim_precision half = flim_precision_in_16_bits(flim_device_get_info(c->device), set);
     bool narrower = half != set;
     *out = (choices){0};
     FLIM_TRY(choose(c, set, FLIM_RECOMPUTE_NONE, &out->plain, err));
@@ -286,7 +278,7 @@ flim_status flim_plan_suggest(flim_device *device, const flim_plan_request *requ
     }
     flim_plan_request r = *request; /* why not: what one cell needs at the least */
     flim_plan most;
-    r.precision = in_16_bits(device, r.precision);
+    r.precision = flim_precision_in_16_bits(flim_device_get_info(device), r.precision);
     r.recompute = FLIM_RECOMPUTE_ALL;
     FLIM_TRY(flim_plan_largest(device, &r, budget, cap, &most, err));
     return flim_fail(err, FLIM_ERROR, "internal: a batch fits and is not suggested");

@@ -57,7 +57,8 @@ static void log_cached(const flim_run *run, const flim_study *study, const flim_
         cells[trainer->cache_widths[i]]++;
     }
     flim_log_line(&run->log, FLIM_LOG_NOTE,
-                  "cells stay in device memory: %.0f MiB (%" PRId64 " as uint8, %" PRId64 " as uint16, %" PRId64 " as float)",
+                  "cells stay in device memory: %.0f MiB (%" PRId64 " as uint8, %" PRId64 " as uint16, %" PRId64
+                  " as float); no counts are copied per batch, only the cells' numbers and labels",
                   flim_mib(bytes), cells[1], cells[2], cells[4]);
 }
 

@@ -3,11 +3,34 @@
 
 #include "core/alloc.h"
 #include "backend/backend.h"
+#include "backend/precision.h"
 #include "core/median.h"
 #include "train/run.h"
 
 #define GB 1e9
 #define GIB 1073741824.0
+
+/* What is computed with, why that, and what else there is. */
+static void precision_lines(const flim_run *run, const flim_trainer *trainer)
+{
+    const flim_log *log = &run->log;
+    const flim_device_info *d = flim_device_get_info(trainer->device);
+    const flim_precision asked = run->settings->precision, p = trainer->precision;
+    char others[48], amp[48] = "";
+    flim_precision_list(d->precisions, p, others);
+    if (d->amp_precision != FLIM_PRECISION_AMP) {
+        snprintf(amp, sizeof amp, "; --amp means %s", flim_precision_name(d->amp_precision));
+    }
+    flim_log_line(log, FLIM_LOG_INFO, "Precision: %s%s%s%s%s%s", flim_precision_name(p),
+                  asked == FLIM_PRECISION_AUTO  ? " (auto: "
+                  : asked == FLIM_PRECISION_AMP ? " (amp)"
+                                                : " (as set)",
+                  asked == FLIM_PRECISION_AUTO ? d->precision_reason : "", asked == FLIM_PRECISION_AUTO ? ")" : "",
+                  others[0] ? "; the device also has " : "", others);
+    flim_log_line(log, FLIM_LOG_INFO, "           %s", flim_precision_arithmetic(p));
+    flim_log_line(log, FLIM_LOG_INFO, "           channels-last (NDHWC), loss scaling: %s, benchmark %s%s",
+                  flim_precision_loss_scaling(p), run->settings->benchmark ? "on" : "off", amp);
+}
 
 void flim_startup_device(const flim_run *run, const flim_trainer *trainer)
 {
@@ -28,12 +51,7 @@ void flim_startup_device(const flim_run *run, const flim_trainer *trainer)
         flim_log_line(log, FLIM_LOG_INFO, "RAM: %.1f GB (%.1f GiB), %.1f GiB free", (double)d->memory_bytes / GB,
                       (double)d->memory_bytes / GIB, (double)d->memory_free / GIB);
     }
-    bool automatic = s->precision == FLIM_PRECISION_AUTO;
-    flim_log_line(log, FLIM_LOG_INFO, "Precision: %s%s%s", flim_precision_name(trainer->precision),
-                  automatic ? ", auto: " : "",
-                  !automatic                                  ? ""
-                  : trainer->precision == FLIM_PRECISION_TF32 ? "the device has TF32"
-                                                              : "the device has no TF32");
+    precision_lines(run, trainer);
 }
 
 /* The settings that differ from one run to the next, in three lines; --print-config shows all. */

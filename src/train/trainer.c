@@ -9,8 +9,7 @@ flim_status flim_trainer_create(const char *device, flim_precision precision, co
 {
     *out = (flim_trainer){0};
     FLIM_TRY(flim_device_open(device, log, &out->device, err));
-    const flim_device_info *info = flim_device_get_info(out->device);
-    out->precision = precision == FLIM_PRECISION_AUTO ? info->auto_precision : precision;
+    out->precision = flim_device_precision(flim_device_get_info(out->device), precision);
     return flim_device_check_precision(out->device, out->precision, err);
 }
 

@@ -32,7 +32,7 @@ typedef struct flim_trainer {
     flim_telemetry telemetry;
 } flim_trainer;
 
-/* Opens the device; precision AUTO becomes the device's own.  *out is the caller's to destroy, after an error, too. */
+/* Opens the device; precisions AUTO and AMP become the device's own.  *out is the caller's to destroy, after an error, too. */
 flim_status flim_trainer_create(const char *device, flim_precision precision, const flim_log *log, flim_trainer *out,
                                 flim_error *err);
 void flim_trainer_destroy(flim_trainer *trainer); /* zeroed is allowed */

@@ -168,7 +168,8 @@ if [ "${FLIM_SHORT:-}" != threads ]; then
     bad 2 "folds" --data small.h5 --folds 100 --cv stratified
     bad 2 "group" --data small.h5 --folds 7 --cv group
     bad 2 "preset" --data small.h5 --preset hug
-    bad 2 "precision" --data small.h5 --device cpu --precision bf16
+    bad 2 "cannot compute in it; it has fp32" --data small.h5 --device cpu --precision bf16
+    bad 2 "precision amp: " --data small.h5 --device cpu --amp
     bad 2 "device" --data small.h5 --device gpu
     bad 4 "" --data small.h5 --device cuda:99
     bad 3 "small.h5" --data small.h5 --device cpu --init-weights small.h5

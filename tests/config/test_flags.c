@@ -37,7 +37,7 @@ static const flim_flag_row rows[] = {
     {NULL, "scan", FLIM_VALUE_SWITCH, offsetof(options, scan), "true", .help = "read all cells first"},
     {NULL, "out", FLIM_VALUE_TEXT, offsetof(options, out), "", "DIR", .help = "folder"},
     {NULL, "device", FLIM_VALUE_TEXT, offsetof(options, device), "cpu", "D", "device", .allowed = "cpu or cuda",
-     .valid = is_device},
+     .valid = is_device, .also = "gpu", .also_value = "cuda"},
     {"Training", "cv", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(options, mode), "group", "MODE", "how cells are split",
      .choices = modes},
     {NULL, "colour", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(options, colour), "", "C", "colour", .choices = colours},
@@ -161,6 +161,28 @@ static void a_value_may_be_left_out(void **state)
     }
 }
 
+static void a_flag_may_stand_for_another_with_a_value(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line, *device;
+    } cases[] = {{"--gpu", "cuda"},
+                 {"--gpu --resume", "cuda"},
+                 {"--device cuda:1 --gpu", "cuda"},
+                 {"--gpu --device cpu", "cpu"},
+                 {"--gpu --gpu", "cuda"}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        options o;
+        bool go;
+        flim_error err = {0};
+        if (read_line(&bare, cases[i].line, &o, NULL, stdout, &go, &err) != FLIM_OK) {
+            fail_msg("'%s': %s", cases[i].line, err.text);
+        }
+        assert_string_equal(o.device, cases[i].device);
+        flim_flag_table_free(&bare, &o);
+    }
+}
+
 static void mistakes_are_named(void **state)
 {
     (void)state;
@@ -203,6 +225,10 @@ static void mistakes_are_named(void **state)
         {"--device gpu", "--device: 'gpu' is not cpu or cuda"},
         {"--resume=true", "--resume takes no value, found 'true' (there are --resume and --no-resume)"},
         {"--no-scan=x", "--no-scan takes no value"},
+        {"--gpu=0", "--gpu takes no value, found '0' (it means --device cuda)"},
+        {"--gpu 0", "'0' belongs to no flag"},
+        {"--no-gpu", "unknown flag --no-gpu"},
+        {"--gp", "unknown flag --gp"},
         {"--data _", "--data: an empty name"},
         {"--out \xff\xfe", "--out: the value is not valid UTF-8"},
     };
@@ -272,6 +298,7 @@ static void help_shows_every_row_in_100_columns(void **state)
         "\n  --holdout-group NAME     kept out\n",
         "\n  --[no-]scan              read all cells first (default on)\n",
         "\n  --out DIR                folder\n",
+        "\n  --gpu                    the same as --device cuda\n",
         "\n\nTraining\n  --cv MODE                how cells are split: stratified, group (default group)\n",
         "\n  --colour C               colour: red, blue\n",
         "\n  --batch N                cells a step (default 64; 1..4096)\n",
@@ -347,6 +374,7 @@ int main(void)
         cmocka_unit_test(defaults_come_from_the_table),
         cmocka_unit_test(every_type_is_read),
         cmocka_unit_test(a_value_may_be_left_out),
+        cmocka_unit_test(a_flag_may_stand_for_another_with_a_value),
         cmocka_unit_test(mistakes_are_named),
         cmocka_unit_test(help_and_version_win),
         cmocka_unit_test(help_shows_every_row_in_100_columns),

@@ -252,6 +252,26 @@ static void devices_are_told_by_their_text(void **state)
     }
 }
 
+/* --amp is precision: amp, and the last of the two counts. */
+static void amp_is_a_precision(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line;
+        flim_precision want;
+    } cases[] = {{"--amp", FLIM_PRECISION_AMP},
+                 {"--precision amp", FLIM_PRECISION_AMP},
+                 {"--set precision=amp", FLIM_PRECISION_AMP},
+                 {"--precision fp32 --amp", FLIM_PRECISION_AMP},
+                 {"--amp --precision fp32", FLIM_PRECISION_FP32},
+                 {"--amp --set precision=fp32", FLIM_PRECISION_AMP}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        flim_settings s = expect_parsed(cases[i].line);
+        assert_int_equal(s.precision, cases[i].want);
+        flim_settings_free(&s);
+    }
+}
+
 static void mistakes_on_the_command_line(void **state)
 {
     (void)state;
@@ -266,7 +286,8 @@ static void mistakes_on_the_command_line(void **state)
         {"--batch-size 1", "unknown flag --batch-size (did you mean --batch?"},
         {"--num-workers 1", "unknown flag --num-workers (did you mean --workers?"},
         {"--num_workers 1", "unknown flag --num_workers (did you mean --workers?"},
-        {"--amp", "unknown flag --amp (did you mean --precision?"},
+        {"--amp=bf16", "--amp takes no value, found 'bf16' (it means --precision amp)"},
+        {"--use_amp", "unknown flag --use_amp (did you mean --precision?"},
         {"--devices 1", "unknown flag --devices (did you mean --device?"},
         {"--pretrained x", "unknown flag --pretrained (did you mean --init-weights?"},
         {"--manifest x", "unknown flag --manifest (did you mean --data?"},
@@ -891,6 +912,7 @@ int main(void)
         cmocka_unit_test(layers_go_by_their_strength),
         cmocka_unit_test(every_flag_sets_its_field),
         cmocka_unit_test(devices_are_told_by_their_text),
+        cmocka_unit_test(amp_is_a_precision),
         cmocka_unit_test(mistakes_on_the_command_line),
         cmocka_unit_test(mistakes_in_a_file),
         cmocka_unit_test(yaml_as_people_write_it),

@@ -19,6 +19,7 @@ double ref_rounding(flim_precision precision)
     case FLIM_PRECISION_FP16: return 0x1p-10;
     case FLIM_PRECISION_BF16: return 0x1p-7;
     case FLIM_PRECISION_AUTO:
+    case FLIM_PRECISION_AMP:
     case FLIM_PRECISION_FP32: break;
     }
     return fp32;

@@ -45,6 +45,7 @@ double ref_layer_tolerance(flim_precision precision)
     case FLIM_PRECISION_FP16: return 5e-3;
     case FLIM_PRECISION_BF16: return 2e-2;
     case FLIM_PRECISION_AUTO:
+    case FLIM_PRECISION_AMP:
     case FLIM_PRECISION_FP32: break;
     }
     return 1e-5;
@@ -57,6 +58,7 @@ double ref_network_tolerance(flim_precision precision)
     case FLIM_PRECISION_FP16: return 8e-2; /* PyTorch's own error in TF32 at base on an H100 */
     case FLIM_PRECISION_BF16: return 2.8e-1;
     case FLIM_PRECISION_AUTO:
+    case FLIM_PRECISION_AMP:
     case FLIM_PRECISION_FP32: break;
     }
     return 1.5e-3; /* PyTorch's own error in fp32 at base on an H100 */

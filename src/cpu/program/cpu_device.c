@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "backend/precision.h"
 #include "core/alloc.h"
 #include "core/bytes.h"
 #include "core/host_memory.h"
@@ -68,12 +69,9 @@ static const flim_device_ops device_ops = {.close = close_device,
 static void describe(flim_device_info *info)
 {
     const flim_host_memory memory = flim_host_memory_now();
-    *info = (flim_device_info){.kind = "cpu",
-                               .memory_bytes = memory.total,
-                               .memory_free = memory.available,
-                               .threads = omp_get_max_threads(),
-                               .precisions = 1u << FLIM_PRECISION_FP32,
-                               .auto_precision = FLIM_PRECISION_FP32};
+    *info = (flim_device_info){
+        .kind = "cpu", .memory_bytes = memory.total, .memory_free = memory.available, .threads = omp_get_max_threads()};
+    flim_set_precisions(info, info->kind, 0);
     if (!proc_value("/proc/cpuinfo", "model name", info->name, sizeof info->name)) {
         snprintf(info->name, sizeof info->name, "CPU");
     }
