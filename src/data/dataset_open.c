@@ -246,6 +246,7 @@ flim_status flim_dataset_open_here(const char *const *paths, int n_paths, const 
     char axes_text[5];
     flim_source_options source = {.chunk_cache = options->chunk_cache,
                                   .allow_external = options->allow_external,
+                                  .stop = options->stop,
                                   .log = options->log,
                                   .errors = options->hdf5_errors};
     *out = NULL;

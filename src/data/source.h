@@ -20,6 +20,7 @@ typedef struct flim_source_options {
     const char *axes; /* order of /counts, a permutation of "NTYX"; NULL = NTYX, and a file that looks otherwise is refused */
     int64_t chunk_cache; /* bytes that the format's library may hold of decompressed chunks; 0 = its default */
     bool allow_external; /* the file may lead to files outside of its folder */
+    const volatile int *stop; /* polled where opening takes long; FLIM_INTERRUPTED; NULL = nobody asks */
     const flim_log *log; /* notes; may be NULL */
     const flim_log
         *errors; /* the library's own error stack, from any thread that reads, one at a time; outlives the source; may be

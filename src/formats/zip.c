@@ -59,6 +59,12 @@ static flim_status check_entry(uint32_t flags, const flim_zip_entry *e, flim_err
         return flim_fail(err, FLIM_ERROR_DATA, "zip archive: '%s' is packed by method %d; stored and deflated are read",
                          e->name, e->method);
     }
+    /* Before memory is asked for on the header's word: stored contents are as long as they are, deflate's best is 1032 : 1. */
+    if (e->has_sizes && (e->method == 0 ? e->size != e->packed : e->size / 1032 > e->packed)) {
+        return flim_fail(err, FLIM_ERROR_DATA,
+                         "zip archive: '%s' is damaged: it claims %" PRIu64 " bytes, packed into %" PRIu64, e->name, e->size,
+                         e->packed);
+    }
     return FLIM_OK;
 }
 

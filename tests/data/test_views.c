@@ -4,6 +4,8 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
+#include <zlib.h>
+
 #include "data/h5_files.h"
 
 enum { N = 12, T = 8, H = 4, W = 5, PIXELS = H * W, VOXELS = T * PIXELS };
@@ -240,6 +242,83 @@ static void patterns_have_no_holes(void **state)
 }
 
 /* Under a limit of open files that the sources do not fit into: an error that speaks of it, whatever is the view. */
+/* A source whose chunks are packed by two deflates; chunk `bad` of /x and /mask, and the label's only one, hold `bytes` zeros,
+ * packed, or not where `mask` says so. */
+static void write_damaged(const char *path, const char *what, hsize_t bad, uint32_t mask, size_t bytes)
+{
+    static const char *const names[] = {"x", "mask", "label", "group"};
+    static const int axes[] = {4, 3, 1, 1};
+    const hsize_t sizes[4][4] = {{N, T, H, W}, {N, H, W}, {N}, {N}}, chunks[4][4] = {{1, T, H, W}, {1, H, W}, {N}, {N}};
+    static int64_t ones[N * VOXELS];
+    uint8_t *zeros = calloc(bytes, 1), *once = malloc(bytes + 1024), *twice = malloc(bytes + 2048);
+    uLongf inner = (uLongf)bytes + 1024, outer = (uLongf)bytes + 2048;
+    assert_true(zeros && once && twice);
+    assert_int_equal(compress2(once, &inner, zeros, (uLong)bytes, 9), Z_OK);
+    assert_int_equal(compress2(twice, &outer, once, inner, 9), Z_OK);
+    for (int i = 0; i < N * VOXELS; i++) {
+        ones[i] = i % N % 2;
+    }
+    hid_t file = h5_create(path);
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        hid_t space = H5Screate_simple(axes[i], sizes[i], NULL), dcpl = H5Pcreate(H5P_DATASET_CREATE);
+        const hsize_t offset[4] = {axes[i] > 1 ? bad : 0};
+        assert_true(H5Pset_chunk(dcpl, axes[i], chunks[i]) >= 0 && H5Pset_deflate(dcpl, 9) >= 0 &&
+                    H5Pset_deflate(dcpl, 9) >= 0);
+        hid_t set = H5Dcreate2(file, names[i], H5T_STD_U16LE, space, H5P_DEFAULT, dcpl, H5P_DEFAULT);
+        assert_true(set >= 0 && H5Dwrite(set, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, ones) >= 0);
+        if (strcmp(names[i], what) == 0) {
+            assert_true(
+                H5Dwrite_chunk(set, H5P_DEFAULT, mask, offset, mask == 3 ? bytes : outer, mask == 3 ? zeros : twice) >= 0);
+        }
+        H5Dclose(set);
+        H5Pclose(dcpl);
+        H5Sclose(space);
+    }
+    H5Fclose(file);
+    free(zeros);
+    free(once);
+    free(twice);
+}
+
+/* HDF5 hands out what lies behind a chunk that is too short, and fills the memory with one that is too long, through a view as
+ * well; what the view does not take may be as it likes. */
+static void chunks_behind_a_view_have_their_size(void **state)
+{
+    (void)state;
+    static const char *const source[] = {"x", "mask", "label", "group"}, *const name[] = {"counts", "mask", "label", "group"};
+    static const int axes[] = {4, 3, 1, 1};
+    const hsize_t sizes[4][4] = {{6, T, H, W}, {6, H, W}, {6}, {6}};
+    const part parts[] = {{"damaged.h5", 0, 6}};
+    char view[256], path[256];
+    path_of(view, "over.h5");
+    path_of(path, "damaged.h5");
+    for (size_t which = 0; which < 4; which++) {
+        const size_t right = axes[which] == 4 ? VOXELS * 2 : axes[which] == 3 ? PIXELS * 2 : N * 2;
+        const struct {
+            size_t bytes;
+            uint32_t mask;
+            hsize_t bad;
+        } cases[] = {{right, 0, 3},     {right, 3, 3},    {right - 2, 0, 3}, {right - 2, 3, 3},
+                     {right + 2, 0, 3}, {64 << 20, 0, 3}, {right - 2, 0, 7}};
+        for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+            write_damaged(path, source[which], cases[i].bad, cases[i].mask, cases[i].bytes);
+            hid_t file = h5_create(view);
+            for (size_t k = 0; k < 4; k++) {
+                put_view(file, name[k], source[k], H5T_STD_U16LE, axes[k], sizes[k], parts, 1);
+            }
+            H5Fclose(file);
+            const bool outside = axes[which] > 1 && cases[i].bad >= 6;
+            if (cases[i].bytes == right || outside) {
+                flim_dataset_close(open_good(view, NULL));
+            } else {
+                char words[64];
+                snprintf(words, sizeof words, "/%s in ", source[which]);
+                open_bad(view, NULL, view, words, "damaged.h5", "the chunk at (", NULL);
+            }
+        }
+    }
+}
+
 static void too_few_descriptors_are_said(void **state)
 {
     (void)state;
@@ -398,13 +477,10 @@ static int remove_scratch(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_cell_comes_from_nowhere),
-        cmocka_unit_test(no_voxel_comes_from_nowhere),
-        cmocka_unit_test(columns_and_masks_have_no_holes),
-        cmocka_unit_test(sources_reach_as_far_as_their_part),
-        cmocka_unit_test(patterns_have_no_holes),
-        cmocka_unit_test(too_few_descriptors_are_said),
-        cmocka_unit_test(only_the_data_files_folder_is_read),
+        cmocka_unit_test(no_cell_comes_from_nowhere),      cmocka_unit_test(no_voxel_comes_from_nowhere),
+        cmocka_unit_test(columns_and_masks_have_no_holes), cmocka_unit_test(sources_reach_as_far_as_their_part),
+        cmocka_unit_test(patterns_have_no_holes),          cmocka_unit_test(chunks_behind_a_view_have_their_size),
+        cmocka_unit_test(too_few_descriptors_are_said),    cmocka_unit_test(only_the_data_files_folder_is_read),
     };
     return cmocka_run_group_tests(tests, NULL, remove_scratch);
 }

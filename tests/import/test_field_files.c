@@ -656,6 +656,19 @@ static void npz_stored_and_deflated(void **state)
     }
     make_npz(b, array, true, other, 1);
     expect_error(b, FLIM_ARRAY_AUTO, FLIM_ERROR_DATA, "readme.txt");
+    /* Sizes that such packed bytes cannot have cost no memory. */
+    for (int deflated = 0; deflated < 2; deflated++) {
+        for (int i = 0; i < 3; i++) {
+            static const uint64_t claims[] = {0x40000000, 0xf0000000, 0xfffffffe};
+            make_npz(b, array, deflated, name, 1);
+            size_t central = b->n - 22;
+            while (memcmp(b->data + central, "PK\1\2", 4) != 0) {
+                central--;
+            }
+            set(b, central + 24, claims[i], 4);
+            expect_error(b, FLIM_ARRAY_AUTO, FLIM_ERROR_DATA, "damaged: it claims");
+        }
+    }
     free(array);
     free(b);
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/alloc.h"
+#include "core/stop.h"
 #include "core/try.h"
 #include "data/inflate.h"
 
@@ -244,6 +245,9 @@ static flim_status check_chunk(flim_h5_chunks *c, const hsize_t *offset, flim_er
     uint32_t mask = 0;
     char text[200];
     bool ends = false;
+    if (flim_stopped(c->h5->stop)) {
+        return flim_fail(err, FLIM_INTERRUPTED, "interrupted while %s was opened", c->h5->path);
+    }
     if (H5Dget_chunk_storage_size(c->dataset, offset, &stored) < 0 || stored == 0) {
         return FLIM_OK; /* never written: fill values */
     }

@@ -16,7 +16,7 @@ typedef struct flim_h5_chunks flim_h5_chunks;
 flim_status flim_h5_chunks_create(const flim_h5 *h5, const char *name, hid_t dataset, flim_h5_chunks **out, flim_error *err);
 void flim_h5_chunks_destroy(flim_h5_chunks *chunks); /* NULL is allowed */
 /* The chunks that the box from `start`, `count` long (rank values each) touches, each once.  cell: for
- * the message, -1 = of no cell. */
+ * the message, -1 = of no cell.  FLIM_INTERRUPTED. */
 flim_status flim_h5_chunks_check(flim_h5_chunks *chunks, int64_t cell, const hsize_t *start, const hsize_t *count,
                                  flim_error *err);
 /* Every chunk of a dataset. */

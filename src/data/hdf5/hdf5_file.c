@@ -257,6 +257,7 @@ flim_status flim_h5_open(const char *path, const flim_source_options *options, f
     h5->file = -1;
     h5->access = h5->driver = -1;
     h5->fd = -1;
+    h5->stop = options->stop;
     if (options->errors) {
         h5->errors = *options->errors;
     }

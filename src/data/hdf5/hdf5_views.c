@@ -2,7 +2,8 @@
  *
  * HDF5 reads fill values, without an error, where a view has no part, where a part's file or dataset is missing, shorter than
  * the part, or cannot be opened because the process has no descriptor left.  All of that is found here, at open: the parts
- * cover the view, each source is there and reaches as far as its part, and all of them stay open from then on.
+ * cover the view, each source is there and reaches as far as its part, and all of them stay open from then on.  HDF5 alone
+ * knows which chunks of the sources a read through the view touches, so those are unpacked once here, too (hdf5_chunks.h).
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -12,6 +13,7 @@
 #include "core/alloc.h"
 #include "core/try.h"
 #include "data/hdf5/hdf5_boxes.h"
+#include "data/hdf5/hdf5_chunks.h"
 #include "data/hdf5/hdf5_internal.h"
 #include "data/hdf5/hdf5_paths.h"
 
@@ -29,6 +31,7 @@ typedef struct view {
     /* the source that was looked at last; many parts may come from one */
     char source_file[FLIM_H5_PATH], source_name[FLIM_H5_PATH], label[600];
     hid_t source; /* -1 = none */
+    flim_h5_chunks *chunks; /* of the source; NULL = there is nothing to look at */
 } view;
 
 static flim_status bad_view(const view *v, flim_error *err, const char *format, ...) FLIM_PRINTF(3, 4);
@@ -71,7 +74,9 @@ static flim_status check_reach(const view *v, hid_t source, hid_t part, const ch
 
 static void close_source(view *v)
 {
+    flim_h5_chunks_destroy(v->chunks);
     flim_h5_drop(v->source);
+    v->chunks = NULL;
     v->source = -1;
 }
 
@@ -107,7 +112,8 @@ static flim_status open_source(view *v, const char *file_name, const char *sourc
         status = FLIM_ERROR_DATA;
         goto done;
     }
-    status = flim_h5_check_source_storage(h5, v->name, own ? v->from : path, file, v->source, v->depth + 1, err);
+    FLIM_TRY_DONE(flim_h5_check_source_storage(h5, v->name, own ? v->from : path, file, v->source, v->depth + 1, err));
+    status = flim_h5_chunks_create(h5, v->label + strspn(v->label, "/"), v->source, &v->chunks, err);
 done:
     if (!own && file >= 0) {
         H5Fclose(file); /* its dataset keeps it open */
@@ -121,13 +127,33 @@ done:
     return status;
 }
 
+/* The chunks of the source that the part (a dataspace; -1 = all of it) takes values from. */
+static flim_status check_chunks(view *v, hid_t part, flim_error *err)
+{
+    int rank = 0;
+    hsize_t size[8] = {0}, start[8] = {0}, end[8];
+    if (!v->chunks || !flim_h5_shape(v->source, &rank, size)) {
+        return FLIM_OK;
+    }
+    if (part >= 0 && H5Sget_simple_extent_ndims(part) == rank && H5Sget_select_bounds(part, start, end) >= 0) {
+        for (int i = 0; i < rank; i++) {
+            end[i] = end[i] < size[i] ? end[i] + 1 : size[i];
+            size[i] = start[i] < end[i] ? end[i] - start[i] : 0;
+        }
+    } else {
+        memset(start, 0, sizeof start);
+    }
+    return flim_h5_chunks_check(v->chunks, -1, start, size, err);
+}
+
 /* One source, and the part (a dataspace, or -1) that is taken from it. */
 static flim_status check_source(view *v, const char *file_name, const char *source, hid_t part, flim_error *err)
 {
     if (v->source < 0 || strcmp(v->source_file, file_name) != 0 || strcmp(v->source_name, source) != 0) {
         FLIM_TRY(open_source(v, file_name, source, err));
     }
-    return part < 0 ? FLIM_OK : check_reach(v, v->source, part, v->label, err);
+    FLIM_TRY(part < 0 ? FLIM_OK : check_reach(v, v->source, part, v->label, err));
+    return check_chunks(v, part, err);
 }
 
 /* ---- parts */
