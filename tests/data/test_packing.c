@@ -272,6 +272,42 @@ static void numbers_that_stand_for_no_value_are_named(void **state)
     open_bad(path, NULL, path, "/label: cell 0", "_FillValue 0", NULL);
 }
 
+/* The same of columns of texts, of any storage; an attribute that no cell has, an empty one and one of numbers say nothing. */
+static void texts_that_stand_for_no_value_are_named(void **state)
+{
+    (void)state;
+    static content c;
+    static const char *const attributes[] = {"_FillValue", "missing_value"}, *const columns[] = {"group", "name"};
+    static const char *const text[N] = {"D1", "D1", "D2", "none given", "", "D3"};
+    char path[256];
+    snprintf(path, sizeof path, "%s", scratch_path("texts.h5"));
+    fill(&c);
+    for (int round = 0; round < 24; round++) {
+        const char *column = columns[round % 2], *attribute = attributes[round / 2 % 2];
+        const size_t size = round / 4 % 3 == 0 ? 0 : 16; /* variable length, padded with zeros, with blanks */
+        const H5T_str_t pad = round / 4 % 3 == 2 ? H5T_STR_SPACEPAD : H5T_STR_NULLPAD;
+        const char *value = round < 12 ? "none given" : round % 3 == 0 ? "" : round % 3 == 1 ? "D4" : NULL;
+        hid_t file = write_file(path, &c, H5T_STD_U16LE, true);
+        H5Ldelete(file, column, H5P_DEFAULT);
+        h5_put_strings(file, column, N, text, size, pad, H5T_CSET_UTF8);
+        hid_t set = H5Dopen2(file, column, H5P_DEFAULT);
+        if (value) {
+            put_text(set, attribute, value);
+        } else {
+            put_number(set, attribute, H5T_IEEE_F64LE, 0, &(double){3});
+        }
+        H5Dclose(set);
+        H5Fclose(file);
+        if (round < 12) {
+            char first[32];
+            snprintf(first, sizeof first, "/%s: cell 3", column);
+            open_bad(path, NULL, path, first, "'none given'", attribute, NULL);
+        } else {
+            flim_dataset_close(open_good(path, NULL));
+        }
+    }
+}
+
 static void what_cannot_be_applied_is_refused(void **state)
 {
     (void)state;
@@ -402,6 +438,7 @@ int main(void)
         cmocka_unit_test(scale_and_offset_are_applied),
         cmocka_unit_test(columns_and_masks_are_unpacked),
         cmocka_unit_test(numbers_that_stand_for_no_value_are_named),
+        cmocka_unit_test(texts_that_stand_for_no_value_are_named),
         cmocka_unit_test(what_cannot_be_applied_is_refused),
         cmocka_unit_test(sums_are_exact),
         cmocka_unit_test(the_largest_value_of_every_integer_is_known),

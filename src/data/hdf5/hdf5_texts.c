@@ -81,6 +81,46 @@ done:
     return status;
 }
 
+/* netCDF's attributes for texts, too: one that stands for no value is no donor's name.  An empty one is what the findings call
+ * a missing group. */
+static flim_status check_fill(const flim_h5_column *s, const char *attribute, int64_t n, char *const *list, flim_error *err)
+{
+    flim_status status = FLIM_OK;
+    char *fill = NULL;
+    if (H5Aexists(s->dataset, attribute) <= 0) {
+        return FLIM_OK;
+    }
+    flim_h5_column a = {.h5 = s->h5, .name = attribute, .dataset = -1, .type = -1, .space = -1};
+    a.attribute = H5Aopen(s->dataset, attribute, H5P_DEFAULT);
+    a.type = a.attribute >= 0 ? H5Aget_type(a.attribute) : -1;
+    a.space = a.attribute >= 0 ? H5Aget_space(a.attribute) : -1;
+    if (a.type >= 0 && a.space >= 0 && H5Tget_class(a.type) == H5T_STRING && H5Sget_simple_extent_npoints(a.space) == 1) {
+        status = own_strings(&a, 1, &fill, err);
+    }
+    for (int64_t i = 0; i < n && status == FLIM_OK && fill && fill[0]; i++) {
+        if (strcmp(list[i], fill) == 0) {
+            status =
+                flim_fail(err, FLIM_ERROR_DATA,
+                          "%s: /%s: cell %lld: found '%.200s', which stands for no value (attribute %s); expected a text",
+                          s->h5->path, s->name, (long long)i, fill, attribute);
+        }
+    }
+    flim_free(fill);
+    flim_h5_column_close(&a);
+    return status;
+}
+
+/* The n strings of an open column or attribute, each of them a value. */
+static flim_status valid_strings(const flim_h5_column *s, int64_t n, char **list, flim_error *err)
+{
+    FLIM_TRY(own_strings(s, n, list, err));
+    if (s->attribute >= 0) {
+        return FLIM_OK;
+    }
+    FLIM_TRY(check_fill(s, "_FillValue", n, list, err));
+    return check_fill(s, "missing_value", n, list, err);
+}
+
 /* ---- MATLAB */
 
 /* UTF-16 codes as UTF-8; half a pair becomes a question mark.  `blanks`: those at the end are padding. */
@@ -268,7 +308,7 @@ flim_h5_text flim_h5_column_text(const flim_h5_column *s)
 flim_status flim_h5_column_texts(const flim_h5_column *s, int64_t n, char **list, flim_error *err)
 {
     switch (flim_h5_column_text(s)) {
-    case FLIM_H5_STRINGS: return own_strings(s, n, list, err);
+    case FLIM_H5_STRINGS: return valid_strings(s, n, list, err);
     case FLIM_H5_REFERENCES: return referenced_texts(s, n, list, err);
     case FLIM_H5_CODES: return coded_texts(s, n, list, err);
     case FLIM_H5_NO_TEXT: break;
