@@ -2,6 +2,7 @@
 # goes there.
 # shellcheck shell=bash disable=SC2034
 build=$(cd "$1" && pwd) || exit 1
+top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd) # of the sources
 faulty=$build/tests/faulty_train_cv # train_cv with faults on demand: see tests/train/faulty_train_cv.c
 work=$(mktemp -d)
 failures=0 checks=0
@@ -63,6 +64,15 @@ weights() { # one sha256 for the weights of all folds
 simulate() { # simulate FILE [ARGS...]: a small file, 16 time bins
     "$build/flim_simulate" --out "$1" --cells 72 --donors 6 --bins 16 --photons 200 --seed 3 "${@:2}" >/dev/null ||
         { echo "flim_simulate failed"; exit 1; }
+}
+
+# The Python that has tests/python/requirements.txt beside Debian's packages, as $python; without it the test is skipped.
+needs_python_env() {
+    python=$top/build/python/bin/python
+    if ! cmp -s "$top/tests/python/requirements.txt" "$top/build/python/requirements.txt" || ! "$python" -c '' 2>/dev/null; then
+        echo "skipped: no build/python as tests/python/requirements.txt wants it (make it with tools/python_env.sh)"
+        exit 77
+    fi
 }
 
 finish() {

@@ -5,7 +5,6 @@
 set -u
 # shellcheck source=tests/lib.sh
 source "$(dirname "$0")/../lib.sh"
-top=$(cd "$OLDPWD" && cd "$(dirname "$0")/../.." && pwd)
 cached() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt"; }
 
 # ---- the command by distribution

@@ -5,7 +5,6 @@
 set -u
 # shellcheck source=tests/lib.sh
 source "$(dirname "$0")/../lib.sh"
-top=$(cd "$OLDPWD" && cd "$(dirname "$0")/../.." && pwd)
 setup=$top/tools/setup.sh
 mkdir bin
 for tool in bash cat dirname env; do ln -s "$(command -v $tool)" "bin/$tool"; done
