@@ -32,6 +32,14 @@ typedef enum flim_split_mode {
 } flim_split_mode;
 extern const char *const flim_split_mode_names[];
 
+/* What whole numbers in a splits file stand for. */
+typedef enum flim_splits_by {
+    FLIM_SPLITS_BY_AUTO, /* what can be; FLIM_ERROR_DATA if they can be both and differ */
+    FLIM_SPLITS_BY_INDEX, /* cells counted from 0 */
+    FLIM_SPLITS_BY_NAME /* cells' names */
+} flim_splits_by;
+extern const char *const flim_splits_by_names[];
+
 /* What chooses the epoch, on the inner validation part. */
 typedef enum flim_monitor {
     FLIM_MONITOR_VAL_LOSS,

@@ -37,6 +37,7 @@ typedef struct flim_settings {
     bool tta;
     int64_t fold; /* -1 = all */
     char *splits; /* a splits file to use; "" = make them */
+    flim_splits_by splits_by; /* how its whole numbers are read */
     flim_string_list train_groups, val_groups, test_groups; /* one split; none = folds */
     double fraction; /* of the cells, 1 = all */
     char *exclude; /* a list of cells to leave out; "" = none */

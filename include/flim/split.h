@@ -109,7 +109,11 @@ flim_status flim_splits_write(const flim_splits *splits, const char *path, flim_
 /* Reads that, or nnU-Net's splits_final.json shape: an array of {"train": [], "val": []} whose val is the fold's test part,
  * as cell names or indices; or one split, {"train": [], "val": [], "test": []}, whose cells need not be all.  With data (which a file of names and nnU-Net's shape need) the splits are checked against it;
  * without it, val_complete stays false.  If the file has no "mode", it is `group` if the file keeps every group whole, else
- * `stratified`. */
+ * `stratified`.  by: what whole numbers stand for; in a file with a "mode" or the data's sha256 they count cells, so
+ * FLIM_SPLITS_BY_NAME is FLIM_ERROR_USAGE there. */
+flim_status flim_splits_read_by(flim_splits_by by, const char *path, const flim_split_data *data, flim_splits *out,
+                                flim_error *err);
+/* The same by FLIM_SPLITS_BY_AUTO. */
 flim_status flim_splits_read(const char *path, const flim_split_data *data, flim_splits *out, flim_error *err);
 /* Takes an inner validation part (request's val_fraction, seed, log) out of the training part of every fold that has none. */
 flim_status flim_splits_add_validation(flim_splits *splits, const flim_split_data *data, const flim_split_request *request,

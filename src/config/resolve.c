@@ -273,6 +273,11 @@ static flim_status check_together(const flim_settings *s, flim_error *err)
         return flim_fail(err, FLIM_ERROR_USAGE,
                          "schedule plateau needs an inner validation part, but val_fraction is 0: leave one of them out");
     }
+    if (s->splits_by != FLIM_SPLITS_BY_AUTO && !s->splits[0]) {
+        return flim_fail(err, FLIM_ERROR_USAGE,
+                         "splits_by %s says how a splits file is read, and none is given: splits is empty",
+                         flim_splits_by_names[s->splits_by]);
+    }
     if (s->warmup_epochs >= s->epochs) {
         return flim_fail(err, FLIM_ERROR_USAGE, "warmup_epochs: %lld of %lld epochs; must be fewer than epochs",
                          (long long)s->warmup_epochs, (long long)s->epochs);

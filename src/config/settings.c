@@ -91,6 +91,10 @@ static const flim_flag_row rows[] = {
     ROW(NULL, "splits", TEXT(splits), "", "FILE",
         "use the folds of this file (a run's splits.json, nnU-Net's splits_final.json, or one train, val and test part)",
         FIXED, NONE),
+    ROW(NULL, "splits-by", CHOICE(splits_by), "auto", "B",
+        "what whole numbers in --splits FILE are: index (cells counted from 0) or name; auto: what they can be, an error if "
+        "both",
+        FIXED, NONE, .choices = flim_splits_by_names),
     ROW(NULL, "test-groups", LIST(test_groups), "", "A,B",
         "one split instead of folds: test these groups; repeatable, or with commas", FIXED, NONE),
     ROW(NULL, "train-groups", LIST(train_groups), "", "A,B",

@@ -101,7 +101,7 @@ static flim_status make_splits(const flim_settings *set, const flim_dataset_info
     }
     FLIM_TRY_DONE(flim_split_find_unused(&data, set, NULL, &unused, NULL));
     if (set->splits[0]) {
-        FLIM_TRY_DONE(flim_splits_read(set->splits, &data, out, NULL));
+        FLIM_TRY_DONE(flim_splits_read_by(set->splits_by, set->splits, &data, out, NULL));
         FLIM_TRY_DONE(unused ? flim_splits_leave_out(out, &data, unused, NULL) : FLIM_OK);
         status = out->needs_validation ? flim_splits_add_validation(out, &data, &request, NULL) : FLIM_OK;
     } else {

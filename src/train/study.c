@@ -90,7 +90,7 @@ static flim_status read_splits(flim_study *study, const flim_settings *s, const 
     char path[4096];
     request.stop = hooks->stop;
     snprintf(path, sizeof path, "%s%s", s->resume ? s->out : s->splits, s->resume ? "/splits.json" : "");
-    FLIM_TRY(flim_splits_read(path, &study->split_data, splits, err));
+    FLIM_TRY(flim_splits_read_by(s->resume ? FLIM_SPLITS_BY_AUTO : s->splits_by, path, &study->split_data, splits, err));
     if (splits->sha256[0] && strcmp(splits->sha256, study->sha256) != 0) {
         return flim_fail(err, FLIM_ERROR_DATA,
                          "%s was made for other data: its sha256 is %.16s..., the data's is %.16s... (shape, labels, groups "

@@ -189,7 +189,8 @@ static void every_flag_sets_its_field(void **state)
     (void)state;
     flim_settings s = expect_parsed(
         "--axes TYXN --mask-counts --no-scan --workers 1 --prefetch 64 --folds 7 --cv leave-one-group-out --holdout-group A "
-        "--holdout-group B --val-fraction 0 --fold 6 --splits s.json --preset xlarge --dropout 0 --init-weights w --epochs 1 "
+        "--holdout-group B --val-fraction 0 --fold 6 --splits s.json --splits-by name --preset xlarge --dropout 0 "
+        "--init-weights w --epochs 1 "
         "--block-dropout 0.5 --schedule restarts --warmup-epochs 0 --restart-epochs 3 --restart-factor 1 "
         "--plateau-factor 0.5 --plateau-patience 0 --class-weights 0.5,2 --focal-gamma 2 --ema 0.99 --recalibrate-bn "
         "--sampler-repeats 7 --batch 1 --eval-batch 2 --accumulate 3 --lr 1e-9 --weight-decay 0 --clip 0 --label-smoothing 0 "
@@ -210,6 +211,7 @@ static void every_flag_sets_its_field(void **state)
     assert_true(s.recalibrate_bn && s.sampler_repeats == 7);
     assert_string_equal(s.class_weights, "0.5,2");
     assert_string_equal(s.splits, "s.json");
+    assert_int_equal(s.splits_by, FLIM_SPLITS_BY_NAME);
     assert_int_equal(s.preset, FLIM_PRESET_XLARGE);
     assert_string_equal(s.init_weights, "w");
     assert_true(s.accumulate == 3 && s.lr == 1e-9 && s.weight_decay == 0 && s.clip == 0 && s.label_smoothing == 0);
@@ -323,6 +325,8 @@ static void mistakes_on_the_command_line(void **state)
         {"--class-weights 1,-2", "--class-weights: '1,-2'"},
         {"--class-weights 1,nan", "--class-weights: '1,nan'"},
         {"--class-weights 1,,2", "--class-weights: '1,,2'"},
+        {"--splits-by name", "splits_by name says how a splits file is read, and none is given"},
+        {"--splits-by names --splits x", "--splits-by: 'names' is none of auto, index, name (did you mean 'name'?)"},
         {"--warmup-epochs 3 --epochs 3", "warmup_epochs: 3 of 3 epochs; must be fewer than epochs"},
         {"--schedule plateau --val-fraction 0", "schedule plateau needs an inner validation part"},
         {"--block-dropout 1", "--block-dropout: 1 is out of range, must be >= 0, < 1"},
@@ -758,9 +762,9 @@ static void the_table_is_sound(void **state)
             fail_msg("%s: the row does not say whether it is part of the run's identity", key);
         }
         /* What changes numbers is part of the identity, itself or as what it leads to: cells, splits, width, weights, lr. */
-        static const char *const elsewhere[] = {"folds",      "cv",       "holdout_group", "val_fraction", "splits",
-                                                "preset",     "lr_batch", "lr_scale",      "test_groups",  "train_groups",
-                                                "val_groups", "fraction", "exclude"};
+        static const char *const elsewhere[] = {"folds",     "cv",         "holdout_group", "val_fraction", "splits",
+                                                "preset",    "lr_batch",   "lr_scale",      "test_groups",  "train_groups",
+                                                "splits_by", "val_groups", "fraction",      "exclude"};
         bool named = row->identity != FLIM_IDENTITY_NONE;
         for (size_t k = 0; k < sizeof elsewhere / sizeof elsewhere[0]; k++) {
             named = named || strcmp(key, elsewhere[k]) == 0;

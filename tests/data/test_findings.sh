@@ -294,23 +294,38 @@ json.dump({"mode": "stratified", "folds": [{"train": half[1], "test": half[0]}, 
           open("mode.json", "w"))
 json.dump({"by name": sorted(int(np.flatnonzero(order == i)[0]) for i in half[0]), "by index": half[0]}, open("expected.json", "w"))
 PY
-for file in nnunet folds; do
-    for data in permuted numbers; do
-        look 3 $data.h5 --splits $file.json
-        says "$file.json: its numbers can be read in two ways:"
-        says "in quotes for the name, or give the file a \"mode\""
-    done
-    for data in in_order twice_named good; do
-        look 0 $data.h5 --splits $file.json
-    done
-done
 tested() { # tested OUT KEY: fold 0 of the run tests what expected.json has under KEY
     check "$1 reads $2" $python -c '
 import json, sys
 assert json.load(open(sys.argv[1] + "/splits.json"))["folds"][0]["test"] == json.load(open("expected.json"))[sys.argv[2]]' "$1" "$2"
 }
+for file in nnunet folds; do
+    for data in permuted numbers; do
+        look 3 $data.h5 --splits $file.json
+        says "$file.json: its numbers can be read in two ways:"
+        says "say which with --splits-by index or --splits-by name"
+        call 0 "${train[@]}" --data $data.h5 --splits $file.json --splits-by index --out by_index_$data.$file
+        tested by_index_$data.$file "by index"
+        call 0 "${train[@]}" --data $data.h5 --splits $file.json --splits-by name --out by_name_$data.$file
+        tested by_name_$data.$file "by name"
+    done
+    for data in in_order twice_named good; do
+        look 0 $data.h5 --splits $file.json
+    done
+done
 call 0 "${train[@]}" --data permuted.h5 --splits mode.json --out by_index
 tested by_index "by index"
+look 2 permuted.h5 --splits mode.json --splits-by name
+says "mode.json: numbers in the splits file of a run count cells"
+look 3 good.h5 --splits nnunet.json --splits-by name
+says "the data has no /name"
+look 3 twice_named.h5 --splits nnunet.json --splits-by name
+says "several cells of the data are named"
+look 3 thousands.h5 --splits far.json --splits-by index
+look 0 permuted.h5 --splits texts.json --splits-by index # texts are names whatever numbers are
+call 2 "${train[@]}" --out by_index_permuted.nnunet --resume --splits-by name
+says "splits_by (the run has index, the call says name)"
+call 0 "${train[@]}" --out by_index_permuted.nnunet --resume --splits-by index
 call 0 "${train[@]}" --data thousands.h5 --splits far.json --out far
 tested far "by name"
 call 0 "${train[@]}" --data permuted.h5 --splits texts.json --out texts

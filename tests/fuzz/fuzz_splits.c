@@ -1,5 +1,6 @@
-/* splits.json and nnU-Net's splits_final.json: read or refused with a text, with and without data beside them; what was read
- * passes the check of its own rules or is refused by it, and reads back the same after it is written. */
+/* splits.json and nnU-Net's splits_final.json: read or refused with a text, without data, beside cells whose names are texts and
+ * beside cells whose names are numbers, by every reading of numbers; what was read passes the check of its own rules or is
+ * refused by it, and reads back the same after it is written. */
 #include "fuzz.h"
 
 #include <string.h>
@@ -31,30 +32,39 @@ static void check_written(const flim_splits *splits, const flim_split_data *data
     unlink(path);
 }
 
+static void read_as(flim_splits_by by, const char *path, const flim_split_data *data, const flim_split_data *check)
+{
+    flim_splits splits;
+    flim_error err = {0};
+    if (flim_splits_read_by(by, path, data, &splits, &err) != FLIM_OK) {
+        if (!err.text[0]) {
+            abort();
+        }
+        return;
+    }
+    if (flim_splits_check(&splits, check, &err) == FLIM_OK) {
+        check_written(&splits, check);
+    }
+    flim_splits_free(&splits);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const int32_t label[8] = {0, 1, 0, 1, 0, 1, 0, 1};
     static const int64_t group[8] = {0, 0, 1, 1, 2, 2, 3, 3};
     static const char *const group_name[4] = {"a", "b", "c", "d"};
     static const char *const name[8] = {"c0", "c1", "c2", "c3", "c4", "c5", "c6", "c7"};
-    const flim_split_data cells = {
+    static const char *const number[8] = {"7", "0", "1", "12", "3", "-4", "3", "6"};
+    const flim_split_data named = {
         .n = 8, .classes = 2, .label = label, .groups = 4, .group = group, .group_name = group_name, .name = name};
+    flim_split_data numbered = named;
+    numbered.name = number;
     char path[64];
     int fd = flim_fuzz_file(data, size, path);
-    for (int with_data = 0; with_data < 2; with_data++) {
-        flim_splits splits;
-        flim_error err = {0};
-        flim_status status = flim_splits_read(path, with_data ? &cells : NULL, &splits, &err);
-        if (status != FLIM_OK) {
-            if (!err.text[0]) {
-                abort();
-            }
-            continue;
-        }
-        if (flim_splits_check(&splits, &cells, &err) == FLIM_OK) {
-            check_written(&splits, &cells);
-        }
-        flim_splits_free(&splits);
+    for (int by = FLIM_SPLITS_BY_AUTO; by <= FLIM_SPLITS_BY_NAME; by++) {
+        read_as((flim_splits_by)by, path, NULL, &named);
+        read_as((flim_splits_by)by, path, &named, &named);
+        read_as((flim_splits_by)by, path, &numbered, &numbered);
     }
     close(fd);
     return 0;

@@ -115,11 +115,16 @@ static flim_status try_readings(reader *r, const flim_json *array, readings *see
 }
 
 /* Sets r->by_name.  counted: the file is of the shape whose numbers count cells. */
-static flim_status choose_reading(reader *r, const flim_json *folds, bool counted, flim_error *err)
+static flim_status choose_reading(reader *r, const flim_json *folds, flim_splits_by by, bool counted, flim_error *err)
 {
     static const char *const parts[] = {"train", "val", "test"};
     readings seen = {0};
-    if (counted || !r->data || !r->data->name) {
+    if (by == FLIM_SPLITS_BY_NAME && counted) {
+        return flim_fail(err, FLIM_ERROR_USAGE,
+                         "numbers in the splits file of a run count cells, so they are no names; leave splits_by out");
+    }
+    r->by_name = by == FLIM_SPLITS_BY_NAME;
+    if (by != FLIM_SPLITS_BY_AUTO || counted || !r->data || !r->data->name) {
         return FLIM_OK;
     }
     for (size_t f = 0; f < flim_json_length(folds); f++) {
@@ -133,10 +138,8 @@ static flim_status choose_reading(reader *r, const flim_json *folds, bool counte
                ? flim_fail(err, FLIM_ERROR_DATA,
                            "its numbers can be read in two ways: %" PRId64 " is cell %" PRId64
                            " counted from 0, which is named '%s', or the cell named '%" PRId64 "', which is cell %" PRId64
-                           "; write \"%" PRId64
-                           "\" in quotes for the name, or give the file a \"mode\", as a run's splits.json has it, for "
-                           "cells counted from 0",
-                           seen.number, seen.number, r->data->name[seen.number], seen.number, seen.named, seen.number)
+                           "; say which with --splits-by index or --splits-by name (splits_by: index or name)",
+                           seen.number, seen.number, r->data->name[seen.number], seen.number, seen.named)
                : FLIM_OK;
 }
 
@@ -249,6 +252,12 @@ static flim_split_mode guess_mode(flim_splits *out, const flim_split_data *data)
 
 flim_status flim_splits_read(const char *path, const flim_split_data *data, flim_splits *out, flim_error *err)
 {
+    return flim_splits_read_by(FLIM_SPLITS_BY_AUTO, path, data, out, err);
+}
+
+flim_status flim_splits_read_by(flim_splits_by by, const char *path, const flim_split_data *data, flim_splits *out,
+                                flim_error *err)
+{
     *out = (flim_splits){.n = data ? data->n : 0};
     reader r = {.path = path, .data = data, .names = {.data = data}};
     flim_json *root = NULL;
@@ -272,7 +281,7 @@ flim_status flim_splits_read(const char *path, const flim_split_data *data, flim
         goto done;
     }
     FLIM_TRY_DONE(nnunet ? FLIM_OK : read_header(&r, root, out, &has_mode, err));
-    status = choose_reading(&r, folds, has_mode || out->sha256[0], err);
+    status = choose_reading(&r, folds, by, has_mode || out->sha256[0], err);
     if (status != FLIM_OK) {
         flim_fail_prefix(err, "%s: ", path);
         goto done;
