@@ -1,13 +1,14 @@
-# What `cmake --install` puts where: libflim, its headers, flimcv.pc and the CMake package.  Programs install themselves in
-# tools/CMakeLists.txt.
+# What `cmake --install` puts where.  Component programs: the programs with their manual pages and completion, which install
+# themselves in tools/CMakeLists.txt, the configs, the licence.  Component development: libflim, its headers, flimcv.pc, the CMake
+# package.
 include(CMakePackageConfigHelpers)
 
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/flimcv)
 install(TARGETS flim EXPORT flimcvTargets
-        ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
-        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(DIRECTORY include/flim DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
-install(EXPORT flimcvTargets NAMESPACE flim:: DESTINATION ${package_folder})
+        ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development
+        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT programs NAMELINK_COMPONENT development)
+install(DIRECTORY include/flim DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development FILES_MATCHING PATTERN "*.h")
+install(EXPORT flimcvTargets NAMESPACE flim:: DESTINATION ${package_folder} COMPONENT development)
 
 if(NOT DEFINED BUILD_SHARED_LIBS)
   set(BUILD_SHARED_LIBS OFF)
@@ -24,7 +25,7 @@ configure_package_config_file(cmake/flimcvConfig.cmake.in ${PROJECT_BINARY_DIR}/
                               INSTALL_DESTINATION ${package_folder})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/flimcvConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/flimcvConfig.cmake ${PROJECT_BINARY_DIR}/flimcvConfigVersion.cmake
-        DESTINATION ${package_folder})
+        DESTINATION ${package_folder} COMPONENT development)
 
 # pkg-config: a static libflim asks its users to link all that it needs, a shared one knows it by itself.
 set(modules yaml-0.1 jansson zlib libcrypto)
@@ -53,6 +54,7 @@ else()
 endif()
 file(RELATIVE_PATH FLIM_PC_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /) # so that the prefix may move
 configure_file(cmake/flimcv.pc.in ${PROJECT_BINARY_DIR}/flimcv.pc @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/flimcv.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+install(FILES ${PROJECT_BINARY_DIR}/flimcv.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT development)
 
-install(DIRECTORY configs/ DESTINATION ${CMAKE_INSTALL_DATADIR}/flimcv FILES_MATCHING PATTERN "*.json" PATTERN "*.yaml")
+install(DIRECTORY configs/ DESTINATION ${CMAKE_INSTALL_DATADIR}/flimcv COMPONENT programs FILES_MATCHING PATTERN "*.json" PATTERN "*.yaml")
+install(FILES LICENSE CITATION.cff DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/flimcv COMPONENT programs)

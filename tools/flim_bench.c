@@ -1,10 +1,11 @@
 /* flim_bench SUBCOMMAND [flags]: measures one part of flimcv; see bench/bench.h. */
 #include <stdio.h>
-#include <string.h>
 
 #include "common/tool.h"
 #include "core/try.h"
 #include "bench/bench.h"
+
+enum { MOST_SUBCOMMANDS = 32 };
 
 /* The subcommand and its flags, which its own table reads. */
 typedef struct call {
@@ -35,16 +36,19 @@ static flim_status measure(void *read, const flim_string_list *operands, console
 
 int main(int argc, char **argv)
 {
-    char list[1024] = "Subcommands (flim_bench SUBCOMMAND --help lists the flags of one)";
-    for (const flim_bench_command *const *c = flim_bench_commands(); *c; c++) {
-        const size_t used = strlen(list);
-        snprintf(list + used, sizeof list - used, "\n  %-10s %s", (*c)->name, (*c)->summary);
+    flim_subcommand list[MOST_SUBCOMMANDS];
+    int n = 0;
+    for (const flim_bench_command *const *c = flim_bench_commands(); *c && n < MOST_SUBCOMMANDS; c++) {
+        list[n++] = (flim_subcommand){(*c)->name, (*c)->summary, (*c)->flags};
     }
     const flim_flag_table table = {.program = "flim_bench",
                                    .usage = "flim_bench SUBCOMMAND [flag]...",
                                    .about = "Measures one part of flimcv.",
                                    .operand = "SUBCOMMAND",
-                                   .epilogue = list};
+                                   .purpose = "measurements of flimcv's parts",
+                                   .see_also = "train_cv(1), gpu_plan(1)",
+                                   .subcommand = list,
+                                   .n_subcommands = n};
     call c = {argc - 1, argv + 1};
     return tool_main(&table, &c, measure, argc < 2 ? argc : 2, argv);
 }

@@ -59,6 +59,12 @@ static const flim_flag_row rows[] = {
     {NULL, "crop-large", FLIM_VALUE_SWITCH, FIELD(crop_large), "false", NULL,
      .help = "take cells larger than N x N, too, without what is beyond"},
 };
+static const flim_example examples[] = {
+    {"flim_import flim.h5 isolated_cells_D1 isolated_cells_D2 --class _in=quiescent --class _act=activated",
+     "cells in folders, one per donor; the file's name says the class"},
+    {"flim_import flim.h5 scan.sdt --channel 1", "the first channel of an instrument file"},
+    {NULL, NULL},
+};
 static const flim_flag_table table = {
     "flim_import",
     "flim_import OUT.h5 INPUT... [flag]...",
@@ -67,7 +73,10 @@ static const flim_flag_table table = {
     "folders below. Every field is one cell, or has a mask (--mask) whose labels are cells.",
     rows,
     (int)(sizeof rows / sizeof rows[0]),
-    .operand = "FILE"};
+    .operand = "FILE",
+    .purpose = "a FLIM data file from instrument files and arrays",
+    .examples = examples,
+    .see_also = "flim_info(1), flim_repack(1), train_cv(1)"};
 
 /* "photons: 17673 = 17000 in the cells + 673 outside the lines of the scan or the laser period" */
 static void print_photons(const flim_photon_account *a)

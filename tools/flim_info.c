@@ -32,6 +32,11 @@ static const flim_flag_row rows[] = {
     {NULL, "force", FLIM_VALUE_SWITCH, FIELD(force), "false", NULL, .help = "overwrite a FILE that flim_info has not made"},
     {NULL, "verbose", FLIM_VALUE_SWITCH, FIELD(verbose), "false", NULL, .help = "print HDF5's own error stacks"},
 };
+static const flim_example examples[] = {
+    {"flim_info data/flim.h5", "all that is to be known of a file before training"},
+    {"flim_info data/flim.h5 --cells cells.csv", "a table with one row per cell"},
+    {NULL, NULL},
+};
 static const flim_flag_table table = {
     "flim_info",
     "flim_info FILE... [flag]...",
@@ -39,7 +44,10 @@ static const flim_flag_table table = {
     "whether train_cv will take it. Exit code 3 if it will not.",
     rows,
     (int)(sizeof rows / sizeof rows[0]),
-    .operand = "FILE"};
+    .operand = "FILE",
+    .purpose = "what is in a FLIM data file, and whether train_cv takes it",
+    .examples = examples,
+    .see_also = "flim_import(1), flim_repack(1), train_cv(1)"};
 
 static flim_status inspect(void *read, const flim_string_list *files, console *screen, flim_error *err)
 {

@@ -21,6 +21,10 @@ static const flim_flag_row rows[] = {
      .help = "read files outside of the data file's folder, too, where it leads to them (links, views, external storage)"},
     {NULL, "workers", FLIM_VALUE_INTEGER, FIELD(workers), "8", "N", .help = "threads that read", .allowed = ">= 1, <= 1024"},
 };
+static const flim_example examples[] = {
+    {"flim_repack old.h5 data/flim.h5", "the same cells, faster to read"},
+    {NULL, NULL},
+};
 static const flim_flag_table table = {
     "flim_repack",
     "flim_repack IN... OUT [flag]...",
@@ -28,7 +32,10 @@ static const flim_flag_table table = {
     "fit. Every cell is read back and compared before OUT appears. IN stays as it is.",
     rows,
     (int)(sizeof rows / sizeof rows[0]),
-    .operand = "FILE"};
+    .operand = "FILE",
+    .purpose = "FLIM data files rewritten in the best layout",
+    .examples = examples,
+    .see_also = "flim_info(1), train_cv(1)"};
 
 static flim_status repack(void *read, const flim_string_list *files, console *screen, flim_error *err)
 {

@@ -50,6 +50,10 @@ static const flim_flag_row rows[] = {
     {"Random numbers", "seed", FLIM_VALUE_UNSIGNED, FIELD(seed), "42", "N", .help = "same seed, same bytes"},
 };
 
+static const flim_example examples[] = {
+    {"flim_simulate --out data/flim.h5 --cells 600 --donors 6", "a data set to try the programs with"},
+    {NULL, NULL},
+};
 static const flim_flag_table table = {
     "flim_simulate",
     "flim_simulate --out FILE [flag]...",
@@ -59,7 +63,10 @@ static const flim_flag_table table = {
     "only in where in the cell the lifetimes are.",
     rows,
     (int)(sizeof rows / sizeof rows[0]),
-    .operand = NULL};
+    .operand = NULL,
+    .purpose = "FLIM data whose truth is known",
+    .examples = examples,
+    .see_also = "train_cv(1), flim_info(1)"};
 
 static flim_status simulate(void *read, const flim_string_list *operands, console *screen, flim_error *err)
 {

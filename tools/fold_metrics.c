@@ -29,6 +29,11 @@ static const flim_flag_row rows[] = {
      .help = "of the bootstrap; 0 = no intervals", .allowed = ">= 0, <= 1000000"},
     {NULL, "seed", FLIM_VALUE_UNSIGNED, AT(seed), "42", "N", .help = "of the bootstrap"},
 };
+static const flim_example examples[] = {
+    {"fold_metrics runs/NAME --html report.html", "a run as a page"},
+    {"fold_metrics runs/A runs/B", "two runs on the same cells, compared in pairs"},
+    {NULL, NULL},
+};
 static const flim_flag_table table = {
     "fold_metrics",
     "fold_metrics RUN... [flag]...",
@@ -36,8 +41,10 @@ static const flim_flag_table table = {
     "intervals, baselines and groups.  Two or more runs are compared in pairs with the first.",
     rows,
     sizeof rows / sizeof rows[0],
-    "RUN",
-    NULL};
+    .operand = "RUN",
+    .purpose = "metrics of runs, recomputed from their predictions",
+    .examples = examples,
+    .see_also = "train_cv(1), predict(1)"};
 
 enum { N_FILES = 4 };
 typedef struct file {

@@ -58,6 +58,10 @@ static const flim_flag_row rows[] = {
     {NULL, "force", FLIM_VALUE_SWITCH, FIELD(force), "false",
      .help = "let --json overwrite a FILE that gpu_plan has not made"},
 };
+static const flim_example examples[] = {
+    {"gpu_plan --gpu L4", "what the default settings need on that card, and the batches that fit"},
+    {NULL, NULL},
+};
 static const flim_flag_table table = {
     "gpu_plan",
     "gpu_plan [--gpu NAME | --gpu-memory SIZE] [--show CONFIG | --apply CONFIG] [flag]...",
@@ -65,7 +69,10 @@ static const flim_flag_table table = {
     "that fit, and writes one into a config.  No card is needed: gpu_plan --gpu L4",
     rows,
     (int)(sizeof rows / sizeof rows[0]),
-    .operand = NULL};
+    .operand = NULL,
+    .purpose = "memory of a run on a card that need not be there",
+    .examples = examples,
+    .see_also = "train_cv(1), flim_bench(1)"};
 
 static bool given(const char *text)
 {

@@ -48,13 +48,19 @@ static const flim_flag_row rows[] = {
     {NULL, "prefetch", FLIM_VALUE_INTEGER, AT(prefetch), "4", "N", .help = "batches ready ahead", .allowed = ">= 1, <= 64"},
     {NULL, "quiet", FLIM_VALUE_SWITCH, AT(quiet), "false", NULL, .help = "print warnings only"},
 };
+static const flim_example examples[] = {
+    {"predict --model runs/NAME --data new.h5 --out predictions.csv", "the mean of the folds of a run"},
+    {NULL, NULL},
+};
 static const flim_flag_table table = {"predict",
                                       "predict --model RUN --data FILE --out predictions.csv [flag]...",
                                       "Predicts the class of every cell; prints metrics if the data has labels.",
                                       rows,
                                       sizeof rows / sizeof rows[0],
-                                      NULL,
-                                      NULL};
+                                      .operand = NULL,
+                                      .purpose = "classes of new FLIM cells from trained weights",
+                                      .examples = examples,
+                                      .see_also = "train_cv(1), fold_metrics(1)"};
 
 static flim_status threshold_of(const char *text, double *out, flim_error *err)
 {

@@ -20,7 +20,8 @@
  * Rules: `--flag value` and `--flag=value`; a switch --x has its --no-x and takes no value; flags are never abbreviated.
  *      Of a repeated flag the last value counts, except that a list collects them (the first replaces its default); `--` ends
  *      the flags.  A flag whose row has `alone` may stand without a value, as in `--json`; an argument that follows and does
- *      not begin with `--` is its value.  Every table knows -h, --help and --version.
+ *      not begin with `--` is its value.  Every table knows -h, --help, --version, and --help=man, --help=bash and
+ *      --help=zsh, which print the manual page and completion.
  * Owns: texts and lists in the options are their own copies, freed by flim_flag_table_free.
  * Errors: FLIM_ERROR_USAGE names the flag, what was found, what is allowed, and the nearest known name.
  */
@@ -71,6 +72,18 @@ typedef struct flim_flag_row {
                                  int unused;                                                                                 \
                              }))
 
+/* A call worth showing. */
+typedef struct flim_example {
+    const char *call, *purpose;
+} flim_example;
+
+/* `PROGRAM NAME [flag]...`, with flags of its own. */
+typedef struct flim_subcommand {
+    const char *name, *purpose; /* purpose: one line */
+    const struct flim_flag_table *flags;
+} flim_subcommand;
+
+/* A program as it describes itself: --help, its manual page and its completion all come from here. */
 typedef struct flim_flag_table {
     const char *program; /* "flim_simulate" */
     const char *usage; /* one line after "Usage: " */
@@ -79,6 +92,11 @@ typedef struct flim_flag_table {
     int n;
     const char *operand; /* what an argument without dashes is ("FILE"); NULL = there may be none */
     const char *epilogue; /* after the flags; NULL = none */
+    const char *purpose; /* a few words beside the name in lists of manual pages; NULL = what `about` says */
+    const flim_example *examples; /* the last one's call is NULL; NULL = none */
+    const char *see_also; /* other manual pages, "predict(1), fold_metrics(1)"; NULL = none */
+    const flim_subcommand *subcommand; /* the first argument, if there are any */
+    int n_subcommands;
 } flim_flag_table;
 
 /* A program's first call: options get the defaults, then what argv[1..argc-1] says (fields without a row keep their value);

@@ -43,8 +43,7 @@ static const flim_flag_table table = {"flim_bench augment",
                                       "Shows what each step of train_cv --augment makes of a cell, and what it costs.",
                                       rows,
                                       sizeof rows / sizeof rows[0],
-                                      NULL,
-                                      NULL};
+                                      .operand = NULL};
 
 /* A cell as a row shows it. */
 typedef struct picture {

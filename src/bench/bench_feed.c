@@ -50,8 +50,7 @@ static const flim_flag_table table = {"flim_bench feed",
                                       "Times training fed from a file against training on one fixed batch.",
                                       rows,
                                       sizeof rows / sizeof rows[0],
-                                      NULL,
-                                      NULL};
+                                      .operand = NULL};
 
 typedef enum feed_mode { FEED_FIXED, FEED_NONE, FEED_HOST, FEED_DEVICE, FEED_MODES } feed_mode;
 static const char *const keys[FEED_MODES] = {"fixed", "none", "host", "device"};

@@ -39,8 +39,7 @@ static const flim_flag_table table = {"flim_bench layers",
                                       "Times each operation of a training step alone.",
                                       rows,
                                       sizeof rows / sizeof rows[0],
-                                      NULL,
-                                      NULL};
+                                      .operand = NULL};
 
 /* All of it is released by `release`. */
 typedef struct layers {

@@ -21,8 +21,7 @@ static const flim_flag_table table = {"flim_bench limits",
                                       "Measures the device's ceilings: copies and matrix products.",
                                       rows,
                                       sizeof rows / sizeof rows[0],
-                                      NULL,
-                                      NULL};
+                                      .operand = NULL};
 
 static flim_status write_json(const limits_options *o, const flim_device_info *info, const flim_device_limits *limits,
                               flim_error *err)

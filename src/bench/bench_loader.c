@@ -50,8 +50,7 @@ static const flim_flag_table table = {
     "Times the loader alone: shuffled passes over all cells, each cell once, nothing consuming.",
     rows,
     sizeof rows / sizeof rows[0],
-    NULL,
-    NULL};
+    .operand = NULL};
 
 /* ---- fp32 batches through the loader */
 

@@ -52,8 +52,7 @@ static const flim_flag_table table = {
     "then run: training with a last partial batch, prediction with one, too.",
     rows,
     sizeof rows / sizeof rows[0],
-    NULL,
-    NULL};
+    .operand = NULL};
 
 typedef struct session {
     const memory_options *o;

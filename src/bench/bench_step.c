@@ -75,8 +75,7 @@ static const flim_flag_table table = {"flim_bench step",
                                       "Times training steps of the whole network: forward, loss, backward, AdamW.",
                                       rows,
                                       sizeof rows / sizeof rows[0],
-                                      NULL,
-                                      NULL};
+                                      .operand = NULL};
 
 static bool given(const char *text)
 {

@@ -90,16 +90,27 @@ static flim_status set_real(const flim_flag_row *row, double *value, const char 
     return FLIM_OK;
 }
 
-/* Values that are paths are told by how --help calls them. */
-static bool is_path(const flim_flag_row *row)
+flim_path_kind flim_flag_path_kind(const char *metavar)
 {
-    static const char *const names[] = {"FILE", "DIR", "RUN", "RUN|FILE", "CONFIG"};
-    for (size_t i = 0; row->metavar && i < sizeof names / sizeof names[0]; i++) {
-        if (strcmp(row->metavar, names[i]) == 0) {
-            return true;
+    static const struct {
+        const char *metavar;
+        flim_path_kind kind;
+    } kinds[] = {{"FILE", FLIM_PATH_FILE},
+                 {"CONFIG", FLIM_PATH_FILE},
+                 {"RUN|FILE", FLIM_PATH_FILE},
+                 {"RUN", FLIM_PATH_FOLDER},
+                 {"DIR", FLIM_PATH_FOLDER}};
+    for (size_t i = 0; metavar && i < sizeof kinds / sizeof kinds[0]; i++) {
+        if (strcmp(metavar, kinds[i].metavar) == 0) {
+            return kinds[i].kind;
         }
     }
-    return false;
+    return FLIM_PATH_NONE;
+}
+
+static bool is_path(const flim_flag_row *row)
+{
+    return flim_flag_path_kind(row->metavar) != FLIM_PATH_NONE;
 }
 
 flim_status flim_path_expand(const char *what, const char *text, char **out, flim_error *err)
@@ -336,6 +347,10 @@ static flim_status scan_flag(const flim_flag_table *table, int argc, char *const
     size_t length = strcspn(name, "=");
     const char *value = name[length] == '=' ? name + length + 1 : NULL;
     bool off = false;
+    if (value && length == strlen("help") && strncmp(name, "help", length) == 0) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "--help=%.80s: there are --help, --help=man, --help=bash and --help=zsh",
+                         value);
+    }
     use->row = find_also(table, name, length);
     if (use->row) {
         use->value = use->row->also_value;
@@ -367,20 +382,31 @@ static flim_status scan_flag(const flim_flag_table *table, int argc, char *const
     return FLIM_OK;
 }
 
+/* What the call asks the program for instead of running: the first of such arguments counts. */
+static flim_flag_action question(int argc, char *const *argv)
+{
+    static const struct {
+        const char *argument;
+        flim_flag_action action;
+    } questions[] = {{"-h", FLIM_FLAGS_HELP},        {"--help", FLIM_FLAGS_HELP},      {"--version", FLIM_FLAGS_VERSION},
+                     {"--help=man", FLIM_FLAGS_MAN}, {"--help=bash", FLIM_FLAGS_BASH}, {"--help=zsh", FLIM_FLAGS_ZSH}};
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        for (size_t q = 0; q < sizeof questions / sizeof questions[0]; q++) {
+            if (strcmp(argv[i], questions[q].argument) == 0) {
+                return questions[q].action;
+            }
+        }
+    }
+    return FLIM_FLAGS_RUN;
+}
+
 flim_status flim_flag_table_scan(const flim_flag_table *table, int argc, char *const *argv, flim_flag_use *uses, int *n_uses,
                                  flim_string_list *operands, flim_flag_action *action, flim_error *err)
 {
     *n_uses = 0;
-    *action = FLIM_FLAGS_RUN;
-    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            *action = FLIM_FLAGS_HELP;
-            return FLIM_OK;
-        }
-        if (strcmp(argv[i], "--version") == 0) {
-            *action = FLIM_FLAGS_VERSION;
-            return FLIM_OK;
-        }
+    *action = question(argc, argv);
+    if (*action != FLIM_FLAGS_RUN) {
+        return FLIM_OK;
     }
     bool flags = true;
     for (int i = 1; i < argc; i++) {

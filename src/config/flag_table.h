@@ -11,8 +11,11 @@ flim_status flim_flag_table_init(const flim_flag_table *table, void *options, fl
 flim_status flim_flag_set(const flim_flag_row *row, void *options, const char *what, const char *text, flim_error *err);
 /* Gives `to` the value that `from` has; both are initialised. */
 flim_status flim_flag_copy(const flim_flag_row *row, const void *from, void *to, flim_error *err);
+/* What a value is, for those who offer values: told by how --help calls it (FILE, DIR, RUN, RUN|FILE, CONFIG). */
+typedef enum flim_path_kind { FLIM_PATH_NONE, FLIM_PATH_FILE, FLIM_PATH_FOLDER } flim_path_kind;
+flim_path_kind flim_flag_path_kind(const char *metavar);
 /* A path with a leading ~/ as the home folder, as shells have it; *out is the caller's (flim_free).  FLIM_ERROR_USAGE for ~name.
- * flim_flag_set does so for values that --help calls FILE, DIR, RUN or CONFIG. */
+ * flim_flag_set does so for every value of a path kind. */
 flim_status flim_path_expand(const char *what, const char *text, char **out, flim_error *err);
 /* Empties a list; other values stay. */
 void flim_flag_clear(const flim_flag_row *row, void *options);
@@ -22,10 +25,17 @@ const flim_string_list *flim_flag_list(const flim_flag_row *row, const void *opt
 /* "val_fraction" for "val-fraction". */
 void flim_flag_key(const flim_flag_row *row, char *key, size_t size);
 
-typedef enum flim_flag_action { FLIM_FLAGS_RUN, FLIM_FLAGS_HELP, FLIM_FLAGS_VERSION } flim_flag_action;
+typedef enum flim_flag_action {
+    FLIM_FLAGS_RUN,
+    FLIM_FLAGS_HELP,
+    FLIM_FLAGS_VERSION,
+    FLIM_FLAGS_MAN, /* --help=man, and so on */
+    FLIM_FLAGS_BASH,
+    FLIM_FLAGS_ZSH
+} flim_flag_action;
 
 /* What --help and --version ask for.  Help: usage, what it is about, the flags in groups with their defaults; at most 100
- * columns.  Version: "PROGRAM (flimcv) 0.1.0". */
+ * columns.  Version: "PROGRAM (flimcv) 0.1.0".  The others: config/program_pages.h. */
 flim_status flim_flag_table_show(const flim_flag_table *table, flim_flag_action action, FILE *out, flim_error *err);
 
 /* One flag as it stands on a command line: its text is not looked at yet. */

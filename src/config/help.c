@@ -1,17 +1,29 @@
 /* --help from a table of flags (groups, two columns, defaults, at most 100 columns), and --version. */
-#include "config/flag_table.h"
+#include "config/program_pages.h"
 
 #include <errno.h>
 #include <string.h>
 
 #include "flim/version.h"
 
-enum { LEFT = 27, WIDTH = 100, LONGEST = 1024, KEEP = '\1' };
+enum { LEFT = 27, WIDTH = 100 };
+
+const flim_exit_code flim_exit_codes[] = {
+    {"0", "done"},
+    {"2", "usage or configuration"},
+    {"3", "data"},
+    {"4", "no usable device"},
+    {"5", "out of memory"},
+    {"6", "cannot write"},
+    {"130 and 143", "after INT and TERM"},
+    {"1", "anything else"},
+    {NULL, NULL},
+};
 
 static void append(char *text, const char *separator, const char *more)
 {
     size_t used = strlen(text);
-    snprintf(text + used, LONGEST - used, "%s%s", separator, more);
+    snprintf(text + used, FLIM_DESCRIPTION - used, "%s%s", separator, more);
 }
 
 /* Bounds for a reader: "1..256"; an upper bound that only keeps sums small is left out. */
@@ -27,12 +39,10 @@ static void append_bounds(char *text, const char *separator, const char *allowed
     }
 }
 
-/* "what: choice, choice; more about it (default X; 1..256)": choices stand before the first semicolon of the help; KEEP in
- * place of blanks keeps the parenthesis on one line. */
-static void describe(const flim_flag_row *row, char *text)
+void flim_flag_describe(const flim_flag_row *row, char text[FLIM_DESCRIPTION])
 {
-    int first = (int)strcspn(row->help, ";");
-    snprintf(text, LONGEST, "%.*s", first, row->help);
+    int first = (int)strcspn(row->help, ";"); /* choices stand before the first semicolon */
+    snprintf(text, FLIM_DESCRIPTION, "%.*s", first, row->help);
     for (int i = 0; row->choices && row->choices[i]; i++) {
         append(text, i ? ", " : ": ", row->choices[i]);
     }
@@ -52,32 +62,37 @@ static void describe(const flim_flag_row *row, char *text)
     }
     for (char *at = text + used; *at && *(at + 1); at++) {
         if (at[1] == ' ') {
-            at[1] = KEEP;
+            at[1] = FLIM_KEEP_BLANK;
         }
     }
 }
 
-/* Words of text from column LEFT on, wrapped at WIDTH; the cursor stands at `column`. */
-static void wrap(FILE *out, const char *text, int column)
+void flim_flag_describe_also(const flim_flag_row *row, char text[FLIM_DESCRIPTION])
 {
-    if (column + 1 >= LEFT) {
+    snprintf(text, FLIM_DESCRIPTION, "the same as --%s %s", row->name, row->also_value);
+}
+
+/* Words of text from column `left` on, wrapped at WIDTH; the cursor stands at `column`. */
+static void wrap(FILE *out, const char *text, int left, int column)
+{
+    if (column > 0 && column + 1 >= left) {
         fputc('\n', out);
         column = 0;
     }
-    fprintf(out, "%*s", LEFT - column, "");
-    column = LEFT;
+    fprintf(out, "%*s", left - column, "");
+    column = left;
     for (const char *at = text; *at;) {
         int length = (int)strcspn(at, " ");
-        if (column > LEFT && column + 1 + length > WIDTH) {
-            fprintf(out, "\n%*s", LEFT, "");
-            column = LEFT;
+        if (column > left && column + 1 + length > WIDTH) {
+            fprintf(out, "\n%*s", left, "");
+            column = left;
         }
-        if (column > LEFT) {
+        if (column > left) {
             fputc(' ', out);
             column++;
         }
         for (int i = 0; i < length; i++) {
-            fputc(at[i] == KEEP ? ' ' : at[i], out);
+            fputc(at[i] == FLIM_KEEP_BLANK ? ' ' : at[i], out);
         }
         column += length;
         at += length;
@@ -88,18 +103,47 @@ static void wrap(FILE *out, const char *text, int column)
 
 static void print_row(const flim_flag_row *row, FILE *out)
 {
-    char text[LONGEST];
+    char text[FLIM_DESCRIPTION];
     bool on = row->type == FLIM_VALUE_SWITCH && strcmp(row->initial, "true") == 0;
     int column = fprintf(out, "  --%s%s", on ? "[no-]" : "", row->name);
     if (row->metavar) {
         column += fprintf(out, row->alone ? " [%s]" : " %s", row->metavar);
     }
-    describe(row, text);
-    wrap(out, text, column);
+    flim_flag_describe(row, text);
+    wrap(out, text, LEFT, column);
     if (row->also) {
-        snprintf(text, sizeof text, "the same as --%s %s", row->name, row->also_value);
-        wrap(out, text, fprintf(out, "  --%s", row->also));
+        flim_flag_describe_also(row, text);
+        wrap(out, text, LEFT, fprintf(out, "  --%s", row->also));
     }
+}
+
+static void print_subcommands(const flim_flag_table *table, FILE *out)
+{
+    fprintf(out, "\nSubcommands (%s SUBCOMMAND --help lists the flags of one)\n", table->program);
+    for (int i = 0; i < table->n_subcommands; i++) {
+        wrap(out, table->subcommand[i].purpose, LEFT, fprintf(out, "  %s", table->subcommand[i].name));
+    }
+}
+
+static void print_examples(const flim_flag_table *table, FILE *out)
+{
+    fputs("\nExamples\n", out);
+    for (const flim_example *example = table->examples; example->call; example++) {
+        fprintf(out, "  %s\n", example->call);
+        wrap(out, example->purpose, 6, 0);
+    }
+}
+
+static void print_exit_codes(FILE *out)
+{
+    char text[FLIM_DESCRIPTION] = "Exit codes:";
+    for (const flim_exit_code *exit = flim_exit_codes; exit->code; exit++) {
+        append(text, " ", exit->code);
+        append(text, " ", exit->meaning);
+        append(text, exit[1].code ? "," : ".", "");
+    }
+    fputc('\n', out);
+    wrap(out, text, 0, 0);
 }
 
 static void print_help(const flim_flag_table *table, FILE *out)
@@ -114,20 +158,31 @@ static void print_help(const flim_flag_table *table, FILE *out)
         }
         print_row(&table->row[i], out);
     }
+    if (table->n_subcommands > 0) {
+        print_subcommands(table, out);
+    }
     fputs("\nHelp\n", out);
-    wrap(out, "this text", fprintf(out, "  -h, --help"));
-    wrap(out, "name and version", fprintf(out, "  --version"));
+    wrap(out, "this text; --help=man: the manual page; --help=bash, --help=zsh: completion for that shell", LEFT,
+         fprintf(out, "  -h, --help"));
+    wrap(out, "name and version", LEFT, fprintf(out, "  --version"));
+    if (table->examples) {
+        print_examples(table, out);
+    }
     if (table->epilogue) {
         fprintf(out, "\n%s\n", table->epilogue);
     }
+    print_exit_codes(out);
 }
 
 flim_status flim_flag_table_show(const flim_flag_table *table, flim_flag_action action, FILE *out, flim_error *err)
 {
-    if (action == FLIM_FLAGS_HELP) {
-        print_help(table, out);
-    } else if (action == FLIM_FLAGS_VERSION) {
-        fprintf(out, "%s (flimcv) %s\n", table->program, flim_version());
+    switch (action) {
+    case FLIM_FLAGS_RUN: break;
+    case FLIM_FLAGS_HELP: print_help(table, out); break;
+    case FLIM_FLAGS_VERSION: fprintf(out, "%s (flimcv) %s\n", table->program, flim_version()); break;
+    case FLIM_FLAGS_MAN: flim_write_man_page(table, out); break;
+    case FLIM_FLAGS_BASH: flim_write_bash_completion(table, out); break;
+    case FLIM_FLAGS_ZSH: flim_write_zsh_completion(table, out); break;
     }
     if (fflush(out) != 0 || ferror(out)) {
         return flim_fail(err, FLIM_ERROR_WRITE, "cannot write the help: %s", strerror(errno));

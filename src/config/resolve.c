@@ -187,6 +187,13 @@ static const flim_flag_row command_rows[] = {
 enum { N_COMMAND_ROWS = sizeof command_rows / sizeof command_rows[0] }; /* FLIM_MOST_SETTINGS has room for them, too */
 static const flim_flag_table command_table = {"train_cv", "", "", command_rows, N_COMMAND_ROWS, .operand = NULL};
 
+static const flim_example examples[] = {
+    {"train_cv --data cells.h5 --folds 5 --batch 64", "five folds of the cells of one file, in a new folder of runs/"},
+    {"train_cv --data cells.h5 --dry-run", "only the folds: how many cells of which groups are in each part"},
+    {"train_cv --resume --out runs/NAME", "continue a run that was stopped"},
+    {NULL, NULL},
+};
+
 /* Settings and command rows in one table, for scanning and --help; their offsets are in two structs. */
 static flim_flag_table whole_table(flim_flag_row *rows)
 {
@@ -200,9 +207,10 @@ static flim_flag_table whole_table(flim_flag_row *rows)
         .row = rows,
         .n = flim_settings_table.n + N_COMMAND_ROWS,
         .epilogue = "Settings, weakest first: defaults, the YAML file (which may include: others), --set, flags.  The\n"
-                    "YAML's keys are the flags' names with underscores (val_fraction).  A switch --x has its --no-x.\n\n"
-                    "Exit codes: 0 done, 2 usage or configuration, 3 data, 4 no usable device, 5 out of memory,\n"
-                    "6 cannot write, 130 and 143 after INT and TERM, 1 anything else."};
+                    "YAML's keys are the flags' names with underscores (val_fraction).  A switch --x has its --no-x.",
+        .purpose = "cross-validated training of a 3D CNN on FLIM volumes",
+        .examples = examples,
+        .see_also = "predict(1), fold_metrics(1), flim_info(1), flim_import(1), gpu_plan(1)"};
 }
 
 /* --set KEY=VALUE; `seen` as for flim_flag_apply. */

@@ -4,3 +4,8 @@ const char *flim_version(void)
 {
     return FLIM_VERSION;
 }
+
+const char *flim_version_date(void)
+{
+    return FLIM_VERSION_DATE;
+}

@@ -306,8 +306,8 @@ static void help_shows_every_row_in_100_columns(void **state)
         "\n  --resume                 go on\n",
         "\n  --json [FILE]            all of it; alone: here\n",
         "to a second\n                           line in the help of this program (default 1e-4; > 0)\n",
-        "\n  -h, --help               this text\n",
-        "\n\nThe end.\n",
+        "\n  -h, --help               this text; --help=man: the manual page; --help=bash, --help=zsh:\n",
+        "\n\nThe end.\n\nExit codes: 0 done, 2 usage",
     };
     for (size_t i = 0; i < sizeof want / sizeof want[0]; i++) {
         if (!strstr(text, want[i])) {
