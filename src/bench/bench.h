@@ -21,6 +21,13 @@ typedef struct flim_bench_command {
     flim_status (*measure)(void *options, FILE *out, const flim_log *log, flim_error *err);
 } flim_bench_command;
 
+/* The flag of a subcommand that reads a data file; at: offset of its bool. */
+#define FLIM_BENCH_ALLOW_EXTERNAL_ROW(at)                                                                                    \
+    {                                                                                                                        \
+        NULL, "allow-external", FLIM_VALUE_SWITCH, at, "false", NULL,                                                        \
+            .help = "read files that the data file leads to outside of its folder, too"                                      \
+    }
+
 /* All subcommands in the order of --help, then NULL. */
 const flim_bench_command *const *flim_bench_commands(void);
 

@@ -22,11 +22,13 @@ typedef struct augment_options {
     char *axes, *html;
     int64_t cell, epoch, repeats;
     uint64_t seed;
+    bool allow_external;
 } augment_options;
 
 #define AT(member) offsetof(augment_options, member)
 static const flim_flag_row rows[] = {
     {"Input", "data", FLIM_VALUE_LIST, AT(data), "data/flim.h5", "FILE", .help = "HDF5 file; repeatable"},
+    FLIM_BENCH_ALLOW_EXTERNAL_ROW(AT(allow_external)),
     {NULL, "axes", FLIM_VALUE_TEXT, AT(axes), "NTYX", "ORDER", .help = "order of the file's axes"},
     {NULL, "cell", FLIM_VALUE_INTEGER, AT(cell), "0", "N", .help = "which cell; the one after it is its partner in a mixture",
      .allowed = ">= 0"},
@@ -264,7 +266,8 @@ static flim_status measure(void *read, FILE *out, const flim_log *log, flim_erro
     work w = {0};
     flim_file_writer writer;
     flim_status status = FLIM_OK;
-    const flim_dataset_options options = {.axes = o->axes, .cache = FLIM_CACHE_NONE, .log = log};
+    const flim_dataset_options options = {
+        .axes = o->axes, .allow_external = o->allow_external, .cache = FLIM_CACHE_NONE, .log = log};
     const flim_output output = {.path = o->html,
                                 .kind = "a page of flim_bench augment",
                                 .begins = "<!doctype html><title>flim_bench augment",

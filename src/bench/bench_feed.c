@@ -26,11 +26,13 @@ typedef struct feed_options {
     flim_preset preset;
     int64_t batch, steps, rounds, workers, prefetch;
     uint64_t seed;
+    bool allow_external;
 } feed_options;
 
 #define AT(member) offsetof(feed_options, member)
 static const flim_flag_row rows[] = {
     {"Input", "data", FLIM_VALUE_LIST, AT(data), "data/flim.h5", "FILE", .help = "HDF5 file; repeatable"},
+    FLIM_BENCH_ALLOW_EXTERNAL_ROW(AT(allow_external)),
     {"What runs", "device", FLIM_VALUE_TEXT, AT(device), "auto", "D", .help = FLIM_DEVICE_TEXTS},
     {NULL, "precision", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(feed_options, precision), "auto", "P", "arithmetic of the network",
      .choices = flim_precision_names, .also = "amp", .also_value = "amp"},
@@ -67,7 +69,8 @@ typedef struct feed {
 static flim_status open_data(feed *f, flim_error *err)
 {
     for (int mode = FEED_NONE; mode < FEED_MODES; mode++) {
-        const flim_dataset_options options = {.need_labels = true,
+        const flim_dataset_options options = {.allow_external = f->o->allow_external,
+                                              .need_labels = true,
                                               .cache = mode == FEED_HOST ? FLIM_CACHE_HOST : FLIM_CACHE_NONE,
                                               .trusted = mode > FEED_NONE}; /* the first opening looked at it */
         FLIM_TRY(flim_dataset_open((const char *const *)f->o->data.item, f->o->data.n, &options, &f->dataset[mode], err));

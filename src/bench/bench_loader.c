@@ -26,12 +26,13 @@ typedef struct loader_options {
     flim_cache cache;
     int64_t workers, prefetch, batch, passes;
     uint64_t seed;
-    bool scaling;
+    bool scaling, allow_external;
 } loader_options;
 
 #define AT(member) offsetof(loader_options, member)
 static const flim_flag_row rows[] = {
     {"Input", "data", FLIM_VALUE_LIST, AT(data), "data/flim.h5", "FILE", .help = "HDF5 file; repeatable"},
+    FLIM_BENCH_ALLOW_EXTERNAL_ROW(AT(allow_external)),
     {NULL, "axes", FLIM_VALUE_TEXT, AT(axes), "NTYX", "ORDER", .help = "order of the file's axes"},
     {NULL, "cache", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(loader_options, cache), "none", "WHERE",
      "where decoded cells stay; with device as with auto", .choices = flim_cache_names},
@@ -193,7 +194,8 @@ static flim_status measure(void *read, FILE *out, const flim_log *log, flim_erro
     double *times = NULL, rate = 0, raw = 0;
     uint64_t checksum = 0, again = 0;
     char text[32];
-    const flim_dataset_options options = {.axes = o->axes, .cache = o->cache, .log = log};
+    const flim_dataset_options options = {
+        .axes = o->axes, .allow_external = o->allow_external, .cache = o->cache, .log = log};
     flim_status status = FLIM_OK;
     FLIM_TRY(flim_dataset_open((const char *const *)o->data.item, o->data.n, &options, &dataset, err));
     const flim_dataset_info *info = flim_dataset_get_info(dataset);

@@ -29,7 +29,7 @@ typedef struct step_options {
     int64_t steps, warmup, batch, classes, bins, pixels;
     uint64_t seed;
     double lr, weight_decay, dropout, block_dropout;
-    bool use_dropout, benchmark, deterministic, parts;
+    bool use_dropout, benchmark, deterministic, parts, allow_external;
 } step_options;
 
 #define AT(member) offsetof(step_options, member)
@@ -58,6 +58,7 @@ static const flim_flag_row rows[] = {
      .allowed = ">= 0, < 1"},
     {NULL, "dropout", FLIM_VALUE_SWITCH, AT(use_dropout), "true", NULL, .help = "drop at these rates"},
     {"Input", "data", FLIM_VALUE_TEXT, AT(data), "", "FILE", .help = "cells from this file; without: synthetic counts"},
+    FLIM_BENCH_ALLOW_EXTERNAL_ROW(AT(allow_external)),
     {NULL, "bins", FLIM_VALUE_INTEGER, AT(bins), "256", "T", .help = "time bins of synthetic counts",
      .allowed = ">= 8, <= 65536"},
     {NULL, "pixels", FLIM_VALUE_INTEGER, AT(pixels), "21", "H", .help = "height and width of synthetic counts",
@@ -106,7 +107,7 @@ static flim_status open_data(bench *b, flim_error *err)
         return FLIM_OK;
     }
     const char *const paths[] = {b->o->data};
-    const flim_dataset_options options = {.need_labels = true};
+    const flim_dataset_options options = {.need_labels = true, .allow_external = b->o->allow_external};
     FLIM_TRY(flim_dataset_open(paths, 1, &options, &b->dataset, err));
     b->cells = flim_dataset_get_info(b->dataset)->n;
     return flim_reader_create(b->dataset, &b->reader, err);

@@ -27,6 +27,10 @@ for way in "" --allow-external; do
     [ -n "$way" ] || says "elsewhere/other.h5, outside of the data file's folder"
     [ -n "$way" ] || says "--allow-external"
     call "$want" "$build/flim_repack" data.h5 out.h5 $way
+    call "$want" "$build/flim_bench" loader --data data.h5 --passes 1 --workers 1 --no-scaling $way
+    call "$want" "$build/flim_bench" augment --data data.h5 --repeats 1 $way
+    call "$want" "$build/flim_bench" step --device cpu --preset tiny --batch 2 --steps 1 --warmup 0 --no-parts --data data.h5 $way
+    call "$want" "$build/flim_bench" feed --device cpu --preset tiny --batch 2 --steps 1 --rounds 1 --workers 1 --data data.h5 $way
     call "$want" "${train[@]}" --out run $way
     call "$want" "$build/predict" --model ../beside --data data.h5 --out predictions.csv --device cpu $way
 done

@@ -71,8 +71,8 @@ static int open_allowed(flim_h5_watch *watch, const char *name, struct stat *abo
     if (stat(name, about) != 0) {
         return -1;
     }
-    if (!S_ISREG(about->st_mode) ||
-        (watch->main_is_open && !flim_h5_may_read(watch, name, "leads to", watch->refused, sizeof watch->refused))) {
+    if ((watch->main_is_open && !flim_h5_may_read(watch, name, "leads to", watch->refused, sizeof watch->refused)) ||
+        !S_ISREG(about->st_mode)) {
         errno = EACCES;
         return -1;
     }
