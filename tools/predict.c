@@ -134,7 +134,7 @@ static flim_status predict(void *read, const flim_string_list *operands, console
     FLIM_TRY_DONE(flim_predictions_print(&predictions, writer.stream, err));
     FLIM_TRY_DONE(flim_file_commit(&writer, err));
     for (int m = 0; m < FLIM_N_METRICS && metrics.n > 0; m++) {
-        const char *name = flim_metric_name((flim_metric)m);
+        const char *name = flim_metric_title((flim_metric)m);
         if (isfinite(metrics.value[m])) {
             flim_log_line(&hooks.log, FLIM_LOG_INFO, "  %-20s %.4f", name, metrics.value[m]);
         } else {

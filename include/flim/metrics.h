@@ -37,6 +37,9 @@ typedef enum flim_metric {
 
 /* Name as in docs/metrics.md ("balanced_accuracy", ...). */
 const char *flim_metric_name(flim_metric metric);
+/* The same for people: "balanced accuracy", "ROC AUC"; and above a narrow column, 7 letters at most: "bal.acc", "AUC". */
+const char *flim_metric_title(flim_metric metric);
+const char *flim_metric_head(flim_metric metric);
 /* Why that metric can be undefined ("one class in the labels", ...), for tables. */
 const char *flim_metric_undefined_reason(flim_metric metric);
 

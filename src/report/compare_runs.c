@@ -60,37 +60,39 @@ static double test_share(const flim_splits *splits)
     return test / train;
 }
 
-/* value[m * n_folds + k] of metric m in fold k; NaN if the fold is not done. */
-static void fold_values(const report_run *run, double *value)
+flim_status report_fold_values(const report_run *run, int baseline, double *value, flim_error *err)
 {
     const int folds = run->splits.n_folds;
+    int64_t at = 0; /* in the baseline's predictions, which stand in the pool's order */
     for (int i = 0; i < FLIM_N_METRICS * folds; i++) {
         value[i] = NAN;
     }
     for (int f = 0; f < run->n_folds; f++) {
-        for (int m = 0; m < FLIM_N_METRICS; m++) {
-            value[m * folds + run->fold[f].k] = run->fold[f].metrics.value[m];
+        flim_metrics metrics = run->fold[f].metrics;
+        const int64_t n = run->fold[f].predictions.n;
+        if (baseline >= 0) {
+            const flim_predictions *p = &run->baseline[baseline];
+            FLIM_TRY(flim_metrics_of_decisions(n, p->classes, p->label + at, p->logits + at * p->outputs, p->predicted + at,
+                                               &metrics, err));
         }
-    }
-}
-
-/* The same of a baseline's predictions, which stand in the pool's order. */
-static flim_status baseline_fold_values(const report_run *run, const flim_predictions *p, double *value, flim_error *err)
-{
-    const int folds = run->splits.n_folds;
-    int64_t at = 0;
-    fold_values(run, value);
-    for (int f = 0; f < run->n_folds; f++) {
-        flim_metrics metrics;
-        int64_t n = run->fold[f].predictions.n;
-        FLIM_TRY(flim_metrics_of_decisions(n, p->classes, p->label + at, p->logits + at * p->outputs, p->predicted + at,
-                                           &metrics, err));
         at += n;
         for (int m = 0; m < FLIM_N_METRICS; m++) {
             value[m * folds + run->fold[f].k] = metrics.value[m];
         }
     }
     return FLIM_OK;
+}
+
+flim_status report_spread(const report_run *run, int baseline, flim_metric m, double *mean, double *sd, flim_error *err)
+{
+    int used;
+    double *value = flim_alloc((size_t)FLIM_N_METRICS * (size_t)run->splits.n_folds, sizeof *value, err);
+    const flim_status status = value ? report_fold_values(run, baseline, value, err) : FLIM_ERROR_MEMORY;
+    if (status == FLIM_OK) {
+        flim_mean_sd(value + (int)m * run->splits.n_folds, run->splits.n_folds, mean, sd, &used);
+    }
+    flim_free(value);
+    return status;
 }
 
 static void test_folds(report_pair *out, const flim_splits *splits, const double *a, const double *b)
@@ -108,8 +110,8 @@ flim_status report_compare_with_baseline(const report_run *run, int baseline, re
     double *simple = flim_alloc(values, sizeof *simple, err), *network = flim_alloc(values, sizeof *network, err);
     *out = (report_pair){.paired = true};
     flim_status status = FLIM_OK;
-    FLIM_TRY_DONE(simple && network ? baseline_fold_values(run, p, simple, err) : FLIM_ERROR_MEMORY);
-    fold_values(run, network);
+    FLIM_TRY_DONE(simple && network ? report_fold_values(run, baseline, simple, err) : FLIM_ERROR_MEMORY);
+    FLIM_TRY_DONE(report_fold_values(run, -1, network, err));
     test_folds(out, &run->splits, simple, network);
     for (int64_t i = 0; i < p->n; i++) {
         bool by_simple = p->predicted[i] == p->label[i], by_network = run->pool.predicted[i] == p->label[i];
@@ -160,8 +162,8 @@ flim_status report_compare(const report_run *a, const report_run *b, report_comp
     double *of_a = flim_alloc(values, sizeof *of_a, err), *of_b = flim_alloc(values, sizeof *of_b, err);
     flim_status status = FLIM_OK;
     FLIM_TRY_DONE(of_a && of_b ? FLIM_OK : FLIM_ERROR_MEMORY);
-    fold_values(a, of_a);
-    fold_values(b, of_b);
+    FLIM_TRY_DONE(report_fold_values(a, -1, of_a, err));
+    FLIM_TRY_DONE(report_fold_values(b, -1, of_b, err));
     test_folds(&out->pair, &a->splits, of_a, of_b);
     status = compare_cells(a, b, &out->pair, err);
 done:

@@ -20,6 +20,16 @@ const report_row *report_row_of(const report_run *run, report_kind kind)
     return NULL;
 }
 
+const report_row *report_baseline_row(const report_run *run, int baseline)
+{
+    for (int r = 0; r < run->n_rows; r++) {
+        if (run->row[r].kind == REPORT_BASELINE && run->row[r].baseline == baseline) {
+            return &run->row[r];
+        }
+    }
+    return NULL;
+}
+
 static report_row *add_row(report_run *run, report_kind kind, const char *name, const double value[FLIM_N_METRICS])
 {
     report_row *row = &run->row[run->n_rows++];
@@ -98,7 +108,7 @@ static flim_status spread_rows(report_run *run, const flim_log *log, flim_error 
         sd0[m] = sd[m] * sqrt((used - 1.0) / used); /* of one value there is none */
         if (used < run->n_folds) {
             report_find(run, log, FLIM_LOG_NOTE, "%s: mean of %d of %d folds; undefined in the others (%s)",
-                        flim_metric_name((flim_metric)m), used, run->n_folds, flim_metric_undefined_reason((flim_metric)m));
+                        flim_metric_title((flim_metric)m), used, run->n_folds, flim_metric_undefined_reason((flim_metric)m));
         }
     }
     add_row(run, REPORT_MEAN, "mean", mean);
@@ -242,18 +252,6 @@ static flim_status holdout_row(report_run *run, flim_error *err)
 
 /* ---- baselines */
 
-/* Says so if a logistic regression without any space does as well as the network. */
-static void judge_decay(report_run *run, const double *network, const double *decay, const flim_log *log)
-{
-    bool ranked = !isnan(network[FLIM_ROC_AUC]) && !isnan(decay[FLIM_ROC_AUC]);
-    flim_metric m = ranked ? FLIM_ROC_AUC : FLIM_BALANCED_ACCURACY;
-    if (decay[m] >= network[m]) {
-        report_find(run, log, FLIM_LOG_NOTE,
-                    "logistic regression on the summed decay reaches a pooled %s of %.3f, no less than the network's %.3f",
-                    flim_metric_name(m), decay[m], network[m]);
-    }
-}
-
 /* The row of a baseline that has been read, and what it says about the network. */
 static flim_status baseline_row(report_run *run, int b, const flim_log *log, flim_error *err)
 {
@@ -267,8 +265,8 @@ static flim_status baseline_row(report_run *run, int b, const flim_log *log, fli
     if (b == FLIM_BASELINE_CONFOUNDS &&
         flim_confounds_suffice(run->classes, network, metrics.value, sentence, sizeof sentence)) {
         report_find(run, log, FLIM_LOG_WARNING, "%s", sentence);
-    } else if (b == FLIM_BASELINE_DECAY) {
-        judge_decay(run, network, metrics.value, log);
+    } else if (b == FLIM_BASELINE_DECAY && flim_decay_suffices(network, metrics.value, sentence, sizeof sentence)) {
+        report_find(run, log, FLIM_LOG_NOTE, "%s", sentence);
     }
     return FLIM_OK;
 }

@@ -47,71 +47,115 @@ static bool exists_in(const report_run *run, const char *name)
     return path_in(run, name, path, NULL) == FLIM_OK && flim_file_exists(path);
 }
 
-/* The wanted columns of a CSV file of plain numbers; an empty field is NaN. */
+/* The names of report_column in the file; of two the later counts where both are there. */
+static const struct {
+    const char *name;
+    report_column column;
+} history_columns[] = {{"epoch", REPORT_EPOCH},
+                       {"lr", REPORT_LR},
+                       {"train_loss", REPORT_TRAIN_LOSS},
+                       {"val_loss", REPORT_VAL_LOSS},
+                       {"val_roc_auc", REPORT_VAL_AUC},
+                       {"grad_norm", REPORT_GRAD_NORM},
+                       {"grad_norm_mean", REPORT_GRAD_NORM},
+                       {"seconds", REPORT_SECONDS},
+                       {"it_per_s", REPORT_IT_PER_S},
+                       {"peak_bytes", REPORT_PEAK_BYTES}};
+enum { MOST_COLUMNS = 64, NO_COLUMN = -1 };
+
+static int column_of(const char *name)
+{
+    for (size_t i = 0; i < sizeof history_columns / sizeof history_columns[0]; i++) {
+        if (strcmp(history_columns[i].name, name) == 0) {
+            return (int)history_columns[i].column;
+        }
+    }
+    return NO_COLUMN;
+}
+
+/* Splits a line at its commas, in place; the number of fields, MOST_COLUMNS + 1 if there are more. */
+static int split_line(char *line, char *field[MOST_COLUMNS])
+{
+    int n = 0;
+    for (char *at = line; at; n++) {
+        char *comma = strchr(at, ',');
+        if (n == MOST_COLUMNS) {
+            return n + 1;
+        }
+        if (comma) {
+            *comma++ = '\0';
+        }
+        field[n] = at;
+        at = comma;
+    }
+    return n;
+}
+
+static void take_row(report_history *out, char *const *field, int n, const int which[MOST_COLUMNS])
+{
+    for (int c = 0; c < REPORT_N_COLUMNS; c++) {
+        out->column[c][out->n] = NAN;
+    }
+    for (int i = 0; i < n; i++) {
+        char *end;
+        if (which[i] != NO_COLUMN) {
+            const double value = strtod(field[i], &end);
+            out->column[which[i]][out->n] = *field[i] && *end == '\0' ? value : NAN;
+        }
+    }
+    out->n++;
+}
+
+/* A CSV file of plain numbers.  A last line without its end is still being written: it is left out. */
 static flim_status read_history(const char *path, report_history *out, flim_error *err)
 {
-    static const char *const wanted[] = {"epoch", "train_loss", "val_loss"};
-    enum { WANTED = 3, MOST_COLUMNS = 64 };
-    double **column[WANTED] = {&out->epoch, &out->train_loss, &out->val_loss};
-    int which[MOST_COLUMNS], columns = 0;
-    char *text = NULL, *next_line = NULL;
+    char *text = NULL, *field[MOST_COLUMNS], *next = NULL;
+    int which[MOST_COLUMNS] = {0}, columns = 0;
     size_t size = 0, lines = 0;
     flim_status status = FLIM_OK;
     FLIM_TRY(flim_file_read(path, MOST_HISTORY_BYTES, &text, &size, err));
     for (size_t i = 0; i < size; i++) {
         lines += text[i] == '\n';
     }
-    for (int j = 0; j < WANTED; j++) {
-        *column[j] = flim_alloc(lines + 1, sizeof **column[j], err);
-        FLIM_TRY_DONE(*column[j] ? FLIM_OK : FLIM_ERROR_MEMORY);
+    for (int c = 0; c < REPORT_N_COLUMNS; c++) {
+        out->column[c] = flim_alloc(lines + 1, sizeof *out->column[c], err);
+        FLIM_TRY_DONE(out->column[c] ? FLIM_OK : FLIM_ERROR_MEMORY);
     }
-    for (char *line = text; line && *line; line = next_line) {
-        next_line = strchr(line, '\n');
-        if (next_line) {
-            *next_line++ = '\0';
-        }
-        bool header = line == text;
-        int at = 0;
-        for (char *field = line; field && at < MOST_COLUMNS; at++) {
-            char *comma = strchr(field, ',');
-            if (comma) {
-                *comma++ = '\0';
+    for (char *line = text; (next = strchr(line, '\n')) != NULL; line = next + 1) {
+        *next = '\0';
+        const int n = split_line(line, field);
+        if (line == text && n <= MOST_COLUMNS) {
+            columns = n;
+            for (int i = 0; i < n; i++) {
+                which[i] = column_of(field[i]);
             }
-            if (header) {
-                which[at] = -1;
-                for (int j = 0; j < WANTED; j++) {
-                    which[at] = strcmp(field, wanted[j]) == 0 ? j : which[at];
-                }
-                columns = at + 1;
-            } else if (at < columns && which[at] >= 0) {
-                char *end;
-                double value = strtod(field, &end);
-                (*column[which[at]])[out->n] = *field && *end == '\0' ? value : NAN;
-            }
-            field = comma;
-        }
-        if (!header && at != columns) {
+        } else if (n == columns) {
+            take_row(out, field, n, which);
+        } else {
             status = flim_fail(err, FLIM_ERROR_DATA, "%s, line %" PRId64 ": %d fields, the header has %d", path, out->n + 2,
-                               at, columns);
+                               n, columns);
             goto done;
         }
-        out->n += !header;
     }
 done:
     flim_free(text);
     return status;
 }
 
-static flim_status read_fold(report_run *run, int k, flim_fold_result *fold, report_history *history, flim_error *err)
+/* The history of every fold that has one, also of those that still train. */
+static flim_status read_histories(report_run *run, flim_error *err)
 {
-    char name[64], path[REPORT_PATH];
-    FLIM_TRY(flim_fold_result_read(run->folder, k, &run->splits.fold[k], fold, err));
-    snprintf(name, sizeof name, "fold_%d/history.csv", k);
-    if (!exists_in(run, name)) {
-        return FLIM_OK;
+    run->history = flim_alloc((size_t)run->splits.n_folds, sizeof *run->history, err);
+    FLIM_TRY(run->history ? FLIM_OK : FLIM_ERROR_MEMORY);
+    for (int k = 0; k < run->splits.n_folds; k++) {
+        char name[64], path[REPORT_PATH];
+        snprintf(name, sizeof name, "fold_%d/history.csv", k);
+        if (exists_in(run, name)) {
+            FLIM_TRY(path_in(run, name, path, err));
+            FLIM_TRY(read_history(path, &run->history[k], err));
+        }
     }
-    FLIM_TRY(path_in(run, name, path, err));
-    return read_history(path, history, err);
+    return FLIM_OK;
 }
 
 /* What the weights of the folds say, if they are there: each must be its fold's own, and all name the same classes. */
@@ -160,12 +204,10 @@ static flim_status read_folds(report_run *run, const flim_log *log, flim_error *
     char missing[256] = "";
     size_t used = 0;
     run->fold = flim_alloc((size_t)run->splits.n_folds, sizeof *run->fold, err);
-    run->history = flim_alloc((size_t)run->splits.n_folds, sizeof *run->history, err);
-    FLIM_TRY(run->fold && run->history ? FLIM_OK : FLIM_ERROR_MEMORY);
+    FLIM_TRY(run->fold ? FLIM_OK : FLIM_ERROR_MEMORY);
     for (int k = 0; k < run->splits.n_folds; k++) {
         if (flim_fold_is_done(run->folder, k)) {
-            const int at = run->n_folds++;
-            FLIM_TRY(read_fold(run, k, &run->fold[at], &run->history[at], err));
+            FLIM_TRY(flim_fold_result_read(run->folder, k, &run->splits.fold[k], &run->fold[run->n_folds++], err));
         } else if (used + 16 < sizeof missing) {
             used += (size_t)snprintf(missing + used, sizeof missing - used, "%s%d", used ? ", " : "", k);
         }
@@ -202,6 +244,7 @@ flim_status report_read_run(const char *folder, const flim_log *log, report_run 
     }
     FLIM_TRY(path_in(run, "splits.json", path, err));
     FLIM_TRY(flim_splits_read(path, NULL, &run->splits, err));
+    FLIM_TRY(read_histories(run, err));
     FLIM_TRY(read_folds(run, log, err));
     run->classes = run->fold[0].predictions.classes;
     FLIM_TRY(flim_pool_make(run->fold, run->n_folds, &run->pool, err));
@@ -215,11 +258,12 @@ flim_status report_read_run(const char *folder, const flim_log *log, report_run 
 void report_free_run(report_run *run)
 {
     for (int i = 0; i < run->n_folds; i++) {
-        report_history *h = &run->history[i];
         flim_fold_result_free(&run->fold[i]);
-        flim_free(h->epoch);
-        flim_free(h->train_loss);
-        flim_free(h->val_loss);
+    }
+    for (int k = 0; run->history && k < run->splits.n_folds; k++) {
+        for (int c = 0; c < REPORT_N_COLUMNS; c++) {
+            flim_free(run->history[k].column[c]);
+        }
     }
     for (int c = 0; run->class_name && c < run->classes; c++) {
         flim_free(run->class_name[c]);

@@ -51,6 +51,8 @@ static void set_pair(flim_json *object, const report_pair *pair, const char *nam
         flim_json_set_number(test, "difference", pair->fold_test[m].difference);
         flim_json_set_number(test, "t", pair->fold_test[m].statistic);
         flim_json_set_number(test, "p", pair->fold_test[m].p);
+        flim_json_set(test, "interval_95",
+                      interval_object(pair->fold_test[m].interval.low, pair->fold_test[m].interval.high));
         flim_json_set(folds, flim_metric_name((flim_metric)m), test);
     }
     flim_json_set(object, "corrected_t_test", folds);
@@ -217,7 +219,7 @@ static void markdown_run(FILE *stream, const report_run *run)
             report_mode(run), run->n_folds, run->pool.n, run->groups, run->by_group ? "groups" : "cells");
     fputs("| |", stream);
     for (int m = 0; m < FLIM_N_METRICS; m++) {
-        fprintf(stream, " %s |", flim_metric_name((flim_metric)m));
+        fprintf(stream, " %s |", flim_metric_title((flim_metric)m));
     }
     fputs("\n|---|", stream);
     for (int m = 0; m < FLIM_N_METRICS; m++) {
@@ -231,7 +233,7 @@ static void markdown_run(FILE *stream, const report_run *run)
     }
     fputs("\n", stream);
     if (!isnan(run->delong.low)) {
-        fprintf(stream, "\nPooled AUC %.3f, DeLong 95 %% %.3f..%.3f (cells taken as independent).\n", run->delong_auc,
+        fprintf(stream, "\nPooled ROC AUC %.3f, DeLong 95 %% %.3f..%.3f (cells taken as independent).\n", run->delong_auc,
                 run->delong.low, run->delong.high);
     }
     for (int b = 0; b < FLIM_N_BASELINES; b++) {
@@ -251,9 +253,8 @@ static void markdown_run(FILE *stream, const report_run *run)
         }
     }
     if (run->groups) {
-        fputs(
-            "\n| group | n | prevalence | accuracy | sensitivity | specificity | AUC |\n|---|---:|---:|---:|---:|---:|---:|",
-            stream);
+        fputs("\n| group | n | prevalence | accuracy | recall | specificity | ROC AUC |\n|---|---:|---:|---:|---:|---:|---:|",
+              stream);
     }
     for (int64_t g = 0; g < run->groups; g++) {
         const report_group *group = &run->group[g];
@@ -293,7 +294,7 @@ static void markdown_comparison(FILE *stream, const report_comparison *c)
         put_cell(stream, c->b->label);
         fputs(" |\n|---|---:|---:|\n", stream);
         for (int m = 0; m < FLIM_N_METRICS; m++) {
-            fprintf(stream, "| %s |", flim_metric_name((flim_metric)m));
+            fprintf(stream, "| %s |", flim_metric_title((flim_metric)m));
             put_number(stream, report_row_of(c->a, REPORT_POOLED)->value[m]);
             put_number(stream, report_row_of(c->b, REPORT_POOLED)->value[m]);
             putc('\n', stream);
@@ -305,7 +306,7 @@ static void markdown_comparison(FILE *stream, const report_comparison *c)
     }
     fputs("| metric | mean difference by fold | p (corrected resampled t-test) |\n|---|---:|---:|\n", stream);
     for (int m = 0; m < FLIM_N_METRICS; m++) {
-        fprintf(stream, "| %s |", flim_metric_name((flim_metric)m));
+        fprintf(stream, "| %s |", flim_metric_title((flim_metric)m));
         put_number(stream, c->pair.fold_test[m].difference);
         put_number(stream, c->pair.fold_test[m].p);
         putc('\n', stream);

@@ -15,10 +15,23 @@
 
 enum { REPORT_PATH = 4096 };
 
-/* history.csv: the columns that are plotted, (n) each. */
+/* history.csv: the columns that are shown. */
+typedef enum report_column {
+    REPORT_EPOCH,
+    REPORT_LR,
+    REPORT_TRAIN_LOSS,
+    REPORT_VAL_LOSS,
+    REPORT_VAL_AUC,
+    REPORT_GRAD_NORM, /* the mean of the epoch's updates; before there was one, of the last update */
+    REPORT_SECONDS,
+    REPORT_IT_PER_S,
+    REPORT_PEAK_BYTES,
+    REPORT_N_COLUMNS
+} report_column;
+
 typedef struct report_history {
-    int64_t n;
-    double *epoch, *train_loss, *val_loss;
+    int64_t n; /* epochs; 0 = there is no history */
+    double *column[REPORT_N_COLUMNS]; /* (n); NaN where a field is empty or the file has no such column */
 } report_history;
 
 /* What one line of the tables holds. */
@@ -72,8 +85,8 @@ typedef struct report_run {
     char **class_name; /* (classes) */
     flim_splits splits;
     flim_fold_result *fold; /* (n_folds) that are done */
-    report_history *history; /* (n_folds) */
     int n_folds;
+    report_history *history; /* (splits.n_folds) by number of the fold, also of those that still train */
     flim_predictions holdout; /* n = 0: none */
     flim_pool pool;
     int64_t groups; /* 0 if the predictions name none */
@@ -121,6 +134,8 @@ flim_status report_evaluate(report_run *run, const flim_report_options *options,
 
 /* The row of that kind, NULL if there is none; of REPORT_BASELINE and REPORT_FOLD the first. */
 const report_row *report_row_of(const report_run *run, report_kind kind);
+/* The row of a baseline; NULL if it has not been read. */
+const report_row *report_baseline_row(const report_run *run, int baseline);
 
 /* ---- group_tables.c */
 /* Numbers the groups that the predictions name. */
@@ -146,6 +161,11 @@ flim_status report_read_pictures(const report_run *run, const flim_report_option
                                  report_picture *out, bool *found, flim_error *why, flim_error *err);
 
 /* ---- compare_runs.c */
+/* value[m * splits.n_folds + k] of metric m in fold k, of a baseline that has been read or of the network (baseline = -1); NaN
+ * if the fold is not done. */
+flim_status report_fold_values(const report_run *run, int baseline, double *value, flim_error *err);
+/* Mean and sd (ddof 1) of one metric over those folds. */
+flim_status report_spread(const report_run *run, int baseline, flim_metric m, double *mean, double *sd, flim_error *err);
 flim_status report_compare(const report_run *a, const report_run *b, report_comparison *out, flim_error *err);
 /* What a reader must know of two runs that are not paired: one or two sentences into text. */
 void report_explain_unpaired(const report_comparison *c, char *text, size_t bytes);

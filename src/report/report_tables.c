@@ -8,14 +8,8 @@
 
 enum { WORST = 10, NAME_WIDTH = 34 };
 
-static const struct {
-    flim_metric metric;
-    const char *head;
-} shown[] = {{FLIM_ACCURACY, "acc"}, {FLIM_BALANCED_ACCURACY, "bal.acc"},
-             {FLIM_RECALL, "sens"},  {FLIM_SPECIFICITY, "spec"},
-             {FLIM_F1, "F1"},        {FLIM_MCC, "MCC"},
-             {FLIM_ROC_AUC, "AUC"},  {FLIM_LOG_LOSS, "logloss"},
-             {FLIM_BRIER, "Brier"},  {FLIM_ECE, "ECE"}};
+static const flim_metric shown[] = {FLIM_ACCURACY, FLIM_BALANCED_ACCURACY, FLIM_RECALL,   FLIM_SPECIFICITY, FLIM_F1,
+                                    FLIM_MCC,      FLIM_ROC_AUC,           FLIM_LOG_LOSS, FLIM_BRIER,       FLIM_ECE};
 enum { SHOWN = sizeof shown / sizeof shown[0] };
 
 /* "0.812" or "n/a" */
@@ -56,7 +50,7 @@ static void row_line(const report_row *row, const flim_log *log)
     pad(line, sizeof line, first, NAME_WIDTH);
     for (int i = 0; i < SHOWN; i++) {
         size_t used = strlen(line);
-        snprintf(line + used, sizeof line - used, " %7s", number(row->value[shown[i].metric], text));
+        snprintf(line + used, sizeof line - used, " %7s", number(row->value[shown[i]], text));
     }
     flim_log_line(log, FLIM_LOG_INFO, "%s", line);
 }
@@ -67,7 +61,7 @@ static void head_line(const char *first, const flim_log *log)
     pad(line, sizeof line, first, NAME_WIDTH);
     for (int i = 0; i < SHOWN; i++) {
         size_t used = strlen(line);
-        snprintf(line + used, sizeof line - used, " %7s", shown[i].head);
+        snprintf(line + used, sizeof line - used, " %7s", flim_metric_head(shown[i]));
     }
     flim_log_line(log, FLIM_LOG_INFO, "%s", line);
 }
@@ -80,7 +74,7 @@ static void groups_table(const report_run *run, const flim_log *log)
     }
     char a[16], b[16], c[16], d[16], e[16];
     flim_log_line(log, FLIM_LOG_INFO, "  groups, worst first%s", groups > WORST ? " (10 of them)" : "");
-    flim_log_line(log, FLIM_LOG_INFO, "       n   prev    acc   sens   spec    AUC  group");
+    flim_log_line(log, FLIM_LOG_INFO, "       n   prev    acc recall   spec    AUC  group");
     for (int64_t g = 0; g < groups && g < WORST; g++) {
         const report_group *r = &run->group[g];
         flim_log_line(log, FLIM_LOG_INFO, "  %6" PRId64 " %6s %6s %6s %6s %6s  %s", r->n, number(r->prevalence, a),
@@ -186,8 +180,9 @@ static void comparison_table(const report_comparison *c, const flim_log *log)
     }
     flim_log_line(log, FLIM_LOG_INFO, "  difference by fold (corrected resampled t-test)");
     for (int i = 0; i < SHOWN; i++) {
-        const flim_paired_test *t = &c->pair.fold_test[shown[i].metric];
-        flim_log_line(log, FLIM_LOG_INFO, "    %-8s %8s   p %s", shown[i].head, number(t->difference, d), p_value(t->p, p));
+        const flim_paired_test *t = &c->pair.fold_test[shown[i]];
+        flim_log_line(log, FLIM_LOG_INFO, "    %-8s %8s   p %s", flim_metric_head(shown[i]), number(t->difference, d),
+                      p_value(t->p, p));
     }
     flim_log_line(log, FLIM_LOG_INFO, "  cells right in only one: %" PRId64 " in %s, %" PRId64 " in %s; McNemar p %s",
                   c->pair.only_a, c->a->label, c->pair.only_b, c->b->label, p_value(c->pair.cell_test.p, p));

@@ -47,19 +47,49 @@ flim_status flim_baseline_read(const char *run_folder, int baseline, const flim_
     return FLIM_OK;
 }
 
+/* What a network and a simple model are compared by: their pooled AUC if both have one, else their balanced accuracy. */
+static flim_metric compared_by(const double network[FLIM_N_METRICS], const double simple[FLIM_N_METRICS])
+{
+    const bool ranked = !isnan(network[FLIM_ROC_AUC]) && !isnan(simple[FLIM_ROC_AUC]);
+    return ranked ? FLIM_ROC_AUC : FLIM_BALANCED_ACCURACY;
+}
+
 bool flim_confounds_suffice(int classes, const double network[FLIM_N_METRICS], const double confounds[FLIM_N_METRICS],
                             char *sentence, size_t bytes)
 {
     const double share = 0.8, clear = 0.1;
-    const bool ranked = !isnan(network[FLIM_ROC_AUC]) && !isnan(confounds[FLIM_ROC_AUC]);
-    const flim_metric m = ranked ? FLIM_ROC_AUC : FLIM_BALANCED_ACCURACY;
-    const double chance = ranked ? 0.5 : 1.0 / classes;
+    const flim_metric m = compared_by(network, confounds);
+    const double chance = m == FLIM_ROC_AUC ? 0.5 : 1.0 / classes;
     if (!(confounds[m] - chance >= share * (network[m] - chance) && confounds[m] >= chance + clear)) {
         return false;
     }
     snprintf(sentence, bytes,
              "brightness, cell size and peak bin alone reach a pooled %s of %.3f, the network %.3f: it may have learned no "
              "more than these",
-             flim_metric_name(m), confounds[m], network[m]);
+             flim_metric_title(m), confounds[m], network[m]);
     return true;
+}
+
+bool flim_decay_suffices(const double network[FLIM_N_METRICS], const double decay[FLIM_N_METRICS], char *sentence, size_t bytes)
+{
+    const flim_metric m = compared_by(network, decay);
+    if (!(decay[m] >= network[m])) { /* undefined: neither is */
+        return false;
+    }
+    snprintf(sentence, bytes,
+             "a logistic regression on the decay summed over the mask does as well as the network: pooled %s %.3f, the network "
+             "%.3f",
+             flim_metric_title(m), decay[m], network[m]);
+    return true;
+}
+
+int flim_best_simple_model(const double baseline[FLIM_N_BASELINES][FLIM_N_METRICS], flim_metric metric)
+{
+    int best = -1;
+    for (int b = FLIM_BASELINE_PRIOR + 1; b < FLIM_N_BASELINES; b++) {
+        if (!isnan(baseline[b][metric]) && (best < 0 || baseline[b][metric] > baseline[best][metric])) {
+            best = b;
+        }
+    }
+    return best;
 }

@@ -22,5 +22,11 @@ flim_status flim_baseline_read(const char *run_folder, int baseline, const flim_
  * in pooled AUC, or balanced accuracy if an AUC is undefined; and only if they are clearly (0.1) above chance. */
 bool flim_confounds_suffice(int classes, const double network[FLIM_N_METRICS], const double confounds[FLIM_N_METRICS],
                             char *sentence, size_t bytes);
+/* True, with a sentence, if a logistic regression on the summed decay, which sees no space, reaches no less than the network in
+ * pooled AUC, or balanced accuracy if an AUC is undefined. */
+bool flim_decay_suffices(const double network[FLIM_N_METRICS], const double decay[FLIM_N_METRICS], char *sentence,
+                         size_t bytes);
+/* The simple model with the highest pooled value of a metric, of those that look at the data; -1 if it is undefined in all. */
+int flim_best_simple_model(const double baseline[FLIM_N_BASELINES][FLIM_N_METRICS], flim_metric metric);
 
 #endif

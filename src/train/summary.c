@@ -1,5 +1,6 @@
 /* The run's result: recomputed from the predictions of the folds that are done, never from numbers in memory, so that a
  * resumed run, a single fold run later and a whole run end in the same files. */
+#include <ctype.h>
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -272,8 +273,14 @@ static void print_table(const flim_run *run, int classes, const summary *s)
     for (int m = 0; m < FLIM_N_METRICS; m++) {
         if (s->used[m] < s->n) {
             flim_log_line(log, FLIM_LOG_NOTE, "%s: mean of %d of %d folds (undefined in the others: %s)",
-                          flim_metric_name((flim_metric)m), s->used[m], s->n, flim_metric_undefined_reason((flim_metric)m));
+                          flim_metric_title((flim_metric)m), s->used[m], s->n,
+                          flim_metric_undefined_reason((flim_metric)m));
         }
+    }
+    /* Last, so that nobody misses it. */
+    if (s->has_baseline[FLIM_BASELINE_DECAY] &&
+        flim_decay_suffices(s->pooled.value, s->baseline[FLIM_BASELINE_DECAY].value, sentence, sizeof sentence)) {
+        flim_log_line(log, FLIM_LOG_RESULT, "%c%s.", toupper((unsigned char)sentence[0]), sentence + 1);
     }
 }
 

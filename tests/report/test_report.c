@@ -560,7 +560,7 @@ static void absent_classes_are_named(void **state)
                 fail_msg("'%s' is not in: %s", says[only][i], text.text);
             }
         }
-        assert_non_null(strstr(text.text, "roc_auc: mean of 2 of 3 folds; undefined in the others"));
+        assert_non_null(strstr(text.text, "ROC AUC: mean of 2 of 3 folds; undefined in the others"));
         assert_non_null(strstr(warnings.text, "holds other cells or labels")); /* the baselines' files have the old labels */
         flim_report_destroy(report);
     }
@@ -580,7 +580,7 @@ static void confounds_are_named(void **state)
     flim_json *root = json_of(report);
     double auc = number_at(flim_json_get(flim_json_get(run_of(root, 0), "baselines"), "confounds"), "roc_auc");
     assert_true(auc > 0.75);
-    if (!strstr(warnings.text, "brightness, cell size and peak bin alone reach a pooled roc_auc of ")) {
+    if (!strstr(warnings.text, "brightness, cell size and peak bin alone reach a pooled ROC AUC of ")) {
         fail_msg("baseline AUC %.3f, but: %s", auc, warnings.text);
     }
     flim_json_free(root);
@@ -594,7 +594,7 @@ static void confounds_are_named(void **state)
         ok(report_of((const fixture *[]){&f}, 1, &(flim_report_options){.pictures = true}, &report, &warnings, &err), &err);
         ok(flim_report_write_html(report, &OUTPUT(path), &err), &err);
         char *bytes = file_text(path);
-        assert_non_null(strstr(bytes, "Brightness, size and peak bin alone, pooled"));
+        assert_non_null(strstr(bytes, "Simple model: brightness, size, peak bin"));
         assert_non_null(strstr(bytes, "class=\"warning\">brightness, cell size and peak bin alone reach"));
         assert_true((strstr(bytes, "No pictures: ") != NULL) == gone && (strstr(bytes, "data:image/bmp") != NULL) == !gone);
         free(bytes);
@@ -750,7 +750,7 @@ static void three_classes(void **state)
         snprintf(path, sizeof path, "%s/test_report_three.html", FLIM_BINARY_DIR);
         ok(flim_report_write_html(report, &OUTPUT(path), &err), &err);
         char *bytes = file_text(path);
-        assert_int_equal(count_of(bytes, "data:image/svg+xml;base64,"), 6);
+        assert_int_equal(count_of(bytes, "data:image/svg+xml;base64,"), 8);
         assert_null(strstr(bytes, "<th>threshold</th>"));
         free(bytes);
     }
@@ -793,9 +793,9 @@ static void page_is_whole_and_alone(void **state)
     }
     wrong = wrong < 12 ? wrong : 12;
     assert_true(wrong > 0);
-    assert_int_equal(count_of(bytes, "data:image/svg+xml;base64,"), 2 * 6);
+    assert_int_equal(count_of(bytes, "data:image/svg+xml;base64,"), 2 * 8);
     assert_int_equal(count_of(bytes, "data:image/bmp;base64,"), 2 * wrong);
-    assert_int_equal(count_of(bytes, "<img "), 2 * (6 + wrong)); /* no picture from elsewhere */
+    assert_int_equal(count_of(bytes, "<img "), 2 * (8 + wrong)); /* no picture from elsewhere */
     assert_int_equal(count_of(bytes, "<script"), 0);
     assert_int_equal(count_of(bytes, "http:") + count_of(bytes, "https:") + count_of(bytes, "<link"), 0);
     assert_int_equal(count_of(bytes, "&lt;script&gt;alert(1)&lt;/script&gt; &amp; co"), 2);

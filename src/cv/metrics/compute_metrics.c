@@ -7,27 +7,38 @@
 #include "core/try.h"
 #include "cv/metrics/scores.h"
 
+/* The one place where metrics have names. */
 static const struct {
-    const char *name, *undefined;
+    const char *name, *title, *head, *undefined;
 } about[FLIM_N_METRICS] = {
-    [FLIM_ACCURACY] = {"accuracy", "no cells, or a logit that is not finite"},
-    [FLIM_BALANCED_ACCURACY] = {"balanced_accuracy", "no cells, or a logit that is not finite"},
-    [FLIM_PRECISION_SCORE] = {"precision", "no cells, or a logit that is not finite"},
-    [FLIM_RECALL] = {"recall", "a class is absent from the labels"},
-    [FLIM_SPECIFICITY] = {"specificity", "a class is absent from the labels"},
-    [FLIM_F1] = {"f1", "no cells, or a logit that is not finite"},
-    [FLIM_MACRO_F1] = {"macro_f1", "no cells, or a logit that is not finite"},
-    [FLIM_MCC] = {"mcc", "no cells, or a logit that is not finite"},
-    [FLIM_ROC_AUC] = {"roc_auc", "a class is absent from the labels"},
-    [FLIM_AVERAGE_PRECISION] = {"average_precision", "a class is absent from the labels"},
-    [FLIM_LOG_LOSS] = {"log_loss", "no cells, or a logit that is not finite"},
-    [FLIM_BRIER] = {"brier", "no cells, or a logit that is not finite"},
-    [FLIM_ECE] = {"ece", "no cells, or a logit that is not finite"},
+    [FLIM_ACCURACY] = {"accuracy", "accuracy", "acc", "no cells, or a logit that is not finite"},
+    [FLIM_BALANCED_ACCURACY] = {"balanced_accuracy", "balanced accuracy", "bal.acc", "no cells, or a logit that is not finite"},
+    [FLIM_PRECISION_SCORE] = {"precision", "precision", "prec", "no cells, or a logit that is not finite"},
+    [FLIM_RECALL] = {"recall", "recall", "recall", "a class is absent from the labels"},
+    [FLIM_SPECIFICITY] = {"specificity", "specificity", "spec", "a class is absent from the labels"},
+    [FLIM_F1] = {"f1", "F1", "F1", "no cells, or a logit that is not finite"},
+    [FLIM_MACRO_F1] = {"macro_f1", "macro F1", "macroF1", "no cells, or a logit that is not finite"},
+    [FLIM_MCC] = {"mcc", "MCC", "MCC", "no cells, or a logit that is not finite"},
+    [FLIM_ROC_AUC] = {"roc_auc", "ROC AUC", "AUC", "a class is absent from the labels"},
+    [FLIM_AVERAGE_PRECISION] = {"average_precision", "average precision", "AP", "a class is absent from the labels"},
+    [FLIM_LOG_LOSS] = {"log_loss", "log loss", "logloss", "no cells, or a logit that is not finite"},
+    [FLIM_BRIER] = {"brier", "Brier score", "Brier", "no cells, or a logit that is not finite"},
+    [FLIM_ECE] = {"ece", "ECE", "ECE", "no cells, or a logit that is not finite"},
 };
 
 const char *flim_metric_name(flim_metric metric)
 {
     return about[metric].name;
+}
+
+const char *flim_metric_title(flim_metric metric)
+{
+    return about[metric].title;
+}
+
+const char *flim_metric_head(flim_metric metric)
+{
+    return about[metric].head;
 }
 
 const char *flim_metric_undefined_reason(flim_metric metric)

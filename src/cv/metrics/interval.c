@@ -205,9 +205,29 @@ static double incomplete_beta(double a, double b, double x)
     return front * fraction;
 }
 
+/* Two-sided p of Student's t. */
+static double student_p(double t, double df)
+{
+    return incomplete_beta(df / 2, 0.5, df / (df + t * t));
+}
+
+/* The t that is exceeded on both sides with probability p, by bisection: it is asked for once per table row. */
+static double student_width(double p, double df)
+{
+    double low = 0, high = 1;
+    while (student_p(high, df) > p) {
+        high *= 2;
+    }
+    for (int i = 0; i < 100; i++) {
+        const double middle = (low + high) / 2;
+        *(student_p(middle, df) > p ? &low : &high) = middle;
+    }
+    return (low + high) / 2;
+}
+
 flim_paired_test flim_corrected_t_test(const double *a, const double *b, int k, double test_share)
 {
-    flim_paired_test out = {NAN, NAN, NAN};
+    flim_paired_test out = {NAN, NAN, NAN, {NAN, NAN}};
     double sum = 0, squares = 0;
     int used = 0;
     for (int i = 0; i < k; i++) {
@@ -229,16 +249,17 @@ flim_paired_test flim_corrected_t_test(const double *a, const double *b, int k, 
     if (used < 2 || squares <= 0) {
         return out; /* no spread to hold the difference against */
     }
-    double df = used - 1;
-    out.statistic = out.difference / sqrt((1.0 / used + test_share) * squares / df);
-    out.p = incomplete_beta(df / 2, 0.5, df / (df + out.statistic * out.statistic));
+    const double df = used - 1, error = sqrt((1.0 / used + test_share) * squares / df), half = student_width(0.05, df) * error;
+    out.statistic = out.difference / error;
+    out.p = student_p(out.statistic, df);
+    out.interval = (flim_interval){out.difference - half, out.difference + half};
     return out;
 }
 
 flim_paired_test flim_mcnemar(int64_t only_a, int64_t only_b)
 {
     double n = (double)(only_a + only_b), sum = 0;
-    flim_paired_test out = {.difference = (double)(only_b - only_a), .statistic = NAN, .p = 1};
+    flim_paired_test out = {.difference = (double)(only_b - only_a), .statistic = NAN, .p = 1, .interval = {NAN, NAN}};
     int64_t fewer = only_a < only_b ? only_a : only_b;
     if (n == 0) {
         return out;

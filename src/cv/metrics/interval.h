@@ -45,11 +45,12 @@ double flim_quantile(const double *v, int n, double q);
 typedef struct flim_paired_test {
     double difference; /* mean of b - a */
     double statistic, p; /* NaN = undefined */
+    flim_interval interval; /* 95 %, of the difference; of the t-test only */
 } flim_paired_test;
 
 /* Corrected resampled t-test over folds (Nadeau & Bengio 2003): the variance of the mean difference is inflated by
  * 1/k + test/train, because training parts overlap.  a, b: (k) a metric of the same folds, pairs with NaN left out;
- * test_share = cells in test / cells in train.  Two-sided p of Student's t with k - 1 degrees of freedom. */
+ * test_share = cells in test / cells in train.  Two-sided p, and the interval, of Student's t with k - 1 degrees of freedom. */
 flim_paired_test flim_corrected_t_test(const double *a, const double *b, int k, double test_share);
 
 /* McNemar's exact test over cells: of those that only one of the two got right.  only_a, only_b: their numbers.  Two-sided

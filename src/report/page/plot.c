@@ -35,12 +35,12 @@ done:
     return status;
 }
 
-const char *plot_fold_title(const report_run *run, int f, double value, char title[PLOT_TITLE])
+const char *plot_fold_title(int n_folds, int k, bool first, double value, char title[PLOT_TITLE])
 {
-    if (run->n_folds > MOST_NAMED) {
-        return f == 0 ? "folds" : NULL;
+    if (n_folds > MOST_NAMED) {
+        return first ? "folds" : NULL;
     }
-    snprintf(title, PLOT_TITLE, isnan(value) ? "fold %d" : "fold %d (%.3f)", run->fold[f].k, value);
+    snprintf(title, PLOT_TITLE, isnan(value) ? "fold %d" : "fold %d (%.3f)", k, value);
     return title;
 }
 

@@ -32,7 +32,7 @@ static flim_json *unpaired(const report_comparison *c)
         flim_json *metric = flim_json_object(), *values = flim_json_array();
         flim_json_add(values, estimate_of(c->a, (flim_metric)m));
         flim_json_add(values, estimate_of(c->b, (flim_metric)m));
-        flim_json_set_string(metric, "name", flim_metric_name((flim_metric)m));
+        flim_json_set_string(metric, "name", flim_metric_title((flim_metric)m));
         flim_json_set(metric, "values", values);
         flim_json_add(metrics, metric);
     }
@@ -47,7 +47,7 @@ static flim_json *paired(const report_comparison *c)
     for (int m = 0; m < FLIM_N_METRICS; m++) {
         const flim_paired_test *test = &c->pair.fold_test[m];
         flim_json *metric = flim_json_object();
-        flim_json_set_string(metric, "name", flim_metric_name((flim_metric)m));
+        flim_json_set_string(metric, "name", flim_metric_title((flim_metric)m));
         flim_json_set_number(metric, "mean_a", report_row_of(c->a, REPORT_MEAN)->value[m]);
         flim_json_set_number(metric, "mean_b", report_row_of(c->b, REPORT_MEAN)->value[m]);
         flim_json_set_number(metric, "difference", test->difference);

@@ -1,6 +1,4 @@
 /* The metrics of the test parts: folds, spread, pool, intervals, simple models. */
-#include <string.h>
-
 #include "report/page/sections.h"
 
 static flim_json *row_of(const report_row *row, bool first_baseline)
@@ -37,12 +35,7 @@ flim_status section_metrics_fill(flim_json *values, const report_subject *subjec
     flim_json *heads = flim_json_array(), *rows = flim_json_array();
     bool baselines = false;
     for (int m = 0; m < FLIM_N_METRICS; m++) {
-        char head[64];
-        snprintf(head, sizeof head, "%s", flim_metric_name((flim_metric)m));
-        for (char *at = head; (at = strchr(at, '_')) != NULL;) {
-            *at = ' '; /* so that a heading may wrap */
-        }
-        flim_json_add_string(heads, head);
+        flim_json_add_string(heads, flim_metric_title((flim_metric)m));
     }
     for (int r = 0; r < run->n_rows; r++) {
         const bool baseline = run->row[r].kind == REPORT_BASELINE;

@@ -11,4 +11,4 @@ set xlabel 'mean predicted probability{{^two}} of the winning class{{/two}}'
 set ylabel 'observed share'
 set ytics 0,0.2,1
 plot x with lines lc rgb '#999999' dt 3, $d using 1:2 with lines lw 1.5 lc 1, \
-    $d using 1:2:3:4 with yerrorbars pt 7 ps 0.7 lc 1, $d using 1:(-0.06):5 with labels font ',9' tc rgb '#666666'
+    $d using 1:2:3:4 with yerrorbars pt 7 ps 0.7 lc 1, $d using 1:(-0.06):5 with labels font ',10' tc rgb '#666666'

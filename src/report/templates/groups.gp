@@ -16,4 +16,4 @@ set xlabel 'accuracy'
 set style fill solid 0.45 noborder
 plot $d using (0):2:(0):1:($2-0.35):($2+0.35) with boxxyerror lc 1, \
     $d using 1:2:4:5 with xerrorbars pt 7 ps 0.4 lc rgb '#333333', \
-    $d using (1.03):2:3 with labels left font ',9' tc rgb '#666666'
+    $d using (1.03):2:3 with labels left font ',10' tc rgb '#666666'

@@ -1,18 +1,23 @@
 {{>start.gp}}
-{{! Columns: epoch, training loss, validation loss, validation loss of the chosen epoch only. }}
+{{! Columns: epoch, solid, dotted, value of the chosen epoch only. }}
 {{#folds}}
 $d{{index}} << EOD
-{{#epochs}}
-{{epoch:9g}} {{train:9g}} {{validation:9g}} {{chosen:9g}}
-{{/epochs}}
+{{#points}}
+{{epoch:9g}} {{solid:9g}} {{dotted:9g}} {{chosen:9g}}
+{{/points}}
 EOD
 {{/folds}}
 set datafile missing '?'
 set xlabel 'epoch'
-set ylabel 'loss'
-set bmargin screen 0.3
-set key at screen 0.5, screen 0.015 center bottom maxrows 4 width 1 Left reverse
-plot {{#drawn}}{{^@first}}, {{/@first}}$d{{index}} using 1:2 with lines dt 3 lw 1 lc {{number}} \
-    {{#validated}}notitle, $d{{index}} using 1:3 with lines lw 1.8 lc {{number}} {{/validated}}\
+set ylabel {{ylabel}}
+set xtics autofreq
+{{#log_axis}}
+set logscale y
+set format y '%.4g'
+{{/log_axis}}
+set bmargin screen 0.33
+set key at screen 0.5, screen 0.01 center bottom maxrows 3 width 1 Left reverse
+plot {{#folds}}{{^@first}}, {{/@first}}$d{{index}} using 1:2 with linespoints pt 7 ps 0.2 lw 1.8 lc {{number}} \
     {{#title}}title {{title}}{{/title}}{{^title}}notitle{{/title}}\
-    {{#validated}}, $d{{index}} using 1:4 with points pt 7 ps 0.6 lc {{number}} notitle{{/validated}}{{/drawn}}
+    {{#pair}}, $d{{index}} using 1:3 with lines dt 3 lw 1 lc {{number}} notitle{{/pair}}\
+    , $d{{index}} using 1:4 with points pt 7 ps 0.7 lc {{number}} notitle{{/folds}}
