@@ -70,16 +70,18 @@ bool flim_confounds_suffice(int classes, const double network[FLIM_N_METRICS], c
     return true;
 }
 
-bool flim_decay_suffices(const double network[FLIM_N_METRICS], const double decay[FLIM_N_METRICS], char *sentence, size_t bytes)
+bool flim_decay_suffices(const double network[FLIM_N_METRICS], const double decay[FLIM_N_METRICS], char *sentence,
+                         size_t bytes)
 {
     const flim_metric m = compared_by(network, decay);
     if (!(decay[m] >= network[m])) { /* undefined: neither is */
         return false;
     }
-    snprintf(sentence, bytes,
-             "a logistic regression on the decay summed over the mask does as well as the network: pooled %s %.3f, the network "
-             "%.3f",
-             flim_metric_title(m), decay[m], network[m]);
+    snprintf(
+        sentence, bytes,
+        "a logistic regression on the decay summed over the mask does as well as the network: pooled %s %.3f, the network "
+        "%.3f",
+        flim_metric_title(m), decay[m], network[m]);
     return true;
 }
 

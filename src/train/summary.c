@@ -273,8 +273,7 @@ static void print_table(const flim_run *run, int classes, const summary *s)
     for (int m = 0; m < FLIM_N_METRICS; m++) {
         if (s->used[m] < s->n) {
             flim_log_line(log, FLIM_LOG_NOTE, "%s: mean of %d of %d folds (undefined in the others: %s)",
-                          flim_metric_title((flim_metric)m), s->used[m], s->n,
-                          flim_metric_undefined_reason((flim_metric)m));
+                          flim_metric_title((flim_metric)m), s->used[m], s->n, flim_metric_undefined_reason((flim_metric)m));
         }
     }
     /* Last, so that nobody misses it. */

@@ -12,7 +12,8 @@ static const struct {
     const char *name, *title, *head, *undefined;
 } about[FLIM_N_METRICS] = {
     [FLIM_ACCURACY] = {"accuracy", "accuracy", "acc", "no cells, or a logit that is not finite"},
-    [FLIM_BALANCED_ACCURACY] = {"balanced_accuracy", "balanced accuracy", "bal.acc", "no cells, or a logit that is not finite"},
+    [FLIM_BALANCED_ACCURACY] = {"balanced_accuracy", "balanced accuracy", "bal.acc",
+                                "no cells, or a logit that is not finite"},
     [FLIM_PRECISION_SCORE] = {"precision", "precision", "prec", "no cells, or a logit that is not finite"},
     [FLIM_RECALL] = {"recall", "recall", "recall", "a class is absent from the labels"},
     [FLIM_SPECIFICITY] = {"specificity", "specificity", "spec", "a class is absent from the labels"},

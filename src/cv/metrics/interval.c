@@ -249,7 +249,8 @@ flim_paired_test flim_corrected_t_test(const double *a, const double *b, int k, 
     if (used < 2 || squares <= 0) {
         return out; /* no spread to hold the difference against */
     }
-    const double df = used - 1, error = sqrt((1.0 / used + test_share) * squares / df), half = student_width(0.05, df) * error;
+    const double df = used - 1, error = sqrt((1.0 / used + test_share) * squares / df),
+                 half = student_width(0.05, df) * error;
     out.statistic = out.difference / error;
     out.p = student_p(out.statistic, df);
     out.interval = (flim_interval){out.difference - half, out.difference + half};
