@@ -148,18 +148,6 @@ flim_status report_group_rows(report_run *run, flim_error *err);
 /* Finds the numbers of summary.json that are not those of the rows. */
 flim_status report_check_summary(report_run *run, const flim_log *log);
 
-/* ---- pictures.c */
-/* A cell as pictures: intensity (H,W), its sum over time, and decay (T), its sum over the mask. */
-typedef struct report_picture {
-    int t, h, w;
-    double *intensity, *decay;
-} report_picture;
-
-/* Pictures of the cells named by cell (n), from the run's data or options' files.  *found = false, with the reason in `why`,
- * where the data is absent or another. */
-flim_status report_read_pictures(const report_run *run, const flim_report_options *options, const int64_t *cell, int64_t n,
-                                 report_picture *out, bool *found, flim_error *why, flim_error *err);
-
 /* ---- compare_runs.c */
 /* value[m * splits.n_folds + k] of metric m in fold k, of a baseline that has been read or of the network (baseline = -1); NaN
  * if the fold is not done. */

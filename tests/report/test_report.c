@@ -22,6 +22,7 @@
 #include "flim/metrics.h"
 #include "flim/predictions.h"
 #include "flim/random.h"
+#include "report/page/cells.h"
 #include "report/report.h"
 #include "flim/settings.h"
 #include "flim/simulate.h"
@@ -750,7 +751,7 @@ static void three_classes(void **state)
         snprintf(path, sizeof path, "%s/test_report_three.html", FLIM_BINARY_DIR);
         ok(flim_report_write_html(report, &OUTPUT(path), &err), &err);
         char *bytes = file_text(path);
-        assert_int_equal(count_of(bytes, "data:image/svg+xml;base64,"), 8);
+        assert_int_equal(count_of(bytes, "data:image/svg+xml;base64,"), 10);
         assert_null(strstr(bytes, "<th>threshold</th>"));
         free(bytes);
     }
@@ -765,6 +766,32 @@ static int count_of(const char *bytes, const char *what)
         n++;
     }
     return n;
+}
+
+/* A decay that has gone on for ever: its phasor in closed form, of bins r^i, is e^(jw/2) (1 - r) / (1 - r e^(jw)), w the turn of a
+ * bin. */
+static void phasors_of_exponentials_are_exact(void **state)
+{
+    (void)state;
+    const double turn = 6.283185307179586, tau[] = {0.7, 5, 40, 1e4};
+    enum { BINS = 64 };
+    for (size_t i = 0; i < sizeof tau / sizeof tau[0]; i++) {
+        double decay[BINS], g = NAN, s = NAN;
+        const double r = exp(-1 / tau[i]), w = turn / BINS, re = 1 - r * cos(w), im = -r * sin(w), size = re * re + im * im;
+        for (int t = 0; t < BINS; t++) {
+            decay[t] = 1000 * pow(r, t);
+        }
+        report_phasor(decay, BINS, &g, &s);
+        const double a = (1 - r) * re / size, b = -(1 - r) * im / size; /* (1 - r) / (re + j im) */
+        assert_true(fabs(g - (cos(w / 2) * a - sin(w / 2) * b)) < 1e-12);
+        assert_true(fabs(s - (cos(w / 2) * b + sin(w / 2) * a)) < 1e-12);
+        if (tau[i] > 4) { /* bins are fine: on the semicircle */
+            assert_true(fabs((g - 0.5) * (g - 0.5) + s * s - 0.25) < 2e-3);
+        }
+    }
+    double g = 0, s = 0, none[BINS] = {0};
+    report_phasor(none, BINS, &g, &s);
+    assert_true(isnan(g) && isnan(s));
 }
 
 static void page_is_whole_and_alone(void **state)
@@ -793,9 +820,9 @@ static void page_is_whole_and_alone(void **state)
     }
     wrong = wrong < 12 ? wrong : 12;
     assert_true(wrong > 0);
-    assert_int_equal(count_of(bytes, "data:image/svg+xml;base64,"), 2 * 8);
+    assert_int_equal(count_of(bytes, "data:image/svg+xml;base64,"), 4 + 2 * 10); /* 4 of both runs */
     assert_int_equal(count_of(bytes, "data:image/bmp;base64,"), 2 * wrong);
-    assert_int_equal(count_of(bytes, "<img "), 2 * (8 + wrong)); /* no picture from elsewhere */
+    assert_int_equal(count_of(bytes, "<img "), 4 + 2 * (10 + wrong)); /* no picture from elsewhere */
     assert_int_equal(count_of(bytes, "<script"), 0);
     assert_int_equal(count_of(bytes, "http:") + count_of(bytes, "https:") + count_of(bytes, "<link"), 0);
     assert_int_equal(count_of(bytes, "&lt;script&gt;alert(1)&lt;/script&gt; &amp; co"), 2);
@@ -833,10 +860,15 @@ static void page_is_whole_and_alone(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(numbers_come_from_the_predictions), cmocka_unit_test(what_is_wrong_with_a_run_is_said),
-        cmocka_unit_test(absent_classes_are_named),          cmocka_unit_test(confounds_are_named),
-        cmocka_unit_test(runs_are_compared_in_pairs),        cmocka_unit_test(tables_are_written),
-        cmocka_unit_test(page_is_whole_and_alone),           cmocka_unit_test(three_classes),
+        cmocka_unit_test(numbers_come_from_the_predictions),
+        cmocka_unit_test(what_is_wrong_with_a_run_is_said),
+        cmocka_unit_test(absent_classes_are_named),
+        cmocka_unit_test(confounds_are_named),
+        cmocka_unit_test(runs_are_compared_in_pairs),
+        cmocka_unit_test(tables_are_written),
+        cmocka_unit_test(page_is_whole_and_alone),
+        cmocka_unit_test(phasors_of_exponentials_are_exact),
+        cmocka_unit_test(three_classes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -88,8 +88,16 @@ static flim_status add_run(flim_json *runs, const flim_report *report, int i, fl
     flim_json *run = flim_json_object();
     set_run(run, &report->run[i]);
     flim_json_set_integer(run, "number", i + 1);
-    const flim_status status = set_sections(run, report_sections_of_run, report_n_sections_of_run,
-                                            &(report_subject){report, &report->run[i]}, i, err);
+    report_cells *cells = NULL;
+    flim_error why = {0};
+    flim_status status = FLIM_OK;
+    if (report->options.pictures) {
+        FLIM_TRY_DONE(report_cells_open(&report->run[i], &report->options, &cells, &why, err));
+    }
+    status = set_sections(run, report_sections_of_run, report_n_sections_of_run,
+                          &(report_subject){report, &report->run[i], cells, why.text}, i, err);
+done:
+    report_cells_close(cells);
     flim_json_add(runs, run);
     return status;
 }
@@ -102,7 +110,7 @@ static flim_status set_page(flim_json *page, const flim_report *report, flim_err
     flim_json_set_string(page, "version", flim_version());
     flim_json_set_bool(page, "several", report->n_runs > 1);
     FLIM_TRY_DONE(
-        set_sections(all, report_sections_of_all, report_n_sections_of_all, &(report_subject){report, NULL}, -1, err));
+        set_sections(all, report_sections_of_all, report_n_sections_of_all, &(report_subject){.report = report}, -1, err));
     for (int i = 0; i < report->n_runs; i++) {
         FLIM_TRY_DONE(add_run(runs, report, i, err));
     }

@@ -44,17 +44,24 @@ const char *plot_fold_title(int n_folds, int k, bool first, double value, char t
     return title;
 }
 
-void plot_tic_label(const char *name, char out[PLOT_TIC])
+void plot_cut_name(const char *name, char out[PLOT_TIC])
 {
     char shown[256];
-    size_t used = 0;
     flim_text_show(name, shown, sizeof shown);
     const size_t length = flim_utf8_cut(shown, 40);
-    for (size_t i = 0; i < length; i++) {
-        out[used++] = shown[i];
-        if (shown[i] == '%') {
+    snprintf(out, PLOT_TIC, "%.*s%s", (int)length, shown, shown[length] ? "…" : "");
+}
+
+void plot_tic_label(const char *name, char out[PLOT_TIC])
+{
+    char cut[PLOT_TIC];
+    size_t used = 0;
+    plot_cut_name(name, cut);
+    for (const char *at = cut; *at && used + 2 < PLOT_TIC; at++) {
+        out[used++] = *at;
+        if (*at == '%') {
             out[used++] = '%';
         }
     }
-    snprintf(out + used, PLOT_TIC - used, "%s", shown[length] ? "…" : "");
+    out[used] = '\0';
 }

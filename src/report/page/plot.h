@@ -14,7 +14,9 @@ flim_status plot_finish(flim_json *plot, const char *template_name, flim_json *v
 /* "fold 3 (0.812)", without a value if that is NaN; if there are too many folds to name, "folds" for the first line and NULL
  * for the rest. */
 const char *plot_fold_title(int n_folds, int k, bool first, double value, char title[PLOT_TITLE]);
-/* A name as the label of a tic, which gnuplot takes for a format: per cent signs are doubled; long names are cut. */
+/* A name of the data, cut if it is long, for a key. */
+void plot_cut_name(const char *name, char out[PLOT_TIC]);
+/* A name as the label of a tic, which gnuplot takes for a format: per cent signs are doubled. */
 void plot_tic_label(const char *name, char out[PLOT_TIC]);
 
 #endif

@@ -51,6 +51,7 @@ static flim_json *paired(const report_comparison *c)
         flim_json_set_number(metric, "mean_a", report_row_of(c->a, REPORT_MEAN)->value[m]);
         flim_json_set_number(metric, "mean_b", report_row_of(c->b, REPORT_MEAN)->value[m]);
         flim_json_set_number(metric, "difference", test->difference);
+        html_set_interval(metric, "interval", &test->interval);
         html_set_p(metric, "p", test->p);
         flim_json_add(metrics, metric);
     }

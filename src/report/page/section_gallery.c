@@ -1,11 +1,10 @@
 /* The gallery of the page, the errors that the network was surest of. */
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "core/alloc.h"
-#include "core/text.h"
 #include "core/try.h"
+#include "report/page/bitmap.h"
 #include "report/page/sections.h"
 
 enum { GALLERY = 12 };
@@ -24,54 +23,36 @@ static int surest_first(const void *a, const void *b)
     return (x->at > y->at) - (x->at < y->at);
 }
 
-static void put_u32(unsigned char *at, uint32_t value)
+/* ---- the decay of a cell, with those of its class and of the class it is taken for behind it */
+
+enum { LEFT = 26, RIGHT = 148, TOP = 6, BOTTOM = 66 };
+
+/* decay (t) times scale as points of a line; the axis is logarithmic from 1 count to `decades` powers of ten. */
+static flim_json *line_of(const double *decay, int t, double scale, int decades)
 {
-    for (int i = 0; i < 4; i++) {
-        at[i] = (unsigned char)(value >> (8 * i));
+    flim_json *points = flim_json_array();
+    for (int i = 0; i < t; i++) {
+        const double counts = decay[i] * scale, height = counts > 1 ? fmin(log10(counts) / decades, 1) : 0;
+        flim_json *point = flim_json_object();
+        flim_json_set_number(point, "x", LEFT + (double)(RIGHT - LEFT) * i / (t > 1 ? t - 1 : 1));
+        flim_json_set_number(point, "y", BOTTOM - (BOTTOM - TOP) * height);
+        flim_json_add(points, point);
     }
+    return points;
 }
 
-/* Intensity (H,W) as a grey 24-bit bitmap, black = 0, white = `most`, the brightest pixel. */
-static flim_status set_bitmap(flim_json *values, const report_picture *picture, double most, flim_error *err)
+/* Class means (K,T) are scaled to the photons of the cell's mask. */
+static void set_decay(flim_json *values, const report_cells *cells, int64_t cell, int label, int predicted)
 {
-    enum { HEAD = 54 };
-    const size_t row = ((size_t)picture->w * 3 + 3) / 4 * 4, pixels = row * (size_t)picture->h, size = HEAD + pixels;
-    unsigned char *bmp = flim_alloc(size, 1, err);
-    if (!bmp) {
-        return FLIM_ERROR_MEMORY;
-    }
-    bmp[0] = 'B';
-    bmp[1] = 'M';
-    put_u32(bmp + 2, (uint32_t)size);
-    put_u32(bmp + 10, HEAD);
-    put_u32(bmp + 14, 40);
-    put_u32(bmp + 18, (uint32_t)picture->w);
-    put_u32(bmp + 22, (uint32_t)picture->h);
-    bmp[26] = 1;
-    bmp[28] = 24;
-    for (int y = 0; y < picture->h; y++) {
-        for (int x = 0; x < picture->w; x++) {
-            double value = picture->intensity[(int64_t)(picture->h - 1 - y) * picture->w + x]; /* rows from below */
-            memset(bmp + HEAD + (size_t)y * row + 3 * (size_t)x, most > 0 ? (int)(255 * value / most + 0.5) : 0, 3);
-        }
-    }
-    char *text = flim_base64(bmp, size, err);
-    flim_free(bmp);
-    flim_json_set_string(values, "bitmap", text);
-    flim_free(text);
-    return text ? FLIM_OK : FLIM_ERROR_MEMORY;
-}
-
-/* The decay on a logarithmic axis from 1 count (0 lies on the axis) to a whole power of ten, as decays are read. */
-static void set_decay(flim_json *values, const report_picture *picture)
-{
-    enum { LEFT = 26, RIGHT = 148, TOP = 6, BOTTOM = 66 };
-    double most = 10;
-    flim_json *ticks = flim_json_array(), *points = flim_json_array();
-    for (int t = 0; t < picture->t; t++) {
-        most = fmax(most, picture->decay[t]);
+    const int t = cells->info->t;
+    const double *decay = cells->decay + cell * t;
+    double most = 10, photons = 0;
+    for (int i = 0; i < t; i++) {
+        most = fmax(most, decay[i]);
+        photons += decay[i];
     }
     const int decades = (int)ceil(log10(most) - 1e-9);
+    flim_json *ticks = flim_json_array();
     for (int d = 0; d <= decades; d++) {
         const double y = BOTTOM - (double)(BOTTOM - TOP) * d / decades;
         flim_json *tick = flim_json_object();
@@ -80,41 +61,42 @@ static void set_decay(flim_json *values, const report_picture *picture)
         flim_json_set_number(tick, "value", pow(10, d));
         flim_json_add(ticks, tick);
     }
-    for (int t = 0; t < picture->t; t++) {
-        const double height = picture->decay[t] > 1 ? log10(picture->decay[t]) / decades : 0;
-        flim_json *point = flim_json_object();
-        flim_json_set_number(point, "x", LEFT + (double)(RIGHT - LEFT) * t / (picture->t > 1 ? picture->t - 1 : 1));
-        flim_json_set_number(point, "y", BOTTOM - (BOTTOM - TOP) * height);
-        flim_json_add(points, point);
-    }
     flim_json_set_integer(values, "left", LEFT);
     flim_json_set_integer(values, "right", RIGHT);
     flim_json_set_integer(values, "text_x", LEFT - 3);
     flim_json_set(values, "ticks", ticks);
-    flim_json_set(values, "points", points);
-    flim_json_set_integer(values, "bins", picture->t);
+    flim_json_set(values, "points", line_of(decay, t, 1, decades));
+    flim_json_set(values, "own", line_of(cells->class_decay + (int64_t)label * t, t, photons, decades));
+    flim_json_set(values, "other", line_of(cells->class_decay + (int64_t)predicted * t, t, photons, decades));
+    flim_json_set_integer(values, "bins", t);
 }
 
-static flim_status set_picture(flim_json *values, const report_picture *picture, flim_error *err)
+static flim_status set_picture(flim_json *values, const report_subject *subject, int64_t at, flim_error *err)
 {
-    double photons = 0, brightest = 0;
-    flim_json *object = flim_json_object();
-    for (int64_t i = 0; i < (int64_t)picture->h * picture->w; i++) {
-        photons += picture->intensity[i];
-        brightest = fmax(brightest, picture->intensity[i]);
+    const report_cells *cells = subject->cells;
+    const flim_pool *p = &subject->run->pool;
+    const int h = cells->info->h, w = cells->info->w;
+    double *intensity, photons = 0, brightest = 0;
+    FLIM_TRY(report_cells_intensity(cells, p->cell[at], &intensity, err));
+    for (int64_t i = 0; i < (int64_t)h * w; i++) {
+        photons += intensity[i];
+        brightest = fmax(brightest, intensity[i]);
     }
+    flim_json *object = flim_json_object();
     flim_json_set_number(object, "photons", photons);
     flim_json_set_number(object, "brightest", brightest);
-    set_decay(object, picture);
-    const flim_status status = set_bitmap(object, picture, brightest, err);
+    set_decay(object, cells, p->cell[at], p->label[at], p->predicted[at]);
+    const flim_status status = html_set_grey(object, "bitmap", intensity, h, w, brightest, err);
     flim_json_set(values, "picture", object);
+    flim_free(intensity);
     return status;
 }
 
-/* picture: NULL if there is none. */
-static flim_status add_mistake(flim_json *cells, const report_run *run, const mistake *m, const report_picture *picture,
-                               flim_error *err)
+/* ---- the errors */
+
+static flim_status add_mistake(flim_json *list, const report_subject *subject, const mistake *m, flim_error *err)
 {
+    const report_run *run = subject->run;
     const flim_pool *p = &run->pool;
     const int64_t at = m->at;
     flim_status status = FLIM_OK;
@@ -126,12 +108,12 @@ static flim_status add_mistake(flim_json *cells, const report_run *run, const mi
     flim_json_set_string(cell, "label", run->class_name[p->label[at]]);
     flim_json_set_string(cell, "predicted", run->class_name[p->predicted[at]]);
     flim_json_set_number(cell, "probability", m->probability);
-    if (picture) {
-        status = set_picture(cell, picture, err);
+    if (subject->cells) {
+        status = set_picture(cell, subject, at, err);
     } else {
         flim_json_set_null(cell, "picture");
     }
-    flim_json_add(cells, cell);
+    flim_json_add(list, cell);
     return status;
 }
 
@@ -167,36 +149,21 @@ bool section_gallery_applies(const report_subject *subject)
 
 flim_status section_gallery_fill(flim_json *values, const report_subject *subject, flim_error *err)
 {
-    const report_run *run = subject->run;
-    const flim_report_options *options = &subject->report->options;
-    report_picture picture[GALLERY] = {{0}};
-    int64_t cell[GALLERY], wrong = 0;
-    bool found = false;
+    int64_t wrong = 0;
     mistake *list = NULL;
-    flim_error why = {0};
     flim_status status = FLIM_OK;
     flim_json *cells = flim_json_array();
-    FLIM_TRY_DONE(find_mistakes(run, &list, &wrong, err));
+    FLIM_TRY_DONE(find_mistakes(subject->run, &list, &wrong, err));
     const int64_t shown = wrong < GALLERY ? wrong : GALLERY;
-    for (int64_t i = 0; i < shown; i++) {
-        cell[i] = run->pool.cell[list[i].at];
-    }
-    if (options->pictures) {
-        FLIM_TRY_DONE(report_read_pictures(run, options, cell, shown, picture, &found, &why, err));
-    }
     flim_json_set_integer(values, "n_wrong", wrong);
     flim_json_set_integer(values, "n_shown", shown);
-    flim_json_set_bool(values, "pictures", found);
-    flim_json_set_string(values, "missing", options->pictures && !found ? why.text : NULL);
+    flim_json_set_bool(values, "pictures", subject->cells != NULL);
+    flim_json_set_string(values, "missing", subject->report->options.pictures && !subject->cells ? subject->no_cells : NULL);
     for (int64_t i = 0; i < shown; i++) {
-        FLIM_TRY_DONE(add_mistake(cells, run, &list[i], found ? &picture[i] : NULL, err));
+        FLIM_TRY_DONE(add_mistake(cells, subject, &list[i], err));
     }
 done:
     flim_json_set(values, "cells", cells);
-    for (int i = 0; i < GALLERY; i++) {
-        flim_free(picture[i].intensity);
-        flim_free(picture[i].decay);
-    }
     flim_free(list);
     return status;
 }

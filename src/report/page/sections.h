@@ -13,12 +13,14 @@
 #define FLIM_REPORT_SECTIONS_H
 
 #include "formats/json.h"
-#include "report/report_internal.h"
+#include "report/page/cells.h"
 
 /* What a section is about. */
 typedef struct report_subject {
     const flim_report *report;
     const report_run *run; /* NULL in sections about all runs */
+    const report_cells *cells; /* the run's data; NULL if they are not wanted (options.pictures), or cannot be read, */
+    const char *no_cells; /* for this reason */
 } report_subject;
 
 typedef struct report_section {
@@ -32,6 +34,8 @@ extern const report_section report_sections_of_all[], report_sections_of_run[];
 extern const size_t report_n_sections_of_all, report_n_sections_of_run;
 
 /* ---- section_*.c */
+bool section_overlay_applies(const report_subject *subject);
+flim_status section_overlay_fill(flim_json *values, const report_subject *subject, flim_error *err);
 bool section_comparison_applies(const report_subject *subject);
 flim_status section_comparison_fill(flim_json *values, const report_subject *subject, flim_error *err);
 flim_status section_summary_fill(flim_json *values, const report_subject *subject, flim_error *err);
@@ -45,9 +49,11 @@ bool section_groups_applies(const report_subject *subject);
 flim_status section_groups_fill(flim_json *values, const report_subject *subject, flim_error *err);
 bool section_baselines_applies(const report_subject *subject);
 flim_status section_baselines_fill(flim_json *values, const report_subject *subject, flim_error *err);
+bool section_decays_applies(const report_subject *subject);
+flim_status section_decays_fill(flim_json *values, const report_subject *subject, flim_error *err);
 bool section_gallery_applies(const report_subject *subject);
 flim_status section_gallery_fill(flim_json *values, const report_subject *subject, flim_error *err);
-flim_status section_settings_fill(flim_json *values, const report_subject *subject, flim_error *err);
+flim_status section_making_fill(flim_json *values, const report_subject *subject, flim_error *err);
 
 /* ---- values.c */
 /* Sets key to a p-value as tables show it, null if it is undefined. */

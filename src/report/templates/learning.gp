@@ -15,7 +15,7 @@ set xtics autofreq
 set logscale y
 set format y '%.4g'
 {{/log_axis}}
-set bmargin screen 0.33
+set bmargin screen 0.4
 set key at screen 0.5, screen 0.01 center bottom maxrows 3 width 1 Left reverse
 plot {{#folds}}{{^@first}}, {{/@first}}$d{{index}} using 1:2 with linespoints pt 7 ps 0.2 lw 1.8 lc {{number}} \
     {{#title}}title {{title}}{{/title}}{{^title}}notitle{{/title}}\

@@ -2,7 +2,7 @@ set terminal svg size {{width}},{{height}} noenhanced font 'sans-serif,12' backg
 set encoding utf8
 set border 3 lc rgb '#555555'
 set tics nomirror out scale 0.6 textcolor rgb '#333333'
-set key noenhanced samplen 1.4 spacing 0.95 font ',10'
+set key noenhanced samplen 1.4 spacing 1 font ',11'
 {{! The colours of Okabe and Ito, which people with any colour vision can tell apart, then darker ones. }}
 set linetype 1 lc rgb '#0072b2'
 set linetype 2 lc rgb '#d55e00'

@@ -1,0 +1,12 @@
+/* Small pictures of the page, as 24-bit bitmaps in base64: every browser reads them, and no library is needed. */
+#ifndef FLIM_REPORT_BITMAP_H
+#define FLIM_REPORT_BITMAP_H
+
+#include "formats/json.h"
+#include "flim/status.h"
+
+/* Sets key to value (h,w) in grey: black = 0, white = `most`. */
+flim_status html_set_grey(flim_json *values, const char *key, const double *value, int h, int w, double most,
+                          flim_error *err);
+
+#endif

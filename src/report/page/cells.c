@@ -1,0 +1,147 @@
+#include "report/page/cells.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "core/alloc.h"
+#include "core/try.h"
+#include "flim/settings.h"
+
+enum { SCAN_WORKERS = 4 };
+
+/* Opens the data of a run.  *dataset = NULL if they cannot be opened; why gets the reason. */
+static flim_status open_data(const report_run *run, const flim_report_options *options, flim_dataset **dataset,
+                             flim_error *why, flim_error *err)
+{
+    *dataset = NULL;
+    char path[REPORT_PATH], sha256[65];
+    flim_settings settings;
+    FLIM_TRY(flim_settings_init(&settings, err));
+    snprintf(path, sizeof path, "%.4000s/config.yaml", run->folder);
+    if (flim_settings_read(&settings, path, why) != FLIM_OK) {
+        goto done;
+    }
+    flim_dataset_options open = {.axes = settings.axes,
+                                 .mask_counts = settings.mask_counts,
+                                 .allow_external = settings.allow_external,
+                                 .need_labels = true};
+    const char *const *files = options->n_data ? options->data : (const char *const *)settings.data.item;
+    int n = options->n_data ? options->n_data : settings.data.n;
+    if (flim_dataset_open(files, n, &open, dataset, why) != FLIM_OK) {
+        *dataset = NULL;
+        goto done;
+    }
+    flim_dataset_sha256(*dataset, sha256);
+    const flim_dataset_info *info = flim_dataset_get_info(*dataset);
+    if (info->n != run->splits.n || info->classes != run->classes ||
+        (run->splits.sha256[0] && strcmp(sha256, run->splits.sha256) != 0)) {
+        flim_fail(why, FLIM_ERROR_DATA, "%s is not the data of the run (its SHA-256 differs)", files[0]);
+        flim_dataset_close(*dataset);
+        *dataset = NULL;
+    }
+done:
+    flim_settings_free(&settings);
+    return FLIM_OK;
+}
+
+/* decay (n,T) -> class_decay (K,T); each cell counts alike, however bright it is. */
+static flim_status average_classes(report_cells *cells, flim_error *err)
+{
+    const flim_dataset_info *info = cells->info;
+    int64_t *count = flim_alloc((size_t)info->classes, sizeof *count, err);
+    cells->class_decay = flim_alloc((size_t)info->classes * (size_t)info->t, sizeof *cells->class_decay, err);
+    const bool whole = count && cells->class_decay;
+    for (int64_t i = 0; whole && i < info->n; i++) {
+        const double *decay = cells->decay + i * info->t;
+        double *mean = cells->class_decay + (int64_t)info->label[i] * info->t, photons = 0;
+        for (int t = 0; t < info->t; t++) {
+            photons += decay[t];
+        }
+        for (int t = 0; photons > 0 && t < info->t; t++) {
+            mean[t] += decay[t] / photons;
+        }
+        count[info->label[i]] += photons > 0;
+    }
+    for (int64_t j = 0; whole && j < (int64_t)info->classes * info->t; j++) {
+        cells->class_decay[j] /= (double)(count[j / info->t] ? count[j / info->t] : 1);
+    }
+    flim_free(count);
+    return whole ? FLIM_OK : FLIM_ERROR_MEMORY;
+}
+
+flim_status report_cells_open(const report_run *run, const flim_report_options *options, report_cells **out, flim_error *why,
+                              flim_error *err)
+{
+    int64_t bad = 0;
+    flim_status status = FLIM_OK;
+    *out = NULL;
+    report_cells *cells = flim_alloc(1, sizeof *cells, err);
+    FLIM_TRY(cells ? FLIM_OK : FLIM_ERROR_MEMORY);
+    FLIM_TRY_DONE(open_data(run, options, &cells->dataset, why, err));
+    if (!cells->dataset) {
+        goto done;
+    }
+    cells->info = flim_dataset_get_info(cells->dataset);
+    cells->decay = flim_alloc((size_t)(cells->info->n * cells->info->t), sizeof *cells->decay, err);
+    FLIM_TRY_DONE(cells->decay ? FLIM_OK : FLIM_ERROR_MEMORY);
+    status = flim_dataset_scan(cells->dataset, SCAN_WORKERS, NULL, NULL, NULL, cells->decay, &bad, why);
+    if (status == FLIM_ERROR_DATA) { /* the reason is told on the page */
+        status = FLIM_OK;
+        goto done;
+    }
+    if (status != FLIM_OK) {
+        status = flim_fail(err, status, "%s", why->text);
+        goto done;
+    }
+    FLIM_TRY_DONE(average_classes(cells, err));
+    FLIM_TRY_DONE(flim_reader_create(cells->dataset, &cells->reader, err));
+    *out = cells;
+    return FLIM_OK;
+done:
+    report_cells_close(cells);
+    return status;
+}
+
+void report_cells_close(report_cells *cells)
+{
+    if (cells) {
+        flim_reader_destroy(cells->reader);
+        flim_dataset_close(cells->dataset);
+        flim_free(cells->decay);
+        flim_free(cells->class_decay);
+        flim_free(cells);
+    }
+}
+
+flim_status report_cells_intensity(const report_cells *cells, int64_t cell, double **out, flim_error *err)
+{
+    const int64_t pixels = (int64_t)cells->info->h * cells->info->w;
+    flim_status status = FLIM_OK;
+    float *counts = flim_alloc((size_t)(cells->info->t * pixels), sizeof *counts, err); /* (T,H,W) */
+    double *intensity = flim_alloc((size_t)pixels, sizeof *intensity, err); /* (H,W) */
+    *out = NULL;
+    FLIM_TRY_DONE(counts && intensity ? flim_reader_counts(cells->reader, cell, counts, NULL, err) : FLIM_ERROR_MEMORY);
+    for (int64_t i = 0; i < cells->info->t * pixels; i++) {
+        intensity[i % pixels] += (double)counts[i];
+    }
+    *out = intensity;
+    intensity = NULL;
+done:
+    flim_free(counts);
+    flim_free(intensity);
+    return status;
+}
+
+void report_phasor(const double *decay, int t, double *g, double *s)
+{
+    const double turn = 6.283185307179586;
+    double sum = 0, cosines = 0, sines = 0;
+    for (int i = 0; i < t; i++) {
+        const double angle = turn * (i + 0.5) / t;
+        sum += decay[i];
+        cosines += decay[i] * cos(angle);
+        sines += decay[i] * sin(angle);
+    }
+    *g = sum > 0 ? cosines / sum : NAN;
+    *s = sum > 0 ? sines / sum : NAN;
+}
