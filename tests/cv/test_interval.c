@@ -80,8 +80,8 @@ static void paired_tests_have_scipys_p(void **state)
     const double half = 2.7764451051977987 * t.difference / t.statistic; /* stats.t.ppf(0.975, 4) */
     assert_true(fabs(t.interval.low - (t.difference - half)) < 1e-12);
     assert_true(fabs(t.interval.high - (t.difference + half)) < 1e-12);
-    flim_paired_test two = flim_corrected_t_test(a, b, 2, 0.25);
-    assert_true(isnan(two.interval.low)); /* differences 0.05 and 0.05: no spread */
+    flim_paired_test two = flim_corrected_t_test((double[]){0, 1}, (double[]){1, 2}, 2, 0.25);
+    assert_true(isnan(two.interval.low)); /* no spread */
     two = flim_corrected_t_test((double[]){0, 0}, (double[]){1, 3}, 2, 0.25);
     assert_true(fabs(two.interval.high - 2 - 12.706204736174694 * 2 / two.statistic) < 1e-9); /* ppf(0.975, 1) */
     assert_true(isnan(flim_corrected_t_test(a, a, 6, 0.25).p)); /* no spread */

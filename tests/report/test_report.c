@@ -24,6 +24,7 @@
 #include "flim/random.h"
 #include "report/page/cells.h"
 #include "report/report.h"
+#include "results/baseline_results.h"
 #include "flim/settings.h"
 #include "flim/simulate.h"
 #include "flim/split.h"
@@ -768,6 +769,35 @@ static int count_of(const char *bytes, const char *what)
     return n;
 }
 
+/* Pooled AUC decides, balanced accuracy where one has none; what is undefined suffices for nothing. */
+static void a_decay_that_does_as_well_is_said(void **state)
+{
+    (void)state;
+    static const struct {
+        double network_auc, decay_auc, network_balanced, decay_balanced;
+        const char *said; /* NULL = nothing */
+    } cases[] = {{0.8, 0.7, 0.5, 0.9, NULL},
+                 {0.8, 0.8, 0.9, 0.5, "pooled ROC AUC 0.800, the network 0.800"},
+                 {0.4, 0.6, 0.9, 0.5, "pooled ROC AUC 0.600, the network 0.400"},
+                 {NAN, 0.9, 0.7, 0.6, NULL},
+                 {NAN, 0.1, 0.6, 0.7, "pooled balanced accuracy 0.700, the network 0.600"},
+                 {0.9, NAN, 0.6, 0.7, "pooled balanced accuracy 0.700, the network 0.600"},
+                 {NAN, NAN, NAN, 0.7, NULL},
+                 {NAN, NAN, 0.7, NAN, NULL}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        double network[FLIM_N_METRICS] = {0}, decay[FLIM_N_METRICS] = {0};
+        char said[512] = "";
+        network[FLIM_ROC_AUC] = cases[i].network_auc;
+        decay[FLIM_ROC_AUC] = cases[i].decay_auc;
+        network[FLIM_BALANCED_ACCURACY] = cases[i].network_balanced;
+        decay[FLIM_BALANCED_ACCURACY] = cases[i].decay_balanced;
+        const bool suffices = flim_decay_suffices(network, decay, said, sizeof said);
+        if (suffices != (cases[i].said != NULL) || (suffices && !strstr(said, cases[i].said))) {
+            fail_msg("case %zu: '%s'", i, said);
+        }
+    }
+}
+
 /* A decay that has gone on for ever: its phasor in closed form, of bins r^i, is e^(jw/2) (1 - r) / (1 - r e^(jw)), w the turn of a
  * bin. */
 static void phasors_of_exponentials_are_exact(void **state)
@@ -860,15 +890,11 @@ static void page_is_whole_and_alone(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(numbers_come_from_the_predictions),
-        cmocka_unit_test(what_is_wrong_with_a_run_is_said),
-        cmocka_unit_test(absent_classes_are_named),
-        cmocka_unit_test(confounds_are_named),
-        cmocka_unit_test(runs_are_compared_in_pairs),
-        cmocka_unit_test(tables_are_written),
-        cmocka_unit_test(page_is_whole_and_alone),
-        cmocka_unit_test(phasors_of_exponentials_are_exact),
-        cmocka_unit_test(three_classes),
+        cmocka_unit_test(numbers_come_from_the_predictions), cmocka_unit_test(what_is_wrong_with_a_run_is_said),
+        cmocka_unit_test(absent_classes_are_named),          cmocka_unit_test(confounds_are_named),
+        cmocka_unit_test(runs_are_compared_in_pairs),        cmocka_unit_test(tables_are_written),
+        cmocka_unit_test(page_is_whole_and_alone),           cmocka_unit_test(phasors_of_exponentials_are_exact),
+        cmocka_unit_test(a_decay_that_does_as_well_is_said), cmocka_unit_test(three_classes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
