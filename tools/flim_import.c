@@ -11,6 +11,8 @@ typedef struct options {
     flim_string_list class_rule;
     flim_import_group group;
     flim_array_axes axes;
+    flim_time_axis time_axis;
+    char *dataset;
     char *mask;
     flim_cells_by cells_by;
     flim_crop crop;
@@ -28,6 +30,11 @@ static const flim_flag_row rows[] = {
      .choices = flim_import_group_names},
     {"Fields", "axes", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(options, axes), "auto", "A",
      .help = "axes of bare arrays; auto: the time is the longer of the first and the last", .choices = flim_array_axes_names},
+    {NULL, "dataset", FLIM_VALUE_TEXT, FIELD(dataset), "", "NAME",
+     .help = "the array to read of an HDF5 or MATLAB file that holds several, as in group/counts"},
+    {NULL, "time-axis", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(options, time_axis), "auto", "A",
+     .help = "which pages of a TIFF stack are the time, if it has several channels C, planes Z or times T",
+     .choices = flim_time_axis_names},
     {NULL, "channel", FLIM_VALUE_INTEGER, FIELD(channel), "all", "N",
      .help = "the channel to take, counted from 1; all: each array is a cell, an instrument file must have but one channel",
      .allowed = ">= 1, <= 65536", .word = "all", .word_value = 0},
@@ -69,8 +76,9 @@ static const flim_flag_table table = {
     "flim_import",
     "flim_import OUT.h5 INPUT... [flag]...",
     "Makes a data file for train_cv from instrument files and arrays: Becker & Hickl .sdt, PicoQuant .ptu (images in\n"
-    "mode T3), NumPy's .npy and .npz. An INPUT is a file, or a folder whose files are taken with those of all\n"
-    "folders below. Every field is one cell, or has a mask (--mask) whose labels are cells.",
+    "mode T3), TIFF and OME-TIFF stacks, NumPy's .npy and .npz, MATLAB's .mat and arrays of HDF5 files. An INPUT is\n"
+    "a file, or a folder whose files are taken with those of all folders below. Every field is\n"
+    "one cell, or has a mask (--mask) whose labels are cells.",
     rows,
     (int)(sizeof rows / sizeof rows[0]),
     .operand = "FILE",
@@ -124,7 +132,7 @@ static flim_status import_files(void *read, const flim_string_list *files, conso
                                                    .keep_border = o->keep_border,
                                                    .crop_large = o->crop_large},
                                          .mask_counts = o->mask_counts,
-                                         .axes = o->axes,
+                                         .fields = {.axes = o->axes, .time_axis = o->time_axis, .dataset = o->dataset},
                                          .channel = o->channel,
                                          .bins = o->bins,
                                          .range_ns = o->range_ns,

@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "core/try.h"
 
@@ -10,36 +11,38 @@ typedef struct array_view {
     int64_t n, y, x, t, n_step, y_step, x_step, t_step;
 } array_view;
 
-flim_status flim_array_total(const char *name, const flim_bare_array *a, int64_t *total, flim_error *err)
+flim_status flim_array_set_order(const char *name, flim_bare_array *a, bool fortran, int64_t *total, flim_error *err)
 {
-    *total = 1;
+    int64_t elements = 1;
     for (int i = 0; i < a->n_axes; i++) {
-        if (a->size[i] < 1 || *total > INT64_MAX / 16 / a->size[i]) {
+        const int axis = fortran ? i : a->n_axes - 1 - i;
+        if (a->size[axis] < 1 || elements > INT64_MAX / 16 / a->size[axis]) {
             return flim_fail(err, FLIM_ERROR_DATA,
-                             "%s: axis %d of its shape has %" PRId64 " elements, expected 1 or more, and "
-                             "not too many in all",
-                             name, i + 1, a->size[i]);
+                             "%s: axis %d of its shape has %" PRId64 " elements, expected 1 or more, and not too many in all",
+                             name, axis + 1, a->size[axis]);
         }
-        *total *= a->size[i];
+        a->step[axis] = elements;
+        elements *= a->size[axis];
+    }
+    if (total) {
+        *total = elements;
     }
     return FLIM_OK;
 }
 
-static void find_steps(const flim_bare_array *a, int64_t step[FLIM_ARRAY_AXES])
+void flim_array_last_axis_first(flim_bare_array *a)
 {
-    int64_t total = 1;
-    for (int i = 0; i < a->n_axes; i++) {
-        const int axis = a->fortran ? i : a->n_axes - 1 - i;
-        step[axis] = total;
-        total *= a->size[axis];
-    }
+    const int last = a->n_axes - 1;
+    const int64_t size = a->size[last], step = a->step[last];
+    memmove(a->size + 1, a->size, (size_t)last * sizeof *a->size);
+    memmove(a->step + 1, a->step, (size_t)last * sizeof *a->step);
+    a->size[0] = size;
+    a->step[0] = step;
 }
 
 static flim_status find_view(const char *name, const flim_bare_array *a, flim_array_axes axes, array_view *v, flim_error *err)
 {
-    int64_t step[FLIM_ARRAY_AXES] = {0}, total;
-    FLIM_TRY(flim_array_total(name, a, &total, err));
-    find_steps(a, step);
+    const int64_t *step = a->step;
     int first = 0; /* axes of one in front say nothing */
     while (a->n_axes - first > 3 && a->size[first] == 1) {
         first++;
@@ -100,7 +103,7 @@ flim_status flim_array_add_images(flim_field_file *file, const char *name, const
                                   uint64_t place, flim_error *err)
 {
     array_view v;
-    FLIM_TRY(find_view(name, array, file->axes, &v, err));
+    FLIM_TRY(find_view(name, array, file->options.axes, &v, err));
     for (int64_t n = 0; n < v.n; n++) {
         flim_field_image image = {.y = v.y, .x = v.x, .t = v.t};
         if (v.n == 1) {
@@ -113,8 +116,8 @@ flim_status flim_array_add_images(flim_field_file *file, const char *name, const
     return FLIM_OK;
 }
 
-/* The number of an image within its array: images of an array follow one another. */
-static int64_t number_in_array(const flim_field_file *file, int image)
+/* Images of an array follow one another. */
+int64_t flim_array_image_number(const flim_field_file *file, int image)
 {
     int64_t n = 0;
     while (image > 0 && file->place[image - 1] == file->place[image]) {
@@ -124,10 +127,10 @@ static int64_t number_in_array(const flim_field_file *file, int image)
     return n;
 }
 
-flim_status flim_array_read_image(const flim_field_file *file, const char *name, const flim_bare_array *array, int image,
+flim_status flim_array_read_image(const flim_field_file *file, const char *name, const flim_bare_array *array, int64_t number,
                                   const uint8_t *data, uint64_t count, uint32_t *counts, flim_error *err)
 {
     array_view v;
-    FLIM_TRY(find_view(name, array, file->axes, &v, err));
-    return read_view(name, array, &v, number_in_array(file, image), data, count, counts, err);
+    FLIM_TRY(find_view(name, array, file->options.axes, &v, err));
+    return read_view(name, array, &v, number, data, count, counts, err);
 }

@@ -8,7 +8,11 @@
 
 const char *const flim_array_axes_names[] = {"auto", "YXT", "TYX", NULL};
 
-static const flim_field_format *const format[] = {&flim_format_sdt, &flim_format_ptu, &flim_format_npy, &flim_format_npz};
+const char *const flim_time_axis_names[] = {"auto", "C", "Z", "T", NULL};
+
+static const flim_field_format *const format[] = {&flim_format_sdt, &flim_format_ptu,  &flim_format_npy,
+                                                  &flim_format_npz, &flim_format_tiff, &flim_format_hdf5_arrays,
+                                                  &flim_format_mat5};
 enum { N_FORMATS = sizeof format / sizeof format[0] };
 
 /* A field of more voxels is no field: 4096 x 4096 pixels of 4096 bins. */
@@ -24,11 +28,11 @@ static flim_status find_format(flim_field_file *file, flim_error *err)
     }
     return flim_fail(err, FLIM_ERROR_DATA,
                      "%s: its first bytes are those of no format that is read (Becker & Hickl .sdt, PicoQuant .ptu, NumPy's "
-                     ".npy and .npz)",
+                     ".npy and .npz, TIFF, HDF5, MATLAB's .mat)",
                      file->map.path);
 }
 
-flim_status flim_field_open(const char *path, flim_array_axes axes, flim_field_file **out, flim_error *err)
+flim_status flim_field_open(const char *path, const flim_field_options *options, flim_field_file **out, flim_error *err)
 {
     *out = NULL;
     flim_field_file *file = flim_alloc(1, sizeof *file, err);
@@ -36,7 +40,7 @@ flim_status flim_field_open(const char *path, flim_array_axes axes, flim_field_f
         return FLIM_ERROR_MEMORY;
     }
     flim_status status = FLIM_OK;
-    file->axes = axes;
+    file->options = *options;
     FLIM_TRY_DONE(flim_mapped_open(path, &file->map, err));
     FLIM_TRY_DONE(find_format(file, err));
     FLIM_TRY_DONE(file->format->open(file, err));
@@ -53,6 +57,9 @@ done:
 void flim_field_close(flim_field_file *file)
 {
     if (file) {
+        if (file->format && file->format->close) {
+            file->format->close(file);
+        }
         flim_mapped_close(&file->map);
         flim_free(file->image);
         flim_free(file->place);

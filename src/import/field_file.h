@@ -21,6 +21,17 @@ typedef enum flim_array_axes {
 } flim_array_axes;
 extern const char *const flim_array_axes_names[]; /* auto, YXT, TYX; ends in NULL */
 
+/* Which axis of a stack of pictures is the time, if the file has several and does not say. */
+typedef enum flim_time_axis { FLIM_TIME_AUTO, FLIM_TIME_C, FLIM_TIME_Z, FLIM_TIME_T } flim_time_axis;
+extern const char *const flim_time_axis_names[]; /* auto, C, Z, T; ends in NULL */
+
+/* What a file does not say of itself; zeroed is what is usual. */
+typedef struct flim_field_options {
+    flim_array_axes axes; /* of bare arrays */
+    flim_time_axis time_axis; /* of TIFF stacks */
+    const char *dataset; /* of HDF5 and MATLAB files: the array's name; NULL or "": there is but one */
+} flim_field_options;
+
 typedef struct flim_field_image {
     char name[64]; /* "channel 1", "detector 0", "arr_0" */
     int64_t y, x, t;
@@ -36,12 +47,15 @@ typedef struct flim_field_format {
     flim_status (*open)(flim_field_file *file, flim_error *err); /* lists the images */
     /* counts: (Y,X,T), zeroed by the caller. */
     flim_status (*read)(flim_field_file *file, int image, uint32_t *counts, flim_error *err);
+    void (*close)(flim_field_file *file); /* releases file->state; NULL if there is none */
+    bool stack; /* its images are cells; else they are channels, of which one is to be chosen */
 } flim_field_format;
 
 struct flim_field_file {
     flim_mapped_file map;
     const flim_field_format *format;
-    flim_array_axes axes; /* as asked for; for bare arrays */
+    flim_field_options options; /* as asked for */
+    void *state; /* the format's own */
     int n_images;
     flim_field_image *image; /* (n_images) */
     uint64_t *place; /* (n_images): where the format finds the image again */
@@ -51,7 +65,7 @@ struct flim_field_file {
     uint64_t unplaced;
 };
 
-flim_status flim_field_open(const char *path, flim_array_axes axes, flim_field_file **out, flim_error *err);
+flim_status flim_field_open(const char *path, const flim_field_options *options, flim_field_file **out, flim_error *err);
 void flim_field_close(flim_field_file *file); /* NULL is allowed */
 
 /* counts: (Y,X,T) of image `image` in 0..n_images-1, made here and the caller's to flim_free; *photons their sum. */
@@ -60,6 +74,7 @@ flim_status flim_field_read(flim_field_file *file, int image, uint32_t **counts,
 /* For the formats: one more image at the end of the list. */
 flim_status flim_field_add_image(flim_field_file *file, const flim_field_image *image, uint64_t place, flim_error *err);
 
-extern const flim_field_format flim_format_sdt, flim_format_ptu, flim_format_npy, flim_format_npz;
+extern const flim_field_format flim_format_sdt, flim_format_ptu, flim_format_npy, flim_format_npz, flim_format_tiff,
+    flim_format_hdf5_arrays, flim_format_mat5;
 
 #endif

@@ -8,7 +8,7 @@
 #include "core/stop.h"
 #include "core/try.h"
 
-enum { USUAL_SIZE = 21, MOST_LINES = 20 };
+enum { USUAL_SIZE = 21, LEAST_BINS = 8 /* of the network */, MOST_LINES = 20 };
 
 /* The search at work. */
 typedef struct search {
@@ -41,7 +41,9 @@ static flim_status check_bins(const search *s, const char *path, const flim_fiel
                          "%s: %" PRId64 " time bins cannot be added up to %d: --bins must divide them without a rest", path,
                          b->t, s->out->t);
     }
-    return FLIM_OK;
+    return s->out->t >= LEAST_BINS
+               ? FLIM_OK
+               : flim_fail(err, FLIM_ERROR_DATA, "%s: %d time bins, expected %d or more", path, s->out->t, LEAST_BINS);
 }
 
 static flim_status check_field_size(const search *s, const char *path, const flim_field_image *b, flim_error *err)
@@ -192,13 +194,12 @@ static flim_status add_row(search *s, int64_t number, flim_error *err)
     const int64_t channel = s->request->channel;
     flim_field_file *file = NULL;
     flim_status status = FLIM_OK;
-    FLIM_TRY(flim_field_open(path, s->request->axes, &file, err));
-    const bool array = file->format == &flim_format_npy || file->format == &flim_format_npz;
+    FLIM_TRY(flim_field_open(path, &s->request->fields, &file, err));
     if (channel > file->n_images) {
         FLIM_TRY_DONE(flim_fail(err, FLIM_ERROR_USAGE, "%s: --channel %" PRId64 ", but it has %d: %s%s", path, channel,
                                 file->n_images, file->image[0].name, file->n_images > 1 ? " ..." : ""));
     }
-    if (!channel && !array && file->n_images > 1) {
+    if (!channel && !file->format->stack && file->n_images > 1) {
         FLIM_TRY_DONE(flim_fail(err, FLIM_ERROR_USAGE,
                                 "%s: it has %d channels, '%s' to '%s'; choose one with --channel 1 to %d", path,
                                 file->n_images, file->image[0].name, file->image[file->n_images - 1].name, file->n_images));

@@ -27,7 +27,7 @@ typedef struct flim_import_request {
     const char *mask;
     flim_cells_rule cells; /* of masks; size 0 = 21 */
     bool mask_counts; /* what a cell's window holds outside its mask becomes 0 */
-    flim_array_axes axes; /* of bare arrays */
+    flim_field_options fields; /* what the files do not say */
     /* The image to take of each file, counted from 1.  0: every image of an array file is a cell, an instrument file must have
      * but one. */
     int64_t channel;

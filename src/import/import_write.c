@@ -177,7 +177,7 @@ static flim_status write_sources(writing *w, flim_error *err)
         if (i == 0 || c->source[i].row != c->source[i - 1].row) {
             flim_field_close(file);
             file = NULL;
-            FLIM_TRY_DONE(flim_field_open(w->rows->row[c->source[i].row].path, w->request->axes, &file, err));
+            FLIM_TRY_DONE(flim_field_open(w->rows->row[c->source[i].row].path, &w->request->fields, &file, err));
         }
         FLIM_TRY_DONE(write_source(w, file, &c->source[i], err));
     }

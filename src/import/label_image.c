@@ -21,9 +21,7 @@ static flim_status make(const char *path, int64_t y, int64_t x, flim_label_image
 static flim_status read_npy(const flim_mapped_file *f, flim_label_image *out, flim_error *err)
 {
     flim_bare_array a;
-    int64_t total;
     FLIM_TRY(flim_npy_header(f->path, f->data, f->size, &a, err));
-    FLIM_TRY(flim_array_total(f->path, &a, &total, err));
     int first = 0;
     while (a.n_axes - first > 2 && a.size[first] == 1) { /* axes of one in front say nothing */
         first++;
@@ -32,15 +30,15 @@ static flim_status read_npy(const flim_mapped_file *f, flim_label_image *out, fl
         return flim_fail(err, FLIM_ERROR_DATA, "%s: an array of %d axes, expected a mask (Y,X)", f->path, a.n_axes);
     }
     const int64_t y = a.size[first], x = a.size[first + 1], size = a.element.bytes;
-    if (total * size > (int64_t)(f->size - a.data)) {
+    if (y * x * size > (int64_t)(f->size - a.data)) {
         return flim_fail(err, FLIM_ERROR_DATA,
                          "%s: its elements end after %zu of %" PRId64 " bytes, at offset %zu: its copy is incomplete",
-                         f->path, (size_t)(f->size - a.data), total * size, f->size);
+                         f->path, (size_t)(f->size - a.data), y * x * size, f->size);
     }
     FLIM_TRY(make(f->path, y, x, out, err));
     for (int64_t row = 0; row < y; row++) {
-        const uint8_t *at = f->data + a.data + (a.fortran ? row : row * x) * size;
-        const size_t good = flim_elements_read(&a.element, at, (a.fortran ? y : 1) * size, (size_t)x, out->label + row * x);
+        const uint8_t *at = f->data + a.data + row * a.step[first] * size;
+        const size_t good = flim_elements_read(&a.element, at, a.step[first + 1] * size, (size_t)x, out->label + row * x);
         if (good < (size_t)x) {
             return flim_fail(err, FLIM_ERROR_DATA,
                              "%s: the value at y %" PRId64 ", x %zu is no label: expected whole numbers from 0 to %" PRIu32,

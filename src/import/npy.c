@@ -31,7 +31,8 @@ static flim_status read_image(flim_field_file *file, const char *name, int image
 {
     flim_bare_array array;
     FLIM_TRY(flim_npy_header(name, bytes, count, &array, err));
-    return flim_array_read_image(file, name, &array, image, bytes + array.data, count - array.data, counts, err);
+    return flim_array_read_image(file, name, &array, flim_array_image_number(file, image), bytes + array.data,
+                                 count - array.data, counts, err);
 }
 
 /* ---- .npy ---- */
@@ -106,5 +107,5 @@ done:
     return status;
 }
 
-const flim_field_format flim_format_npy = {"NumPy .npy", is_npy, open_npy, read_npy};
-const flim_field_format flim_format_npz = {"NumPy .npz", is_npz, open_npz, read_npz};
+const flim_field_format flim_format_npy = {"NumPy .npy", is_npy, open_npy, read_npy, NULL, true};
+const flim_field_format flim_format_npz = {"NumPy .npz", is_npz, open_npz, read_npz, NULL, true};

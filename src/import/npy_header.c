@@ -87,7 +87,7 @@ flim_status flim_npy_header(const char *name, const uint8_t *bytes, size_t count
     if (!type || !order || !shape) {
         return flim_fail(err, FLIM_ERROR_DATA, "%s: its header lacks descr, fortran_order or shape", name);
     }
-    out->fortran = strncmp(order, "True", 4) == 0;
     FLIM_TRY(read_type(name, type, out, err));
-    return read_shape(name, shape, out, err);
+    FLIM_TRY(read_shape(name, shape, out, err));
+    return flim_array_set_order(name, out, strncmp(order, "True", 4) == 0, NULL, err);
 }

@@ -373,4 +373,4 @@ static flim_status read_ptu(flim_field_file *file, int image, uint32_t *counts, 
     return status;
 }
 
-const flim_field_format flim_format_ptu = {"PicoQuant .ptu", is_ptu, open_ptu, read_ptu};
+const flim_field_format flim_format_ptu = {"PicoQuant .ptu", is_ptu, open_ptu, read_ptu, NULL, false};

@@ -278,4 +278,4 @@ done:
     return status;
 }
 
-const flim_field_format flim_format_sdt = {"Becker & Hickl .sdt", is_sdt, open_sdt, read_sdt};
+const flim_field_format flim_format_sdt = {"Becker & Hickl .sdt", is_sdt, open_sdt, read_sdt, NULL, false};

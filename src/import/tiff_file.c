@@ -27,6 +27,7 @@ struct flim_tiff {
     char why[256]; /* its last error */
     int n_pages, capacity;
     flim_tiff_page *page; /* (n_pages) */
+    uint64_t *place; /* (n_pages) offsets of their directories: the list in the file is one-way */
     char *description;
 };
 
@@ -156,13 +157,16 @@ static flim_status list_pages(flim_tiff *t, flim_error *err)
         if (t->n_pages == t->capacity) {
             const int capacity = t->capacity ? 2 * t->capacity : 64;
             flim_tiff_page *grown = flim_realloc(t->page, (size_t)capacity, sizeof *grown, err);
-            if (!grown) {
+            t->page = grown ? grown : t->page;
+            uint64_t *places = grown ? flim_realloc(t->place, (size_t)capacity, sizeof *places, err) : NULL;
+            if (!places) {
                 return FLIM_ERROR_MEMORY;
             }
-            t->page = grown;
+            t->place = places;
             t->capacity = capacity;
         }
         FLIM_TRY(describe_page(t, &t->page[t->n_pages], err));
+        t->place[t->n_pages] = TIFFCurrentDirOffset(t->handle);
         t->n_pages++;
     } while (TIFFReadDirectory(t->handle));
     return t->why[0] ? failed(t, t->n_pages, err) : FLIM_OK; /* not the last page, but one that cannot be read */
@@ -200,6 +204,7 @@ void flim_tiff_close(flim_tiff *t)
             TIFFClose(t->handle);
         }
         flim_free(t->page);
+        flim_free(t->place);
         flim_free(t->description);
         flim_free(t);
     }
@@ -304,7 +309,7 @@ flim_status flim_tiff_read(flim_tiff *t, int page, uint32_t *out, flim_error *er
     const flim_tiff_page *q = &t->page[page];
     uint32_t height = 0, width = 0;
     t->why[0] = '\0';
-    if ((TIFFCurrentDirectory(t->handle) != (tdir_t)page && !TIFFSetDirectory(t->handle, (tdir_t)page))) {
+    if (TIFFCurrentDirOffset(t->handle) != t->place[page] && !TIFFSetSubDirectory(t->handle, t->place[page])) {
         return failed(t, page, err);
     }
     const bool tiled = TIFFIsTiled(t->handle);

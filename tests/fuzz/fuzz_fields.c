@@ -61,7 +61,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const int fd = flim_fuzz_file(bytes, size - 1, path);
     flim_field_file *file;
     flim_error err = {0};
-    const flim_status status = flim_field_open(path, (flim_array_axes)(data[0] >> 1 & 1), &file, &err);
+    const flim_status status =
+        flim_field_open(path, &(flim_field_options){.axes = (flim_array_axes)(data[0] >> 1 & 1)}, &file, &err);
     if (status == FLIM_OK) {
         read_images(file);
         flim_field_close(file);

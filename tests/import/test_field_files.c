@@ -34,7 +34,7 @@ static flim_field_file *open_file(const char *name, flim_array_axes axes)
 {
     flim_field_file *file;
     flim_error err = {0};
-    if (flim_field_open(name, axes, &file, &err) != FLIM_OK) {
+    if (flim_field_open(name, &(flim_field_options){.axes = axes}, &file, &err) != FLIM_OK) {
         fail_msg("%s", err.text);
     }
     return file;
@@ -55,7 +55,7 @@ static flim_status try_file(flim_array_axes axes, flim_error *err)
 {
     flim_field_file *file;
     *err = (flim_error){0};
-    flim_status status = flim_field_open(path, axes, &file, err);
+    flim_status status = flim_field_open(path, &(flim_field_options){.axes = axes}, &file, err);
     if (status == FLIM_OK) {
         for (int i = 0; i < file->n_images && status == FLIM_OK; i++) {
             uint32_t *counts = NULL;

@@ -156,6 +156,9 @@ static void bins_added_up_and_small_fields_centred(void **state)
     request.bins = 5;
     assert_int_equal(import_with(request, &made, &err), FLIM_ERROR_USAGE);
     assert_non_null(strstr(err.text, "--bins"));
+    request.bins = 4; /* fewer than the network takes */
+    assert_int_equal(import_with(request, &made, &err), FLIM_ERROR_DATA);
+    assert_non_null(strstr(err.text, "4 time bins, expected 8 or more"));
     request.bins = T / 3;
     request.cells.size = 4;
     assert_int_equal(import_with(request, &made, &err), FLIM_ERROR_DATA);

@@ -347,7 +347,7 @@ static void fields_with_masks_count_by_count(void **state)
                                                  .keep_border = variant & 2,
                                                  .crop_large = variant & 4},
                                        .mask_counts = variant & 8,
-                                       .axes = FLIM_ARRAY_YXT,
+                                       .fields.axes = FLIM_ARRAY_YXT,
                                        .bins = BINS};
         for (int k = 0; k < 2; k++) {
             char name[64];
@@ -399,7 +399,7 @@ static void masks_that_do_not_fit_are_named(void **state)
     static uint32_t label[Y * X];
     const char *field = in_folder("one.npy"), *mask = in_folder("one_mask"), *out = in_folder("one.h5");
     const flim_import_request r = {
-        .out = out, .input = &field, .n_inputs = 1, .mask = "*_mask", .cells.size = 9, .axes = FLIM_ARRAY_YXT};
+        .out = out, .input = &field, .n_inputs = 1, .mask = "*_mask", .cells.size = 9, .fields.axes = FLIM_ARRAY_YXT};
     write_field(field, 0);
     expect_refusal(&r, FLIM_ERROR_DATA, "one_mask, is not there");
     draw_cells(label, 1, 8, 100);
