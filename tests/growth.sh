@@ -53,10 +53,18 @@ make l1.h5 8000 1000 2
 make l2.h5 8000 4000 2
 row "leave-one-group-out, groups of 8,000 cells (folds x cells)" 1000 "$(look l1.h5 --cv leave-one-group-out)" \
     4000 "$(look l2.h5 --cv leave-one-group-out)"
-for k in 64 255; do
+for k in 64 255 1000; do
     make m$k.h5 $((4 * k)) 4 $k
     "$build/train_cv" --data m$k.h5 --folds 2 --epochs 1 --batch 64 --device cpu --preset tiny --workers 1 --no-scan --out m$k >out 2>err ||
         tail -3 err
 done
 row "fold_metrics, 100 replicates, classes of 4 cells each (classes x cells)" 64 "$(took "$build/fold_metrics" m64 --replicates 100)" \
     255 "$(took "$build/fold_metrics" m255 --replicates 100)"
+row "fold_metrics, the same" 255 "$(took "$build/fold_metrics" m255 --replicates 100)" 1000 "$(took "$build/fold_metrics" m1000 --replicates 100)"
+
+# A checkpoint holds the history of its fold, so that its size, and the cost of writing it, grow with the epochs.
+make e.h5 12 3 2
+train() { # train EPOCHS
+    took "$build/train_cv" --data e.h5 --folds 2 --fold 0 --batch 64 --device cpu --preset tiny --workers 1 --patience 0 --epochs "$1" --out "e$1"
+}
+row "train_cv, epochs of one fold of 6 cells" 500 "$(train 500)" 4000 "$(train 4000)"

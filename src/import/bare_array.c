@@ -73,17 +73,23 @@ static flim_status find_view(const char *name, const flim_bare_array *a, flim_ar
     return FLIM_OK;
 }
 
+/* All elements of the array are among `bytes` bytes. */
+static flim_status check_whole(const char *name, const flim_bare_array *a, const array_view *v, uint64_t bytes,
+                               flim_error *err)
+{
+    const uint64_t needed = (uint64_t)(v->n * v->y * v->x * v->t) * (uint64_t)a->element.bytes;
+    return bytes >= needed ? FLIM_OK
+                           : flim_fail(err, FLIM_ERROR_DATA,
+                                       "%s: its elements end after %" PRIu64 " of %" PRIu64 " bytes: its copy is incomplete",
+                                       name, bytes, needed);
+}
+
 /* Image n of an array whose elements are the first of `bytes` bytes at `data`. */
 static flim_status read_view(const char *name, const flim_bare_array *a, const array_view *v, int64_t n, const uint8_t *data,
                              uint64_t bytes, uint32_t *counts, flim_error *err)
 {
     const int64_t size = a->element.bytes;
-    const uint64_t needed = (uint64_t)(v->n * v->y * v->x * v->t) * (uint64_t)size;
-    if (bytes < needed) {
-        return flim_fail(err, FLIM_ERROR_DATA,
-                         "%s: its elements end after %" PRIu64 " of %" PRIu64 " bytes: its copy is incomplete", name, bytes,
-                         needed);
-    }
+    FLIM_TRY(check_whole(name, a, v, bytes, err));
     for (int64_t y = 0; y < v->y; y++) {
         for (int64_t x = 0; x < v->x; x++, counts += v->t) {
             const uint8_t *pixel = data + (n * v->n_step + y * v->y_step + x * v->x_step) * size;
@@ -100,10 +106,14 @@ static flim_status read_view(const char *name, const flim_bare_array *a, const a
 }
 
 flim_status flim_array_add_images(flim_field_file *file, const char *name, const char *label, const flim_bare_array *array,
-                                  uint64_t place, flim_error *err)
+                                  uint64_t bytes, uint64_t place, flim_error *err)
 {
     array_view v;
     FLIM_TRY(find_view(name, array, file->options.axes, &v, err));
+    FLIM_TRY(check_whole(name, array, &v, bytes, err));
+    if (v.n > INT32_MAX - file->n_images) {
+        return flim_fail(err, FLIM_ERROR_DATA, "%s: %" PRId64 " images, expected at most %d in a file", name, v.n, INT32_MAX);
+    }
     for (int64_t n = 0; n < v.n; n++) {
         flim_field_image image = {.y = v.y, .x = v.x, .t = v.t};
         if (v.n == 1) {

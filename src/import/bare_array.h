@@ -28,9 +28,10 @@ flim_status flim_array_set_order(const char *name, flim_bare_array *array, bool 
 void flim_array_last_axis_first(flim_bare_array *array);
 
 /* Adds the images of an array to the file's list.  name: of the array, for messages; label: how its images are called, "" for
- * the file's only one; place: where the reader finds the array again. */
+ * the file's only one; bytes: at most so many are there of its elements, so that no header makes a list that is longer than its
+ * file; place: where the reader finds the array again. */
 flim_status flim_array_add_images(flim_field_file *file, const char *name, const char *label, const flim_bare_array *array,
-                                  uint64_t place, flim_error *err);
+                                  uint64_t bytes, uint64_t place, flim_error *err);
 
 /* The number of an image within its array. */
 int64_t flim_array_image_number(const flim_field_file *file, int image);

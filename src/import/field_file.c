@@ -77,16 +77,20 @@ flim_status flim_field_add_image(flim_field_file *file, const flim_field_image *
                          "and at most %" PRId64 " voxels",
                          file->map.path, image->name, image->y, image->x, image->t, MOST_VOXELS);
     }
-    flim_field_image *grown = flim_realloc(file->image, (size_t)file->n_images + 1, sizeof *grown, err);
-    if (!grown) {
-        return FLIM_ERROR_MEMORY;
+    const size_t n = (size_t)file->n_images;
+    if ((n & (n - 1)) == 0) { /* at powers of two: room for as many again */
+        const size_t room = n ? 2 * n : 1;
+        flim_field_image *grown = flim_realloc(file->image, room, sizeof *grown, err);
+        if (!grown) {
+            return FLIM_ERROR_MEMORY;
+        }
+        file->image = grown;
+        uint64_t *places = flim_realloc(file->place, room, sizeof *places, err);
+        if (!places) {
+            return FLIM_ERROR_MEMORY;
+        }
+        file->place = places;
     }
-    file->image = grown;
-    uint64_t *places = flim_realloc(file->place, (size_t)file->n_images + 1, sizeof *places, err);
-    if (!places) {
-        return FLIM_ERROR_MEMORY;
-    }
-    file->place = places;
     file->image[file->n_images] = *image;
     file->place[file->n_images++] = place;
     return FLIM_OK;

@@ -51,7 +51,9 @@ static flim_status open_hdf5(flim_field_file *file, flim_error *err)
     flim_free(name);
     FLIM_TRY(status);
     FLIM_TRY(describe(file->map.path, flim_h5_arrays_at(arrays, chosen), &array, err));
-    return flim_array_add_images(file, file->map.path, "", &array, (uint64_t)chosen, err);
+    /* What a file of that size can hold: deflate's best is 1032 : 1. */
+    const uint64_t most = file->map.size < UINT64_MAX / 2048 ? (uint64_t)file->map.size * 1100 + (16 << 20) : UINT64_MAX;
+    return flim_array_add_images(file, file->map.path, "", &array, most, (uint64_t)chosen, err);
 }
 
 /* Reads one image's part of the array: the axis of images, if there is one, is the first of the file, as it is of MATLAB's. */

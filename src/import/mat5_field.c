@@ -268,7 +268,7 @@ static flim_status open_mat5(flim_field_file *file, flim_error *err)
     }
     FLIM_TRY_DONE(flim_choose_array(file, name, m->n, &chosen, err));
     FLIM_TRY_DONE(load_array(&file->map, m->array[chosen].at, m, err));
-    status = flim_array_add_images(file, file->map.path, "", &m->chosen, 0, err);
+    status = flim_array_add_images(file, file->map.path, "", &m->chosen, m->bytes, 0, err);
 done:
     flim_free(name);
     return status;

@@ -17,13 +17,13 @@ static bool is_npz(const flim_mapped_file *f)
     return flim_is_zip(f->data, f->size);
 }
 
-/* The images of one array; place: that of the array. */
+/* The images of one array, of whose `whole` bytes the first `count` are there; place: that of the array. */
 static flim_status add_images(flim_field_file *file, const char *name, const char *label, const uint8_t *bytes, size_t count,
-                              uint64_t place, flim_error *err)
+                              uint64_t whole, uint64_t place, flim_error *err)
 {
     flim_bare_array array;
     FLIM_TRY(flim_npy_header(name, bytes, count, &array, err));
-    return flim_array_add_images(file, name, label, &array, place, err);
+    return flim_array_add_images(file, name, label, &array, whole > array.data ? whole - array.data : 0, place, err);
 }
 
 static flim_status read_image(flim_field_file *file, const char *name, int image, const uint8_t *bytes, size_t count,
@@ -39,7 +39,7 @@ static flim_status read_image(flim_field_file *file, const char *name, int image
 
 static flim_status open_npy(flim_field_file *file, flim_error *err)
 {
-    return add_images(file, file->map.path, "", file->map.data, file->map.size, 0, err);
+    return add_images(file, file->map.path, "", file->map.data, file->map.size, file->map.size, 0, err);
 }
 
 static flim_status read_npy(flim_field_file *file, int image, uint32_t *counts, flim_error *err)
@@ -81,7 +81,7 @@ static flim_status open_npz(flim_field_file *file, flim_error *err)
         }
         snprintf(name, sizeof name, "%.3900s/%s", f->path, entry.name);
         *suffix = '\0';
-        FLIM_TRY(add_images(file, name, entry.name, head, got, place, err));
+        FLIM_TRY(add_images(file, name, entry.name, head, got, entry.size, place, err));
     }
 }
 

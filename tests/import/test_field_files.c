@@ -695,9 +695,19 @@ static void arrays_that_are_no_counts_are_named(void **state)
     make_npy(b, 1, 'u', 8, false, false, false, false);
     set(b, b->n - 8, UINT64_C(1) << 32, 8);
     expect_error(b, FLIM_ARRAY_AUTO, FLIM_ERROR_DATA, "no photon count");
+    /* A header that claims a thousand million images is no list of as many. */
+    *b = (bytes){0};
+    const char *header = "{'descr': '<u4', 'fortran_order': False, 'shape': (999999959, 9, 3, 8), }";
+    put(b, 0x93, 1);
+    put_text(b, "NUMPY", 5);
+    put(b, 1, 2);
+    put(b, strlen(header), 2);
+    put_text(b, header, strlen(header));
+    put_text(b, "", 45);
+    expect_error(b, FLIM_ARRAY_AUTO, FLIM_ERROR_DATA, "its elements end after 45 of");
     /* (3,5,3): which axis is the time? */
     *b = (bytes){0};
-    const char *header = "{'descr': '|u1', 'fortran_order': False, 'shape': (3, 5, 3), }";
+    header = "{'descr': '|u1', 'fortran_order': False, 'shape': (3, 5, 3), }";
     put(b, 0x93, 1);
     put_text(b, "NUMPY", 5);
     put(b, 1, 2);
