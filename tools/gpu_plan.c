@@ -11,7 +11,7 @@ typedef struct options {
     flim_string_list set;
     int preset, precision, checkpoint; /* -1 = as the config has it */
     char *batch, *eval_batch, *accumulate, *margin, *data; /* "" = likewise */
-    bool profile, force;
+    bool list, profile, force;
     int64_t effective, cells, classes, bins, height, width;
 } options;
 
@@ -19,7 +19,10 @@ typedef struct options {
 #define CHOICE(name) FLIM_CHOICE_AT(options, name)
 static const flim_flag_row rows[] = {
     {"Card", "gpu", FLIM_VALUE_TEXT, FIELD(gpu), "", "NAME",
-     .help = "plan for this card, which need not be there: L4, T4, A100-80, H100, ... (default: the card found)"},
+     .help =
+         "plan for this card, which need not be there: L4, T4, A100-80, H100, ... (--list names all); auto: the card found "
+         "(default)",
+     .also = "auto", .also_value = "auto"},
     {NULL, "gpu-memory", FLIM_VALUE_TEXT, FIELD(gpu_memory), "", "SIZE",
      .help = "plan for a card of this size: 80 or 80GB (10^9 bytes), or 22.5GiB (2^30)"},
     {NULL, "devices", FLIM_VALUE_TEXT, FIELD(devices), "", "DIR",
@@ -38,7 +41,8 @@ static const flim_flag_row rows[] = {
     {NULL, "checkpoint-activations", FLIM_VALUE_CHOICE, CHOICE(checkpoint), "", "C", "what the backward pass recomputes",
      .choices = flim_recompute_names},
     {NULL, "effective-batch", FLIM_VALUE_INTEGER, FIELD(effective), "0", "N",
-     .help = "cells per update (batch x accumulate) that suggestions keep; 0 = as set", .allowed = ">= 0, <= 1073741824"},
+     .help = "cells per update (batch x accumulate) that suggestions keep; 0 = as set", .allowed = ">= 0, <= 1073741824",
+     .also = "target-effective-batch"},
     {"Data", "data", FLIM_VALUE_TEXT, FIELD(data), "", "FILE", .help = "take number and size of the cells from this file"},
     {NULL, "cells", FLIM_VALUE_INTEGER, FIELD(cells), "0", "N",
      .help = "cells of a training part, which no batch exceeds; 0 = from the data", .allowed = ">= 0"},
@@ -47,10 +51,15 @@ static const flim_flag_row rows[] = {
     {NULL, "bins", FLIM_VALUE_INTEGER, FIELD(bins), "256", "T", .help = "likewise: time bins", .allowed = ">= 8, <= 65536"},
     {NULL, "height", FLIM_VALUE_INTEGER, FIELD(height), "21", "H", .help = "likewise: pixels", .allowed = ">= 3, <= 4096"},
     {NULL, "width", FLIM_VALUE_INTEGER, FIELD(width), "21", "W", .help = "likewise: pixels", .allowed = ">= 3, <= 4096"},
-    {"What to do", "show", FLIM_VALUE_TEXT, FIELD(show), "", "CONFIG",
+    {"What to do", "list", FLIM_VALUE_SWITCH, FIELD(list), "false",
+     .help = "list the cards: memory, bandwidth, peak rates, precisions and what auto takes"},
+    {NULL, "show", FLIM_VALUE_TEXT, FIELD(show), "", "CONFIG",
      .help = "what this config uses, stage by stage (training, validation, prediction and its stages:), with advice"},
     {NULL, "apply", FLIM_VALUE_TEXT, FIELD(apply), "", "CONFIG",
-     .help = "write the recommendation into this config; a copy is kept as CONFIG.backup.N"},
+     .help =
+         "write the recommendation into this config (alone: flimcv.yaml); keys that it lacks are added; a copy is kept as "
+         "CONFIG.backup.N",
+     .alone = "flimcv.yaml"},
     {NULL, "profile", FLIM_VALUE_SWITCH, FIELD(profile), "false",
      .help = "run the suggestions on the card: predicted against measured memory, time per step"},
     {NULL, "json", FLIM_VALUE_TEXT, FIELD(json), "", "FILE",
@@ -134,7 +143,7 @@ static flim_status run(void *read, const flim_string_list *operands, console *sc
     flim_status status = FLIM_OK;
     FLIM_TRY(given(o->json) ? flim_output_check(&output, err) : FLIM_OK);
     FLIM_TRY(flim_settings_init(&settings, err));
-    FLIM_TRY_DONE(settle(o, config, &settings, err));
+    FLIM_TRY_DONE(o->list ? FLIM_OK : settle(o, config, &settings, err));
     const flim_gpu_plan_options plan = {.gpu = o->gpu,
                                         .gpu_memory = o->gpu_memory,
                                         .devices = o->devices,
@@ -150,6 +159,11 @@ static flim_status run(void *read, const flim_string_list *operands, console *sc
                                         .height = o->height,
                                         .width = o->width,
                                         .log = &log};
+    if (o->list) {
+        FLIM_TRY_DONE(flim_gpu_plan_list(o->devices, &log, &json, err));
+        status = given(o->json) ? flim_json_write_output(json, &output, err) : FLIM_OK;
+        goto done;
+    }
     if (given(config)) {
         flim_log_line(&log, FLIM_LOG_INFO, "Settings: %s", config);
     }

@@ -6,6 +6,7 @@
 
 #include "backend/precision.h"
 #include "core/alloc.h"
+#include "core/try.h"
 #include "cuda/device/cuda_device.h"
 
 static void close_card(flim_device *base)
@@ -84,14 +85,24 @@ static flim_status open_cudnn(flim_cuda_device *device, flim_error *err)
     return flim_cudnn_describe(&device->cudnn, device->card.name, text, err);
 }
 
+flim_status flim_cuda_check_capability(const char *name, int capability, flim_error *err)
+{
+    return capability >= FLIM_LEAST_CAPABILITY
+               ? FLIM_OK
+               : flim_fail(err, FLIM_ERROR_DEVICE,
+                           "%s has compute capability %d.%d; %d.%d (T4) is the oldest that this program runs on: CUDA 13 and "
+                           "cuDNN have no code for older cards; use --device cpu",
+                           name, capability / 10, capability % 10, FLIM_LEAST_CAPABILITY / 10, FLIM_LEAST_CAPABILITY % 10);
+}
+
 flim_status flim_cuda_describe(const flim_card *card, flim_device **out, flim_error *err)
 {
     *out = NULL;
-    if (card->capability < 75 || card->processors < 1 || card->memory_bytes < 1 || strpbrk(card->name, "\"\\")) {
+    FLIM_TRY(flim_cuda_check_capability(card->name, card->capability, err));
+    if (card->processors < 1 || card->memory_bytes < 1 || strpbrk(card->name, "\"\\")) {
         return flim_fail(err, FLIM_ERROR_USAGE,
-                         "%s: a card of compute capability 7.5 or later is expected, with its processors and memory, found "
-                         "%d.%d, %d and %" PRId64 " bytes",
-                         card->name, card->capability / 10, card->capability % 10, card->processors, card->memory_bytes);
+                         "%s: a card with its processors and memory is expected, found %d and %" PRId64 " bytes", card->name,
+                         card->processors, card->memory_bytes);
     }
     flim_cuda_device *device = flim_alloc(1, sizeof *device, err);
     if (!device) {

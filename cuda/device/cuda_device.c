@@ -8,6 +8,7 @@
 #include "backend/precision.h"
 #include "cuda/device/check.h"
 #include "core/alloc.h"
+#include "core/try.h"
 
 static void version_text(int version, char *text, size_t size)
 {
@@ -180,6 +181,7 @@ static flim_status describe(flim_cuda_device *device, flim_error *err)
     version_text(runtime, runtime_text, sizeof runtime_text);
     flim_driver_version(device->driver, sizeof device->driver);
     device->sm = 10 * prop.major + prop.minor;
+    FLIM_TRY(flim_cuda_check_capability(prop.name, device->sm, err));
     snprintf(info->kind, sizeof info->kind, "cuda");
     info->index = device->ordinal;
     snprintf(info->name, sizeof info->name, "%.127s", prop.name);

@@ -50,6 +50,9 @@ flim_status flim_cuda_device_open(int index, flim_device **out, flim_error *err)
 /* In card.c: a device that stands for a card which is not there. */
 flim_status flim_cuda_describe(const flim_card *card, flim_device **out, flim_error *err);
 
+/* FLIM_ERROR_DEVICE, with the reason, for a card that is too old to run on and to plan for. */
+flim_status flim_cuda_check_capability(const char *name, int capability, flim_error *err);
+
 /* "; beside it on the card: python3 (pid 4711) 39.50 GiB", or "". */
 void flim_cuda_beside(const flim_cuda_device *device, char *text, size_t size);
 /* cudaMalloc whose failure says needed and free bytes, and who holds them; `what` names the need. */

@@ -65,7 +65,12 @@ typedef struct flim_card {
     int registers, threads, blocks; /* of a multiprocessor, at most */
     int64_t l2_bytes;
     int core_khz, memory_khz;
+    /* For people who compare cards, no plan depends on them; 0 = not known.  GB a second; TFLOP/s in fp32, and of fp16
+     * products with fp32 sums on tensor cores. */
+    double bandwidth_gb, fp32_tflops, half_tflops;
 } flim_card;
+
+enum { FLIM_LEAST_CAPABILITY = 75 }; /* the oldest cards that CUDA 13 and the kernels here have code for */
 
 /* A device that stands for a card which need not be there: programs compile for it and tell their memory, and nothing else.
  * FLIM_ERROR_DEVICE where this build has no CUDA backend.  Nothing of a real card is used. */

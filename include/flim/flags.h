@@ -61,7 +61,9 @@ typedef struct flim_flag_row {
     int64_t word_value;
     int on_resume, identity; /* of train_cv's settings: flim_on_resume and flim_identity_field of config/settings.h; else 0 */
     const char *alone; /* the value of the flag without one: at the end or before another flag; NULL = it needs one */
-    const char *also, *also_value; /* another flag, which takes no value and means this one with also_value; NULL = none */
+    /* Another flag, which takes no value and means this one with also_value; without an also_value another name for it.  NULL:
+     * there is none. */
+    const char *also, *also_value;
 } flim_flag_row;
 
 /* The offset of a choice's field, which must have the size of an int. */

@@ -37,7 +37,8 @@ static void put_bash_value(FILE *out, const flim_flag_row *row)
     if (row->type == FLIM_VALUE_SWITCH) {
         return;
     }
-    fprintf(out, "    --%s) ", row->name);
+    const bool renamed = row->also && !row->also_value; /* another name, with the same values */
+    fprintf(out, "    --%s%s%s) ", row->name, renamed ? "|--" : "", renamed ? row->also : "");
     if (has_words(row)) {
         fputs("mapfile -t COMPREPLY < <(compgen -W '", out);
         put_words(out, row);
@@ -171,16 +172,16 @@ static void put_zsh_action(FILE *out, flim_path_kind kind)
     fputs(kind == FLIM_PATH_FILE ? "_files" : kind == FLIM_PATH_FOLDER ? "_files -/" : " ", out);
 }
 
-static void put_zsh_flag(FILE *out, const flim_flag_row *row)
+static void put_zsh_name(FILE *out, const flim_flag_row *row, const char *name)
 {
     const size_t first = strcspn(row->help, ";");
     const bool is_switch = row->type == FLIM_VALUE_SWITCH;
     if (is_switch) {
-        fprintf(out, "        '(--%s)--no-%s[not\\: ", row->name, row->name);
+        fprintf(out, "        '(--%s)--no-%s[not\\: ", name, name);
         put_zsh_text(out, row->help, first);
-        fprintf(out, "]'\n        '(--no-%s)--%s[", row->name, row->name);
+        fprintf(out, "]'\n        '(--no-%s)--%s[", name, name);
     } else {
-        fprintf(out, "        '%s--%s=[", row->type == FLIM_VALUE_LIST ? "*" : "", row->name);
+        fprintf(out, "        '%s--%s=[", row->type == FLIM_VALUE_LIST ? "*" : "", name);
     }
     put_zsh_text(out, row->help, first);
     fputc(']', out);
@@ -197,7 +198,14 @@ static void put_zsh_flag(FILE *out, const flim_flag_row *row)
         }
     }
     fputs("'\n", out);
-    if (row->also) {
+}
+
+static void put_zsh_flag(FILE *out, const flim_flag_row *row)
+{
+    put_zsh_name(out, row, row->name);
+    if (row->also && !row->also_value) {
+        put_zsh_name(out, row, row->also);
+    } else if (row->also) {
         fprintf(out, "        '--%s[the same as --%s %s]'\n", row->also, row->name, row->also_value);
     }
 }

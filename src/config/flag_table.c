@@ -311,12 +311,13 @@ static const flim_flag_row *find(const flim_flag_table *table, const char *name,
     return NULL;
 }
 
-/* The row that a flag of another name stands for, with its value. */
-static const flim_flag_row *find_also(const flim_flag_table *table, const char *name, size_t length)
+/* The row that a flag of another name stands for; fixed: with its also_value. */
+static const flim_flag_row *find_also(const flim_flag_table *table, const char *name, size_t length, bool fixed)
 {
     for (int i = 0; i < table->n; i++) {
         const char *also = table->row[i].also;
-        if (also && strlen(also) == length && strncmp(also, name, length) == 0) {
+        if (also && fixed == (table->row[i].also_value != NULL) && strlen(also) == length &&
+            strncmp(also, name, length) == 0) {
             return &table->row[i];
         }
     }
@@ -351,7 +352,7 @@ static flim_status scan_flag(const flim_flag_table *table, int argc, char *const
         return flim_fail(err, FLIM_ERROR_USAGE, "--help=%.80s: there are --help, --help=man, --help=bash and --help=zsh",
                          value);
     }
-    use->row = find_also(table, name, length);
+    use->row = find_also(table, name, length, true);
     if (use->row) {
         use->value = use->row->also_value;
         return value ? flim_fail(err, FLIM_ERROR_USAGE, "--%s takes no value, found '%.200s' (it means --%s %s)",
@@ -359,6 +360,7 @@ static flim_status scan_flag(const flim_flag_table *table, int argc, char *const
                      : FLIM_OK;
     }
     use->row = find(table, name, length, &off);
+    use->row = use->row ? use->row : find_also(table, name, length, false);
     if (!use->row) {
         return unknown_flag(table, name, length, err);
     }

@@ -69,7 +69,8 @@ void flim_flag_describe(const flim_flag_row *row, char text[FLIM_DESCRIPTION])
 
 void flim_flag_describe_also(const flim_flag_row *row, char text[FLIM_DESCRIPTION])
 {
-    snprintf(text, FLIM_DESCRIPTION, "the same as --%s %s", row->name, row->also_value);
+    snprintf(text, FLIM_DESCRIPTION, "the same as --%s%s%s", row->name, row->also_value ? " " : "",
+             row->also_value ? row->also_value : "");
 }
 
 /* Words of text from column `left` on, wrapped at WIDTH; the cursor stands at `column`. */
@@ -113,7 +114,7 @@ static void print_row(const flim_flag_row *row, FILE *out)
     wrap(out, text, LEFT, column);
     if (row->also) {
         flim_flag_describe_also(row, text);
-        wrap(out, text, LEFT, fprintf(out, "  --%s", row->also));
+        wrap(out, text, LEFT, fprintf(out, row->also_value ? "  --%s" : "  --%s %s", row->also, row->metavar));
     }
 }
 

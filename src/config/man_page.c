@@ -81,7 +81,13 @@ static void put_flag(FILE *out, const flim_flag_row *row)
     if (row->also) {
         fputs(".TP\n\\fB\\-\\-", out);
         put_bytes(out, row->also, strlen(row->also));
-        fputs("\\fR\n", out);
+        fputs("\\fR", out);
+        if (!row->also_value) {
+            fputs(" \\fI", out);
+            put_bytes(out, row->metavar, strlen(row->metavar));
+            fputs("\\fR", out);
+        }
+        fputc('\n', out);
         flim_flag_describe_also(row, text);
         put_text(out, text);
     }

@@ -39,9 +39,9 @@ typedef struct flim_yaml_change {
     const char *key, *value;
 } flim_yaml_change;
 
-/* The text of a config with some scalar values changed and every other byte, comments too, as it was; *out is the caller's
- * (flim_free).  FLIM_ERROR_USAGE for what is no config, for keys that are not there (all of them are named) and for a value
- * that stands over several lines, with nothing made. */
+/* The text of a config with some scalar values changed, keys that are not there added at its end, and every other byte,
+ * comments too, as it was; *out is the caller's (flim_free).  FLIM_ERROR_USAGE for what is no config and for a value that
+ * stands over several lines, with nothing made. */
 flim_status flim_yaml_change_values(const char *text, size_t length, const char *name, const flim_yaml_change *change, int n,
                                     char **out, flim_error *err);
 

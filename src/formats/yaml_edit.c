@@ -17,6 +17,16 @@ typedef struct span {
     bool is_block; /* after | or >: its lines are its form */
 } span;
 
+enum { MOST = 16 };
+
+/* Where the values of the keys that are to change stand, and where the top map ends. */
+typedef struct places {
+    span where[MOST];
+    size_t end; /* byte behind its last line, or of its brace */
+    bool is_flow, is_empty; /* in braces; without a key */
+    size_t column; /* of its keys */
+} places;
+
 /* libyaml counts characters. */
 static size_t byte_of(const char *text, size_t length, size_t character)
 {
@@ -31,8 +41,10 @@ static size_t byte_of(const char *text, size_t length, size_t character)
 
 /* Finds the values of the top map's keys; the text is valid: flim_yaml_parse took it. */
 static flim_status find_values(const char *text, size_t length, const char *name, const flim_yaml_change *change, int n,
-                               span *where, flim_error *err)
+                               places *out, flim_error *err)
 {
+    span *where = out->where;
+    *out = (places){.end = length, .is_empty = true};
     yaml_parser_t parser;
     yaml_event_t event;
     const size_t mark = flim_utf8_mark(text, length);
@@ -49,7 +61,13 @@ static flim_status find_values(const char *text, size_t length, const char *name
         const yaml_event_type_t type = event.type;
         const bool opens = type == YAML_MAPPING_START_EVENT || type == YAML_SEQUENCE_START_EVENT;
         depth -= type == YAML_MAPPING_END_EVENT || type == YAML_SEQUENCE_END_EVENT;
-        if (depth == 1 && type == YAML_SCALAR_EVENT && key) {
+        if (depth == 0 && type == YAML_MAPPING_START_EVENT) {
+            out->is_flow = event.data.mapping_start.style == YAML_FLOW_MAPPING_STYLE;
+        } else if (depth == 0 && type == YAML_MAPPING_END_EVENT) {
+            out->end = mark + byte_of(at, length, event.start_mark.index);
+        } else if (depth == 1 && type == YAML_SCALAR_EVENT && key) {
+            out->column = out->is_empty ? event.start_mark.column : out->column;
+            out->is_empty = false;
             match = -1;
             for (int i = 0; i < n; i++) {
                 match = strcmp((const char *)event.data.scalar.value, change[i].key) == 0 ? i : match;
@@ -72,46 +90,70 @@ static flim_status find_values(const char *text, size_t length, const char *name
     return FLIM_OK;
 }
 
-/* Every key that is to change stands in the file, in a form that can be; all that are missing are named at once. */
+/* What is to change stands in a form that can be. */
 static flim_status check_found(const char *name, const flim_yaml_change *change, int n, const span *where, flim_error *err)
 {
-    char keys[256] = "", lines[512] = "";
-    int missing = 0;
     for (int i = 0; i < n; i++) {
         if (where[i].found && where[i].is_block) {
             return flim_fail(err, FLIM_ERROR_USAGE,
                              "%s: '%s' stands in a form that cannot be changed in place; write '%s: %s'", name, change[i].key,
                              change[i].key, change[i].value);
         }
-        if (!where[i].found) {
-            const size_t a = strlen(keys), b = strlen(lines);
-            snprintf(keys + a, sizeof keys - a, "%s'%s'", a ? ", " : "", change[i].key);
-            snprintf(lines + b, sizeof lines - b, "%s'%s: %s'", b ? ", " : "", change[i].key, change[i].value);
-            missing++;
-        }
     }
-    return missing == 0 ? FLIM_OK
-                        : flim_fail(err, FLIM_ERROR_USAGE, "%s has no key%s %s to change; add the line%s %s to it", name,
-                                    missing == 1 ? "" : "s", keys, missing == 1 ? "" : "s", lines);
+    return FLIM_OK;
+}
+
+/* Puts `bytes` of text behind what `result` holds. */
+static void put(char *result, size_t *to, const char *text, size_t bytes)
+{
+    memcpy(result + *to, text, bytes);
+    *to += bytes;
+}
+
+/* Adds the keys that the top map lacks, which ends here. */
+static void put_missing(char *result, size_t *to, const places *p, const bool *missing, const flim_yaml_change *change, int n,
+                        const char *line_end)
+{
+    bool first = p->is_empty;
+    for (int i = 0; i < n; i++) {
+        if (!missing[i]) {
+            continue;
+        }
+        if (p->is_flow) {
+            put(result, to, ", ", first ? 0 : 2);
+        } else {
+            if (*to > 0 && result[*to - 1] != '\n') {
+                put(result, to, line_end, strlen(line_end));
+            }
+            memset(result + *to, ' ', p->column);
+            *to += p->column;
+        }
+        put(result, to, change[i].key, strlen(change[i].key));
+        put(result, to, ": ", 2);
+        put(result, to, change[i].value, strlen(change[i].value));
+        put(result, to, line_end, p->is_flow ? 0 : strlen(line_end));
+        first = false;
+    }
 }
 
 flim_status flim_yaml_change_values(const char *text, size_t length, const char *name, const flim_yaml_change *change, int n,
                                     char **out, flim_error *err)
 {
-    enum { MOST = 16 };
     flim_yaml parsed;
-    span where[MOST] = {{0}};
+    places p;
+    bool missing[MOST] = {false};
     *out = NULL;
     if (n > MOST) {
         return flim_fail(err, FLIM_ERROR, "internal: %d changes of a config at once", n);
     }
     FLIM_TRY(flim_yaml_parse(text, length, name, &parsed, err));
     flim_yaml_free(&parsed);
-    FLIM_TRY(find_values(text, length, name, change, n, where, err));
-    FLIM_TRY(check_found(name, change, n, where, err));
+    FLIM_TRY(find_values(text, length, name, change, n, &p, err));
+    FLIM_TRY(check_found(name, change, n, p.where, err));
     size_t most = length + 1;
     for (int i = 0; i < n; i++) {
-        most += strlen(change[i].value) + 1;
+        missing[i] = !p.where[i].found;
+        most += strlen(change[i].key) + strlen(change[i].value) + p.column + 8; /* colon, blank, comma, ends of two lines */
     }
     char *result = flim_alloc(most, 1, err);
     if (!result) {
@@ -121,25 +163,24 @@ flim_status flim_yaml_change_values(const char *text, size_t length, const char 
     for (;;) { /* the next value in the order of the text */
         int next = -1;
         for (int i = 0; i < n; i++) {
-            if (where[i].found && (next < 0 || where[i].begin < where[next].begin)) {
+            if (p.where[i].found && (next < 0 || p.where[i].begin < p.where[next].begin)) {
                 next = i;
             }
         }
-        const size_t until = next < 0 ? length : where[next].begin;
-        memcpy(result + to, text + from, until - from);
-        to += until - from;
+        const size_t until = next < 0 ? p.end : p.where[next].begin;
+        put(result, &to, text + from, until - from);
         if (next < 0) {
             break;
         }
-        if (where[next].begin == where[next].end && to > 0 && result[to - 1] == ':') {
+        if (p.where[next].begin == p.where[next].end && to > 0 && result[to - 1] == ':') {
             result[to++] = ' ';
         }
-        const size_t bytes = strlen(change[next].value);
-        memcpy(result + to, change[next].value, bytes);
-        to += bytes;
-        from = where[next].end;
-        where[next].found = false;
+        put(result, &to, change[next].value, strlen(change[next].value));
+        from = p.where[next].end;
+        p.where[next].found = false;
     }
+    put_missing(result, &to, &p, missing, change, n, strstr(text, "\r\n") ? "\r\n" : "\n");
+    put(result, &to, text + p.end, length - p.end);
     result[to] = '\0';
     *out = result;
     return FLIM_OK;

@@ -29,6 +29,19 @@ static flim_status figure(const flim_json *card, const char *path, const char *k
     return FLIM_OK;
 }
 
+/* A figure that no plan needs: *out is 0 if the file has none. */
+static flim_status rate(const flim_json *card, const char *path, const char *key, double *out, flim_error *err)
+{
+    const flim_json *entry = flim_json_get(card, key);
+    const char *source = flim_json_string(flim_json_get(entry, "source"));
+    *out = 0;
+    if (entry && (!flim_json_number(flim_json_get(entry, "value"), out) || !(*out > 0) || !source || !source[0])) {
+        return flim_fail(err, FLIM_ERROR_USAGE,
+                         "%s: %s: expected {\"value\": a number above 0, \"source\": where it is from}", path, key);
+    }
+    return FLIM_OK;
+}
+
 static flim_status read_json(const char *path, flim_json **json, flim_error *err)
 {
     flim_status status = flim_json_read(path, json, err);
@@ -56,7 +69,7 @@ flim_status flim_card_read(const char *path, flim_card *out, flim_error *err)
     } rows[] = {{"memory_bytes", &out->memory_bytes, 1 << 20, (int64_t)1 << 44},
                 {"context_bytes", &out->context_bytes, 1, (int64_t)1 << 40},
                 {"l2_bytes", &out->l2_bytes, 1 << 16, (int64_t)1 << 34},
-                {"capability", &small[0], 75, 999},
+                {"capability", &small[0], 50, 999},
                 {"processors", &small[1], 1, 4096},
                 {"shared_bytes", &small[2], 49152, 1 << 24},
                 {"registers", &small[3], 1024, 1 << 24},
@@ -66,6 +79,14 @@ flim_status flim_card_read(const char *path, flim_card *out, flim_error *err)
                 {"memory_khz", &small[7], 1000, 100000000}};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0] && status == FLIM_OK; i++) {
         status = figure(json, path, rows[i].key, rows[i].least, rows[i].most, rows[i].value, err);
+    }
+    const struct {
+        const char *key;
+        double *value;
+    } rates[] = {
+        {"bandwidth_gb", &out->bandwidth_gb}, {"fp32_tflops", &out->fp32_tflops}, {"half_tflops", &out->half_tflops}};
+    for (size_t i = 0; i < sizeof rates / sizeof rates[0] && status == FLIM_OK; i++) {
+        status = rate(json, path, rates[i].key, rates[i].value, err);
     }
     flim_json_free(json);
     out->capability = (int)small[0];
@@ -172,23 +193,46 @@ flim_status flim_card_find(const char *folder, const char *name, flim_card *out,
                      folder, near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "", all);
 }
 
-flim_status flim_card_nearest(const char *folder, int64_t bytes, flim_card *out, flim_error *err)
+flim_status flim_card_each(const char *folder, flim_card_taker *take, void *context, flim_error *err)
 {
     file_stem stem[MOST_CARDS];
     int n;
     flim_status status = list_cards(folder, stem, &n, err);
-    *out = (flim_card){0};
     for (int i = 0; i < n && status == FLIM_OK; i++) {
         char file[4096];
         flim_card card;
         snprintf(file, sizeof file, "%.3900s/%.120s.json", folder, stem[i]);
         status = flim_card_read(file, &card, err);
-        if (status == FLIM_OK &&
-            (!out->memory_bytes || llabs(card.memory_bytes - bytes) < llabs(out->memory_bytes - bytes))) {
-            *out = card;
-        }
+        status = status == FLIM_OK ? take(context, stem[i], &card, err) : status;
     }
     return status;
+}
+
+typedef struct nearest {
+    int64_t bytes;
+    flim_card *out;
+} nearest;
+
+static flim_status keep_nearest(void *context, const char *stem, const flim_card *card, flim_error *err)
+{
+    (void)stem, (void)err;
+    const nearest *wanted = context;
+    flim_card *out = wanted->out;
+    const bool nearer = llabs(card->memory_bytes - wanted->bytes) < llabs(out->memory_bytes - wanted->bytes);
+    if (card->capability >= FLIM_LEAST_CAPABILITY && (!out->memory_bytes || nearer)) {
+        *out = *card;
+    }
+    return FLIM_OK;
+}
+
+flim_status flim_card_nearest(const char *folder, int64_t bytes, flim_card *out, flim_error *err)
+{
+    nearest wanted = {bytes, out};
+    *out = (flim_card){0};
+    FLIM_TRY(flim_card_each(folder, keep_nearest, &wanted, err));
+    return out->memory_bytes > 0 ? FLIM_OK
+                                 : flim_fail(err, FLIM_ERROR_USAGE,
+                                             "%s holds no card that can be planned for; name another with --devices", folder);
 }
 
 flim_status flim_card_folder(char folder[4096], flim_error *err)

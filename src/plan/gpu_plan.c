@@ -1,5 +1,6 @@
 /* gpu_plan: the card, the data, the network, and what is asked about them. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -17,6 +18,12 @@ typedef flim_plan_session session;
 static bool given(const char *text)
 {
     return text && text[0];
+}
+
+/* Whether a card is named; "auto" is the one that is there. */
+static bool names_card(const flim_gpu_plan_options *o)
+{
+    return (given(o->gpu) && strcmp(o->gpu, "auto") != 0) || given(o->gpu_memory);
 }
 
 /* ---- the card */
@@ -49,7 +56,8 @@ static flim_status named_card(const flim_gpu_plan_options *o, flim_card *card, c
     if (given(o->gpu_memory)) {
         FLIM_TRY(flim_parse_bytes("--gpu-memory", o->gpu_memory, &bytes, err));
     }
-    FLIM_TRY(given(o->gpu) ? flim_card_find(folder, o->gpu, card, path, err) : flim_card_nearest(folder, bytes, card, err));
+    FLIM_TRY(given(o->gpu) && strcmp(o->gpu, "auto") != 0 ? flim_card_find(folder, o->gpu, card, path, err)
+                                                          : flim_card_nearest(folder, bytes, card, err));
     card->memory_bytes = bytes > 0 ? bytes : card->memory_bytes;
     return FLIM_OK;
 }
@@ -59,7 +67,7 @@ static flim_status open_card(session *s, flim_error *err)
     const flim_gpu_plan_options *o = s->o;
     char path[4096] = "";
     flim_card card = {0};
-    FLIM_TRY(given(o->gpu) || given(o->gpu_memory) ? named_card(o, &card, path, err) : open_real(s, &card, err));
+    FLIM_TRY(names_card(o) ? named_card(o, &card, path, err) : open_real(s, &card, err));
     FLIM_TRY(flim_device_describe(&card, &s->device, err));
     if (!s->real) {
         s->budget = flim_plan_budget_of(s->device, o->settings->margin);
@@ -258,6 +266,35 @@ done:
 
 /* ---- the whole */
 
+/* Two ways to go, side by side: as many cells per update as now, and the most that fit, which learn with another rate. */
+static flim_status two_choices(const session *s, const flim_plan *kept, flim_json *json, flim_error *err)
+{
+    const flim_settings *set = s->o->settings;
+    flim_plan_request request = kept->request;
+    flim_plan most;
+    request.accumulate = 1;
+    FLIM_TRY(flim_plan_largest(s->device, &request, &s->budget, s->cells, &most, err));
+    const flim_plan *const choice[] = {kept, &most};
+    static const char *const names[] = {"same cells per update", "largest batch"}, *const keys[] = {"same", "largest"};
+    flim_log_line(s->o->log, FLIM_LOG_INFO,
+                  "Two ways to go, with lr from %g for %" PRId64 " cells per update (lr_scale):", set->lr, set->lr_batch);
+    for (int i = 0; i < 2; i++) {
+        const flim_plan_request *r = &choice[i]->request;
+        const double cells = (double)(r->batch * r->accumulate), ratio = cells / (double)set->lr_batch;
+        flim_log_line(s->o->log, FLIM_LOG_INFO,
+                      "  %-22s batch %" PRId64 " x %" PRId64
+                      " = %.0f cells, %.2f GiB, %.0f %%, %s; lr %.3g (sqrt), %.3g (linear)",
+                      names[i], r->batch, r->accumulate, cells, flim_gib(choice[i]->device_bytes),
+                      100 * (double)choice[i]->device_bytes / (double)s->budget.total,
+                      flim_plan_verdict(choice[i], &s->budget), set->lr * sqrt(ratio), set->lr * ratio);
+        flim_json *one = flim_plan_json(choice[i], &s->budget);
+        flim_json_set_number(one, "lr_sqrt", set->lr * sqrt(ratio));
+        flim_json_set_number(one, "lr_linear", set->lr * ratio);
+        flim_json_set(json, keys[i], one);
+    }
+    return FLIM_OK;
+}
+
 static flim_status suggest(session *s, flim_json *json, flim_error *err)
 {
     const flim_gpu_plan_options *o = s->o;
@@ -283,7 +320,9 @@ static flim_status suggest(session *s, flim_json *json, flim_error *err)
     }
     flim_log_line(o->log, FLIM_LOG_INFO, "Suggestions for preset %s, safest first:", s->net.preset);
     flim_plan_suggestions_table(all, &s->budget, o->log);
-    flim_json_set(json, "plan", flim_plan_suggestions_json(all, &s->budget));
+    flim_json *plan = flim_plan_suggestions_json(all, &s->budget);
+    flim_json_set(json, "plan", plan);
+    FLIM_TRY_DONE(two_choices(s, &all->plan[all->recommended], plan, err));
     if (o->profile) {
         FLIM_TRY_DONE(profile(s, all, json, err));
     }

@@ -147,8 +147,8 @@ static void show_row(const flim_plan_session *s, const char *name, const flim_pl
         snprintf(batch, sizeof batch, "%" PRId64, r->batch);
     }
     if (p) {
-        snprintf(figures, sizeof figures, "%8.2f GiB  %4.0f %%", flim_gib(p->device_bytes),
-                 100 * (double)p->device_bytes / (double)s->budget.total);
+        snprintf(figures, sizeof figures, "%8.2f GiB  %4.0f %%  %s", flim_gib(p->device_bytes),
+                 100 * (double)p->device_bytes / (double)s->budget.total, flim_plan_verdict(p, &s->budget));
     }
     flim_log_line(s->o->log, FLIM_LOG_INFO, "  %-20.20s %-8s %7s %5" PRId64 " %5" PRId64 "  %-9s  %-13s %s", name,
                   r->net->preset, batch, flim_plan_eval_batch(r), r->accumulate, flim_precision_name(r->precision),
@@ -160,6 +160,17 @@ static void add_row(flim_json *rows, const char *name, flim_json *row, const cha
     flim_json_set_string(row, "stage", name);
     flim_json_set_string(row, "advice", advice[0] ? advice : NULL);
     flim_json_add(rows, row);
+}
+
+/* A stage that the config describes wrongly: no other one is hidden by it. */
+static void add_mistaken(const flim_plan_session *s, const char *name, const char *why, flim_json *rows)
+{
+    flim_json *row = flim_json_object();
+    flim_log_line(s->o->log, FLIM_LOG_INFO, "  %-20.20s cannot run", name);
+    flim_log_line(s->o->log, FLIM_LOG_WARNING, "%s", why);
+    flim_json_set_bool(row, "fits", false);
+    flim_json_set_string(row, "error", why);
+    add_row(rows, name, row, "");
 }
 
 /* A stage without a plan: 2^31 elements, or not even one cell fits. */
@@ -266,6 +277,7 @@ done:
 static flim_status show_listed(const flim_plan_session *s, flim_json *rows, flim_error *err)
 {
     flim_yaml yaml;
+    flim_error first = {0}; /* the first mistake, which is the call's error once every stage has been shown */
     flim_status status = FLIM_OK;
     FLIM_TRY(flim_yaml_read(s->o->config, &yaml, err));
     stage *one = flim_alloc(1, sizeof *one, err);
@@ -273,10 +285,18 @@ static flim_status show_listed(const flim_plan_session *s, flim_json *rows, flim
     for (int i = 0; i < yaml.n; i++) {
         const flim_string_list *stages = &yaml.entry[i].value;
         for (int k = 0; strcmp(yaml.entry[i].key, "stages") == 0 && k < stages->n; k++) {
-            FLIM_TRY_DONE(read_stage(s, stages->item[k], k + 1, one, err));
+            flim_error why = {0};
+            status = read_stage(s, stages->item[k], k + 1, one, &why);
+            if (status == FLIM_ERROR_USAGE) {
+                add_mistaken(s, one->name, why.text, rows);
+                first = first.status == FLIM_OK ? why : first;
+                continue;
+            }
+            FLIM_TRY_DONE(status == FLIM_OK ? FLIM_OK : flim_fail(err, status, "%s", why.text));
             FLIM_TRY_DONE(show_stage(s, one->name, &one->request, one->request.batch == 0, rows, err));
         }
     }
+    status = first.status == FLIM_OK ? FLIM_OK : flim_fail(err, first.status, "%s", first.text);
 done:
     flim_free(one);
     flim_yaml_free(&yaml);
@@ -288,8 +308,9 @@ flim_status flim_plan_show(const flim_plan_session *s, flim_json *json, flim_err
     flim_json *rows = flim_json_array();
     flim_plan_request train = s->request;
     flim_log_line(s->o->log, FLIM_LOG_INFO, "%s on this card:", s->o->config);
-    flim_log_line(s->o->log, FLIM_LOG_INFO,
-                  "  stage                preset     batch  eval accum  precision  checkpointing       device  share");
+    flim_log_line(
+        s->o->log, FLIM_LOG_INFO,
+        "  stage                preset     batch  eval accum  precision  checkpointing       device  share  verdict");
     flim_status status = FLIM_OK;
     FLIM_TRY_DONE(show_stage(s, "train", &train, train.batch == 0, rows, err));
     const bool settled = flim_plan_settle_batch(s->device, &s->budget, s->cells, &train, NULL) == FLIM_OK;

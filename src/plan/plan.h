@@ -23,8 +23,11 @@ flim_status flim_card_read(const char *path, flim_card *out, flim_error *err);
 /* The card of that name in a folder of such files: its file name, its name or an alias, in any case, blanks and dashes left
  * out.  path (may be NULL) gets its file.  FLIM_ERROR_USAGE lists the names there are. */
 flim_status flim_card_find(const char *folder, const char *name, flim_card *out, char path[4096], flim_error *err);
-/* The card of the folder whose memory is nearest to so many bytes. */
+/* The card of the folder whose memory is nearest to so many bytes, of those that can be planned for. */
 flim_status flim_card_nearest(const char *folder, int64_t bytes, flim_card *out, flim_error *err);
+/* Calls `take` for every card of the folder, by file name; what it returns ends the list unless it is FLIM_OK. */
+typedef flim_status flim_card_taker(void *context, const char *stem, const flim_card *card, flim_error *err);
+flim_status flim_card_each(const char *folder, flim_card_taker *take, void *context, flim_error *err);
 /* The folder of the card files: $FLIM_DEVICES, share/flimcv/devices beside the program's bin/, or the source tree's. */
 flim_status flim_card_folder(char folder[4096], flim_error *err);
 /* "24GB" (10^9), "22.5GiB" (2^30), MB, MiB, or bytes. */
@@ -145,15 +148,15 @@ flim_status flim_plan_suggest(flim_device *device, const flim_plan_request *requ
 
 /* Writes a plan's batch, accumulate, eval_batch, precision and checkpoint_activations into a YAML config, keeping every other
  * byte, after saving it as CONFIG.backup.N (the first free N from 1); atomic.  A value that the config (with what it
- * includes) has already is left as it is; one that must change and stands not in the file itself is FLIM_ERROR_USAGE, as is
- * another preset than the plan's network has, and the file is untouched then, as after every other error.  backup gets the
- * copy's path. */
+ * includes) has already is left as it is; a key that must change and stands not in the file itself is added at its end, where
+ * it overrides includes.  Another preset than the plan's network has is FLIM_ERROR_USAGE; the file is untouched then, as
+ * after every other error.  backup gets the copy's path. */
 flim_status flim_plan_apply(const flim_plan *plan, const char *config, char backup[4096], flim_error *err);
 
 /* ---- gpu_plan --------------------------------------------------------------------------------------------------------- */
 
 typedef struct flim_gpu_plan_options {
-    const char *gpu, *gpu_memory; /* "" = the card that is there */
+    const char *gpu, *gpu_memory; /* "" and "auto" = the card that is there */
     const char *devices; /* folder of the card files; "" = flim_card_folder */
     const flim_settings *settings; /* what is to run */
     const char *config; /* for `apply` and for stages; "" = none */
@@ -164,11 +167,17 @@ typedef struct flim_gpu_plan_options {
     const flim_log *log; /* gets the tables */
 } flim_gpu_plan_options;
 
+/* The cards of the folder ("" = flim_card_folder) as a table through `log`: memory, bandwidth, rates, precisions; *json (the
+ * caller's) gets the same. */
+flim_status flim_gpu_plan_list(const char *devices, const flim_log *log, flim_json **json, flim_error *err);
+
 /* All of gpu_plan: *json (the caller's) gets what the tables say. */
 flim_status flim_gpu_plan(const flim_gpu_plan_options *options, flim_json **json, flim_error *err);
 
 /* ---- output ----------------------------------------------------------------------------------------------------------- */
 
+/* What a plan's share of the card means: "too much" above 95 %, "tight" above 85 %, "good" above 60 %, else "has room". */
+const char *flim_plan_verdict(const flim_plan *plan, const flim_plan_budget *budget);
 /* The components, one per line, and the total; each line through `log` (FLIM_LOG_INFO). */
 void flim_plan_table(const flim_plan *plan, const flim_plan_budget *budget, const flim_log *log);
 /* The suggestions as a table, and the recommendation. */

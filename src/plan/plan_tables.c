@@ -34,19 +34,35 @@ static double share_of(const flim_plan *plan, const flim_plan_budget *budget)
     return budget->total > 0 ? 100 * (double)plan->device_bytes / (double)budget->total : 0;
 }
 
+const char *flim_plan_verdict(const flim_plan *plan, const flim_plan_budget *budget)
+{
+    static const struct {
+        double above; /* per cent of the card */
+        const char *word;
+    } verdicts[] = {{95, "too much"}, {85, "tight"}, {60, "good"}};
+    const double share = share_of(plan, budget);
+    for (size_t i = 0; i < sizeof verdicts / sizeof verdicts[0]; i++) {
+        if (share > verdicts[i].above) {
+            return verdicts[i].word;
+        }
+    }
+    return "has room";
+}
+
 void flim_plan_suggestions_table(const flim_suggestions *s, const flim_plan_budget *budget, const flim_log *log)
 {
-    flim_log_line(
-        log, FLIM_LOG_INFO,
-        "     batch x accumulate = cells per update  eval  precision  checkpointing     device  share  what it does");
+    flim_log_line(log, FLIM_LOG_INFO,
+                  "     batch x accumulate = cells per update  eval  precision  checkpointing     device  share  verdict   "
+                  "what it does");
     for (int i = 0; i < s->n; i++) {
         const flim_plan *p = &s->plan[i];
         const flim_plan_request *r = &p->request;
         flim_log_line(log, FLIM_LOG_INFO,
-                      "%s%d %7" PRId64 " x %-10" PRId64 " = %-16" PRId64 " %5" PRId64 "  %-9s  %-13s %6.2f GiB  %3.0f %%  %s",
+                      "%s%d %7" PRId64 " x %-10" PRId64 " = %-16" PRId64 " %5" PRId64
+                      "  %-9s  %-13s %6.2f GiB  %3.0f %%  %-8s  %s",
                       i == s->recommended ? "->" : "  ", i + 1, r->batch, r->accumulate, r->batch * r->accumulate,
                       flim_plan_eval_batch(r), flim_precision_name(r->precision), flim_recompute_name(p->recompute),
-                      flim_gib(p->device_bytes), share_of(p, budget), s->note[i]);
+                      flim_gib(p->device_bytes), share_of(p, budget), flim_plan_verdict(p, budget), s->note[i]);
     }
     flim_log_line(log, FLIM_LOG_INFO, "Recommended: %d: %s", s->recommended + 1, s->why);
 }
@@ -67,6 +83,7 @@ flim_json *flim_plan_json(const flim_plan *plan, const flim_plan_budget *budget)
     flim_json_set_integer(json, "pinned_bytes", plan->memory.total[FLIM_MEMORY_PINNED]);
     flim_json_set_integer(json, "host_bytes", plan->memory.total[FLIM_MEMORY_HOST]);
     flim_json_set_number(json, "share", share_of(plan, budget) / 100);
+    flim_json_set_string(json, "verdict", flim_plan_verdict(plan, budget));
     flim_json_set_bool(json, "fits", flim_plan_fits(plan, budget));
     for (int i = 0; i < plan->memory.n; i++) {
         flim_json *item = flim_json_object();

@@ -43,7 +43,7 @@ static const flim_flag_row rows[] = {
     {NULL, "colour", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(options, colour), "", "C", "colour", .choices = colours},
     {NULL, "batch", FLIM_VALUE_INTEGER, offsetof(options, batch), "64", "N", "cells a step", .allowed = ">= 1, <= 4096"},
     {NULL, "fold", FLIM_VALUE_INTEGER, offsetof(options, fold), "all", "K", "only this fold", .allowed = ">= 0",
-     .word = "all", .word_value = -1},
+     .word = "all", .word_value = -1, .also = "fold-index"},
     {NULL, "seed", FLIM_VALUE_UNSIGNED, offsetof(options, seed), "42", "N", .help = "seed"},
     {NULL, "dropout", FLIM_VALUE_REAL, offsetof(options, dropout), "0.25", "P", "probability", .allowed = ">= 0, < 1"},
     {NULL, "lr", FLIM_VALUE_REAL, offsetof(options, lr), "1e-4", "X",
@@ -181,6 +181,12 @@ static void a_flag_may_stand_for_another_with_a_value(void **state)
         assert_string_equal(o.device, cases[i].device);
         flim_flag_table_free(&bare, &o);
     }
+    options o;
+    bool go;
+    flim_error err = {0};
+    assert_int_equal(read_line(&bare, "--fold 1 --fold-index 3 --fold-index=2", &o, NULL, stdout, &go, &err), FLIM_OK);
+    assert_int_equal(o.fold, 2);
+    flim_flag_table_free(&bare, &o);
 }
 
 static void mistakes_are_named(void **state)
@@ -228,6 +234,7 @@ static void mistakes_are_named(void **state)
         {"--gpu=0", "--gpu takes no value, found '0' (it means --device cuda)"},
         {"--gpu 0", "'0' belongs to no flag"},
         {"--no-gpu", "unknown flag --no-gpu"},
+        {"--fold-index", "--fold needs a value"},
         {"--gp", "unknown flag --gp"},
         {"--data _", "--data: an empty name"},
         {"--out \xff\xfe", "--out: the value is not valid UTF-8"},
@@ -299,6 +306,7 @@ static void help_shows_every_row_in_100_columns(void **state)
         "\n  --[no-]scan              read all cells first (default on)\n",
         "\n  --out DIR                folder\n",
         "\n  --gpu                    the same as --device cuda\n",
+        "\n  --fold-index K           the same as --fold\n",
         "\n\nTraining\n  --cv MODE                how cells are split: stratified, group (default group)\n",
         "\n  --colour C               colour: red, blue\n",
         "\n  --batch N                cells a step (default 64; 1..4096)\n",

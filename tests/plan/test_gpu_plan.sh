@@ -15,10 +15,26 @@ check "--help names --apply" grep -q -- --apply out
 run gpu_plan 2 --gpu L44
 check "an unknown card names the nearest" grep -q "did you mean 'l4'" err
 run gpu_plan 2 --gpu-memory 24XB
+run gpu_plan 0 --list # of any build
+check "--list has every card, with its rates and precisions" test "$(grep -cE " (tf32  bf16|fp16  fp16|-     -)$" out)" = "$(ls "$source"/configs/devices/*.json | wc -l)"
+check "a card that is too old is marked" grep -qE "^v100 .* 7\.0 .*not supported" out
+run gpu_plan 0 --list --json
+check "and so does its JSON" python3 -c '
+import json
+cards = {c["file"]: c for c in json.load(open("out"))["cards"]}
+assert cards["t4"]["auto"] == "fp16" and cards["h100"]["auto"] == "tf32" and cards["h100"]["amp"] == "bf16", cards
+assert not cards["v100"]["supported"] and all(c["bandwidth_gb"] > 0 for c in cards.values()), cards
+'
+run gpu_plan 4 --gpu V100
+for way in --auto "--gpu auto"; do # the card that is there, if there is one
+    # shellcheck disable=SC2086
+    "$build/gpu_plan" $way >out 2>err
+    check "$way plans for the card at hand, or says why there is none" grep -qE "^Card: |no NVIDIA driver|without CUDA|no visible" out err
+done
 if "$build/gpu_plan" --gpu L4 >out 2>err; then
     check "the L4's table has parameters" grep -q "^  parameters .* device .* MiB" out
     check "and a recommendation" grep -q "^Recommended: " out
-    for card in T4 L4 A10 A100-40 A100-80 L40S RTX4090 "RTX 6000 Ada" H100 H200; do
+    for card in T4 "RTX 6000" "RTX 3090" A6000 A30 "RTX 4080" "RTX 5090" B200 L4 A10 A100-40 A100-80 L40S RTX4090 "RTX 6000 Ada" H100 H200; do
         begun=$(date +%s)
         run gpu_plan 0 --gpu "$card" --json
         check "$card took less than 10 s" test $(($(date +%s) - begun)) -lt 10
@@ -28,6 +44,12 @@ j = json.load(open("out"))
 p = j["plan"]
 best = p["suggestions"][p["recommended"]]
 assert best["effective_batch"] == 64 and best["fits"], best
+assert p["same"]["effective_batch"] == 64 and p["same"]["lr_linear"] == 1e-4, p["same"]
+most = p["largest"]
+assert most["batch"] >= max(s["batch"] for s in p["suggestions"] if s["precision"] == most["precision"] and s["checkpoint_activations"] == most["checkpoint_activations"]), most
+assert abs(most["lr_linear"] / 1e-4 - most["effective_batch"] / 64) < 1e-9 and abs(most["lr_sqrt"] / 1e-4 - (most["effective_batch"] / 64) ** 0.5) < 1e-9
+for s in p["suggestions"]:
+    assert s["verdict"] == ("too much" if s["share"] > 0.95 else "tight" if s["share"] > 0.85 else "good" if s["share"] > 0.6 else "has room"), s
 assert all(s["device_bytes"] <= 0.85 * j["card"]["memory_bytes"] for s in p["suggestions"])
 assert sum(c["bytes"] for c in best["components"] if c["place"] == "device") == best["device_bytes"]
 '
@@ -57,7 +79,9 @@ assert j["card"]["workspace_assumed"] and j["plan"]["suggestions"], j["card"]
         run gpu_plan 0 --gpu L4
         check "the table has the component $part" grep -qE "^  $part +(device|pinned) +[0-9.]+ [KM]iB$" out
     done
-    run gpu_plan 0 --gpu-memory 22.5GiB --effective-batch 96 --preset xlarge --precision fp32 --json plan.json
+    run gpu_plan 0 --gpu-memory 80 --json
+    check "--gpu-memory 80 is 80 GB" python3 -c 'import json; assert json.load(open("out"))["card"]["memory_bytes"] == 80 * 10**9'
+    run gpu_plan 0 --gpu-memory 22.5GiB --target-effective-batch 96 --preset xlarge --precision fp32 --json plan.json
     check "--effective-batch is kept" python3 -c '
 import json
 p = json.load(open("plan.json"))["plan"]
@@ -159,6 +183,14 @@ assert of("fold.json") == of("parts.json"), (of("fold.json"), of("parts.json"))
         done
     done
     check "--show leaves the file" cmp run.yaml before.yaml
+    printf 'preset: tiny\nstages:\n  - first batch=8\n  - second bacth=8\n  - third preset=huge\n  - fourth batch=16\n' >wrong.yaml
+    run gpu_plan 2 --gpu l4 --show wrong.yaml
+    check "a stage that cannot run does not hide the others" bash -c \
+        'grep -qE "^  first .*GiB" out && grep -qE "^  second +cannot run" out && grep -qE "^  third +cannot run" out && grep -qE "^  fourth .*GiB" out'
+    check "and each mistake is told" bash -c "grep -q \"second: .*did you mean 'batch'\" err && grep -q \"third: .*'huge' is none of\" err"
+    (cd default && "$build/gpu_plan" --gpu L4 --batch 4096 --apply >/dev/null 2>&1)
+    check "--apply alone takes ./flimcv.yaml, and adds what it lacks" bash -c \
+        'grep -qx "preset: tiny" default/flimcv.yaml && grep -q "^accumulate: " default/flimcv.yaml && test -e default/flimcv.yaml.backup.1'
     run train_cv 0 --config run.yaml --print-config
     run gpu_plan 0 --gpu l4 --apply run.yaml
     run gpu_plan 0 --gpu l4 --apply run.yaml
