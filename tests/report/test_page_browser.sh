@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# The page of fold_metrics in chromium at the widths of a phone, a tablet and a laptop: nothing is wider than the window, and nothing but
+# tables that scroll in their own box reaches beyond it, with every part that can be opened open.
+# Usage: test_page_browser.sh BUILD_DIR
+set -u
+# shellcheck source=tests/lib.sh
+source "$(dirname "$0")/../lib.sh"
+
+for name in chromium chromium-browser google-chrome; do
+    command -v "$name" >/dev/null && chromium=$name && break
+done
+[ -n "${chromium:-}" ] || { echo "skipped: no chromium"; exit 77; }
+command -v gnuplot >/dev/null || { echo "skipped: no gnuplot"; exit 77; }
+
+"$build/flim_simulate" --out small.h5 --cells 72 --donors 6 --bins 16 --photons 400 --seed 3 >/dev/null || exit 1
+for run in a a_run_whose_name_is_as_long_as_nobody_would_name_it_by_hand_but_scripts_do_so_with_every_setting_in_it; do
+    "$build/train_cv" --data small.h5 --preset tiny --folds 3 --epochs 3 --batch 16 --device cpu --workers 2 --out "$run" >run.log 2>&1
+    code=$?
+    [ "$code" = 4 ] && { echo "skipped: no CPU backend"; exit 77; }
+    [ "$code" = 0 ] || { echo "FAILED: train_cv exited with $code"; tail -3 run.log; exit 1; }
+    runs+=("$run")
+done
+call 0 "$build/fold_metrics" a --replicates 100 --html one.html
+call 0 "$build/fold_metrics" "${runs[@]}" --replicates 100 --html two.html
+
+# A window cannot be made as narrow as a phone, a frame can: the page in it tells how wide it is to the page around it.
+cat >measure.js <<'END'
+onload = function () {
+  var root = document.documentElement, said = "";
+  document.querySelectorAll("details").forEach(function (d) { d.open = true; });
+  document.querySelectorAll("body *").forEach(function (e) {
+    var inside = e.parentElement.closest(".wide"), right = e.getBoundingClientRect().right;
+    if (!said && !inside && right > root.clientWidth + 1) said = e.tagName + "." + e.className + " ends at " + Math.round(right);
+  });
+  parent.postMessage("width " + root.clientWidth + " scroll " + root.scrollWidth + " outside " + (said || "nothing"), "*");
+};
+END
+sed 's|<footer>|<p style="width:900px">too wide</p><footer>|' one.html >wide.html # what must be found
+for page in one two wide; do
+    { sed '/<\/body>/,$d' "$page.html"; echo "<script>"; cat measure.js; echo "</script></body></html>"; } >"$page.inner.html"
+    for width in 360 768 1280; do
+        cat >outer.html <<END
+<!DOCTYPE html><title>no answer</title>
+<script>onmessage=function(e){document.title=e.data}</script>
+<iframe style="border:0;width:${width}px;height:900px" src="$page.inner.html" scrolling="no"></iframe>
+END
+        timeout 100 "$chromium" --headless --no-sandbox --disable-gpu --user-data-dir="$work/profile" --window-size=1400,1000 \
+            --virtual-time-budget=5000 --dump-dom "file://$work/outer.html" >dom 2>/dev/null
+        [ -s dom ] || { echo "skipped: $chromium does not run here"; exit 77; }
+        said=$(grep -o '<title>[^<]*' dom | head -1)
+        if [ "$page" = wide ] && [ "$width" -lt 900 ]; then
+            check "a box that is too wide is found at $width pixels: $said" grep -q "scroll 9.. outside P. ends at 9" <<<"$said"
+        else
+            check "$page.html at $width pixels: $said" test "$said" = "<title>width $width scroll $width outside nothing"
+        fi
+    done
+done
+finish
