@@ -1,6 +1,7 @@
 /* fold_metrics: how well finished runs did, how sure that is, and what simple models reach (report/report.h). */
 #include <stddef.h>
 #include <stdio.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/tool.h"
@@ -13,7 +14,8 @@ typedef struct options {
     flim_string_list data;
     int64_t replicates;
     uint64_t seed;
-    bool pictures, force;
+    int64_t every;
+    bool pictures, force, watch;
 } options;
 
 #define AT(member) offsetof(options, member)
@@ -22,6 +24,10 @@ static const flim_flag_row rows[] = {
     {NULL, "json", FLIM_VALUE_TEXT, AT(json), "", "FILE", .help = "write everything as JSON"},
     {NULL, "md", FLIM_VALUE_TEXT, AT(markdown), "", "FILE", .help = "write the tables as Markdown"},
     {NULL, "html", FLIM_VALUE_TEXT, AT(html), "", "FILE", .help = "write one self-contained page with plots (needs gnuplot)"},
+    {NULL, "watch", FLIM_VALUE_SWITCH, AT(watch), "false", NULL,
+     .help = "while the runs are at work write the page of --html again and again, which loads itself again"},
+    {NULL, "every", FLIM_VALUE_INTEGER, AT(every), "10", "S", .help = "seconds between two pages of --watch",
+     .allowed = ">= 1, <= 3600"},
     {NULL, "force", FLIM_VALUE_SWITCH, AT(force), "false", NULL, .help = "overwrite files that fold_metrics has not made"},
     {NULL, "pictures", FLIM_VALUE_SWITCH, AT(pictures), "true", NULL, .help = "show cells on the page: needs the run's data"},
     {NULL, "data", FLIM_VALUE_LIST, AT(data), "", "FILE", .help = "HDF5 file of the run, if it has moved; repeatable"},
@@ -82,6 +88,56 @@ static flim_status check_files(const options *o, file files[N_FILES], flim_strin
     return FLIM_OK;
 }
 
+/* False if a signal came. */
+static bool wait_for(int64_t seconds, const volatile int *stop)
+{
+    for (int64_t i = 0; i < 10 * seconds && !flim_stopped(stop); i++) {
+        nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+    }
+    return !flim_stopped(stop);
+}
+
+/* One page of runs at work, without what costs long: pictures come when the runs are complete. */
+static flim_status write_live(const flim_string_list *runs, const flim_report_options *request, int refresh,
+                              const flim_output *page, bool *complete, flim_error *err)
+{
+    flim_report_options live = *request;
+    flim_report *report = NULL;
+    flim_status status = FLIM_OK;
+    live.unfinished = true;
+    live.refresh = refresh;
+    live.pictures = false;
+    live.log = NULL; /* the last report says it once */
+    FLIM_TRY(flim_report_create((const char *const *)runs->item, runs->n, &live, &report, err));
+    *complete = flim_report_is_complete(report);
+    status = *complete ? FLIM_OK : flim_report_write_html(report, page, err);
+    flim_report_destroy(report);
+    return status;
+}
+
+/* Until the runs are complete; a signal leaves a page that loads itself no more. */
+static flim_status watch_runs(const options *o, const flim_string_list *runs, const flim_report_options *request,
+                              const flim_output *page, const volatile int *stop, const flim_log *log, flim_error *err)
+{
+    bool complete = false;
+    if (!o->html[0] || flim_file_is_standard_output(o->html)) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "--watch needs --html FILE: the page that it writes again and again");
+    }
+    FLIM_TRY(write_live(runs, request, (int)o->every, page, &complete, err));
+    if (!complete) {
+        flim_log_line(log, FLIM_LOG_INFO, "%s is written again every %d s until the runs are complete; Ctrl-C ends it",
+                      o->html, (int)o->every);
+    }
+    while (!complete) {
+        if (!wait_for(o->every, stop)) {
+            FLIM_TRY(write_live(runs, request, 0, page, &complete, err));
+            return flim_fail(err, FLIM_INTERRUPTED, "interrupted");
+        }
+        FLIM_TRY(write_live(runs, request, (int)o->every, page, &complete, err));
+    }
+    return FLIM_OK;
+}
+
 static flim_status report_runs(void *read, const flim_string_list *runs, console *screen, flim_error *err)
 {
     const options *o = read;
@@ -109,9 +165,14 @@ static flim_status report_runs(void *read, const flim_string_list *runs, console
     if (alone) {
         console_leave_stdout(screen);
     }
+    const volatile int *stop = NULL;
+    if (o->watch) {
+        stop = console_catch_signals();
+        FLIM_TRY_DONE(watch_runs(o, runs, &request, &files[N_FILES - 1].output, stop, &log, err));
+    }
     FLIM_TRY_DONE(flim_report_create((const char *const *)runs->item, runs->n, &request, &report, err));
     /* From here a signal is to leave no temporary file. */
-    const volatile int *stop = console_catch_signals();
+    stop = stop ? stop : console_catch_signals();
     for (int i = 0; i < N_FILES; i++) {
         files[i].output.stop = stop;
         FLIM_TRY_DONE(files[i].output.path[0] ? files[i].write(report, &files[i].output, err) : FLIM_OK);

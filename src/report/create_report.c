@@ -3,6 +3,16 @@
 #include "core/try.h"
 #include "report/report_internal.h"
 
+bool flim_report_is_complete(const flim_report *report)
+{
+    bool complete = true;
+    for (int i = 0; i < report->n_runs; i++) {
+        const report_run *run = &report->run[i];
+        complete = complete && run->n_folds + run->n_failed == run->splits.n_folds && (run->summarised || run->n_folds == 0);
+    }
+    return complete;
+}
+
 void flim_report_destroy(flim_report *report)
 {
     if (!report) {
@@ -44,8 +54,8 @@ static flim_status fill(flim_report *report, const char *const *run_folders, int
     FLIM_TRY(copy_options(report, options, err));
     for (int i = 0; i < n_runs; i++) {
         report_run *run = &report->run[report->n_runs++];
-        FLIM_TRY(report_read_run(run_folders[i], options->log, run, err));
-        FLIM_TRY(report_evaluate(run, options, err));
+        FLIM_TRY(report_read_run(run_folders[i], options->unfinished, options->log, run, err));
+        FLIM_TRY(run->n_folds > 0 ? report_evaluate(run, options, err) : FLIM_OK);
         if (i > 0) {
             FLIM_TRY(report_compare(&report->run[0], run, &report->comparison[i - 1], err));
         }

@@ -199,18 +199,25 @@ done:
 }
 
 /* The folds that are done; the others are named in a warning. */
-static flim_status read_folds(report_run *run, const flim_log *log, flim_error *err)
+static flim_status read_folds(report_run *run, bool unfinished, const flim_log *log, flim_error *err)
 {
-    char missing[256] = "";
+    char missing[256] = "", failed[64];
     size_t used = 0;
     run->fold = flim_alloc((size_t)run->splits.n_folds, sizeof *run->fold, err);
     FLIM_TRY(run->fold ? FLIM_OK : FLIM_ERROR_MEMORY);
     for (int k = 0; k < run->splits.n_folds; k++) {
         if (flim_fold_is_done(run->folder, k)) {
             FLIM_TRY(flim_fold_result_read(run->folder, k, &run->splits.fold[k], &run->fold[run->n_folds++], err));
-        } else if (used + 16 < sizeof missing) {
+            continue;
+        }
+        snprintf(failed, sizeof failed, "fold_%d/FAILED", k);
+        run->n_failed += exists_in(run, failed);
+        if (used + 16 < sizeof missing) {
             used += (size_t)snprintf(missing + used, sizeof missing - used, "%s%d", used ? ", " : "", k);
         }
+    }
+    if (run->n_folds == 0 && unfinished) {
+        return FLIM_OK;
     }
     if (run->n_folds == 0) {
         return flim_fail(err, FLIM_ERROR_DATA, "%s: none of its %d folds is done", run->folder, run->splits.n_folds);
@@ -226,7 +233,7 @@ static flim_status read_folds(report_run *run, const flim_log *log, flim_error *
     return FLIM_OK;
 }
 
-flim_status report_read_run(const char *folder, const flim_log *log, report_run *run, flim_error *err)
+flim_status report_read_run(const char *folder, bool unfinished, const flim_log *log, report_run *run, flim_error *err)
 {
     char path[REPORT_PATH];
     *run = (report_run){0};
@@ -245,7 +252,10 @@ flim_status report_read_run(const char *folder, const flim_log *log, report_run 
     FLIM_TRY(path_in(run, "splits.json", path, err));
     FLIM_TRY(flim_splits_read(path, NULL, &run->splits, err));
     FLIM_TRY(read_histories(run, err));
-    FLIM_TRY(read_folds(run, log, err));
+    FLIM_TRY(read_folds(run, unfinished, log, err));
+    if (run->n_folds == 0) {
+        return FLIM_OK;
+    }
     run->classes = run->fold[0].predictions.classes;
     FLIM_TRY(flim_pool_make(run->fold, run->n_folds, &run->pool, err));
     if (exists_in(run, "holdout_predictions.csv")) {

@@ -24,11 +24,15 @@ typedef struct flim_report_options {
     bool pictures; /* read the data for the HTML page's pictures of cells */
     int replicates; /* of the bootstrap; 0 = no intervals */
     uint64_t seed; /* of the bootstrap */
+    bool unfinished; /* a run of which no fold is done yet is no error: the page shows what there is */
+    int refresh; /* the page asks to be loaded again after so many seconds, unless the runs are complete; 0 = never */
     const flim_log *log; /* notes and warnings; may be NULL */
 } flim_report_options;
 
 flim_status flim_report_create(const char *const *run_folders, int n_runs, const flim_report_options *options,
                                flim_report **out, flim_error *err);
+/* Every fold of every run is done or has failed, and summary.json holds those that are done: nothing more will come. */
+bool flim_report_is_complete(const flim_report *report);
 void flim_report_destroy(flim_report *report); /* NULL is allowed */
 
 /* The tables for a terminal, line by line. */

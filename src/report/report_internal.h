@@ -89,6 +89,8 @@ typedef struct report_run {
     report_history *history; /* (splits.n_folds) by number of the fold, also of those that still train */
     flim_predictions holdout; /* n = 0: none */
     flim_pool pool;
+    int n_failed; /* folds */
+    bool summarised; /* summary.json holds the folds that are done */
     int64_t groups; /* 0 if the predictions name none */
     int64_t shared_groups; /* that stand in training and test parts at once */
     int64_t *group_of; /* (pool.n) 0..groups-1, by name */
@@ -124,7 +126,8 @@ struct flim_report {
 };
 
 /* ---- read_runs.c */
-flim_status report_read_run(const char *folder, const flim_log *log, report_run *run, flim_error *err);
+/* unfinished: n_folds may become 0; then only folder, label, splits and history are filled. */
+flim_status report_read_run(const char *folder, bool unfinished, const flim_log *log, report_run *run, flim_error *err);
 void report_free_run(report_run *run);
 /* Adds a sentence to the run's findings and logs it. */
 void report_find(report_run *run, const flim_log *log, flim_log_level level, const char *format, ...) FLIM_PRINTF(4, 5);

@@ -65,6 +65,45 @@ metrics 0 a --html report.html
 check "data that is gone is named on the page, with what to do" grep -q "No pictures: .*small.h5.*--data" report.html
 metrics 0 a --data moved.h5 --replicates 100 --html report.html
 check "data that has moved can be named" grep -q "data:image/bmp" report.html
+
+# ---- the page of a run at work: written again and again, whole at the end
+wait_for() { for ((i = 0; i < 100; i++)); do "$@" >/dev/null 2>&1 && return 0; sleep 0.1; done; return 1; }
+metrics 2 a --watch
+check "--watch says what it needs" grep -q -- "--watch needs --html FILE" err
+cp -r a live
+rm live/fold_*/DONE live/summary.json
+"$build/fold_metrics" live --data moved.h5 --replicates 0 --html live.html --watch --every 1 >live.out 2>live.err &
+watcher=$!
+check "a page is there before a fold is done" wait_for test -s live.html
+check "it loads itself again" grep -q '<meta http-equiv="refresh" content="1">' live.html
+check "it shows the learning curves" grep -q 'alt="Loss by epoch"' live.html
+check "and nothing of results" test "$(grep -cE 'id="(summary|metrics|gallery)"' live.html)" = 0
+check "it says how far the run is" grep -q "0 of 3 folds are done" live.html
+touch live/fold_0/DONE
+check "a fold that is done is shown" wait_for grep -q "1 of 3 folds are done" live.html
+check "with its results" grep -q 'id="summary"' live.html
+touch live/fold_1/DONE
+rm live/fold_2/predictions.csv
+echo "no reason" >live/fold_2/FAILED
+sleep 1.5
+check "without its summary the run is not complete" kill -0 "$watcher"
+sed '/"fold": 2/,$d' a/summary.json | sed '$d' | sed '$s/},/}],/; $a "mean": null}' >live/summary.json
+wait "$watcher"
+code=$?
+check "the watch ends with the run, a failed fold among it: exit $code" test "$code" = 0
+check "the last page does not load itself again" test "$(grep -c 'http-equiv="refresh"' live.html)" = 0
+check "it has what the pages before left out" grep -q "data:image/bmp" live.html
+check "the tables follow" grep -q "^  pooled  " live.out
+rm -r live/fold_2/FAILED live/summary.json
+"$build/fold_metrics" live --replicates 0 --html live.html --watch --every 60 >live.out 2>live.err &
+watcher=$!
+check "the page is there again" wait_for grep -q 'http-equiv="refresh"' live.html
+kill -INT "$watcher"
+wait "$watcher"
+code=$?
+check "a signal ends the watch: exit $code" test "$code" = 130
+check "and leaves a page that does not load itself again" test "$(grep -c 'http-equiv="refresh"' live.html)" = 0
+
 images=$(grep -o '<img ' report.html | wc -l)
 check "six plots and pictures of errors, not $images images" test "$images" -ge 7
 tried=0

@@ -1,5 +1,7 @@
 /* The report as one self-contained HTML page: no script, no file beside it; figures are embedded as data.  The page is made of
  * templates/page.html and the sections' templates; here is what holds the sections together. */
+#include <time.h>
+
 #include "core/file.h"
 #include "core/text.h"
 #include "core/try.h"
@@ -53,10 +55,23 @@ static void set_run(flim_json *values, const report_run *run)
     flim_json_set_integer(values, "n_cells", run->pool.n);
     flim_json_set_integer(values, "n_classes", run->classes);
     flim_json_set_bool(values, "two", run->classes == 2);
-    flim_json_set_string(values, "class_1", run->class_name[1]);
+    flim_json_set_string(values, "class_1", run->classes > 1 ? run->class_name[1] : NULL);
+    flim_json_set_bool(values, "done", run->n_folds > 0);
+    flim_json_set_bool(values, "at_work", run->n_folds + run->n_failed < run->splits.n_folds);
+    flim_json_set_integer(values, "planned", run->splits.n_folds);
     flim_json_set(values, "classes", classes);
     flim_json_set_integer(values, "n_groups", run->groups);
     flim_json_set_bool(values, "grouped", run->groups > 0);
+}
+
+static bool all_have_folds(const report_subject *subject)
+{
+    bool all = true;
+    for (int i = 0; i < subject->report->n_runs; i++) {
+        const report_run *run = &subject->report->run[i];
+        all = all && (run->n_folds > 0 || (subject->run && subject->run != run));
+    }
+    return all;
 }
 
 /* Sets values["sections"] to those of a list that apply.  number: of the run, or -1. */
@@ -67,7 +82,8 @@ static flim_status set_sections(flim_json *values, const report_section *list, s
     flim_json *sections = flim_json_array();
     for (size_t i = 0; i < n && status == FLIM_OK; i++) {
         char text[64];
-        if (list[i].applies && !list[i].applies(subject)) {
+        const bool done = all_have_folds(subject);
+        if ((!done && !list[i].live) || (list[i].applies && !list[i].applies(subject))) {
             continue;
         }
         flim_json *section = flim_json_object();
@@ -91,7 +107,7 @@ static flim_status add_run(flim_json *runs, const flim_report *report, int i, fl
     report_cells *cells = NULL;
     flim_error why = {0};
     flim_status status = FLIM_OK;
-    if (report->options.pictures) {
+    if (report->options.pictures && report->run[i].n_folds > 0) {
         FLIM_TRY_DONE(report_cells_open(&report->run[i], &report->options, &cells, &why, err));
     }
     status = set_sections(run, report_sections_of_run, report_n_sections_of_run,
@@ -102,12 +118,31 @@ done:
     return status;
 }
 
+/* Of a page about runs at work. */
+static void set_refresh(flim_json *page, const flim_report *report)
+{
+    if (report->options.refresh == 0 || flim_report_is_complete(report)) {
+        flim_json_set_null(page, "refresh");
+        return;
+    }
+    char now[64];
+    struct tm utc;
+    const time_t seconds = time(NULL);
+    flim_json *refresh = flim_json_object();
+    gmtime_r(&seconds, &utc);
+    strftime(now, sizeof now, "%Y-%m-%d %H:%M:%S UTC", &utc);
+    flim_json_set_integer(refresh, "seconds", report->options.refresh);
+    flim_json_set_string(refresh, "now", now);
+    flim_json_set(page, "refresh", refresh);
+}
+
 static flim_status set_page(flim_json *page, const flim_report *report, flim_error *err)
 {
     flim_status status = FLIM_OK;
     flim_json *runs = flim_json_array(), *all = flim_json_object();
     flim_json_set_string(page, "label", report->run[0].label);
     flim_json_set_string(page, "version", flim_version());
+    set_refresh(page, report);
     flim_json_set_bool(page, "several", report->n_runs > 1);
     FLIM_TRY_DONE(
         set_sections(all, report_sections_of_all, report_n_sections_of_all, &(report_subject){.report = report}, -1, err));

@@ -26,6 +26,7 @@ typedef struct report_subject {
 typedef struct report_section {
     const char *id, *title;
     bool (*applies)(const report_subject *subject); /* NULL = always */
+    bool live; /* also of a run of which no fold is done yet: it has folder, label, splits and history only */
     flim_status (*fill)(flim_json *values, const report_subject *subject, flim_error *err);
 } report_section;
 
