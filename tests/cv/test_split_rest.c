@@ -205,11 +205,16 @@ static void fractions_are_stratified_and_nested(void **state)
     }
 }
 
-static flim_status exclude(const char *text, bool *unused, int64_t *count, flim_error *err)
+static flim_status exclude_of(const flim_split_data *cells, const char *text, bool *unused, int64_t *count, flim_error *err)
 {
     memset(unused, 0, N * sizeof *unused);
     write_text(text);
-    return flim_split_read_excluded(&data, path, unused, count, err);
+    return flim_split_read_excluded(cells, path, unused, count, err);
+}
+
+static flim_status exclude(const char *text, bool *unused, int64_t *count, flim_error *err)
+{
+    return exclude_of(&data, text, unused, count, err);
 }
 
 static void lists_name_cells_by_name_or_number(void **state)
@@ -244,6 +249,66 @@ static void lists_name_cells_by_name_or_number(void **state)
     assert_int_equal(exclude(line, unused, &count, &err), FLIM_ERROR_USAGE);
     assert_non_null(strstr(err.text, "use their numbers"));
     name[9] = names[9];
+}
+
+/* Cells whose names are numbers: a number that may be two cells is refused, quotes and commas choose. */
+static void numbers_that_are_names_are_not_guessed(void **state)
+{
+    (void)state;
+    static char numbers[N][16];
+    static const char *numbered[N];
+    bool unused[N];
+    int64_t count;
+    flim_error err = {0};
+    for (int i = 0; i < N; i++) { /* 1 .. N, but cell 5 is named 5 */
+        snprintf(numbers[i], sizeof numbers[i], "%d", i == 5 ? 5 : i * 37 % N ? i * 37 % N : N);
+        numbered[i] = numbers[i];
+    }
+    snprintf(numbers[65], sizeof numbers[65], "185"); /* 65 * 37 % 120 = 5, which is taken */
+    flim_split_data cells = data;
+    cells.name = numbered;
+    const struct {
+        const char *text;
+        int cell; /* -1 = refused */
+    } cases[] = {{"37\n", -1},  {"\"37\"\n", 1}, {"37,\n", 37},   {"5\n", 5},       {"120\n", 0},    {"0\n", 0},
+                 {"185\n", 65}, {"74\n", -1},    {"\"74\"\n", 2}, {"74,x,y\n", 74}, {"\"0\"\n", -1}, {"37", -1}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const flim_status status = exclude_of(&cells, cases[i].text, unused, &count, &err);
+        if (status != (cases[i].cell < 0 ? FLIM_ERROR_USAGE : FLIM_OK) ||
+            (cases[i].cell >= 0 && !(count == 1 && unused[cases[i].cell]))) {
+            fail_msg("%s: %s: %s", cases[i].text, flim_status_name(status), err.text);
+        }
+    }
+    assert_int_equal(exclude_of(&cells, "37\n", unused, &count, &err), FLIM_ERROR_USAGE);
+    assert_non_null(
+        strstr(err.text, ":1: 37 is cell 37 counted from 0, which is named '49', or the cell named '37', which is cell 1;"));
+    assert_non_null(strstr(err.text, "write \"37\" for the name, or 37, (with a comma) for the number"));
+}
+
+/* Rows of flim_info's table say number and name: those of other data leave out nothing. */
+static void rows_of_other_data_are_refused(void **state)
+{
+    (void)state;
+    static const char head[] = "index,name,group,label\n";
+    char text[256];
+    bool unused[N];
+    int64_t count;
+    flim_error err = {0};
+    snprintf(text, sizeof text, "%s7,%s,D2,0\n8,\"%s\",D3,0\n9,,D4,0\n", head, name[7], name[8]);
+    assert_int_equal(exclude(text, unused, &count, &err), FLIM_OK);
+    assert_true(count == 3 && unused[7] && unused[8] && unused[9]);
+    snprintf(text, sizeof text, "%s7,%s,D2,0\n8,%s,D3,0\n", head, name[7], name[9]);
+    assert_int_equal(exclude(text, unused, &count, &err), FLIM_ERROR_USAGE);
+    assert_non_null(strstr(err.text, ":3: cell 8 is '"));
+    assert_non_null(strstr(err.text, "a table of other data?"));
+    name[8] = "a \"b\", c";
+    name[9] = "=1+1";
+    snprintf(text, sizeof text, "%s8,\"a \"\"b\"\", c\",D3,0\n9,'=1+1,D4,0\n", head);
+    const flim_status status = exclude(text, unused, &count, &err);
+    name[8] = names[8];
+    name[9] = names[9];
+    assert_int_equal(status, FLIM_OK);
+    assert_true(count == 2 && unused[8] && unused[9]);
 }
 
 static flim_split_request single(const char *const *train, int n_train, const char *const *val, int n_val,
@@ -360,6 +425,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(unused_cells_are_as_if_they_were_not_there), cmocka_unit_test(fractions_are_stratified_and_nested),
         cmocka_unit_test(lists_name_cells_by_name_or_number),         cmocka_unit_test(groups_make_one_split),
+        cmocka_unit_test(numbers_that_are_names_are_not_guessed),     cmocka_unit_test(rows_of_other_data_are_refused),
         cmocka_unit_test(a_file_of_one_split_needs_not_all_cells),
     };
     return cmocka_run_group_tests(tests, make, end);

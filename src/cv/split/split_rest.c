@@ -9,6 +9,7 @@
 #include "core/parse.h"
 #include "core/try.h"
 #include "cv/split/split_internal.h"
+#include "formats/csv.h"
 
 /* ---- the data without them ---- */
 
@@ -199,38 +200,84 @@ done:
     return status;
 }
 
-/* The cell that a line means: by its whole text, as a name and then as a number; else by what stands before its first comma,
- * which is a number in a row of flim_info's table. */
-static flim_status find_cell(flim_split_names *names, const char *path, int64_t number, char *line, int64_t *cell,
-                             flim_error *err)
+/* The name in a row of flim_info's table, which begins at `at`; unpacked where it is. */
+static const char *name_field(char *at)
+{
+    if (*at != '"') {
+        at[strcspn(at, ",")] = '\0';
+        return flim_csv_text(at);
+    }
+    char *name = ++at, *to = name;
+    while (*at && !(at[0] == '"' && at[1] != '"')) {
+        at += at[0] == '"';
+        *to++ = *at++;
+    }
+    *to = '\0';
+    return flim_csv_text(name);
+}
+
+/* A line of the file. */
+typedef struct list_line {
+    const char *path;
+    int64_t number;
+    char *text;
+    bool quoted; /* it stood in quotes */
+    bool of_table; /* the file begins with the head of flim_info's table: a row goes on with the cell's name */
+} list_line;
+
+/* A row's number is the cell that its name says: the table of other data leaves out other cells. */
+static flim_status check_row(const flim_split_data *data, const list_line *line, int64_t cell, char *rest, flim_error *err)
+{
+    const char *name = name_field(rest);
+    return !data->name || !name[0] || strcmp(name, data->name[cell]) == 0
+               ? FLIM_OK
+               : flim_fail(err, FLIM_ERROR_USAGE,
+                           "%s:%" PRId64 ": cell %" PRId64
+                           " is '%.100s' in this row and '%.100s' in the data: is it a table of "
+                           "other data?",
+                           line->path, line->number, cell, name, data->name[cell]);
+}
+
+/* The cell that a line means: a name, a number, or what begins with either and a comma. */
+static flim_status find_cell(flim_split_names *names, const list_line *line, int64_t *cell, flim_error *err)
 {
     const flim_split_data *data = names->data;
-    char *comma = strchr(line, ',');
+    char *text = line->text, *comma = strchr(text, ',');
+    int64_t index = 0;
     int found = 0;
-    FLIM_TRY(data->name ? flim_split_find_name(names, line, cell, &found, err) : FLIM_OK);
+    FLIM_TRY(data->name ? flim_split_find_name(names, text, cell, &found, err) : FLIM_OK);
     if (found == 0 && comma) {
         *comma = '\0';
     }
-    if (found == 0) {
-        found = flim_parse_i64("", line, 0, data->n - 1, cell, NULL) == FLIM_OK;
+    const bool counted = !line->quoted && flim_parse_i64("", text, 0, data->n - 1, &index, NULL) == FLIM_OK;
+    if (found == 0 && counted) {
+        *cell = index;
+        return comma && line->of_table ? check_row(data, line, index, comma + 1, err) : FLIM_OK;
     }
     if (found == 0 && comma && data->name) {
-        FLIM_TRY(flim_split_find_name(names, line, cell, &found, err));
+        FLIM_TRY(flim_split_find_name(names, text, cell, &found, err));
     }
     if (found > 1) {
-        return flim_fail(err, FLIM_ERROR_USAGE, "%s:%" PRId64 ": several cells of the data are named '%s'; use their numbers",
-                         path, number, line);
+        return flim_fail(err, FLIM_ERROR_USAGE,
+                         "%s:%" PRId64 ": several cells of the data are named '%s'; use their numbers%s", line->path,
+                         line->number, text, counted ? ", with a comma after each" : "");
     }
-    if (found == 1) {
-        return FLIM_OK;
+    if (found == 1 && counted && index != *cell) {
+        return flim_fail(err, FLIM_ERROR_USAGE,
+                         "%s:%" PRId64
+                         ": %s is cell %s counted from 0, which is named '%.100s', or the cell named '%s', which is "
+                         "cell %" PRId64 "; write \"%s\" for the name, or %s, (with a comma) for the number",
+                         line->path, line->number, text, text, data->name[index], text, *cell, text, text);
     }
-    return flim_fail(err, FLIM_ERROR_USAGE,
-                     "%s:%" PRId64 ": '%.100s' is neither the name of a cell of the data nor a number from 0 to %" PRId64,
-                     path, number, line, data->n - 1);
+    return found == 1 ? FLIM_OK
+                      : flim_fail(err, FLIM_ERROR_USAGE,
+                                  "%s:%" PRId64 ": '%.100s' is neither the name of a cell of the data nor a number from 0 to "
+                                  "%" PRId64,
+                                  line->path, line->number, text, data->n - 1);
 }
 
 /* Without blanks around it, quotes around it or a comment after it. */
-static char *trimmed(char *line)
+static char *trimmed(char *line, bool *quoted)
 {
     char *hash = strchr(line, '#');
     if (hash && (hash == line || hash[-1] == ' ' || hash[-1] == '\t')) {
@@ -241,7 +288,8 @@ static char *trimmed(char *line)
     while (length > 0 && strchr(" \t\r", line[length - 1])) {
         line[--length] = '\0';
     }
-    if (length >= 2 && line[0] == '"' && line[length - 1] == '"' && !strchr(line, ',')) {
+    *quoted = length >= 2 && line[0] == '"' && line[length - 1] == '"' && !strchr(line, ',');
+    if (*quoted) {
         line[length - 1] = '\0';
         line++;
     }
@@ -254,7 +302,7 @@ flim_status flim_split_read_excluded(const flim_split_data *data, const char *pa
     flim_split_names names = {.data = data};
     char *text = NULL, *next = NULL;
     size_t bytes = 0;
-    int64_t number = 0;
+    list_line line = {.path = path};
     flim_status status = FLIM_OK;
     *count = 0;
     FLIM_TRY_DONE(flim_file_read(path, (size_t)1 << 30, &text, &bytes, err));
@@ -264,12 +312,13 @@ flim_status flim_split_read_excluded(const flim_split_data *data, const char *pa
         if (next) {
             *next++ = '\0';
         }
-        number++;
-        char *line = trimmed(at);
-        if (!line[0] || (number == 1 && strncmp(line, "index,", 6) == 0)) { /* the head of flim_info's table */
+        line.number++;
+        line.text = trimmed(at, &line.quoted);
+        line.of_table = line.of_table || (line.number == 1 && strncmp(line.text, "index,", 6) == 0);
+        if (!line.text[0] || (line.of_table && line.number == 1)) {
             continue;
         }
-        FLIM_TRY_DONE(find_cell(&names, path, number, line, &cell, err));
+        FLIM_TRY_DONE(find_cell(&names, &line, &cell, err));
         *count += !unused[cell];
         unused[cell] = true;
     }
