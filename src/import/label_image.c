@@ -7,7 +7,7 @@
 #include "import/npy_header.h"
 #include "import/tiff_file.h"
 
-#define MOST_PIXELS (INT64_C(1) << 30)
+#define MOST_PIXELS (INT64_C(1) << 28)
 
 static flim_status make(const char *path, int64_t y, int64_t x, flim_label_image *out, flim_error *err)
 {

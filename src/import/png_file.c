@@ -15,7 +15,7 @@ bool flim_is_png(const uint8_t *bytes, size_t count)
 #include <png.h>
 #include <setjmp.h>
 
-#define MOST_PIXELS (INT64_C(1) << 30)
+#define MOST_PIXELS (INT64_C(1) << 28)
 
 /* One decoding.  libpng leaves by longjmp, so what is to be freed is here, not in registers. */
 typedef struct decoder {

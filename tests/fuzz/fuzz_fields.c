@@ -58,6 +58,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if ((data[0] & 1) && size - 1 >= SDT_HEADER) {
         make_checksum_right(bytes);
     }
+    if (size - 1 >= 4 && memcmp(bytes, "\211HDF", 4) == 0) { /* libhdf5's own faults are fuzz_dataset's */
+        free(bytes);
+        return 0;
+    }
     const int fd = flim_fuzz_file(bytes, size - 1, path);
     flim_field_file *file;
     flim_error err = {0};
