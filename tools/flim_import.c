@@ -13,7 +13,10 @@ typedef struct options {
     flim_array_axes axes;
     flim_time_axis time_axis;
     char *dataset;
-    char *mask;
+    char *manifest, *mask;
+    bool isolated_cells;
+    bool align_t0;
+    int64_t t0_bin;
     flim_cells_by cells_by;
     flim_crop crop;
     bool mask_counts, keep_border, crop_large;
@@ -28,6 +31,12 @@ static const flim_flag_row rows[] = {
     {NULL, "group", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(options, group), "folder", "G",
      .help = "the group (donor) of a cell: the name of its file's folder, of its file, or none",
      .choices = flim_import_group_names},
+    {NULL, "isolated-cells", FLIM_VALUE_SWITCH, FIELD(isolated_cells), "false", NULL,
+     .help = "the published layout isolated_cells_D1/*.npy: groups D1, D2, ...; --class _in=inactive,_act=active; --size 21, "
+             "unless "
+             "they are given"},
+    {NULL, "manifest", FLIM_VALUE_TEXT, FIELD(manifest), "", "FILE",
+     .help = "instead of INPUTs: a CSV file with the columns path and, as needed, mask, group, label and name"},
     {"Fields", "axes", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(options, axes), "auto", "A",
      .help = "axes of bare arrays; auto: the time is the longer of the first and the last", .choices = flim_array_axes_names},
     {NULL, "dataset", FLIM_VALUE_TEXT, FIELD(dataset), "", "NAME",
@@ -48,6 +57,12 @@ static const flim_flag_row rows[] = {
     {NULL, "time-range-ns", FLIM_VALUE_REAL, FIELD(range_ns), "0", "X",
      .help = "time from the first bin's begin to the last one's end, for files that do not say; 0 = unknown",
      .allowed = ">= 0"},
+    {NULL, "align-t0", FLIM_VALUE_SWITCH, FIELD(align_t0), "false", NULL,
+     .help =
+         "roll the decay of each cell so that its rising edge is in bin --t0-bin; the data file has the shifts (t0_shift)"},
+    {NULL, "t0-bin", FLIM_VALUE_INTEGER, FIELD(t0_bin), "auto", "N",
+     .help = "that bin, counted from 0; auto: an eighth of them", .allowed = ">= 0, <= 65535", .word = "auto",
+     .word_value = -1},
     {"Masks", "mask", FLIM_VALUE_TEXT, FIELD(mask), "", "PATTERN",
      .help = "the mask of a field (TIFF, PNG, .npy), from its folder, * being the file's name without its ending, as in "
              "'*_cp_masks.png': each label is a cell. Without a * the path of the mask of one field"},
@@ -74,7 +89,7 @@ static const flim_example examples[] = {
 };
 static const flim_flag_table table = {
     "flim_import",
-    "flim_import OUT.h5 INPUT... [flag]...",
+    "flim_import OUT.h5 INPUT... | --manifest FILE [flag]...",
     "Makes a data file for train_cv from instrument files and arrays: Becker & Hickl .sdt, PicoQuant .ptu (images in\n"
     "mode T3), TIFF and OME-TIFF stacks, NumPy's .npy and .npz, MATLAB's .mat and arrays of HDF5 files. An INPUT is\n"
     "a file, or a folder whose files are taken with those of all folders below. Every field is\n"
@@ -110,45 +125,76 @@ static void print_photons(const flim_photon_account *a)
     }
 }
 
-static flim_status import_files(void *read, const flim_string_list *files, console *screen, flim_error *err)
+static flim_status check_operands(const options *o, const flim_string_list *files, flim_error *err)
 {
-    const options *o = read;
-    const flim_log log = console_log(screen);
-    if (files->n < 2) {
+    const bool manifest = o->manifest[0];
+    if (files->n < (manifest ? 1 : 2)) {
         return flim_fail(err, FLIM_ERROR_USAGE,
                          "OUT and INPUT are needed, for example flim_import data/flim.h5 isolated_cells_D1 isolated_cells_D2 "
                          "--class _in=inactive,_act=active");
     }
-    const flim_import_request request = {.out = files->item[0],
-                                         .input = (const char *const *)files->item + 1,
-                                         .n_inputs = files->n - 1,
-                                         .class_rule = (const char *const *)o->class_rule.item,
-                                         .n_rules = o->class_rule.n,
-                                         .group = o->group,
-                                         .mask = o->mask,
-                                         .cells = {.by = o->cells_by,
-                                                   .crop = o->crop,
-                                                   .size = o->size,
-                                                   .keep_border = o->keep_border,
-                                                   .crop_large = o->crop_large},
-                                         .mask_counts = o->mask_counts,
-                                         .fields = {.axes = o->axes, .time_axis = o->time_axis, .dataset = o->dataset},
-                                         .channel = o->channel,
-                                         .bins = o->bins,
-                                         .range_ns = o->range_ns,
-                                         .stop = console_catch_signals()};
-    flim_import_result made;
-    FLIM_TRY(flim_import(&request, &log, &made, err));
-    printf("%s: %" PRId64 " cells of (%d,%d,%d) from %" PRId64 " files, %" PRId64 " groups, %d classes\n", request.out,
-           made.cells, made.t, made.h, made.w, made.files, made.groups, made.classes);
-    print_photons(&made.photons);
-    if (made.at_border + made.too_large > 0) {
+    return manifest && files->n > 1 ? flim_fail(err, FLIM_ERROR_USAGE, "--manifest %s names the files; '%s' is one more",
+                                                o->manifest, files->item[1])
+                                    : FLIM_OK;
+}
+
+static flim_import_request request_of(const options *o, const flim_string_list *files)
+{
+    static const char *const published[] = {"_in=inactive,_act=active"};
+    const bool usual = o->isolated_cells && o->class_rule.n == 0;
+    return (flim_import_request){.out = files->item[0],
+                                 .input = (const char *const *)files->item + 1,
+                                 .n_inputs = files->n - 1,
+                                 .class_rule = usual ? published : (const char *const *)o->class_rule.item,
+                                 .n_rules = usual ? 1 : o->class_rule.n,
+                                 .manifest = o->manifest,
+                                 .group = o->group,
+                                 .group_prefix = o->isolated_cells ? "isolated_cells_" : NULL,
+                                 .mask = o->mask,
+                                 .cells = {.by = o->cells_by,
+                                           .crop = o->crop,
+                                           .size = o->isolated_cells && o->size == 0 ? 21 : o->size,
+                                           .keep_border = o->keep_border,
+                                           .crop_large = o->crop_large},
+                                 .mask_counts = o->mask_counts,
+                                 .fields = {.axes = o->axes, .time_axis = o->time_axis, .dataset = o->dataset},
+                                 .channel = o->channel,
+                                 .bins = o->bins,
+                                 .align_t0 = o->align_t0,
+                                 .t0_bin = o->t0_bin,
+                                 .range_ns = o->range_ns,
+                                 .stop = console_catch_signals()};
+}
+
+static void print_result(const options *o, const char *out, const flim_import_result *made)
+{
+    printf("%s: %" PRId64 " cells of (%d,%d,%d) from %" PRId64 " files, %" PRId64 " groups, %d classes\n", out, made->cells,
+           made->t, made->h, made->w, made->files, made->groups, made->classes);
+    print_photons(&made->photons);
+    if (made->at_border + made->too_large > 0) {
         printf("left out: %" PRId64 " cells at the border of their field, %" PRId64 " larger than %d x %d pixels\n",
-               made.at_border, made.too_large, made.h, made.w);
+               made->at_border, made->too_large, made->h, made->w);
     }
-    if (made.skipped > 0) {
-        printf("skipped: %" PRId64 " files whose name fits no --class\n", made.skipped);
+    if (o->align_t0) {
+        printf("t0: cells were moved by %" PRId64 " to %" PRId64 " bins\n", made->least_shift, made->most_shift);
     }
+    if (made->skipped > 0) {
+        printf("skipped: %" PRId64 " files that have no class\n", made->skipped);
+    }
+}
+
+static flim_status import_files(void *read, const flim_string_list *files, console *screen, flim_error *err)
+{
+    const options *o = read;
+    const flim_log log = console_log(screen);
+    flim_import_result made;
+    FLIM_TRY(check_operands(o, files, err));
+    flim_import_request request = request_of(o, files);
+    request.progress = console_progress;
+    request.progress_context = screen;
+    FLIM_TRY(flim_import(&request, &log, &made, err));
+    console_close(screen);
+    print_result(o, request.out, &made);
     return FLIM_OK;
 }
 

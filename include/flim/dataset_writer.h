@@ -37,6 +37,11 @@ flim_status flim_dataset_writer_create(const char *path, const flim_dataset_layo
 /* counts: (T,H,W) of the layout's count_bytes; mask: (H,W), non-zero = inside; NULL exactly where the layout has none. */
 flim_status flim_dataset_writer_cell(flim_dataset_writer *writer, int64_t cell, const void *counts, const uint8_t *mask,
                                      flim_error *err);
+/* Values beside those of the file format: a dataset NAME ("t0_shift", "import/path") of n numbers or texts, before close. */
+flim_status flim_dataset_writer_add_numbers(flim_dataset_writer *writer, const char *name, const int64_t *value, int64_t n,
+                                            flim_error *err);
+flim_status flim_dataset_writer_add_texts(flim_dataset_writer *writer, const char *name, const char *const *text, int64_t n,
+                                          flim_error *err);
 /* Ends the writing of a file in which every cell has come; until finish or destroy it can be read at *path, which is the
  * writer's. */
 flim_status flim_dataset_writer_close(flim_dataset_writer *writer, const char **path, flim_error *err);

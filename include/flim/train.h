@@ -18,7 +18,8 @@ typedef enum flim_phase_kind {
     FLIM_PHASE_TRAIN,
     FLIM_PHASE_VALIDATE,
     FLIM_PHASE_TEST,
-    FLIM_PHASE_HOLDOUT
+    FLIM_PHASE_HOLDOUT,
+    FLIM_PHASE_IMPORT /* of flim_import: done and total count cells */
 } flim_phase_kind;
 
 /* Where the run stands, after every batch. */

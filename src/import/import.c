@@ -8,13 +8,10 @@
 #include "core/text.h"
 #include "core/try.h"
 #include "import/import_write.h"
+#include "import/manifest.h"
 
-static flim_status count_groups(const flim_import_request *r, const flim_import_cells *cells, int64_t *groups,
-                                flim_error *err)
+static flim_status count_groups(const flim_import_cells *cells, int64_t *groups, flim_error *err)
 {
-    if (r->group == FLIM_IMPORT_GROUP_NONE) {
-        return FLIM_OK;
-    }
     const size_t n = (size_t)cells->n;
     const char **sorted = flim_alloc(n, sizeof *sorted, err); /* (n) */
     if (!sorted) {
@@ -55,11 +52,12 @@ flim_status flim_import(const flim_import_request *request, const flim_log *log,
     flim_import_cells cells = {0};
     flim_status status = FLIM_OK;
     *result = (flim_import_result){0};
-    FLIM_TRY_DONE(flim_import_rows_make(request, &rows, err));
+    const bool manifest = request->manifest && request->manifest[0];
+    FLIM_TRY_DONE(manifest ? flim_manifest_rows(request, &rows, err) : flim_import_rows_make(request, &rows, err));
     FLIM_TRY_DONE(check_output(request, &rows, err));
     FLIM_TRY_DONE(flim_import_cells_find(request, &rows, log, &cells, result, err));
     FLIM_TRY_DONE(flim_import_write(request, &rows, &cells, result, err));
-    FLIM_TRY_DONE(count_groups(request, &cells, &result->groups, err));
+    FLIM_TRY_DONE(rows.groups ? count_groups(&cells, &result->groups, err) : FLIM_OK);
     result->cells = cells.n;
     result->skipped = rows.skipped;
     result->classes = rows.classes.n;

@@ -2,6 +2,7 @@
 #ifndef FLIM_IMPORT_IMPORT_REQUEST_H
 #define FLIM_IMPORT_IMPORT_REQUEST_H
 
+#include "flim/train.h"
 #include "import/field_cells.h"
 #include "import/field_file.h"
 
@@ -21,7 +22,10 @@ typedef struct flim_import_request {
      * n_rules 0: no labels. */
     const char *const *class_rule;
     int n_rules;
+    /* Instead of inputs: a CSV file with a row per field (import/manifest.h); NULL or "" = none. */
+    const char *manifest;
     flim_import_group group;
+    const char *group_prefix; /* what is taken off the begin of such a group's name; NULL = nothing */
     /* The mask of a field: "*" stands for the name of the field's file without its ending, and the path is that from the file's
      * folder; without a "*" it is one file's path, for one field.  NULL or "": no masks, each field is one cell. */
     const char *mask;
@@ -32,7 +36,11 @@ typedef struct flim_import_request {
      * but one. */
     int64_t channel;
     int64_t bins; /* time bins of a cell: neighbouring bins are added; 0 = as they are */
+    bool align_t0; /* the decay of each cell is rolled so that its rising edge lies in bin t0_bin */
+    int64_t t0_bin; /* of a cell; -1 = T / 8 */
     double range_ns; /* of the files that do not say; 0 = unknown */
+    void (*progress)(void *context, const flim_progress *progress); /* after each image; may be NULL */
+    void *progress_context;
     const volatile int *stop;
 } flim_import_request;
 
@@ -51,6 +59,7 @@ typedef struct flim_photon_account {
 typedef struct flim_import_result {
     int64_t files, cells, skipped; /* skipped: files without a class */
     int64_t at_border, too_large; /* cells left out */
+    int64_t least_shift, most_shift; /* of align_t0, in bins, later is positive */
     int t, h, w;
     int classes;
     int64_t groups;

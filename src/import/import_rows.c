@@ -36,7 +36,7 @@ static void free_rules(class_rules *rules)
 
 /* ---- classes ---- */
 
-static flim_status class_number(flim_string_list *classes, const char *name, int *out, flim_error *err)
+flim_status flim_import_class_number(flim_string_list *classes, const char *name, int *out, flim_error *err)
 {
     for (*out = 0; *out < classes->n; ++*out) {
         if (strcmp(classes->item[*out], name) == 0) {
@@ -44,6 +44,14 @@ static flim_status class_number(flim_string_list *classes, const char *name, int
         }
     }
     return flim_string_list_add(classes, name, err);
+}
+
+flim_status flim_import_check_classes(const flim_string_list *classes, const char *how, flim_error *err)
+{
+    return classes->n == 1
+               ? flim_fail(err, FLIM_ERROR_USAGE, "%s: only one class, '%s', is named; expected two or more, or none at all",
+                           how, classes->item[0])
+               : FLIM_OK;
 }
 
 /* One "TEXT=NAME" of `length` bytes. */
@@ -68,7 +76,7 @@ static flim_status add_rule(class_rules *rules, const char *text, size_t length,
     }
     *equals = '\0';
     rule->name = equals + 1;
-    return class_number(classes, rule->name, &rule->class, err);
+    return flim_import_class_number(classes, rule->name, &rule->class, err);
 }
 
 static flim_status read_rules(const flim_import_request *r, class_rules *rules, flim_string_list *classes, flim_error *err)
@@ -80,10 +88,7 @@ static flim_status read_rules(const flim_import_request *r, class_rules *rules, 
             at = at[length] ? at + length + 1 : NULL;
         }
     }
-    return classes->n == 1
-               ? flim_fail(err, FLIM_ERROR_USAGE,
-                           "--class: only one class, '%s', is named; expected two or more, or none at all", classes->item[0])
-               : FLIM_OK;
+    return flim_import_check_classes(classes, "--class", err);
 }
 
 /* The class of a file by its name, -1 for none. */
@@ -158,7 +163,7 @@ done:
     return status;
 }
 
-static flim_status check_mask(const char *path, const char *mask, flim_error *err)
+flim_status flim_import_check_mask(const char *path, const char *mask, flim_error *err)
 {
     struct stat about;
     return stat(mask, &about) == 0 ? FLIM_OK
@@ -168,17 +173,22 @@ static flim_status check_mask(const char *path, const char *mask, flim_error *er
 
 /* ---- rows ---- */
 
-static char *group_of(flim_import_group group, const char *path, flim_error *err)
+char *flim_import_group_of(const flim_import_request *request, const char *path, flim_error *err)
 {
-    switch (group) {
-    case FLIM_IMPORT_GROUP_FOLDER: return flim_path_folder(path, err);
-    case FLIM_IMPORT_GROUP_FILE: return flim_path_stem(path, err);
-    case FLIM_IMPORT_GROUP_NONE: break;
+    char *group = NULL;
+    switch (request->group) {
+    case FLIM_IMPORT_GROUP_FOLDER: group = flim_path_folder(path, err); break;
+    case FLIM_IMPORT_GROUP_FILE: group = flim_path_stem(path, err); break;
+    case FLIM_IMPORT_GROUP_NONE: group = flim_strdup("", err); break;
     }
-    return flim_strdup("", err);
+    const size_t prefix = request->group_prefix ? strlen(request->group_prefix) : 0;
+    if (group && prefix > 0 && strncmp(group, request->group_prefix, prefix) == 0 && group[prefix]) {
+        memmove(group, group + prefix, strlen(group + prefix) + 1);
+    }
+    return group;
 }
 
-static flim_status new_row(flim_import_rows *rows, flim_import_row **out, flim_error *err)
+flim_status flim_import_rows_add(flim_import_rows *rows, flim_import_row **out, flim_error *err)
 {
     if (rows->n == rows->capacity) {
         const size_t capacity = rows->capacity ? 2 * (size_t)rows->capacity : 256;
@@ -204,15 +214,15 @@ static flim_status add_file(const flim_import_request *r, const class_rules *rul
         out->skipped++;
         return FLIM_OK;
     }
-    FLIM_TRY(new_row(out, &row, err));
+    FLIM_TRY(flim_import_rows_add(out, &row, err));
     row->label = label;
     if (!(row->path = flim_strdup(path, err)) || !(row->name = flim_path_stem(path, err)) ||
-        !(row->group = group_of(r->group, path, err))) {
+        !(row->group = flim_import_group_of(r, path, err))) {
         return FLIM_ERROR_MEMORY;
     }
     if (r->mask && r->mask[0]) {
         row->mask = flim_path_beside(path, r->mask, err);
-        return row->mask ? check_mask(path, row->mask, err) : FLIM_ERROR_MEMORY;
+        return row->mask ? flim_import_check_mask(path, row->mask, err) : FLIM_ERROR_MEMORY;
     }
     return FLIM_OK;
 }
@@ -223,6 +233,7 @@ flim_status flim_import_rows_make(const flim_import_request *r, flim_import_rows
     flim_string_list files = {0};
     const bool masks = r->mask && r->mask[0];
     flim_status status = FLIM_OK;
+    out->groups = r->group != FLIM_IMPORT_GROUP_NONE;
     FLIM_TRY_DONE(read_rules(r, &rules, &out->classes, err));
     FLIM_TRY_DONE(flim_list_files(r->input, r->n_inputs, &files, err));
     FLIM_TRY_DONE(masks ? drop_masks(r, &files, err) : FLIM_OK);
@@ -247,13 +258,19 @@ done:
     return status;
 }
 
+void flim_import_row_free(flim_import_row *row)
+{
+    flim_free(row->path);
+    flim_free(row->name);
+    flim_free(row->mask);
+    flim_free(row->group);
+    *row = (flim_import_row){0};
+}
+
 void flim_import_rows_free(flim_import_rows *rows)
 {
     for (int64_t i = 0; i < rows->n; i++) {
-        flim_free(rows->row[i].path);
-        flim_free(rows->row[i].name);
-        flim_free(rows->row[i].mask);
-        flim_free(rows->row[i].group);
+        flim_import_row_free(&rows->row[i]);
     }
     flim_free(rows->row);
     flim_string_list_free(&rows->classes);

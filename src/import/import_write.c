@@ -1,15 +1,19 @@
 #include "import/import_write.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "core/alloc.h"
+#include "core/clock.h"
 #include "core/stop.h"
 #include "core/try.h"
 #include "flim/dataset_writer.h"
 #include "flim/version.h"
 #include "import/file_names.h"
+#include "import/provenance.h"
+#include "import/t0.h"
 
 typedef struct writing {
     const flim_import_request *request;
@@ -22,6 +26,11 @@ typedef struct writing {
     uint32_t *counts; /* (T,H,W) of one cell */
     uint16_t *narrow; /* the same */
     uint8_t *mask; /* (H,W) */
+    flim_import_file *file; /* (rows) */
+    int64_t *shift; /* (cells) of align_t0; NULL without */
+    uint64_t *decay; /* (2,T): of a cell, and scratch */
+    uint32_t *rolled; /* (T,H,W) scratch */
+    double began; /* seconds */
 } writing;
 
 /* One image that was read. */
@@ -80,6 +89,23 @@ static flim_status make_cell(writing *w, const field *f, int32_t number, flim_er
     return FLIM_OK;
 }
 
+/* The decay of the cell's own pixels begins in bin t0_bin.  What a window shows around them goes along. */
+static void align_cell(writing *w, int64_t cell)
+{
+    const flim_import_cells *c = w->cells;
+    const int64_t pixels = (int64_t)c->h * c->w, wanted = w->request->t0_bin < 0 ? c->t / 8 : w->request->t0_bin;
+    for (int64_t t = 0; t < c->t; t++) {
+        w->decay[t] = 0;
+        for (int64_t i = 0; i < pixels; i++) {
+            w->decay[t] += w->mask[i] ? w->counts[t * pixels + i] : 0;
+        }
+    }
+    const int64_t edge = flim_rising_edge(w->decay, c->t, w->decay + c->t);
+    const int64_t shift = edge < 0 ? 0 : ((wanted - edge) % c->t + c->t) % c->t;
+    flim_roll_bins(w->counts, c->t, pixels, shift, w->rolled);
+    w->shift[cell] = shift > c->t / 2 ? shift - c->t : shift;
+}
+
 /* To two bytes per count; false if some are too large. */
 static bool narrow(const uint32_t *from, uint16_t *to, size_t n)
 {
@@ -96,6 +122,9 @@ static flim_status write_cell(writing *w, const field *f, int64_t cell, flim_err
     const flim_import_cells *c = w->cells;
     const void *counts = w->counts;
     FLIM_TRY(make_cell(w, f, c->number[cell], err));
+    if (w->shift) {
+        align_cell(w, cell);
+    }
     if (w->count_bytes == 2) {
         counts = w->narrow;
         if (!narrow(w->counts, w->narrow, (size_t)c->t * (size_t)c->h * (size_t)c->w)) {
@@ -164,6 +193,19 @@ done:
     return status;
 }
 
+static void tell_progress(const writing *w, int64_t cells)
+{
+    const flim_progress at = {.phase = FLIM_PHASE_IMPORT,
+                              .done = cells,
+                              .total = w->cells->n,
+                              .cells = cells,
+                              .seconds = flim_seconds() - w->began,
+                              .loss = NAN};
+    if (w->request->progress) {
+        w->request->progress(w->request->progress_context, &at);
+    }
+}
+
 static flim_status write_sources(writing *w, flim_error *err)
 {
     const flim_import_cells *c = w->cells;
@@ -171,15 +213,18 @@ static flim_status write_sources(writing *w, flim_error *err)
     flim_status status = FLIM_OK;
     *w->account = (flim_photon_account){0};
     for (int64_t i = 0; i < c->n_sources && !w->too_many; i++) {
+        const flim_import_row *row = &w->rows->row[c->source[i].row];
         if (flim_stopped(w->request->stop)) {
             FLIM_TRY_DONE(flim_fail(err, FLIM_INTERRUPTED, "interrupted; %s was not made", w->request->out));
         }
         if (i == 0 || c->source[i].row != c->source[i - 1].row) {
             flim_field_close(file);
             file = NULL;
-            FLIM_TRY_DONE(flim_field_open(w->rows->row[c->source[i].row].path, &w->request->fields, &file, err));
+            FLIM_TRY_DONE(flim_field_open(row->path, &w->request->fields, &file, err));
+            FLIM_TRY_DONE(flim_import_file_describe(row, file, &w->file[c->source[i].row], err));
         }
         FLIM_TRY_DONE(write_source(w, file, &c->source[i], err));
+        tell_progress(w, c->source[i].first + c->source[i].n);
     }
 done:
     flim_field_close(file);
@@ -202,7 +247,7 @@ static flim_status write_file(writing *w, const flim_import_result *result, flim
 {
     const flim_import_request *r = w->request;
     const flim_import_cells *c = w->cells;
-    const bool groups = r->group != FLIM_IMPORT_GROUP_NONE, classes = w->rows->classes.n > 0;
+    const bool classes = w->rows->classes.n > 0;
     char note[512];
     flim_status status = FLIM_OK;
     snprintf(note, sizeof note, "Imported by flim_import %s from %" PRId64 " files, the first of which is %.300s",
@@ -216,7 +261,7 @@ static flim_status write_file(writing *w, const flim_import_result *result, flim
                                         .classes = w->rows->classes.n,
                                         .class_name = (const char *const *)w->rows->classes.item,
                                         .label = classes ? c->label : NULL,
-                                        .group = groups ? c->group : NULL,
+                                        .group = w->rows->groups ? c->group : NULL,
                                         .name = (const char *const *)c->name,
                                         .time_range_ns = c->range_ns,
                                         .note = note};
@@ -225,6 +270,8 @@ static flim_status write_file(writing *w, const flim_import_result *result, flim
     FLIM_TRY_DONE(write_sources(w, err));
     if (!w->too_many) {
         FLIM_TRY_DONE(check_account(w->account, r->out, err));
+        FLIM_TRY_DONE(flim_import_files_write(w->rows, w->file, c, w->writer, err));
+        FLIM_TRY_DONE(w->shift ? flim_dataset_writer_add_numbers(w->writer, "t0_shift", w->shift, c->n, err) : FLIM_OK);
         status = flim_dataset_writer_finish(w->writer, err);
     }
 done:
@@ -233,24 +280,53 @@ done:
     return status;
 }
 
+static flim_status make_buffers(writing *w, flim_error *err)
+{
+    const flim_import_cells *c = w->cells;
+    const size_t pixels = (size_t)c->h * (size_t)c->w, voxels = (size_t)c->t * pixels;
+    const bool align = w->request->align_t0;
+    return (w->counts = flim_alloc(voxels, sizeof *w->counts, err)) &&
+                   (w->narrow = flim_alloc(voxels, sizeof *w->narrow, err)) && (w->mask = flim_alloc(pixels, 1, err)) &&
+                   (w->file = flim_alloc((size_t)w->rows->n, sizeof *w->file, err)) &&
+                   (!align || ((w->shift = flim_alloc((size_t)c->n, sizeof *w->shift, err)) &&
+                               (w->decay = flim_alloc(2 * (size_t)c->t, sizeof *w->decay, err)) &&
+                               (w->rolled = flim_alloc(voxels, sizeof *w->rolled, err))))
+               ? FLIM_OK
+               : FLIM_ERROR_MEMORY;
+}
+
+static void free_buffers(writing *w)
+{
+    flim_free(w->counts);
+    flim_free(w->narrow);
+    flim_free(w->mask);
+    flim_free(w->file);
+    flim_free(w->shift);
+    flim_free(w->decay);
+    flim_free(w->rolled);
+}
+
 flim_status flim_import_write(const flim_import_request *request, const flim_import_rows *rows,
                               const flim_import_cells *cells, flim_import_result *result, flim_error *err)
 {
-    const size_t pixels = (size_t)cells->h * (size_t)cells->w, voxels = (size_t)cells->t * pixels;
-    writing w = {.request = request, .rows = rows, .cells = cells, .account = &result->photons, .count_bytes = 2};
+    writing w = {.request = request,
+                 .rows = rows,
+                 .cells = cells,
+                 .account = &result->photons,
+                 .count_bytes = 2,
+                 .began = flim_seconds()};
     flim_status status = FLIM_OK;
-    if (!(w.counts = flim_alloc(voxels, sizeof *w.counts, err)) || !(w.narrow = flim_alloc(voxels, sizeof *w.narrow, err)) ||
-        !(w.mask = flim_alloc(pixels, 1, err))) {
-        FLIM_TRY_DONE(FLIM_ERROR_MEMORY);
-    }
+    FLIM_TRY_DONE(make_buffers(&w, err));
     FLIM_TRY_DONE(write_file(&w, result, err));
     if (w.too_many) { /* rare: a voxel of more than 65535 photons */
         w.count_bytes = 4;
-        status = write_file(&w, result, err);
+        FLIM_TRY_DONE(write_file(&w, result, err));
+    }
+    for (int64_t i = 0; w.shift && i < cells->n; i++) {
+        result->least_shift = i == 0 || w.shift[i] < result->least_shift ? w.shift[i] : result->least_shift;
+        result->most_shift = i == 0 || w.shift[i] > result->most_shift ? w.shift[i] : result->most_shift;
     }
 done:
-    flim_free(w.counts);
-    flim_free(w.narrow);
-    flim_free(w.mask);
+    free_buffers(&w);
     return status;
 }

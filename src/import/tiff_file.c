@@ -125,7 +125,7 @@ static flim_status describe_page(flim_tiff *t, flim_tiff_page *out, flim_error *
     TIFFGetFieldDefaulted(t->handle, TIFFTAG_SAMPLEFORMAT, &format);
     const char kind = format == SAMPLEFORMAT_IEEEFP ? 'f' : format == SAMPLEFORMAT_INT ? 'i' : 'u';
     const bool whole = bits == 8 || bits == 16 || bits == 32 || bits == 64;
-    if (x < 1 || y < 1 || samples < 1 || (int64_t)x * y > MOST_VALUES / samples) {
+    if (x < 1 || y < 1 || samples < 1 || y > MOST_VALUES / samples / x) {
         return flim_fail(err, FLIM_ERROR_DATA, "%s: page %d has %" PRIu32 " x %" PRIu32 " pixels of %d values each",
                          t->file->path, t->n_pages + 1, y, x, samples);
     }

@@ -162,7 +162,7 @@ static void device_text(const flim_device_status *s, char *out, size_t size)
 
 void console_progress(void *context, const flim_progress *p)
 {
-    static const char *const phases[] = {"scan", "train", "val", "test", "holdout"};
+    static const char *const phases[] = {"scan", "train", "val", "test", "holdout", "import"};
     enum { WIDTH = 24 };
     console *c = context;
     double time_now = now();

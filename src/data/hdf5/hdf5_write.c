@@ -288,6 +288,59 @@ flim_status flim_dataset_writer_cell(flim_dataset_writer *writer, int64_t cell, 
     return status;
 }
 
+/* The group that a name with a slash stands in. */
+static bool make_group(hid_t file, const char *name)
+{
+    const char *slash = strchr(name, '/');
+    char group[64];
+    if (!slash) {
+        return true;
+    }
+    snprintf(group, sizeof group, "%.*s", (int)(slash - name), name);
+    if (H5Lexists(file, group, H5P_DEFAULT) > 0) {
+        return true;
+    }
+    hid_t list = H5Pcreate(H5P_GROUP_CREATE), made = -1;
+    if (list >= 0 && H5Pset_obj_track_times(list, 0) >= 0) {
+        made = H5Gcreate2(file, group, H5P_DEFAULT, list, H5P_DEFAULT);
+    }
+    flim_h5_drop(list);
+    flim_h5_drop(made);
+    return made >= 0;
+}
+
+static flim_status add_numbers(flim_dataset_writer *writer, const char *name, const int64_t *value, int64_t n,
+                               flim_error *err)
+{
+    const hsize_t dims[1] = {(hsize_t)n};
+    return make_group(writer->file, name) &&
+                   write_whole(writer->file, name, H5T_STD_I64LE, H5T_NATIVE_INT64, 1, dims, NULL, value)
+               ? FLIM_OK
+               : failed(writer, name, err);
+}
+
+flim_status flim_dataset_writer_add_numbers(flim_dataset_writer *writer, const char *name, const int64_t *value, int64_t n,
+                                            flim_error *err)
+{
+    flim_status status;
+    QUIET(status = add_numbers(writer, name, value, n, err));
+    return status;
+}
+
+static flim_status add_texts(flim_dataset_writer *writer, const char *name, const char *const *text, int64_t n,
+                             flim_error *err)
+{
+    return make_group(writer->file, name) ? write_strings(writer, name, text, n, false, err) : failed(writer, name, err);
+}
+
+flim_status flim_dataset_writer_add_texts(flim_dataset_writer *writer, const char *name, const char *const *text, int64_t n,
+                                          flim_error *err)
+{
+    flim_status status;
+    QUIET(status = add_texts(writer, name, text, n, err));
+    return status;
+}
+
 /* Masks go out last, in chunks of about 256 KiB: one cell's mask alone would be a chunk of a few dozen bytes. */
 static flim_status write_masks(flim_dataset_writer *writer, flim_error *err)
 {
