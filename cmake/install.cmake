@@ -35,6 +35,7 @@ endif()
 foreach(format ${FLIM_FORMATS})
   list(APPEND modules ${FLIM_MODULE_${format}})
 endforeach()
+set(FLIM_PC_MODULES ${modules}) # for cmake/debian.cmake
 list(JOIN modules " " modules)
 set(libraries ${HDF5_C_LIBRARIES})
 if(FLIM_HAVE_CPU)
@@ -57,4 +58,6 @@ configure_file(cmake/flimcv.pc.in ${PROJECT_BINARY_DIR}/flimcv.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/flimcv.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT development)
 
 install(DIRECTORY configs/ DESTINATION ${CMAKE_INSTALL_DATADIR}/flimcv COMPONENT programs FILES_MATCHING PATTERN "*.json" PATTERN "*.yaml")
-install(FILES LICENSE CITATION.cff DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/flimcv COMPONENT programs)
+install(FILES CHANGELOG.md CITATION.cff DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/flimcv COMPONENT programs)
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/flimcv RENAME copyright COMPONENT programs) # Debian's name for it
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/libflim-dev RENAME copyright COMPONENT development)

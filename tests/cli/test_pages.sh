@@ -66,7 +66,7 @@ if [ -e "$build/pages/man/train_cv.1" ]; then # sanitizers' builds have none
     check "for both shells" cmp train_cv.zsh "$build/pages/zsh/_train_cv"
     cmake --install "$build" --component programs --prefix "$work/prefix" >install.log 2>&1
     for file in share/man/man1/train_cv.1 share/bash-completion/completions/train_cv share/zsh/site-functions/_train_cv \
-        share/doc/flimcv/LICENSE bin/train_cv; do
+        share/doc/flimcv/copyright bin/train_cv; do
         check "it is installed: $file" test -s "prefix/$file"
     done
     check "programs alone bring no header" test ! -e prefix/include
