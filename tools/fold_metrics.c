@@ -10,7 +10,7 @@
 #include "report/report.h"
 
 typedef struct options {
-    char *csv, *json, *markdown, *html;
+    char *explain, *csv, *json, *markdown, *html;
     flim_string_list data;
     int64_t replicates;
     uint64_t seed;
@@ -31,6 +31,7 @@ static const flim_flag_row rows[] = {
     {NULL, "force", FLIM_VALUE_SWITCH, AT(force), "false", NULL, .help = "overwrite files that fold_metrics has not made"},
     {NULL, "pictures", FLIM_VALUE_SWITCH, AT(pictures), "true", NULL, .help = "show cells on the page: needs the run's data"},
     {NULL, "data", FLIM_VALUE_LIST, AT(data), "", "FILE", .help = "HDF5 file of the run, if it has moved; repeatable"},
+    {NULL, "explain", FLIM_VALUE_TEXT, AT(explain), "", "FILE", .help = "show a file of predict --explain with the cells"},
     {"Statistics", "replicates", FLIM_VALUE_INTEGER, AT(replicates), "2000", "N",
      .help = "of the bootstrap; 0 = no intervals", .allowed = ">= 0, <= 1000000"},
     {NULL, "seed", FLIM_VALUE_UNSIGNED, AT(seed), "42", "N", .help = "of the bootstrap"},
@@ -107,6 +108,7 @@ static flim_status write_live(const flim_string_list *runs, const flim_report_op
     live.unfinished = true;
     live.refresh = refresh;
     live.pictures = false;
+    live.explanation = NULL;
     live.log = NULL; /* the last report says it once */
     FLIM_TRY(flim_report_create((const char *const *)runs->item, runs->n, &live, &report, err));
     *complete = flim_report_is_complete(report);
@@ -147,6 +149,7 @@ static flim_status report_runs(void *read, const flim_string_list *runs, console
     const flim_report_options request = {.data = (const char *const *)o->data.item,
                                          .n_data = o->data.n,
                                          .pictures = o->pictures,
+                                         .explanation = o->explain[0] ? o->explain : NULL,
                                          .replicates = (int)o->replicates,
                                          .seed = o->seed,
                                          .log = once ? NULL : &log};

@@ -3,18 +3,21 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/spinning.h"
 #include "common/tool.h"
+#include "core/alloc.h"
 #include "core/output.h"
+#include "core/parse.h"
 #include "core/try.h"
 #include "flim/predict.h"
 
 typedef struct options {
-    char *out, *axes, *device, *threshold;
+    char *out, *explain, *axes, *device, *threshold;
     flim_precision precision;
-    flim_string_list model, data;
-    int64_t batch, workers, prefetch;
+    flim_string_list model, data, explain_cells;
+    int64_t explain_bins, explain_pixels, batch, workers, prefetch;
     bool tta, any_mask, scan, quiet, force, allow_external;
 } options;
 
@@ -40,6 +43,14 @@ static const flim_flag_row rows[] = {
      .help = "predict although the masks come from elsewhere than in training (from /mask, or from the counts)"},
     {NULL, "scan", FLIM_VALUE_SWITCH, AT(scan), "true", NULL,
      .help = "read every cell first, to say which of them the weights were trained on"},
+    {"Explanation", "explain", FLIM_VALUE_TEXT, AT(explain), "", "FILE",
+     .help = "HDF5 file to write: what each logit loses when the photons of a block are taken away (occlusion)"},
+    {NULL, "explain-cells", FLIM_VALUE_LIST, AT(explain_cells), "", "N,N",
+     .help = "numbers of the cells to explain; repeatable; default: all"},
+    {NULL, "explain-bins", FLIM_VALUE_INTEGER, AT(explain_bins), "8", "N", .help = "time bins of a block",
+     .allowed = ">= 1, <= 65536"},
+    {NULL, "explain-pixels", FLIM_VALUE_INTEGER, AT(explain_pixels), "3", "N", .help = "pixels of a block along y and x",
+     .allowed = ">= 1, <= 65536"},
     {"Device", "device", FLIM_VALUE_TEXT, AT(device), "auto", "D", .help = FLIM_DEVICE_TEXTS},
     {NULL, "precision", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(options, precision), "auto", "P", "arithmetic of the network",
      .choices = flim_precision_names, .also = "amp", .also_value = "amp"},
@@ -87,12 +98,50 @@ static flim_status list_inputs(const options *o, flim_string_list *out, flim_err
     return FLIM_OK;
 }
 
+/* --explain-cells as numbers, *cell the caller's (flim_free). */
+static flim_status parse_cells(const flim_string_list *list, int64_t **cell, int64_t *n, flim_error *err)
+{
+    *cell = NULL;
+    *n = 0;
+    for (int i = 0; i < list->n; i++) {
+        for (const char *at = list->item[i]; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+            char text[32];
+            int64_t *longer = flim_realloc(*cell, (size_t)*n + 1, sizeof **cell, err);
+            if (!longer) {
+                return FLIM_ERROR_MEMORY;
+            }
+            *cell = longer;
+            snprintf(text, sizeof text, "%.*s", (int)strcspn(at, ","), at);
+            FLIM_TRY(flim_parse_i64("--explain-cells", text, 0, INT64_MAX, &longer[(*n)++], err));
+        }
+    }
+    return FLIM_OK;
+}
+
+static flim_status write_explanation(const flim_explanation *explanation, const flim_output *output, flim_error *err)
+{
+    void *bytes = NULL;
+    size_t count = 0;
+    flim_file_writer writer = {0};
+    flim_status status = FLIM_OK;
+    FLIM_TRY_DONE(flim_explanation_encode(explanation, &bytes, &count, err));
+    FLIM_TRY_DONE(flim_output_begin(output, &writer, err));
+    fwrite(bytes, 1, count, writer.stream);
+    status = flim_file_commit(&writer, err); /* a short write is found there */
+done:
+    flim_file_abandon(&writer);
+    flim_free(bytes);
+    return status;
+}
+
 static flim_status predict(void *read, const flim_string_list *operands, console *screen, flim_error *err)
 {
     (void)operands;
     const options *o = read;
     flim_predictions predictions = {0};
     flim_metrics metrics;
+    flim_explanation explanation = {0};
+    int64_t *cells = NULL;
     console_open(screen, o->quiet, false);
     const flim_train_hooks hooks = {
         .log = console_log(screen), .progress = console_progress, .context = screen, .stop = console_catch_signals()};
@@ -109,6 +158,9 @@ static flim_status predict(void *read, const flim_string_list *operands, console
                                     .prefetch = o->prefetch,
                                     .tta = o->tta,
                                     .any_mask = o->any_mask,
+                                    .explanation = o->explain[0] ? &explanation : NULL,
+                                    .explain_bins = o->explain_bins,
+                                    .explain_pixels = o->explain_pixels,
                                     .scan = o->scan};
     if (o->model.n == 0) {
         return flim_fail(err, FLIM_ERROR_USAGE, "--model is needed: a run folder or a .safetensors file");
@@ -124,6 +176,13 @@ static flim_status predict(void *read, const flim_string_list *operands, console
                                 .n_inputs = inputs.n,
                                 .force = o->force,
                                 .stop = hooks.stop};
+    flim_output explained = output;
+    explained.path = o->explain;
+    explained.kind = "a file of explanations";
+    explained.begins = NULL;
+    FLIM_TRY_DONE(o->explain[0] ? flim_output_check(&explained, err) : FLIM_OK);
+    FLIM_TRY_DONE(parse_cells(&o->explain_cells, &cells, &request.n_explain_cells, err));
+    request.explain_cell = cells;
     FLIM_TRY_DONE(threshold_of(o->threshold, &request.threshold, err));
     FLIM_TRY_DONE(flim_output_check(&output, err));
     if (flim_file_is_standard_output(o->out)) {
@@ -133,6 +192,7 @@ static flim_status predict(void *read, const flim_string_list *operands, console
     FLIM_TRY_DONE(flim_output_begin(&output, &writer, err));
     FLIM_TRY_DONE(flim_predictions_print(&predictions, writer.stream, err));
     FLIM_TRY_DONE(flim_file_commit(&writer, err));
+    FLIM_TRY_DONE(o->explain[0] ? write_explanation(&explanation, &explained, err) : FLIM_OK);
     for (int m = 0; m < FLIM_N_METRICS && metrics.n > 0; m++) {
         const char *name = flim_metric_title((flim_metric)m);
         if (isfinite(metrics.value[m])) {
@@ -144,6 +204,8 @@ static flim_status predict(void *read, const flim_string_list *operands, console
 done:
     flim_file_abandon(&writer);
     flim_string_list_free(&inputs);
+    flim_explanation_free(&explanation);
+    flim_free(cells);
     flim_predictions_free(&predictions);
     return status;
 }

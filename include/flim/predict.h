@@ -9,6 +9,7 @@
 #ifndef FLIM_PREDICT_H
 #define FLIM_PREDICT_H
 
+#include "flim/explanation.h"
 #include "flim/metrics.h"
 #include "flim/predictions.h"
 #include "flim/train.h"
@@ -30,6 +31,12 @@ typedef struct flim_predict_request {
     bool scan; /* look up which cells the models were trained on; reads every cell once more */
     bool tta; /* logits averaged over the four flips and, if H = W, the four with x and y exchanged; a run that was made with
                * --tta is predicted so without asking */
+    flim_explanation
+        *explanation; /* gets what the photons of each block do to the logits of each model; NULL = not asked for.
+                                    * The caller's (flim_explanation_free); zeroed after an error */
+    const int64_t *explain_cell; /* (n_explain_cells) the cells to explain, each once; n_explain_cells = 0: all */
+    int64_t n_explain_cells;
+    int64_t explain_bins, explain_pixels; /* of a block: time bins; pixels along y and x */
 } flim_predict_request;
 
 /* metrics (may be NULL) are all NaN if the data has no labels. */

@@ -1,4 +1,6 @@
 /* A report: runs read, evaluated, and compared with the first. */
+#include <string.h>
+
 #include "core/alloc.h"
 #include "core/try.h"
 #include "report/report_internal.h"
@@ -26,6 +28,7 @@ void flim_report_destroy(flim_report *report)
     }
     flim_free(report->run);
     flim_free(report->comparison);
+    flim_explanation_free(&report->explanation);
     flim_free(report->data);
     flim_free(report);
 }
@@ -35,6 +38,7 @@ static flim_status copy_options(flim_report *report, const flim_report_options *
 {
     report->options = *options;
     report->options.log = NULL;
+    report->options.explanation = NULL;
     report->data = flim_alloc((size_t)options->n_data, sizeof *report->data, err);
     FLIM_TRY(report->data ? FLIM_OK : FLIM_ERROR_MEMORY);
     for (int i = 0; i < options->n_data; i++) {
@@ -43,6 +47,19 @@ static flim_status copy_options(flim_report *report, const flim_report_options *
     }
     report->options.data = (const char *const *)report->data;
     return FLIM_OK;
+}
+
+/* The explanation must be of the data of a run. */
+static flim_status read_explanation(flim_report *report, const char *path, flim_error *err)
+{
+    bool fits = false;
+    FLIM_TRY(flim_explanation_read(path, &report->explanation, err));
+    for (int i = 0; i < report->n_runs; i++) {
+        fits = fits || strcmp(report->run[i].splits.sha256, report->explanation.data_sha256) == 0;
+    }
+    return fits ? FLIM_OK
+                : flim_fail(err, FLIM_ERROR_DATA, "%s explains cells of other data than those of %s", path,
+                            report->run[0].folder);
 }
 
 static flim_status fill(flim_report *report, const char *const *run_folders, int n_runs, const flim_report_options *options,
@@ -60,7 +77,7 @@ static flim_status fill(flim_report *report, const char *const *run_folders, int
             FLIM_TRY(report_compare(&report->run[0], run, &report->comparison[i - 1], err));
         }
     }
-    return FLIM_OK;
+    return options->explanation ? read_explanation(report, options->explanation, err) : FLIM_OK;
 }
 
 flim_status flim_report_create(const char *const *run_folders, int n_runs, const flim_report_options *options,

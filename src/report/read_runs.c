@@ -161,10 +161,10 @@ static flim_status read_histories(report_run *run, flim_error *err)
 /* What the weights of the folds say, if they are there: each must be its fold's own, and all name the same classes. */
 static flim_status read_weights(report_run *run, const flim_log *log, flim_error *err)
 {
-    char path[REPORT_PATH], name[64], first_name[64] = "", splits[65] = "";
+    char path[REPORT_PATH], name[64], first_name[64] = "";
     flim_provenance first = {0}, about = {0};
     flim_status status = FLIM_OK;
-    FLIM_TRY(flim_fold_splits_sha256(run->folder, splits, err));
+    FLIM_TRY(flim_fold_splits_sha256(run->folder, run->splits_sha256, err));
     for (int i = 0; i < run->n_folds; i++) {
         snprintf(name, sizeof name, "fold_%d/best.safetensors", run->fold[i].k);
         if (!exists_in(run, name)) {
@@ -176,7 +176,7 @@ static flim_status read_weights(report_run *run, const flim_log *log, flim_error
             report_find(run, log, FLIM_LOG_WARNING, "%s", why.text);
             continue;
         }
-        FLIM_TRY_DONE(flim_fold_weights_check(&about, path, run->folder, run->fold[i].k, splits, err));
+        FLIM_TRY_DONE(flim_fold_weights_check(&about, path, run->folder, run->fold[i].k, run->splits_sha256, err));
         if (first_name[0]) {
             FLIM_TRY_DONE(flim_provenance_check_alike(&first, first_name, &about, name, err));
             flim_provenance_free(&about);

@@ -22,6 +22,7 @@ typedef struct flim_report_options {
     const char *const *data; /* (n_data) HDF5 files to read instead of those of the run's config.yaml */
     int n_data;
     bool pictures; /* read the data for the HTML page's pictures of cells */
+    const char *explanation; /* file of predict --explain to show with the cells; NULL = none */
     int replicates; /* of the bootstrap; 0 = no intervals */
     uint64_t seed; /* of the bootstrap */
     bool unfinished; /* a run of which no fold is done yet is no error: the page shows what there is */

@@ -10,6 +10,7 @@
 #include <stdio.h>
 
 #include "cv/metrics/interval.h"
+#include "flim/explanation.h"
 #include "report/report.h"
 #include "results/baseline_results.h"
 
@@ -89,6 +90,7 @@ typedef struct report_run {
     report_history *history; /* (splits.n_folds) by number of the fold, also of those that still train */
     flim_predictions holdout; /* n = 0: none */
     flim_pool pool;
+    char splits_sha256[65]; /* of splits.json, which weights name */
     int n_failed; /* folds */
     bool summarised; /* summary.json holds the folds that are done */
     int64_t groups; /* 0 if the predictions name none */
@@ -123,6 +125,7 @@ struct flim_report {
     report_comparison *comparison; /* (n_runs - 1): run i + 1 against run 0 */
     flim_report_options options; /* data and log are only valid in flim_report_create */
     char **data; /* (n_data) copies */
+    flim_explanation explanation; /* n = 0: none */
 };
 
 /* ---- read_runs.c */

@@ -8,6 +8,7 @@
 #include "core/alloc.h"
 #include "core/try.h"
 #include "train/evaluation.h"
+#include "train/explain.h"
 #include "train/models.h"
 
 /* One prediction at work; all of it is released by `release`. */
@@ -99,6 +100,47 @@ static flim_status prepare(job *j, flim_error *err)
     return j->cells ? FLIM_OK : FLIM_ERROR_MEMORY;
 }
 
+/* The cells to explain: each must be there, and once. */
+static flim_status choose_cells(const job *j, flim_explanation *e, flim_error *err)
+{
+    const flim_predict_request *r = j->request;
+    uint8_t *seen = flim_alloc((size_t)j->info->n, 1, err); /* (n) */
+    flim_status status = FLIM_OK;
+    FLIM_TRY_DONE(seen ? FLIM_OK : FLIM_ERROR_MEMORY);
+    for (int64_t i = 0; i < e->n; i++) {
+        const int64_t cell = r->n_explain_cells ? r->explain_cell[i] : i;
+        if (cell < 0 || cell >= j->info->n || seen[cell]) {
+            status = flim_fail(err, FLIM_ERROR_USAGE, "cell %" PRId64 " to explain: %s", cell,
+                               cell >= 0 && cell < j->info->n ? "named twice" : "the data has no cell of this number");
+            goto done;
+        }
+        seen[cell] = 1;
+        e->cell[i] = cell;
+    }
+done:
+    flim_free(seen);
+    return status;
+}
+
+static flim_status begin_explanation(job *j, flim_error *err)
+{
+    const flim_predict_request *r = j->request;
+    flim_explanation *e = r->explanation;
+    if (!e) {
+        return FLIM_OK;
+    }
+    FLIM_TRY(flim_explanation_create(j->models.n, j->trainer.net.head[0].outputs,
+                                     r->n_explain_cells ? r->n_explain_cells : j->info->n, j->info->t, j->info->h, j->info->w,
+                                     r->explain_bins, r->explain_pixels, e, err));
+    flim_dataset_sha256(j->dataset, e->data_sha256);
+    for (int m = 0; m < j->models.n; m++) {
+        const flim_provenance *about = &j->models.model[m].about;
+        e->fold[m] = about->is_known ? about->fold : -1;
+        memcpy(e->splits[m], about->splits_sha256, sizeof e->splits[m]);
+    }
+    return choose_cells(j, e, err);
+}
+
 /* ---- passes ---- */
 
 /* The first cell whose output is not finite: a class of it would be no prediction. */
@@ -127,7 +169,9 @@ static flim_status run_model(job *j, int m, flim_error *err)
         .tta = j->tta};
     FLIM_TRY(flim_ensemble_load(&j->ensemble, &j->trainer, j->models.model[m].path, err));
     FLIM_TRY(flim_ensemble_add(&j->ensemble, &j->trainer, &evaluation, j->cells, err));
-    return check_outputs(j, j->models.model[m].path, err);
+    FLIM_TRY(check_outputs(j, j->models.model[m].path, err));
+    flim_explanation *e = j->request->explanation;
+    return e ? flim_explain_model(&j->trainer, j->dataset, j->hooks, m, e, err) : FLIM_OK;
 }
 
 static void release(job *j)
@@ -160,11 +204,15 @@ flim_status flim_predict(const flim_predict_request *request, const flim_train_h
     const float *logits; /* (n,K') */
     flim_status status = FLIM_OK;
     *out = (flim_predictions){0};
+    if (request->explanation) {
+        *request->explanation = (flim_explanation){0};
+    }
     FLIM_TRY_DONE(flim_models_find(request->model, request->n_models, &hooks->log, &j.models, err));
     j.threshold = isnan(request->threshold) ? j.models.threshold : request->threshold;
     j.tta = request->tta || j.models.tta;
     FLIM_TRY_DONE(open_data(&j, err));
     FLIM_TRY_DONE(prepare(&j, err));
+    FLIM_TRY_DONE(begin_explanation(&j, err));
     for (int m = 0; m < j.models.n; m++) {
         FLIM_TRY_DONE(run_model(&j, m, err));
     }
@@ -181,6 +229,9 @@ flim_status flim_predict(const flim_predict_request *request, const flim_train_h
 done:
     if (status != FLIM_OK) {
         flim_predictions_free(out);
+    }
+    if (status != FLIM_OK && request->explanation) {
+        flim_explanation_free(request->explanation);
     }
     release(&j);
     return status;

@@ -66,6 +66,23 @@ check "data that is gone is named on the page, with what to do" grep -q "No pict
 metrics 0 a --data moved.h5 --replicates 100 --html report.html
 check "data that has moved can be named" grep -q "data:image/bmp" report.html
 
+# ---- where the networks look
+call 0 "$build/predict" --model a --data moved.h5 --device cpu --out p.csv --explain maps.h5 --explain-bins 4
+metrics 0 a --data moved.h5 --replicates 0 --html explained.html --explain maps.h5
+errors=$(grep -o 'alt="intensity"' explained.html | wc -l)
+check "each of the $errors errors is explained by the network that tested it" \
+    test "$(grep -o 'alt="where the network looks"' explained.html | wc -l)" = "$errors" -a "$errors" -gt 0
+check "with stripes behind its decay" test "$(grep -o '<rect class=' explained.html | wc -l)" = $((4 * errors))
+call 2 "$build/predict" --model a --data moved.h5 --device cpu --out p.csv --explain moved.h5
+check "an HDF5 file is not written over" grep -q "moved.h5" err
+call 2 "$build/predict" --model a --data moved.h5 --device cpu --out p.csv --explain new.h5 --explain-cells 3,x
+"$build/flim_simulate" --out other.h5 --cells 24 --bins 16 --photons 400 --seed 4 >/dev/null
+call 0 "$build/predict" --model a --data other.h5 --device cpu --out p.csv --explain other_maps.h5 --explain-cells 3,5
+metrics 3 a --data moved.h5 --replicates 0 --explain other_maps.h5
+check "an explanation of other data is refused" grep -q "other_maps.h5 explains cells of other data" err
+metrics 3 a --explain moved.h5
+check "a file that is no explanation is refused" grep -q "moved.h5" err
+
 # ---- the page of a run at work: written again and again, whole at the end
 wait_for() { for ((i = 0; i < 100; i++)); do "$@" >/dev/null 2>&1 && return 0; sleep 0.1; done; return 1; }
 metrics 2 a --watch

@@ -8,5 +8,8 @@
 /* Sets key to value (h,w) in grey: black = 0, white = `most`. */
 flim_status html_set_grey(flim_json *values, const char *key, const double *value, int h, int w, double most,
                           flim_error *err);
+/* Sets key to value (h,w) in two colours: black = 0, blue = most, orange = -most. */
+flim_status html_set_signed(flim_json *values, const char *key, const double *value, int h, int w, double most,
+                            flim_error *err);
 
 #endif

@@ -5,6 +5,7 @@
 #include "core/alloc.h"
 #include "core/try.h"
 #include "report/page/bitmap.h"
+#include "report/page/explained_cell.h"
 #include "report/page/sections.h"
 
 enum { GALLERY = 12 };
@@ -86,7 +87,8 @@ static flim_status set_picture(flim_json *values, const report_subject *subject,
     flim_json_set_number(object, "photons", photons);
     flim_json_set_number(object, "brightest", brightest);
     set_decay(object, cells, p->cell[at], p->label[at], p->predicted[at]);
-    const flim_status status = html_set_grey(object, "bitmap", intensity, h, w, brightest, err);
+    flim_status status = html_set_grey(object, "bitmap", intensity, h, w, brightest, err);
+    status = status == FLIM_OK ? html_set_explanation(object, subject, at, LEFT, RIGHT, err) : status;
     flim_json_set(values, "picture", object);
     flim_free(intensity);
     return status;
@@ -157,6 +159,7 @@ flim_status section_gallery_fill(flim_json *values, const report_subject *subjec
     const int64_t shown = wrong < GALLERY ? wrong : GALLERY;
     flim_json_set_integer(values, "n_wrong", wrong);
     flim_json_set_integer(values, "n_shown", shown);
+    flim_json_set_bool(values, "explained", subject->cells && html_has_explanations(subject));
     flim_json_set_bool(values, "pictures", subject->cells != NULL);
     flim_json_set_string(values, "missing", subject->report->options.pictures && !subject->cells ? subject->no_cells : NULL);
     for (int64_t i = 0; i < shown; i++) {
