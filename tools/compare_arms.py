@@ -5,7 +5,7 @@
       --arm 'default=' --arm 'no dropout=--dropout 0' -- --data data/flim.h5 --preset tiny --epochs 24
 
 Every arm is train_cv with the flags after --, then the arm's own, then --seed 1, 2, ...; a run that is complete is not made
-again.  Per arm: mean and standard deviation over the seeds of what summary.json holds as the folds' mean.  Then the paired
+again.  Per arm: mean and standard deviation over the seeds of what summary.json has as the folds' mean.  Then the paired
 differences to the first arm (same seed, hence same folds) with a 95 % interval of Student's t: one seed says nothing.
 Needs nothing but Python 3.
 """

@@ -43,7 +43,7 @@ int main(int argc, char **argv)
     }
     const flim_flag_table table = {.program = "flim_bench",
                                    .usage = "flim_bench SUBCOMMAND [flag]...",
-                                   .about = "Measures one part of flimcv.",
+                                   .about = "Measures one component of flimcv.",
                                    .operand = "SUBCOMMAND",
                                    .purpose = "measurements of flimcv's parts",
                                    .see_also = "train_cv(1), gpu_plan(1)",

@@ -27,7 +27,7 @@ typedef struct options {
 #define FIELD(name) offsetof(options, name)
 static const flim_flag_row rows[] = {
     {"Names", "class", FLIM_VALUE_LIST, FIELD(class_rule), "", "TEXT=NAME,...",
-     .help = "files whose name holds TEXT are of class NAME, others are skipped and counted; repeatable"},
+     .help = "files whose name contains TEXT are of class NAME, others are skipped and counted; repeatable"},
     {NULL, "group", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(options, group), "folder", "G",
      .help = "the group (donor) of a cell: the name of its file's folder, of its file, or none",
      .choices = flim_import_group_names},
@@ -45,7 +45,7 @@ static const flim_flag_row rows[] = {
      .help = "which pages of a TIFF stack are the time, if it has several channels C, planes Z or times T",
      .choices = flim_time_axis_names},
     {NULL, "channel", FLIM_VALUE_INTEGER, FIELD(channel), "all", "N",
-     .help = "the channel to take, counted from 1; all: each array is a cell, an instrument file must have but one channel",
+     .help = "the channel to use, counted from 1; all: each array is a cell, an instrument file must have only one channel",
      .allowed = ">= 1, <= 65536", .word = "all", .word_value = 0},
     {NULL, "bins", FLIM_VALUE_INTEGER, FIELD(bins), "all", "T",
      .help = "time bins of a cell, by adding up neighbours; must divide the file's", .allowed = ">= 8, <= 65536",
@@ -55,7 +55,7 @@ static const flim_flag_row rows[] = {
          "pixels of a cell, N x N; smaller fields are centred, with a mask; auto: 21 with --mask, else that of the fields",
      .allowed = ">= 3, <= 1024", .word = "auto", .word_value = 0},
     {NULL, "time-range-ns", FLIM_VALUE_REAL, FIELD(range_ns), "0", "X",
-     .help = "time from the first bin's begin to the last one's end, for files that do not say; 0 = unknown",
+     .help = "time from the start of the first bin to the end of the last, for files without it; 0 = unknown",
      .allowed = ">= 0"},
     {NULL, "align-t0", FLIM_VALUE_SWITCH, FIELD(align_t0), "false", NULL,
      .help =

@@ -22,13 +22,13 @@ static const flim_flag_row rows[] = {
      .help = "read files outside of the data file's folder, too, where it leads to them (links, views, external storage)"},
     {NULL, "workers", FLIM_VALUE_INTEGER, FIELD(workers), "8", "N", .help = "threads that read", .allowed = ">= 1, <= 1024"},
     {NULL, "together", FLIM_VALUE_SWITCH, FIELD(together), "false", NULL,
-     .help = "all files as one list of cells, as train_cv has them"},
+     .help = "all files as one list of cells, as in train_cv"},
     {"Output", "scan", FLIM_VALUE_SWITCH, FIELD(scan), "false", NULL, .help = "list every bad cell, not only the first five"},
     {NULL, "json", FLIM_VALUE_TEXT, FIELD(json), "", "FILE",
      .help = "the same as a JSON array, one entry per report; - is standard output, without the text"},
     {NULL, "cells", FLIM_VALUE_TEXT, FIELD(cells), "", "FILE",
      .help =
-         "a CSV row per cell: photons, mask, peak, entropy, arrival time, SNR; train_cv --exclude takes lists made of it"},
+         "a CSV row per cell: photons, mask, peak, entropy, arrival time, SNR; lists made of it are for train_cv --exclude"},
     {NULL, "force", FLIM_VALUE_SWITCH, FIELD(force), "false", NULL, .help = "overwrite a FILE that flim_info has not made"},
     {NULL, "verbose", FLIM_VALUE_SWITCH, FIELD(verbose), "false", NULL, .help = "print HDF5's own error stacks"},
 };
@@ -37,17 +37,16 @@ static const flim_example examples[] = {
     {"flim_info data/flim.h5 --cells cells.csv", "a table with one row per cell"},
     {NULL, NULL},
 };
-static const flim_flag_table table = {
-    "flim_info",
-    "flim_info FILE... [flag]...",
-    "Reads every cell of a data file and says what is in it, what would mislead a training, and\n"
-    "whether train_cv will take it. Exit code 3 if it will not.",
-    rows,
-    (int)(sizeof rows / sizeof rows[0]),
-    .operand = "FILE",
-    .purpose = "what is in a FLIM data file, and whether train_cv takes it",
-    .examples = examples,
-    .see_also = "flim_import(1), flim_repack(1), train_cv(1)"};
+static const flim_flag_table table = {"flim_info",
+                                      "flim_info FILE... [flag]...",
+                                      "Reads every cell of a data file and prints what is in it, what would mislead "
+                                      "training, and\nwhether train_cv can use it. Exit code 3 if it cannot.",
+                                      rows,
+                                      (int)(sizeof rows / sizeof rows[0]),
+                                      .operand = "FILE",
+                                      .purpose = "what is in a FLIM data file, and whether train_cv can use it",
+                                      .examples = examples,
+                                      .see_also = "flim_import(1), flim_repack(1), train_cv(1)"};
 
 static flim_status inspect(void *read, const flim_string_list *files, console *screen, flim_error *err)
 {

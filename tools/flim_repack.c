@@ -28,8 +28,8 @@ static const flim_example examples[] = {
 static const flim_flag_table table = {
     "flim_repack",
     "flim_repack IN... OUT [flag]...",
-    "Rewrites a data file (or several as one) with one cell per chunk, shuffle + gzip 4, the smallest integers that\n"
-    "fit. Every cell is read back and compared before OUT appears. IN stays as it is.",
+    "Rewrites a data file (or several as one) with one cell per chunk, shuffle + gzip 4, the smallest integers that\nfit. "
+    "Every cell is read back and compared before OUT appears. IN is not changed.",
     rows,
     (int)(sizeof rows / sizeof rows[0]),
     .operand = "FILE",

@@ -19,8 +19,7 @@ typedef struct options {
 #define FIELD(name) offsetof(options, name)
 
 static const flim_flag_row rows[] = {
-    {"Output", "out", FLIM_VALUE_TEXT, FIELD(out), "", "FILE",
-     .help = "HDF5 file to write, which must not exist yet; needed"},
+    {"Output", "out", FLIM_VALUE_TEXT, FIELD(out), "", "FILE", .help = "HDF5 file to write; required, must not exist"},
     {"Cells", "cells", FLIM_VALUE_INTEGER, FIELD(cells), "600", "N", "cells of all donors together",
      .allowed = ">= 1, <= 4294967295"},
     {NULL, "donors", FLIM_VALUE_INTEGER, FIELD(donors), "6", "N", "donors: the groups of the file",
@@ -34,20 +33,21 @@ static const flim_flag_row rows[] = {
     {"Signal", "photons", FLIM_VALUE_REAL, FIELD(photons), "4000", "P", "mean photons per cell, before background",
      .allowed = ">= 0, <= 1e7"},
     {NULL, "signal", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(options, signal), "share", "WHAT",
-     "what the classes differ in: the share of free NAD(P)H, or only its place in the cell (pattern)",
+     "how the classes differ: the share of free NAD(P)H, or only its place in the cell (pattern)",
      .choices = flim_signal_names},
     {NULL, "separation", FLIM_VALUE_REAL, FIELD(separation), "1", "S",
-     "how far the classes are apart: 0.34 x S in the share of free NAD(P)H, 0.4 x S across a pattern; 0 = alike",
+     "separation of the classes: 0.34 x S in the share of free NAD(P)H, 0.4 x S across a pattern; 0 = alike",
      .allowed = ">= 0, <= 100"},
     {NULL, "confound", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(options, confound), "none", "WHAT",
      "add a confounder that correlates with the class", .choices = flim_confound_names},
     {"Second half of the donors", "donor-t0", FLIM_VALUE_REAL, FIELD(donor_t0), "0", "BINS",
-     "their decays begin this much later, in time bins", .allowed = ">= -65536, <= 65536"},
+     "delay of their decays, in time bins", .allowed = ">= -65536, <= 65536"},
     {NULL, "donor-brightness", FLIM_VALUE_REAL, FIELD(donor_brightness), "1", "F", "factor of their photons",
      .allowed = ">= 0.01, <= 100"},
     {NULL, "donor-background", FLIM_VALUE_REAL, FIELD(donor_background), "1", "F", "factor of their background",
      .allowed = ">= 0, <= 1000"},
-    {"Random numbers", "seed", FLIM_VALUE_UNSIGNED, FIELD(seed), "42", "N", .help = "same seed, same bytes"},
+    {"Random numbers", "seed", FLIM_VALUE_UNSIGNED, FIELD(seed), "42", "N",
+     .help = "random seed; the same seed gives the same file"},
 };
 
 static const flim_example examples[] = {
@@ -99,7 +99,7 @@ static flim_status simulate(void *read, const flim_string_list *operands, consol
     FLIM_TRY(status);
     const double cells = (double)s.cells;
     printf("%s: %" PRId64
-           " cells of %d donors, %d classes, (%d,%d,%d); a cell has %.0f photons on %.0f pixels, %.1f %% zeros\n",
+           " cells of %d donors, %d classes, (%d,%d,%d); %.0f photons per cell on %.0f pixels, %.1f %% zeros\n",
            o->out, s.cells, s.donors, s.classes, s.bins, s.height, s.width, sum.photons / cells, sum.mask_pixels / cells,
            100 * (double)sum.zero_voxels / (double)sum.voxels);
     return FLIM_OK;

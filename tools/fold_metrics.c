@@ -29,11 +29,12 @@ static const flim_flag_row rows[] = {
     {NULL, "every", FLIM_VALUE_INTEGER, AT(every), "10", "S", .help = "seconds between two pages of --watch",
      .allowed = ">= 1, <= 3600"},
     {NULL, "force", FLIM_VALUE_SWITCH, AT(force), "false", NULL, .help = "overwrite files that fold_metrics has not made"},
-    {NULL, "pictures", FLIM_VALUE_SWITCH, AT(pictures), "true", NULL, .help = "show cells on the page: needs the run's data"},
+    {NULL, "pictures", FLIM_VALUE_SWITCH, AT(pictures), "true", NULL,
+     .help = "show misclassified cells on the page; needs the run's data"},
     {NULL, "data", FLIM_VALUE_LIST, AT(data), "", "FILE", .help = "HDF5 file of the run, if it has moved; repeatable"},
     {NULL, "explain", FLIM_VALUE_TEXT, AT(explain), "", "FILE", .help = "show a file of predict --explain with the cells"},
     {"Statistics", "replicates", FLIM_VALUE_INTEGER, AT(replicates), "2000", "N",
-     .help = "of the bootstrap; 0 = no intervals", .allowed = ">= 0, <= 1000000"},
+     .help = "bootstrap resamples for the confidence intervals; 0 = none", .allowed = ">= 0, <= 1000000"},
     {NULL, "seed", FLIM_VALUE_UNSIGNED, AT(seed), "42", "N", .help = "of the bootstrap"},
 };
 static const flim_example examples[] = {
@@ -44,8 +45,8 @@ static const flim_example examples[] = {
 static const flim_flag_table table = {
     "fold_metrics",
     "fold_metrics RUN... [flag]...",
-    "Recomputes the metrics of run folders from their predictions and shows them by fold, pooled, with\n"
-    "intervals, baselines and groups.  Two or more runs are compared in pairs with the first.",
+    "Recomputes the metrics of run folders from their predictions and shows them by fold and pooled, with\nintervals, "
+    "baselines and groups.  Each further run is compared with the first.",
     rows,
     sizeof rows / sizeof rows[0],
     .operand = "RUN",
@@ -72,7 +73,8 @@ static flim_status check_files(const options *o, file files[N_FILES], flim_strin
         }
         const bool dash = flim_file_is_standard_output(output->path);
         if (dash && *alone) {
-            return flim_fail(err, FLIM_ERROR_USAGE, "standard output can take one of --csv, --json, --md and --html only");
+            return flim_fail(err, FLIM_ERROR_USAGE,
+                             "standard output can only be used for one of --csv, --json, --md and --html only");
         }
         *alone = *alone || dash;
         output->force = o->force;

@@ -24,7 +24,7 @@ typedef struct options {
 #define AT(member) offsetof(options, member)
 static const flim_flag_row rows[] = {
     {"Input and output", "model", FLIM_VALUE_LIST, AT(model), "", "RUN|FILE",
-     .help = "run folder (the mean of its folds) or .safetensors file; repeatable: the mean of all"},
+     .help = "run folder (ensemble of its folds) or .safetensors file; repeatable: ensemble of all"},
     {NULL, "data", FLIM_VALUE_LIST, AT(data), "data/flim.h5", "FILE", .help = "HDF5 file with the cells; repeatable"},
     {NULL, "out", FLIM_VALUE_TEXT, AT(out), "predictions.csv", "FILE", .help = "file to write; - is standard output"},
     {NULL, "force", FLIM_VALUE_SWITCH, AT(force), "false", NULL, .help = "overwrite a file that predict has not made"},
@@ -32,9 +32,8 @@ static const flim_flag_row rows[] = {
     {NULL, "allow-external", FLIM_VALUE_SWITCH, AT(allow_external), "false", NULL,
      .help = "read files outside of the data file's folder, too, where it leads to them (links, views, external storage)"},
     {"Prediction", "threshold", FLIM_VALUE_TEXT, AT(threshold), "", "P",
-     .help = "probability of class 1 from which a cell is called it; default: the mean of the folds' thresholds, of a file "
-             "that of "
-             "the summary.json beside it, else 0.5"},
+     .help = "decision threshold on the probability of class 1; default: the mean of the folds' thresholds; for a file, that "
+             "of the summary.json beside it, else 0.5"},
     {NULL, "tta", FLIM_VALUE_SWITCH, AT(tta), "false", NULL,
      .help = "average the logits over the 8 symmetries of a cell's plane (4 if H and W differ); the weights of a run made "
              "with --tta: always"},
@@ -42,7 +41,7 @@ static const flim_flag_row rows[] = {
     {NULL, "any-mask", FLIM_VALUE_SWITCH, AT(any_mask), "false", NULL,
      .help = "predict although the masks come from elsewhere than in training (from /mask, or from the counts)"},
     {NULL, "scan", FLIM_VALUE_SWITCH, AT(scan), "true", NULL,
-     .help = "read every cell first, to say which of them the weights were trained on"},
+     .help = "read every cell first, to report which of them the weights were trained on"},
     {"Explanation", "explain", FLIM_VALUE_TEXT, AT(explain), "", "FILE",
      .help = "HDF5 file to write: what each logit loses when the photons of a block are taken away (occlusion)"},
     {NULL, "explain-cells", FLIM_VALUE_LIST, AT(explain_cells), "", "N,N",
@@ -52,8 +51,8 @@ static const flim_flag_row rows[] = {
     {NULL, "explain-pixels", FLIM_VALUE_INTEGER, AT(explain_pixels), "3", "N", .help = "pixels of a block along y and x",
      .allowed = ">= 1, <= 65536"},
     {"Device", "device", FLIM_VALUE_TEXT, AT(device), "auto", "D", .help = FLIM_DEVICE_TEXTS},
-    {NULL, "precision", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(options, precision), "auto", "P", "arithmetic of the network",
-     .choices = flim_precision_names, .also = "amp", .also_value = "amp"},
+    {NULL, "precision", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(options, precision), "auto", "P",
+     "numerical precision of the network", .choices = flim_precision_names, .also = "amp", .also_value = "amp"},
     {NULL, "batch", FLIM_VALUE_INTEGER, AT(batch), "64", "N", .help = "cells at a time", .allowed = ">= 1, <= 1000000"},
     {NULL, "workers", FLIM_VALUE_INTEGER, AT(workers), "8", "N", .help = "loader threads", .allowed = ">= 1, <= 256"},
     {NULL, "prefetch", FLIM_VALUE_INTEGER, AT(prefetch), "4", "N", .help = "batches ready ahead", .allowed = ">= 1, <= 64"},

@@ -89,7 +89,7 @@ static flim_status read_file(flim_conv_cache *cache, const flim_cuda_device *dev
         return flim_fail(err, status, "%s", why.text);
     }
     if (status != FLIM_OK) {
-        flim_log_line(options->log, FLIM_LOG_NOTE, "plan cache %s: %s; what is missing is searched again", path, why.text);
+        flim_log_line(options->log, FLIM_LOG_NOTE, "plan cache %s: %s; missing entries are searched again", path, why.text);
     }
     return FLIM_OK;
 }
@@ -119,7 +119,7 @@ void flim_conv_cache_write(flim_conv_cache *cache, const flim_cuda_device *devic
         return;
     }
     if (write_file(cache, device, options->cache_dir, &err) != FLIM_OK) {
-        flim_log_line(options->log, FLIM_LOG_NOTE, "tuned convolutions were not kept: %s", err.text);
+        flim_log_line(options->log, FLIM_LOG_NOTE, "tuned convolutions were not saved: %s", err.text);
     }
     cache->stale = false;
 }

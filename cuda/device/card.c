@@ -28,7 +28,7 @@ static flim_status get_card(const flim_device *device, flim_card *out, flim_erro
 
 static flim_status only_described(const flim_device *device, flim_error *err)
 {
-    return flim_fail(err, FLIM_ERROR_DEVICE, "%s is only described: it can be planned for, not run on", device->info.name);
+    return flim_fail(err, FLIM_ERROR_DEVICE, "%s is only a description: it can be planned for, not used", device->info.name);
 }
 
 static flim_status host_alloc(flim_device *device, size_t bytes, void **out, bool *pinned, flim_error *err)

@@ -26,10 +26,7 @@ static flim_status explain_no_device(cudaError_t code, flim_error *err)
     version_text(driver, driver_text, sizeof driver_text);
     version_text(runtime, runtime_text, sizeof runtime_text);
     if (driver == 0) {
-        return flim_fail(
-            err, FLIM_ERROR_DEVICE,
-            "no NVIDIA driver on this machine (libcuda.so.1 was not found or does not load); install one, or use "
-            "--device cpu");
+        return flim_fail(err, FLIM_ERROR_DEVICE, "no NVIDIA driver found (libcuda.so.1); install one, or use --device cpu");
     }
     if (code == cudaErrorInsufficientDriver || driver / 1000 < runtime / 1000) {
         return flim_fail(

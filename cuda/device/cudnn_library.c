@@ -48,7 +48,7 @@ flim_status flim_cudnn_describe(flim_cudnn *cudnn, const char *name, const char 
     }
     return code == CUDNN_STATUS_SUCCESS
                ? FLIM_OK
-               : flim_fail(err, FLIM_ERROR_DEVICE, "cuDNN %zu does not take the properties of %s: %s", cudnn->version, name,
+               : flim_fail(err, FLIM_ERROR_DEVICE, "cuDNN %zu does not accept the properties of %s: %s", cudnn->version, name,
                            cudnn->status_text(code));
 }
 

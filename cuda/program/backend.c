@@ -10,7 +10,7 @@ static flim_status check_code(const flim_cuda_device *device, flim_error *err)
     if (code == cudaErrorNoKernelImageForDevice || code == cudaErrorInvalidDeviceFunction) {
         (void)cudaGetLastError();
         return flim_fail(err, FLIM_ERROR_DEVICE,
-                         "%s has compute capability %d.%d, for which this program holds no code; build with "
+                         "%s has compute capability %d.%d, for which this program has no code; build with "
                          "-DFLIM_CUDA_ARCHITECTURES=%d, or use --device cpu",
                          device->base.info.name, device->sm / 10, device->sm % 10, device->sm);
     }

@@ -58,7 +58,7 @@ static void add_saved(const flim_schedule *schedule, flim_memory_plan *plan)
 
 static flim_status memory(const flim_program *base, flim_memory_plan *plan, flim_error *err)
 {
-    static const char *const uses[] = {"saved activations", "passing activations", "gradients of activations"};
+    static const char *const uses[] = {"saved activations", "temporary activations", "gradients of activations"};
     const flim_cuda_program *p = (const flim_cuda_program *)base;
     const flim_schedule *most = p->train.arena.bytes >= p->predict.arena.bytes ? &p->train : &p->predict;
     int64_t rest = p->arena_bytes;
@@ -116,7 +116,7 @@ static flim_status allocate(flim_program *base, flim_error *err)
     flim_status status = FLIM_OK;
     FLIM_TRY(flim_cuda_device_use(p->device, err));
     if (base->device->info.described) {
-        return flim_fail(err, FLIM_ERROR_DEVICE, "%s is only described: it can be planned for, not run on",
+        return flim_fail(err, FLIM_ERROR_DEVICE, "%s is only a description: it can be planned for, not used",
                          base->device->info.name);
     }
     void *at = NULL;

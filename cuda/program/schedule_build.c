@@ -515,11 +515,11 @@ static flim_status check_limits(const flim_schedule *s, flim_error *err)
             gradients += (net->unit[r].input == u) + (net->unit[r].skip == u);
         }
         if (dense > 1) {
-            return flim_fail(err, FLIM_ERROR_USAGE, "%s has %d dense heads; the CUDA backend takes one per unit",
+            return flim_fail(err, FLIM_ERROR_USAGE, "%s has %d dense heads; the CUDA backend supports one per unit",
                              net->unit[u].conv, dense);
         }
         if (net->unit[u].out_channels > 8192) {
-            return flim_fail(err, FLIM_ERROR_USAGE, "%s has %d output channels; the CUDA backend takes at most 8192",
+            return flim_fail(err, FLIM_ERROR_USAGE, "%s has %d output channels; the CUDA backend supports at most 8192",
                              net->unit[u].conv, net->unit[u].out_channels);
         }
         if (s->train && gradients > FLIM_MAX_GRAD_INPUTS) {

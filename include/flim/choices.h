@@ -40,7 +40,7 @@ typedef enum flim_splits_by {
 } flim_splits_by;
 extern const char *const flim_splits_by_names[];
 
-/* What chooses the epoch, on the inner validation part. */
+/* What chooses the epoch, on the validation set. */
 typedef enum flim_monitor {
     FLIM_MONITOR_VAL_LOSS,
     FLIM_MONITOR_ROC_AUC,
@@ -49,7 +49,7 @@ typedef enum flim_monitor {
 } flim_monitor;
 extern const char *const flim_monitor_names[];
 
-/* How the threshold is chosen on the inner validation part: what it maximises, or where it lies. */
+/* How the threshold is chosen on the validation set: what it maximises, or where it lies. */
 typedef enum flim_objective {
     FLIM_OBJECTIVE_BALANCED_ACCURACY,
     FLIM_OBJECTIVE_YOUDEN, /* the same threshold: Youden's J = 2 BA - 1 */

@@ -1,6 +1,6 @@
-/* Cross-validation folds: train, inner validation and test parts.
+/* Cross-validation folds: train, validation and test sets.
  *
- * For: the modes of docs/metrics.md.  Every test part is disjoint from the others and together they cover all cells that are
+ * For: the modes of docs/metrics.md.  Every test set is disjoint from the others and together they cover all cells that are
  *      not held out; val is taken from the rest; in group modes no group stands in two parts of a fold.
  * Owns: flim_splits owns its arrays; free with flim_splits_free.  The request's arrays are the caller's.
  * Errors: FLIM_ERROR_USAGE more folds than cells or groups, one class, an unknown group, with the numbers;
@@ -43,7 +43,7 @@ typedef struct flim_split_request {
     int n_holdout;
     const bool *unused; /* (n) cells that are to stand in no part; NULL = none */
     /* With test groups: one split, not folds.  Without train groups all other groups train; without val groups the inner
-     * validation is taken from the training part.  A name of a list may be several, with commas between them. */
+     * validation is taken from the training set.  A name of a list may be several, with commas between them. */
     const char *const *train_group, *const *val_group, *const *test_group;
     int n_train_groups, n_val_groups, n_test_groups;
     const flim_log *log; /* notes and warnings */
@@ -75,14 +75,14 @@ typedef struct flim_splits {
     int64_t n_holdout;
     int64_t *unused; /* (n_unused) sorted: in no part */
     int64_t n_unused;
-    bool needs_validation; /* read from a file that has no inner validation parts: see flim_splits_add_validation */
+    bool needs_validation; /* read from a file that has no validation sets: see flim_splits_add_validation */
 } flim_splits;
 
 flim_status flim_splits_make(const flim_split_data *data, const flim_split_request *request, flim_splits *out,
                              flim_error *err);
 void flim_splits_free(flim_splits *splits); /* leaves it zeroed; zeroed is allowed */
 
-/* Cells of the largest training part, 0 without folds: what a batch need not exceed.  With as many, no fold is left with a
+/* Cells of the largest training set, 0 without folds: what a batch need not exceed.  With as many, no fold is left with a
  * batch of the one or two cells that it has more than another.  Of all folds, whichever of them a call trains. */
 int64_t flim_splits_largest_part(const flim_splits *splits);
 
@@ -106,7 +106,7 @@ flim_status flim_splits_check_holdout(const flim_splits *splits, const flim_spli
 
 /* splits.json of docs/file-format.md (plus "holdout", an array of indices). */
 flim_status flim_splits_write(const flim_splits *splits, const char *path, flim_error *err);
-/* Reads that, or nnU-Net's splits_final.json shape: an array of {"train": [], "val": []} whose val is the fold's test part,
+/* Reads that, or nnU-Net's splits_final.json shape: an array of {"train": [], "val": []} whose val is the fold's test set,
  * as cell names or indices; or one split, {"train": [], "val": [], "test": []}, whose cells need not be all.  With data (which a file of names and nnU-Net's shape need) the splits are checked against it;
  * without it, val_complete stays false.  If the file has no "mode", it is `group` if the file keeps every group whole, else
  * `stratified`.  by: what whole numbers stand for; in a file with a "mode" or the data's sha256 they count cells, so
@@ -115,12 +115,12 @@ flim_status flim_splits_read_by(flim_splits_by by, const char *path, const flim_
                                 flim_error *err);
 /* The same by FLIM_SPLITS_BY_AUTO. */
 flim_status flim_splits_read(const char *path, const flim_split_data *data, flim_splits *out, flim_error *err);
-/* Takes an inner validation part (request's val_fraction, seed, log) out of the training part of every fold that has none. */
+/* Takes a validation set (request's val_fraction, seed, log) out of the training set of every fold that has none. */
 flim_status flim_splits_add_validation(flim_splits *splits, const flim_split_data *data, const flim_split_request *request,
                                        flim_error *err);
 
 /* Logs what a user must know before trusting scores on these folds (flim_splits_make does so itself): classes absent from a
- * part, groups that stand in training and test parts at once, incomplete or empty validation parts.  validation_asked: false
+ * part, groups that stand in training and test sets at once, incomplete or empty validation sets.  validation_asked: false
  * says that none was wanted. */
 flim_status flim_splits_warn(const flim_splits *splits, const flim_split_data *data, bool validation_asked,
                              const flim_log *log, flim_error *err);

@@ -2,6 +2,7 @@
 #include "flim/device.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "core/try.h"
 #include "backend/backend.h"
@@ -56,7 +57,8 @@ flim_status flim_device_open(const char *spec, const flim_log *log, flim_device 
     if (status != FLIM_OK) {
         return flim_fail(err, status, "no CUDA device (%s) and no CPU backend", why.text);
     }
-    flim_log_line(log, FLIM_LOG_NOTE, "device auto: the CPU, because: %s", why.text);
+    why.text[strcspn(why.text, ";")] = '\0'; /* what follows is advice to who asked for CUDA */
+    flim_log_line(log, FLIM_LOG_NOTE, "%s; running on the CPU", why.text);
     return FLIM_OK;
 }
 
@@ -75,7 +77,7 @@ flim_status flim_device_get_card(const flim_device *device, flim_card *out, flim
 {
     *out = (flim_card){0};
     return device->ops->get_card ? device->ops->get_card(device, out, err)
-                                 : flim_fail(err, FLIM_ERROR_USAGE, "%s is no CUDA card", device->info.name);
+                                 : flim_fail(err, FLIM_ERROR_USAGE, "%s is not a CUDA card", device->info.name);
 }
 
 void flim_device_close(flim_device *device)

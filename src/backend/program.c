@@ -43,7 +43,7 @@ flim_status flim_program_compile(flim_device *device, const flim_network *net, c
     if (batch > limit / elements) {
         return flim_fail(
             err, FLIM_ERROR_USAGE,
-            "a batch of %lld cells makes a tensor of 2^31 or more elements (%lld a cell); the largest batch is %lld",
+            "a batch of %lld cells makes a tensor of 2^31 or more elements (%lld per cell); the largest batch is %lld",
             (long long)batch, (long long)elements, (long long)(limit / elements));
     }
     return device->ops->compile(device, net, options, out, err);

@@ -25,7 +25,7 @@ flim_status flim_fail_shortage(const flim_program *program, const flim_shortage 
                  recomputes ? ", --checkpoint-activations all" : "");
     } else {
         snprintf(advice, sizeof advice, "; the largest batch that fits is %" PRId64 "%s%s%s", s->fits,
-                 o->train_batch > 0 ? " (--batch auto finds it, --accumulate keeps the cells per update" : "",
+                 o->train_batch > 0 ? " (--batch auto finds it, --accumulate keeps the effective batch" : "",
                  recomputes ? ", --checkpoint-activations auto makes room" : "", o->train_batch > 0 ? ")" : "");
     }
     return flim_fail(

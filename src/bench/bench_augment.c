@@ -33,16 +33,16 @@ static const flim_flag_row rows[] = {
     {NULL, "cell", FLIM_VALUE_INTEGER, AT(cell), "0", "N", .help = "which cell; the one after it is its partner in a mixture",
      .allowed = ">= 0"},
     {"Augmentation", "augment", FLIM_VALUE_LIST, AT(augment), "", "A",
-     .help = "a row of your own, as train_cv takes it; repeatable: each is a row"},
-    {NULL, "seed", FLIM_VALUE_UNSIGNED, AT(seed), "42", "N", .help = "of what is drawn"},
-    {NULL, "epoch", FLIM_VALUE_INTEGER, AT(epoch), "0", "N", .help = "of what is drawn", .allowed = ">= 0, <= 4294967295"},
+     .help = "an extra row, as for train_cv --augment; repeatable"},
+    {NULL, "seed", FLIM_VALUE_UNSIGNED, AT(seed), "42", "N", .help = "random seed of the draws"},
+    {NULL, "epoch", FLIM_VALUE_INTEGER, AT(epoch), "0", "N", .help = "epoch of the draws", .allowed = ">= 0, <= 4294967295"},
     {"Measurement", "repeats", FLIM_VALUE_INTEGER, AT(repeats), "20", "N", .help = "timed draws per row; their mean counts",
      .allowed = ">= 1, <= 100000"},
     {"Output", "html", FLIM_VALUE_TEXT, AT(html), "", "FILE", .help = "a page with the images and decays"},
 };
 static const flim_flag_table table = {"flim_bench augment",
                                       "flim_bench augment --data FILE [flags]",
-                                      "Shows what each step of train_cv --augment makes of a cell, and what it costs.",
+                                      "Shows what each step of train_cv --augment does to a cell, and its cost.",
                                       rows,
                                       sizeof rows / sizeof rows[0],
                                       .operand = NULL};
@@ -311,5 +311,5 @@ done:
     return status;
 }
 
-const flim_bench_command flim_bench_augment = {"augment", "what augmentation makes of a cell, and its cost", &table,
+const flim_bench_command flim_bench_augment = {"augment", "what augmentation does to a cell, and its cost", &table,
                                                sizeof(augment_options), measure};

@@ -34,8 +34,8 @@ static const flim_flag_row rows[] = {
     {"Input", "data", FLIM_VALUE_LIST, AT(data), "data/flim.h5", "FILE", .help = "HDF5 file; repeatable"},
     FLIM_BENCH_ALLOW_EXTERNAL_ROW(AT(allow_external)),
     {"What runs", "device", FLIM_VALUE_TEXT, AT(device), "auto", "D", .help = FLIM_DEVICE_TEXTS},
-    {NULL, "precision", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(feed_options, precision), "auto", "P", "arithmetic of the network",
-     .choices = flim_precision_names, .also = "amp", .also_value = "amp"},
+    {NULL, "precision", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(feed_options, precision), "auto", "P",
+     "numerical precision of the network", .choices = flim_precision_names, .also = "amp", .also_value = "amp"},
     {NULL, "preset", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(feed_options, preset), "base", "NAME", "size of the network",
      .choices = flim_preset_names},
     {NULL, "batch", FLIM_VALUE_INTEGER, AT(batch), "64", "N", .help = "cells per step", .allowed = ">= 1, <= 1000000"},
@@ -44,7 +44,8 @@ static const flim_flag_row rows[] = {
      .allowed = ">= 1, <= 1000"},
     {NULL, "workers", FLIM_VALUE_INTEGER, AT(workers), "8", "N", .help = "loader threads", .allowed = ">= 1, <= 1024"},
     {NULL, "prefetch", FLIM_VALUE_INTEGER, AT(prefetch), "4", "N", .help = "batches ready ahead", .allowed = ">= 1, <= 1024"},
-    {NULL, "seed", FLIM_VALUE_UNSIGNED, AT(seed), "42", "N", .help = "of weights, dropout and the order of the cells"},
+    {NULL, "seed", FLIM_VALUE_UNSIGNED, AT(seed), "42", "N",
+     .help = "random seed of weights, dropout and the order of the cells"},
     {"Output", "json", FLIM_VALUE_TEXT, AT(json), "", "FILE", .help = "the printed figures as JSON"},
 };
 static const flim_flag_table table = {"flim_bench feed",
@@ -279,5 +280,5 @@ done:
     return status;
 }
 
-const flim_bench_command flim_bench_feed = {"feed", "what feeding training from a file costs, by cache", &table,
+const flim_bench_command flim_bench_feed = {"feed", "cost of feeding training from a file, by cache", &table,
                                             sizeof(feed_options), measure};

@@ -23,7 +23,7 @@ typedef struct layers_options {
 static const flim_flag_row rows[] = {
     {"What runs", "device", FLIM_VALUE_TEXT, AT(device), "cuda", "D", .help = "cuda, cuda:N"},
     {NULL, "precision", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(layers_options, precision), "auto", "P",
-     "arithmetic of the network", .choices = flim_precision_names, .also = "amp", .also_value = "amp"},
+     "numerical precision of the network", .choices = flim_precision_names, .also = "amp", .also_value = "amp"},
     {NULL, "preset", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(layers_options, preset), "base", "NAME", "size of the network",
      .choices = flim_preset_names},
     {NULL, "classes", FLIM_VALUE_INTEGER, AT(classes), "2", "K", .help = "classes", .allowed = ">= 2, <= 10000"},
@@ -31,7 +31,7 @@ static const flim_flag_row rows[] = {
     {NULL, "bins", FLIM_VALUE_INTEGER, AT(bins), "256", "T", .help = "time bins", .allowed = ">= 8, <= 65536"},
     {NULL, "pixels", FLIM_VALUE_INTEGER, AT(pixels), "21", "H", .help = "height and width", .allowed = ">= 3, <= 4096"},
     {NULL, "benchmark", FLIM_VALUE_SWITCH, AT(benchmark), "true", NULL, .help = "time the plans of each convolution first"},
-    {NULL, "deterministic", FLIM_VALUE_SWITCH, AT(deterministic), "false", NULL, .help = "equal bits on equal runs"},
+    {NULL, "deterministic", FLIM_VALUE_SWITCH, AT(deterministic), "false", NULL, .help = "bit-for-bit reproducible"},
     {"Output", "json", FLIM_VALUE_TEXT, AT(json), "", "FILE", .help = "the table as JSON"},
 };
 static const flim_flag_table table = {"flim_bench layers",

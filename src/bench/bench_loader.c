@@ -35,11 +35,11 @@ static const flim_flag_row rows[] = {
     FLIM_BENCH_ALLOW_EXTERNAL_ROW(AT(allow_external)),
     {NULL, "axes", FLIM_VALUE_TEXT, AT(axes), "NTYX", "ORDER", .help = "order of the file's axes"},
     {NULL, "cache", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(loader_options, cache), "none", "WHERE",
-     "where decoded cells stay; with device as with auto", .choices = flim_cache_names},
+     "where decoded cells are cached; with device as with auto", .choices = flim_cache_names},
     {"Loader", "workers", FLIM_VALUE_INTEGER, AT(workers), "8", "N", .help = "threads", .allowed = ">= 1, <= 1024"},
     {NULL, "prefetch", FLIM_VALUE_INTEGER, AT(prefetch), "4", "N", .help = "batches ready ahead", .allowed = ">= 1, <= 1024"},
     {NULL, "batch", FLIM_VALUE_INTEGER, AT(batch), "64", "N", .help = "cells per batch", .allowed = ">= 1, <= 1000000"},
-    {NULL, "seed", FLIM_VALUE_UNSIGNED, AT(seed), "42", "N", .help = "of the order of the cells"},
+    {NULL, "seed", FLIM_VALUE_UNSIGNED, AT(seed), "42", "N", .help = "random seed of the order of the cells"},
     {"Measurement", "passes", FLIM_VALUE_INTEGER, AT(passes), "3", "N",
      .help = "timed passes over the data; the median counts", .allowed = ">= 1, <= 1000"},
     {NULL, "scaling", FLIM_VALUE_SWITCH, AT(scaling), "true", NULL, .help = "measure 1, 2, 4, ... threads as well"},
@@ -48,7 +48,7 @@ static const flim_flag_row rows[] = {
 static const flim_flag_table table = {
     "flim_bench loader",
     "flim_bench loader --data FILE [flags]",
-    "Times the loader alone: shuffled passes over all cells, each cell once, nothing consuming.",
+    "Times the loader alone: shuffled passes over all cells, each cell once, without a consumer.",
     rows,
     sizeof rows / sizeof rows[0],
     .operand = NULL};
@@ -83,7 +83,7 @@ static flim_status pass(flim_loader *loader, const flim_phase *phase, uint8_t *s
         for (int64_t i = 0; seen && i < batch->n; i++) {
             uint32_t cell = batch->id[i].cell;
             if (seen[cell]++) {
-                status = flim_fail(err, FLIM_ERROR, "the loader handed cell %u over twice", cell);
+                status = flim_fail(err, FLIM_ERROR, "the loader delivered cell %u twice", cell);
             }
             *checksum += cell_checksum(batch, i);
         }
@@ -91,7 +91,7 @@ static flim_status pass(flim_loader *loader, const flim_phase *phase, uint8_t *s
         flim_loader_release(loader, batch);
     }
     if (status == FLIM_OK && cells != phase->n_draws) {
-        status = flim_fail(err, FLIM_ERROR, "the loader handed over %" PRId64 " of %" PRId64 " cells", cells, phase->n_draws);
+        status = flim_fail(err, FLIM_ERROR, "the loader delivered %" PRId64 " of %" PRId64 " cells", cells, phase->n_draws);
     }
     return status;
 }
@@ -249,5 +249,4 @@ done:
     return status;
 }
 
-const flim_bench_command flim_bench_loader = {"loader", "how fast cells come from a file", &table, sizeof(loader_options),
-                                              measure};
+const flim_bench_command flim_bench_loader = {"loader", "loading speed from a file", &table, sizeof(loader_options), measure};

@@ -33,7 +33,7 @@ static const flim_flag_row rows[] = {
      .choices = flim_precision_names},
     {NULL, "batch", FLIM_VALUE_LIST, AT(batches), "", "N", .help = "cells or auto; repeatable; without: 16, 64, auto"},
     {NULL, "checkpoint-activations", FLIM_VALUE_LIST, AT(checkpoint), "", "C",
-     "what the backward pass recomputes; repeatable; without: none, all", .choices = flim_recompute_names},
+     "activations recomputed in the backward pass; repeatable; without: none, all", .choices = flim_recompute_names},
     {NULL, "classes", FLIM_VALUE_INTEGER, AT(classes), "2", "K", .help = "classes", .allowed = ">= 2, <= 10000"},
     {NULL, "bins", FLIM_VALUE_INTEGER, AT(bins), "256", "T", .help = "time bins", .allowed = ">= 8, <= 65536"},
     {NULL, "pixels", FLIM_VALUE_INTEGER, AT(pixels), "21", "H", .help = "height and width", .allowed = ">= 3, <= 4096"},
@@ -41,7 +41,7 @@ static const flim_flag_row rows[] = {
      .allowed = "> 0, <= 1"},
     {NULL, "benchmark", FLIM_VALUE_SWITCH, AT(benchmark), "false", NULL,
      .help = "tune the convolutions: slow, and workspace may then differ from the plan made without the card"},
-    {NULL, "seconds", FLIM_VALUE_REAL, AT(seconds), "170", "S", .help = "begin no further case after so long",
+    {NULL, "seconds", FLIM_VALUE_REAL, AT(seconds), "170", "S", .help = "start no further case after this many seconds",
      .allowed = "> 0"},
     {"Output", "json", FLIM_VALUE_TEXT, AT(json), "", "FILE", .help = "the printed figures as a JSON array"},
 };
@@ -209,7 +209,7 @@ static flim_status measure(void *options, FILE *out, const flim_log *log, flim_e
     FLIM_TRY_DONE(flim_device_describe(&card, &s->twin, err));
     const flim_device_info *info = flim_device_get_info(s->device);
     s->budget = flim_plan_budget_of(s->device, o->margin);
-    fprintf(out, "%s, %s; %.2f GiB, %.2f GiB of it held at start (context, libraries, others), %.0f %% may be filled\n\n",
+    fprintf(out, "%s, %s; %.2f GiB, %.2f GiB of it in use at start (context, libraries, others), %.0f %% may be filled\n\n",
             info->name, info->libraries, flim_gib(s->budget.total), flim_gib(s->budget.held), 100 * o->margin);
     fprintf(out,
             "| preset | prec | batch      | ckpt | planned without the card, MiB | measured differs | planned on it, MiB | "

@@ -49,7 +49,7 @@ static flim_status out_of_range(const flim_flag_row *row, const char *what, cons
 static flim_status check_text(const flim_flag_row *row, const char *what, const char *text, flim_error *err)
 {
     if (!flim_utf8_is_valid(text)) {
-        return flim_fail(err, FLIM_ERROR_USAGE, "%s: the value is not valid UTF-8, so no config could hold it", what);
+        return flim_fail(err, FLIM_ERROR_USAGE, "%s: the value is not valid UTF-8", what);
     }
     if (row->type == FLIM_VALUE_LIST && !text[0]) {
         return flim_fail(err, FLIM_ERROR_USAGE, "%s: an empty name", what);
@@ -122,7 +122,7 @@ flim_status flim_path_expand(const char *what, const char *text, char **out, fli
     }
     if ((text[1] && text[1] != '/') || !home || !home[0]) {
         return flim_fail(err, FLIM_ERROR_USAGE, "%s: '%.200s': %s; write the whole path, or ./~ for a name that begins so",
-                         what, text, text[1] && text[1] != '/' ? "only ~/ stands for a home folder" : "HOME is not set");
+                         what, text, text[1] && text[1] != '/' ? "only ~/ means a home folder" : "HOME is not set");
     }
     *out = flim_strprintf(err, "%s%s", home, text + 1);
     return *out ? FLIM_OK : FLIM_ERROR_MEMORY;
@@ -366,7 +366,7 @@ static flim_status scan_flag(const flim_flag_table *table, int argc, char *const
     }
     if (use->row->type == FLIM_VALUE_SWITCH) {
         if (value) {
-            return flim_fail(err, FLIM_ERROR_USAGE, "--%.*s takes no value, found '%.200s' (there are --%s and --no-%s)",
+            return flim_fail(err, FLIM_ERROR_USAGE, "--%.*s needs no value, found '%.200s' (there are --%s and --no-%s)",
                              (int)length, name, value, use->row->name, use->row->name);
         }
         use->value = off ? "false" : "true";
@@ -421,7 +421,7 @@ flim_status flim_flag_table_scan(const flim_flag_table *table, int argc, char *c
             return flim_fail(err, FLIM_ERROR_USAGE, "unknown flag %.80s: flags begin with two dashes (%s --help lists all)",
                              argv[i], table->program);
         } else if (!table->operand || !operands) {
-            return flim_fail(err, FLIM_ERROR_USAGE, "'%.200s' belongs to no flag (%s --help lists all)", argv[i],
+            return flim_fail(err, FLIM_ERROR_USAGE, "unexpected argument '%.200s' (%s --help lists all)", argv[i],
                              table->program);
         } else {
             FLIM_TRY(flim_string_list_add(operands, argv[i], err));

@@ -45,7 +45,7 @@ static flim_status check_chain(const source *self, flim_error *err)
         if (at->about.st_dev == self->about.st_dev && at->about.st_ino == self->about.st_ino) {
             char chain[1024] = "";
             describe_chain(self, chain, sizeof chain);
-            return flim_fail(err, FLIM_ERROR_USAGE, "%s: include goes round in circles: %s", self->parent->path, chain);
+            return flim_fail(err, FLIM_ERROR_USAGE, "%s: circular include: %s", self->parent->path, chain);
         }
     }
     if (self->depth > DEEPEST_INCLUDE) {
@@ -86,7 +86,7 @@ static flim_status refuse_map(const flim_yaml_entry *entry, const char *path, fl
     const flim_flag_row *row = inner[0] ? flim_flag_meant(&flim_settings_table, inner) : NULL;
     char key[FLIM_KEY_MAX] = "KEY";
     if (flim_settings_find(entry->key)) {
-        return flim_fail(err, FLIM_ERROR_USAGE, "%s:%d: '%.80s' holds a map; expected '%.80s: value' or a list", path,
+        return flim_fail(err, FLIM_ERROR_USAGE, "%s:%d: '%.80s' is a map; expected '%.80s: value' or a list", path,
                          entry->line, entry->key, entry->key);
     }
     if (row) {
@@ -94,8 +94,8 @@ static flim_status refuse_map(const flim_yaml_entry *entry, const char *path, fl
     }
     return flim_fail(
         err, FLIM_ERROR_USAGE,
-        "%s:%d: '%.80s' holds a map, but a config is one flat list of keys: write '%s: ...' at the left margin%s%.80s%s",
-        path, entry->line, entry->key, key, inner[0] ? " for its '" : "", inner, inner[0] ? "'" : "");
+        "%s:%d: '%.80s' is a map, but a config is one flat list of keys: write '%s: ...' at the left margin%s%.80s%s", path,
+        entry->line, entry->key, key, inner[0] ? " for its '" : "", inner, inner[0] ? "'" : "");
 }
 
 static flim_status apply_entry(flim_settings *settings, const flim_yaml_entry *entry, const char *path, bool *seen,
@@ -182,7 +182,7 @@ static const flim_flag_row command_rows[] = {
     {NULL, "set", FLIM_VALUE_LIST, offsetof(command, set), "", "KEY=VALUE",
      .help = "set a key of the config, as in --set lr=1e-3; repeatable"},
     {NULL, "print-config", FLIM_VALUE_SWITCH, offsetof(command, print_config), "false",
-     .help = "print the resolved settings as YAML and end"},
+     .help = "print the resolved settings as YAML and exit"},
 };
 enum { N_COMMAND_ROWS = sizeof command_rows / sizeof command_rows[0] }; /* FLIM_MOST_SETTINGS has room for them, too */
 static const flim_flag_table command_table = {"train_cv", "", "", command_rows, N_COMMAND_ROWS, .operand = NULL};
@@ -202,8 +202,8 @@ static flim_flag_table whole_table(flim_flag_row *rows)
     return (flim_flag_table){
         .program = "train_cv",
         .usage = "train_cv [flag]...",
-        .about = "Trains a 3D CNN on FLIM volumes under cross-validation.  `train_cv --folds 5 --batch 64` is a\n"
-                 "whole call: it reads data/flim.h5 and makes a folder in runs/.",
+        .about = "Trains a 3D CNN on FLIM volumes with cross-validation.  Example: train_cv --folds 5 --batch 64\n"
+                 "reads data/flim.h5 and makes a run folder in runs/.",
         .row = rows,
         .n = flim_settings_table.n + N_COMMAND_ROWS,
         .epilogue = "Settings, weakest first: defaults, the YAML file (which may include: others), --set, flags.  The\n"
@@ -261,11 +261,11 @@ static flim_status take_command(command *c, const flim_flag_row *rows, flim_flag
 static flim_status check_together(const flim_settings *s, flim_error *err)
 {
     if (s->resume_override && !s->resume) {
-        return flim_fail(err, FLIM_ERROR_USAGE, "--resume-override needs --resume: it says what that may go on with");
+        return flim_fail(err, FLIM_ERROR_USAGE, "--resume-override needs --resume: it lists the changes to accept");
     }
     if (s->resume) { /* all settings come from the run's own config.yaml */
         return s->out[0] ? FLIM_OK
-                         : flim_fail(err, FLIM_ERROR_USAGE, "--resume needs --out DIR, the folder of the run to go on with");
+                         : flim_fail(err, FLIM_ERROR_USAGE, "--resume needs --out DIR, the folder of the run to resume");
     }
     const bool counted = !s->splits[0] && s->cv != FLIM_SPLIT_LEAVE_ONE_GROUP_OUT; /* folds says how many there are */
     if (counted && s->fold >= s->folds) {
@@ -274,12 +274,12 @@ static flim_status check_together(const flim_settings *s, flim_error *err)
     }
     if (s->val_fraction == 0 && s->monitor != FLIM_MONITOR_VAL_LOSS) {
         return flim_fail(err, FLIM_ERROR_USAGE,
-                         "monitor %s needs an inner validation part, but val_fraction is 0: leave one of them out",
+                         "monitor %s needs a validation set, but val_fraction is 0: leave one of them out",
                          flim_monitor_names[s->monitor]);
     }
     if (s->val_fraction == 0 && !s->splits[0] && s->schedule == FLIM_LR_SCHEDULE_PLATEAU) {
         return flim_fail(err, FLIM_ERROR_USAGE,
-                         "schedule plateau needs an inner validation part, but val_fraction is 0: leave one of them out");
+                         "schedule plateau needs a validation set, but val_fraction is 0: leave one of them out");
     }
     if (s->splits_by != FLIM_SPLITS_BY_AUTO && !s->splits[0]) {
         return flim_fail(err, FLIM_ERROR_USAGE,

@@ -31,7 +31,7 @@ static int refused(void)
 
 static void *out_of_memory(size_t count, size_t size, flim_error *err)
 {
-    flim_fail(err, FLIM_ERROR_MEMORY, "out of host memory: %zu x %zu bytes asked for", count, size);
+    flim_fail(err, FLIM_ERROR_MEMORY, "out of host memory: %zu x %zu bytes requested", count, size);
     return NULL;
 }
 

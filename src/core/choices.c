@@ -84,6 +84,6 @@ flim_status flim_parse_choice(const char *what, const char *text, const char *co
         }
     }
     const char *near = flim_nearest(text, names, n);
-    return flim_fail(err, FLIM_ERROR_USAGE, "%s: '%.200s' is none of %s%s%s%s", what, text, all,
+    return flim_fail(err, FLIM_ERROR_USAGE, "%s: '%.200s' is not one of %s%s%s%s", what, text, all,
                      near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "");
 }

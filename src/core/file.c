@@ -132,7 +132,7 @@ static flim_status open_special(const flim_file_writer *writer, int *out, flim_e
             return cannot_write(writer->path, errno, err);
         }
         if (flim_stopped(writer->stop)) {
-            return flim_fail(err, FLIM_INTERRUPTED, "interrupted: nobody reads the pipe %s", writer->path);
+            return flim_fail(err, FLIM_INTERRUPTED, "interrupted: the pipe is closed: %s", writer->path);
         }
         nanosleep(&pause, NULL);
     }

@@ -40,11 +40,11 @@ flim_status flim_lock_try(const char *path, const char *what, const flim_log *lo
         return FLIM_OK;
     }
     if (refused) {
-        flim_log_line(log, FLIM_LOG_WARNING, "%s cannot be locked (%s): see to it that no second train_cv writes there", what,
+        flim_log_line(log, FLIM_LOG_WARNING, "%s cannot be locked (%s): make sure that no second train_cv writes there", what,
                       strerror(refused));
     }
     if (text[0]) {
-        flim_log_line(log, FLIM_LOG_NOTE, "stale lock: %s did not come to its end in %s", text, what);
+        flim_log_line(log, FLIM_LOG_NOTE, "stale lock: %s ended without finishing %s", text, what);
     }
     const int length = snprintf(text, sizeof text, "process %ld on %s", (long)getpid(), host);
     if (ftruncate(file, 0) != 0 || pwrite(file, text, (size_t)length, 0) != length) {

@@ -212,7 +212,7 @@ flim_status flim_base64_decode(const char *text, unsigned char **bytes, size_t *
     if (!whole) {
         flim_free(*bytes);
         *bytes = NULL;
-        return flim_fail(err, FLIM_ERROR_DATA, "no base64 text");
+        return flim_fail(err, FLIM_ERROR_DATA, "not base64 text");
     }
     return FLIM_OK;
 }

@@ -55,7 +55,7 @@ flim_status flim_share_work(const flim_shared_work *work, int threads, flim_erro
     pool p = {.work = work};
     int started = 0;
     if (threads < 1) {
-        return flim_fail(err, FLIM_ERROR_USAGE, "%d threads were asked for; expected at least 1", threads);
+        return flim_fail(err, FLIM_ERROR_USAGE, "%d threads were requested; expected at least 1", threads);
     }
     pthread_t *thread = flim_alloc((size_t)threads, sizeof *thread, err);
     if (!thread) {

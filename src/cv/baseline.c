@@ -332,7 +332,7 @@ void flim_logistic_logits(const flim_logistic *model, const double *x, float *lo
     }
 }
 
-/* Logits (K') of the class frequencies of a training part. */
+/* Logits (K') of the class frequencies of a training set. */
 static void prior_logits(const flim_split_data *data, const int64_t *rows, int64_t n_rows, double *share, float *logits)
 {
     memset(share, 0, (size_t)data->classes * sizeof *share);
@@ -348,7 +348,7 @@ static void prior_logits(const flim_split_data *data, const int64_t *rows, int64
     }
 }
 
-/* The fold's threshold from its validation part. */
+/* The fold's threshold from its validation set. */
 static flim_status choose(const flim_split_data *data, const flim_fold *fold, const double *x, const flim_logistic *model,
                           flim_objective objective, double *threshold, flim_error *err)
 {

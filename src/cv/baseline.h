@@ -38,7 +38,7 @@ void flim_logistic_free(flim_logistic *model); /* leaves it zeroed; zeroed is al
 void flim_logistic_logits(const flim_logistic *model, const double *x, float *logits);
 
 /* Out-of-fold predictions of a baseline, in every fold: fitted on train, the threshold chosen on val (0.5 where val is not
- * complete or K > 2), scored on test.  features = 0 is the class prior of each training part (a class that it lacks gets
+ * complete or K > 2), scored on test.  features = 0 is the class prior of each training set (a class that it lacks gets
  * probability 1e-6).
  * x: (n,F); logits: (n,K') and predicted: (n) are filled for the test cells of all folds; threshold: (n_folds). */
 flim_status flim_baseline_run(const flim_splits *splits, const flim_split_data *data, const double *x, int features,

@@ -2,7 +2,7 @@
  *
  * For: natural (each cell once, shuffled), balanced (as many draws as cells; classes equally likely, with replacement, as
  *      torch's WeightedRandomSampler), group-balanced (group, then cell within it), class-group (each class of each group
- *      equally often).  Weights come from the training part only.
+ *      equally often).  Weights come from the training set only.
  * Owns: the caller owns draws.  Errors: FLIM_ERROR_USAGE a sampler of groups without groups; FLIM_ERROR_MEMORY.
  */
 #ifndef FLIM_SAMPLER_H

@@ -122,7 +122,7 @@ flim_status flim_augment_parse(const flim_string_list *items, flim_transform *ou
             FLIM_TRY(parse_step(items->item[i], &one.step[0], err));
         }
         if (one.n == 0 && items->n > 1) {
-            return flim_fail(err, FLIM_ERROR_USAGE, "augment: none stands alone, but there are %d items", items->n);
+            return flim_fail(err, FLIM_ERROR_USAGE, "augment: none must be the only item, but there are %d items", items->n);
         }
         if (out->n + one.n > FLIM_MAX_TRANSFORM_STEPS) {
             return flim_fail(err, FLIM_ERROR_USAGE, "augment: '%.80s' is step %d, expected at most %d steps", items->item[i],

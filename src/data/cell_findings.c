@@ -39,13 +39,14 @@ static flim_status find_photons(const flim_dataset *d, const flim_cell_summary *
         }
     }
     if (dark.count == n) {
-        return flim_findings_add(out, FLIM_FINDING_NO_PHOTONS, FLIM_FINDING_ERROR, &dark, err,
-                                 "none of the %" PRId64 " cells has a photon: /counts is zero everywhere, expected counts; "
-                                 "was the file written to its end?",
-                                 n);
+        return flim_findings_add(
+            out, FLIM_FINDING_NO_PHOTONS, FLIM_FINDING_ERROR, &dark, err,
+            "none of the %" PRId64
+            " cells has a photon: /counts is zero everywhere, expected counts; was the file written completely?",
+            n);
     }
     ADD_CELLS(FLIM_FINDING_NO_PHOTONS, dark,
-              "%" PRId64 " of %" PRId64 " cells have no photons: nothing can be learnt from them; leave them out");
+              "%" PRId64 " of %" PRId64 " cells have no photons: nothing can be learned from them; exclude them");
     ADD_CELLS(FLIM_FINDING_NO_MASK, bare, "%" PRId64 " of %" PRId64 " cells have an empty mask, though they have photons");
     ADD_CELLS(FLIM_FINDING_PHOTONS_OUTSIDE, outside,
               "%" PRId64 " of %" PRId64 " cells have photons outside of their mask only: is it the mask of another cell?");
@@ -91,8 +92,8 @@ static flim_status find_values(const flim_dataset *d, const flim_cell_summary *s
     }
     return flim_findings_add(out, FLIM_FINDING_NOT_COUNTS, FLIM_FINDING_WARNING, &no_counts, err,
                              "%" PRId64 " of %" PRId64
-                             " cells hold numbers that are not whole, the largest %.4g: they look like %s; expected photon "
-                             "counts, to which log1p is applied here",
+                             " cells have counts that are not whole numbers, the largest %.4g: they look like %s; expected "
+                             "photon counts, to which log1p is applied here",
                              no_counts.count, seen, largest, what);
 }
 
@@ -170,13 +171,12 @@ static flim_status find_class_differences(const flim_dataset *d, const flim_tabl
     }
     if (list_classes(d, photons, cells, list, sizeof list)) {
         FLIM_TRY_DONE(flim_findings_add(out, FLIM_FINDING_BRIGHTNESS, FLIM_FINDING_NOTE, NULL, err,
-                                        "photons per cell, against the other classes: %s: brightness alone may tell them "
-                                        "apart",
+                                        "photons per cell, against the other classes: %s: brightness alone may separate them",
                                         list));
     }
     if (list_classes(d, area, cells, list, sizeof list)) {
         FLIM_TRY_DONE(flim_findings_add(out, FLIM_FINDING_SIZE, FLIM_FINDING_NOTE, NULL, err,
-                                        "mask area, against the other classes: %s: size alone may tell them apart", list));
+                                        "mask area, against the other classes: %s: size alone may separate them", list));
     }
 done:
     flim_free(photons);

@@ -27,14 +27,13 @@ const flim_dataset_file *flim_dataset_locate(const flim_dataset *dataset, int64_
 void flim_dataset_log_cache(const flim_dataset *d, const flim_log *log)
 {
     if (d->cache) {
-        flim_log_line(log, FLIM_LOG_NOTE,
-                      "cells stay in host memory once they are read: at most %.0f MiB of %.1f GiB available",
+        flim_log_line(log, FLIM_LOG_NOTE, "caching decoded cells in RAM (up to %.0f MiB; %.1f GiB free)",
                       flim_mib(d->info.cache_bytes), flim_gib(d->available_bytes));
     } else if (d->decoded_bytes) {
-        flim_log_line(
-            log, FLIM_LOG_NOTE,
-            "cells are read from the file each time: decoded they take up to %.1f GiB, %.1f GiB of memory are available",
-            flim_gib(d->decoded_bytes), flim_gib(d->available_bytes));
+        flim_log_line(log, FLIM_LOG_NOTE,
+                      "decoded cells are not cached, but read from the file each epoch: they need up to %.1f GiB, %.1f GiB "
+                      "of RAM are free",
+                      flim_gib(d->decoded_bytes), flim_gib(d->available_bytes));
     }
 }
 

@@ -47,7 +47,7 @@ static flim_status check_twice(const flim_dataset_file *file, const char *const 
         const bool one = file[i].known && file[j].known && file[i].device == file[j].device && file[i].inode == file[j].inode;
         if (one || strcmp(paths[i], paths[j]) == 0) {
             const bool differ = strcmp(paths[i], paths[j]) != 0;
-            return flim_fail(err, FLIM_ERROR_USAGE, "%s is given twice%s%s: its cells would stand in several parts of a fold",
+            return flim_fail(err, FLIM_ERROR_USAGE, "%s is given twice%s%s: its cells would be in several sets of a fold",
                              paths[i], differ ? ", also as " : "", differ ? paths[j] : "");
         }
     }
@@ -140,7 +140,7 @@ static flim_status load_masks(flim_dataset *d, const char *axes, const flim_log 
             source->ops->read_mask(source, axes ? axes : "NTYX", d->mask + d->file[i].first * d->pixels, &found, seen, err));
         if (seen->other > seen->soft && !seen->mixed) { /* the rest is a finding */
             flim_log_line(log, FLIM_LOG_NOTE,
-                          "%s: /mask holds %" PRId64
+                          "%s: /mask has %" PRId64
                           " values that are neither 0 nor 1 (255, numbers of cells ...): each counts "
                           "as inside, 1",
                           d->path[i], seen->other);
@@ -166,7 +166,7 @@ static void note_misspelt(const flim_dataset *d, const flim_log *log)
                               d->path[i], other, names[j]);
             } else if (attribute[0] && j < 2) { /* many a file has an attribute "name" of its own */
                 flim_log_line(log, FLIM_LOG_WARNING,
-                              "%s: there is an attribute %s but no /%s: it is not used; write it as a dataset, one value a "
+                              "%s: there is an attribute %s but no /%s: it is not used; write it as a dataset, one value per "
                               "cell, if it is meant",
                               d->path[i], attribute, names[j]);
             }
@@ -200,8 +200,8 @@ static flim_status load_time_range(flim_dataset *d, const flim_log *log, flim_er
         }
     }
     if (first >= 0 && silent >= 0) {
-        flim_log_line(log, FLIM_LOG_WARNING, "%s does not say its time_range_ns; it is taken to be that of %s, %.9g ns",
-                      d->path[silent], d->path[first], d->info.time_range_ns);
+        flim_log_line(log, FLIM_LOG_WARNING, "%s has no time_range_ns; using that of %s, %.9g ns", d->path[silent],
+                      d->path[first], d->info.time_range_ns);
     }
     return FLIM_OK;
 }
@@ -223,11 +223,10 @@ static flim_status make_cache(flim_dataset *d, const flim_dataset_options *optio
     d->decoded_bytes = bytes;
     d->available_bytes = available;
     if (bytes > most && options->cache == FLIM_CACHE_HOST) {
-        return flim_fail(
-            err, FLIM_ERROR_MEMORY,
-            "the decoded counts take up to %.1f GiB and %.1f GiB of memory are available; without the cache they are "
-            "read from the file each time",
-            flim_gib(bytes), flim_gib(available));
+        return flim_fail(err, FLIM_ERROR_MEMORY,
+                         "the decoded counts take up to %.1f GiB and %.1f GiB of memory are available; without the cache "
+                         "they are read from the file each epoch",
+                         flim_gib(bytes), flim_gib(available));
     }
     if (bytes <= most) {
         FLIM_TRY(flim_cell_cache_create(d->info.n, d->voxels, size, &d->cache, err));

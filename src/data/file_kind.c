@@ -23,11 +23,11 @@ static const struct {
     const char *also;
     const char *what, *advice;
 } signatures[] = {
-    {0, BYTES("version https://git-lfs.github.com/spec/"), NULL, "a Git LFS pointer, not the file that it stands for",
+    {0, BYTES("version https://git-lfs.github.com/spec/"), NULL, "a Git LFS pointer, not the file itself",
      "run `git lfs install` once, then `git lfs pull` in the repository"},
-    {0, BYTES("version https://hawser"), NULL, "a Git LFS pointer, not the file that it stands for",
+    {0, BYTES("version https://hawser"), NULL, "a Git LFS pointer, not the file itself",
      "run `git lfs pull` in the repository"},
-    {0, BYTES("/annex/objects/"), NULL, "a git-annex pointer, not the file that it stands for", "run `git annex get FILE`"},
+    {0, BYTES("/annex/objects/"), NULL, "a git-annex pointer, not the file itself", "run `git annex get FILE`"},
     {0, BYTES("\x89HDF\n\x1a\n"), NULL, "an HDF5 file that was copied in text mode, which damages every file",
      "copy it again in binary mode"},
     {0, BYTES("\x89HDF\r\r\n"), NULL, "an HDF5 file that was copied in text mode, which damages every file",
@@ -84,8 +84,8 @@ static const struct {
     {128, BYTES("DICM"), NULL, "a DICOM image", CONVERT},
     {344, BYTES("n+1\0"), NULL, "a NIfTI image", CONVERT},
     {0, BYTES("NRRD000"), NULL, "an NRRD image", CONVERT},
-    {0, BYTES("\x89PNG\r\n"), NULL, "a PNG image", "an image holds no decays: the counts themselves are needed"},
-    {0, BYTES("\xff\xd8\xff"), NULL, "a JPEG image", "an image holds no decays: the counts themselves are needed"},
+    {0, BYTES("\x89PNG\r\n"), NULL, "a PNG image", "an image has no decays: the photon counts are needed"},
+    {0, BYTES("\xff\xd8\xff"), NULL, "a JPEG image", "an image has no decays: the photon counts are needed"},
     {0, BYTES("%PDF-"), NULL, "a PDF document", DOWNLOAD},
     {0, BYTES("PAR1"), NULL, "a Parquet table", CONVERT},
     {0, BYTES("ARROW1"), NULL, "an Arrow table", CONVERT},
@@ -159,14 +159,14 @@ static bool by_look(const uint8_t *start, size_t count, const char **what, const
         *advice = "often a server's error message: look into it, and fetch the file itself";
     } else if (all_zero(start, count)) {
         *what = "empty of content: its first bytes are zeros";
-        *advice = "a copy or download that did not come to its end looks like this: fetch the file again";
+        *advice = "an incomplete copy or download looks like this: fetch the file again";
     } else if (is_text(start, count)) {
         const bool json = begins(start, count, "{") || begins(start, count, "[");
         *what = json ? "JSON or other text"
                 : has_text(start, count, ",") || has_text(start, count, "\t") || has_text(start, count, ";")
                     ? "a text table (CSV?)"
                     : "text";
-        *advice = json ? "counts stand in an HDF5 file: docs/file-format.md" : CONVERT;
+        *advice = json ? "counts must be in an HDF5 file: docs/file-format.md" : CONVERT;
     } else {
         return false;
     }

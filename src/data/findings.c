@@ -104,7 +104,7 @@ void flim_findings_print(const flim_findings *findings, FILE *out)
     if (!findings->n) {
         return;
     }
-    fprintf(out, "\n%-22s %-9s %9s  %s\n", "what to look at", "severity", "cells", "first cells");
+    fprintf(out, "\n%-22s %-9s %9s  %s\n", "finding", "severity", "cells", "first cells");
     for (int i = 0; i < findings->n; i++) {
         const flim_finding *f = &findings->item[i];
         char cells[160], count[24] = "-";

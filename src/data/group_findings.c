@@ -48,9 +48,9 @@ static const char *fill_of(int64_t v)
     static const struct {
         int64_t value;
         const char *words;
-    } fills[] = {{INT64_MIN, "the least 64-bit integer, which stands for missing"},
+    } fills[] = {{INT64_MIN, "the smallest 64-bit integer, which marks a missing value"},
                  {INT64_MIN + 2, "netCDF's fill value of 64-bit integers"},
-                 {INT32_MIN, "the least 32-bit integer, R's NA"},
+                 {INT32_MIN, "the smallest 32-bit integer, R's NA"},
                  {INT32_MIN + 1, "netCDF's fill value of 32-bit integers"},
                  {UINT32_MAX, "netCDF's fill value of unsigned 32-bit integers"},
                  {INT16_MIN + 1, "netCDF's fill value of 16-bit integers"},
@@ -167,21 +167,19 @@ static flim_status report_missing(const flim_dataset_info *info, const presence 
             snprintf(about, sizeof about, ", %s", fill_of(v));
         }
         name_groups(info, is, MISSING, names, sizeof names);
-        FLIM_TRY(flim_findings_add(
-            out, FLIM_FINDING_GROUP_MISSING, by_group ? FLIM_FINDING_ERROR : FLIM_FINDING_WARNING, &missing, err,
-            "%" PRId64 " of %" PRId64 " cells have no group: /group is %s%s in them, cell %" PRId64
-            " first; expected a name per cell, since cells without one would be one more donor: name their donor, leave them "
-            "out, or use --cv stratified",
-            missing.count, info->n, names, about, missing.cell[0]));
+        FLIM_TRY(flim_findings_add(out, FLIM_FINDING_GROUP_MISSING, by_group ? FLIM_FINDING_ERROR : FLIM_FINDING_WARNING,
+                                   &missing, err,
+                                   "%" PRId64 " of %" PRId64 " cells have no group: /group is %s%s in them, cell %" PRId64
+                                   " first; expected a name per cell, since cells without one would be one more donor: name "
+                                   "their donor, exclude them, or use --cv stratified",
+                                   missing.count, info->n, names, about, missing.cell[0]));
     }
     if (doubtful.count) {
         name_groups(info, is, DOUBTFUL, names, sizeof names);
-        FLIM_TRY(
-            flim_findings_add(out, FLIM_FINDING_GROUP_DOUBTFUL, FLIM_FINDING_WARNING, &doubtful, err,
-                              "%" PRId64 " of %" PRId64
-                              " cells have the group %s, which programs write for a missing value: all of them are taken "
-                              "as one donor; is that so?",
-                              doubtful.count, info->n, names));
+        FLIM_TRY(flim_findings_add(out, FLIM_FINDING_GROUP_DOUBTFUL, FLIM_FINDING_WARNING, &doubtful, err,
+                                   "%" PRId64 " of %" PRId64 " cells have the group %s, which programs write for a missing "
+                                   "value: all of them are treated as one donor; is that right?",
+                                   doubtful.count, info->n, names));
     }
     return FLIM_OK;
 }
@@ -247,7 +245,7 @@ static flim_status report_alike(const flim_dataset_info *info, const folded_name
         snprintf(pairs + used, sizeof pairs - used, "; and %" PRId64 " more", met - SHOWN);
     }
     status = flim_findings_add(out, FLIM_FINDING_GROUPS_ALIKE, FLIM_FINDING_WARNING, &cells, err,
-                               "groups %s: they are kept apart; are they one donor?", pairs);
+                               "groups %s: they are treated as different; are they one donor?", pairs);
 done:
     flim_free(alike);
     return status;
@@ -307,8 +305,8 @@ static flim_status find_sizes(const flim_dataset_info *info, flim_findings *out,
                                    alone, info->groups);
     } else if (info->classes > 1 && one_class == info->groups) {
         status = flim_findings_add(out, FLIM_FINDING_GROUPS_OF_ONE_CLASS, FLIM_FINDING_WARNING, NULL, err,
-                                   "every group has one class only: what sets groups apart (instrument, day) cannot be told "
-                                   "from the class");
+                                   "every group has one class only: differences between groups (instrument, day) cannot be "
+                                   "separated from the class");
     }
 done:
     flim_free(cells);

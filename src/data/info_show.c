@@ -109,7 +109,7 @@ void flim_data_report_print(const flim_data_report *report, FILE *out)
         }
         fprintf(out, "  names    %s\n", info->name ? "/name" : "none");
         if (info->time_range_ns > 0) {
-            fprintf(out, "  range    %g ns, %.4g ns a bin\n", info->time_range_ns, info->time_range_ns / info->t);
+            fprintf(out, "  range    %g ns, %.4g ns per bin\n", info->time_range_ns, info->time_range_ns / info->t);
         }
         print_table(report, out);
         flim_findings_print(&report->findings, out);
@@ -127,9 +127,10 @@ void flim_data_report_print(const flim_data_report *report, FILE *out)
         put_line(out, "note: ", report->warning[i]);
     }
     if (report->refused) {
-        put_line(out, "\ntrain_cv will not take it: ", report->refused);
+        put_line(out, "\ntrain_cv cannot use it: ", report->refused);
     } else if (d) {
-        fprintf(out, "\ntrain_cv will take it%s\n", d->group ? ", by group too" : "; there are no groups to split by");
+        fprintf(out, "\nOK for train_cv%s\n",
+                d->group ? ", including group-wise cross-validation" : "; there are no groups to split by");
     }
 }
 

@@ -400,7 +400,7 @@ flim_status flim_loader_begin(flim_loader *loader, const flim_phase *phase, flim
     }
     for (int64_t i = 0; i < phase->n_draws; i++) {
         if (phase->draws[i].cell >= info->n) {
-            return flim_fail(err, FLIM_ERROR_USAGE, "draw %lld asks for cell %u; the data has cells 0 to %lld", (long long)i,
+            return flim_fail(err, FLIM_ERROR_USAGE, "draw %lld requests cell %u; the data has cells 0 to %lld", (long long)i,
                              phase->draws[i].cell, (long long)(info->n - 1));
         }
     }
@@ -468,8 +468,7 @@ flim_status flim_loader_next(flim_loader *loader, const flim_batch **batch, flim
             break;
         }
         if (all_out(loader)) {
-            status = flim_fail(err, FLIM_ERROR_USAGE, "all %d batch buffers are out; release one before asking for the next",
-                               loader->n_slots);
+            status = flim_fail(err, FLIM_ERROR_USAGE, "all %d batch buffers are in use; release one first", loader->n_slots);
             break;
         }
         start = start > 0 ? start : flim_seconds();

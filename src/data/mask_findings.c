@@ -115,27 +115,25 @@ static flim_status find_place(const flim_dataset *d, const flim_cell_summary *su
     if (place) {
         FLIM_TRY(flim_findings_add(
             out, FLIM_FINDING_MASK_MISPLACED, FLIM_FINDING_WARNING, &cells, err,
-            "%s: the masks hold %.1f %% of the photons, and %.1f %% if each is %s%s: do they belong to "
-            "these cells?",
-            path, 100 * share, 100 * f.share[place],
+            "%s: the masks contain %.1f %% of the photons, and %.1f %% if each is %s%s: do they belong to these cells?", path,
+            100 * share, 100 * f.share[place],
             place == FLIM_MASK_OF_CELL_BEFORE || place == FLIM_MASK_OF_CELL_AFTER ? "that " : "", place_words[place]));
     } else if (share < 0.5) {
-        FLIM_TRY(
-            flim_findings_add(out, FLIM_FINDING_MASK_MISSES, FLIM_FINDING_WARNING, &cells, err,
-                              "%s: the masks hold %.1f %% of the photons only, and %.1f %% of the plane: do they belong to "
-                              "these cells?",
-                              path, 100 * share, 100 * f.area));
+        FLIM_TRY(flim_findings_add(
+            out, FLIM_FINDING_MASK_MISSES, FLIM_FINDING_WARNING, &cells, err,
+            "%s: the masks contain %.1f %% of the photons only, and %.1f %% of the plane: do they belong to these cells?",
+            path, 100 * share, 100 * f.area));
     } else if (f.area < 0.95 && share < f.area + 0.01) {
         FLIM_TRY(flim_findings_add(out, FLIM_FINDING_MASK_MISSES, FLIM_FINDING_WARNING, NULL, err,
-                                   "%s: the masks hold %.1f %% of the photons on %.1f %% of the plane: no more than anywhere "
-                                   "else; do they belong to these cells?",
+                                   "%s: the masks contain %.1f %% of the photons on %.1f %% of the plane: no more than "
+                                   "anywhere else; do they belong to these cells?",
                                    path, 100 * share, 100 * f.area));
     }
     if (f.covers_all.count) {
         const bool most = 2 * f.covers_all.count > f.cells;
         FLIM_TRY(flim_findings_add(
             out, FLIM_FINDING_MASK_COVERS_ALL, most ? FLIM_FINDING_WARNING : FLIM_FINDING_NOTE, &f.covers_all, err,
-            "%s: the mask is inside everywhere in %" PRId64 " of %" PRId64 " cells: it tells the cell from nothing", path,
+            "%s: the mask is inside everywhere in %" PRId64 " of %" PRId64 " cells: it carries no information", path,
             f.covers_all.count, f.cells));
     }
     return FLIM_OK;
@@ -148,7 +146,7 @@ static flim_status find_values(const flim_dataset *d, int file, flim_findings *o
         FLIM_TRY(flim_findings_add(out, FLIM_FINDING_MASK_SOFT, FLIM_FINDING_WARNING, NULL, err,
                                    "%s: /mask has %" PRId64
                                    " values between 0 and 1, from %.3g to %.3g: probabilities? Every value above 0 counts as "
-                                   "inside; write 0 and 1, cut where you would",
+                                   "inside; write 0 and 1, thresholded as you see fit",
                                    d->path[file], v->soft, v->least, v->most));
     }
     if (v->mixed) {
@@ -159,8 +157,8 @@ static flim_status find_values(const flim_dataset *d, int file, flim_findings *o
         FLIM_TRY(flim_findings_add(out, FLIM_FINDING_MASK_NUMBERS, FLIM_FINDING_WARNING, &cells, err,
                                    "%s: /mask has several numbers in one mask in %" PRId64
                                    " cells, %g and %g in cell %" PRId64
-                                   ": numbers of objects, or grey levels? All of them count as inside, a neighbour's too; "
-                                   "write 1 where the cell itself is",
+                                   ": numbers of objects, or grey levels? All of them count as inside, including a "
+                                   "neighbour's; write 1 where the cell itself is",
                                    d->path[file], v->mixed, v->pair[0], v->pair[1], cells.cell[0]));
     }
     return FLIM_OK;

@@ -133,12 +133,11 @@ static flim_status settle_gaps(flim_reader *reader, const flim_dataset_file *fil
         const int64_t at = i / size[2] / size[1] * stride[0] + i / size[2] % size[1] * stride[1] + i % size[2] * stride[2];
         const int64_t t = at / d->pixels, pixel = at % d->pixels;
         if (!d->mask || d->mask[cell * d->pixels + pixel]) {
-            return flim_fail(
-                err, FLIM_ERROR_DATA,
-                "%s: /counts: cell %lld, t %lld, y %lld, x %lld%s: the number there stands for no value (attributes: "
-                "%s); expected a photon count; write counts there, or leave the cell out",
-                d->path[file - d->file], (long long)local, (long long)t, (long long)(pixel / d->info.w),
-                (long long)(pixel % d->info.w), d->mask ? ", inside the mask" : "", info->gaps);
+            return flim_fail(err, FLIM_ERROR_DATA,
+                             "%s: /counts: cell %lld, t %lld, y %lld, x %lld%s: the number there marks a missing value "
+                             "(attributes: %s); expected a photon count; write counts there, or exclude the cell",
+                             d->path[file - d->file], (long long)local, (long long)t, (long long)(pixel / d->info.w),
+                             (long long)(pixel % d->info.w), d->mask ? ", inside the mask" : "", info->gaps);
         }
         value[i] = 0;
     }
@@ -149,7 +148,7 @@ static flim_status check_cell(const flim_dataset *d, int64_t cell, flim_error *e
 {
     return cell >= 0 && cell < d->info.n
                ? FLIM_OK
-               : flim_fail(err, FLIM_ERROR_USAGE, "cell %lld was asked for; the data has cells 0 to %lld", (long long)cell,
+               : flim_fail(err, FLIM_ERROR_USAGE, "cell %lld was requested; the data has cells 0 to %lld", (long long)cell,
                            (long long)(d->info.n - 1));
 }
 

@@ -70,7 +70,7 @@ static flim_status parse_shape(const flim_safetensors *file, const flim_json *sh
         if (!flim_json_integer(flim_json_at(shape, (size_t)i), size) || *size < 0 ||
             __builtin_mul_overflow(array->count, *size, &array->count)) {
             return flim_fail(err, FLIM_ERROR_DATA,
-                             "%s: tensor '%.80s': dimension %d of its \"shape\" is no size that a file can hold", file->path,
+                             "%s: tensor '%.80s': dimension %d of its \"shape\" is too large for a file", file->path,
                              array->name, i);
         }
     }
@@ -94,7 +94,7 @@ static flim_status parse_entry(const flim_safetensors *file, const flim_json *en
     if (array->begin < 0 || array->end < array->begin || array->end > file->data_bytes) {
         return flim_fail(err, FLIM_ERROR_DATA,
                          "%s: tensor '%.80s' lies at bytes %" PRId64 "..%" PRId64 " of the data, which has %" PRId64
-                         " bytes: the file is damaged or its copy incomplete",
+                         " bytes: the file is damaged or truncated",
                          file->path, array->name, array->begin, array->end, file->data_bytes);
     }
     int64_t element = dtype_bytes(array->dtype), bytes;
@@ -145,7 +145,7 @@ static flim_status check_metadata(const flim_safetensors *file, flim_error *err)
     const char *key;
     for (void *at = NULL; flim_json_next(metadata, &at, &key, &value);) {
         if (!flim_json_string(value)) {
-            return flim_fail(err, FLIM_ERROR_DATA, "%s: __metadata__: '%.80s' is no string", file->path, key);
+            return flim_fail(err, FLIM_ERROR_DATA, "%s: __metadata__: '%.80s' is not a string", file->path, key);
         }
     }
     return FLIM_OK;
@@ -154,7 +154,7 @@ static flim_status check_metadata(const flim_safetensors *file, flim_error *err)
 static flim_status parse_header(flim_safetensors *file, flim_error *err)
 {
     if (!flim_json_is_object(file->header)) {
-        return flim_fail(err, FLIM_ERROR_DATA, "%s: its header is no JSON object: this is no safetensors file", file->path);
+        return flim_fail(err, FLIM_ERROR_DATA, "%s: its header is not a JSON object: not a safetensors file", file->path);
     }
     FLIM_TRY(check_metadata(file, err));
     const char *key;
@@ -223,8 +223,8 @@ static flim_status read_header(flim_safetensors *file, flim_error *err)
     uint64_t left = (uint64_t)about.st_size - LENGTH_BYTES;
     if (bytes > left || bytes > LARGEST_HEADER) {
         return flim_fail(err, FLIM_ERROR_DATA,
-                         "%s: claims a header of %" PRIu64 " bytes, but %" PRIu64
-                         " follow (at most %d are read): no safetensors file, or its copy is incomplete",
+                         "%s: not a safetensors file, or truncated (header says %" PRIu64 " bytes, %" PRIu64
+                         " present; at most %d are read)",
                          file->path, bytes, left, LARGEST_HEADER);
     }
     file->data_at = LENGTH_BYTES + (int64_t)bytes;

@@ -125,12 +125,12 @@ static flim_status begin_entry(reader *r)
     FLIM_TRY(scalar(r, &key));
     for (int i = 0; i < out->n; i++) {
         if (strcmp(out->entry[i].key, key) == 0) {
-            return flim_fail(r->err, FLIM_ERROR_USAGE, "%s:%d: the key '%.80s' stands in line %d already", r->name,
+            return flim_fail(r->err, FLIM_ERROR_USAGE, "%s:%d: the key '%.80s' is already set in line %d", r->name,
                              line_of(r), key, out->entry[i].line);
         }
     }
     if (out->n == MOST_KEYS) {
-        return flim_fail(r->err, FLIM_ERROR_USAGE, "%s:%d: more than %d keys: this is no config", r->name, line_of(r),
+        return flim_fail(r->err, FLIM_ERROR_USAGE, "%s:%d: more than %d keys: this is not a config", r->name, line_of(r),
                          MOST_KEYS);
     }
     flim_yaml_entry *grown = flim_realloc(out->entry, (size_t)out->n + 1, sizeof *grown, r->err);
@@ -159,13 +159,13 @@ static flim_status read_stage(reader *r, flim_yaml_entry *entry)
             return flim_string_list_add(&entry->value, text, r->err);
         }
         if (r->event.type != YAML_SCALAR_EVENT) {
-            return flim_fail(r->err, FLIM_ERROR_USAGE, "%s:%d: a stage may hold 'key: value' only", r->name, line_of(r));
+            return flim_fail(r->err, FLIM_ERROR_USAGE, "%s:%d: a stage may only have 'key: value'", r->name, line_of(r));
         }
         FLIM_TRY(scalar(r, &word));
         int wrote = snprintf(text + used, sizeof text - used, "%s%s", key ? (used ? " " : "") : "=", word);
         if (strpbrk(word, " \t=") || wrote < 0 || (size_t)wrote >= sizeof text - used) {
-            return flim_fail(r->err, FLIM_ERROR_USAGE,
-                             "%s:%d: '%.80s': a stage holds short words without blanks or =", r->name, line_of(r), word);
+            return flim_fail(r->err, FLIM_ERROR_USAGE, "%s:%d: '%.80s': a stage has short words without blanks or =", r->name,
+                             line_of(r), word);
         }
         used += (size_t)wrote;
         key = !key;
@@ -223,7 +223,7 @@ static flim_status read_value(reader *r, flim_yaml_entry *entry)
             continue;
         }
         if (r->event.type != YAML_SCALAR_EVENT) {
-            return flim_fail(r->err, FLIM_ERROR_USAGE, "%s:%d: the list '%.80s' may hold texts only", r->name, line_of(r),
+            return flim_fail(r->err, FLIM_ERROR_USAGE, "%s:%d: the list '%.80s' may only have texts", r->name, line_of(r),
                              entry->key);
         }
         FLIM_TRY(scalar(r, &text));
@@ -279,8 +279,8 @@ static flim_status check_encoding(const char *text, size_t length, const char *n
     for (size_t i = 0; i < length;) {
         size_t bytes = flim_utf8_length(text + i, NULL);
         if (!bytes || text[i] == '\0') {
-            return flim_fail(err, FLIM_ERROR_USAGE, "%s:%d: byte 0x%02x is no UTF-8 text; save the file as UTF-8", name, line,
-                             (unsigned)(unsigned char)text[i]);
+            return flim_fail(err, FLIM_ERROR_USAGE, "%s:%d: byte 0x%02x is not UTF-8 text; save the file as UTF-8", name,
+                             line, (unsigned)(unsigned char)text[i]);
         }
         line += text[i] == '\n';
         i += bytes;

@@ -96,8 +96,8 @@ static flim_status check_found(const char *name, const flim_yaml_change *change,
     for (int i = 0; i < n; i++) {
         if (where[i].found && where[i].is_block) {
             return flim_fail(err, FLIM_ERROR_USAGE,
-                             "%s: '%s' stands in a form that cannot be changed in place; write '%s: %s'", name, change[i].key,
-                             change[i].key, change[i].value);
+                             "%s: '%s' is written in a form that cannot be changed in place; write '%s: %s'", name,
+                             change[i].key, change[i].key, change[i].value);
         }
     }
     return FLIM_OK;

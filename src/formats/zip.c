@@ -109,7 +109,7 @@ static flim_status find_list(const uint8_t *archive, size_t bytes, uint64_t *beg
         at--;
     }
     if (bytes < END_BYTES || flim_u32_at(archive + at) != END) {
-        return flim_fail(err, FLIM_ERROR_DATA, "zip archive: the list at its end is missing: its copy is incomplete");
+        return flim_fail(err, FLIM_ERROR_DATA, "zip archive: the list at its end is missing: the file is truncated");
     }
     uint64_t size = flim_u32_at(archive + at + 12);
     *begin = flim_u32_at(archive + at + 16);
@@ -195,7 +195,7 @@ static flim_status inflate_all(const flim_zip_entry *e, const uint8_t *in, uint6
         return flim_fail(err, FLIM_ERROR_MEMORY, "out of host memory: zlib could not inflate '%s'", e->name);
     }
     if (made == SIZE_MAX) {
-        return flim_fail(err, FLIM_ERROR_DATA, "zip archive: '%s' holds more than the %zu bytes expected", e->name, size);
+        return flim_fail(err, FLIM_ERROR_DATA, "zip archive: '%s' has more than the %zu bytes expected", e->name, size);
     }
     if (code != Z_STREAM_END || made != size) {
         return flim_fail(err, FLIM_ERROR_DATA, "zip archive: '%s' %s after %zu of the %zu bytes expected", e->name,
@@ -224,7 +224,7 @@ flim_status flim_zip_extract(const uint8_t *archive, size_t bytes, const flim_zi
     }
     const uint64_t packed = entry->has_sizes ? entry->packed : bytes - entry->offset;
     if (entry->has_sizes && entry->size != size) {
-        return flim_fail(err, FLIM_ERROR_DATA, "zip archive: '%s' holds %" PRIu64 " bytes, %zu were expected", entry->name,
+        return flim_fail(err, FLIM_ERROR_DATA, "zip archive: '%s' has %" PRIu64 " bytes, %zu were expected", entry->name,
                          entry->size, size);
     }
     if (entry->method == 8) {

@@ -57,8 +57,7 @@ static flim_status find_view(const char *name, const flim_bare_array *a, flim_ar
         if (a->size[base] == a->size[base + 2]) {
             return flim_fail(err, FLIM_ERROR_USAGE,
                              "%s: (%" PRId64 ",%" PRId64 ",%" PRId64
-                             "): the first or the last axis may be the time; say which "
-                             "with --axes YXT or --axes TYX",
+                             "): the first or the last axis may be the time; choose with --axes YXT or --axes TYX",
                              name, a->size[base], a->size[base + 1], a->size[base + 2]);
         }
         axes = a->size[base] > a->size[base + 2] ? FLIM_ARRAY_TYX : FLIM_ARRAY_YXT;
@@ -80,7 +79,7 @@ static flim_status check_whole(const char *name, const flim_bare_array *a, const
     const uint64_t needed = (uint64_t)(v->n * v->y * v->x * v->t) * (uint64_t)a->element.bytes;
     return bytes >= needed ? FLIM_OK
                            : flim_fail(err, FLIM_ERROR_DATA,
-                                       "%s: its elements end after %" PRIu64 " of %" PRIu64 " bytes: its copy is incomplete",
+                                       "%s: its elements end after %" PRIu64 " of %" PRIu64 " bytes: the file is truncated",
                                        name, bytes, needed);
 }
 
@@ -97,7 +96,7 @@ static flim_status read_view(const char *name, const flim_bare_array *a, const a
             if (good < (size_t)v->t) {
                 return flim_fail(err, FLIM_ERROR_DATA,
                                  "%s: the value at y %" PRId64 ", x %" PRId64
-                                 ", t %zu is no photon count: expected whole numbers from 0 to %" PRIu32,
+                                 ", t %zu is not a photon count: expected whole numbers from 0 to %" PRIu32,
                                  name, y, x, good, UINT32_MAX);
             }
         }

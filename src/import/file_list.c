@@ -99,7 +99,7 @@ flim_status flim_list_files(const char *const *path, int n_paths, flim_string_li
     qsort(sorted, (size_t)out->n, sizeof *sorted, by_name);
     for (int i = 1; i < out->n; i++) {
         if (strcmp(sorted[i - 1], sorted[i]) == 0) {
-            FLIM_TRY_DONE(flim_fail(err, FLIM_ERROR_USAGE, "%s is named twice", sorted[i]));
+            FLIM_TRY_DONE(flim_fail(err, FLIM_ERROR_USAGE, "%s is given twice", sorted[i]));
         }
     }
 done:

@@ -65,7 +65,7 @@ flim_status flim_import(const flim_import_request *request, const flim_log *log,
     result->h = cells.h;
     result->w = cells.w;
     if (cells.range_ns == 0) {
-        flim_log_line(log, FLIM_LOG_NOTE, "no file says how long its %d time bins are; --time-range-ns X writes it",
+        flim_log_line(log, FLIM_LOG_NOTE, "no file gives the duration of its %d time bins; set it with --time-range-ns X",
                       result->t);
     }
 done:

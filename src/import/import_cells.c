@@ -38,8 +38,8 @@ static flim_status check_bins(const search *s, const char *path, const flim_fiel
     }
     if (b->t % s->out->t != 0) {
         return flim_fail(err, FLIM_ERROR_USAGE,
-                         "%s: %" PRId64 " time bins cannot be added up to %d: --bins must divide them without a rest", path,
-                         b->t, s->out->t);
+                         "%s: %" PRId64 " time bins cannot be added up to %d: --bins must divide them evenly", path, b->t,
+                         s->out->t);
     }
     return s->out->t >= LEAST_BINS
                ? FLIM_OK
@@ -52,8 +52,8 @@ static flim_status check_field_size(const search *s, const char *path, const fli
     if (b->y > out->h || b->x > out->w || (!size_of_cells(s) && (b->y != out->h || b->x != out->w))) {
         return flim_fail(err, FLIM_ERROR_DATA,
                          "%s: a field of %" PRId64 " x %" PRId64
-                         " pixels, the cells have %d x %d; --size N takes cells of up to "
-                         "N x N pixels and fills the smaller ones up, outside their mask; --mask cuts cells out of fields",
+                         " pixels, the cells have %d x %d; --size N accepts cells of up to N x N pixels and pads the "
+                         "smaller ones, outside their mask; --mask cuts cells out of fields",
                          path, b->y, b->x, out->h, out->w);
     }
     return FLIM_OK;
@@ -64,8 +64,8 @@ static flim_status check_range(search *s, int64_t row, const flim_field_image *b
     const double range = b->range_ns > 0 ? b->range_ns : s->request->range_ns, known = s->out->range_ns;
     if (range != known && !(range > 0 && known > 0 && range / known > 0.99999 && range / known < 1.00001)) {
         return flim_fail(err, FLIM_ERROR_DATA,
-                         "%s: its %" PRId64 " time bins are %g ns in all, those of %s %g ns (0 = the file does not say: "
-                         "--time-range-ns)",
+                         "%s: its %" PRId64
+                         " time bins are %g ns in all, those of %s %g ns (0 = not in the file: --time-range-ns)",
                          s->rows->row[row].path, b->t, range, s->rows->row[s->range_row].path, known);
     }
     return FLIM_OK;
@@ -220,7 +220,7 @@ flim_status flim_import_cells_find(const flim_import_request *request, const fli
     *out = (flim_import_cells){0};
     for (int64_t i = 0; i < rows->n; i++) {
         if (flim_stopped(request->stop)) {
-            return flim_fail(err, FLIM_INTERRUPTED, "interrupted; %s was not made", request->out);
+            return flim_fail(err, FLIM_INTERRUPTED, "interrupted; %s was not written", request->out);
         }
         FLIM_TRY(add_row(&s, i, err));
     }

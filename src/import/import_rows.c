@@ -68,11 +68,10 @@ static flim_status add_rule(class_rules *rules, const char *text, size_t length,
     class_rule *rule = &rules->rule[rules->n++];
     char *equals = strchr(copy, '=');
     if (!equals || equals == copy || !equals[1]) {
-        return flim_fail(
-            err, FLIM_ERROR_USAGE,
-            "--class '%s': expected TEXT=NAME, for example --class _in=inactive,_act=active: files whose name holds "
-            "_act are of class active",
-            copy);
+        return flim_fail(err, FLIM_ERROR_USAGE,
+                         "--class '%s': expected TEXT=NAME, for example --class _in=inactive,_act=active: files whose name "
+                         "contains _act are of class active",
+                         copy);
     }
     *equals = '\0';
     rule->name = equals + 1;
@@ -102,8 +101,8 @@ static flim_status class_of(const class_rules *rules, const char *path, int32_t 
             continue;
         }
         if (by && by->class != rule->class) {
-            return flim_fail(err, FLIM_ERROR_USAGE, "%s: its name fits two classes, by --class '%s=%s' and by '%s=%s'", path,
-                             by->text, by->name, rule->text, rule->name);
+            return flim_fail(err, FLIM_ERROR_USAGE, "%s: its name matches two classes, by --class '%s=%s' and by '%s=%s'",
+                             path, by->text, by->name, rule->text, rule->name);
         }
         by = rule;
         *out = rule->class;
@@ -249,7 +248,7 @@ flim_status flim_import_rows_make(const flim_import_request *r, flim_import_rows
     }
     if (out->n == 0) {
         status = flim_fail(err, FLIM_ERROR_DATA,
-                           "no cell: %d files were found, of which %" PRId64 " have a name that fits no --class", files.n,
+                           "no cell: %d files were found, of which %" PRId64 " have a name that matches no --class", files.n,
                            out->skipped);
     }
 done:

@@ -167,7 +167,7 @@ static flim_status write_source(writing *w, flim_field_file *file, const flim_im
     uint64_t photons;
     flim_status status = FLIM_OK;
     if (source->image >= file->n_images) {
-        return flim_fail(err, FLIM_ERROR_DATA, "%s was written to while it was read", row->path);
+        return flim_fail(err, FLIM_ERROR_DATA, "%s was modified while it was read", row->path);
     }
     const flim_field_image *image = &file->image[source->image];
     f.y = image->y;
@@ -177,10 +177,10 @@ static flim_status write_source(writing *w, flim_field_file *file, const flim_im
     FLIM_TRY_DONE(flim_field_read(file, source->image, &f.counts, &photons, err));
     for (int64_t i = source->first; i < source->first + source->n && !w->too_many; i++) {
         if (flim_stopped(w->request->stop)) {
-            FLIM_TRY_DONE(flim_fail(err, FLIM_INTERRUPTED, "interrupted; %s was not made", w->request->out));
+            FLIM_TRY_DONE(flim_fail(err, FLIM_INTERRUPTED, "interrupted; %s was not written", w->request->out));
         }
         if (f.t != w->cells->file_t || w->cells->number[i] >= f.cells.n) {
-            FLIM_TRY_DONE(flim_fail(err, FLIM_ERROR_DATA, "%s or its mask was written to while it was read", row->path));
+            FLIM_TRY_DONE(flim_fail(err, FLIM_ERROR_DATA, "%s or its mask was modified while it was read", row->path));
         }
         FLIM_TRY_DONE(write_cell(w, &f, i, err));
     }
@@ -215,7 +215,7 @@ static flim_status write_sources(writing *w, flim_error *err)
     for (int64_t i = 0; i < c->n_sources && !w->too_many; i++) {
         const flim_import_row *row = &w->rows->row[c->source[i].row];
         if (flim_stopped(w->request->stop)) {
-            FLIM_TRY_DONE(flim_fail(err, FLIM_INTERRUPTED, "interrupted; %s was not made", w->request->out));
+            FLIM_TRY_DONE(flim_fail(err, FLIM_INTERRUPTED, "interrupted; %s was not written", w->request->out));
         }
         if (i == 0 || c->source[i].row != c->source[i - 1].row) {
             flim_field_close(file);
@@ -238,7 +238,7 @@ static flim_status check_account(const flim_photon_account *a, const char *out, 
     const uint64_t sum = a->cells + a->beyond + a->left_out + a->background + a->unplaced;
     return sum == a->total ? FLIM_OK
                            : flim_fail(err, FLIM_ERROR,
-                                       "%s was not made: %" PRIu64 " photons were read and %" PRIu64
+                                       "%s was not written: %" PRIu64 " photons were read and %" PRIu64
                                        " accounted for, which is a fault of flim_import",
                                        out, a->total, sum);
 }

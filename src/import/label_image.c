@@ -32,8 +32,8 @@ static flim_status read_npy(const flim_mapped_file *f, flim_label_image *out, fl
     const int64_t y = a.size[first], x = a.size[first + 1], size = a.element.bytes;
     if (y * x * size > (int64_t)(f->size - a.data)) {
         return flim_fail(err, FLIM_ERROR_DATA,
-                         "%s: its elements end after %zu of %" PRId64 " bytes, at offset %zu: its copy is incomplete",
-                         f->path, (size_t)(f->size - a.data), y * x * size, f->size);
+                         "%s: its elements end after %zu of %" PRId64 " bytes, at offset %zu: the file is truncated", f->path,
+                         (size_t)(f->size - a.data), y * x * size, f->size);
     }
     FLIM_TRY(make(f->path, y, x, out, err));
     for (int64_t row = 0; row < y; row++) {

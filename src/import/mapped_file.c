@@ -51,8 +51,7 @@ flim_status flim_mapped_check(const flim_mapped_file *file, uint64_t offset, uin
     if (offset > file->size || bytes > file->size - offset) {
         return flim_fail(err, FLIM_ERROR_DATA,
                          "%s: %s at offset %" PRIu64 " needs %" PRIu64
-                         " bytes, but the file has %zu in all: it is damaged, or "
-                         "its copy is incomplete",
+                         " bytes, but the file has %zu in all: it is damaged or truncated",
                          file->path, what, offset, bytes, file->size);
     }
     return FLIM_OK;

@@ -63,8 +63,7 @@ static flim_status damaged(const mat_bytes *b, size_t at, const char *what, flim
 {
     return flim_fail(err, FLIM_ERROR_DATA,
                      "%s: the array at offset %" PRIu64
-                     ": %s at byte %zu of it reaches past the end, or is none: the file is "
-                     "damaged, or its copy is incomplete",
+                     ": %s at byte %zu of it reaches past the end, or is none: the file is damaged or truncated",
                      b->path, b->offset, what, at);
 }
 

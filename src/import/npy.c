@@ -76,8 +76,8 @@ static flim_status open_npz(flim_field_file *file, flim_error *err)
         FLIM_TRY(in_archive(file, &entry, flim_zip_peek(f->data, f->size, &entry, head, sizeof head, &got, &why), &why, err));
         char *suffix = strrchr(entry.name, '.');
         if (!suffix || strcmp(suffix, ".npy") != 0) {
-            return flim_fail(err, FLIM_ERROR_DATA, "%s: a zip archive that holds '%s', expected NumPy's arrays (NAME.npy)",
-                             f->path, entry.name);
+            return flim_fail(err, FLIM_ERROR_DATA, "%s: a zip archive with '%s', expected NumPy's arrays (NAME.npy)", f->path,
+                             entry.name);
         }
         snprintf(name, sizeof name, "%.3900s/%s", f->path, entry.name);
         *suffix = '\0';

@@ -37,7 +37,7 @@ static flim_status read_type(const char *name, const char *text, flim_bare_array
     out->element = (flim_element){.kind = kind, .bytes = bytes, .big = order == '>'};
     if (kind == 'O') {
         return flim_fail(err, FLIM_ERROR_DATA,
-                         "%s: an array of Python objects, which is a program and is not run; save the counts as an array of "
+                         "%s: an array of Python objects, which cannot be read safely; save the counts as an array of "
                          "integers, one file per cell or one array per name (numpy.savez)",
                          name);
     }

@@ -32,7 +32,7 @@ static void read_bytes(png_structp png, png_bytep out, size_t count)
 {
     decoder *d = png_get_io_ptr(png);
     if (count > d->file->size - d->at) {
-        png_error(png, "the file ends too early: its copy is incomplete");
+        png_error(png, "the file is truncated");
     }
     memcpy(out, d->file->data + d->at, count);
     d->at += count;

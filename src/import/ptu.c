@@ -279,7 +279,7 @@ static flim_status sort_records(sorter *s, flim_error *err)
     if (n > there) {
         return flim_fail(err, FLIM_ERROR_DATA,
                          "%s: its header counts %" PRIu64 " records, but the file ends after %" PRIu64
-                         ": its copy is incomplete",
+                         ": the file is truncated",
                          f->path, n, there);
     }
     uint64_t base = 0;

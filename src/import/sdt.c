@@ -168,8 +168,8 @@ static flim_status add_block(flim_field_file *file, uint64_t at, const block_hea
     snprintf(block.name, sizeof block.name, "block %d", file->n_images + 1);
     if (content != CONTENT_DECAY && content != CONTENT_PAGE && content != CONTENT_IMAGE && content != CONTENT_MCS_TA) {
         return flim_fail(err, FLIM_ERROR_DATA,
-                         "%s: %s holds data of type 0x%04" PRIx32
-                         ", which are no decays of pixels (FCS, MCS or single photons)",
+                         "%s: %s has data of type 0x%04" PRIx32
+                         ", which are not decays of pixels (FCS, MCS or single photons)",
                          f->path, block.name, h->type);
     }
     const int bytes = element_bytes(h->type);
@@ -182,7 +182,7 @@ static flim_status add_block(flim_field_file *file, uint64_t at, const block_hea
     block.range_ns = m.range_ns;
     if (h->bytes == 0 || h->bytes % (uint32_t)bytes != 0 || !find_shape(&m, h->bytes / (uint32_t)bytes, &block)) {
         return flim_fail(err, FLIM_ERROR_DATA,
-                         "%s: %s has %" PRIu32 " bytes, which are no whole number of decays of %" PRId64 " bins", f->path,
+                         "%s: %s has %" PRIu32 " bytes, which are not a whole number of decays of %" PRId64 " bins", f->path,
                          block.name, h->bytes, m.t);
     }
     if (file->n_images == 0) {

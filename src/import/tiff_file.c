@@ -109,7 +109,7 @@ static int drop_warning(TIFF *handle, void *context, const char *module, const c
 static flim_status failed(const flim_tiff *t, int page, flim_error *err)
 {
     return flim_fail(err, FLIM_ERROR_DATA, "%s: page %d: %s", t->file->path, page + 1,
-                     t->why[0] ? t->why : "it cannot be read; the file is damaged, or its copy is incomplete");
+                     t->why[0] ? t->why : "it cannot be read; the file is damaged or truncated");
 }
 
 /* ---- pages ---- */

@@ -60,13 +60,13 @@ flim_status flim_provenance_check_place(const flim_provenance *p, const char *pa
     }
     if (p->fold < 0) {
         return flim_fail(err, FLIM_ERROR_DATA,
-                         "%s holds weights of no fold (a final model has seen all cells), and this is the place of fold %d: "
+                         "%s has the weights of no fold (a final model has seen all cells), but was expected to be fold %d: "
                          "they were trained on its test cells. Put the fold's own file back, or train this fold again",
                          path, fold);
     }
     if (p->fold != fold) {
         return flim_fail(err, FLIM_ERROR_DATA,
-                         "%s holds the weights of fold %d, and this is the place of fold %d: they were trained on its test "
+                         "%s has the weights of fold %d, but was expected to be fold %d: they were trained on its test "
                          "cells. Put the fold's own file back, or train this fold again",
                          path, p->fold, fold);
     }
@@ -100,8 +100,8 @@ flim_status flim_provenance_check_mask(const flim_provenance *p, const char *pat
                            info->path[0], path, p->mask_counts ? ", counts outside them zeroed" : "", info->n, info->h,
                            info->w)
                : flim_fail(err, FLIM_ERROR_DATA,
-                           "%s has a /mask, and %s was trained without one, on pixels that hold a photon: leave /mask out of "
-                           "the file",
+                           "%s has a /mask, and %s was trained without one, on pixels with at least one photon: leave /mask "
+                           "out of the file",
                            info->path[0], path);
 }
 

@@ -94,7 +94,7 @@ static flim_status size_from_metadata(const flim_safetensors *file, const char *
     const char *text = flim_safetensors_metadata(file, key);
     int64_t value = 0;
     if (text && flim_parse_i64(key, text, 1, 1 << 20, &value, NULL) != FLIM_OK) {
-        return flim_fail(err, FLIM_ERROR_DATA, "%s: __metadata__: %s is '%.40s', which is no size of a cell", path, key,
+        return flim_fail(err, FLIM_ERROR_DATA, "%s: __metadata__: %s is '%.40s', which is not a size of a cell", path, key,
                          text);
     }
     *out = (int)value;
@@ -185,9 +185,10 @@ static flim_status probe(const flim_safetensors *file, const char *path, flim_we
     }
     if (last->ndim != 2 || last->shape[0] < 1 || last->shape[0] == 2 || last->shape[0] > LARGEST) {
         flim_shape_text(last->shape, last->ndim, shape, sizeof shape);
-        return flim_fail(err, FLIM_ERROR_DATA,
-                         "%s: tensor 'head.fc2.weight' has shape %s, expected one row for two classes, else a row a class",
-                         path, shape);
+        return flim_fail(
+            err, FLIM_ERROR_DATA,
+            "%s: tensor 'head.fc2.weight' has shape %s, expected one row for two classes, else one row per class", path,
+            shape);
     }
     info->has_metadata = version != NULL;
     info->width = (int)stem->shape[0];

@@ -163,7 +163,7 @@ static flim_status list_cards(const char *folder, file_stem stem[MOST_CARDS], in
     closedir(dir);
     qsort(stem, (size_t)*n, sizeof(file_stem), by_name);
     return *n ? FLIM_OK
-              : flim_fail(err, FLIM_ERROR_USAGE, "%s holds no cards (NAME.json); name their folder with --devices", folder);
+              : flim_fail(err, FLIM_ERROR_USAGE, "%s has no cards (NAME.json); name their folder with --devices", folder);
 }
 
 flim_status flim_card_find(const char *folder, const char *name, flim_card *out, char path[4096], flim_error *err)
@@ -189,7 +189,7 @@ flim_status flim_card_find(const char *folder, const char *name, flim_card *out,
         names[i] = stem[i];
     }
     const char *near = flim_nearest(wanted, names, n);
-    return flim_fail(err, FLIM_ERROR_USAGE, "no card '%.80s' in %s%s%s%s; there are %s; --gpu-memory takes any size", name,
+    return flim_fail(err, FLIM_ERROR_USAGE, "no card '%.80s' in %s%s%s%s; there are %s; --gpu-memory accepts any size", name,
                      folder, near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "", all);
 }
 
@@ -293,6 +293,6 @@ flim_status flim_parse_bytes(const char *what, const char *text, int64_t *out, f
         }
     }
     return flim_fail(err, FLIM_ERROR_USAGE,
-                     "%s: '%.80s' is no size; expected a number of GB, or one with GB (10^9 bytes), GiB (2^30), MB or MiB",
+                     "%s: '%.80s' is not a size; expected a number of GB, or one with GB (10^9 bytes), GiB (2^30), MB or MiB",
                      what, text);
 }

@@ -73,7 +73,7 @@ static flim_status open_card(session *s, flim_error *err)
         s->budget = flim_plan_budget_of(s->device, o->settings->margin);
     }
     const flim_device_info *info = flim_device_get_info(s->device);
-    flim_log_line(o->log, FLIM_LOG_INFO, "Card: %s%s (%s), %.1f GB (%.1f GiB), %.2f GiB of it held%s%s",
+    flim_log_line(o->log, FLIM_LOG_INFO, "Card: %s%s (%s), %.1f GB (%.1f GiB), %.2f GiB of it in use%s%s",
                   !given(o->gpu) && !s->real ? "a card like " : "", info->name, info->architecture,
                   (double)s->budget.total / 1e9, flim_gib(s->budget.total), flim_gib(s->budget.held),
                   s->real ? " by the context and other programs" : " by the context",
@@ -83,8 +83,8 @@ static flim_status open_card(session *s, flim_error *err)
     }
     if (info->assumes_workspace) {
         flim_log_line(o->log, FLIM_LOG_WARNING,
-                      "%s: each of its convolutions is taken to need all that it may ask for, 256 MiB of workspace; whether "
-                      "the card can run them is not checked",
+                      "%s: each of its convolutions is assumed to need the maximum workspace, 256 MiB; whether the card can "
+                      "run them is not checked",
                       info->libraries);
     } else {
         flim_log_line(o->log, FLIM_LOG_INFO,
@@ -121,7 +121,7 @@ done:
     return status;
 }
 
-/* Cells of the largest training part of a data set as the settings split it; 0 if it cannot be split so. */
+/* Cells of the largest training set of a data set as the settings split it; 0 if it cannot be split so. */
 static int64_t training_part(const flim_settings *settings, const flim_dataset_info *info)
 {
     flim_splits splits = {0};
@@ -160,7 +160,7 @@ static flim_status read_data(session *s, int size[3], int *classes, flim_json *j
     s->cells = s->cells ? s->cells : cells;
     s->request.cache_bytes = set->cache == FLIM_CACHE_NONE ? 0 : info->n * size[0] * size[1] * size[2] * voxel;
     flim_log_line(s->o->log, FLIM_LOG_INFO,
-                  "Data: %s: %" PRId64 " cells of %d x %d x %d, %s%" PRId64 " in the largest training part", path, info->n,
+                  "Data: %s: %" PRId64 " cells of %d x %d x %d, %s%" PRId64 " in the largest training set", path, info->n,
                   size[0], size[1], size[2], part ? "" : "about ", cells);
     flim_json_set_string(json, "path", path);
     flim_dataset_close(data);

@@ -12,7 +12,7 @@ typedef struct flim_plan_session {
     flim_plan_budget budget;
     flim_network net;
     flim_plan_request request; /* batch 0 = auto */
-    int64_t cells; /* of the largest training part, which no batch exceeds */
+    int64_t cells; /* of the largest training set, which no batch exceeds */
 } flim_plan_session;
 
 /* The largest divisor (1 at least) of `whole` cells per update that is at most `most`: batch x accumulate then is `whole`

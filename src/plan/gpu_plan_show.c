@@ -134,7 +134,7 @@ static flim_status advise_under(const flim_plan_session *s, const flim_plan *p, 
     if (most.request.batch > p->request.batch) {
         snprintf(text, 400,
                  "batches up to %" PRId64
-                 " fit; a larger batch changes what is learnt (lr_scale), a larger preset uses the card as well",
+                 " fit; a larger batch changes training (adapt lr: lr_scale); a larger preset also fills the card",
                  most.request.batch);
     }
     return FLIM_OK;

@@ -73,7 +73,7 @@ void flim_plan_complete(flim_plan *plan, const flim_device *device, const flim_p
     const flim_device_info *info = flim_device_get_info(device);
     const flim_plan_request *r = &plan->request;
     if (r->cache_on_device) {
-        flim_memory_add(&plan->memory, "cells of the data, at most", FLIM_MEMORY_DEVICE, r->cache_bytes);
+        flim_memory_add(&plan->memory, "cached cells, at most", FLIM_MEMORY_DEVICE, r->cache_bytes);
     }
     plan->program_bytes = plan->memory.total[FLIM_MEMORY_DEVICE];
     if (info->own_memory) {

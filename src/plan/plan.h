@@ -92,7 +92,7 @@ bool flim_plan_fits(const flim_plan *plan, const flim_plan_budget *budget);
 /* What a program for the request may take of the budget: on the CPU less than all of it. */
 int64_t flim_plan_limit(const flim_device *device, const flim_plan_request *request, const flim_plan_budget *budget);
 
-/* The largest batch of at most `cap` cells (the training part's) whose plan stays within the budget: a real search, as memory
+/* The largest batch of at most `cap` cells (the training set's) whose plan stays within the budget: a real search, as memory
  * is not monotone in the batch.  Batches above 32 are multiples of 8, unless the cap itself fits.  An eval batch that is
  * given is kept beside every batch; if it does not fit even beside one cell, out->request.eval_batch is 0: the training
  * batch. */
@@ -140,7 +140,7 @@ typedef struct flim_suggestions {
 
 /* Plans for a request: as it is, and with the batch, precision and recomputation that the card allows; what gains nothing
  * over another is left out.  effective: cells per update (batch x accumulate) to keep exactly; 0 = the request's, or nearly
- * so many if only tiny batches divide them.  cap: cells of the training part, which no batch and no update exceeds. */
+ * so many if only tiny batches divide them.  cap: cells of the training set, which no batch and no update exceeds. */
 flim_status flim_plan_suggest(flim_device *device, const flim_plan_request *request, const flim_plan_budget *budget,
                               int64_t effective, int64_t cap, flim_suggestions *out, flim_error *err);
 
@@ -162,7 +162,7 @@ typedef struct flim_gpu_plan_options {
     const char *config; /* for `apply` and for stages; "" = none */
     bool show, apply, profile;
     int64_t effective; /* cells per update to keep; 0 = as set */
-    int64_t cells; /* of the training part; 0 = the largest of the folds of the data file, or not bounded if there is none */
+    int64_t cells; /* of the training set; 0 = the largest of the folds of the data file, or not bounded if there is none */
     int64_t classes, bins, height, width; /* of the cells if there is no data file */
     const flim_log *log; /* gets the tables */
 } flim_gpu_plan_options;

@@ -96,9 +96,9 @@ static flim_status check_text(const char *text, const char *config, const flim_y
                     (strcmp(e->key, change[i].key) == 0 && e->value.n == 1 && strcmp(e->value.item[0], change[i].value) == 0);
         }
         if (!found) {
-            status =
-                flim_fail(err, FLIM_ERROR_USAGE, "%s: '%s' stands in a form that cannot be changed in place; write '%s: %s'",
-                          config, change[i].key, change[i].key, change[i].value);
+            status = flim_fail(err, FLIM_ERROR_USAGE,
+                               "%s: '%s' is written in a form that cannot be changed in place; write '%s: %s'", config,
+                               change[i].key, change[i].key, change[i].value);
         }
     }
     flim_yaml_free(&parsed);

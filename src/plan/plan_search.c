@@ -64,20 +64,20 @@ static flim_status too_little(const flim_device *device, const flim_plan_request
 {
     const flim_device_info *info = flim_device_get_info(device);
     if (budget->bytes <= 0) {
-        return flim_fail(
-            err, FLIM_ERROR_MEMORY,
-            "%s: %.2f GiB of %.2f GiB are held already, and plans may fill %.0f %% with what is held: nothing is "
-            "left; end other programs or raise --margin",
-            info->name, flim_gib(budget->held), flim_gib(budget->total), 100 * budget->margin);
+        return flim_fail(err, FLIM_ERROR_MEMORY,
+                         "%s: %.2f GiB of %.2f GiB are already used, and plans may use %.0f %% including that: nothing is "
+                         "left; end other programs or raise --margin",
+                         info->name, flim_gib(budget->held), flim_gib(budget->total), 100 * budget->margin);
     }
     const flim_precision half = flim_precision_in_16_bits(info, request->precision);
     const bool narrower = half != request->precision;
-    return flim_fail(err, FLIM_ERROR_MEMORY,
-                     "%s: one cell needs %.2f GiB; %.0f %% of the card less what is held leave %.2f GiB; less is needed by a "
-                     "smaller preset%s%s%s",
-                     info->name, flim_gib(one->bounded_bytes), 100 * budget->margin, flim_gib(budget->bytes),
-                     narrower ? ", --precision " : "", narrower ? flim_precision_name(half) : "",
-                     request->recompute == FLIM_RECOMPUTE_NONE ? ", --checkpoint-activations all" : "");
+    return flim_fail(
+        err, FLIM_ERROR_MEMORY,
+        "%s: one cell needs %.2f GiB; %.0f %% of the card less what is in use leave %.2f GiB; less is needed by a "
+        "smaller preset%s%s%s",
+        info->name, flim_gib(one->bounded_bytes), 100 * budget->margin, flim_gib(budget->bytes),
+        narrower ? ", --precision " : "", narrower ? flim_precision_name(half) : "",
+        request->recompute == FLIM_RECOMPUTE_NONE ? ", --checkpoint-activations all" : "");
 }
 
 /* plan_batch of *batch cells, or of the most below it (to STEP) that the device has a right way to compute: cuDNN refuses
@@ -294,7 +294,7 @@ flim_status flim_plan_auto(flim_device *device, const flim_plan_request *request
         if (status != FLIM_OK && status != FLIM_ERROR_MEMORY && status != FLIM_ERROR_DEVICE) {
             return flim_fail(err, status, "%s", why.text);
         }
-        flim_log_line(log, FLIM_LOG_NOTE, "batch auto: %" PRId64 " cells will not do%s%s", batch, why.text[0] ? ": " : "",
+        flim_log_line(log, FLIM_LOG_NOTE, "batch auto: %" PRId64 " cells do not fit%s%s", batch, why.text[0] ? ": " : "",
                       why.text);
         /* FLIM_ERROR_DEVICE: near 2^31 elements cuDNN has convolutions whose results are wrong; smaller batches have
          * others. */

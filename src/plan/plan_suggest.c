@@ -19,7 +19,7 @@ typedef struct chooser {
     flim_device *device;
     const flim_plan_request *request;
     const flim_plan_budget *budget;
-    int64_t effective, cap; /* cells per update to keep; of the training part */
+    int64_t effective, cap; /* cells per update to keep; of the training set */
     bool asked; /* exactly so many cells per update were asked for */
     flim_suggestions *out;
 } chooser;
@@ -144,10 +144,11 @@ static void explain(const chooser *c, const flim_plan *best, const flim_plan *ne
     }
     if (cells == c->effective) {
         snprintf(kept, sizeof kept, "keeps %" PRId64 " cell%s per update%s, so that results stay comparable", cells,
-                 cells == 1 ? "" : "s", cells == c->cap ? " (all of a training part)" : "");
+                 cells == 1 ? "" : "s", cells == c->cap ? " (all of a training set)" : "");
     } else {
-        snprintf(kept, sizeof kept, "%" PRId64 " cells per update instead of %" PRId64 ", which only tiny batches divide",
-                 cells, c->effective);
+        snprintf(kept, sizeof kept,
+                 "%" PRId64 " cells per step (effective batch) instead of %" PRId64 ", which only tiny batches divide", cells,
+                 c->effective);
     }
     if (near && near != best) {
         snprintf(hint, sizeof hint,
@@ -156,8 +157,7 @@ static void explain(const chooser *c, const flim_plan *best, const flim_plan *ne
     }
     snprintf(s->why, sizeof s->why, "%s; %s%s; %s%s%s", kept, flim_precision_name(best->request.precision),
              best->request.precision == c->request->precision ? "" : ", as nothing else fits",
-             best->recompute == FLIM_RECOMPUTE_NONE ? "nothing is computed twice"
-                                                    : "the backward pass recomputes to make room",
+             best->recompute == FLIM_RECOMPUTE_NONE ? "nothing is recomputed" : "the backward pass recomputes to make room",
              best->request.accumulate > 1 ? "; in micro-batches (BatchNorm sees these)" : "", hint);
 }
 
@@ -218,9 +218,9 @@ static flim_status fill(chooser *c, flim_error *err)
         FLIM_TRY(keep(c, &lead->kept.request, c->effective, first.request.batch / 2, &less, &less_fits, err));
     }
     best = near_fits && !c->asked ? &near : &first;
-    list(s, &first, lead == narrow ? "keeps the cells per update in 16 bits" : "keeps the cells per update");
+    list(s, &first, lead == narrow ? "keeps the effective batch in 16 bits" : "keeps the effective batch");
     if (near_fits) {
-        list(s, &near, "about as many cells per update");
+        list(s, &near, "about the same effective batch");
     }
     if (lead != plain && plain->kept_fits && !is_poor(plain, c->effective)) {
         list(s, &plain->kept, "the same, nothing recomputed");
@@ -233,7 +233,7 @@ static flim_status fill(chooser *c, flim_error *err)
     }
     const flim_plan *largest = &first;
     if (plain->most_fits && plain->most.request.batch > largest->request.batch) {
-        list(s, &plain->most, "largest batch: learns differently");
+        list(s, &plain->most, "largest batch (changes training; adapt lr)");
         largest = &plain->most;
     }
     if (recomputed->most_fits && recomputed->most.request.batch > largest->request.batch) {
@@ -254,7 +254,7 @@ flim_status flim_plan_suggest(flim_device *device, const flim_plan_request *requ
                               int64_t effective, int64_t cap, flim_suggestions *out, flim_error *err)
 {
     *out = (flim_suggestions){0};
-    /* An update never has more cells than the training part. */
+    /* An update never has more cells than the training set. */
     const int64_t whole = effective > 0 ? effective : request->batch * request->accumulate;
     chooser c = {.device = device,
                  .request = request,

@@ -24,7 +24,7 @@ void flim_plan_table(const flim_plan *plan, const flim_plan_budget *budget, cons
         snprintf(share, sizeof share, " (%.0f %% of %.2f GiB; plans may fill %.0f %%)",
                  100 * (double)plan->device_bytes / (double)budget->total, flim_gib(budget->total), 100 * budget->margin);
     }
-    flim_log_line(log, FLIM_LOG_INFO, "Planned memory: device %.2f GiB%s, pinned %.2f GiB, host %.2f GiB",
+    flim_log_line(log, FLIM_LOG_INFO, "Memory plan: device %.2f GiB%s, pinned %.2f GiB, host %.2f GiB",
                   flim_gib(m->total[FLIM_MEMORY_DEVICE]), share, flim_gib(m->total[FLIM_MEMORY_PINNED]),
                   flim_gib(m->total[FLIM_MEMORY_HOST]));
 }
@@ -51,9 +51,9 @@ const char *flim_plan_verdict(const flim_plan *plan, const flim_plan_budget *bud
 
 void flim_plan_suggestions_table(const flim_suggestions *s, const flim_plan_budget *budget, const flim_log *log)
 {
-    flim_log_line(log, FLIM_LOG_INFO,
-                  "     batch x accumulate = cells per update  eval  precision  checkpointing     device  share  verdict   "
-                  "what it does");
+    flim_log_line(
+        log, FLIM_LOG_INFO,
+        "     batch x accumulate = effective batch  eval  precision  checkpointing     device  share  verdict   effect");
     for (int i = 0; i < s->n; i++) {
         const flim_plan *p = &s->plan[i];
         const flim_plan_request *r = &p->request;

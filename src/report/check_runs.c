@@ -113,7 +113,7 @@ flim_status report_check_summary(report_run *run, const flim_log *log)
     const size_t folds = flim_json_length(flim_json_get(json, "folds"));
     run->summarised = folds == (size_t)run->n_folds;
     if (!run->summarised) {
-        report_find(run, log, FLIM_LOG_WARNING, "summary.json holds %zu folds, %d are done", folds, run->n_folds);
+        report_find(run, log, FLIM_LOG_WARNING, "summary.json has %zu folds, %d are done", folds, run->n_folds);
     }
     for (int r = 0; r < run->n_rows; r++) {
         compare_row(&d, json, &run->row[r]);

@@ -49,7 +49,7 @@ static flim_status same_splits(const flim_splits *a, const flim_splits *b, bool 
     return seen ? FLIM_OK : FLIM_ERROR_MEMORY;
 }
 
-/* Cells in the test part for each in the training part, over all folds. */
+/* Cells in the test set for each in the training set, over all folds. */
 static double test_share(const flim_splits *splits)
 {
     double test = 0, train = 0;
@@ -180,14 +180,13 @@ void report_explain_unpaired(const report_comparison *c, char *text, size_t byte
         return;
     }
     int used = snprintf(
-        text, bytes, "The same cells, but split otherwise (%s: %s, %s: %s): their folds are no pairs, so there is no test.",
+        text, bytes, "The same cells, but split otherwise (%s: %s, %s: %s): the folds cannot be paired, so no test is made.",
         a->label, report_mode(a), b->label, report_mode(b));
     if ((a->shared_groups > 0) != (b->shared_groups > 0) && used > 0 && (size_t)used < bytes) {
         const report_run *leaky = a->shared_groups > 0 ? a : b, *clean = leaky == a ? b : a;
-        snprintf(
-            text + used, bytes - (size_t)used,
-            " %s has learned from cells of the groups that it is tested on, %s has not: only %s says how well a new group "
-            "will do.",
-            leaky->label, clean->label, clean->label);
+        snprintf(text + used, bytes - (size_t)used,
+                 " %s has learned from cells of the groups that it is tested on, %s has not: only %s estimates performance "
+                 "on unseen groups (donors).",
+                 leaky->label, clean->label, clean->label);
     }
 }

@@ -92,8 +92,7 @@ static flim_status fold_rows(report_run *run, const flim_log *log, flim_error *e
     }
     if (differ) {
         report_find(run, log, FLIM_LOG_WARNING,
-                    "%" PRId64 " cells in predictions.csv are not predicted as their logits and the fold's threshold say",
-                    differ);
+                    "%" PRId64 " cells in predictions.csv do not match their logits and the fold's threshold", differ);
     }
     return FLIM_OK;
 }
@@ -161,26 +160,26 @@ static flim_status interval_rows(report_run *run, const flim_report_options *opt
     FLIM_TRY(flim_bootstrap(&scored, options->replicates, 0.95, options->seed, run->interval, used, err));
     if (run->by_group && run->groups < FEW_GROUPS) {
         report_find(run, options->log, FLIM_LOG_NOTE,
-                    "the bootstrap resamples %" PRId64 " groups: with so few, the intervals are rough and rather too narrow",
+                    "the bootstrap resamples %" PRId64 " groups: with so few, the intervals are rough and likely too narrow",
                     run->groups);
     }
     for (int m = 0; m < FLIM_N_METRICS; m++) {
         low[m] = run->interval[m].low;
         high[m] = run->interval[m].high;
     }
-    add_row(run, REPORT_LOW, "95 % interval from", low);
-    add_row(run, REPORT_HIGH, "95 % interval to", high);
+    add_row(run, REPORT_LOW, "95 % CI lower", low);
+    add_row(run, REPORT_HIGH, "95 % CI upper", high);
     return FLIM_OK;
 }
 
-/* What is estimated of one test part's prior, and whether it can be. */
+/* What is estimated of one test set's prior, and whether it can be. */
 static void find_shift(report_run *run, const flim_fold_result *fold, const flim_log *log)
 {
     const flim_fold_shift *s = &fold->shift;
     char text[256];
     size_t used = 0;
     for (int c = run->classes == 2; c < run->classes && used < sizeof text; c++) {
-        used += (size_t)snprintf(text + used, sizeof text - used, "%s'%s' %.3f (%.3f to %.3f; the scores speak for %.3f)",
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s'%s' %.3f (%.3f to %.3f; the scores suggest %.3f)",
                                  used ? ", " : "", run->class_name[c], s->prior[FLIM_PRIOR_TARGET][c],
                                  s->prior[FLIM_PRIOR_LOW][c], s->prior[FLIM_PRIOR_HIGH][c], s->prior[FLIM_PRIOR_SEEN][c]);
     }
@@ -189,8 +188,8 @@ static void find_shift(report_run *run, const flim_fold_result *fold, const flim
                 s->cells < FLIM_FEW_CELLS_FOR_PRIOR ? "; fewer than 100 cells, so the share is rough" : "");
     if (flim_shift_is_refuted(s)) {
         report_find(run, log, FLIM_LOG_WARNING,
-                    "fold %d: its test scores are no mixture of its validation scores of each class (distance %.3f, p %.3f): "
-                    "more has shifted than the shares of the classes, and correcting the prior is not valid",
+                    "fold %d: its test scores are not a mixture of its validation scores of each class (distance %.3f, p "
+                    "%.3f): more than the class prior has shifted, so prior correction is not valid",
                     fold->k, s->test.distance, s->test.p);
     }
 }

@@ -96,7 +96,7 @@ done:
     return status;
 }
 
-/* A group tested in more than one fold stands in the training part of one while another tests it. */
+/* A group tested in more than one fold stands in the training set of one while another tests it. */
 flim_status report_find_shared_groups(report_run *run, const flim_log *log, flim_error *err)
 {
     const flim_pool *p = &run->pool;
@@ -116,9 +116,8 @@ flim_status report_find_shared_groups(report_run *run, const flim_log *log, flim
     run->shared_groups = count;
     if (count) {
         report_find(run, log, FLIM_LOG_WARNING,
-                    "mode %s: %" PRId64 " of %" PRId64
-                    " groups have cells in both the training and the test part of a fold; the scores "
-                    "do not say how well a new group will do",
+                    "mode %s: %" PRId64 " of %" PRId64 " groups have cells in both training and test set of a fold; the "
+                    "scores do not estimate performance on unseen groups (donors)",
                     report_mode(run), count, run->groups);
     }
 done:

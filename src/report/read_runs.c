@@ -247,7 +247,7 @@ flim_status report_read_run(const char *folder, bool unfinished, const flim_log 
     const char *slash = strrchr(run->folder, '/');
     run->label = slash && slash[1] ? slash + 1 : run->folder;
     if (!exists_in(run, "splits.json")) {
-        return flim_fail(err, FLIM_ERROR_DATA, "%s is no run folder: it holds no splits.json", run->folder);
+        return flim_fail(err, FLIM_ERROR_DATA, "%s is not a run folder: it has no splits.json", run->folder);
     }
     FLIM_TRY(path_in(run, "splits.json", path, err));
     FLIM_TRY(flim_splits_read(path, NULL, &run->splits, err));

@@ -246,7 +246,7 @@ static void markdown_run(FILE *stream, const report_run *run)
                 put_p(stream, test->p);
                 fputs("); ", stream);
             }
-            fprintf(stream, "%" PRId64 " cells right only by the network, %" PRId64 " only by the baseline (McNemar, ",
+            fprintf(stream, "%" PRId64 " cells correct only by the network, %" PRId64 " only by the baseline (McNemar, ",
                     pair->only_b, pair->only_a);
             put_p(stream, pair->cell_test.p);
             fputs(").\n", stream);
@@ -311,7 +311,7 @@ static void markdown_comparison(FILE *stream, const report_comparison *c)
         put_number(stream, c->pair.fold_test[m].p);
         putc('\n', stream);
     }
-    fprintf(stream, "\nCells right in only one of them: %" PRId64 " in ", c->pair.only_a);
+    fprintf(stream, "\nCells classified correctly by only one of them: %" PRId64 " in ", c->pair.only_a);
     put_cell(stream, c->a->label);
     fprintf(stream, ", %" PRId64 " in ", c->pair.only_b);
     put_cell(stream, c->b->label);

@@ -47,7 +47,7 @@ typedef enum report_kind {
     REPORT_HIGH,
     REPORT_POOLED_HALF, /* likewise */
     REPORT_CALIBRATED, /* pooled */
-    REPORT_CORRECTED, /* pooled, to the estimated prior of each test part */
+    REPORT_CORRECTED, /* pooled, to the estimated prior of each test set */
     REPORT_HOLDOUT,
     REPORT_BASELINE
 } report_kind;
@@ -94,7 +94,7 @@ typedef struct report_run {
     int n_failed; /* folds */
     bool summarised; /* summary.json holds the folds that are done */
     int64_t groups; /* 0 if the predictions name none */
-    int64_t shared_groups; /* that stand in training and test parts at once */
+    int64_t shared_groups; /* that stand in training and test sets at once */
     int64_t *group_of; /* (pool.n) 0..groups-1, by name */
     const char **group_name; /* (groups) views into the predictions */
     report_group *group; /* (groups) worst accuracy first */
@@ -146,7 +146,7 @@ const report_row *report_baseline_row(const report_run *run, int baseline);
 /* ---- group_tables.c */
 /* Numbers the groups that the predictions name. */
 flim_status report_number_groups(report_run *run, flim_error *err);
-/* Warns if groups stand in training and test parts at once. */
+/* Warns if groups stand in training and test sets at once. */
 flim_status report_find_shared_groups(report_run *run, const flim_log *log, flim_error *err);
 flim_status report_group_rows(report_run *run, flim_error *err);
 

@@ -6,7 +6,7 @@
 #include "core/text.h"
 #include "report/report_internal.h"
 
-enum { WORST = 10, NAME_WIDTH = 34 };
+enum { WORST = 10, NAME_WIDTH = 36 };
 
 static const flim_metric shown[] = {FLIM_ACCURACY, FLIM_BALANCED_ACCURACY, FLIM_RECALL,   FLIM_SPECIFICITY, FLIM_F1,
                                     FLIM_MCC,      FLIM_ROC_AUC,           FLIM_LOG_LOSS, FLIM_BRIER,       FLIM_ECE};
@@ -110,7 +110,7 @@ static void baselines_table(const report_run *run, const flim_log *log)
         }
         if (!any) {
             pad(line, sizeof line, "network against baseline", NAME_WIDTH);
-            flim_log_line(log, FLIM_LOG_INFO, "%s %7s %7s   right only in: network baseline %7s", line, "AUC", "p", "p");
+            flim_log_line(log, FLIM_LOG_INFO, "%s %7s %7s   correct only by: network / baseline %7s", line, "AUC", "p", "p");
             line[2] = '\0';
             any = true;
         }
@@ -118,7 +118,7 @@ static void baselines_table(const report_run *run, const flim_log *log)
             snprintf(d, sizeof d, "%+.3f", test->difference);
         }
         pad(line, sizeof line, flim_baseline_title(b), NAME_WIDTH);
-        flim_log_line(log, FLIM_LOG_INFO, "%s %7s %7s %22" PRId64 " %8" PRId64 " %7s", line, d, p_value(test->p, p),
+        flim_log_line(log, FLIM_LOG_INFO, "%s %7s %7s %26" PRId64 " / %8" PRId64 " %7s", line, d, p_value(test->p, p),
                       pair->only_b, pair->only_a, p_value(pair->cell_test.p, q));
     }
     if (any) {
@@ -132,12 +132,12 @@ static void run_tables(const report_run *run, const flim_log *log)
     char low[16], high[16], auc[16];
     flim_log_line(log, FLIM_LOG_INFO, "%s: %s, %d folds, %" PRId64 " cells tested, %" PRId64 " groups, classes %d",
                   run->folder, report_mode(run), run->n_folds, run->pool.n, run->groups, run->classes);
-    head_line(run->classes == 2 ? "test parts, chosen thresholds" : "test parts", log);
+    head_line(run->classes == 2 ? "test sets, chosen thresholds" : "test sets", log);
     bool baselines = false;
     for (int r = 0; r < run->n_rows; r++) {
         if (run->row[r].kind == REPORT_BASELINE && !baselines) {
             baselines = true;
-            head_line("baselines, same folds, pooled", log);
+            head_line("baselines on the same folds (pooled)", log);
         }
         row_line(&run->row[r], log);
     }
@@ -184,7 +184,7 @@ static void comparison_table(const report_comparison *c, const flim_log *log)
         flim_log_line(log, FLIM_LOG_INFO, "    %-8s %8s   p %s", flim_metric_head(shown[i]), number(t->difference, d),
                       p_value(t->p, p));
     }
-    flim_log_line(log, FLIM_LOG_INFO, "  cells right in only one: %" PRId64 " in %s, %" PRId64 " in %s; McNemar p %s",
+    flim_log_line(log, FLIM_LOG_INFO, "  cells correct in only one: %" PRId64 " in %s, %" PRId64 " in %s; McNemar p %s",
                   c->pair.only_a, c->a->label, c->pair.only_b, c->b->label, p_value(c->pair.cell_test.p, p));
 }
 

@@ -10,8 +10,9 @@ enum { PATH_BYTES = 4096 };
 
 static const struct {
     const char *name, *title;
-} baselines[FLIM_N_BASELINES] = {
-    {"class_prior", "class prior"}, {"confounds", "brightness, size, peak bin"}, {"decay", "decay summed over the mask"}};
+} baselines[FLIM_N_BASELINES] = {{"class_prior", "class prior"},
+                                 {"confounds", "brightness, size, peak bin"},
+                                 {"decay", "summed decay (logistic regression)"}};
 
 const char *flim_baseline_name(int baseline)
 {
@@ -41,7 +42,7 @@ flim_status flim_baseline_read(const char *run_folder, int baseline, const flim_
     }
     if (!same) {
         flim_predictions_free(out);
-        flim_fail(why, FLIM_ERROR_DATA, "%s holds other cells or labels than the folds that are done", path);
+        flim_fail(why, FLIM_ERROR_DATA, "%s has other cells or labels than the finished folds", path);
     }
     *found = same;
     return FLIM_OK;
@@ -64,8 +65,8 @@ bool flim_confounds_suffice(int classes, const double network[FLIM_N_METRICS], c
         return false;
     }
     snprintf(sentence, bytes,
-             "brightness, cell size and peak bin alone reach a pooled %s of %.3f, the network %.3f: it may have learned no "
-             "more than these",
+             "brightness, cell size and peak bin alone reach a pooled %s of %.3f, the network %.3f: it may have learned "
+             "nothing beyond these",
              flim_metric_title(m), confounds[m], network[m]);
     return true;
 }
@@ -77,11 +78,10 @@ bool flim_decay_suffices(const double network[FLIM_N_METRICS], const double deca
     if (!(decay[m] >= network[m])) { /* undefined: neither is */
         return false;
     }
-    snprintf(
-        sentence, bytes,
-        "a logistic regression on the decay summed over the mask does as well as the network: pooled %s %.3f, the network "
-        "%.3f",
-        flim_metric_title(m), decay[m], network[m]);
+    snprintf(sentence, bytes,
+             "a logistic regression on the summed decay does as well as the network: pooled %s %.3f, "
+             "the network %.3f",
+             flim_metric_title(m), decay[m], network[m]);
     return true;
 }
 

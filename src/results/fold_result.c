@@ -56,12 +56,12 @@ flim_status flim_fold_threshold(const char *run_folder, int k, double *threshold
     return status;
 }
 
-/* The predictions must be those of the fold's test part: each of its cells once, and no other. */
+/* The predictions must be those of the fold's test set: each of its cells once, and no other. */
 static flim_status check_predictions(const flim_predictions *p, const flim_fold *part, const char *path, flim_error *err)
 {
     if (p->n != part->n_test) {
-        return flim_fail(err, FLIM_ERROR_DATA, "%s: %" PRId64 " cells, the fold's test part in splits.json has %" PRId64,
-                         path, p->n, part->n_test);
+        return flim_fail(err, FLIM_ERROR_DATA, "%s: %" PRId64 " cells, the fold's test set in splits.json has %" PRId64, path,
+                         p->n, part->n_test);
     }
     for (int64_t i = 0; i < p->n; i++) {
         if (p->index[i] != part->test[i]) {
@@ -94,7 +94,7 @@ static flim_status get_summary(const flim_json *json, const char *path, flim_fol
     const flim_json *seen = flim_json_get(json, SEEN_KEY); /* only there if the fold had weights to start from */
     out->has_start = seen != NULL;
     if (seen && !flim_json_is_null(seen) && !flim_json_integer(seen, &out->seen)) {
-        return flim_fail(err, FLIM_ERROR_DATA, "%s: \"%s\" is no whole number", path, SEEN_KEY);
+        return flim_fail(err, FLIM_ERROR_DATA, "%s: \"%s\" is not a whole number", path, SEEN_KEY);
     }
     out->seen = seen && flim_json_is_null(seen) ? -1 : out->seen;
     return get_threshold(json, path, &out->threshold, err);
@@ -145,8 +145,7 @@ bool flim_fold_results_seen(const flim_fold_result *results, int n_results, char
     if (seen > 0) {
         snprintf(text, size,
                  "the weights of --init-weights had seen %" PRId64 " of %" PRId64
-                 " test cells in training or validation: the "
-                 "scores on these are no test result",
+                 " test cells in training or validation: the scores on these are not a test result",
                  seen, cells);
     } else if (unknown > 0) {
         snprintf(text, size, "whether the weights of --init-weights had seen test cells is not known in %d of %d folds",

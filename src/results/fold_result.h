@@ -20,7 +20,7 @@
 typedef struct flim_fold_result {
     int k; /* number of the fold, from 0 */
     int64_t n_train, n_val, n_test, epochs, best_epoch; /* best_epoch counts from 1 */
-    double threshold; /* on the probability of class 1, from the validation part; 0.5 with more classes */
+    double threshold; /* on the probability of class 1, from the validation set; 0.5 with more classes */
     bool has_start; /* the fold started from weights of a file, */
     int64_t seen; /* which had seen so many of its test cells; -1 = not known */
     flim_predictions predictions; /* of the test cells, in the order of the splits */

@@ -174,7 +174,7 @@ void flim_fold_shift_set_json(flim_json *object, const flim_fold_shift *shift, c
     }
     const double *seen = shift->prior[FLIM_PRIOR_SEEN], *target = shift->prior[FLIM_PRIOR_TARGET];
     flim_json *calibration = flim_json_object(), *prior = flim_json_object();
-    flim_json_set_string(calibration, "fitted_on", "inner validation part");
+    flim_json_set_string(calibration, "fitted_on", "validation set");
     flim_json_set_number(calibration, "temperature", shift->calibration.temperature);
     flim_json_set(calibration, "bias", list_of(shift->classes, shift->calibration.bias));
     flim_json_set(calibration, "before", quality(plain));

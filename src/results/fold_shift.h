@@ -1,4 +1,4 @@
-/* What a fold's inner validation part says of its scores: their calibration, and how common the classes of the test part
+/* What a fold's validation set says of its scores: their calibration, and how common the classes of the test set
  * seem to be.
  *
  * For: train_cv, which makes it and writes it into the fold's summary.json; its summary and fold_metrics, which read it back.
@@ -19,22 +19,22 @@ enum { FLIM_FEW_CELLS_FOR_PRIOR = 100 };
 
 typedef enum flim_fold_prior {
     FLIM_PRIOR_SEEN, /* by the training loss: what uncorrected scores speak for */
-    FLIM_PRIOR_SOURCE, /* of the validation part: what calibrated scores speak for, their mean there */
-    FLIM_PRIOR_TARGET, /* of the test part, estimated without its labels */
+    FLIM_PRIOR_SOURCE, /* of the validation set: what calibrated scores speak for, their mean there */
+    FLIM_PRIOR_TARGET, /* of the test set, estimated without its labels */
     FLIM_PRIOR_LOW, /* 95 % interval of that */
     FLIM_PRIOR_HIGH,
     FLIM_N_FOLD_PRIORS
 } flim_fold_prior;
 
 typedef struct flim_fold_shift {
-    int classes; /* K; 0 = none: the validation part lacks a class, or there is none */
+    int classes; /* K; 0 = none: the validation set lacks a class, or there is none */
     flim_calibration calibration;
     double *prior[FLIM_N_FOLD_PRIORS]; /* (K) each, one allocation at prior[0] */
-    int64_t cells; /* of the test part */
+    int64_t cells; /* of the test set */
     flim_shift_test test;
 } flim_fold_shift;
 
-/* From label (n_val) and logits (n_val,K') of the validation part, logits (n_test,K') of the test part, and the prior (K)
+/* From label (n_val) and logits (n_val,K') of the validation set, logits (n_test,K') of the test set, and the prior (K)
  * that the loss saw. */
 flim_status flim_fold_shift_make(int classes, int64_t n_val, const int32_t *label, const float *val_logits, int64_t n_test,
                                  const float *test_logits, const double *seen, uint64_t seed, flim_fold_shift *out,

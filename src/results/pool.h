@@ -25,7 +25,7 @@ void flim_pool_free(flim_pool *pool); /* leaves it zeroed; zeroed is allowed */
 /* Metrics of the pool, as predicted and decided at 0.5. */
 flim_status flim_pool_metrics(const flim_pool *pool, flim_metrics *chosen, flim_metrics *at_half, flim_error *err);
 
-/* The same of scores that each fold has calibrated, and of those that it has corrected to the prior of its test part.  *found =
+/* The same of scores that each fold has calibrated, and of those that it has corrected to the prior of its test set.  *found =
  * false, and nothing else, if a fold has no calibration. */
 flim_status flim_pool_shift_metrics(const flim_pool *pool, const flim_fold_result *results, int n_results, bool *found,
                                     flim_metrics *calibrated, flim_metrics *corrected, flim_error *err);

@@ -186,7 +186,7 @@ static flim_status read_header(csv *in, int *outputs, flim_error *err)
         }
     }
     in->line++;
-    return last ? FLIM_OK : bad_line(in, err, "the header goes on");
+    return last ? FLIM_OK : bad_line(in, err, "the header has more columns");
 }
 
 /* The field of a column into its row. */
@@ -283,7 +283,7 @@ flim_status flim_predictions_read(const char *path, flim_predictions *out, flim_
     *out = (flim_predictions){0};
     FLIM_TRY(flim_file_read(path, (size_t)1 << 32, &text, &length, err));
     csv in = {path, text, 1};
-    FLIM_TRY_DONE(strlen(text) == length ? FLIM_OK : bad_line(&in, err, "the file holds a zero byte"));
+    FLIM_TRY_DONE(strlen(text) == length ? FLIM_OK : bad_line(&in, err, "the file has a zero byte"));
     FLIM_TRY_DONE(read_header(&in, &outputs, err));
     FLIM_TRY_DONE(flim_predictions_create(most_rows(in.at, outputs), outputs == 1 ? 2 : outputs, out, err));
     probability = flim_alloc(2 * (size_t)out->classes, sizeof *probability, err);

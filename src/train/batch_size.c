@@ -30,7 +30,7 @@ flim_status flim_run_find_batch(flim_run *run, const flim_study *study, flim_tra
     flim_log_line(&run->log, FLIM_LOG_INFO,
                   "Batch auto: %" PRId64 " cells, %.2f of %.2f GiB%s; a step of training, validation and tails ran",
                   plan.request.batch, flim_gib(plan.bounded_bytes), flim_gib(budget.bytes),
-                  plan.request.batch == cap ? " (all of the largest training part)" : "");
+                  plan.request.batch == cap ? " (all of the largest training set)" : "");
     return FLIM_OK;
 }
 
@@ -40,9 +40,8 @@ bool flim_run_lower_found_batch(flim_run *run, const flim_error *why)
     if (!run->found_batch || batch <= 1) {
         return false;
     }
-    flim_log_line(&run->log, FLIM_LOG_NOTE,
-                  "batch auto: %" PRId64 " cells do not fit beside the run after all: %s; now %" PRId64, batch, why->text,
-                  lower);
+    flim_log_line(&run->log, FLIM_LOG_NOTE, "batch auto: %" PRId64 " cells do not fit after all: %s; now %" PRId64, batch,
+                  why->text, lower);
     run->adjusted.batch = lower;
     return true;
 }
@@ -80,7 +79,7 @@ bool flim_run_shrink_batch(flim_run *run, const flim_study *study, const flim_er
     flim_log_line(&run->log, FLIM_LOG_WARNING, "out of memory: %s", why ? why->text : "no reason given");
     flim_log_line(&run->log, FLIM_LOG_WARNING,
                   "on-oom retry: batch %" PRId64 " x %" PRId64 " instead of %" PRId64 " x %" PRId64
-                  ": as many cells per update, but BatchNorm sees fewer at a time",
+                  ": the same effective batch, but BatchNorm sees fewer cells at a time",
                   batch, accumulate, s->batch, s->accumulate);
     s->accumulate = accumulate;
     s->batch = batch;

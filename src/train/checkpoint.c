@@ -353,7 +353,7 @@ flim_status flim_checkpoint_read(flim_fold_state *state, const char *folder, con
         flim_status status = read_one(state, candidate[i], identity, n_identities, which, &why);
         if (status == FLIM_OK) {
             if (any) {
-                flim_log_line(log, FLIM_LOG_WARNING, "%s; going on from %s instead", first.text, candidate[i]);
+                flim_log_line(log, FLIM_LOG_WARNING, "%s; resuming from %s instead", first.text, candidate[i]);
             }
             return FLIM_OK;
         }
@@ -366,7 +366,7 @@ flim_status flim_checkpoint_read(flim_fold_state *state, const char *folder, con
         }
         any = true;
     }
-    return any ? flim_fail(err, FLIM_ERROR_DATA, "%s; no earlier checkpoint is left. Remove %s to start this fold afresh",
+    return any ? flim_fail(err, FLIM_ERROR_DATA, "%s; no earlier checkpoint is left. Remove %s to start this fold again",
                            first.text, folder)
                : FLIM_OK;
 }

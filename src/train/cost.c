@@ -31,7 +31,7 @@ void flim_log_time_left(const flim_run *run, int n_folds, int k, int64_t epoch, 
     if (s->price_per_hour > 0) {
         snprintf(price, sizeof price, ", %.2f at %g per hour", left / 3600 * s->price_per_hour, s->price_per_hour);
     }
-    flim_log_line(&run->log, FLIM_LOG_INFO, "Time: %.1f s per epoch, at most %s%s to the end (less if patience ends a fold)",
+    flim_log_line(&run->log, FLIM_LOG_INFO, "Time: %.1f s per epoch, at most %s%s remaining (less with early stopping)",
                   seconds, text, price);
 }
 

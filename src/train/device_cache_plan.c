@@ -57,7 +57,7 @@ static void log_cached(const flim_run *run, const flim_study *study, const flim_
         cells[trainer->cache_widths[i]]++;
     }
     flim_log_line(&run->log, FLIM_LOG_NOTE,
-                  "cells stay in device memory: %.0f MiB (%" PRId64 " as uint8, %" PRId64 " as uint16, %" PRId64
+                  "caching decoded cells in device memory: %.0f MiB (%" PRId64 " as uint8, %" PRId64 " as uint16, %" PRId64
                   " as float); no counts are copied per batch, only the cells' numbers and labels",
                   flim_mib(bytes), cells[1], cells[2], cells[4]);
 }
@@ -84,8 +84,8 @@ flim_status flim_run_plan_device_cache(const flim_run *run, const flim_study *st
                              "on; leave out --no-scan, or use --cache host");
         }
         flim_log_line(&run->log, FLIM_LOG_NOTE,
-                      "cells stay in host memory: --augment needs their counts, and without a scan "
-                      "floats go to the device as they are for the network");
+                      "caching decoded cells in host memory: --augment needs their counts, and without a scan floats go to "
+                      "the device as they are for the network");
         return flim_run_drop_device_cache(run, study, trainer, err);
     }
     FLIM_TRY(planned_bytes(trainer, &without, err));
@@ -96,11 +96,10 @@ flim_status flim_run_plan_device_cache(const flim_run *run, const flim_study *st
         return FLIM_OK;
     }
     if (asked) {
-        return flim_fail(
-            err, FLIM_ERROR_MEMORY,
-            "--cache device: %.2f GiB of cells and %.2f GiB for the program are more than the %.2f GiB of device "
-            "memory that are free; take a smaller --batch, or --cache host",
-            flim_gib(with - without), flim_gib(without), flim_gib(budget));
+        return flim_fail(err, FLIM_ERROR_MEMORY,
+                         "--cache device: %.2f GiB of cells and %.2f GiB for the program are more than the %.2f GiB of "
+                         "device memory that are free; use a smaller --batch, or --cache host",
+                         flim_gib(with - without), flim_gib(without), flim_gib(budget));
     }
     flim_log_line(&run->log, FLIM_LOG_NOTE,
                   "%.2f GiB of cells and %.2f GiB for the program do not fit into the %.2f GiB of device memory there are",

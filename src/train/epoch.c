@@ -57,8 +57,8 @@ static flim_status nonfinite(const pass *p, int64_t call, const char *what, flim
         snprintf(batches, sizeof batches, "batch %" PRId64, call + 1);
     }
     return flim_fail(err, FLIM_ERROR_NONFINITE,
-                     "fold %d: %s in epoch %" PRId64 ", %s (cells %s%s); look at these cells with flim_info --scan, or lower "
-                     "--lr; its last checkpoint is kept",
+                     "fold %d: %s in epoch %" PRId64
+                     ", %s (cells %s%s); check these cells with flim_info --scan, or lower --lr; its last checkpoint is kept",
                      e->fold, what, e->state->epoch + 1, batches, cells, named < to ? ",..." : "");
 }
 

@@ -92,7 +92,7 @@ static flim_status write_summary(const flim_fold_work *f, const folds_result *r,
     flim_json_set_integer(json, "epochs", f->epochs);
     flim_json_set(json, "epochs_chosen_by_the_folds", chosen);
     flim_json_set_number(json, "threshold", r->threshold);
-    flim_json_set_string(expected, "from", "the folds' test parts: this model has been tested on nothing");
+    flim_json_set_string(expected, "from", "the folds' test sets: this model itself has not been tested");
     flim_json_set(expected, "mean", flim_metrics_json(r->mean));
     flim_json_set(expected, "sd", flim_metrics_json(r->sd));
     flim_json_set(expected, "pooled", flim_metrics_json(r->pooled.value));

@@ -102,16 +102,16 @@ static flim_status convert_calls(flim_fold_work *f, flim_error *err)
     const int64_t n = flim_fold_draws(f), effective = now->batch * now->accumulate;
     if (s->calls > 0 && s->calls > (n + s->batch - 1) / s->batch) {
         return flim_fail(err, FLIM_ERROR_DATA,
-                         "%s: its checkpoint stands %" PRId64 " batches of %" PRId64 " inside an epoch of %" PRId64
-                         " cells: it is none of this run. Remove %s to train it afresh",
+                         "%s: its checkpoint is %" PRId64 " batches of %" PRId64 " inside an epoch of %" PRId64
+                         " cells: it is not of this run. Remove %s to train it from the start",
                          f->name, s->calls, s->batch, n, f->checkpoint);
     }
     if (s->calls > 0 && (s->batch != now->batch || s->accumulate != now->accumulate)) {
         const int64_t cells = s->calls * s->batch < n ? s->calls * s->batch : n;
         if (cells < n && cells % effective != 0) {
             return flim_fail(err, FLIM_ERROR_USAGE,
-                             "%s: its checkpoint stands %" PRId64 " cells inside an epoch, at batches of %" PRId64
-                             " x %" PRId64 "; --batch x --accumulate must divide that, %" PRId64 " x %" PRId64 " does not",
+                             "%s: its checkpoint is %" PRId64 " cells inside an epoch, at batches of %" PRId64 " x %" PRId64
+                             "; --batch x --accumulate must divide that, %" PRId64 " x %" PRId64 " does not",
                              f->name, cells, s->batch, s->accumulate, now->batch, now->accumulate);
         }
         s->calls = (cells + now->batch - 1) / now->batch;
@@ -153,7 +153,7 @@ static flim_status read_checkpoint(flim_fold_work *f, bool *found, flim_error *e
     *found = which >= 0;
     if (which > n) {
         flim_log_line(&run->log, FLIM_LOG_NOTE,
-                      "%s: an older version wrote its checkpoint, which does not say its fold: it is taken for this one's",
+                      "%s: its checkpoint is of an older version and does not name its fold: it is used for this one",
                       f->name);
     }
 done:
@@ -180,8 +180,8 @@ static flim_status begin(flim_fold_work *f, flim_error *err)
     FLIM_TRY(convert_calls(f, err));
     f->state.finished = is_finished(f);
     if (found) {
-        flim_log_line(&f->run->log, FLIM_LOG_NOTE, "%s: goes on from its checkpoint, epoch %" PRId64 ", batch %" PRId64,
-                      f->name, f->state.epoch + 1, f->state.calls + 1);
+        flim_log_line(&f->run->log, FLIM_LOG_NOTE, "%s: resuming from checkpoint, epoch %" PRId64 ", batch %" PRId64, f->name,
+                      f->state.epoch + 1, f->state.calls + 1);
     } else {
         initialise(f);
     }
@@ -190,7 +190,7 @@ static flim_status begin(flim_fold_work *f, flim_error *err)
 }
 
 /* Every class of the data has a validation cell.  Without, an AUC is undefined and an F1 may be 0 in each epoch, so that
- * the first one would be taken for the best; also if the training part lacks the class, too, and the validation part is as
+ * the first one would be taken for the best; also if the training set lacks the class, too, and the validation set is as
  * complete as can be. */
 static bool has_all_classes(const flim_study *study, const flim_fold *part)
 {
@@ -212,7 +212,7 @@ static flim_monitor monitor_of(const flim_fold_work *f)
     if (f->part->n_val == 0 || asked == FLIM_MONITOR_VAL_LOSS || has_all_classes(f->study, f->part)) {
         return asked;
     }
-    flim_log_line(&f->run->log, FLIM_LOG_WARNING, "%s: its validation part lacks a class; val_loss chooses the epoch",
+    flim_log_line(&f->run->log, FLIM_LOG_WARNING, "%s: its validation set lacks a class; val_loss chooses the epoch",
                   f->name);
     return FLIM_MONITOR_VAL_LOSS;
 }
@@ -303,7 +303,7 @@ static flim_status train_all(flim_fold_work *f, flim_fold *whole, flim_fold_work
         return FLIM_OK;
     }
     if (f->part->n_val == 0) {
-        flim_log_line(&f->run->log, FLIM_LOG_NOTE, "%s: no validation part, so there is nothing to refit on", f->name);
+        flim_log_line(&f->run->log, FLIM_LOG_NOTE, "%s: no validation set, so there is nothing to refit on", f->name);
         return FLIM_OK;
     }
     FLIM_TRY(flim_fold_begin_refit(f, f->run->epochs_trained > trained, whole, refit, err));

@@ -1,7 +1,7 @@
 /* A training at work: what fold.c, fold_epochs.c, fold_test.c, fold_refit.c and final_model.c share.
  *
- * What is trained is a value: a part (its validation part may be empty), a length, and a folder.  A fold's own training chooses
- * the epoch on its validation part; its refit and the final model are of the same kind, without a validation part and with
+ * What is trained is a value: a part (its validation set may be empty), a length, and a folder.  A fold's own training chooses
+ * the epoch on its validation set; its refit and the final model are of the same kind, without a validation set and with
  * a given length.
  */
 #ifndef FLIM_TRAIN_FOLD_H
@@ -16,12 +16,12 @@ typedef struct flim_fold_work {
     int k; /* 0-based, or FLIM_FINAL_FOLD: the fold of the random numbers */
     char name[32]; /* "fold 2", "fold 2 refit", "final model": in lines of the log */
     const flim_fold *part;
-    int64_t epochs; /* at most; without a validation part exactly */
+    int64_t epochs; /* at most; without a validation set exactly */
     int64_t last_draws; /* cells of the last epoch; 0 = as many as of the others */
     const flim_fold_state *pace; /* a training whose learning rates are taken, update by update; NULL = the schedule's */
     int64_t pace_updates; /* its updates per epoch */
     flim_fold_state state;
-    flim_monitor monitor; /* val_loss if the validation part lacks a class */
+    flim_monitor monitor; /* val_loss if the validation set lacks a class */
     float *val_logits; /* (n_val,K') */
     char *identity; /* of its checkpoints */
     double *class_weight; /* (K) of the training loss, or NULL */
@@ -70,12 +70,12 @@ flim_status flim_fold_weights_out(flim_fold_work *f, flim_error *err);
 /* What was evaluated becomes the best weights; f->state is the program's. */
 void flim_fold_weights_keep(flim_fold_work *f);
 
-/* fold_test.c: the threshold from the validation part, by the chosen epoch's weights; then the test part, by those of
+/* fold_test.c: the threshold from the validation set, by the chosen epoch's weights; then the test set, by those of
  * `trained` (f or its refit); their files. */
 flim_status flim_fold_test(flim_fold_work *f, const flim_fold_work *trained, flim_error *err);
 /* FLIM_ERROR_NONFINITE if a parameter or statistic of the chosen epoch is not finite. */
 flim_status flim_fold_check_weights(const flim_fold_work *f, flim_error *err);
-/* Logits and labels (n), the caller's, of the validation or the test part.  FLIM_ERROR_NONFINITE if a logit is not
+/* Logits and labels (n), the caller's, of the validation or the test set.  FLIM_ERROR_NONFINITE if a logit is not
  * finite and must be. */
 flim_status flim_fold_evaluate(flim_fold_work *f, flim_phase_kind phase, int64_t epoch, bool must_be_finite, float *logits,
                                int32_t **label, flim_error *err);

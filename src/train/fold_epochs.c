@@ -1,4 +1,4 @@
-/* The epochs of a fold, and the choice of the best one on the inner validation part. */
+/* The epochs of a fold, and the choice of the best one on the validation set. */
 #include <inttypes.h>
 #include <math.h>
 
@@ -195,7 +195,7 @@ static void log_epoch(const flim_fold_work *f, const flim_epoch_row *r, bool bes
     device_text(r, gpu, sizeof gpu);
     flim_log_line(&f->run->log, FLIM_LOG_INFO,
                   "%s epoch %" PRId64 "/%" PRId64
-                  " | lr %.2e | train loss %.4f acc %.3f%s | %.2f it/s %.1f cells/s%s%s, waited for cells %.1f %%%s",
+                  " | lr %.2e | train loss %.4f acc %.3f%s | %.2f it/s %.1f cells/s%s%s, data wait %.1f %%%s",
                   f->name, r->epoch, f->epochs, r->learning_rate, r->train_loss, r->train_accuracy, val,
                   r->iterations_per_second, r->cells_per_second, memory, gpu, 100 * r->wait_share, skipped);
 }

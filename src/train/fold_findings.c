@@ -48,11 +48,10 @@ static flim_status find_holdout(flim_study *study, flim_error *err)
         return FLIM_OK;
     }
     flim_text_escaped(study->info->class_name[label[splits->holdout[0]]], name, sizeof name);
-    return flim_findings_add(
-        &study->findings, FLIM_FINDING_HOLDOUT_OF_ONE_CLASS, FLIM_FINDING_WARNING, &cells, err,
-        "all %" PRId64 " held-out cells are of one class, '%s': AUC is undefined for them, and accuracy is the share of "
-        "that class called right; hold out groups of every class",
-        cells.count, name);
+    return flim_findings_add(&study->findings, FLIM_FINDING_HOLDOUT_OF_ONE_CLASS, FLIM_FINDING_WARNING, &cells, err,
+                             "all %" PRId64 " held-out cells are of one class, '%s': AUC is undefined for them, and accuracy "
+                             "is the share of that class classified correctly; hold out groups of every class",
+                             cells.count, name);
 }
 
 flim_status flim_study_find_in_folds(flim_study *study, flim_error *err)

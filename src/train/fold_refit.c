@@ -1,4 +1,4 @@
-/* --refit: the epoch is chosen, so the validation part can be learned from, too. */
+/* --refit: the epoch is chosen, so the validation set can be learned from, too. */
 #include <stdio.h>
 #include <string.h>
 

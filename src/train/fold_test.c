@@ -1,6 +1,6 @@
-/* After a fold's training: the threshold from the validation part, then the test part.
+/* After a fold's training: the threshold from the validation set, then the test set.
  *
- * The test part is read once, after training has ended and epoch and threshold are chosen: it chooses nothing.
+ * The test set is read once, after training has ended and epoch and threshold are chosen: it chooses nothing.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -20,7 +20,7 @@ static flim_status check_finite(const flim_fold_work *f, const char *what, const
     for (int64_t i = 0; i < n * outputs; i++) {
         if (!isfinite(logits[i])) {
             return flim_fail(err, FLIM_ERROR_NONFINITE,
-                             "fold %d: the network's output for cell %" PRId64 " of the %s part is not finite after epoch "
+                             "fold %d: the network's output for cell %" PRId64 " of the %s set is not finite after epoch "
                              "%" PRId64 "; its last checkpoint is kept",
                              f->k, cell[i / outputs], what, f->state.finished ? f->state.best_epoch + 1 : f->state.epoch + 1);
         }
@@ -49,7 +49,7 @@ flim_status flim_fold_evaluate(flim_fold_work *f, flim_phase_kind phase, int64_t
     return *label ? FLIM_OK : FLIM_ERROR_MEMORY;
 }
 
-/* The threshold and the metrics of the validation part. */
+/* The threshold and the metrics of the validation set. */
 static flim_status choose_threshold(flim_fold_work *f, const int32_t *val_label, double *threshold, flim_metrics *val,
                                     flim_error *err)
 {
@@ -63,7 +63,7 @@ static flim_status choose_threshold(flim_fold_work *f, const int32_t *val_label,
     return flim_metrics_compute(part->n_val, classes, val_label, f->val_logits, *threshold, val, err);
 }
 
-/* Calibration and the prior of the test part, whose labels they do not see; then metrics with them. */
+/* Calibration and the prior of the test set, whose labels they do not see; then metrics with them. */
 static flim_status estimate_shift(const flim_fold_work *f, const int32_t *val_label, flim_fold_result *result,
                                   flim_error *err)
 {
@@ -82,11 +82,10 @@ static flim_status estimate_shift(const flim_fold_work *f, const int32_t *val_la
         FLIM_TRY_DONE(flim_shift_metrics(&result->shift, p, &result->calibrated, &result->corrected, err));
     }
     if (flim_shift_is_refuted(&result->shift)) {
-        flim_log_line(
-            &f->run->log, FLIM_LOG_WARNING,
-            "fold %d: its test scores are no mixture of its validation scores of each class (distance %.3f, p %.3f): "
-            "more has shifted than the shares of the classes, and correcting the prior is not valid",
-            f->k, result->shift.test.distance, result->shift.test.p);
+        flim_log_line(&f->run->log, FLIM_LOG_WARNING,
+                      "fold %d: its test scores are not a mixture of its validation scores of each class (distance %.3f, p "
+                      "%.3f): more than the class prior has shifted, so prior correction is not valid",
+                      f->k, result->shift.test.distance, result->shift.test.p);
     }
 done:
     flim_free(seen);
@@ -99,7 +98,7 @@ static flim_status write_summary(const flim_fold_work *f, const flim_fold_work *
     char path[FLIM_PATH_MAX];
     snprintf(path, sizeof path, "%.4000s/summary.json", f->folder);
     flim_json *json = flim_fold_result_json(result);
-    flim_json_set_string(json, "selection", f->part->n_val > 0 ? "inner validation part" : "last epoch, no validation part");
+    flim_json_set_string(json, "selection", f->part->n_val > 0 ? "validation set" : "last epoch, no validation set");
     flim_json_set(json, "val_metrics", flim_metrics_json(val->value));
     if (trained != f) {
         flim_json *refit = flim_json_object();
@@ -126,7 +125,7 @@ static void log_result(const flim_fold_work *f, const flim_fold_result *result)
                   result->metrics.value[FLIM_BALANCED_ACCURACY], result->n_test);
 }
 
-/* The test part at that threshold: result's predictions and metrics. */
+/* The test set at that threshold: result's predictions and metrics. */
 static flim_status test(flim_fold_work *f, flim_fold_result *result, flim_error *err)
 {
     const flim_fold *part = f->part;

@@ -27,7 +27,7 @@ flim_status flim_run_holdout(flim_run *run, const flim_study *study, flim_traine
     flim_status status = FLIM_OK;
     for (int k = 0; k < n_folds && splits->n_holdout > 0; k++) {
         if (!flim_fold_is_done(run->folder, k)) {
-            flim_log_line(&run->log, FLIM_LOG_NOTE, "hold-out groups are scored once all folds are done; fold %d is not", k);
+            flim_log_line(&run->log, FLIM_LOG_NOTE, "hold-out groups are scored when all folds are done; fold %d is not", k);
             return FLIM_OK;
         }
     }

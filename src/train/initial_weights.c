@@ -15,15 +15,16 @@ static void warn_of_classes(const flim_run *run, const flim_dataset_info *info, 
     const char *path = run->settings->init_weights;
     if (last_layer_is_new) {
         flim_log_line(&run->log, FLIM_LOG_WARNING,
-                      "%s has another number of classes than the data, which has %d: its last layer (head.fc2) starts anew, "
-                      "all others from the file",
+                      "%s has another number of classes than the data, which has %d: its last layer (head.fc2) starts from "
+                      "random weights, all others from the file",
                       path, info->classes);
         return;
     }
     for (int k = 0; k < from->classes && k < info->classes; k++) {
         if (strcmp(from->class_name[k], info->class_name[k]) != 0) {
-            flim_log_line(&run->log, FLIM_LOG_WARNING, "class %d is '%s' in %s and '%s' in the data: training has to turn it",
-                          k, from->class_name[k], path, info->class_name[k]);
+            flim_log_line(&run->log, FLIM_LOG_WARNING,
+                          "class %d is '%s' in %s and '%s' in the data: training has to relabel it", k, from->class_name[k],
+                          path, info->class_name[k]);
             return;
         }
     }
@@ -89,17 +90,18 @@ static void warn_of_seen(const flim_run *run, const flim_study *study)
     const int64_t held = flim_run_seen_holdout_cells(run, study);
     if (held > 0) {
         flim_log_line(&run->log, FLIM_LOG_WARNING,
-                      "%s has seen %" PRId64 " of the %" PRId64 " cells that are held out: their scores are no test result",
+                      "%s has seen %" PRId64 " of the %" PRId64
+                      " cells that are held out: their scores are not a test result",
                       path, held, study->splits.n_holdout);
     }
     if (sum > 0) {
         flim_log_line(&run->log, FLIM_LOG_WARNING,
-                      "%s has seen %" PRId64 " of %" PRId64 " test cells in training or validation (%s): the scores on these "
-                      "are no test result",
+                      "%s has seen %" PRId64 " of %" PRId64
+                      " test cells in training or validation (%s): the scores on these are not a test result",
                       path, sum, cells, folds);
     } else if (!known) {
         flim_log_line(&run->log, FLIM_LOG_WARNING, "whether %s has seen test cells of this run cannot be checked: %s", path,
-                      study->hash ? "the file does not say which cells it was trained on" : "--no-scan");
+                      study->hash ? "the file does not list the cells it was trained on" : "--no-scan");
     } else {
         flim_log_line(&run->log, FLIM_LOG_NOTE, "%s has seen none of the %" PRId64 " test cells", path, cells);
     }

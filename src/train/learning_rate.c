@@ -9,12 +9,11 @@ static void log_accumulation(const flim_run *run, int64_t asked, int64_t part)
     const flim_settings *s = run->settings;
     flim_log_line(&run->log, FLIM_LOG_INFO,
                   "Accumulation: %" PRId64 " x %" PRId64 " = %" PRId64
-                  " cells per update; BatchNorm's statistics are those of each batch of %" PRId64,
+                  " cells per step (effective batch); BatchNorm uses the statistics of each batch of %" PRId64,
                   s->batch, s->accumulate, asked, s->batch);
     if (asked > part) {
         flim_log_line(&run->log, FLIM_LOG_NOTE,
-                      "a training part has %" PRId64
-                      " cells at most, so that an epoch is one update of that many: %s more updates",
+                      "a training set has %" PRId64 " cells at most, so an epoch is one step of that many: %s more updates",
                       part, s->batch < part ? "fewer batches per update (--accumulate) make" : "a smaller --batch makes");
     }
 }
@@ -23,7 +22,7 @@ void flim_run_scale_learning_rate(const flim_run *run, const flim_study *study, 
 {
     const flim_settings *s = run->settings;
     const int64_t asked = s->batch * s->accumulate, part = flim_splits_largest_part(&study->splits);
-    const int64_t cells = asked < part ? asked : part; /* an update has no more cells than a training part */
+    const int64_t cells = asked < part ? asked : part; /* an update has no more cells than a training set */
     const double ratio = (double)cells / (double)s->lr_batch;
     const double scale[] = {[FLIM_LR_SCALE_NONE] = 1, [FLIM_LR_SCALE_SQRT] = sqrt(ratio), [FLIM_LR_SCALE_LINEAR] = ratio};
     trainer->learning_rate = s->lr * scale[s->lr_scale];
@@ -33,8 +32,8 @@ void flim_run_scale_learning_rate(const flim_run *run, const flim_study *study, 
                       trainer->learning_rate, s->lr, s->lr_batch, flim_lr_scale_names[s->lr_scale], cells);
     } else if (cells != s->lr_batch && s->lr_scale == FLIM_LR_SCALE_NONE && run->found_batch) {
         flim_log_line(&run->log, FLIM_LOG_NOTE,
-                      "%" PRId64 " cells per update instead of %" PRId64
-                      ": results differ; --lr-scale sqrt or linear adapts lr",
+                      "%" PRId64 " cells per step (effective batch) instead of %" PRId64
+                      ": results will differ; adapt lr with --lr-scale sqrt or linear",
                       cells, s->lr_batch);
     }
     if (s->accumulate > 1) {

@@ -27,8 +27,7 @@ static void log_host_use(const flim_run *run, const flim_trainer *trainer)
 {
     struct rusage use;
     if (getrusage(RUSAGE_SELF, &use) == 0) {
-        flim_log_line(&run->log, FLIM_LOG_INFO,
-                      "Memory: %.2f GiB planned for the program, %.2f GiB used by it; the process held at most %.2f GiB",
+        flim_log_line(&run->log, FLIM_LOG_INFO, "Memory: planned %.2f GiB, used %.2f GiB, peak RSS %.2f GiB",
                       flim_gib(trainer->planned_bytes), flim_gib(flim_program_peak_bytes(trainer->program)),
                       flim_gib((int64_t)use.ru_maxrss * 1024));
     }
@@ -42,11 +41,10 @@ void flim_log_memory_use(const flim_run *run, const flim_trainer *trainer)
         log_host_use(run, trainer);
     } else if (flim_device_memory_free(trainer->device, &now, NULL) == FLIM_OK) {
         const int64_t gone = trainer->free_before - now; /* others may take and give some meanwhile */
-        flim_log_line(
-            &run->log, FLIM_LOG_INFO,
-            "Memory: %.1f MiB planned, %.1f MiB allocated (%+.2f %%); the card has %.1f MiB less free than before, code "
-            "that was loaded meanwhile included",
-            flim_mib(planned), flim_mib(allocated), planned > 0 ? 100 * ((double)allocated / (double)planned - 1) : 0.0,
-            flim_mib(gone));
+        flim_log_line(&run->log, FLIM_LOG_INFO,
+                      "Memory: planned %.1f MiB, allocated %.1f MiB (%+.2f %%); free memory of the card fell by %.1f MiB "
+                      "(loaded code included)",
+                      flim_mib(planned), flim_mib(allocated),
+                      planned > 0 ? 100 * ((double)allocated / (double)planned - 1) : 0.0, flim_mib(gone));
     }
 }

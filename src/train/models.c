@@ -166,12 +166,13 @@ static flim_status check_alike(const flim_models *m, flim_error *err)
         FLIM_TRY(flim_provenance_check_alike(&first->about, first->path, &model->about, model->path, err));
         if (other.width != m->weights.width || other.classes != m->weights.classes) {
             return flim_fail(err, FLIM_ERROR_USAGE,
-                             "%s has width %d and %d classes, %s has width %d and %d: an ensemble needs one network",
+                             "%s has width %d and %d classes, %s has width %d and %d: an ensemble needs one architecture",
                              first->path, m->weights.width, m->weights.classes, model->path, other.width, other.classes);
         }
         for (int j = 0; j < i; j++) {
             if (is_same_file(m->model[j].path, model->path)) {
-                return flim_fail(err, FLIM_ERROR_USAGE, "%s is given twice: it would count twice in the mean", model->path);
+                return flim_fail(err, FLIM_ERROR_USAGE, "%s is given twice: it would count twice in the ensemble mean",
+                                 model->path);
             }
         }
     }
@@ -300,14 +301,13 @@ flim_status flim_models_check_data(const flim_models *m, const flim_dataset_info
     if (first->about.time_range_ns > 0 && info->time_range_ns <= 0) {
         flim_log_line(
             log, FLIM_LOG_WARNING,
-            "%s does not say its time_range_ns, and %s was trained on %.9g ns: whether the bins are as wide cannot be "
-            "checked",
+            "%s has no time_range_ns, and %s was trained on %.9g ns: whether the bins are as wide cannot be checked",
             info->path[0], first->path, first->about.time_range_ns);
     }
     for (int i = 0; i < m->n; i++) {
         if (flim_provenance_check_mask(&m->model[i].about, m->model[i].path, info, &why) != FLIM_OK) {
             if (!any_mask) {
-                return flim_fail(err, why.status, "%s; or predict all the same with --any-mask", why.text);
+                return flim_fail(err, why.status, "%s; or predict anyway with --any-mask", why.text);
             }
             flim_log_line(log, FLIM_LOG_WARNING, "--any-mask: %s", why.text);
             break;
@@ -330,14 +330,13 @@ void flim_models_warn_of_seen(const flim_models *m, const flim_dataset_info *inf
     }
     if (seen > 0) {
         flim_log_line(log, FLIM_LOG_WARNING,
-                      "%" PRId64 " of %" PRId64 " cells are among those that %s has seen in training or validation (cells "
-                      "%s%s): for these, what follows is no test result%s%s%s",
+                      "%" PRId64 " of %" PRId64 " cells were seen by %s in training or validation (cells %s%s): for these, "
+                      "the metrics below are not a test result%s%s%s",
                       seen, info->n, m->n > 1 ? "at least one of the models" : "the model", first,
                       seen > SHOWN ? ", ..." : "", m->run[0] ? "; fold_metrics " : "", m->run,
-                      m->run[0] ? " shows those" : "");
+                      m->run[0] ? " shows the test scores" : "");
     } else if (hash && m->all_cells_known) {
-        flim_log_line(log, FLIM_LOG_NOTE,
-                      "none of the %" PRId64 " cells is among those that the weights have seen in training or validation",
+        flim_log_line(log, FLIM_LOG_NOTE, "none of the %" PRId64 " cells was seen by the weights in training or validation",
                       info->n);
     }
 }

@@ -69,8 +69,8 @@ static flim_status open_data(job *j, flim_error *err)
     flim_dataset_sha256(j->dataset, sha256);
     if (!j->looked_up && j->models.trained_on[0] && strcmp(j->models.trained_on, sha256) == 0) {
         flim_log_line(&j->hooks->log, FLIM_LOG_WARNING,
-                      "%s has the labels, groups and names of the data that %s was trained on: if it is those data, what "
-                      "follows is no test score (fold_metrics %s shows those)",
+                      "%s has the labels, groups and names of the data that %s was trained on: if these are the training "
+                      "cells, the metrics below are not a test result (fold_metrics %s shows the test scores)",
                       info->path[0], j->models.run, j->models.run);
     }
     return FLIM_OK;
@@ -152,8 +152,8 @@ static flim_status check_outputs(const job *j, const char *path, flim_error *err
             const int64_t cell = i / outputs;
             return flim_fail(err, FLIM_ERROR_NONFINITE,
                              "the network's output for cell %" PRId64
-                             "%s%s%s is %g, with the weights of %s: look at the cell with "
-                             "flim_info --scan; if others fail too, the weights are of an extreme size. Nothing was written",
+                             "%s%s%s is %g, with the weights of %s: check the cell with flim_info --scan; if others fail "
+                             "too, the weights are extreme. Nothing was written",
                              cell, j->info->name ? " (" : "", j->info->name ? j->info->name[cell] : "",
                              j->info->name ? ")" : "", (double)j->ensemble.logits[i], path);
         }
@@ -190,7 +190,7 @@ static void log_result(const job *j)
         snprintf(decided, sizeof decided, ", threshold %.4f", j->threshold);
     } else if (!isnan(j->request->threshold)) {
         flim_log_line(&j->hooks->log, FLIM_LOG_WARNING,
-                      "the threshold is not used: with %d classes the most probable one is predicted",
+                      "the threshold is not used: with %d classes the most probable class is predicted",
                       j->models.weights.classes);
     }
     flim_log_line(&j->hooks->log, FLIM_LOG_INFO, "%" PRId64 " cells, %d model%s%s%s", j->info->n, j->models.n,

@@ -29,14 +29,12 @@ flim_status flim_run_check_recipe(const flim_run *run, const flim_study *study, 
     FLIM_TRY(check_class_weights(run, study->info->classes, err));
     if (run->settings->final_model && run->settings->schedule == FLIM_LR_SCHEDULE_PLATEAU) {
         return flim_fail(err, FLIM_ERROR_USAGE,
-                         "schedule plateau follows the inner validation part, and the final model has none: use another "
-                         "schedule");
+                         "schedule plateau follows the validation set, and the final model has none: use another schedule");
     }
     for (int k = 0; k < study->splits.n_folds && run->settings->schedule == FLIM_LR_SCHEDULE_PLATEAU; k++) {
         if (study->splits.fold[k].n_val == 0) {
             return flim_fail(err, FLIM_ERROR_USAGE,
-                             "schedule plateau follows the inner validation part, and fold %d has none: use another schedule",
-                             k);
+                             "schedule plateau follows the validation set, and fold %d has none: use another schedule", k);
         }
     }
     return FLIM_OK;
@@ -77,7 +75,7 @@ static flim_status describe_sampler(const flim_fold_work *f, flim_error *err)
     }
     FLIM_TRY(flim_sampler_describe(repeats, &f->study->split_data, f->part->train, f->part->n_train, &table, err));
     flim_log_line(&f->run->log, FLIM_LOG_INFO,
-                  "%s: sampler class-group: %" PRId64 " classes of groups, %" PRId64 " of them held to %" PRId64
+                  "%s: sampler class-group: %" PRId64 " class-group pairs, %" PRId64 " of them limited to %" PRId64
                   " draws per cell; a cell is drawn %.2f to %.2f times per epoch; effective sample size %.1f of %" PRId64
                   " cells",
                   f->name, table.cells, table.bounded, repeats, table.least, table.most, table.effective, f->part->n_train);

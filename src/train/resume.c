@@ -277,13 +277,12 @@ static flim_status refuse(const flim_run *run, const differences *d, flim_error 
     if (d->fixed) {
         return flim_fail(
             err, status,
-            "--resume: this is not what %s was begun with: %s. Of these, %s cannot be overridden: begin a new run",
+            "--resume: this differs from how %s was started: %s. Of these, %s cannot be overridden: start a new run",
             run->folder, d->text, d->fixed_names);
     }
     return flim_fail(
         err, status,
-        "--resume: this is not what %s was begun with: %s. Restore it, or add --resume-override to go on all the "
-        "same",
+        "--resume: this differs from how %s was started: %s. Restore it, or add --resume-override to resume anyway",
         run->folder, d->text);
 }
 
@@ -330,12 +329,12 @@ static flim_status note_unchecked(flim_run *run, flim_error *err)
     char when[32];
     now_text(when);
     char *line = flim_strprintf(
-        err, "%s: resumed with --no-scan, the counts were not compared with those that the run was begun with", when);
+        err, "%s: resumed with --no-scan, the counts were not compared with those that the run was started with", when);
     if (!line) {
         return FLIM_ERROR_MEMORY;
     }
     flim_log_line(&run->log, FLIM_LOG_WARNING,
-                  "--no-scan: the counts are not compared with those that the run was begun with; summary.json keeps this");
+                  "--no-scan: the counts are not compared with those that the run was started with; summary.json keeps this");
     const flim_status status = flim_string_list_add(&run->unchecked, line, err);
     flim_free(line);
     return status;
@@ -384,10 +383,9 @@ static flim_status override(flim_run *run, const flim_json *record, const differ
         flim_log_line(&run->log, FLIM_LOG_WARNING, "--resume-override: %s", d->beside);
     }
     if (d->any) { /* a file that has moved changes no number */
-        flim_log_line(
-            &run->log, FLIM_LOG_WARNING,
-            "from here on the run is another one: no undisturbed run ends in its numbers; %s/resume.json keeps this",
-            run->folder);
+        flim_log_line(&run->log, FLIM_LOG_WARNING,
+                      "from here on the run differs from an undisturbed one in its numbers; %s/resume.json keeps this",
+                      run->folder);
     }
     return keep_override(run, record, when, d->any ? d->text : run->changes.item[0], err);
 }
@@ -397,11 +395,10 @@ static void note_versions(const flim_run *run, const flim_json *record)
 {
     const char *was = flim_json_string(flim_json_get(record, "made_by"));
     if (was && strcmp(was, run->made_by) != 0) {
-        flim_log_line(
-            &run->log, FLIM_LOG_WARNING,
-            "the run was begun by %s; this is %s: what is computed from here on may differ in its last bits from an "
-            "undisturbed run (OMP_NUM_THREADS sets the threads)",
-            was, run->made_by);
+        flim_log_line(&run->log, FLIM_LOG_WARNING,
+                      "the run was started by %s; this is %s: what is computed from here on may differ in its last bits from "
+                      "an undisturbed run (OMP_NUM_THREADS sets the threads)",
+                      was, run->made_by);
     }
 }
 
@@ -428,7 +425,7 @@ flim_status flim_resume_check(flim_run *run, int n_folds, flim_error *err)
     FLIM_TRY(read_record(run, &record, err));
     if (!record) {
         flim_log_line(&run->log, FLIM_LOG_NOTE,
-                      "%s has no resume.json: only the checkpoints tell what the run was begun with", run->folder);
+                      "%s has no resume.json: only the checkpoints tell what the run was started with", run->folder);
         return flim_resume_begin(run, err);
     }
     flim_status status = FLIM_OK;

@@ -58,7 +58,7 @@ static void merge_row(void *context, const flim_flag_row *row, const char *store
     }
     m->fixed = m->fixed || on_resume == FLIM_ON_RESUME_FIXED;
     if (m->used < sizeof m->refused) {
-        int length = snprintf(m->refused + m->used, sizeof m->refused - m->used, "%s%s (the run has %s, the call says %s%s)",
+        int length = snprintf(m->refused + m->used, sizeof m->refused - m->used, "%s%s (run: %s, this call: %s%s)",
                               m->used ? ", " : "", key, stored[0] ? stored : "none", given[0] ? given : "none",
                               m->given->resume_override ? "; this cannot be overridden" : "");
         m->used += length > 0 ? (size_t)length : 0;
@@ -80,11 +80,11 @@ flim_status flim_resume_settings(flim_run *run, const flim_settings *given, flim
 {
     char path[FLIM_PATH_MAX];
     if (!given->out[0]) {
-        return flim_fail(err, FLIM_ERROR_USAGE, "--resume needs --out DIR, the folder of the run to go on with");
+        return flim_fail(err, FLIM_ERROR_USAGE, "--resume needs --out DIR, the folder of the run to resume");
     }
     snprintf(path, sizeof path, "%s/config.yaml", given->out);
     if (!flim_file_exists(path)) {
-        return flim_fail(err, FLIM_ERROR_USAGE, "%s holds no run to resume: there is no %s", given->out, path);
+        return flim_fail(err, FLIM_ERROR_USAGE, "%s has no run to resume: there is no %s", given->out, path);
     }
     FLIM_TRY(flim_settings_read(out, path, err));
     merge m = {.given = given, .out = out, .run = run, .err = err};
@@ -92,8 +92,8 @@ flim_status flim_resume_settings(flim_run *run, const flim_settings *given, flim
     FLIM_TRY(m.status);
     if (m.used) {
         return flim_fail(err, FLIM_ERROR_USAGE,
-                         "--resume takes its settings from %s, and these flags disagree: %s. Leave them out%s", path,
-                         m.refused, m.fixed ? ", or begin a new run" : ", or add --resume-override to go on with them");
+                         "--resume uses the settings of %s, and these flags disagree: %s. Leave them out%s", path, m.refused,
+                         m.fixed ? ", or start a new run" : ", or add --resume-override to resume with them");
     }
     return copy_rows(FLIM_ON_RESUME_CALL, given, out, err);
 }

@@ -111,7 +111,7 @@ flim_status flim_run_fit_baselines(const flim_run *run, const flim_study *study,
 {
     *out = (flim_run_baselines){0};
     if (!study->summary) {
-        flim_log_line(&run->log, FLIM_LOG_NOTE, "no baselines: they need the scan that --no-scan leaves out");
+        flim_log_line(&run->log, FLIM_LOG_NOTE, "no baselines: they need the scan, which --no-scan skips");
         return FLIM_OK;
     }
     for (int b = 0; b < FLIM_N_BASELINES; b++) {

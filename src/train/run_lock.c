@@ -66,8 +66,7 @@ flim_status flim_run_take_fold(flim_run *run, int k, bool *taken, flim_error *er
     if (run->settings->fold == k) {
         return in_use(run, k, holder, "", err);
     }
-    flim_log_line(&run->log, FLIM_LOG_NOTE, "%s is in use by another process (%s) and is left to it", name_of(k, name),
-                  holder);
+    flim_log_line(&run->log, FLIM_LOG_NOTE, "%s is in use by another process (%s) and is skipped", name_of(k, name), holder);
     return FLIM_OK;
 }
 

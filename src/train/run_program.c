@@ -60,7 +60,7 @@ static flim_status allocate(const flim_run *run, const flim_study *study, flim_t
     FLIM_TRY(flim_log_memory_plan(run, study, trainer, err));
     const flim_status status = flim_trainer_allocate(trainer, study->dataset, &loader, err);
     if (status == FLIM_ERROR_MEMORY && trainer->cache_widths && s->cache == FLIM_CACHE_AUTO) {
-        flim_log_line(&run->log, FLIM_LOG_NOTE, "there is less device memory than planned; the cells stay outside it");
+        flim_log_line(&run->log, FLIM_LOG_NOTE, "less device memory than planned; decoded cells are not cached there");
         flim_trainer_drop_loader(trainer);
         FLIM_TRY(flim_run_drop_device_cache(run, study, trainer, err));
         return allocate(run, study, trainer, err); /* once: no cell is cached there now */

@@ -152,9 +152,8 @@ void flim_startup_data(const flim_run *run, const flim_study *study)
                   "      %" PRId64 " cells of %d x %d x %d (%s, %s), %d classes, %" PRId64 " groups, mask %s", info->n,
                   info->t, info->h, info->w, info->counts_type, info->layout, info->classes, info->groups,
                   info->has_mask ? "from the file" : "from the counts");
-    flim_log_line(&run->log, FLIM_LOG_INFO,
-                  "      libhdf5 is %sbuilt thread-safe; calls into it run one at a time, decoding on %" PRId64 " threads",
-                  info->thread_safe_library ? "" : "not ", run->settings->workers);
+    flim_log_line(&run->log, FLIM_LOG_INFO, "      HDF5 reads are serialised; decompression uses %" PRId64 " threads",
+                  run->settings->workers);
     flim_log_line(&run->log, FLIM_LOG_INFO, "  %-20s %8s %8s%s", "class", "cells", "groups",
                   study->summary ? "     photons  mask px  zeros %  peak bin" : "");
     class_table(run, study);
@@ -167,12 +166,12 @@ void flim_startup_network(const flim_run *run, const flim_trainer *trainer)
     const flim_recompute asked = run->settings->checkpoint_activations;
     settings_lines(run, trainer);
     flim_log_line(&run->log, FLIM_LOG_INFO,
-                  "Network: %s, width %d, %" PRId64 " parameters, %.2f G multiply-adds per cell forward", net->preset,
+                  "Network: %s, width %d, %" PRId64 " parameters, %.2f GMACs per cell (forward pass)", net->preset,
                   net->width, net->parameters, (double)flim_network_macs(net) / 1e9);
     if (asked != FLIM_RECOMPUTE_NONE) {
         flim_log_line(&run->log, FLIM_LOG_INFO, "Activation checkpointing: %s%s", flim_recompute_name(asked),
-                      recompute == FLIM_RECOMPUTE_NONE  ? ": all fits, nothing is computed twice"
-                      : recompute == FLIM_RECOMPUTE_ALL ? ": the backward pass recomputes the insides of all blocks"
-                                                        : ": the backward pass recomputes the insides of some blocks");
+                      recompute == FLIM_RECOMPUTE_NONE  ? ": all fits, nothing is recomputed"
+                      : recompute == FLIM_RECOMPUTE_ALL ? ": the backward pass recomputes all blocks"
+                                                        : ": the backward pass recomputes some blocks");
     }
 }

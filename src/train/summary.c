@@ -203,12 +203,13 @@ static void table_row(const flim_log *log, const char *first, const double value
 {
     static const flim_metric shown[] = {FLIM_ACCURACY, FLIM_BALANCED_ACCURACY, FLIM_F1,
                                         FLIM_MCC,      FLIM_ROC_AUC,           FLIM_LOG_LOSS};
+    static const int widths[] = {6, 7, 6, 6, 6, 7}; /* with the name and the blanks 80 columns */
     char text[256];
-    size_t used = (size_t)snprintf(text, sizeof text, "  %-28s", first);
+    size_t used = (size_t)snprintf(text, sizeof text, "  %-34s", first);
     for (size_t i = 0; i < sizeof shown / sizeof shown[0]; i++) {
         double v = value[shown[i]];
-        used += (size_t)(isnan(v) ? snprintf(text + used, sizeof text - used, " %9s", "n/a")
-                                  : snprintf(text + used, sizeof text - used, " %9.3f", v));
+        used += (size_t)(isnan(v) ? snprintf(text + used, sizeof text - used, " %*s", widths[i], "n/a")
+                                  : snprintf(text + used, sizeof text - used, " %*.3f", widths[i], v));
     }
     flim_log_line(log, FLIM_LOG_RESULT, "%s", text);
 }
@@ -218,7 +219,7 @@ static void failed_rows(const flim_run *run, int n_folds)
     char reason[1024];
     for (int k = 0; k < n_folds; k++) {
         if (flim_run_fold_has_failed(run, k, reason)) {
-            flim_log_line(&run->log, FLIM_LOG_RESULT, "  %d has failed and is in none of the numbers below", k);
+            flim_log_line(&run->log, FLIM_LOG_RESULT, "  %d has failed and is not included below", k);
         }
     }
 }
@@ -228,10 +229,10 @@ static void print_table(const flim_run *run, int classes, const summary *s)
     const flim_log *log = &run->log;
     const bool two = classes == 2; /* with more the most probable class is predicted, and there is no threshold */
     char first[64], sentence[512];
-    flim_log_line(log, FLIM_LOG_RESULT, "Test parts, %d of %d folds%s:", s->n, s->n_folds,
-                  two ? " (thresholds from the validation parts)" : "");
-    flim_log_line(log, FLIM_LOG_RESULT, "  %-28s %9s %9s %9s %9s %9s %9s", "fold (cells, best epoch)", "accuracy",
-                  "bal. acc.", "F1", "MCC", "ROC AUC", "log loss");
+    flim_log_line(log, FLIM_LOG_RESULT, "Test-set metrics, %d of %d folds%s:", s->n, s->n_folds,
+                  two ? " (thresholds chosen on the validation sets)" : "");
+    flim_log_line(log, FLIM_LOG_RESULT, "  %-34s %6s %7s %6s %6s %6s %7s", "fold (cells, best epoch)", "acc", "bal.acc", "F1",
+                  "MCC", "AUC", "logloss");
     for (int i = 0; i < s->n; i++) {
         snprintf(first, sizeof first, "%d (%" PRId64 ", %" PRId64 ")", s->fold[i].k, s->fold[i].n_test,
                  s->fold[i].best_epoch);
@@ -247,9 +248,7 @@ static void print_table(const flim_run *run, int classes, const summary *s)
     if (s->has_shift) {
         table_row(log, "pooled, calibrated", s->calibrated.value);
         table_row(log, "pooled, prior corrected *", s->corrected.value);
-        flim_log_line(
-            log, FLIM_LOG_RESULT,
-            "  * to the prior of each test part, estimated by EM: uses unlabelled test cells, so it is no default score");
+        flim_log_line(log, FLIM_LOG_RESULT, "  * to the prior of each test set, estimated by EM on unlabelled test cells");
     }
     if (s->held_out) {
         table_row(log, "holdout, fold ensemble", s->holdout.value);
@@ -257,7 +256,7 @@ static void print_table(const flim_run *run, int classes, const summary *s)
     for (int b = 0, shown = 0; b < FLIM_N_BASELINES; b++) {
         if (s->has_baseline[b]) {
             if (!shown++) {
-                flim_log_line(log, FLIM_LOG_RESULT, "Simple models in the same folds, pooled:");
+                flim_log_line(log, FLIM_LOG_RESULT, "Baselines on the same folds (pooled):");
             }
             table_row(log, flim_baseline_title(b), s->baseline[b].value);
         }

@@ -103,7 +103,7 @@ static bool is_done(flim_run *run, int k)
     if (done) {
         char name[32];
         snprintf(name, sizeof name, "fold %d", k);
-        flim_log_line(&run->log, FLIM_LOG_INFO, "%s is done already", k == FLIM_FINAL_FOLD ? "the final model" : name);
+        flim_log_line(&run->log, FLIM_LOG_INFO, "%s is already done", k == FLIM_FINAL_FOLD ? "the final model" : name);
         flim_run_fold_clean(run, k); /* a kill may have come right after DONE */
     }
     return done;
@@ -145,7 +145,7 @@ static flim_status run_folds(flim_run *run, const flim_study *study, flim_traine
         }
         *left += others;
         if (status == FLIM_ERROR_NONFINITE) {
-            flim_log_line(&run->log, FLIM_LOG_WARNING, "%s; the fold has failed, the others go on", reason.text);
+            flim_log_line(&run->log, FLIM_LOG_WARNING, "%s; the fold has failed, the others continue", reason.text);
             first = failed++ ? first : reason;
         }
     }
@@ -173,11 +173,10 @@ static void log_left(const flim_run *run, int n_folds)
     char reason[1024];
     for (int k = 0; k < n_folds; k++) {
         if (!flim_fold_is_done(run->folder, k) && !flim_run_fold_has_failed(run, k, reason)) {
-            flim_log_line(
-                &run->log, FLIM_LOG_NOTE,
-                "the run is not complete: fold %d is in another process's hands; whichever process ends last sums up "
-                "all folds",
-                k);
+            flim_log_line(&run->log, FLIM_LOG_NOTE,
+                          "the run is not complete: fold %d is still running in another process; the last process to finish "
+                          "writes the summary of all folds",
+                          k);
         }
     }
 }
@@ -236,18 +235,17 @@ static void log_how_to_go_on(const flim_run *run, const flim_study *study, flim_
     const bool holds_a_run = run->file_log.file >= 0 && flim_file_exists(path);
     if (status == FLIM_INTERRUPTED) {
         flim_log_line(&run->log, FLIM_LOG_NOTE, "interrupted%s%s",
-                      holds_a_run ? "; go on with: train_cv --resume --out " : ", before there was anything to keep",
+                      holds_a_run ? "; resume with: train_cv --resume --out " : ", before there was anything to keep",
                       holds_a_run ? out : "");
     } else if (status == FLIM_ERROR_WRITE && holds_a_run) {
         flim_log_line(&run->log, FLIM_LOG_NOTE,
-                      "what was saved before is whole; once this can be written, go on with: train_cv --resume --out %s",
+                      "what was saved before is whole; once this can be written, resume with: train_cv --resume --out %s",
                       out);
     } else if (status == FLIM_ERROR_MEMORY && holds_a_run && flim_run_smaller_batch(run, study, &batch, &accumulate)) {
-        flim_log_line(
-            &run->log, FLIM_LOG_NOTE,
-            "go on in smaller batches with as many cells per update: train_cv --resume --resume-override --batch %" PRId64
-            " --accumulate %" PRId64 " --out %s (--on-oom retry does so by itself)",
-            batch, accumulate, out);
+        flim_log_line(&run->log, FLIM_LOG_NOTE,
+                      "resume with smaller batches and the same effective batch size: train_cv --resume --resume-override "
+                      "--batch %" PRId64 " --accumulate %" PRId64 " --out %s (--on-oom retry does so by itself)",
+                      batch, accumulate, out);
     }
 }
 
@@ -260,7 +258,7 @@ static void log_end(flim_run *run, const flim_study *study, double seconds, flim
     }
     if (changed) {
         flim_log_line(&run->log, FLIM_LOG_WARNING,
-                      "%s was written to while the run was going on: what was read of it may be a mixture", changed);
+                      "%s was modified during the run: what was read from it may be inconsistent", changed);
     }
     if (status != FLIM_OK && status != FLIM_INTERRUPTED && err) {
         flim_train_log_only(&run->file_log, "error: ", err->text);

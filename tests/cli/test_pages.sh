@@ -71,7 +71,7 @@ if [ -e "$build/pages/man/train_cv.1" ]; then # sanitizers' builds have none
     done
     check "programs alone bring no header" test ! -e prefix/include
     if command -v man >/dev/null; then
-        check "man finds it" bash -c "MANPATH=$work/prefix/share/man man -P cat train_cv | grep -q 'folds, each with its own test part'"
+        check "man finds it" bash -c "MANPATH=$work/prefix/share/man man -P cat train_cv | grep -q 'number of folds, each with its own test set'"
     fi
 fi
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tools/setup.sh: its lists of packages are README's, and what it does and says on each kind of machine, with apt-get, dpkg-query,
+# tools/setup.sh: its lists of packages are README's, and effect and says on each kind of machine, with apt-get, dpkg-query,
 # sudo and id that only tell how they were called.
 # Usage: test_setup.sh BUILD_DIR
 set -u

@@ -19,7 +19,7 @@ common=(--data small.h5 "${options[@]}")
 # ---- what is printed
 if [ "${FLIM_SHORT:-}" != threads ]; then
     run 0 "${common[@]}" --quiet --out quiet
-    table=$(sed -n '/^Test parts, /,/decay summed/p; /^A logistic regression on the decay/p' quiet/train.log) # the last line: if it does as well
+    table=$(sed -n '/^Test-set metrics, /,/summed decay/p; /^A logistic regression on the summed decay/p' quiet/train.log) # the last line: if it does as well
     check "--quiet prints the result, all of it and nothing else" test "$(cat out)" = "$table" -a "$(wc -l <out)" -gt 10
     check "train.log has the rest" grep -q "^fold 2 epoch 3/3" quiet/train.log
     run 0 "${common[@]}" --quiet --log-json --out quiet-json
@@ -110,7 +110,7 @@ for signal in ${FLIM_SHORT:-INT TERM KILL}; do
     check "after $tries x SIG$signal and resumes the files are the undisturbed run's" test "$(digest cut)" = "$reference"
 done
 
-# ---- the test part chooses nothing: other test labels, same weights, epoch and threshold
+# ---- the test set chooses nothing: other test labels, same weights, epoch and threshold
 if ! /usr/bin/python3 -c 'import h5py' 2>/dev/null; then
     echo "left out: flipped test labels, /usr/bin/python3 has no h5py (apt-get install python3-h5py)"
 else
@@ -134,7 +134,7 @@ PY
         'diff <(grep -E "best_epoch|threshold" flipped/fold_0/summary.json) <(grep -E "best_epoch|threshold" whole/fold_0/summary.json)'
 fi
 
-# ---- three classes: the most probable one is predicted, so nobody is told of a threshold
+# ---- three classes: the most probable class is predicted, so nobody is told of a threshold
 "$build/flim_simulate" --out three.h5 --cells 60 --donors 6 --classes 3 --bins 16 --photons 200 --seed 3 >/dev/null
 for fraction in 0.15 0; do
     rm -rf three

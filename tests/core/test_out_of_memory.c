@@ -161,7 +161,7 @@ static void retrying_halves_the_batch(void **state)
     assert_true(in_fold > 0);
 }
 
-/* A batch of all four cells of a training part and more, which nothing divides: the part is cut in two, and not into single cells. */
+/* A batch of all four cells of a training set and more, which nothing divides: the part is cut in two, and not into single cells. */
 static void a_whole_part_is_cut_in_two(void **state)
 {
     (void)state;
@@ -188,7 +188,7 @@ static void a_found_batch_is_lowered_before_the_run(void **state)
     long made, lowered = 0, stopped = 0;
     flim_error err = {0};
     assert_int_equal(run(0, "auto", "stop", &made, &err), FLIM_OK);
-    assert_true(run_says("train.log", "Batch auto: ") && !run_says("train.log", "will not do") &&
+    assert_true(run_says("train.log", "Batch auto: ") && !run_says("train.log", "cells do not fit") &&
                 !run_says("train.log", "after all"));
     for (after_found = 1; after_found < 400 && (lowered < 3 || stopped < 3); after_found += after_found < 12 ? 3 : 29) {
         err = (flim_error){0};
@@ -197,7 +197,7 @@ static void a_found_batch_is_lowered_before_the_run(void **state)
             fail_msg("allocation %ld after the batch was found: status %d (%s)", after_found, status, err.text);
         }
         stopped += status != FLIM_OK;
-        if (status == FLIM_OK && run_says("train.log", "cells do not fit beside the run after all")) {
+        if (status == FLIM_OK && run_says("train.log", "cells do not fit after all")) {
             lowered++;
             assert_true(run_says("config.yaml", "\naccumulate: 1\n") && run_says("fold_1/DONE", "done"));
             assert_false(run_says("train.log", "on-oom"));

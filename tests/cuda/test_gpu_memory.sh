@@ -20,7 +20,7 @@ say() { # ok or FAILED, text
     [ "$1" = ok ] || failures=$((failures + 1))
 }
 read -r total budget < <(python3 -c 'import json; c = json.load(open("card.json"))["card"]; print(c["memory_bytes"], c["budget_bytes"])')
-# Half of the cells less an inner validation part train: more than the 148 that 2^31 elements a tensor allow.
+# Half of the cells less a validation set train: more than the 148 that 2^31 elements a tensor allow.
 "$build/flim_simulate" --out cells.h5 --cells 400 --donors 8 --photons 300 --seed 5 >/dev/null || exit 1
 
 batch_of() { sed -n 's/^batch: //p' "$1/config.yaml"; }
@@ -33,7 +33,7 @@ run() { # name: train_cv --batch auto into the folder
 import re, sys
 line = [l for l in open(sys.argv[1]) if l.startswith("Memory:")][-1]
 print(line, end="")
-planned, allocated = (float(x) for x in re.match(r"Memory: ([0-9.]+) MiB planned, ([0-9.]+) MiB allocated", line).groups())
+planned, allocated = (float(x) for x in re.match(r"Memory: planned ([0-9.]+) MiB, allocated ([0-9.]+) MiB", line).groups())
 sys.exit(abs(allocated / planned - 1) > 0.03)
 ' "$1.out"; then
             say ok "$1: planned is within 3 % of what the card says is gone"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# On a card: each convolution is timed once a process, whatever the sizes of last batches, folds and validation parts; a second
+# On a card: each convolution is timed once a process, whatever the sizes of last batches, folds and validation sets; a second
 # process takes all of them from the cache.  1001 cells, batch 64, 5 folds x 3 epochs.  Skipped where there is no card.
 # Usage: test_tuned_once.sh BUILD_DIR
 set -u

@@ -173,7 +173,7 @@ static inline void require_rules(const table *t, const flim_split_request *reque
                     rest += t->label[list[part][i]] == c;
                 }
             }
-            REQUIRE(rest == 0 || in_part[0]); /* the validation part never takes a class away */
+            REQUIRE(rest == 0 || in_part[0]); /* the validation set never takes a class away */
             complete = complete && (in_part[1] || !in_part[0]);
             if (!by_group && request->val_fraction > 0 && rest > 1) {
                 REQUIRE(in_part[1]);

@@ -181,7 +181,7 @@ static void bad_features_are_refused(void **state)
     flim_logistic_free(&model);
 }
 
-/* One class in the training part: the fit ends, and says that class. */
+/* One class in the training set: the fit ends, and says that class. */
 static void one_class_is_learnt_as_that_class(void **state)
 {
     (void)state;

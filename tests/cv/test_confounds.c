@@ -120,7 +120,7 @@ static void confounds_are_seen_by_the_baseline(void **state)
     }
 }
 
-/* Each donor has one label, drawn at random, and a spectrum of its own: cells of a donor in the training part give its test
+/* Each donor has one label, drawn at random, and a spectrum of its own: cells of a donor in the training set give its test
  * cells away, a donor left out cannot be told. */
 static void donors_that_give_themselves_away(void **state)
 {

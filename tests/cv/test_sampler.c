@@ -1,4 +1,4 @@
-/* The sampler: frequencies, repeats, determinism, and class weights of the training part alone. */
+/* The sampler: frequencies, repeats, determinism, and class weights of the training set alone. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -275,10 +275,11 @@ static void names(void **state)
     }
     assert_int_equal(flim_parse_choice("sampler", "balance", flim_sampler_names, &s, &err), FLIM_ERROR_USAGE);
     assert_string_equal(
-        err.text, "sampler: 'balance' is none of natural, balanced, group-balanced, class-group (did you mean 'balanced'?)");
+        err.text,
+        "sampler: 'balance' is not one of natural, balanced, group-balanced, class-group (did you mean 'balanced'?)");
 }
 
-/* Training part 30/10, test part 0/40: weights 2/3 and 2 (sklearn's compute_class_weight on the training part), not 4/3 and
+/* Training part 30/10, test set 0/40: weights 2/3 and 2 (sklearn's compute_class_weight on the training set), not 4/3 and
  * 0.8 (on all cells). */
 static void weights_come_from_the_training_part(void **state)
 {

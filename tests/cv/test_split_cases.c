@@ -68,9 +68,8 @@ static void six_donors_of_twenty_cells(void **state)
     flim_split_request r = {.mode = FLIM_SPLIT_STRATIFIED, .folds = 5, .val_fraction = 0.15, .seed = 42, .log = &to};
     flim_splits s;
     assert_int_equal(flim_splits_make(&t.data, &r, &s, NULL), FLIM_OK);
-    assert_non_null(strstr(log.text,
-                           "warning: cv stratified: 6 of 6 groups have cells in both the training and the test part of a "
-                           "fold (g00, g01, g02, g03, g04, g05)"));
+    assert_non_null(strstr(log.text, "warning: cv stratified: 6 of 6 groups have cells in both training and test set of a "
+                                     "fold (g00, g01, g02, g03, g04, g05)"));
     flim_splits_free(&s);
     log.text[0] = '\0';
     r.mode = FLIM_SPLIT_LEAVE_ONE_GROUP_OUT;
@@ -133,10 +132,10 @@ static void impossible_requests_say_the_numbers(void **state)
     flim_error err = {0};
     flim_split_request r = {.mode = FLIM_SPLIT_GROUP, .folds = 13, .val_fraction = 0.15};
     assert_int_equal(flim_splits_make(&t.data, &r, &s, &err), FLIM_ERROR_USAGE);
-    assert_non_null(strstr(err.text, "13 folds asked for, but there are 12 groups; use --folds 12 or fewer"));
+    assert_non_null(strstr(err.text, "13 folds requested, but there are 12 groups; use --folds 12 or fewer"));
     r = (flim_split_request){.mode = FLIM_SPLIT_STRATIFIED, .folds = 138};
     assert_int_equal(flim_splits_make(&t.data, &r, &s, &err), FLIM_ERROR_USAGE);
-    assert_non_null(strstr(err.text, "138 folds asked for, but there are 137 cells"));
+    assert_non_null(strstr(err.text, "138 folds requested, but there are 137 cells"));
     r.folds = 1;
     assert_int_equal(flim_splits_make(&t.data, &r, &s, &err), FLIM_ERROR_USAGE);
     r = (flim_split_request){.mode = FLIM_SPLIT_STRATIFIED, .folds = 2, .val_fraction = NAN};
@@ -168,16 +167,16 @@ static void rare_classes_are_named(void **state)
     flim_split_request r = {.mode = FLIM_SPLIT_STRATIFIED_GROUP, .folds = 4, .val_fraction = 0.15, .log = &to};
     flim_splits s;
     assert_int_equal(flim_splits_make(&t.data, &r, &s, NULL), FLIM_OK);
-    assert_non_null(strstr(log.text, "class '1' (2 cells in 1 groups) is absent from the test part of 3 of 4 folds"));
-    assert_non_null(strstr(log.text, "class '1' (2 cells in 1 groups) is absent from the training part of fold"));
-    assert_non_null(strstr(log.text, "class '1' is absent from the inner validation part of 3 of 4 folds"));
-    assert_non_null(strstr(log.text, "no way to deal the groups into 4 folds gives every fold every class"));
+    assert_non_null(strstr(log.text, "class '1' (2 cells in 1 groups) is absent from the test set of 3 of 4 folds"));
+    assert_non_null(strstr(log.text, "class '1' (2 cells in 1 groups) is absent from the training set of fold"));
+    assert_non_null(strstr(log.text, "class '1' is absent from the validation set of 3 of 4 folds"));
+    assert_non_null(strstr(log.text, "no assignment of the groups to 4 folds gives every fold every class"));
     flim_splits_free(&s);
     log.text[0] = '\0';
     r = (flim_split_request){.mode = FLIM_SPLIT_STRATIFIED, .folds = 4, .val_fraction = 0.15, .log = &to};
     t.data.group = NULL;
     assert_int_equal(flim_splits_make(&t.data, &r, &s, NULL), FLIM_OK);
-    assert_non_null(strstr(log.text, "class '1' (2 cells) is absent from the test part of 2 of 4 folds"));
+    assert_non_null(strstr(log.text, "class '1' (2 cells) is absent from the test set of 2 of 4 folds"));
     flim_splits_free(&s);
     log.text[0] = '\0';
     static const int64_t two[2 * 2] = {4, 4, 4, 4};
@@ -186,7 +185,7 @@ static void rare_classes_are_named(void **state)
     assert_int_equal(flim_splits_make(&t.data, &r, &s, NULL), FLIM_OK);
     assert_int_equal(s.fold[0].n_val, 0);
     assert_false(s.fold[0].val_complete);
-    assert_non_null(strstr(log.text, "no inner validation part in 2 of 2 folds (0, 1)"));
+    assert_non_null(strstr(log.text, "no validation set in 2 of 2 folds (0, 1)"));
     flim_splits_free(&s);
 }
 
@@ -239,20 +238,20 @@ static void files_come_back_and_bad_ones_are_refused(void **state)
         const char *text, *says;
     } bad[] = {
         {"{\"mode\": \"group\", \"folds\": [{\"train\": [1,2,3], \"val\": [], \"test\": [0]}]}",
-         "group 'g00' stands in train and in test"},
+         "group 'g00' is in both train and test"},
         {"{\"mode\": \"group\", \"folds\": [{\"train\": [2], \"val\": [3], \"test\": [0,1]}]}",
-         "group 'g01' stands in train and in val"},
+         "group 'g01' is in both train and val"},
         {"{\"mode\": \"stratified\", \"folds\": [{\"train\": [2,3], \"val\": [3], \"test\": [0,1]}]}",
-         "cell 3 ('cell111') stands in train and in val"},
+         "cell 3 ('cell111') is in both train and val"},
         {"{\"mode\": \"stratified\", \"folds\": [{\"train\": [2,3], \"test\": [0,1]}, {\"train\": [2,3], \"test\": [0,1]}]}",
-         "cell 0 ('cell000') is tested in fold 0 and in fold 1"},
+         "cell 0 ('cell000') is in the test sets of fold 0 and fold 1"},
         {"{\"mode\": \"stratified\", \"folds\": [{\"train\": [0,1,2], \"test\": [3,4]}, {\"train\": [3,4], \"test\": "
          "[0,1]}]}",
-         "stands in no test part"},
+         "is in no test set"},
         {"{\"mode\": \"stratified\", \"folds\": [{\"train\": [0,1,2], \"test\": [3,4,5,6]}]}",
          "cell 6 is out of range, the data has 6"},
         {"{\"mode\": \"stratified\", \"folds\": [{\"train\": [0,1,1], \"test\": [3,4,5]}]}", "1 follows 1"},
-        {"{\"mode\": \"stratified\", \"folds\": [{\"train\": [], \"test\": [0,1,2,3,4,5]}]}", "the train part is empty"},
+        {"{\"mode\": \"stratified\", \"folds\": [{\"train\": [], \"test\": [0,1,2,3,4,5]}]}", "the train set is empty"},
         {"{\"mode\": \"stratified\", \"folds\": [{\"train\": [1]}]}", "\"test\" is missing"},
         {"{\"mode\": \"stratified\", \"data\": {\"n\": 7}, \"folds\": [{\"train\": [1], \"test\": [0]}]}",
          "for 7 cells, but the data has 6"},
@@ -275,9 +274,9 @@ static void files_come_back_and_bad_ones_are_refused(void **state)
 
     write_text(path, "{\"data\": {\"n\": 400000000000}, \"folds\": [{\"train\": [1], \"test\": [0]}]}");
     assert_int_equal(flim_splits_read(path, NULL, &back, &err), FLIM_ERROR_DATA);
-    assert_non_null(strstr(err.text, "for 400000000000 cells, but only 2 stand in a part"));
+    assert_non_null(strstr(err.text, "for 400000000000 cells, but only 2 are in a set"));
 
-    /* nnU-Net: val is the test part; names or indices; an inner validation part is made afterwards. */
+    /* nnU-Net: val is the test set; names or indices; a validation set is made afterwards. */
     write_text(path, "[{\"train\": [\"cell000\", \"cell074\", 3, 1], \"val\": [\"cell148\", 5]}, {\"train\": [4, 5], "
                      "\"val\": [0, 1, 2, 3]}]");
     assert_int_equal(flim_splits_read(path, &t.data, &back, &err), FLIM_OK);

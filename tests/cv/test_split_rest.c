@@ -354,7 +354,7 @@ static void groups_make_one_split(void **state)
         assert_int_equal(part[i], "tttvxx"[group[i]]);
     }
     flim_splits_free(&s);
-    request = single(NULL, 0, NULL, 0, test, 2); /* the validation part is whole groups of what trains */
+    request = single(NULL, 0, NULL, 0, test, 2); /* the validation set is whole groups of what trains */
     bool unused[N] = {false};
     unused[0] = unused[4] = true;
     request.unused = unused;
@@ -407,7 +407,7 @@ static void a_file_of_one_split_needs_not_all_cells(void **state)
     }
     unused[4] = true; /* nothing is left to test */
     assert_int_equal(flim_splits_leave_out(&s, &data, unused, &err), FLIM_ERROR_DATA);
-    assert_non_null(strstr(err.text, "the test part is empty"));
+    assert_non_null(strstr(err.text, "the test set is empty"));
     flim_splits_free(&s);
     static const char *const wrong[] = {"{\"train\": [0, 1], \"val\": [2], \"test\": [1]}", "{\"train\": [0], \"val\": [1]}",
                                         "{\"train\": [0], \"test\": [500]}", "{\"train\": [0], \"test\": []}",

@@ -8,7 +8,7 @@ source "$(dirname "$0")/../lib.sh"
 simulate k.h5
 
 # ---- last batches: parts of 65, 33, 10 and 1 training cells; every cell is seen once an epoch, and none is dropped
-splits() { # splits TRAIN_CELLS: two folds whose test parts are 0-5 and 6-71; the first trains on so many cells
+splits() { # splits TRAIN_CELLS: two folds whose test sets are 0-5 and 6-71; the first trains on so many cells
     awk -v n="$1" 'BEGIN {
         printf "{\"mode\": \"stratified\", \"seed\": 42, \"data\": {\"n\": 72}, \"folds\": [{\"train\": [";
         for (i = 0; i < n; i++) printf "%s%d", (i ? ", " : ""), 71 - i;

@@ -20,7 +20,7 @@ digest() {
 run() {
     "$build/train_cv" --data small.h5 --out "run-$1-$2" --preset tiny --folds 2 --epochs 2 --batch 16 --device "$1" --cache "$2" \
         --deterministic --workers 3 >out 2>err || fail "--device $1 --cache $2 exited with $?"
-    grep -q "waited for cells [0-9.]* %" out || fail "--cache $2: the epoch line does not say how long the device waited"
+    grep -q "data wait [0-9.]* %" out || fail "--cache $2: the epoch line does not say how long the device waited"
 }
 compare() { [ "$(digest "run-$1-$2")" = "$(digest "run-$1-none")" ] || fail "--device $1: --cache $2 gives other bits than none"; }
 
@@ -29,7 +29,7 @@ for cache in none host auto; do
     run cpu $cache
     compare cpu $cache
 done
-grep -q "cells stay in host memory" out || fail "auto does not say where cells stay"
+grep -q "caching decoded cells in RAM" out || fail "auto does not say where cells stay"
 
 if "$build/train_cv" --data small.h5 --out no --device cpu --cache device >out 2>err; then
     fail "--cache device on the CPU was taken"
@@ -47,8 +47,8 @@ for cache in none host device auto; do
     run cuda $cache
     compare cuda $cache
     case $cache in
-    device | auto) grep -q "cells stay in device memory" out || fail "--cache $cache does not say that cells stay in device memory" ;;
-    *) ! grep -q "cells stay in device memory" out || fail "--cache $cache keeps cells in device memory" ;;
+    device | auto) grep -q "caching decoded cells in device memory" out || fail "--cache $cache does not say that cells stay in device memory" ;;
+    *) ! grep -q "caching decoded cells in device memory" out || fail "--cache $cache keeps cells in device memory" ;;
     esac
     if [ $cache = device ]; then
         grep -q "cells of the data  *device" out || fail "the memory plan does not list the cells"

@@ -68,7 +68,7 @@ static void rows_and_columns_are_columns(void **state)
                    h5_contiguous, many);
             H5Fclose(file);
             if (!cases[i].good) {
-                open_bad(path, NULL, path, set ? "/group" : "/label", "a cell", NULL);
+                open_bad(path, NULL, path, set ? "/group" : "/label", "per cell", NULL);
             } else if (set == 0) {
                 check(path, true, false, NULL);
             } else {
@@ -166,7 +166,7 @@ static void matlab_texts_are_texts(void **state)
     hid_t file = begin_file(path);
     put_cellstr(file, "group", true, N - 1);
     H5Fclose(file);
-    open_bad(path, NULL, path, "/group", "(6), one value a cell", NULL);
+    open_bad(path, NULL, path, "/group", "(6), one value per cell", NULL);
     /* a cell array of numbers, and one whose reference leads nowhere */
     for (int how = 0; how < 2; how++) {
         hobj_ref_t reference[N];

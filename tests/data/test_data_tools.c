@@ -104,7 +104,7 @@ static void report_sums_up_by_group_and_class(void **state)
     FILE *out = open_memstream(&text, &size);
     flim_data_report_print(report, out);
     fclose(out);
-    assert_non_null(strstr(text, "train_cv will take it"));
+    assert_non_null(strstr(text, "OK for train_cv"));
     assert_non_null(strstr(text, "quiescent"));
     free(text);
     flim_json *json = flim_data_report_json(report);

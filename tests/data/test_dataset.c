@@ -831,7 +831,7 @@ static void wrong_shapes_and_names(void **state)
     /* empty file, group, dangling links, null and empty spaces */
     file = h5_create(path);
     H5Fclose(file);
-    open_bad(path, NULL, "no /counts", "holds no objects", NULL);
+    open_bad(path, NULL, "no /counts", "has no objects", NULL);
     file = h5_create(path);
     H5Gclose(H5Gcreate2(file, "counts", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
     H5Fclose(file);
@@ -1025,7 +1025,7 @@ static void axes_are_permuted_only_when_told(void **state)
     flim_dataset *d = open_good(path, &(flim_dataset_options){.log = &sink});
     assert_int_equal(flim_dataset_get_info(d)->n, 9);
     flim_dataset_close(d);
-    assert_non_null(strstr(log.text, "first axis is taken as the cells"));
+    assert_non_null(strstr(log.text, "first axis is used as the cells"));
 }
 
 /* ---- several files, sha256, real data, and the file stays as it was */

@@ -74,7 +74,7 @@ static void every_kind_is_named(void **state)
             assert_non_null(f);
             assert_int_equal(fwrite(bytes, 1, cut, f), cut);
             fclose(f);
-            open_bad(path, NULL, path, "not an HDF5 file", "hold no HDF5 signature", NULL);
+            open_bad(path, NULL, path, "not an HDF5 file", "no HDF5 signature", NULL);
         }
         FILE *f = fopen(path, "wb");
         assert_int_equal(fwrite(bytes, 1, size, f), size);

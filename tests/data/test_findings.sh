@@ -69,7 +69,7 @@ says "10 of 60 cells have no group: /group is '' in them, cell 10 first"
 look 3 never.h5
 says "10 of 60 cells have no group: /group is '' in them, cell 50 first"
 look 3 least.h5
-says "1 of 60 cells have no group: /group is '-9223372036854775808', the least 64-bit integer"
+says "1 of 60 cells have no group: /group is '-9223372036854775808', the smallest 64-bit integer"
 look 3 fill.h5
 says "10 of 60 cells have no group: /group is '-2147483647', netCDF's fill value of 32-bit integers in them, cell 30 first"
 look 0 empty.h5 --cv stratified

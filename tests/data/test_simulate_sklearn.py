@@ -1,7 +1,7 @@
 """What tells flim_simulate's classes apart, by scikit-learn: called with the data file and 'plain' or 'confounded'.
 
 Leaving one donor out, logistic regression on (log photons, area, peak bin) must know next to nothing of plain data, and the
-decay summed over the mask must tell the classes apart; of confounded data the former tells them apart."""
+summed decay (logistic regression) must tell the classes apart; of confounded data the former tells them apart."""
 import sys
 
 import h5py

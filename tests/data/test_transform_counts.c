@@ -897,7 +897,7 @@ static void names_become_steps(void **state)
                {{"match:0.5"}, "its range depends on the data"},
                {{"bootstrap:1:0:0"}, "expected bootstrap:PROBABILITY"},
                {{"shift:1:0.5:1"}, "whole numbers"},
-               {{"none", "flim"}, "none stands alone"},
+               {{"none", "flim"}, "none must be the only item"},
                {{"flim", "paper"}, "drift_fill and shift_zero"},
                {{""}, "is not known"},
                {{":"}, "is not known"}};

@@ -179,7 +179,7 @@ static void what_does_not_fit_together_is_named(void **state)
     flim_import_result made;
     flim_error err;
     assert_int_equal(import_with(request, &made, &err), FLIM_ERROR_USAGE);
-    assert_non_null(strstr(err.text, "fits two classes"));
+    assert_non_null(strstr(err.text, "matches two classes"));
     request.n_rules = 1;
     assert_int_equal(import_with(request, &made, &err), FLIM_ERROR_USAGE);
     const char *const none[] = {"xyz=a", "zyx=b"};
@@ -195,7 +195,7 @@ static void what_does_not_fit_together_is_named(void **state)
     request.input = twice;
     request.n_inputs = 2;
     assert_int_equal(import_with(request, &made, &err), FLIM_ERROR_USAGE);
-    assert_non_null(strstr(err.text, "named twice"));
+    assert_non_null(strstr(err.text, "given twice"));
     assert_false(flim_file_exists(out));
     volatile int stop = 15;
     request.n_inputs = 1;

@@ -20,7 +20,7 @@ Arms:
 The others: AdamW (0.9, 0.999, 1e-8, decay on all parameters), CosineAnnealingLR an epoch down to 1e-6, clipping by the global norm,
 label smoothing.  All: the last partial batch trains, too; the first epoch with the smallest inner validation loss (unweighted,
 unsmoothed) is chosen, --patience; test accuracy of that epoch (two classes: at the threshold with the best balanced accuracy
-on the validation part).  fp32 or, for --precision tf32, PyTorch's TF32.
+on the validation set).  fp32 or, for --precision tf32, PyTorch's TF32.
 
 Prints a line a seed and arm and, over the seeds, mean, sd, and the paired differences between ours and the others with their
 standard errors.  PyTorch's side is a function of the seed, on CUDA as far as cuDNN's deterministic algorithms make it.  After --limit

@@ -329,12 +329,12 @@ static void wrong_tensors_are_named(void **state)
         {NULL, "\"__metadata__\":{\"flimcv_format\":\"2\"}", "format version 2, this program reads version 1"},
         {NULL, "\"__metadata__\":{\"flimcv_format\":\"1\",\"T\":\"32\",\"H\":\"5\",\"W\":\"7\"}",
          "32 time bins x 5 x 7 pixels, but the data has 16 x 5 x 7"},
-        {NULL, "\"__metadata__\":{\"flimcv_format\":\"1\",\"T\":\"many\"}", "T is 'many', which is no size"},
+        {NULL, "\"__metadata__\":{\"flimcv_format\":\"1\",\"T\":\"many\"}", "T is 'many', which is not a size"},
         {NULL, "\"__metadata__\":{\"flimcv_format\":\"1\",\"class_names\":\"[\\\"a\\\"]\"}", "a list of 2 names"},
         {NULL, "\"__metadata__\":{\"flimcv_format\":\"1\",\"class_names\":\"[\\\"a\\\",1]\"}", "a list of 2 names"},
         {NULL, "\"__metadata__\":{\"flimcv_format\":\"1\",\"class_names\":\"oops\"}", "class_names:1:"},
         {NULL, "\"__metadata__\":{\"flimcv_format\":\"1\",\"preprocessing\":\"sqrt\"}", "for the preprocessing 'sqrt'"},
-        {NULL, "\"__metadata__\":{\"flimcv_format\":1}", "__metadata__: 'flimcv_format' is no string"},
+        {NULL, "\"__metadata__\":{\"flimcv_format\":1}", "__metadata__: 'flimcv_format' is not a string"},
         {NULL, "\"__metadata__\":[]", "__metadata__ must map strings to strings"},
     };
     flim_network net = build(4, 2);
@@ -403,10 +403,10 @@ static void damaged_containers_are_refused(void **state)
         size_t bytes; /* of data */
         const char *want;
     } cases[] = {
-        {"{}", 100, 0, "claims a header of 100 bytes, but 2 follow"},
-        {"{}", UINT64_MAX, 0, "claims a header of 18446744073709551615 bytes"},
+        {"{}", 100, 0, "header says 100 bytes, 2 present"},
+        {"{}", UINT64_MAX, 0, "header says 18446744073709551615 bytes"},
         {"{}", 0, 4, "4 bytes of data, but its tensors cover 0"},
-        {"[]", 0, 0, "no JSON object"},
+        {"[]", 0, 0, "not a JSON object"},
         {"{\"a\":", 0, 0, "not valid JSON"},
         {"{\"a\":1}", 0, 0, "tensor 'a' has no \"dtype\""},
         {"{\"a\":{\"dtype\":7,\"shape\":[1],\"data_offsets\":[0,4]}}", 0, 4, "tensor 'a' has no \"dtype\""},
@@ -421,7 +421,7 @@ static void damaged_containers_are_refused(void **state)
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,\"4\"]}}", 0, 4, "\"data_offsets\" must be two"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[-4,0]}}", 0, 4, "lies at bytes -4..0"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,0]}}", 0, 4, "lies at bytes 4..0"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 0, 4, "copy incomplete"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 0, 4, "truncated"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", 0, 8, "begins at byte 4 of the data"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},"
          "\"b\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[4,12]}}",

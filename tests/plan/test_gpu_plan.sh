@@ -165,7 +165,7 @@ assert {s["stage"]: s["precision"] for s in rows if "precision" in s}["a"] == "b
         # shellcheck disable=SC2086 # two words
         "$build/train_cv" --data parts.h5 --folds 4 $cv --dry-run >table 2>&1
         run gpu_plan 0 --gpu l4 --data parts.h5 --set folds=4 --set "cv=${cv#--cv }" --json parts.json
-        check "$cv: the training part is the largest of the folds that train_cv makes" python3 -c '
+        check "$cv: the training set is the largest of the folds that train_cv makes" python3 -c '
 import json, re
 want = max(int(n) for n in re.findall(r"train +([0-9]+)", open("table").read()))
 j = json.load(open("parts.json"))
@@ -210,9 +210,9 @@ fi
 common=(--data small.h5 --preset tiny --folds 3 --epochs 2 --lr 1e-3 --device cpu --workers 2 --fold 0)
 run train_cv 0 "${common[@]}" --batch auto --out auto --price-per-hour 3.6
 batch=$(sed -n 's/^batch: //p' auto/config.yaml)
-check "the batch that was found is the training part" grep -q "Batch auto: $batch cells" auto/train.log
+check "the batch that was found is the training set" grep -q "Batch auto: $batch cells" auto/train.log
 check "cost and time are told" bash -c 'grep -q "Time: .* at 3.6 per hour" auto/train.log && grep -q "^Cost: " auto/train.log'
-check "planned against used memory is told" grep -q "^Memory: .* planned" auto/train.log
+check "planned against used memory is told" grep -q "^Memory: planned " auto/train.log
 run train_cv 0 "${common[@]}" --batch "$batch" --out given
 check "the search has left no trace: the bits are those of --batch $batch" test "$(digest auto)" = "$(digest given)"
 run train_cv 0 "${common[@]}" --batch "$batch" --checkpoint-activations all --out all
@@ -229,19 +229,19 @@ check "what auto came to is told" grep -q "^Activation checkpointing: auto: all 
 run train_cv 0 "${common[@]}" --batch auto --eval-batch 50 --out eval
 check "an eval batch above the batch found is kept where it fits" grep -q "^eval_batch: 50$" eval/config.yaml
 check "and planned: what is planned is used" bash -c \
-    'grep -oE "[0-9.]+ GiB (planned|used)" eval/train.log | cut -d" " -f1 | sort -u | wc -l | grep -qx 1'
+    'grep -oE "(planned|used) [0-9.]+ GiB" eval/train.log | cut -d" " -f2 | sort -u | wc -l | grep -qx 1'
 run train_cv 0 "${common[@]}" --batch 8 --accumulate 2 --lr-scale linear --lr-batch 64 --out linear
 run train_cv 0 "${common[@]}" --batch 8 --accumulate 2 --lr 2.5e-4 --out quarter
 check "--lr-scale linear is lr x 16 / 64" cmp linear/fold_0/best.safetensors quarter/fold_0/best.safetensors
-check "accumulation says what BatchNorm sees" grep -q "BatchNorm's statistics are those of each batch of 8" linear/train.log
+check "accumulation says what BatchNorm sees" grep -q "BatchNorm uses the statistics of each batch of 8" linear/train.log
 run train_cv 0 "${common[@]}" --batch 16 --accumulate 2 --out short
 check "a last short window is an update, and none reaches into the next epoch: 36 cells in 16 + 16, 4" \
     bash -c 'test "$(cut -d, -f11,12 short/fold_0/history.csv | tr "\n" " ")" = "cells,updates 36,2 36,2 "'
 run train_cv 0 "${common[@]}" --batch 8 --accumulate 2 --lr-scale sqrt --out sqrt
 run train_cv 0 "${common[@]}" --batch 32 --accumulate 8 --lr-scale linear --lr-batch 72 --out whole
-check "an update has no more cells than the training part: linear is lr x 36 / 72, not x 256 / 72" \
+check "an update has no more cells than the training set: linear is lr x 36 / 72, not x 256 / 72" \
     grep -q "^Learning rate: 0.0005, from 0.001 for 72 cells per update (lr-scale linear; 36 cells now)" whole/train.log
-check "and that is told" grep -q "a training part has 36 cells at most" whole/train.log
+check "and that is told" grep -q "a training set has 36 cells at most" whole/train.log
 check "--lr-scale sqrt" grep -q "^Learning rate: 0.0005, from 0.001 for 64 cells" sqrt/train.log
 
 # ---- out of memory: an address space too small for the batch asked for

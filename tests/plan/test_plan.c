@@ -279,7 +279,7 @@ static void the_search_finds_what_a_plain_one_finds(void **state)
 static void count_steps_down(void *context, flim_log_level level, const char *text)
 {
     *(int *)context +=
-        level == FLIM_LOG_NOTE && strncmp(text, "batch auto: ", 12) == 0 && strstr(text, "will not do") != NULL;
+        level == FLIM_LOG_NOTE && strncmp(text, "batch auto: ", 12) == 0 && strstr(text, "cells do not fit") != NULL;
 }
 
 /* Each allocation fails in turn: where that is one of the try, fewer cells run, by one step, and a note says so. */
@@ -346,7 +346,7 @@ static void no_tensor_reaches_31_bits(void **state)
     assert_true(plan.request.batch * elements < (int64_t)1 << 31);
     assert_true((plan.request.batch + 8) * elements >= (int64_t)1 << 31);
     ok(flim_plan_largest(device, &request, &budget, 123, &plan, &err), &err);
-    assert_int_equal(plan.request.batch, 123); /* all of a training part that fits */
+    assert_int_equal(plan.request.batch, 123); /* all of a training set that fits */
     flim_device_close(device);
 }
 
@@ -641,12 +641,12 @@ static void what_cannot_be_applied_leaves_the_file(void **state)
     (void)state;
     refuse("readonly.yaml", config_text, 0444, FLIM_ERROR_WRITE, "read-only");
     refuse("folded.yaml", "batch: >-\n  64\naccumulate: 1\ncheckpoint_activations: none\n", 0644, FLIM_ERROR_USAGE,
-           "'batch' stands in a form that cannot be changed in place");
+           "'batch' is written in a form that cannot be changed in place");
     refuse("preset.yaml", "preset: tiny\nbatch: 64\naccumulate: 1\ncheckpoint_activations: none\n", 0644, FLIM_ERROR_USAGE,
            "has preset tiny, and the plan is for base");
     refuse("broken.yaml", "batch: 64\naccumulate: [1\n", 0644, FLIM_ERROR_USAGE, "broken.yaml");
     refuse("unknown.yaml", "batch: 64\nbacth: 1\n", 0644, FLIM_ERROR_USAGE, "unknown key");
-    refuse("twice.yaml", "batch: 64\nbatch: 32\n", 0644, FLIM_ERROR_USAGE, "line 1 already");
+    refuse("twice.yaml", "batch: 64\nbatch: 32\n", 0644, FLIM_ERROR_USAGE, "already set in line 1");
 }
 
 int main(void)

@@ -407,7 +407,7 @@ static void numbers_come_from_the_predictions(void **state)
     static const char *const expected[] = {"fold 0 (50 cells, best epoch 7)",
                                            "sd (ddof 1)",
                                            "sd (ddof 0)",
-                                           "95 % interval from",
+                                           "95 % CI lower",
                                            "mean, threshold 0.5",
                                            "pooled, threshold 0.5",
                                            "network against baseline",
@@ -460,8 +460,7 @@ static void what_is_wrong_with_a_run_is_said(void **state)
     char path[700];
     make_run(&f, "broken", 90, FLIM_CONFOUND_NONE, FLIM_SPLIT_STRATIFIED, 1, 2);
     ok(report_of(runs, 1, &options, &report, &warnings, &err), &err);
-    assert_non_null(
-        strstr(warnings.text, "mode stratified: 6 of 6 groups have cells in both the training and the test part"));
+    assert_non_null(strstr(warnings.text, "mode stratified: 6 of 6 groups have cells in both training and test set"));
     flim_report_destroy(report);
 
     /* a number in summary.json that the predictions do not bear out */
@@ -489,7 +488,7 @@ static void what_is_wrong_with_a_run_is_said(void **state)
     char *original = file_text(path);
     replace_in(path, from, to);
     ok(report_of(runs, 1, &options, &report, &warnings, &err), &err);
-    assert_non_null(strstr(warnings.text, "1 cells in predictions.csv are not predicted as their logits"));
+    assert_non_null(strstr(warnings.text, "1 cells in predictions.csv do not match their logits"));
     assert_non_null(strstr(warnings.text, "summary.json disagrees"));
     flim_report_destroy(report);
 
@@ -508,11 +507,11 @@ static void what_is_wrong_with_a_run_is_said(void **state)
     unlink(path);
     ok(report_of(runs, 1, &options, &report, &warnings, &err), &err);
     assert_non_null(strstr(warnings.text, "2 of 3 folds are done; missing: 2"));
-    assert_non_null(strstr(warnings.text, "summary.json holds 3 folds, 2 are done"));
+    assert_non_null(strstr(warnings.text, "summary.json has 3 folds, 2 are done"));
     flim_report_destroy(report);
     snprintf(f.folder, sizeof f.folder, "%s/no_such_run", FLIM_BINARY_DIR);
     assert_int_equal(report_of(runs, 1, &options, &report, &warnings, &err), FLIM_ERROR_DATA);
-    assert_non_null(strstr(err.text, "is no run folder: it holds no splits.json"));
+    assert_non_null(strstr(err.text, "is not a run folder: it has no splits.json"));
     free_run(&f);
 }
 
@@ -563,7 +562,7 @@ static void absent_classes_are_named(void **state)
             }
         }
         assert_non_null(strstr(text.text, "ROC AUC: mean of 2 of 3 folds; undefined in the others"));
-        assert_non_null(strstr(warnings.text, "holds other cells or labels")); /* the baselines' files have the old labels */
+        assert_non_null(strstr(warnings.text, "has other cells or labels")); /* the baselines' files have the old labels */
         flim_report_destroy(report);
     }
     free_run(&f);
@@ -618,7 +617,7 @@ static void confounds_are_named(void **state)
         }
         ok(report_of((const fixture *[]){&f}, 1, &(flim_report_options){0}, &report, &warnings, &err), &err);
         assert_non_null(strstr(warnings.text, "no baseline 'brightness, size, peak bin': "));
-        assert_non_null(strstr(warnings.text, absent ? "there is no " : "holds other cells or labels than the folds"));
+        assert_non_null(strstr(warnings.text, absent ? "there is no " : "has other cells or labels than the finished folds"));
         assert_non_null(strstr(warnings.text, "train_cv --resume --out "));
         flim_report_destroy(report);
     }
@@ -670,8 +669,8 @@ static void runs_are_compared_in_pairs(void **state)
     assert_non_null(
         strstr(text.text, "The same cells, but split otherwise (test_report_a: stratified-group, test_report_c: "));
     assert_non_null(strstr(text.text,
-                           "test_report_c has learned from cells of the groups that it is tested on, test_report_a has "
-                           "not: only test_report_a says how well a new group will do."));
+                           "test_report_c has learned from cells of the groups that it is tested on, test_report_a has not: "
+                           "only test_report_a estimates performance on unseen groups (donors)."));
     flim_report_destroy(report);
     free_run(&a);
     free_run(&b);

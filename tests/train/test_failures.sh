@@ -55,7 +55,7 @@ PY
 spoilt=(env FLIM_INFINITE_CELL=5 "$faulty")
 call 1 "${spoilt[@]}" "${common[@]}" --data k.h5 --cache none --splits one.json --sampler natural --out loss
 says "2 of 3 folds failed"
-check "fold 0, tested on the cell, has failed" grep -q "output for cell 5 of the test part is not finite" loss/fold_0/FAILED
+check "fold 0, tested on the cell, has failed" grep -q "output for cell 5 of the test set is not finite" loss/fold_0/FAILED
 check "fold 2, trained on it, names epoch, batch and cell" grep -qE "fold 2: loss or gradient not finite in epoch 1, batch [1-9] \(cells ([0-9]+,)*5[,)]" loss/fold_2/FAILED
 check "fold 1 is done" test -e loss/fold_1/DONE -a ! -e loss/fold_1/FAILED
 check "no fold is both" test ! -e loss/fold_0/DONE -a ! -e loss/fold_2/DONE
@@ -66,7 +66,7 @@ s = json.load(open("loss/summary.json"))
 assert [f["fold"] for f in s["folds"]] == [1], s["folds"]
 assert [f["fold"] for f in s["failed"]] == [0, 2] and "not finite" in s["failed"][0]["reason"], s["failed"]
 assert s["mean"]["accuracy"] == s["folds"][0]["metrics"]["accuracy"]'
-check "the table says so" grep -q "2 has failed and is in none of the numbers" loss/train.log
+check "the table says so" grep -q "2 has failed and is not included" loss/train.log
 check "fold 2 keeps what it had" test -z "$(find loss -name '*.tmp')"
 before=$(digest loss)
 call 1 "${spoilt[@]}" --resume --out loss
@@ -89,7 +89,7 @@ check "the second epoch is named" grep -q "in epoch 2, batch 1" later/fold_0/FAI
 check "its last checkpoint is kept" test -s later/fold_0/checkpoint/state.ckpt
 check "its first epoch stands in history.csv" test "$(wc -l <later/fold_0/history.csv)" = 2
 call 1 "$build/train_cv" "${common[@]}" --data k.h5 --folds 2 --batch 64 --lr 1e30 --sampler natural --out validation
-check "validation outputs that are not finite fail the fold, too" grep -qE "(of the validation part is not finite after epoch 1|not finite in epoch 2)" validation/fold_0/FAILED
+check "validation outputs that are not finite fail the fold, too" grep -qE "(of the validation set is not finite after epoch 1|not finite in epoch 2)" validation/fold_0/FAILED
 
 # ---- a signal or a timed checkpoint right after it never makes a checkpoint of it
 call 143 env FLIM_AIM=train:3:15 "${spoilt[@]}" "${common[@]}" --data k.h5 --cache none --splits one.json --sampler natural --fold 2 --out cut

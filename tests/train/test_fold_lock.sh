@@ -45,7 +45,7 @@ says "already contains a run"
 check "refused calls leave the run as it was" test "$(state)" = "$before"
 call 0 "$train" --resume --out r
 check "over all folds the held one is left" grep -q "fold 0 is in use by another process (process $held on $(uname -n))" out
-check "and that is told at the end" bash -c 'tail -1 out | grep -q "the run is not complete: fold 0 is in another process"'
+check "and that is told at the end" bash -c 'tail -1 out | grep -q "the run is not complete: fold 0 is still running in another process"'
 check "fold 2 is done, fold 0 is not" test "$(done_folds)" = "fold_1/DONE fold_2/DONE"
 go 0
 check "the process that ends last sums up all folds" test "$(digest r)" = "$want"
@@ -77,7 +77,7 @@ hold train:3 "${options[@]}" --fold 0 --out r
 kill -9 $held
 wait $held 2>/dev/null
 call 0 "$train" --resume --out r
-check "its lock is stale" grep -q "stale lock: process $held on $(uname -n) did not come to its end in fold 0 of r" out
+check "its lock is stale" grep -q "stale lock: process $held on $(uname -n) ended without finishing fold 0 of r" out
 check "the files are the serial run's" test "$(digest r)" = "$want"
 
 # ---- a run folder that is being made: another waits, and finds a run

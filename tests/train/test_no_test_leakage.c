@@ -1,5 +1,5 @@
-/* The test part chooses nothing: a network trained on random labels scores as chance, however many epochs there are to choose
- * from; and other test labels leave weights, epoch, threshold and every number of the validation part as they are. */
+/* The test set chooses nothing: a network trained on random labels scores as chance, however many epochs there are to choose
+ * from; and other test labels leave weights, epoch, threshold and every number of the validation set as they are. */
 #include <inttypes.h>
 #include <math.h>
 #include <setjmp.h>
@@ -235,7 +235,7 @@ static void same_number(const flim_json *a, const flim_json *b, const char *key)
     }
 }
 
-/* summary.json: epoch, threshold and the numbers of the validation part; the test part's must differ. */
+/* summary.json: epoch, threshold and the numbers of the validation set; the test set's must differ. */
 static bool compare_summaries(const char *a, const char *b, int k)
 {
     flim_json *json[2];
@@ -252,7 +252,7 @@ static bool compare_summaries(const char *a, const char *b, int k)
     int64_t n_val = -1;
     assert_true(flim_json_integer(flim_json_get(json[0], "n_val"), &n_val));
     const char *chosen_on = flim_json_string(flim_json_get(json[0], "selection"));
-    assert_string_equal(chosen_on, n_val ? "inner validation part" : "last epoch, no validation part");
+    assert_string_equal(chosen_on, n_val ? "validation set" : "last epoch, no validation set");
     if (n_val == 0) { /* nothing to choose on: the last epoch, and 0.5 */
         double threshold = 0;
         int64_t best = -1, epochs = -2;

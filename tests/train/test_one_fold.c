@@ -179,7 +179,7 @@ static void write_cells(const char *name, int64_t n, const int32_t *label, const
     flim_dataset_writer_destroy(writer);
 }
 
-/* Donors of very different sizes, so that training parts are, too: batch and learning rate are the whole run's all the
+/* Donors of very different sizes, so that training sets are, too: batch and learning rate are the whole run's all the
  * same. */
 static void a_fold_alone_has_the_batch_and_rate_of_the_whole_run(void **state)
 {

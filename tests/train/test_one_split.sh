@@ -30,7 +30,7 @@ call 143 env FLIM_AIM=train:4:15 "$faulty" --data k.h5 "${options[@]}" --train-g
 call 0 "$train" --resume --out again
 check "repeated flags mean the same; resumed, the files are those" test "$(digest again)" = "$(digest named)"
 call 0 "$train" --data k.h5 "${options[@]}" --test-groups donor_5,donor_6 --dry-run
-check "all others train, less a validation part" grep -qE "^ +0 +train +36 |^ *0  train +(24|36)" out
+check "all others train, less a validation set" grep -qE "^ +0 +train +36 |^ *0  train +(24|36)" out
 
 # ---- the same split as a file, with or without the word folds
 python3 - <<'PY'

@@ -69,7 +69,7 @@ craft parameters 17
 
 call 0 "$train" --resume --out begun
 call 0 "$train" --resume --out older
-check "an older checkpoint is accepted, and it is said" grep -q "fold 0: an older version wrote its checkpoint" older/train.log
+check "an older checkpoint is accepted, and it is said" grep -q "fold 0: its checkpoint is of an older version" older/train.log
 call 0 "$build/fold_metrics" older
 call 0 "$build/predict" --model older --data new.h5 --out p.csv "${device[@]:0:2}"
 rm p.csv
@@ -78,7 +78,7 @@ check "with the same result" test "$(digest older)" = "$(digest begun)"
 # ---- weights of another fold
 again
 cp whole/fold_0/best.safetensors r/fold_1/best.safetensors
-wrong="r/fold_1/best.safetensors holds the weights of fold 0, and this is the place of fold 1"
+wrong="r/fold_1/best.safetensors has the weights of fold 0, but was expected to be fold 1"
 call 3 "$build/predict" --model r --data new.h5 --out p.csv "${device[@]:0:2}"
 says "$wrong"
 call 3 "$build/predict" --model r/fold_1/best.safetensors --data new.h5 --out p.csv "${device[@]:0:2}"
@@ -107,7 +107,7 @@ cp final/final/best.safetensors final/fold_1/best.safetensors
 for program in "predict --model final --data new.h5 --out p.csv --device cpu" "fold_metrics final"; do
     # shellcheck disable=SC2086
     call 3 "$build"/$program
-    says "final/fold_1/best.safetensors holds weights of no fold"
+    says "final/fold_1/best.safetensors has the weights of no fold"
 done
 
 # ---- of a run with the same folds, but trained otherwise
@@ -144,17 +144,17 @@ call 2 "$build/predict" --model a.safetensors --model ./link.safetensors --data 
 says "link.safetensors is given twice"
 call 0 "$train" --data d.h5 "${options[@]}" --preset small --epochs 1 --fold 0 --out small
 call 2 "$build/predict" --model a.safetensors --model small --data new.h5 --out p.csv "${device[@]:0:2}"
-says "an ensemble needs one network"
+says "an ensemble needs one architecture"
 
 # ---- which cells the weights have seen
 call 0 "$build/predict" --model whole --data d.h5 --out p.csv "${device[@]:0:2}"
-says "60 of 72 cells are among those that at least one of the models has seen"
+says "60 of 72 cells were seen by at least one of the models"
 call 0 "$build/predict" --model whole --data new.h5 --out p.csv "${device[@]:0:2}"
-check "none of new cells is" grep -q "none of the 72 cells is among those that the weights have seen" out
+check "none of new cells is" grep -q "none of the 72 cells was seen by the weights" out
 check "without a warning" test "$(grep -c 'seen' err)" = 0
 call 0 "$build/flim_repack" d.h5 packed.h5
 call 0 "$build/predict" --model whole --data packed.h5 --out p.csv "${device[@]:0:2}"
-says "60 of 72 cells are among those"
+says "60 of 72 cells were seen by"
 call 0 "$build/predict" --model whole --data d.h5 --no-scan --out p.csv "${device[@]:0:2}"
 says "d.h5 has the labels, groups and names of the data that whole was trained on"
 

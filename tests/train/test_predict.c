@@ -204,7 +204,7 @@ static void a_run_is_the_mean_of_its_folds(void **state)
     flim_predictions all = predicted("run", "plain.h5", false), held;
     assert_non_null(strstr(said, "warning: "));
     /* the donor that was held out has eight cells; the run's folds have seen all others, and a renamed copy is the same */
-    assert_non_null(strstr(said, "40 of 48 cells are among those that at least one of the models has seen in training or "
+    assert_non_null(strstr(said, "40 of 48 cells were seen by at least one of the models in training or "
                                  "validation (cells 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ...)"));
     for (int64_t i = 0; i < CELLS; i++) {
         assert_true(fabs(sigmoid((double)all.logits[i]) - mean[i]) < 1e-6);
@@ -340,7 +340,7 @@ static void a_run_with_tta_averages_in_every_part(void **state)
     flim_predictions_free(&held);
 }
 
-/* The threshold of a fold is the best one of its validation part, by the objective that was asked for. */
+/* The threshold of a fold is the best one of its validation set, by the objective that was asked for. */
 static void thresholds_come_from_the_validation_part(void **state)
 {
     (void)state;

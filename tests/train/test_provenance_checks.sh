@@ -49,10 +49,10 @@ call 3 "$train" --data new_wide.h5 "${options[@]}" --init-weights whole/fold_0/b
 says "time_range_ns is 25"
 call 0 "$predict" --model whole --data rounded.h5 --out p.csv "${device[@]:0:2}"
 call 0 "$predict" --model whole --data silent.h5 --out p.csv "${device[@]:0:2}"
-says "silent.h5 does not say its time_range_ns"
+says "silent.h5 has no time_range_ns"
 call 0 "$train" --data d.h5 --data silent.h5 "${options[@]}" --dry-run
-says "silent.h5 does not say its time_range_ns; it is taken to be that of d.h5, 12.5 ns"
-resumed() { # resumed FILE TEXT: a run that was begun with d.h5 is to go on with another file in its place
+says "silent.h5 has no time_range_ns; using that of d.h5, 12.5 ns"
+resumed() { # resumed FILE TEXT: a run that was started with d.h5 is to go on with another file in its place
     rm -rf r
     cp -r begun r
     cp "$1" live.h5
@@ -112,7 +112,7 @@ says "equal.h5: attribute class_names: classes 0 and 1 are both 'same'"
 edit d.h5 swapped.h5 "c = f['counts'][:]; put('counts', c[::-1].copy())"
 resumed swapped.h5 "counts was "
 call 0 "$train" --resume --no-scan --out r
-says "--no-scan: the counts are not compared with those that the run was begun with"
+says "--no-scan: the counts are not compared with those that the run was started with"
 check "the summary keeps it" grep -q "resumed with --no-scan" r/summary.json
 cp d.h5 live.h5
 rm r/fold_1/DONE
@@ -167,14 +167,14 @@ text += b" " * (-len(text) % 8)
 open("old.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + raw[8 + n:])
 PY
 call 0 "$train" --data new.h5 "${options[@]}" --init-weights old.safetensors --fold 0 --out from_old
-says "the file does not say which cells it was trained on"
+says "the file does not list the cells it was trained on"
 call 0 "$predict" --model old.safetensors --data bare.h5 --out p.csv "${device[@]:0:2}"
 check "predict says what it cannot check" grep -q "1 of 1 weight files carry no provenance" out
 
-# ---- another number of classes: the last layer starts anew
+# ---- another number of classes: the last layer starts from random weights
 edit d.h5 three.h5 "v = f['label'][:]; v[::5] = 2; put('label', v); f.attrs['class_names'] = np.array(['a', 'b', 'c'], dtype=h5py.string_dtype())"
 call 0 "$train" --data three.h5 "${options[@]}" --init-weights whole/fold_0/best.safetensors --out three
-says "its last layer (head.fc2) starts anew"
+says "its last layer (head.fc2) starts from random weights"
 call 3 "$predict" --model three --data d.h5 --out p.csv "${device[@]:0:2}"
 
 # ---- what is not finite

@@ -13,10 +13,10 @@ recipe=(--ema 0.8 --recalibrate-bn --schedule plateau --plateau-patience 0 --pla
     --class-weights balanced --focal-gamma 1.5 --sampler class-group --sampler-repeats 2)
 
 # ---- stopped and resumed: in training, between updates; in the recalibration and in the validation after it; before checkpoints and
-# weights come into place; in the test part
+# weights come into place; in the test set
 call 0 "$train" "${options[@]}" "${recipe[@]}" --out whole
 want=$(digest whole)
-batches=$(($(sed -n 2p whole/fold_0/history.csv | cut -d, -f11) / 8)) # of a training part
+batches=$(($(sed -n 2p whole/fold_0/history.csv | cut -d, -f11) / 8)) # of a training set
 for at in train:2:15 "train:$((2 * batches + 1)):9" val:1:15 "val:$((batches + 2)):15" "val:$((2 * batches + 3)):9" \
     rename=state.ckpt:2:9 rename=best.safetensors:1:9 test:1:15; do
     case ${FLIM_SHORT:+short}$at in short*:9 | shorttest*) continue ;; esac # for the sanitizers' builds
@@ -59,7 +59,7 @@ for arm in "--ema 0.5" "--recalibrate-bn" "--ema 0.5 --recalibrate-bn"; do
 done
 check "recalibration adds to the average" test "$(validated 'arm--ema 0.5' | sha256sum)" != "$(validated 'arm--ema 0.5 --recalibrate-bn' | sha256sum)"
 
-# ---- the weights that are written are those that were evaluated: the log loss of the validation part is the chosen epoch's
+# ---- the weights that are written are those that were evaluated: the log loss of the validation set is the chosen epoch's
 for run in whole plain arm*; do
     for k in 0 1; do
         best=$(grep -o '"best_epoch": [0-9]*' "$run/fold_$k/summary.json" | grep -o '[0-9]*$')
@@ -69,9 +69,9 @@ for run in whole plain arm*; do
             awk -v a="$history" -v b="$summary" 'BEGIN { d = a - b; exit !(a > 0 && d < 1e-6 && d > -1e-6) }'
     done
 done
-call 0 "$train" "${options[@]}" --val-fraction 0 --recalibrate-bn --ema 0.5 --out last # without a validation part, too
+call 0 "$train" "${options[@]}" --val-fraction 0 --recalibrate-bn --ema 0.5 --out last # without a validation set, too
 call 0 "$train" "${options[@]}" --val-fraction 0 --out last_plain
-check "without a validation part the last weights are averaged and recalibrated" bash -c '! cmp -s last/fold_0/predictions.csv last_plain/fold_0/predictions.csv'
+check "without a validation set the last weights are averaged and recalibrated" bash -c '! cmp -s last/fold_0/predictions.csv last_plain/fold_0/predictions.csv'
 
 # ---- class weights: a common factor changes nothing, balanced is n / (K n_k)
 call 0 "$train" "${options[@]}" --sampler natural --out natural
@@ -100,10 +100,10 @@ check "the log tells the effective sample size" grep -qE 'effective sample size 
 call 2 "$train" "${options[@]}" --class-weights 1,2,3 --out none
 says "class_weights: 1,2,3 is 3 numbers, the data has 2 classes: give one number for each"
 call 2 "$train" "${options[@]}" --schedule plateau --val-fraction 0 --out none
-says "schedule plateau needs an inner validation part"
+says "schedule plateau needs a validation set"
 cp plain/splits.json s.json
 sed -i '0,/"val": \[[^]]*\]/s//"val": []/' s.json
 call 2 "$train" "${options[@]}" --schedule plateau --splits s.json --out none
-says "schedule plateau follows the inner validation part, and fold 0 has none"
+says "schedule plateau follows the validation set, and fold 0 has none"
 check "no run folder was made" test ! -e none
 finish

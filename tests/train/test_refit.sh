@@ -14,7 +14,7 @@ call 0 "$train" --data k.h5 "${options[@]}" --refit --final --out whole
 want=$(digest whole)
 check "nothing is left of the checkpoints" test -z "$(find whole -name checkpoint)"
 for k in 0 1; do
-    check "fold $k: the refit learns from training and validation part" test "$(json whole/fold_$k/summary.json 'd["refit"]["n_train"]-d["n_train"]-d["n_val"]')" = 0
+    check "fold $k: the refit learns from training and validation set" test "$(json whole/fold_$k/summary.json 'd["refit"]["n_train"]-d["n_train"]-d["n_val"]')" = 0
     cat >look.py <<PY
 import csv, json
 d = json.load(open("whole/fold_$k/summary.json"))
@@ -85,12 +85,12 @@ check "without --final there is none" test ! -e late/final
 call 0 "$train" --resume --final --out late
 check "asked for afterwards, it is the same" test "$(digest late)" = "$want"
 call 0 "$train" --resume --final --out late
-check "once is enough" grep -q "the final model is done already" out
+check "once is enough" grep -q "the final model is already done" out
 call 2 "$train" --resume --resume-override --out late --no-refit
 says "this cannot be overridden"
 call 0 "$train" --data k.h5 "${options[@]}" --fold 0 --final --out one
 check "it waits for all folds" grep -q "the final model is trained once all folds are done; fold 1 is not" out
 check "and is not there" test ! -e one/final
 call 0 "$train" --data k.h5 "${options[@]}" --fold 0 --val-fraction 0 --refit --out none
-check "without a validation part there is nothing to refit on" grep -q "fold 0: no validation part, so there is nothing to refit on" out
+check "without a validation set there is nothing to refit on" grep -q "fold 0: no validation set, so there is nothing to refit on" out
 finish

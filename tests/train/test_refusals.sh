@@ -14,7 +14,7 @@ for left in fold_1 summary.json holdout_predictions.csv; do
     mkdir left
     cp -r "whole/$left" left/ 2>/dev/null || echo x >"left/$left"
     call 2 "$train" --data d.h5 "${options[@]}" --seed 7 --out left
-    says "left holds $left of a run whose config.yaml is gone"
+    says "left has $left of a run whose config.yaml is missing"
     check "nothing was written there" test "$(ls -A left)" = "$left"
     rm -r left
 done
@@ -32,13 +32,13 @@ says "work at this fold of it with: train_cv --resume --out whole --fold 2"
 for file in splits.json summary.csv train.log notes.txt config.yml baseline_decay.csv; do
     mkdir theirs && echo "theirs" >theirs/$file
     call 2 "$train" --data d.h5 "${options[@]}" --out theirs
-    says "theirs is not empty and not a folder that train_cv made (it holds $file)"
+    says "theirs is not empty and not a folder that train_cv made (it has $file)"
     check "$file stays, and nothing else came" bash -c "[ \"\$(ls -A theirs)\" = $file ] && grep -qx theirs theirs/$file"
     rm -r theirs
 done
 mkdir theirs && mkdir theirs/sub
 call 2 "$train" --data d.h5 "${options[@]}" --out theirs
-says "it holds sub"
+says "it has sub"
 rm -r theirs
 echo victim >victim
 for name in .lock train.log; do
@@ -73,7 +73,7 @@ says "d.h5 is a file"
 # ---- a folder that a shell would take apart
 for out in "my run" "it's" 'a$b;c' plain_1; do
     call 143 env FLIM_AIM=train:1:15 "$faulty" --data d.h5 "${options[@]}" --epochs 2 --out "$out"
-    line=$(sed -n 's/.*go on with: train_cv //p' out)
+    line=$(sed -n 's/.*resume with: train_cv //p' out)
     check "the way to go on with '$out' can be pasted: $line" eval "\"$train\" $line"
     check "'$out' was finished" test -s "$out/summary.json"
 done
@@ -108,7 +108,7 @@ touch live.h5
 kill -CONT $pid
 wait $pid
 check "the run ends all the same" test -s live/summary.json
-check "and says so" grep -q "live.h5 was written to while the run was going on" live.err
+check "and says so" grep -q "live.h5 was modified during the run" live.err
 check "an undisturbed run does not" test "$(grep -c 'was written to' whole/train.log)" = 0
 
 # ---- folds of a file, and flags that say otherwise
@@ -136,7 +136,7 @@ check "no folder was made" test ! -e wrong
 all=()
 for k in 1 2 3 4 5 6; do all+=(--holdout-group "donor_$k"); done
 call 2 "$train" --data d.h5 "${options[@]}" "${all[@]}" --out wrong
-says "the hold-out groups hold all 72 cells"
+says "the hold-out groups contain all 72 cells"
 
 # ---- --mask-counts, which the weight file must tell of
 call 0 "$train" --data d.h5 "${options[@]}" --mask-counts --fold 0 --out masked

@@ -31,16 +31,16 @@ refuses() { # refuses CODE TEXT ARGS...: nothing of the run changes
 
 # ---- flags
 again
-refuses 2 "lr (the run has 0.001, the call says 0.01)" --lr 1e-2
+refuses 2 "lr (run: 0.001, this call: 0.01)" --lr 1e-2
 says "add --resume-override"
-refuses 2 "precision (the run has auto, the call says fp16)" --precision fp16
-refuses 2 "tta (the run has false, the call says true)" --tta
+refuses 2 "precision (run: auto, this call: fp16)" --precision fp16
+refuses 2 "tta (run: false, this call: true)" --tta
 says "--resume-override"
-refuses 2 "seed (the run has 42, the call says 7)" --seed 7
-says "begin a new run"
-refuses 2 "augment (the run has [none], the call says [flim])" --augment flim
-refuses 2 "preset (the run has tiny, the call says small)" --preset small --lr 1e-2
-says "lr (the run has"
+refuses 2 "seed (run: 42, this call: 7)" --seed 7
+says "start a new run"
+refuses 2 "augment (run: [none], this call: [flim])" --augment flim
+refuses 2 "preset (run: tiny, this call: small)" --preset small --lr 1e-2
+says "lr (run:"
 for flag in "--seed 7" "--folds 3" "--preset small" "--monitor f1" "--val-fraction 0.3" "--cv group" "--mask-counts" "--holdout-group D0" \
     "--axes NTXY" "--splits s.json" "--init-weights w" "--refit" "--test-groups D0" "--train-groups D0" "--val-groups D0" "--fraction 0.5" \
     "--exclude s.csv" "--threshold-for kmeans"; do
@@ -56,15 +56,15 @@ check "run control, and flags that agree, are taken: the files are the undisturb
 again
 printf 'include: below.yaml\nepochs: 3\n' >above.yaml
 printf 'preset: tiny\nlr: 0.01\n' >below.yaml
-refuses 2 "lr (the run has 0.001, the call says 0.01)" --config above.yaml
-refuses 2 "lr (the run has 0.001, the call says 0.02)" --config above.yaml --lr 0.02
+refuses 2 "lr (run: 0.001, this call: 0.01)" --config above.yaml
+refuses 2 "lr (run: 0.001, this call: 0.02)" --config above.yaml --lr 0.02
 printf 'preset: tiny\nworkers: 3\n' >below.yaml
 call 0 "$train" --resume --out r --config above.yaml
 check "one that agrees changes nothing" test "$(digest r)" = "$want"
 call 0 "$train" --data d.h5 "${options[@]}" --batch auto --fold 0 --out auto
 call 0 "$train" --data d.h5 "${options[@]}" --batch auto --out auto --resume # the same call, to go on
 call 2 "$train" --resume --out auto --batch 5
-says "batch (the run has "
+says "batch (run: "
 
 # ---- data
 change() { # change CODE NAMES PYTHON: d.h5 is made from k.h5 by a line of Python
@@ -86,16 +86,16 @@ $3" || fail "python: $3"
     refuses 3 "cannot be overridden" --resume-override
     cp k.h5 d.h5
 }
-change "this is not what" labels "v = f['label'][:]; v[[0, 1]] = v[[1, 0]] if v[0] != v[1] else 1 - v[[0, 1]]; put('label', v)"
-change "this is not what" groups "v = f['group'].asstr()[:] if f['group'].dtype.kind == 'O' else f['group'][:].astype(str); v[0] = v[-1]; put('group', v.astype('S16'))"
-change "this is not what" "cells labels groups names" "
+change "this differs from how" labels "v = f['label'][:]; v[[0, 1]] = v[[1, 0]] if v[0] != v[1] else 1 - v[[0, 1]]; put('label', v)"
+change "this differs from how" groups "v = f['group'].asstr()[:] if f['group'].dtype.kind == 'O' else f['group'][:].astype(str); v[0] = v[-1]; put('group', v.astype('S16'))"
+change "this differs from how" "cells labels groups names" "
 for name in list(f):
     if f[name].shape and f[name].shape[0] == 72: put(name, f[name][:71])"
-change "this is not what" "shape" "put('counts', f['counts'][:, :12])"
-change "this is not what" counts "v = f['counts'][:]; v[3, 2, 10, 10] += 1; put('counts', v)"
+change "this differs from how" "shape" "put('counts', f['counts'][:, :12])"
+change "this differs from how" counts "v = f['counts'][:]; v[3, 2, 10, 10] += 1; put('counts', v)"
 again
 mkdir -p moved && cp k.h5 moved/there.h5
-refuses 2 "data (the run has [d.h5], the call says [moved/there.h5])" --data moved/there.h5
+refuses 2 "data (run: [d.h5], this call: [moved/there.h5])" --data moved/there.h5
 call 0 "$train" --resume --resume-override --out r --data moved/there.h5
 says "data [d.h5] -> [moved/there.h5]"
 check "that is no other run" test "$(grep -c 'from here on the run is another one' err)" = 0
@@ -108,7 +108,7 @@ mv w.safetensors moved/
 call 3 "$train" --resume --out cut_w
 says "cannot read w.safetensors"
 call 2 "$train" --resume --out cut_w --init-weights moved/w.safetensors
-says "init_weights (the run has w.safetensors, the call says moved/w.safetensors)"
+says "init_weights (run: w.safetensors, this call: moved/w.safetensors)"
 call 2 "$train" --resume --resume-override --out cut_w --init-weights whole/fold_1/best.safetensors
 says "Of these, init_weights cannot be overridden"
 call 0 "$train" --resume --resume-override --out cut_w --init-weights moved/w.safetensors
@@ -143,14 +143,14 @@ call 143 env FLIM_AIM=train:1:15 "$faulty" --resume --resume-override --out r --
 says "--resume-override: epochs 3 -> 4"
 says "--resume-override: lr 0.001 -> 0.0005"
 says "--resume-override: patience 20 -> 0"
-says "no undisturbed run ends in its numbers"
+says "the run differs from an undisturbed one in its numbers"
 check "resume.json keeps what was overridden" grep -q "epochs was 3 and is 4, lr was 0.001 and is 0.0005" r/resume.json
 check "config.yaml has the new settings" bash -c "grep -q '^epochs: 4' r/config.yaml && grep -q '^lr: 0.0005' r/config.yaml && grep -q '^resume: false' r/config.yaml"
 call 0 "$train" --resume --out r
 check "four epochs were trained" test "$(wc -l <r/fold_0/history.csv)" = 5 -a "$(wc -l <r/fold_1/history.csv)" = 5
 check "the first row is the old run's" cmp <(sed -n 2p whole/fold_0/history.csv | cut -d, -f1-13) <(sed -n 2p r/fold_0/history.csv | cut -d, -f1-13)
 call 2 "$train" --resume --out r --lr 1e-3
-says "lr (the run has 0.0005, the call says 0.001)"
+says "lr (run: 0.0005, this call: 0.001)"
 again
 for at in "rename=resume.json:1" "rename=config.yaml:1"; do # killed while it overrides: the run goes on, as before or as asked
     again
@@ -175,7 +175,7 @@ check "every cell of the epoch was seen once" test "$(cells r)" = "$(cells whole
 check "the updates are those of 8 cells each" test "$(updates r)" = $((($(cells r) + 7) / 8))
 again half
 call 2 "$train" --resume --resume-override --out r --batch 16
-says "its checkpoint stands 8 cells inside an epoch"
+says "its checkpoint is 8 cells inside an epoch"
 call 0 "$train" --resume --resume-override --out r --batch 2
 check "a batch that divides the place will do" test "$(cells r)" = "$(cells whole)"
 check "the updates are one of 8, then of 2 cells" test "$(updates r)" = $((1 + ($(cells r) - 7) / 2))
@@ -186,7 +186,7 @@ newest=r/fold_0/checkpoint/state.ckpt previous=r/fold_0/checkpoint/state.previou
 check "there are two checkpoints" test -s $newest -a -s $previous
 head -c 1000 $newest >cut.ckpt && cp cut.ckpt $newest
 call 0 "$train" --resume --out r
-says "going on from r/fold_0/checkpoint/state.previous.ckpt instead"
+says "resuming from r/fold_0/checkpoint/state.previous.ckpt instead"
 check "with the previous one, the files are the undisturbed run's" test "$(digest r)" = "$want"
 again
 : >$newest
@@ -207,7 +207,7 @@ check "predict gives the logits of predictions.csv again" bash -c "
 
 # ---- two on one folder; a lock that a kill has left
 again
-FLIM_AIM=line=goes:1:19 "$faulty" --resume --out r >/dev/null 2>&1 & # stopped in its tracks
+FLIM_AIM=line=resuming:1:19 "$faulty" --resume --out r >/dev/null 2>&1 & # stopped in its tracks
 other=$!
 for _ in $(seq 100); do [ "$(cut -d' ' -f3 /proc/$other/stat 2>/dev/null)" = T ] && break; sleep 0.1; done
 call 2 "$train" --resume --out r --fold 0

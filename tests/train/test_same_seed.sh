@@ -60,7 +60,7 @@ check "augmentation changes the weights" bash -c '! cmp -s flim_workers_1/fold_0
 # ---- compute threads (OMP_NUM_THREADS) change the order of sums, so a run that goes on with another number of them says so
 call 143 env FLIM_AIM=train:3:15 "$faulty" "${common[@]}" --out moved
 call 0 env OMP_NUM_THREADS=3 "$build/train_cv" --resume --out moved
-says "the run was begun by"
+says "the run was started by"
 says "· 3 threads: what is computed from here on may differ in its last bits"
 
 # ---- threads and memory over folds: what the first fold has taken is enough for all
@@ -72,5 +72,5 @@ if grep -qE '^FLIM_SANITIZE:STRING=.+' "$build/CMakeCache.txt" 2>/dev/null; then
 else
     check "memory stays within 4 MiB: $(cut -d' ' -f2 watch | tr '\n' ' ')KiB" awk '{ if (NR == 1) a = $2; if ($2 - a > 4096) exit 1 }' watch
 fi
-check "what is waited for the loader stands in every epoch" test "$(grep -c 'waited for cells' flat/train.log)" = 12
+check "what is waited for the loader stands in every epoch" test "$(grep -c 'data wait' flat/train.log)" = 12
 finish

@@ -29,7 +29,7 @@ aim() { # aim WHERE SIGNAL [AGAIN]
     check "signal $2 at $1: exit code $code is $((128 + 2))..., in $took ms" test $code = $((128 + (again ? again : $2))) -a "$took" -lt $limit
     if [ -z "$again" ]; then
         if [ -e cut/config.yaml ]; then
-            check "signal $2 at $1: it says how to go on" grep -q "go on with: train_cv --resume --out cut" out
+            check "signal $2 at $1: it says how to go on" grep -q "resume with: train_cv --resume --out cut" out
         else
             check "signal $2 at $1: it says that nothing was kept" grep -q "before there was anything to keep" out
         fi
@@ -50,8 +50,8 @@ aim() { # aim WHERE SIGNAL [AGAIN]
 # Where each phase is met: the scan (before it, and in one of its threads), the plan, the folder, training (first, middle and last
 # batch of an epoch), validation, saving, the weights, test prediction, between folds, hold-out, baselines.
 plan=plan:3 # oneDNN builds a convolution
-[ "${device[1]}" = cpu ] || plan="line=checked:1" # the last line before plans are sought
-places=("line=Precision:1" "read=k.h5:60" "$plan" "line=Planned memory:1" "line=Run folder:1" "rename=config.yaml:1"
+[ "${device[1]}" = cpu ] || plan="line=leakage:1" # the last line before plans are sought
+places=("line=Precision:1" "read=k.h5:60" "$plan" "line=Memory plan:1" "line=Run folder:1" "rename=config.yaml:1"
     train:1 train:2 train:6 val:1 val:2 "rename=state.new.ckpt:1" "rename=state.ckpt:1" "rename=state.previous:1"
     "rename=history.csv:2" "rename=best.safetensors:1" test:1 "rename=predictions.csv:1" "rename=fold_0/summary.json:1"
     "rename=fold_0/DONE:1" "line=fold 0 done:1" "rename=fold_1/DONE:1" holdout:1 "rename=baseline_class:1")

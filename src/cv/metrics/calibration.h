@@ -1,6 +1,6 @@
 /* Calibration: one temperature and one bias per class, so that a network's probabilities mean what they say.
  *
- * For: a fold, whose inner validation part it is fitted on, and whoever reads calibrated scores afterwards.
+ * For: a fold, whose validation set it is fitted on, and whoever reads calibrated scores afterwards.
  *      Bias-corrected temperature scaling (Alexandari et al. 2020): the calibrated logits are z_k / temperature + bias_k.  Two
  *      classes have one logit z per cell, which is that of class 1 against 0 for class 0.
  * The fit minimises the summed log loss plus (1/temperature - 1)^2 / 2 plus 0.0005 sum_k bias_k^2: convex in 1/temperature and

@@ -49,7 +49,7 @@ typedef struct flim_paired_test {
 } flim_paired_test;
 
 /* Corrected resampled t-test over folds (Nadeau & Bengio 2003): the variance of the mean difference is inflated by
- * 1/k + test/train, because training parts overlap.  a, b: (k) a metric of the same folds, pairs with NaN left out;
+ * 1/k + test/train, because training sets overlap.  a, b: (k) a metric of the same folds, pairs with NaN left out;
  * test_share = cells in test / cells in train.  Two-sided p, and the interval, of Student's t with k - 1 degrees of freedom. */
 flim_paired_test flim_corrected_t_test(const double *a, const double *b, int k, double test_share);
 

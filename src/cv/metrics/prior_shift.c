@@ -148,7 +148,7 @@ static int by_score(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* A validation and a test part, as given or drawn anew. */
+/* A validation and a test set, as given or drawn anew. */
 typedef struct parts {
     int classes;
     const double *source; /* (K) */
@@ -157,7 +157,7 @@ typedef struct parts {
     int64_t *of_class; /* (n_val) validation cells, ordered by class */
     int64_t *start; /* (K + 1) where each class begins in of_class */
     int64_t *val_cell; /* (n_val) the row of `val` in each place, ordered by class likewise */
-    double *drawn; /* (n_test,K) posteriors of the test part in hand */
+    double *drawn; /* (n_test,K) posteriors of the test set in hand */
     double *target, *scratch; /* (K) */
     point *points; /* (n_val + n_test) */
 } parts;
@@ -189,7 +189,7 @@ static double distance_of(const parts *p)
     return largest;
 }
 
-/* Both parts anew from the validation cells; the classes of the test part by `prior`. */
+/* Both parts anew from the validation cells; the classes of the test set by `prior`. */
 static void draw_parts(parts *p, const double *prior, flim_random *random)
 {
     for (int c = 0; c < p->classes; c++) {

@@ -1,6 +1,6 @@
 /* Prior shift: the classes of new cells are as common as they please, while cells of one class look as they did.
  *
- * For: a test part whose classes are mixed otherwise than those that the scores were made for.  If that is all that differs,
+ * For: a test set whose classes are mixed otherwise than those that the scores were made for.  If that is all that differs,
  *      Bayes' rule corrects the scores exactly: p_t(k | x) is proportional to p_s(k | x) pi_t(k) / pi_s(k).  pi_s is the
  *      prior that the scores speak for: of uncorrected scores the one that the loss saw (the sampler's, class weights
  *      included), of calibrated ones that of the cells which they were calibrated on; never the file's.
@@ -36,7 +36,7 @@ flim_status flim_prior_interval(int64_t n, int classes, const double *posterior,
 /* Is a pure prior shift possible?  If so, scores of the test cells are a mixture of those of the validation cells of each
  * class, mixed by the estimated prior.  distance is the largest over the classes of Kolmogorov and Smirnov's distance between
  * the test cells' scores (log-odds of the class) and that mixture.  p is the share of `replicates` (and of it itself) in which
- * cells drawn anew from the validation cells (both parts, the test part by the estimated prior) lie as far apart, each with a
+ * cells drawn anew from the validation cells (both parts, the test set by the estimated prior) lie as far apart, each with a
  * prior estimated anew.  NaN if a class has fewer than FLIM_LEAST_OF_CLASS validation cells, or without test cells. */
 enum { FLIM_LEAST_OF_CLASS = 10 };
 typedef struct flim_shift_test {

@@ -7,7 +7,7 @@
 #include "cv/split/split_internal.h"
 
 enum { NOWHERE = 0, IN_TRAIN, IN_VAL, IN_TEST, IN_HOLDOUT, IN_UNUSED };
-static const char *const part_names[] = {"no part", "train", "val", "test", "holdout", "unused"};
+static const char *const part_names[] = {"no set", "train", "val", "test", "holdout", "unused"};
 
 typedef struct checker {
     const flim_splits *splits;
@@ -45,7 +45,7 @@ static flim_status mark(checker *c, const char *where, const int64_t *list, int6
                              where, part_names[part], cell, list[i - 1]);
         }
         if (c->cell[cell] != NOWHERE) {
-            return flim_fail(err, FLIM_ERROR_DATA, "splits, %s: %s stands in %s and in %s", where, cell_text(c, cell, text),
+            return flim_fail(err, FLIM_ERROR_DATA, "splits, %s: %s is in both %s and %s", where, cell_text(c, cell, text),
                              part_names[c->cell[cell]], part_names[part]);
         }
         c->cell[cell] = part;
@@ -53,7 +53,7 @@ static flim_status mark(checker *c, const char *where, const int64_t *list, int6
             uint8_t *group = &c->group[c->data->group[cell]];
             if (*group != NOWHERE && *group != part) {
                 return flim_fail(err, FLIM_ERROR_DATA,
-                                 "splits, %s: group '%s' stands in %s and in %s (%s); mode %s keeps groups whole", where,
+                                 "splits, %s: group '%s' is in both %s and %s (%s); mode %s keeps groups whole", where,
                                  flim_split_group(c->data, c->data->group[cell], buffer), part_names[*group],
                                  part_names[part], cell_text(c, cell, text), flim_split_mode_name(c->splits->mode));
             }
@@ -70,7 +70,7 @@ static flim_status check_fold(checker *c, int f, bool whole_groups, flim_error *
     char where[32], text[256], buffer[32];
     snprintf(where, sizeof where, "fold %d", f);
     if (fold->n_train < 1 || fold->n_test < 1) {
-        return flim_fail(err, FLIM_ERROR_DATA, "splits, fold %d: the %s part is empty", f,
+        return flim_fail(err, FLIM_ERROR_DATA, "splits, fold %d: the %s set is empty", f,
                          fold->n_test < 1 ? "test" : "train");
     }
     for (int64_t i = 0; i < s->n; i++) {
@@ -87,16 +87,15 @@ static flim_status check_fold(checker *c, int f, bool whole_groups, flim_error *
     for (int64_t i = 0; i < fold->n_test; i++) {
         int64_t cell = fold->test[i];
         if (c->test_fold[cell]) {
-            return flim_fail(err, FLIM_ERROR_DATA, "splits: %s is tested in fold %d and in fold %d", cell_text(c, cell, text),
-                             c->test_fold[cell] - 1, f);
+            return flim_fail(err, FLIM_ERROR_DATA, "splits: %s is in the test sets of fold %d and fold %d",
+                             cell_text(c, cell, text), c->test_fold[cell] - 1, f);
         }
         c->test_fold[cell] = f + 1;
         if (whole_groups) {
             int *group = &c->group_fold[c->data->group[cell]];
             if (*group && *group != f + 1) {
                 return flim_fail(err, FLIM_ERROR_DATA,
-                                 "splits: group '%s' is tested in fold %d and in fold %d; mode %s keeps "
-                                 "groups whole",
+                                 "splits: group '%s' is in the test sets of fold %d and fold %d; mode %s keeps groups whole",
                                  flim_split_group(c->data, c->data->group[cell], buffer), *group - 1, f,
                                  flim_split_mode_name(s->mode));
             }
@@ -114,11 +113,11 @@ flim_status flim_splits_check(const flim_splits *splits, const flim_split_data *
     }
     bool whole_groups = flim_split_by_group(splits->mode) && data;
     if (whole_groups && !data->group) {
-        return flim_fail(err, FLIM_ERROR_DATA, "splits of mode %s need /group, which the data has not",
+        return flim_fail(err, FLIM_ERROR_DATA, "splits of mode %s need /group, which is missing in the data",
                          flim_split_mode_name(splits->mode));
     }
     if (splits->n_folds < 1) {
-        return flim_fail(err, FLIM_ERROR_DATA, "splits: there is no fold");
+        return flim_fail(err, FLIM_ERROR_DATA, "splits: no folds");
     }
     const bool single = splits->n_folds == 1; /* what it trains on is tested nowhere */
     int64_t tested = splits->n_holdout + splits->n_unused;
@@ -126,7 +125,7 @@ flim_status flim_splits_check(const flim_splits *splits, const flim_split_data *
         tested += splits->fold[f].n_test + (single ? splits->fold[f].n_train + splits->fold[f].n_val : 0);
     }
     if (splits->n > 2 * tested + 1000) { /* before so many cells are looked at one by one: a file may say any number */
-        return flim_fail(err, FLIM_ERROR_DATA, "splits: they are for %" PRId64 " cells, but only %" PRId64 " stand in a part",
+        return flim_fail(err, FLIM_ERROR_DATA, "splits: they are for %" PRId64 " cells, but only %" PRId64 " are in a set",
                          splits->n, tested);
     }
     flim_status status = FLIM_OK;
@@ -146,8 +145,7 @@ flim_status flim_splits_check(const flim_splits *splits, const flim_split_data *
         if (!out && !c.test_fold[i] && !(single && c.cell[i] != NOWHERE)) {
             status =
                 flim_fail(err, FLIM_ERROR_DATA,
-                          "splits: %s stands in no test part; together the test parts must hold every cell that is not held "
-                          "out",
+                          "splits: %s is in no test set; together the test sets must contain every cell that is not held out",
                           cell_text(&c, i, text));
             goto done;
         }

@@ -53,13 +53,13 @@ flim_status flim_cover_folds(int64_t groups, int classes, const int64_t *count, 
 flim_status flim_assign_groups(int64_t groups, int classes, const int64_t *count, int folds, uint64_t seed, flim_cover *cover,
                                int *fold_of, flim_error *err);
 
-/* Chooses the groups of an inner validation part among those with in_rest (groups): the fewest that hold every class, with
+/* Chooses the groups of a validation set among those with in_rest (groups): the fewest that hold every class, with
  * every class left in the rest as well; if that cannot be, as many classes as can be.  Among equals the shares by class
  * nearest to `fraction`; then more groups while that brings them nearer and stays within it.  in_val (groups) is filled. */
 flim_status flim_choose_validation_groups(const flim_split_table *table, const bool *in_rest, double fraction, uint64_t seed,
                                           int fold, bool *in_val, flim_error *err);
 
-/* Marks val (data->n) for a validation part of the cells with rest (data->n): whole groups when by_group, else stratified
+/* Marks val (data->n) for a validation set of the cells with rest (data->n): whole groups when by_group, else stratified
  * cells. */
 flim_status flim_split_validation(const flim_split_table *table, const bool *rest, bool by_group, double fraction,
                                   uint64_t seed, int fold, bool *val, flim_error *err);

@@ -67,7 +67,7 @@ static int by_index(const void *a, const void *b)
 static flim_status find_name(reader *r, const char *where, const char *name, int64_t *cell, flim_error *err)
 {
     if (!r->data || !r->data->name) {
-        return flim_fail(err, FLIM_ERROR_DATA, "%s, %s: holds cell names ('%s'), but the data has no /name; use indices",
+        return flim_fail(err, FLIM_ERROR_DATA, "%s, %s: has cell names ('%s'), but the data has no /name; use indices",
                          r->path, where, name);
     }
     int found;

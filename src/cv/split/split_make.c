@@ -109,7 +109,7 @@ static flim_status warn_of_alike(const flim_split_data *data, const flim_split_r
                 flim_text_escaped(flim_split_group(data, g, buffer), name, sizeof name);
                 flim_log_line(request->log, FLIM_LOG_WARNING,
                               "holdout_group '%s': group '%s' differs only by %s and is not held out: if it is the same "
-                              "donor, the folds train on what is held out",
+                              "donor, the folds train on held-out cells",
                               wanted, name, difference);
             }
         }
@@ -163,7 +163,7 @@ static flim_status resolve_mode(const flim_split_table *table, const flim_split_
     char buffer[32];
     const char *outside = request->n_holdout ? " outside the hold-out groups" : "";
     if (table->n == 0) {
-        return flim_fail(err, FLIM_ERROR_USAGE, "cannot train: the hold-out groups hold all %" PRId64 " cells",
+        return flim_fail(err, FLIM_ERROR_USAGE, "cannot train: the hold-out groups contain all %" PRId64 " cells",
                          table->data->n);
     }
     if (present < 2) {
@@ -180,10 +180,9 @@ static flim_status resolve_mode(const flim_split_table *table, const flim_split_
         bool enough = table->data->group && table->groups >= *folds;
         *mode = enough ? FLIM_SPLIT_STRATIFIED_GROUP : FLIM_SPLIT_STRATIFIED;
         if (!table->data->group) {
-            flim_log_line(
-                request->log, FLIM_LOG_WARNING,
-                "cv auto: stratified by cell, because the data has no /group: if cells of one donor or dish stand in "
-                "both parts of a fold, the scores say too much");
+            flim_log_line(request->log, FLIM_LOG_WARNING,
+                          "cv auto: stratified by cell, because the data has no /group: if cells of one donor or dish are in "
+                          "both training and test set, the scores will be too optimistic (leakage)");
         } else if (!enough) {
             flim_log_line(request->log, FLIM_LOG_WARNING,
                           "cv auto: stratified by cell, because /group has %" PRId64 " groups%s for %d folds", table->groups,
@@ -203,13 +202,13 @@ static flim_status resolve_mode(const flim_split_table *table, const flim_split_
             *folds = (int)table->groups;
         } else if (*folds > table->groups) {
             return flim_fail(err, FLIM_ERROR_USAGE,
-                             "folds: %d folds asked for, but there are %" PRId64 " groups%s; use --folds %" PRId64
+                             "folds: %d folds requested, but there are %" PRId64 " groups%s; use --folds %" PRId64
                              " or fewer, or --cv stratified (which splits groups)",
                              *folds, table->groups, outside, table->groups);
         }
     }
     if (*folds > table->n) {
-        return flim_fail(err, FLIM_ERROR_USAGE, "folds: %d folds asked for, but there are %" PRId64 " cells%s", *folds,
+        return flim_fail(err, FLIM_ERROR_USAGE, "folds: %d folds requested, but there are %" PRId64 " cells%s", *folds,
                          table->n, outside);
     }
     return FLIM_OK;
@@ -458,7 +457,7 @@ flim_status flim_splits_check_holdout(const flim_splits *splits, const flim_spli
         if (held != named && !unused) {
             status = flim_fail(err, FLIM_ERROR_USAGE,
                                "holdout_group: the splits file says what is held out, and there cell %" PRId64
-                               " of group '%s' is %s; leave --holdout-group out, or take another file",
+                               " of group '%s' is %s; leave --holdout-group out, or use another file",
                                i, data->group ? flim_split_group(data, data->group[i], buffer) : "",
                                held ? "held out" : "not held out");
             goto done;
@@ -469,7 +468,7 @@ done:
     return status;
 }
 
-/* Takes the cells marked in val (n) out of a fold's training part and makes them its validation part. */
+/* Takes the cells marked in val (n) out of a fold's training set and makes them its validation set. */
 static flim_status move_to_validation(flim_fold *fold, const bool *val, int64_t n, flim_error *err)
 {
     int64_t *list = NULL, count = 0, kept = 0;

@@ -117,7 +117,7 @@ void flim_splits_table(const flim_splits *splits, const flim_split_data *data, c
         part_row(data, "", "unused", splits->unused, splits->n_unused, false, seen, count, log);
     }
     if (named && flim_splits_check(splits, data, NULL) == FLIM_OK) {
-        flim_log_line(log, FLIM_LOG_INFO, "checked: in no fold does a group stand in two of train, val, test and holdout");
+        flim_log_line(log, FLIM_LOG_INFO, "leakage check passed: no group is shared between train, val, test and holdout");
     }
 done:
     flim_free(seen);

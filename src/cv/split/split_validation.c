@@ -1,4 +1,4 @@
-/* The inner validation part: the cells that choose the epoch and the threshold, taken from those outside the test part. */
+/* The validation set: the cells that choose the epoch and the threshold, taken from those outside the test set. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,7 +37,7 @@ static const int64_t *row(const cover *v, int64_t g)
     return v->table->count + g * v->classes;
 }
 
-/* A group may go to val only when each of its classes stays in the training part. */
+/* A group may go to val only when each of its classes stays in the training set. */
 static bool can_take(const cover *v, int64_t g)
 {
     for (int c = 0; c < v->classes; c++) {
@@ -271,7 +271,7 @@ static void find_cover(cover *v)
 {
     int open = 0, levels = 0;
     for (int c = 0; c < v->classes; c++) {
-        v->skipped[c] = v->supply[c] == 1; /* its only group belongs to the training part */
+        v->skipped[c] = v->supply[c] == 1; /* its only group belongs to the training set */
         open += v->supply[c] > 1;
     }
     v->best_miss = -1;

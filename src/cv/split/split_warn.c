@@ -69,8 +69,8 @@ static void warn_of_absent_classes(const flim_splits *s, const flim_split_data *
         if (no_test) {
             any = true;
             flim_log_line(log, FLIM_LOG_WARNING,
-                          "class '%s' (%s) is absent from the test part of %" PRId64 " of %d folds (%s): "
-                          "AUC is undefined there",
+                          "class '%s' (%s) is absent from the test set of %" PRId64
+                          " of %d folds (%s): AUC is undefined there",
                           name, of, no_test, s->n_folds, folds);
         }
         for (int f = 0; f < s->n_folds; f++) {
@@ -80,15 +80,15 @@ static void warn_of_absent_classes(const flim_splits *s, const flim_split_data *
             list_marked(k->mark, s->n_folds, NULL, folds, sizeof folds);
             flim_log_line(
                 log, FLIM_LOG_WARNING,
-                "class '%s' (%s) is absent from the training part of fold %s: its test cells there cannot be learnt", name,
+                "class '%s' (%s) is absent from the training set of fold %s: its test cells there cannot be learned", name,
                 of, folds);
         }
     }
     if (any && s->mode == FLIM_SPLIT_STRATIFIED_GROUP && cover == FLIM_COVER_NONE) {
-        flim_log_line(log, FLIM_LOG_NOTE, "no way to deal the groups into %d folds gives every fold every class", s->n_folds);
+        flim_log_line(log, FLIM_LOG_NOTE, "no assignment of the groups to %d folds gives every fold every class", s->n_folds);
     } else if (any && s->mode == FLIM_SPLIT_STRATIFIED_GROUP) {
         flim_log_line(log, FLIM_LOG_NOTE,
-                      "no way to give each of the %d folds every class is known; whether there is one was not settled",
+                      "no assignment that gives each of the %d folds every class was found; whether one exists is unknown",
                       s->n_folds);
     }
 }
@@ -101,7 +101,7 @@ static void warn_of_validation(const flim_splits *s, const flim_split_data *data
     const bool two = data->classes == 2; /* with more there is no threshold */
     const char *fallback = two ? "the last epoch and the threshold 0.5 are used" : "the last epoch is used";
     if (!asked) {
-        flim_log_line(log, FLIM_LOG_NOTE, "no inner validation part: %s", fallback);
+        flim_log_line(log, FLIM_LOG_NOTE, "no validation set: %s", fallback);
         return;
     }
     for (int f = 0; f < s->n_folds; f++) {
@@ -110,9 +110,8 @@ static void warn_of_validation(const flim_splits *s, const flim_split_data *data
     if (empty) {
         list_marked(k->mark, s->n_folds, NULL, folds, sizeof folds);
         flim_log_line(log, FLIM_LOG_WARNING,
-                      "no inner validation part in %" PRId64
-                      " of %d folds (%s): no %s can be spared without taking a class out of "
-                      "the training part; %s there",
+                      "no validation set in %" PRId64
+                      " of %d folds (%s): no %s can be moved there without removing a class from the training set; %s there",
                       empty, s->n_folds, folds, flim_split_by_group(s->mode) ? "group" : "cell", fallback);
     }
     for (int c = 0; c < data->classes; c++) {
@@ -125,14 +124,14 @@ static void warn_of_validation(const flim_splits *s, const flim_split_data *data
             list_marked(k->mark, s->n_folds, NULL, folds, sizeof folds);
             flim_log_line(
                 log, FLIM_LOG_WARNING,
-                "class '%s' is absent from the inner validation part of %" PRId64 " of %d folds (%s), so that the training "
-                "part keeps it: the epoch is chosen by validation loss%s there",
+                "class '%s' is absent from the validation set of %" PRId64
+                " of %d folds (%s), so that the training set keeps it: the epoch is chosen by validation loss%s there",
                 flim_split_class(data, c, buffer), without, s->n_folds, folds, two ? " and the threshold is 0.5" : "");
         }
     }
 }
 
-/* Groups that have cells both in the test part of some fold and in that fold's other parts. */
+/* Groups that have cells both in the test set of some fold and in that fold's other parts. */
 static flim_status warn_of_shared_groups(const flim_splits *s, const flim_split_data *data, const flim_log *log,
                                          flim_error *err)
 {
@@ -162,9 +161,8 @@ static flim_status warn_of_shared_groups(const flim_splits *s, const flim_split_
         char names[512];
         list_marked(shared, data->groups, data, names, sizeof names);
         flim_log_line(log, FLIM_LOG_WARNING,
-                      "cv %s: %" PRId64 " of %" PRId64
-                      " groups have cells in both the training and the test part of a fold (%s): "
-                      "the scores do not say how well a new group will do",
+                      "cv %s: %" PRId64 " of %" PRId64 " groups have cells in both training and test set of a fold (%s): the "
+                      "scores do not estimate performance on unseen groups (donors)",
                       flim_split_mode_name(s->mode), n_shared, n_present, names);
     }
 done:

@@ -85,7 +85,7 @@ flim_status flim_h5_column_open_values(flim_h5_column *s, int64_t n, flim_error 
     hsize_t sizes[8] = {0};
     char expected[120];
     const hsize_t cells = (hsize_t)n;
-    FLIM_TRY(flim_h5_column_open(s, true, "one value a cell", err));
+    FLIM_TRY(flim_h5_column_open(s, true, "one value per cell", err));
     if (!flim_h5_shape(s->dataset, &rank, sizes)) {
         rank = 0;
     }
@@ -94,14 +94,14 @@ flim_status flim_h5_column_open_values(flim_h5_column *s, int64_t n, flim_error 
         const hsize_t one_hot = rank == 2 && sizes[0] == cells ? sizes[1] : rank == 2 && sizes[1] == cells ? sizes[0] : 0;
         if (rank == 1) {
             return flim_fail(err, FLIM_ERROR_DATA,
-                             "%s: /%s has %llu values, /counts has %lld cells; expected one value a cell", s->h5->path,
+                             "%s: /%s has %llu values, /counts has %lld cells; expected one value per cell", s->h5->path,
                              s->name, (unsigned long long)sizes[0], (long long)n);
         }
         if (one_hot && !codes && strncmp(s->name, "label", 5) == 0) {
-            snprintf(expected, sizeof expected, "one class a cell; one-hot labels: write np.argmax(label, axis=%d)",
+            snprintf(expected, sizeof expected, "one class per cell; one-hot labels: write np.argmax(label, axis=%d)",
                      sizes[0] == cells ? 1 : 0);
         } else {
-            snprintf(expected, sizeof expected, "one axis, (%lld), one value a cell", (long long)n);
+            snprintf(expected, sizeof expected, "one axis, (%lld), one value per cell", (long long)n);
         }
         return flim_h5_column_wrong_kind(s, expected, err);
     }
@@ -128,9 +128,9 @@ flim_status flim_h5_column_kind(flim_source *source, const char *name, bool need
 {
     *kind = FLIM_COLUMN_NONE;
     const bool label = strcmp(name, "label") == 0;
-    const char *expected = label                        ? "one integer a cell, 0..K-1"
-                           : strcmp(name, "group") == 0 ? "one integer or string a cell (its donor, patient, dish ...)"
-                                                        : "one string a cell";
+    const char *expected = label                        ? "one integer per cell, 0..K-1"
+                           : strcmp(name, "group") == 0 ? "one integer or string per cell (its donor, patient, dish ...)"
+                                                        : "one string per cell";
     flim_h5_categories c;
     flim_h5_column s = flim_h5_column_enter(flim_h5_of(source), name);
     flim_status status = flim_h5_categories_find(&s, &c, err);
@@ -180,7 +180,7 @@ static flim_status integers_from_doubles(const flim_h5_column *s, const flim_h5_
         if (isnan(in[i]) && packing->gaps[0]) {
             status =
                 flim_fail(err, FLIM_ERROR_DATA,
-                          "%s: /%s: cell %lld: found %.9g, which stands for no value (attributes: %s); expected a number",
+                          "%s: /%s: cell %lld: found %.9g, which marks a missing value (attributes: %s); expected a number",
                           s->h5->path, s->name, (long long)i, stored, packing->gaps);
         } else if (!(fabs(in[i]) <= 0x1p53) || in[i] != floor(in[i])) {
             status = flim_fail(err, FLIM_ERROR_DATA, "%s: /%s: cell %lld: found %.9g, expected a whole number", s->h5->path,

@@ -121,8 +121,8 @@ flim_status flim_h5_check_axes(flim_h5_cells *cells, const char *axes, const fli
             cells->info->order[next++] = cells->axis[i] - 1;
         }
         if (sizes[i] == 0) {
-            return flim_fail(err, FLIM_ERROR_DATA,
-                             "%s: /counts: found %s, which holds no value; expected (N,T,H,W) with N >= 1", path, found);
+            return flim_fail(err, FLIM_ERROR_DATA, "%s: /counts: found %s, which is empty; expected (N,T,H,W) with N >= 1",
+                             path, found);
         }
         if (sizes[i] > INT32_MAX) {
             return flim_fail(err, FLIM_ERROR_DATA, "%s: /counts: found %s, expected no axis longer than 2147483647", path,
@@ -141,24 +141,22 @@ flim_status flim_h5_check_axes(flim_h5_cells *cells, const char *axes, const fli
     bool reversed = sizes[0] == sizes[1] && sizes[2] >= 2 * sizes[1] && sizes[2] != sizes[3];
     bool time_last = sizes[1] == sizes[2] && sizes[3] >= 2 * sizes[2];
     if (!axes && (reversed || time_last)) {
-        return flim_fail(
-            err, FLIM_ERROR_DATA,
-            "%s: /counts: found %s, expected (N,T,H,W): cells, time bins, rows, columns; this looks like %s: say "
-            "the order with --axes, or --axes NTHW if it is right as it is",
-            path, found, reversed ? "XYTN, as MATLAB and Julia write it" : "NYXT or TYXN");
+        return flim_fail(err, FLIM_ERROR_DATA,
+                         "%s: /counts: found %s, expected (N,T,H,W): cells, time bins, rows, columns; this looks like %s: "
+                         "set the order with --axes, or --axes NTHW if it is right as it is",
+                         path, found, reversed ? "XYTN, as MATLAB and Julia write it" : "NYXT or TYXN");
     }
     if (cells->info->t < 8 || cells->info->h < 3 || cells->info->w < 3) {
-        return flim_fail(
-            err, FLIM_ERROR_DATA,
-            "%s: /counts: found %s, read as %lld cells of T = %d, H = %d, W = %d; expected T >= 8, H and W >= 3; "
-            "another order of axes is said with --axes",
-            path, found, (long long)cells->info->n, cells->info->t, cells->info->h, cells->info->w);
+        return flim_fail(err, FLIM_ERROR_DATA,
+                         "%s: /counts: found %s, read as %lld cells of T = %d, H = %d, W = %d; expected T >= 8, H and W >= "
+                         "3; set another order of axes with --axes",
+                         path, found, (long long)cells->info->n, cells->info->t, cells->info->h, cells->info->w);
     }
     if (!axes && (sizes[0] == sizes[1] || sizes[0] == sizes[2])) {
-        flim_log_line(log, FLIM_LOG_NOTE,
-                      "%s: /counts is %s: N cannot be told by its size; the first axis is taken as the cells (--axes says "
-                      "otherwise)",
-                      path, found);
+        flim_log_line(
+            log, FLIM_LOG_NOTE,
+            "%s: /counts is %s: N cannot be told by its size; the first axis is used as the cells (--axes changes this)",
+            path, found);
     }
     return FLIM_OK;
 }

@@ -242,7 +242,7 @@ static flim_status open_bytes(flim_h5 *h5, const char *path, flim_error *err)
     uint8_t start[FLIM_FILE_KIND_BYTES];
     const ssize_t count = pread(h5->fd, start, sizeof start, 0);
     const bool known = flim_file_kind(start, count > 0 ? (size_t)count : 0, kind, sizeof kind);
-    return flim_fail(err, FLIM_ERROR_DATA, "%s: not an HDF5 file: its %lld bytes hold no HDF5 signature%s%s", path,
+    return flim_fail(err, FLIM_ERROR_DATA, "%s: not an HDF5 file (no HDF5 signature in %lld bytes)%s%s", path,
                      (long long)h5->size, known ? "; " : "", kind);
 }
 

@@ -82,7 +82,7 @@ static flim_status size_cache(flim_h5_cells *cells, int64_t limit, const hsize_t
         size_text(best, 'x', best_text, sizeof best_text);
         size_text(chunk, ',', found_text, sizeof found_text);
         flim_log_line(log, FLIM_LOG_WARNING,
-                      "%s: /counts is slow to read in random order: chunks of (%s) hold %lld cells each and all of them take "
+                      "%s: /counts is slow to read in random order: chunks of (%s) have %lld cells each and all of them need "
                       "%.1f GiB, the cache has %.1f GiB; better: flim_repack IN OUT, or h5repack -l counts:CHUNK=%s -f "
                       "counts:SHUF -f counts:GZIP=4 IN OUT",
                       path, found_text, (long long)cells->cells_per_chunk, flim_gib(total), flim_gib(cells->cache_bytes),

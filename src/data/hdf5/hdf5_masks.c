@@ -61,9 +61,8 @@ static flim_status mask_block(const flim_h5_column *s, const flim_h5_packing *pa
                 const double value = flim_h5_unpack(packing, stored);
                 if (isnan(value) && packing->gaps[0]) {
                     return flim_fail(err, FLIM_ERROR_DATA,
-                                     "%s: /mask: cell %lld, y %d, x %d: found %.9g, which stands for no value (attributes: "
-                                     "%s); expected 0 "
-                                     "(outside) or not (inside)",
+                                     "%s: /mask: cell %lld, y %d, x %d: found %.9g, which marks a missing value (attributes: "
+                                     "%s); expected 0 (outside) or not (inside)",
                                      s->h5->path, (long long)first + (long long)cell, y, x, stored, packing->gaps);
                 }
                 if (isnan(value)) {

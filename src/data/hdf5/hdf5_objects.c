@@ -67,11 +67,11 @@ static void list_root(flim_h5 *h5, char *text, size_t size)
     H5G_info_t info;
     size_t used = 0;
     if (H5Gget_info(h5->file, &info) < 0 || info.nlinks == 0) {
-        snprintf(text, size, "the file holds no objects");
+        snprintf(text, size, "the file has no objects");
         return;
     }
     int n = 0;
-    int length = snprintf(text, size, "the file holds ");
+    int length = snprintf(text, size, "the file has ");
     used += length > 0 ? (size_t)length : 0;
     for (hsize_t i = 0; i < info.nlinks && n < MOST_NAMES && used + 1 < size; i++) {
         char name[64], what[200] = "link that leads nowhere";

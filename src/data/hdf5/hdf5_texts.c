@@ -101,7 +101,7 @@ static flim_status check_fill(const flim_h5_column *s, const char *attribute, in
         if (strcmp(list[i], fill) == 0) {
             status =
                 flim_fail(err, FLIM_ERROR_DATA,
-                          "%s: /%s: cell %lld: found '%.200s', which stands for no value (attribute %s); expected a text",
+                          "%s: /%s: cell %lld: found '%.200s', which marks a missing value (attribute %s); expected a text",
                           s->h5->path, s->name, (long long)i, fill, attribute);
         }
     }

@@ -330,7 +330,7 @@ static flim_status check_holes(view *v, flim_error *err)
                          v->name, (long long)v->parts.n);
     }
     if (found) {
-        size_t used = (size_t)snprintf(text, sizeof text, "and none of them stands behind index (");
+        size_t used = (size_t)snprintf(text, sizeof text, "and none of them covers index (");
         for (int i = 0; i < v->rank && used < sizeof text; i++) {
             used += (size_t)snprintf(text + used, sizeof text - used, "%s%llu", i ? "," : "", (unsigned long long)hole[i]);
         }

@@ -64,7 +64,7 @@ static void set_groups(flim_json *values, const report_run *run)
     flim_json_set(values, "heads", heads);
 }
 
-/* The groups of one fold's test part, from counts (groups) of its cells and of those predicted rightly. */
+/* The groups of one fold's test set, from counts (groups) of its cells and of those predicted rightly. */
 static void set_groups_of_fold(flim_json *fold, const report_run *run, const int64_t *cells, const int64_t *right)
 {
     flim_json *groups = flim_json_array();

@@ -1,4 +1,4 @@
-/* The metrics of the test parts: folds, spread, pool, intervals, simple models. */
+/* The metrics of the test sets: folds, spread, pool, intervals, simple models. */
 #include "report/page/sections.h"
 
 static flim_json *row_of(const report_row *row, bool first_baseline)

@@ -9,7 +9,7 @@ const size_t report_n_sections_of_all = sizeof report_sections_of_all / sizeof r
 
 const report_section report_sections_of_run[] = {
     {"summary", "Summary", NULL, false, section_summary_fill},
-    {"metrics", "Metrics of the test parts", NULL, false, section_metrics_fill},
+    {"metrics", "Metrics of the test sets", NULL, false, section_metrics_fill},
     {"baselines", "The network against simple models", section_baselines_applies, false, section_baselines_fill},
     {"curves", "ROC, precision and recall", NULL, false, section_curves_fill},
     {"confusion", "Confusion matrix", NULL, false, section_confusion_fill},
