@@ -203,7 +203,7 @@ static flim_status search_described(flim_cuda_device *device, const flim_conv_se
     flim_conv_text(&out->problem, text, sizeof text);
     return s.found ? FLIM_OK
                    : flim_fail(err, FLIM_ERROR_DEVICE,
-                               "no convolution algorithm for %sworks with %lld MiB of workspace or less: %s%s%s",
+                               "no convolution algorithm for %s works with %lld MiB of workspace or less: %s%s%s",
                                device->base.info.name, (long long)(limit >> 20), text, last.text[0] ? "; " : "", last.text);
 }
 

@@ -114,7 +114,7 @@ static flim_status check_untaken(const flim_run *run, flim_error *err)
         FLIM_TRY_DONE(
             is_results(name)
                 ? flim_fail(err, FLIM_ERROR_USAGE,
-                            "%shas %.200s of a run whose config.yaml is missing; choose another --out, or remove the folder",
+                            "%s has %.200s of a run whose config.yaml is missing; choose another --out, or remove the folder",
                             run->folder, name)
                 : flim_fail(err, FLIM_ERROR_USAGE,
                             "%s is not empty and not a folder that train_cv made (it has %.200s): choose another --out; "
