@@ -151,6 +151,6 @@ zsh_offers 'stratified-group' train_cv '--cv '
 zsh_offers 'val-fraction .*share of the training cells' train_cv '--v'
 zsh_offers 'cells.h5' train_cv '--data '
 zsh_offers 'cells.h5' flim_info ''
-zsh_offers 'loader .*how fast cells come' flim_bench ''
+zsh_offers 'loader .*loading speed' flim_bench ''
 zsh_offers '--steps' flim_bench 'step --s'
 finish

@@ -77,7 +77,7 @@ says "already contains a run"
 run 2 --out whole --resume --epochs 9
 says "epochs"
 run 2 --out nothing-here --resume
-says "holds no run"
+says "has no run"
 check "a refused resume makes no folder" test ! -e nothing-here
 
 # ---- signals and kills at random moments: resumed until done, the files are the undisturbed run's
