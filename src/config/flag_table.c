@@ -366,7 +366,7 @@ static flim_status scan_flag(const flim_flag_table *table, int argc, char *const
     }
     if (use->row->type == FLIM_VALUE_SWITCH) {
         if (value) {
-            return flim_fail(err, FLIM_ERROR_USAGE, "--%.*s needs no value, found '%.200s' (there are --%s and --no-%s)",
+            return flim_fail(err, FLIM_ERROR_USAGE, "--%.*s takes no value, found '%.200s' (there are --%s and --no-%s)",
                              (int)length, name, value, use->row->name, use->row->name);
         }
         use->value = off ? "false" : "true";

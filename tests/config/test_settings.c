@@ -326,7 +326,7 @@ static void mistakes_on_the_command_line(void **state)
         {"--class-weights 1,nan", "--class-weights: '1,nan'"},
         {"--class-weights 1,,2", "--class-weights: '1,,2'"},
         {"--splits-by name", "splits_by name says how a splits file is read, and none is given"},
-        {"--splits-by names --splits x", "--splits-by: 'names' is none of auto, index, name (did you mean 'name'?)"},
+        {"--splits-by names --splits x", "--splits-by: 'names' is not one of auto, index, name (did you mean 'name'?)"},
         {"--warmup-epochs 3 --epochs 3", "warmup_epochs: 3 of 3 epochs; must be fewer than epochs"},
         {"--schedule plateau --val-fraction 0", "schedule plateau needs a validation set"},
         {"--block-dropout 1", "--block-dropout: 1 is out of range, must be >= 0, < 1"},

@@ -297,7 +297,7 @@ static void sdt_that_is_damaged_is_named(void **state)
     expect_error(b, FLIM_ARRAY_AUTO, FLIM_ERROR_DATA, "block 1, at offset");
     make_sdt(b, 15, 2, false);
     set(b, first + 18, 31, 4); /* bytes that are no whole decays */
-    expect_error(b, FLIM_ARRAY_AUTO, FLIM_ERROR_DATA, "no whole number of decays of 8 bins");
+    expect_error(b, FLIM_ARRAY_AUTO, FLIM_ERROR_DATA, "not a whole number of decays of 8 bins");
     make_sdt(b, 15, 2, false);
     set(b, first + 6, 10, 4); /* the chain goes back */
     expect_error(b, FLIM_ARRAY_AUTO, FLIM_ERROR_DATA, "expected a later place");
@@ -691,10 +691,10 @@ static void arrays_that_are_no_counts_are_named(void **state)
     }
     make_npy(b, 1, 'i', 2, false, false, false, false);
     set(b, b->n - 2, 0xffff, 2);
-    expect_error(b, FLIM_ARRAY_AUTO, FLIM_ERROR_DATA, "no photon count");
+    expect_error(b, FLIM_ARRAY_AUTO, FLIM_ERROR_DATA, "not a photon count");
     make_npy(b, 1, 'u', 8, false, false, false, false);
     set(b, b->n - 8, UINT64_C(1) << 32, 8);
-    expect_error(b, FLIM_ARRAY_AUTO, FLIM_ERROR_DATA, "no photon count");
+    expect_error(b, FLIM_ARRAY_AUTO, FLIM_ERROR_DATA, "not a photon count");
     /* A header that claims a thousand million images is no list of as many. */
     *b = (bytes){0};
     const char *header = "{'descr': '<u4', 'fortran_order': False, 'shape': (999999959, 9, 3, 8), }";
