@@ -133,6 +133,31 @@ done:
     return status;
 }
 
+/* begins: NULL = what is there stays. */
+static flim_output output_at(const options *o, const char *path, const char *kind, const char *begins,
+                             const flim_string_list *inputs, const volatile int *stop)
+{
+    return (flim_output){.path = path,
+                         .kind = kind,
+                         .begins = begins,
+                         .input = (const char *const *)inputs->item,
+                         .n_inputs = inputs->n,
+                         .force = o->force,
+                         .stop = stop};
+}
+
+static void print_metrics(const flim_metrics *metrics, const flim_log *log)
+{
+    for (int m = 0; m < FLIM_N_METRICS && metrics->n > 0; m++) {
+        const char *name = flim_metric_title((flim_metric)m);
+        if (isfinite(metrics->value[m])) {
+            flim_log_line(log, FLIM_LOG_INFO, "  %-20s %.4f", name, metrics->value[m]);
+        } else {
+            flim_log_line(log, FLIM_LOG_INFO, "  %-20s n/a (%s)", name, flim_metric_undefined_reason((flim_metric)m));
+        }
+    }
+}
+
 static flim_status predict(void *read, const flim_string_list *operands, console *screen, flim_error *err)
 {
     (void)operands;
@@ -168,17 +193,8 @@ static flim_status predict(void *read, const flim_string_list *operands, console
     flim_file_writer writer = {0};
     flim_status status = FLIM_OK;
     FLIM_TRY_DONE(list_inputs(o, &inputs, err));
-    const flim_output output = {.path = o->out,
-                                .kind = "a file of predictions",
-                                .begins = FLIM_PREDICTIONS_BEGIN,
-                                .input = (const char *const *)inputs.item,
-                                .n_inputs = inputs.n,
-                                .force = o->force,
-                                .stop = hooks.stop};
-    flim_output explained = output;
-    explained.path = o->explain;
-    explained.kind = "a file of explanations";
-    explained.begins = NULL;
+    const flim_output output = output_at(o, o->out, "a file of predictions", FLIM_PREDICTIONS_BEGIN, &inputs, hooks.stop),
+                      explained = output_at(o, o->explain, "a file of explanations", NULL, &inputs, hooks.stop);
     FLIM_TRY_DONE(o->explain[0] ? flim_output_check(&explained, err) : FLIM_OK);
     FLIM_TRY_DONE(parse_cells(&o->explain_cells, &cells, &request.n_explain_cells, err));
     request.explain_cell = cells;
@@ -192,14 +208,7 @@ static flim_status predict(void *read, const flim_string_list *operands, console
     FLIM_TRY_DONE(flim_predictions_print(&predictions, writer.stream, err));
     FLIM_TRY_DONE(flim_file_commit(&writer, err));
     FLIM_TRY_DONE(o->explain[0] ? write_explanation(&explanation, &explained, err) : FLIM_OK);
-    for (int m = 0; m < FLIM_N_METRICS && metrics.n > 0; m++) {
-        const char *name = flim_metric_title((flim_metric)m);
-        if (isfinite(metrics.value[m])) {
-            flim_log_line(&hooks.log, FLIM_LOG_INFO, "  %-20s %.4f", name, metrics.value[m]);
-        } else {
-            flim_log_line(&hooks.log, FLIM_LOG_INFO, "  %-20s n/a (%s)", name, flim_metric_undefined_reason((flim_metric)m));
-        }
-    }
+    print_metrics(&metrics, &hooks.log);
 done:
     flim_file_abandon(&writer);
     flim_string_list_free(&inputs);

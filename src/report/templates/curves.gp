@@ -9,7 +9,7 @@ EOD
 {{/lines}}
 set xrange [0:1]
 set yrange [0:1.02]
-set bmargin screen 0.36
+set bmargin screen 0.4
 set key at screen 0.5, screen 0.01 center bottom maxrows 6 width -4 Left reverse
 set xlabel '{{#roc}}false positive rate{{/roc}}{{^roc}}recall{{/roc}}'
 set ylabel '{{#roc}}true positive rate{{/roc}}{{^roc}}precision{{/roc}}'
