@@ -1,6 +1,6 @@
 /* Rewrites any readable data file in the best layout: one cell per chunk, shuffle + gzip 4, the smallest integers that fit.
  *
- * For: flim_repack.  Several files become one.  /counts, /label, /group, /name, /mask, class names and time range are kept;
+ * For: flim_repack.  Several files become one; cells may be left out.  /counts, /label, /group, /name, /mask, class names and time range are kept;
  *      other objects are not, and each is named in a note.
  * Owns: nothing.  OUT.part is written, read back and compared cell by cell, then renamed to OUT; on any failure it is
  * removed.
@@ -15,12 +15,15 @@ typedef struct flim_repack_options {
     bool allow_external; /* as flim_dataset_options has it */
     const char *axes; /* of the files read; what is written is NTYX */
     int workers; /* threads that look through the cells first */
+    /* Marks in left_out (info->n), all false before, the cells that are not copied, with columns and all; NULL = every cell is. */
+    flim_status (*choose)(void *context, const flim_dataset_info *info, bool *left_out, flim_error *err);
+    void *choose_context;
     const volatile int *stop;
     const flim_log *log;
 } flim_repack_options;
 
 typedef struct flim_repack_result {
-    int64_t cells;
+    int64_t cells, cells_before; /* copied, and of the files read */
     int64_t bytes_before, bytes_after; /* of the files */
     const char *type; /* "uint8", "uint16", "uint32", "float32" */
 } flim_repack_result;
