@@ -128,6 +128,5 @@ flim_status flim_selection_apply(const flim_selection *s, const flim_dataset_inf
     }
     return left > 0 ? FLIM_OK
                     : flim_fail(err, FLIM_ERROR_USAGE,
-                                "no cell is left: of each kind of --select a cell must fit one, and no "
-                                "--exclude");
+                                "no cell is left: a cell must fit one selected term of each kind, and none that is excluded");
 }
