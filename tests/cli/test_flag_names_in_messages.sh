@@ -40,6 +40,7 @@ check 'src/data/*.c src/data/hdf5/*.c' train_cv predict flim_info flim_repack fl
 check 'src/import/*.c' flim_import
 check 'src/cv/*.c src/cv/*/*.c src/net/*.c src/formats/*.c' train_cv
 check 'src/config/*.c' train_cv
+check 'src/export/*.c' flim_export train_cv
 check 'src/results/*.c src/report/evaluate_runs.c src/report/read_runs.c src/report/compare_runs.c src/report/report_tables.c' fold_metrics train_cv
 
 echo "$checked flags looked up, $failures do not exist"
