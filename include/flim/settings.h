@@ -77,6 +77,7 @@ typedef struct flim_settings {
     /* run */
     char *out; /* "" = runs/<date>-<time> */
     double checkpoint_minutes; /* 0 = at the end of each epoch only */
+    bool tensorboard; /* event files beside history.csv */
     double price_per_hour; /* 0 = not known */
     bool resume, resume_override, quiet, log_json, dry_run, verbose;
 } flim_settings;

@@ -220,6 +220,8 @@ static const flim_flag_row rows[] = {
         CALL, NONE),
     ROW(NULL, "checkpoint-minutes", REAL(checkpoint_minutes), "0", "N",
         "also write a checkpoint every N minutes within an epoch; 0 = only at its end", TAKEN, NONE, .allowed = ">= 0"),
+    ROW(NULL, "tensorboard", SWITCH(tensorboard), "false", NULL,
+        "also write TensorBoard event files, one per fold: tensorboard --logdir DIR", TAKEN, NONE),
     ROW(NULL, "price-per-hour", REAL(price_per_hour), "0", "X",
         "price of the machine per hour, to print the cost of the run; 0 = unknown", TAKEN, NONE, .allowed = ">= 0"),
     ROW(NULL, "resume", SWITCH(resume), "false", NULL, "continue the run in --out DIR, with its settings", CALL, NONE),

@@ -454,6 +454,25 @@ flim_status flim_make_folder(const char *path, flim_error *err)
     }
 }
 
+flim_status flim_file_append_own(const char *path, const void *bytes, size_t count, bool *was_lost, flim_error *err)
+{
+    int file = -1;
+    struct stat about;
+    FLIM_TRY(flim_file_open_own(path, O_WRONLY | O_APPEND, &file, err));
+    *was_lost = fstat(file, &about) == 0 && about.st_size == 0;
+    if (*was_lost) {
+        close(file);
+        return FLIM_OK;
+    }
+    errno = ENOSPC; /* what a short write means */
+    const bool written = write(file, bytes, count) == (ssize_t)count;
+    const int number = errno;
+    const bool closed = close(file) == 0;
+    return written && closed
+               ? FLIM_OK
+               : flim_fail(err, FLIM_ERROR_WRITE, "cannot write %s: %s", path, strerror(written ? errno : number));
+}
+
 bool flim_file_exists(const char *path)
 {
     struct stat about;

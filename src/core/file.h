@@ -56,6 +56,9 @@ flim_status flim_file_rotate(const char *next, const char *path, const char *pre
  * opened.  flags: O_RDWR or O_WRONLY, with O_APPEND or O_TRUNC.  *out is the descriptor, the caller's to close. */
 flim_status flim_file_open_own(const char *path, int flags, int *out, flim_error *err);
 
+/* Adds to such a file in one write; *was_lost: it was not there, or empty, and nothing was written. */
+flim_status flim_file_append_own(const char *path, const void *bytes, size_t count, bool *was_lost, flim_error *err);
+
 /* Opens a regular file for reading; FLIM_ERROR_DATA if it is none: a pipe is not waited for.  *out is the caller's (fclose). */
 flim_status flim_file_open(const char *path, FILE **out, flim_error *err);
 /* Reads a whole file; *bytes is the caller's (flim_free) and has a zero byte after its *count bytes.  FLIM_ERROR_DATA if it

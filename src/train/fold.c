@@ -271,7 +271,7 @@ flim_status flim_fold_work_through(flim_fold_work *f, flim_error *err)
     FLIM_TRY(flim_fold_begin_recipe(f, err));
     FLIM_TRY(begin(f, err));
     FLIM_TRY(train(f, err));
-    return flim_write_history(f->folder, &f->state, err); /* a kill may have come between it and the checkpoint */
+    return flim_fold_record_end(f, err); /* a kill may have come between a record and the checkpoint */
 }
 
 void flim_fold_work_free(flim_fold_work *f)

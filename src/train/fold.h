@@ -7,6 +7,7 @@
 #ifndef FLIM_TRAIN_FOLD_H
 #define FLIM_TRAIN_FOLD_H
 
+#include "results/fold_result.h"
 #include "train/run.h"
 
 typedef struct flim_fold_work {
@@ -27,7 +28,7 @@ typedef struct flim_fold_work {
     double *class_weight; /* (K) of the training loss, or NULL */
     float *recalibrated, *kept_statistic; /* (S): those made again; training's meanwhile; NULL without --recalibrate-bn */
     bool exchanged, replaced; /* the program has the averages, statistics that are not training's */
-    bool history_begun; /* this process has written history.csv, and appends to it now */
+    bool records_begun; /* this process has written its records of epochs, and appends to them now */
     char folder[FLIM_PATH_MAX], checkpoint[FLIM_PATH_MAX];
 } flim_fold_work;
 
@@ -50,6 +51,15 @@ int64_t flim_fold_updates(const flim_fold_work *f, int64_t n);
  * epoch had had.  whole: its cells, the caller's to free (train).  A checkpoint of it that f has trained past is removed. */
 flim_status flim_fold_begin_refit(const flim_fold_work *f, bool f_has_trained, flim_fold *whole, flim_fold_work *out,
                                   flim_error *err);
+
+/* epoch_records.c: after each epoch, and after the last one, what is written of them. */
+flim_status flim_fold_record_epoch(flim_fold_work *f, flim_error *err);
+flim_status flim_fold_record_end(flim_fold_work *f, flim_error *err);
+
+/* After the test: what is written of it beside the fold's result. */
+flim_status flim_fold_record_test(const flim_fold_work *f, const flim_fold_result *result, flim_error *err);
+/* events.c, --tensorboard: the test at the end of the fold's event file. */
+flim_status flim_append_test_events(const flim_fold_work *f, const flim_fold_result *result, flim_error *err);
 
 /* fold_epochs.c: epochs until the last one or until patience runs out; a checkpoint after each. */
 flim_status flim_fold_train(flim_fold_work *f, flim_error *err);

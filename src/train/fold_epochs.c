@@ -244,8 +244,7 @@ static flim_status end_epoch(flim_fold_work *f, const flim_epoch_row *row, flim_
     s->totals = (flim_totals){.nonfinite_call = -1};
     FLIM_TRY(flim_program_set_totals(f->trainer->program, &s->totals, err));
     FLIM_TRY(flim_checkpoint_submit(f->run->checkpoints, s, f->checkpoint, f->identity, err));
-    FLIM_TRY(f->history_begun ? flim_append_history(f->folder, s, err) : flim_write_history(f->folder, s, err));
-    f->history_begun = true;
+    FLIM_TRY(flim_fold_record_epoch(f, err));
     return flim_train_log_check(&f->run->file_log, err);
 }
 

@@ -189,6 +189,7 @@ flim_status flim_fold_test(flim_fold_work *f, const flim_fold_work *trained, fli
     snprintf(path, sizeof path, "%.4000s/predictions.csv", f->folder);
     FLIM_TRY_DONE(flim_predictions_write(&result.predictions, path, err));
     FLIM_TRY_DONE(write_summary(f, trained, &result, &val, err));
+    FLIM_TRY_DONE(flim_fold_record_test(f, &result, err));
     log_result(f, &result);
 done:
     flim_provenance_free(&about);

@@ -1,13 +1,7 @@
-/* history.csv: one row per epoch.  While a fold trains, rows are appended, so that an epoch costs the same after a thousand others;
- * the file is written as a whole when a process begins with the fold and when the fold ends, so that what a kill or another
- * program has left of it does not last. */
-#include <errno.h>
-#include <fcntl.h>
+/* history.csv: one row per epoch.  While a fold trains, rows are appended, so that an epoch costs the same after a thousand others. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "core/file.h"
 #include "core/try.h"
@@ -67,8 +61,7 @@ flim_status flim_append_history(const char *folder, const flim_fold_state *state
 {
     enum { ROW_TEXT = 2048 };
     char path[FLIM_PATH_MAX], text[ROW_TEXT] = "";
-    int file = -1;
-    struct stat about;
+    bool was_lost = false;
     snprintf(path, sizeof path, "%.4000s/history.csv", folder);
     FILE *stream = fmemopen(text, sizeof text, "w");
     if (!stream) {
@@ -76,17 +69,6 @@ flim_status flim_append_history(const char *folder, const flim_fold_state *state
     }
     put_row(stream, &state->history[state->n_history - 1]);
     fclose(stream);
-    FLIM_TRY(flim_file_open_own(path, O_WRONLY | O_APPEND, &file, err));
-    if (fstat(file, &about) == 0 && about.st_size == 0) { /* somebody has removed it */
-        close(file);
-        return flim_write_history(folder, state, err);
-    }
-    const size_t length = strlen(text);
-    errno = ENOSPC; /* what a short write means */
-    const bool written = write(file, text, length) == (ssize_t)length;
-    const int number = errno;
-    const bool closed = close(file) == 0;
-    return written && closed
-               ? FLIM_OK
-               : flim_fail(err, FLIM_ERROR_WRITE, "cannot write %s: %s", path, strerror(written ? errno : number));
+    FLIM_TRY(flim_file_append_own(path, text, strlen(text), &was_lost, err));
+    return was_lost ? flim_write_history(folder, state, err) : FLIM_OK;
 }

@@ -100,6 +100,13 @@ flim_status flim_write_history(const char *folder, const flim_fold_state *state,
 /* The last row, at the end of the file that flim_write_history has left. */
 flim_status flim_append_history(const char *folder, const flim_fold_state *state, flim_error *err);
 
+/* ---- events.c ---- */
+/* The same as an event file of TensorBoard. */
+flim_status flim_write_events(const char *folder, const flim_fold_state *state, flim_error *err);
+flim_status flim_append_events(const char *folder, const flim_fold_state *state, flim_error *err);
+/* epoch_records.c: FLIM_ERROR_USAGE if this build cannot write what the settings ask for. */
+flim_status flim_check_records(const flim_settings *settings, flim_error *err);
+
 /* ---- run_program.c ---- */
 /* The network, weights to start from, the batch of --batch auto, and the learning rate.  Needs device, data and folds. */
 flim_status flim_run_build_network(flim_run *run, const flim_study *study, flim_trainer *trainer, flim_error *err);

@@ -287,6 +287,7 @@ flim_status flim_train_cv(const flim_settings *settings, const flim_train_hooks 
         run.adjusted = resumed;
         FLIM_TRY_DONE(status);
     }
+    FLIM_TRY_DONE(flim_check_records(run.settings, err));
     run.found_batch = run.adjusted.batch == 0;
     status = run_all(&run, &study, &trainer, run_folder, err);
 done:
