@@ -239,12 +239,13 @@ static flim_status make_cache(flim_dataset *d, const flim_dataset_options *optio
 }
 
 flim_status flim_dataset_open_here(const char *const *paths, int n_paths, const flim_dataset_options *options,
-                                   flim_dataset **out, flim_error *err)
+                                   bool first_look, flim_dataset **out, flim_error *err)
 {
     flim_status status = FLIM_OK;
     char axes_text[5];
     flim_source_options source = {.chunk_cache = options->chunk_cache,
                                   .allow_external = options->allow_external,
+                                  .first_look = first_look,
                                   .stop = options->stop,
                                   .log = options->log,
                                   .errors = options->hdf5_errors};

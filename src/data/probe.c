@@ -86,7 +86,7 @@ static void settle_signals(pid_t parent)
 /* In the child: seconds of processor time and address space by the size of the files. */
 static void limit_myself(int64_t bytes)
 {
-    int64_t seconds = 3 + bytes / (16 << 20),
+    int64_t seconds = 10 + bytes / (16 << 20),
             memory = ((int64_t)256 << 20) + (bytes > (INT64_MAX >> 14) ? INT64_MAX >> 2 : bytes * 4400);
     lower(RLIMIT_CORE, 0);
     lower(RLIMIT_CPU, (rlim_t)seconds);
@@ -106,7 +106,7 @@ static flim_status try_files(const char *const *paths, int n_paths, const flim_d
     quiet.log = NULL;
     quiet.hdf5_errors = NULL;
     quiet.cache = FLIM_CACHE_NONE;
-    FLIM_TRY(flim_dataset_open_here(paths, n_paths, &quiet, &dataset, err));
+    FLIM_TRY(flim_dataset_open_here(paths, n_paths, &quiet, true, &dataset, err));
     const flim_dataset_info *info = flim_dataset_get_info(dataset);
     flim_reader *reader = NULL;
     float *counts = flim_alloc((size_t)info->t * (size_t)info->h, (size_t)info->w * sizeof *counts, NULL);
@@ -225,5 +225,5 @@ flim_status flim_dataset_open(const char *const *paths, int n_paths, const flim_
     if (status != FLIM_OK && !(options->hdf5_errors && ended)) { /* the child's stacks went with it */
         return status;
     }
-    return flim_dataset_open_here(paths, n_paths, options, out, err);
+    return flim_dataset_open_here(paths, n_paths, options, false, out, err);
 }

@@ -20,6 +20,7 @@ typedef struct flim_source_options {
     const char *axes; /* order of /counts, a permutation of "NTYX"; NULL = NTYX, and a file that looks otherwise is refused */
     int64_t chunk_cache; /* bytes that the format's library may hold of decompressed chunks; 0 = its default */
     bool allow_external; /* the file may lead to files outside of its folder */
+    bool first_look; /* by a process that reads some cells under limits: leave out what takes as long as the data are large */
     const volatile int *stop; /* polled where opening takes long; FLIM_INTERRUPTED; NULL = nobody asks */
     const flim_log *log; /* notes; may be NULL */
     const flim_log

@@ -85,6 +85,14 @@ def other_files():
             file.create_virtual_dataset(key, layout)
         for key, value in {"label": label, "group": donor, "name": name}.items():
             put(file, key, value)
+    for half in (0, 1):
+        write(f"below/turn_{half}.h5", counts=counts[half::2], leave_out=("mask", "label", "group", "name"), options={"counts": {"chunks": (8, T, H, W), "compression": "gzip"}})
+    write("all_view_in_turns.h5", leave_out=("counts",), libver="latest")
+    with h5py.File("all_view_in_turns.h5", "r+", libver="latest") as file: # a mapping for every cell
+        layout = h5py.VirtualLayout(counts.shape, counts.dtype)
+        for i in range(N):
+            layout[i] = h5py.VirtualSource(f"below/turn_{i % 2}.h5", "counts", (N // 2, T, H, W))[i // 2]
+        file.create_virtual_dataset("counts", layout)
     write("all_link.h5", leave_out=("counts", "mask"))
     with add("all_link.h5") as file:
         file["counts"] = h5py.ExternalLink("plain.h5", "/counts")

@@ -673,6 +673,18 @@ static void npz_stored_and_deflated(void **state)
     free(b);
 }
 
+/* A .npy with this header and 45 bytes of elements. */
+static void make_npy_of_45(bytes *b, const char *header)
+{
+    *b = (bytes){0};
+    put(b, 0x93, 1);
+    put_text(b, "NUMPY", 5);
+    put(b, 1, 2);
+    put(b, strlen(header), 2);
+    put_text(b, header, strlen(header));
+    put_text(b, "", 45);
+}
+
 static void arrays_that_are_no_counts_are_named(void **state)
 {
     (void)state;
@@ -696,24 +708,10 @@ static void arrays_that_are_no_counts_are_named(void **state)
     set(b, b->n - 8, UINT64_C(1) << 32, 8);
     expect_error(b, FLIM_ARRAY_AUTO, FLIM_ERROR_DATA, "not a photon count");
     /* A header that claims a thousand million images is no list of as many. */
-    *b = (bytes){0};
-    const char *header = "{'descr': '<u4', 'fortran_order': False, 'shape': (999999959, 9, 3, 8), }";
-    put(b, 0x93, 1);
-    put_text(b, "NUMPY", 5);
-    put(b, 1, 2);
-    put(b, strlen(header), 2);
-    put_text(b, header, strlen(header));
-    put_text(b, "", 45);
+    make_npy_of_45(b, "{'descr': '<u4', 'fortran_order': False, 'shape': (999999959, 9, 3, 8), }");
     expect_error(b, FLIM_ARRAY_AUTO, FLIM_ERROR_DATA, "its elements end after 45 of");
     /* (3,5,3): which axis is the time? */
-    *b = (bytes){0};
-    header = "{'descr': '|u1', 'fortran_order': False, 'shape': (3, 5, 3), }";
-    put(b, 0x93, 1);
-    put_text(b, "NUMPY", 5);
-    put(b, 1, 2);
-    put(b, strlen(header), 2);
-    put_text(b, header, strlen(header));
-    put_text(b, "", 45);
+    make_npy_of_45(b, "{'descr': '|u1', 'fortran_order': False, 'shape': (3, 5, 3), }");
     expect_error(b, FLIM_ARRAY_AUTO, FLIM_ERROR_USAGE, "--axes YXT");
     flim_error err;
     assert_int_equal(try_file(FLIM_ARRAY_YXT, &err), FLIM_OK);

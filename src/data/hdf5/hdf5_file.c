@@ -258,6 +258,7 @@ flim_status flim_h5_open(const char *path, const flim_source_options *options, f
     h5->access = h5->driver = -1;
     h5->fd = -1;
     h5->stop = options->stop;
+    h5->first_look = options->first_look;
     if (options->errors) {
         h5->errors = *options->errors;
     }

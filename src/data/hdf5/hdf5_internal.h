@@ -20,6 +20,7 @@ typedef struct flim_h5 {
     int64_t outside; /* bytes of other files that its datasets lie in */
     bool addresses; /* HDF5's addresses are offsets into fd */
     const volatile int *stop; /* polled while chunks are looked at; may be NULL */
+    bool first_look; /* as flim_source_options.first_look */
     flim_log errors; /* gets HDF5's error stacks; .line NULL = nobody does */
 } flim_h5;
 

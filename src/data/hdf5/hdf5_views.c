@@ -3,7 +3,8 @@
  * HDF5 reads fill values, without an error, where a view has no part, where a part's file or dataset is missing, shorter than
  * the part, or cannot be opened because the process has no descriptor left.  All of that is found here, at open: the parts
  * cover the view, each source is there and reaches as far as its part, and all of them stay open from then on.  HDF5 alone
- * knows which chunks of the sources a read through the view touches, so those are unpacked once here, too (hdf5_chunks.h).
+ * knows which chunks of the sources a read through the view touches, so those are unpacked once here, too (hdf5_chunks.h),
+ * except in a first look, which has a limit of time and memory.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -17,7 +18,7 @@
 #include "data/hdf5/hdf5_internal.h"
 #include "data/hdf5/hdf5_paths.h"
 
-enum { MOST_DEPTH = 8, MOST_BLOCKS = 1 << 22 };
+enum { MOST_DEPTH = 8, MOST_BLOCKS = 1 << 22, LARGEST_VALUE = 512 /* bytes */ };
 
 /* A view while it is looked at. */
 typedef struct view {
@@ -44,6 +45,62 @@ static flim_status bad_view(const view *v, flim_error *err, const char *format, 
     va_end(args);
     return flim_fail(err, FLIM_ERROR_DATA, "%s: /%s is a view of other files, %s; HDF5 would read fill values for it",
                      v->h5->path, v->name, text);
+}
+
+/* ---- mappings */
+
+/* A part of the view and the source behind it, in the order of the sources. */
+typedef struct mapping {
+    size_t number;
+    char *file, *source;
+} mapping;
+
+static int by_source(const void *a, const void *b)
+{
+    const mapping *x = a, *y = b;
+    const int file = strcmp(x->file, y->file), source = strcmp(x->source, y->source);
+    return file ? file : source ? source : (x->number > y->number) - (x->number < y->number);
+}
+
+static void free_mappings(mapping *list, size_t n)
+{
+    for (size_t i = 0; list && i < n; i++) {
+        flim_free(list[i].file);
+        flim_free(list[i].source);
+    }
+    flim_free(list);
+}
+
+/* *list (n) is the caller's to free_mappings. */
+static flim_status list_mappings(const flim_h5 *h5, const char *name, hid_t dcpl, mapping **out, size_t *n, flim_error *err)
+{
+    char file[FLIM_H5_PATH], source[FLIM_H5_PATH];
+    flim_status status = FLIM_OK;
+    *n = 0;
+    if (H5Pget_virtual_count(dcpl, n) < 0) {
+        return flim_fail(err, FLIM_ERROR_DATA, "%s: /%s: the parts of its view cannot be read", h5->path, name);
+    }
+    mapping *list = flim_alloc(*n, sizeof *list, err); /* (n) */
+    if (!list) {
+        return FLIM_ERROR_MEMORY;
+    }
+    for (size_t i = 0; i < *n && status == FLIM_OK; i++) {
+        const ssize_t a = H5Pget_virtual_filename(dcpl, i, file, sizeof file),
+                      b = H5Pget_virtual_dsetname(dcpl, i, source, sizeof source);
+        if (a < 0 || b < 0 || a >= (ssize_t)sizeof file || b >= (ssize_t)sizeof source) {
+            status = flim_fail(err, FLIM_ERROR_DATA, "%s: /%s: source %zu of its view cannot be read", h5->path, name, i);
+        } else {
+            list[i] = (mapping){.number = i, .file = flim_strdup(file, err), .source = flim_strdup(source, err)};
+            status = list[i].file && list[i].source ? FLIM_OK : FLIM_ERROR_MEMORY;
+        }
+    }
+    if (status != FLIM_OK) {
+        free_mappings(list, *n);
+        return status;
+    }
+    qsort(list, *n, sizeof *list, by_source);
+    *out = list;
+    return FLIM_OK;
 }
 
 /* ---- sources */
@@ -113,7 +170,9 @@ static flim_status open_source(view *v, const char *file_name, const char *sourc
         goto done;
     }
     FLIM_TRY_DONE(flim_h5_check_source_storage(h5, v->name, own ? v->from : path, file, v->source, v->depth + 1, err));
-    status = flim_h5_chunks_create(h5, v->label + strspn(v->label, "/"), v->source, &v->chunks, err);
+    if (!h5->first_look) {
+        status = flim_h5_chunks_create(h5, v->label + strspn(v->label, "/"), v->source, &v->chunks, err);
+    }
 done:
     if (!own && file >= 0) {
         H5Fclose(file); /* its dataset keeps it open */
@@ -299,22 +358,18 @@ done:
     return status;
 }
 
+/* One source after the other: however the view takes turns, each is opened, and each of its chunks unpacked, once. */
 static flim_status check_parts(view *v, flim_error *err)
 {
-    char file[FLIM_H5_PATH], source[FLIM_H5_PATH];
-    size_t n = 0;
-    if (H5Pget_virtual_count(v->dcpl, &n) < 0) {
-        return flim_fail(err, FLIM_ERROR_DATA, "%s: /%s: the parts of its view cannot be read", v->h5->path, v->name);
+    mapping *list;
+    size_t n;
+    FLIM_TRY(list_mappings(v->h5, v->name, v->dcpl, &list, &n, err));
+    flim_status status = FLIM_OK;
+    for (size_t i = 0; i < n && status == FLIM_OK; i++) {
+        status = check_part(v, list[i].number, list[i].file, list[i].source, err);
     }
-    for (size_t i = 0; i < n; i++) {
-        const ssize_t a = H5Pget_virtual_filename(v->dcpl, i, file, sizeof file),
-                      b = H5Pget_virtual_dsetname(v->dcpl, i, source, sizeof source);
-        if (a < 0 || b < 0 || a >= (ssize_t)sizeof file || b >= (ssize_t)sizeof source) {
-            return flim_fail(err, FLIM_ERROR_DATA, "%s: /%s: source %zu of its view cannot be read", v->h5->path, v->name, i);
-        }
-        FLIM_TRY(check_part(v, i, file, source, err));
-    }
-    return FLIM_OK;
+    free_mappings(list, n);
+    return status;
 }
 
 /* Do the parts cover the whole view? */
@@ -368,34 +423,45 @@ done:
     return status;
 }
 
+/* Reads the first value of a part, so that its source is opened and stays open. */
+static bool touch_part(hid_t dataset, hid_t dcpl, size_t number, hid_t type, hid_t space, hid_t one)
+{
+    uint64_t value[LARGEST_VALUE / sizeof(uint64_t)];
+    hsize_t corner[2 * FLIM_BOX_RANK];
+    const hid_t part = H5Pget_virtual_vspace(dcpl, number);
+    bool good = part >= 0;
+    if (good && H5Sget_select_type(part) == H5S_SEL_HYPERSLABS && H5Sget_select_hyper_nblocks(part) > 0) {
+        good = H5Sget_select_hyper_blocklist(part, 0, 1, corner) < 0 ||
+               (H5Sselect_elements(space, H5S_SELECT_SET, 1, corner) >= 0 &&
+                H5Dread(dataset, type, one, space, H5P_DEFAULT, value) >= 0);
+    }
+    flim_h5_drop(part);
+    return good;
+}
+
 flim_status flim_h5_hold_view(flim_h5 *h5, const char *name, hid_t dataset, flim_error *err)
 {
     flim_status status = FLIM_OK;
     const hid_t dcpl = H5Dget_create_plist(dataset), type = H5Dget_type(dataset), space = H5Dget_space(dataset);
     const hid_t one = H5Screate(H5S_SCALAR), native = type >= 0 ? flim_h5_native(type) : -1;
     const bool plain = native >= 0 && H5Tget_class(native) != H5T_STRING && H5Tget_class(native) != H5T_VLEN;
+    mapping *list = NULL;
     size_t n = 0;
-    uint64_t value[64];
-    if (dcpl < 0 || H5Pget_layout(dcpl) != H5D_VIRTUAL || space < 0 || one < 0 || !plain ||
-        H5Tget_size(native) > sizeof value || H5Pget_virtual_count(dcpl, &n) < 0) {
-        goto done; /* no view; columns of strings are read at once */
+    if (h5->first_look || dcpl < 0 || H5Pget_layout(dcpl) != H5D_VIRTUAL || space < 0 || one < 0 || !plain ||
+        H5Tget_size(native) > LARGEST_VALUE) {
+        goto done; /* nothing is to be held, or no view; columns of strings are read at once */
     }
+    FLIM_TRY_DONE(list_mappings(h5, name, dcpl, &list, &n, err));
     h5->watch.lost[0] = '\0';
     for (size_t i = 0; i < n && status == FLIM_OK; i++) {
-        const hid_t part = H5Pget_virtual_vspace(dcpl, i);
-        hsize_t corner[2 * FLIM_BOX_RANK];
-        bool good = part >= 0;
-        if (good && H5Sget_select_type(part) == H5S_SEL_HYPERSLABS && H5Sget_select_hyper_nblocks(part) > 0) {
-            good = H5Sget_select_hyper_blocklist(part, 0, 1, corner) < 0 ||
-                   (H5Sselect_elements(space, H5S_SELECT_SET, 1, corner) >= 0 &&
-                    H5Dread(dataset, native, one, space, H5P_DEFAULT, value) >= 0);
-        }
-        flim_h5_drop(part);
-        if (!good || h5->watch.lost[0]) {
+        const bool same =
+            i > 0 && strcmp(list[i].file, list[i - 1].file) == 0 && strcmp(list[i].source, list[i - 1].source) == 0;
+        if (!same && (!touch_part(dataset, dcpl, list[i].number, native, space, one) || h5->watch.lost[0])) {
             status = flim_h5_view_lost(h5, name, err);
         }
     }
 done:
+    free_mappings(list, n);
     flim_h5_drop(space);
     flim_h5_drop(one);
     flim_h5_drop(native);
