@@ -4,7 +4,7 @@
  * the part, or cannot be opened because the process has no descriptor left.  All of that is found here, at open: the parts
  * cover the view, each source is there and reaches as far as its part, and all of them stay open from then on.  HDF5 alone
  * knows which chunks of the sources a read through the view touches, so those are unpacked once here, too (hdf5_chunks.h),
- * except in a first look, which has a limit of time and memory.
+ * of a large view not in a first look, which has a limit of time.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@
 #include "data/hdf5/hdf5_internal.h"
 #include "data/hdf5/hdf5_paths.h"
 
-enum { MOST_DEPTH = 8, MOST_BLOCKS = 1 << 22, LARGEST_VALUE = 512 /* bytes */ };
+enum { MOST_DEPTH = 8, MOST_BLOCKS = 1 << 22, LARGEST_VALUE = 512 /* bytes */, MOST_FIRST = 1 << 24 /* values */ };
 
 /* A view while it is looked at. */
 typedef struct view {
@@ -33,6 +33,7 @@ typedef struct view {
     char source_file[FLIM_H5_PATH], source_name[FLIM_H5_PATH], label[600];
     hid_t source; /* -1 = none */
     flim_h5_chunks *chunks; /* of the source; NULL = there is nothing to look at */
+    double unpacked; /* values whose chunks were looked at */
 } view;
 
 static flim_status bad_view(const view *v, flim_error *err, const char *format, ...) FLIM_PRINTF(3, 4);
@@ -170,9 +171,7 @@ static flim_status open_source(view *v, const char *file_name, const char *sourc
         goto done;
     }
     FLIM_TRY_DONE(flim_h5_check_source_storage(h5, v->name, own ? v->from : path, file, v->source, v->depth + 1, err));
-    if (!h5->first_look) {
-        status = flim_h5_chunks_create(h5, v->label + strspn(v->label, "/"), v->source, &v->chunks, err);
-    }
+    status = flim_h5_chunks_create(h5, v->label + strspn(v->label, "/"), v->source, &v->chunks, err);
 done:
     if (!own && file >= 0) {
         H5Fclose(file); /* its dataset keeps it open */
@@ -202,6 +201,14 @@ static flim_status check_chunks(view *v, hid_t part, flim_error *err)
     } else {
         memset(start, 0, sizeof start);
     }
+    double values = 1;
+    for (int i = 0; i < rank; i++) {
+        values *= (double)size[i];
+    }
+    if (v->h5->first_look && v->unpacked + values > MOST_FIRST) {
+        return FLIM_OK; /* the program itself looks */
+    }
+    v->unpacked += values;
     return flim_h5_chunks_check(v->chunks, -1, start, size, err);
 }
 
