@@ -521,7 +521,7 @@ static void a_cache_too_small_is_said(void **state)
         flim_log sink = {log_line, &log};
         const flim_dataset_options options = {.chunk_cache = fits ? 4 * chunk : 2 * chunk, .log = &sink};
         check_cells(path, 65535, &options);
-        const char *said = strstr(log.text, "/counts is slow to read in random order: chunks of (3,9,5,4) hold 3 cells each");
+        const char *said = strstr(log.text, "/counts is slow to read in random order: chunks of (3,9,5,4) have 3 cells each");
         assert_int_equal(said == NULL, fits);
         assert_true(fits || (strstr(said, "flim_repack IN OUT") && strstr(said, "h5repack -l counts:CHUNK=1x9x5x4")));
         flim_dataset *d = open_good(path, &options);
