@@ -184,11 +184,11 @@ static flim_status other_format(const char *path, const unsigned char first[LENG
 {
     const bool zip = memcmp(first, "PK\3\4", 4) == 0, pickle = first[0] == 0x80 && first[1] >= 2 && first[1] <= 5;
     if (zip || pickle) {
-        return flim_fail(err, FLIM_ERROR_DATA,
-                         "%s is a file of torch.save (%s), not safetensors. Convert it with Python: import torch; from "
-                         "safetensors.torch import save_file; d = torch.load('%s', map_location='cpu'); "
-                         "save_file({k: v.contiguous() for k, v in d.get('state_dict', d).items()}, 'weights.safetensors')",
-                         path, zip ? "a zip archive" : "a pickle", path);
+        return flim_fail(
+            err, FLIM_ERROR_DATA,
+            "%s is a file of torch.save (%s), not safetensors. Convert it with the Python package (docs/python.md), "
+            "which runs nothing that it holds: python -m flimcv.convert '%s' weights.safetensors",
+            path, zip ? "a zip archive" : "a pickle", path);
     }
     if (memcmp(first, "\x89HDF\r\n\x1a\n", LENGTH_BYTES) == 0) {
         return flim_fail(err, FLIM_ERROR_DATA, "%s is an HDF5 file, not safetensors: data, or weights of Keras", path);

@@ -233,9 +233,9 @@ static void other_files_are_recognised(void **state)
         const char *bytes;
         size_t n;
         const char *says[2];
-    } cases[] = {{BYTES("PK\3\4\0\0\0\0\0\0 archive/data.pkl"), {"torch.save (a zip archive)", "save_file"}},
-                 {BYTES("\x80\2}q\0(X\5\0\0\0epoch"), {"torch.save (a pickle)", "torch.load('" PATH "'"}},
-                 {BYTES("\x80\4\x95\0\0\0\0\0\0\0\0}"), {"torch.save (a pickle)", "save_file"}},
+    } cases[] = {{BYTES("PK\3\4\0\0\0\0\0\0 archive/data.pkl"), {"torch.save (a zip archive)", "flimcv.convert"}},
+                 {BYTES("\x80\2}q\0(X\5\0\0\0epoch"), {"torch.save (a pickle)", "flimcv.convert '" PATH "'"}},
+                 {BYTES("\x80\4\x95\0\0\0\0\0\0\0\0}"), {"torch.save (a pickle)", "flimcv.convert"}},
                  {BYTES("\x89HDF\r\n\x1a\n\0\0\0\0"), {"HDF5", "not safetensors"}},
                  {BYTES("version https://git-lfs.github.com/spec/v1\noid"), {"Git LFS", "git lfs pull"}}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

@@ -1,0 +1,417 @@
+"""flimcv in Python against the programs, which test_package.sh puts first in PATH: the same bits of cells, the same logits, tables
+with the files' numbers, files that the programs take, checkpoints that run nothing."""
+
+import argparse
+import contextlib
+import csv
+import io
+import json
+import os
+import pathlib
+import pickle
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import h5py
+import numpy as np
+import torch
+
+import flimcv
+from flimcv import checkpoint, convert, safetensors
+from flimcv.model import Network
+
+EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples"
+torch.set_num_threads(2)
+
+
+def call(*words, code=0):
+    """Standard output of a program, which must end with that code; else the call and what it said."""
+    words = [str(word) for word in words]
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode != code:
+        raise AssertionError(f"{' '.join(words)}\nended with {done.returncode}, not {code}:\n{done.stdout}{done.stderr}")
+    return done.stdout + done.stderr
+
+
+def cells(n, classes=2, shape=(16, 7, 5), seed=0):
+    """Volumes (n,T,H,W), class numbers and donors of decays that differ by class."""
+    rng = np.random.default_rng(seed)
+    labels, t = np.arange(n) % classes, np.arange(shape[0])
+    rate = np.exp(-t[None] / (3.0 + 4 * labels[:, None])) * 6
+    return rng.poisson(rate[:, :, None, None], (n, *shape)), labels, [f"D{i // classes % 3}" for i in range(n)]
+
+
+class InFolder(unittest.TestCase):
+    def setUp(self):
+        holder = tempfile.TemporaryDirectory()
+        self.addCleanup(holder.cleanup)
+        self.addCleanup(os.chdir, os.getcwd())
+        os.chdir(holder.name)
+
+    def train(self, data, out, *flags):
+        call("train_cv", "--data", data, "--out", out, "--folds", 2, "--epochs", 1, "--batch", 8, "--device", "cpu", *flags)
+
+
+class TheBitsOfCells(InFolder):
+    def checksum(self, path, **how):
+        """As flim_bench loader: every bit of signal and mask, and which cell they are of."""
+        total = 0
+        data = flimcv.dataset(path, **how)
+        for i in range(len(data)):
+            x = data[i][0].numpy()
+            self.assertTrue((x[1] == x[1, 0]).all())
+            bits, mask = x[0].reshape(-1).view(np.uint32).astype(np.uint64), x[1, 0].reshape(-1).astype(np.uint64)
+            odd = 2 * np.arange(bits.size, dtype=np.uint64) + np.uint64(1)
+            shifts = np.arange(mask.size, dtype=np.uint64) % np.uint64(64)
+            cell = i + 1 + int((bits * odd).sum(dtype=np.uint64)) + int((mask << shifts).sum(dtype=np.uint64))
+            total += cell * 0x9E3779B97F4A7C15
+        return f"{total % 2**64:016x}"
+
+    def check(self, counts, masks=None):
+        with h5py.File("x.h5", "w") as file:
+            file["counts"], file["label"] = counts, np.arange(len(counts)) % 2
+            if masks is not None:
+                file["mask"] = masks
+        text = call("flim_bench", "loader", "--data", "x.h5", "--no-scaling", "--passes", 1, "--workers", 2, "--batch", 3)
+        self.assertEqual(re.search("checksum ([0-9a-f]+)", text).group(1), self.checksum("x.h5"), f"{counts.dtype} {counts.shape}")
+
+    def test_every_count_of_16_bits(self):
+        self.check(np.arange(65536, dtype=np.uint16).reshape(4, 64, 16, 16))
+
+    def test_every_type(self):
+        rng = np.random.default_rng(1)
+        for kind in ("u1", "<u2", ">u2", "i2", "<u4", ">i4", "<i8", ">u8", "<f4", ">f4", "<f8", "f2"):
+            counts = rng.poisson(0.5, (5, 16, 7, 9))
+            counts[0, 3, 2, 1] = min(60000, np.iinfo(kind).max if kind[-2] in "ui" else 60000)
+            self.check(counts.astype(kind))
+
+    def test_large_and_fractional_counts(self):
+        rng = np.random.default_rng(2)
+        self.check(np.exp(rng.uniform(-5, 21, (6, 16, 8, 8))).astype(np.float32))
+        self.check(rng.integers(0, 2**31, (6, 16, 8, 8), dtype=np.uint32))
+
+    def test_masks(self):
+        counts = np.random.default_rng(3).poisson(0.05, (5, 16, 7, 9)).astype(np.uint8)  # pixels without a photon
+        for masks in (None, np.eye(7, 9)[None].repeat(5, 0), (np.arange(5 * 63).reshape(5, 7, 9) % 3).astype("i4")):
+            self.check(counts, masks)
+
+    def test_columns(self):
+        volumes, labels, groups = cells(6)
+        flimcv.to_h5(volumes, labels, groups, path="c.h5", names=[f"cell {i}" for i in range(6)], class_names=["a", "b"])
+        data = flimcv.dataset("c.h5")
+        self.assertEqual((len(data), data.shape, data.class_names), (6, (16, 7, 5), ["a", "b"]))
+        self.assertEqual((data.groups, data.names[3], data[3][1], data[-1][1]), (groups, "cell 3", 1, 1))
+        self.assertRaises(IndexError, lambda: data[6])
+        batches = list(torch.utils.data.DataLoader(data, batch_size=4, num_workers=2))
+        self.assertEqual([tuple(x.shape) for x, _ in batches], [(4, 2, 16, 7, 5), (2, 2, 16, 7, 5)])
+        self.assertTrue(torch.equal(torch.cat([x for x, _ in batches]), torch.stack([data[i][0] for i in range(6)])))
+
+    def test_packed_numbers_are_refused(self):
+        for attribute in ("scale_factor", "_FillValue", "valid_range"):
+            with h5py.File("p.h5", "w") as file:
+                file["counts"] = np.zeros((2, 8, 3, 3), "u1")
+                file["counts"].attrs[attribute] = 1
+            self.assertRaisesRegex(ValueError, f"{attribute}.*flim_repack", flimcv.dataset, "p.h5")
+
+
+class TheNetwork(InFolder):
+    def check(self, path, *, classes, preset, masks, mask_counts=False):
+        volumes, labels, groups = cells(24, classes)
+        mask = (np.indices((7, 5)).sum(0) % 3 > 0)[None].repeat(24, 0) if masks else None
+        flimcv.to_h5(volumes, labels, groups, path=f"{path}.h5", masks=mask)
+        flag = ["--mask-counts"] if mask_counts else []
+        self.train(f"{path}.h5", path, "--fold", 0, "--preset", preset, "--lr", 1e-2, *flag)
+        call("predict", "--model", f"{path}/fold_0/best.safetensors", "--data", f"{path}.h5", "--out", f"{path}.csv", "--precision",
+             "fp32", "--device", "cpu")
+        net, data = flimcv.network(f"{path}/fold_0"), flimcv.dataset(f"{path}.h5", mask_counts=mask_counts)
+        with torch.no_grad():
+            logits = net(torch.stack([x for x, _ in data])).numpy()
+            probabilities = net.probabilities(torch.from_numpy(logits)).numpy()
+        with open(f"{path}.csv", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        keys = [k for k in rows[0] if k.startswith("logit_")]
+        want = np.array([[float(row[key]) for key in keys] for row in rows])
+        self.assertEqual(want.shape, logits.shape)
+        self.assertGreater(np.ptp(want), 1e-3)  # else any network would agree
+        worst = np.abs(want - logits).max()
+        self.assertLessEqual(worst, 1e-5 * max(1, np.abs(want).max()), f"{path}: {preset}, {classes} classes")
+        for key in (k for k in rows[0] if k.startswith("prob_")):
+            want = np.array([float(row[key]) for row in rows])
+            self.assertLessEqual(np.abs(want - probabilities[:, int(key[5:])]).max(), 1e-5)
+
+    def test_logits_are_those_of_predict(self):
+        self.check("two", classes=2, preset="tiny", masks=False)
+        self.check("masked", classes=2, preset="tiny", masks=True, mask_counts=True)
+        self.check("three", classes=3, preset="small", masks=True)
+        self.check("base", classes=5, preset="base", masks=False)
+
+    def test_metadata_and_errors(self):
+        volumes, labels, groups = cells(12)
+        flimcv.to_h5(volumes, labels, groups, path="m.h5", class_names=["quiescent", "activated"])
+        self.train("m.h5", "m", "--fold", 1, "--preset", "tiny")
+        net = flimcv.network("m/fold_1/best.safetensors")
+        self.assertEqual((net.class_names, net.metadata["preset"], net.training), (["quiescent", "activated"], "tiny", False))
+        self.assertRaisesRegex(FileNotFoundError, "folder of a fold", flimcv.network, "m")
+        tensors, metadata = safetensors.read("m/fold_1/best.safetensors")
+        for name, change, message in (
+            ("missing", lambda t: t.pop("down.bn.bias"), "'down.bn.bias' is missing"),
+            ("extra", lambda t: t.update(more=np.zeros(1, "f4")), "'more' does not belong"),
+            ("shape", lambda t: t.update({"head.fc1.bias": np.zeros(3, "f4")}), r"'head.fc1.bias' has shape \(3,\)"),
+            ("other", lambda t: t.pop("stem.conv.weight"), "not weights of this network"),
+        ):
+            changed = dict(tensors)
+            change(changed)
+            safetensors.write(f"{name}.safetensors", changed, metadata)
+            self.assertRaisesRegex(ValueError, message, flimcv.network, f"{name}.safetensors")
+        whole = pathlib.Path("m/fold_1/best.safetensors").read_bytes()
+        for length in (0, 7, 8, 100, len(whole) - 1):
+            pathlib.Path("cut.safetensors").write_bytes(whole[:length])
+            self.assertRaisesRegex(ValueError, "cut.safetensors", flimcv.network, "cut.safetensors")
+
+
+class TheRun(InFolder):
+    def test_tables_hold_the_files_numbers(self):
+        volumes, labels, _ = cells(36)
+        groups = [("=1+1", "NA", "007")[i // 2 % 3] for i in range(36)]
+        flimcv.to_h5(volumes, labels, groups, path="r.h5")
+        self.train("r.h5", "r", "--preset", "tiny", "--epochs", 3)
+        run = flimcv.read_run("r")
+        summary = json.loads(pathlib.Path("r/summary.json").read_text(encoding="utf-8"))
+        for part in ("mean", "sd", "pooled"):
+            for metric, value in summary[part].items():
+                got = run.summary.loc[metric, part]
+                self.assertTrue(got == value or (value is None and np.isnan(got)), (part, metric, got, value))
+        self.assertTrue(run.summary["holdout"].isna().all())
+        self.assertEqual(len(run.folds), 2)
+        for row, fold in zip(run.folds.to_dict("records"), summary["folds"]):
+            self.assertEqual((row["fold"], row["n_test"], row["threshold"]), (fold["fold"], fold["n_test"], fold["threshold"]))
+            self.assertEqual(row["balanced_accuracy"], fold["metrics"]["balanced_accuracy"])
+        self.assertEqual(run.history.groupby("fold").size().to_dict(), {0: 3, 1: 3})
+        self.assertEqual(sorted(run.predictions["index"]), list(range(36)))
+        self.assertEqual(sorted(set(run.predictions["group"])), ["007", "=1+1", "NA"])
+        for _, row in run.predictions.iterrows():
+            self.assertEqual(row["group"], groups[row["index"]])
+        self.assertEqual(run.findings, summary["findings"])
+
+    def test_a_run_that_is_not_done(self):
+        volumes, labels, groups = cells(24)
+        flimcv.to_h5(volumes, labels, groups, path="u.h5")
+        self.train("u.h5", "u", "--preset", "tiny", "--fold", 1)
+        run = flimcv.read_run("u")
+        self.assertEqual(set(run.predictions["fold"]), {1})
+        self.assertRaisesRegex(FileNotFoundError, "no run folder", flimcv.read_run, ".")
+
+
+class TheDataFile(InFolder):
+    def test_the_programs_take_it(self):
+        volumes, labels, groups = cells(12)
+        for kind, largest, stored in (("i8", 200, "u1"), ("f8", 300, "u2"), ("u4", 70000, "u4"), ("f4", 0.5, "f4")):
+            volumes = volumes.astype(kind)
+            volumes[0, 0, 0, 0] = largest
+            path = flimcv.to_h5(list(volumes), labels, groups, path=f"{stored}.h5", time_range_ns=12.5, names=list("abcdefghijkl"))
+            with h5py.File(path) as file:
+                self.assertEqual((file["counts"].dtype, file["counts"].chunks), (np.dtype(stored), (1, 16, 7, 5)))
+                self.assertTrue((file["counts"][()] == volumes).all())
+            call("flim_info", path)
+        flimcv.to_h5(volumes, ["b" if label else "a" for label in labels], groups, path="names.h5")
+        with h5py.File("names.h5") as file:
+            self.assertEqual((list(file.attrs["class_names"]), list(file["label"][:4])), (["a", "b"], [0, 1, 0, 1]))
+
+    def test_bad_input_is_named_and_leaves_no_file(self):
+        volumes, labels, groups = cells(4)
+        good = dict(volumes=volumes, labels=labels, groups=groups)
+        negative, odd = volumes.copy(), [*volumes[:3], volumes[3][:8]]
+        negative[2, 1, 1, 1] = -1
+        nan = volumes.astype("f4")
+        nan[1, 0, 0, 0] = np.nan
+        for change, message in (
+            (dict(volumes=negative), r"volumes\[2\] holds negative"),
+            (dict(volumes=nan), r"volumes\[1\] holds negative, infinite or missing"),
+            (dict(volumes=odd), r"volumes\[3\] has shape \(8, 7, 5\)"),
+            (dict(volumes=volumes[0]), r"volumes\[0\] has shape"),
+            (dict(volumes=volumes.astype("c8")), "has type complex64"),
+            (dict(volumes=[]), "no volumes"),
+            (dict(labels=labels[:3]), r"labels: shape \(3,\)"),
+            (dict(labels=labels - 0.5), "labels: must be class numbers"),
+            (dict(labels=labels - 1), "labels: must be class numbers"),
+            (dict(labels=list("abca"), class_names=["a", "b"]), "'c' is none of"),
+            (dict(class_names=["a"]), "class 1, but class_names has 1"),
+            (dict(groups=groups[:1]), "groups: shape"),
+            (dict(masks=np.ones((4, 5, 7))), r"masks: shape \(4, 5, 7\)"),
+        ):
+            with self.assertRaisesRegex(ValueError, message):
+                flimcv.to_h5(**{**good, **change}, path="bad.h5")
+            self.assertEqual(os.listdir("."), [])
+        pathlib.Path("there.h5").write_text("mine")
+        self.assertRaises(FileExistsError, flimcv.to_h5, **good, path="there.h5")
+        self.assertEqual((pathlib.Path("there.h5").read_text(), os.listdir(".")), ("mine", ["there.h5"]))
+
+
+def converted(*words, code=0):
+    """What `python -m flimcv.convert` says, in this process, which has torch already."""
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        try:
+            got = convert.main([str(word) for word in words])
+        except SystemExit as end:  # argparse
+            got = end.code
+    if got != code:
+        raise AssertionError(f"flimcv.convert {' '.join(words)}\nended with {got}, not {code}:\n{said.getvalue()}")
+    return said.getvalue()
+
+
+class RunsCode:
+    def __reduce__(self):
+        return os.mkdir, ("it_ran",)
+
+
+class TheCheckpoint(InFolder):
+    PUBLISHED = (
+        ("stem.conv", "stem.0"), ("stem.bn", "stem.1"), ("down.conv", "downsample1.0"), ("down.bn", "downsample1.1"),
+        ("skip.conv", "shortcut.0"), ("skip.bn", "shortcut.1"), ("res", "res_block"),
+        ("head.fc1", "classifier.0"), ("head.bn", "classifier.1"), ("head.fc2", "classifier.4"),
+    )
+
+    def published(self, net):
+        """The state_dict as the published script names it."""
+        out = {}
+        for name, value in net.state_dict().items():
+            for own, theirs in self.PUBLISHED:
+                name = name.replace(own, theirs)
+            out[name] = value
+        self.assertTrue({"stem.0.weight", "res_block2.shortcut.0.bias", "res_block1.conv1.weight", "classifier.4.bias"} <= out.keys())
+        return out
+
+    def network(self, classes=2):
+        torch.manual_seed(1)
+        net = Network(8, classes)
+        for name, value in net.named_buffers():
+            if name.endswith("running_var"):
+                value.uniform_(0.5, 2)
+        return net.eval()
+
+    def test_all_forms_give_the_same_weights(self):
+        net = self.network(3)
+        x = torch.rand(2, 2, 16, 7, 5)
+        state = self.published(net)
+        for i, form in enumerate((
+            state,
+            net.state_dict(),
+            {"epoch": 3, "model_state_dict": state, "optimizer_state_dict": {"state": {}, "param_groups": []}},
+            {"state_dict": {f"module.{k}": v for k, v in state.items()}},
+            {"model": {f"_orig_mod.{k}": v for k, v in net.state_dict().items()}, "best": 0.5},
+            {"model": state, "arguments": argparse.Namespace(lr=1e-3), "best": np.float64(0.5), "seen": {1, 2}},
+            {k: v.t().contiguous().t() if v.ndim == 2 else v for k, v in state.items()},  # other strides
+            {k: v.half() if v.is_floating_point() else v for k, v in state.items()},
+        )):
+            torch.save(form, "x.pth")
+            said = converted("x.pth", f"{i}.safetensors")
+            self.assertIn("width 8, 3 classes, 5", said)
+            with torch.no_grad():
+                torch.testing.assert_close(flimcv.network(f"{i}.safetensors")(x), net(x), atol=1e-3 if i == 7 else 0, rtol=0)
+
+    def test_the_programs_take_them(self):
+        volumes, labels, groups = cells(24)
+        flimcv.to_h5(volumes, labels, groups, path="c.h5", class_names=["q", "a"])
+        net = self.network()
+        torch.save(self.published(net), "x.pth")
+        call(sys.executable, "-m", "flimcv.convert", "x.pth", "--classes", "q,a", "--cells", "16x7x5")
+        self.train("c.h5", "c", "--fold", 0, "--preset", "tiny", "--init-weights", "x.safetensors")
+        call("predict", "--model", "x.safetensors", "--data", "c.h5", "--out", "c.csv", "--precision", "fp32", "--device", "cpu")
+        with open("c.csv", encoding="utf-8") as file:
+            want = [float(row["logit_1"]) for row in csv.DictReader(file)]
+        with torch.no_grad():
+            got = net(torch.stack([x for x, _ in flimcv.dataset("c.h5")]))[:, 0].numpy()
+        self.assertLessEqual(np.abs(got - want).max(), 1e-5)
+        self.assertIn("there already", converted("x.pth", code=2))
+        self.assertIn("2 classes, but 3 names", converted("x.pth", "--force", "--classes", "a,b,c", code=3))
+
+    def test_nothing_is_run(self):
+        for name, form in (("object", RunsCode()), ("within", {"state_dict": self.network().state_dict(), "x": RunsCode()})):
+            torch.save(form, f"{name}.pth")
+            with open(f"{name}.pkl", "wb") as file:
+                pickle.dump(form, file)
+        torch.save(self.network(), "model.pth")  # a whole model names its class
+        torch.jit.save(torch.jit.trace(self.network(), torch.rand(1, 2, 8, 3, 3)), "script.pth")
+        torch.save(self.network().state_dict(), "bytes.pth", _use_new_zipfile_serialization=False)
+        safe = pathlib.Path("bytes.pth").read_bytes()
+        self.assertIn(b"ctorch._utils\n_rebuild_tensor_v2\n", safe)
+        pathlib.Path("legacy.pth").write_bytes(safe.replace(b"ctorch._utils\n_rebuild_tensor_v2\n", b"cos\nsystem\n"))
+        converted("bytes.pth", "bytes.safetensors")  # the form before torch 1.6
+        for file in ("object.pth", "object.pkl", "within.pkl", "model.pth", "script.pth"):
+            said = converted(file, "out.safetensors", code=3)
+            self.assertRegex(said, "holds no state_dict|no file of torch.save")
+            self.assertFalse(os.path.exists("it_ran") or os.path.exists("out.safetensors"), file)
+        for file in ("within.pth", "legacy.pth"):  # tensors, and beside them something that would run
+            code = 0 if file == "within.pth" else 3
+            converted(file, f"{file}.safetensors", code=code)
+            self.assertFalse(os.path.exists("it_ran"), file)
+
+    def test_damaged_bytes_are_read_or_refused(self):
+        form = {"state_dict": {"a": torch.rand(3, 4), "b": torch.arange(5)}, "x": 1.5}
+        torch.save(form, "x.pth", _use_new_zipfile_serialization=False)  # no checksum stands before the reader
+        whole, rng, ends = pathlib.Path("x.pth").read_bytes(), random.Random(1), set()
+        for i in range(300):
+            damaged = bytearray(whole)
+            for _ in range(rng.choice((1, 1, 2, 4))):
+                damaged[rng.randrange(len(whole))] = rng.randrange(256)
+            pathlib.Path("x.pth").write_bytes(damaged)
+            try:
+                for tensor in convert._state_dict(checkpoint.read("x.pth"), "x.pth").values():
+                    self.assertLessEqual(tensor.array().size, 12)
+                ends.add("read")
+            except ValueError:
+                ends.add("refused")
+        self.assertEqual(ends, {"read", "refused"})
+
+    def test_what_is_no_checkpoint(self):
+        state = self.published(self.network())
+        short = {k: v for k, v in state.items() if k != "res_block3.bn2.bias"}
+        both = {**state, "stem.conv.weight": state["stem.0.weight"]}
+        for form, message in (({}, "holds no state_dict"), ({"a": 1}, "holds no state_dict"), ([1], "holds no state_dict"),
+                              (short, "'res3.bn2.bias' is missing"), (both, "two tensors are 'stem.conv.weight'")):
+            torch.save(form, "x.pth")
+            self.assertIn(message, converted("x.pth", code=3))
+        whole = pathlib.Path("x.pth").read_bytes()
+        for content in (b"", b"text", whole[:1000], whole[:-100]):
+            pathlib.Path("x.pth").write_bytes(content)
+            self.assertIn("x.pth: no file of torch.save", converted("x.pth", code=3))
+        self.assertIn("No such file", converted("none.pth", code=3))
+
+
+class TheExtras(unittest.TestCase):
+    def test_a_missing_package_is_named_with_its_extra(self):
+        for module, use, extra in (("torch", "network", "torch"), ("torch", "dataset", "torch"), ("h5py", "to_h5", "h5"),
+                                   ("pandas", "read_run", "pandas")):
+            code = f"import sys; sys.modules['{module}'] = None; import flimcv; flimcv.{use}"
+            said = call(sys.executable, "-c", code, code=1)
+            self.assertIn(f"pip install 'flimcv[{extra}]'", said)
+
+    def test_importing_is_cheap(self):
+        call(sys.executable, "-c", "import sys, flimcv; assert not {'torch', 'pandas', 'h5py', 'numpy'} & set(sys.modules)")
+
+
+class TheExamples(InFolder):
+    def test_from_files_to_a_report_and_a_close_look(self):
+        volumes, labels, groups = cells(36)
+        for i, (volume, label, group) in enumerate(zip(volumes, labels, groups)):
+            os.makedirs(group, exist_ok=True)
+            np.save(f"{group}/cell{i}_{('in', 'act')[label]}.npy", np.moveaxis(volume, 0, -1).astype("u2"))
+        np.save("D0/background.npy", volumes[0])
+        said = call(sys.executable, EXAMPLES / "from_npy.py", "D0", "D1", "D2", "--class", "_in=quiescent", "--class", "_act=activated",
+                    "--time-last", "--out", "runs/first", "--", "--preset", "tiny", "--folds", 3, "--epochs", 2, "--batch", 8,
+                    "--device", "cpu")
+        self.assertIn("36 cells of 3 donors; 1 files fit no class", said)
+        report = re.search("The report: (.*)", said).group(1)
+        self.assertGreater(os.path.getsize(report), 1000)
+        said = call(sys.executable, EXAMPLES / "read_run.py", "runs/first", "runs/first.h5")
+        for text in ("balanced_accuracy", "Training loss", "accuracy", "of_true_class", "time bins that count most"):
+            self.assertIn(text, said)
+
+
+if __name__ == "__main__":
+    unittest.main()
