@@ -14,13 +14,14 @@ typedef struct options {
     flim_string_list data;
     int64_t replicates;
     uint64_t seed;
-    int64_t every;
-    bool pictures, force, watch;
+    int64_t every, workers;
+    bool pictures, errors, force, watch;
 } options;
 
 #define AT(member) offsetof(options, member)
 static const flim_flag_row rows[] = {
-    {"Output", "csv", FLIM_VALUE_TEXT, AT(csv), "", "FILE", .help = "write the table as CSV"},
+    {"Output", "csv", FLIM_VALUE_TEXT, AT(csv), "", "FILE",
+     .help = "write the table as CSV; with --errors that of the errors"},
     {NULL, "json", FLIM_VALUE_TEXT, AT(json), "", "FILE", .help = "write everything as JSON"},
     {NULL, "md", FLIM_VALUE_TEXT, AT(markdown), "", "FILE", .help = "write the tables as Markdown"},
     {NULL, "html", FLIM_VALUE_TEXT, AT(html), "", "FILE", .help = "write one self-contained page with plots (needs gnuplot)"},
@@ -33,6 +34,10 @@ static const flim_flag_row rows[] = {
      .help = "show misclassified cells on the page; needs the run's data"},
     {NULL, "data", FLIM_VALUE_LIST, AT(data), "", "FILE", .help = "HDF5 file of the run, if it has moved; repeatable"},
     {NULL, "explain", FLIM_VALUE_TEXT, AT(explain), "", "FILE", .help = "show a file of predict --explain with the cells"},
+    {"Errors", "errors", FLIM_VALUE_SWITCH, AT(errors), "false", NULL,
+     .help = "say how sure wrong predictions are and what separates wrong cells from right ones: needs the run's data"},
+    {NULL, "workers", FLIM_VALUE_INTEGER, AT(workers), "8", "N", .help = "threads that read the data for --errors",
+     .allowed = ">= 1, <= 1024"},
     {"Statistics", "replicates", FLIM_VALUE_INTEGER, AT(replicates), "2000", "N",
      .help = "bootstrap resamples for the confidence intervals; 0 = none", .allowed = ">= 0, <= 1000000"},
     {NULL, "seed", FLIM_VALUE_UNSIGNED, AT(seed), "42", "N", .help = "of the bootstrap"},
@@ -152,6 +157,8 @@ static flim_status report_runs(void *read, const flim_string_list *runs, console
                                          .n_data = o->data.n,
                                          .pictures = o->pictures,
                                          .explanation = o->explain[0] ? o->explain : NULL,
+                                         .errors = o->errors,
+                                         .workers = (int)o->workers,
                                          .replicates = (int)o->replicates,
                                          .seed = o->seed,
                                          .log = once ? NULL : &log};

@@ -73,6 +73,7 @@ static flim_status fill(flim_report *report, const char *const *run_folders, int
         report_run *run = &report->run[report->n_runs++];
         FLIM_TRY(report_read_run(run_folders[i], options->unfinished, options->log, run, err));
         FLIM_TRY(run->n_folds > 0 ? report_evaluate(run, options, err) : FLIM_OK);
+        FLIM_TRY(run->n_folds > 0 && options->errors ? report_errors_make(run, options, &run->errors, err) : FLIM_OK);
         if (i > 0) {
             FLIM_TRY(report_compare(&report->run[0], run, &report->comparison[i - 1], err));
         }

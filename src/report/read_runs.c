@@ -289,6 +289,7 @@ void report_free_run(report_run *run)
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
         flim_free(arrays[i]);
     }
+    report_errors_free(run->errors);
     flim_pool_free(&run->pool);
     flim_predictions_free(&run->holdout);
     flim_splits_free(&run->splits);

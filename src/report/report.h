@@ -23,6 +23,8 @@ typedef struct flim_report_options {
     int n_data;
     bool pictures; /* read the data for the HTML page's pictures of cells */
     const char *explanation; /* file of predict --explain to show with the cells; NULL = none */
+    bool errors; /* analyse them: reads the data, if it is there */
+    int workers; /* threads that read it */
     int replicates; /* of the bootstrap; 0 = no intervals */
     uint64_t seed; /* of the bootstrap */
     bool unfinished; /* a run of which no fold is done yet is no error: the page shows what there is */
@@ -39,7 +41,7 @@ void flim_report_destroy(flim_report *report); /* NULL is allowed */
 /* The tables for a terminal, line by line. */
 flim_status flim_report_print(const flim_report *report, const flim_log *log, flim_error *err);
 /* One row per fold, then mean, sd, pooled, interval ends, those at threshold 0.5, holdout, baselines; undefined is empty.
- * All runs below each other. */
+ * All runs below each other.  With options->errors the analysis of the errors instead. */
 flim_status flim_report_write_csv(const flim_report *report, const flim_output *output, flim_error *err);
 flim_status flim_report_write_json(const flim_report *report, const flim_output *output, flim_error *err);
 flim_status flim_report_write_markdown(const flim_report *report, const flim_output *output, flim_error *err);

@@ -14,6 +14,9 @@
 
 flim_status flim_report_write_csv(const flim_report *report, const flim_output *output, flim_error *err)
 {
+    if (report->options.errors) {
+        return error_csv_write(report, output, err);
+    }
     flim_file_writer writer;
     FLIM_TRY(flim_output_begin(output, &writer, err));
     FILE *stream = writer.stream;
@@ -143,6 +146,9 @@ static flim_json *run_object(const report_run *run)
         flim_json_add(groups, group);
     }
     flim_json_set(object, "groups", groups);
+    if (run->errors) {
+        flim_json_set(object, "errors", error_json(run));
+    }
     for (int i = 0; i < run->n_findings; i++) {
         flim_json_add_string(notes, run->finding[i].text);
     }
@@ -179,8 +185,8 @@ flim_status flim_report_write_json(const flim_report *report, const flim_output 
 
 /* ---- Markdown */
 
-/* A name: a bar would end the cell of a table, < would begin a tag. */
-static void put_cell(FILE *stream, const char *text)
+/* A bar would end the cell of a table, < would begin a tag. */
+void report_markdown_cell(FILE *stream, const char *text)
 {
     for (size_t length; *text; text += length) {
         length = strcspn(text, "|<>");
@@ -214,7 +220,7 @@ static void put_p(FILE *stream, double p)
 static void markdown_run(FILE *stream, const report_run *run)
 {
     fputs("## ", stream);
-    put_cell(stream, run->folder);
+    report_markdown_cell(stream, run->folder);
     fprintf(stream, "\n\n%s, %d folds, %" PRId64 " cells tested, %" PRId64 " groups. Intervals: bootstrap over %s.\n\n",
             report_mode(run), run->n_folds, run->pool.n, run->groups, run->by_group ? "groups" : "cells");
     fputs("| |", stream);
@@ -259,7 +265,7 @@ static void markdown_run(FILE *stream, const report_run *run)
     for (int64_t g = 0; g < run->groups; g++) {
         const report_group *group = &run->group[g];
         fputs("\n| ", stream);
-        put_cell(stream, group->name);
+        report_markdown_cell(stream, group->name);
         fprintf(stream, " | %" PRId64 " |", group->n);
         const double value[] = {group->prevalence, group->accuracy, group->sensitivity, group->specificity, group->auc};
         for (int i = 0; i < 5; i++) {
@@ -269,8 +275,11 @@ static void markdown_run(FILE *stream, const report_run *run)
     fputs("\n", stream);
     for (int i = 0; i < run->n_findings; i++) {
         fprintf(stream, "%s- %s", i ? "" : "\n", run->finding[i].level == FLIM_LOG_WARNING ? "**Warning:** " : "");
-        put_cell(stream, run->finding[i].text);
+        report_markdown_cell(stream, run->finding[i].text);
         fputs("\n", stream);
+    }
+    if (run->errors) {
+        error_markdown_write(stream, run);
     }
     fputs("\n", stream);
 }
@@ -278,9 +287,9 @@ static void markdown_run(FILE *stream, const report_run *run)
 static void markdown_comparison(FILE *stream, const report_comparison *c)
 {
     fputs("## ", stream);
-    put_cell(stream, c->b->label);
+    report_markdown_cell(stream, c->b->label);
     fputs(" against ", stream);
-    put_cell(stream, c->a->label);
+    report_markdown_cell(stream, c->a->label);
     fputs("\n\n", stream);
     if (!c->pair.paired) {
         char text[1024];
@@ -289,9 +298,9 @@ static void markdown_comparison(FILE *stream, const report_comparison *c)
     }
     if (!c->pair.paired && c->same_data) {
         fputs("| metric, pooled | ", stream);
-        put_cell(stream, c->a->label);
+        report_markdown_cell(stream, c->a->label);
         fputs(" | ", stream);
-        put_cell(stream, c->b->label);
+        report_markdown_cell(stream, c->b->label);
         fputs(" |\n|---|---:|---:|\n", stream);
         for (int m = 0; m < FLIM_N_METRICS; m++) {
             fprintf(stream, "| %s |", flim_metric_title((flim_metric)m));
@@ -312,9 +321,9 @@ static void markdown_comparison(FILE *stream, const report_comparison *c)
         putc('\n', stream);
     }
     fprintf(stream, "\nCells classified correctly by only one of them: %" PRId64 " in ", c->pair.only_a);
-    put_cell(stream, c->a->label);
+    report_markdown_cell(stream, c->a->label);
     fprintf(stream, ", %" PRId64 " in ", c->pair.only_b);
-    put_cell(stream, c->b->label);
+    report_markdown_cell(stream, c->b->label);
     fputs(" (McNemar ", stream);
     put_p(stream, c->pair.cell_test.p);
     fputs(").\n\n", stream);

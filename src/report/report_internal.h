@@ -1,7 +1,7 @@
 /* What the files of the report share.  Private to src/report/.
  *
  * read_runs.c fills a run from its folder; evaluate_runs.c computes rows and findings from it, group_tables.c what is by
- * group; check_runs.c compares summary.json with it, compare_runs.c pairs two runs, or a run and its baselines.  The writers
+ * group, error_analysis.c and error_differences.c where it errs; check_runs.c compares summary.json with it, compare_runs.c pairs two runs, or a run and its baselines.  The writers
  * (report_tables.c, report_files.c, html.c) only read it.
  */
 #ifndef FLIM_REPORT_INTERNAL_H
@@ -11,6 +11,9 @@
 
 #include "cv/metrics/interval.h"
 #include "flim/explanation.h"
+#include "flim/dataset.h"
+#include "formats/json.h"
+#include "report/errors.h"
 #include "report/report.h"
 #include "results/baseline_results.h"
 
@@ -107,6 +110,7 @@ typedef struct report_run {
     flim_predictions baseline[FLIM_N_BASELINES]; /* in the pool's order; n = 0: none */
     report_pair against[FLIM_N_BASELINES]; /* the network against each */
     int64_t *matrix; /* (classes, classes) true x predicted, pooled */
+    report_errors *errors; /* NULL: not asked for */
     report_finding *finding; /* (n_findings) */
     int n_findings;
     bool finding_failed; /* one could not be allocated */
@@ -154,6 +158,12 @@ flim_status report_group_rows(report_run *run, flim_error *err);
 /* Finds the numbers of summary.json that are not those of the rows. */
 flim_status report_check_summary(report_run *run, const flim_log *log);
 
+/* ---- run_data.c */
+/* Opens the data of a run: options' files, else those of its config.yaml.  *dataset = NULL if they cannot be opened or are
+ * others; why gets the reason. */
+flim_status report_open_data(const report_run *run, const flim_report_options *options, flim_dataset **dataset,
+                             flim_error *why, flim_error *err);
+
 /* ---- compare_runs.c */
 /* value[m * splits.n_folds + k] of metric m in fold k, of a baseline that has been read or of the network (baseline = -1); NaN
  * if the fold is not done. */
@@ -165,6 +175,16 @@ flim_status report_compare(const report_run *a, const report_run *b, report_comp
 void report_explain_unpaired(const report_comparison *c, char *text, size_t bytes);
 /* The network against a baseline that has been read; folds in which one is undefined are left out. */
 flim_status report_compare_with_baseline(const report_run *run, int baseline, report_pair *out, flim_error *err);
+
+/* ---- report_files.c */
+/* A name or a sentence as part of a Markdown table. */
+void report_markdown_cell(FILE *stream, const char *text);
+
+/* ---- error_tables.c, error_files.c */
+void error_tables_print(const report_run *run, const flim_log *log);
+flim_status error_csv_write(const flim_report *report, const flim_output *output, flim_error *err);
+flim_json *error_json(const report_run *run); /* the caller's */
+void error_markdown_write(FILE *stream, const report_run *run);
 
 static inline const char *report_mode(const report_run *run)
 {

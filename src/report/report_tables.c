@@ -149,6 +149,9 @@ static void run_tables(const report_run *run, const flim_log *log)
     flim_log_line(log, FLIM_LOG_INFO, "  intervals: bootstrap over %s", run->by_group ? "groups" : "cells (no groups)");
     matrix_table(run, log);
     groups_table(run, log);
+    if (run->errors) {
+        error_tables_print(run, log);
+    }
     for (int i = 0; i < run->n_findings; i++) {
         flim_log_line(log, FLIM_LOG_INFO, "  %s: %s", run->finding[i].level == FLIM_LOG_WARNING ? "WARNING" : "note",
                       run->finding[i].text);

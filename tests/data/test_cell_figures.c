@@ -30,11 +30,12 @@ static void figures_follow_their_definitions(void **state)
     (void)state;
     flim_random random = flim_random_begin(&(flim_cell_id){.seed = 21}, FLIM_RANDOM_SIMULATE);
     for (int round = 0; round < 400; round++) {
-        const int t = 1 + (int)flim_random_below(&random, MOST_T), pixels = 1 + (int)flim_random_below(&random, MOST_PIXELS);
+        const int t = 1 + (int)flim_random_below(&random, MOST_T), h = 1 + (int)flim_random_below(&random, 5),
+                  w = 1 + (int)flim_random_below(&random, MOST_PIXELS / 5), pixels = h * w;
         double counts[MOST_T * MOST_PIXELS];
         uint8_t mask[MOST_PIXELS];
         double scratch[MOST_T], whole[MOST_T] = {0}, inside[MOST_T] = {0};
-        double photons = 0, in_mask = 0, moment = 0, entropy = 0, background = 0;
+        double photons = 0, in_mask = 0, moment = 0, entropy = 0, background;
         int masked = 0, peak = -1;
         for (int i = 0; i < pixels; i++) {
             mask[i] = round % 7 ? (uint8_t)flim_random_below(&random, 2) : 0;
@@ -61,24 +62,36 @@ static void figures_follow_their_definitions(void **state)
             entropy += p > 0 ? p * log(1 / p) / log(2) : 0;
         }
         const int least = t / 10 > 1 ? t / 10 : 1;
-        bool taken[MOST_T] = {false};
-        for (int j = 0; j < least; j++) { /* the least that is left, again and again */
-            int at = -1;
-            for (int k = 0; k < t; k++) {
-                at = !taken[k] && (at < 0 || inside[k] < inside[at]) ? k : at;
+        background = INFINITY;
+        for (int from = 0; from + least <= t; from++) {
+            double sum = 0;
+            for (int k = from; k < from + least; k++) {
+                sum += inside[k];
             }
-            taken[at] = true;
-            background += inside[at] / least * t;
+            background = fmin(background, sum / least * t);
+        }
+        double apart = 0; /* over all pairs of photons: twice the mean square distance from their centre */
+        for (int i = 0; i < pixels; i++) {
+            for (int j = 0; j < pixels; j++) {
+                double a = 0, b = 0;
+                for (int k = 0; k < t; k++) {
+                    a += mask[i] ? counts[k * pixels + i] : 0;
+                    b += mask[j] ? counts[k * pixels + j] : 0;
+                }
+                apart += a * b * (pow(i / w - j / w, 2) + pow(i % w - j % w, 2));
+            }
         }
         flim_cell_figures f;
         memset(&f, 0xff, sizeof f);
-        flim_cell_figures_of(t, pixels, counts, mask, scratch, &f);
+        flim_cell_figures_of(t, h, w, counts, mask, scratch, &f);
         close_to(f.photons, photons, "photons", round);
         assert_int_equal(f.mask_pixels, masked);
         assert_int_equal(f.peak_bin, peak);
         close_to(f.inside, photons > 0 ? in_mask / photons : NAN, "the share inside", round);
         close_to(f.peak_entropy, photons > 0 ? entropy : NAN, "the entropy", round);
         close_to(f.arrival, in_mask > 0 ? moment / in_mask : NAN, "the arrival", round);
+        close_to(f.background, in_mask > 0 ? background / t : NAN, "the background", round);
+        close_to(f.spread * f.spread, in_mask > 0 ? apart / (2 * in_mask * in_mask) : NAN, "the spread", round);
         close_to(f.snr, in_mask > 0 ? (in_mask - background) / sqrt(in_mask) : NAN, "the SNR", round);
     }
     /* known by heart: one pixel has no uncertainty, four equal ones have two bits */
@@ -86,10 +99,64 @@ static void figures_follow_their_definitions(void **state)
     static const uint8_t all[4] = {1, 1, 1, 1};
     double scratch[2];
     flim_cell_figures f;
-    flim_cell_figures_of(2, 4, one, all, scratch, &f);
+    flim_cell_figures_of(2, 2, 2, one, all, scratch, &f);
     assert_true(f.peak_entropy == 0 && f.peak_bin == 1 && f.arrival == 1.5 && f.inside == 1 && f.snr == 3);
-    flim_cell_figures_of(2, 4, four, all, scratch, &f);
+    flim_cell_figures_of(2, 2, 2, four, all, scratch, &f);
     assert_true(f.peak_entropy == 2 && f.arrival == 1.25 && f.snr == (16 - 8) / 4.0);
+}
+
+/* A decay A exp(-t/tau) + b per bin after `peak` bins of b, as Poisson's noise leaves it if noise is set. */
+static double lifetime_of(int t, int peak, double amplitude, double tau, double b, flim_random *noise)
+{
+    enum { LONGEST = 256 };
+    double decay[LONGEST], scratch[LONGEST];
+    const uint8_t mask = 1;
+    flim_cell_figures f;
+    assert_true(t <= LONGEST);
+    for (int k = 0; k < t; k++) {
+        const double mean = b + (k >= peak ? amplitude * exp(-(k - peak) / tau) : 0);
+        decay[k] = mean;
+        if (noise) {
+            double left = mean;
+            for (decay[k] = -1; left >= 0; decay[k]++) {
+                left += log(1 - flim_random_uniform(noise));
+            }
+        }
+    }
+    flim_cell_figures_of(t, 1, 1, decay, &mask, scratch, &f);
+    return f.lifetime;
+}
+
+/* Exact decays give their tau to rounding, whatever the peak's place, the photons, the background and the bins that are summed; with
+ * counting noise the mean over cells is near. */
+static void lifetimes_are_found(void **state)
+{
+    (void)state;
+    static const double photons[] = {30, 300, 1e5}, taus[] = {6, 20, 51.2}, backgrounds[] = {0, 0.5, 3};
+    for (int i = 0; i < 54; i++) {
+        const double tau = taus[i % 3], b = backgrounds[i / 3 % 3], amplitude = photons[i / 9 % 3];
+        const int peak = i < 27 ? 30 : 101; /* so that more than a tenth of the bins hold background alone */
+        const double got = lifetime_of(256, peak, amplitude, tau, b, NULL);
+        if (!(fabs(got / tau - 1) < 1e-9)) {
+            fail_msg("tau %g from bin %d, %g photons at the peak, %g per bin: %.12g", tau, peak, amplitude, b, got);
+        }
+    }
+    flim_random random = flim_random_begin(&(flim_cell_id){.seed = 22}, FLIM_RANDOM_SIMULATE);
+    for (int i = 0; i < 6; i++) {
+        const double tau = i % 2 ? 20 : 40, peak = i < 2 ? 8 : i < 4 ? 40 : 400; /* 160 to 16000 photons */
+        double sum = 0;
+        for (int n = 0; n < 200; n++) {
+            sum += lifetime_of(256, 40, peak, tau, 0.2, &random) / 200;
+        }
+        printf("tau %g, %g photons at the peak: %g on average\n", tau, peak, sum);
+        if (fabs(sum / tau - 1) > (peak < 10 ? 0.25 : 0.1)) {
+            fail_msg("tau %g, %g photons at the peak: %g on average", tau, peak, sum);
+        }
+    }
+    /* nothing to fit: flat, rising, all at the end */
+    assert_true(isnan(lifetime_of(64, 64, 0, 1, 5, NULL)));
+    assert_true(isnan(lifetime_of(64, 62, 50, 9, 1, NULL)));
+    assert_true(isnan(lifetime_of(2, 0, 50, 9, 1, NULL)));
 }
 
 /* The file: a row per cell in order, names quoted, a time per bin where the data know it, and nothing where there is none. */
@@ -146,9 +213,9 @@ static void the_table_has_a_row_per_cell(void **state)
     for (int i = 0; i < CELLS; i++) {
         char want[256], figures[128];
         assert_non_null(fgets(line, sizeof line, file));
-        snprintf(figures, sizeof figures, "%d,1,1,%d,0,%.9g,%.9g\n", i + 1, i % T, (i % T + 0.5) * bin, sqrt(i + 1));
+        snprintf(figures, sizeof figures, "%d,1,1,%d,0,%.9g,%.9g,0,,0\n", i + 1, i % T, (i % T + 0.5) * bin, sqrt(i + 1));
         if (i == 7) {
-            snprintf(figures, sizeof figures, "0,0,,,,,\n");
+            snprintf(figures, sizeof figures, "0,0,,,,,,,,\n");
         }
         snprintf(want, sizeof want, "%d,%s,%s,%d,%s,%s", i, info->name ? info->name[i] : "", group[i], i % 2,
                  i % 2 ? "\"act,ive\"" : "rest", figures);
@@ -166,6 +233,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(figures_follow_their_definitions),
+        cmocka_unit_test(lifetimes_are_found),
         cmocka_unit_test(the_table_has_a_row_per_cell),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

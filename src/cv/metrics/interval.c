@@ -205,8 +205,7 @@ static double incomplete_beta(double a, double b, double x)
     return front * fraction;
 }
 
-/* Two-sided p of Student's t. */
-static double student_p(double t, double df)
+double flim_student_p(double t, double df)
 {
     return incomplete_beta(df / 2, 0.5, df / (df + t * t));
 }
@@ -215,12 +214,12 @@ static double student_p(double t, double df)
 static double student_width(double p, double df)
 {
     double low = 0, high = 1;
-    while (student_p(high, df) > p) {
+    while (flim_student_p(high, df) > p) {
         high *= 2;
     }
     for (int i = 0; i < 100; i++) {
         const double middle = (low + high) / 2;
-        *(student_p(middle, df) > p ? &low : &high) = middle;
+        *(flim_student_p(middle, df) > p ? &low : &high) = middle;
     }
     return (low + high) / 2;
 }
@@ -252,7 +251,7 @@ flim_paired_test flim_corrected_t_test(const double *a, const double *b, int k, 
     const double df = used - 1, error = sqrt((1.0 / used + test_share) * squares / df),
                  half = student_width(0.05, df) * error;
     out.statistic = out.difference / error;
-    out.p = student_p(out.statistic, df);
+    out.p = flim_student_p(out.statistic, df);
     out.interval = (flim_interval){out.difference - half, out.difference + half};
     return out;
 }

@@ -42,6 +42,9 @@ flim_status flim_delong(int64_t n, const uint8_t *positive, const double *score,
 /* Quantile q of sorted v (n >= 1), linear between neighbours as numpy's default. */
 double flim_quantile(const double *v, int n, double q);
 
+/* Two-sided p of Student's t with df > 0 degrees of freedom, whole or not. */
+double flim_student_p(double t, double df);
+
 typedef struct flim_paired_test {
     double difference; /* mean of b - a */
     double statistic, p; /* NaN = undefined */
