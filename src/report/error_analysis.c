@@ -277,17 +277,19 @@ static bool is_within_a_class(const report_errors *errors, const error_differenc
 
 static void tell_difference(const report_errors *errors, const error_difference *d, char *text, size_t size)
 {
+    const char *warning = "";
     char groups[64] = "";
     if (d->groups) {
         snprintf(groups, sizeof groups, ", so in %" PRId64 " of %" PRId64 " groups", d->agree, d->groups);
     }
+    if (!is_within_a_class(errors, d)) {
+        warning = " It does so in no class alone: it may only differ between the classes, of which one has more errors.";
+    } else if (d->groups && 2 * d->agree <= d->groups) {
+        warning = " Within most groups it does not: it differs between the groups, of which some have more errors.";
+    }
     snprintf(text, size, "What separates wrong from right cells most: %s, %s in wrong ones (g %+.2f, p by Holm %.2g%s).%s",
              error_figure_title(d->figure, errors->in_ns), d->test.difference < 0 ? "lower" : "higher", d->test.g, d->p_holm,
-             groups,
-             is_within_a_class(errors, d)
-                 ? ""
-                 : " It does so in no class alone: it may only differ between the classes, of which one "
-                   "has more errors.");
+             groups, warning);
 }
 
 void error_verdict(const report_errors *errors, char *text, size_t size)
@@ -301,9 +303,11 @@ void error_verdict(const report_errors *errors, char *text, size_t size)
     } else if (errors->n_differences == 0) {
         snprintf(text, size, "Too few cells are wrong, or right, to be compared: two of either are the least.");
     } else if (!first) {
-        snprintf(text, size,
-                 "No figure separates wrong from right cells: none has a p by Holm below 0.05 (%" PRId64 " tests).",
-                 errors->tests);
+        snprintf(
+            text, size,
+            "No figure separates wrong from right cells of all classes together: none has a p by Holm below 0.05 (%" PRId64
+            " tests).",
+            errors->tests);
     } else {
         tell_difference(errors, first, text, size);
     }
