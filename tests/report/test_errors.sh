@@ -88,6 +88,11 @@ check "lines fit 80 columns" test "$(sed -n '/^  errors: /,/separates wrong/p' o
 call 0 "$build/fold_metrics" run --replicates 0 --json plain.json
 check "without --errors nothing is said of them" test "$(grep -c 'errors' out plain.json | grep -vc ':0')" = 0
 
+if command -v gnuplot >/dev/null; then
+    errors 0 --html e.html
+    check "the page has the sentence and a row per test" test "$(grep -c 'separates wrong from right cells most\|<td>[0-9]*/[0-9]*</td>' e.html)" = 22
+fi
+
 # ---- no data, no errors
 mv d.h5 moved.h5
 errors 0 --json e.json
