@@ -10,7 +10,7 @@ typedef struct options {
     char *gpu, *gpu_memory, *devices, *config, *show, *apply, *json;
     flim_string_list set;
     int preset, precision, checkpoint; /* -1 = as the config has it */
-    char *batch, *eval_batch, *accumulate, *margin, *data; /* "" = likewise */
+    char *net_width, *net_depth, *batch, *eval_batch, *accumulate, *margin, *data; /* "" = likewise */
     bool list, profile, force;
     int64_t effective, cells, classes, bins, height, width;
 } options;
@@ -32,6 +32,10 @@ static const flim_flag_row rows[] = {
      .help = "plan the settings of this config (default: ./flimcv.yaml if it exists, as for train_cv)"},
     {NULL, "set", FLIM_VALUE_LIST, FIELD(set), "", "KEY=VALUE", .help = "set a key of the config; repeatable"},
     {NULL, "preset", FLIM_VALUE_CHOICE, CHOICE(preset), "", "P", "size of the network", .choices = flim_preset_names},
+    {NULL, "width", FLIM_VALUE_TEXT, FIELD(net_width), "", "N",
+     .help = "width of the network, a multiple of 4, instead of the preset's"},
+    {NULL, "depth", FLIM_VALUE_TEXT, FIELD(net_depth), "", "N",
+     .help = "residual blocks at each resolution, instead of the preset's"},
     {NULL, "precision", FLIM_VALUE_CHOICE, CHOICE(precision), "", "P", "numerical precision of the network",
      .choices = flim_precision_names, .also = "amp", .also_value = "amp"},
     {NULL, "batch", FLIM_VALUE_TEXT, FIELD(batch), "", "N", .help = "cells per training batch, or auto"},
@@ -48,8 +52,10 @@ static const flim_flag_row rows[] = {
     {NULL, "classes", FLIM_VALUE_INTEGER, FIELD(classes), "2", "K", .help = "if there is no data file",
      .allowed = ">= 2, <= 10000"},
     {NULL, "bins", FLIM_VALUE_INTEGER, FIELD(bins), "256", "T", .help = "likewise: time bins", .allowed = ">= 8, <= 65536"},
-    {NULL, "height", FLIM_VALUE_INTEGER, FIELD(height), "21", "H", .help = "likewise: pixels", .allowed = ">= 3, <= 4096"},
-    {NULL, "width", FLIM_VALUE_INTEGER, FIELD(width), "21", "W", .help = "likewise: pixels", .allowed = ">= 3, <= 4096"},
+    {NULL, "pixel-rows", FLIM_VALUE_INTEGER, FIELD(height), "21", "H", .help = "likewise: height",
+     .allowed = ">= 3, <= 4096"},
+    {NULL, "pixel-columns", FLIM_VALUE_INTEGER, FIELD(width), "21", "W", .help = "likewise: width",
+     .allowed = ">= 3, <= 4096"},
     {"What to do", "list", FLIM_VALUE_SWITCH, FIELD(list), "false",
      .help = "list the cards: memory, bandwidth, peak rates, precisions and what auto takes"},
     {NULL, "show", FLIM_VALUE_TEXT, FIELD(show), "", "CONFIG",
@@ -92,11 +98,8 @@ static flim_status settle(const options *o, const char *config, flim_settings *s
 {
     const struct {
         const char *key, *value;
-    } flags[] = {{"batch", o->batch},
-                 {"eval_batch", o->eval_batch},
-                 {"accumulate", o->accumulate},
-                 {"margin", o->margin},
-                 {"data", o->data}};
+    } flags[] = {{"width", o->net_width},       {"depth", o->net_depth}, {"batch", o->batch}, {"eval_batch", o->eval_batch},
+                 {"accumulate", o->accumulate}, {"margin", o->margin},   {"data", o->data}};
     FLIM_TRY(given(config) ? flim_settings_read(settings, config, err) : FLIM_OK);
     for (int i = 0; i < o->set.n; i++) {
         char key[64];

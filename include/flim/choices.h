@@ -60,11 +60,13 @@ extern const char *const flim_objective_names[];
 
 /* Size of the network. */
 typedef enum flim_preset {
+    FLIM_PRESET_NANO,
     FLIM_PRESET_TINY,
     FLIM_PRESET_SMALL,
     FLIM_PRESET_BASE,
     FLIM_PRESET_LARGE,
-    FLIM_PRESET_XLARGE
+    FLIM_PRESET_XLARGE,
+    FLIM_PRESET_GIANT
 } flim_preset;
 extern const char *const flim_preset_names[];
 

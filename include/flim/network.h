@@ -115,7 +115,7 @@ typedef struct flim_tensor {
 
 typedef struct flim_network {
     char preset[16]; /* "base", ...; "custom" for others */
-    int width; /* w */
+    int width, depth; /* w; residual blocks at each resolution */
     int classes; /* K >= 2 */
     int channels; /* of the input: 2 */
     int in[3]; /* T,H,W of the input */
@@ -129,11 +129,25 @@ typedef struct flim_network {
     int64_t statistics; /* S */
 } flim_network;
 
-/* Builds the published network for a width and input size.  T >= 8, H, W >= 3, classes >= 2, width a multiple of 4. */
-flim_status flim_network_build(flim_network *net, int width, int classes, int t, int h, int w, flim_error *err);
+/* What sets a network's size: its width w, and how many residual blocks follow one another at each of the three resolutions.
+ * The published network has one (res1, res2, res3); further ones are res1_2, res1_3, res2_2, ... */
+typedef struct flim_model_size {
+    int width; /* a multiple of 4 from 4 to 1024 */
+    int depth; /* 1 to FLIM_MAX_DEPTH */
+} flim_model_size;
+enum { FLIM_MAX_DEPTH = 3 };
 
-/* Width of a preset: tiny 8, small 16, base 32, large 64, xlarge 128. */
+/* Size of a preset: width 4 (nano), 8 (tiny), 16, 32 (base), 64, 128 (xlarge) of depth 1; 192 of depth 3 (giant). */
+flim_model_size flim_preset_size(flim_preset preset);
 int flim_preset_width(flim_preset preset);
+/* The preset's, with another width or depth where that is not 0. */
+flim_model_size flim_model_size_of(flim_preset preset, int64_t width, int64_t depth);
+
+/* Builds the network of a size for an input size.  T >= 8, H, W >= 3, classes >= 2. */
+flim_status flim_network_build_sized(flim_network *net, flim_model_size size, int classes, int t, int h, int w,
+                                     flim_error *err);
+/* The published one: of depth 1. */
+flim_status flim_network_build(flim_network *net, int width, int classes, int t, int h, int w, flim_error *err);
 
 /* Builds any other network: begin, add each unit in order of execution, add heads, finish. */
 void flim_network_begin(flim_network *net, int classes, int channels, int t, int h, int w);

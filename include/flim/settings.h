@@ -43,6 +43,7 @@ typedef struct flim_settings {
     char *exclude; /* a list of cells to leave out; "" = none */
     /* network */
     flim_preset preset;
+    int64_t width, depth; /* 0 = the preset's */
     double dropout, block_dropout; /* of the head; of the blocks */
     char *init_weights; /* "" = Kaiming */
     /* training */

@@ -12,7 +12,8 @@
 
 typedef struct flim_weights_info {
     bool has_metadata; /* this program's own: Python's {"format": "pt"} does not count */
-    int width, classes, t, h, w; /* width and K' from the shapes; t, h, w 0 and classes from K' if there is no metadata */
+    int width, depth, classes, t, h,
+        w; /* width, depth and K' from names and shapes; t, h, w 0 and classes from K' if there is no metadata */
     char class_names[8192]; /* JSON array of `classes` names; empty if unknown or longer */
     char preprocessing[256];
     bool mask_counts; /* trained on counts that were zeroed outside the mask, by the preprocessing */

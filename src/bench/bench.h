@@ -38,4 +38,20 @@ flim_status flim_bench_find(const char *name, const flim_bench_command **out, fl
 flim_status flim_bench_run(const flim_bench_command *command, int argc, char *const *argv, FILE *out, const flim_log *log,
                            flim_error *err);
 
+/* --width and --depth: fields of int64_t; 0 = the preset's. */
+#define FLIM_BENCH_SIZE_ROWS(width, depth)                                                                                   \
+    {NULL,                                                                                                                   \
+     "width",                                                                                                                \
+     FLIM_VALUE_INTEGER,                                                                                                     \
+     width,                                                                                                                  \
+     "preset",                                                                                                               \
+     "N",                                                                                                                    \
+     "width of the network, a multiple of 4",                                                                                \
+     .allowed = ">= 4, <= 1024",                                                                                             \
+     .word = "preset"},                                                                                                      \
+    {                                                                                                                        \
+        NULL, "depth", FLIM_VALUE_INTEGER, depth, "preset", "N", "residual blocks at each resolution",                       \
+            .allowed = ">= 1, <= 3", .word = "preset"                                                                        \
+    }
+
 #endif

@@ -24,7 +24,7 @@ typedef struct feed_options {
     char *device, *json;
     flim_precision precision;
     flim_preset preset;
-    int64_t batch, steps, rounds, workers, prefetch;
+    int64_t width, depth, batch, steps, rounds, workers, prefetch;
     uint64_t seed;
     bool allow_external;
 } feed_options;
@@ -38,6 +38,7 @@ static const flim_flag_row rows[] = {
      "numerical precision of the network", .choices = flim_precision_names, .also = "amp", .also_value = "amp"},
     {NULL, "preset", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(feed_options, preset), "base", "NAME", "size of the network",
      .choices = flim_preset_names},
+    FLIM_BENCH_SIZE_ROWS(AT(width), AT(depth)),
     {NULL, "batch", FLIM_VALUE_INTEGER, AT(batch), "64", "N", .help = "cells per step", .allowed = ">= 1, <= 1000000"},
     {NULL, "steps", FLIM_VALUE_INTEGER, AT(steps), "200", "N", .help = "steps per epoch", .allowed = ">= 1, <= 1000000"},
     {NULL, "rounds", FLIM_VALUE_INTEGER, AT(rounds), "3", "N", .help = "timed epochs of each mode",
@@ -87,7 +88,8 @@ static flim_status make_program(feed *f, const flim_log *log, flim_error *err)
     flim_dataset *cached = f->dataset[FEED_DEVICE];
     const flim_dataset_info *info = flim_dataset_get_info(cached);
     FLIM_TRY(flim_trainer_create(o->device, o->precision, log, t, err));
-    FLIM_TRY(flim_network_build(&t->net, flim_preset_width(o->preset), info->classes, info->t, info->h, info->w, err));
+    FLIM_TRY(flim_network_build_sized(&t->net, flim_model_size_of(o->preset, o->width, o->depth), info->classes, info->t,
+                                      info->h, info->w, err));
     const bool own_memory = flim_device_get_info(t->device)->own_memory;
     const flim_program_options options = {.precision = t->precision, .train_batch = o->batch, .benchmark = true, .log = log};
     FLIM_TRY(flim_trainer_compile(t, &options, err));

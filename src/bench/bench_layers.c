@@ -15,7 +15,7 @@ typedef struct layers_options {
     char *device, *json;
     flim_precision precision;
     flim_preset preset;
-    int64_t batch, classes, bins, pixels;
+    int64_t width, depth, batch, classes, bins, pixels;
     bool benchmark, deterministic;
 } layers_options;
 
@@ -26,6 +26,7 @@ static const flim_flag_row rows[] = {
      "numerical precision of the network", .choices = flim_precision_names, .also = "amp", .also_value = "amp"},
     {NULL, "preset", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(layers_options, preset), "base", "NAME", "size of the network",
      .choices = flim_preset_names},
+    FLIM_BENCH_SIZE_ROWS(AT(width), AT(depth)),
     {NULL, "classes", FLIM_VALUE_INTEGER, AT(classes), "2", "K", .help = "classes", .allowed = ">= 2, <= 10000"},
     {NULL, "batch", FLIM_VALUE_INTEGER, AT(batch), "64", "N", .help = "cells per step", .allowed = ">= 1, <= 1000000"},
     {NULL, "bins", FLIM_VALUE_INTEGER, AT(bins), "256", "T", .help = "time bins", .allowed = ">= 8, <= 65536"},
@@ -131,10 +132,11 @@ static flim_status write_json(const layers *l, flim_error *err)
 static flim_status measure(void *options, FILE *out, const flim_log *log, flim_error *err)
 {
     const layers_options *o = options;
-    const int width = flim_preset_width(o->preset), pixels = (int)o->pixels;
+    const flim_model_size size = flim_model_size_of(o->preset, o->width, o->depth);
+    const int pixels = (int)o->pixels;
     layers l = {.o = o, .precision = o->precision};
     flim_status status = FLIM_OK;
-    FLIM_TRY(flim_network_build(&l.net, width, (int)o->classes, (int)o->bins, pixels, pixels, err));
+    FLIM_TRY(flim_network_build_sized(&l.net, size, (int)o->classes, (int)o->bins, pixels, pixels, err));
     FLIM_TRY(flim_device_open(o->device, log, &l.device, err));
     l.precision = flim_device_precision(flim_device_get_info(l.device), l.precision);
     FLIM_TRY_DONE(flim_device_measure_limits(l.device, &l.limits, err));

@@ -154,8 +154,9 @@ static flim_status run_cases(session *s, flim_error *err)
         return FLIM_ERROR_MEMORY;
     }
     for (int p = 0; p < o->presets.n; p++) {
-        const int width = flim_preset_width((flim_preset)choice_of(&o->presets, p, flim_preset_names));
-        FLIM_TRY_DONE(flim_network_build(net, width, (int)o->classes, (int)o->bins, (int)o->pixels, (int)o->pixels, err));
+        const flim_model_size size = flim_preset_size((flim_preset)choice_of(&o->presets, p, flim_preset_names));
+        FLIM_TRY_DONE(
+            flim_network_build_sized(net, size, (int)o->classes, (int)o->bins, (int)o->pixels, (int)o->pixels, err));
         for (int q = 0; q < o->precisions.n * o->batches.n * o->checkpoint.n; q++) {
             const int precision = choice_of(&o->precisions, q / o->checkpoint.n / o->batches.n, flim_precision_names);
             const int recompute = choice_of(&o->checkpoint, q % o->checkpoint.n, flim_recompute_names);

@@ -26,7 +26,7 @@ typedef struct step_options {
     flim_precision precision;
     int preset; /* -1 = not given */
     char *weights_in, *weights_out, *grads_out, *losses, *json;
-    int64_t steps, warmup, batch, classes, bins, pixels;
+    int64_t width, depth, steps, warmup, batch, classes, bins, pixels;
     uint64_t seed;
     double lr, weight_decay, dropout, block_dropout;
     bool use_dropout, benchmark, deterministic, parts, allow_external;
@@ -39,6 +39,7 @@ static const flim_flag_row rows[] = {
      "numerical precision of the network", .choices = flim_precision_names, .also = "amp", .also_value = "amp"},
     {NULL, "preset", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(step_options, preset), "", "NAME",
      "size of the network; default: base, or that of the weights", .choices = flim_preset_names},
+    FLIM_BENCH_SIZE_ROWS(AT(width), AT(depth)),
     {NULL, "classes", FLIM_VALUE_INTEGER, AT(classes), "0", "K", .help = "0: that of the weights or the data, else 2",
      .allowed = ">= 0, <= 10000"},
     {NULL, "batch", FLIM_VALUE_INTEGER, AT(batch), "16", "N", .help = "cells per step", .allowed = ">= 1, <= 1000000"},
@@ -112,21 +113,25 @@ static flim_status open_data(bench *b, flim_error *err)
     return flim_reader_create(b->dataset, &b->reader, err);
 }
 
-/* Width, classes and input size: from the weights where there are some, else from flags and data; disagreement is an
+/* Width, depth, classes and input size: from the weights where there are some, else from flags and data; disagreement is an
  * error. */
 static flim_status build_network(bench *b, flim_error *err)
 {
     const step_options *o = b->o;
     const flim_dataset_info *data = b->dataset ? flim_dataset_get_info(b->dataset) : NULL;
     flim_weights_info weights = {0};
-    int width = flim_preset_width(o->preset < 0 ? FLIM_PRESET_BASE : (flim_preset)o->preset);
+    const flim_preset preset = o->preset < 0 ? FLIM_PRESET_BASE : (flim_preset)o->preset;
+    flim_model_size size = flim_model_size_of(preset, o->width, o->depth);
     if (given(o->weights_in)) {
         FLIM_TRY(flim_weights_probe(o->weights_in, &weights, err));
-        if (o->preset >= 0 && weights.width != width) {
-            return flim_fail(err, FLIM_ERROR_USAGE, "--preset %s has width %d, but %s has %d: leave --preset out",
-                             flim_preset_names[o->preset], width, o->weights_in, weights.width);
+        const bool asked = o->preset >= 0 || o->width > 0 || o->depth > 0;
+        if (asked && (weights.width != size.width || weights.depth != size.depth)) {
+            return flim_fail(
+                err, FLIM_ERROR_USAGE,
+                "width %d and depth %d are asked for, but %s has %d and %d: leave --preset, --width and --depth out",
+                size.width, size.depth, o->weights_in, weights.width, weights.depth);
         }
-        width = weights.width;
+        size = (flim_model_size){weights.width, weights.depth};
     }
     int classes = o->classes ? (int)o->classes : weights.classes ? weights.classes : data ? data->classes : 2;
     if (weights.classes && classes != weights.classes) {
@@ -146,7 +151,7 @@ static flim_status build_network(bench *b, flim_error *err)
         h = weights.h;
         w = weights.w;
     }
-    return flim_network_build(&b->net, width, classes < 2 ? 2 : classes, t, h, w, err);
+    return flim_network_build_sized(&b->net, size, classes < 2 ? 2 : classes, t, h, w, err);
 }
 
 static flim_status compile(bench *b, const flim_log *log, flim_error *err)

@@ -290,6 +290,10 @@ static flim_status check_together(const flim_settings *s, flim_error *err)
         return flim_fail(err, FLIM_ERROR_USAGE, "warmup_epochs: %lld of %lld epochs; must be fewer than epochs",
                          (long long)s->warmup_epochs, (long long)s->epochs);
     }
+    if (s->width % 4 != 0) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "width %lld is no multiple of 4; the next ones are %lld and %lld",
+                         (long long)s->width, (long long)(s->width / 4 * 4), (long long)(s->width / 4 * 4 + 4));
+    }
     if (s->data.n == 0) {
         return flim_fail(err, FLIM_ERROR_USAGE, "data: the list of files is empty");
     }

@@ -108,6 +108,12 @@ static const flim_flag_row rows[] = {
         NONE),
 
     ROW("Network", "preset", CHOICE(preset), "base", "P", "size of the network", FIXED, NONE, .choices = flim_preset_names),
+    ROW(NULL, "width", INTEGER(width), "preset", "N",
+        "channels of the first convolution, a multiple of 4, instead of the preset's; later ones have 2 and 4 times as many",
+        FIXED, NONE, .allowed = ">= 4, <= 1024", .word = "preset", .word_value = 0),
+    ROW(NULL, "depth", INTEGER(depth), "preset", "N",
+        "residual blocks at each of the three resolutions, instead of the preset's", FIXED, NONE, .allowed = ">= 1, <= 3",
+        .word = "preset", .word_value = 0),
     ROW(NULL, "dropout", REAL(dropout), "0.25", "P", "dropout probability in the head", REFUSED, DROPOUT,
         .allowed = ">= 0, < 1"),
     ROW(NULL, "block-dropout", REAL(block_dropout), "0", "P",

@@ -72,6 +72,7 @@ typedef enum flim_identity_field {
     FLIM_IDENTITY_MIXUP_PROBABILITY,
     FLIM_IDENTITY_MIXUP_SHARE,
     FLIM_IDENTITY_MIXUP_PARTNER,
+    FLIM_IDENTITY_DEPTH,
     FLIM_IDENTITY_FIELDS
 } flim_identity_field;
 

@@ -21,8 +21,8 @@ COMPLETE(flim_monitor_names, FLIM_MONITOR_F1);
 const char *const flim_objective_names[] = {"balanced_accuracy", "youden", "f1", "kmeans", NULL};
 COMPLETE(flim_objective_names, FLIM_OBJECTIVE_KMEANS);
 
-const char *const flim_preset_names[] = {"tiny", "small", "base", "large", "xlarge", NULL};
-COMPLETE(flim_preset_names, FLIM_PRESET_XLARGE);
+const char *const flim_preset_names[] = {"nano", "tiny", "small", "base", "large", "xlarge", "giant", NULL};
+COMPLETE(flim_preset_names, FLIM_PRESET_GIANT);
 
 const char *const flim_lr_scale_names[] = {"none", "sqrt", "linear", NULL};
 COMPLETE(flim_lr_scale_names, FLIM_LR_SCALE_LINEAR);

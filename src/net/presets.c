@@ -1,18 +1,32 @@
-/* The published network: stem, down and three residual blocks, in five widths. */
+/* The published network: stem, down and residual blocks at three resolutions, in any width and depth. */
 #include "flim/network.h"
 
 #include <stdio.h>
 
 #include "core/try.h"
 
+static const struct {
+    const char *name;
+    flim_model_size size;
+} presets[] = {[FLIM_PRESET_NANO] = {"nano", {4, 1}},    [FLIM_PRESET_TINY] = {"tiny", {8, 1}},
+               [FLIM_PRESET_SMALL] = {"small", {16, 1}}, [FLIM_PRESET_BASE] = {"base", {32, 1}},
+               [FLIM_PRESET_LARGE] = {"large", {64, 1}}, [FLIM_PRESET_XLARGE] = {"xlarge", {128, 1}},
+               [FLIM_PRESET_GIANT] = {"giant", {192, 3}}};
+
+flim_model_size flim_preset_size(flim_preset preset)
+{
+    return presets[preset].size;
+}
+
 int flim_preset_width(flim_preset preset)
 {
-    static const int widths[] = {[FLIM_PRESET_TINY] = 8,
-                                 [FLIM_PRESET_SMALL] = 16,
-                                 [FLIM_PRESET_BASE] = 32,
-                                 [FLIM_PRESET_LARGE] = 64,
-                                 [FLIM_PRESET_XLARGE] = 128};
-    return widths[preset];
+    return presets[preset].size.width;
+}
+
+flim_model_size flim_model_size_of(flim_preset preset, int64_t width, int64_t depth)
+{
+    const flim_model_size size = flim_preset_size(preset);
+    return (flim_model_size){width > 0 ? (int)width : size.width, depth > 0 ? (int)depth : size.depth};
 }
 
 /* A unit of `block` named `name`: BatchNorm and leaky ReLU over a convolution that keeps the size at stride 1. */
@@ -62,10 +76,26 @@ static flim_status add_residual(flim_network *net, const char *name, int block, 
     return flim_network_add_unit(net, &second, err);
 }
 
-static flim_status check_sizes(int width, int classes, int t, int h, int w, flim_error *err)
+/* `depth` residual blocks at one resolution: the first changes it and the channels, the last is pooled. */
+static flim_status add_stage(flim_network *net, int number, int depth, int out_channels, int spatial, int pool_t,
+                             flim_error *err)
 {
-    if (width < 4 || width > 1024 || width % 4 != 0) {
-        return flim_fail(err, FLIM_ERROR_USAGE, "network width %d: must be a multiple of 4 from 4 to 1024", width);
+    for (int i = 1; i <= depth; i++) {
+        char name[FLIM_NAME_MAX];
+        snprintf(name, sizeof name, i == 1 ? "res%d" : "res%d_%d", number, i);
+        FLIM_TRY(add_residual(net, name, number, out_channels, i == 1 ? spatial : 1, i == depth ? pool_t : 1, err));
+    }
+    return FLIM_OK;
+}
+
+static flim_status check_sizes(flim_model_size size, int classes, int t, int h, int w, flim_error *err)
+{
+    if (size.width < 4 || size.width > 1024 || size.width % 4 != 0) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "network width %d: must be a multiple of 4 from 4 to 1024", size.width);
+    }
+    if (size.depth < 1 || size.depth > FLIM_MAX_DEPTH) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "network depth %d: must be 1 to %d residual blocks at each resolution",
+                         size.depth, FLIM_MAX_DEPTH);
     }
     if (classes < 2 || classes > 10000) {
         return flim_fail(err, FLIM_ERROR_USAGE, "a network for %d classes: there must be 2 to 10000", classes);
@@ -77,25 +107,38 @@ static flim_status check_sizes(int width, int classes, int t, int h, int w, flim
     return FLIM_OK;
 }
 
-flim_status flim_network_build(flim_network *net, int width, int classes, int t, int h, int w, flim_error *err)
+static void name_preset(flim_network *net)
 {
-    FLIM_TRY(check_sizes(width, classes, t, h, w, err));
-    flim_network_begin(net, classes, 2, t, h, w);
-    net->width = width;
-    for (int i = 0; flim_preset_names[i]; i++) {
-        if (flim_preset_width((flim_preset)i) == width) {
-            snprintf(net->preset, sizeof net->preset, "%s", flim_preset_names[i]);
+    for (size_t i = 0; i < sizeof presets / sizeof presets[0]; i++) {
+        if (presets[i].size.width == net->width && presets[i].size.depth == net->depth) {
+            snprintf(net->preset, sizeof net->preset, "%s", presets[i].name);
         }
     }
+}
+
+flim_status flim_network_build(flim_network *net, int width, int classes, int t, int h, int w, flim_error *err)
+{
+    return flim_network_build_sized(net, (flim_model_size){width, 1}, classes, t, h, w, err);
+}
+
+flim_status flim_network_build_sized(flim_network *net, flim_model_size size, int classes, int t, int h, int w,
+                                     flim_error *err)
+{
+    const int width = size.width, depth = size.depth;
+    FLIM_TRY(check_sizes(size, classes, t, h, w, err));
+    flim_network_begin(net, classes, 2, t, h, w);
+    net->width = width;
+    net->depth = depth;
+    name_preset(net);
     flim_unit stem = make_unit("stem", "conv", "bn", -1, width), down = make_unit("down", "conv", "bn", 0, width);
     set_kernel(&stem, 7, 1, 1);
     set_kernel(&down, 3, 1, 1);
     down.stride[0] = 2;
     FLIM_TRY(flim_network_add_unit(net, &stem, err));
     FLIM_TRY(flim_network_add_unit(net, &down, err));
-    FLIM_TRY(add_residual(net, "res1", 1, width, 1, 1, err));
-    FLIM_TRY(add_residual(net, "res2", 2, 2 * width, 2, 2, err));
-    FLIM_TRY(add_residual(net, "res3", 3, 4 * width, 2, 2, err));
+    FLIM_TRY(add_stage(net, 1, depth, width, 1, 1, err));
+    FLIM_TRY(add_stage(net, 2, depth, 2 * width, 2, 2, err));
+    FLIM_TRY(add_stage(net, 3, depth, 4 * width, 2, 2, err));
     const flim_head head = {.name = "head",
                             .unit = net->n_units - 1,
                             .hidden = 2 * width,

@@ -31,6 +31,9 @@ static flim_status describe(const flim_network *net, const flim_provenance *abou
     flim_json_set_string(metadata, "flimcv_format", FORMAT_VERSION);
     flim_json_set_string(metadata, "preset", net->preset);
     set_size(metadata, "width", net->width);
+    if (net->depth > 1) { /* the published network's files stay as they were */
+        set_size(metadata, "depth", net->depth);
+    }
     set_size(metadata, "T", net->in[0]);
     set_size(metadata, "H", net->in[1]);
     set_size(metadata, "W", net->in[2]);
@@ -161,7 +164,19 @@ static const flim_array_view *find(const flim_safetensors *file, const char *nam
     return NULL;
 }
 
-/* Width and K' from the shapes, the rest from the metadata where there is one. */
+/* How many residual blocks the file has at the first resolution. */
+static int depth_of(const flim_safetensors *file)
+{
+    char name[FLIM_NAME_MAX];
+    int depth = 0;
+    do {
+        depth++;
+        snprintf(name, sizeof name, "res1_%d.conv1.weight", depth + 1);
+    } while (depth < FLIM_MAX_DEPTH && find(file, name));
+    return depth;
+}
+
+/* Width, depth and K' from names and shapes, the rest from the metadata where there is one. */
 static flim_status probe(const flim_safetensors *file, const char *path, flim_weights_info *info, flim_error *err)
 {
     *info = (flim_weights_info){0};
@@ -192,6 +207,7 @@ static flim_status probe(const flim_safetensors *file, const char *path, flim_we
     }
     info->has_metadata = version != NULL;
     info->width = (int)stem->shape[0];
+    info->depth = depth_of(file);
     info->classes = last->shape[0] == 1 ? 2 : (int)last->shape[0];
     if (!info->has_metadata) {
         return FLIM_OK;
@@ -264,11 +280,13 @@ done:
 static flim_status check_network(const char *path, const flim_weights_info *info, const flim_network *net, bool any_classes,
                                  flim_error *err)
 {
-    if (info->width != net->width) {
-        return flim_fail(
-            err, FLIM_ERROR_DATA,
-            "%s: weights of width %d, but the network has width %d (preset %s): choose the preset of the weights", path,
-            info->width, net->width, net->preset);
+    if (info->width != net->width || info->depth != net->depth) {
+        const bool wide = info->width != net->width;
+        return flim_fail(err, FLIM_ERROR_DATA,
+                         "%s: weights of %s %d, but the network has %s %d (preset %s): choose the size of the weights "
+                         "(--preset, or --width %d --depth %d)",
+                         path, wide ? "width" : "depth", wide ? info->width : info->depth, wide ? "width" : "depth",
+                         wide ? net->width : net->depth, net->preset, info->width, info->depth);
     }
     if (info->classes != net->classes && !any_classes) {
         return flim_fail(err, FLIM_ERROR_DATA, "%s: weights for %d classes, but the data has %d", path, info->classes,

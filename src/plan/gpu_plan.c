@@ -177,7 +177,8 @@ static flim_status build_network(session *s, flim_json *json, flim_error *err)
     flim_json *about = flim_json_object();
     flim_json_set_null(about, "path");
     FLIM_TRY_DONE(read_data(s, size, &classes, about, err));
-    FLIM_TRY_DONE(flim_network_build(&s->net, flim_preset_width(set->preset), classes, size[0], size[1], size[2], err));
+    FLIM_TRY_DONE(flim_network_build_sized(&s->net, flim_model_size_of(set->preset, set->width, set->depth), classes, size[0],
+                                           size[1], size[2], err));
     const int64_t cache_bytes = s->request.cache_bytes;
     s->request = flim_plan_request_of(set, &s->net, flim_device_get_info(s->device));
     flim_json_set_integer(about, "bins", size[0]);
@@ -190,14 +191,15 @@ static flim_status build_network(session *s, flim_json *json, flim_error *err)
     flim_json *net = flim_json_object();
     flim_json_set_string(net, "preset", s->net.preset);
     flim_json_set_integer(net, "width", s->net.width);
+    flim_json_set_integer(net, "depth", s->net.depth);
     flim_json_set_integer(net, "parameters", s->net.parameters);
     flim_json_set(json, "network", net);
     s->cells = s->cells ? s->cells : INT64_MAX / 2;
     s->request.cache_bytes = cache_bytes;
     s->request.cache_on_device = set->cache == FLIM_CACHE_DEVICE;
     s->request.benchmark = true;
-    flim_log_line(o->log, FLIM_LOG_INFO, "Network: %s, width %d, %" PRId64 " parameters, %s", s->net.preset, s->net.width,
-                  s->net.parameters, flim_precision_name(s->request.precision));
+    flim_log_line(o->log, FLIM_LOG_INFO, "Network: %s, width %d, depth %d, %" PRId64 " parameters, %s", s->net.preset,
+                  s->net.width, s->net.depth, s->net.parameters, flim_precision_name(s->request.precision));
 done:
     flim_json_set(json, "data", about);
     return status;

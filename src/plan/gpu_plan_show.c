@@ -263,8 +263,8 @@ static flim_status read_stage(const flim_plan_session *s, const char *text, int 
     }
     FLIM_TRY_DONE(flim_settings_copy(s->o->settings, &set, err));
     FLIM_TRY_DONE(read_words(words, &set, out, err));
-    FLIM_TRY_DONE(flim_network_build(&out->net, flim_preset_width(set.preset), s->net.classes, s->net.in[0], s->net.in[1],
-                                     s->net.in[2], err));
+    FLIM_TRY_DONE(flim_network_build_sized(&out->net, flim_model_size_of(set.preset, set.width, set.depth), s->net.classes,
+                                           s->net.in[0], s->net.in[1], s->net.in[2], err));
     out->request = flim_plan_request_of(&set, &out->net, flim_device_get_info(s->device));
     out->request.benchmark = s->request.benchmark;
     out->request.cache_bytes = s->request.cache_bytes;

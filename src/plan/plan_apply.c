@@ -146,13 +146,17 @@ flim_status flim_plan_apply(const flim_plan *plan, const char *config, char back
     flim_status status = FLIM_OK;
     FLIM_TRY(flim_settings_init(&now, err));
     FLIM_TRY_DONE(flim_settings_read(&now, target, err));
+    const flim_model_size size = flim_model_size_of(now.preset, now.width, now.depth);
     /* A rename would replace a read-only file, too; root's access() says yes to everything. */
     if (!(about.st_mode & 0222) || access(target, W_OK) != 0) {
         status = flim_fail(err, FLIM_ERROR_WRITE, "%s is read-only; it is unchanged (chmod u+w lets it be written)", config);
-    } else if (preset[0] && plan->request.net->width != flim_preset_width(now.preset)) {
-        status = flim_fail(err, FLIM_ERROR_USAGE,
-                           "%s has preset %s, and the plan is for %s: change the preset there, or plan for the config's",
-                           config, flim_preset_names[now.preset], preset);
+    } else if (preset[0] && (plan->request.net->width != size.width || plan->request.net->depth != size.depth)) {
+        status =
+            flim_fail(err, FLIM_ERROR_USAGE,
+                      "%s has preset %s (width %d, depth %d), and the plan is for %s (width %d, depth %d): change the size "
+                      "there, or plan for the config's",
+                      config, flim_preset_names[now.preset], size.width, size.depth, preset, plan->request.net->width,
+                      plan->request.net->depth);
     } else {
         status = change_config(plan, &now, target, &about, backup, err);
     }

@@ -164,10 +164,12 @@ static flim_status check_alike(const flim_models *m, flim_error *err)
         const flim_model *model = &m->model[i];
         FLIM_TRY(flim_weights_probe(model->path, &other, err));
         FLIM_TRY(flim_provenance_check_alike(&first->about, first->path, &model->about, model->path, err));
-        if (other.width != m->weights.width || other.classes != m->weights.classes) {
+        if (other.width != m->weights.width || other.depth != m->weights.depth || other.classes != m->weights.classes) {
             return flim_fail(err, FLIM_ERROR_USAGE,
-                             "%s has width %d and %d classes, %s has width %d and %d: an ensemble needs one architecture",
-                             first->path, m->weights.width, m->weights.classes, model->path, other.width, other.classes);
+                             "%s has width %d, depth %d and %d classes, %s has width %d, depth %d and %d: an ensemble needs "
+                             "one architecture",
+                             first->path, m->weights.width, m->weights.depth, m->weights.classes, model->path, other.width,
+                             other.depth, other.classes);
         }
         for (int j = 0; j < i; j++) {
             if (is_same_file(m->model[j].path, model->path)) {

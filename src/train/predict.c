@@ -82,7 +82,8 @@ static flim_status prepare(job *j, flim_error *err)
     const flim_dataset_info *info = j->info;
     flim_trainer *t = &j->trainer;
     FLIM_TRY(flim_trainer_create(r->device, r->precision, &j->hooks->log, t, err));
-    FLIM_TRY(flim_network_build(&t->net, j->models.weights.width, j->models.weights.classes, info->t, info->h, info->w, err));
+    FLIM_TRY(flim_network_build_sized(&t->net, (flim_model_size){j->models.weights.width, j->models.weights.depth},
+                                      j->models.weights.classes, info->t, info->h, info->w, err));
     const flim_program_options program = {
         .precision = t->precision, .eval_batch = r->batch, .benchmark = true, .log = &j->hooks->log};
     const flim_loader_options loader = {.workers = (int)r->workers,

@@ -147,6 +147,7 @@ flim_status flim_resume_identify_rest(flim_run *run, const flim_trainer *trainer
     }
     flim_identity_set(id, FLIM_IDENTITY_SPLITS, "splits", true, "%.16s", run->splits_sha256);
     flim_identity_set(id, FLIM_IDENTITY_WIDTH, "width", true, "%d", trainer->net.width);
+    flim_identity_set(id, FLIM_IDENTITY_DEPTH, "depth", true, "%d", trainer->net.depth);
     flim_identity_set(id, FLIM_IDENTITY_INIT_WEIGHTS, "init_weights", true, "%.16s", weights);
     FLIM_TRY_DONE(identify_settings(run, trainer, err));
 done:

@@ -10,7 +10,8 @@ flim_status flim_run_build_network(flim_run *run, const flim_study *study, flim_
 {
     const flim_settings *s = run->settings;
     const flim_dataset_info *info = study->info;
-    FLIM_TRY(flim_network_build(&trainer->net, flim_preset_width(s->preset), info->classes, info->t, info->h, info->w, err));
+    FLIM_TRY(flim_network_build_sized(&trainer->net, flim_model_size_of(s->preset, s->width, s->depth), info->classes,
+                                      info->t, info->h, info->w, err));
     if (s->mixup != FLIM_MIXUP_NONE) {
         trainer->net.head[0].loss = FLIM_LOSS_SOFT_TARGETS;
     }

@@ -166,8 +166,8 @@ void flim_startup_network(const flim_run *run, const flim_trainer *trainer)
     const flim_recompute asked = run->settings->checkpoint_activations;
     settings_lines(run, trainer);
     flim_log_line(&run->log, FLIM_LOG_INFO,
-                  "Network: %s, width %d, %" PRId64 " parameters, %.2f GMACs per cell (forward pass)", net->preset,
-                  net->width, net->parameters, (double)flim_network_macs(net) / 1e9);
+                  "Network: %s, width %d, depth %d, %" PRId64 " parameters, %.2f GMACs per cell (forward pass)", net->preset,
+                  net->width, net->depth, net->parameters, (double)flim_network_macs(net) / 1e9);
     if (asked != FLIM_RECOMPUTE_NONE) {
         flim_log_line(&run->log, FLIM_LOG_INFO, "Activation checkpointing: %s%s", flim_recompute_name(asked),
                       recompute == FLIM_RECOMPUTE_NONE  ? ": all fits, nothing is recomputed"

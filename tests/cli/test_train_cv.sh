@@ -191,6 +191,13 @@ fi
 # ---- odd sizes of parts and batches
 run 0 "${common[@]}" --out odd --epochs 1 --batch 17 --eval-batch 5 --accumulate 2 --sampler natural
 run 0 "${common[@]}" --out tiny_batch --epochs 1 --batch 1 --fold 0 --patience 0
+run 0 "${common[@]}" --out sized --epochs 1 --width 12 --depth 2 --fold 0
+check "width and depth are told" grep -q "^Network: custom, width 12, depth 2, 292297 parameters" sized/train.log
+check "the weights carry them: predict needs no flag" "$build/predict" --model sized/fold_0/best.safetensors --data small.h5 --out sized.csv --any-mask --quiet
+run 2 "${common[@]}" --out bad_size --width 10
+check "a width between multiples of 4 names the next ones" grep -q "width 10 is no multiple of 4; the next ones are 8 and 12" err
+run 3 "${common[@]}" --out bad_size --init-weights sized/fold_0/best.safetensors --width 12
+check "weights of another depth say how to get theirs" grep -q -- "--width 12 --depth 2" err
 run 0 "${common[@]}" --out groups --epochs 1 --cv leave-one-group-out --fold 5
 run 0 "${common[@]}" --out holdout --epochs 1 --folds 2 --holdout-group "$(head -2 whole/fold_0/predictions.csv | tail -1 | cut -d, -f3)"
 check "hold-out predictions are written" test -s holdout/holdout_predictions.csv

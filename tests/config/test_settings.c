@@ -339,8 +339,8 @@ static void mistakes_on_the_command_line(void **state)
         {"--seed 18446744073709551616", "--seed: '18446744073709551616' is not a whole number from 0 to 2^64-1"},
         {"--cv grup",
          "--cv: 'grup' is not one of auto, stratified, group, stratified-group, leave-one-group-out (did you mean 'group'?)"},
-        {"--preset huge", "--preset: 'huge' is not one of tiny, small, base, large, xlarge"},
-        {"--preset bas", "--preset: 'bas' is not one of tiny, small, base, large, xlarge (did you mean 'base'?)"},
+        {"--preset huge", "--preset: 'huge' is not one of nano, tiny, small, base, large, xlarge, giant"},
+        {"--preset bas", "--preset: 'bas' is not one of nano, tiny, small, base, large, xlarge, giant (did you mean 'base'?)"},
         {"--cache devise", "--cache: 'devise' is not one of none, host, auto, device (did you mean 'device'?)"},
         {"--set cv=", "--set cv: '' is not one of auto, stratified"},
         {"--augment thim", "augment: 'thim' is not known (did you mean 'thin'?)"},
@@ -761,9 +761,9 @@ static void the_table_is_sound(void **state)
             fail_msg("%s: the row does not say whether it is part of the run's identity", key);
         }
         /* What changes numbers is part of the identity, itself or as what it leads to: cells, splits, width, weights, lr. */
-        static const char *const elsewhere[] = {"folds",     "cv",         "holdout_group", "val_fraction", "splits",
-                                                "preset",    "lr_batch",   "lr_scale",      "test_groups",  "train_groups",
-                                                "splits_by", "val_groups", "fraction",      "exclude"};
+        static const char *const elsewhere[] = {
+            "folds",       "cv",           "holdout_group", "val_fraction", "splits",   "preset",  "lr_batch", "lr_scale",
+            "test_groups", "train_groups", "splits_by",     "val_groups",   "fraction", "exclude", "width",    "depth"};
         bool named = row->identity != FLIM_IDENTITY_NONE;
         for (size_t k = 0; k < sizeof elsewhere / sizeof elsewhere[0]; k++) {
             named = named || strcmp(key, elsewhere[k]) == 0;
@@ -793,7 +793,7 @@ static const char *other_value(const flim_flag_row *row)
     case FLIM_VALUE_CHOICE: return row->choices[strcmp(row->choices[0], row->initial) == 0];
     case FLIM_VALUE_LIST: return "x, y";
     case FLIM_VALUE_REAL: return "0.0625";
-    default: return "3";
+    default: return strcmp(row->name, "width") == 0 ? "12" : "3";
     }
 }
 

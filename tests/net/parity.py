@@ -160,7 +160,7 @@ def moved_apart(a, b, start, where=lambda k: ...):
 def compare(name, data, classes, a, folder, checks):
     """fp32 against PyTorch's fp32 and fp64."""
     at = lambda f: os.path.join(folder, name + "-" + f)
-    shape = ["--classes", classes, "--width", WIDTH[a.preset]]
+    shape = ["--classes", classes, "--width", a.width or WIDTH[a.preset]]
     print("== %s: %d classes, preset %s, %s on %s" % (name, classes, a.preset, a.precision, a.device))
     run_torch("--make-weights", at("start"), *shape)
     table = ours(data, a, at("start"), a.steps, at)
@@ -234,7 +234,7 @@ def compare(name, data, classes, a, folder, checks):
 def compare_ratios(name, data, classes, a, folder, checks):
     """Another precision: our gradients' distance to fp32 over PyTorch's, root mean square over the seeds."""
     at = lambda f: os.path.join(folder, name + "-" + f)
-    shape = ["--classes", classes, "--width", WIDTH[a.preset]]
+    shape = ["--classes", classes, "--width", a.width or WIDTH[a.preset]]
     seeds = [int(s) for s in a.seeds.split(",")]
     print("== %s: %d classes, preset %s, %s on %s, seeds %s" % (name, classes, a.preset, a.precision, a.device, a.seeds))
     square = {}
@@ -266,6 +266,7 @@ def main():
     ap.add_argument("--bench", required=True)
     ap.add_argument("--device", default="cpu")
     ap.add_argument("--precision", default="fp32", choices=["fp32", "tf32", "bf16", "fp16"])
+    ap.add_argument("--width", type=int, help="instead of the preset's; both programs' networks are of depth 1")
     ap.add_argument("--preset", default="base", choices=sorted(WIDTH))
     ap.add_argument("--batch", type=int, default=16)
     ap.add_argument("--steps", type=int, default=5)

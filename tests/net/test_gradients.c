@@ -14,17 +14,22 @@ typedef struct fixture {
     float *parameters, *statistics; /* P, S */
 } fixture;
 
-static fixture make_fixture(int width, int classes, int t, int h, int w)
+static fixture make_sized(flim_model_size size, int classes, int t, int h, int w)
 {
     fixture f;
     flim_error err = {0};
-    assert_int_equal(flim_network_build(&f.net, width, classes, t, h, w, &err), FLIM_OK);
+    assert_int_equal(flim_network_build_sized(&f.net, size, classes, t, h, w, &err), FLIM_OK);
     f.parameters = calloc((size_t)f.net.parameters, sizeof(float));
     f.statistics = calloc((size_t)f.net.statistics, sizeof(float));
     assert_non_null(f.parameters);
     assert_non_null(f.statistics);
     ref_formula_weights(&f.net, f.parameters, f.statistics);
     return f;
+}
+
+static fixture make_fixture(int width, int classes, int t, int h, int w)
+{
+    return make_sized((flim_model_size){width, 1}, classes, t, h, w);
 }
 
 static void free_fixture(fixture *f)
@@ -221,9 +226,9 @@ static double loss_at(ref_network *ref, const flim_batch *batch, const flim_step
 
 /* (L(p + h d) - L(p - h d)) / 2h against the gradient times d, for a random direction and two single elements of each
  * tensor. */
-static void differentiate(int width, int classes, int t, float dropout, float smoothing, float focal, int64_t n)
+static void differentiate(int width, int depth, int classes, int t, float dropout, float smoothing, float focal, int64_t n)
 {
-    fixture f = make_fixture(width, classes, t, 5, 5);
+    fixture f = make_sized((flim_model_size){width, depth}, classes, t, 5, 5);
     ref_network *ref = ref_network_create(&f.net, f.parameters, f.statistics);
     flim_batch batch = ref_formula_batch(&f.net, 0, n);
     flim_step step = plain_step((double)n + 1);
@@ -272,11 +277,12 @@ static void the_reference_is_the_derivative_of_its_loss(void **state)
 {
     (void)state;
     failures = 0;
-    differentiate(4, 2, 9, 0, 0, 0, 2);
-    differentiate(4, 3, 9, 0.25f, 0.05f, 0, 2);
-    differentiate(4, 2, 8, 0.25f, 0.05f, 0, 1);
-    differentiate(4, 2, 8, 0, 0.05f, 2, 2);
-    differentiate(4, 3, 8, 0, 0, 0.5f, 2);
+    differentiate(4, 1, 2, 9, 0, 0, 0, 2);
+    differentiate(4, 1, 3, 9, 0.25f, 0.05f, 0, 2);
+    differentiate(4, 1, 2, 8, 0.25f, 0.05f, 0, 1);
+    differentiate(4, 1, 2, 8, 0, 0.05f, 2, 2);
+    differentiate(4, 1, 3, 8, 0, 0, 0.5f, 2);
+    differentiate(4, 2, 2, 8, 0.25f, 0.05f, 0, 2);
     assert_int_equal(failures, 0);
 }
 
@@ -302,9 +308,9 @@ static void only_in_fp32(void)
 
 /* Three updates; the epsilon of Adam is 1e-3 here, so that the update is a smooth function of the gradient and weights can be
  * compared closely. */
-static void three_updates(const setup *s)
+static void three_updates_of(const setup *s, int depth)
 {
-    fixture f = make_fixture(s->width, s->classes, s->t, 5, 5);
+    fixture f = make_sized((flim_model_size){s->width, depth}, s->classes, s->t, 5, 5);
     ref_network *ref = ref_network_create(&f.net, f.parameters, f.statistics);
     flim_program *program = ref_program_create(target, &f.net, s->n, s->n, f.parameters, f.statistics);
     assert_non_null(program);
@@ -341,6 +347,11 @@ static void three_updates(const setup *s)
     flim_program_destroy(program);
     ref_network_free(ref);
     free_fixture(&f);
+}
+
+static void three_updates(const setup *s)
+{
+    three_updates_of(s, 1);
 }
 
 /* AdamW on the device's own gradients: what the update makes of them, whatever the precision of the layers.  before: P. */
@@ -433,6 +444,19 @@ static void updates_of_two_classes(void **state)
     failures = 0;
     three_updates(&(setup){4, 2, 9, 3, 0, 0, 0, 0, 0, false});
     three_updates(&(setup){8, 2, 16, 3, 0, 0, 0.05f, 0, 0, false});
+    end_checks(__func__);
+}
+
+/* What no preset has: widths between them, further residual blocks. */
+static void updates_of_other_sizes(void **state)
+{
+    (void)state;
+    only_in_fp32();
+    failures = 0;
+    three_updates_of(&(setup){12, 2, 9, 3, 0, 0, 0, 0, 0, false}, 1);
+    three_updates_of(&(setup){4, 2, 16, 3, 0.25f, 0.25f, 0.05f, 0, 0, true}, 2);
+    three_updates_of(&(setup){20, 3, 9, 3, 0, 0, 0, 0, 0, false}, 1);
+    three_updates_of(&(setup){4, 2, 9, 3, 0, 0, 0, 0, 0, false}, 3);
     end_checks(__func__);
 }
 
@@ -1004,12 +1028,13 @@ static void calls_are_counted_from_where_totals_were_put(void **state)
 }
 
 REF_DEVICE_GROUP(cmocka_unit_test(updates_of_two_classes), cmocka_unit_test(updates_of_three_classes),
-                 cmocka_unit_test(updates_at_the_width_of_base), cmocka_unit_test(updates_with_dropout),
-                 cmocka_unit_test(updates_with_focal_loss), cmocka_unit_test(updates_with_clipping),
-                 cmocka_unit_test(updates_at_a_batch_of_one), cmocka_unit_test(updates_with_the_usual_epsilon),
-                 cmocka_unit_test(windows_of_micro_batches), cmocka_unit_test(tails_are_smaller_batches),
-                 cmocka_unit_test(predictions_use_running_statistics), cmocka_unit_test(state_moves_to_another_program),
-                 cmocka_unit_test(mistakes_of_the_caller_are_refused), cmocka_unit_test(deterministic_runs_have_equal_bits),
+                 cmocka_unit_test(updates_of_other_sizes), cmocka_unit_test(updates_at_the_width_of_base),
+                 cmocka_unit_test(updates_with_dropout), cmocka_unit_test(updates_with_focal_loss),
+                 cmocka_unit_test(updates_with_clipping), cmocka_unit_test(updates_at_a_batch_of_one),
+                 cmocka_unit_test(updates_with_the_usual_epsilon), cmocka_unit_test(windows_of_micro_batches),
+                 cmocka_unit_test(tails_are_smaller_batches), cmocka_unit_test(predictions_use_running_statistics),
+                 cmocka_unit_test(state_moves_to_another_program), cmocka_unit_test(mistakes_of_the_caller_are_refused),
+                 cmocka_unit_test(deterministic_runs_have_equal_bits),
                  cmocka_unit_test(the_memory_plan_is_known_before_allocation),
                  cmocka_unit_test(nothing_is_allocated_in_a_step), cmocka_unit_test(running_out_of_memory_is_an_error),
                  cmocka_unit_test(not_finite_input_is_reported),

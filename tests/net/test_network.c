@@ -24,11 +24,14 @@ static void presets_have_the_parameters_of_the_specification(void **state)
     static const struct {
         const char *name;
         int64_t parameters;
-    } want[] = {{"tiny", 57345}, {"small", 227969}, {"base", 909057}, {"large", 3630593}, {"xlarge", 14511105}};
+    } want[] = {{"nano", 14513},    {"tiny", 57345},      {"small", 227969},   {"base", 909057},
+                {"large", 3630593}, {"xlarge", 14511105}, {"giant", 116265217}};
     for (size_t i = 0; i < sizeof want / sizeof want[0]; i++) {
         int preset;
         assert_int_equal(flim_parse_choice("preset", want[i].name, flim_preset_names, &preset, NULL), FLIM_OK);
-        const flim_network net = build(flim_preset_width((flim_preset)preset), 2, 256, 21, 21);
+        flim_network net;
+        assert_int_equal(flim_network_build_sized(&net, flim_preset_size((flim_preset)preset), 2, 256, 21, 21, NULL),
+                         FLIM_OK);
         assert_int_equal(net.parameters, want[i].parameters);
         assert_string_equal(net.preset, want[i].name);
     }
@@ -51,6 +54,35 @@ static void shapes_and_work_of_base(void **state)
     assert_non_null(flim_network_find(&net, "res2.skip.bn.running_var"));
     assert_null(flim_network_find(&net, "res1.skip.conv.weight"));
     assert_string_equal(net.tensor[net.n_tensors - 1].name, "head.fc2.bias");
+}
+
+/* Further blocks follow the first of their resolution; the published one is depth 1, tensor by tensor. */
+static void depth_adds_blocks(void **state)
+{
+    (void)state;
+    flim_network net, published = build(8, 2, 64, 9, 9);
+    for (int depth = 1; depth <= FLIM_MAX_DEPTH; depth++) {
+        assert_int_equal(flim_network_build_sized(&net, (flim_model_size){8, depth}, 2, 64, 9, 9, NULL), FLIM_OK);
+        assert_int_equal(net.n_units, 4 + 6 * depth);
+        assert_int_equal(flim_network_blocks(&net), flim_network_blocks(&published));
+        /* per further block two 3x3x3 convolutions w -> w, 2w -> 2w, 4w -> 4w with bias, and their BatchNorms */
+        const int64_t more = 2 * (27 * (64 + 256 + 1024) + 3 * (8 + 16 + 32));
+        assert_int_equal(net.parameters, published.parameters + (depth - 1) * more);
+        assert_memory_equal(net.unit[net.n_units - 1].out, published.unit[published.n_units - 1].out, sizeof net.unit[0].out);
+        for (int i = 0; i < published.n_tensors; i++) {
+            assert_non_null(flim_network_find(&net, published.tensor[i].name));
+        }
+        assert_true((flim_network_find(&net, "res2_2.conv1.weight") != NULL) == (depth >= 2));
+        assert_true((flim_network_find(&net, "res3_3.bn2.running_var") != NULL) == (depth >= 3));
+        assert_null(flim_network_find(&net, "res2_2.skip.conv.weight"));
+    }
+    flim_network bad;
+    flim_error err = {0};
+    assert_int_equal(flim_network_build_sized(&bad, (flim_model_size){8, 4}, 2, 64, 9, 9, &err), FLIM_ERROR_USAGE);
+    assert_int_equal(flim_network_build_sized(&bad, (flim_model_size){8, 0}, 2, 64, 9, 9, &err), FLIM_ERROR_USAGE);
+    assert_int_equal(flim_network_build_sized(&bad, (flim_model_size){10, 1}, 2, 64, 9, 9, &err), FLIM_ERROR_USAGE);
+    const flim_model_size size = flim_model_size_of(FLIM_PRESET_GIANT, 12, 0);
+    assert_true(size.width == 12 && size.depth == 3);
 }
 
 static void odd_times_follow_the_floor(void **state)
@@ -102,6 +134,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(presets_have_the_parameters_of_the_specification),
         cmocka_unit_test(shapes_and_work_of_base),
+        cmocka_unit_test(depth_adds_blocks),
         cmocka_unit_test(odd_times_follow_the_floor),
         cmocka_unit_test(initial_weights_follow_seed_and_fold),
     };

@@ -8,7 +8,8 @@ for python in /usr/bin/python3 python3; do
         parity=("$python" "$here/parity.py" --bench "$1/flim_bench")
         "${parity[@]}" --only cells || exit
         "${parity[@]}" --only voltage --steps 1 || exit
-        "${parity[@]}" --only simulated --steps 1
+        "${parity[@]}" --only simulated --steps 1 || exit
+        "${parity[@]}" --only simulated --steps 1 --width 12 --batch 8 # no preset's
         exit
     fi
 done

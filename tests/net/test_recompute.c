@@ -150,10 +150,12 @@ static void recomputation_changes_no_bit(void **state)
 {
     (void)state;
     flim_network net;
-    static const int sizes[][5] = {{4, 2, 9, 5, 5}, {8, 3, 33, 9, 7}, {32, 2, 16, 6, 6}};
+    /* width, depth, classes, T, H, W */
+    static const int sizes[][6] = {{4, 1, 2, 9, 5, 5}, {8, 1, 3, 33, 9, 7}, {32, 1, 2, 16, 6, 6}, {12, 2, 2, 16, 6, 6}};
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         const int *s = sizes[i];
-        assert_int_equal(flim_network_build(&net, s[0], s[1], s[2], s[3], s[4], NULL), FLIM_OK);
+        assert_int_equal(flim_network_build_sized(&net, (flim_model_size){s[0], s[1]}, s[2], s[3], s[4], s[5], NULL),
+                         FLIM_OK);
         outcome none = run(&net, FLIM_RECOMPUTE_NONE, 0), all = run(&net, FLIM_RECOMPUTE_ALL, 0);
         same_bits(&net, &none, &all, "all");
         assert_true(all.bytes <= none.bytes);

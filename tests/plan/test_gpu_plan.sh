@@ -79,6 +79,15 @@ assert j["card"]["workspace_assumed"] and j["plan"]["suggestions"], j["card"]
         run gpu_plan 0 --gpu L4
         check "the table has the component $part" grep -qE "^  $part +(device|pinned) +[0-9.]+ [KM]iB$" out
     done
+    for size in "nano 4 1" "giant 192 3"; do # shellcheck disable=SC2086
+        set -- $size
+        run gpu_plan 0 --gpu A100-80 --preset "$1" --json
+        check "preset $1 is planned" python3 -c 'import json, sys; n = json.load(open("out"))["network"]; assert [n["width"], n["depth"]] == [int(a) for a in sys.argv[1:]], n' "$2" "$3"
+    done
+    for width in 4 12 20 40 356; do
+        run gpu_plan 0 --gpu L4 --width $width --depth 2 --batch 4 --json
+        check "width $width of depth 2 is planned" python3 -c 'import json, sys; n = json.load(open("out"))["network"]; assert n["preset"] == "custom" and n["width"] == int(sys.argv[1]), n' $width
+    done
     run gpu_plan 0 --gpu-memory 80 --json
     check "--gpu-memory 80 is 80 GB" python3 -c 'import json; assert json.load(open("out"))["card"]["memory_bytes"] == 80 * 10**9'
     run gpu_plan 0 --gpu-memory 22.5GiB --target-effective-batch 96 --preset xlarge --precision fp32 --json plan.json

@@ -546,7 +546,7 @@ static void applying_keeps_every_other_byte(void **state)
 static void refuse(const char *name, const char *text, mode_t mode, flim_status expected, const char *says)
 {
     flim_error err = {0};
-    flim_network net = {.preset = "base", .width = 32};
+    flim_network net = {.preset = "base", .width = 32, .depth = 1};
     const flim_plan plan = some_plan(&net);
     char config[4096], backup[4096], left[4096];
     path_of(name, config);
@@ -596,7 +596,7 @@ static void applying_keeps_every_form(void **state)
                   "stages:\n  - batch: 8\nepochs: 2\nbatch: 32\naccumulate: 2\ncheckpoint_activations: all\n"},
                  {"batch: 32\naccumulate: 2\ncheckpoint_activations: all\nstages:\n  - batch: 8\n    accumulate: 1\n",
                   "batch: 32\naccumulate: 2\ncheckpoint_activations: all\nstages:\n  - batch: 8\n    accumulate: 1\n"}};
-    flim_network net = {.preset = "base", .width = 32};
+    flim_network net = {.preset = "base", .width = 32, .depth = 1};
     const flim_plan plan = some_plan(&net);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         flim_error err = {0};
@@ -620,7 +620,7 @@ static void an_automatic_precision_is_replaced_by_another(void **state)
 {
     (void)state;
     flim_error err = {0};
-    flim_network net = {.preset = "base", .width = 32};
+    flim_network net = {.preset = "base", .width = 32, .depth = 1};
     flim_plan plan = some_plan(&net);
     char config[4096], backup[4096];
     static const char text[] = "batch: 64\naccumulate: 1\ncheckpoint_activations: none\n";
@@ -643,7 +643,7 @@ static void what_cannot_be_applied_leaves_the_file(void **state)
     refuse("folded.yaml", "batch: >-\n  64\naccumulate: 1\ncheckpoint_activations: none\n", 0644, FLIM_ERROR_USAGE,
            "'batch' is written in a form that cannot be changed in place");
     refuse("preset.yaml", "preset: tiny\nbatch: 64\naccumulate: 1\ncheckpoint_activations: none\n", 0644, FLIM_ERROR_USAGE,
-           "has preset tiny, and the plan is for base");
+           "has preset tiny (width 8, depth 1), and the plan is for base");
     refuse("broken.yaml", "batch: 64\naccumulate: [1\n", 0644, FLIM_ERROR_USAGE, "broken.yaml");
     refuse("unknown.yaml", "batch: 64\nbacth: 1\n", 0644, FLIM_ERROR_USAGE, "unknown key");
     refuse("twice.yaml", "batch: 64\nbatch: 32\n", 0644, FLIM_ERROR_USAGE, "already set in line 1");
