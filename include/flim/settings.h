@@ -62,6 +62,8 @@ typedef struct flim_settings {
     bool refit, final_model; /* --final */
     flim_sampler sampler;
     flim_string_list augment; /* items of flim/augment.h; default none */
+    flim_string_list stages; /* flim/stages.h */
+    char *stage; /* the only one of them to train; "" = all */
     int64_t sampler_repeats;
     flim_mixup mixup;
     double mixup_alpha, mixup_probability;

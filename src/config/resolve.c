@@ -153,7 +153,7 @@ static flim_status read_source(flim_settings *settings, const char *path, const 
     }
     for (int i = 0; i < yaml.n; i++) {
         const char *key = yaml.entry[i].key;
-        if (strcmp(key, "include") != 0 && strcmp(key, "stages") != 0) { /* stages: for gpu_plan alone */
+        if (strcmp(key, "include") != 0) {
             FLIM_TRY_DONE(apply_entry(settings, &yaml.entry[i], path, seen, err));
         }
     }

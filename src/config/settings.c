@@ -200,6 +200,11 @@ static const flim_flag_row rows[] = {
         .choices = flim_mixup_share_names),
     ROW(NULL, "mixup-partner", CHOICE(mixup_partner), "all", "P", "partners of a cell; group: of its own group", REFUSED,
         MIXUP_PARTNER, .choices = flim_mixup_partner_names),
+    ROW(NULL, "stages", LIST(stages), "", "S",
+        "train in stages within each fold, each from the best weights of the one before: a name and settings of its own, as "
+        "in 'fine epochs=10 lr=1e-5'; repeatable; in a config a list",
+        FIXED, NONE),
+    ROW(NULL, "stage", TEXT(stage), "", "NAME", "train this one of the stages alone, from the initial weights", FIXED, NONE),
     ROW(NULL, "seed", UNSIGNED(seed), "42", "N", "random seed of folds, weights, order and dropout", FIXED, SEED),
 
     ROW("Device", "device", TEXT(device), "auto", "D",

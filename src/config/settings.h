@@ -73,6 +73,7 @@ typedef enum flim_identity_field {
     FLIM_IDENTITY_MIXUP_SHARE,
     FLIM_IDENTITY_MIXUP_PARTNER,
     FLIM_IDENTITY_DEPTH,
+    FLIM_IDENTITY_STAGES,
     FLIM_IDENTITY_FIELDS
 } flim_identity_field;
 

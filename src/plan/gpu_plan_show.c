@@ -7,8 +7,7 @@
 #include "core/bytes.h"
 #include "core/alloc.h"
 #include "core/try.h"
-#include "flim/settings.h"
-#include "formats/yaml.h"
+#include "flim/stages.h"
 #include "plan/gpu_plan_internal.h"
 
 #define UNUSED 0.5 /* a stage that takes less of the card is named */
@@ -230,76 +229,45 @@ static flim_status show_stage(const flim_plan_session *s, const char *name, cons
 
 /* ---- stages that the config lists ---- */
 
-/* "name=pretrain batch=32 preset=large precision=bf16": what the words say over the run's own settings. */
-static flim_status read_words(char *words, flim_settings *set, stage *out, flim_error *err)
-{
-    char *rest = words, *word;
-    while ((word = strsep(&rest, " ")) != NULL) {
-        char *equal = strchr(word, '=');
-        if (!equal) {
-            snprintf(out->name, sizeof out->name, "%.60s", word);
-            continue;
-        }
-        *equal = '\0';
-        if (strcmp(word, "name") == 0) {
-            snprintf(out->name, sizeof out->name, "%.60s", equal + 1);
-        } else {
-            FLIM_TRY(flim_settings_set(set, word, equal + 1, err));
-        }
-    }
-    return FLIM_OK;
-}
-
 static flim_status read_stage(const flim_plan_session *s, const char *text, int number, stage *out, flim_error *err)
 {
-    char words[1024];
-    flim_settings set;
-    flim_status status = FLIM_OK;
-    FLIM_TRY(flim_settings_init(&set, err));
-    snprintf(out->name, sizeof out->name, "stage %d", number);
-    if ((size_t)snprintf(words, sizeof words, "%s", text) >= sizeof words) {
-        status = flim_fail(err, FLIM_ERROR_USAGE, "more than %zu bytes", sizeof words - 1);
-        goto done;
+    flim_stage listed;
+    flim_status status = flim_stage_read(s->o->settings, text, number, &listed, err);
+    snprintf(out->name, sizeof out->name, "%s", listed.name);
+    if (status == FLIM_OK) {
+        const flim_settings *set = &listed.settings;
+        status = flim_network_build_sized(&out->net, flim_model_size_of(set->preset, set->width, set->depth), s->net.classes,
+                                          s->net.in[0], s->net.in[1], s->net.in[2], err);
+        out->request = flim_plan_request_of(set, &out->net, flim_device_get_info(s->device));
+        out->request.benchmark = s->request.benchmark;
+        out->request.cache_bytes = s->request.cache_bytes;
+        out->request.cache_on_device = s->request.cache_on_device;
+        flim_stage_free(&listed);
     }
-    FLIM_TRY_DONE(flim_settings_copy(s->o->settings, &set, err));
-    FLIM_TRY_DONE(read_words(words, &set, out, err));
-    FLIM_TRY_DONE(flim_network_build_sized(&out->net, flim_model_size_of(set.preset, set.width, set.depth), s->net.classes,
-                                           s->net.in[0], s->net.in[1], s->net.in[2], err));
-    out->request = flim_plan_request_of(&set, &out->net, flim_device_get_info(s->device));
-    out->request.benchmark = s->request.benchmark;
-    out->request.cache_bytes = s->request.cache_bytes;
-    out->request.cache_on_device = s->request.cache_on_device;
-done:
-    flim_settings_free(&set);
-    return status == FLIM_OK ? FLIM_OK : flim_fail_prefix(err, "%s: stages: %.60s: ", s->o->config, out->name);
+    return status == FLIM_OK ? FLIM_OK : flim_fail_prefix(err, "%s: ", s->o->config);
 }
 
 static flim_status show_listed(const flim_plan_session *s, flim_json *rows, flim_error *err)
 {
-    flim_yaml yaml;
+    const flim_string_list *stages = &s->o->settings->stages;
     flim_error first = {0}; /* the first mistake, which is the call's error once every stage has been shown */
     flim_status status = FLIM_OK;
-    FLIM_TRY(flim_yaml_read(s->o->config, &yaml, err));
     stage *one = flim_alloc(1, sizeof *one, err);
     FLIM_TRY_DONE(one ? FLIM_OK : FLIM_ERROR_MEMORY);
-    for (int i = 0; i < yaml.n; i++) {
-        const flim_string_list *stages = &yaml.entry[i].value;
-        for (int k = 0; strcmp(yaml.entry[i].key, "stages") == 0 && k < stages->n; k++) {
-            flim_error why = {0};
-            status = read_stage(s, stages->item[k], k + 1, one, &why);
-            if (status == FLIM_ERROR_USAGE) {
-                add_mistaken(s, one->name, why.text, rows);
-                first = first.status == FLIM_OK ? why : first;
-                continue;
-            }
-            FLIM_TRY_DONE(status == FLIM_OK ? FLIM_OK : flim_fail(err, status, "%s", why.text));
-            FLIM_TRY_DONE(show_stage(s, one->name, &one->request, one->request.batch == 0, rows, err));
+    for (int k = 0; k < stages->n; k++) {
+        flim_error why = {0};
+        status = read_stage(s, stages->item[k], k + 1, one, &why);
+        if (status == FLIM_ERROR_USAGE) {
+            add_mistaken(s, one->name, why.text, rows);
+            first = first.status == FLIM_OK ? why : first;
+            continue;
         }
+        FLIM_TRY_DONE(status == FLIM_OK ? FLIM_OK : flim_fail(err, status, "%s", why.text));
+        FLIM_TRY_DONE(show_stage(s, one->name, &one->request, one->request.batch == 0, rows, err));
     }
     status = first.status == FLIM_OK ? FLIM_OK : flim_fail(err, first.status, "%s", first.text);
 done:
     flim_free(one);
-    flim_yaml_free(&yaml);
     return status;
 }
 

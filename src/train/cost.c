@@ -24,7 +24,7 @@ void flim_log_time_left(const flim_run *run, int n_folds, int k, int64_t epoch, 
     for (int i = k + 1; i < n_folds; i++) {
         folds += (s->fold < 0) && !flim_fold_is_done(run->folder, i);
     }
-    const int64_t per_fold = s->refit && s->val_fraction > 0 ? 2 * s->epochs : s->epochs;
+    const int64_t all = flim_run_epochs(run), per_fold = s->refit && s->val_fraction > 0 ? 2 * all : all;
     const int64_t epochs = per_fold - epoch - 1 + folds * per_fold + (s->final_model ? s->epochs : 0);
     const double left = seconds * (double)epochs;
     duration(left, text);

@@ -228,7 +228,7 @@ flim_status flim_trainer_epoch(flim_trainer *trainer, flim_epoch *epoch, flim_ep
                               .batch = trainer->batch,
                               .seed = epoch->seed,
                               .fold = (uint32_t)epoch->fold,
-                              .epoch = (uint32_t)state->epoch,
+                              .epoch = (uint32_t)(epoch->first_epoch + state->epoch),
                               .transform = epoch->augment,
                               .mix = epoch->mix ? epoch->mix + skip : NULL,
                               .mix_of = epoch->mix_of,

@@ -23,6 +23,7 @@ typedef struct flim_epoch {
     flim_mix_of mix_of;
     double learning_rate;
     flim_step step; /* of its updates; first, last, divisor and learning rate are set here */
+    int64_t first_epoch; /* of the random numbers: those of the stages before */
     flim_fold_state *state; /* epoch, calls, totals and skipped_before; calls and totals move */
     double checkpoint_seconds; /* between two checkpoints inside the epoch; 0 = none */
     flim_status (*save)(void *context, flim_error *err); /* writes one */

@@ -7,8 +7,8 @@
 
 typedef struct record {
     bool (*is_wanted)(const flim_settings *settings);
-    flim_status (*write)(const char *folder, const flim_fold_state *state, flim_error *err); /* all epochs */
-    flim_status (*append)(const char *folder, const flim_fold_state *state, flim_error *err); /* the last one */
+    flim_status (*write)(const flim_fold_work *f, flim_error *err); /* all epochs */
+    flim_status (*append)(const flim_fold_work *f, flim_error *err); /* the last one */
     bool ends_whole; /* written as a whole at the end, too */
 } record;
 
@@ -18,17 +18,37 @@ static bool always(const flim_settings *settings)
     return true;
 }
 
+static flim_status write_history(const flim_fold_work *f, flim_error *err)
+{
+    return flim_write_history(&f->history, err);
+}
+
+static flim_status append_history(const flim_fold_work *f, flim_error *err)
+{
+    return flim_append_history(&f->history, err);
+}
+
 #ifdef FLIM_HAVE_PROTOBUF
 static bool if_tensorboard(const flim_settings *settings)
 {
     return settings->tensorboard;
 }
+
+static flim_status write_events(const flim_fold_work *f, flim_error *err) /* a stage has a file of its own */
+{
+    return flim_write_events(f->folder, &f->state, err);
+}
+
+static flim_status append_events(const flim_fold_work *f, flim_error *err)
+{
+    return flim_append_events(f->folder, &f->state, err);
+}
 #endif
 
 static const record records[] = {
-    {always, flim_write_history, flim_append_history, true},
+    {always, write_history, append_history, true},
 #ifdef FLIM_HAVE_PROTOBUF
-    {if_tensorboard, flim_write_events, flim_append_events, false}, /* a reader may follow the file */
+    {if_tensorboard, write_events, append_events, false}, /* a reader may follow the file */
 #endif
 };
 
@@ -37,7 +57,7 @@ flim_status flim_fold_record_epoch(flim_fold_work *f, flim_error *err)
     for (size_t i = 0; i < sizeof records / sizeof records[0]; i++) {
         const record *r = &records[i];
         if (r->is_wanted(f->run->settings)) {
-            FLIM_TRY((f->records_begun ? r->append : r->write)(f->folder, &f->state, err));
+            FLIM_TRY((f->records_begun ? r->append : r->write)(f, err));
         }
     }
     f->records_begun = true;
@@ -49,7 +69,7 @@ flim_status flim_fold_record_end(flim_fold_work *f, flim_error *err)
     for (size_t i = 0; i < sizeof records / sizeof records[0]; i++) {
         const record *r = &records[i];
         if (r->is_wanted(f->run->settings) && (r->ends_whole || !f->records_begun)) {
-            FLIM_TRY(r->write(f->folder, &f->state, err));
+            FLIM_TRY(r->write(f, err));
         }
     }
     f->records_begun = true;

@@ -49,13 +49,19 @@ flim_status flim_fold_save(flim_fold_work *f, flim_error *err)
     return flim_checkpoint_submit(f->run->checkpoints, &f->state, f->checkpoint, f->identity, err);
 }
 
-/* Weights to start from: --init-weights or Kaiming, both with fresh moments. */
+/* Weights to start from: --init-weights, Kaiming, or those that the stage before has chosen; all with fresh moments, so that a
+ * stage is the same as a training from the weight file of the one before. */
 static void initialise(flim_fold_work *f)
 {
     const flim_trainer *t = f->trainer;
     flim_fold_state *s = &f->state;
     s->counters.loss_scale = t->precision == FLIM_PRECISION_FP16 ? (double)FLIM_LOSS_SCALE_START : 1.0;
     s->totals.nonfinite_call = -1;
+    if (f->before) {
+        memcpy(s->parameter, f->before->state.best_parameter, (size_t)s->parameters * sizeof *s->parameter);
+        memcpy(s->statistic, f->before->state.best_statistic, (size_t)s->statistics * sizeof *s->statistic);
+        return;
+    }
     flim_network_init(&t->net, f->run->settings->seed, (uint32_t)f->k, s->parameter, s->statistic);
     for (int i = 0; t->initial_parameter && i < t->net.n_tensors; i++) {
         const flim_tensor *tensor = &t->net.tensor[i];
@@ -228,6 +234,17 @@ void flim_run_fold_clean(flim_run *run, int k)
             flim_checkpoint_remove(folder);
         }
     }
+    for (int i = 0; i + 1 < run->n_stages; i++) { /* the last one's is the fold's own */
+        char name[32];
+        snprintf(name, sizeof name, "stage_%d", i + 1);
+        if (flim_run_fold_path(run, k, name, folder, NULL) == FLIM_OK && flim_file_exists(folder)) {
+            char checkpoint[FLIM_PATH_MAX];
+            snprintf(checkpoint, sizeof checkpoint, "%.4000s/checkpoint", folder);
+            flim_checkpoint_remove(checkpoint);
+            rmdir(checkpoint);
+            rmdir(folder);
+        }
+    }
 }
 
 /* DONE, written last. */
@@ -262,6 +279,9 @@ flim_status flim_fold_work_through(flim_fold_work *f, flim_error *err)
 {
     const flim_network *net = &f->trainer->net;
     FLIM_TRY(open_folder(f, err));
+    if (!f->history.folder) {
+        f->history = (flim_history){.folder = f->folder, .state = &f->state};
+    }
     FLIM_TRY(identity_of(f, f->run->checkpoint_text, &f->identity, err));
     f->monitor = monitor_of(f);
     FLIM_TRY(flim_fold_state_create(net, f->epochs, &f->state, err));
@@ -294,11 +314,64 @@ flim_status flim_fold_end(flim_fold_work *f, flim_status status, flim_error *err
     return status == FLIM_ERROR_NONFINITE && err ? write_failed(f, err) : status;
 }
 
-/* The fold's own training, then that of its whole part if --refit asks for it. */
-static flim_status train_all(flim_fold_work *f, flim_fold *whole, flim_fold_work *refit, flim_error *err)
+/* The trainings of fold k, one per stage; a run without stages has one.  out: (n) */
+static flim_status set_up_stages(flim_run *run, const flim_study *study, flim_trainer *trainer, int k, int n,
+                                 flim_fold_work *out, flim_error *err)
 {
+    for (int i = 0; i < n; i++) {
+        flim_fold_work *f = &out[i];
+        const flim_stage *stage = run->n_stages > 0 ? &run->stages[i] : NULL;
+        char below[32] = "";
+        *f = (flim_fold_work){.run = run,
+                              .study = study,
+                              .trainer = trainer,
+                              .k = k,
+                              .part = &study->splits.fold[k],
+                              .stage = i,
+                              .before = i > 0 ? &out[i - 1] : NULL,
+                              .first_epoch = flim_run_epochs_before(run, i),
+                              .epochs = stage ? stage->settings.epochs : run->settings->epochs};
+        snprintf(f->name, sizeof f->name, "fold %d%s%.20s", k, stage ? " " : "", stage ? stage->name : "");
+        if (i + 1 < n) { /* the last one works in the fold's own folder */
+            snprintf(below, sizeof below, "stage_%d", i + 1);
+        }
+        FLIM_TRY(flim_run_fold_path(run, k, below, f->folder, err));
+    }
+    for (int i = 0; i < n; i++) { /* one history.csv for all of them */
+        out[i].history = (flim_history){.folder = out[n - 1].folder,
+                                        .stage = run->n_stages > 0 ? run->stages[i].name : NULL,
+                                        .before = i > 0 ? &out[i - 1].history : NULL,
+                                        .state = &out[i].state};
+    }
+    return FLIM_OK;
+}
+
+/* Every stage from its checkpoint, if there is one.  What stands of a stage whose predecessor has been trained further is of
+ * other weights, and is removed. */
+static flim_status train_stages(flim_fold_work *work, int n, flim_error *err)
+{
+    flim_run *run = work->run;
+    const int64_t trained = run->epochs_trained;
+    for (int i = 0; i < n; i++) {
+        flim_fold_work *f = &work[i];
+        FLIM_TRY(flim_run_enter_stage(run, f->study, f->trainer, i, err));
+        if (i > 0 && run->epochs_trained > trained) {
+            char checkpoint[FLIM_PATH_MAX];
+            snprintf(checkpoint, sizeof checkpoint, "%.4000s/checkpoint", f->folder);
+            flim_checkpoint_remove(checkpoint);
+        }
+        FLIM_TRY(flim_fold_work_through(f, err));
+        FLIM_TRY(flim_fold_check_weights(f, err));
+    }
+    return FLIM_OK;
+}
+
+/* The fold's own trainings, then that of its whole part if --refit asks for it. */
+static flim_status train_all(flim_fold_work *work, int n, flim_fold *whole, flim_fold_work *refit, flim_error *err)
+{
+    flim_fold_work *f = &work[n - 1];
     const int64_t trained = f->run->epochs_trained;
-    FLIM_TRY(flim_fold_work_through(f, err));
+    FLIM_TRY(train_stages(work, n, err));
     if (!f->run->settings->refit) {
         return FLIM_OK;
     }
@@ -312,23 +385,26 @@ static flim_status train_all(flim_fold_work *f, flim_fold *whole, flim_fold_work
 
 flim_status flim_run_fold(flim_run *run, const flim_study *study, flim_trainer *trainer, int k, flim_error *err)
 {
+    const int n = run->n_stages > 0 ? run->n_stages : 1;
     flim_fold whole = {0};
     flim_fold_work refit = {0};
-    flim_fold_work f = {.run = run,
-                        .study = study,
-                        .trainer = trainer,
-                        .k = k,
-                        .part = &study->splits.fold[k],
-                        .epochs = run->settings->epochs};
     flim_status status = FLIM_OK;
-    snprintf(f.name, sizeof f.name, "fold %d", k);
-    FLIM_TRY_DONE(flim_run_fold_path(run, k, "", f.folder, err));
-    FLIM_TRY_DONE(train_all(&f, &whole, &refit, err));
-    status = flim_fold_test(&f, refit.run ? &refit : &f, err);
+    flim_fold_work *work = flim_alloc((size_t)n, sizeof *work, err); /* (n) */
+    if (!work) {
+        return FLIM_ERROR_MEMORY;
+    }
+    flim_fold_work *f = &work[n - 1]; /* what is tested */
+    FLIM_TRY_DONE(set_up_stages(run, study, trainer, k, n, work, err));
+    FLIM_TRY_DONE(train_all(work, n, &whole, &refit, err));
+    status = flim_fold_test(f, refit.run ? &refit : f, err);
 done:
-    status = flim_fold_end(&f, status, err);
+    status = flim_fold_end(f, status, err);
     flim_fold_work_free(&refit);
-    flim_fold_work_free(&f);
+    for (int i = 0; i < n; i++) {
+        flim_fold_work_free(&work[i]);
+    }
+    flim_free(work);
     flim_free(whole.train);
+    flim_run_leave_stages(run);
     return status;
 }

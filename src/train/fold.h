@@ -17,6 +17,10 @@ typedef struct flim_fold_work {
     int k; /* 0-based, or FLIM_FINAL_FOLD: the fold of the random numbers */
     char name[32]; /* "fold 2", "fold 2 refit", "final model": in lines of the log */
     const flim_fold *part;
+    int stage; /* of the run's stages; 0 without any */
+    const struct flim_fold_work *before; /* the stage whose best weights it starts from; NULL = the run's initial ones */
+    flim_history history; /* of fold.c's folds: begun there; of others by flim_fold_work_through */
+    int64_t first_epoch; /* epochs of the stages before, at most: its random numbers begin behind theirs */
     int64_t epochs; /* at most; without a validation set exactly */
     int64_t last_draws; /* cells of the last epoch; 0 = as many as of the others */
     const flim_fold_state *pace; /* a training whose learning rates are taken, update by update; NULL = the schedule's */

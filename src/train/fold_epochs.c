@@ -64,7 +64,7 @@ static void apply_class_weights(const flim_fold_work *f, flim_draw *draws, int64
 static flim_status train_epoch(flim_fold_work *f, flim_epoch_row *row, bool *lost, flim_error *err)
 {
     const flim_settings *s = f->run->settings;
-    const int64_t n = f->part->n_train, number = f->state.epoch;
+    const int64_t n = f->part->n_train, number = f->first_epoch + f->state.epoch;
     flim_draw *draws = flim_alloc((size_t)n, sizeof *draws, err); /* (n) */
     flim_mix *mix = NULL; /* (n) */
     flim_status status = draws ? FLIM_OK : FLIM_ERROR_MEMORY;
@@ -77,6 +77,7 @@ static flim_status train_epoch(flim_fold_work *f, flim_epoch_row *row, bool *los
                         .seed = s->seed,
                         .augment = f->run->augment,
                         .step = flim_step_defaults(),
+                        .first_epoch = f->first_epoch,
                         .state = &f->state,
                         .checkpoint_seconds = 60 * s->checkpoint_minutes,
                         .save = save,
@@ -226,7 +227,7 @@ static void log_once(flim_fold_work *f, bool whole, double seconds)
     }
     if (whole && !run->time_logged && f->part->n_test > 0) { /* half an epoch after --resume says little */
         run->time_logged = true;
-        flim_log_time_left(run, f->study->splits.n_folds, f->k, f->state.epoch, seconds);
+        flim_log_time_left(run, f->study->splits.n_folds, f->k, f->first_epoch + f->state.epoch, seconds);
     }
 }
 

@@ -161,6 +161,7 @@ flim_status flim_fold_check_weights(const flim_fold_work *f, flim_error *err)
 flim_status flim_fold_test(flim_fold_work *f, const flim_fold_work *trained, flim_error *err)
 {
     const flim_fold_state *s = &f->state, *last = &trained->state;
+    const int64_t before = flim_history_epochs_before(&f->history);
     char path[FLIM_PATH_MAX];
     flim_metrics val = {0};
     flim_provenance about = {0};
@@ -169,8 +170,8 @@ flim_status flim_fold_test(flim_fold_work *f, const flim_fold_work *trained, fli
                                .n_train = f->part->n_train,
                                .n_val = f->part->n_val,
                                .n_test = f->part->n_test,
-                               .epochs = s->n_history,
-                               .best_epoch = s->best_epoch + 1,
+                               .epochs = before + s->n_history,
+                               .best_epoch = before + s->best_epoch + 1,
                                .has_start = f->trainer->initial_parameter != NULL,
                                .seen = flim_run_seen_test_cells(f->run, f->study, f->k)};
     flim_status status = FLIM_OK;

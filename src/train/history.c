@@ -16,9 +16,18 @@ static void put_real(FILE *stream, double value)
     }
 }
 
-static void put_row(FILE *stream, const flim_epoch_row *r)
+int64_t flim_history_epochs_before(const flim_history *history)
 {
-    fprintf(stream, "%" PRId64, r->epoch);
+    int64_t epochs = 0;
+    for (const flim_history *h = history->before; h; h = h->before) {
+        epochs += h->state->n_history;
+    }
+    return epochs;
+}
+
+static void put_row(FILE *stream, const flim_history *history, const flim_epoch_row *r)
+{
+    fprintf(stream, "%" PRId64, flim_history_epochs_before(history) + r->epoch);
     const double results[] = {r->learning_rate,         r->train_loss, r->train_accuracy, r->val_loss, r->val_accuracy,
                               r->val_balanced_accuracy, r->val_f1,     r->val_roc_auc,    r->grad_norm};
     for (size_t j = 0; j < sizeof results / sizeof results[0]; j++) {
@@ -37,38 +46,47 @@ static void put_row(FILE *stream, const flim_epoch_row *r)
     for (size_t j = 0; j < sizeof device / sizeof device[0]; j++) {
         put_real(stream, device[j]);
     }
-    putc('\n', stream);
+    fprintf(stream, "%s%s\n", history->stage ? "," : "", history->stage ? history->stage : "");
 }
 
-flim_status flim_write_history(const char *folder, const flim_fold_state *state, flim_error *err)
+static void put_rows(FILE *stream, const flim_history *history)
+{
+    if (history->before) {
+        put_rows(stream, history->before);
+    }
+    for (int64_t i = 0; i < history->state->n_history; i++) {
+        put_row(stream, history, &history->state->history[i]);
+    }
+}
+
+flim_status flim_write_history(const flim_history *history, flim_error *err)
 {
     char path[FLIM_PATH_MAX];
     flim_file_writer writer;
-    snprintf(path, sizeof path, "%.4000s/history.csv", folder);
+    snprintf(path, sizeof path, "%.4000s/history.csv", history->folder);
     FLIM_TRY(flim_file_begin(&writer, path, err));
     fputs("epoch,lr,train_loss,train_accuracy,val_loss,val_accuracy,val_balanced_accuracy,val_f1,val_roc_auc,grad_norm,cells,"
           "updates,skipped,grad_norm_mean,grad_norm_min,grad_norm_max,seconds,it_per_s,cells_per_s,wait_share,device_share,"
           "peak_bytes,gpu_busy,gpu_memory_bytes,gpu_watts,"
-          "gpu_celsius\n",
+          "gpu_celsius",
           writer.stream);
-    for (int64_t i = 0; i < state->n_history; i++) {
-        put_row(writer.stream, &state->history[i]);
-    }
+    fputs(history->stage ? ",stage\n" : "\n", writer.stream);
+    put_rows(writer.stream, history);
     return flim_file_commit(&writer, err);
 }
 
-flim_status flim_append_history(const char *folder, const flim_fold_state *state, flim_error *err)
+flim_status flim_append_history(const flim_history *history, flim_error *err)
 {
     enum { ROW_TEXT = 2048 };
     char path[FLIM_PATH_MAX], text[ROW_TEXT] = "";
     bool was_lost = false;
-    snprintf(path, sizeof path, "%.4000s/history.csv", folder);
+    snprintf(path, sizeof path, "%.4000s/history.csv", history->folder);
     FILE *stream = fmemopen(text, sizeof text, "w");
     if (!stream) {
         return flim_fail(err, FLIM_ERROR_MEMORY, "%s: no memory for a row", path);
     }
-    put_row(stream, &state->history[state->n_history - 1]);
+    put_row(stream, history, &history->state->history[history->state->n_history - 1]);
     fclose(stream);
     FLIM_TRY(flim_file_append_own(path, text, strlen(text), &was_lost, err));
-    return was_lost ? flim_write_history(folder, state, err) : FLIM_OK;
+    return was_lost ? flim_write_history(history, err) : FLIM_OK;
 }

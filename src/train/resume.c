@@ -110,7 +110,26 @@ static flim_status identify_augmentation(flim_run *run, flim_error *err)
     return FLIM_OK;
 }
 
-/* The settings' fields, five of them as the run resolved them, and the texts of the whole. */
+/* The list as it stands, and which of it is trained. */
+static flim_status identify_stages(flim_run *run, flim_error *err)
+{
+    const flim_settings *s = run->settings;
+    flim_sha256 hash;
+    char sha256[65];
+    if (run->n_stages == 0) { /* no field: the identity of a plain run stays what it was */
+        return FLIM_OK;
+    }
+    FLIM_TRY(flim_sha256_begin(&hash, err));
+    for (int i = 0; i < s->stages.n; i++) {
+        flim_sha256_add(&hash, s->stages.item[i], strlen(s->stages.item[i]) + 1);
+    }
+    flim_sha256_add(&hash, s->stage, strlen(s->stage) + 1);
+    flim_sha256_end(&hash, sha256);
+    flim_identity_set(&run->identity, FLIM_IDENTITY_STAGES, "stages", true, "%d %.16s", run->n_stages, sha256);
+    return FLIM_OK;
+}
+
+/* The settings' fields, six of them as the run resolved them, and the texts of the whole. */
 static flim_status identify_settings(flim_run *run, const flim_trainer *trainer, flim_error *err)
 {
     const flim_device_info *device = flim_device_get_info(trainer->device);
@@ -122,6 +141,7 @@ static flim_status identify_settings(flim_run *run, const flim_trainer *trainer,
     flim_identity_resolve(id, FLIM_IDENTITY_EVAL_BATCH, "%" PRId64, trainer->eval_batch);
     flim_identity_resolve(id, FLIM_IDENTITY_LR, "%.17g", trainer->learning_rate);
     FLIM_TRY(identify_augmentation(run, err));
+    FLIM_TRY(identify_stages(run, err));
     flim_identity_text(id, run->identity_text);
     if (device->threads > 0) {
         snprintf(threads, sizeof threads, " · %d threads", device->threads);
@@ -147,7 +167,9 @@ flim_status flim_resume_identify_rest(flim_run *run, const flim_trainer *trainer
     }
     flim_identity_set(id, FLIM_IDENTITY_SPLITS, "splits", true, "%.16s", run->splits_sha256);
     flim_identity_set(id, FLIM_IDENTITY_WIDTH, "width", true, "%d", trainer->net.width);
-    flim_identity_set(id, FLIM_IDENTITY_DEPTH, "depth", true, "%d", trainer->net.depth);
+    if (trainer->net.depth > 1) { /* no field for the published network's, so that its runs stay what they were */
+        flim_identity_set(id, FLIM_IDENTITY_DEPTH, "depth", true, "%d", trainer->net.depth);
+    }
     flim_identity_set(id, FLIM_IDENTITY_INIT_WEIGHTS, "init_weights", true, "%.16s", weights);
     FLIM_TRY_DONE(identify_settings(run, trainer, err));
 done:

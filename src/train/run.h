@@ -12,6 +12,7 @@
 #include "cv/baseline.h"
 #include "flim/provenance.h"
 #include "flim/settings.h"
+#include "flim/stages.h"
 #include "flim/transform.h"
 #include "results/baseline_results.h"
 #include "train/checkpoint_writer.h"
@@ -27,6 +28,9 @@ typedef struct flim_run {
     const flim_settings *settings; /* resolved; on --resume those of the run folder */
     flim_settings adjusted; /* what `settings` points to: the caller's (or the run folder's) with the batch that was found */
     bool found_batch; /* by --batch auto */
+    flim_stage *stages; /* (n_stages) of settings->stages; while one trains, `adjusted` has its settings */
+    int n_stages; /* 0 = one training with the run's own settings */
+    flim_settings base; /* the run's own, beside stages */
     const flim_train_hooks *hooks;
     flim_transform augment; /* of training cells, what settings->augment comes to */
     flim_train_log file_log; /* train.log */
@@ -95,10 +99,33 @@ flim_status flim_run_folder_close(flim_run *run, flim_error *err);
 bool flim_run_fold_has_failed(const flim_run *run, int k, char reason[1024]);
 
 /* ---- history.c ---- */
+/* What history.csv of a folder shows: the epochs of one training, behind those of the stages before it. */
+typedef struct flim_history {
+    const char *folder;
+    const char *stage; /* name, for a column of its own; NULL = the training is no stage */
+    const struct flim_history *before; /* the stage before; NULL = none */
+    const flim_fold_state *state;
+} flim_history;
+/* Epochs of the stages before. */
+int64_t flim_history_epochs_before(const flim_history *history);
 /* All rows, into a new file that takes the place of the old one. */
-flim_status flim_write_history(const char *folder, const flim_fold_state *state, flim_error *err);
+flim_status flim_write_history(const flim_history *history, flim_error *err);
 /* The last row, at the end of the file that flim_write_history has left. */
-flim_status flim_append_history(const char *folder, const flim_fold_state *state, flim_error *err);
+flim_status flim_append_history(const flim_history *history, flim_error *err);
+
+/* ---- stages.c ---- */
+/* Reads settings->stages, and refuses what no training can do. */
+flim_status flim_run_read_stages(flim_run *run, flim_error *err);
+void flim_run_free_stages(flim_run *run);
+/* Epochs of all stages before this one, and of all, at most: what keys random numbers, and the time of the run. */
+int64_t flim_run_epochs_before(const flim_run *run, int stage);
+int64_t flim_run_epochs(const flim_run *run);
+/* Logs what each stage's program will need. */
+flim_status flim_run_plan_stages(const flim_run *run, const flim_trainer *trainer, flim_error *err);
+/* The stage's settings become the run's, with the program for them; nothing in a run without stages. */
+flim_status flim_run_enter_stage(flim_run *run, const flim_study *study, flim_trainer *trainer, int stage, flim_error *err);
+/* The run's own settings again; the program stays. */
+void flim_run_leave_stages(flim_run *run);
 
 /* ---- events.c ---- */
 /* The same as an event file of TensorBoard. */

@@ -57,6 +57,8 @@ static flim_status prepare(flim_run *run, flim_study *study, flim_trainer *train
     FLIM_TRY(resume ? flim_run_check_done_folds(run, study, trainer, err) : FLIM_OK);
     FLIM_TRY(flim_run_go_on(run, err));
     FLIM_TRY(flim_run_make_program(run, study, trainer, false, err));
+    run->base = run->adjusted;
+    FLIM_TRY(flim_run_plan_stages(run, trainer, err));
     return flim_run_go_on(run, err);
 }
 
@@ -289,6 +291,7 @@ flim_status flim_train_cv(const flim_settings *settings, const flim_train_hooks 
     }
     FLIM_TRY_DONE(flim_check_records(run.settings, err));
     run.found_batch = run.adjusted.batch == 0;
+    FLIM_TRY_DONE(flim_run_read_stages(&run, err));
     status = run_all(&run, &study, &trainer, run_folder, err);
 done:
     flim_checkpoint_writer_destroy(run.checkpoints);
@@ -298,6 +301,7 @@ done:
     if (flim_run_folder_close(&run, &unwritten) != FLIM_OK && status == FLIM_OK) {
         status = flim_fail(err, unwritten.status, "%s", unwritten.text);
     }
+    flim_run_free_stages(&run);
     flim_provenance_free(&run.initial);
     flim_string_list_free(&run.unchecked);
     flim_string_list_free(&run.accepted);

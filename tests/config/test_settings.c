@@ -340,7 +340,8 @@ static void mistakes_on_the_command_line(void **state)
         {"--cv grup",
          "--cv: 'grup' is not one of auto, stratified, group, stratified-group, leave-one-group-out (did you mean 'group'?)"},
         {"--preset huge", "--preset: 'huge' is not one of nano, tiny, small, base, large, xlarge, giant"},
-        {"--preset bas", "--preset: 'bas' is not one of nano, tiny, small, base, large, xlarge, giant (did you mean 'base'?)"},
+        {"--preset bas",
+         "--preset: 'bas' is not one of nano, tiny, small, base, large, xlarge, giant (did you mean 'base'?)"},
         {"--cache devise", "--cache: 'devise' is not one of none, host, auto, device (did you mean 'device'?)"},
         {"--set cv=", "--set cv: '' is not one of auto, stratified"},
         {"--augment thim", "augment: 'thim' is not known (did you mean 'thin'?)"},
@@ -761,9 +762,10 @@ static void the_table_is_sound(void **state)
             fail_msg("%s: the row does not say whether it is part of the run's identity", key);
         }
         /* What changes numbers is part of the identity, itself or as what it leads to: cells, splits, width, weights, lr. */
-        static const char *const elsewhere[] = {
-            "folds",       "cv",           "holdout_group", "val_fraction", "splits",   "preset",  "lr_batch", "lr_scale",
-            "test_groups", "train_groups", "splits_by",     "val_groups",   "fraction", "exclude", "width",    "depth"};
+        static const char *const elsewhere[] = {"folds",     "cv",         "holdout_group", "val_fraction", "splits",
+                                                "preset",    "lr_batch",   "lr_scale",      "test_groups",  "train_groups",
+                                                "splits_by", "val_groups", "fraction",      "exclude",      "width",
+                                                "depth",     "stages",     "stage"};
         bool named = row->identity != FLIM_IDENTITY_NONE;
         for (size_t k = 0; k < sizeof elsewhere / sizeof elsewhere[0]; k++) {
             named = named || strcmp(key, elsewhere[k]) == 0;

@@ -53,7 +53,7 @@ static void append(int64_t n)
 {
     const flim_fold_state state = {.n_history = n, .history = rows};
     flim_error err = {0};
-    if (flim_append_history(folder, &state, &err) != FLIM_OK) {
+    if (flim_append_history(&(flim_history){.folder = folder, .state = &state}, &err) != FLIM_OK) {
         fail_msg("row %lld: %s", (long long)n, err.text);
     }
 }
@@ -61,7 +61,7 @@ static void append(int64_t n)
 static void write_whole(int64_t n)
 {
     const flim_fold_state state = {.n_history = n, .history = rows};
-    assert_int_equal(flim_write_history(folder, &state, NULL), FLIM_OK);
+    assert_int_equal(flim_write_history(&(flim_history){.folder = folder, .state = &state}, NULL), FLIM_OK);
 }
 
 static void appended_rows_are_the_whole_file(void **state)
@@ -93,7 +93,7 @@ static void a_link_is_not_followed(void **state)
     assert_int_equal(flim_file_write(target, "kept\n", 5, NULL), FLIM_OK);
     assert_int_equal(symlink(target, path), 0);
     const flim_fold_state fold = {.n_history = 2, .history = rows};
-    assert_int_equal(flim_append_history(folder, &fold, &err), FLIM_ERROR_WRITE);
+    assert_int_equal(flim_append_history(&(flim_history){.folder = folder, .state = &fold}, &err), FLIM_ERROR_WRITE);
     assert_non_null(strstr(err.text, "link"));
     unlink(path);
     char *bytes;
