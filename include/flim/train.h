@@ -19,17 +19,19 @@ typedef enum flim_phase_kind {
     FLIM_PHASE_VALIDATE,
     FLIM_PHASE_TEST,
     FLIM_PHASE_HOLDOUT,
-    FLIM_PHASE_IMPORT /* of flim_import: done and total count cells */
+    FLIM_PHASE_IMPORT, /* of flim_import: done and total count cells */
+    FLIM_PHASE_PREDICT /* predict: fold and folds are the model and the models */
 } flim_phase_kind;
 
 /* Where the run stands, after every batch. */
 typedef struct flim_progress {
     flim_phase_kind phase;
-    int fold, folds; /* 1-based, as users count; 0 outside folds */
+    int fold, folds; /* 0-based, as everywhere; fold -1: the final model; folds 0: outside folds.  predict: its models */
     int64_t epoch, epochs; /* 1-based */
     int64_t done, total; /* batches of this phase */
     int64_t cells; /* cells of this phase so far */
     double seconds; /* since the phase began */
+    int64_t epochs_left; /* of the whole run after this one, at most, where seconds are an epoch's; 0 = none, or unknown */
     double loss; /* mean training loss of the epoch so far; NaN where unknown */
     const flim_device_status *device; /* how the device does; NULL or NaN where unknown */
 } flim_progress;

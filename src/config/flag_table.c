@@ -340,6 +340,21 @@ static flim_status unknown_flag(const flim_flag_table *table, const char *name, 
                      near ? near : "", near ? "? " : "", table->program);
 }
 
+/* A word that no flag takes; a path is data, where there is such a flag. */
+static flim_status unexpected_argument(const flim_flag_table *table, const char *word, flim_error *err)
+{
+    bool off;
+    const size_t length = strlen(word);
+    const bool is_data = strchr(word, '/') || (length > 3 && strcmp(word + length - 3, ".h5") == 0) ||
+                         (length > 5 && strcmp(word + length - 5, ".hdf5") == 0);
+    if (is_data && find(table, "data", 4, &off)) {
+        return flim_fail(err, FLIM_ERROR_USAGE,
+                         "unexpected argument '%.200s' (did you mean --data %.200s? %s --help lists all)", word, word,
+                         table->program);
+    }
+    return flim_fail(err, FLIM_ERROR_USAGE, "unexpected argument '%.200s' (%s --help lists all)", word, table->program);
+}
+
 /* Reads argv[*i], which begins with "--", and its value, which may be argv[*i + 1]. */
 static flim_status scan_flag(const flim_flag_table *table, int argc, char *const *argv, int *i, flim_flag_use *use,
                              flim_error *err)
@@ -421,8 +436,7 @@ flim_status flim_flag_table_scan(const flim_flag_table *table, int argc, char *c
             return flim_fail(err, FLIM_ERROR_USAGE, "unknown flag %.80s: flags begin with two dashes (%s --help lists all)",
                              argv[i], table->program);
         } else if (!table->operand || !operands) {
-            return flim_fail(err, FLIM_ERROR_USAGE, "unexpected argument '%.200s' (%s --help lists all)", argv[i],
-                             table->program);
+            return unexpected_argument(table, argv[i], err);
         } else {
             FLIM_TRY(flim_string_list_add(operands, argv[i], err));
         }

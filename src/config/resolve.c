@@ -269,8 +269,10 @@ static flim_status check_together(const flim_settings *s, flim_error *err)
     }
     const bool counted = !s->splits[0] && s->cv != FLIM_SPLIT_LEAVE_ONE_GROUP_OUT; /* folds says how many there are */
     if (counted && s->fold >= s->folds) {
-        return flim_fail(err, FLIM_ERROR_USAGE, "fold %lld does not exist: folds = %lld, so they are 0..%lld",
-                         (long long)s->fold, (long long)s->folds, (long long)s->folds - 1);
+        return flim_fail(
+            err, FLIM_ERROR_USAGE,
+            "fold %lld does not exist: folds = %lld, so they are 0..%lld (for the number of folds use --folds %lld)",
+            (long long)s->fold, (long long)s->folds, (long long)s->folds - 1, (long long)(s->fold > 1 ? s->fold : 2));
     }
     if (s->val_fraction == 0 && s->monitor != FLIM_MONITOR_VAL_LOSS) {
         return flim_fail(err, FLIM_ERROR_USAGE,

@@ -16,17 +16,22 @@ static void duration(double seconds, char out[32])
     }
 }
 
-void flim_log_time_left(const flim_run *run, int n_folds, int k, int64_t epoch, double seconds)
+int64_t flim_run_epochs_left(const flim_run *run, int n_folds, int k, int64_t epoch)
 {
     const flim_settings *s = run->settings;
     int folds = 0; /* still to come after this one */
-    char text[32], price[64] = "";
     for (int i = k + 1; i < n_folds; i++) {
         folds += (s->fold < 0) && !flim_fold_is_done(run->folder, i);
     }
     const int64_t all = flim_run_epochs(run), per_fold = s->refit && s->val_fraction > 0 ? 2 * all : all;
-    const int64_t epochs = per_fold - epoch - 1 + folds * per_fold + (s->final_model ? s->epochs : 0);
-    const double left = seconds * (double)epochs;
+    return per_fold - epoch - 1 + folds * per_fold + (s->final_model ? s->epochs : 0);
+}
+
+void flim_log_time_left(const flim_run *run, int n_folds, int k, int64_t epoch, double seconds)
+{
+    const flim_settings *s = run->settings;
+    char text[32], price[64] = "";
+    const double left = seconds * (double)flim_run_epochs_left(run, n_folds, k, epoch);
     duration(left, text);
     if (s->price_per_hour > 0) {
         snprintf(price, sizeof price, ", %.2f at %g per hour", left / 3600 * s->price_per_hour, s->price_per_hour);

@@ -117,10 +117,11 @@ static void report_progress(pass *p)
     if (e->hooks->progress) {
         const flim_progress at = {.phase = FLIM_PHASE_TRAIN,
                                   .device = &p->trainer->telemetry.now,
-                                  .fold = e->fold < e->folds ? e->fold + 1 : 0,
+                                  .fold = e->fold < e->folds ? e->fold : -1,
                                   .folds = e->folds,
                                   .epoch = e->state->epoch + 1,
                                   .epochs = e->epochs,
+                                  .epochs_left = e->epochs_left,
                                   .done = e->state->calls,
                                   .total = p->calls,
                                   .cells = cells_of(p, e->state->calls) - cells_of(p, p->first_call),

@@ -14,7 +14,8 @@
 typedef struct flim_epoch {
     const flim_train_hooks *hooks;
     int fold, folds; /* fold: 0-based; from `folds` on it is none of them */
-    int64_t epochs; /* of the run */
+    int64_t epochs; /* of the fold */
+    int64_t epochs_left; /* of the whole run after this one, at most */
     const flim_draw *draws; /* (n) its cells, in order */
     int64_t n;
     uint64_t seed; /* of the cells' ids */

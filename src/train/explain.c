@@ -118,8 +118,8 @@ static flim_status after_cell(const flim_train_hooks *hooks, int model, const fl
                               flim_error *err)
 {
     if (hooks->progress) {
-        const flim_progress at = {.phase = FLIM_PHASE_TEST,
-                                  .fold = model + 1,
+        const flim_progress at = {.phase = FLIM_PHASE_PREDICT,
+                                  .fold = model,
                                   .folds = e->models,
                                   .epoch = 1,
                                   .epochs = 1,

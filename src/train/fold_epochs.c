@@ -72,6 +72,9 @@ static flim_status train_epoch(flim_fold_work *f, flim_epoch_row *row, bool *los
                         .fold = f->k,
                         .folds = f->study->splits.n_folds,
                         .epochs = f->epochs,
+                        .epochs_left = f->part->n_test > 0
+                                           ? flim_run_epochs_left(f->run, f->study->splits.n_folds, f->k, f->state.epoch)
+                                           : f->epochs - f->state.epoch - 1,
                         .draws = draws,
                         .n = flim_fold_draws(f), /* the last epoch may end earlier */
                         .seed = s->seed,

@@ -35,7 +35,7 @@ flim_status flim_fold_evaluate(flim_fold_work *f, flim_phase_kind phase, int64_t
     const int64_t *cell = test ? f->part->test : f->part->val, n = test ? f->part->n_test : f->part->n_val;
     const flim_evaluation evaluation = {.hooks = f->run->hooks,
                                         .at = {.phase = phase,
-                                               .fold = f->k + 1,
+                                               .fold = f->k < f->study->splits.n_folds ? f->k : -1,
                                                .folds = f->study->splits.n_folds,
                                                .epoch = epoch + 1,
                                                .epochs = f->run->settings->epochs},

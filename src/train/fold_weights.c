@@ -34,7 +34,7 @@ static flim_status after_batch(void *context, flim_error *err)
     if (hooks->progress) {
         const flim_progress at = {.phase = FLIM_PHASE_VALIDATE,
                                   .device = &f->trainer->telemetry.now,
-                                  .fold = f->k + 1,
+                                  .fold = f->k < f->study->splits.n_folds ? f->k : -1,
                                   .folds = f->study->splits.n_folds,
                                   .epoch = f->state.epoch + 1,
                                   .epochs = f->epochs,

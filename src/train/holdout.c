@@ -38,7 +38,7 @@ flim_status flim_run_holdout(flim_run *run, const flim_study *study, flim_traine
     for (int k = 0; k < n_folds; k++) {
         const flim_evaluation evaluation = {
             .hooks = run->hooks,
-            .at = {.phase = FLIM_PHASE_HOLDOUT, .fold = k + 1, .folds = n_folds, .epoch = 1, .epochs = run->settings->epochs},
+            .at = {.phase = FLIM_PHASE_HOLDOUT, .fold = k, .folds = n_folds, .epoch = 1, .epochs = run->settings->epochs},
             .tta = run->settings->tta};
         FLIM_TRY_DONE(flim_run_fold_path(run, k, "best.safetensors", path, err));
         FLIM_TRY_DONE(flim_fold_weights_about(run->folder, k, run->splits_sha256, k ? &about : &first, err));

@@ -166,7 +166,7 @@ static flim_status run_model(job *j, int m, flim_error *err)
 {
     const flim_evaluation evaluation = {
         .hooks = j->hooks,
-        .at = {.phase = FLIM_PHASE_TEST, .fold = m + 1, .folds = j->models.n, .epoch = 1, .epochs = 1},
+        .at = {.phase = FLIM_PHASE_PREDICT, .fold = m, .folds = j->models.n, .epoch = 1, .epochs = 1},
         .tta = j->tta};
     FLIM_TRY(flim_ensemble_load(&j->ensemble, &j->trainer, j->models.model[m].path, err));
     FLIM_TRY(flim_ensemble_add(&j->ensemble, &j->trainer, &evaluation, j->cells, err));

@@ -173,6 +173,8 @@ flim_status flim_log_memory_plan(const flim_run *run, const flim_study *study, f
 /* After the first epoch: planned against used. */
 void flim_log_memory_use(const flim_run *run, const flim_trainer *trainer);
 /* After the first whole epoch: the time and price of the rest. */
+/* Epochs of the run after this one (0-based) of fold k, at most: refits and the final model count. */
+int64_t flim_run_epochs_left(const flim_run *run, int n_folds, int k, int64_t epoch);
 void flim_log_time_left(const flim_run *run, int n_folds, int k, int64_t epoch, double seconds);
 void flim_log_cost(const flim_run *run, double seconds);
 

@@ -157,7 +157,8 @@ flim_status flim_study_split(flim_study *study, const flim_settings *s, const fl
     FLIM_TRY(s->resume ? read_splits(study, s, hooks, log, err) : new_splits(study, s, hooks, log, err));
     memcpy(study->splits.sha256, study->sha256, sizeof study->splits.sha256);
     if (s->fold >= study->splits.n_folds) {
-        return flim_fail(err, FLIM_ERROR_USAGE, "--fold %" PRId64 ": there are %d folds, numbered from 0", s->fold,
+        return flim_fail(err, FLIM_ERROR_USAGE,
+                         "--fold %" PRId64 ": there are %d folds, numbered from 0 (--folds sets how many)", s->fold,
                          study->splits.n_folds);
     }
     flim_splits_table(&study->splits, &study->split_data, s->dry_run ? &result : log);

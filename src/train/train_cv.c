@@ -227,6 +227,16 @@ static flim_status run_all(flim_run *run, flim_study *study, flim_trainer *train
     return status == FLIM_OK && run->settings->final_model ? run_final(run, study, trainer, err) : status;
 }
 
+/* Where the run is, and what can be done with it. */
+static void log_results(const flim_run *run)
+{
+    char out[FLIM_PATH_MAX];
+    flim_shell_quote(run->folder, out, sizeof out);
+    flim_log_line(&run->log, FLIM_LOG_RESULT, "Results: %s", run->folder);
+    flim_log_line(&run->log, FLIM_LOG_INFO, "Next: fold_metrics %s --html report.html", out);
+    flim_log_line(&run->log, FLIM_LOG_INFO, "      predict --model %s --data NEW.h5 --out predictions.csv", out);
+}
+
 /* How to go on, if there is something to go on with. */
 static void log_how_to_go_on(const flim_run *run, const flim_study *study, flim_status status)
 {
@@ -266,6 +276,9 @@ static void log_end(flim_run *run, const flim_study *study, double seconds, flim
         flim_train_log_only(&run->file_log, "error: ", err->text);
     }
     log_how_to_go_on(run, study, status);
+    if (status == FLIM_OK && run->folder[0] && !run->settings->dry_run) {
+        log_results(run);
+    }
 }
 
 flim_status flim_train_cv(const flim_settings *settings, const flim_train_hooks *hooks, char *run_folder, flim_error *err)

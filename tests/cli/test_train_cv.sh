@@ -19,7 +19,7 @@ common=(--data small.h5 "${options[@]}")
 # ---- what is printed
 if [ "${FLIM_SHORT:-}" != threads ]; then
     run 0 "${common[@]}" --quiet --out quiet
-    table=$(sed -n '/^Test-set metrics, /,/summed decay/p; /^A logistic regression on the summed decay/p' quiet/train.log) # the last line: if it does as well
+    table=$(sed -n '/^Test-set metrics, /,/summed decay/p; /^A logistic regression on the summed decay/p; /^Results: /p' quiet/train.log) # the last line: if it does as well
     check "--quiet prints the result, all of it and nothing else" test "$(cat out)" = "$table" -a "$(wc -l <out)" -gt 10
     check "train.log has the rest" grep -q "^fold 2 epoch 3/3" quiet/train.log
     run 0 "${common[@]}" --quiet --log-json --out quiet-json

@@ -6,12 +6,14 @@
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "common/progress_bar.h"
 #include "formats/json.h"
 
 static volatile int stop_signal; /* written by the handler only */
@@ -75,17 +77,11 @@ static void raise_open_files(void)
 
 void console_open(console *c, bool quiet, bool json)
 {
+    const char *kind = getenv("TERM"), *none = getenv("NO_COLOR");
+    const bool terminal = isatty(STDERR_FILENO) && !(kind && strcmp(kind, "dumb") == 0);
     raise_open_files();
-    *c = (console){.quiet = quiet, .json = json, .bar = !quiet && !json && isatty(STDERR_FILENO)};
-}
-
-void console_close(console *c)
-{
-    if (c->drawn) {
-        fputs("\r\033[K", stderr);
-        fflush(stderr);
-        c->drawn = false;
-    }
+    *c = (console){
+        .quiet = quiet, .json = json, .bar = !quiet && !json && terminal, .colour = terminal && !json && !(none && none[0])};
 }
 
 static void print_json(flim_log_level level, const char *text)
@@ -115,7 +111,8 @@ static void print_line(void *context, flim_log_level level, const char *text)
         print_json(level, text);
     } else if (level == FLIM_LOG_WARNING || c->stdout_taken) {
         fflush(stdout);
-        fprintf(stderr, "%s%s\n", marks[level], text);
+        const bool yellow = c->colour && level == FLIM_LOG_WARNING;
+        fprintf(stderr, "%s%s%s%s\n", yellow ? "\033[33m" : "", marks[level], yellow ? "\033[0m" : "", text);
     } else {
         printf("%s%s\n", marks[level], text);
     }
@@ -127,69 +124,52 @@ flim_log console_log(console *c)
     return (flim_log){print_line, c};
 }
 
-static void format_time(double seconds, char out[16])
+/* Columns of the terminal on stderr now: it may be resized at any time.  80 if nobody knows. */
+static int terminal_columns(void)
 {
-    int64_t s = isfinite(seconds) && seconds < 1e7 ? (int64_t)(seconds + 0.5) : 0;
-    if (s >= 3600) {
-        snprintf(out, 16, "%" PRId64 ":%02d:%02d", s / 3600 % 10000, (int)(s / 60 % 60), (int)(s % 60));
-    } else {
-        snprintf(out, 16, "%d:%02d", (int)(s / 60 % 60), (int)(s % 60));
+    struct winsize size;
+    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) {
+        return size.ws_col;
     }
+    const char *variable = getenv("COLUMNS");
+    const long columns = variable ? strtol(variable, NULL, 10) : 0;
+    return columns > 0 && columns < 10000 ? (int)columns : 80;
 }
 
-/* " GPU 87 % 19.6 GiB 65 W 61 °C", without what is not known. */
-static void device_text(const flim_device_status *s, char *out, size_t size)
+/* Removes the bar, also where a narrower terminal has broken it into several rows since it was drawn. */
+static void erase_bar(const console *c, int columns)
 {
-    size_t used = 0;
-    out[0] = '\0';
-    if (!s || isnan(s->busy)) {
-        return;
+    const int rows_above = columns > 0 && c->drawn > 0 ? (c->drawn - 1) / columns : 0;
+    if (rows_above > 0) {
+        fprintf(stderr, "\033[%dA", rows_above);
     }
-    const struct {
-        double value;
-        const char *format;
-    } parts[] = {{100 * s->busy, " GPU %.0f %%"},
-                 {s->memory_bytes / 1073741824.0, " %.1f GiB"},
-                 {s->watts, " %.0f W"},
-                 {s->celsius, " %.0f °C"}};
-    for (size_t i = 0; i < sizeof parts / sizeof parts[0] && used < size; i++) {
-        if (!isnan(parts[i].value)) {
-            int wrote = snprintf(out + used, size - used, parts[i].format, parts[i].value);
-            used += wrote > 0 ? (size_t)wrote : 0;
-        }
+    fputs("\r\033[J", stderr);
+}
+
+void console_close(console *c)
+{
+    if (c->drawn > 0) {
+        erase_bar(c, terminal_columns());
+        fflush(stderr);
+        c->drawn = 0;
     }
 }
 
 void console_progress(void *context, const flim_progress *p)
 {
-    static const char *const phases[] = {"scan", "train", "val", "test", "holdout", "import"};
-    enum { WIDTH = 24 };
     console *c = context;
-    double time_now = now();
+    const double time_now = now();
     if (!c->bar || (time_now - c->last < 0.1 && p->done < p->total)) {
         return;
     }
     c->last = time_now;
-    char bar[WIDTH * 3 + 1] = "", left[16], loss[24] = "", where[64] = "", device[80];
-    int full = p->total > 0 ? (int)(p->done * WIDTH / p->total) : 0;
-    for (int i = 0; i < WIDTH; i++) {
-        strncat(bar, i < full ? "█" : "░", sizeof bar - strlen(bar) - 1);
-    }
-    double rate = p->seconds > 0 ? (double)p->done / p->seconds : 0;
-    format_time(rate > 0 ? (double)(p->total - p->done) / rate : 0, left);
-    if (isfinite(p->loss)) {
-        snprintf(loss, sizeof loss, " loss %.4f", p->loss);
-    }
-    if (p->fold > 0) {
-        snprintf(where, sizeof where, "fold %d/%d epoch %" PRId64 "/%" PRId64 " ", p->fold, p->folds, p->epoch, p->epochs);
-    }
-    device_text(p->device, device, sizeof device);
-    char line[512];
-    snprintf(line, sizeof line, "%s%s %s %" PRId64 "/%" PRId64 " %.2f it/s %.1f cells/s%s%s %s left", where, phases[p->phase],
-             bar, p->done, p->total, rate, p->seconds > 0 ? (double)p->cells / p->seconds : 0, loss, device, left);
-    fprintf(stderr, "\r\033[K%s", line);
+    char line[PROGRESS_BAR_BYTES];
+    const int columns = terminal_columns();
+    progress_bar_text(p, columns, line);
+    erase_bar(c, columns);
+    fputs(line, stderr);
     fflush(stderr);
-    c->drawn = true;
+    c->drawn = progress_bar_columns(line);
 }
 
 int console_exit(console *c, const char *program, flim_status status, const flim_error *err)

@@ -11,8 +11,9 @@ typedef struct console {
     bool quiet; /* warnings only */
     bool json; /* one JSON object per line */
     bool stdout_taken; /* lines go to stderr */
-    bool bar; /* stderr is a terminal: draw a progress bar */
-    bool drawn; /* a bar stands on the last line of the terminal */
+    bool bar; /* stderr is a terminal that can move its cursor: draw a progress bar */
+    bool colour; /* it has colours, and NO_COLOR is not set */
+    int drawn; /* columns of the bar on the last line of the terminal; 0 = none */
     double last; /* when it was drawn, in seconds */
 } console;
 

@@ -216,7 +216,9 @@ static flim_status open_bytes(flim_h5 *h5, const char *path, flim_error *err)
 {
     struct stat about;
     if (stat(path, &about) != 0) {
-        return flim_fail(err, FLIM_ERROR_DATA, "%s: cannot open the data file: %s", path, strerror(errno));
+        return flim_fail(
+            err, FLIM_ERROR_DATA, "%s: cannot open the data file: %s%s", path, strerror(errno),
+            errno == ENOENT ? " (flim_simulate --out FILE makes one to try, flim_import one from instrument files)" : "");
     }
     char kind[256] = "something that is no regular file";
     if (S_ISDIR(about.st_mode)) {
