@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #ifdef FLIM_TEST_HOOKS
 #include <stdatomic.h>
@@ -48,6 +49,18 @@ void *flim_alloc(size_t count, size_t size, flim_error *err)
     size_t bytes = count * size;
     void *memory = calloc(bytes ? bytes : 1, 1);
     return memory ? memory : out_of_memory(count, size, err);
+}
+
+void *flim_alloc_large(size_t count, size_t size, flim_error *err)
+{
+    const uintptr_t large = (uintptr_t)8 << 20, page = (uintptr_t)64 << 10; /* a multiple of any page size that Linux has */
+    void *memory = flim_alloc(count, size, err);
+    if (memory && count * size >= large) {
+        const uintptr_t begin = ((uintptr_t)memory + page - 1) / page * page;
+        const uintptr_t end = ((uintptr_t)memory + count * size) / page * page;
+        (void)madvise((void *)begin, end - begin, MADV_HUGEPAGE); /* no more than a wish */
+    }
+    return memory;
 }
 
 void *flim_alloc_aligned(size_t count, size_t size, flim_error *err)

@@ -13,6 +13,8 @@
 
 /* count x size zeroed bytes, or NULL with err set.  count = 0 gives a valid pointer.  Free with flim_free. */
 void *flim_alloc(size_t count, size_t size, flim_error *err);
+/* The same, for an array of many MiB that is filled at once: asks the kernel for huge pages, whose first touch costs far less. */
+void *flim_alloc_large(size_t count, size_t size, flim_error *err);
 /* The same, unset, aligned to 64 bytes (a cache line; oneDNN's and AVX-512's wish).  Free with flim_free. */
 void *flim_alloc_aligned(size_t count, size_t size, flim_error *err);
 /* Grows to count x size bytes, new bytes unset; on failure NULL with err set and `memory` stays valid. */

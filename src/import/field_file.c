@@ -103,7 +103,7 @@ flim_status flim_field_read(flim_field_file *file, int image, uint32_t **counts,
     *counts = NULL;
     *photons = 0;
     file->unplaced = 0;
-    uint32_t *made = flim_alloc(voxels, sizeof *made, err); /* zeroed; (Y,X,T) */
+    uint32_t *made = flim_alloc_large(voxels, sizeof *made, err); /* zeroed; (Y,X,T) */
     if (!made) {
         return FLIM_ERROR_MEMORY;
     }

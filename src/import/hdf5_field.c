@@ -72,7 +72,7 @@ static flim_status read_hdf5(flim_field_file *file, int image, uint32_t *counts,
     flim_bare_array array;
     part.size[axis] = several ? 1 : part.size[axis];
     FLIM_TRY(describe(file->map.path, &part, &array, err));
-    uint8_t *values = flim_alloc((size_t)total, (size_t)part.bytes, err); /* (total) */
+    uint8_t *values = flim_alloc_large((size_t)total, (size_t)part.bytes, err); /* (total) */
     if (!values) {
         return FLIM_ERROR_MEMORY;
     }

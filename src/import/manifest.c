@@ -124,12 +124,12 @@ static flim_status sort_classes(flim_import_rows *out, flim_error *err)
     for (int i = 0; i < out->classes.n; i++) {
         FLIM_TRY_DONE(flim_string_list_add(&before, out->classes.item[i], err));
     }
-    if (before.n > 0) {
+    if (before.item) {
         qsort(out->classes.item, (size_t)before.n, sizeof *out->classes.item, by_number);
     }
     for (int64_t i = 0; i < out->n; i++) {
         int now = -1;
-        if (out->row[i].label >= 0) {
+        if (before.item && out->row[i].label >= 0) {
             FLIM_TRY_DONE(flim_import_class_number(&out->classes, before.item[out->row[i].label], &now, err));
         }
         out->row[i].label = now;

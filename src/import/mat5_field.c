@@ -165,7 +165,7 @@ static flim_status contents_of(const flim_mapped_file *f, uint64_t at, size_t mo
     if (inner.type != TYPE_MATRIX || inner.bytes / 1100 > e.bytes + 16) { /* deflate's best is 1032 : 1 */
         return damaged(&file, 0, "its compressed data", err);
     }
-    if (!(*unpacked = flim_alloc(wanted, 1, err))) {
+    if (!(*unpacked = flim_alloc_large(wanted, 1, err))) {
         return FLIM_ERROR_MEMORY;
     }
     status = flim_zlib_read(f->data + e.at, e.bytes, *unpacked, wanted, &got, &why);

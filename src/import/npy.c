@@ -94,7 +94,7 @@ static flim_status read_npz(flim_field_file *file, int image, uint32_t *counts, 
     bool found;
     char name[4200];
     FLIM_TRY(in_archive(file, &entry, flim_zip_next(f->data, f->size, &cursor, &entry, &found, &why), &why, err));
-    uint8_t *bytes = flim_alloc(entry.size, 1, err); /* (entry.size) */
+    uint8_t *bytes = flim_alloc_large(entry.size, 1, err); /* (entry.size) */
     if (!bytes) {
         return FLIM_ERROR_MEMORY;
     }

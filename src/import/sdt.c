@@ -10,6 +10,7 @@
 #include "core/little_endian.h"
 #include "core/try.h"
 #include "formats/zip.h"
+#include "import/element.h"
 #include "import/field_file.h"
 
 enum { FILE_HEADER = 42, BLOCK_HEADER = 22, MOST_BLOCKS = 65536 };
@@ -188,6 +189,8 @@ static flim_status add_block(flim_field_file *file, uint64_t at, const block_hea
     if (file->n_images == 0) {
         read_texts(file, m.bytes);
     }
+    /* Of a zipped block only its end tells how long it is; of the others all has to be there, whatever is to be read. */
+    FLIM_TRY(flim_mapped_check(f, h->data, h->type & TYPE_ZIP ? 1 : h->bytes, block.name, err));
     return flim_field_add_image(file, &block, at, err);
 }
 
@@ -228,22 +231,11 @@ static flim_status to_counts(const flim_field_file *file, const block_header *h,
 {
     const int bytes = element_bytes(h->type);
     const size_t n = bytes > 0 ? h->bytes / (uint32_t)bytes : 0;
-    for (size_t i = 0; i < n; i++) {
-        const uint8_t *p = data + i * (size_t)bytes;
-        if (bytes == 2) {
-            counts[i] = flim_u16_at(p);
-        } else if (bytes == 4) {
-            counts[i] = flim_u32_at(p);
-        } else {
-            const double value = flim_f64_at(p);
-            if (!(value >= 0 && value <= UINT32_MAX && floor(value) == value)) {
-                return flim_fail(err, FLIM_ERROR_DATA, "%s: value %zu of a data block is %g, expected a count",
-                                 file->map.path, i, value);
-            }
-            counts[i] = (uint32_t)value;
-        }
-    }
-    return FLIM_OK;
+    const flim_element element = {.kind = bytes == 8 ? 'f' : 'u', .bytes = bytes};
+    const size_t good = flim_elements_read(&element, data, bytes, n, counts);
+    return good == n ? FLIM_OK
+                     : flim_fail(err, FLIM_ERROR_DATA, "%s: value %zu of a data block is %g, expected a count",
+                                 file->map.path, good, flim_f64_at(data + good * sizeof(double)));
 }
 
 static flim_status read_sdt(flim_field_file *file, int number, uint32_t *counts, flim_error *err)
@@ -260,7 +252,7 @@ static flim_status read_sdt(flim_field_file *file, int number, uint32_t *counts,
     flim_error why = {0};
     flim_zip_entry entry;
     FLIM_TRY(flim_mapped_check(f, h.data, 1, file->image[number].name, err));
-    unpacked = flim_alloc(h.bytes, 1, err);
+    unpacked = flim_alloc_large(h.bytes, 1, err);
     FLIM_TRY_DONE(unpacked ? FLIM_OK : FLIM_ERROR_MEMORY);
     /* The archive ends where the next block begins, or with the file; its own list of contents need not be whole. */
     const size_t bytes = (size_t)((h.next > h.data && h.next <= f->size ? h.next : f->size) - h.data);

@@ -8,7 +8,10 @@
 #include "import/tiff_axes.h"
 #include "import/tiff_file.h"
 
-enum { AT_ONCE = 16 }; /* pages, so that a cache line of counts is filled at once */
+enum {
+    AT_ONCE = 16, /* pages, so that a cache line of counts is filled at once */
+    APART = 48 /* counts between them: planes a power of two apart would share a set of the cache */
+};
 
 static bool is_tiff(const flim_mapped_file *f)
 {
@@ -72,12 +75,13 @@ static flim_status open_tiff(flim_field_file *file, flim_error *err)
     return flim_tiff_page_at(tiff, 0)->samples > 1 ? list_pages(file, tiff, err) : list_stacks(file, tiff, err);
 }
 
-/* planes (count, pixels), which begin at time bin t, into counts (pixels,T). */
-static void spread(const uint32_t *planes, int64_t count, int64_t pixels, int64_t t, int64_t bins, uint32_t *counts)
+/* planes (count, pixels), `pitch` counts apart, which begin at time bin t, into counts (pixels,T). */
+static void spread(const uint32_t *planes, int64_t count, int64_t pixels, int64_t pitch, int64_t t, int64_t bins,
+                   uint32_t *counts)
 {
     for (int64_t i = 0; i < pixels; i++) {
         for (int64_t k = 0; k < count; k++) {
-            counts[i * bins + t + k] = planes[k * pixels + i];
+            counts[i * bins + t + k] = planes[k * pitch + i];
         }
     }
 }
@@ -94,9 +98,9 @@ static flim_status read_pages(const flim_field_file *file, flim_tiff *tiff, int 
         const int64_t count = b->t - t < AT_ONCE ? b->t - t : AT_ONCE;
         for (int64_t k = 0; k < count; k++) {
             FLIM_TRY(flim_tiff_read(tiff, (int)flim_tiff_axes_page(&axes, (int64_t)file->place[image], t + k),
-                                    planes + k * pixels, err));
+                                    planes + k * (pixels + APART), err));
         }
-        spread(planes, count, pixels, t, b->t, counts);
+        spread(planes, count, pixels, pixels + APART, t, b->t, counts);
     }
     return FLIM_OK;
 }
@@ -106,12 +110,12 @@ static flim_status read_tiff(flim_field_file *file, int image, uint32_t *counts,
     const flim_field_image *b = &file->image[image];
     const bool samples = flim_tiff_page_at(file->state, 0)->samples > 1;
     flim_status status = FLIM_OK;
-    uint32_t *planes =
-        flim_alloc((size_t)(b->y * b->x), (size_t)(samples ? b->t : AT_ONCE) * sizeof *planes, err); /* (.,Y,X) */
+    const int64_t pixels = b->y * b->x, pitch = samples ? pixels : pixels + APART;
+    uint32_t *planes = flim_alloc((size_t)pitch, (size_t)(samples ? b->t : AT_ONCE) * sizeof *planes, err); /* (.,Y,X) */
     FLIM_TRY_DONE(planes ? FLIM_OK : FLIM_ERROR_MEMORY);
     if (samples) {
         FLIM_TRY_DONE(flim_tiff_read(file->state, (int)file->place[image], planes, err));
-        spread(planes, b->t, b->y * b->x, 0, b->t, counts);
+        spread(planes, b->t, pixels, pixels, 0, b->t, counts);
     } else {
         status = read_pages(file, file->state, image, planes, counts, err);
     }

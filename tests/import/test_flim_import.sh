@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# flim_import as a whole program on public files: the photons of each are accounted for; what is damaged ends with exit code 3, names
+# its file and leaves nothing; a stop leaves nothing either.
+# Usage: test_flim_import.sh BUILD_DIR
+set -u
+# shellcheck source=tests/lib.sh
+source "$(dirname "$0")/../lib.sh"
+raw=${FLIM_SHARED:-$top/../shared}/data/raw
+if [ ! -r "$raw/expected.json" ]; then
+    echo "skipped: there is no $raw/expected.json"
+    exit 77
+fi
+import=("$build/flim_import")
+
+# ---- whole files: name, photons (expected.json), arguments
+while read -r name photons arguments; do
+    rm -f whole.h5
+    # shellcheck disable=SC2086 # words
+    call 0 "${import[@]}" whole.h5 "$raw/$name" $arguments
+    check "$name has $photons photons" grep -q "^photons: $photons in the files = $photons in the cells$" out
+done <<'END'
+flimflam_c1.sdt 643962
+flimflam_c2.sdt 496426 --bins 64
+flimflam_c3.sdt 596302 --align-t0
+END
+
+# ---- a mask: its cells and what is around them are all photons there are
+if "$build/flim_import" mask.h5 "$raw/flimflam_c1.sdt" --mask "$raw/flimflam_roi_c1.tif" --size 41 >out 2>err; then
+    check "a mask's photons" grep -q '^photons: 643962 in the files = 339500 in the cells + 304462 outside all cells$' out
+else
+    check "without libtiff the package is named" grep -q libtiff-dev err
+fi
+call 3 "${import[@]}" other.h5 "$raw/Tcells-002.sdt" --mask "$raw/flimflam_roi_c1.tif"
+check "a mask of another size is named" grep -q 'flimflam_roi_c1.tif: ' err
+
+# ---- cut off, and with a byte changed
+for name in flimflam_c1.sdt pyflim_example.ptu IRF.sdt; do
+    size=$(stat -c %s "$raw/$name")
+    for keep in 20 $((size / 2)) $((size * 3 / 4)); do
+        head -c "$keep" "$raw/$name" >"cut_$name"
+        call 3 "${import[@]}" cut.h5 "cut_$name" --channel 1
+        check "the error names cut_$name" grep -q "cut_$name: " err
+        check "$name cut to $keep bytes leaves nothing" test ! -e cut.h5
+    done
+done
+echo "no field at all, but a text" >text.npy
+call 3 "${import[@]}" cut.h5 text.npy
+check "no file is half written" test -z "$(find . -name '*.tmp')"
+finish
