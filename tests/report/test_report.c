@@ -568,6 +568,8 @@ static void absent_classes_are_named(void **state)
     free_run(&f);
 }
 
+static int count_of(const char *bytes, const char *what);
+
 static void confounds_are_named(void **state)
 {
     (void)state;
@@ -596,6 +598,9 @@ static void confounds_are_named(void **state)
         ok(flim_report_write_html(report, &OUTPUT(path), &err), &err);
         char *bytes = file_text(path);
         assert_non_null(strstr(bytes, "Simple model: brightness, size, peak bin"));
+        assert_int_equal(count_of(bytes, "<p class=\"headline"), 1);
+        assert_true((strstr(bytes, "The network is better than the best simple model (logistic regression on ") != NULL) !=
+                    (strstr(bytes, "<p class=\"headline warning\">") != NULL));
         assert_non_null(strstr(bytes, "class=\"warning\">brightness, cell size and peak bin alone reach"));
         assert_true((strstr(bytes, "No pictures: ") != NULL) == gone && (strstr(bytes, "data:image/bmp") != NULL) == !gone);
         free(bytes);
@@ -716,8 +721,6 @@ static void tables_are_written(void **state)
     flim_report_destroy(report);
     free_run(&f);
 }
-
-static int count_of(const char *bytes, const char *what);
 
 static void three_classes(void **state)
 {

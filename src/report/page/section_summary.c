@@ -1,4 +1,5 @@
 /* The answer, first: the network, the best simple model, and how far apart they are. */
+#include <ctype.h>
 #include <math.h>
 
 #include "core/alloc.h"
@@ -64,20 +65,16 @@ static bool judge(const report_run *run, const answer *a, char text[SENTENCE])
 /* Where the summed decay does as well, that is the answer. */
 static void set_headline(flim_json *values, const report_run *run, const answer *a)
 {
-    char text[SENTENCE];
+    char sentence[SENTENCE], headline[SENTENCE + 4], judgement[SENTENCE];
     const report_row *decay = report_baseline_row(run, FLIM_BASELINE_DECAY);
     const bool suffices =
-        decay && flim_decay_suffices(report_row_of(run, REPORT_POOLED)->value, decay->value, text, sizeof text);
-    if (suffices) {
-        text[0] = 'A'; /* "a logistic regression ..." */
-        flim_json_set_string(values, "headline", text);
-    }
-    char judgement[SENTENCE];
+        decay && flim_decay_suffices(report_row_of(run, REPORT_POOLED)->value, decay->value, sentence, sizeof sentence);
     const bool better = judge(run, a, judgement);
-    flim_json_set_string(values, suffices ? "subline" : "headline", judgement);
-    if (!suffices) {
-        flim_json_set_null(values, "subline");
+    if (suffices) {
+        snprintf(headline, sizeof headline, "%c%s.", toupper((unsigned char)sentence[0]), sentence + 1);
     }
+    flim_json_set_string(values, "headline", suffices ? headline : judgement);
+    flim_json_set_string(values, "subline", suffices ? judgement : NULL);
     flim_json_set_bool(values, "shown", better && !suffices);
 }
 
