@@ -131,13 +131,13 @@ static const flim_flag_row rows[] = {
         .allowed = ">= 1, <= 1048576", .word = "batch", .word_value = 0),
     ROW(NULL, "accumulate", INTEGER(accumulate), "1", "N", "gradient accumulation: batches per optimizer step", REFUSED,
         ACCUMULATE, .allowed = ">= 1, <= 1048576"),
-    ROW(NULL, "lr", REAL(lr), "1e-4", "X", "initial learning rate; --schedule changes it", REFUSED, LR, .allowed = "> 0"),
+    ROW(NULL, "lr", REAL(lr), "1e-3", "X", "initial learning rate; --schedule changes it", REFUSED, LR, .allowed = "> 0"),
     ROW(NULL, "lr-batch", INTEGER(lr_batch), "64", "N", "effective batch size that lr is meant for, used by --lr-scale",
         REFUSED, NONE, .allowed = ">= 1, <= 1048576"),
     ROW(NULL, "lr-scale", CHOICE(lr_scale), "none", "S",
         "how lr is scaled by effective batch size / lr-batch: no scaling, square-root, or linear", REFUSED, NONE,
         .choices = flim_lr_scale_names),
-    ROW(NULL, "schedule", CHOICE(schedule), "cosine", "S",
+    ROW(NULL, "schedule", CHOICE(schedule), "constant", "S",
         "learning-rate schedule; cosine and restarts fall to 1e-6, plateau lowers it when --monitor stops improving", REFUSED,
         SCHEDULE, .choices = flim_lr_schedule_names),
     ROW(NULL, "warmup-epochs", INTEGER(warmup_epochs), "0", "N", "epochs of linear warm-up before the schedule", REFUSED,
@@ -168,8 +168,8 @@ static const flim_flag_row rows[] = {
         "evaluate and save an exponential moving average (EMA) of the weights: after update u it is d x average + (1 - d) x "
         "weights with d the smaller of D and u / (9 + u); 0 = none",
         REFUSED, EMA, .allowed = ">= 0, < 1"),
-    ROW(NULL, "recalibrate-bn", SWITCH(recalibrate_bn), "false", NULL,
-        "before each evaluation, re-estimate BatchNorm's running statistics from up to 2048 training cells, without dropout",
+    ROW(NULL, "recalibrate-bn", SWITCH(recalibrate_bn), "true", NULL,
+        "before each evaluation, re-estimate BatchNorm's running statistics from up to 512 training cells, without dropout",
         REFUSED, RECALIBRATE_BN),
     ROW(NULL, "patience", INTEGER(patience), "20", "N", "early stopping: epochs without improvement of --monitor; 0 = never",
         REFUSED, PATIENCE, .allowed = ">= 0, <= 1000000"),
@@ -184,8 +184,9 @@ static const flim_flag_row rows[] = {
     ROW(NULL, "sampler-repeats", INTEGER(sampler_repeats), "4", "N",
         "maximum draws of one cell per epoch with --sampler class-group", REFUSED, SAMPLER_REPEATS,
         .allowed = ">= 1, <= 1000000"),
-    ROW(NULL, "augment", LIST(augment), "none", "A",
-        "augmentation of training cells, drawn anew each epoch: none, flim, paper (a published script's, not physical) or "
+    ROW(NULL, "augment", LIST(augment), "auto", "A",
+        "augmentation of training cells, drawn anew each epoch: flim (symmetries, delay, dimmer exposure), auto (flim, or "
+        "symmetry alone where counts are not photons), none, paper (a published script's, not physical) or "
         "NAME:PROBABILITY:LOW:HIGH, as in thin:0.8:0.4:1; repeatable",
         REFUSED, AUGMENT),
     ROW(NULL, "mixup", CHOICE(mixup), "none", "M",

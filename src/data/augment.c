@@ -7,24 +7,26 @@
 #include "core/try.h"
 #include "data/transform.h"
 
+enum { PRESET_BINS = 256 }; /* the window that presets' shifts are written for */
+
 /* A preset is a list of steps. */
 static const struct {
     const char *name;
+    bool scaled; /* shifts are a share of the window: as many bins as that is */
     flim_transform transform;
 } presets[] = {
-    {"none", {0}},
-    /* What a measurement could have been: another orientation, another delay of the laser's trigger, a dimmer exposure, more
-     * stray light. */
+    {"none", false, {0}},
+    /* What a measurement could have been: another orientation, another delay of the laser's trigger, a dimmer exposure.  Half
+     * of the cells keep delay and brightness: docs/learning.md has what more of it costs short runs. */
     {"flim",
-     {4,
-      {{FLIM_TRANSFORM_DIHEDRAL, 1, 0, 7},
-       {FLIM_TRANSFORM_DRIFT_FILL, 0.8, -5, 5},
-       {FLIM_TRANSFORM_THIN, 0.8, 0.4, 1},
-       {FLIM_TRANSFORM_BACKGROUND, 0.5, 0, 0.002}}}},
+     true,
+     {3,
+      {{FLIM_TRANSFORM_DIHEDRAL, 1, 0, 7}, {FLIM_TRANSFORM_DRIFT_FILL, 0.25, -5, 5}, {FLIM_TRANSFORM_THIN, 0.25, 0.4, 1}}}},
     /* A published script's, for comparison with it: not physical.  Its flips and turns reach each exchange of rows and columns
      * with probability 1/3; its "Poisson noise" changes nothing that can be measured and is left out; zoom, field and blur move photons here, not
      * interpolate counts. */
     {"paper",
+     false,
      {7,
       {{FLIM_TRANSFORM_SHIFT_ZERO, 0.8, -5, 5},
        {FLIM_TRANSFORM_SCALE, 0.8, 0.6, 1.4},
@@ -38,17 +40,17 @@ enum { N_PRESETS = sizeof presets / sizeof presets[0], MOST_PARTS = 4, ITEM_MAX 
 
 static flim_status unknown(const char *item, const char *name, flim_error *err)
 {
-    const char *names[N_PRESETS + FLIM_TRANSFORM_OPS];
+    const char *names[N_PRESETS + FLIM_TRANSFORM_OPS + 1] = {"auto"};
     for (int i = 0; i < N_PRESETS; i++) {
-        names[i] = presets[i].name;
+        names[1 + i] = presets[i].name;
     }
     for (int i = 0; i < FLIM_TRANSFORM_OPS; i++) {
-        names[N_PRESETS + i] = flim_transform_ops[i].name;
+        names[1 + N_PRESETS + i] = flim_transform_ops[i].name;
     }
     return flim_fail(err, FLIM_ERROR_USAGE,
-                     "augment: '%.80s' is not known (did you mean '%s'?); expected none, flim, paper or "
+                     "augment: '%.80s' is not known (did you mean '%s'?); expected auto, none, flim, paper or "
                      "NAME:PROBABILITY:LOW:HIGH as in thin:0.8:0.4:1",
-                     item, flim_nearest(name, names, N_PRESETS + FLIM_TRANSFORM_OPS));
+                     item, flim_nearest(name, names, 1 + N_PRESETS + FLIM_TRANSFORM_OPS));
 }
 
 /* "thin:0.8:0.4:1" -> parts, which point into `text` (a copy of the item). */
@@ -107,20 +109,39 @@ static flim_status parse_step(const char *item, flim_transform_step *out, flim_e
     return flim_transform_check(&one, 1 << 21, 1, 1, err) == FLIM_OK ? FLIM_OK : flim_fail_prefix(err, "%s: ", what);
 }
 
-flim_status flim_augment_parse(const flim_string_list *items, flim_transform *out, flim_error *err)
+/* A preset's steps for cells of t bins. */
+static flim_transform preset_for(int preset, int t)
+{
+    flim_transform out = presets[preset].transform;
+    for (int i = 0; i < out.n && presets[preset].scaled; i++) {
+        if (flim_transform_ops[out.step[i].op].alone) { /* a shift */
+            out.step[i].low *= (double)t / PRESET_BINS;
+            out.step[i].high *= (double)t / PRESET_BINS;
+        }
+    }
+    return out;
+}
+
+static flim_status parse_item(const char *item, const flim_augment_data *data, flim_transform *out, flim_error *err)
+{
+    const char *name = strcmp(item, "auto") != 0 ? item : data->photons ? "flim" : "symmetry";
+    for (int preset = 0; preset < N_PRESETS; preset++) {
+        if (strcmp(name, presets[preset].name) == 0) {
+            *out = preset_for(preset, data->t);
+            return FLIM_OK;
+        }
+    }
+    *out = (flim_transform){1, {{0}}};
+    return parse_step(name, &out->step[0], err);
+}
+
+flim_status flim_augment_parse(const flim_string_list *items, const flim_augment_data *data, flim_transform *out,
+                               flim_error *err)
 {
     *out = (flim_transform){0};
     for (int i = 0; i < items->n; i++) {
-        flim_transform one = {1, {{0}}};
-        int preset = 0;
-        while (preset < N_PRESETS && strcmp(items->item[i], presets[preset].name) != 0) {
-            preset++;
-        }
-        if (preset < N_PRESETS) {
-            one = presets[preset].transform;
-        } else {
-            FLIM_TRY(parse_step(items->item[i], &one.step[0], err));
-        }
+        flim_transform one;
+        FLIM_TRY(parse_item(items->item[i], data, &one, err));
         if (one.n == 0 && items->n > 1) {
             return flim_fail(err, FLIM_ERROR_USAGE, "augment: none must be the only item, but there are %d items", items->n);
         }

@@ -1,5 +1,6 @@
 /* --augment: what it comes to, and whether the data can go through it. */
 #include <inttypes.h>
+#include <string.h>
 
 #include "core/try.h"
 #include "data/transform.h"
@@ -22,12 +23,38 @@ static const char *needs_photons(const flim_run *run)
     return step ? step : run->settings->mixup == FLIM_MIXUP_COUNTS ? "--mixup counts" : NULL;
 }
 
-static void note(const flim_run *run)
+/* The first cell whose counts are not whole numbers up to 65535; -1 = none.  Without a scan they are taken for such, and the
+ * loader refuses the first that are not. */
+static int64_t first_without_photons(const flim_study *study)
+{
+    for (int64_t i = 0; study->summary && i < study->info->n; i++) {
+        if (study->summary[i].count_bytes == 4) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+static bool is_left_to_us(const flim_run *run)
+{
+    const flim_string_list *items = &run->settings->augment;
+    bool found = false;
+    for (int i = 0; i < items->n; i++) {
+        found = found || strcmp(items->item[i], "auto") == 0;
+    }
+    return found;
+}
+
+static void note(const flim_run *run, bool photons)
 {
     char steps[FLIM_MAX_TRANSFORM_STEPS * 96], not_physical[160];
     flim_augment_text(&run->augment, steps, sizeof steps);
     flim_augment_not_physical(&run->augment, not_physical, sizeof not_physical);
     flim_log_line(&run->log, FLIM_LOG_INFO, "Augmentation of training cells: %s", steps);
+    if (!photons && is_left_to_us(run)) {
+        flim_log_line(&run->log, FLIM_LOG_NOTE,
+                      "augment auto: symmetry alone, since some counts are not whole numbers up to 65535");
+    }
     if (not_physical[0]) {
         flim_log_line(&run->log, FLIM_LOG_NOTE, "%s: no exposure of a photon counter gives such counts (docs/train_cv.md)",
                       not_physical);
@@ -37,21 +64,20 @@ static void note(const flim_run *run)
 flim_status flim_run_read_augmentation(flim_run *run, const flim_study *study, flim_error *err)
 {
     const flim_dataset_info *info = study->info;
-    FLIM_TRY(flim_augment_parse(&run->settings->augment, &run->augment, err));
+    const int64_t odd = first_without_photons(study);
+    const flim_augment_data data = {.t = info->t, .photons = odd < 0};
+    FLIM_TRY(flim_augment_parse(&run->settings->augment, &data, &run->augment, err));
     if (run->settings->mixup != FLIM_MIXUP_NONE && run->settings->mixup_partner == FLIM_MIXUP_PARTNER_GROUP && !info->group) {
         return flim_fail(err, FLIM_ERROR_USAGE, "mixup-partner group: the data has no /group; use all, or add /group");
     }
     if (flim_transform_check(&run->augment, info->t, info->h, info->w, err) != FLIM_OK) {
         return flim_fail_prefix(err, "augment: ");
     }
-    const char *needs = needs_photons(run);
-    for (int64_t i = 0; needs && study->summary && i < info->n; i++) {
-        if (study->summary[i].count_bytes == 4) {
-            return refuse_cell(study, i, needs, err);
-        }
+    if (odd >= 0 && needs_photons(run)) {
+        return refuse_cell(study, odd, needs_photons(run), err);
     }
     if (run->augment.n > 0) {
-        note(run);
+        note(run, data.photons);
     }
     return FLIM_OK;
 }

@@ -8,7 +8,7 @@
 #include "cv/sampler.h"
 #include "train/fold.h"
 
-enum { RECALIBRATION_CELLS = 2048 }; /* of the training set, at most */
+enum { RECALIBRATION_CELLS = 512 }; /* of the training set, at most: eight of the usual batches */
 
 /* ---- statistics made again ------------------------------------------------------------------------------------------------ */
 

@@ -17,8 +17,9 @@ Arms:
   same        PyTorch with flimcv's random numbers: the same initial weights, order of cells and dropout masks.  Its epochs must
               be those of train_cv up to rounding, which training amplifies; how far the losses are apart is printed epoch by
               epoch.  For --sampler natural.
-The others: AdamW (0.9, 0.999, 1e-8, decay on all parameters), CosineAnnealingLR an epoch down to 1e-6, clipping by the global norm,
-label smoothing.  All: the last partial batch trains, too; the first epoch with the smallest inner validation loss (unweighted,
+The others: AdamW (0.9, 0.999, 1e-8, decay on all parameters), a constant learning rate or CosineAnnealingLR down to 1e-6,
+clipping by the global norm, label smoothing, BatchNorm's statistics made again before an evaluation (--recalibrate-bn), and the
+augmentations symmetry, drift_fill and thin with random numbers of their own (the arm `same`: none).  All: the last partial batch trains, too; the first epoch with the smallest inner validation loss (unweighted,
 unsmoothed) is chosen, --patience; test accuracy of that epoch (two classes: at the threshold with the best balanced accuracy
 on the validation set).  fp32 or, for --precision tf32, PyTorch's TF32.
 
@@ -121,6 +122,58 @@ class OurDropout(nn.Module):
         return x if mask is None else x * mask.reshape(mask.shape + (1,) * (x.dim() - 2))
 
 
+# ---- augmentation, on counts and mask of one cell: (T,H,W), (H,W)
+
+def draw(generator, low=0.0, high=1.0):
+    return low + (high - low) * torch.rand((), generator=generator).item()
+
+
+def symmetry(counts, mask, low, high, generator):
+    s = int(low) + int(torch.randint(int(high - low) + 1, (), generator=generator))
+    axes = [d for bit, d in ((2, -2), (1, -1)) if s & bit]
+    counts, mask = (v.transpose(-1, -2) if s & 4 else v for v in (counts, mask))
+    return counts.flip(axes), mask.flip(axes)
+
+
+def shifted(counts, bins):
+    """By whole bins; the bins that get free take counts of the pixel's last T/16 bins."""
+    out, size = counts.roll(bins, 0), abs(bins)
+    if size:
+        tail = max(1, len(counts) // 16)
+        at = torch.randint(len(counts) - tail, len(counts), (size,) + counts.shape[1:], device=counts.device)
+        (out[:size] if bins > 0 else out[-size:]).copy_(counts.gather(0, at))
+    return out
+
+
+def drift_fill(counts, mask, low, high, generator):
+    shift = draw(generator, low, high)
+    whole = math.floor(shift)
+    further = torch.binomial(counts, torch.full_like(counts, shift - whole))
+    return shifted(counts - further, whole) + shifted(further, whole + 1), mask
+
+
+def thin(counts, mask, low, high, generator):
+    keep = low * (high / low) ** draw(generator)
+    return torch.binomial(counts, torch.full_like(counts, keep)), mask
+
+
+STEPS = {"symmetry": symmetry, "drift_fill": drift_fill, "thin": thin}
+
+
+def augment(steps, x, generator):
+    """(N,2,T,H,W), prepared -> the same, each cell changed on its own: steps are (name, probability, low, high)."""
+    if not steps:
+        return x
+    out = []
+    for cell in x:
+        counts, mask = torch.expm1(cell[0] * 10).round(), cell[1, 0]
+        for name, probability, low, high in steps:
+            if draw(generator) < probability:
+                counts, mask = STEPS[name](counts, mask, low, high, generator)
+        out.append(torch.stack([torch.log1p(counts) / 10, mask.expand_as(counts)]))
+    return torch.stack(out)
+
+
 # ---- PyTorch's side
 
 def initialise(net, arm, seed, fold):
@@ -152,6 +205,30 @@ def predict(net, x, part, batch):
     net.eval()
     with torch.no_grad():
         return torch.cat([net(x[part[i:i + batch]]).float() for i in range(0, len(part), batch)])
+
+
+RECALIBRATION_CELLS = 512  # docs/network.md
+
+
+def recalibrate(net, x, order, batch):
+    """BatchNorm's running statistics: means over whole batches of the first cells in `order`, without dropout."""
+    n = min(len(order), RECALIBRATION_CELLS)
+    n = n // batch * batch if n > batch else n
+    norms = [m for m in net.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    momenta = [m.momentum for m in norms]
+    net.train()
+    for m in net.modules():
+        if isinstance(m, (nn.modules.dropout._DropoutNd, OurDropout)):
+            m.eval()
+    for m in norms:
+        m.reset_running_stats()
+        m.momentum = None  # the mean over all batches since
+    net.head.bn.train(n > 1)
+    with torch.no_grad():
+        for i in range(0, n, batch):
+            net(x[order[i:i + batch]])
+    for m, momentum in zip(norms, momenta):
+        m.momentum = momentum
 
 
 def best_threshold(z, y):
@@ -196,6 +273,7 @@ def train_fold(arm, s, x, y, classes, fold, seed, k):
         net.drop = net.head.drop = ours
     opt = torch.optim.AdamW(net.parameters(), lr=s["lr"], betas=(0.9, 0.999), eps=1e-8, weight_decay=s["weight_decay"])
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(opt, T_max=s["epochs"], eta_min=min(1e-6, s["lr"]))
+    fixed = our_order(seed, k, 0xFFFFFFFF, fold["train"])  # of no epoch: docs/network.md, Recalibration
     val, test = (torch.tensor(fold[part], device=device) for part in ("val", "test"))
     best, history = None, []
     for epoch in range(s["epochs"]):
@@ -208,15 +286,18 @@ def train_fold(arm, s, x, y, classes, fold, seed, k):
             if ours:
                 ours.draw(seed, k, epoch, cells, s["dropout"], s["block_dropout"])
             index = torch.tensor(cells, device=device)
-            loss = loss_of(net(x[index]), y[index], s["label_smoothing"])
+            loss = loss_of(net(augment(s["augment"], x[index], generator)), y[index], s["label_smoothing"])
             opt.zero_grad()
             loss.backward()
             if s["clip"] > 0:
                 nn.utils.clip_grad_norm_(net.parameters(), s["clip"])
             opt.step()
             total += loss.detach() * len(cells)
-        if arm != "torch-plain":
+        if arm != "torch-plain" and s["schedule"] == "cosine":
             schedule.step()
+        kept = {n: t.clone() for n, t in net.named_buffers()}  # training keeps its own: a batch of one cell is normalised by them
+        if s["recalibrate_bn"]:
+            recalibrate(net, x, fixed, s["batch"])
         row = {"train_loss": total.item() / len(order), "val_loss": math.nan}
         if len(val):
             z = predict(net, x, val, s["batch"])
@@ -226,6 +307,7 @@ def train_fold(arm, s, x, y, classes, fold, seed, k):
             best = row["val_loss"], epoch, {n: t.clone() for n, t in net.state_dict().items()}
         if len(val) and 0 < s["patience"] <= epoch - best[1]:
             break
+        net.load_state_dict(kept, strict=False)
     net.load_state_dict(best[2])
     threshold = best_threshold(predict(net, x, val, s["batch"]), y[val]) if classes == 2 and len(val) else 0.5
     z = predict(net, x, test, s["batch"])
@@ -260,14 +342,17 @@ def settings_of(a, flags):
     text = run(a.train_cv, *flags, "--print-config")
     raw = dict(line.split(": ", 1) for line in text.split("\n") if ": " in line and not line.startswith(("#", " ")))
     known = {"axes": "NTYX", "mask_counts": "false", "accumulate": "1", "lr_scale": "none", "init_weights": '""',
-             "monitor": "val_loss", "threshold_for": "balanced_accuracy", "schedule": "cosine", "warmup_epochs": "0",
-             "class_weights": "none", "focal_gamma": "0", "ema": "0", "recalibrate_bn": "false"}
+             "monitor": "val_loss", "threshold_for": "balanced_accuracy", "warmup_epochs": "0", "class_weights": "none",
+             "focal_gamma": "0", "ema": "0", "mixup": "none", "tta": "false"}
     for key, value in known.items():
         if raw[key] != value:
             sys.exit("%s: %s: PyTorch's side only knows %s" % (key, raw[key], value))
     s = {k: int(raw[k]) for k in ("epochs", "batch", "patience")}
     s.update({k: float(raw[k]) for k in ("lr", "weight_decay", "clip", "label_smoothing", "dropout", "block_dropout")})
-    s.update({k: raw[k] for k in ("preset", "sampler", "precision", "fold")})
+    s.update({k: raw[k] for k in ("preset", "sampler", "precision", "fold", "schedule")})
+    s["recalibrate_bn"] = raw["recalibrate_bn"] == "true"
+    if s["schedule"] not in ("cosine", "constant"):
+        sys.exit("PyTorch's side knows --schedule cosine and constant")
     if s["sampler"] not in ("natural", "balanced") or s["precision"] not in ("auto", "fp32", "tf32"):
         sys.exit("PyTorch's side knows --sampler natural and balanced, --precision fp32 and tf32")
     return s
@@ -291,6 +376,17 @@ def run_of(a, flags, seed, arms):
     if not os.path.exists(os.path.join(folder, "summary.json")):
         run(a.train_cv, *flags, "--seed", seed, "--device", a.device, "--quiet", "--out", folder)
     return folder
+
+
+def steps_of(folder):
+    """The augmentation that a run came to, from its log: [(name, probability, low, high)]."""
+    said = "Augmentation of training cells: "
+    with open(os.path.join(folder, "train.log")) as f:
+        items = [item for line in f if said in line for item in line.split(said)[1].split()]
+    steps = [(item.split(":")[0],) + tuple(float(v) for v in item.split(":")[1:]) for item in items]
+    if any(step[0] not in STEPS for step in steps):
+        sys.exit("augment %s: PyTorch's side only knows %s" % (" ".join(items), ", ".join(STEPS)))
+    return steps
 
 
 # ---- seeds, arms and folds
@@ -342,6 +438,9 @@ def collect(a, s, flags, arms):
             folder = run_of(a, flags, seed, arms)
             folds = json.load(open(os.path.join(folder, "splits.json")))["folds"]
             wanted = range(len(folds)) if s["fold"] == "all" else [int(s["fold"])]
+            s["augment"] = steps_of(folder)
+            if s["augment"] and "same" in arms:
+                sys.exit("the arm `same` knows --augment none only")
             results[seed] = {}
             for arm in arms:
                 if arm == "ours":

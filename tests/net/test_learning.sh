@@ -15,7 +15,7 @@ for python in /usr/bin/python3 python3; do
                 --seed 5 &&
                 "$python" "$here/compare_torch_learning.py" --train-cv "$build/train_cv" --runs "$work/$1" --data "$work/$1.h5" \
                     --device "${FLIM_TEST_DEVICE:-cpu}" --seeds 3 --only ours,same --bound 3e-4 -- --precision fp32 --cv stratified --folds 2 \
-                    --lr 3e-3 --weight-decay 0.5 --label-smoothing 0.2 --clip 0.3 --dropout 0.4 --block-dropout 0.3 "${@:3}"
+                    --augment none --schedule cosine --lr 3e-3 --weight-decay 0.5 --label-smoothing 0.2 --clip 0.3 --dropout 0.4 --block-dropout 0.3 "${@:3}"
         }
         check "two classes" alike 2 60 --batch 12 --epochs 8
         check "three classes, early stopping" alike 3 60 --epochs 10 --patience 3

@@ -160,7 +160,7 @@ static void settings_become_a_schedule(void **state)
     flim_settings settings;
     assert_int_equal(flim_settings_init(&settings, NULL), FLIM_OK);
     flim_lr_schedule s = flim_lr_schedule_of(&settings, 0.5, false);
-    assert_true(s.kind == FLIM_LR_SCHEDULE_COSINE && s.first == 0.5 && s.epochs == 75 && s.warmup == 0 &&
+    assert_true(s.kind == FLIM_LR_SCHEDULE_CONSTANT && s.first == 0.5 && s.epochs == 75 && s.warmup == 0 &&
                 !s.larger_is_better);
     settings.schedule = FLIM_LR_SCHEDULE_PLATEAU;
     settings.epochs = 11;
