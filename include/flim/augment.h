@@ -14,7 +14,7 @@
 
 /* What auto and the presets depend on. */
 typedef struct flim_augment_data {
-    int t;        /* bins of a cell: the preset flim shifts by a share of the window */
+    int t; /* bins of a cell: the preset flim shifts by a share of the window */
     bool photons; /* all counts are whole numbers up to 65535: auto is flim, else symmetry alone */
 } flim_augment_data;
 

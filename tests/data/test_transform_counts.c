@@ -889,8 +889,10 @@ static void presets_follow_the_data(void **state)
                  {{256, false}, {"auto"}, "symmetry:1:0:7"},
                  {{64, false}, {"auto", "mask_drop"}, "symmetry:1:0:7 mask_drop:1:0:0"},
                  {{64, false}, {"flim"}, "symmetry:1:0:7 drift_fill:0.25:-1.25:1.25 thin:0.25:0.4:1"},
-                 {{64, true}, {"paper"}, "shift_zero:0.8:-5:5 scale:0.8:0.6:1.4 symmetry:1:0:3 symmetry:0.666666667:0:7 "
-                                         "zoom:0.5:0.85:1.15 elastic:0.5:1:1 blur:0.5:0.3:0.8"}};
+                 {{64, true},
+                  {"paper"},
+                  "shift_zero:0.8:-5:5 scale:0.8:0.6:1.4 symmetry:1:0:3 symmetry:0.666666667:0:7 "
+                  "zoom:0.5:0.85:1.15 elastic:0.5:1:1 blur:0.5:0.3:0.8"}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         flim_transform transform;
         flim_error err = {0};
@@ -1087,7 +1089,8 @@ int main(void)
         cmocka_unit_test(a_voxel_holds_at_most_65535),
         cmocka_unit_test(counts_that_are_no_photons_are_refused),
         cmocka_unit_test(transforms_that_make_no_sense_are_refused),
-        cmocka_unit_test(names_become_steps), cmocka_unit_test(presets_follow_the_data),
+        cmocka_unit_test(names_become_steps),
+        cmocka_unit_test(presets_follow_the_data),
         cmocka_unit_test(batches_do_not_depend_on_threads),
         cmocka_unit_test(the_loader_names_a_cell_that_is_refused),
     };

@@ -38,7 +38,7 @@ refuses 2 "tta (run: false, this call: true)" --tta
 says "--resume-override"
 refuses 2 "seed (run: 42, this call: 7)" --seed 7
 says "start a new run"
-refuses 2 "augment (run: [none], this call: [flim])" --augment flim
+refuses 2 "augment (run: [auto], this call: [flim])" --augment flim
 refuses 2 "preset (run: tiny, this call: small)" --preset small --lr 1e-2
 says "lr (run:"
 for flag in "--seed 7" "--folds 3" "--preset small" "--monitor f1" "--val-fraction 0.3" "--cv group" "--mask-counts" "--holdout-group D0" \
