@@ -12,15 +12,9 @@
 #include "flim/string_list.h"
 #include "flim/transform.h"
 
-/* What auto and the presets depend on. */
-typedef struct flim_augment_data {
-    int t; /* bins of a cell: the preset flim shifts by a share of the window */
-    bool photons; /* all counts are whole numbers up to 65535: auto is flim, else symmetry alone */
-} flim_augment_data;
-
-/* The items' steps, one after the other; "none", which stands alone, has none. */
-flim_status flim_augment_parse(const flim_string_list *items, const flim_augment_data *data, flim_transform *out,
-                               flim_error *err);
+/* The items' steps, one after the other; "none", which stands alone, has none.
+ * photons: all counts are whole numbers up to 65535: then auto is flim, else symmetry alone. */
+flim_status flim_augment_parse(const flim_string_list *items, bool photons, flim_transform *out, flim_error *err);
 
 /* "none", or the steps as items, separated by spaces: what a preset comes to.  Cut off at `size`. */
 void flim_augment_text(const flim_transform *transform, char *out, size_t size);

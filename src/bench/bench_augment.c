@@ -246,12 +246,11 @@ static flim_status show_steps(work *w, const augment_options *o, FILE *out, flim
 static flim_status show_items(work *w, const augment_options *o, FILE *out, flim_error *err)
 {
     static const char *const presets[] = {"flim", "paper"};
-    const flim_augment_data data = {.t = w->info->t, .photons = true};
     flim_transform transform;
     for (int i = 0; i < 2 + o->augment.n; i++) {
         flim_string_list item = {0};
         FLIM_TRY(flim_string_list_add(&item, i < 2 ? presets[i] : o->augment.item[i - 2], err));
-        flim_status status = flim_augment_parse(&item, &data, &transform, err); /* so that it may stand in a page */
+        flim_status status = flim_augment_parse(&item, true, &transform, err); /* so that it may stand in a page */
         status = status == FLIM_OK && (i >= 2 || w->info->t > 5) ? show(w, o, item.item[0], &transform, 0, out, err) : status;
         flim_string_list_free(&item);
         FLIM_TRY(status);

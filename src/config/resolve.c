@@ -300,8 +300,7 @@ static flim_status check_together(const flim_settings *s, flim_error *err)
         return flim_fail(err, FLIM_ERROR_USAGE, "data: the list of files is empty");
     }
     flim_transform ignored;
-    const flim_augment_data any = {.t = 256, .photons = true}; /* names alone are checked here */
-    return flim_augment_parse(&s->augment, &any, &ignored, err);
+    return flim_augment_parse(&s->augment, true, &ignored, err);
 }
 
 static flim_status list_explicit(const bool *seen, flim_string_list *keys, flim_error *err)

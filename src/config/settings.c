@@ -185,7 +185,7 @@ static const flim_flag_row rows[] = {
         "maximum draws of one cell per epoch with --sampler class-group", REFUSED, SAMPLER_REPEATS,
         .allowed = ">= 1, <= 1000000"),
     ROW(NULL, "augment", LIST(augment), "auto", "A",
-        "augmentation of training cells, drawn anew each epoch: flim (symmetries, delay, dimmer exposure), auto (flim, or "
+        "augmentation of training cells, drawn anew each epoch: flim (symmetries, dimmer exposure), auto (flim, or "
         "symmetry alone where counts are not photons), none, paper (a published script's, not physical) or "
         "NAME:PROBABILITY:LOW:HIGH, as in thin:0.8:0.4:1; repeatable",
         REFUSED, AUGMENT),

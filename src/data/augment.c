@@ -7,26 +7,19 @@
 #include "core/try.h"
 #include "data/transform.h"
 
-enum { PRESET_BINS = 256 }; /* the window that presets' shifts are written for */
-
 /* A preset is a list of steps. */
 static const struct {
     const char *name;
-    bool scaled; /* shifts are a share of the window: as many bins as that is */
     flim_transform transform;
 } presets[] = {
-    {"none", false, {0}},
-    /* What a measurement could have been: another orientation, another delay of the laser's trigger, a dimmer exposure.  Half
-     * of the cells keep delay and brightness: docs/learning.md has what more of it costs short runs. */
-    {"flim",
-     true,
-     {3,
-      {{FLIM_TRANSFORM_DIHEDRAL, 1, 0, 7}, {FLIM_TRANSFORM_DRIFT_FILL, 0.25, -5, 5}, {FLIM_TRANSFORM_THIN, 0.25, 0.4, 1}}}},
+    {"none", {0}},
+    /* What a measurement could have been: another orientation, a dimmer exposure.  docs/learning.md has what more of it costs
+     * short runs, and what a delay of the laser's trigger (drift_fill) adds: nothing that was measured. */
+    {"flim", {2, {{FLIM_TRANSFORM_DIHEDRAL, 1, 0, 7}, {FLIM_TRANSFORM_THIN, 0.25, 0.4, 1}}}},
     /* A published script's, for comparison with it: not physical.  Its flips and turns reach each exchange of rows and columns
      * with probability 1/3; its "Poisson noise" changes nothing that can be measured and is left out; zoom, field and blur move photons here, not
      * interpolate counts. */
     {"paper",
-     false,
      {7,
       {{FLIM_TRANSFORM_SHIFT_ZERO, 0.8, -5, 5},
        {FLIM_TRANSFORM_SCALE, 0.8, 0.6, 1.4},
@@ -109,25 +102,12 @@ static flim_status parse_step(const char *item, flim_transform_step *out, flim_e
     return flim_transform_check(&one, 1 << 21, 1, 1, err) == FLIM_OK ? FLIM_OK : flim_fail_prefix(err, "%s: ", what);
 }
 
-/* A preset's steps for cells of t bins. */
-static flim_transform preset_for(int preset, int t)
+static flim_status parse_item(const char *item, bool photons, flim_transform *out, flim_error *err)
 {
-    flim_transform out = presets[preset].transform;
-    for (int i = 0; i < out.n && presets[preset].scaled; i++) {
-        if (flim_transform_ops[out.step[i].op].alone) { /* a shift */
-            out.step[i].low *= (double)t / PRESET_BINS;
-            out.step[i].high *= (double)t / PRESET_BINS;
-        }
-    }
-    return out;
-}
-
-static flim_status parse_item(const char *item, const flim_augment_data *data, flim_transform *out, flim_error *err)
-{
-    const char *name = strcmp(item, "auto") != 0 ? item : data->photons ? "flim" : "symmetry";
+    const char *name = strcmp(item, "auto") != 0 ? item : photons ? "flim" : "symmetry";
     for (int preset = 0; preset < N_PRESETS; preset++) {
         if (strcmp(name, presets[preset].name) == 0) {
-            *out = preset_for(preset, data->t);
+            *out = presets[preset].transform;
             return FLIM_OK;
         }
     }
@@ -135,13 +115,12 @@ static flim_status parse_item(const char *item, const flim_augment_data *data, f
     return parse_step(name, &out->step[0], err);
 }
 
-flim_status flim_augment_parse(const flim_string_list *items, const flim_augment_data *data, flim_transform *out,
-                               flim_error *err)
+flim_status flim_augment_parse(const flim_string_list *items, bool photons, flim_transform *out, flim_error *err)
 {
     *out = (flim_transform){0};
     for (int i = 0; i < items->n; i++) {
         flim_transform one;
-        FLIM_TRY(parse_item(items->item[i], data, &one, err));
+        FLIM_TRY(parse_item(items->item[i], photons, &one, err));
         if (one.n == 0 && items->n > 1) {
             return flim_fail(err, FLIM_ERROR_USAGE, "augment: none must be the only item, but there are %d items", items->n);
         }

@@ -65,8 +65,7 @@ flim_status flim_run_read_augmentation(flim_run *run, const flim_study *study, f
 {
     const flim_dataset_info *info = study->info;
     const int64_t odd = first_without_photons(study);
-    const flim_augment_data data = {.t = info->t, .photons = odd < 0};
-    FLIM_TRY(flim_augment_parse(&run->settings->augment, &data, &run->augment, err));
+    FLIM_TRY(flim_augment_parse(&run->settings->augment, odd < 0, &run->augment, err));
     if (run->settings->mixup != FLIM_MIXUP_NONE && run->settings->mixup_partner == FLIM_MIXUP_PARTNER_GROUP && !info->group) {
         return flim_fail(err, FLIM_ERROR_USAGE, "mixup-partner group: the data has no /group; use all, or add /group");
     }
@@ -77,7 +76,7 @@ flim_status flim_run_read_augmentation(flim_run *run, const flim_study *study, f
         return refuse_cell(study, odd, needs_photons(run), err);
     }
     if (run->augment.n > 0) {
-        note(run, data.photons);
+        note(run, odd < 0);
     }
     return FLIM_OK;
 }
