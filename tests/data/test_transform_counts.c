@@ -926,7 +926,7 @@ static void names_become_steps(void **state)
                {{"bootstrap:1:0:0"}, "expected bootstrap:PROBABILITY"},
                {{"shift:1:0.5:1"}, "whole numbers"},
                {{"none", "flim"}, "none must be the only item"},
-               {{"flim", "paper"}, "drift_fill and shift_zero"},
+               {{"drift_fill", "paper"}, "drift_fill and shift_zero"},
                {{""}, "is not known"},
                {{":"}, "is not known"}};
     flim_transform transform;
