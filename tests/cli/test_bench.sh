@@ -90,7 +90,7 @@ grep -q '"batch": 4' "$folder/json" || complain "--json: the batch is not 4"
     >"$folder/out" || complain "--weights-in ended with $?"
 grep -q 'preset tiny .*cells (2,16,5,5)' "$folder/out" || complain "weights of tiny for 16 x 5 x 5: $(cat "$folder/out")"
 [ -s "$folder/g.safetensors" ] || complain "--grads-out wrote nothing"
-refuses 2 "leave --preset out" step --device cpu --preset base --weights-in "$folder/w.safetensors"
+refuses 2 "leave --preset, --width and --depth out" step --device cpu --preset base --weights-in "$folder/w.safetensors"
 refuses 2 "4 classes" step --device cpu --classes 2 --weights-in "$folder/w.safetensors"
 
 # Feeding from a file: the fixed batch and what the device can have of the cache modes.
