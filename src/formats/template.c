@@ -31,7 +31,7 @@ typedef struct tag {
 
 static flim_status fault(const renderer *r, const char *what, const char *name)
 {
-    return flim_fail(r->err, FLIM_ERROR, "template %s: %s '%s'", r->file->name, what, name);
+    return flim_fail(r->err, FLIM_ERROR, "template %s: %s '%s'", r->file ? r->file->name : "(none)", what, name);
 }
 
 /* ---- tags */

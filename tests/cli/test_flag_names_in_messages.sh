@@ -33,7 +33,7 @@ check() { # files (a glob), programs
     done
 }
 
-check 'src/train/*.c' train_cv predict flim_info
+check 'src/train/*.c' train_cv predict flim_info fold_metrics
 check 'src/plan/*.c' gpu_plan train_cv
 check 'src/cpu/*/*.c src/backend/*.c cuda/*/*.c cuda/*/*.cu' train_cv predict
 check 'src/data/*.c src/data/hdf5/*.c' train_cv predict flim_info flim_repack flim_simulate

@@ -324,7 +324,7 @@ says "several cells of the data are named"
 look 3 thousands.h5 --splits far.json --splits-by index
 look 0 permuted.h5 --splits texts.json --splits-by index # texts are names whatever numbers are
 call 2 "${train[@]}" --out by_index_permuted.nnunet --resume --splits-by name
-says "splits_by (the run has index, the call says name)"
+says "splits_by (run: index, this call: name)"
 call 0 "${train[@]}" --out by_index_permuted.nnunet --resume --splits-by index
 call 0 "${train[@]}" --data thousands.h5 --splits far.json --out far
 tested far "by name"
