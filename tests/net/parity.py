@@ -40,6 +40,9 @@ RESOLVED = 2e-2
 # loss of step 0; any loss; gradients of step 0 for every tensor; weights' difference over their movement; statistics; and the
 # most our gradients may stand from fp64 (PyTorch's own fp32 on an H100: 1.5e-3)
 BOUNDS = dict(loss0=1e-5, loss=2e-3, grad=3e-3, weight=4e-2, weight64=2e-2, statistic=2e-3, grad64=1.5e-3)
+# Widths of no preset: PyTorch then takes other kernels, whose rounding differs more.  3.9e-3 at 12 and 3.2e-3 at 20 channels were
+# measured, largest in the stem, whose gradient is a sum over all voxels; test_gradients holds such widths to double precision.
+WIDTH_GRAD = 6e-3
 # PyTorch's own fp32 stands beyond some of them from fp64.  Which of two fp32 programs is nearer is a draw, so where that is known
 # we may stand this much further than PyTorch.
 LUCK = 1.25
@@ -196,7 +199,7 @@ def compare(name, data, classes, a, folder, checks):
         checks("gradient tensors that differ in name: %s" % sorted(set(grads) ^ set(theirs)), 1, 0)
     real = [k for k in theirs if not feeds_batchnorm(k)]
     k, d = worst([(k, distance(grads[k], theirs[k])) for k in real])
-    checks("gradient from PyTorch fp32, worst " + k, d, BOUNDS["grad"])
+    checks("gradient from PyTorch fp32, worst " + k, d, WIDTH_GRAD if a.width else BOUNDS["grad"])
     if fp64:
         exact = load(at("torch-grads64"))
         k, d = worst([(k, distance(grads[k], exact[k])) for k in real])
