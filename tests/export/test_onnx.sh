@@ -10,7 +10,7 @@ if grep -q "writes no ONNX files" err; then
     exit 77
 fi
 train() { # train RUN DATA [ARGS...]: two folds
-    call 0 "$build/train_cv" --data "$2" --out "$1" --folds 2 --epochs 3 --batch 16 --lr 1e-3 --workers 2 "${device[@]}" "${@:3}"
+    call 0 "$build/train_cv" --data "$2" --out "$1" --folds 2 --epochs 3 --batch 16 --lr 1e-3 --schedule cosine --augment none --no-recalibrate-bn --workers 2 "${device[@]}" "${@:3}"
 }
 simulate two.h5 --height 9 --width 11 # sizes that differ, so that no axes can be exchanged
 simulate three.h5 --height 9 --width 9 --classes 3

@@ -599,7 +599,7 @@ static void confounds_are_named(void **state)
         char *bytes = file_text(path);
         assert_non_null(strstr(bytes, "Simple model: brightness, size, peak bin"));
         assert_int_equal(count_of(bytes, "<p class=\"headline"), 1);
-        assert_true((strstr(bytes, "The network is better than the best simple model (logistic regression on ") != NULL) !=
+        assert_true((strstr(bytes, "The network is better than the best simple model, ") != NULL) !=
                     (strstr(bytes, "<p class=\"headline warning\">") != NULL));
         assert_non_null(strstr(bytes, "class=\"warning\">brightness, cell size and peak bin alone reach"));
         assert_true((strstr(bytes, "No pictures: ") != NULL) == gone && (strstr(bytes, "data:image/bmp") != NULL) == !gone);

@@ -53,7 +53,7 @@ static bool judge(const report_run *run, const answer *a, char text[SENTENCE])
         snprintf(difference, sizeof difference, "; mean difference over folds %+.3f, 95 %% interval %+.3f to %+.3f",
                  a->test->difference, i->low, i->high);
     }
-    snprintf(text, SENTENCE, "%s the best simple model (logistic regression on %s): pooled %s %.3f against %.3f%s.",
+    snprintf(text, SENTENCE, "%s the best simple model, %s: pooled %s %.3f against %.3f%s.",
              better             ? "The network is better than"
              : worse            ? "The network is worse than"
              : value >= network ? "The network does no better than"
