@@ -64,7 +64,7 @@ static bool has_one_value(const flim_label_image *image, uint32_t *value)
 static flim_status choose_labels(const char *path, const flim_label_image *image, flim_cells_by by, const uint32_t **label,
                                  uint32_t **made, flim_error *err)
 {
-    uint32_t value, count;
+    uint32_t value = 0, count;
     *label = image->label;
     *made = NULL;
     if (by == FLIM_CELLS_VALUE || (by == FLIM_CELLS_AUTO && !has_one_value(image, &value))) {
