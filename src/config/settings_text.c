@@ -94,15 +94,6 @@ static char *value_text(const flim_flag_row *row, const flim_settings *settings)
     return text;
 }
 
-static bool lists_equal(const flim_string_list *a, const flim_string_list *b)
-{
-    bool equal = a->n == b->n;
-    for (int i = 0; equal && i < a->n; i++) {
-        equal = strcmp(a->item[i], b->item[i]) == 0;
-    }
-    return equal;
-}
-
 void flim_settings_compare(const flim_settings *a, const flim_settings *b,
                            void (*differs)(void *context, const flim_flag_row *row, const char *value_a, const char *value_b),
                            void *context)
@@ -110,7 +101,7 @@ void flim_settings_compare(const flim_settings *a, const flim_settings *b,
     for (int i = 0; i < flim_settings_table.n; i++) {
         const flim_flag_row *row = &flim_settings_table.row[i];
         char *text_a = value_text(row, a), *text_b = value_text(row, b);
-        bool equal = row->type == FLIM_VALUE_LIST ? lists_equal(flim_flag_list(row, a), flim_flag_list(row, b))
+        bool equal = row->type == FLIM_VALUE_LIST ? flim_string_list_equal(flim_flag_list(row, a), flim_flag_list(row, b))
                                                   : text_a && text_b && strcmp(text_a, text_b) == 0;
         if (!equal) { /* or no memory to tell */
             differs(context, row, text_a ? text_a : "?", text_b ? text_b : "?");

@@ -1,5 +1,7 @@
 #include "flim/string_list.h"
 
+#include <string.h>
+
 #include "core/alloc.h"
 
 void flim_string_list_free(flim_string_list *list)
@@ -24,4 +26,23 @@ flim_status flim_string_list_add(flim_string_list *list, const char *text, flim_
     }
     list->n++;
     return FLIM_OK;
+}
+
+int flim_string_list_find(const flim_string_list *list, const char *text)
+{
+    for (int i = 0; i < list->n; i++) {
+        if (strcmp(list->item[i], text) == 0) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+bool flim_string_list_equal(const flim_string_list *a, const flim_string_list *b)
+{
+    bool equal = a->n == b->n;
+    for (int i = 0; equal && i < a->n; i++) {
+        equal = strcmp(a->item[i], b->item[i]) == 0;
+    }
+    return equal;
 }

@@ -38,11 +38,11 @@ static void free_rules(class_rules *rules)
 
 flim_status flim_import_class_number(flim_string_list *classes, const char *name, int *out, flim_error *err)
 {
-    for (*out = 0; *out < classes->n; ++*out) {
-        if (strcmp(classes->item[*out], name) == 0) {
-            return FLIM_OK;
-        }
+    *out = flim_string_list_find(classes, name);
+    if (*out >= 0) {
+        return FLIM_OK;
     }
+    *out = classes->n;
     return flim_string_list_add(classes, name, err);
 }
 

@@ -1,6 +1,5 @@
 /* --augment: what it comes to, and whether the data can go through it. */
 #include <inttypes.h>
-#include <string.h>
 
 #include "core/try.h"
 #include "data/transform.h"
@@ -35,23 +34,13 @@ static int64_t first_without_photons(const flim_study *study)
     return -1;
 }
 
-static bool is_left_to_us(const flim_run *run)
-{
-    const flim_string_list *items = &run->settings->augment;
-    bool found = false;
-    for (int i = 0; i < items->n; i++) {
-        found = found || strcmp(items->item[i], "auto") == 0;
-    }
-    return found;
-}
-
 static void note(const flim_run *run, bool photons)
 {
     char steps[FLIM_MAX_TRANSFORM_STEPS * 96], not_physical[160];
     flim_augment_text(&run->augment, steps, sizeof steps);
     flim_augment_not_physical(&run->augment, not_physical, sizeof not_physical);
     flim_log_line(&run->log, FLIM_LOG_INFO, "Augmentation of training cells: %s", steps);
-    if (!photons && is_left_to_us(run)) {
+    if (!photons && flim_string_list_find(&run->settings->augment, "auto") >= 0) {
         flim_log_line(&run->log, FLIM_LOG_NOTE,
                       "augment auto: symmetry alone, since some counts are not whole numbers up to 65535");
     }

@@ -244,22 +244,12 @@ static void append(char *text, size_t size, const char *name, const char *was, c
     snprintf(text + used, size - used, "%s%s was %s and is %s", used ? ", " : "", name, was, is);
 }
 
-static bool holds(const flim_string_list *list, const char *text)
-{
-    for (int i = 0; i < list->n; i++) {
-        if (strcmp(list->item[i], text) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
 static void note(const flim_run *run, differences *d, const char *name, const char *was, const char *is, bool fixed)
 {
     d->any = true;
     d->fixed = d->fixed || fixed;
     append(d->text, sizeof d->text, name, was, is);
-    if (!holds(&run->overridden, name)) {
+    if (flim_string_list_find(&run->overridden, name) < 0) {
         append(d->beside, sizeof d->beside, name, was, is);
     }
     size_t used = strlen(d->fixed_names);
@@ -291,7 +281,7 @@ static void compare(const flim_run *run, const flim_json *record, differences *d
 
 static bool is_accepted(const flim_run *run)
 {
-    return holds(&run->accepted, run->identity_text);
+    return flim_string_list_find(&run->accepted, run->identity_text) >= 0;
 }
 
 static flim_status refuse(const flim_run *run, const differences *d, flim_error *err)

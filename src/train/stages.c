@@ -3,7 +3,6 @@
  * A run without stages is one training, with the run's own settings; a stage's settings take their place while it trains.
  */
 #include <inttypes.h>
-#include <string.h>
 
 #include "backend/backend.h"
 #include "core/bytes.h"
@@ -38,22 +37,13 @@ int64_t flim_run_epochs(const flim_run *run)
     return run->n_stages > 0 ? flim_run_epochs_before(run, run->n_stages) : run->settings->epochs;
 }
 
-static bool same_list(const flim_string_list *a, const flim_string_list *b)
-{
-    bool same = a->n == b->n;
-    for (int i = 0; i < a->n && same; i++) {
-        same = strcmp(a->item[i], b->item[i]) == 0;
-    }
-    return same;
-}
-
 /* Whether one program serves both. */
 static bool same_program(const flim_settings *a, const flim_settings *b)
 {
     return a->batch == b->batch && a->eval_batch == b->eval_batch && a->precision == b->precision &&
            a->checkpoint_activations == b->checkpoint_activations && (a->ema > 0) == (b->ema > 0) &&
            (a->mixup == FLIM_MIXUP_NONE) == (b->mixup == FLIM_MIXUP_NONE) && a->benchmark == b->benchmark &&
-           a->deterministic == b->deterministic && same_list(&a->augment, &b->augment);
+           a->deterministic == b->deterministic && flim_string_list_equal(&a->augment, &b->augment);
 }
 
 /* The settings become the run's; the program is made anew if they need another one. */
@@ -67,7 +57,7 @@ static flim_status take_settings(flim_run *run, const flim_study *study, flim_tr
     trainer->net.head[0].loss =
         settings->mixup != FLIM_MIXUP_NONE ? FLIM_LOSS_SOFT_TARGETS : flim_class_loss(trainer->net.classes);
     trainer->accumulate = settings->accumulate;
-    if (!same_list(&before.augment, &settings->augment)) {
+    if (!flim_string_list_equal(&before.augment, &settings->augment)) {
         FLIM_TRY(flim_run_read_augmentation(run, study, err));
     }
     FLIM_TRY(flim_run_check_recipe(run, study, err));

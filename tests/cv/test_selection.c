@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "core/alloc.h"
+#include "core/test_folder.h"
 #include "cv/selection.h"
 #include "data/repack.h"
 #include "flim/dataset_writer.h"
@@ -233,11 +234,5 @@ int main(void)
         cmocka_unit_test(terms_that_fit_nothing_are_named),
         cmocka_unit_test(a_copy_has_the_cells_that_were_chosen),
     };
-    char remove[600];
-    if (!mkdtemp(folder)) {
-        return 1;
-    }
-    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    snprintf(remove, sizeof remove, "rm -rf '%s'", folder);
-    return system(remove) != 0 ? 1 : failed;
+    return RUN_IN_FOLDER(folder, tests);
 }

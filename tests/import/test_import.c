@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "core/file.h"
+#include "core/test_folder.h"
 #include "flim/dataset.h"
 #include "import/file_list.h"
 #include "import/import.h"
@@ -240,11 +241,5 @@ int main(void)
         cmocka_unit_test(what_does_not_fit_together_is_named),
         cmocka_unit_test(lists_are_sorted_by_numbers_and_end),
     };
-    char remove[600];
-    if (!mkdtemp(folder)) {
-        return 1;
-    }
-    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    snprintf(remove, sizeof remove, "rm -rf '%s'", folder);
-    return system(remove) != 0 ? 1 : failed;
+    return RUN_IN_FOLDER(folder, tests);
 }

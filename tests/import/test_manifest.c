@@ -10,6 +10,7 @@
 
 #include "core/file.h"
 #include "core/sha256.h"
+#include "core/test_folder.h"
 #include "flim/dataset.h"
 #include "formats/csv_rows.h"
 #include "import/import.h"
@@ -305,11 +306,5 @@ int main(void)
         cmocka_unit_test(rising_edges_are_found_and_decays_rolled),
         cmocka_unit_test(cells_are_aligned_and_say_where_they_come_from),
     };
-    char remove[600];
-    if (!mkdtemp(folder)) {
-        return 1;
-    }
-    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    snprintf(remove, sizeof remove, "rm -rf '%s'", folder);
-    return system(remove) != 0 ? 1 : failed;
+    return RUN_IN_FOLDER(folder, tests);
 }

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "core/file.h"
+#include "core/test_folder.h"
 #include "flim/dataset.h"
 #include "import/import.h"
 
@@ -440,14 +441,8 @@ int main(void)
         cmocka_unit_test(pieces_of_a_binary_mask),         cmocka_unit_test(fields_with_masks_count_by_count),
         cmocka_unit_test(masks_that_do_not_fit_are_named),
     };
-    char remove[600];
     if (access("/dev/shm", W_OK) != 0) {
         strcpy(folder, "/tmp/flim_masks_XXXXXX");
     }
-    if (!mkdtemp(folder)) {
-        return 1;
-    }
-    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    snprintf(remove, sizeof remove, "rm -rf '%s'", folder);
-    return system(remove) != 0 ? 1 : failed;
+    return RUN_IN_FOLDER(folder, tests);
 }

@@ -16,6 +16,7 @@
 #include "core/alloc.h"
 #include "core/clock.h"
 #include "core/file.h"
+#include "core/test_folder.h"
 #include "flim/loader.h"
 #include "plan/plan.h"
 
@@ -669,11 +670,5 @@ int main(void)
         cmocka_unit_test(an_automatic_precision_is_replaced_by_another),
         cmocka_unit_test(what_cannot_be_applied_leaves_the_file),
     };
-    if (!mkdtemp(folder)) {
-        return 1;
-    }
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    char remove[64];
-    snprintf(remove, sizeof remove, "rm -rf %s", folder);
-    return system(remove) == 0 ? failed : 1;
+    return RUN_IN_FOLDER(folder, tests);
 }

@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "core/test_folder.h"
 #include "flim/train.h"
 
 static char folder[] = "/tmp/flim_test_XXXXXX"; /* of this test program; made and removed by small_main */
@@ -65,14 +66,6 @@ static inline void remove_below(const char *name)
 }
 
 /* The rest of main: runs the tests inside the folder. */
-#define SMALL_MAIN(tests)                                                                                                    \
-    (mkdtemp(folder) ? small_end(_cmocka_run_group_tests(#tests, tests, sizeof(tests) / sizeof((tests)[0]), NULL, NULL)) : 1)
-
-static inline int small_end(int failed)
-{
-    char command[64];
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    return system(command) == 0 ? failed : 1;
-}
+#define SMALL_MAIN(tests) RUN_IN_FOLDER(folder, tests)
 
 #endif
