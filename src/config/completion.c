@@ -32,6 +32,18 @@ static void put_words(FILE *out, const flim_flag_row *row)
 
 /* ---- bash */
 
+/* What is offered for a path, and the end of the case. */
+static void put_bash_paths(FILE *out, flim_path_kind kind)
+{
+    switch (kind) {
+    case FLIM_PATH_FILE: fputs("compopt -o filenames; mapfile -t COMPREPLY < <(compgen -f -- \"$current\") ;;\n", out); break;
+    case FLIM_PATH_FOLDER:
+        fputs("compopt -o filenames; mapfile -t COMPREPLY < <(compgen -d -- \"$current\") ;;\n", out);
+        break;
+    case FLIM_PATH_NONE: fputs(";;\n", out); break; /* a number, a name: nothing to offer */
+    }
+}
+
 static void put_bash_value(FILE *out, const flim_flag_row *row)
 {
     if (row->type == FLIM_VALUE_SWITCH) {
@@ -45,13 +57,7 @@ static void put_bash_value(FILE *out, const flim_flag_row *row)
         fputs("' -- \"$current\") ;;\n", out);
         return;
     }
-    switch (flim_flag_path_kind(row->metavar)) {
-    case FLIM_PATH_FILE: fputs("compopt -o filenames; mapfile -t COMPREPLY < <(compgen -f -- \"$current\") ;;\n", out); break;
-    case FLIM_PATH_FOLDER:
-        fputs("compopt -o filenames; mapfile -t COMPREPLY < <(compgen -d -- \"$current\") ;;\n", out);
-        break;
-    case FLIM_PATH_NONE: fputs(";;\n", out); break; /* a number, a name: nothing to offer */
-    }
+    put_bash_paths(out, flim_flag_path_kind(row->metavar));
 }
 
 /* --x; of a switch --no-x as well, but for those that are off, only where the user has begun with --no-. */
@@ -104,15 +110,8 @@ static void put_bash_function(FILE *out, const flim_flag_table *table)
     for (int i = 0; i < table->n; i++) {
         put_bash_value(out, &table->row[i]);
     }
-    switch (flim_flag_path_kind(table->operand)) {
-    case FLIM_PATH_FILE:
-        fputs("    *) compopt -o filenames; mapfile -t COMPREPLY < <(compgen -f -- \"$current\") ;;\n", out);
-        break;
-    case FLIM_PATH_FOLDER:
-        fputs("    *) compopt -o filenames; mapfile -t COMPREPLY < <(compgen -d -- \"$current\") ;;\n", out);
-        break;
-    case FLIM_PATH_NONE: fputs("    *) ;;\n", out); break;
-    }
+    fputs("    *) ", out);
+    put_bash_paths(out, flim_flag_path_kind(table->operand));
     fputs("    esac\n}\n", out);
 }
 

@@ -124,14 +124,14 @@ static flim_status find_most(flim_dataset *d, const chosen *c, flim_reader *read
 {
     flim_status status = FLIM_OK;
     *most = 0;
-    for (int64_t i = 0; c->n < d->info.n && i < c->n; i++) {
-        FLIM_TRY(interrupted(options, out, err));
-        FLIM_TRY(flim_reader_counts(reader, c->cell[i], b->counts, NULL, err));
-        for (int64_t v = 0; v < d->voxels; v++) {
-            *most = b->counts[v] > *most ? b->counts[v] : *most;
-        }
-    }
     if (c->n < d->info.n) {
+        for (int64_t i = 0; i < c->n; i++) {
+            FLIM_TRY(interrupted(options, out, err));
+            FLIM_TRY(flim_reader_counts(reader, c->cell[i], b->counts, NULL, err));
+            for (int64_t v = 0; v < d->voxels; v++) {
+                *most = b->counts[v] > *most ? b->counts[v] : *most;
+            }
+        }
         return FLIM_OK;
     }
     flim_cell_summary *summary = flim_alloc((size_t)d->info.n, sizeof *summary, err);

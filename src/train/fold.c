@@ -76,11 +76,16 @@ static void initialise(flim_fold_work *f)
 
 /* ---- where the fold stands ---- */
 
+static void checkpoint_below(const char *folder, char out[FLIM_PATH_MAX])
+{
+    snprintf(out, FLIM_PATH_MAX, "%.4000s/checkpoint", folder);
+}
+
 /* The training's folder; one that failed before is begun anew from its checkpoint. */
 static flim_status open_folder(flim_fold_work *f, flim_error *err)
 {
     char failed[FLIM_PATH_MAX];
-    snprintf(f->checkpoint, sizeof f->checkpoint, "%.4000s/checkpoint", f->folder);
+    checkpoint_below(f->folder, f->checkpoint);
     snprintf(failed, sizeof failed, "%.4000s/FAILED", f->folder);
     unlink(failed);
     FLIM_TRY(flim_make_folder(f->checkpoint, err));
@@ -239,7 +244,7 @@ void flim_run_fold_clean(flim_run *run, int k)
         snprintf(name, sizeof name, "stage_%d", i + 1);
         if (flim_run_fold_path(run, k, name, folder, NULL) == FLIM_OK && flim_file_exists(folder)) {
             char checkpoint[FLIM_PATH_MAX];
-            snprintf(checkpoint, sizeof checkpoint, "%.4000s/checkpoint", folder);
+            checkpoint_below(folder, checkpoint);
             flim_checkpoint_remove(checkpoint);
             rmdir(checkpoint);
             rmdir(folder);
@@ -357,7 +362,7 @@ static flim_status train_stages(flim_fold_work *work, int n, flim_error *err)
         FLIM_TRY(flim_run_enter_stage(run, f->study, f->trainer, i, err));
         if (i > 0 && run->epochs_trained > trained) {
             char checkpoint[FLIM_PATH_MAX];
-            snprintf(checkpoint, sizeof checkpoint, "%.4000s/checkpoint", f->folder);
+            checkpoint_below(f->folder, checkpoint);
             flim_checkpoint_remove(checkpoint);
         }
         FLIM_TRY(flim_fold_work_through(f, err));
