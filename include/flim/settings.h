@@ -82,6 +82,7 @@ typedef struct flim_settings {
     double checkpoint_minutes; /* 0 = at the end of each epoch only */
     bool tensorboard; /* event files beside history.csv */
     double price_per_hour; /* 0 = not known */
+    bool resume_or_start; /* resume if there is a run in `out`, else start one */
     bool resume, resume_override, quiet, log_json, dry_run, verbose;
 } flim_settings;
 

@@ -191,6 +191,7 @@ static const flim_example examples[] = {
     {"train_cv --data cells.h5 --folds 5 --batch 64", "five folds of the cells of one file, in a new folder of runs/"},
     {"train_cv --data cells.h5 --dry-run", "only the folds: how many cells of which groups are in each part"},
     {"train_cv --resume --out runs/NAME", "continue a run that was stopped"},
+    {"train_cv --resume-or-start --out runs/NAME --fold $SLURM_ARRAY_TASK_ID", "one fold per task of a job array"},
     {NULL, NULL},
 };
 
@@ -262,6 +263,10 @@ static flim_status check_together(const flim_settings *s, flim_error *err)
 {
     if (s->resume_override && !s->resume) {
         return flim_fail(err, FLIM_ERROR_USAGE, "--resume-override needs --resume: it lists the changes to accept");
+    }
+    if (s->resume_or_start && !s->out[0]) {
+        return flim_fail(err, FLIM_ERROR_USAGE,
+                         "--resume-or-start needs --out DIR, the folder of the run to resume or start");
     }
     if (s->resume) { /* all settings come from the run's own config.yaml */
         return s->out[0] ? FLIM_OK

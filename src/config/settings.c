@@ -237,6 +237,11 @@ static const flim_flag_row rows[] = {
     ROW(NULL, "price-per-hour", REAL(price_per_hour), "0", "X",
         "price of the machine per hour, to print the cost of the run; 0 = unknown", TAKEN, NONE, .allowed = ">= 0"),
     ROW(NULL, "resume", SWITCH(resume), "false", NULL, "continue the run in --out DIR, with its settings", CALL, NONE),
+    ROW(NULL, "resume-or-start", SWITCH(resume_or_start), "false", NULL,
+        "continue the run in --out DIR if there is one, else start it: one command for all of a job's starts, also for "
+        "several "
+        "processes at once",
+        CALL, NONE),
     ROW(NULL, "resume-override", SWITCH(resume_override), "false", NULL,
         "with --resume: continue although flags, device or precision differ from the run's, and list them", CALL, NONE),
     ROW(NULL, "dry-run", SWITCH(dry_run), "false", NULL, "print the fold table and exit", CALL, NONE),

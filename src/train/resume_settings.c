@@ -33,17 +33,32 @@ static flim_status override(merge *m, const flim_flag_row *row, const char *key,
     return status;
 }
 
+/* --on-oom retry has made the run's batches smaller and left the cells per update: the call that began it still says the
+ * first sizes. */
+static bool is_batch_of_a_retry(const merge *m, const flim_flag_row *row)
+{
+    const flim_settings *run = m->out, *call = m->given;
+    return (row->offset == offsetof(flim_settings, batch) || row->offset == offsetof(flim_settings, accumulate)) &&
+           call->resume_or_start && call->on_oom == FLIM_ON_OOM_RETRY && run->batch < call->batch &&
+           run->batch * run->accumulate == call->batch * call->accumulate;
+}
+
 static void merge_row(void *context, const flim_flag_row *row, const char *stored, const char *given)
 {
     merge *m = context;
     flim_on_resume on_resume = (flim_on_resume)row->on_resume;
     char key[FLIM_KEY_MAX];
     flim_flag_key(row, key, sizeof key);
-    if (m->status != FLIM_OK || on_resume == FLIM_ON_RESUME_CALL || !flim_is_explicit(m->run->hooks, key)) {
+    /* --resume-or-start is the call that began the run: all that it says must be the run's. */
+    const bool asked = m->given->resume_or_start || flim_is_explicit(m->run->hooks, key);
+    if (m->status != FLIM_OK || on_resume == FLIM_ON_RESUME_CALL || !asked) {
         return;
     }
     if (row->offset == offsetof(flim_settings, batch) && m->given->batch == 0) {
         return; /* --batch auto was asked once, and the run's batch is the answer */
+    }
+    if (is_batch_of_a_retry(m, row)) {
+        return;
     }
     if (on_resume == FLIM_ON_RESUME_TAKEN) {
         m->status = flim_flag_copy(row, m->given, m->out, m->err);

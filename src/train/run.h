@@ -40,6 +40,7 @@ typedef struct flim_run {
     flim_lock folder_lock; /* held for moments: while files of the whole run are written */
     flim_lock fold_lock; /* of the fold at work */
     int locked_fold; /* which that is; -1 = none */
+    flim_lock start_lock; /* --resume-or-start: held until the folder holds a run */
     flim_checkpoint_writer *checkpoints;
 
     flim_identity identity; /* what the numbers depend on */
@@ -85,6 +86,10 @@ flim_status flim_run_folder_begin(flim_run *run, const flim_study *study, const 
 /* Around files of the whole run (config.yaml, resume.json, summaries): waits while another process writes some. */
 flim_status flim_run_folder_lock(flim_run *run, flim_error *err);
 void flim_run_folder_unlock(flim_run *run);
+/* --resume-or-start: *exists = the folder holds a run.  Else this process is the one to start it, and others wait here until
+ * the folder holds a run or this process has ended: flim_run_start_ended. */
+flim_status flim_run_wait_to_start(flim_run *run, bool *exists, flim_error *err);
+void flim_run_start_ended(flim_run *run);
 /* Takes fold k for this process.  If another process works on it: *taken = false and a note, or FLIM_ERROR_USAGE under
  * --fold k. */
 flim_status flim_run_take_fold(flim_run *run, int k, bool *taken, flim_error *err);

@@ -1,4 +1,6 @@
 /* Who works at what: the run folder's lock, held for moments, and one per fold. */
+#include <time.h>
+
 #include "core/file.h"
 #include "core/try.h"
 #include "results/fold_result.h"
@@ -15,6 +17,52 @@ flim_status flim_run_folder_lock(flim_run *run, flim_error *err)
 void flim_run_folder_unlock(flim_run *run)
 {
     flim_lock_release(&run->folder_lock);
+}
+
+flim_status flim_run_wait_to_start(flim_run *run, bool *exists, flim_error *err)
+{
+    const struct timespec pause = {.tv_nsec = 50000000};
+    const char *out = run->settings->out;
+    char config[FLIM_PATH_MAX], path[FLIM_PATH_MAX], what[FLIM_PATH_MAX + 32], holder[FLIM_LOCK_HOLDER];
+    bool told = false;
+    snprintf(run->folder, sizeof run->folder, "%s", out);
+    FLIM_TRY(flim_run_folder_path(run, "config.yaml", config, err));
+    FLIM_TRY(flim_run_folder_path(run, ".start", path, err));
+    *exists = flim_file_exists(config);
+    if (*exists || run->settings->dry_run) {
+        return FLIM_OK;
+    }
+    flim_error why = {0};
+    const flim_status status = flim_run_folder_check(run, &why); /* before a lock is put into somebody's own folder */
+    if ((*exists = flim_file_exists(config))) { /* another one was quicker */
+        return FLIM_OK;
+    }
+    if (status != FLIM_OK) {
+        return flim_fail(err, status, "%s", why.text);
+    }
+    snprintf(what, sizeof what, "the start of %s", out);
+    FLIM_TRY(flim_make_folder(out, err));
+    while (!flim_lock_held(&run->start_lock)) {
+        FLIM_TRY(flim_lock_try(path, what, &run->log, &run->start_lock, holder, err));
+        if ((*exists = flim_file_exists(config))) {
+            flim_run_start_ended(run);
+            return FLIM_OK;
+        }
+        FLIM_TRY(flim_run_go_on(run, err));
+        if (!flim_lock_held(&run->start_lock)) {
+            if (!told) {
+                flim_log_line(&run->log, FLIM_LOG_NOTE, "waiting for %s to start %s", holder, out);
+                told = true;
+            }
+            nanosleep(&pause, NULL);
+        }
+    }
+    return FLIM_OK;
+}
+
+void flim_run_start_ended(flim_run *run)
+{
+    flim_lock_release(&run->start_lock);
 }
 
 /* "fold 3", "the final model" */

@@ -68,6 +68,7 @@ static flim_status begin(flim_run *run, const flim_study *study, const flim_trai
     if (!run->settings->resume) {
         FLIM_TRY(flim_run_folder_open(run, false, err));
         FLIM_TRY(flim_run_folder_begin(run, study, trainer, err));
+        flim_run_start_ended(run);
     } else {
         FLIM_TRY(flim_resume_identify_rest(run, trainer, err));
         FLIM_TRY(flim_run_folder_lock(run, err));
@@ -288,7 +289,11 @@ flim_status flim_train_cv(const flim_settings *settings, const flim_train_hooks 
     flim_error unwritten = {0};
     flim_study study = {0};
     flim_trainer trainer = {0};
-    flim_run run = {.hooks = hooks, .folder_lock = FLIM_NO_LOCK, .fold_lock = FLIM_NO_LOCK, .locked_fold = -1};
+    flim_run run = {.hooks = hooks,
+                    .folder_lock = FLIM_NO_LOCK,
+                    .fold_lock = FLIM_NO_LOCK,
+                    .start_lock = FLIM_NO_LOCK,
+                    .locked_fold = -1};
     run.log = flim_train_log_begin(&run.file_log, &hooks->log);
     flim_status status = FLIM_OK;
     if (run_folder) {
@@ -296,9 +301,13 @@ flim_status flim_train_cv(const flim_settings *settings, const flim_train_hooks 
     }
     run.adjusted = *settings; /* texts and lists stay with their owner */
     run.settings = &run.adjusted;
-    if (settings->resume) {
+    if (settings->resume_or_start && !settings->resume) {
+        FLIM_TRY_DONE(flim_run_wait_to_start(&run, &run.adjusted.resume, err));
+    }
+    if (run.adjusted.resume) {
+        const flim_settings given = run.adjusted;
         FLIM_TRY_DONE(flim_settings_init(&resumed, err));
-        status = flim_resume_settings(&run, settings, &resumed, err);
+        status = flim_resume_settings(&run, &given, &resumed, err);
         run.adjusted = resumed;
         FLIM_TRY_DONE(status);
     }
@@ -314,6 +323,7 @@ done:
     if (flim_run_folder_close(&run, &unwritten) != FLIM_OK && status == FLIM_OK) {
         status = flim_fail(err, unwritten.status, "%s", unwritten.text);
     }
+    flim_run_start_ended(&run);
     flim_run_free_stages(&run);
     flim_provenance_free(&run.initial);
     flim_string_list_free(&run.unchecked);
