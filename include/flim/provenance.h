@@ -41,6 +41,10 @@ typedef struct flim_provenance {
     bool is_known; /* false: a file without the block (older, or of another program); then only classes, t, h, w, mask_counts
                     * and preprocessing may be known, from its other metadata */
     char program[32]; /* version that wrote it */
+    bool pretraining; /* kind: an encoder that was pretrained without a head (flim_weights_write_encoder) */
+    int donors, files;
+    char **donor; /* (donors) names of the groups that a pretraining saw, UTF-8; none: the data has no groups */
+    char **file; /* (files) names, without folders, of the files that it read */
     int fold, folds; /* 0-based, of how many; fold -1 = no fold's */
     char splits_sha256[65]; /* of the run's splits.json; "" = none */
     uint64_t seed;
@@ -53,7 +57,7 @@ typedef struct flim_provenance {
     char preprocessing[256];
     char *recipe; /* the run's settings in words; may be NULL */
     bool cells_are_known; /* the sets below; false: the data was not scanned */
-    flim_cell_set train, val; /* trained on; chose the epoch */
+    flim_cell_set train, val; /* trained on; chose the epoch, or were only looked at by a pretraining */
     flim_cell_set inherited; /* what the starting weights had seen, in either way */
     bool inherited_is_known; /* false: the starting weights do not say */
 } flim_provenance;
@@ -61,6 +65,9 @@ typedef struct flim_provenance {
 void flim_provenance_free(flim_provenance *provenance); /* leaves it zeroed; zeroed is allowed */
 /* Copies the names. */
 flim_status flim_provenance_set_classes(flim_provenance *provenance, int classes, const char *const *name, flim_error *err);
+
+/* A copy of name (n), in out (flim_free_list) with its length in *count; what is there after an error is the caller's, too. */
+flim_status flim_provenance_copy_names(char ***out, int *count, int n, const char *const *name, flim_error *err);
 
 /* As the JSON text of a weight file, the caller's (flim_free); and back.  path is for messages. */
 char *flim_provenance_text(const flim_provenance *provenance, flim_error *err);

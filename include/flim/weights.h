@@ -23,6 +23,12 @@ typedef struct flim_weights_info {
  * be NULL; of one that is not known (is_known) the class names (none, or net->classes) and mask_counts are written. */
 flim_status flim_weights_write(const char *path, const flim_network *net, const flim_provenance *about,
                                const float *parameters, const float *statistics, flim_error *err);
+/* Writes what a classifier can take of a pretrained network: the tensors of its units (stem.*, down.*, res*.*), under the
+ * classifier's names and in its shapes, without a head; of a stem with more input channels the first two.  classifier: any
+ * network that flim_network_build_sized gives for the width, depth and cells of `net`.  about->pretraining says what it saw. */
+flim_status flim_weights_write_encoder(const char *path, const flim_network *classifier, const flim_network *net,
+                                       const flim_provenance *about, const float *parameters, const float *statistics,
+                                       flim_error *err);
 /* What the metadata's key "preprocessing" says. */
 const char *flim_preprocessing_name(bool mask_counts);
 

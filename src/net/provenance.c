@@ -17,6 +17,8 @@ const char *flim_mask_origin_name(flim_mask_origin origin)
 void flim_provenance_free(flim_provenance *p)
 {
     flim_free_list(p->class_name, p->classes);
+    flim_free_list(p->donor, p->donors);
+    flim_free_list(p->file, p->files);
     flim_free(p->recipe);
     flim_cell_set_free(&p->train);
     flim_cell_set_free(&p->val);
@@ -24,18 +26,24 @@ void flim_provenance_free(flim_provenance *p)
     *p = (flim_provenance){0};
 }
 
-flim_status flim_provenance_set_classes(flim_provenance *p, int classes, const char *const *name, flim_error *err)
+flim_status flim_provenance_copy_names(char ***out, int *count, int n, const char *const *name, flim_error *err)
 {
-    p->class_name = flim_alloc((size_t)classes, sizeof *p->class_name, err);
-    if (!p->class_name) {
+    *count = 0;
+    *out = flim_alloc((size_t)n, sizeof **out, err);
+    if (!*out) {
         return FLIM_ERROR_MEMORY;
     }
-    for (; p->classes < classes; p->classes++) {
-        if (!(p->class_name[p->classes] = flim_strdup(name[p->classes], err))) {
+    for (; *count < n; ++*count) {
+        if (!((*out)[*count] = flim_strdup(name[*count], err))) {
             return FLIM_ERROR_MEMORY;
         }
     }
     return FLIM_OK;
+}
+
+flim_status flim_provenance_set_classes(flim_provenance *p, int classes, const char *const *name, flim_error *err)
+{
+    return flim_provenance_copy_names(&p->class_name, &p->classes, classes, name, err);
 }
 
 bool flim_provenance_has_seen(const flim_provenance *p, uint64_t hash)

@@ -11,7 +11,9 @@
 #include "formats/json.h"
 #include "net/cell_set.h"
 
-enum { FORMAT = 1, LARGEST_SIZE = 1 << 20, MOST_CLASSES = 65536 };
+#define PRETRAINING "pretraining"
+
+enum { FORMAT = 1, LARGEST_SIZE = 1 << 20, MOST_NAMES = 65536 };
 
 /* ---- writing ---- */
 
@@ -43,14 +45,30 @@ done:
     return status;
 }
 
+static flim_json *name_list(char *const *name, int n)
+{
+    flim_json *list = flim_json_array();
+    for (int i = 0; i < n; i++) {
+        flim_json_add_string(list, name[i]);
+    }
+    return list;
+}
+
+/* Files of trainings stay as they were: the kind is said by pretrainings only. */
+static void set_kind(flim_json *json, const flim_provenance *p)
+{
+    if (p->pretraining) {
+        flim_json_set_string(json, "kind", PRETRAINING);
+        flim_json_set(json, "donors", name_list(p->donor, p->donors));
+        flim_json_set(json, "files", name_list(p->file, p->files));
+    }
+}
+
 char *flim_provenance_text(const flim_provenance *p, flim_error *err)
 {
-    flim_json *json = flim_json_object(), *names = flim_json_array(), *shape = flim_json_array();
+    flim_json *json = flim_json_object(), *shape = flim_json_array();
     char seed[24], *text = NULL, *copy = NULL;
     flim_status status = FLIM_OK;
-    for (int k = 0; k < p->classes; k++) {
-        flim_json_add_string(names, p->class_name[k]);
-    }
     const int sizes[] = {p->t, p->h, p->w};
     for (int i = 0; i < 3; i++) {
         flim_json_add_integer(shape, sizes[i]);
@@ -58,11 +76,12 @@ char *flim_provenance_text(const flim_provenance *p, flim_error *err)
     snprintf(seed, sizeof seed, "%" PRIu64, p->seed);
     flim_json_set_integer(json, "format", FORMAT);
     flim_json_set_string(json, "program", p->program);
+    set_kind(json, p);
     flim_json_set_integer(json, "fold", p->fold);
     flim_json_set_integer(json, "folds", p->folds);
     flim_json_set_string(json, "splits_sha256", p->splits_sha256);
     flim_json_set_string(json, "seed", seed); /* a text: JSON's numbers have no 64 bits everywhere */
-    flim_json_set(json, "classes", names);
+    flim_json_set(json, "classes", name_list(p->class_name, p->classes));
     flim_json_set(json, "shape", shape);
     flim_json_set_number(json, "time_range_ns", p->time_range_ns > 0 ? p->time_range_ns : (double)NAN);
     flim_json_set_string(json, "mask", flim_mask_origin_name(p->mask));
@@ -112,27 +131,45 @@ static flim_status get_text(const flim_json *json, const char *path, const char 
     return FLIM_OK;
 }
 
-static flim_status get_classes(const flim_json *list, const char *path, flim_provenance *out, flim_error *err)
+static flim_status get_names(const flim_json *json, const char *path, const char *key, char ***out, int *count,
+                             flim_error *err)
 {
+    const flim_json *list = flim_json_get(json, key);
     const size_t n = flim_json_length(list);
-    if (!flim_json_is_array(list) || n > MOST_CLASSES) {
-        return bad(path, "classes", "a list of names", err);
+    if (!flim_json_is_array(list) || n > MOST_NAMES) {
+        return bad(path, key, "a list of names", err);
     }
-    out->class_name = flim_alloc(n, sizeof *out->class_name, err);
-    if (!out->class_name) {
+    *out = flim_alloc(n, sizeof **out, err);
+    if (!*out) {
         return FLIM_ERROR_MEMORY;
     }
     for (size_t i = 0; i < n; i++) {
         const char *name = flim_json_string(flim_json_at(list, i));
         if (!name) {
-            return bad(path, "classes", "a list of names", err);
+            return bad(path, key, "a list of names", err);
         }
-        if (!(out->class_name[i] = flim_strdup(name, err))) {
+        if (!((*out)[i] = flim_strdup(name, err))) {
             return FLIM_ERROR_MEMORY;
         }
-        out->classes++;
+        ++*count;
     }
     return FLIM_OK;
+}
+
+/* A file without a kind is of a training. */
+static flim_status get_kind(const flim_json *json, const char *path, flim_provenance *out, flim_error *err)
+{
+    const flim_json *value = flim_json_get(json, "kind");
+    const char *kind = flim_json_string(value);
+    if (!value) {
+        return FLIM_OK;
+    }
+    if (!kind || strcmp(kind, PRETRAINING) != 0) {
+        return bad(path, "kind", "\"" PRETRAINING "\", or left out", err);
+    }
+    out->pretraining = true;
+    FLIM_TRY(get_names(json, path, "donors", &out->donor, &out->donors, err));
+    return get_names(json, path, "files", &out->file, &out->files, err);
 }
 
 static flim_status get_sizes(const flim_json *list, const char *path, flim_provenance *out, flim_error *err)
@@ -202,7 +239,8 @@ static flim_status get_all(const flim_json *json, const char *path, flim_provena
     if (flim_parse_u64("seed", seed, &out->seed, NULL) != FLIM_OK) {
         return bad(path, "seed", "a whole number as text", err);
     }
-    FLIM_TRY(get_classes(flim_json_get(json, "classes"), path, out, err));
+    FLIM_TRY(get_kind(json, path, out, err));
+    FLIM_TRY(get_names(json, path, "classes", &out->class_name, &out->classes, err));
     FLIM_TRY(get_sizes(flim_json_get(json, "shape"), path, out, err));
     if (!flim_json_is_null(range) &&
         (!flim_json_number(range, &out->time_range_ns) || !(out->time_range_ns > 0 && out->time_range_ns < 1e9))) {

@@ -88,6 +88,51 @@ flim_status flim_weights_write(const char *path, const flim_network *net, const 
     return flim_safetensors_write(path, metadata, items, n_items, err);
 }
 
+/* The rows of `from`, of which each has the first rows of `to`, one after the other: (O, I of to, taps). */
+static void copy_input_channels(const flim_tensor *to, const flim_tensor *from, const float *in, float *out)
+{
+    const int64_t row = to->count / to->shape[0], whole = from->count / from->shape[0];
+    for (int64_t o = 0; o < to->shape[0]; o++) {
+        memcpy(out + o * row, in + o * whole, (size_t)row * sizeof *out);
+    }
+}
+
+flim_status flim_weights_write_encoder(const char *path, const flim_network *classifier, const flim_network *net,
+                                       const flim_provenance *about, const float *parameters, const float *statistics,
+                                       flim_error *err)
+{
+    flim_array_item items[FLIM_MAX_TENSORS];
+    int n_items = 0;
+    float *stem = NULL;
+    flim_json *metadata = NULL;
+    flim_status status = FLIM_OK;
+    for (int i = 0; i < classifier->n_tensors; i++) {
+        const flim_tensor *t = &classifier->tensor[i];
+        if (t->unit >= classifier->n_units) {
+            continue;
+        }
+        const flim_tensor *from = flim_network_find(net, t->name);
+        if (!from) {
+            FLIM_TRY_DONE(flim_fail(err, FLIM_ERROR_USAGE, "%s: the pretrained network has no tensor '%s'", path, t->name));
+        }
+        const float *values = (flim_tensor_is_statistic(from) ? statistics : parameters) + from->offset;
+        if (from->count != t->count && !stem) { /* one tensor reads the input */
+            stem = flim_alloc((size_t)t->count, sizeof *stem, err);
+            FLIM_TRY_DONE(stem ? FLIM_OK : FLIM_ERROR_MEMORY);
+            copy_input_channels(t, from, values, stem);
+            values = stem;
+        }
+        items[n_items++] = (flim_array_item){t->name, "F32", t->ndim, t->shape, values};
+    }
+    FLIM_TRY_DONE(describe(classifier, about, &metadata, err));
+    status = flim_safetensors_write(path, metadata, items, n_items, err); /* which frees the metadata */
+    metadata = NULL;
+done:
+    flim_json_free(metadata);
+    flim_free(stem);
+    return status;
+}
+
 /* ---- reading */
 
 /* A positive size from the metadata; 0 where the key is absent. */

@@ -17,7 +17,7 @@
 
 #define PATH "test_provenance.safetensors"
 
-static char *names[] = {"quiet", "active"};
+static char *names[] = {"quiet", "active"}, *donors[] = {"D1", "D\u00e9"}, *files[] = {"cells \"a\".h5"};
 static uint64_t train[] = {1, 5, 0x8000000000000000u, UINT64_MAX}, val[] = {7}, inherited[] = {5, 9};
 
 static flim_provenance example(void)
@@ -66,6 +66,13 @@ static void same(const flim_provenance *a, const flim_provenance *b)
     assert_true(a->mask == b->mask && a->mask_counts == b->mask_counts);
     assert_string_equal(a->preprocessing, b->preprocessing);
     assert_string_equal(a->recipe, b->recipe);
+    assert_true(a->pretraining == b->pretraining && a->donors == b->donors && a->files == b->files);
+    for (int i = 0; i < a->donors; i++) {
+        assert_string_equal(a->donor[i], b->donor[i]);
+    }
+    for (int i = 0; i < a->files; i++) {
+        assert_string_equal(a->file[i], b->file[i]);
+    }
     assert_true(a->cells_are_known == b->cells_are_known && a->inherited_is_known == b->inherited_is_known);
     same_set(&a->train, &b->train);
     same_set(&a->val, &b->val);
@@ -91,7 +98,7 @@ static void write_weights(const flim_provenance *about)
 static void a_file_gives_it_back(void **state)
 {
     (void)state;
-    flim_provenance variant[4] = {example(), example(), example(), example()}, got;
+    flim_provenance variant[5] = {example(), example(), example(), example(), example()}, got;
     variant[1].time_range_ns = 0; /* what is not known */
     variant[1].mask = FLIM_MASK_ORIGIN_COUNTS;
     variant[1].mask_counts = variant[1].inherited_is_known = false;
@@ -102,7 +109,12 @@ static void a_file_gives_it_back(void **state)
     variant[3].fold = -1;
     variant[3].folds = 0;
     variant[3].splits_sha256[0] = '\0';
-    for (int i = 0; i < 4; i++) {
+    variant[4].pretraining = true;
+    variant[4].donor = donors;
+    variant[4].donors = 2;
+    variant[4].file = files;
+    variant[4].files = 1;
+    for (int i = 0; i < 5; i++) {
         flim_error err = {0};
         write_weights(&variant[i]);
         if (flim_provenance_read(PATH, &got, &err) != FLIM_OK) {
