@@ -61,9 +61,9 @@ static const flim_flag_row rows[] = {
     {NULL, "show", FLIM_VALUE_TEXT, FIELD(show), "", "CONFIG",
      .help = "what this config uses, stage by stage (training, validation, prediction and its stages:), with advice"},
     {NULL, "apply", FLIM_VALUE_TEXT, FIELD(apply), "", "CONFIG",
-     .help =
-         "write the recommendation into this config (alone: flimcv.yaml); keys that it lacks are added; a copy is kept as "
-         "CONFIG.backup.N",
+     .help = "write the recommendation into this config (alone: flimcv.yaml), and one for each of its stages into stages:; "
+             "keys that "
+             "it lacks are added; a copy is kept as CONFIG.backup.N",
      .alone = "flimcv.yaml"},
     {NULL, "profile", FLIM_VALUE_SWITCH, FIELD(profile), "false",
      .help = "run the suggestions on the card: predicted against measured memory, time per step"},

@@ -216,17 +216,18 @@ static flim_status report(feed *f, FILE *out, flim_error *err)
     const feed_options *o = f->o;
     const flim_device_info *device = flim_device_get_info(f->trainer.device);
     const char *precision = flim_precision_name(f->trainer.precision);
+    char size[FLIM_BENCH_SIZE_TEXT];
     flim_status status = FLIM_OK;
     flim_json *json = flim_json_object();
     double fixed = flim_median(f->seconds[FEED_FIXED], o->rounds);
     flim_json_set_string(json, "device_name", device->name);
     flim_json_set_string(json, "precision", precision);
-    flim_json_set_string(json, "preset", f->trainer.net.preset);
+    flim_bench_set_size(json, &f->trainer.net);
     flim_json_set_integer(json, "batch", o->batch);
     flim_json_set_integer(json, "steps", o->steps);
     flim_json_set_integer(json, "workers", o->workers);
     fprintf(out, "%s, %s, preset %s, batch %" PRId64 ", %" PRId64 " epochs of %" PRId64 " steps each, %" PRId64 " threads\n",
-            device->name, precision, f->trainer.net.preset, o->batch, o->rounds, o->steps, o->workers);
+            device->name, precision, flim_bench_size_text(&f->trainer.net, size), o->batch, o->rounds, o->steps, o->workers);
     for (int mode = 0; mode < FEED_MODES; mode++) {
         if (mode != FEED_FIXED && !f->loader[mode]) {
             continue;

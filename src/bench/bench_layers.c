@@ -89,12 +89,13 @@ static void print_table(const layers *l, FILE *out)
 {
     const flim_device_info *info = flim_device_get_info(l->device);
     const double ceiling = l->limits.matrix[l->precision];
+    char size[FLIM_BENCH_SIZE_TEXT];
     double sum = 0, products = 0;
     for (int i = 0; i < l->n; i++) {
         sum += l->time[i].ms;
     }
     fprintf(out, "%s, %s\n%s, preset %s, batch %lld; ceiling %.0f TFLOP/s\n", info->name, info->libraries,
-            flim_precision_name(l->precision), l->net.preset, (long long)l->o->batch, ceiling * 1e-12);
+            flim_precision_name(l->precision), flim_bench_size_text(&l->net, size), (long long)l->o->batch, ceiling * 1e-12);
     fprintf(out, "%-46s %-10s %8s %6s %8s %8s\n", "operation", "by", "ms", "share", "TFLOP/s", "ceiling");
     for (int i = 0; i < l->n; i++) {
         const flim_operation_time *o = &l->time[i];
@@ -114,6 +115,7 @@ static flim_status write_json(const layers *l, flim_error *err)
     flim_json *json = flim_json_object(), *list = flim_json_array();
     flim_json_set_string(json, "device_name", flim_device_get_info(l->device)->name);
     flim_json_set_string(json, "precision", flim_precision_name(l->precision));
+    flim_bench_set_size(json, &l->net);
     flim_json_set_integer(json, "batch", l->o->batch);
     for (int i = 0; i < l->n; i++) {
         flim_json *item = flim_json_object();

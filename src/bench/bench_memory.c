@@ -19,6 +19,7 @@
 typedef struct memory_options {
     char *device, *json;
     flim_string_list presets, precisions, batches, checkpoint;
+    int64_t width, depth; /* 0 = each preset's */
     int64_t classes, bins, pixels;
     double margin, seconds;
     bool benchmark;
@@ -29,6 +30,7 @@ static const flim_flag_row rows[] = {
     {"What runs", "device", FLIM_VALUE_TEXT, AT(device), "cuda", "D", .help = "cuda, cuda:N"},
     {NULL, "preset", FLIM_VALUE_LIST, AT(presets), "", "P",
      "size of the network; repeatable; without: tiny, base, large, xlarge", .choices = flim_preset_names},
+    FLIM_BENCH_SIZE_ROWS(AT(width), AT(depth)),
     {NULL, "precision", FLIM_VALUE_LIST, AT(precisions), "", "P", "arithmetic; repeatable; without: tf32, bf16",
      .choices = flim_precision_names},
     {NULL, "batch", FLIM_VALUE_LIST, AT(batches), "", "N", .help = "cells or auto; repeatable; without: 16, 64, auto"},
@@ -70,16 +72,17 @@ static void show(session *s, const flim_plan_request *r, bool is_auto, int64_t p
 {
     const double differs = (double)t->allocated_bytes / (double)planned - 1;
     const double on_card = (double)t->allocated_bytes / (double)t->planned_bytes - 1;
+    char size[FLIM_BENCH_SIZE_TEXT];
     s->worst = fabs(differs) > s->worst ? fabs(differs) : s->worst;
     s->worst_on_card = fabs(on_card) > s->worst_on_card ? fabs(on_card) : s->worst_on_card;
     fprintf(s->out,
             "| %-6s | %-4s | %4s %5" PRId64 " | %-4s | %9.1f | %+6.2f %% | %9.1f | %+6.2f %% | %9.1f | %8.1f | %8.2f |\n",
-            r->net->preset, flim_precision_name(r->precision), is_auto ? "auto" : "", r->batch,
+            flim_bench_size_text(r->net, size), flim_precision_name(r->precision), is_auto ? "auto" : "", r->batch,
             flim_recompute_name(r->recompute), flim_mib(planned), 100 * differs, flim_mib(t->planned_bytes), 100 * on_card,
             flim_mib(t->allocated_bytes), flim_mib(t->grown_bytes), t->train_ms);
     fflush(s->out);
     flim_json *row = flim_json_object();
-    flim_json_set_string(row, "preset", r->net->preset);
+    flim_bench_set_size(row, r->net);
     flim_json_set_string(row, "precision", flim_precision_name(r->precision));
     flim_json_set_integer(row, "batch", r->batch);
     flim_json_set_bool(row, "auto", is_auto);
@@ -124,8 +127,10 @@ static flim_status run_case(session *s, const flim_network *net, flim_precision 
         status = flim_plan_try(s->device, &request, &s->budget, &trial, &why);
     }
     if (status == FLIM_ERROR_MEMORY || status == FLIM_ERROR_USAGE || status == FLIM_ERROR_DEVICE) {
-        fprintf(s->out, "| %-6s | %-4s | %10" PRId64 " | %-4s | %9.1f | %s\n", net->preset, flim_precision_name(precision),
-                request.batch, flim_recompute_name(recompute), flim_mib(plan.program_bytes), why.text);
+        char size[FLIM_BENCH_SIZE_TEXT];
+        fprintf(s->out, "| %-6s | %-4s | %10" PRId64 " | %-4s | %9.1f | %s\n", flim_bench_size_text(net, size),
+                flim_precision_name(precision), request.batch, flim_recompute_name(recompute), flim_mib(plan.program_bytes),
+                why.text);
         s->failed++;
         return FLIM_OK;
     }
@@ -154,7 +159,8 @@ static flim_status run_cases(session *s, flim_error *err)
         return FLIM_ERROR_MEMORY;
     }
     for (int p = 0; p < o->presets.n; p++) {
-        const flim_model_size size = flim_preset_size((flim_preset)choice_of(&o->presets, p, flim_preset_names));
+        const flim_preset preset = (flim_preset)choice_of(&o->presets, p, flim_preset_names);
+        const flim_model_size size = flim_model_size_of(preset, o->width, o->depth);
         FLIM_TRY_DONE(
             flim_network_build_sized(net, size, (int)o->classes, (int)o->bins, (int)o->pixels, (int)o->pixels, err));
         for (int q = 0; q < o->precisions.n * o->batches.n * o->checkpoint.n; q++) {
@@ -181,7 +187,8 @@ static flim_status fill(flim_string_list *list, const char *const *names, flim_e
 
 static flim_status fill_lists(memory_options *o, flim_error *err)
 {
-    static const char *const presets[] = {"tiny", "base", "large", "xlarge", NULL};
+    static const char *const all[] = {"tiny", "base", "large", "xlarge", NULL}, *const one[] = {"base", NULL};
+    const char *const *presets = o->width ? one : all; /* they differ by their width */
     static const char *const precisions[] = {"tf32", "bf16", NULL}, *const batches[] = {"16", "64", "auto", NULL};
     static const char *const checkpoint[] = {"none", "all", NULL};
     FLIM_TRY(fill(&o->presets, presets, err));

@@ -361,12 +361,13 @@ static void print_table(const bench *b, const summary *s, const char *precision,
 {
     const flim_device_info *info = flim_device_get_info(b->device);
     const step_options *o = b->o;
+    char size[FLIM_BENCH_SIZE_TEXT];
     fprintf(out, "%s: %s, %s\n", s->device, info->name, info->libraries);
     fprintf(out,
             "%s, preset %s (%" PRId64 " parameters), cells (2,%d,%d,%d), batch %" PRId64 ", %" PRId64 " steps after %" PRId64
             " of warm-up\n",
-            precision, b->net.preset, b->net.parameters, b->net.in[0], b->net.in[1], b->net.in[2], o->batch, o->steps,
-            o->warmup);
+            precision, flim_bench_size_text(&b->net, size), b->net.parameters, b->net.in[0], b->net.in[1], b->net.in[2],
+            o->batch, o->steps, o->warmup);
     fprintf(out, "loss         %12.6f first %12.6f last\n", b->loss[0], b->loss[o->steps - 1]);
     fprintf(out, "ms per step  %12.3f median %12.3f min %12.3f max\n", s->median, s->min, s->max);
     if (s->in_a_row > 0) {
@@ -389,7 +390,7 @@ static flim_status write_json(const bench *b, const summary *s, const char *prec
     flim_json_set_string(json, "device", s->device);
     flim_json_set_string(json, "device_name", flim_device_get_info(b->device)->name);
     flim_json_set_string(json, "precision", precision);
-    flim_json_set_string(json, "preset", b->net.preset);
+    flim_bench_set_size(json, &b->net);
     flim_json_set_integer(json, "batch", b->o->batch);
     flim_json_set_number(ms, "median", s->median);
     flim_json_set_number(ms, "min", s->min);

@@ -45,6 +45,17 @@ typedef struct flim_yaml_change {
 flim_status flim_yaml_change_values(const char *text, size_t length, const char *name, const flim_yaml_change *change, int n,
                                     char **out, flim_error *err);
 
+/* One setting of an item of a list: of "name=a batch=8", or of a map. */
+typedef struct flim_yaml_item_change {
+    int item; /* 0-based */
+    const char *key, *value;
+} flim_yaml_item_change;
+
+/* The same for items of the list with that name (stages:): a value is changed where it stands, a key that the item lacks is added
+ * at the item's end.  FLIM_ERROR_USAGE for an item in a form that cannot be changed in place, and for one that is not there. */
+flim_status flim_yaml_change_items(const char *text, size_t length, const char *name, const char *list,
+                                   const flim_yaml_item_change *change, int n, char **out, flim_error *err);
+
 /* Writes a text (valid UTF-8) so that it reads back the same, in quotes if a plain word would read as something else. */
 void flim_yaml_write_text(FILE *out, const char *text);
 

@@ -329,11 +329,7 @@ static flim_status suggest(session *s, flim_json *json, flim_error *err)
         FLIM_TRY_DONE(profile(s, all, json, err));
     }
     if (o->apply) {
-        char backup[4096];
-        FLIM_TRY_DONE(flim_plan_apply(&all->plan[all->recommended], o->config, backup, err));
-        flim_log_line(o->log, FLIM_LOG_INFO, "%s now has suggestion %d; as it was: %s", o->config, all->recommended + 1,
-                      backup);
-        flim_json_set_string(json, "backup", backup);
+        FLIM_TRY_DONE(flim_plan_apply_all(s, &all->plan[all->recommended], json, err));
     }
 done:
     flim_free(all);

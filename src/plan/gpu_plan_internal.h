@@ -3,6 +3,7 @@
 #define FLIM_GPU_PLAN_INTERNAL_H
 
 #include "flim/dataset.h"
+#include "flim/stages.h"
 #include "plan/plan.h"
 
 typedef struct flim_plan_session {
@@ -18,6 +19,14 @@ typedef struct flim_plan_session {
 /* The largest divisor (1 at least) of `whole` cells per update that is at most `most`: batch x accumulate then is `whole`
  * exactly. */
 int64_t flim_plan_divisor(int64_t whole, int64_t most);
+
+/* A stage of the config: its settings over `run`, its network, and what is asked for it.  number: from 1.  name (64 bytes) is
+ * set after an error, too; settings are the caller's then to free if it is FLIM_OK. */
+flim_status flim_plan_read_stage(const flim_plan_session *s, const flim_settings *run, const char *text, int number,
+                                 flim_stage *stage, flim_network *net, flim_plan_request *request, flim_error *err);
+
+/* --apply: the plan into the config, and a plan for each of its stages, as lines and into the json. */
+flim_status flim_plan_apply_all(const flim_plan_session *s, const flim_plan *plan, flim_json *json, flim_error *err);
 
 /* --show: what a config uses, stage by stage, as lines and as json's "stages". */
 flim_status flim_plan_show(const flim_plan_session *s, flim_json *json, flim_error *err);

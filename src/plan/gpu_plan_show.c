@@ -232,19 +232,12 @@ static flim_status show_stage(const flim_plan_session *s, const char *name, cons
 static flim_status read_stage(const flim_plan_session *s, const char *text, int number, stage *out, flim_error *err)
 {
     flim_stage listed;
-    flim_status status = flim_stage_read(s->o->settings, text, number, &listed, err);
+    const flim_status status = flim_plan_read_stage(s, s->o->settings, text, number, &listed, &out->net, &out->request, err);
     snprintf(out->name, sizeof out->name, "%s", listed.name);
     if (status == FLIM_OK) {
-        const flim_settings *set = &listed.settings;
-        status = flim_network_build_sized(&out->net, flim_model_size_of(set->preset, set->width, set->depth), s->net.classes,
-                                          s->net.in[0], s->net.in[1], s->net.in[2], err);
-        out->request = flim_plan_request_of(set, &out->net, flim_device_get_info(s->device));
-        out->request.benchmark = s->request.benchmark;
-        out->request.cache_bytes = s->request.cache_bytes;
-        out->request.cache_on_device = s->request.cache_on_device;
         flim_stage_free(&listed);
     }
-    return status == FLIM_OK ? FLIM_OK : flim_fail_prefix(err, "%s: ", s->o->config);
+    return status;
 }
 
 static flim_status show_listed(const flim_plan_session *s, flim_json *rows, flim_error *err)

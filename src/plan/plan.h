@@ -146,12 +146,27 @@ flim_status flim_plan_suggest(flim_device *device, const flim_plan_request *requ
 
 /* ---- configs ---------------------------------------------------------------------------------------------------------- */
 
+/* What the config lists under stages:, with the plan of one of them. */
+typedef struct flim_planned_stage {
+    int item; /* 0-based */
+    const char *words; /* as settings->stages has them; a view */
+    char name[64];
+    flim_settings settings; /* the stage's over the run's with the run's plan; flim_settings_free */
+    flim_plan plan;
+} flim_planned_stage;
+
+/* The plan's batch, accumulate, eval_batch, precision and checkpoint_activations become the settings'; what says the same in other
+ * words stays. */
+flim_status flim_plan_put_into(const flim_plan *plan, flim_settings *settings, flim_error *err);
+
 /* Writes a plan's batch, accumulate, eval_batch, precision and checkpoint_activations into a YAML config, keeping every other
  * byte, after saving it as CONFIG.backup.N (the first free N from 1); atomic.  A value that the config (with what it
  * includes) has already is left as it is; a key that must change and stands not in the file itself is added at its end, where
- * it overrides includes.  Another preset than the plan's network has is FLIM_ERROR_USAGE; the file is untouched then, as
- * after every other error.  backup gets the copy's path. */
-flim_status flim_plan_apply(const flim_plan *plan, const char *config, char backup[4096], flim_error *err);
+ * it overrides includes.  The same for its stages, each in its item of stages: (n_stages of them, 0 = none); *stages_changed of
+ * them are.  Another preset than the plan's network has is FLIM_ERROR_USAGE; the file is untouched then, as after every other
+ * error.  backup gets the copy's path. */
+flim_status flim_plan_apply(const flim_plan *plan, const flim_planned_stage *stage, int n_stages, const char *config,
+                            char backup[4096], int *stages_changed, flim_error *err);
 
 /* ---- gpu_plan --------------------------------------------------------------------------------------------------------- */
 

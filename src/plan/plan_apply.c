@@ -50,6 +50,16 @@ static void list_values(const flim_plan *plan, const flim_settings *now, value o
                   (plan->recompute == FLIM_RECOMPUTE_NONE && now->checkpoint_activations == FLIM_RECOMPUTE_AUTO);
 }
 
+flim_status flim_plan_put_into(const flim_plan *plan, flim_settings *settings, flim_error *err)
+{
+    value values[N_KEYS];
+    list_values(plan, settings, values);
+    for (int i = 0; i < N_KEYS; i++) {
+        FLIM_TRY(values[i].same ? FLIM_OK : flim_settings_set(settings, values[i].key, values[i].text, err));
+    }
+    return FLIM_OK;
+}
+
 static bool names_key(const char *text, size_t length, const char *config, const char *key)
 {
     flim_yaml parsed;
@@ -105,15 +115,57 @@ static flim_status check_text(const char *text, const char *config, const flim_y
     return status;
 }
 
-static flim_status change_config(const flim_plan *plan, const flim_settings *now, const char *config,
-                                 const struct stat *about, char backup[4096], flim_error *err)
+/* The text with the plans of its stages; a stage whose words in the config are others than those that were planned is left out. */
+static flim_status change_stages(const flim_planned_stage *stage, int n_stages, const flim_settings *now, const char *config,
+                                 char **text, int *changed, flim_error *err)
+{
+    flim_status status = FLIM_OK;
+    char *result = NULL;
+    int n = 0;
+    value *values = flim_alloc((size_t)n_stages * N_KEYS, sizeof *values, err); /* (n_stages, N_KEYS) */
+    flim_yaml_item_change *change = flim_alloc((size_t)n_stages * N_KEYS, sizeof *change, err);
+    FLIM_TRY_DONE(values && change ? FLIM_OK : FLIM_ERROR_MEMORY);
+    for (int s = 0; s < n_stages; s++) {
+        value *own = values + (ptrdiff_t)s * N_KEYS;
+        const int item = stage[s].item, before = n;
+        if (item >= now->stages.n || strcmp(now->stages.item[item], stage[s].words) != 0) {
+            continue;
+        }
+        list_values(&stage[s].plan, &stage[s].settings, own);
+        for (int i = 0; i < N_KEYS; i++) {
+            if (!own[i].same) {
+                change[n++] = (flim_yaml_item_change){item, own[i].key, own[i].text};
+            }
+        }
+        *changed += n > before;
+    }
+    if (n > 0) {
+        FLIM_TRY_DONE(flim_yaml_change_items(*text, strlen(*text), config, "stages", change, n, &result, err));
+        flim_free(*text);
+        *text = result;
+    }
+done:
+    flim_free(values);
+    flim_free(change);
+    return status;
+}
+
+/* Everything that is to be written, and what of it. */
+typedef struct request {
+    const flim_plan *plan;
+    const flim_planned_stage *stage; /* (n_stages) */
+    int n_stages;
+} request;
+
+static flim_status change_config(const request *r, const flim_settings *now, const char *config, const struct stat *about,
+                                 char backup[4096], int *stages_changed, flim_error *err)
 {
     value values[N_KEYS];
     flim_yaml_change change[N_KEYS];
     char *text = NULL, *changed = NULL;
     size_t length = 0;
     int n = 0;
-    list_values(plan, now, values);
+    list_values(r->plan, now, values);
     flim_status status = FLIM_OK;
     FLIM_TRY(flim_file_read(config, LARGEST_CONFIG, &text, &length, err));
     for (int i = 0; i < N_KEYS; i++) {
@@ -125,6 +177,9 @@ static flim_status change_config(const flim_plan *plan, const flim_settings *now
     }
     FLIM_TRY_DONE(flim_yaml_change_values(text, length, config, change, n, &changed, err));
     FLIM_TRY_DONE(check_text(changed, config, change, n, err));
+    if (names_key(text, length, config, "stages")) { /* those of an included file stay as they are */
+        FLIM_TRY_DONE(change_stages(r->stage, r->n_stages, now, config, &changed, stages_changed, err));
+    }
     FLIM_TRY_DONE(save_backup(config, text, length, about->st_mode & 0777, backup, err));
     status = flim_file_write(config, changed, strlen(changed), err);
 done:
@@ -133,11 +188,14 @@ done:
     return status;
 }
 
-flim_status flim_plan_apply(const flim_plan *plan, const char *config, char backup[4096], flim_error *err)
+flim_status flim_plan_apply(const flim_plan *plan, const flim_planned_stage *stage, int n_stages, const char *config,
+                            char backup[4096], int *stages_changed, flim_error *err)
 {
+    const request all = {plan, stage, n_stages};
     struct stat about;
     flim_settings now;
     backup[0] = '\0';
+    *stages_changed = 0;
     char target[PATH_MAX]; /* a link stays a link */
     if (!realpath(config, target) || stat(target, &about) != 0) {
         return flim_fail(err, FLIM_ERROR_USAGE, "%s: cannot be read: %s", config, strerror(errno));
@@ -158,7 +216,7 @@ flim_status flim_plan_apply(const flim_plan *plan, const char *config, char back
                       config, flim_preset_names[now.preset], size.width, size.depth, preset, plan->request.net->width,
                       plan->request.net->depth);
     } else {
-        status = change_config(plan, &now, target, &about, backup, err);
+        status = change_config(&all, &now, target, &about, backup, stages_changed, err);
     }
 done:
     flim_settings_free(&now);

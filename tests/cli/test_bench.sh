@@ -28,6 +28,8 @@ refuses 2 "--batch" step --batch 0
 refuses 2 "--batch" step --batch many
 refuses 2 "'base'" step --device cpu --preset bsae
 refuses 2 "device" step --device tpu
+refuses 2 "--width" memory --width 2
+refuses 2 "--depth" memory --depth 9
 refuses 3 "none.h5" step --device cpu --data "$folder/none.h5"
 refuses 3 "none.safetensors" step --device cpu --weights-in "$folder/none.safetensors"
 refuses 2 "a SUBCOMMAND is needed"
@@ -61,6 +63,10 @@ if [ $? -eq 4 ]; then
     echo "skipped the rest: $(cat "$folder/err")"
     exit 77
 fi
+
+"$bench" step --device cpu --steps 1 --width 12 --depth 2 --bins 8 --pixels 3 --batch 1 --json "$folder/sized" >"$folder/out" || complain "--width ended with $?"
+grep -q 'preset w12 d2 ' "$folder/out" || complain "the size is not named: $(cat "$folder/out")"
+grep -q '"width": 12' "$folder/sized" || complain "--json: the width is not 12"
 
 small="step --device cpu --precision fp32 --preset tiny --bins 16 --pixels 5 --steps 3 --batch 4"
 # losses NAME FLAGS...: one line with the losses

@@ -207,6 +207,23 @@ assert of("fold.json") == of("parts.json"), (of("fold.json"), of("parts.json"))
     check "--apply sets the accumulation" grep -q "^accumulate: 2" run.yaml
     check "the first backup is the config as it was" cmp run.yaml.backup.1 before.yaml
     check "the second one is the first result" cmp run.yaml.backup.2 run.yaml
+    printf 'preset: base\nstages:\n  - name: wide   # all at once\n    batch: 8192\n  - follows lr=1e-4\n  - small batch=8 accumulate=4\n' >staged.yaml
+    cp staged.yaml staged.before
+    run gpu_plan 0 --gpu t4 --apply staged.yaml --json staged.json
+    check "--apply writes stages, too, with their cells per update and comments kept" python3 - <<'PY'
+import json, re
+text, plan = open("staged.yaml").read(), json.load(open("staged.json"))
+assert open("staged.yaml.backup.1").read() == open("staged.before").read()
+assert "  - name: wide   # all at once\n" in text and "  - follows lr=1e-4\n" in text and "  - small batch=32 accumulate=1\n" in text, text
+batch, accumulate = (int(re.search(r"^    %s: (\d+)" % key, text, re.M)[1]) for key in ("batch", "accumulate"))
+assert batch * accumulate == 8192 and accumulate > 1, text
+assert [(s["stage"], s["fits"]) for s in plan["applied_stages"]] == [("wide", True), ("small", True)], plan["applied_stages"]
+PY
+    run gpu_plan 0 --gpu t4 --show staged.yaml
+    check "and then all of them fit" bash -c '! grep -q over-committed err'
+    cp staged.yaml staged.once
+    run gpu_plan 0 --gpu t4 --apply staged.yaml
+    check "twice is once" cmp staged.yaml staged.once
     run gpu_plan 2 --show run.yaml --apply run.yaml --gpu l4
     run gpu_plan 2 --profile --gpu l4
     run gpu_plan 2 --profile --show run.yaml --gpu l4

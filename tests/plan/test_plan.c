@@ -517,7 +517,7 @@ static void applying_keeps_every_other_byte(void **state)
     path_of("run.yaml.backup.1", first);
     path_of("run.yaml.backup.2", second);
     ok(flim_file_write(config, config_text, strlen(config_text), &err), &err);
-    ok(flim_plan_apply(&plan, config, backup, &err), &err);
+    ok(flim_plan_apply(&plan, NULL, 0, config, backup, &(int){0}, &err), &err);
     static const char expected[] = "# a run of ours, größer\n"
                                    "preset: base      # 909,057 parameters\n"
                                    "batch:   32       # as in the paper\n"
@@ -529,7 +529,7 @@ static void applying_keeps_every_other_byte(void **state)
                                    "epochs: 7";
     expect_file(config, expected);
     expect_file(first, config_text);
-    ok(flim_plan_apply(&plan, config, backup, &err), &err); /* twice: a second backup, the first as it was */
+    ok(flim_plan_apply(&plan, NULL, 0, config, backup, &(int){0}, &err), &err); /* twice: a second backup, the first as it was */
     expect_file(config, expected);
     expect_file(first, config_text);
     expect_file(second, expected);
@@ -553,7 +553,7 @@ static void refuse(const char *name, const char *text, mode_t mode, flim_status 
     path_of(name, config);
     ok(flim_file_write(config, text, strlen(text), &err), &err);
     assert_int_equal(chmod(config, mode), 0);
-    flim_status status = flim_plan_apply(&plan, config, backup, &err);
+    flim_status status = flim_plan_apply(&plan, NULL, 0, config, backup, &(int){0}, &err);
     if (status != expected || !strstr(err.text, says) || strchr(err.text, '\n')) {
         fail_msg("%s: %s '%s', expected one line that says '%s'", name, flim_status_name(status), err.text, says);
     }
@@ -605,7 +605,7 @@ static void applying_keeps_every_form(void **state)
         snprintf(name, sizeof name, "form%zu.yaml", i);
         path_of(name, config);
         ok(flim_file_write(config, cases[i].before, strlen(cases[i].before), &err), &err);
-        ok(flim_plan_apply(&plan, config, backup, &err), &err);
+        ok(flim_plan_apply(&plan, NULL, 0, config, backup, &(int){0}, &err), &err);
         expect_file(config, cases[i].after);
         expect_file(backup, cases[i].before);
         flim_settings settings;
@@ -629,11 +629,11 @@ static void an_automatic_precision_is_replaced_by_another(void **state)
     ok(flim_file_write(config, text, strlen(text), &err), &err);
     plan.request.precision = FLIM_PRECISION_FP16; /* where fp32, what this card's auto is, does not fit */
     plan.auto_precision = FLIM_PRECISION_FP32;
-    ok(flim_plan_apply(&plan, config, backup, &err), &err);
+    ok(flim_plan_apply(&plan, NULL, 0, config, backup, &(int){0}, &err), &err);
     expect_file(config, "batch: 32\naccumulate: 2\ncheckpoint_activations: all\nprecision: fp16\n");
     ok(flim_file_write(config, text, strlen(text), &err), &err);
     plan.request.precision = FLIM_PRECISION_FP32;
-    ok(flim_plan_apply(&plan, config, backup, &err), &err);
+    ok(flim_plan_apply(&plan, NULL, 0, config, backup, &(int){0}, &err), &err);
     expect_file(config, "batch: 32\naccumulate: 2\ncheckpoint_activations: all\n");
 }
 
