@@ -529,7 +529,8 @@ static void applying_keeps_every_other_byte(void **state)
                                    "epochs: 7";
     expect_file(config, expected);
     expect_file(first, config_text);
-    ok(flim_plan_apply(&plan, NULL, 0, config, backup, &(int){0}, &err), &err); /* twice: a second backup, the first as it was */
+    ok(flim_plan_apply(&plan, NULL, 0, config, backup, &(int){0}, &err),
+       &err); /* twice: a second backup, the first as it was */
     expect_file(config, expected);
     expect_file(first, config_text);
     expect_file(second, expected);
