@@ -11,7 +11,7 @@
 flim_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # The names are the same in Debian 12 and 13 and Ubuntu 24.04.
 # shellcheck disable=SC2034 # for those who source this
-flim_build_packages=(gcc libc6-dev cmake ninja-build pkg-config libhdf5-dev zlib1g-dev libdeflate-dev libdnnl-dev libyaml-dev
+flim_build_packages=(gcc libc6-dev cmake ninja-build pkg-config libhdf5-dev zlib1g-dev libdeflate-dev libisal-dev liblz4-dev libdnnl-dev libyaml-dev
     libjansson-dev libssl-dev librandom123-dev libtiff-dev libpng-dev libprotobuf-c-dev
     protobuf-c-compiler)
 # shellcheck disable=SC2034

@@ -1,6 +1,7 @@
 #include "core/threads.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 
@@ -72,4 +73,12 @@ flim_status flim_share_work(const flim_shared_work *work, int threads, flim_erro
     }
     flim_free(thread);
     return p.failed ? flim_fail(err, p.error.status, "%s", p.error.text) : FLIM_OK;
+}
+
+int flim_processors(void)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    const int n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1; /* more than 1024: it fails */
+    return n > 0 ? n : 1;
 }

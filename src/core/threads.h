@@ -23,4 +23,7 @@ typedef struct flim_shared_work {
 
 flim_status flim_share_work(const flim_shared_work *work, int threads, flim_error *err);
 
+/* Processors that this process may use, at least 1. */
+int flim_processors(void);
+
 #endif

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/alloc.h"
 #include "core/try.h"
 
 /* How the axes are taken: strides in elements. */
@@ -83,31 +84,58 @@ static flim_status check_whole(const char *name, const flim_bare_array *a, const
                                        name, bytes, needed);
 }
 
-/* Image n of an array whose elements are the first of `bytes` bytes at `data`. */
-static flim_status read_view(const char *name, const flim_bare_array *a, const array_view *v, int64_t n, const uint8_t *data,
-                             uint64_t bytes, uint32_t *counts, flim_error *err)
+/* "the value at y 1, x 2, t 3": of the element that is `at` elements behind the first of an image. */
+static flim_status no_count(const char *name, const array_view *v, int64_t at, flim_error *err)
+{
+    return flim_fail(err, FLIM_ERROR_DATA,
+                     "%s: the value at y %" PRId64 ", x %" PRId64 ", t %" PRId64
+                     " is not a photon count: expected whole numbers from 0 to %" PRIu32,
+                     name, at / v->y_step % v->y, at / v->x_step % v->x, at / v->t_step % v->t, UINT32_MAX);
+}
+
+/* Image n whose elements lie between those of others, as (Y,X,T). */
+static flim_status copy_view(const char *name, const flim_bare_array *a, const array_view *v, const uint8_t *first,
+                             flim_counts *out, flim_error *err)
 {
     const int64_t size = a->element.bytes;
-    FLIM_TRY(check_whole(name, a, v, bytes, err));
+    uint32_t *counts = flim_alloc_large((size_t)(v->y * v->x * v->t), sizeof *counts, err);
+    if (!counts) {
+        return FLIM_ERROR_MEMORY;
+    }
+    *out = (flim_counts){counts, 4, v->y, v->x, v->t, v->x * v->t, v->t, 1, counts};
     for (int64_t y = 0; y < v->y; y++) {
         for (int64_t x = 0; x < v->x; x++, counts += v->t) {
-            const uint8_t *pixel = data + (n * v->n_step + y * v->y_step + x * v->x_step) * size;
-            const size_t good = flim_elements_read(&a->element, pixel, v->t_step * size, (size_t)v->t, counts);
+            const int64_t pixel = y * v->y_step + x * v->x_step;
+            const size_t good = flim_elements_read(&a->element, first + pixel * size, v->t_step * size, (size_t)v->t, counts);
             if (good < (size_t)v->t) {
-                return flim_fail(err, FLIM_ERROR_DATA,
-                                 "%s: the value at y %" PRId64 ", x %" PRId64
-                                 ", t %zu is not a photon count: expected whole numbers from 0 to %" PRIu32,
-                                 name, y, x, good, UINT32_MAX);
+                flim_counts_free(out);
+                return no_count(name, v, pixel + (int64_t)good * v->t_step, err);
             }
         }
     }
     return FLIM_OK;
 }
 
+/* Image n of an array whose elements are the first of `bytes` bytes at `data`: they stay where they are, if they can. */
+static flim_status read_view(const char *name, const flim_bare_array *a, const array_view *v, int64_t n, const uint8_t *data,
+                             uint64_t bytes, flim_counts *out, flim_error *err)
+{
+    size_t good;
+    FLIM_TRY(check_whole(name, a, v, bytes, err));
+    const uint8_t *first = data + n * v->n_step * a->element.bytes;
+    const int64_t count = v->y * v->x * v->t;
+    if (v->n > 1 && v->n_step < count) {
+        return copy_view(name, a, v, first, out, err);
+    }
+    *out = (flim_counts){.y = v->y, .x = v->x, .t = v->t, .y_step = v->y_step, .x_step = v->x_step, .t_step = v->t_step};
+    FLIM_TRY(flim_counts_from_elements(&a->element, first, (size_t)count, &out->data, &out->bytes, &out->memory, &good, err));
+    return good == (size_t)count ? FLIM_OK : no_count(name, v, (int64_t)good, err);
+}
+
 flim_status flim_array_add_images(flim_field_file *file, const char *name, const char *label, const flim_bare_array *array,
                                   uint64_t bytes, uint64_t place, flim_error *err)
 {
-    array_view v;
+    array_view v = {0};
     FLIM_TRY(find_view(name, array, file->options.axes, &v, err));
     FLIM_TRY(check_whole(name, array, &v, bytes, err));
     if (v.n > INT32_MAX - file->n_images) {
@@ -137,9 +165,9 @@ int64_t flim_array_image_number(const flim_field_file *file, int image)
 }
 
 flim_status flim_array_read_image(const flim_field_file *file, const char *name, const flim_bare_array *array, int64_t number,
-                                  const uint8_t *data, uint64_t count, uint32_t *counts, flim_error *err)
+                                  const uint8_t *data, uint64_t count, flim_counts *out, flim_error *err)
 {
-    array_view v;
+    array_view v = {0};
     FLIM_TRY(find_view(name, array, file->options.axes, &v, err));
-    return read_view(name, array, &v, number, data, count, counts, err);
+    return read_view(name, array, &v, number, data, count, out, err);
 }

@@ -36,8 +36,8 @@ flim_status flim_array_add_images(flim_field_file *file, const char *name, const
 /* The number of an image within its array. */
 int64_t flim_array_image_number(const flim_field_file *file, int image);
 
-/* Image `number` of an array, from its elements: the first of `count` bytes at `data`.  counts: (Y,X,T). */
+/* Image `number` of an array, from its elements: the first of `count` bytes at `data`, which out may point into. */
 flim_status flim_array_read_image(const flim_field_file *file, const char *name, const flim_bare_array *array, int64_t number,
-                                  const uint8_t *data, uint64_t count, uint32_t *counts, flim_error *err);
+                                  const uint8_t *data, uint64_t count, flim_counts *out, flim_error *err);
 
 #endif

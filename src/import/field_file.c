@@ -96,25 +96,13 @@ flim_status flim_field_add_image(flim_field_file *file, const flim_field_image *
     return FLIM_OK;
 }
 
-flim_status flim_field_read(flim_field_file *file, int image, uint32_t **counts, uint64_t *photons, flim_error *err)
+flim_status flim_field_read(flim_field_file *file, int image, flim_counts *out, flim_error *err)
 {
-    const flim_field_image *b = &file->image[image];
-    const size_t voxels = (size_t)(b->y * b->x * b->t);
-    *counts = NULL;
-    *photons = 0;
+    *out = (flim_counts){0};
     file->unplaced = 0;
-    uint32_t *made = flim_alloc_large(voxels, sizeof *made, err); /* zeroed; (Y,X,T) */
-    if (!made) {
-        return FLIM_ERROR_MEMORY;
-    }
-    const flim_status status = file->format->read(file, image, made, err);
+    const flim_status status = file->format->read(file, image, out, err);
     if (status != FLIM_OK) {
-        flim_free(made);
-        return status;
+        flim_counts_free(out);
     }
-    for (size_t i = 0; i < voxels; i++) {
-        *photons += made[i];
-    }
-    *counts = made;
-    return FLIM_OK;
+    return status;
 }

@@ -2,7 +2,7 @@
  *
  * For: flim_import.  A file holds one image or several (channels of an .sdt, detectors of a .ptu, arrays of an .npz); each is
  *      listed with its shape before any is decoded.
- * Owns: flim_field_open makes the file; flim_field_close releases it.  Counts are the caller's.
+ * Owns: flim_field_open makes the file; flim_field_close releases it.  Counts are the caller's, and may lie in the open file.
  * Errors: FLIM_ERROR_DATA names the file, what was found and where; FLIM_ERROR_USAGE a choice that the caller has to make;
  *      FLIM_ERROR_MEMORY.
  */
@@ -11,6 +11,7 @@
 
 #include <stdbool.h>
 
+#include "import/counts.h"
 #include "import/mapped_file.h"
 
 /* Where the time axis of a bare array is. */
@@ -45,8 +46,8 @@ typedef struct flim_field_format {
     const char *name; /* "Becker & Hickl .sdt" */
     bool (*is)(const flim_mapped_file *file); /* by its first bytes, never by its name */
     flim_status (*open)(flim_field_file *file, flim_error *err); /* lists the images */
-    /* counts: (Y,X,T), zeroed by the caller. */
-    flim_status (*read)(flim_field_file *file, int image, uint32_t *counts, flim_error *err);
+    /* out: zeroed by the caller, who frees it, after an error too. */
+    flim_status (*read)(flim_field_file *file, int image, flim_counts *out, flim_error *err);
     void (*close)(flim_field_file *file); /* releases file->state; NULL if there is none */
     bool stack; /* its images are cells; else they are channels, of which one is to be chosen */
 } flim_field_format;
@@ -68,8 +69,8 @@ struct flim_field_file {
 flim_status flim_field_open(const char *path, const flim_field_options *options, flim_field_file **out, flim_error *err);
 void flim_field_close(flim_field_file *file); /* NULL is allowed */
 
-/* counts: (Y,X,T) of image `image` in 0..n_images-1, made here and the caller's to flim_free; *photons their sum. */
-flim_status flim_field_read(flim_field_file *file, int image, uint32_t **counts, uint64_t *photons, flim_error *err);
+/* The counts of image `image` in 0..n_images-1; the caller's to flim_counts_free before the file is closed. */
+flim_status flim_field_read(flim_field_file *file, int image, flim_counts *out, flim_error *err);
 
 /* For the formats: one more image at the end of the list. */
 flim_status flim_field_add_image(flim_field_file *file, const flim_field_image *image, uint64_t place, flim_error *err);

@@ -57,7 +57,7 @@ static flim_status open_hdf5(flim_field_file *file, flim_error *err)
 }
 
 /* Reads one image's part of the array: the axis of images, if there is one, is the first of the file, as it is of MATLAB's. */
-static flim_status read_hdf5(flim_field_file *file, int image, uint32_t *counts, flim_error *err)
+static flim_status read_hdf5(flim_field_file *file, int image, flim_counts *out, flim_error *err)
 {
     const int number = (int)file->place[image];
     flim_h5_array part = *flim_h5_arrays_at(file->state, number);
@@ -78,8 +78,12 @@ static flim_status read_hdf5(flim_field_file *file, int image, uint32_t *counts,
     }
     flim_status status = flim_h5_arrays_read(file->state, number, axis, begin, part.size[axis], values, err);
     if (status == FLIM_OK) {
-        status = flim_array_read_image(file, file->map.path, &array, 0, values, (uint64_t)total * (uint64_t)part.bytes,
-                                       counts, err);
+        status =
+            flim_array_read_image(file, file->map.path, &array, 0, values, (uint64_t)total * (uint64_t)part.bytes, out, err);
+    }
+    if (status == FLIM_OK && !out->memory) {
+        out->memory = values;
+        values = NULL;
     }
     flim_free(values);
     return status;

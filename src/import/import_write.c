@@ -23,70 +23,101 @@ typedef struct writing {
     flim_dataset_writer *writer;
     int count_bytes; /* 2 or 4 */
     bool too_many; /* a voxel has more photons than count_bytes can hold: nothing more is written */
-    uint32_t *counts; /* (T,H,W) of one cell */
-    uint16_t *narrow; /* the same */
+    void *counts; /* (T,H,W) of one cell, of count_bytes */
     uint8_t *mask; /* (H,W) */
+    int64_t *from; /* (H,W) its pixels: where they are in the field, */
+    int32_t *to; /* (H,W) and in the window */
+    uint64_t *of_plane; /* (T) */
     flim_import_file *file; /* (rows) */
     int64_t *shift; /* (cells) of align_t0; NULL without */
     uint64_t *decay; /* (2,T): of a cell, and scratch */
-    uint32_t *rolled; /* (T,H,W) scratch */
+    void *rolled; /* (T,H,W) scratch */
     double began; /* seconds */
 } writing;
 
 /* One image that was read. */
 typedef struct field {
     const char *path;
-    int64_t y, x, t;
-    uint32_t *counts; /* (Y,X,T) */
+    flim_counts counts;
+    uint64_t *of_pixel; /* (Y,X): photons */
     flim_field_cells cells;
 } field;
 
 /* ---- one cell ---- */
 
-/* A pixel's decay (T of the file) into column `pixel` of w->counts: neighbouring bins are added.  *sum gets its photons. */
-static flim_status put_pixel(writing *w, const field *f, const uint32_t *decay, int64_t pixel, uint64_t *sum, flim_error *err)
-{
-    const flim_import_cells *c = w->cells;
-    const int64_t factor = f->t / c->t, pixels = (int64_t)c->h * c->w;
-    *sum = 0;
-    for (int64_t t = 0; t < c->t; t++) {
-        uint64_t bin = 0;
-        for (int64_t k = 0; k < factor; k++) {
-            bin += decay[t * factor + k];
-        }
-        if (bin > UINT32_MAX) {
-            return flim_fail(err, FLIM_ERROR_DATA, "%s: more than %" PRIu32 " photons in one voxel", f->path, UINT32_MAX);
-        }
-        w->counts[t * pixels + pixel] = (uint32_t)bin;
-        *sum += bin;
-    }
-    return FLIM_OK;
-}
-
-/* The window of cell `number` into w->counts and w->mask. */
-static flim_status make_cell(writing *w, const field *f, int32_t number, flim_error *err)
+/* Which pixels of the field go into the window of cell `number`: w->from and w->to, *n of them; fills w->mask.  *shown gets their
+ * photons. */
+static void choose_pixels(writing *w, const field *f, int32_t number, int64_t *n, uint64_t *shown)
 {
     const flim_import_cells *c = w->cells;
     const flim_field_cell *cell = &f->cells.cell[number];
     const bool box_only = w->request->cells.crop == FLIM_CROP_BOX;
-    memset(w->counts, 0, (size_t)c->t * (size_t)c->h * (size_t)c->w * sizeof *w->counts);
+    uint64_t copies = 0;
+    *n = 0;
+    *shown = 0;
     memset(w->mask, 0, (size_t)c->h * (size_t)c->w);
-    for (int64_t i = 0; i < (int64_t)c->h * c->w; i++) {
+    for (int32_t i = 0; i < c->h * c->w; i++) {
         const int64_t y = cell->top + i / c->w, x = cell->left + i % c->w;
-        if (y < 0 || x < 0 || y >= f->y || x >= f->x) {
+        if (y < 0 || x < 0 || y >= f->counts.y || x >= f->counts.x) {
             continue;
         }
-        const bool own = f->cells.of_pixel[y * f->x + x] == number;
+        const bool own = f->cells.of_pixel[y * f->counts.x + x] == number;
         const bool in_box = y >= cell->y0 && y <= cell->y1 && x >= cell->x0 && x <= cell->x1;
-        uint64_t photons;
         if (!own && (w->request->mask_counts || (box_only && !in_box))) {
             continue;
         }
         w->mask[i] = own;
-        FLIM_TRY(put_pixel(w, f, f->counts + (y * f->x + x) * f->t, i, &photons, err));
-        *(own ? &w->account->cells : &w->account->copies) += photons;
+        w->from[*n] = y * f->counts.y_step + x * f->counts.x_step;
+        w->to[(*n)++] = i;
+        *shown += f->of_pixel[y * f->counts.x + x];
+        copies += own ? 0 : f->of_pixel[y * f->counts.x + x];
     }
-    return FLIM_OK;
+    w->account->copies += copies;
+    w->account->cells += *shown - copies;
+}
+
+/* The photons of a cell as it is written. */
+static uint64_t photons_of(const writing *w)
+{
+    const flim_import_cells *c = w->cells;
+    const int64_t pixels = (int64_t)c->h * c->w;
+    uint64_t sum = 0;
+    const flim_counts cell = {w->counts, w->count_bytes, 1, c->t, pixels, 0, pixels, 1, NULL}; /* planes as decays */
+    flim_counts_sum(&cell, w->of_plane);
+    for (int64_t t = 0; t < c->t; t++) {
+        sum += w->of_plane[t];
+    }
+    return sum;
+}
+
+/* The window of cell `number` into w->counts and w->mask; w->too_many if a count does not fit. */
+static flim_status make_cell(writing *w, const field *f, int32_t number, flim_error *err)
+{
+    const flim_import_cells *c = w->cells;
+    const int64_t pixels = (int64_t)c->h * c->w;
+    int64_t n;
+    uint64_t shown;
+    choose_pixels(w, f, number, &n, &shown);
+    if (n < pixels) {
+        memset(w->counts, 0, (size_t)c->t * (size_t)pixels * (size_t)w->count_bytes);
+    }
+    if (!flim_counts_gather(&f->counts, c->t, w->from, w->to, n, pixels, w->count_bytes, w->counts)) {
+        w->too_many = w->count_bytes == 2;
+        return w->too_many
+                   ? FLIM_OK
+                   : flim_fail(err, FLIM_ERROR_DATA, "%s: more than %" PRIu32 " photons in one voxel", f->path, UINT32_MAX);
+    }
+    const uint64_t written = photons_of(w);
+    return written == shown ? FLIM_OK
+                            : flim_fail(err, FLIM_ERROR,
+                                        "%s was not written: a cell of %s has %" PRIu64 " photons there and %" PRIu64
+                                        " here; the file was modified while it was read, or flim_import is at fault",
+                                        w->request->out, f->path, shown, written);
+}
+
+static uint32_t count_at(const writing *w, int64_t at)
+{
+    return w->count_bytes == 2 ? ((const uint16_t *)w->counts)[at] : ((const uint32_t *)w->counts)[at];
 }
 
 /* The decay of the cell's own pixels begins in bin t0_bin.  What a window shows around them goes along. */
@@ -97,42 +128,25 @@ static void align_cell(writing *w, int64_t cell)
     for (int64_t t = 0; t < c->t; t++) {
         w->decay[t] = 0;
         for (int64_t i = 0; i < pixels; i++) {
-            w->decay[t] += w->mask[i] ? w->counts[t * pixels + i] : 0;
+            w->decay[t] += w->mask[i] ? count_at(w, t * pixels + i) : 0;
         }
     }
     const int64_t edge = flim_rising_edge(w->decay, c->t, w->decay + c->t);
     const int64_t shift = edge < 0 ? 0 : ((wanted - edge) % c->t + c->t) % c->t;
-    flim_roll_bins(w->counts, c->t, pixels, shift, w->rolled);
+    flim_roll_bins(w->counts, c->t, (size_t)pixels * (size_t)w->count_bytes, shift, w->rolled);
     w->shift[cell] = shift > c->t / 2 ? shift - c->t : shift;
-}
-
-/* To two bytes per count; false if some are too large. */
-static bool narrow(const uint32_t *from, uint16_t *to, size_t n)
-{
-    uint32_t high = 0;
-    for (size_t i = 0; i < n; i++) {
-        high |= from[i];
-        to[i] = (uint16_t)from[i];
-    }
-    return high <= UINT16_MAX;
 }
 
 static flim_status write_cell(writing *w, const field *f, int64_t cell, flim_error *err)
 {
-    const flim_import_cells *c = w->cells;
-    const void *counts = w->counts;
-    FLIM_TRY(make_cell(w, f, c->number[cell], err));
+    FLIM_TRY(make_cell(w, f, w->cells->number[cell], err));
+    if (w->too_many) {
+        return FLIM_OK;
+    }
     if (w->shift) {
         align_cell(w, cell);
     }
-    if (w->count_bytes == 2) {
-        counts = w->narrow;
-        if (!narrow(w->counts, w->narrow, (size_t)c->t * (size_t)c->h * (size_t)c->w)) {
-            w->too_many = true;
-            return FLIM_OK;
-        }
-    }
-    return flim_dataset_writer_cell(w->writer, cell, counts, c->masked ? w->mask : NULL, err);
+    return flim_dataset_writer_cell(w->writer, cell, w->counts, w->cells->masked ? w->mask : NULL, err);
 }
 
 /* ---- one image ---- */
@@ -141,22 +155,20 @@ static flim_status write_cell(writing *w, const field *f, int64_t cell, flim_err
 static void account_for_the_rest(const writing *w, const field *f)
 {
     const flim_import_cells *c = w->cells;
-    for (int64_t i = 0; i < f->y * f->x; i++) {
+    for (int64_t i = 0; i < f->counts.y * f->counts.x; i++) {
         const int32_t number = f->cells.of_pixel[i];
         const flim_field_cell *cell = number >= 0 ? &f->cells.cell[number] : NULL;
         uint64_t *where = &w->account->background;
         if (cell && cell->fate != FLIM_CELL_KEPT) {
             where = &w->account->left_out;
         } else if (cell) {
-            const int64_t y = i / f->x - cell->top, x = i % f->x - cell->left;
+            const int64_t y = i / f->counts.x - cell->top, x = i % f->counts.x - cell->left;
             if (y >= 0 && x >= 0 && y < c->h && x < c->w) {
                 continue;
             }
             where = &w->account->beyond;
         }
-        for (int64_t t = 0; t < f->t; t++) {
-            *where += f->counts[i * f->t + t];
-        }
+        *where += f->of_pixel[i];
     }
 }
 
@@ -164,31 +176,36 @@ static flim_status write_source(writing *w, flim_field_file *file, const flim_im
 {
     const flim_import_row *row = &w->rows->row[source->row];
     field f = {.path = row->path};
-    uint64_t photons;
+    int64_t pixels;
     flim_status status = FLIM_OK;
     if (source->image >= file->n_images) {
         return flim_fail(err, FLIM_ERROR_DATA, "%s was modified while it was read", row->path);
     }
     const flim_field_image *image = &file->image[source->image];
-    f.y = image->y;
-    f.x = image->x;
-    f.t = image->t;
     FLIM_TRY_DONE(flim_import_cells_of(w->request, row, image, w->cells, &f.cells, err));
-    FLIM_TRY_DONE(flim_field_read(file, source->image, &f.counts, &photons, err));
+    FLIM_TRY_DONE(flim_field_read(file, source->image, &f.counts, err));
+    pixels = f.counts.y * f.counts.x;
+    f.of_pixel = flim_alloc((size_t)pixels, sizeof *f.of_pixel, err);
+    FLIM_TRY_DONE(f.of_pixel ? FLIM_OK : FLIM_ERROR_MEMORY);
+    flim_counts_sum(&f.counts, f.of_pixel);
     for (int64_t i = source->first; i < source->first + source->n && !w->too_many; i++) {
         if (flim_stopped(w->request->stop)) {
             FLIM_TRY_DONE(flim_fail(err, FLIM_INTERRUPTED, "interrupted; %s was not written", w->request->out));
         }
-        if (f.t != w->cells->file_t || w->cells->number[i] >= f.cells.n) {
+        if (f.counts.t != w->cells->file_t || w->cells->number[i] >= f.cells.n) {
             FLIM_TRY_DONE(flim_fail(err, FLIM_ERROR_DATA, "%s or its mask was modified while it was read", row->path));
         }
         FLIM_TRY_DONE(write_cell(w, &f, i, err));
     }
     account_for_the_rest(w, &f);
     w->account->unplaced += file->unplaced;
-    w->account->total += photons + file->unplaced;
+    w->account->total += file->unplaced;
+    for (int64_t i = 0; i < pixels; i++) {
+        w->account->total += f.of_pixel[i];
+    }
 done:
-    flim_free(f.counts);
+    flim_counts_free(&f.counts);
+    flim_free(f.of_pixel);
     flim_field_cells_free(&f.cells);
     return status;
 }
@@ -285,12 +302,13 @@ static flim_status make_buffers(writing *w, flim_error *err)
     const flim_import_cells *c = w->cells;
     const size_t pixels = (size_t)c->h * (size_t)c->w, voxels = (size_t)c->t * pixels;
     const bool align = w->request->align_t0;
-    return (w->counts = flim_alloc(voxels, sizeof *w->counts, err)) &&
-                   (w->narrow = flim_alloc(voxels, sizeof *w->narrow, err)) && (w->mask = flim_alloc(pixels, 1, err)) &&
+    return (w->counts = flim_alloc_large(voxels, sizeof(uint32_t), err)) && (w->mask = flim_alloc(pixels, 1, err)) &&
+                   (w->from = flim_alloc(pixels, sizeof *w->from, err)) && (w->to = flim_alloc(pixels, sizeof *w->to, err)) &&
+                   (w->of_plane = flim_alloc((size_t)c->t, sizeof *w->of_plane, err)) &&
                    (w->file = flim_alloc((size_t)w->rows->n, sizeof *w->file, err)) &&
                    (!align || ((w->shift = flim_alloc((size_t)c->n, sizeof *w->shift, err)) &&
                                (w->decay = flim_alloc(2 * (size_t)c->t, sizeof *w->decay, err)) &&
-                               (w->rolled = flim_alloc(voxels, sizeof *w->rolled, err))))
+                               (w->rolled = flim_alloc_large(voxels, sizeof(uint32_t), err))))
                ? FLIM_OK
                : FLIM_ERROR_MEMORY;
 }
@@ -298,8 +316,10 @@ static flim_status make_buffers(writing *w, flim_error *err)
 static void free_buffers(writing *w)
 {
     flim_free(w->counts);
-    flim_free(w->narrow);
     flim_free(w->mask);
+    flim_free(w->from);
+    flim_free(w->to);
+    flim_free(w->of_plane);
     flim_free(w->file);
     flim_free(w->shift);
     flim_free(w->decay);

@@ -273,11 +273,11 @@ done:
     return status;
 }
 
-static flim_status read_mat5(flim_field_file *file, int image, uint32_t *counts, flim_error *err)
+static flim_status read_mat5(flim_field_file *file, int image, flim_counts *out, flim_error *err)
 {
     const mat_file *m = file->state;
     return flim_array_read_image(file, file->map.path, &m->chosen, flim_array_image_number(file, image),
-                                 m->contents.data + m->chosen.data, m->bytes, counts, err);
+                                 m->contents.data + m->chosen.data, m->bytes, out, err);
 }
 
 static void close_mat5(flim_field_file *file)

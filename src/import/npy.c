@@ -27,12 +27,12 @@ static flim_status add_images(flim_field_file *file, const char *name, const cha
 }
 
 static flim_status read_image(flim_field_file *file, const char *name, int image, const uint8_t *bytes, size_t count,
-                              uint32_t *counts, flim_error *err)
+                              flim_counts *out, flim_error *err)
 {
     flim_bare_array array;
     FLIM_TRY(flim_npy_header(name, bytes, count, &array, err));
     return flim_array_read_image(file, name, &array, flim_array_image_number(file, image), bytes + array.data,
-                                 count - array.data, counts, err);
+                                 count - array.data, out, err);
 }
 
 /* ---- .npy ---- */
@@ -42,9 +42,9 @@ static flim_status open_npy(flim_field_file *file, flim_error *err)
     return add_images(file, file->map.path, "", file->map.data, file->map.size, file->map.size, 0, err);
 }
 
-static flim_status read_npy(flim_field_file *file, int image, uint32_t *counts, flim_error *err)
+static flim_status read_npy(flim_field_file *file, int image, flim_counts *out, flim_error *err)
 {
-    return read_image(file, file->map.path, image, file->map.data, file->map.size, counts, err);
+    return read_image(file, file->map.path, image, file->map.data, file->map.size, out, err);
 }
 
 /* ---- .npz: the place of a image is the cursor before its entry ---- */
@@ -85,7 +85,7 @@ static flim_status open_npz(flim_field_file *file, flim_error *err)
     }
 }
 
-static flim_status read_npz(flim_field_file *file, int image, uint32_t *counts, flim_error *err)
+static flim_status read_npz(flim_field_file *file, int image, flim_counts *out, flim_error *err)
 {
     const flim_mapped_file *f = &file->map;
     uint64_t cursor = file->place[image];
@@ -101,7 +101,11 @@ static flim_status read_npz(flim_field_file *file, int image, uint32_t *counts, 
     flim_status status = flim_zip_extract(f->data, f->size, &entry, bytes, entry.size, &why);
     FLIM_TRY_DONE(in_archive(file, &entry, status, &why, err));
     snprintf(name, sizeof name, "%.3900s/%s", f->path, entry.name);
-    status = read_image(file, name, image, bytes, entry.size, counts, err);
+    status = read_image(file, name, image, bytes, entry.size, out, err);
+    if (status == FLIM_OK && !out->memory) { /* they lie in what was unpacked */
+        out->memory = bytes;
+        bytes = NULL;
+    }
 done:
     flim_free(bytes);
     return status;

@@ -139,168 +139,260 @@ static flim_status check_records(const flim_mapped_file *f, ptu_tags *tags, flim
 
 /* ---- records ---- */
 
-typedef struct record {
-    bool photon, overflow;
-    uint32_t markers; /* bits */
-    uint32_t channel, dtime;
-    uint64_t sync; /* with what overflowed before */
-} record;
-
-static record decode(record_kind kind, uint32_t word, uint64_t *base)
+static bool is_photon(record_kind kind, uint32_t word)
 {
-    record r = {0};
-    if (kind == RECORD_PICOHARP) {
-        const uint32_t channel = word >> 28, dtime = word >> 16 & 0xfff;
-        r.sync = *base + (word & 0xffff);
-        r.photon = channel != 15;
-        r.channel = channel;
-        r.dtime = dtime;
-        r.overflow = !r.photon && dtime == 0;
-        r.markers = r.photon ? 0 : dtime & 15;
-        *base += r.overflow ? 65536 : 0;
-        return r;
-    }
-    const uint32_t channel = word >> 25 & 63, sync = word & 1023;
-    const bool special = word >> 31;
-    r.sync = *base + sync;
-    r.photon = !special;
-    r.channel = channel;
-    r.dtime = word >> 10 & 0x7fff;
-    r.overflow = special && channel == 63;
-    r.markers = special && channel >= 1 && channel <= 15 ? channel : 0;
-    if (r.overflow) {
-        *base += 1024 * (uint64_t)(kind == RECORD_HYDRAHARP_2 && sync > 1 ? sync : 1);
-    }
-    return r;
+    return kind == RECORD_PICOHARP ? word >> 28 != 15 : !(word >> 31);
 }
 
-/* Sorting photons: those of a line are kept until its stop marker says how long it was. */
-typedef struct photon {
-    uint64_t sync;
-    uint32_t dtime;
-} photon;
+static uint32_t channel_of(record_kind kind, uint32_t word)
+{
+    return kind == RECORD_PICOHARP ? word >> 28 : word >> 25 & 63;
+}
+
+static uint32_t bin_of(record_kind kind, uint32_t word)
+{
+    return kind == RECORD_PICOHARP ? word >> 16 & 0xfff : word >> 10 & 0x7fff;
+}
+
+/* Sync pulses since the last overflow record. */
+static uint32_t sync_of(record_kind kind, uint32_t word)
+{
+    return kind == RECORD_PICOHARP ? word & 0xffff : word & 1023;
+}
+
+/* Of a record that is no photon: the sync pulses that it says have overflowed; 0 for markers. */
+static uint64_t overflow_of(record_kind kind, uint32_t word)
+{
+    if (kind == RECORD_PICOHARP) {
+        return bin_of(kind, word) == 0 ? 65536 : 0;
+    }
+    const uint32_t times = sync_of(kind, word);
+    return channel_of(kind, word) == 63 ? 1024 * (uint64_t)(kind == RECORD_HYDRAHARP_2 && times > 1 ? times : 1) : 0;
+}
+
+/* Of such a record: the bits of its markers; 0 for overflows and what is not known. */
+static uint32_t markers_of(record_kind kind, uint32_t word)
+{
+    const uint32_t bits = kind == RECORD_PICOHARP ? bin_of(kind, word) & 15 : channel_of(kind, word);
+    return bits <= 15 ? bits : 0;
+}
+
+/* ---- sorting ---- */
+
+/* Records within the file. */
+typedef struct record_list {
+    const uint8_t *data; /* little-endian words */
+    uint64_t n;
+    record_kind kind;
+} record_list;
+
+/* A frame's marker may come this many sync pulses after the start of its first line, or before the stop of the last line of the
+ * frame before: the pulses of a scanner rise together, and each is noted in a period of its own. */
+enum { TOGETHER = 16 };
 
 typedef struct sorter {
-    const flim_field_file *file;
+    const char *path;
     const ptu_tags *tags;
-    int detector; /* -1: only counts the detectors' photons */
+    record_list records;
+    uint32_t detector;
     int64_t x, y, t;
-    uint32_t *counts; /* (Y,X,T) */
-    photon *line; /* (capacity) of the line at work */
-    size_t n_line, capacity;
-    bool in_line;
-    uint64_t line_start;
+    int bytes; /* per count: 2 or 4 */
+    void *counts; /* (Y,X,T) */
+    bool too_many; /* a count does not fit: nothing more is sorted */
+    uint32_t start, stop, frame; /* bits of the markers; frame 0 = there is none */
+    uint64_t base; /* sync pulses that overflow records have counted */
+    uint64_t at; /* the next record */
+    bool in_line, any_line; /* the latter: one has started */
+    uint64_t line_at, line_base, line_start; /* its first record; base and time there */
+    uint64_t line_photons, photons; /* of the detector, in the line until now and in all */
+    uint64_t last; /* time of the last marker */
     int64_t row; /* of the frame; -1 before its first line */
-    uint64_t unplaced;
-    uint64_t of_detector[DETECTORS];
+    uint64_t placed;
 } sorter;
 
-static flim_status keep(sorter *s, const record *r, flim_error *err)
+static flim_status out_of_order(const sorter *s, const char *what, flim_error *err)
 {
-    if (s->n_line == s->capacity) {
-        const size_t capacity = s->capacity ? 2 * s->capacity : 4096;
-        photon *grown = flim_realloc(s->line, capacity, sizeof *grown, err);
-        if (!grown) {
-            return FLIM_ERROR_MEMORY;
-        }
-        s->line = grown;
-        s->capacity = capacity;
-    }
-    s->line[s->n_line++] = (photon){r->sync, r->dtime};
-    return FLIM_OK;
+    const uint64_t record = s->at;
+    return flim_fail(err, FLIM_ERROR_DATA,
+                     "%s: record %" PRIu64 " at offset %" PRIu64 ": %s: markers are out of order, and the file is damaged or "
+                     "ImgHdr_LineStart, ImgHdr_LineStop or ImgHdr_Frame is wrong",
+                     s->path, record, s->tags->data + 4 * record, what);
 }
 
-/* The line has ended at `stop`: its photons into their pixels.  Lines beyond the picture, a line without length, and photons
- * whose time is not within it (the records of a damaged file need not be in order) are not in it. */
-static flim_status end_line(sorter *s, uint64_t stop, flim_error *err)
+/* The next record that is a marker at s->at; the photons before it are counted.  False at the end. */
+static bool find_marker(sorter *s, uint32_t *markers, uint64_t *time)
 {
-    const bool placed = s->row >= 0 && s->row < s->y && stop > s->line_start;
-    const bool back = s->tags->bidirectional > 0 && s->row % 2 == 1;
-    for (size_t i = 0; i < s->n_line; i++) {
-        const photon *p = &s->line[i];
-        if (!placed || p->sync < s->line_start || p->sync >= stop || p->dtime >= (uint64_t)s->t) {
-            s->unplaced++;
+    const record_kind kind = s->records.kind;
+    uint64_t photons = 0, at = s->at, base = s->base;
+    uint32_t found = 0;
+    for (; at < s->records.n; at++) {
+        const uint32_t word = flim_u32_at(s->records.data + 4 * at);
+        if (is_photon(kind, word)) {
+            photons += channel_of(kind, word) == s->detector;
             continue;
         }
-        int64_t x = (int64_t)((double)(p->sync - s->line_start) * (double)s->x / (double)(stop - s->line_start));
-        x = x < s->x ? x : s->x - 1;
-        x = back ? s->x - 1 - x : x;
-        uint32_t *count = s->counts + (s->row * s->x + x) * s->t + p->dtime;
-        if (*count == UINT32_MAX) {
-            return flim_fail(err, FLIM_ERROR_DATA, "%s: more than %" PRIu32 " photons in one voxel", s->file->map.path,
-                             UINT32_MAX);
+        const uint64_t overflow = overflow_of(kind, word);
+        base += overflow;
+        found = overflow ? 0 : markers_of(kind, word);
+        if (found) {
+            *time = base + sync_of(kind, word);
+            break;
         }
-        ++*count;
     }
-    s->n_line = 0;
-    s->in_line = false;
-    return FLIM_OK;
+    *markers = found;
+    s->line_photons += photons;
+    s->at = at;
+    s->base = base;
+    return found != 0;
 }
 
-static flim_status meet_markers(sorter *s, const record *r, flim_error *err)
+/* One photon more in that voxel; false if it is full. */
+static bool place_photon(const sorter *s, size_t voxel)
 {
-    const ptu_tags *tags = s->tags;
-    const uint32_t start = 1u << (tags->line_start - 1), stop = 1u << (tags->line_stop - 1);
-    const uint32_t frame = tags->frame > 0 ? 1u << (tags->frame - 1) : 0;
-    if ((r->markers & stop) && s->in_line) {
-        FLIM_TRY(end_line(s, r->sync, err));
+    if (s->bytes == 2) {
+        return ++((uint16_t *)s->counts)[voxel] != 0;
     }
-    if (frame && (r->markers & frame)) {
-        s->unplaced += s->n_line; /* a frame that ends within a line */
-        s->n_line = 0;
-        s->in_line = false;
-        s->row = -1;
+    return ++((uint32_t *)s->counts)[voxel] != 0;
+}
+
+/* The photons of the line that has ended at `stop` into their pixels.  Lines beyond the picture, a line without length, and
+ * photons whose time is not within it are in none.  The pixel of a photon is that of the one before, or one of the next:
+ * its bounds are compared, in sync pulses times pixels, which needs no division. */
+static void place_line(sorter *s, uint64_t stop)
+{
+    const record_kind kind = s->records.kind;
+    const uint64_t pixels = (uint64_t)s->x, length = stop - s->line_start;
+    const bool back = s->tags->bidirectional > 0 && s->row % 2 == 1;
+    if (s->row < 0 || s->row >= s->y || stop <= s->line_start || length >> 47) {
+        return;
     }
-    if (r->markers & start) {
-        if (s->in_line) {
-            if (stop != start) { /* a line that never stopped has no length */
-                s->unplaced += s->n_line;
-                s->n_line = 0;
-            } else {
-                FLIM_TRY(end_line(s, r->sync, err));
-            }
+    const size_t row = (size_t)(s->row * s->x) * (size_t)s->t;
+    uint64_t base = s->line_base, x = 0, next = length; /* next: (x + 1) * length */
+    for (uint64_t i = s->line_at; i < s->at; i++) {
+        const uint32_t word = flim_u32_at(s->records.data + 4 * i);
+        if (!is_photon(kind, word)) {
+            base += overflow_of(kind, word);
+            continue;
         }
-        s->in_line = true;
-        s->line_start = r->sync;
+        const uint64_t since = base + sync_of(kind, word) - s->line_start, bin = bin_of(kind, word);
+        if (channel_of(kind, word) != s->detector || since >= length || bin >= (uint64_t)s->t) {
+            continue; /* before the line's start, `since` is beyond any length */
+        }
+        const uint64_t place = since * pixels;
+        if (place + length < next) { /* before that pixel: time goes back */
+            x = place / length;
+            next = (x + 1) * length;
+        }
+        while (place >= next) {
+            x++;
+            next += length;
+        }
+        if (!place_photon(s, row + (back ? pixels - 1 - x : x) * (size_t)s->t + bin)) {
+            s->too_many = true;
+            return;
+        }
+        s->placed++;
+    }
+}
+
+static void leave_line(sorter *s)
+{
+    s->photons += s->line_photons;
+    s->line_photons = 0;
+    s->in_line = false;
+}
+
+/* Does a stop follow a frame's marker so soon that both mean the end of the frame? */
+static bool stop_follows(const sorter *s, uint64_t time)
+{
+    sorter ahead = *s;
+    uint32_t markers;
+    uint64_t when;
+    ahead.at++;
+    return find_marker(&ahead, &markers, &when) && (markers & s->stop) && when >= time && when - time <= TOGETHER;
+}
+
+/* A frame begins. */
+static flim_status meet_frame(sorter *s, uint64_t time, flim_error *err)
+{
+    if (s->in_line && time - s->line_start <= TOGETHER) {
+        s->row = 0; /* of the line that has just started */
+        return FLIM_OK;
+    }
+    if (s->in_line && stop_follows(s, time)) {
+        place_line(s, time);
+        leave_line(s);
+        s->any_line = false; /* the stop that follows ends nothing */
+    }
+    s->row = -1;
+    return s->in_line ? out_of_order(s, "the marker of a frame within a line", err) : FLIM_OK;
+}
+
+static flim_status meet_markers(sorter *s, uint32_t markers, uint64_t time, flim_error *err)
+{
+    if (time < s->last) {
+        return out_of_order(s, "a marker that is earlier than the one before", err);
+    }
+    s->last = time;
+    if (markers & s->stop) {
+        if (s->in_line) {
+            place_line(s, time);
+            leave_line(s);
+        } else if (s->any_line && s->stop != s->start) {
+            return out_of_order(s, "the stop of a line that has not started", err);
+        }
+    }
+    if (markers & s->frame) {
+        FLIM_TRY(meet_frame(s, time, err));
+    }
+    if (markers & s->start) {
+        leave_line(s); /* one that never stopped has no length */
+        s->in_line = s->any_line = true;
+        s->line_start = time;
+        s->line_at = s->at + 1;
+        s->line_base = s->base;
         s->row++;
-        if (!frame && s->row == s->y) { /* frames without a marker follow one another */
+        if (!s->frame && s->row == s->y) { /* frames without a marker follow one another */
             s->row = 0;
         }
     }
     return FLIM_OK;
 }
 
+static flim_status list_records(const flim_mapped_file *f, const ptu_tags *tags, record_list *out, flim_error *err)
+{
+    const uint64_t there = (f->size - tags->data) / 4;
+    /* A count of 0 or less is one that was never written: the file's size then decides. */
+    *out = (record_list){f->data + tags->data, tags->records > 0 ? (uint64_t)tags->records : there, tags->kind};
+    return out->n <= there ? FLIM_OK
+                           : flim_fail(err, FLIM_ERROR_DATA,
+                                       "%s: its header counts %" PRIu64 " records, but the file ends after %" PRIu64
+                                       ", at offset %zu: the file is truncated",
+                                       f->path, out->n, there, f->size);
+}
+
+/* The recording may begin within a line and end within one: a stop before the first start and a line that has no stop are those
+ * of good files; their photons are in no pixel. */
 static flim_status sort_records(sorter *s, flim_error *err)
 {
-    const flim_mapped_file *f = &s->file->map;
-    const uint64_t there = (f->size - s->tags->data) / 4;
-    /* A count of 0 or less is one that was never written: the file's size then decides. */
-    const uint64_t n = s->tags->records > 0 ? (uint64_t)s->tags->records : there;
-    if (n > there) {
-        return flim_fail(err, FLIM_ERROR_DATA,
-                         "%s: its header counts %" PRIu64 " records, but the file ends after %" PRIu64
-                         ": the file is truncated",
-                         f->path, n, there);
+    uint32_t markers;
+    uint64_t time = 0;
+    for (; find_marker(s, &markers, &time) && !s->too_many; s->at++) {
+        FLIM_TRY(meet_markers(s, markers, time, err));
     }
-    uint64_t base = 0;
-    s->row = -1;
-    for (uint64_t i = 0; i < n; i++) {
-        const record r = decode(s->tags->kind, flim_u32_at(f->data + s->tags->data + 4 * i), &base);
-        if (r.photon) {
-            s->of_detector[r.channel & (DETECTORS - 1)]++;
-            if ((int64_t)r.channel == s->detector) {
-                if (s->in_line) {
-                    FLIM_TRY(keep(s, &r, err));
-                } else {
-                    s->unplaced++;
-                }
-            }
-        } else if (r.markers && s->detector >= 0) {
-            FLIM_TRY(meet_markers(s, &r, err));
-        }
-    }
-    s->unplaced += s->n_line; /* a last line that never stopped */
+    leave_line(s);
     return FLIM_OK;
+}
+
+/* Bit d: detector d has photons. */
+static uint64_t find_detectors(const record_list *r)
+{
+    uint64_t found = 0;
+    for (uint64_t i = 0; i < r->n; i++) {
+        const uint32_t word = flim_u32_at(r->data + 4 * i);
+        found |= (uint64_t)is_photon(r->kind, word) << channel_of(r->kind, word);
+    }
+    return found;
 }
 
 /* ---- the file ---- */
@@ -346,10 +438,11 @@ static flim_status open_ptu(flim_field_file *file, flim_error *err)
     FLIM_TRY(read_tags(file, &tags, err));
     FLIM_TRY(check_records(&file->map, &tags, err));
     FLIM_TRY(check_image(&file->map, &tags, err));
-    sorter count = {.file = file, .tags = &tags, .detector = -1};
-    FLIM_TRY(sort_records(&count, err));
+    record_list records;
+    FLIM_TRY(list_records(&file->map, &tags, &records, err));
+    const uint64_t found = find_detectors(&records);
     for (int d = 0; d < DETECTORS; d++) {
-        if (count.of_detector[d] > 0) {
+        if (found >> d & 1) {
             flim_field_image image = {.y = tags.pixels_y, .x = tags.pixels_x, .t = bins_of(&tags)};
             image.range_ns = (double)image.t * tags.resolution * 1e9;
             snprintf(image.name, sizeof image.name, "detector %d", d);
@@ -359,18 +452,43 @@ static flim_status open_ptu(flim_field_file *file, flim_error *err)
     return FLIM_OK;
 }
 
-static flim_status read_ptu(flim_field_file *file, int image, uint32_t *counts, flim_error *err)
+static flim_status read_ptu(flim_field_file *file, int image, flim_counts *out, flim_error *err)
 {
     const flim_field_image *b = &file->image[image];
     ptu_tags tags;
+    sorter s = {.path = file->map.path, .tags = &tags, .too_many = true};
+    record_list records;
     FLIM_TRY(read_tags(file, &tags, err));
     FLIM_TRY(check_records(&file->map, &tags, err));
-    sorter sorted = {
-        .file = file, .tags = &tags, .detector = (int)file->place[image], .x = b->x, .y = b->y, .t = b->t, .counts = counts};
-    const flim_status status = sort_records(&sorted, err);
-    file->unplaced = sorted.unplaced;
-    flim_free(sorted.line);
-    return status;
+    FLIM_TRY(list_records(&file->map, &tags, &records, err));
+    const size_t voxels = (size_t)(b->y * b->x * b->t);
+    *out = (flim_counts){.y = b->y, .x = b->x, .t = b->t, .y_step = b->x * b->t, .x_step = b->t, .t_step = 1};
+    for (int bytes = 2; bytes <= 4 && s.too_many; bytes += 2) {
+        flim_free(out->memory);
+        out->data = out->memory = flim_alloc_large(voxels, (size_t)bytes, err);
+        if (!out->memory) {
+            return FLIM_ERROR_MEMORY;
+        }
+        out->bytes = bytes;
+        s = (sorter){.path = file->map.path,
+                     .tags = &tags,
+                     .records = records,
+                     .detector = (uint32_t)file->place[image],
+                     .x = b->x,
+                     .y = b->y,
+                     .t = b->t,
+                     .bytes = bytes,
+                     .counts = out->memory,
+                     .start = 1u << (tags.line_start - 1),
+                     .stop = 1u << (tags.line_stop - 1),
+                     .frame = tags.frame > 0 ? 1u << (tags.frame - 1) : 0,
+                     .row = -1};
+        FLIM_TRY(sort_records(&s, err));
+    }
+    file->unplaced = s.photons - s.placed;
+    return s.too_many
+               ? flim_fail(err, FLIM_ERROR_DATA, "%s: more than %" PRIu32 " photons in one voxel", file->map.path, UINT32_MAX)
+               : FLIM_OK;
 }
 
 const flim_field_format flim_format_ptu = {"PicoQuant .ptu", is_ptu, open_ptu, read_ptu, NULL, false};

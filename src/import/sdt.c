@@ -12,6 +12,7 @@
 #include "formats/zip.h"
 #include "import/element.h"
 #include "import/field_file.h"
+#include "import/lz4_frame.h"
 
 enum { FILE_HEADER = 42, BLOCK_HEADER = 22, MOST_BLOCKS = 65536 };
 
@@ -174,10 +175,9 @@ static flim_status add_block(flim_field_file *file, uint64_t at, const block_hea
                          f->path, block.name, h->type);
     }
     const int bytes = element_bytes(h->type);
-    if (bytes == 0 || (h->type & TYPE_LZ4)) {
-        return flim_fail(err, FLIM_ERROR_DATA,
-                         "%s: %s is of type 0x%04" PRIx32 ": %s; save it uncompressed or zipped in SPCM", f->path, block.name,
-                         h->type, bytes ? "packed by LZ4" : "its numbers are of an unknown kind");
+    if (bytes == 0 || (h->type & (TYPE_ZIP | TYPE_LZ4)) == (TYPE_ZIP | TYPE_LZ4)) {
+        return flim_fail(err, FLIM_ERROR_DATA, "%s: %s is of type 0x%04" PRIx32 ": %s", f->path, block.name, h->type,
+                         bytes ? "packed by zip and by LZ4 at once" : "its numbers are of an unknown kind");
     }
     FLIM_TRY(read_measurement(f, h->measurement, &m, err));
     block.range_ns = m.range_ns;
@@ -189,8 +189,8 @@ static flim_status add_block(flim_field_file *file, uint64_t at, const block_hea
     if (file->n_images == 0) {
         read_texts(file, m.bytes);
     }
-    /* Of a zipped block only its end tells how long it is; of the others all has to be there, whatever is to be read. */
-    FLIM_TRY(flim_mapped_check(f, h->data, h->type & TYPE_ZIP ? 1 : h->bytes, block.name, err));
+    /* Of a packed block only its end tells how long it is; of the others all has to be there, whatever is to be read. */
+    FLIM_TRY(flim_mapped_check(f, h->data, h->type & (TYPE_ZIP | TYPE_LZ4) ? 1 : h->bytes, block.name, err));
     return flim_field_add_image(file, &block, at, err);
 }
 
@@ -226,45 +226,59 @@ static flim_status open_sdt(flim_field_file *file, flim_error *err)
 }
 
 /* Numbers of the block's element type as counts. */
-static flim_status to_counts(const flim_field_file *file, const block_header *h, const uint8_t *data, uint32_t *counts,
-                             flim_error *err)
+static flim_status to_counts(const flim_field_file *file, int number, const block_header *h, const uint8_t *data,
+                             flim_counts *out, flim_error *err)
 {
     const int bytes = element_bytes(h->type);
+    const flim_field_image *b = &file->image[number];
     const size_t n = bytes > 0 ? h->bytes / (uint32_t)bytes : 0;
     const flim_element element = {.kind = bytes == 8 ? 'f' : 'u', .bytes = bytes};
-    const size_t good = flim_elements_read(&element, data, bytes, n, counts);
+    size_t good;
+    *out = (flim_counts){.y = b->y, .x = b->x, .t = b->t, .y_step = b->x * b->t, .x_step = b->t, .t_step = 1};
+    FLIM_TRY(flim_counts_from_elements(&element, data, n, &out->data, &out->bytes, &out->memory, &good, err));
     return good == n ? FLIM_OK
                      : flim_fail(err, FLIM_ERROR_DATA, "%s: value %zu of a data block is %g, expected a count",
                                  file->map.path, good, flim_f64_at(data + good * sizeof(double)));
 }
 
-static flim_status read_sdt(flim_field_file *file, int number, uint32_t *counts, flim_error *err)
+/* The contents of a packed block, h->bytes of them; flim_free. */
+static flim_status unpack(const flim_mapped_file *f, const char *name, const block_header *h, uint8_t **out, flim_error *err)
+{
+    flim_error why = {0};
+    FLIM_TRY(flim_mapped_check(f, h->data, 1, name, err));
+    if (!(*out = flim_alloc_large(h->bytes, 1, err))) {
+        return FLIM_ERROR_MEMORY;
+    }
+    /* The archive ends where the next block begins, or with the file; its own list of contents need not be whole. */
+    const size_t bytes = (size_t)((h->next > h->data && h->next <= f->size ? h->next : f->size) - h->data);
+    const uint8_t *packed = f->data + h->data;
+    flim_zip_entry entry;
+    flim_status status =
+        h->type & TYPE_LZ4 ? flim_lz4_read(packed, bytes, *out, h->bytes, &why) : flim_zip_first(packed, bytes, &entry, &why);
+    if (status == FLIM_OK && !(h->type & TYPE_LZ4)) {
+        status = flim_zip_extract(packed, bytes, &entry, *out, h->bytes, &why);
+    }
+    return status == FLIM_OK ? FLIM_OK
+                             : flim_fail(err, status, "%s: %s, at offset %" PRIu64 ": %s", f->path, name, h->data, why.text);
+}
+
+static flim_status read_sdt(flim_field_file *file, int number, flim_counts *out, flim_error *err)
 {
     const flim_mapped_file *f = &file->map;
     block_header h;
     flim_status status = FLIM_OK;
     uint8_t *unpacked = NULL; /* (h.bytes) */
     FLIM_TRY(read_block_header(f, file->place[number], &h, err));
-    if (!(h.type & TYPE_ZIP)) {
+    if (!(h.type & (TYPE_ZIP | TYPE_LZ4))) {
         FLIM_TRY(flim_mapped_check(f, h.data, h.bytes, file->image[number].name, err));
-        return to_counts(file, &h, f->data + h.data, counts, err);
+        return to_counts(file, number, &h, f->data + h.data, out, err);
     }
-    flim_error why = {0};
-    flim_zip_entry entry;
-    FLIM_TRY(flim_mapped_check(f, h.data, 1, file->image[number].name, err));
-    unpacked = flim_alloc_large(h.bytes, 1, err);
-    FLIM_TRY_DONE(unpacked ? FLIM_OK : FLIM_ERROR_MEMORY);
-    /* The archive ends where the next block begins, or with the file; its own list of contents need not be whole. */
-    const size_t bytes = (size_t)((h.next > h.data && h.next <= f->size ? h.next : f->size) - h.data);
-    status = flim_zip_first(f->data + h.data, bytes, &entry, &why);
-    if (status == FLIM_OK) {
-        status = flim_zip_extract(f->data + h.data, bytes, &entry, unpacked, h.bytes, &why);
+    FLIM_TRY_DONE(unpack(f, file->image[number].name, &h, &unpacked, err));
+    FLIM_TRY_DONE(to_counts(file, number, &h, unpacked, out, err));
+    if (!out->memory) { /* they lie in what was unpacked */
+        out->memory = unpacked;
+        unpacked = NULL;
     }
-    if (status != FLIM_OK) {
-        FLIM_TRY_DONE(
-            flim_fail(err, status, "%s: %s, at offset %" PRIu64 ": %s", f->path, file->image[number].name, h.data, why.text));
-    }
-    status = to_counts(file, &h, unpacked, counts, err);
 done:
     flim_free(unpacked);
     return status;

@@ -27,13 +27,13 @@ int64_t flim_rising_edge(const uint64_t *decay, int64_t bins, uint64_t *scratch)
     return -1;
 }
 
-void flim_roll_bins(uint32_t *planes, int64_t bins, int64_t pixels, int64_t shift, uint32_t *scratch)
+void flim_roll_bins(void *planes, int64_t bins, size_t plane_bytes, int64_t shift, void *scratch)
 {
-    const size_t plane = (size_t)pixels * sizeof *planes;
+    const size_t moved = (size_t)shift * plane_bytes, stay = (size_t)(bins - shift) * plane_bytes;
     if (shift == 0) {
         return;
     }
-    memcpy(scratch, planes, (size_t)bins * plane);
-    memcpy(planes + shift * pixels, scratch, (size_t)(bins - shift) * plane);
-    memcpy(planes, scratch + (bins - shift) * pixels, (size_t)shift * plane);
+    memcpy(scratch, planes, moved + stay);
+    memcpy((uint8_t *)planes + moved, scratch, stay);
+    memcpy(planes, (uint8_t *)scratch + stay, moved);
 }

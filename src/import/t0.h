@@ -2,6 +2,7 @@
 #ifndef FLIM_IMPORT_T0_H
 #define FLIM_IMPORT_T0_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 /* The bin of the rising edge of a decay (bins): going back from the peak, around the window's end if need be, the last bin that
@@ -9,8 +10,8 @@
  * if no bin is below that.  scratch: (bins). */
 int64_t flim_rising_edge(const uint64_t *decay, int64_t bins, uint64_t *scratch);
 
-/* Rolls planes (bins, pixels) by `shift` bins in 0 .. bins - 1: bin t goes to (t + shift) mod bins.  Every photon stays.
- * scratch: (bins, pixels). */
-void flim_roll_bins(uint32_t *planes, int64_t bins, int64_t pixels, int64_t shift, uint32_t *scratch);
+/* Rolls planes (bins, plane_bytes) by `shift` bins in 0 .. bins - 1: bin t goes to (t + shift) mod bins.  Every photon stays.
+ * scratch: as large. */
+void flim_roll_bins(void *planes, int64_t bins, size_t plane_bytes, int64_t shift, void *scratch);
 
 #endif

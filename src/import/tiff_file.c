@@ -19,6 +19,7 @@ bool flim_is_tiff(const uint8_t *bytes, size_t count)
 enum { MOST_PAGES = 65536, MOST_SAMPLES = 65536 };
 #define MOST_VALUES (INT64_C(1) << 34) /* of a page */
 #define MOST_BYTES ((tmsize_t)1 << 32) /* that libtiff may allocate at once: strips and tiles are pieces of a page */
+#define USUAL_PIECE ((int64_t)64 << 20) /* bytes: a tile may be larger than its page, but one of more is no honest one */
 
 struct flim_tiff {
     const flim_mapped_file *file;
@@ -29,6 +30,7 @@ struct flim_tiff {
     flim_tiff_page *page; /* (n_pages) */
     uint64_t *place; /* (n_pages) offsets of their directories: the list in the file is one-way */
     char *description;
+    bool shares; /* page, place and description are those of the flim_tiff that it was reopened from */
 };
 
 /* ---- what libtiff asks of a file ---- */
@@ -114,15 +116,42 @@ static flim_status failed(const flim_tiff *t, int page, flim_error *err)
 
 /* ---- pages ---- */
 
+/* Where the values of the current directory's page begin, if they lie there as the machine has them, one strip after another. */
+static int64_t find_plain(flim_tiff *t, const flim_tiff_page *p)
+{
+    uint16_t compression = COMPRESSION_NONE, order = FILLORDER_MSB2LSB;
+    const uint64_t *offset = NULL, *bytes = NULL;
+    TIFFGetFieldDefaulted(t->handle, TIFFTAG_COMPRESSION, &compression);
+    TIFFGetFieldDefaulted(t->handle, TIFFTAG_FILLORDER, &order);
+    const bool swapped = TIFFIsByteSwapped(t->handle) && p->element.bytes > 1;
+    if (compression != COMPRESSION_NONE || order != FILLORDER_MSB2LSB || swapped || p->element.bytes == 0 ||
+        TIFFIsTiled(t->handle) || !TIFFGetField(t->handle, TIFFTAG_STRIPOFFSETS, &offset) ||
+        !TIFFGetField(t->handle, TIFFTAG_STRIPBYTECOUNTS, &bytes) || !offset || !bytes) {
+        return -1;
+    }
+    const uint32_t n = TIFFNumberOfStrips(t->handle);
+    const uint64_t whole = (uint64_t)(p->y * p->x * p->samples) * (uint64_t)p->element.bytes;
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (offset[i] != offset[0] + sum || bytes[i] > whole - sum) {
+            return -1;
+        }
+        sum += bytes[i];
+    }
+    return n > 0 && sum == whole && offset[0] <= t->file->size && whole <= t->file->size - offset[0] ? (int64_t)offset[0]
+                                                                                                     : -1;
+}
+
 static flim_status describe_page(flim_tiff *t, flim_tiff_page *out, flim_error *err)
 {
     uint32_t x = 0, y = 0;
-    uint16_t samples = 1, bits = 1, format = SAMPLEFORMAT_UINT;
+    uint16_t samples = 1, bits = 1, format = SAMPLEFORMAT_UINT, planar = PLANARCONFIG_CONTIG;
     TIFFGetField(t->handle, TIFFTAG_IMAGEWIDTH, &x);
     TIFFGetField(t->handle, TIFFTAG_IMAGELENGTH, &y);
     TIFFGetFieldDefaulted(t->handle, TIFFTAG_SAMPLESPERPIXEL, &samples);
     TIFFGetFieldDefaulted(t->handle, TIFFTAG_BITSPERSAMPLE, &bits);
     TIFFGetFieldDefaulted(t->handle, TIFFTAG_SAMPLEFORMAT, &format);
+    TIFFGetFieldDefaulted(t->handle, TIFFTAG_PLANARCONFIG, &planar);
     const char kind = format == SAMPLEFORMAT_IEEEFP ? 'f' : format == SAMPLEFORMAT_INT ? 'i' : 'u';
     const bool whole = bits == 8 || bits == 16 || bits == 32 || bits == 64;
     if (x < 1 || y < 1 || samples < 1 || y > MOST_VALUES / samples / x) {
@@ -135,7 +164,12 @@ static flim_status describe_page(flim_tiff *t, flim_tiff_page *out, flim_error *
                          "or float32 or float64",
                          t->file->path, t->n_pages + 1, bits, format);
     }
-    *out = (flim_tiff_page){y, x, samples, {kind, bits / 8, __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__}};
+    *out = (flim_tiff_page){.y = y,
+                            .x = x,
+                            .samples = samples,
+                            .element = {kind, bits / 8, __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__},
+                            .planes = planar == PLANARCONFIG_SEPARATE};
+    out->plain = find_plain(t, out);
     return FLIM_OK;
 }
 
@@ -172,42 +206,74 @@ static flim_status list_pages(flim_tiff *t, flim_error *err)
     return t->why[0] ? failed(t, t->n_pages, err) : FLIM_OK; /* not the last page, but one that cannot be read */
 }
 
+/* libtiff's view of the mapping. */
+static flim_status open_handle(flim_tiff *t, flim_error *err)
+{
+    TIFFOpenOptions *options = TIFFOpenOptionsAlloc();
+    if (!options) {
+        return flim_fail(err, FLIM_ERROR_MEMORY, "out of host memory");
+    }
+    TIFFOpenOptionsSetMaxSingleMemAlloc(options, MOST_BYTES);
+    TIFFOpenOptionsSetErrorHandlerExtR(options, keep_reason, t);
+    TIFFOpenOptionsSetWarningHandlerExtR(options, drop_warning, t);
+    t->handle =
+        TIFFClientOpenExt(t->file->path, "r", t, read_bytes, write_bytes, seek, close_nothing, size_of, map, unmap, options);
+    TIFFOpenOptionsFree(options);
+    return t->handle ? FLIM_OK : failed(t, 0, err);
+}
+
 flim_status flim_tiff_open(const flim_mapped_file *file, flim_tiff **out, flim_error *err)
 {
     flim_status status = FLIM_OK;
     *out = NULL;
     flim_tiff *t = flim_alloc(1, sizeof *t, err);
-    TIFFOpenOptions *options = t ? TIFFOpenOptionsAlloc() : NULL;
-    FLIM_TRY_DONE(options ? FLIM_OK : flim_fail(err, FLIM_ERROR_MEMORY, "out of host memory"));
+    FLIM_TRY_DONE(t ? FLIM_OK : FLIM_ERROR_MEMORY);
     t->file = file;
-    TIFFOpenOptionsSetMaxSingleMemAlloc(options, MOST_BYTES);
-    TIFFOpenOptionsSetErrorHandlerExtR(options, keep_reason, t);
-    TIFFOpenOptionsSetWarningHandlerExtR(options, drop_warning, t);
-    t->handle =
-        TIFFClientOpenExt(file->path, "r", t, read_bytes, write_bytes, seek, close_nothing, size_of, map, unmap, options);
-    FLIM_TRY_DONE(t->handle ? FLIM_OK : failed(t, 0, err));
+    FLIM_TRY_DONE(open_handle(t, err));
     FLIM_TRY_DONE(list_pages(t, err));
     *out = t;
     t = NULL;
 done:
-    if (options) {
-        TIFFOpenOptionsFree(options);
-    }
     flim_tiff_close(t);
+    return status;
+}
+
+flim_status flim_tiff_reopen(const flim_tiff *tiff, flim_tiff **out, flim_error *err)
+{
+    *out = NULL;
+    flim_tiff *t = flim_alloc(1, sizeof *t, err);
+    if (!t) {
+        return FLIM_ERROR_MEMORY;
+    }
+    *t = (flim_tiff){.file = tiff->file,
+                     .n_pages = tiff->n_pages,
+                     .page = tiff->page,
+                     .place = tiff->place,
+                     .description = tiff->description,
+                     .shares = true};
+    const flim_status status = open_handle(t, err);
+    if (status == FLIM_OK) {
+        *out = t;
+    } else {
+        flim_tiff_close(t);
+    }
     return status;
 }
 
 void flim_tiff_close(flim_tiff *t)
 {
-    if (t) {
-        if (t->handle) {
-            TIFFClose(t->handle);
-        }
+    if (!t) {
+        return;
+    }
+    if (t->handle) {
+        TIFFClose(t->handle);
+    }
+    if (!t->shares) {
         flim_free(t->page);
         flim_free(t->place);
         flim_free(t->description);
-        flim_free(t);
     }
+    flim_free(t);
 }
 
 int flim_tiff_pages(const flim_tiff *t)
@@ -234,15 +300,34 @@ typedef struct piece {
     int64_t first, samples; /* of each pixel: those that this piece holds */
 } piece;
 
-static flim_status place_piece(const flim_tiff *t, int page, const piece *p, const uint8_t *bytes, uint32_t *out,
+/* Where the values go: whole numbers (samples,Y,X), or elements as they are. */
+typedef struct target {
+    uint32_t *numbers;
+    uint8_t *elements; /* if there are no numbers: (Y,X,samples), or (samples,Y,X) if page.planes */
+} target;
+
+static void place_elements(const flim_tiff_page *q, const piece *p, const uint8_t *bytes, uint8_t *out)
+{
+    const int64_t size = q->element.bytes, width = q->planes ? 1 : q->samples; /* samples of a pixel that lie together */
+    uint8_t *to = out + ((p->first * q->y + p->y) * q->x + p->x) * width * size; /* first is 0 unless there are planes */
+    for (int64_t row = 0; row < p->rows; row++) {
+        memcpy(to + row * q->x * width * size, bytes + row * p->pitch, (size_t)(p->columns * width * size));
+    }
+}
+
+static flim_status place_piece(const flim_tiff *t, int page, const piece *p, const uint8_t *bytes, const target *out,
                                flim_error *err)
 {
     const flim_tiff_page *q = &t->page[page];
     const size_t columns = (size_t)p->columns;
+    if (!out->numbers) {
+        place_elements(q, p, bytes, out->elements);
+        return FLIM_OK;
+    }
     for (int64_t i = 0; i < p->rows * p->samples; i++) {
         const int64_t row = i / p->samples, sample = i % p->samples, size = q->element.bytes;
         const uint8_t *from = bytes + row * p->pitch + sample * size;
-        uint32_t *to = out + ((p->first + sample) * q->y + p->y + row) * q->x + p->x;
+        uint32_t *to = out->numbers + ((p->first + sample) * q->y + p->y + row) * q->x + p->x;
         for (size_t x = 0; size == 0 && x < columns; x++) { /* one bit per pixel, the first in the highest */
             to[x] = from[x / 8] >> (7 - x % 8) & 1;
         }
@@ -264,7 +349,7 @@ static int64_t row_bytes(const flim_tiff_page *q, int64_t pixels, int64_t sample
 
 /* One strip or tile, decoded into bytes (capacity). */
 static flim_status read_piece(flim_tiff *t, int page, uint32_t number, const piece *p, uint8_t *bytes, tmsize_t capacity,
-                              uint32_t *out, flim_error *err)
+                              const target *out, flim_error *err)
 {
     const bool tiled = TIFFIsTiled(t->handle);
     const tmsize_t needed = (tmsize_t)((p->rows - 1) * p->pitch + row_bytes(&t->page[page], p->columns, p->samples));
@@ -277,13 +362,11 @@ static flim_status read_piece(flim_tiff *t, int page, uint32_t number, const pie
 }
 
 static flim_status read_pieces(flim_tiff *t, int page, uint8_t *bytes, tmsize_t capacity, int64_t height, int64_t width,
-                               uint32_t *out, flim_error *err)
+                               const target *out, flim_error *err)
 {
     const flim_tiff_page *q = &t->page[page];
-    uint16_t planar = PLANARCONFIG_CONTIG;
     uint32_t number = 0;
-    TIFFGetFieldDefaulted(t->handle, TIFFTAG_PLANARCONFIG, &planar);
-    const int64_t held = planar == PLANARCONFIG_SEPARATE ? 1 : q->samples; /* samples of a piece */
+    const int64_t held = q->planes ? 1 : q->samples; /* samples of a piece */
     for (int64_t first = 0; first < q->samples; first += held) {
         for (int64_t y = 0; y < q->y; y += height) {
             for (int64_t x = 0; x < q->x; x += width) {
@@ -304,7 +387,7 @@ static flim_status read_pieces(flim_tiff *t, int page, uint8_t *bytes, tmsize_t 
     return FLIM_OK;
 }
 
-flim_status flim_tiff_read(flim_tiff *t, int page, uint32_t *out, flim_error *err)
+static flim_status read_page(flim_tiff *t, int page, const target *out, flim_error *err)
 {
     const flim_tiff_page *q = &t->page[page];
     uint32_t height = 0, width = 0;
@@ -322,7 +405,9 @@ flim_status flim_tiff_read(flim_tiff *t, int page, uint32_t *out, flim_error *er
         width = (uint32_t)q->x;
     }
     const tmsize_t capacity = tiled ? TIFFTileSize(t->handle) : TIFFStripSize(t->handle);
-    if (height == 0 || width == 0 || capacity <= 0 || capacity > MOST_BYTES) {
+    const int64_t whole = row_bytes(q, q->x, q->samples) * q->y;
+    if (height == 0 || width == 0 || capacity <= 0 || capacity > MOST_BYTES ||
+        (capacity > USUAL_PIECE && capacity / 4 > whole)) {
         return failed(t, page, err);
     }
     uint8_t *bytes = flim_alloc((size_t)capacity, 1, err); /* (capacity) */
@@ -332,6 +417,16 @@ flim_status flim_tiff_read(flim_tiff *t, int page, uint32_t *out, flim_error *er
     const flim_status status = read_pieces(t, page, bytes, capacity, height, width, out, err);
     flim_free(bytes);
     return status;
+}
+
+flim_status flim_tiff_read(flim_tiff *t, int page, uint32_t *out, flim_error *err)
+{
+    return read_page(t, page, &(target){.numbers = out}, err);
+}
+
+flim_status flim_tiff_read_elements(flim_tiff *t, int page, void *out, flim_error *err)
+{
+    return read_page(t, page, &(target){.elements = out}, err);
 }
 
 #else
@@ -374,7 +469,22 @@ const char *flim_tiff_description(const flim_tiff *t)
     return "";
 }
 
+flim_status flim_tiff_reopen(const flim_tiff *t, flim_tiff **out, flim_error *err)
+{
+    (void)t;
+    *out = NULL;
+    return flim_fail(err, FLIM_ERROR, "no libtiff");
+}
+
 flim_status flim_tiff_read(flim_tiff *t, int page, uint32_t *out, flim_error *err)
+{
+    (void)t;
+    (void)page;
+    (void)out;
+    return flim_fail(err, FLIM_ERROR, "no libtiff");
+}
+
+flim_status flim_tiff_read_elements(flim_tiff *t, int page, void *out, flim_error *err)
 {
     (void)t;
     (void)page;

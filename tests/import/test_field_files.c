@@ -19,6 +19,7 @@
 #include "formats/json.h"
 #include "import/field_file.h"
 #include "import/made_bytes.h"
+#include "import/read_plain.h"
 
 static char folder[] = "/dev/shm/flim_fields_XXXXXX"; /* thousands of small files: in memory */
 static char path[256];
@@ -40,12 +41,12 @@ static flim_field_file *open_file(const char *name, flim_array_axes axes)
     return file;
 }
 
-/* The counts (Y,X,T) of a block; flim_free. */
+/* The counts (Y,X,T) of a block; free(). */
 static uint32_t *read_block(flim_field_file *file, int block, uint64_t *photons)
 {
     uint32_t *counts;
     flim_error err = {0};
-    if (flim_field_read(file, block, &counts, photons, &err) != FLIM_OK) {
+    if (read_plain(file, block, &counts, photons, &err) != FLIM_OK) {
         fail_msg("%s", err.text);
     }
     return counts;
@@ -60,8 +61,8 @@ static flim_status try_file(flim_array_axes axes, flim_error *err)
         for (int i = 0; i < file->n_images && status == FLIM_OK; i++) {
             uint32_t *counts = NULL;
             uint64_t photons;
-            status = flim_field_read(file, i, &counts, &photons, err);
-            flim_free(counts);
+            status = read_plain(file, i, &counts, &photons, err);
+            free(counts);
         }
         flim_field_close(file);
     }
@@ -147,7 +148,7 @@ static void check_block(const char *name, flim_field_file *file, int i, const fl
         free(packed);
     }
     free(decay);
-    flim_free(counts);
+    free(counts);
 }
 
 static void public_files_read_as_their_readers_read_them(void **state)
@@ -276,7 +277,7 @@ static void sdt_of_every_element_and_revision(void **state)
                         assert_int_equal(counts[i], 7 * i + block);
                     }
                     assert_int_equal(photons, 7 * SDT_VALUES * (SDT_VALUES - 1) / 2 + block * SDT_VALUES);
-                    flim_free(counts);
+                    free(counts);
                 }
                 flim_field_close(file);
                 cut_everywhere(b, b->n);
@@ -433,7 +434,7 @@ static void ptu_of_every_record_and_scan(void **state)
             }
             assert_int_equal(photons, 2 * PTU_Y * (1 + 2 + 3 + 4));
             assert_int_equal(file->unplaced, 2 * PTU_Y);
-            flim_free(counts);
+            free(counts);
             flim_field_close(file);
         }
     }
@@ -473,7 +474,7 @@ static void ptu_that_cannot_be_a_picture_is_named(void **state)
     write_bytes(b, b->n);
     flim_field_file *file = open_file(path, FLIM_ARRAY_AUTO);
     uint64_t photons;
-    flim_free(read_block(file, 0, &photons));
+    free(read_block(file, 0, &photons));
     assert_int_equal(photons, 1);
     assert_int_equal(file->unplaced, 4);
     flim_field_close(file);
@@ -550,7 +551,7 @@ static void check_array(flim_field_file *file, int first, int blocks)
             sum += counts[i];
         }
         assert_int_equal(photons, sum);
-        flim_free(counts);
+        free(counts);
     }
 }
 

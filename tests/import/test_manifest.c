@@ -216,7 +216,7 @@ static void rising_edges_are_found_and_decays_rolled(void **state)
         for (int i = 0; i < T * 5; i++) {
             planes[i] = (uint32_t)i;
         }
-        flim_roll_bins(planes, T, 5, shift, copy);
+        flim_roll_bins(planes, T, 5 * sizeof *planes, shift, copy);
         for (int i = 0; i < T * 5; i++) {
             rolled[(i / 5 + shift) % T * 5 + i % 5] = (uint32_t)i;
         }

@@ -1,6 +1,7 @@
 /* Image stacks and named arrays: TIFF in every layout that libtiff writes, what its pages mean, MATLAB's .mat and HDF5; each read
  * back to the counts it was made of, cut off, and refused by name if it says too little. */
 #include "import/made_bytes.h"
+#include "import/read_plain.h"
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -34,7 +35,7 @@ static void check_image(flim_field_file *file, int image, int n, const char *wha
     if (b->y != Y || b->x != X || b->t != T) {
         fail_msg("%s: (%d,%d,%d)", what, (int)b->y, (int)b->x, (int)b->t);
     }
-    if (flim_field_read(file, image, &counts, &photons, &err) != FLIM_OK) {
+    if (read_plain(file, image, &counts, &photons, &err) != FLIM_OK) {
         fail_msg("%s: %s", what, err.text);
     }
     for (int i = 0; i < Y * X * T; i++) {
@@ -46,7 +47,7 @@ static void check_image(flim_field_file *file, int image, int n, const char *wha
         sum += want;
     }
     assert_int_equal(photons, sum);
-    flim_free(counts);
+    free(counts);
 }
 
 /* The file at `path` has `images` images, n = 0, 1, ... */
@@ -72,8 +73,8 @@ static flim_status try_file(const flim_field_options *options, flim_error *err)
     for (int i = 0; status == FLIM_OK && i < file->n_images; i++) {
         uint32_t *counts = NULL;
         uint64_t photons;
-        status = flim_field_read(file, i, &counts, &photons, err);
-        flim_free(counts);
+        status = read_plain(file, i, &counts, &photons, err);
+        free(counts);
         if (status != FLIM_OK || i + 1 == file->n_images) {
             flim_field_close(file);
             break;

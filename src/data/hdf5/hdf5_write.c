@@ -10,6 +10,7 @@
 #include "core/alloc.h"
 #include "core/output.h"
 #include "core/try.h"
+#include "data/chunk_packer.h"
 #include "data/hdf5/hdf5_internal.h"
 #include "data/hdf5/hdf5_write_driver.h"
 
@@ -17,7 +18,8 @@ struct flim_dataset_writer {
     flim_file_writer out;
     int64_t n;
     int t, h, w;
-    hid_t file, counts, memory_type, driver;
+    hid_t file, counts, driver;
+    flim_chunk_packer *packer; /* a cell is a chunk */
     int error; /* errno of the first failed write, kept by the driver */
     uint8_t *mask; /* (n,H,W), written by finish; NULL without masks */
     uint8_t *written; /* (n) 1 = the cell has come */
@@ -195,13 +197,9 @@ static flim_status start(flim_dataset_writer *writer, const flim_dataset_layout 
     }
     static const struct {
         int bytes;
-        const hid_t *file, *memory; /* HDF5's type numbers exist only after its initialisation */
-    } types[] = {{1, &H5T_STD_U8LE_g, &H5T_NATIVE_UINT8_g},
-                 {2, &H5T_STD_U16LE_g, &H5T_NATIVE_UINT16_g},
-                 {4, &H5T_STD_U32LE_g, &H5T_NATIVE_UINT32_g},
-                 {4, &H5T_IEEE_F32LE_g, &H5T_NATIVE_FLOAT_g}};
+        const hid_t *file; /* HDF5's type numbers exist only after its initialisation */
+    } types[] = {{1, &H5T_STD_U8LE_g}, {2, &H5T_STD_U16LE_g}, {4, &H5T_STD_U32LE_g}, {4, &H5T_IEEE_F32LE_g}};
     int type = layout->count_float ? 3 : layout->count_bytes == 1 ? 0 : layout->count_bytes == 2 ? 1 : 2;
-    writer->memory_type = *types[type].memory;
     hsize_t dims[4] = {(hsize_t)layout->n, (hsize_t)layout->t, (hsize_t)layout->h, (hsize_t)layout->w};
     hsize_t chunk[4] = {1, dims[1], dims[2], dims[3]};
     writer->counts = make_dataset(writer->file, "counts", *types[type].file, 4, dims, chunk);
@@ -241,6 +239,8 @@ flim_status flim_dataset_writer_create(const char *path, const flim_dataset_layo
         status = FLIM_ERROR_MEMORY;
         goto done;
     }
+    FLIM_TRY_DONE(flim_chunk_packer_create((size_t)layout->t * (size_t)layout->h * (size_t)layout->w, layout->count_bytes,
+                                           &writer->packer, err));
     FLIM_TRY_DONE(flim_output_begin(&output, &writer->out, err));
     QUIET(status = start(writer, layout, err));
     if (status == FLIM_OK) {
@@ -252,17 +252,41 @@ done:
     return status;
 }
 
+/* Writes the oldest cell that is packed, if there is one; waits for it if `wait`. */
+static flim_status write_packed(flim_dataset_writer *writer, bool wait, bool *wrote, flim_error *err)
+{
+    int64_t cell;
+    const void *packed;
+    size_t bytes;
+    *wrote = flim_chunk_packer_take(writer->packer, wait, &cell, &packed, &bytes);
+    if (!*wrote) {
+        return FLIM_OK;
+    }
+    const hsize_t place[4] = {(hsize_t)cell, 0, 0, 0};
+    const bool good =
+        bytes > 0 && H5Dwrite_chunk(writer->counts, H5P_DEFAULT, 0, place, bytes, packed) >= 0 && !writer->error;
+    return good ? FLIM_OK : failed(writer, "counts", err);
+}
+
+/* The cell goes to the threads that pack; what they have done until now goes out. */
 static flim_status write_cell(flim_dataset_writer *writer, int64_t cell, const void *counts, flim_error *err)
 {
-    hsize_t start[4] = {(hsize_t)cell, 0, 0, 0};
-    hsize_t count[4] = {1, (hsize_t)writer->t, (hsize_t)writer->h, (hsize_t)writer->w};
-    hid_t memory = H5Screate_simple(4, count, NULL), space = H5Dget_space(writer->counts);
-    bool good = memory >= 0 && space >= 0 && H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, count, NULL) >= 0 &&
-                H5Dwrite(writer->counts, writer->memory_type, memory, space, H5P_DEFAULT, counts) >= 0 && !writer->error;
-    flim_status status = good ? FLIM_OK : failed(writer, "counts", err);
-    flim_h5_drop(space);
-    flim_h5_drop(memory);
-    return status;
+    bool wrote = true;
+    FLIM_TRY(flim_chunk_packer_full(writer->packer) ? write_packed(writer, true, &wrote, err) : FLIM_OK);
+    FLIM_TRY(flim_chunk_packer_put(writer->packer, cell, counts, err));
+    while (wrote) {
+        FLIM_TRY(write_packed(writer, false, &wrote, err));
+    }
+    return FLIM_OK;
+}
+
+static flim_status write_rest(flim_dataset_writer *writer, flim_error *err)
+{
+    bool wrote = true;
+    while (wrote) {
+        FLIM_TRY(write_packed(writer, true, &wrote, err));
+    }
+    return FLIM_OK;
 }
 
 flim_status flim_dataset_writer_cell(flim_dataset_writer *writer, int64_t cell, const void *counts, const uint8_t *mask,
@@ -357,7 +381,10 @@ static flim_status close_file(flim_dataset_writer *writer, flim_error *err)
     if (writer->file < 0) {
         return FLIM_OK;
     }
-    flim_status status = writer->mask ? write_masks(writer, err) : FLIM_OK;
+    flim_status status = write_rest(writer, err);
+    if (status == FLIM_OK && writer->mask) {
+        status = write_masks(writer, err);
+    }
     hid_t open[] = {writer->counts, writer->file};
     writer->counts = writer->file = -1;
     bool good = H5Dclose(open[0]) >= 0;
@@ -408,6 +435,7 @@ void flim_dataset_writer_destroy(flim_dataset_writer *writer)
         QUIET(H5FDunregister(writer->driver));
     }
     flim_file_abandon(&writer->out);
+    flim_chunk_packer_destroy(writer->packer);
     flim_free(writer->mask);
     flim_free(writer->written);
     flim_free(writer);
