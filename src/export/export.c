@@ -54,7 +54,8 @@ static flim_status build_network(job *j, flim_error *err)
         }
         size[d] = size[d] ? size[d] : (int)asked[d];
     }
-    return flim_network_build(&j->net, w->width, w->classes, size[0], size[1], size[2], err);
+    return flim_network_build_sized(&j->net, (flim_model_size){w->width, w->depth}, w->classes, size[0], size[1], size[2],
+                                    err);
 }
 
 /* The calibration in the summary.json beside the weights; none if there is no such file. */

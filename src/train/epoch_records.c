@@ -34,14 +34,14 @@ static bool if_tensorboard(const flim_settings *settings)
     return settings->tensorboard;
 }
 
-static flim_status write_events(const flim_fold_work *f, flim_error *err) /* a stage has a file of its own */
+static flim_status write_events(const flim_fold_work *f, flim_error *err)
 {
-    return flim_write_events(f->folder, &f->state, err);
+    return flim_write_events(&f->history, err);
 }
 
 static flim_status append_events(const flim_fold_work *f, flim_error *err)
 {
-    return flim_append_events(f->folder, &f->state, err);
+    return flim_append_events(&f->history, err);
 }
 #endif
 

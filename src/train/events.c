@@ -1,6 +1,6 @@
-/* --tensorboard: a training's epochs and a fold's test as an event file in its folder.
+/* --tensorboard: a training's epochs, behind those of the stages before it, and a fold's test as an event file in its folder.
  *
- * A folder has one file, and that each epoch once: a process that begins with the training writes a new one of all epochs in the
+ * A folder has one file, and that each epoch once, numbered as in history.csv: a process that begins with the training writes a new one of all epochs in the
  * checkpoint and then removes what was there.  Its name is later, so that a TensorBoard at work goes on to it. */
 #include <dirent.h>
 #include <inttypes.h>
@@ -72,8 +72,20 @@ static int64_t look_through(const char *folder, int64_t keep)
 
 /* ---- epochs ---- */
 
-static flim_status put_row(FILE *stream, double seconds, const flim_epoch_row *r, flim_error *err)
+/* Which stage of the fold this is, counted from 1; NaN if it is none. */
+static double stage_number(const flim_history *history)
 {
+    double number = history->stage ? 1 : NAN;
+    for (const flim_history *h = history->before; h; h = h->before) {
+        number++;
+    }
+    return number;
+}
+
+static flim_status put_row(FILE *stream, double seconds, const flim_history *history, const flim_epoch_row *r,
+                           flim_error *err)
+{
+    const flim_event_at at = {seconds, flim_history_epochs_before(history) + r->epoch};
     const flim_event_scalar scalars[] = {{"learning_rate", r->learning_rate},
                                          {"loss/train", r->train_loss},
                                          {"loss/val", r->val_loss},
@@ -86,64 +98,103 @@ static flim_status put_row(FILE *stream, double seconds, const flim_epoch_row *r
                                          {"grad_norm/min", r->grad_norm_least},
                                          {"grad_norm/max", r->grad_norm_most},
                                          {"speed/cells_per_s", r->cells_per_second},
-                                         {"speed/wait_share", r->wait_share}};
-    return flim_event_scalars(stream, (flim_event_at){seconds, r->epoch}, sizeof scalars / sizeof scalars[0], scalars, err);
+                                         {"speed/wait_share", r->wait_share},
+                                         {"stage", stage_number(history)}};
+    return flim_event_scalars(stream, at, sizeof scalars / sizeof scalars[0], scalars, err);
 }
 
-flim_status flim_write_events(const char *folder, const flim_fold_state *state, flim_error *err)
+static double seconds_of(const flim_history *history)
+{
+    double seconds = history->before ? seconds_of(history->before) : 0;
+    for (int64_t i = 0; i < history->state->n_history; i++) {
+        seconds += history->state->history[i].seconds;
+    }
+    return seconds;
+}
+
+/* All rows; *begin is when the next of them began. */
+static flim_status put_rows(FILE *stream, double *begin, const flim_history *history, flim_error *err)
+{
+    FLIM_TRY(history->before ? put_rows(stream, begin, history->before, err) : FLIM_OK);
+    for (int64_t i = 0; i < history->state->n_history; i++) {
+        *begin += history->state->history[i].seconds;
+        FLIM_TRY(put_row(stream, *begin, history, &history->state->history[i], err));
+    }
+    return FLIM_OK;
+}
+
+flim_status flim_write_events(const flim_history *history, flim_error *err)
 {
     char path[FLIM_PATH_MAX];
     flim_file_writer writer = {0};
     flim_status status = FLIM_OK;
     const double end = now();
-    const int64_t latest = look_through(folder, 0);
+    const int64_t latest = look_through(history->folder, 0);
     const int64_t number = latest >= (int64_t)end ? latest + 1 : (int64_t)end;
-    double left = 0; /* seconds of the epochs from here on: as if training had just gone on */
-    for (int64_t i = 0; i < state->n_history; i++) {
-        left += state->history[i].seconds;
-    }
-    path_of(folder, number, path);
+    double begin = end - seconds_of(history); /* as if training had just gone on */
+    path_of(history->folder, number, path);
     FLIM_TRY(flim_file_begin(&writer, path, err));
-    FLIM_TRY_DONE(flim_event_head(writer.stream, end - left, err));
-    for (int64_t i = 0; i < state->n_history; i++) {
-        left -= state->history[i].seconds;
-        FLIM_TRY_DONE(put_row(writer.stream, end - left, &state->history[i], err));
-    }
+    FLIM_TRY_DONE(flim_event_head(writer.stream, begin, err));
+    FLIM_TRY_DONE(put_rows(writer.stream, &begin, history, err));
     FLIM_TRY_DONE(flim_file_commit(&writer, err));
-    look_through(folder, number);
+    look_through(history->folder, number);
 done:
     flim_file_abandon(&writer);
     return status;
 }
 
-/* Closes the stream over *bytes (count) and adds these to the folder's file.  was_lost: there is none. */
-static flim_status append(const char *folder, FILE *stream, char **bytes, const size_t *count, bool *was_lost,
-                          flim_error *err)
+/* Events in memory, to be added to a file by one write. */
+typedef struct event_bytes {
+    FILE *stream;
+    char *bytes; /* the C library's; valid after finish */
+    size_t count;
+} event_bytes;
+
+static flim_status begin_bytes(event_bytes *out, const char *folder, flim_error *err)
+{
+    out->stream = open_memstream(&out->bytes, &out->count);
+    return out->stream ? FLIM_OK : flim_fail(err, FLIM_ERROR_MEMORY, "%s: no memory for events", folder);
+}
+
+static flim_status finish_bytes(event_bytes *e, const char *folder, flim_error *err)
+{
+    FILE *stream = e->stream;
+    e->stream = NULL;
+    return fclose(stream) == 0 ? FLIM_OK : flim_fail(err, FLIM_ERROR_MEMORY, "%s: no memory for events", folder);
+}
+
+static void free_bytes(event_bytes *e)
+{
+    if (e->stream) {
+        fclose(e->stream);
+    }
+    free(e->bytes);
+}
+
+/* was_lost: the folder has no file to add to. */
+static flim_status append(const char *folder, const event_bytes *e, bool *was_lost, flim_error *err)
 {
     char path[FLIM_PATH_MAX];
     const int64_t latest = look_through(folder, 0);
     *was_lost = latest < 0;
-    if (fclose(stream) != 0) {
-        return flim_fail(err, FLIM_ERROR_MEMORY, "%s: no memory for events", folder);
-    }
     path_of(folder, latest, path);
-    return *was_lost ? FLIM_OK : flim_file_append_own(path, *bytes, *count, was_lost, err);
+    return *was_lost ? FLIM_OK : flim_file_append_own(path, e->bytes, e->count, was_lost, err);
 }
 
-flim_status flim_append_events(const char *folder, const flim_fold_state *state, flim_error *err)
+flim_status flim_append_events(const flim_history *history, flim_error *err)
 {
-    char *bytes = NULL; /* the C library's */
-    size_t count = 0;
+    const flim_fold_state *state = history->state;
+    event_bytes e = {0};
     bool was_lost = false;
-    FILE *stream = open_memstream(&bytes, &count);
-    if (!stream) {
-        return flim_fail(err, FLIM_ERROR_MEMORY, "%s: no memory for events", folder);
-    }
-    flim_status status = put_row(stream, now(), &state->history[state->n_history - 1], err);
-    const flim_status added = append(folder, stream, &bytes, &count, &was_lost, status == FLIM_OK ? err : NULL);
-    free(bytes);
-    status = status == FLIM_OK ? added : status;
-    return status == FLIM_OK && was_lost ? flim_write_events(folder, state, err) : status;
+    flim_status status = FLIM_OK;
+    FLIM_TRY(begin_bytes(&e, history->folder, err));
+    FLIM_TRY_DONE(put_row(e.stream, now(), history, &state->history[state->n_history - 1], err));
+    FLIM_TRY_DONE(finish_bytes(&e, history->folder, err));
+    FLIM_TRY_DONE(append(history->folder, &e, &was_lost, err));
+    status = was_lost ? flim_write_events(history, err) : FLIM_OK;
+done:
+    free_bytes(&e);
+    return status;
 }
 
 /* ---- a fold's test ---- */
@@ -216,18 +267,21 @@ static flim_status put_confusion(FILE *stream, flim_event_at at, const flim_pred
 
 flim_status flim_append_test_events(const flim_fold_work *f, const flim_fold_result *result, flim_error *err)
 {
-    const flim_event_at at = {now(), f->state.n_history};
-    char *bytes = NULL; /* the C library's */
-    size_t count = 0;
+    const flim_event_at at = {now(), flim_history_epochs_before(&f->history) + f->state.n_history};
+    event_bytes e = {0};
     bool was_lost = false;
-    FILE *stream = open_memstream(&bytes, &count);
-    if (!stream) {
-        return flim_fail(err, FLIM_ERROR_MEMORY, "%s: no memory for events", f->folder);
+    flim_status status = FLIM_OK;
+    FLIM_TRY(begin_bytes(&e, f->folder, err));
+    FLIM_TRY_DONE(put_metrics(e.stream, at, &result->metrics, err));
+    FLIM_TRY_DONE(put_curves(e.stream, at, &result->predictions, f->study->info->class_name, err));
+    FLIM_TRY_DONE(put_confusion(e.stream, at, &result->predictions, err));
+    FLIM_TRY_DONE(finish_bytes(&e, f->folder, err));
+    FLIM_TRY_DONE(append(f->folder, &e, &was_lost, err));
+    if (was_lost) { /* somebody removed it: its epochs again, then the test */
+        FLIM_TRY_DONE(flim_write_events(&f->history, err));
+        status = append(f->folder, &e, &was_lost, err);
     }
-    flim_status status = put_metrics(stream, at, &result->metrics, err);
-    status = status == FLIM_OK ? put_curves(stream, at, &result->predictions, f->study->info->class_name, err) : status;
-    status = status == FLIM_OK ? put_confusion(stream, at, &result->predictions, err) : status;
-    const flim_status added = append(f->folder, stream, &bytes, &count, &was_lost, status == FLIM_OK ? err : NULL);
-    free(bytes);
-    return status == FLIM_OK ? added : status;
+done:
+    free_bytes(&e);
+    return status;
 }

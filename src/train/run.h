@@ -134,8 +134,8 @@ void flim_run_leave_stages(flim_run *run);
 
 /* ---- events.c ---- */
 /* The same as an event file of TensorBoard. */
-flim_status flim_write_events(const char *folder, const flim_fold_state *state, flim_error *err);
-flim_status flim_append_events(const char *folder, const flim_fold_state *state, flim_error *err);
+flim_status flim_write_events(const flim_history *history, flim_error *err);
+flim_status flim_append_events(const flim_history *history, flim_error *err);
 /* epoch_records.c: FLIM_ERROR_USAGE if this build cannot write what the settings ask for. */
 flim_status flim_check_records(const flim_settings *settings, flim_error *err);
 

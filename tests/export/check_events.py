@@ -37,6 +37,11 @@ for tag, column in tags.items():
     got = [(e.step, e.value) for e in events.Scalars(tag)]
     expect(f"{tag}: steps {[s for s, _ in got]}", [s for s, _ in got] == [s for s, _ in want])
     expect(f"{tag}: values", np.allclose([v for _, v in got], [v for _, v in want], rtol=1e-6, atol=0))
+tests = [e.step for e in events.Scalars("test/accuracy")]
+expect(f"the test is at {tests}, not at the last epoch", tests == [int(history[-1]["epoch"])])
+stages = [row["stage"] for row in history if row.get("stage")]  # as their numbers
+numbers = [list(dict.fromkeys(stages)).index(name) + 1 for name in stages]
+expect("stages", [e.value for e in events.Scalars("stage")] == numbers if stages else "stage" not in events.Tags()["scalars"])
 times = [e.wall_time for e in events.Scalars("loss/train")]
 expect("time goes forward", times == sorted(times))
 
@@ -44,7 +49,6 @@ summary = json.load(open(f"{folder}/summary.json"))["metrics"]
 for name, value in summary.items():
     if isinstance(value, (int, float)) and f"test/{name}" in events.Tags()["scalars"]:
         expect(f"test/{name}", abs(events.Scalars(f"test/{name}")[0].value - value) < 1e-6)
-expect("test/accuracy is there", "test/accuracy" in events.Tags()["scalars"])
 
 rows = list(csv.DictReader(open(f"{folder}/predictions.csv")))
 label = np.array([int(r["label"]) for r in rows])

@@ -66,6 +66,13 @@ cp three.h5 bare.h5
 "$python" -c 'import h5py; f = h5py.File("bare.h5", "a"); del f["mask"]'
 train three three.h5 --preset tiny
 same three three.h5
+# Widths and depths that are no preset's; a stage of several blocks changes size in its first and pools in its last.
+train deep two.h5 --width 12 --depth 2 --mask-counts --lr 1e-2
+same deep two.h5
+train deeper three.h5 --width 4 --depth 3 --lr 1e-2
+same deeper three.h5
+call 2 "$build/flim_export" tiny deep --onnx x.onnx
+says "an ensemble needs"
 train bare bare.h5 --preset tiny
 same bare bare.h5
 

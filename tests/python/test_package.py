@@ -119,12 +119,13 @@ class TheBitsOfCells(InFolder):
 
 
 class TheNetwork(InFolder):
-    def check(self, path, *, classes, preset, masks, mask_counts=False):
+    def check(self, path, *, classes, masks, mask_counts=False, **size):
         volumes, labels, groups = cells(24, classes)
         mask = (np.indices((7, 5)).sum(0) % 3 > 0)[None].repeat(24, 0) if masks else None
         flimcv.to_h5(volumes, labels, groups, path=f"{path}.h5", masks=mask)
         flag = ["--mask-counts"] if mask_counts else []
-        self.train(f"{path}.h5", path, "--fold", 0, "--preset", preset, "--lr", 1e-2, *flag)
+        flag += [word for key, value in size.items() for word in (f"--{key}", value)]
+        self.train(f"{path}.h5", path, "--fold", 0, "--lr", 1e-2, *flag)
         call("predict", "--model", f"{path}/fold_0/best.safetensors", "--data", f"{path}.h5", "--out", f"{path}.csv", "--precision",
              "fp32", "--device", "cpu")
         net, data = flimcv.network(f"{path}/fold_0"), flimcv.dataset(f"{path}.h5", mask_counts=mask_counts)
@@ -138,7 +139,7 @@ class TheNetwork(InFolder):
         self.assertEqual(want.shape, logits.shape)
         self.assertGreater(np.ptp(want), 1e-3)  # else any network would agree
         worst = np.abs(want - logits).max()
-        self.assertLessEqual(worst, 1e-5 * max(1, np.abs(want).max()), f"{path}: {preset}, {classes} classes")
+        self.assertLessEqual(worst, 1e-5 * max(1, np.abs(want).max()), f"{path}: {size}, {classes} classes")
         for key in (k for k in rows[0] if k.startswith("prob_")):
             want = np.array([float(row[key]) for row in rows])
             self.assertLessEqual(np.abs(want - probabilities[:, int(key[5:])]).max(), 1e-5)
@@ -148,6 +149,12 @@ class TheNetwork(InFolder):
         self.check("masked", classes=2, preset="tiny", masks=True, mask_counts=True)
         self.check("three", classes=3, preset="small", masks=True)
         self.check("base", classes=5, preset="base", masks=False)
+
+    def test_logits_of_any_width_and_depth(self):
+        self.check("deep", classes=2, width=12, depth=2, masks=True)
+        self.check("deeper", classes=3, width=4, depth=3, masks=False)
+        self.check("wide", classes=2, width=44, depth=1, masks=False)
+        self.assertEqual(flimcv.network("deeper/fold_0").depth, 3)
 
     def test_metadata_and_errors(self):
         volumes, labels, groups = cells(12)

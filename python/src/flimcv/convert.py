@@ -71,6 +71,8 @@ def convert(path, out, class_names=None, shape=None):
     if class_names is not None and len(class_names) != net.classes:
         raise ValueError(f"{path}: {net.classes} classes, but {len(class_names)} names of classes: {', '.join(class_names)}")
     metadata = {"flimcv_format": "1", "width": str(net.stem.conv.out_channels), "preprocessing": "log1p(counts)/10, mask"}
+    if net.depth > 1:
+        metadata["depth"] = str(net.depth)
     if class_names is not None:
         metadata["class_names"] = json.dumps(list(class_names))
     if shape is not None:
@@ -100,7 +102,8 @@ def main(arguments=None):
         print(f"flimcv.convert: error: {error}", file=sys.stderr)
         return 6 if isinstance(error, OSError) and getattr(error, "filename", None) == out else 3
     parameters = sum(p.numel() for p in net.parameters())
-    print(f"{out}: width {net.stem.conv.out_channels}, {net.classes} classes, {parameters} parameters")
+    depth = f", depth {net.depth}" if net.depth > 1 else ""
+    print(f"{out}: width {net.stem.conv.out_channels}{depth}, {net.classes} classes, {parameters} parameters")
     return 0
 
 

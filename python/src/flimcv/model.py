@@ -56,28 +56,35 @@ class Head(nn.Module):
         return self.fc2(self.dropout(_act(self.bn(self.fc1(x)))))
 
 
+def block_name(number, i):
+    """The residual block i, counted from 0, of the three resolutions 1, 2 and 3."""
+    return f"res{number}" if i == 0 else f"res{number}_{i + 1}"
+
+
 class Network(nn.Module):
-    """The published network of some width; state_dict's names are those of weight files.
+    """The published network of some width, with `depth` residual blocks at each resolution (published: 1); state_dict's names
+    are those of weight files.
 
     Input (N,2,T,H,W): log1p(counts)/10 and the mask.  Output: logits (N,1) of class 1 for two classes, else (N,K).
     """
 
-    def __init__(self, width=32, classes=2, dropout=0.25, block_dropout=0.0):
+    def __init__(self, width=32, classes=2, dropout=0.25, block_dropout=0.0, depth=1):
         super().__init__()
-        self.classes, self.class_names, self.metadata = classes, None, {}
+        self.classes, self.depth, self.class_names, self.metadata = classes, depth, None, {}
         self.stem = ConvBN(2, width, (7, 1, 1), 1, (3, 0, 0))
         self.down = ConvBN(width, width, (3, 1, 1), (2, 1, 1), (1, 0, 0))
-        self.res1 = Residual(width, width, 1)
-        self.res2 = Residual(width, 2 * width, 2)
-        self.res3 = Residual(2 * width, 4 * width, 2)
+        for number, channels, out, spatial in ((1, width, width, 1), (2, width, 2 * width, 2), (3, 2 * width, 4 * width, 2)):
+            for i in range(depth):  # the first block changes channels and resolution
+                setattr(self, block_name(number, i), Residual(channels, out, spatial) if i == 0 else Residual(out, out, 1))
         self.pool, self.drop = nn.MaxPool3d((2, 1, 1)), nn.Dropout3d(block_dropout)
         self.head = Head(4 * width, 2 * width, 1 if classes == 2 else classes, dropout)
 
     def forward(self, x):
         x = _act(self.down(_act(self.stem(x))))
-        x = self.drop(self.res1(x))
-        x = self.drop(self.pool(self.res2(x)))
-        x = self.drop(self.pool(self.res3(x)))
+        for number in (1, 2, 3):
+            for i in range(self.depth):
+                x = getattr(self, block_name(number, i))(x)
+                x = self.drop(self.pool(x) if number > 1 and i == self.depth - 1 else x)
         return self.head(x)
 
     def probabilities(self, logits):
@@ -96,13 +103,16 @@ def bare_name(name):
 
 
 def build(tensors, where):
-    """A Network with those weights ({name: array}); width and classes follow from the shapes.  ValueError names what does not fit."""
+    """A Network with those weights ({name: array}); width, depth and classes follow from them.  ValueError names what does not fit."""
     tensors = {bare_name(name): array for name, array in tensors.items() if not name.endswith(".num_batches_tracked")}
     for name in ("stem.conv.weight", "head.fc2.weight"):
         if name not in tensors:
             raise ValueError(f"{where}: no tensor '{name}': these are not weights of this network")
     outputs = tensors["head.fc2.weight"].shape[0]
-    net = Network(width=tensors["stem.conv.weight"].shape[0], classes=2 if outputs == 1 else outputs)
+    depth = 1
+    while f"{block_name(1, depth)}.conv1.weight" in tensors:
+        depth += 1
+    net = Network(width=tensors["stem.conv.weight"].shape[0], classes=2 if outputs == 1 else outputs, depth=depth)
     own = {name: value for name, value in net.state_dict().items() if not name.endswith(".num_batches_tracked")}
     for name in [*(own.keys() - tensors.keys()), *(tensors.keys() - own.keys())]:
         what = "is missing" if name in own else "does not belong to this network"
