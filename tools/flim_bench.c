@@ -13,25 +13,18 @@ typedef struct call {
     char **argv;
 } call;
 
-/* Results go to stdout, all else to stderr. */
-static void print_note(void *context, flim_log_level level, const char *text)
-{
-    (void)context;
-    fprintf(stderr, "%s%s\n", level == FLIM_LOG_WARNING ? "warning: " : "", text);
-}
-
 static flim_status measure(void *read, const flim_string_list *operands, console *screen, flim_error *err)
 {
-    (void)screen;
     const call *c = read;
-    const flim_log log = {print_note, NULL};
+    console_leave_stdout(screen); /* that is for results */
+    const flim_log log = console_log(screen);
     const flim_bench_command *command = NULL;
     if (operands->n == 0) {
         return flim_fail(err, FLIM_ERROR_USAGE,
                          "a SUBCOMMAND is needed, for example flim_bench step (flim_bench --help lists them)");
     }
     FLIM_TRY(flim_bench_find(operands->item[0], &command, err));
-    return flim_bench_run(command, c->argc, c->argv, stdout, &log, err);
+    return flim_bench_run(command, c->argc, c->argv, console_stream(screen), &log, err);
 }
 
 int main(int argc, char **argv)

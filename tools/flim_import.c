@@ -102,7 +102,7 @@ static const flim_flag_table table = {
     .see_also = "flim_info(1), flim_repack(1), train_cv(1)"};
 
 /* "photons: 17673 = 17000 in the cells + 673 outside the lines of the scan or the laser period" */
-static void print_photons(const flim_photon_account *a)
+static void print_photons(const flim_photon_account *a, FILE *out)
 {
     const struct {
         uint64_t photons;
@@ -111,17 +111,18 @@ static void print_photons(const flim_photon_account *a)
                 {a->left_out, "in cells left out"},
                 {a->background, "outside all cells"},
                 {a->unplaced, "outside the lines of the scan or the laser period"}};
-    printf("photons: %" PRIu64 " in the files = %" PRIu64 " in the cells", a->total, a->cells);
+    fprintf(out, "photons: %" PRIu64 " in the files = %" PRIu64 " in the cells", a->total, a->cells);
     for (size_t i = 0; i < sizeof part / sizeof part[0]; i++) {
         if (part[i].photons > 0) {
-            printf(" + %" PRIu64 " %s", part[i].photons, part[i].where);
+            fprintf(out, " + %" PRIu64 " %s", part[i].photons, part[i].where);
         }
     }
-    printf("\n");
+    fprintf(out, "\n");
     if (a->copies > 0) {
-        printf("besides, the crops show %" PRIu64 " of these photons around the cells, outside their masks; --mask-counts "
-               "zeroes them\n",
-               a->copies);
+        fprintf(out,
+                "besides, the crops show %" PRIu64 " of these photons around the cells, outside their masks; --mask-counts "
+                "zeroes them\n",
+                a->copies);
     }
 }
 
@@ -166,20 +167,20 @@ static flim_import_request request_of(const options *o, const flim_string_list *
                                  .stop = console_catch_signals()};
 }
 
-static void print_result(const options *o, const char *out, const flim_import_result *made)
+static void print_result(const options *o, const char *path, const flim_import_result *made, FILE *out)
 {
-    printf("%s: %" PRId64 " cells of (%d,%d,%d) from %" PRId64 " files, %" PRId64 " groups, %d classes\n", out, made->cells,
-           made->t, made->h, made->w, made->files, made->groups, made->classes);
-    print_photons(&made->photons);
+    fprintf(out, "%s: %" PRId64 " cells of (%d,%d,%d) from %" PRId64 " files, %" PRId64 " groups, %d classes\n", path,
+            made->cells, made->t, made->h, made->w, made->files, made->groups, made->classes);
+    print_photons(&made->photons, out);
     if (made->at_border + made->too_large > 0) {
-        printf("left out: %" PRId64 " cells at the border of their field, %" PRId64 " larger than %d x %d pixels\n",
-               made->at_border, made->too_large, made->h, made->w);
+        fprintf(out, "left out: %" PRId64 " cells at the border of their field, %" PRId64 " larger than %d x %d pixels\n",
+                made->at_border, made->too_large, made->h, made->w);
     }
     if (o->align_t0) {
-        printf("t0: cells were moved by %" PRId64 " to %" PRId64 " bins\n", made->least_shift, made->most_shift);
+        fprintf(out, "t0: cells were moved by %" PRId64 " to %" PRId64 " bins\n", made->least_shift, made->most_shift);
     }
     if (made->skipped > 0) {
-        printf("skipped: %" PRId64 " files that have no class\n", made->skipped);
+        fprintf(out, "skipped: %" PRId64 " files that have no class\n", made->skipped);
     }
 }
 
@@ -194,7 +195,7 @@ static flim_status import_files(void *read, const flim_string_list *files, conso
     request.progress_context = screen;
     FLIM_TRY(flim_import(&request, &log, &made, err));
     console_close(screen);
-    print_result(o, request.out, &made);
+    print_result(o, request.out, &made, console_stream(screen));
     return FLIM_OK;
 }
 

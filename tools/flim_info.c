@@ -88,8 +88,8 @@ static flim_status inspect(void *read, const flim_string_list *files, console *s
         flim_data_report *report = NULL;
         FLIM_TRY_DONE(flim_data_report_create((const char *const *)files->item + i, step, &how, &report, err));
         if (!alone) {
-            printf("%s", i ? "\n" : "");
-            flim_data_report_print(report, stdout);
+            fputs(i ? "\n" : "", console_stream(screen));
+            flim_data_report_print(report, console_stream(screen));
         }
         flim_json_add(all, flim_data_report_json(report));
         if (report->refused && found == FLIM_OK) {

@@ -83,10 +83,10 @@ static flim_status repack(void *read, const flim_string_list *files, console *sc
     flim_repack_result result;
     FLIM_TRY(flim_repack((const char *const *)files->item, files->n - 1, out, &how, &result, err));
     if (!all) {
-        printf("%" PRId64 " of %" PRId64 " cells\n", result.cells, result.cells_before);
+        fprintf(console_stream(screen), "%" PRId64 " of %" PRId64 " cells\n", result.cells, result.cells_before);
     }
-    printf("%s: %" PRId64 " cells as %s, read back and compared; %.1f MB before, %.1f MB now\n", out, result.cells,
-           result.type, (double)result.bytes_before / 1e6, (double)result.bytes_after / 1e6);
+    fprintf(console_stream(screen), "%s: %" PRId64 " cells as %s, read back and compared; %.1f MB before, %.1f MB now\n", out,
+            result.cells, result.type, (double)result.bytes_before / 1e6, (double)result.bytes_after / 1e6);
     return FLIM_OK;
 }
 

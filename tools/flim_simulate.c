@@ -70,7 +70,7 @@ static const flim_flag_table table = {
 
 static flim_status simulate(void *read, const flim_string_list *operands, console *screen, flim_error *err)
 {
-    (void)operands, (void)screen;
+    (void)operands;
     const options *o = read;
     flim_simulate_options s = flim_simulate_defaults();
     s.cells = o->cells;
@@ -98,10 +98,11 @@ static flim_status simulate(void *read, const flim_string_list *operands, consol
     flim_simulation_destroy(simulation);
     FLIM_TRY(status);
     const double cells = (double)s.cells;
-    printf("%s: %" PRId64
-           " cells of %d donors, %d classes, (%d,%d,%d); %.0f photons per cell on %.0f pixels, %.1f %% zeros\n",
-           o->out, s.cells, s.donors, s.classes, s.bins, s.height, s.width, sum.photons / cells, sum.mask_pixels / cells,
-           100 * (double)sum.zero_voxels / (double)sum.voxels);
+    fprintf(console_stream(screen),
+            "%s: %" PRId64
+            " cells of %d donors, %d classes, (%d,%d,%d); %.0f photons per cell on %.0f pixels, %.1f %% zeros\n",
+            o->out, s.cells, s.donors, s.classes, s.bins, s.height, s.width, sum.photons / cells, sum.mask_pixels / cells,
+            100 * (double)sum.zero_voxels / (double)sum.voxels);
     return FLIM_OK;
 }
 

@@ -190,7 +190,7 @@ static flim_status report_runs(void *read, const flim_string_list *runs, console
         FLIM_TRY_DONE(files[i].output.path[0] ? files[i].write(report, &files[i].output, err) : FLIM_OK);
         FLIM_TRY_DONE(flim_stopped(stop) ? flim_fail(err, FLIM_INTERRUPTED, "interrupted") : FLIM_OK);
     }
-    FLIM_TRY_DONE(alone ? FLIM_OK : flim_report_print(report, &log, err));
+    FLIM_TRY_DONE(alone ? FLIM_OK : flim_report_print(report, console_columns(STDOUT_FILENO), &log, err));
 done:
     flim_report_destroy(report);
     flim_string_list_free(&taken);

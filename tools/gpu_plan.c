@@ -1,6 +1,7 @@
 /* gpu_plan: what a run will need on a card, the batch that fits, and configs made from it (plan/plan.h). */
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/tool.h"
 #include "core/try.h"
@@ -162,7 +163,7 @@ static flim_status run(void *read, const flim_string_list *operands, console *sc
                                         .width = o->width,
                                         .log = &log};
     if (o->list) {
-        FLIM_TRY_DONE(flim_gpu_plan_list(o->devices, &log, &json, err));
+        FLIM_TRY_DONE(flim_gpu_plan_list(o->devices, console_columns(STDOUT_FILENO), &log, &json, err));
         status = given(o->json) ? flim_json_write_output(json, &output, err) : FLIM_OK;
         goto done;
     }

@@ -89,7 +89,7 @@ typedef struct flim_subcommand {
 typedef struct flim_flag_table {
     const char *program; /* "flim_simulate" */
     const char *usage; /* one line after "Usage: " */
-    const char *about; /* a paragraph, lines broken by hand; "" = none */
+    const char *about; /* a paragraph, broken into lines where it is shown; "" = none */
     const flim_flag_row *row;
     int n;
     const char *operand; /* what an argument without dashes is ("FILE"); NULL = there may be none */

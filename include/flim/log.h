@@ -10,8 +10,8 @@
 
 #include "flim/status.h"
 
-/* RESULT: what was asked for, which --quiet leaves in; else as INFO. */
-typedef enum flim_log_level { FLIM_LOG_INFO, FLIM_LOG_NOTE, FLIM_LOG_WARNING, FLIM_LOG_RESULT } flim_log_level;
+/* RESULT: what was asked for, which --quiet leaves in; else as INFO.  BEST: the line of an epoch that is the best so far. */
+typedef enum flim_log_level { FLIM_LOG_INFO, FLIM_LOG_NOTE, FLIM_LOG_WARNING, FLIM_LOG_RESULT, FLIM_LOG_BEST } flim_log_level;
 
 typedef struct flim_log {
     void (*line)(void *context, flim_log_level level, const char *text); /* text: one line, no newline */

@@ -34,7 +34,7 @@ typedef enum flim_flag_action {
     FLIM_FLAGS_ZSH
 } flim_flag_action;
 
-/* What --help and --version ask for.  Help: usage, what it is about, the flags in groups with their defaults; at most 100
+/* What --help and --version ask for.  Help: usage, what it is about, the flags in groups with their defaults; at most 80
  * columns.  Version: "PROGRAM (flimcv) 0.1.0".  The others: config/program_pages.h. */
 flim_status flim_flag_table_show(const flim_flag_table *table, flim_flag_action action, FILE *out, flim_error *err);
 

@@ -1,4 +1,4 @@
-/* --help from a table of flags (groups, two columns, defaults, at most 100 columns), and --version. */
+/* --help from a table of flags (groups, two columns, defaults, at most 80 columns), and --version. */
 #include "config/program_pages.h"
 
 #include <errno.h>
@@ -6,7 +6,7 @@
 
 #include "flim/version.h"
 
-enum { LEFT = 27, WIDTH = 100 };
+enum { LEFT = 27, LEFT_OF_USAGE = 7, WIDTH = 80 };
 
 const flim_exit_code flim_exit_codes[] = {
     {"0", "done"},
@@ -73,22 +73,20 @@ void flim_flag_describe_also(const flim_flag_row *row, char text[FLIM_DESCRIPTIO
              row->also_value ? row->also_value : "");
 }
 
-/* Words of text from column `left` on, wrapped at WIDTH; the cursor stands at `column`. */
-static void wrap(FILE *out, const char *text, int left, int column)
+/* Words of text, wrapped at WIDTH, rows after the first from column `left` on; the cursor stands at `column`.  A line end is a
+ * blank; `end` ends each row but the last. */
+static void put_words(FILE *out, const char *text, int left, int column, const char *end)
 {
-    if (column > 0 && column + 1 >= left) {
-        fputc('\n', out);
-        column = 0;
-    }
-    fprintf(out, "%*s", left - column, "");
-    column = left;
+    const int width = WIDTH - (int)strlen(end);
+    bool first = true; /* of its row */
     for (const char *at = text; *at;) {
-        int length = (int)strcspn(at, " ");
-        if (column > left && column + 1 + length > WIDTH) {
-            fprintf(out, "\n%*s", left, "");
+        int length = (int)strcspn(at, " \n");
+        if (!first && column + 1 + length > width) {
+            fprintf(out, "%s\n%*s", end, left, "");
             column = left;
+            first = true;
         }
-        if (column > left) {
+        if (!first) {
             fputc(' ', out);
             column++;
         }
@@ -96,10 +94,22 @@ static void wrap(FILE *out, const char *text, int left, int column)
             fputc(at[i] == FLIM_KEEP_BLANK ? ' ' : at[i], out);
         }
         column += length;
+        first = false;
         at += length;
-        at += strspn(at, " ");
+        at += strspn(at, " \n");
     }
     fputc('\n', out);
+}
+
+/* The same from column `left` on, in a row of its own if the cursor is beyond. */
+static void wrap(FILE *out, const char *text, int left, int column)
+{
+    if (column > 0 && column + 1 >= left) {
+        fputc('\n', out);
+        column = 0;
+    }
+    fprintf(out, "%*s", left - column, "");
+    put_words(out, text, left, left, "");
 }
 
 static void print_row(const flim_flag_row *row, FILE *out)
@@ -130,7 +140,7 @@ static void print_examples(const flim_flag_table *table, FILE *out)
 {
     fputs("\nExamples\n", out);
     for (const flim_example *example = table->examples; example->call; example++) {
-        fprintf(out, "  %s\n", example->call);
+        put_words(out, example->call, 6, fprintf(out, "  "), " \\"); /* as a shell takes it */
         wrap(out, example->purpose, 6, 0);
     }
 }
@@ -149,9 +159,10 @@ static void print_exit_codes(FILE *out)
 
 static void print_help(const flim_flag_table *table, FILE *out)
 {
-    fprintf(out, "Usage: %s\n", table->usage);
+    put_words(out, table->usage, LEFT_OF_USAGE, fprintf(out, "Usage: "), "");
     if (table->about[0]) {
-        fprintf(out, "\n%s\n", table->about);
+        fputc('\n', out);
+        wrap(out, table->about, 0, 0);
     }
     for (int i = 0; i < table->n; i++) {
         if (table->row[i].group || i == 0) {
@@ -170,7 +181,8 @@ static void print_help(const flim_flag_table *table, FILE *out)
         print_examples(table, out);
     }
     if (table->epilogue) {
-        fprintf(out, "\n%s\n", table->epilogue);
+        fputc('\n', out);
+        wrap(out, table->epilogue, 0, 0);
     }
     print_exit_codes(out);
 }

@@ -35,26 +35,29 @@ static void print_padded(FILE *out, const char *text, int width)
     fprintf(out, "%*s", width - columns(text), "");
 }
 
+/* Names stand last, where they may be long: rows of 80 columns have 20 for them. */
 static void print_table(const flim_data_report *report, FILE *out)
 {
-    int group_width = 5, class_width = 5;
+    int group_width = 5;
     for (int64_t i = 0; i < report->n_rows; i++) {
-        int group = columns(group_of(report, &report->row[i])), class = columns(class_of(report, &report->row[i]));
+        const int group = columns(group_of(report, &report->row[i]));
         group_width = group > group_width ? group : group_width;
-        class_width = class > class_width ? class : class_width;
     }
-    fprintf(out, "\n");
-    print_padded(out, "group", group_width + 2);
-    print_padded(out, "class", class_width);
-    fprintf(out, "  %8s %10s %10s %7s %9s %8s %10s %8s %9s\n", "cells", "photons", "median", "zeros", "saturated", "all zero",
-            "empty mask", "peak bin", "mask area");
+    fprintf(out, "\n%5s %7s %7s %6s %5s %5s %5s %5s %5s\n", "", "photons", "", "zeros", "satu-", "empty", "empty", "peak",
+            "mask");
+    fprintf(out, "%5s %7s %7s %6s %5s %5s %5s %5s %5s  ", "cells", "mean", "median", "%", "rated", "cells", "masks", "bin",
+            "area");
+    print_padded(out, "group", group_width);
+    fputs("  class\n", out);
     for (int64_t i = 0; i < report->n_rows; i++) {
         const flim_table_row *row = &report->row[i];
-        print_padded(out, group_of(report, row), group_width + 2);
-        print_padded(out, class_of(report, row), class_width);
-        fprintf(out, "  %8" PRId64 " %10.1f %10.1f %6.2f%% %9" PRId64 " %8" PRId64 " %10" PRId64 " %8.1f %9.1f\n", row->cells,
+        fprintf(out, "%5" PRId64 " %7.1f %7.1f %6.2f %5" PRId64 " %5" PRId64 " %5" PRId64 " %5.1f %5.0f  ", row->cells,
                 row->photons_mean, row->photons_median, 100 * row->zero_fraction, row->saturated, row->all_zero,
                 row->empty_mask, row->peak_bin, row->mask_area);
+        print_padded(out, group_of(report, row), group_width);
+        fputs("  ", out);
+        flim_text_put(out, class_of(report, row));
+        fputs("\n", out);
     }
 }
 

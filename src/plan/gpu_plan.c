@@ -212,11 +212,11 @@ static void profile_row(const session *s, int i, const flim_plan *p, const flim_
 {
     char untuned[32] = "";
     if (r->benchmark) {
-        snprintf(untuned, sizeof untuned, "%8.1f MiB ", flim_mib(p->program_bytes));
+        snprintf(untuned, sizeof untuned, " %9.1f", flim_mib(p->program_bytes));
     }
     const double differ = 100 * ((double)trial->allocated_bytes / (double)trial->planned_bytes - 1);
-    flim_log_line(s->o->log, FLIM_LOG_INFO, "  %d %6" PRId64 "  %-9s  %-13s %s%8.1f MiB %8.1f MiB %+6.2f %% %10.2f %9.0f",
-                  i + 1, r->batch, flim_precision_name(r->precision), flim_recompute_name(r->recompute), untuned,
+    flim_log_line(s->o->log, FLIM_LOG_INFO, "  %d %6" PRId64 "  %-5s %-6s%s %9.1f %9.1f %+6.2f %% %7.2f %7.0f", i + 1,
+                  r->batch, flim_precision_name(r->precision), flim_recompute_name(r->recompute), untuned,
                   flim_mib(trial->planned_bytes), flim_mib(trial->allocated_bytes), differ, trial->train_ms,
                   trial->train_ms > 0 ? 1e3 * (double)r->batch / trial->train_ms : 0.0);
     flim_json *row = flim_json_object();
@@ -238,11 +238,10 @@ static flim_status profile(session *s, const flim_suggestions *all, flim_json *j
     flim_error last = {0};
     int ran = 0;
     flim_status status = FLIM_OK;
-    flim_log_line(log, FLIM_LOG_INFO,
-                  "On the card itself%s:", tuned ? "; predicted again with the convolutions that tuning chose there" : "");
-    flim_log_line(log, FLIM_LOG_INFO,
-                  "     batch  precision  checkpointing     %s   predicted    measured   differ  ms per step cells/s",
-                  tuned ? "untuned " : "");
+    flim_log_line(log, FLIM_LOG_INFO, "On the card itself, memory in MiB%s:",
+                  tuned ? "; predicted again with the convolutions that tuning chose there" : "");
+    flim_log_line(log, FLIM_LOG_INFO, "     batch  prec. ckpt. %s predicted  measured   differ ms/step cells/s",
+                  tuned ? "   untuned" : "");
     for (int i = 0; i < all->n; i++) {
         flim_plan_request r = all->plan[i].request;
         flim_plan_trial trial;

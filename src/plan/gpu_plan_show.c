@@ -146,10 +146,10 @@ static void show_row(const flim_plan_session *s, const char *name, const flim_pl
         snprintf(batch, sizeof batch, "%" PRId64, r->batch);
     }
     if (p) {
-        snprintf(figures, sizeof figures, "%8.2f GiB  %4.0f %%  %s", flim_gib(p->device_bytes),
+        snprintf(figures, sizeof figures, "%7.2f  %3.0f %%  %s", flim_gib(p->device_bytes),
                  100 * (double)p->device_bytes / (double)s->budget.total, flim_plan_verdict(p, &s->budget));
     }
-    flim_log_line(s->o->log, FLIM_LOG_INFO, "  %-20.20s %-8s %7s %5" PRId64 " %5" PRId64 "  %-9s  %-13s %s", name,
+    flim_log_line(s->o->log, FLIM_LOG_INFO, "  %-16.16s %-6s %6s %5" PRId64 " %5" PRId64 "  %-5s %-6s %s", name,
                   r->net->preset, batch, flim_plan_eval_batch(r), r->accumulate, flim_precision_name(r->precision),
                   flim_recompute_name(p ? p->recompute : r->recompute), figures);
 }
@@ -165,7 +165,7 @@ static void add_row(flim_json *rows, const char *name, flim_json *row, const cha
 static void add_mistaken(const flim_plan_session *s, const char *name, const char *why, flim_json *rows)
 {
     flim_json *row = flim_json_object();
-    flim_log_line(s->o->log, FLIM_LOG_INFO, "  %-20.20s cannot run", name);
+    flim_log_line(s->o->log, FLIM_LOG_INFO, "  %-16.16s cannot run", name);
     flim_log_line(s->o->log, FLIM_LOG_WARNING, "%s", why);
     flim_json_set_bool(row, "fits", false);
     flim_json_set_string(row, "error", why);
@@ -269,9 +269,8 @@ flim_status flim_plan_show(const flim_plan_session *s, flim_json *json, flim_err
     flim_json *rows = flim_json_array();
     flim_plan_request train = s->request;
     flim_log_line(s->o->log, FLIM_LOG_INFO, "%s on this card:", s->o->config);
-    flim_log_line(
-        s->o->log, FLIM_LOG_INFO,
-        "  stage                preset     batch  eval accum  precision  checkpointing       device  share  verdict");
+    flim_log_line(s->o->log, FLIM_LOG_INFO,
+                  "  stage            preset  batch  eval accum  prec. ckpt.      GiB  share  verdict");
     flim_status status = FLIM_OK;
     FLIM_TRY_DONE(show_stage(s, "train", &train, train.batch == 0, rows, err));
     const bool settled = flim_plan_settle_batch(s->device, &s->budget, s->cells, &train, NULL) == FLIM_OK;

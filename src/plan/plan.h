@@ -182,9 +182,9 @@ typedef struct flim_gpu_plan_options {
     const flim_log *log; /* gets the tables */
 } flim_gpu_plan_options;
 
-/* The cards of the folder ("" = flim_card_folder) as a table through `log`: memory, bandwidth, rates, precisions; *json (the
- * caller's) gets the same. */
-flim_status flim_gpu_plan_list(const char *devices, const flim_log *log, flim_json **json, flim_error *err);
+/* The cards of the folder ("" = flim_card_folder) as a table through `log`: memory, bandwidth, rates, precisions; in fewer than
+ * 112 columns (0 = any number) without their long names.  *json (the caller's) gets all of it. */
+flim_status flim_gpu_plan_list(const char *devices, int columns, const flim_log *log, flim_json **json, flim_error *err);
 
 /* All of gpu_plan: *json (the caller's) gets what the tables say. */
 flim_status flim_gpu_plan(const flim_gpu_plan_options *options, flim_json **json, flim_error *err);

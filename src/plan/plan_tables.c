@@ -51,15 +51,14 @@ const char *flim_plan_verdict(const flim_plan *plan, const flim_plan_budget *bud
 
 void flim_plan_suggestions_table(const flim_suggestions *s, const flim_plan_budget *budget, const flim_log *log)
 {
-    flim_log_line(
-        log, FLIM_LOG_INFO,
-        "     batch x accumulate = effective batch  eval  precision  checkpointing     device  share  verdict   effect");
+    /* 80 columns up to the effect */
+    flim_log_line(log, FLIM_LOG_INFO, "   %6s x accum = effective  eval  prec. checkpoint     GiB  share  verdict   effect",
+                  "batch");
     for (int i = 0; i < s->n; i++) {
         const flim_plan *p = &s->plan[i];
         const flim_plan_request *r = &p->request;
         flim_log_line(log, FLIM_LOG_INFO,
-                      "%s%d %7" PRId64 " x %-10" PRId64 " = %-16" PRId64 " %5" PRId64
-                      "  %-9s  %-13s %6.2f GiB  %3.0f %%  %-8s  %s",
+                      "%s%d %6" PRId64 " x %-5" PRId64 " = %-9" PRId64 " %5" PRId64 "  %-5s %-10s %7.2f  %3.0f %%  %-8s  %s",
                       i == s->recommended ? "->" : "  ", i + 1, r->batch, r->accumulate, r->batch * r->accumulate,
                       flim_plan_eval_batch(r), flim_precision_name(r->precision), flim_recompute_name(p->recompute),
                       flim_gib(p->device_bytes), share_of(p, budget), flim_plan_verdict(p, budget), s->note[i]);

@@ -38,8 +38,9 @@ flim_status flim_report_create(const char *const *run_folders, int n_runs, const
 bool flim_report_is_complete(const flim_report *report);
 void flim_report_destroy(flim_report *report); /* NULL is allowed */
 
-/* The tables for a terminal, line by line. */
-flim_status flim_report_print(const flim_report *report, const flim_log *log, flim_error *err);
+/* The tables for a terminal, line by line; columns: of it, for which the table of the metrics is parted if need be; 0 = as wide
+ * as it is. */
+flim_status flim_report_print(const flim_report *report, int columns, const flim_log *log, flim_error *err);
 /* One row per fold, then mean, sd, pooled, interval ends, those at threshold 0.5, holdout, baselines; undefined is empty.
  * All runs below each other.  With options->errors the analysis of the errors instead. */
 flim_status flim_report_write_csv(const flim_report *report, const flim_output *output, flim_error *err);

@@ -6,7 +6,7 @@
 #include "core/text.h"
 #include "report/report_internal.h"
 
-enum { WORST = 10, NAME_WIDTH = 36 };
+enum { WORST = 10, NAME_WIDTH = 36, VALUE_WIDTH = 8 };
 
 static const flim_metric shown[] = {FLIM_ACCURACY, FLIM_BALANCED_ACCURACY, FLIM_RECALL,   FLIM_SPECIFICITY, FLIM_F1,
                                     FLIM_MCC,      FLIM_ROC_AUC,           FLIM_LOG_LOSS, FLIM_BRIER,       FLIM_ECE};
@@ -39,7 +39,12 @@ static void pad(char *line, size_t size, const char *text, int width)
     snprintf(line + used, size - used, "%s%*s", text, blanks, "");
 }
 
-static void row_line(const report_row *row, const flim_log *log)
+/* Metrics of one table: shown[from..to-1]. */
+typedef struct part {
+    int from, to;
+} part;
+
+static void row_line(const report_row *row, part metrics, const flim_log *log)
 {
     char line[512] = "  ", text[16], first[128];
     snprintf(first, sizeof first, "%s", row->name);
@@ -48,18 +53,18 @@ static void row_line(const report_row *row, const flim_log *log)
                  row->fold->best_epoch);
     }
     pad(line, sizeof line, first, NAME_WIDTH);
-    for (int i = 0; i < SHOWN; i++) {
+    for (int i = metrics.from; i < metrics.to; i++) {
         size_t used = strlen(line);
         snprintf(line + used, sizeof line - used, " %7s", number(row->value[shown[i]], text));
     }
     flim_log_line(log, FLIM_LOG_INFO, "%s", line);
 }
 
-static void head_line(const char *first, const flim_log *log)
+static void head_line(const char *first, part metrics, const flim_log *log)
 {
     char line[512] = "  ";
     pad(line, sizeof line, first, NAME_WIDTH);
-    for (int i = 0; i < SHOWN; i++) {
+    for (int i = metrics.from; i < metrics.to; i++) {
         size_t used = strlen(line);
         snprintf(line + used, sizeof line - used, " %7s", flim_metric_head(shown[i]));
     }
@@ -110,7 +115,8 @@ static void baselines_table(const report_run *run, const flim_log *log)
         }
         if (!any) {
             pad(line, sizeof line, "network against baseline", NAME_WIDTH);
-            flim_log_line(log, FLIM_LOG_INFO, "%s %7s %7s   correct only by: network / baseline %7s", line, "AUC", "p", "p");
+            flim_log_line(log, FLIM_LOG_INFO, "%*s  correct only by", NAME_WIDTH + 18, "");
+            flim_log_line(log, FLIM_LOG_INFO, "%s %7s %7s %8s %8s %7s", line, "AUC", "p", "network", "baseline", "p");
             line[2] = '\0';
             any = true;
         }
@@ -118,7 +124,7 @@ static void baselines_table(const report_run *run, const flim_log *log)
             snprintf(d, sizeof d, "%+.3f", test->difference);
         }
         pad(line, sizeof line, flim_baseline_title(b), NAME_WIDTH);
-        flim_log_line(log, FLIM_LOG_INFO, "%s %7s %7s %26" PRId64 " / %8" PRId64 " %7s", line, d, p_value(test->p, p),
+        flim_log_line(log, FLIM_LOG_INFO, "%s %7s %7s %8" PRId64 " %8" PRId64 " %7s", line, d, p_value(test->p, p),
                       pair->only_b, pair->only_a, p_value(pair->cell_test.p, q));
     }
     if (any) {
@@ -127,19 +133,34 @@ static void baselines_table(const report_run *run, const flim_log *log)
     }
 }
 
-static void run_tables(const report_run *run, const flim_log *log)
+static void metrics_table(const report_run *run, part metrics, const flim_log *log)
 {
-    char low[16], high[16], auc[16];
-    flim_log_line(log, FLIM_LOG_INFO, "%s: %s, %d folds, %" PRId64 " cells tested, %" PRId64 " groups, classes %d",
-                  run->folder, report_mode(run), run->n_folds, run->pool.n, run->groups, run->classes);
-    head_line(run->classes == 2 ? "test sets, chosen thresholds" : "test sets", log);
+    head_line(run->classes == 2 ? "test sets, chosen thresholds" : "test sets", metrics, log);
     bool baselines = false;
     for (int r = 0; r < run->n_rows; r++) {
         if (run->row[r].kind == REPORT_BASELINE && !baselines) {
             baselines = true;
-            head_line("baselines on the same folds (pooled)", log);
+            head_line("baselines on the same folds (pooled)", metrics, log);
         }
-        row_line(&run->row[r], log);
+        row_line(&run->row[r], metrics, log);
+    }
+}
+
+/* How many metrics fit beside each other; columns: of the terminal, 0 = all of them. */
+static int metrics_per_table(int columns)
+{
+    const int room = (columns - NAME_WIDTH - 2) / VALUE_WIDTH;
+    return columns == 0 || room >= SHOWN ? SHOWN : room < SHOWN / 2 ? SHOWN / 2 : room;
+}
+
+static void run_tables(const report_run *run, int columns, const flim_log *log)
+{
+    char low[16], high[16], auc[16];
+    const int per_table = metrics_per_table(columns);
+    flim_log_line(log, FLIM_LOG_INFO, "%s: %s, %d folds, %" PRId64 " cells tested, %" PRId64 " groups, classes %d",
+                  run->folder, report_mode(run), run->n_folds, run->pool.n, run->groups, run->classes);
+    for (int from = 0; from < SHOWN; from += per_table) {
+        metrics_table(run, (part){from, from + per_table < SHOWN ? from + per_table : SHOWN}, log);
     }
     if (!isnan(run->delong.low)) {
         flim_log_line(log, FLIM_LOG_INFO, "  pooled AUC %s, DeLong 95 %% %s..%s (cells taken as independent)",
@@ -158,25 +179,27 @@ static void run_tables(const report_run *run, const flim_log *log)
     }
 }
 
-static void pooled_line(const report_run *run, const flim_log *log)
+static void pooled_line(const report_run *run, part metrics, const flim_log *log)
 {
     report_row row = *report_row_of(run, REPORT_POOLED);
     snprintf(row.name, sizeof row.name, "%.*s", (int)flim_utf8_cut(run->label, 60), run->label);
-    row_line(&row, log);
+    row_line(&row, metrics, log);
 }
 
-static void comparison_table(const report_comparison *c, const flim_log *log)
+static void comparison_table(const report_comparison *c, int columns, const flim_log *log)
 {
+    const int per_table = metrics_per_table(columns);
     char d[16], p[16], text[1024];
     flim_log_line(log, FLIM_LOG_INFO, "%s against %s", c->b->label, c->a->label);
     if (!c->pair.paired) {
         report_explain_unpaired(c, text, sizeof text);
         flim_log_line(log, FLIM_LOG_INFO, "  %s", text);
     }
-    if (!c->pair.paired && c->same_data) {
-        head_line("pooled", log);
-        pooled_line(c->a, log);
-        pooled_line(c->b, log);
+    for (int from = 0; from < SHOWN && !c->pair.paired && c->same_data; from += per_table) {
+        const part metrics = {from, from + per_table < SHOWN ? from + per_table : SHOWN};
+        head_line("pooled", metrics, log);
+        pooled_line(c->a, metrics, log);
+        pooled_line(c->b, metrics, log);
     }
     if (!c->pair.paired) {
         return;
@@ -191,14 +214,14 @@ static void comparison_table(const report_comparison *c, const flim_log *log)
                   c->pair.only_a, c->a->label, c->pair.only_b, c->b->label, p_value(c->pair.cell_test.p, p));
 }
 
-flim_status flim_report_print(const flim_report *report, const flim_log *log, flim_error *err)
+flim_status flim_report_print(const flim_report *report, int columns, const flim_log *log, flim_error *err)
 {
     (void)err;
     for (int i = 0; i < report->n_runs; i++) {
-        run_tables(&report->run[i], log);
+        run_tables(&report->run[i], columns, log);
     }
     for (int i = 0; i + 1 < report->n_runs; i++) {
-        comparison_table(&report->comparison[i], log);
+        comparison_table(&report->comparison[i], columns, log);
     }
     return FLIM_OK;
 }

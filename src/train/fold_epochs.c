@@ -197,7 +197,7 @@ static void log_epoch(const flim_fold_work *f, const flim_epoch_row *r, bool bes
         snprintf(skipped, sizeof skipped, ", %" PRId64 " updates skipped (fp16)", r->skipped);
     }
     device_text(r, gpu, sizeof gpu);
-    flim_log_line(&f->run->log, FLIM_LOG_INFO,
+    flim_log_line(&f->run->log, best && f->part->n_val > 0 ? FLIM_LOG_BEST : FLIM_LOG_INFO,
                   "%s epoch %" PRId64 "/%" PRId64
                   " | lr %.2e | train loss %.4f acc %.3f%s | %.2f it/s %.1f cells/s%s%s, data wait %.1f %%%s",
                   f->name, r->epoch, f->epochs, r->learning_rate, r->train_loss, r->train_accuracy, val,

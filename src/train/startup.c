@@ -111,10 +111,10 @@ static void class_line(const flim_run *run, const flim_study *study, int class_n
     if (study->summary && n > 0) {
         qsort(peaks, (size_t)n, sizeof *peaks, flim_compare_doubles);
         const double voxels = (double)n * info->t * info->h * info->w;
-        snprintf(more, sizeof more, "  %10.1f  %8.1f  %7.2f  %8.0f", photons / (double)n, area / (double)n,
+        snprintf(more, sizeof more, "  %9.1f  %7.1f  %7.2f  %8.0f", photons / (double)n, area / (double)n,
                  100 * (double)zeros / voxels, peaks[n / 2]);
     }
-    flim_log_line(&run->log, FLIM_LOG_INFO, "  %-20s %8" PRId64 " %8" PRId64 "%s", info->class_name[class_number], n, groups,
+    flim_log_line(&run->log, FLIM_LOG_INFO, "  %-20s %7" PRId64 " %7" PRId64 "%s", info->class_name[class_number], n, groups,
                   more);
 }
 
@@ -154,8 +154,8 @@ void flim_startup_data(const flim_run *run, const flim_study *study)
                   info->has_mask ? "from the file" : "from the counts");
     flim_log_line(&run->log, FLIM_LOG_INFO, "      HDF5 reads are serialised; decompression uses %" PRId64 " threads",
                   run->settings->workers);
-    flim_log_line(&run->log, FLIM_LOG_INFO, "  %-20s %8s %8s%s", "class", "cells", "groups",
-                  study->summary ? "     photons  mask px  zeros %  peak bin" : "");
+    flim_log_line(&run->log, FLIM_LOG_INFO, "  %-20s %7s %7s%s", "class", "cells", "groups",
+                  study->summary ? "    photons  mask px  zeros %  peak bin" : "");
     class_table(run, study);
 }
 

@@ -53,7 +53,7 @@ void flim_train_log_only(flim_train_log *log, const char *mark, const char *text
 
 static void write_line(void *context, flim_log_level level, const char *text)
 {
-    static const char *const marks[] = {"", "note: ", "warning: ", ""};
+    static const char *const marks[] = {"", "note: ", "warning: ", "", ""};
     flim_train_log *log = context;
     if (log->user && log->user->line) {
         log->user->line(log->user->context, level, text);

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # The terminal as a person sees it: a run on a pty of several widths, replayed into a model of the screen.  The bar is one row that is
-# rewritten, whatever the width, also after a resize; no rest of it stays.  Colours and bar keep to NO_COLOR and TERM=dumb.
+# rewritten, whatever the width, also after a resize; no rest of it stays.  Colours and bar keep to NO_COLOR and TERM=dumb.  No
+# program prints a row of more than 80 columns there, but for words that are longer (paths); in a file every line is whole.
 # Usage: test_terminal.sh BUILD_DIR
 set -u
 # shellcheck source=tests/lib.sh
 source "$(dirname "$0")/../lib.sh"
 command -v python3 >/dev/null || { echo "skipped: no python3"; exit 77; }
 simulate d.h5
-cat >screen.py <<'PY'
+cat >terminal.py <<'PY'
 import codecs, fcntl, os, pty, re, select, struct, subprocess, sys, termios
 
 def run(argv, columns, resize=None, **more):
@@ -72,6 +73,11 @@ def need(ok, what):
         print("FAILED:", what)
         sys.exit(1)
 
+PY
+cat >screen.py <<'PY'
+import re, sys
+from terminal import bars_of, need, replay, run
+
 build = sys.argv[1]
 train = [build + "/train_cv", "--data", "d.h5", "--preset", "tiny", "--folds", "2", "--epochs", "2", "--batch", "4",
          "--device", "cpu", "--workers", "2", "--cv", "stratified"]
@@ -102,10 +108,67 @@ code, raw = run(train + ["--out", "dumb"], 80, TERM="dumb")
 need("\033" not in raw, "TERM=dumb is sent controls")
 code, raw = run(train + ["--out", "colour"], 80)
 need(warned.search(raw), "warnings have no colour")
+need(re.search("\033\\[32mfold 0 epoch 1/2 .*\033\\[0m", raw), "the line of the best epoch has no colour")
+need(not re.search("\033\\[32m(?!fold|\\|)", raw), "more than the line of an epoch is green")
+code, raw = run(train + ["--out", "dull"], 80, NO_COLOR="1")
+need(re.search(r"^fold 0 epoch 1/2 ", raw, re.M) or "epoch 1/2 | lr" in raw, "there is no line of an epoch")
+need(not re.search("\033\\[[0-9;]*m", raw), "NO_COLOR leaves colours in")
 code, raw = run([build + "/predict", "--model", "r80", "--data", "d.h5", "--out", "p.csv", "--device", "cpu", "--batch", "4"], 80)
 need(code == 0 and any(re.match(r"model [12] of 2 predict ", b) for b in bars_of(raw)), "predict's bar does not say predict")
 PY
 check "the screen" python3 screen.py "$build"
+
+# ---- no row is wider than the terminal
+cat >rows.py <<'PY'
+import re, subprocess, sys
+from terminal import need, run
+
+build = sys.argv[1]
+programs = "train_cv predict fold_metrics flim_info flim_import flim_repack flim_simulate flim_export gpu_plan flim_bench".split()
+subcommands = re.findall(r"^  (\w+) ", subprocess.run([build + "/flim_bench", "--help"], capture_output=True, text=True).stdout.split("Subcommands")[1].split("Help")[0], re.M)
+need(len(subcommands) > 4, f"flim_bench --help lists {subcommands}")
+calls = [[p, "--help"] for p in programs] + [["flim_bench", s, "--help"] for s in subcommands]
+calls += [
+    "train_cv --data d.h5 --preset tiny --folds 2 --epochs 2 --batch 16 --device cpu --out wide --augment flim --cv stratified",
+    "train_cv --data d.h5 --preset tiny --folds 3 --epochs 1 --batch 16 --device cpu --out wide3 --final --refit --holdout-group donor_1",
+    "train_cv --data d.h5 --folds 3 --dry-run",
+    "train_cv --data d.h5 --folds 400 --dry-run",
+    "train_cv --data d.h5 --fold 9 --dry-run",
+    "train_cv --data d.h5 --out wide",
+    "predict --model wide --data d.h5 --out p.csv --device cpu",
+    "fold_metrics wide --replicates 50 --errors",
+    "fold_metrics wide wide3 --replicates 50",
+    "flim_info d.h5",
+    "flim_repack d.h5 repacked.h5",
+    "flim_simulate --cells 12 --bins 16 --out s.h5",
+    "flim_simulate --cells 12 --bins 16 --out s.h5",
+    "flim_bench step --device cpu --preset tiny --bins 16 --pixels 7 --steps 1 --no-parts",
+    "flim_bench stpe",
+    "gpu_plan --list",
+    "gpu_plan --gpu L4",
+    "gpu_plan --gpu L4 --batch auto --preset xlarge",
+    "gpu_plan --gpu T4 --show wide/config.yaml",
+]
+best = 0
+for call in calls:
+    argv = call.split() if isinstance(call, str) else call
+    code, raw = run([f"{build}/{argv[0]}", *argv[1:]], 80)
+    need(code in (0, 2, 4), f"{argv} exited with {code}: {raw[-300:]}")
+    text = re.sub("\033\\[[0-9;]*m", "", raw)
+    for line in text.split("\r\n"):
+        line = re.split("\r|\033\\[J", line)[-1]
+        best = max(best, len(line))
+        need(len(line) <= 80 or len(line.split()[-1]) > 40 or " " not in line.strip(), f"{' '.join(argv)}: {len(line)} columns: {line}")
+need(best > 70, f"the widest row has {best} columns: nothing was tried")
+# On a wider terminal, and in a file, lines are whole.
+narrow, wide = (run([build + "/fold_metrics", "wide", "--replicates", "50"], c)[1] for c in (80, 200))
+need(wide.count("\n") < narrow.count("\n") and re.search("acc bal.acc .* logloss", wide), "a wide terminal is not used")
+out = subprocess.run([build + "/fold_metrics", "wide", "--replicates", "50"], capture_output=True, text=True).stdout
+need(out.replace("\n", "\r\n") in wide or out.splitlines()[:20] == wide.splitlines()[:20], "a file does not get what a wide terminal shows")
+log = open("wide/train.log").read()
+need(re.search(r"^fold 0 epoch 1/2 .* it/s .* data wait", log, re.M), "train.log has broken lines")
+PY
+check "rows of 80 columns" python3 rows.py "$build"
 run_error() { "$build/train_cv" "$@" >out 2>err; }
 run_error --data missing.h5 --device cpu --out x
 check "a missing data file leads to flim_simulate and flim_import" grep -q "flim_simulate.*flim_import" err

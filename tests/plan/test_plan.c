@@ -99,10 +99,10 @@ static void every_card_is_listed(void **state)
     int found = 0;
     ok(flim_card_each(devices, count_names, &found, &err), &err);
     assert_int_equal(found, N_CARDS + 100); /* and the V100 */
-    ok(flim_gpu_plan_list(devices, NULL, &json, &err), &err);
+    ok(flim_gpu_plan_list(devices, 0, NULL, &json, &err), &err);
     assert_int_equal(flim_json_length(flim_json_get(json, "cards")), N_CARDS + 1);
     flim_json_free(json);
-    assert_int_equal(flim_gpu_plan_list("/nowhere", NULL, &json, &err), FLIM_ERROR_USAGE);
+    assert_int_equal(flim_gpu_plan_list("/nowhere", 0, NULL, &json, &err), FLIM_ERROR_USAGE);
     flim_json_free(json);
 }
 

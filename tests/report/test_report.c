@@ -403,7 +403,7 @@ static void numbers_come_from_the_predictions(void **state)
 
     text.text[0] = '\0';
     flim_log log = {remember, &text};
-    ok(flim_report_print(report, &log, &err), &err);
+    ok(flim_report_print(report, 0, &log, &err), &err);
     static const char *const expected[] = {"fold 0 (50 cells, best epoch 7)",
                                            "sd (ddof 1)",
                                            "sd (ddof 0)",
@@ -540,7 +540,7 @@ static void absent_classes_are_named(void **state)
         ok(report_of((const fixture *[]){&f}, 1, &(flim_report_options){0}, &report, &warnings, &err), &err);
         text.text[0] = '\0';
         flim_log log = {remember, &text};
-        ok(flim_report_print(report, &log, &err), &err);
+        ok(flim_report_print(report, 0, &log, &err), &err);
         /* What is undefined is so in every form. */
         flim_status (*const write[])(const flim_report *, const flim_output *, flim_error *) = {
             flim_report_write_csv, flim_report_write_json, flim_report_write_markdown};
@@ -669,7 +669,7 @@ static void runs_are_compared_in_pairs(void **state)
     flim_json_free(root);
     text.text[0] = '\0';
     flim_log log = {remember, &text};
-    ok(flim_report_print(report, &log, &err), &err);
+    ok(flim_report_print(report, 0, &log, &err), &err);
     assert_non_null(strstr(text.text, "test_report_b against test_report_a"));
     assert_non_null(
         strstr(text.text, "The same cells, but split otherwise (test_report_a: stratified-group, test_report_c: "));
@@ -746,7 +746,7 @@ static void three_classes(void **state)
     flim_json_free(root);
     text.text[0] = '\0';
     flim_log log = {remember, &text};
-    ok(flim_report_print(report, &log, &err), &err);
+    ok(flim_report_print(report, 0, &log, &err), &err);
     assert_non_null(strstr(text.text, "classes 3"));
     assert_null(strstr(text.text, "threshold"));
     if (system("gnuplot --version >/dev/null 2>&1") == 0) {

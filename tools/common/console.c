@@ -14,7 +14,10 @@
 #include <unistd.h>
 
 #include "common/progress_bar.h"
+#include "common/wrap.h"
 #include "formats/json.h"
+
+enum { LINE_BYTES = 4096 + 512 }; /* of the library's longest line (core/log.c), with its mark */
 
 static volatile int stop_signal; /* written by the handler only */
 
@@ -78,15 +81,34 @@ static void raise_open_files(void)
 void console_open(console *c, bool quiet, bool json)
 {
     const char *kind = getenv("TERM"), *none = getenv("NO_COLOR");
-    const bool terminal = isatty(STDERR_FILENO) && !(kind && strcmp(kind, "dumb") == 0);
+    const bool able = !json && !(kind && strcmp(kind, "dumb") == 0), colour = able && !(none && none[0]);
     raise_open_files();
-    *c = (console){
-        .quiet = quiet, .json = json, .bar = !quiet && !json && terminal, .colour = terminal && !json && !(none && none[0])};
+    *c = (console){.quiet = quiet,
+                   .json = json,
+                   .bar = !quiet && able && isatty(STDERR_FILENO),
+                   .colour = {colour && isatty(STDOUT_FILENO), colour && isatty(STDERR_FILENO)}};
+}
+
+/* Columns of a terminal now: it may be resized at any time.  80 if nobody knows. */
+static int terminal_columns(int fd)
+{
+    struct winsize size;
+    if (ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) {
+        return size.ws_col;
+    }
+    const char *variable = getenv("COLUMNS");
+    const long columns = variable ? strtol(variable, NULL, 10) : 0;
+    return columns > 0 && columns < 10000 ? (int)columns : 80;
+}
+
+int console_columns(int fd)
+{
+    return isatty(fd) ? terminal_columns(fd) : 0;
 }
 
 static void print_json(flim_log_level level, const char *text)
 {
-    static const char *const names[] = {"info", "note", "warning", "result"};
+    static const char *const names[] = {"info", "note", "warning", "result", "info"};
     flim_json *object = flim_json_object();
     flim_json_set_integer(object, "time", (int64_t)time(NULL));
     flim_json_set_string(object, "level", names[level]);
@@ -101,7 +123,8 @@ static void print_json(flim_log_level level, const char *text)
 
 static void print_line(void *context, flim_log_level level, const char *text)
 {
-    static const char *const marks[] = {"", "note: ", "warning: ", ""};
+    static const char *const marks[] = {"", "note: ", "warning: ", "", ""};
+    static const char *const colours[] = {NULL, NULL, "\033[33m", NULL, "\033[32m"}; /* yellow, green */
     console *c = context;
     if (c->quiet && level != FLIM_LOG_WARNING && level != FLIM_LOG_RESULT) {
         return;
@@ -109,12 +132,13 @@ static void print_line(void *context, flim_log_level level, const char *text)
     console_close(c);
     if (c->json) {
         print_json(level, text);
-    } else if (level == FLIM_LOG_WARNING || c->stdout_taken) {
-        fflush(stdout);
-        const bool yellow = c->colour && level == FLIM_LOG_WARNING;
-        fprintf(stderr, "%s%s%s%s\n", yellow ? "\033[33m" : "", marks[level], yellow ? "\033[0m" : "", text);
     } else {
-        printf("%s%s\n", marks[level], text);
+        const bool to_stderr = level == FLIM_LOG_WARNING || c->stdout_taken;
+        FILE *out = to_stderr ? stderr : stdout;
+        char line[LINE_BYTES];
+        snprintf(line, sizeof line, "%s%s", marks[level], text);
+        fflush(stdout);
+        wrap_line(out, line, console_columns(fileno(out)), c->colour[to_stderr] ? colours[level] : NULL);
     }
     fflush(stdout);
 }
@@ -122,18 +146,6 @@ static void print_line(void *context, flim_log_level level, const char *text)
 flim_log console_log(console *c)
 {
     return (flim_log){print_line, c};
-}
-
-/* Columns of the terminal on stderr now: it may be resized at any time.  80 if nobody knows. */
-static int terminal_columns(void)
-{
-    struct winsize size;
-    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) {
-        return size.ws_col;
-    }
-    const char *variable = getenv("COLUMNS");
-    const long columns = variable ? strtol(variable, NULL, 10) : 0;
-    return columns > 0 && columns < 10000 ? (int)columns : 80;
 }
 
 /* Removes the bar, also where a narrower terminal has broken it into several rows since it was drawn. */
@@ -146,10 +158,27 @@ static void erase_bar(const console *c, int columns)
     fputs("\r\033[J", stderr);
 }
 
+FILE *console_stream(console *c)
+{
+    const int columns = console_columns(STDOUT_FILENO);
+    if (columns > 0 && !c->stream) {
+        c->stream = wrap_stream(stdout, columns);
+    }
+    return c->stream ? c->stream : stdout;
+}
+
+void console_close_stream(console *c)
+{
+    if (c->stream) {
+        fclose(c->stream); /* what was lost is known to stdout */
+        c->stream = NULL;
+    }
+}
+
 void console_close(console *c)
 {
     if (c->drawn > 0) {
-        erase_bar(c, terminal_columns());
+        erase_bar(c, terminal_columns(STDERR_FILENO));
         fflush(stderr);
         c->drawn = 0;
     }
@@ -164,7 +193,7 @@ void console_progress(void *context, const flim_progress *p)
     }
     c->last = time_now;
     char line[PROGRESS_BAR_BYTES];
-    const int columns = terminal_columns();
+    const int columns = terminal_columns(STDERR_FILENO);
     progress_bar_text(p, columns, line);
     erase_bar(c, columns);
     fputs(line, stderr);
@@ -182,6 +211,8 @@ int console_exit(console *c, const char *program, flim_status status, const flim
     if (status == FLIM_INTERRUPTED) {
         return 128 + (stop_signal ? stop_signal : SIGINT);
     }
-    fprintf(stderr, "%s: error: %s\n", program, err->text);
+    char line[LINE_BYTES];
+    snprintf(line, sizeof line, "%s: error: %s", program, err->text);
+    wrap_line(stderr, line, console_columns(STDERR_FILENO), c->colour[1] ? "\033[31m" : NULL);
     return status <= FLIM_ERROR_WRITE ? (int)status : 1;
 }

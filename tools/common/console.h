@@ -3,6 +3,7 @@
 #define FLIM_TOOLS_CONSOLE_H
 
 #include <stdbool.h>
+#include <stdio.h>
 
 #include "flim/log.h"
 #include "flim/train.h"
@@ -12,7 +13,8 @@ typedef struct console {
     bool json; /* one JSON object per line */
     bool stdout_taken; /* lines go to stderr */
     bool bar; /* stderr is a terminal that can move its cursor: draw a progress bar */
-    bool colour; /* it has colours, and NO_COLOR is not set */
+    bool colour[2]; /* of stdout, stderr: a terminal that has colours, and NO_COLOR is not set */
+    FILE *stream; /* of console_stream; NULL = none */
     int drawn; /* columns of the bar on the last line of the terminal; 0 = none */
     double last; /* when it was drawn, in seconds */
 } console;
@@ -21,8 +23,13 @@ typedef struct console {
 void console_open(console *c, bool quiet, bool json);
 /* Removes the bar. */
 void console_close(console *c);
-/* A log that prints to stdout (warnings to stderr), with the bar out of the way. */
+/* Columns of the terminal that a descriptor is now; 0 = it is none, and its lines are not broken. */
+int console_columns(int fd);
+/* A log that prints to stdout (warnings to stderr), with the bar out of the way, in rows of the terminal's width. */
 flim_log console_log(console *c);
+/* Standard output for text that is no log: as the log, in rows of the terminal's width.  tool_main ends it. */
+FILE *console_stream(console *c);
+void console_close_stream(console *c);
 /* flim_train_hooks.progress; context is the console. */
 void console_progress(void *context, const flim_progress *progress);
 

@@ -22,6 +22,7 @@ int tool_main(const flim_flag_table *table, void *options, tool_run run, int arg
     flim_status status = flim_flag_table_read(table, options, argc, argv, &operands, stdout, &go, &err);
     if (go) {
         status = run(options, &operands, &screen, &err);
+        console_close_stream(&screen);
         flim_flag_table_free(table, options);
         flim_string_list_free(&operands);
     }
