@@ -1,8 +1,8 @@
-/* 3x3x3 convolution, 32 -> 32 channels, stride 1: forward and data gradient.
+/* 3x3x3 convolution, C -> C channels (8, 16 or 32), stride 1: forward and data gradient.
  *
- * Both are   out(p) = sum over taps x(p + tap - 1) W[tap]   on 32-channel rows; for the data gradient W is flipped and
- * transposed as it is put into shared memory.  All 27 taps' weights (54 KB) stay there in the order of the products' B
- * operand.
+ * Both are   out(p) = sum over taps x(p + tap - 1) W[tap]   on rows of C channels; for the data gradient W is flipped and
+ * transposed as it is put into shared memory.  All 27 taps' weights (54 KB of 32 channels) stay there in the order of the
+ * products' B operand.
  *
  * The pixels of all cells are numbered one after the other and cut into groups of 16 R pixels per warp; a block takes a group
  * and a range of time and walks along t.  Only one slice of x is needed at a time: slice s is multiplied by the weights of
@@ -11,10 +11,13 @@
  * memory gives 43 + 128 bytes a product, less than the products take.  The next slice arrives by cp.async meanwhile.  A group
  * may cross from one cell to the next: its rows are staged as a column of planes, each with a row of zeros above and below.
  *
- * Output channels are dealt to the product's columns so that a lane holds 8 neighbouring channels (conv_stem.cu does the
+ * Output channels are dealt to the product's columns so that a lane holds C / 4 neighbouring channels (conv_stem.cu does the
  * same).
  *
- * Count at batch 64: 49 M products (mma.m16n8k16), 200 GFLOP = 0.27 ms at an H100's bf16 rate; 463 MB = 0.16 ms.
+ * With 8 channels a product's 16 inner elements are two neighbours in x: taps dx = 0 and 1, then 2 and one whose weights are
+ * zero.
+ *
+ * Count at batch 64, 32 channels: 49 M products (mma.m16n8k16), 200 GFLOP = 0.27 ms at an H100's bf16 rate; 463 MB = 0.16 ms.
  */
 #include "cuda/conv/conv3x3x3.h"
 #include "cuda/conv/conv_mma.cuh"
@@ -24,15 +27,40 @@ namespace
 {
 
 enum {
-    C = 32,
-    R = 2, /* 16-pixel tiles a warp: 12 warps with 2 do better than 8 with 3 */
-    MAX_WARPS = 12, /* what the registers allow */
-    ROW = 2 * C, /* bytes of a slot */
+    MOST_C = 32,
+    R = 2, /* 16-pixel tiles a warp: 12 warps with 2 do better than 8 with 3 (32 channels) */
     TAPS = 27,
-    WEIGHT_BYTES = TAPS * C * C * 2,
     MAX_BLOCKS = 264,
-    CONSTANTS = 6 * C, /* floats: bias; prologue's scale, shift; epilogue's scale, shift, mean */
+    CONSTANTS = 6, /* floats a channel: bias; prologue's scale, shift; epilogue's scale, shift, mean */
     SUMS_THREADS = 128
+};
+
+/* What follows from the number of channels. */
+template <int C> struct width {
+    enum {
+        ROW = 2 * C, /* bytes of a slot */
+        CHUNKS = C / 8, /* of 16 bytes */
+        STEPS_X = C == 8 ? 2 : 3, /* products along dx: 8 channels take two taps at once */
+        HALVES = C == 32 ? 2 : 1, /* 16s of a tap's input channels */
+        TILES = C / 8, /* 8s of output channels */
+        TOGETHER = TILES < 2 ? 1 : 2, /* tiles whose weights a load takes */
+        LANE = C / 4, /* output channels of a lane */
+        WEIGHTS = 9 * STEPS_X * HALVES * TILES * 32 * 2, /* 32-bit words */
+        WARPS = C == 16 ? 8 : 12, /* most of a block, and blocks at once: what the registers allow */
+        BLOCKS_A_SM = C == 32 ? 1 : 2
+    };
+};
+
+/* A lane's neighbouring channels in 16 bits. */
+template <int WORDS> struct lane_words;
+template <> struct lane_words<4> {
+    using type = uint4;
+};
+template <> struct lane_words<2> {
+    using type = uint2;
+};
+template <> struct lane_words<1> {
+    using type = uint32_t;
 };
 
 /* How the pixels are tiled. */
@@ -53,7 +81,7 @@ struct kernel_arguments {
     flim_conv_prologue prologue;
     flim_conv_epilogue epilogue;
     void *out;
-    float *partial; /* (gridDim.x, 2, 32) or NULL */
+    float *partial; /* (gridDim.x, 2, C) or NULL */
     int64_t pixels; /* n * H * W */
     int t, h, w;
     bool flip; /* data gradient */
@@ -65,37 +93,53 @@ struct load_entry {
     int slot; /* in the staged slice */
 };
 
-__device__ __forceinline__ uint32_t slot_offset(int slot, int chunk)
+/* Byte offset of a slot's 16-byte chunk; swizzled so that 8 slots in a row meet no bank conflict. */
+template <int C> __device__ __forceinline__ uint32_t slot_offset(int slot, int chunk)
 {
-    return (uint32_t)(slot * ROW + ((chunk ^ ((slot >> 1) & 3)) << 4));
+    constexpr int CHUNKS = width<C>::CHUNKS;
+    return (uint32_t)(slot * width<C>::ROW + ((chunk ^ (slot / (8 / CHUNKS) & (CHUNKS - 1))) << 4));
 }
 
-/* Halfword of weight (input channel k, output channel o, tap) in the order of the B operand:
- * [tap][k half, column tile pair][lane][column tile, k quarter][k parity]. */
-__device__ __forceinline__ int weight_at(int k, int o, int tap)
+/* Halfword of weight (input channel k, output channel o, tap) in the order of the B operand: [dt, dy][step in x][k half]
+ * [column tiles loaded together][lane][column tile of these, k quarter][k parity]. */
+template <int C> __device__ __forceinline__ int weight_at(int k, int o, int tap)
 {
-    const int g = 2 * (o / 8) + o % 2, tile = o % 8 / 2, lane = 4 * g + k % 8 / 2;
-    return ((((tap * 4 + k / 16 * 2 + tile / 2) * 32 + lane) * 4) + tile % 2 * 2 + k / 8 % 2) * 2 + k % 2;
+    using W = width<C>;
+    const int dx = tap % 3, step = C == 8 ? dx / 2 : dx, inner = C == 8 ? dx % 2 * 8 + k : k % 16, half = C == 8 ? 0 : k / 16;
+    const int g = 2 * (o / W::LANE) + o % 2, tile = o % W::LANE / 2, lane = 4 * g + inner % 8 / 2;
+    const int load = ((tap / 3 * W::STEPS_X + step) * W::HALVES + half) * (W::TILES / W::TOGETHER) + tile / W::TOGETHER;
+    return (((load * 32 + lane) * W::TOGETHER + tile % W::TOGETHER) * 2 + inner / 8) * 2 + inner % 2;
 }
 
-template <typename T, bool PROLOGUE, bool EPILOGUE>
-__global__ void __launch_bounds__(32 * MAX_WARPS, 1) conv3x3x3(const kernel_arguments a)
+template <typename T, int C, bool PROLOGUE, bool EPILOGUE>
+__global__ void __launch_bounds__(32 * width<C>::WARPS, width<C>::BLOCKS_A_SM) conv3x3x3(const kernel_arguments a)
 {
+    using W = width<C>;
+    constexpr int ROW = W::ROW, CHUNKS = W::CHUNKS, TILES = W::TILES, TOGETHER = W::TOGETHER, LANE = W::LANE,
+                  PAIRS = LANE / 2;
+    using lane_vector = typename lane_words<PAIRS>::type;
+    using weight_vector = typename lane_words<2 * TOGETHER>::type;
     extern __shared__ __align__(1024) char memory[];
     const tiling &p = a.p;
     const int tid = threadIdx.x, threads = blockDim.x, lane = tid % 32, warp = tid / 32, g = lane / 4, q = lane % 4;
     const int hw = a.h * a.w, slice_bytes = p.rows * p.pitch * ROW, entries = p.rows * a.w;
 
-    uint4 *weights = reinterpret_cast<uint4 *>(memory);
-    char *slices = memory + WEIGHT_BYTES; /* two */
+    uint32_t *weights = reinterpret_cast<uint32_t *>(memory);
+    char *slices = memory + W::WEIGHTS * 4; /* two */
     load_entry *table = reinterpret_cast<load_entry *>(slices + 2 * slice_bytes);
     float *constants = reinterpret_cast<float *>(table + entries);
     const uint32_t slices_shared = flim_shared(slices);
 
+    if (C == 8) { /* the taps that are none */
+        for (int i = tid; i < W::WEIGHTS; i += threads)
+            weights[i] = 0;
+        __syncthreads();
+    }
 #pragma unroll 8
     for (int i = tid; i < C * C * TAPS; i += threads) {
         const int o = i / (C * TAPS), c = i / TAPS % C, tap = i % TAPS;
-        reinterpret_cast<T *>(weights)[a.flip ? weight_at(o, c, TAPS - 1 - tap) : weight_at(c, o, tap)] = (T)a.weight[i];
+        reinterpret_cast<T *>(weights)[a.flip ? weight_at<C>(o, c, TAPS - 1 - tap) : weight_at<C>(c, o, tap)] =
+            (T)a.weight[i];
     }
     if (tid < C) {
         constants[tid] = a.bias ? a.bias[tid] : 0.0f;
@@ -112,7 +156,7 @@ __global__ void __launch_bounds__(32 * MAX_WARPS, 1) conv3x3x3(const kernel_argu
 
     const int64_t total = (int64_t)p.groups * a.t;
     const int64_t end = total * (blockIdx.x + 1) / gridDim.x;
-    float sum[8] = {}, product[8] = {};
+    float sum[LANE] = {}, product[LANE] = {};
     const float add_by = EPILOGUE && a.epilogue.add_scale ? *a.epilogue.add_scale : 1.0f;
     for (int64_t u = total * blockIdx.x / gridDim.x; u < end;) {
         const int group = (int)(u / a.t), t0 = (int)(u % a.t), t1 = (int)min((int64_t)a.t, t0 + end - u);
@@ -153,16 +197,16 @@ __global__ void __launch_bounds__(32 * MAX_WARPS, 1) conv3x3x3(const kernel_argu
         }
 
         /* Rounds `from` to `to` of a slice's copies: each thread does one 16-byte chunk a round. */
-        const int rounds = (entries + threads / 4 - 1) / (threads / 4);
+        const int a_round = threads / CHUNKS, rounds = (entries + a_round - 1) / a_round;
         auto load = [&](int t, int from, int to) {
             if ((unsigned)t >= (unsigned)a.t || t > t1)
                 return;
-            const T *x = static_cast<const T *>(a.x) + (int64_t)t * hw * C + 8 * (tid % 4);
+            const T *x = static_cast<const T *>(a.x) + (int64_t)t * hw * C + 8 * (tid % CHUNKS);
             const uint32_t slice = slices_shared + (uint32_t)((t & 1) * slice_bytes);
-            for (int i = tid / 4 + from * (threads / 4); i < min(entries, to * (threads / 4)); i += threads / 4) {
+            for (int i = tid / CHUNKS + from * a_round; i < min(entries, to * a_round); i += a_round) {
                 const load_entry e = table[i];
                 if (e.pixel >= 0)
-                    flim_copy_async(slice + slot_offset(e.slot, tid % 4), x + (int64_t)e.pixel * C, true);
+                    flim_copy_async(slice + slot_offset<C>(e.slot, tid % CHUNKS), x + (int64_t)e.pixel * C, true);
             }
         };
         auto activate =
@@ -171,13 +215,13 @@ __global__ void __launch_bounds__(32 * MAX_WARPS, 1) conv3x3x3(const kernel_argu
                          flim_copy_wait<0>();
                          if ((unsigned)t >= (unsigned)a.t)
                              return;
-                         const int channel = 8 * (tid % 4);
-                         for (int i = tid / 4; i < entries; i += threads / 4) {
+                         const int channel = 8 * (tid % CHUNKS);
+                         for (int i = tid / CHUNKS; i < entries; i += a_round) {
                              const load_entry e = table[i];
                              if (e.pixel < 0)
                                  continue;
-                             uint4 *at =
-                                 reinterpret_cast<uint4 *>(slices + (t & 1) * slice_bytes + slot_offset(e.slot, tid % 4));
+                             uint4 *at = reinterpret_cast<uint4 *>(slices + (t & 1) * slice_bytes +
+                                                                   slot_offset<C>(e.slot, tid % CHUNKS));
                              uint4 v = *at;
                              uint32_t *word = &v.x;
 #pragma unroll
@@ -192,7 +236,7 @@ __global__ void __launch_bounds__(32 * MAX_WARPS, 1) conv3x3x3(const kernel_argu
                          }
             };
 
-        float out[3][R][4][4] = {}; /* at t - 1, t, t + 1 */
+        float out[3][R][TILES][4] = {}; /* at t - 1, t, t + 1 */
         load(t0 - 1, 0, rounds);
         if (PROLOGUE)
             activate(t0 - 1);
@@ -218,7 +262,8 @@ __global__ void __launch_bounds__(32 * MAX_WARPS, 1) conv3x3x3(const kernel_argu
 
             if (exists) {
                 const uint32_t slice = slices_shared + (uint32_t)((t & 1) * slice_bytes);
-                const uint4 *b = weights + lane;
+                const weight_vector *b = reinterpret_cast<const weight_vector *>(weights) + lane;
+                constexpr int LOADS = W::HALVES * (TILES / TOGETHER); /* of a step's weights */
 #pragma unroll 1
                 for (int dy = 0; dy < 3; dy++) {
                     /* The next slice's copies and activation, between products: other warps' products go on. */
@@ -227,24 +272,28 @@ __global__ void __launch_bounds__(32 * MAX_WARPS, 1) conv3x3x3(const kernel_argu
                     else if (dy == 0)
                         load(t + 1, 0, rounds);
 #pragma unroll
-                    for (int dx = 0; dx < 3; dx++, b += 4 * 32) {
-                        uint32_t x[R][2][4];
+                    for (int step = 0; step < W::STEPS_X; step++, b += LOADS * 32) {
+                        uint32_t x[R][W::HALVES][4];
 #pragma unroll
                         for (int r = 0; r < R; r++) {
-                            const uint32_t at = slice + slot_offset(slot[r] + dy * p.pitch + dx, lane / 16);
+                            const int dx = C == 8 ? min(2 * step + lane / 16, 2) : step;
+                            const uint32_t at = slice + slot_offset<C>(slot[r] + dy * p.pitch + dx, C == 8 ? 0 : lane / 16);
                             flim_ldmatrix(x[r][0], at);
-                            flim_ldmatrix(x[r][1], at ^ 32u);
+                            if (W::HALVES == 2)
+                                flim_ldmatrix(x[r][W::HALVES - 1], at ^ 32u);
                         }
 #pragma unroll
                         for (int dt = 0; dt < 3; dt++)
 #pragma unroll
-                            for (int v = 0; v < 4; v++) { /* half of k, pair of column tiles */
-                                const uint4 w = b[dt * 9 * 4 * 32 + v * 32];
+                            for (int v = 0; v < LOADS; v++) {
+                                const weight_vector w = b[(dt * 3 * W::STEPS_X * LOADS + v) * 32];
+                                const uint32_t *words = reinterpret_cast<const uint32_t *>(&w);
 #pragma unroll
-                                for (int r = 0; r < R; r++) {
-                                    flim_mma<T>(out[2 - dt][r][2 * (v % 2)], x[r][v / 2], w.x, w.y);
-                                    flim_mma<T>(out[2 - dt][r][2 * (v % 2) + 1], x[r][v / 2], w.z, w.w);
-                                }
+                                for (int r = 0; r < R; r++)
+#pragma unroll
+                                    for (int i = 0; i < TOGETHER; i++)
+                                        flim_mma<T>(out[2 - dt][r][v % (TILES / TOGETHER) * TOGETHER + i],
+                                                    x[r][v / (TILES / TOGETHER)], words[2 * i], words[2 * i + 1]);
                             }
                     }
                     if (PROLOGUE && dy == 1 && t < t1) /* it has come by now */
@@ -258,17 +307,18 @@ __global__ void __launch_bounds__(32 * MAX_WARPS, 1) conv3x3x3(const kernel_argu
 
             if (t > t0) {
                 const int64_t offset = (int64_t)(t - 1) * hw;
-                uint4 z4[2][2], d4[2][2]; /* for r and r + 1: loads stand before the stores, which might alias */
+                lane_vector z4[2][2], d4[2][2]; /* for r and r + 1: loads stand before the stores, which might alias */
                 auto fetch = [&](int r) {
 #pragma unroll
                     for (int i = 0; i < 2; i++) {
-                        const int64_t from = (pixel[r][i] + offset) * C + 8 * q;
-                        z4[r % 2][i] = d4[r % 2][i] = make_uint4(0, 0, 0, 0);
+                        const int64_t from = (pixel[r][i] + offset) * C + LANE * q;
+                        z4[r % 2][i] = d4[r % 2][i] = lane_vector{};
                         if (pixel[r][i] >= 0) {
-                            z4[r % 2][i] = *reinterpret_cast<const uint4 *>(static_cast<const T *>(a.epilogue.z) + from);
+                            z4[r % 2][i] =
+                                *reinterpret_cast<const lane_vector *>(static_cast<const T *>(a.epilogue.z) + from);
                             if (a.epilogue.add)
                                 d4[r % 2][i] =
-                                    *reinterpret_cast<const uint4 *>(static_cast<const T *>(a.epilogue.add) + from);
+                                    *reinterpret_cast<const lane_vector *>(static_cast<const T *>(a.epilogue.add) + from);
                         }
                     }
                 };
@@ -282,16 +332,18 @@ __global__ void __launch_bounds__(32 * MAX_WARPS, 1) conv3x3x3(const kernel_argu
                     for (int i = 0; i < 2; i++) {
                         if (pixel[r][i] < 0)
                             continue;
-                        const int64_t at = (pixel[r][i] + offset) * C + 8 * q;
-                        uint32_t word[4];
+                        const int64_t at = (pixel[r][i] + offset) * C + LANE * q;
+                        lane_vector packed;
+                        uint32_t *word = reinterpret_cast<uint32_t *>(&packed);
                         if (EPILOGUE) {
-                            const uint32_t *zw = &z4[r % 2][i].x, *dw = &d4[r % 2][i].x;
+                            const uint32_t *zw = reinterpret_cast<const uint32_t *>(&z4[r % 2][i]),
+                                           *dw = reinterpret_cast<const uint32_t *>(&d4[r % 2][i]);
 #pragma unroll
-                            for (int k = 0; k < 4; k++) {
+                            for (int k = 0; k < PAIRS; k++) {
                                 const float2 z = flim_unpack<T>(zw[k]), d = flim_unpack<T>(dw[k]);
-                                const float2 scale = reinterpret_cast<const float2 *>(constants + 3 * C)[4 * q + k];
-                                const float2 shift = reinterpret_cast<const float2 *>(constants + 4 * C)[4 * q + k];
-                                const float2 mean = reinterpret_cast<const float2 *>(constants + 5 * C)[4 * q + k];
+                                const float2 scale = reinterpret_cast<const float2 *>(constants + 3 * C)[PAIRS * q + k];
+                                const float2 shift = reinterpret_cast<const float2 *>(constants + 4 * C)[PAIRS * q + k];
+                                const float2 mean = reinterpret_cast<const float2 *>(constants + 5 * C)[PAIRS * q + k];
                                 const float lo = fmaf(d.x, add_by, out[0][r][k][2 * i]) *
                                                  (z.x * scale.x + shift.x > 0.0f ? 1.0f : FLIM_SLOPE);
                                 const float hi = fmaf(d.y, add_by, out[0][r][k][2 * i + 1]) *
@@ -305,8 +357,8 @@ __global__ void __launch_bounds__(32 * MAX_WARPS, 1) conv3x3x3(const kernel_argu
                             }
                         } else {
 #pragma unroll
-                            for (int k = 0; k < 4; k++) {
-                                const float2 bias = reinterpret_cast<const float2 *>(constants)[4 * q + k];
+                            for (int k = 0; k < PAIRS; k++) {
+                                const float2 bias = reinterpret_cast<const float2 *>(constants)[PAIRS * q + k];
                                 word[k] = flim_pack<T>(out[0][r][k][2 * i] + bias.x, out[0][r][k][2 * i + 1] + bias.y);
                                 const float2 v = flim_unpack<T>(word[k]);
                                 sum[2 * k] += v.x;
@@ -315,15 +367,14 @@ __global__ void __launch_bounds__(32 * MAX_WARPS, 1) conv3x3x3(const kernel_argu
                                 product[2 * k + 1] += v.y * v.y;
                             }
                         }
-                        *reinterpret_cast<uint4 *>(static_cast<T *>(a.out) + at) =
-                            make_uint4(word[0], word[1], word[2], word[3]);
+                        *reinterpret_cast<lane_vector *>(static_cast<T *>(a.out) + at) = packed;
                     }
                 }
             }
 #pragma unroll
             for (int r = 0; r < R; r++)
 #pragma unroll
-                for (int nt = 0; nt < 4; nt++)
+                for (int nt = 0; nt < TILES; nt++)
 #pragma unroll
                     for (int i = 0; i < 4; i++) {
                         out[0][r][nt][i] = out[1][r][nt][i];
@@ -334,14 +385,16 @@ __global__ void __launch_bounds__(32 * MAX_WARPS, 1) conv3x3x3(const kernel_argu
     }
 
     if (a.partial)
-        give_sums(sum, product, p.warps, reinterpret_cast<float *>(slices), a.partial);
+        give_sums<C>(sum, product, p.warps, reinterpret_cast<float *>(slices), a.partial);
 }
 
 /* Completes a tiling from warps and tiles; false if it does not fit `limit` bytes of shared memory. */
 bool complete(tiling &p, const flim_conv_problem *s, bool spread, int64_t limit)
 {
-    const int h = s->in[1], w = s->in[2];
-    const int64_t pixels = s->n * h * w;
+    const int h = s->in[1], w = s->in[2], c = s->c;
+    const int64_t pixels = s->n * h * w, weight_bytes = c == 32   ? 4 * width<32>::WEIGHTS
+                                                        : c == 16 ? 4 * width<16>::WEIGHTS
+                                                                  : 4 * width<8>::WEIGHTS;
     p.group = p.warps * R * 16;
     p.groups = (int)((pixels + p.group - 1) / p.group);
     const int span = (p.group - 1 + w - 1) / w + 1; /* most rows of pixels a group touches */
@@ -350,9 +403,9 @@ bool complete(tiling &p, const flim_conv_problem *s, bool spread, int64_t limit)
     p.pitch = spread ? w + 8 : w + 1; /* a row's right border is the next one's left: W + 1 slots would do */
     if (p.pitch < w + 2)
         p.pitch = w + 2;
-    const int64_t bytes =
-        WEIGHT_BYTES + 2 * (int64_t)p.rows * p.pitch * ROW + (int64_t)sizeof(load_entry) * p.rows * w +
-        (int64_t)sizeof(float) * (CONSTANTS + p.cells * C); /* a reserve: it decides on tilings, so on the order of sums */
+    const int64_t bytes = weight_bytes + 2 * (int64_t)p.rows * p.pitch * 2 * c + (int64_t)sizeof(load_entry) * p.rows * w +
+                          (int64_t)sizeof(float) *
+                              (CONSTANTS * c + p.cells * c); /* a reserve: it decides on tilings, so on the order of sums */
     p.shared_bytes = (int)bytes;
     return bytes <= limit;
 }
@@ -363,7 +416,7 @@ bool find_tiling(const flim_conv_problem *s, int64_t limit, tiling *best)
 {
     const int w = s->in[2];
     double most = 0.0;
-    for (int warps = MAX_WARPS; warps >= 1; warps--)
+    for (int warps = s->c == 16 ? width<16>::WARPS : width<32>::WARPS; warps >= 1; warps--)
         for (int spread = 1; spread >= 0; spread--) {
             tiling p = {};
             p.warps = warps;
@@ -391,23 +444,38 @@ cudaError_t card(int *sms, int *shared)
     return error;
 }
 
-template <typename T, bool PROLOGUE, bool EPILOGUE>
+template <typename T, int C, bool PROLOGUE, bool EPILOGUE>
 cudaError_t start(const kernel_arguments &a, int grid, cudaStream_t stream)
 {
-    const cudaError_t error =
-        cudaFuncSetAttribute(conv3x3x3<T, PROLOGUE, EPILOGUE>, cudaFuncAttributeMaxDynamicSharedMemorySize, a.p.shared_bytes);
+    const auto kernel = conv3x3x3<T, C, PROLOGUE, EPILOGUE>;
+    const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, a.p.shared_bytes);
     if (error != cudaSuccess)
         return error;
-    conv3x3x3<T, PROLOGUE, EPILOGUE><<<grid, 32 * a.p.warps, a.p.shared_bytes, stream>>>(a);
+    kernel<<<grid, 32 * a.p.warps, a.p.shared_bytes, stream>>>(a);
     return cudaGetLastError();
 }
 
-template <typename T>
+template <typename T, int C>
 cudaError_t start(const kernel_arguments &a, bool prologue, bool epilogue, int grid, cudaStream_t stream)
 {
     if (epilogue)
-        return start<T, false, true>(a, grid, stream);
-    return prologue ? start<T, true, false>(a, grid, stream) : start<T, false, false>(a, grid, stream);
+        return start<T, C, false, true>(a, grid, stream);
+    return prologue ? start<T, C, true, false>(a, grid, stream) : start<T, C, false, false>(a, grid, stream);
+}
+
+template <int C>
+cudaError_t start(kernel_arguments &a, const flim_conv_problem *s, int sms, double *sums, cudaStream_t stream)
+{
+    const bool prologue = s->x_form == FLIM_INPUT_NORM_ACT_ON_LOAD;
+    const int64_t slices = (int64_t)a.p.groups * a.t;
+    int grid = sms * width<C>::BLOCKS_A_SM < MAX_BLOCKS ? sms * width<C>::BLOCKS_A_SM : MAX_BLOCKS;
+    grid = slices < grid ? (int)slices : grid;
+    const cudaError_t error = s->type == FLIM_STORAGE_BF16 ? start<__nv_bfloat16, C>(a, prologue, s->epilogue, grid, stream)
+                                                           : start<__half, C>(a, prologue, s->epilogue, grid, stream);
+    if (error != cudaSuccess || !sums)
+        return error;
+    add_sums<C, SUMS_THREADS><<<2 * C, SUMS_THREADS, 0, stream>>>(a.partial, grid, sums);
+    return cudaGetLastError();
 }
 
 cudaError_t launch(const flim_conv_problem *problem, int64_t n, kernel_arguments &a, double *sums, void *scratch,
@@ -421,19 +489,12 @@ cudaError_t launch(const flim_conv_problem *problem, int64_t n, kernel_arguments
     here.n = n;
     if (!flim_conv3x3x3_supported(&here, 80) || !find_tiling(&here, shared, &a.p))
         return cudaErrorInvalidValue;
-    const bool prologue = problem->x_form == FLIM_INPUT_NORM_ACT_ON_LOAD;
     a.t = here.in[0], a.h = here.in[1], a.w = here.in[2];
     a.pixels = n * a.h * a.w;
     a.partial = sums ? static_cast<float *>(scratch) : nullptr;
-    const int64_t slices = (int64_t)a.p.groups * a.t;
-    int grid = sms < MAX_BLOCKS ? sms : MAX_BLOCKS;
-    grid = slices < grid ? (int)slices : grid;
-    error = problem->type == FLIM_STORAGE_BF16 ? start<__nv_bfloat16>(a, prologue, problem->epilogue, grid, stream)
-                                               : start<__half>(a, prologue, problem->epilogue, grid, stream);
-    if (error != cudaSuccess || !sums)
-        return error;
-    add_sums<SUMS_THREADS><<<2 * C, SUMS_THREADS, 0, stream>>>(a.partial, grid, sums);
-    return cudaGetLastError();
+    return here.c == 32   ? start<32>(a, &here, sms, sums, stream)
+           : here.c == 16 ? start<16>(a, &here, sms, sums, stream)
+                          : start<8>(a, &here, sms, sums, stream);
 }
 
 } // namespace
@@ -444,14 +505,15 @@ bool flim_conv3x3x3_supported(const flim_conv_problem *s, int sm)
     tiling p;
     const bool forward = s->op == FLIM_CONV_FORWARD && !s->epilogue && !s->add && s->x_form != FLIM_INPUT_NORM_ON_LOAD;
     const bool data = s->op == FLIM_CONV_DATA && s->x_form == FLIM_INPUT_PLAIN && (s->epilogue || !(s->add || s->sums));
-    return sm >= 80 && s->master && (forward || data) && !s->stem && s->type != FLIM_STORAGE_FP32 && s->in_channels == C &&
-           s->out_channels == C && flim_conv_has_shape(s, three, one, one) && s->n > 0 && s->in[0] > 0 && s->in[1] > 0 &&
-           s->in[2] > 0 && (double)s->n * (double)flim_volume(s->in) < 2147483647.0 && find_tiling(s, 96 * 1024, &p);
+    return sm >= 80 && s->master && (forward || data) && !s->stem && s->type != FLIM_STORAGE_FP32 &&
+           (s->in_channels == 8 || s->in_channels == 16 || s->in_channels == 32) && s->out_channels == s->in_channels &&
+           flim_conv_has_shape(s, three, one, one) && s->n > 0 && s->in[0] > 0 && s->in[1] > 0 && s->in[2] > 0 &&
+           (double)s->n * (double)flim_volume(s->in) < 2147483647.0 && find_tiling(s, 96 * 1024, &p);
 }
 
 size_t flim_conv3x3x3_scratch_bytes(void)
 {
-    return sizeof(float) * MAX_BLOCKS * 2 * C;
+    return sizeof(float) * MAX_BLOCKS * 2 * MOST_C;
 }
 
 cudaError_t flim_conv3x3x3_run(const flim_conv_problem *problem, const flim_conv_arguments *arguments, cudaStream_t stream)

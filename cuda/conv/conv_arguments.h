@@ -37,13 +37,13 @@ typedef struct flim_conv_dz_norm {
 /* The stem in front of a convolution (problem.stem).  Parameters are fp32 in PyTorch's layouts. */
 typedef struct flim_conv_stem {
     const uint8_t *mask; /* (n,H,W), 0 or not; x is the signal (n,T,H,W) */
-    const float *weight, *bias; /* (32,2,7,1,1), (32) */
-    const float *gamma, *beta; /* (32), BatchNorm */
+    const float *weight, *bias; /* (C,2,7,1,1), (C) */
+    const float *gamma, *beta; /* (C), BatchNorm */
     float eps;
     const double *momentum; /* of the running statistics, on the device; NULL = 0.1 */
-    float *running_mean, *running_var; /* (32); FORWARD with sums moves them, without sums it normalises by them */
+    float *running_mean, *running_var; /* (C); FORWARD with sums moves them, without sums it normalises by them */
     void *state; /* flim_stem_state_bytes(): FORWARD writes it, WEIGHT of the same input reads it */
-    const float *down_weight; /* (32,32,3,1,1), for WEIGHT, whose `master` is its gradient */
+    const float *down_weight; /* (C,C,3,1,1), for WEIGHT, whose `master` is its gradient */
     float *dweight, *dbias, *dgamma, *dbeta; /* WEIGHT writes them, shaped as the parameters; NULL = not wanted */
 } flim_conv_stem;
 

@@ -23,28 +23,58 @@ namespace
 
 enum { WARPS = 4, THREADS = 32 * WARPS, PIXELS = 16 * WARPS, SUMS_THREADS = 256 };
 
-/* Adds f (16 x 32, two A fragments) times w (32 x 32) to out. */
-template <typename T>
-__device__ __forceinline__ void multiply(float (&out)[4][4], const uint32_t (&f)[2][4], const uint32_t (&w)[2][4][2])
+/* What follows from the number of channels. */
+template <int C> struct width {
+    enum {
+        TILES = C / 8, /* 8s of channels */
+        STEPS = C == 32 ? 2 : 1, /* 16s of the stem's channels; 8 channels fill one with two times */
+        LANE = C / 4, /* output channels of a lane */
+        BLOCKS_A_SM = C == 32   ? 3
+                      : C == 16 ? 5
+                                : 8 /* what the registers allow */
+    };
+};
+
+/* A lane's neighbouring channels in 16 bits. */
+template <int C> struct lane_channels {
+    uint32_t word[C / 8];
+};
+
+/* Adds f (16 x C, as A fragments) times w (C x C) to out. */
+template <typename T, int TILES, int STEPS>
+__device__ __forceinline__ void multiply(float (&out)[TILES][4], const uint32_t (&f)[STEPS][4],
+                                         const uint32_t (&w)[STEPS][TILES][2])
 {
 #pragma unroll
-    for (int s = 0; s < 2; s++)
+    for (int s = 0; s < STEPS; s++)
 #pragma unroll
-        for (int nt = 0; nt < 4; nt++)
+        for (int nt = 0; nt < TILES; nt++)
             flim_mma<T>(out[nt], f[s], w[s][nt][0], w[s][nt][1]);
 }
 
-/* The stem's activation of 16 pixels at one time as two A fragments. */
-template <typename T>
-__device__ __forceinline__ void activation(uint32_t (&f)[2][4], const uint32_t (&window)[4], const uint32_t (&ws)[4],
-                                           const uint32_t (&wm)[4], const float2 (&scale)[4], const float2 (&shift)[4])
+/* A lane's channels to memory in one access. */
+template <typename T, int C> __device__ __forceinline__ void store(T *at, const lane_channels<C> &v)
 {
-    float u[4][4] = {};
+    if constexpr (C == 32)
+        *reinterpret_cast<uint4 *>(at) = make_uint4(v.word[0], v.word[1], v.word[2], v.word[3]);
+    else if constexpr (C == 16)
+        *reinterpret_cast<uint2 *>(at) = make_uint2(v.word[0], v.word[1]);
+    else
+        *reinterpret_cast<uint32_t *>(at) = v.word[0];
+}
+
+/* The stem's activation of 16 pixels at one time as A fragments; of 8 channels their lower half. */
+template <typename T, int TILES, int STEPS>
+__device__ __forceinline__ void activation(uint32_t (&f)[STEPS][4], const uint32_t (&window)[4], const uint32_t (&ws)[TILES],
+                                           const uint32_t (&wm)[TILES], const float2 (&scale)[TILES],
+                                           const float2 (&shift)[TILES])
+{
+    float u[TILES][4] = {};
 #pragma unroll
-    for (int nt = 0; nt < 4; nt++)
+    for (int nt = 0; nt < TILES; nt++)
         flim_mma<T>(u[nt], window, ws[nt], wm[nt]);
 #pragma unroll
-    for (int nt = 0; nt < 4; nt++) {
+    for (int nt = 0; nt < TILES; nt++) {
         f[nt / 2][2 * (nt % 2)] =
             flim_pack<T>(flim_leaky(u[nt][0] * scale[nt].x + shift[nt].x), flim_leaky(u[nt][1] * scale[nt].y + shift[nt].y));
         f[nt / 2][2 * (nt % 2) + 1] =
@@ -52,41 +82,46 @@ __device__ __forceinline__ void activation(uint32_t (&f)[2][4], const uint32_t (
     }
 }
 
-/* partial: (gridDim.x, 2, 32) sums and sums of squares, or NULL. */
-template <typename T>
-__global__ void __launch_bounds__(THREADS, STEM_BLOCKS_A_SM)
+/* partial: (gridDim.x, 2, C) sums and sums of squares, or NULL. */
+template <typename T, int C>
+__global__ void __launch_bounds__(THREADS, width<C>::BLOCKS_A_SM)
     forward(stem_geometry p, const stem_state *__restrict__ state, const float *__restrict__ stem_weight,
             const float *__restrict__ down_weight, const float *__restrict__ down_bias, T *__restrict__ z,
             float *__restrict__ partial)
 {
+    constexpr int TILES = width<C>::TILES, STEPS = width<C>::STEPS, LANE = width<C>::LANE;
     __shared__ uint32_t staged[PIXELS][STEM_WORDS];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, q = lane % 4;
 
-    uint32_t odd_s[4], odd_m[4], even_s[4], even_m[4], wd[3][2][4][2];
-    float2 scale[4], shift[4], bias[4];
+    uint32_t odd_s[TILES], odd_m[TILES], even_s[TILES], even_m[TILES], wd[3][STEPS][TILES][2];
+    float2 scale[TILES], shift[TILES], bias[TILES];
 #pragma unroll
-    for (int nt = 0; nt < 4; nt++) {
+    for (int nt = 0; nt < TILES; nt++) {
         stem_weight_fragment<T>(stem_weight, 8 * nt + g, q, true, odd_s[nt], odd_m[nt]);
         stem_weight_fragment<T>(stem_weight, 8 * nt + g, q, false, even_s[nt], even_m[nt]);
         scale[nt] = reinterpret_cast<const float2 *>(state->scale)[4 * nt + q];
         shift[nt] = reinterpret_cast<const float2 *>(state->shift)[4 * nt + q];
-        bias[nt] = reinterpret_cast<const float2 *>(down_bias)[4 * q + nt];
-        const int o = 8 * (g / 2) + 2 * nt + g % 2; /* the output channel of column g */
+        bias[nt] = reinterpret_cast<const float2 *>(down_bias)[LANE / 2 * q + nt];
+        const int o = LANE * (g / 2) + 2 * nt + g % 2; /* the output channel of column g */
 #pragma unroll
-        for (int s = 0; s < 2; s++)
+        for (int s = 0; s < STEPS; s++)
 #pragma unroll
-            for (int half = 0; half < 2; half++) {
-                const float *w = down_weight + (o * STEM_C + 16 * s + 8 * half + 2 * q) * 3;
+            for (int half = 0; half < C / 8 / STEPS; half++) {
+                const float *w = down_weight + (o * C + 16 * s + 8 * half + 2 * q) * 3;
 #pragma unroll
                 for (int j = 0; j < 3; j++)
                     wd[j][s][nt][half] = flim_pack<T>(w[j], w[3 + j]);
             }
+        if (C == 8) { /* the products' upper half: the second time's tap, or none */
+            wd[0][0][nt][1] = wd[1][0][nt][0];
+            wd[2][0][nt][1] = 0;
+        }
     }
 
-    float sum[8] = {}, square[8] = {};
-    for (int item = blockIdx.x; item < p.tiles * p.segments; item += gridDim.x) {
-        const int first = item / p.tiles * p.steps, last = min(first + p.steps, p.to);
-        const int64_t pixel0 = (int64_t)(item % p.tiles) * PIXELS;
+    float sum[LANE] = {}, square[LANE] = {};
+    stem_share share = stem_share_of_block(p);
+    for (int tile, first, last; stem_next(p, share, tile, first, last);) {
+        const int64_t pixel0 = (int64_t)tile * PIXELS;
         __syncthreads();
         stem_stage<T, PIXELS, THREADS>(p, pixel0, first, last - first + 4, staged);
         __syncthreads();
@@ -100,36 +135,35 @@ __global__ void __launch_bounds__(THREADS, STEM_BLOCKS_A_SM)
             inside[r] = at < p.pixels;
             mask[r] = inside[r] && p.mask[at] ? flim_pack<T>(1.0f, 1.0f) : 0u;
             const int64_t cell = inside[r] ? at / p.hw : 0;
-            row[r] = z + ((cell * p.to + first) * p.hw + (inside[r] ? at - cell * p.hw : 0)) * STEM_C + 8 * q;
+            row[r] = z + ((cell * p.to + first) * p.hw + (inside[r] ? at - cell * p.hw : 0)) * C + LANE * q;
         }
         const uint32_t *low = staged[16 * warp + g] + q, *high = staged[16 * warp + g + 8] + q;
 
-        float out[4][4] = {};
+        float out[TILES][4] = {};
         for (int m = first; m <= last; m++) {
             const uint32_t exists = stem_exists(2 * m - 4 + 2 * q, p.t);
             const uint32_t window[4] = {low[m - first], high[m - first], mask[0] & exists, mask[1] & exists};
-            uint32_t f[2][4] = {};
+            uint32_t f[STEPS][4] = {};
             if (m > 0 && 2 * m - 1 < p.t) {
-                activation<T>(f, window, odd_s, odd_m, scale, shift);
+                activation<T, TILES, STEPS>(f, window, odd_s, odd_m, scale, shift);
                 if (m > first)
-                    multiply<T>(out, f, wd[2]);
+                    multiply<T, TILES, STEPS>(out, f, wd[2]);
             }
             if (m > first) {
-                uint32_t packed[2][4];
+                lane_channels<C> packed[2];
 #pragma unroll
-                for (int nt = 0; nt < 4; nt++)
+                for (int nt = 0; nt < TILES; nt++)
 #pragma unroll
                     for (int r = 0; r < 2; r++)
-                        packed[r][nt] = flim_pack<T>(out[nt][2 * r] + bias[nt].x, out[nt][2 * r + 1] + bias[nt].y);
+                        packed[r].word[nt] = flim_pack<T>(out[nt][2 * r] + bias[nt].x, out[nt][2 * r + 1] + bias[nt].y);
 #pragma unroll
                 for (int r = 0; r < 2; r++) {
                     if (inside[r]) {
-                        *reinterpret_cast<uint4 *>(row[r]) =
-                            make_uint4(packed[r][0], packed[r][1], packed[r][2], packed[r][3]);
+                        store(row[r], packed[r]);
                         if (partial) {
 #pragma unroll
-                            for (int nt = 0; nt < 4; nt++) {
-                                const float2 v = flim_unpack<T>(packed[r][nt]);
+                            for (int nt = 0; nt < TILES; nt++) {
+                                const float2 v = flim_unpack<T>(packed[r].word[nt]);
                                 sum[2 * nt] += v.x;
                                 sum[2 * nt + 1] += v.y;
                                 square[2 * nt] += v.x * v.x;
@@ -137,41 +171,53 @@ __global__ void __launch_bounds__(THREADS, STEM_BLOCKS_A_SM)
                             }
                         }
                     }
-                    row[r] += (int64_t)p.hw * STEM_C;
+                    row[r] += (int64_t)p.hw * C;
                 }
             }
             if (m < last) {
 #pragma unroll
-                for (int nt = 0; nt < 4; nt++)
+                for (int nt = 0; nt < TILES; nt++)
 #pragma unroll
                     for (int i = 0; i < 4; i++)
                         out[nt][i] = 0.0f;
-                multiply<T>(out, f, wd[0]);
-                activation<T>(f, window, even_s, even_m, scale, shift);
-                multiply<T>(out, f, wd[1]);
+                if (C == 8) {
+                    uint32_t even[STEPS][4] = {};
+                    activation<T, TILES, STEPS>(even, window, even_s, even_m, scale, shift);
+                    f[0][2] = even[0][0], f[0][3] = even[0][1];
+                    multiply<T, TILES, STEPS>(out, f, wd[0]);
+                } else {
+                    multiply<T, TILES, STEPS>(out, f, wd[0]);
+                    activation<T, TILES, STEPS>(f, window, even_s, even_m, scale, shift);
+                    multiply<T, TILES, STEPS>(out, f, wd[1]);
+                }
             }
         }
     }
 
     if (partial)
-        give_sums(sum, square, WARPS, reinterpret_cast<float *>(&staged[0][0]), partial);
+        give_sums<C>(sum, square, WARPS, reinterpret_cast<float *>(&staged[0][0]), partial);
+}
+
+template <typename T, int C>
+cudaError_t run_forward(const flim_conv_problem *problem, const flim_conv_arguments *a, cudaStream_t stream)
+{
+    const stem_geometry p = stem_make_geometry(problem, a, PIXELS, (problem->in[0] + 1) / 2);
+    const int grid = stem_grid(p, C, forward<T, C>, THREADS);
+    double *sums = problem->sums ? a->sums : nullptr;
+    float *partial = sums ? static_cast<float *>(a->scratch) : nullptr;
+    forward<T, C><<<grid, THREADS, 0, stream>>>(p, static_cast<const stem_state *>(a->stem.state), a->stem.weight, a->master,
+                                                a->bias, static_cast<T *>(a->y), partial);
+    if (sums)
+        add_sums<C, SUMS_THREADS><<<2 * C, SUMS_THREADS, 0, stream>>>(partial, grid, sums);
+    return cudaGetLastError();
 }
 
 cudaError_t run_forward(const flim_conv_problem *problem, const flim_conv_arguments *a, cudaStream_t stream)
 {
-    const cudaError_t error = problem->sums ? stem_statistics(problem, a, stream) : stem_running(a, stream);
-    if (error != cudaSuccess)
-        return error;
-    const stem_geometry p = stem_make_geometry(problem, a, PIXELS, (problem->in[0] + 1) / 2);
-    const int grid = stem_grid(&p);
-    double *sums = problem->sums ? a->sums : nullptr;
-    float *partial = sums ? static_cast<float *>(a->scratch) : nullptr;
-    STEM_DISPATCH(problem,
-                  (forward<T><<<grid, THREADS, 0, stream>>>(p, static_cast<const stem_state *>(a->stem.state), a->stem.weight,
-                                                            a->master, a->bias, static_cast<T *>(a->y), partial)));
-    if (sums)
-        add_sums<SUMS_THREADS><<<2 * STEM_C, SUMS_THREADS, 0, stream>>>(partial, grid, sums);
-    return cudaGetLastError();
+    cudaError_t error = problem->sums ? stem_statistics(problem, a, stream) : stem_running(problem, a, stream);
+    if (error == cudaSuccess)
+        STEM_DISPATCH(problem, (error = run_forward<T, C>(problem, a, stream)));
+    return error;
 }
 
 } // namespace
@@ -179,7 +225,8 @@ cudaError_t run_forward(const flim_conv_problem *problem, const flim_conv_argume
 bool flim_stem_supported(const flim_conv_problem *p, int sm)
 {
     static const int kernel[3] = {3, 1, 1}, stride[3] = {2, 1, 1}, pad[3] = {1, 0, 0};
-    return sm >= 80 && p->stem && p->type != FLIM_STORAGE_FP32 && p->in_channels == STEM_C && p->out_channels == STEM_C &&
+    return sm >= 80 && p->stem && p->type != FLIM_STORAGE_FP32 &&
+           (p->in_channels == 8 || p->in_channels == 16 || p->in_channels == 32) && p->out_channels == p->in_channels &&
            flim_conv_has_shape(p, kernel, stride, pad) && p->n > 0 && p->in[0] >= 6 && p->in[0] <= STEM_MAX_T &&
            p->in[1] > 0 && p->in[2] > 0 && p->n * (int64_t)p->in[1] * p->in[2] < (1 << 30) && p->x_form == FLIM_INPUT_PLAIN &&
            ((p->op == FLIM_CONV_FORWARD && p->master && p->dz_form == FLIM_INPUT_PLAIN) ||
@@ -188,8 +235,8 @@ bool flim_stem_supported(const flim_conv_problem *p, int sm)
 
 size_t flim_stem_scratch_bytes(const flim_conv_problem *problem)
 {
-    size_t bytes = sizeof(float) * STEM_GRID * 2 * STEM_C;
-    const size_t statistics = stem_statistics_scratch(problem), backward = stem_backward_scratch();
+    size_t bytes = sizeof(float) * 2 * STEM_BLOCKS;
+    const size_t statistics = stem_statistics_scratch(problem), backward = stem_backward_scratch(problem->c);
     if (statistics > bytes)
         bytes = statistics;
     return backward > bytes ? backward : bytes;

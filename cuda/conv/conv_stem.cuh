@@ -6,22 +6,21 @@
 #include "cuda/conv/conv_stem.h"
 
 enum {
-    STEM_C = 32, /* channels */
+    STEM_MOST_C = 32, /* channels: 8, 16 or 32 */
     STEM_TAPS = 7, /* of the stem's kernel, in t */
     STEM_WINDOW = 2 * 7, /* window element: input channel * 7 + tap */
     STEM_STEPS = 48, /* most steps (of two time bins) a block walks before it stages input again */
     STEM_WORDS = STEM_STEPS + 4, /* 32-bit words of a pixel's staged samples; 52 % 32 = 20: no bank conflicts in a fragment */
     STEM_MAX_T = 65535 * 64, /* time bins */
-    STEM_GRID = 528, /* most blocks of a persistent kernel */
-    STEM_BLOCKS_A_SM = 3 /* blocks of 128 threads that fit an SM with 168 registers a thread */
+    STEM_BLOCKS = 528 * 32 /* most blocks of a persistent kernel, times channels */
 };
 
 struct stem_state {
     double count; /* n * T * H * W */
     double mean[STEM_WINDOW]; /* of the window */
     double cov[STEM_WINDOW * STEM_WINDOW]; /* biased covariance of the window */
-    float scale[STEM_C], shift[STEM_C]; /* u = scale * (weight . window) + shift */
-    float invstd[STEM_C];
+    float scale[STEM_MOST_C], shift[STEM_MOST_C]; /* u = scale * (weight . window) + shift */
+    float invstd[STEM_MOST_C];
 };
 
 /* What every kernel needs of the problem. */
@@ -31,12 +30,14 @@ struct stem_geometry {
     int64_t pixels; /* n * HW */
     int hw, t, to; /* to = ceil(T/2) */
     int tiles; /* pixel tiles */
-    int segments; /* time segments, each of `steps` steps but the last */
-    int steps;
-    int total_steps;
+    int steps; /* of time, of each tile */
 };
 
-/* Splits `total` steps of time into equal segments of about 32, at most STEM_STEPS. */
+/* What a block of a persistent kernel walks: an equal share of all (tile, step), tile by tile. */
+struct stem_share {
+    int64_t at, end;
+};
+
 static inline struct stem_geometry stem_make_geometry(const flim_conv_problem *s, const flim_conv_arguments *a, int tile,
                                                       int total)
 {
@@ -48,32 +49,50 @@ static inline struct stem_geometry stem_make_geometry(const flim_conv_problem *s
     g.t = s->in[0];
     g.to = (g.t + 1) / 2;
     g.tiles = (int)((g.pixels + tile - 1) / tile);
-    g.segments = total < 48 ? 1 : (total + 16) / 32;
-    g.steps = (total + g.segments - 1) / g.segments;
-    g.total_steps = total;
+    g.steps = total;
     return g;
 }
 
-/* Blocks of a persistent kernel: what the current device holds at once, at most one for each item. */
-static inline int stem_grid(const struct stem_geometry *g)
+/* Blocks of a persistent kernel of `channels`: what the current device holds at once. */
+template <typename Kernel> inline int stem_grid(const stem_geometry &g, int channels, Kernel kernel, int threads)
 {
-    const int64_t items = (int64_t)g->tiles * g->segments;
-    int device = 0, sms = 0;
+    int device = 0, sms = 0, blocks = 0;
     if (cudaGetDevice(&device) != cudaSuccess ||
         cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device) != cudaSuccess || sms < 1)
         sms = 1;
-    int64_t grid = (int64_t)sms * STEM_BLOCKS_A_SM;
-    if (grid > STEM_GRID)
-        grid = STEM_GRID;
-    return (int)(items < grid ? items : grid);
+    if (cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, 0) != cudaSuccess || blocks < 1)
+        blocks = 1;
+    const int64_t shares = ((int64_t)g.tiles * g.steps + 7) / 8; /* of at least 8 steps */
+    int64_t grid = (int64_t)sms * blocks;
+    grid = grid < STEM_BLOCKS / channels ? grid : STEM_BLOCKS / channels;
+    return (int)(shares < grid ? shares : grid);
+}
+
+__device__ __forceinline__ stem_share stem_share_of_block(const stem_geometry &g)
+{
+    const int64_t total = (int64_t)g.tiles * g.steps;
+    return {total * blockIdx.x / gridDim.x, total * (blockIdx.x + 1) / gridDim.x};
+}
+
+/* The next piece of the share: steps first .. last - 1 of a tile, at most STEM_STEPS.  False at the end. */
+__device__ __forceinline__ bool stem_next(const stem_geometry &g, stem_share &share, int &tile, int &first, int &last)
+{
+    if (share.at >= share.end)
+        return false;
+    tile = (int)(share.at / g.steps);
+    first = (int)(share.at % g.steps);
+    const int64_t left = share.end - share.at;
+    last = min(g.steps, first + (int)min(left, (int64_t)STEM_STEPS));
+    share.at += last - first;
+    return true;
 }
 
 size_t stem_statistics_scratch(const flim_conv_problem *s);
-size_t stem_backward_scratch(void);
+size_t stem_backward_scratch(int channels);
 /* Batch statistics of the stem's convolution output over all n*T*H*W positions -> state; moves the running statistics. */
 cudaError_t stem_statistics(const flim_conv_problem *problem, const flim_conv_arguments *arguments, cudaStream_t stream);
 /* The running statistics -> state. */
-cudaError_t stem_running(const flim_conv_arguments *arguments, cudaStream_t stream);
+cudaError_t stem_running(const flim_conv_problem *problem, const flim_conv_arguments *arguments, cudaStream_t stream);
 cudaError_t stem_backward(const flim_conv_problem *problem, const flim_conv_arguments *arguments, cudaStream_t stream);
 
 /* Stages the samples 2 first - 4 ... of PIXELS pixels from `pixel0` on as packed pairs: words[pixel][word], zero outside time
@@ -119,16 +138,27 @@ __device__ __forceinline__ void stem_weight_fragment(const float *weight, int c,
     mask = flim_pack<T>(v[1][0], v[1][1]);
 }
 
-/* Calls CALL with T bound to the problem's type. */
+/* Calls CALL with T bound to the problem's type and C to its channels. */
 #define STEM_DISPATCH(problem, CALL)                                                                                         \
     do {                                                                                                                     \
         if ((problem)->type == FLIM_STORAGE_BF16) {                                                                          \
             using T = __nv_bfloat16;                                                                                         \
-            CALL;                                                                                                            \
+            STEM_BY_WIDTH((problem)->c, CALL);                                                                               \
         } else {                                                                                                             \
             using T = __half;                                                                                                \
-            CALL;                                                                                                            \
+            STEM_BY_WIDTH((problem)->c, CALL);                                                                               \
         }                                                                                                                    \
     } while (0)
+#define STEM_BY_WIDTH(channels, CALL)                                                                                        \
+    if ((channels) == 32) {                                                                                                  \
+        constexpr int C = 32;                                                                                                \
+        CALL;                                                                                                                \
+    } else if ((channels) == 16) {                                                                                           \
+        constexpr int C = 16;                                                                                                \
+        CALL;                                                                                                                \
+    } else {                                                                                                                 \
+        constexpr int C = 8;                                                                                                 \
+        CALL;                                                                                                                \
+    }
 
 #endif

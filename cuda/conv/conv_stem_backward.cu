@@ -29,32 +29,49 @@ namespace
 {
 
 enum {
-    PAIRS = 2, /* pairs of warps, each pair with 16 pixels */
-    THREADS = 64 * PAIRS,
-    PIXELS = 16 * PAIRS,
+    WARPS = 4,
+    THREADS = 32 * WARPS,
     RING = 4, /* steps of dz in shared memory: the last, this one and those on their way */
     AHEAD = RING - 2,
-    SLOT = 16 * STEM_C * 2, /* bytes of a step of dz for 16 pixels */
-    SUMS = 64, /* accumulator registers a lane: 48 of dW, 16 of G */
-    PARTIAL = 2 * SUMS * 32, /* floats a block stores: [channel half][register][lane] */
-    G_SUMS = STEM_C * 2 * 16, /* [channel][time of the step: odd, even][slot] */
     REDUCE_THREADS = 256,
     REDUCE_ROWS = REDUCE_THREADS / 32
 };
 
+/* What follows from the number of channels. */
+template <int C> struct width {
+    enum {
+        CHUNKS = C / 8, /* 16-byte chunks of a pixel's channels */
+        HALVES = C == 32 ? 2 : 1, /* warps of a group, each with 16 of the stem's channels (or all 8) */
+        GROUPS = WARPS / HALVES, /* each with 16 pixels */
+        PIXELS = 16 * GROUPS,
+        TILES = C == 8 ? 1 : 2, /* 8s of the stem's channels in a warp */
+        STEPS = C == 32 ? 2 : 1, /* 16s of down's channels; of 8 the upper half is zero */
+        SLOT = 16 * C * 2, /* bytes of a step of dz for 16 pixels */
+        DW = 3 * STEPS * TILES * 4, /* accumulator registers a lane of dW */
+        SUMS = DW + 16, /* and of G */
+        PARTIAL = HALVES * SUMS * 32, /* floats a block stores: [channel half][register][lane] */
+        G_SUMS = C * 2 * 16, /* [channel][time of the step: odd, even][slot] */
+        BLOCKS_A_SM = C == 32   ? 3
+                      : C == 16 ? 4
+                                : 5 /* what the registers allow */
+    };
+};
+
 /* Byte offset of 16-byte chunk `chunk` of pixel `pixel` in a slot of the ring: no bank conflicts for 8 pixels in a row. */
-__device__ __forceinline__ uint32_t ring_offset(int pixel, int chunk)
+template <int C> __device__ __forceinline__ uint32_t ring_offset(int pixel, int chunk)
 {
-    return (uint32_t)(pixel * 64 + ((chunk ^ ((pixel >> 1) & 3)) << 4));
+    constexpr int CHUNKS = width<C>::CHUNKS;
+    return (uint32_t)(pixel * 2 * C + ((chunk ^ (pixel / (8 / CHUNKS) & (CHUNKS - 1))) << 4));
 }
 
 /* u of 16 pixels x 16 channels at one time. */
-template <typename T>
-__device__ __forceinline__ void preactivation(float (&u)[2][4], const uint32_t (&window)[4], const uint32_t (&ws)[2],
-                                              const uint32_t (&wm)[2], const float2 (&scale)[2], const float2 (&shift)[2])
+template <typename T, int TILES>
+__device__ __forceinline__ void preactivation(float (&u)[TILES][4], const uint32_t (&window)[4], const uint32_t (&ws)[TILES],
+                                              const uint32_t (&wm)[TILES], const float2 (&scale)[TILES],
+                                              const float2 (&shift)[TILES])
 {
 #pragma unroll
-    for (int nt = 0; nt < 2; nt++) {
+    for (int nt = 0; nt < TILES; nt++) {
         u[nt][0] = u[nt][1] = u[nt][2] = u[nt][3] = 0.0f;
         flim_mma<T>(u[nt], window, ws[nt], wm[nt]);
         u[nt][0] = u[nt][0] * scale[nt].x + shift[nt].x;
@@ -65,46 +82,49 @@ __device__ __forceinline__ void preactivation(float (&u)[2][4], const uint32_t (
 }
 
 /* The activation, pixels as the B operand's summed index: b[nt][half] for channels 8 nt .. 8 nt + 7. */
-template <typename T> __device__ __forceinline__ void transposed_activation(uint32_t (&b)[2][2], const float (&u)[2][4])
+template <typename T, int TILES>
+__device__ __forceinline__ void transposed_activation(uint32_t (&b)[TILES][2], const float (&u)[TILES][4])
 {
 #pragma unroll
-    for (int nt = 0; nt < 2; nt++)
+    for (int nt = 0; nt < TILES; nt++)
 #pragma unroll
         for (int half = 0; half < 2; half++)
             b[nt][half] = flim_transpose(flim_pack<T>(flim_leaky(u[nt][2 * half]), flim_leaky(u[nt][2 * half + 1])));
 }
 
-/* dw (32 x 16) += dz^T (32 x 16 pixels) a (16 pixels x 16) */
-template <typename T>
-__device__ __forceinline__ void add_weight_gradient(float (&dw)[2][2][4], const uint32_t (&dz)[2][4],
-                                                    const uint32_t (&b)[2][2])
+/* dw (C x 16) += dz^T (C x 16 pixels) a (16 pixels x 16) */
+template <typename T, int STEPS, int TILES>
+__device__ __forceinline__ void add_weight_gradient(float (&dw)[STEPS][TILES][4], const uint32_t (&dz)[STEPS][4],
+                                                    const uint32_t (&b)[TILES][2])
 {
 #pragma unroll
-    for (int mt = 0; mt < 2; mt++)
+    for (int mt = 0; mt < STEPS; mt++)
 #pragma unroll
-        for (int nt = 0; nt < 2; nt++)
+        for (int nt = 0; nt < TILES; nt++)
             flim_mma<T>(dw[mt][nt], dz[mt], b[nt][0], b[nt][1]);
 }
 
-/* d (16 pixels x 16 channels) += dz (16 x 32) w (32 x 16) */
-template <typename T>
-__device__ __forceinline__ void add_data_gradient(float (&d)[2][4], const uint32_t (&dz)[2][4], const uint32_t (&w)[2][2][2])
+/* d (16 pixels x 16 channels) += dz (16 x C) w (C x 16) */
+template <typename T, int STEPS, int TILES>
+__device__ __forceinline__ void add_data_gradient(float (&d)[TILES][4], const uint32_t (&dz)[STEPS][4],
+                                                  const uint32_t (&w)[STEPS][TILES][2])
 {
 #pragma unroll
-    for (int s = 0; s < 2; s++)
+    for (int s = 0; s < STEPS; s++)
 #pragma unroll
-        for (int nt = 0; nt < 2; nt++)
+        for (int nt = 0; nt < TILES; nt++)
             flim_mma<T>(d[nt], dz[s], w[s][nt][0], w[s][nt][1]);
 }
 
 /* d times the leaky ReLU's slope at u, rounded, channels as rows and pixels as the summed index; then sums += dv^T x. */
-template <typename T>
-__device__ __forceinline__ void add_window_products(float (&sums)[2][4], const float (&d)[2][4], const float (&u)[2][4],
-                                                    const uint32_t (&samples)[2], const uint32_t (&mask)[2])
+template <typename T, int TILES>
+__device__ __forceinline__ void add_window_products(float (&sums)[2][4], const float (&d)[TILES][4],
+                                                    const float (&u)[TILES][4], const uint32_t (&samples)[2],
+                                                    const uint32_t (&mask)[2])
 {
-    uint32_t a[4];
+    uint32_t a[4] = {};
 #pragma unroll
-    for (int nt = 0; nt < 2; nt++)
+    for (int nt = 0; nt < TILES; nt++)
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             const float lo = u[nt][2 * half] > 0.0f ? d[nt][2 * half] : FLIM_SLOPE * d[nt][2 * half];
@@ -116,82 +136,99 @@ __device__ __forceinline__ void add_window_products(float (&sums)[2][4], const f
 }
 
 /* partial: (gridDim.x, PARTIAL) */
-template <typename T, bool NORM>
-__global__ void __launch_bounds__(THREADS, STEM_BLOCKS_A_SM)
+template <typename T, int C, bool NORM>
+__global__ void __launch_bounds__(THREADS, width<C>::BLOCKS_A_SM)
     backward(stem_geometry p, const stem_state *__restrict__ state, const float *__restrict__ stem_weight,
              const float *__restrict__ down_weight, const T *__restrict__ dz, flim_conv_dz_norm norm,
              float *__restrict__ partial)
 {
+    using W = width<C>;
+    constexpr int CHUNKS = W::CHUNKS, HALVES = W::HALVES, GROUPS = W::GROUPS, PIXELS = W::PIXELS, TILES = W::TILES,
+                  STEPS = W::STEPS, SLOT = W::SLOT, SUMS = W::SUMS, DW = W::DW;
     __shared__ union {
         struct {
             uint32_t staged[PIXELS][STEM_WORDS];
-            alignas(128) char ring[PAIRS][RING][SLOT];
-            alignas(16) char z_ring[NORM ? PAIRS : 1][NORM ? RING : 1][NORM ? SLOT : 16]; /* beside du in ring */
-            float norm[3][NORM ? STEM_C : 2];
+            alignas(128) char ring[GROUPS][RING][SLOT];
+            alignas(16) char z_ring[NORM ? GROUPS : 1][NORM ? RING : 1][NORM ? SLOT : 16]; /* beside du in ring */
+            float norm[3][NORM ? C : 2];
         } walk;
-        float sums[2][SUMS][32];
+        float sums[HALVES][SUMS][32];
     } shared;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, q = lane % 4;
-    const int pair = warp / 2, half_c = warp % 2, in_pair = threadIdx.x % 64;
+    const int group = warp / HALVES, half_c = warp % HALVES, in_group = threadIdx.x % (32 * HALVES);
     const int c0 = 16 * half_c;
 
-    uint32_t odd_s[2], odd_m[2], even_s[2], even_m[2], wd[3][2][2][2];
-    float2 scale[2], shift[2];
+    uint32_t odd_s[TILES], odd_m[TILES], even_s[TILES], even_m[TILES], wd[3][STEPS][TILES][2];
+    float2 scale[TILES], shift[TILES];
 #pragma unroll
-    for (int nt = 0; nt < 2; nt++) {
+    for (int nt = 0; nt < TILES; nt++) {
         const int c = c0 + 8 * nt + g;
         stem_weight_fragment<T>(stem_weight, c, q, true, odd_s[nt], odd_m[nt]);
         stem_weight_fragment<T>(stem_weight, c, q, false, even_s[nt], even_m[nt]);
         scale[nt] = reinterpret_cast<const float2 *>(state->scale)[8 * half_c + 4 * nt + q];
         shift[nt] = reinterpret_cast<const float2 *>(state->shift)[8 * half_c + 4 * nt + q];
 #pragma unroll
-        for (int s = 0; s < 2; s++)
+        for (int s = 0; s < STEPS; s++)
 #pragma unroll
             for (int half = 0; half < 2; half++)
 #pragma unroll
                 for (int j = 0; j < 3; j++) {
                     const int o = 16 * s + 8 * half + 2 * q;
                     wd[j][s][nt][half] =
-                        flim_pack<T>(down_weight[(o * STEM_C + c) * 3 + j], down_weight[((o + 1) * STEM_C + c) * 3 + j]);
+                        o < C ? flim_pack<T>(down_weight[(o * C + c) * 3 + j], down_weight[((o + 1) * C + c) * 3 + j]) : 0u;
                 }
     }
 
-    float dw[3][2][2][4] = {}, gs[2][2][4] = {};
-    const uint32_t ring = flim_shared(shared.walk.ring[pair]);
+    float dw[3][STEPS][TILES][4] = {}, gs[2][2][4] = {};
+    const uint32_t ring = flim_shared(shared.walk.ring[group]);
     /* ldmatrix rows of this lane: pixels as rows (A of dv), and transposed (A of dW; the matrices' order makes a[1], a[2]
      * right) */
     const int row = lane % 8, matrix = lane / 8;
-    const uint32_t straight[2] = {ring_offset(row + 8 * (matrix % 2), matrix / 2),
-                                  ring_offset(row + 8 * (matrix % 2), 2 + matrix / 2)};
-    const uint32_t across[2] = {ring_offset(row + 8 * (matrix / 2), matrix % 2),
-                                ring_offset(row + 8 * (matrix / 2), 2 + matrix % 2)};
-    const uint32_t store = ring_offset(in_pair / 4, in_pair % 4);
+    uint32_t straight[STEPS], across[STEPS];
+#pragma unroll
+    for (int s = 0; s < STEPS; s++) {
+        straight[s] = ring_offset<C>(row + 8 * (matrix % 2), C == 8 ? 0 : 2 * s + matrix / 2);
+        across[s] = ring_offset<C>(row + 8 * (matrix / 2), C == 8 ? 0 : 2 * s + matrix % 2);
+    }
+    const bool copies = in_group < 16 * CHUNKS; /* this thread has a chunk of dz: one pixel, 8 channels */
+    const int my_pixel = in_group / CHUNKS % 16, my_chunk = in_group % CHUNKS;
+    const uint32_t store = ring_offset<C>(my_pixel, my_chunk);
+    auto load_rows = [&](uint32_t(&rows)[STEPS][4], uint32_t(&columns)[STEPS][4], uint32_t at) {
+#pragma unroll
+        for (int s = 0; s < STEPS; s++) {
+            flim_ldmatrix(rows[s], at + straight[s]);
+            flim_ldmatrix_trans(columns[s], at + across[s]);
+        }
+        if (C == 8) { /* down's channels 8 to 15 */
+            rows[0][2] = rows[0][3] = 0;
+            columns[0][1] = columns[0][3] = 0;
+        }
+    };
     const uint32_t ones = flim_pack<T>(1.0f, 1.0f);
-    const uint32_t z_ring = NORM ? flim_shared(shared.walk.z_ring[NORM ? pair : 0]) : 0;
-    if (NORM && threadIdx.x < STEM_C) {
+    const uint32_t z_ring = NORM ? flim_shared(shared.walk.z_ring[NORM ? group : 0]) : 0;
+    if (NORM && threadIdx.x < C) {
         shared.walk.norm[0][threadIdx.x] = norm.a[threadIdx.x] / (norm.du_scale ? *norm.du_scale : 1.0f);
         shared.walk.norm[1][threadIdx.x] = norm.b[threadIdx.x];
         shared.walk.norm[2][threadIdx.x] = norm.d[threadIdx.x];
     }
 
-    for (int item = blockIdx.x; item < p.tiles * p.segments; item += gridDim.x) {
-        const int first = item / p.tiles * p.steps, last = min(first + p.steps, p.total_steps);
-        const int64_t pixel0 = (int64_t)(item % p.tiles) * PIXELS;
+    stem_share share = stem_share_of_block(p);
+    for (int tile, first, last; stem_next(p, share, tile, first, last);) {
+        const int64_t pixel0 = (int64_t)tile * PIXELS;
         __syncthreads();
 
-        /* This thread's chunk of dz: one pixel, 8 channels. */
-        const int64_t mine = pixel0 + 16 * pair + in_pair / 4;
-        const bool mine_inside = mine < p.pixels;
+        const int64_t mine = pixel0 + 16 * group + my_pixel;
+        const bool mine_inside = copies && mine < p.pixels;
         const int64_t mine_cell = mine_inside ? mine / p.hw : 0;
-        const int64_t mine_at =
-            (mine_cell * p.to * p.hw + (mine_inside ? mine - mine_cell * p.hw : 0)) * STEM_C + 8 * (in_pair % 4);
+        const int64_t mine_at = (mine_cell * p.to * p.hw + (mine_inside ? mine - mine_cell * p.hw : 0)) * C + 8 * my_chunk;
         auto there = [&](int m) { return mine_inside && m >= 0 && m < p.to && m < last; };
         auto fetch = [&](int m) {
             const bool valid = there(m);
             const uint32_t to = (uint32_t)(m & (RING - 1)) * SLOT + store;
-            const int64_t at = valid ? mine_at + (int64_t)m * p.hw * STEM_C : 0;
-            flim_copy_async(ring + to, dz + at, valid);
-            if (NORM)
+            const int64_t at = valid ? mine_at + (int64_t)m * p.hw * C : 0;
+            if (copies)
+                flim_copy_async(ring + to, dz + at, valid);
+            if (NORM && copies)
                 flim_copy_async(z_ring + to, static_cast<const T *>(norm.z) + at, valid);
             flim_copy_commit();
         };
@@ -200,17 +237,17 @@ __global__ void __launch_bounds__(THREADS, STEM_BLOCKS_A_SM)
                          if (!NORM || !there(m))
                              return;
                          const uint32_t at = (uint32_t)(m & (RING - 1)) * SLOT + store;
-                         uint4 *word = reinterpret_cast<uint4 *>(shared.walk.ring[pair][0] + at);
+                         uint4 *word = reinterpret_cast<uint4 *>(shared.walk.ring[group][0] + at);
                          uint4 v = *word;
-                         const uint4 z4 = *reinterpret_cast<const uint4 *>(shared.walk.z_ring[NORM ? pair : 0][0] + at);
+                         const uint4 z4 = *reinterpret_cast<const uint4 *>(shared.walk.z_ring[NORM ? group : 0][0] + at);
                          uint32_t *du = &v.x;
                          const uint32_t *zw = &z4.x;
 #pragma unroll
                          for (int i = 0; i < 4; i++) {
                              const float2 g2 = flim_unpack<T>(du[i]), z2 = flim_unpack<T>(zw[i]);
-                             const float2 a = reinterpret_cast<const float2 *>(shared.walk.norm[0])[4 * (in_pair % 4) + i];
-                             const float2 b = reinterpret_cast<const float2 *>(shared.walk.norm[1])[4 * (in_pair % 4) + i];
-                             const float2 d = reinterpret_cast<const float2 *>(shared.walk.norm[2])[4 * (in_pair % 4) + i];
+                             const float2 a = reinterpret_cast<const float2 *>(shared.walk.norm[0])[4 * my_chunk + i];
+                             const float2 b = reinterpret_cast<const float2 *>(shared.walk.norm[1])[4 * my_chunk + i];
+                             const float2 d = reinterpret_cast<const float2 *>(shared.walk.norm[2])[4 * my_chunk + i];
                              du[i] =
                                  flim_pack<T>(fmaf(a.x, g2.x, fmaf(b.x, z2.x, d.x)), fmaf(a.y, g2.y, fmaf(b.y, z2.y, d.y)));
                          }
@@ -222,7 +259,7 @@ __global__ void __launch_bounds__(THREADS, STEM_BLOCKS_A_SM)
 
         uint32_t mask_a[2], mask_b[2]; /* of rows g, g + 8; of pixel pairs (2q, 2q+1) and 8 on */
         auto masked = [&](int pixel) {
-            const int64_t at = pixel0 + 16 * pair + pixel;
+            const int64_t at = pixel0 + 16 * group + pixel;
             return at < p.pixels && p.mask[at] ? 1.0f : 0.0f;
         };
 #pragma unroll
@@ -231,7 +268,7 @@ __global__ void __launch_bounds__(THREADS, STEM_BLOCKS_A_SM)
             mask_b[r] = flim_pack<T>(masked(2 * q + 8 * r), masked(2 * q + 1 + 8 * r));
         }
         __syncthreads();
-        const uint32_t *low = shared.walk.staged[16 * pair + g] + q, *high = shared.walk.staged[16 * pair + g + 8] + q;
+        const uint32_t *low = shared.walk.staged[16 * group + g] + q, *high = shared.walk.staged[16 * group + g + 8] + q;
 
         for (int m = first; m < last; m++) {
             flim_copy_wait<AHEAD - 1>();
@@ -240,7 +277,7 @@ __global__ void __launch_bounds__(THREADS, STEM_BLOCKS_A_SM)
                     normalise(m - 1);
                 normalise(m);
             }
-            flim_barrier(1 + pair, 64);
+            flim_barrier(1 + group, 32 * HALVES);
             fetch(m + AHEAD);
 
             const uint32_t exists = stem_exists(2 * m - 4 + 2 * q, p.t);
@@ -249,62 +286,54 @@ __global__ void __launch_bounds__(THREADS, STEM_BLOCKS_A_SM)
             const bool slot_exists = (unsigned)(2 * m - 4 + g) < (unsigned)p.t;
             const uint32_t slot_mask[2] = {slot_exists ? mask_b[0] : 0u, slot_exists ? mask_b[1] : 0u};
             const uint32_t here = ring + (uint32_t)(m & (RING - 1)) * SLOT;
-            uint32_t dz_rows[2][4], dz_across[2][4];
-#pragma unroll
-            for (int s = 0; s < 2; s++) {
-                flim_ldmatrix(dz_rows[s], here + straight[s]);
-                flim_ldmatrix_trans(dz_across[s], here + across[s]);
-            }
+            uint32_t dz_rows[STEPS][4], dz_across[STEPS][4];
+            load_rows(dz_rows, dz_across, here);
 
-            float u[2][4], d[2][4] = {};
-            uint32_t b[2][2];
+            float u[TILES][4], d[TILES][4] = {};
+            uint32_t b[TILES][2];
             if (m < p.to) { /* t = 2m: tap 1 of dz(m) */
-                preactivation<T>(u, window, even_s, even_m, scale, shift);
-                add_data_gradient<T>(d, dz_rows, wd[1]);
-                transposed_activation<T>(b, u);
-                add_weight_gradient<T>(dw[1], dz_across, b);
+                preactivation<T, TILES>(u, window, even_s, even_m, scale, shift);
+                add_data_gradient<T, STEPS, TILES>(d, dz_rows, wd[1]);
+                transposed_activation<T, TILES>(b, u);
+                add_weight_gradient<T, STEPS, TILES>(dw[1], dz_across, b);
                 const uint32_t slots[2] = {g == 0 ? ones : slot_mask[0], g == 0 ? ones : slot_mask[1]};
-                add_window_products<T>(gs[1], d, u, samples, slots);
+                add_window_products<T, TILES>(gs[1], d, u, samples, slots);
             }
             if (m > 0 && 2 * m - 1 < p.t) { /* t = 2m - 1: tap 0 of dz(m), tap 2 of dz(m - 1) */
                 const uint32_t before = ring + (uint32_t)((m - 1) & (RING - 1)) * SLOT;
-                preactivation<T>(u, window, odd_s, odd_m, scale, shift);
+                preactivation<T, TILES>(u, window, odd_s, odd_m, scale, shift);
 #pragma unroll
-                for (int nt = 0; nt < 2; nt++)
+                for (int nt = 0; nt < TILES; nt++)
 #pragma unroll
                     for (int i = 0; i < 4; i++)
                         d[nt][i] = 0.0f;
-                add_data_gradient<T>(d, dz_rows, wd[0]);
-                transposed_activation<T>(b, u);
-                add_weight_gradient<T>(dw[0], dz_across, b);
-#pragma unroll
-                for (int s = 0; s < 2; s++) {
-                    flim_ldmatrix(dz_rows[s], before + straight[s]);
-                    flim_ldmatrix_trans(dz_across[s], before + across[s]);
-                }
-                add_data_gradient<T>(d, dz_rows, wd[2]);
-                add_weight_gradient<T>(dw[2], dz_across, b);
+                add_data_gradient<T, STEPS, TILES>(d, dz_rows, wd[0]);
+                transposed_activation<T, TILES>(b, u);
+                add_weight_gradient<T, STEPS, TILES>(dw[0], dz_across, b);
+                load_rows(dz_rows, dz_across, before);
+                add_data_gradient<T, STEPS, TILES>(d, dz_rows, wd[2]);
+                add_weight_gradient<T, STEPS, TILES>(dw[2], dz_across, b);
                 const uint32_t slots[2] = {g == 7 ? ones : slot_mask[0], g == 7 ? ones : slot_mask[1]};
-                add_window_products<T>(gs[0], d, u, samples, slots);
+                add_window_products<T, TILES>(gs[0], d, u, samples, slots);
             }
         }
         flim_copy_wait<0>();
     }
 
-    /* The pairs' sums in the order of the pairs, then to memory. */
+    /* The groups' sums in the order of the groups, then to memory. */
     const float *dw_flat = &dw[0][0][0][0], *gs_flat = &gs[0][0][0];
-    for (int turn = PAIRS - 1; turn >= 0; turn--) {
+    for (int turn = GROUPS - 1; turn >= 0; turn--) {
         __syncthreads();
-        if (pair == turn) {
+        if (group == turn) {
 #pragma unroll
             for (int r = 0; r < SUMS; r++) {
-                float v = r < 48 ? dw_flat[r] : gs_flat[r - 48];
-                if (turn < PAIRS - 1)
+                float v = r < DW ? dw_flat[r] : gs_flat[r - DW];
+                if (turn < GROUPS - 1)
                     v += shared.sums[half_c][r][lane];
                 if (turn > 0)
                     shared.sums[half_c][r][lane] = v;
                 else
-                    partial[(int64_t)blockIdx.x * PARTIAL + (half_c * SUMS + r) * 32 + lane] = v;
+                    partial[(int64_t)blockIdx.x * W::PARTIAL + (half_c * SUMS + r) * 32 + lane] = v;
             }
         }
     }
@@ -323,14 +352,16 @@ __device__ __forceinline__ void put(float *out, double value, const gradient_tar
 }
 
 /* Block (half, register): adds the 32 lanes' sums over the blocks of `backward`, writes down's gradient or G. */
+template <int C>
 __global__ void __launch_bounds__(REDUCE_THREADS)
     reduce(const float *partial, int blocks, double *g_sums, gradient_target target)
 {
+    using W = width<C>;
     __shared__ double part[REDUCE_ROWS][32];
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, half_c = blockIdx.x / SUMS, r = blockIdx.x % SUMS;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, half_c = blockIdx.x / W::SUMS, r = blockIdx.x % W::SUMS;
     double s = 0.0;
     for (int b = warp; b < blocks; b += REDUCE_ROWS)
-        s += partial[(int64_t)b * PARTIAL + blockIdx.x * 32 + lane];
+        s += partial[(int64_t)b * W::PARTIAL + blockIdx.x * 32 + lane];
     part[warp][lane] = s;
     __syncthreads();
     if (warp > 0)
@@ -338,12 +369,15 @@ __global__ void __launch_bounds__(REDUCE_THREADS)
     for (int w = 1; w < REDUCE_ROWS; w++)
         s += part[w][lane];
     const int g = lane / 4, q = lane % 4, i = r % 4, c0 = 16 * half_c;
-    if (r < 48) {
-        const int j = r / 16, o = 16 * (r / 8 % 2) + g + 8 * (i / 2), c = c0 + 8 * (r / 4 % 2) + 2 * q + i % 2;
-        put(target.down_weight ? target.down_weight + (o * STEM_C + c) * 3 + j : nullptr, s, target);
+    if (r < W::DW) {
+        const int j = r / (W::DW / 3), o = 16 * (r / (4 * W::TILES) % W::STEPS) + g + 8 * (i / 2),
+                  c = c0 + 8 * (r / 4 % W::TILES) + 2 * q + i % 2;
+        if (o < C)
+            put(target.down_weight ? target.down_weight + (o * C + c) * 3 + j : nullptr, s, target);
     } else {
-        const int even = (r - 48) / 8, mask = r / 4 % 2, c = c0 + g + 8 * (i / 2), slot = 2 * q + i % 2;
-        g_sums[(c * 2 + even) * 16 + 8 * mask + slot] = s;
+        const int even = (r - W::DW) / 8, mask = (r - W::DW) / 4 % 2, c = c0 + g + 8 * (i / 2), slot = 2 * q + i % 2;
+        if (c < C)
+            g_sums[(c * 2 + even) * 16 + 8 * mask + slot] = s;
     }
 }
 
@@ -375,31 +409,42 @@ __global__ void finish(const double *g_sums, const stem_state *state, const floa
     put(target.bias ? target.bias + c : nullptr, 0.0, target);
 }
 
+template <typename T, int C>
+cudaError_t run(const flim_conv_problem *problem, const flim_conv_arguments *a, cudaStream_t stream)
+{
+    using W = width<C>;
+    const bool norm = problem->dz_form == FLIM_INPUT_NORM_ON_LOAD;
+    const auto kernel = norm ? backward<T, C, true> : backward<T, C, false>;
+    const stem_geometry p = stem_make_geometry(problem, a, W::PIXELS, problem->in[0] / 2 + 1);
+    const int grid = stem_grid(p, C, kernel, THREADS);
+    const flim_conv_stem *stem = &a->stem;
+    const stem_state *state = static_cast<const stem_state *>(stem->state);
+    double *g_sums = static_cast<double *>(a->scratch);
+    float *partial = reinterpret_cast<float *>(g_sums + W::G_SUMS);
+    const gradient_target target = {stem->dweight, stem->dbias, stem->dgamma, stem->dbeta,
+                                    a->master,     a->unscale,  a->accumulate};
+    kernel<<<grid, THREADS, 0, stream>>>(p, state, stem->weight, stem->down_weight, static_cast<const T *>(a->y),
+                                         norm ? a->dz_norm : flim_conv_dz_norm{}, partial);
+    reduce<C><<<W::HALVES * W::SUMS, REDUCE_THREADS, 0, stream>>>(partial, grid, g_sums, target);
+    finish<T><<<1, C, 0, stream>>>(g_sums, state, stem->weight, stem->gamma, target);
+    return cudaGetLastError();
+}
+
+template <int C> size_t scratch_bytes()
+{
+    return sizeof(double) * width<C>::G_SUMS + sizeof(float) * width<C>::PARTIAL * (size_t)(STEM_BLOCKS / C);
+}
+
 } // namespace
 
-size_t stem_backward_scratch(void)
+size_t stem_backward_scratch(int channels)
 {
-    return sizeof(double) * G_SUMS + sizeof(float) * PARTIAL * (size_t)STEM_GRID;
+    return channels == 32 ? scratch_bytes<32>() : channels == 16 ? scratch_bytes<16>() : scratch_bytes<8>();
 }
 
 cudaError_t stem_backward(const flim_conv_problem *problem, const flim_conv_arguments *a, cudaStream_t stream)
 {
-    const stem_geometry p = stem_make_geometry(problem, a, PIXELS, problem->in[0] / 2 + 1);
-    const int grid = stem_grid(&p);
-    const flim_conv_stem *stem = &a->stem;
-    const stem_state *state = static_cast<const stem_state *>(stem->state);
-    double *g_sums = static_cast<double *>(a->scratch);
-    float *partial = reinterpret_cast<float *>(g_sums + G_SUMS);
-    const gradient_target target = {stem->dweight, stem->dbias, stem->dgamma, stem->dbeta,
-                                    a->master,     a->unscale,  a->accumulate};
-    const float *down_weight = stem->down_weight;
-    if (problem->dz_form == FLIM_INPUT_NORM_ON_LOAD)
-        STEM_DISPATCH(problem, (backward<T, true><<<grid, THREADS, 0, stream>>>(
-                                   p, state, stem->weight, down_weight, static_cast<const T *>(a->y), a->dz_norm, partial)));
-    else
-        STEM_DISPATCH(problem, (backward<T, false><<<grid, THREADS, 0, stream>>>(p, state, stem->weight, down_weight,
-                                                                                 static_cast<const T *>(a->y), {}, partial)));
-    reduce<<<2 * SUMS, REDUCE_THREADS, 0, stream>>>(partial, grid, g_sums, target);
-    STEM_DISPATCH(problem, (finish<T><<<1, STEM_C, 0, stream>>>(g_sums, state, stem->weight, stem->gamma, target)));
-    return cudaGetLastError();
+    cudaError_t error = cudaSuccess;
+    STEM_DISPATCH(problem, (error = run<T, C>(problem, a, stream)));
+    return error;
 }

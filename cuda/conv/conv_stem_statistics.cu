@@ -132,6 +132,7 @@ template <typename T> __global__ void __launch_bounds__(THREADS) ends(stem_geome
 }
 
 struct fold_arguments {
+    int channels;
     const float *weight, *bias, *gamma, *beta;
     float eps;
     const double *momentum;
@@ -208,7 +209,7 @@ __global__ void __launch_bounds__(FINISH_THREADS) finish(const double *body_sums
     if (threadIdx.x == 0)
         f.state->count = count;
     __syncthreads();
-    if (threadIdx.x < STEM_C) {
+    if (threadIdx.x < f.channels) {
         const int c = threadIdx.x;
         double w[STEM_WINDOW], m = 0.0, var = 0.0;
         for (int i = 0; i < STEM_WINDOW; i++) {
@@ -255,21 +256,21 @@ int spans(const flim_conv_problem *s)
     return (s->in[0] + SPAN - 1) / SPAN;
 }
 
-fold_arguments make_fold(const flim_conv_stem *s)
+fold_arguments make_fold(const flim_conv_problem *problem, const flim_conv_stem *s)
 {
-    return {s->weight,       s->bias,        s->gamma,
-            s->beta,         s->eps,         s->momentum,
-            s->running_mean, s->running_var, static_cast<stem_state *>(s->state)};
+    return {problem->c, s->weight,   s->bias,         s->gamma,       s->beta,
+            s->eps,     s->momentum, s->running_mean, s->running_var, static_cast<stem_state *>(s->state)};
 }
 
-template <typename T>
+template <typename T, int C>
 void launch(const flim_conv_problem *problem, const flim_conv_arguments *a, const stem_geometry &p, cudaStream_t stream)
 {
     const int across = pixel_blocks(problem, a->n), along = spans(problem);
     double *sums = static_cast<double *>(a->scratch), *end_sums = sums + (int64_t)BODY * across * along;
     body<T><<<dim3(across, along), THREADS, 0, stream>>>(p, sums);
     ends<T><<<across, THREADS, 0, stream>>>(p, end_sums);
-    finish<T><<<1, FINISH_THREADS, 0, stream>>>(sums, (int64_t)across * along, end_sums, across, p, make_fold(&a->stem));
+    finish<T>
+        <<<1, FINISH_THREADS, 0, stream>>>(sums, (int64_t)across * along, end_sums, across, p, make_fold(problem, &a->stem));
 }
 
 } // namespace
@@ -289,12 +290,12 @@ size_t stem_statistics_scratch(const flim_conv_problem *s)
 cudaError_t stem_statistics(const flim_conv_problem *problem, const flim_conv_arguments *arguments, cudaStream_t stream)
 {
     const stem_geometry p = stem_make_geometry(problem, arguments, THREADS, problem->in[0]);
-    STEM_DISPATCH(problem, (launch<T>(problem, arguments, p, stream)));
+    STEM_DISPATCH(problem, (launch<T, C>(problem, arguments, p, stream)));
     return cudaGetLastError();
 }
 
-cudaError_t stem_running(const flim_conv_arguments *arguments, cudaStream_t stream)
+cudaError_t stem_running(const flim_conv_problem *problem, const flim_conv_arguments *arguments, cudaStream_t stream)
 {
-    running<<<1, STEM_C, 0, stream>>>(make_fold(&arguments->stem));
+    running<<<1, (unsigned)problem->c, 0, stream>>>(make_fold(problem, &arguments->stem));
     return cudaGetLastError();
 }

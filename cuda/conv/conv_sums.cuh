@@ -1,25 +1,24 @@
 /* Two sums per channel over a convolution's output, gathered where the output is at hand: for BatchNorm, forward (z, z^2) and
  * backward.
  *
- * For: conv3x3x3.cu and conv_stem.cu, whose threads hold 8 neighbouring channels of 32 each: lane = 4 g + q has channels 8 q
- *      .. 8 q + 7. A block leaves its part with give_sums, add_sums adds all parts.  Both in fixed order: equal inputs give
+ * For: conv3x3x3.cu and conv_stem.cu, whose threads hold C / 4 neighbouring channels of C each: lane = 4 g + q has those from
+ *      C / 4 q on. A block leaves its part with give_sums, add_sums adds all parts.  Both in fixed order: equal inputs give
  *      equal bits.
  */
-#ifndef FLIM_CUDA_CONV_SUMS_CUH
-#define FLIM_CUDA_CONV_SUMS_CUH
+#ifndef FLIM_CUDA_CONV_CUH
+#define FLIM_CUDA_CONV_CUH
 
 #include "cuda/kernels/reduce.cuh"
 
-enum { SUMS_C = 32 };
-
-/* The block's part of both sums -> partial[block] (2,32).  part: shared memory of (warps,2,32) floats, free for this. */
-__device__ __forceinline__ void give_sums(const float (&first)[8], const float (&second)[8], int warps, float *part,
+/* The block's part of both sums -> partial[block] (2,C).  part: shared memory of (warps,2,C) floats, free for this. */
+template <int C>
+__device__ __forceinline__ void give_sums(const float (&first)[C / 4], const float (&second)[C / 4], int warps, float *part,
                                           float *partial)
 {
     const int tid = threadIdx.x, warp = tid / 32, g = tid % 32 / 4, q = tid % 4;
     __syncthreads();
 #pragma unroll
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < C / 4; i++) {
         float s = first[i], v = second[i];
 #pragma unroll
         for (int step = 4; step < 32; step *= 2) {
@@ -27,26 +26,27 @@ __device__ __forceinline__ void give_sums(const float (&first)[8], const float (
             v += __shfl_xor_sync(0xffffffffu, v, step);
         }
         if (g == 0) {
-            part[warp * 2 * SUMS_C + 8 * q + i] = s;
-            part[warp * 2 * SUMS_C + SUMS_C + 8 * q + i] = v;
+            part[warp * 2 * C + C / 4 * q + i] = s;
+            part[warp * 2 * C + C + C / 4 * q + i] = v;
         }
     }
     __syncthreads();
-    for (int i = tid; i < 2 * SUMS_C; i += 32 * warps) {
+    for (int i = tid; i < 2 * C; i += 32 * warps) {
         float s = 0.0f;
         for (int w = 0; w < warps; w++)
-            s += part[w * 2 * SUMS_C + i];
-        partial[blockIdx.x * 2 * SUMS_C + i] = s;
+            s += part[w * 2 * C + i];
+        partial[blockIdx.x * 2 * C + i] = s;
     }
 }
 
-/* out[i] = sum of partial[block][i]: one block of THREADS for each of the 64 sums. */
-template <int THREADS> __global__ void __launch_bounds__(THREADS) add_sums(const float *partial, int blocks, double *out)
+/* out[i] = sum of partial[block][i]: one block of THREADS for each of the 2 C sums. */
+template <int C, int THREADS>
+__global__ void __launch_bounds__(THREADS) add_sums(const float *partial, int blocks, double *out)
 {
     __shared__ double part[THREADS / 32];
     double s = 0.0;
     for (int b = threadIdx.x; b < blocks; b += THREADS)
-        s += partial[b * 2 * SUMS_C + blockIdx.x];
+        s += partial[b * 2 * C + blockIdx.x];
     s = warp_sum(s);
     if (threadIdx.x % 32 == 0)
         part[threadIdx.x / 32] = s;

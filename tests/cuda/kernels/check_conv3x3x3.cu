@@ -1,4 +1,4 @@
-/* 3x3x3 convolution 32 -> 32: direct double-precision kernels, and the checks and timings of conv3x3x3. */
+/* 3x3x3 convolution C -> C, C = 8, 16 and 32: direct double-precision kernels, and the checks and timings of conv3x3x3. */
 #include <cstring>
 
 #include "check_util.cuh"
@@ -17,17 +17,17 @@ const char *const kind_name[KINDS] = {"forward", "forward + prologue", "data gra
 
 struct size {
     int64_t n;
-    int t, h, w;
+    int t, h, w, c;
 };
 
 /* out = conv(x) + bias, or the data gradient (flip) without bias. */
 template <typename T>
 __global__ void ref_conv(size s, const T *x, const float *weight, const float *bias, bool flip, double *out)
 {
-    const int64_t count = s.n * s.t * s.h * s.w * 32;
+    const int64_t count = s.n * s.t * s.h * s.w * s.c;
     for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < count; i += (int64_t)gridDim.x * blockDim.x) {
-        const int o = (int)(i % 32);
-        const int64_t at = i / 32;
+        const int o = (int)(i % s.c);
+        const int64_t at = i / s.c;
         const int xo = (int)(at % s.w), yo = (int)(at / s.w % s.h), to = (int)(at / s.w / s.h % s.t);
         double sum = bias ? bias[o] : 0.0;
         for (int tap = 0; tap < 27; tap++) {
@@ -35,10 +35,10 @@ __global__ void ref_conv(size s, const T *x, const float *weight, const float *b
             if ((unsigned)(to + dt) >= (unsigned)s.t || (unsigned)(yo + dy) >= (unsigned)s.h ||
                 (unsigned)(xo + dx) >= (unsigned)s.w)
                 continue;
-            const T *from = x + (at + ((int64_t)dt * s.h + dy) * s.w + dx) * 32;
-            for (int c = 0; c < 32; c++)
+            const T *from = x + (at + ((int64_t)dt * s.h + dy) * s.w + dx) * s.c;
+            for (int c = 0; c < s.c; c++)
                 sum += (double)(float)from[c] *
-                       (double)(float)(T)(flip ? weight[(c * 32 + o) * 27 + 26 - tap] : weight[(o * 32 + c) * 27 + tap]);
+                       (double)(float)(T)(flip ? weight[(c * s.c + o) * 27 + 26 - tap] : weight[(o * s.c + c) * 27 + tap]);
         }
         out[i] = sum;
     }
@@ -46,19 +46,20 @@ __global__ void ref_conv(size s, const T *x, const float *weight, const float *b
 
 template <typename T> __global__ void ref_prologue(size s, const T *z, const float *scale, const float *shift, T *x)
 {
-    const int64_t count = s.n * s.t * s.h * s.w * 32;
+    const int64_t count = s.n * s.t * s.h * s.w * s.c;
     for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < count; i += (int64_t)gridDim.x * blockDim.x) {
-        const int c = (int)(i % 32);
+        const int c = (int)(i % s.c);
         const float u = fmaf((float)z[i], scale[c], shift[c]);
         x[i] = (T)fmaxf(u, 0.01f * u);
     }
 }
 
 template <typename T>
-__global__ void ref_epilogue(int64_t count, const T *z, const float *scale, const float *shift, const T *add, double *d)
+__global__ void ref_epilogue(size s, int64_t count, const T *z, const float *scale, const float *shift, const T *add,
+                             double *d)
 {
     for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < count; i += (int64_t)gridDim.x * blockDim.x) {
-        const int c = (int)(i % 32);
+        const int c = (int)(i % s.c);
         const double v = d[i] + (add ? (double)(float)add[i] : 0.0);
         d[i] = fmaf((float)z[i], scale[c], shift[c]) > 0.0f ? v : 0.01 * v;
     }
@@ -70,7 +71,7 @@ flim_conv_problem problem_of(flim_storage type, int kind, const size &s)
     p.op = kind < DATA ? FLIM_CONV_FORWARD : FLIM_CONV_DATA;
     p.type = type;
     p.n = s.n;
-    p.c = p.k = p.in_channels = p.out_channels = 32;
+    p.c = p.k = p.in_channels = p.out_channels = s.c;
     p.in[0] = p.out[0] = s.t, p.in[1] = p.out[1] = s.h, p.in[2] = p.out[2] = s.w;
     for (int d = 0; d < 3; d++)
         p.kernel[d] = 3, p.stride[d] = p.pad[d] = 1;
@@ -93,8 +94,8 @@ template <typename T> struct conv_case {
     flim_conv_arguments arguments;
 
     conv_case(flim_storage type, int kind_, const size &s_)
-        : s(s_), kind(kind_), problem(problem_of(type, kind, s)), x(s.n * s.t * s.h * s.w * 32), z(x.count), add(x.count),
-          out(x.count), weight(32 * 32 * 27), bias(32), scale(32), shift(32), mean(32), sums(64),
+        : s(s_), kind(kind_), problem(problem_of(type, kind, s)), x(s.n * s.t * s.h * s.w * s.c), z(x.count), add(x.count),
+          out(x.count), weight(s.c * s.c * 27), bias(s.c), scale(s.c), shift(s.c), mean(s.c), sums(2 * s.c),
           scratch((int64_t)flim_conv3x3x3_scratch_bytes()), arguments{}
     {
         random_normal(x, 1.0f, 0.2f, 31);
@@ -139,7 +140,7 @@ template <typename T> bool check_case(flim_storage type, int kind, const size &s
     device_array<double> out(k.out.count);
     ref_conv<T><<<4096, 256>>>(s, prologue ? x : k.x, k.weight, kind < DATA ? k.bias.data : nullptr, kind >= DATA, out);
     if (kind > DATA)
-        ref_epilogue<T><<<1024, 256>>>(k.out.count, k.z, k.scale, k.shift, kind == DATA_ADD ? k.add.data : nullptr, out);
+        ref_epilogue<T><<<1024, 256>>>(s, k.out.count, k.z, k.scale, k.shift, kind == DATA_ADD ? k.add.data : nullptr, out);
     CHECK(cudaDeviceSynchronize());
     k.run();
     CHECK(cudaDeviceSynchronize());
@@ -149,16 +150,17 @@ template <typename T> bool check_case(flim_storage type, int kind, const size &s
     if (k.has_sums()) {
         const std::vector<T> z = k.z.host();
         const std::vector<float> mean = k.mean.host();
-        std::vector<double> want(64, 0.0), scale(64, 0.0);
+        const size_t c = (size_t)s.c;
+        std::vector<double> want(2 * c, 0.0), scale(2 * c, 0.0);
         for (size_t i = 0; i < first.size(); i++) {
-            const double v = (double)(float)first[i], other = kind < DATA ? v : (double)(float)z[i] - mean[i % 32];
-            want[i % 32] += v;
-            want[32 + i % 32] += v * other;
-            scale[i % 32] += std::fabs(v);
-            scale[32 + i % 32] += std::fabs(v * other);
+            const double v = (double)(float)first[i], other = kind < DATA ? v : (double)(float)z[i] - mean[i % c];
+            want[i % c] += v;
+            want[c + i % c] += v * other;
+            scale[i % c] += std::fabs(v);
+            scale[c + i % c] += std::fabs(v * other);
         }
         const std::vector<double> got = k.sums.host();
-        for (size_t i = 0; i < 64; i++) {
+        for (size_t i = 0; i < 2 * c; i++) {
             const double off = std::fabs(got[i] - want[i]) / scale[i];
             worst = off > worst || off != off ? off : worst;
         }
@@ -169,9 +171,9 @@ template <typename T> bool check_case(flim_storage type, int kind, const size &s
     const bool equal = same_bits(first, k.out.host());
     const double ulp = type == FLIM_STORAGE_BF16 ? 1.0 / 256 : 1.0 / 2048;
     const bool good = d.finite && d.relative < ulp && d.worst < 2 * ulp && equal && worst < 1e-5;
-    printf("conv3x3x3 %s n %lld %dx%dx%d %-30s relative %.2e worst %.2e, sums %.1e, equal bits %s %s\n",
-           type == FLIM_STORAGE_BF16 ? "bf16" : "fp16", (long long)s.n, s.t, s.h, s.w, kind_name[kind], d.relative, d.worst,
-           worst, equal ? "yes" : "no", good ? "" : "FAILED");
+    printf("conv3x3x3 %s c %d n %lld %dx%dx%d %-30s relative %.2e worst %.2e, sums %.1e, equal bits %s %s\n",
+           type == FLIM_STORAGE_BF16 ? "bf16" : "fp16", s.c, (long long)s.n, s.t, s.h, s.w, kind_name[kind], d.relative,
+           d.worst, worst, equal ? "yes" : "no", good ? "" : "FAILED");
     return good;
 }
 
@@ -179,28 +181,32 @@ template <typename T> bool check_case(flim_storage type, int kind, const size &s
 
 bool check_conv3x3x3(bool small)
 {
-    static const size sizes[] = {{3, 7, 7, 9}, {1, 1, 1, 1},   {2, 5, 21, 21},   {5, 9, 11, 13},
-                                 {9, 3, 3, 3}, {1, 4, 50, 41}, {16, 128, 21, 21}};
+    static const size sizes[] = {{3, 7, 7, 9, 0}, {1, 1, 1, 1, 0},   {2, 5, 21, 21, 0},   {5, 9, 11, 13, 0},
+                                 {9, 3, 3, 3, 0}, {1, 4, 50, 41, 0}, {16, 128, 21, 21, 0}};
     bool good = true;
-    for (const size &s : sizes)
-        for (int kind = 0; kind < KINDS && !(small && s.n * s.t * s.h * s.w > 20000); kind++) {
-            good = check_case<__nv_bfloat16>(FLIM_STORAGE_BF16, kind, s) && good;
-            if (s.n < 16)
-                good = check_case<__half>(FLIM_STORAGE_FP16, kind, s) && good;
-        }
+    for (int c = 8; c <= 32; c *= 2)
+        for (size s : sizes)
+            for (int kind = 0; kind < KINDS && !(small && s.n * s.t * s.h * s.w > 20000); kind++) {
+                s.c = c;
+                good = check_case<__nv_bfloat16>(FLIM_STORAGE_BF16, kind, s) && good;
+                if (s.n < 16)
+                    good = check_case<__half>(FLIM_STORAGE_FP16, kind, s) && good;
+            }
     return good;
 }
 
 void time_conv3x3x3(void)
 {
-    const size s = {64, 128, 21, 21};
-    for (int kind = 0; kind < KINDS; kind++) {
-        conv_case<__nv_bfloat16> b(FLIM_STORAGE_BF16, kind, s);
-        const float ms = median_ms([&] { b.run(); });
-        conv_case<__half> f(FLIM_STORAGE_FP16, kind, s);
-        const float ms16 = median_ms([&] { f.run(); });
-        const double flop = 2.0 * 27 * 32 * (double)b.out.count;
-        printf("time conv3x3x3 %-30s bf16 %.3f ms, %.0f TFLOP/s; fp16 %.3f ms; floor %.3f (arithmetic at 743)\n",
-               kind_name[kind], ms, flop / ms * 1e-9, ms16, flop / 743e9);
+    for (int c = 8; c <= 32; c *= 2) {
+        const size s = {64, 128, 21, 21, c};
+        for (int kind = 0; kind < KINDS; kind++) {
+            conv_case<__nv_bfloat16> b(FLIM_STORAGE_BF16, kind, s);
+            const float ms = median_ms([&] { b.run(); });
+            conv_case<__half> f(FLIM_STORAGE_FP16, kind, s);
+            const float ms16 = median_ms([&] { f.run(); });
+            const double flop = 2.0 * 27 * c * (double)b.out.count;
+            printf("time conv3x3x3 c %2d %-30s bf16 %.3f ms, %.0f TFLOP/s; fp16 %.3f ms; floor %.3f (arithmetic at 743)\n", c,
+                   kind_name[kind], ms, flop / ms * 1e-9, ms16, flop / 743e9);
+        }
     }
 }
