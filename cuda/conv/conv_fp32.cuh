@@ -17,6 +17,7 @@
 
 #include <cuda_runtime.h>
 
+#include "cuda/kernels/divisor.cuh"
 #include "cuda/conv/conv_fp32.h"
 
 #define FLIM_HD __host__ __device__ __forceinline__
@@ -30,33 +31,6 @@ enum {
     FIELD = 10, /* bits of a mask for the taps of one dimension: most taps a side */
     MAX_CLASSES = 8
 };
-
-/* Division of numbers below 2^31 by a fixed positive number: one multiplication (Granlund and Montgomery, 1994). */
-struct divisor {
-    uint32_t number, factor, shift;
-};
-
-inline divisor make_divisor(int number)
-{
-    int log = 0;
-    while ((int64_t)1 << log < number)
-        log++;
-    const int power = 31 + log;
-    return {(uint32_t)number,
-            number == 1 ? 0u : (uint32_t)((((uint64_t)1 << power) + (uint32_t)number - 1) / (uint32_t)number),
-            number == 1 ? 0u : (uint32_t)(power - 32)};
-}
-
-FLIM_HD int divide(const divisor &d, int value)
-{
-    if (d.number == 1)
-        return value;
-#ifdef __CUDA_ARCH__
-    return (int)(__umulhi((uint32_t)value, d.factor) >> d.shift);
-#else
-    return (int)((uint32_t)((uint64_t)(uint32_t)value * d.factor >> 32) >> d.shift);
-#endif
-}
 
 /* A position in row-major order of (cell, t, y, x). */
 struct place {

@@ -6,6 +6,7 @@
 #include <math.h>
 
 #define LOSS_SCALE_MOST 16777216.0f
+#define AMAX_BLOCKS 64 /* that look for a weight's largest value */
 #define LOSS_SCALE_GROWTH 2000 /* good updates until the scale doubles, as torch's GradScaler */
 
 __device__ __forceinline__ const flim_weight_item &item_of(const flim_weight_table *table, int n, int64_t element)
@@ -23,20 +24,29 @@ static unsigned grid_for(int64_t count)
     return (unsigned)(blocks < 1 ? 1 : blocks > 4096 ? 4096 : blocks);
 }
 
-__global__ void weight_amax_kernel(const flim_weight_table *table, const float *__restrict__ parameters,
-                                   const flim_device_state *state)
+/* Grid (AMAX_BLOCKS, weights): the largest |weight| of each, whose order does not matter; the last block makes the scale. */
+__global__ void __launch_bounds__(256)
+    weight_amax_kernel(const flim_weight_table *table, const float *__restrict__ parameters, const flim_device_state *state)
 {
     if (state && !state->update) {
         return;
     }
-    const flim_weight_item &w = table->item[blockIdx.x];
+    const flim_weight_item &w = table->item[blockIdx.y];
     const int64_t count = (int64_t)w.o * w.i * w.taps;
     float most = 0;
-    for (int64_t i = threadIdx.x; i < count; i += blockDim.x) {
+#pragma unroll 4
+    for (int64_t i = blockIdx.x * 256ll + threadIdx.x; i < count; i += AMAX_BLOCKS * 256) {
         most = fmaxf(most, fabsf(parameters[w.offset + i]));
     }
-    most = block_reduce<1024>(most, [](float a, float b) { return fmaxf(a, b); });
-    if (threadIdx.x == 0) {
+    most = block_reduce<256>(most, [](float a, float b) { return fmaxf(a, b); });
+    if (threadIdx.x > 0) {
+        return;
+    }
+    atomicMax(&w.amax[0], __float_as_uint(most)); /* floats from 0 on are in the order of their bits */
+    __threadfence();
+    if (atomicAdd(&w.amax[1], 1u) == AMAX_BLOCKS - 1) {
+        most = __uint_as_float(atomicExch(&w.amax[0], 0u));
+        w.amax[1] = 0;
         int exponent = 0;
         if (most > 0 && isfinite(most)) {
             frexpf(most, &exponent); /* most = f * 2^exponent, f in [0.5, 1) */
@@ -79,7 +89,7 @@ cudaError_t flim_k_weights(const flim_launch *l, const flim_weight_table *table,
         return cudaSuccess;
     }
     if (scaled) {
-        weight_amax_kernel<<<(unsigned)n, 1024, 0, l->stream>>>(table, parameters, state);
+        weight_amax_kernel<<<dim3(AMAX_BLOCKS, (unsigned)n), 256, 0, l->stream>>>(table, parameters, state);
     } else {
         unit_scale_kernel<<<1, 32, 0, l->stream>>>(table, n);
     }

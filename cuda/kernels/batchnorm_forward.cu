@@ -1,13 +1,31 @@
 /* Forward: BatchNorm statistics, and normalise + skip + activation + pool + dropout in one pass. */
 #include "cuda/kernels/epilogue.cuh"
 
+/* Blocks of a cell, at most `most`: of those that fill the card, what leaves the least of its last wave empty.  1, 2 or 4
+ * blocks of a kernel run at once on a multiprocessor; a wave counts by what a block does, 1 / chunks of a cell. */
+static int64_t whole_waves(int64_t cells, int64_t most, int64_t processors)
+{
+    int64_t best = 1;
+    double least = 0.0;
+    for (int64_t chunks = most > 1 ? (most + 1) / 2 : 1; chunks <= most || chunks == 1; chunks++) {
+        double time = 0.0;
+        for (int64_t at_once = processors; at_once <= 4 * processors; at_once *= 2) {
+            time += (double)((cells * chunks + at_once - 1) / at_once * at_once) / (double)chunks;
+        }
+        if (least == 0.0 || time < least) {
+            least = time;
+            best = chunks;
+        }
+    }
+    return best;
+}
+
 flim_blocks flim_blocks_for(int64_t cells, int64_t pixels, int c, int processors)
 {
     const int64_t lanes = walk_threads(c) / (c / 8 < 256 ? c / 8 : 256);
-    int64_t want = ((int64_t)processors * 8 + cells - 1) / cells; /* blocks per cell that fill the card */
-    int64_t most = pixels / (lanes * 4); /* at least four pixels per thread */
-    int64_t chunks = want < most ? want : most;
-    chunks = chunks < 1 ? 1 : chunks;
+    const int64_t want = ((int64_t)processors * 8 + cells - 1) / cells; /* blocks per cell that fill the card */
+    const int64_t most = pixels / (lanes * 4); /* at least four pixels per thread */
+    const int64_t chunks = whole_waves(cells, want < most ? want : most, processors);
     flim_blocks b;
     b.cells = cells;
     b.pixels = pixels;
@@ -188,7 +206,8 @@ cudaError_t flim_k_norm_train_sums(const flim_launch *l, const double *sums, int
 }
 
 template <typename T, int SKIP, int POOL>
-__global__ void __launch_bounds__(256) epilogue_forward_kernel(flim_epilogue epilogue, flim_blocks b, T *__restrict__ y)
+__global__ void __launch_bounds__(256)
+    epilogue_forward_kernel(flim_epilogue epilogue, flim_blocks b, divisor by_hw, T *__restrict__ y)
 {
     constexpr int AT_ONCE = SKIP == FLIM_SKIP_NORMALISED || POOL == 2 || sizeof(T) == 4 ? 2 : 4;
     const walk w(b, epilogue.c);
@@ -209,7 +228,7 @@ __global__ void __launch_bounds__(256) epilogue_forward_kernel(flim_epilogue epi
         raw8<T> rz[AT_ONCE][POOL], rs[AT_ONCE][POOL];
 #pragma unroll
         for (int k = 0; k < AT_ONCE; k++) {
-            const unsigned q = q0 + k * w.lanes, p = pooled_from<POOL>(q < w.end ? q : q0, hw);
+            const unsigned q = q0 + k * w.lanes, p = pooled_from<POOL>(q < w.end ? q : q0, by_hw);
 #pragma unroll
             for (int h = 0; h < POOL; h++) {
                 rz[k][h] = load_raw<T>(z + (int64_t)(p + h * hw) * c);
@@ -264,8 +283,8 @@ cudaError_t flim_k_epilogue_forward(const flim_launch *l, const flim_epilogue *e
     const dim3 grid = walk_grid(b, epilogue->c);
     const int threads = walk_threads(epilogue->c);
     FLIM_BY_TYPE(l->type, FLIM_BY_SHAPE(epilogue->skip, epilogue->pool,
-                                        (epilogue_forward_kernel<T, SKIP, POOL>
-                                         <<<grid, threads, 0, l->stream>>>(*epilogue, b, (T *)y))));
+                                        (epilogue_forward_kernel<T, SKIP, POOL><<<grid, threads, 0, l->stream>>>(
+                                            *epilogue, b, make_divisor(epilogue->hw), (T *)y))));
     return cudaGetLastError();
 }
 

@@ -2,6 +2,7 @@
 #ifndef FLIM_CUDA_EPILOGUE_CUH
 #define FLIM_CUDA_EPILOGUE_CUH
 
+#include "cuda/kernels/divisor.cuh"
 #include "cuda/kernels/vector.cuh"
 #include "flim/network.h"
 
@@ -98,9 +99,9 @@ __device__ __forceinline__ float epilogue_value_backward(unsigned bits, float z,
 }
 
 /* First pixel of z behind pixel q of y. */
-template <int POOL> __device__ __forceinline__ unsigned pooled_from(unsigned q, unsigned hw)
+template <int POOL> __device__ __forceinline__ unsigned pooled_from(unsigned q, const divisor &hw)
 {
-    return POOL == 1 ? q : q + q / hw * hw;
+    return POOL == 1 ? q : q + (unsigned)divide(hw, (int)q) * hw.number;
 }
 
 /* Dropout multipliers of a cell's 8 channels. */

@@ -17,8 +17,8 @@ __device__ __forceinline__ float grad_value(const grad_affine8 &g, float dv, flo
 
 template <typename T, int SKIP, int POOL, int INPUTS>
 __global__ void __launch_bounds__(256)
-    grad_apply_kernel(flim_epilogue epilogue, flim_grad_inputs dy, flim_blocks b, int64_t y_pixels, flim_grad_affine main,
-                      flim_grad_affine skip_grad, const float *dv_scale, T *dz, T *dz_skip, T *dv_out)
+    grad_apply_kernel(flim_epilogue epilogue, grad_inputs_view dy, divisor by_hw, flim_blocks b, int64_t y_pixels,
+                      flim_grad_affine main, flim_grad_affine skip_grad, const float *dv_scale, T *dz, T *dz_skip, T *dv_out)
 {
     constexpr int AT_ONCE = INPUTS == ANY || SKIP == FLIM_SKIP_NORMALISED || POOL == 2 ? 1 : 2;
     const backward_walk<T, SKIP, INPUTS> t(epilogue, dy, b);
@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(256)
             const unsigned q = q0 + k * w.lanes < w.end ? q0 + k * w.lanes : q0;
             /* Pixels past `pooled` are the last time bin of an odd T, which the pool leaves out. */
             const bool out = POOL == 2 && q >= pooled;
-            x[k].load(t, dy, y_pixels, out ? 0 : q, out ? q + pooled : pooled_from<POOL>(q, hw), out);
+            x[k].load(t, dy, y_pixels, out ? 0 : q, out ? q + pooled : pooled_from<POOL>(q, by_hw), out);
         }
 #pragma unroll
         for (int k = 0; k < AT_ONCE; k++) {
@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(256)
                 break;
             }
             const bool out = POOL == 2 && q >= pooled;
-            const unsigned p = out ? q + pooled : pooled_from<POOL>(q, hw);
+            const unsigned p = out ? q + pooled : pooled_from<POOL>(q, by_hw);
             float8 dv[POOL], v;
             dv[0] = x[k].g.value(dy, t.m, t.fixed, w.cell, y_pixels, out ? 0 : q, c, w.channel);
 #pragma unroll
@@ -114,9 +114,10 @@ cudaError_t flim_k_grad_apply(const flim_launch *l, const flim_epilogue *epilogu
     const int threads = walk_threads(epilogue->c);
     flim_grad_inputs dy = *inputs;
     const int shape = grad_inputs_shape(l->type, &dy);
+    const grad_inputs_view view = view_of(dy);
 #define CALL_APPLY                                                                                                           \
-    (grad_apply_kernel<T, SKIP, POOL, INPUTS>                                                                                \
-     <<<grid, threads, 0, l->stream>>>(*epilogue, dy, b, y_pixels, *main, second, dv_scale, (T *)dz, (T *)dz_skip, (T *)dv))
+    (grad_apply_kernel<T, SKIP, POOL, INPUTS><<<grid, threads, 0, l->stream>>>(                                              \
+        *epilogue, view, make_divisor(epilogue->hw), b, y_pixels, *main, second, dv_scale, (T *)dz, (T *)dz_skip, (T *)dv))
     FLIM_BY_GRAD_INPUTS(l->type, epilogue->skip, epilogue->pool, shape, FLIM_BY_SHORT(l->type, CALL_APPLY), CALL_APPLY)
     return cudaGetLastError();
 }

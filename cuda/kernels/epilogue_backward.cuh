@@ -42,7 +42,7 @@ template <typename T, int SKIP, int POOL, int INPUTS> struct backward_pixel {
     gradient<T, INPUTS> g;
 
     /* left_out: a pixel of z that the pool leaves out, and dy's q is any. */
-    __device__ __forceinline__ void load(const backward_walk<T, SKIP, INPUTS> &t, const flim_grad_inputs &dy, int64_t pixels,
+    __device__ __forceinline__ void load(const backward_walk<T, SKIP, INPUTS> &t, const grad_inputs_view &dy, int64_t pixels,
                                          unsigned q, unsigned p, bool left_out)
     {
         g.load(dy, t.w.cell, pixels, q, t.c, t.w.channel);

@@ -4,7 +4,7 @@
 
 template <typename T, int SKIP, int POOL, int INPUTS>
 __global__ void __launch_bounds__(256, POOL == 1 ? 2 : 1)
-    grad_sums_kernel(flim_epilogue epilogue, flim_grad_inputs dy, flim_blocks b, float *partial, T *y)
+    grad_sums_kernel(flim_epilogue epilogue, grad_inputs_view dy, divisor by_hw, flim_blocks b, float *partial, T *y)
 {
     extern __shared__ float shared[];
     constexpr int SUMS = SKIP == FLIM_SKIP_NORMALISED ? 4 : 3;
@@ -17,7 +17,7 @@ __global__ void __launch_bounds__(256, POOL == 1 ? 2 : 1)
 #pragma unroll
         for (int k = 0; k < AT_ONCE; k++) {
             const unsigned q = q0 + k * w.lanes < w.end ? q0 + k * w.lanes : q0;
-            x[k].load(t, dy, b.pixels, q, pooled_from<POOL>(q, t.hw), false);
+            x[k].load(t, dy, b.pixels, q, pooled_from<POOL>(q, by_hw), false);
         }
 #pragma unroll
         for (int k = 0; k < AT_ONCE; k++) {
@@ -68,8 +68,10 @@ cudaError_t flim_k_grad_sums(const flim_launch *l, const flim_epilogue *epilogue
     const int threads = walk_threads(epilogue->c);
     flim_grad_inputs dy = *inputs;
     const int shape = grad_inputs_shape(l->type, &dy);
+    const grad_inputs_view view = view_of(dy);
 #define CALL_SUMS                                                                                                            \
-    (grad_sums_kernel<T, SKIP, POOL, INPUTS><<<grid, threads, threads * 32, l->stream>>>(*epilogue, dy, b, partial, (T *)y))
+    (grad_sums_kernel<T, SKIP, POOL, INPUTS>                                                                                 \
+     <<<grid, threads, threads * 32, l->stream>>>(*epilogue, view, make_divisor(epilogue->hw), b, partial, (T *)y))
     FLIM_BY_GRAD_INPUTS(l->type, epilogue->skip, epilogue->pool, shape, FLIM_BY_SHORT(l->type, CALL_SUMS), CALL_SUMS)
     return cudaGetLastError();
 }

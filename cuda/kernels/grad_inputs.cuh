@@ -17,15 +17,39 @@ __device__ __forceinline__ float grad_input_multiplier(const flim_grad_input &s)
     return (1.0f / (s.scale_a ? *s.scale_a : 1.0f)) * (1.0f / (s.scale_b ? *s.scale_b : 1.0f)); /* powers of two: exact */
 }
 
-/* Where a strided input contributes to pixel q of y; -1 if it does not. */
-__device__ __forceinline__ int64_t strided_at(const flim_grad_input &s, const flim_grad_inputs &dy, int64_t cell, unsigned q)
+/* The inputs as kernels take them: with what divides pixel numbers. */
+struct grad_inputs_view : flim_grad_inputs {
+    divisor by_hw, by_w, by_stride[FLIM_MAX_GRAD_INPUTS][3];
+};
+
+inline grad_inputs_view view_of(const flim_grad_inputs &dy)
 {
-    const unsigned w = (unsigned)dy.w, hw = (unsigned)dy.h * w, t = q / hw, r = q % hw, y = r / w, x = r % w;
-    const unsigned st = (unsigned)s.stride[0], sh = (unsigned)s.stride[1], sw = (unsigned)s.stride[2];
-    if (t % st != 0 || y % sh != 0 || x % sw != 0) {
-        return -1;
+    grad_inputs_view v = {};
+    static_cast<flim_grad_inputs &>(v) = dy;
+    v.by_hw = make_divisor(dy.h * dy.w > 0 ? dy.h * dy.w : 1);
+    v.by_w = make_divisor(dy.w > 0 ? dy.w : 1);
+    for (int k = 0; k < FLIM_MAX_GRAD_INPUTS; k++) {
+        for (int d = 0; d < 3; d++) {
+            v.by_stride[k][d] = make_divisor(dy.item[k].stride[d] > 0 ? dy.item[k].stride[d] : 1);
+        }
     }
-    return ((cell * s.size[0] + t / st) * s.size[1] + y / sh) * s.size[2] + x / sw;
+    return v;
+}
+
+/* The pixel of its cell at which strided input k contributes to pixel q of y; -1 if it does not. */
+__device__ __forceinline__ int strided_at(const grad_inputs_view &dy, int k, unsigned q)
+{
+    const flim_grad_input &s = dy.item[k];
+    const int t = divide(dy.by_hw, (int)q), r = (int)q - t * (int)dy.by_hw.number, y = divide(dy.by_w, r), x = r - y * dy.w;
+    const int st = divide(dy.by_stride[k][0], t), sy = divide(dy.by_stride[k][1], y), sx = divide(dy.by_stride[k][2], x);
+    const bool there = st * s.stride[0] == t && sy * s.stride[1] == y && sx * s.stride[2] == x;
+    return there ? (st * s.size[1] + sy) * s.size[2] + sx : -1;
+}
+
+/* Elements of the cells before `cell` in strided input k. */
+__device__ __forceinline__ int64_t strided_cell(const flim_grad_input &s, int64_t cell, int c)
+{
+    return cell * s.size[0] * s.size[1] * s.size[2] * c;
 }
 
 /* The raw loads of dy at one pixel, and their sum.  `m` holds the inputs' multipliers, `fixed` what is the same at all pixels. */
@@ -33,7 +57,7 @@ template <typename T, int INPUTS> struct gradient {
     raw8<T> one, two;
     bool there;
 
-    __device__ __forceinline__ void load(const flim_grad_inputs &dy, int64_t cell, int64_t pixels, unsigned q, int c,
+    __device__ __forceinline__ void load(const grad_inputs_view &dy, int64_t cell, int64_t pixels, unsigned q, int c,
                                          int channel)
     {
         if (INPUTS == DENSE || INPUTS == TWO_DENSE || INPUTS == DENSE_STRIDED) {
@@ -43,15 +67,15 @@ template <typename T, int INPUTS> struct gradient {
             two = load_raw<T>((const T *)dy.item[1].data + (cell * pixels + q) * c + channel);
         }
         if (INPUTS == DENSE_STRIDED) {
-            const int64_t at = strided_at(dy.item[1], dy, cell, q);
+            const int at = strided_at(dy, 1, q);
             there = at >= 0;
             if (there) {
-                two = load_raw<T>((const T *)dy.item[1].data + at * c + channel);
+                two = load_raw<T>((const T *)dy.item[1].data + strided_cell(dy.item[1], cell, c) + (int64_t)at * c + channel);
             }
         }
     }
 
-    __device__ __forceinline__ float8 value(const flim_grad_inputs &dy, const float (&m)[2], const float8 &fixed,
+    __device__ __forceinline__ float8 value(const grad_inputs_view &dy, const float (&m)[2], const float8 &fixed,
                                             int64_t cell, int64_t pixels, unsigned q, int c, int channel) const
     {
         float8 sum = fixed;
@@ -64,9 +88,9 @@ template <typename T, int INPUTS> struct gradient {
                 } else if (s.kind == FLIM_GRAD_INPUT_BROADCAST) {
                     x = load8<float>((const float *)s.data + cell * c + channel);
                 } else {
-                    const int64_t at = strided_at(s, dy, cell, q);
+                    const int at = strided_at(dy, k, q);
                     if (at >= 0) {
-                        x = load8<T>((const T *)s.data + at * c + channel);
+                        x = load8<T>((const T *)s.data + strided_cell(s, cell, c) + (int64_t)at * c + channel);
                     }
                 }
                 add(sum, x, grad_input_multiplier(s));

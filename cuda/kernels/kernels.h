@@ -305,7 +305,7 @@ typedef struct flim_weight_item {
     int grad_is_float;
     const float *grad_scale; /* stored gradient = *grad_scale (NULL = 1) * gradient */
     float *scale; /* one float: power of two, storage = scale * weight */
-    unsigned *amax; /* one: bits of the largest |weight| */
+    unsigned *amax; /* two, zero between launches: bits of the largest |weight|, blocks that have seen their part */
 } flim_weight_item;
 
 enum { FLIM_MAX_WEIGHTS = 24 };

@@ -89,7 +89,7 @@ static void lay_weights(flim_cuda_program *p, flim_schedule *schedule, cursor *c
         if (su->fusion == FLIM_FUSION_STEM || (fused && !copied_gradient)) {
             continue; /* their kernels take the parameters as they are */
         }
-        float *scale = take(c, sizeof(float));
+        float *scale = take(c, sizeof(float) + 2 * sizeof(unsigned));
         su->w = take(c, bytes);
         su->w_flipped = wants_flipped(su) ? take(c, bytes) : NULL;
         su->dw = copied_gradient ? take(c, bytes) : NULL;
@@ -105,7 +105,8 @@ static void lay_weights(flim_cuda_program *p, flim_schedule *schedule, cursor *c
                                .first = table->elements,
                                .storage = su->w,
                                .grad = su->dw,
-                               .scale = scale};
+                               .scale = scale,
+                               .amax = scale ? (unsigned *)(scale + 1) : NULL};
         table->elements += count;
     }
     p->weights = take(c, sizeof *p->weights);
