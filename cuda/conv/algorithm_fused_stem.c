@@ -19,7 +19,7 @@ static flim_status variants(flim_cuda_device *device, const flim_conv_choice *ba
 static flim_status run(flim_cuda_device *device, const flim_conv_choice *choice, const flim_conv_arguments *arguments,
                        flim_error *err)
 {
-    return flim_cuda_check(flim_stem_run(&choice->problem, arguments, device->stream), choice->engine, err);
+    return flim_cuda_check(flim_stem_run(&choice->problem, arguments, &device->card, device->stream), choice->engine, err);
 }
 
 const flim_conv_algorithm flim_conv_fused_stem = {

@@ -4,7 +4,7 @@
  * transposed as it is put into shared memory.  All 27 taps' weights (54 KB of 32 channels) stay there in the order of the
  * products' B operand.
  *
- * The pixels of all cells are numbered one after the other and cut into groups of 16 R pixels per warp; a block takes a group
+ * The pixels of all cells are numbered one after the other and cut into groups of 16 R pixels per warp (R = 2, or 1 if shared memory holds no more than 4 warps' groups); a block takes a group
  * and a range of time and walks along t.  Only one slice of x is needed at a time: slice s is multiplied by the weights of
  * all three dt and added to the outputs at s+1, s and s-1, whose sums (3 x R x 16 registers a lane) stay in registers; then
  * the output at s-1 is complete.  So an A operand is loaded once for three products (9 loads instead of 27), and shared
@@ -28,7 +28,7 @@ namespace
 
 enum {
     MOST_C = 32,
-    R = 2, /* 16-pixel tiles a warp: 12 warps with 2 do better than 8 with 3 (32 channels) */
+    MOST_R = 2, /* 16-pixel tiles a warp: 12 warps with 2 do better than 8 with 3 (32 channels) */
     TAPS = 27,
     MAX_BLOCKS = 264,
     CONSTANTS = 6, /* floats a channel: bias; prologue's scale, shift; epilogue's scale, shift, mean */
@@ -66,6 +66,7 @@ template <> struct lane_words<1> {
 /* How the pixels are tiled. */
 struct tiling {
     int warps; /* of a block */
+    int r; /* 16-pixel tiles a warp */
     int group; /* pixels of a group: warps * R * 16 */
     int groups;
     int rows; /* most rows staged for a group */
@@ -111,7 +112,7 @@ template <int C> __device__ __forceinline__ int weight_at(int k, int o, int tap)
     return (((load * 32 + lane) * W::TOGETHER + tile % W::TOGETHER) * 2 + inner / 8) * 2 + inner % 2;
 }
 
-template <typename T, int C, bool PROLOGUE, bool EPILOGUE>
+template <typename T, int C, int R, bool PROLOGUE, bool EPILOGUE>
 __global__ void __launch_bounds__(32 * width<C>::WARPS, width<C>::BLOCKS_A_SM) conv3x3x3(const kernel_arguments a)
 {
     using W = width<C>;
@@ -395,7 +396,7 @@ bool complete(tiling &p, const flim_conv_problem *s, bool spread, int64_t limit)
     const int64_t pixels = s->n * h * w, weight_bytes = c == 32   ? 4 * width<32>::WEIGHTS
                                                         : c == 16 ? 4 * width<16>::WEIGHTS
                                                                   : 4 * width<8>::WEIGHTS;
-    p.group = p.warps * R * 16;
+    p.group = p.warps * p.r * 16;
     p.groups = (int)((pixels + p.group - 1) / p.group);
     const int span = (p.group - 1 + w - 1) / w + 1; /* most rows of pixels a group touches */
     p.cells = 1 + (span - 1 + h - 1) / h;
@@ -416,38 +417,30 @@ bool find_tiling(const flim_conv_problem *s, int64_t limit, tiling *best)
 {
     const int w = s->in[2];
     double most = 0.0;
-    for (int warps = s->c == 16 ? width<16>::WARPS : width<32>::WARPS; warps >= 1; warps--)
-        for (int spread = 1; spread >= 0; spread--) {
-            tiling p = {};
-            p.warps = warps;
-            if (!complete(p, s, spread != 0, limit))
-                continue;
-            const int rounds = (warps + 3) / 4; /* warps of the fullest part */
-            const double halo = (double)p.rows * w / p.group;
-            const double rate = (double)warps / rounds / (1.0 + 0.1 * halo + 0.05 * (spread == 0) + 0.2 / rounds);
-            if (rate > most) {
-                most = rate;
-                *best = p;
+    for (int r = MOST_R; r >= 1; r--)
+        for (int warps = s->c == 16 ? width<16>::WARPS : width<32>::WARPS; warps >= 1; warps--)
+            for (int spread = 1; spread >= 0; spread--) {
+                tiling p = {};
+                p.warps = warps;
+                p.r = r;
+                if (!complete(p, s, spread != 0, limit))
+                    continue;
+                const int rounds = (warps + 3) / 4; /* warps of the fullest part */
+                const double halo = (double)p.rows * w / p.group;
+                const double rate = (double)warps / rounds / (1.0 + 0.1 * halo + 0.05 * (spread == 0) + 0.2 / rounds) *
+                                    (r == 1 ? 0.95 : 1.0); /* which loads each weight twice as often */
+                if (rate > most) {
+                    most = rate;
+                    *best = p;
+                }
             }
-        }
     return most > 0.0;
 }
 
-cudaError_t card(int *sms, int *shared)
-{
-    int device = 0;
-    cudaError_t error = cudaGetDevice(&device);
-    if (error == cudaSuccess)
-        error = cudaDeviceGetAttribute(sms, cudaDevAttrMultiProcessorCount, device);
-    if (error == cudaSuccess)
-        error = cudaDeviceGetAttribute(shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-    return error;
-}
-
-template <typename T, int C, bool PROLOGUE, bool EPILOGUE>
+template <typename T, int C, int R, bool PROLOGUE, bool EPILOGUE>
 cudaError_t start(const kernel_arguments &a, int grid, cudaStream_t stream)
 {
-    const auto kernel = conv3x3x3<T, C, PROLOGUE, EPILOGUE>;
+    const auto kernel = conv3x3x3<T, C, R, PROLOGUE, EPILOGUE>;
     const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, a.p.shared_bytes);
     if (error != cudaSuccess)
         return error;
@@ -455,12 +448,19 @@ cudaError_t start(const kernel_arguments &a, int grid, cudaStream_t stream)
     return cudaGetLastError();
 }
 
-template <typename T, int C>
+template <typename T, int C, int R>
 cudaError_t start(const kernel_arguments &a, bool prologue, bool epilogue, int grid, cudaStream_t stream)
 {
     if (epilogue)
-        return start<T, C, false, true>(a, grid, stream);
-    return prologue ? start<T, C, true, false>(a, grid, stream) : start<T, C, false, false>(a, grid, stream);
+        return start<T, C, R, false, true>(a, grid, stream);
+    return prologue ? start<T, C, R, true, false>(a, grid, stream) : start<T, C, R, false, false>(a, grid, stream);
+}
+
+template <typename T, int C>
+cudaError_t start(const kernel_arguments &a, bool prologue, bool epilogue, int grid, cudaStream_t stream)
+{
+    return a.p.r == 2 ? start<T, C, 2>(a, prologue, epilogue, grid, stream)
+                      : start<T, C, 1>(a, prologue, epilogue, grid, stream);
 }
 
 template <int C>
@@ -479,22 +479,18 @@ cudaError_t start(kernel_arguments &a, const flim_conv_problem *s, int sms, doub
 }
 
 cudaError_t launch(const flim_conv_problem *problem, int64_t n, kernel_arguments &a, double *sums, void *scratch,
-                   cudaStream_t stream)
+                   const flim_card *card, cudaStream_t stream)
 {
-    int sms = 0, shared = 0;
-    cudaError_t error = card(&sms, &shared);
-    if (error != cudaSuccess)
-        return error;
     flim_conv_problem here = *problem;
     here.n = n;
-    if (!flim_conv3x3x3_supported(&here, 80) || !find_tiling(&here, shared, &a.p))
+    if (!flim_conv3x3x3_supported(&here, 80) || !find_tiling(&here, card->shared_bytes, &a.p))
         return cudaErrorInvalidValue;
     a.t = here.in[0], a.h = here.in[1], a.w = here.in[2];
     a.pixels = n * a.h * a.w;
     a.partial = sums ? static_cast<float *>(scratch) : nullptr;
-    return here.c == 32   ? start<32>(a, &here, sms, sums, stream)
-           : here.c == 16 ? start<16>(a, &here, sms, sums, stream)
-                          : start<8>(a, &here, sms, sums, stream);
+    return here.c == 32   ? start<32>(a, &here, card->processors, sums, stream)
+           : here.c == 16 ? start<16>(a, &here, card->processors, sums, stream)
+                          : start<8>(a, &here, card->processors, sums, stream);
 }
 
 } // namespace
@@ -516,7 +512,8 @@ size_t flim_conv3x3x3_scratch_bytes(void)
     return sizeof(float) * MAX_BLOCKS * 2 * MOST_C;
 }
 
-cudaError_t flim_conv3x3x3_run(const flim_conv_problem *problem, const flim_conv_arguments *arguments, cudaStream_t stream)
+cudaError_t flim_conv3x3x3_run(const flim_conv_problem *problem, const flim_conv_arguments *arguments, const flim_card *card,
+                               cudaStream_t stream)
 {
     kernel_arguments a = {};
     a.weight = arguments->master;
@@ -533,5 +530,5 @@ cudaError_t flim_conv3x3x3_run(const flim_conv_problem *problem, const flim_conv
         a.bias = arguments->bias;
         a.prologue = arguments->prologue;
     }
-    return launch(problem, arguments->n, a, problem->sums ? arguments->sums : nullptr, arguments->scratch, stream);
+    return launch(problem, arguments->n, a, problem->sums ? arguments->sums : nullptr, arguments->scratch, card, stream);
 }

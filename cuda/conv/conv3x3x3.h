@@ -12,6 +12,7 @@
 #include <cuda_runtime_api.h>
 
 #include "cuda/conv/conv_arguments.h"
+#include "flim/device.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -23,7 +24,8 @@ bool flim_conv3x3x3_supported(const flim_conv_problem *problem, int sm);
 size_t flim_conv3x3x3_scratch_bytes(void);
 
 /* FORWARD: y = conv(x) + bias, sums of y and y^2.  DATA: x = data gradient of y, through the epilogue, with its sums. */
-cudaError_t flim_conv3x3x3_run(const flim_conv_problem *problem, const flim_conv_arguments *arguments, cudaStream_t stream);
+cudaError_t flim_conv3x3x3_run(const flim_conv_problem *problem, const flim_conv_arguments *arguments, const flim_card *card,
+                               cudaStream_t stream);
 
 #ifdef __cplusplus
 }

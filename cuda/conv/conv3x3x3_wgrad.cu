@@ -499,21 +499,14 @@ size_t flim_wgrad3x3x3_scratch_bytes(const flim_conv_problem *p)
     return sizeof(float) * PARTIAL * (size_t)(pairs > MAX_BLOCKS ? pairs : MAX_BLOCKS / pairs * pairs);
 }
 
-cudaError_t flim_wgrad3x3x3_run(const flim_conv_problem *problem, const flim_conv_arguments *arguments, cudaStream_t stream)
+cudaError_t flim_wgrad3x3x3_run(const flim_conv_problem *problem, const flim_conv_arguments *arguments, const flim_card *card,
+                                cudaStream_t stream)
 {
-    int device = 0, sms = 0, limit = 0;
-    cudaError_t error = cudaGetDevice(&device);
-    if (error == cudaSuccess)
-        error = cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device);
-    if (error == cudaSuccess)
-        error = cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-    if (error != cudaSuccess)
-        return error;
-
+    const int sms = card->processors;
     kernel_arguments a = {};
     flim_conv_problem here = *problem;
     here.n = arguments->n;
-    if (!flim_wgrad3x3x3_supported(&here, 80) || !find_tiling(&here, limit, &a.p))
+    if (!flim_wgrad3x3x3_supported(&here, 80) || !find_tiling(&here, card->shared_bytes, &a.p))
         return cudaErrorInvalidValue;
     const int pairs = pairs_of(&here);
     a.x = arguments->x;
@@ -533,8 +526,8 @@ cudaError_t flim_wgrad3x3x3_run(const flim_conv_problem *problem, const flim_con
         a.scale = arguments->prologue.scale;
         a.shift = arguments->prologue.shift;
     }
-    error = here.type == FLIM_STORAGE_BF16 ? launch<__nv_bfloat16>(a, prologue, grid, stream)
-                                           : launch<__half>(a, prologue, grid, stream);
+    const cudaError_t error = here.type == FLIM_STORAGE_BF16 ? launch<__nv_bfloat16>(a, prologue, grid, stream)
+                                                             : launch<__half>(a, prologue, grid, stream);
     if (error != cudaSuccess)
         return error;
     add_partials<<<dim3(WARPS * SUMS, (unsigned)pairs), dim3(32, REDUCE_ROWS), 0, stream>>>(

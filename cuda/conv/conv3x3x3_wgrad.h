@@ -12,6 +12,7 @@
 #include <cuda_runtime_api.h>
 
 #include "cuda/conv/conv_arguments.h"
+#include "flim/device.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -22,7 +23,8 @@ bool flim_wgrad3x3x3_supported(const flim_conv_problem *problem, int sm);
 size_t flim_wgrad3x3x3_scratch_bytes(const flim_conv_problem *problem);
 
 /* Writes the gradient of the real channels to arguments->master, or adds it if `accumulate`. */
-cudaError_t flim_wgrad3x3x3_run(const flim_conv_problem *problem, const flim_conv_arguments *arguments, cudaStream_t stream);
+cudaError_t flim_wgrad3x3x3_run(const flim_conv_problem *problem, const flim_conv_arguments *arguments, const flim_card *card,
+                                cudaStream_t stream);
 
 #ifdef __cplusplus
 }

@@ -7,6 +7,7 @@
 #include "core/file.h"
 #include "core/try.h"
 #include "cuda/device/cuda_device.h"
+#include "kernels_version.h" /* made by the build: a hash of cuda/conv and cuda/kernels */
 
 enum { CACHE_LIMIT = 256 << 20 /* bytes of the file */ };
 
@@ -19,8 +20,8 @@ static void cache_path(const flim_cuda_device *device, const char *folder, char 
             *c = '-';
         }
     }
-    snprintf(path, size, "%s/plans5-%s-%s-driver%s-cudnn%zu.txt", folder, card, device->base.info.architecture,
-             device->driver, device->cudnn.version);
+    snprintf(path, size, "%s/plans-%s-%s-%s-driver%s-cudnn%zu.txt", folder, FLIM_KERNELS_VERSION, card,
+             device->base.info.architecture, device->driver, device->cudnn.version);
 }
 
 /* Copies an entry and its JSON to the end of the list. */
@@ -220,11 +221,32 @@ flim_status flim_conv_cache_add(flim_conv_cache *cache, flim_cuda_device *device
         }
     }
     if (status == FLIM_OK) {
+        flim_conv_cache_forget(cache, choice); /* found once more, for another workspace limit */
         status = append(cache, &entry, json ? json : "custom", err);
         cache->stale = true;
     }
     flim_free(json);
     return status;
+}
+
+/* Drops entry i. */
+static void drop(flim_conv_cache *cache, int i)
+{
+    flim_free(cache->item[i].json);
+    memmove(&cache->item[i], &cache->item[i + 1], (size_t)(cache->n - i - 1) * sizeof *cache->item);
+    cache->n--;
+}
+
+void flim_conv_cache_forget(flim_conv_cache *cache, const flim_conv_choice *choice)
+{
+    char text[320];
+    flim_conv_text(&choice->problem, text, sizeof text);
+    for (int i = cache->n - 1; i >= 0; i--) {
+        if (strcmp(cache->item[i].problem, text) == 0 && strcmp(cache->item[i].engine, choice->engine) == 0) {
+            drop(cache, i);
+            cache->stale = true;
+        }
+    }
 }
 
 void flim_conv_cache_free(flim_conv_cache *cache)

@@ -5,7 +5,7 @@
  * Errors: only FLIM_ERROR_MEMORY.  An entry that does not load is not found; a file that is damaged or cannot be written is a
  *         note in the log.
  *
- * The file (folder options->cache_dir, one per card, driver and cuDNN version) holds, per choice, one line
+ * The file (folder options->cache_dir, one per card, driver, cuDNN version and version of the kernels here) holds, per choice, one line
  *   "plan" <bytes of JSON> <workspace> <microseconds> <engine> <problem>
  * and cuDNN's JSON, or "custom".
  */
@@ -39,6 +39,8 @@ flim_status flim_conv_cache_find(flim_conv_cache *cache, struct flim_cuda_device
 /* Takes a new timed choice in; one that cuDNN cannot write as text is simply not kept, nor is a described card's. */
 flim_status flim_conv_cache_add(flim_conv_cache *cache, struct flim_cuda_device *device, const flim_conv_choice *choice,
                                 flim_error *err);
+/* Drops what is kept of this choice: it was loaded and does not compute correctly. */
+void flim_conv_cache_forget(flim_conv_cache *cache, const flim_conv_choice *choice);
 /* Writes the file if there are new choices. */
 void flim_conv_cache_write(flim_conv_cache *cache, const struct flim_cuda_device *device,
                            const flim_conv_search_options *options);

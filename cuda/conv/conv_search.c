@@ -84,6 +84,31 @@ static flim_status choose(search *s, flim_conv_choice *out, flim_error *err)
                      t->device->base.info.name, t->device->cudnn.version, text);
 }
 
+bool flim_conv_is_right(flim_cuda_device *device, const flim_conv_search_options *options, const flim_conv_choice *choice)
+{
+    flim_conv_trial trial;
+    flim_error why = {0};
+    double error = HUGE_VAL;
+    if (flim_conv_trial_make(&trial, device, &choice->problem, &why) != FLIM_OK) {
+        return true;
+    }
+    flim_status status = flim_conv_trial_workspace(&trial, choice->workspace, &why);
+    const bool room = status != FLIM_ERROR_MEMORY;
+    if (status == FLIM_OK) {
+        status = flim_conv_trial_check(&trial, choice, &error, &why);
+    }
+    flim_conv_trial_free(&trial);
+    const bool right =
+        !room || status == FLIM_ERROR_MEMORY || (status == FLIM_OK && error <= tolerance(choice->problem.type));
+    if (!right) {
+        char text[320];
+        flim_conv_text(&choice->problem, text, sizeof text);
+        flim_log_line(options->log, FLIM_LOG_NOTE, "%s from the plan cache dropped, %s %.1e: %s", choice->engine,
+                      status == FLIM_OK ? "relative error" : why.text, error, text);
+    }
+    return right;
+}
+
 /* Frees the candidates that are left. */
 static void clear(search *s)
 {

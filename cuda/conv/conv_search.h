@@ -18,4 +18,9 @@
 flim_status flim_conv_search(struct flim_cuda_device *device, const flim_conv_search_options *options, flim_conv_choice *out,
                              flim_error *err);
 
+/* Whether a choice that was loaded agrees with direct sums on this card; why it does not is a note in the log.  Without room
+ * to try it counts as right. */
+bool flim_conv_is_right(struct flim_cuda_device *device, const flim_conv_search_options *options,
+                        const flim_conv_choice *choice);
+
 #endif

@@ -199,10 +199,11 @@ __global__ void __launch_bounds__(THREADS, width<C>::BLOCKS_A_SM)
 }
 
 template <typename T, int C>
-cudaError_t run_forward(const flim_conv_problem *problem, const flim_conv_arguments *a, cudaStream_t stream)
+cudaError_t run_forward(const flim_conv_problem *problem, const flim_conv_arguments *a, const flim_card *card,
+                        cudaStream_t stream)
 {
     const stem_geometry p = stem_make_geometry(problem, a, PIXELS, (problem->in[0] + 1) / 2);
-    const int grid = stem_grid(p, C, forward<T, C>, THREADS);
+    const int grid = stem_grid(p, C, forward<T, C>, THREADS, card);
     double *sums = problem->sums ? a->sums : nullptr;
     float *partial = sums ? static_cast<float *>(a->scratch) : nullptr;
     forward<T, C><<<grid, THREADS, 0, stream>>>(p, static_cast<const stem_state *>(a->stem.state), a->stem.weight, a->master,
@@ -212,11 +213,12 @@ cudaError_t run_forward(const flim_conv_problem *problem, const flim_conv_argume
     return cudaGetLastError();
 }
 
-cudaError_t run_forward(const flim_conv_problem *problem, const flim_conv_arguments *a, cudaStream_t stream)
+cudaError_t run_forward(const flim_conv_problem *problem, const flim_conv_arguments *a, const flim_card *card,
+                        cudaStream_t stream)
 {
     cudaError_t error = problem->sums ? stem_statistics(problem, a, stream) : stem_running(problem, a, stream);
     if (error == cudaSuccess)
-        STEM_DISPATCH(problem, (error = run_forward<T, C>(problem, a, stream)));
+        STEM_DISPATCH(problem, (error = run_forward<T, C>(problem, a, card, stream)));
     return error;
 }
 
@@ -242,10 +244,11 @@ size_t flim_stem_scratch_bytes(const flim_conv_problem *problem)
     return backward > bytes ? backward : bytes;
 }
 
-cudaError_t flim_stem_run(const flim_conv_problem *problem, const flim_conv_arguments *arguments, cudaStream_t stream)
+cudaError_t flim_stem_run(const flim_conv_problem *problem, const flim_conv_arguments *arguments, const flim_card *card,
+                          cudaStream_t stream)
 {
     if (!flim_stem_supported(problem, 80) || arguments->n < 1 || arguments->n > problem->n)
         return cudaErrorInvalidValue;
-    return problem->op == FLIM_CONV_WEIGHT ? stem_backward(problem, arguments, stream)
-                                           : run_forward(problem, arguments, stream);
+    return problem->op == FLIM_CONV_WEIGHT ? stem_backward(problem, arguments, card, stream)
+                                           : run_forward(problem, arguments, card, stream);
 }

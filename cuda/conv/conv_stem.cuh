@@ -53,17 +53,15 @@ static inline struct stem_geometry stem_make_geometry(const flim_conv_problem *s
     return g;
 }
 
-/* Blocks of a persistent kernel of `channels`: what the current device holds at once. */
-template <typename Kernel> inline int stem_grid(const stem_geometry &g, int channels, Kernel kernel, int threads)
+/* Blocks of a persistent kernel of `channels`: what the card holds at once. */
+template <typename Kernel>
+inline int stem_grid(const stem_geometry &g, int channels, Kernel kernel, int threads, const flim_card *card)
 {
-    int device = 0, sms = 0, blocks = 0;
-    if (cudaGetDevice(&device) != cudaSuccess ||
-        cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device) != cudaSuccess || sms < 1)
-        sms = 1;
+    int blocks = 0;
     if (cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, 0) != cudaSuccess || blocks < 1)
         blocks = 1;
     const int64_t shares = ((int64_t)g.tiles * g.steps + 7) / 8; /* of at least 8 steps */
-    int64_t grid = (int64_t)sms * blocks;
+    int64_t grid = (int64_t)card->processors * blocks;
     grid = grid < STEM_BLOCKS / channels ? grid : STEM_BLOCKS / channels;
     return (int)(shares < grid ? shares : grid);
 }
@@ -93,7 +91,8 @@ size_t stem_backward_scratch(int channels);
 cudaError_t stem_statistics(const flim_conv_problem *problem, const flim_conv_arguments *arguments, cudaStream_t stream);
 /* The running statistics -> state. */
 cudaError_t stem_running(const flim_conv_problem *problem, const flim_conv_arguments *arguments, cudaStream_t stream);
-cudaError_t stem_backward(const flim_conv_problem *problem, const flim_conv_arguments *arguments, cudaStream_t stream);
+cudaError_t stem_backward(const flim_conv_problem *problem, const flim_conv_arguments *arguments, const flim_card *card,
+                          cudaStream_t stream);
 
 /* Stages the samples 2 first - 4 ... of PIXELS pixels from `pixel0` on as packed pairs: words[pixel][word], zero outside time
  * and for pixels past the end. */

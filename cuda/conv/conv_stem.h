@@ -15,6 +15,7 @@
 #include <cuda_runtime_api.h>
 
 #include "cuda/conv/conv_arguments.h"
+#include "flim/device.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -31,7 +32,8 @@ size_t flim_stem_scratch_bytes(const flim_conv_problem *problem);
 /* FORWARD: statistics -> stem.state, then y = down's convolution of the stem's activation, with bias (down's), and sums of y
  * and y^2. WEIGHT: the gradients of the stem's parameters, and of down's weights in `master`.  A bias before a BatchNorm has
  * gradient 0 exactly (BN removes constants); the stem's is written as such, down's is the caller's. */
-cudaError_t flim_stem_run(const flim_conv_problem *problem, const flim_conv_arguments *arguments, cudaStream_t stream);
+cudaError_t flim_stem_run(const flim_conv_problem *problem, const flim_conv_arguments *arguments, const flim_card *card,
+                          cudaStream_t stream);
 
 #ifdef __cplusplus
 }

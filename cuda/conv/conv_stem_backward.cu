@@ -410,13 +410,13 @@ __global__ void finish(const double *g_sums, const stem_state *state, const floa
 }
 
 template <typename T, int C>
-cudaError_t run(const flim_conv_problem *problem, const flim_conv_arguments *a, cudaStream_t stream)
+cudaError_t run(const flim_conv_problem *problem, const flim_conv_arguments *a, const flim_card *card, cudaStream_t stream)
 {
     using W = width<C>;
     const bool norm = problem->dz_form == FLIM_INPUT_NORM_ON_LOAD;
     const auto kernel = norm ? backward<T, C, true> : backward<T, C, false>;
     const stem_geometry p = stem_make_geometry(problem, a, W::PIXELS, problem->in[0] / 2 + 1);
-    const int grid = stem_grid(p, C, kernel, THREADS);
+    const int grid = stem_grid(p, C, kernel, THREADS, card);
     const flim_conv_stem *stem = &a->stem;
     const stem_state *state = static_cast<const stem_state *>(stem->state);
     double *g_sums = static_cast<double *>(a->scratch);
@@ -442,9 +442,10 @@ size_t stem_backward_scratch(int channels)
     return channels == 32 ? scratch_bytes<32>() : channels == 16 ? scratch_bytes<16>() : scratch_bytes<8>();
 }
 
-cudaError_t stem_backward(const flim_conv_problem *problem, const flim_conv_arguments *a, cudaStream_t stream)
+cudaError_t stem_backward(const flim_conv_problem *problem, const flim_conv_arguments *a, const flim_card *card,
+                          cudaStream_t stream)
 {
     cudaError_t error = cudaSuccess;
-    STEM_DISPATCH(problem, (error = run<T, C>(problem, a, stream)));
+    STEM_DISPATCH(problem, (error = run<T, C>(problem, a, card, stream)));
     return error;
 }

@@ -54,7 +54,14 @@ static flim_status find_new(flim_conv_store *store, const flim_conv_search_optio
                             flim_error *err)
 {
     bool cached = false;
+    const flim_conv_choice empty = *choice;
     FLIM_TRY(flim_conv_cache_find(&store->cache, store->device, options, choice, &cached, err));
+    if (cached && !flim_conv_is_right(store->device, options, choice)) {
+        flim_conv_cache_forget(&store->cache, choice);
+        flim_cudnn_plan_free(&store->device->cudnn, &choice->cudnn);
+        *choice = empty;
+        cached = false;
+    }
     if (!cached) {
         FLIM_TRY(flim_conv_search(store->device, options, choice, err));
         if (options->benchmark) {

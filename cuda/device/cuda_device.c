@@ -164,6 +164,24 @@ static const flim_device_ops device_ops = {.close = close_device,
                                            .status = get_status,
                                            .get_card = get_card};
 
+/* FLIM_TEST_CARD=CAPABILITY,SHARED_BYTES,PROCESSORS: kernels are chosen and cut as for a card with less than this one has, so
+ * that its cuts can be tested on any card. */
+static void take_test_card(flim_cuda_device *device, struct cudaDeviceProp *prop)
+{
+#ifdef FLIM_TEST_HOOKS
+    const char *text = getenv("FLIM_TEST_CARD");
+    int capability = 0, shared = 0, processors = 0;
+    if (text && sscanf(text, "%d,%d,%d", &capability, &shared, &processors) == 3) {
+        device->sm = capability < device->sm ? capability : device->sm;
+        prop->sharedMemPerBlockOptin =
+            (size_t)shared < prop->sharedMemPerBlockOptin ? (size_t)shared : prop->sharedMemPerBlockOptin;
+        prop->multiProcessorCount = processors < prop->multiProcessorCount ? processors : prop->multiProcessorCount;
+    }
+#else
+    (void)device, (void)prop;
+#endif
+}
+
 static flim_status describe(flim_cuda_device *device, flim_error *err)
 {
     flim_device_info *info = &device->base.info;
@@ -178,6 +196,7 @@ static flim_status describe(flim_cuda_device *device, flim_error *err)
     version_text(runtime, runtime_text, sizeof runtime_text);
     flim_driver_version(device->driver, sizeof device->driver);
     device->sm = 10 * prop.major + prop.minor;
+    take_test_card(device, &prop);
     FLIM_TRY(flim_cuda_check_capability(prop.name, device->sm, err));
     snprintf(info->kind, sizeof info->kind, "cuda");
     info->index = device->ordinal;

@@ -47,6 +47,10 @@ flim_status flim_graph_run(flim_cuda_program *p, flim_schedule *schedule, int64_
     flim_error why = {0};
     if (capture(p, schedule, graph, &why) != FLIM_OK) {
         p->graphs_off = true;
+        flim_log_line(
+            p->base.options.log, FLIM_LOG_WARNING,
+            "a step could not be captured as a CUDA graph, so its kernels are launched one by one, which is slower: %s",
+            why.text);
         return flim_cuda_run_schedule(p, schedule, n, first, last, err);
     }
     p->n_graphs++;

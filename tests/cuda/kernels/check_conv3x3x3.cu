@@ -122,7 +122,7 @@ template <typename T> struct conv_case {
     }
     void run()
     {
-        CHECK(flim_conv3x3x3_run(&problem, &arguments, 0));
+        CHECK(flim_conv3x3x3_run(&problem, &arguments, &check_card(), 0));
     }
 };
 

@@ -273,7 +273,7 @@ template <typename T> struct stem_case {
         a.bias = down_bias;
         a.y = z;
         a.sums = sums;
-        CHECK(flim_stem_run(&problem, &a, 0));
+        CHECK(flim_stem_run(&problem, &a, &check_card(), 0));
     }
     void backward(const flim_conv_dz_norm *norm = nullptr)
     {
@@ -286,7 +286,7 @@ template <typename T> struct stem_case {
         a.y = dz;
         if (norm)
             a.dz_norm = *norm;
-        CHECK(flim_stem_run(&problem, &a, 0));
+        CHECK(flim_stem_run(&problem, &a, &check_card(), 0));
     }
 };
 

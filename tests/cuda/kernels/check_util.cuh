@@ -13,6 +13,7 @@
 
 #include "cuda/conv/conv_mma.cuh"
 #include "cuda/conv/conv_arguments.h"
+#include "flim/device.h"
 
 #define CHECK(call)                                                                                                          \
     do {                                                                                                                     \
@@ -22,6 +23,9 @@
             exit(1);                                                                                                         \
         }                                                                                                                    \
     } while (0)
+
+/* The card as the kernels take it, or what --card says of it. */
+flim_card &check_card();
 
 /* Device memory, filled with NaN patterns (0xff) so that unwritten outputs show. */
 template <typename T> struct device_array {

@@ -102,7 +102,7 @@ template <typename T> struct wgrad_case {
         a.unscale = scaled ? unscale.data : nullptr;
         a.accumulate = accumulate;
         a.scratch = scratch;
-        CHECK(flim_wgrad3x3x3_run(&problem, &a, 0));
+        CHECK(flim_wgrad3x3x3_run(&problem, &a, &check_card(), 0));
     }
 };
 

@@ -1,0 +1,15 @@
+# Writes a header with a hash of the files of FOLDERS: cmake -DROOT=... -DFOLDERS=a,b -DOUT=... -P kernels_version.cmake.
+# What was found on disk for other kernels must not be taken for these (cuda/conv/conv_cache.c).
+string(REPLACE "," ";" FOLDERS "${FOLDERS}")
+set(all "")
+foreach(folder ${FOLDERS})
+  file(GLOB files RELATIVE ${ROOT} ${ROOT}/${folder}/*.cu ${ROOT}/${folder}/*.cuh ${ROOT}/${folder}/*.c ${ROOT}/${folder}/*.h)
+  list(SORT files)
+  foreach(file ${files})
+    file(SHA256 ${ROOT}/${file} hash)
+    string(APPEND all "${file} ${hash}\n")
+  endforeach()
+endforeach()
+string(SHA256 all "${all}")
+string(SUBSTRING ${all} 0 12 all)
+file(WRITE ${OUT} "/* Made by cmake/kernels_version.cmake. */\n#define FLIM_KERNELS_VERSION \"${all}\"\n")
