@@ -25,7 +25,10 @@ flim_blocks flim_blocks_for(int64_t cells, int64_t pixels, int c, int processors
     const int64_t lanes = walk_threads(c) / (c / 8 < 256 ? c / 8 : 256);
     const int64_t want = ((int64_t)processors * 8 + cells - 1) / cells; /* blocks per cell that fill the card */
     const int64_t most = pixels / (lanes * 4); /* at least four pixels per thread */
-    const int64_t chunks = whole_waves(cells, want < most ? want : most, processors);
+    int64_t chunks = most > 1 ? most : 1;
+    if (want < most) {
+        chunks = whole_waves(cells, want, processors);
+    }
     flim_blocks b;
     b.cells = cells;
     b.pixels = pixels;

@@ -353,7 +353,8 @@ template <typename T> bool check_case(flim_storage type, int64_t n, int t, int h
     device_array<double> dbeta(c), dgamma(c);
     CHECK(cudaMemcpy(dbeta, dsum, channels * sizeof(double), cudaMemcpyDeviceToDevice));
     CHECK(cudaMemcpy(dgamma, dsum + c, channels * sizeof(double), cudaMemcpyDeviceToDevice));
-    const double loose = type == FLIM_STORAGE_BF16 ? 2e-4 : 5e-5; /* activations and dv now and then round the other way */
+    /* Activations and dv now and then round the other way: in a small problem a single one shows. */
+    const double loose = std::max(type == FLIM_STORAGE_BF16 ? 2e-4 : 5e-5, 2.0 * ulp / std::sqrt((double)positions));
     good = report("dW down", compare(s.ddown, dw_down), loose) && good;
     good = report("dbeta", compare(s.dbeta, dbeta), loose) && good;
     good = report("dgamma", compare(s.dgamma, dgamma), loose) && good;
