@@ -390,6 +390,91 @@ class TheCheckpoint(InFolder):
         self.assertIn("No such file", converted("none.pth", code=3))
 
 
+class ThePublishedCheckpoint(InFolder):
+    """A checkpoint with the published script's keys, names and shapes in its order, and the network computed from those names alone."""
+
+    BLOCKS = (("res_block1", 32, 32, 1), ("res_block2", 32, 64, 2), ("res_block3", 64, 128, 2))  # channels, out, stride of H and W
+
+    def state_dict(self):
+        state, rng = {}, torch.Generator().manual_seed(3)
+
+        def affine(name, *shape):
+            fan = np.prod(shape[1:])
+            state[f"{name}.weight"] = torch.randn(shape, generator=rng) * (2 / fan) ** 0.5
+            state[f"{name}.bias"] = torch.randn(shape[0], generator=rng) / 10
+
+        def bn(name, n):
+            for key, least in (("weight", 0.5), ("bias", -0.2), ("running_mean", -0.2), ("running_var", 0.5)):
+                state[f"{name}.{key}"] = least + torch.rand(n, generator=rng)
+            state[f"{name}.num_batches_tracked"] = torch.tensor(7)
+
+        affine("stem.0", 32, 2, 7, 1, 1)
+        bn("stem.1", 32)
+        affine("downsample1.0", 32, 32, 3, 1, 1)
+        bn("downsample1.1", 32)
+        for name, channels, out, _ in self.BLOCKS:
+            affine(f"{name}.conv1", out, channels, 3, 3, 3)
+            bn(f"{name}.bn1", out)
+            affine(f"{name}.conv2", out, out, 3, 3, 3)
+            bn(f"{name}.bn2", out)
+            if channels != out:
+                affine(f"{name}.shortcut.0", out, channels, 1, 1, 1)
+                bn(f"{name}.shortcut.1", out)
+        affine("classifier.0", 64, 128)
+        bn("classifier.1", 64)
+        affine("classifier.4", 1, 64)
+        return state
+
+    def logits(self, state, x):
+        F = torch.nn.functional
+
+        def conv(x, name, stride, padding):
+            return F.conv3d(x, state[f"{name}.weight"], state[f"{name}.bias"], stride, padding)
+
+        def bn(x, name):
+            values = [state[f"{name}.{key}"] for key in ("running_mean", "running_var", "weight", "bias")]
+            return F.batch_norm(x, *values, training=False, eps=1e-5)
+
+        def act(x):
+            return torch.where(x > 0, x, 0.01 * x)
+
+        x = act(bn(conv(x, "stem.0", 1, (3, 0, 0)), "stem.1"))
+        x = act(bn(conv(x, "downsample1.0", (2, 1, 1), (1, 0, 0)), "downsample1.1"))
+        for name, channels, out, stride in self.BLOCKS:
+            steps = (1, stride, stride)
+            inner = bn(conv(act(bn(conv(x, f"{name}.conv1", steps, 1), f"{name}.bn1")), f"{name}.conv2", 1, 1), f"{name}.bn2")
+            x = act(inner + (x if channels == out else bn(conv(x, f"{name}.shortcut.0", steps, 0), f"{name}.shortcut.1")))
+            x = x if channels == out else F.max_pool3d(x, (2, 1, 1))
+        x = F.linear(x.mean((2, 3, 4)), state["classifier.0.weight"], state["classifier.0.bias"])
+        return F.linear(act(bn(x, "classifier.1")), state["classifier.4.weight"], state["classifier.4.bias"])
+
+    def test_its_logits_are_ours(self):
+        state = self.state_dict()
+        learned = [torch.nn.Parameter(value) for name, value in state.items() if not re.search("running|tracked", name)]
+        self.assertEqual(sum(p.numel() for p in learned), 909057)
+        adam = torch.optim.Adam(learned, lr=1e-3)
+        for parameter in learned:
+            parameter.grad = torch.ones_like(parameter)
+        kept = {name: value.clone() for name, value in state.items()}
+        adam.step()  # so that the optimizer's state holds tensors, too
+        torch.save({"epoch": 12, "model_state_dict": kept, "optimizer_state_dict": adam.state_dict(), "train_loss": 0.4,
+                    "val_loss": np.float64(0.5), "train_acc": 0.8, "val_acc": 0.8, "val_f1": np.float64(0.85),
+                    "val_precision": np.float64(0.8), "val_recall": np.float64(0.9), "fold": "isolated_cells_D1"}, "best_model.pth")
+        self.assertIn("width 32, 2 classes, 909057 parameters", converted("best_model.pth", "--classes", "q,a"))
+        volumes, labels, groups = cells(4, shape=(32, 21, 21), seed=5)
+        flimcv.to_h5(volumes, labels, groups, path="p.h5", class_names=["q", "a"])
+        x = torch.stack([x for x, _ in flimcv.dataset("p.h5")])
+        with torch.no_grad():
+            want = self.logits(kept, x)[:, 0].numpy()
+            ours = flimcv.network("best_model.safetensors")(x)[:, 0].numpy()
+        call("predict", "--model", "best_model.safetensors", "--data", "p.h5", "--out", "p.csv", "--precision", "fp32", "--device", "cpu")
+        with open("p.csv", encoding="utf-8") as file:
+            native = np.array([float(row["logit_1"]) for row in csv.DictReader(file)])
+        self.assertGreater(np.ptp(want), 1e-2)
+        for got in (ours, native):
+            self.assertLessEqual(np.abs(got - want).max(), 1e-5 * max(1, np.abs(want).max()))
+
+
 class TheExtras(unittest.TestCase):
     def test_a_missing_package_is_named_with_its_extra(self):
         for module, use, extra in (("torch", "network", "torch"), ("torch", "dataset", "torch"), ("h5py", "to_h5", "h5"),
