@@ -64,7 +64,7 @@ command -v gnuplot >/dev/null || { echo "no gnuplot: the page was not tried"; ex
 metrics 0 a --html report.html
 check "data that is gone is named on the page, with what to do" grep -q "No pictures: .*small.h5.*--data" report.html
 metrics 0 a --data moved.h5 --replicates 100 --html report.html
-check "data that has moved can be named" grep -q "data:image/bmp" report.html
+check "data that has moved can be named" grep -q "data:image/png" report.html
 
 # ---- where the networks look
 call 0 "$build/predict" --model a --data moved.h5 --device cpu --out p.csv --explain maps.h5 --explain-bins 4
@@ -109,7 +109,7 @@ wait "$watcher"
 code=$?
 check "the watch ends with the run, a failed fold among it: exit $code" test "$code" = 0
 check "the last page does not load itself again" test "$(grep -c 'http-equiv="refresh"' live.html)" = 0
-check "it has what the pages before left out" grep -q "data:image/bmp" live.html
+check "it has what the pages before left out" grep -q "data:image/png" live.html
 check "the tables follow" grep -q "^  pooled  " live.out
 rm -r live/fold_2/FAILED live/summary.json
 "$build/fold_metrics" live --replicates 0 --html live.html --watch --every 60 >live.out 2>live.err &

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The page of fold_metrics in chromium at the widths of a phone, a tablet and a laptop: nothing is wider than the window, and nothing but
 # tables that scroll in their own box reaches beyond it, with every part that can be opened open.
+# Printed, all words are on A4 paper, what is folded up on the screen included.
 # Usage: test_page_browser.sh BUILD_DIR
 set -u
 # shellcheck source=tests/lib.sh
@@ -20,7 +21,7 @@ for run in a a_run_whose_name_is_as_long_as_nobody_would_name_it_by_hand_but_scr
     [ "$code" = 0 ] || { echo "FAILED: train_cv exited with $code"; tail -3 run.log; exit 1; }
     runs+=("$run")
 done
-call 0 "$build/fold_metrics" a --replicates 100 --html one.html
+call 0 "$build/fold_metrics" a --replicates 100 --errors --html one.html
 call 0 "$build/fold_metrics" "${runs[@]}" --replicates 100 --html two.html
 
 # A window cannot be made as narrow as a phone, a frame can: the page in it tells how wide it is to the page around it.
@@ -55,4 +56,19 @@ END
         fi
     done
 done
+
+# ---- on paper
+if command -v pdftotext >/dev/null; then
+    timeout 100 "$chromium" --headless --no-sandbox --disable-gpu --user-data-dir="$work/profile" --no-pdf-header-footer \
+        --print-to-pdf="$work/one.pdf" "file://$work/one.html" >/dev/null 2>&1
+    check "the page can be printed" pdftotext -bbox one.pdf words
+    check "on A4 paper, all words within it" awk -F '"' '/<page/ { pages++; if ($2 < 594 || $2 > 596) bad++ }
+        /<word/ { words++; if ($2 < 30 || $6 > 566) { bad++; print } } END { exit !(pages > 3 && words > 500 && !bad) }' words
+    # The last columns of the widest tables, the notes, the settings.
+    for word in ECE groups likely patience: environment.json; do
+        check "'$word' is printed" grep -q ">$word<" words
+    done
+else
+    echo "left out: printing (apt-get install poppler-utils)"
+fi
 finish

@@ -602,7 +602,7 @@ static void confounds_are_named(void **state)
         assert_true((strstr(bytes, "The network is better than the best simple model, ") != NULL) !=
                     (strstr(bytes, "<p class=\"headline warning\">") != NULL));
         assert_non_null(strstr(bytes, "class=\"warning\">brightness, cell size and peak bin alone reach"));
-        assert_true((strstr(bytes, "No pictures: ") != NULL) == gone && (strstr(bytes, "data:image/bmp") != NULL) == !gone);
+        assert_true((strstr(bytes, "No pictures: ") != NULL) == gone && (strstr(bytes, "data:image/png") != NULL) == !gone);
         free(bytes);
         flim_report_destroy(report);
         unlink(f.data);
@@ -853,7 +853,7 @@ static void page_is_whole_and_alone(void **state)
     wrong = wrong < 12 ? wrong : 12;
     assert_true(wrong > 0);
     assert_int_equal(count_of(bytes, "data:image/svg+xml;base64,"), 4 + 2 * 10); /* 4 of both runs */
-    assert_int_equal(count_of(bytes, "data:image/bmp;base64,"), 2 * wrong);
+    assert_int_equal(count_of(bytes, "data:image/png;base64,"), 2 * wrong);
     assert_int_equal(count_of(bytes, "<img "), 4 + 2 * (10 + wrong)); /* no picture from elsewhere */
     assert_int_equal(count_of(bytes, "<script"), 0);
     assert_int_equal(count_of(bytes, "http:") + count_of(bytes, "https:") + count_of(bytes, "<link"), 0);

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "core/alloc.h"
-#include "report/page/bitmap.h"
+#include "report/page/picture.h"
 
 /* The place (model, cell) of the pool's cell `at` in the explanation's arrays, -1 if it is not there: the model must be of this
  * run's splits and of the fold that tested the cell, which that model has not seen. */
@@ -99,7 +99,7 @@ flim_status html_set_explanation(flim_json *values, const report_subject *subjec
     flim_json *map = flim_json_object();
     set_stripes(map, e, place, predicted, left, right);
     flim_json_set_number(map, "space_most", most);
-    const flim_status status = html_set_signed(map, "bitmap", pixel, h, w, most, err);
+    const flim_status status = html_set_signed(map, "png", pixel, h, w, most, err);
     flim_json_set(values, "map", map);
     flim_free(pixel);
     return status;

@@ -4,7 +4,7 @@
 
 #include "core/alloc.h"
 #include "core/try.h"
-#include "report/page/bitmap.h"
+#include "report/page/picture.h"
 #include "report/page/explained_cell.h"
 #include "report/page/sections.h"
 
@@ -87,7 +87,7 @@ static flim_status set_picture(flim_json *values, const report_subject *subject,
     flim_json_set_number(object, "photons", photons);
     flim_json_set_number(object, "brightest", brightest);
     set_decay(object, cells, p->cell[at], p->label[at], p->predicted[at]);
-    flim_status status = html_set_grey(object, "bitmap", intensity, h, w, brightest, err);
+    flim_status status = html_set_grey(object, "png", intensity, h, w, brightest, err);
     status = status == FLIM_OK ? html_set_explanation(object, subject, at, LEFT, RIGHT, err) : status;
     flim_json_set(values, "picture", object);
     flim_free(intensity);

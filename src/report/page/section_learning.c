@@ -16,7 +16,7 @@ typedef struct figure {
 
 static const figure figures[] = {
     {"loss", "loss", REPORT_VAL_LOSS, REPORT_TRAIN_LOSS, .log_axis = true, .chosen = true},
-    {"auc", "ROC AUC, inner validation", REPORT_VAL_AUC, NO_COLUMN, .chosen = true},
+    {"auc", "ROC AUC, validation", REPORT_VAL_AUC, NO_COLUMN, .chosen = true},
     {"lr", "learning rate", REPORT_LR, NO_COLUMN, .log_axis = false},
     {"grad_norm", "gradient norm, mean of the epoch", REPORT_GRAD_NORM, NO_COLUMN, .log_axis = true},
 };

@@ -14,4 +14,4 @@ set logscale y
 set format y '%.3g'
 set bmargin screen 0.27
 set key at screen 0.5, screen 0.01 center bottom maxrows 3 width 1 Left reverse
-plot {{#classes}}{{^@first}}, {{/@first}}$d{{index}} using 1:2 with lines lw 1.8 lc {{number}} title {{title}}{{/classes}}
+plot {{#classes}}{{^@first}}, {{/@first}}$d{{index}} using 1:2 with lines lw 1.8 dt {{number}} lc {{number}} title {{title}}{{/classes}}

@@ -18,4 +18,4 @@ set ylabel '% of the class'
 set style fill transparent solid 0.45 border
 set boxwidth 0.05
 set xlabel {{xlabel}}
-plot {{#classes}}{{^@first}}, {{/@first}}$d{{index}} with boxes lc {{number}} title {{name}}{{/classes}}
+plot {{#classes}}{{^@first}}, {{/@first}}$d{{index}} with boxes lc {{number}} {{^@first}}fillstyle transparent pattern {{number}}+2 border {{/@first}}title {{name}}{{/classes}}

@@ -17,7 +17,7 @@ set format y '%.4g'
 {{/log_axis}}
 set bmargin screen 0.4
 set key at screen 0.5, screen 0.01 center bottom maxrows 3 width 1 Left reverse
-plot {{#folds}}{{^@first}}, {{/@first}}$d{{index}} using 1:2 with linespoints pt 7 ps 0.2 lw 1.8 lc {{number}} \
+plot {{#folds}}{{^@first}}, {{/@first}}$d{{index}} using 1:2 with linespoints pointnumber 10 ps 0.4 lw 1.8 lt {{number}} \
     {{#title}}title {{title}}{{/title}}{{^title}}notitle{{/title}}\
     {{#pair}}, $d{{index}} using 1:3 with lines dt 3 lw 1 lc {{number}} notitle{{/pair}}\
-    , $d{{index}} using 1:4 with points pt 7 ps 0.7 lc {{number}} notitle{{/folds}}
+    , $d{{index}} using 1:4 with points lt {{number}} ps 1 notitle{{/folds}}

@@ -21,4 +21,4 @@ set logscale y
 set format y '%.4g'
 {{/roc}}
 plot {{#roc}}x with lines lc rgb '#999999' dt 3 notitle, {{/roc}}{{#lines}}{{^@first}}, {{/@first}}$d{{index}} with lines lw 2 \
-    lc {{number}} title {{title}}{{/lines}}
+    dt {{number}} lc {{number}} title {{title}}{{/lines}}

@@ -1,6 +1,6 @@
-/* Small pictures of the page, as 24-bit bitmaps in base64: every browser reads them, and no library is needed. */
-#ifndef FLIM_REPORT_BITMAP_H
-#define FLIM_REPORT_BITMAP_H
+/* Small pictures of the page, as PNG files in base64. */
+#ifndef FLIM_REPORT_PICTURE_H
+#define FLIM_REPORT_PICTURE_H
 
 #include "formats/json.h"
 #include "flim/status.h"
