@@ -1,7 +1,7 @@
 /* Writes a data file (docs/file-format.md) in its best layout: one cell per chunk, shuffle + gzip 4, unsigned integers.
  *
- * For: flim_simulate, flim_repack, tests.  Cells may come in any order, each once; equal calls give equal bytes (no time
- *      stamps) with the same HDF5 and zlib.
+ * For: flim_simulate, flim_repack, flim_import, tests.  Cells may come in any order, each once; threads pack them while the
+ *      next ones are made.  Equal calls give equal bytes (no time stamps) with the same libraries on the same machine.
  * Owns: the writer copies what it needs from the layout when it is created.  A file of its own name beside PATH is written
  *      and renamed to PATH by finish; destroy before finish removes it.  A file that is at PATH already is never replaced.
  * Errors: FLIM_ERROR_USAGE if PATH exists; FLIM_ERROR_WRITE with path and reason; FLIM_ERROR_MEMORY.  One thread at a time.
@@ -34,6 +34,9 @@ typedef struct flim_dataset_layout {
 
 flim_status flim_dataset_writer_create(const char *path, const flim_dataset_layout *layout, flim_dataset_writer **out,
                                        flim_error *err);
+/* Where the counts of the next cell may be made, unset, (T,H,W) of the layout's count_bytes: the writer's, until that cell is
+ * written with this address as its counts, which saves a copy. */
+flim_status flim_dataset_writer_room(flim_dataset_writer *writer, void **counts, flim_error *err);
 /* counts: (T,H,W) of the layout's count_bytes; mask: (H,W), non-zero = inside; NULL exactly where the layout has none. */
 flim_status flim_dataset_writer_cell(flim_dataset_writer *writer, int64_t cell, const void *counts, const uint8_t *mask,
                                      flim_error *err);

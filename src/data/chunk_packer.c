@@ -1,7 +1,6 @@
 #include "data/chunk_packer.h"
 
 #include <pthread.h>
-#include <string.h>
 
 #include "core/alloc.h"
 #include "core/threads.h"
@@ -16,7 +15,8 @@ typedef enum slot_state { SLOT_EMPTY, SLOT_WAITS, SLOT_IN_WORK, SLOT_DONE } slot
 typedef struct slot {
     slot_state state;
     int64_t number;
-    uint8_t *shuffled, *packed; /* (chunk bytes), (their bound); made when the slot is first used */
+    void *values; /* (values) */
+    uint8_t *packed; /* (bound of their bytes); both are made when the slot is first used */
     size_t bytes; /* of packed */
 } slot;
 
@@ -37,28 +37,6 @@ struct flim_chunk_packer {
     } worker[MOST_THREADS];
 };
 
-/* HDF5's filter shuffle: the first bytes of all values, then the second ones.  Files are little-endian. */
-static void shuffle(const void *values, size_t n, int value_bytes, uint8_t *out)
-{
-    const bool big = __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__;
-    if (value_bytes == 2) {
-        const uint16_t *from = values;
-        for (size_t i = 0; i < n; i++) {
-            out[i] = (uint8_t)from[i];
-        }
-        for (size_t i = 0; i < n; i++) {
-            out[n + i] = (uint8_t)(from[i] >> 8);
-        }
-        return;
-    }
-    for (int b = 0; b < value_bytes; b++) {
-        const uint8_t *from = (const uint8_t *)values + (big ? value_bytes - 1 - b : b);
-        for (size_t i = 0; i < n; i++) {
-            out[(size_t)b * n + i] = from[i * (size_t)value_bytes];
-        }
-    }
-}
-
 /* The next slot that waits, now in work; NULL if there is none.  Under the lock. */
 static slot *claim(flim_chunk_packer *p)
 {
@@ -75,7 +53,7 @@ static slot *claim(flim_chunk_packer *p)
 /* Without the lock; leaves with it. */
 static void pack(flim_chunk_packer *p, slot *s, flim_deflater *deflater)
 {
-    s->bytes = flim_deflate(deflater, s->shuffled, p->chunk_bytes, s->packed);
+    s->bytes = flim_deflate_values(deflater, s->values, p->values, p->value_bytes, s->packed);
     pthread_mutex_lock(&p->lock);
     s->state = SLOT_DONE;
     pthread_cond_signal(&p->done);
@@ -142,7 +120,7 @@ void flim_chunk_packer_destroy(flim_chunk_packer *p)
         flim_deflater_destroy(p->worker[i].deflater);
     }
     for (int i = 0; p->slot && i < p->n_slots; i++) {
-        flim_free(p->slot[i].shuffled);
+        flim_free(p->slot[i].values);
         flim_free(p->slot[i].packed);
     }
     flim_free(p->slot);
@@ -174,14 +152,20 @@ static void start_worker(flim_chunk_packer *p)
     }
 }
 
-flim_status flim_chunk_packer_put(flim_chunk_packer *p, int64_t number, const void *values, flim_error *err)
+flim_status flim_chunk_packer_room(flim_chunk_packer *p, void **values, flim_error *err)
 {
     slot *s = &p->slot[(p->first + p->n) % p->n_slots];
-    if ((!s->shuffled && !(s->shuffled = flim_alloc_large(p->chunk_bytes, 1, err))) ||
+    if ((!s->values && !(s->values = flim_alloc_large(p->values, (size_t)p->value_bytes, err))) ||
         (!s->packed && !(s->packed = flim_alloc_large(flim_deflate_bound(p->chunk_bytes), 1, err)))) {
         return FLIM_ERROR_MEMORY;
     }
-    shuffle(values, p->values, p->value_bytes, s->shuffled);
+    *values = s->values;
+    return FLIM_OK;
+}
+
+void flim_chunk_packer_put(flim_chunk_packer *p, int64_t number)
+{
+    slot *s = &p->slot[(p->first + p->n) % p->n_slots];
     s->number = number;
     if (p->n > p->n_threads) { /* a file of one chunk needs none */
         start_worker(p);
@@ -191,7 +175,6 @@ flim_status flim_chunk_packer_put(flim_chunk_packer *p, int64_t number, const vo
     p->n++;
     pthread_cond_signal(&p->work);
     pthread_mutex_unlock(&p->lock);
-    return FLIM_OK;
 }
 
 bool flim_chunk_packer_take(flim_chunk_packer *p, bool wait, int64_t *number, const void **packed, size_t *bytes)

@@ -1,7 +1,8 @@
-/* zlib streams made in one call: ISA-L where it was found, else libdeflate, else zlib.  One object per thread.
+/* Chunks as HDF5 stores them with its filters shuffle and deflate: ISA-L where it was found, else libdeflate, else zlib.  One object
+ * per thread.
  *
- * Each is asked for about what zlib's level 4 gives.  On cells of 256 x 21 x 21 counts of two bytes, shuffled, of a T cell scan:
- * zlib 4 17.6 kB in 1.28 ms, libdeflate 2 16.9 kB in 0.57 ms, ISA-L 1 19.6 kB in 0.16 ms; all inflate equally fast.
+ * Each is asked for about what zlib's level 4 gives.  On cells of 256 x 21 x 21 counts of two bytes of a T cell scan: zlib 4
+ * 17.6 kB in 1.28 ms, libdeflate 2 16.9 kB in 0.57 ms, ISA-L 1 19.6 kB in 0.16 ms; all inflate equally fast.
  */
 #ifndef FLIM_DATA_DEFLATE_H
 #define FLIM_DATA_DEFLATE_H
@@ -16,9 +17,10 @@ flim_status flim_deflater_create(flim_deflater **out, flim_error *err);
 void flim_deflater_destroy(flim_deflater *deflater); /* NULL is allowed */
 /* Room that the stream of any `bytes` bytes fits into. */
 size_t flim_deflate_bound(size_t bytes);
-/* Bytes of the stream of `in`, at most UINT32_MAX bytes; out has flim_deflate_bound(in_bytes).  0 = it failed, which it does not
- * with that much room.  The same input gives the same stream on the same machine. */
-size_t flim_deflate(flim_deflater *deflater, const void *in, size_t in_bytes, void *out);
+/* Bytes of the stream of n values of 1, 2 or 4 bytes, at most UINT32_MAX bytes in all, shuffled: the first bytes of all values,
+ * then the second ones, as in a little-endian file.  out has flim_deflate_bound of them.  0 = there was no memory.  The same
+ * values give the same stream on the same machine. */
+size_t flim_deflate_values(flim_deflater *deflater, const void *values, size_t n, int value_bytes, void *out);
 const char *flim_deflate_library(void);
 
 #endif

@@ -1,5 +1,9 @@
 #include "formats/zlib_stream.h"
 
+#ifdef FLIM_HAVE_LIBDEFLATE
+#include <libdeflate.h>
+#endif
+#include <stdbool.h>
 #include <zlib.h>
 
 static size_t least(size_t a, size_t b)
@@ -36,4 +40,18 @@ flim_status flim_zlib_read(const uint8_t *packed, size_t bytes, uint8_t *out, si
     return code == Z_OK || code == Z_STREAM_END || code == Z_BUF_ERROR
                ? FLIM_OK
                : flim_fail(err, FLIM_ERROR_DATA, "its compressed data is damaged after %zu bytes of contents", *got);
+}
+
+flim_status flim_zlib_read_all(const uint8_t *packed, size_t bytes, uint8_t *out, size_t size, size_t *got, flim_error *err)
+{
+#ifdef FLIM_HAVE_LIBDEFLATE
+    struct libdeflate_decompressor *state = libdeflate_alloc_decompressor();
+    const bool good = state && libdeflate_zlib_decompress(state, packed, bytes, out, size, NULL) == LIBDEFLATE_SUCCESS;
+    libdeflate_free_decompressor(state);
+    if (good) {
+        *got = size;
+        return FLIM_OK;
+    }
+#endif
+    return flim_zlib_read(packed, bytes, out, size, got, err); /* zlib says what is wrong */
 }

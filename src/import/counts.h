@@ -29,9 +29,14 @@ flim_status flim_counts_from_elements(const flim_element *element, const uint8_t
 /* of_pixel: (Y,X), the photons of each pixel. */
 void flim_counts_sum(const flim_counts *counts, uint64_t *of_pixel);
 
-/* Decays of n pixels into planes (bins,pixels), of out_bytes 2 or 4 per count: that of the pixel `from[i]` counts behind the
- * first into column to[i]; neighbouring T / bins time bins are added.  False if a count is too large for out_bytes. */
-bool flim_counts_gather(const flim_counts *counts, int64_t bins, const int64_t *from, const int32_t *to, int64_t n,
-                        int64_t pixels, int out_bytes, void *out);
+/* Pixels beside one another in a row: of the field from `from` counts behind the first, x_step apart; of the planes from `to`. */
+typedef struct flim_pixel_run {
+    int64_t from, to, n;
+} flim_pixel_run;
+
+/* The decays of the pixels of n runs into planes (bins,pixels) of out_bytes 2 or 4 per count; neighbouring T / bins time bins are
+ * added.  False if a count is too large for out_bytes. */
+bool flim_counts_gather(const flim_counts *counts, int64_t bins, const flim_pixel_run *run, int64_t n, int64_t pixels,
+                        int out_bytes, void *out);
 
 #endif

@@ -31,6 +31,8 @@ typedef struct flim_field_options {
     flim_array_axes axes; /* of bare arrays */
     flim_time_axis time_axis; /* of TIFF stacks */
     const char *dataset; /* of HDF5 and MATLAB files: the array's name; NULL or "": there is but one */
+    bool trusted; /* it was opened before: HDF5 needs no first look at it */
+    const volatile int *stop; /* ends such a look; may be NULL */
 } flim_field_options;
 
 typedef struct flim_field_image {

@@ -37,7 +37,7 @@ static flim_status open_hdf5(flim_field_file *file, flim_error *err)
     flim_h5_arrays *arrays;
     flim_bare_array array;
     int chosen = 0;
-    FLIM_TRY(flim_h5_arrays_open(file->map.path, &arrays, err));
+    FLIM_TRY(flim_h5_arrays_open(file->map.path, file->options.trusted, file->options.stop, &arrays, err));
     file->state = arrays;
     const int n = flim_h5_arrays_count(arrays);
     const char **name = flim_alloc((size_t)n, sizeof *name, err); /* (n) */

@@ -194,7 +194,9 @@ static flim_status add_row(search *s, int64_t number, flim_error *err)
     const int64_t channel = s->request->channel;
     flim_field_file *file = NULL;
     flim_status status = FLIM_OK;
-    FLIM_TRY(flim_field_open(path, &s->request->fields, &file, err));
+    flim_field_options fields = s->request->fields;
+    fields.stop = s->request->stop;
+    FLIM_TRY(flim_field_open(path, &fields, &file, err));
     if (channel > file->n_images) {
         FLIM_TRY_DONE(flim_fail(err, FLIM_ERROR_USAGE, "%s: --channel %" PRId64 ", but it has %d: %s%s", path, channel,
                                 file->n_images, file->image[0].name, file->n_images > 1 ? " ..." : ""));

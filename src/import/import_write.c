@@ -23,10 +23,9 @@ typedef struct writing {
     flim_dataset_writer *writer;
     int count_bytes; /* 2 or 4 */
     bool too_many; /* a voxel has more photons than count_bytes can hold: nothing more is written */
-    void *counts; /* (T,H,W) of one cell, of count_bytes */
+    void *counts; /* (T,H,W) of one cell, of count_bytes: the writer's room */
     uint8_t *mask; /* (H,W) */
-    int64_t *from; /* (H,W) its pixels: where they are in the field, */
-    int32_t *to; /* (H,W) and in the window */
+    flim_pixel_run *run; /* (H,W) of its pixels */
     uint64_t *of_plane; /* (T) */
     flim_import_file *file; /* (rows) */
     int64_t *shift; /* (cells) of align_t0; NULL without */
@@ -45,32 +44,40 @@ typedef struct field {
 
 /* ---- one cell ---- */
 
-/* Which pixels of the field go into the window of cell `number`: w->from and w->to, *n of them; fills w->mask.  *shown gets their
- * photons. */
-static void choose_pixels(writing *w, const field *f, int32_t number, int64_t *n, uint64_t *shown)
+/* Which pixels of the field go into the window of cell `number`: runs of w->run, *n of them, of *chosen pixels; fills w->mask.
+ * *shown gets their photons. */
+static void choose_pixels(writing *w, const field *f, int32_t number, int64_t *n, int64_t *chosen, uint64_t *shown)
 {
     const flim_import_cells *c = w->cells;
+    const flim_counts *k = &f->counts;
     const flim_field_cell *cell = &f->cells.cell[number];
     const bool box_only = w->request->cells.crop == FLIM_CROP_BOX;
     uint64_t copies = 0;
     *n = 0;
+    *chosen = 0;
     *shown = 0;
     memset(w->mask, 0, (size_t)c->h * (size_t)c->w);
-    for (int32_t i = 0; i < c->h * c->w; i++) {
+    for (int64_t i = 0; i < (int64_t)c->h * c->w; i++) {
         const int64_t y = cell->top + i / c->w, x = cell->left + i % c->w;
-        if (y < 0 || x < 0 || y >= f->counts.y || x >= f->counts.x) {
+        if (y < 0 || x < 0 || y >= k->y || x >= k->x) {
             continue;
         }
-        const bool own = f->cells.of_pixel[y * f->counts.x + x] == number;
+        const int64_t pixel = y * k->x + x, at = y * k->y_step + x * k->x_step;
+        const bool own = f->cells.of_pixel[pixel] == number;
         const bool in_box = y >= cell->y0 && y <= cell->y1 && x >= cell->x0 && x <= cell->x1;
         if (!own && (w->request->mask_counts || (box_only && !in_box))) {
             continue;
         }
+        flim_pixel_run *last = *n > 0 ? &w->run[*n - 1] : NULL;
+        if (last && last->to + last->n == i && last->from + last->n * k->x_step == at) {
+            last->n++;
+        } else {
+            w->run[(*n)++] = (flim_pixel_run){at, i, 1};
+        }
         w->mask[i] = own;
-        w->from[*n] = y * f->counts.y_step + x * f->counts.x_step;
-        w->to[(*n)++] = i;
-        *shown += f->of_pixel[y * f->counts.x + x];
-        copies += own ? 0 : f->of_pixel[y * f->counts.x + x];
+        (*chosen)++;
+        *shown += f->of_pixel[pixel];
+        copies += own ? 0 : f->of_pixel[pixel];
     }
     w->account->copies += copies;
     w->account->cells += *shown - copies;
@@ -95,13 +102,14 @@ static flim_status make_cell(writing *w, const field *f, int32_t number, flim_er
 {
     const flim_import_cells *c = w->cells;
     const int64_t pixels = (int64_t)c->h * c->w;
-    int64_t n;
+    int64_t n, chosen;
     uint64_t shown;
-    choose_pixels(w, f, number, &n, &shown);
-    if (n < pixels) {
+    FLIM_TRY(flim_dataset_writer_room(w->writer, &w->counts, err));
+    choose_pixels(w, f, number, &n, &chosen, &shown);
+    if (chosen < pixels) {
         memset(w->counts, 0, (size_t)c->t * (size_t)pixels * (size_t)w->count_bytes);
     }
-    if (!flim_counts_gather(&f->counts, c->t, w->from, w->to, n, pixels, w->count_bytes, w->counts)) {
+    if (!flim_counts_gather(&f->counts, c->t, w->run, n, pixels, w->count_bytes, w->counts)) {
         w->too_many = w->count_bytes == 2;
         return w->too_many
                    ? FLIM_OK
@@ -227,7 +235,10 @@ static flim_status write_sources(writing *w, flim_error *err)
 {
     const flim_import_cells *c = w->cells;
     flim_field_file *file = NULL;
+    flim_field_options fields = w->request->fields;
     flim_status status = FLIM_OK;
+    fields.trusted = true; /* its cells were found */
+    fields.stop = w->request->stop;
     *w->account = (flim_photon_account){0};
     for (int64_t i = 0; i < c->n_sources && !w->too_many; i++) {
         const flim_import_row *row = &w->rows->row[c->source[i].row];
@@ -237,7 +248,7 @@ static flim_status write_sources(writing *w, flim_error *err)
         if (i == 0 || c->source[i].row != c->source[i - 1].row) {
             flim_field_close(file);
             file = NULL;
-            FLIM_TRY_DONE(flim_field_open(row->path, &w->request->fields, &file, err));
+            FLIM_TRY_DONE(flim_field_open(row->path, &fields, &file, err));
             FLIM_TRY_DONE(flim_import_file_describe(row, file, &w->file[c->source[i].row], err));
         }
         FLIM_TRY_DONE(write_source(w, file, &c->source[i], err));
@@ -302,8 +313,7 @@ static flim_status make_buffers(writing *w, flim_error *err)
     const flim_import_cells *c = w->cells;
     const size_t pixels = (size_t)c->h * (size_t)c->w, voxels = (size_t)c->t * pixels;
     const bool align = w->request->align_t0;
-    return (w->counts = flim_alloc_large(voxels, sizeof(uint32_t), err)) && (w->mask = flim_alloc(pixels, 1, err)) &&
-                   (w->from = flim_alloc(pixels, sizeof *w->from, err)) && (w->to = flim_alloc(pixels, sizeof *w->to, err)) &&
+    return (w->mask = flim_alloc(pixels, 1, err)) && (w->run = flim_alloc(pixels, sizeof *w->run, err)) &&
                    (w->of_plane = flim_alloc((size_t)c->t, sizeof *w->of_plane, err)) &&
                    (w->file = flim_alloc((size_t)w->rows->n, sizeof *w->file, err)) &&
                    (!align || ((w->shift = flim_alloc((size_t)c->n, sizeof *w->shift, err)) &&
@@ -315,10 +325,8 @@ static flim_status make_buffers(writing *w, flim_error *err)
 
 static void free_buffers(writing *w)
 {
-    flim_free(w->counts);
     flim_free(w->mask);
-    flim_free(w->from);
-    flim_free(w->to);
+    flim_free(w->run);
     flim_free(w->of_plane);
     flim_free(w->file);
     flim_free(w->shift);

@@ -32,7 +32,8 @@ typedef struct mat_bytes {
 typedef struct mat_file {
     int n, capacity;
     mat_array *array; /* (n) */
-    /* The array that was chosen: its contents as they lie in the file, or unpacked. */
+    int which; /* of them was chosen */
+    /* The array that was chosen, once it was read: its contents as they lie in the file, or unpacked. */
     flim_bare_array chosen;
     mat_bytes contents;
     uint8_t *unpacked;
@@ -168,7 +169,8 @@ static flim_status contents_of(const flim_mapped_file *f, uint64_t at, size_t mo
     if (!(*unpacked = flim_alloc_large(wanted, 1, err))) {
         return FLIM_ERROR_MEMORY;
     }
-    status = flim_zlib_read(f->data + e.at, e.bytes, *unpacked, wanted, &got, &why);
+    status = wanted == TAG + (size_t)inner.bytes ? flim_zlib_read_all(f->data + e.at, e.bytes, *unpacked, wanted, &got, &why)
+                                                 : flim_zlib_read(f->data + e.at, e.bytes, *unpacked, wanted, &got, &why);
     if (status != FLIM_OK || got < wanted) {
         flim_free(*unpacked);
         *unpacked = NULL;
@@ -229,24 +231,27 @@ static flim_status list_arrays(const flim_mapped_file *f, mat_file *m, flim_erro
     return FLIM_OK;
 }
 
-/* Fills what the file keeps of the array whose tag is at `at`. */
-static flim_status load_array(const flim_mapped_file *f, uint64_t at, mat_file *m, flim_error *err)
+/* The array whose tag is at `at`, of whose contents the first `most` bytes are unpacked.  *bytes: of its numbers, which begin at
+ * contents->data + out->data, but need not be there if `head_only`. */
+static flim_status read_array(const flim_mapped_file *f, uint64_t at, bool head_only, mat_bytes *contents, uint8_t **unpacked,
+                              flim_bare_array *out, size_t *bytes, flim_error *err)
 {
     char name[MOST_NAME];
     bool counts;
     size_t total;
     mat_element numbers;
-    FLIM_TRY(contents_of(f, at, SIZE_MAX - TAG, &m->contents, &m->unpacked, &total, err));
-    FLIM_TRY(read_head(&m->contents, name, &counts, &m->chosen, err));
-    FLIM_TRY(read_tag(&m->contents, (size_t)m->chosen.data, false, "its numbers", &numbers, err));
-    if (!counts || !element_of(numbers.type, m->contents.big, &m->chosen.element)) {
-        return damaged(&m->contents, (size_t)m->chosen.data, "its numbers", err);
+    FLIM_TRY(contents_of(f, at, head_only ? HEAD : SIZE_MAX - TAG, contents, unpacked, &total, err));
+    FLIM_TRY(read_head(contents, name, &counts, out, err));
+    FLIM_TRY(read_tag(contents, (size_t)out->data, head_only, "its numbers", &numbers, err));
+    if (!counts || !element_of(numbers.type, contents->big, &out->element) || numbers.at > total ||
+        numbers.bytes > total - numbers.at) {
+        return damaged(contents, (size_t)out->data, "its numbers", err);
     }
-    m->chosen.data = numbers.at;
-    m->bytes = numbers.bytes;
-    FLIM_TRY(flim_array_set_order(f->path, &m->chosen, true, NULL, err));
-    if (m->chosen.n_axes == 4) {
-        flim_array_last_axis_first(&m->chosen); /* MATLAB's (Y,X,T,N) */
+    out->data = numbers.at;
+    *bytes = numbers.bytes;
+    FLIM_TRY(flim_array_set_order(f->path, out, true, NULL, err));
+    if (out->n_axes == 4) {
+        flim_array_last_axis_first(out); /* MATLAB's (Y,X,T,N) */
     }
     return FLIM_OK;
 }
@@ -254,7 +259,10 @@ static flim_status load_array(const flim_mapped_file *f, uint64_t at, mat_file *
 static flim_status open_mat5(flim_field_file *file, flim_error *err)
 {
     const char **name = NULL;
-    int chosen = 0;
+    uint8_t *unpacked = NULL;
+    mat_bytes contents;
+    flim_bare_array array;
+    size_t bytes;
     flim_status status = FLIM_OK;
     mat_file *m = flim_alloc(1, sizeof *m, err);
     file->state = m;
@@ -265,17 +273,22 @@ static flim_status open_mat5(flim_field_file *file, flim_error *err)
     for (int i = 0; i < m->n; i++) {
         name[i] = m->array[i].name;
     }
-    FLIM_TRY_DONE(flim_choose_array(file, name, m->n, &chosen, err));
-    FLIM_TRY_DONE(load_array(&file->map, m->array[chosen].at, m, err));
-    status = flim_array_add_images(file, file->map.path, "", &m->chosen, m->bytes, 0, err);
+    FLIM_TRY_DONE(flim_choose_array(file, name, m->n, &m->which, err));
+    FLIM_TRY_DONE(read_array(&file->map, m->array[m->which].at, true, &contents, &unpacked, &array, &bytes, err));
+    status = flim_array_add_images(file, file->map.path, "", &array, bytes, 0, err);
 done:
     flim_free(name);
+    flim_free(unpacked);
     return status;
 }
 
 static flim_status read_mat5(flim_field_file *file, int image, flim_counts *out, flim_error *err)
 {
-    const mat_file *m = file->state;
+    mat_file *m = file->state;
+    if (!m->contents.data) { /* its images share what is unpacked */
+        FLIM_TRY(
+            read_array(&file->map, m->array[m->which].at, false, &m->contents, &m->unpacked, &m->chosen, &m->bytes, err));
+    }
     return flim_array_read_image(file, file->map.path, &m->chosen, flim_array_image_number(file, image),
                                  m->contents.data + m->chosen.data, m->bytes, out, err);
 }

@@ -139,29 +139,38 @@ static flim_status check_records(const flim_mapped_file *f, ptu_tags *tags, flim
 
 /* ---- records ---- */
 
-static bool is_photon(record_kind kind, uint32_t word)
+/* The functions below are compiled once per kind: where they are called, it is a constant. */
+#define PER_KIND static inline __attribute__((always_inline))
+#define CALL_WITH_KIND(RESULT, FUNCTION, KIND, ...)                                                                          \
+    switch (KIND) {                                                                                                          \
+    case RECORD_PICOHARP: RESULT FUNCTION(RECORD_PICOHARP, __VA_ARGS__); break;                                              \
+    case RECORD_HYDRAHARP_1: RESULT FUNCTION(RECORD_HYDRAHARP_1, __VA_ARGS__); break;                                        \
+    case RECORD_HYDRAHARP_2: RESULT FUNCTION(RECORD_HYDRAHARP_2, __VA_ARGS__); break;                                        \
+    }
+
+PER_KIND bool is_photon(record_kind kind, uint32_t word)
 {
     return kind == RECORD_PICOHARP ? word >> 28 != 15 : !(word >> 31);
 }
 
-static uint32_t channel_of(record_kind kind, uint32_t word)
+PER_KIND uint32_t channel_of(record_kind kind, uint32_t word)
 {
     return kind == RECORD_PICOHARP ? word >> 28 : word >> 25 & 63;
 }
 
-static uint32_t bin_of(record_kind kind, uint32_t word)
+PER_KIND uint32_t bin_of(record_kind kind, uint32_t word)
 {
     return kind == RECORD_PICOHARP ? word >> 16 & 0xfff : word >> 10 & 0x7fff;
 }
 
 /* Sync pulses since the last overflow record. */
-static uint32_t sync_of(record_kind kind, uint32_t word)
+PER_KIND uint32_t sync_of(record_kind kind, uint32_t word)
 {
     return kind == RECORD_PICOHARP ? word & 0xffff : word & 1023;
 }
 
 /* Of a record that is no photon: the sync pulses that it says have overflowed; 0 for markers. */
-static uint64_t overflow_of(record_kind kind, uint32_t word)
+PER_KIND uint64_t overflow_of(record_kind kind, uint32_t word)
 {
     if (kind == RECORD_PICOHARP) {
         return bin_of(kind, word) == 0 ? 65536 : 0;
@@ -171,7 +180,7 @@ static uint64_t overflow_of(record_kind kind, uint32_t word)
 }
 
 /* Of such a record: the bits of its markers; 0 for overflows and what is not known. */
-static uint32_t markers_of(record_kind kind, uint32_t word)
+PER_KIND uint32_t markers_of(record_kind kind, uint32_t word)
 {
     const uint32_t bits = kind == RECORD_PICOHARP ? bin_of(kind, word) & 15 : channel_of(kind, word);
     return bits <= 15 ? bits : 0;
@@ -219,10 +228,8 @@ static flim_status out_of_order(const sorter *s, const char *what, flim_error *e
                      s->path, record, s->tags->data + 4 * record, what);
 }
 
-/* The next record that is a marker at s->at; the photons before it are counted.  False at the end. */
-static bool find_marker(sorter *s, uint32_t *markers, uint64_t *time)
+PER_KIND bool find_marker_of(record_kind kind, sorter *s, uint32_t *markers, uint64_t *time)
 {
-    const record_kind kind = s->records.kind;
     uint64_t photons = 0, at = s->at, base = s->base;
     uint32_t found = 0;
     for (; at < s->records.n; at++) {
@@ -246,53 +253,73 @@ static bool find_marker(sorter *s, uint32_t *markers, uint64_t *time)
     return found != 0;
 }
 
-/* One photon more in that voxel; false if it is full. */
-static bool place_photon(const sorter *s, size_t voxel)
+/* The next record that is a marker at s->at; the photons before it are counted.  False at the end. */
+static bool find_marker(sorter *s, uint32_t *markers, uint64_t *time)
 {
-    if (s->bytes == 2) {
-        return ++((uint16_t *)s->counts)[voxel] != 0;
-    }
-    return ++((uint32_t *)s->counts)[voxel] != 0;
+    bool found = false;
+    CALL_WITH_KIND(found =, find_marker_of, s->records.kind, s, markers, time)
+    return found;
 }
 
-/* The photons of the line that has ended at `stop` into their pixels.  Lines beyond the picture, a line without length, and
- * photons whose time is not within it are in none.  The pixel of a photon is that of the one before, or one of the next:
- * its bounds are compared, in sync pulses times pixels, which needs no division. */
-static void place_line(sorter *s, uint64_t stop)
+/* One photon more in that voxel; false if it is full. */
+static inline bool place_photon(void *counts, int bytes, size_t voxel)
 {
-    const record_kind kind = s->records.kind;
-    const uint64_t pixels = (uint64_t)s->x, length = stop - s->line_start;
-    const bool back = s->tags->bidirectional > 0 && s->row % 2 == 1;
-    if (s->row < 0 || s->row >= s->y || stop <= s->line_start || length >> 47) {
-        return;
-    }
-    const size_t row = (size_t)(s->row * s->x) * (size_t)s->t;
-    uint64_t base = s->line_base, x = 0, next = length; /* next: (x + 1) * length */
-    for (uint64_t i = s->line_at; i < s->at; i++) {
-        const uint32_t word = flim_u32_at(s->records.data + 4 * i);
+    return bytes == 2 ? ++((uint16_t *)counts)[voxel] != 0 : ++((uint32_t *)counts)[voxel] != 0;
+}
+
+/* The photons of a line from record line_at on, of `length` sync pulses, into the row of counts at voxel `row`; `back`: it was
+ * scanned from right to left.  The pixel of a photon is that of the one before, or one of the next: its bounds are compared, in
+ * sync pulses times pixels, which needs no division. */
+PER_KIND void place_photons_of(record_kind kind, sorter *s, uint64_t length, size_t row, bool back)
+{
+    const uint8_t *data = s->records.data;
+    const uint64_t pixels = (uint64_t)s->x, bins = (uint64_t)s->t, end = s->at;
+    const uint32_t detector = s->detector;
+    const int bytes = s->bytes;
+    void *counts = s->counts;
+    uint64_t base = s->line_base - s->line_start, x = 0, next = length, placed = 0; /* next: (x + 1) * length */
+    size_t pixel = row + (back ? pixels - 1 : 0) * bins;
+    for (uint64_t i = s->line_at; i < end; i++) {
+        const uint32_t word = flim_u32_at(data + 4 * i);
         if (!is_photon(kind, word)) {
             base += overflow_of(kind, word);
             continue;
         }
-        const uint64_t since = base + sync_of(kind, word) - s->line_start, bin = bin_of(kind, word);
-        if (channel_of(kind, word) != s->detector || since >= length || bin >= (uint64_t)s->t) {
+        const uint64_t since = base + sync_of(kind, word), bin = bin_of(kind, word);
+        if (channel_of(kind, word) != detector || since >= length || bin >= bins) {
             continue; /* before the line's start, `since` is beyond any length */
         }
         const uint64_t place = since * pixels;
-        if (place + length < next) { /* before that pixel: time goes back */
-            x = place / length;
-            next = (x + 1) * length;
+        if (place >= next || place + length < next) { /* not that pixel; the latter: time goes back */
+            if (place + length < next) {
+                x = place / length;
+                next = (x + 1) * length;
+            }
+            while (place >= next) {
+                x++;
+                next += length;
+            }
+            pixel = row + (back ? pixels - 1 - x : x) * bins;
         }
-        while (place >= next) {
-            x++;
-            next += length;
-        }
-        if (!place_photon(s, row + (back ? pixels - 1 - x : x) * (size_t)s->t + bin)) {
+        if (!place_photon(counts, bytes, pixel + bin)) {
             s->too_many = true;
             return;
         }
-        s->placed++;
+        placed++;
     }
+    s->placed += placed;
+}
+
+/* The line has ended at `stop`.  Lines beyond the picture, a line without length, and photons whose time is not within it are in no
+ * pixel. */
+static void place_line(sorter *s, uint64_t stop)
+{
+    const uint64_t length = stop - s->line_start;
+    if (s->row < 0 || s->row >= s->y || stop <= s->line_start || length >> 47) {
+        return;
+    }
+    const size_t row = (size_t)(s->row * s->x) * (size_t)s->t;
+    CALL_WITH_KIND(, place_photons_of, s->records.kind, s, length, row, s->tags->bidirectional > 0 && s->row % 2 == 1)
 }
 
 static void leave_line(sorter *s)
@@ -384,14 +411,21 @@ static flim_status sort_records(sorter *s, flim_error *err)
     return FLIM_OK;
 }
 
-/* Bit d: detector d has photons. */
-static uint64_t find_detectors(const record_list *r)
+PER_KIND uint64_t find_detectors_of(record_kind kind, const record_list *r)
 {
     uint64_t found = 0;
     for (uint64_t i = 0; i < r->n; i++) {
         const uint32_t word = flim_u32_at(r->data + 4 * i);
-        found |= (uint64_t)is_photon(r->kind, word) << channel_of(r->kind, word);
+        found |= (uint64_t)is_photon(kind, word) << channel_of(kind, word);
     }
+    return found;
+}
+
+/* Bit d: detector d has photons. */
+static uint64_t find_detectors(const record_list *r)
+{
+    uint64_t found = 0;
+    CALL_WITH_KIND(found =, find_detectors_of, r->kind, r)
     return found;
 }
 

@@ -387,6 +387,24 @@ static flim_status read_pieces(flim_tiff *t, int page, uint8_t *bytes, tmsize_t 
     return FLIM_OK;
 }
 
+/* Strips hold whole rows, which libtiff can decode where they are to be. */
+static flim_status read_strips(flim_tiff *t, int page, int64_t height, uint8_t *out, flim_error *err)
+{
+    const flim_tiff_page *q = &t->page[page];
+    const int64_t row = row_bytes(q, q->x, q->planes ? 1 : q->samples);
+    uint32_t number = 0;
+    for (int64_t plane = 0; plane < (q->planes ? q->samples : 1); plane++) {
+        for (int64_t y = 0; y < q->y; y += height) {
+            const tmsize_t bytes = (tmsize_t)((height < q->y - y ? height : q->y - y) * row);
+            if (TIFFReadEncodedStrip(t->handle, number++, out, bytes) < bytes) {
+                return failed(t, page, err);
+            }
+            out += bytes;
+        }
+    }
+    return FLIM_OK;
+}
+
 static flim_status read_page(flim_tiff *t, int page, const target *out, flim_error *err)
 {
     const flim_tiff_page *q = &t->page[page];
@@ -409,6 +427,9 @@ static flim_status read_page(flim_tiff *t, int page, const target *out, flim_err
     if (height == 0 || width == 0 || capacity <= 0 || capacity > MOST_BYTES ||
         (capacity > USUAL_PIECE && capacity / 4 > whole)) {
         return failed(t, page, err);
+    }
+    if (!tiled && out->elements) {
+        return read_strips(t, page, height, out->elements, err);
     }
     uint8_t *bytes = flim_alloc((size_t)capacity, 1, err); /* (capacity) */
     if (!bytes) {

@@ -13,6 +13,9 @@
 #include <stdio.h>
 #include <unistd.h>
 #include <zlib.h>
+#ifdef FLIM_HAVE_LZ4
+#include <lz4frame.h>
+#endif
 
 #include "core/alloc.h"
 #include "core/sha256.h"
@@ -185,9 +188,28 @@ static void public_files_read_as_their_readers_read_them(void **state)
 
 enum { SDT_MEAS = 42, SDT_MEAS_BYTES = 330, SDT_T = 8, SDT_Y = 3, SDT_X = 2, SDT_VALUES = SDT_T * SDT_Y * SDT_X };
 
-/* Two blocks of `element` bytes, SPCM's revision 14 or 15; value i of block b is 7 i + b. */
-static void make_sdt(bytes *b, int revision, int element, bool zip)
+typedef enum packing { STORED, ZIPPED, LZ4_FRAME, N_PACKINGS } packing;
+
+/* A block's bytes as an LZ4 frame; without liblz4 they are made as they would be read elsewhere: not at all. */
+static bool put_lz4(bytes *b, const uint8_t *plain, size_t size)
 {
+#ifdef FLIM_HAVE_LZ4
+    const size_t made = LZ4F_compressFrame(b->data + b->n, sizeof b->data - b->n, plain, size, NULL);
+    assert_false(LZ4F_isError(made));
+    b->n += made;
+    return true;
+#else
+    put(b, 0x184d2204, 4);
+    (void)plain, (void)size;
+    return false;
+#endif
+}
+
+/* Two blocks of `element` bytes, SPCM's revision 14 or 15; value i of block b is 7 i + b.  False: no library packs them here. */
+static bool make_sdt(bytes *b, int revision, int element, packing how)
+{
+    static const uint64_t packing_bit[] = {0, 0x1000, 0x4000};
+    bool made = true;
     static const int type_of[] = {[2] = 0x000, [4] = 0x100, [8] = 0x200};
     *b = (bytes){.n = SDT_MEAS + SDT_MEAS_BYTES};
     set(b, 0, (uint64_t)(0x280 | revision), 2);
@@ -221,9 +243,11 @@ static void make_sdt(bytes *b, int revision, int element, bool zip)
         const size_t header = b->n, size = (size_t)(SDT_VALUES * element);
         b->n += 22;
         set(b, header + 2, b->n, 4);
-        set(b, header + 10, (uint64_t)(0x60 | type_of[element] | (zip ? 0x1000 : 0)), 2);
+        set(b, header + 10, (uint64_t)(0x60 | type_of[element]) | packing_bit[how], 2);
         set(b, header + 18, size, 4);
-        if (zip) {
+        if (how == LZ4_FRAME) {
+            made = put_lz4(b, plain, size) && made;
+        } else if (how == ZIPPED) {
             uint8_t packed[4096];
             z_stream stream = {.next_in = plain, .avail_in = (uInt)size, .next_out = packed, .avail_out = sizeof packed};
             assert_int_equal(deflateInit2(&stream, 9, Z_DEFLATED, -15, 8, Z_DEFAULT_STRATEGY), Z_OK);
@@ -253,6 +277,7 @@ static void make_sdt(bytes *b, int revision, int element, bool zip)
         sum += (uint32_t)(b->data[i] | b->data[i + 1] << 8);
     }
     set(b, 40, 0x55aa - sum, 2);
+    return made;
 }
 
 static void sdt_of_every_element_and_revision(void **state)
@@ -262,9 +287,13 @@ static void sdt_of_every_element_and_revision(void **state)
     assert_non_null(b);
     for (int revision = 14; revision <= 15; revision++) {
         for (int element = 2; element <= 8; element *= 2) {
-            for (int zip = 0; zip < 2; zip++) {
-                make_sdt(b, revision, element, zip);
+            for (packing how = STORED; how < N_PACKINGS; how++) {
+                const bool made = make_sdt(b, revision, element, how);
                 write_bytes(b, b->n);
+                if (!made) {
+                    expect_error(b, FLIM_ARRAY_AUTO, FLIM_ERROR_USAGE, "liblz4-dev");
+                    continue;
+                }
                 flim_field_file *file = open_file(path, FLIM_ARRAY_AUTO);
                 assert_int_equal(file->n_images, 2);
                 assert_string_equal(file->date, "2026-01-02 12:34:56");
@@ -293,19 +322,28 @@ static void sdt_that_is_damaged_is_named(void **state)
     bytes *b = malloc(sizeof *b);
     assert_non_null(b);
     const size_t first = SDT_MEAS + SDT_MEAS_BYTES;
-    make_sdt(b, 15, 2, true);
+    make_sdt(b, 15, 2, ZIPPED);
     b->data[first + 22 + 35 + 20] ^= 0x10; /* within the deflated data */
     expect_error(b, FLIM_ARRAY_AUTO, FLIM_ERROR_DATA, "block 1, at offset");
-    make_sdt(b, 15, 2, false);
+    make_sdt(b, 15, 2, STORED);
     set(b, first + 18, 31, 4); /* bytes that are no whole decays */
     expect_error(b, FLIM_ARRAY_AUTO, FLIM_ERROR_DATA, "not a whole number of decays of 8 bins");
-    make_sdt(b, 15, 2, false);
+    make_sdt(b, 15, 2, STORED);
     set(b, first + 6, 10, 4); /* the chain goes back */
     expect_error(b, FLIM_ARRAY_AUTO, FLIM_ERROR_DATA, "expected a later place");
-    make_sdt(b, 15, 2, false);
+    make_sdt(b, 15, 2, STORED);
     set(b, first + 10, 0x5060, 2);
-    expect_error(b, FLIM_ARRAY_AUTO, FLIM_ERROR_DATA, "LZ4");
-    make_sdt(b, 15, 2, false);
+    expect_error(b, FLIM_ARRAY_AUTO, FLIM_ERROR_DATA, "by zip and by LZ4");
+    if (make_sdt(b, 15, 2, LZ4_FRAME)) {
+        b->data[first + 22] ^= 1; /* the frame's first byte */
+        expect_error(b, FLIM_ARRAY_AUTO, FLIM_ERROR_DATA, "block 1, at offset");
+        make_sdt(b, 15, 2, LZ4_FRAME);
+        set(b, first + 18, 2 * SDT_T * SDT_X * (SDT_Y + 1), 4); /* more than the frame holds */
+        expect_error(b, FLIM_ARRAY_AUTO, FLIM_ERROR_DATA, "of the 128 bytes expected");
+        set(b, first + 18, 2 * SDT_T * SDT_X * (SDT_Y - 1), 4);
+        expect_error(b, FLIM_ARRAY_AUTO, FLIM_ERROR_DATA, "has more than the 64 bytes expected");
+    }
+    make_sdt(b, 15, 2, STORED);
     set(b, first + 12, 3, 2);
     expect_error(b, FLIM_ARRAY_AUTO, FLIM_ERROR_DATA, "measurement 3");
     free(b);
@@ -439,6 +477,104 @@ static void ptu_of_every_record_and_scan(void **state)
         }
     }
     cut_everywhere(b, b->n);
+    free(b);
+}
+
+/* A record of a scan and its time in sync pulses: 's' start, 'e' stop, 'f' frame, 'p' a photon of channel 1 in bin 1. */
+typedef struct scan_event {
+    char what;
+    uint64_t time;
+} scan_event;
+
+static size_t make_scan(bytes *b, uint32_t type, const scan_event *event)
+{
+    size_t records;
+    begin_ptu(b, type, false, 3, &records);
+    const size_t data = b->n;
+    ptu_writer w = {b, type, 0};
+    for (size_t i = 0; event[i].what; i++) {
+        const uint32_t marker = event[i].what == 's' ? 1 : event[i].what == 'e' ? 2 : 4;
+        put_record(&w, event[i].what != 'p', event[i].what == 'p' ? 1 : marker, 1, event[i].time);
+    }
+    return data;
+}
+
+/* Two lines of 80 pulses, a photon in each of their first pixels; and a place for what is wrong. */
+#define LINES(...)                                                                                                           \
+    {                                                                                                                        \
+        {'f', 10}, {'s', 20}, {'p', 25}, {'e', 100}, __VA_ARGS__, {'s', 320}, {'p', 325},                                    \
+        {                                                                                                                    \
+            'e', 400                                                                                                         \
+        }                                                                                                                    \
+    }
+
+static void ptu_markers_out_of_order_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        scan_event event[16];
+        int record; /* that is named */
+        const char *words;
+    } scans[] = {
+        {LINES({'e', 110}), 4, "the stop of a line that has not started"},
+        {LINES({'s', 120}, {'f', 160}, {'e', 200}), 5, "the marker of a frame within a line"},
+        {LINES({'s', 120}, {'p', 125}, {'f', 199}, {'p', 199}, {'p', 200}, {'e', 216}), 6,
+         "the marker of a frame within a line"}, /* its stop is too far behind it */
+        {LINES({'s', 90}, {'e', 200}), 4, "a marker that is earlier than the one before"},
+        {LINES({'s', 120}, {'e', 110}), 5, "a marker that is earlier than the one before"},
+        {LINES({'f', 99}), 4, "a marker that is earlier than the one before"},
+    };
+    bytes *b = malloc(sizeof *b);
+    assert_non_null(b);
+    for (size_t i = 0; i < sizeof scans / sizeof scans[0]; i++) {
+        for (int k = 0; k < 2; k++) { /* PicoHarp, TimeHarp: no overflow is within 400 pulses */
+            char place[64];
+            const size_t data = make_scan(b, k ? 0x00010305 : 0x00010303, scans[i].event);
+            snprintf(place, sizeof place, "record %d at offset %zu: ", scans[i].record, data + 4 * (size_t)scans[i].record);
+            expect_error(b, FLIM_ARRAY_AUTO, FLIM_ERROR_DATA, scans[i].words);
+            expect_error(b, FLIM_ARRAY_AUTO, FLIM_ERROR_DATA, place);
+        }
+    }
+    free(b);
+}
+
+/* What the files of good instruments show: each is read, and every photon is counted. */
+static void ptu_of_real_scans(void **state)
+{
+    (void)state;
+    static const struct {
+        scan_event event[16];
+        uint64_t first, second, unplaced; /* photons of the lines' first pixels, and in none */
+    } scans[] = {
+        {LINES({'p', 110}), 1, 1, 1}, /* on the way back */
+        {{{'s', 20}, {'p', 25}, {'e', 100}, {'s', 120}, {'p', 125}, {'e', 200}}, 1, 1, 0}, /* no marker of the first frame */
+        {{{'p', 5}, {'e', 8}, {'f', 10}, {'s', 20}, {'p', 25}, {'e', 100}}, 1, 0, 1}, /* begun within a line */
+        {{{'f', 10}, {'s', 20}, {'p', 25}, {'e', 100}, {'s', 120}, {'p', 125}}, 1, 0, 1}, /* ended within one */
+        {{{'f', 10}, {'s', 20}, {'p', 25}, {'s', 60}, {'p', 65}, {'e', 140}}, 0, 1, 1}, /* a stop is missing */
+        {{{'s', 20}, {'f', 22}, {'p', 25}, {'e', 100}, {'s', 220}, {'f', 236}, {'p', 237}, {'e', 300}}, 2, 0, 0},
+        {{{'f', 10}, {'s', 20}, {'p', 25}, {'f', 97}, {'e', 100}, {'s', 220}, {'p', 237}, {'e', 300}}, 2, 0, 0},
+        {LINES({'s', 120}, {'p', 125}, {'e', 200}), 1, 1, 1}, /* a line more than the picture has */
+        {LINES({'p', 99}), 1, 1, 1}, /* a photon is noted late */
+    };
+    bytes *b = malloc(sizeof *b);
+    assert_non_null(b);
+    for (size_t i = 0; i < sizeof scans / sizeof scans[0]; i++) {
+        for (int k = 0; k < 2; k++) {
+            uint64_t photons;
+            make_scan(b, k ? 0x00010305 : 0x00010303, scans[i].event);
+            write_bytes(b, b->n);
+            flim_field_file *file = open_file(path, FLIM_ARRAY_AUTO);
+            uint32_t *counts = read_block(file, 0, &photons);
+            const uint32_t first = counts[1], second = counts[PTU_X * PTU_T + 1];
+            if (first != scans[i].first || second != scans[i].second || photons != first + second ||
+                file->unplaced != scans[i].unplaced) {
+                fail_msg("scan %zu of kind %d: %u and %u photons, %llu in all and %llu in no pixel", i, k, first, second,
+                         (unsigned long long)photons, (unsigned long long)file->unplaced);
+            }
+            free(counts);
+            flim_field_close(file);
+        }
+    }
     free(b);
 }
 
@@ -729,6 +865,8 @@ int main(void)
         cmocka_unit_test(sdt_of_every_element_and_revision),
         cmocka_unit_test(sdt_that_is_damaged_is_named),
         cmocka_unit_test(ptu_of_every_record_and_scan),
+        cmocka_unit_test(ptu_markers_out_of_order_are_refused),
+        cmocka_unit_test(ptu_of_real_scans),
         cmocka_unit_test(ptu_that_cannot_be_a_picture_is_named),
         cmocka_unit_test(npy_of_every_type_and_order),
         cmocka_unit_test(npz_stored_and_deflated),

@@ -1,12 +1,16 @@
 #include "data/hdf5/hdf5_array.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "core/alloc.h"
+#include "core/first_look.h"
 #include "core/try.h"
 #include "data/hdf5/hdf5_internal.h"
+#include "flim/dataset.h"
 
 enum { MOST_ARRAYS = 65536 };
+enum { LOOK_ARRAYS = 16, LOOK_BYTES = 16 << 20 }; /* of a first look */
 
 struct flim_h5_arrays {
     flim_h5 *h5;
@@ -88,10 +92,10 @@ static flim_status list_arrays(flim_h5_arrays *a, flim_error *err)
     return flim_fail(err, FLIM_ERROR_DATA, "%s: its objects cannot be listed: %s; it may be damaged", a->h5->path, reason);
 }
 
-flim_status flim_h5_arrays_open(const char *path, flim_h5_arrays **out, flim_error *err)
+static flim_status open_here(const char *path, const volatile int *stop, flim_h5_arrays **out, flim_error *err)
 {
     flim_status status = FLIM_OK;
-    const flim_source_options options = {0};
+    const flim_source_options options = {.stop = stop};
     *out = NULL;
     flim_h5_arrays *a = flim_alloc(1, sizeof *a, err);
     FLIM_TRY_DONE(a ? FLIM_OK : FLIM_ERROR_MEMORY);
@@ -106,6 +110,68 @@ flim_status flim_h5_arrays_open(const char *path, flim_h5_arrays **out, flim_err
 done:
     flim_h5_arrays_close(a);
     return status;
+}
+
+/* ---- the first look, in the child */
+
+/* The first, a middle and the last entry of an array's first axis that has several; all if they are few. */
+static void read_some(flim_h5_arrays *arrays, int number)
+{
+    const flim_h5_array *a = &arrays->array[number];
+    int axis = 0;
+    int64_t entry = a->bytes;
+    while (axis < a->n_axes - 1 && a->size[axis] == 1) {
+        axis++;
+    }
+    for (int i = axis + 1; i < a->n_axes; i++) {
+        if (entry > LOOK_BYTES / a->size[i]) {
+            return; /* one entry is more than a look: its chunks are checked when they are read */
+        }
+        entry *= a->size[i];
+    }
+    void *values = flim_alloc((size_t)entry, 1, NULL);
+    const int64_t n = a->size[axis], step = n <= LOOK_BYTES / entry ? 1 : (n - 1) / 2 > 0 ? (n - 1) / 2 : 1;
+    for (int64_t i = 0; values && i < n; i += step) {
+        flim_h5_arrays_read(arrays, number, axis, i, 1, values, NULL);
+    }
+    flim_free(values);
+}
+
+typedef struct first_file {
+    const char *path;
+    const volatile int *stop;
+} first_file;
+
+static flim_status try_file(void *context, flim_error *err)
+{
+    const first_file *f = context;
+    flim_h5_arrays *arrays;
+    FLIM_TRY(open_here(f->path, f->stop, &arrays, err));
+    for (int i = 0; i < arrays->n && i < LOOK_ARRAYS; i++) {
+        read_some(arrays, i);
+    }
+    flim_h5_arrays_close(arrays);
+    return FLIM_OK;
+}
+
+flim_status flim_h5_arrays_open(const char *path, bool trusted, const volatile int *stop, flim_h5_arrays **out,
+                                flim_error *err)
+{
+    char version[32], library[48];
+    first_file file = {path, stop};
+    bool ended;
+    *out = NULL;
+    flim_hdf5_version(version);
+    snprintf(library, sizeof library, "HDF5 %s", version);
+    const flim_first_look look = {.paths = &path,
+                                  .n_paths = 1,
+                                  .library = library,
+                                  .stop = stop,
+                                  .fork = flim_h5_fork,
+                                  .look = try_file,
+                                  .context = &file};
+    FLIM_TRY(trusted ? FLIM_OK : flim_look_first(&look, &ended, err));
+    return open_here(path, stop, out, err);
 }
 
 void flim_h5_arrays_close(flim_h5_arrays *a)

@@ -25,8 +25,9 @@ typedef struct flim_h5_array {
 typedef struct flim_h5_arrays flim_h5_arrays;
 
 /* Lists the datasets of numbers that have three axes or more and a value at least, in all groups, sorted by name; links into other
- * files are not followed. */
-flim_status flim_h5_arrays_open(const char *path, flim_h5_arrays **out, flim_error *err);
+ * files are not followed.  Unless `trusted`, a child process looks first (core/first_look.h); stop: ends its look, may be NULL. */
+flim_status flim_h5_arrays_open(const char *path, bool trusted, const volatile int *stop, flim_h5_arrays **out,
+                                flim_error *err);
 void flim_h5_arrays_close(flim_h5_arrays *arrays); /* NULL is allowed */
 int flim_h5_arrays_count(const flim_h5_arrays *arrays);
 const flim_h5_array *flim_h5_arrays_at(const flim_h5_arrays *arrays, int number);

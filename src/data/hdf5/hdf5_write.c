@@ -20,6 +20,7 @@ struct flim_dataset_writer {
     int t, h, w;
     hid_t file, counts, driver;
     flim_chunk_packer *packer; /* a cell is a chunk */
+    size_t cell_bytes; /* of its counts */
     int error; /* errno of the first failed write, kept by the driver */
     uint8_t *mask; /* (n,H,W), written by finish; NULL without masks */
     uint8_t *written; /* (n) 1 = the cell has come */
@@ -229,6 +230,7 @@ flim_status flim_dataset_writer_create(const char *path, const flim_dataset_layo
     writer->t = layout->t;
     writer->h = layout->h;
     writer->w = layout->w;
+    writer->cell_bytes = (size_t)layout->t * (size_t)layout->h * (size_t)layout->w * (size_t)layout->count_bytes;
     flim_status status = FLIM_OK;
     const flim_output output = {.path = path, .kind = "a data file", .seeks = true};
     writer->written = flim_alloc((size_t)layout->n, 1, err);
@@ -268,12 +270,30 @@ static flim_status write_packed(flim_dataset_writer *writer, bool wait, bool *wr
     return good ? FLIM_OK : failed(writer, "counts", err);
 }
 
+static flim_status find_room(flim_dataset_writer *writer, void **room, flim_error *err)
+{
+    bool wrote;
+    FLIM_TRY(flim_chunk_packer_full(writer->packer) ? write_packed(writer, true, &wrote, err) : FLIM_OK);
+    return flim_chunk_packer_room(writer->packer, room, err);
+}
+
+flim_status flim_dataset_writer_room(flim_dataset_writer *writer, void **counts, flim_error *err)
+{
+    flim_status status;
+    QUIET(status = find_room(writer, counts, err));
+    return status;
+}
+
 /* The cell goes to the threads that pack; what they have done until now goes out. */
 static flim_status write_cell(flim_dataset_writer *writer, int64_t cell, const void *counts, flim_error *err)
 {
     bool wrote = true;
-    FLIM_TRY(flim_chunk_packer_full(writer->packer) ? write_packed(writer, true, &wrote, err) : FLIM_OK);
-    FLIM_TRY(flim_chunk_packer_put(writer->packer, cell, counts, err));
+    void *room;
+    FLIM_TRY(find_room(writer, &room, err));
+    if (counts != room) {
+        memcpy(room, counts, writer->cell_bytes);
+    }
+    flim_chunk_packer_put(writer->packer, cell);
     while (wrote) {
         FLIM_TRY(write_packed(writer, false, &wrote, err));
     }
