@@ -13,6 +13,7 @@
 #include "core/stop.h"
 #include "core/try.h"
 #include "data/dataset_internal.h"
+#include "data/import_columns.h"
 #include "flim/dataset_writer.h"
 
 /* One cell read, and as it is written. */
@@ -54,6 +55,7 @@ typedef struct chosen {
     int32_t *label; /* (n), NULL if the data set has none */
     int64_t *group; /* (n) of info.group_name, or NULL */
     const char **name; /* (n), or NULL */
+    flim_import_columns import;
 } chosen;
 
 static void free_chosen(chosen *c)
@@ -62,6 +64,7 @@ static void free_chosen(chosen *c)
     flim_free(c->label);
     flim_free(c->group);
     flim_free(c->name);
+    flim_import_columns_free(&c->import);
 }
 
 static flim_status choose_cells(const flim_dataset_info *info, const flim_repack_options *options, chosen *c, flim_error *err)
@@ -254,6 +257,7 @@ static flim_status write_all(flim_dataset *d, const chosen *c, flim_reader *read
         pack(b->counts, d->voxels, bytes, is_float, b->packed);
         FLIM_TRY_DONE(flim_dataset_writer_cell(writer, i, b->packed, info->has_mask ? b->mask : NULL, err));
     }
+    FLIM_TRY_DONE(flim_import_columns_write(&c->import, writer, err));
     status = flim_dataset_writer_close(writer, unfinished, err);
 done:
     *out_writer = writer;
@@ -281,19 +285,40 @@ static bool same_columns(const flim_dataset_info *from, const chosen *c, const f
     return same;
 }
 
+/* Are its import columns those of the cells that were chosen? */
+static flim_status same_import(const flim_dataset *copy, const chosen *c, bool *same, flim_error *err)
+{
+    flim_import_columns written;
+    int64_t *all = flim_alloc((size_t)c->n, sizeof *all, err); /* (c->n) */
+    if (!all) {
+        return FLIM_ERROR_MEMORY;
+    }
+    for (int64_t i = 0; i < c->n; i++) {
+        all[i] = i;
+    }
+    const flim_status status = flim_import_columns_read(copy, all, c->n, &(flim_log){0}, &written, err);
+    flim_free(all);
+    FLIM_TRY(status);
+    *same = flim_import_columns_equal(&c->import, &written);
+    flim_import_columns_free(&written);
+    return FLIM_OK;
+}
+
 /* Is what was written what was read?  Every cell and column. */
 static flim_status compare(flim_dataset *d, const chosen *c, flim_reader *reader, buffers *b, const char *unfinished,
                            const flim_repack_options *options, const char *out, flim_error *err)
 {
     flim_dataset *copy = NULL;
     flim_reader *copy_reader = NULL;
+    bool same = false;
     flim_status status = FLIM_OK;
     FLIM_TRY(flim_dataset_open(&unfinished, 1, &(flim_dataset_options){.trusted = true}, &copy, err));
     FLIM_TRY_DONE(flim_reader_create(copy, &copy_reader, err));
-    if (!same_columns(&d->info, c, &copy->info)) {
-        status = flim_fail(err, FLIM_ERROR_WRITE, "%s: sizes, labels, groups or names read back differ from those written",
-                           unfinished);
-        goto done;
+    FLIM_TRY_DONE(same_import(copy, c, &same, err));
+    if (!same || !same_columns(&d->info, c, &copy->info)) {
+        FLIM_TRY_DONE(flim_fail(
+            err, FLIM_ERROR_WRITE,
+            "%s: sizes, labels, groups, names or what flim_import noted read back differ from those written", unfinished));
     }
     for (int64_t i = 0; i < c->n; i++) {
         FLIM_TRY_DONE(interrupted(options, out, err));
@@ -331,13 +356,17 @@ flim_status flim_repack(const char *const *paths, int n_paths, const char *out, 
     bool is_float = false;
     *result = (flim_repack_result){0};
     FLIM_TRY(flim_output_check(&(flim_output){.path = out, .kind = "a data file", .seeks = true}, err));
-    const flim_dataset_options open = {
-        .axes = options->axes, .allow_external = options->allow_external, .stop = options->stop, .log = options->log};
+    const flim_dataset_options open = {.cache = FLIM_CACHE_AUTO, /* cells are looked at up to four times */
+                                       .axes = options->axes,
+                                       .allow_external = options->allow_external,
+                                       .stop = options->stop,
+                                       .log = options->log};
     flim_status status = FLIM_OK;
     FLIM_TRY_DONE(flim_dataset_open(paths, n_paths, &open, &d, err));
     FLIM_TRY_DONE(flim_reader_create(d, &reader, err));
     FLIM_TRY_DONE(make_buffers(&b, d, err));
     FLIM_TRY_DONE(choose_cells(&d->info, options, &c, err));
+    FLIM_TRY_DONE(flim_import_columns_read(d, c.cell, c.n, options->log, &c.import, err));
     FLIM_TRY_DONE(choose_type(d, &c, reader, &b, options, out, &bytes, &is_float, err));
     for (int i = 0; i < n_paths; i++) {
         char others[1024];

@@ -1,7 +1,7 @@
 /* Rewrites any readable data file in the best layout: one cell per chunk, shuffle + gzip 4, the smallest integers that fit.
  *
- * For: flim_repack.  Several files become one; cells may be left out.  /counts, /label, /group, /name, /mask, class names and time range are kept;
- *      other objects are not, and each is named in a note.
+ * For: flim_repack.  Several files become one; cells may be left out.  /counts, /label, /group, /name, /mask, class names and time range are kept,
+ *      and what flim_import wrote of the cells (/import, /t0_shift); other objects are not, and each is named in a note.
  * Owns: nothing.  OUT.part is written, read back and compared cell by cell, then renamed to OUT; on any failure it is
  * removed.
  * Errors: FLIM_ERROR_DATA what cannot be read; FLIM_ERROR_USAGE if OUT exists; FLIM_ERROR_WRITE; FLIM_INTERRUPTED.

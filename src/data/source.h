@@ -86,6 +86,8 @@ typedef struct flim_source_ops {
     flim_status (*read_integers)(flim_source *source, const char *name, int64_t *values, flim_error *err);
     /* list (n): strings of any storage; each is the caller's (flim_free), also after an error. */
     flim_status (*read_strings)(flim_source *source, const char *name, char **list, flim_error *err);
+    /* A list of texts of any length, which is no column: *list (flim_free_list) and *count. */
+    flim_status (*read_texts)(flim_source *source, const char *name, char ***list, int64_t *count, flim_error *err);
     /* Names of the values 0 .. count - 1 of a column that has its own (categories, enumerations): *names (flim_free_list), NULL
      * and 0 where it has none. */
     flim_status (*column_names)(flim_source *source, const char *name, char ***names, int64_t *count, flim_error *err);

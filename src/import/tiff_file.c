@@ -320,7 +320,7 @@ static flim_status place_piece(const flim_tiff *t, int page, const piece *p, con
 {
     const flim_tiff_page *q = &t->page[page];
     const size_t columns = (size_t)p->columns;
-    if (!out->numbers) {
+    if (out->elements) {
         place_elements(q, p, bytes, out->elements);
         return FLIM_OK;
     }

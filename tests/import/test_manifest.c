@@ -11,6 +11,7 @@
 #include "core/file.h"
 #include "core/sha256.h"
 #include "core/test_folder.h"
+#include "data/repack.h"
 #include "flim/dataset.h"
 #include "formats/csv_rows.h"
 #include "import/import.h"
@@ -297,6 +298,156 @@ static void cells_are_aligned_and_say_where_they_come_from(void **state)
     assert_string_equal(text[2], in_folder("tree/other/c.npy"));
 }
 
+/* ---- repacking ---- */
+
+/* Leaves out the cells whose bit is set. */
+static flim_status leave_out(void *context, const flim_dataset_info *info, bool *left_out, flim_error *err)
+{
+    const uint64_t bits = *(const uint64_t *)context;
+    (void)err;
+    for (int64_t i = 0; i < info->n; i++) {
+        left_out[i] = bits >> i & 1;
+    }
+    return FLIM_OK;
+}
+
+static void import_folder(const char *out, const char *input, bool align)
+{
+    const flim_import_request r = {.out = out,
+                                   .input = &input,
+                                   .n_inputs = 1,
+                                   .fields.axes = FLIM_ARRAY_YXT,
+                                   .align_t0 = align,
+                                   .t0_bin = -1,
+                                   .range_ns = 10};
+    flim_import_result made;
+    flim_error err;
+    if (import_with(&r, &made, &err) != FLIM_OK) {
+        fail_msg("%s", err.text);
+    }
+}
+
+static void count_not_copied(void *context, flim_log_level level, const char *text)
+{
+    (void)level;
+    *(int *)context += strstr(text, "not copied") != NULL;
+}
+
+static bool has_object(const char *path, const char *name)
+{
+    const hid_t f = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
+    const bool there = H5Lexists(f, name, H5P_DEFAULT) > 0;
+    H5Fclose(f);
+    return there;
+}
+
+/* Two imports, of which one was aligned and a file is in both, and a file that flim_import did not make: what is known of each cell
+ * goes along, whatever part is taken. */
+static void what_an_import_noted_survives_repacking(void **state)
+{
+    (void)state;
+    static const int edge[] = {3, 8, 20, 12, 30};
+    static const char *const name[] = {"one/a.npy", "one/b.npy", "one/c.npy", "two/a.npy", "two/d.npy"};
+    const char *paths[3], *out = in_folder("joined.h5");
+    int64_t shift[8], from[8], whole[3];
+    char text[8][256], sha[8][256], want[5][65];
+    for (int i = 0; i < 5; i++) {
+        mkdir(in_folder(i < 3 ? "one" : "two"), 0755);
+        write_field(name[i], i, edge[i]);
+        assert_int_equal(flim_sha256_of(file.data, file.n, want[i], NULL), FLIM_OK);
+    }
+    import_folder(paths[0] = in_folder("one.h5"), in_folder("one"), true);
+    import_folder(paths[1] = in_folder("two.h5"), in_folder("two"), false);
+    import_folder(paths[2] = in_folder("plain.h5"), in_folder("two"), false);
+    const hid_t f = H5Fopen(paths[2], H5F_ACC_RDWR, H5P_DEFAULT);
+    assert_true(f >= 0 && H5Ldelete(f, "import", H5P_DEFAULT) >= 0);
+    H5Fclose(f);
+    read_numbers(paths[0], "t0_shift", whole);
+    static const struct {
+        uint64_t left_out; /* bits of the cells of one.h5 (0 1 2), two.h5 (3 4) and plain.h5 (5 6) */
+        int n_paths, cell[7], n;
+    } parts[] = {{0, 3, {0, 1, 2, 3, 4, 5, 6}, 7},
+                 {2 | 8, 3, {0, 2, 4, 5, 6}, 5},
+                 {6, 1, {0}, 1},
+                 {1, 2, {1, 2, 3, 4}, 4},
+                 {7, 3, {3, 4, 5, 6}, 4}};
+    for (size_t p = 0; p < sizeof parts / sizeof parts[0]; p++) {
+        uint64_t bits = parts[p].left_out;
+        int noted = 0;
+        const flim_log log = {count_not_copied, &noted};
+        flim_repack_result made;
+        flim_error err = {0};
+        unlink(out);
+        memset(text, 0, sizeof text);
+        const flim_repack_options how = {
+            .workers = 2, .choose = bits ? leave_out : NULL, .choose_context = &bits, .log = &log};
+        if (flim_repack(paths, parts[p].n_paths, out, &how, &made, &err) != FLIM_OK) {
+            fail_msg("part %zu: %s", p, err.text);
+        }
+        assert_true(made.cells == parts[p].n && noted == 0);
+        read_numbers(out, "import/file", from);
+        read_texts(out, "import/path", text);
+        read_texts(out, "import/sha256", sha);
+        const bool aligned = parts[p].cell[0] < 3;
+        assert_int_equal(has_object(out, "t0_shift"), aligned);
+        if (aligned) {
+            read_numbers(out, "t0_shift", shift);
+        }
+        for (int i = 0; i < parts[p].n; i++) {
+            const int cell = parts[p].cell[i];
+            if (cell >= 5) {
+                assert_int_equal(from[i], -1);
+            } else {
+                assert_true(from[i] >= 0 && from[i] < parts[p].n);
+                assert_string_equal(text[from[i]], in_folder(name[cell]));
+                assert_string_equal(sha[from[i]], want[cell]);
+            }
+            assert_true(!aligned || shift[i] == (cell < 3 ? whole[cell] : 0));
+        }
+    }
+    /* A file that is in two of the inputs is one source. */
+    const char *again = in_folder("again.h5");
+    const flim_repack_options all = {.workers = 2, .log = &(flim_log){0}};
+    flim_repack_result made;
+    flim_error err = {0};
+    uint64_t last = parts[4].left_out;
+    unlink(out);
+    assert_int_equal(
+        flim_repack(paths, 2, out,
+                    &(flim_repack_options){.workers = 1, .choose = leave_out, .choose_context = &last, .log = &(flim_log){0}},
+                    &made, &err),
+        FLIM_OK);
+    assert_int_equal(flim_repack((const char *const[]){out, paths[1]}, 2, again, &all, &made, &err), FLIM_OK);
+    read_numbers(again, "import/file", from);
+    assert_true(from[0] == 0 && from[1] == 1 && from[2] == 0 && from[3] == 1);
+}
+
+/* Objects of these names that are somebody else's: named, and left. */
+static void what_only_looks_like_an_import_is_noted(void **state)
+{
+    (void)state;
+    const char *in = in_folder("other_import.h5"), *out = in_folder("other_out.h5");
+    const double wrong[2] = {0.5, 1.5};
+    const hsize_t two = 2;
+    flim_repack_result made;
+    flim_error err = {0};
+    int noted = 0;
+    const flim_log log = {count_not_copied, &noted};
+    mkdir(in_folder("lone"), 0755);
+    write_field("lone/a.npy", 0, 4);
+    import_folder(in, in_folder("lone"), false);
+    const hid_t f = H5Fopen(in, H5F_ACC_RDWR, H5P_DEFAULT), space = H5Screate_simple(1, &two, NULL);
+    assert_true(H5Ldelete(f, "import/path", H5P_DEFAULT) >= 0);
+    const hid_t set = H5Dcreate2(f, "t0_shift", H5T_IEEE_F64LE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    assert_true(H5Dwrite(set, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, wrong) >= 0);
+    H5Dclose(set);
+    H5Sclose(space);
+    H5Fclose(f);
+    assert_int_equal(flim_repack(&in, 1, out, &(flim_repack_options){.workers = 1, .log = &log}, &made, &err), FLIM_OK);
+    assert_int_equal(noted, 2);
+    assert_false(has_object(out, "import") || has_object(out, "t0_shift"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -305,6 +456,8 @@ int main(void)
         cmocka_unit_test(manifests_that_are_wrong_are_refused_by_line),
         cmocka_unit_test(rising_edges_are_found_and_decays_rolled),
         cmocka_unit_test(cells_are_aligned_and_say_where_they_come_from),
+        cmocka_unit_test(what_an_import_noted_survives_repacking),
+        cmocka_unit_test(what_only_looks_like_an_import_is_noted),
     };
     return RUN_IN_FOLDER(folder, tests);
 }

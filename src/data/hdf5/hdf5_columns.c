@@ -321,3 +321,33 @@ flim_status flim_h5_read_strings(flim_source *source, const char *name, char **l
     leave_column(&s, &c);
     return status;
 }
+
+flim_status flim_h5_read_texts(flim_source *source, const char *name, char ***list, int64_t *count, flim_error *err)
+{
+    int rank = 0;
+    hsize_t sizes[8] = {0};
+    flim_h5_column s = flim_h5_column_enter(flim_h5_of(source), name);
+    flim_status status = flim_h5_column_open(&s, true, "texts", err);
+    *list = NULL;
+    *count = 0;
+    if (status == FLIM_OK && (flim_h5_column_text(&s) != FLIM_H5_STRINGS || !flim_h5_shape(s.dataset, &rank, sizes) ||
+                              rank != 1 || sizes[0] > (hsize_t)flim_h5_limit(s.h5))) {
+        status = flim_h5_column_wrong_kind(&s, "texts along one axis", err);
+    }
+    const int64_t n = status == FLIM_OK ? (int64_t)sizes[0] : 0;
+    if (status == FLIM_OK) {
+        status = flim_h5_check_chunks(s.h5, name, s.dataset, err);
+    }
+    char **all = status == FLIM_OK ? flim_alloc((size_t)n, sizeof *all, err) : NULL;
+    if (status == FLIM_OK) {
+        status = all ? flim_h5_column_texts(&s, n, all, err) : FLIM_ERROR_MEMORY;
+    }
+    flim_h5_column_leave(&s);
+    if (status == FLIM_OK) {
+        *list = all;
+        *count = n;
+    } else {
+        flim_free_list(all, n);
+    }
+    return status;
+}

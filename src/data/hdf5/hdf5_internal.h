@@ -43,6 +43,7 @@ void flim_h5_others(flim_source *source, char *text, size_t size);
 flim_status flim_h5_column_kind(flim_source *source, const char *name, bool needed, flim_column_kind *kind, flim_error *err);
 flim_status flim_h5_read_integers(flim_source *source, const char *name, int64_t *values, flim_error *err);
 flim_status flim_h5_read_strings(flim_source *source, const char *name, char **list, flim_error *err);
+flim_status flim_h5_read_texts(flim_source *source, const char *name, char ***list, int64_t *count, flim_error *err);
 flim_status flim_h5_column_names(flim_source *source, const char *name, char ***names, int64_t *count, flim_error *err);
 flim_status flim_h5_read_mask(flim_source *source, const char *axes, uint8_t *mask, bool *found, flim_mask_values *seen,
                               flim_error *err);

@@ -177,7 +177,7 @@ void flim_h5_similar(flim_source *source, const char *name, char *dataset, char 
 void flim_h5_others(flim_source *source, char *text, size_t size)
 {
     flim_h5 *h5 = flim_h5_of(source);
-    static const char *const ours[] = {"counts", "label", "group", "mask", "name"};
+    static const char *const ours[] = {"counts", "label", "group", "mask", "name", "import", "t0_shift"};
     H5G_info_t info = {0};
     size_t used = 0;
     text[0] = '\0';
