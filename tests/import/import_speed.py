@@ -5,7 +5,8 @@ Usage: import_speed.py BUILD_DIR [--rounds N] [--only TEXT]
 
 Needs sdtfile, ptufile, tifffile, imagecodecs, scipy, numpy and h5py (PyPI), and build's program read_speed
 (cmake --build BUILD_DIR --target read_speed).  Two comparisons, milliseconds, the best of N rounds; in each round both
-sides run one after the other, in alternating order:
+sides run one after the other, in alternating order.  Wall time, and processor time of all threads, which is to be looked at on a
+machine with other work:
 
   read    a file to its photon counts in memory and their sum.  Python: the array as its reader gives it (no transposition, no
           conversion), then array.sum().  flimcv: read_speed, the code that flim_import reads with.  Files are warm.
@@ -139,17 +140,24 @@ def python_import(paths, out):
 
 
 def timed(call):
-    began = time.perf_counter()
+    """((wall ms, processor ms), result)"""
+    began, used = time.perf_counter(), time.process_time()
     result = call()
-    return 1e3 * (time.perf_counter() - began), result
+    return (1e3 * (time.perf_counter() - began), 1e3 * (time.process_time() - used)), result
 
 
 def best_of_pairs(rounds, ours, theirs):
-    best = [float("inf")] * 2
+    """[(wall, processor) of ours, of theirs]: the best of each."""
+    best = [(float("inf"),) * 2] * 2
     for i in range(rounds):
         for side in ((0, 1) if i % 2 else (1, 0)):
-            best[side] = min(best[side], (ours, theirs)[side]())
+            best[side] = tuple(map(min, best[side], (ours, theirs)[side]()))
     return best
+
+
+def show(table, what, name, ours, theirs, remark=""):
+    table[what][name] = {"Python": theirs, "flimcv": ours}
+    print(f"{what:7}{name:23}" + "".join(f"{b:9.2f}{a:9.2f}{b / a:7.1f}" for a, b in zip(ours, theirs)) + remark, flush=True)
 
 
 def main():
@@ -171,10 +179,10 @@ def main():
         def ask(*words):
             child.stdin.write("\t".join(words) + "\n")
             child.stdin.flush()
-            answer = child.stdout.readline().split()
-            return float(answer[0]), int(answer[1])
+            wall, used, photons = child.stdout.readline().split()
+            return (float(wall), float(used)), int(photons)
 
-        print(f"{'':29}{'Python':>9}{'flimcv':>9}{'ratio':>7}")
+        print(f"{'':30}" + f"{'Python':>9}{'flimcv':>9}{'ratio':>7}" * 2 + "  (wall, then processor time)")
         for path in [p for p in public + made if options.only in p]:
             read, axes = reader_of(path)
             sums = [0, 0]
@@ -188,9 +196,7 @@ def main():
                 return ms
 
             a, b = best_of_pairs(options.rounds, ours, theirs)
-            name = os.path.basename(path)
-            table["read"][name] = [round(b, 2), round(a, 2)]
-            print(f"read   {name:22}{b:9.2f}{a:9.2f}{b / a:7.1f}" + ("" if sums[0] == sums[1] else f"  sums {sums[1]} {sums[0]}"))
+            show(table, "read", os.path.basename(path), a, b, "" if sums[0] == sums[1] else f"  sums {sums[1]} and {sums[0]}")
         for paths in [[p] for p in public + made if options.only in p] + ([cells] if options.only in "cells" else []):
             out = os.path.join(folder, "out.h5")
 
@@ -201,9 +207,7 @@ def main():
 
             a, b = best_of_pairs(options.rounds, lambda: fresh(lambda: ask("import", reader_of(paths[0])[1], out, *paths)),
                                  lambda: fresh(lambda: timed(lambda: python_import(paths, out))))
-            name = os.path.basename(paths[0]) if len(paths) == 1 else f"{len(paths)} cells (.npy)"
-            table["import"][name] = [round(b, 1), round(a, 1)]
-            print(f"import {name:22}{b:9.1f}{a:9.1f}{b / a:7.1f}")
+            show(table, "import", os.path.basename(paths[0]) if len(paths) == 1 else f"{len(paths)} cells (.npy)", a, b)
         child.stdin.close()
         child.wait()
     json.dump(table, open("import_speed.json", "w"), indent=1)

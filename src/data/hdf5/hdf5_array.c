@@ -6,6 +6,7 @@
 #include "core/alloc.h"
 #include "core/first_look.h"
 #include "core/try.h"
+#include "data/hdf5/hdf5_chunks.h"
 #include "data/hdf5/hdf5_internal.h"
 #include "flim/dataset.h"
 
@@ -195,33 +196,53 @@ const flim_h5_array *flim_h5_arrays_at(const flim_h5_arrays *a, int number)
 
 /* ---- values, under the lock */
 
-static flim_status read_slab(flim_h5 *h5, const flim_h5_array *a, hid_t dataset, int axis, int64_t begin, int64_t count,
-                             void *values, flim_error *err)
+/* A box of the dataset: chunks are unpacked here if they can be, else looked at before HDF5 is let at them. */
+static flim_status read_box(flim_h5 *h5, const flim_h5_array *a, hid_t dataset, const hsize_t *start, const hsize_t *size,
+                            void *values, flim_error *err)
 {
-    hsize_t start[FLIM_H5_ARRAY_AXES] = {0}, size[FLIM_H5_ARRAY_AXES];
     char reason[512];
+    bool done = false;
+    flim_h5_chunks *chunks = NULL;
     flim_status status = FLIM_OK;
-    for (int i = 0; i < a->n_axes; i++) {
-        size[i] = (hsize_t)a->size[i];
-    }
-    start[axis] = (hsize_t)begin;
-    size[axis] = (hsize_t)count;
     hid_t stored = H5Dget_type(dataset), type = stored >= 0 ? flim_h5_native(stored) : -1;
     hid_t space = H5Dget_space(dataset), memory = H5Screate_simple(a->n_axes, size, NULL);
-    const bool good = type >= 0 && space >= 0 && memory >= 0 && H5Tget_size(type) == (size_t)a->bytes &&
-                      H5Sget_simple_extent_ndims(space) == a->n_axes &&
-                      H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, size, NULL) >= 0 &&
-                      flim_h5_read_values(h5, dataset, type, memory, space, H5P_DEFAULT, values) >= 0;
+    bool good = type >= 0 && space >= 0 && memory >= 0 && H5Tget_size(type) == (size_t)a->bytes &&
+                H5Sget_simple_extent_ndims(space) == a->n_axes &&
+                H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, size, NULL) >= 0;
+    if (good) {
+        FLIM_TRY_DONE(flim_h5_chunks_create(h5, a->name, dataset, &chunks, err));
+    }
+    if (chunks && H5Tequal(stored, type) > 0) {
+        FLIM_TRY_DONE(flim_h5_chunks_copy(chunks, start, size, (size_t)a->bytes, values, &done, err));
+    }
+    if (chunks && !done) {
+        FLIM_TRY_DONE(flim_h5_chunks_check(chunks, -1, start, size, err));
+    }
+    good = good && (done || flim_h5_read_values(h5, dataset, type, memory, space, H5P_DEFAULT, values) >= 0);
     if (!good) {
         flim_h5_reason(reason, sizeof reason);
         status =
             flim_fail(err, FLIM_ERROR_DATA, "%s: /%s cannot be read: %s; the file may be damaged", h5->path, a->name, reason);
     }
+done:
+    flim_h5_chunks_destroy(chunks);
     flim_h5_drop(memory);
     flim_h5_drop(space);
     flim_h5_drop(type);
     flim_h5_drop(stored);
     return status;
+}
+
+static flim_status read_slab(flim_h5 *h5, const flim_h5_array *a, hid_t dataset, int axis, int64_t begin, int64_t count,
+                             void *values, flim_error *err)
+{
+    hsize_t start[FLIM_H5_ARRAY_AXES] = {0}, size[FLIM_H5_ARRAY_AXES] = {0};
+    for (int i = 0; i < a->n_axes; i++) {
+        size[i] = (hsize_t)a->size[i];
+    }
+    start[axis] = (hsize_t)begin;
+    size[axis] = (hsize_t)count;
+    return read_box(h5, a, dataset, start, size, values, err);
 }
 
 flim_status flim_h5_arrays_read(flim_h5_arrays *arrays, int number, int axis, int64_t begin, int64_t count, void *values,

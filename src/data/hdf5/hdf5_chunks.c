@@ -24,6 +24,7 @@ struct flim_h5_chunks {
     hsize_t extent[RANK], chunk[RANK], across[RANK]; /* across: chunks along an axis */
     size_t bytes; /* of a chunk */
     int64_t cell; /* that is read now, for messages; -1 = none */
+    bool whole; /* contents are wanted, not only how long they are */
     bool plain_edges; /* chunks that the extent cuts are stored without filters */
     filter filter[MOST_FILTERS];
     uint8_t *seen; /* a bit per chunk; NULL where there are too many */
@@ -154,7 +155,11 @@ static flim_status make_room(flim_h5_chunks *c, int which, size_t bytes, flim_er
 static void unshuffle(const uint8_t *in, size_t length, size_t size, uint8_t *out)
 {
     const size_t count = size ? length / size : 0;
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count && size == 2; i++) { /* the usual one, as vectors */
+        out[2 * i] = in[i];
+        out[2 * i + 1] = in[count + i];
+    }
+    for (size_t i = 0; i < count && size != 2; i++) {
         for (size_t k = 0; k < size; k++) {
             out[i * size + k] = in[k * count + i];
         }
@@ -194,7 +199,7 @@ static flim_status undo(flim_h5_chunks *c, int i, unsigned mask, const hsize_t *
         }
         u->length -= 4;
     } else if (f->id == H5Z_FILTER_SHUFFLE) {
-        if (u->known && content_matters(c, i, mask) && f->values >= 1 && f->value[0] > 1) {
+        if (u->known && (c->whole || content_matters(c, i, mask)) && f->values >= 1 && f->value[0] > 1) {
             FLIM_TRY(make_room(c, next, u->length, err));
             unshuffle(c->buffer[u->buffer], u->length, f->value[0], c->buffer[next]);
             u->buffer = next;
@@ -239,12 +244,14 @@ static bool is_cut(const flim_h5_chunks *c, const hsize_t *offset)
     return false;
 }
 
-static flim_status check_chunk(flim_h5_chunks *c, const hsize_t *offset, flim_error *err)
+/* *contents: where its c->bytes bytes are, in one of c's buffers; NULL if that is not known, or it was never written. */
+static flim_status unpack_chunk(flim_h5_chunks *c, const hsize_t *offset, const uint8_t **contents, flim_error *err)
 {
     hsize_t stored = 0;
     uint32_t mask = 0;
     char text[200];
     bool ends = false;
+    *contents = NULL;
     if (flim_stopped(c->h5->stop)) {
         return flim_fail(err, FLIM_INTERRUPTED, "interrupted while %s was opened", c->h5->path);
     }
@@ -272,25 +279,59 @@ static flim_status check_chunk(flim_h5_chunks *c, const hsize_t *offset, flim_er
         snprintf(text, sizeof text, "unpacks to %zu bytes, expected %zu", u.length, c->bytes);
         return bad_chunk(c, offset, text, err);
     }
+    *contents = !ends && u.known ? c->buffer[u.buffer] : NULL;
     return FLIM_OK;
+}
+
+static flim_status check_chunk(flim_h5_chunks *c, const hsize_t *offset, flim_error *err)
+{
+    const uint8_t *contents;
+    return unpack_chunk(c, offset, &contents, err);
+}
+
+/* ---- boxes */
+
+/* The chunks that a box touches, one after another. */
+typedef struct chunk_walk {
+    hsize_t at[RANK], first[RANK], end[RANK]; /* in chunks */
+} chunk_walk;
+
+/* False if the box is empty. */
+static bool walk_begin(const flim_h5_chunks *c, const hsize_t *start, const hsize_t *count, chunk_walk *w)
+{
+    *w = (chunk_walk){0};
+    for (int i = 0; i < c->rank; i++) {
+        if (count[i] == 0) {
+            return false;
+        }
+        w->at[i] = w->first[i] = start[i] / c->chunk[i];
+        w->end[i] = (start[i] + count[i] - 1) / c->chunk[i] + 1;
+    }
+    return true;
+}
+
+/* False after the last. */
+static bool walk_next(const flim_h5_chunks *c, chunk_walk *w)
+{
+    int axis = c->rank - 1;
+    while (axis >= 0 && ++w->at[axis] == w->end[axis]) {
+        w->at[axis] = w->first[axis];
+        axis--;
+    }
+    return axis >= 0;
 }
 
 flim_status flim_h5_chunks_check(flim_h5_chunks *c, int64_t cell, const hsize_t *start, const hsize_t *count, flim_error *err)
 {
+    chunk_walk w;
     c->cell = cell;
-    hsize_t at[RANK] = {0}, first[RANK] = {0}, end[RANK] = {0}, offset[RANK];
-    for (int i = 0; i < c->rank; i++) {
-        if (count[i] == 0) {
-            return FLIM_OK;
-        }
-        at[i] = first[i] = start[i] / c->chunk[i];
-        end[i] = (start[i] + count[i] - 1) / c->chunk[i] + 1;
-    }
-    for (;;) {
+    c->whole = false;
+    for (bool more = walk_begin(c, start, count, &w); more; more = walk_next(c, &w)) {
+        hsize_t offset[RANK];
         uint64_t number = 0;
         for (int i = 0; i < c->rank; i++) {
-            number = number * c->across[i] + at[i];
-            offset[i] = at[i] * c->chunk[i];
+            number = number * c->across[i] + w.at[i];
+            offset[i] = w.at[i] * c->chunk[i];
         }
         if (!c->seen || !(c->seen[number / 8] >> number % 8 & 1)) {
             FLIM_TRY(check_chunk(c, offset, err));
@@ -298,15 +339,73 @@ flim_status flim_h5_chunks_check(flim_h5_chunks *c, int64_t cell, const hsize_t 
                 c->seen[number / 8] = (uint8_t)(c->seen[number / 8] | 1u << number % 8);
             }
         }
-        int axis = c->rank - 1;
+    }
+    return FLIM_OK;
+}
+
+/* What the chunk at `offset` and the box have in common, from the chunk's contents into the box's values: in runs along the last
+ * axis. */
+static void copy_overlap(const flim_h5_chunks *c, const hsize_t *offset, const uint8_t *contents, const hsize_t *start,
+                         const hsize_t *count, size_t size, uint8_t *values)
+{
+    hsize_t begin[RANK] = {0}, end[RANK] = {0}, at[RANK];
+    const int last = c->rank - 1;
+    for (int i = 0; i < c->rank; i++) {
+        begin[i] = offset[i] > start[i] ? offset[i] : start[i];
+        end[i] = offset[i] + c->chunk[i] < start[i] + count[i] ? offset[i] + c->chunk[i] : start[i] + count[i];
+    }
+    memcpy(at, begin, sizeof at);
+    for (;;) {
+        size_t from = 0, to = 0;
+        for (int i = 0; i < c->rank; i++) {
+            from = from * (size_t)c->chunk[i] + (size_t)(at[i] - offset[i]);
+            to = to * (size_t)count[i] + (size_t)(at[i] - start[i]);
+        }
+        memcpy(values + to * size, contents + from * size, (size_t)(end[last] - begin[last]) * size);
+        int axis = last - 1;
         while (axis >= 0 && ++at[axis] == end[axis]) {
-            at[axis] = first[axis];
+            at[axis] = begin[axis];
             axis--;
         }
         if (axis < 0) {
+            return;
+        }
+    }
+}
+
+flim_status flim_h5_chunks_copy(flim_h5_chunks *c, const hsize_t *start, const hsize_t *count, size_t size, void *values,
+                                bool *done, flim_error *err)
+{
+    chunk_walk w;
+    size_t elements = 1;
+    *done = false;
+    for (int i = 0; i < c->filters; i++) {
+        if (c->filter[i].id != H5Z_FILTER_DEFLATE && c->filter[i].id != H5Z_FILTER_SHUFFLE) {
             return FLIM_OK;
         }
     }
+    for (int i = 0; i < c->rank; i++) {
+        elements *= (size_t)c->chunk[i];
+    }
+    if (elements * size != c->bytes) {
+        return FLIM_OK;
+    }
+    c->cell = -1;
+    c->whole = true;
+    for (bool more = walk_begin(c, start, count, &w); more; more = walk_next(c, &w)) {
+        hsize_t offset[RANK];
+        const uint8_t *contents;
+        for (int i = 0; i < c->rank; i++) {
+            offset[i] = w.at[i] * c->chunk[i];
+        }
+        FLIM_TRY(unpack_chunk(c, offset, &contents, err));
+        if (!contents) {
+            return FLIM_OK;
+        }
+        copy_overlap(c, offset, contents, start, count, size, values);
+    }
+    *done = true;
+    return FLIM_OK;
 }
 
 flim_status flim_h5_check_chunks(const flim_h5 *h5, const char *name, hid_t dataset, flim_error *err)

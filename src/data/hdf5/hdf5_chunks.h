@@ -19,6 +19,11 @@ void flim_h5_chunks_destroy(flim_h5_chunks *chunks); /* NULL is allowed */
  * the message, -1 = of no cell.  FLIM_INTERRUPTED. */
 flim_status flim_h5_chunks_check(flim_h5_chunks *chunks, int64_t cell, const hsize_t *start, const hsize_t *count,
                                  flim_error *err);
+/* The box itself, `size` bytes per element as they are stored, into values (count, the last axis fastest): chunks that are deflated or
+ * shuffled are unpacked here, several times as fast as by HDF5.  *done = false, and values half-filled at most, if HDF5 has to do it
+ * or to say what is wrong.  FLIM_ERROR_DATA as flim_h5_chunks_check; FLIM_INTERRUPTED. */
+flim_status flim_h5_chunks_copy(flim_h5_chunks *chunks, const hsize_t *start, const hsize_t *count, size_t size, void *values,
+                                bool *done, flim_error *err);
 /* Every chunk of a dataset. */
 flim_status flim_h5_check_chunks(const flim_h5 *h5, const char *name, hid_t dataset, flim_error *err);
 
