@@ -164,7 +164,7 @@ static const flim_flag_row rows[] = {
     ROW(NULL, "focal-gamma", REAL(focal_gamma), "0", "G",
         "focal loss: each class's term of the training loss times (1 - its probability)^G; 0 = cross entropy", REFUSED,
         FOCAL_GAMMA, .allowed = ">= 0"),
-    ROW(NULL, "ema", REAL(ema), "0", "D",
+    ROW(NULL, "ema", REAL(ema), "0.98", "D",
         "evaluate and save an exponential moving average (EMA) of the weights: after update u it is d x average + (1 - d) x "
         "weights with d the smaller of D and u / (9 + u); 0 = none",
         REFUSED, EMA, .allowed = ">= 0, < 1"),

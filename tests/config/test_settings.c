@@ -126,7 +126,7 @@ static void defaults_are_those_of_the_specification(void **state)
     assert_int_equal(s.cv, FLIM_SPLIT_AUTO);
     assert_int_equal(s.holdout_group.n, 0);
     assert_true(s.val_fraction == 0.15 && s.fold == -1 && s.dropout == 0.25 && s.block_dropout == 0);
-    assert_true(s.schedule == FLIM_LR_SCHEDULE_CONSTANT && s.warmup_epochs == 0 && s.focal_gamma == 0 && s.ema == 0);
+    assert_true(s.schedule == FLIM_LR_SCHEDULE_CONSTANT && s.warmup_epochs == 0 && s.focal_gamma == 0 && s.ema == 0.98);
     assert_true(s.recalibrate_bn && s.sampler_repeats == 4);
     assert_string_equal(s.class_weights, "none");
     assert_int_equal(s.monitor, FLIM_MONITOR_VAL_LOSS);

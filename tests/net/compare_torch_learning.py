@@ -18,8 +18,8 @@ Arms:
               be those of train_cv up to rounding, which training amplifies; how far the losses are apart is printed epoch by
               epoch.  For --sampler natural.
 The others: AdamW (0.9, 0.999, 1e-8, decay on all parameters), a constant learning rate or CosineAnnealingLR down to 1e-6,
-clipping by the global norm, label smoothing, BatchNorm's statistics made again before an evaluation (--recalibrate-bn), and the
-augmentations symmetry, drift_fill and thin with random numbers of their own (the arm `same`: none).  All: the last partial batch trains, too; the first epoch with the smallest inner validation loss (unweighted,
+clipping by the global norm, label smoothing, a running average of the weights (--ema), BatchNorm's statistics made again before an
+evaluation (--recalibrate-bn), and the augmentations symmetry, drift_fill and thin with random numbers of their own (the arm `same`: none).  All: the last partial batch trains, too; the first epoch with the smallest inner validation loss (unweighted,
 unsmoothed) is chosen, --patience; test accuracy of that epoch (two classes: at the threshold with the best balanced accuracy
 on the validation set).  fp32 or, for --precision tf32, PyTorch's TF32.
 
@@ -231,6 +231,23 @@ def recalibrate(net, x, order, batch):
         m.momentum = momentum
 
 
+class Average:
+    """A running average of weights and statistics, begun with the first update: decay min(D, n / (9 + n)) after update n."""
+
+    def __init__(self, net, decay):
+        self.net, self.decay, self.updates = net, decay, 0
+        self.value = {n: t.clone() for n, t in net.state_dict().items()}
+
+    def update(self):
+        self.updates += 1
+        share = 1 - min(self.decay, self.updates / (9 + self.updates))
+        for name, now in self.net.state_dict().items():
+            if now.is_floating_point():
+                self.value[name].lerp_(now, share)
+            else:
+                self.value[name].copy_(now)
+
+
 def best_threshold(z, y):
     """Two classes: midway between neighbouring scores, best balanced accuracy, ties to the one nearest 0.5."""
     p, y = torch.sigmoid(z[:, 0].double()).cpu().numpy(), y.cpu().numpy()
@@ -275,6 +292,7 @@ def train_fold(arm, s, x, y, classes, fold, seed, k):
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(opt, T_max=s["epochs"], eta_min=min(1e-6, s["lr"]))
     fixed = our_order(seed, k, 0xFFFFFFFF, fold["train"])  # of no epoch: docs/network.md, Recalibration
     val, test = (torch.tensor(fold[part], device=device) for part in ("val", "test"))
+    average = Average(net, s["ema"]) if s["ema"] > 0 else None
     best, history = None, []
     for epoch in range(s["epochs"]):
         order = order_of(arm, s, seed, k, epoch, fold["train"], y, generator)
@@ -292,10 +310,14 @@ def train_fold(arm, s, x, y, classes, fold, seed, k):
             if s["clip"] > 0:
                 nn.utils.clip_grad_norm_(net.parameters(), s["clip"])
             opt.step()
+            if average:
+                average.update()
             total += loss.detach() * len(cells)
         if arm != "torch-plain" and s["schedule"] == "cosine":
             schedule.step()
-        kept = {n: t.clone() for n, t in net.named_buffers()}  # training keeps its own: a batch of one cell is normalised by them
+        kept = {n: t.clone() for n, t in net.state_dict().items()}  # training goes on with its own weights and statistics
+        if average:
+            net.load_state_dict(average.value)
         if s["recalibrate_bn"]:
             recalibrate(net, x, fixed, s["batch"])
         row = {"train_loss": total.item() / len(order), "val_loss": math.nan}
@@ -307,7 +329,7 @@ def train_fold(arm, s, x, y, classes, fold, seed, k):
             best = row["val_loss"], epoch, {n: t.clone() for n, t in net.state_dict().items()}
         if len(val) and 0 < s["patience"] <= epoch - best[1]:
             break
-        net.load_state_dict(kept, strict=False)
+        net.load_state_dict(kept)
     net.load_state_dict(best[2])
     threshold = best_threshold(predict(net, x, val, s["batch"]), y[val]) if classes == 2 and len(val) else 0.5
     z = predict(net, x, test, s["batch"])
@@ -343,12 +365,12 @@ def settings_of(a, flags):
     raw = dict(line.split(": ", 1) for line in text.split("\n") if ": " in line and not line.startswith(("#", " ")))
     known = {"axes": "NTYX", "mask_counts": "false", "accumulate": "1", "lr_scale": "none", "init_weights": '""',
              "monitor": "val_loss", "threshold_for": "balanced_accuracy", "warmup_epochs": "0", "class_weights": "none",
-             "focal_gamma": "0", "ema": "0", "mixup": "none", "tta": "false"}
+             "focal_gamma": "0", "mixup": "none", "tta": "false"}
     for key, value in known.items():
         if raw[key] != value:
             sys.exit("%s: %s: PyTorch's side only knows %s" % (key, raw[key], value))
     s = {k: int(raw[k]) for k in ("epochs", "batch", "patience")}
-    s.update({k: float(raw[k]) for k in ("lr", "weight_decay", "clip", "label_smoothing", "dropout", "block_dropout")})
+    s.update({k: float(raw[k]) for k in ("lr", "weight_decay", "clip", "label_smoothing", "dropout", "block_dropout", "ema")})
     s.update({k: raw[k] for k in ("preset", "sampler", "precision", "fold", "schedule")})
     s["recalibrate_bn"] = raw["recalibrate_bn"] == "true"
     if s["schedule"] not in ("cosine", "constant"):

@@ -43,16 +43,16 @@ done
 rm -rf cut
 cp -r begun cut
 call 0 "$train" --resume --resume-override --ema 0 --out cut # averages in the checkpoint, and none wanted
-call 143 env FLIM_AIM=train:2:15 "$faulty" "${options[@]}" --out plain_cut
+call 143 env FLIM_AIM=train:2:15 "$faulty" "${options[@]}" --ema 0 --out plain_cut
 call 0 "$train" --resume --resume-override --ema 0.9 --out plain_cut # none in the checkpoint, and some wanted
 
 # ---- training does not see what is evaluated
 trained() { for k in 0 1; do cut -d, -f1-4,10-16 "$1/fold_$k/history.csv"; done; }
 validated() { for k in 0 1; do cut -d, -f5-9 "$1/fold_$k/history.csv"; done; }
-call 0 "$train" "${options[@]}" --no-recalibrate-bn --out plain
+call 0 "$train" "${options[@]}" --ema 0 --no-recalibrate-bn --out plain
 for arm in "--ema 0.5" "--recalibrate-bn" "--ema 0.5 --recalibrate-bn"; do
     # shellcheck disable=SC2086
-    call 0 "$train" "${options[@]}" --no-recalibrate-bn $arm --out "arm$arm"
+    call 0 "$train" "${options[@]}" --ema 0 --no-recalibrate-bn $arm --out "arm$arm"
     check "$arm leaves training as it is" cmp <(trained plain) <(trained "arm$arm")
     check "$arm changes what is evaluated" bash -c "! cmp -s $(printf '%q' "plain/fold_0/predictions.csv") $(printf '%q' "arm$arm/fold_0/predictions.csv")"
     check "validation differs with $arm" test "$(validated plain | sha256sum)" != "$(validated "arm$arm" | sha256sum)"
@@ -70,7 +70,7 @@ for run in whole plain arm*; do
     done
 done
 call 0 "$train" "${options[@]}" --val-fraction 0 --recalibrate-bn --ema 0.5 --out last # without a validation set, too
-call 0 "$train" "${options[@]}" --val-fraction 0 --no-recalibrate-bn --out last_plain
+call 0 "$train" "${options[@]}" --val-fraction 0 --ema 0 --no-recalibrate-bn --out last_plain
 check "without a validation set the last weights are averaged and recalibrated" bash -c '! cmp -s last/fold_0/predictions.csv last_plain/fold_0/predictions.csv'
 
 # ---- class weights: a common factor changes nothing, balanced is n / (K n_k)
