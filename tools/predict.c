@@ -14,7 +14,7 @@
 #include "flim/predict.h"
 
 typedef struct options {
-    char *out, *explain, *axes, *device, *threshold;
+    char *out, *explain, *embeddings, *axes, *device, *threshold;
     flim_precision precision;
     flim_string_list model, data, explain_cells;
     int64_t explain_bins, explain_pixels, batch, workers, prefetch;
@@ -50,6 +50,10 @@ static const flim_flag_row rows[] = {
      .allowed = ">= 1, <= 65536"},
     {NULL, "explain-pixels", FLIM_VALUE_INTEGER, AT(explain_pixels), "3", "N", .help = "pixels of a block along y and x",
      .allowed = ">= 1, <= 65536"},
+    {"Embeddings", "embeddings", FLIM_VALUE_TEXT, AT(embeddings), "", "FILE",
+     .help =
+         "file to write, .npy or .h5: what each model's head sees of each cell, the mean over time and pixels of the last "
+         "block; with it a model may be an encoder of pretrain, and no classes are predicted then"},
     {"Device", "device", FLIM_VALUE_TEXT, AT(device), "auto", "D", .help = FLIM_DEVICE_TEXTS},
     {NULL, "precision", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(options, precision), "auto", "P",
      "numerical precision of the network", .choices = flim_precision_names, .also = "amp", .also_value = "amp"},
@@ -117,20 +121,53 @@ static flim_status parse_cells(const flim_string_list *list, int64_t **cell, int
     return FLIM_OK;
 }
 
-static flim_status write_explanation(const flim_explanation *explanation, const flim_output *output, flim_error *err)
+/* Bytes, the caller's still, to a path that the user names. */
+static flim_status write_bytes(const void *bytes, size_t count, const flim_output *output, flim_error *err)
 {
-    void *bytes = NULL;
-    size_t count = 0;
     flim_file_writer writer = {0};
     flim_status status = FLIM_OK;
-    FLIM_TRY_DONE(flim_explanation_encode(explanation, &bytes, &count, err));
     FLIM_TRY_DONE(flim_output_begin(output, &writer, err));
     fwrite(bytes, 1, count, writer.stream);
     status = flim_file_commit(&writer, err); /* a short write is found there */
 done:
     flim_file_abandon(&writer);
+    return status;
+}
+
+static flim_status write_explanation(const flim_explanation *explanation, const flim_output *output, flim_error *err)
+{
+    void *bytes = NULL;
+    size_t count = 0;
+    flim_status status = flim_explanation_encode(explanation, &bytes, &count, err);
+    status = status == FLIM_OK ? write_bytes(bytes, count, output, err) : status;
     flim_free(bytes);
     return status;
+}
+
+static flim_status write_embeddings(const flim_embeddings *embeddings, bool npy, const flim_output *output, flim_error *err)
+{
+    void *bytes = NULL;
+    size_t count = 0;
+    flim_status status =
+        npy ? flim_embeddings_npy(embeddings, &bytes, &count, err) : flim_embeddings_hdf5(embeddings, &bytes, &count, err);
+    status = status == FLIM_OK ? write_bytes(bytes, count, output, err) : status;
+    flim_free(bytes);
+    return status;
+}
+
+/* By the name's end. */
+static flim_status is_npy(const char *path, bool *npy, flim_error *err)
+{
+    const size_t length = strlen(path);
+    static const char *const ends[] = {".npy", ".h5", ".hdf5"};
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        const size_t tail = strlen(ends[i]);
+        if (length > tail && strcmp(path + length - tail, ends[i]) == 0) {
+            *npy = i == 0;
+            return FLIM_OK;
+        }
+    }
+    return flim_fail(err, FLIM_ERROR_USAGE, "--embeddings %s: the name must end in .npy, .h5 or .hdf5", path);
 }
 
 /* begins: NULL = what is there stays. */
@@ -165,6 +202,8 @@ static flim_status predict(void *read, const flim_string_list *operands, console
     flim_predictions predictions = {0};
     flim_metrics metrics;
     flim_explanation explanation = {0};
+    flim_embeddings embeddings = {0};
+    bool npy = false;
     int64_t *cells = NULL;
     console_open(screen, o->quiet, false);
     const flim_train_hooks hooks = {
@@ -183,6 +222,7 @@ static flim_status predict(void *read, const flim_string_list *operands, console
                                     .tta = o->tta,
                                     .any_mask = o->any_mask,
                                     .explanation = o->explain[0] ? &explanation : NULL,
+                                    .embeddings = o->embeddings[0] ? &embeddings : NULL,
                                     .explain_bins = o->explain_bins,
                                     .explain_pixels = o->explain_pixels,
                                     .scan = o->scan};
@@ -194,8 +234,11 @@ static flim_status predict(void *read, const flim_string_list *operands, console
     flim_status status = FLIM_OK;
     FLIM_TRY_DONE(list_inputs(o, &inputs, err));
     const flim_output output = output_at(o, o->out, "a file of predictions", FLIM_PREDICTIONS_BEGIN, &inputs, hooks.stop),
+                      embedded = output_at(o, o->embeddings, "a file of embeddings", NULL, &inputs, hooks.stop),
                       explained = output_at(o, o->explain, "a file of explanations", NULL, &inputs, hooks.stop);
     FLIM_TRY_DONE(o->explain[0] ? flim_output_check(&explained, err) : FLIM_OK);
+    FLIM_TRY_DONE(o->embeddings[0] ? is_npy(o->embeddings, &npy, err) : FLIM_OK);
+    FLIM_TRY_DONE(o->embeddings[0] ? flim_output_check(&embedded, err) : FLIM_OK);
     FLIM_TRY_DONE(parse_cells(&o->explain_cells, &cells, &request.n_explain_cells, err));
     request.explain_cell = cells;
     FLIM_TRY_DONE(threshold_of(o->threshold, &request.threshold, err));
@@ -204,6 +247,10 @@ static flim_status predict(void *read, const flim_string_list *operands, console
         console_leave_stdout(screen);
     }
     FLIM_TRY_DONE(flim_predict(&request, &hooks, &predictions, &metrics, err));
+    FLIM_TRY_DONE(o->embeddings[0] ? write_embeddings(&embeddings, npy, &embedded, err) : FLIM_OK);
+    if (predictions.n == 0 && o->embeddings[0]) { /* an encoder's */
+        goto done;
+    }
     FLIM_TRY_DONE(flim_output_begin(&output, &writer, err));
     FLIM_TRY_DONE(flim_predictions_print(&predictions, writer.stream, err));
     FLIM_TRY_DONE(flim_file_commit(&writer, err));
@@ -213,6 +260,7 @@ done:
     flim_file_abandon(&writer);
     flim_string_list_free(&inputs);
     flim_explanation_free(&explanation);
+    flim_embeddings_free(&embeddings);
     flim_free(cells);
     flim_predictions_free(&predictions);
     return status;

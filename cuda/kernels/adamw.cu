@@ -182,10 +182,13 @@ cudaError_t flim_k_account(const flim_launch *l, flim_device_state *state, const
     return cudaGetLastError();
 }
 
-__global__ void __launch_bounds__(256) square_kernel(const float *__restrict__ gradients, int64_t count, double *partial)
+/* Of the parameters that learn: a frozen encoder's are left out. */
+__global__ void __launch_bounds__(256) square_kernel(const float *__restrict__ gradients, int64_t encoder, int64_t count,
+                                                     const flim_device_step *step, double *partial)
 {
+    const int64_t first = step->encoder_hold >= 1.0f ? encoder : 0;
     double sum = 0;
-    for (int64_t i = blockIdx.x * 256ll + threadIdx.x; i < count; i += gridDim.x * 256ll) {
+    for (int64_t i = first + blockIdx.x * 256ll + threadIdx.x; i < count; i += gridDim.x * 256ll) {
         double g = gradients[i];
         sum += g * g; /* not finite if any gradient is not */
     }
@@ -246,10 +249,14 @@ __global__ void __launch_bounds__(256)
         return;
     }
     const float lr = step->learning_rate, beta1 = step->beta1, beta2 = step->beta2, clip = state->clip_factor;
-    const float decay = (float)(1.0 - (double)lr * step->weight_decay), rate = lr / state->bias1, root = sqrtf(state->bias2);
+    const float slow = lr * (1.0f - step->encoder_hold), root = sqrtf(state->bias2);
+    const float decays[2] = {(float)(1.0 - (double)lr * step->weight_decay), (float)(1.0 - (double)slow * step->weight_decay)};
+    const float rates[2] = {lr / state->bias1, slow / state->bias1};
     const float share = state->average_share;
     const int64_t first = blockIdx.x * 256ll + threadIdx.x, stride = gridDim.x * 256ll;
     for (int64_t i = first; i < u.count; i += stride) {
+        const bool held = i < u.encoder;
+        const float decay = held ? decays[1] : decays[0], rate = held ? rates[1] : rates[0];
         float g = gradients[i] * clip, p = parameters[i] * decay;
         float m = moment1[i] + (1.0f - beta1) * (g - moment1[i]);
         float v = beta2 * moment2[i] + (1.0f - beta2) * g * g;
@@ -289,7 +296,8 @@ cudaError_t flim_k_exchange(const flim_launch *l, float *a, float *b, int64_t co
 cudaError_t flim_k_update(const flim_launch *l, flim_device_state *state, const flim_device_step *step,
                           const flim_update *update, bool dynamic)
 {
-    square_kernel<<<FLIM_NORM_BLOCKS, 256, 0, l->stream>>>(update->gradients, update->count, update->partial);
+    square_kernel<<<FLIM_NORM_BLOCKS, 256, 0, l->stream>>>(update->gradients, update->encoder, update->count, step,
+                                                           update->partial);
     decide_kernel<<<1, 256, 0, l->stream>>>(state, step, update->partial, dynamic);
     adamw_kernel<<<grid_for(update->count), 256, 0, l->stream>>>(state, step, *update);
     return cudaGetLastError();

@@ -292,7 +292,7 @@ typedef struct flim_device_step {
     double divisor;
     double momentum; /* of BatchNorm's running statistics */
     float learning_rate, weight_decay, beta1, beta2, epsilon, clip, label_smoothing, dropout, block_dropout, focal_gamma,
-        average_decay;
+        average_decay, encoder_hold;
 } flim_device_step;
 
 /* A convolution weight: fp32 master in PyTorch's layout (o,i,taps), storage copy (k,taps,c) and gradient (k,taps,c). */
@@ -329,7 +329,7 @@ cudaError_t flim_k_account(const flim_launch *l, flim_device_state *state, const
                            const float *weight, int64_t cells, bool dynamic);
 /* What an update works on. */
 typedef struct flim_update {
-    int64_t count, n_statistics; /* P, S */
+    int64_t count, encoder, n_statistics; /* P, of which the first are the encoder's, S */
     float *parameters, *moment1, *moment2; /* (P) */
     const float *gradients; /* (P) */
     float *statistics; /* (S): become the pending ones */

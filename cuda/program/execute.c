@@ -20,7 +20,8 @@ flim_status flim_cuda_train(flim_program *base, const flim_batch *batch, const f
                                           .dropout = step->dropout,
                                           .block_dropout = step->block_dropout,
                                           .focal_gamma = step->focal_gamma,
-                                          .average_decay = step->average_decay};
+                                          .average_decay = step->average_decay,
+                                          .encoder_hold = step->encoder_hold};
     FLIM_TRY(flim_cuda_device_use(p->device, err));
     FLIM_TRY(flim_transfer_in(p, &p->train, batch, &device_step, err));
     FLIM_TRY(flim_graph_run(p, &p->train, batch->n, step->first, step->last, err));

@@ -21,6 +21,13 @@ static view look_at_head(const flim_cuda_program *p, const flim_schedule *schedu
     const int u = p->base.net.head[k].unit;
     const flim_head_kernels *head = &p->head[k];
     const flim_grad_affine *grad = &schedule->unit[u].grad;
+    if (what == FLIM_INSPECT_Z) {
+        return (view){.data = head->mean,
+                      .type = FLIM_STORAGE_FP32,
+                      .channels = p->base.net.unit[u].out_channels,
+                      .c = head->c,
+                      .size = {1, 1, 1}};
+    }
     if (what == FLIM_INSPECT_Y) {
         return (view){.data = head->logits,
                       .type = FLIM_STORAGE_FP32,

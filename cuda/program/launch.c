@@ -475,6 +475,7 @@ flim_status flim_cuda_run_update(flim_cuda_program *p, bool first, bool last, fl
         flim_k_gather(&p->launch, p->weights, table->n, table->elements, &p->state->loss_scale, !first, p->gradients));
     if (last) {
         const flim_update update = {.count = net->parameters,
+                                    .encoder = flim_network_encoder_parameters(net),
                                     .n_statistics = net->statistics,
                                     .parameters = p->parameters,
                                     .moment1 = p->moment1,

@@ -215,6 +215,10 @@ typedef struct flim_step {
     /* Of the running average: after u updates in all, average = d average + (1 - d) value with d = min(decay, u / (9 + u)),
      * so that the first values, which are none of training's, soon count for nothing.  In programs with `average` only. */
     float average_decay;
+    /* What the encoder, all parameters before the first head's, goes without of the learning rate: 0 = nothing, 0.9 = it learns at
+     * a tenth, 1 = its weights stay as they are and only the heads' gradients count in the norm.  Its moments follow its gradients
+     * all the same, so that a rate that comes back finds them right. */
+    float encoder_hold;
 } flim_step;
 
 /* One batch per update; torch's betas and epsilon; the rest is zero. */
@@ -235,6 +239,10 @@ flim_status flim_program_exchange_average(flim_program *program, flim_error *err
 
 /* Forward with running statistics, no dropout.  logits: (n,K') floats, written by the time flim_program_wait returns. */
 flim_status flim_program_predict(flim_program *program, const flim_batch *batch, float *logits, flim_error *err);
+
+/* What the pooled head `head` saw of each cell of the last predict call: the mean over T,H,W of its unit's output, (n,C) floats for
+ * the n cells of that call; count = n C.  Finishes all work first.  FLIM_ERROR where there was none, or the head is not pooled. */
+flim_status flim_program_read_pooled(flim_program *program, int head, float *out, int64_t count, flim_error *err);
 
 typedef struct flim_totals {
     double loss; /* sum of weight * loss (with smoothing) over training cells since the last reset */

@@ -175,6 +175,8 @@ int flim_network_blocks(const flim_network *net);
 
 /* Floats that a prediction has per cell: of each head in turn, logits (K') of a pooled one, y (1,T,H,W) of a dense one. */
 int64_t flim_network_outputs(const flim_network *net);
+/* How many parameters come before the first head's: those of the units. */
+int64_t flim_network_encoder_parameters(const flim_network *net);
 int64_t flim_head_outputs(const flim_network *net, int head);
 
 /* Multiply-adds of the forward pass for one cell (convolutions and linears). */

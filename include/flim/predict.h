@@ -9,6 +9,7 @@
 #ifndef FLIM_PREDICT_H
 #define FLIM_PREDICT_H
 
+#include "flim/embeddings.h"
 #include "flim/explanation.h"
 #include "flim/metrics.h"
 #include "flim/predictions.h"
@@ -34,6 +35,10 @@ typedef struct flim_predict_request {
     flim_explanation
         *explanation; /* gets what the photons of each block do to the logits of each model; NULL = not asked for.
                                     * The caller's (flim_explanation_free); zeroed after an error */
+    flim_embeddings
+        *embeddings; /* gets what each model's head pools of each cell; NULL = not asked for.  Only with it may models be
+                                  * encoders without a head, which predict no classes: *out is empty then.  The caller's
+                                  * (flim_embeddings_free); zeroed after an error */
     const int64_t *explain_cell; /* (n_explain_cells) the cells to explain, each once; n_explain_cells = 0: all */
     int64_t n_explain_cells;
     int64_t explain_bins, explain_pixels; /* of a block: time bins; pixels along y and x */

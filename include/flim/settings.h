@@ -46,6 +46,10 @@ typedef struct flim_settings {
     int64_t width, depth; /* 0 = the preset's */
     double dropout, block_dropout; /* of the head; of the blocks */
     char *init_weights; /* "" = Kaiming */
+    char *pretrained; /* a file whose encoder to start from; "" = none */
+    double encoder_lr_scale; /* of lr, for the encoder of `pretrained` */
+    bool freeze_encoder;
+    int64_t unfreeze_after; /* epochs; 0 = as freeze_encoder says */
     /* training */
     int64_t epochs, batch, eval_batch, accumulate; /* batch 0 = auto; eval_batch 0 = batch */
     double lr;

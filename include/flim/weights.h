@@ -32,8 +32,8 @@ flim_status flim_weights_write_encoder(const char *path, const flim_network *cla
 /* What the metadata's key "preprocessing" says. */
 const char *flim_preprocessing_name(bool mask_counts);
 
-/* Reads shapes and metadata only. */
-flim_status flim_weights_probe(const char *path, flim_weights_info *out, flim_error *err);
+/* Reads shapes and metadata only.  encoders: a file without a head is taken, too, with classes 0. */
+flim_status flim_weights_probe(const char *path, bool encoders, flim_weights_info *out, flim_error *err);
 
 /* Reads into the arrays of `net` (P and S floats); a width, class count or input size that differs is an error that says
  * both, as are values that are not finite.  statistics NULL: running statistics are neither needed nor read (gradients
@@ -45,6 +45,10 @@ flim_status flim_weights_read(const char *path, const flim_network *net, float *
 flim_status flim_weights_read_to_start(const char *path, const flim_network *net, float *parameters, float *statistics,
                                        bool *last_layer_is_new, flim_error *err);
 bool flim_weights_is_last_layer(const flim_tensor *tensor);
+/* The tensors of the units of `net` alone, of a file with any head or none and for cells of any size; those of its heads stay as they
+ * are.  parameters (P), statistics (S). */
+flim_status flim_weights_read_encoder(const char *path, const flim_network *net, float *parameters, float *statistics,
+                                      flim_error *err);
 
 /* What reading would refuse: FLIM_ERROR_DATA names the tensor and the value that is not finite, or a negative variance. */
 flim_status flim_weights_check_finite(const flim_network *net, const float *parameters, const float *statistics,

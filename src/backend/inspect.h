@@ -12,8 +12,8 @@
 
 #include "flim/device.h"
 
-/* Of a unit, for the n cells of the last train or predict call.  As unit n_units + k a pooled head has y, its logits (n,K'),
- * and dx. */
+/* Of a unit, for the n cells of the last train or predict call.  As unit n_units + k a pooled head has z, what it pooled (n,C), y, its
+ * logits (n,K'), and dx. */
 typedef enum flim_inspected {
     FLIM_INSPECT_Z, /* (n,Cout,conv_out): conv(x) + bias */
     FLIM_INSPECT_Y, /* (n,Cout,out) */

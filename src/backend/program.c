@@ -334,7 +334,9 @@ static int64_t cell_floats(const flim_network *net, int unit, flim_inspected wha
     if (unit >= net->n_units) {
         const flim_head *head = &net->head[unit - net->n_units];
         const flim_unit *input = &net->unit[head->unit];
-        return what == FLIM_INSPECT_Y ? head->outputs : input->out_channels * volume(input->out);
+        return what == FLIM_INSPECT_Y   ? head->outputs
+               : what == FLIM_INSPECT_Z ? input->out_channels
+                                        : input->out_channels * volume(input->out);
     }
     const flim_unit *u = &net->unit[unit];
     switch (what) {
@@ -355,7 +357,7 @@ flim_status flim_program_read_tensor(flim_program *program, int unit, flim_inspe
     if (!program->options.inspect || program->last_cells == 0) {
         return flim_fail(err, FLIM_ERROR, "internal: tensors are read of programs compiled with `inspect`, after a call");
     }
-    if (unit < 0 || unit >= net->n_units + net->n_heads || (head && what != FLIM_INSPECT_Y && what != FLIM_INSPECT_DX)) {
+    if (unit < 0 || unit >= net->n_units + net->n_heads || (head && (what == FLIM_INSPECT_DV || what == FLIM_INSPECT_DZ))) {
         return flim_fail(err, FLIM_ERROR, "internal: no %s of unit %d in a network of %d", flim_inspected_name(what), unit,
                          net->n_units);
     }
@@ -378,4 +380,16 @@ flim_status flim_program_read_tensor(flim_program *program, int unit, flim_inspe
     }
     FLIM_TRY(program->ops->wait(program, err));
     return program->ops->read_tensor(program, unit, what, out, err);
+}
+
+flim_status flim_program_read_pooled(flim_program *program, int head, float *out, int64_t count, flim_error *err)
+{
+    const flim_network *net = &program->net;
+    if (head < 0 || head >= net->n_heads || net->head[head].kind != FLIM_HEAD_POOLED || program->last_cells == 0 ||
+        program->last_trains || count != program->last_cells * net->head[head].in_channels) {
+        return flim_fail(err, FLIM_ERROR, "internal: no pooled output of head %d, %lld floats, in the last call", head,
+                         (long long)count);
+    }
+    FLIM_TRY(program->ops->wait(program, err));
+    return program->ops->read_tensor(program, net->n_units + head, FLIM_INSPECT_Z, out, err);
 }

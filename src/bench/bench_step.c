@@ -123,7 +123,7 @@ static flim_status build_network(bench *b, flim_error *err)
     const flim_preset preset = o->preset < 0 ? FLIM_PRESET_BASE : (flim_preset)o->preset;
     flim_model_size size = flim_model_size_of(preset, o->width, o->depth);
     if (given(o->weights_in)) {
-        FLIM_TRY(flim_weights_probe(o->weights_in, &weights, err));
+        FLIM_TRY(flim_weights_probe(o->weights_in, false, &weights, err));
         const bool asked = o->preset >= 0 || o->width > 0 || o->depth > 0;
         if (asked && (weights.width != size.width || weights.depth != size.depth)) {
             return flim_fail(

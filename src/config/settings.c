@@ -122,6 +122,20 @@ static const flim_flag_row rows[] = {
         REFUSED, BLOCK_DROPOUT, .allowed = ">= 0, < 1"),
     ROW(NULL, "init-weights", TEXT(init_weights), "", "FILE", "start from the weights of this .safetensors file", MOVED,
         NONE),
+    ROW("Fine-tuning", "pretrained", TEXT(pretrained), "", "FILE",
+        "start from the encoder of this .safetensors file, of pretrain or of train_cv, with a new head: classes and size of "
+        "the "
+        "cells may be others",
+        MOVED, NONE),
+    ROW(NULL, "encoder-lr-scale", REAL(encoder_lr_scale), "0.1", "F",
+        "with --pretrained: learning rate of the encoder, as a share of the head's", REFUSED, ENCODER_LR_SCALE,
+        .allowed = "> 0, <= 1"),
+    ROW(NULL, "freeze-encoder", SWITCH(freeze_encoder), "false", NULL,
+        "with --pretrained: train the head alone (a linear probe of the encoder is --freeze-encoder)", REFUSED,
+        FREEZE_ENCODER),
+    ROW(NULL, "unfreeze-after", INTEGER(unfreeze_after), "0", "N",
+        "with --pretrained: train the head alone for N epochs, then the encoder, too; 0 = both from the start", REFUSED,
+        UNFREEZE_AFTER, .allowed = ">= 0, <= 1000000"),
 
     ROW("Training", "epochs", INTEGER(epochs), "75", "N", "maximum epochs per fold", REFUSED, EPOCHS,
         .allowed = ">= 1, <= 1000000"),

@@ -211,7 +211,7 @@ flim_status flim_export_onnx(const flim_export_request *request, const flim_log 
     job j = {.request = request, .hashes = flim_json_array()};
     flim_status status = FLIM_OK;
     *out = (flim_export_result){0};
-    FLIM_TRY_DONE(flim_models_find(request->model, request->n_models, log, &j.models, err));
+    FLIM_TRY_DONE(flim_models_find(request->model, request->n_models, false, log, &j.models, err));
     FLIM_TRY_DONE(build_network(&j, err));
     FLIM_TRY_DONE(flim_onnx_create(j.net.preset, &j.onnx, err));
     j.takes_mask = request->from_counts && j.models.model[0].about.mask != FLIM_MASK_ORIGIN_COUNTS;

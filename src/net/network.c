@@ -232,6 +232,16 @@ int64_t flim_head_outputs(const flim_network *net, int head)
     return h->kind == FLIM_HEAD_DENSE ? volume(net->in) : h->outputs;
 }
 
+int64_t flim_network_encoder_parameters(const flim_network *net)
+{
+    for (int i = 0; i < net->n_tensors; i++) {
+        if (net->tensor[i].unit >= net->n_units && !flim_tensor_is_statistic(&net->tensor[i])) {
+            return net->tensor[i].offset;
+        }
+    }
+    return net->parameters;
+}
+
 int64_t flim_network_outputs(const flim_network *net)
 {
     int64_t sum = 0;

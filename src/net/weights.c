@@ -221,7 +221,7 @@ static int depth_of(const flim_safetensors *file)
     return depth;
 }
 
-/* Width, depth and K' from names and shapes, the rest from the metadata where there is one. */
+/* Width, depth and K' from names and shapes, the rest from the metadata where there is one; classes 0: an encoder without a head. */
 static flim_status probe(const flim_safetensors *file, const char *path, flim_weights_info *info, flim_error *err)
 {
     *info = (flim_weights_info){0};
@@ -232,7 +232,7 @@ static flim_status probe(const flim_safetensors *file, const char *path, flim_we
     }
     const flim_array_view *stem = find(file, "stem.conv.weight");
     const flim_array_view *last = find(file, "head.fc2.weight");
-    if (!stem || !last) {
+    if (!stem || (!last && !(version && !find(file, "head.fc1.weight")))) {
         return flim_fail(err, FLIM_ERROR_DATA, "%s: no tensor '%s': these are not weights of this network", path,
                          stem ? "head.fc2.weight" : "stem.conv.weight");
     }
@@ -243,7 +243,7 @@ static flim_status probe(const flim_safetensors *file, const char *path, flim_we
         return flim_fail(err, FLIM_ERROR_DATA, "%s: tensor 'stem.conv.weight' has shape %s, expected (width,2,7,1,1)", path,
                          shape);
     }
-    if (last->ndim != 2 || last->shape[0] < 1 || last->shape[0] == 2 || last->shape[0] > LARGEST) {
+    if (last && (last->ndim != 2 || last->shape[0] < 1 || last->shape[0] == 2 || last->shape[0] > LARGEST)) {
         flim_shape_text(last->shape, last->ndim, shape, sizeof shape);
         return flim_fail(
             err, FLIM_ERROR_DATA,
@@ -253,7 +253,7 @@ static flim_status probe(const flim_safetensors *file, const char *path, flim_we
     info->has_metadata = version != NULL;
     info->width = (int)stem->shape[0];
     info->depth = depth_of(file);
-    info->classes = last->shape[0] == 1 ? 2 : (int)last->shape[0];
+    info->classes = !last ? 0 : last->shape[0] == 1 ? 2 : (int)last->shape[0];
     if (!info->has_metadata) {
         return FLIM_OK;
     }
@@ -266,12 +266,22 @@ static flim_status probe(const flim_safetensors *file, const char *path, flim_we
     return class_names_from_metadata(file, path, info, err);
 }
 
-flim_status flim_weights_probe(const char *path, flim_weights_info *out, flim_error *err)
+static flim_status check_head(const char *path, const flim_weights_info *info, flim_error *err)
+{
+    return info->classes > 0 ? FLIM_OK
+                             : flim_fail(err, FLIM_ERROR_DATA,
+                                         "%s: an encoder without a head, which tells no classes apart: fine-tune it with "
+                                         "train_cv --pretrained %s",
+                                         path, path);
+}
+
+flim_status flim_weights_probe(const char *path, bool encoders, flim_weights_info *out, flim_error *err)
 {
     flim_safetensors *file;
     *out = (flim_weights_info){0};
     FLIM_TRY(flim_safetensors_open(path, &file, err));
-    const flim_status status = probe(file, path, out, err);
+    flim_status status = probe(file, path, out, err);
+    status = status == FLIM_OK && !encoders ? check_head(path, out, err) : status;
     flim_safetensors_close(file);
     return status;
 }
@@ -321,9 +331,7 @@ done:
     return status;
 }
 
-/* What differs as a whole is said as a whole, before any single tensor is blamed. */
-static flim_status check_network(const char *path, const flim_weights_info *info, const flim_network *net, bool any_classes,
-                                 flim_error *err)
+static flim_status check_size(const char *path, const flim_weights_info *info, const flim_network *net, flim_error *err)
 {
     if (info->width != net->width || info->depth != net->depth) {
         const bool wide = info->width != net->width;
@@ -333,6 +341,25 @@ static flim_status check_network(const char *path, const flim_weights_info *info
                          path, wide ? "width" : "depth", wide ? info->width : info->depth, wide ? "width" : "depth",
                          wide ? net->width : net->depth, net->preset, info->width, info->depth);
     }
+    return FLIM_OK;
+}
+
+static flim_status check_preprocessing(const char *path, const flim_weights_info *info, flim_error *err)
+{
+    if (info->has_metadata && info->preprocessing[0] && !info->mask_counts &&
+        strcmp(info->preprocessing, PREPROCESSING) != 0) {
+        return flim_fail(err, FLIM_ERROR_DATA, "%s: weights for the preprocessing '%s', this program does '%s'", path,
+                         info->preprocessing, PREPROCESSING);
+    }
+    return FLIM_OK;
+}
+
+/* What differs as a whole is said as a whole, before any single tensor is blamed. */
+static flim_status check_network(const char *path, const flim_weights_info *info, const flim_network *net, bool any_classes,
+                                 flim_error *err)
+{
+    FLIM_TRY(check_head(path, info, err));
+    FLIM_TRY(check_size(path, info, net, err));
     if (info->classes != net->classes && !any_classes) {
         return flim_fail(err, FLIM_ERROR_DATA, "%s: weights for %d classes, but the data has %d", path, info->classes,
                          net->classes);
@@ -342,12 +369,7 @@ static flim_status check_network(const char *path, const flim_weights_info *info
                          "%s: weights for cells of %d time bins x %d x %d pixels, but the data has %d x %d x %d", path,
                          info->t, info->h, info->w, net->in[0], net->in[1], net->in[2]);
     }
-    if (info->has_metadata && info->preprocessing[0] && !info->mask_counts &&
-        strcmp(info->preprocessing, PREPROCESSING) != 0) {
-        return flim_fail(err, FLIM_ERROR_DATA, "%s: weights for the preprocessing '%s', this program does '%s'", path,
-                         info->preprocessing, PREPROCESSING);
-    }
-    return FLIM_OK;
+    return check_preprocessing(path, info, err);
 }
 
 static bool is_ignored(const char *name)
@@ -514,6 +536,36 @@ static flim_status read_weights(const char *path, const flim_network *net, float
     }
     if (last_layer_is_new) {
         *last_layer_is_new = skip_last;
+    }
+done:
+    flim_safetensors_close(file);
+    return status;
+}
+
+flim_status flim_weights_read_encoder(const char *path, const flim_network *net, float *parameters, float *statistics,
+                                      flim_error *err)
+{
+    flim_safetensors *file;
+    flim_weights_info info;
+    flim_status status = FLIM_OK;
+    FLIM_TRY(flim_safetensors_open(path, &file, err));
+    FLIM_TRY_DONE(probe(file, path, &info, err));
+    FLIM_TRY_DONE(check_size(path, &info, net, err));
+    FLIM_TRY_DONE(check_preprocessing(path, &info, err));
+    FLIM_TRY_DONE(flim_safetensors_verify(file, err));
+    for (int i = 0; i < net->n_tensors; i++) {
+        const flim_tensor *t = &net->tensor[i];
+        float *base = flim_tensor_is_statistic(t) ? statistics : parameters;
+        const flim_array_view *found = t->unit < net->n_units ? find(file, t->name) : NULL;
+        if (t->unit >= net->n_units) {
+            continue;
+        }
+        if (!found) {
+            FLIM_TRY_DONE(flim_fail(err, FLIM_ERROR_DATA, "%s: tensor '%s' is missing", path, t->name));
+        }
+        FLIM_TRY_DONE(check_tensor(file, path, found, net, false, err));
+        FLIM_TRY_DONE(read_floats(file, found, base + t->offset, err));
+        FLIM_TRY_DONE(check_values(path, t, base + t->offset, err));
     }
 done:
     flim_safetensors_close(file);

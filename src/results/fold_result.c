@@ -144,12 +144,12 @@ bool flim_fold_results_seen(const flim_fold_result *results, int n_results, char
     }
     if (seen > 0) {
         snprintf(text, size,
-                 "the weights of --init-weights had seen %" PRId64 " of %" PRId64
+                 "the starting weights had seen %" PRId64 " of %" PRId64
                  " test cells in training or validation: the scores on these are not a test result",
                  seen, cells);
     } else if (unknown > 0) {
-        snprintf(text, size, "whether the weights of --init-weights had seen test cells is not known in %d of %d folds",
-                 unknown, n_results);
+        snprintf(text, size, "whether the starting weights had seen test cells is not known in %d of %d folds", unknown,
+                 n_results);
     }
     return seen > 0 || unknown > 0;
 }

@@ -23,9 +23,12 @@ typedef struct pass {
 static flim_status predict_batch(void *context, const flim_batch *batch, flim_error *err)
 {
     pass *p = context;
-    float *logits = p->logits + p->done * p->trainer->net.head[0].outputs;
+    const flim_head *head = &p->trainer->net.head[0];
+    float *pooled = p->evaluation->pooled && p->view == 0 ? p->evaluation->pooled + p->done * head->in_channels : NULL;
+    float *logits = p->logits + p->done * head->outputs;
     p->done += batch->n;
-    return flim_program_predict(p->trainer->program, batch, logits, err);
+    FLIM_TRY(flim_program_predict(p->trainer->program, batch, logits, err));
+    return pooled ? flim_program_read_pooled(p->trainer->program, 0, pooled, batch->n * head->in_channels, err) : FLIM_OK;
 }
 
 static flim_status after_batch(void *context, flim_error *err)

@@ -15,6 +15,7 @@ typedef struct flim_evaluation {
     const flim_train_hooks *hooks;
     flim_progress at; /* phase, fold, folds, epoch, epochs of the progress to report */
     bool tta; /* each cell in every symmetry of its plane: flim_symmetries */
+    float *pooled; /* (n,C) of what the head pooled, from the cells as they lie; NULL = not asked for */
 } flim_evaluation;
 
 /* Symmetries of a plane (h,w) that keep its shape: 8 if h = w, else 4.  FLIM_TRANSFORM_DIHEDRAL numbers them from 0. */

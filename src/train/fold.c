@@ -66,7 +66,10 @@ static void initialise(flim_fold_work *f)
     for (int i = 0; t->initial_parameter && i < t->net.n_tensors; i++) {
         const flim_tensor *tensor = &t->net.tensor[i];
         const bool statistic = flim_tensor_is_statistic(tensor);
-        if (!(t->last_layer_is_new && flim_weights_is_last_layer(tensor))) {
+        const bool fresh = t->fresh == FLIM_FRESH_HEAD
+                               ? tensor->unit >= t->net.n_units
+                               : t->fresh == FLIM_FRESH_LAST_LAYER && flim_weights_is_last_layer(tensor);
+        if (!fresh) {
             memcpy((statistic ? s->statistic : s->parameter) + tensor->offset,
                    (statistic ? t->initial_statistic : t->initial_parameter) + tensor->offset,
                    (size_t)tensor->count * sizeof(float));

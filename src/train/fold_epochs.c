@@ -53,6 +53,16 @@ static flim_status learning_rate(const flim_fold_work *f, double *rate, flim_err
     return FLIM_OK;
 }
 
+/* flim_step.encoder_hold of the epoch in state. */
+static float encoder_hold(const flim_fold_work *f)
+{
+    const flim_settings *s = f->run->settings;
+    if (!s->pretrained[0]) {
+        return 0.0f;
+    }
+    return s->freeze_encoder || f->state.epoch < s->unfreeze_after ? 1.0f : (float)(1.0 - s->encoder_lr_scale);
+}
+
 static void apply_class_weights(const flim_fold_work *f, flim_draw *draws, int64_t n)
 {
     for (int64_t i = 0; f->class_weight && i < n; i++) {
@@ -96,6 +106,7 @@ static flim_status train_epoch(flim_fold_work *f, flim_epoch_row *row, bool *los
     epoch.step.block_dropout = (float)s->block_dropout;
     epoch.step.focal_gamma = (float)s->focal_gamma;
     epoch.step.average_decay = (float)s->ema;
+    epoch.step.encoder_hold = encoder_hold(f);
     FLIM_TRY_DONE(flim_sampler_draw(s->sampler, s->sampler_repeats, &f->study->split_data, f->part->train, n, s->seed,
                                     (uint32_t)f->k, (uint32_t)number, draws, err));
     apply_class_weights(f, draws, n);

@@ -1,4 +1,5 @@
-/* --init-weights: read once and early, so that a file that does not fit leaves no run folder; and what they have seen. */
+/* --init-weights and --pretrained: read once and early, so that a file that does not fit leaves no run folder; and what they have
+ * seen. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,12 +9,22 @@
 #include "flim/weights.h"
 #include "train/run.h"
 
+const char *flim_run_start_file(const flim_run *run)
+{
+    const flim_settings *s = run->settings;
+    return s->pretrained[0] ? s->pretrained : s->init_weights;
+}
+
 /* The last layer means what its classes do. */
-static void warn_of_classes(const flim_run *run, const flim_dataset_info *info, bool last_layer_is_new)
+static void warn_of_classes(const flim_run *run, const flim_dataset_info *info, flim_fresh_tensors fresh)
 {
     const flim_provenance *from = &run->initial;
-    const char *path = run->settings->init_weights;
-    if (last_layer_is_new) {
+    const char *path = flim_run_start_file(run);
+    if (fresh == FLIM_FRESH_HEAD) {
+        flim_log_line(&run->log, FLIM_LOG_NOTE, "%s gives the encoder; the head starts from random weights", path);
+        return;
+    }
+    if (fresh == FLIM_FRESH_LAST_LAYER) {
         flim_log_line(&run->log, FLIM_LOG_WARNING,
                       "%s has another number of classes than the data, which has %d: its last layer (head.fc2) starts from "
                       "random weights, all others from the file",
@@ -33,7 +44,7 @@ static void warn_of_classes(const flim_run *run, const flim_dataset_info *info, 
 static void warn_of_inputs(const flim_run *run, const flim_dataset_info *info)
 {
     const flim_provenance *from = &run->initial;
-    const char *path = run->settings->init_weights;
+    const char *path = flim_run_start_file(run);
     const bool masked = run->settings->mask_counts;
     if (from->preprocessing[0] && from->mask_counts != masked) {
         flim_log_line(&run->log, FLIM_LOG_WARNING, "%s was trained with mask_counts %s, this run has %s", path,
@@ -50,7 +61,7 @@ static int64_t count_seen(const flim_run *run, const flim_study *study, const in
 {
     const flim_provenance *from = &run->initial;
     int64_t seen = 0;
-    if (!run->settings->init_weights[0]) {
+    if (!flim_run_start_file(run)[0]) {
         return 0;
     }
     for (int64_t i = 0; study->hash && i < n; i++) {
@@ -69,10 +80,44 @@ int64_t flim_run_seen_holdout_cells(const flim_run *run, const flim_study *study
     return count_seen(run, study, study->splits.holdout, study->splits.n_holdout);
 }
 
+/* A donor has no cell in a fold's test set and in a pretraining, or its scores are not those of an unseen donor.  Said beside the
+ * cells, since its other cells tell of it, too. */
+static void warn_of_donors(const flim_run *run, const flim_study *study)
+{
+    const flim_provenance *from = &run->initial;
+    const flim_dataset_info *info = study->info;
+    char names[256] = "";
+    size_t used = 0;
+    int seen = 0;
+    for (int64_t g = 0; info->group && g < info->groups; g++) {
+        bool listed = false, tested = false;
+        for (int i = 0; i < from->donors; i++) {
+            listed = listed || strcmp(from->donor[i], info->group_name[g]) == 0;
+        }
+        for (int k = 0; listed && !tested && k < study->splits.n_folds; k++) {
+            const flim_fold *fold = &study->splits.fold[k];
+            for (int64_t i = 0; i < fold->n_test && !tested; i++) {
+                tested = info->group[fold->test[i]] == g;
+            }
+        }
+        if (tested) {
+            seen++;
+            const int length = snprintf(names + used, sizeof names - used, "%s%.40s", used ? ", " : "", info->group_name[g]);
+            used = used + (size_t)length < sizeof names ? used + (size_t)length : sizeof names - 1;
+        }
+    }
+    if (seen > 0) {
+        flim_log_line(&run->log, FLIM_LOG_WARNING,
+                      "%s was pretrained on cells of %d of the groups that are tested here (%s): for scores of unseen groups "
+                      "pretrain without them (pretrain --groups-out, or --splits RUN --fold K)",
+                      flim_run_start_file(run), seen, names);
+    }
+}
+
 /* Test cells that the weights were trained on make the scores too good. */
 static void warn_of_seen(const flim_run *run, const flim_study *study)
 {
-    const char *path = run->settings->init_weights;
+    const char *path = flim_run_start_file(run);
     char folds[512] = "";
     size_t used = 0;
     int64_t sum = 0, cells = 0;
@@ -109,7 +154,7 @@ static void warn_of_seen(const flim_run *run, const flim_study *study)
 
 flim_status flim_run_read_initial_weights(flim_run *run, const flim_study *study, flim_trainer *t, flim_error *err)
 {
-    const char *path = run->settings->init_weights;
+    const char *path = flim_run_start_file(run);
     if (!path[0]) {
         return FLIM_OK;
     }
@@ -118,10 +163,18 @@ flim_status flim_run_read_initial_weights(flim_run *run, const flim_study *study
     FLIM_TRY(t->initial_parameter && t->initial_statistic ? FLIM_OK : FLIM_ERROR_MEMORY);
     FLIM_TRY(flim_provenance_read(path, &run->initial, err));
     FLIM_TRY(flim_provenance_check_time_range(&run->initial, path, study->info, err));
-    FLIM_TRY(
-        flim_weights_read_to_start(path, &t->net, t->initial_parameter, t->initial_statistic, &t->last_layer_is_new, err));
-    warn_of_classes(run, study->info, t->last_layer_is_new);
+    if (run->settings->pretrained[0]) {
+        t->fresh = FLIM_FRESH_HEAD;
+        FLIM_TRY(flim_weights_read_encoder(path, &t->net, t->initial_parameter, t->initial_statistic, err));
+    } else {
+        bool last_layer_is_new = false;
+        FLIM_TRY(
+            flim_weights_read_to_start(path, &t->net, t->initial_parameter, t->initial_statistic, &last_layer_is_new, err));
+        t->fresh = last_layer_is_new ? FLIM_FRESH_LAST_LAYER : FLIM_FRESH_NONE;
+    }
+    warn_of_classes(run, study->info, t->fresh);
     warn_of_inputs(run, study->info);
     warn_of_seen(run, study);
+    warn_of_donors(run, study);
     return FLIM_OK;
 }

@@ -156,13 +156,13 @@ static bool is_same_file(const char *a, const char *b)
 }
 
 /* Each with the first: one network must hold them all, and their outputs must mean the same. */
-static flim_status check_alike(const flim_models *m, flim_error *err)
+static flim_status check_alike(const flim_models *m, bool encoders, flim_error *err)
 {
     const flim_model *first = &m->model[0];
     for (int i = 1; i < m->n; i++) {
         flim_weights_info other;
         const flim_model *model = &m->model[i];
-        FLIM_TRY(flim_weights_probe(model->path, &other, err));
+        FLIM_TRY(flim_weights_probe(model->path, encoders, &other, err));
         FLIM_TRY(flim_provenance_check_alike(&first->about, first->path, &model->about, model->path, err));
         if (other.width != m->weights.width || other.depth != m->weights.depth || other.classes != m->weights.classes) {
             return flim_fail(err, FLIM_ERROR_USAGE,
@@ -197,7 +197,8 @@ static void note_unknown(const flim_models *m, const flim_log *log)
     }
 }
 
-flim_status flim_models_find(const char *const *name, int n, const flim_log *log, flim_models *out, flim_error *err)
+flim_status flim_models_find(const char *const *name, int n, bool encoders, const flim_log *log, flim_models *out,
+                             flim_error *err)
 {
     double sum = 0;
     *out = (flim_models){0};
@@ -216,8 +217,8 @@ flim_status flim_models_find(const char *const *name, int n, const flim_log *log
         out->mask_counts = out->mask_counts || out->model[i].about.mask_counts;
     }
     out->threshold = sum / out->n;
-    FLIM_TRY(flim_weights_probe(out->model[0].path, &out->weights, err));
-    FLIM_TRY(check_alike(out, err));
+    FLIM_TRY(flim_weights_probe(out->model[0].path, encoders, &out->weights, err));
+    FLIM_TRY(check_alike(out, encoders, err));
     note_unknown(out, log);
     return FLIM_OK;
 }
@@ -292,11 +293,12 @@ flim_status flim_models_check_data(const flim_models *m, const flim_dataset_info
     const flim_weights_info *w = &m->weights;
     const flim_model *first = &m->model[0];
     flim_error why = {0};
-    if (w->t && (w->t != info->t || w->h != info->h || w->w != info->w)) {
+    const bool encoder = w->classes == 0; /* fits cells of any size */
+    if (!encoder && w->t && (w->t != info->t || w->h != info->h || w->w != info->w)) {
         return flim_fail(err, FLIM_ERROR_DATA, "%s has cells of %d x %d x %d, %s was trained on %d x %d x %d", info->path[0],
                          info->t, info->h, info->w, first->path, w->t, w->h, w->w);
     }
-    FLIM_TRY(check_classes(m, info, log, err));
+    FLIM_TRY(encoder ? FLIM_OK : check_classes(m, info, log, err));
     for (int i = 0; i < m->n; i++) {
         FLIM_TRY(flim_provenance_check_time_range(&m->model[i].about, m->model[i].path, info, err));
     }

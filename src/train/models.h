@@ -32,8 +32,9 @@ typedef struct flim_models {
     char trained_on[65]; /* SHA-256 of its data; "" = not known */
 } flim_models;
 
-/* name: (n) run folders and .safetensors files. */
-flim_status flim_models_find(const char *const *name, int n, const flim_log *log, flim_models *out, flim_error *err);
+/* name: (n) run folders and .safetensors files.  encoders: files without a head are taken, too: weights.classes is 0 then. */
+flim_status flim_models_find(const char *const *name, int n, bool encoders, const flim_log *log, flim_models *out,
+                             flim_error *err);
 void flim_models_free(flim_models *models); /* zeroed is allowed */
 
 /* Shape, classes, time range and masks of the data.  any_mask: masks from elsewhere are only warned of. */

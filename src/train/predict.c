@@ -76,6 +76,17 @@ static flim_status open_data(job *j, flim_error *err)
     return FLIM_OK;
 }
 
+/* An encoder gets a head of two classes, whose outputs nobody sees. */
+static bool is_encoder(const job *j)
+{
+    return j->models.weights.classes == 0;
+}
+
+static int network_classes(const job *j)
+{
+    return is_encoder(j) ? 2 : j->models.weights.classes;
+}
+
 static flim_status prepare(job *j, flim_error *err)
 {
     const flim_predict_request *r = j->request;
@@ -83,7 +94,7 @@ static flim_status prepare(job *j, flim_error *err)
     flim_trainer *t = &j->trainer;
     FLIM_TRY(flim_trainer_create(r->device, r->precision, &j->hooks->log, t, err));
     FLIM_TRY(flim_network_build_sized(&t->net, (flim_model_size){j->models.weights.width, j->models.weights.depth},
-                                      j->models.weights.classes, info->t, info->h, info->w, err));
+                                      network_classes(j), info->t, info->h, info->w, err));
     const flim_program_options program = {
         .precision = t->precision, .eval_batch = r->batch, .benchmark = true, .log = &j->hooks->log};
     const flim_loader_options loader = {.workers = (int)r->workers,
@@ -93,10 +104,13 @@ static flim_status prepare(job *j, flim_error *err)
                                         .log = &j->hooks->log};
     FLIM_TRY(flim_trainer_compile(t, &program, err));
     FLIM_TRY(flim_trainer_allocate(t, j->dataset, &loader, err));
-    FLIM_TRY(flim_ensemble_create(t, j->models.weights.classes, info->n, &j->ensemble, err));
+    FLIM_TRY(flim_ensemble_create(t, network_classes(j), info->n, &j->ensemble, err));
     j->cells = flim_alloc((size_t)info->n, sizeof *j->cells, err);
     for (int64_t i = 0; j->cells && i < info->n; i++) {
         j->cells[i] = i;
+    }
+    if (r->embeddings) {
+        FLIM_TRY(flim_embeddings_create(j->models.n, t->net.head[0].in_channels, info, r->embeddings, err));
     }
     return j->cells ? FLIM_OK : FLIM_ERROR_MEMORY;
 }
@@ -162,13 +176,28 @@ static flim_status check_outputs(const job *j, const char *path, flim_error *err
     return FLIM_OK;
 }
 
+static flim_status load_model(job *j, int m, flim_error *err)
+{
+    flim_ensemble *e = &j->ensemble;
+    flim_trainer *t = &j->trainer;
+    const char *path = j->models.model[m].path;
+    if (!is_encoder(j)) {
+        return flim_ensemble_load(e, t, path, err);
+    }
+    flim_network_init(&t->net, 0, 0, e->parameter, e->statistic);
+    FLIM_TRY(flim_weights_read_encoder(path, &t->net, e->parameter, e->statistic, err));
+    return flim_trainer_load(t, e->parameter, e->statistic, err);
+}
+
 static flim_status run_model(job *j, int m, flim_error *err)
 {
+    const flim_embeddings *embeddings = j->request->embeddings;
     const flim_evaluation evaluation = {
         .hooks = j->hooks,
         .at = {.phase = FLIM_PHASE_PREDICT, .fold = m, .folds = j->models.n, .epoch = 1, .epochs = 1},
-        .tta = j->tta};
-    FLIM_TRY(flim_ensemble_load(&j->ensemble, &j->trainer, j->models.model[m].path, err));
+        .tta = j->tta,
+        .pooled = embeddings ? embeddings->value + m * embeddings->n * embeddings->width : NULL};
+    FLIM_TRY(load_model(j, m, err));
     FLIM_TRY(flim_ensemble_add(&j->ensemble, &j->trainer, &evaluation, j->cells, err));
     FLIM_TRY(check_outputs(j, j->models.model[m].path, err));
     flim_explanation *e = j->request->explanation;
@@ -208,14 +237,27 @@ flim_status flim_predict(const flim_predict_request *request, const flim_train_h
     if (request->explanation) {
         *request->explanation = (flim_explanation){0};
     }
-    FLIM_TRY_DONE(flim_models_find(request->model, request->n_models, &hooks->log, &j.models, err));
+    if (request->embeddings) {
+        *request->embeddings = (flim_embeddings){0};
+    }
+    FLIM_TRY_DONE(
+        flim_models_find(request->model, request->n_models, request->embeddings != NULL, &hooks->log, &j.models, err));
     j.threshold = isnan(request->threshold) ? j.models.threshold : request->threshold;
     j.tta = request->tta || j.models.tta;
+    if (is_encoder(&j) && request->explanation) {
+        FLIM_TRY_DONE(flim_fail(err, FLIM_ERROR_USAGE, "%s is an encoder without a head: it has no logits to explain",
+                                j.models.model[0].path));
+    }
     FLIM_TRY_DONE(open_data(&j, err));
     FLIM_TRY_DONE(prepare(&j, err));
     FLIM_TRY_DONE(begin_explanation(&j, err));
     for (int m = 0; m < j.models.n; m++) {
         FLIM_TRY_DONE(run_model(&j, m, err));
+    }
+    if (is_encoder(&j)) {
+        flim_log_line(&hooks->log, FLIM_LOG_INFO, "%" PRId64 " cells, %d encoder%s without a head: no classes are predicted",
+                      j.info->n, j.models.n, j.models.n == 1 ? "" : "s");
+        goto done;
     }
     if (j.models.n > 1) { /* one model keeps its own logits, which saturate later */
         flim_ensemble_mean(&j.ensemble);
@@ -230,6 +272,9 @@ flim_status flim_predict(const flim_predict_request *request, const flim_train_h
 done:
     if (status != FLIM_OK) {
         flim_predictions_free(out);
+    }
+    if (status != FLIM_OK && request->embeddings) {
+        flim_embeddings_free(request->embeddings);
     }
     if (status != FLIM_OK && request->explanation) {
         flim_explanation_free(request->explanation);

@@ -24,8 +24,26 @@ static flim_status check_class_weights(const flim_run *run, int classes, flim_er
     return FLIM_OK;
 }
 
+static flim_status check_fine_tuning(const flim_settings *s, flim_error *err)
+{
+    if (s->pretrained[0] && s->init_weights[0]) {
+        return flim_fail(err, FLIM_ERROR_USAGE,
+                         "pretrained and init_weights both name weights to start from: give one, pretrained for a new head");
+    }
+    if (!s->pretrained[0] && (s->freeze_encoder || s->unfreeze_after > 0)) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "%s needs --pretrained FILE, whose encoder it is about",
+                         s->freeze_encoder ? "--freeze-encoder" : "--unfreeze-after");
+    }
+    if (s->freeze_encoder && s->unfreeze_after > 0) {
+        return flim_fail(err, FLIM_ERROR_USAGE,
+                         "--freeze-encoder is for the whole training, --unfreeze-after for its first epochs: give one");
+    }
+    return FLIM_OK;
+}
+
 flim_status flim_run_check_recipe(const flim_run *run, const flim_study *study, flim_error *err)
 {
+    FLIM_TRY(check_fine_tuning(run->settings, err));
     FLIM_TRY(check_class_weights(run, study->info->classes, err));
     if (run->settings->final_model && run->settings->schedule == FLIM_LR_SCHEDULE_PLATEAU) {
         return flim_fail(err, FLIM_ERROR_USAGE,

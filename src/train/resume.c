@@ -136,6 +136,13 @@ static flim_status identify_settings(flim_run *run, const flim_trainer *trainer,
     flim_identity *id = &run->identity;
     char threads[32] = "";
     flim_identity_set_settings(id, run->settings);
+    if (!run->settings->pretrained[0]) { /* no fields for runs without it, so that they stay what they were */
+        static const flim_identity_field tuning[] = {FLIM_IDENTITY_ENCODER_LR_SCALE, FLIM_IDENTITY_FREEZE_ENCODER,
+                                                     FLIM_IDENTITY_UNFREEZE_AFTER};
+        for (size_t i = 0; i < sizeof tuning / sizeof tuning[0]; i++) {
+            id->value[tuning[i]].name[0] = '\0';
+        }
+    }
     flim_identity_resolve(id, FLIM_IDENTITY_DEVICE, "%s", device->kind);
     flim_identity_resolve(id, FLIM_IDENTITY_PRECISION, "%s", flim_precision_name(trainer->precision));
     flim_identity_resolve(id, FLIM_IDENTITY_EVAL_BATCH, "%" PRId64, trainer->eval_batch);

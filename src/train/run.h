@@ -48,7 +48,7 @@ typedef struct flim_run {
     char checkpoint_text[FLIM_IDENTITY_TEXT + 520]; /* the same and, on a second line, versions */
     char made_by[512]; /* versions, and the CPU's threads: they change last bits, not the mathematics */
     char splits_sha256[65]; /* of splits.json */
-    flim_provenance initial; /* of --init-weights */
+    flim_provenance initial; /* of the weights to start from */
     char counts_sha256[65]; /* of what the scan saw; "" without one */
     char begun_counts_sha256[65]; /* of what the run was begun with; "" = not known */
     flim_string_list unchecked; /* calls that resumed the run without comparing its counts */
@@ -147,7 +147,9 @@ flim_status flim_run_build_network(flim_run *run, const flim_study *study, flim_
 flim_status flim_run_make_program(flim_run *run, const flim_study *study, flim_trainer *trainer, bool begun, flim_error *err);
 
 /* ---- initial_weights.c ---- */
-/* --init-weights into the trainer, and what they say of themselves into run->initial; refuses those of another bin width. */
+/* The file of --pretrained or --init-weights, "" without either. */
+const char *flim_run_start_file(const flim_run *run);
+/* --init-weights or the encoder of --pretrained into the trainer, and what they say of themselves into run->initial; refuses those of another bin width. */
 flim_status flim_run_read_initial_weights(flim_run *run, const flim_study *study, flim_trainer *trainer, flim_error *err);
 /* How many test cells of fold k the weights to start from had seen; -1 = not known.  0 without such weights. */
 int64_t flim_run_seen_test_cells(const flim_run *run, const flim_study *study, int k);

@@ -151,7 +151,7 @@ static flim_status write_json(const flim_run *run, const flim_study *study, cons
             flim_json_set(baselines, flim_baseline_name(b), flim_metrics_json(s->baseline[b].value));
         }
     }
-    if (run->settings->init_weights[0] && study->splits.n_holdout > 0) {
+    if (flim_run_start_file(run)[0] && study->splits.n_holdout > 0) {
         const int64_t seen = flim_run_seen_holdout_cells(run, study);
         if (seen >= 0) {
             flim_json_set_integer(json, "holdout_cells_seen_by_init_weights", seen);

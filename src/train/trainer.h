@@ -15,12 +15,19 @@
 #include "flim/train.h"
 #include "train/telemetry.h"
 
+/* What initial weights do not give. */
+typedef enum flim_fresh_tensors {
+    FLIM_FRESH_NONE,
+    FLIM_FRESH_LAST_LAYER, /* they are of other classes */
+    FLIM_FRESH_HEAD /* they are an encoder's */
+} flim_fresh_tensors;
+
 typedef struct flim_trainer {
     flim_device *device;
     flim_precision precision;
     flim_network net;
     float *initial_parameter, *initial_statistic; /* (P), (S) to start from; NULL = random */
-    bool last_layer_is_new; /* the initial weights have none for these classes */
+    flim_fresh_tensors fresh; /* what starts from random numbers all the same */
     flim_program *program;
     flim_loader *loader;
     uint8_t *cache_widths; /* (n) bytes per voxel of each cell in device memory; NULL = none is cached there */

@@ -291,7 +291,7 @@ static void mistakes_on_the_command_line(void **state)
         {"--amp=bf16", "--amp takes no value, found 'bf16' (it means --precision amp)"},
         {"--use_amp", "unknown flag --use_amp (did you mean --precision?"},
         {"--devices 1", "unknown flag --devices (did you mean --device?"},
-        {"--pretrained x", "unknown flag --pretrained (did you mean --init-weights?"},
+        {"--backbone x", "unknown flag --backbone (did you mean --pretrained?"},
         {"--manifest x", "unknown flag --manifest (did you mean --data?"},
         {"--split x", "unknown flag --split (did you mean --splits?"},
         {"--random-state 1", "unknown flag --random-state (did you mean --seed?"},

@@ -41,7 +41,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     flim_weights_info info;
     flim_error err = {0};
-    flim_status probed = flim_weights_probe(path, &info, &err);
+    flim_status probed = flim_weights_probe(path, false, &info, &err);
     flim_provenance about;
     flim_error why = {0};
     flim_status described = flim_provenance_read(path, &about, &why);

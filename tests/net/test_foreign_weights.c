@@ -128,7 +128,7 @@ static void prefixes_and_types_are_read_to_the_bit(void **state)
             }
             assert_memory_equal(p, p_back, (size_t)net.parameters * sizeof *p);
             assert_memory_equal(s, s_back, (size_t)net.statistics * sizeof *s);
-            assert_int_equal(flim_weights_probe(PATH, &info, &err), FLIM_OK);
+            assert_int_equal(flim_weights_probe(PATH, false, &info, &err), FLIM_OK);
             assert_true(info.width == 4 && info.classes == 2 && !info.has_metadata);
             free(p_back);
             free(s_back);
@@ -245,7 +245,7 @@ static void other_files_are_recognised(void **state)
         assert_non_null(f);
         assert_int_equal(fwrite(cases[i].bytes, 1, cases[i].n, f), cases[i].n);
         assert_int_equal(fclose(f), 0);
-        assert_int_equal(flim_weights_probe(PATH, &info, &err), FLIM_ERROR_DATA);
+        assert_int_equal(flim_weights_probe(PATH, false, &info, &err), FLIM_ERROR_DATA);
         for (int k = 0; k < 2; k++) {
             if (!strstr(err.text, cases[i].says[k])) {
                 fail_msg("case %zu: '%s' is not in: %s", i, cases[i].says[k], err.text);

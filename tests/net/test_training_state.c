@@ -3,6 +3,7 @@
  * the program's own weights and norms after each update, so that they are exact in every precision; the statistics to the
  * double-precision reference. */
 #include "backend/backend.h"
+#include "backend/inspect.h"
 #include "reference/device_test.h"
 #include "reference/formula.h"
 #include "reference/reference.h"
@@ -253,6 +254,114 @@ static void programs_without_averages(void **state)
     end(&s);
 }
 
+/* ---- an encoder that is held back ------------------------------------------------------------------------------------------- */
+
+/* hold times in turn: AdamW by the double-precision formula, the encoder's at its share of the rate, from the program's own
+ * gradients; the norm, by which both are clipped, is the heads' alone while the encoder is frozen, and a frozen one keeps its bits. */
+static void an_encoder_learns_at_its_own_rate(void **state)
+{
+    (void)state;
+    static const float hold[] = {0, 0.75f, 1, 1, 0.75f, 0};
+    scene s = begin(3, false);
+    const int64_t all = s.net.parameters, encoder = flim_network_encoder_parameters(&s.net);
+    double *m = ref_array(all), *v = ref_array(all);
+    assert_true(encoder > 0 && encoder < all);
+    assert_string_equal(flim_network_find(&s.net, "head.fc1.weight")->name, "head.fc1.weight");
+    assert_int_equal(flim_network_find(&s.net, "head.fc1.weight")->offset, encoder);
+    for (int t = 0; t < (int)(sizeof hold / sizeof hold[0]); t++) {
+        flim_step step = step_of();
+        step.clip = 0.5f;
+        step.encoder_hold = hold[t];
+        float *before = read_state(&s, s.program, FLIM_STATE_PARAMETERS);
+        train(&s, s.program, t, &step);
+        float *raw = read_state(&s, s.program, FLIM_STATE_GRADIENTS),
+              *after = read_state(&s, s.program, FLIM_STATE_PARAMETERS);
+        double *gradients = ref_from_floats(raw, all), *want = ref_from_floats(before, all);
+        const int64_t first = hold[t] >= 1 ? encoder : 0;
+        double squares = 0;
+        for (int64_t i = first; i < all; i++) {
+            squares += gradients[i] * gradients[i];
+        }
+        const double factor = fmin(1, (double)step.clip / (sqrt(squares) + 1e-6));
+        for (int64_t i = 0; i < all; i++) {
+            gradients[i] *= factor;
+        }
+        flim_step slow = step;
+        slow.learning_rate = step.learning_rate * (1 - hold[t]);
+        ref_adamw(want, gradients, m, v, encoder, t + 1, &slow);
+        ref_adamw(want + encoder, gradients + encoder, m + encoder, v + encoder, all - encoder, t + 1, &step);
+        double difference[2] = {0, 0}, movement[2] = {0, 0};
+        for (int64_t i = 0; i < all; i++) {
+            difference[i >= encoder] += pow((double)after[i] - want[i], 2);
+            movement[i >= encoder] += pow(want[i] - (double)before[i], 2);
+        }
+        for (int part = 0; part < 2; part++) {
+            if (!(difference[part] <= 1e-8 * movement[part]) && !(part == 0 && hold[t] >= 1)) {
+                fail_msg("update %d, hold %g: the %s is off by %g of its movement; reproduce: FLIM_TEST_DEVICE=%s "
+                         "FLIM_TEST_PRECISION=%s tests/test_training_state",
+                         t, (double)hold[t], part ? "head" : "encoder", sqrt(difference[part] / movement[part]), target->spec,
+                         flim_precision_name(target->precision));
+            }
+        }
+        assert_true((memcmp(before, after, (size_t)encoder * sizeof *after) == 0) == (hold[t] >= 1));
+        flim_totals totals;
+        flim_error err = {0};
+        ok(flim_program_totals(s.program, false, &totals, &err), &err);
+        assert_true(fabs(totals.grad_norm - sqrt(squares)) <= 1e-5 * sqrt(squares));
+        free(before);
+        free(raw);
+        free(after);
+        free(gradients);
+        free(want);
+    }
+    free(m);
+    free(v);
+    end(&s);
+}
+
+/* What the head pools is the mean of the last unit's output, cell by cell, and of the last prediction only. */
+static void the_pooled_output_is_the_mean(void **state)
+{
+    (void)state;
+    scene s = begin(2, false);
+    flim_error err = {0};
+    const flim_head *head = &s.net.head[0];
+    const flim_unit *last = &s.net.unit[head->unit];
+    const int64_t channels = head->in_channels, voxels = (int64_t)last->out[0] * last->out[1] * last->out[2];
+    flim_program *inside = ref_program_create_inspected(target, &s.net, CELLS, CELLS, s.parameters, s.statistics);
+    float *y = malloc((size_t)(CELLS * channels * voxels) * sizeof *y),
+          *found = malloc((size_t)(CELLS * channels) * sizeof *found);
+    float logits[CELLS * 3];
+    assert_true(inside && y && found);
+    assert_int_equal(flim_program_read_pooled(s.program, 0, found, CELLS * channels, &err), FLIM_ERROR);
+    for (int64_t i = 0; i < CELLS * channels; i++) {
+        found[i] = NAN;
+    }
+    predict(&s, s.program, logits);
+    predict(&s, inside, logits);
+    ok(flim_program_read_pooled(s.program, 0, found, CELLS * channels, &err), &err);
+    ok(flim_program_read_tensor(inside, head->unit, FLIM_INSPECT_Y, y, CELLS * channels * voxels, &err), &err);
+    for (int64_t i = 0; i < CELLS * channels; i++) {
+        double mean = 0, size = 0;
+        for (int64_t k = 0; k < voxels; k++) {
+            mean += (double)y[i * voxels + k] / (double)voxels;
+            size += fabs((double)y[i * voxels + k]) / (double)voxels;
+        }
+        if (!(fabs((double)found[i] - mean) <= 1e-5 * (size + 1e-3))) {
+            fail_msg("cell %lld, channel %lld: %g, the mean is %g; reproduce: FLIM_TEST_DEVICE=%s FLIM_TEST_PRECISION=%s "
+                     "tests/test_training_state",
+                     (long long)(i / channels), (long long)(i % channels), (double)found[i], mean, target->spec,
+                     flim_precision_name(target->precision));
+        }
+    }
+    assert_int_equal(flim_program_read_pooled(s.program, 0, found, CELLS * channels - 1, &err), FLIM_ERROR);
+    assert_int_equal(flim_program_read_pooled(s.program, 1, found, CELLS * channels, &err), FLIM_ERROR);
+    flim_program_destroy(inside);
+    free(y);
+    free(found);
+    end(&s);
+}
+
 /* ---- statistics made again ------------------------------------------------------------------------------------------------ */
 
 /* Of units.  Over three cells the head's BatchNorm makes much of one rounding of 16 bits: it is compared in fp32 only. */
@@ -452,7 +561,8 @@ static void norms_are_summed_over_the_updates(void **state)
 
 REF_DEVICE_TESTS(cmocka_unit_test(the_average_is_that_of_the_weights_after_each_update),
                  cmocka_unit_test(an_accumulation_is_one_update), cmocka_unit_test(the_average_is_exchanged_and_back),
-                 cmocka_unit_test(programs_without_averages),
+                 cmocka_unit_test(programs_without_averages), cmocka_unit_test(an_encoder_learns_at_its_own_rate),
+                 cmocka_unit_test(the_pooled_output_is_the_mean),
                  cmocka_unit_test(recalibrated_statistics_are_means_over_batches),
                  cmocka_unit_test(predictions_follow_recalibration), cmocka_unit_test(a_batch_of_one_cell_leaves_the_head),
                  cmocka_unit_test(shares_that_are_none_are_refused), cmocka_unit_test(norms_are_summed_over_the_updates))

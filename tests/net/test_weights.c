@@ -103,7 +103,7 @@ static void round_trip(void **state)
         assert_int_equal(flim_weights_read(PATH, &net, a.p_back, a.s_back, &err), FLIM_OK);
         expect_equal(&net, &a);
         flim_weights_info info;
-        assert_int_equal(flim_weights_probe(PATH, &info, &err), FLIM_OK);
+        assert_int_equal(flim_weights_probe(PATH, false, &info, &err), FLIM_OK);
         assert_true(info.has_metadata && info.width == 8 && info.classes == classes);
         assert_true(info.t == 16 && info.h == 5 && info.w == 7);
         assert_string_equal(info.preprocessing, "log1p(counts)/10, mask");
@@ -218,7 +218,7 @@ static void a_state_dict_of_pytorch_is_read(void **state)
         }
         expect_equal(&net, &a);
         flim_weights_info info;
-        assert_int_equal(flim_weights_probe(PATH, &info, &err), FLIM_OK);
+        assert_int_equal(flim_weights_probe(PATH, false, &info, &err), FLIM_OK);
         assert_true(!info.has_metadata && info.width == 4 && info.classes == 5 && info.t == 0 && info.class_names[0] == '\0');
     }
     free_arrays(&a);
@@ -439,16 +439,16 @@ static void damaged_containers_are_refused(void **state)
         write_raw(cases[i].header, cases[i].length, data, cases[i].bytes);
         flim_weights_info info;
         flim_error err = {0};
-        flim_status status = flim_weights_probe(PATH, &info, &err);
+        flim_status status = flim_weights_probe(PATH, false, &info, &err);
         if (status != FLIM_ERROR_DATA || !strstr(err.text, cases[i].want) || !strstr(err.text, PATH)) {
             fail_msg("case %zu: status %d, '%s' should hold '%s'", i, (int)status, err.text, cases[i].want);
         }
     }
     flim_weights_info info;
     flim_error err = {0};
-    assert_int_equal(flim_weights_probe("/no/such/file", &info, &err), FLIM_ERROR_DATA);
+    assert_int_equal(flim_weights_probe("/no/such/file", false, &info, &err), FLIM_ERROR_DATA);
     assert_non_null(strstr(err.text, "cannot read /no/such/file: No such file"));
-    assert_int_equal(flim_weights_probe("/tmp", &info, &err), FLIM_ERROR_DATA);
+    assert_int_equal(flim_weights_probe("/tmp", false, &info, &err), FLIM_ERROR_DATA);
     assert_non_null(strstr(err.text, "not a regular file"));
     unlink(PATH);
 }

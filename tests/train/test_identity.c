@@ -46,8 +46,10 @@ static void the_text_is_that_of_the_first_version(void **state)
               "weight_decay 0.10000000000000001, clip 35, label_smoothing 0.050000000000000003, dropout 0.25, "
               "sampler balanced, patience 20, tta 0, block_dropout 0, augment auto, refit 0, "
               "schedule constant, warmup_epochs 0, restart_epochs 10, restart_factor 2, plateau_factor 0.10000000000000001, "
-              "plateau_patience 5, class_weights 1:2.5, focal_gamma 0, ema 0.97999999999999998, recalibrate_bn 1, sampler_repeats 4, "
-              "mixup none, mixup_alpha 0.40000000000000002, mixup_probability 1, mixup_share cell, mixup_partner all");
+              "plateau_patience 5, class_weights 1:2.5, focal_gamma 0, ema 0.97999999999999998, recalibrate_bn 1, "
+              "sampler_repeats 4, "
+              "mixup none, mixup_alpha 0.40000000000000002, mixup_probability 1, mixup_share cell, mixup_partner all, "
+              "encoder_lr_scale 0.10000000000000001, freeze_encoder 0, unfreeze_after 0");
     flim_settings_free(&s);
 }
 

@@ -118,7 +118,9 @@ static void begin_update(flim_cpu_program *p)
 static void end_update(flim_cpu_program *p, const flim_step *step)
 {
     const int64_t count = p->base.net.parameters;
-    p->totals.grad_norm = flim_cpu_gradient_norm(p->gradients, count, p->threads);
+    const int64_t held = step->encoder_hold > 0 ? flim_network_encoder_parameters(&p->base.net) : 0;
+    const int64_t first = step->encoder_hold >= 1 ? held : 0; /* that counts in the norm */
+    p->totals.grad_norm = flim_cpu_gradient_norm(p->gradients + first, count - first, p->threads);
     if (!isfinite(p->totals.grad_norm)) {
         note_nonfinite(p);
     }
@@ -129,8 +131,14 @@ static void end_update(flim_cpu_program *p, const flim_step *step)
     flim_totals_add_norm(&p->totals, p->totals.grad_norm);
     p->counters.adam_step++;
     p->totals.updates++;
-    flim_cpu_adamw(p->parameters, p->gradients, p->moment1, p->moment2, count, step, p->totals.grad_norm,
-                   p->counters.adam_step, p->threads);
+    if (held > 0) {
+        flim_step slow = *step;
+        slow.learning_rate = step->learning_rate * (1.0f - step->encoder_hold);
+        flim_cpu_adamw(p->parameters, p->gradients, p->moment1, p->moment2, held, &slow, p->totals.grad_norm,
+                       p->counters.adam_step, p->threads);
+    }
+    flim_cpu_adamw(p->parameters + held, p->gradients + held, p->moment1 + held, p->moment2 + held, count - held, step,
+                   p->totals.grad_norm, p->counters.adam_step, p->threads);
     if (p->base.options.average) {
         const float share = (float)flim_average_share((double)step->average_decay, p->counters.adam_step);
         flim_cpu_average(p->average, p->parameters, count, share, p->threads);

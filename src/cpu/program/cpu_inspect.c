@@ -18,6 +18,9 @@ static void copy_head(const flim_cpu_program *p, int k, flim_inspected what, flo
     const flim_cpu_layer *layer = &p->node[head->unit].layer;
     const int64_t n = p->base.last_cells;
     const size_t channels = (size_t)head->in_channels, voxels = layer->y_floats / channels;
+    for (int64_t i = 0; what == FLIM_INSPECT_Z && i < n * head->in_channels; i++) {
+        out[i] = p->head[k].mean[i];
+    }
     for (int64_t i = 0; what == FLIM_INSPECT_Y && i < n * head->outputs; i++) {
         out[i] = p->head[k].logits[i];
     }

@@ -6,6 +6,7 @@
 #include "core/alloc.h"
 #include "core/try.h"
 #include "data/hdf5/hdf5_internal.h"
+#include "data/hdf5/hdf5_memory.h"
 
 static const char formula[] = "effect = logit of the cell - logit of the cell without the photons of the block";
 static const char format_attribute[] = "flim_explanation"; /* the version of the format, an integer */
@@ -45,82 +46,32 @@ static hid_t memory_type(const table *t)
 
 /* ---- writing, under the lock */
 
-static bool write_values(hid_t file, const char *name, hid_t file_type, hid_t type, int rank, const hsize_t *size,
-                         const void *data)
-{
-    hid_t space = H5Screate_simple(rank, size, NULL), list = H5Pcreate(H5P_DATASET_CREATE), set = -1;
-    bool good = space >= 0 && list >= 0 && H5Pset_obj_track_times(list, 0) >= 0; /* equal calls give equal bytes */
-    if (good) {
-        set = H5Dcreate2(file, name, file_type, space, H5P_DEFAULT, list, H5P_DEFAULT);
-        good = set >= 0 && H5Dwrite(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) >= 0;
-    }
-    flim_h5_drop(set);
-    flim_h5_drop(list);
-    flim_h5_drop(space);
-    return good;
-}
-
-static hid_t text_type(size_t length)
-{
-    hid_t type = H5Tcopy(H5T_C_S1);
-    if (type >= 0 && (H5Tset_size(type, length) < 0 || H5Tset_strpad(type, H5T_STR_NULLPAD) < 0)) {
-        flim_h5_drop(type);
-        type = -1;
-    }
-    return type;
-}
-
-static bool write_attribute(hid_t file, const char *name, hid_t file_type, hid_t type, const void *value)
-{
-    hid_t space = H5Screate(H5S_SCALAR);
-    hid_t made = H5Acreate2(file, name, file_type, space, H5P_DEFAULT, H5P_DEFAULT);
-    const bool good = made >= 0 && H5Awrite(made, type, value) >= 0;
-    flim_h5_drop(made);
-    flim_h5_drop(space);
-    return good;
-}
-
 static bool write_all(hid_t file, const flim_explanation *e, const char *splits)
 {
     table tables[TABLES];
     flim_explanation copy = *e;
     const int32_t version = FORMAT;
     const hsize_t models[1] = {(hsize_t)e->models};
-    hid_t sha = text_type(SHA256_TEXT), words = text_type(sizeof formula - 1);
+    hid_t sha = flim_h5_memory_text(SHA256_TEXT), words = flim_h5_memory_text(sizeof formula - 1);
     bool good = sha >= 0 && words >= 0 &&
-                write_attribute(file, format_attribute, H5T_STD_I32LE, H5T_NATIVE_INT32, &version) &&
-                write_attribute(file, "formula", words, words, formula) &&
-                write_attribute(file, "data_sha256", sha, sha, e->data_sha256) &&
-                write_values(file, "splits_sha256", sha, sha, 1, models, splits);
+                flim_h5_memory_attribute(file, format_attribute, H5T_STD_I32LE, H5T_NATIVE_INT32, &version) &&
+                flim_h5_memory_attribute(file, "formula", words, words, formula) &&
+                flim_h5_memory_attribute(file, "data_sha256", sha, sha, e->data_sha256) &&
+                flim_h5_memory_values(file, "splits_sha256", sha, sha, 1, models, splits);
     list_tables(&copy, tables);
     for (int i = 0; good && i < TABLES; i++) {
         const table *t = &tables[i];
         const hid_t type = t->real ? H5T_IEEE_F32LE : t->bytes == 8 ? H5T_STD_I64LE : H5T_STD_I32LE;
-        good = write_values(file, t->name, type, memory_type(t), t->rank, t->size, *t->data);
+        good = flim_h5_memory_values(file, t->name, type, memory_type(t), t->rank, t->size, *t->data);
     }
     flim_h5_drop(words);
     flim_h5_drop(sha);
     return good;
 }
 
-/* A file that is in memory only. */
-static hid_t create_in_memory(void)
-{
-    enum { GROW = 1 << 20 };
-    hid_t access = H5Pcreate(H5P_FILE_ACCESS), creation = H5Pcreate(H5P_FILE_CREATE), file = -1;
-    if (access >= 0 && creation >= 0 && H5Pset_fapl_core(access, GROW, false) >= 0 &&
-        H5Pset_obj_track_times(creation, 0) >= 0) {
-        file = H5Fcreate("explanation", H5F_ACC_TRUNC, creation, access);
-    }
-    flim_h5_drop(creation);
-    flim_h5_drop(access);
-    return file;
-}
-
 flim_status flim_explanation_encode(const flim_explanation *e, void **bytes, size_t *count, flim_error *err)
 {
     flim_status status = FLIM_OK;
-    char reason[256];
     char *splits = flim_alloc((size_t)e->models, SHA256_TEXT, err); /* (M) of SHA256_TEXT each, without an end */
     *bytes = NULL;
     *count = 0;
@@ -131,18 +82,9 @@ flim_status flim_explanation_encode(const flim_explanation *e, void **bytes, siz
         memcpy(splits + (size_t)m * SHA256_TEXT, e->splits[m], strlen(e->splits[m]));
     }
     flim_h5_guard guard = flim_h5_enter(NULL);
-    hid_t file = create_in_memory();
-    const bool good = file >= 0 && write_all(file, e, splits) && H5Fflush(file, H5F_SCOPE_GLOBAL) >= 0;
-    const ssize_t size = good ? H5Fget_file_image(file, NULL, 0) : -1;
-    if (size <= 0) {
-        flim_h5_reason(reason, sizeof reason);
-        status = flim_fail(err, FLIM_ERROR, "HDF5 cannot make the file of an explanation: %s", reason);
-    } else {
-        *bytes = flim_alloc((size_t)size, 1, err);
-        status = *bytes && H5Fget_file_image(file, *bytes, (size_t)size) == size ? FLIM_OK : FLIM_ERROR_MEMORY;
-        *count = (size_t)size;
-    }
-    flim_h5_drop(file);
+    hid_t file = flim_h5_memory_create("explanation");
+    const bool good = file >= 0 && write_all(file, e, splits);
+    status = flim_h5_memory_image(file, good, "an explanation", bytes, count, err);
     flim_h5_leave(guard);
     flim_free(splits);
     return status;
@@ -237,7 +179,7 @@ static flim_status read_tables(flim_h5 *h5, flim_explanation *e, flim_error *err
 {
     table tables[TABLES];
     flim_status status = FLIM_OK;
-    hid_t sha = text_type(SHA256_TEXT);
+    hid_t sha = flim_h5_memory_text(SHA256_TEXT);
     const hsize_t models[1] = {(hsize_t)e->models};
     char *splits = flim_alloc((size_t)e->models, SHA256_TEXT, err);
     e->splits = flim_alloc((size_t)e->models, sizeof *e->splits, err);
