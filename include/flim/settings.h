@@ -88,6 +88,7 @@ typedef struct flim_settings {
     double price_per_hour; /* 0 = not known */
     bool resume_or_start; /* resume if there is a run in `out`, else start one */
     bool resume, resume_override, quiet, log_json, dry_run, verbose;
+    bool default_config; /* no setting itself: ./flimcv.yaml was read, as no --config named a file */
 } flim_settings;
 
 /* Built-in defaults; free with flim_settings_free. */

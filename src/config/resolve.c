@@ -347,6 +347,7 @@ static flim_status apply_layers(flim_settings *settings, const command *c, const
         FLIM_TRY(read_source(settings, c->config, NULL, config_seen, err));
     } else if (!is_resumed(uses, n) && flim_settings_default_config()[0]) {
         FLIM_TRY(flim_settings_read(settings, flim_settings_default_config(), err));
+        settings->default_config = true;
     }
     for (int i = 0; i < c->set.n; i++) {
         FLIM_TRY(apply_set(settings, c->set.item[i], set_seen, err));

@@ -38,6 +38,10 @@ void flim_startup_device(const flim_run *run, const flim_trainer *trainer)
     const flim_device_info *d = flim_device_get_info(trainer->device);
     const flim_settings *s = run->settings;
     char hdf5[32];
+    if (s->default_config) {
+        flim_log_line(log, FLIM_LOG_NOTE, "settings are taken from ./%s (--config FILE names another)",
+                      flim_settings_default_config());
+    }
     flim_hdf5_version(hdf5);
     flim_log_line(log, FLIM_LOG_INFO, "flimcv %s · HDF5 %s · %s", FLIM_VERSION, hdf5, d->libraries);
     if (d->own_memory) {

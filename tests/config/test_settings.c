@@ -152,18 +152,18 @@ static void layers_go_by_their_strength(void **state)
     put("flimcv.yaml", "batch: 10\nepochs: 11\nlr: 0.5\nfolds: 3\n");
     put("other.yaml", "batch: 20\ndata: [x.h5, y.h5]\nholdout_group: D9\n");
     flim_settings s = expect_parsed("");
-    assert_true(s.batch == 10 && s.epochs == 11 && s.lr == 0.5 && s.folds == 3);
+    assert_true(s.batch == 10 && s.epochs == 11 && s.lr == 0.5 && s.folds == 3 && s.default_config);
     flim_settings_free(&s);
     s = expect_parsed("--set epochs=12 --batch 30 --set batch=31");
     assert_true(s.batch == 30 && s.epochs == 12 && s.lr == 0.5);
     flim_settings_free(&s);
     put("flimcv.yaml", "batch: 10\nfolds: 1\n"); /* is no matter of a run that is resumed, nor is what it alone can tell */
     s = expect_parsed("--out run --resume --fold 6");
-    assert_true(s.batch == 64 && s.resume && s.fold == 6);
+    assert_true(s.batch == 64 && s.resume && s.fold == 6 && !s.default_config);
     flim_settings_free(&s);
     put("flimcv.yaml", "batch: 10\nepochs: 11\nlr: 0.5\nfolds: 3\n");
     s = expect_parsed("--config other.yaml"); /* ./flimcv.yaml is not read then */
-    assert_true(s.batch == 20 && s.epochs == 75 && s.data.n == 2 && s.holdout_group.n == 1);
+    assert_true(s.batch == 20 && s.epochs == 75 && s.data.n == 2 && s.holdout_group.n == 1 && !s.default_config);
     flim_settings_free(&s);
     s = expect_parsed("--data a.h5 --config=other.yaml --data=b.h5 --data c.h5");
     assert_int_equal(s.data.n, 3); /* they replace the config's */

@@ -11,6 +11,11 @@ set datafile missing '?'
 set xlabel 'epoch'
 set ylabel {{ylabel}}
 set xtics autofreq
+{{! Few epochs: no fractions of one. }}
+{{#folds}}{{#@first}}
+stats $d{{index}} using 1 nooutput
+{{/@first}}{{/folds}}
+if (STATS_max < 8) { set xtics 1 }
 {{#log_axis}}
 set logscale y
 set format y '%.4g'
