@@ -38,6 +38,7 @@ int main(int argc, char **argv)
         join(argc, argv, command_line, sizeof command_line);
         const flim_train_hooks hooks = {.log = console_log(&terminal),
                                         .progress = console_progress,
+                                        .event = settings.log_json ? console_event : NULL,
                                         .context = &terminal,
                                         .stop = console_catch_signals(),
                                         .command_line = command_line,

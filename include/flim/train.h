@@ -39,7 +39,10 @@ typedef struct flim_progress {
 typedef struct flim_train_hooks {
     flim_log log; /* every line that a user should read; also written to train.log */
     void (*progress)(void *context, const flim_progress *progress); /* may be NULL */
-    void *context;
+    /* What happened, for programs: a JSON object in one line, whose field "event" is `name` (docs/train_cv.md lists them).  What
+     * is a warning or a note comes through log only.  May be NULL. */
+    void (*event)(void *context, const char *name, const char *json);
+    void *context; /* of progress and event */
     const volatile int *stop; /* non-zero: end after the current batch; may be NULL */
     const char *command_line; /* for environment.json; may be NULL */
     const flim_string_list *explicit_keys; /* keys given by flags or --set, compared on --resume; may be NULL */

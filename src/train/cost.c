@@ -4,6 +4,8 @@
 #include "results/fold_result.h"
 #include "train/run.h"
 
+#define LONG_RUN (2 * 3600.0) /* seconds: a person would want to know of another way */
+
 static void duration(double seconds, char out[32])
 {
     const int64_t s = seconds > 0 && seconds < 1e12 ? (int64_t)(seconds + 0.5) : 0;
@@ -38,6 +40,31 @@ void flim_log_time_left(const flim_run *run, int n_folds, int k, int64_t epoch, 
     }
     flim_log_line(&run->log, FLIM_LOG_INFO, "Time: %.1f s per epoch, at most %s%s remaining (less with early stopping)",
                   seconds, text, price);
+}
+
+/* What takes less time, of that which this run does not do already. */
+static void hint(const flim_run *run, const flim_trainer *trainer)
+{
+    const flim_settings *s = run->settings;
+    const bool gpu = flim_device_get_info(trainer->device)->own_memory;
+    const bool large = s->preset != FLIM_PRESET_TINY && s->preset != FLIM_PRESET_NANO;
+    flim_log_line(&run->log, FLIM_LOG_NOTE, "that is long; what takes less: %s%sfewer epochs (--epochs) or folds (--folds)",
+                  large ? "a smaller network (--preset tiny), " : "",
+                  !gpu                                        ? "a GPU (--device cuda), "
+                  : trainer->precision == FLIM_PRECISION_FP32 ? "another precision (--amp), "
+                                                              : "");
+}
+
+void flim_log_estimate(const flim_run *run, const flim_trainer *trainer, double seconds, double per_batch, int64_t epochs)
+{
+    char text[32];
+    duration(seconds, text);
+    flim_log_line(&run->log, FLIM_LOG_INFO,
+                  "Estimate: at most about %s for %s %" PRId64 " epoch%s, at %.3g s per batch (less with early stopping)",
+                  text, run->settings->resume ? "the remaining" : "all", epochs, epochs == 1 ? "" : "s", per_batch);
+    if (seconds >= LONG_RUN) {
+        hint(run, trainer);
+    }
 }
 
 void flim_log_cost(const flim_run *run, double seconds)

@@ -12,6 +12,7 @@ enum {
     CHECK_EVERY = 50, /* updates between two readings of the totals: each waits for the device */
     MOST_SKIPPED = 24 /* updates in a row, in fp16: the loss scale goes from 65536 to 1, and eight more at that */
 };
+#define MEASURED 2.0 /* seconds of batches, or half an epoch, before their pace is believed */
 #define PATIENCE 5.0 /* seconds that a signal may wait for the end of an accumulation */
 
 /* An epoch at work. */
@@ -21,6 +22,8 @@ typedef struct pass {
     int64_t first_call, calls; /* batches before it began, and of the whole epoch */
     int64_t update_end; /* the update of the batch at work ends with this call */
     double begun, saved, in_device; /* seconds */
+    double first_ended; /* seconds: the first batch, which warms up; 0 = not yet */
+    bool measured; /* epoch->measured was called */
     flim_totals totals; /* as last read, for the progress line */
 } pass;
 
@@ -144,6 +147,24 @@ static flim_status stop(pass *p, flim_error *err)
     return e->lost ? flim_fail(err, FLIM_INTERRUPTED, "interrupted") : FLIM_OK;
 }
 
+/* The pace of the batches after the first one. */
+static void measure(pass *p)
+{
+    const flim_epoch *e = p->epoch;
+    const int64_t calls = e->state->calls, after_first = calls - p->first_call - 1;
+    if (p->measured || !e->measured) {
+        return;
+    }
+    if (after_first == 0) {
+        p->first_ended = flim_seconds();
+    }
+    const double seconds = flim_seconds() - p->first_ended;
+    if (after_first > 0 && calls < p->calls && (seconds >= MEASURED || 2 * calls >= p->calls)) {
+        p->measured = true;
+        e->measured(e->context, seconds / (double)after_first);
+    }
+}
+
 static flim_status after_batch(void *context, flim_error *err)
 {
     pass *p = context;
@@ -157,6 +178,7 @@ static flim_status after_batch(void *context, flim_error *err)
     p->in_device += flim_seconds() - called;
     report_progress(p);
     FLIM_TRY(status);
+    measure(p);
     if (e->step.last && e->checkpoint_seconds > 0 && calls < p->calls && flim_seconds() - p->saved >= e->checkpoint_seconds) {
         FLIM_TRY(check_totals(p, &e->state->totals, err)); /* what is not finite never becomes a checkpoint */
         FLIM_TRY(e->save(e->context, err));

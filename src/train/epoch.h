@@ -26,6 +26,8 @@ typedef struct flim_epoch {
     flim_step step; /* of its updates; first, last, divisor and learning rate are set here */
     int64_t first_epoch; /* of the random numbers: those of the stages before */
     flim_fold_state *state; /* epoch, calls, totals and skipped_before; calls and totals move */
+    /* Once, after a few batches: seconds per batch.  May be NULL. */
+    void (*measured)(void *context, double seconds_per_batch);
     double checkpoint_seconds; /* between two checkpoints inside the epoch; 0 = none */
     flim_status (*save)(void *context, flim_error *err); /* writes one */
     void *context;

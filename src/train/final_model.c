@@ -135,6 +135,7 @@ flim_status flim_run_final_model(flim_run *run, const flim_study *study, flim_tr
     flim_log_line(&run->log, FLIM_LOG_INFO,
                   "final model done: %" PRId64 " cells, %" PRId64 " epochs; predict --model %s/best.safetensors uses it",
                   all.n_train, f.epochs, f.folder);
+    flim_run_event_fold_end(run, f.k, NULL, NULL);
 done:
     status = flim_fold_end(&f, status, err);
     flim_fold_work_free(&f);

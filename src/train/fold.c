@@ -200,6 +200,7 @@ static flim_status begin(flim_fold_work *f, flim_error *err)
         initialise(f);
     }
     flim_fold_state_begin_average(&f->state);
+    flim_run_event_fold_start(f, found);
     return put_state(f, err);
 }
 

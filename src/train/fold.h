@@ -68,6 +68,11 @@ flim_status flim_append_test_events(const flim_fold_work *f, const flim_fold_res
 /* fold_epochs.c: epochs until the last one or until patience runs out; a checkpoint after each. */
 flim_status flim_fold_train(flim_fold_work *f, flim_error *err);
 
+/* run_events.c */
+void flim_run_event_fold_start(const flim_fold_work *f, bool resumed);
+void flim_run_event_estimate(const flim_fold_work *f, double seconds, double per_batch, int64_t epochs);
+void flim_run_event_epoch(const flim_fold_work *f, const flim_epoch_row *row, bool best);
+
 /* fold_provenance.c: what the fold's weight file is to say; the caller's to free. */
 flim_status flim_fold_provenance(const flim_fold_work *f, flim_provenance *out, flim_error *err);
 

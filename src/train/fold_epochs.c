@@ -70,6 +70,23 @@ static void apply_class_weights(const flim_fold_work *f, flim_draw *draws, int64
     }
 }
 
+/* The pace of the first batches: what the whole run will take, once.  A validation cell takes about a third of a training cell:
+ * the forward pass of three. */
+static void estimate(void *context, double per_batch)
+{
+    flim_fold_work *f = context;
+    flim_run *run = f->run;
+    const int64_t batch = run->settings->batch, batches = (f->part->n_train + batch - 1) / batch;
+    const int64_t epochs = flim_run_epochs_left(run, f->study->splits.n_folds, f->k, f->first_epoch + f->state.epoch) + 1;
+    const double per_cell = per_batch / (double)batch;
+    const double epoch = per_batch * (double)batches + per_cell / 3 * (double)f->part->n_val;
+    if (!run->time_estimated && f->part->n_test > 0) {
+        run->time_estimated = true;
+        flim_log_estimate(run, f->trainer, epoch * (double)epochs, per_batch, epochs);
+        flim_run_event_estimate(f, epoch * (double)epochs, per_batch, epochs);
+    }
+}
+
 /* The epoch in state, from its batch number state.calls on. */
 static flim_status train_epoch(flim_fold_work *f, flim_epoch_row *row, bool *lost, flim_error *err)
 {
@@ -82,9 +99,9 @@ static flim_status train_epoch(flim_fold_work *f, flim_epoch_row *row, bool *los
                         .fold = f->k,
                         .folds = f->study->splits.n_folds,
                         .epochs = f->epochs,
-                        .epochs_left = f->part->n_test > 0
-                                           ? flim_run_epochs_left(f->run, f->study->splits.n_folds, f->k, f->state.epoch)
-                                           : f->epochs - f->state.epoch - 1,
+                        .epochs_left = f->part->n_test > 0 ? flim_run_epochs_left(f->run, f->study->splits.n_folds, f->k,
+                                                                                  f->first_epoch + f->state.epoch)
+                                                           : f->epochs - f->state.epoch - 1,
                         .draws = draws,
                         .n = flim_fold_draws(f), /* the last epoch may end earlier */
                         .seed = s->seed,
@@ -94,6 +111,7 @@ static flim_status train_epoch(flim_fold_work *f, flim_epoch_row *row, bool *los
                         .state = &f->state,
                         .checkpoint_seconds = 60 * s->checkpoint_minutes,
                         .save = save,
+                        .measured = f->run->time_logged ? NULL : estimate,
                         .context = f};
     FLIM_TRY_DONE(status);
     FLIM_TRY_DONE(learning_rate(f, &epoch.learning_rate, err));
@@ -279,7 +297,9 @@ flim_status flim_fold_train(flim_fold_work *f, flim_error *err)
         }
         FLIM_TRY(status);
         FLIM_TRY(flim_fold_get_state(f, err));
-        log_epoch(f, &row, choose(f, &row));
+        const bool best = choose(f, &row);
+        log_epoch(f, &row, best);
+        flim_run_event_epoch(f, &row, best);
         log_once(f, whole, flim_seconds() - begun);
         FLIM_TRY(end_epoch(f, &row, err));
     }

@@ -192,6 +192,7 @@ flim_status flim_fold_test(flim_fold_work *f, const flim_fold_work *trained, fli
     FLIM_TRY_DONE(write_summary(f, trained, &result, &val, err));
     FLIM_TRY_DONE(flim_fold_record_test(f, &result, err));
     log_result(f, &result);
+    flim_run_event_fold_end(f->run, f->k, &result, NULL);
 done:
     flim_provenance_free(&about);
     flim_free(val_label);

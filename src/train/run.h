@@ -15,6 +15,7 @@
 #include "flim/stages.h"
 #include "flim/transform.h"
 #include "results/baseline_results.h"
+#include "results/fold_result.h"
 #include "train/checkpoint_writer.h"
 #include "train/evaluation.h"
 #include "train/identity.h"
@@ -58,6 +59,7 @@ typedef struct flim_run {
 
     int64_t epochs_trained; /* by this call */
     bool time_logged; /* how long the rest will take */
+    bool time_estimated; /* the same, before the first epoch has ended */
 } flim_run;
 
 static inline bool flim_run_stopped(const flim_run *run)
@@ -158,6 +160,17 @@ int64_t flim_run_seen_holdout_cells(const flim_run *run, const flim_study *study
 /* FLIM_ERROR_USAGE if the folds or classes do not allow what the settings ask for. */
 flim_status flim_run_check_recipe(const flim_run *run, const flim_study *study, flim_error *err);
 
+/* ---- run_events.c: hooks->event, if the caller wants it; those of a fold are in fold.h ---- */
+/* Without a device in a dry run. */
+void flim_run_event_start(const flim_run *run, const flim_study *study, const flim_trainer *trainer);
+void flim_run_event_split(const flim_run *run, const flim_study *study); /* one per fold */
+/* Fold k is done with result (NULL: the final model, which has none), or has failed. */
+void flim_run_event_fold_end(const flim_run *run, int k, const flim_fold_result *result, const char *failed);
+/* mean, sd, pooled: (FLIM_N_METRICS) */
+void flim_run_event_summary(const flim_run *run, int done, int n_folds, const double mean[], const double sd[],
+                            const double pooled[]);
+void flim_run_event_end(const flim_run *run, double seconds, flim_status status, const flim_error *err);
+
 /* ---- learning_rate.c ---- */
 /* Scales the learning rate for the cells per update (trainer->learning_rate), and says what a user must know of it. */
 void flim_run_scale_learning_rate(const flim_run *run, const flim_study *study, flim_trainer *trainer);
@@ -183,6 +196,8 @@ void flim_log_memory_use(const flim_run *run, const flim_trainer *trainer);
 /* Epochs of the run after this one (0-based) of fold k, at most: refits and the final model count. */
 int64_t flim_run_epochs_left(const flim_run *run, int n_folds, int k, int64_t epoch);
 void flim_log_time_left(const flim_run *run, int n_folds, int k, int64_t epoch, double seconds);
+/* Before the first epoch has ended: the time of the whole run, of so many epochs, with a hint if it is long. */
+void flim_log_estimate(const flim_run *run, const flim_trainer *trainer, double seconds, double per_batch, int64_t epochs);
 void flim_log_cost(const flim_run *run, double seconds);
 
 /* ---- device_cache_plan.c ---- */

@@ -299,6 +299,7 @@ flim_status flim_run_summary(const flim_run *run, const flim_study *study, flim_
         FLIM_TRY_DONE(write_json(run, study, &s, err));
         FLIM_TRY_DONE(write_csv(run, &s, err));
         print_table(run, study->info->classes, &s);
+        flim_run_event_summary(run, s.n, s.n_folds, s.mean, s.sd, s.pooled.value);
     }
 done:
     free_summary(&s);

@@ -38,6 +38,8 @@ static flim_status dry_run(flim_run *run, flim_study *study, flim_error *err)
     FLIM_TRY(flim_study_split(study, run->settings, run->hooks, &run->log, err));
     FLIM_TRY(flim_study_check(study, run->settings, &run->log, err));
     FLIM_TRY(flim_run_check_recipe(run, study, err));
+    flim_run_event_start(run, study, &none);
+    flim_run_event_split(run, study);
     return flim_run_go_on(run, err);
 }
 
@@ -135,7 +137,7 @@ static flim_status run_folds(flim_run *run, const flim_study *study, flim_traine
 {
     const int n_folds = study->splits.n_folds;
     int failed = 0;
-    flim_error first = {0};
+    char list[256] = ""; /* "1, 4" */
     for (int k = 0; k < n_folds; k++) {
         bool others = false;
         flim_error reason = {0};
@@ -149,10 +151,16 @@ static flim_status run_folds(flim_run *run, const flim_study *study, flim_traine
         *left += others;
         if (status == FLIM_ERROR_NONFINITE) {
             flim_log_line(&run->log, FLIM_LOG_WARNING, "%s; the fold has failed, the others continue", reason.text);
-            first = failed++ ? first : reason;
+            flim_run_event_fold_end(run, k, NULL, reason.text);
+            const size_t used = strlen(list);
+            snprintf(list + used, sizeof list - used, "%s%d", failed++ ? ", " : "", k);
         }
     }
-    return failed ? flim_fail(err, FLIM_ERROR_NONFINITE, "%d of %d folds failed: %s", failed, n_folds, first.text) : FLIM_OK;
+    /* Why has been said above. */
+    return failed
+               ? flim_fail(err, FLIM_ERROR_NONFINITE,
+                           "%d of %d folds failed: %s; the reason is in the file FAILED of its folder", failed, n_folds, list)
+               : FLIM_OK;
 }
 
 /* --final, once all folds are done; whichever process ends last trains it. */
@@ -214,6 +222,8 @@ static flim_status run_all(flim_run *run, flim_study *study, flim_trainer *train
         snprintf(folder_out, FLIM_PATH_MAX, "%s", run->folder);
     }
     flim_log_line(&run->log, FLIM_LOG_INFO, "Run folder: %s", run->folder);
+    flim_run_event_start(run, study, trainer);
+    flim_run_event_split(run, study);
     const flim_status status = run_folds(run, study, trainer, &left, err);
     if (status != FLIM_OK && status != FLIM_ERROR_NONFINITE) {
         return status;
@@ -280,6 +290,7 @@ static void log_end(flim_run *run, const flim_study *study, double seconds, flim
     if (status == FLIM_OK && run->folder[0] && !run->settings->dry_run) {
         log_results(run);
     }
+    flim_run_event_end(run, seconds, status, err);
 }
 
 flim_status flim_train_cv(const flim_settings *settings, const flim_train_hooks *hooks, char *run_folder, flim_error *err)

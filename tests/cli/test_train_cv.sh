@@ -23,7 +23,7 @@ if [ "${FLIM_SHORT:-}" != threads ]; then
     check "--quiet prints the result, all of it and nothing else" test "$(cat out)" = "$table" -a "$(wc -l <out)" -gt 10
     check "train.log has the rest" grep -q "^fold 2 epoch 3/3" quiet/train.log
     run 0 "${common[@]}" --quiet --log-json --out quiet-json
-    check "--quiet --log-json as well" test "$(wc -l <out)" -ge "$(wc -l <<<"$table")" -a "$(grep -vc '"level": "\(result\|warning\)"' out)" = 0
+    check "--quiet --log-json: warnings, summary and end, nothing else" test "$(grep -c '"event": "\(summary\|run_end\)"' out)" = 2 -a "$(grep -vc '"event": "\(summary\|run_end\|warning\)"' out)" = 0
 
     run 0 "${common[@]}" --dry-run --quiet
     check "--dry-run --quiet prints the fold table" test "$(grep -c '^ *[012]  train ' out)" = 3 -a "$(grep -c '^Data' out)" = 0

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -106,12 +107,17 @@ int console_columns(int fd)
     return isatty(fd) ? terminal_columns(fd) : 0;
 }
 
+/* Lines that tell in words what an event tells in fields are left out. */
 static void print_json(flim_log_level level, const char *text)
 {
-    static const char *const names[] = {"info", "note", "warning", "result", "info"};
+    struct timespec now = {0};
+    if (level != FLIM_LOG_WARNING && level != FLIM_LOG_NOTE) {
+        return;
+    }
+    clock_gettime(CLOCK_REALTIME, &now);
     flim_json *object = flim_json_object();
-    flim_json_set_integer(object, "time", (int64_t)time(NULL));
-    flim_json_set_string(object, "level", names[level]);
+    flim_json_set_string(object, "event", level == FLIM_LOG_WARNING ? "warning" : "note");
+    flim_json_set_number(object, "time", (double)now.tv_sec + (double)(now.tv_nsec / 1000000) / 1e3);
     flim_json_set_string(object, "message", text);
     char *line = flim_json_text(object);
     if (line) {
@@ -158,6 +164,16 @@ static void erase_bar(const console *c, int columns)
     fputs("\r\033[J", stderr);
 }
 
+void console_event(void *context, const char *name, const char *json)
+{
+    console *c = context;
+    c->error_told = c->error_told || strcmp(name, "error") == 0;
+    if (!c->quiet || strcmp(name, "summary") == 0 || strcmp(name, "error") == 0 || strcmp(name, "run_end") == 0) {
+        puts(json);
+        fflush(stdout);
+    }
+}
+
 FILE *console_stream(console *c)
 {
     const int columns = console_columns(STDOUT_FILENO);
@@ -201,6 +217,14 @@ void console_progress(void *context, const flim_progress *p)
     c->drawn = progress_bar_columns(line);
 }
 
+/* Both streams end in the same place: what is on one of them is not needed on the other. */
+static bool streams_are_one(void)
+{
+    struct stat out, err;
+    return fstat(STDOUT_FILENO, &out) == 0 && fstat(STDERR_FILENO, &err) == 0 && out.st_dev == err.st_dev &&
+           out.st_ino == err.st_ino;
+}
+
 int console_exit(console *c, const char *program, flim_status status, const flim_error *err)
 {
     console_close(c);
@@ -213,6 +237,8 @@ int console_exit(console *c, const char *program, flim_status status, const flim
     }
     char line[LINE_BYTES];
     snprintf(line, sizeof line, "%s: error: %s", program, err->text);
-    wrap_line(stderr, line, console_columns(STDERR_FILENO), c->colour[1] ? "\033[31m" : NULL);
+    if (!c->error_told || !streams_are_one()) {
+        wrap_line(stderr, line, console_columns(STDERR_FILENO), c->colour[1] ? "\033[31m" : NULL);
+    }
     return status <= FLIM_ERROR_WRITE ? (int)status : 1;
 }

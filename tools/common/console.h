@@ -10,7 +10,8 @@
 
 typedef struct console {
     bool quiet; /* warnings only */
-    bool json; /* one JSON object per line */
+    bool json; /* one JSON object per line: events, and of the log warnings and notes */
+    bool error_told; /* by an event */
     bool stdout_taken; /* lines go to stderr */
     bool bar; /* stderr is a terminal that can move its cursor: draw a progress bar */
     bool colour[2]; /* of stdout, stderr: a terminal that has colours, and NO_COLOR is not set */
@@ -32,6 +33,9 @@ FILE *console_stream(console *c);
 void console_close_stream(console *c);
 /* flim_train_hooks.progress; context is the console. */
 void console_progress(void *context, const flim_progress *progress);
+
+/* flim_train_hooks.event: one line of standard output.  With quiet: how the run ended, and its metrics. */
+void console_event(void *context, const char *name, const char *json);
 
 /* For what can be stopped: catches INT, TERM, HUP and USR1 into the flag that it returns (0, then the signal's number); a
  * second INT ends the program at once.  HUP stays ignored where it was, as under nohup. */
