@@ -5,9 +5,11 @@
 #include <unistd.h>
 
 #include "common/tool.h"
+#include "core/shell.h"
 #include "core/stop.h"
 #include "core/try.h"
 #include "report/report.h"
+#include "results/fold_result.h"
 
 typedef struct options {
     char *explain, *csv, *json, *markdown, *html;
@@ -105,10 +107,26 @@ static bool wait_for(int64_t seconds, const volatile int *stop)
     return !flim_stopped(stop);
 }
 
+/* How far the runs are. */
+typedef struct standing {
+    bool complete, has_results;
+    const char *abandoned; /* a run that is not complete, while nobody works at any; NULL = none */
+} standing;
+
+static bool any_is_worked_at(const flim_string_list *runs)
+{
+    bool any = false;
+    for (int i = 0; i < runs->n; i++) {
+        any = any || flim_run_is_worked_at(runs->item[i]);
+    }
+    return any;
+}
+
 /* One page of runs at work, without what costs long: pictures come when the runs are complete. */
 static flim_status write_live(const flim_string_list *runs, const flim_report_options *request, int refresh,
-                              const flim_output *page, bool *complete, flim_error *err)
+                              const flim_output *page, standing *at, flim_error *err)
 {
+    const bool at_work = any_is_worked_at(runs); /* before they are read: what ends meanwhile is seen the next time */
     flim_report_options live = *request;
     flim_report *report = NULL;
     flim_status status = FLIM_OK;
@@ -118,33 +136,50 @@ static flim_status write_live(const flim_string_list *runs, const flim_report_op
     live.explanation = NULL;
     live.log = NULL; /* the last report says it once */
     FLIM_TRY(flim_report_create((const char *const *)runs->item, runs->n, &live, &report, err));
-    *complete = flim_report_is_complete(report);
-    status = *complete ? FLIM_OK : flim_report_write_html(report, page, err);
+    at->complete = flim_report_is_complete(report);
+    at->has_results = flim_report_has_results(report);
+    at->abandoned = at->complete || at_work ? NULL : runs->item[flim_report_first_unfinished(report)];
+    status = at->complete ? FLIM_OK : flim_report_write_html(report, page, err);
     flim_report_destroy(report);
     return status;
 }
 
-/* Until the runs are complete; a signal leaves a page that loads itself no more. */
+/* Until the runs are complete, or one is not and nobody works at any of them: *at tells.  A signal leaves a page that loads itself no
+ * more. */
 static flim_status watch_runs(const options *o, const flim_string_list *runs, const flim_report_options *request,
-                              const flim_output *page, const volatile int *stop, const flim_log *log, flim_error *err)
+                              const flim_output *page, const volatile int *stop, const flim_log *log, standing *at,
+                              flim_error *err)
 {
-    bool complete = false;
+    *at = (standing){0};
     if (!o->html[0] || flim_file_is_standard_output(o->html)) {
         return flim_fail(err, FLIM_ERROR_USAGE, "--watch needs --html FILE: the page that it writes again and again");
     }
-    FLIM_TRY(write_live(runs, request, (int)o->every, page, &complete, err));
-    if (!complete) {
+    FLIM_TRY(write_live(runs, request, (int)o->every, page, at, err));
+    if (!at->complete && !at->abandoned) {
         flim_log_line(log, FLIM_LOG_INFO, "%s is written again every %d s until the runs are complete; Ctrl-C ends it",
                       o->html, (int)o->every);
     }
-    while (!complete) {
+    while (!at->complete && !at->abandoned) {
         if (!wait_for(o->every, stop)) {
-            FLIM_TRY(write_live(runs, request, 0, page, &complete, err));
+            FLIM_TRY(write_live(runs, request, 0, page, at, err));
             return flim_fail(err, FLIM_INTERRUPTED, "interrupted");
         }
-        FLIM_TRY(write_live(runs, request, (int)o->every, page, &complete, err));
+        FLIM_TRY(write_live(runs, request, (int)o->every, page, at, err));
+    }
+    if (at->abandoned) {
+        FLIM_TRY(write_live(runs, request, 0, page, at, err));
     }
     return FLIM_OK;
+}
+
+static void log_abandoned(const standing *at, const flim_log *log)
+{
+    char run[4096];
+    flim_shell_quote(at->abandoned, run, sizeof run);
+    flim_log_line(
+        log, FLIM_LOG_WARNING,
+        "%s is not complete, and no train_cv works at it: this is the last page; resume with: train_cv --resume --out %s",
+        at->abandoned, run);
 }
 
 static flim_status report_runs(void *read, const flim_string_list *runs, console *screen, flim_error *err)
@@ -180,7 +215,14 @@ static flim_status report_runs(void *read, const flim_string_list *runs, console
     const volatile int *stop = NULL;
     if (o->watch) {
         stop = console_catch_signals();
-        FLIM_TRY_DONE(watch_runs(o, runs, &request, &files[N_FILES - 1].output, stop, &log, err));
+        standing at;
+        FLIM_TRY_DONE(watch_runs(o, runs, &request, &files[N_FILES - 1].output, stop, &log, &at, err));
+        if (at.abandoned) {
+            log_abandoned(&at, &log);
+        }
+        if (!at.complete && !at.has_results) { /* of which there is only the page */
+            goto done;
+        }
     }
     FLIM_TRY_DONE(flim_report_create((const char *const *)runs->item, runs->n, &request, &report, err));
     /* From here a signal is to leave no temporary file. */

@@ -78,6 +78,36 @@ flim_status flim_lock_wait(const char *path, const char *what, const volatile in
     }
 }
 
+flim_status flim_lock_share(const char *path, flim_lock *out, flim_error *err)
+{
+    int file, failed;
+    *out = FLIM_NO_LOCK;
+    FLIM_TRY(flim_file_open_own(path, O_RDWR, &file, err));
+    do { /* one who looks holds it alone, for a moment */
+        failed = flock(file, LOCK_SH) != 0;
+    } while (failed && errno == EINTR);
+    if (failed) {
+        close(file);
+        return FLIM_OK;
+    }
+    out->file = file;
+    return FLIM_OK;
+}
+
+bool flim_lock_is_shared(const char *path)
+{
+    int file = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (file < 0 && errno == ENOENT) {
+        return false;
+    }
+    file = file >= 0 ? file : open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW); /* of another user */
+    const bool alone = file >= 0 && flock(file, LOCK_EX | LOCK_NB) == 0;
+    if (file >= 0) {
+        close(file);
+    }
+    return !alone;
+}
+
 void flim_lock_release(flim_lock *lock)
 {
     if (flim_lock_held(lock)) {

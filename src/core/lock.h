@@ -37,6 +37,11 @@ flim_status flim_lock_try(const char *path, const char *what, const flim_log *lo
  * `stop` (may be NULL) asks for the end. */
 flim_status flim_lock_wait(const char *path, const char *what, const volatile int *stop, const flim_log *log, flim_lock *out,
                            flim_error *err);
+/* Takes the lock beside others who share it: while one is held, its file says that somebody is at work.  *out is not held if the
+ * file system has no flock, which is no error. */
+flim_status flim_lock_share(const char *path, flim_lock *out, flim_error *err);
+/* Whether somebody shares it; true if that cannot be told, false without the file. */
+bool flim_lock_is_shared(const char *path);
 void flim_lock_release(flim_lock *lock); /* not held is allowed */
 
 #endif

@@ -32,7 +32,7 @@ static bool is_name_of_a_run(const char *name)
 {
     static const char *const names[] = {"config.yaml", "environment.json", "resume.json", "splits.json",
                                         "train.log",   "summary.json",     "summary.csv", "holdout_predictions.csv",
-                                        ".lock"};
+                                        ".lock",       ".working"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         if (strcmp(name, names[i]) == 0) {
             return true;

@@ -7,12 +7,27 @@
 
 bool flim_report_is_complete(const flim_report *report)
 {
-    bool complete = true;
+    return flim_report_first_unfinished(report) < 0;
+}
+
+int flim_report_first_unfinished(const flim_report *report)
+{
     for (int i = 0; i < report->n_runs; i++) {
         const report_run *run = &report->run[i];
-        complete = complete && run->n_folds + run->n_failed == run->splits.n_folds && (run->summarised || run->n_folds == 0);
+        if (run->n_folds + run->n_failed < run->splits.n_folds || (!run->summarised && run->n_folds > 0)) {
+            return i;
+        }
     }
-    return complete;
+    return -1;
+}
+
+bool flim_report_has_results(const flim_report *report)
+{
+    bool any = true;
+    for (int i = 0; i < report->n_runs; i++) {
+        any = any && report->run[i].n_folds > 0;
+    }
+    return any;
 }
 
 void flim_report_destroy(flim_report *report)

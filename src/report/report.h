@@ -36,6 +36,9 @@ flim_status flim_report_create(const char *const *run_folders, int n_runs, const
                                flim_report **out, flim_error *err);
 /* Every fold of every run is done or has failed, and summary.json holds those that are done: nothing more will come. */
 bool flim_report_is_complete(const flim_report *report);
+int flim_report_first_unfinished(const flim_report *report); /* the first run that is not so; -1 = none */
+/* Every run has a fold that is done: there are results. */
+bool flim_report_has_results(const flim_report *report);
 void flim_report_destroy(flim_report *report); /* NULL is allowed */
 
 /* The tables for a terminal, line by line; columns: of it, for which the table of the metrics is parted if need be; 0 = as wide

@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "core/file.h"
+#include "core/lock.h"
 #include "core/try.h"
 
 enum { PATH_BYTES = 4096 };
@@ -25,6 +26,13 @@ static flim_status path_of(const char *run_folder, int k, const char *name, char
     int length = snprintf(out, PATH_BYTES, "%s/%s/%s", run_folder, folder, name);
     return length > 0 && length < PATH_BYTES ? FLIM_OK
                                              : flim_fail(err, FLIM_ERROR_DATA, "the path %.100s... is too long", run_folder);
+}
+
+bool flim_run_is_worked_at(const char *run_folder)
+{
+    char path[4096];
+    const int length = snprintf(path, sizeof path, "%s/" FLIM_RUN_WORKING, run_folder);
+    return length >= (int)sizeof path || flim_lock_is_shared(path);
 }
 
 bool flim_fold_is_done(const char *run_folder, int k)

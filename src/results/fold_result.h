@@ -37,6 +37,10 @@ void flim_fold_folder(int k, char out[32]); /* "fold_K", "final" */
 
 /* True if fold_K/DONE stands. */
 bool flim_fold_is_done(const char *run_folder, int k);
+/* The file of a run folder whose lock its processes share while they are at work. */
+#define FLIM_RUN_WORKING ".working"
+/* Whether a train_cv is at work in the folder; true if that cannot be told. */
+bool flim_run_is_worked_at(const char *run_folder);
 /* The threshold of a finished fold, without its predictions. */
 flim_status flim_fold_threshold(const char *run_folder, int k, double *threshold, flim_error *err);
 /* Reads a finished fold.  part: its place in splits.json, whose test cells the predictions must be, each once and

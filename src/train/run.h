@@ -39,6 +39,7 @@ typedef struct flim_run {
 
     char folder[FLIM_PATH_MAX];
     flim_lock folder_lock; /* held for moments: while files of the whole run are written */
+    flim_lock working; /* shared by all processes at work in the folder, as long as they are */
     flim_lock fold_lock; /* of the fold at work */
     int locked_fold; /* which that is; -1 = none */
     flim_lock start_lock; /* --resume-or-start: held until the folder holds a run */

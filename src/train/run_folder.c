@@ -167,6 +167,8 @@ flim_status flim_run_folder_open(flim_run *run, bool resuming, flim_error *err)
     FLIM_TRY(flim_make_folder(run->folder, err));
     FLIM_TRY(flim_run_folder_lock(run, err));
     FLIM_TRY(resuming ? FLIM_OK : check_untaken(run, err)); /* another one may have been quicker */
+    FLIM_TRY(flim_run_folder_path(run, FLIM_RUN_WORKING, path, err));
+    FLIM_TRY(flim_lock_share(path, &run->working, err));
     FLIM_TRY(flim_run_folder_path(run, "train.log", path, err));
     FLIM_TRY(flim_train_log_open(&run->file_log, path, resuming, err));
     if (resuming) {
@@ -181,6 +183,7 @@ flim_status flim_run_folder_close(flim_run *run, flim_error *err)
     const flim_status status = flim_train_log_close(&run->file_log, err);
     flim_run_release_fold(run);
     flim_run_folder_unlock(run);
+    flim_lock_release(&run->working);
     return status;
 }
 

@@ -304,6 +304,7 @@ flim_status flim_train_cv(const flim_settings *settings, const flim_train_hooks 
                     .folder_lock = FLIM_NO_LOCK,
                     .fold_lock = FLIM_NO_LOCK,
                     .start_lock = FLIM_NO_LOCK,
+                    .working = FLIM_NO_LOCK,
                     .locked_fold = -1};
     run.log = flim_train_log_begin(&run.file_log, &hooks->log);
     flim_status status = FLIM_OK;

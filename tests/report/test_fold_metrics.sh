@@ -89,6 +89,8 @@ metrics 2 a --watch
 check "--watch says what it needs" grep -q -- "--watch needs --html FILE" err
 cp -r a live
 rm live/fold_*/DONE live/summary.json
+exec 8<live/.working # in the place of a train_cv that is at work
+flock -s 8
 "$build/fold_metrics" live --data moved.h5 --replicates 0 --html live.html --watch --every 1 >live.out 2>live.err &
 watcher=$!
 check "a page is there before a fold is done" wait_for test -s live.html
@@ -120,6 +122,20 @@ wait "$watcher"
 code=$?
 check "a signal ends the watch: exit $code" test "$code" = 130
 check "and leaves a page that does not load itself again" test "$(grep -c 'http-equiv="refresh"' live.html)" = 0
+"$build/fold_metrics" live --replicates 0 --html live.html --watch --every 1 >live.out 2>live.err &
+watcher=$!
+check "somebody works at it" wait_for grep -q "is written again every 1 s" live.out
+flock -u 8
+wait "$watcher"
+code=$?
+check "the watch ends with the last process, exit $code" test "$code" = 0
+check "it says so, and how to go on" grep -q "live is not complete, and no train_cv works at it: this is the last page; resume with: train_cv --resume --out live" live.err
+check "the last page of an unfinished run does not load itself again" test "$(grep -c 'http-equiv="refresh"' live.html)" = 0
+check "the tables of the folds that are done follow" grep -q "^  pooled  " live.out
+exec 8<&-
+rm live/fold_*/DONE
+metrics 0 live --replicates 0 --html live.html --watch
+check "a run without a fold that is done: the page alone" bash -c '! grep -q pooled out && test -s live.html && grep -q "works at it" err'
 
 images=$(grep -o '<img ' report.html | wc -l)
 check "six plots and pictures of errors, not $images images" test "$images" -ge 7
