@@ -35,6 +35,7 @@ static flim_status after_batch(void *context, flim_error *err)
 {
     const pass *p = context;
     const flim_train_hooks *hooks = p->evaluation->hooks;
+    flim_telemetry_update(&p->trainer->telemetry, p->trainer->device);
     const int64_t batch = p->trainer->eval_batch;
     if (hooks->progress) {
         flim_progress at = p->evaluation->at;

@@ -302,6 +302,9 @@ flim_status flim_fold_train(flim_fold_work *f, flim_error *err)
         flim_run_event_epoch(f, &row, best);
         log_once(f, whole, flim_seconds() - begun);
         FLIM_TRY(end_epoch(f, &row, err));
+        if (whole) {
+            flim_run_watch_load(f->run, f->trainer, &row, flim_seconds() - begun);
+        }
     }
     return FLIM_OK;
 }

@@ -17,6 +17,7 @@
 #include "results/baseline_results.h"
 #include "results/fold_result.h"
 #include "train/checkpoint_writer.h"
+#include "train/device_load.h"
 #include "train/evaluation.h"
 #include "train/identity.h"
 #include "train/study.h"
@@ -61,6 +62,8 @@ typedef struct flim_run {
     int64_t epochs_trained; /* by this call */
     bool time_logged; /* how long the rest will take */
     bool time_estimated; /* the same, before the first epoch has ended */
+    flim_load load; /* of the GPU, in whole epochs after the first of this call */
+    bool load_told;
 } flim_run;
 
 static inline bool flim_run_stopped(const flim_run *run)
@@ -188,7 +191,7 @@ bool flim_run_smaller_batch(const flim_run *run, const flim_study *study, int64_
  * retrying was not asked for. */
 bool flim_run_shrink_batch(flim_run *run, const flim_study *study, const flim_error *why);
 
-/* ---- memory_notes.c, cost.c ---- */
+/* ---- memory_notes.c, cost.c, watch_load.c ---- */
 /* Before the program is allocated: the memory plan. */
 flim_status flim_log_memory_plan(const flim_run *run, const flim_study *study, flim_trainer *trainer, flim_error *err);
 /* After the first epoch: planned against used. */
@@ -200,6 +203,8 @@ void flim_log_time_left(const flim_run *run, int n_folds, int k, int64_t epoch, 
 /* Before the first epoch has ended: the time of the whole run, of so many epochs, with a hint if it is long. */
 void flim_log_estimate(const flim_run *run, const flim_trainer *trainer, double seconds, double per_batch, int64_t epochs);
 void flim_log_cost(const flim_run *run, double seconds);
+/* After a whole epoch that took so many seconds in all: a warning, once, if the GPU is not busy. */
+void flim_run_watch_load(flim_run *run, const flim_trainer *trainer, const flim_epoch_row *row, double seconds);
 
 /* ---- device_cache_plan.c ---- */
 /* Refuses --cache device on a device without memory of its own. */

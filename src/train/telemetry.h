@@ -1,6 +1,7 @@
 /* How the device did during an epoch: its own figures, read no more often than they change.
  *
- * For: the epoch's row of history.csv and the progress line; figures that a device does not report are NaN.
+ * For: the epoch's row of history.csv, which has those of training, the progress line, and device_load.h, for which the sums go
+ *      on through validation; figures that a device does not report are NaN.
  * Owns: plain structs.  Errors: none.
  */
 #ifndef FLIM_TRAIN_TELEMETRY_H

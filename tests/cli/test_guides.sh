@@ -120,6 +120,7 @@ also fold_metrics runs/NAME --errors --data other.h5
 flim_simulate --out large.h5 --cells 30 --donors 6 >/dev/null
 # Sanitizers take more than this to start.
 [ -n "${FLIM_SHORT:-}" ] || (ulimit -v 1000000 && also train_cv --data large.h5 --preset base --folds 2 --fold 0 --batch 16 --epochs 1 --device cpu --workers 2 --out runs/large)
+cat "$top/src/train/device_load.c" >>"$said" # what only a card makes a program print
 quotations=0
 while read -r quoted; do # spans of several words that are no command and no flag
     [[ -z ${FLIM_SHORT:-} || $quoted != *host\ memory* && $quoted != *are\ free* ]] || continue
