@@ -190,7 +190,7 @@ static flim_status report_runs(void *read, const flim_string_list *runs, console
     const bool once = isatty(STDOUT_FILENO) && isatty(STDERR_FILENO);
     const flim_report_options request = {.data = (const char *const *)o->data.item,
                                          .n_data = o->data.n,
-                                         .pictures = o->pictures,
+                                         .pictures = o->pictures && o->html[0],
                                          .explanation = o->explain[0] ? o->explain : NULL,
                                          .errors = o->errors,
                                          .workers = (int)o->workers,

@@ -159,6 +159,7 @@ typedef struct table {
     const flim_dataset_info *info;
     const volatile int *stop;
     flim_cell_figures *row; /* (n); each entry is written by one thread */
+    double *decay; /* (n,T), likewise; or NULL */
 } table;
 
 typedef struct scratch {
@@ -209,6 +210,9 @@ static flim_status read_cell(void *context, void *own, int64_t cell, flim_error 
             }
         }
         flim_cell_figures_of(all->info->t, all->info->h, all->info->w, my->exact, my->mask, my->decay, row);
+        if (all->decay) {
+            memcpy(all->decay + cell * all->info->t, my->decay, (size_t)all->info->t * sizeof *my->decay);
+        }
     } else { /* flim_info's report says why */
         *row = undefined;
     }
@@ -252,9 +256,9 @@ static void put_row(FILE *stream, const flim_dataset_info *info, int64_t i, cons
 }
 
 flim_status flim_cell_figures_read(flim_dataset *dataset, int workers, const volatile int *stop, flim_cell_figures *row,
-                                   flim_error *err)
+                                   double *decay, flim_error *err)
 {
-    table all = {.dataset = dataset, .info = flim_dataset_get_info(dataset), .stop = stop, .row = row};
+    table all = {.dataset = dataset, .info = flim_dataset_get_info(dataset), .stop = stop, .row = row, .decay = decay};
     const flim_shared_work work = {.items = all.info->n,
                                    .stride = 16,
                                    .context = &all,
@@ -274,7 +278,7 @@ flim_status flim_cell_figures_write(flim_dataset *dataset, int workers, const vo
     flim_status status = FLIM_OK;
     flim_cell_figures *row = flim_alloc((size_t)info->n, sizeof *row, err);
     FLIM_TRY_DONE(row ? FLIM_OK : FLIM_ERROR_MEMORY);
-    FLIM_TRY_DONE(flim_cell_figures_read(dataset, workers, stop, row, err));
+    FLIM_TRY_DONE(flim_cell_figures_read(dataset, workers, stop, row, NULL, err));
     FLIM_TRY_DONE(flim_output_begin(output, &writer, err));
     fprintf(writer.stream, FLIM_CELL_FIGURES_HEAD "%s,snr,background_per_bin,lifetime_%s,spread_pixels\n", unit, unit);
     for (int64_t i = 0; i < info->n; i++) {

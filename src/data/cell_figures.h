@@ -33,9 +33,10 @@ typedef struct flim_cell_figures {
 void flim_cell_figures_of(int t, int h, int w, const double *counts, const uint8_t *mask, double *decay,
                           flim_cell_figures *out);
 
-/* The figures of all cells, read on `workers` threads.  row: (n).  Cells that cannot be read are NaN. */
+/* The figures of all cells, read on `workers` threads.  row: (n).  Cells that cannot be read are NaN.  decay: (n,T) gets the counts
+ * inside each mask by time bin, zeros of cells that cannot be read; NULL = not wanted. */
 flim_status flim_cell_figures_read(flim_dataset *dataset, int workers, const volatile int *stop, flim_cell_figures *row,
-                                   flim_error *err);
+                                   double *decay, flim_error *err);
 
 /* The same as a CSV with one row per cell.  Numbers that are not defined are empty.  The columns mean_arrival_ns and lifetime_ns are
  * mean_arrival_bins and lifetime_bins if the data do not say how long a bin is. */

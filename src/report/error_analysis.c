@@ -185,7 +185,15 @@ static flim_status read_figures(const report_run *run, const flim_report_options
     }
     const flim_dataset_info *info = flim_dataset_get_info(dataset);
     row = flim_alloc((size_t)info->n, sizeof *row, err);
-    FLIM_TRY_DONE(row ? flim_cell_figures_read(dataset, options->workers, NULL, row, err) : FLIM_ERROR_MEMORY);
+    out->decay = options->pictures ? flim_alloc((size_t)info->n * (size_t)info->t, sizeof *out->decay, err) : NULL;
+    FLIM_TRY_DONE(row && (out->decay || !options->pictures) ? FLIM_OK : FLIM_ERROR_MEMORY);
+    FLIM_TRY_DONE(flim_cell_figures_read(dataset, options->workers, NULL, row, out->decay, err));
+    for (int64_t i = 0; i < info->n && out->decay; i++) {
+        if (isnan(row[i].photons)) { /* the page, which says why a cell cannot be read, is to find out by itself */
+            flim_free(out->decay);
+            out->decay = NULL;
+        }
+    }
     take_figures(run, info, row, value);
     out->has_figures = true;
     out->in_ns = info->time_range_ns > 0;
@@ -210,6 +218,7 @@ static flim_status analyse(const report_run *run, const flim_report_options *opt
     for (size_t i = 0; i < n; i++) {
         confidence[i] = probability[i * k + (size_t)p->predicted[i]];
     }
+    FLIM_TRY_DONE(report_fit_make(run, out, err));
     FLIM_TRY_DONE(make_outcomes(run, confidence, scratch, out, err));
     FLIM_TRY_DONE(read_figures(run, options, value, out, err));
     const error_cells cells = {.n = p->n,
@@ -244,7 +253,9 @@ void report_errors_free(report_errors *errors)
         flim_free(errors->outcome);
         flim_free(errors->group);
         flim_free(errors->missing);
+        flim_free(errors->decay);
         flim_free(errors->difference);
+        flim_free(errors->fit);
         flim_free(errors);
     }
 }

@@ -17,7 +17,8 @@ static double mean_of(const flim_moments *m)
 static const char csv_head[] =
     "run,row,table,class,group,cells,wrong,tp,tn,fp,fn,confidence_mean,confidence_sd,confidence_min,confidence_median,"
     "confidence_max,wrong_n,wrong_mean,wrong_sd,right_n,right_mean,right_sd,hedges_g,welch_t,df,p,p_holm,groups_compared,"
-    "groups_same_direction\n";
+    "groups_same_direction,fold,epoch,validation_cells,train_loss,val_loss,train_accuracy,val_accuracy,accuracy_gap,gap_se\n";
+enum { FIT_FIELDS = 9 };
 
 static void put_reals(FILE *stream, const double *value, int n)
 {
@@ -51,6 +52,32 @@ static void begin_row(FILE *stream, const report_run *run, const char *row, cons
     }
 }
 
+/* Two rows: at the chosen epoch, and at the last one.  The row's name is the verdict. */
+static void csv_fit(FILE *stream, const report_run *run, const report_fit *fit)
+{
+    const report_fit_point *const point[] = {&fit->chosen, &fit->last};
+    for (int i = 0; i < 2; i++) {
+        const double values[] = {point[i]->train_loss, point[i]->val_loss, point[i]->train_accuracy, point[i]->val_accuracy};
+        begin_row(stream, run, report_fit_name(fit->verdict), i ? "fit at the last epoch" : "fit at the chosen epoch", "",
+                  "");
+        put_empty(stream, 24);
+        if (fit->fold < 0) { /* the mean over folds, whose epochs differ */
+            put_empty(stream, 2);
+        } else {
+            put_count(stream, fit->fold);
+            put_reals(stream, &point[i]->epoch, 1);
+        }
+        put_count(stream, fit->n_val);
+        put_reals(stream, values, 4);
+        if (i) {
+            put_empty(stream, 2);
+        } else {
+            put_reals(stream, (const double[]){fit->gap, fit->se}, 2);
+        }
+        putc('\n', stream);
+    }
+}
+
 static void csv_run(FILE *stream, const report_run *run)
 {
     const report_errors *e = run->errors;
@@ -61,7 +88,7 @@ static void csv_run(FILE *stream, const report_run *run)
         put_count(stream, o->cells);
         put_empty(stream, 5);
         put_reals(stream, (const double[]){r->mean, r->sd, r->least, r->median, r->most}, 5);
-        put_empty(stream, 13);
+        put_empty(stream, 13 + FIT_FIELDS);
         putc('\n', stream);
     }
     for (int64_t i = 0; i < e->n_differences; i++) {
@@ -78,6 +105,7 @@ static void csv_run(FILE *stream, const report_run *run)
                   7);
         put_count(stream, d->groups);
         put_count(stream, d->agree);
+        put_empty(stream, FIT_FIELDS);
         putc('\n', stream);
     }
     for (int64_t i = 0; i < e->n_groups; i++) {
@@ -96,8 +124,11 @@ static void csv_run(FILE *stream, const report_run *run)
         put_reals(stream, &g->confidence, 1);
         put_empty(stream, 10);
         put_reals(stream, &g->g, 1);
-        put_empty(stream, 6);
+        put_empty(stream, 6 + FIT_FIELDS);
         putc('\n', stream);
+    }
+    for (int i = 0; i < e->n_fit; i++) {
+        csv_fit(stream, run, &e->fit[i]);
     }
 }
 
@@ -173,12 +204,43 @@ static flim_json *group_object(const report_run *run, const error_group *g)
     return object;
 }
 
+static flim_json *point_object(const report_fit_point *p)
+{
+    flim_json *object = flim_json_object();
+    flim_json_set_number(object, "epoch", p->epoch);
+    flim_json_set_number(object, "train_loss", p->train_loss);
+    flim_json_set_number(object, "val_loss", p->val_loss);
+    flim_json_set_number(object, "train_accuracy", p->train_accuracy);
+    flim_json_set_number(object, "val_accuracy", p->val_accuracy);
+    return object;
+}
+
+static flim_json *fit_object(const report_fit *fit)
+{
+    flim_json *object = flim_json_object();
+    if (fit->fold >= 0) {
+        flim_json_set_integer(object, "fold", fit->fold);
+    } else {
+        flim_json_set_null(object, "fold");
+    }
+    flim_json_set_integer(object, "validation_cells", fit->n_val);
+    flim_json_set(object, "chosen_epoch", point_object(&fit->chosen));
+    flim_json_set(object, "last_epoch", point_object(&fit->last));
+    flim_json_set_number(object, "most_common_class", fit->common);
+    flim_json_set_number(object, "accuracy_gap", fit->gap);
+    flim_json_set_number(object, "gap_se", fit->se);
+    flim_json_set_bool(object, "overfits_later", fit->later);
+    flim_json_set_string(object, "verdict", report_fit_name(fit->verdict));
+    flim_json_set_string(object, "advice", report_fit_advice(fit));
+    return object;
+}
+
 flim_json *error_json(const report_run *run)
 {
     const report_errors *e = run->errors;
     char verdict[512];
     flim_json *object = flim_json_object(), *outcomes = flim_json_array(), *differences = flim_json_array(),
-              *groups = flim_json_array();
+              *groups = flim_json_array(), *fits = flim_json_array();
     error_verdict(e, verdict, sizeof verdict);
     for (int i = 0; i < e->n_outcomes; i++) {
         flim_json_add(outcomes, outcome_object(run, &e->outcome[i]));
@@ -197,6 +259,11 @@ flim_json *error_json(const report_run *run)
     flim_json_set_string(object, "no_differences_because", e->missing);
     flim_json_set(object, "groups", groups);
     flim_json_set_string(object, "verdict", verdict);
+    for (int i = 0; i < e->n_fit; i++) {
+        flim_json_add(fits, fit_object(&e->fit[i]));
+    }
+    flim_json_set(object, "training_against_validation", fits);
+    flim_json_set_string(object, "training_against_validation_rule", report_fit_rule());
     return object;
 }
 
@@ -233,6 +300,31 @@ static void markdown_differences(FILE *stream, const report_run *run)
             e->tests);
 }
 
+static void markdown_fits(FILE *stream, const report_errors *e)
+{
+    fputs("\n| training against validation | chosen epoch | training accuracy | validation accuracy | gap | training loss | "
+          "validation loss | "
+          "training loss at the end | validation loss at the end | verdict "
+          "|\n|---|---:|---:|---:|---:|---:|---:|---:|---:|---|\n",
+          stream);
+    for (int i = 0; i < e->n_fit; i++) {
+        const report_fit *fit = &e->fit[i];
+        const report_fit_point *c = &fit->chosen;
+        if (fit->fold < 0) {
+            fputs("| mean | |", stream);
+        } else {
+            fprintf(stream, "| fold %d |", fit->fold);
+            put_reals_as_cells(stream, &c->epoch, 1);
+        }
+        put_reals_as_cells(stream,
+                           (const double[]){c->train_accuracy, c->val_accuracy, fit->gap, c->train_loss, c->val_loss,
+                                            fit->last.train_loss, fit->last.val_loss},
+                           7);
+        fprintf(stream, " %s |\n", report_fit_name(fit->verdict));
+    }
+    fprintf(stream, "\nRule: %s. %s\n", report_fit_rule(), report_fit_advice(&e->fit[e->n_fit - 1]));
+}
+
 void error_markdown_write(FILE *stream, const report_run *run)
 {
     const report_errors *e = run->errors;
@@ -252,6 +344,7 @@ void error_markdown_write(FILE *stream, const report_run *run)
         put_reals_as_cells(stream, (const double[]){r->mean, r->sd, r->least, r->median, r->most}, 5);
         putc('\n', stream);
     }
+    markdown_fits(stream, e);
     if (e->n_differences) {
         markdown_differences(stream, run);
     }

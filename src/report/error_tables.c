@@ -121,10 +121,43 @@ static void groups(const report_run *run, const flim_log *log)
     flim_log_line(log, FLIM_LOG_INFO, "    sure: mean probability of the predicted class over wrong cells");
 }
 
+static void fit_row(const report_fit *fit, const flim_log *log)
+{
+    const report_fit_point *c = &fit->chosen, *l = &fit->last;
+    char name[24] = "mean", epoch[FIELD] = "", a[FIELD], b[FIELD], d[FIELD], e[FIELD], f[FIELD], g[FIELD], h[FIELD];
+    if (fit->fold >= 0) {
+        snprintf(name, sizeof name, "fold %d", fit->fold);
+        fixed(c->epoch, 0, epoch);
+    }
+    flim_log_line(log, FLIM_LOG_INFO, "    %-8s %5s %6s %6s %6s  %6s %6s  %6s %6s  %s%s", name, epoch,
+                  fixed(c->train_accuracy, 3, a), fixed(c->val_accuracy, 3, b), fixed(fit->gap, 3, d),
+                  fixed(c->train_loss, 3, e), fixed(c->val_loss, 3, f), fixed(l->train_loss, 3, g), fixed(l->val_loss, 3, h),
+                  report_fit_name(fit->verdict), fit->later && fit->verdict == REPORT_FIT_SOUND ? "*" : "");
+}
+
+static void fits(const report_run *run, const flim_log *log)
+{
+    const report_errors *e = run->errors;
+    bool later = false;
+    flim_log_line(log, FLIM_LOG_INFO, "  training against validation");
+    flim_log_line(log, FLIM_LOG_INFO, "                   accuracy at epoch       loss there   loss at the end");
+    flim_log_line(log, FLIM_LOG_INFO, "             epoch  train    val    gap   train    val   train    val");
+    for (int i = 0; i < e->n_fit; i++) {
+        fit_row(&e->fit[i], log);
+        later = later || (e->fit[i].later && e->fit[i].verdict == REPORT_FIT_SOUND);
+    }
+    flim_log_line(log, FLIM_LOG_INFO, "    epoch: the chosen one; overfits: the gap is 0.10 or more, and two standard");
+    flim_log_line(log, FLIM_LOG_INFO, "    errors; underfits: training accuracy at the end is less than 0.05 above the");
+    flim_log_line(log, FLIM_LOG_INFO, "    most common class (%.3f)%s", e->fit[0].common,
+                  later ? "; *: it overfits behind the chosen epoch" : "");
+    flim_log_line(log, FLIM_LOG_INFO, "  %s", report_fit_advice(&e->fit[e->n_fit - 1]));
+}
+
 void error_tables_print(const report_run *run, const flim_log *log)
 {
     char verdict[512];
     outcomes(run, log);
+    fits(run, log);
     differences(run, log);
     groups(run, log);
     if (run->errors->missing) {

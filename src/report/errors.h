@@ -1,6 +1,6 @@
 /* Where a run errs: which cells, how sure it was of them, and in what wrong cells differ from right ones.
  *
- * For: fold_metrics --errors.  error_analysis.c and error_differences.c compute, error_tables.c shows it on a terminal, error_files.c writes it, and
+ * For: fold_metrics --errors.  error_analysis.c, error_differences.c and error_gap.c compute, error_tables.c shows it on a terminal, error_files.c writes it, and
  *      page/section_errors.c puts it on the page.
  * Owns: an analysis owns its arrays; names are views into the run.
  * Errors: FLIM_ERROR_MEMORY.  Data that cannot be read is none: what predictions alone give is there then, and why the rest is
@@ -14,6 +14,7 @@
 
 #include "cv/metrics/welch.h"
 #include "flim/status.h"
+#include "report/fit.h"
 
 struct report_run;
 struct flim_report_options;
@@ -74,6 +75,10 @@ typedef struct report_errors {
     bool has_figures;
     char *missing; /* why not */
     bool in_ns; /* lifetimes; else bins */
+    double *
+        decay; /* (cells of the data,T) by time bin, summed over the mask: for the page, which need not read them again; NULL = none */
+    report_fit *fit; /* (n_fit) training against validation: each fold, then the mean of two and more */
+    int n_fit;
     error_difference *difference; /* (n_differences) all classes first, then by class; the largest |g| first */
     int64_t n_differences, tests; /* tests: differences that have a p */
 } report_errors;
@@ -95,6 +100,8 @@ flim_status error_differences(const error_cells *cells, error_difference **out, 
 flim_status report_errors_make(const struct report_run *run, const struct flim_report_options *options, report_errors **out,
                                flim_error *err);
 void report_errors_free(report_errors *errors); /* NULL is allowed */
+/* error_gap.c: out->fit. */
+flim_status report_fit_make(const struct report_run *run, report_errors *out, flim_error *err);
 
 /* "photons", "lifetime (ns)" for tables; "photons", "lifetime_ns" for files. */
 const char *error_figure_title(error_figure figure, bool in_ns);

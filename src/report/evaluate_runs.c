@@ -309,6 +309,7 @@ flim_status report_evaluate(report_run *run, const flim_report_options *options,
     FLIM_TRY(fold_rows(run, log, err));
     FLIM_TRY(spread_rows(run, log, err));
     FLIM_TRY(pooled_rows(run, options, err));
+    FLIM_TRY(report_calibration_rows(run, err));
     FLIM_TRY(holdout_row(run, err));
     FLIM_TRY(baseline_rows(run, log, err));
     FLIM_TRY(report_check_summary(run, log));

@@ -55,6 +55,8 @@ static const struct {
                        {"lr", REPORT_LR},
                        {"train_loss", REPORT_TRAIN_LOSS},
                        {"val_loss", REPORT_VAL_LOSS},
+                       {"train_accuracy", REPORT_TRAIN_ACCURACY},
+                       {"val_accuracy", REPORT_VAL_ACCURACY},
                        {"val_roc_auc", REPORT_VAL_AUC},
                        {"grad_norm", REPORT_GRAD_NORM},
                        {"grad_norm_mean", REPORT_GRAD_NORM},
@@ -284,8 +286,8 @@ void report_free_run(report_run *run)
     for (int b = 0; b < FLIM_N_BASELINES; b++) {
         flim_predictions_free(&run->baseline[b]);
     }
-    void *const arrays[] = {run->fold,  run->history, run->class_name, run->finding,   run->row,
-                            run->group, run->matrix,  run->group_of,   run->group_name};
+    void *const arrays[] = {run->fold,   run->history,  run->class_name, run->finding,     run->row,
+                            run->matrix, run->group_of, run->group_name, run->calibration, run->group};
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
         flim_free(arrays[i]);
     }

@@ -21,7 +21,7 @@ typedef struct flim_report flim_report;
 typedef struct flim_report_options {
     const char *const *data; /* (n_data) HDF5 files to read instead of those of the run's config.yaml */
     int n_data;
-    bool pictures; /* read the data for the HTML page's pictures of cells */
+    bool pictures; /* read the data for the HTML page's pictures of cells; with `errors` it is read once for both */
     const char *explanation; /* file of predict --explain to show with the cells; NULL = none */
     bool errors; /* analyse them: reads the data, if it is there */
     int workers; /* threads that read it */

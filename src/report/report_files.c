@@ -69,6 +69,36 @@ static void set_pair(flim_json *object, const report_pair *pair, const char *nam
     flim_json_set(object, "mcnemar", cells);
 }
 
+static flim_json *quality_object(const double value[REPORT_N_CALIBRATION])
+{
+    flim_json *object = flim_json_object();
+    for (int i = 0; i < REPORT_N_CALIBRATION; i++) {
+        flim_json_set_number(object, flim_metric_name(report_calibration_metric[i]), value[i]);
+    }
+    return object;
+}
+
+/* "folds": one each, "mean", "pooled". */
+static flim_json *calibration_object(const report_run *run)
+{
+    flim_json *object = flim_json_object(), *folds = flim_json_array();
+    for (int r = 0; r < run->n_calibration; r++) {
+        const report_calibration *row = &run->calibration[r];
+        flim_json *one = flim_json_object();
+        flim_json_set_number(one, "temperature", row->temperature);
+        flim_json_set(one, "before", quality_object(row->before));
+        flim_json_set(one, "after", quality_object(row->after));
+        if (row->fold >= 0) {
+            flim_json_set_integer(one, "fold", row->fold);
+            flim_json_add(folds, one);
+        } else {
+            flim_json_set(object, row->name, one);
+        }
+    }
+    flim_json_set(object, "folds", folds);
+    return object;
+}
+
 static flim_json *run_object(const report_run *run)
 {
     static const struct {
@@ -133,6 +163,7 @@ static flim_json *run_object(const report_run *run)
     flim_json_set(object, "baselines", baselines);
     flim_json_set(object, "network_against_baselines", against);
     flim_json_set(object, "confusion", matrix);
+    flim_json_set(object, "calibration", calibration_object(run));
     for (int64_t g = 0; g < run->groups; g++) {
         const report_group *r = &run->group[g];
         flim_json *group = flim_json_object();
@@ -217,6 +248,26 @@ static void put_p(FILE *stream, double p)
     fprintf(stream, isnan(p) ? "p n/a" : "p = %.3g", p);
 }
 
+static void markdown_calibration(FILE *stream, const report_run *run)
+{
+    fputs("\n| calibration | temperature |", stream);
+    for (int i = 0; i < REPORT_N_CALIBRATION; i++) {
+        const char *title = flim_metric_title(report_calibration_metric[i]);
+        fprintf(stream, " %s | calibrated |", title);
+    }
+    fputs("\n|---|---:|---:|---:|---:|---:|---:|---:|\n", stream);
+    for (int r = 0; r < run->n_calibration; r++) {
+        const report_calibration *row = &run->calibration[r];
+        fprintf(stream, "| %s |", row->name);
+        put_number(stream, row->temperature);
+        for (int i = 0; i < REPORT_N_CALIBRATION; i++) {
+            put_number(stream, row->before[i]);
+            put_number(stream, row->after[i]);
+        }
+        putc('\n', stream);
+    }
+}
+
 static void markdown_run(FILE *stream, const report_run *run)
 {
     fputs("## ", stream);
@@ -258,6 +309,7 @@ static void markdown_run(FILE *stream, const report_run *run)
             fputs(").\n", stream);
         }
     }
+    markdown_calibration(stream, run);
     if (run->groups) {
         fputs("\n| group | n | prevalence | accuracy | recall | specificity | ROC AUC |\n|---|---:|---:|---:|---:|---:|---:|",
               stream);

@@ -1,7 +1,7 @@
 /* What the files of the report share.  Private to src/report/.
  *
  * read_runs.c fills a run from its folder; evaluate_runs.c computes rows and findings from it, group_tables.c what is by
- * group, error_analysis.c and error_differences.c where it errs; check_runs.c compares summary.json with it, compare_runs.c pairs two runs, or a run and its baselines.  The writers
+ * group, calibration_table.c how its probabilities fit, error_analysis.c, error_differences.c and error_gap.c where it errs; check_runs.c compares summary.json with it, compare_runs.c pairs two runs, or a run and its baselines.  The writers
  * (report_tables.c, report_files.c, html.c) only read it.
  */
 #ifndef FLIM_REPORT_INTERNAL_H
@@ -25,6 +25,8 @@ typedef enum report_column {
     REPORT_LR,
     REPORT_TRAIN_LOSS,
     REPORT_VAL_LOSS,
+    REPORT_TRAIN_ACCURACY,
+    REPORT_VAL_ACCURACY,
     REPORT_VAL_AUC,
     REPORT_GRAD_NORM, /* the mean of the epoch's updates; before there was one, of the last update */
     REPORT_SECONDS,
@@ -69,6 +71,17 @@ typedef struct report_group {
     double prevalence, accuracy, sensitivity, specificity, auc; /* prevalence: share of class 1, NaN for K > 2 */
 } report_group;
 
+/* How well probabilities fit, of one fold's test set or of all: as the network gives them, and calibrated on the validation set. */
+enum { REPORT_N_CALIBRATION = 3 };
+extern const flim_metric report_calibration_metric[REPORT_N_CALIBRATION]; /* ECE, Brier score, log loss */
+
+typedef struct report_calibration {
+    char name[32]; /* "fold 2", "mean", "pooled" */
+    int fold; /* -1: of no one fold */
+    double temperature; /* of the fold, or their mean; NaN = none: the fold has no calibration */
+    double before[REPORT_N_CALIBRATION], after[REPORT_N_CALIBRATION]; /* likewise; the mean is over folds that have both */
+} report_calibration;
+
 typedef struct report_finding {
     flim_log_level level;
     char *text; /* one sentence */
@@ -103,6 +116,8 @@ typedef struct report_run {
     report_group *group; /* (groups) worst accuracy first */
     report_row *row; /* (n_rows) */
     int n_rows;
+    report_calibration *calibration; /* (n_calibration) folds, mean, pooled */
+    int n_calibration;
     int used[FLIM_N_METRICS]; /* folds in which a metric is defined */
     double delong_auc, delong_se;
     flim_interval delong, interval[FLIM_N_METRICS];
@@ -146,6 +161,9 @@ flim_status report_evaluate(report_run *run, const flim_report_options *options,
 const report_row *report_row_of(const report_run *run, report_kind kind);
 /* The row of a baseline; NULL if it has not been read. */
 const report_row *report_baseline_row(const report_run *run, int baseline);
+
+/* ---- calibration_table.c: after the rows */
+flim_status report_calibration_rows(report_run *run, flim_error *err);
 
 /* ---- group_tables.c */
 /* Numbers the groups that the predictions name. */

@@ -133,6 +133,32 @@ static void baselines_table(const report_run *run, const flim_log *log)
     }
 }
 
+/* "-" where a fold has no calibration. */
+static void calibration_table(const report_run *run, const flim_log *log)
+{
+    bool any = false;
+    flim_log_line(log, FLIM_LOG_INFO, "  calibration of the test sets, before and after (fitted on validation sets)");
+    flim_log_line(log, FLIM_LOG_INFO, "           temperature      ECE              Brier            log loss");
+    flim_log_line(log, FLIM_LOG_INFO, "                         before   after   before   after   before   after");
+    for (int r = 0; r < run->n_calibration; r++) {
+        const report_calibration *row = &run->calibration[r];
+        char line[160], text[16];
+        snprintf(line, sizeof line, "    %-8s %10s ", row->name,
+                 isnan(row->temperature) ? "" : number(row->temperature, text));
+        for (int i = 0; i < REPORT_N_CALIBRATION; i++) {
+            char before[16], after[16];
+            const size_t used = strlen(line);
+            snprintf(line + used, sizeof line - used, " %8s %7s", number(row->before[i], before),
+                     isnan(row->after[i]) ? "-" : number(row->after[i], after));
+        }
+        any = any || !isnan(row->temperature);
+        flim_log_line(log, FLIM_LOG_INFO, "%s", line);
+    }
+    if (!any) {
+        flim_log_line(log, FLIM_LOG_INFO, "    -: none: the validation set lacks a class, or there is no such set");
+    }
+}
+
 static void metrics_table(const report_run *run, part metrics, const flim_log *log)
 {
     head_line(run->classes == 2 ? "test sets, chosen thresholds" : "test sets", metrics, log);
@@ -169,6 +195,7 @@ static void run_tables(const report_run *run, int columns, const flim_log *log)
     baselines_table(run, log);
     flim_log_line(log, FLIM_LOG_INFO, "  intervals: bootstrap over %s", run->by_group ? "groups" : "cells (no groups)");
     matrix_table(run, log);
+    calibration_table(run, log);
     groups_table(run, log);
     if (run->errors) {
         error_tables_print(run, log);

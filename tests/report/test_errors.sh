@@ -80,6 +80,33 @@ check "every row has as many fields as the head" test "$(awk -F, '{ print NF }' 
 
 # ---- the other forms say the same
 errors 0 --json e.json --md e.md
+check "training against validation: each fold's figures are those of history.csv, and the verdicts those of the rule" python3 - <<'PY'
+import csv, json, math
+run = json.load(open("e.json"))["runs"][0]
+fits = run["errors"]["training_against_validation"]
+splits = json.load(open("run/splits.json"))["folds"]
+rows = list(csv.DictReader(open("e.csv")))
+def close(a, b): return abs(a - b) < 1e-8 * max(1, abs(b))
+for fit, fold in zip(fits, run["folds"]):
+    history = {int(r["epoch"]): r for r in csv.DictReader(open("run/fold_%d/history.csv" % fit["fold"]))}
+    assert fit["chosen_epoch"]["epoch"] == fold["best_epoch"] and fit["last_epoch"]["epoch"] == max(history)
+    for point in "chosen_epoch", "last_epoch":
+        for key in "train_loss", "val_loss", "train_accuracy", "val_accuracy":
+            assert close(fit[point][key], float(history[int(fit[point]["epoch"])][key])), (fit, point, key)
+    n, c = len(splits[fit["fold"]]["val"]), fit["chosen_epoch"]
+    share = (c["val_accuracy"] * n + 2) / (n + 4)
+    gap, se = c["train_accuracy"] - c["val_accuracy"], math.sqrt(share * (1 - share) / (n + 4))
+    want = ("underfits" if fit["last_epoch"]["train_accuracy"] < fit["most_common_class"] + 0.05
+            else "overfits" if gap >= 0.1 and gap >= 2 * se else "sound")
+    assert close(fit["accuracy_gap"], gap) and close(fit["gap_se"], se) and fit["verdict"] == want, fit
+    mine = [r for r in rows if r["fold"] == str(fit["fold"])]
+    assert [r["table"] for r in mine] == ["fit at the chosen epoch", "fit at the last epoch"] and mine[0]["row"] == want, mine
+    assert close(float(mine[0]["accuracy_gap"]), gap) and close(float(mine[1]["val_loss"]), fit["last_epoch"]["val_loss"]), mine
+assert len(fits) == 4 and fits[3]["fold"] is None
+assert close(fits[3]["accuracy_gap"], sum(f["accuracy_gap"] for f in fits[:3]) / 3), fits
+PY
+check "the terminal has a row per fold and their mean" test "$(grep -cE '^    (fold [0-9]|mean) .* (overfits|underfits|sound\*?|unknown)$' out)" = 4
+check "so has Markdown" test "$(grep -cE '^\| (fold [0-9]|mean) \|.* (overfits|underfits|sound|unknown) \|$' e.md)" = 4
 check "JSON: the number of tests" grep -q '"tests": 21' e.json
 check "Markdown: $(grep -c '^| ' e.md) rows" grep -q '^40 of 120 cells are predicted wrongly. What separates' e.md
 errors 0
@@ -90,7 +117,20 @@ check "without --errors nothing is said of them" test "$(grep -c 'errors' out pl
 
 if command -v gnuplot >/dev/null; then
     errors 0 --html e.html
+    check "the page has training against validation" grep -q 'Training against validation' e.html
     check "the page has the sentence and a row per test" test "$(grep -c 'separates wrong from right cells most\|<td>[0-9]*/[0-9]*</td>' e.html)" = 22
+fi
+
+# ---- errors and pictures read the data once; what children have read counts for the shell that waited for them
+bytes_read() { bash -c '"$@" >/dev/null 2>&1; awk "/^rchar/ { print \$2 }" /proc/$$/io' _ "$build/fold_metrics" run --replicates 0 "$@"; }
+if command -v gnuplot >/dev/null && [ -r /proc/self/io ]; then
+    simulate big.h5 --cells 120 --bins 128 --photons 20000 --donor-t0 3 --donor-background 8
+    "$build/train_cv" --data big.h5 --preset nano --folds 2 --epochs 1 --batch 16 --device cpu --workers 2 --fold 0 --out once >/dev/null 2>&1
+    mv run kept && mv once run
+    none=$(bytes_read --html p.html --no-pictures) once=$(bytes_read --html p.html) both=$(bytes_read --html p.html --errors)
+    check "--errors --html reads what --html reads ($none bytes without pictures, $once with, $both with errors, too)" \
+        test $((2 * (both - none))) -lt $((3 * (once - none)))
+    mv run once && mv kept run
 fi
 
 # ---- no data, no errors

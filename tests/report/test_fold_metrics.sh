@@ -29,6 +29,26 @@ check "the CSV holds header, folds, mean, sds, pooled (also calibrated and prior
 check "scores that use unlabelled test cells are named so" grep -q "^  pooled, prior (unlabelled cells) " out
 check "the JSON names the run" grep -q '"run": "a"' a.json
 check "the Markdown holds a table" grep -q '^| pooled |' a.md
+check "calibration stands per fold, before and after, as train_cv has written it" python3 - <<'PY'
+import json
+run, table = json.load(open("a.json"))["runs"][0], open("out").read()
+rows = run["calibration"]
+keys = ("ece", "brier", "log_loss")
+for row, fold in zip(rows["folds"], run["folds"]):
+    written = json.load(open("a/fold_%d/summary.json" % row["fold"]))["calibration"]
+    assert abs(row["temperature"] - written["temperature"]) < 1e-9, row
+    for key in keys:
+        assert abs(row["before"][key] - written["before"][key]) < 1e-9 and abs(row["after"][key] - written["after"][key]) < 1e-9
+        assert row["before"][key] == fold["metrics"][key], (row, fold)
+    line = "    fold %d   %10.3f " % (row["fold"], row["temperature"])
+    line += "".join("  %7.3f %7.3f" % (row["before"][key], row["after"][key]) for key in keys)
+    assert line in table, line
+assert len(rows["folds"]) == 3
+for key in keys:
+    assert abs(rows["mean"]["before"][key] - sum(r["before"][key] for r in rows["folds"]) / 3) < 1e-12
+    assert rows["pooled"]["before"][key] == run["pooled"][key] and rows["pooled"]["after"][key] == run["pooled_calibrated"][key]
+assert "| fold 2 | %.3f |" % rows["folds"][2]["temperature"] in open("a.md").read()
+PY
 metrics 0 b --replicates 0
 check "the hold-out group is scored" grep -q "holdout, fold ensemble" out
 check "no fault is found in a sound run with a hold-out group" test "$(grep -cE "$sound" err)" = 0

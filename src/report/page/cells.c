@@ -32,10 +32,25 @@ static flim_status average_classes(report_cells *cells, flim_error *err)
     return whole ? FLIM_OK : FLIM_ERROR_MEMORY;
 }
 
+/* cells->decay; *readable = false where a cell is bad, which is told on the page. */
+static flim_status read_decays(report_cells *cells, const report_run *run, bool *readable, flim_error *why, flim_error *err)
+{
+    int64_t bad = 0;
+    if (run->errors && run->errors->decay) {
+        cells->decay = run->errors->decay;
+        return FLIM_OK;
+    }
+    cells->decay = cells->own_decay = flim_alloc((size_t)(cells->info->n * cells->info->t), sizeof *cells->own_decay, err);
+    FLIM_TRY(cells->decay ? FLIM_OK : FLIM_ERROR_MEMORY);
+    const flim_status status = flim_dataset_scan(cells->dataset, SCAN_WORKERS, NULL, NULL, NULL, cells->own_decay, &bad, why);
+    *readable = status == FLIM_OK;
+    return status == FLIM_OK || status == FLIM_ERROR_DATA ? FLIM_OK : flim_fail(err, status, "%s", why->text);
+}
+
 flim_status report_cells_open(const report_run *run, const flim_report_options *options, report_cells **out, flim_error *why,
                               flim_error *err)
 {
-    int64_t bad = 0;
+    bool readable = true;
     flim_status status = FLIM_OK;
     *out = NULL;
     report_cells *cells = flim_alloc(1, sizeof *cells, err);
@@ -45,15 +60,8 @@ flim_status report_cells_open(const report_run *run, const flim_report_options *
         goto done;
     }
     cells->info = flim_dataset_get_info(cells->dataset);
-    cells->decay = flim_alloc((size_t)(cells->info->n * cells->info->t), sizeof *cells->decay, err);
-    FLIM_TRY_DONE(cells->decay ? FLIM_OK : FLIM_ERROR_MEMORY);
-    status = flim_dataset_scan(cells->dataset, SCAN_WORKERS, NULL, NULL, NULL, cells->decay, &bad, why);
-    if (status == FLIM_ERROR_DATA) { /* the reason is told on the page */
-        status = FLIM_OK;
-        goto done;
-    }
-    if (status != FLIM_OK) {
-        status = flim_fail(err, status, "%s", why->text);
+    FLIM_TRY_DONE(read_decays(cells, run, &readable, why, err));
+    if (!readable) {
         goto done;
     }
     FLIM_TRY_DONE(average_classes(cells, err));
@@ -70,7 +78,7 @@ void report_cells_close(report_cells *cells)
     if (cells) {
         flim_reader_destroy(cells->reader);
         flim_dataset_close(cells->dataset);
-        flim_free(cells->decay);
+        flim_free(cells->own_decay);
         flim_free(cells->class_decay);
         flim_free(cells);
     }

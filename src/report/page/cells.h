@@ -1,7 +1,7 @@
 /* What the page shows of the data itself: decays of all cells, and pictures of some.
  *
  * For: sections about decays and cells.  The data are those of the run's config.yaml, or files that the user has named; they are opened
- *      and scanned once per page.
+ *      once per page, and scanned unless the error analysis has read every cell.
  * Owns: report_cells_close.  Errors: FLIM_ERROR_MEMORY; a file that is gone, another's or bad is no error but a reason.
  */
 #ifndef FLIM_REPORT_CELLS_H
@@ -14,7 +14,8 @@ typedef struct report_cells {
     flim_dataset *dataset;
     const flim_dataset_info *info;
     flim_reader *reader;
-    double *decay; /* (n,T) photons of each cell by time bin, summed over its mask */
+    const double *decay; /* (n,T) photons of each cell by time bin, summed over its mask */
+    double *own_decay; /* the same; NULL if the run's error analysis has read them */
     double *class_decay; /* (K,T) share of a cell's photons in each bin, mean over the cells of each class; 0 without cells */
 } report_cells;
 

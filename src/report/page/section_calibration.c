@@ -130,8 +130,28 @@ done:
     return status;
 }
 
+static void set_table(flim_json *values, const report_run *run)
+{
+    static const char *const before[] = {"ece", "brier", "log_loss"};
+    static const char *const after[] = {"ece_after", "brier_after", "log_loss_after"};
+    flim_json *list = flim_json_array();
+    for (int r = 0; r < run->n_calibration; r++) {
+        const report_calibration *row = &run->calibration[r];
+        flim_json *object = flim_json_object();
+        flim_json_set_string(object, "name", row->name);
+        flim_json_set_number(object, "temperature", row->temperature);
+        for (int i = 0; i < REPORT_N_CALIBRATION; i++) {
+            flim_json_set_number(object, before[i], row->before[i]);
+            flim_json_set_number(object, after[i], row->after[i]);
+        }
+        flim_json_add(list, object);
+    }
+    flim_json_set(values, "calibrations", list);
+}
+
 flim_status section_calibration_fill(flim_json *values, const report_subject *subject, flim_error *err)
 {
+    set_table(values, subject->run);
     FLIM_TRY(plot_calibration(values, subject->run, err));
     return plot_histogram(values, subject->run, err);
 }

@@ -1,5 +1,6 @@
 /* Where the run errs: outcomes, what separates wrong from right cells, errors by group (report/errors.h). */
 #include <math.h>
+#include <stdio.h>
 
 #include "report/page/sections.h"
 
@@ -66,6 +67,32 @@ static void set_groups(flim_json *values, const report_run *run)
     flim_json_set(values, "error_groups", list);
 }
 
+static void set_fits(flim_json *values, const report_errors *e)
+{
+    flim_json *list = flim_json_array();
+    for (int i = 0; i < e->n_fit; i++) {
+        const report_fit *fit = &e->fit[i];
+        flim_json *object = flim_json_object();
+        char name[24] = "mean";
+        if (fit->fold >= 0) {
+            snprintf(name, sizeof name, "fold %d", fit->fold);
+        }
+        flim_json_set_string(object, "name", name);
+        flim_json_set_number(object, "train_accuracy", fit->chosen.train_accuracy);
+        flim_json_set_number(object, "val_accuracy", fit->chosen.val_accuracy);
+        flim_json_set_number(object, "gap", fit->gap);
+        flim_json_set_number(object, "train_loss", fit->chosen.train_loss);
+        flim_json_set_number(object, "val_loss", fit->chosen.val_loss);
+        flim_json_set_number(object, "train_loss_end", fit->last.train_loss);
+        flim_json_set_number(object, "val_loss_end", fit->last.val_loss);
+        flim_json_set_string(object, "fit", report_fit_name(fit->verdict));
+        flim_json_add(list, object);
+    }
+    flim_json_set(values, "fits", list);
+    flim_json_set_string(values, "fit_advice", report_fit_advice(&e->fit[e->n_fit - 1]));
+    flim_json_set_string(values, "fit_rule", report_fit_rule());
+}
+
 flim_status section_errors_fill(flim_json *values, const report_subject *subject, flim_error *err)
 {
     (void)err;
@@ -76,6 +103,7 @@ flim_status section_errors_fill(flim_json *values, const report_subject *subject
     flim_json_set_integer(values, "n_wrong", e->wrong);
     flim_json_set_string(values, "missing", e->missing);
     set_outcomes(values, subject->run);
+    set_fits(values, e);
     set_differences(values, subject->run);
     set_groups(values, subject->run);
     return FLIM_OK;
