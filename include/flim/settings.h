@@ -85,6 +85,7 @@ typedef struct flim_settings {
     char *out; /* "" = runs/<date>-<time> */
     double checkpoint_minutes; /* 0 = at the end of each epoch only */
     bool tensorboard; /* event files beside history.csv */
+    bool diagnostics; /* further columns in history.csv: losses of the batches, activations, size of updates */
     double price_per_hour; /* 0 = not known */
     bool resume_or_start; /* resume if there is a run in `out`, else start one */
     bool resume, resume_override, quiet, log_json, dry_run, verbose;

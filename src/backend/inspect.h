@@ -1,6 +1,6 @@
 /* Reads single tensors of a program's last call: how layer tests see what the kernels in use computed.
  *
- * For: tests.  A program compiled with `inspect` keeps every tensor of a call in bytes of its own, filled with NaN when it is
+ * For: tests, and the probe of --diagnostics (train/activations.h).  A program compiled with `inspect` keeps every tensor of a call in bytes of its own, filled with NaN when it is
  *      allocated; the kernels and their order are those of any other program.
  * Owns: nothing; `out` is the caller's.
  * Errors: FLIM_ERROR_USAGE with the reason if the program never stores the tensor, as where a reader applies BatchNorm while

@@ -49,7 +49,9 @@ static void field(cursor *c, void *value, size_t bytes)
     c->left -= bytes;
 }
 
-static void fields_of_row(cursor *c, flim_epoch_row *row)
+enum { ROW_FIELDS = 26, DIAGNOSTIC_FIELDS = 5 }; /* of 8 bytes each; the latter with --diagnostics */
+
+static void fields_of_row(cursor *c, flim_epoch_row *row, bool diagnosed)
 {
     field(c, &row->epoch, sizeof row->epoch);
     double *const reals[] = {&row->learning_rate,
@@ -74,11 +76,17 @@ static void fields_of_row(cursor *c, flim_epoch_row *row)
                              &row->grad_norm_least,
                              &row->grad_norm_most};
     int64_t *const wholes[] = {&row->cells, &row->updates, &row->skipped, &row->peak_bytes};
+    double *const diagnostics[DIAGNOSTIC_FIELDS] = {&row->batch_loss_sd, &row->batch_loss_most, &row->inactive, &row->dead,
+                                                    &row->update_size};
+    _Static_assert(1 + sizeof reals / sizeof reals[0] + sizeof wholes / sizeof wholes[0] == ROW_FIELDS, "fields of a row");
     for (size_t i = 0; i < sizeof reals / sizeof reals[0]; i++) {
         field(c, reals[i], sizeof(double));
     }
     for (size_t i = 0; i < sizeof wholes / sizeof wholes[0]; i++) {
         field(c, wholes[i], sizeof(int64_t));
+    }
+    for (size_t i = 0; diagnosed && i < DIAGNOSTIC_FIELDS; i++) {
+        field(c, diagnostics[i], sizeof(double));
     }
 }
 
@@ -86,7 +94,8 @@ static void fields_of_row(cursor *c, flim_epoch_row *row)
  * cost is bounded by the bytes that follow. */
 static void make_history(cursor *c, flim_fold_state *state)
 {
-    const int64_t most = (int64_t)(c->left / sizeof(int64_t)) / 26; /* a row has 26 fields of 8 bytes */
+    const int64_t fields = ROW_FIELDS + (state->epoch_parameter ? DIAGNOSTIC_FIELDS : 0);
+    const int64_t most = (int64_t)(c->left / sizeof(int64_t)) / fields;
     if (c->direction != GET || state->n_history < state->history_capacity || c->ended) {
         return;
     }
@@ -177,7 +186,7 @@ static void fields_of_state(cursor *c, flim_fold_state *state)
         return;
     }
     for (int64_t i = 0; i < state->n_history; i++) {
-        fields_of_row(c, &state->history[i]);
+        fields_of_row(c, &state->history[i], state->epoch_parameter != NULL);
     }
     size_t p = (size_t)state->parameters * sizeof(float), s = (size_t)state->statistics * sizeof(float);
     field(c, state->parameter, p);
@@ -187,6 +196,14 @@ static void fields_of_state(cursor *c, flim_fold_state *state)
     field(c, state->best_parameter, p);
     field(c, state->best_statistic, s);
     fields_of_average(c, state, p, s);
+    if (state->epoch_parameter) { /* the setting is the run's, so a checkpoint of it has them */
+        flim_batch_losses *l = &state->losses;
+        field(c, &l->moments.n, sizeof l->moments.n);
+        field(c, &l->moments.mean, sizeof l->moments.mean);
+        field(c, &l->moments.squares, sizeof l->moments.squares);
+        field(c, &l->most, sizeof l->most);
+        field(c, state->epoch_parameter, p);
+    }
 }
 
 static void paths_of(const char *folder, char newest[4096], char previous[4096])

@@ -25,6 +25,7 @@ typedef struct pass {
     double first_ended; /* seconds: the first batch, which warms up; 0 = not yet */
     bool measured; /* epoch->measured was called */
     flim_totals totals; /* as last read, for the progress line */
+    flim_totals before; /* the batch at work, with --diagnostics */
 } pass;
 
 static int64_t smaller(int64_t a, int64_t b)
@@ -165,14 +166,29 @@ static void measure(pass *p)
     }
 }
 
+/* --diagnostics: the batch's mean loss, by what the totals have grown.  Waits for the device. */
+static flim_status note_loss(pass *p, flim_error *err)
+{
+    flim_batch_losses *losses = &p->epoch->state->losses;
+    flim_totals now;
+    FLIM_TRY(flim_program_totals(p->trainer->program, false, &now, err));
+    const double loss = (now.loss - p->before.loss) / (now.weight - p->before.weight);
+    p->before = now;
+    if (isfinite(loss)) { /* one that is not is dealt with where the totals are checked */
+        losses->most = losses->moments.n > 0 && losses->most > loss ? losses->most : loss;
+        flim_moments_add(&losses->moments, loss);
+    }
+    return FLIM_OK;
+}
+
 static flim_status after_batch(void *context, flim_error *err)
 {
     pass *p = context;
     flim_epoch *e = p->epoch;
     const int64_t calls = e->state->calls;
-    flim_status status = FLIM_OK;
     const double called = flim_seconds();
-    if (calls % (CHECK_EVERY * p->trainer->accumulate) == 0 || calls == p->calls) {
+    flim_status status = e->state->epoch_parameter ? note_loss(p, err) : FLIM_OK;
+    if (status == FLIM_OK && (calls % (CHECK_EVERY * p->trainer->accumulate) == 0 || calls == p->calls)) {
         status = check_totals(p, &p->totals, err);
     }
     p->in_device += flim_seconds() - called;
@@ -202,6 +218,7 @@ static flim_status fill_row(const pass *p, flim_epoch_row *row, flim_error *err)
 {
     const flim_epoch *e = p->epoch;
     const flim_totals *t = &e->state->totals;
+    const flim_moments *losses = &e->state->losses.moments;
     const double seconds = flim_seconds() - p->begun;
     flim_loader_stats loaded;
     flim_counters counters;
@@ -228,7 +245,12 @@ static flim_status fill_row(const pass *p, flim_epoch_row *row, flim_error *err)
                             .cells_per_second = (double)(e->n - cells_of(p, p->first_call)) / seconds,
                             .wait_share = loaded.wait_seconds / seconds,
                             .device_share = p->in_device / seconds,
-                            .peak_bytes = flim_program_peak_bytes(p->trainer->program)};
+                            .peak_bytes = flim_program_peak_bytes(p->trainer->program),
+                            .batch_loss_sd = flim_moments_sd(losses),
+                            .batch_loss_most = losses->n > 0 ? e->state->losses.most : (double)NAN,
+                            .inactive = (double)NAN,
+                            .dead = (double)NAN,
+                            .update_size = (double)NAN};
     flim_telemetry_end(&p->trainer->telemetry, row);
     return FLIM_OK;
 }
@@ -244,7 +266,8 @@ flim_status flim_trainer_epoch(flim_trainer *trainer, flim_epoch *epoch, flim_ep
               .calls = (epoch->n + trainer->batch - 1) / trainer->batch,
               .begun = now,
               .saved = now,
-              .totals = state->totals};
+              .totals = state->totals,
+              .before = state->totals};
     const int64_t skip = cells_of(&p, state->calls);
     const flim_phase phase = {.draws = epoch->draws + skip,
                               .n_draws = epoch->n - skip,

@@ -34,7 +34,7 @@ typedef struct flim_epoch {
     bool lost; /* interrupted inside an accumulation: its gradients are in no checkpoint, and nothing is to be saved */
 } flim_epoch;
 
-/* row: of history.csv, without its validation figures. */
+/* row: of history.csv, without its validation figures, and of its diagnostics with those of the losses alone. */
 flim_status flim_trainer_epoch(flim_trainer *trainer, flim_epoch *epoch, flim_epoch_row *row, flim_error *err);
 
 #endif

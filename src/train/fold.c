@@ -198,6 +198,7 @@ static flim_status begin(flim_fold_work *f, flim_error *err)
                       f->state.epoch + 1, f->state.calls + 1);
     } else {
         initialise(f);
+        flim_fold_state_begin_epoch(&f->state);
     }
     flim_fold_state_begin_average(&f->state);
     flim_run_event_fold_start(f, found);
@@ -297,9 +298,12 @@ flim_status flim_fold_work_through(flim_fold_work *f, flim_error *err)
     f->val_logits = flim_alloc((size_t)(f->part->n_val * net->head[0].outputs), sizeof *f->val_logits, err);
     FLIM_TRY(f->val_logits ? FLIM_OK : FLIM_ERROR_MEMORY);
     FLIM_TRY(flim_fold_weights_create(f, err));
+    FLIM_TRY(flim_fold_diagnostics_create(f, err));
     FLIM_TRY(flim_fold_begin_recipe(f, err));
     FLIM_TRY(begin(f, err));
+    FLIM_TRY(flim_fold_diagnostics_begin(f, err));
     FLIM_TRY(train(f, err));
+    flim_fold_diagnostics_end(f); /* further stages have a probe of their own */
     return flim_fold_record_end(f, err); /* a kill may have come between a record and the checkpoint */
 }
 
@@ -309,6 +313,7 @@ void flim_fold_work_free(flim_fold_work *f)
     flim_free(f->val_logits);
     flim_free(f->class_weight);
     flim_fold_weights_free(f);
+    flim_fold_diagnostics_end(f);
     flim_fold_state_free(&f->state);
     f->identity = NULL;
     f->val_logits = NULL;

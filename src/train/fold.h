@@ -31,6 +31,7 @@ typedef struct flim_fold_work {
     char *identity; /* of its checkpoints */
     double *class_weight; /* (K) of the training loss, or NULL */
     float *recalibrated, *kept_statistic; /* (S): those made again; training's meanwhile; NULL without --recalibrate-bn */
+    struct flim_activations *activations; /* --diagnostics: while it trains */
     bool exchanged, replaced; /* the program has the averages, statistics that are not training's */
     bool records_begun; /* this process has written its records of epochs, and appends to them now */
     char folder[FLIM_PATH_MAX], checkpoint[FLIM_PATH_MAX];
@@ -88,6 +89,16 @@ flim_status flim_fold_weights_in(flim_fold_work *f, flim_error *err);
 flim_status flim_fold_weights_out(flim_fold_work *f, flim_error *err);
 /* What was evaluated becomes the best weights; f->state is the program's. */
 void flim_fold_weights_keep(flim_fold_work *f);
+
+/* What was evaluated last: (P), (S); f->state is the program's. */
+void flim_fold_weights_evaluated(const flim_fold_work *f, const float **parameter, const float **statistic);
+
+/* fold_diagnostics.c, --diagnostics; all of them do nothing without.  Room in the state, before a checkpoint is read; the probe of
+ * activations, before training; an epoch's figures into its row, once it has been evaluated and f->state is the program's. */
+flim_status flim_fold_diagnostics_create(flim_fold_work *f, flim_error *err);
+flim_status flim_fold_diagnostics_begin(flim_fold_work *f, flim_error *err);
+flim_status flim_fold_diagnose(const flim_fold_work *f, flim_epoch_row *row, flim_error *err);
+void flim_fold_diagnostics_end(flim_fold_work *f);
 
 /* fold_test.c: the threshold from the validation set, by the chosen epoch's weights; then the test set, by those of
  * `trained` (f or its refit); their files. */

@@ -275,6 +275,7 @@ static flim_status end_epoch(flim_fold_work *f, const flim_epoch_row *row, flim_
     s->calls = 0;
     s->skipped_before = s->counters.skipped;
     s->totals = (flim_totals){.nonfinite_call = -1};
+    flim_fold_state_begin_epoch(s);
     FLIM_TRY(flim_program_set_totals(f->trainer->program, &s->totals, err));
     FLIM_TRY(flim_checkpoint_submit(f->run->checkpoints, s, f->checkpoint, f->identity, err));
     FLIM_TRY(flim_fold_record_epoch(f, err));
@@ -297,6 +298,7 @@ flim_status flim_fold_train(flim_fold_work *f, flim_error *err)
         }
         FLIM_TRY(status);
         FLIM_TRY(flim_fold_get_state(f, err));
+        FLIM_TRY(flim_fold_diagnose(f, &row, err));
         const bool best = choose(f, &row);
         log_epoch(f, &row, best);
         flim_run_event_epoch(f, &row, best);

@@ -37,6 +37,20 @@ flim_status flim_fold_state_add_average(flim_fold_state *state, flim_error *err)
     return state->average_parameter && state->average_statistic ? FLIM_OK : FLIM_ERROR_MEMORY;
 }
 
+flim_status flim_fold_state_add_diagnostics(flim_fold_state *state, flim_error *err)
+{
+    state->epoch_parameter = flim_alloc((size_t)state->parameters, sizeof(float), err);
+    return state->epoch_parameter ? FLIM_OK : FLIM_ERROR_MEMORY;
+}
+
+void flim_fold_state_begin_epoch(flim_fold_state *state)
+{
+    if (state->epoch_parameter) {
+        memcpy(state->epoch_parameter, state->parameter, (size_t)state->parameters * sizeof(float));
+        state->losses = (flim_batch_losses){0};
+    }
+}
+
 void flim_fold_state_begin_average(flim_fold_state *state)
 {
     if (state->average_parameter && !state->averaged) {
@@ -88,6 +102,7 @@ static flim_status check_wholes(const flim_fold_state *s, flim_error *err)
         {"skipped_in_row", n->skipped_in_row, 0, n->skipped},
         {"scale_growth", n->scale_growth, 0, most_updates},
         {"skipped_before", s->skipped_before, 0, n->skipped},
+        {"the number of batch losses", s->losses.moments.n, 0, most_cells},
     };
     for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++) {
         FLIM_TRY(check_range(&ranges[i], err));
@@ -142,6 +157,7 @@ void flim_fold_state_free(flim_fold_state *state)
     flim_free(state->best_statistic);
     flim_free(state->average_parameter);
     flim_free(state->average_statistic);
+    flim_free(state->epoch_parameter);
     flim_free(state->history);
     *state = (flim_fold_state){0};
 }

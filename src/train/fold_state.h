@@ -5,6 +5,7 @@
 #ifndef FLIM_TRAIN_FOLD_STATE_H
 #define FLIM_TRAIN_FOLD_STATE_H
 
+#include "cv/metrics/welch.h"
 #include "flim/device.h"
 
 /* One row of history.csv.  NaN = not measured. */
@@ -18,7 +19,16 @@ typedef struct flim_epoch_row {
     double seconds, iterations_per_second, cells_per_second, wait_share, device_share;
     double device_busy, device_memory, device_watts, device_celsius; /* means of busy and watts, most of bytes and celsius */
     int64_t peak_bytes;
+    /* With --diagnostics: sd (ddof 1) and largest of the batches' mean losses; train/activations.h; norm of what the epoch has
+     * changed of the weights over that of the weights before. */
+    double batch_loss_sd, batch_loss_most, inactive, dead, update_size;
 } flim_epoch_row;
+
+/* Batches of an epoch so far, by their mean losses. */
+typedef struct flim_batch_losses {
+    flim_moments moments;
+    double most;
+} flim_batch_losses;
 
 typedef struct flim_fold_state {
     int64_t parameters, statistics; /* P, S */
@@ -27,6 +37,9 @@ typedef struct flim_fold_state {
     float *best_parameter, *best_statistic; /* (P), (S) */
     float *average_parameter, *average_statistic; /* (P), (S); NULL unless flim_fold_state_add_average made them */
     bool averaged; /* they hold averages */
+    float
+        *epoch_parameter; /* (P) weights when the epoch began; NULL unless flim_fold_state_add_diagnostics made room: then */
+    flim_batch_losses losses; /* of the epoch in progress; checkpoints hold both, and longer rows */
     int64_t epoch; /* 0-based: in progress, or the next one */
     int64_t calls; /* training batches of it already done */
     int64_t batch, accumulate; /* what calls are counted in */
@@ -48,6 +61,10 @@ flim_status flim_fold_state_check(const flim_fold_state *state, flim_error *err)
 flim_status flim_fold_state_add_average(flim_fold_state *state, flim_error *err);
 /* Averages that do not hold anything yet begin as the weights; nothing without room for them. */
 void flim_fold_state_begin_average(flim_fold_state *state);
+/* Makes room for what --diagnostics keeps of an epoch. */
+flim_status flim_fold_state_add_diagnostics(flim_fold_state *state, flim_error *err);
+/* The epoch begins with the state's parameters; nothing without that room. */
+void flim_fold_state_begin_epoch(flim_fold_state *state);
 void flim_fold_state_free(flim_fold_state *state); /* leaves it zeroed; zeroed is allowed */
 
 #endif

@@ -130,12 +130,19 @@ flim_status flim_fold_weights_out(flim_fold_work *f, flim_error *err)
     return FLIM_OK;
 }
 
+void flim_fold_weights_evaluated(const flim_fold_work *f, const float **parameter, const float **statistic)
+{
+    const flim_fold_state *s = &f->state;
+    const bool average = s->average_parameter != NULL;
+    *parameter = average ? s->average_parameter : s->parameter;
+    *statistic = f->recalibrated ? f->recalibrated : average ? s->average_statistic : s->statistic;
+}
+
 void flim_fold_weights_keep(flim_fold_work *f)
 {
     flim_fold_state *s = &f->state;
-    const bool average = s->average_parameter != NULL;
-    const float *parameter = average ? s->average_parameter : s->parameter;
-    const float *statistic = f->recalibrated ? f->recalibrated : average ? s->average_statistic : s->statistic;
+    const float *parameter, *statistic;
+    flim_fold_weights_evaluated(f, &parameter, &statistic);
     memcpy(s->best_parameter, parameter, (size_t)s->parameters * sizeof *parameter);
     memcpy(s->best_statistic, statistic, (size_t)s->statistics * sizeof *statistic);
 }

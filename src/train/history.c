@@ -25,6 +25,12 @@ int64_t flim_history_epochs_before(const flim_history *history)
     return epochs;
 }
 
+/* --diagnostics, which holds for all of a run. */
+static bool is_diagnosed(const flim_history *history)
+{
+    return history->state->epoch_parameter != NULL;
+}
+
 static void put_row(FILE *stream, const flim_history *history, const flim_epoch_row *r)
 {
     fprintf(stream, "%" PRId64, flim_history_epochs_before(history) + r->epoch);
@@ -45,6 +51,10 @@ static void put_row(FILE *stream, const flim_history *history, const flim_epoch_
     const double device[] = {r->device_busy, r->device_memory, r->device_watts, r->device_celsius};
     for (size_t j = 0; j < sizeof device / sizeof device[0]; j++) {
         put_real(stream, device[j]);
+    }
+    const double diagnostics[] = {r->batch_loss_sd, r->batch_loss_most, r->inactive, r->dead, r->update_size};
+    for (size_t j = 0; is_diagnosed(history) && j < sizeof diagnostics / sizeof diagnostics[0]; j++) {
+        put_real(stream, diagnostics[j]);
     }
     fprintf(stream, "%s%s\n", history->stage ? "," : "", history->stage ? history->stage : "");
 }
@@ -69,6 +79,8 @@ flim_status flim_write_history(const flim_history *history, flim_error *err)
           "updates,skipped,grad_norm_mean,grad_norm_min,grad_norm_max,seconds,it_per_s,cells_per_s,wait_share,device_share,"
           "peak_bytes,gpu_busy,gpu_memory_bytes,gpu_watts,"
           "gpu_celsius",
+          writer.stream);
+    fputs(is_diagnosed(history) ? ",batch_loss_sd,batch_loss_max,inactive_share,dead_channel_share,update_size" : "",
           writer.stream);
     fputs(history->stage ? ",stage\n" : "\n", writer.stream);
     put_rows(writer.stream, history);
