@@ -100,8 +100,8 @@ __device__ __forceinline__ void store_mask(const cell_work &work, int64_t b, uns
     for (unsigned i = first; i < pixels; i += stride) {
         bool inside = false;
         for (int p = 0; p < work.parts; p++) {
-            inside = inside || (!work.own[p].drop_mask && flim_cell_mask(&work.own[p], work.inside[p], h, w,
-                                                                         (int32_t)i / w, (int32_t)i % w));
+            inside = inside || (!work.own[p].drop_mask &&
+                                flim_cell_mask(&work.own[p], work.inside[p], h, w, (int32_t)i / w, (int32_t)i % w));
         }
         mask[b * pixels + i] = inside;
     }
@@ -115,8 +115,8 @@ __device__ __forceinline__ float mixed(float a, float share_a, float b, float sh
 
 /* The signal of part p at output bin `bin`, pixel (y,x), none of whose photons moves; *photons: its count, unless it is kept as
  * finished signal, which only copies go through. */
-__device__ __forceinline__ float part_value(const cell_work &work, int p, const float *__restrict__ value, int32_t bin, int32_t y,
-                                            int32_t x, unsigned *photons)
+__device__ __forceinline__ float part_value(const cell_work &work, int p, const float *__restrict__ value, int32_t bin,
+                                            int32_t y, int32_t x, unsigned *photons)
 {
     const flim_cell_transform &own = work.own[p];
     const flim_cell_view &view = work.view[p];
@@ -180,8 +180,8 @@ __global__ void __launch_bounds__(THREADS)
                 atomicAdd(frame + at, photons); /* of integers: in any order */
             }
             for (unsigned k = 0; own.n_moves != 0 && k < photons; k++) {
-                const int32_t to = flim_photon_goes_to(&own, work.inside[p], h, w, (int32_t)bin, (int32_t)y, (int32_t)x,
-                                                       in_mask, k);
+                const int32_t to =
+                    flim_photon_goes_to(&own, work.inside[p], h, w, (int32_t)bin, (int32_t)y, (int32_t)x, in_mask, k);
                 if (to >= 0) {
                     atomicAdd(frame + to, 1u);
                 }
@@ -198,8 +198,8 @@ __device__ __forceinline__ float value_of(const float *__restrict__ value, unsig
 
 /* Counts become their signal in place; with `second` those of two parts become the mixture of their signals. */
 __global__ void __launch_bounds__(THREADS)
-    signal_kernel(const float *__restrict__ value, const flim_cell_transform *__restrict__ drawn, int64_t cells, int64_t voxels,
-                  const unsigned *__restrict__ second, float *signal)
+    signal_kernel(const float *__restrict__ value, const flim_cell_transform *__restrict__ drawn, int64_t cells,
+                  int64_t voxels, const unsigned *__restrict__ second, float *signal)
 {
     const int64_t first = blockIdx.x * (int64_t)THREADS + threadIdx.x, stride = (int64_t)gridDim.x * THREADS;
     for (int64_t b = blockIdx.y; b < cells; b += gridDim.y) {
@@ -225,8 +225,8 @@ cudaError_t flim_k_gather_cells(const flim_launch *l, const flim_cache_view *cac
     return cudaGetLastError();
 }
 
-cudaError_t flim_k_gather_transformed(const flim_launch *l, const flim_cache_view *cache, const flim_drawn_batch *d, int64_t n,
-                                      int t, int h, int w, float *signal, uint8_t *mask)
+cudaError_t flim_k_gather_transformed(const flim_launch *l, const flim_cache_view *cache, const flim_drawn_batch *d,
+                                      int64_t n, int t, int h, int w, float *signal, uint8_t *mask)
 {
     const int64_t voxels = (int64_t)t * h * w;
     const size_t bytes = (size_t)(n * voxels) * sizeof *signal;

@@ -14,6 +14,7 @@
 
 #include "cuda/device/storage.h"
 #include "data/transform_math.h"
+#include "flim/device.h"
 #include "flim/network.h"
 #include "flim/random.h"
 
@@ -38,6 +39,12 @@ cudaError_t flim_k_input(const flim_launch *l, const float *signal, const uint8_
 /* The same input for kernels that read it as it is: signal in the storage type, and the mask bytes. */
 cudaError_t flim_k_input_plain(const flim_launch *l, const float *signal, const uint8_t *mask, int64_t voxels, int64_t pixels,
                                void *signal_out, uint8_t *mask_out);
+/* ---- hidden.cu ---- */
+/* The input of networks with a third channel, C = 8: which of n cells' voxels are hidden by *share (flim_step.hide_share), what each
+ * voxel is into voxel (n,T,H,W) (backend/hidden.h), and x (n,T,HW,8): signal where it is seen, mask, hidden. */
+cudaError_t flim_k_hide(const flim_launch *l, const float *signal, const uint8_t *mask, const flim_cell_id *id,
+                        const uint32_t *share, int64_t n, int t, int h, int w, float *voxel, void *x);
+
 /* All cells of a data set in device memory, as flim_cuda_cache (cuda/program/device_cache.h) lays them out. */
 typedef struct flim_cache_view {
     const char *memory;
@@ -242,6 +249,10 @@ typedef struct flim_head_kernels {
     const float *smoothing, *focal_gamma;
     const double *momentum; /* of the running statistics */
     float *dlogits; /* (cells, outputs), loss_scale times the gradient */
+    /* of a loss over the batch: outputs of length 1 and their gradient (cells, outputs), their lengths (cells), their
+     * similarities and the slopes by these (cells, cells) */
+    double *embedded, *embedded_gradient, *embedded_norm, *similarity_slope;
+    float *similarity;
     float *dz; /* (cells, hidden) */
     float *dmean; /* (cells, c): gradient at each pixel, already divided by `pixels` */
     int64_t pixels;
@@ -263,12 +274,34 @@ typedef struct flim_dense_kernels {
     float *prediction; /* (cells, voxels), of y, without training */
 } flim_dense_kernels;
 
+/* A dense head over hidden voxels. */
+enum { FLIM_HIDDEN_PARTS = 16 }; /* blocks that share a cell */
+typedef struct flim_hidden_kernels {
+    flim_head head;
+    int64_t cells;
+    int t, plane, c; /* T, H * W, storage channels of y */
+    const void *y; /* (cells, T*H*W, c) */
+    const float *voxel; /* (cells, T*H*W) of flim_k_hide */
+    flim_loss_batch batch; /* with dy */
+    flim_loss_sums sums; /* with dy */
+    void *dy; /* like y: loss_scale * scale times the gradient; NULL: only the totals are wanted */
+    double scale;
+    float *dy_scale; /* gets `scale` */
+    double *margins, *cell, *partial; /* (cells, 3 T + H*W), (cells, 2), (cells, FLIM_HIDDEN_PARTS, 2) of scratch */
+    flim_hidden_totals *totals; /* added to */
+} flim_hidden_kernels;
+
+/* Totals; with dy losses and gradient, too. */
+cudaError_t flim_k_hidden_loss(const flim_launch *l, const flim_hidden_kernels *d);
+
 /* Losses and dy. */
 cudaError_t flim_k_dense_loss(const flim_launch *l, const flim_dense_kernels *d);
 /* fc1, BN (batch statistics if train; over one cell the running ones), act, dropout, fc2. */
 cudaError_t flim_k_head_forward(const flim_launch *l, const flim_head_kernels *h, bool train);
 /* Losses, correct answers and dlogits. */
 cudaError_t flim_k_head_loss(const flim_launch *l, const flim_head_kernels *h);
+/* The same for a loss over the batch. */
+cudaError_t flim_k_batch_loss(const flim_launch *l, const flim_head_kernels *h);
 cudaError_t flim_k_head_backward(const flim_launch *l, const flim_head_kernels *h, bool train);
 
 /* ---- adamw.cu ---------------------------------------------------------------------------------------------------------- */
@@ -285,6 +318,7 @@ typedef struct flim_device_state {
     int update; /* decision of the current accumulation */
     float clip_factor, bias1, bias2; /* of the current update */
     float average_share; /* of the current values in the running averages */
+    flim_hidden_totals hidden; /* since the last reset */
 } flim_device_state;
 
 /* Parameters of a train call, copied to the device before it. */
@@ -293,6 +327,7 @@ typedef struct flim_device_step {
     double momentum; /* of BatchNorm's running statistics */
     float learning_rate, weight_decay, beta1, beta2, epsilon, clip, label_smoothing, dropout, block_dropout, focal_gamma,
         average_decay, encoder_hold;
+    uint32_t hide_share;
 } flim_device_step;
 
 /* A convolution weight: fp32 master in PyTorch's layout (o,i,taps), storage copy (k,taps,c) and gradient (k,taps,c). */
@@ -308,7 +343,7 @@ typedef struct flim_weight_item {
     unsigned *amax; /* two, zero between launches: bits of the largest |weight|, blocks that have seen their part */
 } flim_weight_item;
 
-enum { FLIM_MAX_WEIGHTS = 24 };
+enum { FLIM_MAX_WEIGHTS = 28 };
 typedef struct flim_weight_table {
     int n;
     int64_t elements; /* sum of k*taps*c */

@@ -69,6 +69,7 @@ typedef struct flim_cuda_program {
     float *partial; /* of statistics and gradient sums */
     flim_head_kernels head[FLIM_MAX_HEADS]; /* pooled heads by their numbers */
     flim_dense_kernels dense[FLIM_MAX_HEADS]; /* dense ones */
+    flim_hidden_kernels hidden[FLIM_MAX_HEADS]; /* those of them with a loss over hidden voxels, beside dense */
     flim_stage stage[FLIM_STAGES];
     flim_cuda_cache cache; /* behind the arena */
     int64_t bytes_parameters, bytes_gradients, bytes_moments, bytes_average, bytes_statistics, bytes_weights, bytes_stages,

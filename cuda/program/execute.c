@@ -21,7 +21,8 @@ flim_status flim_cuda_train(flim_program *base, const flim_batch *batch, const f
                                           .block_dropout = step->block_dropout,
                                           .focal_gamma = step->focal_gamma,
                                           .average_decay = step->average_decay,
-                                          .encoder_hold = step->encoder_hold};
+                                          .encoder_hold = step->encoder_hold,
+                                          .hide_share = step->hide_share};
     FLIM_TRY(flim_cuda_device_use(p->device, err));
     FLIM_TRY(flim_transfer_in(p, &p->train, batch, &device_step, err));
     FLIM_TRY(flim_graph_run(p, &p->train, batch->n, step->first, step->last, err));
@@ -62,6 +63,16 @@ flim_status flim_cuda_predict(flim_program *base, const flim_batch *batch, float
     FLIM_TRY(flim_transfer_out(p, batch->n, logits, err));
     FLIM_TRY(flim_transfer_end_call(p, err));
     return FLIM_OK;
+}
+
+flim_status flim_cuda_evaluate(flim_program *base, const flim_batch *batch, const flim_step *step, flim_error *err)
+{
+    flim_cuda_program *p = flim_cuda_program_of(base);
+    const flim_device_step device_step = {.divisor = 1.0, .hide_share = step->hide_share};
+    FLIM_TRY(flim_cuda_device_use(p->device, err));
+    FLIM_TRY(flim_transfer_in(p, &p->predict, batch, &device_step, err));
+    FLIM_TRY(flim_graph_run(p, &p->predict, batch->n, false, false, err));
+    return flim_transfer_end_call(p, err);
 }
 
 flim_status flim_cuda_finish(flim_cuda_program *p, flim_error *err)

@@ -12,6 +12,7 @@ flim_status flim_cuda_train(flim_program *program, const flim_batch *batch, cons
 flim_status flim_cuda_recalibrate(flim_program *program, const flim_batch *batch, double share, flim_error *err);
 flim_status flim_cuda_exchange_average(flim_program *program, flim_error *err);
 flim_status flim_cuda_predict(flim_program *program, const flim_batch *batch, float *logits, flim_error *err);
+flim_status flim_cuda_evaluate(flim_program *program, const flim_batch *batch, const flim_step *step, flim_error *err);
 /* Finishes all work and hands out pending logits. */
 flim_status flim_cuda_finish(flim_cuda_program *program, flim_error *err);
 

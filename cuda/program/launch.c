@@ -152,9 +152,27 @@ static flim_status run_epilogue(const job *j, flim_error *err)
                            err);
 }
 
+/* Totals of the hidden voxels; in training the loss and its share of dy, too. */
+static flim_status run_hidden(const job *j, flim_error *err)
+{
+    flim_cuda_program *p = j->p;
+    flim_hidden_kernels hidden = p->hidden[j->op->head];
+    hidden.cells = j->n;
+    hidden.y = in_of(j, FLIM_IN_X);
+    hidden.voxel = in_of(j, FLIM_IN_TARGET);
+    hidden.dy = out_of(j, FLIM_OUT);
+    return flim_cuda_check(flim_k_hidden_loss(&p->launch, &hidden), "a loss over hidden voxels", err);
+}
+
 static flim_status run_dense_head(const job *j, flim_error *err)
 {
     flim_cuda_program *p = j->p;
+    if (flim_loss_is_hidden(p->base.net.head[j->op->head].loss)) {
+        FLIM_TRY(run_hidden(j, err));
+        if (j->s->train) {
+            return FLIM_OK;
+        }
+    }
     flim_dense_kernels dense = p->dense[j->op->head];
     if (!j->s->train) {
         return flim_cuda_check(
@@ -191,7 +209,8 @@ static flim_status run_pooled_head(const job *j, flim_error *err)
     flim_head_kernels head;
     FLIM_TRY(run_pooled_forward(j, &head, err));
     if (j->s->train) {
-        FLIM_TRY_CUDA(flim_k_head_loss(&p->launch, &head));
+        FLIM_TRY_CUDA(flim_loss_is_over_batch(head.head.loss) ? flim_k_batch_loss(&p->launch, &head)
+                                                              : flim_k_head_loss(&p->launch, &head));
         FLIM_TRY_CUDA(flim_k_head_backward(&p->launch, &head, true));
     }
     return FLIM_OK;

@@ -117,7 +117,8 @@ static void lay_pooled_head(flim_cuda_program *p, int k, const flim_loss_sums *s
     const flim_network *net = &p->base.net;
     const flim_head *head = &net->head[k];
     const int h = net->n_units + k, hidden_stored = flim_storage_channels(head->hidden);
-    const int64_t f = sizeof(float), n = p->batch, channels = flim_storage_channels(head->in_channels);
+    const int64_t f = sizeof(float), d = sizeof(double), n = p->batch;
+    const int64_t channels = flim_storage_channels(head->in_channels), over_batch = flim_loss_is_over_batch(head->loss);
     p->head[k] = (flim_head_kernels){.head = *head,
                                      .in = head->in_channels,
                                      .c = (int)channels,
@@ -143,6 +144,11 @@ static void lay_pooled_head(flim_cuda_program *p, int k, const flim_loss_sums *s
                                      .focal_gamma = p->call.step ? &p->call.step->focal_gamma : NULL,
                                      .momentum = p->call.step ? &p->call.step->momentum : NULL,
                                      .dlogits = take(c, n * head->outputs * f),
+                                     .embedded = take(c, over_batch * n * head->outputs * d),
+                                     .embedded_gradient = take(c, over_batch * n * head->outputs * d),
+                                     .embedded_norm = take(c, over_batch * n * d),
+                                     .similarity_slope = take(c, over_batch * n * n * d),
+                                     .similarity = take(c, over_batch * n * n * f),
                                      .dz = take(c, n * head->hidden * f),
                                      .dmean = take(c, n * channels * f),
                                      .pixels = flim_volume(net->unit[head->unit].out),
@@ -173,6 +179,22 @@ static void lay_dense_head(flim_cuda_program *p, int k, const flim_loss_sums *su
                                        .scale = scale,
                                        .dy_scale = take(c, sizeof(float)),
                                        .prediction = take(c, p->predict.batch * voxels * (int64_t)sizeof(float))};
+    if (flim_loss_is_hidden(net->head[k].loss)) {
+        const int64_t d = sizeof(double), n = p->batch;
+        const int plane = net->in[1] * net->in[2];
+        p->hidden[k] = (flim_hidden_kernels){.head = net->head[k],
+                                             .t = net->in[0],
+                                             .plane = plane,
+                                             .c = p->dense[k].c,
+                                             .batch = *batch,
+                                             .sums = *sums,
+                                             .scale = scale,
+                                             .dy_scale = p->dense[k].dy_scale,
+                                             .margins = take(c, n * (3 * net->in[0] + plane) * d),
+                                             .cell = take(c, n * 2 * d),
+                                             .partial = take(c, n * FLIM_HIDDEN_PARTS * 2 * d),
+                                             .totals = p->state ? &p->state->hidden : NULL};
+    }
 }
 
 static void lay_heads(flim_cuda_program *p, cursor *c)

@@ -36,7 +36,7 @@ typedef enum flim_operation_kind {
 enum {
     FLIM_IN_X, /* what a convolution or the head takes */
     FLIM_IN_Z, /* output of a convolution: the unit's own; DATA: its input unit's */
-    FLIM_IN_TARGET = FLIM_IN_Z, /* HEAD, dense: the prepared input */
+    FLIM_IN_TARGET = FLIM_IN_Z, /* HEAD, dense: the prepared input; of a loss over hidden voxels: what each voxel is */
     FLIM_IN_SKIP, /* what is added to BatchNorm's output, or in its place the signs that the forward pass noted */
     FLIM_IN_GRADIENT, /* and those after it: contributions to dy (GRAD_*); dz, and for DATA the dv to add */
     FLIM_OPERATION_INPUTS = FLIM_IN_GRADIENT + FLIM_MAX_GRAD_INPUTS
@@ -78,6 +78,7 @@ typedef enum flim_buffer_kind {
     FLIM_BUFFER_HEAD_DY, /* as y, of a unit with a dense head: what the head gives to its gradient */
     FLIM_UNIT_BUFFERS,
     FLIM_BUFFER_INPUT = FLIM_UNIT_BUFFERS, /* the prepared input */
+    FLIM_BUFFER_VOXEL, /* fp32 (n,T,H,W): what each voxel of the input is (backend/hidden.h) */
     FLIM_BUFFER_SCRATCH
 } flim_buffer_kind;
 
@@ -136,6 +137,7 @@ typedef struct flim_schedule {
     flim_arena arena; /* its steps are the operations, its uses flim_buffer_use */
     flim_buffer_label label[FLIM_ARENA_BUFFERS];
     int input; /* buffer of the prepared input */
+    int voxel; /* buffer that says what each voxel is, of networks with a third input channel; else FLIM_NO_BUFFER */
     int64_t mask_offset; /* of the masks in it, where the first kernel takes signal and masks as they are; else 0 */
     uint8_t
         unfused[FLIM_MAX_UNITS]; /* bits by flim_conv_op: directions whose fused convolution failed its check on this card */

@@ -183,6 +183,8 @@ static void add_input(flim_schedule *s)
         }
     }
     s->input = add_buffer(s, FLIM_USE_TRANSIENT, FLIM_BUFFER_INPUT, -1, bytes);
+    s->voxel = net->channels == 3 ? add_buffer(s, FLIM_USE_TRANSIENT, FLIM_BUFFER_VOXEL, -1, voxels * (int64_t)sizeof(float))
+                                  : FLIM_NO_BUFFER;
 }
 
 static void add_tensor(flim_schedule *s, flim_buffer_use use, flim_buffer_kind kind, int u, int64_t bytes)
@@ -302,6 +304,7 @@ static void add_epilogue(flim_schedule *s, int u, bool recomputed)
 static void add_forward(flim_schedule *s)
 {
     flim_arena_touch(&s->arena, s->input, 0); /* it is written before the first operation */
+    flim_arena_touch(&s->arena, s->voxel, 0);
     for (int u = 0; u < s->net->n_units; u++) {
         if (s->unit[u].fusion == FLIM_FUSION_STEM) {
             continue;
@@ -318,8 +321,12 @@ static void add_forward(flim_schedule *s)
         add_operation(s, FLIM_OP_HEAD, s->net->head[k].unit);
         last_operation(s)->head = k;
         op_reads(s, FLIM_IN_X, su->buffer[FLIM_BUFFER_Y]);
-        if (s->train && s->net->head[k].kind == FLIM_HEAD_DENSE) {
+        if (flim_loss_is_hidden(s->net->head[k].loss)) {
+            op_reads(s, FLIM_IN_TARGET, s->voxel);
+        } else if (s->train && s->net->head[k].kind == FLIM_HEAD_DENSE) {
             op_reads(s, FLIM_IN_TARGET, s->input);
+        }
+        if (s->train && s->net->head[k].kind == FLIM_HEAD_DENSE) {
             op_writes(s, FLIM_OUT, su->buffer[FLIM_BUFFER_HEAD_DY]);
         }
     }

@@ -107,11 +107,13 @@ flim_status flim_state_totals(flim_program *base, bool reset, flim_totals *out, 
                          .grad_norm_most = s.grad_norm_most,
                          .nonfinite = s.nonfinite_call >= 0,
                          .calls = s.calls,
-                         .nonfinite_call = s.nonfinite_call};
+                         .nonfinite_call = s.nonfinite_call,
+                         .hidden = s.hidden};
     if (reset) {
         s.loss = s.weight = s.grad_norm_sum = s.grad_norm_least = s.grad_norm_most = 0;
         s.cells = s.correct = s.updates = s.calls = 0;
         s.nonfinite_call = -1;
+        s.hidden = (flim_hidden_totals){0};
         FLIM_TRY(store(p, &s, err));
     }
     return FLIM_OK;
@@ -132,6 +134,7 @@ flim_status flim_state_set_totals(flim_program *base, const flim_totals *in, fli
     s.grad_norm_least = in->grad_norm_least;
     s.grad_norm_most = in->grad_norm_most;
     s.calls = in->calls;
+    s.hidden = in->hidden;
     s.nonfinite_call = in->nonfinite ? in->nonfinite_call : -1;
     return store(p, &s, err);
 }

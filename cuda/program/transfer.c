@@ -89,7 +89,8 @@ flim_status flim_transfer_in(flim_cuda_program *p, flim_schedule *schedule, cons
     flim_call_block block;
     (void)flim_call_block_at(&block, slot->block, net, p->batch);
     *block.step = *step;
-    for (int64_t i = 0; (schedule->train || batch->device_cached) && i < n; i++) {
+    const bool hides = net->channels == 3;
+    for (int64_t i = 0; (schedule->train || batch->device_cached || hides) && i < n; i++) {
         block.id[i] = batch->id[i];
         block.label[i] = batch->label[i];
         block.weight[i] = batch->weight[i];
@@ -108,7 +109,11 @@ flim_status flim_transfer_in(flim_cuda_program *p, flim_schedule *schedule, cons
     }
     FLIM_TRY_CUDA(cudaEventRecord(slot->done, compute)); /* its block and transforms are on the device */
     char *input = flim_schedule_at(schedule, p->arena, schedule->input);
-    if (schedule->mask_offset > 0) {
+    if (hides) {
+        FLIM_TRY_CUDA(flim_k_hide(&p->launch, stage->signal, stage->mask, p->call.id, &p->call.step->hide_share, n,
+                                  net->in[0], net->in[1], net->in[2], flim_schedule_at(schedule, p->arena, schedule->voxel),
+                                  input));
+    } else if (schedule->mask_offset > 0) {
         FLIM_TRY_CUDA(flim_k_input_plain(&p->launch, stage->signal, stage->mask, n * voxels, n * pixels, input,
                                          (uint8_t *)input + schedule->mask_offset));
     } else {

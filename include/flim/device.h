@@ -219,6 +219,9 @@ typedef struct flim_step {
      * a tenth, 1 = its weights stay as they are and only the heads' gradients count in the norm.  Its moments follow its gradients
      * all the same, so that a rate that comes back finds them right. */
     float encoder_hold;
+    /* Networks with a third input channel: the share, of 65536, of the voxels inside the mask that are hidden (data/hide_math.h);
+     * keyed by the cells' ids.  0 = none. */
+    uint32_t hide_share;
 } flim_step;
 
 /* One batch per update; torch's betas and epsilon; the rest is zero. */
@@ -237,12 +240,23 @@ flim_status flim_program_recalibrate(flim_program *program, const flim_batch *ba
  * every bit.  FLIM_ERROR_USAGE without `average`. */
 flim_status flim_program_exchange_average(flim_program *program, flim_error *err);
 
+/* Forward as in prediction, on the cells with step->hide_share of their voxels hidden: adds to the totals' `hidden`, and to nothing
+ * else.  1 <= batch->n <= eval_batch.  FLIM_ERROR_USAGE for a network that predicts no hidden voxels. */
+flim_status flim_program_evaluate(flim_program *program, const flim_batch *batch, const flim_step *step, flim_error *err);
+
 /* Forward with running statistics, no dropout.  logits: (n,K') floats, written by the time flim_program_wait returns. */
 flim_status flim_program_predict(flim_program *program, const flim_batch *batch, float *logits, flim_error *err);
 
 /* What the pooled head `head` saw of each cell of the last predict call: the mean over T,H,W of its unit's output, (n,C) floats for
  * the n cells of that call; count = n C.  Finishes all work first.  FLIM_ERROR where there was none, or the head is not pooled. */
 flim_status flim_program_read_pooled(flim_program *program, int head, float *out, int64_t count, flim_error *err);
+
+/* Over the hidden voxels of all cells, in natural units. */
+typedef struct flim_hidden_totals {
+    double voxels, photons; /* hidden */
+    double loss; /* sum of the dense head's loss; Poisson: negative log likelihood without log n! */
+    double baseline; /* the same of a rate that needs no network: backend/hidden.h */
+} flim_hidden_totals;
 
 typedef struct flim_totals {
     double loss; /* sum of weight * loss (with smoothing) over training cells since the last reset */
@@ -254,6 +268,7 @@ typedef struct flim_totals {
     bool nonfinite; /* a loss or gradient was not finite and (outside fp16) no update was made from then on */
     int64_t calls; /* of train, since the last reset */
     int64_t nonfinite_call; /* which of them it was, 0-based; -1 = none */
+    flim_hidden_totals hidden; /* of networks that predict hidden voxels, since the last reset */
 } flim_totals;
 
 /* What kind of work an operation of a training step is. */

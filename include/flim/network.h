@@ -25,7 +25,8 @@
 #include "flim/choices.h"
 #include "flim/status.h"
 
-enum { FLIM_MAX_UNITS = 24, FLIM_MAX_HEADS = 4, FLIM_MAX_TENSORS = 192, FLIM_NAME_MAX = 64, FLIM_MAX_CLASS_WEIGHTS = 16 };
+enum { FLIM_MOST_EMBEDDED = 1024 }; /* outputs of a head with a loss over the batch */
+enum { FLIM_MAX_UNITS = 28, FLIM_MAX_HEADS = 4, FLIM_MAX_TENSORS = 192, FLIM_NAME_MAX = 64, FLIM_MAX_CLASS_WEIGHTS = 16 };
 
 /* The CUDA kernels compute with the decimal numbers in double, the CPU kernels with the nearest floats. */
 #define FLIM_BN_EPS_EXACT 1e-5
@@ -63,18 +64,42 @@ typedef enum flim_loss {
     FLIM_LOSS_SOFT_TARGETS, /* cross entropy with the batch's distribution over the classes; one output: with that of class 1 */
     FLIM_LOSS_SQUARED, /* dense: squared error to the input's signal, mean over T,H,W */
     FLIM_LOSS_SQUARED_MASKED, /* the same, mean over the voxels inside the mask; 0 for a cell without any */
+    /* Dense, of networks with a third input channel, mean over the hidden voxels (flim_step.hide_share): */
+    FLIM_LOSS_HIDDEN_POISSON, /* negative log likelihood of their counts at the rate exp(y), log n! left out */
+    FLIM_LOSS_HIDDEN_SQUARED, /* squared error to their signal, log1p(counts) / 10 */
+    /* Over the batch: NT-Xent (Chen et al., ICML 2020).  Cells 2i and 2i+1 are partners; a cell's loss is the cross entropy of
+     * the softmax over its cosine similarities to the batch's other cells / temperature, with its partner as the label. */
+    FLIM_LOSS_CONTRASTIVE,
+    FLIM_LOSS_CONTRASTIVE_CLASS, /* the same without other cells of its class among the others */
     FLIM_LOSSES
 } flim_loss;
+
+/* Losses of dense heads, those of them over hidden voxels, and those that look at a cell's outputs beside the batch's. */
+static inline bool flim_loss_is_hidden(flim_loss loss)
+{
+    return loss == FLIM_LOSS_HIDDEN_POISSON || loss == FLIM_LOSS_HIDDEN_SQUARED;
+}
+
+static inline bool flim_loss_is_dense(flim_loss loss)
+{
+    return loss == FLIM_LOSS_SQUARED || loss == FLIM_LOSS_SQUARED_MASKED || flim_loss_is_hidden(loss);
+}
+
+static inline bool flim_loss_is_over_batch(flim_loss loss)
+{
+    return loss == FLIM_LOSS_CONTRASTIVE || loss == FLIM_LOSS_CONTRASTIVE_CLASS;
+}
 
 typedef struct flim_head {
     int in_channels; /* of the unit it reads */
     int hidden; /* pooled: outputs of the first linear */
-    int outputs; /* pooled: logits per cell, K'; dense: 1 */
+    int outputs; /* pooled: logits per cell, K', or of a loss over the batch any number; dense: 1 */
     char name[FLIM_NAME_MAX]; /* pooled: state_dict prefix of its tensors: "head" */
     flim_head_kind kind;
     int unit; /* whose y it reads */
     flim_loss loss;
     float weight; /* of the loss; 0 means 1 */
+    float temperature; /* of a loss over the batch; 0 means 0.07 */
     /* Factors of a labelled cell's weight in this loss, by its label, of n_class_weights classes; 0 = every factor is 1. */
     int n_class_weights;
     float class_weight[FLIM_MAX_CLASS_WEIGHTS];
@@ -117,7 +142,7 @@ typedef struct flim_network {
     char preset[16]; /* "base", ...; "custom" for others */
     int width, depth; /* w; residual blocks at each resolution */
     int classes; /* K >= 2 */
-    int channels; /* of the input: 2 */
+    int channels; /* of the input: signal and mask; 3 = and which voxels are hidden, whose signal is then 0 */
     int in[3]; /* T,H,W of the input */
     int n_units;
     flim_unit unit[FLIM_MAX_UNITS]; /* in order of execution; inputs and skips come earlier */
@@ -148,6 +173,22 @@ flim_status flim_network_build_sized(flim_network *net, flim_model_size size, in
                                      flim_error *err);
 /* The published one: of depth 1. */
 flim_status flim_network_build(flim_network *net, int width, int classes, int t, int h, int w, flim_error *err);
+
+/* What a network is to learn without labels. */
+typedef struct flim_pretraining {
+    bool
+        masked; /* to predict hidden voxels, by a decoder of three transposed units (decoder.*); the stem has a third channel */
+    bool squared; /* by the squared error to their signal, instead of the likelihood of their counts */
+    float contrastive; /* weight of the loss that tells pairs of cells from others, by a head (projector.*); 0 = none */
+    bool by_class; /* its pairs are cells of one class, of which the others of that class are not told apart */
+    float temperature; /* 0 = 0.07 */
+} flim_pretraining;
+enum { FLIM_PROJECTED = 128 }; /* outputs of the projector */
+
+/* The units of the classifier of that size, under the same names, with a decoder and a projector in place of its head.  classes: of
+ * the labels that batches bring, at least 2. */
+flim_status flim_network_build_pretraining(flim_network *net, flim_model_size size, int classes, int t, int h, int w,
+                                           const flim_pretraining *what, flim_error *err);
 
 /* Builds any other network: begin, add each unit in order of execution, add heads, finish. */
 void flim_network_begin(flim_network *net, int classes, int channels, int t, int h, int w);

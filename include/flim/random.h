@@ -24,7 +24,10 @@ typedef enum flim_random_purpose {
         5, /* transforms of a cell: index = step (flim/transform.h), whose voxels draw from its words 2, 3 */
     FLIM_RANDOM_SIMULATE = 6, /* flim_simulate */
     FLIM_RANDOM_BOOTSTRAP = 7, /* confidence intervals */
-    FLIM_RANDOM_MIXUP = 8 /* partners and shares of an epoch; of a cell: index = 0, 1, whose photons are kept by words 0, 1 */
+    FLIM_RANDOM_MIXUP =
+        8, /* partners and shares of an epoch; of a cell: index = 0, 1, whose photons are kept by words 0, 1 */
+    FLIM_RANDOM_HIDE = 9, /* hidden voxels of a cell: index = box */
+    FLIM_RANDOM_PAIRS = 10 /* pretraining: partners, and the donors' order */
 } flim_random_purpose;
 
 /* What a cell in a batch is: its number in the data and which draw of it this is.  Everything random that happens to it

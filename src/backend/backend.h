@@ -55,6 +55,7 @@ typedef struct flim_program_ops {
     /* The program keeps averages. */
     flim_status (*exchange_average)(flim_program *program, flim_error *err);
     flim_status (*predict)(flim_program *program, const flim_batch *batch, float *logits, flim_error *err);
+    flim_status (*evaluate)(flim_program *program, const flim_batch *batch, const flim_step *step, flim_error *err);
     flim_status (*totals)(flim_program *program, bool reset, flim_totals *out, flim_error *err);
     flim_status (*set_totals)(flim_program *program, const flim_totals *in, flim_error *err);
     flim_status (*wait)(flim_program *program, flim_error *err);

@@ -1,7 +1,8 @@
 /* The table of losses, one row each: read by the CPU backend and, compiled as CUDA, by kernels.
  *
  * A row is the loss of one prediction against one target and its slope by each output, in double precision.  A pooled head
- * has one prediction of K' outputs per cell, a dense head one of one output per voxel.  What surrounds a row is the head's
+ * has one prediction of K' outputs per cell, a dense head one of one output per voxel; to a loss over the batch a prediction is
+ * a cell's similarities to all of the batch's cells.  What surrounds a row is the head's
  * business: the cell's weight, the class's, the divisor, means over voxels.
  * To add a loss: its name in flim_loss (flim/network.h), two functions and a line of FLIM_LOSS_ROWS here.
  * Owns: nothing.  Cannot fail.
@@ -26,7 +27,9 @@ typedef enum flim_target_kind {
     FLIM_TARGET_LABEL, /* flim_batch.label */
     FLIM_TARGET_DISTRIBUTION, /* flim_batch.target, over the classes */
     FLIM_TARGET_SIGNAL, /* the input's signal */
-    FLIM_TARGET_SIGNAL_IN_MASK /* the same, at voxels inside the mask */
+    FLIM_TARGET_SIGNAL_IN_MASK, /* the same, at voxels inside the mask */
+    FLIM_TARGET_HIDDEN, /* counts or signal of the hidden voxels: backend/hidden.h */
+    FLIM_TARGET_PARTNER /* which of the batch's other cells is the partner: backend/similarity.h */
 } flim_target_kind;
 
 typedef struct flim_target {
@@ -215,13 +218,49 @@ FLIM_LOSS_FUNCTION double flim_squared_slope(const float *x, int k, int outputs,
     return 2.0 * norm[0];
 }
 
+#define FLIM_LARGEST_LOG_RATE 8.0
+
+/* y is the logarithm of the rate.  Above the largest one the rate goes on along its tangent, so that an odd weight gives no
+ * infinity. */
+FLIM_LOSS_FUNCTION double flim_hidden_poisson_loss(const float *x, int outputs, const flim_target *t,
+                                                   double norm[FLIM_LOSS_NORMS])
+{
+    (void)outputs;
+    const double y = (double)x[0], above = y > FLIM_LARGEST_LOG_RATE ? y - FLIM_LARGEST_LOG_RATE : 0.0;
+    norm[0] = exp(y - above);
+    return norm[0] * (1.0 + above) - t->signal * y;
+}
+
+FLIM_LOSS_FUNCTION double flim_hidden_poisson_slope(const float *x, int k, int outputs, const flim_target *t,
+                                                    const double norm[FLIM_LOSS_NORMS])
+{
+    (void)x, (void)k, (void)outputs;
+    return norm[0] - t->signal;
+}
+
+/* The softmax over a cell's similarities; t->smoothing and t->gamma are 0. */
+FLIM_LOSS_FUNCTION double flim_partner_loss(const float *x, int outputs, const flim_target *t, double norm[FLIM_LOSS_NORMS])
+{
+    return flim_softmax_loss_of(x, outputs, t, false, norm);
+}
+
+FLIM_LOSS_FUNCTION double flim_partner_slope(const float *x, int k, int outputs, const flim_target *t,
+                                             const double norm[FLIM_LOSS_NORMS])
+{
+    return flim_softmax_slope_of(x, k, outputs, t, false, norm);
+}
+
 /* ROW(loss, name, target, functions) */
 #define FLIM_LOSS_ROWS(ROW)                                                                                                  \
     ROW(FLIM_LOSS_BINARY, "binary cross entropy", FLIM_TARGET_LABEL, flim_binary)                                            \
     ROW(FLIM_LOSS_SOFTMAX, "cross entropy", FLIM_TARGET_LABEL, flim_softmax)                                                 \
     ROW(FLIM_LOSS_SOFT_TARGETS, "cross entropy with soft targets", FLIM_TARGET_DISTRIBUTION, flim_soft_targets)              \
     ROW(FLIM_LOSS_SQUARED, "squared error", FLIM_TARGET_SIGNAL, flim_squared)                                                \
-    ROW(FLIM_LOSS_SQUARED_MASKED, "squared error inside the mask", FLIM_TARGET_SIGNAL_IN_MASK, flim_squared)
+    ROW(FLIM_LOSS_SQUARED_MASKED, "squared error inside the mask", FLIM_TARGET_SIGNAL_IN_MASK, flim_squared)                 \
+    ROW(FLIM_LOSS_HIDDEN_POISSON, "Poisson likelihood of hidden counts", FLIM_TARGET_HIDDEN, flim_hidden_poisson)            \
+    ROW(FLIM_LOSS_HIDDEN_SQUARED, "squared error at hidden voxels", FLIM_TARGET_HIDDEN, flim_squared)                        \
+    ROW(FLIM_LOSS_CONTRASTIVE, "contrastive loss", FLIM_TARGET_PARTNER, flim_partner)                                        \
+    ROW(FLIM_LOSS_CONTRASTIVE_CLASS, "contrastive loss by class", FLIM_TARGET_PARTNER, flim_partner)
 
 /* ---- the table --------------------------------------------------------------------------------------------------------- */
 

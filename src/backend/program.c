@@ -262,6 +262,21 @@ flim_status flim_program_predict(flim_program *program, const flim_batch *batch,
     return program->ops->predict(program, batch, logits, err);
 }
 
+flim_status flim_program_evaluate(flim_program *program, const flim_batch *batch, const flim_step *step, flim_error *err)
+{
+    const flim_network *net = &program->net;
+    bool hidden = false;
+    for (int k = 0; k < net->n_heads; k++) {
+        hidden = hidden || flim_loss_is_hidden(net->head[k].loss);
+    }
+    if (!hidden) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "a network without a loss over hidden voxels has nothing to evaluate");
+    }
+    FLIM_TRY(check_batch(program, batch, program->options.eval_batch, err));
+    program->last_cells = 0; /* what it leaves of its inside is not for reading */
+    return program->ops->evaluate(program, batch, step, err);
+}
+
 flim_status flim_program_totals(flim_program *program, bool reset, flim_totals *out, flim_error *err)
 {
     FLIM_TRY(check_allocated(program, err));

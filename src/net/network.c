@@ -82,16 +82,26 @@ flim_status flim_network_add_head(flim_network *net, const flim_head *head, flim
     }
     const flim_unit *u = &net->unit[head->unit];
     const bool dense = head->kind == FLIM_HEAD_DENSE;
-    const bool dense_loss = head->loss == FLIM_LOSS_SQUARED || head->loss == FLIM_LOSS_SQUARED_MASKED;
-    if (dense != dense_loss || (dense && (u->out_channels != 1 || memcmp(u->out, net->in, sizeof u->out) != 0))) {
+    const bool over_batch = flim_loss_is_over_batch(head->loss);
+    if (flim_loss_is_hidden(head->loss) && net->channels != 3) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "%s: a loss over hidden voxels, but no input channel says which they are",
+                         head->name);
+    }
+    if (dense != flim_loss_is_dense(head->loss) ||
+        (dense && (u->out_channels != 1 || memcmp(u->out, net->in, sizeof u->out) != 0))) {
         return flim_fail(
             err, FLIM_ERROR_USAGE,
-            "%s: a dense head has a squared error and reads one channel of %d x %d x %d; %s has %d of %d x %d x %d",
+            "%s: a dense head has a loss per voxel and reads one channel of %d x %d x %d; %s has %d of %d x %d x %d",
             head->name, net->in[0], net->in[1], net->in[2], u->conv, u->out_channels, u->out[0], u->out[1], u->out[2]);
     }
     const int outputs = flim_class_outputs(net->classes);
-    if (!dense && (head->hidden < 1 || head->outputs != outputs || (head->loss == FLIM_LOSS_BINARY && outputs != 1) ||
-                   (head->loss == FLIM_LOSS_SOFTMAX && outputs == 1))) {
+    if (over_batch && (head->hidden < 1 || head->outputs < 2 || head->outputs > FLIM_MOST_EMBEDDED)) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "%s: %d hidden and %d outputs; a loss over the batch compares 2 to %d",
+                         head->name, head->hidden, head->outputs, FLIM_MOST_EMBEDDED);
+    }
+    if (!dense && !over_batch &&
+        (head->hidden < 1 || head->outputs != outputs || (head->loss == FLIM_LOSS_BINARY && outputs != 1) ||
+         (head->loss == FLIM_LOSS_SOFTMAX && outputs == 1))) {
         return flim_fail(err, FLIM_ERROR_USAGE, "%s: %d hidden and %d outputs for %d classes, or a loss for another number",
                          head->name, head->hidden, head->outputs, net->classes);
     }
@@ -104,6 +114,7 @@ flim_status flim_network_add_head(flim_network *net, const flim_head *head, flim
     h->in_channels = u->out_channels;
     h->outputs = dense ? 1 : head->outputs;
     h->weight = head->weight != 0.0f ? head->weight : 1.0f;
+    h->temperature = head->temperature > 0.0f ? head->temperature : 0.07f;
     return FLIM_OK;
 }
 

@@ -2,6 +2,7 @@
 #include "flim/network.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "core/try.h"
 
@@ -116,17 +117,13 @@ static void name_preset(flim_network *net)
     }
 }
 
-flim_status flim_network_build(flim_network *net, int width, int classes, int t, int h, int w, flim_error *err)
-{
-    return flim_network_build_sized(net, (flim_model_size){width, 1}, classes, t, h, w, err);
-}
-
-flim_status flim_network_build_sized(flim_network *net, flim_model_size size, int classes, int t, int h, int w,
-                                     flim_error *err)
+/* All units up to the last resolution. */
+static flim_status begin_encoder(flim_network *net, flim_model_size size, int classes, int channels, int t, int h, int w,
+                                 flim_error *err)
 {
     const int width = size.width, depth = size.depth;
     FLIM_TRY(check_sizes(size, classes, t, h, w, err));
-    flim_network_begin(net, classes, 2, t, h, w);
+    flim_network_begin(net, classes, channels, t, h, w);
     net->width = width;
     net->depth = depth;
     name_preset(net);
@@ -138,12 +135,89 @@ flim_status flim_network_build_sized(flim_network *net, flim_model_size size, in
     FLIM_TRY(flim_network_add_unit(net, &down, err));
     FLIM_TRY(add_stage(net, 1, depth, width, 1, 1, err));
     FLIM_TRY(add_stage(net, 2, depth, 2 * width, 2, 2, err));
-    FLIM_TRY(add_stage(net, 3, depth, 4 * width, 2, 2, err));
+    return add_stage(net, 3, depth, 4 * width, 2, 2, err);
+}
+
+flim_status flim_network_build(flim_network *net, int width, int classes, int t, int h, int w, flim_error *err)
+{
+    return flim_network_build_sized(net, (flim_model_size){width, 1}, classes, t, h, w, err);
+}
+
+flim_status flim_network_build_sized(flim_network *net, flim_model_size size, int classes, int t, int h, int w,
+                                     flim_error *err)
+{
+    const int width = size.width;
+    FLIM_TRY(begin_encoder(net, size, classes, 2, t, h, w, err));
     const flim_head head = {.name = "head",
                             .unit = net->n_units - 1,
                             .hidden = 2 * width,
                             .outputs = flim_class_outputs(classes),
                             .loss = flim_class_loss(classes)};
     FLIM_TRY(flim_network_add_head(net, &head, err));
+    return flim_network_finish(net, err);
+}
+
+/* ---- pretraining ---- */
+
+/* A transposed convolution to the size of unit `to`'s input, in time and space: what the stage at that unit undoes. */
+static flim_unit make_up(const flim_network *net, const char *name, const int size[3], int channels, int block)
+{
+    flim_unit u = make_unit(name, "conv", "bn", net->n_units - 1, channels);
+    u.transposed = true;
+    u.block = block;
+    memcpy(u.conv_out, size, sizeof u.conv_out);
+    return u;
+}
+
+/* From the last resolution back to the input's, three steps: each undoes the halvings of one stage, with a quarter, then half of
+ * the channels before it; the last has one channel, neither BatchNorm nor activation. */
+static flim_status add_decoder(flim_network *net, int depth, flim_error *err)
+{
+    const int width = net->width, block = net->unit[net->n_units - 1].block + 1;
+    const int stage2 = 2 + 2 * depth, stage3 = stage2 + 2 * depth + 1; /* the first units of res2 and res3 */
+    flim_unit up = make_up(net, "decoder.up1", net->unit[stage3].in, width, block);
+    for (int step = 0; step < 2; step++) {
+        if (step == 1) {
+            up = make_up(net, "decoder.up2", net->unit[stage2].in, width / 2, block);
+        }
+        set_kernel(&up, 2, 3, 3);
+        up.pad[0] = 0; /* as the pool, which drops an odd last bin */
+        up.stride[0] = up.stride[1] = up.stride[2] = 2;
+        FLIM_TRY(flim_network_add_unit(net, &up, err));
+    }
+    flim_unit last = make_up(net, "decoder.out", net->in, 1, block);
+    set_kernel(&last, 3, 1, 1);
+    last.stride[0] = 2;
+    last.bn[0] = '\0';
+    last.act = false;
+    return flim_network_add_unit(net, &last, err);
+}
+
+flim_status flim_network_build_pretraining(flim_network *net, flim_model_size size, int classes, int t, int h, int w,
+                                           const flim_pretraining *what, flim_error *err)
+{
+    FLIM_TRY(begin_encoder(net, size, classes, what->masked ? 3 : 2, t, h, w, err));
+    const int encoded = net->n_units - 1;
+    if (what->contrastive > 0) {
+        const flim_head projector = {.name = "projector",
+                                     .unit = encoded,
+                                     .hidden = 2 * size.width,
+                                     .outputs = FLIM_PROJECTED,
+                                     .loss = what->by_class ? FLIM_LOSS_CONTRASTIVE_CLASS : FLIM_LOSS_CONTRASTIVE,
+                                     .weight = what->contrastive,
+                                     .temperature = what->temperature};
+        FLIM_TRY(flim_network_add_head(net, &projector, err));
+    }
+    if (what->masked) {
+        FLIM_TRY(add_decoder(net, size.depth, err));
+        const flim_head reconstruction = {.name = "reconstruction",
+                                          .kind = FLIM_HEAD_DENSE,
+                                          .unit = net->n_units - 1,
+                                          .loss = what->squared ? FLIM_LOSS_HIDDEN_SQUARED : FLIM_LOSS_HIDDEN_POISSON};
+        FLIM_TRY(flim_network_add_head(net, &reconstruction, err));
+    }
+    if (net->n_heads == 0) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "a pretraining that is neither masked nor contrastive learns nothing");
+    }
     return flim_network_finish(net, err);
 }

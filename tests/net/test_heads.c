@@ -78,7 +78,8 @@ static flim_step step_of(double divisor, bool first, bool last, float dropout)
                        .epsilon = 1e-8f,
                        .label_smoothing = 0.125f,
                        .dropout = dropout,
-                       .block_dropout = dropout};
+                       .block_dropout = dropout,
+                       .hide_share = 39322};
 }
 
 /* NaN before the read. */
@@ -199,6 +200,36 @@ static void compare_predictions(fixture *f, int64_t n)
     ref_batch_free(&batch);
 }
 
+static void compare_hidden(const fixture *f, const flim_hidden_totals *found, const char *test)
+{
+    const flim_hidden_totals *expected = &f->ref->hidden;
+    assert_true(found->voxels == expected->voxels && found->photons == expected->photons); /* whole numbers */
+    if (expected->voxels > 0) {
+        compare("loss of hidden voxels", test, fabs(found->loss / expected->loss - 1), tolerance());
+        compare("baseline", test, fabs(found->baseline / expected->baseline - 1), 1e-6);
+    }
+}
+
+static void compare_evaluation(fixture *f, int64_t n, const char *test)
+{
+    flim_error err = {0};
+    flim_batch batch = batch_of(&f->net, 60, n);
+    const flim_step step = step_of(1, true, true, 0);
+    flim_totals totals;
+    if (f->net.channels == 3) {
+        ok(flim_program_totals(f->program, true, &totals, &err), &err);
+        f->ref->hidden = (flim_hidden_totals){0};
+        ok(flim_program_evaluate(f->program, &batch, &step, &err), &err);
+        ok(flim_program_totals(f->program, true, &totals, &err), &err);
+        ref_network_evaluate(f->ref, &batch, &step);
+        assert_true(f->ref->hidden.voxels > 0 && totals.cells == 0 && totals.loss == 0);
+        compare_hidden(f, &totals.hidden, test);
+    } else {
+        assert_int_equal(flim_program_evaluate(f->program, &batch, &step, &err), FLIM_ERROR_USAGE);
+    }
+    ref_batch_free(&batch);
+}
+
 /* Three updates; the second is of two micro-batches. */
 static void train_and_compare(ref_build_network *build, const char *test)
 {
@@ -217,8 +248,10 @@ static void train_and_compare(ref_build_network *build, const char *test)
         flim_totals totals;
         ok(flim_program_train(f->program, &batch, &step, &err), &err);
         f->ref->loss = 0;
+        f->ref->hidden = (flim_hidden_totals){0};
         ref_network_train(f->ref, &batch, &step);
         ok(flim_program_totals(f->program, true, &totals, &err), &err);
+        compare_hidden(f, &totals.hidden, test);
         compare("loss", test, fabs(totals.loss / f->ref->loss - 1), tolerance());
         assert_int_equal(totals.cells, call[i].n);
         if (call[i].last) {
@@ -229,6 +262,7 @@ static void train_and_compare(ref_build_network *build, const char *test)
         ref_batch_free(&batch);
     }
     compare_predictions(f, BATCH);
+    compare_evaluation(f, BATCH, test);
     release(f);
     end_checks(test);
 }
@@ -255,6 +289,18 @@ static void a_classifier_and_a_reconstruction(void **state)
 {
     (void)state;
     train_and_compare(ref_two_tasks, __func__);
+}
+
+static void hidden_counts_and_pairs_of_views(void **state)
+{
+    (void)state;
+    train_and_compare(ref_pretraining, __func__);
+}
+
+static void hidden_signal_and_pairs_of_a_class(void **state)
+{
+    (void)state;
+    train_and_compare(ref_pretraining_by_class, __func__);
 }
 
 static void heads_with_class_weights(void **state)
@@ -294,7 +340,7 @@ static float *gradients_with(const flim_network *net, flim_recompute recompute)
 static void recomputation_changes_no_bit_of_these(void **state)
 {
     (void)state;
-    static ref_build_network *const networks[] = {ref_masked_autoencoder, ref_three_heads};
+    static ref_build_network *const networks[] = {ref_masked_autoencoder, ref_three_heads, ref_pretraining};
     for (size_t i = 0; i < sizeof networks / sizeof networks[0]; i++) {
         flim_network net;
         networks[i](&net);
@@ -430,7 +476,8 @@ static void slopes_are_derivatives(void **state)
     for (int i = 0; i < FLIM_LOSSES * 5; i++) {
         const int loss = i / 5;
         const flim_target t = {.label = 1, .smoothing = 0.125, .gamma = gammas[i % 5], .distribution = share, .signal = 0.75};
-        const bool several = loss == FLIM_LOSS_SOFTMAX || loss == FLIM_LOSS_SOFT_TARGETS;
+        const bool over_batch = flim_loss_is_over_batch((flim_loss)loss);
+        const bool several = loss == FLIM_LOSS_SOFTMAX || loss == FLIM_LOSS_SOFT_TARGETS || over_batch;
         const int outputs = several ? REF_CLASSES : 1;
         double norm[FLIM_LOSS_NORMS] = {NAN, NAN};
         assert_true(flim_loss_of((flim_loss)loss, x, outputs, &t, norm) > 0);
@@ -457,8 +504,9 @@ static void slopes_are_derivatives(void **state)
 static void the_reference_has_true_gradients(void **state)
 {
     (void)state;
-    static ref_build_network *const networks[] = {ref_autoencoder, ref_masked_autoencoder, ref_three_heads, ref_two_tasks,
-                                                  ref_class_weights};
+    static ref_build_network *const networks[] = {ref_autoencoder,         ref_masked_autoencoder, ref_three_heads,
+                                                  ref_two_tasks,           ref_class_weights,      ref_pretraining,
+                                                  ref_pretraining_by_class};
     for (size_t b = 0; b < sizeof networks / sizeof networks[0]; b++) {
         flim_network net;
         networks[b](&net);
@@ -576,6 +624,7 @@ static void soft_targets_need_targets(void **state)
 
 REF_DEVICE_TESTS(cmocka_unit_test(an_autoencoder_of_two_units), cmocka_unit_test(transposed_units_of_other_shapes),
                  cmocka_unit_test(three_heads_on_two_units), cmocka_unit_test(a_classifier_and_a_reconstruction),
+                 cmocka_unit_test(hidden_counts_and_pairs_of_views), cmocka_unit_test(hidden_signal_and_pairs_of_a_class),
                  cmocka_unit_test(heads_with_class_weights), cmocka_unit_test(recomputation_changes_no_bit_of_these),
                  cmocka_unit_test(an_autoencoder_learns), cmocka_unit_test(class_weights_are_weights_of_cells),
                  cmocka_unit_test(certain_targets_are_labels), cmocka_unit_test(slopes_are_derivatives),

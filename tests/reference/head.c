@@ -282,6 +282,50 @@ static void scales(const flim_head *head, const ref_head_run *r, hidden *f, cons
     }
 }
 
+/* NT-Xent: cells 2i and 2i+1 are partners, and all that is not compared is left out of the softmax.  dlogit (n,K') by the chain
+ * rule through the similarities, one pair after the other; the loss is divided.  Returns it. */
+static double batch_loss(const flim_head *head, const ref_head_run *r, const double *logits, double *dlogits)
+{
+    const int out = head->outputs;
+    const double tau = (double)head->temperature;
+    double total = 0;
+    for (int64_t i = 0; i < r->n; i++) {
+        const int64_t partner = i % 2 == 0 ? i + 1 : i - 1;
+        double sum = 0, *similarity = ref_array(r->n), *norm = ref_array(r->n);
+        for (int64_t j = 0; j < r->n; j++) {
+            double d = 0, square = 0;
+            for (int k = 0; k < out; k++) {
+                d += logits[i * out + k] * logits[j * out + k];
+                square += logits[j * out + k] * logits[j * out + k];
+            }
+            norm[j] = sqrt(square);
+            similarity[j] = d;
+        }
+        const double share = cell_share(head, r->cell_weight, r->label, i, r->divisor);
+        for (int64_t j = 0; j < r->n; j++) {
+            const bool left_out =
+                j == i || (head->loss == FLIM_LOSS_CONTRASTIVE_CLASS && j != partner && r->label[j] == r->label[i]);
+            similarity[j] = left_out ? -INFINITY : similarity[j] / norm[i] / norm[j];
+            sum += left_out ? 0 : exp(similarity[j] / tau);
+        }
+        for (int64_t j = 0; partner < r->n && j < r->n; j++) {
+            if (isinf(similarity[j])) {
+                continue;
+            }
+            const double slope = share * (exp(similarity[j] / tau) / sum - (j == partner)) / tau;
+            for (int k = 0; k < out; k++) { /* of cos(x_i, x_j) by x_i and by x_j */
+                const double a = logits[i * out + k] / norm[i], b = logits[j * out + k] / norm[j];
+                dlogits[i * out + k] += slope * (b - similarity[j] * a) / norm[i];
+                dlogits[j * out + k] += slope * (a - similarity[j] * b) / norm[j];
+            }
+        }
+        total += partner < r->n ? share * (log(sum) - similarity[partner] / tau) : 0;
+        free(similarity);
+        free(norm);
+    }
+    return total;
+}
+
 void ref_head(const flim_head *head, ref_head_run *r)
 {
     const int in = head->in_channels, size = head->hidden, out = head->outputs;
@@ -309,7 +353,11 @@ void ref_head(const flim_head *head, ref_head_run *r)
         memcpy(r->v, f.v, (size_t)(r->n * size) * sizeof *f.v);
     }
     r->loss = 0;
-    for (int64_t i = 0; r->label && i < r->n; i++) {
+    const bool over_batch = head->loss == FLIM_LOSS_CONTRASTIVE || head->loss == FLIM_LOSS_CONTRASTIVE_CLASS;
+    if (r->label && over_batch) {
+        r->loss = batch_loss(head, r, logits, dlogits);
+    }
+    for (int64_t i = 0; r->label && !over_batch && i < r->n; i++) {
         const double share = cell_share(head, r->cell_weight, r->label, i, r->divisor);
         r->loss += share * cell_loss(head, r, i, logits + i * out, dlogits + i * out);
         for (int k = 0; k < out; k++) {

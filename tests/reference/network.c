@@ -62,23 +62,45 @@ typedef struct pass {
     double momentum; /* of the running statistics */
     double dropout, block_dropout;
     double *gradients, *scale; /* P, overwritten; NULL = forward only */
-    double *input; /* (n,2,T,H,W) */
+    uint8_t *hidden; /* (n,T,H,W), or NULL without a third channel of the input */
+    flim_hidden_totals *hidden_totals; /* or NULL */
+    double *input; /* (n,channels,T,H,W) */
     double *y[FLIM_MAX_UNITS]; /* (n,C,out) of each unit */
     double *dy[FLIM_MAX_UNITS]; /* sums of what the consumers send back */
 } pass;
 
-/* (n,2,T,H,W): the signal, and the mask repeated at every time bin. */
-static double *make_input(const flim_network *net, const flim_batch *batch)
+/* (n,channels,T,H,W): the signal, 0 where it is hidden; the mask repeated at every time bin; what is hidden. */
+static double *make_input(const flim_network *net, const flim_batch *batch, const uint8_t *hidden)
 {
     const int64_t pixels = (int64_t)net->in[1] * net->in[2], voxels = pixels * net->in[0];
-    double *input = ref_array(batch->n * 2 * voxels);
+    double *input = ref_array(batch->n * net->channels * voxels);
     for (int64_t n = 0; n < batch->n; n++) {
+        double *cell = input + n * net->channels * voxels;
         for (int64_t i = 0; i < voxels; i++) {
-            input[(2 * n) * voxels + i] = (double)batch->signal[n * voxels + i];
-            input[(2 * n + 1) * voxels + i] = batch->mask[n * pixels + i % pixels];
+            const bool is_hidden = hidden && hidden[n * voxels + i];
+            cell[i] = is_hidden ? 0 : (double)batch->signal[n * voxels + i];
+            cell[voxels + i] = batch->mask[n * pixels + i % pixels];
+            if (hidden) {
+                cell[2 * voxels + i] = is_hidden;
+            }
         }
     }
     return input;
+}
+
+/* NULL without a third channel of the input. */
+static uint8_t *hide(const flim_network *net, const flim_batch *batch, const flim_step *step)
+{
+    const int64_t pixels = (int64_t)net->in[1] * net->in[2], voxels = pixels * net->in[0];
+    uint8_t *hidden = net->channels == 3 ? malloc((size_t)(batch->n * voxels)) : NULL;
+    if (!hidden && net->channels == 3) {
+        abort();
+    }
+    for (int64_t n = 0; hidden && n < batch->n; n++) {
+        ref_hide(&batch->id[n], step ? step->hide_share / 65536.0 : 0, net->in[0], net->in[1], net->in[2],
+                 batch->mask + n * pixels, hidden + n * voxels);
+    }
+    return hidden;
 }
 
 static ref_unit_run unit_run(const pass *p, int u)
@@ -180,12 +202,38 @@ static double run_pooled_head(const pass *p, const flim_step *step, int k, doubl
     return run.loss;
 }
 
+static double run_hidden_head(const pass *p, const flim_step *step, const flim_head *head, double *logits)
+{
+    const ref_hidden_run run = {.n = p->batch->n,
+                                .t = p->net->in[0],
+                                .pixels = p->net->in[1] * p->net->in[2],
+                                .y = p->y[head->unit],
+                                .signal = p->batch->signal,
+                                .cell_weight = p->batch->weight,
+                                .mask = p->batch->mask,
+                                .hidden = p->hidden,
+                                .divisor = step ? step->divisor : 1};
+    flim_hidden_totals ignored = {0};
+    double loss = 0;
+    if (logits) {
+        memcpy(logits, run.y, (size_t)(run.n * run.t * run.pixels) * sizeof *logits);
+    }
+    if (step) {
+        ref_hidden_head(head, &run, p->hidden_totals ? p->hidden_totals : &ignored, &loss,
+                        p->gradients ? p->dy[head->unit] : NULL);
+    }
+    return loss;
+}
+
 /* Loss of head k (step NULL: none), its gradients, and in `logits` what it predicts. */
 static double run_head(const pass *p, const flim_step *step, int k, double *logits)
 {
     const flim_head *head = &p->net->head[k];
     if (head->kind == FLIM_HEAD_POOLED) {
         return run_pooled_head(p, step, k, logits);
+    }
+    if (head->loss == FLIM_LOSS_HIDDEN_POISSON || head->loss == FLIM_LOSS_HIDDEN_SQUARED) {
+        return run_hidden_head(p, step, head, logits);
     }
     ref_dense_run run = {.n = p->batch->n,
                          .voxels = volume(p->net->in),
@@ -239,7 +287,8 @@ static void unit_backward(pass *p, int u)
 static double run_pass(pass *p, const flim_step *step, double *logits)
 {
     const flim_network *net = p->net;
-    p->input = make_input(net, p->batch);
+    p->hidden = hide(net, p->batch, step);
+    p->input = make_input(net, p->batch, p->hidden);
     for (int u = 0; u < net->n_units; u++) {
         const int64_t count = p->batch->n * net->unit[u].out_channels * volume(net->unit[u].out);
         p->y[u] = ref_array(count);
@@ -262,6 +311,7 @@ static double run_pass(pass *p, const flim_step *step, double *logits)
         free(p->dy[u]);
     }
     free(p->input);
+    free(p->hidden);
     return loss;
 }
 
@@ -271,6 +321,9 @@ static int64_t count_correct(const flim_network *net, const flim_batch *batch, c
     int64_t correct = 0;
     if (net->head[0].kind == FLIM_HEAD_DENSE) {
         return 0;
+    }
+    if (net->head[0].loss == FLIM_LOSS_CONTRASTIVE || net->head[0].loss == FLIM_LOSS_CONTRASTIVE_CLASS) {
+        return 0; /* not compared */
     }
     for (int64_t n = 0; n < batch->n; n++) {
         const double *l = logits + n * outputs;
@@ -320,7 +373,8 @@ void ref_network_train(ref_network *ref, const flim_batch *batch, const flim_ste
               .dropout = (double)step->dropout,
               .block_dropout = (double)step->block_dropout,
               .gradients = gradients,
-              .scale = scale};
+              .scale = scale,
+              .hidden_totals = &ref->hidden};
     ref->loss += run_pass(&p, step, logits) * step->divisor;
     ref->correct += count_correct(net, batch, logits);
     if (step->first) {
@@ -350,6 +404,16 @@ void ref_network_predict(ref_network *ref, const flim_batch *batch, double *logi
               .parameters = ref->parameters,
               .statistics = ref->statistics};
     run_pass(&p, NULL, logits);
+}
+
+void ref_network_evaluate(ref_network *ref, const flim_batch *batch, const flim_step *step)
+{
+    pass p = {.net = ref->net,
+              .batch = batch,
+              .parameters = ref->parameters,
+              .statistics = ref->statistics,
+              .hidden_totals = &ref->hidden};
+    run_pass(&p, step, NULL);
 }
 
 double ref_network_loss(const ref_network *ref, const flim_batch *batch, const flim_step *step)

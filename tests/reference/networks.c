@@ -134,6 +134,20 @@ void ref_class_weights(flim_network *net)
     }
 }
 
+void ref_pretraining(flim_network *net)
+{
+    const flim_pretraining what = {.masked = true, .contrastive = 0.5f};
+    flim_error err = {0};
+    ok(flim_network_build_pretraining(net, (flim_model_size){4, 1}, 2, 19, 6, 5, &what, &err), &err);
+}
+
+void ref_pretraining_by_class(flim_network *net)
+{
+    const flim_pretraining what = {.masked = true, .squared = true, .contrastive = 1, .by_class = true, .temperature = 0.5f};
+    flim_error err = {0};
+    ok(flim_network_build_pretraining(net, (flim_model_size){4, 1}, REF_CLASSES, 16, 5, 5, &what, &err), &err);
+}
+
 void ref_features(flim_network *net)
 {
     flim_network_begin(net, 2, 2, 12, 5, 4);

@@ -18,6 +18,9 @@ ref_build_network ref_three_heads;
 ref_build_network ref_class_weights;
 /* A classifier and a reconstruction that share their encoder. */
 ref_build_network ref_two_tasks;
+/* Preset nano as it is pretrained: hidden counts and pairs of views; hidden signal and pairs of a class. */
+ref_build_network ref_pretraining;
+ref_build_network ref_pretraining_by_class;
 /* One unit and no head. */
 ref_build_network ref_features;
 

@@ -105,6 +105,22 @@ typedef struct ref_dense_run {
 
 void ref_dense_head(const flim_head *head, ref_dense_run *run);
 
+/* Which voxels (T,H,W) of a cell a share hides: 0 or 1. */
+void ref_hide(const flim_cell_id *id, double share, int t, int h, int w, const uint8_t *mask, uint8_t *hidden);
+
+/* A dense head with a loss over hidden voxels. */
+typedef struct ref_hidden_run {
+    int64_t n;
+    int t, pixels; /* T, H * W */
+    const double *y; /* (n,1,T,H,W) */
+    const float *signal, *cell_weight; /* (n,T,H,W), (n) */
+    const uint8_t *mask, *hidden; /* (n,H,W), (n,T,H,W) */
+    double divisor;
+} ref_hidden_run;
+
+/* *loss: sum(weight * loss) / divisor.  totals are added to, as is dy unless it is NULL. */
+void ref_hidden_head(const flim_head *head, const ref_hidden_run *run, flim_hidden_totals *totals, double *loss, double *dy);
+
 /* Global L2 norm; then, where clip > 0, torch.nn.utils.clip_grad_norm_: gradients *= min(1, clip / (norm + 1e-6)). */
 double ref_clip(double *gradients, int64_t count, double clip);
 /* torch.optim.AdamW's update number `t` (from 1). */
@@ -126,6 +142,7 @@ typedef struct ref_network {
     double loss; /* sum of weight * loss over all cells trained on so far */
     double grad_norm; /* of the last window, before clipping */
     int64_t correct;
+    flim_hidden_totals hidden; /* over all cells trained on or evaluated so far */
 } ref_network;
 
 ref_network *ref_network_create(const flim_network *net, const float *parameters, const float *statistics);
@@ -137,6 +154,8 @@ void ref_network_train(ref_network *ref, const flim_batch *batch, const flim_ste
 void ref_network_recalibrate(ref_network *ref, const flim_batch *batch, double share);
 /* The contract of flim_program_predict: of each head in turn, logits (n,K') or y (n,1,T,H,W). */
 void ref_network_predict(ref_network *ref, const flim_batch *batch, double *logits);
+/* The contract of flim_program_evaluate. */
+void ref_network_evaluate(ref_network *ref, const flim_batch *batch, const flim_step *step);
 /* The loss that a train call would report, divided by the divisor; changes nothing. */
 double ref_network_loss(const ref_network *ref, const flim_batch *batch, const flim_step *step);
 

@@ -2,10 +2,13 @@
 
 #include <math.h>
 
+#include "backend/hidden.h"
+#include "cpu/layers/cpu_batch_loss.h"
+
 /* What `work` holds: xhat, slope (dropout scale times the activation's), a (after dropout), dh: (n,hidden) each;
- * dlogits (n,K'); inverse sd of BatchNorm (hidden); 0/1: statistics were constants. */
+ * dlogits (n,K'); inverse sd of BatchNorm (hidden); 0/1: statistics were constants; what a loss over the batch needs. */
 typedef struct workspace {
-    double *xhat, *slope, *a, *dh, *dlogits, *inverse, *frozen;
+    double *xhat, *slope, *a, *dh, *dlogits, *inverse, *frozen, *over_batch;
 } workspace;
 
 static workspace divide(const flim_cpu_head *head, int64_t n)
@@ -16,12 +19,14 @@ static workspace divide(const flim_cpu_head *head, int64_t n)
     p.dlogits = w + 4 * cells * hidden;
     p.inverse = p.dlogits + cells * (size_t)head->shape.outputs;
     p.frozen = p.inverse + hidden;
+    p.over_batch = p.frozen + 1;
     return p;
 }
 
 size_t flim_cpu_head_work(const flim_head *shape, int64_t n)
 {
-    return (size_t)n * (4 * (size_t)shape->hidden + (size_t)shape->outputs) + (size_t)shape->hidden + 1;
+    const size_t over_batch = flim_loss_is_over_batch(shape->loss) ? flim_cpu_batch_loss_work(shape, n) : 0;
+    return (size_t)n * (4 * (size_t)shape->hidden + (size_t)shape->outputs) + (size_t)shape->hidden + 1 + over_batch;
 }
 
 static double dot(const float *weight, const float *x, int count)
@@ -103,6 +108,9 @@ flim_cpu_loss flim_cpu_head_loss(const flim_cpu_head *head, int64_t n, const flo
     const flim_head *shape = &head->shape;
     const int outputs = shape->outputs;
     flim_cpu_loss out = {0};
+    if (flim_loss_is_over_batch(shape->loss)) {
+        return flim_cpu_batch_loss(shape, n, logits, targets, divisor, p.over_batch, p.dlogits);
+    }
     for (int64_t i = 0; i < n; i++) {
         const float *x = logits + i * outputs;
         const flim_target target = {.label = targets->label[i],
@@ -199,10 +207,16 @@ void flim_cpu_head_backward(const flim_cpu_head *head, int64_t n, const float *m
     }
 }
 
-/* Voxels that count: all, or those inside the mask. */
+/* Voxels that count: all, those inside the mask, or those hidden. */
 static size_t counted(const flim_cpu_dense *d)
 {
-    size_t pixels = 0;
+    size_t pixels = 0, hidden = 0;
+    for (size_t i = 0; d->hidden && i < d->bins * d->plane; i++) {
+        hidden += d->hidden[i];
+    }
+    if (flim_loss_is_hidden(d->head->loss)) {
+        return hidden;
+    }
     for (size_t i = 0; i < d->plane; i++) {
         pixels += flim_loss_target(d->head->loss) == FLIM_TARGET_SIGNAL || d->mask[i] != 0;
     }
@@ -211,8 +225,15 @@ static size_t counted(const flim_cpu_dense *d)
 
 static double voxel_loss(const flim_cpu_dense *d, size_t i, double *slope)
 {
-    const flim_target target = {.signal = (double)d->signal[i]};
+    flim_target target = {.signal = (double)d->signal[i]};
     double norm[FLIM_LOSS_NORMS] = {0};
+    if (flim_loss_is_hidden(d->head->loss)) {
+        if (d->hidden[i] == 0) {
+            *slope = 0.0;
+            return 0.0;
+        }
+        target.signal = flim_hidden_target(d->head->loss, flim_voxel_of(d->signal[i], 1, 1));
+    }
     if (flim_loss_target(d->head->loss) == FLIM_TARGET_SIGNAL_IN_MASK && d->mask[i % d->plane] == 0) {
         *slope = 0.0;
         return 0.0;

@@ -62,6 +62,7 @@ typedef struct flim_cpu_dense {
     size_t bins, plane; /* T, H * W */
     const float *y, *signal; /* (T,H,W) */
     const unsigned char *mask; /* (H,W) */
+    const unsigned char *hidden; /* (T,H,W), or NULL */
     double share; /* backward: of the cell's loss in the batch's */
 } flim_cpu_dense;
 

@@ -5,6 +5,7 @@
 #include "backend/shortage.h"
 #include "core/alloc.h"
 #include "core/host_memory.h"
+#include "cpu/layers/cpu_hidden.h"
 
 enum { ALIGNMENT = 64 };
 
@@ -215,9 +216,29 @@ static void plan_heads(flim_cpu_program *p)
     p->partial_doubles = larger(p->partial_doubles, most * p->head_partials);
 }
 
+static size_t cell_pixels(const flim_network *net)
+{
+    return (size_t)net->in[1] * (size_t)net->in[2];
+}
+
+static size_t margin_bytes(const flim_cpu_program *p)
+{
+    const flim_network *net = &p->base.net;
+    return p->hidden_cells > 0 ? flim_cpu_hidden_work(net->in[0], cell_pixels(net)) * sizeof(double) : 0;
+}
+
+static void plan_hidden(flim_cpu_program *p)
+{
+    const flim_network *net = &p->base.net;
+    p->hidden_cells =
+        net->channels == 3 ? larger((size_t)p->base.options.train_batch, (size_t)p->base.options.eval_batch) : 0;
+    p->hidden_bytes = p->hidden_cells * cell_pixels(net) * (size_t)net->in[0];
+}
+
 static size_t worker_bytes(const flim_cpu_program *p, flim_cpu_mode mode)
 {
     size_t bytes = round_up(p->x_floats * sizeof(float)) + round_up(p->dz_floats * sizeof(float)) + p->scratch_bytes[mode];
+    bytes += round_up(margin_bytes(p));
     return bytes + 2 * p->dweight_bytes;
 }
 
@@ -264,6 +285,7 @@ void flim_cpu_plan(flim_cpu_program *p)
     }
     plan_workers(p, (size_t)p->base.options.train_batch);
     plan_heads(p);
+    plan_hidden(p);
     p->worker_bytes = (size_t)p->cell_workers * worker_bytes(p, FLIM_CPU_MODE_CELLS);
     p->worker_bytes += p->uses[FLIM_CPU_MODE_SHARED] ? worker_bytes(p, FLIM_CPU_MODE_SHARED) : 0;
     plan_training(p, recompute == FLIM_RECOMPUTE_ALL ? p->n_blocks : 0);
@@ -297,6 +319,7 @@ flim_status flim_cpu_plan_memory(const flim_cpu_program *p, flim_memory_plan *pl
         {"a cell's buffers and scratch, all threads", (int64_t)p->worker_bytes},
         {"sums of BatchNorm", (int64_t)(p->partial_doubles * sizeof(double))},
         {"coefficients, dropout, weight staging", (int64_t)(p->row_floats + p->dropout_floats + p->plain_floats) * real},
+        {"hidden voxels", (int64_t)(p->hidden_bytes + p->hidden_cells * sizeof(flim_hidden_totals))},
         {"head", (int64_t)(p->head_floats * sizeof(float) + p->head_doubles * sizeof(double))}};
     for (size_t i = 0; i < sizeof item / sizeof item[0]; i++) {
         flim_memory_add(plan, item[i].name, FLIM_MEMORY_DEVICE, item[i].bytes);
@@ -321,6 +344,7 @@ static void divide_worker_memory(flim_cpu_program *p)
         const flim_cpu_mode mode = w < p->cell_workers ? FLIM_CPU_MODE_CELLS : FLIM_CPU_MODE_SHARED;
         worker->x = take(&at, p->x_floats * sizeof(float));
         worker->dz = take(&at, p->dz_floats * sizeof(float));
+        worker->margins = take(&at, margin_bytes(p));
         worker->scratch = take(&at, p->scratch_bytes[mode]);
         worker->dweight = take(&at, p->dweight_bytes);
         worker->sum = take(&at, p->dweight_bytes);
@@ -371,7 +395,7 @@ static flim_status explain_memory(const flim_cpu_program *p, int64_t needed, int
 {
     const size_t most = larger((size_t)p->base.options.train_batch, (size_t)p->base.options.eval_batch);
     const size_t growing = (p->base.options.train_batch > 0 ? p->activation_bytes : 0) + p->partial_doubles * sizeof(double) +
-                           p->dropout_floats * sizeof(float) + p->head_doubles * sizeof(double) +
+                           p->dropout_floats * sizeof(float) + p->hidden_bytes + p->head_doubles * sizeof(double) +
                            p->head_floats * sizeof(float);
     const double cell = (double)growing / (double)most, rest = (double)needed - (double)growing;
     const double reserve = 0.06 * (double)available; /* for threads, and what others take meanwhile */
@@ -405,6 +429,8 @@ flim_status flim_cpu_plan_allocate(flim_cpu_program *p, flim_error *err)
                  {&p->rows, p->row_floats, sizeof(float)},
                  {&p->dropout_rows, p->dropout_floats, sizeof(float)},
                  {&p->plain, p->plain_floats, sizeof(float)},
+                 {&p->hidden, p->hidden_bytes, 1},
+                 {&p->hidden_sums, p->hidden_cells, sizeof(flim_hidden_totals)},
                  {&p->head_work, p->head_doubles, sizeof(double)},
                  {&p->head_data, p->head_floats, sizeof(float)}};
     flim_memory_plan plan = {0};
@@ -446,6 +472,8 @@ void flim_cpu_plan_free(flim_cpu_program *p)
     flim_free(p->rows);
     flim_free(p->dropout_rows);
     flim_free(p->plain);
+    flim_free(p->hidden);
+    flim_free(p->hidden_sums);
     flim_free(p->head_work);
     flim_free(p->head_data);
     p->parameters = p->gradients = p->moment1 = p->moment2 = p->statistics = p->statistics_before = NULL;
@@ -453,4 +481,6 @@ void flim_cpu_plan_free(flim_cpu_program *p)
     p->rows = p->dropout_rows = p->plain = p->head_data = NULL;
     p->activations = p->laid_out = p->worker_memory = NULL;
     p->partial = p->head_work = NULL;
+    p->hidden = NULL;
+    p->hidden_sums = NULL;
 }

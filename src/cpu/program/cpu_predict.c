@@ -8,7 +8,7 @@
 
 typedef struct predict_loop {
     const flim_batch *batch;
-    float *logits;
+    float *logits; /* NULL: hidden voxels are evaluated instead */
 } predict_loop;
 
 float *flim_cpu_eval_cell(const flim_cpu_program *p, const flim_cpu_worker *worker, int buffer, int64_t cell)
@@ -42,21 +42,43 @@ static flim_status predict_cell(flim_cpu_program *p, flim_cpu_mode mode, flim_cp
     }
     for (int k = 0; k < net->n_heads; k++) {
         const float *y = flim_cpu_eval_cell(p, worker, p->node[net->head[k].unit].eval_y, cell);
-        flim_cpu_heads_read(p, mode, k, loop->batch->n, cell, y, loop->logits);
+        if (loop->logits) {
+            flim_cpu_heads_read(p, mode, k, loop->batch->n, cell, y, loop->logits);
+        } else {
+            flim_cpu_heads_evaluate(p, worker, k, loop->batch, cell, y);
+        }
     }
     return FLIM_OK;
 }
 
-flim_status flim_cpu_predict(flim_program *program, const flim_batch *batch, float *logits, flim_error *err)
+static flim_status run_cells(flim_cpu_program *p, const flim_step *step, predict_loop *loop, flim_error *err)
 {
-    flim_cpu_program *p = (flim_cpu_program *)(void *)program;
+    const flim_batch *batch = loop->batch;
+    p->step = step;
+    FLIM_TRY(flim_cpu_hide(p, batch, err));
     FLIM_TRY(flim_cpu_refresh_weights(p, batch->n, false, err));
     for (int u = 0; u < p->base.net.n_units; u++) {
         const flim_cpu_norm norm = flim_cpu_node_norm(p, &p->node[u]);
         flim_cpu_layer_use_running(&p->node[u].layer, &norm);
     }
+    return flim_cpu_for_cells(p, batch->n, predict_cell, loop, err);
+}
+
+flim_status flim_cpu_predict(flim_program *program, const flim_batch *batch, float *logits, flim_error *err)
+{
+    static const flim_step nothing_hidden = {.divisor = 1};
+    flim_cpu_program *p = (flim_cpu_program *)(void *)program;
     predict_loop loop = {batch, logits};
-    FLIM_TRY(flim_cpu_for_cells(p, batch->n, predict_cell, &loop, err));
+    FLIM_TRY(run_cells(p, &nothing_hidden, &loop, err));
     flim_cpu_heads_predict(p, batch->n, logits);
+    return FLIM_OK;
+}
+
+flim_status flim_cpu_evaluate(flim_program *program, const flim_batch *batch, const flim_step *step, flim_error *err)
+{
+    flim_cpu_program *p = (flim_cpu_program *)(void *)program;
+    predict_loop loop = {batch, NULL};
+    FLIM_TRY(run_cells(p, step, &loop, err));
+    flim_cpu_heads_add_hidden(p, batch->n);
     return FLIM_OK;
 }

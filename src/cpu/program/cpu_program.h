@@ -71,6 +71,7 @@ typedef struct flim_cpu_head_memory {
 typedef struct flim_cpu_worker {
     flim_cpu_conv_memory memory[FLIM_MAX_UNITS];
     float *x, *dz; /* one cell each: largest input or y, largest z */
+    double *margins; /* flim_cpu_hidden_work, of networks that predict hidden voxels */
     void *scratch; /* oneDNN's */
     void *dweight, *sum; /* one cell's weight gradient, and the sum over the worker's cells */
     bool summed; /* sum holds something */
@@ -98,6 +99,9 @@ typedef struct flim_cpu_program {
     size_t laid_out_bytes, worker_bytes;
     double *partial;
     float *rows, *dropout_rows, *plain;
+    unsigned char *hidden; /* (batch,T,H,W): which voxels are, or NULL: of networks with a third input channel */
+    flim_hidden_totals *hidden_sums; /* (batch), likewise */
+    size_t hidden_bytes, hidden_cells;
     size_t row_floats, dropout_floats;
     float *head_data; /* (head_floats), (head_doubles): divided among the heads */
     double *head_work;

@@ -2,6 +2,7 @@
 
 #include "core/try.h"
 #include "cpu/program/cell_loop.h"
+#include "data/hide.h"
 
 flim_cpu_term flim_cpu_unit_skip(const flim_cpu_program *p, int u, int64_t cell)
 {
@@ -28,6 +29,43 @@ void flim_cpu_make_y(const flim_cpu_program *p, flim_cpu_mode mode, int u, int64
                            flim_cpu_unit_dropout(p, u, cell), y);
 }
 
+/* Voxels of a cell. */
+static size_t cell_voxels(const flim_network *net)
+{
+    return (size_t)net->in[0] * (size_t)net->in[1] * (size_t)net->in[2];
+}
+
+static flim_status hide_cell(flim_cpu_program *p, flim_cpu_mode mode, flim_cpu_worker *worker, int64_t cell, void *context,
+                             flim_error *err)
+{
+    (void)mode, (void)worker, (void)err;
+    const flim_batch *batch = ((const flim_cpu_unit_loop *)context)->batch;
+    const int *in = p->base.net.in;
+    (void)flim_hide_cell(&batch->id[cell], p->step->hide_share, in[0], in[1], in[2],
+                         batch->mask + (size_t)cell * (size_t)in[1] * (size_t)in[2],
+                         p->hidden + (size_t)cell * cell_voxels(&p->base.net));
+    return FLIM_OK;
+}
+
+flim_status flim_cpu_hide(flim_cpu_program *p, const flim_batch *batch, flim_error *err)
+{
+    flim_cpu_unit_loop loop = {batch, 0};
+    return p->base.net.channels == 3 ? flim_cpu_for_cells(p, batch->n, hide_cell, &loop, err) : FLIM_OK;
+}
+
+/* Signal where it is seen, mask, and what is hidden. */
+static void make_hidden_input(const flim_cpu_program *p, const flim_batch *batch, int64_t cell, float *x)
+{
+    const size_t voxels = cell_voxels(&p->base.net), plane = voxels / (size_t)p->base.net.in[0];
+    const float *signal = batch->signal + (size_t)cell * voxels;
+    const unsigned char *mask = batch->mask + (size_t)cell * plane, *hidden = p->hidden + (size_t)cell * voxels;
+    for (size_t i = 0; i < voxels; i++) {
+        x[3 * i] = hidden[i] ? 0.0f : signal[i];
+        x[3 * i + 1] = mask[i % plane] ? 1.0f : 0.0f;
+        x[3 * i + 2] = hidden[i] ? 1.0f : 0.0f;
+    }
+}
+
 static void make_input(const flim_cpu_program *p, flim_cpu_mode mode, const flim_batch *batch, int64_t cell, float *x)
 {
     const int *in = p->base.net.in;
@@ -47,7 +85,11 @@ const float *flim_cpu_unit_input(const flim_cpu_program *p, flim_cpu_mode mode, 
 {
     const int input = p->base.net.unit[u].input;
     if (input < 0) {
-        make_input(p, mode, batch, cell, worker->x);
+        if (p->base.net.channels == 3) {
+            make_hidden_input(p, batch, cell, worker->x);
+        } else {
+            make_input(p, mode, batch, cell, worker->x);
+        }
         return worker->x;
     }
     const flim_cpu_node *from = &p->node[input];
@@ -125,6 +167,7 @@ flim_status flim_cpu_forward_pass(flim_cpu_program *p, const flim_batch *batch, 
 {
     FLIM_TRY(flim_cpu_refresh_weights(p, batch->n, true, err));
     draw_dropout(p, batch);
+    FLIM_TRY(flim_cpu_hide(p, batch, err));
     for (int u = 0; u < p->base.net.n_units; u++) {
         flim_cpu_node *node = &p->node[u];
         flim_cpu_unit_loop loop = {batch, u};

@@ -24,4 +24,7 @@ flim_cpu_term flim_cpu_unit_skip(const flim_cpu_program *program, int u, int64_t
 /* The dropout row of unit u for a cell, or NULL. */
 const float *flim_cpu_unit_dropout(const flim_cpu_program *program, int u, int64_t cell);
 
+/* Before a pass: which voxels it hides from the network; nothing without a third input channel. */
+flim_status flim_cpu_hide(flim_cpu_program *program, const flim_batch *batch, flim_error *err);
+
 #endif

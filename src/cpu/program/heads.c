@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "core/try.h"
+#include "cpu/layers/cpu_hidden.h"
 #include "cpu/program/cell_loop.h"
 #include "cpu/program/forward.h"
 
@@ -75,7 +76,8 @@ static flim_cpu_dense dense_cell(const flim_cpu_program *p, int k, const flim_ba
                             .plane = plane,
                             .y = y,
                             .signal = batch->signal + (size_t)cell * plane * (size_t)in[0],
-                            .mask = batch->mask + (size_t)cell * plane};
+                            .mask = batch->mask + (size_t)cell * plane,
+                            .hidden = p->hidden ? p->hidden + (size_t)cell * plane * (size_t)in[0] : NULL};
 }
 
 static flim_status head_cell(flim_cpu_program *p, flim_cpu_mode mode, flim_cpu_worker *worker, int64_t cell, void *context,
@@ -88,7 +90,13 @@ static flim_status head_cell(flim_cpu_program *p, flim_cpu_mode mode, flim_cpu_w
         const float *y = unit_y(p, mode, worker, u, cell, p->node[u].save_y);
         if (is_dense(p, k)) {
             const flim_cpu_dense dense = dense_cell(p, k, batch, cell, y);
-            p->head[k].work[cell] = flim_cpu_dense_loss(&dense);
+            if (flim_loss_is_hidden(dense.head->loss)) {
+                const flim_hidden_totals sums = flim_cpu_hidden_sums(&dense, worker->margins);
+                p->hidden_sums[cell] = sums;
+                p->head[k].work[cell] = sums.voxels > 0 ? sums.loss / sums.voxels : 0.0;
+            } else {
+                p->head[k].work[cell] = flim_cpu_dense_loss(&dense);
+            }
         } else {
             pool_cell(p, mode, k, cell, y);
         }
@@ -135,6 +143,17 @@ flim_status flim_cpu_heads_statistics(flim_cpu_program *p, const flim_batch *bat
     return FLIM_OK;
 }
 
+void flim_cpu_heads_add_hidden(flim_cpu_program *p, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        flim_hidden_totals *t = &p->totals.hidden;
+        t->voxels += p->hidden_sums[i].voxels;
+        t->photons += p->hidden_sums[i].photons;
+        t->loss += p->hidden_sums[i].loss;
+        t->baseline += p->hidden_sums[i].baseline;
+    }
+}
+
 flim_status flim_cpu_heads_forward(flim_cpu_program *p, const flim_batch *batch, flim_cpu_loss *out, flim_error *err)
 {
     *out = (flim_cpu_loss){0};
@@ -143,6 +162,9 @@ flim_status flim_cpu_heads_forward(flim_cpu_program *p, const flim_batch *batch,
         flim_cpu_loss loss;
         if (is_dense(p, k)) {
             loss = dense_loss(p, k, batch);
+            if (flim_loss_is_hidden(p->base.net.head[k].loss)) {
+                flim_cpu_heads_add_hidden(p, batch->n);
+            }
         } else {
             const flim_cpu_head head = head_of(p, k, true);
             pooled_forward(p, k, &head, batch);
@@ -236,6 +258,15 @@ void flim_cpu_heads_read(flim_cpu_program *p, flim_cpu_mode mode, int k, int64_t
         memcpy(logits_at(p, k, n, logits) + (size_t)cell * voxels, y, voxels * sizeof *y);
     } else {
         pool_cell(p, mode, k, cell, y);
+    }
+}
+
+void flim_cpu_heads_evaluate(flim_cpu_program *p, flim_cpu_worker *worker, int k, const flim_batch *batch, int64_t cell,
+                             const float *y)
+{
+    if (flim_loss_is_hidden(p->base.net.head[k].loss)) {
+        const flim_cpu_dense dense = dense_cell(p, k, batch, cell, y);
+        p->hidden_sums[cell] = flim_cpu_hidden_sums(&dense, worker->margins);
     }
 }
 

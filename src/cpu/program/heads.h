@@ -19,4 +19,9 @@ void flim_cpu_heads_read(flim_cpu_program *program, flim_cpu_mode mode, int k, i
                          float *logits);
 void flim_cpu_heads_predict(flim_cpu_program *program, int64_t n, float *logits);
 
+/* Evaluation: the hidden voxels of a cell, of y of head k; then those of n cells into the totals. */
+void flim_cpu_heads_evaluate(flim_cpu_program *program, flim_cpu_worker *worker, int k, const flim_batch *batch, int64_t cell,
+                             const float *y);
+void flim_cpu_heads_add_hidden(flim_cpu_program *program, int64_t n);
+
 #endif
