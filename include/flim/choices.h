@@ -108,6 +108,24 @@ extern const char *const flim_mixup_share_names[];
 typedef enum flim_mixup_partner { FLIM_MIXUP_PARTNER_ALL, FLIM_MIXUP_PARTNER_GROUP } flim_mixup_partner;
 extern const char *const flim_mixup_partner_names[];
 
+/* Pretraining: what a prediction of hidden voxels is held against. */
+typedef enum flim_masked_loss {
+    FLIM_MASKED_POISSON, /* likelihood of their counts */
+    FLIM_MASKED_SQUARED /* squared error to log1p(counts) / 10 */
+} flim_masked_loss;
+extern const char *const flim_masked_loss_names[];
+
+/* Pretraining: which two draws are a pair. */
+typedef enum flim_pairs {
+    FLIM_PAIRS_VIEW, /* two views of one cell */
+    FLIM_PAIRS_CLASS /* a cell and another of its class, from another group where there is one */
+} flim_pairs;
+extern const char *const flim_pairs_names[];
+
+/* Pretraining: what a batch is drawn from. */
+typedef enum flim_batch_from { FLIM_BATCH_FROM_ALL, FLIM_BATCH_FROM_DONOR } flim_batch_from;
+extern const char *const flim_batch_from_names[];
+
 /* Arithmetic of the network. */
 typedef enum flim_precision {
     FLIM_PRECISION_AUTO, /* what the table of src/backend/precision.c says for the device */

@@ -31,6 +31,7 @@ typedef struct flim_dataset_options {
     bool mask_counts; /* zero the counts outside the mask */
     bool allow_external; /* a file may lead (links, views, external storage) to files outside of its folder */
     bool need_labels; /* a missing /label is an error */
+    bool ignore_labels; /* /label is not read: the cells have none */
     bool need_groups; /* a missing /group is an error */
     int64_t chunk_cache; /* bytes HDF5 may cache for many-cells-a-chunk files; 0 = default, bounded */
     flim_cache cache;

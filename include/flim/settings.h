@@ -88,12 +88,22 @@ typedef struct flim_settings {
     bool diagnostics; /* further columns in history.csv: losses of the batches, activations, size of updates */
     double price_per_hour; /* 0 = not known */
     bool resume_or_start; /* resume if there is a run in `out`, else start one */
+    /* pretraining: rows of the program pretrain alone */
+    double mask_ratio;
+    flim_masked_loss masked_loss;
+    double contrastive; /* weight of the loss; 0 = none */
+    flim_pairs contrastive_pairs;
+    flim_batch_from batch_from;
+    flim_string_list groups_out; /* never seen */
+    bool pretrains; /* the settings are pretrain's: no row, flim_settings_init_pretraining sets it */
     bool resume, resume_override, quiet, log_json, dry_run, verbose;
     bool default_config; /* no setting itself: ./flimcv.yaml was read, as no --config named a file */
 } flim_settings;
 
 /* Built-in defaults; free with flim_settings_free. */
 flim_status flim_settings_init(flim_settings *settings, flim_error *err);
+/* The same with pretrain's defaults; they are parsed, printed and read as pretrain's from then on. */
+flim_status flim_settings_init_pretraining(flim_settings *settings, flim_error *err);
 void flim_settings_free(flim_settings *settings);
 /* Gives `to`, which is initialised, all values of `from`. */
 flim_status flim_settings_copy(const flim_settings *from, flim_settings *to, flim_error *err);

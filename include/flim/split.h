@@ -58,6 +58,10 @@ flim_split_request flim_split_request_of(const struct flim_settings *settings, c
 flim_status flim_split_find_unused(const flim_split_data *data, const struct flim_settings *settings, const flim_log *log,
                                    bool **unused, flim_error *err);
 
+/* Sets in[g] (groups) for the groups that the items name, one each or several with commas between them.  key: for messages. */
+flim_status flim_split_mark_groups(const flim_split_data *data, const char *key, const char *const *item, int n, bool *in,
+                                   flim_error *err);
+
 typedef struct flim_fold {
     int64_t *train, *val, *test; /* cell indices, sorted ascending */
     int64_t n_train, n_val, n_test;

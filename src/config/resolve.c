@@ -108,7 +108,7 @@ static flim_status apply_entry(flim_settings *settings, const flim_yaml_entry *e
         return flim_settings_unknown_key(where, entry->key, err);
     }
     if (seen) {
-        seen[row - flim_settings_table.row] = true;
+        seen[row - flim_all_settings_table.row] = true;
     }
     snprintf(what, sizeof what, "%s: %s", where, entry->key);
     if (row->type == FLIM_VALUE_LIST) {
@@ -195,9 +195,34 @@ static const flim_example examples[] = {
     {NULL, NULL},
 };
 
+static const flim_example pretrain_examples[] = {
+    {"pretrain --data unlabelled.h5 --out runs/pretrained",
+     "all cells of a file; its labels, if there are any, are not read"},
+    {"pretrain --data cells.h5 --groups-out D5,D6", "never see two donors, which a later training tests"},
+    {"pretrain --data cells.h5 --splits runs/NAME --fold 2", "never see the test cells of a fold of a run"},
+    {"pretrain --resume --out runs/pretrained", "continue a pretraining that was stopped"},
+    {NULL, NULL},
+};
+
 /* Settings and command rows in one table, for scanning and --help; their offsets are in two structs. */
-static flim_flag_table whole_table(flim_flag_row *rows)
+static flim_flag_table whole_table(flim_flag_row *rows, bool pretrains)
 {
+    if (pretrains) {
+        const int n = flim_pretrain_rows(rows);
+        memcpy(rows + n, command_rows, sizeof command_rows);
+        return (flim_flag_table){
+            .program = "pretrain",
+            .usage = "pretrain [flag]...",
+            .about = "Trains the encoder of a classifier without labels: it predicts hidden voxels and tells pairs of views\n"
+                     "apart.  Example: pretrain --data unlabelled.h5 --groups-out D5 --out runs/pretrained",
+            .row = rows,
+            .n = n + N_COMMAND_ROWS,
+            .epilogue = "Settings, weakest first: defaults, the YAML file of --config, --set, flags.  The run folder's\n"
+                        "encoder.safetensors is what a training starts from.",
+            .purpose = "pretraining of the network's encoder without labels",
+            .examples = pretrain_examples,
+            .see_also = "train_cv(1), flim_info(1), gpu_plan(1)"};
+    }
     memcpy(rows, flim_settings_table.row, (size_t)flim_settings_table.n * sizeof *rows);
     memcpy(rows + flim_settings_table.n, command_rows, sizeof command_rows);
     return (flim_flag_table){
@@ -227,7 +252,7 @@ static flim_status apply_set(flim_settings *settings, const char *text, bool *se
     if (!row) {
         return flim_settings_unknown_key("--set", key, err);
     }
-    bool *first = &seen[row - flim_settings_table.row];
+    bool *first = &seen[row - flim_all_settings_table.row];
     if (!*first) {
         flim_flag_clear(row, settings);
         *first = true;
@@ -238,14 +263,16 @@ static flim_status apply_set(flim_settings *settings, const char *text, bool *se
 
 /* Takes the command rows' values out of the uses; *n is left with those of settings, their rows in the settings' table.  The
  * uses' rows come from `rows`, which whole_table made. */
-static flim_status take_command(command *c, const flim_flag_row *rows, flim_flag_use *uses, int *n, flim_error *err)
+static flim_status take_command(command *c, const flim_flag_table *whole, flim_flag_use *uses, int *n, flim_error *err)
 {
     bool seen[N_COMMAND_ROWS] = {false};
     int kept = 0;
     for (int i = 0; i < *n; i++) {
-        const ptrdiff_t index = uses[i].row - rows, own = index - flim_settings_table.n;
+        const ptrdiff_t own = uses[i].row - whole->row - (whole->n - N_COMMAND_ROWS);
         if (own < 0) {
-            uses[kept++] = (flim_flag_use){&flim_settings_table.row[index], uses[i].value};
+            char key[FLIM_KEY_MAX];
+            flim_flag_key(uses[i].row, key, sizeof key);
+            uses[kept++] = (flim_flag_use){flim_settings_find(key), uses[i].value};
             continue;
         }
         if (command_rows[own].type == FLIM_VALUE_TEXT && seen[own]) {
@@ -288,6 +315,21 @@ static flim_status check_together(const flim_settings *s, flim_error *err)
         return flim_fail(err, FLIM_ERROR_USAGE,
                          "schedule plateau needs a validation set, but val_fraction is 0: leave one of them out");
     }
+    if (s->pretrains && (s->fold >= 0) != (s->splits[0] != '\0')) {
+        return flim_fail(err, FLIM_ERROR_USAGE,
+                         "--splits RUN and --fold K go together: the fold whose test cells are not seen");
+    }
+    if (s->pretrains && s->contrastive > 0 && s->batch % 2 != 0) {
+        return flim_fail(err, FLIM_ERROR_USAGE,
+                         "batch %lld: with contrastive a batch consists of pairs, so that it must be even",
+                         (long long)s->batch);
+    }
+    if (s->pretrains && s->contrastive == 0 && s->mask_ratio == 0) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "mask_ratio and contrastive are both 0: there is nothing to learn");
+    }
+    if (s->pretrains && s->schedule == FLIM_LR_SCHEDULE_PLATEAU) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "schedule plateau follows scores of a classifier; use another schedule");
+    }
     if (s->splits_by != FLIM_SPLITS_BY_AUTO && !s->splits[0]) {
         return flim_fail(err, FLIM_ERROR_USAGE,
                          "splits_by %s says how a splits file is read, and none is given: splits is empty",
@@ -310,10 +352,10 @@ static flim_status check_together(const flim_settings *s, flim_error *err)
 
 static flim_status list_explicit(const bool *seen, flim_string_list *keys, flim_error *err)
 {
-    for (int i = 0; keys && i < flim_settings_table.n; i++) {
+    for (int i = 0; keys && i < flim_all_settings_table.n; i++) {
         if (seen[i]) {
             char key[FLIM_KEY_MAX];
-            flim_flag_key(&flim_settings_table.row[i], key, sizeof key);
+            flim_flag_key(&flim_all_settings_table.row[i], key, sizeof key);
             FLIM_TRY(flim_string_list_add(keys, key, err));
         }
     }
@@ -345,7 +387,7 @@ static flim_status apply_layers(flim_settings *settings, const command *c, const
          flag_seen[FLIM_MOST_SETTINGS] = {false};
     if (c->config[0]) {
         FLIM_TRY(read_source(settings, c->config, NULL, config_seen, err));
-    } else if (!is_resumed(uses, n) && flim_settings_default_config()[0]) {
+    } else if (!settings->pretrains && !is_resumed(uses, n) && flim_settings_default_config()[0]) {
         FLIM_TRY(flim_settings_read(settings, flim_settings_default_config(), err));
         settings->default_config = true;
     }
@@ -353,7 +395,7 @@ static flim_status apply_layers(flim_settings *settings, const command *c, const
         FLIM_TRY(apply_set(settings, c->set.item[i], set_seen, err));
     }
     for (int i = 0; i < n; i++) {
-        FLIM_TRY(flim_flag_apply(&flim_settings_table, &uses[i], settings, flag_seen, err));
+        FLIM_TRY(flim_flag_apply(&flim_all_settings_table, &uses[i], settings, flag_seen, err));
     }
     for (int i = 0; i < FLIM_MOST_SETTINGS; i++) {
         /* With --resume the keys of --config are compared with the run's, as flags are. */
@@ -367,7 +409,7 @@ flim_status flim_settings_parse(flim_settings *settings, int argc, char *const *
                                 FILE *out, bool *go, flim_error *err)
 {
     flim_flag_row rows[FLIM_MOST_SETTINGS];
-    const flim_flag_table table = whole_table(rows);
+    const flim_flag_table table = whole_table(rows, settings->pretrains);
     command c = {0};
     flim_flag_action action = FLIM_FLAGS_RUN;
     int n = 0;
@@ -380,7 +422,7 @@ flim_status flim_settings_parse(flim_settings *settings, int argc, char *const *
         FLIM_TRY_DONE(flim_flag_table_show(&table, action, out, err));
         goto done;
     }
-    FLIM_TRY_DONE(take_command(&c, rows, uses, &n, err));
+    FLIM_TRY_DONE(take_command(&c, &table, uses, &n, err));
     FLIM_TRY_DONE(apply_layers(settings, &c, uses, n, explicit_keys, err));
     if (c.print_config) {
         FLIM_TRY_DONE(flim_settings_print(settings, out, err));

@@ -265,21 +265,41 @@ static const flim_flag_row rows[] = {
     ROW(NULL, "quiet", SWITCH(quiet), "false", NULL, "print warnings and the result only", CALL, NONE),
     ROW(NULL, "verbose", SWITCH(verbose), "false", NULL, "print HDF5's own error stacks", CALL, NONE),
     ROW(NULL, "log-json", SWITCH(log_json), "false", NULL, "print one JSON object per line", CALL, NONE),
+
+    /* What follows has pretrain alone; the identity holds it as one field. */
+    ROW("Pretraining", "mask-ratio", REAL(mask_ratio), "0.6", "F",
+        "share of the voxels inside a cell's mask that are hidden from the network, which is to predict them; 0 = none",
+        FIXED, NONE, .allowed = ">= 0, < 1"),
+    ROW(NULL, "masked-loss", CHOICE(masked_loss), "poisson", "L",
+        "loss at the hidden voxels: likelihood of their counts, or squared error to log1p(counts) / 10", FIXED, NONE,
+        .choices = flim_masked_loss_names),
+    ROW(NULL, "contrastive", REAL(contrastive), "0.1", "W",
+        "weight of the contrastive loss, by which a network tells pairs from other cells; 0 = none", FIXED, NONE,
+        .allowed = ">= 0"),
+    ROW(NULL, "contrastive-pairs", CHOICE(contrastive_pairs), "view", "P",
+        "what a pair is: two augmented views of one cell, or two cells of one class, from two groups where there are any",
+        FIXED, NONE, .choices = flim_pairs_names),
+    ROW(NULL, "batch-from", CHOICE(batch_from), "all", "B",
+        "cells of one batch: of all groups, or of one donor (group), so that no donor is told from another", FIXED, NONE,
+        .choices = flim_batch_from_names),
+    ROW(NULL, "groups-out", LIST(groups_out), "", "A,B",
+        "groups that pretraining never sees, as those of a later test; repeatable, or with commas", FIXED, NONE),
 };
-enum { N_ROWS = sizeof rows / sizeof rows[0] };
+enum { N_ROWS = sizeof rows / sizeof rows[0], N_PRETRAINING_ROWS = 6 };
 _Static_assert((int)N_ROWS + 8 <= (int)FLIM_MOST_SETTINGS, "an array with one flag per setting has room");
 
-const flim_flag_table flim_settings_table = {"train_cv", "", "", rows, N_ROWS, .operand = NULL};
+const flim_flag_table flim_settings_table = {"train_cv", "", "", rows, N_ROWS - N_PRETRAINING_ROWS, .operand = NULL};
+const flim_flag_table flim_all_settings_table = {"pretrain", "", "", rows, N_ROWS, .operand = NULL};
 
 flim_status flim_settings_init(flim_settings *settings, flim_error *err)
 {
     *settings = (flim_settings){0};
-    return flim_flag_table_init(&flim_settings_table, settings, err);
+    return flim_flag_table_init(&flim_all_settings_table, settings, err);
 }
 
 void flim_settings_free(flim_settings *settings)
 {
-    flim_flag_table_free(&flim_settings_table, settings);
+    flim_flag_table_free(&flim_all_settings_table, settings);
 }
 
 flim_status flim_settings_copy(const flim_settings *from, flim_settings *to, flim_error *err)
@@ -287,6 +307,7 @@ flim_status flim_settings_copy(const flim_settings *from, flim_settings *to, fli
     for (int i = 0; i < N_ROWS; i++) {
         FLIM_TRY(flim_flag_copy(&rows[i], from, to, err));
     }
+    to->pretrains = from->pretrains;
     return FLIM_OK;
 }
 

@@ -77,11 +77,22 @@ typedef enum flim_identity_field {
     FLIM_IDENTITY_ENCODER_LR_SCALE,
     FLIM_IDENTITY_FREEZE_ENCODER,
     FLIM_IDENTITY_UNFREEZE_AFTER,
+    FLIM_IDENTITY_PRETRAINING, /* of pretrainings only: all of their own settings, and their cells */
     FLIM_IDENTITY_FIELDS
 } flim_identity_field;
 
-/* Rows of every setting (offsets in flim_settings), in the order of --help. */
+/* Rows of train_cv's settings (offsets in flim_settings), in the order of --help. */
 extern const flim_flag_table flim_settings_table;
+/* The same and, behind them, those that only pretrain has. */
+extern const flim_flag_table flim_all_settings_table;
+/* Those that pretrain takes, in the order of its --help and with its defaults: rows (FLIM_MOST_SETTINGS); returns how many. */
+int flim_pretrain_rows(flim_flag_row *rows);
+/* The rows that settings are printed and compared by: (n), in *row. */
+static inline int flim_settings_rows(const flim_settings *settings, const flim_flag_row **row)
+{
+    *row = flim_all_settings_table.row;
+    return settings->pretrains ? flim_all_settings_table.n : flim_settings_table.n;
+}
 
 /* The row of a YAML key ("val_fraction"), or NULL. */
 const flim_flag_row *flim_settings_find(const char *key);
@@ -91,6 +102,6 @@ flim_status flim_settings_unknown_key(const char *where, const char *key, flim_e
 flim_status flim_settings_set_row(flim_settings *settings, const flim_flag_row *row, const char *what, const char *text,
                                   flim_error *err);
 
-enum { FLIM_MOST_SETTINGS = 96, FLIM_KEY_MAX = 64, FLIM_MOST_CLASS_WEIGHTS_TEXT = 150 };
+enum { FLIM_MOST_SETTINGS = 112, FLIM_KEY_MAX = 64, FLIM_MOST_CLASS_WEIGHTS_TEXT = 150 };
 
 #endif

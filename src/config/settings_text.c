@@ -39,9 +39,12 @@ static void print_value(const flim_flag_row *row, const char *key, const char *t
 
 flim_status flim_settings_print(const flim_settings *settings, FILE *out, flim_error *err)
 {
-    fputs("# Settings of train_cv: read with train_cv --config FILE\n", out);
-    for (int i = 0; i < flim_settings_table.n; i++) {
-        const flim_flag_row *row = &flim_settings_table.row[i];
+    const char *program = settings->pretrains ? flim_all_settings_table.program : flim_settings_table.program;
+    const flim_flag_row *rows;
+    const int n = flim_settings_rows(settings, &rows);
+    fprintf(out, "# Settings of %s: read with %s --config FILE\n", program, program);
+    for (int i = 0; i < n; i++) {
+        const flim_flag_row *row = &rows[i];
         char key[FLIM_KEY_MAX];
         flim_flag_key(row, key, sizeof key);
         if (row->group) {
@@ -98,8 +101,10 @@ void flim_settings_compare(const flim_settings *a, const flim_settings *b,
                            void (*differs)(void *context, const flim_flag_row *row, const char *value_a, const char *value_b),
                            void *context)
 {
-    for (int i = 0; i < flim_settings_table.n; i++) {
-        const flim_flag_row *row = &flim_settings_table.row[i];
+    const flim_flag_row *rows;
+    const int n = flim_settings_rows(a, &rows);
+    for (int i = 0; i < n; i++) {
+        const flim_flag_row *row = &rows[i];
         char *text_a = value_text(row, a), *text_b = value_text(row, b);
         bool equal = row->type == FLIM_VALUE_LIST ? flim_string_list_equal(flim_flag_list(row, a), flim_flag_list(row, b))
                                                   : text_a && text_b && strcmp(text_a, text_b) == 0;

@@ -42,6 +42,15 @@ COMPLETE(flim_mixup_share_names, FLIM_MIXUP_SHARE_BATCH);
 const char *const flim_mixup_partner_names[] = {"all", "group", NULL};
 COMPLETE(flim_mixup_partner_names, FLIM_MIXUP_PARTNER_GROUP);
 
+const char *const flim_masked_loss_names[] = {"poisson", "squared", NULL};
+COMPLETE(flim_masked_loss_names, FLIM_MASKED_SQUARED);
+
+const char *const flim_pairs_names[] = {"view", "class", NULL};
+COMPLETE(flim_pairs_names, FLIM_PAIRS_CLASS);
+
+const char *const flim_batch_from_names[] = {"all", "donor", NULL};
+COMPLETE(flim_batch_from_names, FLIM_BATCH_FROM_DONOR);
+
 const char *const flim_precision_names[] = {"auto", "fp32", "tf32", "bf16", "fp16", "amp", NULL};
 COMPLETE(flim_precision_names, FLIM_PRECISION_AMP);
 

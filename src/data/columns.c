@@ -296,6 +296,9 @@ static flim_status load_labels(flim_dataset *d, const flim_dataset_options *opti
     flim_status status = FLIM_OK;
     flim_column_kind kind;
     labels l = {0};
+    if (options->ignore_labels) {
+        return FLIM_OK;
+    }
     FLIM_TRY(common_kind(d, "label", options->need_labels, &kind, err));
     if (kind == FLIM_COLUMN_NONE) {
         return FLIM_OK;

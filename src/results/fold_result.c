@@ -14,6 +14,8 @@ void flim_fold_folder(int k, char out[32])
 {
     if (k == FLIM_FINAL_FOLD) {
         snprintf(out, 32, "final");
+    } else if (k == FLIM_PRETRAINING_FOLD) {
+        snprintf(out, 32, "pretraining");
     } else {
         snprintf(out, 32, "fold_%d", k);
     }

@@ -32,7 +32,7 @@ typedef struct flim_fold_result {
 } flim_fold_result;
 
 /* The number that stands for the final model, which no fold can have; and the name of a fold's folder in that of the run. */
-enum { FLIM_FINAL_FOLD = 65535 };
+enum { FLIM_FINAL_FOLD = 65535, FLIM_PRETRAINING_FOLD = 65534 };
 void flim_fold_folder(int k, char out[32]); /* "fold_K", "final" */
 
 /* True if fold_K/DONE stands. */

@@ -3,6 +3,7 @@
 
 #include "core/bytes.h"
 #include "plan/plan.h"
+#include "train/pretraining_recipe.h"
 #include "train/run.h"
 
 flim_status flim_run_find_batch(flim_run *run, const flim_study *study, flim_trainer *trainer, flim_error *err)
@@ -36,8 +37,9 @@ flim_status flim_run_find_batch(flim_run *run, const flim_study *study, flim_tra
 
 bool flim_run_lower_found_batch(flim_run *run, const flim_error *why)
 {
-    const int64_t batch = run->settings->batch, lower = batch - (batch + 7) / 8;
-    if (!run->found_batch || batch <= 1) {
+    const int64_t batch = run->settings->batch, least = flim_pretraining_views(run->settings);
+    const int64_t lower = (batch - (batch + 7) / 8) / least * least;
+    if (!run->found_batch || lower < least) {
         return false;
     }
     flim_log_line(&run->log, FLIM_LOG_NOTE, "batch auto: %" PRId64 " cells do not fit after all: %s; now %" PRId64, batch,
@@ -49,9 +51,10 @@ bool flim_run_lower_found_batch(flim_run *run, const flim_error *why)
 bool flim_run_smaller_batch(const flim_run *run, const flim_study *study, int64_t *batch, int64_t *accumulate)
 {
     const flim_settings *s = run->settings;
-    const int64_t cells = s->batch * s->accumulate, half = s->batch / 2;
+    const int64_t least = flim_pretraining_views(s), cells = s->batch * s->accumulate; /* pairs stay whole */
+    const int64_t half = s->batch / 2 / least * least;
     int64_t divisor = half;
-    if (half < 1) {
+    if (half < least) {
         return false;
     }
     if (study->splits.n_folds > 0 &&
@@ -61,8 +64,8 @@ bool flim_run_smaller_batch(const flim_run *run, const flim_study *study, int64_
         *accumulate = (cells + *batch - 1) / *batch;
         return true;
     }
-    while (divisor > 1 && cells % divisor != 0) {
-        divisor--;
+    while (divisor > least && cells % divisor != 0) {
+        divisor -= least;
     }
     *batch = divisor;
     *accumulate = cells / divisor;

@@ -90,6 +90,14 @@ static void fields_of_row(cursor *c, flim_epoch_row *row, bool diagnosed)
     }
 }
 
+static void fields_of_hidden(cursor *c, flim_epoch_row *row)
+{
+    double *const reals[] = {&row->hidden_loss, &row->hidden_bits, &row->val_hidden_loss, &row->val_hidden_bits};
+    for (size_t i = 0; i < sizeof reals / sizeof reals[0]; i++) {
+        field(c, reals[i], sizeof(double));
+    }
+}
+
 /* Memory for the history that is about to be read, and for the epoch that may be in progress; what a damaged number may
  * cost is bounded by the bytes that follow. */
 static void make_history(cursor *c, flim_fold_state *state)
@@ -176,6 +184,12 @@ static void fields_of_state(cursor *c, flim_fold_state *state)
     fields_of_bool(c, &t->nonfinite);
     field(c, &t->calls, sizeof t->calls);
     field(c, &t->nonfinite_call, sizeof t->nonfinite_call);
+    if (state->pretrains) {
+        field(c, &t->hidden.voxels, sizeof t->hidden.voxels);
+        field(c, &t->hidden.photons, sizeof t->hidden.photons);
+        field(c, &t->hidden.loss, sizeof t->hidden.loss);
+        field(c, &t->hidden.baseline, sizeof t->hidden.baseline);
+    }
     field(c, &state->best_value, sizeof state->best_value);
     field(c, &state->best_epoch, sizeof state->best_epoch);
     field(c, &state->n_history, sizeof state->n_history);
@@ -187,6 +201,9 @@ static void fields_of_state(cursor *c, flim_fold_state *state)
     }
     for (int64_t i = 0; i < state->n_history; i++) {
         fields_of_row(c, &state->history[i], state->epoch_parameter != NULL);
+        if (state->pretrains) {
+            fields_of_hidden(c, &state->history[i]);
+        }
     }
     size_t p = (size_t)state->parameters * sizeof(float), s = (size_t)state->statistics * sizeof(float);
     field(c, state->parameter, p);

@@ -50,6 +50,10 @@ static flim_status nonfinite(const pass *p, int64_t call, const char *what, flim
     size_t used = 0;
     const int64_t first = call / p->trainer->accumulate * p->trainer->accumulate, from = first * p->trainer->batch;
     const int64_t to = cells_of(p, call + 1);
+    char fold[32] = ""; /* none of the final model, nor of a pretraining */
+    if (e->fold < e->folds) {
+        snprintf(fold, sizeof fold, "fold %d: ", e->fold);
+    }
     int64_t named = from;
     for (; named < to && used < sizeof cells - 16; named++) {
         used +=
@@ -61,9 +65,9 @@ static flim_status nonfinite(const pass *p, int64_t call, const char *what, flim
         snprintf(batches, sizeof batches, "batch %" PRId64, call + 1);
     }
     return flim_fail(err, FLIM_ERROR_NONFINITE,
-                     "fold %d: %s in epoch %" PRId64
+                     "%s%s in epoch %" PRId64
                      ", %s (cells %s%s); check these cells with flim_info --scan, or lower --lr; its last checkpoint is kept",
-                     e->fold, what, e->state->epoch + 1, batches, cells, named < to ? ",..." : "");
+                     fold, what, e->state->epoch + 1, batches, cells, named < to ? ",..." : "");
 }
 
 /* The device's totals into *totals; FLIM_ERROR_NONFINITE if training must not go on. */
@@ -250,7 +254,11 @@ static flim_status fill_row(const pass *p, flim_epoch_row *row, flim_error *err)
                             .batch_loss_most = losses->n > 0 ? e->state->losses.most : (double)NAN,
                             .inactive = (double)NAN,
                             .dead = (double)NAN,
-                            .update_size = (double)NAN};
+                            .update_size = (double)NAN,
+                            .hidden_loss = t->hidden.voxels > 0 ? t->hidden.loss / t->hidden.voxels : (double)NAN,
+                            .hidden_bits = (double)NAN,
+                            .val_hidden_loss = (double)NAN,
+                            .val_hidden_bits = (double)NAN};
     flim_telemetry_end(&p->trainer->telemetry, row);
     return FLIM_OK;
 }

@@ -10,6 +10,7 @@
 #include "flim/weights.h"
 #include "train/checkpoint.h"
 #include "train/fold.h"
+#include "train/pretraining_recipe.h"
 
 /* ---- state to and from the program ---- */
 
@@ -104,7 +105,8 @@ int64_t flim_fold_updates(const flim_fold_work *f, int64_t n)
 
 int64_t flim_fold_draws(const flim_fold_work *f)
 {
-    return f->last_draws > 0 && f->state.epoch + 1 == f->epochs ? f->last_draws : f->part->n_train;
+    return f->last_draws > 0 && f->state.epoch + 1 == f->epochs ? f->last_draws
+                                                                : flim_pretraining_views(f->run->settings) * f->part->n_train;
 }
 
 /* A checkpoint's batch number, counted in the present batches: --resume-override may have changed their size.  Its cells

@@ -14,7 +14,7 @@ typedef struct flim_fold_work {
     flim_run *run;
     const flim_study *study;
     flim_trainer *trainer;
-    int k; /* 0-based, or FLIM_FINAL_FOLD: the fold of the random numbers */
+    int k; /* 0-based, FLIM_FINAL_FOLD or FLIM_PRETRAINING_FOLD: the fold of the random numbers */
     char name[32]; /* "fold 2", "fold 2 refit", "final model": in lines of the log */
     const flim_fold *part;
     int stage; /* of the run's stages; 0 without any */
@@ -87,6 +87,8 @@ void flim_fold_weights_free(flim_fold_work *f);
  * error, training's again, to the bit. */
 flim_status flim_fold_weights_in(flim_fold_work *f, flim_error *err);
 flim_status flim_fold_weights_out(flim_fold_work *f, flim_error *err);
+/* BatchNorm's running statistics in the program are made again from training cells. */
+flim_status flim_fold_recalibrate(flim_fold_work *f, flim_error *err);
 /* What was evaluated becomes the best weights; f->state is the program's. */
 void flim_fold_weights_keep(flim_fold_work *f);
 

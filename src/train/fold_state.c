@@ -14,6 +14,8 @@ flim_status flim_fold_state_create(const flim_network *net, int64_t epochs, flim
                              .statistics = net->statistics,
                              .best_epoch = -1,
                              .history_capacity = epochs,
+                             .pretrains = net->n_heads > 0 && (flim_loss_is_hidden(net->head[0].loss) ||
+                                                               flim_loss_is_over_batch(net->head[0].loss)),
                              .counters = {.loss_scale = 1.0}};
     out->parameter = flim_alloc(p, sizeof(float), err);
     out->moment1 = flim_alloc(p, sizeof(float), err);

@@ -22,6 +22,9 @@ typedef struct flim_epoch_row {
     /* With --diagnostics: sd (ddof 1) and largest of the batches' mean losses; train/activations.h; norm of what the epoch has
      * changed of the weights over that of the weights before. */
     double batch_loss_sd, batch_loss_most, inactive, dead, update_size;
+    /* of pretrainings: mean loss of a hidden voxel and bits per photon above the baseline, in training and of the cells that are
+     * only evaluated; train_accuracy is then how many partners were found */
+    double hidden_loss, hidden_bits, val_hidden_loss, val_hidden_bits;
 } flim_epoch_row;
 
 /* Batches of an epoch so far, by their mean losses. */
@@ -40,6 +43,7 @@ typedef struct flim_fold_state {
     float
         *epoch_parameter; /* (P) weights when the epoch began; NULL unless flim_fold_state_add_diagnostics made room: then */
     flim_batch_losses losses; /* of the epoch in progress; checkpoints hold both, and longer rows */
+    bool pretrains; /* of a network that is pretrained: totals and rows have what hidden voxels came to */
     int64_t epoch; /* 0-based: in progress, or the next one */
     int64_t calls; /* training batches of it already done */
     int64_t batch, accumulate; /* what calls are counted in */

@@ -62,7 +62,7 @@ static int64_t recalibration_cells(const flim_fold_work *f)
 
 /* The same cells in the same order for every evaluation of a fold: the first ones of the natural order of an epoch that is
  * none of training's.  In their order in the file a batch would be of one donor, and its variance too small. */
-static flim_status recalibrate(flim_fold_work *f, flim_error *err)
+flim_status flim_fold_recalibrate(flim_fold_work *f, flim_error *err)
 {
     static const flim_phase_work work = {recalibrate_batch, after_batch, finish};
     const uint64_t seed = f->run->settings->seed;
@@ -110,7 +110,7 @@ flim_status flim_fold_weights_in(flim_fold_work *f, flim_error *err)
     if (f->recalibrated) {
         FLIM_TRY(flim_program_read(program, FLIM_STATE_STATISTICS, f->kept_statistic, err));
         f->replaced = true;
-        FLIM_TRY(recalibrate(f, err));
+        FLIM_TRY(flim_fold_recalibrate(f, err));
         FLIM_TRY(flim_program_read(program, FLIM_STATE_STATISTICS, f->recalibrated, err));
     }
     return FLIM_OK;

@@ -31,14 +31,33 @@ static bool is_diagnosed(const flim_history *history)
     return history->state->epoch_parameter != NULL;
 }
 
+/* What the columns between the learning rate and the cells are. */
+static const char *result_names(const flim_history *history)
+{
+    return history->state->pretrains
+               ? "train_loss,pairs_found,hidden_loss,bits_per_photon,val_hidden_loss,val_bits_per_photon,"
+                 "grad_norm"
+               : "train_loss,train_accuracy,val_loss,val_accuracy,val_balanced_accuracy,val_f1,"
+                 "val_roc_auc,grad_norm";
+}
+
+static void put_results(FILE *stream, const flim_history *history, const flim_epoch_row *r)
+{
+    const double trained[] = {r->learning_rate,         r->train_loss, r->train_accuracy, r->val_loss, r->val_accuracy,
+                              r->val_balanced_accuracy, r->val_f1,     r->val_roc_auc,    r->grad_norm};
+    const double pretrained[] = {r->learning_rate, r->train_loss,      r->train_accuracy,  r->hidden_loss,
+                                 r->hidden_bits,   r->val_hidden_loss, r->val_hidden_bits, r->grad_norm};
+    const bool pretrains = history->state->pretrains;
+    const size_t n = pretrains ? sizeof pretrained / sizeof pretrained[0] : sizeof trained / sizeof trained[0];
+    for (size_t j = 0; j < n; j++) {
+        put_real(stream, pretrains ? pretrained[j] : trained[j]);
+    }
+}
+
 static void put_row(FILE *stream, const flim_history *history, const flim_epoch_row *r)
 {
     fprintf(stream, "%" PRId64, flim_history_epochs_before(history) + r->epoch);
-    const double results[] = {r->learning_rate,         r->train_loss, r->train_accuracy, r->val_loss, r->val_accuracy,
-                              r->val_balanced_accuracy, r->val_f1,     r->val_roc_auc,    r->grad_norm};
-    for (size_t j = 0; j < sizeof results / sizeof results[0]; j++) {
-        put_real(stream, results[j]);
-    }
+    put_results(stream, history, r);
     fprintf(stream, ",%" PRId64 ",%" PRId64 ",%" PRId64, r->cells, r->updates, r->skipped);
     put_real(stream, r->grad_norm_mean);
     put_real(stream, r->grad_norm_least);
@@ -75,8 +94,9 @@ flim_status flim_write_history(const flim_history *history, flim_error *err)
     flim_file_writer writer;
     snprintf(path, sizeof path, "%.4000s/history.csv", history->folder);
     FLIM_TRY(flim_file_begin(&writer, path, err));
-    fputs("epoch,lr,train_loss,train_accuracy,val_loss,val_accuracy,val_balanced_accuracy,val_f1,val_roc_auc,grad_norm,cells,"
-          "updates,skipped,grad_norm_mean,grad_norm_min,grad_norm_max,seconds,it_per_s,cells_per_s,wait_share,device_share,"
+    fprintf(writer.stream, "epoch,lr,%s,", result_names(history));
+    fputs("cells,updates,skipped,grad_norm_mean,grad_norm_min,grad_norm_max,seconds,it_per_s,cells_per_s,wait_share,device_"
+          "share,"
           "peak_bytes,gpu_busy,gpu_memory_bytes,gpu_watts,"
           "gpu_celsius",
           writer.stream);

@@ -8,6 +8,7 @@ flim_lr_schedule flim_lr_schedule_of(const flim_settings *s, double first, bool 
                               .first = first,
                               .epochs = s->epochs,
                               .warmup = s->warmup_epochs,
+                              .warmup_from = s->pretrains ? 0.01 : 0,
                               .restart_epochs = s->restart_epochs,
                               .restart_factor = s->restart_factor,
                               .plateau_factor = s->plateau_factor,
@@ -55,6 +56,9 @@ static double plateau(const flim_lr_schedule *s, int64_t epoch, const double *mo
 
 double flim_lr_at(const flim_lr_schedule *s, int64_t epoch, const double *monitored)
 {
+    if (epoch < s->warmup && s->warmup_from > 0) {
+        return s->first * (s->warmup_from + (1.0 - s->warmup_from) * (double)epoch / (double)s->warmup);
+    }
     if (epoch < s->warmup) {
         return s->first * (double)(epoch + 1) / (double)(s->warmup + 1);
     }

@@ -73,7 +73,9 @@ flim_status flim_resume_identify_data(flim_run *run, const flim_study *study, fl
     flim_identity_set(id, FLIM_IDENTITY_SHAPE, "shape", true, "%dx%dx%d", info->t, info->h, info->w);
     flim_identity_set(id, FLIM_IDENTITY_CLASSES, "classes", true, "%d", info->classes);
     FLIM_TRY(flim_sha256_begin(&hash, err));
-    flim_sha256_add(&hash, info->label, (size_t)info->n * sizeof *info->label);
+    if (info->label) {
+        flim_sha256_add(&hash, info->label, (size_t)info->n * sizeof *info->label);
+    }
     set_hash(id, FLIM_IDENTITY_LABELS, "labels", &hash);
     FLIM_TRY(flim_sha256_begin(&hash, err));
     for (int64_t i = 0; info->group && i < info->n; i++) {

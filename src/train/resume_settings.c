@@ -83,9 +83,9 @@ static void merge_row(void *context, const flim_flag_row *row, const char *store
 /* Copies the rows for which --resume does this. */
 static flim_status copy_rows(flim_on_resume on_resume, const flim_settings *from, flim_settings *to, flim_error *err)
 {
-    for (int i = 0; i < flim_settings_table.n; i++) {
-        if (flim_settings_table.row[i].on_resume == (int)on_resume) {
-            FLIM_TRY(flim_flag_copy(&flim_settings_table.row[i], from, to, err));
+    for (int i = 0; i < flim_all_settings_table.n; i++) {
+        if (flim_all_settings_table.row[i].on_resume == (int)on_resume) {
+            FLIM_TRY(flim_flag_copy(&flim_all_settings_table.row[i], from, to, err));
         }
     }
     return FLIM_OK;
@@ -119,6 +119,7 @@ flim_status flim_resume_write_config(flim_run *run, flim_error *err)
     flim_settings stored;
     FLIM_TRY(flim_run_folder_path(run, "config.yaml", path, err));
     FLIM_TRY(flim_settings_init(&stored, err));
+    stored.pretrains = run->settings->pretrains;
     flim_status status = FLIM_OK;
     FLIM_TRY_DONE(flim_settings_read(&stored, path, err));
     FLIM_TRY_DONE(copy_rows(FLIM_ON_RESUME_REFUSED, run->settings, &stored, err));

@@ -52,6 +52,8 @@ typedef struct flim_run {
     char made_by[512]; /* versions, and the CPU's threads: they change last bits, not the mathematics */
     char splits_sha256[65]; /* of splits.json */
     flim_provenance initial; /* of the weights to start from */
+    char pretraining_splits_sha256[65]; /* of the splits.json whose test cells a pretraining leaves out; "" = none */
+    int pretraining_folds; /* in it */
     char counts_sha256[65]; /* of what the scan saw; "" without one */
     char begun_counts_sha256[65]; /* of what the run was begun with; "" = not known */
     flim_string_list unchecked; /* calls that resumed the run without comparing its counts */
@@ -65,6 +67,12 @@ typedef struct flim_run {
     flim_load load; /* of the GPU, in whole epochs after the first of this call */
     bool load_told;
 } flim_run;
+
+/* The program whose run it is, for the user to call again. */
+static inline const char *flim_run_program(const flim_run *run)
+{
+    return run->settings->pretrains ? "pretrain" : "train_cv";
+}
 
 static inline bool flim_run_stopped(const flim_run *run)
 {

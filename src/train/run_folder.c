@@ -50,7 +50,7 @@ static void default_folder(char out[FLIM_PATH_MAX])
 
 static bool is_results(const char *name)
 {
-    return strncmp(name, "fold_", 5) == 0 || strcmp(name, "summary.json") == 0 ||
+    return strncmp(name, "fold_", 5) == 0 || strcmp(name, "pretraining") == 0 || strcmp(name, "summary.json") == 0 ||
            strcmp(name, "holdout_predictions.csv") == 0;
 }
 
@@ -92,10 +92,10 @@ static flim_status check_untaken(const flim_run *run, flim_error *err)
     if (flim_file_exists(path)) {
         char quoted[FLIM_PATH_MAX], fold[32] = "";
         flim_shell_quote(run->folder, quoted, sizeof quoted);
-        if (run->settings->fold >= 0) {
+        if (run->settings->fold >= 0 && !run->settings->pretrains) {
             snprintf(fold, sizeof fold, " --fold %" PRId64, run->settings->fold);
         }
-        snprintf(again, sizeof again, "train_cv --resume --out %s%s", quoted, fold);
+        snprintf(again, sizeof again, "%s --resume --out %s%s", flim_run_program(run), quoted, fold);
         return flim_fail(err, FLIM_ERROR_USAGE, "%s already contains a run; choose another --out, or %s with: %s",
                          run->folder, fold[0] ? "work at this fold of it" : "continue it", again);
     }

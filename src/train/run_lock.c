@@ -71,6 +71,9 @@ static const char *name_of(int k, char out[32])
     if (k == FLIM_FINAL_FOLD) {
         return "the final model";
     }
+    if (k == FLIM_PRETRAINING_FOLD) {
+        return "the pretraining";
+    }
     snprintf(out, 32, "fold %d", k);
     return out;
 }

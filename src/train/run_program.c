@@ -4,12 +4,20 @@
 #include "core/alloc.h"
 #include "core/try.h"
 #include "plan/plan.h"
+#include "train/pretraining.h"
 #include "train/run.h"
 
 flim_status flim_run_build_network(flim_run *run, const flim_study *study, flim_trainer *trainer, flim_error *err)
 {
     const flim_settings *s = run->settings;
     const flim_dataset_info *info = study->info;
+    if (s->pretrains) {
+        FLIM_TRY(flim_pretraining_build(run, study, &trainer->net, err));
+        FLIM_TRY(s->batch == 0 ? flim_run_find_batch(run, study, trainer, err) : FLIM_OK);
+        run->adjusted.batch -= s->contrastive > 0 ? s->batch % 2 : 0; /* of pairs */
+        flim_run_scale_learning_rate(run, study, trainer);
+        return FLIM_OK;
+    }
     FLIM_TRY(flim_network_build_sized(&trainer->net, flim_model_size_of(s->preset, s->width, s->depth), info->classes,
                                       info->t, info->h, info->w, err));
     if (s->mixup != FLIM_MIXUP_NONE) {

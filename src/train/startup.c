@@ -158,6 +158,9 @@ void flim_startup_data(const flim_run *run, const flim_study *study)
                   info->has_mask ? "from the file" : "from the counts");
     flim_log_line(&run->log, FLIM_LOG_INFO, "      HDF5 reads are serialised; decompression uses %" PRId64 " threads",
                   run->settings->workers);
+    if (!info->label) {
+        return;
+    }
     flim_log_line(&run->log, FLIM_LOG_INFO, "  %-20s %7s %7s%s", "class", "cells", "groups",
                   study->summary ? "    photons  mask px  zeros %  peak bin" : "");
     class_table(run, study);

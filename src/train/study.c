@@ -11,12 +11,15 @@
 flim_status flim_study_open(flim_study *study, const flim_settings *s, flim_cache cache, const volatile int *stop,
                             const flim_log *log, flim_error *err)
 {
+    const bool by_class = s->contrastive > 0 && s->contrastive_pairs == FLIM_PAIRS_CLASS;
     const flim_dataset_options options = {
         .axes = s->axes,
         .mask_counts = s->mask_counts,
         .allow_external = s->allow_external,
-        .need_labels = true,
-        .need_groups = s->holdout_group.n > 0 || s->test_groups.n > 0 || s->cv == FLIM_SPLIT_GROUP ||
+        .need_labels = !s->pretrains || by_class,
+        .ignore_labels = s->pretrains && !by_class && !s->splits[0], /* splits are of data with its labels */
+        .need_groups = s->groups_out.n > 0 || s->val_groups.n > 0 || s->batch_from == FLIM_BATCH_FROM_DONOR ||
+                       s->holdout_group.n > 0 || s->test_groups.n > 0 || s->cv == FLIM_SPLIT_GROUP ||
                        s->cv == FLIM_SPLIT_STRATIFIED_GROUP || s->cv == FLIM_SPLIT_LEAVE_ONE_GROUP_OUT ||
                        s->sampler == FLIM_SAMPLER_GROUP_BALANCED || s->sampler == FLIM_SAMPLER_CLASS_GROUP,
         .cache = cache,

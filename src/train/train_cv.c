@@ -8,6 +8,7 @@
 #include "core/shell.h"
 #include "core/try.h"
 #include "results/fold_result.h"
+#include "train/pretraining.h"
 #include "train/run.h"
 
 /* ---- before the run folder of a new run is made: everything that can be refused ---- */
@@ -29,15 +30,26 @@ static flim_status open_study(flim_run *run, const flim_trainer *trainer, flim_s
     return flim_run_read_augmentation(run, study, err);
 }
 
+static flim_status split(flim_run *run, flim_study *study, flim_error *err)
+{
+    FLIM_TRY(flim_study_split(study, run->settings, run->hooks, &run->log, err));
+    FLIM_TRY(flim_study_check(study, run->settings, &run->log, err));
+    return flim_run_check_recipe(run, study, err);
+}
+
+static flim_status split_pretraining(flim_run *run, flim_study *study, flim_error *err)
+{
+    FLIM_TRY(flim_pretraining_split(run, study, err));
+    return flim_pretraining_identify(run, study, err);
+}
+
 /* The fold table, which needs neither a device nor a run folder. */
 static flim_status dry_run(flim_run *run, flim_study *study, flim_error *err)
 {
     const flim_trainer none = {0};
     FLIM_TRY(open_study(run, &none, study, err));
     FLIM_TRY(flim_run_go_on(run, err));
-    FLIM_TRY(flim_study_split(study, run->settings, run->hooks, &run->log, err));
-    FLIM_TRY(flim_study_check(study, run->settings, &run->log, err));
-    FLIM_TRY(flim_run_check_recipe(run, study, err));
+    FLIM_TRY(split(run, study, err));
     flim_run_event_start(run, study, &none);
     flim_run_event_split(run, study);
     return flim_run_go_on(run, err);
@@ -52,11 +64,9 @@ static flim_status prepare(flim_run *run, flim_study *study, flim_trainer *train
     FLIM_TRY(flim_resume_identify_data(run, study, err));
     FLIM_TRY(resume ? flim_resume_check_data(run, err) : FLIM_OK);
     FLIM_TRY(flim_run_go_on(run, err));
-    FLIM_TRY(flim_study_split(study, run->settings, run->hooks, &run->log, err));
-    FLIM_TRY(flim_study_check(study, run->settings, &run->log, err));
-    FLIM_TRY(flim_run_check_recipe(run, study, err));
+    FLIM_TRY(run->settings->pretrains ? split_pretraining(run, study, err) : split(run, study, err));
     FLIM_TRY(flim_run_build_network(run, study, trainer, err));
-    FLIM_TRY(resume ? flim_run_check_done_folds(run, study, trainer, err) : FLIM_OK);
+    FLIM_TRY(resume && !run->settings->pretrains ? flim_run_check_done_folds(run, study, trainer, err) : FLIM_OK);
     FLIM_TRY(flim_run_go_on(run, err));
     FLIM_TRY(flim_run_make_program(run, study, trainer, false, err));
     run->base = run->adjusted;
@@ -87,8 +97,9 @@ static flim_status run_fold(flim_run *run, const flim_study *study, flim_trainer
 {
     for (;;) {
         flim_error why = {0};
-        const flim_status status = k == FLIM_FINAL_FOLD ? flim_run_final_model(run, study, trainer, &why)
-                                                        : flim_run_fold(run, study, trainer, k, &why);
+        const flim_status status = k == FLIM_FINAL_FOLD         ? flim_run_final_model(run, study, trainer, &why)
+                                   : k == FLIM_PRETRAINING_FOLD ? flim_run_pretraining(run, study, trainer, &why)
+                                                                : flim_run_fold(run, study, trainer, k, &why);
         if (status == FLIM_OK) {
             return FLIM_OK;
         }
@@ -108,7 +119,10 @@ static bool is_done(flim_run *run, int k)
     if (done) {
         char name[32];
         snprintf(name, sizeof name, "fold %d", k);
-        flim_log_line(&run->log, FLIM_LOG_INFO, "%s is already done", k == FLIM_FINAL_FOLD ? "the final model" : name);
+        flim_log_line(&run->log, FLIM_LOG_INFO, "%s is already done",
+                      k == FLIM_FINAL_FOLD         ? "the final model"
+                      : k == FLIM_PRETRAINING_FOLD ? "the pretraining"
+                                                   : name);
         flim_run_fold_clean(run, k); /* a kill may have come right after DONE */
     }
     return done;
@@ -224,6 +238,10 @@ static flim_status run_all(flim_run *run, flim_study *study, flim_trainer *train
     flim_log_line(&run->log, FLIM_LOG_INFO, "Run folder: %s", run->folder);
     flim_run_event_start(run, study, trainer);
     flim_run_event_split(run, study);
+    if (run->settings->pretrains) {
+        bool in_use;
+        return run_free_fold(run, study, trainer, FLIM_PRETRAINING_FOLD, &in_use, err);
+    }
     const flim_status status = run_folds(run, study, trainer, &left, err);
     if (status != FLIM_OK && status != FLIM_ERROR_NONFINITE) {
         return status;
@@ -244,6 +262,10 @@ static void log_results(const flim_run *run)
     char out[FLIM_PATH_MAX];
     flim_shell_quote(run->folder, out, sizeof out);
     flim_log_line(&run->log, FLIM_LOG_RESULT, "Results: %s", run->folder);
+    if (run->settings->pretrains) {
+        flim_log_line(&run->log, FLIM_LOG_INFO, "Next: train_cv --pretrained %s/encoder.safetensors --data LABELLED.h5", out);
+        return;
+    }
     flim_log_line(&run->log, FLIM_LOG_INFO, "Next: fold_metrics %s --html report.html", out);
     flim_log_line(&run->log, FLIM_LOG_INFO, "      predict --model %s --data NEW.h5 --out predictions.csv", out);
 }
@@ -257,18 +279,21 @@ static void log_how_to_go_on(const flim_run *run, const flim_study *study, flim_
     snprintf(path, sizeof path, "%s/config.yaml", run->folder);
     const bool holds_a_run = run->file_log.file >= 0 && flim_file_exists(path);
     if (status == FLIM_INTERRUPTED) {
-        flim_log_line(&run->log, FLIM_LOG_NOTE, "interrupted%s%s",
-                      holds_a_run ? "; resume with: train_cv --resume --out " : ", before there was anything to keep",
-                      holds_a_run ? out : "");
+        if (holds_a_run) {
+            flim_log_line(&run->log, FLIM_LOG_NOTE, "interrupted; resume with: %s --resume --out %s", flim_run_program(run),
+                          out);
+        } else {
+            flim_log_line(&run->log, FLIM_LOG_NOTE, "interrupted, before there was anything to keep");
+        }
     } else if (status == FLIM_ERROR_WRITE && holds_a_run) {
         flim_log_line(&run->log, FLIM_LOG_NOTE,
-                      "what was saved before is whole; once this can be written, resume with: train_cv --resume --out %s",
-                      out);
+                      "what was saved before is whole; once this can be written, resume with: %s --resume --out %s",
+                      flim_run_program(run), out);
     } else if (status == FLIM_ERROR_MEMORY && holds_a_run && flim_run_smaller_batch(run, study, &batch, &accumulate)) {
         flim_log_line(&run->log, FLIM_LOG_NOTE,
-                      "resume with smaller batches and the same effective batch size: train_cv --resume --resume-override "
+                      "resume with smaller batches and the same effective batch size: %s --resume --resume-override "
                       "--batch %" PRId64 " --accumulate %" PRId64 " --out %s (--on-oom retry does so by itself)",
-                      batch, accumulate, out);
+                      flim_run_program(run), batch, accumulate, out);
     }
 }
 
@@ -318,7 +343,8 @@ flim_status flim_train_cv(const flim_settings *settings, const flim_train_hooks 
     }
     if (run.adjusted.resume) {
         const flim_settings given = run.adjusted;
-        FLIM_TRY_DONE(flim_settings_init(&resumed, err));
+        FLIM_TRY_DONE(settings->pretrains ? flim_settings_init_pretraining(&resumed, err)
+                                          : flim_settings_init(&resumed, err));
         status = flim_resume_settings(&run, &given, &resumed, err);
         run.adjusted = resumed;
         FLIM_TRY_DONE(status);

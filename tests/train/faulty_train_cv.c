@@ -268,4 +268,5 @@ static flim_status with_hooks(const flim_settings *settings, const flim_train_ho
 }
 
 #define flim_train_cv with_hooks
+#include "../../tools/common/train.c"
 #include "../../tools/train_cv.c"

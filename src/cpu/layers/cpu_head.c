@@ -3,7 +3,6 @@
 #include <math.h>
 
 #include "backend/hidden.h"
-#include "cpu/layers/cpu_batch_loss.h"
 
 /* What `work` holds: xhat, slope (dropout scale times the activation's), a (after dropout), dh: (n,hidden) each;
  * dlogits (n,K'); inverse sd of BatchNorm (hidden); 0/1: statistics were constants; what a loss over the batch needs. */

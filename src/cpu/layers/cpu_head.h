@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "backend/loss.h"
+#include "cpu/layers/cpu_batch_loss.h"
 #include "flim/network.h"
 #include "flim/random.h"
 
@@ -34,20 +34,6 @@ size_t flim_cpu_head_work(const flim_head *shape, int64_t n);
  * and what backward needs is kept in work. */
 void flim_cpu_head_forward(const flim_cpu_head *head, int64_t n, const float *mean, const flim_cell_id *id, bool training,
                            float dropout, float *logits);
-
-typedef struct flim_cpu_loss {
-    double loss; /* sum(weight * loss), not divided */
-    double weight; /* sum of the cells' weights */
-    int64_t correct; /* cells whose predicted class is the label */
-} flim_cpu_loss;
-
-typedef struct flim_cpu_targets {
-    const int32_t *label; /* (n) */
-    const float *weight; /* (n) */
-    const float *target; /* (n,classes), or NULL */
-    int classes;
-    double smoothing, gamma; /* of the labels; of the focal loss */
-} flim_cpu_targets;
 
 /* Loss of n cells and its gradient dlogits (n,K') in work, by the head's row of the table of losses; divided by divisor. */
 flim_cpu_loss flim_cpu_head_loss(const flim_cpu_head *head, int64_t n, const float *logits, const flim_cpu_targets *targets,

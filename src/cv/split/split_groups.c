@@ -50,6 +50,37 @@ static flim_status place_item(const flim_split_data *data, uint8_t *part, uint8_
     return status;
 }
 
+static flim_status mark(const flim_split_data *data, const char *key, const char *name, bool *in, flim_error *err)
+{
+    int64_t group;
+    FLIM_TRY(flim_split_find_group(data, key, name, &group, err));
+    in[group] = true;
+    return FLIM_OK;
+}
+
+flim_status flim_split_mark_groups(const flim_split_data *data, const char *key, const char *const *item, int n, bool *in,
+                                   flim_error *err)
+{
+    flim_status status = FLIM_OK;
+    for (int i = 0; i < n && status == FLIM_OK; i++) {
+        if (is_group(data, item[i]) || !strchr(item[i], ',')) {
+            status = mark(data, key, item[i], in, err);
+            continue;
+        }
+        char *copy = flim_strdup(item[i], err), *next = NULL;
+        status = copy ? FLIM_OK : FLIM_ERROR_MEMORY;
+        for (char *name = copy; name && status == FLIM_OK; name = next) {
+            next = strchr(name, ',');
+            if (next) {
+                *next++ = '\0';
+            }
+            status = mark(data, key, name, in, err);
+        }
+        flim_free(copy);
+    }
+    return status;
+}
+
 /* part (groups) from the request. */
 static flim_status place_groups(const flim_split_data *data, const flim_split_request *r, uint8_t *part, flim_error *err)
 {

@@ -1,0 +1,90 @@
+/* The settings that the program pretrain takes: which rows of the table, in which order, and with which defaults. */
+#include "config/settings.h"
+#include "core/try.h"
+
+/* initial NULL: as the table has it. */
+static const struct {
+    const char *group, *key, *initial, *help;
+} taken[] = {
+    {"Data", "data", NULL, "HDF5 file with the cells, whose labels are not read; repeatable"},
+    {NULL, "axes", NULL, NULL},
+    {NULL, "allow_external", NULL, NULL},
+    {NULL, "mask_counts", NULL, NULL},
+    {NULL, "scan", NULL, NULL},
+    {NULL, "workers", NULL, NULL},
+    {NULL, "prefetch", NULL, NULL},
+    {NULL, "cache", NULL, NULL},
+    {"Which cells", "groups_out", NULL, NULL},
+    {NULL, "splits", NULL,
+     "never see the test cells of --fold K of this run (its folder, or its splits.json), on the same data"},
+    {NULL, "fold", NULL, "the fold of --splits, counted from 0"},
+    {NULL, "val_groups", NULL, "groups that are only evaluated, after each epoch; default: cells drawn by --val-fraction"},
+    {NULL, "val_fraction", "0.05", "share of the cells that is only evaluated, after each epoch; 0 = none"},
+    {NULL, "exclude", NULL, NULL},
+    {"Network", "preset", NULL, NULL},
+    {NULL, "width", NULL, NULL},
+    {NULL, "depth", NULL, NULL},
+    {"Pretraining", "mask_ratio", NULL, NULL},
+    {NULL, "masked_loss", NULL, NULL},
+    {NULL, "contrastive", NULL, NULL},
+    {NULL, "contrastive_pairs", NULL, NULL},
+    {NULL, "batch_from", NULL, NULL},
+    {NULL, "augment", NULL, NULL},
+    {"Training", "epochs", "100", "epochs"},
+    {NULL, "batch", NULL, "batch size, in views (two a cell with --contrastive); auto: the largest that fits on the device"},
+    {NULL, "accumulate", "8", NULL},
+    {NULL, "lr", NULL, "learning rate after the warm-up; --schedule changes it"},
+    {NULL, "schedule", "cosine", NULL},
+    {NULL, "warmup_epochs", "5", "epochs of linear warm-up, from a hundredth of lr"},
+    {NULL, "weight_decay", "1e-2", NULL},
+    {NULL, "clip", "1", NULL},
+    {NULL, "seed", NULL, "random seed of weights, order, views and hidden voxels"},
+    {"Device", "device", NULL, NULL},
+    {NULL, "precision", NULL, NULL},
+    {NULL, "checkpoint_activations", NULL, NULL},
+    {NULL, "margin", NULL, NULL},
+    {NULL, "on_oom", NULL, NULL},
+    {NULL, "benchmark", NULL, NULL},
+    {NULL, "deterministic", NULL, NULL},
+    {"Run", "out", NULL, NULL},
+    {NULL, "checkpoint_minutes", NULL, NULL},
+    {NULL, "price_per_hour", NULL, NULL},
+    {NULL, "resume", NULL, NULL},
+    {NULL, "resume_override", NULL, NULL},
+    {NULL, "quiet", NULL, NULL},
+    {NULL, "verbose", NULL, NULL},
+    {NULL, "log_json", NULL, NULL},
+};
+enum { N_TAKEN = sizeof taken / sizeof taken[0] };
+
+int flim_pretrain_rows(flim_flag_row *rows)
+{
+    for (int i = 0; i < N_TAKEN; i++) {
+        rows[i] = *flim_settings_find(taken[i].key);
+        rows[i].group = taken[i].group;
+        rows[i].initial = taken[i].initial ? taken[i].initial : rows[i].initial;
+        rows[i].help = taken[i].help ? taken[i].help : rows[i].help;
+    }
+    return N_TAKEN;
+}
+
+/* Those that are no flags of pretrain, but what its training does. */
+static const char *const fixed[][2] = {
+    {"sampler", "natural"}, {"dropout", "0"}, {"label_smoothing", "0"}, {"patience", "0"}, {"recalibrate_bn", "false"}};
+
+flim_status flim_settings_init_pretraining(flim_settings *settings, flim_error *err)
+{
+    FLIM_TRY(flim_settings_init(settings, err));
+    flim_status status = FLIM_OK;
+    for (int i = 0; i < N_TAKEN && status == FLIM_OK; i++) {
+        status = taken[i].initial ? flim_settings_set(settings, taken[i].key, taken[i].initial, err) : FLIM_OK;
+    }
+    for (size_t i = 0; i < sizeof fixed / sizeof fixed[0] && status == FLIM_OK; i++) {
+        status = flim_settings_set(settings, fixed[i][0], fixed[i][1], err);
+    }
+    settings->pretrains = true;
+    if (status != FLIM_OK) {
+        flim_settings_free(settings);
+    }
+    return status;
+}

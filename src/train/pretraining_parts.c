@@ -1,0 +1,190 @@
+/* The cells of a pretraining: what it trains on, what it only evaluates, and what it never sees. */
+#include <inttypes.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "core/alloc.h"
+#include "core/file.h"
+#include "core/sha256.h"
+#include "core/try.h"
+#include "flim/random.h"
+#include "train/pretraining.h"
+
+/* What becomes of a cell. */
+typedef enum place { TRAINED, EVALUATED, LEFT_OUT, NEVER_SEEN } place;
+
+typedef struct parts {
+    uint8_t *place; /* (n) */
+    int64_t *cell; /* (n) scratch */
+} parts;
+
+static int64_t list(const parts *p, int64_t n, place where, int64_t *out)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (p->place[i] == where) {
+            out[count++] = i;
+        }
+    }
+    return count;
+}
+
+static flim_status mark_groups(const flim_study *study, const char *key, const flim_string_list *names, place where, parts *p,
+                               flim_error *err)
+{
+    const flim_split_data *data = &study->split_data;
+    if (names->n == 0) {
+        return FLIM_OK;
+    }
+    if (!data->group) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "%s: the data has no /group", key);
+    }
+    bool *named = flim_alloc((size_t)data->groups, sizeof *named, err);
+    flim_status status =
+        named ? flim_split_mark_groups(data, key, (const char *const *)names->item, names->n, named, err) : FLIM_ERROR_MEMORY;
+    for (int64_t i = 0; status == FLIM_OK && i < data->n; i++) {
+        if (named[data->group[i]] && p->place[i] != TRAINED && p->place[i] != LEFT_OUT) {
+            status = flim_fail(err, FLIM_ERROR_USAGE, "group '%s' is named by groups_out and by %s",
+                               data->group_name[data->group[i]], key);
+        }
+        p->place[i] = named[data->group[i]] ? (uint8_t)where : p->place[i];
+    }
+    flim_free(named);
+    return status;
+}
+
+/* The test cells of --fold of --splits, and what those splits hold out. */
+static flim_status mark_fold(flim_run *run, const flim_study *study, parts *p, flim_error *err)
+{
+    const flim_settings *s = run->settings;
+    char path[FLIM_PATH_MAX], *bytes = NULL;
+    size_t count = 0;
+    struct stat about;
+    flim_splits splits = {0};
+    flim_status status = FLIM_OK;
+    if (!s->splits[0]) {
+        return FLIM_OK;
+    }
+    const bool folder = stat(s->splits, &about) == 0 && S_ISDIR(about.st_mode);
+    snprintf(path, sizeof path, "%.4000s%s", s->splits, folder ? "/splits.json" : "");
+    FLIM_TRY_DONE(flim_splits_read(path, &study->split_data, &splits, err));
+    if (splits.sha256[0] && strcmp(splits.sha256, study->sha256) != 0) {
+        FLIM_TRY_DONE(flim_fail(err, FLIM_ERROR_DATA,
+                                "%s was made for other data: its sha256 is %.16s..., the data's is %.16s... (shape, labels, "
+                                "groups or names differ); leave the run's test groups out with --groups-out instead",
+                                path, splits.sha256, study->sha256));
+    }
+    if (s->fold >= splits.n_folds) {
+        FLIM_TRY_DONE(flim_fail(err, FLIM_ERROR_USAGE, "--fold %" PRId64 ": %s has %d folds, numbered from 0", s->fold, path,
+                                splits.n_folds));
+    }
+    FLIM_TRY_DONE(flim_file_read(path, (size_t)1 << 32, &bytes, &count, err));
+    FLIM_TRY_DONE(flim_sha256_of(bytes, count, run->pretraining_splits_sha256, err));
+    run->pretraining_folds = splits.n_folds;
+    const flim_fold *fold = &splits.fold[s->fold];
+    for (int64_t i = 0; i < fold->n_test; i++) {
+        p->place[fold->test[i]] = NEVER_SEEN;
+    }
+    for (int64_t i = 0; i < splits.n_holdout; i++) {
+        p->place[splits.holdout[i]] = NEVER_SEEN;
+    }
+done:
+    flim_free(bytes);
+    flim_splits_free(&splits);
+    return status;
+}
+
+/* Cells that are the same as one that is never seen are not seen, either. */
+static flim_status mark_copies(const flim_run *run, const flim_study *study, parts *p, flim_error *err)
+{
+    const int64_t n = list(p, study->info->n, NEVER_SEEN, p->cell);
+    flim_cell_set never = {0};
+    int64_t copies = 0;
+    if (n == 0 || !study->hash) {
+        return FLIM_OK;
+    }
+    FLIM_TRY(flim_cell_set_make(study->hash, p->cell, n, &never, err));
+    for (int64_t i = 0; i < study->info->n; i++) {
+        if (p->place[i] != NEVER_SEEN && flim_cell_set_holds(&never, study->hash[i])) {
+            p->place[i] = NEVER_SEEN;
+            copies++;
+        }
+    }
+    flim_cell_set_free(&never);
+    if (copies > 0) {
+        flim_log_line(&run->log, FLIM_LOG_NOTE, "%" PRId64 " cells are copies of cells that are left out, and left out, too",
+                      copies);
+    }
+    return FLIM_OK;
+}
+
+/* --val-fraction of what is left: drawn by the seed. */
+static void draw_evaluated(const flim_settings *s, int64_t n, parts *p)
+{
+    const int64_t left = list(p, n, TRAINED, p->cell), wanted = (int64_t)(s->val_fraction * (double)left + 0.5);
+    flim_random random = flim_random_begin(&(flim_cell_id){.seed = s->seed, .cell = UINT32_MAX}, FLIM_RANDOM_PAIRS);
+    flim_random_shuffle(&random, p->cell, (size_t)left);
+    for (int64_t i = 0; i < wanted && i + 1 < left; i++) {
+        p->place[p->cell[i]] = EVALUATED;
+    }
+}
+
+static flim_status keep(flim_study *study, const flim_settings *s, const parts *p, flim_error *err)
+{
+    const size_t n = (size_t)study->info->n;
+    flim_splits *splits = &study->splits;
+    *splits = (flim_splits){.mode = FLIM_SPLIT_STRATIFIED, .seed = s->seed, .n = study->info->n};
+    memcpy(splits->sha256, study->sha256, sizeof splits->sha256);
+    splits->fold = flim_alloc(1, sizeof *splits->fold, err);
+    FLIM_TRY(splits->fold ? FLIM_OK : FLIM_ERROR_MEMORY);
+    splits->n_folds = 1;
+    flim_fold *fold = &splits->fold[0];
+    fold->train = flim_alloc(n, sizeof *fold->train, err);
+    fold->val = flim_alloc(n, sizeof *fold->val, err);
+    splits->unused = flim_alloc(n, sizeof *splits->unused, err);
+    FLIM_TRY(fold->train && fold->val && splits->unused ? FLIM_OK : FLIM_ERROR_MEMORY);
+    for (int64_t i = 0; i < study->info->n; i++) {
+        switch ((place)p->place[i]) {
+        case TRAINED: fold->train[fold->n_train++] = i; break;
+        case EVALUATED: fold->val[fold->n_val++] = i; break;
+        case LEFT_OUT:
+        case NEVER_SEEN: splits->unused[splits->n_unused++] = i; break;
+        }
+    }
+    return FLIM_OK;
+}
+
+flim_status flim_pretraining_split(flim_run *run, flim_study *study, flim_error *err)
+{
+    const flim_settings *s = run->settings;
+    const int64_t n = study->info->n;
+    parts p = {.place = flim_alloc((size_t)n, sizeof *p.place, err), .cell = flim_alloc((size_t)n, sizeof *p.cell, err)};
+    bool *unused = NULL; /* (n) */
+    flim_status status = FLIM_OK;
+    FLIM_TRY_DONE(p.place && p.cell ? FLIM_OK : FLIM_ERROR_MEMORY);
+    FLIM_TRY_DONE(flim_split_find_unused(&study->split_data, s, &run->log, &unused, err));
+    for (int64_t i = 0; unused && i < n; i++) {
+        p.place[i] = unused[i] ? LEFT_OUT : TRAINED;
+    }
+    FLIM_TRY_DONE(mark_groups(study, "groups_out", &s->groups_out, NEVER_SEEN, &p, err));
+    FLIM_TRY_DONE(mark_groups(study, "val_groups", &s->val_groups, EVALUATED, &p, err));
+    FLIM_TRY_DONE(mark_fold(run, study, &p, err));
+    FLIM_TRY_DONE(mark_copies(run, study, &p, err));
+    if (s->val_groups.n == 0) {
+        draw_evaluated(s, n, &p);
+    }
+    FLIM_TRY_DONE(keep(study, s, &p, err));
+    const flim_fold *fold = &study->splits.fold[0];
+    if (fold->n_train < 2) {
+        FLIM_TRY_DONE(
+            flim_fail(err, FLIM_ERROR_USAGE, "%" PRId64 " cells are left to train on: at least 2 are needed", fold->n_train));
+    }
+    flim_log_line(&run->log, FLIM_LOG_INFO,
+                  "Cells: %" PRId64 " to train on, %" PRId64 " that are only evaluated, %" PRId64 " that are left out",
+                  fold->n_train, fold->n_val, study->splits.n_unused);
+done:
+    flim_free(p.place);
+    flim_free(p.cell);
+    flim_free(unused);
+    return status;
+}

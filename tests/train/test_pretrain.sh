@@ -1,0 +1,130 @@
+#!/usr/bin/env bash
+# pretrain: what it sees and what it never sees, what it writes, what it refuses; killed at random moments (3 times; FLIM_LONG=1: 30) it
+# ends in the undisturbed run's files, byte for byte.
+# Usage: test_pretrain.sh BUILD_DIR
+set -u
+# shellcheck source=tests/lib.sh
+source "$(dirname "$0")/../lib.sh"
+simulate k.h5
+pretrain=$build/pretrain
+options=(--preset nano --epochs 4 --warmup-epochs 1 --batch 16 --accumulate 2 --lr 3e-3 "${device[@]}" --workers 2)
+
+# Times aside, all that a pretraining leaves.
+same() { (cd "$1" && sha256sum encoder.safetensors splits.json && cut -d, -f1-15 pretraining/history.csv | sha256sum) 2>&1 | sha256sum; }
+# about FILE EXPRESSION: of the encoder's provenance p, its tensors' names and shapes t, its other metadata m.
+about() {
+    python3 - "$1" "$2" <<'END'
+import base64, json, struct, sys
+with open(sys.argv[1], "rb") as f:
+    header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
+m = header.pop("__metadata__")
+t = {name: tuple(about["shape"]) for name, about in header.items()}
+p = json.loads(m["provenance"])
+cells = lambda key: len(base64.b64decode(p["cells"][key])) // 8
+sys.exit(not eval(sys.argv[2]))
+END
+}
+
+# ---- what it writes
+call 0 "$pretrain" --data k.h5 "${options[@]}" --groups-out donor_2,donor_5 --val-groups donor_3 --out whole
+check "the end says what comes next" grep -q "Next: train_cv --pretrained whole/encoder.safetensors" err out
+check "an encoder has the classifier's tensors, and no others" about whole/encoder.safetensors \
+    't["stem.conv.weight"] == (4, 2, 7, 1, 1) and t["res3.skip.bn.running_var"] == (16,) and not any(n.startswith(("head", "decoder", "projector")) for n in t)'
+check "and says what it is" about whole/encoder.safetensors \
+    'p["kind"] == "pretraining" and p["classes"] == [] and p["fold"] == -1 and p["files"] == ["k.h5"] and "class_names" not in m'
+check "it names the donors that it saw" about whole/encoder.safetensors 'p["donors"] == ["donor_1", "donor_3", "donor_4", "donor_6"]'
+check "and their cells, apart" about whole/encoder.safetensors 'cells("train") == 36 and cells("val") == 12 and cells("inherited") == 0'
+check "history.csv has the columns of a pretraining" grep -q "^epoch,lr,train_loss,pairs_found,hidden_loss,bits_per_photon,val_hidden_loss,val_bits_per_photon,grad_norm,cells" whole/pretraining/history.csv
+check "the warm-up begins at a hundredth" test "$(sed -n 2p whole/pretraining/history.csv | cut -d, -f2)" = 3e-05
+check "it learns" python3 -c '
+import csv
+rows = list(csv.DictReader(open("whole/pretraining/history.csv")))
+assert float(rows[-1]["train_loss"]) < float(rows[0]["train_loss"])'
+check "no checkpoint is left" test -z "$(find whole -name '*.ckpt' -o -name '*.tmp')"
+call 0 "$pretrain" --data k.h5 "${options[@]}" --groups-out donor_2 --groups-out donor_5 --val-groups donor_3 --workers 1 --cache none --out again
+check "the same call gives the same bytes, whatever the threads and the cache" test "$(same again)" = "$(same whole)"
+call 0 "$pretrain" --resume --out whole
+check "a run that is done is left as it is" test "$(same again)" = "$(same whole)"
+
+# ---- what it never sees
+python=$(for p in python3 /usr/bin/python3; do $p -c 'import h5py' 2>/dev/null && echo $p && break; done)
+if [ -n "$python" ]; then
+    "$python" - <<'END'
+import h5py, shutil
+shutil.copy("k.h5", "other.h5")
+with h5py.File("other.h5", "a") as f:
+    for i, group in enumerate(f["group"][:]):
+        if group in (b"donor_2", b"donor_5"):
+            f["counts"][i] = f["counts"][i][::-1] + 3
+shutil.copy("k.h5", "unlabelled.h5")
+with h5py.File("unlabelled.h5", "a") as f:
+    del f["label"]
+END
+    call 0 "$pretrain" --data other.h5 "${options[@]}" --groups-out donor_2,donor_5 --val-groups donor_3 --out unseen
+    check "the photons of donors that are left out change no bit of a weight" python3 - <<'END'
+def tensors(path):
+    import struct
+    data = open(path, "rb").read()
+    return data[8 + struct.unpack("<Q", data[:8])[0]:]
+assert tensors("unseen/encoder.safetensors") == tensors("whole/encoder.safetensors")
+END
+    call 0 "$pretrain" --data unlabelled.h5 "${options[@]}" --groups-out donor_2,donor_5 --val-groups donor_3 --out nolabel
+    check "labels change no bit" test "$(cut -d, -f3 nolabel/pretraining/history.csv)" = "$(cut -d, -f3 whole/pretraining/history.csv)"
+    call 3 "$pretrain" --data unlabelled.h5 "${options[@]}" --contrastive-pairs class --out no
+    call 0 "$pretrain" --data unlabelled.h5 --data k.h5 "${options[@]}" --epochs 2 --mask-ratio 0 --batch-from donor --out both
+fi
+call 0 "$build/train_cv" --data k.h5 --preset nano --folds 3 --cv group --epochs 1 "${device[@]}" --out run
+call 0 "$pretrain" --data k.h5 "${options[@]}" --epochs 2 --contrastive 0 --splits run --fold 1 --out fold
+check "a fold of a run: none of its test cells, and where it belongs is said" about fold/encoder.safetensors \
+    'p["fold"] == 1 and p["folds"] == 3 and p["splits_sha256"] == "'"$(sha256sum <run/splits.json | cut -c1-64)"'" and cells("train") + cells("val") == 72 - '"$(python3 -c 'import json; print(len(json.load(open("run/splits.json"))["folds"][1]["test"]))')"
+call 0 "$pretrain" --data k.h5 "${options[@]}" --epochs 2 --masked-loss squared --contrastive-pairs class --out class
+
+# ---- what it refuses
+call 2 "$pretrain" --data k.h5 --groups-out donor_9 --out no
+says "donor_9"
+call 2 "$pretrain" --data k.h5 --splits run --out no
+says "go together"
+call 2 "$pretrain" --data k.h5 --splits run --fold 3 --out no
+says "has 3 folds"
+call 2 "$pretrain" --data k.h5 --batch 15 --out no
+says "must be even"
+call 2 "$pretrain" --data k.h5 --contrastive 0 --mask-ratio 0 --out no
+says "nothing to learn"
+call 2 "$pretrain" --data k.h5 --groups-out donor_1 --val-groups donor_1 --out no
+says "donor_1"
+call 2 "$pretrain" --data k.h5 --out whole
+says "pretrain --resume --out whole"
+call 2 "$pretrain" --resume --out whole --mask-ratio 0.5
+says "mask_ratio (run: 0.6, this call: 0.5)"
+check "nothing is made for what is refused" test ! -e no
+
+# ---- killed
+kills=$([ "${FLIM_LONG:-0}" = 0 ] && echo 3 || echo 30)
+run=(--data k.h5 "${options[@]}" --groups-out "donor_2,donor_5" --val-groups donor_3)
+begun=$(date +%s%N)
+call 0 "$pretrain" "${run[@]}" --out timed
+length=$((($(date +%s%N) - begun) / 1000000))
+done_kills=0 wrong=0
+while [ $done_kills -lt "$kills" ]; do
+    rm -rf cut
+    code=1
+    while [ $code != 0 ]; do
+        if [ -e cut/config.yaml ]; then more=(--resume --out cut); else more=("${run[@]}" --out cut); fi
+        "$pretrain" "${more[@]}" >out 2>err &
+        pid=$!
+        if [ $done_kills -lt "$kills" ]; then
+            sleep "$(printf '%d.%03d' $((RANDOM * length / 32768 / 1000)) $((RANDOM * length / 32768 % 1000)))"
+            if kill -KILL $pid 2>/dev/null; then done_kills=$((done_kills + 1)); fi
+        fi
+        wait $pid 2>/dev/null
+        code=$?
+        case $code in 0 | 137) ;; *)
+            wrong=$((wrong + 1))
+            cat err
+            break ;;
+        esac
+    done
+    [ "$(same cut)" = "$(same whole)" ] || wrong=$((wrong + 1))
+done
+check "$done_kills kills end in the undisturbed run's bytes" test $wrong = 0
+finish

@@ -1,0 +1,55 @@
+#include "common/train.h"
+
+#include <stdio.h>
+
+#include "common/console.h"
+#include "common/spinning.h"
+#include "flim/train.h"
+
+/* The words of the call with blanks between them. */
+static void join(int argc, char **argv, char *out, size_t size)
+{
+    size_t used = 0;
+    out[0] = '\0';
+    for (int i = 0; i < argc && used < size; i++) {
+        int length = snprintf(out + used, size - used, "%s%s", i ? " " : "", argv[i]);
+        used += length > 0 ? (size_t)length : 0;
+    }
+}
+
+int run_training(const char *program, flim_status (*init)(flim_settings *settings, flim_error *err), int argc, char **argv)
+{
+    flim_settings settings = {0};
+    flim_string_list explicit_keys = {0};
+    flim_error err = {0};
+    console terminal;
+    bool go = false;
+
+    console_start();
+    limit_spinning(argv);
+    console_open(&terminal, false, false);
+    flim_status status = init(&settings, &err);
+    if (status == FLIM_OK) {
+        status = flim_settings_parse(&settings, argc, argv, &explicit_keys, stdout, &go, &err);
+    }
+    if (go) {
+        char command_line[4096];
+        console_open(&terminal, settings.quiet, settings.log_json);
+        join(argc, argv, command_line, sizeof command_line);
+        const flim_train_hooks hooks = {.log = console_log(&terminal),
+                                        .progress = console_progress,
+                                        .event = settings.log_json ? console_event : NULL,
+                                        .context = &terminal,
+                                        .stop = console_catch_signals(),
+                                        .command_line = command_line,
+                                        .explicit_keys = &explicit_keys};
+        status = flim_train_cv(&settings, &hooks, NULL, &err);
+        /* A run's lines stand in train.log, too; a fold table that was asked for stands nowhere else. */
+        if (status == FLIM_OK && settings.dry_run && (fflush(stdout) != 0 || ferror(stdout))) {
+            status = flim_fail(&err, FLIM_ERROR_WRITE, "could not write to standard output");
+        }
+    }
+    flim_string_list_free(&explicit_keys);
+    flim_settings_free(&settings);
+    return console_exit(&terminal, program, status, &err);
+}
