@@ -29,7 +29,7 @@ typedef struct step_options {
     int64_t width, depth, steps, warmup, batch, classes, bins, pixels;
     uint64_t seed;
     double lr, weight_decay, dropout, block_dropout;
-    bool use_dropout, benchmark, deterministic, parts, allow_external;
+    bool use_dropout, benchmark, deterministic, parts, allow_external, pretrain;
 } step_options;
 
 #define AT(member) offsetof(step_options, member)
@@ -50,6 +50,8 @@ static const flim_flag_row rows[] = {
     {NULL, "benchmark", FLIM_VALUE_SWITCH, AT(benchmark), "true", NULL, .help = "time the plans of each convolution first"},
     {NULL, "deterministic", FLIM_VALUE_SWITCH, AT(deterministic), "false", NULL, .help = "bit-for-bit reproducible"},
     {NULL, "parts", FLIM_VALUE_SWITCH, AT(parts), "true", NULL, .help = "then time the operations alone, if the backend can"},
+    {NULL, "pretrain", FLIM_VALUE_SWITCH, AT(pretrain), "false", NULL,
+     .help = "the network that pretrain trains: 60 % of the voxels hidden, and pairs of views"},
     {"Training", "lr", FLIM_VALUE_REAL, AT(lr), "1e-4", "X", .help = "learning rate, constant", .allowed = ">= 0"},
     {NULL, "weight-decay", FLIM_VALUE_REAL, AT(weight_decay), "1e-3", "X", .help = "of AdamW", .allowed = ">= 0"},
     {NULL, "dropout-rate", FLIM_VALUE_REAL, AT(dropout), "0.25", "P", .help = "dropout probability in the head",
@@ -151,7 +153,14 @@ static flim_status build_network(bench *b, flim_error *err)
         h = weights.h;
         w = weights.w;
     }
-    return flim_network_build_sized(&b->net, size, classes < 2 ? 2 : classes, t, h, w, err);
+    classes = classes < 2 ? 2 : classes;
+    if (o->pretrain) {
+        const flim_pretraining what = {.masked = true, .contrastive = 0.1f};
+        return given(o->weights_in)
+                   ? flim_fail(err, FLIM_ERROR_USAGE, "--weights-in: --pretrain starts from the weights of --seed")
+                   : flim_network_build_pretraining(&b->net, size, classes, t, h, w, &what, err);
+    }
+    return flim_network_build_sized(&b->net, size, classes, t, h, w, err);
 }
 
 static flim_status compile(bench *b, const flim_log *log, flim_error *err)
@@ -197,10 +206,12 @@ static flim_status fill_batch(bench *b, int64_t step, flim_error *err)
     const flim_batch *batch = &b->batch;
     const int64_t pixels = (int64_t)batch->h * batch->w, voxels = pixels * batch->t;
     for (int64_t i = 0; i < batch->n; i++) {
-        int64_t cell = (step * batch->n + i) * 37 % b->cells;
+        const int64_t views = b->o->pretrain ? 2 : 1; /* of each cell, one after the other */
+        int64_t cell = (step * batch->n + i) / views * 37 % b->cells;
         float *signal = batch->signal + i * voxels; /* (T,H,W) */
         uint8_t *mask = batch->mask + i * pixels; /* (H,W) */
-        batch->id[i] = (flim_cell_id){.seed = b->o->seed, .epoch = (uint32_t)step, .cell = (uint32_t)cell};
+        batch->id[i] = (flim_cell_id){
+            .seed = b->o->seed, .epoch = (uint32_t)step, .cell = (uint32_t)cell, .repeat = (uint32_t)(i % views)};
         if (!b->dataset) {
             batch->label[i] =
                 flim_synthetic_cell(b->o->seed, cell, b->net.classes, batch->t, batch->h, batch->w, signal, mask);
@@ -223,6 +234,10 @@ static flim_step step_of(const bench *b)
     step.block_dropout = (float)(o->use_dropout ? o->block_dropout : 0);
     if (given(o->weights_in)) {
         step.clip = step.label_smoothing = 0;
+    }
+    if (o->pretrain) {
+        step.clip = 1;
+        step.hide_share = 39322; /* 0.6 of 65536 */
     }
     return step;
 }
