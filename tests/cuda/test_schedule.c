@@ -80,6 +80,12 @@ static const flim_arena_life *life_at(const flim_arena *arena, int buffer, int s
     return NULL;
 }
 
+/* Written before the first operation. */
+static bool is_prepared(const model *m, int buffer)
+{
+    return m->s->label[buffer].kind == FLIM_BUFFER_INPUT || m->s->label[buffer].kind == FLIM_BUFFER_VOXEL;
+}
+
 static void reads(model *m, int buffer)
 {
     const flim_arena_life *life = life_at(&m->s->arena, buffer, m->op);
@@ -120,7 +126,7 @@ static void writes(model *m, int buffer)
     for (int i = 0; i < arena->n; i++) {
         const int64_t at = arena->buffer[i].offset, past = at + arena->buffer[i].bytes;
         if (i != buffer && at < end && past > begin && m->holds[i]) {
-            const bool written_now = m->written_at[i] == m->op && m->s->label[i].kind != FLIM_BUFFER_INPUT;
+            const bool written_now = m->written_at[i] == m->op && !is_prepared(m, i);
             expect(m, !written_now && (!is_read_by(o, i) || in_place(m, buffer, i)), "overwrites an operand", i);
             expect(m, !m->unread[i], "overwrites what nobody has read", i);
             m->holds[i] = false;
@@ -272,12 +278,15 @@ static void check_convolution(model *m, const flim_operation *o)
 
 static void check_head(model *m, const flim_operation *o)
 {
-    const bool compares = m->s->train && is_dense(m, o->head);
+    const bool hidden = flim_loss_is_hidden(m->s->net->head[o->head].loss); /* its totals are wanted without training, too */
+    const bool learns = m->s->train && is_dense(m, o->head), compares = hidden || learns;
     expect(m, o->unit == m->s->net->head[o->head].unit && is(m, o->in[FLIM_IN_X], FLIM_BUFFER_Y, o->unit), "no y", NONE);
-    expect(m, compares ? is(m, o->in[FLIM_IN_TARGET], FLIM_BUFFER_INPUT, -1) : o->in[FLIM_IN_TARGET] == NONE, "no input",
-           NONE);
-    expect(m, compares ? is(m, o->out[FLIM_OUT], FLIM_BUFFER_HEAD_DY, o->unit) : o->out[FLIM_OUT] == NONE, "no dy", NONE);
-    if (compares && !m->wrong[0]) {
+    expect(m,
+           compares ? is(m, o->in[FLIM_IN_TARGET], hidden ? FLIM_BUFFER_VOXEL : FLIM_BUFFER_INPUT, -1)
+                    : o->in[FLIM_IN_TARGET] == NONE,
+           "no input", NONE);
+    expect(m, learns ? is(m, o->out[FLIM_OUT], FLIM_BUFFER_HEAD_DY, o->unit) : o->out[FLIM_OUT] == NONE, "no dy", NONE);
+    if (learns && !m->wrong[0]) {
         m->edges[o->out[FLIM_OUT]] = head_edge(o->head);
     }
 }
@@ -391,7 +400,7 @@ static void count_writes(model *m)
     for (int i = 0; i < m->s->arena.n; i++) {
         const flim_buffer_kind kind = m->s->label[i].kind;
         const int most = kind == FLIM_BUFFER_Z || kind == FLIM_BUFFER_Y || kind == FLIM_BUFFER_SIGN_MASK ? 2 : 1;
-        expect(m, kind == FLIM_BUFFER_INPUT || m->writes[i] >= 1, "never written", i);
+        expect(m, is_prepared(m, i) || m->writes[i] >= 1, "never written", i);
         expect(m, kind == FLIM_BUFFER_SCRATCH || m->writes[i] <= most, "written too often", i);
         const bool result = kind == FLIM_BUFFER_Y && m->s->net->n_heads == 0; /* the features */
         expect(m, !m->unread[i] || result, "written for nobody", i);
@@ -417,6 +426,7 @@ static void lives_from_operands(flim_schedule *s, int skip_op, int skip_operand)
         s->arena.buffer[i].reborn = false;
     }
     flim_arena_touch(&s->arena, s->input, 0);
+    flim_arena_touch(&s->arena, s->voxel, 0);
     for (int op = 0; op < s->n_operations; op++) {
         for (int k = 0; k < OPERANDS; k++) {
             const int b = operand_of(&s->operation[op], k);
@@ -484,6 +494,9 @@ static const char *check(const flim_schedule *s, const char *text)
     m = (model){.s = s};
     snprintf(m.text, sizeof m.text, "%s", text);
     m.holds[s->input] = true;
+    if (s->voxel != NONE) {
+        m.holds[s->voxel] = true;
+    }
     for (m.op = 0; m.op < s->n_operations && !m.wrong[0]; m.op++) {
         run_operation(&m, &s->operation[m.op]);
     }
@@ -648,10 +661,9 @@ static void every_operation_finds_what_it_reads(void **state)
     static const struct {
         const char *name;
         ref_build_network *build;
-    } others[] = {{"autoencoder", ref_autoencoder},
-                  {"masked autoencoder", ref_masked_autoencoder},
-                  {"three heads", ref_three_heads},
-                  {"two tasks", ref_two_tasks},
+    } others[] = {{"autoencoder", ref_autoencoder}, {"masked autoencoder", ref_masked_autoencoder},
+                  {"three heads", ref_three_heads}, {"two tasks", ref_two_tasks},
+                  {"pretraining", ref_pretraining}, {"pretraining by class", ref_pretraining_by_class},
                   {"no head", ref_features}};
     tally t = {0};
     flim_network net;

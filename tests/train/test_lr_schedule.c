@@ -153,6 +153,21 @@ static void a_constant_stays(void **state)
     }
 }
 
+/* torch's LinearLR(0.01, total_iters=5), then the cosine: a pretraining's. */
+static void a_pretraining_warms_up_from_a_hundredth(void **state)
+{
+    (void)state;
+    flim_settings settings;
+    assert_int_equal(flim_settings_init_pretraining(&settings, NULL), FLIM_OK);
+    const flim_lr_schedule s = flim_lr_schedule_of(&settings, 1e-3, false);
+    assert_true(s.kind == FLIM_LR_SCHEDULE_COSINE && s.warmup == 5 && s.warmup_from == 0.01);
+    static const double torch[] = {1e-5, 2.08e-4, 4.06e-4, 6.04e-4, 8.02e-4, 1e-3};
+    for (int e = 0; e < 6; e++) {
+        assert_true(fabs(flim_lr_at(&s, e, NULL) / torch[e] - 1) < 1e-12);
+    }
+    flim_settings_free(&settings);
+}
+
 /* Every field of the schedule comes from its setting. */
 static void settings_become_a_schedule(void **state)
 {
@@ -183,6 +198,7 @@ int main(void)
         cmocka_unit_test(a_plateau_begins_after_the_warm_up),
         cmocka_unit_test(the_cosine_is_that_of_the_recurrence),
         cmocka_unit_test(a_constant_stays),
+        cmocka_unit_test(a_pretraining_warms_up_from_a_hundredth),
         cmocka_unit_test(settings_become_a_schedule),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
