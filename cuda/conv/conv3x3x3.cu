@@ -31,7 +31,8 @@ enum {
     MOST_R = 2, /* 16-pixel tiles a warp: 12 warps with 2 do better than 8 with 3 (32 channels) */
     TAPS = 27,
     MAX_BLOCKS = 264,
-    CONSTANTS = 6, /* floats a channel: bias; prologue's scale, shift; epilogue's scale, shift, mean */
+    CONSTANTS =
+        6, /* floats a channel, and one of the reserve: bias; prologue's scale, shift; epilogue's scale, shift, mean; about */
     SUMS_THREADS = 128
 };
 
@@ -79,6 +80,7 @@ struct kernel_arguments {
     const void *x;
     const float *weight;
     const float *bias; /* forward */
+    const float *weight_scale, *about; /* flim_conv_arguments: weight_scale, sums_about */
     flim_conv_prologue prologue;
     flim_conv_epilogue epilogue;
     void *out;
@@ -131,6 +133,7 @@ __global__ void __launch_bounds__(32 * width<C>::WARPS, width<C>::BLOCKS_A_SM) c
     float *constants = reinterpret_cast<float *>(table + entries);
     const uint32_t slices_shared = flim_shared(slices);
 
+    const float weight_scale = a.weight_scale ? *a.weight_scale : 1.0f;
     if (C == 8) { /* the taps that are none */
         for (int i = tid; i < W::WEIGHTS; i += threads)
             weights[i] = 0;
@@ -140,10 +143,11 @@ __global__ void __launch_bounds__(32 * width<C>::WARPS, width<C>::BLOCKS_A_SM) c
     for (int i = tid; i < C * C * TAPS; i += threads) {
         const int o = i / (C * TAPS), c = i / TAPS % C, tap = i % TAPS;
         reinterpret_cast<T *>(weights)[a.flip ? weight_at<C>(o, c, TAPS - 1 - tap) : weight_at<C>(c, o, tap)] =
-            (T)a.weight[i];
+            (T)(a.weight[i] * weight_scale);
     }
     if (tid < C) {
-        constants[tid] = a.bias ? a.bias[tid] : 0.0f;
+        constants[tid] = a.bias ? a.bias[tid] * weight_scale : 0.0f;
+        constants[CONSTANTS * C + tid] = a.about ? a.about[tid] * weight_scale : 0.0f;
         if (PROLOGUE) {
             constants[C + tid] = a.prologue.scale[tid];
             constants[2 * C + tid] = a.prologue.shift[tid];
@@ -361,11 +365,14 @@ __global__ void __launch_bounds__(32 * width<C>::WARPS, width<C>::BLOCKS_A_SM) c
                             for (int k = 0; k < PAIRS; k++) {
                                 const float2 bias = reinterpret_cast<const float2 *>(constants)[PAIRS * q + k];
                                 word[k] = flim_pack<T>(out[0][r][k][2 * i] + bias.x, out[0][r][k][2 * i + 1] + bias.y);
+                                const float2 about =
+                                    reinterpret_cast<const float2 *>(constants + CONSTANTS * C)[PAIRS * q + k];
                                 const float2 v = flim_unpack<T>(word[k]);
-                                sum[2 * k] += v.x;
-                                sum[2 * k + 1] += v.y;
-                                product[2 * k] += v.x * v.x;
-                                product[2 * k + 1] += v.y * v.y;
+                                const float lo = v.x - about.x, hi = v.y - about.y;
+                                sum[2 * k] += lo;
+                                sum[2 * k + 1] += hi;
+                                product[2 * k] += lo * lo;
+                                product[2 * k + 1] += hi * hi;
                             }
                         }
                         *reinterpret_cast<lane_vector *>(static_cast<T *>(a.out) + at) = packed;
@@ -417,7 +424,7 @@ bool find_tiling(const flim_conv_problem *s, int64_t limit, tiling *best)
 {
     const int w = s->in[2];
     double most = 0.0;
-    for (int r = MOST_R; r >= 1; r--)
+    for (int r = MOST_R; r >= (s->c == 32 ? 1 : MOST_R); r--) /* narrower ones always hold 8 warps */
         for (int warps = s->c == 16 ? width<16>::WARPS : width<32>::WARPS; warps >= 1; warps--)
             for (int spread = 1; spread >= 0; spread--) {
                 tiling p = {};
@@ -459,8 +466,11 @@ cudaError_t start(const kernel_arguments &a, bool prologue, bool epilogue, int g
 template <typename T, int C>
 cudaError_t start(const kernel_arguments &a, bool prologue, bool epilogue, int grid, cudaStream_t stream)
 {
-    return a.p.r == 2 ? start<T, C, 2>(a, prologue, epilogue, grid, stream)
-                      : start<T, C, 1>(a, prologue, epilogue, grid, stream);
+    if constexpr (C == 32) {
+        if (a.p.r == 1)
+            return start<T, C, 1>(a, prologue, epilogue, grid, stream);
+    }
+    return start<T, C, 2>(a, prologue, epilogue, grid, stream);
 }
 
 template <int C>
@@ -517,6 +527,7 @@ cudaError_t flim_conv3x3x3_run(const flim_conv_problem *problem, const flim_conv
 {
     kernel_arguments a = {};
     a.weight = arguments->master;
+    a.weight_scale = arguments->weight_scale;
     if (problem->op == FLIM_CONV_DATA) {
         a.x = arguments->y;
         a.out = arguments->x;
@@ -528,6 +539,7 @@ cudaError_t flim_conv3x3x3_run(const flim_conv_problem *problem, const flim_conv
         a.x = arguments->x;
         a.out = arguments->y;
         a.bias = arguments->bias;
+        a.about = arguments->sums_about;
         a.prologue = arguments->prologue;
     }
     return launch(problem, arguments->n, a, problem->sums ? arguments->sums : nullptr, arguments->scratch, card, stream);

@@ -26,18 +26,19 @@ typedef struct flim_conv_epilogue {
     const float *add_scale; /* one float, device; NULL = 1 */
 } flim_conv_epilogue;
 
-/* dz_form NORM_ON_LOAD: y holds du, the gradient of BatchNorm's output, and dz = round(a[k] * du / *du_scale + b[k] * z +
+/* dz_form NORM_ON_LOAD: y holds du, the gradient of BatchNorm's output, and dz = round(a[k] * du / (*du_scale * *du_scale_b) + b[k] * z +
  * d[k]); with r = 1/std, N positions:  a = gamma r,  b = -gamma r^2 (sum du zhat) / N,  d = -a (sum du) / N - b mean. */
 typedef struct flim_conv_dz_norm {
     const void *z; /* (n,out,k) */
     const float *a, *b, *d; /* (k) */
-    const float *du_scale; /* one float, a power of two: du is stored multiplied by it; NULL = 1 */
+    const float *du_scale, *du_scale_b; /* one float each, a power of two: du is stored multiplied by both; NULL = 1 */
 } flim_conv_dz_norm;
 
 /* The stem in front of a convolution (problem.stem).  Parameters are fp32 in PyTorch's layouts. */
 typedef struct flim_conv_stem {
     const uint8_t *mask; /* (n,H,W), 0 or not; x is the signal (n,T,H,W) */
     const float *weight, *bias; /* (C,2,7,1,1), (C) */
+    const float *weight_scale; /* as that of flim_conv_arguments, of this weight */
     const float *gamma, *beta; /* (C), BatchNorm */
     float eps;
     const double *momentum; /* of the running statistics, on the device; NULL = 0.1 */
@@ -53,7 +54,12 @@ typedef struct flim_conv_arguments {
     void *w; /* (k,kernel,c) in storage type: weights, or the weight gradient */
     float *master; /* fp32 (out_channels,in_channels,kernel): weights, or the weight gradient */
     const float *bias; /* (out_channels), with `master` */
+    /* With `master` as weights (of a problem with `stem` also stem.down_weight): one float on the device, a power of two that
+     * weights and bias are multiplied by before they are rounded, so y of FORWARD and x of DATA are so many times larger;
+     * NULL = 1. */
+    const float *weight_scale;
     double *sums; /* (2,channels of the output); NULL = not wanted this time */
+    const float *sums_about; /* (out_channels): FORWARD's sums are of y less *weight_scale times this; NULL = 0 */
     flim_conv_prologue prologue;
     flim_conv_epilogue epilogue;
     flim_conv_dz_norm dz_norm;

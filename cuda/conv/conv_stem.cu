@@ -86,22 +86,29 @@ __device__ __forceinline__ void activation(uint32_t (&f)[STEPS][4], const uint32
 template <typename T, int C>
 __global__ void __launch_bounds__(THREADS, width<C>::BLOCKS_A_SM)
     forward(stem_geometry p, const stem_state *__restrict__ state, const float *__restrict__ stem_weight,
-            const float *__restrict__ down_weight, const float *__restrict__ down_bias, T *__restrict__ z,
-            float *__restrict__ partial)
+            const float *stem_weight_scale, const float *__restrict__ down_weight, const float *down_weight_scale,
+            const float *__restrict__ down_bias, const float *sums_about, T *__restrict__ z, float *__restrict__ partial)
 {
     constexpr int TILES = width<C>::TILES, STEPS = width<C>::STEPS, LANE = width<C>::LANE;
     __shared__ uint32_t staged[PIXELS][STEM_WORDS];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, q = lane % 4;
 
+    const float stem_by = stem_scale(stem_weight_scale), down_by = stem_scale(down_weight_scale);
     uint32_t odd_s[TILES], odd_m[TILES], even_s[TILES], even_m[TILES], wd[3][STEPS][TILES][2];
-    float2 scale[TILES], shift[TILES], bias[TILES];
+    float2 scale[TILES], shift[TILES], bias[TILES], about[TILES];
 #pragma unroll
     for (int nt = 0; nt < TILES; nt++) {
-        stem_weight_fragment<T>(stem_weight, 8 * nt + g, q, true, odd_s[nt], odd_m[nt]);
-        stem_weight_fragment<T>(stem_weight, 8 * nt + g, q, false, even_s[nt], even_m[nt]);
+        stem_weight_fragment<T>(stem_weight, stem_by, 8 * nt + g, q, true, odd_s[nt], odd_m[nt]);
+        stem_weight_fragment<T>(stem_weight, stem_by, 8 * nt + g, q, false, even_s[nt], even_m[nt]);
         scale[nt] = reinterpret_cast<const float2 *>(state->scale)[4 * nt + q];
         shift[nt] = reinterpret_cast<const float2 *>(state->shift)[4 * nt + q];
         bias[nt] = reinterpret_cast<const float2 *>(down_bias)[LANE / 2 * q + nt];
+        bias[nt].x *= down_by, bias[nt].y *= down_by;
+        about[nt] = make_float2(0.0f, 0.0f);
+        if (sums_about) {
+            about[nt] = reinterpret_cast<const float2 *>(sums_about)[LANE / 2 * q + nt];
+            about[nt].x *= down_by, about[nt].y *= down_by;
+        }
         const int o = LANE * (g / 2) + 2 * nt + g % 2; /* the output channel of column g */
 #pragma unroll
         for (int s = 0; s < STEPS; s++)
@@ -110,7 +117,7 @@ __global__ void __launch_bounds__(THREADS, width<C>::BLOCKS_A_SM)
                 const float *w = down_weight + (o * C + 16 * s + 8 * half + 2 * q) * 3;
 #pragma unroll
                 for (int j = 0; j < 3; j++)
-                    wd[j][s][nt][half] = flim_pack<T>(w[j], w[3 + j]);
+                    wd[j][s][nt][half] = flim_pack<T>(w[j] * down_by, w[3 + j] * down_by);
             }
         if (C == 8) { /* the products' upper half: the second time's tap, or none */
             wd[0][0][nt][1] = wd[1][0][nt][0];
@@ -164,10 +171,11 @@ __global__ void __launch_bounds__(THREADS, width<C>::BLOCKS_A_SM)
 #pragma unroll
                             for (int nt = 0; nt < TILES; nt++) {
                                 const float2 v = flim_unpack<T>(packed[r].word[nt]);
-                                sum[2 * nt] += v.x;
-                                sum[2 * nt + 1] += v.y;
-                                square[2 * nt] += v.x * v.x;
-                                square[2 * nt + 1] += v.y * v.y;
+                                const float lo = v.x - about[nt].x, hi = v.y - about[nt].y;
+                                sum[2 * nt] += lo;
+                                sum[2 * nt + 1] += hi;
+                                square[2 * nt] += lo * lo;
+                                square[2 * nt + 1] += hi * hi;
                             }
                         }
                     }
@@ -206,8 +214,9 @@ cudaError_t run_forward(const flim_conv_problem *problem, const flim_conv_argume
     const int grid = stem_grid(p, C, forward<T, C>, THREADS, card);
     double *sums = problem->sums ? a->sums : nullptr;
     float *partial = sums ? static_cast<float *>(a->scratch) : nullptr;
-    forward<T, C><<<grid, THREADS, 0, stream>>>(p, static_cast<const stem_state *>(a->stem.state), a->stem.weight, a->master,
-                                                a->bias, static_cast<T *>(a->y), partial);
+    forward<T, C><<<grid, THREADS, 0, stream>>>(p, static_cast<const stem_state *>(a->stem.state), a->stem.weight,
+                                                a->stem.weight_scale, a->master, a->weight_scale, a->bias, a->sums_about,
+                                                static_cast<T *>(a->y), partial);
     if (sums)
         add_sums<C, SUMS_THREADS><<<2 * C, SUMS_THREADS, 0, stream>>>(partial, grid, sums);
     return cudaGetLastError();

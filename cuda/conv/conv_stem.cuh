@@ -121,17 +121,23 @@ __device__ __forceinline__ uint32_t stem_exists(int tau, int t)
     return ((unsigned)tau < (unsigned)t ? 0xffffu : 0u) | ((unsigned)(tau + 1) < (unsigned)t ? 0xffff0000u : 0u);
 }
 
-/* B fragment registers of the stem's weights for one n-tile whose column g is channel c: samples in k = 0..7, the mask in
+/* A scale of weights, which may be left out. */
+__device__ __forceinline__ float stem_scale(const float *scale)
+{
+    return scale ? *scale : 1.0f;
+}
+
+/* B fragment registers of the stem's weights, times `scale`, for one n-tile whose column g is channel c: samples in k = 0..7, the mask in
  * k = 8..15, both at times 2m-4 ... 2m+3.  The output at 2m-1 (odd) has tap = slot, the one at 2m (even) tap = slot - 1. */
 template <typename T>
-__device__ __forceinline__ void stem_weight_fragment(const float *weight, int c, int q, bool odd, uint32_t &signal,
-                                                     uint32_t &mask)
+__device__ __forceinline__ void stem_weight_fragment(const float *weight, float scale, int c, int q, bool odd,
+                                                     uint32_t &signal, uint32_t &mask)
 {
     float v[2][2];
     for (int channel = 0; channel < 2; channel++)
         for (int e = 0; e < 2; e++) {
             const int tap = 2 * q + e - (odd ? 0 : 1);
-            v[channel][e] = tap >= 0 && tap < STEM_TAPS ? weight[(c * 2 + channel) * STEM_TAPS + tap] : 0.0f;
+            v[channel][e] = tap >= 0 && tap < STEM_TAPS ? weight[(c * 2 + channel) * STEM_TAPS + tap] * scale : 0.0f;
         }
     signal = flim_pack<T>(v[0][0], v[0][1]);
     mask = flim_pack<T>(v[1][0], v[1][1]);

@@ -139,8 +139,8 @@ __device__ __forceinline__ void add_window_products(float (&sums)[2][4], const f
 template <typename T, int C, bool NORM>
 __global__ void __launch_bounds__(THREADS, width<C>::BLOCKS_A_SM)
     backward(stem_geometry p, const stem_state *__restrict__ state, const float *__restrict__ stem_weight,
-             const float *__restrict__ down_weight, const T *__restrict__ dz, flim_conv_dz_norm norm,
-             float *__restrict__ partial)
+             const float *stem_weight_scale, const float *__restrict__ down_weight, const float *down_weight_scale,
+             const T *__restrict__ dz, flim_conv_dz_norm norm, float *__restrict__ partial)
 {
     using W = width<C>;
     constexpr int CHUNKS = W::CHUNKS, HALVES = W::HALVES, GROUPS = W::GROUPS, PIXELS = W::PIXELS, TILES = W::TILES,
@@ -158,13 +158,14 @@ __global__ void __launch_bounds__(THREADS, width<C>::BLOCKS_A_SM)
     const int group = warp / HALVES, half_c = warp % HALVES, in_group = threadIdx.x % (32 * HALVES);
     const int c0 = 16 * half_c;
 
+    const float stem_by = stem_scale(stem_weight_scale), down_by = stem_scale(down_weight_scale);
     uint32_t odd_s[TILES], odd_m[TILES], even_s[TILES], even_m[TILES], wd[3][STEPS][TILES][2];
     float2 scale[TILES], shift[TILES];
 #pragma unroll
     for (int nt = 0; nt < TILES; nt++) {
         const int c = c0 + 8 * nt + g;
-        stem_weight_fragment<T>(stem_weight, c, q, true, odd_s[nt], odd_m[nt]);
-        stem_weight_fragment<T>(stem_weight, c, q, false, even_s[nt], even_m[nt]);
+        stem_weight_fragment<T>(stem_weight, stem_by, c, q, true, odd_s[nt], odd_m[nt]);
+        stem_weight_fragment<T>(stem_weight, stem_by, c, q, false, even_s[nt], even_m[nt]);
         scale[nt] = reinterpret_cast<const float2 *>(state->scale)[8 * half_c + 4 * nt + q];
         shift[nt] = reinterpret_cast<const float2 *>(state->shift)[8 * half_c + 4 * nt + q];
 #pragma unroll
@@ -174,8 +175,9 @@ __global__ void __launch_bounds__(THREADS, width<C>::BLOCKS_A_SM)
 #pragma unroll
                 for (int j = 0; j < 3; j++) {
                     const int o = 16 * s + 8 * half + 2 * q;
-                    wd[j][s][nt][half] =
-                        o < C ? flim_pack<T>(down_weight[(o * C + c) * 3 + j], down_weight[((o + 1) * C + c) * 3 + j]) : 0u;
+                    wd[j][s][nt][half] = o < C ? flim_pack<T>(down_weight[(o * C + c) * 3 + j] * down_by,
+                                                              down_weight[((o + 1) * C + c) * 3 + j] * down_by)
+                                               : 0u;
                 }
     }
 
@@ -207,7 +209,8 @@ __global__ void __launch_bounds__(THREADS, width<C>::BLOCKS_A_SM)
     const uint32_t ones = flim_pack<T>(1.0f, 1.0f);
     const uint32_t z_ring = NORM ? flim_shared(shared.walk.z_ring[NORM ? group : 0]) : 0;
     if (NORM && threadIdx.x < C) {
-        shared.walk.norm[0][threadIdx.x] = norm.a[threadIdx.x] / (norm.du_scale ? *norm.du_scale : 1.0f);
+        shared.walk.norm[0][threadIdx.x] =
+            norm.a[threadIdx.x] / stem_scale(norm.du_scale) / stem_scale(norm.du_scale_b); /* powers of two */
         shared.walk.norm[1][threadIdx.x] = norm.b[threadIdx.x];
         shared.walk.norm[2][threadIdx.x] = norm.d[threadIdx.x];
     }
@@ -383,18 +386,20 @@ __global__ void __launch_bounds__(REDUCE_THREADS)
 
 /* One warp: the closed form above, a channel a lane. */
 template <typename T>
-__global__ void finish(const double *g_sums, const stem_state *state, const float *weight, const float *gamma,
-                       gradient_target target)
+__global__ void finish(const double *g_sums, const stem_state *state, const float *weight, const float *weight_scale,
+                       const float *down_weight_scale, const float *gamma, gradient_target target)
 {
     const int c = threadIdx.x;
     const double *odd = g_sums + c * 32, *even = odd + 16;
-    const double sum = odd[8 + 7] + even[8];
-    const double invstd = state->invstd[c], factor = gamma[c] * invstd;
+    /* dv came through down's scaled weights, w and what the state holds are of the stem's scaled ones. */
+    const double by = stem_scale(weight_scale), down_by = stem_scale(down_weight_scale),
+                 sum = (odd[8 + 7] + even[8]) / down_by;
+    const double invstd = state->invstd[c], factor = gamma[c] * invstd * by;
     double w[STEM_WINDOW], centred[STEM_WINDOW], dgamma = 0.0;
     for (int i = 0; i < STEM_WINDOW; i++) {
         const int slot = i < STEM_TAPS ? i : i + 1;
-        w[i] = flim_round<T>(weight[c * STEM_WINDOW + i]);
-        centred[i] = odd[slot] + even[slot + 1] - sum * state->mean[i];
+        w[i] = flim_round<T>(weight[c * STEM_WINDOW + i] * (float)by);
+        centred[i] = (odd[slot] + even[slot + 1]) / down_by - sum * state->mean[i];
         dgamma += invstd * w[i] * centred[i];
     }
     for (int i = 0; i < STEM_WINDOW; i++) {
@@ -423,10 +428,10 @@ cudaError_t run(const flim_conv_problem *problem, const flim_conv_arguments *a, 
     float *partial = reinterpret_cast<float *>(g_sums + W::G_SUMS);
     const gradient_target target = {stem->dweight, stem->dbias, stem->dgamma, stem->dbeta,
                                     a->master,     a->unscale,  a->accumulate};
-    kernel<<<grid, THREADS, 0, stream>>>(p, state, stem->weight, stem->down_weight, static_cast<const T *>(a->y),
-                                         norm ? a->dz_norm : flim_conv_dz_norm{}, partial);
+    kernel<<<grid, THREADS, 0, stream>>>(p, state, stem->weight, stem->weight_scale, stem->down_weight, a->weight_scale,
+                                         static_cast<const T *>(a->y), norm ? a->dz_norm : flim_conv_dz_norm{}, partial);
     reduce<C><<<W::HALVES * W::SUMS, REDUCE_THREADS, 0, stream>>>(partial, grid, g_sums, target);
-    finish<T><<<1, C, 0, stream>>>(g_sums, state, stem->weight, stem->gamma, target);
+    finish<T><<<1, C, 0, stream>>>(g_sums, state, stem->weight, stem->weight_scale, a->weight_scale, stem->gamma, target);
     return cudaGetLastError();
 }
 

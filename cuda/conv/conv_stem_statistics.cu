@@ -133,7 +133,7 @@ template <typename T> __global__ void __launch_bounds__(THREADS) ends(stem_geome
 
 struct fold_arguments {
     int channels;
-    const float *weight, *bias, *gamma, *beta;
+    const float *weight, *weight_scale, *bias, *gamma, *beta;
     float eps;
     const double *momentum;
     float *running_mean, *running_var;
@@ -211,9 +211,10 @@ __global__ void __launch_bounds__(FINISH_THREADS) finish(const double *body_sums
     __syncthreads();
     if (threadIdx.x < f.channels) {
         const int c = threadIdx.x;
+        const float by = stem_scale(f.weight_scale); /* all from here on is of scaled weights */
         double w[STEM_WINDOW], m = 0.0, var = 0.0;
         for (int i = 0; i < STEM_WINDOW; i++) {
-            w[i] = flim_round<T>(f.weight[c * STEM_WINDOW + i]);
+            w[i] = flim_round<T>(f.weight[c * STEM_WINDOW + i] * by);
             m += w[i] * mean[i];
         }
         for (int i = 0; i < STEM_WINDOW; i++) {
@@ -223,26 +224,27 @@ __global__ void __launch_bounds__(FINISH_THREADS) finish(const double *body_sums
             var += w[i] * s;
         }
         var = fmax(var, 0.0);
-        const double invstd = 1.0 / sqrt(var + (double)f.eps);
+        const double invstd = 1.0 / sqrt(var + (double)f.eps * by * by);
         const double scale = f.gamma[c] * invstd;
         f.state->scale[c] = (float)scale;
         f.state->shift[c] = (float)(f.beta[c] - m * scale);
         f.state->invstd[c] = (float)invstd;
         const float momentum = f.momentum ? (float)*f.momentum : FLIM_BN_MOMENTUM;
         if (f.running_mean)
-            f.running_mean[c] += momentum * ((float)(m + f.bias[c]) - f.running_mean[c]);
+            f.running_mean[c] += momentum * ((float)(m / by + f.bias[c]) - f.running_mean[c]);
         if (f.running_var)
-            f.running_var[c] += momentum * ((float)(var * (count / fmax(count - 1.0, 1.0))) - f.running_var[c]);
+            f.running_var[c] +=
+                momentum * ((float)(var / ((double)by * by) * (count / fmax(count - 1.0, 1.0))) - f.running_var[c]);
     }
 }
 
 __global__ void running(fold_arguments f)
 {
     const int c = threadIdx.x;
-    const double invstd = 1.0 / sqrt((double)f.running_var[c] + (double)f.eps);
+    const double by = stem_scale(f.weight_scale), invstd = 1.0 / (sqrt((double)f.running_var[c] + (double)f.eps) * by);
     const double scale = f.gamma[c] * invstd;
     f.state->scale[c] = (float)scale;
-    f.state->shift[c] = (float)(f.beta[c] + ((double)f.bias[c] - f.running_mean[c]) * scale);
+    f.state->shift[c] = (float)(f.beta[c] + ((double)f.bias[c] - f.running_mean[c]) * by * scale);
     f.state->invstd[c] = (float)invstd;
 }
 
@@ -258,8 +260,17 @@ int spans(const flim_conv_problem *s)
 
 fold_arguments make_fold(const flim_conv_problem *problem, const flim_conv_stem *s)
 {
-    return {problem->c, s->weight,   s->bias,         s->gamma,       s->beta,
-            s->eps,     s->momentum, s->running_mean, s->running_var, static_cast<stem_state *>(s->state)};
+    return {problem->c,
+            s->weight,
+            s->weight_scale,
+            s->bias,
+            s->gamma,
+            s->beta,
+            s->eps,
+            s->momentum,
+            s->running_mean,
+            s->running_var,
+            static_cast<stem_state *>(s->state)};
 }
 
 template <typename T, int C>

@@ -166,10 +166,10 @@ cudaError_t flim_k_grad_norm(const flim_launch *l, const float *partial, flim_bl
 }
 
 __global__ void __launch_bounds__(256)
-    grad_norm_sums_kernel(const double *__restrict__ du, const float *du_scale, grad_norm_args args)
+    grad_norm_sums_kernel(const double *__restrict__ du, const float *du_scale, const float *du_scale_b, grad_norm_args args)
 {
     const int c = args.main.norm.c, channels = args.main.norm.channels, tid = threadIdx.x;
-    const double s = *du_scale, unscale = 1.0 / (double)*args.loss_scale;
+    const double s = (double)*du_scale * (du_scale_b ? *du_scale_b : 1.0f), unscale = 1.0 / (double)*args.loss_scale;
     float scale = 1.0f;
     if (args.scaled) { /* dz is about g du: keep the size of du as stored */
         double square = 0;
@@ -180,7 +180,7 @@ __global__ void __launch_bounds__(256)
         }
         square = block_sum<256>(square) / channels;
         const int exponent = square > 0 && !isinf(square) ? -(int)lrint(0.5 * log2(square)) : 0;
-        scale = *du_scale * exp2f((float)(exponent > 60 ? 60 : exponent < -60 ? -60 : exponent));
+        scale = (float)s * exp2f((float)(exponent > 60 ? 60 : exponent < -60 ? -60 : exponent));
     }
     for (int k = tid; k < c; k += 256) {
         if (k >= channels) {
@@ -196,8 +196,8 @@ __global__ void __launch_bounds__(256)
     }
 }
 
-cudaError_t flim_k_grad_norm_sums(const flim_launch *l, const double *du, const float *du_scale, int64_t count,
-                                  const flim_grad_norm *main, bool scaled, bool add, const float *loss_scale)
+cudaError_t flim_k_grad_norm_sums(const flim_launch *l, const double *du, const float *du_scale, const float *du_scale_b,
+                                  int64_t count, const flim_grad_norm *main, bool scaled, bool add, const float *loss_scale)
 {
     grad_norm_args args = {};
     args.count = (double)count;
@@ -206,17 +206,17 @@ cudaError_t flim_k_grad_norm_sums(const flim_launch *l, const double *du, const 
     args.frozen = count == 1;
     args.add = add;
     args.loss_scale = loss_scale;
-    grad_norm_sums_kernel<<<1, 256, 0, l->stream>>>(du, du_scale, args);
+    grad_norm_sums_kernel<<<1, 256, 0, l->stream>>>(du, du_scale, du_scale_b, args);
     return cudaGetLastError();
 }
 
-__global__ void ratio_kernel(const float *a, const float *b, float *out)
+__global__ void ratio_kernel(const float *a, const float *times, const float *b, float *out)
 {
-    *out = *a / *b;
+    *out = *a * (times ? *times : 1.0f) / *b;
 }
 
-cudaError_t flim_k_ratio(const flim_launch *l, const float *a, const float *b, float *out)
+cudaError_t flim_k_ratio(const flim_launch *l, const float *a, const float *times, const float *b, float *out)
 {
-    ratio_kernel<<<1, 1, 0, l->stream>>>(a, b, out);
+    ratio_kernel<<<1, 1, 0, l->stream>>>(a, times, b, out);
     return cudaGetLastError();
 }

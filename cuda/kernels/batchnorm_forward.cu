@@ -195,8 +195,9 @@ __global__ void norm_train_sums_kernel(const double *__restrict__ sums, double c
 {
     int k = blockIdx.x * blockDim.x + threadIdx.x;
     if (k < m.channels) {
-        double mean = sums[k] / count;
-        train_channel(m, k, {count, mean, fmax(sums[m.c + k] - count * mean * mean, 0.0)});
+        const float about = m.running_mean[k] * (m.weight_scale ? *m.weight_scale : 1.0f); /* as the convolution took it */
+        const double mean = sums[k] / count;
+        train_channel(m, k, {count, about + mean, fmax(sums[m.c + k] - count * mean * mean, 0.0)});
     } else if (k < m.c) {
         write_affine(m, k, 0, 0, 0, 0);
     }

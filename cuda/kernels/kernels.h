@@ -117,7 +117,8 @@ cudaError_t flim_k_stats(const flim_launch *l, const void *z, flim_blocks b, int
 /* Batch statistics -> affine, invstd; moves the running statistics by *momentum (unbiased variance).  A single value per
  * channel: running statistics as constants. */
 cudaError_t flim_k_norm_train(const flim_launch *l, const float *partial, flim_blocks b, const flim_norm *norm);
-/* The same from sums over all `count` positions: sums is double (2,c), sum and sum of squares of z. */
+/* The same from sums over all `count` positions: sums is double (2,c), sum and sum of squares of z less the running mean
+ * (*weight_scale times, as z). */
 cudaError_t flim_k_norm_train_sums(const flim_launch *l, const double *sums, int64_t count, const flim_norm *norm);
 /* Running statistics (or only the bias, without BatchNorm) -> affine, invstd. */
 cudaError_t flim_k_norm_fixed(const flim_launch *l, const flim_norm *norm);
@@ -201,11 +202,11 @@ cudaError_t flim_k_grad_norm(const flim_launch *l, const float *partial, flim_bl
                              const flim_grad_norm *main, const flim_grad_norm *skip, float *dv_scale, bool scaled, bool train,
                              bool add, const float *loss_scale, double *sums, int *counter);
 /* The same from sums that a convolution gathered (conv3x3x3.h): double (2,c), sum du and sum du (z - mean) of du as stored,
- * which is *du_scale times the gradient behind the activation.  The scale of dz follows du's. */
-cudaError_t flim_k_grad_norm_sums(const flim_launch *l, const double *du, const float *du_scale, int64_t count,
-                                  const flim_grad_norm *main, bool scaled, bool add, const float *loss_scale);
-/* *out = *a / *b. */
-cudaError_t flim_k_ratio(const flim_launch *l, const float *a, const float *b, float *out);
+ * which is *du_scale * *du_scale_b (NULL = 1) times the gradient behind the activation.  The scale of dz follows du's. */
+cudaError_t flim_k_grad_norm_sums(const flim_launch *l, const double *du, const float *du_scale, const float *du_scale_b,
+                                  int64_t count, const flim_grad_norm *main, bool scaled, bool add, const float *loss_scale);
+/* *out = *a * *times / *b; times may be NULL = 1. */
+cudaError_t flim_k_ratio(const flim_launch *l, const float *a, const float *times, const float *b, float *out);
 /* Writes dz (like z), dz_skip (like z, with a normalised skip) and dv (like z, may be NULL). */
 cudaError_t flim_k_grad_apply(const flim_launch *l, const flim_epilogue *epilogue, const flim_grad_inputs *dy,
                               const flim_grad_affine *main, const flim_grad_affine *skip, const float *dv_scale, void *dz,
@@ -334,8 +335,8 @@ typedef struct flim_device_step {
 typedef struct flim_weight_item {
     int o, i, taps, k, c;
     int64_t offset; /* in the parameter array */
-    int64_t first; /* running element count of the items before this one, in (k,taps,c) order */
-    void *storage; /* k*taps*c of the storage type */
+    int64_t first; /* running element count of the stored items before this one, in (k,taps,c) order */
+    void *storage; /* k*taps*c of the storage type; NULL = not stored, only the scale is made */
     const void *grad; /* k*taps*c, storage type or fp32 */
     int grad_is_float;
     const float *grad_scale; /* stored gradient = *grad_scale (NULL = 1) * gradient */

@@ -49,6 +49,7 @@ static void look_at_dv(const flim_cuda_program *p, const flim_schedule *schedule
         const flim_schedule_unit *from = &schedule->unit[su->gradient_from];
         v->data = flim_schedule_at(schedule, p->arena, from->buffer[FLIM_BUFFER_DX]);
         v->times[0] = from->grad.unscale;
+        v->weight_scale = p->weight_scale[su->gradient_from];
         return;
     }
     v->data = flim_schedule_at(schedule, p->arena, su->buffer[FLIM_BUFFER_DV]);

@@ -93,8 +93,10 @@ static flim_status run_conv(const job *j, flim_error *err)
     a.w = weights_of(j, transposed);
     a.master = parameter(j, u, FLIM_TENSOR_CONV_WEIGHT);
     a.bias = parameter(j, u, FLIM_TENSOR_BIAS);
+    a.weight_scale = j->su->norm.weight_scale;
     a.prologue = prologue_of(j);
     a.sums = j->op->recomputed ? NULL : j->su->conv_sums;
+    a.sums_about = j->su->norm.running_mean;
     return run_choice(j, &a, err);
 }
 
@@ -350,6 +352,7 @@ static flim_status run_data(const job *j, flim_error *err)
     a.y = transposed ? out_of(j, FLIM_OUT) : in_of(j, FLIM_IN_GRADIENT);
     a.w = weights_of(j, !transposed);
     a.master = parameter(j, j->op->unit, FLIM_TENSOR_CONV_WEIGHT);
+    a.weight_scale = su->norm.weight_scale;
     if (!from) {
         return run_choice(j, &a, err);
     }
@@ -361,13 +364,14 @@ static flim_status run_data(const job *j, flim_error *err)
                                       .add = in_of(j, FLIM_IN_GRADIENT + 1)};
     if (a.epilogue.add && p->scaled) {
         a.epilogue.add_scale = su->add_scale;
-        FLIM_TRY_CUDA(
-            flim_k_ratio(&p->launch, su->grad.scale, owner_of(j, j->op->in[FLIM_IN_GRADIENT + 1])->dv_scale, su->add_scale));
+        FLIM_TRY_CUDA(flim_k_ratio(&p->launch, su->grad.scale, su->norm.weight_scale,
+                                   owner_of(j, j->op->in[FLIM_IN_GRADIENT + 1])->dv_scale, su->add_scale));
     }
     FLIM_TRY(run_choice(j, &a, err));
     const flim_grad_norm norm = grad_norm_of(j, su->unit->input);
-    FLIM_TRY_CUDA(flim_k_grad_norm_sums(&p->launch, from->sums, su->grad.scale, j->n * flim_volume(from->unit->conv_out),
-                                        &norm, p->scaled, !j->first, &p->state->loss_scale));
+    FLIM_TRY_CUDA(flim_k_grad_norm_sums(&p->launch, from->sums, su->grad.scale, su->norm.weight_scale,
+                                        j->n * flim_volume(from->unit->conv_out), &norm, p->scaled, !j->first,
+                                        &p->state->loss_scale));
     return FLIM_OK;
 }
 
@@ -380,8 +384,10 @@ static flim_conv_arguments begin_stem(const job *j)
     char *input = in_of(j, FLIM_IN_X);
     flim_conv_arguments a = begin_conv(j);
     a.x = input;
+    a.weight_scale = j->su->norm.weight_scale;
     a.stem = (flim_conv_stem){.mask = (const uint8_t *)input + j->s->mask_offset,
                               .weight = parameter(j, stem, FLIM_TENSOR_CONV_WEIGHT),
+                              .weight_scale = j->s->unit[stem].norm.weight_scale,
                               .bias = parameter(j, stem, FLIM_TENSOR_BIAS),
                               .gamma = parameter(j, stem, FLIM_TENSOR_BN_WEIGHT),
                               .beta = parameter(j, stem, FLIM_TENSOR_BN_BIAS),
@@ -401,6 +407,7 @@ static flim_status run_stem_forward(const job *j, flim_error *err)
     a.master = parameter(j, j->op->unit, FLIM_TENSOR_CONV_WEIGHT);
     a.bias = parameter(j, j->op->unit, FLIM_TENSOR_BIAS);
     a.sums = j->su->conv_sums;
+    a.sums_about = j->su->norm.running_mean;
     return run_choice(j, &a, err);
 }
 
@@ -419,7 +426,8 @@ static flim_status run_stem_backward(const job *j, flim_error *err)
                                     .a = grad->a,
                                     .b = grad->b,
                                     .d = grad->d,
-                                    .du_scale = owner_of(j, j->op->in[FLIM_IN_GRADIENT])->grad.scale};
+                                    .du_scale = owner_of(j, j->op->in[FLIM_IN_GRADIENT])->grad.scale,
+                                    .du_scale_b = owner_of(j, j->op->in[FLIM_IN_GRADIENT])->norm.weight_scale};
     a.unscale = grad->unscale;
     a.accumulate = !j->first;
     return run_choice(j, &a, err);

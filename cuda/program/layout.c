@@ -48,7 +48,10 @@ static void lay_unit(flim_cuda_program *p, flim_schedule *schedule, int u, curso
     su->norm.affine = (flim_affine){take(c, row), take(c, row)};
     su->norm.mean = take(c, row);
     su->norm.invstd = take(c, row);
-    if (fused) { /* the kernel adds the bias, and rounds the weights without a scale */
+    if (weights_from) {
+        su->norm.weight_scale = weights_from->unit[u].norm.weight_scale;
+    }
+    if (fused) { /* the kernel adds the bias */
         su->norm.bias = NULL;
         su->conv_sums = take(c, 2 * su->k * (int64_t)sizeof(double));
     }
@@ -57,7 +60,6 @@ static void lay_unit(flim_cuda_program *p, flim_schedule *schedule, int u, curso
     }
     if (weights_from && !fused) {
         su->w = weights_from->unit[u].w;
-        su->norm.weight_scale = weights_from->unit[u].norm.weight_scale;
         su->w_flipped = !wants_flipped(su)                      ? NULL
                         : wants_flipped(&weights_from->unit[u]) ? weights_from->unit[u].w_flipped
                                                                 : take(c, weight_bytes(schedule, u));
@@ -86,14 +88,13 @@ static void lay_weights(flim_cuda_program *p, flim_schedule *schedule, cursor *c
         const bool fused = flim_fusion_forward_fused(schedule, u);
         const bool fp32_gradient = su->conv[FLIM_CONV_WEIGHT] && su->conv[FLIM_CONV_WEIGHT]->algorithm->fp32_gradient;
         const bool copied_gradient = schedule->train && !fp32_gradient;
-        if (su->fusion == FLIM_FUSION_STEM || (fused && !copied_gradient)) {
-            continue; /* their kernels take the parameters as they are */
-        }
+        const bool stored =
+            su->fusion != FLIM_FUSION_STEM && (!fused || copied_gradient); /* else the scale alone is needed */
         float *scale = take(c, sizeof(float) + 2 * sizeof(unsigned));
-        su->w = take(c, bytes);
-        su->w_flipped = wants_flipped(su) ? take(c, bytes) : NULL;
-        su->dw = copied_gradient ? take(c, bytes) : NULL;
-        su->norm.weight_scale = fused ? NULL : scale;
+        su->w = stored ? take(c, bytes) : NULL;
+        su->w_flipped = stored && wants_flipped(su) ? take(c, bytes) : NULL;
+        su->dw = stored && copied_gradient ? take(c, bytes) : NULL;
+        su->norm.weight_scale = scale;
         su->weight_item = table->n;
         table->item[table->n++] =
             (flim_weight_item){.o = unit->transposed ? unit->in_channels : unit->out_channels,
@@ -107,7 +108,7 @@ static void lay_weights(flim_cuda_program *p, flim_schedule *schedule, cursor *c
                                .grad = su->dw,
                                .scale = scale,
                                .amax = scale ? (unsigned *)(scale + 1) : NULL};
-        table->elements += count;
+        table->elements += stored ? count : 0;
     }
     p->weights = take(c, sizeof *p->weights);
 }

@@ -380,23 +380,23 @@ static void check_update(flim_program *program, const flim_network *net, const f
     free(parameters);
 }
 
-/* Width 32 and sizes that are no multiples of tiles: the CUDA backend has kernels of its own for it.  Each tensor of three
+/* A width whose kernels the CUDA backend has of its own, and sizes that are no multiples of tiles.  Each tensor of three
  * updates against the reference, operation by operation (reference/inspection.h), so that tolerances hold in every
- * precision; a call with a value near a kink is made, and not compared. */
-static void updates_at_the_width_of_base(void **state)
+ * precision; a call with a value near a kink is made, and not compared.  times: of the convolutions' weights. */
+static void inspected_updates(int width, float times, const char *name)
 {
-    (void)state;
     enum { N = 4, UPDATES = 3 };
-    failures = 0;
-    fixture f = make_fixture(32, 2, 17, 5, 5);
+    fixture f = make_fixture(width, 2, 17, 5, 5);
+    for (int k = 0; k < f.net.n_tensors; k++) {
+        const flim_tensor *t = &f.net.tensor[k];
+        for (int64_t i = t->offset; t->role == FLIM_TENSOR_CONV_WEIGHT && i < t->offset + t->count; i++) {
+            f.parameters[i] *= times;
+        }
+    }
     flim_program *program = ref_program_create_inspected(target, &f.net, N, 0, f.parameters, f.statistics);
     assert_non_null(program);
-    ref_inspection in = {.target = target,
-                         .program = program,
-                         .net = &f.net,
-                         .name = "width-of-base",
-                         .exact_unit = -1,
-                         .weight_roundings = 1};
+    ref_inspection in = {
+        .target = target, .program = program, .net = &f.net, .name = name, .exact_unit = -1, .weight_roundings = 1};
     double *m = ref_array(f.net.parameters), *v = ref_array(f.net.parameters);
     int compared = 0;
     for (int i = 0; i < 30 && compared < UPDATES; i++) {
@@ -434,6 +434,26 @@ static void updates_at_the_width_of_base(void **state)
     free(m);
     free(v);
     free_fixture(&f);
+}
+
+static void updates_at_the_widths_of_presets(void **state)
+{
+    (void)state;
+    failures = 0;
+    inspected_updates(8, 1.0f, "width-of-tiny");
+    inspected_updates(16, 1.0f, "width-of-small");
+    inspected_updates(32, 1.0f, "width-of-base");
+    end_checks(__func__);
+}
+
+/* BatchNorm takes the size of the weights out again, so nothing may overflow or be lost in 16 bits on the way. */
+static void updates_with_large_and_small_weights(void **state)
+{
+    (void)state;
+    failures = 0;
+    inspected_updates(8, 131072.0f, "large-weights-8");
+    inspected_updates(32, 131072.0f, "large-weights-32");
+    inspected_updates(32, 0.03125f, "small-weights-32");
     end_checks(__func__);
 }
 
@@ -1028,13 +1048,13 @@ static void calls_are_counted_from_where_totals_were_put(void **state)
 }
 
 REF_DEVICE_GROUP(cmocka_unit_test(updates_of_two_classes), cmocka_unit_test(updates_of_three_classes),
-                 cmocka_unit_test(updates_of_other_sizes), cmocka_unit_test(updates_at_the_width_of_base),
-                 cmocka_unit_test(updates_with_dropout), cmocka_unit_test(updates_with_focal_loss),
-                 cmocka_unit_test(updates_with_clipping), cmocka_unit_test(updates_at_a_batch_of_one),
-                 cmocka_unit_test(updates_with_the_usual_epsilon), cmocka_unit_test(windows_of_micro_batches),
-                 cmocka_unit_test(tails_are_smaller_batches), cmocka_unit_test(predictions_use_running_statistics),
-                 cmocka_unit_test(state_moves_to_another_program), cmocka_unit_test(mistakes_of_the_caller_are_refused),
-                 cmocka_unit_test(deterministic_runs_have_equal_bits),
+                 cmocka_unit_test(updates_of_other_sizes), cmocka_unit_test(updates_at_the_widths_of_presets),
+                 cmocka_unit_test(updates_with_large_and_small_weights), cmocka_unit_test(updates_with_dropout),
+                 cmocka_unit_test(updates_with_focal_loss), cmocka_unit_test(updates_with_clipping),
+                 cmocka_unit_test(updates_at_a_batch_of_one), cmocka_unit_test(updates_with_the_usual_epsilon),
+                 cmocka_unit_test(windows_of_micro_batches), cmocka_unit_test(tails_are_smaller_batches),
+                 cmocka_unit_test(predictions_use_running_statistics), cmocka_unit_test(state_moves_to_another_program),
+                 cmocka_unit_test(mistakes_of_the_caller_are_refused), cmocka_unit_test(deterministic_runs_have_equal_bits),
                  cmocka_unit_test(the_memory_plan_is_known_before_allocation),
                  cmocka_unit_test(nothing_is_allocated_in_a_step), cmocka_unit_test(running_out_of_memory_is_an_error),
                  cmocka_unit_test(not_finite_input_is_reported),

@@ -27,6 +27,12 @@
 /* The card as the kernels take it, or what --card says of it. */
 flim_card &check_card();
 
+template <typename T> __global__ void multiply(T *data, int64_t count, float by)
+{
+    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < count; i += (int64_t)gridDim.x * blockDim.x)
+        data[i] = (T)((float)data[i] * by);
+}
+
 /* Device memory, filled with NaN patterns (0xff) so that unwritten outputs show. */
 template <typename T> struct device_array {
     T *data = nullptr;
