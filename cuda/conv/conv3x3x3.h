@@ -1,4 +1,5 @@
-/* 3x3x3 convolution with 8, 16 or 32 channels in and out, stride 1, padding 1, fused with the BatchNorm and activation around it.
+/* 3x3x3 convolution with padding 1, fused with the BatchNorm and activation around it: 8, 16 or 32 channels to as many, or 8 to
+ * 16 and 16 to 32, then also with stride 2 in y and x.
  *
  * For: res1.  FORWARD: the previous unit's BatchNorm + activation are applied as x is loaded, so its activation need not be
  *      stored; the sums for the unit's own BatchNorm are gathered as z is stored.  DATA: the gradient passes the previous

@@ -1,4 +1,4 @@
-/* 3x3x3 convolution C -> C, C = 8, 16 and 32: direct double-precision kernels, and the checks and timings of conv3x3x3. */
+/* 3x3x3 convolution C -> K, 8 to 32 channels, stride 1 and 2: direct double-precision kernels, and the checks and timings of conv3x3x3. */
 #include <cstring>
 
 #include "check_util.cuh"
@@ -17,28 +17,51 @@ const char *const kind_name[KINDS] = {"forward", "forward + prologue", "data gra
 
 struct size {
     int64_t n;
-    int t, h, w, c;
+    int t, h, w; /* of the layer's input */
+    int c, k, stride; /* channels in and out; stride in y and x */
+
+    __host__ __device__ int ho() const
+    {
+        return (h - 1) / stride + 1;
+    }
+    __host__ __device__ int wo() const
+    {
+        return (w - 1) / stride + 1;
+    }
+    int64_t x_elements() const
+    {
+        return n * t * h * w * c;
+    }
+    int64_t y_elements() const
+    {
+        return n * t * ho() * wo() * k;
+    }
 };
 
-/* out = conv(x) + bias, or the data gradient (flip) without bias. */
+/* out = conv(x) + bias, or the data gradient (data) of x without bias. */
 template <typename T>
-__global__ void ref_conv(size s, const T *x, const float *weight, const float *bias, bool flip, double *out)
+__global__ void ref_conv(size s, const T *x, const float *weight, const float *bias, bool data, double *out)
 {
-    const int64_t count = s.n * s.t * s.h * s.w * s.c;
+    const int ci = data ? s.k : s.c, co = data ? s.c : s.k, hi = data ? s.ho() : s.h, wi = data ? s.wo() : s.w,
+              ho = data ? s.h : s.ho(), wo = data ? s.w : s.wo();
+    const int64_t count = s.n * s.t * ho * wo * co;
     for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < count; i += (int64_t)gridDim.x * blockDim.x) {
-        const int o = (int)(i % s.c);
-        const int64_t at = i / s.c;
-        const int xo = (int)(at % s.w), yo = (int)(at / s.w % s.h), to = (int)(at / s.w / s.h % s.t);
+        const int o = (int)(i % co);
+        const int64_t at = i / co, cell = at / wo / ho / s.t;
+        const int xo = (int)(at % wo), yo = (int)(at / wo % ho), to = (int)(at / wo / ho % s.t);
         double sum = bias ? bias[o] : 0.0;
         for (int tap = 0; tap < 27; tap++) {
-            const int dt = tap / 9 - 1, dy = tap / 3 % 3 - 1, dx = tap % 3 - 1;
-            if ((unsigned)(to + dt) >= (unsigned)s.t || (unsigned)(yo + dy) >= (unsigned)s.h ||
-                (unsigned)(xo + dx) >= (unsigned)s.w)
+            const int t = to + tap / 9 - 1; /* of the data gradient the taps run backwards */
+            int y = yo * (data ? 1 : s.stride) + tap / 3 % 3 - 1, x_at = xo * (data ? 1 : s.stride) + tap % 3 - 1;
+            if (data && (y % s.stride != 0 || x_at % s.stride != 0))
                 continue;
-            const T *from = x + (at + ((int64_t)dt * s.h + dy) * s.w + dx) * s.c;
-            for (int c = 0; c < s.c; c++)
+            y = data ? y / s.stride : y, x_at = data ? x_at / s.stride : x_at;
+            if ((unsigned)t >= (unsigned)s.t || (unsigned)y >= (unsigned)hi || (unsigned)x_at >= (unsigned)wi)
+                continue;
+            const T *from = x + (((cell * s.t + t) * hi + y) * wi + x_at) * ci;
+            for (int c = 0; c < ci; c++)
                 sum += (double)(float)from[c] *
-                       (double)(float)(T)(flip ? weight[(c * s.c + o) * 27 + 26 - tap] : weight[(o * s.c + c) * 27 + tap]);
+                       (double)(float)(T)(data ? weight[(c * co + o) * 27 + 26 - tap] : weight[(o * ci + c) * 27 + tap]);
         }
         out[i] = sum;
     }
@@ -71,10 +94,11 @@ flim_conv_problem problem_of(flim_storage type, int kind, const size &s)
     p.op = kind < DATA ? FLIM_CONV_FORWARD : FLIM_CONV_DATA;
     p.type = type;
     p.n = s.n;
-    p.c = p.k = p.in_channels = p.out_channels = s.c;
-    p.in[0] = p.out[0] = s.t, p.in[1] = p.out[1] = s.h, p.in[2] = p.out[2] = s.w;
+    p.c = p.in_channels = s.c;
+    p.k = p.out_channels = s.k;
+    p.in[0] = p.out[0] = s.t, p.in[1] = s.h, p.in[2] = s.w, p.out[1] = s.ho(), p.out[2] = s.wo();
     for (int d = 0; d < 3; d++)
-        p.kernel[d] = 3, p.stride[d] = p.pad[d] = 1;
+        p.kernel[d] = 3, p.pad[d] = 1, p.stride[d] = d == 0 ? 1 : s.stride;
     p.x_form = kind == FORWARD_PROLOGUE ? FLIM_INPUT_NORM_ACT_ON_LOAD : FLIM_INPUT_PLAIN;
     p.master = true;
     p.sums = kind != DATA;
@@ -94,8 +118,9 @@ template <typename T> struct conv_case {
     flim_conv_arguments arguments;
 
     conv_case(flim_storage type, int kind_, const size &s_)
-        : s(s_), kind(kind_), problem(problem_of(type, kind, s)), x(s.n * s.t * s.h * s.w * s.c), z(x.count), add(x.count),
-          out(x.count), weight(s.c * s.c * 27), bias(s.c), scale(s.c), shift(s.c), mean(s.c), sums(2 * s.c),
+        : s(s_), kind(kind_), problem(problem_of(type, kind, s)), x(kind < DATA ? s.x_elements() : s.y_elements()),
+          z(kind < DATA ? s.y_elements() : s.x_elements()), add(z.count), out(z.count), weight(s.c * s.k * 27), bias(s.k),
+          scale(std::max(s.c, s.k)), shift(scale.count), mean(scale.count), sums(2 * channels()),
           scratch((int64_t)flim_conv3x3x3_scratch_bytes()), arguments{}
     {
         random_normal(x, 1.0f, 0.2f, 31);
@@ -116,6 +141,10 @@ template <typename T> struct conv_case {
         arguments.epilogue = {z, scale, shift, mean, add, nullptr};
         arguments.sums_about = mean;
         arguments.scratch = scratch;
+    }
+    int channels() const /* of the output */
+    {
+        return kind < DATA ? s.k : s.c;
     }
     bool has_sums() const
     {
@@ -151,7 +180,7 @@ template <typename T> bool check_case(flim_storage type, int kind, const size &s
     if (k.has_sums()) {
         const std::vector<T> z = k.z.host();
         const std::vector<float> mean = k.mean.host();
-        const size_t c = (size_t)s.c;
+        const size_t c = (size_t)k.channels();
         std::vector<double> want(2 * c, 0.0), scale(2 * c, 0.0);
         for (size_t i = 0; i < first.size(); i++) {
             const double stored = (double)(float)first[i], v = kind < DATA ? stored - mean[i % c] : stored,
@@ -185,9 +214,10 @@ template <typename T> bool check_case(flim_storage type, int kind, const size &s
     const bool same = same_bits(first, k.out.host()) && (!k.has_sums() || same_bits(sums, k.sums.host()));
     const double ulp = type == FLIM_STORAGE_BF16 ? 1.0 / 256 : 1.0 / 2048;
     const bool good = d.finite && d.relative < ulp && d.worst < 2 * ulp && equal && same && worst < 1e-5;
-    printf("conv3x3x3 %s c %d n %lld %dx%dx%d %-30s relative %.2e worst %.2e, sums %.1e, equal bits %s scaled %s %s\n",
-           type == FLIM_STORAGE_BF16 ? "bf16" : "fp16", s.c, (long long)s.n, s.t, s.h, s.w, kind_name[kind], d.relative,
-           d.worst, worst, equal ? "yes" : "no", same ? "yes" : "no", good ? "" : "FAILED");
+    printf("conv3x3x3 %s c %d k %d stride %d n %lld %dx%dx%d %-30s relative %.2e worst %.2e, sums %.1e, equal bits %s scaled "
+           "%s %s\n",
+           type == FLIM_STORAGE_BF16 ? "bf16" : "fp16", s.c, s.k, s.stride, (long long)s.n, s.t, s.h, s.w, kind_name[kind],
+           d.relative, d.worst, worst, equal ? "yes" : "no", same ? "yes" : "no", good ? "" : "FAILED");
     return good;
 }
 
@@ -195,13 +225,15 @@ template <typename T> bool check_case(flim_storage type, int kind, const size &s
 
 bool check_conv3x3x3(bool small)
 {
-    static const size sizes[] = {{3, 7, 7, 9, 0}, {1, 1, 1, 1, 0},   {2, 5, 21, 21, 0},   {5, 9, 11, 13, 0},
-                                 {9, 3, 3, 3, 0}, {1, 4, 50, 41, 0}, {16, 128, 21, 21, 0}};
+    static const size sizes[] = {{3, 7, 7, 9}, {1, 1, 1, 1},   {2, 5, 21, 21}, {5, 9, 11, 13},
+                                 {9, 3, 3, 3}, {1, 4, 50, 41}, {7, 3, 6, 4},   {16, 128, 21, 21}};
+    static const int shapes[][3] = {{8, 8, 1},  {16, 16, 1}, {32, 32, 1}, /* C, K, stride */
+                                    {8, 16, 2}, {16, 32, 2}, {8, 16, 1}};
     bool good = true;
-    for (int c = 8; c <= 32; c *= 2)
+    for (const auto &shape : shapes)
         for (size s : sizes)
             for (int kind = 0; kind < KINDS && !(small && s.n * s.t * s.h * s.w > 20000); kind++) {
-                s.c = c;
+                s.c = shape[0], s.k = shape[1], s.stride = shape[2];
                 good = check_case<__nv_bfloat16>(FLIM_STORAGE_BF16, kind, s) && good;
                 if (s.n < 16)
                     good = check_case<__half>(FLIM_STORAGE_FP16, kind, s) && good;
@@ -211,16 +243,19 @@ bool check_conv3x3x3(bool small)
 
 void time_conv3x3x3(void)
 {
-    for (int c = 8; c <= 32; c *= 2) {
-        const size s = {64, 128, 21, 21, c};
+    static const size sizes[] = {{64, 128, 21, 21, 8, 8, 1},  {64, 128, 21, 21, 16, 16, 1}, {64, 128, 21, 21, 32, 32, 1},
+                                 {64, 128, 21, 21, 8, 16, 2}, {64, 128, 21, 21, 16, 32, 2}, {64, 64, 11, 11, 16, 32, 2}};
+    for (const size &s : sizes)
         for (int kind = 0; kind < KINDS; kind++) {
             conv_case<__nv_bfloat16> b(FLIM_STORAGE_BF16, kind, s);
             const float ms = median_ms([&] { b.run(); });
             conv_case<__half> f(FLIM_STORAGE_FP16, kind, s);
             const float ms16 = median_ms([&] { f.run(); });
-            const double flop = 2.0 * 27 * c * (double)b.out.count;
-            printf("time conv3x3x3 c %2d %-30s bf16 %.3f ms, %.0f TFLOP/s; fp16 %.3f ms; floor %.3f (arithmetic at 743)\n", c,
-                   kind_name[kind], ms, flop / ms * 1e-9, ms16, flop / 743e9);
+            const double flop = 2.0 * 27 * s.c * (double)s.y_elements(),
+                         bytes = 2.0 * (double)(s.x_elements() + s.y_elements());
+            printf("time conv3x3x3 %2d to %2d stride %d %dx%dx%d %-30s bf16 %.3f ms, %.0f TFLOP/s; fp16 %.3f ms; floors %.3f "
+                   "(arithmetic at 743), %.3f (input and output at 4150 GB/s)\n",
+                   s.c, s.k, s.stride, s.t, s.h, s.w, kind_name[kind], ms, flop / ms * 1e-9, ms16, flop / 743e9,
+                   bytes / 4150e6);
         }
-    }
 }
