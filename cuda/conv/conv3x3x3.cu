@@ -1,4 +1,5 @@
 /* 3x3x3 convolutions: how the pixels are tiled, and the kernel's arguments (conv3x3x3_kernel.cuh). */
+#include "cuda/conv/conv3x3x3.h"
 #include "cuda/conv/conv3x3x3_kernel.cuh"
 
 using namespace flim_conv3x3x3;

@@ -26,7 +26,7 @@
 #ifndef FLIM_CUDA_CONV3X3X3_KERNEL_CUH
 #define FLIM_CUDA_CONV3X3X3_KERNEL_CUH
 
-#include "cuda/conv/conv3x3x3.h"
+#include "cuda/conv/conv_arguments.h"
 #include "cuda/conv/conv_mma.cuh"
 #include "cuda/conv/conv_sums.cuh"
 
