@@ -33,13 +33,13 @@ check() { # files (a glob), programs
     done
 }
 
-check 'src/train/*.c' train_cv predict flim_info fold_metrics
+check 'src/train/*.c' train_cv pretrain predict flim_info fold_metrics
 check 'src/plan/*.c' gpu_plan train_cv
 check 'src/cpu/*/*.c src/backend/*.c cuda/*/*.c cuda/*/*.cu' train_cv predict
 check 'src/data/*.c src/data/hdf5/*.c' train_cv predict flim_info flim_repack flim_simulate
 check 'src/import/*.c' flim_import
 check 'src/cv/*.c src/cv/*/*.c src/net/*.c src/formats/*.c' train_cv
-check 'src/config/*.c' train_cv
+check 'src/config/*.c' train_cv pretrain
 check 'src/export/*.c' flim_export train_cv
 check 'src/results/*.c src/report/evaluate_runs.c src/report/read_runs.c src/report/compare_runs.c src/report/report_tables.c' fold_metrics train_cv
 

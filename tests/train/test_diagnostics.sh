@@ -29,7 +29,7 @@ says "diagnostics (run: false, this call: true)"
 call 0 "$train" "${options[@]}" --diagnostics --batch 500 --epochs 1 --out one
 call 0 "$train" "${options[@]}" --diagnostics --batch "$(($(tail -1 one/fold_0/history.csv | cut -d, -f11) / 2))" --epochs 1 --out two
 # The weights before and after one epoch that starts from known ones; averages are not what is measured.
-call 0 "$train" "${options[@]}" --epochs 1 --init-weights off/fold_0/best.safetensors --diagnostics --out moved
+call 0 "$train" "${options[@]}" --epochs 1 --ema 0 --init-weights off/fold_0/best.safetensors --diagnostics --out moved
 check "losses of batches and size of the update" python3 - <<'PY'
 import csv, json, math, struct
 def rows(run):
