@@ -8,6 +8,9 @@
 #include <zlib.h>
 #endif
 
+#include <stdbool.h>
+#include <string.h>
+
 #include "core/alloc.h"
 
 /* The b-th bytes, b = 0 the lowest, of n values. */
@@ -15,8 +18,11 @@ static void take_bytes(const void *values, size_t n, int value_bytes, int b, uin
 {
     if (value_bytes == 2) {
         const uint16_t *from = values;
-        for (size_t i = 0; i < n; i++) {
-            out[i] = (uint8_t)(from[i] >> 8 * b);
+        for (size_t i = 0; i < n && b == 0; i++) {
+            out[i] = (uint8_t)from[i];
+        }
+        for (size_t i = 0; i < n && b == 1; i++) {
+            out[i] = (uint8_t)(from[i] >> 8);
         }
     } else if (value_bytes == 4) {
         const uint32_t *from = values;
@@ -24,16 +30,31 @@ static void take_bytes(const void *values, size_t n, int value_bytes, int b, uin
             out[i] = (uint8_t)(from[i] >> 8 * b);
         }
     } else {
-        const uint8_t *from = values;
-        for (size_t i = 0; i < n; i++) {
-            out[i] = from[i];
-        }
+        memcpy(out, values, n);
     }
 }
 
 #if defined FLIM_HAVE_ISAL
 
 enum { PIECE = 1 << 16 }; /* values that are shuffled into the cache before they are packed */
+
+/* Bits that any of n values has. */
+static uint32_t bits_of(const void *values, size_t n, int value_bytes)
+{
+    uint32_t bits = 0;
+    if (value_bytes == 2) {
+        uint16_t some = 0;
+        for (size_t i = 0; i < n; i++) {
+            some |= ((const uint16_t *)values)[i];
+        }
+        bits = some;
+    } else if (value_bytes == 4) {
+        for (size_t i = 0; i < n; i++) {
+            bits |= ((const uint32_t *)values)[i];
+        }
+    }
+    return bits;
+}
 
 struct flim_deflater {
     struct isal_zstream stream;
@@ -68,11 +89,19 @@ size_t flim_deflate_values(flim_deflater *d, const void *values, size_t n, int v
     s->gzip_flag = IGZIP_ZLIB;
     s->next_out = out;
     s->avail_out = room > UINT32_MAX ? UINT32_MAX : (uint32_t)room;
+    uint32_t bits = 0;
     for (int b = 0; b < value_bytes; b++) {
+        const bool zeros = b > 0 && (bits >> 8 * b & 0xff) == 0; /* as counts mostly are: they need not be read once more */
+        if (zeros) {
+            memset(d->piece, 0, sizeof d->piece);
+        }
         for (size_t done = 0; done < n; done += PIECE) {
             const size_t count = n - done < PIECE ? n - done : PIECE;
             const uint8_t *from = (const uint8_t *)values + done * (size_t)value_bytes;
-            take_bytes(from, count, value_bytes, b, d->piece);
+            if (!zeros) {
+                take_bytes(from, count, value_bytes, b, d->piece);
+            }
+            bits |= b == 0 ? bits_of(from, count, value_bytes) : 0;
             s->next_in = d->piece;
             s->avail_in = (uint32_t)count;
             s->end_of_stream = b == value_bytes - 1 && done + count == n;

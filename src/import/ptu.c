@@ -268,17 +268,17 @@ static inline bool place_photon(void *counts, int bytes, size_t voxel)
 }
 
 /* The photons of a line from record line_at on, of `length` sync pulses, into the row of counts at voxel `row`; `back`: it was
- * scanned from right to left.  The pixel of a photon is that of the one before, or one of the next: its bounds are compared, in
- * sync pulses times pixels, which needs no division. */
+ * scanned from right to left.  The pixel is floor(since * X / length): a product of floating point, which misses it by one at most, is
+ * put right in integers, as a division per photon and the jumps of a search cost several times as much. */
 PER_KIND void place_photons_of(record_kind kind, sorter *s, uint64_t length, size_t row, bool back)
 {
     const uint8_t *data = s->records.data;
     const uint64_t pixels = (uint64_t)s->x, bins = (uint64_t)s->t, end = s->at;
     const uint32_t detector = s->detector;
+    const double per_pulse = (double)pixels / (double)length;
     const int bytes = s->bytes;
     void *counts = s->counts;
-    uint64_t base = s->line_base - s->line_start, x = 0, next = length, placed = 0; /* next: (x + 1) * length */
-    size_t pixel = row + (back ? pixels - 1 : 0) * bins;
+    uint64_t base = s->line_base - s->line_start, placed = 0;
     for (uint64_t i = s->line_at; i < end; i++) {
         const uint32_t word = flim_u32_at(data + 4 * i);
         if (!is_photon(kind, word)) {
@@ -289,19 +289,10 @@ PER_KIND void place_photons_of(record_kind kind, sorter *s, uint64_t length, siz
         if (channel_of(kind, word) != detector || since >= length || bin >= bins) {
             continue; /* before the line's start, `since` is beyond any length */
         }
-        const uint64_t place = since * pixels;
-        if (place >= next || place + length < next) { /* not that pixel; the latter: time goes back */
-            if (place + length < next) {
-                x = place / length;
-                next = (x + 1) * length;
-            }
-            while (place >= next) {
-                x++;
-                next += length;
-            }
-            pixel = row + (back ? pixels - 1 - x : x) * bins;
-        }
-        if (!place_photon(counts, bytes, pixel + bin)) {
+        uint64_t x = (uint64_t)(int64_t)((double)(int64_t)since * per_pulse);
+        x -= x * length > since * pixels;
+        x += (x + 1) * length <= since * pixels;
+        if (!place_photon(counts, bytes, row + (back ? pixels - 1 - x : x) * bins + bin)) {
             s->too_many = true;
             return;
         }
@@ -411,21 +402,19 @@ static flim_status sort_records(sorter *s, flim_error *err)
     return FLIM_OK;
 }
 
-PER_KIND uint64_t find_detectors_of(record_kind kind, const record_list *r)
-{
-    uint64_t found = 0;
-    for (uint64_t i = 0; i < r->n; i++) {
-        const uint32_t word = flim_u32_at(r->data + 4 * i);
-        found |= (uint64_t)is_photon(kind, word) << channel_of(kind, word);
-    }
-    return found;
-}
-
 /* Bit d: detector d has photons. */
 static uint64_t find_detectors(const record_list *r)
 {
+    const int shift = r->kind == RECORD_PICOHARP ? 28 : 25; /* above it: the channel, and what makes a record special */
+    uint8_t seen[128] = {0};
     uint64_t found = 0;
-    CALL_WITH_KIND(found =, find_detectors_of, r->kind, r)
+    for (uint64_t i = 0; i < r->n; i++) {
+        seen[flim_u32_at(r->data + 4 * i) >> shift] = 1;
+    }
+    for (uint32_t top = 0; top < 128; top++) {
+        const uint32_t word = top << shift;
+        found |= seen[top] && is_photon(r->kind, word) ? (uint64_t)1 << channel_of(r->kind, word) : 0;
+    }
     return found;
 }
 
