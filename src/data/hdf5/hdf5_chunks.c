@@ -327,7 +327,7 @@ flim_status flim_h5_chunks_check(flim_h5_chunks *c, int64_t cell, const hsize_t 
     c->cell = cell;
     c->whole = false;
     for (bool more = walk_begin(c, start, count, &w); more; more = walk_next(c, &w)) {
-        hsize_t offset[RANK];
+        hsize_t offset[RANK] = {0};
         uint64_t number = 0;
         for (int i = 0; i < c->rank; i++) {
             number = number * c->across[i] + w.at[i];
@@ -393,7 +393,7 @@ flim_status flim_h5_chunks_copy(flim_h5_chunks *c, const hsize_t *start, const h
     c->cell = -1;
     c->whole = true;
     for (bool more = walk_begin(c, start, count, &w); more; more = walk_next(c, &w)) {
-        hsize_t offset[RANK];
+        hsize_t offset[RANK] = {0};
         const uint8_t *contents;
         for (int i = 0; i < c->rank; i++) {
             offset[i] = w.at[i] * c->chunk[i];
