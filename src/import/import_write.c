@@ -89,7 +89,8 @@ static uint64_t photons_of(const writing *w)
     const flim_import_cells *c = w->cells;
     const int64_t pixels = (int64_t)c->h * c->w;
     uint64_t sum = 0;
-    const flim_counts cell = {w->counts, w->count_bytes, 1, c->t, pixels, c->t * pixels, pixels, 1, NULL}; /* planes as decays */
+    const flim_counts cell = {w->counts,     w->count_bytes, 1, c->t, pixels,
+                              c->t * pixels, pixels,         1, NULL}; /* planes as decays */
     flim_counts_sum(&cell, w->of_plane);
     for (int64_t t = 0; t < c->t; t++) {
         sum += w->of_plane[t];

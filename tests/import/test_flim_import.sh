@@ -45,5 +45,39 @@ for name in flimflam_c1.sdt pyflim_example.ptu IRF.sdt; do
 done
 echo "no field at all, but a text" >text.npy
 call 3 "${import[@]}" cut.h5 text.npy
+
+# ---- arrays of the fuzzers' corpus, whose first byte is not the file's: Fortran's order, and big endian
+for name in npy_fortran npy_f8_big; do
+    tail -c +2 "$top/tests/fuzz/corpus_fields/$name" >"$name"
+    rm -f whole.h5
+    call 0 "${import[@]}" whole.h5 "$name" --axes YXT
+    check "$name: its photons are in cells" grep -q "^photons: .* in the files = " out
+done
+
+# ---- what is bad in good files: refused by name, and OUT not made
+bad() { # bad FILE WORDS ARGUMENTS...
+    local file=$1 words=$2
+    shift 2
+    call 3 "${import[@]}" bad.h5 "$file" "$@"
+    check "$file is named" grep -q "$file: " err
+    says "$words"
+    check "$file leaves nothing" test ! -e bad.h5
+}
+put() { # put FILE OFFSET BYTES: as printf writes them
+    # shellcheck disable=SC2059
+    printf "$3" | dd of="$1" bs=1 seek="$2" conv=notrunc 2>/dev/null
+}
+cp "$raw/pyflim_example.ptu" past.ptu && cp past.ptu order.ptu && chmod u+w past.ptu order.ptu
+records=$(($(grep -abo TTResult_NumberOfRecords past.ptu | head -1 | cut -d: -f1) + 40)) # offset of their count
+put past.ptu "$records" '\377\377\377\1\0\0\0\0'
+bad past.ptu "its header counts 33554431 records"
+put order.ptu "$records" '\0\0\0\0\0\0\0\0' # the file's size decides
+put order.ptu "$(stat -c %s order.ptu)" '\1\0\002\360' # one more: the stop of a line
+bad order.ptu "record 19418 at offset $(stat -c %s "$raw/pyflim_example.ptu"): the stop of a line that has not started"
+# Of Python objects: whatever a pickle would do is not done.
+{ printf '\x93NUMPY\x01\x00\x76\x00' && printf "%-117s\n" "{'descr': '|O', 'fortran_order': False, 'shape': (8, 8, 64), }" &&
+    printf "cposix\nsystem\n(S'touch was_run'\ntR."; } >objects.npy
+bad objects.npy "an array of Python objects"
+check "a pickle is not run" test ! -e was_run
 check "no file is half written" test -z "$(find . -name '*.tmp')"
 finish
