@@ -16,6 +16,7 @@ typedef struct call {
 static flim_status measure(void *read, const flim_string_list *operands, console *screen, flim_error *err)
 {
     const call *c = read;
+    FILE *out = console_stream(screen);
     console_leave_stdout(screen); /* that is for results */
     const flim_log log = console_log(screen);
     const flim_bench_command *command = NULL;
@@ -24,7 +25,7 @@ static flim_status measure(void *read, const flim_string_list *operands, console
                          "a SUBCOMMAND is needed, for example flim_bench step (flim_bench --help lists them)");
     }
     FLIM_TRY(flim_bench_find(operands->item[0], &command, err));
-    return flim_bench_run(command, c->argc, c->argv, console_stream(screen), &log, err);
+    return flim_bench_run(command, c->argc, c->argv, out, stderr, &log, err);
 }
 
 int main(int argc, char **argv)

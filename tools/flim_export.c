@@ -4,6 +4,7 @@
 
 #include "common/tool.h"
 #include "core/try.h"
+#include "core/text.h"
 #include "flim/export.h"
 
 typedef struct options {
@@ -14,7 +15,8 @@ typedef struct options {
 
 #define AT(member) offsetof(options, member)
 static const flim_flag_row rows[] = {
-    {"Output", "onnx", FLIM_VALUE_TEXT, AT(onnx), "", "FILE", .help = "the ONNX file to write (operator set 17)"},
+    {"Output", "onnx", FLIM_VALUE_TEXT, AT(onnx), "", "FILE", .help = "the ONNX file to write (operator set 17)",
+     .writes = true},
     {NULL, "force", FLIM_VALUE_SWITCH, AT(force), "false", NULL, .help = "overwrite a file that flim_export has not made"},
     {NULL, "quiet", FLIM_VALUE_SWITCH, AT(quiet), "false", NULL, .help = "print warnings only"},
     {"Graph", "from-counts", FLIM_VALUE_SWITCH, AT(from_counts), "false", NULL,
@@ -49,7 +51,7 @@ static const flim_flag_table table = {
 static flim_status export_models(void *read, const flim_string_list *models, console *screen, flim_error *err)
 {
     const options *o = read;
-    console_open(screen, o->quiet, false);
+    console_be_quiet(screen, o->quiet);
     const flim_log log = console_log(screen);
     if (models->n == 0 || !o->onnx[0]) {
         return flim_fail(err, FLIM_ERROR_USAGE,
@@ -66,7 +68,7 @@ static flim_status export_models(void *read, const flim_string_list *models, con
     flim_export_result made;
     FLIM_TRY(flim_export_onnx(&request, &log, &made, err));
     flim_log_line(&log, FLIM_LOG_INFO, "%s: %d model%s; %s (%d,%d,%d) of N cells -> logits, probabilities%s of %d classes",
-                  o->onnx, made.models, made.models == 1 ? "" : "s",
+                  o->onnx, made.models, flim_s(made.models),
                   !o->from_counts   ? "input of 2 x"
                   : made.takes_mask ? "counts and mask,"
                                     : "counts",

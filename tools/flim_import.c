@@ -4,7 +4,9 @@
 #include <stdio.h>
 
 #include "common/tool.h"
+#include "core/file.h"
 #include "core/try.h"
+#include "core/text.h"
 #include "import/import.h"
 
 typedef struct options {
@@ -169,18 +171,19 @@ static flim_import_request request_of(const options *o, const flim_string_list *
 
 static void print_result(const options *o, const char *path, const flim_import_result *made, FILE *out)
 {
-    fprintf(out, "%s: %" PRId64 " cells of (%d,%d,%d) from %" PRId64 " files, %" PRId64 " groups, %d classes\n", path,
-            made->cells, made->t, made->h, made->w, made->files, made->groups, made->classes);
+    fprintf(out, "%s: %" PRId64 " cell%s of (%d,%d,%d) from %" PRId64 " file%s, %" PRId64 " group%s, %d class%s\n", path,
+            made->cells, flim_s(made->cells), made->t, made->h, made->w, made->files, flim_s(made->files), made->groups,
+            flim_s(made->groups), made->classes, made->classes == 1 ? "" : "es");
     print_photons(&made->photons, out);
     if (made->at_border + made->too_large > 0) {
-        fprintf(out, "left out: %" PRId64 " cells at the border of their field, %" PRId64 " larger than %d x %d pixels\n",
-                made->at_border, made->too_large, made->h, made->w);
+        fprintf(out, "left out: %" PRId64 " cell%s at the border of their field, %" PRId64 " larger than %d x %d pixels\n",
+                made->at_border, flim_s(made->at_border), made->too_large, made->h, made->w);
     }
     if (o->align_t0) {
         fprintf(out, "t0: cells were moved by %" PRId64 " to %" PRId64 " bins\n", made->least_shift, made->most_shift);
     }
     if (made->skipped > 0) {
-        fprintf(out, "skipped: %" PRId64 " files that have no class\n", made->skipped);
+        fprintf(out, "skipped: %" PRId64 " file%s without a class\n", made->skipped, flim_s(made->skipped));
     }
 }
 
@@ -191,6 +194,9 @@ static flim_status import_files(void *read, const flim_string_list *files, conso
     flim_import_result made;
     FLIM_TRY(check_operands(o, files, err));
     flim_import_request request = request_of(o, files);
+    if (flim_file_is_standard_output(request.out)) {
+        console_leave_stdout(screen);
+    }
     request.progress = console_progress;
     request.progress_context = screen;
     FLIM_TRY(flim_import(&request, &log, &made, err));

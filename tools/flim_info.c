@@ -25,10 +25,11 @@ static const flim_flag_row rows[] = {
      .help = "all files as one list of cells, as in train_cv"},
     {"Output", "scan", FLIM_VALUE_SWITCH, FIELD(scan), "false", NULL, .help = "list every bad cell, not only the first five"},
     {NULL, "json", FLIM_VALUE_TEXT, FIELD(json), "", "FILE",
-     .help = "the same as a JSON array, one entry per report; - is standard output, without the text"},
+     .help = "the same as a JSON array, one entry per report, instead of the text", .writes = true},
     {NULL, "cells", FLIM_VALUE_TEXT, FIELD(cells), "", "FILE",
      .help =
-         "a CSV row per cell: photons, mask, peak, entropy, arrival time, SNR; lists made of it are for train_cv --exclude"},
+         "a CSV row per cell: photons, mask, peak, entropy, arrival time, SNR; lists made of it are for train_cv --exclude",
+     .writes = true},
     {NULL, "force", FLIM_VALUE_SWITCH, FIELD(force), "false", NULL, .help = "overwrite a FILE that flim_info has not made"},
     {NULL, "verbose", FLIM_VALUE_SWITCH, FIELD(verbose), "false", NULL, .help = "print HDF5's own error stacks"},
 };

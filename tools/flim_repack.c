@@ -4,7 +4,9 @@
 #include <stdio.h>
 
 #include "common/tool.h"
+#include "core/file.h"
 #include "core/try.h"
+#include "core/text.h"
 #include "cv/selection.h"
 #include "data/repack.h"
 
@@ -81,12 +83,16 @@ static flim_status repack(void *read, const flim_string_list *files, console *sc
                                      .log = &log};
     const char *out = files->item[files->n - 1];
     flim_repack_result result;
+    if (flim_file_is_standard_output(out)) {
+        console_leave_stdout(screen);
+    }
     FLIM_TRY(flim_repack((const char *const *)files->item, files->n - 1, out, &how, &result, err));
     if (!all) {
         fprintf(console_stream(screen), "%" PRId64 " of %" PRId64 " cells\n", result.cells, result.cells_before);
     }
-    fprintf(console_stream(screen), "%s: %" PRId64 " cells as %s, read back and compared; %.1f MB before, %.1f MB now\n", out,
-            result.cells, result.type, (double)result.bytes_before / 1e6, (double)result.bytes_after / 1e6);
+    fprintf(console_stream(screen), "%s: %" PRId64 " cell%s as %s, read back and compared; %.1f MB before, %.1f MB now\n",
+            out, result.cells, flim_s(result.cells), result.type, (double)result.bytes_before / 1e6,
+            (double)result.bytes_after / 1e6);
     return FLIM_OK;
 }
 

@@ -5,6 +5,7 @@
 
 #include "common/tool.h"
 #include "core/try.h"
+#include "core/text.h"
 #include "flim/simulate.h"
 
 typedef struct options {
@@ -19,7 +20,8 @@ typedef struct options {
 #define FIELD(name) offsetof(options, name)
 
 static const flim_flag_row rows[] = {
-    {"Output", "out", FLIM_VALUE_TEXT, FIELD(out), "", "FILE", .help = "HDF5 file to write; required, must not exist"},
+    {"Output", "out", FLIM_VALUE_TEXT, FIELD(out), "", "FILE", .help = "HDF5 file to write; required, must not exist",
+     .writes = true},
     {"Cells", "cells", FLIM_VALUE_INTEGER, FIELD(cells), "600", "N", "cells of all donors together",
      .allowed = ">= 1, <= 4294967295"},
     {NULL, "donors", FLIM_VALUE_INTEGER, FIELD(donors), "6", "N", "donors: the groups of the file",
@@ -100,9 +102,9 @@ static flim_status simulate(void *read, const flim_string_list *operands, consol
     const double cells = (double)s.cells;
     fprintf(console_stream(screen),
             "%s: %" PRId64
-            " cells of %d donors, %d classes, (%d,%d,%d); %.0f photons per cell on %.0f pixels, %.1f %% zeros\n",
-            o->out, s.cells, s.donors, s.classes, s.bins, s.height, s.width, sum.photons / cells, sum.mask_pixels / cells,
-            100 * (double)sum.zero_voxels / (double)sum.voxels);
+            " cell%s of %d donor%s, %d classes, (%d,%d,%d); %.0f photons per cell, on %.0f pixels, %.1f %% zeros\n",
+            o->out, s.cells, flim_s(s.cells), s.donors, flim_s(s.donors), s.classes, s.bins, s.height, s.width,
+            sum.photons / cells, sum.mask_pixels / cells, 100 * (double)sum.zero_voxels / (double)sum.voxels);
     return FLIM_OK;
 }
 

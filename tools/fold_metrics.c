@@ -23,10 +23,11 @@ typedef struct options {
 #define AT(member) offsetof(options, member)
 static const flim_flag_row rows[] = {
     {"Output", "csv", FLIM_VALUE_TEXT, AT(csv), "", "FILE",
-     .help = "write the table as CSV; with --errors that of the errors"},
-    {NULL, "json", FLIM_VALUE_TEXT, AT(json), "", "FILE", .help = "write everything as JSON"},
-    {NULL, "md", FLIM_VALUE_TEXT, AT(markdown), "", "FILE", .help = "write the tables as Markdown"},
-    {NULL, "html", FLIM_VALUE_TEXT, AT(html), "", "FILE", .help = "write one self-contained page with plots (needs gnuplot)"},
+     .help = "write the table as CSV; with --errors that of the errors", .writes = true},
+    {NULL, "json", FLIM_VALUE_TEXT, AT(json), "", "FILE", .help = "write everything as JSON", .writes = true},
+    {NULL, "md", FLIM_VALUE_TEXT, AT(markdown), "", "FILE", .help = "write the tables as Markdown", .writes = true},
+    {NULL, "html", FLIM_VALUE_TEXT, AT(html), "", "FILE", .help = "write one self-contained page with plots (needs gnuplot)",
+     .writes = true},
     {NULL, "watch", FLIM_VALUE_SWITCH, AT(watch), "false", NULL,
      .help = "while the runs are at work write the page of --html again and again, which loads itself again"},
     {NULL, "every", FLIM_VALUE_INTEGER, AT(every), "10", "S", .help = "seconds between two pages of --watch",
@@ -79,10 +80,6 @@ static flim_status check_files(const options *o, file files[N_FILES], flim_strin
             continue;
         }
         const bool dash = flim_file_is_standard_output(output->path);
-        if (dash && *alone) {
-            return flim_fail(err, FLIM_ERROR_USAGE,
-                             "standard output can only be used for one of --csv, --json, --md and --html only");
-        }
         *alone = *alone || dash;
         output->force = o->force;
         output->input = (const char *const *)taken->item;
@@ -209,9 +206,6 @@ static flim_status report_runs(void *read, const flim_string_list *runs, console
     bool alone = false; /* standard output is for one of the files */
     flim_status status = FLIM_OK;
     FLIM_TRY_DONE(check_files(o, files, &taken, &alone, err));
-    if (alone) {
-        console_leave_stdout(screen);
-    }
     const volatile int *stop = NULL;
     if (o->watch) {
         stop = console_catch_signals();

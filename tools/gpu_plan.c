@@ -69,7 +69,7 @@ static const flim_flag_row rows[] = {
     {NULL, "profile", FLIM_VALUE_SWITCH, FIELD(profile), "false",
      .help = "run the suggestions on the card: predicted against measured memory, time per step"},
     {NULL, "json", FLIM_VALUE_TEXT, FIELD(json), "", "FILE",
-     .help = "write all of it as JSON; alone or with -, to standard output instead of the tables", .alone = "-"},
+     .help = "write all of it as JSON, to standard output (or alone) instead of the tables", .alone = "-", .writes = true},
     {NULL, "force", FLIM_VALUE_SWITCH, FIELD(force), "false",
      .help = "let --json overwrite a FILE that gpu_plan has not made"},
 };
@@ -130,6 +130,10 @@ static flim_status run(void *read, const flim_string_list *operands, console *sc
                                             : flim_settings_default_config(); /* as train_cv takes it */
     if (given(o->show) + given(o->apply) + given(o->config) > 1) {
         return flim_fail(err, FLIM_ERROR_USAGE, "--config, --show and --apply each name the config: give one of them");
+    }
+    if (strcmp(o->apply, "-") == 0) {
+        return flim_fail(err, FLIM_ERROR_USAGE,
+                         "--apply changes a config in its place, which standard output has not: name a file");
     }
     const bool json_only = flim_file_is_standard_output(o->json);
     const char *const inputs[] = {config, o->data};

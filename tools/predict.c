@@ -26,7 +26,7 @@ static const flim_flag_row rows[] = {
     {"Input and output", "model", FLIM_VALUE_LIST, AT(model), "", "RUN|FILE",
      .help = "run folder (ensemble of its folds) or .safetensors file; repeatable: ensemble of all"},
     {NULL, "data", FLIM_VALUE_LIST, AT(data), "data/flim.h5", "FILE", .help = "HDF5 file with the cells; repeatable"},
-    {NULL, "out", FLIM_VALUE_TEXT, AT(out), "predictions.csv", "FILE", .help = "file to write; - is standard output"},
+    {NULL, "out", FLIM_VALUE_TEXT, AT(out), "predictions.csv", "FILE", .help = "CSV file to write", .writes = true},
     {NULL, "force", FLIM_VALUE_SWITCH, AT(force), "false", NULL, .help = "overwrite a file that predict has not made"},
     {NULL, "axes", FLIM_VALUE_TEXT, AT(axes), "NTYX", "AXES", .help = "order of the axes of /counts"},
     {NULL, "allow-external", FLIM_VALUE_SWITCH, AT(allow_external), "false", NULL,
@@ -43,7 +43,8 @@ static const flim_flag_row rows[] = {
     {NULL, "scan", FLIM_VALUE_SWITCH, AT(scan), "true", NULL,
      .help = "read every cell first, to report which of them the weights were trained on"},
     {"Explanation", "explain", FLIM_VALUE_TEXT, AT(explain), "", "FILE",
-     .help = "HDF5 file to write: what each logit loses when the photons of a block are taken away (occlusion)"},
+     .help = "HDF5 file to write: what each logit loses when the photons of a block are taken away (occlusion)",
+     .writes = true},
     {NULL, "explain-cells", FLIM_VALUE_LIST, AT(explain_cells), "", "N,N",
      .help = "numbers of the cells to explain; repeatable; default: all"},
     {NULL, "explain-bins", FLIM_VALUE_INTEGER, AT(explain_bins), "8", "N", .help = "time bins of a block",
@@ -205,7 +206,7 @@ static flim_status predict(void *read, const flim_string_list *operands, console
     flim_embeddings embeddings = {0};
     bool npy = false;
     int64_t *cells = NULL;
-    console_open(screen, o->quiet, false);
+    console_be_quiet(screen, o->quiet);
     const flim_train_hooks hooks = {
         .log = console_log(screen), .progress = console_progress, .context = screen, .stop = console_catch_signals()};
     flim_predict_request request = {.model = (const char *const *)o->model.item,
@@ -243,9 +244,6 @@ static flim_status predict(void *read, const flim_string_list *operands, console
     request.explain_cell = cells;
     FLIM_TRY_DONE(threshold_of(o->threshold, &request.threshold, err));
     FLIM_TRY_DONE(flim_output_check(&output, err));
-    if (flim_file_is_standard_output(o->out)) {
-        console_leave_stdout(screen);
-    }
     FLIM_TRY_DONE(flim_predict(&request, &hooks, &predictions, &metrics, err));
     FLIM_TRY_DONE(o->embeddings[0] ? write_embeddings(&embeddings, npy, &embedded, err) : FLIM_OK);
     if (predictions.n == 0 && o->embeddings[0]) { /* an encoder's */

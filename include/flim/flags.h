@@ -64,6 +64,7 @@ typedef struct flim_flag_row {
     /* Another flag, which takes no value and means this one with also_value; without an also_value another name for it.  NULL:
      * there is none. */
     const char *also, *also_value;
+    bool writes; /* of a text: the name of a file that is written; "-" is standard output, which --help says */
 } flim_flag_row;
 
 /* The offset of a choice's field, which must have the size of an int. */
@@ -107,6 +108,8 @@ typedef struct flim_flag_table {
  * frees options and operands; otherwise, and on errors, there is nothing to free. */
 flim_status flim_flag_table_read(const flim_flag_table *table, void *options, int argc, char *const *argv,
                                  flim_string_list *operands, FILE *out, bool *go, flim_error *err);
+/* The flag that leads a file to standard output; NULL = none.  flim_flag_table_read refuses a second one. */
+const flim_flag_row *flim_flag_table_stdout(const flim_flag_table *table, const void *options);
 void flim_flag_table_free(const flim_flag_table *table, void *options);
 
 #endif

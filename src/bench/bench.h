@@ -34,9 +34,10 @@ const flim_bench_command *const *flim_bench_commands(void);
 /* The subcommand of that name; FLIM_ERROR_USAGE names the nearest one. */
 flim_status flim_bench_find(const char *name, const flim_bench_command **out, flim_error *err);
 
-/* argv[0] is the command's name, its flags follow; --help goes to `out`. */
-flim_status flim_bench_run(const flim_bench_command *command, int argc, char *const *argv, FILE *out, const flim_log *log,
-                           flim_error *err);
+/* argv[0] is the command's name, its flags follow.  Figures and --help go to `out`, which is standard output, figures to
+ * `instead` if a flag leads a file there. */
+flim_status flim_bench_run(const flim_bench_command *command, int argc, char *const *argv, FILE *out, FILE *instead,
+                           const flim_log *log, flim_error *err);
 
 /* --width and --depth: fields of int64_t; 0 = the preset's. */
 #define FLIM_BENCH_SIZE_ROWS(width, depth)                                                                                   \

@@ -38,7 +38,7 @@ static const flim_flag_row rows[] = {
     {NULL, "epoch", FLIM_VALUE_INTEGER, AT(epoch), "0", "N", .help = "epoch of the draws", .allowed = ">= 0, <= 4294967295"},
     {"Measurement", "repeats", FLIM_VALUE_INTEGER, AT(repeats), "20", "N", .help = "timed draws per row; their mean counts",
      .allowed = ">= 1, <= 100000"},
-    {"Output", "html", FLIM_VALUE_TEXT, AT(html), "", "FILE", .help = "a page with the images and decays"},
+    {"Output", "html", FLIM_VALUE_TEXT, AT(html), "", "FILE", .help = "a page with the images and decays", .writes = true},
 };
 static const flim_flag_table table = {"flim_bench augment",
                                       "flim_bench augment --data FILE [flags]",

@@ -33,8 +33,8 @@ flim_status flim_bench_find(const char *name, const flim_bench_command **out, fl
                      near ? "did you mean '" : "", near ? near : "", near ? "'? " : "");
 }
 
-flim_status flim_bench_run(const flim_bench_command *command, int argc, char *const *argv, FILE *out, const flim_log *log,
-                           flim_error *err)
+flim_status flim_bench_run(const flim_bench_command *command, int argc, char *const *argv, FILE *out, FILE *instead,
+                           const flim_log *log, flim_error *err)
 {
     bool go;
     void *options = flim_alloc(1, command->options_bytes, err);
@@ -42,7 +42,7 @@ flim_status flim_bench_run(const flim_bench_command *command, int argc, char *co
     FLIM_TRY_DONE(options ? FLIM_OK : FLIM_ERROR_MEMORY);
     FLIM_TRY_DONE(flim_flag_table_read(command->flags, options, argc, argv, NULL, out, &go, err));
     if (go) {
-        status = command->measure(options, out, log, err);
+        status = command->measure(options, flim_flag_table_stdout(command->flags, options) ? instead : out, log, err);
         flim_flag_table_free(command->flags, options);
     }
 done:

@@ -47,7 +47,7 @@ static const flim_flag_row rows[] = {
     {NULL, "prefetch", FLIM_VALUE_INTEGER, AT(prefetch), "4", "N", .help = "batches ready ahead", .allowed = ">= 1, <= 1024"},
     {NULL, "seed", FLIM_VALUE_UNSIGNED, AT(seed), "42", "N",
      .help = "random seed of weights, dropout and the order of the cells"},
-    {"Output", "json", FLIM_VALUE_TEXT, AT(json), "", "FILE", .help = "the printed figures as JSON"},
+    {"Output", "json", FLIM_VALUE_TEXT, AT(json), "", "FILE", .help = "the printed figures as JSON", .writes = true},
 };
 static const flim_flag_table table = {"flim_bench feed",
                                       "flim_bench feed --data FILE [flags]",

@@ -33,7 +33,7 @@ static const flim_flag_row rows[] = {
     {NULL, "pixels", FLIM_VALUE_INTEGER, AT(pixels), "21", "H", .help = "height and width", .allowed = ">= 3, <= 4096"},
     {NULL, "benchmark", FLIM_VALUE_SWITCH, AT(benchmark), "true", NULL, .help = "time the plans of each convolution first"},
     {NULL, "deterministic", FLIM_VALUE_SWITCH, AT(deterministic), "false", NULL, .help = "bit-for-bit reproducible"},
-    {"Output", "json", FLIM_VALUE_TEXT, AT(json), "", "FILE", .help = "the table as JSON"},
+    {"Output", "json", FLIM_VALUE_TEXT, AT(json), "", "FILE", .help = "the table as JSON", .writes = true},
 };
 static const flim_flag_table table = {"flim_bench layers",
                                       "flim_bench layers [flags]",

@@ -14,7 +14,7 @@ typedef struct limits_options {
 #define AT(member) offsetof(limits_options, member)
 static const flim_flag_row rows[] = {
     {"What runs", "device", FLIM_VALUE_TEXT, AT(device), "cuda", "D", .help = "cuda, cuda:N"},
-    {"Output", "json", FLIM_VALUE_TEXT, AT(json), "", "FILE", .help = "the printed figures as JSON"},
+    {"Output", "json", FLIM_VALUE_TEXT, AT(json), "", "FILE", .help = "the printed figures as JSON", .writes = true},
 };
 static const flim_flag_table table = {"flim_bench limits",
                                       "flim_bench limits [flags]",

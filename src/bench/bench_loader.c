@@ -43,7 +43,7 @@ static const flim_flag_row rows[] = {
     {"Measurement", "passes", FLIM_VALUE_INTEGER, AT(passes), "3", "N",
      .help = "timed passes over the data; the median counts", .allowed = ">= 1, <= 1000"},
     {NULL, "scaling", FLIM_VALUE_SWITCH, AT(scaling), "true", NULL, .help = "measure 1, 2, 4, ... threads as well"},
-    {"Output", "json", FLIM_VALUE_TEXT, AT(json), "", "FILE", .help = "the printed figures as JSON"},
+    {"Output", "json", FLIM_VALUE_TEXT, AT(json), "", "FILE", .help = "the printed figures as JSON", .writes = true},
 };
 static const flim_flag_table table = {
     "flim_bench loader",

@@ -45,7 +45,7 @@ static const flim_flag_row rows[] = {
      .help = "tune the convolutions: slow, and workspace may then differ from the plan made without the card"},
     {NULL, "seconds", FLIM_VALUE_REAL, AT(seconds), "170", "S", .help = "start no further case after this many seconds",
      .allowed = "> 0"},
-    {"Output", "json", FLIM_VALUE_TEXT, AT(json), "", "FILE", .help = "the printed figures as a JSON array"},
+    {"Output", "json", FLIM_VALUE_TEXT, AT(json), "", "FILE", .help = "the printed figures as a JSON array", .writes = true},
 };
 static const flim_flag_table table = {
     "flim_bench memory",

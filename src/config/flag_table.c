@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/file.h"
 #include "core/alloc.h"
 #include "core/parse.h"
 #include "core/text.h"
@@ -475,6 +476,35 @@ done:
     return status;
 }
 
+/* The first row from `from` on whose file is standard output; NULL = none. */
+static const flim_flag_row *next_stdout(const flim_flag_table *table, const void *options, int from)
+{
+    for (int i = from; i < table->n; i++) {
+        const flim_flag_row *row = &table->row[i];
+        if (row->writes) {
+            const char *path = *(char *const *)((const char *)options + row->offset);
+            if (path[0] && flim_file_is_standard_output(path)) {
+                return row;
+            }
+        }
+    }
+    return NULL;
+}
+
+const flim_flag_row *flim_flag_table_stdout(const flim_flag_table *table, const void *options)
+{
+    return next_stdout(table, options, 0);
+}
+
+static flim_status check_stdout(const flim_flag_table *table, const void *options, flim_error *err)
+{
+    const flim_flag_row *one = next_stdout(table, options, 0);
+    const flim_flag_row *two = one ? next_stdout(table, options, (int)(one - table->row) + 1) : NULL;
+    return two ? flim_fail(err, FLIM_ERROR_USAGE, "standard output is for one file: --%s and --%s both lead there", one->name,
+                           two->name)
+               : FLIM_OK;
+}
+
 flim_status flim_flag_table_read(const flim_flag_table *table, void *options, int argc, char *const *argv,
                                  flim_string_list *operands, FILE *out, bool *go, flim_error *err)
 {
@@ -482,6 +512,9 @@ flim_status flim_flag_table_read(const flim_flag_table *table, void *options, in
     *go = false;
     FLIM_TRY(flim_flag_table_init(table, options, err));
     flim_status status = parse(table, options, argc, argv, operands, &action, err);
+    if (status == FLIM_OK && action == FLIM_FLAGS_RUN) {
+        status = check_stdout(table, options, err);
+    }
     if (status == FLIM_OK && action == FLIM_FLAGS_RUN) {
         *go = true;
         return FLIM_OK;

@@ -46,7 +46,7 @@ void flim_flag_describe(const flim_flag_row *row, char text[FLIM_DESCRIPTION])
     for (int i = 0; row->choices && row->choices[i]; i++) {
         append(text, i ? ", " : ": ", row->choices[i]);
     }
-    append(text, row->help + first, "");
+    append(text, row->help + first, row->writes ? "; - is standard output" : "");
     size_t used = strlen(text);
     const bool is_switch = row->type == FLIM_VALUE_SWITCH;
     const bool bounds = row->allowed && !row->valid;

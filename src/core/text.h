@@ -27,6 +27,12 @@ bool flim_text_is_hidden(uint32_t code);
 void flim_text_show(const char *text, char *out, size_t size);
 void flim_text_put(FILE *stream, const char *text); /* the same, of any length */
 
+/* The end of a counted noun: "" for one, else "s".  printf("%d cell%s", n, flim_s(n)) */
+static inline const char *flim_s(int64_t n)
+{
+    return n == 1 ? "" : "s";
+}
+
 int flim_compare_texts(const void *a, const void *b); /* for qsort of char *, by bytes */
 
 /* The shortest decimal text that reads back as the same finite double: "0.1", "3", "1e-05". */

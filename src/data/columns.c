@@ -91,7 +91,7 @@ static void label_table(const int64_t *sorted, int64_t n, char *text, size_t siz
             return;
         }
         int length = snprintf(text + used, size - used, "%s%" PRId64 " (%" PRId64 " cell%s)", shown ? ", " : "", sorted[i],
-                              end - i, end - i == 1 ? "" : "s");
+                              end - i, flim_s(end - i));
         used += length > 0 ? (size_t)length : 0;
         if (used >= size) {
             return;

@@ -124,7 +124,8 @@ void flim_data_report_print(const flim_data_report *report, FILE *out)
         put_line(out, "bad: ", report->listed[i].text);
     }
     if (report->bad > report->n_listed) {
-        fprintf(out, "bad: and %" PRId64 " more cells (--scan lists every one)\n", report->bad - report->n_listed);
+        fprintf(out, "bad: and %" PRId64 " more cell%s (--scan lists every one)\n", report->bad - report->n_listed,
+                flim_s(report->bad - report->n_listed));
     }
     for (int i = 0; i < report->n_warnings; i++) {
         put_line(out, "note: ", report->warning[i]);

@@ -408,7 +408,8 @@ flim_status flim_safetensors_write(const char *path, flim_json *metadata, const 
         status = flim_fail(err, FLIM_ERROR_MEMORY, "out of host memory while %s was put together", path);
         goto done;
     }
-    FLIM_TRY_DONE(flim_file_begin(&writer, path, err));
+    const flim_file_kind kind = strcmp(path, "-") == 0 ? FLIM_FILE_NAMED : FLIM_FILE_OWN; /* standard output */
+    FLIM_TRY_DONE(flim_file_begin_kind(&writer, path, kind, false, NULL, err));
     /* Blanks after the header bring the data to a multiple of 8 bytes, so that a mapped file has aligned arrays. */
     size_t length = strlen(text), padded = (length + 7) / 8 * 8;
     unsigned char size[LENGTH_BYTES];

@@ -10,6 +10,7 @@
 
 #include "backend/precision.h"
 #include "core/try.h"
+#include "core/text.h"
 #include "plan/gpu_plan_internal.h"
 
 #define GAIN 0.9 /* of the bytes: what saves less than a tenth is not worth its price */
@@ -144,7 +145,7 @@ static void explain(const chooser *c, const flim_plan *best, const flim_plan *ne
     }
     if (cells == c->effective) {
         snprintf(kept, sizeof kept, "keeps %" PRId64 " cell%s per update%s, so that results stay comparable", cells,
-                 cells == 1 ? "" : "s", cells == c->cap ? " (all of a training set)" : "");
+                 flim_s(cells), cells == c->cap ? " (all of a training set)" : "");
     } else {
         snprintf(kept, sizeof kept,
                  "%" PRId64 " cells per step (effective batch) instead of %" PRId64 ", which only tiny batches divide", cells,

@@ -6,6 +6,7 @@
 #include "core/alloc.h"
 #include "core/shell.h"
 #include "core/try.h"
+#include "core/text.h"
 #include "report/report_internal.h"
 
 enum { FEW_GROUPS = 10, MOST_ROWS_BUT_FOLDS = 11 + FLIM_N_BASELINES };
@@ -92,7 +93,9 @@ static flim_status fold_rows(report_run *run, const flim_log *log, flim_error *e
     }
     if (differ) {
         report_find(run, log, FLIM_LOG_WARNING,
-                    "%" PRId64 " cells in predictions.csv do not match their logits and the fold's threshold", differ);
+                    "%" PRId64
+                    " cell%s in predictions.csv with a class that is not that of the logits and the fold's threshold",
+                    differ, flim_s(differ));
     }
     return FLIM_OK;
 }
@@ -160,8 +163,8 @@ static flim_status interval_rows(report_run *run, const flim_report_options *opt
     FLIM_TRY(flim_bootstrap(&scored, options->replicates, 0.95, options->seed, run->interval, used, err));
     if (run->by_group && run->groups < FEW_GROUPS) {
         report_find(run, options->log, FLIM_LOG_NOTE,
-                    "the bootstrap resamples %" PRId64 " groups: with so few, the intervals are rough and likely too narrow",
-                    run->groups);
+                    "the bootstrap resamples %" PRId64 " group%s: with so few, the intervals are rough and likely too narrow",
+                    run->groups, flim_s(run->groups));
     }
     for (int m = 0; m < FLIM_N_METRICS; m++) {
         low[m] = run->interval[m].low;

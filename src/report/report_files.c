@@ -272,8 +272,9 @@ static void markdown_run(FILE *stream, const report_run *run)
 {
     fputs("## ", stream);
     report_markdown_cell(stream, run->folder);
-    fprintf(stream, "\n\n%s, %d folds, %" PRId64 " cells tested, %" PRId64 " groups. Intervals: bootstrap over %s.\n\n",
-            report_mode(run), run->n_folds, run->pool.n, run->groups, run->by_group ? "groups" : "cells");
+    fprintf(stream, "\n\n%s, %d fold%s, %" PRId64 " cell%s tested, %" PRId64 " group%s. Intervals: bootstrap over %s.\n\n",
+            report_mode(run), run->n_folds, flim_s(run->n_folds), run->pool.n, flim_s(run->pool.n), run->groups,
+            flim_s(run->groups), run->by_group ? "groups" : "cells");
     fputs("| |", stream);
     for (int m = 0; m < FLIM_N_METRICS; m++) {
         fprintf(stream, " %s |", flim_metric_title((flim_metric)m));

@@ -49,8 +49,8 @@ static void row_line(const report_row *row, part metrics, const flim_log *log)
     char line[512] = "  ", text[16], first[128];
     snprintf(first, sizeof first, "%s", row->name);
     if (row->kind == REPORT_FOLD) {
-        snprintf(first, sizeof first, "%s (%" PRId64 " cells, best epoch %" PRId64 ")", row->name, row->fold->n_test,
-                 row->fold->best_epoch);
+        snprintf(first, sizeof first, "%s (%" PRId64 " cell%s, best epoch %" PRId64 ")", row->name, row->fold->n_test,
+                 flim_s(row->fold->n_test), row->fold->best_epoch);
     }
     pad(line, sizeof line, first, NAME_WIDTH);
     for (int i = metrics.from; i < metrics.to; i++) {
@@ -183,8 +183,9 @@ static void run_tables(const report_run *run, int columns, const flim_log *log)
 {
     char low[16], high[16], auc[16];
     const int per_table = metrics_per_table(columns);
-    flim_log_line(log, FLIM_LOG_INFO, "%s: %s, %d folds, %" PRId64 " cells tested, %" PRId64 " groups, classes %d",
-                  run->folder, report_mode(run), run->n_folds, run->pool.n, run->groups, run->classes);
+    flim_log_line(log, FLIM_LOG_INFO, "%s: %s, %d fold%s, %" PRId64 " cell%s tested, %" PRId64 " group%s, classes %d",
+                  run->folder, report_mode(run), run->n_folds, flim_s(run->n_folds), run->pool.n, flim_s(run->pool.n),
+                  run->groups, flim_s(run->groups), run->classes);
     for (int from = 0; from < SHOWN; from += per_table) {
         metrics_table(run, (part){from, from + per_table < SHOWN ? from + per_table : SHOWN}, log);
     }

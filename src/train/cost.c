@@ -3,6 +3,7 @@
 
 #include "results/fold_result.h"
 #include "train/run.h"
+#include "core/text.h"
 
 #define LONG_RUN (2 * 3600.0) /* seconds: a person would want to know of another way */
 
@@ -61,7 +62,7 @@ void flim_log_estimate(const flim_run *run, const flim_trainer *trainer, double 
     duration(seconds, text);
     flim_log_line(&run->log, FLIM_LOG_INFO,
                   "Estimate: at most about %s for %s %" PRId64 " epoch%s, at %.3g s per batch (less with early stopping)",
-                  text, run->settings->resume ? "the remaining" : "all", epochs, epochs == 1 ? "" : "s", per_batch);
+                  text, run->settings->resume ? "the remaining" : "all", epochs, flim_s(epochs), per_batch);
     if (seconds >= LONG_RUN) {
         hint(run, trainer);
     }

@@ -7,6 +7,7 @@
 
 #include "core/alloc.h"
 #include "core/try.h"
+#include "core/text.h"
 #include "flim/weights.h"
 #include "results/pool.h"
 #include "train/fold.h"
@@ -133,8 +134,8 @@ flim_status flim_run_final_model(flim_run *run, const flim_study *study, flim_tr
     FLIM_TRY_DONE(write_weights(&f, err));
     FLIM_TRY_DONE(write_summary(&f, &folds, err));
     flim_log_line(&run->log, FLIM_LOG_INFO,
-                  "final model done: %" PRId64 " cells, %" PRId64 " epochs; predict --model %s/best.safetensors uses it",
-                  all.n_train, f.epochs, f.folder);
+                  "final model done: %" PRId64 " cell%s, %" PRId64 " epoch%s; predict --model %s/best.safetensors uses it",
+                  all.n_train, flim_s(all.n_train), f.epochs, flim_s(f.epochs), f.folder);
     flim_run_event_fold_end(run, f.k, NULL, NULL);
 done:
     status = flim_fold_end(&f, status, err);

@@ -6,6 +6,7 @@
 #include "core/bytes.h"
 #include "core/clock.h"
 #include "core/try.h"
+#include "core/text.h"
 #include "cv/mixup.h"
 #include "cv/sampler.h"
 #include "train/epoch.h"
@@ -260,7 +261,7 @@ static void log_epoch(const flim_fold_work *f, const flim_epoch_row *r, bool bes
         snprintf(memory, sizeof memory, ", %.2f GiB", flim_gib(r->peak_bytes));
     }
     if (r->skipped > 0) {
-        snprintf(skipped, sizeof skipped, ", %" PRId64 " updates skipped (fp16)", r->skipped);
+        snprintf(skipped, sizeof skipped, ", %" PRId64 " update%s skipped (fp16)", r->skipped, flim_s(r->skipped));
     }
     device_text(r, gpu, sizeof gpu);
     if (f->run->settings->pretrains) {

@@ -7,6 +7,7 @@
 
 #include "core/alloc.h"
 #include "core/try.h"
+#include "core/text.h"
 #include "cv/sampler.h"
 #include "flim/weights.h"
 #include "results/fold_result.h"
@@ -120,9 +121,9 @@ static void log_result(const flim_fold_work *f, const flim_fold_result *result)
     }
     flim_log_line(&f->run->log, FLIM_LOG_INFO,
                   "fold %d done: best epoch %" PRId64 " of %" PRId64
-                  "%s, test accuracy %.3f, balanced accuracy %.3f (%" PRId64 " cells)",
+                  "%s, test accuracy %.3f, balanced accuracy %.3f (%" PRId64 " cell%s)",
                   f->k, result->best_epoch, result->epochs, decided, result->metrics.value[FLIM_ACCURACY],
-                  result->metrics.value[FLIM_BALANCED_ACCURACY], result->n_test);
+                  result->metrics.value[FLIM_BALANCED_ACCURACY], result->n_test, flim_s(result->n_test));
 }
 
 /* The test set at that threshold: result's predictions and metrics. */

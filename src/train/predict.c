@@ -7,6 +7,7 @@
 
 #include "core/alloc.h"
 #include "core/try.h"
+#include "core/text.h"
 #include "train/evaluation.h"
 #include "train/explain.h"
 #include "train/models.h"
@@ -223,8 +224,8 @@ static void log_result(const job *j)
                       "the threshold is not used: with %d classes the most probable class is predicted",
                       j->models.weights.classes);
     }
-    flim_log_line(&j->hooks->log, FLIM_LOG_INFO, "%" PRId64 " cells, %d model%s%s%s", j->info->n, j->models.n,
-                  j->models.n == 1 ? "" : "s", decided, j->tta ? ", logits averaged over the symmetries" : "");
+    flim_log_line(&j->hooks->log, FLIM_LOG_INFO, "%" PRId64 " cell%s, %d model%s%s%s", j->info->n, flim_s(j->info->n),
+                  j->models.n, flim_s(j->models.n), decided, j->tta ? ", logits averaged over the symmetries" : "");
 }
 
 flim_status flim_predict(const flim_predict_request *request, const flim_train_hooks *hooks, flim_predictions *out,

@@ -17,7 +17,7 @@ static flim_json *begin(const char *name)
     clock_gettime(CLOCK_REALTIME, &now);
     flim_json *json = flim_json_object();
     flim_json_set_string(json, "event", name);
-    flim_json_set_number(json, "time", (double)now.tv_sec + (double)(now.tv_nsec / 1000000) / 1e3);
+    flim_json_set_number(json, "time", (double)now.tv_sec + floor((double)now.tv_nsec / 1e6) / 1e3);
     return json;
 }
 

@@ -140,6 +140,9 @@ flim_status flim_run_folder_check(flim_run *run, flim_error *err)
     char path[FLIM_PATH_MAX], *slash;
     struct stat about;
     choose_folder(run);
+    if (strcmp(run->folder, "-") == 0) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "--out -: a run is a folder of files, which standard output cannot hold");
+    }
     FLIM_TRY(check_untaken(run, err));
     /* The deepest part of the path that exists must take new files. */
     snprintf(path, sizeof path, "%s", run->folder);

@@ -7,6 +7,7 @@
 #include "backend/backend.h"
 #include "core/bytes.h"
 #include "core/try.h"
+#include "core/text.h"
 #include "plan/plan.h"
 #include "train/run.h"
 
@@ -73,8 +74,8 @@ flim_status flim_run_enter_stage(flim_run *run, const flim_study *study, flim_tr
     FLIM_TRY(take_settings(run, study, trainer, &run->stages[stage].settings, err));
     const flim_settings *s = run->settings;
     flim_log_line(&run->log, FLIM_LOG_INFO,
-                  "Stage %s (%d of %d): at most %" PRId64 " epochs, batch %" PRId64 " x %" PRId64 ", lr %g, %s%s",
-                  run->stages[stage].name, stage + 1, run->n_stages, s->epochs, s->batch, s->accumulate,
+                  "Stage %s (%d of %d): at most %" PRId64 " epoch%s, batch %" PRId64 " x %" PRId64 ", lr %g, %s%s",
+                  run->stages[stage].name, stage + 1, run->n_stages, s->epochs, flim_s(s->epochs), s->batch, s->accumulate,
                   trainer->learning_rate, flim_precision_name(trainer->precision),
                   stage > 0 ? "; from the best weights of the stage before, with a fresh optimizer" : "");
     return FLIM_OK;

@@ -5,6 +5,7 @@
 #include "backend/backend.h"
 #include "backend/precision.h"
 #include "core/median.h"
+#include "core/text.h"
 #include "train/run.h"
 
 #define GB 1e9
@@ -51,7 +52,8 @@ void flim_startup_device(const flim_run *run, const flim_trainer *trainer)
         flim_log_line(log, FLIM_LOG_INFO, "Optimizations: CUDNN benchmark=%s, TF32=%s", s->benchmark ? "True" : "False",
                       trainer->precision == FLIM_PRECISION_TF32 ? "True" : "False");
     } else {
-        flim_log_line(log, FLIM_LOG_INFO, "CPU: %s (%s, %d threads)", d->name, d->architecture, d->threads);
+        flim_log_line(log, FLIM_LOG_INFO, "CPU: %s (%s, %d thread%s)", d->name, d->architecture, d->threads,
+                      flim_s(d->threads));
         flim_log_line(log, FLIM_LOG_INFO, "RAM: %.1f GB (%.1f GiB), %.1f GiB free", (double)d->memory_bytes / GB,
                       (double)d->memory_bytes / GIB, (double)d->memory_free / GIB);
     }
@@ -63,9 +65,9 @@ static void settings_lines(const flim_run *run, const flim_trainer *trainer)
 {
     const flim_settings *s = run->settings;
     flim_log_line(&run->log, FLIM_LOG_INFO,
-                  "Settings: preset %s, %" PRId64 " epochs, batch %" PRId64 " x %" PRId64 " accumulated, eval batch %" PRId64
+                  "Settings: preset %s, %" PRId64 " epoch%s, batch %" PRId64 " x %" PRId64 " accumulated, eval batch %" PRId64
                   ", lr %g, weight decay %g, clip %g",
-                  flim_preset_names[s->preset], s->epochs, s->batch, s->accumulate, trainer->eval_batch,
+                  flim_preset_names[s->preset], s->epochs, flim_s(s->epochs), s->batch, s->accumulate, trainer->eval_batch,
                   trainer->learning_rate, s->weight_decay, s->clip);
     flim_log_line(&run->log, FLIM_LOG_INFO,
                   "          sampler %s, label smoothing %g, dropout %g (blocks %g), patience %" PRId64
@@ -74,9 +76,9 @@ static void settings_lines(const flim_run *run, const flim_trainer *trainer)
                   flim_monitor_names[s->monitor], s->seed, s->workers, s->prefetch);
     flim_log_line(&run->log, FLIM_LOG_INFO,
                   "          schedule %s, warm-up %" PRId64
-                  " epochs, class weights %s, focal gamma %g, ema %g, recalibrate-bn %s",
-                  flim_lr_schedule_names[s->schedule], s->warmup_epochs, s->class_weights, s->focal_gamma, s->ema,
-                  s->recalibrate_bn ? "on" : "off");
+                  " epoch%s, class weights %s, focal gamma %g, ema %g, recalibrate-bn %s",
+                  flim_lr_schedule_names[s->schedule], s->warmup_epochs, flim_s(s->warmup_epochs), s->class_weights,
+                  s->focal_gamma, s->ema, s->recalibrate_bn ? "on" : "off");
 }
 
 /* A cell's row of the class table. */
@@ -153,11 +155,11 @@ void flim_startup_data(const flim_run *run, const flim_study *study)
         flim_log_line(&run->log, FLIM_LOG_INFO, "%s %s", i ? "     " : "Data:", info->path[i]);
     }
     flim_log_line(&run->log, FLIM_LOG_INFO,
-                  "      %" PRId64 " cells of %d x %d x %d (%s, %s), %d classes, %" PRId64 " groups, mask %s", info->n,
-                  info->t, info->h, info->w, info->counts_type, info->layout, info->classes, info->groups,
-                  info->has_mask ? "from the file" : "from the counts");
-    flim_log_line(&run->log, FLIM_LOG_INFO, "      HDF5 reads are serialised; decompression uses %" PRId64 " threads",
-                  run->settings->workers);
+                  "      %" PRId64 " cell%s of %d x %d x %d (%s, %s), %d classes, %" PRId64 " group%s, mask %s", info->n,
+                  flim_s(info->n), info->t, info->h, info->w, info->counts_type, info->layout, info->classes, info->groups,
+                  flim_s(info->groups), info->has_mask ? "from the file" : "from the counts");
+    flim_log_line(&run->log, FLIM_LOG_INFO, "      HDF5 reads are serialised; decompression uses %" PRId64 " thread%s",
+                  run->settings->workers, flim_s(run->settings->workers));
     if (!info->label) {
         return;
     }

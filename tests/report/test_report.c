@@ -488,7 +488,7 @@ static void what_is_wrong_with_a_run_is_said(void **state)
     char *original = file_text(path);
     replace_in(path, from, to);
     ok(report_of(runs, 1, &options, &report, &warnings, &err), &err);
-    assert_non_null(strstr(warnings.text, "1 cells in predictions.csv do not match their logits"));
+    assert_non_null(strstr(warnings.text, "1 cell in predictions.csv with a class that is not that of the logits"));
     assert_non_null(strstr(warnings.text, "summary.json disagrees"));
     flim_report_destroy(report);
 

@@ -57,6 +57,12 @@ void console_start(void)
     signal(SIGXFSZ, SIG_IGN); /* exit code 6 */
 }
 
+void console_be_quiet(console *c, bool quiet)
+{
+    c->quiet = quiet;
+    c->bar = c->bar && !quiet;
+}
+
 void console_leave_stdout(console *c)
 {
     c->stdout_taken = true;
@@ -117,7 +123,7 @@ static void print_json(flim_log_level level, const char *text)
     clock_gettime(CLOCK_REALTIME, &now);
     flim_json *object = flim_json_object();
     flim_json_set_string(object, "event", level == FLIM_LOG_WARNING ? "warning" : "note");
-    flim_json_set_number(object, "time", (double)now.tv_sec + (double)(now.tv_nsec / 1000000) / 1e3);
+    flim_json_set_number(object, "time", (double)now.tv_sec + floor((double)now.tv_nsec / 1e6) / 1e3);
     flim_json_set_string(object, "message", text);
     char *line = flim_json_text(object);
     if (line) {
@@ -176,11 +182,12 @@ void console_event(void *context, const char *name, const char *json)
 
 FILE *console_stream(console *c)
 {
-    const int columns = console_columns(STDOUT_FILENO);
+    FILE *out = c->stdout_taken ? stderr : stdout;
+    const int columns = console_columns(fileno(out));
     if (columns > 0 && !c->stream) {
-        c->stream = wrap_stream(stdout, columns);
+        c->stream = wrap_stream(out, columns);
     }
-    return c->stream ? c->stream : stdout;
+    return c->stream ? c->stream : out;
 }
 
 void console_close_stream(console *c)

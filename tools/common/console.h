@@ -28,7 +28,7 @@ void console_close(console *c);
 int console_columns(int fd);
 /* A log that prints to stdout (warnings to stderr), with the bar out of the way, in rows of the terminal's width. */
 flim_log console_log(console *c);
-/* Standard output for text that is no log: as the log, in rows of the terminal's width.  tool_main ends it. */
+/* Standard output (or error, after console_leave_stdout) for text that is no log: as the log, in rows of the terminal's width.  tool_main ends it. */
 FILE *console_stream(console *c);
 void console_close_stream(console *c);
 /* flim_train_hooks.progress; context is the console. */
@@ -45,7 +45,9 @@ const volatile int *console_catch_signals(void);
  * written there still is an error), lest a file of ours get their number; a closed pipe is a write that fails, and so is a file
  * over ulimit -f. */
 void console_start(void);
-/* Lines go to standard error: standard output is for a result. */
+/* --quiet, for a console that is open. */
+void console_be_quiet(console *c, bool quiet);
+/* Lines and console_stream go to standard error: standard output is for a file. */
 void console_leave_stdout(console *c);
 
 /* Prints the error of a failed call to stderr ("train_cv: error: ...") and returns the exit code: the status's own number,

@@ -21,6 +21,9 @@ int tool_main(const flim_flag_table *table, void *options, tool_run run, int arg
     console_open(&screen, false, false);
     flim_status status = flim_flag_table_read(table, options, argc, argv, &operands, stdout, &go, &err);
     if (go) {
+        if (flim_flag_table_stdout(table, options)) {
+            console_leave_stdout(&screen);
+        }
         status = run(options, &operands, &screen, &err);
         console_close_stream(&screen);
         flim_flag_table_free(table, options);

@@ -12,6 +12,7 @@
 #include "core/spelling.h"
 #include "core/stop.h"
 #include "core/try.h"
+#include "core/text.h"
 #include "cv/split/split_internal.h"
 #include "flim/dataset.h"
 
@@ -185,8 +186,8 @@ static flim_status resolve_mode(const flim_split_table *table, const flim_split_
                           "both training and test set, the scores will be too optimistic (leakage)");
         } else if (!enough) {
             flim_log_line(request->log, FLIM_LOG_WARNING,
-                          "cv auto: stratified by cell, because /group has %" PRId64 " groups%s for %d folds", table->groups,
-                          outside, *folds);
+                          "cv auto: stratified by cell, because /group has %" PRId64 " group%s%s for %d folds", table->groups,
+                          flim_s(table->groups), outside, *folds);
         }
     }
     if (flim_split_by_group(*mode)) {
@@ -202,14 +203,14 @@ static flim_status resolve_mode(const flim_split_table *table, const flim_split_
             *folds = (int)table->groups;
         } else if (*folds > table->groups) {
             return flim_fail(err, FLIM_ERROR_USAGE,
-                             "folds: %d folds requested, but there are %" PRId64 " groups%s; use --folds %" PRId64
+                             "folds: %d folds requested, but there are %" PRId64 " group%s%s; use --folds %" PRId64
                              " or fewer, or --cv stratified (which splits groups)",
-                             *folds, table->groups, outside, table->groups);
+                             *folds, table->groups, flim_s(table->groups), outside, table->groups);
         }
     }
     if (*folds > table->n) {
-        return flim_fail(err, FLIM_ERROR_USAGE, "folds: %d folds requested, but there are %" PRId64 " cells%s", *folds,
-                         table->n, outside);
+        return flim_fail(err, FLIM_ERROR_USAGE, "folds: %d folds requested, but there are %" PRId64 " cell%s%s", *folds,
+                         table->n, flim_s(table->n), outside);
     }
     return FLIM_OK;
 }

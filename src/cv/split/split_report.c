@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/alloc.h"
+#include "core/text.h"
 #include "cv/split/split_internal.h"
 
 enum { MOST_TEXT = 4000 };

@@ -5,6 +5,7 @@
 
 #include "core/try.h"
 #include "core/alloc.h"
+#include "core/text.h"
 #include "cv/split/split_internal.h"
 
 enum { SHOWN = 8 };
@@ -64,8 +65,8 @@ static void warn_of_absent_classes(const flim_splits *s, const flim_split_data *
             no_test += k->mark[f] = k->test[f * classes + c] == 0;
         }
         list_marked(k->mark, s->n_folds, NULL, folds, sizeof folds);
-        snprintf(of, sizeof of, data->group ? "%" PRId64 " cells in %" PRId64 " groups" : "%" PRId64 " cells", k->cells[c],
-                 data->group ? k->groups[c] : 0);
+        snprintf(of, sizeof of, data->group ? "%" PRId64 " cell%s in %" PRId64 " group%s" : "%" PRId64 " cell%s", k->cells[c],
+                 flim_s(k->cells[c]), data->group ? k->groups[c] : 0, flim_s(data->group ? k->groups[c] : 0));
         if (no_test) {
             any = true;
             flim_log_line(log, FLIM_LOG_WARNING,
