@@ -35,6 +35,7 @@ typedef struct flim_dataset_options {
     bool need_groups; /* a missing /group is an error */
     int64_t chunk_cache; /* bytes HDF5 may cache for many-cells-a-chunk files; 0 = default, bounded */
     flim_cache cache;
+    int processes; /* that share the host's memory with caches of their own; 0 = 1 */
     bool trusted; /* leave out the first opening in a child process, which guards against files that crash libhdf5 */
     const flim_log
         *hdf5_errors; /* gets HDF5's own error stack when a call into it fails, from any thread that reads, one at a

@@ -82,6 +82,8 @@ flim_status flim_device_get_card(const flim_device *device, flim_card *out, flim
  * an explicit cuda never falls back: FLIM_ERROR_DEVICE says no driver, driver too old (both versions), no visible device
  * (with CUDA_VISIBLE_DEVICES) or architecture not compiled in. */
 flim_status flim_device_open(const char *spec, const flim_log *log, flim_device **out, flim_error *err);
+/* How many CUDA devices are visible; FLIM_ERROR_DEVICE says why there is none.  It may initialise CUDA. */
+flim_status flim_device_count(int *n, flim_error *err);
 void flim_device_close(flim_device *device); /* NULL is allowed */
 const flim_device_info *flim_device_get_info(const flim_device *device);
 /* What a precision is on that device: AUTO and AMP become another, the rest stays. */

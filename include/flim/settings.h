@@ -74,6 +74,7 @@ typedef struct flim_settings {
     flim_mixup_share mixup_share;
     flim_mixup_partner mixup_partner;
     uint64_t seed;
+    char *seeds; /* of several runs; "" = one run of `seed` */
     /* device */
     char *device; /* as flim_device_open takes it */
     flim_precision precision;
@@ -87,6 +88,9 @@ typedef struct flim_settings {
     bool tensorboard; /* event files beside history.csv */
     bool diagnostics; /* further columns in history.csv: losses of the batches, activations, size of updates */
     double price_per_hour; /* 0 = not known */
+    int64_t jobs; /* worker processes; 1 = none */
+    flim_string_list devices; /* a worker process for each; none = device */
+    int64_t worker_retries;
     bool resume_or_start; /* resume if there is a run in `out`, else start one */
     /* pretraining: rows of the program pretrain alone */
     double mask_ratio;

@@ -36,19 +36,47 @@ typedef struct flim_progress {
     const flim_device_status *device; /* how the device does; NULL or NaN where unknown */
 } flim_progress;
 
+/* What a process is told and says that trains folds of a run together with others (--jobs, --devices).  It takes its share of
+ * the machine, leaves alone what another has or has failed at, and sums up only if it is the last one to end. */
+typedef struct flim_shared_run {
+    int processes, on_device; /* on this machine; of them on this one's device */
+    bool first; /* it was the first one: it says how the run stands if there is nothing to train */
+    int run; /* which of the caller's runs this is, from 0 */
+    void (*begun)(void *context, int run, int left); /* the folder holds a run; folds that are left */
+    void (*fold)(void *context, int run, int fold); /* it works at this fold now (the final model: 65535); -1: at none */
+    void *context;
+} flim_shared_run;
+
+/* Where a worker process of --jobs or --devices stands. */
+typedef struct flim_worker_view {
+    const char *name; /* "cuda:0", "1" */
+    bool at_work;
+    flim_progress progress; /* folds = 0: of no fold yet */
+} flim_worker_view;
+
 typedef struct flim_train_hooks {
     flim_log log; /* every line that a user should read; also written to train.log */
     void (*progress)(void *context, const flim_progress *progress); /* may be NULL */
+    void (*workers)(void *context, const flim_worker_view *worker, int n); /* instead, with worker processes; may be NULL */
     /* What happened, for programs: a JSON object in one line, whose field "event" is `name` (docs/train_cv.md lists them).  What
      * is a warning or a note comes through log only.  May be NULL. */
     void (*event)(void *context, const char *name, const char *json);
-    void *context; /* of progress and event */
+    void *context; /* of progress, workers and event */
     const volatile int *stop; /* non-zero: end after the current batch; may be NULL */
     const char *command_line; /* for environment.json; may be NULL */
     const flim_string_list *explicit_keys; /* keys given by flags or --set, compared on --resume; may be NULL */
+    const flim_shared_run *shared; /* NULL: this process trains alone */
 } flim_train_hooks;
 
 /* run_folder (may be NULL) gets the folder's path as soon as it exists: 4096 bytes. */
 flim_status flim_train_cv(const flim_settings *settings, const flim_train_hooks *hooks, char *run_folder, flim_error *err);
+
+/* flim_train_cv for each of --seeds, one after the other, in this process. */
+flim_status flim_train_runs(const flim_settings *settings, const flim_train_hooks *hooks, flim_error *err);
+
+/* What train_cv does: flim_train_runs, here or, with --jobs or --devices, in worker processes, each of which is this program
+ * started once more with the same argv and more flags.  For a process with one thread.  Its main asks flim_worker_begin
+ * (train/worker.h) first whether it is such a worker. */
+flim_status flim_train(const flim_settings *settings, const flim_train_hooks *hooks, char *const *argv, flim_error *err);
 
 #endif

@@ -62,6 +62,16 @@ flim_status flim_device_open(const char *spec, const flim_log *log, flim_device 
     return FLIM_OK;
 }
 
+flim_status flim_device_count(int *n, flim_error *err)
+{
+    *n = 0;
+#ifdef FLIM_HAVE_CUDA
+    return flim_backend_cuda.count(n, err);
+#else
+    return flim_fail(err, FLIM_ERROR_DEVICE, "this program was built without CUDA (FLIM_CUDA=ON builds it in)");
+#endif
+}
+
 flim_status flim_device_describe(const flim_card *card, flim_device **out, flim_error *err)
 {
     *out = NULL;

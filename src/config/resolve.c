@@ -295,6 +295,10 @@ static flim_status check_together(const flim_settings *s, flim_error *err)
         return flim_fail(err, FLIM_ERROR_USAGE,
                          "--resume-or-start needs --out DIR, the folder of the run to resume or start");
     }
+    if (s->jobs > 1 && s->devices.n > 0) {
+        return flim_fail(err, FLIM_ERROR_USAGE,
+                         "--jobs and --devices both say how many worker processes there are; leave one out");
+    }
     if (s->resume) { /* all settings come from the run's own config.yaml */
         return s->out[0] ? FLIM_OK
                          : flim_fail(err, FLIM_ERROR_USAGE, "--resume needs --out DIR, the folder of the run to resume");

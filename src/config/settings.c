@@ -1,5 +1,7 @@
 #include "config/settings.h"
 
+#include <ctype.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "core/alloc.h"
@@ -14,6 +16,35 @@ static bool is_device(const char *text)
     flim_device_kind kind;
     int index;
     return flim_parse_device(text, &kind, &index);
+}
+
+static bool is_seeds(const char *text)
+{
+    uint64_t seed[1000];
+    int n;
+    return !text[0] || flim_parse_seeds(text, seed, 1000, &n);
+}
+
+/* "all", "0", "0,1,1", also with the words of --device. */
+static bool is_devices(const char *text)
+{
+    char item[32];
+    const char *at = text;
+    while (strcmp(text, "all") != 0) {
+        const size_t length = strcspn(at, ",");
+        flim_device_kind kind;
+        int index;
+        snprintf(item, sizeof item, "%s%.*s", isdigit((unsigned char)*at) ? "cuda:" : "", (int)(length < 20 ? length : 20),
+                 at);
+        if (length == 0 || !flim_parse_device(item, &kind, &index) || kind == FLIM_DEVICE_AUTO) {
+            return false;
+        }
+        if (!at[length]) {
+            break;
+        }
+        at += length + 1;
+    }
+    return true;
 }
 
 /* N, T, Y or H, X or W, each once, in any order and case. */
@@ -222,6 +253,10 @@ static const flim_flag_row rows[] = {
     ROW(NULL, "stage", TEXT(stage), "", "NAME", "train this one of the stages alone, from the initial weights", FIXED, NONE),
     ROW(NULL, "seed", UNSIGNED(seed), "42", "N", "random seed of folds, weights, order and dropout", FIXED, SEED),
 
+    ROW(NULL, "seeds", TEXT(seeds), "", "LIST",
+        "repeat the cross-validation with each of these seeds, as in 1-5 or 1,2,7: runs in DIR/seed_1, ..., and one summary",
+        CALL, NONE, .allowed = "different seeds, as 1-5 or 1,2,7", .valid = is_seeds),
+
     ROW("Device", "device", TEXT(device), "auto", "D",
         FLIM_DEVICE_TEXTS "; auto prints its choice and why, cuda never falls back to cpu", TAKEN, DEVICE,
         .allowed = FLIM_DEVICE_TEXTS, .valid = is_device),
@@ -241,6 +276,16 @@ static const flim_flag_row rows[] = {
         "benchmark the algorithms for each convolution and use the fastest", REFUSED, BENCHMARK),
     ROW(NULL, "deterministic", SWITCH(deterministic), "false", NULL, "bit-for-bit reproducible, somewhat slower", REFUSED,
         DETERMINISTIC),
+
+    ROW("Worker processes", "jobs", INTEGER(jobs), "1", "N",
+        "train N folds at the same time, each in a process with its share of the processors and loader threads", CALL, NONE,
+        .allowed = ">= 1, <= 1024"),
+    ROW(NULL, "devices", LIST(devices), "", "LIST",
+        "train a fold on each of these CUDA devices at the same time, as in 0,1,2,3; 0,0: two on one; all: on each there is",
+        CALL, NONE, .allowed = "all, or numbers of CUDA devices with commas between", .valid = is_devices),
+    ROW(NULL, "worker-retries", INTEGER(worker_retries), "3", "N",
+        "if a worker dies, another continues its fold; give up a fold after N more deaths without an epoch in between", CALL,
+        NONE, .allowed = ">= 0, <= 1000000"),
 
     ROW("Run", "out", TEXT(out), "", "DIR", "run folder (default runs/<date>-<time>); must be missing or empty for a new run",
         CALL, NONE),

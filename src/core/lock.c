@@ -14,13 +14,15 @@
 #include "core/stop.h"
 #include "core/try.h"
 
-/* True if the text of a lock file names another process of this machine that lives. */
+/* True if the text of a lock file names another process that lives, or may: one of another machine. */
 static bool is_alive(const char *text, const char *host)
 {
     long pid = 0;
     char there[256] = "";
-    return sscanf(text, "process %ld on %255s", &pid, there) == 2 && strcmp(there, host) == 0 && pid > 0 &&
-           pid != (long)getpid() && kill((pid_t)pid, 0) == 0;
+    if (sscanf(text, "process %ld on %255s", &pid, there) != 2 || pid <= 0) {
+        return false;
+    }
+    return strcmp(there, host) != 0 || (pid != (long)getpid() && kill((pid_t)pid, 0) == 0);
 }
 
 flim_status flim_lock_try(const char *path, const char *what, const flim_log *log, flim_lock *out,

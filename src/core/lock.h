@@ -3,7 +3,7 @@
  * For: a run folder, while it is made and its own files are written, and each of its folds, while it is worked on.
  *      flock ends with its process, so a lock that a killed process leaves is no lock.  The file's text names the holder; a
  *      clean end empties it.  On file systems without flock the text alone decides: it holds while it names a living
- *      process of this machine.
+ *      process of this machine, or any of another.
  * Owns: a held lock owns its file descriptor; flim_lock_release.
  * Errors: FLIM_ERROR_WRITE if the file cannot be written.
  */

@@ -145,3 +145,56 @@ bool flim_parse_weights(const char *text, double *weight, int most, int *n)
     }
     return false;
 }
+
+/* Digits at *text, which then stands behind them. */
+static bool take_number(const char **text, uint64_t *out)
+{
+    char *end = NULL;
+    errno = 0;
+    *out = isdigit((unsigned char)**text) ? strtoull(*text, &end, 10) : 0;
+    if (!end || errno == ERANGE) {
+        return false;
+    }
+    *text = end;
+    return true;
+}
+
+static bool add_seed(uint64_t value, uint64_t *seed, int most, int *n)
+{
+    for (int i = 0; i < *n; i++) {
+        if (seed[i] == value) {
+            return false;
+        }
+    }
+    if (*n == most) {
+        return false;
+    }
+    seed[(*n)++] = value;
+    return true;
+}
+
+bool flim_parse_seeds(const char *text, uint64_t *seed, int most, int *n)
+{
+    *n = 0;
+    for (;; text++) {
+        uint64_t first, last;
+        if (!take_number(&text, &first)) {
+            return false;
+        }
+        last = first;
+        if (*text == '-') {
+            text++;
+            if (!take_number(&text, &last) || last < first || last - first >= (uint64_t)most) {
+                return false;
+            }
+        }
+        for (uint64_t i = 0; i <= last - first; i++) {
+            if (!add_seed(first + i, seed, most, n)) {
+                return false;
+            }
+        }
+        if (*text != ',') {
+            return *text == '\0';
+        }
+    }
+}

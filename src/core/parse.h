@@ -17,6 +17,9 @@ flim_status flim_parse_bool(const char *what, const char *text, bool *out, flim_
  * than a letter in four differs, else one that is a part of it or the other way round, else NULL. */
 const char *flim_nearest(const char *text, const char *const *candidates, int n);
 
+/* "1-5", "7", "1,2,9-12": at most `most` different numbers, in the order given, into seed; false where the text is none. */
+bool flim_parse_seeds(const char *text, uint64_t *seed, int most, int *n);
+
 /* Positive finite numbers with commas between, at most `most` of them, into weight; false where the text is none. */
 bool flim_parse_weights(const char *text, double *weight, int most, int *n);
 

@@ -217,7 +217,8 @@ static flim_status make_cache(flim_dataset *d, const flim_dataset_options *optio
         flim_number number = d->file[i].source->info.number;
         size = number.kind == FLIM_UNSIGNED && number.size == 1 ? size : 2;
     }
-    int64_t available = flim_host_memory_now().available, voxel_bytes = d->voxels * (int64_t)size;
+    int64_t available = flim_host_memory_now().available / (options->processes > 1 ? options->processes : 1);
+    int64_t voxel_bytes = d->voxels * (int64_t)size;
     int64_t bytes = voxel_bytes > INT64_MAX / d->info.n ? INT64_MAX : voxel_bytes * d->info.n;
     int64_t most = options->cache == FLIM_CACHE_HOST ? available : available / 2;
     d->decoded_bytes = bytes;

@@ -34,7 +34,10 @@ void flim_log_time_left(const flim_run *run, int n_folds, int k, int64_t epoch, 
 {
     const flim_settings *s = run->settings;
     char text[32], price[64] = "";
-    const double left = seconds * (double)flim_run_epochs_left(run, n_folds, k, epoch);
+    const int processes = run->hooks->shared ? run->hooks->shared->processes : 1;
+    const double most = (double)flim_run_epochs_left(run, n_folds, k, epoch);
+    const double own = (double)(flim_run_epochs(run) - epoch - 1); /* of this fold, which nobody shares */
+    const double left = seconds * (most / processes > own ? most / processes : own);
     duration(left, text);
     if (s->price_per_hour > 0) {
         snprintf(price, sizeof price, ", %.2f at %g per hour", left / 3600 * s->price_per_hour, s->price_per_hour);

@@ -69,8 +69,7 @@ flim_status flim_run_plan_device_cache(const flim_run *run, const flim_study *st
     }
     /* auto leaves the margin free, as plans do; who asks for the device gets what there is. */
     const bool asked = run->settings->cache == FLIM_CACHE_DEVICE;
-    const int64_t budget = asked ? flim_device_get_info(trainer->device)->memory_free
-                                 : flim_plan_budget_of(trainer->device, run->settings->margin).bytes;
+    const int64_t budget = asked ? flim_device_get_info(trainer->device)->memory_free : flim_run_budget(run, trainer).bytes;
     int64_t without = 0, with = 0;
     trainer->cache_widths = flim_alloc((size_t)study->info->n, 1, err);
     if (!trainer->cache_widths) {

@@ -15,7 +15,7 @@ flim_status flim_log_memory_plan(const flim_run *run, const flim_study *study, f
                                   .eval_batch = trainer->eval_batch,
                                   .prefetch = cached ? 0 : (int)run->settings->prefetch,
                                   .cache_bytes = cached ? 0 : study->info->cache_bytes}};
-    const flim_plan_budget budget = flim_plan_budget_of(trainer->device, run->settings->margin);
+    const flim_plan_budget budget = flim_run_budget(run, trainer);
     FLIM_TRY(flim_program_memory(trainer->program, &plan.memory, err));
     flim_plan_complete(&plan, trainer->device, &budget);
     trainer->planned_bytes = plan.program_bytes;

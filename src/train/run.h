@@ -14,6 +14,7 @@
 #include "flim/settings.h"
 #include "flim/stages.h"
 #include "flim/transform.h"
+#include "plan/plan.h"
 #include "results/baseline_results.h"
 #include "results/fold_result.h"
 #include "train/checkpoint_writer.h"
@@ -61,6 +62,9 @@ typedef struct flim_run {
     flim_string_list overridden; /* keys that --resume-override took from the call */
     flim_string_list changes; /* the same with the values: "lr 1e-4 -> 1e-3" */
 
+    int64_t asked_workers; /* as the settings say; `adjusted` has this process's share */
+    bool found_ended; /* when this process began all wanted folds had ended */
+    bool concluded; /* it has written the summary or the final model */
     int64_t epochs_trained; /* by this call */
     bool time_logged; /* how long the rest will take */
     bool time_estimated; /* the same, before the first epoch has ended */
@@ -116,6 +120,20 @@ flim_status flim_run_check_alone(flim_run *run, int n_folds, const char *what, f
 flim_status flim_run_folder_close(flim_run *run, flim_error *err);
 /* True if fold_K/FAILED stands; reason gets its text. */
 bool flim_run_fold_has_failed(const flim_run *run, int k, char reason[1024]);
+
+/* ---- run_share.c: with others at work (hooks->shared); nothing alone ---- */
+/* This process's loader threads. */
+void flim_run_take_share(flim_run *run);
+/* What programs of this process may take of the device: a margin's share where others have it, too. */
+flim_plan_budget flim_run_budget(const flim_run *run, const flim_trainer *trainer);
+void flim_run_say_begun(flim_run *run, int n_folds);
+void flim_run_at_fold(const flim_run *run, int k);
+/* Fold k (or FLIM_FINAL_FOLD) failed in the hands of another of them: it would fail again. */
+bool flim_run_is_failed_by_another(const flim_run *run, int k);
+/* No wanted fold is left: each is done or has failed.  *all_done: every fold of the run is done. */
+bool flim_run_has_ended(const flim_run *run, int n_folds, bool *all_done);
+/* summary.json is younger than the end of each fold. */
+bool flim_run_is_summed_up(const flim_run *run, int n_folds);
 
 /* ---- history.c ---- */
 /* What history.csv of a folder shows: the epochs of one training, behind those of the stages before it. */

@@ -256,7 +256,9 @@ flim_status flim_run_folder_begin(flim_run *run, const flim_study *study, const 
     FLIM_TRY(flim_resume_identify_rest(run, trainer, err));
     FLIM_TRY(flim_resume_begin(run, err));
     FLIM_TRY(flim_run_folder_path(run, "config.yaml", path, err));
-    FLIM_TRY(flim_settings_write(run->settings, path, err));
+    flim_settings written = *run->settings; /* texts and lists stay with their owner */
+    written.workers = run->asked_workers;
+    FLIM_TRY(flim_settings_write(&written, path, err));
     flim_run_folder_unlock(run);
     return FLIM_OK;
 }

@@ -111,7 +111,12 @@ flim_status flim_run_take_fold(flim_run *run, int k, bool *taken, flim_error *er
     FLIM_TRY(try_fold(run, k, &run->fold_lock, holder, err));
     *taken = flim_lock_held(&run->fold_lock);
     if (*taken) {
+        char path[FLIM_PATH_MAX];
         run->locked_fold = k;
+        FLIM_TRY(flim_run_fold_path(run, k, "train.log", path, err));
+        return flim_train_log_open_fold(&run->file_log, path, err);
+    }
+    if (run->hooks->shared) {
         return FLIM_OK;
     }
     if (run->settings->fold == k) {
@@ -123,6 +128,7 @@ flim_status flim_run_take_fold(flim_run *run, int k, bool *taken, flim_error *er
 
 void flim_run_release_fold(flim_run *run)
 {
+    flim_train_log_close_fold(&run->file_log);
     flim_lock_release(&run->fold_lock);
     run->locked_fold = -1;
 }
@@ -132,7 +138,9 @@ flim_status flim_run_take_fold_asked_for(flim_run *run, flim_error *err)
 {
     const int64_t k = run->settings->fold;
     bool taken;
-    return k >= 0 && k <= INT32_MAX && fold_exists(run, (int)k) ? flim_run_take_fold(run, (int)k, &taken, err) : FLIM_OK;
+    return k >= 0 && k <= INT32_MAX && !run->hooks->shared && fold_exists(run, (int)k)
+               ? flim_run_take_fold(run, (int)k, &taken, err)
+               : FLIM_OK;
 }
 
 flim_status flim_run_check_alone(flim_run *run, int n_folds, const char *what, flim_error *err)

@@ -32,7 +32,7 @@ flim_status flim_run_build_network(flim_run *run, const flim_study *study, flim_
 static flim_status compile(const flim_run *run, const flim_study *study, flim_trainer *trainer, flim_error *err)
 {
     const flim_settings *s = run->settings;
-    const flim_plan_budget budget = flim_plan_budget_of(trainer->device, s->margin);
+    const flim_plan_budget budget = flim_run_budget(run, trainer);
     const flim_plan_request request = {.net = &trainer->net,
                                        .batch = s->batch,
                                        .eval_batch = s->eval_batch ? s->eval_batch : s->batch,

@@ -90,7 +90,7 @@ void flim_run_leave_stages(flim_run *run)
 
 flim_status flim_run_plan_stages(const flim_run *run, const flim_trainer *trainer, flim_error *err)
 {
-    const flim_plan_budget budget = flim_plan_budget_of(trainer->device, run->settings->margin);
+    const flim_plan_budget budget = flim_run_budget(run, trainer);
     for (int i = 0; i < run->n_stages; i++) {
         flim_plan plan;
         flim_plan_request request =

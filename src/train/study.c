@@ -8,8 +8,8 @@
 #include "core/try.h"
 #include "train/hooks.h"
 
-flim_status flim_study_open(flim_study *study, const flim_settings *s, flim_cache cache, const volatile int *stop,
-                            const flim_log *log, flim_error *err)
+flim_status flim_study_open(flim_study *study, const flim_settings *s, flim_cache cache, int processes,
+                            const volatile int *stop, const flim_log *log, flim_error *err)
 {
     const bool by_class = s->contrastive > 0 && s->contrastive_pairs == FLIM_PAIRS_CLASS;
     const flim_dataset_options options = {
@@ -23,6 +23,7 @@ flim_status flim_study_open(flim_study *study, const flim_settings *s, flim_cach
                        s->cv == FLIM_SPLIT_STRATIFIED_GROUP || s->cv == FLIM_SPLIT_LEAVE_ONE_GROUP_OUT ||
                        s->sampler == FLIM_SAMPLER_GROUP_BALANCED || s->sampler == FLIM_SAMPLER_CLASS_GROUP,
         .cache = cache,
+        .processes = processes,
         .stop = stop,
         .hdf5_errors = s->verbose ? log : NULL,
         .log = log};

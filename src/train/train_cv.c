@@ -24,7 +24,8 @@ static flim_status open_device(const flim_run *run, flim_trainer *trainer, flim_
 static flim_status open_study(flim_run *run, const flim_trainer *trainer, flim_study *study, flim_error *err)
 {
     const flim_settings *s = run->settings;
-    FLIM_TRY(flim_study_open(study, s, flim_run_cache_of_data(run, trainer), run->hooks->stop, &run->log, err));
+    FLIM_TRY(flim_study_open(study, s, flim_run_cache_of_data(run, trainer),
+                             run->hooks->shared ? run->hooks->shared->processes : 1, run->hooks->stop, &run->log, err));
     FLIM_TRY(flim_study_scan(study, s, run->hooks->stop, &run->log, err));
     flim_startup_data(run, study);
     return flim_run_read_augmentation(run, study, err);
@@ -119,10 +120,12 @@ static bool is_done(flim_run *run, int k)
     if (done) {
         char name[32];
         snprintf(name, sizeof name, "fold %d", k);
-        flim_log_line(&run->log, FLIM_LOG_INFO, "%s is already done",
-                      k == FLIM_FINAL_FOLD         ? "the final model"
-                      : k == FLIM_PRETRAINING_FOLD ? "the pretraining"
-                                                   : name);
+        if (!run->hooks->shared) { /* else it was one of the others that has done it */
+            flim_log_line(&run->log, FLIM_LOG_INFO, "%s is already done",
+                          k == FLIM_FINAL_FOLD         ? "the final model"
+                          : k == FLIM_PRETRAINING_FOLD ? "the pretraining"
+                                                       : name);
+        }
         flim_run_fold_clean(run, k); /* a kill may have come right after DONE */
     }
     return done;
@@ -134,14 +137,18 @@ static flim_status run_free_fold(flim_run *run, const flim_study *study, flim_tr
 {
     bool taken = false;
     *left = false;
-    if (is_done(run, k)) {
+    if (is_done(run, k) || flim_run_is_failed_by_another(run, k)) {
         return FLIM_OK;
     }
     FLIM_TRY(flim_run_go_on(run, err));
     FLIM_TRY(flim_run_take_fold(run, k, &taken, err));
     *left = !taken;
-    const flim_status status =
-        taken && !is_done(run, k) ? run_fold(run, study, trainer, k, err) : FLIM_OK; /* done meanwhile by another */
+    flim_status status = FLIM_OK;
+    if (taken && !is_done(run, k) && !flim_run_is_failed_by_another(run, k)) { /* not done meanwhile by another */
+        flim_run_at_fold(run, k);
+        status = run_fold(run, study, trainer, k, err);
+        flim_run_at_fold(run, -1);
+    }
     flim_run_release_fold(run);
     return status;
 }
@@ -181,6 +188,9 @@ static flim_status run_folds(flim_run *run, const flim_study *study, flim_traine
 static flim_status run_final(flim_run *run, const flim_study *study, flim_trainer *trainer, flim_error *err)
 {
     bool left;
+    if (!run->settings->final_model) {
+        return FLIM_OK;
+    }
     for (int k = 0; k < study->splits.n_folds; k++) {
         if (!flim_fold_is_done(run->folder, k)) {
             flim_log_line(&run->log, FLIM_LOG_NOTE, "the final model is trained once all folds are done; fold %d is not", k);
@@ -223,6 +233,38 @@ done:
     return status;
 }
 
+/* The process that sums up is the one that finds all folds ended and nobody at it; one that trained none of them was started for
+ * that.  Exactly one does: of two that end at the same time the second finds the first at it, or its summary. */
+static flim_status conclude_shared(flim_run *run, const flim_study *study, flim_trainer *trainer, flim_error *err)
+{
+    const int n_folds = study->splits.n_folds;
+    char path[FLIM_PATH_MAX], what[FLIM_PATH_MAX + 32], holder[FLIM_LOCK_HOLDER];
+    bool all_done;
+    flim_lock lock = FLIM_NO_LOCK;
+    flim_status status = FLIM_OK;
+    if (!flim_run_has_ended(run, n_folds, &all_done)) {
+        return FLIM_OK;
+    }
+    snprintf(what, sizeof what, "the summary of %s", run->folder);
+    FLIM_TRY(flim_run_folder_path(run, ".summary", path, err));
+    FLIM_TRY(flim_lock_try(path, what, &run->log, &lock, holder, err));
+    if (!flim_lock_held(&lock)) {
+        return FLIM_OK;
+    }
+    const bool is_summed_up = flim_run_is_summed_up(run, n_folds);
+    const bool has_final = !run->settings->final_model || flim_fold_is_done(run->folder, FLIM_FINAL_FOLD);
+    if (!is_summed_up || (run->found_ended && run->hooks->shared->first && has_final)) {
+        flim_run_at_fold(run, -1);
+        FLIM_TRY_DONE(conclude(run, study, trainer, all_done, err));
+        run->concluded = true;
+    }
+    FLIM_TRY_DONE(has_final || !all_done ? FLIM_OK : run_final(run, study, trainer, err));
+    run->concluded = run->concluded || !has_final;
+done:
+    flim_lock_release(&lock);
+    return status;
+}
+
 static flim_status run_all(flim_run *run, flim_study *study, flim_trainer *trainer, char *folder_out, flim_error *err)
 {
     int left = 0;
@@ -242,18 +284,23 @@ static flim_status run_all(flim_run *run, flim_study *study, flim_trainer *train
         bool in_use;
         return run_free_fold(run, study, trainer, FLIM_PRETRAINING_FOLD, &in_use, err);
     }
+    flim_run_say_begun(run, study->splits.n_folds);
     const flim_status status = run_folds(run, study, trainer, &left, err);
     if (status != FLIM_OK && status != FLIM_ERROR_NONFINITE) {
         return status;
     }
-    const flim_status ended = conclude(run, study, trainer, status == FLIM_OK, &more);
-    if (left > 0) {
-        log_left(run, study->splits.n_folds);
+    flim_status ended;
+    if (run->hooks->shared) {
+        ended = conclude_shared(run, study, trainer, &more);
+    } else {
+        ended = conclude(run, study, trainer, status == FLIM_OK, &more);
+        run->concluded = true;
+        if (left > 0) {
+            log_left(run, study->splits.n_folds);
+        }
+        ended = ended == FLIM_OK && status == FLIM_OK ? run_final(run, study, trainer, &more) : ended;
     }
-    if (ended != FLIM_OK) {
-        return flim_fail(err, ended, "%s", more.text);
-    }
-    return status == FLIM_OK && run->settings->final_model ? run_final(run, study, trainer, err) : status;
+    return ended == FLIM_OK ? status : flim_fail(err, ended, "%s", more.text);
 }
 
 /* Where the run is, and what can be done with it. */
@@ -278,7 +325,7 @@ static void log_how_to_go_on(const flim_run *run, const flim_study *study, flim_
     flim_shell_quote(run->folder, out, sizeof out);
     snprintf(path, sizeof path, "%s/config.yaml", run->folder);
     const bool holds_a_run = run->file_log.file >= 0 && flim_file_exists(path);
-    if (status == FLIM_INTERRUPTED) {
+    if (status == FLIM_INTERRUPTED && !run->hooks->shared) { /* else it is said once, for all of them */
         if (holds_a_run) {
             flim_log_line(&run->log, FLIM_LOG_NOTE, "interrupted; resume with: %s --resume --out %s", flim_run_program(run),
                           out);
@@ -301,7 +348,7 @@ static void log_how_to_go_on(const flim_run *run, const flim_study *study, flim_
 static void log_end(flim_run *run, const flim_study *study, double seconds, flim_status status, const flim_error *err)
 {
     const char *changed = study->dataset ? flim_dataset_changed_file(study->dataset) : NULL;
-    if (run->epochs_trained > 0) {
+    if (run->epochs_trained > 0 && !run->hooks->shared) {
         flim_log_cost(run, seconds);
     }
     if (changed) {
@@ -312,7 +359,7 @@ static void log_end(flim_run *run, const flim_study *study, double seconds, flim
         flim_train_log_only(&run->file_log, "error: ", err->text);
     }
     log_how_to_go_on(run, study, status);
-    if (status == FLIM_OK && run->folder[0] && !run->settings->dry_run) {
+    if (status == FLIM_OK && run->concluded) {
         log_results(run);
     }
     flim_run_event_end(run, seconds, status, err);
@@ -338,7 +385,8 @@ flim_status flim_train_cv(const flim_settings *settings, const flim_train_hooks 
     }
     run.adjusted = *settings; /* texts and lists stay with their owner */
     run.settings = &run.adjusted;
-    if (settings->resume_or_start && !settings->resume) {
+    run.adjusted.resume_or_start = settings->resume_or_start && !settings->resume;
+    if (run.adjusted.resume_or_start) {
         FLIM_TRY_DONE(flim_run_wait_to_start(&run, &run.adjusted.resume, err));
     }
     if (run.adjusted.resume) {
@@ -351,6 +399,7 @@ flim_status flim_train_cv(const flim_settings *settings, const flim_train_hooks 
     }
     FLIM_TRY_DONE(flim_check_records(run.settings, err));
     run.found_batch = run.adjusted.batch == 0;
+    flim_run_take_share(&run);
     FLIM_TRY_DONE(flim_run_read_stages(&run, err));
     status = run_all(&run, &study, &trainer, run_folder, err);
 done:

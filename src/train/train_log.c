@@ -25,7 +25,7 @@ static void hold(flim_train_log *log, const char *mark, const char *text)
 }
 
 /* All in one write at the file's end.  Only a full disk takes less, and a second write tells why. */
-static void put(flim_train_log *log, const char *const text[], int n)
+static void put(flim_train_log *log, int file, const char *const text[], int n)
 {
     struct iovec part[3];
     size_t bytes = 0;
@@ -33,9 +33,9 @@ static void put(flim_train_log *log, const char *const text[], int n)
         part[i] = (struct iovec){(void *)(uintptr_t)text[i], strlen(text[i])};
         bytes += part[i].iov_len;
     }
-    ssize_t wrote = writev(log->file, part, n);
+    ssize_t wrote = writev(file, part, n);
     if (wrote >= 0 && (size_t)wrote < bytes) {
-        wrote = write(log->file, "\n", 1);
+        wrote = write(file, "\n", 1);
         errno = wrote < 0 ? errno : EIO;
         wrote = -1;
     }
@@ -46,8 +46,11 @@ static void put(flim_train_log *log, const char *const text[], int n)
 
 void flim_train_log_only(flim_train_log *log, const char *mark, const char *text)
 {
-    if (log->file >= 0) {
-        put(log, (const char *const[]){mark, text, "\n"}, 3);
+    for (int i = 0; i < 2; i++) {
+        const int file = i ? log->fold_file : log->file;
+        if (file >= 0) {
+            put(log, file, (const char *const[]){mark, text, "\n"}, 3);
+        }
     }
 }
 
@@ -67,7 +70,7 @@ static void write_line(void *context, flim_log_level level, const char *text)
 
 flim_log flim_train_log_begin(flim_train_log *log, const flim_log *user)
 {
-    *log = (flim_train_log){.user = user, .file = -1};
+    *log = (flim_train_log){.user = user, .file = -1, .fold_file = -1};
     return (flim_log){write_line, log};
 }
 
@@ -76,11 +79,25 @@ flim_status flim_train_log_open(flim_train_log *log, const char *path, bool appe
     snprintf(log->path, sizeof log->path, "%s", path);
     FLIM_TRY(flim_file_open_own(path, O_WRONLY | O_APPEND | (append ? 0 : O_TRUNC), &log->file, err));
     if (log->early) {
-        put(log, (const char *const[]){log->early}, 1);
+        put(log, log->file, (const char *const[]){log->early}, 1);
     }
     flim_free(log->early);
     log->early = NULL;
     return flim_train_log_check(log, err);
+}
+
+flim_status flim_train_log_open_fold(flim_train_log *log, const char *path, flim_error *err)
+{
+    flim_train_log_close_fold(log);
+    return flim_file_open_own(path, O_WRONLY | O_APPEND, &log->fold_file, err);
+}
+
+void flim_train_log_close_fold(flim_train_log *log)
+{
+    if (log->fold_file >= 0 && close(log->fold_file) != 0 && !log->error) {
+        log->error = errno;
+    }
+    log->fold_file = -1;
 }
 
 flim_status flim_train_log_check(const flim_train_log *log, flim_error *err)
@@ -90,6 +107,7 @@ flim_status flim_train_log_check(const flim_train_log *log, flim_error *err)
 
 flim_status flim_train_log_close(flim_train_log *log, flim_error *err)
 {
+    flim_train_log_close_fold(log);
     /* Network file systems tell of a full disk or quota as late as here. */
     if (log->file >= 0 && fsync(log->file) != 0 && !log->error) {
         log->error = errno;

@@ -17,6 +17,7 @@
 typedef struct flim_train_log {
     const flim_log *user; /* may be NULL */
     int file; /* descriptor; -1 before the folder exists */
+    int fold_file; /* of the fold at work, which gets the same lines; -1 = none */
     char path[4096];
     char *early; /* lines held until then */
     size_t early_bytes;
@@ -27,7 +28,10 @@ typedef struct flim_train_log {
 flim_log flim_train_log_begin(flim_train_log *log, const flim_log *user);
 /* append: the run has a log already.  Writes the lines that were held. */
 flim_status flim_train_log_open(flim_train_log *log, const char *path, bool append, flim_error *err);
-/* A line for the file only; nothing before it is open. */
+/* Lines go to this file, too, at its end, until it is closed. */
+flim_status flim_train_log_open_fold(flim_train_log *log, const char *path, flim_error *err);
+void flim_train_log_close_fold(flim_train_log *log);
+/* A line for the files only; nothing before it is open. */
 void flim_train_log_only(flim_train_log *log, const char *mark, const char *text);
 flim_status flim_train_log_check(const flim_train_log *log, flim_error *err);
 flim_status flim_train_log_close(flim_train_log *log, flim_error *err);

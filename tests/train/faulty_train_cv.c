@@ -258,15 +258,27 @@ static void progress(void *context, const flim_progress *at)
     aim(names[at->phase], "");
 }
 
-static flim_status with_hooks(const flim_settings *settings, const flim_train_hooks *hooks, char *run_folder, flim_error *err)
+static const flim_train_hooks *with_hooks(const flim_train_hooks *hooks)
 {
-    flim_train_hooks own = *hooks;
+    static flim_train_hooks own;
+    own = *hooks;
     real = hooks;
     own.log = (flim_log){line, NULL};
     own.progress = progress;
-    return flim_train_cv(settings, &own, run_folder, err);
+    return &own;
 }
 
-#define flim_train_cv with_hooks
+static flim_status train(const flim_settings *settings, const flim_train_hooks *hooks, char *const *argv, flim_error *err)
+{
+    return flim_train(settings, with_hooks(hooks), argv, err);
+}
+
+static flim_status train_runs(const flim_settings *settings, const flim_train_hooks *hooks, flim_error *err)
+{
+    return flim_train_runs(settings, with_hooks(hooks), err);
+}
+
+#define flim_train train
+#define flim_train_runs train_runs
 #include "../../tools/common/train.c"
 #include "../../tools/train_cv.c"

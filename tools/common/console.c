@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "common/progress_bar.h"
+#include "common/worker_line.h"
 #include "common/wrap.h"
 #include "formats/json.h"
 
@@ -230,6 +231,21 @@ static bool streams_are_one(void)
     struct stat out, err;
     return fstat(STDOUT_FILENO, &out) == 0 && fstat(STDERR_FILENO, &err) == 0 && out.st_dev == err.st_dev &&
            out.st_ino == err.st_ino;
+}
+
+void console_workers(void *context, const flim_worker_view *worker, int n)
+{
+    console *c = context;
+    char line[PROGRESS_BAR_BYTES];
+    if (!c->bar) {
+        return;
+    }
+    const int columns = terminal_columns();
+    worker_line_text(worker, n, columns, line);
+    erase_bar(c, columns);
+    fputs(line, stderr);
+    fflush(stderr);
+    c->drawn = progress_bar_columns(line);
 }
 
 int console_exit(console *c, const char *program, flim_status status, const flim_error *err)

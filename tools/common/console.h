@@ -37,6 +37,9 @@ void console_progress(void *context, const flim_progress *progress);
 /* flim_train_hooks.event: one line of standard output.  With quiet: how the run ended, and its metrics. */
 void console_event(void *context, const char *name, const char *json);
 
+/* flim_train_hooks.workers; context is the console. */
+void console_workers(void *context, const flim_worker_view *worker, int n);
+
 /* For what can be stopped: catches INT, TERM, HUP and USR1 into the flag that it returns (0, then the signal's number); a
  * second INT ends the program at once.  HUP stays ignored where it was, as under nohup. */
 const volatile int *console_catch_signals(void);

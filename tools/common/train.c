@@ -1,10 +1,12 @@
 #include "common/train.h"
 
+#include <signal.h>
 #include <stdio.h>
 
 #include "common/console.h"
 #include "common/spinning.h"
 #include "flim/train.h"
+#include "train/worker.h"
 
 /* The words of the call with blanks between them. */
 static void join(int argc, char **argv, char *out, size_t size)
@@ -23,11 +25,13 @@ int run_training(const char *program, flim_status (*init)(flim_settings *setting
     flim_string_list explicit_keys = {0};
     flim_error err = {0};
     console terminal;
+    flim_worker worker;
     bool go = false;
 
     console_start();
     limit_spinning(argv);
     console_open(&terminal, false, false);
+    const bool is_worker = flim_worker_begin(&worker);
     flim_status status = init(&settings, &err);
     if (status == FLIM_OK) {
         status = flim_settings_parse(&settings, argc, argv, &explicit_keys, stdout, &go, &err);
@@ -36,14 +40,19 @@ int run_training(const char *program, flim_status (*init)(flim_settings *setting
         char command_line[4096];
         console_open(&terminal, settings.quiet, settings.log_json);
         join(argc, argv, command_line, sizeof command_line);
-        const flim_train_hooks hooks = {.log = console_log(&terminal),
-                                        .progress = console_progress,
-                                        .event = settings.log_json ? console_event : NULL,
-                                        .context = &terminal,
-                                        .stop = console_catch_signals(),
-                                        .command_line = command_line,
-                                        .explicit_keys = &explicit_keys};
-        status = flim_train_cv(&settings, &hooks, NULL, &err);
+        flim_train_hooks hooks = {.log = console_log(&terminal),
+                                  .progress = console_progress,
+                                  .workers = console_workers,
+                                  .event = settings.log_json ? console_event : NULL,
+                                  .context = &terminal,
+                                  .stop = console_catch_signals(),
+                                  .command_line = command_line,
+                                  .explicit_keys = &explicit_keys};
+        if (is_worker) {
+            signal(SIGINT, SIG_IGN); /* a terminal's is for the process that started it, which then sends TERM */
+            flim_worker_hooks(&worker, &hooks);
+        }
+        status = is_worker ? flim_train_runs(&settings, &hooks, &err) : flim_train(&settings, &hooks, argv, &err);
         /* A run's lines stand in train.log, too; a fold table that was asked for stands nowhere else. */
         if (status == FLIM_OK && settings.dry_run && (fflush(stdout) != 0 || ferror(stdout))) {
             status = flim_fail(&err, FLIM_ERROR_WRITE, "could not write to standard output");
@@ -51,5 +60,8 @@ int run_training(const char *program, flim_status (*init)(flim_settings *setting
     }
     flim_string_list_free(&explicit_keys);
     flim_settings_free(&settings);
+    if (is_worker) {
+        return flim_worker_end(&worker, status, &err);
+    }
     return console_exit(&terminal, program, status, &err);
 }

@@ -1,0 +1,116 @@
+#!/usr/bin/env bash
+# --jobs and --devices: worker processes train the folds of a run and end in the serial run's bytes; workers that are killed, that
+# are stopped, that fail; what the terminal is told.  The kills at random are tests/train/worker_kills.sh's.
+# Usage: test_workers.sh BUILD_DIR
+set -u
+# shellcheck source=tests/lib.sh
+source "$(dirname "$0")/../lib.sh"
+export OMP_NUM_THREADS=1
+simulate k.h5 --cells 60
+train=$build/train_cv
+options=(--data k.h5 --preset tiny --folds 5 --epochs 3 --batch 16 --lr 1e-3 --workers 2 "${device[@]}")
+call 0 "$train" "${options[@]}" --out whole
+want=$(digest whole)
+children() { cat "/proc/$1/task/$1/children" 2>/dev/null; }
+
+# ---- the serial run's bytes, once
+for jobs in 2 5; do
+    call 0 "$train" "${options[@]}" --jobs $jobs --out r$jobs
+    check "--jobs $jobs ends in the serial run's files" test "$(digest r$jobs)" = "$want"
+    check "--jobs $jobs prints one table" test "$(grep -c '^Test-set metrics' out)" = 1
+    check "--jobs $jobs prints the serial run's table" test "$(sed -n '/^Test-set metrics/,/^Results/p' out | sed '$d')" = \
+        "$(sed -n '/^Test-set metrics/,/^Results/p' whole/train.log | sed '$d' | grep -v '^warning')"
+    check "--jobs $jobs ends with where the results are" grep -qx "Results: r$jobs" out
+    check "--jobs $jobs begins one run" test "$(grep -c '^Run folder: ' out)" = 1
+    check "each fold has a log of its own" bash -c "for k in 0 1 2 3 4; do grep -q \"^fold \$k done\" r$jobs/fold_\$k/train.log || exit 1; done"
+    check "in which no other fold stands" bash -c "! grep -q '^fold 1 epoch' r$jobs/fold_0/train.log"
+    check "the run's log has all of them" test "$(grep -c '^fold [0-4] done' r$jobs/train.log)" = 5
+    check "the run has the workers that were asked for, not a share of them" grep -qx 'workers: 2' r$jobs/config.yaml
+done
+check "with five jobs five processes have trained" test "$(grep -c '^Run folder: ' r5/train.log)" = 5
+call 0 "$train" "${options[@]}" --devices cpu,cpu,cpu,cpu,cpu,cpu --out rd
+check "no more workers than folds" grep -qx "Workers: 5 processes, as many as there are folds" out
+check "--devices ends in the serial run's files" test "$(digest rd)" = "$want"
+call 0 "$train" --resume --jobs 2 --out rd
+check "a run that is done is summed up once more" test "$(grep -c '^Test-set metrics' out)" = 1
+check "and stays as it was" test "$(digest rd)" = "$want"
+call 2 "$train" "${options[@]}" --jobs 2 --out rd
+says "rd already contains a run"
+more=(--final --refit --folds 2 --epochs 2)
+call 0 "$train" "${options[@]}" "${more[@]}" --jobs 2 --resume-or-start --out rs
+call 0 "$train" "${options[@]}" "${more[@]}" --out wf
+check "with --final and --refit, too" test "$(digest rs)" = "$(digest wf)"
+
+# ---- a worker is killed: its fold goes on from its checkpoint
+rm -rf r
+"$train" "${options[@]}" --epochs 10 --jobs 2 --out r >r.out 2>r.err &
+parent=$!
+for _ in $(seq 200); do grep -q "^fold 1 epoch 2" r.out && break; sleep 0.05; done
+victim=$(children $parent | cut -d' ' -f2)
+check "there are two workers" test "$(children $parent | wc -w)" = 2
+kill -9 "$victim"
+wait $parent
+check "the run ends with 0" test $? = 0
+call 0 "$train" "${options[@]}" --epochs 10 --out w10
+check "in the serial run's files" test "$(digest r)" = "$(digest w10)"
+check "the death is told" grep -Eq "worker .* was killed by signal 9 \(Killed\) at fold [0-4], which is free again and continues from its checkpoint" r.err
+check "and stands in the run's log" grep -q "was killed by signal 9" r/train.log
+
+# ---- Ctrl-C, as a terminal sends it: to all processes of the group
+rm -rf r
+setsid env --default-signal=INT "$train" "${options[@]}" --epochs 10 --jobs 2 --out r >r.out 2>r.err &
+parent=$!
+for _ in $(seq 200); do grep -q "^fold 1 epoch 2" r.out && break; sleep 0.05; done
+left=$(children $parent)
+begun=$(date +%s%N)
+kill -INT -- -$parent
+wait $parent
+check "INT to the group ends all with 130" test $? = 130
+check "within two seconds" test $((($(date +%s%N) - begun) / 1000000)) -lt 2000
+check "and says how to resume, once" test "$(cat r.out r.err | grep -c 'resume with')" = 1
+check "both folds have a checkpoint" bash -c 'ls r/fold_0/checkpoint/* r/fold_1/checkpoint/*'
+# shellcheck disable=SC2086
+check "no worker is left" bash -c "! kill -0 $left"
+call 0 "$train" --resume --jobs 2 --out r
+check "resumed by workers it ends in the serial run's files" test "$(digest r)" = "$(digest w10)"
+
+# ---- the process that shows them is killed: none is left
+rm -rf r
+"$train" "${options[@]}" --epochs 300 --jobs 2 --out r >r.out 2>r.err &
+parent=$!
+for _ in $(seq 200); do grep -q "^fold 1 epoch 2" r.out && break; sleep 0.05; done
+left=$(children $parent)
+kill -9 $parent
+wait $parent 2>/dev/null
+for _ in $(seq 100); do
+    # shellcheck disable=SC2086
+    kill -0 $left 2>/dev/null || break
+    sleep 0.05
+done
+# shellcheck disable=SC2086
+check "its workers have stopped" bash -c "! kill -0 $left"
+
+# ---- a fold that always kills its worker is given up, the others are done
+rm -rf r
+FLIM_AIM=train:2:9 call 1 "$faulty" "${options[@]}" --jobs 2 --worker-retries 1 --out r
+says "2 times without an epoch in between"
+check "all folds have failed" test "$(ls r/fold_*/FAILED | wc -l)" = 5
+call 0 "$train" --resume --jobs 2 --out r
+check "another call trains them, to the serial run's files" test "$(digest r)" = "$want"
+
+# ---- errors that would meet every worker are told once
+call 3 "$train" "${options[@]}" --data missing.h5 --jobs 3 --out none
+check "a file that is missing is told once" test "$(grep -c missing.h5 err)" = 1
+check "and leaves no run" test ! -e none/config.yaml
+call 2 "$train" "${options[@]}" --jobs 2 --devices 0 --out none
+says "--jobs and --devices both say how many worker processes there are"
+call 2 "$train" "${options[@]}" --devices 0,x --out none
+call 2 "$train" --resume --jobs 2 --out nothing
+says "nothing has no run to resume"
+
+# ---- a fold that is not finite fails, once, and the others are done
+FLIM_INFINITE_CELL=5 call 1 "$faulty" "${options[@]}" --jobs 2 --out nan
+FLIM_INFINITE_CELL=5 call 1 "$faulty" "${options[@]}" --out nan1
+check "the summary lists the same failed folds as the serial run's" test "$(sha256sum <nan/summary.json)" = "$(sha256sum <nan1/summary.json)"
+
+finish
