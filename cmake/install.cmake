@@ -57,7 +57,7 @@ file(RELATIVE_PATH FLIM_PC_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /) # so tha
 configure_file(cmake/flimcv.pc.in ${PROJECT_BINARY_DIR}/flimcv.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/flimcv.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT development)
 
-install(DIRECTORY configs/ DESTINATION ${CMAKE_INSTALL_DATADIR}/flimcv COMPONENT programs FILES_MATCHING PATTERN "*.json" PATTERN "*.yaml")
+install(DIRECTORY configs/ DESTINATION ${CMAKE_INSTALL_DATADIR}/flimcv COMPONENT programs FILES_MATCHING PATTERN "*.json" PATTERN "*.yaml" PATTERN "*.sbatch")
 install(FILES CHANGELOG.md CITATION.cff DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/flimcv COMPONENT programs)
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/flimcv RENAME copyright COMPONENT programs) # Debian's name for it
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/libflim-dev RENAME copyright COMPONENT development)

@@ -1,4 +1,5 @@
 /* fold_metrics: how well finished runs did, how sure that is, and what simple models reach (report/report.h). */
+#include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <time.h>
@@ -10,6 +11,7 @@
 #include "core/try.h"
 #include "report/report.h"
 #include "results/fold_result.h"
+#include "results/repeated.h"
 
 typedef struct options {
     char *explain, *csv, *json, *markdown, *html;
@@ -47,6 +49,7 @@ static const flim_flag_row rows[] = {
 };
 static const flim_example examples[] = {
     {"fold_metrics runs/NAME --html report.html", "a run as a page"},
+    {"fold_metrics runs/NAME --json all.json", "the seeds of train_cv --seeds together"},
     {"fold_metrics runs/A runs/B", "two runs on the same cells, compared in pairs"},
     {NULL, NULL},
 };
@@ -179,6 +182,46 @@ static void log_abandoned(const standing *at, const flim_log *log)
         at->abandoned, run);
 }
 
+/* A folder of train_cv --seeds: what its runs say together. */
+static flim_status report_seeds(const options *o, const char *folder, const flim_seeds *seeds, console *screen,
+                                flim_error *err)
+{
+    const flim_log log = console_log(screen);
+    const struct {
+        flim_output output;
+        flim_status (*write)(const flim_repeated *, const flim_output *, flim_error *);
+    } files[] = {
+        {{.path = o->csv, .kind = "a CSV table of fold_metrics", .begins = FLIM_REPEATED_CSV_BEGINS, .force = o->force},
+         flim_repeated_write_csv},
+        {{.path = o->json, .kind = "a JSON report of fold_metrics", .begins = FLIM_REPEATED_JSON_BEGINS, .force = o->force},
+         flim_repeated_write_json}};
+    enum { N = sizeof files / sizeof files[0] };
+    flim_repeated result = {0};
+    flim_status status = FLIM_OK;
+    bool alone = false; /* standard output is for one of the files */
+    if (o->html[0] || o->markdown[0] || o->errors || o->watch) {
+        return flim_fail(
+            err, FLIM_ERROR_USAGE,
+            "%s has runs of several seeds: --html, --md, --errors and --watch are of one of them, as in %s/seed_%" PRIu64,
+            folder, folder, seeds->seed[0]);
+    }
+    for (int i = 0; i < N; i++) {
+        FLIM_TRY(files[i].output.path[0] ? flim_output_check(&files[i].output, err) : FLIM_OK);
+        alone = alone || flim_file_is_standard_output(files[i].output.path);
+    }
+    FLIM_TRY_DONE(flim_repeated_read(folder, seeds, &result, err));
+    FLIM_TRY_DONE(result.n > 0 ? FLIM_OK : flim_fail(err, FLIM_ERROR_DATA, "%s: no fold of its seeds is done", folder));
+    for (int i = 0; i < N; i++) {
+        FLIM_TRY_DONE(files[i].output.path[0] ? files[i].write(&result, &files[i].output, err) : FLIM_OK);
+    }
+    if (!alone) {
+        flim_repeated_print(&result, &log);
+    }
+done:
+    flim_repeated_free(&result);
+    return status;
+}
+
 static flim_status report_runs(void *read, const flim_string_list *runs, console *screen, flim_error *err)
 {
     const options *o = read;
@@ -205,6 +248,16 @@ static flim_status report_runs(void *read, const flim_string_list *runs, console
     flim_report *report = NULL;
     bool alone = false; /* standard output is for one of the files */
     flim_status status = FLIM_OK;
+    flim_seeds seeds;
+    for (int i = 0; i < runs->n; i++) {
+        FLIM_TRY(flim_seeds_find(runs->item[i], &seeds, err));
+        if (seeds.n > 0) {
+            return runs->n == 1 ? report_seeds(o, runs->item[i], &seeds, screen, err)
+                                : flim_fail(err, FLIM_ERROR_USAGE,
+                                            "%s has runs of several seeds: compare them one by one, as in %s/seed_%" PRIu64,
+                                            runs->item[i], runs->item[i], seeds.seed[0]);
+        }
+    }
     FLIM_TRY_DONE(check_files(o, files, &taken, &alone, err));
     const volatile int *stop = NULL;
     if (o->watch) {

@@ -64,6 +64,9 @@ bool flim_repeated_is_summed_up(const flim_repeated *result);
 flim_status flim_repeated_write(const flim_repeated *result, flim_error *err);
 /* The table, in 80 columns. */
 void flim_repeated_print(const flim_repeated *result, const flim_log *log);
+/* How these begin, for flim_output.begins. */
+#define FLIM_REPEATED_CSV_BEGINS "row,accuracy,"
+#define FLIM_REPEATED_JSON_BEGINS "{\n  \"seeds\": ["
 /* The same figures into files of a user's name (fold_metrics). */
 flim_status flim_repeated_write_json(const flim_repeated *result, const flim_output *output, flim_error *err);
 flim_status flim_repeated_write_csv(const flim_repeated *result, const flim_output *output, flim_error *err);

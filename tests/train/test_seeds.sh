@@ -13,6 +13,7 @@ options=(--data k.h5 --preset tiny --folds 3 --epochs 2 --batch 16 --lr 1e-3 --w
 all() { for s in 1 2 5; do digest "$1/seed_$s"; done; sha256sum "$1/summary.json" "$1/summary.csv" | cut -d' ' -f1; }
 
 call 0 "$train" "${options[@]}" --seeds 1-2,5 --out s
+cp out first.out
 check "the summary is told" grep -q "^Test-set metrics, 3 of 3 seeds, 9 of 9 folds" out
 check "and where it is" grep -qx "Results of all seeds: s" out
 call 0 "$train" "${options[@]}" --seed 5 --out alone
@@ -73,5 +74,17 @@ for m in top["mean"]:
 assert checked == 7 * 13 and any(v > 0 for v in top["sd_over_seeds"].values()), checked
 PY
 check "the figures are those of the formulas" python3 figures.py s
+
+# ---- fold_metrics computes them anew
+call 0 "$build/fold_metrics" s --csv again.csv --json again.json
+check "fold_metrics prints the same table" bash -c 'diff out <(sed -n "/^Test-set metrics, 3 of 3 seeds/,/^  pooled, sd/p" first.out)'
+check "and writes the same files" bash -c 'cmp again.csv s/summary.csv && cmp again.json s/summary.json'
+call 0 "$build/fold_metrics" s --csv again.csv --json -
+check "standard output is the file alone" cmp out s/summary.json
+call 2 "$build/fold_metrics" s --html page.html
+says "s has runs of several seeds"
+call 2 "$build/fold_metrics" s alone
+says "compare them one by one, as in s/seed_1"
+call 0 "$build/fold_metrics" s/seed_1 --replicates 0
 
 finish

@@ -240,7 +240,7 @@ void console_workers(void *context, const flim_worker_view *worker, int n)
     if (!c->bar) {
         return;
     }
-    const int columns = terminal_columns();
+    const int columns = terminal_columns(STDERR_FILENO);
     worker_line_text(worker, n, columns, line);
     erase_bar(c, columns);
     fputs(line, stderr);
