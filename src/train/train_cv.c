@@ -282,7 +282,9 @@ static flim_status run_all(flim_run *run, flim_study *study, flim_trainer *train
     flim_run_event_split(run, study);
     if (run->settings->pretrains) {
         bool in_use;
-        return run_free_fold(run, study, trainer, FLIM_PRETRAINING_FOLD, &in_use, err);
+        FLIM_TRY(run_free_fold(run, study, trainer, FLIM_PRETRAINING_FOLD, &in_use, err));
+        run->concluded = true;
+        return FLIM_OK;
     }
     flim_run_say_begun(run, study->splits.n_folds);
     const flim_status status = run_folds(run, study, trainer, &left, err);

@@ -16,14 +16,15 @@ build = sys.argv[1]
 programs = sorted(p for p in os.listdir(build) if os.access(f"{build}/{p}", os.X_OK) and os.path.isfile(f"{build}/{p}"))
 assert {"train_cv", "predict", "fold_metrics", "gpu_plan", "flim_bench", "flim_info", "flim_export"} <= set(programs), programs
 read = {  # flags whose file is read
-    "data", "splits", "exclude", "init-weights", "config", "show", "model", "devices", "weights-in", "manifest",
-    "fold_metrics explain", "gpu_plan apply", "train_cv out",  # explain: one of predict's; apply, out: refused below
+    "data", "splits", "exclude", "init-weights", "pretrained", "config", "show", "model", "devices", "weights-in", "manifest",
+    "fold_metrics explain", "gpu_plan apply", "train_cv out", "pretrain out",  # explain: one of predict's; apply, out: refused below
 }
 bench = ["--device", "cpu", "--preset", "tiny", "--bins", "16", "--pixels", "5", "--batch", "4"]
 cells = ["--data", "d.h5", "--model", "run", "--device", "cpu"]
 step = ["step", *bench, "--steps", "2", "--no-parts"]
 call = {  # a call without the flag; False: what differs from run to run (times) is not compared
     "predict out": (["predict", *cells], True),
+    "predict embeddings": (["predict", *cells, "--out", "p.csv"], True),
     "predict explain": (["predict", *cells, "--out", "p.csv", "--explain-bins", "8"], True),
     "fold_metrics csv": (["fold_metrics", "run", "--replicates", "0"], True),
     "fold_metrics json": (["fold_metrics", "run", "--replicates", "0"], True),
@@ -60,10 +61,11 @@ def flags_of(argv):
 def attempt(name):
     words, same = call[name]
     flag = name.split()[-1]
+    path = "out.npy" if flag == "embeddings" else "out.file"  # the name's end says what it is to be
     for f in os.listdir("."):
         if f.startswith("out.") or f == "-":
             os.remove(f)
-    done = subprocess.run([f"{build}/{words[0]}", *words[1:], f"--{flag}", "out.file"], capture_output=True)
+    done = subprocess.run([f"{build}/{words[0]}", *words[1:], f"--{flag}", path], capture_output=True)
     if done.returncode in (2, 4) and re.search(rb"CUDA|gnuplot|no usable|no NVIDIA", done.stderr):
         return print(f"left out: {name}: {done.stderr.decode().strip()[:100]}")
     need(done.returncode == 0, f"{name}: into a file: {done.returncode}: {done.stderr[-300:]}")
@@ -71,7 +73,7 @@ def attempt(name):
         return
     direct = subprocess.run([f"{build}/{words[0]}", *words[1:], f"--{flag}", "-"], capture_output=True)
     need(direct.returncode == 0, f"{name} -: exit code {direct.returncode}: {direct.stderr[-300:]}")
-    want = open("out.file", "rb").read()
+    want = open(path, "rb").read()
     if same:
         need(direct.stdout == want, f"{name} -: {len(direct.stdout)} bytes that are not the file's {len(want)}: {direct.stdout[:80]}")
     else:

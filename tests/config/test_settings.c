@@ -290,7 +290,7 @@ static void mistakes_on_the_command_line(void **state)
         {"--num_workers 1", "unknown flag --num_workers (did you mean --workers?"},
         {"--amp=bf16", "--amp takes no value, found 'bf16' (it means --precision amp)"},
         {"--use_amp", "unknown flag --use_amp (did you mean --precision?"},
-        {"--devices 1", "unknown flag --devices (did you mean --device?"},
+        {"--gpus 1", "unknown flag --gpus (did you mean --devices?"},
         {"--backbone x", "unknown flag --backbone (did you mean --pretrained?"},
         {"--manifest x", "unknown flag --manifest (did you mean --data?"},
         {"--split x", "unknown flag --split (did you mean --splits?"},
@@ -791,10 +791,11 @@ static const char *other_value(const flim_flag_row *row)
     case FLIM_VALUE_TEXT:
         return row->valid ? strcmp(row->name, "axes") == 0            ? "TYXN"
                             : strcmp(row->name, "class-weights") == 0 ? "1,2.5"
+                            : strcmp(row->name, "seeds") == 0         ? "1-3,7"
                                                                       : "cuda:3"
                           : "a: 'b' # c";
     case FLIM_VALUE_CHOICE: return row->choices[strcmp(row->choices[0], row->initial) == 0];
-    case FLIM_VALUE_LIST: return "x, y";
+    case FLIM_VALUE_LIST: return strcmp(row->name, "devices") == 0 ? "all" : "x, y";
     case FLIM_VALUE_REAL: return "0.0625";
     default: return strcmp(row->name, "width") == 0 ? "12" : "3";
     }

@@ -98,6 +98,7 @@ static void each_setting_of_the_identity_changes_it(void **state)
             assert_int_equal(flim_flag_set(row, &s, "",
                                            row->valid ? strcmp(row->name, "axes") == 0            ? "TYXN"
                                                         : strcmp(row->name, "class-weights") == 0 ? "1,2.5"
+                                                        : strcmp(row->name, "seeds") == 0         ? "1-3"
                                                                                                   : "cpu"
                                                       : "x",
                                            &err),
