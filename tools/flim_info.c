@@ -95,6 +95,9 @@ static flim_status inspect(void *read, const flim_string_list *files, console *s
         flim_json_add(all, flim_data_report_json(report));
         if (report->refused && found == FLIM_OK) {
             found = flim_fail(err, FLIM_ERROR_DATA, "%s", report->refused);
+            if (!alone) {
+                console_error_told(screen);
+            }
         }
         status = o->cells[0] && report->dataset
                      ? flim_cell_figures_write(report->dataset, (int)o->workers, how.stop, &cells, err)

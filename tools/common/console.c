@@ -58,6 +58,11 @@ void console_start(void)
     signal(SIGXFSZ, SIG_IGN); /* exit code 6 */
 }
 
+void console_error_told(console *c)
+{
+    c->error_told = true;
+}
+
 void console_be_quiet(console *c, bool quiet)
 {
     c->quiet = quiet;

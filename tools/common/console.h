@@ -11,7 +11,7 @@
 typedef struct console {
     bool quiet; /* warnings only */
     bool json; /* one JSON object per line: events, and of the log warnings and notes */
-    bool error_told; /* by an event */
+    bool error_told; /* on standard output: by an event, in a report */
     bool stdout_taken; /* lines go to stderr */
     bool bar; /* stderr is a terminal that can move its cursor: draw a progress bar */
     bool colour[2]; /* of stdout, stderr: a terminal that has colours, and NO_COLOR is not set */
@@ -50,6 +50,8 @@ const volatile int *console_catch_signals(void);
 void console_start(void);
 /* --quiet, for a console that is open. */
 void console_be_quiet(console *c, bool quiet);
+/* The error has been printed to standard output: console_exit repeats it only if standard error leads elsewhere. */
+void console_error_told(console *c);
 /* Lines and console_stream go to standard error: standard output is for a file. */
 void console_leave_stdout(console *c);
 
