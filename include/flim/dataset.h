@@ -148,8 +148,8 @@ typedef struct flim_cell_summary {
 const char *flim_dataset_changed_file(const flim_dataset *dataset);
 
 /* Reads and checks every cell on `workers` threads.  summary: (n); decay: (n,T), the counts
- * of each time bin summed over the mask; both may be NULL.  *bad gets the number of bad cells; up to 20
- * of them are logged as warnings; the call fails with FLIM_ERROR_DATA if there was any.  `stop` (may be NULL) is polled. */
+ * of each time bin summed over the mask; both may be NULL.  *bad gets the number of bad cells; the
+ * call fails with FLIM_ERROR_DATA and the first of them if there was any, up to 19 more are logged as warnings.  `stop` (may be NULL) is polled. */
 flim_status flim_dataset_scan(flim_dataset *dataset, int workers, const volatile int *stop, const flim_log *log,
                               flim_cell_summary *summary, double *decay, int64_t *bad, flim_error *err);
 

@@ -33,6 +33,12 @@ static inline const char *flim_s(int64_t n)
     return n == 1 ? "" : "s";
 }
 
+/* Its verb: flim_verb(n, "has", "have") */
+static inline const char *flim_verb(int64_t n, const char *of_one, const char *of_many)
+{
+    return n == 1 ? of_one : of_many;
+}
+
 int flim_compare_texts(const void *a, const void *b); /* for qsort of char *, by bytes */
 
 /* The shortest decimal text that reads back as the same finite double: "0.1", "3", "1e-05". */

@@ -6,6 +6,7 @@
 #include "core/alloc.h"
 #include "core/spelling.h"
 #include "core/try.h"
+#include "core/text.h"
 #include "data/cell_values.h"
 #include "data/dataset_internal.h"
 #include "data/findings.h"
@@ -14,9 +15,9 @@ enum { SHOWN = 4, NAME_TEXT = 48 };
 
 /* The cells of `found` as a finding, if there are any; format: of the number of cells and that of all. */
 #define ADD_CELLS(kind, found, format)                                                                                       \
-    FLIM_TRY((found).count == 0                                                                                              \
-                 ? FLIM_OK                                                                                                   \
-                 : flim_findings_add(out, kind, FLIM_FINDING_WARNING, &(found), err, format, (found).count, n))
+    FLIM_TRY((found).count == 0 ? FLIM_OK                                                                                    \
+                                : flim_findings_add(out, kind, FLIM_FINDING_WARNING, &(found), err, format, (found).count,   \
+                                                    n, flim_verb((found).count, "has", "have")))
 
 static flim_status find_photons(const flim_dataset *d, const flim_cell_summary *summary, flim_findings *out, flim_error *err)
 {
@@ -46,15 +47,15 @@ static flim_status find_photons(const flim_dataset *d, const flim_cell_summary *
             n);
     }
     ADD_CELLS(FLIM_FINDING_NO_PHOTONS, dark,
-              "%" PRId64 " of %" PRId64 " cells have no photons: nothing can be learned from them; exclude them");
-    ADD_CELLS(FLIM_FINDING_NO_MASK, bare, "%" PRId64 " of %" PRId64 " cells have an empty mask, though they have photons");
+              "%" PRId64 " of %" PRId64 " cells %s no photons: nothing can be learned from them; exclude them");
+    ADD_CELLS(FLIM_FINDING_NO_MASK, bare, "%" PRId64 " of %" PRId64 " cells %s an empty mask, though not without photons");
     ADD_CELLS(FLIM_FINDING_PHOTONS_OUTSIDE, outside,
-              "%" PRId64 " of %" PRId64 " cells have photons outside of their mask only: is it the mask of another cell?");
+              "%" PRId64 " of %" PRId64 " cells %s photons outside of the mask only: is it the mask of another cell?");
     if (full.count) {
         FLIM_TRY(flim_findings_add(out, FLIM_FINDING_SATURATED, FLIM_FINDING_WARNING, &full, err,
                                    "%" PRId64 " of %" PRId64
-                                   " cells have voxels at the largest number that %s can hold: they may be clipped",
-                                   full.count, n, d->info.counts_type));
+                                   " cells %s voxels at the largest number that %s can hold: they may be clipped",
+                                   full.count, n, flim_verb(full.count, "has", "have"), d->info.counts_type));
     }
     return FLIM_OK;
 }

@@ -9,6 +9,7 @@
 #include "core/alloc.h"
 #include "core/spelling.h"
 #include "core/try.h"
+#include "core/text.h"
 #include "data/findings.h"
 
 enum { SHOWN = 4, NAME_TEXT = 64 };
@@ -167,19 +168,19 @@ static flim_status report_missing(const flim_dataset_info *info, const presence 
             snprintf(about, sizeof about, ", %s", fill_of(v));
         }
         name_groups(info, is, MISSING, names, sizeof names);
-        FLIM_TRY(flim_findings_add(out, FLIM_FINDING_GROUP_MISSING, by_group ? FLIM_FINDING_ERROR : FLIM_FINDING_WARNING,
-                                   &missing, err,
-                                   "%" PRId64 " of %" PRId64 " cells have no group: /group is %s%s in them, cell %" PRId64
-                                   " first; expected a name per cell, since cells without one would be one more donor: name "
-                                   "their donor, exclude them, or use --cv stratified",
-                                   missing.count, info->n, names, about, missing.cell[0]));
+        FLIM_TRY(flim_findings_add(
+            out, FLIM_FINDING_GROUP_MISSING, by_group ? FLIM_FINDING_ERROR : FLIM_FINDING_WARNING, &missing, err,
+            "%" PRId64 " of %" PRId64 " cells %s no group: /group is %s%s in them, cell %" PRId64
+            " first; expected a name per cell, since cells without one would be one more donor: name "
+            "their donor, exclude them, or use --cv stratified",
+            missing.count, info->n, flim_verb(missing.count, "has", "have"), names, about, missing.cell[0]));
     }
     if (doubtful.count) {
         name_groups(info, is, DOUBTFUL, names, sizeof names);
         FLIM_TRY(flim_findings_add(out, FLIM_FINDING_GROUP_DOUBTFUL, FLIM_FINDING_WARNING, &doubtful, err,
-                                   "%" PRId64 " of %" PRId64 " cells have the group %s, which programs write for a missing "
+                                   "%" PRId64 " of %" PRId64 " cells %s the group %s, which programs write for a missing "
                                    "value: all of them are treated as one donor; is that right?",
-                                   doubtful.count, info->n, names));
+                                   doubtful.count, info->n, flim_verb(doubtful.count, "has", "have"), names));
     }
     return FLIM_OK;
 }

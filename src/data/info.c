@@ -5,6 +5,7 @@
 
 #include "core/alloc.h"
 #include "core/try.h"
+#include "core/text.h"
 #include "data/dataset_internal.h"
 #include "data/scan.h"
 
@@ -126,8 +127,8 @@ flim_status flim_data_report_create(const char *const *paths, int n_paths, const
         FLIM_TRY_DONE(flim_scan_cells(report->dataset, options->workers, options->stop, options->most_bad, summary, NULL,
                                       &report->bad, &report->listed, &report->n_listed, err));
         if (report->bad && !report->refused) {
-            report->refused =
-                flim_strprintf(err, "%" PRId64 " of %" PRId64 " cells are bad", report->bad, report->dataset->info.n);
+            report->refused = flim_strprintf(err, "%" PRId64 " of %" PRId64 " cells %s bad", report->bad,
+                                             report->dataset->info.n, flim_verb(report->bad, "is", "are"));
         }
         FLIM_TRY_DONE(flim_cell_table_make(report->dataset, summary, &report->row, &report->n_rows, err));
         FLIM_TRY_DONE(find(report, summary, err));

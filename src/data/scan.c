@@ -9,6 +9,7 @@
 #include "core/stop.h"
 #include "core/threads.h"
 #include "core/try.h"
+#include "core/text.h"
 #include "data/cell_hash.h"
 #include "data/cell_look.h"
 #include "data/dataset_internal.h"
@@ -235,15 +236,16 @@ flim_status flim_dataset_scan(flim_dataset *dataset, int workers, const volatile
     if (bad) {
         *bad = found;
     }
-    for (int64_t i = 0; i < listed; i++) {
+    for (int64_t i = 1; i < listed; i++) { /* the first one is in the error */
         flim_log_line(log, FLIM_LOG_WARNING, "%s", list[i].text);
     }
     if (found > listed) {
-        flim_log_line(log, FLIM_LOG_WARNING, "and %lld more bad cells", (long long)(found - listed));
+        flim_log_line(log, FLIM_LOG_WARNING, "and %lld more bad cell%s", (long long)(found - listed), flim_s(found - listed));
     }
-    const flim_status status = !found ? FLIM_OK
-                                      : flim_fail(err, FLIM_ERROR_DATA, "%lld of %lld cells are bad; the first: %s",
-                                                  (long long)found, (long long)dataset->info.n, list[0].text);
+    const flim_status status =
+        !found ? FLIM_OK
+               : flim_fail(err, FLIM_ERROR_DATA, "%lld of %lld cells %s bad; the first: %s", (long long)found,
+                           (long long)dataset->info.n, flim_verb(found, "is", "are"), list[0].text);
     flim_bad_cells_free(list, listed);
     return status;
 }

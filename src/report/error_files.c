@@ -330,7 +330,8 @@ void error_markdown_write(FILE *stream, const report_run *run)
     const report_errors *e = run->errors;
     char verdict[512];
     error_verdict(e, verdict, sizeof verdict);
-    fprintf(stream, "\n### Errors\n\n%" PRId64 " of %" PRId64 " cells are predicted wrongly. ", e->wrong, e->cells);
+    fprintf(stream, "\n### Errors\n\n%" PRId64 " of %" PRId64 " cells %s predicted wrongly. ", e->wrong, e->cells,
+            flim_verb(e->wrong, "is", "are"));
     report_markdown_cell(stream, verdict);
     fputs("\n\n| outcome | class | cells | probability of the predicted class, mean | sd | min | median | max |\n"
           "|---|---|---:|---:|---:|---:|---:|---:|\n",

@@ -44,7 +44,8 @@ static void outcomes(const report_run *run, const flim_log *log)
 {
     const report_errors *e = run->errors;
     char name[NAME], a[FIELD], b[FIELD], c[FIELD], d[FIELD], f[FIELD];
-    flim_log_line(log, FLIM_LOG_INFO, "  errors: %" PRId64 " of %" PRId64 " cells are wrong", e->wrong, e->cells);
+    flim_log_line(log, FLIM_LOG_INFO, "  errors: %" PRId64 " of %" PRId64 " cells %s wrong", e->wrong, e->cells,
+                  flim_verb(e->wrong, "is", "are"));
     flim_log_line(log, FLIM_LOG_INFO, "                                        probability of the predicted class");
     padded(run->classes == 2 ? "    outcome and label" : "    label", 29, name);
     flim_log_line(log, FLIM_LOG_INFO, "%s   cells   mean     sd    min median    max", name);

@@ -9,6 +9,7 @@
 #include "core/alloc.h"
 #include "core/file.h"
 #include "core/try.h"
+#include "core/text.h"
 #include "formats/json.h"
 #include "flim/settings.h"
 #include "flim/split.h"
@@ -334,10 +335,10 @@ void flim_models_warn_of_seen(const flim_models *m, const flim_dataset_info *inf
     }
     if (seen > 0) {
         flim_log_line(log, FLIM_LOG_WARNING,
-                      "%" PRId64 " of %" PRId64 " cells were seen by %s in training or validation (cells %s%s): for these, "
+                      "%" PRId64 " of %" PRId64 " cells %s seen by %s in training or validation (cells %s%s): for these, "
                       "the metrics below are not a test result%s%s%s",
-                      seen, info->n, m->n > 1 ? "at least one of the models" : "the model", first,
-                      seen > SHOWN ? ", ..." : "", m->run[0] ? "; fold_metrics " : "", m->run,
+                      seen, info->n, flim_verb(seen, "was", "were"), m->n > 1 ? "at least one of the models" : "the model",
+                      first, seen > SHOWN ? ", ..." : "", m->run[0] ? "; fold_metrics " : "", m->run,
                       m->run[0] ? " shows the test scores" : "");
     } else if (hash && m->all_cells_known) {
         flim_log_line(log, FLIM_LOG_NOTE, "none of the %" PRId64 " cells was seen by the weights in training or validation",

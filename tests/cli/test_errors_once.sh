@@ -67,6 +67,17 @@ fails "RTX9999" gpu_plan --gpu RTX9999
 fails "unknown subcommand" flim_bench stpe
 fails "none.h5" flim_bench step --device cpu --data none.h5
 
+if /usr/bin/python3 - 2>/dev/null <<'PY'; then
+import h5py, numpy as np
+with h5py.File("bad.h5", "w") as f:
+    counts = np.ones((12, 8, 3, 3), "f4")
+    counts[[4, 7], 2] = np.nan
+    f["counts"], f["label"] = counts, np.arange(12, dtype="u1") % 2
+PY
+    fails "cell 4" "${T[@]}" --data bad.h5
+    check "the second bad cell is said, too" test "$(grep -c "cell 7" both)" = 1
+fi
+
 # ---- a fold that fails: its reason is said once, on the terminal and in train.log
 if [ -x "$faulty" ]; then
     env FLIM_INFINITE_CELL=5 "$faulty" --data d.h5 --preset tiny --folds 3 --epochs 1 --batch 16 --device cpu --cache none --cv stratified --out broken >both 2>&1

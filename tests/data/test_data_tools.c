@@ -95,7 +95,7 @@ static void report_sums_up_by_group_and_class(void **state)
         assert_true(row->peak_bin == want[i].peak_bin && row->mask_area == want[i].mask_area);
     }
     assert_string_equal(flim_dataset_get_info(report->dataset)->group_name[1], "10");
-    assert_true(warns(report, "1 of 8 cells have no photons"));
+    assert_true(warns(report, "1 of 8 cells has no photons"));
     assert_true(warns(report, "may be clipped"));
     assert_true(warns(report, "photons per cell, against the other classes"));
     assert_false(warns(report, "every group holds one class"));

@@ -69,7 +69,7 @@ says "10 of 60 cells have no group: /group is '' in them, cell 10 first"
 look 3 never.h5
 says "10 of 60 cells have no group: /group is '' in them, cell 50 first"
 look 3 least.h5
-says "1 of 60 cells have no group: /group is '-9223372036854775808', the smallest 64-bit integer"
+says "1 of 60 cells has no group: /group is '-9223372036854775808', the smallest 64-bit integer"
 look 3 fill.h5
 says "10 of 60 cells have no group: /group is '-2147483647', netCDF's fill value of 32-bit integers in them, cell 30 first"
 look 0 empty.h5 --cv stratified
@@ -203,12 +203,12 @@ says "several numbers in one mask in 2 cells, 7 and 12 in cell 3"
 look 0 bare.h5
 says "2 of 60 cells have an empty mask"
 look 0 away.h5
-says "1 of 60 cells have photons outside of their mask only"
+says "1 of 60 cells has photons outside of the mask only"
 says "(cell 11)"
 look 0 clipped.h5
-says "1 of 60 cells have voxels at the largest number that uint16"
+says "1 of 60 cells has voxels at the largest number that uint16"
 look 0 clipped4.h5
-says "1 of 60 cells have voxels at the largest number that int32"
+says "1 of 60 cells has voxels at the largest number that int32"
 look 0 log.h5
 says "they look like log(1 + count); expected photon counts"
 look 0 twice.h5
