@@ -52,9 +52,10 @@ static const flim_flag_row rows[] = {
     {NULL, "explain-pixels", FLIM_VALUE_INTEGER, AT(explain_pixels), "3", "N", .help = "pixels of a block along y and x",
      .allowed = ">= 1, <= 65536"},
     {"Embeddings", "embeddings", FLIM_VALUE_TEXT, AT(embeddings), "", "FILE",
-     .help = "file to write, .npy or .h5; - is standard output, as .npy: what each model's head sees of each cell, the mean "
-             "over time and pixels of the last "
-             "block; with it a model may be an encoder of pretrain, and no classes are predicted then"},
+     .help =
+         "file to write, .npy or .h5: what each model's head sees of each cell, the mean over time and pixels of the last "
+         "block; with it a model may be an encoder of pretrain, and no classes are predicted then",
+     .writes = true},
     {"Device", "device", FLIM_VALUE_TEXT, AT(device), "auto", "D", .help = FLIM_DEVICE_TEXTS},
     {NULL, "precision", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(options, precision), "auto", "P",
      "numerical precision of the network", .choices = flim_precision_names, .also = "amp", .also_value = "amp"},
@@ -156,15 +157,15 @@ static flim_status write_embeddings(const flim_embeddings *embeddings, bool npy,
     return status;
 }
 
-/* By the name's end; of standard output NumPy's. */
+/* By the name's end. */
 static flim_status is_npy(const char *path, bool *npy, flim_error *err)
 {
     const size_t length = strlen(path);
-    static const char *const ends[] = {".npy", ".h5", ".hdf5"};
-    *npy = flim_file_is_standard_output(path);
-    if (*npy) {
+    if (strcmp(path, "-") == 0) { /* standard output, as .npy */
+        *npy = true;
         return FLIM_OK;
     }
+    static const char *const ends[] = {".npy", ".h5", ".hdf5"};
     for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
         const size_t tail = strlen(ends[i]);
         if (length > tail && strcmp(path + length - tail, ends[i]) == 0) {

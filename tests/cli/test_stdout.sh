@@ -16,8 +16,8 @@ build = sys.argv[1]
 programs = sorted(p for p in os.listdir(build) if os.access(f"{build}/{p}", os.X_OK) and os.path.isfile(f"{build}/{p}"))
 assert {"train_cv", "predict", "fold_metrics", "gpu_plan", "flim_bench", "flim_info", "flim_export"} <= set(programs), programs
 read = {  # flags whose file is read
-    "data", "splits", "exclude", "init-weights", "pretrained", "config", "show", "model", "devices", "weights-in", "manifest",
-    "fold_metrics explain", "gpu_plan apply", "train_cv out", "pretrain out",  # explain: one of predict's; apply, out: refused below
+    "data", "splits", "exclude", "init-weights", "config", "show", "model", "devices", "weights-in", "manifest",
+    "pretrained", "fold_metrics explain", "gpu_plan apply", "train_cv out", "pretrain out",  # apply, out: refused below
 }
 bench = ["--device", "cpu", "--preset", "tiny", "--bins", "16", "--pixels", "5", "--batch", "4"]
 cells = ["--data", "d.h5", "--model", "run", "--device", "cpu"]
@@ -61,19 +61,19 @@ def flags_of(argv):
 def attempt(name):
     words, same = call[name]
     flag = name.split()[-1]
-    path = "out.npy" if flag == "embeddings" else "out.file"  # the name's end says what it is to be
     for f in os.listdir("."):
         if f.startswith("out.") or f == "-":
             os.remove(f)
-    done = subprocess.run([f"{build}/{words[0]}", *words[1:], f"--{flag}", path], capture_output=True)
-    if done.returncode in (2, 4) and re.search(rb"CUDA|gnuplot|no usable|no NVIDIA", done.stderr):
+    file = "out.npy" if flag == "embeddings" else "out.file"
+    done = subprocess.run([f"{build}/{words[0]}", *words[1:], f"--{flag}", file], capture_output=True)
+    if done.returncode in (2, 4) and not done.stdout and re.search(rb"CUDA|gnuplot|no usable|no NVIDIA", done.stderr):
         return print(f"left out: {name}: {done.stderr.decode().strip()[:100]}")
     need(done.returncode == 0, f"{name}: into a file: {done.returncode}: {done.stderr[-300:]}")
     if done.returncode:
         return
     direct = subprocess.run([f"{build}/{words[0]}", *words[1:], f"--{flag}", "-"], capture_output=True)
     need(direct.returncode == 0, f"{name} -: exit code {direct.returncode}: {direct.stderr[-300:]}")
-    want = open(path, "rb").read()
+    want = open(file, "rb").read()
     if same:
         need(direct.stdout == want, f"{name} -: {len(direct.stdout)} bytes that are not the file's {len(want)}: {direct.stdout[:80]}")
     else:
@@ -118,7 +118,7 @@ for argv, out in ((["flim_repack", "d.h5"], "r.h5"), (["flim_import"], "i.h5")):
     need(b"cells" in piped.stderr and not os.path.exists("-"), f"{argv} -: what it says is not on standard error")
 
 # What cannot be, in one line that says why.
-for words, why in ((["train_cv", "--data", "d.h5", "--out", "-"], b"a run is a folder"), (["gpu_plan", "--gpu", "L4", "--apply", "-"], b"in its place"),
+for words, why in ((["train_cv", "--data", "d.h5", "--out", "-"], b"a run is a folder"), (["pretrain", "--data", "d.h5", "--out", "-"], b"a run is a folder"), (["gpu_plan", "--gpu", "L4", "--apply", "-"], b"in its place"),
                    (["predict", *cells, "--out", "-", "--explain", "-"], b"standard output is for one file: --out and --explain")):
     done = subprocess.run([f"{build}/{words[0]}", *words[1:]], capture_output=True)
     need(done.returncode == 2 and why in done.stderr and done.stderr.count(b"\n") == 1 and not done.stdout, f"{words}: {done}")
