@@ -65,7 +65,7 @@ typedef struct flim_run {
     int64_t asked_workers; /* as the settings say; `adjusted` has this process's share */
     bool found_ended; /* when this process began all wanted folds had ended */
     bool concluded; /* it has written the summary or the final model */
-    int64_t epochs_trained; /* by this call */
+    int64_t epochs_trained; /* by this call; -1 = by worker processes, which are not counted */
     bool time_logged; /* how long the rest will take */
     bool time_estimated; /* the same, before the first epoch has ended */
     flim_load load; /* of the GPU, in whole epochs after the first of this call */

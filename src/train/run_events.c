@@ -224,6 +224,10 @@ void flim_run_event_end(const flim_run *run, double seconds, flim_status status,
     flim_json_set_string(json, "status", status == FLIM_OK ? "done" : status == FLIM_INTERRUPTED ? "interrupted" : "failed");
     flim_json_set_string(json, "run", run->folder[0] ? run->folder : NULL);
     flim_json_set_number(json, "seconds", seconds);
-    flim_json_set_integer(json, "epochs_trained", run->epochs_trained);
+    if (run->epochs_trained >= 0) {
+        flim_json_set_integer(json, "epochs_trained", run->epochs_trained);
+    } else {
+        flim_json_set_null(json, "epochs_trained");
+    }
     end(run, "run_end", json);
 }

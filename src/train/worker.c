@@ -32,6 +32,16 @@ static void say_line(void *context, flim_log_level level, const char *text)
     flim_worker_event_write(worker->pipe, &event);
 }
 
+/* Half an object would be none: one that is too long is left out. */
+static void say_json(void *context, const char *name, const char *json)
+{
+    const flim_worker *worker = context;
+    flim_worker_event event = {.kind = FLIM_WORKER_JSON};
+    if (snprintf(event.text, sizeof event.text, "%s\n%s", name, json) < (int)sizeof event.text) {
+        flim_worker_event_write(worker->pipe, &event);
+    }
+}
+
 /* Ten times a second, and at the end of a phase. */
 static void say_progress(void *context, const flim_progress *progress)
 {
@@ -66,6 +76,7 @@ void flim_worker_hooks(flim_worker *worker, flim_train_hooks *hooks)
     worker->shared.begun = say_begun;
     worker->shared.context = worker;
     hooks->log = (flim_log){say_line, worker};
+    hooks->event = hooks->event ? say_json : NULL;
     hooks->progress = say_progress;
     hooks->context = worker;
     hooks->shared = &worker->shared;

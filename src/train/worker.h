@@ -17,7 +17,7 @@ typedef struct flim_worker {
 
 /* True if this process was started as a worker.  `worker` must stay where it is. */
 bool flim_worker_begin(flim_worker *worker);
-/* log, progress and shared of a worker; the rest of `hooks` stays. */
+/* log, event (if there is one), progress and shared of a worker; the rest of `hooks` stays. */
 void flim_worker_hooks(flim_worker *worker, flim_train_hooks *hooks);
 /* Says how it ended; the exit code. */
 int flim_worker_end(flim_worker *worker, flim_status status, const flim_error *err);

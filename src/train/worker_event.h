@@ -15,6 +15,7 @@
 
 typedef enum flim_worker_event_kind {
     FLIM_WORKER_LINE, /* a line of the log: number is its level */
+    FLIM_WORKER_JSON, /* of flim_train_hooks.event: text is its name, a line end, the object */
     FLIM_WORKER_PROGRESS, /* progress, device */
     FLIM_WORKER_FOLD, /* it works at fold `number` of `run` now; -1: at none */
     FLIM_WORKER_BEGUN, /* the folder of `run` holds a run, of which `number` folds are left */

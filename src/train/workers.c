@@ -413,6 +413,18 @@ static void pass_on(const office *o, int number, const flim_worker_event *event)
     }
 }
 
+/* How a worker ends is no end of the run. */
+static void pass_json(const office *o, int number, const flim_worker_event *event)
+{
+    char name[32];
+    const size_t length = strcspn(event->text, "\n");
+    snprintf(name, sizeof name, "%.*s", (int)length, event->text);
+    const bool ends = strcmp(name, "run_end") == 0 || strcmp(name, "error") == 0;
+    if (o->hooks->event && event->text[length] && !ends && (o->seat[number].tells || strcmp(name, "summary") == 0)) {
+        o->hooks->event(o->hooks->context, name, event->text + length + 1);
+    }
+}
+
 static void take_progress(office *o, int number, const flim_worker_event *event)
 {
     const seat *s = &o->seat[number];
@@ -450,6 +462,7 @@ static flim_status take_event(office *o, int number, const flim_worker_event *ev
     seat *s = &o->seat[number];
     switch (event->kind) {
     case FLIM_WORKER_LINE: pass_on(o, number, event); break;
+    case FLIM_WORKER_JSON: pass_json(o, number, event); break;
     case FLIM_WORKER_PROGRESS: take_progress(o, number, event); break;
     case FLIM_WORKER_BEGUN: return take_begin(o, event, err);
     case FLIM_WORKER_FOLD:
@@ -604,7 +617,8 @@ flim_status flim_train_workers(const flim_settings *settings, const flim_train_h
                         .folder_lock = FLIM_NO_LOCK,
                         .fold_lock = FLIM_NO_LOCK,
                         .start_lock = FLIM_NO_LOCK,
-                        .locked_fold = -1};
+                        .locked_fold = -1,
+                        .epochs_trained = -1};
     o->run.log = flim_train_log_begin(&o->run.file_log, &hooks->log);
     FLIM_TRY_DONE(prepare(o, err));
     FLIM_TRY_DONE(oversee(o, err));
@@ -615,6 +629,7 @@ flim_status flim_train_workers(const flim_settings *settings, const flim_train_h
     }
 done:
     log_end(o, flim_seconds() - begun, status, err);
+    flim_run_event_end(&o->run, flim_seconds() - begun, status, err);
     flim_crew_destroy(o->crew);
     if (flim_train_log_close(&o->run.file_log, &unwritten) != FLIM_OK && status == FLIM_OK) {
         status = flim_fail(err, unwritten.status, "%s", unwritten.text);

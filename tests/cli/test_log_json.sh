@@ -54,6 +54,10 @@ printf 'stages:\n  - {name: first, epochs: 1}\n  - {name: second, epochs: 2, lr:
 call 0 "${train[@]}" --folds 2 --config stages.yaml --out stages
 events out epoch:stage=first epoch:stage=second run_start:epochs=3
 
+call 0 "${train[@]}" --folds 2 --epochs 1 --jobs 2 --out jobs
+events out run_start:run=jobs epoch:fold=0 epoch:fold=1 fold_end:fold=1 summary:folds_done=2 run_end:epochs_trained=None
+check "two workers: one start, one end" test "$(grep -c '"event": "run_\(start\|end\)"' out)" = 2
+
 # ---- ends that are none
 call 2 "${train[@]}" --folds 2 --out run
 events out error:kind=usage run_end:status=failed
