@@ -21,9 +21,9 @@ flim_status flim_fold_diagnostics_begin(flim_fold_work *f, flim_error *err)
                                      f->study->dataset, f->part->train, f->part->n_train, &f->activations, err));
     if (f->run->epochs_trained == 0) {
         flim_log_line(&f->run->log, FLIM_LOG_NOTE,
-                      "diagnostics: each batch's loss is waited for; a probe of activations takes %.2f GiB beside the memory "
+                      "diagnostics: each batch's loss is waited for; a probe of activations takes %.0f MiB beside the memory "
                       "plan",
-                      flim_gib(flim_activations_bytes(f->activations)));
+                      flim_mib(flim_activations_bytes(f->activations)));
     }
     return FLIM_OK;
 }

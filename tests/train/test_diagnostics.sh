@@ -21,7 +21,7 @@ call 0 "$train" "${options[@]}" --diagnostics --out on
 check "off by default, and history.csv is what it was" test "$(head -1 off/fold_0/history.csv | tr , '\n' | wc -l) $(grep -c inactive off/fold_0/history.csv)" = "26 0"
 check "on, it has five columns more" test "$(head -1 on/fold_0/history.csv | cut -d, -f27-)" = "$columns"
 check "and every other number is the same" test "$(digest on)" = "$(digest off)"
-check "the log says what the probe takes" grep -q "a probe of activations takes [0-9.]* GiB" on/train.log
+check "the log says what the probe takes" grep -q "a probe of activations takes [0-9]* MiB" on/train.log
 call 2 "$train" --resume --out off --diagnostics
 says "diagnostics (run: false, this call: true)"
 
