@@ -7,21 +7,21 @@
 #include "flim/settings.h"
 #include "report/report_internal.h"
 
-/* Samplers but the natural one draw the classes about equally. */
-static bool draws_naturally(const report_run *run)
+/* Whether training draws the classes about equally, by the run's config.yaml. */
+static bool draws_classes_equally(const report_run *run)
 {
     char path[REPORT_PATH];
     flim_settings settings;
-    bool natural = true;
+    bool equally = false;
     snprintf(path, sizeof path, "%.4000s/config.yaml", run->folder);
     if (flim_settings_init(&settings, NULL) != FLIM_OK) {
-        return natural;
+        return equally;
     }
     if (flim_settings_read(&settings, path, NULL) == FLIM_OK) {
-        natural = settings.sampler == FLIM_SAMPLER_NATURAL;
+        equally = settings.sampler == FLIM_SAMPLER_BALANCED || settings.sampler == FLIM_SAMPLER_CLASS_GROUP;
     }
     flim_settings_free(&settings);
-    return natural;
+    return equally;
 }
 
 /* Of the pool's cells, which are as common as those of training. */
@@ -72,7 +72,7 @@ static void add_share(report_fit_point *mean, const report_fit_point *point, int
 
 flim_status report_fit_make(const report_run *run, report_errors *out, flim_error *err)
 {
-    const double common = draws_naturally(run) ? most_common_share(run) : 1.0 / run->classes;
+    const double common = draws_classes_equally(run) ? 1.0 / run->classes : most_common_share(run);
     report_fit mean = {.fold = -1, .common = common};
     int known = 0;
     out->fit = flim_alloc((size_t)run->n_folds + 1, sizeof *out->fit, err);

@@ -105,6 +105,21 @@ for fit, fold in zip(fits, run["folds"]):
 assert len(fits) == 4 and fits[3]["fold"] is None
 assert close(fits[3]["accuracy_gap"], sum(f["accuracy_gap"] for f in fits[:3]) / 3), fits
 PY
+cp run/config.yaml kept.yaml
+for sampler in balanced class-group natural group-balanced; do
+    sed "s/^sampler: .*/sampler: $sampler/" kept.yaml >run/config.yaml
+    errors 0 --json s.json
+    check "what is common to training by --sampler $sampler" python3 - "$sampler" <<'PY'
+import json, sys
+run = json.load(open("s.json"))["runs"][0]
+cells = [sum(row) for row in run["confusion"]]
+want = 0.5 if sys.argv[1] in ("balanced", "class-group") else max(cells) / sum(cells)
+assert all(abs(f["most_common_class"] - want) < 1e-12 for f in run["errors"]["training_against_validation"]), want
+assert want == 0.5 or want > 0.6
+PY
+done
+cp kept.yaml run/config.yaml
+errors 0
 check "the terminal has a row per fold and their mean" test "$(grep -cE '^    (fold [0-9]|mean) .* (overfits|underfits|sound\*?|unknown)$' out)" = 4
 check "so has Markdown" test "$(grep -cE '^\| (fold [0-9]|mean) \|.* (overfits|underfits|sound|unknown) \|$' e.md)" = 4
 check "JSON: the number of tests" grep -q '"tests": 21' e.json
