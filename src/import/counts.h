@@ -2,7 +2,7 @@
  *
  * For: the readers, which make them, and those who sum them or cut cells out of them.  The axes may lie in any order, so that no
  *      reader turns what its consumer would turn again.
- * Owns: `memory`; flim_counts_free.  Without it the counts are valid while their file is open.
+ * Owns: `memory`; flim_counts_free.  Without it the counts are valid until their file is closed or its next image is read.
  */
 #ifndef FLIM_IMPORT_COUNTS_H
 #define FLIM_IMPORT_COUNTS_H

@@ -71,7 +71,7 @@ struct flim_field_file {
 flim_status flim_field_open(const char *path, const flim_field_options *options, flim_field_file **out, flim_error *err);
 void flim_field_close(flim_field_file *file); /* NULL is allowed */
 
-/* The counts of image `image` in 0..n_images-1; the caller's to flim_counts_free before the file is closed. */
+/* The counts of image `image` in 0..n_images-1; the caller's to flim_counts_free before the file is closed or its next image read. */
 flim_status flim_field_read(flim_field_file *file, int image, flim_counts *out, flim_error *err);
 
 /* For the formats: one more image at the end of the list. */

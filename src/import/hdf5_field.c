@@ -7,6 +7,16 @@
 #include "import/bare_array.h"
 #include "import/named_arrays.h"
 
+enum { MOST_BYTES = 64 << 20 }; /* of images that are read at once: they may share chunks */
+
+/* The open file, and images that were read. */
+typedef struct hdf5_file {
+    flim_h5_arrays *arrays;
+    uint8_t *values; /* (count images); NULL = none yet */
+    int number; /* of their array */
+    int64_t begin, count;
+} hdf5_file;
+
 /* HDF5's signature at 0 or, behind a user block (as MATLAB has it), at 512, 1024, 2048, ... */
 static bool is_hdf5(const flim_mapped_file *f)
 {
@@ -34,11 +44,15 @@ static flim_status describe(const char *path, const flim_h5_array *a, flim_bare_
 
 static flim_status open_hdf5(flim_field_file *file, flim_error *err)
 {
-    flim_h5_arrays *arrays;
     flim_bare_array array;
     int chosen = 0;
-    FLIM_TRY(flim_h5_arrays_open(file->map.path, file->options.trusted, file->options.stop, &arrays, err));
-    file->state = arrays;
+    hdf5_file *h = flim_alloc(1, sizeof *h, err);
+    if (!h) {
+        return FLIM_ERROR_MEMORY;
+    }
+    file->state = h;
+    FLIM_TRY(flim_h5_arrays_open(file->map.path, file->options.trusted, file->options.stop, &h->arrays, err));
+    flim_h5_arrays *arrays = h->arrays;
     const int n = flim_h5_arrays_count(arrays);
     const char **name = flim_alloc((size_t)n, sizeof *name, err); /* (n) */
     if (!name) {
@@ -56,13 +70,37 @@ static flim_status open_hdf5(flim_field_file *file, flim_error *err)
     return flim_array_add_images(file, file->map.path, "", &array, most, (uint64_t)chosen, err);
 }
 
+/* Images begin .. of the array, as many as are worth it, unless they are there.  axis: of images; image_bytes: of each. */
+static flim_status load_images(hdf5_file *h, int number, int axis, int64_t begin, int64_t image_bytes, flim_error *err)
+{
+    const int64_t left = flim_h5_arrays_at(h->arrays, number)->size[axis] - begin;
+    const int64_t fit = MOST_BYTES / image_bytes, count = fit < 1 ? 1 : fit < left ? fit : left;
+    if (h->values && h->number == number && begin >= h->begin && begin < h->begin + h->count) {
+        return FLIM_OK;
+    }
+    flim_free(h->values);
+    h->values = NULL;
+    uint8_t *values = flim_alloc_large((size_t)count, (size_t)image_bytes, err);
+    if (!values) {
+        return FLIM_ERROR_MEMORY;
+    }
+    const flim_status status = flim_h5_arrays_read(h->arrays, number, axis, begin, count, values, err);
+    if (status != FLIM_OK) {
+        flim_free(values);
+        return status;
+    }
+    *h = (hdf5_file){h->arrays, values, number, begin, count};
+    return FLIM_OK;
+}
+
 /* Reads one image's part of the array: the axis of images, if there is one, is the first of the file, as it is of MATLAB's. */
 static flim_status read_hdf5(flim_field_file *file, int image, flim_counts *out, flim_error *err)
 {
+    hdf5_file *h = file->state;
     const int number = (int)file->place[image];
-    flim_h5_array part = *flim_h5_arrays_at(file->state, number);
+    flim_h5_array part = *flim_h5_arrays_at(h->arrays, number);
     const flim_field_image *b = &file->image[image];
-    const int64_t total = b->y * b->x * b->t;
+    const int64_t bytes = b->y * b->x * b->t * part.bytes; /* of the image */
     int axis = 0; /* of images; the axes before it have one entry */
     while (part.n_axes - axis > 4 && part.size[axis] == 1) {
         axis++;
@@ -70,28 +108,33 @@ static flim_status read_hdf5(flim_field_file *file, int image, flim_counts *out,
     const bool several = part.size[axis] > 1 && file->n_images > 1;
     const int64_t begin = several ? flim_array_image_number(file, image) : 0;
     flim_bare_array array;
-    part.size[axis] = several ? 1 : part.size[axis];
+    if (several) {
+        FLIM_TRY(load_images(h, number, axis, begin, bytes, err));
+        part.size[axis] = 1;
+    } else if (!h->values) {
+        if (!(h->values = flim_alloc_large((size_t)bytes, 1, err))) {
+            return FLIM_ERROR_MEMORY;
+        }
+        const flim_status status = flim_h5_arrays_read(h->arrays, number, axis, 0, part.size[axis], h->values, err);
+        if (status != FLIM_OK) {
+            flim_free(h->values);
+            h->values = NULL;
+            return status;
+        }
+    }
     FLIM_TRY(describe(file->map.path, &part, &array, err));
-    uint8_t *values = flim_alloc_large((size_t)total, (size_t)part.bytes, err); /* (total) */
-    if (!values) {
-        return FLIM_ERROR_MEMORY;
-    }
-    flim_status status = flim_h5_arrays_read(file->state, number, axis, begin, part.size[axis], values, err);
-    if (status == FLIM_OK) {
-        status =
-            flim_array_read_image(file, file->map.path, &array, 0, values, (uint64_t)total * (uint64_t)part.bytes, out, err);
-    }
-    if (status == FLIM_OK && !out->memory) {
-        out->memory = values;
-        values = NULL;
-    }
-    flim_free(values);
-    return status;
+    return flim_array_read_image(file, file->map.path, &array, 0, h->values + (begin - h->begin) * bytes, (uint64_t)bytes,
+                                 out, err);
 }
 
 static void close_hdf5(flim_field_file *file)
 {
-    flim_h5_arrays_close(file->state);
+    hdf5_file *h = file->state;
+    if (h) {
+        flim_h5_arrays_close(h->arrays);
+        flim_free(h->values);
+        flim_free(h);
+    }
 }
 
 const flim_field_format flim_format_hdf5_arrays = {"HDF5", is_hdf5, open_hdf5, read_hdf5, close_hdf5, true};

@@ -85,31 +85,64 @@ static flim_status open_npz(flim_field_file *file, flim_error *err)
     }
 }
 
-static flim_status read_npz(flim_field_file *file, int image, flim_counts *out, flim_error *err)
+/* The array that was read last: the images of a stack share what was unpacked. */
+typedef struct npz_array {
+    uint64_t place;
+    uint8_t *bytes; /* (size); NULL = none yet */
+    uint64_t size;
+    char name[4200]; /* for messages */
+} npz_array;
+
+/* Unpacks the array at `place` unless it is the one that is there. */
+static flim_status unpack_array(flim_field_file *file, uint64_t place, npz_array **out, flim_error *err)
 {
     const flim_mapped_file *f = &file->map;
-    uint64_t cursor = file->place[image];
+    npz_array *a = file->state;
+    uint64_t cursor = place;
     flim_zip_entry entry = {0};
     flim_error why = {0};
     bool found;
-    char name[4200];
+    if (!a && !(file->state = a = flim_alloc(1, sizeof *a, err))) {
+        return FLIM_ERROR_MEMORY;
+    }
+    *out = a;
+    if (a->bytes && a->place == place) {
+        return FLIM_OK;
+    }
+    flim_free(a->bytes);
+    a->bytes = NULL;
     FLIM_TRY(in_archive(file, &entry, flim_zip_next(f->data, f->size, &cursor, &entry, &found, &why), &why, err));
-    uint8_t *bytes = flim_alloc_large(entry.size, 1, err); /* (entry.size) */
+    uint8_t *bytes = flim_alloc_large(entry.size, 1, err);
     if (!bytes) {
         return FLIM_ERROR_MEMORY;
     }
-    flim_status status = flim_zip_extract(f->data, f->size, &entry, bytes, entry.size, &why);
-    FLIM_TRY_DONE(in_archive(file, &entry, status, &why, err));
-    snprintf(name, sizeof name, "%.3900s/%s", f->path, entry.name);
-    status = read_image(file, name, image, bytes, entry.size, out, err);
-    if (status == FLIM_OK && !out->memory) { /* they lie in what was unpacked */
-        out->memory = bytes;
-        bytes = NULL;
+    const flim_status status = flim_zip_extract(f->data, f->size, &entry, bytes, entry.size, &why);
+    if (status != FLIM_OK) {
+        flim_free(bytes);
+        return in_archive(file, &entry, status, &why, err);
     }
-done:
-    flim_free(bytes);
-    return status;
+    snprintf(a->name, sizeof a->name, "%.3900s/%s", f->path, entry.name);
+    a->place = place;
+    a->bytes = bytes;
+    a->size = entry.size;
+    return FLIM_OK;
+}
+
+static flim_status read_npz(flim_field_file *file, int image, flim_counts *out, flim_error *err)
+{
+    npz_array *a = NULL;
+    FLIM_TRY(unpack_array(file, file->place[image], &a, err));
+    return read_image(file, a->name, image, a->bytes, a->size, out, err);
+}
+
+static void close_npz(flim_field_file *file)
+{
+    npz_array *a = file->state;
+    if (a) {
+        flim_free(a->bytes);
+        flim_free(a);
+    }
 }
 
 const flim_field_format flim_format_npy = {"NumPy .npy", is_npy, open_npy, read_npy, NULL, true};
-const flim_field_format flim_format_npz = {"NumPy .npz", is_npz, open_npz, read_npz, NULL, true};
+const flim_field_format flim_format_npz = {"NumPy .npz", is_npz, open_npz, read_npz, close_npz, true};
