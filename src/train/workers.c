@@ -575,7 +575,7 @@ static flim_status prepare(office *o, flim_error *err)
     }
     FLIM_TRY(make_seats(o, err));
     forget_failures(&o->run);
-    flim_log_line(&o->run.log, FLIM_LOG_INFO, "Workers: %d processes%s", o->n,
+    flim_log_line(&o->run.log, FLIM_LOG_INFO, "Workers: %d process%s%s", o->n, o->n == 1 ? "" : "es",
                   o->n < o->asked ? ", as many as there are folds" : "");
     return FLIM_OK;
 }

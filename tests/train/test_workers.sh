@@ -41,6 +41,35 @@ call 0 "$train" "${options[@]}" "${more[@]}" --jobs 2 --resume-or-start --out rs
 call 0 "$train" "${options[@]}" "${more[@]}" --out wf
 check "with --final and --refit, too" test "$(digest rs)" = "$(digest wf)"
 
+# ---- a terminal shows all of them in one line, cut to its width
+cat >screen.py <<'PY'
+import fcntl, os, pty, re, struct, subprocess, sys, termios
+columns = int(sys.argv[1])
+master, slave = pty.openpty()
+fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+child = subprocess.Popen(sys.argv[2:], stdin=slave, stdout=slave, stderr=slave, env=os.environ | {"TERM": "xterm"})
+os.close(slave)
+raw = b""
+while True:
+    try:
+        piece = os.read(master, 4096)
+    except OSError: # the other end is closed
+        break
+    raw += piece
+    if not piece:
+        break
+text = raw.decode()
+both = [b for b in re.findall(r"\033\[J([^\r\n\033]*)", text) if re.search(r"fold \d.* \| .*fold \d", b) and "train loss" not in b]
+assert child.wait() == 0 and both, text
+assert all(len(b) < columns for b in both), max(both, key=len)
+print(max(both, key=len))
+PY
+if command -v python3 >/dev/null; then
+    check "a wide terminal shows both workers with epoch and loss" bash -c \
+        "python3 screen.py 200 '$train' ${options[*]} --jobs 2 --out t200 | grep -E '^cpu/1 fold [0-4] epoch [123]/3 .*loss .* \\| cpu/2 fold [0-4] epoch [123]/3'"
+    check "one of 24 columns their folds" bash -c "python3 screen.py 24 '$train' ${options[*]} --jobs 2 --out t24 | grep -xE 'fold [0-4] \\| fold [0-4]'"
+fi
+
 # ---- a worker is killed: its fold goes on from its checkpoint
 rm -rf r
 "$train" "${options[@]}" --epochs 10 --jobs 2 --out r >r.out 2>r.err &
