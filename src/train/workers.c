@@ -28,6 +28,7 @@
 #include "results/fold_result.h"
 #include "train/crew.h"
 #include "train/run.h"
+#include "train/seeds.h"
 #include "train/train_log.h"
 #include "train/workers.h"
 
@@ -59,7 +60,7 @@ typedef struct fold_record {
 typedef struct office {
     const flim_settings *settings;
     const flim_train_hooks *hooks;
-    const flim_seeds *seeds;
+    flim_seeds seeds; /* of the runs; n = 0: one run */
     flim_run run; /* of which only the folder and the logs are used */
     char *const *argv;
     flim_crew *crew;
@@ -154,7 +155,7 @@ static int64_t most_workers(const office *o)
     const flim_settings *s = o->settings;
     const bool counted = !s->resume && !s->splits[0] && s->cv != FLIM_SPLIT_LEAVE_ONE_GROUP_OUT && s->test_groups.n == 0;
     const int64_t per_run = s->fold >= 0 ? 1 : counted ? s->folds : MOST_WORKERS;
-    return per_run * (o->seeds->n > 0 ? o->seeds->n : 1);
+    return per_run * (o->seeds.n > 0 ? o->seeds.n : 1);
 }
 
 static flim_status make_seats(office *o, flim_error *err)
@@ -278,8 +279,8 @@ static void name_fold(const office *o, int run, int fold, char out[64])
     if (fold != FLIM_FINAL_FOLD) {
         snprintf(name, sizeof name, "fold %d", fold);
     }
-    if (o->seeds->n > 0) {
-        snprintf(seed, sizeof seed, " of seed %" PRIu64, o->seeds->seed[run]);
+    if (o->seeds.n > 0) {
+        snprintf(seed, sizeof seed, " of seed %" PRIu64, o->seeds.seed[run]);
     }
     snprintf(out, 64, "%s%s", name, seed);
 }
@@ -289,10 +290,10 @@ static flim_status mark_failed(const office *o, int run, int fold, const char *t
 {
     char below[96], seed[48], name[32], path[FLIM_PATH_MAX];
     flim_fold_folder(fold, name);
-    if (o->seeds->n > 0) {
-        flim_seed_folder(o->seeds->seed[run], seed);
+    if (o->seeds.n > 0) {
+        flim_seed_folder(o->seeds.seed[run], seed);
     }
-    snprintf(below, sizeof below, "%s%s%s/FAILED", o->seeds->n > 0 ? seed : "", o->seeds->n > 0 ? "/" : "", name);
+    snprintf(below, sizeof below, "%s%s%s/FAILED", o->seeds.n > 0 ? seed : "", o->seeds.n > 0 ? "/" : "", name);
     FLIM_TRY(flim_run_folder_path(&o->run, below, path, err));
     return flim_file_write(path, text, strlen(text), err);
 }
@@ -449,7 +450,7 @@ static flim_status take_begin(office *o, const flim_worker_event *event, flim_er
     FLIM_TRY(flim_train_log_open(&o->run.file_log, path, true, err));
     for (int i = 0; i < o->n; i++) {
         if (o->seat[i].place == FREE) {
-            const bool wanted = o->seeds->n > 0 || others + 1 < event->number;
+            const bool wanted = o->seeds.n > 0 || others + 1 < event->number;
             o->seat[i].place = wanted ? TO_START : ENDED;
             others += wanted;
         }
@@ -598,8 +599,8 @@ static void log_end(office *o, double seconds, flim_status status, const flim_er
     }
 }
 
-flim_status flim_train_workers(const flim_settings *settings, const flim_train_hooks *hooks, const flim_seeds *seeds,
-                               char *const *argv, flim_error *err)
+flim_status flim_train_workers(const flim_settings *settings, const flim_train_hooks *hooks, char *const *argv,
+                               flim_error *err)
 {
     const double begun = flim_seconds();
     flim_error unwritten = {0};
@@ -610,7 +611,6 @@ flim_status flim_train_workers(const flim_settings *settings, const flim_train_h
     }
     o->settings = settings;
     o->hooks = hooks;
-    o->seeds = seeds;
     o->argv = argv;
     o->run = (flim_run){.settings = settings,
                         .hooks = hooks,
@@ -620,6 +620,7 @@ flim_status flim_train_workers(const flim_settings *settings, const flim_train_h
                         .locked_fold = -1,
                         .epochs_trained = -1};
     o->run.log = flim_train_log_begin(&o->run.file_log, &hooks->log);
+    FLIM_TRY_DONE(flim_find_seeds(settings, &o->seeds, err));
     FLIM_TRY_DONE(prepare(o, err));
     FLIM_TRY_DONE(oversee(o, err));
     if (flim_run_stopped(&o->run)) {

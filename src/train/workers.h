@@ -7,10 +7,9 @@
 #define FLIM_TRAIN_WORKERS_H
 
 #include "flim/train.h"
-#include "results/repeated.h"
 
-/* argv: this program's.  seeds: the runs' (n = 0: one run).  From a process with one thread. */
-flim_status flim_train_workers(const flim_settings *settings, const flim_train_hooks *hooks, const flim_seeds *seeds,
-                               char *const *argv, flim_error *err);
+/* argv: this program's.  From a process with one thread. */
+flim_status flim_train_workers(const flim_settings *settings, const flim_train_hooks *hooks, char *const *argv,
+                               flim_error *err);
 
 #endif
