@@ -48,7 +48,7 @@ static flim_status find_photons(const flim_dataset *d, const flim_cell_summary *
     }
     ADD_CELLS(FLIM_FINDING_NO_PHOTONS, dark,
               "%" PRId64 " of %" PRId64 " cells %s no photons: nothing can be learned from them; exclude them");
-    ADD_CELLS(FLIM_FINDING_NO_MASK, bare, "%" PRId64 " of %" PRId64 " cells %s an empty mask, though not without photons");
+    ADD_CELLS(FLIM_FINDING_NO_MASK, bare, "%" PRId64 " of %" PRId64 " cells %s an empty mask, although there are photons");
     ADD_CELLS(FLIM_FINDING_PHOTONS_OUTSIDE, outside,
               "%" PRId64 " of %" PRId64 " cells %s photons outside of the mask only: is it the mask of another cell?");
     if (full.count) {
