@@ -1,4 +1,5 @@
-/* The run: cross-validated training of one data set into one run folder.  What train_cv does.
+/* The run: cross-validated training of one data set into one run folder, what train_cv does; or, with the settings of
+ * flim_settings_init_pretraining, the training of an encoder without labels, what pretrain does.
  *
  * For: flim_train_cv takes resolved settings and does everything: device, data, scan, folds, training, evaluation, summary.
  * Owns: the run folder's lock while it runs.  Settings and hooks are the caller's and must outlive the call.

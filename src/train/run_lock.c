@@ -147,7 +147,7 @@ flim_status flim_run_check_alone(flim_run *run, int n_folds, const char *what, f
 {
     char holder[FLIM_LOCK_HOLDER];
     for (int i = 0; i <= n_folds; i++) {
-        const int k = i < n_folds ? i : FLIM_FINAL_FOLD;
+        const int k = run->settings->pretrains ? FLIM_PRETRAINING_FOLD : i < n_folds ? i : FLIM_FINAL_FOLD;
         flim_lock lock = FLIM_NO_LOCK;
         if (k == run->locked_fold || !fold_exists(run, k)) {
             continue;

@@ -46,6 +46,10 @@ check "the same call gives the same bytes, whatever the threads and the cache" t
 call 0 "$pretrain" --resume --out whole
 check "a run that is done is left as it is" test "$(same again)" = "$(same whole)"
 
+"$pretrain" --help >help
+awk '/^## Every flag/ { found = 1 } found && /^```/ { inside = !inside; next } inside' "$top/docs/pretrain.md" >documented
+check "the flags of docs/pretrain.md are --help's" diff help documented
+
 # ---- what it never sees
 python=$(for p in python3 /usr/bin/python3; do $p -c 'import h5py' 2>/dev/null && echo $p && break; done)
 if [ -n "$python" ]; then
