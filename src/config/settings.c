@@ -312,13 +312,13 @@ static const flim_flag_row rows[] = {
     ROW(NULL, "log-json", SWITCH(log_json), "false", NULL, "print one JSON object per line", CALL, NONE),
 
     /* What follows has pretrain alone; the identity holds it as one field. */
-    ROW("Pretraining", "mask-ratio", REAL(mask_ratio), "0.6", "F",
+    ROW("Pretraining", "mask-ratio", REAL(mask_ratio), "0.4", "F",
         "share of the voxels inside a cell's mask that are hidden from the network, which is to predict them; 0 = none",
         FIXED, NONE, .allowed = ">= 0, < 1"),
     ROW(NULL, "masked-loss", CHOICE(masked_loss), "poisson", "L",
         "loss at the hidden voxels: likelihood of their counts, or squared error to log1p(counts) / 10", FIXED, NONE,
         .choices = flim_masked_loss_names),
-    ROW(NULL, "contrastive", REAL(contrastive), "0.1", "W",
+    ROW(NULL, "contrastive", REAL(contrastive), "0", "W",
         "weight of the contrastive loss, by which a network tells pairs from other cells; 0 = none", FIXED, NONE,
         .allowed = ">= 0"),
     ROW(NULL, "contrastive-pairs", CHOICE(contrastive_pairs), "view", "P",

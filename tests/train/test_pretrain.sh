@@ -7,7 +7,7 @@ set -u
 source "$(dirname "$0")/../lib.sh"
 simulate k.h5
 pretrain=$build/pretrain
-options=(--preset nano --epochs 4 --warmup-epochs 1 --batch 16 --accumulate 2 --lr 3e-3 "${device[@]}" --workers 2)
+options=(--mask-ratio 0.6 --contrastive 0.1 --preset nano --epochs 4 --warmup-epochs 1 --batch 16 --accumulate 2 --lr 3e-3 "${device[@]}" --workers 2)
 
 # Times aside, all that a pretraining leaves.
 same() { (cd "$1" && sha256sum encoder.safetensors splits.json && cut -d, -f1-15 pretraining/history.csv | sha256sum) 2>&1 | sha256sum; }
@@ -90,7 +90,7 @@ call 2 "$pretrain" --data k.h5 --splits run --out no
 says "go together"
 call 2 "$pretrain" --data k.h5 --splits run --fold 3 --out no
 says "has 3 folds"
-call 2 "$pretrain" --data k.h5 --batch 15 --out no
+call 2 "$pretrain" --data k.h5 --contrastive 0.1 --batch 15 --out no
 says "must be even"
 call 2 "$pretrain" --data k.h5 --contrastive 0 --mask-ratio 0 --out no
 says "nothing to learn"
