@@ -455,7 +455,8 @@ flim_status flim_resume_check(flim_run *run, int n_folds, flim_error *err)
     FLIM_TRY_DONE(read_shared(run, record, err));
     compare(run, record, &d);
     const bool overriding = run->settings->resume_override && (d.any || run->changes.n > 0) && !d.fixed;
-    const bool unchecked = !run->counts_sha256[0];
+    /* Of worker processes the first one says it for all of them. */
+    const bool unchecked = !run->counts_sha256[0] && !(run->hooks->shared && !run->hooks->shared->first);
     if (!overriding && d.any && (d.data || !is_accepted(run))) {
         FLIM_TRY_DONE(refuse(run, &d, err));
     }

@@ -10,7 +10,6 @@
  * its work left to the others.  Errors that would meet every worker (usage, data, files) end the run.
  */
 #include <dirent.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <sched.h>
 #include <signal.h>
@@ -24,9 +23,9 @@
 #include "core/file.h"
 #include "core/shell.h"
 #include "core/try.h"
-#include "flim/device.h"
 #include "results/fold_result.h"
 #include "train/crew.h"
+#include "train/device_list.h"
 #include "train/run.h"
 #include "train/seeds.h"
 #include "train/train_log.h"
@@ -93,62 +92,6 @@ static flim_status add_seat(office *o, const char *device, flim_error *err)
     return FLIM_OK;
 }
 
-/* How many cards there are, asked in a process of its own: one that has initialised CUDA cannot start workers. */
-static flim_status count_devices(int *n, flim_error *err)
-{
-    int ends[2], how = 0;
-    flim_error why = {0};
-    if (pipe2(ends, O_CLOEXEC) != 0) {
-        return flim_fail(err, FLIM_ERROR, "cannot count the CUDA devices: no pipe");
-    }
-    const pid_t child = fork();
-    if (child == 0) {
-        why.status = flim_device_count(n, &why);
-        const char *text = why.status == FLIM_OK ? (const char *)n : why.text;
-        const size_t bytes = why.status == FLIM_OK ? sizeof *n : strlen(why.text) + 1;
-        _exit(write(ends[1], text, bytes) == (ssize_t)bytes ? (int)why.status : 1);
-    }
-    close(ends[1]);
-    const ssize_t got = read(ends[0], why.text, sizeof why.text - 1);
-    close(ends[0]);
-    if (child < 0 || waitpid(child, &how, 0) != child || !WIFEXITED(how) || got <= 0) {
-        return flim_fail(err, FLIM_ERROR_DEVICE, "the CUDA devices could not be counted");
-    }
-    if (WEXITSTATUS(how) != FLIM_OK) {
-        return flim_fail(err, (flim_status)WEXITSTATUS(how), "--devices: %s", why.text);
-    }
-    memcpy(n, why.text, sizeof *n);
-    return FLIM_OK;
-}
-
-static flim_status add_all_devices(office *o, flim_error *err)
-{
-    int count = 0;
-    char device[24];
-    FLIM_TRY(count_devices(&count, err));
-    for (int i = 0; i < count; i++) {
-        snprintf(device, sizeof device, "cuda:%d", i);
-        FLIM_TRY(add_seat(o, device, err));
-    }
-    return count > 0 ? FLIM_OK : flim_fail(err, FLIM_ERROR_DEVICE, "--devices all: there is no CUDA device");
-}
-
-/* An item of --devices, whose form the table has checked. */
-static flim_status add_devices(office *o, const char *text, flim_error *err)
-{
-    char device[24];
-    if (strcmp(text, "all") == 0) {
-        return add_all_devices(o, err);
-    }
-    for (const char *at = text; *at;) {
-        const size_t length = strcspn(at, ",");
-        snprintf(device, sizeof device, "%s%.*s", *at >= '0' && *at <= '9' ? "cuda:" : "", (int)length, at);
-        FLIM_TRY(add_seat(o, device, err));
-        at += length + (at[length] == ',');
-    }
-    return FLIM_OK;
-}
-
 /* No more workers than folds, as far as the settings tell how many there are. */
 static int64_t most_workers(const office *o)
 {
@@ -161,12 +104,13 @@ static int64_t most_workers(const office *o)
 static flim_status make_seats(office *o, flim_error *err)
 {
     const flim_settings *s = o->settings;
-    for (int i = 0; i < s->devices.n; i++) {
-        FLIM_TRY(add_devices(o, s->devices.item[i], err));
+    flim_string_list devices = {0};
+    flim_status status = flim_list_devices(&s->devices, &devices, err);
+    for (int64_t i = 0; status == FLIM_OK && i < (s->devices.n > 0 ? devices.n : s->jobs); i++) {
+        status = add_seat(o, s->devices.n > 0 ? devices.item[i] : s->device, err);
     }
-    for (int64_t i = o->n; s->devices.n == 0 && i < s->jobs; i++) {
-        FLIM_TRY(add_seat(o, s->device, err));
-    }
+    flim_string_list_free(&devices);
+    FLIM_TRY(status);
     o->asked = o->n;
     o->n = o->n < most_workers(o) ? o->n : (int)most_workers(o);
     for (int i = 0; i < o->n; i++) {

@@ -36,6 +36,9 @@ check "a run that is done is summed up once more" test "$(grep -c '^Test-set met
 check "and stays as it was" test "$(digest rd)" = "$want"
 call 2 "$train" "${options[@]}" --jobs 2 --out rd
 says "rd already contains a run"
+call 0 "$train" "${options[@]}" --no-scan --out wn
+call 0 "$train" "${options[@]}" --no-scan --jobs 3 --out rn
+check "without a scan, too: only a run that was resumed says that its counts were not compared" test "$(digest rn)" = "$(digest wn)"
 more=(--final --refit --folds 2 --epochs 2)
 call 0 "$train" "${options[@]}" "${more[@]}" --jobs 2 --resume-or-start --out rs
 call 0 "$train" "${options[@]}" "${more[@]}" --out wf
