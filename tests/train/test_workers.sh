@@ -11,7 +11,7 @@ train=$build/train_cv
 options=(--data k.h5 --preset tiny --folds 5 --epochs 3 --batch 16 --lr 1e-3 --workers 2 "${device[@]}")
 call 0 "$train" "${options[@]}" --out whole
 want=$(digest whole)
-slow=(env FLIM_SLOW_THREAD=20 "$faulty" "${options[@]}" --cache none --epochs 4) # an epoch takes most of a second, however quick the machine
+slow=(env FLIM_SLOW_THREAD=20 "$faulty" "${options[@]}" --cache none --epochs 10) # an epoch takes most of a second, however quick the machine
 children() { cat "/proc/$1/task/$1/children" 2>/dev/null; }
 
 # ---- the serial run's bytes, once
@@ -84,8 +84,8 @@ check "there are two workers" test "$(children $parent | wc -w)" = 2
 kill -9 "$victim"
 wait $parent
 check "the run ends with 0" test $? = 0
-call 0 "$train" "${options[@]}" --epochs 4 --out w4
-check "in the serial run's files" test "$(digest r)" = "$(digest w4)"
+call 0 "$train" "${options[@]}" --epochs 10 --out w10
+check "in the serial run's files" test "$(digest r)" = "$(digest w10)"
 check "the death is told" grep -Eq "worker .* was killed by signal 9 \(Killed\) at fold [0-4], which is free again and continues from its checkpoint" r.err
 check "and stands in the run's log" grep -q "was killed by signal 9" r/train.log
 
@@ -105,7 +105,7 @@ check "both folds have a checkpoint" bash -c 'ls r/fold_0/checkpoint/* r/fold_1/
 # shellcheck disable=SC2086
 check "no worker is left" bash -c "! kill -0 $left"
 call 0 "$train" --resume --jobs 2 --out r
-check "resumed by workers it ends in the serial run's files" test "$(digest r)" = "$(digest w4)"
+check "resumed by workers it ends in the serial run's files" test "$(digest r)" = "$(digest w10)"
 
 # ---- the process that shows them is killed: none is left
 rm -rf r
