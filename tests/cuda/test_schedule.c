@@ -704,9 +704,46 @@ static void a_program_knows_the_multiprocessors(void **state)
     flim_device_close(device);
 }
 
+/* Time of a tensor's sums where `at_once` blocks run together, in blocks that had all of a cell. */
+static double waves(int64_t blocks, int64_t chunks, int64_t at_once)
+{
+    return (double)((blocks + at_once - 1) / at_once) / (double)chunks;
+}
+
+/* Blocks cover each pixel of a cell once, fit the partial sums' room, and fill their last wave better than one more or fewer would. */
+static void blocks_come_in_whole_waves(void **state)
+{
+    (void)state;
+    static const int64_t cells[] = {1, 2, 3, 16, 63, 64, 65, 200, 592, 1188, 4752},
+                         pixels[] = {1, 9, 441, 7744, 15488, 56448, 112896};
+    static const int processors[] = {40, 58, 108, 132}, channels[] = {8, 16, 24, 32, 128, 512, 2048, 4096};
+    int cases = 0;
+    for (size_t p = 0; p < sizeof processors / sizeof *processors; p++) {
+        for (size_t c = 0; c < sizeof channels / sizeof *channels; c++) {
+            for (size_t i = 0; i < sizeof cells / sizeof *cells; i++) {
+                for (size_t k = 0; k < sizeof pixels / sizeof *pixels; k++, cases++) {
+                    const flim_blocks b = flim_blocks_for(cells[i], pixels[k], channels[c], processors[p]);
+                    assert_true(b.chunks >= 1 && b.chunk >= 1 && b.blocks == cells[i] * b.chunks);
+                    assert_true(b.chunks * b.chunk >= pixels[k] && (b.chunks - 1) * b.chunk < pixels[k]);
+                    assert_true(b.blocks <= 8 * (int64_t)processors[p] + cells[i]);
+                }
+            }
+        }
+    }
+    /* The published network at batch 64 on an H100: 16 blocks a cell; 17, which is the next whole number above 8 a multiprocessor,
+     * would begin waves of 32 and 8 blocks. */
+    const flim_blocks b = flim_blocks_for(64, 56448, 32, 132);
+    assert_int_equal(b.chunks, 16);
+    for (int64_t at_once = 132; at_once <= 4 * 132; at_once *= 2) {
+        assert_true(waves(64 * 16, 16, at_once) < waves(64 * 17, 17, at_once));
+    }
+    print_message("%d cuts\n", cases);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_operation_finds_what_it_reads),
+                                       cmocka_unit_test(blocks_come_in_whole_waves),
                                        cmocka_unit_test(a_program_knows_the_multiprocessors)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
