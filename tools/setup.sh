@@ -17,7 +17,7 @@ flim_build_packages=(gcc libc6-dev cmake ninja-build pkg-config libhdf5-dev zlib
 # shellcheck disable=SC2034
 flim_use_packages=(gnuplot-nox python3) # for fold_metrics --html and tools/compare_arms.py
 # shellcheck disable=SC2034
-flim_test_packages=(libcmocka-dev)
+flim_test_packages=(libcmocka-dev libopenmpi-dev openmpi-bin) # Open MPI: 50 MB installed
 
 # The CUDA toolkit's installer leaves nvcc outside PATH.
 if ! command -v nvcc >/dev/null && [ -x /usr/local/cuda/bin/nvcc ]; then

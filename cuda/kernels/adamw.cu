@@ -1,5 +1,6 @@
 /* From gradients to new weights: gather, norm, AdamW, storage copies, counters.  State stays on the device, so that a
  * training step needs no answer from it. */
+#include "cuda/kernels/ranks.h"
 #include "cuda/kernels/reduce.cuh"
 #include "cuda/kernels/vector.cuh"
 
@@ -116,13 +117,13 @@ cudaError_t flim_k_flip(const flim_launch *l, const void *storage, int k, int ta
 }
 
 template <typename T>
-__global__ void gather_kernel(const flim_weight_table *table, int n, int64_t elements, const float *loss_scale, bool add,
-                              float *__restrict__ gradients)
+__global__ void gather_kernel(const flim_weight_table *table, int n, int64_t elements, flim_range range,
+                              const float *loss_scale, bool add, float *__restrict__ gradients)
 {
     const float unscale = 1.0f / *loss_scale;
     for (int64_t e = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; e < elements; e += (int64_t)gridDim.x * blockDim.x) {
         const flim_weight_item &w = item_of(table, n, e);
-        if (!w.grad) {
+        if (!w.grad || w.offset < range.begin || w.offset >= range.end) {
             continue;
         }
         int64_t at = e - w.first;
@@ -139,11 +140,18 @@ __global__ void gather_kernel(const flim_weight_table *table, int n, int64_t ele
 cudaError_t flim_k_gather(const flim_launch *l, const flim_weight_table *table, int n, int64_t elements,
                           const float *loss_scale, bool add, float *gradients)
 {
+    const flim_range all = {0, INT64_MAX};
+    return flim_k_gather_range(l, table, n, elements, all, loss_scale, add, gradients);
+}
+
+cudaError_t flim_k_gather_range(const flim_launch *l, const flim_weight_table *table, int n, int64_t elements,
+                                flim_range range, const float *loss_scale, bool add, float *gradients)
+{
     if (n == 0) {
         return cudaSuccess;
     }
     FLIM_BY_TYPE(l->type, (gather_kernel<T>
-                           <<<grid_for(elements), 256, 0, l->stream>>>(table, n, elements, loss_scale, add, gradients)));
+                           <<<grid_for(elements), 256, 0, l->stream>>>(table, n, elements, range, loss_scale, add, gradients)));
     return cudaGetLastError();
 }
 

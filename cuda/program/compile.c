@@ -7,6 +7,7 @@
 #include "core/alloc.h"
 #include "cuda/program/layout.h"
 #include "cuda/program/program_ops.h"
+#include "cuda/program/ranks.h"
 #include "cuda/program/schedule_build.h"
 #include "cuda/program/state.h"
 
@@ -120,6 +121,7 @@ flim_status flim_cuda_compile(flim_device *base, const flim_network *net, const 
     }
     p->base = (flim_program){.ops = &flim_cuda_program_ops, .device = base, .net = *net, .options = *options};
     p->device = device;
+    flim_cuda_ranks_init(p);
     p->scaled = options->precision == FLIM_PRECISION_TF32;
     p->dynamic = options->precision == FLIM_PRECISION_FP16;
     p->batch = options->train_batch > options->eval_batch ? options->train_batch : options->eval_batch;
@@ -154,6 +156,7 @@ flim_status flim_cuda_compile(flim_device *base, const flim_network *net, const 
         flim_arena_place_apart(&p->train.arena);
         flim_arena_place_apart(&p->predict.arena);
     }
+    flim_cuda_ranks_plan(p);
     p->fixed_bytes = flim_program_lay_out(p, NULL);
     p->arena_bytes = p->train.arena.bytes > p->predict.arena.bytes ? p->train.arena.bytes : p->predict.arena.bytes;
 done:

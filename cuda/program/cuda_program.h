@@ -8,6 +8,8 @@
 #ifndef FLIM_CUDA_PROGRAM_H
 #define FLIM_CUDA_PROGRAM_H
 
+#include "cuda/device/nccl_library.h"
+#include "cuda/kernels/ranks.h"
 #include "cuda/program/device_cache.h"
 #include "cuda/program/schedule.h"
 
@@ -46,6 +48,29 @@ typedef struct flim_graph {
     cudaGraphExec_t exec;
 } flim_graph;
 
+/* A part of the gradients that is summed over the ranks as soon as all of it is there. */
+typedef struct flim_bucket {
+    flim_range range;
+    int ready; /* the operation of the training schedule after which it is */
+} flim_bucket;
+enum { FLIM_BUCKETS = 4 };
+
+/* What a program has for ranks that train together (ranks.h); on = false: it trains alone. */
+typedef struct flim_cuda_ranks {
+    bool on;
+    int rank, size;
+    flim_nccl nccl;
+    flim_nccl_comm comm;
+    cudaStream_t stream; /* of NCCL's calls, beside the backward pass */
+    cudaEvent_t ready, done;
+    flim_bucket bucket[FLIM_BUCKETS]; /* in the order in which they are ready */
+    int n_buckets, forward_end; /* forward_end: the last operation of the forward pass */
+    int64_t cells; /* of the step at work, on this rank */
+    int single; /* of the step at work: see flim_step */
+    float *running; /* (S) of the update at work; `pending` then has the moves of a call (S + 1) */
+    float *all_moves, *all_gradients; /* (ranks, S + 1), (ranks, P) with `deterministic` */
+} flim_cuda_ranks;
+
 typedef struct flim_cuda_program {
     flim_program base;
     flim_cuda_device *device;
@@ -70,10 +95,11 @@ typedef struct flim_cuda_program {
     flim_head_kernels head[FLIM_MAX_HEADS]; /* pooled heads by their numbers */
     flim_dense_kernels dense[FLIM_MAX_HEADS]; /* dense ones */
     flim_hidden_kernels hidden[FLIM_MAX_HEADS]; /* those of them with a loss over hidden voxels, beside dense */
+    flim_cuda_ranks ranks;
     flim_stage stage[FLIM_STAGES];
     flim_cuda_cache cache; /* behind the arena */
     int64_t bytes_parameters, bytes_gradients, bytes_moments, bytes_average, bytes_statistics, bytes_weights, bytes_stages,
-        bytes_scratch;
+        bytes_scratch, bytes_ranks;
 
     flim_slot slot[FLIM_SLOTS];
     flim_pending_logits logits[FLIM_SLOTS];

@@ -25,7 +25,10 @@ flim_status flim_cuda_train(flim_program *base, const flim_batch *batch, const f
                                           .hide_share = step->hide_share};
     FLIM_TRY(flim_cuda_device_use(p->device, err));
     FLIM_TRY(flim_transfer_in(p, &p->train, batch, &device_step, err));
-    FLIM_TRY(flim_graph_run(p, &p->train, batch->n, step->first, step->last, err));
+    p->ranks.single = step->single;
+    const bool unusual = p->ranks.on && (batch->n == 0 || step->single > 0); /* the end of an epoch */
+    FLIM_TRY(unusual ? flim_cuda_run_schedule(p, &p->train, batch->n, step->first, step->last, err)
+                     : flim_graph_run(p, &p->train, batch->n, step->first, step->last, err));
     FLIM_TRY(flim_transfer_end_call(p, err));
     return FLIM_OK;
 }

@@ -2,6 +2,7 @@
 
 #include "cuda/device/check.h"
 #include "cuda/program/fusion.h"
+#include "cuda/program/ranks.h"
 
 /* One operation as it is run: its operands resolved by in_of, out_of and scratch_of. */
 typedef struct job {
@@ -498,8 +499,13 @@ flim_status flim_cuda_run_update(flim_cuda_program *p, bool first, bool last, fl
 {
     const flim_network *net = &p->base.net;
     const flim_weight_table *table = &p->weights_host;
-    FLIM_TRY_CUDA(
-        flim_k_gather(&p->launch, p->weights, table->n, table->elements, &p->state->loss_scale, !first, p->gradients));
+    if (p->ranks.on) {
+        FLIM_TRY(flim_cuda_ranks_end(p, err));
+    }
+    if (!p->ranks.on || (!last && p->ranks.cells > 0)) { /* those of an update's last step went out to the other ranks */
+        FLIM_TRY_CUDA(
+            flim_k_gather(&p->launch, p->weights, table->n, table->elements, &p->state->loss_scale, !first, p->gradients));
+    }
     if (last) {
         const flim_update update = {.count = net->parameters,
                                     .encoder = flim_network_encoder_parameters(net),
@@ -509,7 +515,7 @@ flim_status flim_cuda_run_update(flim_cuda_program *p, bool first, bool last, fl
                                     .moment2 = p->moment2,
                                     .gradients = p->gradients,
                                     .statistics = p->statistics,
-                                    .pending = p->pending,
+                                    .pending = p->ranks.on ? p->ranks.running : p->pending,
                                     .average = p->average,
                                     .average_statistics = p->average_statistics,
                                     .partial = p->norm_partial};
@@ -572,14 +578,18 @@ flim_status flim_cuda_run_schedule(flim_cuda_program *p, flim_schedule *schedule
     if (p->base.options.inspect) {
         FLIM_TRY(note_weight_scales(p, schedule, err));
     }
-    if (schedule->train) {
+    const bool shared = schedule->train && p->ranks.on;
+    if (schedule->train && n > 0) {
         FLIM_TRY(run_dropout(p, schedule, n, err));
-        if (first) {
-            FLIM_TRY(copy_statistics(p, p->pending, p->statistics, err));
-        }
+    }
+    if (shared) {
+        FLIM_TRY(flim_cuda_ranks_begin(p, n, first, err));
+    } else if (schedule->train && first) {
+        FLIM_TRY(copy_statistics(p, p->pending, p->statistics, err));
     }
     for (int i = 0; i < schedule->n_operations; i++) {
-        FLIM_TRY(flim_cuda_run_operation(p, schedule, &schedule->operation[i], n, first, err));
+        FLIM_TRY(n > 0 ? flim_cuda_run_operation(p, schedule, &schedule->operation[i], n, first, err) : FLIM_OK);
+        FLIM_TRY(shared ? flim_cuda_ranks_after(p, i, first, last, err) : FLIM_OK);
     }
     if (schedule->train) {
         FLIM_TRY(flim_cuda_run_update(p, first, last, err));

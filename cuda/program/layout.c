@@ -252,7 +252,7 @@ int64_t flim_program_lay_out(flim_cuda_program *p, char *base)
     p->parameters = take(&c, P);
     p->bytes_parameters = c.used;
     p->statistics = take(&c, S);
-    p->pending = train ? take(&c, S) : NULL;
+    p->pending = train ? take(&c, S + (int64_t)sizeof(float)) : NULL; /* one more: flim_k_begin_moves */
     p->bytes_statistics = c.used - p->bytes_parameters;
     int64_t mark = c.used;
     p->gradients = train ? take(&c, P) : NULL;
@@ -265,6 +265,13 @@ int64_t flim_program_lay_out(flim_cuda_program *p, char *base)
     p->average = train && p->base.options.average ? take(&c, P) : NULL;
     p->average_statistics = train && p->base.options.average ? take(&c, S) : NULL;
     p->bytes_average = c.used - mark;
+    mark = c.used;
+    if (train && p->ranks.on) {
+        p->ranks.running = take(&c, S);
+        p->ranks.all_moves = take(&c, p->ranks.size * (S + (int64_t)sizeof(float)));
+        p->ranks.all_gradients = p->base.options.deterministic ? take(&c, p->ranks.size * P) : NULL;
+    }
+    p->bytes_ranks = c.used - mark;
     mark = c.used;
     lay_weights(p, train ? &p->train : &p->predict, &c);
     p->bytes_weights = c.used - mark;

@@ -12,6 +12,7 @@
 #include "cuda/program/inspect.h"
 #include "cuda/program/layout.h"
 #include "cuda/program/profile.h"
+#include "cuda/program/ranks.h"
 #include "cuda/program/schedule_build.h"
 #include "cuda/program/state.h"
 #include "cuda/program/transfer.h"
@@ -23,6 +24,7 @@ static void free_memory(flim_cuda_program *p)
         (void)cudaStreamSynchronize(p->device->copy_stream);
         (void)cudaStreamSynchronize(p->device->stream);
         flim_graph_free(p);
+        flim_cuda_ranks_leave(p);
         flim_transfer_free(p);
         flim_cuda_cache_end(&p->cache);
         (void)cudaFree(p->memory);
@@ -68,6 +70,7 @@ static flim_status memory(const flim_program *base, flim_memory_plan *plan, flim
     flim_memory_add(plan, "gradients", FLIM_MEMORY_DEVICE, p->bytes_gradients);
     flim_memory_add(plan, "Adam moments", FLIM_MEMORY_DEVICE, p->bytes_moments);
     flim_memory_add(plan, "averages of weights and statistics", FLIM_MEMORY_DEVICE, p->bytes_average);
+    flim_memory_add(plan, "statistics and gradients of other ranks", FLIM_MEMORY_DEVICE, p->bytes_ranks);
     flim_memory_add(plan, "weight copies", FLIM_MEMORY_DEVICE, p->bytes_weights);
     flim_memory_add(plan, "input buffers", FLIM_MEMORY_DEVICE, p->bytes_stages);
     flim_memory_add(plan, "sums and head", FLIM_MEMORY_DEVICE, p->bytes_scratch);
@@ -114,16 +117,16 @@ static flim_status allocate(flim_program *base, flim_error *err)
 {
     flim_cuda_program *p = flim_cuda_program_of(base);
     flim_status status = FLIM_OK;
-    FLIM_TRY(flim_cuda_device_use(p->device, err));
     if (base->device->info.described) {
         return flim_fail(err, FLIM_ERROR_DEVICE, "%s is only a description: it can be planned for, not used",
                          base->device->info.name);
     }
     void *at = NULL;
+    FLIM_TRY_DONE(flim_cuda_device_use(p->device, err));
     cudaError_t code = cudaMalloc(&at, (size_t)all_bytes(p));
     if (code == cudaErrorMemoryAllocation) {
         (void)cudaGetLastError();
-        return explain_memory(p, err);
+        FLIM_TRY_DONE(explain_memory(p, err));
     }
     FLIM_TRY_DONE(flim_cuda_check(code, "cudaMalloc", err));
     p->memory = at;
@@ -140,6 +143,7 @@ static flim_status allocate(flim_program *base, flim_error *err)
     FLIM_TRY_DONE(flim_cuda_cache_begin(&p->cache, p->memory + p->fixed_bytes + p->arena_bytes, stream, err));
     FLIM_TRY_CUDA_DONE(cudaStreamSynchronize(stream));
 done:
+    status = flim_cuda_ranks_join(p, status, err);
     if (status != FLIM_OK) {
         free_memory(p); /* pinned memory may be what was short: the caller may try again with less */
     }

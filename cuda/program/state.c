@@ -1,5 +1,6 @@
 #include "cuda/program/state.h"
 
+#include "core/alloc.h"
 #include "cuda/device/check.h"
 #include "cuda/program/execute.h"
 #include "cuda/program/launch.h"
@@ -91,6 +92,28 @@ flim_status flim_state_set_counters(flim_program *base, const flim_counters *in,
     return store(p, &s, err);
 }
 
+/* Of several ranks: what their batches have added, together.  The rest is the same on all. */
+static flim_status add_ranks(const flim_cuda_program *p, flim_totals *t, flim_error *err)
+{
+    const int n = p->ranks.size;
+    flim_totals *all = flim_alloc((size_t)n, sizeof *all, err); /* (n) */
+    flim_status status = all ? flim_ranks_gather(p->base.options.ranks, t, sizeof *t, all, err) : FLIM_ERROR_MEMORY;
+    int64_t bad = -1; /* the first call of a rank that was not finite */
+    for (int r = 0; r < n && status == FLIM_OK; r++) {
+        t->loss = (r ? t->loss : 0) + all[r].loss;
+        t->weight = (r ? t->weight : 0) + all[r].weight;
+        t->cells = (r ? t->cells : 0) + all[r].cells;
+        t->correct = (r ? t->correct : 0) + all[r].correct;
+        t->calls = (r ? t->calls : 0) + all[r].calls;
+        bad = all[r].nonfinite && (bad < 0 || all[r].nonfinite_call < bad) ? all[r].nonfinite_call : bad;
+    }
+    t->nonfinite = bad >= 0;
+    const int64_t call = bad * n + n - 1; /* it was one of the calls up to that of the last rank */
+    t->nonfinite_call = bad < 0 ? -1 : call < t->calls ? call : t->calls - 1;
+    flim_free(all);
+    return status;
+}
+
 flim_status flim_state_totals(flim_program *base, bool reset, flim_totals *out, flim_error *err)
 {
     flim_cuda_program *p = flim_cuda_program_of(base);
@@ -109,6 +132,7 @@ flim_status flim_state_totals(flim_program *base, bool reset, flim_totals *out, 
                          .calls = s.calls,
                          .nonfinite_call = s.nonfinite_call,
                          .hidden = s.hidden};
+    FLIM_TRY(p->ranks.on ? add_ranks(p, out, err) : FLIM_OK);
     if (reset) {
         s.loss = s.weight = s.grad_norm_sum = s.grad_norm_least = s.grad_norm_most = 0;
         s.cells = s.correct = s.updates = s.calls = 0;
@@ -124,17 +148,19 @@ flim_status flim_state_set_totals(flim_program *base, const flim_totals *in, fli
     flim_cuda_program *p = flim_cuda_program_of(base);
     flim_device_state s;
     FLIM_TRY(fetch(p, &s, err));
-    s.loss = in->loss;
-    s.weight = in->weight;
-    s.cells = in->cells;
-    s.correct = in->correct;
+    const bool mine = !p->ranks.on || p->ranks.rank == 0; /* the others add what comes from now on */
+    const int ranks = p->ranks.on ? p->ranks.size : 1, rank = p->ranks.on ? p->ranks.rank : 0;
+    s.loss = mine ? in->loss : 0;
+    s.weight = mine ? in->weight : 0;
+    s.cells = mine ? in->cells : 0;
+    s.correct = mine ? in->correct : 0;
     s.updates = in->updates;
     s.grad_norm = in->grad_norm;
     s.grad_norm_sum = in->grad_norm_sum;
     s.grad_norm_least = in->grad_norm_least;
     s.grad_norm_most = in->grad_norm_most;
-    s.calls = in->calls;
-    s.hidden = in->hidden;
-    s.nonfinite_call = in->nonfinite ? in->nonfinite_call : -1;
+    s.calls = (in->calls - rank + ranks - 1) / ranks; /* this rank's of them */
+    s.hidden = mine ? in->hidden : (flim_hidden_totals){0};
+    s.nonfinite_call = in->nonfinite ? in->nonfinite_call / ranks : -1;
     return store(p, &s, err);
 }

@@ -82,7 +82,7 @@ flim_status flim_transfer_in(flim_cuda_program *p, flim_schedule *schedule, cons
     cudaStream_t compute = p->launch.stream;
     flim_transform_table transform;
     FLIM_TRY(flim_transform_compile(&batch->transform, net->in[0], net->in[1], net->in[2], &transform, err));
-    if (!batch->device_cached) {
+    if (!batch->device_cached && n > 0) {
         FLIM_TRY(copy_batch(p, stage, batch, voxels, pixels, err));
     }
     FLIM_TRY_CUDA(cudaEventSynchronize(slot->done)); /* four calls back: long done */
@@ -108,6 +108,9 @@ flim_status flim_transfer_in(flim_cuda_program *p, flim_schedule *schedule, cons
         FLIM_TRY_CUDA(cudaStreamWaitEvent(compute, stage->copied, 0));
     }
     FLIM_TRY_CUDA(cudaEventRecord(slot->done, compute)); /* its block and transforms are on the device */
+    if (n == 0) { /* a rank without a batch */
+        return FLIM_OK;
+    }
     char *input = flim_schedule_at(schedule, p->arena, schedule->input);
     if (hides) {
         FLIM_TRY_CUDA(flim_k_hide(&p->launch, stage->signal, stage->mask, p->call.id, &p->call.step->hide_share, n,

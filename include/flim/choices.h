@@ -149,6 +149,13 @@ extern const char *const flim_recompute_names[];
 typedef enum flim_on_oom { FLIM_ON_OOM_STOP, FLIM_ON_OOM_RETRY } flim_on_oom;
 extern const char *const flim_on_oom_names[];
 
+/* What several processes of one call of train_cv share. */
+typedef enum flim_parallel {
+    FLIM_PARALLEL_NONE,
+    FLIM_PARALLEL_DATA /* the batches of each update (data parallelism) */
+} flim_parallel;
+extern const char *const flim_parallel_names[];
+
 /* A device by its text: "auto" (the first CUDA device, else the CPU), "cpu", "cuda" (the first) or "cuda:N". */
 typedef enum flim_device_kind { FLIM_DEVICE_AUTO, FLIM_DEVICE_CPU, FLIM_DEVICE_CUDA } flim_device_kind;
 #define FLIM_DEVICE_TEXTS "auto, cpu, cuda or cuda:N"

@@ -22,6 +22,7 @@
 #include "flim/choices.h"
 #include "flim/log.h"
 #include "flim/network.h"
+#include "flim/ranks.h"
 #include "flim/status.h"
 
 typedef struct flim_device flim_device;
@@ -123,6 +124,8 @@ typedef struct flim_program_options {
     const flim_log *log; /* notes while compiling; may be NULL */
     bool inspect; /* for tests: every tensor of a call keeps bytes of its own (src/backend/inspect.h) */
     const volatile int *stop; /* polled while plans are sought; non-zero: FLIM_INTERRUPTED.  May be NULL */
+    /* Training is shared with these: see flim_program_train.  NULL = the program trains alone.  They outlive it. */
+    flim_ranks *ranks;
 } flim_program_options;
 
 /* Compiles.  Takes time (tuning), takes no memory that flim_program_memory reports. */
@@ -224,13 +227,22 @@ typedef struct flim_step {
     /* Networks with a third input channel: the share, of 65536, of the voxels inside the mask that are hidden (data/hide_math.h);
      * keyed by the cells' ids.  0 = none. */
     uint32_t hide_share;
+    /* With ranks: 1 + the rank whose batch of this call has one cell, over which BatchNorm may take its running statistics: they
+     * are then those that the ranks before it have left; 0 = no batch has. */
+    int single;
 } flim_step;
 
 /* One batch per update; torch's betas and epsilon; the rest is zero. */
 flim_step flim_step_defaults(void);
 
 /* Forward, loss, backward on 1 <= batch->n <= train_batch cells; update when step->last.  BatchNorm uses batch statistics and
- * moves the running ones. */
+ * moves the running ones.
+ *
+ * With `ranks` all of them call it together, each with a batch of its own, which may have no cells (n = 0).  The calls are one
+ * accumulation: that of rank 0's batch, rank 1's, ... and then those of the next calls; step (first, last, divisor over the
+ * cells of all) is the same for all.  Gradients are summed over the ranks before the update, running statistics are moved by
+ * each batch in turn, and totals count all batches, so that state and totals are what one program would have that was given the
+ * batches one after the other, but for the rounding of sums; they are the same bits on all ranks. */
 flim_status flim_program_train(flim_program *program, const flim_batch *batch, const flim_step *step, flim_error *err);
 
 /* Forward as in training, without dropout, loss or update: BatchNorm's running statistics move towards the batch's by `share`

@@ -77,6 +77,7 @@ typedef struct flim_settings {
     char *seeds; /* of several runs; "" = one run of `seed` */
     /* device */
     char *device; /* as flim_device_open takes it */
+    flim_parallel parallel;
     flim_precision precision;
     flim_recompute checkpoint_activations;
     double margin; /* share of the device's memory that auto choices may fill */

@@ -11,6 +11,7 @@
 
 #include "flim/device.h"
 #include "flim/log.h"
+#include "flim/ranks.h"
 #include "flim/settings.h"
 #include "flim/status.h"
 
@@ -67,6 +68,9 @@ typedef struct flim_train_hooks {
     const char *command_line; /* for environment.json; may be NULL */
     const flim_string_list *explicit_keys; /* keys given by flags or --set, compared on --resume; may be NULL */
     const flim_shared_run *shared; /* NULL: this process trains alone */
+    /* Gets the group of processes of `parallel: data`, to be closed with flim_ranks_close once an error has been told; NULL: such
+     * a run is refused.  In all but rank 0 the call only does what that one says, without a line in the log. */
+    flim_ranks **ranks;
 } flim_train_hooks;
 
 /* run_folder (may be NULL) gets the folder's path as soon as it exists: 4096 bytes. */

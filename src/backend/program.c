@@ -197,7 +197,8 @@ static flim_status check_batch(const flim_program *program, const flim_batch *ba
                              (long long)program->cached_cells);
         }
     }
-    if (batch->n < 1 || batch->n > most || batch->t != in[0] || batch->h != in[1] || batch->w != in[2]) {
+    const int64_t least = most == program->options.train_batch && flim_ranks_size(program->options.ranks) > 1 ? 0 : 1;
+    if (batch->n < least || batch->n > most || batch->t != in[0] || batch->h != in[1] || batch->w != in[2]) {
         return flim_fail(err, FLIM_ERROR, "internal: a batch (%lld,%d,%d,%d) for a program of at most (%lld,%d,%d,%d)",
                          (long long)batch->n, batch->t, batch->h, batch->w, (long long)most, in[0], in[1], in[2]);
     }
@@ -217,7 +218,7 @@ static flim_status check_targets(const flim_program *program, const flim_batch *
                              (unsigned)batch->id[i].cell, (int)batch->label[i], net->classes);
         }
     }
-    for (int k = 0; k < net->n_heads; k++) {
+    for (int k = 0; k < net->n_heads && batch->n > 0; k++) {
         if (flim_loss_target(net->head[k].loss) == FLIM_TARGET_DISTRIBUTION && !batch->target) {
             return flim_fail(err, FLIM_ERROR_USAGE, "head '%s' learns by %s, and the batch has no targets", net->head[k].name,
                              flim_loss_name(net->head[k].loss));

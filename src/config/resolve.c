@@ -299,6 +299,11 @@ static flim_status check_together(const flim_settings *s, flim_error *err)
         return flim_fail(err, FLIM_ERROR_USAGE,
                          "--jobs and --devices both say how many worker processes there are; leave one out");
     }
+    if (s->parallel != FLIM_PARALLEL_NONE && (s->jobs > 1 || s->devices.n > 0 || s->seeds[0])) {
+        return flim_fail(
+            err, FLIM_ERROR_USAGE,
+            "--parallel data is one training of all processes; leave --jobs, --devices and --seeds out, or --parallel");
+    }
     if (s->resume) { /* all settings come from the run's own config.yaml */
         return s->out[0] ? FLIM_OK
                          : flim_fail(err, FLIM_ERROR_USAGE, "--resume needs --out DIR, the folder of the run to resume");

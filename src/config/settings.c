@@ -260,6 +260,10 @@ static const flim_flag_row rows[] = {
     ROW("Device", "device", TEXT(device), "auto", "D",
         FLIM_DEVICE_TEXTS "; auto prints its choice and why, cuda never falls back to cpu", TAKEN, DEVICE,
         .allowed = FLIM_DEVICE_TEXTS, .valid = is_device),
+    ROW(NULL, "parallel", CHOICE(parallel), "none", "P",
+        "data: the processes that mpirun or srun has started train one network together, each on its own card with --batch "
+        "cells per batch",
+        TAKEN, NONE, .choices = flim_parallel_names),
     ROW(NULL, "precision", CHOICE(precision), "auto", "P",
         "numerical precision of the network; auto: tf32 from compute capability 8.0 on, fp16 on 7.5, else fp32; amp: bf16 if "
         "the device has it, else fp16",

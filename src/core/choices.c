@@ -60,6 +60,9 @@ COMPLETE(flim_recompute_names, FLIM_RECOMPUTE_ALL);
 const char *const flim_on_oom_names[] = {"stop", "retry", NULL};
 COMPLETE(flim_on_oom_names, FLIM_ON_OOM_RETRY);
 
+const char *const flim_parallel_names[] = {"none", "data", NULL};
+COMPLETE(flim_parallel_names, FLIM_PARALLEL_DATA);
+
 bool flim_parse_device(const char *text, flim_device_kind *kind, int *index)
 {
     static const char *const names[] = {[FLIM_DEVICE_AUTO] = "auto", [FLIM_DEVICE_CPU] = "cpu", [FLIM_DEVICE_CUDA] = "cuda"};

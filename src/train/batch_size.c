@@ -51,14 +51,14 @@ bool flim_run_lower_found_batch(flim_run *run, const flim_error *why)
 bool flim_run_smaller_batch(const flim_run *run, const flim_study *study, int64_t *batch, int64_t *accumulate)
 {
     const flim_settings *s = run->settings;
-    const int64_t least = flim_pretraining_views(s), cells = s->batch * s->accumulate; /* pairs stay whole */
+    const int64_t least = flim_pretraining_views(s), cells = s->batch * s->accumulate; /* of each rank; pairs stay whole */
     const int64_t half = s->batch / 2 / least * least;
     int64_t divisor = half;
     if (half < least) {
         return false;
     }
     if (study->splits.n_folds > 0 &&
-        cells >=
+        cells * flim_ranks_size(run->ranks) >=
             flim_splits_largest_part(&study->splits)) { /* one update per epoch, and so it stays however the part is cut */
         *batch = s->batch - half;
         *accumulate = (cells + *batch - 1) / *batch;

@@ -122,5 +122,5 @@ flim_status flim_run_fill_device_cache(const flim_run *run, const flim_study *st
     const flim_status status = flim_device_cache_fill(trainer->program, study->dataset, trainer->cache_widths,
                                                       (int)run->settings->workers, run->hooks->stop, err);
     flim_dataset_drop_cache(study->dataset);
-    return status;
+    return flim_ranks_settle(trainer->ranks, status, err);
 }

@@ -9,6 +9,7 @@
 #define FLIM_TRAIN_EPOCH_H
 
 #include "train/fold_state.h"
+#include "train/order.h"
 #include "train/trainer.h"
 
 typedef struct flim_epoch {
@@ -28,6 +29,7 @@ typedef struct flim_epoch {
     flim_fold_state *state; /* epoch, calls, totals and skipped_before; calls and totals move */
     /* Once, after a few batches: seconds per batch.  May be NULL. */
     void (*measured)(void *context, double seconds_per_batch);
+    bool notes; /* the mean loss of each batch goes into state->losses */
     double checkpoint_seconds; /* between two checkpoints inside the epoch; 0 = none */
     flim_status (*save)(void *context, flim_error *err); /* writes one */
     void *context;
@@ -36,5 +38,7 @@ typedef struct flim_epoch {
 
 /* row: of history.csv, without its validation figures, and of its diagnostics with those of the losses alone. */
 flim_status flim_trainer_epoch(flim_trainer *trainer, flim_epoch *epoch, flim_epoch_row *row, flim_error *err);
+/* The epoch that rank 0 has told this one of. */
+flim_status flim_trainer_follow_epoch(flim_trainer *trainer, flim_order *order, flim_error *err);
 
 #endif

@@ -92,6 +92,94 @@ int flim_symmetries(int h, int w)
     return h == w ? 8 : 4;
 }
 
+/* The cells of evaluation batch number `batch`: from *from, this many. */
+static int64_t batch_cells(const flim_trainer *trainer, int64_t n, int64_t batch, int64_t *from)
+{
+    *from = batch * trainer->eval_batch;
+    return n - *from < trainer->eval_batch ? n - *from : trainer->eval_batch;
+}
+
+/* Cells of rank r: of each `ranks` batches the r-th, so that batches are those of a process alone. */
+static int64_t share_of(const flim_trainer *trainer, int64_t n, int rank)
+{
+    const int64_t batches = (n + trainer->eval_batch - 1) / trainer->eval_batch;
+    int64_t cells = 0, from;
+    for (int64_t b = rank; b < batches; b += flim_ranks_size(trainer->ranks)) {
+        cells += batch_cells(trainer, n, b, &from);
+    }
+    return cells;
+}
+
+/* All logits (n,K') from those of each rank, all (ranks,room). */
+static void merge(const flim_trainer *trainer, int64_t n, const float *all, size_t room, float *logits)
+{
+    const int64_t batches = (n + trainer->eval_batch - 1) / trainer->eval_batch, outputs = trainer->net.head[0].outputs;
+    const int64_t ranks = flim_ranks_size(trainer->ranks);
+    for (int64_t b = 0; b < batches; b++) {
+        int64_t from;
+        const int64_t cells = batch_cells(trainer, n, b, &from), before = b / ranks * trainer->eval_batch;
+        memcpy(logits + from * outputs, all + (size_t)(b % ranks) * room + before * outputs,
+               (size_t)(cells * outputs) * sizeof *logits);
+    }
+}
+
+static flim_status evaluate(pass *p, const int64_t *cell, flim_error *err)
+{
+    const flim_network *net = &p->trainer->net;
+    flim_draw *draws = flim_alloc((size_t)p->n, sizeof *draws, err); /* (n) */
+    if (!draws) {
+        return FLIM_ERROR_MEMORY;
+    }
+    for (int64_t i = 0; i < p->n; i++) {
+        draws[i] = (flim_draw){.cell = (uint32_t)cell[i], .weight = 1.0f};
+    }
+    const flim_status status =
+        p->views == 1 ? run_view(p, draws, err) : run_views(p, draws, (size_t)(p->n * net->head[0].outputs), err);
+    flim_free(draws);
+    return status;
+}
+
+/* What each rank does: its share, then all shares together. */
+static flim_status evaluate_share(pass *p, const int64_t *cell, int64_t n, float *logits, flim_error *err)
+{
+    const flim_trainer *trainer = p->trainer;
+    const int ranks = flim_ranks_size(trainer->ranks), rank = flim_ranks_rank(trainer->ranks);
+    const size_t room = (size_t)(share_of(trainer, n, 0) * trainer->net.head[0].outputs); /* of rank 0: the most */
+    flim_status status = FLIM_OK;
+    p->n = share_of(trainer, n, rank);
+    int64_t *own = flim_alloc((size_t)p->n, sizeof *own, err), taken = 0, from; /* (p->n) */
+    float *all = flim_alloc(room * (size_t)ranks, sizeof *all, err); /* (ranks, room) */
+    p->logits = flim_alloc(room, sizeof *p->logits, err);
+    status = own && all && p->logits ? FLIM_OK : FLIM_ERROR_MEMORY;
+    for (int64_t b = rank; status == FLIM_OK && taken < p->n; b += ranks) {
+        const int64_t cells = batch_cells(trainer, n, b, &from);
+        memcpy(own + taken, cell + from, (size_t)cells * sizeof *own);
+        taken += cells;
+    }
+    status = status == FLIM_OK ? evaluate(p, own, err) : status;
+    FLIM_TRY_DONE(flim_ranks_settle(trainer->ranks, status, err));
+    FLIM_TRY_DONE(flim_ranks_gather(trainer->ranks, p->logits, room * sizeof *all, all, err));
+    merge(trainer, n, all, room, logits);
+done:
+    flim_free(own);
+    flim_free(all);
+    flim_free(p->logits);
+    return status;
+}
+
+static flim_status tell_evaluate(const flim_trainer *trainer, bool tta, const int64_t *cell, int64_t n, flim_error *err)
+{
+    flim_order order = {.kind = FLIM_ORDER_EVALUATE};
+    flim_status status = FLIM_OK;
+    FLIM_TRY_DONE(flim_order_put(&order, &tta, sizeof tta, err));
+    FLIM_TRY_DONE(flim_order_put(&order, &n, sizeof n, err));
+    FLIM_TRY_DONE(flim_order_put(&order, cell, (size_t)n * sizeof *cell, err));
+    status = flim_order_send(trainer->ranks, &order, err);
+done:
+    flim_order_free(&order);
+    return status;
+}
+
 flim_status flim_trainer_evaluate(flim_trainer *trainer, const flim_evaluation *evaluation, const int64_t *cell, int64_t n,
                                   float *logits, flim_error *err)
 {
@@ -102,16 +190,35 @@ flim_status flim_trainer_evaluate(flim_trainer *trainer, const flim_evaluation *
               .n = n,
               .views = evaluation->tta ? flim_symmetries(net->in[1], net->in[2]) : 1,
               .begun = flim_seconds()};
-    flim_draw *draws = flim_alloc((size_t)n, sizeof *draws, err);
-    if (!draws) {
-        return FLIM_ERROR_MEMORY;
+    if (flim_ranks_size(trainer->ranks) == 1) {
+        return evaluate(&p, cell, err);
     }
-    for (int64_t i = 0; i < n; i++) {
-        draws[i] = (flim_draw){.cell = (uint32_t)cell[i], .weight = 1.0f};
+    FLIM_TRY(flim_leads(trainer->ranks) ? tell_evaluate(trainer, evaluation->tta, cell, n, err) : FLIM_OK);
+    return evaluate_share(&p, cell, n, logits, err);
+}
+
+flim_status flim_trainer_follow_evaluation(flim_trainer *trainer, flim_order *order, flim_error *err)
+{
+    static const flim_train_hooks nobody = {0};
+    flim_evaluation evaluation = {.hooks = &nobody};
+    flim_status status = FLIM_OK;
+    int64_t n = 0, *cell = NULL;
+    float *logits = NULL;
+    bool ready = false;
+    FLIM_TRY_DONE(flim_order_take(order, &evaluation.tta, sizeof evaluation.tta, err));
+    FLIM_TRY_DONE(flim_order_take(order, &n, sizeof n, err));
+    cell = flim_alloc((size_t)n, sizeof *cell, err); /* (n) */
+    logits = flim_alloc((size_t)(n * trainer->net.head[0].outputs), sizeof *logits, err); /* (n,K') */
+    FLIM_TRY_DONE(cell && logits ? FLIM_OK : FLIM_ERROR_MEMORY);
+    FLIM_TRY_DONE(flim_order_take(order, cell, (size_t)n * sizeof *cell, err));
+    ready = true;
+    status = flim_trainer_evaluate(trainer, &evaluation, cell, n, logits, err);
+done:
+    if (!ready) {
+        status = flim_ranks_settle(trainer->ranks, status, err); /* the others wait to hear how it went */
     }
-    const flim_status status =
-        p.views == 1 ? run_view(&p, draws, err) : run_views(&p, draws, (size_t)(n * net->head[0].outputs), err);
-    flim_free(draws);
+    flim_free(cell);
+    flim_free(logits);
     return status;
 }
 

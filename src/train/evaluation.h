@@ -2,13 +2,15 @@
  *
  * For: validation, test, hold-out and predict; the mean of several models.
  * Owns: nothing; an ensemble owns its arrays, flim_ensemble_free.
- * Errors: those of reading and of the device; FLIM_INTERRUPTED if a signal came.
+ * Errors: those of reading and of the device; FLIM_INTERRUPTED if a signal came.  With several ranks each evaluates a share of
+ *      the batches, and an error of one is every one's.
  */
 #ifndef FLIM_TRAIN_EVALUATION_H
 #define FLIM_TRAIN_EVALUATION_H
 
 #include "flim/dataset.h"
 #include "flim/predictions.h"
+#include "train/order.h"
 #include "train/trainer.h"
 
 typedef struct flim_evaluation {
@@ -25,6 +27,9 @@ int flim_symmetries(int h, int w);
  * symmetries are a group, so a cell and the same cell laid down another way have the same views and the same mean. */
 flim_status flim_trainer_evaluate(flim_trainer *trainer, const flim_evaluation *evaluation, const int64_t *cell, int64_t n,
                                   float *logits, flim_error *err);
+
+/* The part of this rank in an evaluation that rank 0 has told it of. */
+flim_status flim_trainer_follow_evaluation(flim_trainer *trainer, flim_order *order, flim_error *err);
 
 /* The predictions of cells from their logits (n,K'): names, groups, labels of the data, classes decided at the threshold. */
 flim_status flim_predictions_of(const flim_dataset_info *info, int classes, const int64_t *cell, int64_t n,

@@ -16,17 +16,16 @@
 
 static flim_status put_state(flim_fold_work *f, flim_error *err)
 {
-    flim_program *program = f->trainer->program;
     const flim_fold_state *s = &f->state;
     FLIM_TRY(flim_trainer_load(f->trainer, s->parameter, s->statistic, err));
-    FLIM_TRY(flim_program_write(program, FLIM_STATE_MOMENT1, s->moment1, err));
-    FLIM_TRY(flim_program_write(program, FLIM_STATE_MOMENT2, s->moment2, err));
+    FLIM_TRY(flim_trainer_write(f->trainer, FLIM_STATE_MOMENT1, s->moment1, err));
+    FLIM_TRY(flim_trainer_write(f->trainer, FLIM_STATE_MOMENT2, s->moment2, err));
     if (s->average_parameter) {
-        FLIM_TRY(flim_program_write(program, FLIM_STATE_AVERAGE_PARAMETERS, s->average_parameter, err));
-        FLIM_TRY(flim_program_write(program, FLIM_STATE_AVERAGE_STATISTICS, s->average_statistic, err));
+        FLIM_TRY(flim_trainer_write(f->trainer, FLIM_STATE_AVERAGE_PARAMETERS, s->average_parameter, err));
+        FLIM_TRY(flim_trainer_write(f->trainer, FLIM_STATE_AVERAGE_STATISTICS, s->average_statistic, err));
     }
-    FLIM_TRY(flim_program_set_counters(program, &s->counters, err));
-    return flim_program_set_totals(program, &s->totals, err);
+    FLIM_TRY(flim_trainer_set_counters(f->trainer, &s->counters, err));
+    return flim_trainer_set_totals(f->trainer, &s->totals, err);
 }
 
 flim_status flim_fold_get_state(flim_fold_work *f, flim_error *err)
@@ -99,7 +98,7 @@ static flim_status open_folder(flim_fold_work *f, flim_error *err)
 
 int64_t flim_fold_updates(const flim_fold_work *f, int64_t n)
 {
-    const int64_t effective = f->run->settings->batch * f->run->settings->accumulate;
+    const int64_t effective = f->run->settings->batch * flim_run_update_batches(f->run);
     return (n + effective - 1) / effective;
 }
 
@@ -115,20 +114,20 @@ static flim_status convert_calls(flim_fold_work *f, flim_error *err)
 {
     flim_fold_state *s = &f->state;
     const flim_settings *now = f->run->settings;
-    const int64_t n = flim_fold_draws(f), effective = now->batch * now->accumulate;
+    const int64_t n = flim_fold_draws(f), accumulate = flim_run_update_batches(f->run), effective = now->batch * accumulate;
     if (s->calls > 0 && s->calls > (n + s->batch - 1) / s->batch) {
         return flim_fail(err, FLIM_ERROR_DATA,
                          "%s: its checkpoint is %" PRId64 " batches of %" PRId64 " inside an epoch of %" PRId64
                          " cells: it is not of this run. Remove %s to train it from the start",
                          f->name, s->calls, s->batch, n, f->checkpoint);
     }
-    if (s->calls > 0 && (s->batch != now->batch || s->accumulate != now->accumulate)) {
+    if (s->calls > 0 && (s->batch != now->batch || s->accumulate != accumulate)) {
         const int64_t cells = s->calls * s->batch < n ? s->calls * s->batch : n;
         if (cells < n && cells % effective != 0) {
             return flim_fail(err, FLIM_ERROR_USAGE,
                              "%s: its checkpoint is %" PRId64 " cells inside an epoch, at batches of %" PRId64 " x %" PRId64
                              "; --batch x --accumulate must divide that, %" PRId64 " x %" PRId64 " does not",
-                             f->name, cells, s->batch, s->accumulate, now->batch, now->accumulate);
+                             f->name, cells, s->batch, s->accumulate, now->batch, accumulate);
         }
         s->calls = (cells + now->batch - 1) / now->batch;
         s->totals.calls = s->calls;
@@ -136,7 +135,7 @@ static flim_status convert_calls(flim_fold_work *f, flim_error *err)
         s->totals.nonfinite_call = -1;
     }
     s->batch = now->batch;
-    s->accumulate = now->accumulate;
+    s->accumulate = accumulate;
     return FLIM_OK;
 }
 

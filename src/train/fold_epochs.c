@@ -124,6 +124,7 @@ static flim_status train_epoch(flim_fold_work *f, flim_epoch_row *row, bool *los
                         .step = flim_step_defaults(),
                         .first_epoch = f->first_epoch,
                         .state = &f->state,
+                        .notes = f->state.epoch_parameter != NULL,
                         .checkpoint_seconds = 60 * s->checkpoint_minutes,
                         .save = save,
                         .measured = f->run->time_logged ? NULL : estimate,
@@ -318,7 +319,7 @@ static flim_status end_epoch(flim_fold_work *f, const flim_epoch_row *row, flim_
     s->skipped_before = s->counters.skipped;
     s->totals = (flim_totals){.nonfinite_call = -1};
     flim_fold_state_begin_epoch(s);
-    FLIM_TRY(flim_program_set_totals(f->trainer->program, &s->totals, err));
+    FLIM_TRY(flim_trainer_set_totals(f->trainer, &s->totals, err));
     FLIM_TRY(flim_checkpoint_submit(f->run->checkpoints, s, f->checkpoint, f->identity, err));
     FLIM_TRY(flim_fold_record_epoch(f, err));
     return flim_train_log_check(&f->run->file_log, err);

@@ -7,6 +7,7 @@
 #include "core/try.h"
 #include "cv/sampler.h"
 #include "train/fold.h"
+#include "train/order.h"
 
 enum { RECALIBRATION_CELLS = 512 }; /* of the training set, at most: eight of the usual batches */
 
@@ -104,7 +105,7 @@ flim_status flim_fold_weights_in(flim_fold_work *f, flim_error *err)
 {
     flim_program *program = f->trainer->program;
     if (f->run->settings->ema > 0) {
-        FLIM_TRY(flim_program_exchange_average(program, err));
+        FLIM_TRY(flim_trainer_exchange_average(f->trainer, err));
         f->exchanged = true;
     }
     if (f->recalibrated) {
@@ -112,20 +113,22 @@ flim_status flim_fold_weights_in(flim_fold_work *f, flim_error *err)
         f->replaced = true;
         FLIM_TRY(flim_fold_recalibrate(f, err));
         FLIM_TRY(flim_program_read(program, FLIM_STATE_STATISTICS, f->recalibrated, err));
+        if (flim_leads(f->trainer->ranks)) { /* rank 0 made them alone */
+            FLIM_TRY(flim_trainer_write(f->trainer, FLIM_STATE_STATISTICS, f->recalibrated, err));
+        }
     }
     return FLIM_OK;
 }
 
 flim_status flim_fold_weights_out(flim_fold_work *f, flim_error *err)
 {
-    flim_program *program = f->trainer->program;
     if (f->replaced) {
         f->replaced = false;
-        FLIM_TRY(flim_program_write(program, FLIM_STATE_STATISTICS, f->kept_statistic, err));
+        FLIM_TRY(flim_trainer_write(f->trainer, FLIM_STATE_STATISTICS, f->kept_statistic, err));
     }
     if (f->exchanged) {
         f->exchanged = false;
-        FLIM_TRY(flim_program_exchange_average(program, err));
+        FLIM_TRY(flim_trainer_exchange_average(f->trainer, err));
     }
     return FLIM_OK;
 }

@@ -10,7 +10,7 @@ static void log_accumulation(const flim_run *run, int64_t asked, int64_t part)
     flim_log_line(&run->log, FLIM_LOG_INFO,
                   "Accumulation: %" PRId64 " x %" PRId64 " = %" PRId64
                   " cells per step (effective batch); BatchNorm uses the statistics of each batch of %" PRId64,
-                  s->batch, s->accumulate, asked, s->batch);
+                  s->batch, flim_run_update_batches(run), asked, s->batch);
     if (asked > part) {
         flim_log_line(&run->log, FLIM_LOG_NOTE,
                       "a training set has %" PRId64 " cells at most, so an epoch is one step of that many: %s more updates",
@@ -18,10 +18,19 @@ static void log_accumulation(const flim_run *run, int64_t asked, int64_t part)
     }
 }
 
+static void log_ranks(const flim_run *run, int64_t asked)
+{
+    const flim_settings *s = run->settings;
+    flim_log_line(&run->log, FLIM_LOG_INFO,
+                  "Parallel: %d processes train together (%s): %d x %" PRId64 " x %" PRId64 " = %" PRId64 " cells per step",
+                  flim_ranks_size(run->ranks), flim_ranks_library(run->ranks), flim_ranks_size(run->ranks), s->batch,
+                  s->accumulate, asked);
+}
+
 void flim_run_scale_learning_rate(const flim_run *run, const flim_study *study, flim_trainer *trainer)
 {
     const flim_settings *s = run->settings;
-    const int64_t asked = s->batch * s->accumulate, part = flim_splits_largest_part(&study->splits);
+    const int64_t asked = s->batch * flim_run_update_batches(run), part = flim_splits_largest_part(&study->splits);
     const int64_t cells = asked < part ? asked : part; /* an update has no more cells than a training set */
     const double ratio = (double)cells / (double)s->lr_batch;
     const double scale[] = {[FLIM_LR_SCALE_NONE] = 1, [FLIM_LR_SCALE_SQRT] = sqrt(ratio), [FLIM_LR_SCALE_LINEAR] = ratio};
@@ -36,7 +45,10 @@ void flim_run_scale_learning_rate(const flim_run *run, const flim_study *study, 
                       ": results will differ; adapt lr with --lr-scale sqrt or linear",
                       cells, s->lr_batch);
     }
-    if (s->accumulate > 1) {
+    if (flim_ranks_size(run->ranks) > 1) {
+        log_ranks(run, asked);
+    }
+    if (flim_run_update_batches(run) > 1) {
         log_accumulation(run, asked, part);
     }
 }

@@ -131,12 +131,12 @@ static flim_status identify_stages(flim_run *run, flim_error *err)
     return FLIM_OK;
 }
 
-/* The settings' fields, six of them as the run resolved them, and the texts of the whole. */
+/* The settings' fields, seven of them as the run resolved them, and the texts of the whole. */
 static flim_status identify_settings(flim_run *run, const flim_trainer *trainer, flim_error *err)
 {
     const flim_device_info *device = flim_device_get_info(trainer->device);
     flim_identity *id = &run->identity;
-    char threads[32] = "";
+    char threads[32] = "", ranks[32] = "";
     flim_identity_set_settings(id, run->settings);
     if (!run->settings->pretrained[0]) { /* no fields for runs without it, so that they stay what they were */
         static const flim_identity_field tuning[] = {FLIM_IDENTITY_ENCODER_LR_SCALE, FLIM_IDENTITY_FREEZE_ENCODER,
@@ -148,6 +148,7 @@ static flim_status identify_settings(flim_run *run, const flim_trainer *trainer,
     flim_identity_resolve(id, FLIM_IDENTITY_DEVICE, "%s", device->kind);
     flim_identity_resolve(id, FLIM_IDENTITY_PRECISION, "%s", flim_precision_name(trainer->precision));
     flim_identity_resolve(id, FLIM_IDENTITY_EVAL_BATCH, "%" PRId64, trainer->eval_batch);
+    flim_identity_resolve(id, FLIM_IDENTITY_ACCUMULATE, "%" PRId64, flim_run_update_batches(run)); /* of all ranks */
     flim_identity_resolve(id, FLIM_IDENTITY_LR, "%.17g", trainer->learning_rate);
     FLIM_TRY(identify_augmentation(run, err));
     FLIM_TRY(identify_stages(run, err));
@@ -155,8 +156,11 @@ static flim_status identify_settings(flim_run *run, const flim_trainer *trainer,
     if (device->threads > 0) {
         snprintf(threads, sizeof threads, " · %d threads", device->threads);
     }
-    snprintf(run->made_by, sizeof run->made_by, "flimcv %s · %s · %s%s", FLIM_VERSION, device->libraries,
-             device->architecture, threads);
+    if (flim_ranks_size(run->ranks) > 1) {
+        snprintf(ranks, sizeof ranks, " · %d ranks", flim_ranks_size(run->ranks));
+    }
+    snprintf(run->made_by, sizeof run->made_by, "flimcv %s · %s · %s%s%s", FLIM_VERSION, device->libraries,
+             device->architecture, threads, ranks);
     snprintf(run->checkpoint_text, sizeof run->checkpoint_text, "%s\n%s", run->identity_text, run->made_by);
     return FLIM_OK;
 }
@@ -213,6 +217,9 @@ static flim_status write_record(flim_run *run, const flim_string_list *overrides
     flim_json_set_string(json, "counts_sha256", counts[0] ? counts : NULL);
     if (run->unchecked.n > 0) {
         flim_json_set(json, "unchecked", list_json(&run->unchecked));
+    }
+    if (run->config_ranks > 1) {
+        flim_json_set_integer(json, "ranks", run->config_ranks);
     }
     flim_json_set(json, "accepted", list_json(&run->accepted));
     flim_json_set(json, "overrides", list_json(overrides));
@@ -316,6 +323,46 @@ static flim_status read_record(flim_run *run, flim_json **out, flim_error *err)
     return flim_file_exists(path) ? flim_json_read(path, out, err) : FLIM_OK;
 }
 
+/* Whether the call says itself how many cells an update has. */
+static bool sets_update(const flim_run *run)
+{
+    return flim_string_list_find(&run->overridden, "batch") >= 0 ||
+           flim_string_list_find(&run->overridden, "accumulate") >= 0;
+}
+
+flim_status flim_resume_ranks(flim_run *run, flim_error *err)
+{
+    flim_json *record;
+    flim_settings *s = &run->adjusted;
+    snprintf(run->folder, sizeof run->folder, "%s", s->out);
+    FLIM_TRY(read_record(run, &record, err));
+    int64_t before = 1;
+    (void)flim_json_integer(flim_json_get(record, "ranks"), &before);
+    flim_json_free(record);
+    before = before >= 1 && before <= INT32_MAX ? before : 1;
+    const int64_t ranks = flim_ranks_size(run->ranks), batches = s->accumulate * before;
+    run->config_ranks = (int)before;
+    if (ranks == before || sets_update(run)) {
+        return FLIM_OK;
+    }
+    if (s->stages.n > 0) {
+        return flim_fail(err, FLIM_ERROR_USAGE,
+                         "--resume: %s was begun by %" PRId64 " processes, and this call has %" PRId64
+                         ": stages have an accumulation of their own each; go on with %" PRId64,
+                         run->folder, before, ranks, before);
+    }
+    if (batches % ranks != 0) {
+        return flim_fail(err, FLIM_ERROR_USAGE,
+                         "--resume: %s has %" PRId64 " x %" PRId64 " = %" PRId64 " cells per update, which %" PRId64
+                         " processes of batch %" PRId64
+                         " cannot share equally; use a number of processes that divides %" PRId64
+                         ", or say --resume-override with --batch and --accumulate",
+                         run->folder, s->batch, batches, s->batch * batches, ranks, s->batch, batches);
+    }
+    s->accumulate = batches / ranks;
+    return FLIM_OK;
+}
+
 flim_status flim_resume_check_data(flim_run *run, flim_error *err)
 {
     flim_json *record;
@@ -385,6 +432,7 @@ static flim_status keep_override(flim_run *run, const flim_json *record, const c
     if (!is_accepted(run)) {
         FLIM_TRY_DONE(flim_string_list_add(&run->accepted, run->identity_text, err));
     }
+    run->config_ranks = flim_ranks_size(run->ranks); /* whose accumulate config.yaml gets */
     FLIM_TRY_DONE(write_record(run, &overrides, err));
     FLIM_TRY_DONE(flim_resume_write_config(run, err));
 done:

@@ -35,6 +35,8 @@ typedef struct flim_run {
     int n_stages; /* 0 = one training with the run's own settings */
     flim_settings base; /* the run's own, beside stages */
     const flim_train_hooks *hooks;
+    flim_ranks *ranks; /* of --parallel data, of which this one is rank 0; NULL = none.  The caller's */
+    int config_ranks; /* that config.yaml's accumulate is meant for */
     flim_transform augment; /* of training cells, what settings->augment comes to */
     flim_train_log file_log; /* train.log */
     flim_log log; /* the caller's and train.log */
@@ -81,6 +83,12 @@ static inline const char *flim_run_program(const flim_run *run)
 static inline bool flim_run_stopped(const flim_run *run)
 {
     return flim_stopped(run->hooks->stop);
+}
+
+/* Batches of an update, of all ranks. */
+static inline int64_t flim_run_update_batches(const flim_run *run)
+{
+    return run->settings->accumulate * flim_ranks_size(run->ranks);
 }
 
 /* FLIM_INTERRUPTED once a signal asked for the end. */
@@ -259,6 +267,9 @@ flim_status flim_resume_settings(flim_run *run, const flim_settings *given, flim
 flim_status flim_resume_write_config(flim_run *run, flim_error *err);
 
 /* ---- resume.c ---- */
+/* The run was begun by as many processes as resume.json says: the accumulation of this call's, so that an update has as many
+ * batches as before; FLIM_ERROR_USAGE if they cannot share them equally.  After the settings of the run. */
+flim_status flim_resume_ranks(flim_run *run, flim_error *err);
 /* Fills run->identity: first from the data, after the scan; then from splits.json, network, device and settings. */
 flim_status flim_resume_identify_data(flim_run *run, const flim_study *study, flim_error *err);
 flim_status flim_resume_identify_rest(flim_run *run, const flim_trainer *trainer, flim_error *err);

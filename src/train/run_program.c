@@ -1,6 +1,7 @@
 /* The run's program: network, initial weights, batch, compiling and allocating, with smaller batches if memory lacks. */
 #include <inttypes.h>
 
+#include "backend/backend.h"
 #include "core/alloc.h"
 #include "core/try.h"
 #include "plan/plan.h"
@@ -68,7 +69,7 @@ static flim_status allocate(const flim_run *run, const flim_study *study, flim_t
     flim_startup_network(run, trainer);
     FLIM_TRY(flim_log_memory_plan(run, study, trainer, err));
     const flim_status status = flim_trainer_allocate(trainer, study->dataset, &loader, err);
-    if (status == FLIM_ERROR_MEMORY && trainer->cache_widths && s->cache == FLIM_CACHE_AUTO) {
+    if (status == FLIM_ERROR_MEMORY && trainer->cache_widths && s->cache == FLIM_CACHE_AUTO && !trainer->program->allocated) {
         flim_log_line(&run->log, FLIM_LOG_NOTE, "less device memory than planned; decoded cells are not cached there");
         flim_trainer_drop_loader(trainer);
         FLIM_TRY(flim_run_drop_device_cache(run, study, trainer, err));

@@ -8,6 +8,7 @@
 #include "core/shell.h"
 #include "core/try.h"
 #include "results/fold_result.h"
+#include "train/follow.h"
 #include "train/pretraining.h"
 #include "train/run.h"
 
@@ -16,16 +17,32 @@
 static flim_status open_device(const flim_run *run, flim_trainer *trainer, flim_error *err)
 {
     const flim_settings *s = run->settings;
+    flim_device_kind kind = FLIM_DEVICE_AUTO;
+    int index = 0;
+    if (flim_ranks_size(run->ranks) > 1 && flim_parse_device(s->device, &kind, &index) && strchr(s->device, ':')) {
+        return flim_fail(err, FLIM_ERROR_USAGE,
+                         "--device %s: with --parallel data each process takes the card of its own number on its host; leave "
+                         "the number out",
+                         s->device);
+    }
     FLIM_TRY(flim_trainer_create(s->device, s->precision, &run->log, trainer, err));
+    trainer->ranks = run->ranks;
     flim_startup_device(run, trainer);
     return flim_run_check_cache(run, trainer, err);
+}
+
+/* Processes of this host that keep decoded cells each: workers, or ranks. */
+static int processes_here(const flim_run *run)
+{
+    return run->hooks->shared ? run->hooks->shared->processes : flim_ranks_local_size(run->ranks);
 }
 
 static flim_status open_study(flim_run *run, const flim_trainer *trainer, flim_study *study, flim_error *err)
 {
     const flim_settings *s = run->settings;
-    FLIM_TRY(flim_study_open(study, s, flim_run_cache_of_data(run, trainer),
-                             run->hooks->shared ? run->hooks->shared->processes : 1, run->hooks->stop, &run->log, err));
+    FLIM_TRY(flim_study_open(study, s, flim_run_cache_of_data(run, trainer), processes_here(run), run->hooks->stop, &run->log,
+                             err));
+    FLIM_TRY(flim_lead_begin(run, trainer, err));
     FLIM_TRY(flim_study_scan(study, s, run->hooks->stop, &run->log, err));
     flim_startup_data(run, study);
     return flim_run_read_augmentation(run, study, err);
@@ -367,6 +384,33 @@ static void log_end(flim_run *run, const flim_study *study, double seconds, flim
     flim_run_event_end(run, seconds, status, err);
 }
 
+/* Whoever else was started for this run, as the call says or, later, the run that it resumes. */
+static flim_status open_ranks(flim_run *run, flim_error *err)
+{
+    const flim_settings *s = run->settings;
+    if (run->ranks || s->parallel == FLIM_PARALLEL_NONE || s->dry_run) {
+        return FLIM_OK;
+    }
+    if (!run->hooks->ranks) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "parallel: data is for train_cv");
+    }
+    FLIM_TRY(flim_ranks_open(run->hooks->ranks, err));
+    run->ranks = *run->hooks->ranks;
+    run->config_ranks = flim_ranks_size(run->ranks);
+    return FLIM_OK;
+}
+
+/* The whole run, of a process alone or of rank 0. */
+static flim_status lead(flim_run *run, flim_study *study, flim_trainer *trainer, char *run_folder, flim_error *err)
+{
+    FLIM_TRY(run->settings->resume ? flim_resume_ranks(run, err) : FLIM_OK);
+    FLIM_TRY(flim_check_records(run->settings, err));
+    run->found_batch = run->adjusted.batch == 0;
+    flim_run_take_share(run);
+    FLIM_TRY(flim_run_read_stages(run, err));
+    return run_all(run, study, trainer, run_folder, err);
+}
+
 flim_status flim_train_cv(const flim_settings *settings, const flim_train_hooks *hooks, char *run_folder, flim_error *err)
 {
     const double begun = flim_seconds();
@@ -379,19 +423,23 @@ flim_status flim_train_cv(const flim_settings *settings, const flim_train_hooks 
                     .fold_lock = FLIM_NO_LOCK,
                     .start_lock = FLIM_NO_LOCK,
                     .working = FLIM_NO_LOCK,
+                    .config_ranks = 1,
                     .locked_fold = -1};
     run.log = flim_train_log_begin(&run.file_log, &hooks->log);
     flim_status status = FLIM_OK;
+    bool follows = false;
     if (run_folder) {
         run_folder[0] = '\0';
     }
     run.adjusted = *settings; /* texts and lists stay with their owner */
     run.settings = &run.adjusted;
-    run.adjusted.resume_or_start = settings->resume_or_start && !settings->resume;
+    FLIM_TRY_DONE(open_ranks(&run, err));
+    follows = flim_ranks_rank(run.ranks) > 0;
+    run.adjusted.resume_or_start = settings->resume_or_start && !settings->resume && !follows;
     if (run.adjusted.resume_or_start) {
         FLIM_TRY_DONE(flim_run_wait_to_start(&run, &run.adjusted.resume, err));
     }
-    if (run.adjusted.resume) {
+    if (run.adjusted.resume && !follows) {
         const flim_settings given = run.adjusted;
         FLIM_TRY_DONE(settings->pretrains ? flim_settings_init_pretraining(&resumed, err)
                                           : flim_settings_init(&resumed, err));
@@ -399,14 +447,15 @@ flim_status flim_train_cv(const flim_settings *settings, const flim_train_hooks 
         run.adjusted = resumed;
         FLIM_TRY_DONE(status);
     }
-    FLIM_TRY_DONE(flim_check_records(run.settings, err));
-    run.found_batch = run.adjusted.batch == 0;
-    flim_run_take_share(&run);
-    FLIM_TRY_DONE(flim_run_read_stages(&run, err));
-    status = run_all(&run, &study, &trainer, run_folder, err);
+    FLIM_TRY_DONE(open_ranks(&run, err));
+    follows = flim_ranks_rank(run.ranks) > 0;
+    status = follows ? flim_follow(run.ranks, err) : lead(&run, &study, &trainer, run_folder, err);
 done:
     flim_checkpoint_writer_destroy(run.checkpoints);
-    log_end(&run, &study, flim_seconds() - begun, status, err);
+    if (!follows) {
+        log_end(&run, &study, flim_seconds() - begun, status, err);
+        (void)flim_lead_end(&run, &unwritten);
+    }
     flim_trainer_destroy(&trainer);
     flim_study_close(&study);
     if (flim_run_folder_close(&run, &unwritten) != FLIM_OK && status == FLIM_OK) {

@@ -238,7 +238,7 @@ static void check_moments(pass_data *d, const pass_case *c)
         one[j] = 1.0f;
         zero[j] = mean[j] = var[j] = 0.0f;
     }
-    const flim_cpu_norm norm = {one, zero, mean, var, 0.1};
+    const flim_cpu_norm norm = {.gamma = one, .beta = zero, .running_mean = mean, .running_var = var, .momentum = 0.1};
     flim_cpu_layer_moments(&d->layer, &d->team, d->z, d->partial);
     flim_cpu_layer_finish_moments(&d->layer, d->z, d->partial, 1, &norm);
     for (size_t j = 0; j < channels; j++) {

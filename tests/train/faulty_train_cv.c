@@ -4,7 +4,8 @@
  *   FLIM_FAULT=CALL:PATH:N:ERRNO   the N-th CALL (rename, fsync, fclose) on a path with PATH in it fails with that errno;
  *                                  N = 0: every one
  *   FLIM_AIM=WHERE:N:SIGNAL        raises SIGNAL at the N-th time of WHERE: line=TEXT (a line of the log that contains TEXT),
- *                                  train, val, test, holdout (a batch of that phase is done), rename=PATH (before a file
+ *                                  train, val, test, holdout (a batch of that phase is done), step (a batch is trained, also
+ *                                  in ranks that have no hooks), rename=PATH (before a file
  *                                  comes into place), read=PATH (of the data), plan (a convolution is built)
  *   FLIM_AIM_AGAIN=SIGNAL          raises this one right after
  *   FLIM_SLOW_THREAD=MS            the first loader thread that reads waits so long at each reading
@@ -210,6 +211,7 @@ static void spoil(const flim_batch *batch)
 flim_status __wrap_flim_program_train(flim_program *program, const flim_batch *batch, const flim_step *step, flim_error *err)
 {
     spoil(batch);
+    aim("step", "");
     return __real_flim_program_train(program, batch, step, err);
 }
 

@@ -2,6 +2,7 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "common/console.h"
 #include "common/spinning.h"
@@ -23,6 +24,7 @@ int run_training(const char *program, flim_status (*init)(flim_settings *setting
 {
     flim_settings settings = {0};
     flim_string_list explicit_keys = {0};
+    flim_ranks *ranks = NULL;
     flim_error err = {0};
     console terminal;
     flim_worker worker;
@@ -47,7 +49,8 @@ int run_training(const char *program, flim_status (*init)(flim_settings *setting
                                   .context = &terminal,
                                   .stop = console_catch_signals(),
                                   .command_line = command_line,
-                                  .explicit_keys = &explicit_keys};
+                                  .explicit_keys = &explicit_keys,
+                                  .ranks = strcmp(program, "train_cv") == 0 ? &ranks : NULL};
         if (is_worker) {
             signal(SIGINT, SIG_IGN); /* a terminal's is for the process that started it, which then sends TERM */
             flim_worker_hooks(&worker, &hooks);
@@ -63,5 +66,7 @@ int run_training(const char *program, flim_status (*init)(flim_settings *setting
     if (is_worker) {
         return flim_worker_end(&worker, status, &err);
     }
-    return console_exit(&terminal, program, status, &err);
+    const int code = console_exit(&terminal, program, status, &err);
+    flim_ranks_close(ranks, code);
+    return code;
 }

@@ -54,9 +54,8 @@ static void normalise(const flim_cpu_head *head, const workspace *p, int64_t n, 
         }
         var /= (double)n;
         const double momentum = head->momentum;
-        head->running_mean[j] = (float)((1.0 - momentum) * (double)head->running_mean[j] + momentum * mean);
-        head->running_var[j] =
-            (float)((1.0 - momentum) * (double)head->running_var[j] + momentum * var * (double)n / (double)(n - 1));
+        flim_cpu_move_running(head->running_mean, head->move_mean, j, momentum, momentum * mean);
+        flim_cpu_move_running(head->running_var, head->move_var, j, momentum, momentum * var * (double)n / (double)(n - 1));
     }
     p->inverse[j] = 1.0 / sqrt(var + (double)FLIM_BN_EPS);
     for (int64_t i = 0; i < n; i++) {

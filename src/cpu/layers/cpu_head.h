@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "cpu/layers/cpu_batch_loss.h"
+#include "cpu/layers/running.h"
 #include "flim/network.h"
 #include "flim/random.h"
 
@@ -21,6 +22,7 @@ typedef struct flim_cpu_head {
     uint32_t unit; /* the head's number for dropout */
     const float *fc1_weight, *fc1_bias, *gamma, *beta, *fc2_weight, *fc2_bias;
     float *running_mean, *running_var;
+    flim_cpu_move *move_mean, *move_var; /* (hidden): as flim_cpu_norm's */
     /* gradients, added to; NULL without training */
     float *dfc1_weight, *dfc1_bias, *dgamma, *dbeta, *dfc2_weight, *dfc2_bias;
     double *work;

@@ -174,9 +174,8 @@ void flim_cpu_layer_finish_moments(flim_cpu_layer *layer, const float *z, const 
         }
         double var = squares > 0.0 || isnan(squares) ? squares / total : 0.0;
         const double momentum = norm->momentum;
-        norm->running_mean[c] = (float)((1.0 - momentum) * (double)norm->running_mean[c] + momentum * mean);
-        norm->running_var[c] =
-            (float)((1.0 - momentum) * (double)norm->running_var[c] + momentum * var * total / (total - 1.0));
+        flim_cpu_move_running(norm->running_mean, norm->move_mean, c, momentum, momentum * mean);
+        flim_cpu_move_running(norm->running_var, norm->move_var, c, momentum, momentum * var * total / (total - 1.0));
         set_affine(layer, c, mean, var, norm);
     }
 }

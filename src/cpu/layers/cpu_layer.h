@@ -15,6 +15,7 @@
 
 #include <stdint.h>
 
+#include "cpu/layers/running.h"
 #include "cpu/layers/vector_kernels.h"
 #include "flim/network.h"
 #include "flim/random.h"
@@ -60,6 +61,7 @@ typedef struct flim_cpu_norm {
     const float *gamma, *beta;
     float *running_mean, *running_var;
     double momentum; /* of the running statistics in training */
+    flim_cpu_move *move_mean, *move_var; /* (C): the moves are noted here and not made; NULL = they are made */
 } flim_cpu_norm;
 
 /* Where a unit's y comes from when it is the skip of another: its saved y, or, with a plain y, its z. */

@@ -10,6 +10,7 @@
 #include "cpu/program/cpu_inspect.h"
 #include "cpu/program/cpu_layout.h"
 #include "cpu/program/cpu_predict.h"
+#include "cpu/program/cpu_ranks.h"
 #include "cpu/program/forward.h"
 #include "cpu/program/heads.h"
 
@@ -100,29 +101,21 @@ static flim_status set_counters(flim_program *program, const flim_counters *in, 
     return FLIM_OK;
 }
 
-/* A loss or gradient that is not finite: from here on nothing is updated until the totals are reset. */
-static void note_nonfinite(flim_cpu_program *p)
-{
-    if (!p->totals.nonfinite) {
-        p->totals.nonfinite = true;
-        p->totals.nonfinite_call = p->totals.calls;
-    }
-}
-
 static void begin_update(flim_cpu_program *p)
 {
     memset(p->gradients, 0, (size_t)p->base.net.parameters * sizeof(float));
     memcpy(p->statistics_before, p->statistics, (size_t)p->base.net.statistics * sizeof(float));
 }
 
-static void end_update(flim_cpu_program *p, const flim_step *step)
+/* call: the last one of the update. */
+static void end_update(flim_cpu_program *p, const flim_step *step, int64_t call)
 {
     const int64_t count = p->base.net.parameters;
     const int64_t held = step->encoder_hold > 0 ? flim_network_encoder_parameters(&p->base.net) : 0;
     const int64_t first = step->encoder_hold >= 1 ? held : 0; /* that counts in the norm */
     p->totals.grad_norm = flim_cpu_gradient_norm(p->gradients + first, count - first, p->threads);
     if (!isfinite(p->totals.grad_norm)) {
-        note_nonfinite(p);
+        flim_cpu_note_nonfinite(p, call);
     }
     if (p->totals.nonfinite) {
         memcpy(p->statistics, p->statistics_before, (size_t)p->base.net.statistics * sizeof(float));
@@ -151,25 +144,20 @@ static flim_status train(flim_program *program, const flim_batch *batch, const f
 {
     flim_cpu_program *p = cast(program);
     flim_cpu_loss loss;
+    int64_t calls = 0; /* batches of all ranks */
     p->step = step;
     p->momentum = (double)FLIM_BN_MOMENTUM;
     if (step->first) {
         begin_update(p);
     }
-    FLIM_TRY(flim_cpu_forward_pass(p, batch, err));
-    FLIM_TRY(flim_cpu_heads_forward(p, batch, &loss, err));
-    p->totals.loss += loss.loss;
-    p->totals.weight += loss.weight;
-    p->totals.cells += batch->n;
-    p->totals.correct += loss.correct;
-    if (!isfinite(loss.loss)) {
-        note_nonfinite(p);
-    }
-    FLIM_TRY(flim_cpu_backward_pass(p, batch, err));
+    FLIM_TRY(flim_cpu_ranks_forward(p, batch, &loss, err));
+    FLIM_TRY(flim_cpu_ranks_account(p, batch->n, &loss, &calls, err));
+    FLIM_TRY(batch->n > 0 ? flim_cpu_backward_pass(p, batch, err) : FLIM_OK);
     if (step->last) {
-        end_update(p, step);
+        FLIM_TRY(flim_cpu_ranks_gradients(p, err));
+        end_update(p, step, p->totals.calls + calls - 1);
     }
-    p->totals.calls++;
+    p->totals.calls += calls;
     return FLIM_OK;
 }
 

@@ -300,6 +300,17 @@ void flim_cpu_plan(flim_cpu_program *p)
     }
 }
 
+static size_t ranks_of(const flim_cpu_program *p)
+{
+    return (size_t)flim_ranks_size(p->base.options.ranks);
+}
+
+/* Moves of running statistics that a rank notes. */
+static size_t moves_of(const flim_cpu_program *p)
+{
+    return p->base.options.train_batch > 0 && ranks_of(p) > 1 ? (size_t)p->base.net.statistics : 0;
+}
+
 flim_status flim_cpu_plan_memory(const flim_cpu_program *p, flim_memory_plan *plan, flim_error *err)
 {
     (void)err;
@@ -320,7 +331,8 @@ flim_status flim_cpu_plan_memory(const flim_cpu_program *p, flim_memory_plan *pl
         {"sums of BatchNorm", (int64_t)(p->partial_doubles * sizeof(double))},
         {"coefficients, dropout, weight staging", (int64_t)(p->row_floats + p->dropout_floats + p->plain_floats) * real},
         {"hidden voxels", (int64_t)(p->hidden_bytes + p->hidden_cells * sizeof(flim_hidden_totals))},
-        {"head", (int64_t)(p->head_floats * sizeof(float) + p->head_doubles * sizeof(double))}};
+        {"head", (int64_t)(p->head_floats * sizeof(float) + p->head_doubles * sizeof(double))},
+        {"BatchNorm statistics of all ranks", (int64_t)((1 + ranks_of(p)) * moves_of(p) * sizeof(flim_cpu_move))}};
     for (size_t i = 0; i < sizeof item / sizeof item[0]; i++) {
         flim_memory_add(plan, item[i].name, FLIM_MEMORY_DEVICE, item[i].bytes);
     }
@@ -432,7 +444,10 @@ flim_status flim_cpu_plan_allocate(flim_cpu_program *p, flim_error *err)
                  {&p->hidden, p->hidden_bytes, 1},
                  {&p->hidden_sums, p->hidden_cells, sizeof(flim_hidden_totals)},
                  {&p->head_work, p->head_doubles, sizeof(double)},
-                 {&p->head_data, p->head_floats, sizeof(float)}};
+                 {&p->head_data, p->head_floats, sizeof(float)},
+                 {&p->moves, moves_of(p), sizeof(flim_cpu_move)},
+                 {&p->all_moves, ranks_of(p) * moves_of(p), sizeof(flim_cpu_move)},
+                 {&p->shares, train ? ranks_of(p) : 0, sizeof(flim_cpu_share)}};
     flim_memory_plan plan = {0};
     flim_cpu_plan_memory(p, &plan, NULL);
     const int64_t needed = plan.total[FLIM_MEMORY_DEVICE], available = flim_host_memory_now().available;
@@ -476,6 +491,11 @@ void flim_cpu_plan_free(flim_cpu_program *p)
     flim_free(p->hidden_sums);
     flim_free(p->head_work);
     flim_free(p->head_data);
+    flim_free(p->moves);
+    flim_free(p->all_moves);
+    flim_free(p->shares);
+    p->moves = p->all_moves = NULL;
+    p->shares = NULL;
     p->parameters = p->gradients = p->moment1 = p->moment2 = p->statistics = p->statistics_before = NULL;
     p->average = p->average_statistics = NULL;
     p->rows = p->dropout_rows = p->plain = p->head_data = NULL;

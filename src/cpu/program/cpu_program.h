@@ -13,7 +13,8 @@
  *   Threads are used in two ways: as long as there are at least as many cells as threads, each worker takes its share of them
  *   (MODE_CELLS); the rest is done one cell at a time by all threads (MODE_SHARED).
  * Steps of the memory plan: 0..U-1 forward of unit u, U the heads, 2U-u backward of unit u.
- * Files, each including only those before it: cell_loop, cpu_layout, forward, heads, backward, cpu_predict, cpu_compile.
+ * Files, each including only those before it: cell_loop, cpu_layout, forward, heads, backward, cpu_ranks, cpu_predict,
+ * cpu_compile.
  */
 #ifndef FLIM_CPU_PROGRAM_H
 #define FLIM_CPU_PROGRAM_H
@@ -77,6 +78,12 @@ typedef struct flim_cpu_worker {
     bool summed; /* sum holds something */
 } flim_cpu_worker;
 
+/* What a rank's batch adds to the totals. */
+typedef struct flim_cpu_share {
+    flim_cpu_loss loss;
+    int64_t cells;
+} flim_cpu_share;
+
 typedef struct flim_cpu_program {
     flim_program base;
     flim_cpu_device *device;
@@ -103,6 +110,9 @@ typedef struct flim_cpu_program {
     flim_hidden_totals *hidden_sums; /* (batch), likewise */
     size_t hidden_bytes, hidden_cells;
     size_t row_floats, dropout_floats;
+    /* training shared by several ranks: this one's moves of the running statistics in a call (S), and those of all (ranks,S) */
+    flim_cpu_move *moves, *all_moves;
+    flim_cpu_share *shares; /* (ranks) */
     float *head_data; /* (head_floats), (head_doubles): divided among the heads */
     double *head_work;
     flim_cpu_head_memory head[FLIM_MAX_HEADS];
@@ -112,6 +122,7 @@ typedef struct flim_cpu_program {
     flim_totals totals;
     const flim_step *step; /* the one being trained */
     double momentum; /* of the running statistics in it */
+    bool noting; /* moves of the running statistics are noted in `moves` */
     bool frozen; /* BatchNorm's running statistics are constants in training: tests compare micro-batches with whole ones */
 } flim_cpu_program;
 
@@ -132,8 +143,13 @@ static inline flim_cpu_norm flim_cpu_node_norm(const flim_cpu_program *p, const 
     if (!node->layer.bn) {
         return (flim_cpu_norm){0};
     }
-    return (flim_cpu_norm){p->parameters + node->gamma_offset, p->parameters + node->beta_offset,
-                           p->statistics + node->mean_offset, p->statistics + node->var_offset, p->momentum};
+    return (flim_cpu_norm){.gamma = p->parameters + node->gamma_offset,
+                           .beta = p->parameters + node->beta_offset,
+                           .running_mean = p->statistics + node->mean_offset,
+                           .running_var = p->statistics + node->var_offset,
+                           .momentum = p->momentum,
+                           .move_mean = p->noting ? p->moves + node->mean_offset : NULL,
+                           .move_var = p->noting ? p->moves + node->var_offset : NULL};
 }
 
 static inline flim_cpu_team flim_cpu_team_of(const flim_cpu_program *p, flim_cpu_mode mode)

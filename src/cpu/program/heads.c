@@ -13,6 +13,13 @@ static float *tensor_at(const flim_cpu_program *p, float *array, int k, flim_ten
     return array && t ? array + t->offset : NULL;
 }
 
+/* Where moves of a running statistic of head k are noted; NULL if they are made at once. */
+static flim_cpu_move *moves_at(const flim_cpu_program *p, int k, flim_tensor_role role)
+{
+    const flim_tensor *t = flim_network_tensor(&p->base.net, p->base.net.n_units + k, role, 0);
+    return p->noting && t ? p->moves + t->offset : NULL;
+}
+
 /* Head k with its parameters; gradients if `training`. */
 static flim_cpu_head head_of(flim_cpu_program *p, int k, bool training)
 {
@@ -29,6 +36,8 @@ static flim_cpu_head head_of(flim_cpu_program *p, int k, bool training)
                            .fc2_bias = tensor_at(p, p->parameters, k, FLIM_TENSOR_BIAS, 1),
                            .running_mean = tensor_at(p, p->statistics, k, FLIM_TENSOR_RUNNING_MEAN, 0),
                            .running_var = tensor_at(p, p->statistics, k, FLIM_TENSOR_RUNNING_VAR, 0),
+                           .move_mean = moves_at(p, k, FLIM_TENSOR_RUNNING_MEAN),
+                           .move_var = moves_at(p, k, FLIM_TENSOR_RUNNING_VAR),
                            .dfc1_weight = tensor_at(p, gradients, k, FLIM_TENSOR_LINEAR_WEIGHT, 0),
                            .dfc1_bias = tensor_at(p, gradients, k, FLIM_TENSOR_BIAS, 0),
                            .dgamma = tensor_at(p, gradients, k, FLIM_TENSOR_BN_WEIGHT, 0),
