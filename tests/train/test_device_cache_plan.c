@@ -51,12 +51,13 @@ static bool start(flim_cache cache, int64_t free_bytes, flim_status expected)
         .info = {.name = "made up", .own_memory = true, .memory_bytes = free_bytes, .memory_free = free_bytes}};
     flim_program program = {.ops = &program_ops, .device = &device};
     flim_trainer trainer = {.device = &device, .program = &program};
+    const flim_train_hooks hooks = {0};
     static flim_run run;
     told[0] = '\0';
     ok(flim_settings_init(&settings, &err), &err);
     settings.cache = cache;
     settings.margin = 1;
-    run = (flim_run){.settings = &settings, .log = {hear, NULL}};
+    run = (flim_run){.settings = &settings, .hooks = &hooks, .log = {hear, NULL}};
     const char *const files[] = {path};
     snprintf(path, sizeof path, "%s/c.h5", folder);
     const flim_dataset_options options = {.axes = "NTYX", .cache = FLIM_CACHE_DEVICE};
