@@ -49,7 +49,7 @@ flim_status flim_trainer_check_cards(const flim_trainer *trainer, flim_error *er
                 status =
                     flim_fail(err, FLIM_ERROR_USAGE,
                               "--parallel data: ranks %d and %d have the same card: start one process per card of a host "
-                              "(mpirun -n; srun --ntasks-per-node)",
+                              "(mpirun -n N, srun -n N)",
                               j, i);
             }
         }
