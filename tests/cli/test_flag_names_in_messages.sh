@@ -25,7 +25,6 @@ check() { # files (a glob), programs
     for flag in $(cd "$source" && named_in $glob); do
         [ "$flag" = --no- ] && continue # the start of a flag
         [ "$flag" = --no-x ] && continue # of any switch
-        [ "$flag" = --ntasks-per-node ] && continue # of srun
         checked=$((checked + 1))
         if ! grep -qxe "$flag" <<<"$known"; then
             failures=$((failures + 1))
