@@ -100,6 +100,19 @@ static flim_status build_training(flim_cuda_program *p, const flim_conv_search_o
     }
 }
 
+/* Fused kernels of 8 and 16 channels have been held to the reference on cards in classifiers of one pooled head, in tf32 and bf16.  In
+ * networks of several heads, and in fp16, gradients of single units were further from it than they may be (tests/net/test_heads.c on an
+ * H200): cuDNN's convolutions are taken there. */
+static bool is_wide_only(const flim_network *net, flim_precision precision)
+{
+    bool plain = net->n_heads == 1 && net->head[0].kind == FLIM_HEAD_POOLED && net->channels == 2;
+    for (int u = 0; u < net->n_units; u++) {
+        const flim_unit *unit = &net->unit[u];
+        plain = plain && !unit->transposed && (unit->skip < 0 || unit->skip != unit->input);
+    }
+    return !plain || precision == FLIM_PRECISION_FP16;
+}
+
 flim_status flim_cuda_compile(flim_device *base, const flim_network *net, const flim_program_options *options,
                               flim_program **out, flim_error *err)
 {
@@ -113,7 +126,8 @@ flim_status flim_cuda_compile(flim_device *base, const flim_network *net, const 
                                                           : cache[0]         ? cache
                                                                              : NULL,
                                              .log = options->log,
-                                             .stop = options->stop};
+                                             .stop = options->stop,
+                                             .wide_only = is_wide_only(net, options->precision)};
     flim_status status;
     flim_cuda_program *p = flim_alloc(1, sizeof *p, err);
     if (!p) {

@@ -96,12 +96,19 @@ static int readers_of(const flim_network *net, int u)
 
 /* ---- what is fused ----------------------------------------------------------------------------------------------------- */
 
+/* The fused kernels may be taken for this unit, as far as its width goes. */
+static bool is_wide_enough(const flim_schedule *s, const flim_unit *unit)
+{
+    enum { WIDE = 32 };
+    return !s->wide_only || unit->out_channels >= WIDE;
+}
+
 static bool is_conv3x3x3(const flim_schedule *s, int u, int sm)
 {
     const flim_unit *unit = &s->net->unit[u];
     const flim_conv_problem problem = fused_forward(s, u);
-    return unit->input >= 0 && unit->bn[0] && !unit->transposed && !(s->unfused[u] & ~(1u << FLIM_CONV_WEIGHT)) &&
-           flim_conv3x3x3_supported(&problem, sm);
+    return is_wide_enough(s, unit) && unit->input >= 0 && unit->bn[0] && !unit->transposed &&
+           !(s->unfused[u] & ~(1u << FLIM_CONV_WEIGHT)) && flim_conv3x3x3_supported(&problem, sm);
 }
 
 /* Unit d and the one that it reads have conv_stem.h's shapes. */
@@ -110,9 +117,9 @@ static bool is_stem_pair(const flim_schedule *s, int d, int sm)
     static const int kernel[3] = {7, 1, 1}, stride[3] = {1, 1, 1}, pad[3] = {3, 0, 0};
     const flim_network *net = s->net;
     const flim_unit *down = &net->unit[d], *stem = down->input >= 0 ? &net->unit[down->input] : NULL;
-    if (!stem || s->unfused[d] || stem->input >= 0 || net->channels != 2 || !is_simple(net, down->input) ||
-        stem->transposed || down->transposed || readers_of(net, down->input) != 1 || s->unit[d].fusion != FLIM_FUSION_NONE ||
-        down->skip >= 0 || !down->bn[0]) {
+    if (!stem || !is_wide_enough(s, down) || s->unfused[d] || stem->input >= 0 || net->channels != 2 ||
+        !is_simple(net, down->input) || stem->transposed || down->transposed || readers_of(net, down->input) != 1 ||
+        s->unit[d].fusion != FLIM_FUSION_NONE || down->skip >= 0 || !down->bn[0]) {
         return false;
     }
     const flim_conv_problem first = fused_forward(s, down->input);

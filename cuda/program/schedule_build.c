@@ -546,6 +546,7 @@ flim_status flim_schedule_build(flim_schedule *s, flim_cuda_device *device, cons
     *s = (flim_schedule){.net = net,
                          .train = train,
                          .deterministic = deterministic,
+                         .wide_only = options->wide_only,
                          .batch = batch,
                          .type = type,
                          .arena = {.alignment = 256}};

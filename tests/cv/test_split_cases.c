@@ -167,8 +167,8 @@ static void rare_classes_are_named(void **state)
     flim_split_request r = {.mode = FLIM_SPLIT_STRATIFIED_GROUP, .folds = 4, .val_fraction = 0.15, .log = &to};
     flim_splits s;
     assert_int_equal(flim_splits_make(&t.data, &r, &s, NULL), FLIM_OK);
-    assert_non_null(strstr(log.text, "class '1' (2 cells in 1 groups) is absent from the test set of 3 of 4 folds"));
-    assert_non_null(strstr(log.text, "class '1' (2 cells in 1 groups) is absent from the training set of fold"));
+    assert_non_null(strstr(log.text, "class '1' (2 cells in 1 group) is absent from the test set of 3 of 4 folds"));
+    assert_non_null(strstr(log.text, "class '1' (2 cells in 1 group) is absent from the training set of fold"));
     assert_non_null(strstr(log.text, "class '1' is absent from the validation set of 3 of 4 folds"));
     assert_non_null(strstr(log.text, "no assignment of the groups to 4 folds gives every fold every class"));
     flim_splits_free(&s);
