@@ -90,6 +90,11 @@ const flim_device_info *flim_device_get_info(const flim_device *device);
 /* What a precision is on that device: AUTO and AMP become another, the rest stays. */
 flim_precision flim_device_precision(const flim_device_info *info, flim_precision asked);
 
+/* Elements per cell of the largest tensor that programs of a network store on a device in a precision (not AUTO), padding channels
+ * included; a batch times it must stay below 2^31, which is as far as cuDNN, oneDNN and many kernels count. */
+flim_status flim_device_largest_tensor(const flim_device *device, const flim_network *net, flim_precision precision,
+                                       int64_t *elements, flim_error *err);
+
 /* How the device does at this moment; NaN = not known, as always for the CPU and where the driver does not tell. */
 typedef struct flim_device_status {
     double busy; /* share of the last interval (about 1/6 s to 1 s) in which a kernel ran */

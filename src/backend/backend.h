@@ -28,6 +28,9 @@ typedef struct flim_device_ops {
     flim_status (*memory_free)(flim_device *device, int64_t *bytes, flim_error *err);
     void (*status)(const flim_device *device, flim_device_status *out); /* may be NULL */
     flim_status (*get_card)(const flim_device *device, flim_card *out, flim_error *err); /* may be NULL */
+    /* May be NULL: every tensor of the network is stored as it is. */
+    flim_status (*largest_tensor)(const flim_device *device, const flim_network *net, flim_precision precision,
+                                  int64_t *elements, flim_error *err);
 } flim_device_ops;
 
 /* Where an allocated program's state lies in the memory of its device. */

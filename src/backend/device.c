@@ -90,6 +90,13 @@ flim_status flim_device_get_card(const flim_device *device, flim_card *out, flim
                                  : flim_fail(err, FLIM_ERROR_USAGE, "%s is not a CUDA card", device->info.name);
 }
 
+flim_status flim_device_largest_tensor(const flim_device *device, const flim_network *net, flim_precision precision,
+                                       int64_t *elements, flim_error *err)
+{
+    *elements = flim_network_largest_tensor(net);
+    return device->ops->largest_tensor ? device->ops->largest_tensor(device, net, precision, elements, err) : FLIM_OK;
+}
+
 void flim_device_close(flim_device *device)
 {
     if (device) {

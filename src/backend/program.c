@@ -38,8 +38,9 @@ flim_status flim_program_compile(flim_device *device, const flim_network *net, c
     if (options->train_batch > 0) {
         FLIM_TRY(check_trainable(net, err));
     }
-    /* cuDNN, oneDNN and many kernels index a tensor with 32 bits. */
-    int64_t elements = flim_network_largest_tensor(net), limit = ((int64_t)1 << 31) - 1;
+    const int64_t limit = ((int64_t)1 << 31) - 1;
+    int64_t elements;
+    FLIM_TRY(flim_device_largest_tensor(device, net, options->precision, &elements, err));
     if (batch > limit / elements) {
         return flim_fail(
             err, FLIM_ERROR_USAGE,

@@ -219,8 +219,9 @@ static flim_status first_below(flim_device *device, const flim_plan_request *req
 flim_status flim_plan_largest(flim_device *device, const flim_plan_request *request, const flim_plan_budget *budget,
                               int64_t cap, flim_plan *out, flim_error *err)
 {
-    /* Indices of a tensor are 32 bits wide in cuDNN and in many kernels. */
-    const int64_t elements = (((int64_t)1 << 31) - 1) / flim_network_largest_tensor(request->net);
+    int64_t largest;
+    FLIM_TRY(flim_device_largest_tensor(device, request->net, request->precision, &largest, err));
+    const int64_t elements = (((int64_t)1 << 31) - 1) / largest;
     flim_plan_request r = *request;
     r.recompute = r.recompute == FLIM_RECOMPUTE_NONE ? FLIM_RECOMPUTE_NONE : FLIM_RECOMPUTE_ALL;
     cap = cap < elements ? cap : round_down(elements);
