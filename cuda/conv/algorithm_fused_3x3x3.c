@@ -1,4 +1,6 @@
 /* The algorithm fused_3x3x3: 3x3x3 with 32 channels and what is fused with it (conv3x3x3.h). */
+#include <stdio.h>
+
 #include "cuda/conv/conv3x3x3.h"
 #include "cuda/conv/conv_choice.h"
 #include "cuda/device/check.h"
@@ -12,15 +14,23 @@ static bool supported(const flim_conv_problem *problem, const flim_card *card)
 static flim_status variants(flim_cuda_device *device, const flim_conv_choice *base, flim_conv_offer *offer, void *to,
                             flim_error *err)
 {
-    (void)device, (void)err;
-    return flim_conv_offer_one(base, flim_conv3x3x3_scratch_bytes(), offer, to);
+    bool more = true;
+    (void)err;
+    for (int i = 0; i < flim_conv3x3x3_variants(&base->problem, &device->card) && more; i++) {
+        flim_conv_choice c = *base;
+        c.variant = i;
+        c.workspace = (int64_t)flim_conv3x3x3_scratch_bytes();
+        snprintf(c.engine, sizeof c.engine, i == 0 ? "fused_3x3x3" : "fused_3x3x3 wide");
+        more = offer(to, &c);
+    }
+    return FLIM_OK;
 }
 
 static flim_status run(flim_cuda_device *device, const flim_conv_choice *choice, const flim_conv_arguments *arguments,
                        flim_error *err)
 {
-    return flim_cuda_check(flim_conv3x3x3_run(&choice->problem, arguments, &device->card, device->stream), choice->engine,
-                           err);
+    return flim_cuda_check(flim_conv3x3x3_run(&choice->problem, arguments, choice->variant, &device->card, device->stream),
+                           choice->engine, err);
 }
 
 const flim_conv_algorithm flim_conv_fused_3x3x3 = {

@@ -9,13 +9,14 @@ namespace
 
 /* Input and output channels of the kernel, and how it is compiled for them. */
 struct shape {
-    int from, to, warps;
+    int from, to;
+    int warps, wide_warps; /* most of a block with USUAL_R or fewer tiles a warp, and with MOST_R */
     int64_t weight_bytes;
 };
 
 template <int CI, int CO> constexpr shape shape_of()
 {
-    return {CI, CO, width<CI, CO>::WARPS, 4 * (int64_t)width<CI, CO>::WEIGHTS};
+    return {CI, CO, cut<CO, USUAL_R>::WARPS, cut<CO, MOST_R>::WARPS, 4 * (int64_t)width<CI, CO>::WEIGHTS};
 }
 
 constexpr shape shapes[] = {shape_of<8, 8>(),   shape_of<8, 16>(),  shape_of<16, 8>(), shape_of<16, 16>(),
@@ -67,13 +68,14 @@ bool complete(tiling &p, const flim_conv_problem *s, bool spread, int64_t limit)
 
 /* The tiling with the most products under way in the four parts of a multiprocessor, less for what is staged twice and for
  * bank conflicts; false if not even one warp's group fits. */
-bool find_tiling(const flim_conv_problem *s, int64_t limit, tiling *best)
+bool find_tiling(const flim_conv_problem *s, int64_t limit, bool wide, tiling *best)
 {
     const shape *channels = find_shape(s);
-    const int w = s->in[2], least_r = channels->from == 32 && channels->to == 32 ? 1 : MOST_R; /* narrower: always 8 warps */
+    const bool is_base = channels->from == 32 && channels->to == 32;
+    const int w = s->in[2], most_r = wide ? MOST_R : USUAL_R, least_r = is_base ? 1 : most_r; /* narrower: always 8 warps */
     double most = 0.0;
-    for (int r = MOST_R; r >= least_r; r--)
-        for (int warps = channels->warps; warps >= 1; warps--)
+    for (int r = most_r; r >= least_r; r--)
+        for (int warps = wide ? channels->wide_warps : channels->warps; warps >= 1; warps--)
             for (int spread = 1; spread >= 0; spread--) {
                 tiling p = {};
                 p.warps = warps;
@@ -92,12 +94,12 @@ bool find_tiling(const flim_conv_problem *s, int64_t limit, tiling *best)
     return most > 0.0;
 }
 
-cudaError_t launch(const flim_conv_problem *problem, int64_t n, kernel_arguments &a, double *sums, void *scratch,
+cudaError_t launch(const flim_conv_problem *problem, int64_t n, int variant, kernel_arguments &a, double *sums, void *scratch,
                    const flim_card *card, cudaStream_t stream)
 {
     flim_conv_problem here = *problem;
     here.n = n;
-    if (!flim_conv3x3x3_supported(&here, 80) || !find_tiling(&here, card->shared_bytes, &a.p))
+    if (!flim_conv3x3x3_supported(&here, 80) || !find_tiling(&here, card->shared_bytes, variant == 1, &a.p))
         return cudaErrorInvalidValue;
     const extent e = extent_of(&here);
     a.t = here.in[0], a.h = e.h, a.w = e.w, a.ho = e.ho, a.wo = e.wo, a.stride = e.stride;
@@ -121,7 +123,13 @@ bool flim_conv3x3x3_supported(const flim_conv_problem *s, int sm)
            s->c <= s->k && s->in_channels == s->c && s->out_channels == s->k && flim_conv_has_shape(s, three, stride, one) &&
            (s->stride[2] == 1 || (s->stride[2] == 2 && s->c < s->k)) && s->n > 0 && s->in[0] > 0 && s->in[1] > 0 &&
            s->in[2] > 0 && s->out[1] > 0 && s->out[2] > 0 && (double)s->n * (double)flim_volume(s->in) < 2147483647.0 &&
-           find_tiling(s, 96 * 1024, &p);
+           find_tiling(s, 96 * 1024, false, &p);
+}
+
+int flim_conv3x3x3_variants(const flim_conv_problem *s, const flim_card *card)
+{
+    tiling p;
+    return s->c == s->k && s->c < 32 && find_tiling(s, card->shared_bytes, true, &p) ? 2 : 1;
 }
 
 size_t flim_conv3x3x3_scratch_bytes(void)
@@ -129,8 +137,8 @@ size_t flim_conv3x3x3_scratch_bytes(void)
     return sizeof(float) * MAX_BLOCKS * 2 * MOST_C;
 }
 
-cudaError_t flim_conv3x3x3_run(const flim_conv_problem *problem, const flim_conv_arguments *arguments, const flim_card *card,
-                               cudaStream_t stream)
+cudaError_t flim_conv3x3x3_run(const flim_conv_problem *problem, const flim_conv_arguments *arguments, int variant,
+                               const flim_card *card, cudaStream_t stream)
 {
     kernel_arguments a = {};
     a.weight = arguments->master;
@@ -149,5 +157,6 @@ cudaError_t flim_conv3x3x3_run(const flim_conv_problem *problem, const flim_conv
         a.about = arguments->sums_about;
         a.prologue = arguments->prologue;
     }
-    return launch(problem, arguments->n, a, problem->sums ? arguments->sums : nullptr, arguments->scratch, card, stream);
+    return launch(problem, arguments->n, variant, a, problem->sums ? arguments->sums : nullptr, arguments->scratch, card,
+                  stream);
 }

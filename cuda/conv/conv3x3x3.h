@@ -22,11 +22,14 @@ extern "C" {
 /* FORWARD (x PLAIN or NORM_ACT_ON_LOAD) or DATA (with or without epilogue) on the fp32 parameters, compute capability >= 8.0
  * (sm = 80, 89, 90 ...), n*T*H*W < 2^31, rows that fit shared memory. */
 bool flim_conv3x3x3_supported(const flim_conv_problem *problem, int sm);
+/* How many ways there are to cut the work on a card, 1 or 2; they sum in different orders. */
+int flim_conv3x3x3_variants(const flim_conv_problem *problem, const flim_card *card);
 size_t flim_conv3x3x3_scratch_bytes(void);
 
-/* FORWARD: y = conv(x) + bias, sums of y and y^2.  DATA: x = data gradient of y, through the epilogue, with its sums. */
-cudaError_t flim_conv3x3x3_run(const flim_conv_problem *problem, const flim_conv_arguments *arguments, const flim_card *card,
-                               cudaStream_t stream);
+/* variant: 0, or below flim_conv3x3x3_variants.
+ * FORWARD: y = conv(x) + bias, sums of y and y^2.  DATA: x = data gradient of y, through the epilogue, with its sums. */
+cudaError_t flim_conv3x3x3_run(const flim_conv_problem *problem, const flim_conv_arguments *arguments, int variant,
+                               const flim_card *card, cudaStream_t stream);
 
 #ifdef __cplusplus
 }

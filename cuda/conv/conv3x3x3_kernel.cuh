@@ -4,10 +4,11 @@
  * transposed as it is put into shared memory.  All 27 taps' weights (54 KB of 32 channels) stay there in the order of the
  * products' B operand.
  *
- * The pixels of all cells are numbered one after the other and cut into groups of 16 R pixels per warp (R = 2, or 1 if shared memory holds no more than 4 warps' groups); a block takes a group
- * and a range of time and walks along t.  Only one slice of x is needed at a time: slice s is multiplied by the weights of
- * all three dt and added to the outputs at s+1, s and s-1, whose sums (3 x R x 16 registers a lane) stay in registers; then
- * the output at s-1 is complete.  So an A operand is loaded once for three products (9 loads instead of 27), and shared
+ * The pixels of all cells are numbered one after the other and cut into groups of 16 R pixels per warp; a block takes a group
+ * and a range of time and walks along t.  R is 2; or 1, if shared memory holds no more than 4 warps' groups of 32 channels
+ * (99 KB: an L4); or 4, as the search finds for 8 and 16 channels.  Only one slice of x is needed at a time: slice s is
+ * multiplied by the weights of all three dt and added to the outputs at s+1, s and s-1, whose sums (3 x R x CO / 2 registers a
+ * lane) stay in registers; then the output at s-1 is complete.  So an A operand is loaded once for three products (9 loads instead of 27), and shared
  * memory gives 43 + 128 bytes a product, less than the products take.  The next slice arrives by cp.async meanwhile.  A group
  * may cross from one cell to the next: its rows are staged as a column of planes, each with a row of zeros above and below.
  *
@@ -36,11 +37,12 @@ namespace flim_conv3x3x3
 enum {
     MOST_C = 32,
     MOST_WARPS = 12,
-    MOST_R = 2, /* 16-pixel tiles a warp: 12 warps with 2 do better than 8 with 3 (32 channels) */
+    USUAL_R = 2, /* 16-pixel tiles a warp: 12 warps with 2 do better than 8 with 3 (32 channels) */
+    MOST_R = 4, /* what 8 and 16 channels may have, too: fewer loads of weights, fewer warps */
     TAPS = 27,
     MAX_BLOCKS = 264,
-    CONSTANTS =
-        6, /* floats a channel, and one of the reserve: bias; prologue's scale, shift; epilogue's scale, shift, mean; about */
+    CONSTANTS = 6, /* floats a channel: bias; prologue's scale, shift; epilogue's scale, shift, mean; a seventh lies in the
+                    * reserve that the tiling counts: about */
     SUMS_THREADS = 128
 };
 
@@ -55,9 +57,15 @@ template <int CI, int CO> struct width {
         TOGETHER = TILES < 2 ? 1 : 2, /* tiles whose weights a load takes */
         LANE = CO / 4, /* output channels of a lane */
         CM = CI > CO ? CI : CO,
-        WEIGHTS = 9 * STEPS_X * HALVES * TILES * 32 * 2, /* 32-bit words */
-        WARPS = CO == 16 ? 8 : MOST_WARPS, /* most of a block, and blocks at once: what the registers allow */
-        BLOCKS_A_SM = CO == 32 ? 1 : 2
+        WEIGHTS = 9 * STEPS_X * HALVES * TILES * 32 * 2 /* 32-bit words */
+    };
+};
+
+/* Most warps of a block with R tiles a warp, and blocks at once: what the registers allow. */
+template <int CO, int R> struct cut {
+    enum {
+        WARPS = (CO == 16 && R < 4) || (CO == 8 && R == 4) ? 8 : MOST_WARPS,
+        BLOCKS_A_SM = CO == 32 || (CO == 16 && R == 4) ? 1 : 2
     };
 };
 
@@ -128,7 +136,7 @@ template <int CI, int CO> __device__ __forceinline__ int weight_at(int k, int o,
 }
 
 template <typename T, int CI, int CO, int R, bool PROLOGUE, bool EPILOGUE>
-__global__ void __launch_bounds__(32 * width<CI, CO>::WARPS, width<CI, CO>::BLOCKS_A_SM) conv3x3x3(const kernel_arguments a)
+__global__ void __launch_bounds__(32 * cut<CO, R>::WARPS, cut<CO, R>::BLOCKS_A_SM) conv3x3x3(const kernel_arguments a)
 {
     using W = width<CI, CO>;
     constexpr int CM = W::CM, ROW = W::ROW, CHUNKS = W::CHUNKS, TILES = W::TILES, TOGETHER = W::TOGETHER, LANE = W::LANE,

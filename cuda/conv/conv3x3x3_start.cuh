@@ -36,14 +36,18 @@ cudaError_t start_form(const kernel_arguments &a, bool prologue, bool epilogue, 
 template <typename T, int CI, int CO>
 cudaError_t start_width(kernel_arguments &a, const flim_conv_problem *s, int processors, double *sums, cudaStream_t stream)
 {
-    constexpr int BLOCKS = width<CI, CO>::BLOCKS_A_SM;
+    const int blocks = a.p.r == MOST_R ? (int)cut<CO, MOST_R>::BLOCKS_A_SM : (int)cut<CO, USUAL_R>::BLOCKS_A_SM;
     const bool prologue = s->x_form == FLIM_INPUT_NORM_ACT_ON_LOAD;
     const int64_t slices = (int64_t)a.p.groups * a.t;
-    int grid = processors * BLOCKS < MAX_BLOCKS ? processors * BLOCKS : MAX_BLOCKS;
+    int grid = processors * blocks < MAX_BLOCKS ? processors * blocks : MAX_BLOCKS;
     grid = slices < grid ? (int)slices : grid;
     cudaError_t error = cudaErrorInvalidValue;
-    if (a.p.r == 2)
-        error = start_form<T, CI, CO, 2>(a, prologue, s->epilogue, grid, stream);
+    if (a.p.r == USUAL_R)
+        error = start_form<T, CI, CO, USUAL_R>(a, prologue, s->epilogue, grid, stream);
+    if constexpr (CI == CO && CI < 32) {
+        if (a.p.r == MOST_R)
+            error = start_form<T, CI, CO, MOST_R>(a, prologue, s->epilogue, grid, stream);
+    }
     if constexpr (CI == 32 && CO == 32) {
         if (a.p.r == 1)
             error = start_form<T, CI, CO, 1>(a, prologue, s->epilogue, grid, stream);

@@ -19,7 +19,7 @@ struct flim_cuda_device;
 typedef struct flim_conv_choice {
     flim_conv_problem problem;
     const struct flim_conv_algorithm *algorithm;
-    int variant; /* fp32: its tiling */
+    int variant; /* fp32: its tiling; fused_3x3x3: how its work is cut */
     flim_cudnn_plan cudnn; /* cuDNN: its execution plan */
     int64_t workspace; /* bytes of scratch */
     char engine[32]; /* "fused_3x3x3", "fp32 128x64x8", "cuDNN 38", "cuDNN 38 flipped": unique among a problem's candidates */
@@ -46,11 +46,11 @@ typedef struct flim_conv_algorithm {
                        flim_error *err);
 } flim_conv_algorithm;
 
-extern const flim_conv_algorithm flim_conv_fused_stem, flim_conv_fused_3x3x3, flim_conv_wgrad_3x3x3, flim_conv_fp32,
-    flim_conv_cudnn, flim_conv_cudnn_flipped;
+extern const flim_conv_algorithm flim_conv_fused_stem, flim_conv_fused_3x3x3, flim_conv_wgrad_narrow, flim_conv_wgrad_3x3x3,
+    flim_conv_fp32, flim_conv_cudnn, flim_conv_cudnn_flipped;
 
 /* In the order in which they are tried if nothing is timed. */
-enum { FLIM_CONV_ALGORITHMS = 6 };
+enum { FLIM_CONV_ALGORITHMS = 7 };
 extern const flim_conv_algorithm *const flim_conv_algorithms[FLIM_CONV_ALGORITHMS];
 
 /* How choices are searched. */

@@ -169,7 +169,7 @@ __global__ void __launch_bounds__(THREADS)
 
 /* Per channel: the convolution's output without bias becomes u = z * scale + shift, zhat = (z - mean) * invstd. */
 struct stem_norm {
-    double scale[32], shift[32], mean[32], invstd[32], sum[32], product[32]; /* sum dv, sum dv zhat */
+    double scale[64], shift[64], mean[64], invstd[64], sum[64], product[64]; /* sum dv, sum dv zhat */
 };
 
 /* Window element i = channel * 7 + tap of a position, rounded to T. */

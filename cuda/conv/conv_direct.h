@@ -17,7 +17,7 @@ enum {
     FLIM_STEM_WINDOW = 14, /* channels times taps of the stem */
     FLIM_CONV_MOST_GROUPS = 5,
     FLIM_STEM_NORM_AT =
-        6144 /* doubles of `out` that flim_stem_direct leaves to samples and sums; behind them 192 of its own */
+        6144 /* doubles of `out` that flim_stem_direct leaves to samples and sums; behind them 384 of its own */
 };
 
 /* Tensors that are compared: so many samples of each, one after the other. */

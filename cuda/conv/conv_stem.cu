@@ -6,9 +6,9 @@
  * 2m (tap = slot - 1) in two products a channel tile.  BN and leaky ReLU happen on the accumulators; packed to 16 bits they
  * are the A operand of down's product (conv_mma.cuh), so activations never leave the registers:
  *     out(m-1) += act(2m-1) W_2;  store out(m-1);  out(m) = act(2m-1) W_0 + act(2m) W_1.
- * All weights (48 + 16 registers) stay in registers over the walk.  Down's output channels are dealt to the product's columns
- * so that a lane ends up with 8 neighbouring channels: one 16-byte store.  Sums for down's BN come from the stored (rounded)
- * values.
+ * All weights (48 + 16 registers of 32 channels) stay in registers over the walk; of 64 channels down's are in shared memory.
+ * Down's output channels are dealt to the product's columns so that a lane ends up with C / 4 neighbouring channels.  Sums
+ * for down's BN come from the stored (rounded) values.
  *
  * Outside time the activation is zero (down's padding), not the activation of an empty window.
  *
@@ -27,9 +27,11 @@ enum { WARPS = 4, THREADS = 32 * WARPS, PIXELS = 16 * WARPS, SUMS_THREADS = 256 
 template <int C> struct width {
     enum {
         TILES = C / 8, /* 8s of channels */
-        STEPS = C == 32 ? 2 : 1, /* 16s of the stem's channels; 8 channels fill one with two times */
+        STEPS = C < 16 ? 1 : C / 16, /* 16s of the stem's channels; 8 channels fill one with two times */
         LANE = C / 4, /* output channels of a lane */
-        BLOCKS_A_SM = C == 32   ? 3
+        SHARED = C == 64, /* down's weights and what belongs to a channel are in shared memory: registers would not do */
+        BLOCKS_A_SM = C == 64   ? 2
+                      : C == 32 ? 3
                       : C == 16 ? 5
                                 : 8 /* what the registers allow */
     };
@@ -40,34 +42,54 @@ template <int C> struct lane_channels {
     uint32_t word[C / 8];
 };
 
+/* Of a block with down's weights in shared memory: fragments [tap][step][tile][lane], and for each lane's columns the stem's
+ * scale and shift and down's bias and what its sums are about. */
+template <int C> struct shared_constants {
+    uint2 weight[width<C>::SHARED ? 3 : 1][width<C>::SHARED ? width<C>::STEPS : 1][width<C>::SHARED ? width<C>::TILES : 1]
+                [32];
+    float2 scale[width<C>::TILES * 4], shift[width<C>::TILES * 4], bias[width<C>::TILES * 4], about[width<C>::TILES * 4];
+};
+
 /* Adds f (16 x C, as A fragments) times w (C x C) to out. */
-template <typename T, int TILES, int STEPS>
-__device__ __forceinline__ void multiply(float (&out)[TILES][4], const uint32_t (&f)[STEPS][4],
-                                         const uint32_t (&w)[STEPS][TILES][2])
+template <typename T, int TILES, int STEPS, typename Weights>
+__device__ __forceinline__ void multiply(float (&out)[TILES][4], const uint32_t (&f)[STEPS][4], const Weights &w)
 {
 #pragma unroll
     for (int s = 0; s < STEPS; s++)
 #pragma unroll
-        for (int nt = 0; nt < TILES; nt++)
-            flim_mma<T>(out[nt], f[s], w[s][nt][0], w[s][nt][1]);
+        for (int nt = 0; nt < TILES; nt++) {
+            const uint2 b = w(s, nt);
+            flim_mma<T>(out[nt], f[s], b.x, b.y);
+        }
 }
 
-/* A lane's channels to memory in one access. */
+/* A lane's channels to memory, 16 bytes an access if it has so many. */
 template <typename T, int C> __device__ __forceinline__ void store(T *at, const lane_channels<C> &v)
 {
-    if constexpr (C == 32)
-        *reinterpret_cast<uint4 *>(at) = make_uint4(v.word[0], v.word[1], v.word[2], v.word[3]);
-    else if constexpr (C == 16)
+    if constexpr (C >= 32) {
+#pragma unroll
+        for (int i = 0; i < C / 32; i++)
+            reinterpret_cast<uint4 *>(at)[i] =
+                make_uint4(v.word[4 * i], v.word[4 * i + 1], v.word[4 * i + 2], v.word[4 * i + 3]);
+    } else if constexpr (C == 16) {
         *reinterpret_cast<uint2 *>(at) = make_uint2(v.word[0], v.word[1]);
-    else
+    } else {
         *reinterpret_cast<uint32_t *>(at) = v.word[0];
+    }
 }
 
+/* One of two types. */
+template <bool FIRST, typename A, typename B> struct choose {
+    using type = A;
+};
+template <typename A, typename B> struct choose<false, A, B> {
+    using type = B;
+};
+
 /* The stem's activation of 16 pixels at one time as A fragments; of 8 channels their lower half. */
-template <typename T, int TILES, int STEPS>
+template <typename T, int TILES, int STEPS, typename Fold>
 __device__ __forceinline__ void activation(uint32_t (&f)[STEPS][4], const uint32_t (&window)[4], const uint32_t (&ws)[TILES],
-                                           const uint32_t (&wm)[TILES], const float2 (&scale)[TILES],
-                                           const float2 (&shift)[TILES])
+                                           const uint32_t (&wm)[TILES], const Fold &scale, const Fold &shift)
 {
     float u[TILES][4] = {};
 #pragma unroll
@@ -75,12 +97,34 @@ __device__ __forceinline__ void activation(uint32_t (&f)[STEPS][4], const uint32
         flim_mma<T>(u[nt], window, ws[nt], wm[nt]);
 #pragma unroll
     for (int nt = 0; nt < TILES; nt++) {
-        f[nt / 2][2 * (nt % 2)] =
-            flim_pack<T>(flim_leaky(u[nt][0] * scale[nt].x + shift[nt].x), flim_leaky(u[nt][1] * scale[nt].y + shift[nt].y));
-        f[nt / 2][2 * (nt % 2) + 1] =
-            flim_pack<T>(flim_leaky(u[nt][2] * scale[nt].x + shift[nt].x), flim_leaky(u[nt][3] * scale[nt].y + shift[nt].y));
+        const float2 a = scale[nt], b = shift[nt];
+        f[nt / 2][2 * (nt % 2)] = flim_pack<T>(flim_leaky(u[nt][0] * a.x + b.x), flim_leaky(u[nt][1] * a.y + b.y));
+        f[nt / 2][2 * (nt % 2) + 1] = flim_pack<T>(flim_leaky(u[nt][2] * a.x + b.x), flim_leaky(u[nt][3] * a.y + b.y));
     }
 }
+
+/* A lane's values of its columns: in registers, or in shared memory. */
+template <int TILES> struct in_registers {
+    float2 value[TILES];
+
+    __device__ __forceinline__ float2 &operator[](int nt)
+    {
+        return value[nt];
+    }
+    __device__ __forceinline__ const float2 &operator[](int nt) const
+    {
+        return value[nt];
+    }
+};
+struct in_shared {
+    float2 *first; /* of this lane */
+    int apart;
+
+    __device__ __forceinline__ float2 &operator[](int nt) const
+    {
+        return first[nt * apart];
+    }
+};
 
 /* partial: (gridDim.x, 2, C) sums and sums of squares, or NULL. */
 template <typename T, int C>
@@ -90,40 +134,60 @@ __global__ void __launch_bounds__(THREADS, width<C>::BLOCKS_A_SM)
             const float *__restrict__ down_bias, const float *sums_about, T *__restrict__ z, float *__restrict__ partial)
 {
     constexpr int TILES = width<C>::TILES, STEPS = width<C>::STEPS, LANE = width<C>::LANE;
+    constexpr bool SHARED = width<C>::SHARED;
+    using folded = typename choose<SHARED, in_shared, in_registers<TILES>>::type;
     __shared__ uint32_t staged[PIXELS][STEM_WORDS];
+    __shared__ shared_constants<SHARED ? C : 8> constants;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, q = lane % 4;
 
     const float stem_by = stem_scale(stem_weight_scale), down_by = stem_scale(down_weight_scale);
-    uint32_t odd_s[TILES], odd_m[TILES], even_s[TILES], even_m[TILES], wd[3][STEPS][TILES][2];
-    float2 scale[TILES], shift[TILES], bias[TILES], about[TILES];
+    uint32_t odd_s[TILES], odd_m[TILES], even_s[TILES], even_m[TILES];
+    uint2 wd[SHARED ? 1 : 3][SHARED ? 1 : STEPS][SHARED ? 1 : TILES];
+    folded scale, shift, bias, about;
+    if constexpr (SHARED) { /* columns of tile nt: scale, shift [4 nt + q], bias, about [q TILES + nt] */
+        scale = {constants.scale + q, 4}, shift = {constants.shift + q, 4};
+        bias = {constants.bias + TILES * q, 1}, about = {constants.about + TILES * q, 1};
+    }
 #pragma unroll
     for (int nt = 0; nt < TILES; nt++) {
         stem_weight_fragment<T>(stem_weight, stem_by, 8 * nt + g, q, true, odd_s[nt], odd_m[nt]);
         stem_weight_fragment<T>(stem_weight, stem_by, 8 * nt + g, q, false, even_s[nt], even_m[nt]);
-        scale[nt] = reinterpret_cast<const float2 *>(state->scale)[4 * nt + q];
-        shift[nt] = reinterpret_cast<const float2 *>(state->shift)[4 * nt + q];
-        bias[nt] = reinterpret_cast<const float2 *>(down_bias)[LANE / 2 * q + nt];
-        bias[nt].x *= down_by, bias[nt].y *= down_by;
-        about[nt] = make_float2(0.0f, 0.0f);
-        if (sums_about) {
-            about[nt] = reinterpret_cast<const float2 *>(sums_about)[LANE / 2 * q + nt];
-            about[nt].x *= down_by, about[nt].y *= down_by;
+        if (!SHARED || threadIdx.x < 4) {
+            const float2 b = reinterpret_cast<const float2 *>(down_bias)[LANE / 2 * q + nt];
+            const float2 r =
+                sums_about ? reinterpret_cast<const float2 *>(sums_about)[LANE / 2 * q + nt] : make_float2(0.0f, 0.0f);
+            scale[nt] = reinterpret_cast<const float2 *>(state->scale)[4 * nt + q];
+            shift[nt] = reinterpret_cast<const float2 *>(state->shift)[4 * nt + q];
+            bias[nt] = make_float2(b.x * down_by, b.y * down_by);
+            about[nt] = make_float2(r.x * down_by, r.y * down_by);
         }
         const int o = LANE * (g / 2) + 2 * nt + g % 2; /* the output channel of column g */
 #pragma unroll
         for (int s = 0; s < STEPS; s++)
 #pragma unroll
-            for (int half = 0; half < C / 8 / STEPS; half++) {
-                const float *w = down_weight + (o * C + 16 * s + 8 * half + 2 * q) * 3;
+            for (int j = 0; j < 3; j++) {
+                uint32_t half[2] = {};
 #pragma unroll
-                for (int j = 0; j < 3; j++)
-                    wd[j][s][nt][half] = flim_pack<T>(w[j] * down_by, w[3 + j] * down_by);
+                for (int h = 0; h < C / 8 / STEPS; h++) {
+                    const float *w = down_weight + (o * C + 16 * s + 8 * h + 2 * q) * 3;
+                    half[h] = flim_pack<T>(w[j] * down_by, w[3 + j] * down_by);
+                }
+                if constexpr (!SHARED)
+                    wd[j][s][nt] = make_uint2(half[0], half[1]);
+                else if (warp == (j * STEPS + s) % WARPS)
+                    constants.weight[j][s][nt][lane] = make_uint2(half[0], half[1]);
             }
-        if (C == 8) { /* the products' upper half: the second time's tap, or none */
-            wd[0][0][nt][1] = wd[1][0][nt][0];
-            wd[2][0][nt][1] = 0;
-        }
+        if constexpr (C == 8) /* the upper half of the product with tap 0 is of the second time, with tap 1 */
+            wd[0][0][nt].y = wd[1][0][nt].x;
     }
+    auto weights = [&](int j) {
+        return [&, j](int s, int nt) {
+            if constexpr (SHARED)
+                return constants.weight[j][s][nt][lane];
+            else
+                return wd[j][s][nt];
+        };
+    };
 
     float sum[LANE] = {}, square[LANE] = {};
     stem_share share = stem_share_of_block(p);
@@ -154,7 +218,7 @@ __global__ void __launch_bounds__(THREADS, width<C>::BLOCKS_A_SM)
             if (m > 0 && 2 * m - 1 < p.t) {
                 activation<T, TILES, STEPS>(f, window, odd_s, odd_m, scale, shift);
                 if (m > first)
-                    multiply<T, TILES, STEPS>(out, f, wd[2]);
+                    multiply<T, TILES, STEPS>(out, f, weights(2));
             }
             if (m > first) {
                 lane_channels<C> packed[2];
@@ -192,11 +256,11 @@ __global__ void __launch_bounds__(THREADS, width<C>::BLOCKS_A_SM)
                     uint32_t even[STEPS][4] = {};
                     activation<T, TILES, STEPS>(even, window, even_s, even_m, scale, shift);
                     f[0][2] = even[0][0], f[0][3] = even[0][1];
-                    multiply<T, TILES, STEPS>(out, f, wd[0]);
+                    multiply<T, TILES, STEPS>(out, f, weights(0));
                 } else {
-                    multiply<T, TILES, STEPS>(out, f, wd[0]);
+                    multiply<T, TILES, STEPS>(out, f, weights(0));
                     activation<T, TILES, STEPS>(f, window, even_s, even_m, scale, shift);
-                    multiply<T, TILES, STEPS>(out, f, wd[1]);
+                    multiply<T, TILES, STEPS>(out, f, weights(1));
                 }
             }
         }
@@ -237,9 +301,10 @@ bool flim_stem_supported(const flim_conv_problem *p, int sm)
 {
     static const int kernel[3] = {3, 1, 1}, stride[3] = {2, 1, 1}, pad[3] = {1, 0, 0};
     return sm >= 80 && p->stem && p->type != FLIM_STORAGE_FP32 &&
-           (p->in_channels == 8 || p->in_channels == 16 || p->in_channels == 32) && p->out_channels == p->in_channels &&
-           flim_conv_has_shape(p, kernel, stride, pad) && p->n > 0 && p->in[0] >= 6 && p->in[0] <= STEM_MAX_T &&
-           p->in[1] > 0 && p->in[2] > 0 && p->n * (int64_t)p->in[1] * p->in[2] < (1 << 30) && p->x_form == FLIM_INPUT_PLAIN &&
+           (p->in_channels == 8 || p->in_channels == 16 || p->in_channels == 32 || p->in_channels == 64) &&
+           p->out_channels == p->in_channels && flim_conv_has_shape(p, kernel, stride, pad) && p->n > 0 && p->in[0] >= 6 &&
+           p->in[0] <= STEM_MAX_T && p->in[1] > 0 && p->in[2] > 0 && p->n * (int64_t)p->in[1] * p->in[2] < (1 << 30) &&
+           p->x_form == FLIM_INPUT_PLAIN &&
            ((p->op == FLIM_CONV_FORWARD && p->master && p->dz_form == FLIM_INPUT_PLAIN) ||
             (p->op == FLIM_CONV_WEIGHT && p->dz_form != FLIM_INPUT_NORM_ACT_ON_LOAD));
 }

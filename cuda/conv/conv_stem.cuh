@@ -6,7 +6,7 @@
 #include "cuda/conv/conv_stem.h"
 
 enum {
-    STEM_MOST_C = 32, /* channels: 8, 16 or 32 */
+    STEM_MOST_C = 64, /* channels: 8, 16, 32 or 64 */
     STEM_TAPS = 7, /* of the stem's kernel, in t */
     STEM_WINDOW = 2 * 7, /* window element: input channel * 7 + tap */
     STEM_STEPS = 48, /* most steps (of two time bins) a block walks before it stages input again */
@@ -155,7 +155,10 @@ __device__ __forceinline__ void stem_weight_fragment(const float *weight, float 
         }                                                                                                                    \
     } while (0)
 #define STEM_BY_WIDTH(channels, CALL)                                                                                        \
-    if ((channels) == 32) {                                                                                                  \
+    if ((channels) == 64) {                                                                                                  \
+        constexpr int C = 64;                                                                                                \
+        CALL;                                                                                                                \
+    } else if ((channels) == 32) {                                                                                           \
         constexpr int C = 32;                                                                                                \
         CALL;                                                                                                                \
     } else if ((channels) == 16) {                                                                                           \

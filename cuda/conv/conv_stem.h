@@ -1,5 +1,5 @@
 /* The network's first two units in one: stem (conv 2->C [7,1,1], BN, leaky ReLU) and down's convolution (C->C [3,1,1],
- * stride 2 in t) with 8, 16 or 32 channels C, which a problem with `stem` describes: its shapes are down's, its x is the network's input.
+ * stride 2 in t) with 8, 16, 32 or 64 channels C, which a problem with `stem` describes: its shapes are down's, its x is the network's input.
  *
  * For: never storing the stem's output (28 % of all convolution outputs).  FORWARD with sums takes batch statistics over the
  *      input, FORWARD without sums (prediction) the running ones; WEIGHT writes the gradients of both units.  The algebra
@@ -21,7 +21,7 @@
 extern "C" {
 #endif
 
-/* FORWARD and WEIGHT (dz PLAIN or NORM_ON_LOAD) of down's shape with 8, 16 or 32 channels, T >= 6, 16-bit types, compute capability >=
+/* FORWARD and WEIGHT (dz PLAIN or NORM_ON_LOAD) of down's shape with 8, 16, 32 or 64 channels, T >= 6, 16-bit types, compute capability >=
  * 8.0 (sm = 80, 86, 89, 90 ...). */
 bool flim_stem_supported(const flim_conv_problem *problem, int sm);
 

@@ -12,7 +12,7 @@
  *     dw_c     = sum dz_stem x = gamma_c invstd_c (G_c - s_c mu - dgamma_c invstd_c Cov w_c)
  *     dbias_c  = sum dz_stem = 0.
  *
- * A warp takes 16 pixels and 16 of the stem's channels and walks along m; step m does the times 2m-1 and 2m, so nothing is
+ * A warp takes 16 pixels and 16 of the stem's channels (8 of 8 or of 64) and walks along m; step m does the times 2m-1 and 2m, so nothing is
  * computed twice (conv_stem.cu tells of the windows).  dz comes through a ring of shared memory (cp.async, two steps ahead),
  * 1 KB a step for the two warps of the same pixels, and is read as the A operand of dv's product and, transposed, of dW's.
  * Activations, dv and samples are transposed in registers (movmatrix) where pixels become the summed index.  G has a product
@@ -29,8 +29,6 @@ namespace
 {
 
 enum {
-    WARPS = 4,
-    THREADS = 32 * WARPS,
     RING = 4, /* steps of dz in shared memory: the last, this one and those on their way */
     AHEAD = RING - 2,
     REDUCE_THREADS = 256,
@@ -41,17 +39,20 @@ enum {
 template <int C> struct width {
     enum {
         CHUNKS = C / 8, /* 16-byte chunks of a pixel's channels */
-        HALVES = C == 32 ? 2 : 1, /* warps of a group, each with 16 of the stem's channels (or all 8) */
-        GROUPS = WARPS / HALVES, /* each with 16 pixels */
+        TILES = C == 16 || C == 32 ? 2 : 1, /* 8s of the stem's channels in a warp */
+        PARTS = C / (8 * TILES), /* warps of a group, which have the same 16 pixels */
+        WARPS = C == 64 ? 8 : 4,
+        THREADS = 32 * WARPS,
+        GROUPS = WARPS / PARTS, /* each with 16 pixels */
         PIXELS = 16 * GROUPS,
-        TILES = C == 8 ? 1 : 2, /* 8s of the stem's channels in a warp */
-        STEPS = C == 32 ? 2 : 1, /* 16s of down's channels; of 8 the upper half is zero */
+        STEPS = C < 16 ? 1 : C / 16, /* 16s of down's channels; of 8 the upper half is zero */
         SLOT = 16 * C * 2, /* bytes of a step of dz for 16 pixels */
         DW = 3 * STEPS * TILES * 4, /* accumulator registers a lane of dW */
         SUMS = DW + 16, /* and of G */
-        PARTIAL = HALVES * SUMS * 32, /* floats a block stores: [channel half][register][lane] */
+        PARTIAL = PARTS * SUMS * 32, /* floats a block stores: [part of the channels][register][lane] */
         G_SUMS = C * 2 * 16, /* [channel][time of the step: odd, even][slot] */
-        BLOCKS_A_SM = C == 32   ? 3
+        BLOCKS_A_SM = C == 64   ? 1
+                      : C == 32 ? 3
                       : C == 16 ? 4
                                 : 5 /* what the registers allow */
     };
@@ -137,13 +138,13 @@ __device__ __forceinline__ void add_window_products(float (&sums)[2][4], const f
 
 /* partial: (gridDim.x, PARTIAL) */
 template <typename T, int C, bool NORM>
-__global__ void __launch_bounds__(THREADS, width<C>::BLOCKS_A_SM)
+__global__ void __launch_bounds__(width<C>::THREADS, width<C>::BLOCKS_A_SM)
     backward(stem_geometry p, const stem_state *__restrict__ state, const float *__restrict__ stem_weight,
              const float *stem_weight_scale, const float *__restrict__ down_weight, const float *down_weight_scale,
              const T *__restrict__ dz, flim_conv_dz_norm norm, float *__restrict__ partial)
 {
     using W = width<C>;
-    constexpr int CHUNKS = W::CHUNKS, HALVES = W::HALVES, GROUPS = W::GROUPS, PIXELS = W::PIXELS, TILES = W::TILES,
+    constexpr int CHUNKS = W::CHUNKS, PARTS = W::PARTS, GROUPS = W::GROUPS, PIXELS = W::PIXELS, TILES = W::TILES,
                   STEPS = W::STEPS, SLOT = W::SLOT, SUMS = W::SUMS, DW = W::DW;
     __shared__ union {
         struct {
@@ -152,11 +153,11 @@ __global__ void __launch_bounds__(THREADS, width<C>::BLOCKS_A_SM)
             alignas(16) char z_ring[NORM ? GROUPS : 1][NORM ? RING : 1][NORM ? SLOT : 16]; /* beside du in ring */
             float norm[3][NORM ? C : 2];
         } walk;
-        float sums[HALVES][SUMS][32];
+        float sums[PARTS][GROUPS > 1 ? SUMS : 1][32]; /* of all groups */
     } shared;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, q = lane % 4;
-    const int group = warp / HALVES, half_c = warp % HALVES, in_group = threadIdx.x % (32 * HALVES);
-    const int c0 = 16 * half_c;
+    const int group = warp / PARTS, part_c = warp % PARTS, in_group = threadIdx.x % (32 * PARTS);
+    const int c0 = 8 * TILES * part_c;
 
     const float stem_by = stem_scale(stem_weight_scale), down_by = stem_scale(down_weight_scale);
     uint32_t odd_s[TILES], odd_m[TILES], even_s[TILES], even_m[TILES], wd[3][STEPS][TILES][2];
@@ -166,8 +167,8 @@ __global__ void __launch_bounds__(THREADS, width<C>::BLOCKS_A_SM)
         const int c = c0 + 8 * nt + g;
         stem_weight_fragment<T>(stem_weight, stem_by, c, q, true, odd_s[nt], odd_m[nt]);
         stem_weight_fragment<T>(stem_weight, stem_by, c, q, false, even_s[nt], even_m[nt]);
-        scale[nt] = reinterpret_cast<const float2 *>(state->scale)[8 * half_c + 4 * nt + q];
-        shift[nt] = reinterpret_cast<const float2 *>(state->shift)[8 * half_c + 4 * nt + q];
+        scale[nt] = reinterpret_cast<const float2 *>(state->scale)[c0 / 2 + 4 * nt + q];
+        shift[nt] = reinterpret_cast<const float2 *>(state->shift)[c0 / 2 + 4 * nt + q];
 #pragma unroll
         for (int s = 0; s < STEPS; s++)
 #pragma unroll
@@ -258,7 +259,7 @@ __global__ void __launch_bounds__(THREADS, width<C>::BLOCKS_A_SM)
             };
         for (int m = first - 1; m < first + AHEAD; m++)
             fetch(m);
-        stem_stage<T, PIXELS, THREADS>(p, pixel0, first, last - first + 3, shared.walk.staged);
+        stem_stage<T, PIXELS, W::THREADS>(p, pixel0, first, last - first + 3, shared.walk.staged);
 
         uint32_t mask_a[2], mask_b[2]; /* of rows g, g + 8; of pixel pairs (2q, 2q+1) and 8 on */
         auto masked = [&](int pixel) {
@@ -280,7 +281,7 @@ __global__ void __launch_bounds__(THREADS, width<C>::BLOCKS_A_SM)
                     normalise(m - 1);
                 normalise(m);
             }
-            flim_barrier(1 + group, 32 * HALVES);
+            flim_barrier(1 + group, 32 * PARTS);
             fetch(m + AHEAD);
 
             const uint32_t exists = stem_exists(2 * m - 4 + 2 * q, p.t);
@@ -332,11 +333,11 @@ __global__ void __launch_bounds__(THREADS, width<C>::BLOCKS_A_SM)
             for (int r = 0; r < SUMS; r++) {
                 float v = r < DW ? dw_flat[r] : gs_flat[r - DW];
                 if (turn < GROUPS - 1)
-                    v += shared.sums[half_c][r][lane];
+                    v += shared.sums[part_c][GROUPS > 1 ? r : 0][lane];
                 if (turn > 0)
-                    shared.sums[half_c][r][lane] = v;
+                    shared.sums[part_c][GROUPS > 1 ? r : 0][lane] = v;
                 else
-                    partial[(int64_t)blockIdx.x * W::PARTIAL + (half_c * SUMS + r) * 32 + lane] = v;
+                    partial[(int64_t)blockIdx.x * W::PARTIAL + (part_c * SUMS + r) * 32 + lane] = v;
             }
         }
     }
@@ -354,14 +355,14 @@ __device__ __forceinline__ void put(float *out, double value, const gradient_tar
         *out = (float)(value * (target.unscale ? *target.unscale : 1.0f)) + (target.accumulate ? *out : 0.0f);
 }
 
-/* Block (half, register): adds the 32 lanes' sums over the blocks of `backward`, writes down's gradient or G. */
+/* Block (part, register): adds the 32 lanes' sums over the blocks of `backward`, writes down's gradient or G. */
 template <int C>
 __global__ void __launch_bounds__(REDUCE_THREADS)
     reduce(const float *partial, int blocks, double *g_sums, gradient_target target)
 {
     using W = width<C>;
     __shared__ double part[REDUCE_ROWS][32];
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, half_c = blockIdx.x / W::SUMS, r = blockIdx.x % W::SUMS;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, part_c = blockIdx.x / W::SUMS, r = blockIdx.x % W::SUMS;
     double s = 0.0;
     for (int b = warp; b < blocks; b += REDUCE_ROWS)
         s += partial[(int64_t)b * W::PARTIAL + blockIdx.x * 32 + lane];
@@ -371,7 +372,7 @@ __global__ void __launch_bounds__(REDUCE_THREADS)
         return;
     for (int w = 1; w < REDUCE_ROWS; w++)
         s += part[w][lane];
-    const int g = lane / 4, q = lane % 4, i = r % 4, c0 = 16 * half_c;
+    const int g = lane / 4, q = lane % 4, i = r % 4, c0 = 8 * W::TILES * part_c;
     if (r < W::DW) {
         const int j = r / (W::DW / 3), o = 16 * (r / (4 * W::TILES) % W::STEPS) + g + 8 * (i / 2),
                   c = c0 + 8 * (r / 4 % W::TILES) + 2 * q + i % 2;
@@ -379,7 +380,7 @@ __global__ void __launch_bounds__(REDUCE_THREADS)
             put(target.down_weight ? target.down_weight + (o * C + c) * 3 + j : nullptr, s, target);
     } else {
         const int even = (r - W::DW) / 8, mask = (r - W::DW) / 4 % 2, c = c0 + g + 8 * (i / 2), slot = 2 * q + i % 2;
-        if (c < C)
+        if (i / 2 < W::TILES)
             g_sums[(c * 2 + even) * 16 + 8 * mask + slot] = s;
     }
 }
@@ -421,16 +422,16 @@ cudaError_t run(const flim_conv_problem *problem, const flim_conv_arguments *a, 
     const bool norm = problem->dz_form == FLIM_INPUT_NORM_ON_LOAD;
     const auto kernel = norm ? backward<T, C, true> : backward<T, C, false>;
     const stem_geometry p = stem_make_geometry(problem, a, W::PIXELS, problem->in[0] / 2 + 1);
-    const int grid = stem_grid(p, C, kernel, THREADS, card);
+    const int grid = stem_grid(p, C, kernel, W::THREADS, card);
     const flim_conv_stem *stem = &a->stem;
     const stem_state *state = static_cast<const stem_state *>(stem->state);
     double *g_sums = static_cast<double *>(a->scratch);
     float *partial = reinterpret_cast<float *>(g_sums + W::G_SUMS);
     const gradient_target target = {stem->dweight, stem->dbias, stem->dgamma, stem->dbeta,
                                     a->master,     a->unscale,  a->accumulate};
-    kernel<<<grid, THREADS, 0, stream>>>(p, state, stem->weight, stem->weight_scale, stem->down_weight, a->weight_scale,
-                                         static_cast<const T *>(a->y), norm ? a->dz_norm : flim_conv_dz_norm{}, partial);
-    reduce<C><<<W::HALVES * W::SUMS, REDUCE_THREADS, 0, stream>>>(partial, grid, g_sums, target);
+    kernel<<<grid, W::THREADS, 0, stream>>>(p, state, stem->weight, stem->weight_scale, stem->down_weight, a->weight_scale,
+                                            static_cast<const T *>(a->y), norm ? a->dz_norm : flim_conv_dz_norm{}, partial);
+    reduce<C><<<W::PARTS * W::SUMS, REDUCE_THREADS, 0, stream>>>(partial, grid, g_sums, target);
     finish<T><<<1, C, 0, stream>>>(g_sums, state, stem->weight, stem->weight_scale, a->weight_scale, stem->gamma, target);
     return cudaGetLastError();
 }
@@ -444,7 +445,10 @@ template <int C> size_t scratch_bytes()
 
 size_t stem_backward_scratch(int channels)
 {
-    return channels == 32 ? scratch_bytes<32>() : channels == 16 ? scratch_bytes<16>() : scratch_bytes<8>();
+    return channels == 64   ? scratch_bytes<64>()
+           : channels == 32 ? scratch_bytes<32>()
+           : channels == 16 ? scratch_bytes<16>()
+                            : scratch_bytes<8>();
 }
 
 cudaError_t stem_backward(const flim_conv_problem *problem, const flim_conv_arguments *a, const flim_card *card,

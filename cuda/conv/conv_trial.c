@@ -13,7 +13,7 @@ enum {
     FIRST_RUN = 50000 /* microseconds */,
     SAMPLES_POINT = 2048,
     SAMPLES_WEIGHT = 192,
-    MOST_SAMPLES = FLIM_STEM_NORM_AT + 256,
+    MOST_SAMPLES = FLIM_STEM_NORM_AT + 384,
     STEM_CELLS = 2 /* that a check of the stem takes: its reference recomputes each activation many times */
 };
 

@@ -109,7 +109,7 @@ flim_conv_problem problem_of(flim_storage type, int kind, const size &s)
 
 template <typename T> struct conv_case {
     size s;
-    int kind;
+    int kind, variant = 0;
     flim_conv_problem problem;
     device_array<T> x, z, add, out;
     device_array<float> weight, bias, scale, shift, mean;
@@ -152,13 +152,14 @@ template <typename T> struct conv_case {
     }
     void run()
     {
-        CHECK(flim_conv3x3x3_run(&problem, &arguments, &check_card(), 0));
+        CHECK(flim_conv3x3x3_run(&problem, &arguments, variant, &check_card(), 0));
     }
 };
 
-template <typename T> bool check_case(flim_storage type, int kind, const size &s)
+template <typename T> bool check_case(flim_storage type, int kind, const size &s, int variant = 0)
 {
     conv_case<T> k(type, kind, s);
+    k.variant = variant;
     if (!flim_conv3x3x3_supported(&k.problem, 80)) {
         printf("conv3x3x3 %s: not supported, FAILED\n", kind_name[kind]);
         return false;
@@ -214,10 +215,11 @@ template <typename T> bool check_case(flim_storage type, int kind, const size &s
     const bool same = same_bits(first, k.out.host()) && (!k.has_sums() || same_bits(sums, k.sums.host()));
     const double ulp = type == FLIM_STORAGE_BF16 ? 1.0 / 256 : 1.0 / 2048;
     const bool good = d.finite && d.relative < ulp && d.worst < 2 * ulp && equal && same && worst < 1e-5;
-    printf("conv3x3x3 %s c %d k %d stride %d n %lld %dx%dx%d %-30s relative %.2e worst %.2e, sums %.1e, equal bits %s scaled "
-           "%s %s\n",
-           type == FLIM_STORAGE_BF16 ? "bf16" : "fp16", s.c, s.k, s.stride, (long long)s.n, s.t, s.h, s.w, kind_name[kind],
-           d.relative, d.worst, worst, equal ? "yes" : "no", same ? "yes" : "no", good ? "" : "FAILED");
+    printf(
+        "conv3x3x3%s %s c %d k %d stride %d n %lld %dx%dx%d %-30s relative %.2e worst %.2e, sums %.1e, equal bits %s scaled "
+        "%s %s\n",
+        variant ? " wide" : "", type == FLIM_STORAGE_BF16 ? "bf16" : "fp16", s.c, s.k, s.stride, (long long)s.n, s.t, s.h,
+        s.w, kind_name[kind], d.relative, d.worst, worst, equal ? "yes" : "no", same ? "yes" : "no", good ? "" : "FAILED");
     return good;
 }
 
@@ -237,6 +239,11 @@ bool check_conv3x3x3(bool small)
                 good = check_case<__nv_bfloat16>(FLIM_STORAGE_BF16, kind, s) && good;
                 if (s.n < 16)
                     good = check_case<__half>(FLIM_STORAGE_FP16, kind, s) && good;
+                const flim_conv_problem problem = problem_of(FLIM_STORAGE_FP16, kind, s);
+                if (flim_conv3x3x3_variants(&problem, &check_card()) == 2) {
+                    good = check_case<__nv_bfloat16>(FLIM_STORAGE_BF16, kind, s, 1) && good;
+                    good = check_case<__half>(FLIM_STORAGE_FP16, kind, s, 1) && good;
+                }
             }
     return good;
 }

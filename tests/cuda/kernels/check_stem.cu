@@ -111,7 +111,7 @@ template <typename T> __global__ void ref_dv(problem p, const T *dz, const float
 /* dw (C,C,3); block (o, j), threads (C, 8) */
 template <typename T> __global__ void ref_dw_down(problem p, const T *dz, const double *act, double *dw)
 {
-    __shared__ double part[8][32];
+    __shared__ double part[8][64];
     const int o = blockIdx.x, j = blockIdx.y, c = threadIdx.x;
     double s = 0.0;
     for (int64_t i = threadIdx.y; i < p.n * p.to * p.hw; i += 8) {
@@ -418,7 +418,7 @@ template <typename T> void time_case(flim_storage type, const char *name, int ch
 bool check_stem(bool small)
 {
     bool good = true;
-    for (int c = 8; c <= 32; c *= 2) {
+    for (int c = 8; c <= 64; c *= 2) {
         good = check_case<__nv_bfloat16>(FLIM_STORAGE_BF16, 3, 37, 7, 9, c) && good;
         good = check_case<__half>(FLIM_STORAGE_FP16, small ? 1 : 5, 133, small ? 5 : 21, 21, c) && good;
         good = check_case<__half>(FLIM_STORAGE_FP16, 1, 8, 3, 3, c) && good;
@@ -431,7 +431,7 @@ bool check_stem(bool small)
 
 void time_stem(void)
 {
-    for (int c = 8; c <= 32; c *= 2) {
+    for (int c = 8; c <= 64; c *= 2) {
         time_case<__nv_bfloat16>(FLIM_STORAGE_BF16, "bf16", c);
         time_case<__half>(FLIM_STORAGE_FP16, "fp16", c);
     }

@@ -3,6 +3,7 @@
 
 #include "check_util.cuh"
 
+#include "cuda/conv/conv3x3x3_narrow.h"
 #include "cuda/conv/conv3x3x3_wgrad.h"
 
 bool check_wgrad(bool small);
@@ -74,15 +75,16 @@ flim_conv_problem problem_of(flim_storage type, const layer &l)
 
 template <typename T> struct wgrad_case {
     layer l;
+    bool narrow; /* conv3x3x3_narrow.h */
     flim_conv_problem problem;
     device_array<T> x, dz;
     device_array<float> scale, shift, dw, unscale;
     device_array<char> scratch;
 
-    wgrad_case(flim_storage type, const layer &layer_)
-        : l(layer_), problem(problem_of(type, l)), x(flim_conv_x_elements(&problem)), dz(flim_conv_y_elements(&problem)),
-          scale(l.c), shift(l.c), dw(flim_conv_master_elements(&problem)), unscale(1),
-          scratch((int64_t)flim_wgrad3x3x3_scratch_bytes(&problem))
+    wgrad_case(flim_storage type, const layer &layer_, bool narrow_)
+        : l(layer_), narrow(narrow_), problem(problem_of(type, l)), x(flim_conv_x_elements(&problem)),
+          dz(flim_conv_y_elements(&problem)), scale(l.c), shift(l.c), dw(flim_conv_master_elements(&problem)), unscale(1),
+          scratch((int64_t)(narrow ? flim_narrow3x3x3_scratch_bytes(&problem) : flim_wgrad3x3x3_scratch_bytes(&problem)))
     {
         random_normal(x, 1.0f, 0.2f, 21);
         random_normal(dz, 1.0f, 0.0f, 22);
@@ -102,14 +104,15 @@ template <typename T> struct wgrad_case {
         a.unscale = scaled ? unscale.data : nullptr;
         a.accumulate = accumulate;
         a.scratch = scratch;
-        CHECK(flim_wgrad3x3x3_run(&problem, &a, &check_card(), 0));
+        CHECK(narrow ? flim_narrow3x3x3_run(&problem, &a, &check_card(), 0)
+                     : flim_wgrad3x3x3_run(&problem, &a, &check_card(), 0));
     }
 };
 
-template <typename T> bool check_case(flim_storage type, const layer &l)
+template <typename T> bool check_case(flim_storage type, const layer &l, bool narrow)
 {
-    wgrad_case<T> w(type, l);
-    if (!flim_wgrad3x3x3_supported(&w.problem, 80)) {
+    wgrad_case<T> w(type, l, narrow);
+    if (!(narrow ? flim_narrow3x3x3_supported : flim_wgrad3x3x3_supported)(&w.problem, 80)) {
         printf("wgrad %s: not supported, FAILED\n", l.name);
         return false;
     }
@@ -132,45 +135,57 @@ template <typename T> bool check_case(flim_storage type, const layer &l)
     for (size_t i = 0; i < sum.size(); i++)
         worst = std::max(worst, (double)std::fabs(sum[i] - 1.25f * first[i]) / (1.0 + std::fabs(first[i])));
     const bool good = d.finite && d.relative < 1e-5 && equal && worst < 1e-6;
-    printf("wgrad %s n %lld C %d K %d %dx%dx%d stride %d%s: relative %.2e worst %.2e, equal bits %s, accumulate %.1e %s\n",
-           type == FLIM_STORAGE_BF16 ? "bf16" : "fp16", (long long)l.n, l.c, l.k, l.t, l.h, l.w, l.stride,
-           l.prologue ? " prologue" : "", d.relative, d.worst, equal ? "yes" : "no", worst, good ? "" : "FAILED");
+    printf("%s %s n %lld C %d K %d %dx%dx%d stride %d%s: relative %.2e worst %.2e, equal bits %s, accumulate %.1e %s\n",
+           narrow ? "narrow" : "wgrad", type == FLIM_STORAGE_BF16 ? "bf16" : "fp16", (long long)l.n, l.c, l.k, l.t, l.h, l.w,
+           l.stride, l.prologue ? " prologue" : "", d.relative, d.worst, equal ? "yes" : "no", worst, good ? "" : "FAILED");
     return good;
 }
 
-template <typename T> float time_case(flim_storage type, const layer &l)
+template <typename T> float time_case(flim_storage type, const layer &l, bool narrow)
 {
-    wgrad_case<T> w(type, l);
+    wgrad_case<T> w(type, l, narrow);
     const float ms = median_ms([&] { w.run(); });
     const double flop = 2.0 * 27 * l.c * (double)w.dz.count, bytes = 2.0 * (double)(w.x.count + w.dz.count);
-    printf("time wgrad %s %-11s%s %.3f ms, %.0f TFLOP/s, floor %.3f (arithmetic at 743) %.3f (bytes at 2975)\n",
-           type == FLIM_STORAGE_BF16 ? "bf16" : "fp16", l.name, l.prologue ? " (prologue)" : "", ms, flop / ms * 1e-9,
-           flop / 743e9, bytes / 2975e6);
+    printf("time %s %s %-11s%s %.3f ms, %.0f TFLOP/s, floor %.3f (arithmetic at 743) %.3f (bytes at 2975)\n",
+           narrow ? "narrow" : "wgrad", type == FLIM_STORAGE_BF16 ? "bf16" : "fp16", l.name, l.prologue ? " (prologue)" : "",
+           ms, flop / ms * 1e-9, flop / 743e9, bytes / 2975e6);
     return ms;
 }
 
 } // namespace
 
+/* Channels of conv3x3x3_narrow.h. */
+static bool is_narrow(const layer &l)
+{
+    return l.c <= 16 && (l.k == l.c || l.k == 2 * l.c);
+}
+
 bool check_wgrad(bool small)
 {
     static const layer cases[] = {
-        {"small", 3, 32, 32, 7, 7, 9, 1, false},      {"one", 1, 32, 32, 1, 1, 1, 1, false},
-        {"stride 2", 2, 32, 64, 5, 21, 21, 2, false}, {"even", 2, 64, 32, 6, 12, 10, 2, true},
-        {"prologue", 3, 32, 32, 11, 21, 21, 1, true}, {"wide input", 3, 64, 64, 9, 11, 11, 1, true},
-        {"deep", 5, 64, 128, 9, 11, 11, 2, true},     {"wide", 1, 32, 32, 3, 40, 150, 1, false},
-        {"padded", 3, 32, 32, 7, 7, 9, 1, true, 4},   {"padded 2", 2, 64, 96, 5, 9, 7, 2, false, 4},
-        {"8 to 8", 3, 8, 8, 11, 21, 21, 1, true},     {"8 to 16", 2, 8, 16, 6, 21, 21, 2, false},
-        {"16 to 16", 3, 16, 16, 7, 11, 11, 1, true},  {"16 to 32", 2, 16, 32, 5, 12, 10, 2, true},
-        {"24 to 24", 2, 24, 24, 9, 7, 9, 1, false},   {"40 to 72", 2, 40, 72, 5, 7, 9, 1, true},
-        {"72 to 8", 1, 72, 8, 4, 9, 7, 2, false},     {"padded 3", 3, 16, 24, 7, 7, 9, 1, true, 4},
-        {"last", 7, 128, 128, 13, 6, 6, 1, false},    {"res1", 16, 32, 32, 128, 21, 21, 1, true},
+        {"small", 3, 32, 32, 7, 7, 9, 1, false},        {"one", 1, 32, 32, 1, 1, 1, 1, false},
+        {"stride 2", 2, 32, 64, 5, 21, 21, 2, false},   {"even", 2, 64, 32, 6, 12, 10, 2, true},
+        {"prologue", 3, 32, 32, 11, 21, 21, 1, true},   {"wide input", 3, 64, 64, 9, 11, 11, 1, true},
+        {"deep", 5, 64, 128, 9, 11, 11, 2, true},       {"wide", 1, 32, 32, 3, 40, 150, 1, false},
+        {"padded", 3, 32, 32, 7, 7, 9, 1, true, 4},     {"padded 2", 2, 64, 96, 5, 9, 7, 2, false, 4},
+        {"8 to 8", 3, 8, 8, 11, 21, 21, 1, true},       {"8 to 16", 2, 8, 16, 6, 21, 21, 2, false},
+        {"16 to 16", 3, 16, 16, 7, 11, 11, 1, true},    {"16 to 32", 2, 16, 32, 5, 12, 10, 2, true},
+        {"24 to 24", 2, 24, 24, 9, 7, 9, 1, false},     {"40 to 72", 2, 40, 72, 5, 7, 9, 1, true},
+        {"72 to 8", 1, 72, 8, 4, 9, 7, 2, false},       {"padded 3", 3, 16, 24, 7, 7, 9, 1, true, 4},
+        {"padded 4", 4, 16, 32, 7, 7, 9, 2, true, 4},   {"odd 8 to 8", 9, 8, 8, 13, 5, 7, 2, true},
+        {"16 to 32, 1", 2, 16, 32, 9, 9, 11, 1, false}, {"one narrow", 1, 8, 8, 1, 1, 1, 1, false},
+        {"last", 7, 128, 128, 13, 6, 6, 1, false},      {"res1", 16, 32, 32, 128, 21, 21, 1, true},
     };
     bool good = true;
     for (const layer &l : cases) {
         if (small && l.n * l.t * l.h * l.w > 20000)
             continue;
-        good = check_case<__nv_bfloat16>(FLIM_STORAGE_BF16, l) && good;
-        good = check_case<__half>(FLIM_STORAGE_FP16, l) && good;
+        good = check_case<__nv_bfloat16>(FLIM_STORAGE_BF16, l, false) && good;
+        good = check_case<__half>(FLIM_STORAGE_FP16, l, false) && good;
+        if (is_narrow(l)) {
+            good = check_case<__nv_bfloat16>(FLIM_STORAGE_BF16, l, true) && good;
+            good = check_case<__half>(FLIM_STORAGE_FP16, l, true) && good;
+        }
     }
     return good;
 }
@@ -178,13 +193,19 @@ bool check_wgrad(bool small)
 void time_wgrad(void)
 {
     static const layer cases[] = {
-        {"res1", 64, 32, 32, 128, 21, 21, 1, false},       {"res1", 64, 32, 32, 128, 21, 21, 1, true},
-        {"res2.conv1", 64, 32, 64, 128, 21, 21, 2, false}, {"res2.conv2", 64, 64, 64, 128, 11, 11, 1, false},
-        {"tiny res1", 64, 8, 8, 128, 21, 21, 1, true},     {"small res1", 64, 16, 16, 128, 21, 21, 1, true},
-        {"res3.conv1", 64, 64, 128, 64, 11, 11, 2, false}, {"res3.conv2", 64, 128, 128, 64, 6, 6, 1, false},
+        {"res1", 64, 32, 32, 128, 21, 21, 1, false},         {"res1", 64, 32, 32, 128, 21, 21, 1, true},
+        {"res2.conv1", 64, 32, 64, 128, 21, 21, 2, false},   {"res2.conv2", 64, 64, 64, 128, 11, 11, 1, false},
+        {"tiny res1", 64, 8, 8, 128, 21, 21, 1, true},       {"small res1", 64, 16, 16, 128, 21, 21, 1, true},
+        {"tiny res2.1", 64, 8, 16, 128, 21, 21, 2, false},   {"tiny res2.2", 64, 16, 16, 128, 11, 11, 1, true},
+        {"small res2.1", 64, 16, 32, 128, 21, 21, 2, false}, {"res3.conv1", 64, 64, 128, 64, 11, 11, 2, false},
+        {"res3.conv2", 64, 128, 128, 64, 6, 6, 1, false},
     };
-    for (const layer &l : cases)
-        time_case<__nv_bfloat16>(FLIM_STORAGE_BF16, l);
-    for (const layer &l : cases)
-        time_case<__half>(FLIM_STORAGE_FP16, l);
+    for (const layer &l : cases) {
+        time_case<__nv_bfloat16>(FLIM_STORAGE_BF16, l, false);
+        time_case<__half>(FLIM_STORAGE_FP16, l, false);
+        if (is_narrow(l)) {
+            time_case<__nv_bfloat16>(FLIM_STORAGE_BF16, l, true);
+            time_case<__half>(FLIM_STORAGE_FP16, l, true);
+        }
+    }
 }
