@@ -173,7 +173,7 @@ bool check_wgrad(bool small)
         {"24 to 24", 2, 24, 24, 9, 7, 9, 1, false},     {"40 to 72", 2, 40, 72, 5, 7, 9, 1, true},
         {"72 to 8", 1, 72, 8, 4, 9, 7, 2, false},       {"padded 3", 3, 16, 24, 7, 7, 9, 1, true, 4},
         {"padded 4", 4, 16, 32, 7, 7, 9, 2, true, 4},   {"odd 8 to 8", 9, 8, 8, 13, 5, 7, 2, true},
-        {"16 to 32, 1", 2, 16, 32, 9, 9, 11, 1, false}, {"one narrow", 1, 8, 8, 1, 1, 1, 1, false},
+        {"16 to 32, 1", 2, 16, 32, 9, 9, 11, 1, false}, {"two narrow", 2, 8, 8, 3, 4, 5, 1, false},
         {"last", 7, 128, 128, 13, 6, 6, 1, false},      {"res1", 16, 32, 32, 128, 21, 21, 1, true},
     };
     bool good = true;
