@@ -363,7 +363,7 @@ static flim_status run_data(const job *j, flim_error *err)
                                       .shift = from->norm.affine.shift,
                                       .mean = from->norm.mean,
                                       .add = in_of(j, FLIM_IN_GRADIENT + 1)};
-    if (a.epilogue.add && p->scaled) {
+    if (a.epilogue.add && p->launch.type == FLIM_STORAGE_FP16) { /* its weights have a scale in every case, dz in tf32 */
         a.epilogue.add_scale = su->add_scale;
         FLIM_TRY_CUDA(flim_k_ratio(&p->launch, su->grad.scale, su->norm.weight_scale,
                                    owner_of(j, j->op->in[FLIM_IN_GRADIENT + 1])->dv_scale, su->add_scale));
