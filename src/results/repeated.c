@@ -385,7 +385,7 @@ void flim_repeated_print(const flim_repeated *r, const flim_log *log)
     }
     print_row(log, "mean over seeds", r->mean);
     print_row(log, "sd over folds of a seed", r->sd_folds);
-    print_row(log, "sd over seeds", r->sd_seeds);
+    print_row(log, "sd that seeds add", r->sd_seeds);
     print_row(log, "standard error (corrected)", r->standard_error);
     print_row(log, "pooled, mean over seeds", r->pooled_mean);
     print_row(log, "pooled, sd over seeds", r->pooled_sd);

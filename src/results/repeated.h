@@ -8,7 +8,7 @@
  * seed's folds and V(s) the variance over them (ddof 1):
  *   mean               mean of the M(s)
  *   sd over folds      sqrt(mean of the V(s)): between folds of one seed, other test cells
- *   sd over seeds      sqrt(max(0, variance of the M(s) - mean of the V(s) / K)): what another seed alone changes, the ANOVA
+ *   sd that seeds add  sqrt(max(0, variance of the M(s) - mean of the V(s) / K)): what another seed alone changes, the ANOVA
  *                      estimator of the one-way random-effects model (Searle, Casella, McCulloch: Variance Components, 1992,
  *                      section 3.5).  The folds of a seed share out the same cells, so their errors are not independent, and
  *                      the estimate is often 0.

@@ -23,7 +23,8 @@ static int64_t fill_mask(int number, int pixels, uint8_t *mask)
 {
     int64_t inside = 0;
     for (int p = 0; p < pixels; p++) {
-        mask[p] = number == 0 ? 0 : number == 1 ? p == pixels / 2 : ref_uniform((uint32_t)number, p) < 0.4;
+        const bool in = number == 1 ? p == pixels / 2 : number > 1 && ref_uniform((uint32_t)number, p) < 0.4;
+        mask[p] = in ? 1 : 0;
         inside += mask[p];
     }
     return inside;
