@@ -66,13 +66,13 @@ static flim_status take_row(flim_order *order, const flim_flag_row *row, flim_se
 
 flim_status flim_lead_begin(const flim_run *run, const flim_trainer *trainer, flim_error *err)
 {
-    const flim_cache cache = flim_run_cache_of_data(run, trainer);
-    const char *kind = flim_device_get_info(trainer->device)->kind;
     flim_order order = {.kind = FLIM_ORDER_BEGIN};
     flim_status status = FLIM_OK;
-    if (!flim_leads(trainer->ranks)) {
+    if (!flim_leads(trainer->ranks)) { /* in a dry run there is not even a device */
         return FLIM_OK;
     }
+    const flim_cache cache = flim_run_cache_of_data(run, trainer);
+    const char *kind = flim_device_get_info(trainer->device)->kind;
     FLIM_TRY_DONE(put_text(&order, kind, err));
     FLIM_TRY_DONE(flim_order_put(&order, &cache, sizeof cache, err));
     for (int i = 0; i < flim_settings_table.n; i++) {

@@ -86,7 +86,7 @@ static flim_cpu_dense dense_cell(const flim_cpu_program *p, int k, const flim_ba
                             .y = y,
                             .signal = batch->signal + (size_t)cell * plane * (size_t)in[0],
                             .mask = batch->mask + (size_t)cell * plane,
-                            .hidden = p->hidden ? p->hidden + (size_t)cell * plane * (size_t)in[0] : NULL};
+                            .hidden = p->hidden_bytes > 0 ? p->hidden + (size_t)cell * plane * (size_t)in[0] : NULL};
 }
 
 static flim_status head_cell(flim_cpu_program *p, flim_cpu_mode mode, flim_cpu_worker *worker, int64_t cell, void *context,
