@@ -176,6 +176,7 @@ static flim_status provenance_of(const flim_fold_work *f, flim_provenance *out, 
     out->folds = s->splits[0] ? f->run->pretraining_folds : 0;
     memcpy(out->splits_sha256, f->run->pretraining_splits_sha256, sizeof out->splits_sha256);
     if (hash) {
+        flim_cell_set_free(&out->val); /* the work's part has none */
         FLIM_TRY(flim_cell_set_make(hash, fold->val, fold->n_val, &out->val, err));
     }
     return set_sources(f->study, out, err);
