@@ -37,6 +37,14 @@ static inline void scratch_remove(void)
     assert_int_equal(system(command), 0);
 }
 
+// The same as a test's or a group's teardown.
+static inline int remove_scratch(void **state)
+{
+    (void)state;
+    scratch_remove();
+    return 0;
+}
+
 static inline hid_t h5_create(const char *path)
 {
     hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);

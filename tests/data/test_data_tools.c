@@ -221,13 +221,6 @@ static void repack_keeps_every_number(void **state)
                      FLIM_ERROR_WRITE);
 }
 
-static int remove_scratch(void **state)
-{
-    (void)state;
-    scratch_remove();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {

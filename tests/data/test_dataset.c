@@ -1236,13 +1236,6 @@ static void real_cells_add_up(void **state)
     flim_dataset_close(d);
 }
 
-static int remove_scratch(void **state)
-{
-    (void)state;
-    scratch_remove();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {

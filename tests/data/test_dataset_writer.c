@@ -114,13 +114,6 @@ static void a_writer_that_is_dropped_leaves_nothing(void **state)
     }
 }
 
-static int remove_scratch(void **state)
-{
-    (void)state;
-    scratch_remove();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {

@@ -224,13 +224,6 @@ static void columns_are_looked_at_as_well(void **state)
     open_bad(path, NULL, path, "/label is a view", "gone.h5", NULL);
 }
 
-static int remove_scratch(void **state)
-{
-    (void)state;
-    scratch_remove();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {

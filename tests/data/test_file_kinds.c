@@ -110,13 +110,6 @@ static void folders_are_named(void **state)
     open_bad(file, NULL, "something that is no regular file", NULL);
 }
 
-static int remove_scratch(void **state)
-{
-    (void)state;
-    scratch_remove();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_kind_is_named), cmocka_unit_test(folders_are_named)};

@@ -223,13 +223,6 @@ static int begin(void **state)
     return 0;
 }
 
-static int remove_scratch(void **state)
-{
-    (void)state;
-    scratch_remove();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {

@@ -146,13 +146,6 @@ static void the_callers_error_printing_comes_back(void **state)
     H5Eset_auto2(H5E_DEFAULT, (H5E_auto2_t)H5Eprint2, NULL);
 }
 
-static int remove_scratch(void **state)
-{
-    (void)state;
-    scratch_remove();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {

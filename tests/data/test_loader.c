@@ -492,13 +492,6 @@ static void memory_and_threads_are_flat_over_folds(void **state)
     flim_dataset_close(d);
 }
 
-static int remove_scratch(void **state)
-{
-    (void)state;
-    scratch_remove();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {

@@ -425,13 +425,6 @@ static void the_largest_value_of_every_integer_is_known(void **state)
     H5Tclose(twelve);
 }
 
-static int remove_scratch(void **state)
-{
-    (void)state;
-    scratch_remove();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {

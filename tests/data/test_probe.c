@@ -180,13 +180,6 @@ static void the_child_goes_with_its_parent(void **state)
     close(ends[1]);
 }
 
-static int remove_scratch(void **state)
-{
-    (void)state;
-    scratch_remove();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {

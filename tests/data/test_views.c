@@ -469,13 +469,6 @@ static void only_the_data_files_folder_is_read(void **state)
     flim_dataset_close(open_good(given, NULL));
 }
 
-static int remove_scratch(void **state)
-{
-    (void)state;
-    scratch_remove();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {

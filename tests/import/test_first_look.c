@@ -111,13 +111,6 @@ static void a_look_that_lasts_hears_a_stop(void **state)
     stop = 0;
 }
 
-static int remove_scratch(void **state)
-{
-    (void)state;
-    scratch_remove();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {

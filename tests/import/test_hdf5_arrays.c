@@ -131,13 +131,6 @@ static void flipped_bytes_are_errors_of_the_file(void **state)
     }
 }
 
-static int remove_scratch(void **state)
-{
-    (void)state;
-    scratch_remove();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
