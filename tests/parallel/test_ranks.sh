@@ -81,9 +81,10 @@ no_process() { # no_process PATTERN: within 5 s there is none
     for _ in $(seq 50); do pgrep -f "$1" >/dev/null || return 0; sleep 0.1; done
     return 1
 }
-kill_one() { # kill_one RANK: rank RANK of 2 dies inside epoch 2
+kill_one() { # kill_one RANK: rank RANK of 2 dies inside epoch 2, when the first one's checkpoint is written
     local words=(--parallel data "${options[@]}" --accumulate 2 --batch 4 --out "$work/cut") begun=$SECONDS first=() second=()
-    [ "$1" = 0 ] && first=(env FLIM_AIM=step:5:9) || second=(env FLIM_AIM=step:5:9)
+    local aim=(env FLIM_AIM=step:5:9 FLIM_AIM_ONCE="$work/cut/fold_0/checkpoint/state.ckpt")
+    [ "$1" = 0 ] && first=("${aim[@]}") || second=("${aim[@]}")
     rm -rf cut
     timeout 60 mpirun --oversubscribe --allow-run-as-root --bind-to none -n 1 "${first[@]}" "$faulty" "${words[@]}" : \
         -n 1 "${second[@]}" "$faulty" "${words[@]}" >out 2>err

@@ -7,6 +7,7 @@
  *                                  train, val, test, holdout (a batch of that phase is done), step (a batch is trained, also
  *                                  in ranks that have no hooks), rename=PATH (before a file
  *                                  comes into place), read=PATH (of the data), plan (a convolution is built)
+ *   FLIM_AIM_ONCE=FILE             first waits until this file is there (10 s at most): a thread may still be writing it
  *   FLIM_AIM_AGAIN=SIGNAL          raises this one right after
  *   FLIM_SLOW_THREAD=MS            the first loader thread that reads waits so long at each reading
  *   FLIM_INFINITE_CELL=N           the program meets a value that is not finite in cell N, in training and prediction
@@ -57,6 +58,14 @@ static bool read_order(const char *variable, order *o)
     return true;
 }
 
+static void await(const char *path)
+{
+    const struct timespec pause = {.tv_nsec = 10000000};
+    for (int i = 0; path && access(path, F_OK) != 0 && i < 1000; i++) {
+        nanosleep(&pause, NULL);
+    }
+}
+
 /* Counts a place; raises the ordered signal when its turn has come. */
 static void aim(const char *where, const char *detail)
 {
@@ -71,6 +80,7 @@ static void aim(const char *where, const char *detail)
     }
     if (strcmp(o.what, where) == 0 && (!equal || strstr(detail, equal + 1)) && atomic_fetch_add(&count, 1) + 1 == o.n) {
         const char *again = getenv("FLIM_AIM_AGAIN");
+        await(getenv("FLIM_AIM_ONCE"));
         kill(getpid(), (int)o.value);
         if (again) {
             const struct timespec pause = {.tv_nsec = 50000000}; /* of two that wait, the lower number would come first */
