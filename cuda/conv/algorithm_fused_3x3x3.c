@@ -16,11 +16,14 @@ static flim_status variants(flim_cuda_device *device, const flim_conv_choice *ba
 {
     bool more = true;
     (void)err;
-    for (int i = 0; i < flim_conv3x3x3_variants(&base->problem, &device->card) && more; i++) {
+    for (int i = 0; i < FLIM_CONV3X3X3_VARIANTS && more; i++) {
         flim_conv_choice c = *base;
+        if (!flim_conv3x3x3_has_variant(&base->problem, (flim_conv3x3x3_variant)i, &device->card)) {
+            continue;
+        }
         c.variant = i;
         c.workspace = (int64_t)flim_conv3x3x3_scratch_bytes();
-        snprintf(c.engine, sizeof c.engine, i == 0 ? "fused_3x3x3" : "fused_3x3x3 wide");
+        snprintf(c.engine, sizeof c.engine, "%s%s", base->algorithm->name, flim_conv3x3x3_variant_names[i]);
         more = offer(to, &c);
     }
     return FLIM_OK;
@@ -29,7 +32,8 @@ static flim_status variants(flim_cuda_device *device, const flim_conv_choice *ba
 static flim_status run(flim_cuda_device *device, const flim_conv_choice *choice, const flim_conv_arguments *arguments,
                        flim_error *err)
 {
-    return flim_cuda_check(flim_conv3x3x3_run(&choice->problem, arguments, choice->variant, &device->card, device->stream),
+    return flim_cuda_check(flim_conv3x3x3_run(&choice->problem, arguments, (flim_conv3x3x3_variant)choice->variant,
+                                              &device->card, device->stream),
                            choice->engine, err);
 }
 

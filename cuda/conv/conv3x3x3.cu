@@ -2,6 +2,10 @@
 #include "cuda/conv/conv3x3x3.h"
 #include "cuda/conv/conv3x3x3_kernel.cuh"
 
+#ifndef FLIM_WGMMA
+#define FLIM_WGMMA 0 /* conv3x3x3_wgmma.cu is built: for compute capability 9.0 */
+#endif
+
 using namespace flim_conv3x3x3;
 
 namespace
@@ -94,18 +98,55 @@ bool find_tiling(const flim_conv_problem *s, int64_t limit, bool wide, tiling *b
     return most > 0.0;
 }
 
-cudaError_t launch(const flim_conv_problem *problem, int64_t n, int variant, kernel_arguments &a, double *sums, void *scratch,
-                   const flim_card *card, cudaStream_t stream)
+/* Whole warpgroups of two tiles a warp, as many as fit; barriers come after what that kernel shares with the other. */
+bool find_wgmma_tiling(const flim_conv_problem *s, int64_t limit, tiling *best)
+{
+    for (int warps = MOST_WARPS; warps >= 4; warps -= 4)
+        for (int spread = 1; spread >= 0; spread--) {
+            *best = {};
+            best->warps = warps;
+            best->r = 2;
+            const bool fits = complete(*best, s, spread != 0, limit - 32);
+            best->shared_bytes = (best->shared_bytes + 15) / 16 * 16 + 16;
+            if (fits)
+                return true;
+        }
+    return false;
+}
+
+bool has_wgmma(const flim_conv_problem *s, const flim_card *card)
+{
+    tiling p;
+    return FLIM_WGMMA && card->capability == 90 && s->c == 32 && s->k == 32 && s->stride[2] == 1 &&
+           find_wgmma_tiling(s, card->shared_bytes, &p);
+}
+
+bool find_tiling_of(const flim_conv_problem *s, flim_conv3x3x3_variant variant, const flim_card *card, tiling *best)
+{
+    switch (variant) {
+    case FLIM_CONV3X3X3_USUAL: return find_tiling(s, card->shared_bytes, false, best);
+    case FLIM_CONV3X3X3_WIDE: return s->c == s->k && s->c < 32 && find_tiling(s, card->shared_bytes, true, best);
+    case FLIM_CONV3X3X3_WGMMA: return has_wgmma(s, card) && find_wgmma_tiling(s, card->shared_bytes, best);
+    default: return false;
+    }
+}
+
+cudaError_t launch(const flim_conv_problem *problem, int64_t n, flim_conv3x3x3_variant variant, kernel_arguments &a,
+                   double *sums, void *scratch, const flim_card *card, cudaStream_t stream)
 {
     flim_conv_problem here = *problem;
     here.n = n;
-    if (!flim_conv3x3x3_supported(&here, 80) || !find_tiling(&here, card->shared_bytes, variant == 1, &a.p))
+    if (!flim_conv3x3x3_supported(&here, 80) || !find_tiling_of(&here, variant, card, &a.p))
         return cudaErrorInvalidValue;
     const extent e = extent_of(&here);
     a.t = here.in[0], a.h = e.h, a.w = e.w, a.ho = e.ho, a.wo = e.wo, a.stride = e.stride;
     a.apart = problem->op == FLIM_CONV_DATA ? here.stride[2] : 1;
     a.pixels = n * e.ho * e.wo;
     a.partial = sums ? static_cast<float *>(scratch) : nullptr;
+#if FLIM_WGMMA
+    if (variant == FLIM_CONV3X3X3_WGMMA)
+        return start_wgmma(a, &here, card->processors, sums, stream);
+#endif
     return here.type == FLIM_STORAGE_BF16 ? start_bf16(a, &here, card->processors, sums, stream)
                                           : start_fp16(a, &here, card->processors, sums, stream);
 }
@@ -126,10 +167,12 @@ bool flim_conv3x3x3_supported(const flim_conv_problem *s, int sm)
            find_tiling(s, 96 * 1024, false, &p);
 }
 
-int flim_conv3x3x3_variants(const flim_conv_problem *s, const flim_card *card)
+const char *const flim_conv3x3x3_variant_names[FLIM_CONV3X3X3_VARIANTS] = {"", " wide", " wgmma"};
+
+bool flim_conv3x3x3_has_variant(const flim_conv_problem *s, flim_conv3x3x3_variant variant, const flim_card *card)
 {
     tiling p;
-    return s->c == s->k && s->c < 32 && find_tiling(s, card->shared_bytes, true, &p) ? 2 : 1;
+    return find_tiling_of(s, variant, card, &p);
 }
 
 size_t flim_conv3x3x3_scratch_bytes(void)
@@ -137,8 +180,8 @@ size_t flim_conv3x3x3_scratch_bytes(void)
     return sizeof(float) * MAX_BLOCKS * 2 * MOST_C;
 }
 
-cudaError_t flim_conv3x3x3_run(const flim_conv_problem *problem, const flim_conv_arguments *arguments, int variant,
-                               const flim_card *card, cudaStream_t stream)
+cudaError_t flim_conv3x3x3_run(const flim_conv_problem *problem, const flim_conv_arguments *arguments,
+                               flim_conv3x3x3_variant variant, const flim_card *card, cudaStream_t stream)
 {
     kernel_arguments a = {};
     a.weight = arguments->master;

@@ -22,14 +22,21 @@ extern "C" {
 /* FORWARD (x PLAIN or NORM_ACT_ON_LOAD) or DATA (with or without epilogue) on the fp32 parameters, compute capability >= 8.0
  * (sm = 80, 89, 90 ...), n*T*H*W < 2^31, rows that fit shared memory. */
 bool flim_conv3x3x3_supported(const flim_conv_problem *problem, int sm);
-/* How many ways there are to cut the work on a card, 1 or 2; they sum in different orders. */
-int flim_conv3x3x3_variants(const flim_conv_problem *problem, const flim_card *card);
+/* Ways to compute a problem; they sum in different orders. */
+typedef enum flim_conv3x3x3_variant {
+    FLIM_CONV3X3X3_USUAL, /* every problem that is supported has it */
+    FLIM_CONV3X3X3_WIDE, /* 8 and 16 channels, more pixels a warp */
+    FLIM_CONV3X3X3_WGMMA, /* 32 channels, by a warpgroup's products: capability 9.0 */
+    FLIM_CONV3X3X3_VARIANTS
+} flim_conv3x3x3_variant;
+extern const char *const flim_conv3x3x3_variant_names[FLIM_CONV3X3X3_VARIANTS];
+/* A supported problem can be computed that way on the card. */
+bool flim_conv3x3x3_has_variant(const flim_conv_problem *problem, flim_conv3x3x3_variant variant, const flim_card *card);
 size_t flim_conv3x3x3_scratch_bytes(void);
 
-/* variant: 0, or below flim_conv3x3x3_variants.
- * FORWARD: y = conv(x) + bias, sums of y and y^2.  DATA: x = data gradient of y, through the epilogue, with its sums. */
-cudaError_t flim_conv3x3x3_run(const flim_conv_problem *problem, const flim_conv_arguments *arguments, int variant,
-                               const flim_card *card, cudaStream_t stream);
+/* FORWARD: y = conv(x) + bias, sums of y and y^2.  DATA: x = data gradient of y, through the epilogue, with its sums. */
+cudaError_t flim_conv3x3x3_run(const flim_conv_problem *problem, const flim_conv_arguments *arguments,
+                               flim_conv3x3x3_variant variant, const flim_card *card, cudaStream_t stream);
 
 #ifdef __cplusplus
 }

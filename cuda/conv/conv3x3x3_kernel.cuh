@@ -432,6 +432,9 @@ cudaError_t start_fp16(kernel_arguments &a, const flim_conv_problem *problem, in
                        cudaStream_t stream);
 cudaError_t start_bf16(kernel_arguments &a, const flim_conv_problem *problem, int processors, double *sums,
                        cudaStream_t stream);
+/* conv3x3x3_wgmma.cu: 32 channels on compute capability 9.0, which is compiled apart. */
+cudaError_t start_wgmma(const kernel_arguments &a, const flim_conv_problem *problem, int processors, double *sums,
+                        cudaStream_t stream);
 
 } // namespace flim_conv3x3x3
 #endif

@@ -60,7 +60,6 @@ typedef struct flim_conv_search_options {
     const char *cache_dir; /* NULL = no file */
     const flim_log *log;
     const volatile int *stop; /* polled between candidates; may be NULL */
-    bool wide_only; /* fused kernels of fewer than 32 channels are not taken (flim_fusion_find) */
     const char *without; /* tests: name of an algorithm that is not taken; NULL = none */
 } flim_conv_search_options;
 

@@ -107,6 +107,19 @@ flim_status flim_conv_choose(flim_conv_store *store, const flim_conv_problem *pr
     return FLIM_OK;
 }
 
+bool flim_conv_store_has_failed(const flim_conv_store *store, const flim_conv_problem *problem)
+{
+    for (int i = 0; i < store->n; i++) {
+        flim_conv_problem known = store->choice[i]->problem;
+        known.n = problem->n;
+        known.deterministic = problem->deterministic;
+        if (!store->choice[i]->algorithm && flim_conv_same_problem(&known, problem)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 void flim_conv_store_save(flim_conv_store *store, const flim_conv_search_options *options)
 {
     flim_conv_cache_write(&store->cache, store->device, options);

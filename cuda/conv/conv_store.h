@@ -25,6 +25,8 @@ flim_status flim_conv_store_of(struct flim_cuda_device *device, flim_conv_store 
  * is known from then on without another search, and the caller does without the fusion. */
 flim_status flim_conv_choose(flim_conv_store *store, const flim_conv_problem *problem,
                              const flim_conv_search_options *options, const flim_conv_choice **out, flim_error *err);
+/* No algorithm computed this fused problem, or the same with another number of cells. */
+bool flim_conv_store_has_failed(const flim_conv_store *store, const flim_conv_problem *problem);
 /* Writes the cache's file if there are new choices. */
 void flim_conv_store_save(flim_conv_store *store, const flim_conv_search_options *options);
 

@@ -1,10 +1,9 @@
 /* The CUDA backend as src/backend finds it: devices of cuda/device, with the functions that need the floors above it. */
-#include "core/alloc.h"
 #include "core/try.h"
 #include "cuda/device/check.h"
 #include "cuda/program/compile.h"
-#include "cuda/program/fusion.h"
 #include "cuda/program/profile.h"
+#include "cuda/program/schedule_build.h"
 
 /* The code compiled in runs on this card. */
 static flim_status check_code(const flim_cuda_device *device, flim_error *err)
@@ -20,23 +19,10 @@ static flim_status check_code(const flim_cuda_device *device, flim_error *err)
     return flim_cuda_check(code, "loading the kernels", err);
 }
 
-/* Without the output of a stem that is computed together with what follows. */
-static flim_status largest_tensor(const flim_device *base, const flim_network *net, flim_precision precision,
+static flim_status largest_tensor(const flim_device *device, const flim_network *net, flim_precision precision,
                                   int64_t *elements, flim_error *err)
 {
-    flim_schedule *s = flim_alloc(1, sizeof *s, err);
-    if (!s) {
-        return FLIM_ERROR_MEMORY;
-    }
-    *s = (flim_schedule){.net = net, .batch = 1, .type = flim_cuda_storage(precision)};
-    flim_fusion_find(s, ((const flim_cuda_device *)base)->sm);
-    *elements = flim_volume(net->in) * net->channels;
-    for (int u = 0; u < net->n_units; u++) {
-        const int64_t here = flim_volume(net->unit[u].conv_out) * s->unit[u].k;
-        *elements = s->unit[u].fusion != FLIM_FUSION_STEM && here > *elements ? here : *elements;
-    }
-    flim_free(s);
-    return FLIM_OK;
+    return flim_schedule_predict_largest((const flim_cuda_device *)device, net, precision, elements, err);
 }
 
 static void complete(flim_cuda_device *device)

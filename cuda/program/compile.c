@@ -65,7 +65,7 @@ static flim_status build_training(flim_cuda_program *p, const flim_conv_search_o
         set = (flim_recompute_set){.outputs = FLIM_MAX_UNITS, .blocks = UINT32_MAX};
     }
     for (;;) {
-        FLIM_TRY(flim_schedule_build(&p->train, p->device, net, p->launch.type, true, o->train_batch, o->deterministic, &set,
+        FLIM_TRY(flim_schedule_build(&p->train, p->device, net, o->precision, true, o->train_batch, o->deterministic, &set,
                                      search, err));
         if (o->recompute != FLIM_RECOMPUTE_AUTO) {
             return FLIM_OK;
@@ -89,7 +89,7 @@ static flim_status build_training(flim_cuda_program *p, const flim_conv_search_o
             if (more.blocks == set.blocks) {
                 continue;
             }
-            FLIM_TRY(flim_schedule_build(&p->train, p->device, net, p->launch.type, true, o->train_batch, o->deterministic,
+            FLIM_TRY(flim_schedule_build(&p->train, p->device, net, o->precision, true, o->train_batch, o->deterministic,
                                          &more, search, err));
             if (p->train.arena.bytes < least) {
                 least = p->train.arena.bytes;
@@ -100,17 +100,14 @@ static flim_status build_training(flim_cuda_program *p, const flim_conv_search_o
     }
 }
 
-/* Fused kernels of 8 and 16 channels have been held to the reference on cards in classifiers of one pooled head, in tf32 and bf16.  In
- * networks of several heads gradients of single units were further from it than they may be in tf32 (tests/net/test_heads.c on an H200),
- * and in fp16 they have not been confirmed since a fault was mended: cuDNN's convolutions are taken there. */
-static bool is_wide_only(const flim_network *net, flim_precision precision)
+/* The batch was held to the tensors that were to be stored; a fused kernel that has failed its check since makes them larger.
+ * FLIM_ERROR_DEVICE, as for convolutions that fail near 2^31: the search for a batch goes on below. */
+static flim_status check_tensors(const flim_schedule *s, flim_error *err)
 {
-    bool plain = net->n_heads == 1 && net->head[0].kind == FLIM_HEAD_POOLED && net->channels == 2;
-    for (int u = 0; u < net->n_units; u++) {
-        const flim_unit *unit = &net->unit[u];
-        plain = plain && !unit->transposed && (unit->skip < 0 || unit->skip != unit->input);
-    }
-    return !plain || precision == FLIM_PRECISION_FP16;
+    flim_error why = {0};
+    return s->batch == 0 || flim_check_tensor_size(s->batch, flim_schedule_largest_tensor(s), &why) == FLIM_OK
+               ? FLIM_OK
+               : flim_fail(err, FLIM_ERROR_DEVICE, "%s, since a fused convolution failed its check on this card", why.text);
 }
 
 flim_status flim_cuda_compile(flim_device *base, const flim_network *net, const flim_program_options *options,
@@ -126,8 +123,7 @@ flim_status flim_cuda_compile(flim_device *base, const flim_network *net, const 
                                                           : cache[0]         ? cache
                                                                              : NULL,
                                              .log = options->log,
-                                             .stop = options->stop,
-                                             .wide_only = is_wide_only(net, options->precision)};
+                                             .stop = options->stop};
     flim_status status;
     flim_cuda_program *p = flim_alloc(1, sizeof *p, err);
     if (!p) {
@@ -154,13 +150,15 @@ flim_status flim_cuda_compile(flim_device *base, const flim_network *net, const 
     FLIM_TRY_DONE(flim_conv_store_of(device, &store, err));
     const int searched = store->searched, loaded = store->loaded;
     if (options->eval_batch > 0) {
-        FLIM_TRY_DONE(flim_schedule_build(&p->predict, device, &p->base.net, type, false, options->eval_batch,
+        FLIM_TRY_DONE(flim_schedule_build(&p->predict, device, &p->base.net, options->precision, false, options->eval_batch,
                                           options->deterministic, &(flim_recompute_set){0}, &search, err));
     }
     if (options->train_batch > 0) {
         FLIM_TRY_DONE(build_training(p, &search, err));
     }
     flim_conv_store_save(store, &search);
+    FLIM_TRY_DONE(check_tensors(&p->predict, err));
+    FLIM_TRY_DONE(check_tensors(&p->train, err));
     if (store->searched > searched || store->loaded > loaded) {
         flim_log_line(options->log, FLIM_LOG_NOTE, "convolution plans: %d %s, %d from the cache", store->searched - searched,
                       search.benchmark ? "tuned" : "chosen by heuristic", store->loaded - loaded);

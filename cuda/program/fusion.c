@@ -96,6 +96,16 @@ static int readers_of(const flim_network *net, int u)
 
 /* ---- what is fused ----------------------------------------------------------------------------------------------------- */
 
+bool flim_fusion_is_wide_only(const flim_network *net, flim_precision precision)
+{
+    bool plain = net->n_heads == 1 && net->head[0].kind == FLIM_HEAD_POOLED && net->channels == 2;
+    for (int u = 0; u < net->n_units; u++) {
+        const flim_unit *unit = &net->unit[u];
+        plain = plain && !unit->transposed && (unit->skip < 0 || unit->skip != unit->input);
+    }
+    return !plain || precision == FLIM_PRECISION_FP16;
+}
+
 /* The fused kernels may be taken for this unit, as far as its width goes. */
 static bool is_wide_enough(const flim_schedule *s, const flim_unit *unit)
 {

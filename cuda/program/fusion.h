@@ -20,6 +20,10 @@
 
 #include "cuda/program/schedule.h"
 
+/* Fused kernels of 8 and 16 channels are not taken.  They have been held to the reference on cards in classifiers of one pooled
+ * head, in tf32 and bf16.  In networks of several heads gradients of single units were further from it than they may be in tf32
+ * (tests/net/test_heads.c on an H200), and in fp16 no card has confirmed them since a fault was mended. */
+bool flim_fusion_is_wide_only(const flim_network *net, flim_precision precision);
 /* Kernels for more than a convolution on a card of compute capability sm (90 = 9.0), fused skips, the stem. */
 void flim_fusion_find(flim_schedule *schedule, int sm);
 /* Which units need no y, and which gradients come with a data gradient.  Needs the choices of the weight gradients. */

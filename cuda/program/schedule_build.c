@@ -1,5 +1,6 @@
 #include "cuda/program/schedule_build.h"
 
+#include "core/alloc.h"
 #include "core/try.h"
 #include "cuda/program/fusion.h"
 
@@ -538,18 +539,70 @@ static flim_status check_limits(const flim_schedule *s, flim_error *err)
     return FLIM_OK;
 }
 
-flim_status flim_schedule_build(flim_schedule *s, flim_cuda_device *device, const flim_network *net, flim_storage type,
+static void begin(flim_schedule *s, const flim_network *net, flim_precision precision, bool train, int64_t batch,
+                  bool deterministic)
+{
+    *s = (flim_schedule){.net = net,
+                         .train = train,
+                         .deterministic = deterministic,
+                         .wide_only = flim_fusion_is_wide_only(net, precision),
+                         .batch = batch,
+                         .type = flim_cuda_storage(precision),
+                         .arena = {.alignment = 256}};
+}
+
+int64_t flim_schedule_largest_tensor(const flim_schedule *s)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < s->arena.n; i++) {
+        const bool larger = s->label[i].kind != FLIM_BUFFER_SCRATCH && s->arena.buffer[i].bytes > bytes;
+        bytes = larger ? s->arena.buffer[i].bytes : bytes;
+    }
+    return bytes / (s->batch * flim_storage_size(s->type));
+}
+
+/* Does without the stem's kernel if it is known to fail. */
+static void find_fusions_known(flim_schedule *s, const flim_cuda_device *device)
+{
+    static const flim_conv_op ops[] = {FLIM_CONV_FORWARD, FLIM_CONV_WEIGHT};
+    flim_fusion_find(s, device->sm);
+    for (int u = 0; u < s->net->n_units; u++) {
+        for (int i = 0; i < (s->train ? 2 : 1) && flim_schedule_stem_of(s, u) >= 0; i++) {
+            const flim_conv_problem problem = flim_fusion_unit_problem(s, u, ops[i]);
+            if (device->conv_store && flim_conv_store_has_failed(device->conv_store, &problem)) {
+                s->unfused[u] |= (uint8_t)(1u << ops[i]);
+                flim_fusion_find(s, device->sm);
+            }
+        }
+    }
+}
+
+flim_status flim_schedule_predict_largest(const flim_cuda_device *device, const flim_network *net, flim_precision precision,
+                                          int64_t *elements, flim_error *err)
+{
+    enum { CELLS = 256 }; /* the arena rounds up to its alignment */
+    flim_schedule *s = flim_alloc(1, sizeof *s, err);
+    *elements = 0;
+    if (!s) {
+        return FLIM_ERROR_MEMORY;
+    }
+    for (int train = 0; train < 2; train++) {
+        begin(s, net, precision, train == 1, CELLS, false);
+        find_fusions_known(s, device);
+        add_tensors(s);
+        const int64_t here = flim_schedule_largest_tensor(s);
+        *elements = here > *elements ? here : *elements;
+    }
+    flim_free(s);
+    return FLIM_OK;
+}
+
+flim_status flim_schedule_build(flim_schedule *s, flim_cuda_device *device, const flim_network *net, flim_precision precision,
                                 bool train, int64_t batch, bool deterministic, const flim_recompute_set *recompute,
                                 const flim_conv_search_options *options, flim_error *err)
 {
     flim_conv_store *store;
-    *s = (flim_schedule){.net = net,
-                         .train = train,
-                         .deterministic = deterministic,
-                         .wide_only = options->wide_only,
-                         .batch = batch,
-                         .type = type,
-                         .arena = {.alignment = 256}};
+    begin(s, net, precision, train, batch, deterministic);
     FLIM_TRY(check_limits(s, err));
     FLIM_TRY(flim_conv_store_of(device, &store, err));
     for (bool again = true; again;) { /* at most once per unit and direction */

@@ -112,6 +112,9 @@ static inline void flim_totals_add_norm(flim_totals *totals, double norm)
 /* FLIM_ERROR_USAGE, with those that it has, if the device cannot compute in that precision. */
 flim_status flim_device_check_precision(const flim_device *device, flim_precision precision, flim_error *err);
 
+/* Refuses a batch of which a tensor of so many elements per cell would have 2^31 or more. */
+flim_status flim_check_tensor_size(int64_t batch, int64_t elements, flim_error *err);
+
 /* Adds an item to a memory plan and its total; zero bytes are left out. */
 void flim_memory_add(flim_memory_plan *plan, const char *name, flim_memory_place place, int64_t bytes);
 /* The same for the convolutions' workspace on the device. */

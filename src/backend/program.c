@@ -26,6 +26,16 @@ static flim_status check_trainable(const flim_network *net, flim_error *err)
     return FLIM_OK;
 }
 
+flim_status flim_check_tensor_size(int64_t batch, int64_t elements, flim_error *err)
+{
+    const int64_t limit = ((int64_t)1 << 31) - 1;
+    return batch <= limit / elements ? FLIM_OK
+                                     : flim_fail(err, FLIM_ERROR_USAGE,
+                                                 "a batch of %lld cells makes a tensor of 2^31 or more elements (%lld per "
+                                                 "cell); the largest batch is %lld",
+                                                 (long long)batch, (long long)elements, (long long)(limit / elements));
+}
+
 flim_status flim_program_compile(flim_device *device, const flim_network *net, const flim_program_options *options,
                                  flim_program **out, flim_error *err)
 {
@@ -38,15 +48,9 @@ flim_status flim_program_compile(flim_device *device, const flim_network *net, c
     if (options->train_batch > 0) {
         FLIM_TRY(check_trainable(net, err));
     }
-    const int64_t limit = ((int64_t)1 << 31) - 1;
     int64_t elements;
     FLIM_TRY(flim_device_largest_tensor(device, net, options->precision, &elements, err));
-    if (batch > limit / elements) {
-        return flim_fail(
-            err, FLIM_ERROR_USAGE,
-            "a batch of %lld cells makes a tensor of 2^31 or more elements (%lld per cell); the largest batch is %lld",
-            (long long)batch, (long long)elements, (long long)(limit / elements));
-    }
+    FLIM_TRY(flim_check_tensor_size(batch, elements, err));
     return device->ops->compile(device, net, options, out, err);
 }
 

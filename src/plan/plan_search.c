@@ -216,19 +216,23 @@ static flim_status first_below(flim_device *device, const flim_plan_request *req
     }
 }
 
-flim_status flim_plan_largest(flim_device *device, const flim_plan_request *request, const flim_plan_budget *budget,
-                              int64_t cap, flim_plan *out, flim_error *err)
+/* No tensor of a batch has 2^31 elements. */
+static flim_status cap_elements(const flim_device *device, const flim_plan_request *request, int64_t *cap, flim_error *err)
 {
     int64_t largest;
     FLIM_TRY(flim_device_largest_tensor(device, request->net, request->precision, &largest, err));
-    const int64_t elements = (((int64_t)1 << 31) - 1) / largest;
+    const int64_t most = (((int64_t)1 << 31) - 1) / largest;
+    *cap = *cap < most ? *cap : round_down(most);
+    return FLIM_OK;
+}
+
+flim_status flim_plan_largest(flim_device *device, const flim_plan_request *request, const flim_plan_budget *budget,
+                              int64_t cap, flim_plan *out, flim_error *err)
+{
     flim_plan_request r = *request;
     r.recompute = r.recompute == FLIM_RECOMPUTE_NONE ? FLIM_RECOMPUTE_NONE : FLIM_RECOMPUTE_ALL;
-    cap = cap < elements ? cap : round_down(elements);
-    if (cap < 1) {
-        return flim_fail(err, FLIM_ERROR_USAGE, "one cell alone makes a tensor of 2^31 elements or more");
-    }
     FLIM_TRY(plan_one(device, &r, budget, out, err));
+    FLIM_TRY(cap_elements(device, request, &cap, err)); /* after it: a card shows with one cell which of its kernels fail */
     if (!flim_plan_fits(out, budget)) {
         return too_little(device, &r, budget, out, err);
     }

@@ -16,6 +16,8 @@
 
 #ifdef FLIM_HAVE_CUDA
 
+#include "core/alloc.h"
+#include "cuda/conv/conv_store.h"
 #include "cuda/device/cuda_device.h"
 #include "cuda/program/cuda_program.h"
 #include "cuda/program/fusion.h"
@@ -567,12 +569,12 @@ typedef struct tally {
     int schedules, mutants;
 } tally;
 
-static void build(flim_schedule *s, flim_device *device, const flim_network *net, flim_storage type, bool train,
+static void build(flim_schedule *s, flim_device *device, const flim_network *net, flim_precision precision, bool train,
                   int64_t batch, flim_recompute_set set, int64_t limit, const char *without)
 {
     flim_error err = {0};
     const flim_conv_search_options options = {.workspace_limit = limit, .without = without};
-    if (flim_schedule_build(s, flim_cuda_device_of(device), net, type, train, batch, false, &set, &options, &err) !=
+    if (flim_schedule_build(s, flim_cuda_device_of(device), net, precision, train, batch, false, &set, &options, &err) !=
         FLIM_OK) {
         fail_msg("%s", err.text);
     }
@@ -591,16 +593,16 @@ static void build(flim_schedule *s, flim_device *device, const flim_network *net
 }
 
 /* Every set of blocks recomputed with 0, 1, ... outputs recomputed. */
-static void check_training(flim_device *device, const flim_network *net, flim_storage type, int64_t batch, int64_t limit,
-                           const char *without, const char *text, tally *t)
+static void check_training(flim_device *device, const flim_network *net, flim_precision precision, int64_t batch,
+                           int64_t limit, const char *without, const char *text, tally *t)
 {
     static flim_schedule s;
-    build(&s, device, net, type, true, batch, (flim_recompute_set){0}, limit, without);
+    build(&s, device, net, precision, true, batch, (flim_recompute_set){0}, limit, without);
     const uint32_t sets = 1u << s.n_blocks;
     for (uint32_t blocks = 0; blocks < sets; blocks++) {
         for (int outputs = 0, most = 0; outputs <= most; outputs++) {
             char full[200];
-            build(&s, device, net, type, true, batch, (flim_recompute_set){.outputs = outputs, .blocks = blocks}, limit,
+            build(&s, device, net, precision, true, batch, (flim_recompute_set){.outputs = outputs, .blocks = blocks}, limit,
                   without);
             most = flim_schedule_recomputable(&s);
             snprintf(full, sizeof full, "%s, %d outputs and blocks %x recomputed", text, outputs, (unsigned)blocks);
@@ -613,8 +615,8 @@ static void check_training(flim_device *device, const flim_network *net, flim_st
     }
 }
 
-static void check_case(const char *card_name, const char *type_name, flim_storage type, const char *without,
-                       const flim_network *net, const char *name, int64_t batch, tally *t)
+static void check_case(const char *card_name, flim_precision precision, const char *without, const flim_network *net,
+                       const char *name, int64_t batch, tally *t)
 {
     static flim_schedule s;
     flim_error err = {0};
@@ -626,15 +628,15 @@ static void check_case(const char *card_name, const char *type_name, flim_storag
     /* With 1 MiB our own weight gradient is refused, as if cuDNN's were quicker. */
     for (int64_t limit = 0; limit <= 1 << 20; limit += 1 << 20) {
         char text[120];
-        snprintf(text, sizeof text, "%s %s %s width %d (%d,%d,%d) batch %lld workspace %lld without %s", card_name, type_name,
-                 name, net->width, net->in[0], net->in[1], net->in[2], (long long)batch, (long long)limit,
-                 without ? without : "nothing");
-        build(&s, device, net, type, false, batch, (flim_recompute_set){0}, limit, without);
+        snprintf(text, sizeof text, "%s %s %s width %d (%d,%d,%d) batch %lld workspace %lld without %s", card_name,
+                 flim_precision_name(precision), name, net->width, net->in[0], net->in[1], net->in[2], (long long)batch,
+                 (long long)limit, without ? without : "nothing");
+        build(&s, device, net, precision, false, batch, (flim_recompute_set){0}, limit, without);
         check_schedule(&s, text);
         t->mutants += without ? 0 : check_mutants(&s, text);
         t->schedules++;
         if (net->n_heads > 0) {
-            check_training(device, net, type, batch, limit, without, text, t);
+            check_training(device, net, precision, batch, limit, without, text, t);
         }
     }
     flim_device_close(device);
@@ -644,16 +646,17 @@ static void every_operation_finds_what_it_reads(void **state)
 {
     (void)state;
     static const struct {
-        const char *card, *name;
-        flim_storage type;
+        const char *card;
+        flim_precision precision;
         const char *without; /* an algorithm that failed its check */
-    } kinds[] = {{"t4", "fp32", FLIM_STORAGE_FP32, NULL}, /* no kernels of our own that apply BatchNorm as they load */
-                 {"t4", "fp16", FLIM_STORAGE_FP16, NULL},
-                 {"h100", "fp16", FLIM_STORAGE_FP16, NULL},
-                 {"h100", "fp16", FLIM_STORAGE_FP16, "fused_stem"},
-                 {"h100", "fp16", FLIM_STORAGE_FP16, "fused_3x3x3"},
-                 {"h100", "fp16", FLIM_STORAGE_FP16, "wgrad_3x3x3"},
-                 {"l4", "bf16", FLIM_STORAGE_BF16, NULL}};
+    } kinds[] = {{"t4", FLIM_PRECISION_FP32, NULL}, /* no kernels of our own that apply BatchNorm as they load */
+                 {"t4", FLIM_PRECISION_FP16, NULL},
+                 {"h100", FLIM_PRECISION_FP16, NULL}, /* none of fewer than 32 channels */
+                 {"h100", FLIM_PRECISION_TF32, NULL},
+                 {"h100", FLIM_PRECISION_TF32, "fused_stem"},
+                 {"h100", FLIM_PRECISION_TF32, "fused_3x3x3"},
+                 {"h100", FLIM_PRECISION_TF32, "wgrad_3x3x3"},
+                 {"l4", FLIM_PRECISION_BF16, NULL}};
     static const struct {
         int width, size[3];
         int64_t batch;
@@ -672,15 +675,178 @@ static void every_operation_finds_what_it_reads(void **state)
             const int *size = cases[k].size;
             flim_error err = {0};
             assert_int_equal(flim_network_build(&net, cases[k].width, 2, size[0], size[1], size[2], &err), FLIM_OK);
-            check_case(kinds[i].card, kinds[i].name, kinds[i].type, kinds[i].without, &net, "published", cases[k].batch, &t);
+            check_case(kinds[i].card, kinds[i].precision, kinds[i].without, &net, "published", cases[k].batch, &t);
         }
         for (size_t k = 0; k < sizeof others / sizeof others[0]; k++) {
             others[k].build(&net);
-            check_case(kinds[i].card, kinds[i].name, kinds[i].type, kinds[i].without, &net, others[k].name, 3, &t);
+            check_case(kinds[i].card, kinds[i].precision, kinds[i].without, &net, others[k].name, 3, &t);
         }
     }
     print_message("%d schedules; %d mutants, all refused\n", t.schedules, t.mutants);
     assert_true(t.schedules >= 2500);
+}
+
+/* ---- the largest tensor -------------------------------------------------------------------------------------------------- */
+
+static flim_device *describe(const char *card_name)
+{
+    flim_error err = {0};
+    flim_card card;
+    flim_device *device = NULL;
+    assert_int_equal(flim_card_find(FLIM_SOURCE_DIR "/configs/devices", card_name, &card, NULL, &err), FLIM_OK);
+    assert_int_equal(flim_device_describe(&card, &device, &err), FLIM_OK);
+    device->info.assumes_workspace = true; /* cuDNN is not asked */
+    return device;
+}
+
+/* Elements of the largest tensor that has bytes in the arena, of all cells: from their own shapes. */
+static int64_t largest_stored(const flim_schedule *s)
+{
+    int64_t largest = 0;
+    for (int i = 0; i < s->arena.n; i++) {
+        const flim_buffer_label l = s->label[i];
+        const flim_unit *u = l.unit < 0 ? NULL : &s->net->unit[l.unit];
+        const int *size = !u                                                         ? s->net->in
+                          : l.kind == FLIM_BUFFER_DX                                 ? u->in
+                          : l.kind == FLIM_BUFFER_Y || l.kind == FLIM_BUFFER_HEAD_DY ? u->out
+                                                                                     : u->conv_out;
+        const int channels = !u ? s->net->channels : l.kind == FLIM_BUFFER_DX ? u->in_channels : u->out_channels;
+        if (l.kind == FLIM_BUFFER_SCRATCH || l.kind == FLIM_BUFFER_SIGN_MASK || l.kind == FLIM_BUFFER_VOXEL) {
+            continue;
+        }
+        const bool compact = l.kind == FLIM_BUFFER_DX && flim_fusion_compact_dx(u);
+        const bool raw = !u && s->mask_offset > 0; /* the stem's kernel takes the signal, and masks of one time */
+        const int64_t voxels = (int64_t)(compact ? u->conv_out : size)[0] * (compact ? u->conv_out : size)[1] *
+                               (compact ? u->conv_out : size)[2];
+        const int64_t elements = s->batch * voxels * (raw ? 1 : (channels + 7) / 8 * 8);
+        largest = elements > largest ? elements : largest;
+    }
+    return largest;
+}
+
+static const flim_schedule_unit *stem_reader(const flim_schedule *s)
+{
+    for (int u = 0; u < s->net->n_units; u++) {
+        if (flim_schedule_stem_of(s, u) >= 0) {
+            return &s->unit[u];
+        }
+    }
+    return NULL;
+}
+
+/* Kernels of fewer than 32 channels are fused in classifiers of one pooled head only, and not in fp16. */
+static void check_width(const flim_schedule *s, flim_precision precision, bool classifier, const char *text)
+{
+    for (int u = 0; u < s->net->n_units; u++) {
+        const flim_schedule_unit *su = &s->unit[u];
+        const bool fused = su->conv3x3x3 || flim_schedule_stem_of(s, u) >= 0;
+        if (fused && su->unit->out_channels < 32 && (!classifier || precision == FLIM_PRECISION_FP16)) {
+            fail_msg("%s: %s has %d channels, and a fused kernel", text, su->unit->conv, su->unit->out_channels);
+        }
+    }
+}
+
+/* As if the stem's kernel had failed its check on this card, with one cell. */
+static void fail_stem(flim_device *device, const flim_schedule *s)
+{
+    flim_error err = {0};
+    flim_conv_store *store;
+    const int u = (int)(stem_reader(s) - s->unit);
+    flim_conv_problem problem = flim_fusion_unit_problem(s, u, FLIM_CONV_FORWARD);
+    problem.n = 1;
+    assert_int_equal(flim_conv_store_of(flim_cuda_device_of(device), &store, &err), FLIM_OK);
+    flim_conv_choice **list = flim_realloc(store->choice, (size_t)store->n + 1, sizeof *list, &err);
+    flim_conv_choice *choice = flim_alloc(1, sizeof *choice, &err);
+    assert_true(list && choice);
+    store->choice = list;
+    choice->problem = problem;
+    list[store->n++] = choice;
+}
+
+/* What the device foretells is the largest tensor of the schedules that allocate; the largest batch makes none of 2^31 elements in
+ * a program, one cell more is refused. */
+static void check_largest(flim_device *device, const flim_network *net, flim_precision precision, bool classifier,
+                          bool stem_fails, const char *text, int *stems)
+{
+    static flim_schedule s[2];
+    enum { CELLS = 256 }; /* the arena rounds up */
+    int64_t foretold, stored = 0;
+    flim_error err = {0};
+    const bool trains = net->n_heads > 0;
+    for (int train = 0; train <= (int)trains; train++) {
+        build(&s[train], device, net, precision, train == 1, CELLS, (flim_recompute_set){0}, 0,
+              stem_fails ? "fused_stem" : NULL);
+        const int64_t here = largest_stored(&s[train]);
+        assert_int_equal(flim_schedule_largest_tensor(&s[train]), here / CELLS);
+        check_width(&s[train], precision, classifier, text);
+        stored = here > stored ? here : stored;
+    }
+    assert_int_equal(flim_device_largest_tensor(device, net, precision, &foretold, &err), FLIM_OK);
+    if (foretold * CELLS != stored) {
+        fail_msg("%s: %lld elements per cell foretold, %lld stored%s", text, (long long)foretold, (long long)(stored / CELLS),
+                 stem_fails ? ", the stem's kernel failing" : "");
+    }
+    *stems += stem_reader(&s[0]) != NULL;
+    const int64_t most = (((int64_t)1 << 31) - 1) / foretold;
+    for (int more = 0; more < 2; more++) {
+        flim_program *program = NULL;
+        const flim_program_options options = {
+            .precision = precision, .train_batch = trains ? most + more : 0, .eval_batch = most + more};
+        const flim_status status = flim_program_compile(device, net, &options, &program, &err);
+        assert_int_equal(status, more ? FLIM_ERROR_USAGE : FLIM_OK);
+        if (!more) {
+            const flim_cuda_program *p = flim_cuda_program_of(program);
+            assert_true(largest_stored(&p->predict) < (int64_t)1 << 31);
+            assert_true(!trains || largest_stored(&p->train) < (int64_t)1 << 31);
+            check_width(&p->predict, precision, classifier, text);
+            if (!stem_fails) {
+                assert_true((stem_reader(&p->predict) != NULL) == (stem_reader(&s[0]) != NULL));
+                assert_true(!trains || (stem_reader(&p->train) != NULL) == (stem_reader(&s[1]) != NULL));
+            }
+            flim_program_destroy(program);
+        }
+    }
+    if (!stem_fails && stem_reader(&s[0])) {
+        for (int train = 0; train <= (int)trains; train++) {
+            fail_stem(device, &s[train]);
+        }
+        check_largest(device, net, precision, classifier, true, text, stems);
+    }
+}
+
+static void the_largest_tensor_is_foretold(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *card;
+        flim_precision precision;
+    } kinds[] = {{"t4", FLIM_PRECISION_FP32},   {"t4", FLIM_PRECISION_FP16},   {"l4", FLIM_PRECISION_TF32},
+                 {"h100", FLIM_PRECISION_FP32}, {"h100", FLIM_PRECISION_TF32}, {"h100", FLIM_PRECISION_BF16},
+                 {"h100", FLIM_PRECISION_FP16}};
+    static ref_build_network *const others[] = {ref_autoencoder, ref_masked_autoencoder,   ref_three_heads, ref_two_tasks,
+                                                ref_pretraining, ref_pretraining_by_class, ref_features};
+    static const int widths[] = {4, 8, 16, 24, 32, 64, 128};
+    int stems = 0, cases = 0;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        for (size_t k = 0; k < sizeof widths / sizeof *widths + sizeof others / sizeof *others; k++, cases++) {
+            flim_network net;
+            flim_error err = {0};
+            char text[120];
+            const bool classifier = k < sizeof widths / sizeof *widths;
+            if (classifier) {
+                assert_int_equal(flim_network_build(&net, widths[k], 2, 256, 21, 21, &err), FLIM_OK);
+            } else {
+                others[k - sizeof widths / sizeof *widths](&net);
+            }
+            snprintf(text, sizeof text, "%s %s, network %d of width %d", kinds[i].card,
+                     flim_precision_name(kinds[i].precision), (int)k, net.width);
+            flim_device *device = describe(kinds[i].card);
+            check_largest(device, &net, kinds[i].precision, classifier, false, text, &stems);
+            flim_device_close(device);
+        }
+    }
+    print_message("%d networks, %d with the stem's kernel\n", cases, stems);
+    assert_true(stems >= 10);
 }
 
 /* Sums over a tensor are cut into blocks by the card's multiprocessors: none would be another order of sums, and no room for them. */
@@ -742,9 +908,9 @@ static void blocks_come_in_whole_waves(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_operation_finds_what_it_reads),
-                                       cmocka_unit_test(blocks_come_in_whole_waves),
-                                       cmocka_unit_test(a_program_knows_the_multiprocessors)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_operation_finds_what_it_reads), cmocka_unit_test(the_largest_tensor_is_foretold),
+        cmocka_unit_test(blocks_come_in_whole_waves), cmocka_unit_test(a_program_knows_the_multiprocessors)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
 

@@ -109,7 +109,8 @@ flim_conv_problem problem_of(flim_storage type, int kind, const size &s)
 
 template <typename T> struct conv_case {
     size s;
-    int kind, variant = 0;
+    int kind;
+    flim_conv3x3x3_variant variant = FLIM_CONV3X3X3_USUAL;
     flim_conv_problem problem;
     device_array<T> x, z, add, out;
     device_array<float> weight, bias, scale, shift, mean;
@@ -156,7 +157,7 @@ template <typename T> struct conv_case {
     }
 };
 
-template <typename T> bool check_case(flim_storage type, int kind, const size &s, int variant = 0)
+template <typename T> bool check_case(flim_storage type, int kind, const size &s, flim_conv3x3x3_variant variant)
 {
     conv_case<T> k(type, kind, s);
     k.variant = variant;
@@ -218,8 +219,9 @@ template <typename T> bool check_case(flim_storage type, int kind, const size &s
     printf(
         "conv3x3x3%s %s c %d k %d stride %d n %lld %dx%dx%d %-30s relative %.2e worst %.2e, sums %.1e, equal bits %s scaled "
         "%s %s\n",
-        variant ? " wide" : "", type == FLIM_STORAGE_BF16 ? "bf16" : "fp16", s.c, s.k, s.stride, (long long)s.n, s.t, s.h,
-        s.w, kind_name[kind], d.relative, d.worst, worst, equal ? "yes" : "no", same ? "yes" : "no", good ? "" : "FAILED");
+        flim_conv3x3x3_variant_names[variant], type == FLIM_STORAGE_BF16 ? "bf16" : "fp16", s.c, s.k, s.stride,
+        (long long)s.n, s.t, s.h, s.w, kind_name[kind], d.relative, d.worst, worst, equal ? "yes" : "no", same ? "yes" : "no",
+        good ? "" : "FAILED");
     return good;
 }
 
@@ -236,13 +238,14 @@ bool check_conv3x3x3(bool small)
         for (size s : sizes)
             for (int kind = 0; kind < KINDS && !(small && s.n * s.t * s.h * s.w > 20000); kind++) {
                 s.c = shape[0], s.k = shape[1], s.stride = shape[2];
-                good = check_case<__nv_bfloat16>(FLIM_STORAGE_BF16, kind, s) && good;
-                if (s.n < 16)
-                    good = check_case<__half>(FLIM_STORAGE_FP16, kind, s) && good;
-                const flim_conv_problem problem = problem_of(FLIM_STORAGE_FP16, kind, s);
-                if (flim_conv3x3x3_variants(&problem, &check_card()) == 2) {
-                    good = check_case<__nv_bfloat16>(FLIM_STORAGE_BF16, kind, s, 1) && good;
-                    good = check_case<__half>(FLIM_STORAGE_FP16, kind, s, 1) && good;
+                for (int i = 0; i < FLIM_CONV3X3X3_VARIANTS; i++) {
+                    const flim_conv3x3x3_variant variant = (flim_conv3x3x3_variant)i;
+                    const flim_conv_problem problem = problem_of(FLIM_STORAGE_FP16, kind, s);
+                    if (!flim_conv3x3x3_has_variant(&problem, variant, &check_card()))
+                        continue;
+                    good = check_case<__nv_bfloat16>(FLIM_STORAGE_BF16, kind, s, variant) && good;
+                    if (s.n < 16)
+                        good = check_case<__half>(FLIM_STORAGE_FP16, kind, s, variant) && good;
                 }
             }
     return good;
@@ -251,18 +254,24 @@ bool check_conv3x3x3(bool small)
 void time_conv3x3x3(void)
 {
     static const size sizes[] = {{64, 128, 21, 21, 8, 8, 1},  {64, 128, 21, 21, 16, 16, 1}, {64, 128, 21, 21, 32, 32, 1},
-                                 {64, 128, 21, 21, 8, 16, 2}, {64, 128, 21, 21, 16, 32, 2}, {64, 64, 11, 11, 16, 32, 2}};
+                                 {64, 128, 21, 21, 8, 16, 2}, {64, 128, 21, 21, 16, 32, 2}, {64, 64, 11, 11, 16, 32, 2},
+                                 {64, 64, 11, 11, 32, 32, 1}};
     for (const size &s : sizes)
-        for (int kind = 0; kind < KINDS; kind++) {
+        for (int at = 0; at < KINDS * FLIM_CONV3X3X3_VARIANTS; at++) {
+            const int kind = at / FLIM_CONV3X3X3_VARIANTS;
             conv_case<__nv_bfloat16> b(FLIM_STORAGE_BF16, kind, s);
-            const float ms = median_ms([&] { b.run(); });
             conv_case<__half> f(FLIM_STORAGE_FP16, kind, s);
+            b.variant = f.variant = (flim_conv3x3x3_variant)(at % FLIM_CONV3X3X3_VARIANTS);
+            if (!flim_conv3x3x3_has_variant(&b.problem, b.variant, &check_card()))
+                continue;
+            const float ms = median_ms([&] { b.run(); });
             const float ms16 = median_ms([&] { f.run(); });
             const double flop = 2.0 * 27 * s.c * (double)s.y_elements(),
                          bytes = 2.0 * (double)(s.x_elements() + s.y_elements());
-            printf("time conv3x3x3 %2d to %2d stride %d %dx%dx%d %-30s bf16 %.3f ms, %.0f TFLOP/s; fp16 %.3f ms; floors %.3f "
+            printf("time conv3x3x3%-6s %2d to %2d stride %d %dx%dx%d %-30s bf16 %.3f ms, %.0f TFLOP/s; fp16 %.3f ms; floors "
+                   "%.3f "
                    "(arithmetic at 743), %.3f (input and output at 4150 GB/s)\n",
-                   s.c, s.k, s.stride, s.t, s.h, s.w, kind_name[kind], ms, flop / ms * 1e-9, ms16, flop / 743e9,
-                   bytes / 4150e6);
+                   flim_conv3x3x3_variant_names[b.variant], s.c, s.k, s.stride, s.t, s.h, s.w, kind_name[kind], ms,
+                   flop / ms * 1e-9, ms16, flop / 743e9, bytes / 4150e6);
         }
 }

@@ -1,0 +1,353 @@
+/* The 3x3x3 convolution of 32 channels on Hopper's tensor cores: conv3x3x3_kernel.cuh's walk with wgmma in the place of mma.sync.
+ *
+ * Pixels, staging, epilogue and rows of A are those of that kernel: wgmma takes A from registers, 16 rows of each warp, in the
+ * layout that ldmatrix gives.  A warpgroup's product is 64 pixels x 16 channels of one tap in y and x, by 96 columns: the three dt
+ * x 32 output channels, whose sums are those at t - 1, t and t + 1.
+ *
+ * Warpgroups take turns: one alone keeps the tensor cores busy for its 36 products of a slice, while the others store outputs,
+ * load and activate.  A slice is passed on by an mbarrier: each thread arrives when it has copied its part of the next slice and
+ * no longer reads this one, before it stores its outputs.
+ *
+ * Count for a slice of 384 pixels: 108 products of 64 x 96 x 16, 48 clocks each at the full rate, 5.2k clocks (mma.sync: 7.8k);
+ * shared memory gives 3072 bytes of B and 2048 of A to a product, 40 of those 48 clocks.
+ *
+ * Compiled for sm_90a alone.
+ */
+#include "cuda/conv/conv3x3x3_kernel.cuh"
+#include "cuda/conv/conv_wgmma.cuh"
+
+namespace flim_conv3x3x3
+{
+
+namespace
+{
+
+enum {
+    C = 32,
+    R = 2,
+    GROUP = 128, /* threads of a warpgroup */
+    STEPS = 18, /* taps in y and x, 16s of channels */
+    COLUMNS = 96,
+    STEP_BYTES = COLUMNS * 16 * 2,
+    BUFFERS = 3, /* of A: in use, waiting, on its way */
+    TURN = 1 /* named barriers TURN + warpgroup: its turn */
+};
+
+/* Halfword of weight (input channel k, output channel o, tap): [dy, dx][16s of k][columns / 8][k / 8][column % 8][k % 8]. */
+__device__ __forceinline__ int weight_halfword(int k, int o, int tap)
+{
+    const int column = (2 - tap / 9) * 32 + o % 8 / 2 * 8 + o / 8 * 2 + o % 2;
+    return (tap % 9 * 2 + k / 16) * (STEP_BYTES / 2) + column / 8 * 128 + k % 16 / 8 * 64 + column % 8 * 8 + k % 8;
+}
+
+template <typename T, bool PROLOGUE, bool EPILOGUE>
+__global__ void __launch_bounds__(32 * MOST_WARPS, 1) conv3x3x3_wgmma(const kernel_arguments a)
+{
+    constexpr int ROW = 2 * C, CHUNKS = C / 8, LANE = C / 4, PAIRS = LANE / 2, WEIGHT_BYTES = STEPS * STEP_BYTES;
+    extern __shared__ __align__(1024) char memory[];
+    const tiling &p = a.p;
+    const int tid = threadIdx.x, threads = blockDim.x, lane = tid % 32, warp = tid / 32, g = lane / 4, q = lane % 4;
+    const int mine = warp / 4, last = p.warps / 4 - 1; /* warpgroups */
+    const int hw = a.h * a.w, rows_a_cell = a.h + 2, slice_bytes = p.rows * p.pitch * ROW, entries = p.rows * a.w;
+
+    char *slices = memory + WEIGHT_BYTES; /* two */
+    load_entry *table = reinterpret_cast<load_entry *>(slices + 2 * slice_bytes);
+    float *constants = reinterpret_cast<float *>(table + entries); /* as in conv3x3x3_kernel.cuh */
+    const uint32_t slices_shared = flim_shared(slices), weights_shared = flim_shared(memory);
+    const uint32_t ready = flim_shared(memory + p.shared_bytes - 16); /* the next slice is there, this one no longer read */
+
+    const float weight_scale = a.weight_scale ? *a.weight_scale : 1.0f;
+#pragma unroll 8
+    for (int i = tid; i < C * C * TAPS; i += threads) {
+        const int o = i / (C * TAPS), c = i / TAPS % C, tap = i % TAPS;
+        reinterpret_cast<T *>(memory)[a.flip ? weight_halfword(o, c, TAPS - 1 - tap) : weight_halfword(c, o, tap)] =
+            (T)(a.weight[i] * weight_scale);
+    }
+    flim_fence_proxy();
+    if (tid < C) {
+        constants[tid] = a.bias ? a.bias[tid] * weight_scale : 0.0f;
+        constants[CONSTANTS * C + tid] = a.about ? a.about[tid] * weight_scale : 0.0f;
+        if (EPILOGUE) {
+            constants[3 * C + tid] = a.epilogue.scale[tid];
+            constants[4 * C + tid] = a.epilogue.shift[tid];
+            constants[5 * C + tid] = a.epilogue.mean[tid];
+        }
+        if (PROLOGUE) {
+            constants[C + tid] = a.prologue.scale[tid];
+            constants[2 * C + tid] = a.prologue.shift[tid];
+        }
+    }
+    if (tid == 0)
+        flim_barrier_init(ready, threads);
+    if (mine == last)
+        flim_barrier_pass(TURN, 2 * GROUP);
+    int parity = 0;
+
+    const int64_t total = (int64_t)p.groups * a.t;
+    const int64_t end = total * (blockIdx.x + 1) / gridDim.x;
+    float sum[LANE] = {}, product[LANE] = {};
+    const float add_by = EPILOGUE && a.epilogue.add_scale ? *a.epilogue.add_scale : 1.0f;
+    for (int64_t u = total * blockIdx.x / gridDim.x; u < end;) {
+        const int group = (int)(u / a.t), t0 = (int)(u % a.t), t1 = (int)min((int64_t)a.t, t0 + end - u);
+        u += t1 - t0;
+
+        /* The group's rows: conv3x3x3_kernel.cuh. */
+        const int64_t pixel0 = (int64_t)group * p.group;
+        const int first_cell = (int)(pixel0 / hw), y0 = (int)(pixel0 % hw) / a.w;
+        const int64_t last_pixel = min(pixel0 + p.group, a.pixels) - 1;
+        const int last_cell = (int)(last_pixel / hw);
+        const int last_row = (last_cell - first_cell) * rows_a_cell + (int)(last_pixel % hw) / a.w + 2 - y0;
+        __syncthreads();
+        for (int i = tid; i < 2 * slice_bytes / 16; i += threads)
+            reinterpret_cast<uint4 *>(slices)[i] = make_uint4(0, 0, 0, 0);
+        for (int i = tid; i < entries; i += threads) {
+            const int s = i / a.w, x = i % a.w, cell = (s + y0) / rows_a_cell, y = (s + y0) % rows_a_cell - 1;
+            const bool there = s <= last_row && y >= 0 && y < a.h;
+            table[i].pixel = there ? ((first_cell + cell) * a.t * a.h + y) * a.w + x : -1;
+            table[i].slot = s * p.pitch + x + 1;
+        }
+        __syncthreads();
+
+        /* This lane's rows of A (its tap 0,0), and of the output. */
+        int slot[R], pixel[R][2];
+#pragma unroll
+        for (int r = 0; r < R; r++) {
+            const int64_t tile = pixel0 + (warp * R + r) * 16;
+            const int64_t at = min(tile + lane % 16, a.pixels - 1);
+            const int cell = (int)(at / hw), rest = (int)(at % hw);
+            slot[r] = ((cell - first_cell) * rows_a_cell + rest / a.w - y0) * p.pitch + rest % a.w;
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                const int64_t to = tile + g + 8 * i;
+                const int to_cell = (int)(to / hw);
+                pixel[r][i] = to < a.pixels ? to_cell * a.t * hw + (int)(to % hw) : -1;
+            }
+        }
+
+        const int a_round = threads / CHUNKS;
+        auto load = [&](int t) {
+            if ((unsigned)t < (unsigned)a.t && t <= t1) {
+                const T *x = static_cast<const T *>(a.x) + (int64_t)t * hw * C + 8 * (tid % CHUNKS);
+                const uint32_t slice = slices_shared + (uint32_t)((t & 1) * slice_bytes);
+                for (int i = tid / CHUNKS; i < entries; i += a_round) {
+                    const load_entry e = table[i];
+                    if (e.pixel >= 0)
+                        flim_copy_async(slice + slot_offset<C>(e.slot, tid % CHUNKS), x + (int64_t)e.pixel * C, true);
+                }
+            }
+            flim_copy_commit();
+        };
+        /* What this thread has loaded of slice t has come; with the previous unit's activation on it. */
+        auto complete_slice = [&](int t) {
+            flim_copy_wait<0>();
+            if (!PROLOGUE || (unsigned)t >= (unsigned)a.t || t > t1)
+                return;
+            const int channel = 8 * (tid % CHUNKS);
+            for (int i = tid / CHUNKS; i < entries; i += a_round) {
+                const load_entry e = table[i];
+                if (e.pixel < 0)
+                    continue;
+                uint4 *at = reinterpret_cast<uint4 *>(slices + (t & 1) * slice_bytes + slot_offset<C>(e.slot, tid % CHUNKS));
+                uint4 v = *at;
+                uint32_t *word = &v.x;
+#pragma unroll
+                for (int k = 0; k < 4; k++) {
+                    const float2 z = flim_unpack<T>(word[k]);
+                    const float2 scale = reinterpret_cast<const float2 *>(constants + C + channel)[k];
+                    const float2 shift = reinterpret_cast<const float2 *>(constants + 2 * C + channel)[k];
+                    word[k] = flim_pack<T>(flim_leaky(z.x * scale.x + shift.x), flim_leaky(z.y * scale.y + shift.y));
+                }
+                *at = v;
+            }
+        };
+
+        float out[R][3 * 16] = {}; /* [16 j + 4 tile + i]: at t - 1, t, t + 1 */
+        load(t0 - 1);
+        complete_slice(t0 - 1);
+        flim_barrier_arrive(ready);
+#pragma unroll 1
+        for (int t = t0 - 1; t <= t1; t++) {
+            const bool exists = (unsigned)t < (unsigned)a.t;
+            flim_barrier_wait(ready, parity);
+            parity ^= 1;
+            load(t + 1);
+            if (EPILOGUE && t > t0 && q == 0) {
+                const int64_t offset = (int64_t)(t - 1) * hw;
+#pragma unroll
+                for (int r = 0; r < R; r++)
+#pragma unroll
+                    for (int i = 0; i < 2; i++)
+                        if (pixel[r][i] >= 0) {
+                            const int64_t at = (pixel[r][i] + offset) * 2 * C;
+                            asm volatile("prefetch.global.L2 [%0];" ::"l"(static_cast<const char *>(a.epilogue.z) + at));
+                            if (a.epilogue.add)
+                                asm volatile(
+                                    "prefetch.global.L2 [%0];" ::"l"(static_cast<const char *>(a.epilogue.add) + at));
+                        }
+            }
+            /* The first warpgroup's turn is now, the others have time before theirs. */
+            const bool before = PROLOGUE && mine > 0;
+            if (before)
+                complete_slice(t + 1);
+            if (exists) {
+                const uint32_t slice = slices_shared + (uint32_t)((t & 1) * slice_bytes);
+                const uint64_t b = flim_wgmma_descriptor(weights_shared);
+                uint32_t x[BUFFERS][R][4];
+                auto fetch = [&](int step) {
+#pragma unroll
+                    for (int r = 0; r < R; r++)
+                        flim_ldmatrix(x[step % BUFFERS][r],
+                                      (slice + slot_offset<C>(slot[r] + step / 6 * p.pitch + step / 2 % 3, lane / 16)) ^
+                                          (uint32_t)(step % 2 * 32));
+                };
+#pragma unroll
+                for (int step = 0; step < BUFFERS - 1; step++)
+                    fetch(step);
+                flim_barrier(TURN + mine, 2 * GROUP);
+#pragma unroll
+                for (int r = 0; r < R; r++)
+                    flim_hold(out[r]); /* their moves stand before the fence */
+#pragma unroll
+                for (int step = 0; step < STEPS; step++) {
+                    flim_wgmma_fence();
+#pragma unroll
+                    for (int r = 0; r < R; r++)
+                        flim_wgmma96<T>(out[r], x[step % BUFFERS][r], b + step * (STEP_BYTES / 16));
+                    flim_wgmma_commit();
+                    flim_wgmma_wait<1>(); /* the step before this has ended */
+#pragma unroll
+                    for (int r = 0; step > 0 && r < R; r++)
+                        flim_hold(x[(step + BUFFERS - 1) % BUFFERS][r]);
+                    if (step + BUFFERS - 1 < STEPS)
+                        fetch(step + BUFFERS - 1);
+                }
+                flim_barrier_pass(TURN + (mine == last ? 0 : mine + 1), 2 * GROUP);
+                flim_wgmma_wait<0>();
+#pragma unroll
+                for (int r = 0; r < R; r++) {
+                    flim_hold(x[(STEPS - 1) % BUFFERS][r]);
+                    flim_hold(out[r]);
+                }
+            }
+            if (!before)
+                complete_slice(t + 1);
+            if (t < t1)
+                flim_barrier_arrive(ready);
+
+            if (t > t0) {
+                const int64_t offset = (int64_t)(t - 1) * hw;
+                uint4 z4[2][2], d4[2][2]; /* for r and r + 1: loads stand before the stores, which might alias */
+                auto fetch = [&](int r) {
+#pragma unroll
+                    for (int i = 0; i < 2; i++) {
+                        const int64_t from = (pixel[r][i] + offset) * C + LANE * q;
+                        z4[r % 2][i] = d4[r % 2][i] = uint4{};
+                        if (pixel[r][i] >= 0) {
+                            z4[r % 2][i] = *reinterpret_cast<const uint4 *>(static_cast<const T *>(a.epilogue.z) + from);
+                            if (a.epilogue.add)
+                                d4[r % 2][i] =
+                                    *reinterpret_cast<const uint4 *>(static_cast<const T *>(a.epilogue.add) + from);
+                        }
+                    }
+                };
+                if (EPILOGUE)
+                    fetch(0);
+#pragma unroll
+                for (int r = 0; r < R; r++) {
+                    if (EPILOGUE && r + 1 < R)
+                        fetch(r + 1);
+#pragma unroll
+                    for (int i = 0; i < 2; i++) {
+                        if (pixel[r][i] < 0)
+                            continue;
+                        const int64_t at = (pixel[r][i] + offset) * C + LANE * q;
+                        uint4 packed;
+                        uint32_t *word = reinterpret_cast<uint32_t *>(&packed);
+                        const uint32_t *zw = reinterpret_cast<const uint32_t *>(&z4[r % 2][i]),
+                                       *dw = reinterpret_cast<const uint32_t *>(&d4[r % 2][i]);
+#pragma unroll
+                        for (int k = 0; k < PAIRS; k++) {
+                            const float first = out[r][4 * k + 2 * i], second = out[r][4 * k + 2 * i + 1];
+                            if (EPILOGUE) {
+                                const float2 z = flim_unpack<T>(zw[k]), d = flim_unpack<T>(dw[k]);
+                                const float2 scale = reinterpret_cast<const float2 *>(constants + 3 * C)[PAIRS * q + k];
+                                const float2 shift = reinterpret_cast<const float2 *>(constants + 4 * C)[PAIRS * q + k];
+                                const float2 mean = reinterpret_cast<const float2 *>(constants + 5 * C)[PAIRS * q + k];
+                                const float lo =
+                                    fmaf(d.x, add_by, first) * (z.x * scale.x + shift.x > 0.0f ? 1.0f : FLIM_SLOPE);
+                                const float hi =
+                                    fmaf(d.y, add_by, second) * (z.y * scale.y + shift.y > 0.0f ? 1.0f : FLIM_SLOPE);
+                                word[k] = flim_pack<T>(lo, hi);
+                                const float2 du = flim_unpack<T>(word[k]);
+                                sum[2 * k] += du.x;
+                                sum[2 * k + 1] += du.y;
+                                product[2 * k] += du.x * (z.x - mean.x);
+                                product[2 * k + 1] += du.y * (z.y - mean.y);
+                            } else {
+                                const float2 bias = reinterpret_cast<const float2 *>(constants)[PAIRS * q + k];
+                                const float2 about =
+                                    reinterpret_cast<const float2 *>(constants + CONSTANTS * C)[PAIRS * q + k];
+                                word[k] = flim_pack<T>(first + bias.x, second + bias.y);
+                                const float2 v = flim_unpack<T>(word[k]);
+                                const float lo = v.x - about.x, hi = v.y - about.y;
+                                sum[2 * k] += lo;
+                                sum[2 * k + 1] += hi;
+                                product[2 * k] += lo * lo;
+                                product[2 * k + 1] += hi * hi;
+                            }
+                        }
+                        *reinterpret_cast<uint4 *>(static_cast<T *>(a.out) + at) = packed;
+                    }
+                }
+            }
+#pragma unroll
+            for (int r = 0; r < R; r++)
+#pragma unroll
+                for (int i = 0; i < 3 * 16; i++)
+                    out[r][i] = i < 2 * 16 ? out[r][i + 16] : 0.0f;
+        }
+    }
+    if (mine == 0)
+        flim_barrier(TURN, 2 * GROUP); /* the turn that nobody takes */
+
+    if (a.partial)
+        give_sums<C>(sum, product, p.warps, reinterpret_cast<float *>(slices), a.partial);
+}
+
+template <typename T, bool PROLOGUE, bool EPILOGUE>
+cudaError_t start_kernel(const kernel_arguments &a, int grid, cudaStream_t stream)
+{
+    const auto kernel = conv3x3x3_wgmma<T, PROLOGUE, EPILOGUE>;
+    const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, a.p.shared_bytes);
+    if (error != cudaSuccess)
+        return error;
+    kernel<<<grid, 32 * a.p.warps, a.p.shared_bytes, stream>>>(a);
+    return cudaGetLastError();
+}
+
+template <typename T>
+cudaError_t start_type(const kernel_arguments &a, const flim_conv_problem *s, int grid, cudaStream_t stream)
+{
+    if (s->epilogue)
+        return start_kernel<T, false, true>(a, grid, stream);
+    return s->x_form == FLIM_INPUT_NORM_ACT_ON_LOAD ? start_kernel<T, true, false>(a, grid, stream)
+                                                    : start_kernel<T, false, false>(a, grid, stream);
+}
+
+} // namespace
+
+cudaError_t start_wgmma(const kernel_arguments &a, const flim_conv_problem *s, int processors, double *sums,
+                        cudaStream_t stream)
+{
+    const int64_t slices = (int64_t)a.p.groups * a.t;
+    int grid = processors < MAX_BLOCKS ? processors : MAX_BLOCKS;
+    grid = slices < grid ? (int)slices : grid;
+    const cudaError_t error =
+        s->type == FLIM_STORAGE_BF16 ? start_type<__nv_bfloat16>(a, s, grid, stream) : start_type<__half>(a, s, grid, stream);
+    if (error != cudaSuccess || !sums)
+        return error;
+    add_sums<C, SUMS_THREADS><<<2 * C, SUMS_THREADS, 0, stream>>>(a.partial, grid, sums);
+    return cudaGetLastError();
+}
+
+} // namespace flim_conv3x3x3
