@@ -55,6 +55,11 @@ typedef struct flim_bucket {
 } flim_bucket;
 enum { FLIM_BUCKETS = 4 };
 
+/* Moments of a step that is timed (ranks_time.h); from, to: of a bucket on NCCL's stream. */
+typedef struct flim_cuda_marks {
+    cudaEvent_t begin, forward_end, backward_end, end, ready[FLIM_BUCKETS], from[FLIM_BUCKETS], to[FLIM_BUCKETS];
+} flim_cuda_marks;
+
 /* What a program has for ranks that train together (ranks.h); on = false: it trains alone. */
 typedef struct flim_cuda_ranks {
     bool on;
@@ -67,6 +72,7 @@ typedef struct flim_cuda_ranks {
     int n_buckets, forward_end; /* forward_end: the last operation of the forward pass */
     int64_t cells; /* of the step at work, on this rank */
     int single; /* of the step at work: see flim_step */
+    const flim_cuda_marks *marks; /* of the step at work; NULL: nobody times it */
     float *running; /* (S) of the update at work; `pending` then has the moves of a call (S + 1) */
     float *all_moves, *all_gradients; /* (ranks, S + 1), (ranks, P) with `deterministic` */
 } flim_cuda_ranks;

@@ -13,6 +13,7 @@
 #include "cuda/program/layout.h"
 #include "cuda/program/profile.h"
 #include "cuda/program/ranks.h"
+#include "cuda/program/ranks_time.h"
 #include "cuda/program/schedule_build.h"
 #include "cuda/program/state.h"
 #include "cuda/program/transfer.h"
@@ -199,6 +200,7 @@ const flim_program_ops flim_cuda_program_ops = {.destroy = destroy,
                                                 .peak_bytes = peak_bytes,
                                                 .replays = replays,
                                                 .profile = flim_cuda_profile,
+                                                .time_exchange = flim_cuda_time_exchange,
                                                 .plan_cache = plan_cache,
                                                 .store_cell = store_cell,
                                                 .read_tensor = flim_cuda_read_tensor};

@@ -167,6 +167,13 @@ static flim_status join_stream(flim_cuda_program *p, flim_error *err)
     return FLIM_OK;
 }
 
+/* event: of r->marks, where there are some. */
+static flim_status mark(cudaEvent_t event, cudaStream_t stream, flim_error *err)
+{
+    FLIM_TRY_CUDA(event ? cudaEventRecord(event, stream) : cudaSuccess);
+    return FLIM_OK;
+}
+
 static flim_launch beside(const flim_cuda_program *p)
 {
     flim_launch launch = p->launch;
@@ -228,22 +235,13 @@ flim_status flim_cuda_ranks_begin(flim_cuda_program *p, int64_t n, bool first, f
     return FLIM_OK;
 }
 
-/* Sums bucket b over the ranks. */
-static flim_status share_bucket(flim_cuda_program *p, const flim_bucket *b, bool first, flim_error *err)
+/* The gradients of a bucket, which are there, summed over the ranks on NCCL's stream. */
+static flim_status sum_bucket(flim_cuda_program *p, const flim_bucket *b, flim_error *err)
 {
-    flim_cuda_ranks *r = &p->ranks;
-    const flim_weight_table *table = &p->weights_host;
+    const flim_cuda_ranks *r = &p->ranks;
     const size_t count = (size_t)(b->range.end - b->range.begin);
     float *part = p->gradients + b->range.begin;
     const flim_launch launch = beside(p);
-    if (r->cells > 0) {
-        FLIM_TRY_CUDA(flim_k_gather_range(&p->launch, p->weights, table->n, table->elements, b->range, &p->state->loss_scale,
-                                          !first, p->gradients));
-    }
-    if (b->range.end == p->base.net.parameters && !p->dynamic) { /* fp16 leaves out the update by the gradients alone */
-        FLIM_TRY_CUDA(flim_k_tell_nonfinite(&p->launch, p->state, p->gradients + b->range.end - 1));
-    }
-    FLIM_TRY(fork_stream(p, err));
     if (!r->all_gradients) {
         return check(r, r->nccl.all_reduce(part, part, count, FLIM_NCCL_FLOAT, FLIM_NCCL_SUM, r->comm, r->stream),
                      "ncclAllReduce", err);
@@ -254,16 +252,37 @@ static flim_status share_bucket(flim_cuda_program *p, const flim_bucket *b, bool
     return FLIM_OK;
 }
 
+/* Sums bucket number k over the ranks. */
+static flim_status share_bucket(flim_cuda_program *p, int k, bool first, flim_error *err)
+{
+    const flim_cuda_ranks *r = &p->ranks;
+    const flim_bucket *b = &r->bucket[k];
+    const flim_weight_table *table = &p->weights_host;
+    if (r->cells > 0) {
+        FLIM_TRY_CUDA(flim_k_gather_range(&p->launch, p->weights, table->n, table->elements, b->range, &p->state->loss_scale,
+                                          !first, p->gradients));
+    }
+    if (b->range.end == p->base.net.parameters && !p->dynamic) { /* fp16 leaves out the update by the gradients alone */
+        FLIM_TRY_CUDA(flim_k_tell_nonfinite(&p->launch, p->state, p->gradients + b->range.end - 1));
+    }
+    FLIM_TRY(mark(r->marks ? r->marks->ready[k] : NULL, p->launch.stream, err));
+    FLIM_TRY(fork_stream(p, err));
+    FLIM_TRY(mark(r->marks ? r->marks->from[k] : NULL, r->stream, err));
+    FLIM_TRY(sum_bucket(p, b, err));
+    return mark(r->marks ? r->marks->to[k] : NULL, r->stream, err);
+}
+
 flim_status flim_cuda_ranks_after(flim_cuda_program *p, int i, bool first, bool last, flim_error *err)
 {
     flim_cuda_ranks *r = &p->ranks;
     if (i == r->forward_end) {
+        FLIM_TRY(mark(r->marks ? r->marks->forward_end : NULL, p->launch.stream, err));
         FLIM_TRY(r->single - 1 != r->rank ? share_moves(p, err) : FLIM_OK);
         FLIM_TRY(r->single > 0 ? share_single(p, err) : FLIM_OK);
     }
     for (int k = 0; k < r->n_buckets && last; k++) {
         if (i == r->bucket[k].ready) {
-            FLIM_TRY(share_bucket(p, &r->bucket[k], first, err));
+            FLIM_TRY(share_bucket(p, k, first, err));
         }
     }
     return FLIM_OK;
@@ -271,5 +290,6 @@ flim_status flim_cuda_ranks_after(flim_cuda_program *p, int i, bool first, bool 
 
 flim_status flim_cuda_ranks_end(flim_cuda_program *p, flim_error *err)
 {
+    FLIM_TRY(mark(p->ranks.marks ? p->ranks.marks->backward_end : NULL, p->launch.stream, err));
     return join_stream(p, err);
 }

@@ -316,6 +316,24 @@ typedef struct flim_operation_time {
  * trained once; its state is unspecified afterwards.  FLIM_ERROR_USAGE where the backend cannot. */
 flim_status flim_program_profile(flim_program *program, flim_operation_time *out, int room, int *n, flim_error *err);
 
+/* A part of the gradients, which is summed over the ranks as soon as all of it is there. */
+typedef struct flim_exchange_part {
+    int64_t bytes;
+    double ready, begin, end; /* the gradients are there; their sum begins, behind those of the parts before; it has ended */
+} flim_exchange_part;
+
+/* When a training step sums gradients over its ranks: ms from its begin. */
+typedef struct flim_exchange {
+    double forward_end, backward_end, step_end; /* of this rank's own work: sums that end before backward_end are hidden */
+    int n;
+    flim_exchange_part part[8]; /* in the order of their sums */
+} flim_exchange;
+
+/* Makes a few steps of a full training batch, of the cells last trained, and gives the one of median time.  All ranks call it
+ * together; the program must have trained once; its state is unspecified afterwards.  FLIM_ERROR_USAGE where the backend cannot,
+ * or the program has no ranks. */
+flim_status flim_program_time_exchange(flim_program *program, flim_exchange *out, flim_error *err);
+
 /* Finishes all work, then copies the totals; reset starts them from zero afterwards. */
 flim_status flim_program_totals(flim_program *program, bool reset, flim_totals *out, flim_error *err);
 /* Puts the totals where an interrupted epoch left them, so that they go on to the same bits. */

@@ -66,6 +66,7 @@ typedef struct flim_program_ops {
     bool (*replays)(const flim_program *program); /* may be NULL: it never does */
     flim_status (*profile)(flim_program *program, flim_operation_time *out, int room, int *n,
                            flim_error *err); /* may be NULL */
+    flim_status (*time_exchange)(flim_program *program, flim_exchange *out, flim_error *err); /* may be NULL */
     /* Both NULL where the device has no memory of its own (info.own_memory). */
     flim_status (*plan_cache)(flim_program *program, const flim_device_cache *cells, flim_error *err);
     flim_status (*store_cell)(flim_program *program, int64_t cell, const void *voxels, const uint8_t *mask, flim_error *err);

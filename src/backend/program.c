@@ -336,6 +336,14 @@ flim_status flim_program_profile(flim_program *program, flim_operation_time *out
                                  : flim_fail(err, FLIM_ERROR_USAGE, "single operations are timed on CUDA devices only");
 }
 
+flim_status flim_program_time_exchange(flim_program *program, flim_exchange *out, flim_error *err)
+{
+    *out = (flim_exchange){0};
+    FLIM_TRY(check_allocated(program, err));
+    return program->ops->time_exchange ? program->ops->time_exchange(program, out, err)
+                                       : flim_fail(err, FLIM_ERROR_USAGE, "sums over ranks are timed on CUDA devices only");
+}
+
 /* ---- tensors of the inside, for tests ------------------------------------------------------------------------------------- */
 
 const char *flim_inspected_name(flim_inspected what)
