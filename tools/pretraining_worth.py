@@ -4,12 +4,13 @@
   tools/pretraining_worth.py --out runs/worth --programs build/release --device cuda --jobs 4 --minutes 8
   tools/pretraining_worth.py --out runs/worth --report          # the tables of what is there, without a run
 
-Three sets of arms (--sets, in this order of importance):
+Four sets of arms (--sets, in this order of importance; not all by default):
   main  simulated cells whose classes differ only in where in the cell the lifetimes are (flim_simulate --signal pattern): scratch at
         several lengths, masked pretraining fine-tuned with the encoder's learning rate at 1 and at 0.1 of the head's, with a
         contrastive term, frozen (--freeze-encoder), and a logistic regression on the embeddings (needs numpy and sklearn)
   real  the cells of --real in four folds of groups, pretrained per fold on what the fold does not test
   grid  as main, mask ratio x loss x contrastive weight
+  pairs as main, what a contrastive term may learn from: its weight, brightness of both views, batches of one donor
 
 Of six donors each seed draws two that are tested and seen by nothing else, and one that a pretraining only evaluates (its bits per
 photon are those of a held-out donor); the pretraining has --unlabelled cells of the other three.  --labelled cells of the four that
@@ -48,6 +49,11 @@ def masked(ratio=0.4, loss="poisson", contrastive=0.0, more=""):
     return f"--mask-ratio {ratio} --masked-loss {loss} --contrastive {contrastive} {more}".strip()
 
 
+def is_contrastive(flags):
+    words = shlex.split(flags)
+    return float(words[words.index("--contrastive") + 1]) > 0
+
+
 def arms_of(kind, options):
     """The arms of a set, the scratch ones first."""
     short, lengths = options.lengths[0], options.lengths
@@ -58,6 +64,16 @@ def arms_of(kind, options):
                 Arm("masked, encoder's rate x 0.1", masked(), "tune", "--encoder-lr-scale 0.1", e),
                 Arm("masked, contrastive 0.1, rate x 1", masked(contrastive=0.1), "tune", "--encoder-lr-scale 1", e)]
     scratch = [Arm(f"scratch, {e} epochs", None, "tune", "", e) for e in lengths]
+    if kind == "pairs":
+        dim = "--augment symmetry:1:0:7 --augment thin:1:0.2:1"
+        ways = [("contrastive 0.1", masked(contrastive=0.1)), ("contrastive 0.01", masked(contrastive=0.01)),
+                ("contrastive 0.1, both views thinned", masked(contrastive=0.1, more=dim)),
+                ("contrastive 0.1, batches of one donor", masked(contrastive=0.1, more="--batch-from donor")),
+                ("contrastive 0.1, both", masked(contrastive=0.1, more=f"{dim} --batch-from donor"))]
+        return scratch[:1] + [Arm("masked alone", masked(), "tune", "--encoder-lr-scale 1", short),
+                              Arm("masked alone, logistic regression on embeddings", masked(), "logistic", "", short)] + [
+            arm for name, flags in ways for arm in (Arm(name, flags, "tune", "--encoder-lr-scale 1", short),
+                                                    Arm(f"{name}, logistic regression on embeddings", flags, "logistic", "", short))]
     if kind == "grid":
         return scratch[:1] + [
             Arm(f"mask {r}, {loss}" + (f", contrastive {c}" if c else ""), masked(r, loss, c), "tune", "--encoder-lr-scale 1", short)
@@ -197,8 +213,7 @@ class Study:
 
     def pretrain(self, folder, flags, data, epochs, seed, more):
         """An encoder; a contrastive epoch draws each cell twice, so that it has half the epochs."""
-        contrastive = "--contrastive 0.0" not in flags
-        epochs = max(epochs // 2 if contrastive else epochs, 2)
+        epochs = max(epochs // 2 if is_contrastive(flags) else epochs, 2)
         self.run("pretrain", folder, "--data", data, *self.o.preset, "--epochs", epochs, "--warmup-epochs", min(self.o.warmup_epochs, epochs - 1),
                  "--seed", seed, *shlex.split(flags), *shlex.split(self.o.pretrain_flags), *more)
         with open(os.path.join(self.o.out, folder, "pretraining", "history.csv"), encoding="utf-8") as file:
@@ -244,7 +259,9 @@ class Study:
         model = make_pipeline(StandardScaler(), LogisticRegressionCV(Cs=10, class_weight="balanced", max_iter=2000))
         model.fit(features[train], labels)
         p = model.predict_proba(features[test])
-        return {"kind": "train", "metrics": {"balanced_accuracy": balanced_accuracy_score(truth, p.argmax(1)),
+        variance = numpy.linalg.svd(features[train] - features[train].mean(0), compute_uv=False) ** 2
+        return {"kind": "train", "effective_dimensions": float(variance.sum() ** 2 / (variance**2).sum()),
+                "features": features.shape[1], "metrics": {"balanced_accuracy": balanced_accuracy_score(truth, p.argmax(1)),
                                              "roc_auc": roc_auc_score(truth, p[:, 1]), "log_loss": log_loss(truth, p)}}
 
     # ---- what there is to do
@@ -373,7 +390,7 @@ class Study:
         os.makedirs(self.o.out, exist_ok=True)
         with open(os.path.join(self.o.out, "call.txt"), "a", encoding="utf-8") as file:
             file.write(shlex.join(sys.argv) + "\n")
-        if set(self.o.sets) & {"main", "grid"}:
+        if set(self.o.sets) - {"real"}:
             self.data = self.simulated()
         encoders, tasks = {}, []
         for kind in self.o.sets:
@@ -397,8 +414,8 @@ class Study:
             scratch = [a for a in arms if a.pretraining is None and scores[a.name]]
             best = max(scratch, key=lambda a: mean_sd([m["balanced_accuracy"] for m in scores[a.name].values()])[0], default=None)
             row("arm", ["seeds", "balanced accuracy", "ROC AUC", "log loss", "to scratch, as long", f"to {best.name if best else 'scratch'}",
-                        "bits per photon", "pairs found"])
-            row("---", ["---"] * 8)
+                        "bits per photon", "pairs found", "effective dimensions"])
+            row("---", ["---"] * 9)
             for arm in arms:
                 if scores[arm.name]:
                     same = next((a for a in scratch if a.epochs == arm.epochs), None)
@@ -442,13 +459,16 @@ class Study:
             values = [m[metric] for m in scores.values() if metric in m]
             cells.append("{:.3f} ± {:.3f}".format(*mean_sd(values)) if values else "")
         cells += [self.difference(scores, reference) for reference in references]
-        data = "real" if kind == "real" else "simulated"
+        data = "real" if kind == "real" else "simulated"  # whose encoders
         encoders = [r for r in self.results.records.values()
                     if pretraining and r.get("arm") == f"encoder {pretraining}" and r.get("set") == data and "error" not in r]
         for what, text in (("bits_per_photon", "{:+.3f} ± {:.3f}"), ("pairs_found", "{:.2f} ± {:.2f}")):
             values = [r[what] for r in encoders if r.get(what) is not None]
-            shown = values and (what != "pairs_found" or "--contrastive 0.0" not in pretraining)
+            shown = values and (what != "pairs_found" or is_contrastive(pretraining))
             cells.append(text.format(*mean_sd(values)) if shown else "")
+        dimensions = [r["effective_dimensions"] for r in self.results.records.values()
+                      if r.get("set") == kind and r.get("arm") == name and r.get("effective_dimensions")]
+        cells.append("{:.1f} ± {:.1f}".format(*mean_sd(dimensions)) if dimensions else "")
         row(name, cells)
 
     def comparisons(self, kind, scores, decay):
@@ -458,7 +478,7 @@ class Study:
                  ("contrastive 0.1 - masked alone, rate x 1", pick("contrastive 0.1", "rate x 1"), pick("masked, encoder's rate x 1")),
                  ("frozen encoder - summed decay", pick("frozen"), decay),
                  ("logistic regression on embeddings - summed decay", pick("masked, logistic"), decay)]
-        lines = [f"{name}: {text}" for name, a, b in pairs if kind != "grid" and (text := self.difference(a, b))]
+        lines = [f"{name}: {text}" for name, a, b in pairs if kind in ("main", "real") and (text := self.difference(a, b))]
         if lines:
             print("\nBalanced accuracy, paired by seed, 95 % interval: " + "; ".join(lines))
 
@@ -476,7 +496,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", required=True, help="folder for runs and results.jsonl")
     parser.add_argument("--programs", default="build/release", help="folder of train_cv, pretrain, ... (default build/release)")
-    parser.add_argument("--sets", default="main,real,grid", help="main, real, grid, in the order of their runs (default all)")
+    parser.add_argument("--sets", default="main,real,grid", help="main, real, grid, pairs, in the order of their runs (default main,real,grid)")
     parser.add_argument("--arms", action="append", metavar="WORDS", help="only arms whose name has WORDS; repeatable (scratch is one)")
     parser.add_argument("--seeds", type=numbers, default="1-5", help="as in 1-5 or 1,2,7 (default 1-5)")
     parser.add_argument("--preset", default="--preset tiny", help="flags of the network for both programs (default '--preset tiny')")
@@ -505,8 +525,8 @@ def main():
     parser.add_argument("--report", action="store_true", help="only the tables of what results.jsonl has")
     options = parser.parse_args()
     options.sets = options.sets.split(",")
-    if unknown := set(options.sets) - {"main", "real", "grid"}:
-        parser.error(f"--sets {','.join(sorted(unknown))}: expected main, real, grid")
+    if unknown := set(options.sets) - {"main", "real", "grid", "pairs"}:
+        parser.error(f"--sets {','.join(sorted(unknown))}: expected main, real, grid, pairs")
     options.preset = shlex.split(options.preset)
     options.devices = [d for d in options.devices.split(",") if d]
     if options.arms:
