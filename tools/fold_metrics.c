@@ -14,7 +14,7 @@
 #include "results/repeated.h"
 
 typedef struct options {
-    char *explain, *csv, *json, *markdown, *html;
+    char *explain, *embeddings, *csv, *json, *markdown, *html;
     flim_string_list data;
     int64_t replicates;
     uint64_t seed;
@@ -39,6 +39,10 @@ static const flim_flag_row rows[] = {
      .help = "show misclassified cells on the page; needs the run's data"},
     {NULL, "data", FLIM_VALUE_LIST, AT(data), "", "FILE", .help = "HDF5 file of the run, if it has moved; repeatable"},
     {NULL, "explain", FLIM_VALUE_TEXT, AT(explain), "", "FILE", .help = "show a file of predict --explain with the cells"},
+    {NULL, "embeddings", FLIM_VALUE_TEXT, AT(embeddings), "", "FILE",
+     .help = "show the principal components of an .h5 file of predict --embeddings of the run's data, and what they have to "
+             "do with "
+             "class and group"},
     {"Errors", "errors", FLIM_VALUE_SWITCH, AT(errors), "false", NULL,
      .help = "say how sure wrong predictions are and what separates wrong cells from right ones: needs the run's data"},
     {NULL, "workers", FLIM_VALUE_INTEGER, AT(workers), "8", "N", .help = "threads that read the data for --errors",
@@ -134,6 +138,7 @@ static flim_status write_live(const flim_string_list *runs, const flim_report_op
     live.refresh = refresh;
     live.pictures = false;
     live.explanation = NULL;
+    live.embeddings = NULL;
     live.log = NULL; /* the last report says it once */
     FLIM_TRY(flim_report_create((const char *const *)runs->item, runs->n, &live, &report, err));
     at->complete = flim_report_is_complete(report);
@@ -199,11 +204,11 @@ static flim_status report_seeds(const options *o, const char *folder, const flim
     flim_repeated result = {0};
     flim_status status = FLIM_OK;
     bool alone = false; /* standard output is for one of the files */
-    if (o->html[0] || o->markdown[0] || o->errors || o->watch) {
-        return flim_fail(
-            err, FLIM_ERROR_USAGE,
-            "%s has runs of several seeds: --html, --md, --errors and --watch are of one of them, as in %s/seed_%" PRIu64,
-            folder, folder, seeds->seed[0]);
+    if (o->html[0] || o->markdown[0] || o->errors || o->watch || o->embeddings[0]) {
+        return flim_fail(err, FLIM_ERROR_USAGE,
+                         "%s has runs of several seeds: --html, --md, --errors, --embeddings and --watch are of one of them, "
+                         "as in %s/seed_%" PRIu64,
+                         folder, folder, seeds->seed[0]);
     }
     for (int i = 0; i < N; i++) {
         FLIM_TRY(files[i].output.path[0] ? flim_output_check(&files[i].output, err) : FLIM_OK);
@@ -232,6 +237,7 @@ static flim_status report_runs(void *read, const flim_string_list *runs, console
                                          .n_data = o->data.n,
                                          .pictures = o->pictures && o->html[0],
                                          .explanation = o->explain[0] ? o->explain : NULL,
+                                         .embeddings = o->embeddings[0] ? o->embeddings : NULL,
                                          .errors = o->errors,
                                          .workers = (int)o->workers,
                                          .replicates = (int)o->replicates,

@@ -1,9 +1,9 @@
 /* Embeddings: what a network's pooled head sees of each cell, for plots, clustering and other classifiers.
  *
- * For: predict --embeddings.
+ * For: predict --embeddings, fold_metrics --embeddings.
  *      The mean over time and pixels of the last block's output, (4 x width) numbers per cell.
  * Owns: the arrays; flim_embeddings_free.
- * Errors: FLIM_ERROR_MEMORY; FLIM_ERROR where HDF5 cannot make the file.
+ * Errors: FLIM_ERROR_MEMORY; FLIM_ERROR where HDF5 cannot make the file; FLIM_ERROR_DATA for a file that is not one of ours.
  */
 #ifndef FLIM_EMBEDDINGS_H
 #define FLIM_EMBEDDINGS_H
@@ -32,5 +32,7 @@ void flim_embeddings_free(flim_embeddings *embeddings); /* zeroed is allowed */
  * The caller's (flim_free). */
 flim_status flim_embeddings_npy(const flim_embeddings *embeddings, void **bytes, size_t *count, flim_error *err);
 flim_status flim_embeddings_hdf5(const flim_embeddings *embeddings, void **bytes, size_t *count, flim_error *err);
+/* A file of flim_embeddings_hdf5.  *out is zeroed after an error. */
+flim_status flim_embeddings_read(const char *path, flim_embeddings *out, flim_error *err);
 
 #endif

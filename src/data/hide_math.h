@@ -2,8 +2,9 @@
  * same ones.
  *
  * Boxes are drawn until the share is reached, and each hides the voxels inside the mask that it holds.  A box is, with these
- * chances of 16: a tube (6: 3 x 3 pixels, all time bins), a time block (3: all pixels, 16 to 32 bins) or a block (7: 5 x 5 pixels,
- * 16 to 32 bins).  Its place is uniform over all places at which it meets the rectangle around the mask; what reaches beyond is
+ * chances of 16: a tube (6: 3 x 3 pixels, all time bins), a time block (3: all pixels, a run of bins) or a block (7: 5 x 5 pixels,
+ * a run of bins).  A run has 16 to 32 bins, of decays with fewer than 256 bins a sixteenth to an eighth of them: a run of
+ * 16 to 32 of 32 bins would hide the decay.  Its place is uniform over all places at which it meets the rectangle around the mask; what reaches beyond is
  * cut off.  The last box hides only its first voxels, in the order (T,H,W), so that the number is exact; after FLIM_MOST_BOXES
  * the first ones of the cell that are still seen follow.  Box i of a cell is block i of FLIM_RANDOM_HIDE.
  * Owns: nothing.  Cannot fail.
@@ -47,6 +48,12 @@ FLIM_HOST_DEVICE static inline void flim_hide_run(uint32_t word, int32_t length,
     *end = at + length < to ? at + length : to;
 }
 
+/* Most bins of a run among t; the fewest are half of them, rounded up. */
+FLIM_HOST_DEVICE static inline int32_t flim_hide_longest_run(int32_t t)
+{
+    return t >= 256 ? 32 : t >= 8 ? t / 8 : 1;
+}
+
 FLIM_HOST_DEVICE static inline flim_hide_box flim_hide_box_at(const flim_cell_id *id, uint32_t index,
                                                               const flim_hide_bounds *b)
 {
@@ -55,7 +62,9 @@ FLIM_HOST_DEVICE static inline flim_hide_box flim_hide_box_at(const flim_cell_id
     flim_random_block_of(id, FLIM_RANDOM_HIDE, index, word);
     const uint32_t kind = word[0] >> 28; /* and the bins of a run from the bits below */
     if (kind >= 6) {
-        flim_hide_run(word[1], 16 + flim_hide_below(word[0] << 4, 17), 0, b->t, &box.t0, &box.t1);
+        const int32_t longest = flim_hide_longest_run(b->t), shortest = (longest + 1) / 2;
+        const int32_t bins = shortest + flim_hide_below(word[0] << 4, longest - shortest + 1);
+        flim_hide_run(word[1], bins, 0, b->t, &box.t0, &box.t1);
     }
     if (kind < 6 || kind >= 9) {
         const int32_t side = kind < 6 ? 3 : 5;

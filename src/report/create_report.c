@@ -1,4 +1,5 @@
 /* A report: runs read, evaluated, and compared with the first. */
+#include <inttypes.h>
 #include <string.h>
 
 #include "core/alloc.h"
@@ -44,6 +45,8 @@ void flim_report_destroy(flim_report *report)
     flim_free(report->run);
     flim_free(report->comparison);
     flim_explanation_free(&report->explanation);
+    report_components_free(&report->components);
+    flim_embeddings_free(&report->embeddings);
     flim_free(report->data);
     flim_free(report);
 }
@@ -54,6 +57,7 @@ static flim_status copy_options(flim_report *report, const flim_report_options *
     report->options = *options;
     report->options.log = NULL;
     report->options.explanation = NULL;
+    report->options.embeddings = NULL;
     report->data = flim_alloc((size_t)options->n_data, sizeof *report->data, err);
     FLIM_TRY(report->data ? FLIM_OK : FLIM_ERROR_MEMORY);
     for (int i = 0; i < options->n_data; i++) {
@@ -77,6 +81,18 @@ static flim_status read_explanation(flim_report *report, const char *path, flim_
                             report->run[0].folder);
 }
 
+/* The embeddings must be of as many cells as the first run's data. */
+static flim_status read_embeddings(flim_report *report, const char *path, flim_error *err)
+{
+    const report_run *run = &report->run[0];
+    FLIM_TRY(flim_embeddings_read(path, &report->embeddings, err));
+    if (report->embeddings.n != run->splits.n) {
+        return flim_fail(err, FLIM_ERROR_DATA, "%s has embeddings of %" PRId64 " cells, the data of %s has %" PRId64, path,
+                         report->embeddings.n, run->folder, run->splits.n);
+    }
+    return report_components_make(&report->embeddings, &report->components, err);
+}
+
 static flim_status fill(flim_report *report, const char *const *run_folders, int n_runs, const flim_report_options *options,
                         flim_error *err)
 {
@@ -93,7 +109,8 @@ static flim_status fill(flim_report *report, const char *const *run_folders, int
             FLIM_TRY(report_compare(&report->run[0], run, &report->comparison[i - 1], err));
         }
     }
-    return options->explanation ? read_explanation(report, options->explanation, err) : FLIM_OK;
+    FLIM_TRY(options->explanation ? read_explanation(report, options->explanation, err) : FLIM_OK);
+    return options->embeddings ? read_embeddings(report, options->embeddings, err) : FLIM_OK;
 }
 
 flim_status flim_report_create(const char *const *run_folders, int n_runs, const flim_report_options *options,

@@ -23,6 +23,8 @@ typedef struct flim_report_options {
     int n_data;
     bool pictures; /* read the data for the HTML page's pictures of cells; with `errors` it is read once for both */
     const char *explanation; /* file of predict --explain to show with the cells; NULL = none */
+    const char
+        *embeddings; /* file of predict --embeddings of the first run's data, whose components are shown; NULL = none */
     bool errors; /* analyse them: reads the data, if it is there */
     int workers; /* threads that read it */
     int replicates; /* of the bootstrap; 0 = no intervals */

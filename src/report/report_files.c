@@ -209,6 +209,9 @@ flim_status flim_report_write_json(const flim_report *report, const flim_output 
     }
     flim_json_set(root, "runs", runs);
     flim_json_set(root, "comparisons", pairs);
+    if (report->components.n > 0) {
+        flim_json_set(root, "embeddings", component_json(report));
+    }
     flim_status status = flim_json_write_output(root, output, err);
     flim_json_free(root);
     return status;
@@ -389,6 +392,9 @@ flim_status flim_report_write_markdown(const flim_report *report, const flim_out
     fputs(FLIM_REPORT_MARKDOWN_BEGINS "\n", writer.stream);
     for (int i = 0; i < report->n_runs; i++) {
         markdown_run(writer.stream, &report->run[i]);
+    }
+    if (report->components.n > 0) {
+        component_markdown_write(writer.stream, report);
     }
     for (int i = 0; i + 1 < report->n_runs; i++) {
         markdown_comparison(writer.stream, &report->comparison[i]);

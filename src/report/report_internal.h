@@ -14,6 +14,7 @@
 #include "flim/dataset.h"
 #include "formats/json.h"
 #include "report/errors.h"
+#include "report/principal.h"
 #include "report/report.h"
 #include "results/baseline_results.h"
 
@@ -145,6 +146,8 @@ struct flim_report {
     flim_report_options options; /* data and log are only valid in flim_report_create */
     char **data; /* (n_data) copies */
     flim_explanation explanation; /* n = 0: none */
+    flim_embeddings embeddings; /* of the first run's data; n = 0: none */
+    report_components components; /* of these */
 };
 
 /* ---- read_runs.c */
@@ -197,6 +200,13 @@ flim_status report_compare_with_baseline(const report_run *run, int baseline, re
 /* ---- report_files.c */
 /* A name or a sentence as part of a Markdown table. */
 void report_markdown_cell(FILE *stream, const char *text);
+
+/* ---- component_tables.c: if report->components.n > 0 */
+/* "fold 2" of a run's own models, "model 2" of others. */
+const char *component_model_name(const flim_report *report, int model, char text[32]);
+void component_tables_print(const flim_report *report, const flim_log *log);
+flim_json *component_json(const flim_report *report); /* the caller's */
+void component_markdown_write(FILE *stream, const flim_report *report);
 
 /* ---- error_tables.c, error_files.c */
 void error_tables_print(const report_run *run, const flim_log *log);

@@ -248,6 +248,9 @@ flim_status flim_report_print(const flim_report *report, int columns, const flim
     for (int i = 0; i < report->n_runs; i++) {
         run_tables(&report->run[i], columns, log);
     }
+    if (report->components.n > 0) {
+        component_tables_print(report, log);
+    }
     for (int i = 0; i + 1 < report->n_runs; i++) {
         comparison_table(&report->comparison[i], columns, log);
     }

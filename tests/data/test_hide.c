@@ -86,28 +86,40 @@ static void every_part_of_the_key_counts(void **state)
     }
 }
 
-/* Kinds by their sizes, over many boxes: 6/16 tubes, 3/16 time blocks, 7/16 blocks; lengths 16 to 32 where nothing is cut. */
-static void boxes_are_mixed_as_said(void **state)
+/* Kinds by their sizes, over many boxes: 6/16 tubes, 3/16 time blocks, 7/16 blocks; lengths least to most where nothing is cut. */
+static void check_mixture(int t, int least, int most)
 {
-    (void)state;
     enum { N = 20000 };
-    const flim_hide_bounds b = {256, 2, 18, 3, 19};
+    const flim_hide_bounds b = {t, 2, 18, 3, 19};
     int kinds[3] = {0}, shortest = 999, longest = 0;
     for (uint32_t i = 0; i < N; i++) {
         const flim_cell_id id = {.seed = 1, .cell = i};
         const flim_hide_box box = flim_hide_box_at(&id, i % 7, &b);
-        const bool all_time = box.t1 - box.t0 == 256, all_pixels = box.y1 - box.y0 == 16 && box.x1 - box.x0 == 16;
-        assert_true(box.t0 >= 0 && box.t1 <= 256 && box.t0 < box.t1);
+        const bool all_time = box.t1 - box.t0 == t, all_pixels = box.y1 - box.y0 == 16 && box.x1 - box.x0 == 16;
+        assert_true(box.t0 >= 0 && box.t1 <= t && box.t0 < box.t1);
         assert_true(box.y0 >= 2 && box.y1 <= 18 && box.y0 < box.y1 && box.x0 >= 3 && box.x1 <= 19 && box.x0 < box.x1);
         assert_true(all_time || all_pixels || box.y1 - box.y0 <= 5);
         kinds[all_time ? 0 : all_pixels ? 1 : 2]++;
-        if (!all_time && box.t0 > 0 && box.t1 < 256) {
+        if (!all_time && box.t0 > 0 && box.t1 < t) {
             shortest = box.t1 - box.t0 < shortest ? box.t1 - box.t0 : shortest;
             longest = box.t1 - box.t0 > longest ? box.t1 - box.t0 : longest;
         }
     }
-    assert_true(shortest == 16 && longest == 32);
+    if (shortest != least || longest != most) {
+        fail_msg("%d bins: runs of %d to %d bins are hidden, expected %d to %d", t, shortest, longest, least, most);
+    }
     assert_true(abs(kinds[0] - N * 6 / 16) < 400 && abs(kinds[1] - N * 3 / 16) < 400 && abs(kinds[2] - N * 7 / 16) < 400);
+}
+
+static void boxes_are_mixed_as_said(void **state)
+{
+    (void)state;
+    check_mixture(1024, 16, 32);
+    check_mixture(256, 16, 32);
+    check_mixture(255, 16, 31);
+    check_mixture(64, 4, 8);
+    check_mixture(32, 2, 4); /* 16 to 32 of 32 bins would be half of a decay or all of it */
+    check_mixture(9, 1, 1);
 }
 
 int main(void)

@@ -41,7 +41,9 @@ def hide(seed, epoch, cell, repeat, mask, bins):
     index = 0
     while left > 0:
         word = philox((index, cell, epoch, 9 << 24 | (repeat & 255) << 16), (seed & 0xFFFFFFFF, seed >> 32))
-        kind, length = word[0] >> 28, 16 + ((word[0] << 4 & 0xFFFFFFFF) * 17 >> 32)
+        longest = min(32, max(1, bins // 8))
+        shortest = (longest + 1) // 2
+        kind, length = word[0] >> 28, shortest + ((word[0] << 4 & 0xFFFFFFFF) * (longest - shortest + 1) >> 32)
         side = 3 if kind < 6 else 5
         box = np.zeros_like(hidden)
         box[slice(0, bins) if kind < 6 else run(word[1], length, 0, bins),

@@ -33,7 +33,8 @@ void ref_hide(const flim_cell_id *id, double share, int t, int h, int w, const u
         ref_philox(id, HIDE, box, word);
         const int kind = part_of(word[0], 16);
         const bool tube = kind < 6, times = kind >= 6 && kind < 9, rest = box >= MOST_BOXES;
-        const int bins = 16 + part_of((uint32_t)((uint64_t)word[0] * 16 % 4294967296u), 17), side = tube ? 3 : 5;
+        const int most = t > 255 ? 32 : t > 15 ? t / 8 : 1, least = most % 2 ? (most + 1) / 2 : most / 2, side = tube ? 3 : 5;
+        const int bins = least + part_of((uint32_t)((uint64_t)word[0] * 16 % 4294967296u), most - least + 1);
         const int first_t = 1 - bins + part_of(word[1], t + bins - 1);
         const int first_y = y0 + 1 - side + part_of(word[2], y1 - y0 + side);
         const int first_x = x0 + 1 - side + part_of(word[3], x1 - x0 + side);

@@ -17,6 +17,7 @@ const report_section report_sections_of_run[] = {
     {"learning", "Learning curves", section_learning_applies, true, section_learning_fill},
     {"groups", "Groups", section_groups_applies, false, section_groups_fill},
     {"decays", "Decays and phasors", section_decays_applies, false, section_decays_fill},
+    {"embeddings", "What the network sees: principal components", section_embeddings_applies, false, section_embeddings_fill},
     {"errors", "What separates wrong from right cells", section_errors_applies, false, section_errors_fill},
     {"gallery", "Most confident errors", section_gallery_applies, false, section_gallery_fill},
     {"making", "How the run was made", NULL, true, section_making_fill},

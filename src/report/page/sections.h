@@ -52,6 +52,8 @@ bool section_baselines_applies(const report_subject *subject);
 flim_status section_baselines_fill(flim_json *values, const report_subject *subject, flim_error *err);
 bool section_decays_applies(const report_subject *subject);
 flim_status section_decays_fill(flim_json *values, const report_subject *subject, flim_error *err);
+bool section_embeddings_applies(const report_subject *subject);
+flim_status section_embeddings_fill(flim_json *values, const report_subject *subject, flim_error *err);
 bool section_errors_applies(const report_subject *subject);
 flim_status section_errors_fill(flim_json *values, const report_subject *subject, flim_error *err);
 bool section_gallery_applies(const report_subject *subject);
