@@ -34,6 +34,7 @@ typedef struct flim_run {
     flim_stage *stages; /* (n_stages) of settings->stages; while one trains, `adjusted` has its settings */
     int n_stages; /* 0 = one training with the run's own settings */
     flim_settings base; /* the run's own, beside stages */
+    flim_settings compiled; /* those that the program was made for; texts and lists are the run's or a stage's */
     const flim_train_hooks *hooks;
     flim_ranks *ranks; /* of --parallel data, of which this one is rank 0; NULL = none.  The caller's */
     int config_ranks; /* that config.yaml's accumulate is meant for */
