@@ -168,6 +168,16 @@ static const flim_flag_row rows[] = {
         "with --pretrained: train the head alone for N epochs, then the encoder, too; 0 = both from the start", REFUSED,
         UNFREEZE_AFTER, .allowed = ">= 0, <= 1000000"),
 
+    ROW(NULL, "pretrain-per-fold", SWITCH(pretrain_per_fold), "false", NULL,
+        "pretrain an encoder for each fold, on its training set alone, and start from it as from --pretrained", FIXED, NONE),
+    ROW(NULL, "pretraining", TEXT(pretraining), "", "FLAGS",
+        "with --pretrain-per-fold: flags of pretrain, in quotes, as in '--epochs 200 --mask-ratio 0.4'", FIXED, NONE),
+    ROW(NULL, "pretraining-data", LIST(pretraining_data), "", "FILE",
+        "with --pretrain-per-fold: also pretrain on the cells of this file, whose labels are not read, but on none of a "
+        "group "
+        "that the fold does not train on; repeatable",
+        MOVED, NONE),
+
     ROW("Training", "epochs", INTEGER(epochs), "75", "N", "maximum epochs per fold", REFUSED, EPOCHS,
         .allowed = ">= 1, <= 1000000"),
     ROW(NULL, "batch", INTEGER(batch), "64", "N", "batch size, in cells; auto: the largest that fits on the device", REFUSED,
@@ -333,8 +343,12 @@ static const flim_flag_row rows[] = {
         .choices = flim_batch_from_names),
     ROW(NULL, "groups-out", LIST(groups_out), "", "A,B",
         "groups that pretraining never sees, as those of a later test; repeatable, or with commas", FIXED, NONE),
+    ROW(NULL, "train-set-only", SWITCH(train_set_only), "false", NULL,
+        "with --splits: of the cells of --data see those of the fold's training set alone, not its validation set; without "
+        "--fold all that the run does not hold out",
+        FIXED, NONE),
 };
-enum { N_ROWS = sizeof rows / sizeof rows[0], N_PRETRAINING_ROWS = 6 };
+enum { N_ROWS = sizeof rows / sizeof rows[0], N_PRETRAINING_ROWS = 7 };
 _Static_assert((int)N_ROWS + 8 <= (int)FLIM_MOST_SETTINGS, "an array with one flag per setting has room");
 
 const flim_flag_table flim_settings_table = {"train_cv", "", "", rows, N_ROWS - N_PRETRAINING_ROWS, .operand = NULL};
