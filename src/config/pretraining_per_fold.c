@@ -35,9 +35,11 @@ static const char *const own[] = {"val_fraction",
                                   "clip",
                                   "seed",
                                   "precision",
-                                  "checkpoint_activations"};
+                                  "checkpoint_activations",
+                                  "eval_batch"};
 enum { N_OWN = sizeof own / sizeof own[0] };
 
+/* eval_batch: pretrain has no such flag, but gpu_plan --apply writes it. */
 static bool is_own(const char *key)
 {
     for (int i = 0; i < N_OWN; i++) {
@@ -64,38 +66,28 @@ static flim_status inherit(const flim_settings *run, flim_settings *out, flim_er
     return FLIM_OK;
 }
 
-flim_status flim_pretraining_set(flim_settings *settings, const char *key, const char *value, flim_error *err)
+static flim_status check_own(const char *key, flim_error *err)
 {
-    if (flim_settings_find(key) && !is_own(key)) {
-        return flim_fail(err, FLIM_ERROR_USAGE,
-                         "%s is the run's, or not for a pretraining within a run; one may set epochs, lr, batch, mask_ratio, "
-                         "contrastive, augment and what else is about its own training",
-                         key);
-    }
-    return flim_settings_set(settings, key, value, err);
+    return !flim_settings_find(key) || is_own(key)
+               ? FLIM_OK
+               : flim_fail(err, FLIM_ERROR_USAGE,
+                           "%s is the run's, or not for a pretraining within a run; one may set epochs, lr, batch, "
+                           "mask_ratio, contrastive, augment and what else is about its own training",
+                           key);
 }
 
-/* Rows of pretrain that may be set, for the scan of its flags. */
-static int own_rows(flim_flag_row *rows)
+flim_status flim_pretraining_set(flim_settings *settings, const char *key, const char *value, flim_error *err)
 {
-    flim_flag_row all[FLIM_MOST_SETTINGS];
-    const int n = flim_pretrain_rows(all);
-    int kept = 0;
-    for (int i = 0; i < n; i++) {
-        char key[FLIM_KEY_MAX];
-        flim_flag_key(&all[i], key, sizeof key);
-        if (is_own(key)) {
-            rows[kept++] = all[i];
-        }
-    }
-    return kept;
+    FLIM_TRY(check_own(key, err));
+    return flim_settings_set(settings, key, value, err);
 }
 
 /* The words as pretrain's command line. */
 static flim_status apply_flags(const char *text, flim_settings *out, flim_error *err)
 {
     flim_flag_row rows[FLIM_MOST_SETTINGS];
-    const flim_flag_table table = {.program = "pretraining", .usage = "", .about = "", .row = rows, .n = own_rows(rows)};
+    const flim_flag_table table = {
+        .program = "pretrain", .usage = "", .about = "", .row = rows, .n = flim_pretrain_rows(rows)};
     bool seen[FLIM_MOST_SETTINGS] = {false};
     char *argv[MOST_WORDS + 2] = {NULL};
     flim_flag_use uses[MOST_WORDS + 1];
@@ -118,6 +110,7 @@ static flim_status apply_flags(const char *text, flim_settings *out, flim_error 
         char key[FLIM_KEY_MAX];
         flim_flag_key(uses[i].row, key, sizeof key);
         uses[i].row = flim_settings_find(key);
+        FLIM_TRY_DONE(check_own(key, err));
         FLIM_TRY_DONE(flim_flag_apply(&flim_all_settings_table, &uses[i], out, seen, err));
     }
 done:

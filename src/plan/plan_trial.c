@@ -27,16 +27,6 @@ static bool predicts_hidden(const flim_network *net)
     return hidden;
 }
 
-/* Cells of the least batch: of a loss over the batch a pair. */
-static int64_t least_batch(const flim_network *net)
-{
-    int64_t least = 1;
-    for (int k = 0; k < net->n_heads; k++) {
-        least = flim_loss_is_over_batch(net->head[k].loss) ? 2 : least;
-    }
-    return least;
-}
-
 static flim_status evaluate_batch(trial *t, const flim_step *step, flim_error *err)
 {
     return predicts_hidden(t->request->net) ? flim_program_evaluate(t->program, &t->batch, step, err)
@@ -60,7 +50,8 @@ static flim_status run_batch(trial *t, bool training, int64_t n, double *ms, fli
 /* Full batches twice, and a smaller one between them, as the last one of an epoch is. */
 static flim_status run(trial *t, flim_plan_trial *out, flim_error *err)
 {
-    const int64_t batch = t->request->batch, eval = flim_plan_eval_batch(t->request), least = least_batch(t->request->net);
+    const int64_t batch = t->request->batch, eval = flim_plan_eval_batch(t->request),
+                  least = flim_network_views(t->request->net);
     double last = 0;
     FLIM_TRY(flim_fresh_weights(t->program, 1, err));
     if (batch > 0) {

@@ -152,14 +152,16 @@ typedef struct listener {
     const flim_run *run;
     int k, n_folds;
     char name[32]; /* "fold 2", "final model" */
+    bool first; /* of this process */
 } listener;
 
-/* Its own train.log has every line; what its user is to read here is what is not about how it begins. */
+/* Its own train.log has every line; what its user is to read here is what is not about how it begins.  Notes are alike in all
+ * folds: those of the first are enough. */
 static void hear_line(void *context, flim_log_level level, const char *text)
 {
     static const char *const heard[] = {"pretraining", "Cells: ", "Batch auto"};
     const listener *l = context;
-    bool pass = level == FLIM_LOG_WARNING || level == FLIM_LOG_NOTE;
+    bool pass = level == FLIM_LOG_WARNING || (level == FLIM_LOG_NOTE && l->first);
     for (size_t i = 0; i < sizeof heard / sizeof heard[0]; i++) {
         pass = pass || strncmp(text, heard[i], strlen(heard[i])) == 0;
     }
@@ -208,7 +210,8 @@ done:
 
 static flim_status pretrain(flim_run *run, const flim_study *study, int k, flim_error *err)
 {
-    listener l = {.run = run, .k = k, .n_folds = study->splits.n_folds, .name = "final model"};
+    listener l = {
+        .run = run, .k = k, .n_folds = study->splits.n_folds, .name = "final model", .first = run->pretrainings++ == 0};
     const flim_train_hooks hooks = {.log = {hear_line, &l},
                                     .progress = run->hooks->progress ? hear_progress : NULL,
                                     .context = &l,

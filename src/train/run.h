@@ -58,6 +58,7 @@ typedef struct flim_run {
     flim_provenance initial; /* of the weights to start from */
     char encoder[FLIM_PATH_MAX]; /* pretrained for the fold at work; "" = none yet */
     flim_study others; /* files that its pretrainings see beside the data, until the folds have been told */
+    int pretrainings; /* begun by this process */
     bool pretraining_ended; /* what ended the run was one of its pretrainings */
     bool within; /* it is a pretraining within another run, which says what is to be said */
     char pretraining_splits_sha256[65]; /* of the splits.json whose test cells a pretraining leaves out; "" = none */

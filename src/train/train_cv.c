@@ -112,10 +112,21 @@ static flim_status begin(flim_run *run, const flim_study *study, const flim_trai
     return flim_checkpoint_writer_create(&run->checkpoints, err);
 }
 
+static void without_tables(void *context, flim_log_level level, const char *text)
+{
+    if (level != FLIM_LOG_INFO) {
+        flim_log_line(context, level, "%s", text);
+    }
+}
+
 flim_status flim_run_remake_program(flim_run *run, const flim_study *study, flim_trainer *trainer, flim_error *err)
 {
     const int64_t batch = run->settings->batch;
-    FLIM_TRY(flim_run_make_program(run, study, trainer, true, err));
+    const flim_log all = run->log;
+    run->log = (flim_log){without_tables, (void *)(uintptr_t)&all}; /* its plan has been shown */
+    const flim_status status = flim_run_make_program(run, study, trainer, true, err);
+    run->log = all;
+    FLIM_TRY(status);
     if (run->settings->batch == batch) {
         return FLIM_OK;
     }
