@@ -204,6 +204,17 @@ static flim_status check_unseen(const flim_run *run, const flim_study *study, in
     return FLIM_OK;
 }
 
+static flim_status check_place(const flim_run *run, const flim_study *study, int k, const char *path, flim_error *err)
+{
+    const flim_provenance *about = &run->initial;
+    if (k < study->splits.n_folds) {
+        return flim_provenance_check_place(about, path, k, run->splits_sha256, err);
+    }
+    return about->pretraining && about->fold < 0 && strcmp(about->splits_sha256, run->splits_sha256) == 0
+               ? FLIM_OK
+               : flim_fail(err, FLIM_ERROR_DATA, "%s is not the encoder of this run's final model; remove its folder", path);
+}
+
 flim_status flim_run_read_encoder(flim_run *run, const flim_study *study, flim_trainer *t, int k, const char *path,
                                   flim_error *err)
 {
@@ -216,7 +227,7 @@ flim_status flim_run_read_encoder(flim_run *run, const flim_study *study, flim_t
     snprintf(run->encoder, sizeof run->encoder, "%s", path);
     flim_provenance_free(&run->initial);
     FLIM_TRY(flim_provenance_read(path, &run->initial, err));
-    FLIM_TRY(flim_provenance_check_place(&run->initial, path, k < study->splits.n_folds ? k : -1, run->splits_sha256, err));
+    FLIM_TRY(check_place(run, study, k, path, err));
     FLIM_TRY(flim_provenance_check_time_range(&run->initial, path, study->info, err));
     FLIM_TRY(check_unseen(run, study, k, err));
     return flim_weights_read_encoder(path, &t->net, t->initial_parameter, t->initial_statistic, err);
