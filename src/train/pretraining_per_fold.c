@@ -181,6 +181,15 @@ static void hear_progress(void *context, const flim_progress *progress)
     l->run->hooks->progress(l->run->hooks->context, &at);
 }
 
+/* Its beginning and its epochs are the run's events, too; its run is none of its own. */
+static void hear_event(void *context, const char *name, const char *json)
+{
+    const listener *l = context;
+    if (strcmp(name, "fold_start") == 0 || strcmp(name, "epoch") == 0) {
+        l->run->hooks->event(l->run->hooks->context, name, json);
+    }
+}
+
 /* What the run's settings say of a pretraining, and which fold's it is. */
 static flim_status settings_of(const flim_run *run, const flim_study *study, int k, flim_settings *out, flim_error *err)
 {
@@ -214,6 +223,7 @@ static flim_status pretrain(flim_run *run, const flim_study *study, int k, flim_
         .run = run, .k = k, .n_folds = study->splits.n_folds, .name = "final model", .first = run->pretrainings++ == 0};
     const flim_train_hooks hooks = {.log = {hear_line, &l},
                                     .progress = run->hooks->progress ? hear_progress : NULL,
+                                    .event = run->hooks->event ? hear_event : NULL,
                                     .context = &l,
                                     .stop = run->hooks->stop,
                                     .command_line = run->hooks->command_line};
@@ -222,7 +232,7 @@ static flim_status pretrain(flim_run *run, const flim_study *study, int k, flim_
         snprintf(l.name, sizeof l.name, "fold %d", k);
     }
     FLIM_TRY(settings_of(run, study, k, &settings, err));
-    const flim_status status = flim_train_within(&settings, &hooks, err);
+    const flim_status status = flim_train_within(&settings, &hooks, k, err);
     flim_settings_free(&settings);
     return status == FLIM_OK ? FLIM_OK : flim_fail_prefix(err, "%s pretraining: ", l.name);
 }

@@ -61,6 +61,7 @@ typedef struct flim_run {
     int pretrainings; /* begun by this process */
     bool pretraining_ended; /* what ended the run was one of its pretrainings */
     bool within; /* it is a pretraining within another run, which says what is to be said */
+    int within_fold; /* before that fold of it, or FLIM_FINAL_FOLD */
     char pretraining_splits_sha256[65]; /* of the splits.json whose test cells a pretraining leaves out; "" = none */
     int pretraining_folds; /* in it */
     char counts_sha256[65]; /* of what the scan saw; "" without one */
@@ -215,8 +216,9 @@ flim_status flim_run_tell_pretraining(flim_run *run, const flim_study *study, fl
  * there.  The trainer's program is dropped meanwhile, and made anew.  FLIM_ERROR_NONFINITE marks the fold as failed. */
 flim_status flim_run_pretrain_fold(flim_run *run, const flim_study *study, flim_trainer *trainer, int k, flim_error *err);
 
-/* train_cv.c: one whole pretraining in settings->out, from where it stands if there is one.  hooks: without `shared` and `ranks`. */
-flim_status flim_train_within(const flim_settings *settings, const flim_train_hooks *hooks, flim_error *err);
+/* train_cv.c: one whole pretraining in settings->out, before fold k of a run (or FLIM_FINAL_FOLD), from where it stands if it has been
+ * begun.  hooks: without `shared` and `ranks`. */
+flim_status flim_train_within(const flim_settings *settings, const flim_train_hooks *hooks, int k, flim_error *err);
 /* The program anew, and what the run folder says of its batch if memory made it smaller. */
 flim_status flim_run_remake_program(flim_run *run, const flim_study *study, flim_trainer *trainer, flim_error *err);
 /* ---- recipe.c ---- */

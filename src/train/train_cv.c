@@ -456,7 +456,8 @@ static flim_status take_resumed(flim_run *run, flim_settings *resumed, flim_erro
     return status;
 }
 
-static flim_status train(const flim_settings *settings, const flim_train_hooks *hooks, bool within, char *run_folder,
+/* within_fold: -1 = the run is a whole one. */
+static flim_status train(const flim_settings *settings, const flim_train_hooks *hooks, int within_fold, char *run_folder,
                          flim_error *err)
 {
     const double begun = flim_seconds();
@@ -469,7 +470,8 @@ static flim_status train(const flim_settings *settings, const flim_train_hooks *
                     .fold_lock = FLIM_NO_LOCK,
                     .start_lock = FLIM_NO_LOCK,
                     .working = FLIM_NO_LOCK,
-                    .within = within,
+                    .within = within_fold >= 0,
+                    .within_fold = within_fold,
                     .config_ranks = 1,
                     .locked_fold = -1};
     run.log = flim_train_log_begin(&run.file_log, &hooks->log);
@@ -515,15 +517,15 @@ done:
 
 flim_status flim_train_cv(const flim_settings *settings, const flim_train_hooks *hooks, char *run_folder, flim_error *err)
 {
-    return train(settings, hooks, false, run_folder, err);
+    return train(settings, hooks, -1, run_folder, err);
 }
 
-flim_status flim_train_within(const flim_settings *settings, const flim_train_hooks *hooks, flim_error *err)
+flim_status flim_train_within(const flim_settings *settings, const flim_train_hooks *hooks, int k, flim_error *err)
 {
     char path[FLIM_PATH_MAX];
     flim_settings own = *settings; /* texts and lists stay with their owner */
     snprintf(path, sizeof path, "%.4000s/config.yaml", settings->out);
     own.resume = flim_file_exists(path);
     own.resume_override = own.resume && settings->resume_override;
-    return train(&own, hooks, true, NULL, err);
+    return train(&own, hooks, k, NULL, err);
 }
