@@ -50,6 +50,9 @@ typedef struct flim_settings {
     double encoder_lr_scale; /* of lr, for the encoder of `pretrained` */
     bool freeze_encoder;
     int64_t unfreeze_after; /* epochs; 0 = as freeze_encoder says */
+    bool pretrain_per_fold; /* flim_settings_per_fold tells whether it is done: a stage may ask for it, too */
+    char *pretraining; /* flags of pretrain for that; "" = its defaults */
+    flim_string_list pretraining_data; /* further files for it, and for pretrain itself */
     /* training */
     int64_t epochs, batch, eval_batch, accumulate; /* batch 0 = auto; eval_batch 0 = batch */
     double lr;
@@ -100,6 +103,7 @@ typedef struct flim_settings {
     flim_pairs contrastive_pairs;
     flim_batch_from batch_from;
     flim_string_list groups_out; /* never seen */
+    bool train_set_only; /* of `data` nothing but the training set of `fold` of `splits` */
     bool pretrains; /* the settings are pretrain's: no row, flim_settings_init_pretraining sets it */
     bool resume, resume_override, quiet, log_json, dry_run, verbose;
     bool default_config; /* no setting itself: ./flimcv.yaml was read, as no --config named a file */
@@ -112,6 +116,21 @@ flim_status flim_settings_init_pretraining(flim_settings *settings, flim_error *
 void flim_settings_free(flim_settings *settings);
 /* Gives `to`, which is initialised, all values of `from`. */
 flim_status flim_settings_copy(const flim_settings *from, flim_settings *to, flim_error *err);
+
+/* Whether each fold starts from an encoder of its own, pretrained for it: pretrain_per_fold, or a stage of kind pretraining. */
+bool flim_settings_per_fold(const flim_settings *settings);
+/* Whether a training starts from an encoder, under a new head. */
+static inline bool flim_settings_fine_tunes(const flim_settings *settings)
+{
+    return settings->pretrained[0] || flim_settings_per_fold(settings);
+}
+/* The settings of these pretrainings: pretrain's defaults, over them data, network, seed and device of the run, and over them what
+ * settings->pretraining or the stage says.  No fold is named, nor a folder.  *out is the caller's (flim_settings_free); after an
+ * error there is nothing to free.  FLIM_ERROR_USAGE for flags that are not pretraining's own. */
+flim_status flim_settings_of_pretraining(const flim_settings *run, flim_settings *out, flim_error *err);
+/* What they say of their own training, "key=value ..."; *out is the caller's (flim_free). */
+flim_status flim_settings_pretraining_words(const flim_settings *run, const flim_settings *pretraining, char **out,
+                                            flim_error *err);
 
 /* Resolves a command line (argv[1..]) over --config FILE or ./flimcv.yaml over the defaults.  settings must be initialised.
  * With --resume ./flimcv.yaml is not read: the caller takes the run's own config.yaml and compares.

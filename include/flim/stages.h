@@ -2,7 +2,8 @@
  *
  * For: train_cv, which runs them within each fold, and gpu_plan, which plans each.  settings->stages lists them as texts of
  *      words: "pretrain epochs=10 lr=1e-3"; a word without '=' (or name=...) is the name, the others are settings over the
- *      run's own.  In a config a stage may be a map as well.
+ *      run's own.  In a config a stage may be a map as well.  The first one may say kind=pretraining: its settings are
+ *      those of flim_settings_of_pretraining, and it is none of the trainings that flim_stages_read gives.
  * Owns: a stage owns its settings; flim_stage_free.
  * Errors: FLIM_ERROR_USAGE names the stage, the word and what is allowed; FLIM_ERROR_MEMORY.
  */

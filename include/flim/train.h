@@ -35,6 +35,7 @@ typedef struct flim_progress {
     double seconds; /* since the phase began */
     int64_t epochs_left; /* of the whole run after this one, at most, where seconds are an epoch's; 0 = none, or unknown */
     double loss; /* mean training loss of the epoch so far; NaN where unknown */
+    bool pretraining; /* of the fold's encoder (--pretrain-per-fold) */
     const flim_device_status *device; /* how the device does; NULL or NaN where unknown */
 } flim_progress;
 

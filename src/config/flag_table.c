@@ -388,7 +388,9 @@ static flim_status scan_flag(const flim_flag_table *table, int argc, char *const
         use->value = off ? "false" : "true";
         return FLIM_OK;
     }
-    const bool alone = !value && (*i + 1 >= argc || strncmp(argv[*i + 1], "--", 2) == 0);
+    /* A row whose value is flags itself takes what begins with dashes. */
+    const bool takes_flags = use->row->metavar && strcmp(use->row->metavar, "FLAGS") == 0;
+    const bool alone = !value && (*i + 1 >= argc || (!takes_flags && strncmp(argv[*i + 1], "--", 2) == 0));
     if (alone) {
         if (!use->row->alone) {
             return flim_fail(err, FLIM_ERROR_USAGE, "--%s needs a value: --%s %s", use->row->name, use->row->name,

@@ -285,8 +285,35 @@ static flim_status take_command(command *c, const flim_flag_table *whole, flim_f
     return FLIM_OK;
 }
 
-/* Checks of several values together. */
-static flim_status check_together(const flim_settings *s, flim_error *err)
+/* Pretrain's. */
+static flim_status check_splits_of_pretraining(const flim_settings *s, flim_error *err)
+{
+    if (s->train_set_only && !s->splits[0]) {
+        return flim_fail(err, FLIM_ERROR_USAGE,
+                         "--train-set-only needs --splits RUN: the training set is a fold's of that run");
+    }
+    if (!s->train_set_only && (s->fold >= 0) != (s->splits[0] != '\0')) {
+        return flim_fail(err, FLIM_ERROR_USAGE,
+                         "--splits RUN and --fold K go together: the fold whose test cells are not seen");
+    }
+    return FLIM_OK;
+}
+
+/* What is about pretrainings within a run. */
+static flim_status check_per_fold(const flim_settings *s, flim_error *err)
+{
+    flim_settings pretraining;
+    if (!flim_settings_per_fold(s)) {
+        const char *beside = s->pretraining[0] ? "pretraining" : s->pretraining_data.n > 0 ? "pretraining_data" : NULL;
+        return beside ? flim_fail(err, FLIM_ERROR_USAGE, "%s needs pretrain_per_fold, or a stage of kind pretraining", beside)
+                      : FLIM_OK;
+    }
+    FLIM_TRY(flim_settings_of_pretraining(s, &pretraining, err));
+    flim_settings_free(&pretraining);
+    return FLIM_OK;
+}
+
+flim_status flim_settings_check(const flim_settings *s, flim_error *err)
 {
     if (s->resume_override && !s->resume) {
         return flim_fail(err, FLIM_ERROR_USAGE, "--resume-override needs --resume: it lists the changes to accept");
@@ -324,10 +351,7 @@ static flim_status check_together(const flim_settings *s, flim_error *err)
         return flim_fail(err, FLIM_ERROR_USAGE,
                          "schedule plateau needs a validation set, but val_fraction is 0: leave one of them out");
     }
-    if (s->pretrains && (s->fold >= 0) != (s->splits[0] != '\0')) {
-        return flim_fail(err, FLIM_ERROR_USAGE,
-                         "--splits RUN and --fold K go together: the fold whose test cells are not seen");
-    }
+    FLIM_TRY(s->pretrains ? check_splits_of_pretraining(s, err) : check_per_fold(s, err));
     if (s->pretrains && s->contrastive > 0 && s->batch % 2 != 0) {
         return flim_fail(err, FLIM_ERROR_USAGE,
                          "batch %lld: with contrastive a batch consists of pairs, so that it must be even",
@@ -410,7 +434,7 @@ static flim_status apply_layers(flim_settings *settings, const command *c, const
         /* With --resume the keys of --config are compared with the run's, as flags are. */
         flag_seen[i] = flag_seen[i] || set_seen[i] || (settings->resume && config_seen[i]);
     }
-    FLIM_TRY(check_together(settings, err));
+    FLIM_TRY(flim_settings_check(settings, err));
     return list_explicit(flag_seen, explicit_keys, err);
 }
 

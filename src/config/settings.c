@@ -159,14 +159,23 @@ static const flim_flag_row rows[] = {
         "cells may be others",
         MOVED, NONE),
     ROW(NULL, "encoder-lr-scale", REAL(encoder_lr_scale), "0.1", "F",
-        "with --pretrained: learning rate of the encoder, as a share of the head's", REFUSED, ENCODER_LR_SCALE,
-        .allowed = "> 0, <= 1"),
+        "with --pretrained or --pretrain-per-fold: learning rate of the encoder, as a share of the head's", REFUSED,
+        ENCODER_LR_SCALE, .allowed = "> 0, <= 1"),
     ROW(NULL, "freeze-encoder", SWITCH(freeze_encoder), "false", NULL,
-        "with --pretrained: train the head alone (a linear probe of the encoder is --freeze-encoder)", REFUSED,
-        FREEZE_ENCODER),
+        "likewise: train the head alone (a linear probe of the encoder is --freeze-encoder)", REFUSED, FREEZE_ENCODER),
     ROW(NULL, "unfreeze-after", INTEGER(unfreeze_after), "0", "N",
-        "with --pretrained: train the head alone for N epochs, then the encoder, too; 0 = both from the start", REFUSED,
+        "likewise: train the head alone for N epochs, then the encoder, too; 0 = both from the start", REFUSED,
         UNFREEZE_AFTER, .allowed = ">= 0, <= 1000000"),
+
+    ROW(NULL, "pretrain-per-fold", SWITCH(pretrain_per_fold), "false", NULL,
+        "pretrain an encoder for each fold, on its training set alone, and start from it as from --pretrained", FIXED, NONE),
+    ROW(NULL, "pretraining", TEXT(pretraining), "", "FLAGS",
+        "with --pretrain-per-fold: flags of pretrain, in quotes, as in '--epochs 200 --mask-ratio 0.4'", FIXED, NONE),
+    ROW(NULL, "pretraining-data", LIST(pretraining_data), "", "FILE",
+        "with --pretrain-per-fold: also pretrain on the cells of this file, whose labels are not read, but on none of a "
+        "group "
+        "that the fold does not train on; repeatable",
+        MOVED, NONE),
 
     ROW("Training", "epochs", INTEGER(epochs), "75", "N", "maximum epochs per fold", REFUSED, EPOCHS,
         .allowed = ">= 1, <= 1000000"),
@@ -333,8 +342,12 @@ static const flim_flag_row rows[] = {
         .choices = flim_batch_from_names),
     ROW(NULL, "groups-out", LIST(groups_out), "", "A,B",
         "groups that pretraining never sees, as those of a later test; repeatable, or with commas", FIXED, NONE),
+    ROW(NULL, "train-set-only", SWITCH(train_set_only), "false", NULL,
+        "with --splits: of the cells of --data see those of the fold's training set alone, not its validation set; without "
+        "--fold all that the run does not hold out",
+        FIXED, NONE),
 };
-enum { N_ROWS = sizeof rows / sizeof rows[0], N_PRETRAINING_ROWS = 6 };
+enum { N_ROWS = sizeof rows / sizeof rows[0], N_PRETRAINING_ROWS = 7 };
 _Static_assert((int)N_ROWS + 8 <= (int)FLIM_MOST_SETTINGS, "an array with one flag per setting has room");
 
 const flim_flag_table flim_settings_table = {"train_cv", "", "", rows, N_ROWS - N_PRETRAINING_ROWS, .operand = NULL};

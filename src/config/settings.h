@@ -98,10 +98,12 @@ static inline int flim_settings_rows(const flim_settings *settings, const flim_f
 const flim_flag_row *flim_settings_find(const char *key);
 /* FLIM_ERROR_USAGE: "WHERE: unknown key 'KEY' (did you mean ...)". */
 flim_status flim_settings_unknown_key(const char *where, const char *key, flim_error *err);
+/* resolve.c: FLIM_ERROR_USAGE for values that do not go together. */
+flim_status flim_settings_check(const flim_settings *settings, flim_error *err);
 /* Sets a key's row from text; a list gets one more item, or those of "[a, b]". */
 flim_status flim_settings_set_row(flim_settings *settings, const flim_flag_row *row, const char *what, const char *text,
                                   flim_error *err);
 
-enum { FLIM_MOST_SETTINGS = 112, FLIM_KEY_MAX = 64, FLIM_MOST_CLASS_WEIGHTS_TEXT = 150 };
+enum { FLIM_MOST_SETTINGS = 128, FLIM_KEY_MAX = 64, FLIM_MOST_CLASS_WEIGHTS_TEXT = 150 };
 
 #endif

@@ -7,6 +7,10 @@ static const struct {
     const char *group, *key, *initial, *help;
 } taken[] = {
     {"Data", "data", NULL, "HDF5 file with the cells, whose labels are not read; repeatable"},
+    {NULL, "pretraining_data", NULL,
+     "one more file, which --splits is not about; of groups that its fold tests, validates or holds out and does not train "
+     "on "
+     "no cell is seen; repeatable"},
     {NULL, "axes", NULL, NULL},
     {NULL, "allow_external", NULL, NULL},
     {NULL, "mask_counts", NULL, NULL},
@@ -18,6 +22,7 @@ static const struct {
     {NULL, "splits", NULL,
      "never see the test cells of --fold K of this run (its folder, or its splits.json), on the same data"},
     {NULL, "fold", NULL, "the fold of --splits, counted from 0"},
+    {NULL, "train_set_only", NULL, NULL},
     {NULL, "val_groups", NULL, "groups that are only evaluated, after each epoch; default: cells drawn by --val-fraction"},
     {NULL, "val_fraction", "0.05", "share of the cells that is only evaluated, after each epoch; 0 = none"},
     {NULL, "exclude", NULL, NULL},

@@ -5,11 +5,44 @@
 #include <string.h>
 
 #include "config/settings.h"
+#include "config/stage_words.h"
 #include "core/alloc.h"
 #include "core/parse.h"
 #include "core/try.h"
 
 enum { MOST_STAGES = 64 };
+
+/* Whether the stage's words say kind=pretraining; a kind that there is not is FLIM_ERROR_USAGE. */
+static flim_status read_kind(const char *text, bool *pretrains, flim_error *err)
+{
+    static const char key[] = "kind=";
+    *pretrains = false;
+    for (const char *at = text; (at = strstr(at, key)) != NULL; at += sizeof key - 1) {
+        if (at != text && at[-1] != ' ') {
+            continue;
+        }
+        const char *value = at + sizeof key - 1;
+        const int length = (int)strcspn(value, " ");
+        if (strncmp(value, "pretraining", 12) == 0 || strncmp(value, "pretraining ", 12) == 0) {
+            *pretrains = true;
+        } else if (strncmp(value, "training", 9) != 0 && strncmp(value, "training ", 9) != 0) {
+            return flim_fail(err, FLIM_ERROR_USAGE, "kind %.*s: a stage is of kind training (the default) or pretraining",
+                             length < 40 ? length : 40, value);
+        }
+    }
+    return FLIM_OK;
+}
+
+int flim_stages_pretraining(const flim_string_list *stages)
+{
+    for (int i = 0; i < stages->n; i++) {
+        bool pretrains = false;
+        if (read_kind(stages->item[i], &pretrains, NULL) == FLIM_OK && pretrains) {
+            return i;
+        }
+    }
+    return -1;
+}
 
 static flim_status read_words(char *words, flim_stage *out, flim_error *err)
 {
@@ -23,8 +56,9 @@ static flim_status read_words(char *words, flim_stage *out, flim_error *err)
         *equal = '\0';
         if (strcmp(word, "name") == 0) {
             snprintf(out->name, sizeof out->name, "%.60s", equal + 1);
-        } else {
-            FLIM_TRY(flim_settings_set(&out->settings, word, equal + 1, err));
+        } else if (strcmp(word, "kind") != 0) {
+            FLIM_TRY(out->settings.pretrains ? flim_pretraining_set(&out->settings, word, equal + 1, err)
+                                             : flim_settings_set(&out->settings, word, equal + 1, err));
         }
     }
     return FLIM_OK;
@@ -33,15 +67,20 @@ static flim_status read_words(char *words, flim_stage *out, flim_error *err)
 flim_status flim_stage_read(const flim_settings *run, const char *text, int number, flim_stage *out, flim_error *err)
 {
     char words[1024];
+    bool pretrains = false;
     flim_status status = FLIM_OK;
     *out = (flim_stage){0};
     snprintf(out->name, sizeof out->name, "stage %d", number);
-    FLIM_TRY(flim_settings_init(&out->settings, err));
+    if (read_kind(text, &pretrains, err) != FLIM_OK) {
+        return flim_fail_prefix(err, "stages: %.60s: ", out->name);
+    }
+    FLIM_TRY(pretrains ? flim_pretraining_defaults(run, &out->settings, err) : flim_settings_init(&out->settings, err));
     if ((size_t)snprintf(words, sizeof words, "%s", text) >= sizeof words) {
         FLIM_TRY_DONE(flim_fail(err, FLIM_ERROR_USAGE, "more than %zu bytes", sizeof words - 1));
     }
-    FLIM_TRY_DONE(flim_settings_copy(run, &out->settings, err));
-    status = read_words(words, out, err);
+    FLIM_TRY_DONE(pretrains ? FLIM_OK : flim_settings_copy(run, &out->settings, err));
+    FLIM_TRY_DONE(read_words(words, out, err));
+    status = pretrains ? flim_settings_check(&out->settings, err) : FLIM_OK;
 done:
     if (status != FLIM_OK) {
         flim_settings_free(&out->settings);
@@ -116,6 +155,25 @@ static flim_status check_run(const flim_settings *run, flim_error *err)
                 : FLIM_OK;
 }
 
+/* A stage of kind pretraining is no training of a fold, but what its first one starts from: it comes first, and there is one. */
+static flim_status check_pretraining(const flim_settings *run, flim_error *err)
+{
+    const int at = flim_stages_pretraining(&run->stages);
+    bool another = false;
+    for (int i = at + 1; at >= 0 && i < run->stages.n; i++) {
+        FLIM_TRY(another ? FLIM_OK : read_kind(run->stages.item[i], &another, err));
+    }
+    if (at > 0 || another) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "stages: the pretraining is the first stage, and the only one of its kind");
+    }
+    return at == 0 && run->stage[0]
+               ? flim_fail(err, FLIM_ERROR_USAGE,
+                           "stage '%.60s': a training is alone without the stages before it, and one of them is of kind "
+                           "pretraining; leave --stage out, or that stage",
+                           run->stage)
+               : FLIM_OK;
+}
+
 /* The stage that is asked for becomes the only one. */
 static flim_status keep_one(const char *name, flim_stage *stages, int *n, flim_error *err)
 {
@@ -147,11 +205,16 @@ flim_status flim_stages_read(const flim_settings *run, flim_stage **out, int *n,
     if (run->stages.n == 0 && !run->stage[0]) {
         return FLIM_OK;
     }
+    FLIM_TRY(check_pretraining(run, err));
+    const int first = flim_stages_pretraining(&run->stages) + 1; /* of the trainings */
+    if (first > 0 && first == run->stages.n) { /* then one training with the run's own settings */
+        return FLIM_OK;
+    }
     FLIM_TRY(check_run(run, err));
     stages = flim_alloc((size_t)(run->stages.n > 0 ? run->stages.n : 1), sizeof *stages, err);
     FLIM_TRY_DONE(stages ? FLIM_OK : FLIM_ERROR_MEMORY);
-    for (int i = 0; i < run->stages.n; i++) {
-        FLIM_TRY_DONE(flim_stage_read(run, run->stages.item[i], i + 1, &stages[i], err));
+    for (int i = 0; i < run->stages.n - first; i++) {
+        FLIM_TRY_DONE(flim_stage_read(run, run->stages.item[first + i], first + i + 1, &stages[i], err));
         *n += 1;
         FLIM_TRY_DONE(check_stage(run, &stages[i], err));
         for (int k = 0; k < i; k++) {

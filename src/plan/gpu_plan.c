@@ -177,8 +177,7 @@ static flim_status build_network(session *s, flim_json *json, flim_error *err)
     flim_json *about = flim_json_object();
     flim_json_set_null(about, "path");
     FLIM_TRY_DONE(read_data(s, size, &classes, about, err));
-    FLIM_TRY_DONE(flim_network_build_sized(&s->net, flim_model_size_of(set->preset, set->width, set->depth), classes, size[0],
-                                           size[1], size[2], err));
+    FLIM_TRY_DONE(flim_network_of(set, classes, size[0], size[1], size[2], &s->net, err));
     const int64_t cache_bytes = s->request.cache_bytes;
     s->request = flim_plan_request_of(set, &s->net, flim_device_get_info(s->device));
     flim_json_set_integer(about, "bins", size[0]);
@@ -324,6 +323,7 @@ static flim_status suggest(session *s, flim_json *json, flim_error *err)
     flim_json *plan = flim_plan_suggestions_json(all, &s->budget);
     flim_json_set(json, "plan", plan);
     FLIM_TRY_DONE(two_choices(s, &all->plan[all->recommended], plan, err));
+    FLIM_TRY_DONE(flim_plan_tell_pretraining(s, json, err));
     if (o->profile) {
         FLIM_TRY_DONE(profile(s, all, json, err));
     }

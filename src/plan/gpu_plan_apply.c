@@ -12,13 +12,7 @@ flim_status flim_plan_read_stage(const flim_plan_session *s, const flim_settings
 {
     flim_status status = flim_stage_read(run, text, number, stage, err);
     if (status == FLIM_OK) {
-        const flim_settings *set = &stage->settings;
-        status = flim_network_build_sized(net, flim_model_size_of(set->preset, set->width, set->depth), s->net.classes,
-                                          s->net.in[0], s->net.in[1], s->net.in[2], err);
-        *request = flim_plan_request_of(set, net, flim_device_get_info(s->device));
-        request->benchmark = s->request.benchmark;
-        request->cache_bytes = s->request.cache_bytes;
-        request->cache_on_device = s->request.cache_on_device;
+        status = flim_plan_request_stage(s, &stage->settings, net, request, err);
         if (status != FLIM_OK) {
             flim_stage_free(stage);
         }
@@ -26,12 +20,46 @@ flim_status flim_plan_read_stage(const flim_plan_session *s, const flim_settings
     return status == FLIM_OK ? FLIM_OK : flim_fail_prefix(err, "%s: ", s->o->config);
 }
 
+flim_status flim_plan_request_stage(const flim_plan_session *s, const flim_settings *set, flim_network *net,
+                                    flim_plan_request *request, flim_error *err)
+{
+    *request = flim_plan_request_of(set, net, flim_device_get_info(s->device));
+    request->benchmark = s->request.benchmark;
+    request->cache_bytes = s->request.cache_bytes;
+    request->cache_on_device = s->request.cache_on_device;
+    return flim_network_of(set, s->net.classes, s->net.in[0], s->net.in[1], s->net.in[2], net, err);
+}
+
+/* Cells of the files of --pretraining-data, 0 if they cannot be opened: the run will say why. */
+static int64_t cells_of(const flim_plan_session *s, const flim_string_list *files)
+{
+    const flim_settings *set = s->o->settings;
+    const flim_dataset_options options = {
+        .axes = set->axes, .allow_external = set->allow_external, .ignore_labels = true, .cache = FLIM_CACHE_NONE};
+    flim_dataset *data = NULL;
+    int64_t n = 0;
+    if (files->n > 0 && flim_dataset_open((const char *const *)files->item, files->n, &options, &data, NULL) == FLIM_OK) {
+        n = flim_dataset_get_info(data)->n;
+    }
+    flim_dataset_close(data);
+    return n;
+}
+
+int64_t flim_plan_most_cells(const flim_plan_session *s, const flim_settings *set)
+{
+    if (!set->pretrains || s->cells >= INT64_MAX / 4) {
+        return s->cells;
+    }
+    return (s->cells + cells_of(s, &set->pretraining_data)) * (set->contrastive > 0 ? 2 : 1);
+}
+
 /* A stage that says nothing of its own of what a plan writes has the run's plan already. */
 static bool has_plan_of(const flim_settings *run, const flim_settings *stage)
 {
-    return stage->batch == run->batch && stage->accumulate == run->accumulate && stage->eval_batch == run->eval_batch &&
-           stage->precision == run->precision && stage->checkpoint_activations == run->checkpoint_activations &&
-           stage->preset == run->preset && stage->width == run->width && stage->depth == run->depth;
+    return !stage->pretrains && stage->batch == run->batch && stage->accumulate == run->accumulate &&
+           stage->eval_batch == run->eval_batch && stage->precision == run->precision &&
+           stage->checkpoint_activations == run->checkpoint_activations && stage->preset == run->preset &&
+           stage->width == run->width && stage->depth == run->depth;
 }
 
 /* The recommendation for a stage, as for the run. */
@@ -78,8 +106,14 @@ static flim_status consider(const flim_plan_session *s, const flim_settings *run
     if (status != FLIM_OK) {
         return flim_fail(err, status, "%s", why.text);
     }
-    if (!has_plan_of(run, &stage.settings)) {
-        status = plan_stage(s, &request, run->lr_batch, &out->plan, found, err);
+    if (stage.settings.pretrains && stage.settings.contrastive > 0) {
+        flim_log_line(s->o->log, FLIM_LOG_NOTE,
+                      "stage %s: its batch decides among how many cells the pairs are found; it is left as it is",
+                      stage.name);
+    } else if (!has_plan_of(run, &stage.settings)) {
+        flim_plan_session own = *s;
+        own.cells = flim_plan_most_cells(s, &stage.settings);
+        status = plan_stage(&own, &request, run->lr_batch, &out->plan, found, err);
     }
     if (status != FLIM_OK || !*found) {
         flim_stage_free(&stage);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "backend/precision.h"
+#include "config/stage_words.h"
 #include "core/bytes.h"
 #include "core/alloc.h"
 #include "core/try.h"
@@ -17,6 +18,7 @@ typedef struct stage {
     char name[64];
     flim_network net;
     flim_plan_request request;
+    int64_t cells; /* most of a batch */
 } stage;
 
 static flim_status plan_of(const flim_plan_session *s, const flim_plan_request *request, flim_plan *plan, bool *fits,
@@ -139,6 +141,12 @@ static flim_status advise_under(const flim_plan_session *s, const flim_plan *p, 
     return FLIM_OK;
 }
 
+static void head(const flim_plan_session *s)
+{
+    flim_log_line(s->o->log, FLIM_LOG_INFO,
+                  "  stage            preset  batch  eval accum  prec. ckpt.      GiB  share  verdict");
+}
+
 static void show_row(const flim_plan_session *s, const char *name, const flim_plan_request *r, const flim_plan *p)
 {
     char figures[64] = "no plan", batch[24] = "-"; /* of prediction alone */
@@ -199,6 +207,7 @@ static flim_status show_stage(const flim_plan_session *s, const char *name, cons
         return FLIM_OK;
     }
     if (status == FLIM_OK) {
+        r.batch -= is_auto ? r.batch % flim_network_views(r.net) : 0; /* pairs stay whole */
         status = flim_plan_make(s->device, &r, &s->budget, &plan, &why);
     }
     const bool planned = status == FLIM_OK;
@@ -235,12 +244,14 @@ static flim_status read_stage(const flim_plan_session *s, const char *text, int 
     const flim_status status = flim_plan_read_stage(s, s->o->settings, text, number, &listed, &out->net, &out->request, err);
     snprintf(out->name, sizeof out->name, "%s", listed.name);
     if (status == FLIM_OK) {
+        out->cells = flim_plan_most_cells(s, &listed.settings);
         flim_stage_free(&listed);
     }
     return status;
 }
 
-static flim_status show_listed(const flim_plan_session *s, flim_json *rows, flim_error *err)
+/* only_pretraining: of them the one of that kind. */
+static flim_status show_listed(const flim_plan_session *s, bool only_pretraining, flim_json *rows, flim_error *err)
 {
     const flim_string_list *stages = &s->o->settings->stages;
     flim_error first = {0}; /* the first mistake, which is the call's error once every stage has been shown */
@@ -249,6 +260,9 @@ static flim_status show_listed(const flim_plan_session *s, flim_json *rows, flim
     FLIM_TRY_DONE(one ? FLIM_OK : FLIM_ERROR_MEMORY);
     for (int k = 0; k < stages->n; k++) {
         flim_error why = {0};
+        if (only_pretraining && k != flim_stages_pretraining(stages)) {
+            continue;
+        }
         status = read_stage(s, stages->item[k], k + 1, one, &why);
         if (status == FLIM_ERROR_USAGE) {
             add_mistaken(s, one->name, why.text, rows);
@@ -256,11 +270,49 @@ static flim_status show_listed(const flim_plan_session *s, flim_json *rows, flim
             continue;
         }
         FLIM_TRY_DONE(status == FLIM_OK ? FLIM_OK : flim_fail(err, status, "%s", why.text));
-        FLIM_TRY_DONE(show_stage(s, one->name, &one->request, one->request.batch == 0, rows, err));
+        flim_plan_session own = *s;
+        own.cells = one->cells;
+        FLIM_TRY_DONE(show_stage(&own, one->name, &one->request, one->request.batch == 0, rows, err));
     }
     status = first.status == FLIM_OK ? FLIM_OK : flim_fail(err, first.status, "%s", first.text);
 done:
     flim_free(one);
+    return status;
+}
+
+/* The pretraining of each fold, where it is none of the stages that are listed. */
+static flim_status show_pretraining(const flim_plan_session *s, flim_json *rows, flim_error *err)
+{
+    flim_settings set;
+    flim_plan_request request;
+    flim_plan_session own = *s;
+    flim_status status = FLIM_OK;
+    if (!s->o->settings->pretrain_per_fold) {
+        return FLIM_OK;
+    }
+    FLIM_TRY(flim_settings_of_pretraining(s->o->settings, &set, err));
+    flim_network *net = flim_alloc(1, sizeof *net, err);
+    FLIM_TRY_DONE(net ? FLIM_OK : FLIM_ERROR_MEMORY);
+    own.cells = flim_plan_most_cells(s, &set);
+    FLIM_TRY_DONE(flim_plan_request_stage(s, &set, net, &request, err));
+    status = show_stage(&own, "pretraining", &request, request.batch == 0, rows, err);
+done:
+    flim_free(net);
+    flim_settings_free(&set);
+    return status;
+}
+
+flim_status flim_plan_tell_pretraining(const flim_plan_session *s, flim_json *json, flim_error *err)
+{
+    flim_status status = FLIM_OK;
+    if (!flim_settings_per_fold(s->o->settings)) {
+        return FLIM_OK;
+    }
+    flim_json *rows = flim_json_array();
+    flim_log_line(s->o->log, FLIM_LOG_INFO, "Beside the training, whose memory it has before each fold:");
+    head(s);
+    status = s->o->settings->pretrain_per_fold ? show_pretraining(s, rows, err) : show_listed(s, true, rows, err);
+    flim_json_set(json, "pretraining", rows);
     return status;
 }
 
@@ -269,9 +321,9 @@ flim_status flim_plan_show(const flim_plan_session *s, flim_json *json, flim_err
     flim_json *rows = flim_json_array();
     flim_plan_request train = s->request;
     flim_log_line(s->o->log, FLIM_LOG_INFO, "%s on this card:", s->o->config);
-    flim_log_line(s->o->log, FLIM_LOG_INFO,
-                  "  stage            preset  batch  eval accum  prec. ckpt.      GiB  share  verdict");
+    head(s);
     flim_status status = FLIM_OK;
+    FLIM_TRY_DONE(show_pretraining(s, rows, err));
     FLIM_TRY_DONE(show_stage(s, "train", &train, train.batch == 0, rows, err));
     const bool settled = flim_plan_settle_batch(s->device, &s->budget, s->cells, &train, NULL) == FLIM_OK;
     flim_plan_request alone = train; /* what prediction alone takes; in a run it shares training's memory */
@@ -280,7 +332,7 @@ flim_status flim_plan_show(const flim_plan_session *s, flim_json *json, flim_err
     alone.recompute = FLIM_RECOMPUTE_NONE;
     FLIM_TRY_DONE(show_stage(s, "validate (alone)", &alone, false, rows, err));
     FLIM_TRY_DONE(show_stage(s, "predict", &alone, false, rows, err));
-    status = show_listed(s, rows, err);
+    status = show_listed(s, false, rows, err);
 done:
     flim_json_set(json, "stages", rows);
     return status;

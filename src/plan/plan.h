@@ -35,6 +35,15 @@ flim_status flim_parse_bytes(const char *what, const char *text, int64_t *out, f
 
 /* ---- plans ------------------------------------------------------------------------------------------------------------ */
 
+/* What a pretraining's network is to learn. */
+flim_pretraining flim_pretraining_of(const flim_settings *settings);
+/* The network that settings ask for, for cells of T x H x W: a classifier, or with settings->pretrains what a pretraining trains.
+ * classes: at least 2. */
+flim_status flim_network_of(const flim_settings *settings, int classes, int t, int h, int w, flim_network *out,
+                            flim_error *err);
+/* Draws of a cell that a batch of the network has at least: 2 if a loss is over pairs. */
+int64_t flim_network_views(const flim_network *net);
+
 typedef struct flim_plan_request {
     const flim_network *net;
     flim_precision precision; /* not AUTO */

@@ -224,7 +224,12 @@ static flim_status read_folds(report_run *run, bool unfinished, const flim_log *
     if (run->n_folds == 0) {
         return flim_fail(err, FLIM_ERROR_DATA, "%s: none of its %d folds is done", run->folder, run->splits.n_folds);
     }
-    char seen[512];
+    char seen[512], encoder[64];
+    snprintf(encoder, sizeof encoder, "fold_%d/pretraining/encoder.safetensors", run->fold[0].k);
+    if (exists_in(run, encoder)) {
+        report_find(run, log, FLIM_LOG_NOTE,
+                    "each fold started from an encoder that was pretrained on its own training set (fold_K/pretraining)");
+    }
     if (flim_fold_results_seen(run->fold, run->n_folds, seen, sizeof seen)) {
         report_find(run, log, FLIM_LOG_WARNING, "%s", seen);
     }

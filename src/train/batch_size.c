@@ -9,7 +9,7 @@
 flim_status flim_run_find_batch(flim_run *run, const flim_study *study, flim_trainer *trainer, flim_error *err)
 {
     const flim_device_info *device = flim_device_get_info(trainer->device);
-    const int64_t cap = flim_splits_largest_part(&study->splits);
+    const int64_t cap = flim_splits_largest_part(&study->splits) * flim_pretraining_views(run->settings);
     flim_plan_budget budget = flim_run_budget(run, trainer);
     flim_plan_request request = flim_plan_request_of(run->settings, &trainer->net, device);
     flim_plan plan;

@@ -30,6 +30,12 @@ int64_t flim_run_epochs_left(const flim_run *run, int n_folds, int k, int64_t ep
     return per_fold - epoch - 1 + folds * per_fold + (s->final_model ? s->epochs : 0);
 }
 
+/* What the epochs of the folds do not hold. */
+static const char *beside_epochs(const flim_run *run)
+{
+    return flim_settings_per_fold(run->settings) ? "; the pretraining of further folds comes on top" : "";
+}
+
 void flim_log_time_left(const flim_run *run, int n_folds, int k, int64_t epoch, double seconds)
 {
     const flim_settings *s = run->settings;
@@ -42,8 +48,8 @@ void flim_log_time_left(const flim_run *run, int n_folds, int k, int64_t epoch, 
     if (s->price_per_hour > 0) {
         snprintf(price, sizeof price, ", %.2f at %g per hour", left / 3600 * s->price_per_hour, s->price_per_hour);
     }
-    flim_log_line(&run->log, FLIM_LOG_INFO, "Time: %.1f s per epoch, at most %s%s remaining (less with early stopping)",
-                  seconds, text, price);
+    flim_log_line(&run->log, FLIM_LOG_INFO, "Time: %.1f s per epoch, at most %s%s remaining (less with early stopping%s)",
+                  seconds, text, price, beside_epochs(run));
 }
 
 /* What takes less time, of that which this run does not do already. */
@@ -64,8 +70,9 @@ void flim_log_estimate(const flim_run *run, const flim_trainer *trainer, double 
     char text[32];
     duration(seconds, text);
     flim_log_line(&run->log, FLIM_LOG_INFO,
-                  "Estimate: at most about %s for %s %" PRId64 " epoch%s, at %.3g s per batch (less with early stopping)",
-                  text, run->settings->resume ? "the remaining" : "all", epochs, flim_s(epochs), per_batch);
+                  "Estimate: at most about %s for %s %" PRId64 " epoch%s, at %.3g s per batch (less with early stopping%s)",
+                  text, run->settings->resume ? "the remaining" : "all", epochs, flim_s(epochs), per_batch,
+                  beside_epochs(run));
     if (seconds >= LONG_RUN) {
         hint(run, trainer);
     }

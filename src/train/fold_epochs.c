@@ -59,7 +59,7 @@ static flim_status learning_rate(const flim_fold_work *f, double *rate, flim_err
 static float encoder_hold(const flim_fold_work *f)
 {
     const flim_settings *s = f->run->settings;
-    if (!s->pretrained[0]) {
+    if (!flim_settings_fine_tunes(s)) {
         return 0.0f;
     }
     return s->freeze_encoder || f->state.epoch < s->unfreeze_after ? 1.0f : (float)(1.0 - s->encoder_lr_scale);

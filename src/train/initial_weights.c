@@ -12,7 +12,7 @@
 const char *flim_run_start_file(const flim_run *run)
 {
     const flim_settings *s = run->settings;
-    return s->pretrained[0] ? s->pretrained : s->init_weights;
+    return run->encoder[0] ? run->encoder : s->pretrained[0] ? s->pretrained : s->init_weights;
 }
 
 /* The last layer means what its classes do. */
@@ -77,7 +77,8 @@ int64_t flim_run_seen_test_cells(const flim_run *run, const flim_study *study, i
 
 int64_t flim_run_seen_holdout_cells(const flim_run *run, const flim_study *study)
 {
-    return count_seen(run, study, study->splits.holdout, study->splits.n_holdout);
+    /* An encoder of a fold that has seen one is refused when it is read. */
+    return flim_settings_per_fold(run->settings) ? 0 : count_seen(run, study, study->splits.holdout, study->splits.n_holdout);
 }
 
 /* A donor has no cell in a fold's test set and in a pretraining, or its scores are not those of an unseen donor.  Said beside the
@@ -177,4 +178,57 @@ flim_status flim_run_read_initial_weights(flim_run *run, const flim_study *study
     warn_of_seen(run, study);
     warn_of_donors(run, study);
     return FLIM_OK;
+}
+
+/* The pretraining that belongs to the fold has been told what not to see: this is the second look, at what it says it saw. */
+static flim_status check_unseen(const flim_run *run, const flim_study *study, int k, flim_error *err)
+{
+    const flim_splits *splits = &study->splits;
+    const flim_fold *fold = k < splits->n_folds ? &splits->fold[k] : NULL; /* the final model tests nothing */
+    const struct {
+        const int64_t *cell;
+        int64_t n;
+        const char *what;
+    } part[] = {{fold ? fold->test : NULL, fold ? fold->n_test : 0, "in the fold's test set"},
+                {fold ? fold->val : NULL, fold ? fold->n_val : 0, "in the fold's validation set"},
+                {splits->holdout, splits->n_holdout, "held out"}};
+    for (size_t i = 0; i < sizeof part / sizeof part[0]; i++) {
+        const int64_t seen = count_seen(run, study, part[i].cell, part[i].n);
+        if (seen != 0) {
+            return flim_fail(err, FLIM_ERROR_DATA,
+                             "%s: %" PRId64 " of the %" PRId64 " cells %s were pretrained on, or it does not say; remove its "
+                             "folder to pretrain anew",
+                             run->encoder, seen > 0 ? seen : 0, part[i].n, part[i].what);
+        }
+    }
+    return FLIM_OK;
+}
+
+static flim_status check_place(const flim_run *run, const flim_study *study, int k, const char *path, flim_error *err)
+{
+    const flim_provenance *about = &run->initial;
+    if (k < study->splits.n_folds) {
+        return flim_provenance_check_place(about, path, k, run->splits_sha256, err);
+    }
+    return about->pretraining && about->fold < 0 && strcmp(about->splits_sha256, run->splits_sha256) == 0
+               ? FLIM_OK
+               : flim_fail(err, FLIM_ERROR_DATA, "%s is not the encoder of this run's final model; remove its folder", path);
+}
+
+flim_status flim_run_read_encoder(flim_run *run, const flim_study *study, flim_trainer *t, int k, const char *path,
+                                  flim_error *err)
+{
+    if (!t->initial_parameter) {
+        t->initial_parameter = flim_alloc((size_t)t->net.parameters, sizeof(float), err);
+        t->initial_statistic = flim_alloc((size_t)t->net.statistics, sizeof(float), err);
+        FLIM_TRY(t->initial_parameter && t->initial_statistic ? FLIM_OK : FLIM_ERROR_MEMORY);
+    }
+    t->fresh = FLIM_FRESH_HEAD;
+    snprintf(run->encoder, sizeof run->encoder, "%s", path);
+    flim_provenance_free(&run->initial);
+    FLIM_TRY(flim_provenance_read(path, &run->initial, err));
+    FLIM_TRY(check_place(run, study, k, path, err));
+    FLIM_TRY(flim_provenance_check_time_range(&run->initial, path, study->info, err));
+    FLIM_TRY(check_unseen(run, study, k, err));
+    return flim_weights_read_encoder(path, &t->net, t->initial_parameter, t->initial_statistic, err);
 }

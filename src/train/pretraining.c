@@ -16,11 +16,8 @@
 
 flim_status flim_pretraining_build(const flim_run *run, const flim_study *study, flim_network *net, flim_error *err)
 {
-    const flim_settings *s = run->settings;
     const flim_dataset_info *info = study->info;
-    const flim_pretraining what = flim_pretraining_of(s);
-    return flim_network_build_pretraining(net, flim_model_size_of(s->preset, s->width, s->depth),
-                                          info->classes > 2 ? info->classes : 2, info->t, info->h, info->w, &what, err);
+    return flim_network_of(run->settings, info->classes > 2 ? info->classes : 2, info->t, info->h, info->w, net, err);
 }
 
 flim_status flim_pretraining_identify(flim_run *run, const flim_study *study, flim_error *err)

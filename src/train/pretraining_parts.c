@@ -8,6 +8,7 @@
 #include "core/sha256.h"
 #include "core/try.h"
 #include "flim/random.h"
+#include "train/fold_cells.h"
 #include "train/pretraining.h"
 
 /* What becomes of a cell. */
@@ -53,44 +54,87 @@ static flim_status mark_groups(const flim_study *study, const char *key, const f
     return status;
 }
 
-/* The test cells of --fold of --splits, and what those splits hold out. */
-static flim_status mark_fold(flim_run *run, const flim_study *study, parts *p, flim_error *err)
+/* --data as the run of --splits had it, with its labels: its cells are the first ones of the pretraining's. */
+static flim_status open_tested(const flim_run *run, flim_study *out, flim_error *err)
+{
+    const flim_log none = {0};
+    flim_settings s = *run->settings; /* texts and lists stay with their owner */
+    s.pretrains = false;
+    s.pretraining_data = s.groups_out = s.val_groups = (flim_string_list){0};
+    return flim_study_open(out, &s, FLIM_CACHE_NONE, 1, run->hooks->stop, &none, err);
+}
+
+static flim_status read_splits(flim_run *run, const flim_study *tested, flim_splits *out, flim_error *err)
 {
     const flim_settings *s = run->settings;
     char path[FLIM_PATH_MAX], *bytes = NULL;
     size_t count = 0;
     struct stat about;
+    const bool folder = stat(s->splits, &about) == 0 && S_ISDIR(about.st_mode);
+    snprintf(path, sizeof path, "%.4000s%s", s->splits, folder ? "/splits.json" : "");
+    FLIM_TRY(flim_splits_read(path, &tested->split_data, out, err));
+    if (out->sha256[0] && strcmp(out->sha256, tested->sha256) != 0) {
+        return flim_fail(err, FLIM_ERROR_DATA,
+                         "%s was made for other data: its sha256 is %.16s..., the data's is %.16s... (shape, labels, "
+                         "groups or names differ); leave the run's test groups out with --groups-out instead",
+                         path, out->sha256, tested->sha256);
+    }
+    if (s->fold >= out->n_folds) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "--fold %" PRId64 ": %s has %d folds, numbered from 0", s->fold, path,
+                         out->n_folds);
+    }
+    FLIM_TRY(flim_file_read(path, (size_t)1 << 32, &bytes, &count, err));
+    const flim_status status = flim_sha256_of(bytes, count, run->pretraining_splits_sha256, err);
+    flim_free(bytes);
+    return status;
+}
+
+/* Of the other files no cell of a group that the fold tests (validates, holds out) and does not train on. */
+static flim_status mark_other_files(const flim_study *study, const flim_fold_cells *cells, parts *p, flim_error *err)
+{
+    const flim_dataset_info *info = study->info;
+    flim_status status = FLIM_OK;
+    bool *out = NULL;
+    if (!info->group || cells->n == info->n) {
+        return FLIM_OK;
+    }
+    out = flim_alloc((size_t)info->groups, sizeof *out, err); /* (groups) */
+    FLIM_TRY_DONE(out ? FLIM_OK : FLIM_ERROR_MEMORY);
+    flim_fold_groups_out(cells, info->group, info->groups, out);
+    for (int64_t i = cells->n; i < info->n; i++) {
+        p->place[i] = out[info->group[i]] ? NEVER_SEEN : p->place[i];
+    }
+done:
+    flim_free(out);
+    return status;
+}
+
+/* The test cells of --fold of --splits, and what those splits hold out; by --train-set-only all but its training set. */
+static flim_status mark_fold(flim_run *run, const flim_study *study, parts *p, flim_error *err)
+{
+    const flim_settings *s = run->settings;
+    flim_study tested = {0};
     flim_splits splits = {0};
+    flim_fold_cells cells = {0};
     flim_status status = FLIM_OK;
     if (!s->splits[0]) {
         return FLIM_OK;
     }
-    const bool folder = stat(s->splits, &about) == 0 && S_ISDIR(about.st_mode);
-    snprintf(path, sizeof path, "%.4000s%s", s->splits, folder ? "/splits.json" : "");
-    FLIM_TRY_DONE(flim_splits_read(path, &study->split_data, &splits, err));
-    if (splits.sha256[0] && strcmp(splits.sha256, study->sha256) != 0) {
-        FLIM_TRY_DONE(flim_fail(err, FLIM_ERROR_DATA,
-                                "%s was made for other data: its sha256 is %.16s..., the data's is %.16s... (shape, labels, "
-                                "groups or names differ); leave the run's test groups out with --groups-out instead",
-                                path, splits.sha256, study->sha256));
-    }
-    if (s->fold >= splits.n_folds) {
-        FLIM_TRY_DONE(flim_fail(err, FLIM_ERROR_USAGE, "--fold %" PRId64 ": %s has %d folds, numbered from 0", s->fold, path,
-                                splits.n_folds));
-    }
-    FLIM_TRY_DONE(flim_file_read(path, (size_t)1 << 32, &bytes, &count, err));
-    FLIM_TRY_DONE(flim_sha256_of(bytes, count, run->pretraining_splits_sha256, err));
+    FLIM_TRY_DONE(open_tested(run, &tested, err));
+    FLIM_TRY_DONE(read_splits(run, &tested, &splits, err));
     run->pretraining_folds = splits.n_folds;
-    const flim_fold *fold = &splits.fold[s->fold];
-    for (int64_t i = 0; i < fold->n_test; i++) {
-        p->place[fold->test[i]] = NEVER_SEEN;
+    FLIM_TRY_DONE(flim_fold_cells_of(&splits, (int)s->fold, s->train_set_only, &cells, err));
+    for (int64_t i = 0; i < cells.n; i++) {
+        const flim_cell_use use = (flim_cell_use)cells.use[i];
+        p->place[i] = use == FLIM_CELL_TESTED                                                  ? NEVER_SEEN
+                      : use == FLIM_CELL_UNUSED && s->train_set_only && p->place[i] == TRAINED ? LEFT_OUT
+                                                                                               : p->place[i];
     }
-    for (int64_t i = 0; i < splits.n_holdout; i++) {
-        p->place[splits.holdout[i]] = NEVER_SEEN;
-    }
+    status = mark_other_files(study, &cells, p, err);
 done:
-    flim_free(bytes);
+    flim_fold_cells_free(&cells);
     flim_splits_free(&splits);
+    flim_study_close(&tested);
     return status;
 }
 

@@ -4,14 +4,6 @@
 
 #include "data/hide_math.h"
 
-flim_pretraining flim_pretraining_of(const flim_settings *s)
-{
-    return (flim_pretraining){.masked = s->mask_ratio > 0,
-                              .squared = s->masked_loss == FLIM_MASKED_SQUARED,
-                              .contrastive = (float)s->contrastive,
-                              .by_class = s->contrastive_pairs == FLIM_PAIRS_CLASS};
-}
-
 flim_pairs_rule flim_pretraining_pairs(const flim_settings *s)
 {
     return (flim_pairs_rule){s->contrastive > 0, s->contrastive_pairs, s->batch_from, s->batch};

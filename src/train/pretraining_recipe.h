@@ -9,8 +9,6 @@
 #include "flim/device.h"
 #include "flim/settings.h"
 
-/* What the network is to learn. */
-flim_pretraining flim_pretraining_of(const flim_settings *settings);
 flim_pairs_rule flim_pretraining_pairs(const flim_settings *settings);
 /* Draws of a cell per epoch. */
 static inline int64_t flim_pretraining_views(const flim_settings *settings)

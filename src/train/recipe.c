@@ -30,8 +30,9 @@ static flim_status check_fine_tuning(const flim_settings *s, flim_error *err)
         return flim_fail(err, FLIM_ERROR_USAGE,
                          "pretrained and init_weights both name weights to start from: give one, pretrained for a new head");
     }
-    if (!s->pretrained[0] && (s->freeze_encoder || s->unfreeze_after > 0)) {
-        return flim_fail(err, FLIM_ERROR_USAGE, "%s needs --pretrained FILE, whose encoder it is about",
+    if (!flim_settings_fine_tunes(s) && (s->freeze_encoder || s->unfreeze_after > 0)) {
+        return flim_fail(err, FLIM_ERROR_USAGE,
+                         "%s needs --pretrained FILE, whose encoder it is about, or --pretrain-per-fold",
                          s->freeze_encoder ? "--freeze-encoder" : "--unfreeze-after");
     }
     if (s->freeze_encoder && s->unfreeze_after > 0) {

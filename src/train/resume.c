@@ -29,10 +29,11 @@ static void set_hash(flim_identity *identity, flim_identity_field field, const c
 }
 
 /* What the scan saw of the counts.  No part of the identity: --no-scan does not know it. */
-static flim_status hash_counts(flim_run *run, const flim_study *study, flim_error *err)
+flim_status flim_resume_add_counts(flim_run *run, const flim_study *study, flim_error *err)
 {
     flim_sha256 hash;
     FLIM_TRY(flim_sha256_begin(&hash, err));
+    flim_sha256_add(&hash, run->counts_sha256, strlen(run->counts_sha256));
     for (int64_t i = 0; i < study->info->n; i++) {
         const flim_cell_summary *cell = &study->summary[i];
         const double seen[] = {cell->photons, (double)cell->zero_voxels, (double)cell->mask_pixels, (double)cell->peak_bin,
@@ -95,7 +96,7 @@ flim_status flim_resume_identify_data(flim_run *run, const flim_study *study, fl
         flim_identity_set(id, FLIM_IDENTITY_TIME_RANGE, "time_range_ns", true, "unknown");
     }
     flim_identity_set(id, FLIM_IDENTITY_MASK, "mask", true, "%s", flim_mask_origin_name(flim_mask_origin_of(info->has_mask)));
-    return study->summary ? hash_counts(run, study, err) : FLIM_OK;
+    return study->summary ? flim_resume_add_counts(run, study, err) : FLIM_OK;
 }
 
 /* The steps themselves, not their names: what a preset comes to may change from one version to the next. */
@@ -138,7 +139,7 @@ static flim_status identify_settings(flim_run *run, const flim_trainer *trainer,
     flim_identity *id = &run->identity;
     char threads[32] = "", ranks[32] = "";
     flim_identity_set_settings(id, run->settings);
-    if (!run->settings->pretrained[0]) { /* no fields for runs without it, so that they stay what they were */
+    if (!flim_settings_fine_tunes(run->settings)) { /* no fields for runs without it, so that they stay what they were */
         static const flim_identity_field tuning[] = {FLIM_IDENTITY_ENCODER_LR_SCALE, FLIM_IDENTITY_FREEZE_ENCODER,
                                                      FLIM_IDENTITY_UNFREEZE_AFTER};
         for (size_t i = 0; i < sizeof tuning / sizeof tuning[0]; i++) {

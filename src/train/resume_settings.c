@@ -1,6 +1,7 @@
 /* --resume: the settings of the run folder, those of the call that are taken beside them, config.yaml after an override.
  * What may be done with a setting stands in its row (flim_on_resume). */
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "config/settings.h"
@@ -111,6 +112,22 @@ flim_status flim_resume_settings(flim_run *run, const flim_settings *given, flim
                          m.fixed ? ", or start a new run" : ", or add --resume-override to resume with them");
     }
     return copy_rows(FLIM_ON_RESUME_CALL, given, out, err);
+}
+
+flim_status flim_resume_settings_within(const flim_settings *given, flim_settings *out, flim_error *err)
+{
+    char path[FLIM_PATH_MAX];
+    snprintf(path, sizeof path, "%.4000s/config.yaml", given->out);
+    FLIM_TRY(flim_settings_read(out, path, err));
+    const int64_t batch = out->batch, accumulate = out->accumulate, eval_batch = out->eval_batch;
+    const bool retried = given->on_oom == FLIM_ON_OOM_RETRY && batch < given->batch;
+    FLIM_TRY(flim_settings_copy(given, out, err));
+    if (given->batch == 0 || retried) { /* found, or made smaller */
+        out->batch = batch;
+        out->accumulate = accumulate;
+        out->eval_batch = eval_batch;
+    }
+    return FLIM_OK;
 }
 
 flim_status flim_resume_write_config(flim_run *run, flim_error *err)

@@ -34,6 +34,7 @@ typedef struct flim_run {
     flim_stage *stages; /* (n_stages) of settings->stages; while one trains, `adjusted` has its settings */
     int n_stages; /* 0 = one training with the run's own settings */
     flim_settings base; /* the run's own, beside stages */
+    flim_settings compiled; /* those that the program was made for; texts and lists are the run's or a stage's */
     const flim_train_hooks *hooks;
     flim_ranks *ranks; /* of --parallel data, of which this one is rank 0; NULL = none.  The caller's */
     int config_ranks; /* that config.yaml's accumulate is meant for */
@@ -55,6 +56,12 @@ typedef struct flim_run {
     char made_by[512]; /* versions, and the CPU's threads: they change last bits, not the mathematics */
     char splits_sha256[65]; /* of splits.json */
     flim_provenance initial; /* of the weights to start from */
+    char encoder[FLIM_PATH_MAX]; /* pretrained for the fold at work; "" = none yet */
+    flim_study others; /* files that its pretrainings see beside the data, until the folds have been told */
+    int pretrainings; /* begun by this process */
+    bool pretraining_ended; /* what ended the run was one of its pretrainings */
+    bool within; /* it is a pretraining within another run, which says what is to be said */
+    int within_fold; /* before that fold of it, or FLIM_FINAL_FOLD */
     char pretraining_splits_sha256[65]; /* of the splits.json whose test cells a pretraining leaves out; "" = none */
     int pretraining_folds; /* in it */
     char counts_sha256[65]; /* of what the scan saw; "" without one */
@@ -187,13 +194,33 @@ flim_status flim_run_build_network(flim_run *run, const flim_study *study, flim_
 flim_status flim_run_make_program(flim_run *run, const flim_study *study, flim_trainer *trainer, bool begun, flim_error *err);
 
 /* ---- initial_weights.c ---- */
-/* The file of --pretrained or --init-weights, "" without either. */
+/* The file of --pretrained or --init-weights, or the encoder of the fold at work; "" without. */
 const char *flim_run_start_file(const flim_run *run);
 /* --init-weights or the encoder of --pretrained into the trainer, and what they say of themselves into run->initial; refuses those of another bin width. */
 flim_status flim_run_read_initial_weights(flim_run *run, const flim_study *study, flim_trainer *trainer, flim_error *err);
 /* How many test cells of fold k the weights to start from had seen; -1 = not known.  0 without such weights. */
 int64_t flim_run_seen_test_cells(const flim_run *run, const flim_study *study, int k);
 int64_t flim_run_seen_holdout_cells(const flim_run *run, const flim_study *study);
+/* A fold's own encoder, from `path`, in place of the fold's before.  FLIM_ERROR_DATA if it is not that of fold k (or
+ * FLIM_FINAL_FOLD), or has seen a cell of its validation or test set or one that is held out. */
+flim_status flim_run_read_encoder(flim_run *run, const flim_study *study, flim_trainer *trainer, int k, const char *path,
+                                  flim_error *err);
+
+/* ---- pretraining_per_fold.c: nothing in a run that does not ask for it ---- */
+/* After the data's identity is known: --pretraining-data is opened and scanned, and becomes part of the identity with the settings
+ * of the pretrainings; refuses files whose cells are others. */
+flim_status flim_run_look_at_pretraining(flim_run *run, const flim_study *study, flim_error *err);
+/* After the folds are known: what each pretraining will see, into the log. */
+flim_status flim_run_tell_pretraining(flim_run *run, const flim_study *study, flim_error *err);
+/* The encoder of fold k (or FLIM_FINAL_FOLD) into the trainer, pretrained first, from its checkpoint if there is one, unless it is
+ * there.  The trainer's program is dropped meanwhile, and made anew.  FLIM_ERROR_NONFINITE marks the fold as failed. */
+flim_status flim_run_pretrain_fold(flim_run *run, const flim_study *study, flim_trainer *trainer, int k, flim_error *err);
+
+/* train_cv.c: one whole pretraining in settings->out, before fold k of a run (or FLIM_FINAL_FOLD), from where it stands if it has been
+ * begun.  hooks: without `shared` and `ranks`. */
+flim_status flim_train_within(const flim_settings *settings, const flim_train_hooks *hooks, int k, flim_error *err);
+/* The program anew, and what the run folder says of its batch if memory made it smaller. */
+flim_status flim_run_remake_program(flim_run *run, const flim_study *study, flim_trainer *trainer, flim_error *err);
 /* ---- recipe.c ---- */
 /* FLIM_ERROR_USAGE if the folds or classes do not allow what the settings ask for. */
 flim_status flim_run_check_recipe(const flim_run *run, const flim_study *study, flim_error *err);
@@ -263,6 +290,8 @@ bool flim_run_augments_widths(const flim_run *run, const uint8_t *widths, int64_
 /* ---- resume_settings.c ---- */
 /* The settings of given->out's config.yaml with the call's if that is allowed; out is initialised. */
 flim_status flim_resume_settings(flim_run *run, const flim_settings *given, flim_settings *out, flim_error *err);
+/* Of a pretraining within another run: the settings that it is given, with the batch that it was begun with. */
+flim_status flim_resume_settings_within(const flim_settings *given, flim_settings *out, flim_error *err);
 /* Writes config.yaml anew with what was overridden. */
 flim_status flim_resume_write_config(flim_run *run, flim_error *err);
 
@@ -272,6 +301,8 @@ flim_status flim_resume_write_config(flim_run *run, flim_error *err);
 flim_status flim_resume_ranks(flim_run *run, flim_error *err);
 /* Fills run->identity: first from the data, after the scan; then from splits.json, network, device and settings. */
 flim_status flim_resume_identify_data(flim_run *run, const flim_study *study, flim_error *err);
+/* Counts of other files into what the scan saw. */
+flim_status flim_resume_add_counts(flim_run *run, const flim_study *study, flim_error *err);
 flim_status flim_resume_identify_rest(flim_run *run, const flim_trainer *trainer, flim_error *err);
 /* A new run's resume.json. */
 flim_status flim_resume_begin(flim_run *run, flim_error *err);

@@ -44,6 +44,12 @@ static void set_fold(flim_json *json, int k)
 /* Which training it is: fold (null: of all folds), stage (null: none), training. */
 static void set_training(flim_json *json, const flim_fold_work *f)
 {
+    if (f->run->settings->pretrains) {
+        set_fold(json, f->run->within ? f->run->within_fold : FLIM_FINAL_FOLD); /* null alone */
+        flim_json_set_string(json, "stage", NULL);
+        flim_json_set_string(json, "training", "pretraining");
+        return;
+    }
     set_fold(json, f->k);
     flim_json_set_string(json, "stage",
                          f->run->n_stages > 0 && f->k != FLIM_FINAL_FOLD ? f->run->stages[f->stage].name : NULL);

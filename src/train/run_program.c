@@ -98,6 +98,7 @@ flim_status flim_run_make_program(flim_run *run, const flim_study *study, flim_t
         flim_status status = compile(run, study, trainer, &why);
         status = status == FLIM_OK ? allocate(run, study, trainer, &why) : status;
         if (status == FLIM_OK) {
+            run->compiled = run->adjusted;
             return FLIM_OK;
         }
         if (status != FLIM_ERROR_MEMORY || !take_smaller_batch(run, study, trainer, begun, &why)) {

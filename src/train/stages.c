@@ -51,7 +51,8 @@ static bool same_program(const flim_settings *a, const flim_settings *b)
 static flim_status take_settings(flim_run *run, const flim_study *study, flim_trainer *trainer, const flim_settings *settings,
                                  flim_error *err)
 {
-    const flim_settings before = run->adjusted;
+    const flim_settings before =
+        run->compiled; /* not the run's own: the program may be that of the fold before's last stage */
     run->adjusted = *settings; /* texts and lists stay with their owner */
     trainer->precision = flim_device_precision(flim_device_get_info(trainer->device), settings->precision);
     FLIM_TRY(flim_device_check_precision(trainer->device, trainer->precision, err));

@@ -8,6 +8,23 @@
 #include "core/try.h"
 #include "train/hooks.h"
 
+/* The data's files and, behind them, what a pretraining sees beside: their cells follow those of the data. */
+static flim_status open_files(const flim_settings *s, const flim_dataset_options *options, flim_dataset **out,
+                              flim_error *err)
+{
+    const int more = s->pretrains ? s->pretraining_data.n : 0, n = s->data.n + more;
+    const char **path = flim_alloc((size_t)n, sizeof *path, err); /* (n) */
+    if (!path) {
+        return FLIM_ERROR_MEMORY;
+    }
+    for (int i = 0; i < n; i++) {
+        path[i] = i < s->data.n ? s->data.item[i] : s->pretraining_data.item[i - s->data.n];
+    }
+    const flim_status status = flim_dataset_open(path, n, options, out, err);
+    flim_free(path);
+    return status;
+}
+
 flim_status flim_study_open(flim_study *study, const flim_settings *s, flim_cache cache, int processes,
                             const volatile int *stop, const flim_log *log, flim_error *err)
 {
@@ -17,7 +34,7 @@ flim_status flim_study_open(flim_study *study, const flim_settings *s, flim_cach
         .mask_counts = s->mask_counts,
         .allow_external = s->allow_external,
         .need_labels = !s->pretrains || by_class,
-        .ignore_labels = s->pretrains && !by_class && !s->splits[0], /* splits are of data with its labels */
+        .ignore_labels = s->pretrains && !by_class,
         .need_groups = s->groups_out.n > 0 || s->val_groups.n > 0 || s->batch_from == FLIM_BATCH_FROM_DONOR ||
                        s->holdout_group.n > 0 || s->test_groups.n > 0 || s->cv == FLIM_SPLIT_GROUP ||
                        s->cv == FLIM_SPLIT_STRATIFIED_GROUP || s->cv == FLIM_SPLIT_LEAVE_ONE_GROUP_OUT ||
@@ -27,7 +44,7 @@ flim_status flim_study_open(flim_study *study, const flim_settings *s, flim_cach
         .stop = stop,
         .hdf5_errors = s->verbose ? log : NULL,
         .log = log};
-    FLIM_TRY(flim_dataset_open((const char *const *)s->data.item, s->data.n, &options, &study->dataset, err));
+    FLIM_TRY(open_files(s, &options, &study->dataset, err));
     study->info = flim_dataset_get_info(study->dataset);
     study->split_data = flim_split_data_of(study->info);
     flim_dataset_sha256(study->dataset, study->sha256);

@@ -25,7 +25,7 @@ typedef struct flim_study {
     flim_findings findings; /* what is odd in data and folds */
 } flim_study;
 
-/* settings->data; cache: where decoded cells stay; processes: that share the host's memory. */
+/* settings->data and, of a pretraining, pretraining_data; cache: where decoded cells stay; processes: that share the host's memory. */
 flim_status flim_study_open(flim_study *study, const flim_settings *settings, flim_cache cache, int processes,
                             const volatile int *stop, const flim_log *log, flim_error *err);
 /* Reads every cell once, unless --no-scan. */

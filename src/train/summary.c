@@ -117,6 +117,31 @@ static void set_undefined(summary *s)
     }
 }
 
+/* Of a run whose folds have been pretrained: how. */
+static flim_status set_pretraining(const flim_run *run, flim_json *json, flim_error *err)
+{
+    flim_settings pretraining;
+    char *words = NULL;
+    if (!flim_settings_per_fold(run->settings)) {
+        return FLIM_OK;
+    }
+    FLIM_TRY(flim_settings_of_pretraining(run->settings, &pretraining, err));
+    const flim_status status = flim_settings_pretraining_words(run->settings, &pretraining, &words, err);
+    flim_settings_free(&pretraining);
+    FLIM_TRY(status);
+    flim_json *about = flim_json_object(), *files = flim_json_array();
+    flim_json_set_string(about, "of", "each fold, on its training set");
+    flim_json_set_string(about, "settings", words);
+    for (int i = 0; i < run->settings->pretraining_data.n; i++) {
+        const char *file = run->settings->pretraining_data.item[i], *slash = strrchr(file, '/');
+        flim_json_add_string(files, slash ? slash + 1 : file);
+    }
+    flim_json_set(about, "further_files", files);
+    flim_json_set(json, "pretraining", about);
+    flim_free(words);
+    return FLIM_OK;
+}
+
 static flim_status write_json(const flim_run *run, const flim_study *study, const summary *s, flim_error *err)
 {
     char path[FLIM_PATH_MAX];
@@ -151,7 +176,7 @@ static flim_status write_json(const flim_run *run, const flim_study *study, cons
             flim_json_set(baselines, flim_baseline_name(b), flim_metrics_json(s->baseline[b].value));
         }
     }
-    if (flim_run_start_file(run)[0] && study->splits.n_holdout > 0) {
+    if ((flim_run_start_file(run)[0] || flim_settings_per_fold(run->settings)) && study->splits.n_holdout > 0) {
         const int64_t seen = flim_run_seen_holdout_cells(run, study);
         if (seen >= 0) {
             flim_json_set_integer(json, "holdout_cells_seen_by_init_weights", seen);
@@ -168,6 +193,7 @@ static flim_status write_json(const flim_run *run, const flim_study *study, cons
     }
     flim_json_set(json, "findings", flim_findings_json(&study->findings));
     flim_status status = FLIM_OK;
+    FLIM_TRY_DONE(set_pretraining(run, json, err));
     FLIM_TRY_DONE(flim_run_folder_path(run, "summary.json", path, err));
     status = flim_json_write(json, path, err);
 done:
@@ -260,6 +286,11 @@ static void print_table(const flim_run *run, int classes, const summary *s)
             }
             table_row(log, flim_baseline_title(b), s->baseline[b].value);
         }
+    }
+    if (flim_settings_per_fold(run->settings)) {
+        flim_log_line(log, FLIM_LOG_RESULT,
+                      "Each fold started from an encoder that was pretrained on its own training set%s.",
+                      run->settings->pretraining_data.n > 0 ? " and --pretraining-data" : "");
     }
     if (flim_fold_results_seen(s->fold, s->n, sentence, sizeof sentence)) {
         flim_log_line(log, FLIM_LOG_WARNING, "%s", sentence);

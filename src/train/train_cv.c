@@ -67,7 +67,9 @@ static flim_status dry_run(flim_run *run, flim_study *study, flim_error *err)
     const flim_trainer none = {0};
     FLIM_TRY(open_study(run, &none, study, err));
     FLIM_TRY(flim_run_go_on(run, err));
+    FLIM_TRY(flim_run_look_at_pretraining(run, study, err));
     FLIM_TRY(split(run, study, err));
+    FLIM_TRY(flim_run_tell_pretraining(run, study, err));
     flim_run_event_start(run, study, &none);
     flim_run_event_split(run, study);
     return flim_run_go_on(run, err);
@@ -80,9 +82,11 @@ static flim_status prepare(flim_run *run, flim_study *study, flim_trainer *train
     FLIM_TRY(open_device(run, trainer, err));
     FLIM_TRY(open_study(run, trainer, study, err));
     FLIM_TRY(flim_resume_identify_data(run, study, err));
+    FLIM_TRY(flim_run_look_at_pretraining(run, study, err));
     FLIM_TRY(resume ? flim_resume_check_data(run, err) : FLIM_OK);
     FLIM_TRY(flim_run_go_on(run, err));
     FLIM_TRY(run->settings->pretrains ? split_pretraining(run, study, err) : split(run, study, err));
+    FLIM_TRY(flim_run_tell_pretraining(run, study, err));
     FLIM_TRY(flim_run_build_network(run, study, trainer, err));
     FLIM_TRY(resume && !run->settings->pretrains ? flim_run_check_done_folds(run, study, trainer, err) : FLIM_OK);
     FLIM_TRY(flim_run_go_on(run, err));
@@ -106,6 +110,30 @@ static flim_status begin(flim_run *run, const flim_study *study, const flim_trai
         flim_run_folder_unlock(run);
     }
     return flim_checkpoint_writer_create(&run->checkpoints, err);
+}
+
+static void without_tables(void *context, flim_log_level level, const char *text)
+{
+    if (level != FLIM_LOG_INFO) {
+        flim_log_line(context, level, "%s", text);
+    }
+}
+
+flim_status flim_run_remake_program(flim_run *run, const flim_study *study, flim_trainer *trainer, flim_error *err)
+{
+    const int64_t batch = run->settings->batch;
+    const flim_log all = run->log;
+    run->log = (flim_log){without_tables, (void *)(uintptr_t)&all}; /* its plan has been shown */
+    const flim_status status = flim_run_make_program(run, study, trainer, true, err);
+    run->log = all;
+    FLIM_TRY(status);
+    if (run->settings->batch == batch) {
+        return FLIM_OK;
+    }
+    FLIM_TRY(flim_run_folder_lock(run, err));
+    FLIM_TRY(flim_resume_rebatch(run, trainer, err));
+    flim_run_folder_unlock(run);
+    return FLIM_OK;
 }
 
 /* ---- folds ---- */
@@ -163,7 +191,8 @@ static flim_status run_free_fold(flim_run *run, const flim_study *study, flim_tr
     flim_status status = FLIM_OK;
     if (taken && !is_done(run, k) && !flim_run_is_failed_by_another(run, k)) { /* not done meanwhile by another */
         flim_run_at_fold(run, k);
-        status = run_fold(run, study, trainer, k, err);
+        status = flim_run_pretrain_fold(run, study, trainer, k, err);
+        status = status == FLIM_OK ? run_fold(run, study, trainer, k, err) : status;
         flim_run_at_fold(run, -1);
     }
     flim_run_release_fold(run);
@@ -355,6 +384,9 @@ static void log_how_to_go_on(const flim_run *run, const flim_study *study, flim_
         flim_log_line(&run->log, FLIM_LOG_NOTE,
                       "what was saved before is whole; once this can be written, resume with: %s --resume --out %s",
                       flim_run_program(run), out);
+    } else if (status == FLIM_ERROR_MEMORY && run->pretraining_ended) {
+        flim_log_line(&run->log, FLIM_LOG_NOTE,
+                      "a new run with smaller batches in --pretraining, or --on-oom retry with --resume, needs less memory");
     } else if (status == FLIM_ERROR_MEMORY && holds_a_run && flim_run_smaller_batch(run, study, &batch, &accumulate)) {
         flim_log_line(&run->log, FLIM_LOG_NOTE,
                       "resume with smaller batches and the same effective batch size: %s --resume --resume-override "
@@ -367,7 +399,7 @@ static void log_how_to_go_on(const flim_run *run, const flim_study *study, flim_
 static void log_end(flim_run *run, const flim_study *study, double seconds, flim_status status, const flim_error *err)
 {
     const char *changed = study->dataset ? flim_dataset_changed_file(study->dataset) : NULL;
-    if (run->epochs_trained > 0 && !run->hooks->shared) {
+    if (run->epochs_trained > 0 && !run->hooks->shared && !run->within) {
         flim_log_cost(run, seconds);
     }
     if (changed) {
@@ -377,8 +409,10 @@ static void log_end(flim_run *run, const flim_study *study, double seconds, flim
     if (status != FLIM_OK && status != FLIM_INTERRUPTED && err) {
         flim_train_log_only(&run->file_log, "error: ", err->text);
     }
-    log_how_to_go_on(run, study, status);
-    if (status == FLIM_OK && run->concluded) {
+    if (!run->within) {
+        log_how_to_go_on(run, study, status);
+    }
+    if (status == FLIM_OK && run->concluded && !run->within) {
         log_results(run);
     }
     flim_run_event_end(run, seconds, status, err);
@@ -411,7 +445,20 @@ static flim_status lead(flim_run *run, flim_study *study, flim_trainer *trainer,
     return run_all(run, study, trainer, run_folder, err);
 }
 
-flim_status flim_train_cv(const flim_settings *settings, const flim_train_hooks *hooks, char *run_folder, flim_error *err)
+/* The settings of the run that is resumed, in `resumed`, which is the caller's; what the call says in run->adjusted. */
+static flim_status take_resumed(flim_run *run, flim_settings *resumed, flim_error *err)
+{
+    const flim_settings given = run->adjusted;
+    FLIM_TRY(given.pretrains ? flim_settings_init_pretraining(resumed, err) : flim_settings_init(resumed, err));
+    const flim_status status =
+        run->within ? flim_resume_settings_within(&given, resumed, err) : flim_resume_settings(run, &given, resumed, err);
+    run->adjusted = *resumed;
+    return status;
+}
+
+/* within_fold: -1 = the run is a whole one. */
+static flim_status train(const flim_settings *settings, const flim_train_hooks *hooks, int within_fold, char *run_folder,
+                         flim_error *err)
 {
     const double begun = flim_seconds();
     flim_settings resumed = {0};
@@ -423,6 +470,8 @@ flim_status flim_train_cv(const flim_settings *settings, const flim_train_hooks 
                     .fold_lock = FLIM_NO_LOCK,
                     .start_lock = FLIM_NO_LOCK,
                     .working = FLIM_NO_LOCK,
+                    .within = within_fold >= 0,
+                    .within_fold = within_fold,
                     .config_ranks = 1,
                     .locked_fold = -1};
     run.log = flim_train_log_begin(&run.file_log, &hooks->log);
@@ -439,14 +488,7 @@ flim_status flim_train_cv(const flim_settings *settings, const flim_train_hooks 
     if (run.adjusted.resume_or_start) {
         FLIM_TRY_DONE(flim_run_wait_to_start(&run, &run.adjusted.resume, err));
     }
-    if (run.adjusted.resume && !follows) {
-        const flim_settings given = run.adjusted;
-        FLIM_TRY_DONE(settings->pretrains ? flim_settings_init_pretraining(&resumed, err)
-                                          : flim_settings_init(&resumed, err));
-        status = flim_resume_settings(&run, &given, &resumed, err);
-        run.adjusted = resumed;
-        FLIM_TRY_DONE(status);
-    }
+    FLIM_TRY_DONE(run.adjusted.resume && !follows ? take_resumed(&run, &resumed, err) : FLIM_OK);
     FLIM_TRY_DONE(open_ranks(&run, err));
     follows = flim_ranks_rank(run.ranks) > 0;
     status = follows ? flim_follow(run.ranks, err) : lead(&run, &study, &trainer, run_folder, err);
@@ -458,6 +500,7 @@ done:
     }
     flim_trainer_destroy(&trainer);
     flim_study_close(&study);
+    flim_study_close(&run.others);
     if (flim_run_folder_close(&run, &unwritten) != FLIM_OK && status == FLIM_OK) {
         status = flim_fail(err, unwritten.status, "%s", unwritten.text);
     }
@@ -470,4 +513,19 @@ done:
     flim_string_list_free(&run.changes);
     flim_settings_free(&resumed);
     return status;
+}
+
+flim_status flim_train_cv(const flim_settings *settings, const flim_train_hooks *hooks, char *run_folder, flim_error *err)
+{
+    return train(settings, hooks, -1, run_folder, err);
+}
+
+flim_status flim_train_within(const flim_settings *settings, const flim_train_hooks *hooks, int k, flim_error *err)
+{
+    char path[FLIM_PATH_MAX];
+    flim_settings own = *settings; /* texts and lists stay with their owner */
+    snprintf(path, sizeof path, "%.4000s/config.yaml", settings->out);
+    own.resume = flim_file_exists(path);
+    own.resume_override = own.resume && settings->resume_override;
+    return train(&own, hooks, k, NULL, err);
 }

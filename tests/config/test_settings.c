@@ -762,10 +762,10 @@ static void the_table_is_sound(void **state)
             fail_msg("%s: the row does not say whether it is part of the run's identity", key);
         }
         /* What changes numbers is part of the identity, itself or as what it leads to: cells, splits, width, weights, lr. */
-        static const char *const elsewhere[] = {"folds",     "cv",         "holdout_group", "val_fraction", "splits",
-                                                "preset",    "lr_batch",   "lr_scale",      "test_groups",  "train_groups",
-                                                "splits_by", "val_groups", "fraction",      "exclude",      "width",
-                                                "depth",     "stages",     "stage"};
+        static const char *const elsewhere[] = {
+            "folds",       "cv",           "holdout_group",     "val_fraction", "splits",   "preset",  "lr_batch", "lr_scale",
+            "test_groups", "train_groups", "splits_by",         "val_groups",   "fraction", "exclude", "width",    "depth",
+            "stages",      "stage",        "pretrain_per_fold", "pretraining"};
         /* It changes no number, but what a checkpoint and history.csv hold. */
         bool named = row->identity != FLIM_IDENTITY_NONE || strcmp(key, "diagnostics") == 0;
         for (size_t k = 0; k < sizeof elsewhere / sizeof elsewhere[0]; k++) {

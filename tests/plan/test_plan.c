@@ -205,6 +205,37 @@ static void a_plan_is_what_the_program_allocates(void **state)
     flim_device_close(device);
 }
 
+/* A trial runs what a run of the network would: hidden voxels are evaluated, pairs stay whole. */
+static void networks_of_every_kind_are_tried(void **state)
+{
+    (void)state;
+    static const flim_pretraining kinds[] = {{.masked = true},
+                                             {.masked = true, .squared = true},
+                                             {.contrastive = 0.1f},
+                                             {.masked = true, .contrastive = 0.1f},
+                                             {.masked = true, .contrastive = 0.1f, .by_class = true}};
+    flim_device *device = NULL;
+    flim_error err = {0};
+    if (flim_device_open("cpu", NULL, &device, &err) != FLIM_OK) {
+        print_message("skipped: %s\n", err.text);
+        skip();
+    }
+    const flim_plan_budget budget = {.total = (int64_t)1 << 40, .margin = 0.85, .bytes = (int64_t)1 << 40};
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        flim_network net;
+        flim_plan plan;
+        flim_plan_trial trial;
+        print_message("kind %zu\n", i);
+        ok(flim_network_build_pretraining(&net, (flim_model_size){4, 1}, 2, 16, 9, 9, &kinds[i], &err), &err);
+        const flim_plan_request request = request_of(&net, FLIM_PRECISION_FP32, 6);
+        ok(flim_plan_try(device, &request, &budget, &trial, &err), &err);
+        assert_true(trial.train_ms > 0 && trial.predict_ms > 0);
+        ok(flim_plan_auto(device, &request, &budget, 34, NULL, &plan, &trial, &err), &err);
+        assert_int_equal(plan.request.batch, 34);
+    }
+    flim_device_close(device);
+}
+
 /* Every batch tried one after the other. */
 static int64_t plain_search(flim_device *device, const flim_plan_request *request, const flim_plan_budget *budget,
                             int64_t cap)
@@ -661,6 +692,7 @@ int main(void)
         cmocka_unit_test(sizes_are_decimal_or_binary),
         cmocka_unit_test(a_plan_is_what_the_program_allocates),
         cmocka_unit_test(the_search_finds_what_a_plain_one_finds),
+        cmocka_unit_test(networks_of_every_kind_are_tried),
         cmocka_unit_test(a_batch_that_does_not_run_steps_down),
         cmocka_unit_test(no_tensor_reaches_31_bits),
         cmocka_unit_test(each_card_has_a_plan_in_time),

@@ -82,6 +82,12 @@ call 0 "$pretrain" --data k.h5 "${options[@]}" --epochs 2 --contrastive 0 --spli
 check "a fold of a run: none of its test cells, and where it belongs is said" about fold/encoder.safetensors \
     'p["fold"] == 1 and p["folds"] == 3 and p["splits_sha256"] == "'"$(sha256sum <run/splits.json | cut -c1-64)"'" and cells("train") + cells("val") == 72 - '"$(python3 -c 'import json; print(len(json.load(open("run/splits.json"))["folds"][1]["test"]))')"
 call 0 "$pretrain" --data k.h5 "${options[@]}" --epochs 2 --masked-loss squared --contrastive-pairs class --out class
+for learns in "--contrastive 0" "--contrastive 0.1" "--contrastive 0.1 --mask-ratio 0" "--contrastive 0 --masked-loss squared"; do
+    rm -rf auto
+    # shellcheck disable=SC2086
+    call 0 "$pretrain" --data k.h5 "${options[@]}" --epochs 2 $learns --val-fraction 0 --batch auto --out auto
+    check "$learns --batch auto finds the largest, all views of an epoch" grep -q "^batch: $([[ $learns == *0.1* ]] && echo 144 || echo 72)\$" auto/config.yaml
+done
 
 # ---- what it refuses
 call 2 "$pretrain" --data k.h5 --groups-out donor_9 --out no

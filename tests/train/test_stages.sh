@@ -46,6 +46,14 @@ call 0 "$train" "${options[@]}" --out plain --fold 0
 call 0 "$train" "${options[@]}" --stages only --out only --fold 0
 check "one stage without settings has the weights of a plain run" test "$(tensors plain/fold_0/best.safetensors)" = "$(tensors only/fold_0/best.safetensors)"
 
+# ---- the first stage of a fold has its own program, whatever stage the fold before has ended in
+for last in "batch=8" "mixup=counts ema=0" "augment=none"; do
+    rm -rf both alone
+    call 0 "$train" "${options[@]}" --stages "first epochs=1" --stages "last epochs=1 $last" --out both
+    call 0 "$train" "${options[@]}" --stages "first epochs=1" --stages "last epochs=1 $last" --out alone --fold 1
+    check "fold 1 after a stage with $last has the weights of fold 1 alone" cmp both/fold_1/best.safetensors alone/fold_1/best.safetensors
+done
+
 # ---- weights are carried on: a stage that cannot move them ends with the best ones of the stage before
 call 0 "$train" "${options[@]}" --stages "first" --stages "still epochs=1 lr=1e-30 weight_decay=0" --out still --fold 0
 check "the second stage starts from the first one's best weights" python3 - <<'PY'

@@ -48,7 +48,8 @@ static void where_text(const flim_progress *p, char out[PART_BYTES])
     if (p->fold >= 0) {
         snprintf(name, sizeof name, "fold %d (0..%d)", p->fold, p->folds - 1);
     }
-    snprintf(out, PART_BYTES, "%s epoch %" PRId64 "/%" PRId64, name, p->epoch, p->epochs);
+    snprintf(out, PART_BYTES, "%s%s epoch %" PRId64 "/%" PRId64, name, p->pretraining ? " pretraining" : "", p->epoch,
+             p->epochs);
 }
 
 /* "GPU 87 % 19.6 GiB 65 W 61 °C", without what is not known. */

@@ -24,6 +24,9 @@ static void part_text(const flim_worker_view *w, detail level, char out[PART_BYT
         return;
     }
     used = p->fold < 0 ? snprintf(at, room, "final model") : snprintf(at, room, "fold %d", p->fold);
+    if (level < NO_EPOCHS && p->pretraining) {
+        used += snprintf(at + used, room - (size_t)used, " pretraining");
+    }
     if (level < NO_EPOCHS) {
         used += snprintf(at + used, room - (size_t)used, " epoch %" PRId64 "/%" PRId64, p->epoch, p->epochs);
     }
