@@ -255,8 +255,8 @@ done:
 }
 
 flim_status flim_sampler_prior(flim_sampler sampler, int64_t repeats, const flim_split_data *data, const int64_t *part,
-                               int64_t n_part, uint64_t seed, uint32_t fold, int64_t epochs, const double *class_weight,
-                               double *prior, flim_error *err)
+                               int64_t n_part, uint64_t seed, uint32_t fold, int64_t first, int64_t epochs,
+                               const double *class_weight, double *prior, flim_error *err)
 {
     double sum = 0;
     flim_status status = FLIM_OK;
@@ -265,7 +265,7 @@ flim_status flim_sampler_prior(flim_sampler sampler, int64_t repeats, const flim
     for (int c = 0; c < data->classes; c++) {
         prior[c] = 0;
     }
-    for (int64_t epoch = 0; epoch < epochs; epoch++) {
+    for (int64_t epoch = first; epoch < first + epochs; epoch++) {
         FLIM_TRY_DONE(flim_sampler_draw(sampler, repeats, data, part, n_part, seed, fold, (uint32_t)epoch, draws, err));
         for (int64_t i = 0; i < n_part; i++) {
             const int32_t c = data->label[draws[i].cell];

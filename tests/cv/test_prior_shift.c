@@ -312,12 +312,31 @@ static void the_loss_sees_the_samplers_prior(void **state)
     const flim_split_data data = {.n = N, .classes = 2, .label = label};
     const double weight[2] = {1, 2};
     double prior[2] = {NAN, NAN};
-    assert_int_equal(flim_sampler_prior(FLIM_SAMPLER_NATURAL, 4, &data, part, N, 42, 0, 3, NULL, prior, NULL), FLIM_OK);
+    assert_int_equal(flim_sampler_prior(FLIM_SAMPLER_NATURAL, 4, &data, part, N, 42, 0, 0, 3, NULL, prior, NULL), FLIM_OK);
     assert_true(fabs(prior[1] - 0.3) < 1e-12 && fabs(prior[0] - 0.7) < 1e-12);
-    assert_int_equal(flim_sampler_prior(FLIM_SAMPLER_NATURAL, 4, &data, part, N, 42, 0, 3, weight, prior, NULL), FLIM_OK);
+    assert_int_equal(flim_sampler_prior(FLIM_SAMPLER_NATURAL, 4, &data, part, N, 42, 0, 0, 3, weight, prior, NULL), FLIM_OK);
     assert_true(fabs(prior[1] - 0.6 / 1.3) < 1e-12);
-    assert_int_equal(flim_sampler_prior(FLIM_SAMPLER_BALANCED, 4, &data, part, N, 42, 0, 20, NULL, prior, NULL), FLIM_OK);
+    assert_int_equal(flim_sampler_prior(FLIM_SAMPLER_BALANCED, 4, &data, part, N, 42, 0, 0, 20, NULL, prior, NULL), FLIM_OK);
     assert_true(fabs(prior[1] - 0.5) < 0.02); /* 4 standard errors of 10,000 draws */
+    for (int first = 0; first < 40; first += 7) { /* a later stage's epochs have numbers of their own */
+        enum { EPOCHS = 2 };
+        flim_draw draws[N];
+        int64_t ones = 0;
+        for (uint32_t e = 0; e < EPOCHS; e++) {
+            assert_int_equal(
+                flim_sampler_draw(FLIM_SAMPLER_BALANCED, 4, &data, part, N, 42, 3, (uint32_t)first + e, draws, NULL),
+                FLIM_OK);
+            for (int i = 0; i < N; i++) {
+                ones += label[draws[i].cell];
+            }
+        }
+        assert_int_equal(
+            flim_sampler_prior(FLIM_SAMPLER_BALANCED, 4, &data, part, N, 42, 3, first, EPOCHS, NULL, prior, NULL), FLIM_OK);
+        if (fabs(prior[1] - (double)ones / (EPOCHS * N)) > 1e-12) {
+            fail_msg("epochs %d and %d: %" PRId64 " of %d draws, the prior says %.9g", first, first + 1, ones, EPOCHS * N,
+                     prior[1]);
+        }
+    }
 }
 
 /* ---- of a fold, to its summary and back ---- */
