@@ -66,10 +66,8 @@ int32_t flim_predicted_class(int classes, const float *logits, double threshold)
 /* Mean cross entropy from logits, no smoothing, stable for any logit: the val_loss. */
 double flim_mean_loss(int64_t n, int classes, const int32_t *label, const float *logits);
 
-/* Two classes: the probability threshold that maximises balanced accuracy; among equal ones the one nearest 0.5, midway
- * between neighbouring scores.  0.5 if a class is absent, a logit is NaN, or n = 0. */
-flim_status flim_choose_threshold(int64_t n, const int32_t *label, const float *logits, double *threshold, flim_error *err);
-/* The same for another objective.  FLIM_OBJECTIVE_KMEANS looks at no label: the probabilities of class 1 in two groups with the
+/* Two classes, label and logits (n): the probability threshold that maximises the objective; among equal ones the one nearest
+ * 0.5, midway between neighbouring scores.  0.5 if a class is absent, a logit is NaN, or n = 0.  FLIM_OBJECTIVE_KMEANS looks at no label: the probabilities of class 1 in two groups with the
  * least sum of squares about their means (all splits are tried; among equal ones that with the lowest threshold), and the
  * threshold midway between the two means. */
 flim_status flim_choose_threshold_for(flim_objective objective, int64_t n, const int32_t *label, const float *logits,

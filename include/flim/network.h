@@ -164,7 +164,6 @@ enum { FLIM_MAX_DEPTH = 3 };
 
 /* Size of a preset: width 4 (nano), 8 (tiny), 16, 32 (base), 64, 128 (xlarge) of depth 1; 192 of depth 3 (giant). */
 flim_model_size flim_preset_size(flim_preset preset);
-int flim_preset_width(flim_preset preset);
 /* The preset's, with another width or depth where that is not 0. */
 flim_model_size flim_model_size_of(flim_preset preset, int64_t width, int64_t depth);
 
@@ -222,8 +221,7 @@ int64_t flim_head_outputs(const flim_network *net, int head);
 
 /* Multiply-adds of the forward pass for one cell (convolutions and linears). */
 int64_t flim_network_macs(const flim_network *net);
-/* Sum over units of conv output elements for one cell; and the largest single tensor (input, z or y) for one cell. */
-int64_t flim_network_conv_elements(const flim_network *net);
+/* Elements of the largest single tensor (input, z or y) for one cell. */
 int64_t flim_network_largest_tensor(const flim_network *net);
 
 /* Initial weights: Kaiming normal (fan out, leaky slope 0.01) for convolutions and fc1, normal sd 0.01 for a head's fc2,

@@ -34,8 +34,6 @@ flim_status flim_cell_set_make(const uint64_t *hash, const int64_t *cell, int64_
 flim_status flim_cell_set_join(flim_cell_set *to, const flim_cell_set *more, flim_error *err);
 void flim_cell_set_free(flim_cell_set *set); /* leaves it zeroed; zeroed is allowed */
 bool flim_cell_set_holds(const flim_cell_set *set, uint64_t hash);
-/* Of hash[cell[0..n-1]], how many the set holds. */
-int64_t flim_cell_set_count(const flim_cell_set *set, const uint64_t *hash, const int64_t *cell, int64_t n);
 
 typedef struct flim_provenance {
     bool is_known; /* false: a file without the block (older, or of another program); then only classes, t, h, w, mask_counts

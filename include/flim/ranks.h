@@ -37,7 +37,6 @@ const char *flim_ranks_library(const flim_ranks *ranks); /* "Open MPI v4.1.4"; "
 /* Replaces values (count) by their sums over the ranks, taken in the order of the ranks: ((v0 + v1) + v2) + ...  Every rank
  * gets the same bits, and the same ones each time. */
 flim_status flim_ranks_sum_floats(flim_ranks *ranks, float *values, size_t count, flim_error *err);
-flim_status flim_ranks_sum_doubles(flim_ranks *ranks, double *values, size_t count, flim_error *err);
 /* all: (size, bytes), each rank's `mine` of as many bytes. */
 flim_status flim_ranks_gather(flim_ranks *ranks, const void *mine, size_t bytes, void *all, flim_error *err);
 /* Rank 0's bytes to all. */

@@ -12,8 +12,10 @@ const char *const flim_cache_names[] = {"none", "host", "auto", "device", NULL};
 COMPLETE(flim_cache_names, FLIM_CACHE_DEVICE);
 
 const char *const flim_split_mode_names[] = {"auto", "stratified", "group", "stratified-group", "leave-one-group-out", NULL};
-const char *const flim_splits_by_names[] = {"auto", "index", "name", NULL};
 COMPLETE(flim_split_mode_names, FLIM_SPLIT_LEAVE_ONE_GROUP_OUT);
+
+const char *const flim_splits_by_names[] = {"auto", "index", "name", NULL};
+COMPLETE(flim_splits_by_names, FLIM_SPLITS_BY_NAME);
 
 const char *const flim_monitor_names[] = {"val_loss", "roc_auc", "balanced_accuracy", "f1", NULL};
 COMPLETE(flim_monitor_names, FLIM_MONITOR_F1);

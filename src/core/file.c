@@ -39,7 +39,8 @@ static const char *name_of(const char *path)
     return slash ? slash + 1 : path;
 }
 
-flim_status flim_sync_folder(const char *path, flim_error *err)
+/* fsync, so that renames in it last. */
+static flim_status sync_folder(const char *path, flim_error *err)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) {
@@ -55,7 +56,7 @@ static flim_status sync_folder_of(const char *path, flim_error *err)
 {
     char folder[FLIM_FILE_PATH];
     folder_of(path, folder);
-    return flim_sync_folder(folder, err);
+    return sync_folder(folder, err);
 }
 
 flim_status flim_file_target(const char *path, char out[FLIM_FILE_PATH], flim_error *err)

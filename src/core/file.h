@@ -69,8 +69,6 @@ flim_status flim_file_read(const char *path, size_t limit, char **bytes, size_t 
 flim_status flim_file_target(const char *path, char out[FLIM_FILE_PATH], flim_error *err);
 /* True if the path names what standard output is: "-", /dev/stdout, or the file that the shell has opened for it. */
 bool flim_file_is_standard_output(const char *path);
-/* fsync of a folder, so that renames in it last. */
-flim_status flim_sync_folder(const char *path, flim_error *err);
 /* mkdir -p; an existing folder is fine. */
 flim_status flim_make_folder(const char *path, flim_error *err);
 bool flim_file_exists(const char *path);

@@ -2,6 +2,7 @@
 
 #include "core/alloc.h"
 #include "core/try.h"
+#include "cv/sort_by_key.h"
 
 /* Cells of a part sorted by class, then group: where each (class, group) begins, (classes * groups + 1). */
 typedef struct table {
@@ -14,34 +15,22 @@ static int64_t group_of(const flim_split_data *data, int64_t cell)
     return data->group ? data->group[cell] : 0;
 }
 
-static int64_t key_of(const table *t, const flim_split_data *data, int64_t cell)
-{
-    return data->label[cell] * t->groups + group_of(data, cell);
-}
-
 static flim_status sort(const flim_split_data *data, const int64_t *part, int64_t n_part, table *t, flim_error *err)
 {
+    flim_status status = FLIM_OK;
     t->groups = data->group ? data->groups : 1;
     const int64_t keys = data->classes * t->groups;
+    int64_t *key = flim_alloc((size_t)data->n, sizeof *key, err); /* (n) of all cells */
     t->cell = flim_alloc((size_t)n_part, sizeof *t->cell, err);
     t->start = flim_alloc((size_t)keys + 1, sizeof *t->start, err);
-    if (!t->cell || !t->start) {
-        return FLIM_ERROR_MEMORY;
-    }
+    FLIM_TRY_DONE(key && t->cell && t->start ? FLIM_OK : FLIM_ERROR_MEMORY);
     for (int64_t i = 0; i < n_part; i++) {
-        t->start[key_of(t, data, part[i]) + 1]++;
+        key[part[i]] = data->label[part[i]] * t->groups + group_of(data, part[i]);
     }
-    for (int64_t k = 0; k < keys; k++) {
-        t->start[k + 1] += t->start[k];
-    }
-    for (int64_t i = n_part; i-- > 0;) { /* start[k + 1] walks down to where key k begins */
-        t->cell[--t->start[key_of(t, data, part[i]) + 1]] = part[i];
-    }
-    for (int64_t k = 0; k < keys; k++) {
-        t->start[k] = t->start[k + 1];
-    }
-    t->start[keys] = n_part;
-    return FLIM_OK;
+    flim_sort_by_key(part, n_part, key, keys, t->start, t->cell);
+done:
+    flim_free(key);
+    return status;
 }
 
 static int64_t partner_of(const table *t, const flim_split_data *data, int64_t cell, flim_random *random)
@@ -65,22 +54,14 @@ static flim_status by_group(const flim_split_data *data, int64_t run, int64_t n_
                             flim_error *err)
 {
     flim_status status = FLIM_OK;
-    const size_t groups = (size_t)data->groups;
-    int64_t *start = flim_alloc(groups + 1, sizeof *start, err), *sorted = flim_alloc((size_t)n_part, sizeof *sorted, err);
+    const int64_t groups = data->groups;
+    int64_t *start = flim_alloc((size_t)groups + 1, sizeof *start, err),
+            *sorted = flim_alloc((size_t)n_part, sizeof *sorted, err);
     int64_t *runs = flim_alloc((size_t)(n_part / run) + 1, sizeof *runs, err), n_runs = 0, at = 0;
     FLIM_TRY_DONE(start && sorted && runs ? FLIM_OK : FLIM_ERROR_MEMORY);
-    for (int64_t i = 0; i < n_part; i++) {
-        start[data->group[order[i]] + 1]++;
-    }
-    for (size_t g = 0; g < groups; g++) {
-        start[g + 1] += start[g];
-    }
-    for (int64_t i = n_part; i-- > 0;) {
-        sorted[--start[data->group[order[i]] + 1]] = order[i];
-    }
-    for (size_t g = 0; g < groups; g++) {
-        const int64_t from = start[g + 1], to = g + 1 < groups ? start[g + 2] : n_part;
-        for (int64_t i = from; i + run <= to; i += run) {
+    flim_sort_by_key(order, n_part, data->group, groups, start, sorted);
+    for (int64_t g = 0; g < groups; g++) {
+        for (int64_t i = start[g]; i + run <= start[g + 1]; i += run) {
             runs[n_runs++] = i;
         }
     }
@@ -91,8 +72,8 @@ static flim_status by_group(const flim_split_data *data, int64_t run, int64_t n_
         }
     }
     const int64_t rest = at;
-    for (size_t g = 0; g < groups; g++) {
-        const int64_t from = start[g + 1], to = g + 1 < groups ? start[g + 2] : n_part;
+    for (int64_t g = 0; g < groups; g++) {
+        const int64_t from = start[g], to = start[g + 1];
         for (int64_t i = from + (to - from) / run * run; i < to; i++) {
             order[at++] = sorted[i];
         }

@@ -4,6 +4,7 @@
 
 #include "core/alloc.h"
 #include "core/try.h"
+#include "cv/sort_by_key.h"
 
 static void draw_each_once(const int64_t *part, int64_t n_part, int64_t *order, flim_random *random, flim_draw *draws)
 {
@@ -17,23 +18,16 @@ static void draw_each_once(const int64_t *part, int64_t n_part, int64_t *order, 
 }
 
 /* A pool (class or group) uniformly among those present, then a cell of it uniformly, n_part times.  key: (n) of all cells,
- * 0..keys-1.  start: (keys + 1), order and seen: (n_part) scratch, zeroed. */
+ * 0..keys-1.  Scratch: start (keys + 1), order (n_part), and seen (n_part), zeroed. */
 static void draw_from_pools(const int64_t *part, int64_t n_part, const int64_t *key, int64_t keys, int64_t *start,
                             int64_t *order, int64_t *seen, flim_random *random, flim_draw *draws)
 {
-    for (int64_t i = 0; i < n_part; i++) {
-        start[key[part[i]] + 1]++;
-    }
+    int64_t pools = 0; /* that are present: start becomes the list of where they begin */
+    flim_sort_by_key(part, n_part, key, keys, start, order);
     for (int64_t k = 0; k < keys; k++) {
-        start[k + 1] += start[k];
-    }
-    for (int64_t i = n_part; i-- > 0;) { /* counting sort; start[k + 1] walks down to where pool k begins */
-        order[--start[key[part[i]] + 1]] = part[i];
-    }
-    int64_t pools = 0; /* start becomes the list of the beginnings of the pools that are present */
-    for (int64_t i = 0; i < n_part; i++) {
-        if (i == 0 || key[order[i]] != key[order[i - 1]]) {
-            start[pools++] = i;
+        const int64_t begin = start[k];
+        if (start[k + 1] > begin) {
+            start[pools++] = begin;
         }
     }
     start[pools] = n_part;
@@ -255,8 +249,8 @@ done:
 }
 
 flim_status flim_sampler_prior(flim_sampler sampler, int64_t repeats, const flim_split_data *data, const int64_t *part,
-                               int64_t n_part, uint64_t seed, uint32_t fold, int64_t epochs, const double *class_weight,
-                               double *prior, flim_error *err)
+                               int64_t n_part, uint64_t seed, uint32_t fold, int64_t first, int64_t epochs,
+                               const double *class_weight, double *prior, flim_error *err)
 {
     double sum = 0;
     flim_status status = FLIM_OK;
@@ -265,7 +259,7 @@ flim_status flim_sampler_prior(flim_sampler sampler, int64_t repeats, const flim
     for (int c = 0; c < data->classes; c++) {
         prior[c] = 0;
     }
-    for (int64_t epoch = 0; epoch < epochs; epoch++) {
+    for (int64_t epoch = first; epoch < first + epochs; epoch++) {
         FLIM_TRY_DONE(flim_sampler_draw(sampler, repeats, data, part, n_part, seed, fold, (uint32_t)epoch, draws, err));
         for (int64_t i = 0; i < n_part; i++) {
             const int32_t c = data->label[draws[i].cell];

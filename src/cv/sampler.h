@@ -33,11 +33,11 @@ typedef struct flim_sampler_table {
 flim_status flim_sampler_describe(int64_t repeats, const flim_split_data *data, const int64_t *part, int64_t n_part,
                                   flim_sampler_table *out, flim_error *err);
 
-/* The prior (K) that a training loss sees: shares of the classes among the draws of the first `epochs` epochs, each counted by
- * its weight times its class's (class_weight (K); NULL = 1).  What uncorrected scores then speak for. */
+/* The prior (K) that a training loss sees: shares of the classes among the draws of `epochs` epochs from number `first` on, each
+ * counted by its weight times its class's (class_weight (K); NULL = 1).  What uncorrected scores then speak for. */
 flim_status flim_sampler_prior(flim_sampler sampler, int64_t repeats, const flim_split_data *data, const int64_t *part,
-                               int64_t n_part, uint64_t seed, uint32_t fold, int64_t epochs, const double *class_weight,
-                               double *prior, flim_error *err);
+                               int64_t n_part, uint64_t seed, uint32_t fold, int64_t first, int64_t epochs,
+                               const double *class_weight, double *prior, flim_error *err);
 
 /* Balanced class weights of a part: n / (K_present * n_class), as sklearn's compute_class_weight; 0 for absent classes. */
 void flim_class_weights(const flim_split_data *data, const int64_t *part, int64_t n_part, double *weight);

@@ -98,13 +98,13 @@ static flim_status find_values(const flim_dataset *d, const flim_cell_summary *s
                              no_counts.count, seen, largest, what);
 }
 
-flim_status flim_find_in_cells(const flim_dataset *d, const flim_cell_summary *summary, flim_findings *out, flim_error *err)
+static flim_status find_in_cells(const flim_dataset *d, const flim_cell_summary *summary, flim_findings *out, flim_error *err)
 {
     FLIM_TRY(find_photons(d, summary, out, err));
     return find_values(d, summary, out, err);
 }
 
-flim_status flim_find_in_time_range(const flim_dataset_info *info, flim_findings *out, flim_error *err)
+static flim_status find_in_time_range(const flim_dataset_info *info, flim_findings *out, flim_error *err)
 {
     /* A period of 0.5 to 1500 ns is that of a laser of 0.7 MHz to 2 GHz. */
     static const struct {
@@ -186,8 +186,9 @@ done:
     return status;
 }
 
-flim_status flim_find_confounds(const flim_dataset *d, const flim_table_row *rows, int64_t n_rows, flim_findings *out,
-                                flim_error *err)
+/* rows (n_rows): flim_cell_table_make's. */
+static flim_status find_confounds(const flim_dataset *d, const flim_table_row *rows, int64_t n_rows, flim_findings *out,
+                                  flim_error *err)
 {
     double least = INFINITY, most = -1;
     for (int64_t i = 0; i + 1 < n_rows; i++) {
@@ -209,10 +210,10 @@ flim_status flim_find_in_data(const flim_dataset *d, const flim_cell_summary *su
                               int64_t n_rows, bool by_group, flim_findings *out, flim_error *err)
 {
     if (summary) {
-        FLIM_TRY(flim_find_in_cells(d, summary, out, err));
+        FLIM_TRY(find_in_cells(d, summary, out, err));
         FLIM_TRY(flim_find_in_masks(d, summary, out, err));
     }
     FLIM_TRY(flim_find_in_groups(&d->info, by_group, out, err));
-    FLIM_TRY(flim_find_in_time_range(&d->info, out, err));
-    return rows ? flim_find_confounds(d, rows, n_rows, out, err) : FLIM_OK;
+    FLIM_TRY(find_in_time_range(&d->info, out, err));
+    return rows ? find_confounds(d, rows, n_rows, out, err) : FLIM_OK;
 }

@@ -113,11 +113,6 @@ size_t flim_deflate_values(flim_deflater *d, const void *values, size_t n, int v
     return s->internal_state.state == ZSTATE_END ? s->total_out : 0;
 }
 
-const char *flim_deflate_library(void)
-{
-    return "ISA-L";
-}
-
 #else
 
 struct flim_deflater {
@@ -182,11 +177,6 @@ size_t flim_deflate_values(flim_deflater *d, const void *values, size_t n, int v
     return in ? libdeflate_zlib_compress(d->state, in, bytes, out, flim_deflate_bound(bytes)) : 0;
 }
 
-const char *flim_deflate_library(void)
-{
-    return "libdeflate";
-}
-
 #else
 
 enum { LEVEL = 4 };
@@ -216,11 +206,6 @@ size_t flim_deflate_values(flim_deflater *d, const void *values, size_t n, int v
     uLongf made = compressBound(bytes);
     const uint8_t *in = shuffle(d, values, n, value_bytes);
     return in && compress2(out, &made, in, bytes, LEVEL) == Z_OK ? made : 0;
-}
-
-const char *flim_deflate_library(void)
-{
-    return "zlib";
 }
 
 #endif

@@ -21,6 +21,5 @@ size_t flim_deflate_bound(size_t bytes);
  * then the second ones, as in a little-endian file.  out has flim_deflate_bound of them.  0 = there was no memory.  The same
  * values give the same stream on the same machine. */
 size_t flim_deflate_values(flim_deflater *deflater, const void *values, size_t n, int value_bytes, void *out);
-const char *flim_deflate_library(void);
 
 #endif

@@ -26,7 +26,7 @@ const char *flim_finding_name(flim_finding_kind kind)
     return names[kind];
 }
 
-const char *flim_finding_severity_name(flim_finding_severity severity)
+static const char *severity_name(flim_finding_severity severity)
 {
     return severity == FLIM_FINDING_ERROR ? "error" : severity == FLIM_FINDING_WARNING ? "warning" : "note";
 }
@@ -112,7 +112,7 @@ void flim_findings_print(const flim_findings *findings, FILE *out)
         if (f->cells.count) {
             snprintf(count, sizeof count, "%" PRId64, f->cells.count);
         }
-        fprintf(out, "%-22s %-9s %9s  %s\n    ", flim_finding_name(f->kind), flim_finding_severity_name(f->severity), count,
+        fprintf(out, "%-22s %-9s %9s  %s\n    ", flim_finding_name(f->kind), severity_name(f->severity), count,
                 f->cells.count ? cells : "-");
         flim_text_put(out, f->text);
         fputs("\n", out);
@@ -126,7 +126,7 @@ flim_json *flim_findings_json(const flim_findings *findings)
         const flim_finding *f = &findings->item[i];
         flim_json *one = flim_json_object(), *cells = flim_json_array();
         flim_json_set_string(one, "kind", flim_finding_name(f->kind));
-        flim_json_set_string(one, "severity", flim_finding_severity_name(f->severity));
+        flim_json_set_string(one, "severity", severity_name(f->severity));
         flim_json_set_integer(one, "count", f->cells.count);
         for (int c = 0; c < shown_cells(&f->cells); c++) {
             flim_json_add_integer(cells, f->cells.cell[c]);

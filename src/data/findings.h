@@ -81,7 +81,6 @@ typedef struct flim_findings {
 void flim_findings_free(flim_findings *findings); /* zeroed is allowed; leaves it so */
 
 const char *flim_finding_name(flim_finding_kind kind);
-const char *flim_finding_severity_name(flim_finding_severity severity);
 
 /* cells may be NULL: of no cell in particular. */
 flim_status flim_findings_add(flim_findings *findings, flim_finding_kind kind, flim_finding_severity severity,
@@ -97,17 +96,11 @@ void flim_findings_print(const flim_findings *findings, FILE *out);
 /* [{"kind", "severity", "count", "cells": [], "text"}]; the caller's. */
 flim_json *flim_findings_json(const flim_findings *findings);
 
+/* ---- cell_findings.c: cells without photons or counts; what differs between classes; the time range; and all below but copies */
+
 /* All that a file can be asked without folds.  summary (n), rows: of a scan, NULL without one.  by_group: as below. */
 flim_status flim_find_in_data(const flim_dataset *dataset, const flim_cell_summary *summary, const flim_table_row *rows,
                               int64_t n_rows, bool by_group, flim_findings *out, flim_error *err);
-
-/* ---- cell_findings.c: cells without photons or counts; what differs between classes; the time range */
-flim_status flim_find_in_cells(const flim_dataset *dataset, const flim_cell_summary *summary, flim_findings *out,
-                               flim_error *err);
-/* rows: flim_cell_table_make's. */
-flim_status flim_find_confounds(const flim_dataset *dataset, const flim_table_row *rows, int64_t n_rows, flim_findings *out,
-                                flim_error *err);
-flim_status flim_find_in_time_range(const flim_dataset_info *info, flim_findings *out, flim_error *err);
 
 /* ---- mask_findings.c: masks that belong to something else, or are none; nothing without /mask */
 flim_status flim_find_in_masks(const flim_dataset *dataset, const flim_cell_summary *summary, flim_findings *out,

@@ -16,6 +16,7 @@
 
 #include "core/alloc.h"
 #include "core/file.h"
+#include "core/parse.h"
 #include "core/text.h"
 #include "core/try.h"
 
@@ -154,6 +155,17 @@ void flim_json_set_number(flim_json *object, const char *key, double value)
 void flim_json_set_integer(flim_json *object, const char *key, int64_t value)
 {
     put(object, key, json_integer(value));
+}
+
+void flim_json_set_unsigned(flim_json *object, const char *key, uint64_t value)
+{
+    char text[24];
+    if (value <= INT64_MAX) {
+        flim_json_set_integer(object, key, (int64_t)value);
+    } else {
+        snprintf(text, sizeof text, "%" PRIu64, value);
+        flim_json_set_string(object, key, text);
+    }
 }
 
 void flim_json_set_string(flim_json *object, const char *key, const char *value)
@@ -442,6 +454,20 @@ bool flim_json_integer(const flim_json *json, int64_t *value)
         return false;
     }
     *value = (int64_t)real;
+    return true;
+}
+
+bool flim_json_unsigned(const flim_json *json, uint64_t *value)
+{
+    const char *text = flim_json_string(json);
+    int64_t whole = 0;
+    if (text) {
+        return flim_parse_u64("", text, value, NULL) == FLIM_OK;
+    }
+    if (!flim_json_integer(json, &whole) || whole < 0) {
+        return false;
+    }
+    *value = (uint64_t)whole;
     return true;
 }
 

@@ -24,6 +24,8 @@ void flim_json_free(flim_json *json); /* NULL is allowed */
 
 void flim_json_set_number(flim_json *object, const char *key, double value);
 void flim_json_set_integer(flim_json *object, const char *key, int64_t value);
+/* As an integer if an int64_t holds it, else as text: seeds have 64 bits. */
+void flim_json_set_unsigned(flim_json *object, const char *key, uint64_t value);
 void flim_json_set_string(flim_json *object, const char *key,
                           const char *value); /* NULL = null; bytes that are no UTF-8 are taken as Latin-1 */
 void flim_json_set_bool(flim_json *object, const char *key, bool value);
@@ -59,6 +61,8 @@ const flim_json *flim_json_at(const flim_json *array, size_t index);
 bool flim_json_is_null(const flim_json *json);
 bool flim_json_number(const flim_json *json, double *value); /* false if it is no number */
 bool flim_json_integer(const flim_json *json, int64_t *value); /* false if it is no whole number */
+bool flim_json_unsigned(const flim_json *json,
+                        uint64_t *value); /* as set_unsigned writes it; false if it is something else */
 const char *flim_json_string(const flim_json *json); /* NULL if it is no string */
 bool flim_json_boolean(const flim_json *json, bool *value);
 

@@ -285,16 +285,6 @@ const flim_array_view *flim_safetensors_at(const flim_safetensors *file, int64_t
     return &file->array[index];
 }
 
-const flim_array_view *flim_safetensors_find(const flim_safetensors *file, const char *name)
-{
-    for (int64_t i = 0; i < file->n; i++) {
-        if (strcmp(file->array[i].name, name) == 0) {
-            return &file->array[i];
-        }
-    }
-    return NULL;
-}
-
 const char *flim_safetensors_metadata(const flim_safetensors *file, const char *key)
 {
     return flim_json_string(flim_json_get(flim_json_get(file->header, "__metadata__"), key));

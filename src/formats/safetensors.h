@@ -34,7 +34,6 @@ void flim_safetensors_close(flim_safetensors *file); /* NULL is allowed */
 /* Arrays in the order of the data. */
 int64_t flim_safetensors_count(const flim_safetensors *file);
 const flim_array_view *flim_safetensors_at(const flim_safetensors *file, int64_t index);
-const flim_array_view *flim_safetensors_find(const flim_safetensors *file, const char *name); /* NULL if absent */
 /* Value of a key of __metadata__, NULL if absent. */
 const char *flim_safetensors_metadata(const flim_safetensors *file, const char *key);
 /* Reads all data and compares its SHA-256 with the one that flim_safetensors_write left in the metadata; a file without one

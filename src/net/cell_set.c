@@ -70,15 +70,6 @@ bool flim_cell_set_holds(const flim_cell_set *set, uint64_t hash)
     return hash != 0 && set->n > 0 && bsearch(&hash, set->hash, (size_t)set->n, sizeof hash, by_value) != NULL;
 }
 
-int64_t flim_cell_set_count(const flim_cell_set *set, const uint64_t *hash, const int64_t *cell, int64_t n)
-{
-    int64_t count = 0;
-    for (int64_t i = 0; i < n; i++) {
-        count += flim_cell_set_holds(set, hash[cell ? cell[i] : i]);
-    }
-    return count;
-}
-
 char *flim_cell_set_text(const flim_cell_set *set, flim_error *err)
 {
     return flim_base64(set->n ? (const void *)set->hash : "", (size_t)set->n * sizeof *set->hash, err);

@@ -276,15 +276,6 @@ int64_t flim_network_macs(const flim_network *net)
     return sum;
 }
 
-int64_t flim_network_conv_elements(const flim_network *net)
-{
-    int64_t sum = 0;
-    for (int i = 0; i < net->n_units; i++) {
-        sum += volume(net->unit[i].conv_out) * net->unit[i].out_channels;
-    }
-    return sum;
-}
-
 int64_t flim_network_largest_tensor(const flim_network *net)
 {
     int64_t largest = volume(net->in) * net->channels;

@@ -19,11 +19,6 @@ flim_model_size flim_preset_size(flim_preset preset)
     return presets[preset].size;
 }
 
-int flim_preset_width(flim_preset preset)
-{
-    return presets[preset].size.width;
-}
-
 flim_model_size flim_model_size_of(flim_preset preset, int64_t width, int64_t depth)
 {
     const flim_model_size size = flim_preset_size(preset);

@@ -116,59 +116,35 @@ static flim_status need_scratch(flim_ranks *ranks, size_t bytes, flim_error *err
     return FLIM_OK;
 }
 
-/* Sums part[0] + part[1] + ... of `count` values each into part[0]. */
-typedef void add_parts(void *parts, size_t count, int n);
-
-static void add_floats(void *parts, size_t count, int n)
+/* Sums parts[0] + parts[1] + ... of `count` values each into parts[0]. */
+static void add_parts(float *parts, size_t count, int n)
 {
-    float *sum = parts;
     for (int r = 1; r < n; r++) {
-        const float *part = sum + (size_t)r * count;
+        const float *part = parts + (size_t)r * count;
         for (size_t i = 0; i < count; i++) {
-            sum[i] += part[i];
-        }
-    }
-}
-
-static void add_doubles(void *parts, size_t count, int n)
-{
-    double *sum = parts;
-    for (int r = 1; r < n; r++) {
-        const double *part = sum + (size_t)r * count;
-        for (size_t i = 0; i < count; i++) {
-            sum[i] += part[i];
+            parts[i] += part[i];
         }
     }
 }
 
 /* Each rank sums a share of the values, of which all send it theirs; then the shares are gathered: as few bytes as any sum
  * takes, and a fixed order. */
-static flim_status sum(flim_ranks *ranks, void *values, size_t count, size_t size, add_parts *add, flim_error *err)
+flim_status flim_ranks_sum_floats(flim_ranks *ranks, float *values, size_t count, flim_error *err)
 {
-    const size_t n = (size_t)flim_ranks_size(ranks), each = (count + n - 1) / n, bytes = count * size;
+    const size_t n = (size_t)flim_ranks_size(ranks), each = (count + n - 1) / n, bytes = count * sizeof *values;
     if (alone(ranks) || count == 0) {
         return FLIM_OK;
     }
     FLIM_TRY(check_whole(ranks, err));
-    FLIM_TRY(need_scratch(ranks, 2 * n * each * size, err));
-    char *all = ranks->scratch, *parts = all + n * each * size; /* (n, each) values */
+    FLIM_TRY(need_scratch(ranks, 2 * n * each * sizeof *values, err));
+    float *all = (float *)(void *)ranks->scratch, *parts = all + n * each; /* (n, each) values */
     memcpy(all, values, bytes);
-    memset(all + bytes, 0, n * each * size - bytes);
-    FLIM_TRY(ranks->ops->exchange(ranks, all, each * size, parts, err));
-    add(parts, each, (int)n);
-    FLIM_TRY(ranks->ops->gather(ranks, parts, each * size, all, err));
+    memset(all + count, 0, n * each * sizeof *values - bytes);
+    FLIM_TRY(ranks->ops->exchange(ranks, all, each * sizeof *values, parts, err));
+    add_parts(parts, each, (int)n);
+    FLIM_TRY(ranks->ops->gather(ranks, parts, each * sizeof *values, all, err));
     memcpy(values, all, bytes);
     return FLIM_OK;
-}
-
-flim_status flim_ranks_sum_floats(flim_ranks *ranks, float *values, size_t count, flim_error *err)
-{
-    return sum(ranks, values, count, sizeof *values, add_floats, err);
-}
-
-flim_status flim_ranks_sum_doubles(flim_ranks *ranks, double *values, size_t count, flim_error *err)
-{
-    return sum(ranks, values, count, sizeof *values, add_doubles, err);
 }
 
 flim_status flim_ranks_gather(flim_ranks *ranks, const void *mine, size_t bytes, void *all, flim_error *err)

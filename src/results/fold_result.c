@@ -49,11 +49,11 @@ static flim_status read_summary(const char *run_folder, int k, flim_json **json,
     return flim_json_read(path, json, err);
 }
 
-static flim_status get_threshold(const flim_json *json, const char *path, double *threshold, flim_error *err)
+flim_status flim_summary_threshold(const flim_json *summary, const char *path, double *threshold, flim_error *err)
 {
-    return flim_json_number(flim_json_get(json, "threshold"), threshold)
+    return flim_json_number(flim_json_get(summary, "threshold"), threshold) && *threshold >= 0 && *threshold <= 1
                ? FLIM_OK
-               : flim_fail(err, FLIM_ERROR_DATA, "%s: no number \"threshold\"", path);
+               : flim_fail(err, FLIM_ERROR_DATA, "%s: no number \"threshold\" from 0 to 1", path);
 }
 
 flim_status flim_fold_threshold(const char *run_folder, int k, double *threshold, flim_error *err)
@@ -61,7 +61,7 @@ flim_status flim_fold_threshold(const char *run_folder, int k, double *threshold
     char path[PATH_BYTES];
     flim_json *json = NULL;
     FLIM_TRY(read_summary(run_folder, k, &json, path, err));
-    const flim_status status = get_threshold(json, path, threshold, err);
+    const flim_status status = flim_summary_threshold(json, path, threshold, err);
     flim_json_free(json);
     return status;
 }
@@ -107,7 +107,7 @@ static flim_status get_summary(const flim_json *json, const char *path, flim_fol
         return flim_fail(err, FLIM_ERROR_DATA, "%s: \"%s\" is not a whole number", path, SEEN_KEY);
     }
     out->seen = seen && flim_json_is_null(seen) ? -1 : out->seen;
-    return get_threshold(json, path, &out->threshold, err);
+    return flim_summary_threshold(json, path, &out->threshold, err);
 }
 
 flim_status flim_fold_result_read(const char *run_folder, int k, const flim_fold *part, flim_fold_result *out,

@@ -43,6 +43,8 @@ bool flim_fold_is_done(const char *run_folder, int k);
 bool flim_run_is_worked_at(const char *run_folder);
 /* The threshold of a finished fold, without its predictions. */
 flim_status flim_fold_threshold(const char *run_folder, int k, double *threshold, flim_error *err);
+/* The same of a summary.json that has been read: of a fold or a final model.  path: for the error. */
+flim_status flim_summary_threshold(const flim_json *summary, const char *path, double *threshold, flim_error *err);
 /* Reads a finished fold.  part: its place in splits.json, whose test cells the predictions must be, each once and
  * labelled. */
 flim_status flim_fold_result_read(const char *run_folder, int k, const flim_fold *part, flim_fold_result *out,

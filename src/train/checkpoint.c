@@ -266,18 +266,6 @@ flim_status flim_checkpoint_store(char *bytes, size_t count, const char *folder,
     return flim_file_rotate(written, newest, previous, err); /* reading knows all three names */
 }
 
-flim_status flim_checkpoint_write(const flim_fold_state *state, const char *folder, const char *identity, flim_error *err)
-{
-    char *bytes = NULL;
-    size_t count = 0;
-    flim_status status = flim_checkpoint_serialise(state, identity, &bytes, &count, err);
-    if (status == FLIM_OK) {
-        status = flim_checkpoint_store(bytes, count, folder, err);
-    }
-    flim_free(bytes);
-    return status;
-}
-
 /* ---- reading ---- */
 
 /* What of an identity is compared: up to its first newline. */

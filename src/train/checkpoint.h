@@ -22,8 +22,6 @@ flim_status flim_checkpoint_serialise(const flim_fold_state *state, const char *
                                       flim_error *err);
 /* Writes them into fold_K/checkpoint, which exists. */
 flim_status flim_checkpoint_store(char *bytes, size_t count, const char *folder, flim_error *err);
-/* Both. */
-flim_status flim_checkpoint_write(const flim_fold_state *state, const char *folder, const char *identity, flim_error *err);
 
 /* Reads the newest whole checkpoint into state (created for the same network).  identity[0] is the caller's, the others are
  * allowed, too.  *which gets the number of the one that it has, -1 if there

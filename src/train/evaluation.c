@@ -87,7 +87,8 @@ done:
     return status;
 }
 
-int flim_symmetries(int h, int w)
+/* Of a plane (h,w), those that keep its shape; FLIM_TRANSFORM_DIHEDRAL numbers them from 0. */
+static int symmetries(int h, int w)
 {
     return h == w ? 8 : 4;
 }
@@ -188,7 +189,7 @@ flim_status flim_trainer_evaluate(flim_trainer *trainer, const flim_evaluation *
               .evaluation = evaluation,
               .logits = logits,
               .n = n,
-              .views = evaluation->tta ? flim_symmetries(net->in[1], net->in[2]) : 1,
+              .views = evaluation->tta ? symmetries(net->in[1], net->in[2]) : 1,
               .begun = flim_seconds()};
     if (flim_ranks_size(trainer->ranks) == 1) {
         return evaluate(&p, cell, err);

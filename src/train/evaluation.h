@@ -16,12 +16,9 @@
 typedef struct flim_evaluation {
     const flim_train_hooks *hooks;
     flim_progress at; /* phase, fold, folds, epoch, epochs of the progress to report */
-    bool tta; /* each cell in every symmetry of its plane: flim_symmetries */
+    bool tta; /* each cell in every symmetry of its plane (h,w) that keeps its shape: 8 if h = w, else 4 */
     float *pooled; /* (n,C) of what the head pooled, from the cells as they lie; NULL = not asked for */
 } flim_evaluation;
-
-/* Symmetries of a plane (h,w) that keep its shape: 8 if h = w, else 4.  FLIM_TRANSFORM_DIHEDRAL numbers them from 0. */
-int flim_symmetries(int h, int w);
 
 /* Logits (n,K') of the cells cell[0..n-1]; with tta the mean over the symmetries of each cell's logits, summed in double: the
  * symmetries are a group, so a cell and the same cell laid down another way have the same views and the same mean. */

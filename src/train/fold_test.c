@@ -76,7 +76,8 @@ static flim_status estimate_shift(const flim_fold_work *f, const int32_t *val_la
     double *seen = flim_alloc((size_t)classes, sizeof *seen, err); /* (K) */
     FLIM_TRY_DONE(seen ? FLIM_OK : FLIM_ERROR_MEMORY);
     FLIM_TRY_DONE(flim_sampler_prior(s->sampler, s->sampler_repeats, &f->study->split_data, part->train, part->n_train,
-                                     s->seed, (uint32_t)f->k, f->state.best_epoch + 1, f->class_weight, seen, err));
+                                     s->seed, (uint32_t)f->k, f->first_epoch, f->state.best_epoch + 1, f->class_weight, seen,
+                                     err));
     FLIM_TRY_DONE(flim_fold_shift_make(classes, part->n_val, val_label, f->val_logits, p->n, p->logits, seen, s->seed,
                                        &result->shift, err));
     if (result->shift.classes > 0) {

@@ -106,7 +106,7 @@ static flim_status add_run(flim_models *m, const char *folder, const flim_log *l
     return read_splits(m, folder, done, log, err);
 }
 
-/* Weights in the folder of a fold or a final model: the threshold of its summary.json, 0.5 without one, and how the run above
+/* Weights in the folder of a fold or a final model: the threshold of its summary.json, 0.5 without, and how the run above
  * it prepared and evaluated its cells, since the threshold is of such scores. */
 static flim_status read_beside(flim_models *m, const char *weights, double *threshold, flim_error *err)
 {
@@ -121,8 +121,10 @@ static flim_status read_beside(flim_models *m, const char *weights, double *thre
         return FLIM_OK;
     }
     FLIM_TRY(flim_json_read(summary, &json, err));
-    flim_json_number(flim_json_get(json, "threshold"), threshold);
+    const bool has_one = flim_json_get(json, "threshold") != NULL;
+    const flim_status status = has_one ? flim_summary_threshold(json, summary, threshold, err) : FLIM_OK;
     flim_json_free(json);
+    FLIM_TRY(status);
     return flim_file_exists(config) ? read_config(m, config, err) : FLIM_OK;
 }
 

@@ -232,13 +232,7 @@ static flim_status write_environment(const flim_run *run, const flim_trainer *tr
     flim_json_set_string(json, "system", host.release);
     flim_json_set_string(json, "started", now);
     flim_json_set_string(json, "command_line", run->hooks->command_line);
-    char seed[24];
-    snprintf(seed, sizeof seed, "%" PRIu64, run->settings->seed);
-    if (run->settings->seed <= INT64_MAX) {
-        flim_json_set_integer(json, "seed", (int64_t)run->settings->seed);
-    } else {
-        flim_json_set_string(json, "seed", seed);
-    }
+    flim_json_set_unsigned(json, "seed", run->settings->seed);
     flim_status status = FLIM_OK;
     FLIM_TRY_DONE(flim_run_folder_path(run, "environment.json", path, err));
     status = flim_json_write(json, path, err);

@@ -11,7 +11,6 @@
  */
 #include <dirent.h>
 #include <inttypes.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +21,7 @@
 #include "core/clock.h"
 #include "core/file.h"
 #include "core/shell.h"
+#include "core/threads.h"
 #include "core/try.h"
 #include "results/fold_result.h"
 #include "train/crew.h"
@@ -133,13 +133,6 @@ static flim_status make_seats(office *o, flim_error *err)
     return o->view ? flim_crew_create(o->n, &o->crew, err) : FLIM_ERROR_MEMORY;
 }
 
-/* Processors that this process may use. */
-static int processors(void)
-{
-    cpu_set_t set;
-    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-}
-
 static flim_status start(office *o, int number, flim_error *err)
 {
     seat *s = &o->seat[number];
@@ -162,7 +155,7 @@ static flim_status start(office *o, int number, flim_error *err)
     memcpy(argv + argc, more, (size_t)n_more * sizeof *argv);
     snprintf(share, sizeof share, "%d:%d:%d", o->n, s->on_device, !o->begun);
     if (!getenv("OMP_NUM_THREADS")) {
-        const int own = processors() / o->n;
+        const int own = flim_processors() / o->n;
         snprintf(threads, sizeof threads, "%d", own > 1 ? own : 1);
         set[0] = "OMP_NUM_THREADS";
         set[1] = threads;

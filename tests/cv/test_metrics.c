@@ -431,13 +431,18 @@ static void threshold_never_promises_what_saturation_hides(void **state)
     double threshold = -1;
     float logits[] = {38, 50, 60, -2}; /* the first three have probability 1 exactly */
     int32_t label[] = {0, 1, 1, 0};
-    assert_int_equal(flim_choose_threshold(4, label, logits, &threshold, NULL), FLIM_OK);
+    assert_int_equal(flim_choose_threshold_for(FLIM_OBJECTIVE_BALANCED_ACCURACY, 4, label, logits, &threshold, NULL),
+                     FLIM_OK);
     close_to(score_of(FLIM_BALANCED_ACCURACY, 4, label, logits, threshold), 0.75, 1e-15, "what can be had");
-    assert_int_equal(flim_choose_threshold(2, (int32_t[]){0, 1}, (float[]){-900, -800}, &threshold, NULL), FLIM_OK);
+    assert_int_equal(flim_choose_threshold_for(FLIM_OBJECTIVE_BALANCED_ACCURACY, 2, (int32_t[]){0, 1}, (float[]){-900, -800},
+                                               &threshold, NULL),
+                     FLIM_OK);
     assert_true(threshold >= 0 && threshold <= 1);
-    assert_int_equal(flim_choose_threshold(2, (int32_t[]){0, 1}, (float[]){NAN, 1}, &threshold, NULL), FLIM_OK);
+    assert_int_equal(flim_choose_threshold_for(FLIM_OBJECTIVE_BALANCED_ACCURACY, 2, (int32_t[]){0, 1}, (float[]){NAN, 1},
+                                               &threshold, NULL),
+                     FLIM_OK);
     assert_true(threshold == 0.5);
-    assert_int_equal(flim_choose_threshold(0, NULL, NULL, &threshold, NULL), FLIM_OK);
+    assert_int_equal(flim_choose_threshold_for(FLIM_OBJECTIVE_BALANCED_ACCURACY, 0, NULL, NULL, &threshold, NULL), FLIM_OK);
     assert_true(threshold == 0.5);
 }
 

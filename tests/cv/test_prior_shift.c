@@ -40,13 +40,10 @@ static void thresholds_are_the_known_ones(void **state)
     for (int round = 0; round < 2000; round++) { /* it decides as the corrected score does */
         const double s = 0.01 + 0.98 * flim_random_uniform(&random), t = 0.01 + 0.98 * flim_random_uniform(&random);
         const double at = 0.01 + 0.98 * flim_random_uniform(&random), p = flim_random_uniform(&random);
-        const double posterior[2] = {1 - p, p}, source[2] = {1 - s, s}, target[2] = {1 - t, t};
-        double corrected[2] = {NAN, NAN};
         const double tau = flim_prior_threshold(s, t, at), up = p * t / s, down = (1 - p) * (1 - t) / (1 - s);
-        flim_prior_correct(1, 2, posterior, source, target, corrected);
-        assert_true(fabs(corrected[1] - up / (up + down)) < 1e-12 && fabs(corrected[0] + corrected[1] - 1) < 1e-12);
-        if (fabs(p - tau) > 1e-9 && (p > tau) != (corrected[1] > at)) {
-            fail_msg("round %d: %.12g at %.12g, corrected %.12g at %.12g", round, p, tau, corrected[1], at);
+        const double corrected = up / (up + down); /* Bayes' rule */
+        if (fabs(p - tau) > 1e-9 && (p > tau) != (corrected > at)) {
+            fail_msg("round %d: %.12g at %.12g, corrected %.12g at %.12g", round, p, tau, corrected, at);
         }
     }
 }
@@ -312,12 +309,31 @@ static void the_loss_sees_the_samplers_prior(void **state)
     const flim_split_data data = {.n = N, .classes = 2, .label = label};
     const double weight[2] = {1, 2};
     double prior[2] = {NAN, NAN};
-    assert_int_equal(flim_sampler_prior(FLIM_SAMPLER_NATURAL, 4, &data, part, N, 42, 0, 3, NULL, prior, NULL), FLIM_OK);
+    assert_int_equal(flim_sampler_prior(FLIM_SAMPLER_NATURAL, 4, &data, part, N, 42, 0, 0, 3, NULL, prior, NULL), FLIM_OK);
     assert_true(fabs(prior[1] - 0.3) < 1e-12 && fabs(prior[0] - 0.7) < 1e-12);
-    assert_int_equal(flim_sampler_prior(FLIM_SAMPLER_NATURAL, 4, &data, part, N, 42, 0, 3, weight, prior, NULL), FLIM_OK);
+    assert_int_equal(flim_sampler_prior(FLIM_SAMPLER_NATURAL, 4, &data, part, N, 42, 0, 0, 3, weight, prior, NULL), FLIM_OK);
     assert_true(fabs(prior[1] - 0.6 / 1.3) < 1e-12);
-    assert_int_equal(flim_sampler_prior(FLIM_SAMPLER_BALANCED, 4, &data, part, N, 42, 0, 20, NULL, prior, NULL), FLIM_OK);
+    assert_int_equal(flim_sampler_prior(FLIM_SAMPLER_BALANCED, 4, &data, part, N, 42, 0, 0, 20, NULL, prior, NULL), FLIM_OK);
     assert_true(fabs(prior[1] - 0.5) < 0.02); /* 4 standard errors of 10,000 draws */
+    for (int first = 0; first < 40; first += 7) { /* a later stage's epochs have numbers of their own */
+        enum { EPOCHS = 2 };
+        flim_draw draws[N];
+        int64_t ones = 0;
+        for (uint32_t e = 0; e < EPOCHS; e++) {
+            assert_int_equal(
+                flim_sampler_draw(FLIM_SAMPLER_BALANCED, 4, &data, part, N, 42, 3, (uint32_t)first + e, draws, NULL),
+                FLIM_OK);
+            for (int i = 0; i < N; i++) {
+                ones += label[draws[i].cell];
+            }
+        }
+        assert_int_equal(
+            flim_sampler_prior(FLIM_SAMPLER_BALANCED, 4, &data, part, N, 42, 3, first, EPOCHS, NULL, prior, NULL), FLIM_OK);
+        if (fabs(prior[1] - (double)ones / (EPOCHS * N)) > 1e-12) {
+            fail_msg("epochs %d and %d: %" PRId64 " of %d draws, the prior says %.9g", first, first + 1, ones, EPOCHS * N,
+                     prior[1]);
+        }
+    }
 }
 
 /* ---- of a fold, to its summary and back ---- */

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "cv/sampler.h"
+#include "cv/sort_by_key.h"
 
 enum { CELLS = 400, PART = 200, REPEATS = 4 };
 
@@ -300,6 +301,35 @@ static void weights_come_from_the_training_part(void **state)
     assert_true(weight[0] == 1.0 && weight[1] == 0.0 && weight[2] == 0.0);
 }
 
+/* Against looking for each key in turn; start and sorted hold anything before. */
+static void items_of_a_key_lie_together_in_their_order(void **state)
+{
+    (void)state;
+    enum { MOST = 60, KEYS = 9 };
+    flim_random random = flim_random_begin(&(flim_cell_id){.seed = 5}, FLIM_RANDOM_SIMULATE);
+    for (int round = 0; round < 500; round++) {
+        int64_t key[MOST], item[MOST], start[KEYS + 1], sorted[MOST], at = 0;
+        const int64_t n = (int64_t)flim_random_below(&random, MOST), keys = 1 + (int64_t)flim_random_below(&random, KEYS);
+        for (int64_t i = 0; i < MOST; i++) {
+            key[i] = (int64_t)flim_random_below(&random, (uint64_t)keys);
+            item[i] = (int64_t)flim_random_below(&random, MOST);
+            sorted[i] = -1;
+        }
+        memset(start, 0xff, sizeof start);
+        flim_sort_by_key(item, n, key, keys, start, sorted);
+        for (int64_t k = 0; k < keys; k++) {
+            assert_int_equal(start[k], at);
+            for (int64_t i = 0; i < n; i++) {
+                if (key[item[i]] == k && sorted[at++] != item[i]) {
+                    fail_msg("round %d: place %d has item %d, expected %d", round, (int)at - 1, (int)sorted[at - 1],
+                             (int)item[i]);
+                }
+            }
+        }
+        assert_true(start[keys] == n && at == n);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -311,6 +341,7 @@ int main(void)
         cmocka_unit_test(draws_are_a_pure_function_of_seed_fold_epoch),
         cmocka_unit_test(names),
         cmocka_unit_test(weights_come_from_the_training_part),
+        cmocka_unit_test(items_of_a_key_lie_together_in_their_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

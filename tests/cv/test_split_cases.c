@@ -298,6 +298,52 @@ static void files_come_back_and_bad_ones_are_refused(void **state)
     unlink(path);
 }
 
+/* A value of the wrong kind is refused: taken for one that is absent, it would be an empty set or a check that is not made. */
+static void values_of_a_wrong_kind_are_refused(void **state)
+{
+    (void)state;
+    static table t;
+    static const int64_t small[3 * 2] = {1, 1, 1, 1, 1, 1}; /* cells 0,1 | 2,3 | 4,5 */
+    static const char *const kinds[] = {"\"text\"", "7.5", "-7", "true", "{}", "[{}]", "\"\""};
+    static const struct {
+        const char *before, *after, *key;
+        int good; /* bits: those of kinds[] that may stand there */
+    } places[] = {
+        {"{\"folds\": [{\"train\": ", ", \"test\": [4, 5]}]}", "train", 0},
+        {"{\"folds\": [{\"train\": [0, 1], \"test\": ", "}]}", "test", 0},
+        {"{\"folds\": [{\"train\": [0, 1], \"test\": [4, 5], \"val\": ", "}]}", "val", 0},
+        {"{\"folds\": [{\"train\": [0, 1], \"test\": [4, 5]}], \"holdout\": ", "}", "holdout", 0},
+        {"{\"folds\": [{\"train\": [0, 1], \"test\": [4, 5]}], \"unused\": ", "}", "unused", 0},
+        {"{\"folds\": [{\"train\": [0, 1], \"test\": [4, 5]}], \"mode\": ", "}", "mode", 0},
+        {"{\"folds\": [{\"train\": [0, 1], \"test\": [4, 5]}], \"seed\": ", "}", "seed", 0},
+        {"{\"folds\": [{\"train\": [0, 1], \"test\": [4, 5]}], \"data\": {\"n\": ", "}}", "n", 0},
+        {"{\"folds\": [{\"train\": [0, 1], \"test\": [4, 5]}], \"data\": {\"sha256\": ", "}}", "sha256", 1 << 0 | 1 << 6},
+        {"[{\"train\": ", ", \"val\": [4, 5]}]", "train", 0},
+        {"[{\"train\": [0, 1], \"val\": ", "}]", "val", 0},
+        {"{\"train\": ", ", \"test\": [4, 5]}", "train", 0},
+        {"{\"train\": [0, 1], \"test\": ", "}", "test", 0},
+    };
+    char path[256], text[512];
+    build(&t, small, 3, 2);
+    snprintf(path, sizeof path, "/tmp/flim_test_split_kinds_%d.json", (int)getpid());
+    for (size_t p = 0; p < sizeof places / sizeof places[0]; p++) {
+        for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
+            flim_splits back;
+            flim_error err = {0};
+            snprintf(text, sizeof text, "%s%s%s", places[p].before, kinds[k], places[p].after);
+            write_text(path, text);
+            const flim_status status = flim_splits_read(path, &t.data, &back, &err);
+            const bool good = places[p].good >> k & 1;
+            if (status != (good ? FLIM_OK : FLIM_ERROR_DATA) || (!good && !strstr(err.text, places[p].key))) {
+                fail_msg("%s: status %d, '%s'; expected %s", text, status, err.text,
+                         good ? "that it is read" : "an error that names the key");
+            }
+            flim_splits_free(&back);
+        }
+    }
+    unlink(path);
+}
+
 /* Every allocation of a split fails once: the status says so and nothing stays behind (the sanitizer build looks). */
 static void running_out_of_memory_is_survived(void **state)
 {
@@ -363,6 +409,7 @@ int main(void)
         cmocka_unit_test(impossible_requests_say_the_numbers),
         cmocka_unit_test(rare_classes_are_named),
         cmocka_unit_test(files_come_back_and_bad_ones_are_refused),
+        cmocka_unit_test(values_of_a_wrong_kind_are_refused),
         cmocka_unit_test(running_out_of_memory_is_survived),
         cmocka_unit_test(many_groups),
     };

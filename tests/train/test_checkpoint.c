@@ -143,12 +143,23 @@ static void nothing_there_is_no_error(void **state)
     flim_fold_state_free(&got);
 }
 
+/* As a fold's thread writes it. */
+static flim_status write_checkpoint(const flim_fold_state *state, const char *folder, const char *of, flim_error *err)
+{
+    char *bytes = NULL;
+    size_t count = 0;
+    flim_status status = flim_checkpoint_serialise(state, of, &bytes, &count, err);
+    status = status == FLIM_OK ? flim_checkpoint_store(bytes, count, folder, err) : status;
+    flim_free(bytes);
+    return status;
+}
+
 static void reads_back_to_the_bit(void **state)
 {
     fixture *f = *state;
     flim_fold_state got;
     int found = -9;
-    assert_int_equal(flim_checkpoint_write(&f->state, f->folder, identity, NULL), FLIM_OK);
+    assert_int_equal(write_checkpoint(&f->state, f->folder, identity, NULL), FLIM_OK);
     assert_int_equal(read_back(f, identity, &got, &found, NULL), FLIM_OK);
     assert_true(found >= 0);
     same_state(&f->state, &got);
@@ -170,7 +181,7 @@ static void averages_are_read_where_there_is_room(void **state)
         assert_int_equal(written ? flim_fold_state_add_average(&from, NULL) : FLIM_OK, FLIM_OK);
         assert_int_equal(room ? flim_fold_state_add_average(&got, NULL) : FLIM_OK, FLIM_OK);
         fill_state(&from, (float)(k & 1));
-        assert_int_equal(flim_checkpoint_write(&from, f->folder, identity, NULL), FLIM_OK);
+        assert_int_equal(write_checkpoint(&from, f->folder, identity, NULL), FLIM_OK);
         assert_int_equal(flim_checkpoint_read(&got, f->folder, &who, 1, NULL, &which, NULL), FLIM_OK);
         same_state(&from, &got);
         assert_int_equal(got.averaged, written && room);
@@ -192,7 +203,7 @@ static void another_run_is_refused_with_what_differs(void **state)
     flim_fold_state got;
     int found;
     flim_error err = {0};
-    assert_int_equal(flim_checkpoint_write(&f->state, f->folder, identity, NULL), FLIM_OK);
+    assert_int_equal(write_checkpoint(&f->state, f->folder, identity, NULL), FLIM_OK);
     assert_int_equal(read_back(f, "data 0123, splits 9999, width 4, more 1", &got, &found, &err), FLIM_ERROR_USAGE);
     assert_non_null(strstr(err.text, "another run: splits 4567 there, splits 9999 here;  there, more 1 here"));
     assert_null(strstr(err.text, "width"));
@@ -206,8 +217,7 @@ static void an_identity_of_the_list_will_do_and_versions_are_not_compared(void *
     int found;
     const flim_log log = {keep_warning, f};
     const char *const both[] = {"data 0123, splits 4567, width 8\nversion 2", identity};
-    assert_int_equal(flim_checkpoint_write(&f->state, f->folder, "data 0123, splits 4567, width 4\nversion 1", NULL),
-                     FLIM_OK);
+    assert_int_equal(write_checkpoint(&f->state, f->folder, "data 0123, splits 4567, width 4\nversion 1", NULL), FLIM_OK);
     assert_int_equal(flim_fold_state_create(&f->net, 5, &got, NULL), FLIM_OK);
     assert_int_equal(flim_checkpoint_read(&got, f->folder, both, 1, &log, &found, NULL), FLIM_ERROR_USAGE);
     assert_int_equal(flim_checkpoint_read(&got, f->folder, both, 2, &log, &found, NULL), FLIM_OK);
@@ -227,7 +237,7 @@ static void a_longer_history_is_read(void **state)
     flim_fold_state got;
     int found = -9;
     const char *const who = identity;
-    assert_int_equal(flim_checkpoint_write(&f->state, f->folder, identity, NULL), FLIM_OK);
+    assert_int_equal(write_checkpoint(&f->state, f->folder, identity, NULL), FLIM_OK);
     for (int64_t epochs = 1; epochs <= 4; epochs++) {
         assert_int_equal(flim_fold_state_create(&f->net, epochs, &got, NULL), FLIM_OK);
         assert_int_equal(flim_checkpoint_read(&got, f->folder, &who, 1, NULL, &found, NULL), FLIM_OK);
@@ -261,9 +271,9 @@ static void a_damaged_newest_one_gives_way_to_the_previous(void **state)
         flim_fold_state got;
         int found = -9;
         fill_state(&f->state, 0);
-        assert_int_equal(flim_checkpoint_write(&f->state, f->folder, identity, NULL), FLIM_OK);
+        assert_int_equal(write_checkpoint(&f->state, f->folder, identity, NULL), FLIM_OK);
         fill_state(&f->state, 1);
-        assert_int_equal(flim_checkpoint_write(&f->state, f->folder, identity, NULL), FLIM_OK);
+        assert_int_equal(write_checkpoint(&f->state, f->folder, identity, NULL), FLIM_OK);
         damage(newest, how);
         f->warning[0] = '\0';
         flim_error err = {0};
@@ -285,7 +295,7 @@ static void two_damaged_ones_are_an_error_that_names_the_first(void **state)
     int found;
     flim_error err = {0};
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(flim_checkpoint_write(&f->state, f->folder, identity, NULL), FLIM_OK);
+        assert_int_equal(write_checkpoint(&f->state, f->folder, identity, NULL), FLIM_OK);
     }
     snprintf(path, sizeof path, "%s/state.ckpt", f->folder);
     damage(path, 0);
@@ -303,16 +313,16 @@ static void a_kill_between_the_renames_loses_nothing(void **state)
     char newest[128], fresh[128];
     flim_fold_state got;
     int found = -9;
-    assert_int_equal(flim_checkpoint_write(&f->state, f->folder, identity, NULL), FLIM_OK);
+    assert_int_equal(write_checkpoint(&f->state, f->folder, identity, NULL), FLIM_OK);
     fill_state(&f->state, 1);
-    assert_int_equal(flim_checkpoint_write(&f->state, f->folder, identity, NULL), FLIM_OK);
+    assert_int_equal(write_checkpoint(&f->state, f->folder, identity, NULL), FLIM_OK);
     snprintf(newest, sizeof newest, "%s/state.ckpt", f->folder);
     snprintf(fresh, sizeof fresh, "%s/state.new.ckpt", f->folder);
     assert_int_equal(rename(newest, fresh), 0); /* as it stands after the first rename */
     assert_int_equal(read_back(f, identity, &got, &found, NULL), FLIM_OK);
     assert_true(found >= 0);
     assert_int_equal(got.epoch, 4);
-    assert_int_equal(flim_checkpoint_write(&f->state, f->folder, identity, NULL), FLIM_OK);
+    assert_int_equal(write_checkpoint(&f->state, f->folder, identity, NULL), FLIM_OK);
     flim_fold_state_free(&got);
 }
 
@@ -324,7 +334,7 @@ static void another_format_version_is_named(void **state)
     flim_fold_state got;
     int found;
     flim_error err = {0};
-    assert_int_equal(flim_checkpoint_write(&f->state, f->folder, identity, NULL), FLIM_OK);
+    assert_int_equal(write_checkpoint(&f->state, f->folder, identity, NULL), FLIM_OK);
     snprintf(path, sizeof path, "%s/state.ckpt", f->folder);
     assert_int_equal(flim_file_read(path, 1 << 24, &bytes, &count, NULL), FLIM_OK);
     bytes[8] = 77;
@@ -405,7 +415,7 @@ static void numbers_out_of_range_are_refused_before_use(void **state)
         memcpy(at, crafts[i].real ? (const void *)&crafts[i].real_value : &crafts[i].value, 8);
         flim_checkpoint_remove(f->folder);
         assert_int_equal(flim_make_folder(f->folder, NULL), FLIM_OK);
-        assert_int_equal(flim_checkpoint_write(&f->state, f->folder, identity, NULL), FLIM_OK);
+        assert_int_equal(write_checkpoint(&f->state, f->folder, identity, NULL), FLIM_OK);
         if (read_back(f, identity, &got, &found, &err) != FLIM_ERROR_DATA || !strstr(err.text, crafts[i].says) ||
             !strstr(err.text, "state.ckpt")) {
             fail_msg("%s: %s", crafts[i].what, err.text);
@@ -420,7 +430,7 @@ static void numbers_out_of_range_are_refused_before_use(void **state)
         f->state.history[row].epoch += row + 1;
         flim_checkpoint_remove(f->folder);
         assert_int_equal(flim_make_folder(f->folder, NULL), FLIM_OK);
-        assert_int_equal(flim_checkpoint_write(&f->state, f->folder, identity, NULL), FLIM_OK);
+        assert_int_equal(write_checkpoint(&f->state, f->folder, identity, NULL), FLIM_OK);
         assert_int_equal(read_back(f, identity, &got, &found, &err), FLIM_ERROR_DATA);
         assert_non_null(strstr(err.text, "of the history: epoch is"));
         flim_fold_state_free(&got);
@@ -434,7 +444,7 @@ static void another_fold_is_refused_with_both(void **state)
     flim_fold_state got;
     int found;
     flim_error err = {0};
-    assert_int_equal(flim_checkpoint_write(&f->state, f->folder, "fold 0, data 0123, width 4", NULL), FLIM_OK);
+    assert_int_equal(write_checkpoint(&f->state, f->folder, "fold 0, data 0123, width 4", NULL), FLIM_OK);
     assert_int_equal(read_back(f, "fold 1, data 0123, width 4", &got, &found, &err), FLIM_ERROR_USAGE);
     assert_non_null(strstr(err.text, "belongs to another fold: fold 0 there, fold 1 here"));
     flim_fold_state_free(&got);
@@ -447,7 +457,7 @@ static void a_folder_that_is_gone_is_a_write_error(void **state)
 {
     fixture *f = *state;
     flim_error err = {0};
-    assert_int_equal(flim_checkpoint_write(&f->state, "/nonexistent/checkpoint", identity, &err), FLIM_ERROR_WRITE);
+    assert_int_equal(write_checkpoint(&f->state, "/nonexistent/checkpoint", identity, &err), FLIM_ERROR_WRITE);
     assert_non_null(strstr(err.text, "/nonexistent/checkpoint"));
 }
 

@@ -13,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "core/alloc.h"
 #include "core/file.h"
 #include "flim/dataset_writer.h"
 #include "flim/predict.h"
@@ -484,6 +485,37 @@ static void what_does_not_fit_is_refused(void **state)
     assert_non_null(strstr(err.text, "plain.h5"));
 }
 
+/* A threshold that is no probability is refused, however the model is named: 0.5, or all of one class, would not be the run's. */
+static void a_threshold_is_a_probability(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"\"0.4\"", "null", "true", "[0.4]", "1.5", "-0.1", "1e400"};
+    char path[256], *kept = NULL;
+    size_t bytes = 0;
+    flim_error err = {0};
+    need_run();
+    snprintf(path, sizeof path, "%s/run/fold_0/summary.json", folder);
+    ok(flim_file_read(path, 1 << 20, &kept, &bytes, &err), &err);
+    const char *at = strstr(kept, "\"threshold\": ") + strlen("\"threshold\": ");
+    for (size_t i = 0; i < 2 * sizeof bad / sizeof bad[0]; i++) {
+        char text[1 << 14];
+        flim_predictions out;
+        flim_metrics metrics;
+        snprintf(text, sizeof text, "%.*s%s%s", (int)(at - kept), kept, bad[i / 2], at + strcspn(at, ",\n"));
+        ok(flim_file_write(path, text, strlen(text), &err), &err);
+        err.text[0] = '\0';
+        const flim_status status =
+            predict(i % 2 ? "run" : "run/fold_0/best.safetensors", "plain.h5", false, &out, &metrics, &err);
+        if (status != FLIM_ERROR_DATA || !strstr(err.text, "summary.json")) {
+            fail_msg("threshold %s, %s: status %d, '%s'", bad[i / 2], i % 2 ? "run" : "weights", status, err.text);
+        }
+    }
+    ok(flim_file_write(path, kept, bytes, &err), &err);
+    flim_free(kept);
+    flim_predictions again = predicted("run/fold_0/best.safetensors", "plain.h5", false);
+    flim_predictions_free(&again);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -495,6 +527,7 @@ int main(void)
         cmocka_unit_test(labels_are_optional),
         cmocka_unit_test(classes_that_are_there_have_the_models_names),
         cmocka_unit_test(what_does_not_fit_is_refused),
+        cmocka_unit_test(a_threshold_is_a_probability),
     };
     return SMALL_MAIN(tests);
 }

@@ -20,27 +20,6 @@ double flim_prior_threshold(double source, double target, double threshold)
     return 1 / (1 + exp(-(logit(threshold) + logit(source) - logit(target))));
 }
 
-/* One cell's posterior (K), reweighted. */
-static void correct(int classes, const double *posterior, const double *source, const double *target, double *out)
-{
-    double sum = 0;
-    for (int k = 0; k < classes; k++) {
-        out[k] = source[k] > 0 ? posterior[k] * (target[k] / source[k]) : 0;
-        sum += out[k];
-    }
-    for (int k = 0; k < classes; k++) {
-        out[k] = sum > 0 ? out[k] / sum : target[k];
-    }
-}
-
-void flim_prior_correct(int64_t n, int classes, const double *posterior, const double *source, const double *target,
-                        double *corrected)
-{
-    for (int64_t i = 0; i < n; i++) {
-        correct(classes, posterior + i * classes, source, target, corrected + i * classes);
-    }
-}
-
 /* sum (K) gets the corrected posteriors of all cells; returns how many those are. */
 static double expectation(int64_t n, int classes, const double *posterior, const double *source, const int64_t *weight,
                           const double *target, double *sum)

@@ -17,11 +17,6 @@
  * corrected to prior `target`: logit(threshold) + logit(source) - logit(target).  All between 0 and 1. */
 double flim_prior_threshold(double source, double target, double threshold);
 
-/* Posteriors (n,K) for prior source (K), each row corrected to prior target (K) in `corrected` (n,K), which may be the same
- * array.  A class whose source is 0 keeps probability 0. */
-void flim_prior_correct(int64_t n, int classes, const double *posterior, const double *source, const double *target,
-                        double *corrected);
-
 /* The prior (K) of unlabelled cells from their posteriors (n,K) for prior source (K): the maximum of the likelihood by
  * expectation and maximisation (Saerens et al. 2002), which is concave.  Begins at source, ends if no share moves by more than
  * 1e-8, or after 1000 steps.  weight (n): how often each cell counts; NULL = once.  scratch: (K). */

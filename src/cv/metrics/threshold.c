@@ -96,8 +96,3 @@ done:
     flim_free(ranked);
     return status;
 }
-
-flim_status flim_choose_threshold(int64_t n, const int32_t *label, const float *logits, double *threshold, flim_error *err)
-{
-    return flim_choose_threshold_for(FLIM_OBJECTIVE_BALANCED_ACCURACY, n, label, logits, threshold, err);
-}

@@ -53,12 +53,6 @@ flim_status flim_cover_folds(int64_t groups, int classes, const int64_t *count, 
 flim_status flim_assign_groups(int64_t groups, int classes, const int64_t *count, int folds, uint64_t seed, flim_cover *cover,
                                int *fold_of, flim_error *err);
 
-/* Chooses the groups of a validation set among those with in_rest (groups): the fewest that hold every class, with
- * every class left in the rest as well; if that cannot be, as many classes as can be.  Among equals the shares by class
- * nearest to `fraction`; then more groups while that brings them nearer and stays within it.  in_val (groups) is filled. */
-flim_status flim_choose_validation_groups(const flim_split_table *table, const bool *in_rest, double fraction, uint64_t seed,
-                                          int fold, bool *in_val, flim_error *err);
-
 /* Marks val (data->n) for a validation set of the cells with rest (data->n): whole groups when by_group, else stratified
  * cells. */
 flim_status flim_split_validation(const flim_split_table *table, const bool *rest, bool by_group, double fraction,
@@ -71,9 +65,6 @@ flim_status flim_split_warn(const flim_splits *splits, const flim_split_data *da
 /* The index of a group by its name; FLIM_ERROR_USAGE says what was meant by `what` and which name is near. */
 flim_status flim_split_find_group(const flim_split_data *data, const char *what, const char *wanted, int64_t *group,
                                   flim_error *err);
-/* held_out (groups) is filled from the names asked for. */
-flim_status flim_split_find_holdout(const flim_split_data *data, const flim_split_request *request, bool *held_out,
-                                    flim_error *err);
 /* What every split needs of data and request. */
 flim_status flim_split_check_input(const flim_split_data *data, const flim_split_request *request, flim_error *err);
 /* The data without the cells marked in unused, with the groups that are left; cell (out->n), the caller's, says which cell of

@@ -22,14 +22,8 @@ static flim_json *index_array(const int64_t *list, int64_t n)
 flim_status flim_splits_write(const flim_splits *splits, const char *path, flim_error *err)
 {
     flim_json *root = flim_json_object(), *data = flim_json_object(), *folds = flim_json_array();
-    char seed[32];
     flim_json_set_string(root, "mode", flim_split_mode_name(splits->mode));
-    if (splits->seed <= INT64_MAX) {
-        flim_json_set_integer(root, "seed", (int64_t)splits->seed);
-    } else { /* more than a JSON integer of ours holds */
-        snprintf(seed, sizeof seed, "%" PRIu64, splits->seed);
-        flim_json_set_string(root, "seed", seed);
-    }
+    flim_json_set_unsigned(root, "seed", splits->seed);
     flim_json_set_integer(data, "n", splits->n);
     flim_json_set_string(data, "sha256", splits->sha256[0] ? splits->sha256 : NULL);
     flim_json_set(root, "data", data);
@@ -151,6 +145,9 @@ static flim_status read_part(reader *r, const flim_json *object, const char *fol
     if ((!array || flim_json_is_null(array)) && needed) {
         return flim_fail(err, FLIM_ERROR_DATA, "%s, %s: \"%s\" is missing", r->path, fold, key);
     }
+    if (array && !flim_json_is_null(array) && !flim_json_is_array(array)) { /* it would count as empty */
+        return flim_fail(err, FLIM_ERROR_DATA, "%s, %s: \"%s\" is not a list of cells", r->path, fold, key);
+    }
     size_t n = flim_json_length(array);
     char where[64];
     snprintf(where, sizeof where, "%s %s", fold, key);
@@ -182,30 +179,51 @@ static flim_status read_part(reader *r, const flim_json *object, const char *fol
     return FLIM_OK;
 }
 
-static flim_status read_header(const reader *r, const flim_json *root, flim_splits *out, bool *has_mode, flim_error *err)
+/* What a key of our own stands for must be of its kind: a hash that is no text would be a check that is not made. */
+static flim_status wrong_kind(const reader *r, const char *key, const char *expected, flim_error *err)
 {
-    const flim_json *mode = flim_json_get(root, "mode"), *seed = flim_json_get(root, "seed"),
-                    *about = flim_json_get(root, "data");
-    const char *text = flim_json_string(mode), *hash = flim_json_string(flim_json_get(about, "sha256"));
-    *has_mode = text != NULL;
+    return flim_fail(err, FLIM_ERROR_DATA, "%s: \"%s\" is not %s; correct it, or leave it out", r->path, key, expected);
+}
+
+/* NULL for a key that is absent, too. */
+static const flim_json *get(const flim_json *object, const char *key)
+{
+    const flim_json *value = flim_json_get(object, key);
+    return flim_json_is_null(value) ? NULL : value;
+}
+
+static flim_status read_mode(const reader *r, const flim_json *mode, flim_splits *out, flim_error *err)
+{
+    const char *text = flim_json_string(mode);
     int value = FLIM_SPLIT_AUTO;
+    if (mode && !text) {
+        return wrong_kind(r, "mode", "a text", err);
+    }
     if (text &&
         (flim_parse_choice("mode", text, flim_split_mode_names, &value, NULL) != FLIM_OK || value == FLIM_SPLIT_AUTO)) {
         return flim_fail(err, FLIM_ERROR_DATA, "%s: mode '%s' is not one that splits can have", r->path, text);
     }
     out->mode = (flim_split_mode)value;
-    int64_t number = 0;
-    if (seed && flim_json_integer(seed, &number)) {
-        out->seed = (uint64_t)number;
-    } else if (flim_json_string(seed)) {
-        out->seed = strtoull(flim_json_string(seed), NULL, 10);
+    return FLIM_OK;
+}
+
+static flim_status read_header(const reader *r, const flim_json *root, flim_splits *out, bool *has_mode, flim_error *err)
+{
+    const flim_json *mode = get(root, "mode"), *seed = get(root, "seed"), *about = get(root, "data");
+    const flim_json *n = get(about, "n"), *sha256 = get(about, "sha256");
+    const char *hash = flim_json_string(sha256);
+    *has_mode = mode != NULL;
+    FLIM_TRY(read_mode(r, mode, out, err));
+    if (seed && !flim_json_unsigned(seed, &out->seed)) {
+        return wrong_kind(r, "seed", "a whole number from 0 to 2^64-1", err);
     }
-    if (flim_json_integer(flim_json_get(about, "n"), &number)) {
-        out->n = number;
+    if (n && (!flim_json_integer(n, &out->n) || out->n < 1)) {
+        return wrong_kind(r, "n", "a number of cells", err);
     }
-    if (hash) {
-        snprintf(out->sha256, sizeof out->sha256, "%s", hash);
+    if (sha256 && (!hash || strlen(hash) >= sizeof out->sha256)) {
+        return wrong_kind(r, "sha256", "a text of 64 digits", err);
     }
+    snprintf(out->sha256, sizeof out->sha256, "%s", hash ? hash : "");
     return FLIM_OK;
 }
 

@@ -136,8 +136,9 @@ flim_status flim_split_find_group(const flim_split_data *data, const char *what,
     return status == FLIM_OK ? no_such_group(data, what, wanted, near, err) : status;
 }
 
-flim_status flim_split_find_holdout(const flim_split_data *data, const flim_split_request *request, bool *held_out,
-                                    flim_error *err)
+/* held_out (groups) is filled from the names asked for. */
+static flim_status find_holdout(const flim_split_data *data, const flim_split_request *request, bool *held_out,
+                                flim_error *err)
 {
     if (request->n_holdout > 0 && !data->group) {
         return flim_fail(err, FLIM_ERROR_USAGE, "holdout_group '%s': the data has no /group", request->holdout_group[0]);
@@ -384,7 +385,7 @@ static flim_status make_folds(const flim_split_data *data, const flim_split_requ
     held_cell = flim_alloc((size_t)data->n, sizeof *held_cell, err);
     fold_of = flim_alloc((size_t)data->n, sizeof *fold_of, err);
     FLIM_TRY_DONE(held_out && held_cell && fold_of ? FLIM_OK : FLIM_ERROR_MEMORY);
-    FLIM_TRY_DONE(flim_split_find_holdout(data, request, held_out, err));
+    FLIM_TRY_DONE(find_holdout(data, request, held_out, err));
     FLIM_TRY_DONE(flim_split_table_make(data, request->n_holdout ? held_out : NULL, &table, err));
     FLIM_TRY_DONE(resolve_mode(&table, request, &out->mode, &out->n_folds, err));
     for (int64_t i = 0; i < data->n; i++) {
@@ -449,7 +450,7 @@ flim_status flim_splits_check_holdout(const flim_splits *splits, const flim_spli
     char buffer[32];
     bool *wanted = flim_alloc((size_t)data->groups, sizeof *wanted, err); /* (groups) */
     flim_status status = FLIM_OK;
-    FLIM_TRY_DONE(wanted ? flim_split_find_holdout(data, request, wanted, err) : FLIM_ERROR_MEMORY);
+    FLIM_TRY_DONE(wanted ? find_holdout(data, request, wanted, err) : FLIM_ERROR_MEMORY);
     for (int64_t i = 0, h = 0, u = 0; i < data->n; i++) {
         const bool held = h < splits->n_holdout && splits->holdout[h] == i, named = data->group && wanted[data->group[i]];
         const bool unused = u < splits->n_unused && splits->unused[u] == i;

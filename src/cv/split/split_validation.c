@@ -302,8 +302,11 @@ static void find_cover(cover *v)
     }
 }
 
-flim_status flim_choose_validation_groups(const flim_split_table *table, const bool *in_rest, double fraction, uint64_t seed,
-                                          int fold, bool *in_val, flim_error *err)
+/* Chooses the groups of a validation set among those with in_rest (groups): the fewest that hold every class, with
+ * every class left in the rest as well; if that cannot be, as many classes as can be.  Among equals the shares by class
+ * nearest to `fraction`; then more groups while that brings them nearer and stays within it.  in_val (groups) is filled. */
+static flim_status choose_groups(const flim_split_table *table, const bool *in_rest, double fraction, uint64_t seed, int fold,
+                                 bool *in_val, flim_error *err)
 {
     int classes = table->data->classes;
     cover v = {.table = table, .classes = classes, .fraction = fraction, .in_val = in_val};
@@ -423,7 +426,7 @@ flim_status flim_split_validation(const flim_split_table *table, const bool *res
     for (int64_t i = 0; i < table->n; i++) {
         in_rest[table->group_of[i]] = in_rest[table->group_of[i]] || rest[table->cell[i]];
     }
-    FLIM_TRY_DONE(flim_choose_validation_groups(table, in_rest, fraction, seed, fold, in_val, err));
+    FLIM_TRY_DONE(choose_groups(table, in_rest, fraction, seed, fold, in_val, err));
     for (int64_t i = 0; i < table->n; i++) {
         val[table->cell[i]] = rest[table->cell[i]] && in_val[table->group_of[i]];
     }
