@@ -185,6 +185,10 @@ static void print_result(const options *o, const char *path, const flim_import_r
     if (made->skipped > 0) {
         fprintf(out, "skipped: %" PRId64 " file%s without a class\n", made->skipped, flim_s(made->skipped));
     }
+    if (made->classes == 0) {
+        fprintf(out,
+                "no classes: train_cv needs them; --class TEXT=NAME takes them from file names, --manifest from a table\n");
+    }
 }
 
 static flim_status import_files(void *read, const flim_string_list *files, console *screen, flim_error *err)

@@ -221,6 +221,7 @@ static flim_status report_seeds(const options *o, const char *folder, const flim
     }
     if (!alone) {
         flim_repeated_print(&result, &log);
+        tool_say_written(&log, (const char *const[]){o->csv, o->json}, N);
     }
 done:
     flim_repeated_free(&result);
@@ -286,6 +287,9 @@ static flim_status report_runs(void *read, const flim_string_list *runs, console
         FLIM_TRY_DONE(flim_stopped(stop) ? flim_fail(err, FLIM_INTERRUPTED, "interrupted") : FLIM_OK);
     }
     FLIM_TRY_DONE(alone ? FLIM_OK : flim_report_print(report, console_columns(STDOUT_FILENO), &log, err));
+    if (!alone) {
+        tool_say_written(&log, (const char *const[]){o->html, o->csv, o->json, o->markdown}, N_FILES);
+    }
 done:
     flim_report_destroy(report);
     flim_string_list_free(&taken);

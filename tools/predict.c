@@ -210,6 +210,7 @@ static flim_status predict(void *read, const flim_string_list *operands, console
     flim_explanation explanation = {0};
     flim_embeddings embeddings = {0};
     bool npy = false;
+    const char *written = NULL; /* the predictions */
     int64_t *cells = NULL;
     console_be_quiet(screen, o->quiet);
     const flim_train_hooks hooks = {
@@ -259,7 +260,11 @@ static flim_status predict(void *read, const flim_string_list *operands, console
     FLIM_TRY_DONE(flim_file_commit(&writer, err));
     FLIM_TRY_DONE(o->explain[0] ? write_explanation(&explanation, &explained, err) : FLIM_OK);
     print_metrics(&metrics, &hooks.log);
+    written = o->out;
 done:
+    if (status == FLIM_OK) {
+        tool_say_written(&hooks.log, (const char *const[]){written, o->embeddings, o->explain}, 3);
+    }
     flim_file_abandon(&writer);
     flim_string_list_free(&inputs);
     flim_explanation_free(&explanation);

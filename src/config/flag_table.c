@@ -327,7 +327,6 @@ static const flim_flag_row *find_also(const flim_flag_table *table, const char *
 
 static flim_status unknown_flag(const flim_flag_table *table, const char *name, size_t length, flim_error *err)
 {
-    static const char *const common[] = {"help", "version"};
     char found[NAME_MAX_LENGTH];
     snprintf(found, sizeof found, "%.*s", length < sizeof found - 1 ? (int)length : (int)sizeof found - 1, name);
     const bool off = strncmp(found, "no-", 3) == 0;
@@ -335,10 +334,13 @@ static flim_status unknown_flag(const flim_flag_table *table, const char *name, 
     if (off && (!row || row->type == FLIM_VALUE_SWITCH)) {
         row = flim_flag_meant(table, found + 3);
     }
-    const char *near = row ? row->name : flim_nearest(found, common, 2);
+    const char *names[] = {"help", "version", row ? row->name : "help"}; /* --hlep is no --clip */
+    const char *near = flim_nearest(found, names, 3);
+    near = near || !row ? near : row->name; /* by its meaning */
     return flim_fail(err, FLIM_ERROR_USAGE, "unknown flag --%s (%s%s%s%s%s --help lists all)", found,
-                     near ? "did you mean --" : "", off && row && row->type == FLIM_VALUE_SWITCH ? "no-" : "",
-                     near ? near : "", near ? "? " : "", table->program);
+                     near ? "did you mean --" : "",
+                     off && row && near == row->name && row->type == FLIM_VALUE_SWITCH ? "no-" : "", near ? near : "",
+                     near ? "? " : "", table->program);
 }
 
 /* A word that no flag takes; a path is data, where there is such a flag. */

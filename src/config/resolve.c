@@ -369,7 +369,8 @@ flim_status flim_settings_check(const flim_settings *s, flim_error *err)
                          flim_splits_by_names[s->splits_by]);
     }
     if (s->warmup_epochs >= s->epochs) {
-        return flim_fail(err, FLIM_ERROR_USAGE, "warmup_epochs: %lld of %lld epochs; must be fewer than epochs",
+        return flim_fail(err, FLIM_ERROR_USAGE,
+                         "warmup_epochs: %lld of %lld epochs; must be fewer than epochs (--warmup-epochs 0: none)",
                          (long long)s->warmup_epochs, (long long)s->epochs);
     }
     if (s->width % 4 != 0) {

@@ -162,7 +162,7 @@ static const flim_flag_row rows[] = {
         "with --pretrained or --pretrain-per-fold: learning rate of the encoder, as a share of the head's", REFUSED,
         ENCODER_LR_SCALE, .allowed = "> 0, <= 1"),
     ROW(NULL, "freeze-encoder", SWITCH(freeze_encoder), "false", NULL,
-        "likewise: train the head alone (a linear probe of the encoder is --freeze-encoder)", REFUSED, FREEZE_ENCODER),
+        "likewise: train the head alone, as a probe of what the encoder has learned", REFUSED, FREEZE_ENCODER),
     ROW(NULL, "unfreeze-after", INTEGER(unfreeze_after), "0", "N",
         "likewise: train the head alone for N epochs, then the encoder, too; 0 = both from the start", REFUSED,
         UNFREEZE_AFTER, .allowed = ">= 0, <= 1000000"),

@@ -67,25 +67,32 @@ flim_status flim_parse_bool(const char *what, const char *text, bool *out, flim_
     return flim_fail(err, FLIM_ERROR_USAGE, "%s: '%s' is neither true nor false", what, text);
 }
 
+static int smaller(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+/* Letters to insert, delete, replace or exchange with their neighbour (the optimal string alignment distance). */
 static int distance(const char *a, const char *b)
 {
     enum { LONGEST = 63 };
-    int row[LONGEST + 1];
-    size_t na = strnlen(a, LONGEST), nb = strnlen(b, LONGEST);
+    int rows[3][LONGEST + 1];
+    const size_t na = strnlen(a, LONGEST), nb = strnlen(b, LONGEST);
     for (size_t j = 0; j <= nb; j++) {
-        row[j] = (int)j;
+        rows[0][j] = (int)j;
     }
     for (size_t i = 1; i <= na; i++) {
-        int diagonal = row[0];
+        const int *before = rows[(i + 1) % 3], *last = rows[(i - 1) % 3]; /* of i - 2 and i - 1 letters of a */
+        int *row = rows[i % 3];
         row[0] = (int)i;
         for (size_t j = 1; j <= nb; j++) {
-            int replace = diagonal + (a[i - 1] != b[j - 1]);
-            diagonal = row[j];
-            int best = row[j] < row[j - 1] ? row[j] + 1 : row[j - 1] + 1;
-            row[j] = replace < best ? replace : best;
+            row[j] = smaller(last[j - 1] + (a[i - 1] != b[j - 1]), smaller(last[j], row[j - 1]) + 1);
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+                row[j] = smaller(row[j], before[j - 2] + 1);
+            }
         }
     }
-    return row[nb];
+    return rows[na % 3][nb];
 }
 
 /* One that holds the other, as "batch_size" holds "batch" and "roc_auc" holds "auc": the one that differs least in length. */

@@ -6,6 +6,7 @@
 
 #include "core/alloc.h"
 #include "core/stop.h"
+#include "core/text.h"
 #include "core/try.h"
 
 enum { USUAL_SIZE = 21, LEAST_BINS = 8 /* of the network */, MOST_LINES = 20 };
@@ -229,8 +230,8 @@ flim_status flim_import_cells_find(const flim_import_request *request, const fli
     if (out->n == 0) {
         return flim_fail(err, FLIM_ERROR_DATA,
                          "no cell is left: %" PRId64 " are at a field's border (--keep-border), %" PRId64
-                         " larger than %d x %d pixels (--size, --crop-large), in %" PRId64 " files",
-                         result->at_border, result->too_large, out->h, out->w, result->files);
+                         " larger than %d x %d pixels (--size, --crop-large), in %" PRId64 " file%s",
+                         result->at_border, result->too_large, out->h, out->w, result->files, flim_s(result->files));
     }
     return FLIM_OK;
 }

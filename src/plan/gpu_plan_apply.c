@@ -89,6 +89,23 @@ static flim_status plan_stage(const flim_plan_session *s, flim_plan_request *req
     return status;
 }
 
+/* The cells per update of the stage as the config has it: what it takes from the run is the run's before its plan. */
+static flim_status take_own_cells(const flim_plan_session *s, const char *words, int number, flim_plan_request *request,
+                                  flim_error *err)
+{
+    flim_stage own = {0};
+    FLIM_TRY(flim_stage_read(s->o->settings, words, number, &own, err));
+    request->batch = own.settings.batch;
+    request->accumulate = own.settings.accumulate;
+    flim_stage_free(&own);
+    return FLIM_OK;
+}
+
+static bool has_cells_of(const flim_settings *run, const flim_plan_request *stage)
+{
+    return stage->batch * stage->accumulate == run->batch * run->accumulate;
+}
+
 /* Fills *out and *found for stage number k (0-based); one that cannot run is told of and left as it is. */
 static flim_status consider(const flim_plan_session *s, const flim_settings *run, int k, flim_network *net,
                             flim_planned_stage *out, bool *found, flim_error *err)
@@ -110,10 +127,13 @@ static flim_status consider(const flim_plan_session *s, const flim_settings *run
         flim_log_line(s->o->log, FLIM_LOG_NOTE,
                       "stage %s: its batch decides among how many cells the pairs are found; it is left as it is",
                       stage.name);
-    } else if (!has_plan_of(run, &stage.settings)) {
+    } else {
         flim_plan_session own = *s;
         own.cells = flim_plan_most_cells(s, &stage.settings);
-        status = plan_stage(&own, &request, run->lr_batch, &out->plan, found, err);
+        status = take_own_cells(s, words, k + 1, &request, err);
+        if (status == FLIM_OK && !(has_plan_of(run, &stage.settings) && has_cells_of(s->o->settings, &request))) {
+            status = plan_stage(&own, &request, run->lr_batch, &out->plan, found, err);
+        }
     }
     if (status != FLIM_OK || !*found) {
         flim_stage_free(&stage);

@@ -1,9 +1,11 @@
 /* A run folder into memory. */
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "core/alloc.h"
 #include "core/file.h"
@@ -243,6 +245,7 @@ static flim_status read_folds(report_run *run, bool unfinished, const flim_log *
 flim_status report_read_run(const char *folder, bool unfinished, const flim_log *log, report_run *run, flim_error *err)
 {
     char path[REPORT_PATH];
+    struct stat about;
     *run = (report_run){0};
     int length = snprintf(run->folder, sizeof run->folder, "%s", folder);
     if (length < 1 || length >= REPORT_PATH - 64) {
@@ -253,8 +256,14 @@ flim_status report_read_run(const char *folder, bool unfinished, const flim_log 
     }
     const char *slash = strrchr(run->folder, '/');
     run->label = slash && slash[1] ? slash + 1 : run->folder;
+    if (stat(run->folder, &about) != 0) {
+        return flim_fail(err, FLIM_ERROR_DATA, "cannot read %s: %s", run->folder, strerror(errno));
+    }
     if (!exists_in(run, "splits.json")) {
         return flim_fail(err, FLIM_ERROR_DATA, "%s is not a run folder: it has no splits.json", run->folder);
+    }
+    if (flim_run_is_pretraining(run->folder)) {
+        return flim_fail(err, FLIM_ERROR_DATA, "%s is a pretraining, which has no test results", run->folder);
     }
     FLIM_TRY(path_in(run, "splits.json", path, err));
     FLIM_TRY(flim_splits_read(path, NULL, &run->splits, err));

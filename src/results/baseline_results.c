@@ -74,14 +74,15 @@ bool flim_confounds_suffice(int classes, const double network[FLIM_N_METRICS], c
 bool flim_decay_suffices(const double network[FLIM_N_METRICS], const double decay[FLIM_N_METRICS], char *sentence,
                          size_t bytes)
 {
+    const double clear = 0.05;
     const flim_metric m = compared_by(network, decay);
     if (!(decay[m] >= network[m])) { /* undefined: neither is */
         return false;
     }
     snprintf(sentence, bytes,
-             "a logistic regression on the summed decay does as well as the network: pooled %s %.3f, "
+             "a logistic regression on the summed decay does %s the network: pooled %s %.3f, "
              "the network %.3f",
-             flim_metric_title(m), decay[m], network[m]);
+             decay[m] - network[m] >= clear ? "better than" : "as well as", flim_metric_title(m), decay[m], network[m]);
     return true;
 }
 

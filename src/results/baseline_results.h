@@ -23,7 +23,7 @@ flim_status flim_baseline_read(const char *run_folder, int baseline, const flim_
 bool flim_confounds_suffice(int classes, const double network[FLIM_N_METRICS], const double confounds[FLIM_N_METRICS],
                             char *sentence, size_t bytes);
 /* True, with a sentence, if a logistic regression on the summed decay, which sees no space, reaches no less than the network in
- * pooled AUC, or balanced accuracy if an AUC is undefined. */
+ * pooled AUC, or balanced accuracy if an AUC is undefined; from 0.05 more on the sentence says "better than". */
 bool flim_decay_suffices(const double network[FLIM_N_METRICS], const double decay[FLIM_N_METRICS], char *sentence,
                          size_t bytes);
 /* The simple model with the highest pooled value of a metric, of those that look at the data; -1 if it is undefined in all. */

@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <sys/stat.h>
 
 #include "core/file.h"
 #include "core/lock.h"
@@ -35,6 +36,14 @@ bool flim_run_is_worked_at(const char *run_folder)
     char path[4096];
     const int length = snprintf(path, sizeof path, "%s/" FLIM_RUN_WORKING, run_folder);
     return length >= (int)sizeof path || flim_lock_is_shared(path);
+}
+
+bool flim_run_is_pretraining(const char *run_folder)
+{
+    char path[4096];
+    struct stat about;
+    const int length = snprintf(path, sizeof path, "%s/pretraining", run_folder);
+    return length > 0 && length < (int)sizeof path && stat(path, &about) == 0 && S_ISDIR(about.st_mode);
 }
 
 bool flim_fold_is_done(const char *run_folder, int k)

@@ -36,6 +36,8 @@ enum { FLIM_FINAL_FOLD = 65535, FLIM_PRETRAINING_FOLD = 65534 };
 void flim_fold_folder(int k, char out[32]); /* "fold_K", "final" */
 
 /* True if fold_K/DONE stands. */
+/* The folder is of pretrain, which has an encoder and no results. */
+bool flim_run_is_pretraining(const char *run_folder);
 bool flim_fold_is_done(const char *run_folder, int k);
 /* The file of a run folder whose lock its processes share while they are at work. */
 #define FLIM_RUN_WORKING ".working"

@@ -15,10 +15,29 @@
 #include "flim/split.h"
 #include "results/fold_result.h"
 #include "results/fold_weights.h"
+#include "results/repeated.h"
 
 enum { SHOWN = 10 };
 
 /* ---- finding ---- */
+
+/* Folders that train_cv or pretrain has made, but that are no models. */
+static flim_status refuse_other_folder(const char *folder, bool encoders, flim_error *err)
+{
+    flim_seeds seeds;
+    FLIM_TRY(flim_seeds_find(folder, &seeds, err));
+    if (seeds.n > 0) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "%s has runs of %d seed%s: name them one by one, as in %s/seed_%" PRIu64,
+                         folder, seeds.n, flim_s(seeds.n), folder, seeds.seed[0]);
+    }
+    if (!encoders && flim_run_is_pretraining(folder)) {
+        return flim_fail(err, FLIM_ERROR_USAGE,
+                         "%s is a pretraining, whose encoder tells no classes apart: fine-tune it with train_cv --pretrained "
+                         "%s/encoder.safetensors",
+                         folder, folder);
+    }
+    return FLIM_OK;
+}
 
 /* The model's cells into those that any model has seen: a run of many folds would hold them as often. */
 static flim_status take_cells(flim_models *m, flim_provenance *about, flim_error *err)
@@ -209,10 +228,14 @@ flim_status flim_models_find(const char *const *name, int n, bool encoders, cons
         return flim_fail(err, FLIM_ERROR_USAGE, "no model was named");
     }
     for (int i = 0; i < n; i++) {
-        char config[4200];
+        char config[4200], inside[4200];
+        FLIM_TRY(refuse_other_folder(name[i], encoders, err));
+        const bool pretraining = flim_run_is_pretraining(name[i]);
         snprintf(config, sizeof config, "%s/config.yaml", name[i]);
-        const bool is_run = flim_file_exists(config);
-        FLIM_TRY(is_run ? add_run(out, name[i], log, err) : add_file(out, name[i], err));
+        /* of a fold or the final model, whose folder has no settings */
+        snprintf(inside, sizeof inside, "%s/%s.safetensors", name[i], pretraining ? "encoder" : "best");
+        const bool is_run = !pretraining && flim_file_exists(config);
+        FLIM_TRY(is_run ? add_run(out, name[i], log, err) : add_file(out, flim_file_exists(inside) ? inside : name[i], err));
         FLIM_TRY(is_run ? read_config(out, config, err) : FLIM_OK);
     }
     for (int i = 0; i < out->n; i++) {

@@ -17,11 +17,7 @@ programs = sorted(p for p in os.listdir(build) if os.access(f"{build}/{p}", os.X
 assert {"train_cv", "predict", "fold_metrics", "gpu_plan", "flim_bench", "flim_info", "flim_export"} <= set(programs), programs
 read = {  # flags whose file is read
     "data", "splits", "exclude", "init-weights", "config", "show", "model", "devices", "weights-in", "manifest",
-<<<<<<< HEAD
-    "pretrained", "fold_metrics explain", "fold_metrics embeddings", "gpu_plan apply", "train_cv out", "pretrain out",  # apply, out: refused below
-=======
-    "pretrained", "pretraining-data", "fold_metrics explain", "gpu_plan apply", "train_cv out", "pretrain out",  # apply, out: refused below
->>>>>>> perfold
+    "pretrained", "pretraining-data", "fold_metrics explain", "fold_metrics embeddings", "gpu_plan apply", "train_cv out", "pretrain out",  # apply, out: refused below
 }
 bench = ["--device", "cpu", "--preset", "tiny", "--bins", "16", "--pixels", "5", "--batch", "4"]
 cells = ["--data", "d.h5", "--model", "run", "--device", "cpu"]

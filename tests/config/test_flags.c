@@ -196,6 +196,9 @@ static void mistakes_are_named(void **state)
         const char *line, *want;
     } cases[] = {
         {"--bach 3", "unknown flag --bach (did you mean --batch? tool --help lists all)"},
+        {"--hlep", "unknown flag --hlep (did you mean --help?"}, /* exchanged letters are one slip */
+        {"--verison", "unknown flag --verison (did you mean --version?"},
+        {"--bacth 3", "unknown flag --bacth (did you mean --batch?"},
         {"--bat 3", "unknown flag --bat (did you mean --batch?"},
         {"--bananas 3", "unknown flag --bananas (tool --help lists all)"}, /* nothing is near */
         {"--no-resum", "unknown flag --no-resum (did you mean --no-resume?"},

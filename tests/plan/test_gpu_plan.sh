@@ -224,6 +224,21 @@ PY
     cp staged.yaml staged.once
     run gpu_plan 0 --gpu t4 --apply staged.yaml
     check "twice is once" cmp staged.yaml staged.once
+    # The run's plan gets an accumulation of its own, which its stages have not asked for.
+    printf 'preset: giant\nstages:\n  - a batch=32\n  - b batch=16\n  - c lr=1e-4\n' >inherits.yaml
+    run gpu_plan 0 --gpu t4 --apply inherits.yaml
+    check "a stage keeps its own cells per update, whatever accumulation the run's plan has" python3 - <<'PY'
+import re
+text = open("inherits.yaml").read()
+of = lambda key, at, default: int((re.search(r"\b%s[:=] ?(\d+)" % key, at) or [0, default])[1])
+run = {key: of(key, re.sub(r"(?m)^  - .*", "", text), 1) for key in ("batch", "accumulate")}
+assert run["accumulate"] > 1 and run["batch"] * run["accumulate"] == 64, text
+cells = {line[4]: of("batch", line, run["batch"]) * of("accumulate", line, run["accumulate"]) for line in text.splitlines() if line.startswith("  - ")}
+assert cells == {"a": 32, "b": 16, "c": 64}, text
+PY
+    cp inherits.yaml inherits.once
+    run gpu_plan 0 --gpu t4 --apply inherits.yaml
+    check "twice is once there, too" cmp inherits.yaml inherits.once
     run gpu_plan 2 --show run.yaml --apply run.yaml --gpu l4
     run gpu_plan 2 --profile --gpu l4
     run gpu_plan 2 --profile --show run.yaml --gpu l4

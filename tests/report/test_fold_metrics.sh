@@ -70,8 +70,15 @@ mv a/baseline_decay.csv kept.csv
 metrics 0 a --replicates 0
 check "a missing baseline is named, with what to do" grep -q "no baseline 'summed decay (logistic regression)': .*--resume --out a" err
 mv kept.csv a/baseline_decay.csv
+mkdir small
 metrics 3 small
 check "a folder that is no run is named" grep -q "small is not a run folder" err
+metrics 3 nowhere
+check "a folder that is missing is called so" grep -q "cannot read nowhere: No such file or directory" err
+metrics 0 a --replicates 0 --csv said.csv --json said.json
+check "the last line names the files that it wrote" test "$(tail -n 1 out)" = "written: said.csv, said.json"
+metrics 0 a --replicates 0
+check "without files there is no such line" test "$(grep -c '^written' out)" = 0
 metrics 2
 metrics 2 a --htm x
 check "the nearest flag is named" grep -q -- "--html" err

@@ -511,6 +511,9 @@ static void what_is_wrong_with_a_run_is_said(void **state)
     flim_report_destroy(report);
     snprintf(f.folder, sizeof f.folder, "%s/no_such_run", FLIM_BINARY_DIR);
     assert_int_equal(report_of(runs, 1, &options, &report, &warnings, &err), FLIM_ERROR_DATA);
+    assert_non_null(strstr(err.text, "/no_such_run: No such file or directory"));
+    snprintf(f.folder, sizeof f.folder, "%s", FLIM_BINARY_DIR);
+    assert_int_equal(report_of(runs, 1, &options, &report, &warnings, &err), FLIM_ERROR_DATA);
     assert_non_null(strstr(err.text, "is not a run folder: it has no splits.json"));
     free_run(&f);
 }
@@ -784,6 +787,8 @@ static void a_decay_that_does_as_well_is_said(void **state)
                  {NAN, 0.9, 0.7, 0.6, NULL},
                  {NAN, 0.1, 0.6, 0.7, "pooled balanced accuracy 0.700, the network 0.600"},
                  {0.9, NAN, 0.6, 0.7, "pooled balanced accuracy 0.700, the network 0.600"},
+                 {0.9, 0.94, 0, 0, "does as well as the network: pooled ROC AUC 0.940, the network 0.900"},
+                 {0.6, 0.9, 0, 0, "does better than the network: pooled ROC AUC 0.900, the network 0.600"},
                  {NAN, NAN, NAN, 0.7, NULL},
                  {NAN, NAN, 0.7, NAN, NULL}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

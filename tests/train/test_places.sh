@@ -146,6 +146,18 @@ call 0 "$train" --data d.h5 "${options[@]}" --preset small --epochs 1 --fold 0 -
 call 2 "$build/predict" --model a.safetensors --model small --data new.h5 --out p.csv "${device[@]:0:2}"
 says "an ensemble needs one architecture"
 
+# ---- folders
+call 0 "$build/predict" --model whole/fold_0 --data new.h5 --out folder.csv "${device[@]:0:2}"
+call 0 "$build/predict" --model whole/fold_0/best.safetensors --data new.h5 --out file.csv "${device[@]:0:2}"
+check "a fold's folder stands for its weights" cmp folder.csv file.csv
+check "the last line names the file" test "$(tail -n 1 out)" = "written: file.csv"
+mkdir repeated empty
+cp -r whole repeated/seed_1
+call 2 "$build/predict" --model repeated --data new.h5 --out p.csv "${device[@]:0:2}"
+says "repeated has runs of 1 seed: name them one by one, as in repeated/seed_1"
+call 3 "$build/predict" --model empty --data new.h5 --out p.csv "${device[@]:0:2}"
+says "cannot read empty"
+
 # ---- which cells the weights have seen
 call 0 "$build/predict" --model whole --data d.h5 --out p.csv "${device[@]:0:2}"
 says "60 of 72 cells were seen by at least one of the models"

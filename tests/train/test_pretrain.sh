@@ -43,6 +43,13 @@ assert float(rows[-1]["train_loss"]) < float(rows[0]["train_loss"])'
 check "no checkpoint is left" test -z "$(find whole -name '*.ckpt' -o -name '*.tmp')"
 call 0 "$pretrain" --data k.h5 "${options[@]}" --groups-out donor_2 --groups-out donor_5 --val-groups donor_3 --workers 1 --cache none --out again
 check "the same call gives the same bytes, whatever the threads and the cache" test "$(same again)" = "$(same whole)"
+call 2 "$build/predict" --model whole --data k.h5 --out p.csv --device cpu
+says "fine-tune it with train_cv --pretrained whole/encoder.safetensors"
+call 3 "$build/fold_metrics" whole
+says "whole is a pretraining, which has no test results"
+call 0 "$build/predict" --model whole --data k.h5 --embeddings folder.npy --device cpu --workers 2
+call 0 "$build/predict" --model whole/encoder.safetensors --data k.h5 --embeddings file.npy --device cpu --workers 2
+check "a pretraining's folder stands for its encoder" cmp folder.npy file.npy
 call 0 "$pretrain" --resume --out whole
 check "a run that is done is left as it is" test "$(same again)" = "$(same whole)"
 

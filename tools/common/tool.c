@@ -2,13 +2,30 @@
 
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <unistd.h>
+
+#include "core/file.h"
 
 /* Standard output is a pipe that nobody reads any more. */
 static bool reader_is_gone(void)
 {
     struct pollfd out = {.fd = STDOUT_FILENO, .events = POLLOUT};
     return poll(&out, 1, 0) == 1 && (out.revents & POLLERR);
+}
+
+void tool_say_written(const flim_log *log, const char *const *path, int n)
+{
+    char list[4096] = "";
+    size_t used = 0;
+    for (int i = 0; i < n && used < sizeof list; i++) {
+        if (path[i] && path[i][0] && !flim_file_is_standard_output(path[i])) {
+            used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "", path[i]);
+        }
+    }
+    if (used) {
+        flim_log_line(log, FLIM_LOG_INFO, "written: %s", list);
+    }
 }
 
 int tool_main(const flim_flag_table *table, void *options, tool_run run, int argc, char **argv)

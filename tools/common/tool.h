@@ -12,4 +12,7 @@ typedef flim_status (*tool_run)(void *options, const flim_string_list *operands,
  * did not take everything is, too, goes to stderr.  Returns the exit code. */
 int tool_main(const flim_flag_table *table, void *options, tool_run run, int argc, char **argv);
 
+/* "written: report.html, metrics.csv": the paths (n) that are neither NULL, empty nor standard output; no line if there are none. */
+void tool_say_written(const flim_log *log, const char *const *path, int n);
+
 #endif
