@@ -98,14 +98,14 @@ bool find_tiling(const flim_conv_problem *s, int64_t limit, bool wide, tiling *b
     return most > 0.0;
 }
 
-/* Whole warpgroups of two tiles a warp, as many as fit; barriers come after what that kernel shares with the other. */
+/* Whole warpgroups, as many as fit; its barrier comes after what that kernel shares with the other. */
 bool find_wgmma_tiling(const flim_conv_problem *s, int64_t limit, tiling *best)
 {
     for (int warps = MOST_WARPS; warps >= 4; warps -= 4)
         for (int spread = 1; spread >= 0; spread--) {
             *best = {};
             best->warps = warps;
-            best->r = 2;
+            best->r = s->c == 32 ? 2 : 3;
             const bool fits = complete(*best, s, spread != 0, limit - 32);
             best->shared_bytes = (best->shared_bytes + 15) / 16 * 16 + 16;
             if (fits)
@@ -117,7 +117,7 @@ bool find_wgmma_tiling(const flim_conv_problem *s, int64_t limit, tiling *best)
 bool has_wgmma(const flim_conv_problem *s, const flim_card *card)
 {
     tiling p;
-    return FLIM_WGMMA && card->capability == 90 && s->c == 32 && s->k == 32 && s->stride[2] == 1 &&
+    return FLIM_WGMMA && card->capability == 90 && (s->c == 16 || s->c == 32) && s->c == s->k && s->stride[2] == 1 &&
            find_wgmma_tiling(s, card->shared_bytes, &p);
 }
 
