@@ -3,7 +3,7 @@
 #include "cuda/conv/conv3x3x3_kernel.cuh"
 
 #ifndef FLIM_WGMMA
-#define FLIM_WGMMA 0 /* conv3x3x3_wgmma.cu is built: for compute capability 9.0 */
+#define FLIM_WGMMA 0 /* 1: conv3x3x3_wgmma.cu is compiled for compute capability 9.0 */
 #endif
 
 using namespace flim_conv3x3x3;
@@ -143,10 +143,8 @@ cudaError_t launch(const flim_conv_problem *problem, int64_t n, flim_conv3x3x3_v
     a.apart = problem->op == FLIM_CONV_DATA ? here.stride[2] : 1;
     a.pixels = n * e.ho * e.wo;
     a.partial = sums ? static_cast<float *>(scratch) : nullptr;
-#if FLIM_WGMMA
     if (variant == FLIM_CONV3X3X3_WGMMA)
         return start_wgmma(a, &here, card->processors, sums, stream);
-#endif
     return here.type == FLIM_STORAGE_BF16 ? start_bf16(a, &here, card->processors, sums, stream)
                                           : start_fp16(a, &here, card->processors, sums, stream);
 }

@@ -11,7 +11,7 @@
  * Count for a slice of 384 pixels: 108 products of 64 x 96 x 16, 48 clocks each at the full rate, 5.2k clocks (mma.sync: 7.8k);
  * shared memory gives 3072 bytes of B and 2048 of A to a product, 40 of those 48 clocks.  With 16 channels it gives 28 for 24.
  *
- * Compiled for sm_90a alone.
+ * Compiled for sm_90a.
  */
 #include "cuda/conv/conv3x3x3_kernel.cuh"
 #include "cuda/conv/conv_wgmma.cuh"
@@ -52,6 +52,7 @@ template <int C> __device__ __forceinline__ int weight_halfword(int k, int o, in
 template <typename T, int C, bool PROLOGUE, bool EPILOGUE>
 __global__ void __launch_bounds__(32 * MOST_WARPS, 1) conv3x3x3_wgmma(const kernel_arguments a)
 {
+#if FLIM_HOPPER
     using F = form<C>;
     constexpr int ROW = 2 * C, CHUNKS = C / 8, LANE = C / 4, PAIRS = LANE / 2, R = F::R, BUFFERS = F::BUFFERS,
                   STEPS = F::STEPS, BLOCK = F::BLOCK;
@@ -203,7 +204,7 @@ __global__ void __launch_bounds__(32 * MOST_WARPS, 1) conv3x3x3_wgmma(const kern
                 complete_slice(t + 1);
             if (exists) {
                 const uint32_t slice = slices_shared + (uint32_t)((t & 1) * slice_bytes);
-                const uint64_t b = flim_wgmma_descriptor(weights_shared);
+                const uint64_t b = flim_wgmma_descriptor(weights_shared, 128, 256);
                 uint32_t x[BUFFERS][R][4];
                 auto fetch = [&](int step) {
 #pragma unroll
@@ -326,6 +327,9 @@ __global__ void __launch_bounds__(32 * MOST_WARPS, 1) conv3x3x3_wgmma(const kern
 
     if (a.partial)
         give_sums<C>(sum, product, p.warps, reinterpret_cast<float *>(slices), a.partial);
+#else
+    __trap();
+#endif
 }
 
 template <typename T, int C, bool PROLOGUE, bool EPILOGUE>
