@@ -3,7 +3,7 @@
 #include "cuda/conv/conv3x3x3_kernel.cuh"
 
 #ifndef FLIM_WGMMA
-#define FLIM_WGMMA 0 /* conv3x3x3_wgmma.cu is built: for compute capability 9.0 */
+#define FLIM_WGMMA 0 /* 1: conv3x3x3_wgmma.cu is compiled for compute capability 9.0 */
 #endif
 
 using namespace flim_conv3x3x3;
@@ -98,14 +98,14 @@ bool find_tiling(const flim_conv_problem *s, int64_t limit, bool wide, tiling *b
     return most > 0.0;
 }
 
-/* Whole warpgroups of two tiles a warp, as many as fit; barriers come after what that kernel shares with the other. */
+/* Whole warpgroups, as many as fit; its barrier comes after what that kernel shares with the other. */
 bool find_wgmma_tiling(const flim_conv_problem *s, int64_t limit, tiling *best)
 {
     for (int warps = MOST_WARPS; warps >= 4; warps -= 4)
         for (int spread = 1; spread >= 0; spread--) {
             *best = {};
             best->warps = warps;
-            best->r = 2;
+            best->r = s->c == 32 ? 2 : 3;
             const bool fits = complete(*best, s, spread != 0, limit - 32);
             best->shared_bytes = (best->shared_bytes + 15) / 16 * 16 + 16;
             if (fits)
@@ -117,7 +117,7 @@ bool find_wgmma_tiling(const flim_conv_problem *s, int64_t limit, tiling *best)
 bool has_wgmma(const flim_conv_problem *s, const flim_card *card)
 {
     tiling p;
-    return FLIM_WGMMA && card->capability == 90 && s->c == 32 && s->k == 32 && s->stride[2] == 1 &&
+    return FLIM_WGMMA && card->capability == 90 && (s->c == 16 || s->c == 32) && s->c == s->k && s->stride[2] == 1 &&
            find_wgmma_tiling(s, card->shared_bytes, &p);
 }
 
@@ -143,10 +143,8 @@ cudaError_t launch(const flim_conv_problem *problem, int64_t n, flim_conv3x3x3_v
     a.apart = problem->op == FLIM_CONV_DATA ? here.stride[2] : 1;
     a.pixels = n * e.ho * e.wo;
     a.partial = sums ? static_cast<float *>(scratch) : nullptr;
-#if FLIM_WGMMA
     if (variant == FLIM_CONV3X3X3_WGMMA)
         return start_wgmma(a, &here, card->processors, sums, stream);
-#endif
     return here.type == FLIM_STORAGE_BF16 ? start_bf16(a, &here, card->processors, sums, stream)
                                           : start_fp16(a, &here, card->processors, sums, stream);
 }

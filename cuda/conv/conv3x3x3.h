@@ -26,7 +26,7 @@ bool flim_conv3x3x3_supported(const flim_conv_problem *problem, int sm);
 typedef enum flim_conv3x3x3_variant {
     FLIM_CONV3X3X3_USUAL, /* every problem that is supported has it */
     FLIM_CONV3X3X3_WIDE, /* 8 and 16 channels, more pixels a warp */
-    FLIM_CONV3X3X3_WGMMA, /* 32 channels, by a warpgroup's products: capability 9.0 */
+    FLIM_CONV3X3X3_WGMMA, /* 16 and 32 channels, stride 1, by products of whole warpgroups: capability 9.0 */
     FLIM_CONV3X3X3_VARIANTS
 } flim_conv3x3x3_variant;
 extern const char *const flim_conv3x3x3_variant_names[FLIM_CONV3X3X3_VARIANTS];

@@ -120,7 +120,7 @@ struct load_entry {
 template <int CI> __device__ __forceinline__ uint32_t slot_offset(int slot, int chunk)
 {
     constexpr int CHUNKS = CI / 8;
-    return (uint32_t)(slot * 2 * CI + ((chunk ^ (slot / (8 / CHUNKS) & (CHUNKS - 1))) << 4));
+    return (uint32_t)(slot * 2 * CI + ((chunk ^ ((unsigned)slot / (8 / CHUNKS) & (CHUNKS - 1))) << 4));
 }
 
 /* Halfword of weight (input channel k, output channel o, tap) in the order of the B operand: [dt, dy][step in x][k half]

@@ -1,17 +1,17 @@
-/* The 3x3x3 convolution of 32 channels on Hopper's tensor cores: conv3x3x3_kernel.cuh's walk with wgmma in the place of mma.sync.
+/* The 3x3x3 convolution of 16 and 32 channels on Hopper's tensor cores: conv3x3x3_kernel.cuh's walk with wgmma in the place of mma.sync.
  *
  * Pixels, staging, epilogue and rows of A are those of that kernel: wgmma takes A from registers, 16 rows of each warp, in the
- * layout that ldmatrix gives.  A warpgroup's product is 64 pixels x 16 channels of one tap in y and x, by 96 columns: the three dt
- * x 32 output channels, whose sums are those at t - 1, t and t + 1.
+ * layout that ldmatrix gives.  A warpgroup's product is 64 pixels x 16 channels of one tap in y and x, by 3 C columns: the three dt
+ * x the output channels, whose sums are those at t - 1, t and t + 1.
  *
  * Warpgroups take turns: one alone keeps the tensor cores busy for its 36 products of a slice, while the others store outputs,
  * load and activate.  A slice is passed on by an mbarrier: each thread arrives when it has copied its part of the next slice and
  * no longer reads this one, before it stores its outputs.
  *
  * Count for a slice of 384 pixels: 108 products of 64 x 96 x 16, 48 clocks each at the full rate, 5.2k clocks (mma.sync: 7.8k);
- * shared memory gives 3072 bytes of B and 2048 of A to a product, 40 of those 48 clocks.
+ * shared memory gives 3072 bytes of B and 2048 of A to a product, 40 of those 48 clocks.  With 16 channels it gives 28 for 24.
  *
- * Compiled for sm_90a alone.
+ * Compiled for sm_90a.
  */
 #include "cuda/conv/conv3x3x3_kernel.cuh"
 #include "cuda/conv/conv_wgmma.cuh"
@@ -23,34 +23,47 @@ namespace
 {
 
 enum {
-    C = 32,
-    R = 2,
     GROUP = 128, /* threads of a warpgroup */
-    STEPS = 18, /* taps in y and x, 16s of channels */
-    COLUMNS = 96,
-    STEP_BYTES = COLUMNS * 16 * 2,
-    BUFFERS = 3, /* of A: in use, waiting, on its way */
     TURN = 1 /* named barriers TURN + warpgroup: its turn */
 };
 
+/* What follows from the number of channels. */
+template <int C> struct form {
+    enum {
+        R = C == 32 ? 2 : 3, /* 16-pixel tiles a warp: 96 and 72 sums a lane */
+        BUFFERS = C == 32 ? 3 : 2, /* of A: in use, waiting, on its way */
+        HALVES = C / 16, /* 16s of channels */
+        STEPS = 9 * HALVES, /* taps in y and x, 16s of channels */
+        STEP_BYTES = 3 * C * 16 * 2, /* of B */
+        WEIGHT_BYTES = STEPS * STEP_BYTES,
+        BLOCK = C / 2 /* sums a lane at one t */
+    };
+};
+
 /* Halfword of weight (input channel k, output channel o, tap): [dy, dx][16s of k][columns / 8][k / 8][column % 8][k % 8]. */
-__device__ __forceinline__ int weight_halfword(int k, int o, int tap)
+template <int C> __device__ __forceinline__ int weight_halfword(int k, int o, int tap)
 {
-    const int column = (2 - tap / 9) * 32 + o % 8 / 2 * 8 + o / 8 * 2 + o % 2;
-    return (tap % 9 * 2 + k / 16) * (STEP_BYTES / 2) + column / 8 * 128 + k % 16 / 8 * 64 + column % 8 * 8 + k % 8;
+    constexpr int LANE = C / 4;
+    const int column = (2 - tap / 9) * C + o % LANE / 2 * 8 + o / LANE * 2 + o % 2;
+    return (tap % 9 * form<C>::HALVES + k / 16) * (form<C>::STEP_BYTES / 2) + column / 8 * 128 + k % 16 / 8 * 64 +
+           column % 8 * 8 + k % 8;
 }
 
-template <typename T, bool PROLOGUE, bool EPILOGUE>
+template <typename T, int C, bool PROLOGUE, bool EPILOGUE>
 __global__ void __launch_bounds__(32 * MOST_WARPS, 1) conv3x3x3_wgmma(const kernel_arguments a)
 {
-    constexpr int ROW = 2 * C, CHUNKS = C / 8, LANE = C / 4, PAIRS = LANE / 2, WEIGHT_BYTES = STEPS * STEP_BYTES;
+#if FLIM_HOPPER
+    using F = form<C>;
+    constexpr int ROW = 2 * C, CHUNKS = C / 8, LANE = C / 4, PAIRS = LANE / 2, R = F::R, BUFFERS = F::BUFFERS,
+                  STEPS = F::STEPS, BLOCK = F::BLOCK;
+    using lane_vector = typename lane_words<PAIRS>::type;
     extern __shared__ __align__(1024) char memory[];
     const tiling &p = a.p;
     const int tid = threadIdx.x, threads = blockDim.x, lane = tid % 32, warp = tid / 32, g = lane / 4, q = lane % 4;
     const int mine = warp / 4, last = p.warps / 4 - 1; /* warpgroups */
     const int hw = a.h * a.w, rows_a_cell = a.h + 2, slice_bytes = p.rows * p.pitch * ROW, entries = p.rows * a.w;
 
-    char *slices = memory + WEIGHT_BYTES; /* two */
+    char *slices = memory + F::WEIGHT_BYTES; /* two */
     load_entry *table = reinterpret_cast<load_entry *>(slices + 2 * slice_bytes);
     float *constants = reinterpret_cast<float *>(table + entries); /* as in conv3x3x3_kernel.cuh */
     const uint32_t slices_shared = flim_shared(slices), weights_shared = flim_shared(memory);
@@ -60,7 +73,7 @@ __global__ void __launch_bounds__(32 * MOST_WARPS, 1) conv3x3x3_wgmma(const kern
 #pragma unroll 8
     for (int i = tid; i < C * C * TAPS; i += threads) {
         const int o = i / (C * TAPS), c = i / TAPS % C, tap = i % TAPS;
-        reinterpret_cast<T *>(memory)[a.flip ? weight_halfword(o, c, TAPS - 1 - tap) : weight_halfword(c, o, tap)] =
+        reinterpret_cast<T *>(memory)[a.flip ? weight_halfword<C>(o, c, TAPS - 1 - tap) : weight_halfword<C>(c, o, tap)] =
             (T)(a.weight[i] * weight_scale);
     }
     flim_fence_proxy();
@@ -161,7 +174,7 @@ __global__ void __launch_bounds__(32 * MOST_WARPS, 1) conv3x3x3_wgmma(const kern
             }
         };
 
-        float out[R][3 * 16] = {}; /* [16 j + 4 tile + i]: at t - 1, t, t + 1 */
+        float out[R][3 * BLOCK] = {}; /* [BLOCK j + 4 tile + i]: at t - 1, t, t + 1 */
         load(t0 - 1);
         complete_slice(t0 - 1);
         flim_barrier_arrive(ready);
@@ -191,14 +204,15 @@ __global__ void __launch_bounds__(32 * MOST_WARPS, 1) conv3x3x3_wgmma(const kern
                 complete_slice(t + 1);
             if (exists) {
                 const uint32_t slice = slices_shared + (uint32_t)((t & 1) * slice_bytes);
-                const uint64_t b = flim_wgmma_descriptor(weights_shared);
+                const uint64_t b = flim_wgmma_descriptor(weights_shared, 128, 256);
                 uint32_t x[BUFFERS][R][4];
                 auto fetch = [&](int step) {
 #pragma unroll
                     for (int r = 0; r < R; r++)
                         flim_ldmatrix(x[step % BUFFERS][r],
-                                      (slice + slot_offset<C>(slot[r] + step / 6 * p.pitch + step / 2 % 3, lane / 16)) ^
-                                          (uint32_t)(step % 2 * 32));
+                                      (slice + slot_offset<C>(slot[r] + step / F::HALVES / 3 * p.pitch + step / F::HALVES % 3,
+                                                              lane / 16)) ^
+                                          (uint32_t)(step % F::HALVES * 32));
                 };
 #pragma unroll
                 for (int step = 0; step < BUFFERS - 1; step++)
@@ -212,7 +226,7 @@ __global__ void __launch_bounds__(32 * MOST_WARPS, 1) conv3x3x3_wgmma(const kern
                     flim_wgmma_fence();
 #pragma unroll
                     for (int r = 0; r < R; r++)
-                        flim_wgmma96<T>(out[r], x[step % BUFFERS][r], b + step * (STEP_BYTES / 16));
+                        flim_wgmma<T>(out[r], x[step % BUFFERS][r], b + step * (F::STEP_BYTES / 16));
                     flim_wgmma_commit();
                     flim_wgmma_wait<1>(); /* the step before this has ended */
 #pragma unroll
@@ -236,17 +250,18 @@ __global__ void __launch_bounds__(32 * MOST_WARPS, 1) conv3x3x3_wgmma(const kern
 
             if (t > t0) {
                 const int64_t offset = (int64_t)(t - 1) * hw;
-                uint4 z4[2][2], d4[2][2]; /* for r and r + 1: loads stand before the stores, which might alias */
+                lane_vector z4[2][2], d4[2][2]; /* for r and r + 1: loads stand before the stores, which might alias */
                 auto fetch = [&](int r) {
 #pragma unroll
                     for (int i = 0; i < 2; i++) {
                         const int64_t from = (pixel[r][i] + offset) * C + LANE * q;
-                        z4[r % 2][i] = d4[r % 2][i] = uint4{};
+                        z4[r % 2][i] = d4[r % 2][i] = lane_vector{};
                         if (pixel[r][i] >= 0) {
-                            z4[r % 2][i] = *reinterpret_cast<const uint4 *>(static_cast<const T *>(a.epilogue.z) + from);
+                            z4[r % 2][i] =
+                                *reinterpret_cast<const lane_vector *>(static_cast<const T *>(a.epilogue.z) + from);
                             if (a.epilogue.add)
                                 d4[r % 2][i] =
-                                    *reinterpret_cast<const uint4 *>(static_cast<const T *>(a.epilogue.add) + from);
+                                    *reinterpret_cast<const lane_vector *>(static_cast<const T *>(a.epilogue.add) + from);
                         }
                     }
                 };
@@ -261,7 +276,7 @@ __global__ void __launch_bounds__(32 * MOST_WARPS, 1) conv3x3x3_wgmma(const kern
                         if (pixel[r][i] < 0)
                             continue;
                         const int64_t at = (pixel[r][i] + offset) * C + LANE * q;
-                        uint4 packed;
+                        lane_vector packed;
                         uint32_t *word = reinterpret_cast<uint32_t *>(&packed);
                         const uint32_t *zw = reinterpret_cast<const uint32_t *>(&z4[r % 2][i]),
                                        *dw = reinterpret_cast<const uint32_t *>(&d4[r % 2][i]);
@@ -296,15 +311,15 @@ __global__ void __launch_bounds__(32 * MOST_WARPS, 1) conv3x3x3_wgmma(const kern
                                 product[2 * k + 1] += hi * hi;
                             }
                         }
-                        *reinterpret_cast<uint4 *>(static_cast<T *>(a.out) + at) = packed;
+                        *reinterpret_cast<lane_vector *>(static_cast<T *>(a.out) + at) = packed;
                     }
                 }
             }
 #pragma unroll
             for (int r = 0; r < R; r++)
 #pragma unroll
-                for (int i = 0; i < 3 * 16; i++)
-                    out[r][i] = i < 2 * 16 ? out[r][i + 16] : 0.0f;
+                for (int i = 0; i < 3 * BLOCK; i++)
+                    out[r][i] = i < 2 * BLOCK ? out[r][i + BLOCK] : 0.0f;
         }
     }
     if (mine == 0)
@@ -312,12 +327,15 @@ __global__ void __launch_bounds__(32 * MOST_WARPS, 1) conv3x3x3_wgmma(const kern
 
     if (a.partial)
         give_sums<C>(sum, product, p.warps, reinterpret_cast<float *>(slices), a.partial);
+#else
+    __trap();
+#endif
 }
 
-template <typename T, bool PROLOGUE, bool EPILOGUE>
+template <typename T, int C, bool PROLOGUE, bool EPILOGUE>
 cudaError_t start_kernel(const kernel_arguments &a, int grid, cudaStream_t stream)
 {
-    const auto kernel = conv3x3x3_wgmma<T, PROLOGUE, EPILOGUE>;
+    const auto kernel = conv3x3x3_wgmma<T, C, PROLOGUE, EPILOGUE>;
     const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, a.p.shared_bytes);
     if (error != cudaSuccess)
         return error;
@@ -325,13 +343,16 @@ cudaError_t start_kernel(const kernel_arguments &a, int grid, cudaStream_t strea
     return cudaGetLastError();
 }
 
-template <typename T>
-cudaError_t start_type(const kernel_arguments &a, const flim_conv_problem *s, int grid, cudaStream_t stream)
+template <typename T, int C>
+cudaError_t start_width(const kernel_arguments &a, const flim_conv_problem *s, int grid, double *sums, cudaStream_t stream)
 {
-    if (s->epilogue)
-        return start_kernel<T, false, true>(a, grid, stream);
-    return s->x_form == FLIM_INPUT_NORM_ACT_ON_LOAD ? start_kernel<T, true, false>(a, grid, stream)
-                                                    : start_kernel<T, false, false>(a, grid, stream);
+    const cudaError_t error = s->epilogue                                ? start_kernel<T, C, false, true>(a, grid, stream)
+                              : s->x_form == FLIM_INPUT_NORM_ACT_ON_LOAD ? start_kernel<T, C, true, false>(a, grid, stream)
+                                                                         : start_kernel<T, C, false, false>(a, grid, stream);
+    if (error != cudaSuccess || !sums)
+        return error;
+    add_sums<C, SUMS_THREADS><<<2 * C, SUMS_THREADS, 0, stream>>>(a.partial, grid, sums);
+    return cudaGetLastError();
 }
 
 } // namespace
@@ -342,12 +363,10 @@ cudaError_t start_wgmma(const kernel_arguments &a, const flim_conv_problem *s, i
     const int64_t slices = (int64_t)a.p.groups * a.t;
     int grid = processors < MAX_BLOCKS ? processors : MAX_BLOCKS;
     grid = slices < grid ? (int)slices : grid;
-    const cudaError_t error =
-        s->type == FLIM_STORAGE_BF16 ? start_type<__nv_bfloat16>(a, s, grid, stream) : start_type<__half>(a, s, grid, stream);
-    if (error != cudaSuccess || !sums)
-        return error;
-    add_sums<C, SUMS_THREADS><<<2 * C, SUMS_THREADS, 0, stream>>>(a.partial, grid, sums);
-    return cudaGetLastError();
+    if (s->type == FLIM_STORAGE_BF16)
+        return s->c == 16 ? start_width<__nv_bfloat16, 16>(a, s, grid, sums, stream)
+                          : start_width<__nv_bfloat16, 32>(a, s, grid, sums, stream);
+    return s->c == 16 ? start_width<__half, 16>(a, s, grid, sums, stream) : start_width<__half, 32>(a, s, grid, sums, stream);
 }
 
 } // namespace flim_conv3x3x3

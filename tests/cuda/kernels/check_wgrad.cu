@@ -5,12 +5,17 @@
 
 #include "cuda/conv/conv3x3x3_narrow.h"
 #include "cuda/conv/conv3x3x3_wgrad.h"
+#include "cuda/conv/conv3x3x3_wgrad_wgmma.h"
 
 bool check_wgrad(bool small);
 void time_wgrad(void);
 
 namespace
 {
+
+/* The kernels that compute weight gradients. */
+enum kernel { WGRAD, NARROW, WGMMA, KERNELS };
+const char *const kernel_name[KERNELS] = {"wgrad", "narrow", "wgmma"};
 
 struct layer {
     const char *name;
@@ -73,18 +78,32 @@ flim_conv_problem problem_of(flim_storage type, const layer &l)
     return p;
 }
 
+bool supports(kernel which, const flim_conv_problem *p)
+{
+    return which == WGRAD    ? flim_wgrad3x3x3_supported(p, 80)
+           : which == NARROW ? flim_narrow3x3x3_supported(p, 80)
+                             : flim_wgrad_wgmma_supported(p, &check_card());
+}
+
+size_t scratch_bytes(kernel which, const flim_conv_problem *p)
+{
+    return which == WGRAD    ? flim_wgrad3x3x3_scratch_bytes(p)
+           : which == NARROW ? flim_narrow3x3x3_scratch_bytes(p)
+                             : flim_wgrad_wgmma_scratch_bytes(p);
+}
+
 template <typename T> struct wgrad_case {
     layer l;
-    bool narrow; /* conv3x3x3_narrow.h */
+    kernel which;
     flim_conv_problem problem;
     device_array<T> x, dz;
     device_array<float> scale, shift, dw, unscale;
     device_array<char> scratch;
 
-    wgrad_case(flim_storage type, const layer &layer_, bool narrow_)
-        : l(layer_), narrow(narrow_), problem(problem_of(type, l)), x(flim_conv_x_elements(&problem)),
+    wgrad_case(flim_storage type, const layer &layer_, kernel which_)
+        : l(layer_), which(which_), problem(problem_of(type, l)), x(flim_conv_x_elements(&problem)),
           dz(flim_conv_y_elements(&problem)), scale(l.c), shift(l.c), dw(flim_conv_master_elements(&problem)), unscale(1),
-          scratch((int64_t)(narrow ? flim_narrow3x3x3_scratch_bytes(&problem) : flim_wgrad3x3x3_scratch_bytes(&problem)))
+          scratch((int64_t)scratch_bytes(which, &problem))
     {
         random_normal(x, 1.0f, 0.2f, 21);
         random_normal(dz, 1.0f, 0.0f, 22);
@@ -104,15 +123,17 @@ template <typename T> struct wgrad_case {
         a.unscale = scaled ? unscale.data : nullptr;
         a.accumulate = accumulate;
         a.scratch = scratch;
-        CHECK(narrow ? flim_narrow3x3x3_run(&problem, &a, &check_card(), 0)
-                     : flim_wgrad3x3x3_run(&problem, &a, &check_card(), 0));
+        const auto launch = which == WGRAD    ? flim_wgrad3x3x3_run
+                            : which == NARROW ? flim_narrow3x3x3_run
+                                              : flim_wgrad_wgmma_run;
+        CHECK(launch(&problem, &a, &check_card(), 0));
     }
 };
 
-template <typename T> bool check_case(flim_storage type, const layer &l, bool narrow)
+template <typename T> bool check_case(flim_storage type, const layer &l, kernel which)
 {
-    wgrad_case<T> w(type, l, narrow);
-    if (!(narrow ? flim_narrow3x3x3_supported : flim_wgrad3x3x3_supported)(&w.problem, 80)) {
+    wgrad_case<T> w(type, l, which);
+    if (!supports(which, &w.problem)) {
         printf("wgrad %s: not supported, FAILED\n", l.name);
         return false;
     }
@@ -136,28 +157,35 @@ template <typename T> bool check_case(flim_storage type, const layer &l, bool na
         worst = std::max(worst, (double)std::fabs(sum[i] - 1.25f * first[i]) / (1.0 + std::fabs(first[i])));
     const bool good = d.finite && d.relative < 1e-5 && equal && worst < 1e-6;
     printf("%s %s n %lld C %d K %d %dx%dx%d stride %d%s: relative %.2e worst %.2e, equal bits %s, accumulate %.1e %s\n",
-           narrow ? "narrow" : "wgrad", type == FLIM_STORAGE_BF16 ? "bf16" : "fp16", (long long)l.n, l.c, l.k, l.t, l.h, l.w,
-           l.stride, l.prologue ? " prologue" : "", d.relative, d.worst, equal ? "yes" : "no", worst, good ? "" : "FAILED");
+           kernel_name[which], type == FLIM_STORAGE_BF16 ? "bf16" : "fp16", (long long)l.n, l.c, l.k, l.t, l.h, l.w, l.stride,
+           l.prologue ? " prologue" : "", d.relative, d.worst, equal ? "yes" : "no", worst, good ? "" : "FAILED");
     return good;
 }
 
-template <typename T> float time_case(flim_storage type, const layer &l, bool narrow)
+template <typename T> float time_case(flim_storage type, const layer &l, kernel which)
 {
-    wgrad_case<T> w(type, l, narrow);
+    wgrad_case<T> w(type, l, which);
     const float ms = median_ms([&] { w.run(); });
     const double flop = 2.0 * 27 * l.c * (double)w.dz.count, bytes = 2.0 * (double)(w.x.count + w.dz.count);
     printf("time %s %s %-11s%s %.3f ms, %.0f TFLOP/s, floor %.3f (arithmetic at 743) %.3f (bytes at 2975)\n",
-           narrow ? "narrow" : "wgrad", type == FLIM_STORAGE_BF16 ? "bf16" : "fp16", l.name, l.prologue ? " (prologue)" : "",
-           ms, flop / ms * 1e-9, flop / 743e9, bytes / 2975e6);
+           kernel_name[which], type == FLIM_STORAGE_BF16 ? "bf16" : "fp16", l.name, l.prologue ? " (prologue)" : "", ms,
+           flop / ms * 1e-9, flop / 743e9, bytes / 2975e6);
     return ms;
 }
 
 } // namespace
 
-/* Channels of conv3x3x3_narrow.h. */
-static bool is_narrow(const layer &l)
+/* The kernel's channels, on cards for which it is compiled. */
+static bool is_for(const layer &l, kernel which)
 {
-    return l.c <= 16 && (l.k == l.c || l.k == 2 * l.c);
+    switch (which) {
+    case NARROW: return l.c <= 16 && (l.k == l.c || l.k == 2 * l.c);
+    case WGMMA: {
+        const flim_conv_problem problem = problem_of(FLIM_STORAGE_FP16, l);
+        return l.c % 32 == 0 && l.k % 32 == 0 && l.padding == 0 && flim_wgrad_wgmma_supported(&problem, &check_card());
+    }
+    default: return true;
+    }
 }
 
 bool check_wgrad(bool small)
@@ -180,11 +208,11 @@ bool check_wgrad(bool small)
     for (const layer &l : cases) {
         if (small && l.n * l.t * l.h * l.w > 20000)
             continue;
-        good = check_case<__nv_bfloat16>(FLIM_STORAGE_BF16, l, false) && good;
-        good = check_case<__half>(FLIM_STORAGE_FP16, l, false) && good;
-        if (is_narrow(l)) {
-            good = check_case<__nv_bfloat16>(FLIM_STORAGE_BF16, l, true) && good;
-            good = check_case<__half>(FLIM_STORAGE_FP16, l, true) && good;
+        for (int which = 0; which < KERNELS; which++) {
+            if (!is_for(l, (kernel)which))
+                continue;
+            good = check_case<__nv_bfloat16>(FLIM_STORAGE_BF16, l, (kernel)which) && good;
+            good = check_case<__half>(FLIM_STORAGE_FP16, l, (kernel)which) && good;
         }
     }
     return good;
@@ -201,11 +229,11 @@ void time_wgrad(void)
         {"res3.conv2", 64, 128, 128, 64, 6, 6, 1, false},
     };
     for (const layer &l : cases) {
-        time_case<__nv_bfloat16>(FLIM_STORAGE_BF16, l, false);
-        time_case<__half>(FLIM_STORAGE_FP16, l, false);
-        if (is_narrow(l)) {
-            time_case<__nv_bfloat16>(FLIM_STORAGE_BF16, l, true);
-            time_case<__half>(FLIM_STORAGE_FP16, l, true);
+        for (int which = 0; which < KERNELS; which++) {
+            if (!is_for(l, (kernel)which))
+                continue;
+            time_case<__nv_bfloat16>(FLIM_STORAGE_BF16, l, (kernel)which);
+            time_case<__half>(FLIM_STORAGE_FP16, l, (kernel)which);
         }
     }
 }
