@@ -50,6 +50,54 @@ same 2 1 8 --final --fold all --holdout-group donor_1
 check "only rank 0 prints" test "$(grep -c '^Run folder' out)" = 1
 check "how many train together is said" grep -q '^Parallel: 2 processes train together (Open MPI .*): 2 x 8 x 1 = 16 cells per step' several/train.log
 
+# ---- flim_bench step, the same
+bench=("$build/flim_bench" step --device cpu --preset nano --bins 16 --pixels 7 --batch 4 --steps 5)
+files() { echo "--weights-out $1.safetensors --grads-out $1_grads.safetensors --losses $1.json"; }
+for n in 2 3; do
+    rm -f alone*.* several*.* backwards*.*
+    # shellcheck disable=SC2046
+    call 0 "${bench[@]}" --accumulate $((2 * n)) $(files alone)
+    # shellcheck disable=SC2046
+    call 0 "${bench[@]}" --accumulate $((2 * n)) --reverse $(files backwards)
+    # shellcheck disable=SC2046
+    call 0 timeout 120 mpirun --oversubscribe --allow-run-as-root --bind-to none -n $n "${bench[@]}" --accumulate 2 --parallel data $(files several)
+    check "flim_bench: $n ranks: only one prints" test "$(grep -c '^per step' out)" = 1
+    check "flim_bench: $n ranks: $((8 * n)) cells per step" grep -q "= $((8 * n)) cells" out
+    check "flim_bench: $n ranks x 2: gradients and losses to rounding, as with the cells of a batch backwards" python3 - <<'PY2'
+import array, json, math, struct
+def tensors(path):
+    with open(path, "rb") as f:
+        f.seek(8 + struct.unpack("<Q", f.read(8))[0])
+        return array.array("f", f.read())
+a, b, c = (tensors(run + "_grads.safetensors") for run in ("alone", "several", "backwards"))
+norm = math.sqrt(sum(x * x for x in a))
+for name, other in (("ranks", b), ("backwards", c)):
+    apart = math.sqrt(sum((x - y) ** 2 for x, y in zip(a, other))) / norm
+    print(name, apart)
+    assert len(a) == len(other) > 1000 and apart < 1e-5, apart
+assert a != c
+a, b = (json.load(open(run + ".json")) for run in ("alone", "several"))
+print(a, b)
+assert len(a) == 5 and len(set(a)) == 5 and max(abs(x - y) for x, y in zip(a, b)) < 1e-5
+PY2
+done
+rm -f alone*.* several*.*
+# shellcheck disable=SC2046
+call 0 "${bench[@]}" --accumulate 3 $(files alone)
+# shellcheck disable=SC2046
+call 0 timeout 120 mpirun --oversubscribe --allow-run-as-root --bind-to none -n 3 "${bench[@]}" --parallel data $(files several)
+for file in .safetensors _grads.safetensors .json; do
+    check "flim_bench: 3 ranks x 1: the same $file" cmp alone$file several$file
+done
+call 3 timeout 60 mpirun --oversubscribe --allow-run-as-root --bind-to none -n 2 "${bench[@]}" --parallel data --data missing.h5
+check "flim_bench: an error of all is told once" test "$(grep -c 'flim_bench: error' err)" = 1
+call 3 timeout 60 mpirun --oversubscribe --allow-run-as-root --bind-to none -n 1 "${bench[@]}" --parallel data --data "k.h5" : \
+    -n 1 env -C / "${bench[@]}" --parallel data --data "k.h5"
+says "flim_bench: error: rank 1 of 2 (on $(uname -n)): k.h5"
+check "flim_bench: an error of one rank is told once" test "$(grep -c 'flim_bench: error' err)" = 1
+call 2 timeout 60 mpirun --oversubscribe --allow-run-as-root --bind-to none -n 2 "${bench[@]}" --device cuda:1 --parallel data
+says "leave the number out"
+
 # ---- with an accumulation of their own, ranks add up their batches before they add those of the others: to the rounding of sums,
 # which AdamW, whose first steps are the signs of gradients, makes larger from update to update
 rm -rf alone several
