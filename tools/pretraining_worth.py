@@ -10,7 +10,7 @@ Four sets of arms (--sets, in this order of importance; not all by default):
         contrastive term, frozen (--freeze-encoder), and a logistic regression on the embeddings (needs numpy and sklearn)
   real  the cells of --real in four folds of groups, pretrained per fold on what the fold does not test
   grid  as main, mask ratio x loss x contrastive weight
-  pairs as main, what a contrastive term may learn from: its weight, brightness of both views, batches of one donor
+  pairs as main, what a contrastive term may learn from: its weight, brightness and size of both views, batches of one donor
 
 Of six donors each seed draws two that are tested and seen by nothing else, and one that a pretraining only evaluates (its bits per
 photon are those of a held-out donor); the pretraining has --unlabelled cells of the other three.  --labelled cells of the four that
@@ -68,8 +68,9 @@ def arms_of(kind, options):
         dim = "--augment symmetry:1:0:7 --augment thin:1:0.2:1"
         ways = [("contrastive 0.1", masked(contrastive=0.1)), ("contrastive 0.01", masked(contrastive=0.01)),
                 ("contrastive 0.1, both views thinned", masked(contrastive=0.1, more=dim)),
+                ("contrastive 0.1, both views thinned and zoomed", masked(contrastive=0.1, more=f"{dim} --augment zoom:1:0.7:1.3")),
                 ("contrastive 0.1, batches of one donor", masked(contrastive=0.1, more="--batch-from donor")),
-                ("contrastive 0.1, both", masked(contrastive=0.1, more=f"{dim} --batch-from donor"))]
+                ("contrastive 0.1, all of these", masked(contrastive=0.1, more=f"{dim} --augment zoom:1:0.7:1.3 --batch-from donor"))]
         return scratch[:1] + [Arm("masked alone", masked(), "tune", "--encoder-lr-scale 1", short),
                               Arm("masked alone, logistic regression on embeddings", masked(), "logistic", "", short)] + [
             arm for name, flags in ways for arm in (Arm(name, flags, "tune", "--encoder-lr-scale 1", short),
