@@ -20,8 +20,8 @@
  * Rules: `--flag value` and `--flag=value`; a switch --x has its --no-x and takes no value; flags are never abbreviated.
  *      Of a repeated flag the last value counts, except that a list collects them (the first replaces its default); `--` ends
  *      the flags.  A flag whose row has `alone` may stand without a value, as in `--json`; an argument that follows and does
- *      not begin with `--` is its value; so is any argument of a flag whose metavar is FLAGS.  Every table knows -h, --help, --version, and --help=man, --help=bash and
- *      --help=zsh, which print the manual page and completion.
+ *      not begin with `--` is its value.  A flag whose metavar is FLAGS takes any argument.  Every table knows -h, --help,
+ *      --version, and --help=man, --help=bash and --help=zsh, which print the manual page and completion.
  * Owns: texts and lists in the options are their own copies, freed by flim_flag_table_free.
  * Errors: FLIM_ERROR_USAGE names the flag, what was found, what is allowed, and the nearest known name.
  */

@@ -239,6 +239,48 @@ PY
     cp inherits.yaml inherits.once
     run gpu_plan 0 --gpu t4 --apply inherits.yaml
     check "twice is once there, too" cmp inherits.yaml inherits.once
+    # ---- pretraining and fine-tuning: flags and a stage are the same plan, which takes as many cells as a fold trains on, in views
+    cat >tune.yaml <<'Y'
+preset: base
+pretrain_per_fold: true
+pretraining: --batch 128 --accumulate 4 --contrastive 0.1
+Y
+    cat >tune_stages.yaml <<'Y'
+preset: base
+stages:
+  - name: pre
+    kind: pretraining
+    batch: 128
+    accumulate: 4
+  - tune batch=32
+Y
+    run gpu_plan 0 --gpu l4 --cells 500 --show tune.yaml --json tune.json
+    run gpu_plan 0 --gpu l4 --cells 500 --show tune_stages.yaml --json tune_stages.json
+    check "the pretraining has a plan beside the training's, and needs more for as many cells" python3 - <<'PY'
+import json
+flags = {s["stage"]: s for s in json.load(open("tune.json"))["stages"]}
+rows = {s["stage"]: s for s in json.load(open("tune_stages.json"))["stages"]}
+assert list(flags)[0] == "pretraining" and (flags["pretraining"]["batch"], flags["pretraining"]["accumulate"]) == (128, 4), flags["pretraining"]
+assert list(rows)[-2:] == ["pre", "tune"] and rows["pre"]["batch"] == 128 and rows["tune"]["batch"] == 32, list(rows)
+assert all(r["fits"] and r["verdict"] for r in list(rows.values()) + list(flags.values()))
+assert flags["pretraining"]["device_bytes"] > rows["pre"]["device_bytes"] > flags["train"]["device_bytes"] # projector, decoder, none
+PY
+    run gpu_plan 0 --gpu l4 --cells 500 --show tune.yaml --set "pretraining=--batch auto --contrastive 0.1" --json auto.json
+    run gpu_plan 0 --gpu l4 --cells 500 --config tune.yaml --json both.json
+    check "a batch that is to be found is even and at most all views; suggestions tell the pretraining, too" python3 - <<'PY'
+import json
+found = json.load(open("auto.json"))["stages"][0]
+assert found["stage"] == "pretraining" and found["batch"] % 2 == 0 and 128 < found["batch"] <= 1000 and found["fits"], found
+both = json.load(open("both.json"))
+assert [r["stage"] for r in both["pretraining"]] == ["pretraining"] and both["plan"]["suggestions"], both["pretraining"]
+PY
+    sed -i 's/batch: 128/batch: 65536/' tune_stages.yaml
+    run gpu_plan 0 --gpu t4 --show tune_stages.yaml
+    check "a pretraining that does not fit is told, with what does" grep -qE "pre is over-committed: .*what fits: " err
+    run gpu_plan 0 --gpu t4 --apply tune_stages.yaml
+    run gpu_plan 0 --gpu t4 --show tune_stages.yaml
+    check "--apply writes a plan that fits into that stage" bash -c '! grep -q over-committed err'
+    run train_cv 0 --config tune_stages.yaml --print-config
     run gpu_plan 2 --show run.yaml --apply run.yaml --gpu l4
     run gpu_plan 2 --profile --gpu l4
     run gpu_plan 2 --profile --show run.yaml --gpu l4

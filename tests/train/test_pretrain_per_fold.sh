@@ -125,8 +125,8 @@ check "config.yaml gives the same run" bash -c "cd staged && '$train' --config c
 
 # ---- stopped, killed, resumed, shared, moved
 stopped=("${options[@]}" --final --holdout-group donor_6 --out)
-for at in "train:1:9" "train:4:15" "line=fold 0 pretraining epoch 1:1:9" "rename=state.ckpt:2:9" "rename=encoder.safetensors:1:9" \
-    "rename=pretraining/DONE:1:9" "line=fold 0 pretraining done:1:9" "train:8:9" "line=fold 1 pretraining epoch 2:1:15" "line=final model pretraining epoch 1:1:9"; do
+for at in "train:1:9" "line=fold 0 pretraining epoch 1:1:9" "rename=state.ckpt:2:9" "rename=encoder.safetensors:1:9" \
+    "rename=pretraining/DONE:1:9" "train:8:9" "line=fold 1 pretraining epoch 2:1:15" "line=final model pretraining epoch 1:1:9"; do
     rm -rf r
     env FLIM_AIM="$at" "$faulty" "${stopped[@]}" r >out 2>err
     check "stopped at $at" test $? -gt 128
