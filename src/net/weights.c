@@ -149,10 +149,12 @@ static flim_status size_from_metadata(const flim_safetensors *file, const char *
     return FLIM_OK;
 }
 
-static flim_status class_names_from_metadata(const flim_safetensors *file, const char *path, flim_weights_info *info,
+/* The metadata's list of `classes` names, the caller's; NULL if it has none. */
+static flim_status class_names_from_metadata(const flim_safetensors *file, const char *path, int classes, flim_json **out,
                                              flim_error *err)
 {
     const char *text = flim_safetensors_metadata(file, "class_names");
+    *out = NULL;
     if (!text) {
         return FLIM_OK;
     }
@@ -167,16 +169,14 @@ static flim_status class_names_from_metadata(const flim_safetensors *file, const
     for (size_t i = 0; i < n; i++) {
         strings = strings && flim_json_string(flim_json_at(names, i));
     }
-    flim_json_free(names);
-    if (!strings || n != (size_t)info->classes) {
+    if (!strings || n != (size_t)classes) {
+        flim_json_free(names);
         return flim_fail(err, FLIM_ERROR_DATA,
                          "%s: __metadata__: class_names must be a list of %d names (the classes of "
                          "head.fc2.weight), found %.120s",
-                         path, info->classes, text);
+                         path, classes, text);
     }
-    if (strlen(text) < sizeof info->class_names) {
-        memcpy(info->class_names, text, strlen(text) + 1);
-    }
+    *out = names;
     return FLIM_OK;
 }
 
@@ -263,7 +263,10 @@ static flim_status probe(const flim_safetensors *file, const char *path, flim_we
     FLIM_TRY(size_from_metadata(file, path, "T", &info->t, err));
     FLIM_TRY(size_from_metadata(file, path, "H", &info->h, err));
     FLIM_TRY(size_from_metadata(file, path, "W", &info->w, err));
-    return class_names_from_metadata(file, path, info, err);
+    flim_json *names;
+    FLIM_TRY(class_names_from_metadata(file, path, info->classes, &names, err)); /* checked, though not used here */
+    flim_json_free(names);
+    return FLIM_OK;
 }
 
 static flim_status check_head(const char *path, const flim_weights_info *info, flim_error *err)
@@ -287,16 +290,17 @@ flim_status flim_weights_probe(const char *path, bool encoders, flim_weights_inf
 }
 
 /* What a file without a block says all the same: its class names, sizes and preprocessing. */
-static flim_status from_older_keys(const flim_weights_info *info, const char *path, flim_provenance *out, flim_error *err)
+static flim_status from_older_keys(const flim_safetensors *file, const flim_weights_info *info, const char *path,
+                                   flim_provenance *out, flim_error *err)
 {
     flim_json *names = NULL;
     flim_status status = FLIM_OK;
     *out = (flim_provenance){.fold = -1, .t = info->t, .h = info->h, .w = info->w, .mask_counts = info->mask_counts};
     memcpy(out->preprocessing, info->preprocessing, sizeof out->preprocessing);
-    if (!info->class_names[0]) {
+    FLIM_TRY(info->has_metadata ? class_names_from_metadata(file, path, info->classes, &names, err) : FLIM_OK);
+    if (!names) {
         return FLIM_OK;
     }
-    FLIM_TRY(flim_json_parse(info->class_names, strlen(info->class_names), path, &names, err));
     const char **list = flim_alloc((size_t)info->classes, sizeof *list, err);
     FLIM_TRY_DONE(list ? FLIM_OK : FLIM_ERROR_MEMORY);
     for (int k = 0; k < info->classes; k++) {
@@ -318,7 +322,8 @@ flim_status flim_provenance_read(const char *path, flim_provenance *out, flim_er
     FLIM_TRY(flim_safetensors_open(path, &file, err));
     FLIM_TRY_DONE(probe(file, path, &info, err));
     const char *text = flim_safetensors_metadata(file, "provenance");
-    status = info.has_metadata && text ? flim_provenance_parse(text, path, out, err) : from_older_keys(&info, path, out, err);
+    status = info.has_metadata && text ? flim_provenance_parse(text, path, out, err)
+                                       : from_older_keys(file, &info, path, out, err);
     if (status == FLIM_OK && out->classes != 0 && out->classes != info.classes) {
         status = flim_fail(err, FLIM_ERROR_DATA, "%s: provenance: %d classes, but head.fc2.weight has %d", path, out->classes,
                            info.classes);
