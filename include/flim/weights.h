@@ -10,6 +10,8 @@
 #include "flim/network.h"
 #include "flim/provenance.h"
 
+#define FLIM_WEIGHTS_VERSION "1" /* of the format: the metadata's flimcv_format */
+
 typedef struct flim_weights_info {
     bool has_metadata; /* this program's own: Python's {"format": "pt"} does not count */
     int width, depth, classes, t, h,
