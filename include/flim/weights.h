@@ -10,11 +10,12 @@
 #include "flim/network.h"
 #include "flim/provenance.h"
 
+#define FLIM_WEIGHTS_VERSION "1" /* of the format: the metadata's flimcv_format */
+
 typedef struct flim_weights_info {
     bool has_metadata; /* this program's own: Python's {"format": "pt"} does not count */
     int width, depth, classes, t, h,
         w; /* width, depth and K' from names and shapes; t, h, w 0 and classes from K' if there is no metadata */
-    char class_names[8192]; /* JSON array of `classes` names; empty if unknown or longer */
     char preprocessing[256];
     bool mask_counts; /* trained on counts that were zeroed outside the mask, by the preprocessing */
 } flim_weights_info;
@@ -32,7 +33,7 @@ flim_status flim_weights_write_encoder(const char *path, const flim_network *cla
 /* What the metadata's key "preprocessing" says. */
 const char *flim_preprocessing_name(bool mask_counts);
 
-/* Reads shapes and metadata only.  encoders: a file without a head is taken, too, with classes 0. */
+/* Reads shapes and metadata only; the names of the classes are flim_provenance_read's.  encoders: a file without a head is taken, too, with classes 0. */
 flim_status flim_weights_probe(const char *path, bool encoders, flim_weights_info *out, flim_error *err);
 
 /* Reads into the arrays of `net` (P and S floats); a width, class count or input size that differs is an error that says

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/half.h"
 #include "flim/dataset.h"
 
 /* Byte k (counted from the least significant) of value i is raw[at[k] + i * step] for both layouts. */
@@ -67,22 +68,6 @@ void flim_number_native(flim_number number, bool shuffled, const uint8_t *raw, i
     }
 }
 
-static float from_half(uint16_t half)
-{
-    uint32_t sign = (uint32_t)(half & 0x8000u) << 16, exponent = half >> 10 & 31u, mantissa = half & 1023u, bits;
-    float value;
-    if (exponent == 31) {
-        bits = sign | 0x7f800000u | mantissa << 13;
-    } else if (exponent) {
-        bits = sign | (exponent + 112) << 23 | mantissa << 13;
-    } else {
-        value = (float)mantissa * 0x1p-24f; /* subnormal, exact */
-        return sign ? -value : value;
-    }
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
 /* One loop a type: the check is a plain OR over the values, so that the loop vectorises; the culprit is looked for after. */
 #define CONVERT(name, type, expression, is_bad)                                                                              \
     static int64_t name(const type *restrict in, int64_t count, float *restrict out)                                         \
@@ -110,7 +95,7 @@ CONVERT(counts_s8, int8_t, (float)x, x < 0)
 CONVERT(counts_s16, int16_t, (float)x, x < 0)
 CONVERT(counts_s32, int32_t, (float)x, x < 0)
 CONVERT(counts_s64, int64_t, (float)x, (x < 0) | (x > (int64_t)INT32_MAX))
-CONVERT(counts_f16, uint16_t, from_half(x) + 0.0f, (x > 0x8000u) | ((x & 0x7c00u) == 0x7c00u))
+CONVERT(counts_f16, uint16_t, flim_float_of_half(x) + 0.0f, (x > 0x8000u) | ((x & 0x7c00u) == 0x7c00u))
 CONVERT(counts_f32, float, x + 0.0f, !((x >= 0.0f) & (x <= (float)FLIM_COUNT_LIMIT))) /* + 0: -0 becomes 0 */
 CONVERT(counts_f64, double, (float)x + 0.0f, !((x >= 0.0) & (x <= FLIM_COUNT_LIMIT)))
 
@@ -177,7 +162,7 @@ double flim_number_at(flim_number number, const void *values, int64_t index)
                                   : (double)((const int64_t *)values)[index];
     case FLIM_FLOAT: break;
     }
-    return number.size == 2   ? from_half(((const uint16_t *)values)[index])
+    return number.size == 2   ? flim_float_of_half(((const uint16_t *)values)[index])
            : number.size == 4 ? ((const float *)values)[index]
                               : ((const double *)values)[index];
 }

@@ -138,6 +138,25 @@ static void set_number(flim_onnx *onnx, const char *key, double value)
     flim_onnx_set_property(onnx, key, text);
 }
 
+static flim_status set_class_names(flim_onnx *onnx, const flim_provenance *about, flim_error *err)
+{
+    if (about->classes == 0) {
+        return FLIM_OK;
+    }
+    flim_json *names = flim_json_array();
+    for (int k = 0; k < about->classes; k++) {
+        flim_json_add_string(names, about->class_name[k]);
+    }
+    char *text = flim_json_text(names);
+    flim_json_free(names);
+    if (!text) {
+        return flim_fail(err, FLIM_ERROR_MEMORY, "no memory for the names of the classes");
+    }
+    flim_onnx_set_property(onnx, "class_names", text);
+    flim_json_text_free(text);
+    return FLIM_OK;
+}
+
 static flim_status describe(job *j, flim_error *err)
 {
     const flim_weights_info *w = &j->models.weights;
@@ -150,9 +169,7 @@ static flim_status describe(job *j, flim_error *err)
     flim_onnx_set_property(o, "flimcv_version", flim_version());
     flim_onnx_set_property(o, "weights_sha256", hashes);
     flim_json_text_free(hashes);
-    if (w->class_names[0]) {
-        flim_onnx_set_property(o, "class_names", w->class_names);
-    }
+    FLIM_TRY(set_class_names(o, about, err));
     set_number(o, "models", j->models.n);
     if (w->classes == 2) {
         set_number(o, "threshold", j->models.threshold);

@@ -6,134 +6,20 @@
 #include <string.h>
 
 #include "core/alloc.h"
+#include "core/half.h"
 #include "core/parse.h"
 #include "core/try.h"
 #include "formats/safetensors.h"
 
-#define FORMAT_VERSION "1"
 #define PREPROCESSING "log1p(counts)/10, mask"
 #define PREPROCESSING_MASKED "log1p(counts inside mask)/10, mask"
-
-/* ---- writing */
-
-static void set_size(flim_json *metadata, const char *key, int value)
-{
-    char text[16];
-    snprintf(text, sizeof text, "%d", value);
-    flim_json_set_string(metadata, key, text);
-}
-
-/* __metadata__; its own keys are those that other programs read, the provenance is this program's. */
-static flim_status describe(const flim_network *net, const flim_provenance *about, flim_json **out, flim_error *err)
-{
-    flim_json *metadata = flim_json_object();
-    flim_status status = FLIM_OK;
-    flim_json_set_string(metadata, "flimcv_format", FORMAT_VERSION);
-    flim_json_set_string(metadata, "preset", net->preset);
-    set_size(metadata, "width", net->width);
-    if (net->depth > 1) { /* the published network's files stay as they were */
-        set_size(metadata, "depth", net->depth);
-    }
-    set_size(metadata, "T", net->in[0]);
-    set_size(metadata, "H", net->in[1]);
-    set_size(metadata, "W", net->in[2]);
-    if (about && about->classes > 0) {
-        flim_json *names = flim_json_array();
-        for (int i = 0; i < about->classes; i++) {
-            flim_json_add_string(names, about->class_name[i]);
-        }
-        char *text = flim_json_text(names);
-        if (text) {
-            flim_json_set_string(metadata, "class_names", text);
-        } else {
-            flim_json_set(metadata, "class_names", NULL); /* remembered as out of memory */
-        }
-        flim_json_text_free(text);
-        flim_json_free(names);
-    }
-    flim_json_set_string(metadata, "preprocessing", flim_preprocessing_name(about && about->mask_counts));
-    if (about && about->is_known) {
-        char *text = flim_provenance_text(about, err);
-        flim_json_set_string(metadata, "provenance", text);
-        status = text ? FLIM_OK : FLIM_ERROR_MEMORY;
-        flim_free(text);
-    }
-    *out = metadata;
-    return status;
-}
 
 const char *flim_preprocessing_name(bool mask_counts)
 {
     return mask_counts ? PREPROCESSING_MASKED : PREPROCESSING;
 }
 
-flim_status flim_weights_write(const char *path, const flim_network *net, const flim_provenance *about,
-                               const float *parameters, const float *statistics, flim_error *err)
-{
-    flim_array_item items[FLIM_MAX_TENSORS];
-    int n_items = 0;
-    for (int i = 0; i < net->n_tensors; i++) {
-        const flim_tensor *t = &net->tensor[i];
-        const float *base = flim_tensor_is_statistic(t) ? statistics : parameters;
-        if (base) {
-            items[n_items++] = (flim_array_item){t->name, "F32", t->ndim, t->shape, base + t->offset};
-        }
-    }
-    flim_json *metadata = NULL;
-    const flim_status status = describe(net, about, &metadata, err);
-    if (status != FLIM_OK) {
-        flim_json_free(metadata);
-        return status;
-    }
-    return flim_safetensors_write(path, metadata, items, n_items, err);
-}
-
-/* The rows of `from`, of which each has the first rows of `to`, one after the other: (O, I of to, taps). */
-static void copy_input_channels(const flim_tensor *to, const flim_tensor *from, const float *in, float *out)
-{
-    const int64_t row = to->count / to->shape[0], whole = from->count / from->shape[0];
-    for (int64_t o = 0; o < to->shape[0]; o++) {
-        memcpy(out + o * row, in + o * whole, (size_t)row * sizeof *out);
-    }
-}
-
-flim_status flim_weights_write_encoder(const char *path, const flim_network *classifier, const flim_network *net,
-                                       const flim_provenance *about, const float *parameters, const float *statistics,
-                                       flim_error *err)
-{
-    flim_array_item items[FLIM_MAX_TENSORS];
-    int n_items = 0;
-    float *stem = NULL;
-    flim_json *metadata = NULL;
-    flim_status status = FLIM_OK;
-    for (int i = 0; i < classifier->n_tensors; i++) {
-        const flim_tensor *t = &classifier->tensor[i];
-        if (t->unit >= classifier->n_units) {
-            continue;
-        }
-        const flim_tensor *from = flim_network_find(net, t->name);
-        if (!from) {
-            FLIM_TRY_DONE(flim_fail(err, FLIM_ERROR_USAGE, "%s: the pretrained network has no tensor '%s'", path, t->name));
-        }
-        const float *values = (flim_tensor_is_statistic(from) ? statistics : parameters) + from->offset;
-        if (from->count != t->count && !stem) { /* one tensor reads the input */
-            stem = flim_alloc((size_t)t->count, sizeof *stem, err);
-            FLIM_TRY_DONE(stem ? FLIM_OK : FLIM_ERROR_MEMORY);
-            copy_input_channels(t, from, values, stem);
-            values = stem;
-        }
-        items[n_items++] = (flim_array_item){t->name, "F32", t->ndim, t->shape, values};
-    }
-    FLIM_TRY_DONE(describe(classifier, about, &metadata, err));
-    status = flim_safetensors_write(path, metadata, items, n_items, err); /* which frees the metadata */
-    metadata = NULL;
-done:
-    flim_json_free(metadata);
-    flim_free(stem);
-    return status;
-}
-
-/* ---- reading */
+/* ---- what a file says of itself */
 
 /* A positive size from the metadata; 0 where the key is absent. */
 static flim_status size_from_metadata(const flim_safetensors *file, const char *path, const char *key, int *out,
@@ -149,10 +35,12 @@ static flim_status size_from_metadata(const flim_safetensors *file, const char *
     return FLIM_OK;
 }
 
-static flim_status class_names_from_metadata(const flim_safetensors *file, const char *path, flim_weights_info *info,
+/* The metadata's list of `classes` names, the caller's; NULL if it has none. */
+static flim_status class_names_from_metadata(const flim_safetensors *file, const char *path, int classes, flim_json **out,
                                              flim_error *err)
 {
     const char *text = flim_safetensors_metadata(file, "class_names");
+    *out = NULL;
     if (!text) {
         return FLIM_OK;
     }
@@ -167,16 +55,14 @@ static flim_status class_names_from_metadata(const flim_safetensors *file, const
     for (size_t i = 0; i < n; i++) {
         strings = strings && flim_json_string(flim_json_at(names, i));
     }
-    flim_json_free(names);
-    if (!strings || n != (size_t)info->classes) {
+    if (!strings || n != (size_t)classes) {
+        flim_json_free(names);
         return flim_fail(err, FLIM_ERROR_DATA,
                          "%s: __metadata__: class_names must be a list of %d names (the classes of "
                          "head.fc2.weight), found %.120s",
-                         path, info->classes, text);
+                         path, classes, text);
     }
-    if (strlen(text) < sizeof info->class_names) {
-        memcpy(info->class_names, text, strlen(text) + 1);
-    }
+    *out = names;
     return FLIM_OK;
 }
 
@@ -226,9 +112,9 @@ static flim_status probe(const flim_safetensors *file, const char *path, flim_we
 {
     *info = (flim_weights_info){0};
     const char *version = flim_safetensors_metadata(file, "flimcv_format");
-    if (version && strcmp(version, FORMAT_VERSION) != 0) {
+    if (version && strcmp(version, FLIM_WEIGHTS_VERSION) != 0) {
         return flim_fail(err, FLIM_ERROR_DATA, "%s: weights of format version %.20s, this program reads version %s", path,
-                         version, FORMAT_VERSION);
+                         version, FLIM_WEIGHTS_VERSION);
     }
     const flim_array_view *stem = find(file, "stem.conv.weight");
     const flim_array_view *last = find(file, "head.fc2.weight");
@@ -263,7 +149,10 @@ static flim_status probe(const flim_safetensors *file, const char *path, flim_we
     FLIM_TRY(size_from_metadata(file, path, "T", &info->t, err));
     FLIM_TRY(size_from_metadata(file, path, "H", &info->h, err));
     FLIM_TRY(size_from_metadata(file, path, "W", &info->w, err));
-    return class_names_from_metadata(file, path, info, err);
+    flim_json *names;
+    FLIM_TRY(class_names_from_metadata(file, path, info->classes, &names, err)); /* checked, though not used here */
+    flim_json_free(names);
+    return FLIM_OK;
 }
 
 static flim_status check_head(const char *path, const flim_weights_info *info, flim_error *err)
@@ -287,16 +176,17 @@ flim_status flim_weights_probe(const char *path, bool encoders, flim_weights_inf
 }
 
 /* What a file without a block says all the same: its class names, sizes and preprocessing. */
-static flim_status from_older_keys(const flim_weights_info *info, const char *path, flim_provenance *out, flim_error *err)
+static flim_status from_older_keys(const flim_safetensors *file, const flim_weights_info *info, const char *path,
+                                   flim_provenance *out, flim_error *err)
 {
     flim_json *names = NULL;
     flim_status status = FLIM_OK;
     *out = (flim_provenance){.fold = -1, .t = info->t, .h = info->h, .w = info->w, .mask_counts = info->mask_counts};
     memcpy(out->preprocessing, info->preprocessing, sizeof out->preprocessing);
-    if (!info->class_names[0]) {
+    FLIM_TRY(info->has_metadata ? class_names_from_metadata(file, path, info->classes, &names, err) : FLIM_OK);
+    if (!names) {
         return FLIM_OK;
     }
-    FLIM_TRY(flim_json_parse(info->class_names, strlen(info->class_names), path, &names, err));
     const char **list = flim_alloc((size_t)info->classes, sizeof *list, err);
     FLIM_TRY_DONE(list ? FLIM_OK : FLIM_ERROR_MEMORY);
     for (int k = 0; k < info->classes; k++) {
@@ -318,7 +208,8 @@ flim_status flim_provenance_read(const char *path, flim_provenance *out, flim_er
     FLIM_TRY(flim_safetensors_open(path, &file, err));
     FLIM_TRY_DONE(probe(file, path, &info, err));
     const char *text = flim_safetensors_metadata(file, "provenance");
-    status = info.has_metadata && text ? flim_provenance_parse(text, path, out, err) : from_older_keys(&info, path, out, err);
+    status = info.has_metadata && text ? flim_provenance_parse(text, path, out, err)
+                                       : from_older_keys(file, &info, path, out, err);
     if (status == FLIM_OK && out->classes != 0 && out->classes != info.classes) {
         status = flim_fail(err, FLIM_ERROR_DATA, "%s: provenance: %d classes, but head.fc2.weight has %d", path, out->classes,
                            info.classes);
@@ -452,16 +343,6 @@ static flim_status check_tensors(const flim_safetensors *file, const char *path,
     return FLIM_OK;
 }
 
-/* IEEE 754 binary16 as a float, exactly. */
-static float from_half(uint16_t half)
-{
-    const int exponent = half >> 10 & 31, fraction = half & 1023;
-    const float magnitude = exponent == 31 ? (fraction ? NAN : INFINITY)
-                            : exponent > 0 ? ldexpf((float)(1024 + fraction), exponent - 25)
-                                           : ldexpf((float)fraction, -24);
-    return half >> 15 ? -magnitude : magnitude;
-}
-
 /* count values of the type at `bytes` into out; what a float cannot hold becomes infinite. */
 static void convert(const char *dtype, const unsigned char *bytes, int64_t count, float *out)
 {
@@ -475,7 +356,7 @@ static void convert(const char *dtype, const unsigned char *bytes, int64_t count
             memcpy(&half, bytes + 2 * i, sizeof half);
             const uint32_t bits = (uint32_t)half << 16;
             if (strcmp(dtype, "F16") == 0) {
-                out[i] = from_half(half);
+                out[i] = flim_float_of_half(half);
             } else {
                 memcpy(&out[i], &bits, sizeof bits); /* BF16: the upper half of a float */
             }

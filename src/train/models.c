@@ -266,51 +266,39 @@ static bool is_named(const char *name, int k)
 {
     char number[16];
     snprintf(number, sizeof number, "%d", k);
-    return name && strcmp(name, number) != 0;
+    return strcmp(name, number) != 0;
 }
 
 /* Labels of the data must mean what the model's do.  The data may lack some of the model's classes, and may name none. */
 static flim_status check_classes(const flim_models *m, const flim_dataset_info *info, const flim_log *log, flim_error *err)
 {
-    const flim_weights_info *weights = &m->weights;
+    const flim_provenance *about = &m->model[0].about;
     const char *model = m->model[0].path;
-    flim_json *names = NULL, *ours = NULL; /* both through JSON, which keeps no bytes that are not UTF-8 */
-    flim_status status = FLIM_OK;
     int of_model = 0, of_data = 0; /* classes with a name */
-    if (info->classes > weights->classes) {
+    if (info->classes > m->weights.classes) {
         return flim_fail(err, FLIM_ERROR_DATA, "%s has labels of %d classes, %s knows %d", info->path[0], info->classes,
-                         model, weights->classes);
+                         model, m->weights.classes);
     }
-    if (!info->label || !weights->class_names[0]) {
+    if (!info->label || about->classes == 0) {
         return FLIM_OK;
     }
-    FLIM_TRY_DONE(flim_json_parse(weights->class_names, strlen(weights->class_names), model, &names, err));
-    ours = flim_json_array();
-    for (int k = 0; k < info->classes; k++) {
-        flim_json_add_string(ours, info->class_name[k]);
-    }
-    for (int k = 0; k < weights->classes; k++) {
-        of_model += is_named(flim_json_string(flim_json_at(names, (size_t)k)), k);
+    for (int k = 0; k < about->classes; k++) {
+        of_model += is_named(about->class_name[k], k);
         of_data += k < info->classes && is_named(info->class_name[k], k);
     }
     for (int k = 0; k < info->classes && of_model && of_data; k++) {
-        const char *name = flim_json_string(flim_json_at(names, (size_t)k));
-        const char *own = flim_json_string(flim_json_at(ours, (size_t)k));
-        if (name && own && strcmp(name, own) != 0) {
-            FLIM_TRY_DONE(flim_fail(err, FLIM_ERROR_DATA, "class %d is '%s' in %s and '%s' in %s", k, info->class_name[k],
-                                    info->path[0], name, model));
+        if (strcmp(about->class_name[k], info->class_name[k]) != 0) {
+            return flim_fail(err, FLIM_ERROR_DATA, "class %d is '%s' in %s and '%s' in %s", k, info->class_name[k],
+                             info->path[0], about->class_name[k], model);
         }
     }
     if ((of_model > 0) != (of_data > 0)) {
         flim_log_line(log, FLIM_LOG_WARNING,
                       "%s names no classes, %s does: label 0 is taken for '%s', and so on in that order",
                       of_model ? info->path[0] : model, of_model ? model : info->path[0],
-                      of_model ? flim_json_string(flim_json_at(names, 0)) : info->class_name[0]);
+                      of_model ? about->class_name[0] : info->class_name[0]);
     }
-done:
-    flim_json_free(names);
-    flim_json_free(ours);
-    return status;
+    return FLIM_OK;
 }
 
 flim_status flim_models_check_data(const flim_models *m, const flim_dataset_info *info, bool any_mask, const flim_log *log,

@@ -32,6 +32,7 @@ typedef struct variant {
     int t, h, w, classes, turn; /* 0 = 8, 5, 5, 2, as they are; turn: bit 0 flips x, bit 1 flips y, bit 2 exchanges them */
     bool no_labels, no_names, other_names;
     bool latin; /* class names that are no UTF-8 */
+    bool long_names; /* of 5000 letters, of which the last differs */
     bool mixed; /* a third of the labels say another class than the cells do */
     int64_t from; /* cells from..n-1 only */
 } variant;
@@ -43,6 +44,14 @@ static void write_cells(const char *name, const variant *v)
 {
     static const char *const names[] = {"rest", "active", "third"}, *const others[] = {"up", "down", "charm"},
                              *const latin[] = {"gr\xfcn", "rot"};
+    enum { LONG = 5000 };
+    static char text[3][LONG + 1];
+    const char *longer[3];
+    for (int k = 0; k < 3; k++) {
+        memset(text[k], 'a', LONG);
+        text[k][LONG - 1] = (char)((v->other_names ? 'x' : 'b') + k);
+        longer[k] = text[k];
+    }
     const int t = v->t ? v->t : 8, h = v->h ? v->h : 5, w = v->w ? v->w : 5, classes = v->classes ? v->classes : 2;
     const int64_t n = CELLS - v->from;
     int32_t label[CELLS];
@@ -62,6 +71,7 @@ static void write_cells(const char *name, const variant *v)
                                         .count_bytes = 1,
                                         .classes = v->no_labels || v->no_names ? 0 : classes,
                                         .class_name = v->latin         ? latin
+                                                      : v->long_names  ? longer
                                                       : v->other_names ? others
                                                                        : names,
                                         .label = v->no_labels ? NULL : label,
@@ -439,6 +449,20 @@ static void classes_that_are_there_have_the_models_names(void **state)
     train("latin.h5", "latin", options, 2);
     flim_predictions own = predicted("latin", "latin.h5", false);
     flim_predictions_free(&own);
+    /* however long the names are */
+    write_cells("long.h5", &(variant){.long_names = true});
+    train("long.h5", "long", options, 2);
+    own = predicted("long", "long.h5", false);
+    flim_predictions_free(&own);
+    write_cells("odd.h5", &(variant){.long_names = true, .other_names = true});
+    for (int i = 0; i < 2; i++) {
+        flim_predictions out;
+        flim_metrics metrics;
+        flim_error err = {0};
+        const char *model = i ? "long" : "long/fold_1/best.safetensors";
+        assert_int_equal(predict(model, "odd.h5", false, &out, &metrics, &err), FLIM_ERROR_DATA);
+        assert_non_null(strstr(err.text, "class 0 is 'aaa"));
+    }
     /* and the other way round: the model has none */
     write_cells("unnamed.h5", &(variant){.no_names = true});
     train("unnamed.h5", "unnamed", options, 2);

@@ -1,7 +1,4 @@
 /* One split of whole groups that are named: --train-groups, --val-groups, --test-groups. */
-#include <stdio.h>
-#include <string.h>
-
 #include "core/alloc.h"
 #include "core/try.h"
 #include "cv/split/split_internal.h"
@@ -9,76 +6,28 @@
 enum { UNNAMED = 0, TRAIN, VAL, TEST, HOLDOUT };
 static const char *const keys[] = {"", "train_groups", "val_groups", "test_groups", "holdout_group"};
 
-static flim_status place(const flim_split_data *data, uint8_t *part, uint8_t in, const char *name, flim_error *err)
+/* The set that a list of the request puts groups into. */
+typedef struct placing {
+    uint8_t *part; /* (groups) */
+    uint8_t in;
+} placing;
+
+static flim_status place(void *context, int64_t group, const char *name, flim_error *err)
 {
-    int64_t group;
-    FLIM_TRY(flim_split_find_group(data, keys[in], name, &group, err));
-    if (part[group] != UNNAMED && part[group] != in) {
-        return flim_fail(err, FLIM_ERROR_USAGE, "group '%s' is named by %s and by %s", name, keys[part[group]], keys[in]);
+    const placing *p = context;
+    uint8_t *part = &p->part[group];
+    if (*part != UNNAMED && *part != p->in) {
+        return flim_fail(err, FLIM_ERROR_USAGE, "group '%s' is named by %s and by %s", name, keys[*part], keys[p->in]);
     }
-    part[group] = in;
+    *part = p->in;
     return FLIM_OK;
 }
 
-static bool is_group(const flim_split_data *data, const char *name)
-{
-    char buffer[32];
-    for (int64_t g = 0; g < data->groups; g++) {
-        if (strcmp(name, flim_split_group(data, g, buffer)) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* An item is the name of a group or, with commas between them, of several. */
-static flim_status place_item(const flim_split_data *data, uint8_t *part, uint8_t in, const char *item, flim_error *err)
-{
-    if (is_group(data, item) || !strchr(item, ',')) {
-        return place(data, part, in, item, err);
-    }
-    char *copy = flim_strdup(item, err), *next = NULL;
-    flim_status status = copy ? FLIM_OK : FLIM_ERROR_MEMORY;
-    for (char *name = copy; name && status == FLIM_OK; name = next) {
-        next = strchr(name, ',');
-        if (next) {
-            *next++ = '\0';
-        }
-        status = place(data, part, in, name, err);
-    }
-    flim_free(copy);
-    return status;
-}
-
-static flim_status mark(const flim_split_data *data, const char *key, const char *name, bool *in, flim_error *err)
+static flim_status hold_out(const flim_split_data *data, uint8_t *part, const char *name, flim_error *err)
 {
     int64_t group;
-    FLIM_TRY(flim_split_find_group(data, key, name, &group, err));
-    in[group] = true;
-    return FLIM_OK;
-}
-
-flim_status flim_split_mark_groups(const flim_split_data *data, const char *key, const char *const *item, int n, bool *in,
-                                   flim_error *err)
-{
-    flim_status status = FLIM_OK;
-    for (int i = 0; i < n && status == FLIM_OK; i++) {
-        if (is_group(data, item[i]) || !strchr(item[i], ',')) {
-            status = mark(data, key, item[i], in, err);
-            continue;
-        }
-        char *copy = flim_strdup(item[i], err), *next = NULL;
-        status = copy ? FLIM_OK : FLIM_ERROR_MEMORY;
-        for (char *name = copy; name && status == FLIM_OK; name = next) {
-            next = strchr(name, ',');
-            if (next) {
-                *next++ = '\0';
-            }
-            status = mark(data, key, name, in, err);
-        }
-        flim_free(copy);
-    }
-    return status;
+    FLIM_TRY(flim_split_find_group(data, keys[HOLDOUT], name, &group, err));
+    return place(&(placing){part, HOLDOUT}, group, name, err);
 }
 
 /* part (groups) from the request. */
@@ -93,9 +42,11 @@ static flim_status place_groups(const flim_split_data *data, const flim_split_re
                  {VAL, r->val_group, r->n_val_groups},
                  {TEST, r->test_group, r->n_test_groups}};
     for (size_t l = 0; l < sizeof lists / sizeof lists[0]; l++) {
+        placing p = {part, lists[l].in};
         for (int i = 0; i < lists[l].n; i++) {
-            FLIM_TRY(lists[l].in == HOLDOUT ? place(data, part, HOLDOUT, lists[l].name[i], err)
-                                            : place_item(data, part, lists[l].in, lists[l].name[i], err));
+            FLIM_TRY(lists[l].in == HOLDOUT
+                         ? hold_out(data, part, lists[l].name[i], err)
+                         : flim_split_each_group(data, keys[lists[l].in], lists[l].name[i], place, &p, err));
         }
     }
     for (int64_t g = 0; g < data->groups && r->n_train_groups == 0; g++) {

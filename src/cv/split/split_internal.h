@@ -65,6 +65,14 @@ flim_status flim_split_warn(const flim_splits *splits, const flim_split_data *da
 /* The index of a group by its name; FLIM_ERROR_USAGE says what was meant by `what` and which name is near. */
 flim_status flim_split_find_group(const flim_split_data *data, const char *what, const char *wanted, int64_t *group,
                                   flim_error *err);
+/* Calls take for each group that an item names: one, or several with commas between their names (a name may have commas itself).
+ * key: of the list, for errors. */
+typedef flim_status flim_split_take(void *context, int64_t group, const char *name, flim_error *err);
+flim_status flim_split_each_group(const flim_split_data *data, const char *key, const char *item, flim_split_take *take,
+                                  void *context, flim_error *err);
+/* held_out (groups) is filled from the names asked for. */
+flim_status flim_split_find_holdout(const flim_split_data *data, const flim_split_request *request, bool *held_out,
+                                    flim_error *err);
 /* What every split needs of data and request. */
 flim_status flim_split_check_input(const flim_split_data *data, const flim_split_request *request, flim_error *err);
 /* The data without the cells marked in unused, with the groups that are left; cell (out->n), the caller's, says which cell of

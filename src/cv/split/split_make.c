@@ -8,8 +8,6 @@
 #include "core/alloc.h"
 #include "core/bytes.h"
 #include "core/host_memory.h"
-#include "core/parse.h"
-#include "core/spelling.h"
 #include "core/stop.h"
 #include "core/try.h"
 #include "core/text.h"
@@ -50,105 +48,6 @@ flim_status flim_split_check_input(const flim_split_data *data, const flim_split
         }
     }
     return FLIM_OK;
-}
-
-/* Fills alike (groups) with the groups whose names are `wanted` in another spelling; *first gets one of them, -1 = none. */
-static flim_status find_alike(const flim_split_data *data, const char *wanted, bool *alike, int64_t *first, flim_error *err)
-{
-    flim_status status = FLIM_OK;
-    char *key = flim_text_folded(wanted, FLIM_SPELLING_ALL, err);
-    *first = -1;
-    FLIM_TRY_DONE(key ? FLIM_OK : FLIM_ERROR_MEMORY);
-    for (int64_t g = 0; g < data->groups; g++) {
-        char buffer[32];
-        const char *name = flim_split_group(data, g, buffer);
-        char *folded = flim_text_folded(name, FLIM_SPELLING_ALL, err);
-        FLIM_TRY_DONE(folded ? FLIM_OK : FLIM_ERROR_MEMORY);
-        alike[g] = strcmp(folded, key) == 0 && strcmp(name, wanted) != 0;
-        *first = *first < 0 && alike[g] ? g : *first;
-        flim_free(folded);
-    }
-done:
-    flim_free(key);
-    return status;
-}
-
-static flim_status no_such_group(const flim_split_data *data, const char *what, const char *wanted, int64_t alike,
-                                 flim_error *err)
-{
-    char buffer[32], name[256], difference[256] = "";
-    const char *near = alike >= 0         ? flim_split_group(data, alike, buffer)
-                       : data->group_name ? flim_nearest(wanted, data->group_name, (int)data->groups)
-                                          : NULL;
-    if (alike >= 0) {
-        FLIM_TRY(flim_spelling_difference(wanted, near, difference, err));
-    }
-    flim_text_escaped(near ? near : "", name, sizeof name);
-    return flim_fail(err, FLIM_ERROR_USAGE, "%s '%s': no such group among the %" PRId64 " of the data%s%s%s%s%s", what,
-                     wanted, data->groups, near ? ", did you mean '" : "", name, near ? "'" : "",
-                     alike >= 0 ? ", which differs only by "
-                     : near     ? "?"
-                                : "",
-                     difference);
-}
-
-/* A group that is held out leaves no other spelling of its name behind unsaid. */
-static flim_status warn_of_alike(const flim_split_data *data, const flim_split_request *request, const bool *held_out,
-                                 flim_error *err)
-{
-    flim_status status = FLIM_OK;
-    int64_t first;
-    bool *alike = flim_alloc((size_t)data->groups, sizeof *alike, err); /* (groups) */
-    FLIM_TRY_DONE(alike ? FLIM_OK : FLIM_ERROR_MEMORY);
-    for (int i = 0; i < request->n_holdout; i++) {
-        const char *wanted = request->holdout_group[i];
-        FLIM_TRY_DONE(find_alike(data, wanted, alike, &first, err));
-        for (int64_t g = 0; first >= 0 && g < data->groups; g++) {
-            char buffer[32], name[256], difference[256];
-            if (alike[g] && !held_out[g]) {
-                FLIM_TRY_DONE(flim_spelling_difference(wanted, flim_split_group(data, g, buffer), difference, err));
-                flim_text_escaped(flim_split_group(data, g, buffer), name, sizeof name);
-                flim_log_line(request->log, FLIM_LOG_WARNING,
-                              "holdout_group '%s': group '%s' differs only by %s and is not held out: if it is the same "
-                              "donor, the folds train on held-out cells",
-                              wanted, name, difference);
-            }
-        }
-    }
-done:
-    flim_free(alike);
-    return status;
-}
-
-flim_status flim_split_find_group(const flim_split_data *data, const char *what, const char *wanted, int64_t *group,
-                                  flim_error *err)
-{
-    char buffer[32];
-    int64_t near = -1;
-    for (*group = 0; *group < data->groups; ++*group) {
-        if (strcmp(wanted, flim_split_group(data, *group, buffer)) == 0) {
-            return FLIM_OK;
-        }
-    }
-    bool *alike = flim_alloc((size_t)data->groups, sizeof *alike, err);
-    const flim_status status = alike ? find_alike(data, wanted, alike, &near, err) : FLIM_ERROR_MEMORY;
-    flim_free(alike);
-    return status == FLIM_OK ? no_such_group(data, what, wanted, near, err) : status;
-}
-
-/* held_out (groups) is filled from the names asked for. */
-static flim_status find_holdout(const flim_split_data *data, const flim_split_request *request, bool *held_out,
-                                flim_error *err)
-{
-    if (request->n_holdout > 0 && !data->group) {
-        return flim_fail(err, FLIM_ERROR_USAGE, "holdout_group '%s': the data has no /group", request->holdout_group[0]);
-    }
-    for (int i = 0; i < request->n_holdout; i++) {
-        int64_t group;
-        FLIM_TRY(flim_split_find_group(data, "holdout_group", request->holdout_group[i], &group, err));
-        held_out[group] = true;
-    }
-    return request->n_holdout ? warn_of_alike(data, request, held_out, err) : FLIM_OK;
 }
 
 /* auto's rule, and what every mode needs: two classes, enough cells, enough groups. */
@@ -385,7 +284,7 @@ static flim_status make_folds(const flim_split_data *data, const flim_split_requ
     held_cell = flim_alloc((size_t)data->n, sizeof *held_cell, err);
     fold_of = flim_alloc((size_t)data->n, sizeof *fold_of, err);
     FLIM_TRY_DONE(held_out && held_cell && fold_of ? FLIM_OK : FLIM_ERROR_MEMORY);
-    FLIM_TRY_DONE(find_holdout(data, request, held_out, err));
+    FLIM_TRY_DONE(flim_split_find_holdout(data, request, held_out, err));
     FLIM_TRY_DONE(flim_split_table_make(data, request->n_holdout ? held_out : NULL, &table, err));
     FLIM_TRY_DONE(resolve_mode(&table, request, &out->mode, &out->n_folds, err));
     for (int64_t i = 0; i < data->n; i++) {
@@ -441,32 +340,6 @@ done:
     if (status != FLIM_OK) {
         flim_splits_free(out);
     }
-    return status;
-}
-
-flim_status flim_splits_check_holdout(const flim_splits *splits, const flim_split_data *data,
-                                      const flim_split_request *request, flim_error *err)
-{
-    char buffer[32];
-    bool *wanted = flim_alloc((size_t)data->groups, sizeof *wanted, err); /* (groups) */
-    flim_status status = FLIM_OK;
-    FLIM_TRY_DONE(wanted ? find_holdout(data, request, wanted, err) : FLIM_ERROR_MEMORY);
-    for (int64_t i = 0, h = 0, u = 0; i < data->n; i++) {
-        const bool held = h < splits->n_holdout && splits->holdout[h] == i, named = data->group && wanted[data->group[i]];
-        const bool unused = u < splits->n_unused && splits->unused[u] == i;
-        h += held;
-        u += unused;
-        if (held != named && !unused) {
-            status = flim_fail(err, FLIM_ERROR_USAGE,
-                               "holdout_group: the splits file says what is held out, and there cell %" PRId64
-                               " of group '%s' is %s; leave --holdout-group out, or use another file",
-                               i, data->group ? flim_split_group(data, data->group[i], buffer) : "",
-                               held ? "held out" : "not held out");
-            goto done;
-        }
-    }
-done:
-    flim_free(wanted);
     return status;
 }
 
