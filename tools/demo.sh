@@ -31,6 +31,7 @@ Everything is in $flim_root:
     summary.json, .csv   the metrics of each fold, their mean and spread
     fold_0/ ...          weights (best.safetensors), predictions.csv and history.csv of each fold
     splits.json          which cells each fold trained, validated and tested on
-  $programs/train_cv the program: --help lists its flags
+  $programs/         the programs: each has --help
+To use them as commands of this shell: PATH=$flim_root/$programs:\$PATH
 Simulating and training took $((SECONDS - begin)) s (building not counted).
 EOF

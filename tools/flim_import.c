@@ -176,7 +176,7 @@ static void print_result(const options *o, const char *path, const flim_import_r
             flim_s(made->groups), made->classes, made->classes == 1 ? "" : "es");
     print_photons(&made->photons, out);
     if (made->at_border + made->too_large > 0) {
-        fprintf(out, "left out: %" PRId64 " cell%s at the border of their field, %" PRId64 " larger than %d x %d pixels\n",
+        fprintf(out, "left out: %" PRId64 " cell%s at the border of a field, %" PRId64 " larger than %d x %d pixels\n",
                 made->at_border, flim_s(made->at_border), made->too_large, made->h, made->w);
     }
     if (o->align_t0) {

@@ -15,11 +15,6 @@
 
 enum { MOST_LINKS = 40 };
 
-static flim_status cannot_write(const char *path, int number, flim_error *err)
-{
-    return flim_fail(err, FLIM_ERROR_WRITE, "cannot write %s: %s", path, strerror(number));
-}
-
 /* ---- folders and links */
 
 static void folder_of(const char *path, char folder[FLIM_FILE_PATH])
@@ -31,6 +26,19 @@ static void folder_of(const char *path, char folder[FLIM_FILE_PATH])
         return;
     }
     slash[slash == folder ? 1 : 0] = '\0';
+}
+
+static flim_status cannot_write(const char *path, int number, flim_error *err)
+{
+    char folder[FLIM_FILE_PATH];
+    struct stat about;
+    if (number == ENOENT && strlen(path) < sizeof folder) {
+        folder_of(path, folder);
+        if (stat(folder, &about) != 0 && errno == ENOENT) {
+            return flim_fail(err, FLIM_ERROR_WRITE, "cannot write %s: there is no folder %s", path, folder);
+        }
+    }
+    return flim_fail(err, FLIM_ERROR_WRITE, "cannot write %s: %s", path, strerror(number));
 }
 
 static const char *name_of(const char *path)

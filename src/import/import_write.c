@@ -8,6 +8,7 @@
 #include "core/alloc.h"
 #include "core/clock.h"
 #include "core/stop.h"
+#include "core/text.h"
 #include "core/try.h"
 #include "flim/dataset_writer.h"
 #include "flim/version.h"
@@ -279,8 +280,8 @@ static flim_status write_file(writing *w, const flim_import_result *result, flim
     const bool classes = w->rows->classes.n > 0;
     char note[512];
     flim_status status = FLIM_OK;
-    snprintf(note, sizeof note, "Imported by flim_import %s from %" PRId64 " files, the first of which is %.300s",
-             flim_version(), result->files, flim_path_base(w->rows->row[0].path));
+    snprintf(note, sizeof note, "Imported by flim_import %s from %" PRId64 " file%s, the first of which is %.300s",
+             flim_version(), result->files, flim_s(result->files), flim_path_base(w->rows->row[0].path));
     const flim_dataset_layout layout = {.n = c->n,
                                         .t = c->t,
                                         .h = c->h,

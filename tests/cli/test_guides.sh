@@ -59,7 +59,7 @@ run() { # command line of a guide: with what makes it small after it
     case ${words[0]} in
         flim_simulate) words+=("${small[@]}") ;;
         train_cv)
-            [[ $line = *--dry-run* ]] || words+=(--epochs 4 --device cpu --workers 2)
+            [[ $line = *--dry-run* || $line = *--resume* ]] || words+=(--epochs 4 --device cpu --workers 2)
             [[ $line = *--out* || $line = *--dry-run* ]] || words+=(--out "runs/trial_$ran")
             [[ $line != *--precision\ bf16* ]] || want=2 ;; # no card: refused by name
         flim_bench) words+=(--bins 16 --pixels 9 --steps 1 --warmup 0) ;;

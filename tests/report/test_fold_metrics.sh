@@ -83,6 +83,7 @@ metrics 2
 metrics 2 a --htm x
 check "the nearest flag is named" grep -q -- "--html" err
 metrics 6 a --csv /no/such/folder/x.csv
+check "a folder that is missing is named" grep -q "cannot write /no/such/folder/x.csv: there is no folder /no/such/folder$" err
 metrics 0 --help
 [ "$failures" = 0 ] || exit 1
 
