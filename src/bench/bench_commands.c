@@ -8,8 +8,9 @@
 
 /* A new subcommand is a file of this folder, a line in bench_commands.h and a line here. */
 static const flim_bench_command *const commands[] = {
-    &flim_bench_step,   &flim_bench_feed,   &flim_bench_loader,  &flim_bench_layers,
-    &flim_bench_limits, &flim_bench_memory, &flim_bench_augment, NULL,
+    &flim_bench_step,   &flim_bench_predict, &flim_bench_feed,
+    &flim_bench_loader, &flim_bench_layers,  &flim_bench_limits,
+    &flim_bench_memory, &flim_bench_augment, NULL,
 };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] - 1 };
 

@@ -10,6 +10,7 @@ extern const flim_bench_command flim_bench_layers; /* bench_layers.c: each opera
 extern const flim_bench_command flim_bench_limits; /* bench_limits.c: the ceilings of a card */
 extern const flim_bench_command flim_bench_loader; /* bench_loader.c: cells from a file */
 extern const flim_bench_command flim_bench_memory; /* bench_memory.c: planned against measured memory */
+extern const flim_bench_command flim_bench_predict; /* bench_predict.c: the forward pass of prediction */
 extern const flim_bench_command flim_bench_step; /* bench_step.c: training steps of the whole network */
 
 #endif

@@ -42,6 +42,7 @@ call = {  # a call without the flag; False: what differs from run to run (times)
     "flim_bench feed json": (["flim_bench", "feed", "--data", "d.h5", "--device", "cpu", "--preset", "tiny", "--batch", "4", "--steps", "3", "--rounds", "1"], False),
     "flim_bench loader json": (["flim_bench", "loader", "--data", "d.h5", "--no-scaling", "--passes", "1"], False),
     "flim_bench layers json": (["flim_bench", "layers", *bench], False),
+    "flim_bench predict json": (["flim_bench", "predict", *bench, "--batches", "2", "--rounds", "1"], False),
     "flim_bench limits json": (["flim_bench", "limits"], False),
     "flim_bench memory json": (["flim_bench", "memory"], False),
     "flim_bench augment html": (["flim_bench", "augment", "--data", "d.h5"], False),
