@@ -33,7 +33,9 @@ typedef struct flim_fold_result {
 
 /* The number that stands for the final model, which no fold can have; and the name of a fold's folder in that of the run. */
 enum { FLIM_FINAL_FOLD = 65535, FLIM_PRETRAINING_FOLD = 65534 };
-void flim_fold_folder(int k, char out[32]); /* "fold_K", "final" */
+void flim_fold_folder(int k, char out[32]); /* "fold_K", "final", "pretraining" */
+/* The same for people: "fold 3", "the final model", "the pretraining"; out may be what is returned. */
+const char *flim_fold_name(int k, char out[32]);
 
 /* True if fold_K/DONE stands. */
 bool flim_fold_is_done(const char *run_folder, int k);
