@@ -26,9 +26,8 @@ typedef struct flim_fold_result {
     flim_predictions predictions; /* of the test cells, in the order of the splits */
     flim_metrics metrics, at_half; /* of the test cells: as predicted, and decided at 0.5 */
     flim_fold_shift shift;
-    flim_metrics calibrated,
-        corrected; /* of the test cells with calibrated scores, and those corrected to the estimated prior;
-                                         * only if shift.classes > 0 */
+    /* Of the test cells with calibrated scores, and with those corrected to the estimated prior; only if shift.classes > 0. */
+    flim_metrics calibrated, corrected;
 } flim_fold_result;
 
 /* The number that stands for the final model, which no fold can have; and the name of a fold's folder in that of the run. */
