@@ -50,15 +50,24 @@ call() { # call EXPECTED_EXIT PROGRAM ARGS...: with output in $work/out and $wor
 
 says() { check "stderr says '$1'" grep -qF -- "$1" "$work/err"; }
 
-# Every file that must not depend on when and how the run went, with the time columns of history.csv cut off.
+# Every file that must not depend on when and how the run went, with the time columns of history.csv cut off.  A folder without
+# results is like no other, not even itself: two runs that have failed must not pass for equal ones.
 digest() {
-    (cd "$1" && sha256sum splits.json summary.json summary.csv baseline_*.csv fold_*/best.safetensors fold_*/predictions.csv \
-        fold_*/summary.json && if [ -d final ]; then sha256sum final/best.safetensors final/summary.json; fi &&
-        for h in fold_*/history.csv $(ls fold_*/refit/history.csv final/history.csv 2>/dev/null); do cut -d, -f1-16 "$h" | sha256sum; done) 2>&1 | sha256sum
+    (
+        cd "$1" || echo "$BASHPID$RANDOM"
+        shopt -s nullglob
+        local file histories=(fold_*/history.csv fold_*/refit/history.csv final/history.csv)
+        for file in splits.json summary.json summary.csv "${histories[0]-fold_*/history.csv}"; do
+            [ -s "$file" ] || echo "$1 has no $file $BASHPID$RANDOM"
+        done
+        sha256sum splits.json summary.json summary.csv baseline_*.csv fold_*/best.safetensors fold_*/predictions.csv \
+            fold_*/summary.json final/best.safetensors final/summary.json 2>&1
+        for file in "${histories[@]}"; do cut -d, -f1-16 "$file" | sha256sum; done
+    ) 2>&1 | sha256sum
 }
 
-weights() { # one sha256 for the weights of all folds
-    (cd "$1" && cat fold_*/best.safetensors) | sha256sum
+weights() { # one sha256 for the weights of all folds; without any it is like no other
+    (cd "$1" && cat fold_*/best.safetensors || echo "$BASHPID$RANDOM") | sha256sum
 }
 
 simulate() { # simulate FILE [ARGS...]: a small file, 16 time bins

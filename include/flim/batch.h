@@ -37,8 +37,8 @@ typedef struct flim_batch {
     float *signal; /* (capacity,T,H,W): float32(log1p(counts)) / 10 */
     uint8_t *mask; /* (capacity,H,W): 0 or 1 */
     int32_t *label; /* (capacity): 0..K-1; 0 if the data has none */
-    float *
-        target; /* (capacity,K): shares of the classes, which sum to 1 per cell; NULL = none: only heads with soft targets need it */
+    /* (capacity,K): shares of the classes, which sum to 1 per cell; NULL = none: only heads with soft targets need it. */
+    float *target;
     float *weight; /* (capacity): weight of the cell in the loss, 1 unless classes are weighted */
     flim_cell_id *id; /* (capacity) */
     flim_mix *mix; /* (capacity), or NULL: no cell is mixed; of batches that bring their voxels it is done */
@@ -46,8 +46,8 @@ typedef struct flim_batch {
     /* signal and mask are not filled and may be NULL: the program gathers the cells id[].cell from its device cache
      * (flim_program_plan_cache). */
     bool device_cached;
-    flim_transform
-        transform; /* device_cached: the program applies it to the cells it gathers; other batches come transformed */
+    /* device_cached: the program applies it to the cells that it gathers; other batches come transformed. */
+    flim_transform transform;
 } flim_batch;
 
 #endif

@@ -175,8 +175,8 @@ flim_status flim_network_build(flim_network *net, int width, int classes, int t,
 
 /* What a network is to learn without labels. */
 typedef struct flim_pretraining {
-    bool
-        masked; /* to predict hidden voxels, by a decoder of three transposed units (decoder.*); the stem has a third channel */
+    /* To predict hidden voxels, by a decoder of three transposed units (decoder.*); the stem has a third channel. */
+    bool masked;
     bool squared; /* by the squared error to their signal, instead of the likelihood of their counts */
     float contrastive; /* weight of the loss that tells pairs of cells from others, by a head (projector.*); 0 = none */
     bool by_class; /* its pairs are cells of one class, of which the others of that class are not told apart */

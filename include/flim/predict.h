@@ -25,20 +25,19 @@ typedef struct flim_predict_request {
     const char *device; /* as flim_device_open takes it */
     flim_precision precision;
     int64_t batch, workers, prefetch;
-    double
-        threshold; /* on the probability of class 1; NaN = the mean of the folds' thresholds; of a weight file that of the summary.json
-                       * beside it, 0.5 if there is none */
+    /* On the probability of class 1; NaN = the mean of the folds' thresholds; of a weight file that of the summary.json beside it,
+     * 0.5 if there is none. */
+    double threshold;
     bool any_mask; /* accept masks from elsewhere than in training: the file's for the counts', or the other way round */
     bool scan; /* look up which cells the models were trained on; reads every cell once more */
     bool tta; /* logits averaged over the four flips and, if H = W, the four with x and y exchanged; a run that was made with
                * --tta is predicted so without asking */
-    flim_explanation
-        *explanation; /* gets what the photons of each block do to the logits of each model; NULL = not asked for.
-                                    * The caller's (flim_explanation_free); zeroed after an error */
-    flim_embeddings
-        *embeddings; /* gets what each model's head pools of each cell; NULL = not asked for.  Only with it may models be
-                                  * encoders without a head, which predict no classes: *out is empty then.  The caller's
-                                  * (flim_embeddings_free); zeroed after an error */
+    /* Gets what the photons of each block do to the logits of each model; NULL = not asked for.  The caller's
+     * (flim_explanation_free); zeroed after an error. */
+    flim_explanation *explanation;
+    /* Gets what each model's head pools of each cell; NULL = not asked for.  Only with it may models be encoders without a head, which
+     * predict no classes: *out is empty then.  The caller's (flim_embeddings_free); zeroed after an error. */
+    flim_embeddings *embeddings;
     const int64_t *explain_cell; /* (n_explain_cells) the cells to explain, each once; n_explain_cells = 0: all */
     int64_t n_explain_cells;
     int64_t explain_bins, explain_pixels; /* of a block: time bins; pixels along y and x */

@@ -20,12 +20,10 @@ typedef enum flim_random_purpose {
     FLIM_RANDOM_SPLIT = 2, /* folds and inner validation */
     FLIM_RANDOM_SAMPLER = 3, /* order and choice of the cells of an epoch */
     FLIM_RANDOM_DROPOUT = 4, /* index = unit << 16 | channel / 4, word = channel % 4; the head counts as unit n_units */
-    FLIM_RANDOM_AUGMENT =
-        5, /* transforms of a cell: index = step (flim/transform.h), whose voxels draw from its words 2, 3 */
+    FLIM_RANDOM_AUGMENT = 5, /* transforms of a cell: index = step (flim/transform.h); its voxels draw from words 2, 3 */
     FLIM_RANDOM_SIMULATE = 6, /* flim_simulate */
     FLIM_RANDOM_BOOTSTRAP = 7, /* confidence intervals */
-    FLIM_RANDOM_MIXUP =
-        8, /* partners and shares of an epoch; of a cell: index = 0, 1, whose photons are kept by words 0, 1 */
+    FLIM_RANDOM_MIXUP = 8, /* partners and shares of an epoch; of a cell: index = 0, 1, photons kept by words 0, 1 */
     FLIM_RANDOM_HIDE = 9, /* hidden voxels of a cell: index = box */
     FLIM_RANDOM_PAIRS = 10 /* pretraining: partners, and the donors' order */
 } flim_random_purpose;

@@ -14,8 +14,8 @@
 
 typedef struct flim_weights_info {
     bool has_metadata; /* this program's own: Python's {"format": "pt"} does not count */
-    int width, depth, classes, t, h,
-        w; /* width, depth and K' from names and shapes; t, h, w 0 and classes from K' if there is no metadata */
+    /* width, depth and classes (by K') from names and shapes; t, h, w from the metadata, 0 if there is none. */
+    int width, depth, classes, t, h, w;
     char preprocessing[256];
     bool mask_counts; /* trained on counts that were zeroed outside the mask, by the preprocessing */
 } flim_weights_info;

@@ -67,6 +67,13 @@ static flim_status sync_folder_of(const char *path, flim_error *err)
     return sync_folder(folder, err);
 }
 
+flim_status flim_path_in(const char *folder, const char *name, char out[FLIM_FILE_PATH], flim_error *err)
+{
+    const int length = snprintf(out, FLIM_FILE_PATH, "%s/%s", folder, name);
+    return length > 0 && length < FLIM_FILE_PATH ? FLIM_OK
+                                                 : flim_fail(err, FLIM_ERROR_DATA, "the path %.100s... is too long", folder);
+}
+
 flim_status flim_file_target(const char *path, char out[FLIM_FILE_PATH], flim_error *err)
 {
     char link[FLIM_FILE_PATH], next[2 * FLIM_FILE_PATH], folder[FLIM_FILE_PATH];

@@ -65,6 +65,8 @@ flim_status flim_file_open(const char *path, FILE **out, flim_error *err);
  * is longer than `limit` bytes or no regular file. */
 flim_status flim_file_read(const char *path, size_t limit, char **bytes, size_t *count, flim_error *err);
 
+/* FOLDER/NAME; FLIM_ERROR_DATA if that is too long. */
+flim_status flim_path_in(const char *folder, const char *name, char out[FLIM_FILE_PATH], flim_error *err);
 /* The path with the links of its last part followed: what a writer writes.  A link that leads nowhere gives where it leads. */
 flim_status flim_file_target(const char *path, char out[FLIM_FILE_PATH], flim_error *err);
 /* True if the path names what standard output is: "-", /dev/stdout, or the file that the shell has opened for it. */

@@ -15,9 +15,9 @@
 typedef struct flim_pairs_rule {
     bool paired; /* false: each cell alone */
     flim_pairs pairs;
-    flim_batch_from
-        from; /* DONOR: a batch's (first) cells are of one group; what a group leaves, less than a batch, forms mixed
-                           * batches at the end of the epoch */
+    /* DONOR: a batch's (first) cells are of one group; what a group leaves, less than a batch, forms mixed batches at the end of
+     * the epoch. */
+    flim_batch_from from;
     int64_t batch; /* draws of a batch; even if paired */
 } flim_pairs_rule;
 

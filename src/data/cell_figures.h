@@ -16,8 +16,8 @@ typedef struct flim_cell_figures {
     int peak_bin; /* of the decay summed over the whole plane, as flim_cell_summary has it; -1 = no photon */
     double peak_entropy; /* bits: - sum p log2 p over the pixels of the peak frame, p their shares of its photons */
     double arrival; /* mean bin, counted from the window's start to the bins' middles, of the photons inside the mask */
-    double
-        background; /* photons per bin inside the mask: of the tenth of the window (one bin at least, in one piece) that has least */
+    /* Photons per bin inside the mask: of the tenth of the window (one bin at least, in one piece) that has least. */
+    double background;
     double snr; /* (photons inside the mask less background x T) / sqrt(photons inside) */
     /* Bins.  tau of exp(-t / tau), by least squares on the logarithm of the decay inside the mask less background, from its peak to
      * where it has fallen to a twentieth.  Neighbouring bins are summed, two, four, ..., until the first sum is 100 photons or

@@ -23,9 +23,8 @@ typedef struct flim_source_options {
     bool first_look; /* by a process that reads some cells under limits: leave out what takes as long as the data are large */
     const volatile int *stop; /* polled where opening takes long; FLIM_INTERRUPTED; NULL = nobody asks */
     const flim_log *log; /* notes; may be NULL */
-    const flim_log
-        *errors; /* the library's own error stack, from any thread that reads, one at a time; outlives the source; may be
-                             * NULL */
+    /* The library's own error stack, from any thread that reads, one at a time; outlives the source; may be NULL. */
+    const flim_log *errors;
 } flim_source_options;
 
 typedef struct flim_source_info {

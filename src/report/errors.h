@@ -75,8 +75,8 @@ typedef struct report_errors {
     bool has_figures;
     char *missing; /* why not */
     bool in_ns; /* lifetimes; else bins */
-    double *
-        decay; /* (cells of the data,T) by time bin, summed over the mask: for the page, which need not read them again; NULL = none */
+    /* (cells of the data,T) by time bin, summed over the mask: for the page, which need not read them again; NULL = none. */
+    double *decay;
     report_fit *fit; /* (n_fit) training against validation: each fold, then the mean of two and more */
     int n_fit;
     error_difference *difference; /* (n_differences) all classes first, then by class; the largest |g| first */

@@ -35,8 +35,8 @@ typedef struct report_fit {
     report_fit_point chosen, last; /* at the epoch whose weights were kept; at the last one */
     /* The rest is by report_fit_judge. */
     double gap, se; /* training - validation accuracy at the chosen epoch; binomial standard error of the latter */
-    bool
-        later; /* sound where it was stopped: behind the chosen epoch the training loss falls, the validation loss rises by a fifth */
+    /* Sound where it was stopped: behind the chosen epoch the training loss falls, the validation loss rises by a fifth. */
+    bool later;
     report_fit_verdict verdict;
 } report_fit;
 

@@ -6,8 +6,6 @@
 #include "core/file.h"
 #include "core/try.h"
 
-enum { PATH_BYTES = 4096 };
-
 static const struct {
     const char *name, *title;
 } baselines[FLIM_N_BASELINES] = {{"class_prior", "class prior"},
@@ -27,7 +25,7 @@ const char *flim_baseline_title(int baseline)
 flim_status flim_baseline_read(const char *run_folder, int baseline, const flim_pool *pool, flim_predictions *out,
                                bool *found, flim_error *why, flim_error *err)
 {
-    char path[PATH_BYTES];
+    char path[FLIM_FILE_PATH];
     *out = (flim_predictions){0};
     *found = false;
     snprintf(path, sizeof path, "%.4000s/baseline_%s.csv", run_folder, baselines[baseline].name);

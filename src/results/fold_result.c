@@ -8,7 +8,6 @@
 #include "core/lock.h"
 #include "core/try.h"
 
-enum { PATH_BYTES = 4096 };
 #define SEEN_KEY "test_cells_seen_by_init_weights"
 
 void flim_fold_folder(int k, char out[32])
@@ -22,20 +21,19 @@ void flim_fold_folder(int k, char out[32])
     }
 }
 
-static flim_status path_of(const char *run_folder, int k, const char *name, char out[PATH_BYTES], flim_error *err)
+/* Of a file of fold k. */
+static flim_status path_of(const char *run_folder, int k, const char *name, char out[FLIM_FILE_PATH], flim_error *err)
 {
-    char folder[32];
+    char folder[32], below[96];
     flim_fold_folder(k, folder);
-    int length = snprintf(out, PATH_BYTES, "%s/%s/%s", run_folder, folder, name);
-    return length > 0 && length < PATH_BYTES ? FLIM_OK
-                                             : flim_fail(err, FLIM_ERROR_DATA, "the path %.100s... is too long", run_folder);
+    snprintf(below, sizeof below, "%s/%s", folder, name);
+    return flim_path_in(run_folder, below, out, err);
 }
 
 bool flim_run_is_worked_at(const char *run_folder)
 {
-    char path[4096];
-    const int length = snprintf(path, sizeof path, "%s/" FLIM_RUN_WORKING, run_folder);
-    return length >= (int)sizeof path || flim_lock_is_shared(path);
+    char path[FLIM_FILE_PATH];
+    return flim_path_in(run_folder, FLIM_RUN_WORKING, path, NULL) != FLIM_OK || flim_lock_is_shared(path);
 }
 
 bool flim_run_is_pretraining(const char *run_folder)
@@ -48,11 +46,23 @@ bool flim_run_is_pretraining(const char *run_folder)
 
 bool flim_fold_is_done(const char *run_folder, int k)
 {
-    char path[PATH_BYTES];
+    char path[FLIM_FILE_PATH];
     return path_of(run_folder, k, "DONE", path, NULL) == FLIM_OK && flim_file_exists(path);
 }
 
-static flim_status read_summary(const char *run_folder, int k, flim_json **json, char path[PATH_BYTES], flim_error *err)
+const char *flim_fold_name(int k, char out[32])
+{
+    if (k == FLIM_FINAL_FOLD) {
+        return "the final model";
+    }
+    if (k == FLIM_PRETRAINING_FOLD) {
+        return "the pretraining";
+    }
+    snprintf(out, 32, "fold %d", k);
+    return out;
+}
+
+static flim_status read_summary(const char *run_folder, int k, flim_json **json, char path[FLIM_FILE_PATH], flim_error *err)
 {
     FLIM_TRY(path_of(run_folder, k, "summary.json", path, err));
     return flim_json_read(path, json, err);
@@ -67,7 +77,7 @@ flim_status flim_summary_threshold(const flim_json *summary, const char *path, d
 
 flim_status flim_fold_threshold(const char *run_folder, int k, double *threshold, flim_error *err)
 {
-    char path[PATH_BYTES];
+    char path[FLIM_FILE_PATH];
     flim_json *json = NULL;
     FLIM_TRY(read_summary(run_folder, k, &json, path, err));
     const flim_status status = flim_summary_threshold(json, path, threshold, err);
@@ -122,7 +132,7 @@ static flim_status get_summary(const flim_json *json, const char *path, flim_fol
 flim_status flim_fold_result_read(const char *run_folder, int k, const flim_fold *part, flim_fold_result *out,
                                   flim_error *err)
 {
-    char path[PATH_BYTES];
+    char path[FLIM_FILE_PATH];
     flim_json *json = NULL;
     flim_predictions *p = &out->predictions;
     flim_status status = FLIM_OK;

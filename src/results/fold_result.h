@@ -26,14 +26,15 @@ typedef struct flim_fold_result {
     flim_predictions predictions; /* of the test cells, in the order of the splits */
     flim_metrics metrics, at_half; /* of the test cells: as predicted, and decided at 0.5 */
     flim_fold_shift shift;
-    flim_metrics calibrated,
-        corrected; /* of the test cells with calibrated scores, and those corrected to the estimated prior;
-                                         * only if shift.classes > 0 */
+    /* Of the test cells with calibrated scores, and with those corrected to the estimated prior; only if shift.classes > 0. */
+    flim_metrics calibrated, corrected;
 } flim_fold_result;
 
 /* The number that stands for the final model, which no fold can have; and the name of a fold's folder in that of the run. */
 enum { FLIM_FINAL_FOLD = 65535, FLIM_PRETRAINING_FOLD = 65534 };
-void flim_fold_folder(int k, char out[32]); /* "fold_K", "final" */
+void flim_fold_folder(int k, char out[32]); /* "fold_K", "final", "pretraining" */
+/* The same for people: "fold 3", "the final model", "the pretraining"; out may be what is returned. */
+const char *flim_fold_name(int k, char out[32]);
 
 /* True if fold_K/DONE stands. */
 /* The folder is of pretrain, which has an encoder and no results. */

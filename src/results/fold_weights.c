@@ -11,20 +11,11 @@
 #include "core/try.h"
 #include "formats/json.h"
 
-enum { PATH_BYTES = 4096 };
-
-static flim_status path_in(const char *run_folder, const char *name, char out[PATH_BYTES], flim_error *err)
-{
-    const int length = snprintf(out, PATH_BYTES, "%s/%s", run_folder, name);
-    return length > 0 && length < PATH_BYTES ? FLIM_OK
-                                             : flim_fail(err, FLIM_ERROR_DATA, "the path %.100s... is too long", run_folder);
-}
-
 flim_status flim_fold_splits_sha256(const char *run_folder, char out[65], flim_error *err)
 {
-    char path[PATH_BYTES], *bytes = NULL;
+    char path[FLIM_FILE_PATH], *bytes = NULL;
     size_t count = 0;
-    FLIM_TRY(path_in(run_folder, "splits.json", path, err));
+    FLIM_TRY(flim_path_in(run_folder, "splits.json", path, err));
     FLIM_TRY(flim_file_read(path, (size_t)1 << 32, &bytes, &count, err));
     const flim_status status = flim_sha256_of(bytes, count, out, err);
     flim_free(bytes);
@@ -35,10 +26,10 @@ flim_status flim_fold_splits_sha256(const char *run_folder, char out[65], flim_e
  * may have the same folds.  A run without them (of an older version) says nothing. */
 static flim_status check_recipe(const char *run_folder, const char *path, const flim_provenance *about, flim_error *err)
 {
-    char record_path[PATH_BYTES], difference[1024];
+    char record_path[FLIM_FILE_PATH], difference[1024];
     flim_json *record = NULL;
     const char *text = NULL;
-    FLIM_TRY(path_in(run_folder, "resume.json", record_path, err));
+    FLIM_TRY(flim_path_in(run_folder, "resume.json", record_path, err));
     if (!about->is_known || !about->recipe || !about->recipe[0] || !flim_file_exists(record_path)) {
         return FLIM_OK;
     }
@@ -74,10 +65,10 @@ flim_status flim_fold_weights_check(const flim_provenance *about, const char *pa
 flim_status flim_fold_weights_about(const char *run_folder, int k, const char *splits_sha256, flim_provenance *out,
                                     flim_error *err)
 {
-    char name[64], path[PATH_BYTES];
+    char name[64], path[FLIM_FILE_PATH];
     *out = (flim_provenance){.fold = -1};
     snprintf(name, sizeof name, "fold_%d/best.safetensors", k);
-    FLIM_TRY(path_in(run_folder, name, path, err));
+    FLIM_TRY(flim_path_in(run_folder, name, path, err));
     FLIM_TRY(flim_provenance_read(path, out, err));
     const flim_status status = flim_fold_weights_check(out, path, run_folder, k, splits_sha256, err);
     if (status != FLIM_OK) {
@@ -89,7 +80,7 @@ flim_status flim_fold_weights_about(const char *run_folder, int k, const char *s
 bool flim_fold_of_weights(const char *path, char *run_folder, size_t size, int *k)
 {
     static const char name[] = "/best.safetensors", fold[] = "fold_";
-    char splits[PATH_BYTES], *end;
+    char splits[FLIM_FILE_PATH], *end;
     const size_t length = strlen(path);
     if (length < sizeof name || strcmp(path + length - (sizeof name - 1), name) != 0) {
         return false;
@@ -111,5 +102,5 @@ bool flim_fold_of_weights(const char *path, char *run_folder, size_t size, int *
         snprintf(run_folder, size, ".");
     }
     *k = (int)value;
-    return path_in(run_folder, "splits.json", splits, NULL) == FLIM_OK && flim_file_exists(splits);
+    return flim_path_in(run_folder, "splits.json", splits, NULL) == FLIM_OK && flim_file_exists(splits);
 }

@@ -13,8 +13,6 @@
 #include "core/try.h"
 #include "results/pool.h"
 
-enum { PATH = 4096 };
-
 /* ---- folders ---- */
 
 void flim_seed_folder(uint64_t seed, char out[48])
@@ -39,12 +37,12 @@ bool flim_is_seed_folder(const char *name)
 }
 
 /* FOLDER/seed_S/NAME */
-static flim_status path_of(const char *folder, uint64_t seed, const char *name, char out[PATH], flim_error *err)
+static flim_status path_of(const char *folder, uint64_t seed, const char *name, char out[FLIM_FILE_PATH], flim_error *err)
 {
-    char below[48];
-    flim_seed_folder(seed, below);
-    const int length = snprintf(out, PATH, "%s/%s%s%s", folder, below, name[0] ? "/" : "", name);
-    return length > 0 && length < PATH ? FLIM_OK : flim_fail(err, FLIM_ERROR_DATA, "the path %.100s... is too long", folder);
+    char seeds[48], below[96];
+    flim_seed_folder(seed, seeds);
+    snprintf(below, sizeof below, "%s%s%s", seeds, name[0] ? "/" : "", name);
+    return flim_path_in(folder, below, out, err);
 }
 
 static int by_number(const void *a, const void *b)
@@ -55,12 +53,12 @@ static int by_number(const void *a, const void *b)
 
 flim_status flim_seeds_find(const char *folder, flim_seeds *out, flim_error *err)
 {
-    char path[PATH];
+    char path[FLIM_FILE_PATH];
     const struct dirent *entry;
     flim_status status = FLIM_OK;
     out->n = 0;
     const int length = snprintf(path, sizeof path, "%s/splits.json", folder);
-    DIR *list = length > 0 && length < PATH && !flim_file_exists(path) ? opendir(folder) : NULL;
+    DIR *list = length > 0 && length < FLIM_FILE_PATH && !flim_file_exists(path) ? opendir(folder) : NULL;
     while (list && (entry = readdir(list))) {
         uint64_t seed;
         if (!read_name(entry->d_name, &seed)) {
@@ -122,7 +120,7 @@ static flim_status read_results(const char *run, const flim_splits *splits, flim
     flim_metrics at_half;
     flim_status status = FLIM_OK;
     for (int k = 0; k < splits->n_folds; k++) {
-        char failed[PATH];
+        char failed[FLIM_FILE_PATH];
         if (flim_fold_is_done(run, k)) {
             FLIM_TRY_DONE(flim_fold_result_read(run, k, &splits->fold[k], &fold[out->done++], err));
         } else if (snprintf(failed, sizeof failed, "%.4000s/fold_%d/FAILED", run, k) > 0) {
@@ -142,7 +140,7 @@ done:
 
 static flim_status read_seed(const char *folder, uint64_t seed, flim_repeated_seed *out, gathered *g, flim_error *err)
 {
-    char run[PATH], path[PATH];
+    char run[FLIM_FILE_PATH], path[FLIM_FILE_PATH];
     flim_splits splits = {0};
     flim_fold_result *fold = NULL;
     flim_status status = FLIM_OK;
@@ -223,7 +221,7 @@ void flim_repeated_free(flim_repeated *result)
 
 bool flim_repeated_has_ended(const flim_repeated *r)
 {
-    char path[PATH];
+    char path[FLIM_FILE_PATH];
     for (int s = 0; s < r->n; s++) {
         if (r->seed[s].done + r->seed[s].failed < r->seed[s].n_folds ||
             path_of(r->folder, r->seed[s].seed, "summary.json", path, NULL) != FLIM_OK || !flim_file_exists(path)) {
@@ -235,7 +233,7 @@ bool flim_repeated_has_ended(const flim_repeated *r)
 
 bool flim_repeated_is_summed_up(const flim_repeated *r)
 {
-    char path[PATH];
+    char path[FLIM_FILE_PATH];
     struct stat own, below;
     if (snprintf(path, sizeof path, "%.4000s/summary.json", r->folder) < 0 || stat(path, &own) != 0) {
         return false;
@@ -324,7 +322,7 @@ static void put_csv(FILE *stream, const flim_repeated *r)
 
 flim_status flim_repeated_write(const flim_repeated *r, flim_error *err)
 {
-    char path[PATH + 16];
+    char path[FLIM_FILE_PATH + 16];
     flim_file_writer writer;
     snprintf(path, sizeof path, "%s/summary.csv", r->folder);
     FLIM_TRY(flim_file_begin(&writer, path, err));

@@ -65,23 +65,10 @@ void flim_run_start_ended(flim_run *run)
     flim_lock_release(&run->start_lock);
 }
 
-/* "fold 3", "the final model" */
-static const char *name_of(int k, char out[32])
-{
-    if (k == FLIM_FINAL_FOLD) {
-        return "the final model";
-    }
-    if (k == FLIM_PRETRAINING_FOLD) {
-        return "the pretraining";
-    }
-    snprintf(out, 32, "fold %d", k);
-    return out;
-}
-
 static flim_status try_fold(flim_run *run, int k, flim_lock *lock, char holder[FLIM_LOCK_HOLDER], flim_error *err)
 {
     char path[FLIM_PATH_MAX], what[FLIM_PATH_MAX + 48], name[32];
-    snprintf(what, sizeof what, "%s of %s", name_of(k, name), run->folder);
+    snprintf(what, sizeof what, "%s of %s", flim_fold_name(k, name), run->folder);
     FLIM_TRY(flim_run_fold_path(run, k, "", path, err));
     FLIM_TRY(flim_make_folder(path, err));
     FLIM_TRY(flim_run_fold_path(run, k, ".lock", path, err));
@@ -97,8 +84,8 @@ static bool fold_exists(const flim_run *run, int k)
 static flim_status in_use(const flim_run *run, int k, const char *holder, const char *what, flim_error *err)
 {
     char name[32];
-    return flim_fail(err, FLIM_ERROR_USAGE, "%s of %s is in use by another process (%s)%s", name_of(k, name), run->folder,
-                     holder, what);
+    return flim_fail(err, FLIM_ERROR_USAGE, "%s of %s is in use by another process (%s)%s", flim_fold_name(k, name),
+                     run->folder, holder, what);
 }
 
 flim_status flim_run_take_fold(flim_run *run, int k, bool *taken, flim_error *err)
@@ -122,7 +109,8 @@ flim_status flim_run_take_fold(flim_run *run, int k, bool *taken, flim_error *er
     if (run->settings->fold == k) {
         return in_use(run, k, holder, "", err);
     }
-    flim_log_line(&run->log, FLIM_LOG_NOTE, "%s is in use by another process (%s) and is skipped", name_of(k, name), holder);
+    flim_log_line(&run->log, FLIM_LOG_NOTE, "%s is in use by another process (%s) and is skipped", flim_fold_name(k, name),
+                  holder);
     return FLIM_OK;
 }
 

@@ -164,12 +164,8 @@ static bool is_done(flim_run *run, int k)
     const bool done = flim_fold_is_done(run->folder, k);
     if (done) {
         char name[32];
-        snprintf(name, sizeof name, "fold %d", k);
         if (!run->hooks->shared) { /* else it was one of the others that has done it */
-            flim_log_line(&run->log, FLIM_LOG_INFO, "%s is already done",
-                          k == FLIM_FINAL_FOLD         ? "the final model"
-                          : k == FLIM_PRETRAINING_FOLD ? "the pretraining"
-                                                       : name);
+            flim_log_line(&run->log, FLIM_LOG_INFO, "%s is already done", flim_fold_name(k, name));
         }
         flim_run_fold_clean(run, k); /* a kill may have come right after DONE */
     }

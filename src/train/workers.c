@@ -212,14 +212,11 @@ static fold_record *record_of(office *o, int run, int fold)
 /* "fold 3", "fold 3 of seed 2", "the final model" */
 static void name_fold(const office *o, int run, int fold, char out[64])
 {
-    char name[32] = "the final model", seed[32] = "";
-    if (fold != FLIM_FINAL_FOLD) {
-        snprintf(name, sizeof name, "fold %d", fold);
-    }
+    char name[32], seed[32] = "";
     if (o->seeds.n > 0) {
         snprintf(seed, sizeof seed, " of seed %" PRIu64, o->seeds.seed[run]);
     }
-    snprintf(out, 64, "%s%s", name, seed);
+    snprintf(out, 64, "%s%s", flim_fold_name(fold, name), seed);
 }
 
 /* FAILED in the fold's folder, for the other workers and the summary. */

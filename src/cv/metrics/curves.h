@@ -16,8 +16,8 @@ typedef struct flim_ranking {
 /* Area under the ROC curve, equal scores counted half (sklearn's roc_auc_score).  NaN if one of the two sides is empty. */
 double flim_ranking_auc(const flim_ranking *r);
 
-/* Sum over distinct scores of precision times the gain in recall (sklearn's average_precision_score).  NaN without
- * positives. */
+/* Sum over distinct scores of precision times the gain in recall (sklearn's average_precision_score).  NaN without positives,
+ * and of positives alone, whose every order has 1. */
 double flim_ranking_average_precision(const flim_ranking *r);
 
 #endif
