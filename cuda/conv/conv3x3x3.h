@@ -38,6 +38,12 @@ size_t flim_conv3x3x3_scratch_bytes(void);
 cudaError_t flim_conv3x3x3_run(const flim_conv_problem *problem, const flim_conv_arguments *arguments,
                                flim_conv3x3x3_variant variant, const flim_card *card, cudaStream_t stream);
 
+/* By wgmma, without fusion: FORWARD from 64 channels to a multiple of 32, DATA the other way, stride 1, on weights as stored;
+ * compute capability 9.0, and a program that has code for it. */
+bool flim_conv_wgmma_supported(const flim_conv_problem *problem, const flim_card *card);
+cudaError_t flim_conv_wgmma_run(const flim_conv_problem *problem, const flim_conv_arguments *arguments, const flim_card *card,
+                                cudaStream_t stream);
+
 #ifdef __cplusplus
 }
 #endif
