@@ -128,6 +128,7 @@ bool find_tiling_of(const flim_conv_problem *s, flim_conv3x3x3_variant variant, 
     switch (variant) {
     case FLIM_CONV3X3X3_USUAL: return find_tiling(s, card->shared_bytes, false, best);
     case FLIM_CONV3X3X3_WIDE: return s->c == s->k && s->c < 32 && find_tiling(s, card->shared_bytes, true, best);
+    case FLIM_CONV3X3X3_WGMMA_FREE:
     case FLIM_CONV3X3X3_WGMMA: return has_wgmma(s, card) && find_wgmma_tiling(s, find_shape(s), card->shared_bytes, best);
     default: return false;
     }
@@ -145,7 +146,8 @@ cudaError_t launch(const flim_conv_problem *problem, int64_t n, flim_conv3x3x3_v
     a.apart = problem->op == FLIM_CONV_DATA ? here.stride[2] : 1;
     a.pixels = n * e.ho * e.wo;
     a.partial = sums ? static_cast<float *>(scratch) : nullptr;
-    if (variant == FLIM_CONV3X3X3_WGMMA)
+    a.p.turns = variant == FLIM_CONV3X3X3_WGMMA;
+    if (a.p.turns || variant == FLIM_CONV3X3X3_WGMMA_FREE)
         return start_wgmma(a, &here, card->processors, sums, stream);
     return here.type == FLIM_STORAGE_BF16 ? start_bf16(a, &here, card->processors, sums, stream)
                                           : start_fp16(a, &here, card->processors, sums, stream);
@@ -167,7 +169,7 @@ bool flim_conv3x3x3_supported(const flim_conv_problem *s, int sm)
            find_tiling(s, 96 * 1024, false, &p);
 }
 
-const char *const flim_conv3x3x3_variant_names[FLIM_CONV3X3X3_VARIANTS] = {"", " wide", " wgmma"};
+const char *const flim_conv3x3x3_variant_names[FLIM_CONV3X3X3_VARIANTS] = {"", " wide", " wgmma free", " wgmma"};
 
 bool flim_conv3x3x3_has_variant(const flim_conv_problem *s, flim_conv3x3x3_variant variant, const flim_card *card)
 {
@@ -216,8 +218,8 @@ bool flim_conv_wgmma_supported(const flim_conv_problem *s, const flim_card *card
            (double)s->n * (double)flim_volume(s->in) < 2147483647.0 && find_wgmma_tiling(s, &from_64, card->shared_bytes, &p);
 }
 
-cudaError_t flim_conv_wgmma_run(const flim_conv_problem *problem, const flim_conv_arguments *arguments, const flim_card *card,
-                                cudaStream_t stream)
+cudaError_t flim_conv_wgmma_run(const flim_conv_problem *problem, const flim_conv_arguments *arguments, bool turns,
+                                const flim_card *card, cudaStream_t stream)
 {
     const bool data = problem->op == FLIM_CONV_DATA;
     kernel_arguments a = {};
@@ -225,6 +227,7 @@ cudaError_t flim_conv_wgmma_run(const flim_conv_problem *problem, const flim_con
     here.n = arguments->n;
     if (!flim_conv_wgmma_supported(&here, card) || !find_wgmma_tiling(&here, &from_64, card->shared_bytes, &a.p))
         return cudaErrorInvalidValue;
+    a.p.turns = turns;
     a.x = data ? arguments->y : arguments->x;
     a.out = data ? arguments->x : arguments->y;
     a.plain_weight = arguments->w;

@@ -91,6 +91,7 @@ struct tiling {
     int cells; /* most cells a group touches */
     int pitch; /* slots from a row to the next */
     int shared_bytes;
+    bool turns; /* conv3x3x3_wgmma.cu: warpgroups multiply one after the other */
 };
 
 struct kernel_arguments {

@@ -4,7 +4,7 @@
  * layout that ldmatrix gives.  A warpgroup's product is 64 pixels x 16 channels of one tap in y and x, by 3 C columns: the three dt
  * x the output channels, whose sums are those at t - 1, t and t + 1.
  *
- * Warpgroups take turns: one alone keeps the tensor cores busy for its 36 products of a slice, while the others store outputs,
+ * Warpgroups take turns (or not: the search times both): one alone keeps the tensor cores busy for its 36 products of a slice, while the others store outputs,
  * load and activate.  A slice is passed on by an mbarrier: each thread arrives when it has copied its part of the next slice and
  * no longer reads this one, before it stores its outputs.
  *
@@ -107,7 +107,7 @@ __global__ void __launch_bounds__(32 * MOST_WARPS, 1) conv3x3x3_wgmma(const kern
     }
     if (tid == 0)
         flim_barrier_init(ready, threads);
-    if (mine == last)
+    if (p.turns && mine == last)
         flim_barrier_pass(TURN, 2 * GROUP);
     int parity = 0;
 
@@ -233,7 +233,8 @@ __global__ void __launch_bounds__(32 * MOST_WARPS, 1) conv3x3x3_wgmma(const kern
 #pragma unroll
                 for (int step = 0; step < BUFFERS - 1; step++)
                     fetch(step);
-                flim_barrier(TURN + mine, 2 * GROUP);
+                if (p.turns)
+                    flim_barrier(TURN + mine, 2 * GROUP);
 #pragma unroll
                 for (int r = 0; r < R; r++)
                     flim_hold(out[r]); /* their moves stand before the fence */
@@ -251,7 +252,8 @@ __global__ void __launch_bounds__(32 * MOST_WARPS, 1) conv3x3x3_wgmma(const kern
                     if (step + BUFFERS - 1 < STEPS)
                         fetch(step + BUFFERS - 1);
                 }
-                flim_barrier_pass(TURN + (mine == last ? 0 : mine + 1), 2 * GROUP);
+                if (p.turns)
+                    flim_barrier_pass(TURN + (mine == last ? 0 : mine + 1), 2 * GROUP);
                 flim_wgmma_wait<0>();
 #pragma unroll
                 for (int r = 0; r < R; r++) {
@@ -340,7 +342,7 @@ __global__ void __launch_bounds__(32 * MOST_WARPS, 1) conv3x3x3_wgmma(const kern
                     out[r][i] = i < 2 * BLOCK ? out[r][i + BLOCK] : 0.0f;
         }
     }
-    if (mine == 0)
+    if (p.turns && mine == 0)
         flim_barrier(TURN, 2 * GROUP); /* the turn that nobody takes */
 
     if (F::FUSED && a.partial)
