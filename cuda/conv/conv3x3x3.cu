@@ -48,9 +48,8 @@ extent extent_of(const flim_conv_problem *s)
 }
 
 /* Completes a tiling from warps and tiles; false if it does not fit `limit` bytes of shared memory. */
-bool complete(tiling &p, const flim_conv_problem *s, bool spread, int64_t limit)
+bool complete(tiling &p, const flim_conv_problem *s, const shape *channels, bool spread, int64_t limit)
 {
-    const shape *channels = find_shape(s);
     const extent e = extent_of(s);
     const int w = e.w, most = channels->from > channels->to ? channels->from : channels->to;
     const int64_t pixels = s->n * e.ho * e.wo;
@@ -84,7 +83,7 @@ bool find_tiling(const flim_conv_problem *s, int64_t limit, bool wide, tiling *b
                 tiling p = {};
                 p.warps = warps;
                 p.r = r;
-                if (!complete(p, s, spread != 0, limit))
+                if (!complete(p, s, channels, spread != 0, limit))
                     continue;
                 const int rounds = (warps + 3) / 4; /* warps of the fullest part */
                 const double halo = (double)p.rows * w / p.group;
@@ -99,14 +98,14 @@ bool find_tiling(const flim_conv_problem *s, int64_t limit, bool wide, tiling *b
 }
 
 /* Whole warpgroups, as many as fit; its barrier comes after what that kernel shares with the other. */
-bool find_wgmma_tiling(const flim_conv_problem *s, int64_t limit, tiling *best)
+bool find_wgmma_tiling(const flim_conv_problem *s, const shape *channels, int64_t limit, tiling *best)
 {
     for (int warps = MOST_WARPS; warps >= 4; warps -= 4)
         for (int spread = 1; spread >= 0; spread--) {
             *best = {};
             best->warps = warps;
-            best->r = s->c == 32 ? 2 : 3;
-            const bool fits = complete(*best, s, spread != 0, limit - 32);
+            best->r = channels->to == 32 ? 2 : 3;
+            const bool fits = complete(*best, s, channels, spread != 0, limit - 32);
             best->shared_bytes = (best->shared_bytes + 15) / 16 * 16 + 16;
             if (fits)
                 return true;
@@ -114,11 +113,14 @@ bool find_wgmma_tiling(const flim_conv_problem *s, int64_t limit, tiling *best)
     return false;
 }
 
+/* A block of 32 output channels from 64. */
+constexpr shape from_64 = {64, 32, MOST_WARPS, MOST_WARPS, 27 * 64 * 32 * 2};
+
 bool has_wgmma(const flim_conv_problem *s, const flim_card *card)
 {
     tiling p;
     return FLIM_WGMMA && card->capability == 90 && (s->c == 16 || s->c == 32) && s->c == s->k && s->stride[2] == 1 &&
-           find_wgmma_tiling(s, card->shared_bytes, &p);
+           find_wgmma_tiling(s, find_shape(s), card->shared_bytes, &p);
 }
 
 bool find_tiling_of(const flim_conv_problem *s, flim_conv3x3x3_variant variant, const flim_card *card, tiling *best)
@@ -126,7 +128,8 @@ bool find_tiling_of(const flim_conv_problem *s, flim_conv3x3x3_variant variant, 
     switch (variant) {
     case FLIM_CONV3X3X3_USUAL: return find_tiling(s, card->shared_bytes, false, best);
     case FLIM_CONV3X3X3_WIDE: return s->c == s->k && s->c < 32 && find_tiling(s, card->shared_bytes, true, best);
-    case FLIM_CONV3X3X3_WGMMA: return has_wgmma(s, card) && find_wgmma_tiling(s, card->shared_bytes, best);
+    case FLIM_CONV3X3X3_WGMMA_FREE:
+    case FLIM_CONV3X3X3_WGMMA: return has_wgmma(s, card) && find_wgmma_tiling(s, find_shape(s), card->shared_bytes, best);
     default: return false;
     }
 }
@@ -143,7 +146,8 @@ cudaError_t launch(const flim_conv_problem *problem, int64_t n, flim_conv3x3x3_v
     a.apart = problem->op == FLIM_CONV_DATA ? here.stride[2] : 1;
     a.pixels = n * e.ho * e.wo;
     a.partial = sums ? static_cast<float *>(scratch) : nullptr;
-    if (variant == FLIM_CONV3X3X3_WGMMA)
+    a.p.turns = variant == FLIM_CONV3X3X3_WGMMA;
+    if (a.p.turns || variant == FLIM_CONV3X3X3_WGMMA_FREE)
         return start_wgmma(a, &here, card->processors, sums, stream);
     return here.type == FLIM_STORAGE_BF16 ? start_bf16(a, &here, card->processors, sums, stream)
                                           : start_fp16(a, &here, card->processors, sums, stream);
@@ -165,7 +169,7 @@ bool flim_conv3x3x3_supported(const flim_conv_problem *s, int sm)
            find_tiling(s, 96 * 1024, false, &p);
 }
 
-const char *const flim_conv3x3x3_variant_names[FLIM_CONV3X3X3_VARIANTS] = {"", " wide", " wgmma"};
+const char *const flim_conv3x3x3_variant_names[FLIM_CONV3X3X3_VARIANTS] = {"", " wide", " wgmma free", " wgmma"};
 
 bool flim_conv3x3x3_has_variant(const flim_conv_problem *s, flim_conv3x3x3_variant variant, const flim_card *card)
 {
@@ -200,4 +204,36 @@ cudaError_t flim_conv3x3x3_run(const flim_conv_problem *problem, const flim_conv
     }
     return launch(problem, arguments->n, variant, a, problem->sums ? arguments->sums : nullptr, arguments->scratch, card,
                   stream);
+}
+
+bool flim_conv_wgmma_supported(const flim_conv_problem *s, const flim_card *card)
+{
+    static const int three[3] = {3, 3, 3}, one[3] = {1, 1, 1};
+    tiling p;
+    const bool data = s->op == FLIM_CONV_DATA;
+    const int from = data ? s->k : s->c, to = data ? s->c : s->k;
+    return FLIM_WGMMA && card->capability == 90 && s->op != FLIM_CONV_WEIGHT && !flim_conv_is_fused(s) && !s->add &&
+           s->type != FLIM_STORAGE_FP32 && from == 64 && to % 32 == 0 && to <= 1024 &&
+           flim_conv_has_shape(s, three, one, one) && s->n > 0 && s->in[0] > 0 && s->in[1] > 0 && s->in[2] > 0 &&
+           (double)s->n * (double)flim_volume(s->in) < 2147483647.0 && find_wgmma_tiling(s, &from_64, card->shared_bytes, &p);
+}
+
+cudaError_t flim_conv_wgmma_run(const flim_conv_problem *problem, const flim_conv_arguments *arguments, bool turns,
+                                const flim_card *card, cudaStream_t stream)
+{
+    const bool data = problem->op == FLIM_CONV_DATA;
+    kernel_arguments a = {};
+    flim_conv_problem here = *problem;
+    here.n = arguments->n;
+    if (!flim_conv_wgmma_supported(&here, card) || !find_wgmma_tiling(&here, &from_64, card->shared_bytes, &a.p))
+        return cudaErrorInvalidValue;
+    a.p.turns = turns;
+    a.x = data ? arguments->y : arguments->x;
+    a.out = data ? arguments->x : arguments->y;
+    a.plain_weight = arguments->w;
+    a.out_channels = data ? here.c : here.k;
+    a.flip = data;
+    a.t = here.in[0], a.h = a.ho = here.in[1], a.w = a.wo = here.in[2], a.stride = a.apart = 1;
+    a.pixels = here.n * a.h * a.w;
+    return start_plain_wgmma(a, here.type, card->processors, stream);
 }

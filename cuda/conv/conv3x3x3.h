@@ -26,6 +26,7 @@ bool flim_conv3x3x3_supported(const flim_conv_problem *problem, int sm);
 typedef enum flim_conv3x3x3_variant {
     FLIM_CONV3X3X3_USUAL, /* every problem that is supported has it */
     FLIM_CONV3X3X3_WIDE, /* 8 and 16 channels, more pixels a warp */
+    FLIM_CONV3X3X3_WGMMA_FREE, /* as the next, whose warpgroups wait for one another's products */
     FLIM_CONV3X3X3_WGMMA, /* 16 and 32 channels, stride 1, by products of whole warpgroups: capability 9.0 */
     FLIM_CONV3X3X3_VARIANTS
 } flim_conv3x3x3_variant;
@@ -37,6 +38,12 @@ size_t flim_conv3x3x3_scratch_bytes(void);
 /* FORWARD: y = conv(x) + bias, sums of y and y^2.  DATA: x = data gradient of y, through the epilogue, with its sums. */
 cudaError_t flim_conv3x3x3_run(const flim_conv_problem *problem, const flim_conv_arguments *arguments,
                                flim_conv3x3x3_variant variant, const flim_card *card, cudaStream_t stream);
+
+/* By wgmma, without fusion: FORWARD from 64 channels to a multiple of 32, DATA the other way, stride 1, on weights as stored;
+ * compute capability 9.0, and a program that has code for it. */
+bool flim_conv_wgmma_supported(const flim_conv_problem *problem, const flim_card *card);
+cudaError_t flim_conv_wgmma_run(const flim_conv_problem *problem, const flim_conv_arguments *arguments, bool turns,
+                                const flim_card *card, cudaStream_t stream);
 
 #ifdef __cplusplus
 }

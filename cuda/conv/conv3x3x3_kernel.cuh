@@ -91,6 +91,7 @@ struct tiling {
     int cells; /* most cells a group touches */
     int pitch; /* slots from a row to the next */
     int shared_bytes;
+    bool turns; /* conv3x3x3_wgmma.cu: warpgroups multiply one after the other */
 };
 
 struct kernel_arguments {
@@ -108,6 +109,8 @@ struct kernel_arguments {
     int stride; /* in y and x: 1 or 2 */
     int apart; /* staged rows and columns from one of the input to the next: 1 or 2 */
     bool flip; /* data gradient */
+    const void *plain_weight; /* conv3x3x3_wgmma.cu without fusion: (k,27,c) in storage type, in the place of `weight` */
+    int out_channels; /* the same: of the tensor */
     tiling p;
 };
 
@@ -432,7 +435,9 @@ cudaError_t start_fp16(kernel_arguments &a, const flim_conv_problem *problem, in
                        cudaStream_t stream);
 cudaError_t start_bf16(kernel_arguments &a, const flim_conv_problem *problem, int processors, double *sums,
                        cudaStream_t stream);
-/* conv3x3x3_wgmma.cu: 32 channels on compute capability 9.0, which is compiled apart. */
+/* conv3x3x3_wgmma.cu, which is compiled apart: 16 and 32 channels on compute capability 9.0; and 64 to multiples of 32 without
+ * fusion. */
+cudaError_t start_plain_wgmma(const kernel_arguments &a, flim_storage type, int processors, cudaStream_t stream);
 cudaError_t start_wgmma(const kernel_arguments &a, const flim_conv_problem *problem, int processors, double *sums,
                         cudaStream_t stream);
 

@@ -4,7 +4,7 @@
  * layout that ldmatrix gives.  A warpgroup's product is 64 pixels x 16 channels of one tap in y and x, by 3 C columns: the three dt
  * x the output channels, whose sums are those at t - 1, t and t + 1.
  *
- * Warpgroups take turns: one alone keeps the tensor cores busy for its 36 products of a slice, while the others store outputs,
+ * Warpgroups take turns (or not: the search times both): one alone keeps the tensor cores busy for its 36 products of a slice, while the others store outputs,
  * load and activate.  A slice is passed on by an mbarrier: each thread arrives when it has copied its part of the next slice and
  * no longer reads this one, before it stores its outputs.
  *
@@ -27,35 +27,37 @@ enum {
     TURN = 1 /* named barriers TURN + warpgroup: its turn */
 };
 
-/* What follows from the number of channels. */
-template <int C> struct form {
+/* What follows from the numbers of input channels, and of output channels that a block does. */
+template <int CI, int CO> struct form {
     enum {
-        R = C == 32 ? 2 : 3, /* 16-pixel tiles a warp: 96 and 72 sums a lane */
-        BUFFERS = C == 32 ? 3 : 2, /* of A: in use, waiting, on its way */
-        HALVES = C / 16, /* 16s of channels */
+        FUSED = CI == CO, /* fp32 parameters, bias and sums; else the plain convolution or data gradient */
+        R = CO == 32 ? 2 : 3, /* 16-pixel tiles a warp: 96 and 72 sums a lane */
+        BUFFERS = CO == 32 ? 3 : 2, /* of A: in use, waiting, on its way */
+        HALVES = CI / 16, /* 16s of channels */
         STEPS = 9 * HALVES, /* taps in y and x, 16s of channels */
-        STEP_BYTES = 3 * C * 16 * 2, /* of B */
+        STEP_BYTES = 3 * CO * 16 * 2, /* of B */
         WEIGHT_BYTES = STEPS * STEP_BYTES,
-        BLOCK = C / 2 /* sums a lane at one t */
+        BLOCK = CO / 2 /* sums a lane at one t */
     };
 };
 
 /* Halfword of weight (input channel k, output channel o, tap): [dy, dx][16s of k][columns / 8][k / 8][column % 8][k % 8]. */
-template <int C> __device__ __forceinline__ int weight_halfword(int k, int o, int tap)
+template <int CI, int CO> __device__ __forceinline__ int weight_halfword(int k, int o, int tap)
 {
-    constexpr int LANE = C / 4;
-    const int column = (2 - tap / 9) * C + o % LANE / 2 * 8 + o / LANE * 2 + o % 2;
-    return (tap % 9 * form<C>::HALVES + k / 16) * (form<C>::STEP_BYTES / 2) + column / 8 * 128 + k % 16 / 8 * 64 +
-           column % 8 * 8 + k % 8;
+    using F = form<CI, CO>;
+    constexpr int LANE = CO / 4;
+    const int column = (2 - tap / 9) * CO + o % LANE / 2 * 8 + o / LANE * 2 + o % 2;
+    return (tap % 9 * F::HALVES + k / 16) * (F::STEP_BYTES / 2) + column / 8 * 128 + k % 16 / 8 * 64 + column % 8 * 8 + k % 8;
 }
 
-template <typename T, int C, bool PROLOGUE, bool EPILOGUE>
+/* Grid (share, blocks of output channels). */
+template <typename T, int CI, int CO, bool PROLOGUE, bool EPILOGUE>
 __global__ void __launch_bounds__(32 * MOST_WARPS, 1) conv3x3x3_wgmma(const kernel_arguments a)
 {
 #if FLIM_HOPPER
-    using F = form<C>;
-    constexpr int ROW = 2 * C, CHUNKS = C / 8, LANE = C / 4, PAIRS = LANE / 2, R = F::R, BUFFERS = F::BUFFERS,
-                  STEPS = F::STEPS, BLOCK = F::BLOCK;
+    using F = form<CI, CO>;
+    constexpr int ROW = 2 * CI, CHUNKS = CI / 8, LANE = CO / 4, PAIRS = LANE / 2, R = F::R, BUFFERS = F::BUFFERS,
+                  STEPS = F::STEPS, BLOCK = F::BLOCK, C = CO;
     using lane_vector = typename lane_words<PAIRS>::type;
     extern __shared__ __align__(1024) char memory[];
     const tiling &p = a.p;
@@ -69,15 +71,28 @@ __global__ void __launch_bounds__(32 * MOST_WARPS, 1) conv3x3x3_wgmma(const kern
     const uint32_t slices_shared = flim_shared(slices), weights_shared = flim_shared(memory);
     const uint32_t ready = flim_shared(memory + p.shared_bytes - 16); /* the next slice is there, this one no longer read */
 
+    const int first_out = F::FUSED ? 0 : (int)blockIdx.y * CO, out_channels = F::FUSED ? CO : a.out_channels;
+
     const float weight_scale = a.weight_scale ? *a.weight_scale : 1.0f;
 #pragma unroll 8
-    for (int i = tid; i < C * C * TAPS; i += threads) {
-        const int o = i / (C * TAPS), c = i / TAPS % C, tap = i % TAPS;
-        reinterpret_cast<T *>(memory)[a.flip ? weight_halfword<C>(o, c, TAPS - 1 - tap) : weight_halfword<C>(c, o, tap)] =
-            (T)(a.weight[i] * weight_scale);
+    for (int i = tid; i < CI * CO * TAPS; i += threads) {
+        if (F::FUSED) { /* (K,C,27) */
+            const int o = i / (C * TAPS), c = i / TAPS % C, tap = i % TAPS;
+            reinterpret_cast<T *>(
+                memory)[a.flip ? weight_halfword<CI, CO>(o, c, TAPS - 1 - tap) : weight_halfword<CI, CO>(c, o, tap)] =
+                (T)(a.weight[i] * weight_scale);
+        } else if (a.flip) { /* (K,27,C) */
+            const int o = i % CO, tap = i / CO % TAPS, k = i / (CO * TAPS);
+            reinterpret_cast<T *>(memory)[weight_halfword<CI, CO>(k, o, TAPS - 1 - tap)] =
+                static_cast<const T *>(a.plain_weight)[((int64_t)k * TAPS + tap) * out_channels + first_out + o];
+        } else {
+            const int c = i % CI, tap = i / CI % TAPS, o = i / (CI * TAPS);
+            reinterpret_cast<T *>(memory)[weight_halfword<CI, CO>(c, o, tap)] =
+                static_cast<const T *>(a.plain_weight)[((int64_t)(first_out + o) * TAPS + tap) * CI + c];
+        }
     }
     flim_fence_proxy();
-    if (tid < C) {
+    if (F::FUSED && tid < C) {
         constants[tid] = a.bias ? a.bias[tid] * weight_scale : 0.0f;
         constants[CONSTANTS * C + tid] = a.about ? a.about[tid] * weight_scale : 0.0f;
         if (EPILOGUE) {
@@ -92,7 +107,7 @@ __global__ void __launch_bounds__(32 * MOST_WARPS, 1) conv3x3x3_wgmma(const kern
     }
     if (tid == 0)
         flim_barrier_init(ready, threads);
-    if (mine == last)
+    if (p.turns && mine == last)
         flim_barrier_pass(TURN, 2 * GROUP);
     int parity = 0;
 
@@ -140,12 +155,12 @@ __global__ void __launch_bounds__(32 * MOST_WARPS, 1) conv3x3x3_wgmma(const kern
         const int a_round = threads / CHUNKS;
         auto load = [&](int t) {
             if ((unsigned)t < (unsigned)a.t && t <= t1) {
-                const T *x = static_cast<const T *>(a.x) + (int64_t)t * hw * C + 8 * (tid % CHUNKS);
+                const T *x = static_cast<const T *>(a.x) + (int64_t)t * hw * CI + 8 * (tid % CHUNKS);
                 const uint32_t slice = slices_shared + (uint32_t)((t & 1) * slice_bytes);
                 for (int i = tid / CHUNKS; i < entries; i += a_round) {
                     const load_entry e = table[i];
                     if (e.pixel >= 0)
-                        flim_copy_async(slice + slot_offset<C>(e.slot, tid % CHUNKS), x + (int64_t)e.pixel * C, true);
+                        flim_copy_async(slice + slot_offset<CI>(e.slot, tid % CHUNKS), x + (int64_t)e.pixel * CI, true);
                 }
             }
             flim_copy_commit();
@@ -160,7 +175,7 @@ __global__ void __launch_bounds__(32 * MOST_WARPS, 1) conv3x3x3_wgmma(const kern
                 const load_entry e = table[i];
                 if (e.pixel < 0)
                     continue;
-                uint4 *at = reinterpret_cast<uint4 *>(slices + (t & 1) * slice_bytes + slot_offset<C>(e.slot, tid % CHUNKS));
+                uint4 *at = reinterpret_cast<uint4 *>(slices + (t & 1) * slice_bytes + slot_offset<CI>(e.slot, tid % CHUNKS));
                 uint4 v = *at;
                 uint32_t *word = &v.x;
 #pragma unroll
@@ -209,15 +224,17 @@ __global__ void __launch_bounds__(32 * MOST_WARPS, 1) conv3x3x3_wgmma(const kern
                 auto fetch = [&](int step) {
 #pragma unroll
                     for (int r = 0; r < R; r++)
-                        flim_ldmatrix(x[step % BUFFERS][r],
-                                      (slice + slot_offset<C>(slot[r] + step / F::HALVES / 3 * p.pitch + step / F::HALVES % 3,
-                                                              lane / 16)) ^
-                                          (uint32_t)(step % F::HALVES * 32));
+                        flim_ldmatrix(
+                            x[step % BUFFERS][r],
+                            (slice +
+                             slot_offset<CI>(slot[r] + step / F::HALVES / 3 * p.pitch + step / F::HALVES % 3, lane / 16)) ^
+                                (uint32_t)(step % F::HALVES * 32));
                 };
 #pragma unroll
                 for (int step = 0; step < BUFFERS - 1; step++)
                     fetch(step);
-                flim_barrier(TURN + mine, 2 * GROUP);
+                if (p.turns)
+                    flim_barrier(TURN + mine, 2 * GROUP);
 #pragma unroll
                 for (int r = 0; r < R; r++)
                     flim_hold(out[r]); /* their moves stand before the fence */
@@ -235,7 +252,8 @@ __global__ void __launch_bounds__(32 * MOST_WARPS, 1) conv3x3x3_wgmma(const kern
                     if (step + BUFFERS - 1 < STEPS)
                         fetch(step + BUFFERS - 1);
                 }
-                flim_barrier_pass(TURN + (mine == last ? 0 : mine + 1), 2 * GROUP);
+                if (p.turns)
+                    flim_barrier_pass(TURN + (mine == last ? 0 : mine + 1), 2 * GROUP);
                 flim_wgmma_wait<0>();
 #pragma unroll
                 for (int r = 0; r < R; r++) {
@@ -275,7 +293,7 @@ __global__ void __launch_bounds__(32 * MOST_WARPS, 1) conv3x3x3_wgmma(const kern
                     for (int i = 0; i < 2; i++) {
                         if (pixel[r][i] < 0)
                             continue;
-                        const int64_t at = (pixel[r][i] + offset) * C + LANE * q;
+                        const int64_t at = (pixel[r][i] + offset) * out_channels + first_out + LANE * q;
                         lane_vector packed;
                         uint32_t *word = reinterpret_cast<uint32_t *>(&packed);
                         const uint32_t *zw = reinterpret_cast<const uint32_t *>(&z4[r % 2][i]),
@@ -298,6 +316,8 @@ __global__ void __launch_bounds__(32 * MOST_WARPS, 1) conv3x3x3_wgmma(const kern
                                 sum[2 * k + 1] += du.y;
                                 product[2 * k] += du.x * (z.x - mean.x);
                                 product[2 * k + 1] += du.y * (z.y - mean.y);
+                            } else if (!F::FUSED) {
+                                word[k] = flim_pack<T>(first, second);
                             } else {
                                 const float2 bias = reinterpret_cast<const float2 *>(constants)[PAIRS * q + k];
                                 const float2 about =
@@ -322,20 +342,20 @@ __global__ void __launch_bounds__(32 * MOST_WARPS, 1) conv3x3x3_wgmma(const kern
                     out[r][i] = i < 2 * BLOCK ? out[r][i + BLOCK] : 0.0f;
         }
     }
-    if (mine == 0)
+    if (p.turns && mine == 0)
         flim_barrier(TURN, 2 * GROUP); /* the turn that nobody takes */
 
-    if (a.partial)
+    if (F::FUSED && a.partial)
         give_sums<C>(sum, product, p.warps, reinterpret_cast<float *>(slices), a.partial);
 #else
     __trap();
 #endif
 }
 
-template <typename T, int C, bool PROLOGUE, bool EPILOGUE>
-cudaError_t start_kernel(const kernel_arguments &a, int grid, cudaStream_t stream)
+template <typename T, int CI, int CO, bool PROLOGUE, bool EPILOGUE>
+cudaError_t start_kernel(const kernel_arguments &a, dim3 grid, cudaStream_t stream)
 {
-    const auto kernel = conv3x3x3_wgmma<T, C, PROLOGUE, EPILOGUE>;
+    const auto kernel = conv3x3x3_wgmma<T, CI, CO, PROLOGUE, EPILOGUE>;
     const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, a.p.shared_bytes);
     if (error != cudaSuccess)
         return error;
@@ -346,13 +366,22 @@ cudaError_t start_kernel(const kernel_arguments &a, int grid, cudaStream_t strea
 template <typename T, int C>
 cudaError_t start_width(const kernel_arguments &a, const flim_conv_problem *s, int grid, double *sums, cudaStream_t stream)
 {
-    const cudaError_t error = s->epilogue                                ? start_kernel<T, C, false, true>(a, grid, stream)
-                              : s->x_form == FLIM_INPUT_NORM_ACT_ON_LOAD ? start_kernel<T, C, true, false>(a, grid, stream)
-                                                                         : start_kernel<T, C, false, false>(a, grid, stream);
+    const dim3 blocks((unsigned)grid);
+    const cudaError_t error = s->epilogue ? start_kernel<T, C, C, false, true>(a, blocks, stream)
+                              : s->x_form == FLIM_INPUT_NORM_ACT_ON_LOAD
+                                  ? start_kernel<T, C, C, true, false>(a, blocks, stream)
+                                  : start_kernel<T, C, C, false, false>(a, blocks, stream);
     if (error != cudaSuccess || !sums)
         return error;
     add_sums<C, SUMS_THREADS><<<2 * C, SUMS_THREADS, 0, stream>>>(a.partial, grid, sums);
     return cudaGetLastError();
+}
+
+int share_of(const kernel_arguments &a, int blocks)
+{
+    const int64_t slices = (int64_t)a.p.groups * a.t;
+    const int grid = blocks < MAX_BLOCKS ? blocks : MAX_BLOCKS;
+    return slices < grid ? (int)slices : grid;
 }
 
 } // namespace
@@ -360,13 +389,19 @@ cudaError_t start_width(const kernel_arguments &a, const flim_conv_problem *s, i
 cudaError_t start_wgmma(const kernel_arguments &a, const flim_conv_problem *s, int processors, double *sums,
                         cudaStream_t stream)
 {
-    const int64_t slices = (int64_t)a.p.groups * a.t;
-    int grid = processors < MAX_BLOCKS ? processors : MAX_BLOCKS;
-    grid = slices < grid ? (int)slices : grid;
+    const int grid = share_of(a, processors);
     if (s->type == FLIM_STORAGE_BF16)
         return s->c == 16 ? start_width<__nv_bfloat16, 16>(a, s, grid, sums, stream)
                           : start_width<__nv_bfloat16, 32>(a, s, grid, sums, stream);
     return s->c == 16 ? start_width<__half, 16>(a, s, grid, sums, stream) : start_width<__half, 32>(a, s, grid, sums, stream);
+}
+
+cudaError_t start_plain_wgmma(const kernel_arguments &a, flim_storage type, int processors, cudaStream_t stream)
+{
+    const int parts = a.out_channels / 32;
+    const dim3 grid((unsigned)share_of(a, processors / parts > 0 ? processors / parts : 1), (unsigned)parts);
+    return type == FLIM_STORAGE_BF16 ? start_kernel<__nv_bfloat16, 64, 32, false, false>(a, grid, stream)
+                                     : start_kernel<__half, 64, 32, false, false>(a, grid, stream);
 }
 
 } // namespace flim_conv3x3x3

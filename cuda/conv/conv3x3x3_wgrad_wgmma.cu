@@ -73,14 +73,14 @@ struct kernel_arguments {
 };
 
 /* Slot of (row, column) of x's tile within its slice. */
-__host__ __device__ __forceinline__ int slot_of(const tiling &p, int stride, int row, int column)
+[[maybe_unused]] __host__ __device__ __forceinline__ int slot_of(const tiling &p, int stride, int row, int column)
 {
     if (stride == 1)
         return row * p.pitch + column;
     return ((row & 1) * 2 + (column & 1)) * p.plane + (row >> 1) * p.pitch + (column >> 1);
 }
 
-__device__ __forceinline__ uint32_t slot_offset(int slot, int chunk)
+[[maybe_unused]] __device__ __forceinline__ uint32_t slot_offset(int slot, int chunk)
 {
     return (uint32_t)(slot * ROW + ((chunk ^ ((slot >> 1) & 3)) << 4));
 }

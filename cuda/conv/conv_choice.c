@@ -6,8 +6,8 @@
 enum { DEFAULT_WORKSPACE = 256 << 20 };
 
 const flim_conv_algorithm *const flim_conv_algorithms[FLIM_CONV_ALGORITHMS] = {
-    &flim_conv_fused_stem,  &flim_conv_fused_3x3x3, &flim_conv_wgrad_narrow, &flim_conv_wgrad_3x3x3,
-    &flim_conv_wgrad_wgmma, &flim_conv_fp32,        &flim_conv_cudnn,        &flim_conv_cudnn_flipped};
+    &flim_conv_fused_stem, &flim_conv_fused_3x3x3, &flim_conv_wgrad_narrow, &flim_conv_wgrad_3x3x3,  &flim_conv_wgrad_wgmma,
+    &flim_conv_wgmma,      &flim_conv_fp32,        &flim_conv_cudnn,        &flim_conv_cudnn_flipped};
 
 int64_t flim_conv_workspace_limit(const flim_conv_search_options *options)
 {

@@ -47,10 +47,10 @@ typedef struct flim_conv_algorithm {
 } flim_conv_algorithm;
 
 extern const flim_conv_algorithm flim_conv_fused_stem, flim_conv_fused_3x3x3, flim_conv_wgrad_narrow, flim_conv_wgrad_3x3x3,
-    flim_conv_wgrad_wgmma, flim_conv_fp32, flim_conv_cudnn, flim_conv_cudnn_flipped;
+    flim_conv_wgrad_wgmma, flim_conv_wgmma, flim_conv_fp32, flim_conv_cudnn, flim_conv_cudnn_flipped;
 
 /* In the order in which they are tried if nothing is timed. */
-enum { FLIM_CONV_ALGORITHMS = 8 };
+enum { FLIM_CONV_ALGORITHMS = 9 };
 extern const flim_conv_algorithm *const flim_conv_algorithms[FLIM_CONV_ALGORITHMS];
 
 /* How choices are searched. */

@@ -225,6 +225,75 @@ template <typename T> bool check_case(flim_storage type, int kind, const size &s
     return good;
 }
 
+/* (K,C,27) -> (K,27,C), rounded. */
+template <typename T> __global__ void store_weight(int k, int c, const float *weight, T *w)
+{
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < k * c * 27; i += gridDim.x * blockDim.x)
+        w[(i / 27 / c * 27 + i % 27) * c + i / 27 % c] = (T)weight[i];
+}
+
+/* conv3x3x3.h's convolution by wgmma without fusion. */
+template <typename T> struct plain_case {
+    size s;
+    flim_conv_problem problem;
+    device_array<T> x, out, w;
+    device_array<float> weight;
+    flim_conv_arguments arguments;
+
+    plain_case(flim_storage type, bool data, const size &s_)
+        : s(s_), problem(problem_of(type, data ? DATA : FORWARD, s)), x(data ? s.y_elements() : s.x_elements()),
+          out(data ? s.x_elements() : s.y_elements()), w(s.c * s.k * 27), weight(w.count), arguments{}
+    {
+        problem.master = problem.sums = false;
+        random_normal(x, 1.0f, 0.2f, 31);
+        random_normal(weight, 0.05f, 0.0f, 34);
+        store_weight<T><<<64, 256>>>(s.k, s.c, weight, w);
+        arguments.n = s.n;
+        arguments.x = data ? out : x;
+        arguments.y = data ? x : out;
+        arguments.w = w;
+    }
+    void run(bool turns = true)
+    {
+        CHECK(flim_conv_wgmma_run(&problem, &arguments, turns, &check_card(), 0));
+    }
+};
+
+template <typename T> bool check_plain(flim_storage type, bool data, const size &s)
+{
+    plain_case<T> k(type, data, s);
+    if (!flim_conv_wgmma_supported(&k.problem, &check_card()))
+        return true; /* another card, or rows too wide for its shared memory */
+    device_array<double> out(k.out.count);
+    ref_conv<T><<<4096, 256>>>(s, k.x, k.weight, nullptr, data, out);
+    k.run();
+    CHECK(cudaDeviceSynchronize());
+    const difference d = compare(k.out, out);
+    const std::vector<T> first = k.out.host();
+    k.out.poison();
+    k.run(false);
+    const bool equal = same_bits(first, k.out.host());
+    const double ulp = type == FLIM_STORAGE_BF16 ? 1.0 / 256 : 1.0 / 2048;
+    const bool good = d.finite && d.relative < ulp && d.worst < 2 * ulp && equal;
+    printf("conv wgmma %s c %d k %d n %lld %dx%dx%d %-15s relative %.2e worst %.2e, equal bits %s %s\n",
+           type == FLIM_STORAGE_BF16 ? "bf16" : "fp16", s.c, s.k, (long long)s.n, s.t, s.h, s.w,
+           data ? "data gradient" : "forward", d.relative, d.worst, equal ? "yes" : "no", good ? "" : "FAILED");
+    return good;
+}
+
+void time_plain(bool data, const size &s)
+{
+    plain_case<__nv_bfloat16> b(FLIM_STORAGE_BF16, data, s);
+    if (!flim_conv_wgmma_supported(&b.problem, &check_card()))
+        return;
+    for (int turns = 1; turns >= 0; turns--) {
+        const float ms = median_ms([&] { b.run(turns == 1); });
+        const double flop = 2.0 * 27 * s.c * (double)s.y_elements();
+        printf("time conv wgmma%s %d to %d %dx%dx%d %-15s bf16 %.3f ms, %.0f TFLOP/s\n", turns ? "" : " free", s.c, s.k, s.t,
+               s.h, s.w, data ? "data gradient" : "forward", ms, flop / ms * 1e-9);
+    }
+}
+
 } // namespace
 
 bool check_conv3x3x3(bool small)
@@ -248,11 +317,24 @@ bool check_conv3x3x3(bool small)
                         good = check_case<__half>(FLIM_STORAGE_FP16, kind, s, variant) && good;
                 }
             }
+    static const int plain[][2] = {{64, 64}, {64, 96}, {32, 64}, {64, 32}};
+    for (size s : sizes)
+        for (const auto &shape : plain) {
+            s.c = shape[0], s.k = shape[1], s.stride = 1;
+            for (int data = 0; data < 2 && !(small && s.n * s.t * s.h * s.w > 20000); data++) {
+                good = check_plain<__nv_bfloat16>(FLIM_STORAGE_BF16, data == 1, s) && good;
+                good = check_plain<__half>(FLIM_STORAGE_FP16, data == 1, s) && good;
+            }
+        }
     return good;
 }
 
 void time_conv3x3x3(void)
 {
+    static const size plain[] = {{64, 128, 11, 11, 64, 64, 1}, {64, 128, 21, 21, 64, 64, 1}};
+    for (const size &s : plain)
+        for (int data = 0; data < 2; data++)
+            time_plain(data == 1, s);
     static const size sizes[] = {{64, 128, 21, 21, 8, 8, 1},  {64, 128, 21, 21, 16, 16, 1}, {64, 128, 21, 21, 32, 32, 1},
                                  {64, 128, 21, 21, 8, 16, 2}, {64, 128, 21, 21, 16, 32, 2}, {64, 64, 11, 11, 16, 32, 2},
                                  {64, 64, 11, 11, 32, 32, 1}};
@@ -268,7 +350,7 @@ void time_conv3x3x3(void)
             const float ms16 = median_ms([&] { f.run(); });
             const double flop = 2.0 * 27 * s.c * (double)s.y_elements(),
                          bytes = 2.0 * (double)(s.x_elements() + s.y_elements());
-            printf("time conv3x3x3%-6s %2d to %2d stride %d %dx%dx%d %-30s bf16 %.3f ms, %.0f TFLOP/s; fp16 %.3f ms; floors "
+            printf("time conv3x3x3%-11s %2d to %2d stride %d %dx%dx%d %-30s bf16 %.3f ms, %.0f TFLOP/s; fp16 %.3f ms; floors "
                    "%.3f "
                    "(arithmetic at 743), %.3f (input and output at 4150 GB/s)\n",
                    flim_conv3x3x3_variant_names[b.variant], s.c, s.k, s.stride, s.t, s.h, s.w, kind_name[kind], ms,
