@@ -16,6 +16,9 @@ Of six donors each seed draws two that are tested and seen by nothing else, and 
 photon are those of a held-out donor); the pretraining has --unlabelled cells of the other three.  --labelled cells of the four that
 are not tested have labels.  Each seed has its own donors, labels, pretrainings and weights; all arms of a seed share its donors and labels.
 
+A run at chance has mostly not begun to learn: its training loss stays on a plateau, where single cells are learned by heart.  The table has
+how many runs have left it (validation AUC 0.9) and when.
+
 OUT/results.jsonl gets a line as each run ends: a call that was stopped loses what was running, and the same call goes on with the rest.
 Runs that failed have a line, too, and are made again by the next call.  Needs Python 3, and for the embeddings numpy and sklearn.
 """
@@ -228,6 +231,11 @@ class Study:
             summary = json.load(file)
         record = {"kind": "train", "metrics": {m: summary["mean"][m] for m in METRICS if summary["mean"].get(m) is not None}}
         decay = (summary.get("baselines") or {}).get("decay")
+        first = []  # of each fold: the first epoch whose validation AUC is 0.9; -1: none is
+        for k in summary["folds"]:
+            with open(os.path.join(self.o.out, folder, f"fold_{k['fold']}", "history.csv"), encoding="utf-8") as file:
+                first.append(next((int(e["epoch"]) for e in csv.DictReader(file) if float(e["val_roc_auc"] or "nan") >= 0.9), -1))
+        record["first_epoch_auc_0.9"] = first
         if decay:
             record["decay"] = {m: decay[m] for m in METRICS if decay.get(m) is not None}
         return record
@@ -415,8 +423,8 @@ class Study:
             scratch = [a for a in arms if a.pretraining is None and scores[a.name]]
             best = max(scratch, key=lambda a: mean_sd([m["balanced_accuracy"] for m in scores[a.name].values()])[0], default=None)
             row("arm", ["seeds", "balanced accuracy", "ROC AUC", "log loss", "to scratch, as long", f"to {best.name if best else 'scratch'}",
-                        "bits per photon", "pairs found", "effective dimensions"])
-            row("---", ["---"] * 9)
+                        "bits per photon", "pairs found", "effective dimensions", "validation AUC 0.9: runs, median epoch"])
+            row("---", ["---"] * 10)
             for arm in arms:
                 if scores[arm.name]:
                     same = next((a for a in scratch if a.epochs == arm.epochs), None)
@@ -470,6 +478,10 @@ class Study:
         dimensions = [r["effective_dimensions"] for r in self.results.records.values()
                       if r.get("set") == kind and r.get("arm") == name and r.get("effective_dimensions")]
         cells.append("{:.1f} ± {:.1f}".format(*mean_sd(dimensions)) if dimensions else "")
+        first = [e for r in self.results.records.values() if r.get("set") == kind and r.get("arm") == name
+                 for e in r.get("first_epoch_auc_0.9", [])]
+        reached = sorted(e for e in first if e >= 0)
+        cells.append(f"{len(reached)} of {len(first)}" + (f", {reached[len(reached) // 2]}" if reached else "") if first else "")
         row(name, cells)
 
     def comparisons(self, kind, scores, decay):
