@@ -36,7 +36,8 @@ static void log_ranks(const flim_run *run, int64_t asked)
 void flim_run_scale_learning_rate(const flim_run *run, const flim_study *study, flim_trainer *trainer)
 {
     const flim_settings *s = run->settings;
-    const int64_t asked = flim_run_batch_cells(run) * flim_run_update_batches(run), part = flim_splits_largest_part(&study->splits);
+    const int64_t asked = flim_run_batch_cells(run) * flim_run_update_batches(run),
+                  part = flim_splits_largest_part(&study->splits);
     const int64_t cells = asked < part ? asked : part; /* an update has no more cells than a training set */
     const double ratio = (double)cells / (double)s->lr_batch;
     const double scale[] = {[FLIM_LR_SCALE_NONE] = 1, [FLIM_LR_SCALE_SQRT] = sqrt(ratio), [FLIM_LR_SCALE_LINEAR] = ratio};

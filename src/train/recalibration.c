@@ -44,8 +44,8 @@ static void report_progress(const pass *p)
 static flim_status after_batch(void *context, flim_error *err)
 {
     pass *p = context;
-    bool stop = flim_stopped(p->what->hooks->stop);
     report_progress(p);
+    bool stop = flim_stopped(p->what->hooks->stop);
     if (p->shared) {
         FLIM_TRY(flim_ranks_broadcast(p->trainer->ranks, &stop, sizeof stop, err));
         p->ended = stop;

@@ -123,7 +123,8 @@ flim_status flim_trainer_allocate(flim_trainer *trainer, flim_dataset *dataset, 
 
 int64_t flim_trainer_share(const flim_trainer *trainer, int64_t n, int64_t batch, int64_t *from)
 {
-    *from = batch * flim_trainer_batch_cells(trainer) + (trainer->sync_batchnorm ? flim_ranks_rank(trainer->ranks) * trainer->batch : 0);
+    *from = batch * flim_trainer_batch_cells(trainer) +
+            (trainer->sync_batchnorm ? flim_ranks_rank(trainer->ranks) * trainer->batch : 0);
     const int64_t left = n - *from;
     return left < 0 ? 0 : left < trainer->batch ? left : trainer->batch;
 }

@@ -31,7 +31,8 @@ typedef struct flim_trainer {
     flim_program *program;
     flim_loader *loader;
     uint8_t *cache_widths; /* (n) bytes per voxel of each cell in device memory; NULL = none is cached there */
-    int64_t batch, accumulate; /* cells per training batch of its program, of these per update (with several ranks: of each) */
+    int64_t batch,
+        accumulate; /* cells per training batch of its program, of these per update (with several ranks: of each) */
     int64_t eval_batch; /* cells per prediction batch */
     double learning_rate; /* of the first epoch */
     int64_t planned_bytes, allocated_bytes,

@@ -45,7 +45,7 @@ static void end_checks(const char *test)
     failures = 0;
     if (n > 0) {
         fail_msg("reproduce: FLIM_TEST_DEVICE=%s FLIM_TEST_PRECISION=%s CMOCKA_TEST_FILTER=%s mpirun --oversubscribe "
-                 "--bind-to none -n %d tests/test_sync_batchnorm",
+                 "--bind-to none -n %d tests/test_synced_statistics",
                  getenv("FLIM_TEST_DEVICE") ? "cuda" : "cpu", flim_precision_name(target->precision), test, n_ranks());
     }
 }
@@ -69,7 +69,7 @@ static int64_t cells_of(share s, int rank)
     case ONE_SHORT: return last ? BATCH - 1 : BATCH;
     case LAST_EMPTY: return last && !first ? 0 : BATCH;
     case SINGLE: return first ? 1 : 0;
-    case LAST_ALONE: return last ? 2 : 0;
+    case LAST_ALONE: return last ? BATCH : 0;
     case SHARES: break;
     }
     return 0;
@@ -126,17 +126,18 @@ static flim_program *make_program(const scene *s, bool ranked, bool sync, flim_r
     return program;
 }
 
-static scene begin(ref_build_network *build, bool sync)
+static scene *begin(ref_build_network *build, bool sync)
 {
-    scene s = {0};
-    build(&s.net);
-    s.parameters = calloc((size_t)s.net.parameters, sizeof(float));
-    s.statistics = calloc((size_t)s.net.statistics + 1, sizeof(float));
-    assert_true(s.parameters && s.statistics);
-    ref_formula_weights(&s.net, s.parameters, s.statistics);
-    s.alone = make_program(&s, false, false, FLIM_RECOMPUTE_NONE);
-    s.ranked = make_program(&s, true, sync, FLIM_RECOMPUTE_NONE);
-    s.ref = ref_network_create(&s.net, s.parameters, s.statistics);
+    scene *s = calloc(1, sizeof *s);
+    assert_non_null(s);
+    build(&s->net);
+    s->parameters = calloc((size_t)s->net.parameters, sizeof(float));
+    s->statistics = calloc((size_t)s->net.statistics + 1, sizeof(float));
+    assert_true(s->parameters && s->statistics);
+    ref_formula_weights(&s->net, s->parameters, s->statistics);
+    s->alone = make_program(s, false, false, FLIM_RECOMPUTE_NONE);
+    s->ranked = make_program(s, true, sync, FLIM_RECOMPUTE_NONE);
+    s->ref = ref_network_create(&s->net, s->parameters, s->statistics);
     return s;
 }
 
@@ -147,6 +148,7 @@ static void end(scene *s)
     flim_program_destroy(s->ranked);
     free(s->parameters);
     free(s->statistics);
+    free(s);
 }
 
 static int64_t floats_of(const flim_network *net, flim_state state)
@@ -220,8 +222,8 @@ static double size_of(const double *values, int64_t count)
 }
 
 /* Tensor by tensor: gradients, of which the reference knows how large the terms are that they are sums of, or statistics.
- * share: of the size that they may be off by. */
-static void compare_tensors(const scene *s, flim_state state, const float *found, const double *expected, double share,
+ * relative: to that size, what they may be off by. */
+static void compare_tensors(const scene *s, flim_state state, const float *found, const double *expected, double relative,
                             const char *to)
 {
     char what[64];
@@ -231,7 +233,8 @@ static void compare_tensors(const scene *s, flim_state state, const float *found
         if (flim_tensor_is_statistic(t) == (state == FLIM_STATE_STATISTICS)) {
             const double size = size_of(expected + t->offset, t->count);
             const double summed = state == FLIM_STATE_GRADIENTS ? size_of(s->ref->scale + t->offset, t->count) : 0;
-            compare(what, t->name, distance_of(found + t->offset, expected + t->offset, t->count), share * (size + summed));
+            compare(what, t->name, distance_of(found + t->offset, expected + t->offset, t->count),
+                    relative * (size + summed));
         }
     }
 }
@@ -351,26 +354,26 @@ static int64_t train_all(const scene *s, share how, int64_t first, const flim_st
 /* An update of each kind of share, and one of two calls with others. */
 static void train_and_compare(ref_build_network *build, const char *test)
 {
-    scene s = begin(build, true);
+    scene *s = begin(build, true);
     int64_t cells = 0, calls = 0;
     for (int how = 0; how <= (int)SHARES; how++) {
         const bool accumulates = how == (int)SHARES;
         flim_step step = step_of(true, !accumulates, (double)most_cells());
-        cells += train_all(&s, accumulates ? ONE_SHORT : (share)how, 100 * how, &step);
+        cells += train_all(s, accumulates ? ONE_SHORT : (share)how, 100 * how, &step);
         calls++;
         if (accumulates) {
             step = step_of(false, true, (double)most_cells());
-            cells += train_all(&s, LAST_EMPTY, 100 * how + 50, &step);
+            cells += train_all(s, LAST_EMPTY, 100 * how + 50, &step);
             calls++;
         }
-        compare_state(&s, FLIM_STATE_GRADIENTS);
-        compare_state(&s, FLIM_STATE_STATISTICS);
-        compare_updated(&s);
-        compare_totals(&s, cells, calls);
-        compare_ranks(&s, s.ranked);
-        put_together(&s);
+        compare_state(s, FLIM_STATE_GRADIENTS);
+        compare_state(s, FLIM_STATE_STATISTICS);
+        compare_updated(s);
+        compare_totals(s, cells, calls);
+        compare_ranks(s, s->ranked);
+        put_together(s);
     }
-    end(&s);
+    end(s);
     end_checks(test);
 }
 
@@ -421,25 +424,25 @@ static void recalibrated_statistics_are_those_of_all_cells(void **state)
 {
     (void)state;
     static const share shares[] = {FULL, ONE_SHORT, LAST_EMPTY, SINGLE};
-    scene s = begin(build_two_classes, true);
+    scene *s = begin(build_two_classes, true);
     flim_error err = {0};
     for (int i = 0; i < 4; i++) {
         const int rank = flim_ranks_rank(ranks);
         const int64_t n = cells_before(shares[i], n_ranks()), first = 40 + 20 * i;
-        flim_batch all = batch_of(&s.net, first, n);
-        flim_batch own = batch_of(&s.net, first + cells_before(shares[i], rank), cells_of(shares[i], rank));
-        ok(flim_program_recalibrate(s.alone, &all, 1.0 / (i + 1), &err), &err);
-        ok(flim_program_recalibrate(s.ranked, &own, 1.0 / (i + 1), &err), &err);
-        ok(flim_program_wait(s.ranked, &err), &err);
-        ref_network_recalibrate(s.ref, &all, 1.0 / (i + 1));
-        compare_state(&s, FLIM_STATE_STATISTICS);
-        float *found = read_state(&s.net, s.ranked, FLIM_STATE_STATISTICS);
-        same_on_all_ranks(found, (size_t)s.net.statistics * sizeof *found, "recalibrated statistics on all ranks");
+        flim_batch all = batch_of(&s->net, first, n);
+        flim_batch own = batch_of(&s->net, first + cells_before(shares[i], rank), cells_of(shares[i], rank));
+        ok(flim_program_recalibrate(s->alone, &all, 1.0 / (i + 1), &err), &err);
+        ok(flim_program_recalibrate(s->ranked, &own, 1.0 / (i + 1), &err), &err);
+        ok(flim_program_wait(s->ranked, &err), &err);
+        ref_network_recalibrate(s->ref, &all, 1.0 / (i + 1));
+        compare_state(s, FLIM_STATE_STATISTICS);
+        float *found = read_state(&s->net, s->ranked, FLIM_STATE_STATISTICS);
+        same_on_all_ranks(found, (size_t)s->net.statistics * sizeof *found, "recalibrated statistics on all ranks");
         free(found);
         ref_batch_free(&all);
         ref_batch_free(&own);
     }
-    end(&s);
+    end(s);
     end_checks(__func__);
 }
 
@@ -456,16 +459,16 @@ static void train_three(const scene *s, flim_program *program)
 static void twice_the_same_bits(void **state)
 {
     (void)state;
-    scene s = begin(build_two_classes, true);
-    flim_program *again = make_program(&s, true, true, FLIM_RECOMPUTE_NONE);
-    flim_program *recomputed = make_program(&s, true, true, FLIM_RECOMPUTE_ALL);
-    train_three(&s, s.ranked);
-    train_three(&s, again);
-    train_three(&s, recomputed);
+    scene *s = begin(build_two_classes, true);
+    flim_program *again = make_program(s, true, true, FLIM_RECOMPUTE_NONE);
+    flim_program *recomputed = make_program(s, true, true, FLIM_RECOMPUTE_ALL);
+    train_three(s, s->ranked);
+    train_three(s, again);
+    train_three(s, recomputed);
     for (int i = FLIM_STATE_PARAMETERS; i <= FLIM_STATE_AVERAGE_STATISTICS; i++) {
-        const size_t bytes = (size_t)floats_of(&s.net, (flim_state)i) * sizeof(float);
-        float *a = read_state(&s.net, s.ranked, (flim_state)i), *b = read_state(&s.net, again, (flim_state)i);
-        float *c = read_state(&s.net, recomputed, (flim_state)i);
+        const size_t bytes = (size_t)floats_of(&s->net, (flim_state)i) * sizeof(float);
+        float *a = read_state(&s->net, s->ranked, (flim_state)i), *b = read_state(&s->net, again, (flim_state)i);
+        float *c = read_state(&s->net, recomputed, (flim_state)i);
         assert_memory_equal(a, b, bytes);
         assert_memory_equal(a, c, bytes);
         free(a);
@@ -474,25 +477,25 @@ static void twice_the_same_bits(void **state)
     }
     flim_program_destroy(again);
     flim_program_destroy(recomputed);
-    end(&s);
+    end(s);
 }
 
 /* What the comparisons above would find: gradients of batches each by its own statistics are others. */
 static void without_the_option_each_batch_is_its_own(void **state)
 {
     (void)state;
-    scene s = begin(build_two_classes, false);
+    scene *s = begin(build_two_classes, false);
     const flim_step step = step_of(true, true, (double)most_cells());
-    (void)train_all(&s, FULL, 0, &step);
-    float *found = read_state(&s.net, s.ranked, FLIM_STATE_GRADIENTS);
-    const double distance = ref_distance(found, s.ref->gradients, s.net.parameters);
+    (void)train_all(s, FULL, 0, &step);
+    float *found = read_state(&s->net, s->ranked, FLIM_STATE_GRADIENTS);
+    const double distance = ref_distance(found, s->ref->gradients, s->net.parameters);
     if (n_ranks() > 1) {
         assert_true(distance > 0.1);
     } else {
         assert_true(distance <= tolerance());
     }
     free(found);
-    end(&s);
+    end(s);
 }
 
 /* A cell that is not finite, on one rank: all of them note the call, and none makes an update from then on. */
@@ -502,32 +505,32 @@ static void what_is_not_finite_stops_all_ranks(void **state)
     if (target->precision == FLIM_PRECISION_FP16) {
         skip(); /* there an update is left out and training goes on */
     }
-    scene s = begin(build_two_classes, true);
+    scene *s = begin(build_two_classes, true);
     const int rank = flim_ranks_rank(ranks);
     const flim_step step = step_of(true, true, (double)most_cells());
     flim_error err = {0};
     flim_totals totals;
-    train_ranked(&s, s.ranked, FULL, 0, &step);
-    float *parameters = read_state(&s.net, s.ranked, FLIM_STATE_PARAMETERS);
-    float *statistics = read_state(&s.net, s.ranked, FLIM_STATE_STATISTICS);
-    flim_batch batch = batch_of(&s.net, 50 + rank * BATCH, BATCH);
+    train_ranked(s, s->ranked, FULL, 0, &step);
+    float *parameters = read_state(&s->net, s->ranked, FLIM_STATE_PARAMETERS);
+    float *statistics = read_state(&s->net, s->ranked, FLIM_STATE_STATISTICS);
+    flim_batch batch = batch_of(&s->net, 50 + rank * BATCH, BATCH);
     if (rank == n_ranks() - 1) {
         batch.signal[0] = NAN;
     }
-    ok(flim_program_train(s.ranked, &batch, &step, &err), &err);
-    ok(flim_program_wait(s.ranked, &err), &err);
+    ok(flim_program_train(s->ranked, &batch, &step, &err), &err);
+    ok(flim_program_wait(s->ranked, &err), &err);
     ref_batch_free(&batch);
-    ok(flim_program_totals(s.ranked, false, &totals, &err), &err);
+    ok(flim_program_totals(s->ranked, false, &totals, &err), &err);
     assert_true(totals.nonfinite && totals.nonfinite_call == 1 && totals.calls == 2 && totals.updates == 1);
-    float *parameters_after = read_state(&s.net, s.ranked, FLIM_STATE_PARAMETERS);
-    float *statistics_after = read_state(&s.net, s.ranked, FLIM_STATE_STATISTICS);
-    assert_memory_equal(parameters, parameters_after, (size_t)s.net.parameters * sizeof *parameters);
-    assert_memory_equal(statistics, statistics_after, (size_t)s.net.statistics * sizeof *statistics);
+    float *parameters_after = read_state(&s->net, s->ranked, FLIM_STATE_PARAMETERS);
+    float *statistics_after = read_state(&s->net, s->ranked, FLIM_STATE_STATISTICS);
+    assert_memory_equal(parameters, parameters_after, (size_t)s->net.parameters * sizeof *parameters);
+    assert_memory_equal(statistics, statistics_after, (size_t)s->net.statistics * sizeof *statistics);
     free(parameters);
     free(statistics);
     free(parameters_after);
     free(statistics_after);
-    end(&s);
+    end(s);
 }
 
 REF_DEVICE_GROUP(cmocka_unit_test(two_classes), cmocka_unit_test(three_classes), cmocka_unit_test(three_heads_on_two_units),
