@@ -60,6 +60,8 @@ typedef struct flim_conv_search_options {
     const char *cache_dir; /* NULL = no file */
     const flim_log *log;
     const volatile int *stop; /* polled between candidates; may be NULL */
+    /* The kernel of the stem and what reads it is not taken: in its middle there are statistics to share with other ranks. */
+    bool no_stem;
     const char *without; /* tests: name of an algorithm that is not taken; NULL = none */
 } flim_conv_search_options;
 

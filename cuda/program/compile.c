@@ -123,7 +123,8 @@ flim_status flim_cuda_compile(flim_device *base, const flim_network *net, const 
                                                           : cache[0]         ? cache
                                                                              : NULL,
                                              .log = options->log,
-                                             .stop = options->stop};
+                                             .stop = options->stop,
+                                             .no_stem = options->sync_batchnorm && flim_ranks_size(options->ranks) > 1};
     flim_status status;
     flim_cuda_program *p = flim_alloc(1, sizeof *p, err);
     if (!p) {

@@ -63,6 +63,7 @@ typedef struct flim_cuda_marks {
 /* What a program has for ranks that train together (ranks.h); on = false: it trains alone. */
 typedef struct flim_cuda_ranks {
     bool on;
+    bool sync; /* BatchNorm is over the batches of all: `pending` then has the running statistics, as without ranks */
     int rank, size;
     flim_nccl nccl;
     flim_nccl_comm comm;
@@ -75,6 +76,8 @@ typedef struct flim_cuda_ranks {
     const flim_cuda_marks *marks; /* of the step at work; NULL: nobody times it */
     float *running; /* (S) of the update at work; `pending` then has the moves of a call (S + 1) */
     float *all_moves, *all_gradients; /* (ranks, S + 1), (ranks, P) with `deterministic` */
+    int64_t sums; /* doubles that the widest BatchNorm has to share, with `sync` */
+    double *own, *all; /* (sums), (ranks, sums): of this rank's part of a batch, of all parts (kernels/ranks.h) */
 } flim_cuda_ranks;
 
 typedef struct flim_cuda_program {

@@ -131,6 +131,7 @@ typedef struct flim_schedule {
              [2]; /* [first][last] of an accumulation: has run once, so that its code is loaded and a graph can be captured */
     bool deterministic;
     bool wide_only; /* flim_fusion_is_wide_only */
+    bool no_stem; /* flim_conv_search_options.no_stem */
     int64_t batch;
     flim_storage type;
     int n_operations;

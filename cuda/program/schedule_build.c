@@ -603,6 +603,7 @@ flim_status flim_schedule_build(flim_schedule *s, flim_cuda_device *device, cons
 {
     flim_conv_store *store;
     begin(s, net, precision, train, batch, deterministic);
+    s->no_stem = options->no_stem;
     FLIM_TRY(check_limits(s, err));
     FLIM_TRY(flim_conv_store_of(device, &store, err));
     for (bool again = true; again;) { /* at most once per unit and direction */

@@ -47,6 +47,8 @@ typedef struct flim_run {
     flim_lock working; /* shared by all processes at work in the folder, as long as they are */
     flim_lock fold_lock; /* of the fold at work */
     int locked_fold; /* which that is; -1 = none */
+    char held
+        [1024]; /* of workers: folds that others have, with their holders, as far as they fit; "fold 3 (process 12 on host), ..." */
     flim_lock start_lock; /* --resume-or-start: held until the folder holds a run */
     flim_checkpoint_writer *checkpoints;
 
@@ -92,10 +94,16 @@ static inline bool flim_run_stopped(const flim_run *run)
     return flim_stopped(run->hooks->stop);
 }
 
+/* Cells of a batch: of each rank's, or with --sync-batchnorm of the one that they share. */
+static inline int64_t flim_run_batch_cells(const flim_run *run)
+{
+    return run->settings->batch * (run->settings->sync_batchnorm ? flim_ranks_size(run->ranks) : 1);
+}
+
 /* Batches of an update, of all ranks. */
 static inline int64_t flim_run_update_batches(const flim_run *run)
 {
-    return run->settings->accumulate * flim_ranks_size(run->ranks);
+    return run->settings->accumulate * (run->settings->sync_batchnorm ? 1 : flim_ranks_size(run->ranks));
 }
 
 /* FLIM_INTERRUPTED once a signal asked for the end. */
@@ -123,8 +131,8 @@ void flim_run_folder_unlock(flim_run *run);
  * the folder holds a run or this process has ended: flim_run_start_ended. */
 flim_status flim_run_wait_to_start(flim_run *run, bool *exists, flim_error *err);
 void flim_run_start_ended(flim_run *run);
-/* Takes fold k for this process.  If another process works on it: *taken = false and a note, or FLIM_ERROR_USAGE under
- * --fold k. */
+/* Takes fold k for this process.  If another process works on it: *taken = false and a note (of a worker: into run->held), or
+ * FLIM_ERROR_USAGE under --fold k. */
 flim_status flim_run_take_fold(flim_run *run, int k, bool *taken, flim_error *err);
 void flim_run_release_fold(flim_run *run);
 /* --fold K, before the data is read; nothing if the fold has not begun. */
@@ -297,7 +305,8 @@ flim_status flim_resume_write_config(flim_run *run, flim_error *err);
 
 /* ---- resume.c ---- */
 /* The run was begun by as many processes as resume.json says: the accumulation of this call's, so that an update has as many
- * batches as before; FLIM_ERROR_USAGE if they cannot share them equally.  After the settings of the run. */
+ * batches as before, or with --sync-batchnorm their batch, so that theirs together has as many cells; FLIM_ERROR_USAGE if they
+ * cannot share them equally.  After the settings of the run. */
 flim_status flim_resume_ranks(flim_run *run, flim_error *err);
 /* Fills run->identity: first from the data, after the scan; then from splits.json, network, device and settings. */
 flim_status flim_resume_identify_data(flim_run *run, const flim_study *study, flim_error *err);
