@@ -107,7 +107,7 @@ flim_status flim_run_take_fold(flim_run *run, int k, bool *taken, flim_error *er
     }
     if (run->hooks->shared) {
         const size_t used = strlen(run->held);
-        snprintf(run->held + used, sizeof run->held - used, "%s%s (%s)", used ? ", " : "", name_of(k, name), holder);
+        snprintf(run->held + used, sizeof run->held - used, "%s%s (%s)", used ? ", " : "", flim_fold_name(k, name), holder);
         return FLIM_OK;
     }
     if (run->settings->fold == k) {

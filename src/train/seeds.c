@@ -20,6 +20,7 @@ typedef struct repetition {
     flim_run run; /* its folder, locks and log; no run of its own */
     flim_settings stored; /* what the first call said, as far as this one allows */
     flim_seeds seeds;
+    bool found_ended; /* before this call all seeds were done and summed up */
 } repetition;
 
 static flim_status read_seeds(const char *text, flim_seeds *out, flim_error *err)
@@ -118,22 +119,39 @@ static flim_status train_seed(repetition *r, const flim_settings *settings, cons
     return flim_train_cv(&s, &own, NULL, err);
 }
 
-/* Of worker processes the one sums up that finds all runs summed up and nobody at it. */
+/* All seeds' runs have ended (and, if asked, been summed up). */
+static flim_status look_at_end(const repetition *r, bool summed_up, bool *yes, flim_error *err)
+{
+    flim_repeated result = {0};
+    const flim_status status = flim_repeated_read(r->run.folder, &r->seeds, &result, err);
+    *yes = status == FLIM_OK && flim_repeated_has_ended(&result) && (!summed_up || flim_repeated_is_summed_up(&result));
+    flim_repeated_free(&result);
+    return status;
+}
+
+/* Of worker processes the one sums up that finds all runs ended and nobody at it: whoever is at it has found that, too.  The
+ * first one tells it again if all was done before the call. */
 static flim_status sum_up(repetition *r, const flim_train_hooks *hooks, flim_error *err)
 {
     char path[FLIM_PATH_MAX], holder[FLIM_LOCK_HOLDER];
     flim_lock lock = FLIM_NO_LOCK;
     flim_repeated result = {0};
     flim_status status = FLIM_OK;
+    if (hooks->shared) {
+        bool ended = false;
+        FLIM_TRY(look_at_end(r, false, &ended, err));
+        if (!ended) {
+            return FLIM_OK;
+        }
+    }
     FLIM_TRY(flim_run_folder_path(&r->run, ".summary", path, err));
     FLIM_TRY(flim_lock_try(path, "the summary of all seeds", &hooks->log, &lock, holder, err));
     if (!flim_lock_held(&lock)) {
         return FLIM_OK;
     }
     FLIM_TRY_DONE(flim_repeated_read(r->run.folder, &r->seeds, &result, err));
-    const bool last = !hooks->shared ||
-                      (flim_repeated_has_ended(&result) && (hooks->shared->first || !flim_repeated_is_summed_up(&result)));
-    if (last && result.n > 0) {
+    const bool wanted = !hooks->shared || (r->found_ended && hooks->shared->first) || !flim_repeated_is_summed_up(&result);
+    if (wanted && result.n > 0) {
         FLIM_TRY_DONE(flim_repeated_write(&result, err));
         flim_repeated_print(&result, &hooks->log);
         flim_log_line(&hooks->log, FLIM_LOG_RESULT, "Results of all seeds: %s", r->run.folder);
@@ -148,6 +166,10 @@ static flim_status train_seeds(repetition *r, const flim_settings *settings, con
 {
     flim_error first = {0};
     int failed = 0;
+    if (hooks->shared && !settings->dry_run) { /* what cannot be read is an error of the run that it belongs to */
+        flim_error why = {0};
+        (void)look_at_end(r, true, &r->found_ended, &why);
+    }
     for (int i = 0; i < r->seeds.n; i++) {
         flim_error why = {0};
         const flim_status status = train_seed(r, settings, hooks, i, &why);

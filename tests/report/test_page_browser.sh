@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The page of fold_metrics in chromium at the widths of a phone, a tablet and a laptop: nothing is wider than the window, and nothing but
+# The page of fold_metrics in chromium, and in Firefox if it is there, at the widths of a phone, a tablet and a laptop: nothing is wider than the window, and nothing but
 # tables that scroll in their own box reaches beyond it, with every part that can be opened open.
 # Printed, all words are on A4 paper, what is folded up on the screen included.
 # Usage: test_page_browser.sh BUILD_DIR
@@ -36,14 +36,30 @@ onload = function () {
   parent.postMessage("width " + root.clientWidth + " scroll " + root.scrollWidth + " outside " + (said || "nothing"), "*");
 };
 END
+# Firefox only takes pictures: of a frame that is shown if all is within it, beside one of an empty page.
+for name in firefox firefox-esr; do
+    command -v "$name" >/dev/null && firefox=$name && break
+done
+picture() { # FILE.png PAGE
+    mkdir -p "$work/firefox"
+    timeout 100 "$firefox" --headless --no-remote --profile "$work/firefox" --window-size=1400,1000 --screenshot "$work/$1" \
+        "file://$work/$2" >/dev/null 2>&1
+}
+if [ -n "${firefox:-}" ]; then
+    echo '<!DOCTYPE html><title>empty</title>' >empty.html
+    picture empty.png empty.html
+    [ -s empty.png ] || firefox=
+fi
+[ -n "${firefox:-}" ] || echo "left out: Firefox, which is not here or does not run"
 sed 's|<footer>|<p style="width:900px">too wide</p><footer>|' one.html >wide.html # what must be found
 for page in one two wide; do
     { sed '/<\/body>/,$d' "$page.html"; echo "<script>"; cat measure.js; echo "</script></body></html>"; } >"$page.inner.html"
     for width in 360 768 1280; do
         cat >outer.html <<END
 <!DOCTYPE html><title>no answer</title>
-<script>onmessage=function(e){document.title=e.data}</script>
-<iframe style="border:0;width:${width}px;height:900px" src="$page.inner.html" scrolling="no"></iframe>
+<script>onmessage=function(e){document.title=e.data;
+if(e.data==="width $width scroll $width outside nothing")document.getElementById("frame").style.visibility="visible"}</script>
+<iframe id="frame" style="border:0;visibility:hidden;width:${width}px;height:900px" src="$page.inner.html" scrolling="no"></iframe>
 END
         timeout 100 "$chromium" --headless --no-sandbox --disable-gpu --user-data-dir="$work/profile" --window-size=1400,1000 \
             --virtual-time-budget=5000 --dump-dom "file://$work/outer.html" >dom 2>/dev/null
@@ -54,6 +70,12 @@ END
         else
             check "$page.html at $width pixels: $said" test "$said" = "<title>width $width scroll $width outside nothing"
         fi
+        [ -n "${firefox:-}" ] || continue
+        picture shot.png outer.html
+        shown=$(($(stat -c %s shot.png) > 2 * $(stat -c %s empty.png))) # bytes
+        fits=1
+        [ "$page" = wide ] && [ "$width" -lt 900 ] && fits=0
+        check "Firefox, $page.html at $width pixels: shown $shown, expected $fits" test "$shown" = "$fits"
     done
 done
 
