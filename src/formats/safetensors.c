@@ -199,6 +199,21 @@ static flim_status other_format(const char *path, const unsigned char first[LENG
     return FLIM_OK;
 }
 
+/* A folder where a file was asked for, with the weights in it if it is one of train_cv's or pretrain's. */
+static flim_status refuse_folder(const char *folder, flim_error *err)
+{
+    static const char *const names[] = {"encoder", "best"};
+    char path[4096];
+    struct stat about;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const int length = snprintf(path, sizeof path, "%s/%s.safetensors", folder, names[i]);
+        if (length > 0 && length < (int)sizeof path && stat(path, &about) == 0) {
+            return flim_fail(err, FLIM_ERROR_DATA, "cannot read %s: it is a folder; its weights are %s", folder, path);
+        }
+    }
+    return flim_fail(err, FLIM_ERROR_DATA, "cannot read %s: it is a folder, expected a .safetensors file", folder);
+}
+
 /* Reads the length and the header's text, both checked against the file's size. */
 static flim_status read_header(flim_safetensors *file, flim_error *err)
 {
@@ -252,6 +267,8 @@ flim_status flim_safetensors_open(const char *path, flim_safetensors **out, flim
     flim_status status = FLIM_OK;
     flim_safetensors *file = flim_alloc(1, sizeof *file, err);
     FLIM_TRY_DONE(file && (file->path = flim_strdup(path, err)) ? FLIM_OK : FLIM_ERROR_MEMORY);
+    struct stat about;
+    FLIM_TRY_DONE(stat(path, &about) == 0 && S_ISDIR(about.st_mode) ? refuse_folder(path, err) : FLIM_OK);
     FLIM_TRY_DONE(flim_file_open(path, &file->stream, err));
     FLIM_TRY_DONE(read_header(file, err));
     FLIM_TRY_DONE(parse_header(file, err));

@@ -50,6 +50,8 @@ says "whole is a pretraining, which has no test results"
 call 0 "$build/predict" --model whole --data k.h5 --embeddings folder.npy --device cpu --workers 2
 call 0 "$build/predict" --model whole/encoder.safetensors --data k.h5 --embeddings file.npy --device cpu --workers 2
 check "a pretraining's folder stands for its encoder" cmp folder.npy file.npy
+call 3 "$build/train_cv" --data k.h5 --preset nano --folds 2 --epochs 1 "${device[@]}" --pretrained whole --out tuned
+says "cannot read whole: it is a folder; its weights are whole/encoder.safetensors"
 call 0 "$pretrain" --resume --out whole
 check "a run that is done is left as it is" test "$(same again)" = "$(same whole)"
 
