@@ -65,7 +65,7 @@ typedef enum flim_loss {
     FLIM_LOSS_SQUARED, /* dense: squared error to the input's signal, mean over T,H,W */
     FLIM_LOSS_SQUARED_MASKED, /* the same, mean over the voxels inside the mask; 0 for a cell without any */
     /* Dense, of networks with a third input channel, mean over the hidden voxels (flim_step.hide_share): */
-    FLIM_LOSS_HIDDEN_POISSON, /* negative log likelihood of their counts at the rate exp(y) x the baseline's, log n! left out */
+    FLIM_LOSS_HIDDEN_POISSON, /* negative log likelihood of their counts at the rate exp(y), log n! left out */
     FLIM_LOSS_HIDDEN_SQUARED, /* squared error to their signal, log1p(counts) / 10 */
     /* Over the batch: NT-Xent (Chen et al., ICML 2020).  Cells 2i and 2i+1 are partners; a cell's loss is the cross entropy of
      * the softmax over its cosine similarities to the batch's other cells / temperature, with its partner as the label. */
