@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(THREADS) batch_loss_kernel(flim_head_kernels h
     float *row = h.similarity + i * h.cells;
     double *slope = h.similarity_slope + i * h.cells;
     const int64_t partner = flim_partner_of(i, h.cells);
-    const flim_target target = {.label = (int)partner, .smoothing = 0, .gamma = 0, .distribution = NULL, .signal = 0, .log_rate = 0};
+    const flim_target target = {.label = (int)partner, .smoothing = 0, .gamma = 0, .distribution = NULL, .signal = 0};
     const double weight = flim_cell_weight(&h.head, h.batch.weight[i], h.batch.label[i]), scaled = weight * h.head.weight;
     const double scale = scaled / *h.batch.divisor * *h.batch.loss_scale;
     double norm[FLIM_LOSS_NORMS] = {0}, loss = 0;

@@ -119,8 +119,7 @@ __global__ void __launch_bounds__(THREADS) loss_kernel(flim_head_kernels h)
                                 .smoothing = *h.smoothing,
                                 .gamma = *h.focal_gamma,
                                 .distribution = h.batch.target ? h.batch.target + n * h.batch.classes : NULL,
-                                .signal = 0,
-                                .log_rate = 0};
+                                .signal = 0};
     const double weight = flim_cell_weight(&h.head, h.batch.weight[n], target.label), scaled = weight * h.head.weight;
     double norm[FLIM_LOSS_NORMS] = {0};
     const double loss = flim_loss_of(h.head.loss, x, h.outputs, &target, norm);
@@ -152,7 +151,7 @@ template <typename T> __global__ void __launch_bounds__(THREADS) dense_kernel(fl
     const double share = count > 0 ? scaled / *d.batch.divisor * *d.batch.loss_scale * d.scale / count : 0;
     for (int64_t i = threadIdx.x; i < d.voxels; i += THREADS) {
         const flim_target target = {
-            .label = 0, .smoothing = 0, .gamma = 0, .distribution = NULL, .signal = (float)x[i * d.input_c], .log_rate = 0};
+            .label = 0, .smoothing = 0, .gamma = 0, .distribution = NULL, .signal = (float)x[i * d.input_c]};
         const float value = (float)y[i * d.c];
         double norm[FLIM_LOSS_NORMS] = {0}, slope = 0;
         if (!masked || (float)x[i * d.input_c + 1] != 0.0f) {

@@ -222,18 +222,16 @@ template <typename T> __global__ void __launch_bounds__(THREADS) hidden_loss_ker
         const float what = voxel[i];
         double slope = 0;
         if (what >= 0.0f) {
-            const double rate = m.bin[i / d.plane] * m.pixel[i % d.plane];
             const flim_target target = {.label = 0,
                                         .smoothing = 0,
                                         .gamma = 0,
                                         .distribution = NULL,
-                                        .signal = flim_hidden_target(d.head.loss, what),
-                                        .log_rate = log(rate)};
+                                        .signal = flim_hidden_target(d.head.loss, what)};
             const float value = to_float(y[(int64_t)i * d.c]);
             double norm[FLIM_LOSS_NORMS] = {0};
             loss += flim_loss_of(d.head.loss, &value, 1, &target, norm);
             slope = flim_loss_slope(d.head.loss, &value, 0, 1, &target, norm);
-            baseline += flim_poisson_loss(rate, (double)what);
+            baseline += flim_poisson_loss(m.bin[i / d.plane] * m.pixel[i % d.plane], (double)what);
         }
         if (dy) {
             store8<T>(dy + (int64_t)i * d.c, {{(float)(slope * share), 0, 0, 0, 0, 0, 0, 0}});

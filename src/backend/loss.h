@@ -38,7 +38,6 @@ typedef struct flim_target {
     double gamma; /* of the focal loss; 0 = cross entropy */
     const float *distribution; /* (K), or NULL */
     double signal; /* of one voxel */
-    double log_rate; /* of a hidden voxel: what its baseline expects, to which the network's y is added */
 } flim_target;
 
 /* The share of class k of K in a target. */
@@ -221,14 +220,13 @@ FLIM_LOSS_FUNCTION double flim_squared_slope(const float *x, int k, int outputs,
 
 #define FLIM_LARGEST_LOG_RATE 8.0
 
-/* y is the logarithm of the rate over that of the baseline: a network that gives 0 is the baseline, and learns what there is to know
- * beyond it.  Above the largest one the rate goes on along its tangent, so that an odd weight gives no
+/* y is the logarithm of the rate.  Above the largest one the rate goes on along its tangent, so that an odd weight gives no
  * infinity. */
 FLIM_LOSS_FUNCTION double flim_hidden_poisson_loss(const float *x, int outputs, const flim_target *t,
                                                    double norm[FLIM_LOSS_NORMS])
 {
     (void)outputs;
-    const double y = (double)x[0] + t->log_rate, above = y > FLIM_LARGEST_LOG_RATE ? y - FLIM_LARGEST_LOG_RATE : 0.0;
+    const double y = (double)x[0], above = y > FLIM_LARGEST_LOG_RATE ? y - FLIM_LARGEST_LOG_RATE : 0.0;
     norm[0] = exp(y - above);
     return norm[0] * (1.0 + above) - t->signal * y;
 }

@@ -56,18 +56,6 @@ def hide(seed, epoch, cell, repeat, mask, bins):
     return hidden
 
 
-def log_baseline(counts, mask, hidden):
-    """(T,H,W): logarithm of the rate that the cell's mean decay and the pixel's intensity give a voxel, from what is seen."""
-    seen = mask[None].astype(bool) & ~hidden
-    n = np.where(seen, counts, 0).astype(np.float64)
-    mean = (n.sum() + 0.5) / seen.sum()
-    known = seen.any((1, 2))
-    at = np.flatnonzero(known)
-    factor = np.interp(np.arange(len(n)), at, ((n.sum((1, 2)) + 1) / (mean * seen.sum((1, 2)) + 1))[at])
-    pixel = (n.sum(0) + 1) / ((mean * factor[:, None, None] * seen).sum(0) + 1)
-    return np.log(mean * factor[:, None, None] * pixel)
-
-
 # ---- the network -------------------------------------------------------------------------------------------------------------------
 
 class ConvBN(nn.Module):
@@ -130,9 +118,9 @@ class Pretraining(nn.Module):
         return self.decoder.out.conv(y, output_size=sizes[0])[:, 0], z
 
 
-def loss_of(y, z, counts, hidden, log_rate=0):
+def loss_of(y, z, counts, hidden):
     """Mean over the cells: Poisson likelihood of the hidden counts, and NT-Xent of pairs 2i, 2i+1."""
-    y, z = (y + log_rate).float(), z.float()
+    y, z = y.float(), z.float()
     above = (y - 8).clamp(min=0)
     each = torch.exp(y - above) * (1 + above) - counts * y
     masked = ((each * hidden).sum((1, 2, 3)) / hidden.sum((1, 2, 3))).mean()
@@ -180,12 +168,11 @@ def check(a):
     hidden = torch.tensor(np.stack([hide(42, 0, c, i % 2, mask, bins) for i, c in enumerate(cells)]))
     signal = (torch.log1p(n.float()) / 10).double().masked_fill(hidden, 0)
     x = torch.stack([signal, torch.tensor(mask).double().expand_as(signal), hidden.double()], 1)
-    rates = torch.tensor(np.stack([log_baseline(counts[c], mask, h) for c, h in zip(cells, hidden.numpy())]))
     worst, failed, results = {}, 0, {}
     for dtype in (torch.float64, torch.float32):
         net = net.to(dtype)
         net.zero_grad()
-        l = loss_of(*net(x.to(dtype)), n.to(dtype), hidden.to(dtype), rates.to(dtype))
+        l = loss_of(*net(x.to(dtype)), n.to(dtype), hidden.to(dtype))
         l.backward()
         results[dtype] = (float(l.detach()), {k: p.grad.double() for k, p in net.named_parameters()})
     exact, own = results[torch.float64], results[torch.float32]

@@ -116,10 +116,9 @@ void ref_hidden_head(const flim_head *head, const ref_hidden_run *r, flim_hidden
         for (int i = 0; i < voxels; i++) {
             if (hidden[i]) {
                 const double at = log(photons[i] + 1) / 10, top = exp(8);
-                const double z = y[i] + log(rate[i]); /* the logarithm of the rate */
-                const bool poisson = head->loss == FLIM_LOSS_HIDDEN_POISSON, high = z > 8;
-                const double lambda = high ? top * (z - 7) : exp(z), slope = high ? top : lambda;
-                sum += poisson ? lambda - photons[i] * z : (y[i] - at) * (y[i] - at);
+                const bool poisson = head->loss == FLIM_LOSS_HIDDEN_POISSON, high = y[i] > 8;
+                const double lambda = high ? top * (y[i] - 7) : exp(y[i]), slope = high ? top : lambda;
+                sum += poisson ? lambda - photons[i] * y[i] : (y[i] - at) * (y[i] - at);
                 if (dy) {
                     dy[n * voxels + i] += share * (poisson ? slope - photons[i] : 2 * (y[i] - at));
                 }

@@ -259,7 +259,6 @@ static double voxel_loss(const flim_cpu_dense *d, size_t i, double *slope)
             return 0.0;
         }
         target.signal = flim_hidden_target(d->head->loss, flim_voxel_of(d->signal[i], 1, 1));
-        target.log_rate = log(d->bin_rate[i / d->plane] * d->pixel_factor[i % d->plane]);
     }
     if (flim_loss_target(d->head->loss) == FLIM_TARGET_SIGNAL_IN_MASK && d->mask[i % d->plane] == 0) {
         *slope = 0.0;

@@ -60,8 +60,6 @@ typedef struct flim_cpu_dense {
     const float *y, *signal; /* (T,H,W) */
     const unsigned char *mask; /* (H,W) */
     const unsigned char *hidden; /* (T,H,W), or NULL */
-    const double *bin_rate,
-        *pixel_factor; /* (T), (H,W): the baseline's rate of a voxel is their product; NULL without hidden voxels */
     double share; /* backward: of the cell's loss in the batch's */
 } flim_cpu_dense;
 

@@ -1,6 +1,6 @@
 /* The hidden voxels of a cell: what the network's prediction of them costs, and the baseline's (backend/hidden.h).
  *
- * Owns: nothing; `work` is flim_cpu_hidden_work doubles of the caller's, which the cell points into.  Cannot fail.
+ * Owns: nothing; `work` is flim_cpu_hidden_work doubles of the caller's.  Cannot fail.
  */
 #ifndef FLIM_CPU_HIDDEN_H
 #define FLIM_CPU_HIDDEN_H
@@ -10,9 +10,7 @@
 
 size_t flim_cpu_hidden_work(int bins, size_t plane);
 
-/* The baseline of a cell of a dense head, cell->hidden set: fills its bin_rate and pixel_factor. */
-void flim_cpu_hidden_baseline(flim_cpu_dense *cell, double *work);
-/* Sums over the hidden voxels of a cell that has its baseline. */
-flim_hidden_totals flim_cpu_hidden_sums(const flim_cpu_dense *cell);
+/* Sums over the hidden voxels of one cell of a dense head, cell->hidden set. */
+flim_hidden_totals flim_cpu_hidden_sums(const flim_cpu_dense *cell, double *work);
 
 #endif

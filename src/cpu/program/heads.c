@@ -99,10 +99,9 @@ static flim_status head_cell(flim_cpu_program *p, flim_cpu_mode mode, flim_cpu_w
         const int u = p->base.net.head[k].unit;
         const float *y = unit_y(p, mode, worker, u, cell, p->node[u].save_y);
         if (is_dense(p, k)) {
-            flim_cpu_dense dense = dense_cell(p, k, batch, cell, y);
+            const flim_cpu_dense dense = dense_cell(p, k, batch, cell, y);
             if (flim_loss_is_hidden(dense.head->loss)) {
-                flim_cpu_hidden_baseline(&dense, worker->margins);
-                const flim_hidden_totals sums = flim_cpu_hidden_sums(&dense);
+                const flim_hidden_totals sums = flim_cpu_hidden_sums(&dense, worker->margins);
                 p->hidden_sums[cell] = sums;
                 p->head[k].work[cell] = sums.voxels > 0 ? sums.loss / sums.voxels : 0.0;
             } else {
@@ -254,9 +253,6 @@ const float *flim_cpu_heads_dy(const flim_cpu_program *p, flim_cpu_mode mode, fl
                 dense_cell(p, k, batch, cell, saved ? flim_cpu_cell(p, node->y, node->layer.y_floats, cell) : y);
             dense.share = flim_cell_weight(dense.head, batch->weight[cell], batch->label[cell]) * (double)dense.head->weight /
                           p->step->divisor;
-            if (flim_loss_is_hidden(dense.head->loss)) {
-                flim_cpu_hidden_baseline(&dense, worker->margins);
-            }
             flim_cpu_dense_backward(&dense, first, worker->x);
             first = false;
         }
@@ -288,9 +284,8 @@ void flim_cpu_heads_evaluate(flim_cpu_program *p, flim_cpu_worker *worker, int k
                              const float *y)
 {
     if (flim_loss_is_hidden(p->base.net.head[k].loss)) {
-        flim_cpu_dense dense = dense_cell(p, k, batch, cell, y);
-        flim_cpu_hidden_baseline(&dense, worker->margins);
-        p->hidden_sums[cell] = flim_cpu_hidden_sums(&dense);
+        const flim_cpu_dense dense = dense_cell(p, k, batch, cell, y);
+        p->hidden_sums[cell] = flim_cpu_hidden_sums(&dense, worker->margins);
     }
 }
 
