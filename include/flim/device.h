@@ -131,6 +131,7 @@ typedef struct flim_program_options {
     const volatile int *stop; /* polled while plans are sought; non-zero: FLIM_INTERRUPTED.  May be NULL */
     /* Training is shared with these: see flim_program_train.  NULL = the program trains alone.  They outlive it. */
     flim_ranks *ranks;
+    bool sync_batchnorm; /* of the ranks: BatchNorm's statistics are over the batches of all of them in a call */
 } flim_program_options;
 
 /* Compiles.  Takes time (tuning), takes no memory that flim_program_memory reports. */
@@ -247,12 +248,17 @@ flim_step flim_step_defaults(void);
  * accumulation: that of rank 0's batch, rank 1's, ... and then those of the next calls; step (first, last, divisor over the
  * cells of all) is the same for all.  Gradients are summed over the ranks before the update, running statistics are moved by
  * each batch in turn, and totals count all batches, so that state and totals are what one program would have that was given the
- * batches one after the other, but for the rounding of sums; they are the same bits on all ranks. */
+ * batches one after the other, but for the rounding of sums; they are the same bits on all ranks.  With `sync_batchnorm` the
+ * batches of a call are one batch instead: state and totals are what one program would have that was given all their cells in
+ * one call, but for the rounding of sums. */
 flim_status flim_program_train(flim_program *program, const flim_batch *batch, const flim_step *step, flim_error *err);
 
 /* Forward as in training, without dropout, loss or update: BatchNorm's running statistics move towards the batch's by `share`
  * of the difference (a training step's is 0.1).  Shares 1, 1/2, 1/3, ... make them the mean of the statistics of as many
- * batches.  The head of a batch of one cell keeps its own.  1 <= batch->n <= train_batch. */
+ * batches.  The head of a batch of one cell keeps its own.  1 <= batch->n <= train_batch.
+ *
+ * With `sync_batchnorm` all ranks call it together, each with its part of the batch, which may be empty; else a rank's call is its
+ * own. */
 flim_status flim_program_recalibrate(flim_program *program, const flim_batch *batch, double share, flim_error *err);
 
 /* Exchanges weights and statistics with their running averages: predictions are then the averages'; a second call restores

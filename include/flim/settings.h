@@ -78,6 +78,7 @@ typedef struct flim_settings {
     /* device */
     char *device; /* as flim_device_open takes it */
     flim_parallel parallel;
+    bool sync_batchnorm; /* with `parallel` */
     flim_precision precision;
     flim_recompute checkpoint_activations;
     double margin; /* share of the device's memory that auto choices may fill */

@@ -308,6 +308,12 @@ static flim_status check_together(const flim_settings *s, flim_error *err)
         return s->out[0] ? FLIM_OK
                          : flim_fail(err, FLIM_ERROR_USAGE, "--resume needs --out DIR, the folder of the run to resume");
     }
+    if (s->sync_batchnorm && s->parallel == FLIM_PARALLEL_NONE) {
+        return flim_fail(
+            err, FLIM_ERROR_USAGE,
+            "--sync-batchnorm is about the batches of several processes: add --parallel data (and start them with mpirun "
+            "or srun), or leave it out");
+    }
     const bool counted = !s->splits[0] && s->cv != FLIM_SPLIT_LEAVE_ONE_GROUP_OUT; /* folds says how many there are */
     if (counted && s->fold >= s->folds) {
         return flim_fail(

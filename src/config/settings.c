@@ -264,6 +264,9 @@ static const flim_flag_row rows[] = {
         "data: the processes that mpirun or srun has started train one network together, each on its own card with --batch "
         "cells per batch",
         TAKEN, NONE, .choices = flim_parallel_names),
+    ROW(NULL, "sync-batchnorm", SWITCH(sync_batchnorm), "false", NULL,
+        "with --parallel data: BatchNorm uses the statistics of the batches of all processes together, as of one batch",
+        REFUSED, SYNC_BATCHNORM),
     ROW(NULL, "precision", CHOICE(precision), "auto", "P",
         "numerical precision of the network; auto: tf32 from compute capability 8.0 on, fp16 on 7.5, else fp32; amp: bf16 if "
         "the device has it, else fp16",

@@ -78,6 +78,7 @@ typedef enum flim_identity_field {
     FLIM_IDENTITY_FREEZE_ENCODER,
     FLIM_IDENTITY_UNFREEZE_AFTER,
     FLIM_IDENTITY_PRETRAINING, /* of pretrainings only: all of their own settings, and their cells */
+    FLIM_IDENTITY_SYNC_BATCHNORM,
     FLIM_IDENTITY_FIELDS
 } flim_identity_field;
 

@@ -18,13 +18,16 @@ enum {
 #define PATIENCE 5.0 /* seconds that a signal may wait for the end of an accumulation */
 
 /* An epoch at work.  Several ranks have one each: they train `ranks` batches at a time, rank r the r-th of them, as if one
- * process did it one after the other.  Where numbers of batches are said (calls), they are those of all. */
+ * process did it one after the other; or one batch, of which each has a part (sync_batchnorm).  Where numbers of batches are said
+ * (calls), they are those of all. */
 typedef struct pass {
     flim_trainer *trainer;
     flim_epoch *epoch;
     int64_t first_call, calls; /* batches before it began, and of the whole epoch */
     int64_t update_end; /* the update of the batch at work ends with this call */
     int ranks, rank;
+    int64_t cells; /* of a batch */
+    int together; /* batches that the ranks train at a time */
     flim_draw *draws; /* this rank's share, in order; NULL = all are its own */
     flim_mix *mix;
     int64_t n_draws;
@@ -45,7 +48,7 @@ static int64_t smaller(int64_t a, int64_t b)
 /* Cells of the epoch's first `calls` batches. */
 static int64_t cells_of(const pass *p, int64_t calls)
 {
-    return smaller(calls * p->trainer->batch, p->epoch->n);
+    return smaller(calls * p->cells, p->epoch->n);
 }
 
 /* ---- not finite ---- */
@@ -59,7 +62,7 @@ static flim_status nonfinite(const pass *p, int64_t call, const char *what, flim
     size_t used = 0;
     const int64_t batches = flim_trainer_update_batches(p->trainer);
     call = smaller(call, p->calls - 1); /* a program counts them by its own */
-    const int64_t first = call / batches * batches, from = first * p->trainer->batch;
+    const int64_t first = call / batches * batches, from = first * p->cells;
     const int64_t to = cells_of(p, call + 1);
     char fold[32] = ""; /* none of the final model, nor of a pretraining */
     if (e->fold < e->folds) {
@@ -117,9 +120,10 @@ static void place_in_update(pass *p)
     const int64_t call = e->state->calls, batches = flim_trainer_update_batches(p->trainer), begin = call / batches * batches;
     p->update_end = smaller(begin + batches, p->calls);
     e->step.first = call == begin;
-    e->step.last = call + p->ranks >= p->update_end;
+    e->step.last = call + p->together >= p->update_end;
     const int64_t last = p->calls - 1; /* the only batch that may have one cell */
-    e->step.single = last < call + p->ranks && e->n - cells_of(p, last) == 1 ? (int)(last - call) + 1 : 0;
+    const bool single = !p->trainer->sync_batchnorm && last < call + p->together && e->n - cells_of(p, last) == 1;
+    e->step.single = single ? (int)(last - call) + 1 : 0;
     if (e->step.first) {
         e->step.divisor = 0;
         for (int64_t i = cells_of(p, begin); i < cells_of(p, p->update_end); i++) {
@@ -135,7 +139,7 @@ static flim_status train_batch(void *context, const flim_batch *batch, flim_erro
     const double called = flim_seconds();
     FLIM_TRY(flim_program_train(p->trainer->program, batch, &p->epoch->step, err));
     p->in_device += flim_seconds() - called;
-    p->epoch->state->calls = smaller(p->epoch->state->calls + p->ranks, p->update_end);
+    p->epoch->state->calls = smaller(p->epoch->state->calls + p->together, p->update_end);
     return FLIM_OK;
 }
 
@@ -250,7 +254,7 @@ static flim_status finish(void *context, flim_error *err)
     pass *p = context;
     const flim_network *net = &p->trainer->net;
     const flim_batch none = {.t = net->in[0], .h = net->in[1], .w = net->in[2]};
-    while (p->epoch->state->calls < p->calls) { /* the last batches are of other ranks */
+    while (p->epoch->state->calls < p->calls) { /* the last batches, or all cells of the last one, are of other ranks */
         FLIM_TRY(train_batch(p, &none, err));
         FLIM_TRY(after_batch(p, err));
     }
@@ -309,16 +313,18 @@ static flim_status fill_row(const pass *p, flim_epoch_row *row, flim_error *err)
 
 /* ---- several ranks ---- */
 
-/* The batches of this rank: of each `ranks` of them one. */
+/* The batches of this rank: of each `ranks` of them one, or a part of each. */
 static flim_status take_share(pass *p, flim_error *err)
 {
     const flim_epoch *e = p->epoch;
-    const size_t room = (size_t)((p->calls / p->ranks + 1) * p->trainer->batch);
+    const int64_t first = e->state->calls + (p->together > 1 ? p->rank : 0);
+    const size_t room = (size_t)((p->calls / p->together + 1) * p->trainer->batch);
     p->draws = flim_alloc(room, sizeof *p->draws, err);
     p->mix = e->mix ? flim_alloc(room, sizeof *p->mix, err) : NULL;
     FLIM_TRY(p->draws && (p->mix || !e->mix) ? FLIM_OK : FLIM_ERROR_MEMORY);
-    for (int64_t call = e->state->calls + p->rank; call < p->calls; call += p->ranks) {
-        for (int64_t i = cells_of(p, call); i < cells_of(p, call + 1); i++) {
+    for (int64_t call = first, from; call < p->calls; call += p->together) {
+        const int64_t cells = flim_trainer_share(p->trainer, e->n, call, &from);
+        for (int64_t i = from; i < from + cells; i++) {
             if (p->mix) {
                 p->mix[p->n_draws] = e->mix[i];
             }
@@ -401,18 +407,21 @@ static uint64_t mixed_bits(const float *values, size_t n)
     return state;
 }
 
-/* All ranks have the same weights at an epoch's end, to the bit; if not, a card or a library of one of them is at fault. */
+/* All ranks have the same weights and running statistics at an epoch's end, to the bit; if not, a card or a library of one of them
+ * is at fault. */
 static flim_status compare_weights(const flim_trainer *trainer, flim_error *err)
 {
-    const size_t n = (size_t)trainer->net.parameters, ranks = (size_t)flim_ranks_size(trainer->ranks);
+    const size_t parameters = (size_t)trainer->net.parameters, n = parameters + (size_t)trainer->net.statistics;
+    const size_t ranks = (size_t)flim_ranks_size(trainer->ranks);
     flim_status status = FLIM_OK;
     if (ranks == 1) {
         return FLIM_OK;
     }
-    float *weights = flim_alloc(n, sizeof *weights, err);
+    float *weights = flim_alloc(n, sizeof *weights, err); /* (P + S) */
     uint64_t own, *all = flim_alloc(ranks, sizeof *all, err); /* (ranks) */
     FLIM_TRY_DONE(weights && all ? FLIM_OK : FLIM_ERROR_MEMORY);
     FLIM_TRY_DONE(flim_program_read(trainer->program, FLIM_STATE_PARAMETERS, weights, err));
+    FLIM_TRY_DONE(flim_program_read(trainer->program, FLIM_STATE_STATISTICS, weights + parameters, err));
     own = mixed_bits(weights, n);
     FLIM_TRY_DONE(flim_ranks_gather(trainer->ranks, &own, sizeof own, all, err));
     for (size_t r = 1; r < ranks && status == FLIM_OK; r++) {
@@ -460,9 +469,11 @@ flim_status flim_trainer_epoch(flim_trainer *trainer, flim_epoch *epoch, flim_ep
     pass p = {.trainer = trainer,
               .epoch = epoch,
               .first_call = state->calls,
-              .calls = (epoch->n + trainer->batch - 1) / trainer->batch,
+              .calls = (epoch->n + flim_trainer_batch_cells(trainer) - 1) / flim_trainer_batch_cells(trainer),
               .ranks = flim_ranks_size(trainer->ranks),
               .rank = flim_ranks_rank(trainer->ranks),
+              .cells = flim_trainer_batch_cells(trainer),
+              .together = flim_trainer_call_batches(trainer),
               .begun = now,
               .saved = now,
               .totals = state->totals,

@@ -98,7 +98,7 @@ static flim_status open_folder(flim_fold_work *f, flim_error *err)
 
 int64_t flim_fold_updates(const flim_fold_work *f, int64_t n)
 {
-    const int64_t effective = f->run->settings->batch * flim_run_update_batches(f->run);
+    const int64_t effective = flim_run_batch_cells(f->run) * flim_run_update_batches(f->run);
     return (n + effective - 1) / effective;
 }
 
@@ -113,28 +113,28 @@ int64_t flim_fold_draws(const flim_fold_work *f)
 static flim_status convert_calls(flim_fold_work *f, flim_error *err)
 {
     flim_fold_state *s = &f->state;
-    const flim_settings *now = f->run->settings;
-    const int64_t n = flim_fold_draws(f), accumulate = flim_run_update_batches(f->run), effective = now->batch * accumulate;
+    const int64_t n = flim_fold_draws(f), batch = flim_run_batch_cells(f->run), accumulate = flim_run_update_batches(f->run);
+    const int64_t effective = batch * accumulate;
     if (s->calls > 0 && s->calls > (n + s->batch - 1) / s->batch) {
         return flim_fail(err, FLIM_ERROR_DATA,
                          "%s: its checkpoint is %" PRId64 " batches of %" PRId64 " inside an epoch of %" PRId64
                          " cells: it is not of this run. Remove %s to train it from the start",
                          f->name, s->calls, s->batch, n, f->checkpoint);
     }
-    if (s->calls > 0 && (s->batch != now->batch || s->accumulate != accumulate)) {
+    if (s->calls > 0 && (s->batch != batch || s->accumulate != accumulate)) {
         const int64_t cells = s->calls * s->batch < n ? s->calls * s->batch : n;
         if (cells < n && cells % effective != 0) {
             return flim_fail(err, FLIM_ERROR_USAGE,
                              "%s: its checkpoint is %" PRId64 " cells inside an epoch, at batches of %" PRId64 " x %" PRId64
                              "; --batch x --accumulate must divide that, %" PRId64 " x %" PRId64 " does not",
-                             f->name, cells, s->batch, s->accumulate, now->batch, accumulate);
+                             f->name, cells, s->batch, s->accumulate, batch, accumulate);
         }
-        s->calls = (cells + now->batch - 1) / now->batch;
+        s->calls = (cells + batch - 1) / batch;
         s->totals.calls = s->calls;
         s->totals.nonfinite = false; /* a batch's number means another now */
         s->totals.nonfinite_call = -1;
     }
-    s->batch = now->batch;
+    s->batch = batch;
     s->accumulate = accumulate;
     return FLIM_OK;
 }

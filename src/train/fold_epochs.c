@@ -78,7 +78,7 @@ static void estimate(void *context, double per_batch)
 {
     flim_fold_work *f = context;
     flim_run *run = f->run;
-    const int64_t batch = run->settings->batch, batches = (f->part->n_train + batch - 1) / batch;
+    const int64_t batch = flim_run_batch_cells(run), batches = (f->part->n_train + batch - 1) / batch;
     const int64_t epochs = flim_run_epochs_left(run, f->study->splits.n_folds, f->k, f->first_epoch + f->state.epoch) + 1;
     const double per_cell = per_batch / (double)batch;
     const double epoch = per_batch * (double)batches + per_cell / 3 * (double)f->part->n_val;
@@ -147,7 +147,7 @@ static flim_status train_epoch(flim_fold_work *f, flim_epoch_row *row, bool *los
     if (mix) {
         const flim_mixup_rule rule = {s->mixup_alpha, s->mixup_probability, s->mixup_share, s->mixup_partner};
         FLIM_TRY_DONE(flim_mixup_draw(&rule, &f->study->split_data, s->seed, (uint32_t)f->k, (uint32_t)number, draws, n,
-                                      f->trainer->batch, mix, err));
+                                      flim_trainer_batch_cells(f->trainer), mix, err));
         epoch.mix = mix;
         epoch.mix_of = s->mixup == FLIM_MIXUP_COUNTS ? FLIM_MIX_COUNTS : FLIM_MIX_INPUT;
     }

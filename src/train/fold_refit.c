@@ -28,7 +28,7 @@ flim_status flim_fold_begin_refit(const flim_fold_work *f, bool f_has_trained, f
                                   flim_error *err)
 {
     const flim_fold *part = f->part;
-    const int64_t effective = f->run->settings->batch * flim_run_update_batches(f->run);
+    const int64_t effective = flim_run_batch_cells(f->run) * flim_run_update_batches(f->run);
     char checkpoint[FLIM_PATH_MAX];
     *whole = (flim_fold){.n_train = part->n_train + part->n_val};
     whole->train = merged(part->train, part->n_train, part->val, part->n_val, err);

@@ -9,6 +9,7 @@
 #include "data/device_cache.h"
 #include "train/epoch.h"
 #include "train/order.h"
+#include "train/recalibration.h"
 
 /* ---- settings, as texts ---- */
 
@@ -214,6 +215,11 @@ static flim_status epoch(follower *f, flim_order *order, flim_error *err)
     return flim_trainer_follow_epoch(&f->trainer, order, err);
 }
 
+static flim_status recalibrate(follower *f, flim_order *order, flim_error *err)
+{
+    return flim_trainer_follow_recalibration(&f->trainer, order, err);
+}
+
 static flim_status evaluate(follower *f, flim_order *order, flim_error *err)
 {
     return flim_trainer_follow_evaluation(&f->trainer, order, err);
@@ -231,13 +237,14 @@ static const struct {
               [FLIM_ORDER_TOTALS] = {take_totals, false},
               [FLIM_ORDER_EXCHANGE] = {exchange, false},
               [FLIM_ORDER_EPOCH] = {epoch, false},
+              [FLIM_ORDER_RECALIBRATE] = {recalibrate, false},
               [FLIM_ORDER_EVALUATE] = {evaluate, true}};
 
-/* An epoch ends for all ranks alike with these. */
+/* What batches are trained in ends for all ranks alike with these. */
 static bool is_shared(flim_order_kind kind, flim_status status)
 {
-    return orders[kind].shared ||
-           (kind == FLIM_ORDER_EPOCH && (status == FLIM_INTERRUPTED || status == FLIM_ERROR_NONFINITE));
+    return orders[kind].shared || ((kind == FLIM_ORDER_EPOCH || kind == FLIM_ORDER_RECALIBRATE) &&
+                                   (status == FLIM_INTERRUPTED || status == FLIM_ERROR_NONFINITE));
 }
 
 static flim_status follow(follower *f, flim_error *err)

@@ -10,7 +10,7 @@ static void log_accumulation(const flim_run *run, int64_t asked, int64_t part)
     flim_log_line(&run->log, FLIM_LOG_INFO,
                   "Accumulation: %" PRId64 " x %" PRId64 " = %" PRId64
                   " cells per step (effective batch); BatchNorm uses the statistics of each batch of %" PRId64,
-                  s->batch, flim_run_update_batches(run), asked, s->batch);
+                  flim_run_batch_cells(run), flim_run_update_batches(run), asked, flim_run_batch_cells(run));
     if (asked > part) {
         flim_log_line(&run->log, FLIM_LOG_NOTE,
                       "a training set has %" PRId64 " cells at most, so an epoch is one step of that many: %s more updates",
@@ -25,12 +25,19 @@ static void log_ranks(const flim_run *run, int64_t asked)
                   "Parallel: %d processes train together (%s): %d x %" PRId64 " x %" PRId64 " = %" PRId64 " cells per step",
                   flim_ranks_size(run->ranks), flim_ranks_library(run->ranks), flim_ranks_size(run->ranks), s->batch,
                   s->accumulate, asked);
+    if (s->sync_batchnorm) {
+        flim_log_line(&run->log, FLIM_LOG_INFO,
+                      "          sync-batchnorm: %d x %" PRId64 " cells are one batch of %" PRId64
+                      ", whose statistics BatchNorm uses",
+                      flim_ranks_size(run->ranks), s->batch, flim_run_batch_cells(run));
+    }
 }
 
 void flim_run_scale_learning_rate(const flim_run *run, const flim_study *study, flim_trainer *trainer)
 {
     const flim_settings *s = run->settings;
-    const int64_t asked = s->batch * flim_run_update_batches(run), part = flim_splits_largest_part(&study->splits);
+    const int64_t asked = flim_run_batch_cells(run) * flim_run_update_batches(run),
+                  part = flim_splits_largest_part(&study->splits);
     const int64_t cells = asked < part ? asked : part; /* an update has no more cells than a training set */
     const double ratio = (double)cells / (double)s->lr_batch;
     const double scale[] = {[FLIM_LR_SCALE_NONE] = 1, [FLIM_LR_SCALE_SQRT] = sqrt(ratio), [FLIM_LR_SCALE_LINEAR] = ratio};

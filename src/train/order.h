@@ -1,7 +1,7 @@
 /* Orders: what rank 0 tells the other ranks to do.  Rank 0 runs train_cv as a process alone does; what it does with the
  * program and the loader, the others do, too (follow.h).
  *
- * For: trainer, epoch, evaluation, which send; follow.c, which receives.
+ * For: trainer, epoch, recalibration, evaluation, which send; follow.c, which receives.
  * Owns: an order owns its bytes; flim_order_send and flim_order_free free them.  All ranks run the same program, so that
  *      structs are sent as they lie in memory, without the pointers in them.
  * Errors: FLIM_ERROR_MEMORY; those of flim/ranks.h.
@@ -23,6 +23,7 @@ typedef enum flim_order_kind {
     FLIM_ORDER_TOTALS,
     FLIM_ORDER_EXCHANGE, /* weights and averages */
     FLIM_ORDER_EPOCH,
+    FLIM_ORDER_RECALIBRATE,
     FLIM_ORDER_EVALUATE
 } flim_order_kind;
 

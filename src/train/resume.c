@@ -131,7 +131,7 @@ static flim_status identify_stages(flim_run *run, flim_error *err)
     return FLIM_OK;
 }
 
-/* The settings' fields, seven of them as the run resolved them, and the texts of the whole. */
+/* The settings' fields, eight of them as the run resolved them, and the texts of the whole. */
 static flim_status identify_settings(flim_run *run, const flim_trainer *trainer, flim_error *err)
 {
     const flim_device_info *device = flim_device_get_info(trainer->device);
@@ -148,7 +148,11 @@ static flim_status identify_settings(flim_run *run, const flim_trainer *trainer,
     flim_identity_resolve(id, FLIM_IDENTITY_DEVICE, "%s", device->kind);
     flim_identity_resolve(id, FLIM_IDENTITY_PRECISION, "%s", flim_precision_name(trainer->precision));
     flim_identity_resolve(id, FLIM_IDENTITY_EVAL_BATCH, "%" PRId64, trainer->eval_batch);
+    flim_identity_resolve(id, FLIM_IDENTITY_BATCH, "%" PRId64, flim_run_batch_cells(run));
     flim_identity_resolve(id, FLIM_IDENTITY_ACCUMULATE, "%" PRId64, flim_run_update_batches(run)); /* of all ranks */
+    if (!run->settings->sync_batchnorm) { /* no field for runs without it, so that they stay what they were */
+        id->value[FLIM_IDENTITY_SYNC_BATCHNORM].name[0] = '\0';
+    }
     flim_identity_resolve(id, FLIM_IDENTITY_LR, "%.17g", trainer->learning_rate);
     FLIM_TRY(identify_augmentation(run, err));
     FLIM_TRY(identify_stages(run, err));
@@ -330,6 +334,24 @@ static bool sets_update(const flim_run *run)
            flim_string_list_find(&run->overridden, "accumulate") >= 0;
 }
 
+/* --sync-batchnorm: the batch of all processes together is what it was, and so is the mathematics. */
+static flim_status share_batch(flim_run *run, int64_t before, flim_error *err)
+{
+    flim_settings *s = &run->adjusted;
+    const int64_t ranks = flim_ranks_size(run->ranks), cells = s->batch * before;
+    if (cells % ranks != 0) {
+        return flim_fail(err, FLIM_ERROR_USAGE,
+                         "--resume: %s has %" PRId64 " x %" PRId64 " = %" PRId64
+                         " cells per batch (--sync-batchnorm), which %" PRId64
+                         " processes cannot share equally; use a number of processes that divides %" PRId64
+                         ", or say --resume-override with --batch",
+                         run->folder, before, s->batch, cells, ranks, cells);
+    }
+    s->eval_batch = s->eval_batch > 0 ? s->eval_batch : s->batch;
+    s->batch = cells / ranks;
+    return FLIM_OK;
+}
+
 flim_status flim_resume_ranks(flim_run *run, flim_error *err)
 {
     flim_json *record;
@@ -350,6 +372,9 @@ flim_status flim_resume_ranks(flim_run *run, flim_error *err)
                          "--resume: %s was begun by %" PRId64 " processes, and this call has %" PRId64
                          ": stages have an accumulation of their own each; go on with %" PRId64,
                          run->folder, before, ranks, before);
+    }
+    if (s->sync_batchnorm) {
+        return share_batch(run, before, err);
     }
     if (batches % ranks != 0) {
         return flim_fail(err, FLIM_ERROR_USAGE,

@@ -85,10 +85,16 @@ static inline bool flim_run_stopped(const flim_run *run)
     return flim_stopped(run->hooks->stop);
 }
 
+/* Cells of a batch: of each rank's, or with --sync-batchnorm of the one that they share. */
+static inline int64_t flim_run_batch_cells(const flim_run *run)
+{
+    return run->settings->batch * (run->settings->sync_batchnorm ? flim_ranks_size(run->ranks) : 1);
+}
+
 /* Batches of an update, of all ranks. */
 static inline int64_t flim_run_update_batches(const flim_run *run)
 {
-    return run->settings->accumulate * flim_ranks_size(run->ranks);
+    return run->settings->accumulate * (run->settings->sync_batchnorm ? 1 : flim_ranks_size(run->ranks));
 }
 
 /* FLIM_INTERRUPTED once a signal asked for the end. */
@@ -268,7 +274,8 @@ flim_status flim_resume_write_config(flim_run *run, flim_error *err);
 
 /* ---- resume.c ---- */
 /* The run was begun by as many processes as resume.json says: the accumulation of this call's, so that an update has as many
- * batches as before; FLIM_ERROR_USAGE if they cannot share them equally.  After the settings of the run. */
+ * batches as before, or with --sync-batchnorm their batch, so that theirs together has as many cells; FLIM_ERROR_USAGE if they
+ * cannot share them equally.  After the settings of the run. */
 flim_status flim_resume_ranks(flim_run *run, flim_error *err);
 /* Fills run->identity: first from the data, after the scan; then from splits.json, network, device and settings. */
 flim_status flim_resume_identify_data(flim_run *run, const flim_study *study, flim_error *err);

@@ -49,6 +49,7 @@ static flim_status compile(const flim_run *run, const flim_study *study, flim_tr
                                           .recompute = s->checkpoint_activations,
                                           .memory_limit = limit,
                                           .average = request.average,
+                                          .sync_batchnorm = s->sync_batchnorm,
                                           .log = &run->log,
                                           .stop = run->hooks->stop};
     trainer->accumulate = s->accumulate;

@@ -82,6 +82,7 @@ flim_status flim_trainer_compile(flim_trainer *trainer, const flim_program_optio
     flim_program_options own = *options;
     own.ranks = trainer->ranks;
     trainer->batch = options->train_batch;
+    trainer->sync_batchnorm = options->sync_batchnorm;
     trainer->eval_batch = options->eval_batch;
     FLIM_TRY(flim_leads(trainer->ranks) ? tell_compile(trainer, options, err) : FLIM_OK);
     const flim_status status = flim_program_compile(trainer->device, &trainer->net, &own, &trainer->program, err);
@@ -118,6 +119,14 @@ flim_status flim_trainer_allocate(flim_trainer *trainer, flim_dataset *dataset, 
     FLIM_TRY(flim_device_memory_free(trainer->device, &now, err));
     trainer->allocated_bytes = trainer->free_before - now;
     return FLIM_OK;
+}
+
+int64_t flim_trainer_share(const flim_trainer *trainer, int64_t n, int64_t batch, int64_t *from)
+{
+    *from = batch * flim_trainer_batch_cells(trainer) +
+            (trainer->sync_batchnorm ? flim_ranks_rank(trainer->ranks) * trainer->batch : 0);
+    const int64_t left = n - *from;
+    return left < 0 ? 0 : left < trainer->batch ? left : trainer->batch;
 }
 
 void flim_trainer_drop_loader(flim_trainer *trainer)

@@ -31,7 +31,8 @@ typedef struct flim_trainer {
     flim_program *program;
     flim_loader *loader;
     uint8_t *cache_widths; /* (n) bytes per voxel of each cell in device memory; NULL = none is cached there */
-    int64_t batch, accumulate; /* cells per training batch, batches per update (with several ranks: of each) */
+    int64_t batch,
+        accumulate; /* cells per training batch of its program, of these per update (with several ranks: of each) */
     int64_t eval_batch; /* cells per prediction batch */
     double learning_rate; /* of the first epoch */
     int64_t planned_bytes, allocated_bytes,
@@ -40,6 +41,7 @@ typedef struct flim_trainer {
     /* Those that train this network together, each with a trainer of its own; NULL = this one alone.  Calls of rank 0 below are
      * done by all, for they are told (order.h). */
     flim_ranks *ranks;
+    bool sync_batchnorm; /* the batches that the ranks train at a time are one batch, of which each has a part */
 } flim_trainer;
 
 /* Opens the device; precisions AUTO and AMP become the device's own.  *out is the caller's to destroy, after an error, too. */
@@ -65,11 +67,23 @@ flim_status flim_trainer_write(flim_trainer *trainer, flim_state state, const fl
 flim_status flim_trainer_set_counters(flim_trainer *trainer, const flim_counters *counters, flim_error *err);
 flim_status flim_trainer_set_totals(flim_trainer *trainer, const flim_totals *totals, flim_error *err);
 flim_status flim_trainer_exchange_average(flim_trainer *trainer, flim_error *err);
+/* Cells of a batch: what BatchNorm takes together. */
+static inline int64_t flim_trainer_batch_cells(const flim_trainer *trainer)
+{
+    return trainer->batch * (trainer->sync_batchnorm ? flim_ranks_size(trainer->ranks) : 1);
+}
+/* Batches that all ranks train at a time: one each, or one together. */
+static inline int flim_trainer_call_batches(const flim_trainer *trainer)
+{
+    return trainer->sync_batchnorm ? 1 : flim_ranks_size(trainer->ranks);
+}
 /* Batches of one update, of all ranks. */
 static inline int64_t flim_trainer_update_batches(const flim_trainer *trainer)
 {
-    return trainer->accumulate * flim_ranks_size(trainer->ranks);
+    return trainer->accumulate * flim_trainer_call_batches(trainer);
 }
+/* This rank's part of batch number `batch` of n cells in all, if the ranks share it: from cell *from on, so many, which may be 0. */
+int64_t flim_trainer_share(const flim_trainer *trainer, int64_t n, int64_t batch, int64_t *from);
 
 /* Weights into the program; parameter: (P), statistic: (S). */
 flim_status flim_trainer_load(flim_trainer *trainer, const float *parameter, const float *statistic, flim_error *err);

@@ -234,13 +234,15 @@ static void check_moments(pass_data *d, const pass_case *c)
 {
     const size_t channels = (size_t)c->channels, voxels = d->layer.z_floats / channels;
     float one[64], zero[64], mean[64], var[64];
+    double moments[1 + 2 * 64];
     for (size_t j = 0; j < channels; j++) {
         one[j] = 1.0f;
         zero[j] = mean[j] = var[j] = 0.0f;
     }
     const flim_cpu_norm norm = {.gamma = one, .beta = zero, .running_mean = mean, .running_var = var, .momentum = 0.1};
     flim_cpu_layer_moments(&d->layer, &d->team, d->z, d->partial);
-    flim_cpu_layer_finish_moments(&d->layer, d->z, d->partial, 1, &norm);
+    flim_cpu_layer_merge_moments(&d->layer, d->z, d->partial, 1, moments);
+    flim_cpu_layer_finish_moments(&d->layer, moments, &norm);
     for (size_t j = 0; j < channels; j++) {
         double sum = 0.0, squares = 0.0;
         for (size_t v = 0; v < voxels; v++) {

@@ -5,9 +5,10 @@
 #include "backend/hidden.h"
 
 /* What `work` holds: xhat, slope (dropout scale times the activation's), a (after dropout), dh: (n,hidden) each;
- * dlogits (n,K'); inverse sd of BatchNorm (hidden); 0/1: statistics were constants; what a loss over the batch needs. */
+ * dlogits (n,K'); inverse sd of BatchNorm (hidden); cells that its statistics are of, 0 = they were constants; what a loss over
+ * the batch needs. */
 typedef struct workspace {
-    double *xhat, *slope, *a, *dh, *dlogits, *inverse, *frozen, *over_batch;
+    double *xhat, *slope, *a, *dh, *dlogits, *inverse, *count, *over_batch;
 } workspace;
 
 static workspace divide(const flim_cpu_head *head, int64_t n)
@@ -17,8 +18,8 @@ static workspace divide(const flim_cpu_head *head, int64_t n)
     workspace p = {.xhat = w, .slope = w + cells * hidden, .a = w + 2 * cells * hidden, .dh = w + 3 * cells * hidden};
     p.dlogits = w + 4 * cells * hidden;
     p.inverse = p.dlogits + cells * (size_t)head->shape.outputs;
-    p.frozen = p.inverse + hidden;
-    p.over_batch = p.frozen + 1;
+    p.count = p.inverse + hidden;
+    p.over_batch = p.count + 1;
     return p;
 }
 
@@ -38,24 +39,17 @@ static double dot(const float *weight, const float *x, int count)
 }
 
 /* Normalises column j of h in place (p.dh holds fc1's output on the way in, xhat is written) and moves the running values. */
-static void normalise(const flim_cpu_head *head, const workspace *p, int64_t n, int j, bool batch_statistics)
+static void normalise(const flim_cpu_head *head, const workspace *p, int64_t n, int j, const double *moments)
 {
     const int hidden = head->shape.hidden;
+    const double cells = *p->count;
     double mean = (double)head->running_mean[j], var = (double)head->running_var[j];
-    if (batch_statistics) {
-        mean = var = 0.0;
-        for (int64_t i = 0; i < n; i++) {
-            mean += p->dh[i * hidden + j];
-        }
-        mean /= (double)n;
-        for (int64_t i = 0; i < n; i++) {
-            double d = p->dh[i * hidden + j] - mean;
-            var += d * d;
-        }
-        var /= (double)n;
+    if (cells > 0.0) {
+        mean = moments[1 + j];
+        var = moments[1 + hidden + j] / cells;
         const double momentum = head->momentum;
         flim_cpu_move_running(head->running_mean, head->move_mean, j, momentum, momentum * mean);
-        flim_cpu_move_running(head->running_var, head->move_var, j, momentum, momentum * var * (double)n / (double)(n - 1));
+        flim_cpu_move_running(head->running_var, head->move_var, j, momentum, momentum * var * cells / (cells - 1.0));
     }
     p->inverse[j] = 1.0 / sqrt(var + (double)FLIM_BN_EPS);
     for (int64_t i = 0; i < n; i++) {
@@ -63,21 +57,44 @@ static void normalise(const flim_cpu_head *head, const workspace *p, int64_t n, 
     }
 }
 
-void flim_cpu_head_forward(const flim_cpu_head *head, int64_t n, const float *mean, const flim_cell_id *id, bool training,
-                           float dropout, float *logits)
+void flim_cpu_head_hidden(const flim_cpu_head *head, int64_t n, const float *mean, double *moments)
 {
     const workspace p = divide(head, n);
-    const int in = head->shape.in_channels, hidden = head->shape.hidden, outputs = head->shape.outputs;
-    const bool batch_statistics = training && n > 1 && !head->frozen;
-    const double kept = 1.0 / (1.0 - (double)dropout);
-    *p.frozen = batch_statistics ? 0.0 : 1.0;
+    const int in = head->shape.in_channels, hidden = head->shape.hidden;
     for (int64_t i = 0; i < n; i++) {
         for (int j = 0; j < hidden; j++) {
             p.dh[i * hidden + j] = (double)head->fc1_bias[j] + dot(head->fc1_weight + (int64_t)j * in, mean + i * in, in);
         }
     }
+    if (!moments) {
+        return;
+    }
+    moments[0] = (double)n;
     for (int j = 0; j < hidden; j++) {
-        normalise(head, &p, n, j, batch_statistics);
+        double sum = 0.0, squares = 0.0;
+        for (int64_t i = 0; i < n; i++) {
+            sum += p.dh[i * hidden + j];
+        }
+        const double center = n > 0 ? sum / (double)n : 0.0;
+        for (int64_t i = 0; i < n; i++) {
+            double d = p.dh[i * hidden + j] - center;
+            squares += d * d;
+        }
+        moments[1 + j] = center;
+        moments[1 + hidden + j] = squares;
+    }
+}
+
+void flim_cpu_head_forward(const flim_cpu_head *head, int64_t n, const double *moments, const flim_cell_id *id, float dropout,
+                           float *logits)
+{
+    const workspace p = divide(head, n);
+    const int hidden = head->shape.hidden, outputs = head->shape.outputs;
+    const bool training = moments != NULL;
+    const double kept = 1.0 / (1.0 - (double)dropout);
+    *p.count = training && moments[0] > 1.0 && !head->frozen ? moments[0] : 0.0;
+    for (int j = 0; j < hidden; j++) {
+        normalise(head, &p, n, j, moments);
     }
     for (int64_t i = 0; i < n; i++) {
         for (int j = 0; j < hidden; j++) {
@@ -158,34 +175,45 @@ static void backward_fc2(const flim_cpu_head *head, const workspace *p, int64_t 
     }
 }
 
+void flim_cpu_head_sum_gradients(const flim_cpu_head *head, int64_t n, double *sums)
+{
+    const workspace p = divide(head, n);
+    const int hidden = head->shape.hidden;
+    backward_fc2(head, &p, n);
+    for (int j = 0; j < hidden; j++) {
+        double sum = 0.0, product = 0.0;
+        for (int64_t i = 0; i < n; i++) {
+            sum += p.dh[i * hidden + j];
+            product += p.dh[i * hidden + j] * p.xhat[i * hidden + j];
+        }
+        head->dgamma[j] += (float)product;
+        head->dbeta[j] += (float)sum;
+        sums[j] = sum;
+        sums[hidden + j] = product;
+    }
+}
+
 /* Replaces in column j of p->dh the gradient of BatchNorm's output by that of its input. */
-static void backward_norm(const flim_cpu_head *head, const workspace *p, int64_t n, int j)
+static void backward_norm(const flim_cpu_head *head, const workspace *p, int64_t n, int j, const double *sums)
 {
     const int hidden = head->shape.hidden;
-    double sum = 0.0, product = 0.0, bias = 0.0;
-    for (int64_t i = 0; i < n; i++) {
-        sum += p->dh[i * hidden + j];
-        product += p->dh[i * hidden + j] * p->xhat[i * hidden + j];
-    }
-    head->dgamma[j] += (float)product;
-    head->dbeta[j] += (float)sum;
-    const double a = (double)head->gamma[j] * p->inverse[j];
-    const bool frozen = *p->frozen != 0.0;
+    const double a = (double)head->gamma[j] * p->inverse[j], cells = *p->count;
+    const bool frozen = cells == 0.0;
+    double bias = 0.0;
     for (int64_t i = 0; i < n; i++) {
         double *d = &p->dh[i * hidden + j];
-        *d = frozen ? a * *d : a * (*d - sum / (double)n - p->xhat[i * hidden + j] * product / (double)n);
+        *d = frozen ? a * *d : a * (*d - sums[j] / cells - p->xhat[i * hidden + j] * sums[hidden + j] / cells);
         bias += *d;
     }
     head->dfc1_bias[j] += frozen ? (float)bias : 0.0f; /* exactly 0 in front of batch statistics */
 }
 
-void flim_cpu_head_backward(const flim_cpu_head *head, int64_t n, const float *mean, float *dmean)
+void flim_cpu_head_backward(const flim_cpu_head *head, int64_t n, const double *sums, const float *mean, float *dmean)
 {
     const workspace p = divide(head, n);
     const int in = head->shape.in_channels, hidden = head->shape.hidden;
-    backward_fc2(head, &p, n);
     for (int j = 0; j < hidden; j++) {
-        backward_norm(head, &p, n, j);
+        backward_norm(head, &p, n, j, sums);
         for (int c = 0; c < in; c++) {
             double dw = 0.0;
             for (int64_t i = 0; i < n; i++) {

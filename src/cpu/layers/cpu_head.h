@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "cpu/layers/cpu_batch_loss.h"
+#include "cpu/layers/moments.h"
 #include "cpu/layers/running.h"
 #include "flim/network.h"
 #include "flim/random.h"
@@ -32,17 +33,25 @@ typedef struct flim_cpu_head {
 
 size_t flim_cpu_head_work(const flim_head *shape, int64_t n);
 
-/* Logits (n,K').  training: batch statistics (running ones moved; a batch of one cell uses the running ones) and dropout p,
- * and what backward needs is kept in work. */
-void flim_cpu_head_forward(const flim_cpu_head *head, int64_t n, const float *mean, const flim_cell_id *id, bool training,
-                           float dropout, float *logits);
+/* Training goes hidden -> forward -> loss -> sum_gradients -> backward, prediction hidden -> forward; n = 0 is allowed.  What
+ * hidden and sum_gradients give may be joined with that of other batches in between (program/cpu_sync.h).
+ *
+ * The hidden layer's output before BatchNorm, in work, and its moments (moments.h) unless they are NULL. */
+void flim_cpu_head_hidden(const flim_cpu_head *head, int64_t n, const float *mean, double *moments);
+/* Logits (n,K').  training: with the statistics that moments has (running ones moved; those of one cell are the running ones)
+ * and dropout p, and what backward needs is kept in work.  Else moments is NULL. */
+void flim_cpu_head_forward(const flim_cpu_head *head, int64_t n, const double *moments, const flim_cell_id *id, float dropout,
+                           float *logits);
 
 /* Loss of n cells and its gradient dlogits (n,K') in work, by the head's row of the table of losses; divided by divisor. */
 flim_cpu_loss flim_cpu_head_loss(const flim_cpu_head *head, int64_t n, const float *logits, const flim_cpu_targets *targets,
                                  double divisor);
 
-/* After forward(training) and loss: parameter gradients, and dmean (n,Cin). */
-void flim_cpu_head_backward(const flim_cpu_head *head, int64_t n, const float *mean, float *dmean);
+/* Gradients of the last layer, gamma and beta, and sums (2,hidden) over the cells: of the gradient of BatchNorm's output, and of
+ * that times its normalised input. */
+void flim_cpu_head_sum_gradients(const flim_cpu_head *head, int64_t n, double *sums);
+/* The other parameter gradients, and dmean (n,Cin).  sums: of the whole batch. */
+void flim_cpu_head_backward(const flim_cpu_head *head, int64_t n, const double *sums, const float *mean, float *dmean);
 
 /* One cell of a dense head. */
 typedef struct flim_cpu_dense {

@@ -144,18 +144,16 @@ void flim_cpu_layer_use_running(flim_cpu_layer *layer, const flim_cpu_norm *norm
     }
 }
 
-void flim_cpu_layer_finish_moments(flim_cpu_layer *layer, const float *z, const double *partial, int64_t n,
-                                   const flim_cpu_norm *norm)
+void flim_cpu_layer_merge_moments(const flim_cpu_layer *layer, const float *z, const double *partial, int64_t n,
+                                  double *moments)
 {
-    const size_t voxels = volume(layer->unit.conv_out);
-    const double total = (double)voxels * (double)n;
-    if (!layer->bn || total <= 1.0) {
-        flim_cpu_layer_use_running(layer, norm);
+    const int channels = layer->unit.out_channels;
+    const size_t voxels = volume(layer->unit.conv_out), row = 2 * layer->period;
+    if (!layer->bn) {
         return;
     }
-    layer->frozen = false;
-    const size_t row = 2 * layer->period;
-    for (int c = 0; c < layer->unit.out_channels; c++) {
+    moments[0] = (double)voxels * (double)n;
+    for (int c = 0; c < channels; c++) {
         /* Chan, Golub, LeVeque: cells are merged by their means and sums of squares around them. */
         double mean = 0.0, squares = 0.0, count = 0.0;
         for (int64_t i = 0; i < n; i++) {
@@ -172,7 +170,23 @@ void flim_cpu_layer_finish_moments(flim_cpu_layer *layer, const float *z, const 
             mean += delta * (double)voxels / merged;
             count = merged;
         }
-        double var = squares > 0.0 || isnan(squares) ? squares / total : 0.0;
+        moments[1 + c] = mean;
+        moments[1 + channels + c] = squares;
+    }
+}
+
+void flim_cpu_layer_finish_moments(flim_cpu_layer *layer, const double *moments, const flim_cpu_norm *norm)
+{
+    const int channels = layer->unit.out_channels;
+    layer->count = layer->bn ? moments[0] : 0.0;
+    if (layer->count <= 1.0) {
+        flim_cpu_layer_use_running(layer, norm);
+        return;
+    }
+    layer->frozen = false;
+    for (int c = 0; c < channels; c++) {
+        const double mean = moments[1 + c], squares = moments[1 + channels + c];
+        const double total = layer->count, var = squares > 0.0 || isnan(squares) ? squares / total : 0.0;
         const double momentum = norm->momentum;
         flim_cpu_move_running(norm->running_mean, norm->move_mean, c, momentum, momentum * mean);
         flim_cpu_move_running(norm->running_var, norm->move_var, c, momentum, momentum * var * total / (total - 1.0));
@@ -273,13 +287,11 @@ void flim_cpu_layer_dv(const flim_cpu_layer *layer, const flim_cpu_team *team, c
     }
 }
 
-void flim_cpu_layer_finish_dv(flim_cpu_layer *layer, const double *partial, int64_t n, const flim_cpu_norm *norm,
-                              float *dgamma, float *dbeta, float *dbias)
+void flim_cpu_layer_sum_dv(const flim_cpu_layer *layer, const double *partial, int64_t n, double *sums)
 {
-    const double total = (double)volume(layer->unit.conv_out) * (double)n;
     const size_t row = 2 * layer->period;
     for (int c = 0; c < layer->unit.out_channels; c++) {
-        double s1 = 0.0, s2 = 0.0; /* sum(dv), sum(dv * (z - mean)) */
+        double s1 = 0.0, s2 = 0.0;
         for (int64_t i = 0; i < n; i++) {
             const double *cell = partial + (size_t)i * flim_cpu_layer_partials(layer);
             for (int k = 0; k < layer->chunks; k++) {
@@ -287,12 +299,24 @@ void flim_cpu_layer_finish_dv(flim_cpu_layer *layer, const double *partial, int6
                 s2 += fold(layer, cell + (size_t)k * row + layer->period, c);
             }
         }
+        sums[c] = s1;
+        sums[layer->unit.out_channels + c] = s2;
+    }
+}
+
+void flim_cpu_layer_finish_dv(flim_cpu_layer *layer, const double *own, const double *all, const flim_cpu_norm *norm,
+                              float *dgamma, float *dbeta, float *dbias)
+{
+    const int channels = layer->unit.out_channels;
+    const double total = layer->count;
+    for (int c = 0; c < channels; c++) {
+        const double s1 = own[c], s2 = own[channels + c];
         double inverse = (double)layer->a[c], a = 1.0, b = 0.0, d = 0.0;
         if (layer->bn) {
             a = (double)norm->gamma[c] * inverse;
             if (!layer->frozen) {
-                b = -a * inverse * inverse * s2 / total;
-                d = -a * s1 / total;
+                b = -a * inverse * inverse * all[channels + c] / total;
+                d = -a * all[c] / total;
             }
             dgamma[c] += (float)(inverse * s2);
             dbeta[c] += (float)s1;

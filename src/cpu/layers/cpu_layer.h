@@ -2,8 +2,9 @@
  * + pool + dropout, and their backward; with the sums over a batch that lie between the passes.
  *
  * A training step does, for a unit u with z = conv(x) + bias of n cells:
- *   forward   moments of each cell as z is made -> finish_moments -> forward of each cell, wherever y is wanted
- *   backward  dv of each cell as dy is computed -> finish_dv -> apply of each cell gives dz
+ *   forward   moments of each cell as z is made -> merge_moments -> finish_moments -> forward of each cell, wherever y is wanted
+ *   backward  dv of each cell as dy is computed -> sum_dv -> finish_dv -> apply of each cell gives dz
+ * What merge_moments and sum_dv give may be joined with that of other batches before it is finished (program/cpu_sync.h).
  * Layout: z (T,H,W,C), y (T/pool,H,W,C), channels last, floats.  Rows are `period` floats (kernels.h).
  * Sums: each cell is cut into `chunks` runs of time bins, each with a partial sum of its own, added up in order in double:
  * the
@@ -15,6 +16,7 @@
 
 #include <stdint.h>
 
+#include "cpu/layers/moments.h"
 #include "cpu/layers/running.h"
 #include "cpu/layers/vector_kernels.h"
 #include "flim/network.h"
@@ -37,6 +39,7 @@ typedef struct flim_cpu_layer {
     size_t x_floats, z_floats, y_floats; /* of one cell */
     int chunks; /* runs of time bins that sums are taken over */
     bool frozen; /* set by finish_moments or use_running: the statistics are constants in the backward pass */
+    double count; /* set by finish_moments: values per channel of the batch */
     /* (period) each, set by finish_moments or use_running: u = scale * z + shift; center is the mean */
     float *scale, *shift, *center;
     float *a, *b, *d; /* (period) each, set by finish_dv: dz = a * dv + b * (z - center) + d */
@@ -69,10 +72,13 @@ flim_cpu_term flim_cpu_layer_term(const flim_cpu_layer *layer, const float *z, c
 
 /* One cell's sums of z around a pivot taken from z itself. */
 void flim_cpu_layer_moments(const flim_cpu_layer *layer, const flim_cpu_team *team, const float *z, double *partial);
-/* Batch statistics of n cells (z: (n) cells, partial: (n) cells), the running ones moved as PyTorch does; a single value a
- * channel uses the running ones instead.  Sets scale, shift, center. */
-void flim_cpu_layer_finish_moments(flim_cpu_layer *layer, const float *z, const double *partial, int64_t n,
-                                   const flim_cpu_norm *norm);
+/* Moments of n cells (z: (n) cells, partial: (n) cells; n = 0 is allowed): flim_cpu_moments of z's channels; nothing without
+ * BatchNorm. */
+void flim_cpu_layer_merge_moments(const flim_cpu_layer *layer, const float *z, const double *partial, int64_t n,
+                                  double *moments);
+/* Batch statistics, the running ones moved as PyTorch does; a single value per channel uses the running ones instead.  Sets
+ * count, scale, shift, center. */
+void flim_cpu_layer_finish_moments(flim_cpu_layer *layer, const double *moments, const flim_cpu_norm *norm);
 /* Scale, shift and center from the running statistics. */
 void flim_cpu_layer_use_running(flim_cpu_layer *layer, const flim_cpu_norm *norm);
 
@@ -96,9 +102,12 @@ typedef struct flim_cpu_layer_dv_run {
 
 void flim_cpu_layer_dv(const flim_cpu_layer *layer, const flim_cpu_team *team, const flim_cpu_layer_dv_run *run,
                        double *partial);
-/* Sets a, b, d and gives the gradients of gamma, beta and the convolution's bias, (C) each, added to what is there.  In front
- * of a BatchNorm with batch statistics the bias has the gradient 0, exactly, and is given that. */
-void flim_cpu_layer_finish_dv(flim_cpu_layer *layer, const double *partial, int64_t n, const flim_cpu_norm *norm,
+/* Sums over n cells (n = 0 is allowed): (2,C), of dv and of dv (z - mean). */
+void flim_cpu_layer_sum_dv(const flim_cpu_layer *layer, const double *partial, int64_t n, double *sums);
+/* Sets a, b, d of the sums of the whole batch, all (2,C), and gives what the cells whose sums are own (2,C) add to the gradients
+ * of gamma, beta and the convolution's bias, (C) each.  In front of a BatchNorm with batch statistics the bias has the gradient
+ * 0, exactly, and is given that. */
+void flim_cpu_layer_finish_dv(flim_cpu_layer *layer, const double *own, const double *all, const flim_cpu_norm *norm,
                               float *dgamma, float *dbeta, float *dbias);
 /* dz of one cell.  from_dy: dv is dy, still to be multiplied by the slope that z's sign gives. */
 void flim_cpu_layer_apply(const flim_cpu_layer *layer, const flim_cpu_team *team, const float *dv, bool from_dy,

@@ -2,6 +2,7 @@
 
 #include "core/try.h"
 #include "cpu/program/cell_loop.h"
+#include "cpu/program/cpu_sync.h"
 #include "cpu/program/forward.h"
 #include "cpu/program/heads.h"
 
@@ -110,6 +111,18 @@ static flim_status gather_weight_gradient(flim_cpu_program *p, int u, flim_error
     return FLIM_OK;
 }
 
+static flim_status finish_dv(flim_cpu_program *p, flim_cpu_node *node, int64_t n, flim_error *err)
+{
+    const flim_cpu_norm norm = flim_cpu_node_norm(p, node);
+    const bool bn = node->layer.bn;
+    const double *all = p->own;
+    flim_cpu_layer_sum_dv(&node->layer, p->partial, n, p->own);
+    FLIM_TRY(bn ? flim_cpu_sync_sums(p, 2 * (size_t)node->layer.unit.out_channels, &all, err) : FLIM_OK);
+    flim_cpu_layer_finish_dv(&node->layer, p->own, all, &norm, bn ? p->gradients + node->gamma_offset : NULL,
+                             bn ? p->gradients + node->beta_offset : NULL, p->gradients + node->bias_offset);
+    return FLIM_OK;
+}
+
 static flim_status unit_backward(flim_cpu_program *p, const flim_batch *batch, int u, flim_error *err)
 {
     flim_cpu_node *node = &p->node[u];
@@ -118,10 +131,7 @@ static flim_status unit_backward(flim_cpu_program *p, const flim_batch *batch, i
     if (!node->dv_in_next) {
         FLIM_TRY(flim_cpu_for_cells(p, batch->n, dv_cell, &loop, err));
     }
-    const flim_cpu_norm norm = flim_cpu_node_norm(p, node);
-    flim_cpu_layer_finish_dv(&node->layer, p->partial, batch->n, &norm,
-                             node->layer.bn ? p->gradients + node->gamma_offset : NULL,
-                             node->layer.bn ? p->gradients + node->beta_offset : NULL, p->gradients + node->bias_offset);
+    FLIM_TRY(finish_dv(p, node, batch->n, err));
     for (int w = 0; w < workers; w++) {
         p->workers[w].summed = false;
     }
@@ -131,7 +141,7 @@ static flim_status unit_backward(flim_cpu_program *p, const flim_batch *batch, i
 
 flim_status flim_cpu_backward_pass(flim_cpu_program *p, const flim_batch *batch, flim_error *err)
 {
-    flim_cpu_heads_backward(p, batch->n);
+    FLIM_TRY(flim_cpu_heads_backward(p, batch->n, err));
     for (int u = p->base.net.n_units - 1; u >= 0; u--) {
         const int before = u > 0 ? p->node[u - 1].layer.unit.block : p->node[u].layer.unit.block;
         if (before != p->node[u].layer.unit.block) { /* the loop below may compute dv of the block before */

@@ -11,6 +11,7 @@
 #include "cpu/program/cpu_layout.h"
 #include "cpu/program/cpu_predict.h"
 #include "cpu/program/cpu_ranks.h"
+#include "cpu/program/cpu_sync.h"
 #include "cpu/program/forward.h"
 #include "cpu/program/heads.h"
 
@@ -152,7 +153,7 @@ static flim_status train(flim_program *program, const flim_batch *batch, const f
     }
     FLIM_TRY(flim_cpu_ranks_forward(p, batch, &loss, err));
     FLIM_TRY(flim_cpu_ranks_account(p, batch->n, &loss, &calls, err));
-    FLIM_TRY(batch->n > 0 ? flim_cpu_backward_pass(p, batch, err) : FLIM_OK);
+    FLIM_TRY(batch->n > 0 || flim_cpu_is_synced(p) ? flim_cpu_backward_pass(p, batch, err) : FLIM_OK);
     if (step->last) {
         FLIM_TRY(flim_cpu_ranks_gradients(p, err));
         end_update(p, step, p->totals.calls + calls - 1);

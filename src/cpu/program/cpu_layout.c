@@ -6,6 +6,7 @@
 #include "core/alloc.h"
 #include "core/host_memory.h"
 #include "cpu/layers/cpu_hidden.h"
+#include "cpu/program/cpu_sync.h"
 
 enum { ALIGNMENT = 64 };
 
@@ -216,6 +217,20 @@ static void plan_heads(flim_cpu_program *p)
     p->partial_doubles = larger(p->partial_doubles, most * p->head_partials);
 }
 
+/* Moments or sums of the widest BatchNorm. */
+static void plan_sync(flim_cpu_program *p)
+{
+    const flim_network *net = &p->base.net;
+    int widest = 0;
+    for (int u = 0; u < net->n_units; u++) {
+        widest = net->unit[u].out_channels > widest ? net->unit[u].out_channels : widest;
+    }
+    for (int k = 0; k < net->n_heads; k++) {
+        widest = net->head[k].hidden > widest ? net->head[k].hidden : widest;
+    }
+    p->sync_doubles = p->base.options.train_batch > 0 ? flim_cpu_moment_doubles(widest) : 0;
+}
+
 static size_t cell_pixels(const flim_network *net)
 {
     return (size_t)net->in[1] * (size_t)net->in[2];
@@ -285,6 +300,7 @@ void flim_cpu_plan(flim_cpu_program *p)
     }
     plan_workers(p, (size_t)p->base.options.train_batch);
     plan_heads(p);
+    plan_sync(p);
     plan_hidden(p);
     p->worker_bytes = (size_t)p->cell_workers * worker_bytes(p, FLIM_CPU_MODE_CELLS);
     p->worker_bytes += p->uses[FLIM_CPU_MODE_SHARED] ? worker_bytes(p, FLIM_CPU_MODE_SHARED) : 0;
@@ -308,7 +324,13 @@ static size_t ranks_of(const flim_cpu_program *p)
 /* Moves of running statistics that a rank notes. */
 static size_t moves_of(const flim_cpu_program *p)
 {
-    return p->base.options.train_batch > 0 && ranks_of(p) > 1 ? (size_t)p->base.net.statistics : 0;
+    const bool apart = ranks_of(p) > 1 && !flim_cpu_is_synced(p);
+    return p->base.options.train_batch > 0 && apart ? (size_t)p->base.net.statistics : 0;
+}
+
+static size_t synced_of(const flim_cpu_program *p)
+{
+    return flim_cpu_is_synced(p) ? ranks_of(p) * p->sync_doubles : 0;
 }
 
 flim_status flim_cpu_plan_memory(const flim_cpu_program *p, flim_memory_plan *plan, flim_error *err)
@@ -328,11 +350,12 @@ flim_status flim_cpu_plan_memory(const flim_cpu_program *p, flim_memory_plan *pl
         {"activations and their gradients", (int64_t)p->activation_bytes},
         {"weights as oneDNN lays them out", (int64_t)p->laid_out_bytes},
         {"a cell's buffers and scratch, all threads", (int64_t)p->worker_bytes},
-        {"sums of BatchNorm", (int64_t)(p->partial_doubles * sizeof(double))},
+        {"sums of BatchNorm", (int64_t)((p->partial_doubles + p->sync_doubles) * sizeof(double))},
         {"coefficients, dropout, weight staging", (int64_t)(p->row_floats + p->dropout_floats + p->plain_floats) * real},
         {"hidden voxels", (int64_t)(p->hidden_bytes + p->hidden_cells * sizeof(flim_hidden_totals))},
         {"head", (int64_t)(p->head_floats * sizeof(float) + p->head_doubles * sizeof(double))},
-        {"BatchNorm statistics of all ranks", (int64_t)((1 + ranks_of(p)) * moves_of(p) * sizeof(flim_cpu_move))}};
+        {"BatchNorm statistics of all ranks",
+         (int64_t)((1 + ranks_of(p)) * moves_of(p) * sizeof(flim_cpu_move) + synced_of(p) * sizeof(double))}};
     for (size_t i = 0; i < sizeof item / sizeof item[0]; i++) {
         flim_memory_add(plan, item[i].name, FLIM_MEMORY_DEVICE, item[i].bytes);
     }
@@ -438,6 +461,8 @@ flim_status flim_cpu_plan_allocate(flim_cpu_program *p, flim_error *err)
                  {&p->laid_out, p->laid_out_bytes, 1},
                  {&p->worker_memory, p->worker_bytes, 1},
                  {&p->partial, p->partial_doubles, sizeof(double)},
+                 {&p->own, p->sync_doubles, sizeof(double)},
+                 {&p->of_ranks, synced_of(p), sizeof(double)},
                  {&p->rows, p->row_floats, sizeof(float)},
                  {&p->dropout_rows, p->dropout_floats, sizeof(float)},
                  {&p->plain, p->plain_floats, sizeof(float)},
@@ -484,6 +509,8 @@ void flim_cpu_plan_free(flim_cpu_program *p)
     flim_free(p->laid_out);
     flim_free(p->worker_memory);
     flim_free(p->partial);
+    flim_free(p->own);
+    flim_free(p->of_ranks);
     flim_free(p->rows);
     flim_free(p->dropout_rows);
     flim_free(p->plain);
@@ -500,7 +527,7 @@ void flim_cpu_plan_free(flim_cpu_program *p)
     p->average = p->average_statistics = NULL;
     p->rows = p->dropout_rows = p->plain = p->head_data = NULL;
     p->activations = p->laid_out = p->worker_memory = NULL;
-    p->partial = p->head_work = NULL;
+    p->partial = p->own = p->of_ranks = p->head_work = NULL;
     p->hidden = NULL;
     p->hidden_sums = NULL;
 }

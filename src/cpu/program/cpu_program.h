@@ -13,7 +13,7 @@
  *   Threads are used in two ways: as long as there are at least as many cells as threads, each worker takes its share of them
  *   (MODE_CELLS); the rest is done one cell at a time by all threads (MODE_SHARED).
  * Steps of the memory plan: 0..U-1 forward of unit u, U the heads, 2U-u backward of unit u.
- * Files, each including only those before it: cell_loop, cpu_layout, forward, heads, backward, cpu_ranks, cpu_predict,
+ * Files, each including only those before it: cell_loop, cpu_sync, cpu_layout, forward, heads, backward, cpu_ranks, cpu_predict,
  * cpu_compile.
  */
 #ifndef FLIM_CPU_PROGRAM_H
@@ -95,6 +95,7 @@ typedef struct flim_cpu_program {
     int cell_workers; /* threads, or 0 without MODE_CELLS */
     flim_cpu_worker *workers; /* (cell_workers), then one for MODE_SHARED where it is used */
     size_t x_floats, dz_floats, scratch_bytes[FLIM_CPU_MODES], dweight_bytes, plain_floats, partial_doubles;
+    size_t sync_doubles; /* of the widest BatchNorm */
     size_t head_floats, head_doubles, head_partials; /* of all heads; doubles of one cell for the mean */
     /* allocated */
     unsigned char *activations; /* arena.bytes, or eval_arena.bytes per worker (with `inspect` per cell) */
@@ -105,6 +106,8 @@ typedef struct flim_cpu_program {
     unsigned char *laid_out, *worker_memory;
     size_t laid_out_bytes, worker_bytes;
     double *partial;
+    double *own; /* (sync_doubles): moments or sums of this program's batch for one BatchNorm */
+    double *of_ranks; /* (ranks,sync_doubles): those of all, of programs that sync them */
     float *rows, *dropout_rows, *plain;
     unsigned char *hidden; /* (batch,T,H,W): which voxels are, or NULL: of networks with a third input channel */
     flim_hidden_totals *hidden_sums; /* (batch), likewise */

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "core/try.h"
+#include "cpu/program/cpu_sync.h"
 #include "cpu/program/forward.h"
 #include "cpu/program/heads.h"
 
@@ -41,7 +42,7 @@ static flim_status forward_together(flim_cpu_program *p, const flim_batch *batch
 flim_status flim_cpu_ranks_forward(flim_cpu_program *p, const flim_batch *batch, flim_cpu_loss *out, flim_error *err)
 {
     *out = (flim_cpu_loss){0};
-    p->noting = flim_ranks_size(p->base.options.ranks) > 1;
+    p->noting = flim_ranks_size(p->base.options.ranks) > 1 && !flim_cpu_is_synced(p); /* else all ranks make the same move */
     if (!p->noting) {
         FLIM_TRY(flim_cpu_forward_pass(p, batch, err));
         return flim_cpu_heads_forward(p, batch, out, err);
@@ -67,10 +68,11 @@ flim_status flim_cpu_ranks_account(flim_cpu_program *p, int64_t n, const flim_cp
         p->totals.cells += share->cells;
         p->totals.correct += share->loss.correct;
         if (!isfinite(share->loss.loss)) {
-            flim_cpu_note_nonfinite(p, p->totals.calls + *calls);
+            flim_cpu_note_nonfinite(p, p->totals.calls + (flim_cpu_is_synced(p) ? 0 : *calls));
         }
         (*calls)++;
     }
+    *calls = flim_cpu_is_synced(p) ? 1 : *calls;
     return FLIM_OK;
 }
 

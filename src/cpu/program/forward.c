@@ -2,6 +2,7 @@
 
 #include "core/try.h"
 #include "cpu/program/cell_loop.h"
+#include "cpu/program/cpu_sync.h"
 #include "data/hide.h"
 
 flim_cpu_term flim_cpu_unit_skip(const flim_cpu_program *p, int u, int64_t cell)
@@ -163,6 +164,20 @@ static void draw_dropout(flim_cpu_program *p, const flim_batch *batch)
     }
 }
 
+static flim_status finish_moments(flim_cpu_program *p, flim_cpu_node *node, int64_t n, flim_error *err)
+{
+    const flim_cpu_norm norm = flim_cpu_node_norm(p, node);
+    const double *moments = p->own;
+    if (p->frozen) {
+        flim_cpu_layer_use_running(&node->layer, &norm);
+        return FLIM_OK;
+    }
+    flim_cpu_layer_merge_moments(&node->layer, flim_cpu_cell(p, node->z, 0, 0), p->partial, n, p->own);
+    FLIM_TRY(node->layer.bn ? flim_cpu_sync_moments(p, node->layer.unit.out_channels, &moments, err) : FLIM_OK);
+    flim_cpu_layer_finish_moments(&node->layer, moments, &norm);
+    return FLIM_OK;
+}
+
 flim_status flim_cpu_forward_pass(flim_cpu_program *p, const flim_batch *batch, flim_error *err)
 {
     FLIM_TRY(flim_cpu_refresh_weights(p, batch->n, true, err));
@@ -172,12 +187,7 @@ flim_status flim_cpu_forward_pass(flim_cpu_program *p, const flim_batch *batch, 
         flim_cpu_node *node = &p->node[u];
         flim_cpu_unit_loop loop = {batch, u};
         FLIM_TRY(flim_cpu_for_cells(p, batch->n, forward_cell, &loop, err));
-        const flim_cpu_norm norm = flim_cpu_node_norm(p, node);
-        if (p->frozen) {
-            flim_cpu_layer_use_running(&node->layer, &norm);
-        } else {
-            flim_cpu_layer_finish_moments(&node->layer, flim_cpu_cell(p, node->z, 0, 0), p->partial, batch->n, &norm);
-        }
+        FLIM_TRY(finish_moments(p, node, batch->n, err));
         if (node->save_y && !node->y_in_next) {
             FLIM_TRY(flim_cpu_for_cells(p, batch->n, save_y_cell, &loop, err));
         }

@@ -5,6 +5,7 @@
 #include "core/try.h"
 #include "cpu/layers/cpu_hidden.h"
 #include "cpu/program/cell_loop.h"
+#include "cpu/program/cpu_sync.h"
 #include "cpu/program/forward.h"
 
 static float *tensor_at(const flim_cpu_program *p, float *array, int k, flim_tensor_role role, int index)
@@ -135,9 +136,14 @@ static flim_status take_cells(flim_cpu_program *p, const flim_batch *batch, flim
     return flim_cpu_for_cells(p, batch->n, head_cell, loop.context, err);
 }
 
-static void pooled_forward(flim_cpu_program *p, int k, const flim_cpu_head *head, const flim_batch *batch)
+static flim_status pooled_forward(flim_cpu_program *p, int k, const flim_cpu_head *head, const flim_batch *batch,
+                                  flim_error *err)
 {
-    flim_cpu_head_forward(head, batch->n, p->head[k].mean, batch->id, true, p->step->dropout, p->head[k].logits);
+    const double *moments;
+    flim_cpu_head_hidden(head, batch->n, p->head[k].mean, p->own);
+    FLIM_TRY(flim_cpu_sync_moments(p, head->shape.hidden, &moments, err));
+    flim_cpu_head_forward(head, batch->n, moments, batch->id, p->step->dropout, p->head[k].logits);
+    return FLIM_OK;
 }
 
 flim_status flim_cpu_heads_statistics(flim_cpu_program *p, const flim_batch *batch, flim_error *err)
@@ -146,7 +152,7 @@ flim_status flim_cpu_heads_statistics(flim_cpu_program *p, const flim_batch *bat
     for (int k = 0; k < p->base.net.n_heads; k++) {
         if (!is_dense(p, k)) {
             const flim_cpu_head head = head_of(p, k, true);
-            pooled_forward(p, k, &head, batch);
+            FLIM_TRY(pooled_forward(p, k, &head, batch, err));
         }
     }
     return FLIM_OK;
@@ -176,7 +182,7 @@ flim_status flim_cpu_heads_forward(flim_cpu_program *p, const flim_batch *batch,
             }
         } else {
             const flim_cpu_head head = head_of(p, k, true);
-            pooled_forward(p, k, &head, batch);
+            FLIM_TRY(pooled_forward(p, k, &head, batch, err));
             const flim_cpu_targets targets = {.label = batch->label,
                                               .weight = batch->weight,
                                               .target = batch->target,
@@ -194,14 +200,18 @@ flim_status flim_cpu_heads_forward(flim_cpu_program *p, const flim_batch *batch,
     return FLIM_OK;
 }
 
-void flim_cpu_heads_backward(flim_cpu_program *p, int64_t n)
+flim_status flim_cpu_heads_backward(flim_cpu_program *p, int64_t n, flim_error *err)
 {
     for (int k = 0; k < p->base.net.n_heads; k++) {
         if (!is_dense(p, k)) {
             const flim_cpu_head head = head_of(p, k, true);
-            flim_cpu_head_backward(&head, n, p->head[k].mean, p->head[k].dmean);
+            const double *sums;
+            flim_cpu_head_sum_gradients(&head, n, p->own);
+            FLIM_TRY(flim_cpu_sync_sums(p, 2 * (size_t)head.shape.hidden, &sums, err));
+            flim_cpu_head_backward(&head, n, sums, p->head[k].mean, p->head[k].dmean);
         }
     }
+    return FLIM_OK;
 }
 
 /* Every voxel of a channel has the same share of the mean's gradient. */
@@ -284,7 +294,8 @@ void flim_cpu_heads_predict(flim_cpu_program *p, int64_t n, float *logits)
     for (int k = 0; k < p->base.net.n_heads; k++) {
         if (!is_dense(p, k)) {
             const flim_cpu_head head = head_of(p, k, false);
-            flim_cpu_head_forward(&head, n, p->head[k].mean, NULL, false, 0.0f, logits_at(p, k, n, logits));
+            flim_cpu_head_hidden(&head, n, p->head[k].mean, NULL);
+            flim_cpu_head_forward(&head, n, NULL, NULL, 0.0f, logits_at(p, k, n, logits));
         }
     }
 }

@@ -9,7 +9,7 @@ flim_status flim_cpu_heads_forward(flim_cpu_program *program, const flim_batch *
 /* In place of it where no loss is wanted: pooled heads move the running statistics of their BatchNorms. */
 flim_status flim_cpu_heads_statistics(flim_cpu_program *program, const flim_batch *batch, flim_error *err);
 /* Parameter gradients of pooled heads, and the gradients of their means. */
-void flim_cpu_heads_backward(flim_cpu_program *program, int64_t n);
+flim_status flim_cpu_heads_backward(flim_cpu_program *program, int64_t n, flim_error *err);
 /* What the heads give to dy of unit u for a cell, in worker->x; NULL if none reads it. */
 const float *flim_cpu_heads_dy(const flim_cpu_program *program, flim_cpu_mode mode, flim_cpu_worker *worker,
                                const flim_batch *batch, int u, int64_t cell);
