@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -25,15 +26,36 @@ static bool is_alive(const char *text, const char *host)
     return strcmp(there, host) != 0 || (pid != (long)getpid() && kill((pid_t)pid, 0) == 0);
 }
 
+/* The open file is the one that has the name: somebody may have removed it, or another machine put a new one there. */
+static bool is_in_place(int file, const char *path)
+{
+    struct stat own, there;
+    return fstat(file, &own) == 0 && stat(path, &there) == 0 && own.st_dev == there.st_dev && own.st_ino == there.st_ino;
+}
+
+/* Opens the file and asks for its lock; *refused: 0, or errno. */
+static flim_status open_locked(const char *path, int *file, int *refused, flim_error *err)
+{
+    enum { TRIES = 10 };
+    for (int i = 0; i < TRIES; i++) {
+        FLIM_TRY(flim_file_open_own(path, O_RDWR, file, err));
+        *refused = flock(*file, LOCK_EX | LOCK_NB) != 0 ? errno : 0;
+        if (*refused != ESTALE && is_in_place(*file, path)) {
+            return FLIM_OK;
+        }
+        close(*file);
+    }
+    return flim_fail(err, FLIM_ERROR_WRITE, "cannot lock %s: it is removed or replaced each time that it is opened", path);
+}
+
 flim_status flim_lock_try(const char *path, const char *what, const flim_log *log, flim_lock *out,
                           char holder[FLIM_LOCK_HOLDER], flim_error *err)
 {
     char text[FLIM_LOCK_HOLDER] = "", host[256] = "?";
     *out = FLIM_NO_LOCK;
-    int file;
-    FLIM_TRY(flim_file_open_own(path, O_RDWR, &file, err));
+    int file, refused;
+    FLIM_TRY(open_locked(path, &file, &refused, err));
     gethostname(host, sizeof host - 1);
-    const int refused = flock(file, LOCK_EX | LOCK_NB) != 0 ? errno : 0;
     const ssize_t got = pread(file, text, sizeof text - 1, 0);
     text[got > 0 ? got : 0] = '\0';
     if (refused == EWOULDBLOCK || (refused && is_alive(text, host))) {

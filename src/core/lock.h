@@ -4,6 +4,10 @@
  *      flock ends with its process, so a lock that a killed process leaves is no lock.  The file's text names the holder; a
  *      clean end empties it.  On file systems without flock the text alone decides: it holds while it names a living
  *      process of this machine, or any of another.
+ * NFS: Linux sends flock to the server as a lock of the whole file (NFSv4 itself, NFSv3 by lockd; flock(2), nfs(5)), so that it
+ *      holds between machines; the file is open for writing, which an exclusive one needs there.  Unlike fcntl's locks it belongs to
+ *      the open file and not to the process: that the same process opens and closes the file once more does not end it.  A lock
+ *      counts only on the file that has the name: one that was removed or replaced meanwhile (or is stale, ESTALE) is opened again.
  * Owns: a held lock owns its file descriptor; flim_lock_release.
  * Errors: FLIM_ERROR_WRITE if the file cannot be written.
  */

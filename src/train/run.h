@@ -46,6 +46,8 @@ typedef struct flim_run {
     flim_lock working; /* shared by all processes at work in the folder, as long as they are */
     flim_lock fold_lock; /* of the fold at work */
     int locked_fold; /* which that is; -1 = none */
+    char held
+        [1024]; /* of workers: folds that others have, with their holders, as far as they fit; "fold 3 (process 12 on host), ..." */
     flim_lock start_lock; /* --resume-or-start: held until the folder holds a run */
     flim_checkpoint_writer *checkpoints;
 
@@ -122,8 +124,8 @@ void flim_run_folder_unlock(flim_run *run);
  * the folder holds a run or this process has ended: flim_run_start_ended. */
 flim_status flim_run_wait_to_start(flim_run *run, bool *exists, flim_error *err);
 void flim_run_start_ended(flim_run *run);
-/* Takes fold k for this process.  If another process works on it: *taken = false and a note, or FLIM_ERROR_USAGE under
- * --fold k. */
+/* Takes fold k for this process.  If another process works on it: *taken = false and a note (of a worker: into run->held), or
+ * FLIM_ERROR_USAGE under --fold k. */
 flim_status flim_run_take_fold(flim_run *run, int k, bool *taken, flim_error *err);
 void flim_run_release_fold(flim_run *run);
 /* --fold K, before the data is read; nothing if the fold has not begun. */

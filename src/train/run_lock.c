@@ -1,4 +1,6 @@
 /* Who works at what: the run folder's lock, held for moments, and one per fold. */
+#include <stdio.h>
+#include <string.h>
 #include <time.h>
 
 #include "core/file.h"
@@ -117,6 +119,8 @@ flim_status flim_run_take_fold(flim_run *run, int k, bool *taken, flim_error *er
         return flim_train_log_open_fold(&run->file_log, path, err);
     }
     if (run->hooks->shared) {
+        const size_t used = strlen(run->held);
+        snprintf(run->held + used, sizeof run->held - used, "%s%s (%s)", used ? ", " : "", name_of(k, name), holder);
         return FLIM_OK;
     }
     if (run->settings->fold == k) {

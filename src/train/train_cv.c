@@ -176,6 +176,7 @@ static flim_status run_folds(flim_run *run, const flim_study *study, flim_traine
     const int n_folds = study->splits.n_folds;
     int failed = 0;
     char list[256] = ""; /* "1, 4" */
+    run->held[0] = '\0';
     for (int k = 0; k < n_folds; k++) {
         bool others = false;
         flim_error reason = {0};
@@ -193,6 +194,9 @@ static flim_status run_folds(flim_run *run, const flim_study *study, flim_traine
             const size_t used = strlen(list);
             snprintf(list + used, sizeof list - used, "%s%d", failed++ ? ", " : "", k);
         }
+    }
+    if (run->held[0]) {
+        flim_log_line(&run->log, FLIM_LOG_INFO, "no fold is free; in use: %s", run->held);
     }
     /* Why has been said above. */
     return failed
