@@ -1,5 +1,8 @@
 /* What ranks exchange (flim/ranks.h), of one process; test_ranks.sh starts it with mpirun, too.  Sums are compared bit for bit with those
- * of a plain loop over the ranks. */
+ * of a plain loop over the ranks.
+ *
+ *   mpirun -n N test_rank_sums COUNT ROUNDS    no test: the time of a sum of so many floats, as an update's gradients are summed
+ */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,6 +14,7 @@
 
 #include <cmocka.h>
 
+#include "core/clock.h"
 #include "flim/ranks.h"
 
 static flim_ranks *ranks;
@@ -112,7 +116,38 @@ static void nothing_goes_on_after_a_break(void **state)
                      flim_ranks_size(ranks) > 1 ? FLIM_ERROR : FLIM_OK); /* a process alone needs nobody */
 }
 
-int main(void)
+static int by_size(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Median and least of rank 0's seconds. */
+static int measure(size_t count, int rounds)
+{
+    flim_error err = {0};
+    float *values = calloc(count, sizeof *values);
+    double *seconds = calloc((size_t)rounds, sizeof *seconds);
+    flim_status status = values && seconds ? FLIM_OK : FLIM_ERROR_MEMORY;
+    for (int i = -2; i < rounds && status == FLIM_OK; i++) { /* two to warm up */
+        status = flim_ranks_settle(ranks, FLIM_OK, &err); /* together */
+        const double begun = flim_seconds();
+        status = status == FLIM_OK ? flim_ranks_sum_floats(ranks, values, count, &err) : status;
+        seconds[i < 0 ? 0 : i] = flim_seconds() - begun;
+    }
+    if (status == FLIM_OK && flim_ranks_rank(ranks) == 0) {
+        qsort(seconds, (size_t)rounds, sizeof *seconds, by_size);
+        printf("%d ranks, %zu floats: median %.3f ms, least %.3f ms of %d\n", flim_ranks_size(ranks), count,
+               1e3 * seconds[rounds / 2], 1e3 * seconds[0], rounds);
+    } else if (status != FLIM_OK) {
+        fprintf(stderr, "%s\n", err.text);
+    }
+    free(values);
+    free(seconds);
+    return status == FLIM_OK ? 0 : 1;
+}
+
+int main(int argc, char **argv)
 {
     flim_error err = {0};
     const struct CMUnitTest tests[] = {cmocka_unit_test(sums_are_those_of_a_loop), cmocka_unit_test(gather_and_broadcast),
@@ -121,6 +156,11 @@ int main(void)
     if (flim_ranks_open(&ranks, &err) != FLIM_OK) {
         fprintf(stderr, "%s\n", err.text);
         return 1;
+    }
+    if (argc == 3 && atol(argv[1]) > 0 && atol(argv[2]) > 0) {
+        const int failed = measure((size_t)atol(argv[1]), (int)atol(argv[2]));
+        flim_ranks_close(ranks, failed);
+        return failed;
     }
     printf("rank %d of %d\n", flim_ranks_rank(ranks), flim_ranks_size(ranks));
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
