@@ -61,6 +61,8 @@ typedef struct flim_conv_search_options {
     const flim_log *log;
     const volatile int *stop; /* polled between candidates; may be NULL */
     bool wide_only; /* fused kernels of fewer than 32 channels are not taken (flim_fusion_find) */
+    bool
+        no_stem; /* nor the kernel of the stem and what reads it, in whose middle there are statistics to share with other ranks */
     const char *without; /* tests: name of an algorithm that is not taken; NULL = none */
 } flim_conv_search_options;
 

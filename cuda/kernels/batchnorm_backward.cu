@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "cuda/kernels/kernels.h"
+#include "cuda/kernels/ranks.h"
 #include "cuda/kernels/reduce.cuh"
 
 /* The power of two that brings a gradient's root mean square near 2^-9.  With at most 2^24 values per channel the largest
@@ -207,6 +208,198 @@ cudaError_t flim_k_grad_norm_sums(const flim_launch *l, const double *du, const 
     args.add = add;
     args.loss_scale = loss_scale;
     grad_norm_sums_kernel<<<1, 256, 0, l->stream>>>(du, du_scale, du_scale_b, args);
+    return cudaGetLastError();
+}
+
+/* ---- sums over the batches of several ranks ---- */
+
+/* One block per channel and plane; own: count, then planes of (c). */
+__global__ void __launch_bounds__(128)
+    own_sums_kernel(const float *__restrict__ partial, int64_t blocks, int c, double count, double *own)
+{
+    const int k = blockIdx.x, s = blockIdx.y;
+    const float *from = partial + ((int64_t)s * c + k) * blocks;
+    double sum = 0;
+    for (int64_t i = threadIdx.x; i < blocks; i += 128) {
+        sum += from[i];
+    }
+    sum = block_sum<128>(sum);
+    if (threadIdx.x == 0) {
+        own[0] = count; /* the same from every block */
+        own[1 + s * c + k] = sum;
+    }
+}
+
+cudaError_t flim_k_sync_grad_sums(const flim_launch *l, const float *partial, flim_blocks b, int c, int planes, int64_t count,
+                                  double *own)
+{
+    own_sums_kernel<<<dim3((unsigned)c, (unsigned)planes), 128, 0, l->stream>>>(partial, b.blocks, c, (double)count, own);
+    return cudaGetLastError();
+}
+
+__global__ void own_sums_of_du_kernel(const double *__restrict__ du, const float *du_scale, const float *du_scale_b,
+                                      flim_norm m, double count, double *own)
+{
+    const int k = blockIdx.x * blockDim.x + threadIdx.x;
+    const double s = (double)*du_scale * (du_scale_b ? *du_scale_b : 1.0f);
+    if (k == 0) {
+        own[0] = count;
+    }
+    if (k < m.c) {
+        const bool real = k < m.channels;
+        const double s0 = real ? du[k] / s : 0.0;
+        own[1 + k] = s0;
+        own[1 + m.c + k] = real ? du[m.c + k] / s + m.mean[k] * s0 : 0.0;
+    }
+}
+
+cudaError_t flim_k_sync_grad_sums_of_du(const flim_launch *l, const double *du, const float *du_scale,
+                                        const float *du_scale_b, int64_t count, const flim_norm *norm, double *own)
+{
+    own_sums_of_du_kernel<<<(unsigned)(norm->c + 127) / 128, 128, 0, l->stream>>>(du, du_scale, du_scale_b, *norm,
+                                                                                  (double)count, own);
+    return cudaGetLastError();
+}
+
+/* Sum number `at` over the ranks, in their order. */
+__device__ static double over_ranks(const flim_rank_sums &sums, int64_t at)
+{
+    double sum = sums.all[at];
+    for (int r = 1; r < sums.ranks; r++) {
+        sum += sums.all[r * sums.stride + at];
+    }
+    return sum;
+}
+
+/* finish_channel with the coefficients of the whole batch, and the parameter gradients of this rank's part of it: those of the ranks
+ * are summed with all others. */
+__device__ static void finish_shared_channel(const flim_grad_norm &n, int k, double count, double s0, double s1, double own0,
+                                             double own1, float scale, bool frozen, bool add, double unscale)
+{
+    flim_grad_norm coefficients = n;
+    coefficients.dgamma = coefficients.dbeta = coefficients.dbias = NULL;
+    finish_channel(coefficients, k, count, s0, s1, scale, frozen, add, unscale);
+    const double invstd = n.norm.invstd[k], ws = n.norm.weight_scale ? *n.norm.weight_scale : 1.0;
+    double dbias = own0;
+    if (n.norm.present) {
+        dbias = frozen ? n.norm.gamma[k] * invstd * ws * own0 : 0.0;
+        give(n.dgamma, k, (own1 - n.norm.mean[k] * own0) * invstd * unscale, add);
+        give(n.dbeta, k, own0 * unscale, add);
+    }
+    give(n.dbias, k, dbias * unscale, add);
+}
+
+/* One block. */
+__global__ void __launch_bounds__(128) grad_norm_ranks_kernel(flim_rank_sums sums, grad_norm_args args)
+{
+    const int c = args.main.norm.c, channels = args.main.norm.channels, tid = threadIdx.x;
+    const double count = over_ranks(sums, 0), unscale = 1.0 / (double)*args.loss_scale;
+    const double *own = sums.all + sums.rank * sums.stride;
+    const bool frozen = count < 1.5;
+    float scale = 1.0f, skip_scale = 1.0f, dv_scale = 1.0f;
+    if (args.scaled) {
+        double square[3] = {0, 0, 0};
+        for (int j = tid; j < channels; j += 128) {
+            const double s0 = over_ranks(sums, 1 + j), s2 = over_ranks(sums, 1 + 2 * c + j);
+            square[0] += dz_square(args.main, j, count, s0, over_ranks(sums, 1 + c + j), s2, frozen);
+            square[1] +=
+                args.has_skip ? dz_square(args.skip, j, count, s0, over_ranks(sums, 1 + 3 * c + j), s2, frozen) : 0.0;
+            square[2] += s2 / count;
+        }
+        scale = scale_for(block_sum<128>(square[0]) / channels);
+        skip_scale = scale_for(block_sum<128>(square[1]) / channels);
+        dv_scale = scale_for(block_sum<128>(square[2]) / channels);
+    }
+    for (int j = tid; j < c; j += 128) {
+        if (j >= channels) {
+            args.main.out.a[j] = args.main.out.b[j] = args.main.out.d[j] = 0.0f;
+            if (args.has_skip) {
+                args.skip.out.a[j] = args.skip.out.b[j] = args.skip.out.d[j] = 0.0f;
+            }
+            continue;
+        }
+        const double s0 = over_ranks(sums, 1 + j), own0 = own[1 + j];
+        finish_shared_channel(args.main, j, count, s0, over_ranks(sums, 1 + c + j), own0, own[1 + c + j], scale, frozen,
+                              args.add, unscale);
+        if (args.has_skip) {
+            finish_shared_channel(args.skip, j, count, s0, over_ranks(sums, 1 + 3 * c + j), own0, own[1 + 3 * c + j],
+                                  skip_scale, frozen, args.add, unscale);
+        }
+    }
+    if (tid == 0) {
+        *args.main.out.scale = scale;
+        *args.main.out.unscale = (float)(unscale / scale);
+        if (args.has_skip) {
+            *args.skip.out.scale = skip_scale;
+            *args.skip.out.unscale = (float)(unscale / skip_scale);
+        }
+        if (args.dv_scale) {
+            *args.dv_scale = dv_scale;
+        }
+    }
+}
+
+cudaError_t flim_k_grad_norm_ranks(const flim_launch *l, const flim_rank_sums *sums, const flim_grad_norm *main,
+                                   const flim_grad_norm *skip, float *dv_scale, bool scaled, bool add,
+                                   const float *loss_scale)
+{
+    grad_norm_args args = {};
+    args.main = *main;
+    if (skip) {
+        args.skip = *skip;
+    }
+    args.has_skip = skip != NULL;
+    args.scaled = scaled;
+    args.add = add;
+    args.dv_scale = dv_scale;
+    args.loss_scale = loss_scale;
+    grad_norm_ranks_kernel<<<1, 128, 0, l->stream>>>(*sums, args);
+    return cudaGetLastError();
+}
+
+/* One block; the scale of dz as grad_norm_sums_kernel chooses it. */
+__global__ void __launch_bounds__(256)
+    grad_norm_ranks_of_du_kernel(flim_rank_sums sums, const float *du_scale, const float *du_scale_b, grad_norm_args args)
+{
+    const int c = args.main.norm.c, channels = args.main.norm.channels, tid = threadIdx.x;
+    const double s = (double)*du_scale * (du_scale_b ? *du_scale_b : 1.0f), unscale = 1.0 / (double)*args.loss_scale;
+    const double count = over_ranks(sums, 0), *own = sums.all + sums.rank * sums.stride;
+    float scale = 1.0f;
+    if (args.scaled) {
+        double square = 0;
+        for (int k = tid; k < channels; k += 256) {
+            const double ws = args.main.norm.weight_scale ? *args.main.norm.weight_scale : 1.0;
+            const double g = args.main.norm.gamma[k] * (double)args.main.norm.invstd[k] * ws;
+            square += g * g;
+        }
+        square = block_sum<256>(square) / channels;
+        const int exponent = square > 0 && !isinf(square) ? -(int)lrint(0.5 * log2(square)) : 0;
+        scale = (float)s * exp2f((float)(exponent > 60 ? 60 : exponent < -60 ? -60 : exponent));
+    }
+    for (int k = tid; k < c; k += 256) {
+        if (k >= channels) {
+            args.main.out.a[k] = args.main.out.b[k] = args.main.out.d[k] = 0.0f;
+            continue;
+        }
+        finish_shared_channel(args.main, k, count, over_ranks(sums, 1 + k), over_ranks(sums, 1 + c + k), own[1 + k],
+                              own[1 + c + k], scale, count < 1.5, args.add, unscale);
+    }
+    if (tid == 0) {
+        *args.main.out.scale = scale;
+        *args.main.out.unscale = (float)(unscale / scale);
+    }
+}
+
+cudaError_t flim_k_grad_norm_ranks_of_du(const flim_launch *l, const flim_rank_sums *sums, const float *du_scale,
+                                         const float *du_scale_b, const flim_grad_norm *main, bool scaled, bool add,
+                                         const float *loss_scale)
+{
+    grad_norm_args args = {};
+    args.main = *main;
+    args.scaled = scaled;
+    args.add = add;
+    args.loss_scale = loss_scale;
+    grad_norm_ranks_of_du_kernel<<<1, 256, 0, l->stream>>>(*sums, du_scale, du_scale_b, args);
     return cudaGetLastError();
 }
 

@@ -1,5 +1,7 @@
 /* Forward: BatchNorm statistics, and normalise + skip + activation + pool + dropout in one pass. */
 #include "cuda/kernels/epilogue.cuh"
+#include "cuda/kernels/moments.cuh"
+#include "cuda/kernels/ranks.h"
 
 /* Blocks of a cell, at most `most`: of those that fill the card, what leaves the least of its last wave empty.  1, 2 or 4
  * blocks of a kernel run at once on a multiprocessor; a wave counts by what a block does, 1 / chunks of a cell. */
@@ -87,21 +89,6 @@ cudaError_t flim_k_stats(const flim_launch *l, const void *z, flim_blocks b, int
     return cudaGetLastError();
 }
 
-/* Count, mean and sum of squared deviations of a set; Chan's rule joins two. */
-struct moments {
-    double n, mean, m2;
-};
-
-__device__ static moments join(const moments &a, const moments &b)
-{
-    double n = a.n + b.n;
-    if (n == 0) {
-        return {0, 0, 0};
-    }
-    double d = b.mean - a.mean;
-    return {n, a.mean + d * (b.n / n), a.m2 + b.m2 + d * d * (a.n * b.n / n)};
-}
-
 __device__ static void write_affine(const flim_norm &m, int k, double mean, double invstd, double scale, double shift)
 {
     m.mean[k] = (float)mean;
@@ -153,18 +140,11 @@ __device__ static void train_channel(const flim_norm &m, int k, const moments &a
     m.running_var[k] = (float)((1 - momentum) * m.running_var[k] + momentum * (all.m2 / (all.n - 1) / (ws * ws)));
 }
 
-/* One block per channel. */
-__global__ void __launch_bounds__(128) norm_train_kernel(const float *__restrict__ partial, flim_blocks b, flim_norm m)
+/* Moments of this thread's blocks, joined over the block's threads: those of channel k. */
+__device__ static moments channel_moments(const float *partial, const flim_blocks &b, int c, int k)
 {
-    const int k = blockIdx.x;
-    if (k >= m.channels) {
-        if (threadIdx.x == 0) {
-            write_affine(m, k, 0, 0, 0, 0);
-        }
-        return;
-    }
-    const float *sum = partial + (int64_t)k * b.blocks, *square = sum + (int64_t)m.c * b.blocks,
-                *origin = square + (int64_t)m.c * b.blocks;
+    const float *sum = partial + (int64_t)k * b.blocks, *square = sum + (int64_t)c * b.blocks,
+                *origin = square + (int64_t)c * b.blocks;
     moments mine = {0, 0, 0};
     for (int64_t i = threadIdx.x; i < b.blocks; i += 128) {
         int64_t left = b.pixels - i % b.chunks * b.chunk;
@@ -179,10 +159,24 @@ __global__ void __launch_bounds__(128) norm_train_kernel(const float *__restrict
             shared[threadIdx.x] = join(shared[threadIdx.x], shared[threadIdx.x + half]);
         }
     }
+    return shared[0];
+}
+
+/* One block per channel. */
+__global__ void __launch_bounds__(128) norm_train_kernel(const float *__restrict__ partial, flim_blocks b, flim_norm m)
+{
+    const int k = blockIdx.x;
+    if (k >= m.channels) {
+        if (threadIdx.x == 0) {
+            write_affine(m, k, 0, 0, 0, 0);
+        }
+        return;
+    }
+    const moments all = channel_moments(partial, b, m.c, k);
     if (threadIdx.x > 0) {
         return;
     }
-    train_channel(m, k, shared[0]);
+    train_channel(m, k, all);
 }
 
 cudaError_t flim_k_norm_train(const flim_launch *l, const float *partial, flim_blocks b, const flim_norm *norm)
@@ -206,6 +200,65 @@ __global__ void norm_train_sums_kernel(const double *__restrict__ sums, double c
 cudaError_t flim_k_norm_train_sums(const flim_launch *l, const double *sums, int64_t count, const flim_norm *norm)
 {
     norm_train_sums_kernel<<<(unsigned)(norm->c + 127) / 128, 128, 0, l->stream>>>(sums, (double)count, *norm);
+    return cudaGetLastError();
+}
+
+/* ---- statistics over the batches of several ranks ---- */
+
+/* One block per channel; own: count, means (c), sums of squared deviations (c). */
+__global__ void __launch_bounds__(128)
+    own_moments_kernel(const float *__restrict__ partial, flim_blocks b, int c, double *own)
+{
+    const int k = blockIdx.x;
+    const moments all = channel_moments(partial, b, c, k);
+    if (threadIdx.x == 0) {
+        own[0] = (double)(b.cells * b.pixels); /* the same from every block */
+        own[1 + k] = all.mean;
+        own[1 + c + k] = all.m2;
+    }
+}
+
+cudaError_t flim_k_sync_moments(const flim_launch *l, const float *partial, flim_blocks b, int c, double *own)
+{
+    own_moments_kernel<<<(unsigned)c, 128, 0, l->stream>>>(partial, b, c, own);
+    return cudaGetLastError();
+}
+
+__global__ void own_moments_sums_kernel(const double *__restrict__ sums, double count, flim_norm m, double *own)
+{
+    const int k = blockIdx.x * blockDim.x + threadIdx.x;
+    if (k == 0) {
+        own[0] = count;
+    }
+    if (k < m.c) {
+        const bool real = k < m.channels;
+        const float about = real ? m.running_mean[k] * (m.weight_scale ? *m.weight_scale : 1.0f) : 0.0f;
+        const double mean = sums[k] / count;
+        own[1 + k] = real ? about + mean : 0.0;
+        own[1 + m.c + k] = real ? fmax(sums[m.c + k] - count * mean * mean, 0.0) : 0.0;
+    }
+}
+
+cudaError_t flim_k_sync_moments_sums(const flim_launch *l, const double *sums, int64_t count, const flim_norm *norm,
+                                     double *own)
+{
+    own_moments_sums_kernel<<<(unsigned)(norm->c + 127) / 128, 128, 0, l->stream>>>(sums, (double)count, *norm, own);
+    return cudaGetLastError();
+}
+
+__global__ void norm_train_ranks_kernel(const double *__restrict__ all, int64_t stride, int ranks, flim_norm m)
+{
+    const int k = blockIdx.x * blockDim.x + threadIdx.x;
+    if (k < m.channels) {
+        train_channel(m, k, join_ranks(all, stride, ranks, m.c, k));
+    } else if (k < m.c) {
+        write_affine(m, k, 0, 0, 0, 0);
+    }
+}
+
+cudaError_t flim_k_norm_train_ranks(const flim_launch *l, const double *all, int64_t stride, int ranks, const flim_norm *norm)
+{
+    norm_train_ranks_kernel<<<(unsigned)(norm->c + 127) / 128, 128, 0, l->stream>>>(all, stride, ranks, *norm);
     return cudaGetLastError();
 }
 

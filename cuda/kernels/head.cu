@@ -1,6 +1,8 @@
 /* Heads in fp32: fc1 -> BatchNorm -> leaky ReLU -> dropout -> fc2 -> loss, a few hundred thousand multiply-adds: one block
  * per hidden column (or cell) and plain loops; and the losses of dense heads, one block per cell. */
 #include "cuda/kernels/vector.cuh"
+#include "cuda/kernels/moments.cuh"
+#include "cuda/kernels/ranks.h"
 
 #include "backend/loss.h"
 
@@ -254,6 +256,168 @@ __global__ void __launch_bounds__(THREADS) dmean_kernel(flim_head_kernels h)
 cudaError_t flim_k_head_backward(const flim_launch *l, const flim_head_kernels *h, bool train)
 {
     hidden_backward_kernel<<<(unsigned)h->hidden, THREADS, 0, l->stream>>>(*h, train);
+    dmean_kernel<<<(unsigned)h->cells, THREADS, 0, l->stream>>>(*h);
+    return cudaGetLastError();
+}
+
+/* ---- the same with BatchNorm over the batches of several ranks ---- */
+
+/* One block per hidden column j: fc1, and its moments over this rank's cells, of which there may be none. */
+__global__ void __launch_bounds__(THREADS) shared_hidden_kernel(flim_head_kernels h, double *own)
+{
+    const int j = blockIdx.x;
+    const float *w = h.fc1_weight + (int64_t)j * h.in;
+    double sum = 0, square = 0;
+    for (int64_t n = threadIdx.x; n < h.cells; n += THREADS) {
+        const float *x = h.mean + n * h.c;
+        float z = 0;
+        for (int i = 0; i < h.in; i++) {
+            z = fmaf(w[i], x[i], z);
+        }
+        z += h.fc1_bias[j];
+        h.z[n * h.hidden + j] = z;
+        sum += z;
+    }
+    const double mean = h.cells > 0 ? block_sum(sum) / (double)h.cells : 0.0;
+    for (int64_t n = threadIdx.x; n < h.cells; n += THREADS) {
+        double d = h.z[n * h.hidden + j] - mean;
+        square += d * d;
+    }
+    square = block_sum(square);
+    if (threadIdx.x == 0) {
+        own[0] = (double)h.cells; /* the same from every block */
+        own[1 + j] = mean;
+        own[1 + h.hidden + j] = square;
+    }
+}
+
+cudaError_t flim_k_sync_head_moments(const flim_launch *l, const flim_head_kernels *h, double *own)
+{
+    shared_hidden_kernel<<<(unsigned)h->hidden, THREADS, 0, l->stream>>>(*h, own);
+    return cudaGetLastError();
+}
+
+/* One block per hidden column j. */
+__global__ void __launch_bounds__(THREADS) shared_norm_kernel(flim_head_kernels h, flim_rank_sums sums)
+{
+    const int j = blockIdx.x;
+    const moments all = join_ranks(sums.all, sums.stride, sums.ranks, h.hidden, j);
+    double mean = h.running_mean[j], var = h.running_var[j];
+    __syncthreads(); /* read before they are moved */
+    if (all.n > 1.5) {
+        mean = all.mean;
+        var = all.m2 / all.n;
+        if (threadIdx.x == 0) {
+            const double momentum = *h.momentum;
+            h.running_mean[j] = (float)((1 - momentum) * h.running_mean[j] + momentum * mean);
+            h.running_var[j] = (float)((1 - momentum) * h.running_var[j] + momentum * all.m2 / (all.n - 1));
+        }
+    }
+    const float m = (float)mean, invstd = (float)(1.0 / sqrt(var + FLIM_BN_EPS_EXACT));
+    if (threadIdx.x == 0) {
+        h.norm_mean[j] = m;
+        h.norm_invstd[j] = invstd;
+    }
+    for (int64_t n = threadIdx.x; n < h.cells; n += THREADS) {
+        float v = (h.z[n * h.hidden + j] - m) * invstd * h.gamma[j] + h.beta[j];
+        v = v > 0 ? v : v * FLIM_LEAKY_SLOPE;
+        h.h[n * h.hidden + j] = h.dropout ? v * h.dropout[n * h.dropout_stride + j] : v;
+    }
+}
+
+cudaError_t flim_k_head_forward_ranks(const flim_launch *l, const flim_head_kernels *h, const flim_rank_sums *sums)
+{
+    shared_norm_kernel<<<(unsigned)h->hidden, THREADS, 0, l->stream>>>(*h, *sums);
+    if (h->cells > 0) {
+        logits_kernel<<<(unsigned)((h->cells * h->outputs * 32 + THREADS - 1) / THREADS), THREADS, 0, l->stream>>>(*h);
+    }
+    return cudaGetLastError();
+}
+
+/* One block per hidden column j: dfc2_weight[:,j], through dropout and activation to du[:,j] in dz, and its sums. */
+__global__ void __launch_bounds__(THREADS) shared_backward_sums_kernel(flim_head_kernels h, double *own)
+{
+    const int j = blockIdx.x;
+    const double unscale = 1.0 / (double)*h.batch.loss_scale;
+    const float mean = h.norm_mean[j], invstd = h.norm_invstd[j], gamma = h.gamma[j];
+    for (int k = threadIdx.x; k < h.outputs; k += THREADS) {
+        double sum = 0, bias = 0;
+        for (int64_t n = 0; n < h.cells; n++) {
+            sum += (double)h.dlogits[n * h.outputs + k] * h.h[n * h.hidden + j];
+            bias += h.dlogits[n * h.outputs + k];
+        }
+        give(h.dfc2_weight, (int64_t)k * h.hidden + j, sum, unscale, h.add);
+        if (j == 0) {
+            give(h.dfc2_bias, k, bias, unscale, h.add);
+        }
+    }
+    double s0 = 0, s1 = 0;
+    for (int64_t n = threadIdx.x; n < h.cells; n += THREADS) {
+        float d = 0, zhat = (h.z[n * h.hidden + j] - mean) * invstd;
+        for (int k = 0; k < h.outputs; k++) {
+            d = fmaf(h.dlogits[n * h.outputs + k], h.fc2_weight[(int64_t)k * h.hidden + j], d);
+        }
+        if (h.dropout) {
+            d *= h.dropout[n * h.dropout_stride + j];
+        }
+        d *= zhat * gamma + h.beta[j] > 0 ? 1.0f : FLIM_LEAKY_SLOPE;
+        h.dz[n * h.hidden + j] = d;
+        s0 += d;
+        s1 += (double)d * zhat;
+    }
+    s0 = block_sum(s0);
+    s1 = block_sum(s1);
+    if (threadIdx.x == 0) {
+        give(h.dgamma, j, s1, unscale, h.add);
+        give(h.dbeta, j, s0, unscale, h.add);
+        own[0] = (double)h.cells;
+        own[1 + j] = s0;
+        own[1 + h.hidden + j] = s1;
+    }
+}
+
+cudaError_t flim_k_sync_head_sums(const flim_launch *l, const flim_head_kernels *h, double *own)
+{
+    shared_backward_sums_kernel<<<(unsigned)h->hidden, THREADS, 0, l->stream>>>(*h, own);
+    return cudaGetLastError();
+}
+
+/* One block per hidden column j: through BatchNorm to dz[:,j], and fc1's gradients. */
+__global__ void __launch_bounds__(THREADS) shared_backward_kernel(flim_head_kernels h, flim_rank_sums sums)
+{
+    const int j = blockIdx.x;
+    const double unscale = 1.0 / (double)*h.batch.loss_scale;
+    const float mean = h.norm_mean[j], invstd = h.norm_invstd[j], gamma = h.gamma[j];
+    double cells = 0, s0 = 0, s1 = 0;
+    for (int r = 0; r < sums.ranks; r++) {
+        const double *of = sums.all + r * sums.stride;
+        cells += of[0];
+        s0 += of[1 + j];
+        s1 += of[1 + h.hidden + j];
+    }
+    const bool frozen = cells < 1.5;
+    if (threadIdx.x == 0) {
+        const double own = sums.all[sums.rank * sums.stride + 1 + j];
+        give(h.dfc1_bias, j, frozen ? own * gamma * invstd : 0.0, unscale, h.add); /* BatchNorm takes the mean out */
+    }
+    const double m0 = frozen ? 0.0 : s0 / cells, m1 = frozen ? 0.0 : s1 / cells;
+    for (int64_t n = threadIdx.x; n < h.cells; n += THREADS) {
+        float zhat = (h.z[n * h.hidden + j] - mean) * invstd;
+        h.dz[n * h.hidden + j] = (float)((double)gamma * invstd * (h.dz[n * h.hidden + j] - m0 - zhat * m1));
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < h.in; i += THREADS) {
+        double sum = 0;
+        for (int64_t n = 0; n < h.cells; n++) {
+            sum += (double)h.dz[n * h.hidden + j] * h.mean[n * h.c + i];
+        }
+        give(h.dfc1_weight, (int64_t)j * h.in + i, sum, unscale, h.add);
+    }
+}
+
+cudaError_t flim_k_head_backward_ranks(const flim_launch *l, const flim_head_kernels *h, const flim_rank_sums *sums)
+{
+    shared_backward_kernel<<<(unsigned)h->hidden, THREADS, 0, l->stream>>>(*h, *sums);
     dmean_kernel<<<(unsigned)h->cells, THREADS, 0, l->stream>>>(*h);
     return cudaGetLastError();
 }

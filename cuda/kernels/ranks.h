@@ -27,6 +27,41 @@ cudaError_t flim_k_sum_ranks(const flim_launch *l, float *sum, const float *all,
 /* *gradient becomes NaN if this rank had a loss that is not finite: no rank updates then. */
 cudaError_t flim_k_tell_nonfinite(const flim_launch *l, const flim_device_state *state, float *gradient);
 
+/* ---- BatchNorm over the batches of all ranks (batchnorm_forward.cu, batchnorm_backward.cu, head.cu) ----
+ *
+ * Kernels `sync` leave what this rank's cells give in own, doubles: how many values per channel there are, then planes of channels;
+ * NCCL gathers those of all ranks, and kernels `ranks` do with them, in the ranks' order, what flim_k_norm_train, _grad_norm and
+ * _head_* do with those of one batch.  c: storage channels. */
+typedef struct flim_rank_sums {
+    const double *all; /* (ranks, stride) */
+    int64_t stride;
+    int ranks, rank;
+} flim_rank_sums;
+
+/* own: 1 + 2 c: means and sums of squared deviations, from flim_k_stats or from a convolution's sums (flim_k_norm_train_sums). */
+cudaError_t flim_k_sync_moments(const flim_launch *l, const float *partial, flim_blocks b, int c, double *own);
+cudaError_t flim_k_sync_moments_sums(const flim_launch *l, const double *sums, int64_t count, const flim_norm *norm,
+                                     double *own);
+cudaError_t flim_k_norm_train_ranks(const flim_launch *l, const double *all, int64_t stride, int ranks,
+                                    const flim_norm *norm);
+/* own: 1 + planes c: the sums of flim_k_grad_sums; 1 + 2 c: sums of dv and dv z from those of a convolution. */
+cudaError_t flim_k_sync_grad_sums(const flim_launch *l, const float *partial, flim_blocks b, int c, int planes, int64_t count,
+                                  double *own);
+cudaError_t flim_k_sync_grad_sums_of_du(const flim_launch *l, const double *du, const float *du_scale,
+                                        const float *du_scale_b, int64_t count, const flim_norm *norm, double *own);
+/* The gradients of gamma, beta and bias are those of this rank's cells. */
+cudaError_t flim_k_grad_norm_ranks(const flim_launch *l, const flim_rank_sums *sums, const flim_grad_norm *main,
+                                   const flim_grad_norm *skip, float *dv_scale, bool scaled, bool add,
+                                   const float *loss_scale);
+cudaError_t flim_k_grad_norm_ranks_of_du(const flim_launch *l, const flim_rank_sums *sums, const float *du_scale,
+                                         const float *du_scale_b, const flim_grad_norm *main, bool scaled, bool add,
+                                         const float *loss_scale);
+/* own: 1 + 2 hidden.  Forward with h->cells >= 0; backward with 1 at least, after flim_k_head_loss. */
+cudaError_t flim_k_sync_head_moments(const flim_launch *l, const flim_head_kernels *h, double *own);
+cudaError_t flim_k_head_forward_ranks(const flim_launch *l, const flim_head_kernels *h, const flim_rank_sums *sums);
+cudaError_t flim_k_sync_head_sums(const flim_launch *l, const flim_head_kernels *h, double *own);
+cudaError_t flim_k_head_backward_ranks(const flim_launch *l, const flim_head_kernels *h, const flim_rank_sums *sums);
+
 #ifdef __cplusplus
 }
 #endif

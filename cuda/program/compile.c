@@ -118,12 +118,6 @@ flim_status flim_cuda_compile(flim_device *base, const flim_network *net, const 
 {
     flim_cuda_device *device = flim_cuda_device_of(base);
     char cache[4096];
-    if (options->sync_batchnorm && flim_ranks_size(options->ranks) > 1) {
-        return flim_fail(
-            err, FLIM_ERROR_USAGE,
-            "--sync-batchnorm is for the CPU so far: on CUDA each process takes the statistics of its own batch; leave "
-            "it out, or use --device cpu");
-    }
     default_cache_folder(cache, sizeof cache);
     /* Timing could choose another engine in the next run, and with it other bits: deterministic takes the first guess. */
     const flim_conv_search_options search = {.benchmark = options->benchmark && !options->deterministic,
@@ -133,7 +127,8 @@ flim_status flim_cuda_compile(flim_device *base, const flim_network *net, const 
                                                                              : NULL,
                                              .log = options->log,
                                              .stop = options->stop,
-                                             .wide_only = is_wide_only(net, options->precision)};
+                                             .wide_only = is_wide_only(net, options->precision),
+                                             .no_stem = options->sync_batchnorm && flim_ranks_size(options->ranks) > 1};
     flim_status status;
     flim_cuda_program *p = flim_alloc(1, sizeof *p, err);
     if (!p) {

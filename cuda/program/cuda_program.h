@@ -58,6 +58,7 @@ enum { FLIM_BUCKETS = 4 };
 /* What a program has for ranks that train together (ranks.h); on = false: it trains alone. */
 typedef struct flim_cuda_ranks {
     bool on;
+    bool sync; /* BatchNorm is over the batches of all: `pending` then has the running statistics, as without ranks */
     int rank, size;
     flim_nccl nccl;
     flim_nccl_comm comm;
@@ -69,6 +70,8 @@ typedef struct flim_cuda_ranks {
     int single; /* of the step at work: see flim_step */
     float *running; /* (S) of the update at work; `pending` then has the moves of a call (S + 1) */
     float *all_moves, *all_gradients; /* (ranks, S + 1), (ranks, P) with `deterministic` */
+    int64_t sums; /* doubles that the widest BatchNorm has to share, with `sync` */
+    double *own, *all; /* (sums), (ranks, sums): of this rank's part of a batch, of all parts (kernels/ranks.h) */
 } flim_cuda_ranks;
 
 typedef struct flim_cuda_program {

@@ -117,7 +117,7 @@ static bool is_stem_pair(const flim_schedule *s, int d, int sm)
     static const int kernel[3] = {7, 1, 1}, stride[3] = {1, 1, 1}, pad[3] = {3, 0, 0};
     const flim_network *net = s->net;
     const flim_unit *down = &net->unit[d], *stem = down->input >= 0 ? &net->unit[down->input] : NULL;
-    if (!stem || !is_wide_enough(s, down) || s->unfused[d] || stem->input >= 0 || net->channels != 2 ||
+    if (!stem || s->no_stem || !is_wide_enough(s, down) || s->unfused[d] || stem->input >= 0 || net->channels != 2 ||
         !is_simple(net, down->input) || stem->transposed || down->transposed || readers_of(net, down->input) != 1 ||
         s->unit[d].fusion != FLIM_FUSION_NONE || down->skip >= 0 || !down->bn[0]) {
         return false;

@@ -101,19 +101,43 @@ static flim_status run_conv(const job *j, flim_error *err)
     return run_choice(j, &a, err);
 }
 
+/* sync_batchnorm: what `own` has of this rank, or zeros, with what the others have. */
+static flim_status share(const job *j, bool none, int64_t count, flim_rank_sums *out, flim_error *err)
+{
+    return none ? flim_cuda_ranks_share_none(j->p, count, out, err) : flim_cuda_ranks_share(j->p, count, out, err);
+}
+
+/* Statistics of all ranks' cells; none: this one has none. */
+static flim_status norm_ranks(const job *j, bool none, flim_error *err)
+{
+    flim_rank_sums sums;
+    FLIM_TRY(share(j, none, 1 + 2 * (int64_t)j->su->k, &sums, err));
+    FLIM_TRY_CUDA(flim_k_norm_train_ranks(&j->p->launch, sums.all, sums.stride, sums.ranks, &j->su->norm));
+    return FLIM_OK;
+}
+
 static flim_status run_norm(const job *j, flim_error *err)
 {
     const flim_schedule_unit *su = j->su;
+    const bool sync = j->s->train && j->p->ranks.sync;
     const flim_launch *launch = &j->p->launch;
     const int64_t pixels = flim_volume(su->unit->conv_out);
     if (!j->s->train || !su->norm.present) {
         return flim_cuda_check(flim_k_norm_fixed(launch, &su->norm), "BatchNorm", err);
     }
-    if (su->conv_sums) {
+    if (su->conv_sums && !sync) {
         return flim_cuda_check(flim_k_norm_train_sums(launch, su->conv_sums, j->n * pixels, &su->norm), "BatchNorm", err);
+    }
+    if (su->conv_sums) {
+        FLIM_TRY_CUDA(flim_k_sync_moments_sums(launch, su->conv_sums, j->n * pixels, &su->norm, j->p->ranks.own));
+        return norm_ranks(j, false, err);
     }
     flim_blocks blocks = flim_blocks_for(j->n, pixels, su->k, launch->processors);
     FLIM_TRY_CUDA(flim_k_stats(launch, in_of(j, FLIM_IN_Z), blocks, su->k, j->p->partial));
+    if (sync) {
+        FLIM_TRY_CUDA(flim_k_sync_moments(launch, j->p->partial, blocks, su->k, j->p->ranks.own));
+        return norm_ranks(j, false, err);
+    }
     FLIM_TRY_CUDA(flim_k_norm_train(launch, j->p->partial, blocks, &su->norm));
     return FLIM_OK;
 }
@@ -200,10 +224,33 @@ static flim_status run_pooled_forward(const job *j, flim_head_kernels *out, flim
     head.dropout = j->s->train ? head.dropout : NULL;
     head.running_mean = statistic(j, h, FLIM_TENSOR_RUNNING_MEAN);
     head.running_var = statistic(j, h, FLIM_TENSOR_RUNNING_VAR);
-    FLIM_TRY_CUDA(flim_k_mean(&p->launch, in_of(j, FLIM_IN_X), j->n, head.pixels, j->su->k, (float *)head.mean));
-    FLIM_TRY_CUDA(flim_k_head_forward(&p->launch, &head, j->s->train));
     *out = head;
-    return FLIM_OK;
+    if (j->n > 0) {
+        FLIM_TRY_CUDA(flim_k_mean(&p->launch, in_of(j, FLIM_IN_X), j->n, head.pixels, j->su->k, (float *)head.mean));
+    }
+    if (j->s->train && p->ranks.sync) {
+        flim_rank_sums sums;
+        FLIM_TRY_CUDA(flim_k_sync_head_moments(&p->launch, &head, p->ranks.own));
+        FLIM_TRY(flim_cuda_ranks_share(p, 1 + 2 * (int64_t)head.hidden, &sums, err));
+        return flim_cuda_check(flim_k_head_forward_ranks(&p->launch, &head, &sums), "a head", err);
+    }
+    return flim_cuda_check(flim_k_head_forward(&p->launch, &head, j->s->train), "a head", err);
+}
+
+static flim_status run_pooled_backward(const job *j, const flim_head_kernels *head, flim_error *err)
+{
+    flim_cuda_program *p = j->p;
+    if (!p->ranks.sync) {
+        return flim_cuda_check(flim_k_head_backward(&p->launch, head, true), "a head", err);
+    }
+    flim_rank_sums sums;
+    const int64_t count = 1 + 2 * (int64_t)head->hidden;
+    if (j->n == 0) {
+        return flim_cuda_ranks_share_none(p, count, &sums, err);
+    }
+    FLIM_TRY_CUDA(flim_k_sync_head_sums(&p->launch, head, p->ranks.own));
+    FLIM_TRY(flim_cuda_ranks_share(p, count, &sums, err));
+    return flim_cuda_check(flim_k_head_backward_ranks(&p->launch, head, &sums), "a head", err);
 }
 
 static flim_status run_pooled_head(const job *j, flim_error *err)
@@ -211,12 +258,11 @@ static flim_status run_pooled_head(const job *j, flim_error *err)
     flim_cuda_program *p = j->p;
     flim_head_kernels head;
     FLIM_TRY(run_pooled_forward(j, &head, err));
-    if (j->s->train) {
+    if (j->s->train && j->n > 0) {
         FLIM_TRY_CUDA(flim_loss_is_over_batch(head.head.loss) ? flim_k_batch_loss(&p->launch, &head)
                                                               : flim_k_head_loss(&p->launch, &head));
-        FLIM_TRY_CUDA(flim_k_head_backward(&p->launch, &head, true));
     }
-    return FLIM_OK;
+    return j->s->train ? run_pooled_backward(j, &head, err) : FLIM_OK;
 }
 
 /* The last head's operation adds what all of them left to the totals. */
@@ -225,7 +271,7 @@ static flim_status run_head(const job *j, flim_error *err)
     flim_cuda_program *p = j->p;
     const flim_network *net = &p->base.net;
     if (net->head[j->op->head].kind == FLIM_HEAD_DENSE) {
-        FLIM_TRY(run_dense_head(j, err));
+        FLIM_TRY(j->n > 0 ? run_dense_head(j, err) : FLIM_OK);
     } else {
         FLIM_TRY(run_pooled_head(j, err));
     }
@@ -296,6 +342,24 @@ static flim_grad_norm grad_norm_of(const job *j, int u)
                             .dbias = gradient(j, u, FLIM_TENSOR_BIAS)};
 }
 
+/* The skip's BatchNorm is applied along with the unit's own. */
+static bool has_fused_skip(const job *j)
+{
+    const int skip = j->su->unit->skip;
+    return skip >= 0 && j->s->unit[skip].fusion == FLIM_FUSION_SKIP;
+}
+
+/* sync_batchnorm: the sums of this operation are needed over all ranks. */
+static bool shares_grad_sums(const job *j)
+{
+    return j->p->ranks.sync && (j->su->norm.present || (has_fused_skip(j) && j->s->unit[j->su->unit->skip].norm.present));
+}
+
+static int64_t grad_sums_of(const job *j)
+{
+    return 1 + (has_fused_skip(j) ? 4 : 3) * (int64_t)j->su->k;
+}
+
 static flim_status run_grad_sums(const job *j, flim_error *err)
 {
     flim_cuda_program *p = j->p;
@@ -307,6 +371,15 @@ static flim_status run_grad_sums(const job *j, flim_error *err)
     const flim_grad_norm main = grad_norm_of(j, j->op->unit),
                          skip = fused ? grad_norm_of(j, unit->skip) : (flim_grad_norm){0};
     FLIM_TRY_CUDA(flim_k_grad_sums(&p->launch, &epilogue, &dy, blocks, p->partial, out_of(j, FLIM_OUT)));
+    if (shares_grad_sums(j)) {
+        flim_rank_sums sums;
+        FLIM_TRY_CUDA(flim_k_sync_grad_sums(&p->launch, p->partial, blocks, j->su->k, fused ? 4 : 3,
+                                            j->n * flim_volume(unit->conv_out), p->ranks.own));
+        FLIM_TRY(share(j, false, grad_sums_of(j), &sums, err));
+        return flim_cuda_check(flim_k_grad_norm_ranks(&p->launch, &sums, &main, fused ? &skip : NULL, j->su->dv_scale,
+                                                      p->scaled, !j->first, &p->state->loss_scale),
+                               "BatchNorm backward", err);
+    }
     FLIM_TRY_CUDA(flim_k_grad_norm(&p->launch, p->partial, blocks, j->n * flim_volume(unit->conv_out), &main,
                                    fused ? &skip : NULL, j->su->dv_scale, p->scaled, true, !j->first, &p->state->loss_scale,
                                    j->su->sums, j->su->counter));
@@ -370,6 +443,15 @@ static flim_status run_data(const job *j, flim_error *err)
     }
     FLIM_TRY(run_choice(j, &a, err));
     const flim_grad_norm norm = grad_norm_of(j, su->unit->input);
+    if (p->ranks.sync && norm.norm.present) {
+        flim_rank_sums sums;
+        FLIM_TRY_CUDA(flim_k_sync_grad_sums_of_du(&p->launch, from->sums, su->grad.scale, su->norm.weight_scale,
+                                                  j->n * flim_volume(from->unit->conv_out), &norm.norm, p->ranks.own));
+        FLIM_TRY(share(j, false, 1 + 2 * (int64_t)from->k, &sums, err));
+        return flim_cuda_check(flim_k_grad_norm_ranks_of_du(&p->launch, &sums, su->grad.scale, su->norm.weight_scale, &norm,
+                                                            p->scaled, !j->first, &p->state->loss_scale),
+                               "BatchNorm backward", err);
+    }
     FLIM_TRY_CUDA(flim_k_grad_norm_sums(&p->launch, from->sums, su->grad.scale, su->norm.weight_scale,
                                         j->n * flim_volume(from->unit->conv_out), &norm, p->scaled, !j->first,
                                         &p->state->loss_scale));
@@ -453,6 +535,28 @@ flim_status flim_cuda_run_operation(flim_cuda_program *p, flim_schedule *s, cons
     return runs[op->kind](&j, err);
 }
 
+/* sync_batchnorm: what an operation does on a rank without cells, which takes part in what all share: its running statistics move
+ * as those of the others. */
+static flim_status run_without_cells(flim_cuda_program *p, flim_schedule *s, const flim_operation *op, flim_error *err)
+{
+    const job j = {.p = p, .s = s, .op = op, .su = &s->unit[op->unit], .n = 0};
+    const flim_schedule_unit *from = op->kind == FLIM_OP_DATA ? owner_of(&j, op->in[FLIM_IN_Z]) : NULL;
+    flim_rank_sums sums;
+    switch (op->kind) {
+    case FLIM_OP_NORM: return j.su->norm.present ? norm_ranks(&j, true, err) : FLIM_OK;
+    case FLIM_OP_HEAD: return run_head(&j, err);
+    case FLIM_OP_GRAD_SUMS: return shares_grad_sums(&j) ? share(&j, true, grad_sums_of(&j), &sums, err) : FLIM_OK;
+    case FLIM_OP_DATA: return from && from->norm.present ? share(&j, true, 1 + 2 * (int64_t)from->k, &sums, err) : FLIM_OK;
+    case FLIM_OP_CONV:
+    case FLIM_OP_EPILOGUE:
+    case FLIM_OP_GRAD_APPLY:
+    case FLIM_OP_WEIGHT:
+    case FLIM_OP_STEM_FORWARD:
+    case FLIM_OP_STEM_BACKWARD: break;
+    }
+    return FLIM_OK;
+}
+
 static flim_status run_dropout(flim_cuda_program *p, flim_schedule *schedule, int64_t n, flim_error *err)
 {
     const flim_network *net = &p->base.net;
@@ -515,7 +619,7 @@ flim_status flim_cuda_run_update(flim_cuda_program *p, bool first, bool last, fl
                                     .moment2 = p->moment2,
                                     .gradients = p->gradients,
                                     .statistics = p->statistics,
-                                    .pending = p->ranks.on ? p->ranks.running : p->pending,
+                                    .pending = p->ranks.on && !p->ranks.sync ? p->ranks.running : p->pending,
                                     .average = p->average,
                                     .average_statistics = p->average_statistics,
                                     .partial = p->norm_partial};
@@ -542,12 +646,12 @@ static bool is_forward(const flim_operation *op)
 flim_status flim_cuda_run_statistics(flim_cuda_program *p, int64_t n, flim_error *err)
 {
     flim_schedule *s = &p->train;
-    FLIM_TRY(run_dropout(p, s, n, err));
+    FLIM_TRY(n > 0 ? run_dropout(p, s, n, err) : FLIM_OK);
     FLIM_TRY(copy_statistics(p, p->pending, p->statistics, err));
     for (int i = 0; i < s->n_operations && is_forward(&s->operation[i]); i++) {
         const flim_operation *op = &s->operation[i];
         if (op->kind != FLIM_OP_HEAD) {
-            FLIM_TRY(flim_cuda_run_operation(p, s, op, n, true, err));
+            FLIM_TRY(n > 0 ? flim_cuda_run_operation(p, s, op, n, true, err) : run_without_cells(p, s, op, err));
         } else if (p->base.net.head[op->head].kind == FLIM_HEAD_POOLED) {
             const job j = {.p = p, .s = s, .op = op, .su = &s->unit[op->unit], .n = n, .first = true};
             flim_head_kernels head;
@@ -588,7 +692,10 @@ flim_status flim_cuda_run_schedule(flim_cuda_program *p, flim_schedule *schedule
         FLIM_TRY(copy_statistics(p, p->pending, p->statistics, err));
     }
     for (int i = 0; i < schedule->n_operations; i++) {
-        FLIM_TRY(n > 0 ? flim_cuda_run_operation(p, schedule, &schedule->operation[i], n, first, err) : FLIM_OK);
+        const flim_operation *op = &schedule->operation[i];
+        FLIM_TRY(n > 0                     ? flim_cuda_run_operation(p, schedule, op, n, first, err)
+                 : shared && p->ranks.sync ? run_without_cells(p, schedule, op, err)
+                                           : FLIM_OK);
         FLIM_TRY(shared ? flim_cuda_ranks_after(p, i, first, last, err) : FLIM_OK);
     }
     if (schedule->train) {

@@ -267,8 +267,11 @@ int64_t flim_program_lay_out(flim_cuda_program *p, char *base)
     p->bytes_average = c.used - mark;
     mark = c.used;
     if (train && p->ranks.on) {
-        p->ranks.running = take(&c, S);
-        p->ranks.all_moves = take(&c, p->ranks.size * (S + (int64_t)sizeof(float)));
+        const int64_t moves = p->ranks.sync ? 0 : 1, sums = p->ranks.sums * (int64_t)sizeof(double);
+        p->ranks.running = take(&c, moves * S);
+        p->ranks.all_moves = take(&c, moves * p->ranks.size * (S + (int64_t)sizeof(float)));
+        p->ranks.own = take(&c, sums);
+        p->ranks.all = take(&c, p->ranks.size * sums);
         p->ranks.all_gradients = p->base.options.deterministic ? take(&c, p->ranks.size * P) : NULL;
     }
     p->bytes_ranks = c.used - mark;

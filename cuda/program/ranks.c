@@ -1,5 +1,6 @@
 #include "cuda/program/ranks.h"
 
+#include "core/alloc.h"
 #include "cuda/device/check.h"
 
 /* ---- buckets ---- */
@@ -74,12 +75,28 @@ static void find_buckets(flim_cuda_program *p)
     order_buckets(r);
 }
 
+/* Count, and planes of storage channels: FLIM_MAX_PARTIAL_SUMS of a unit's gradient are the most. */
+static int64_t widest_sums(const flim_network *net)
+{
+    int64_t widest = 8;
+    for (int u = 0; u < net->n_units; u++) {
+        const int c = flim_storage_channels(net->unit[u].out_channels);
+        widest = c > widest ? c : widest;
+    }
+    for (int k = 0; k < net->n_heads; k++) {
+        widest = net->head[k].hidden > widest ? net->head[k].hidden : widest;
+    }
+    return 1 + FLIM_MAX_PARTIAL_SUMS * widest;
+}
+
 void flim_cuda_ranks_init(flim_cuda_program *p)
 {
     const flim_ranks *ranks = p->base.options.ranks;
     p->ranks.on = p->base.options.train_batch > 0 && flim_ranks_library(ranks)[0] != '\0';
     p->ranks.rank = flim_ranks_rank(ranks);
     p->ranks.size = flim_ranks_size(ranks);
+    p->ranks.sync = p->ranks.on && p->base.options.sync_batchnorm && p->ranks.size > 1;
+    p->ranks.sums = p->ranks.sync ? widest_sums(&p->base.net) : 0;
 }
 
 void flim_cuda_ranks_plan(flim_cuda_program *p)
@@ -115,6 +132,43 @@ static flim_status prepare(flim_cuda_program *p, flim_nccl_id *id, flim_error *e
     return FLIM_OK;
 }
 
+/* One number for the order of the operations, in which BatchNorm's sums are shared. */
+static uint64_t order_of(const flim_schedule *s)
+{
+    uint64_t hash = 14695981039346656037u; /* FNV-1a */
+    for (int i = 0; i < s->n_operations; i++) {
+        const flim_operation *op = &s->operation[i];
+        const int part[] = {(int)op->kind, op->unit, op->kind == FLIM_OP_HEAD ? op->head : -1,
+                            op->kind == FLIM_OP_DATA && op->in[FLIM_IN_Z] != FLIM_NO_BUFFER};
+        for (size_t k = 0; k < sizeof part / sizeof part[0]; k++) {
+            hash = (hash ^ (uint64_t)(unsigned)part[k]) * 1099511628211u;
+        }
+    }
+    return hash;
+}
+
+/* Fusions depend on the card, and on what it computes wrongly. */
+static flim_status check_order(flim_cuda_program *p, flim_error *err)
+{
+    const uint64_t own = order_of(&p->train);
+    uint64_t *all = flim_alloc((size_t)p->ranks.size, sizeof *all, err); /* (ranks) */
+    flim_status status = all ? FLIM_OK : FLIM_ERROR_MEMORY;
+    FLIM_TRY_DONE(status);
+    FLIM_TRY_DONE(flim_ranks_gather(p->base.options.ranks, &own, sizeof own, all, err));
+    for (int r = 1; r < p->ranks.size && status == FLIM_OK; r++) {
+        if (all[r] != all[0]) {
+            status = flim_fail(
+                err, FLIM_ERROR_DEVICE,
+                "--sync-batchnorm: the card of rank %d computes the network by other kernels than that of rank 0, and "
+                "their BatchNorms cannot wait for each other; use cards of one kind, or leave it out",
+                r);
+        }
+    }
+done:
+    flim_free(all);
+    return status;
+}
+
 flim_status flim_cuda_ranks_join(flim_cuda_program *p, flim_status status, flim_error *err)
 {
     flim_cuda_ranks *r = &p->ranks;
@@ -125,6 +179,7 @@ flim_status flim_cuda_ranks_join(flim_cuda_program *p, flim_status status, flim_
     }
     status = status == FLIM_OK ? prepare(p, &id, err) : status;
     FLIM_TRY(flim_ranks_settle(ranks, status, err)); /* who meets waits for all */
+    FLIM_TRY(r->sync ? check_order(p, err) : FLIM_OK);
     FLIM_TRY(flim_ranks_broadcast(ranks, &id, sizeof id, err));
     return check(r, r->nccl.init_rank(&r->comm, r->size, id, r->rank), "ncclCommInitRank", err);
 }
@@ -214,10 +269,13 @@ flim_status flim_cuda_ranks_begin(flim_cuda_program *p, int64_t n, bool first, f
     const bool single = r->single - 1 == r->rank;
     r->cells = n;
     if (first) {
-        FLIM_TRY(copy_statistics(p, r->running, p->statistics, err));
+        FLIM_TRY(copy_statistics(p, r->sync ? p->pending : r->running, p->statistics, err));
     }
     if (first && n == 0) {
         FLIM_TRY_CUDA(cudaMemsetAsync(p->gradients, 0, (size_t)p->base.net.parameters * sizeof(float), p->launch.stream));
+    }
+    if (r->sync) {
+        return FLIM_OK;
     }
     FLIM_TRY_CUDA(flim_k_begin_moves(&p->launch, p->pending, p->base.net.statistics, n > 0 && !single));
     if (single) {
@@ -257,7 +315,7 @@ static flim_status share_bucket(flim_cuda_program *p, const flim_bucket *b, bool
 flim_status flim_cuda_ranks_after(flim_cuda_program *p, int i, bool first, bool last, flim_error *err)
 {
     flim_cuda_ranks *r = &p->ranks;
-    if (i == r->forward_end) {
+    if (i == r->forward_end && !r->sync) {
         FLIM_TRY(r->single - 1 != r->rank ? share_moves(p, err) : FLIM_OK);
         FLIM_TRY(r->single > 0 ? share_single(p, err) : FLIM_OK);
     }
@@ -272,4 +330,22 @@ flim_status flim_cuda_ranks_after(flim_cuda_program *p, int i, bool first, bool 
 flim_status flim_cuda_ranks_end(flim_cuda_program *p, flim_error *err)
 {
     return join_stream(p, err);
+}
+
+/* ---- BatchNorm over all batches ---- */
+
+flim_status flim_cuda_ranks_share(flim_cuda_program *p, int64_t count, flim_rank_sums *out, flim_error *err)
+{
+    flim_cuda_ranks *r = &p->ranks;
+    *out = (flim_rank_sums){.all = r->all, .stride = count, .ranks = r->size, .rank = r->rank};
+    FLIM_TRY(fork_stream(p, err));
+    FLIM_TRY(check(r, r->nccl.all_gather(r->own, r->all, (size_t)count, FLIM_NCCL_DOUBLE, r->comm, r->stream),
+                   "ncclAllGather", err));
+    return join_stream(p, err);
+}
+
+flim_status flim_cuda_ranks_share_none(flim_cuda_program *p, int64_t count, flim_rank_sums *out, flim_error *err)
+{
+    FLIM_TRY_CUDA(cudaMemsetAsync(p->ranks.own, 0, (size_t)count * sizeof *p->ranks.own, p->launch.stream));
+    return flim_cuda_ranks_share(p, count, out, err);
 }

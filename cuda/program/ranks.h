@@ -10,9 +10,13 @@
 #ifndef FLIM_CUDA_RANKS_H
 #define FLIM_CUDA_RANKS_H
 
+#include "cuda/kernels/ranks.h"
 #include "cuda/program/cuda_program.h"
 
-/* Before the layout, whether the program has ranks; once its training schedule stands, the buckets. */
+/* sync_batchnorm: each BatchNorm's sums are gathered in doubles between the kernel that makes them and the one that uses them, on
+ * the compute stream's way (flim_cuda_ranks_share), 2 per BatchNorm and step; no moves.  All ranks must have the same schedule.
+ *
+ * Before the layout, whether the program has ranks; once its training schedule stands, the buckets. */
 void flim_cuda_ranks_init(flim_cuda_program *p);
 void flim_cuda_ranks_plan(flim_cuda_program *p);
 /* Joins the cards; all ranks together, with their programs' memory there.  status: how that went, of this rank. */
@@ -24,5 +28,10 @@ void flim_cuda_ranks_leave(flim_cuda_program *p);
 flim_status flim_cuda_ranks_begin(flim_cuda_program *p, int64_t n, bool first, flim_error *err);
 flim_status flim_cuda_ranks_after(flim_cuda_program *p, int i, bool first, bool last, flim_error *err);
 flim_status flim_cuda_ranks_end(flim_cuda_program *p, flim_error *err);
+
+/* Gathers the `count` doubles of every rank's `own`; *out: those of all, for what is enqueued after it. */
+flim_status flim_cuda_ranks_share(flim_cuda_program *p, int64_t count, flim_rank_sums *out, flim_error *err);
+/* The same of a rank without cells, which has zeros. */
+flim_status flim_cuda_ranks_share_none(flim_cuda_program *p, int64_t count, flim_rank_sums *out, flim_error *err);
 
 #endif

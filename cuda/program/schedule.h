@@ -130,7 +130,7 @@ typedef struct flim_schedule {
     bool warm[2]
              [2]; /* [first][last] of an accumulation: has run once, so that its code is loaded and a graph can be captured */
     bool deterministic;
-    bool wide_only; /* as flim_conv_search_options has it */
+    bool wide_only, no_stem; /* as flim_conv_search_options has it */
     int64_t batch;
     flim_storage type;
     int n_operations;

@@ -547,6 +547,7 @@ flim_status flim_schedule_build(flim_schedule *s, flim_cuda_device *device, cons
                          .train = train,
                          .deterministic = deterministic,
                          .wide_only = options->wide_only,
+                         .no_stem = options->no_stem,
                          .batch = batch,
                          .type = type,
                          .arena = {.alignment = 256}};

@@ -108,6 +108,12 @@ static flim_status add_ranks(const flim_cuda_program *p, flim_totals *t, flim_er
         bad = all[r].nonfinite && (bad < 0 || all[r].nonfinite_call < bad) ? all[r].nonfinite_call : bad;
     }
     t->nonfinite = bad >= 0;
+    if (p->ranks.sync) { /* all have counted each call, and it was one */
+        t->calls = status == FLIM_OK ? all[0].calls : 0;
+        t->nonfinite_call = bad;
+        flim_free(all);
+        return status;
+    }
     const int64_t call = bad * n + n - 1; /* it was one of the calls up to that of the last rank */
     t->nonfinite_call = bad < 0 ? -1 : call < t->calls ? call : t->calls - 1;
     flim_free(all);
@@ -149,7 +155,8 @@ flim_status flim_state_set_totals(flim_program *base, const flim_totals *in, fli
     flim_device_state s;
     FLIM_TRY(fetch(p, &s, err));
     const bool mine = !p->ranks.on || p->ranks.rank == 0; /* the others add what comes from now on */
-    const int ranks = p->ranks.on ? p->ranks.size : 1, rank = p->ranks.on ? p->ranks.rank : 0;
+    const bool apart = p->ranks.on && !p->ranks.sync; /* each rank counts its own calls */
+    const int ranks = apart ? p->ranks.size : 1, rank = apart ? p->ranks.rank : 0;
     s.loss = mine ? in->loss : 0;
     s.weight = mine ? in->weight : 0;
     s.cells = mine ? in->cells : 0;

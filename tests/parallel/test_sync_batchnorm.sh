@@ -14,23 +14,6 @@ train=$build/train_cv
 export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0 # Open MPI keeps memory to the end, in parts that it has unloaded by then
 mpi=(timeout 120 mpirun --oversubscribe --allow-run-as-root --bind-to none)
 
-# ---- programs: state and totals after each update
-for n in 1 2 3 5; do
-    filter='*'
-    [ $n = 5 ] && filter='t*' # five processes that wait for each other on a few cores: not all of it
-    CMOCKA_TEST_FILTER=$filter call 0 "${mpi[@]}" -n $n "$build/tests/test_synced_statistics"
-    check "$n ranks found each other" test "$(grep -c "rank [0-9] of $n" out)" = $n
-    [ -s err ] && head -20 err
-done
-OMP_NUM_THREADS=2 CMOCKA_TEST_FILTER=two_classes call 0 "${mpi[@]}" -n 2 "$build/tests/test_synced_statistics"
-
-# ---- whole runs
-simulate k.h5
-simulate odd.h5 --cells 67
-options=(--data k.h5 --preset nano --folds 2 --fold 0 --epochs 3 --lr 1e-3 --workers 2 --device cpu)
-ranks() { # ranks EXIT RANKS ARGS...
-    call "$1" "${mpi[@]}" -n "$2" "$train" --parallel data "${@:3}"
-}
 # A sum in another order changes the last bits; AdamW, whose first steps are the signs of gradients, makes that larger from update to update.
 cat >near.py <<'PY'
 import csv, os, sys
@@ -54,6 +37,50 @@ for name in files:
 print("largest relative differences", worst)
 sys.exit(any(w > allowed for allowed, w in worst.items()))
 PY
+
+# ---- two cards: FLIM_TEST_DEVICE=cuda (ctest -L gpu)
+if [ "${FLIM_TEST_DEVICE:-cpu}" = cuda ]; then
+    cards=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
+    if [ "$cards" -lt 2 ]; then
+        echo "skipped: $cards cards; ranks need one each"
+        exit 77
+    fi
+    for filter in 't*' recalibrated_statistics_are_those_of_all_cells 'w*'; do
+        CMOCKA_TEST_FILTER=$filter call 0 "${mpi[@]}" -n 2 "$build/tests/test_synced_statistics"
+        cat out err | grep -v '^\[ RUN\|OK \]' | head -60
+    done
+    simulate k.h5
+    for precision in fp32 tf32; do
+        options=(--data k.h5 --preset nano --folds 2 --fold 0 --epochs 3 --lr 1e-4 --workers 2 --device cuda --precision $precision --deterministic)
+        rm -rf alone several again
+        call 0 "$train" "${options[@]}" --batch 16 --eval-batch 8 --out alone
+        call 0 "${mpi[@]}" -n 2 "$train" --parallel data --sync-batchnorm "${options[@]}" --batch 8 --eval-batch 8 --out several
+        call 0 "${mpi[@]}" -n 2 "$train" --parallel data --sync-batchnorm "${options[@]}" --batch 8 --eval-batch 8 --out again
+        check "$precision: twice the same bits" test "$(digest several)" = "$(digest again)"
+        [ $precision = fp32 ] && first=1e-3 later=2e-2 || first=2e-2 later=1e-1
+        check "$precision: two cards x 8 as one with 16" python3 near.py alone several $first $later
+        python3 near.py alone several $first $later
+    done
+    finish
+    exit
+fi
+
+# ---- programs: state and totals after each update
+for n in 1 2 3 5; do
+    filter='*'
+    [ $n = 5 ] && filter='t*' # five processes that wait for each other on a few cores: not all of it
+    CMOCKA_TEST_FILTER=$filter call 0 "${mpi[@]}" -n $n "$build/tests/test_synced_statistics"
+    check "$n ranks found each other" test "$(grep -c "rank [0-9] of $n" out)" = $n
+done
+OMP_NUM_THREADS=2 CMOCKA_TEST_FILTER=two_classes call 0 "${mpi[@]}" -n 2 "$build/tests/test_synced_statistics"
+
+# ---- whole runs
+simulate k.h5
+simulate odd.h5 --cells 67
+options=(--data k.h5 --preset nano --folds 2 --fold 0 --epochs 3 --lr 1e-3 --workers 2 --device cpu)
+ranks() { # ranks EXIT RANKS ARGS...
+    call "$1" "${mpi[@]}" -n "$2" "$train" --parallel data "${@:3}"
+}
 near() { # near RANKS ACCUMULATE BATCH ARGS...: the same as one process of batch RANKS x BATCH
     rm -rf alone several
     call 0 "$train" "${options[@]}" --accumulate "$2" --batch $(($1 * $3)) --eval-batch 8 --out alone "${@:4}"

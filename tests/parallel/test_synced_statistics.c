@@ -198,9 +198,27 @@ static void train_ranked(const scene *s, flim_program *program, share how, int64
 
 /* ---- comparisons ---------------------------------------------------------------------------------------------------------- */
 
+static bool on_cpu(void)
+{
+    return strcmp(flim_device_get_info(target->device)->kind, "cpu") == 0;
+}
+
+/* Against the reference: of sums on the CPU; on cards through all layers, whose values are stored in the precision. */
 static double tolerance(void)
 {
-    return 10 * ref_layer_tolerance(target->precision);
+    return on_cpu() ? 10 * ref_layer_tolerance(target->precision) : ref_network_tolerance(target->precision);
+}
+
+/* Against one program, which on cards may have other kernels. */
+static double tolerance_alone(void)
+{
+    return on_cpu() ? ref_layer_tolerance(target->precision) : 2 * tolerance();
+}
+
+/* Over few cells the head's BatchNorm makes much of one rounding of 16 bits: its statistics are compared in fp32 only. */
+static bool is_compared(const scene *s, const flim_tensor *t)
+{
+    return !flim_tensor_is_statistic(t) || t->unit < s->net.n_units || target->precision == FLIM_PRECISION_FP32;
 }
 
 static double distance_of(const float *found, const double *expected, int64_t count)
@@ -230,7 +248,7 @@ static void compare_tensors(const scene *s, flim_state state, const float *found
     snprintf(what, sizeof what, "%s against %s", state == FLIM_STATE_STATISTICS ? "statistics" : "gradients", to);
     for (int k = 0; k < s->net.n_tensors; k++) {
         const flim_tensor *t = &s->net.tensor[k];
-        if (flim_tensor_is_statistic(t) == (state == FLIM_STATE_STATISTICS)) {
+        if (flim_tensor_is_statistic(t) == (state == FLIM_STATE_STATISTICS) && is_compared(s, t)) {
             const double size = size_of(expected + t->offset, t->count);
             const double summed = state == FLIM_STATE_GRADIENTS ? size_of(s->ref->scale + t->offset, t->count) : 0;
             compare(what, t->name, distance_of(found + t->offset, expected + t->offset, t->count),
@@ -244,7 +262,7 @@ static void compare_state(const scene *s, flim_state state)
     float *found = read_state(&s->net, s->ranked, state), *alone = read_state(&s->net, s->alone, state);
     const double *reference = state == FLIM_STATE_STATISTICS ? s->ref->statistics : s->ref->gradients;
     double *expected = ref_from_floats(alone, floats_of(&s->net, state));
-    compare_tensors(s, state, found, expected, ref_layer_tolerance(target->precision), "one program");
+    compare_tensors(s, state, found, expected, tolerance_alone(), "one program");
     compare_tensors(s, state, found, reference, tolerance(), "the reference");
     free(found);
     free(alone);
@@ -258,9 +276,11 @@ static void compare_totals(const scene *s, int64_t cells, int64_t calls)
     ok(flim_program_totals(s->ranked, false, &found, &err), &err);
     ok(flim_program_totals(s->alone, false, &alone, &err), &err);
     assert_true(found.cells == cells && found.calls == calls && alone.cells == cells && alone.calls == calls);
-    assert_true(found.correct == alone.correct && found.weight == alone.weight && found.updates == alone.updates);
-    compare("loss", "the totals", fabs(found.loss / alone.loss - 1), ref_layer_tolerance(target->precision));
-    compare("gradient norm", "the totals", fabs(found.grad_norm / alone.grad_norm - 1), tolerance());
+    assert_true(found.weight == alone.weight && found.updates == alone.updates);
+    assert_true(found.correct == alone.correct || target->precision != FLIM_PRECISION_FP32);
+    compare("loss", "the totals", fabs(found.loss / alone.loss - 1), tolerance_alone());
+    compare("gradient norm", "the totals", fabs(found.grad_norm / alone.grad_norm - 1),
+            on_cpu() ? tolerance() : tolerance_alone());
 }
 
 /* Weights after an update, and all that training keeps beside them. */
@@ -279,7 +299,7 @@ static void compare_updated(const scene *s)
               *alone = read_state(&s->net, s->alone, compared[k].state);
         double *expected = ref_from_floats(alone, floats_of(&s->net, compared[k].state));
         compare(compared[k].name, "one program", ref_distance(found, expected, floats_of(&s->net, compared[k].state)),
-                tolerance());
+                on_cpu() ? tolerance() : 2 * tolerance_alone());
         free(found);
         free(alone);
         free(expected);
@@ -470,7 +490,7 @@ static void twice_the_same_bits(void **state)
         float *a = read_state(&s->net, s->ranked, (flim_state)i), *b = read_state(&s->net, again, (flim_state)i);
         float *c = read_state(&s->net, recomputed, (flim_state)i);
         assert_memory_equal(a, b, bytes);
-        assert_memory_equal(a, c, bytes);
+        assert_true(!on_cpu() || memcmp(a, c, bytes) == 0);
         free(a);
         free(b);
         free(c);
