@@ -33,7 +33,8 @@ typedef struct pass {
     int64_t n_draws;
     bool ended; /* all ranks have agreed on the end, whatever it is */
     double begun, saved, in_device; /* seconds */
-    double first_ended; /* seconds: the first batch, which warms up; 0 = not yet */
+    double first_ended; /* seconds: the first batches, which warm up; 0 = not yet */
+    int64_t first_calls; /* how many these were: one of each rank */
     bool measured; /* epoch->measured was called */
     flim_totals totals; /* as last read, for the progress line */
     bool notes; /* --diagnostics: the loss of each batch (of several ranks: of their batches together) */
@@ -202,13 +203,15 @@ static flim_status carry_out(pass *p, const decision *d, flim_error *err)
 static void measure(pass *p)
 {
     const flim_epoch *e = p->epoch;
-    const int64_t calls = e->state->calls, after_first = calls - p->first_call - 1;
+    const int64_t calls = e->state->calls;
     if (p->measured || !e->measured) {
         return;
     }
-    if (after_first == 0) {
+    if (p->first_ended == 0) {
         p->first_ended = flim_seconds();
+        p->first_calls = calls - p->first_call;
     }
+    const int64_t after_first = calls - p->first_call - p->first_calls;
     const double seconds = flim_seconds() - p->first_ended;
     if (after_first > 0 && calls < p->calls && (seconds >= MEASURED || 2 * calls >= p->calls)) {
         p->measured = true;

@@ -47,6 +47,7 @@ same 3 1 5 --mixup counts --class-weights balanced --dropout 0.5 --no-scan # 24 
 same 2 1 23 --clip 0.01 # the last batch is one cell, whose head takes the running statistics
 same 2 1 7 --data odd.h5 --refit --deterministic
 same 2 1 8 --final --fold all --holdout-group donor_1
+check "the pace of several ranks is that of their batches" bash -c '! grep "Estimate: .* at [0-9.]*e+" several/train.log'
 check "only rank 0 prints" test "$(grep -c '^Run folder' out)" = 1
 check "how many train together is said" grep -q '^Parallel: 2 processes train together (Open MPI .*): 2 x 8 x 1 = 16 cells per step' several/train.log
 
