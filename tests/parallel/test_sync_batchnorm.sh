@@ -51,15 +51,15 @@ if [ "${FLIM_TEST_DEVICE:-cpu}" = cuda ]; then
     done
     simulate k.h5
     for precision in fp32 tf32; do
-        options=(--data k.h5 --preset nano --folds 2 --fold 0 --epochs 3 --lr 1e-4 --workers 2 --device cuda --precision $precision --deterministic)
+        options=(--data k.h5 --preset nano --folds 2 --fold 0 --epochs 3 --lr 1e-4 --workers 2 --device cuda --precision "$precision" --deterministic)
         rm -rf alone several again
         call 0 "$train" "${options[@]}" --batch 16 --eval-batch 8 --out alone
         call 0 "${mpi[@]}" -n 2 "$train" --parallel data --sync-batchnorm "${options[@]}" --batch 8 --eval-batch 8 --out several
         call 0 "${mpi[@]}" -n 2 "$train" --parallel data --sync-batchnorm "${options[@]}" --batch 8 --eval-batch 8 --out again
         check "$precision: twice the same bits" test "$(digest several)" = "$(digest again)"
         [ $precision = fp32 ] && first=1e-3 later=2e-2 || first=2e-2 later=1e-1
-        check "$precision: two cards x 8 as one with 16" python3 near.py alone several $first $later
-        python3 near.py alone several $first $later
+        check "$precision: two cards x 8 as one with 16" python3 near.py alone several "$first" "$later"
+        python3 near.py alone several "$first" "$later"
     done
     finish
     exit
