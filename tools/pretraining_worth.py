@@ -60,6 +60,7 @@ def is_contrastive(flags):
 def arms_of(kind, options):
     """The arms of a set, the scratch ones first."""
     short, lengths = options.lengths[0], options.lengths
+    frozen = max(200, short) if short >= 20 else short  # a trial's stays short
     if kind == "real":
         e = options.real_epochs
         return [Arm(f"scratch, {e} epochs", None, "tune", "", e),
@@ -85,7 +86,8 @@ def arms_of(kind, options):
     return scratch + [
         Arm(f"masked, encoder's rate x 1, {short} epochs", masked(), "tune", "--encoder-lr-scale 1", short),
         Arm(f"masked, encoder's rate x 0.1, {short} epochs", masked(), "tune", "--encoder-lr-scale 0.1", short),
-        Arm(f"masked, frozen encoder, {short} epochs", masked(), "tune", "--freeze-encoder", short),
+        # The head of a frozen encoder takes a larger rate and more epochs (docs/learning.md).
+        Arm(f"masked, frozen encoder, {frozen} epochs, lr 1e-2", masked(), "tune", "--freeze-encoder --lr 1e-2", frozen),
         Arm("masked, logistic regression on embeddings", masked(), "logistic", "", short),
         Arm(f"masked, contrastive 0.1, rate x 1, {short} epochs", masked(contrastive=0.1), "tune", "--encoder-lr-scale 1", short),
         Arm("contrastive 0.1, logistic regression on embeddings", masked(contrastive=0.1), "logistic", "", short),
