@@ -28,5 +28,8 @@ static flim_status run(flim_cuda_device *device, const flim_conv_choice *choice,
         err);
 }
 
-const flim_conv_algorithm flim_conv_wgmma = {
-    .name = "conv_wgmma", .only_timed = true, .supported = flim_conv_wgmma_supported, .variants = variants, .run = run};
+const flim_conv_algorithm flim_conv_wgmma = {.name = "conv_wgmma",
+                                             .guess = flim_conv_never_guessed,
+                                             .supported = flim_conv_wgmma_supported,
+                                             .variants = variants,
+                                             .run = run};

@@ -85,7 +85,7 @@ const flim_conv_algorithm flim_conv_cudnn = {
 const flim_conv_algorithm flim_conv_cudnn_flipped = {.name = "cudnn_flipped",
                                                      .library = true,
                                                      .flipped = true,
-                                                     .only_timed = true,
+                                                     .guess = flim_conv_never_guessed,
                                                      .supported = supported_flipped,
                                                      .variants = variants,
                                                      .run = run};

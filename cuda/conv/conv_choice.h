@@ -35,9 +35,10 @@ typedef struct flim_conv_algorithm {
     bool fused; /* nothing else computes its problems: taken whatever its workspace */
     bool library; /* cuDNN's: always over the problem's n cells; not there without the library */
     bool flipped; /* reads arguments->w flipped (flim_k_flip) */
-    bool only_timed; /* a candidate only if candidates are timed */
     bool fp32_gradient; /* WEIGHT: writes arguments->master, else arguments->w */
     bool (*supported)(const flim_conv_problem *problem, const flim_card *card);
+    /* Whether it is a candidate for a supported problem if none is timed (deterministic runs); NULL = always. */
+    bool (*guess)(const flim_conv_problem *problem, const flim_card *card);
     /* Offers the ways to compute base's problem, best guess first, each as a copy of base.  A failure, also of only some of
      * them, leaves its reason in err. */
     flim_status (*variants)(struct flim_cuda_device *device, const flim_conv_choice *base, flim_conv_offer *offer, void *to,
@@ -48,6 +49,9 @@ typedef struct flim_conv_algorithm {
 
 extern const flim_conv_algorithm flim_conv_fused_stem, flim_conv_fused_3x3x3, flim_conv_wgrad_narrow, flim_conv_wgrad_3x3x3,
     flim_conv_wgrad_wgmma, flim_conv_wgmma, flim_conv_fp32, flim_conv_cudnn, flim_conv_cudnn_flipped;
+
+/* A `guess`: a candidate only if candidates are timed. */
+bool flim_conv_never_guessed(const flim_conv_problem *problem, const flim_card *card);
 
 /* In the order in which they are tried if nothing is timed. */
 enum { FLIM_CONV_ALGORITHMS = 9 };
