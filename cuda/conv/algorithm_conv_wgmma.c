@@ -29,7 +29,7 @@ static flim_status run(flim_cuda_device *device, const flim_conv_choice *choice,
 }
 
 const flim_conv_algorithm flim_conv_wgmma = {.name = "conv_wgmma",
-                                             .guess = flim_conv_never_guessed,
+                                             .guess = flim_conv_not_first,
                                              .supported = flim_conv_wgmma_supported,
                                              .variants = variants,
                                              .run = run};

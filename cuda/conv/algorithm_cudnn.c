@@ -85,7 +85,7 @@ const flim_conv_algorithm flim_conv_cudnn = {
 const flim_conv_algorithm flim_conv_cudnn_flipped = {.name = "cudnn_flipped",
                                                      .library = true,
                                                      .flipped = true,
-                                                     .guess = flim_conv_never_guessed,
+                                                     .guess = flim_conv_not_first,
                                                      .supported = supported_flipped,
                                                      .variants = variants,
                                                      .run = run};

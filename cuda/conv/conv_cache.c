@@ -166,12 +166,11 @@ static bool find_entry(flim_cuda_device *device, const flim_conv_search_options 
 {
     match m = {.entry = entry, .options = options, .out = out};
     flim_error ignored = {0};
-    for (int i = 0; i < FLIM_CONV_ALGORITHMS && !m.found; i++) {
+    const flim_conv_algorithm *algorithm[FLIM_CONV_ALGORITHMS];
+    const int n = flim_conv_candidates(&out->problem, &device->card, options, algorithm);
+    for (int i = 0; i < n && !m.found; i++) {
         flim_conv_choice base = *out;
-        base.algorithm = flim_conv_algorithms[i];
-        if (!flim_conv_is_candidate(base.algorithm, &out->problem, &device->card, options)) {
-            continue;
-        }
+        base.algorithm = algorithm[i];
         if (base.algorithm->library) {
             m.found = load_library_plan(device, &m, &base);
         } else {

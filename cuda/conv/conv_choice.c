@@ -14,17 +14,27 @@ int64_t flim_conv_workspace_limit(const flim_conv_search_options *options)
     return options->workspace_limit > 0 ? options->workspace_limit : DEFAULT_WORKSPACE;
 }
 
-bool flim_conv_never_guessed(const flim_conv_problem *problem, const flim_card *card)
+bool flim_conv_not_first(const flim_conv_problem *problem, const flim_card *card)
 {
     (void)problem, (void)card;
     return false;
 }
 
-bool flim_conv_is_candidate(const flim_conv_algorithm *algorithm, const flim_conv_problem *problem, const flim_card *card,
-                            const flim_conv_search_options *options)
+int flim_conv_candidates(const flim_conv_problem *problem, const flim_card *card, const flim_conv_search_options *options,
+                         const flim_conv_algorithm *out[FLIM_CONV_ALGORITHMS])
 {
-    return !(options->without && strcmp(options->without, algorithm->name) == 0) && algorithm->supported(problem, card) &&
-           (options->benchmark || !algorithm->guess || algorithm->guess(problem, card));
+    int n = 0;
+    for (int first = 1; first >= 0; first--) {
+        for (int i = 0; i < FLIM_CONV_ALGORITHMS; i++) {
+            const flim_conv_algorithm *a = flim_conv_algorithms[i];
+            const bool guess = options->benchmark || !a->guess || a->guess(problem, card);
+            if (guess == (first == 1) && a->supported(problem, card) &&
+                !(options->without && strcmp(options->without, a->name) == 0)) {
+                out[n++] = a;
+            }
+        }
+    }
+    return n;
 }
 
 bool flim_conv_fits(const flim_conv_choice *candidate, const flim_conv_search_options *options)

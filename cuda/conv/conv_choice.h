@@ -37,7 +37,7 @@ typedef struct flim_conv_algorithm {
     bool flipped; /* reads arguments->w flipped (flim_k_flip) */
     bool fp32_gradient; /* WEIGHT: writes arguments->master, else arguments->w */
     bool (*supported)(const flim_conv_problem *problem, const flim_card *card);
-    /* Whether it is a candidate for a supported problem if none is timed (deterministic runs); NULL = always. */
+    /* If candidates are not timed (deterministic runs): whether it is tried before those of which this is false; NULL = always. */
     bool (*guess)(const flim_conv_problem *problem, const flim_card *card);
     /* Offers the ways to compute base's problem, best guess first, each as a copy of base.  A failure, also of only some of
      * them, leaves its reason in err. */
@@ -50,10 +50,10 @@ typedef struct flim_conv_algorithm {
 extern const flim_conv_algorithm flim_conv_fused_stem, flim_conv_fused_3x3x3, flim_conv_wgrad_narrow, flim_conv_wgrad_3x3x3,
     flim_conv_wgrad_wgmma, flim_conv_wgmma, flim_conv_fp32, flim_conv_cudnn, flim_conv_cudnn_flipped;
 
-/* A `guess`: a candidate only if candidates are timed. */
-bool flim_conv_never_guessed(const flim_conv_problem *problem, const flim_card *card);
+/* A `guess`: tried last. */
+bool flim_conv_not_first(const flim_conv_problem *problem, const flim_card *card);
 
-/* In the order in which they are tried if nothing is timed. */
+/* In the order in which they are tried if nothing is timed, but for their guesses. */
 enum { FLIM_CONV_ALGORITHMS = 9 };
 extern const flim_conv_algorithm *const flim_conv_algorithms[FLIM_CONV_ALGORITHMS];
 
@@ -71,9 +71,9 @@ typedef struct flim_conv_search_options {
 
 /* The workspace limit in bytes, the default put in. */
 int64_t flim_conv_workspace_limit(const flim_conv_search_options *options);
-/* True if an algorithm is a candidate for a problem on a card. */
-bool flim_conv_is_candidate(const flim_conv_algorithm *algorithm, const flim_conv_problem *problem, const flim_card *card,
-                            const flim_conv_search_options *options);
+/* The algorithms that compute a problem on a card, in the order in which they are tried; returns how many. */
+int flim_conv_candidates(const flim_conv_problem *problem, const flim_card *card, const flim_conv_search_options *options,
+                         const flim_conv_algorithm *out[FLIM_CONV_ALGORITHMS]);
 /* True if a candidate's scratch memory is allowed. */
 bool flim_conv_fits(const flim_conv_choice *candidate, const flim_conv_search_options *options);
 

@@ -152,12 +152,11 @@ static flim_status nothing_runs(const search *s, flim_error *err)
 static flim_status try_algorithms(search *s, flim_conv_choice *out, flim_error *err)
 {
     flim_status status = FLIM_ERROR_DEVICE;
-    for (int i = 0; i < FLIM_CONV_ALGORITHMS && !flim_stopped(s->options->stop); i++) {
+    const flim_conv_algorithm *algorithm[FLIM_CONV_ALGORITHMS];
+    const int n = flim_conv_candidates(&out->problem, &s->trial.device->card, s->options, algorithm);
+    for (int i = 0; i < n && !flim_stopped(s->options->stop); i++) {
         flim_conv_choice base = *out;
-        base.algorithm = flim_conv_algorithms[i];
-        if (!flim_conv_is_candidate(base.algorithm, &out->problem, &s->trial.device->card, s->options)) {
-            continue;
-        }
+        base.algorithm = algorithm[i];
         s->wanted = s->options->benchmark ? MOST : base.algorithm->library ? RESERVE : 1;
         (void)base.algorithm->variants(s->trial.device, &base, consider, s, &s->last);
         if (!s->options->benchmark && s->n > 0) {
@@ -210,12 +209,11 @@ static flim_status search_described(flim_cuda_device *device, const flim_conv_se
     const int64_t limit = flim_conv_workspace_limit(options);
     paper_search s = {.device = device, .options = options, .out = out};
     flim_error last = {0};
-    for (int i = 0; i < FLIM_CONV_ALGORITHMS && !s.found; i++) {
+    const flim_conv_algorithm *algorithm[FLIM_CONV_ALGORITHMS];
+    const int n = flim_conv_candidates(&out->problem, &device->card, options, algorithm);
+    for (int i = 0; i < n && !s.found; i++) {
         flim_conv_choice base = *out;
-        base.algorithm = flim_conv_algorithms[i];
-        if (!flim_conv_is_candidate(base.algorithm, &out->problem, &device->card, options)) {
-            continue;
-        }
+        base.algorithm = algorithm[i];
         if (base.algorithm->library && device->base.info.assumes_workspace) {
             *out = base;
             out->workspace = limit;

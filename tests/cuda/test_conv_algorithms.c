@@ -475,16 +475,14 @@ static bool keep(void *to, const flim_conv_choice *candidate)
 static int check_problem(const example *e, const flim_conv_problem *p)
 {
     const flim_conv_search_options options = {.benchmark = true};
+    const flim_conv_algorithm *algorithm[FLIM_CONV_ALGORITHMS];
+    const int n = flim_conv_candidates(p, &device->card, &options, algorithm);
     int checked = 0;
-    for (int i = 0; i < FLIM_CONV_ALGORITHMS; i++) {
+    for (int i = 0; i < n; i++) {
         flim_error err = {0};
-        const flim_conv_algorithm *algorithm = flim_conv_algorithms[i];
-        const flim_conv_choice base = {.problem = *p, .algorithm = algorithm};
-        variants v = {.wanted = algorithm->library ? MOST_ENGINES : MOST_VARIANTS};
-        if (!flim_conv_is_candidate(algorithm, p, &device->card, &options)) {
-            continue;
-        }
-        (void)algorithm->variants(device, &base, keep, &v, &err);
+        const flim_conv_choice base = {.problem = *p, .algorithm = algorithm[i]};
+        variants v = {.wanted = algorithm[i]->library ? MOST_ENGINES : MOST_VARIANTS};
+        (void)algorithm[i]->variants(device, &base, keep, &v, &err);
         for (int k = 0; k < v.n; k++) {
             check_candidate(e, &v.list[k], p->n);
             if (p->n > 1) {
