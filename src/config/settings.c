@@ -158,7 +158,7 @@ static const flim_flag_row rows[] = {
         "the "
         "cells may be others",
         MOVED, NONE),
-    ROW(NULL, "encoder-lr-scale", REAL(encoder_lr_scale), "0.1", "F",
+    ROW(NULL, "encoder-lr-scale", REAL(encoder_lr_scale), "1", "F",
         "with --pretrained or --pretrain-per-fold: learning rate of the encoder, as a share of the head's", REFUSED,
         ENCODER_LR_SCALE, .allowed = "> 0, <= 1"),
     ROW(NULL, "freeze-encoder", SWITCH(freeze_encoder), "false", NULL,

@@ -49,7 +49,7 @@ static void the_text_is_that_of_the_first_version(void **state)
               "plateau_patience 5, class_weights 1:2.5, focal_gamma 0, ema 0.97999999999999998, recalibrate_bn 1, "
               "sampler_repeats 4, "
               "mixup none, mixup_alpha 0.40000000000000002, mixup_probability 1, mixup_share cell, mixup_partner all, "
-              "encoder_lr_scale 0.10000000000000001, freeze_encoder 0, unfreeze_after 0, sync_batchnorm 0");
+              "encoder_lr_scale 1, freeze_encoder 0, unfreeze_after 0, sync_batchnorm 0");
     flim_settings_free(&s);
 }
 
