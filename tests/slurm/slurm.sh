@@ -74,8 +74,15 @@ EOF
     return 1
 }
 
-slurm_stop() {
-    scancel -u "$(id -un)" 2>/dev/null
-    kill "$slurm_d" "$slurm_ctld" "$slurm_munged" 2>/dev/null
-    wait "$slurm_d" "$slurm_ctld" "$slurm_munged" 2>/dev/null
+slurm_stop() { # slurmd waits for its steps, for ever if one is stuck
+    local daemons=("${slurm_d:-}" "${slurm_ctld:-}" "${slurm_munged:-}") pid
+    [ -z "${slurm_ctld:-}" ] || timeout 10 scancel -u "$(id -un)" 2>/dev/null
+    for pid in "${daemons[@]}"; do [ -z "$pid" ] || kill "$pid" 2>/dev/null; done
+    for _ in $(seq 100); do
+        for pid in "${daemons[@]}"; do [ -n "$pid" ] && kill -0 "$pid" 2>/dev/null && break; done || break
+        sleep 0.1
+    done
+    for pid in "${daemons[@]}"; do [ -z "$pid" ] || kill -9 "$pid" 2>/dev/null; done
+    wait "${daemons[@]}" 2>/dev/null
+    return 0
 }

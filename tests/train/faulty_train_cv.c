@@ -8,6 +8,7 @@
  *                                  in ranks that have no hooks), rename=PATH (before a file
  *                                  comes into place), read=PATH (of the data), plan (a convolution is built)
  *   FLIM_AIM_ONCE=FILE             first waits until this file is there (10 s at most): a thread may still be writing it
+ *   FLIM_AIM_MARK=FILE             writes this file right before
  *   FLIM_AIM_AGAIN=SIGNAL          raises this one right after
  *   FLIM_SLOW_THREAD=MS            the first loader thread that reads waits so long at each reading
  *   FLIM_INFINITE_CELL=N           the program meets a value that is not finite in cell N, in training and prediction
@@ -66,6 +67,14 @@ static void await(const char *path)
     }
 }
 
+static void mark(const char *path)
+{
+    FILE *file = path ? fopen(path, "w") : NULL;
+    if (file) {
+        fclose(file);
+    }
+}
+
 /* Counts a place; raises the ordered signal when its turn has come. */
 static void aim(const char *where, const char *detail)
 {
@@ -81,6 +90,7 @@ static void aim(const char *where, const char *detail)
     if (strcmp(o.what, where) == 0 && (!equal || strstr(detail, equal + 1)) && atomic_fetch_add(&count, 1) + 1 == o.n) {
         const char *again = getenv("FLIM_AIM_AGAIN");
         await(getenv("FLIM_AIM_ONCE"));
+        mark(getenv("FLIM_AIM_MARK"));
         kill(getpid(), (int)o.value);
         if (again) {
             const struct timespec pause = {.tv_nsec = 50000000}; /* of two that wait, the lower number would come first */
