@@ -181,8 +181,8 @@ static void train_reference(fixture *f, bool stored, const flim_batch *batch, co
 }
 
 /* Gradients tensor by tensor; the bias before a BatchNorm has none but rounding, a fraction of the sum of |dz|.  BatchNorm's
- * own weight and bias sum up dv, of which the heads' BatchNorm leaves little over the few cells: rounding is a fraction of the
- * sum of the terms' sizes. */
+ * own bias sums up dv, of which the heads' BatchNorm leaves little over the few cells: rounding is a fraction of the sum of
+ * |dv|; of its weight, whose terms have either sign, a fraction of their norm. */
 static void compare_gradients(const fixture *f)
 {
     float *gradients = read_state(f->program, FLIM_STATE_GRADIENTS, f->net.parameters);

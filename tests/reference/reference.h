@@ -57,7 +57,7 @@ typedef struct ref_unit_run {
     double *dx, *dskip, *dweight, *dbias, *dgamma, *dbeta;
     double *dbias_scale; /* (Cout): sum of |dz|, the size of which dbias' rounding error is a fraction */
     double *dbeta_scale; /* (Cout): sum of |dv| */
-    double *dgamma_scale; /* (Cout): sum of |dv| times the size of the normalised z */
+    double *dgamma_scale; /* (Cout): norm of dv times the normalised z: as independent roundings add up */
 } ref_unit_run;
 
 void ref_unit(const flim_unit *unit, const ref_unit_run *run);
