@@ -31,12 +31,6 @@ static void precision_lines(const flim_run *run, const flim_trainer *trainer)
     flim_log_line(log, FLIM_LOG_INFO, "           %s", flim_precision_arithmetic(p));
     flim_log_line(log, FLIM_LOG_INFO, "           channels-last (NDHWC), loss scaling: %s, benchmark %s%s",
                   flim_precision_loss_scaling(p), run->settings->benchmark ? "on" : "off", amp);
-    if (p == FLIM_PRECISION_FP16 && run->settings->pretrains) { /* docs/reliability.md, "On a card" */
-        flim_log_line(
-            log, FLIM_LOG_WARNING,
-            "precision fp16: gradients of a pretraining with hidden voxels are known to be inexact; take --precision "
-            "fp32, or tf32 or bf16 where the card has them");
-    }
 }
 
 void flim_startup_device(const flim_run *run, const flim_trainer *trainer)

@@ -272,6 +272,7 @@ static void unit_backward(pass *p, int u)
     run.dbeta = find(net, u, FLIM_TENSOR_BN_BIAS, 0, p->gradients);
     run.dbias_scale = find(net, u, FLIM_TENSOR_BIAS, 0, p->scale);
     run.dbeta_scale = find(net, u, FLIM_TENSOR_BN_BIAS, 0, p->scale);
+    run.dgamma_scale = find(net, u, FLIM_TENSOR_BN_WEIGHT, 0, p->scale);
     ref_unit(unit, &run);
     if (unit->input >= 0) {
         add(p->dy[unit->input], dx, in);

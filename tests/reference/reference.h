@@ -57,6 +57,7 @@ typedef struct ref_unit_run {
     double *dx, *dskip, *dweight, *dbias, *dgamma, *dbeta;
     double *dbias_scale; /* (Cout): sum of |dz|, the size of which dbias' rounding error is a fraction */
     double *dbeta_scale; /* (Cout): sum of |dv| */
+    double *dgamma_scale; /* (Cout): norm of dv times the normalised z: as independent roundings add up */
 } ref_unit_run;
 
 void ref_unit(const flim_unit *unit, const ref_unit_run *run);
@@ -133,8 +134,8 @@ typedef struct ref_network {
     ref_observe *observe; /* of every pass from now on; may be NULL */
     void *observer;
     double *parameters, *gradients, *m, *v; /* (P) */
-    /* (P): at biases of convolutions and fc1 the sum of |dz|, at those of units' BatchNorm the sum of |dv|, at fc1's weights
-     * dfc1_weight_scale, else 0 */
+    /* (P): at biases of convolutions and fc1 the sum of |dz|, at units' BatchNorm dgamma_scale and dbeta_scale, at fc1's
+     * weights dfc1_weight_scale, else 0 */
     double *scale;
     double *statistics; /* (S) */
     double *average, *average_statistics; /* (P), (S): begin as the weights and statistics of create */

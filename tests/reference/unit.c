@@ -186,12 +186,13 @@ static void channel_backward(const flim_unit *u, const ref_unit_run *r, int c, b
                              double mean, double inverse, const double *dv, double *dz)
 {
     const int64_t plane = volume(u->conv_out), count = r->n * plane;
-    double sum = 0, product = 0, bias = 0, scale = 0, sizes = 0;
+    double sum = 0, product = 0, bias = 0, scale = 0, sizes = 0, squares = 0;
     for (int64_t i = 0; i < count; i++) {
         int64_t k = (i / plane * u->out_channels + c) * plane + i % plane;
         sum += dv[k];
         sizes += fabs(dv[k]);
         product += dv[k] * (z[k] - mean) * inverse;
+        squares += pow(dv[k] * (z[k] - mean) * inverse, 2);
     }
     for (int64_t i = 0; i < count; i++) {
         int64_t k = (i / plane * u->out_channels + c) * plane + i % plane;
@@ -214,6 +215,9 @@ static void channel_backward(const flim_unit *u, const ref_unit_run *r, int c, b
     }
     if (bn && r->dbeta_scale) {
         r->dbeta_scale[c] = sizes;
+    }
+    if (bn && r->dgamma_scale) {
+        r->dgamma_scale[c] = sqrt(squares);
     }
     if (r->dbias) {
         r->dbias[c] = bias;
