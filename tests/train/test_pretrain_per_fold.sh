@@ -70,6 +70,13 @@ check "so does the table" grep -q "^Each fold started from an encoder that was p
 check "so does the run's identity" grep -q '"pretraining": "per fold ' whole/resume.json
 call 0 "$build/fold_metrics" whole --html page.html
 check "so does the report" grep -q "pretrained on its own training set" page.html
+for folder in fold_0 final; do
+    call 0 "$build/predict" --data k.h5 --model whole/$folder --out of_folder.csv
+    call 0 "$build/predict" --data k.h5 --model whole/$folder/best.safetensors --out of_file.csv
+    check "the folder $folder stands for its weights, though it holds a pretraining" cmp of_folder.csv of_file.csv
+done
+call 2 "$build/predict" --data k.h5 --model whole/fold_0/pretraining --out none.csv
+says "is a pretraining, whose encoder tells no classes apart"
 python=$(for p in python3 /usr/bin/python3; do $p -c 'import h5py' 2>/dev/null && echo $p && break; done)
 if [ -n "$python" ]; then
     "$python" - <<'P'
