@@ -8,6 +8,7 @@
 #include "core/sha256.h"
 #include "core/try.h"
 #include "flim/random.h"
+#include "train/copies.h"
 #include "train/fold_cells.h"
 #include "train/pretraining.h"
 
@@ -138,28 +139,27 @@ done:
     return status;
 }
 
-/* Cells that are the same as one that is never seen are not seen, either. */
+/* Copies of a cell that is never seen are not seen, either. */
 static flim_status mark_copies(const flim_run *run, const flim_study *study, parts *p, flim_error *err)
 {
     const int64_t n = list(p, study->info->n, NEVER_SEEN, p->cell);
-    flim_cell_set never = {0};
+    flim_copies never = {0};
     int64_t copies = 0;
-    if (n == 0 || !study->hash) {
-        return FLIM_OK;
-    }
-    FLIM_TRY(flim_cell_set_make(study->hash, p->cell, n, &never, err));
+    flim_status status = FLIM_OK;
+    FLIM_TRY_DONE(flim_copies_of(study, p->cell, n, &never, err));
     for (int64_t i = 0; i < study->info->n; i++) {
-        if (p->place[i] != NEVER_SEEN && flim_cell_set_holds(&never, study->hash[i])) {
+        if (p->place[i] != NEVER_SEEN && flim_copies_hold(&never, study, i)) {
             p->place[i] = NEVER_SEEN;
             copies++;
         }
     }
-    flim_cell_set_free(&never);
     if (copies > 0) {
         flim_log_line(&run->log, FLIM_LOG_NOTE, "%" PRId64 " cells are copies of cells that are left out, and left out, too",
                       copies);
     }
-    return FLIM_OK;
+done:
+    flim_copies_free(&never);
+    return status;
 }
 
 /* --val-fraction of what is left: drawn by the seed. */

@@ -14,6 +14,7 @@
 #include "core/text.h"
 #include "core/try.h"
 #include "results/fold_result.h"
+#include "train/copies.h"
 #include "train/fold_cells.h"
 #include "train/run.h"
 
@@ -83,13 +84,23 @@ done:
     return status;
 }
 
+/* Sets not_for[g] for each group of the other files that has the name of one that the fold leaves out. */
+static void find_left_out(const flim_dataset_info *info, const bool *out, const flim_dataset_info *other, bool *not_for)
+{
+    for (int64_t g = 0; g < info->groups; g++) {
+        for (int64_t i = 0; out[g] && i < other->groups; i++) {
+            not_for[i] = not_for[i] || strcmp(info->group_name[g], other->group_name[i]) == 0;
+        }
+    }
+}
+
 /* Cells of the other files that the pretraining of fold k sees: none of a group that is left out, and no copy of a cell that is. */
 static flim_status count_others(const flim_run *run, const flim_study *study, int k, int64_t *seen, flim_error *err)
 {
     const flim_dataset_info *info = study->info, *other = run->others.info;
     flim_fold_cells cells = {0};
-    flim_cell_set never = {0};
-    bool *out = NULL; /* (groups of the data) */
+    flim_copies never = {0};
+    bool *out = NULL, *not_for = NULL; /* (groups of the data), (groups of the other files) */
     int64_t *list = NULL, n = 0; /* (cells of the data) those tested */
     flim_status status = FLIM_OK;
     *seen = 0;
@@ -97,29 +108,28 @@ static flim_status count_others(const flim_run *run, const flim_study *study, in
         return FLIM_OK;
     }
     out = flim_alloc((size_t)info->groups + 1, sizeof *out, err);
+    not_for = flim_alloc((size_t)other->groups + 1, sizeof *not_for, err);
     list = flim_alloc((size_t)info->n, sizeof *list, err);
-    FLIM_TRY_DONE(out && list ? FLIM_OK : FLIM_ERROR_MEMORY);
+    FLIM_TRY_DONE(out && not_for && list ? FLIM_OK : FLIM_ERROR_MEMORY);
     FLIM_TRY_DONE(flim_fold_cells_of(&study->splits, k, true, &cells, err));
     for (int64_t i = 0; i < cells.n; i++) {
         if (cells.use[i] == FLIM_CELL_TESTED) {
             list[n++] = i;
         }
     }
-    FLIM_TRY_DONE(study->hash && n > 0 ? flim_cell_set_make(study->hash, list, n, &never, err) : FLIM_OK);
+    FLIM_TRY_DONE(flim_copies_of(study, list, n, &never, err));
     if (info->group) {
         flim_fold_groups_out(&cells, info->group, info->groups, out);
+        find_left_out(info, out, other, not_for);
     }
     for (int64_t i = 0; i < other->n; i++) {
-        bool left_out = run->others.hash && flim_cell_set_holds(&never, run->others.hash[i]);
-        for (int64_t g = 0; info->group && g < info->groups && !left_out; g++) {
-            left_out = out[g] && strcmp(info->group_name[g], other->group_name[other->group[i]]) == 0;
-        }
-        *seen += !left_out;
+        *seen += !(other->group && not_for[other->group[i]]) && !flim_copies_hold(&never, &run->others, i);
     }
 done:
-    flim_cell_set_free(&never);
+    flim_copies_free(&never);
     flim_fold_cells_free(&cells);
     flim_free(out);
+    flim_free(not_for);
     flim_free(list);
     return status;
 }

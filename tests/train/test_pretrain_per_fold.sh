@@ -91,6 +91,18 @@ with h5py.File("other.h5", "a") as h:
 with h5py.File("renamed.h5", "a") as h: # every cell of k.h5 once more, under a group that is trained on
     h["group"][:] = [h["group"][f["folds"][0]["train"][0]]] * len(h["group"])
     del h["label"]
+# The same cells otherwise: flipped, turned, in twice the counts, later in time, with a mask of their own; and all of these.
+make = {"flipped": lambda c: c[..., ::-1], "turned": lambda c: c.swapaxes(2, 3), "doubled": lambda c: 2 * c,
+        "rolled": lambda c: c[:, list(range(-3, c.shape[1] - 3))], "masked": lambda c: c}
+make["all"] = lambda c: make["flipped"](make["turned"](make["doubled"](make["rolled"](c))))
+for name, change in make.items():
+    shutil.copy("renamed.h5", name + ".h5")
+    with h5py.File(name + ".h5", "a") as h:
+        h["counts"][...] = change(h["counts"][...])
+        if name in ("masked", "all"):
+            h["mask"][:, 4, 2:] = 1 - h["mask"][:, 4, 2:]
+        elif name in ("flipped", "turned"): # as the counts
+            h["mask"][...] = change(h["mask"][...][:, None])[:, 0]
 P
     call 0 "$train" "${options[@]/#k.h5/other.h5}" --final --holdout-group donor_6 --out other
     check "other photons in the cells that it may not see change no bit of fold 0's encoder" \
@@ -101,6 +113,12 @@ P
     check "copies of cells that it may not see are not seen under another name, either" python3 about.py copies 0 \
         'cells(e, "train", "val") == cells(w, "train")'
     check "those of its training set are" grep -q "Cells: $((2 * $(python3 -c 'import json; print(len(json.load(open("copies/splits.json"))["folds"][0]["train"]))') - 2)) to train on" copies/fold_0/pretraining/train.log
+    train_cells=$(python3 -c 'import json; print(len(json.load(open("copies/splits.json"))["folds"][0]["train"]))')
+    for likeness in flipped turned doubled rolled masked all; do
+        call 0 "$train" "${options[@]}" --holdout-group donor_6 --pretraining-data $likeness.h5 --fold 0 --out $likeness
+        check "copies that are $likeness are not seen, either" grep -q "^Cells: $((2 * train_cells - 2)) to train on, 2 " $likeness/fold_0/pretraining/train.log
+        check "and not promised" grep -q "fold 0: pretraining on the $train_cells cells of its training set and $train_cells of the 72 of" $likeness/train.log
+    done
 fi
 call 0 "$train" "${options[@]}" --pretraining-data more.h5 --dry-run
 says_out() { check "stdout says '$1'" grep -qE -- "$1" out; }
