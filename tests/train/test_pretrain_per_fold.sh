@@ -114,6 +114,16 @@ P
         'cells(e, "train", "val") == cells(w, "train")'
     check "those of its training set are" grep -q "Cells: $((2 * $(python3 -c 'import json; print(len(json.load(open("copies/splits.json"))["folds"][0]["train"]))') - 2)) to train on" copies/fold_0/pretraining/train.log
     train_cells=$(python3 -c 'import json; print(len(json.load(open("copies/splits.json"))["folds"][0]["train"]))')
+    "$python" - <<'P'
+import h5py, shutil
+shutil.copy("more.h5", "spelt.h5")
+with h5py.File("spelt.h5", "a") as h:
+    h["group"][:] = [g.decode().replace("donor_", "Donor-") for g in h["group"][:]]
+P
+    call 0 "$train" "${options[@]}" --pretraining-data spelt.h5 --fold 0 --out spelt
+    check "the log names it" grep -q "^note: group 'Donor-1' of the further files differs only by .* from 'donor_1'" spelt/fold_0/pretraining/train.log
+    check "a donor whose name is written otherwise there is the same donor" grep -q "^Cells: 46 to train on, 2 " spelt/fold_0/pretraining/train.log
+    check "and counted so" grep -q "24 of the 72 of --pretraining-data" spelt/train.log
     for likeness in flipped turned doubled rolled masked all; do
         call 0 "$train" "${options[@]}" --holdout-group donor_6 --pretraining-data $likeness.h5 --fold 0 --out $likeness
         check "copies that are $likeness are not seen, either" grep -q "^Cells: $((2 * train_cells - 2)) to train on, 2 " $likeness/fold_0/pretraining/train.log
@@ -212,6 +222,9 @@ bad "give one of them" --stages "a kind=pretraining" --pretrain-per-fold
 bad "dropout is the run's" --stages "a kind=pretraining dropout=0.1"
 bad "one of them is of kind pretraining" --stages "a kind=pretraining" --stages b --stage b
 call 3 "$train" "${options[@]}" --pretraining-data large.h5 --out bad
+call 2 "$train" "${options[@]}" --pretraining-data k.h5 --out bad
+says "k.h5 is given twice"
+check "nor by a file that is the data" test ! -e bad
 call 2 "$train" --resume --out whole --pretraining "--epochs 3"
 says "pretraining (run:"
 finish
