@@ -210,6 +210,7 @@ bad "needs pretrain_per_fold" --pretraining-data more.h5
 bad "preset is the run's" --pretrain-per-fold --pretraining "--preset tiny"
 bad "did you mean --epochs" --pretrain-per-fold --pretraining "--epoch 3"
 bad "must be fewer than epochs" --pretrain-per-fold --pretraining "--epochs 3 --warmup-epochs 3"
+bad "more than 256 words" --pretrain-per-fold --pretraining "$(printf -- '--epochs 2 %.0s' {1..200})"
 bad "must be even" --pretrain-per-fold --pretraining "--contrastive 0.1 --batch 7"
 bad "give one of them" --pretrain-per-fold --pretrained alone/encoder.safetensors
 bad "give one of them" --pretrain-per-fold --init-weights x
