@@ -511,7 +511,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", required=True, help="folder for runs and results.jsonl")
     parser.add_argument("--programs", default="build/release", help="folder of train_cv, pretrain, ... (default build/release)")
-    parser.add_argument("--sets", default="main,real,grid", help="main, real, grid, pairs, in the order of their runs (default main,real,grid)")
+    parser.add_argument("--sets", default="", help="main, real, grid, pairs, in the order of their runs (default main,real,grid; without --real main,grid)")
     parser.add_argument("--arms", action="append", metavar="WORDS", help="only arms whose name has WORDS; repeatable (scratch is one)")
     parser.add_argument("--seeds", type=numbers, default="1-5", help="as in 1-5 or 1,2,7 (default 1-5)")
     parser.add_argument("--preset", default="--preset tiny", help="flags of the network for both programs (default '--preset tiny')")
@@ -528,7 +528,7 @@ def main():
     parser.add_argument("--test", type=int, default=1000, help="cells of the two donors that are tested (default 1000)")
     parser.add_argument("--simulate", default="", help="flags of flim_simulate, as '--bins 128 --photons 4000'")
     parser.add_argument("--data-seed", type=int, default=1, help="seed of flim_simulate (default 1)")
-    parser.add_argument("--real", default="/work/shared/data/real_flim_cells.h5", help="the file of the set real")
+    parser.add_argument("--real", default="", help="the file of the set real")
     parser.add_argument("--real-epochs", type=int, default=60)
     parser.add_argument("--real-pretrain-epochs", type=int, default=200)
     parser.add_argument("--real-pretrain-batch", type=int, default=16)
@@ -539,9 +539,11 @@ def main():
     parser.add_argument("--minutes", type=float, default=0, help="stop after so long; 0: never (default)")
     parser.add_argument("--report", action="store_true", help="only the tables of what results.jsonl has")
     options = parser.parse_args()
-    options.sets = options.sets.split(",")
+    options.sets = (options.sets or ("main,real,grid" if options.real or options.report else "main,grid")).split(",")
     if unknown := set(options.sets) - {"main", "real", "grid", "pairs"}:
         parser.error(f"--sets {','.join(sorted(unknown))}: expected main, real, grid, pairs")
+    if "real" in options.sets and not options.real and not options.report:
+        parser.error("--sets real needs --real FILE")
     options.preset = shlex.split(options.preset)
     options.devices = [d for d in options.devices.split(",") if d]
     if options.arms:

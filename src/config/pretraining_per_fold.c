@@ -17,7 +17,8 @@ static const char *const inherited[] = {
     "device", "precision",        "margin",  "on_oom",         "benchmark",   "deterministic", "checkpoint_minutes"};
 enum { N_INHERITED = sizeof inherited / sizeof inherited[0] };
 
-/* Those that flags of a pretraining may set: what it learns and how, the device's arithmetic, and which cells it only evaluates. */
+/* Those that flags of a pretraining may set: what it learns and how, the device's arithmetic, and which cells it only evaluates.
+ * eval_batch: pretrain has no such flag, but gpu_plan --apply writes it. */
 static const char *const own[] = {"val_fraction",
                                   "mask_ratio",
                                   "masked_loss",
@@ -39,7 +40,6 @@ static const char *const own[] = {"val_fraction",
                                   "eval_batch"};
 enum { N_OWN = sizeof own / sizeof own[0] };
 
-/* eval_batch: pretrain has no such flag, but gpu_plan --apply writes it. */
 static bool is_own(const char *key)
 {
     for (int i = 0; i < N_OWN; i++) {
@@ -98,7 +98,10 @@ static flim_status apply_flags(const char *text, flim_settings *out, flim_error 
     FLIM_TRY_DONE(words ? FLIM_OK : FLIM_ERROR_MEMORY);
     argv[argc++] = words; /* the program's place, which is not read */
     while ((word = strsep(&rest, " \t\n")) != NULL) {
-        if (word[0] && argc <= MOST_WORDS) {
+        if (word[0] && argc > MOST_WORDS) {
+            FLIM_TRY_DONE(flim_fail(err, FLIM_ERROR_USAGE, "more than %d words", (int)MOST_WORDS));
+        }
+        if (word[0]) {
             argv[argc++] = word;
         }
     }

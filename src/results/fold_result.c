@@ -38,10 +38,11 @@ bool flim_run_is_worked_at(const char *run_folder)
 
 bool flim_run_is_pretraining(const char *run_folder)
 {
-    char path[4096];
+    char path[FLIM_FILE_PATH], config[FLIM_FILE_PATH];
     struct stat about;
-    const int length = snprintf(path, sizeof path, "%s/pretraining", run_folder);
-    return length > 0 && length < (int)sizeof path && stat(path, &about) == 0 && S_ISDIR(about.st_mode);
+    return flim_path_in(run_folder, "pretraining", path, NULL) == FLIM_OK && stat(path, &about) == 0 &&
+           S_ISDIR(about.st_mode) && flim_path_in(run_folder, "config.yaml", config, NULL) == FLIM_OK &&
+           flim_file_exists(config);
 }
 
 bool flim_fold_is_done(const char *run_folder, int k)

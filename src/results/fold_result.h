@@ -36,9 +36,9 @@ void flim_fold_folder(int k, char out[32]); /* "fold_K", "final", "pretraining" 
 /* The same for people: "fold 3", "the final model", "the pretraining"; out may be what is returned. */
 const char *flim_fold_name(int k, char out[32]);
 
-/* True if fold_K/DONE stands. */
-/* The folder is of pretrain, which has an encoder and no results. */
+/* The folder is of pretrain, which has an encoder and no results; not that of a fold, which may hold one of these. */
 bool flim_run_is_pretraining(const char *run_folder);
+/* True if fold_K/DONE stands. */
 bool flim_fold_is_done(const char *run_folder, int k);
 /* The file of a run folder whose lock its processes share while they are at work. */
 #define FLIM_RUN_WORKING ".working"

@@ -1,6 +1,10 @@
 #include "train/fold_cells.h"
 
+#include <string.h>
+
 #include "core/alloc.h"
+#include "core/spelling.h"
+#include "core/text.h"
 #include "core/try.h"
 
 static void mark(flim_fold_cells *cells, const int64_t *list, int64_t n, flim_cell_use use)
@@ -39,4 +43,34 @@ void flim_fold_groups_out(const flim_fold_cells *cells, const int64_t *group, in
     for (int64_t i = 0; i < cells->n; i++) {
         out[group[i]] = out[group[i]] && cells->use[i] != FLIM_CELL_TRAINED;
     }
+}
+
+flim_status flim_fold_groups_like(const char *const *group_name, const bool *out, int64_t groups, const char *const *name,
+                                  int64_t n, int64_t *like, flim_error *err)
+{
+    char *folded = NULL;
+    flim_status status = FLIM_OK;
+    char **known = flim_alloc((size_t)groups, sizeof *known, err); /* (groups) folded names of those that are out */
+    FLIM_TRY(known ? FLIM_OK : FLIM_ERROR_MEMORY);
+    for (int64_t g = 0; g < groups; g++) {
+        known[g] = out[g] ? flim_text_folded(group_name[g], FLIM_SPELLING_ALL, err) : NULL;
+        FLIM_TRY_DONE(known[g] || !out[g] ? FLIM_OK : FLIM_ERROR_MEMORY);
+    }
+    for (int64_t i = 0; i < n; i++) {
+        like[i] = -1;
+        folded = flim_text_folded(name[i], FLIM_SPELLING_ALL, err);
+        FLIM_TRY_DONE(folded ? FLIM_OK : FLIM_ERROR_MEMORY);
+        for (int64_t g = 0; g < groups; g++) {
+            const bool same = known[g] && strcmp(known[g], folded) == 0;
+            if (same && (like[i] < 0 || strcmp(group_name[g], name[i]) == 0)) { /* the very name, if it is there */
+                like[i] = g;
+            }
+        }
+        flim_free(folded);
+        folded = NULL;
+    }
+done:
+    flim_free(folded);
+    flim_free_list(known, groups);
+    return status;
 }

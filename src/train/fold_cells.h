@@ -21,5 +21,9 @@ flim_status flim_fold_cells_of(const flim_splits *splits, int k, bool strict, fl
 void flim_fold_cells_free(flim_fold_cells *cells); /* zeroed is allowed */
 /* Sets out[g] (groups) for groups with a tested cell and none that is trained on.  group: of each cell (n at least). */
 void flim_fold_groups_out(const flim_fold_cells *cells, const int64_t *group, int64_t groups, bool *out);
+/* Of other files, whose people may write a donor's name otherwise: like[i] of name[0..n-1] becomes one of the groups that are out
+ * (groups) and have this name, in whatever spelling (core/spelling.h); -1 = none. */
+flim_status flim_fold_groups_like(const char *const *group_name, const bool *out, int64_t groups, const char *const *name,
+                                  int64_t n, int64_t *like, flim_error *err);
 
 #endif

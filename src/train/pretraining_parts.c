@@ -6,8 +6,10 @@
 #include "core/alloc.h"
 #include "core/file.h"
 #include "core/sha256.h"
+#include "core/spelling.h"
 #include "core/try.h"
 #include "flim/random.h"
+#include "train/copies.h"
 #include "train/fold_cells.h"
 #include "train/pretraining.h"
 
@@ -89,23 +91,53 @@ static flim_status read_splits(flim_run *run, const flim_study *tested, flim_spl
     return status;
 }
 
+/* A name in another spelling is taken for the same donor's. */
+static flim_status tell_spelling(const flim_run *run, const char *name, const char *left_out, flim_error *err)
+{
+    char a[256], b[256], difference[256];
+    if (strcmp(name, left_out) == 0) {
+        return FLIM_OK;
+    }
+    FLIM_TRY(flim_spelling_difference(name, left_out, difference, err));
+    flim_text_escaped(name, a, sizeof a);
+    flim_text_escaped(left_out, b, sizeof b);
+    flim_log_line(&run->log, FLIM_LOG_NOTE,
+                  "group '%s' of the further files differs only by %s from '%s', which is left out, and is left out, too", a,
+                  difference, b);
+    return FLIM_OK;
+}
+
 /* Of the other files no cell of a group that the fold tests (validates, holds out) and does not train on. */
-static flim_status mark_other_files(const flim_study *study, const flim_fold_cells *cells, parts *p, flim_error *err)
+static flim_status mark_other_files(const flim_run *run, const flim_study *study, const flim_fold_cells *cells, parts *p,
+                                    flim_error *err)
 {
     const flim_dataset_info *info = study->info;
+    const char *const *name = (const char *const *)info->group_name;
     flim_status status = FLIM_OK;
-    bool *out = NULL;
+    bool *out = NULL, *told = NULL; /* (groups) each */
+    int64_t *like = NULL; /* (groups) */
     if (!info->group || cells->n == info->n) {
         return FLIM_OK;
     }
-    out = flim_alloc((size_t)info->groups, sizeof *out, err); /* (groups) */
-    FLIM_TRY_DONE(out ? FLIM_OK : FLIM_ERROR_MEMORY);
+    out = flim_alloc((size_t)info->groups, sizeof *out, err);
+    told = flim_alloc((size_t)info->groups, sizeof *told, err);
+    like = flim_alloc((size_t)info->groups, sizeof *like, err);
+    FLIM_TRY_DONE(out && told && like ? FLIM_OK : FLIM_ERROR_MEMORY);
     flim_fold_groups_out(cells, info->group, info->groups, out);
+    FLIM_TRY_DONE(flim_fold_groups_like(name, out, info->groups, name, info->groups, like, err));
     for (int64_t i = cells->n; i < info->n; i++) {
-        p->place[i] = out[info->group[i]] ? NEVER_SEEN : p->place[i];
+        const int64_t g = info->group[i];
+        if (like[g] < 0) {
+            continue;
+        }
+        p->place[i] = NEVER_SEEN;
+        FLIM_TRY_DONE(told[g] ? FLIM_OK : tell_spelling(run, name[g], name[like[g]], err));
+        told[g] = true;
     }
 done:
     flim_free(out);
+    flim_free(told);
+    flim_free(like);
     return status;
 }
 
@@ -130,7 +162,7 @@ static flim_status mark_fold(flim_run *run, const flim_study *study, parts *p, f
                       : use == FLIM_CELL_UNUSED && s->train_set_only && p->place[i] == TRAINED ? LEFT_OUT
                                                                                                : p->place[i];
     }
-    status = mark_other_files(study, &cells, p, err);
+    status = mark_other_files(run, study, &cells, p, err);
 done:
     flim_fold_cells_free(&cells);
     flim_splits_free(&splits);
@@ -138,28 +170,27 @@ done:
     return status;
 }
 
-/* Cells that are the same as one that is never seen are not seen, either. */
+/* Copies of a cell that is never seen are not seen, either. */
 static flim_status mark_copies(const flim_run *run, const flim_study *study, parts *p, flim_error *err)
 {
     const int64_t n = list(p, study->info->n, NEVER_SEEN, p->cell);
-    flim_cell_set never = {0};
+    flim_copies never = {0};
     int64_t copies = 0;
-    if (n == 0 || !study->hash) {
-        return FLIM_OK;
-    }
-    FLIM_TRY(flim_cell_set_make(study->hash, p->cell, n, &never, err));
+    flim_status status = FLIM_OK;
+    FLIM_TRY_DONE(flim_copies_of(study, p->cell, n, &never, err));
     for (int64_t i = 0; i < study->info->n; i++) {
-        if (p->place[i] != NEVER_SEEN && flim_cell_set_holds(&never, study->hash[i])) {
+        if (p->place[i] != NEVER_SEEN && flim_copies_hold(&never, study, i)) {
             p->place[i] = NEVER_SEEN;
             copies++;
         }
     }
-    flim_cell_set_free(&never);
     if (copies > 0) {
         flim_log_line(&run->log, FLIM_LOG_NOTE, "%" PRId64 " cells are copies of cells that are left out, and left out, too",
                       copies);
     }
-    return FLIM_OK;
+done:
+    flim_copies_free(&never);
+    return status;
 }
 
 /* --val-fraction of what is left: drawn by the seed. */

@@ -14,6 +14,7 @@
 #include "core/text.h"
 #include "core/try.h"
 #include "results/fold_result.h"
+#include "train/copies.h"
 #include "train/fold_cells.h"
 #include "train/run.h"
 
@@ -23,6 +24,18 @@ static bool is_wanted(const flim_run *run)
 }
 
 /* ---- before the folds ---- */
+
+/* What each pretraining opens: what does not go together is to be known before the folder is made. */
+static flim_status open_together(const flim_run *run, const flim_settings *pretraining, flim_error *err)
+{
+    const flim_log none = {0};
+    flim_study both = {0};
+    const flim_status status = run->settings->pretraining_data.n == 0
+                                   ? FLIM_OK
+                                   : flim_study_open(&both, pretraining, FLIM_CACHE_NONE, 1, run->hooks->stop, &none, err);
+    flim_study_close(&both);
+    return status;
+}
 
 /* The files' cells must be of the data's kind: an encoder sees both. */
 static flim_status check_cells(const flim_study *study, const flim_study *others, flim_error *err)
@@ -70,6 +83,7 @@ flim_status flim_run_look_at_pretraining(flim_run *run, const flim_study *study,
     }
     FLIM_TRY(flim_settings_of_pretraining(run->settings, &pretraining, err));
     FLIM_TRY_DONE(flim_settings_pretraining_words(run->settings, &pretraining, &words, err));
+    FLIM_TRY_DONE(open_together(run, &pretraining, err));
     FLIM_TRY_DONE(open_others(run, study, err));
     FLIM_TRY_DONE(flim_sha256_begin(&hash, err));
     flim_sha256_add(&hash, words, strlen(words) + 1);
@@ -88,8 +102,9 @@ static flim_status count_others(const flim_run *run, const flim_study *study, in
 {
     const flim_dataset_info *info = study->info, *other = run->others.info;
     flim_fold_cells cells = {0};
-    flim_cell_set never = {0};
+    flim_copies never = {0};
     bool *out = NULL; /* (groups of the data) */
+    int64_t *like = NULL; /* (groups of the other files) the data's that is left out; -1 = none */
     int64_t *list = NULL, n = 0; /* (cells of the data) those tested */
     flim_status status = FLIM_OK;
     *seen = 0;
@@ -97,29 +112,29 @@ static flim_status count_others(const flim_run *run, const flim_study *study, in
         return FLIM_OK;
     }
     out = flim_alloc((size_t)info->groups + 1, sizeof *out, err);
+    like = flim_alloc((size_t)other->groups + 1, sizeof *like, err);
     list = flim_alloc((size_t)info->n, sizeof *list, err);
-    FLIM_TRY_DONE(out && list ? FLIM_OK : FLIM_ERROR_MEMORY);
+    FLIM_TRY_DONE(out && like && list ? FLIM_OK : FLIM_ERROR_MEMORY);
     FLIM_TRY_DONE(flim_fold_cells_of(&study->splits, k, true, &cells, err));
     for (int64_t i = 0; i < cells.n; i++) {
         if (cells.use[i] == FLIM_CELL_TESTED) {
             list[n++] = i;
         }
     }
-    FLIM_TRY_DONE(study->hash && n > 0 ? flim_cell_set_make(study->hash, list, n, &never, err) : FLIM_OK);
+    FLIM_TRY_DONE(flim_copies_of(study, list, n, &never, err));
     if (info->group) {
         flim_fold_groups_out(&cells, info->group, info->groups, out);
+        FLIM_TRY_DONE(flim_fold_groups_like((const char *const *)info->group_name, out, info->groups,
+                                            (const char *const *)other->group_name, other->groups, like, err));
     }
     for (int64_t i = 0; i < other->n; i++) {
-        bool left_out = run->others.hash && flim_cell_set_holds(&never, run->others.hash[i]);
-        for (int64_t g = 0; info->group && g < info->groups && !left_out; g++) {
-            left_out = out[g] && strcmp(info->group_name[g], other->group_name[other->group[i]]) == 0;
-        }
-        *seen += !left_out;
+        *seen += !(info->group && like[other->group[i]] >= 0) && !flim_copies_hold(&never, &run->others, i);
     }
 done:
-    flim_cell_set_free(&never);
+    flim_copies_free(&never);
     flim_fold_cells_free(&cells);
     flim_free(out);
+    flim_free(like);
     flim_free(list);
     return status;
 }

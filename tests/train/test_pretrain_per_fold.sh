@@ -70,6 +70,13 @@ check "so does the table" grep -q "^Each fold started from an encoder that was p
 check "so does the run's identity" grep -q '"pretraining": "per fold ' whole/resume.json
 call 0 "$build/fold_metrics" whole --html page.html
 check "so does the report" grep -q "pretrained on its own training set" page.html
+for folder in fold_0 final; do
+    call 0 "$build/predict" --data k.h5 --model whole/$folder --out of_folder.csv
+    call 0 "$build/predict" --data k.h5 --model whole/$folder/best.safetensors --out of_file.csv
+    check "the folder $folder stands for its weights, though it holds a pretraining" cmp of_folder.csv of_file.csv
+done
+call 2 "$build/predict" --data k.h5 --model whole/fold_0/pretraining --out none.csv
+says "is a pretraining, whose encoder tells no classes apart"
 python=$(for p in python3 /usr/bin/python3; do $p -c 'import h5py' 2>/dev/null && echo $p && break; done)
 if [ -n "$python" ]; then
     "$python" - <<'P'
@@ -84,6 +91,18 @@ with h5py.File("other.h5", "a") as h:
 with h5py.File("renamed.h5", "a") as h: # every cell of k.h5 once more, under a group that is trained on
     h["group"][:] = [h["group"][f["folds"][0]["train"][0]]] * len(h["group"])
     del h["label"]
+# The same cells otherwise: flipped, turned, in twice the counts, later in time, with a mask of their own; and all of these.
+make = {"flipped": lambda c: c[..., ::-1], "turned": lambda c: c.swapaxes(2, 3), "doubled": lambda c: 2 * c,
+        "rolled": lambda c: c[:, list(range(-3, c.shape[1] - 3))], "masked": lambda c: c}
+make["all"] = lambda c: make["flipped"](make["turned"](make["doubled"](make["rolled"](c))))
+for name, change in make.items():
+    shutil.copy("renamed.h5", name + ".h5")
+    with h5py.File(name + ".h5", "a") as h:
+        h["counts"][...] = change(h["counts"][...])
+        if name in ("masked", "all"):
+            h["mask"][:, 4, 2:] = 1 - h["mask"][:, 4, 2:]
+        elif name in ("flipped", "turned"): # as the counts
+            h["mask"][...] = change(h["mask"][...][:, None])[:, 0]
 P
     call 0 "$train" "${options[@]/#k.h5/other.h5}" --final --holdout-group donor_6 --out other
     check "other photons in the cells that it may not see change no bit of fold 0's encoder" \
@@ -94,6 +113,22 @@ P
     check "copies of cells that it may not see are not seen under another name, either" python3 about.py copies 0 \
         'cells(e, "train", "val") == cells(w, "train")'
     check "those of its training set are" grep -q "Cells: $((2 * $(python3 -c 'import json; print(len(json.load(open("copies/splits.json"))["folds"][0]["train"]))') - 2)) to train on" copies/fold_0/pretraining/train.log
+    train_cells=$(python3 -c 'import json; print(len(json.load(open("copies/splits.json"))["folds"][0]["train"]))')
+    "$python" - <<'P'
+import h5py, shutil
+shutil.copy("more.h5", "spelt.h5")
+with h5py.File("spelt.h5", "a") as h:
+    h["group"][:] = [g.decode().replace("donor_", "Donor-") for g in h["group"][:]]
+P
+    call 0 "$train" "${options[@]}" --pretraining-data spelt.h5 --fold 0 --out spelt
+    check "the log names it" grep -q "^note: group 'Donor-1' of the further files differs only by .* from 'donor_1'" spelt/fold_0/pretraining/train.log
+    check "a donor whose name is written otherwise there is the same donor" grep -q "^Cells: 46 to train on, 2 " spelt/fold_0/pretraining/train.log
+    check "and counted so" grep -q "24 of the 72 of --pretraining-data" spelt/train.log
+    for likeness in flipped turned doubled rolled masked all; do
+        call 0 "$train" "${options[@]}" --holdout-group donor_6 --pretraining-data $likeness.h5 --fold 0 --out $likeness
+        check "copies that are $likeness are not seen, either" grep -q "^Cells: $((2 * train_cells - 2)) to train on, 2 " $likeness/fold_0/pretraining/train.log
+        check "and not promised" grep -q "fold 0: pretraining on the $train_cells cells of its training set and $train_cells of the 72 of" $likeness/train.log
+    done
 fi
 call 0 "$train" "${options[@]}" --pretraining-data more.h5 --dry-run
 says_out() { check "stdout says '$1'" grep -qE -- "$1" out; }
@@ -175,6 +210,7 @@ bad "needs pretrain_per_fold" --pretraining-data more.h5
 bad "preset is the run's" --pretrain-per-fold --pretraining "--preset tiny"
 bad "did you mean --epochs" --pretrain-per-fold --pretraining "--epoch 3"
 bad "must be fewer than epochs" --pretrain-per-fold --pretraining "--epochs 3 --warmup-epochs 3"
+bad "more than 256 words" --pretrain-per-fold --pretraining "$(printf -- '--epochs 2 %.0s' {1..200})"
 bad "must be even" --pretrain-per-fold --pretraining "--contrastive 0.1 --batch 7"
 bad "give one of them" --pretrain-per-fold --pretrained alone/encoder.safetensors
 bad "give one of them" --pretrain-per-fold --init-weights x
@@ -187,6 +223,9 @@ bad "give one of them" --stages "a kind=pretraining" --pretrain-per-fold
 bad "dropout is the run's" --stages "a kind=pretraining dropout=0.1"
 bad "one of them is of kind pretraining" --stages "a kind=pretraining" --stages b --stage b
 call 3 "$train" "${options[@]}" --pretraining-data large.h5 --out bad
+call 2 "$train" "${options[@]}" --pretraining-data k.h5 --out bad
+says "k.h5 is given twice"
+check "nor by a file that is the data" test ! -e bad
 call 2 "$train" --resume --out whole --pretraining "--epochs 3"
 says "pretraining (run:"
 finish

@@ -54,4 +54,6 @@ call 0 python3 "$worth" "${tiny[@]}" --seeds 3
 says "scratch"
 call 1 python3 "$worth" "${tiny[@]}" --seeds 4-9 --minutes 0.001
 says "not begun"
+call 2 python3 "$worth" --out none --programs "$build" --sets real
+says "--sets real needs --real FILE"
 finish
