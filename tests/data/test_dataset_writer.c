@@ -104,6 +104,37 @@ static void cells_are_read_back_by_hdf5(void **state)
     }
 }
 
+/* Of a maker that is faster than the threads that pack, and of one that waits for them before its last cell. */
+static void bytes_do_not_depend_on_the_pace(void **state)
+{
+    (void)state;
+    enum { CELLS = 12 };
+    static uint32_t counts[VOXELS];
+    const flim_dataset_layout layout = {.n = CELLS, .t = T, .h = H, .w = W, .count_bytes = 4};
+    const char *path = scratch_path("pace.h5"), *const text[] = {"one.sdt", "two.sdt"};
+    const int64_t number[] = {1, 2, 3};
+    char hash[2][65];
+    for (int waits = 0; waits < 2; waits++) {
+        flim_dataset_writer *writer;
+        flim_error err = {0};
+        unlink(path);
+        assert_int_equal(flim_dataset_writer_create(path, &layout, &writer, &err), FLIM_OK);
+        for (int64_t cell = 0; cell < CELLS; cell++) {
+            if (waits && cell == CELLS - 1) {
+                usleep(100000);
+            }
+            fill(NOISE, cell, 4, counts);
+            assert_int_equal(flim_dataset_writer_cell(writer, cell, counts, NULL, &err), FLIM_OK);
+        }
+        assert_int_equal(flim_dataset_writer_add_texts(writer, "import/path", text, 2, &err), FLIM_OK);
+        assert_int_equal(flim_dataset_writer_add_numbers(writer, "t0_shift", number, 3, &err), FLIM_OK);
+        assert_int_equal(flim_dataset_writer_finish(writer, &err), FLIM_OK);
+        flim_dataset_writer_destroy(writer);
+        hash_of(path, hash[waits]);
+    }
+    assert_string_equal(hash[0], hash[1]);
+}
+
 static void a_writer_that_is_dropped_leaves_nothing(void **state)
 {
     (void)state;
@@ -118,6 +149,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cells_are_read_back_by_hdf5),
+        cmocka_unit_test(bytes_do_not_depend_on_the_pace),
         cmocka_unit_test(a_writer_that_is_dropped_leaves_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, remove_scratch);

@@ -300,6 +300,7 @@ static flim_status write_cell(flim_dataset_writer *writer, int64_t cell, const v
     return FLIM_OK;
 }
 
+/* All cells that have come.  Before anything else is written, so that a file's bytes do not depend on how fast its threads pack. */
 static flim_status write_rest(flim_dataset_writer *writer, flim_error *err)
 {
     bool wrote = true;
@@ -367,7 +368,8 @@ flim_status flim_dataset_writer_add_numbers(flim_dataset_writer *writer, const c
                                             flim_error *err)
 {
     flim_status status;
-    QUIET(status = add_numbers(writer, name, value, n, err));
+    QUIET(status = write_rest(writer, err));
+    QUIET(status = status == FLIM_OK ? add_numbers(writer, name, value, n, err) : status);
     return status;
 }
 
@@ -381,7 +383,8 @@ flim_status flim_dataset_writer_add_texts(flim_dataset_writer *writer, const cha
                                           flim_error *err)
 {
     flim_status status;
-    QUIET(status = add_texts(writer, name, text, n, err));
+    QUIET(status = write_rest(writer, err));
+    QUIET(status = status == FLIM_OK ? add_texts(writer, name, text, n, err) : status);
     return status;
 }
 
