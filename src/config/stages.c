@@ -12,6 +12,11 @@
 
 enum { MOST_STAGES = 64 };
 
+static bool is_word(const char *text, size_t length, const char *word)
+{
+    return length == strlen(word) && memcmp(text, word, length) == 0;
+}
+
 /* Whether the stage's words say kind=pretraining; a kind that there is not is FLIM_ERROR_USAGE. */
 static flim_status read_kind(const char *text, bool *pretrains, flim_error *err)
 {
@@ -22,12 +27,12 @@ static flim_status read_kind(const char *text, bool *pretrains, flim_error *err)
             continue;
         }
         const char *value = at + sizeof key - 1;
-        const int length = (int)strcspn(value, " ");
-        if (strncmp(value, "pretraining", 12) == 0 || strncmp(value, "pretraining ", 12) == 0) {
+        const size_t length = strcspn(value, " ");
+        if (is_word(value, length, "pretraining")) {
             *pretrains = true;
-        } else if (strncmp(value, "training", 9) != 0 && strncmp(value, "training ", 9) != 0) {
+        } else if (!is_word(value, length, "training")) {
             return flim_fail(err, FLIM_ERROR_USAGE, "kind %.*s: a stage is of kind training (the default) or pretraining",
-                             length < 40 ? length : 40, value);
+                             length < 40 ? (int)length : 40, value);
         }
     }
     return FLIM_OK;

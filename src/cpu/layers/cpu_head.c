@@ -44,7 +44,7 @@ static void normalise(const flim_cpu_head *head, const workspace *p, int64_t n, 
     const int hidden = head->shape.hidden;
     const double cells = *p->count;
     double mean = (double)head->running_mean[j], var = (double)head->running_var[j];
-    if (cells > 0.0) {
+    if (moments && cells > 0.0) {
         mean = moments[1 + j];
         var = moments[1 + hidden + j] / cells;
         const double momentum = head->momentum;
