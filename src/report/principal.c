@@ -53,7 +53,7 @@ static flim_status eta_squared(int64_t n, const double *score, const int64_t *gr
         mean += score[i] / (double)n;
     }
     for (int64_t i = 0; status == FLIM_OK && i < n; i++) {
-        const int64_t set = label ? label[i] : group[i];
+        const int64_t set = label ? label[i] : group ? group[i] : 0; /* one of the two is there */
         sum[set] += score[i] - mean;
         count[set]++;
         total += (score[i] - mean) * (score[i] - mean);
