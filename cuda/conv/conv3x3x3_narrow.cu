@@ -16,6 +16,7 @@
  */
 #include "cuda/conv/conv3x3x3_narrow.h"
 #include "cuda/conv/conv_mma.cuh"
+#include "cuda/conv/conv_wgrad.cuh"
 
 namespace
 {
@@ -26,8 +27,7 @@ enum {
     TAPS = 27,
     SUMS = 4 * TAPS, /* accumulators a lane */
     DZ_RING = 4,
-    MAX_BLOCKS = 160,
-    REDUCE_ROWS = 8
+    MAX_BLOCKS = 160
 };
 
 /* What follows from the numbers of channels. */
@@ -241,28 +241,19 @@ __global__ void __launch_bounds__(THREADS, 1) narrow(const kernel_arguments a)
     }
 }
 
-/* Grid (SUMS, tiles), block (32, REDUCE_ROWS): adds the blocks' sums in fixed order. */
-__global__ void __launch_bounds__(32 * REDUCE_ROWS) add_blocks(const float *partial, int blocks, int tiles_c, int dw_c,
-                                                               int dw_k, float *dw, const float *unscale, bool accumulate)
+/* Grid (SUMS, tiles), block (32, FLIM_WGRAD_ROWS): adds the blocks' sums in fixed order. */
+__global__ void __launch_bounds__(32 * FLIM_WGRAD_ROWS) add_blocks(const float *partial, int blocks, int tiles_c, int dw_c,
+                                                                   int dw_k, float *dw, const float *unscale, bool accumulate)
 {
-    __shared__ float part[REDUCE_ROWS][32];
-    const int lane = threadIdx.x, row = threadIdx.y, r = blockIdx.x, tile = blockIdx.y;
-    float s = 0.0f;
-    for (int b = row; b < blocks; b += REDUCE_ROWS)
-        s += partial[(((int64_t)b * gridDim.y + tile) * SUMS + r) * 32 + lane];
-    part[row][lane] = s;
-    __syncthreads();
-    if (row > 0)
+    const int lane = threadIdx.x, r = blockIdx.x, tile = blockIdx.y;
+    float s;
+    if (!flim_wgrad_add(partial + ((int64_t)tile * SUMS + r) * 32 + lane, (int64_t)gridDim.y * SUMS * 32, blocks, &s))
         return;
-    for (int i = 1; i < REDUCE_ROWS; i++)
-        s += part[i][lane];
     const int g = lane / 4, q = lane % 4, i = r % 4;
     const int k = 16 * (tile / tiles_c) + g + 8 * (i / 2), c = 8 * (tile % tiles_c) + 2 * q + i % 2;
     if (k >= dw_k || c >= dw_c)
         return;
-    float *out = dw + ((int64_t)k * dw_c + c) * TAPS + r / 4; /* r / 4 = 9 dt + 3 dy + dx */
-    const float value = s * (unscale ? *unscale : 1.0f);
-    *out = accumulate ? *out + value : value;
+    flim_wgrad_give(dw + ((int64_t)k * dw_c + c) * TAPS + r / 4, s, unscale, accumulate); /* r / 4 = 9 dt + 3 dy + dx */
 }
 
 int tiles_of(const flim_conv_problem *s)
@@ -354,7 +345,7 @@ cudaError_t flim_narrow3x3x3_run(const flim_conv_problem *problem, const flim_co
         here.type == FLIM_STORAGE_BF16 ? start<__nv_bfloat16>(a, &here, grid, stream) : start<__half>(a, &here, grid, stream);
     if (error != cudaSuccess)
         return error;
-    add_blocks<<<dim3(SUMS, (unsigned)tiles_of(&here)), dim3(32, REDUCE_ROWS), 0, stream>>>(
+    add_blocks<<<dim3(SUMS, (unsigned)tiles_of(&here)), dim3(32, FLIM_WGRAD_ROWS), 0, stream>>>(
         a.partial, grid, here.c / 8, here.in_channels, here.out_channels, arguments->master, arguments->unscale,
         arguments->accumulate);
     return cudaGetLastError();

@@ -31,6 +31,7 @@
  * Measured there: 0.47 ms, 0.58 with the prologue; mma.sync alone allows about 0.32.
  */
 #include "cuda/conv/conv_mma.cuh"
+#include "cuda/conv/conv_wgrad.cuh"
 #include "cuda/conv/conv3x3x3_wgrad.h"
 
 namespace
@@ -44,10 +45,8 @@ enum {
     SUMS = 108, /* accumulators a lane: 3 taps x 2 x 4 tiles x 4, and 3 taps x 4 */
     PARTIAL = WARPS * SUMS * 32, /* floats a block stores: [warp][register][lane] = TAPS * 32 * 32 */
     ROW = BLOCK * 2, /* bytes of a slot */
-    MAX_BLOCKS = 160, /* aim for the grid, at least the number of 32 x 32 blocks */
     MAX_X = 4, /* most 16-byte chunks of a slice of x that a thread copies: 256 slots a tile */
-    MAX_DZ = 3, /* the same of dz: 192 positions */
-    REDUCE_ROWS = 8
+    MAX_DZ = 3 /* the same of dz: 192 positions */
 };
 
 /* How a problem is tiled.  Slots are 64-byte rows of shared memory. */
@@ -338,23 +337,15 @@ __global__ void __launch_bounds__(THREADS, 1) wgrad(const kernel_arguments a)
         out[r * 32] = r < 96 ? sum_flat[r] : rest_flat[r - 96];
 }
 
-/* Grid (WARPS * SUMS, blocks of K * blocks of C), block (32, REDUCE_ROWS). */
-__global__ void __launch_bounds__(32 * REDUCE_ROWS)
+/* Grid (WARPS * SUMS, blocks of K * blocks of C), block (32, FLIM_WGRAD_ROWS). */
+__global__ void __launch_bounds__(32 * FLIM_WGRAD_ROWS)
     add_partials(const float *partial, int share, int dw_c, int dw_k, int blocks_c, float *dw, const float *unscale,
                  bool accumulate)
 {
-    __shared__ float part[REDUCE_ROWS][32];
-    const int lane = threadIdx.x, row = threadIdx.y, warp = blockIdx.x / SUMS, r = blockIdx.x % SUMS;
-    const float *from = partial + (int64_t)blockIdx.y * share * PARTIAL + blockIdx.x * 32 + lane;
-    float s = 0.0f;
-    for (int b = row; b < share; b += REDUCE_ROWS)
-        s += from[(int64_t)b * PARTIAL];
-    part[row][lane] = s;
-    __syncthreads();
-    if (row > 0)
+    const int lane = threadIdx.x, warp = blockIdx.x / SUMS, r = blockIdx.x % SUMS;
+    float s;
+    if (!flim_wgrad_add(partial + (int64_t)blockIdx.y * share * PARTIAL + blockIdx.x * 32 + lane, PARTIAL, share, &s))
         return;
-    for (int i = 1; i < REDUCE_ROWS; i++)
-        s += part[i][lane];
     const int g = lane / 4, q = lane % 4, i = r % 4;
     int tap, ko, ci;
     if (r < 96) {
@@ -369,29 +360,22 @@ __global__ void __launch_bounds__(32 * REDUCE_ROWS)
     const int k = (int)(blockIdx.y / blocks_c) * BLOCK + ko, c = (int)(blockIdx.y % blocks_c) * BLOCK + ci;
     if (k >= dw_k || c >= dw_c)
         return;
-    float *out = dw + ((int64_t)k * dw_c + c) * TAPS + tap;
-    const float value = s * (unscale ? *unscale : 1.0f);
-    *out = accumulate ? *out + value : value;
-}
-
-int ceil_div(int a, int b)
-{
-    return (a + b - 1) / b;
+    flim_wgrad_give(dw + ((int64_t)k * dw_c + c) * TAPS + tap, s, unscale, accumulate);
 }
 
 int sixteens(int positions)
 {
-    return ceil_div(positions, 16);
+    return flim_ceil_div(positions, 16);
 }
 
 /* Completes a tiling from tile and slices; false if it does not fit `limit` bytes of shared memory. */
 bool complete(tiling &p, const flim_conv_problem *s, bool spread, int limit)
 {
-    const int stride = s->stride[2], ho = ceil_div(s->in[1], stride), wo = ceil_div(s->in[2], stride);
-    p.tiles_y = ceil_div(ho, p.tile_h);
-    p.tiles_x = ceil_div(wo, p.tile_w);
-    p.steps = ceil_div(s->in[0], p.slices);
-    p.inner = ceil_div(p.tile_h * p.tile_w, 16);
+    const int stride = s->stride[2], ho = flim_ceil_div(s->in[1], stride), wo = flim_ceil_div(s->in[2], stride);
+    p.tiles_y = flim_ceil_div(ho, p.tile_h);
+    p.tiles_x = flim_ceil_div(wo, p.tile_w);
+    p.steps = flim_ceil_div(s->in[0], p.slices);
+    p.inner = flim_ceil_div(p.tile_h * p.tile_w, 16);
     p.x_h = (p.tile_h - 1) * stride + 3;
     p.x_w = (p.tile_w - 1) * stride + 3;
     const int least = stride == 1 ? p.tile_w + 2 : p.tile_w + 1;
@@ -411,13 +395,14 @@ bool complete(tiling &p, const flim_conv_problem *s, bool spread, int limit)
  * by the loads they need), the slots to stage, barrier and start of a step. */
 bool find_tiling(const flim_conv_problem *s, int limit, tiling *best)
 {
-    const int stride = s->stride[2], ho = ceil_div(s->in[1], stride), wo = ceil_div(s->in[2], stride);
+    const int stride = s->stride[2], ho = flim_ceil_div(s->in[1], stride), wo = flim_ceil_div(s->in[2], stride);
     double least = 0.0;
     bool found = false;
     for (int tile_w = 1; tile_w <= wo && tile_w <= MAX_X * THREADS / 4; tile_w++) {
         for (int tile_h = 1; tile_h <= ho && tile_h <= MAX_X * THREADS / 4; tile_h++) {
             /* Of the tiles that give the same number of tiles, the smallest. */
-            if (ceil_div(wo, ceil_div(wo, tile_w)) != tile_w || ceil_div(ho, ceil_div(ho, tile_h)) != tile_h)
+            if (flim_ceil_div(wo, flim_ceil_div(wo, tile_w)) != tile_w ||
+                flim_ceil_div(ho, flim_ceil_div(ho, tile_h)) != tile_h)
                 continue;
             for (int slices = 2; slices <= 4; slices += 2) {
                 for (int spread = 0; spread < 2; spread++) {
@@ -450,7 +435,7 @@ bool find_tiling(const flim_conv_problem *s, int limit, tiling *best)
 
 int pairs_of(const flim_conv_problem *s)
 {
-    return ceil_div(s->c, BLOCK) * ceil_div(s->k, BLOCK);
+    return flim_ceil_div(s->c, BLOCK) * flim_ceil_div(s->k, BLOCK);
 }
 
 template <typename T, bool PROLOGUE, int SLICES, bool PARTIAL_BLOCKS>
@@ -481,56 +466,32 @@ template <typename T> cudaError_t launch(const kernel_arguments &a, bool prologu
 
 bool flim_wgrad3x3x3_supported(const flim_conv_problem *p, int sm)
 {
-    static const int three[3] = {3, 3, 3}, one[3] = {1, 1, 1};
-    const int stride[3] = {1, p->stride[2], p->stride[2]};
     tiling t;
-    return sm >= 80 && p->op == FLIM_CONV_WEIGHT && p->type != FLIM_STORAGE_FP32 && !p->stem && !p->sums &&
-           p->x_form != FLIM_INPUT_NORM_ON_LOAD && p->dz_form == FLIM_INPUT_PLAIN &&
-           flim_conv_has_shape(p, three, stride, one) && (p->stride[2] == 1 || p->stride[2] == 2) && p->n > 0 &&
-           p->in[0] > 0 && p->in[1] > 0 && p->in[2] > 0 && p->c > 0 && p->k > 0 && p->in_channels > 0 &&
-           p->in_channels <= p->c && p->out_channels > 0 && p->out_channels <= p->k && p->c % 8 == 0 && p->k % 8 == 0 &&
-           pairs_of(p) <= 65535 && (int64_t)p->in[1] * p->in[2] * (p->c > p->k ? p->c : p->k) < INT32_MAX &&
-           find_tiling(p, 96 * 1024, &t);
+    return sm >= 80 && flim_wgrad_has_form(p) && p->in_channels > 0 && p->in_channels <= p->c && p->out_channels > 0 &&
+           p->out_channels <= p->k && p->c % 8 == 0 && p->k % 8 == 0 && pairs_of(p) <= 65535 && find_tiling(p, 96 * 1024, &t);
 }
 
 size_t flim_wgrad3x3x3_scratch_bytes(const flim_conv_problem *p)
 {
-    const int pairs = pairs_of(p);
-    return sizeof(float) * PARTIAL * (size_t)(pairs > MAX_BLOCKS ? pairs : MAX_BLOCKS / pairs * pairs);
+    return flim_wgrad_scratch(pairs_of(p), PARTIAL);
 }
 
 cudaError_t flim_wgrad3x3x3_run(const flim_conv_problem *problem, const flim_conv_arguments *arguments, const flim_card *card,
                                 cudaStream_t stream)
 {
-    const int sms = card->processors;
     kernel_arguments a = {};
     flim_conv_problem here = *problem;
     here.n = arguments->n;
     if (!flim_wgrad3x3x3_supported(&here, 80) || !find_tiling(&here, card->shared_bytes, &a.p))
         return cudaErrorInvalidValue;
     const int pairs = pairs_of(&here);
-    a.x = arguments->x;
-    a.dz = arguments->y;
-    a.partial = static_cast<float *>(arguments->scratch);
-    a.n = here.n;
-    a.c = here.c, a.k = here.k, a.t = here.in[0], a.h = here.in[1], a.w = here.in[2], a.stride = here.stride[2];
-    a.ho = ceil_div(a.h, a.stride), a.wo = ceil_div(a.w, a.stride);
-    a.blocks_c = ceil_div(a.c, BLOCK);
-    const int64_t steps = a.n * a.p.tiles_y * a.p.tiles_x * (int64_t)a.p.steps;
-    a.share = (sms < MAX_BLOCKS ? sms : MAX_BLOCKS) / pairs;
-    a.share = a.share < 1 ? 1 : a.share;
-    a.share = steps < a.share ? (int)steps : a.share;
-    const dim3 grid((unsigned)a.share, (unsigned)pairs);
+    const dim3 grid = flim_wgrad_arguments(a, here, arguments, BLOCK, a.p.steps, pairs, card->processors);
     const bool prologue = here.x_form == FLIM_INPUT_NORM_ACT_ON_LOAD;
-    if (prologue) {
-        a.scale = arguments->prologue.scale;
-        a.shift = arguments->prologue.shift;
-    }
     const cudaError_t error = here.type == FLIM_STORAGE_BF16 ? launch<__nv_bfloat16>(a, prologue, grid, stream)
                                                              : launch<__half>(a, prologue, grid, stream);
     if (error != cudaSuccess)
         return error;
-    add_partials<<<dim3(WARPS * SUMS, (unsigned)pairs), dim3(32, REDUCE_ROWS), 0, stream>>>(
+    add_partials<<<dim3(WARPS * SUMS, (unsigned)pairs), dim3(32, FLIM_WGRAD_ROWS), 0, stream>>>(
         a.partial, a.share, here.in_channels, here.out_channels, a.blocks_c, arguments->master, arguments->unscale,
         arguments->accumulate);
     return cudaGetLastError();
