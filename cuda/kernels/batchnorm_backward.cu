@@ -75,6 +75,52 @@ __device__ static void finish_channel(const flim_grad_norm &n, int k, double cou
     n.out.d[k] = (float)(d * scale);
 }
 
+struct dz_scales {
+    float main, skip, dv;
+};
+
+/* Powers of two for dz, the skip's dz and dv; sum(i): sum number i over all blocks, planes of c channels.  One block of 128. */
+template <typename SUM>
+__device__ static dz_scales choose_scales(const grad_norm_args &args, double count, bool frozen, const SUM &sum)
+{
+    const int c = args.main.norm.c, channels = args.main.norm.channels;
+    if (!args.scaled) {
+        return {1.0f, 1.0f, 1.0f};
+    }
+    double square[3] = {0, 0, 0};
+    for (int j = threadIdx.x; j < channels; j += 128) {
+        const double s0 = sum(j), s2 = sum(2 * c + j);
+        square[0] += dz_square(args.main, j, count, s0, sum(c + j), s2, frozen);
+        square[1] += args.has_skip ? dz_square(args.skip, j, count, s0, sum(3 * c + j), s2, frozen) : 0.0;
+        square[2] += s2 / count;
+    }
+    return {scale_for(block_sum<128>(square[0]) / channels), scale_for(block_sum<128>(square[1]) / channels),
+            scale_for(block_sum<128>(square[2]) / channels)};
+}
+
+/* dz of a channel that the tensor has and the unit has not. */
+__device__ static void zero_channel(const flim_grad_norm &n, int k)
+{
+    n.out.a[k] = n.out.b[k] = n.out.d[k] = 0.0f;
+}
+
+__device__ static void give_scale(const flim_grad_norm &n, float scale, double unscale)
+{
+    *n.out.scale = scale;
+    *n.out.unscale = (float)(unscale / scale);
+}
+
+__device__ static void give_scales(const grad_norm_args &args, const dz_scales &scales, double unscale)
+{
+    give_scale(args.main, scales.main, unscale);
+    if (args.has_skip) {
+        give_scale(args.skip, scales.skip, unscale);
+    }
+    if (args.dv_scale) {
+        *args.dv_scale = scales.dv;
+    }
+}
+
 /* One block per channel sums the partials; the last block to finish does the rest for all channels. */
 __global__ void __launch_bounds__(128)
     grad_norm_kernel(const float *__restrict__ partial, grad_norm_args args, double *sums, int *counter)
@@ -103,67 +149,71 @@ __global__ void __launch_bounds__(128)
     __threadfence();
     const volatile double *all = sums;
     const int channels = args.main.norm.channels;
-    float scale = 1.0f, skip_scale = 1.0f, dv_scale = 1.0f;
-    if (args.scaled) {
-        double square[3] = {0, 0, 0};
-        for (int j = tid; j < channels; j += 128) {
-            square[0] += dz_square(args.main, j, args.count, all[j], all[c + j], all[2 * c + j], args.frozen);
-            square[1] += args.has_skip
-                             ? dz_square(args.skip, j, args.count, all[j], all[3 * c + j], all[2 * c + j], args.frozen)
-                             : 0.0;
-            square[2] += all[2 * c + j] / args.count;
-        }
-        scale = scale_for(block_sum<128>(square[0]) / channels);
-        skip_scale = scale_for(block_sum<128>(square[1]) / channels);
-        dv_scale = scale_for(block_sum<128>(square[2]) / channels);
-    }
+    const dz_scales scales = choose_scales(args, args.count, args.frozen, [=](int i) { return all[i]; });
     const double unscale = 1.0 / (double)*args.loss_scale;
     for (int j = tid; j < c; j += 128) {
         if (j >= channels) {
-            args.main.out.a[j] = args.main.out.b[j] = args.main.out.d[j] = 0.0f;
+            zero_channel(args.main, j);
             if (args.has_skip) {
-                args.skip.out.a[j] = args.skip.out.b[j] = args.skip.out.d[j] = 0.0f;
+                zero_channel(args.skip, j);
             }
             continue;
         }
-        finish_channel(args.main, j, args.count, all[j], all[c + j], scale, args.frozen, args.add, unscale);
+        finish_channel(args.main, j, args.count, all[j], all[c + j], scales.main, args.frozen, args.add, unscale);
         if (args.has_skip) {
-            finish_channel(args.skip, j, args.count, all[j], all[3 * c + j], skip_scale, args.frozen, args.add, unscale);
+            finish_channel(args.skip, j, args.count, all[j], all[3 * c + j], scales.skip, args.frozen, args.add, unscale);
         }
     }
     if (tid == 0) {
-        *args.main.out.scale = scale;
-        *args.main.out.unscale = (float)(unscale / scale);
-        if (args.has_skip) {
-            *args.skip.out.scale = skip_scale;
-            *args.skip.out.unscale = (float)(unscale / skip_scale);
-        }
-        if (args.dv_scale) {
-            *args.dv_scale = dv_scale;
-        }
+        give_scales(args, scales, unscale);
         *counter = 0;
     }
 }
 
-cudaError_t flim_k_grad_norm(const flim_launch *l, const float *partial, flim_blocks b, int64_t count,
-                             const flim_grad_norm *main, const flim_grad_norm *skip, float *dv_scale, bool scaled, bool train,
-                             bool add, const float *loss_scale, double *sums, int *counter)
+static grad_norm_args arguments_of(const flim_grad_norm *main, const flim_grad_norm *skip, bool scaled, bool add,
+                                   const float *loss_scale)
 {
     grad_norm_args args = {};
-    args.b = b;
-    args.count = (double)count;
     args.main = *main;
     if (skip) {
         args.skip = *skip;
     }
     args.has_skip = skip != NULL;
     args.scaled = scaled;
-    args.frozen = !train || count == 1;
     args.add = add;
-    args.dv_scale = dv_scale;
     args.loss_scale = loss_scale;
+    return args;
+}
+
+cudaError_t flim_k_grad_norm(const flim_launch *l, const float *partial, flim_blocks b, int64_t count,
+                             const flim_grad_norm *main, const flim_grad_norm *skip, float *dv_scale, bool scaled, bool train,
+                             bool add, const float *loss_scale, double *sums, int *counter)
+{
+    grad_norm_args args = arguments_of(main, skip, scaled, add, loss_scale);
+    args.b = b;
+    args.count = (double)count;
+    args.frozen = !train || count == 1;
+    args.dv_scale = dv_scale;
     grad_norm_kernel<<<(unsigned)main->norm.c, 128, 0, l->stream>>>(partial, args, sums, counter);
     return cudaGetLastError();
+}
+
+/* dz is about g du: a power of two that keeps the size of du as stored, which is du times s.  One block of 256. */
+__device__ static float scale_of_du(const grad_norm_args &args, double s)
+{
+    const int channels = args.main.norm.channels;
+    if (!args.scaled) {
+        return 1.0f;
+    }
+    double square = 0;
+    for (int k = threadIdx.x; k < channels; k += 256) {
+        const double ws = args.main.norm.weight_scale ? *args.main.norm.weight_scale : 1.0;
+        const double g = args.main.norm.gamma[k] * (double)args.main.norm.invstd[k] * ws;
+        square += g * g;
+    }
+    square = block_sum<256>(square) / channels;
+    const int exponent = square > 0 && !isinf(square) ? -(int)lrint(0.5 * log2(square)) : 0;
+    return (float)s * exp2f((float)(exponent > 60 ? 60 : exponent < -60 ? -60 : exponent));
 }
 
 __global__ void __launch_bounds__(256)
@@ -171,42 +221,26 @@ __global__ void __launch_bounds__(256)
 {
     const int c = args.main.norm.c, channels = args.main.norm.channels, tid = threadIdx.x;
     const double s = (double)*du_scale * (du_scale_b ? *du_scale_b : 1.0f), unscale = 1.0 / (double)*args.loss_scale;
-    float scale = 1.0f;
-    if (args.scaled) { /* dz is about g du: keep the size of du as stored */
-        double square = 0;
-        for (int k = tid; k < channels; k += 256) {
-            const double ws = args.main.norm.weight_scale ? *args.main.norm.weight_scale : 1.0;
-            const double g = args.main.norm.gamma[k] * (double)args.main.norm.invstd[k] * ws;
-            square += g * g;
-        }
-        square = block_sum<256>(square) / channels;
-        const int exponent = square > 0 && !isinf(square) ? -(int)lrint(0.5 * log2(square)) : 0;
-        scale = (float)s * exp2f((float)(exponent > 60 ? 60 : exponent < -60 ? -60 : exponent));
-    }
+    const float scale = scale_of_du(args, s);
     for (int k = tid; k < c; k += 256) {
         if (k >= channels) {
-            args.main.out.a[k] = args.main.out.b[k] = args.main.out.d[k] = 0.0f;
+            zero_channel(args.main, k);
             continue;
         }
         const double s0 = du[k] / s, s1 = du[c + k] / s + args.main.norm.mean[k] * s0;
         finish_channel(args.main, k, args.count, s0, s1, scale, args.frozen, args.add, unscale);
     }
     if (tid == 0) {
-        *args.main.out.scale = scale;
-        *args.main.out.unscale = (float)(unscale / scale);
+        give_scale(args.main, scale, unscale);
     }
 }
 
 cudaError_t flim_k_grad_norm_sums(const flim_launch *l, const double *du, const float *du_scale, const float *du_scale_b,
                                   int64_t count, const flim_grad_norm *main, bool scaled, bool add, const float *loss_scale)
 {
-    grad_norm_args args = {};
+    grad_norm_args args = arguments_of(main, NULL, scaled, add, loss_scale);
     args.count = (double)count;
-    args.main = *main;
-    args.scaled = scaled;
     args.frozen = count == 1;
-    args.add = add;
-    args.loss_scale = loss_scale;
     grad_norm_sums_kernel<<<1, 256, 0, l->stream>>>(du, du_scale, du_scale_b, args);
     return cudaGetLastError();
 }
@@ -296,46 +330,25 @@ __global__ void __launch_bounds__(128) grad_norm_ranks_kernel(flim_rank_sums sum
     const double count = over_ranks(sums, 0), unscale = 1.0 / (double)*args.loss_scale;
     const double *own = sums.all + sums.rank * sums.stride;
     const bool frozen = count < 1.5;
-    float scale = 1.0f, skip_scale = 1.0f, dv_scale = 1.0f;
-    if (args.scaled) {
-        double square[3] = {0, 0, 0};
-        for (int j = tid; j < channels; j += 128) {
-            const double s0 = over_ranks(sums, 1 + j), s2 = over_ranks(sums, 1 + 2 * c + j);
-            square[0] += dz_square(args.main, j, count, s0, over_ranks(sums, 1 + c + j), s2, frozen);
-            square[1] +=
-                args.has_skip ? dz_square(args.skip, j, count, s0, over_ranks(sums, 1 + 3 * c + j), s2, frozen) : 0.0;
-            square[2] += s2 / count;
-        }
-        scale = scale_for(block_sum<128>(square[0]) / channels);
-        skip_scale = scale_for(block_sum<128>(square[1]) / channels);
-        dv_scale = scale_for(block_sum<128>(square[2]) / channels);
-    }
+    const dz_scales scales = choose_scales(args, count, frozen, [=](int i) { return over_ranks(sums, 1 + i); });
     for (int j = tid; j < c; j += 128) {
         if (j >= channels) {
-            args.main.out.a[j] = args.main.out.b[j] = args.main.out.d[j] = 0.0f;
+            zero_channel(args.main, j);
             if (args.has_skip) {
-                args.skip.out.a[j] = args.skip.out.b[j] = args.skip.out.d[j] = 0.0f;
+                zero_channel(args.skip, j);
             }
             continue;
         }
         const double s0 = over_ranks(sums, 1 + j), own0 = own[1 + j];
-        finish_shared_channel(args.main, j, count, s0, over_ranks(sums, 1 + c + j), own0, own[1 + c + j], scale, frozen,
+        finish_shared_channel(args.main, j, count, s0, over_ranks(sums, 1 + c + j), own0, own[1 + c + j], scales.main, frozen,
                               args.add, unscale);
         if (args.has_skip) {
             finish_shared_channel(args.skip, j, count, s0, over_ranks(sums, 1 + 3 * c + j), own0, own[1 + 3 * c + j],
-                                  skip_scale, frozen, args.add, unscale);
+                                  scales.skip, frozen, args.add, unscale);
         }
     }
     if (tid == 0) {
-        *args.main.out.scale = scale;
-        *args.main.out.unscale = (float)(unscale / scale);
-        if (args.has_skip) {
-            *args.skip.out.scale = skip_scale;
-            *args.skip.out.unscale = (float)(unscale / skip_scale);
-        }
-        if (args.dv_scale) {
-            *args.dv_scale = dv_scale;
-        }
+        give_scales(args, scales, unscale);
     }
 }
 
@@ -343,16 +356,8 @@ cudaError_t flim_k_grad_norm_ranks(const flim_launch *l, const flim_rank_sums *s
                                    const flim_grad_norm *skip, float *dv_scale, bool scaled, bool add,
                                    const float *loss_scale)
 {
-    grad_norm_args args = {};
-    args.main = *main;
-    if (skip) {
-        args.skip = *skip;
-    }
-    args.has_skip = skip != NULL;
-    args.scaled = scaled;
-    args.add = add;
+    grad_norm_args args = arguments_of(main, skip, scaled, add, loss_scale);
     args.dv_scale = dv_scale;
-    args.loss_scale = loss_scale;
     grad_norm_ranks_kernel<<<1, 128, 0, l->stream>>>(*sums, args);
     return cudaGetLastError();
 }
@@ -364,29 +369,17 @@ __global__ void __launch_bounds__(256)
     const int c = args.main.norm.c, channels = args.main.norm.channels, tid = threadIdx.x;
     const double s = (double)*du_scale * (du_scale_b ? *du_scale_b : 1.0f), unscale = 1.0 / (double)*args.loss_scale;
     const double count = over_ranks(sums, 0), *own = sums.all + sums.rank * sums.stride;
-    float scale = 1.0f;
-    if (args.scaled) {
-        double square = 0;
-        for (int k = tid; k < channels; k += 256) {
-            const double ws = args.main.norm.weight_scale ? *args.main.norm.weight_scale : 1.0;
-            const double g = args.main.norm.gamma[k] * (double)args.main.norm.invstd[k] * ws;
-            square += g * g;
-        }
-        square = block_sum<256>(square) / channels;
-        const int exponent = square > 0 && !isinf(square) ? -(int)lrint(0.5 * log2(square)) : 0;
-        scale = (float)s * exp2f((float)(exponent > 60 ? 60 : exponent < -60 ? -60 : exponent));
-    }
+    const float scale = scale_of_du(args, s);
     for (int k = tid; k < c; k += 256) {
         if (k >= channels) {
-            args.main.out.a[k] = args.main.out.b[k] = args.main.out.d[k] = 0.0f;
+            zero_channel(args.main, k);
             continue;
         }
         finish_shared_channel(args.main, k, count, over_ranks(sums, 1 + k), over_ranks(sums, 1 + c + k), own[1 + k],
                               own[1 + c + k], scale, count < 1.5, args.add, unscale);
     }
     if (tid == 0) {
-        *args.main.out.scale = scale;
-        *args.main.out.unscale = (float)(unscale / scale);
+        give_scale(args.main, scale, unscale);
     }
 }
 
@@ -394,12 +387,8 @@ cudaError_t flim_k_grad_norm_ranks_of_du(const flim_launch *l, const flim_rank_s
                                          const float *du_scale_b, const flim_grad_norm *main, bool scaled, bool add,
                                          const float *loss_scale)
 {
-    grad_norm_args args = {};
-    args.main = *main;
-    args.scaled = scaled;
-    args.add = add;
-    args.loss_scale = loss_scale;
-    grad_norm_ranks_of_du_kernel<<<1, 256, 0, l->stream>>>(*sums, du_scale, du_scale_b, args);
+    grad_norm_ranks_of_du_kernel<<<1, 256, 0, l->stream>>>(*sums, du_scale, du_scale_b,
+                                                           arguments_of(main, NULL, scaled, add, loss_scale));
     return cudaGetLastError();
 }
 

@@ -24,10 +24,9 @@ __device__ static double block_sum(double value)
     return shared[0];
 }
 
-/* One block per hidden column j. */
-__global__ void __launch_bounds__(THREADS) hidden_kernel(flim_head_kernels h, bool train)
+/* fc1's outputs in hidden column j; returns the sum of this thread's. */
+__device__ static double hidden_outputs(const flim_head_kernels &h, int j)
 {
-    const int j = blockIdx.x;
     const float *w = h.fc1_weight + (int64_t)j * h.in;
     double sum = 0;
     for (int64_t n = threadIdx.x; n < h.cells; n += THREADS) {
@@ -40,22 +39,33 @@ __global__ void __launch_bounds__(THREADS) hidden_kernel(flim_head_kernels h, bo
         h.z[n * h.hidden + j] = z;
         sum += z;
     }
-    double mean = h.running_mean[j], var = h.running_var[j];
-    if (train && h.cells > 1) {
-        mean = block_sum(sum) / (double)h.cells;
-        double square = 0;
-        for (int64_t n = threadIdx.x; n < h.cells; n += THREADS) {
-            double d = h.z[n * h.hidden + j] - mean;
-            square += d * d;
-        }
-        square = block_sum(square);
-        var = square / (double)h.cells;
-        if (threadIdx.x == 0) {
-            const double momentum = *h.momentum;
-            h.running_mean[j] = (float)((1 - momentum) * h.running_mean[j] + momentum * mean);
-            h.running_var[j] = (float)((1 - momentum) * h.running_var[j] + momentum * square / (double)(h.cells - 1));
-        }
+    return sum;
+}
+
+/* Sum of squared deviations from the mean. */
+__device__ static double deviations(const flim_head_kernels &h, int j, double mean)
+{
+    double square = 0;
+    for (int64_t n = threadIdx.x; n < h.cells; n += THREADS) {
+        double d = h.z[n * h.hidden + j] - mean;
+        square += d * d;
     }
+    return block_sum(square);
+}
+
+/* The running statistics by a batch of 1 + `others` cells. */
+__device__ static void move_running(const flim_head_kernels &h, int j, double mean, double square, double others)
+{
+    if (threadIdx.x == 0) {
+        const double momentum = *h.momentum;
+        h.running_mean[j] = (float)((1 - momentum) * h.running_mean[j] + momentum * mean);
+        h.running_var[j] = (float)((1 - momentum) * h.running_var[j] + momentum * square / others);
+    }
+}
+
+/* BatchNorm, leaky ReLU and dropout of hidden column j. */
+__device__ static void normalise(const flim_head_kernels &h, int j, double mean, double var)
+{
     const float m = (float)mean, invstd = (float)(1.0 / sqrt(var + FLIM_BN_EPS_EXACT));
     if (threadIdx.x == 0) {
         h.norm_mean[j] = m;
@@ -66,6 +76,21 @@ __global__ void __launch_bounds__(THREADS) hidden_kernel(flim_head_kernels h, bo
         v = v > 0 ? v : v * FLIM_LEAKY_SLOPE;
         h.h[n * h.hidden + j] = h.dropout ? v * h.dropout[n * h.dropout_stride + j] : v;
     }
+}
+
+/* One block per hidden column j. */
+__global__ void __launch_bounds__(THREADS) hidden_kernel(flim_head_kernels h, bool train)
+{
+    const int j = blockIdx.x;
+    const double sum = hidden_outputs(h, j);
+    double mean = h.running_mean[j], var = h.running_var[j];
+    if (train && h.cells > 1) {
+        mean = block_sum(sum) / (double)h.cells;
+        const double square = deviations(h, j, mean);
+        var = square / (double)h.cells;
+        move_running(h, j, mean, square, (double)(h.cells - 1));
+    }
+    normalise(h, j, mean, var);
 }
 
 /* One warp per logit. */
@@ -185,11 +210,9 @@ __device__ static void give(float *to, int64_t k, double value, double unscale, 
     }
 }
 
-/* One block per hidden column j: dfc2_weight[:,j], through dropout, activation and BatchNorm to dz[:,j], and fc1's gradients. */
-__global__ void __launch_bounds__(THREADS) hidden_backward_kernel(flim_head_kernels h, bool train)
+/* dfc2_weight[:,j], for j = 0 dfc2_bias, and through dropout and activation to du[:,j] in dz; the block's sums of du and du zhat. */
+__device__ static void backward_to_norm(const flim_head_kernels &h, int j, double unscale, double *s0, double *s1)
 {
-    const int j = blockIdx.x;
-    const double unscale = 1.0 / (double)*h.batch.loss_scale;
     const float mean = h.norm_mean[j], invstd = h.norm_invstd[j], gamma = h.gamma[j];
     for (int k = threadIdx.x; k < h.outputs; k += THREADS) {
         double sum = 0, bias = 0;
@@ -202,7 +225,7 @@ __global__ void __launch_bounds__(THREADS) hidden_backward_kernel(flim_head_kern
             give(h.dfc2_bias, k, bias, unscale, h.add);
         }
     }
-    double s0 = 0, s1 = 0;
+    double first = 0, second = 0;
     for (int64_t n = threadIdx.x; n < h.cells; n += THREADS) {
         float d = 0, zhat = (h.z[n * h.hidden + j] - mean) * invstd;
         for (int k = 0; k < h.outputs; k++) {
@@ -213,18 +236,21 @@ __global__ void __launch_bounds__(THREADS) hidden_backward_kernel(flim_head_kern
         }
         d *= zhat * gamma + h.beta[j] > 0 ? 1.0f : FLIM_LEAKY_SLOPE;
         h.dz[n * h.hidden + j] = d;
-        s0 += d;
-        s1 += (double)d * zhat;
+        first += d;
+        second += (double)d * zhat;
     }
-    s0 = block_sum(s0);
-    s1 = block_sum(s1);
-    const bool frozen = !train || h.cells == 1;
+    *s0 = block_sum(first);
+    *s1 = block_sum(second);
     if (threadIdx.x == 0) {
-        give(h.dgamma, j, s1, unscale, h.add);
-        give(h.dbeta, j, s0, unscale, h.add);
-        give(h.dfc1_bias, j, frozen ? s0 * gamma * invstd : 0.0, unscale, h.add); /* BatchNorm takes the mean out */
+        give(h.dgamma, j, *s1, unscale, h.add);
+        give(h.dbeta, j, *s0, unscale, h.add);
     }
-    const double m0 = frozen ? 0.0 : s0 / (double)h.cells, m1 = frozen ? 0.0 : s1 / (double)h.cells;
+}
+
+/* Through BatchNorm to dz[:,j], and fc1's gradients; m0, m1: means of du and du zhat, 0 if the statistics are frozen. */
+__device__ static void backward_through_norm(const flim_head_kernels &h, int j, double unscale, double m0, double m1)
+{
+    const float mean = h.norm_mean[j], invstd = h.norm_invstd[j], gamma = h.gamma[j];
     for (int64_t n = threadIdx.x; n < h.cells; n += THREADS) {
         float zhat = (h.z[n * h.hidden + j] - mean) * invstd;
         h.dz[n * h.hidden + j] = (float)((double)gamma * invstd * (h.dz[n * h.hidden + j] - m0 - zhat * m1));
@@ -237,6 +263,20 @@ __global__ void __launch_bounds__(THREADS) hidden_backward_kernel(flim_head_kern
         }
         give(h.dfc1_weight, (int64_t)j * h.in + i, sum, unscale, h.add);
     }
+}
+
+/* One block per hidden column j. */
+__global__ void __launch_bounds__(THREADS) hidden_backward_kernel(flim_head_kernels h, bool train)
+{
+    const int j = blockIdx.x;
+    const double unscale = 1.0 / (double)*h.batch.loss_scale;
+    double s0, s1;
+    backward_to_norm(h, j, unscale, &s0, &s1);
+    const bool frozen = !train || h.cells == 1;
+    if (threadIdx.x == 0) { /* BatchNorm takes the mean out */
+        give(h.dfc1_bias, j, frozen ? s0 * h.gamma[j] * h.norm_invstd[j] : 0.0, unscale, h.add);
+    }
+    backward_through_norm(h, j, unscale, frozen ? 0.0 : s0 / (double)h.cells, frozen ? 0.0 : s1 / (double)h.cells);
 }
 
 __global__ void __launch_bounds__(THREADS) dmean_kernel(flim_head_kernels h)
@@ -266,24 +306,9 @@ cudaError_t flim_k_head_backward(const flim_launch *l, const flim_head_kernels *
 __global__ void __launch_bounds__(THREADS) shared_hidden_kernel(flim_head_kernels h, double *own)
 {
     const int j = blockIdx.x;
-    const float *w = h.fc1_weight + (int64_t)j * h.in;
-    double sum = 0, square = 0;
-    for (int64_t n = threadIdx.x; n < h.cells; n += THREADS) {
-        const float *x = h.mean + n * h.c;
-        float z = 0;
-        for (int i = 0; i < h.in; i++) {
-            z = fmaf(w[i], x[i], z);
-        }
-        z += h.fc1_bias[j];
-        h.z[n * h.hidden + j] = z;
-        sum += z;
-    }
+    const double sum = hidden_outputs(h, j);
     const double mean = h.cells > 0 ? block_sum(sum) / (double)h.cells : 0.0;
-    for (int64_t n = threadIdx.x; n < h.cells; n += THREADS) {
-        double d = h.z[n * h.hidden + j] - mean;
-        square += d * d;
-    }
-    square = block_sum(square);
+    const double square = deviations(h, j, mean);
     if (threadIdx.x == 0) {
         own[0] = (double)h.cells; /* the same from every block */
         own[1 + j] = mean;
@@ -307,22 +332,9 @@ __global__ void __launch_bounds__(THREADS) shared_norm_kernel(flim_head_kernels 
     if (all.n > 1.5) {
         mean = all.mean;
         var = all.m2 / all.n;
-        if (threadIdx.x == 0) {
-            const double momentum = *h.momentum;
-            h.running_mean[j] = (float)((1 - momentum) * h.running_mean[j] + momentum * mean);
-            h.running_var[j] = (float)((1 - momentum) * h.running_var[j] + momentum * all.m2 / (all.n - 1));
-        }
+        move_running(h, j, mean, all.m2, all.n - 1);
     }
-    const float m = (float)mean, invstd = (float)(1.0 / sqrt(var + FLIM_BN_EPS_EXACT));
-    if (threadIdx.x == 0) {
-        h.norm_mean[j] = m;
-        h.norm_invstd[j] = invstd;
-    }
-    for (int64_t n = threadIdx.x; n < h.cells; n += THREADS) {
-        float v = (h.z[n * h.hidden + j] - m) * invstd * h.gamma[j] + h.beta[j];
-        v = v > 0 ? v : v * FLIM_LEAKY_SLOPE;
-        h.h[n * h.hidden + j] = h.dropout ? v * h.dropout[n * h.dropout_stride + j] : v;
-    }
+    normalise(h, j, mean, var);
 }
 
 cudaError_t flim_k_head_forward_ranks(const flim_launch *l, const flim_head_kernels *h, const flim_rank_sums *sums)
@@ -334,42 +346,13 @@ cudaError_t flim_k_head_forward_ranks(const flim_launch *l, const flim_head_kern
     return cudaGetLastError();
 }
 
-/* One block per hidden column j: dfc2_weight[:,j], through dropout and activation to du[:,j] in dz, and its sums. */
+/* One block per hidden column j. */
 __global__ void __launch_bounds__(THREADS) shared_backward_sums_kernel(flim_head_kernels h, double *own)
 {
     const int j = blockIdx.x;
-    const double unscale = 1.0 / (double)*h.batch.loss_scale;
-    const float mean = h.norm_mean[j], invstd = h.norm_invstd[j], gamma = h.gamma[j];
-    for (int k = threadIdx.x; k < h.outputs; k += THREADS) {
-        double sum = 0, bias = 0;
-        for (int64_t n = 0; n < h.cells; n++) {
-            sum += (double)h.dlogits[n * h.outputs + k] * h.h[n * h.hidden + j];
-            bias += h.dlogits[n * h.outputs + k];
-        }
-        give(h.dfc2_weight, (int64_t)k * h.hidden + j, sum, unscale, h.add);
-        if (j == 0) {
-            give(h.dfc2_bias, k, bias, unscale, h.add);
-        }
-    }
-    double s0 = 0, s1 = 0;
-    for (int64_t n = threadIdx.x; n < h.cells; n += THREADS) {
-        float d = 0, zhat = (h.z[n * h.hidden + j] - mean) * invstd;
-        for (int k = 0; k < h.outputs; k++) {
-            d = fmaf(h.dlogits[n * h.outputs + k], h.fc2_weight[(int64_t)k * h.hidden + j], d);
-        }
-        if (h.dropout) {
-            d *= h.dropout[n * h.dropout_stride + j];
-        }
-        d *= zhat * gamma + h.beta[j] > 0 ? 1.0f : FLIM_LEAKY_SLOPE;
-        h.dz[n * h.hidden + j] = d;
-        s0 += d;
-        s1 += (double)d * zhat;
-    }
-    s0 = block_sum(s0);
-    s1 = block_sum(s1);
+    double s0, s1;
+    backward_to_norm(h, j, 1.0 / (double)*h.batch.loss_scale, &s0, &s1);
     if (threadIdx.x == 0) {
-        give(h.dgamma, j, s1, unscale, h.add);
-        give(h.dbeta, j, s0, unscale, h.add);
         own[0] = (double)h.cells;
         own[1 + j] = s0;
         own[1 + h.hidden + j] = s1;
@@ -382,12 +365,11 @@ cudaError_t flim_k_sync_head_sums(const flim_launch *l, const flim_head_kernels 
     return cudaGetLastError();
 }
 
-/* One block per hidden column j: through BatchNorm to dz[:,j], and fc1's gradients. */
+/* One block per hidden column j. */
 __global__ void __launch_bounds__(THREADS) shared_backward_kernel(flim_head_kernels h, flim_rank_sums sums)
 {
     const int j = blockIdx.x;
     const double unscale = 1.0 / (double)*h.batch.loss_scale;
-    const float mean = h.norm_mean[j], invstd = h.norm_invstd[j], gamma = h.gamma[j];
     double cells = 0, s0 = 0, s1 = 0;
     for (int r = 0; r < sums.ranks; r++) {
         const double *of = sums.all + r * sums.stride;
@@ -396,23 +378,11 @@ __global__ void __launch_bounds__(THREADS) shared_backward_kernel(flim_head_kern
         s1 += of[1 + h.hidden + j];
     }
     const bool frozen = cells < 1.5;
-    if (threadIdx.x == 0) {
+    if (threadIdx.x == 0) { /* BatchNorm takes the mean out */
         const double own = sums.all[sums.rank * sums.stride + 1 + j];
-        give(h.dfc1_bias, j, frozen ? own * gamma * invstd : 0.0, unscale, h.add); /* BatchNorm takes the mean out */
+        give(h.dfc1_bias, j, frozen ? own * h.gamma[j] * h.norm_invstd[j] : 0.0, unscale, h.add);
     }
-    const double m0 = frozen ? 0.0 : s0 / cells, m1 = frozen ? 0.0 : s1 / cells;
-    for (int64_t n = threadIdx.x; n < h.cells; n += THREADS) {
-        float zhat = (h.z[n * h.hidden + j] - mean) * invstd;
-        h.dz[n * h.hidden + j] = (float)((double)gamma * invstd * (h.dz[n * h.hidden + j] - m0 - zhat * m1));
-    }
-    __syncthreads();
-    for (int i = threadIdx.x; i < h.in; i += THREADS) {
-        double sum = 0;
-        for (int64_t n = 0; n < h.cells; n++) {
-            sum += (double)h.dz[n * h.hidden + j] * h.mean[n * h.c + i];
-        }
-        give(h.dfc1_weight, (int64_t)j * h.in + i, sum, unscale, h.add);
-    }
+    backward_through_norm(h, j, unscale, frozen ? 0.0 : s0 / cells, frozen ? 0.0 : s1 / cells);
 }
 
 cudaError_t flim_k_head_backward_ranks(const flim_launch *l, const flim_head_kernels *h, const flim_rank_sums *sums)
