@@ -138,6 +138,88 @@ template <int CI, int CO> __device__ __forceinline__ int weight_at(int k, int o,
     return (((load * 32 + lane) * W::TOGETHER + tile % W::TOGETHER) * 2 + inner / 8) * 2 + inner % 2;
 }
 
+/* Bias, scales and shifts of what is fused, and what sums are taken about, each CM floats, into shared memory. */
+template <int CI, int CO, int CM, bool PROLOGUE, bool EPILOGUE>
+__device__ __forceinline__ void fill_constants(const kernel_arguments &a, float weight_scale, float *constants)
+{
+    const int tid = threadIdx.x;
+    if (tid < CO) {
+        constants[tid] = a.bias ? a.bias[tid] * weight_scale : 0.0f;
+        constants[CONSTANTS * CM + tid] = a.about ? a.about[tid] * weight_scale : 0.0f;
+        if (EPILOGUE) {
+            constants[3 * CM + tid] = a.epilogue.scale[tid];
+            constants[4 * CM + tid] = a.epilogue.shift[tid];
+            constants[5 * CM + tid] = a.epilogue.mean[tid];
+        }
+    }
+    if (PROLOGUE && tid < CI) {
+        constants[CM + tid] = a.prologue.scale[tid];
+        constants[2 * CM + tid] = a.prologue.shift[tid];
+    }
+}
+
+/* The previous unit's BatchNorm and activation on the 8 channels of a staged chunk, in place. */
+template <typename T> __device__ __forceinline__ void activate_chunk(char *chunk, const float *scales, const float *shifts)
+{
+    uint4 *at = reinterpret_cast<uint4 *>(chunk);
+    uint4 v = *at;
+    uint32_t *word = &v.x;
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        const float2 z = flim_unpack<T>(word[k]);
+        const float2 scale = reinterpret_cast<const float2 *>(scales)[k];
+        const float2 shift = reinterpret_cast<const float2 *>(shifts)[k];
+        word[k] = flim_pack<T>(flim_leaky(z.x * scale.x + shift.x), flim_leaky(z.y * scale.y + shift.y));
+    }
+    *at = v;
+}
+
+/* Pair number k of an output's channels, through the epilogue: z and the gradient to add as stored, its two sums from the pair's on. */
+template <typename T, int CM>
+__device__ __forceinline__ uint32_t pair_of_gradient(const float *constants, int k, float first, float second,
+                                                     uint32_t z_word, uint32_t d_word, float add_by, float *sum,
+                                                     float *product)
+{
+    const float2 z = flim_unpack<T>(z_word), d = flim_unpack<T>(d_word);
+    const float2 scale = reinterpret_cast<const float2 *>(constants + 3 * CM)[k];
+    const float2 shift = reinterpret_cast<const float2 *>(constants + 4 * CM)[k];
+    const float2 mean = reinterpret_cast<const float2 *>(constants + 5 * CM)[k];
+    const float lo = fmaf(d.x, add_by, first) * (z.x * scale.x + shift.x > 0.0f ? 1.0f : FLIM_SLOPE);
+    const float hi = fmaf(d.y, add_by, second) * (z.y * scale.y + shift.y > 0.0f ? 1.0f : FLIM_SLOPE);
+    const uint32_t word = flim_pack<T>(lo, hi);
+    const float2 du = flim_unpack<T>(word);
+    sum[0] += du.x;
+    sum[1] += du.y;
+    product[0] += du.x * (z.x - mean.x);
+    product[1] += du.y * (z.y - mean.y);
+    return word;
+}
+
+/* The same forward: with its bias. */
+template <typename T, int CM>
+__device__ __forceinline__ uint32_t pair_of_output(const float *constants, int k, float first, float second, float *sum,
+                                                   float *product)
+{
+    const float2 bias = reinterpret_cast<const float2 *>(constants)[k];
+    const uint32_t word = flim_pack<T>(first + bias.x, second + bias.y);
+    const float2 about = reinterpret_cast<const float2 *>(constants + CONSTANTS * CM)[k];
+    const float2 v = flim_unpack<T>(word);
+    const float lo = v.x - about.x, hi = v.y - about.y;
+    sum[0] += lo;
+    sum[1] += hi;
+    product[0] += lo * lo;
+    product[1] += hi * hi;
+    return word;
+}
+
+/* The epilogue's operands for the outputs at `at` (bytes) are on their way to L2. */
+__device__ __forceinline__ void prefetch_operands(const flim_conv_epilogue &epilogue, int64_t at)
+{
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(static_cast<const char *>(epilogue.z) + at));
+    if (epilogue.add)
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(static_cast<const char *>(epilogue.add) + at));
+}
+
 template <typename T, int CI, int CO, int R, bool PROLOGUE, bool EPILOGUE>
 __global__ void __launch_bounds__(32 * cut<CO, R>::WARPS, cut<CO, R>::BLOCKS_A_SM) conv3x3x3(const kernel_arguments a)
 {
@@ -178,19 +260,7 @@ __global__ void __launch_bounds__(32 * cut<CO, R>::WARPS, cut<CO, R>::BLOCKS_A_S
         reinterpret_cast<T *>(weights)[a.flip ? weight_at<CI, CO>(o, c, TAPS - 1 - tap) : weight_at<CI, CO>(c, o, tap)] =
             (T)(a.weight[i] * weight_scale);
     }
-    if (tid < CO) {
-        constants[tid] = a.bias ? a.bias[tid] * weight_scale : 0.0f;
-        constants[CONSTANTS * CM + tid] = a.about ? a.about[tid] * weight_scale : 0.0f;
-        if (EPILOGUE) {
-            constants[3 * CM + tid] = a.epilogue.scale[tid];
-            constants[4 * CM + tid] = a.epilogue.shift[tid];
-            constants[5 * CM + tid] = a.epilogue.mean[tid];
-        }
-    }
-    if (PROLOGUE && tid < CI) {
-        constants[CM + tid] = a.prologue.scale[tid];
-        constants[2 * CM + tid] = a.prologue.shift[tid];
-    }
+    fill_constants<CI, CO, CM, PROLOGUE, EPILOGUE>(a, weight_scale, constants);
 
     const int64_t total = (int64_t)p.groups * a.t;
     const int64_t end = total * (blockIdx.x + 1) / gridDim.x;
@@ -248,32 +318,21 @@ __global__ void __launch_bounds__(32 * cut<CO, R>::WARPS, cut<CO, R>::BLOCKS_A_S
                     flim_copy_async(slice + slot_offset<CI>(e.slot, tid % CHUNKS), x + (int64_t)e.pixel * CI, true);
             }
         };
-        auto activate =
-            [&](int t) { /* what this thread has loaded, once it has come */
-                         flim_copy_commit();
-                         flim_copy_wait<0>();
-                         if ((unsigned)t >= (unsigned)a.t)
-                             return;
-                         const int channel = 8 * (tid % CHUNKS);
-                         for (int i = tid / CHUNKS; i < entries; i += a_round) {
-                             const load_entry e = table[i];
-                             if (e.pixel < 0)
-                                 continue;
-                             uint4 *at = reinterpret_cast<uint4 *>(slices + (t & 1) * slice_bytes +
-                                                                   slot_offset<CI>(e.slot, tid % CHUNKS));
-                             uint4 v = *at;
-                             uint32_t *word = &v.x;
-#pragma unroll
-                             for (int k = 0; k < 4; k++) {
-                                 const float2 z = flim_unpack<T>(word[k]);
-                                 const float2 scale = reinterpret_cast<const float2 *>(constants + CM + channel)[k];
-                                 const float2 shift = reinterpret_cast<const float2 *>(constants + 2 * CM + channel)[k];
-                                 word[k] =
-                                     flim_pack<T>(flim_leaky(z.x * scale.x + shift.x), flim_leaky(z.y * scale.y + shift.y));
-                             }
-                             *at = v;
-                         }
-            };
+        auto activate = [&](int t) { /* what this thread has loaded, once it has come */
+                                     flim_copy_commit();
+                                     flim_copy_wait<0>();
+                                     if ((unsigned)t >= (unsigned)a.t)
+                                         return;
+                                     const int channel = 8 * (tid % CHUNKS);
+                                     for (int i = tid / CHUNKS; i < entries; i += a_round) {
+                                         const load_entry e = table[i];
+                                         if (e.pixel < 0)
+                                             continue;
+                                         activate_chunk<T>(slices + (t & 1) * slice_bytes +
+                                                               slot_offset<CI>(e.slot, tid % CHUNKS),
+                                                           constants + CM + channel, constants + 2 * CM + channel);
+                                     }
+        };
 
         float out[3][R][TILES][4] = {}; /* at t - 1, t, t + 1 */
         load(t0 - 1, 0, rounds);
@@ -290,13 +349,8 @@ __global__ void __launch_bounds__(32 * cut<CO, R>::WARPS, cut<CO, R>::BLOCKS_A_S
                 for (int r = 0; r < R; r++)
 #pragma unroll
                     for (int i = 0; i < 2; i++)
-                        if (pixel[r][i] >= 0) {
-                            const int64_t at = (pixel[r][i] + offset) * 2 * CO;
-                            asm volatile("prefetch.global.L2 [%0];" ::"l"(static_cast<const char *>(a.epilogue.z) + at));
-                            if (a.epilogue.add)
-                                asm volatile(
-                                    "prefetch.global.L2 [%0];" ::"l"(static_cast<const char *>(a.epilogue.add) + at));
-                        }
+                        if (pixel[r][i] >= 0)
+                            prefetch_operands(a.epilogue, (pixel[r][i] + offset) * 2 * CO);
             }
 
             if (exists) {
@@ -378,36 +432,15 @@ __global__ void __launch_bounds__(32 * cut<CO, R>::WARPS, cut<CO, R>::BLOCKS_A_S
                             const uint32_t *zw = reinterpret_cast<const uint32_t *>(&z4[r % 2][i]),
                                            *dw = reinterpret_cast<const uint32_t *>(&d4[r % 2][i]);
 #pragma unroll
-                            for (int k = 0; k < PAIRS; k++) {
-                                const float2 z = flim_unpack<T>(zw[k]), d = flim_unpack<T>(dw[k]);
-                                const float2 scale = reinterpret_cast<const float2 *>(constants + 3 * CM)[PAIRS * q + k];
-                                const float2 shift = reinterpret_cast<const float2 *>(constants + 4 * CM)[PAIRS * q + k];
-                                const float2 mean = reinterpret_cast<const float2 *>(constants + 5 * CM)[PAIRS * q + k];
-                                const float lo = fmaf(d.x, add_by, out[0][r][k][2 * i]) *
-                                                 (z.x * scale.x + shift.x > 0.0f ? 1.0f : FLIM_SLOPE);
-                                const float hi = fmaf(d.y, add_by, out[0][r][k][2 * i + 1]) *
-                                                 (z.y * scale.y + shift.y > 0.0f ? 1.0f : FLIM_SLOPE);
-                                word[k] = flim_pack<T>(lo, hi);
-                                const float2 du = flim_unpack<T>(word[k]);
-                                sum[2 * k] += du.x;
-                                sum[2 * k + 1] += du.y;
-                                product[2 * k] += du.x * (z.x - mean.x);
-                                product[2 * k + 1] += du.y * (z.y - mean.y);
-                            }
+                            for (int k = 0; k < PAIRS; k++)
+                                word[k] = pair_of_gradient<T, CM>(constants, PAIRS * q + k, out[0][r][k][2 * i],
+                                                                  out[0][r][k][2 * i + 1], zw[k], dw[k], add_by, sum + 2 * k,
+                                                                  product + 2 * k);
                         } else {
 #pragma unroll
-                            for (int k = 0; k < PAIRS; k++) {
-                                const float2 bias = reinterpret_cast<const float2 *>(constants)[PAIRS * q + k];
-                                word[k] = flim_pack<T>(out[0][r][k][2 * i] + bias.x, out[0][r][k][2 * i + 1] + bias.y);
-                                const float2 about =
-                                    reinterpret_cast<const float2 *>(constants + CONSTANTS * CM)[PAIRS * q + k];
-                                const float2 v = flim_unpack<T>(word[k]);
-                                const float lo = v.x - about.x, hi = v.y - about.y;
-                                sum[2 * k] += lo;
-                                sum[2 * k + 1] += hi;
-                                product[2 * k] += lo * lo;
-                                product[2 * k + 1] += hi * hi;
-                            }
+                            for (int k = 0; k < PAIRS; k++)
+                                word[k] = pair_of_output<T, CM>(constants, PAIRS * q + k, out[0][r][k][2 * i],
+                                                                out[0][r][k][2 * i + 1], sum + 2 * k, product + 2 * k);
                         }
                         *reinterpret_cast<lane_vector *>(static_cast<T *>(a.out) + at) = packed;
                     }

@@ -92,19 +92,8 @@ __global__ void __launch_bounds__(32 * MOST_WARPS, 1) conv3x3x3_wgmma(const kern
         }
     }
     flim_fence_proxy();
-    if (F::FUSED && tid < C) {
-        constants[tid] = a.bias ? a.bias[tid] * weight_scale : 0.0f;
-        constants[CONSTANTS * C + tid] = a.about ? a.about[tid] * weight_scale : 0.0f;
-        if (EPILOGUE) {
-            constants[3 * C + tid] = a.epilogue.scale[tid];
-            constants[4 * C + tid] = a.epilogue.shift[tid];
-            constants[5 * C + tid] = a.epilogue.mean[tid];
-        }
-        if (PROLOGUE) {
-            constants[C + tid] = a.prologue.scale[tid];
-            constants[2 * C + tid] = a.prologue.shift[tid];
-        }
-    }
+    if (F::FUSED)
+        fill_constants<C, C, C, PROLOGUE, EPILOGUE>(a, weight_scale, constants);
     if (tid == 0)
         flim_barrier_init(ready, threads);
     if (p.turns && mine == last)
@@ -175,17 +164,8 @@ __global__ void __launch_bounds__(32 * MOST_WARPS, 1) conv3x3x3_wgmma(const kern
                 const load_entry e = table[i];
                 if (e.pixel < 0)
                     continue;
-                uint4 *at = reinterpret_cast<uint4 *>(slices + (t & 1) * slice_bytes + slot_offset<CI>(e.slot, tid % CHUNKS));
-                uint4 v = *at;
-                uint32_t *word = &v.x;
-#pragma unroll
-                for (int k = 0; k < 4; k++) {
-                    const float2 z = flim_unpack<T>(word[k]);
-                    const float2 scale = reinterpret_cast<const float2 *>(constants + C + channel)[k];
-                    const float2 shift = reinterpret_cast<const float2 *>(constants + 2 * C + channel)[k];
-                    word[k] = flim_pack<T>(flim_leaky(z.x * scale.x + shift.x), flim_leaky(z.y * scale.y + shift.y));
-                }
-                *at = v;
+                activate_chunk<T>(slices + (t & 1) * slice_bytes + slot_offset<CI>(e.slot, tid % CHUNKS),
+                                  constants + C + channel, constants + 2 * C + channel);
             }
         };
 
@@ -205,13 +185,8 @@ __global__ void __launch_bounds__(32 * MOST_WARPS, 1) conv3x3x3_wgmma(const kern
                 for (int r = 0; r < R; r++)
 #pragma unroll
                     for (int i = 0; i < 2; i++)
-                        if (pixel[r][i] >= 0) {
-                            const int64_t at = (pixel[r][i] + offset) * 2 * C;
-                            asm volatile("prefetch.global.L2 [%0];" ::"l"(static_cast<const char *>(a.epilogue.z) + at));
-                            if (a.epilogue.add)
-                                asm volatile(
-                                    "prefetch.global.L2 [%0];" ::"l"(static_cast<const char *>(a.epilogue.add) + at));
-                        }
+                        if (pixel[r][i] >= 0)
+                            prefetch_operands(a.epilogue, (pixel[r][i] + offset) * 2 * C);
             }
             /* The first warpgroup's turn is now, the others have time before theirs. */
             const bool before = PROLOGUE && mine > 0;
@@ -301,35 +276,14 @@ __global__ void __launch_bounds__(32 * MOST_WARPS, 1) conv3x3x3_wgmma(const kern
 #pragma unroll
                         for (int k = 0; k < PAIRS; k++) {
                             const float first = out[r][4 * k + 2 * i], second = out[r][4 * k + 2 * i + 1];
-                            if (EPILOGUE) {
-                                const float2 z = flim_unpack<T>(zw[k]), d = flim_unpack<T>(dw[k]);
-                                const float2 scale = reinterpret_cast<const float2 *>(constants + 3 * C)[PAIRS * q + k];
-                                const float2 shift = reinterpret_cast<const float2 *>(constants + 4 * C)[PAIRS * q + k];
-                                const float2 mean = reinterpret_cast<const float2 *>(constants + 5 * C)[PAIRS * q + k];
-                                const float lo =
-                                    fmaf(d.x, add_by, first) * (z.x * scale.x + shift.x > 0.0f ? 1.0f : FLIM_SLOPE);
-                                const float hi =
-                                    fmaf(d.y, add_by, second) * (z.y * scale.y + shift.y > 0.0f ? 1.0f : FLIM_SLOPE);
-                                word[k] = flim_pack<T>(lo, hi);
-                                const float2 du = flim_unpack<T>(word[k]);
-                                sum[2 * k] += du.x;
-                                sum[2 * k + 1] += du.y;
-                                product[2 * k] += du.x * (z.x - mean.x);
-                                product[2 * k + 1] += du.y * (z.y - mean.y);
-                            } else if (!F::FUSED) {
+                            if (EPILOGUE)
+                                word[k] = pair_of_gradient<T, C>(constants, PAIRS * q + k, first, second, zw[k], dw[k],
+                                                                 add_by, sum + 2 * k, product + 2 * k);
+                            else if (F::FUSED)
+                                word[k] = pair_of_output<T, C>(constants, PAIRS * q + k, first, second, sum + 2 * k,
+                                                               product + 2 * k);
+                            else
                                 word[k] = flim_pack<T>(first, second);
-                            } else {
-                                const float2 bias = reinterpret_cast<const float2 *>(constants)[PAIRS * q + k];
-                                const float2 about =
-                                    reinterpret_cast<const float2 *>(constants + CONSTANTS * C)[PAIRS * q + k];
-                                word[k] = flim_pack<T>(first + bias.x, second + bias.y);
-                                const float2 v = flim_unpack<T>(word[k]);
-                                const float lo = v.x - about.x, hi = v.y - about.y;
-                                sum[2 * k] += lo;
-                                sum[2 * k + 1] += hi;
-                                product[2 * k] += lo * lo;
-                                product[2 * k + 1] += hi * hi;
-                            }
                         }
                         *reinterpret_cast<lane_vector *>(static_cast<T *>(a.out) + at) = packed;
                     }
