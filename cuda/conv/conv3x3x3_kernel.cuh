@@ -158,22 +158,6 @@ __device__ __forceinline__ void fill_constants(const kernel_arguments &a, float 
     }
 }
 
-/* The previous unit's BatchNorm and activation on the 8 channels of a staged chunk, in place. */
-template <typename T> __device__ __forceinline__ void activate_chunk(char *chunk, const float *scales, const float *shifts)
-{
-    uint4 *at = reinterpret_cast<uint4 *>(chunk);
-    uint4 v = *at;
-    uint32_t *word = &v.x;
-#pragma unroll
-    for (int k = 0; k < 4; k++) {
-        const float2 z = flim_unpack<T>(word[k]);
-        const float2 scale = reinterpret_cast<const float2 *>(scales)[k];
-        const float2 shift = reinterpret_cast<const float2 *>(shifts)[k];
-        word[k] = flim_pack<T>(flim_leaky(z.x * scale.x + shift.x), flim_leaky(z.y * scale.y + shift.y));
-    }
-    *at = v;
-}
-
 /* Pair number k of an output's channels, through the epilogue: z and the gradient to add as stored, its two sums from the pair's on. */
 template <typename T, int CM>
 __device__ __forceinline__ uint32_t pair_of_gradient(const float *constants, int k, float first, float second,
@@ -328,9 +312,9 @@ __global__ void __launch_bounds__(32 * cut<CO, R>::WARPS, cut<CO, R>::BLOCKS_A_S
                                          const load_entry e = table[i];
                                          if (e.pixel < 0)
                                              continue;
-                                         activate_chunk<T>(slices + (t & 1) * slice_bytes +
-                                                               slot_offset<CI>(e.slot, tid % CHUNKS),
-                                                           constants + CM + channel, constants + 2 * CM + channel);
+                                         flim_activate_chunk<T>(slices + (t & 1) * slice_bytes +
+                                                                    slot_offset<CI>(e.slot, tid % CHUNKS),
+                                                                constants + CM + channel, constants + 2 * CM + channel);
                                      }
         };
 

@@ -154,19 +154,9 @@ __global__ void __launch_bounds__(THREADS, 1) narrow(const kernel_arguments a)
                                          const load_entry e = table[i];
                                          if (e.pixel < 0)
                                              continue;
-                                         uint4 *at = reinterpret_cast<uint4 *>(slices + (t & 1) * slice_bytes +
-                                                                               chunk_offset<CHUNKS>(e.slot, tid % CHUNKS));
-                                         uint4 v = *at;
-                                         uint32_t *word = &v.x;
-#pragma unroll
-                                         for (int k = 0; k < 4; k++) {
-                                             const float2 z = flim_unpack<T>(word[k]),
-                                                          by = reinterpret_cast<const float2 *>(scale)[k],
-                                                          to = reinterpret_cast<const float2 *>(shift)[k];
-                                             word[k] =
-                                                 flim_pack<T>(flim_leaky(z.x * by.x + to.x), flim_leaky(z.y * by.y + to.y));
-                                         }
-                                         *at = v;
+                                         flim_activate_chunk<T>(slices + (t & 1) * slice_bytes +
+                                                                    chunk_offset<CHUNKS>(e.slot, tid % CHUNKS),
+                                                                scale, shift);
                                      }
         };
 

@@ -164,8 +164,8 @@ __global__ void __launch_bounds__(32 * MOST_WARPS, 1) conv3x3x3_wgmma(const kern
                 const load_entry e = table[i];
                 if (e.pixel < 0)
                     continue;
-                activate_chunk<T>(slices + (t & 1) * slice_bytes + slot_offset<CI>(e.slot, tid % CHUNKS),
-                                  constants + C + channel, constants + 2 * C + channel);
+                flim_activate_chunk<T>(slices + (t & 1) * slice_bytes + slot_offset<CI>(e.slot, tid % CHUNKS),
+                                       constants + C + channel, constants + 2 * C + channel);
             }
         };
 

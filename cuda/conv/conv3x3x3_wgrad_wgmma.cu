@@ -236,19 +236,8 @@ template <typename T, bool PROLOGUE> __global__ void __launch_bounds__(THREADS, 
             char *slice = x_slices + (t & 1) * slice_bytes;
 #pragma unroll
             for (int i = 0; i < MAX_X; i++)
-                if (x_from[i] >= 0) {
-                    uint4 *at = reinterpret_cast<uint4 *>(slice + x_to[i]);
-                    uint4 v = *at;
-                    uint32_t *word = &v.x;
-#pragma unroll
-                    for (int k = 0; k < 4; k++) {
-                        const float2 z = flim_unpack<T>(word[k]),
-                                     scale = reinterpret_cast<const float2 *>(fold + my_channel)[k],
-                                     shift = reinterpret_cast<const float2 *>(fold + BLOCK + my_channel)[k];
-                        word[k] = flim_pack<T>(flim_leaky(z.x * scale.x + shift.x), flim_leaky(z.y * scale.y + shift.y));
-                    }
-                    *at = v;
-                }
+                if (x_from[i] >= 0)
+                    flim_activate_chunk<T>(slice + x_to[i], fold + my_channel, fold + BLOCK + my_channel);
         };
         auto pass_on = [&]() { /* what this thread has written is there for wgmma, too */
                                flim_fence_proxy();

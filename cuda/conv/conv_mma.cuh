@@ -161,4 +161,21 @@ __device__ __forceinline__ void flim_barrier(int id, int threads)
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
+/* The previous unit's BatchNorm and activation on the 8 channels of a staged chunk, in place. */
+template <typename T>
+__device__ __forceinline__ void flim_activate_chunk(char *chunk, const float *scales, const float *shifts)
+{
+    uint4 *at = reinterpret_cast<uint4 *>(chunk);
+    uint4 v = *at;
+    uint32_t *word = &v.x;
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        const float2 z = flim_unpack<T>(word[k]);
+        const float2 scale = reinterpret_cast<const float2 *>(scales)[k];
+        const float2 shift = reinterpret_cast<const float2 *>(shifts)[k];
+        word[k] = flim_pack<T>(flim_leaky(z.x * scale.x + shift.x), flim_leaky(z.y * scale.y + shift.y));
+    }
+    *at = v;
+}
+
 #endif
