@@ -50,6 +50,14 @@ call() { # call EXPECTED_EXIT PROGRAM ARGS...: with output in $work/out and $wor
 
 says() { check "stderr says '$1'" grep -qF -- "$1" "$work/err"; }
 
+makes_no_run() { # makes_no_run TEXT PROGRAM ARGS...: with --out bad it is refused, by this text, and makes no folder
+    local text=$1
+    shift
+    call 2 "$@" --out bad
+    says "$text"
+    check "no folder is left behind by: $*" test ! -e bad
+}
+
 # Every file that must not depend on when and how the run went, with the time columns of history.csv cut off.  A folder without
 # results is like no other, not even itself: two runs that have failed must not pass for equal ones.
 digest() {

@@ -21,7 +21,8 @@
 static char path[256];
 
 /* What happens before the next calls of flock. */
-static enum { NOTHING, STALE, REPLACED } before;
+typedef enum event { NOTHING, STALE, REPLACED } event;
+static event before;
 static int times;
 
 static void replace_file(void)
@@ -111,33 +112,31 @@ static void one_at_a_time(void **state)
     assert_true(another_gets_it());
 }
 
-/* Two processes that hold the locks of two files of one name would both train the fold. */
-static void a_file_that_is_replaced_is_opened_again(void **state)
+/* A lock is taken although something happens to its file, so many times, before it is looked at. */
+static void is_taken_after(event what, int how_often)
 {
-    (void)state;
     flim_error err = {0};
     flim_lock lock;
     char holder[FLIM_LOCK_HOLDER];
-    before = REPLACED;
-    times = 3;
+    before = what;
+    times = how_often;
     ok(try_lock(&lock, holder, &err), &err);
     assert_true(flim_lock_held(&lock) && times == 0);
     assert_false(another_gets_it());
     flim_lock_release(&lock);
 }
 
+/* Two processes that hold the locks of two files of one name would both train the fold. */
+static void a_file_that_is_replaced_is_opened_again(void **state)
+{
+    (void)state;
+    is_taken_after(REPLACED, 3);
+}
+
 static void a_stale_file_is_opened_again(void **state)
 {
     (void)state;
-    flim_error err = {0};
-    flim_lock lock;
-    char holder[FLIM_LOCK_HOLDER];
-    before = STALE;
-    times = 2;
-    ok(try_lock(&lock, holder, &err), &err);
-    assert_true(flim_lock_held(&lock) && times == 0);
-    assert_false(another_gets_it());
-    flim_lock_release(&lock);
+    is_taken_after(STALE, 2);
 }
 
 static void it_is_not_tried_for_ever(void **state)

@@ -615,16 +615,23 @@ static void check_training(flim_device *device, const flim_network *net, flim_pr
     }
 }
 
-static void check_case(const char *card_name, flim_precision precision, const char *without, const flim_network *net,
-                       const char *name, int64_t batch, tally *t)
+static flim_device *describe(const char *card_name)
 {
-    static flim_schedule s;
     flim_error err = {0};
     flim_card card;
     flim_device *device = NULL;
     assert_int_equal(flim_card_find(FLIM_SOURCE_DIR "/configs/devices", card_name, &card, NULL, &err), FLIM_OK);
     assert_int_equal(flim_device_describe(&card, &device, &err), FLIM_OK);
     device->info.assumes_workspace = true; /* cuDNN is not asked */
+    return device;
+}
+
+static void check_case(const char *card_name, flim_precision precision, const char *without, const flim_network *net,
+                       const char *name, int64_t batch, tally *t)
+{
+    static flim_schedule s;
+    flim_error err = {0};
+    flim_device *device = describe(card_name);
     /* With 1 MiB our own weight gradient is refused, as if cuDNN's were quicker. */
     for (int64_t limit = 0; limit <= 1 << 20; limit += 1 << 20) {
         char text[120];
@@ -687,17 +694,6 @@ static void every_operation_finds_what_it_reads(void **state)
 }
 
 /* ---- the largest tensor -------------------------------------------------------------------------------------------------- */
-
-static flim_device *describe(const char *card_name)
-{
-    flim_error err = {0};
-    flim_card card;
-    flim_device *device = NULL;
-    assert_int_equal(flim_card_find(FLIM_SOURCE_DIR "/configs/devices", card_name, &card, NULL, &err), FLIM_OK);
-    assert_int_equal(flim_device_describe(&card, &device, &err), FLIM_OK);
-    device->info.assumes_workspace = true; /* cuDNN is not asked */
-    return device;
-}
 
 /* Elements of the largest tensor that has bytes in the arena, of all cells: from their own shapes. */
 static int64_t largest_stored(const flim_schedule *s)

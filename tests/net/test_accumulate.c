@@ -58,11 +58,10 @@ static outcome update(const flim_network *net, const int64_t *sizes, const float
             divisor += class_weight ? (double)class_weight[cell % net->classes] : 1;
         }
     }
-    float *parameters = calloc((size_t)net->parameters, sizeof *parameters);
-    float *statistics = calloc((size_t)net->statistics, sizeof *statistics);
+    float *parameters, *statistics;
+    ref_new_weights(net, &parameters, &statistics);
     float *zeros = calloc((size_t)net->parameters, sizeof *zeros);
-    assert_true(parameters && statistics && zeros);
-    ref_formula_weights(net, parameters, statistics);
+    assert_non_null(zeros);
     const flim_program_options options = {.precision = FLIM_PRECISION_FP32, .train_batch = most};
     ok(flim_program_compile(device, net, &options, &program, &err), &err);
     ok(flim_program_allocate(program, &err), &err);

@@ -19,11 +19,7 @@ static fixture make_sized(flim_model_size size, int classes, int t, int h, int w
     fixture f;
     flim_error err = {0};
     assert_int_equal(flim_network_build_sized(&f.net, size, classes, t, h, w, &err), FLIM_OK);
-    f.parameters = calloc((size_t)f.net.parameters, sizeof(float));
-    f.statistics = calloc((size_t)f.net.statistics, sizeof(float));
-    assert_non_null(f.parameters);
-    assert_non_null(f.statistics);
-    ref_formula_weights(&f.net, f.parameters, f.statistics);
+    ref_new_weights(&f.net, &f.parameters, &f.statistics);
     return f;
 }
 

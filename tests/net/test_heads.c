@@ -32,10 +32,7 @@ static fixture *create_with(ref_build_network *build, bool inspected)
     fixture *f = calloc(1, sizeof *f);
     assert_non_null(f);
     build(&f->net);
-    f->parameters = calloc((size_t)f->net.parameters, sizeof(float));
-    f->statistics = calloc((size_t)f->net.statistics + 1, sizeof(float));
-    assert_true(f->parameters && f->statistics);
-    ref_formula_weights(&f->net, f->parameters, f->statistics);
+    ref_new_weights(&f->net, &f->parameters, &f->statistics);
     f->ref = ref_network_create(&f->net, f->parameters, f->statistics);
     f->program = (inspected ? ref_program_create_inspected : ref_program_create)(target, &f->net, BATCH, BATCH, f->parameters,
                                                                                  f->statistics);
@@ -367,10 +364,8 @@ static float *gradients_with(const flim_network *net, flim_recompute recompute)
     flim_program *program = NULL;
     const flim_program_options options = {
         .precision = target->precision, .train_batch = BATCH, .deterministic = true, .recompute = recompute};
-    float *parameters = calloc((size_t)net->parameters, sizeof *parameters);
-    float *statistics = calloc((size_t)net->statistics, sizeof *statistics);
-    assert_true(parameters && statistics);
-    ref_formula_weights(net, parameters, statistics);
+    float *parameters, *statistics;
+    ref_new_weights(net, &parameters, &statistics);
     ok(flim_program_compile(target->device, net, &options, &program, &err), &err);
     ok(flim_program_allocate(program, &err), &err);
     ok(flim_program_write(program, FLIM_STATE_PARAMETERS, parameters, &err), &err);
@@ -561,10 +556,8 @@ static void the_reference_has_true_gradients(void **state)
     for (size_t b = 0; b < sizeof networks / sizeof networks[0]; b++) {
         flim_network net;
         networks[b](&net);
-        float *parameters = calloc((size_t)net.parameters, sizeof *parameters);
-        float *statistics = calloc((size_t)net.statistics + 1, sizeof *statistics);
-        assert_true(parameters && statistics);
-        ref_formula_weights(&net, parameters, statistics);
+        float *parameters, *statistics;
+        ref_new_weights(&net, &parameters, &statistics);
         ref_network *ref = ref_network_create(&net, parameters, statistics);
         ref_network *at = ref_network_create(&net, parameters, statistics);
         flim_batch batch = batch_of(&net, 0, 4);
@@ -604,10 +597,8 @@ static void a_network_without_heads_predicts_nothing_and_learns_nothing(void **s
     flim_error err = {0};
     ref_features(&net);
     assert_int_equal(flim_network_outputs(&net), 0);
-    float *parameters = calloc((size_t)net.parameters, sizeof *parameters);
-    float *statistics = calloc((size_t)net.statistics, sizeof *statistics);
-    assert_true(parameters && statistics);
-    ref_formula_weights(&net, parameters, statistics);
+    float *parameters, *statistics;
+    ref_new_weights(&net, &parameters, &statistics);
     flim_program *program = ref_program_create(target, &net, 0, 2, parameters, statistics);
     assert_non_null(program);
     flim_batch batch = batch_of(&net, 0, 2);

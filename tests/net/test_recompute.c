@@ -92,11 +92,10 @@ static outcome run(const flim_network *net, flim_recompute recompute, int64_t li
     out.bytes = planned_bytes(program);
     ok(flim_program_allocate(program, &err), &err);
     assert_int_equal(planned_bytes(program), out.bytes);
-    float *parameters = calloc((size_t)net->parameters, sizeof *parameters);
-    float *statistics = calloc((size_t)net->statistics, sizeof *statistics);
+    float *parameters, *statistics;
+    ref_new_weights(net, &parameters, &statistics);
     float *zeros = calloc((size_t)net->parameters, sizeof *zeros);
-    assert_true(parameters && statistics && zeros);
-    ref_formula_weights(net, parameters, statistics);
+    assert_non_null(zeros);
     ok(flim_program_write(program, FLIM_STATE_PARAMETERS, parameters, &err), &err);
     ok(flim_program_write(program, FLIM_STATE_STATISTICS, statistics, &err), &err);
     ok(flim_program_write(program, FLIM_STATE_MOMENT1, zeros, &err), &err);

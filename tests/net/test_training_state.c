@@ -38,10 +38,7 @@ static scene begin(int classes, bool average)
     scene s;
     flim_error err = {0};
     ok(flim_network_build(&s.net, 8, classes, 9, 5, 5, &err), &err);
-    s.parameters = calloc((size_t)s.net.parameters, sizeof(float));
-    s.statistics = calloc((size_t)s.net.statistics, sizeof(float));
-    assert_true(s.parameters && s.statistics);
-    ref_formula_weights(&s.net, s.parameters, s.statistics);
+    ref_new_weights(&s.net, &s.parameters, &s.statistics);
     s.program = make_program(&s, average);
     return s;
 }

@@ -3,22 +3,17 @@
 # many batches; a rank that dies ends all; a run goes on with another number of ranks.
 # Usage: test_ranks.sh BUILD_DIR
 set -u
-export OMP_NUM_THREADS=1 # with more, cells that threads cannot share equally are summed in another order
 # shellcheck source=tests/lib.sh
 source "$(dirname "$0")/../lib.sh"
-if ! command -v mpirun >/dev/null || ! grep -q '^OMPI_FOUND:INTERNAL=1' "$build/CMakeCache.txt"; then
-    echo "skipped: no Open MPI here, or this build was made without (FLIM_MPI)"
-    exit 77
-fi
-train=$build/train_cv
-export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0 # Open MPI keeps memory to the end, in parts that it has unloaded by then
+# shellcheck source=tests/parallel/mpi.sh
+source "$(dirname "$0")/mpi.sh"
 simulate k.h5
 simulate odd.h5 --cells 67
 options=(--data k.h5 --preset nano --folds 2 --fold 0 --epochs 3 --lr 1e-3 --workers 2 --device cpu)
 together() { # together RANKS ARGS...: the words of a command that starts so many
     local ranks=$1
     shift
-    command=(timeout 120 mpirun --oversubscribe --allow-run-as-root --bind-to none -n "$ranks" "$train" --parallel data "$@")
+    command=(timeout 120 "${mpi_run[@]}" -n "$ranks" "$train" --parallel data "$@")
 }
 ranks() { # ranks EXIT RANKS ARGS...
     local want=$1
@@ -29,7 +24,7 @@ ranks() { # ranks EXIT RANKS ARGS...
 
 # ---- what they exchange
 for n in 1 2 3; do
-    call 0 timeout 60 mpirun --oversubscribe --allow-run-as-root --bind-to none -n $n "$build/tests/test_rank_sums"
+    call 0 timeout 60 "${mpi_run[@]}" -n $n "$build/tests/test_rank_sums"
     check "$n ranks found each other" test "$(grep -c "rank [0-9] of $n" out)" = $n
 done
 
@@ -61,7 +56,7 @@ for n in 2 3; do
     # shellcheck disable=SC2046
     call 0 "${bench[@]}" --accumulate $((2 * n)) --reverse $(files backwards)
     # shellcheck disable=SC2046
-    call 0 timeout 120 mpirun --oversubscribe --allow-run-as-root --bind-to none -n $n "${bench[@]}" --accumulate 2 --parallel data $(files several)
+    call 0 timeout 120 "${mpi_run[@]}" -n $n "${bench[@]}" --accumulate 2 --parallel data $(files several)
     check "flim_bench: $n ranks: only one prints" test "$(grep -c '^per step' out)" = 1
     check "flim_bench: $n ranks: $((8 * n)) cells per step" grep -q "= $((8 * n)) cells" out
     check "flim_bench: $n ranks x 2: gradients and losses to rounding, as with the cells of a batch backwards" python3 - <<'PY2'
@@ -86,17 +81,17 @@ rm -f alone*.* several*.*
 # shellcheck disable=SC2046
 call 0 "${bench[@]}" --accumulate 3 $(files alone)
 # shellcheck disable=SC2046
-call 0 timeout 120 mpirun --oversubscribe --allow-run-as-root --bind-to none -n 3 "${bench[@]}" --parallel data $(files several)
+call 0 timeout 120 "${mpi_run[@]}" -n 3 "${bench[@]}" --parallel data $(files several)
 for file in .safetensors _grads.safetensors .json; do
     check "flim_bench: 3 ranks x 1: the same $file" cmp alone$file several$file
 done
-call 3 timeout 60 mpirun --oversubscribe --allow-run-as-root --bind-to none -n 2 "${bench[@]}" --parallel data --data missing.h5
+call 3 timeout 60 "${mpi_run[@]}" -n 2 "${bench[@]}" --parallel data --data missing.h5
 check "flim_bench: an error of all is told once" test "$(grep -c 'flim_bench: error' err)" = 1
-call 3 timeout 60 mpirun --oversubscribe --allow-run-as-root --bind-to none -n 1 "${bench[@]}" --parallel data --data "k.h5" : \
+call 3 timeout 60 "${mpi_run[@]}" -n 1 "${bench[@]}" --parallel data --data "k.h5" : \
     -n 1 env -C / "${bench[@]}" --parallel data --data "k.h5"
 says "flim_bench: error: rank 1 of 2 (on $(uname -n)): k.h5"
 check "flim_bench: an error of one rank is told once" test "$(grep -c 'flim_bench: error' err)" = 1
-call 2 timeout 60 mpirun --oversubscribe --allow-run-as-root --bind-to none -n 2 "${bench[@]}" --device cuda:1 --parallel data
+call 2 timeout 60 "${mpi_run[@]}" -n 2 "${bench[@]}" --device cuda:1 --parallel data
 says "leave the number out"
 
 # ---- with an accumulation of their own, ranks add up their batches before they add those of the others: to the rounding of sums,
@@ -135,7 +130,7 @@ kill_one() { # kill_one RANK: rank RANK of 2 dies inside epoch 2, when the first
     local aim=(env FLIM_AIM=step:5:9 FLIM_AIM_ONCE="$work/cut/fold_0/checkpoint/state.ckpt" FLIM_AIM_MARK="$work/killed")
     [ "$1" = 0 ] && first=("${aim[@]}") || second=("${aim[@]}")
     rm -rf cut killed
-    timeout 60 mpirun --oversubscribe --allow-run-as-root --bind-to none -n 1 "${first[@]}" "$faulty" "${words[@]}" : \
+    timeout 60 "${mpi_run[@]}" -n 1 "${first[@]}" "$faulty" "${words[@]}" : \
         -n 1 "${second[@]}" "$faulty" "${words[@]}" >out 2>err
     check "rank $1 is killed: mpirun fails" test $? != 0
     check "rank $1 is killed: all end within 10 s" test $(($(date +%s) - $(stat -c %Y killed))) -le 10
@@ -164,7 +159,7 @@ two() { # two EXIT COMMAND_OF_RANK_0... : COMMAND_OF_RANK_1...: the words of eac
     while [ "$1" != : ]; do first+=("$1") && shift; done
     shift
     rm -rf one
-    call "$want" timeout 60 mpirun --oversubscribe --allow-run-as-root --bind-to none -n 1 "${first[@]}" "$faulty" "${words[@]}" \
+    call "$want" timeout 60 "${mpi_run[@]}" -n 1 "${first[@]}" "$faulty" "${words[@]}" \
         "${more[@]}" : -n 1 "$@" "$faulty" "${words[@]}" "${more[@]}"
     check "one error is told: $(grep -c 'error: ' err)" test "$(grep -c 'train_cv: error: ' err)" = 1
 }

@@ -3,16 +3,11 @@
 # another number of ranks; what cannot be is refused.
 # Usage: test_sync_batchnorm.sh BUILD_DIR
 set -u
-export OMP_NUM_THREADS=1
 # shellcheck source=tests/lib.sh
 source "$(dirname "$0")/../lib.sh"
-if ! command -v mpirun >/dev/null || ! grep -q '^OMPI_FOUND:INTERNAL=1' "$build/CMakeCache.txt"; then
-    echo "skipped: no Open MPI here, or this build was made without (FLIM_MPI)"
-    exit 77
-fi
-train=$build/train_cv
-export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0 # Open MPI keeps memory to the end, in parts that it has unloaded by then
-mpi=(timeout 120 mpirun --oversubscribe --allow-run-as-root --bind-to none)
+# shellcheck source=tests/parallel/mpi.sh
+source "$(dirname "$0")/mpi.sh"
+mpi=(timeout 120 "${mpi_run[@]}")
 
 # A sum in another order changes the last bits; AdamW, whose first steps are the signs of gradients, makes that larger from update to update.
 cat >near.py <<'PY'

@@ -131,10 +131,7 @@ static scene *begin(ref_build_network *build, bool sync)
     scene *s = calloc(1, sizeof *s);
     assert_non_null(s);
     build(&s->net);
-    s->parameters = calloc((size_t)s->net.parameters, sizeof(float));
-    s->statistics = calloc((size_t)s->net.statistics + 1, sizeof(float));
-    assert_true(s->parameters && s->statistics);
-    ref_formula_weights(&s->net, s->parameters, s->statistics);
+    ref_new_weights(&s->net, &s->parameters, &s->statistics);
     s->alone = make_program(s, false, false, FLIM_RECOMPUTE_NONE);
     s->ranked = make_program(s, true, sync, FLIM_RECOMPUTE_NONE);
     s->ref = ref_network_create(&s->net, s->parameters, s->statistics);

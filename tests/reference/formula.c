@@ -46,6 +46,23 @@ void ref_formula_weights(const flim_network *net, float *parameters, float *stat
     }
 }
 
+static float *new_floats(int64_t count)
+{
+    float *array = calloc(count > 0 ? (size_t)count : 1, sizeof *array);
+    if (!array) {
+        fprintf(stderr, "reference: out of memory for %lld floats\n", (long long)count);
+        abort();
+    }
+    return array;
+}
+
+void ref_new_weights(const flim_network *net, float **parameters, float **statistics)
+{
+    *parameters = new_floats(net->parameters);
+    *statistics = new_floats(net->statistics);
+    ref_formula_weights(net, *parameters, *statistics);
+}
+
 flim_batch ref_formula_batch(const flim_network *net, int64_t first, int64_t n)
 {
     const int64_t pixels = (int64_t)net->in[1] * net->in[2], voxels = pixels * net->in[0];

@@ -199,11 +199,7 @@ says "fold"
 
 # ---- refused, before a folder is made
 bad() { # bad TEXT ARGS...
-    local text=$1
-    shift
-    call 2 "$train" "${common[@]}" --out bad "$@"
-    says "$text"
-    check "no folder is left behind by: $*" test ! -e bad
+    makes_no_run "$1" "$train" "${common[@]}" "${@:2}"
 }
 bad "needs pretrain_per_fold" --pretraining "--epochs 3"
 bad "needs pretrain_per_fold" --pretraining-data more.h5

@@ -97,11 +97,7 @@ check "--stage trains that one alone" test "$(cut -d, -f27 middle/fold_0/history
 
 # ---- what is refused, before a folder is made
 bad() { # bad TEXT ARGS...
-    local text=$1
-    shift
-    call 2 "$train" "${options[@]}" --out bad "$@"
-    says "$text"
-    check "no folder is left behind by: $*" test ! -e bad
+    makes_no_run "$1" "$train" "${options[@]}" "${@:2}"
 }
 bad "did you mean 'middle'" --config curriculum.yaml --stage midle
 bad "stage 'middle' is " --stage middle
