@@ -630,7 +630,6 @@ static void check_case(const char *card_name, flim_precision precision, const ch
                        const char *name, int64_t batch, tally *t)
 {
     static flim_schedule s;
-    flim_error err = {0};
     flim_device *device = describe(card_name);
     /* With 1 MiB our own weight gradient is refused, as if cuDNN's were quicker. */
     for (int64_t limit = 0; limit <= 1 << 20; limit += 1 << 20) {
