@@ -33,7 +33,9 @@ int64_t flim_run_epochs_left(const flim_run *run, int n_folds, int k, int64_t ep
 /* What the epochs of the folds do not hold. */
 static const char *beside_epochs(const flim_run *run)
 {
-    return flim_settings_per_fold(run->settings) ? "; the pretraining of further folds comes on top" : "";
+    const flim_settings *s = run->settings;
+    const bool more_than_one = s->fold < 0 || s->final_model;
+    return more_than_one && flim_settings_per_fold(s) ? "; the pretraining of further folds comes on top" : "";
 }
 
 void flim_log_time_left(const flim_run *run, int n_folds, int k, int64_t epoch, double seconds)

@@ -68,6 +68,7 @@ assert "epochs=2 batch=8" in s["pretraining"]["settings"] and s["holdout_cells_s
 assert all(f["test_cells_seen_by_init_weights"] == 0 for f in s["folds"]), s["folds"]'
 check "so does the table" grep -q "^Each fold started from an encoder that was pretrained on its own training set" out
 check "so does the run's identity" grep -q '"pretraining": "per fold ' whole/resume.json
+check "an estimate says that pretraining is not in it" grep -q "the pretraining of further folds comes on top" whole/train.log
 call 0 "$build/fold_metrics" whole --html page.html
 check "so does the report" grep -q "pretrained on its own training set" page.html
 for folder in fold_0 final; do
@@ -124,6 +125,7 @@ P
     check "the log names it" grep -q "^note: group 'Donor-1' of the further files differs only by .* from 'donor_1'" spelt/fold_0/pretraining/train.log
     check "a donor whose name is written otherwise there is the same donor" grep -q "^Cells: 46 to train on, 2 " spelt/fold_0/pretraining/train.log
     check "and counted so" grep -q "24 of the 72 of --pretraining-data" spelt/train.log
+    check "one fold has no further ones whose pretraining takes time" test "$(grep -c "further folds" spelt/train.log)" = 0
     for likeness in flipped turned doubled rolled masked all; do
         call 0 "$train" "${options[@]}" --holdout-group donor_6 --pretraining-data $likeness.h5 --fold 0 --out $likeness
         check "copies that are $likeness are not seen, either" grep -q "^Cells: $((2 * train_cells - 2)) to train on, 2 " $likeness/fold_0/pretraining/train.log
