@@ -53,9 +53,15 @@ static flim_status check_cells(const flim_study *study, const flim_study *others
     return FLIM_OK;
 }
 
+static void tell_of_others(void *context, flim_log_level level, const char *text)
+{
+    flim_log_line(context, level, "--pretraining-data: %s", text);
+}
+
 static flim_status open_others(flim_run *run, const flim_study *study, flim_error *err)
 {
     const flim_train_hooks *hooks = run->hooks;
+    const flim_log of_others = {tell_of_others, &run->log};
     flim_settings s = *run->settings; /* texts and lists stay with their owner */
     if (s.pretraining_data.n == 0) {
         return FLIM_OK;
@@ -69,6 +75,7 @@ static flim_status open_others(flim_run *run, const flim_study *study, flim_erro
     FLIM_TRY(flim_study_open(&run->others, &s, FLIM_CACHE_NONE, 1, hooks->stop, &run->log, err));
     FLIM_TRY(check_cells(study, &run->others, err));
     FLIM_TRY(flim_study_scan(&run->others, &s, hooks->stop, &run->log, err));
+    FLIM_TRY(flim_study_check(&run->others, &s, &of_others, err));
     return run->others.summary ? flim_resume_add_counts(run, &run->others, err) : FLIM_OK;
 }
 
@@ -149,6 +156,9 @@ flim_status flim_run_tell_pretraining(flim_run *run, const flim_study *study, fl
         const flim_fold *fold = &study->splits.fold[k];
         char others[96] = "";
         int64_t seen = 0;
+        if (run->settings->fold >= 0 && k != run->settings->fold) {
+            continue;
+        }
         FLIM_TRY(count_others(run, study, k, &seen, err));
         if (run->others.info) {
             snprintf(others, sizeof others, " and %" PRId64 " of the %" PRId64 " of --pretraining-data", seen,

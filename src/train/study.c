@@ -25,6 +25,15 @@ static flim_status open_files(const flim_settings *s, const flim_dataset_options
     return status;
 }
 
+/* Whether something that is asked for goes by group. */
+static bool asks_for_groups(const flim_settings *s)
+{
+    return s->groups_out.n > 0 || s->val_groups.n > 0 || s->batch_from == FLIM_BATCH_FROM_DONOR || s->holdout_group.n > 0 ||
+           s->test_groups.n > 0 || s->cv == FLIM_SPLIT_GROUP || s->cv == FLIM_SPLIT_STRATIFIED_GROUP ||
+           s->cv == FLIM_SPLIT_LEAVE_ONE_GROUP_OUT || s->sampler == FLIM_SAMPLER_GROUP_BALANCED ||
+           s->sampler == FLIM_SAMPLER_CLASS_GROUP;
+}
+
 flim_status flim_study_open(flim_study *study, const flim_settings *s, flim_cache cache, int processes,
                             const volatile int *stop, const flim_log *log, flim_error *err)
 {
@@ -35,10 +44,7 @@ flim_status flim_study_open(flim_study *study, const flim_settings *s, flim_cach
         .allow_external = s->allow_external,
         .need_labels = !s->pretrains || by_class,
         .ignore_labels = s->pretrains && !by_class,
-        .need_groups = s->groups_out.n > 0 || s->val_groups.n > 0 || s->batch_from == FLIM_BATCH_FROM_DONOR ||
-                       s->holdout_group.n > 0 || s->test_groups.n > 0 || s->cv == FLIM_SPLIT_GROUP ||
-                       s->cv == FLIM_SPLIT_STRATIFIED_GROUP || s->cv == FLIM_SPLIT_LEAVE_ONE_GROUP_OUT ||
-                       s->sampler == FLIM_SAMPLER_GROUP_BALANCED || s->sampler == FLIM_SAMPLER_CLASS_GROUP,
+        .need_groups = asks_for_groups(s),
         .cache = cache,
         .processes = processes,
         .stop = stop,
@@ -190,8 +196,7 @@ flim_status flim_study_split(flim_study *study, const flim_settings *s, const fl
 
 flim_status flim_study_check(flim_study *study, const flim_settings *s, const flim_log *log, flim_error *err)
 {
-    const bool by_group =
-        study->splits.mode != FLIM_SPLIT_STRATIFIED || s->holdout_group.n > 0 || s->sampler == FLIM_SAMPLER_GROUP_BALANCED;
+    const bool by_group = study->splits.mode != FLIM_SPLIT_STRATIFIED || asks_for_groups(s);
     flim_table_row *rows = NULL;
     int64_t n_rows = 0;
     flim_status status = FLIM_OK;

@@ -58,6 +58,9 @@ static flim_status split(flim_run *run, flim_study *study, flim_error *err)
 static flim_status split_pretraining(flim_run *run, flim_study *study, flim_error *err)
 {
     FLIM_TRY(flim_pretraining_split(run, study, err));
+    if (!run->within) { /* else the run around it has said what is odd */
+        FLIM_TRY(flim_study_check(study, run->settings, &run->log, err));
+    }
     return flim_pretraining_identify(run, study, err);
 }
 

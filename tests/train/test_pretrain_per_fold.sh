@@ -92,6 +92,10 @@ with h5py.File("other.h5", "a") as h:
 with h5py.File("renamed.h5", "a") as h: # every cell of k.h5 once more, under a group that is trained on
     h["group"][:] = [h["group"][f["folds"][0]["train"][0]]] * len(h["group"])
     del h["label"]
+shutil.copy("more.h5", "odd.h5")
+with h5py.File("odd.h5", "a") as h:
+    h["group"][0] = h["group"][0].decode().replace("donor_", "Donor-")
+    h["counts"][1] = 0
 # The same cells otherwise: flipped, turned, in twice the counts, later in time, with a mask of their own; and all of these.
 make = {"flipped": lambda c: c[..., ::-1], "turned": lambda c: c.swapaxes(2, 3), "doubled": lambda c: 2 * c,
         "rolled": lambda c: c[:, list(range(-3, c.shape[1] - 3))], "masked": lambda c: c}
@@ -121,6 +125,9 @@ shutil.copy("more.h5", "spelt.h5")
 with h5py.File("spelt.h5", "a") as h:
     h["group"][:] = [g.decode().replace("donor_", "Donor-") for g in h["group"][:]]
 P
+    call 0 "$train" "${options[@]}" --pretraining-data odd.h5 --dry-run
+    says "warning: --pretraining-data: 1 of 72 cells has no photons"
+    says "warning: --pretraining-data: groups 'Donor-"
     call 0 "$train" "${options[@]}" --pretraining-data spelt.h5 --fold 0 --out spelt
     check "the log names it" grep -q "^note: group 'Donor-1' of the further files differs only by .* from 'donor_1'" spelt/fold_0/pretraining/train.log
     check "a donor whose name is written otherwise there is the same donor" grep -q "^Cells: 46 to train on, 2 " spelt/fold_0/pretraining/train.log
@@ -136,6 +143,8 @@ call 0 "$train" "${options[@]}" --pretraining-data more.h5 --dry-run
 says_out() { check "stdout says '$1'" grep -qE -- "$1" out; }
 says_out "Pretraining per fold: .* epochs=2 batch=8"
 says_out "fold 0: pretraining on the 24 cells of its training set and 24 of the 72 of --pretraining-data"
+call 0 "$train" "${options[@]}" --pretraining-data more.h5 --fold 1 --dry-run
+check "of one fold its own pretraining alone" test "$(grep -o 'fold [0-9]: pretraining on' out)" = "fold 1: pretraining on"
 check "a dry run makes nothing" test ! -e runs
 call 0 "$train" "${options[@]}" --pretraining-data more.h5 --out more
 check "further files: the cells of groups that the fold trains on, and no others" python3 about.py more 0 \
