@@ -6,7 +6,7 @@ set -u
 # shellcheck source=tests/lib.sh
 source "$(dirname "$0")/../lib.sh"
 # shellcheck source=tests/parallel/mpi.sh
-source "$(dirname "$0")/mpi.sh"
+source "$top/tests/parallel/mpi.sh"
 simulate k.h5
 simulate odd.h5 --cells 67
 options=(--data k.h5 --preset nano --folds 2 --fold 0 --epochs 3 --lr 1e-3 --workers 2 --device cpu)

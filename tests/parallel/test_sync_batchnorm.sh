@@ -6,10 +6,11 @@ set -u
 # shellcheck source=tests/lib.sh
 source "$(dirname "$0")/../lib.sh"
 # shellcheck source=tests/parallel/mpi.sh
-source "$(dirname "$0")/mpi.sh"
+source "$top/tests/parallel/mpi.sh"
 mpi=(timeout 120 "${mpi_run[@]}")
 
-# A sum in another order changes the last bits; AdamW, whose first steps are the signs of gradients, makes that larger from update to update.
+# A sum in another order changes the last bits; AdamW, whose first steps are the signs of gradients, makes that larger from update to
+# update: 1e-7 after six of them was 1.5e-4 after eighteen.
 cat >near.py <<'PY'
 import csv, os, sys
 a, b, first, later = sys.argv[1], sys.argv[2], float(sys.argv[3]), float(sys.argv[4])
@@ -23,7 +24,7 @@ for name in files:
     x, y = (list(csv.DictReader(open(f"{run}/{name}"))) for run in (a, b))
     assert len(x) == len(y) >= 1, (name, len(x), len(y))
     for i, (p, q) in enumerate(zip(x, y)):
-        allowed = first if "history" in name and i == 0 else later
+        allowed = first if "history" in name and i == 0 and int(p["updates"]) <= 6 else later
         for u, v in ((float(p[c]), float(q[c])) for c in columns if p.get(c)):
             if u == u or v == v:
                 difference = abs(u - v) / max(abs(u), 0.1)
@@ -92,7 +93,9 @@ check "and it is not of other runs'" bash -c '! grep -q sync_batchnorm alone/res
 near 3 2 5 --mixup counts --mixup-share batch --class-weights balanced --dropout 0.5 --block-dropout 0.2 # of the last 9 cells rank 2 has none
 check "accumulation counts batches that are shared" grep -q 'Accumulation: 15 x 2 = 30 cells per step (effective batch); BatchNorm uses the statistics of each batch of 15' several/train.log
 near 5 1 1 --no-recalibrate-bn --ema 0 --no-scan --lr 1e-5 # a cell each, and in the last batch four
-near 2 1 4 --data odd.h5 --refit --final --fold all --epochs 2 --tta --checkpoint-activations all
+options[1]=odd.h5
+near 2 1 4 --refit --final --fold all --epochs 2 --tta --checkpoint-activations all
+options[1]=k.h5
 
 # ---- the same twice, and not what it is without the flag
 ranks 0 2 "${options[@]}" --batch 8 --out first --sync-batchnorm
