@@ -38,18 +38,17 @@ flim_status flim_study_open(flim_study *study, const flim_settings *s, flim_cach
                             const volatile int *stop, const flim_log *log, flim_error *err)
 {
     const bool by_class = s->contrastive > 0 && s->contrastive_pairs == FLIM_PAIRS_CLASS;
-    const flim_dataset_options options = {
-        .axes = s->axes,
-        .mask_counts = s->mask_counts,
-        .allow_external = s->allow_external,
-        .need_labels = !s->pretrains || by_class,
-        .ignore_labels = s->pretrains && !by_class,
-        .need_groups = asks_for_groups(s),
-        .cache = cache,
-        .processes = processes,
-        .stop = stop,
-        .hdf5_errors = s->verbose ? log : NULL,
-        .log = log};
+    const flim_dataset_options options = {.axes = s->axes,
+                                          .mask_counts = s->mask_counts,
+                                          .allow_external = s->allow_external,
+                                          .need_labels = !s->pretrains || by_class,
+                                          .ignore_labels = s->pretrains && !by_class,
+                                          .need_groups = asks_for_groups(s),
+                                          .cache = cache,
+                                          .processes = processes,
+                                          .stop = stop,
+                                          .hdf5_errors = s->verbose ? log : NULL,
+                                          .log = log};
     FLIM_TRY(open_files(s, &options, &study->dataset, err));
     study->info = flim_dataset_get_info(study->dataset);
     study->split_data = flim_split_data_of(study->info);
