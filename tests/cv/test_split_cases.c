@@ -295,6 +295,42 @@ static void files_come_back_and_bad_ones_are_refused(void **state)
     assert_int_equal(flim_splits_read(path, &t.data, &back, &err), FLIM_OK);
     assert_int_equal(back.mode, FLIM_SPLIT_STRATIFIED); /* groups are split */
     flim_splits_free(&back);
+
+    /* A list of folds that have a test set: val is their validation set. */
+    write_text(path, "[{\"train\": [0, 1], \"val\": [2, 3], \"test\": [4, 5]}, {\"train\": [4, 5], \"test\": [0, 1]}, "
+                     "{\"train\": [0, 1], \"test\": [2, 3]}]");
+    assert_int_equal(flim_splits_read(path, &t.data, &back, &err), FLIM_OK);
+    assert_false(back.needs_validation);
+    assert_int_equal(back.fold[0].test[0], 4);
+    assert_int_equal(back.fold[0].val[1], 3);
+    assert_int_equal(back.fold[1].test[1], 1);
+    flim_splits_free(&back);
+    unlink(path);
+}
+
+static void lists_that_no_part_takes_are_refused(void **state)
+{
+    (void)state;
+    static table t;
+    static const int64_t small[3 * 2] = {1, 1, 1, 1, 1, 1}; /* cells 0,1 | 2,3 | 4,5 */
+    static const char *const texts[] = {
+        "{\"folds\": [{\"train\": [0, 1], \"validation\": [2, 3], \"test\": [4, 5]}]}",
+        "[{\"train\": [0, 1], \"validation\": [2, 3], \"test\": [4, 5]}]",
+        "[{\"train\": [0, 1], \"validation\": [2, 3], \"val\": [4, 5]}]",
+        "{\"train\": [0, 1], \"validation\": [2, 3], \"test\": [4, 5]}",
+        "{\"folds\": [{\"train\": [0, 1], \"test\": [4, 5]}], \"validation\": [2, 3]}",
+    };
+    char path[256];
+    build(&t, small, 3, 2);
+    snprintf(path, sizeof path, "/tmp/flim_test_split_lists_%d.json", (int)getpid());
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        flim_splits back;
+        flim_error err = {0};
+        write_text(path, texts[i]);
+        if (flim_splits_read(path, &t.data, &back, &err) != FLIM_ERROR_DATA || !strstr(err.text, "'validation'")) {
+            fail_msg("%s: not refused by name: %s", texts[i], err.text);
+        }
+    }
     unlink(path);
 }
 
@@ -409,6 +445,7 @@ int main(void)
         cmocka_unit_test(impossible_requests_say_the_numbers),
         cmocka_unit_test(rare_classes_are_named),
         cmocka_unit_test(files_come_back_and_bad_ones_are_refused),
+        cmocka_unit_test(lists_that_no_part_takes_are_refused),
         cmocka_unit_test(values_of_a_wrong_kind_are_refused),
         cmocka_unit_test(running_out_of_memory_is_survived),
         cmocka_unit_test(many_groups),

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/alloc.h"
+#include "core/text.h"
 #include "core/try.h"
 #include "cv/split/split_internal.h"
 #include "formats/json.h"
@@ -256,6 +257,39 @@ static flim_status use_no_more(flim_splits *out, const flim_split_data *data, fl
     return status;
 }
 
+/* A list of folds whose val is the test set has no "test" in any of them. */
+static bool has_test(const flim_json *folds)
+{
+    bool found = false;
+    for (size_t i = 0; i < flim_json_length(folds); i++) {
+        found = found || flim_json_get(flim_json_at(folds, i), "test") != NULL;
+    }
+    return found;
+}
+
+/* A list under a name that no part has ("validation") would leave its cells out without a word.  known: names with blanks between. */
+static flim_status check_lists(const reader *r, const flim_json *object, const char *where, const char *known,
+                               flim_error *err)
+{
+    const char *key;
+    const flim_json *value;
+    for (void *at = NULL; flim_json_next(object, &at, &key, &value);) {
+        const size_t length = strlen(key);
+        bool is_known = !flim_json_is_array(value);
+        for (const char *k = known; k && !is_known; k = strchr(k, ' ')) {
+            k += *k == ' ';
+            is_known = length > 0 && strncmp(k, key, length) == 0 && (k[length] == ' ' || k[length] == '\0');
+        }
+        if (!is_known) {
+            char name[64];
+            flim_text_escaped(key, name, sizeof name);
+            return flim_fail(err, FLIM_ERROR_DATA, "%s, %s: a list '%s', which is none of its parts: these are %s", r->path,
+                             where, name, known);
+        }
+    }
+    return FLIM_OK;
+}
+
 /* Without a stated mode: group if the file keeps every group whole, else stratified. */
 static flim_split_mode guess_mode(flim_splits *out, const flim_split_data *data)
 {
@@ -283,8 +317,9 @@ flim_status flim_splits_read_by(flim_splits_by by, const char *path, const flim_
     flim_status status = FLIM_OK;
     FLIM_TRY(flim_json_read(path, &root, err));
     const bool single = flim_json_get(root, "test") != NULL; /* an object that is itself the one split */
-    const bool nnunet = flim_json_length(root) > 0;
-    const flim_json *folds = nnunet ? root : flim_json_get(root, "folds");
+    const bool bare = flim_json_is_array(root); /* the folds alone */
+    const bool nnunet = bare && !has_test(root);
+    const flim_json *folds = bare ? root : flim_json_get(root, "folds");
     size_t n_folds = single ? 1 : flim_json_length(folds);
     if (n_folds < 1 || n_folds > INT32_MAX) {
         status = flim_fail(
@@ -298,7 +333,10 @@ flim_status flim_splits_read_by(flim_splits_by by, const char *path, const flim_
         status = flim_fail(err, FLIM_ERROR_DATA, "%s: nnU-Net's shape cannot be read without the data", path);
         goto done;
     }
-    FLIM_TRY_DONE(nnunet ? FLIM_OK : read_header(&r, root, out, &has_mode, err));
+    FLIM_TRY_DONE(bare ? FLIM_OK : read_header(&r, root, out, &has_mode, err));
+    FLIM_TRY_DONE(
+        bare ? FLIM_OK
+             : check_lists(&r, root, "splits", single ? "train val test holdout unused" : "folds holdout unused", err));
     status = choose_reading(&r, folds, by, has_mode || out->sha256[0], err);
     if (status != FLIM_OK) {
         flim_fail_prefix(err, "%s: ", path);
@@ -313,13 +351,14 @@ flim_status flim_splits_read_by(flim_splits_by by, const char *path, const flim_
         const flim_json *object = single ? root : flim_json_at(folds, (size_t)f);
         char where[32];
         snprintf(where, sizeof where, "fold %d", f);
+        FLIM_TRY_DONE(single ? FLIM_OK : check_lists(&r, object, where, nnunet ? "train val" : "train val test", err));
         FLIM_TRY_DONE(read_part(&r, object, where, "train", true, &fold->train, &fold->n_train, err));
         FLIM_TRY_DONE(read_part(&r, object, where, nnunet ? "val" : "test", true, &fold->test, &fold->n_test, err));
         /* nnU-Net has no third part: an absent key reads as empty */
         FLIM_TRY_DONE(read_part(&r, object, where, nnunet ? "" : "val", false, &fold->val, &fold->n_val, err));
     }
-    FLIM_TRY_DONE(read_part(&r, nnunet ? NULL : root, "splits", "holdout", false, &out->holdout, &out->n_holdout, err));
-    FLIM_TRY_DONE(read_part(&r, nnunet ? NULL : root, "splits", "unused", false, &out->unused, &out->n_unused, err));
+    FLIM_TRY_DONE(read_part(&r, bare ? NULL : root, "splits", "holdout", false, &out->holdout, &out->n_holdout, err));
+    FLIM_TRY_DONE(read_part(&r, bare ? NULL : root, "splits", "unused", false, &out->unused, &out->n_unused, err));
     FLIM_TRY_DONE(out->n_folds == 1 && data ? use_no_more(out, data, err) : FLIM_OK);
     if (!has_mode) {
         out->mode = guess_mode(out, data);
