@@ -123,7 +123,7 @@ flim_status flim_splits_read(const char *path, const flim_split_data *data, flim
 flim_status flim_splits_add_validation(flim_splits *splits, const flim_split_data *data, const flim_split_request *request,
                                        flim_error *err);
 
-/* Logs what a user must know before trusting scores on these folds (flim_splits_make does so itself): classes absent from a
+/* Logs what a user must know before trusting scores on folds that were read (flim_splits_make does so itself): classes absent from a
  * part, groups that stand in training and test sets at once, incomplete or empty validation sets.  validation_asked: false
  * says that none was wanted. */
 flim_status flim_splits_warn(const flim_splits *splits, const flim_split_data *data, bool validation_asked,

@@ -97,7 +97,7 @@ flim_status flim_split_by_names(const flim_split_data *data, const flim_split_re
     }
     FLIM_TRY_DONE(flim_split_set_complete(out, data, err));
     FLIM_TRY_DONE(flim_splits_check(out, data, err));
-    status = flim_split_warn(out, data, request->val_fraction > 0, FLIM_COVER_UNKNOWN, request->log, err);
+    status = flim_split_warn(out, data, flim_validation_of(request), FLIM_COVER_UNKNOWN, request->log, err);
 done:
     flim_free(part);
     flim_free(mark);

@@ -58,9 +58,21 @@ flim_status flim_assign_groups(int64_t groups, int classes, const int64_t *count
 flim_status flim_split_validation(const flim_split_table *table, const bool *rest, bool by_group, double fraction,
                                   uint64_t seed, int fold, bool *val, flim_error *err);
 
+/* Where validation sets are from: nowhere, since none was asked for; drawn here; a file. */
+typedef enum flim_validation_origin {
+    FLIM_VALIDATION_UNASKED,
+    FLIM_VALIDATION_DRAWN,
+    FLIM_VALIDATION_READ
+} flim_validation_origin;
+
+static inline flim_validation_origin flim_validation_of(const flim_split_request *request)
+{
+    return request->val_fraction > 0 ? FLIM_VALIDATION_DRAWN : FLIM_VALIDATION_UNASKED;
+}
+
 /* Logs what a user must know about the folds: absent classes, shared groups, incomplete validation. */
-flim_status flim_split_warn(const flim_splits *splits, const flim_split_data *data, bool validation_asked, flim_cover cover,
-                            const flim_log *log, flim_error *err);
+flim_status flim_split_warn(const flim_splits *splits, const flim_split_data *data, flim_validation_origin validation,
+                            flim_cover cover, const flim_log *log, flim_error *err);
 
 /* The index of a group by its name; FLIM_ERROR_USAGE says what was meant by `what` and which name is near. */
 flim_status flim_split_find_group(const flim_split_data *data, const char *what, const char *wanted, int64_t *group,

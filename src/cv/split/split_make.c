@@ -304,7 +304,7 @@ static flim_status make_folds(const flim_split_data *data, const flim_split_requ
     }
     FLIM_TRY_DONE(flim_split_set_complete(out, data, err));
     FLIM_TRY_DONE(flim_splits_check(out, data, err));
-    status = flim_split_warn(out, data, request->val_fraction > 0, cover, request->log, err);
+    status = flim_split_warn(out, data, flim_validation_of(request), cover, request->log, err);
 done:
     flim_split_table_free(&table);
     flim_free(held_out);
@@ -389,7 +389,7 @@ flim_status flim_splits_add_validation(flim_splits *splits, const flim_split_dat
     splits->needs_validation = false;
     FLIM_TRY_DONE(flim_split_set_complete(splits, data, err));
     FLIM_TRY_DONE(flim_splits_check(splits, data, err));
-    status = flim_split_warn(splits, data, request->val_fraction > 0, FLIM_COVER_UNKNOWN, request->log, err);
+    status = flim_split_warn(splits, data, flim_validation_of(request), FLIM_COVER_UNKNOWN, request->log, err);
 done:
     flim_split_table_free(&table);
     flim_free(rest);

@@ -94,14 +94,14 @@ static void warn_of_absent_classes(const flim_splits *s, const flim_split_data *
     }
 }
 
-static void warn_of_validation(const flim_splits *s, const flim_split_data *data, const counts *k, bool asked,
-                               const flim_log *log)
+static void warn_of_validation(const flim_splits *s, const flim_split_data *data, const counts *k,
+                               flim_validation_origin origin, const flim_log *log)
 {
-    char folds[256], buffer[32];
+    char folds[256], buffer[32], why[160];
     int64_t empty = 0;
     const bool two = data->classes == 2; /* with more there is no threshold */
     const char *fallback = two ? "the last epoch and the threshold 0.5 are used" : "the last epoch is used";
-    if (!asked) {
+    if (origin == FLIM_VALIDATION_UNASKED) {
         flim_log_line(log, FLIM_LOG_NOTE, "no validation set: %s", fallback);
         return;
     }
@@ -110,10 +110,14 @@ static void warn_of_validation(const flim_splits *s, const flim_split_data *data
     }
     if (empty) {
         list_marked(k->mark, s->n_folds, NULL, folds, sizeof folds);
-        flim_log_line(log, FLIM_LOG_WARNING,
-                      "no validation set in %" PRId64
-                      " of %d folds (%s): no %s can be moved there without removing a class from the training set; %s there",
-                      empty, s->n_folds, folds, flim_split_by_group(s->mode) ? "group" : "cell", fallback);
+        if (origin == FLIM_VALIDATION_READ) {
+            snprintf(why, sizeof why, "the splits file has no \"val\" there");
+        } else {
+            snprintf(why, sizeof why, "no %s can be moved there without removing a class from the training set",
+                     flim_split_by_group(s->mode) ? "group" : "cell");
+        }
+        flim_log_line(log, FLIM_LOG_WARNING, "no validation set in %" PRId64 " of %d folds (%s): %s; %s there", empty,
+                      s->n_folds, folds, why, fallback);
     }
     for (int c = 0; c < data->classes; c++) {
         int64_t without = 0;
@@ -173,8 +177,8 @@ done:
     return status;
 }
 
-flim_status flim_split_warn(const flim_splits *splits, const flim_split_data *data, bool validation_asked, flim_cover cover,
-                            const flim_log *log, flim_error *err)
+flim_status flim_split_warn(const flim_splits *splits, const flim_split_data *data, flim_validation_origin validation,
+                            flim_cover cover, const flim_log *log, flim_error *err)
 {
     flim_status status = FLIM_OK;
     size_t classes = (size_t)data->classes, rows = (size_t)splits->n_folds * classes;
@@ -212,7 +216,7 @@ flim_status flim_split_warn(const flim_splits *splits, const flim_split_data *da
         status = warn_of_shared_groups(splits, data, log, err);
     }
     warn_of_absent_classes(splits, data, &k, cover, log);
-    warn_of_validation(splits, data, &k, validation_asked, log);
+    warn_of_validation(splits, data, &k, validation, log);
 done:
     flim_free(numbers);
     flim_free(k.mark);
@@ -223,5 +227,6 @@ done:
 flim_status flim_splits_warn(const flim_splits *splits, const flim_split_data *data, bool validation_asked,
                              const flim_log *log, flim_error *err)
 {
-    return flim_split_warn(splits, data, validation_asked, FLIM_COVER_UNKNOWN, log, err);
+    return flim_split_warn(splits, data, validation_asked ? FLIM_VALIDATION_READ : FLIM_VALIDATION_UNASKED,
+                           FLIM_COVER_UNKNOWN, log, err);
 }
