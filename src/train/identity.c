@@ -87,3 +87,19 @@ void flim_identity_text(const flim_identity *identity, char out[FLIM_IDENTITY_TE
         }
     }
 }
+
+bool flim_identity_text_has(const char *text, const char *name, const char *value)
+{
+    const size_t of_name = strlen(name), of_value = strlen(value);
+    while (text) {
+        const bool found = strncmp(text, name, of_name) == 0 && text[of_name] == ' ' &&
+                           strncmp(text + of_name + 1, value, of_value) == 0 &&
+                           (text[of_name + 1 + of_value] == ',' || text[of_name + 1 + of_value] == '\0');
+        if (found) {
+            return true;
+        }
+        text = strstr(text, ", ");
+        text = text ? text + 2 : NULL;
+    }
+    return false;
+}

@@ -31,6 +31,8 @@ void flim_identity_set_settings(flim_identity *identity, const flim_settings *se
 void flim_identity_resolve(flim_identity *identity, flim_identity_field field, const char *format, ...) FLIM_PRINTF(3, 4);
 /* "cells 72, shape 16x21x21, ...": one text for the whole. */
 void flim_identity_text(const flim_identity *identity, char out[FLIM_IDENTITY_TEXT]);
+/* Whether such a text has the field `name` with this value.  text NULL: no. */
+bool flim_identity_text_has(const char *text, const char *name, const char *value);
 
 static inline bool flim_identity_is_of_data(flim_identity_field field)
 {

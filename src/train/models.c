@@ -8,14 +8,15 @@
 
 #include "core/alloc.h"
 #include "core/file.h"
-#include "core/try.h"
 #include "core/text.h"
+#include "core/try.h"
 #include "formats/json.h"
 #include "flim/settings.h"
 #include "flim/split.h"
 #include "results/fold_result.h"
 #include "results/fold_weights.h"
 #include "results/repeated.h"
+#include "train/identity.h"
 
 enum { SHOWN = 10 };
 
@@ -241,6 +242,8 @@ flim_status flim_models_find(const char *const *name, int n, bool encoders, cons
     for (int i = 0; i < out->n; i++) {
         sum += out->model[i].threshold;
         out->mask_counts = out->mask_counts || out->model[i].about.mask_counts;
+        /* A copy of a weight file has no settings beside it. */
+        out->tta = out->tta || flim_identity_text_has(out->model[i].about.recipe, "tta", "1");
     }
     out->threshold = sum / out->n;
     FLIM_TRY(flim_weights_probe(out->model[0].path, encoders, &out->weights, err));
@@ -339,6 +342,14 @@ void flim_models_warn_of_seen(const flim_models *m, const flim_dataset_info *inf
     char first[256] = "";
     size_t used = 0;
     int64_t seen = 0;
+    for (int i = 0; i < m->n; i++) {
+        if (hash && flim_provenance_check_mask(&m->model[i].about, m->model[i].path, info, NULL) != FLIM_OK) {
+            flim_log_line(log, FLIM_LOG_WARNING,
+                          "whether the weights have seen these cells in training cannot be told: a cell is known by its "
+                          "counts within its mask, and these masks are from elsewhere");
+            return;
+        }
+    }
     for (int64_t i = 0; hash && i < info->n; i++) {
         if (flim_cell_set_holds(&m->seen, hash[i])) {
             if (seen++ < SHOWN) {
@@ -354,7 +365,9 @@ void flim_models_warn_of_seen(const flim_models *m, const flim_dataset_info *inf
                       first, seen > SHOWN ? ", ..." : "", m->run[0] ? "; fold_metrics " : "", m->run,
                       m->run[0] ? " shows the test scores" : "");
     } else if (hash && m->all_cells_known) {
-        flim_log_line(log, FLIM_LOG_NOTE, "none of the %" PRId64 " cells was seen by the weights in training or validation",
+        flim_log_line(log, FLIM_LOG_NOTE,
+                      "none of the %" PRId64 " cells, compared by their counts within the mask, was seen by the weights in "
+                      "training or validation",
                       info->n);
     }
 }

@@ -68,6 +68,11 @@ says "this cannot be overridden"
 call 143 env FLIM_AIM=train:3:15 "$faulty" --data k.h5 "${options[@]}" --folds 2 --cv stratified --fraction 0.5 --exclude dim.csv --tta --out half
 call 0 "$train" --resume --out half
 call 0 "$train" --data k.h5 "${options[@]}" --folds 2 --cv stratified --fraction 0.5 --exclude dim.csv --tta --out whole
+mkdir elsewhere && cp whole/fold_0/best.safetensors elsewhere/w.safetensors
+call 0 "$build/predict" --model elsewhere/w.safetensors --data k.h5 --out copied.csv
+call 0 "$build/predict" --model whole/fold_0/best.safetensors --data k.h5 --out in_place.csv
+logits() { cut -d, -f1,6,7 "$1"; }
+check "a copy of the weights averages over the symmetries, as the run did" cmp <(logits copied.csv) <(logits in_place.csv)
 check "resumed, a fraction's files are those of an undisturbed run" test "$(digest half)" = "$(digest whole)"
 check "half of each class, rounded" python3 - <<'PY'
 import collections, csv, json

@@ -72,6 +72,7 @@ says "bare.h5 has no /mask, and whole/fold_0/best.safetensors was trained with m
 says "--any-mask"
 call 0 "$predict" --model whole --data bare.h5 --any-mask --out p.csv "${device[@]:0:2}"
 says "--any-mask: bare.h5 has no /mask"
+says "whether the weights have seen these cells in training cannot be told"
 call 0 "$train" --data bare.h5 "${options[@]}" --fold 0 --out without
 call 0 "$predict" --model without --data bare.h5 --out p.csv "${device[@]:0:2}"
 call 3 "$predict" --model without --data d.h5 --out p.csv "${device[@]:0:2}"
