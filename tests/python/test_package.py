@@ -18,6 +18,7 @@ import unittest
 
 import h5py
 import numpy as np
+import pandas as pd
 import torch
 
 import flimcv
@@ -366,8 +367,71 @@ class TheRun(InFolder):
         self.assertEqual(set(run.predictions["fold"]), {1})
         self.assertRaisesRegex(FileNotFoundError, "no run folder", flimcv.read_run, ".")
 
+    def test_a_folder_of_several_seeds_names_its_runs(self):
+        volumes, labels, groups = cells(24)
+        flimcv.to_h5(volumes, labels, groups, path="s.h5")
+        self.train("s.h5", "s", "--preset", "nano", "--seeds", "2,10")
+        for state in ("done", "begun"):
+            self.assertRaisesRegex(ValueError, "^s is the folder of .*--seeds.*: seed_2, seed_10.*read_run.'s/seed_2'", flimcv.read_run, "s")
+            pathlib.Path("s/summary.json").unlink(missing_ok=True)
+        self.assertEqual(len(flimcv.read_run("s/seed_10").folds), 2)
+        pathlib.Path("s/seed_2/summary.json").write_text("{}")
+        self.assertRaisesRegex(ValueError, "seed_2/summary.json: has no list of folds", flimcv.read_run, "s/seed_2")
+
 
 class TheDataFile(InFolder):
+    def refused(self, message, **arguments):
+        with self.assertRaisesRegex(ValueError, message, msg=str({k: v for k, v in arguments.items() if k != "volumes"})):
+            flimcv.to_h5(**arguments, path="bad.h5")
+        self.assertEqual(os.listdir("."), [])
+
+    def test_what_is_missing_is_no_value(self):
+        volumes, _, _ = cells(4)
+        for missing in (None, np.nan, pd.NA, pd.NaT, np.float32("nan"), np.datetime64("NaT"), np.ma.masked):
+            for column, others in (("labels", "aab"), ("labels", (0, 1, 1)), ("groups", "aab"), ("groups", (0, 1, 1)), ("names", "abc")):
+                values = [*others[:2], missing, others[2]]
+                whole = np.empty(4, object)
+                whole[:] = values
+                for form in (values, whole, pd.Series(values, dtype=object, index=[3, 1, 2, 0])):
+                    self.refused(f"^{column}: cell 2 has none", volumes=volumes, **{column: form})
+        for column, values in (("labels", pd.Series(["a", "b", np.nan, "a"])), ("labels", pd.Series([0, 1, None, 1])),
+                               ("labels", pd.Series([0, 1, None, 1], dtype="Int64")), ("labels", np.array([0, 1, np.nan, 1], "f4")),
+                               ("labels", pd.Categorical(["a", "b", None, "b"])), ("groups", pd.Series(["a", "b", pd.NA, "b"], dtype="string")),
+                               ("labels", np.ma.array([0, 1, 0, 1], mask=[0, 0, 1, 0])), ("labels", ["a", "b", "", "b"]),
+                               ("groups", [b"a", b"b", b"", b"a"]), ("names", np.ma.array(list("abcd"), mask=[0, 0, 1, 0]))):
+            self.refused(f"^{column}: cell 2 has none", volumes=volumes, **{column: values})
+
+    def test_what_is_no_label_mask_or_count(self):
+        volumes, labels, groups = cells(4)
+        good = dict(volumes=volumes, labels=labels, groups=groups)
+        nan = np.ones((4, 7, 5))
+        nan[2, 6, 1] = np.nan
+        hidden = np.ma.array(np.ones((4, 7, 5)), mask=np.isnan(nan))
+        for masks in (nan, nan.astype("f2"), hidden, list(hidden)):
+            self.refused(r"^masks\[2\], y 6, x 1: is missing", **good, masks=masks)
+        for masks in (np.full((4, 7, 5), None), np.full((4, 7, 5), "0")):
+            self.refused("^masks: type", **good, masks=masks)
+        for kind, value in (("f8", 4e38), ("f4", 3e38), ("f8", 2147483648), ("u8", 2**64 - 1), ("u4", 2**31)):
+            large = volumes.astype(kind)
+            large[1, 3, 2, 1] = value
+            large[0, 0, 0, 0] = 0.5 if kind[0] == "f" else 0
+            self.refused(r"^volumes\[1\] holds a count of .*at most 2147483647", **{**good, "volumes": large})
+        self.refused(r"^volumes\[0\] holds negative, infinite or missing",
+                     **{**good, "volumes": np.ma.array(volumes, mask=volumes == volumes[0, 0, 0, 0])})
+        for bad, message in (([0, 1, 0.5, 1], "cell 2 has 0.5"), ([0, 1, -1, 1], "cell 2 has -1"), ([0, 1, 2**40, 1], "cell 2 has 1099"),
+                             ([0, 1, np.inf, 1], "cell 2 has inf"), (np.zeros(4, "c8"), "complex"),
+                             ([b"a", b"\xe4", b"a", b"a"], "cell 1: b'.xe4' is no UTF-8"), (["a", "b\0c", "a", "b"], "cell 1: .*zero byte")):
+            self.refused(f"^labels: .*{message}", **{**good, "labels": bad})
+        for names in (["a", "a"], ["a", None], ["a", np.nan], [0, 1], ["a", ""]):
+            self.refused("^class_names: class [01] is .*expected a text of its own", **good, class_names=names)
+
+    def test_numbers_stay_numbers_however_they_come(self):
+        volumes, labels, groups = cells(12, classes=12)
+        for i, form in enumerate((labels, list(labels), labels.astype("f4"), pd.Series(labels, dtype="Int64"), labels.astype(object))):
+            flimcv.to_h5(volumes, form, groups, path=f"{i}.h5")
+            data = flimcv.dataset(f"{i}.h5")
+            self.assertEqual((list(data.labels), data.class_names), (list(labels), None))
+
     def test_the_programs_take_it(self):
         volumes, labels, groups = cells(12)
         for kind, largest, stored in (("i8", 200, "u1"), ("f8", 300, "u2"), ("u4", 70000, "u4"), ("f4", 0.5, "f4")):
@@ -404,9 +468,7 @@ class TheDataFile(InFolder):
             (dict(groups=groups[:1]), "groups: shape"),
             (dict(masks=np.ones((4, 5, 7))), r"masks: shape \(4, 5, 7\)"),
         ):
-            with self.assertRaisesRegex(ValueError, message):
-                flimcv.to_h5(**{**good, **change}, path="bad.h5")
-            self.assertEqual(os.listdir("."), [])
+            self.refused(message, **{**good, **change})
         pathlib.Path("there.h5").write_text("mine")
         self.assertRaises(FileExistsError, flimcv.to_h5, **good, path="there.h5")
         self.assertEqual((pathlib.Path("there.h5").read_text(), os.listdir(".")), ("mine", ["there.h5"]))
