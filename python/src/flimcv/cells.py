@@ -3,14 +3,20 @@
 import numpy as np
 
 from ._extras import need
+from .columns import Columns, h5py
 
 torch = need("torch", "torch")
-h5py = need("h5py", "torch")
+
+_MOST = 2147483647  # photons of a voxel, as for the programs
 
 
 def signal(counts):
     """float32(log1p(counts)) / 10, the logarithm in double precision: counts of any shape, float32 of the same."""
     return np.log1p(counts.astype(np.float32).astype(np.float64)).astype(np.float32) / np.float32(10)
+
+
+def _first(wrong):
+    return tuple(int(i) for i in np.unravel_index(wrong.argmax(), wrong.shape))
 
 
 class CellDataset(torch.utils.data.Dataset):
@@ -19,36 +25,49 @@ class CellDataset(torch.utils.data.Dataset):
     The file is opened by each worker of a DataLoader for itself.
     """
 
-    def __init__(self, path, mask_counts=False):
+    def __init__(self, path, mask_counts=False, axes=None):
+        if axes not in (None, "NTHW", "NTYX"):
+            raise ValueError(f"axes '{axes}': only NTHW is read here: flim_repack --axes rewrites a file of another order")
         self.path, self.mask_counts, self._file = path, mask_counts, None
         with h5py.File(path, "r") as file:
-            if "counts" not in file or file["counts"].ndim != 4:
-                raise ValueError(f"{path}: no dataset /counts of four axes (N,T,H,W): this is no data file of flimcv")
-            packed = {"scale_factor", "add_offset", "_FillValue", "missing_value", "valid_range", "valid_min", "valid_max"}
-            found = packed.intersection(file["counts"].attrs)
-            if found or not isinstance(file.get("label", file["counts"]), h5py.Dataset):
-                raise ValueError(
-                    f"{path}: packed numbers or categories ({', '.join(sorted(found)) or '/label'}): rewrite it with flim_repack"
-                )
-            self.shape = tuple(file["counts"].shape[1:])
-            self.labels = file["label"][()].reshape(-1).astype(np.int64) if "label" in file else None
-            self.groups = self._texts(file, "group")
-            self.names = self._texts(file, "name")
-            names = file.attrs.get("class_names")
-            self.class_names = None if names is None else [n.decode() if isinstance(n, bytes) else str(n) for n in names]
-            self._length = file["counts"].shape[0]
-
-    @staticmethod
-    def _texts(file, name):
-        if name not in file or not isinstance(file[name], h5py.Dataset):
-            return None
-        return [v.decode() if isinstance(v, bytes) else str(v) for v in file[name][()].reshape(-1)]
+            columns = Columns(file, path)
+            counts = columns.counts(axes)
+            self._length, self.shape = counts.shape[0], tuple(counts.shape[1:])
+            self._has_mask = columns.mask((self._length, *self.shape[1:])) is not None
+            self.class_names = columns.class_names()
+            self.labels = columns.labels(self._length, self.class_names)
+            self.groups = columns.texts("group", self._length, columns.attribute_texts("group_names"))
+            self.names = columns.texts("name", self._length)
 
     def __len__(self):
         return self._length
 
     def __getstate__(self):  # an open file is of one process
         return {**self.__dict__, "_file": None}
+
+    def _counts(self, i):
+        """(T,H,W) float32, each of them a count."""
+        counts = self._file["counts"][i]
+        if counts.dtype.kind not in "bu" or counts.dtype.itemsize > 2:
+            kind = counts.dtype.type
+            largest = (np.finfo if counts.dtype.kind == "f" else np.iinfo)(kind).max
+            wrong = ~((counts >= 0) & (counts <= (kind(_MOST) if largest > _MOST else largest)))
+            if wrong.any():
+                t, y, x = _first(wrong)
+                raise ValueError(
+                    f"{self.path}: /counts: cell {i}, t {t}, y {y}, x {x}: found {counts[t, y, x]}, expected a photon count, "
+                    f"0 to {_MOST}"
+                )
+        return counts.astype(np.float32) + np.float32(0)  # no -0
+
+    def _mask(self, i):
+        """(H,W) of bool."""
+        mask = self._file["mask"][i]
+        missing = mask != mask
+        if missing.any():
+            y, x = _first(missing)
+            raise ValueError(f"{self.path}: /mask: cell {i}, y {y}, x {x}: found NaN, expected 0 (outside) or not (inside)")
+        return mask != 0
 
     def __getitem__(self, i):
         i = int(i)
@@ -57,20 +76,21 @@ class CellDataset(torch.utils.data.Dataset):
         i %= self._length
         if self._file is None:
             self._file = h5py.File(self.path, "r")
-        counts = self._file["counts"][i]  # (T,H,W)
-        mask = self._file["mask"][i] != 0 if "mask" in self._file else (counts != 0).any(axis=0)  # (H,W)
+        counts = self._counts(i)
+        mask = self._mask(i) if self._has_mask else (counts != 0).any(axis=0)
         if self.mask_counts:
-            counts = counts * mask.astype(counts.dtype)
+            counts *= mask
         x = np.empty((2, *self.shape), np.float32)
         x[0] = signal(counts)
         x[1] = mask
         return torch.from_numpy(x), -1 if self.labels is None else int(self.labels[i])
 
 
-def dataset(path, mask_counts=False):
+def dataset(path, mask_counts=False, axes=None):
     """The cells of a data file (axes N,T,H,W) as a torch Dataset.
 
     mask_counts: as train_cv --mask-counts, zero the counts outside the mask.  .labels, .groups, .names and .class_names are the
-    file's columns, or None.  Axes in another order and packed numbers: rewrite the file with flim_repack.
+    file's columns, or None.  What is not read as the programs read it (axes in another order, packed numbers, categories, other
+    files' values) is a ValueError; flim_repack rewrites such a file.  axes="NTHW": the order is that, even if it looks otherwise.
     """
-    return CellDataset(path, mask_counts)
+    return CellDataset(path, mask_counts, axes)

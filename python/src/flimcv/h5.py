@@ -1,5 +1,6 @@
 """Arrays as a data file (docs/file-format.md)."""
 
+import numbers
 import os
 
 import numpy as np
@@ -8,20 +9,24 @@ from ._extras import need
 
 h5py = need("h5py", "h5")
 
+_MOST = 2147483647  # photons of a voxel that the programs take
+
 
 def _counts_type(volumes):
     """The smallest type that holds every count; ValueError for what is no count.  Volumes are (T,H,W)."""
     shape, largest, whole = None, 0, True
-    for i, volume in enumerate(volumes):
-        volume = np.asarray(volume)
+    for i, original in enumerate(volumes):
+        volume = np.asarray(original)
         if volume.ndim != 3:
             raise ValueError(f"volumes[{i}] has shape {volume.shape}, expected (T,H,W)")
         if volume.dtype.kind not in "uifb":
             raise ValueError(f"volumes[{i}] has type {volume.dtype}, expected integers or floats")
         if shape not in (None, volume.shape):
             raise ValueError(f"volumes[{i}] has shape {volume.shape}, those before it {shape}: all cells must have the same")
-        if volume.size and (not np.isfinite(volume).all() or volume.min() < 0):
+        if np.ma.is_masked(original) or (volume.size and (not np.isfinite(volume).all() or volume.min() < 0)):
             raise ValueError(f"volumes[{i}] holds negative, infinite or missing numbers, which are no photon counts")
+        if volume.size and float(volume.max()) > _MOST:
+            raise ValueError(f"volumes[{i}] holds a count of {volume.max()}, the programs take at most {_MOST}")
         shape = volume.shape
         largest = max(largest, volume.max() if volume.size else 0)
         whole = whole and (volume.dtype.kind != "f" or not (volume % 1).any())
@@ -29,34 +34,89 @@ def _counts_type(volumes):
         raise ValueError("there are no volumes")
     if not whole:
         return shape, np.dtype(np.float32)
-    for kind in (np.uint8, np.uint16, np.uint32):
-        if largest <= np.iinfo(kind).max:
-            return shape, np.dtype(kind)
-    raise ValueError(f"a count of {largest} is beyond 32 bits")
+    return shape, next(np.dtype(kind) for kind in (np.uint8, np.uint16, np.uint32) if largest <= np.iinfo(kind).max)
+
+
+def _is_missing(value):
+    """None, NaN, NaT, numpy's masked, pandas' NA: what is not there is not equal to itself either."""
+    try:
+        return value is None or value is np.ma.masked or bool(value != value)
+    except TypeError:  # pandas' NA does not say
+        return True
+    except ValueError:  # an array
+        return False
 
 
 def _column(what, values, n):
+    """(n) values, all of them there: looked at one by one before NumPy makes the text 'nan' of a NaN among texts."""
+    for i, value in enumerate(values if hasattr(values, "__iter__") else ()):
+        if _is_missing(value) or (what != "names" and isinstance(value, (str, bytes)) and not value):
+            raise ValueError(f"{what}: cell {i} has none ({value!r}): give it one, or leave the cell out")
     values = np.asarray(values)
     if values.shape != (n,):
         raise ValueError(f"{what}: shape {values.shape}, expected one value per cell: ({n},)")
     return values
 
 
+def _texts(what, values):
+    texts = []
+    for i, value in enumerate(values):
+        try:
+            texts.append(value.decode() if isinstance(value, bytes) else str(value))
+            texts[-1].encode()
+        except UnicodeError:
+            raise ValueError(f"{what}: cell {i}: {value!r} is no UTF-8") from None
+        if "\0" in texts[-1]:
+            raise ValueError(f"{what}: cell {i}: {value!r} holds a zero byte, which ends a text in HDF5")
+    return texts
+
+
+def _names_of_classes(class_names):
+    names = [class_names] if isinstance(class_names, str) else list(class_names)
+    for i, name in enumerate(names):
+        if not isinstance(name, str) or not name or name in names[:i]:
+            raise ValueError(f"class_names: class {i} is {name!r}, expected a text of its own for each class")
+    return names
+
+
 def _class_numbers(labels, class_names):
     """Labels as numbers with the names of the classes (or None); names get their numbers in the order of class_names, else sorted."""
+    names = None if class_names is None else _names_of_classes(class_names)
+    if labels.dtype.kind == "O" and all(isinstance(v, (numbers.Real, np.bool_)) for v in labels):
+        labels = np.array(labels.tolist())  # pandas' nullable integers
     if labels.dtype.kind in "OSU":
-        texts = [v.decode() if isinstance(v, bytes) else str(v) for v in labels]
-        names = list(class_names) if class_names is not None else sorted(set(texts))
+        texts = _texts("labels", labels)
+        names = sorted(set(texts)) if names is None else names
         unknown = set(texts) - set(names)
         if unknown:
             raise ValueError(f"labels: '{sorted(unknown)[0]}' is none of class_names {names}")
-        return np.array([names.index(t) for t in texts], np.int64), names
-    if (labels % 1).any() or labels.min() < 0:
-        raise ValueError("labels: must be class numbers 0, 1, ... or class names")
-    numbers = labels.astype(np.int64)
-    if class_names is not None and numbers.max() >= len(class_names):
-        raise ValueError(f"labels: class {numbers.max()}, but class_names has {len(class_names)} names")
-    return numbers, None if class_names is None else list(class_names)
+        number = {name: k for k, name in enumerate(names)}
+        return np.array([number[t] for t in texts], np.int64), names
+    if labels.dtype.kind not in "uifb":
+        raise ValueError(f"labels: must be class numbers 0, 1, ... or class names, not {labels.dtype}")
+    with np.errstate(invalid="ignore"):  # inf % 1
+        wrong = (labels % 1 != 0) | (labels < 0) | (labels > _MOST)
+    if wrong.any():
+        cell = int(wrong.argmax())
+        raise ValueError(f"labels: must be class numbers 0, 1, ... or class names; cell {cell} has {labels[cell]}")
+    values = labels.astype(np.int64)
+    if names is not None and values.max() >= len(names):
+        raise ValueError(f"labels: class {values.max()}, but class_names has {len(names)} names")
+    return values, names
+
+
+def _inside(masks, shape):
+    """Masks as 0 and 1."""
+    masks = np.ma.asarray(masks)
+    if masks.shape != shape:
+        raise ValueError(f"masks: shape {masks.shape}, expected {shape}")
+    if masks.dtype.kind not in "uifb":
+        raise ValueError(f"masks: type {masks.dtype}, expected bool, integers or floats")
+    missing = np.ma.getmaskarray(masks) | (masks.data != masks.data)
+    if missing.any():
+        cell, y, x = (int(i) for i in np.unravel_index(missing.argmax(), shape))
+        raise ValueError(f"masks[{cell}], y {y}, x {x}: is missing (NaN), expected 0 (outside) or not (inside)")
+    return (masks.data != 0).astype(np.uint8)
 
 
 def _appear(temporary, path):
@@ -75,7 +135,8 @@ def to_h5(volumes, labels=None, groups=None, *, path, masks=None, names=None, cl
     volumes: N photon-count volumes (T,H,W), an array (N,T,H,W) or a list; stored as the smallest integers that hold them.
     labels: N class numbers 0..K-1, or N class names.  groups: whom each cell comes from (donor, dish): no group is in two parts of
     a fold.  masks: (N,H,W), non-zero inside the cell; without them a pixel with a photon is inside.  names: N texts.
-    time_range_ns: from the first bin's begin to the last one's end.  Returns path.  ValueError, FileExistsError.
+    time_range_ns: from the first bin's begin to the last one's end.  Returns path.  ValueError (a missing value among them),
+    FileExistsError.
     """
     n = len(volumes)
     shape, kind = _counts_type(volumes)
@@ -84,14 +145,10 @@ def to_h5(volumes, labels=None, groups=None, *, path, masks=None, names=None, cl
         columns["label"], attributes["class_names"] = _class_numbers(_column("labels", labels, n), class_names)
     for column, values in (("group", groups), ("name", names)):
         if values is not None:
-            values = _column(column + "s", values, n)
-            texts = [v.decode() if isinstance(v, bytes) else str(v) for v in values]
+            texts = _texts(column + "s", _column(column + "s", values, n))
             columns[column] = np.array(texts, dtype=h5py.string_dtype())
     if masks is not None:
-        masks = np.asarray(masks)
-        if masks.shape != (n, *shape[1:]):
-            raise ValueError(f"masks: shape {masks.shape}, expected {(n, *shape[1:])}")
-        columns["mask"] = (masks != 0).astype(np.uint8)
+        columns["mask"] = _inside(masks, (n, *shape[1:]))
     attributes["time_range_ns"] = time_range_ns
     path = os.fspath(path)
     if os.path.lexists(path):

@@ -42,11 +42,16 @@ def _summary_tables(summary):
     return table.reindex(order + [m for m in table.index if m not in order]), pd.DataFrame(rows)
 
 
+def _numbered(path, prefix):
+    """The folders PREFIX0, PREFIX1, ... in the order of their numbers."""
+    begin = len(prefix)
+    return sorted((f for f in os.listdir(path) if f.startswith(prefix) and f[begin:].isdigit()), key=lambda f: int(f[begin:]))
+
+
 def _fold_tables(path, name, **how):
     """The CSV files of that name of all folds, with the fold's number in front; folds are in the order of their numbers."""
     tables = []
-    folders = [f for f in os.listdir(path) if f.startswith("fold_") and f[5:].isdigit()]
-    for folder in sorted(folders, key=lambda f: int(f[5:])):
+    for folder in _numbered(path, "fold_"):
         file = os.path.join(path, folder, name)
         if os.path.exists(file):
             table = pd.read_csv(file, **how)
@@ -55,16 +60,34 @@ def _fold_tables(path, name, **how):
     return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
 
 
-def read_run(folder):
-    """The results of a run folder (runs/NAME); of a run that is not done, those of its finished folds, with an empty summary."""
-    path = os.fspath(folder)
-    if not os.path.exists(os.path.join(path, "config.yaml")):
-        raise FileNotFoundError(f"{path} is no run folder of train_cv: it has no config.yaml")
+def _read_summary(path):
+    """summary.json of a run, or as much of one as its readers need; ValueError for that of several seeds."""
     summary = {"folds": []}
     file = os.path.join(path, "summary.json")
     if os.path.exists(file):
         with open(file, encoding="utf-8") as text:
             summary = json.load(text)
+    seeds = [f for f in _numbered(path, "seed_") if os.path.exists(os.path.join(path, f, "config.yaml"))]
+    if seeds or "seeds" in summary:
+        example = os.path.join(path, seeds[0] if seeds else "seed_1")
+        raise ValueError(
+            f"{path} is the folder of a run with --seeds, each seed's run is a folder in it: {', '.join(seeds)}.  Read one of them, "
+            f"flimcv.read_run({example!r}); {file} sums them up"
+        )
+    if not isinstance(summary.get("folds"), list):
+        raise ValueError(f"{file}: has no list of folds: {path} is no run folder of train_cv")
+    return summary
+
+
+def read_run(folder):
+    """The results of a run folder (runs/NAME); of a run that is not done, those of its finished folds, with an empty summary.
+
+    The folder of a run with --seeds is a ValueError that names the runs in it.
+    """
+    path = os.fspath(folder)
+    if not os.path.exists(os.path.join(path, "config.yaml")):
+        raise FileNotFoundError(f"{path} is no run folder of train_cv: it has no config.yaml")
+    summary = _read_summary(path)
     table, folds = _summary_tables(summary)
     predictions = _fold_tables(path, "predictions.csv", dtype=_TEXTS, keep_default_na=False, na_values={})
     for column in _TEXTS.keys() & set(predictions.columns):  # what a spreadsheet would take for a formula has an apostrophe
