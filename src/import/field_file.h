@@ -74,6 +74,9 @@ void flim_field_close(flim_field_file *file); /* NULL is allowed */
 /* The counts of image `image` in 0..n_images-1; the caller's to flim_counts_free before the file is closed or its next image read. */
 flim_status flim_field_read(flim_field_file *file, int image, flim_counts *out, flim_error *err);
 
+/* What messages call an image: "channel 1", "image 3" of a stack without names, "it" where the file has but one. */
+void flim_field_image_called(const flim_field_image *image, char *out, size_t size);
+
 /* For the formats: one more image at the end of the list. */
 flim_status flim_field_add_image(flim_field_file *file, const flim_field_image *image, uint64_t place, flim_error *err);
 

@@ -34,7 +34,9 @@ static int64_t size_of_cells(const search *s)
 static flim_status check_bins(const search *s, const char *path, const flim_field_image *b, flim_error *err)
 {
     if (b->t != s->out->file_t) {
-        return flim_fail(err, FLIM_ERROR_DATA, "%s: %s has %" PRId64 " time bins, %s has %" PRId64, path, b->name, b->t,
+        char called[80];
+        flim_field_image_called(b, called, sizeof called);
+        return flim_fail(err, FLIM_ERROR_DATA, "%s: %s has %" PRId64 " time bins, %s has %" PRId64, path, called, b->t,
                          s->rows->row[s->first_row].path, s->out->file_t);
     }
     if (b->t % s->out->t != 0) {
@@ -199,8 +201,9 @@ static flim_status add_row(search *s, int64_t number, flim_error *err)
     fields.stop = s->request->stop;
     FLIM_TRY(flim_field_open(path, &fields, &file, err));
     if (channel > file->n_images) {
-        FLIM_TRY_DONE(flim_fail(err, FLIM_ERROR_USAGE, "%s: --channel %" PRId64 ", but it has %d: %s%s", path, channel,
-                                file->n_images, file->image[0].name, file->n_images > 1 ? " ..." : ""));
+        FLIM_TRY_DONE(flim_fail(err, FLIM_ERROR_USAGE, "%s: --channel %" PRId64 ", but it has %d%s%s%s", path, channel,
+                                file->n_images, file->image[0].name[0] ? ": " : "", file->image[0].name,
+                                file->n_images > 1 ? " ..." : ""));
     }
     if (!channel && !file->format->stack && file->n_images > 1) {
         FLIM_TRY_DONE(flim_fail(err, FLIM_ERROR_USAGE,

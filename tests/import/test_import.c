@@ -37,8 +37,8 @@ static unsigned value_at(int k, int y, int x, int t)
     return (unsigned)(k * 37 + y * 11 + x * 5 + t * 3) % 251;
 }
 
-/* NAME: an array (Y,X,T) of uint16; `high` is added to its first count. */
-static void make_array(const char *name, int k, int height, int width, unsigned high)
+/* NAME: an array (Y,X,bins) of uint32; `high` is added to its first count. */
+static void make_array_of(const char *name, int k, int height, int width, int bins, unsigned high)
 {
     char header[128], path[1024];
     snprintf(path, sizeof path, "%s", in_folder(name));
@@ -49,16 +49,21 @@ static void make_array(const char *name, int k, int height, int width, unsigned 
     FILE *stream = fopen(path, "wb");
     assert_non_null(stream);
     const int length = snprintf(header, sizeof header, "{'descr': '<u4', 'fortran_order': False, 'shape': (%d, %d, %d), }",
-                                height, width, T);
+                                height, width, bins);
     fwrite("\x93NUMPY\x01\0", 1, 8, stream);
     fputc(length, stream);
     fputc(0, stream);
     fwrite(header, 1, (size_t)length, stream);
-    for (int i = 0; i < height * width * T; i++) {
-        const uint32_t value = value_at(k, i / T / width, i / T % width, i % T) + (i ? 0 : high);
+    for (int i = 0; i < height * width * bins; i++) {
+        const uint32_t value = value_at(k, i / bins / width, i / bins % width, i % bins) + (i ? 0 : high);
         fwrite(&value, 4, 1, stream);
     }
     assert_int_equal(fclose(stream), 0);
+}
+
+static void make_array(const char *name, int k, int height, int width, unsigned high)
+{
+    make_array_of(name, k, height, width, T, high);
 }
 
 static flim_status import_with(flim_import_request request, flim_import_result *result, flim_error *err)
@@ -205,6 +210,35 @@ static void what_does_not_fit_together_is_named(void **state)
     assert_false(flim_file_exists(out));
 }
 
+/* A message has a word where a file's only image has no name. */
+static void images_without_a_name_are_called_something(void **state)
+{
+    (void)state;
+    make_array("unlike/a.npy", 0, 5, 5, 0);
+    make_array_of("unlike/b.npy", 0, 5, 5, 2 * T, 0);
+    const char *input = in_folder("unlike"), *out = in_folder("unlike.h5");
+    flim_import_request request = {.out = out, .input = &input, .n_inputs = 1};
+    flim_import_result made;
+    flim_error err;
+    char want[2200];
+    assert_int_equal(import_with(request, &made, &err), FLIM_ERROR_DATA);
+    snprintf(want, sizeof want, "%s: it has 48 time bins, %s has 24", in_folder("unlike/b.npy"), in_folder("unlike/a.npy"));
+    assert_string_equal(err.text, want);
+    request.channel = 2;
+    assert_int_equal(import_with(request, &made, &err), FLIM_ERROR_USAGE);
+    snprintf(want, sizeof want, "%s: --channel 2, but it has 1", in_folder("unlike/a.npy"));
+    assert_string_equal(err.text, want);
+    static const struct {
+        flim_field_image image;
+        const char *called;
+    } images[] = {{{.name = ""}, "it"}, {{.name = "3"}, "image 3"}, {{.name = "channel 1"}, "channel 1"}};
+    for (size_t i = 0; i < sizeof images / sizeof images[0]; i++) {
+        char called[80];
+        flim_field_image_called(&images[i].image, called, sizeof called);
+        assert_string_equal(called, images[i].called);
+    }
+}
+
 static void lists_are_sorted_by_numbers_and_end(void **state)
 {
     (void)state;
@@ -239,6 +273,7 @@ int main(void)
         cmocka_unit_test(folders_of_arrays),
         cmocka_unit_test(bins_added_up_and_small_fields_centred),
         cmocka_unit_test(what_does_not_fit_together_is_named),
+        cmocka_unit_test(images_without_a_name_are_called_something),
         cmocka_unit_test(lists_are_sorted_by_numbers_and_end),
     };
     return RUN_IN_FOLDER(folder, tests);
