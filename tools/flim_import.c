@@ -63,7 +63,7 @@ static const flim_flag_row rows[] = {
      .help =
          "roll the decay of each cell so that its rising edge is in bin --t0-bin; the data file has the shifts (t0_shift)"},
     {NULL, "t0-bin", FLIM_VALUE_INTEGER, FIELD(t0_bin), "auto", "N",
-     .help = "that bin, counted from 0; auto: an eighth of them", .allowed = ">= 0, <= 65535", .word = "auto",
+     .help = "that bin of the cells, counted from 0; auto: an eighth of them", .allowed = ">= 0, <= 65535", .word = "auto",
      .word_value = -1},
     {"Masks", "mask", FLIM_VALUE_TEXT, FIELD(mask), "", "PATTERN",
      .help = "the mask of a field (TIFF, PNG, .npy), from its folder, * being the file's name without its ending, as in "

@@ -49,6 +49,17 @@ static flim_status check_bins(const search *s, const char *path, const flim_fiel
                : flim_fail(err, FLIM_ERROR_DATA, "%s: %d time bins, expected %d or more", path, s->out->t, LEAST_BINS);
 }
 
+/* A cell's decay cannot begin behind its last bin. */
+static flim_status check_t0(const search *s, flim_error *err)
+{
+    const flim_import_request *r = s->request;
+    return r->align_t0 && r->t0_bin >= s->out->t
+               ? flim_fail(err, FLIM_ERROR_USAGE,
+                           "--t0-bin %" PRId64 ": the cells of %s have %d time bins, 0 to %d, expected one of these",
+                           r->t0_bin, r->out, s->out->t, s->out->t - 1)
+               : FLIM_OK;
+}
+
 static flim_status check_field_size(const search *s, const char *path, const flim_field_image *b, flim_error *err)
 {
     const flim_import_cells *out = s->out;
@@ -87,6 +98,7 @@ static flim_status check_image(search *s, int64_t row, const flim_field_image *b
         out->h = (int)(size ? size : b->y);
         out->w = (int)(size ? size : b->x);
         out->range_ns = b->range_ns > 0 ? b->range_ns : s->request->range_ns;
+        FLIM_TRY(check_t0(s, err));
     }
     FLIM_TRY(check_bins(s, path, b, err));
     FLIM_TRY(s->rows->row[row].mask ? FLIM_OK : check_field_size(s, path, b, err));

@@ -210,6 +210,37 @@ static void what_does_not_fit_together_is_named(void **state)
     assert_false(flim_file_exists(out));
 }
 
+/* Bins that the cells do not have: of files as they are, and with neighbours added up. */
+static void t0_bins_are_those_of_the_cells(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t bins, t0_bin;
+        const char *words; /* NULL = good */
+    } asked[] = {{0, 40, "--t0-bin 40: "},
+                 {0, T, "have 24 time bins, 0 to 23"},
+                 {0, T - 1, NULL},
+                 {0, -1, NULL},
+                 {T / 3, T / 3, "have 8 time bins, 0 to 7"},
+                 {T / 3, T - 1, "--t0-bin 23: "},
+                 {T / 3, T / 3 - 1, NULL}};
+    make_array("t0/a.npy", 0, 5, 5, 0);
+    const char *input = in_folder("t0"), *out = in_folder("t0.h5");
+    for (size_t i = 0; i < sizeof asked / sizeof asked[0]; i++) {
+        const flim_import_request request = {
+            .out = out, .input = &input, .n_inputs = 1, .bins = asked[i].bins, .align_t0 = true, .t0_bin = asked[i].t0_bin};
+        flim_import_result made;
+        flim_error err;
+        const flim_status status = import_with(request, &made, &err);
+        if (status != (asked[i].words ? FLIM_ERROR_USAGE : FLIM_OK) ||
+            (asked[i].words && !strstr(err.text, asked[i].words))) {
+            fail_msg("%zu: status %d and '%s'", i, status, err.text);
+        }
+        assert_int_equal(flim_file_exists(out), !asked[i].words);
+        unlink(out);
+    }
+}
+
 /* A message has a word where a file's only image has no name. */
 static void images_without_a_name_are_called_something(void **state)
 {
@@ -273,6 +304,7 @@ int main(void)
         cmocka_unit_test(folders_of_arrays),
         cmocka_unit_test(bins_added_up_and_small_fields_centred),
         cmocka_unit_test(what_does_not_fit_together_is_named),
+        cmocka_unit_test(t0_bins_are_those_of_the_cells),
         cmocka_unit_test(images_without_a_name_are_called_something),
         cmocka_unit_test(lists_are_sorted_by_numbers_and_end),
     };
