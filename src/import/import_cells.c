@@ -20,6 +20,7 @@ typedef struct search {
     flim_import_result *result;
     int64_t first_row; /* the one that gave T, H and W */
     int64_t range_row; /* the one that gave the time range */
+    bool range_warned; /* that a file has another range than the request */
 } search;
 
 /* ---- sizes ---- */
@@ -73,10 +74,30 @@ static flim_status check_field_size(const search *s, const char *path, const fli
     return FLIM_OK;
 }
 
+/* Ranges that differ by no more than a file's rounding. */
+static bool same_range(double a, double b)
+{
+    return a == b || (a > 0 && b > 0 && a / b > 0.99999 && a / b < 1.00001);
+}
+
+/* A file's own range counts, not the request's.  One file is named: all have one range. */
+static void warn_of_range(search *s, int64_t row, const flim_field_image *b)
+{
+    const double asked = s->request->range_ns;
+    if (!s->range_warned && b->range_ns > 0 && asked > 0 && !same_range(b->range_ns, asked)) {
+        s->range_warned = true;
+        flim_log_line(s->log, FLIM_LOG_WARNING,
+                      "%s: the file says that its %" PRId64 " time bins are %g ns in all: --time-range-ns %g, which is for "
+                      "files that do not say, is not used",
+                      s->rows->row[row].path, b->t, b->range_ns, asked);
+    }
+}
+
 static flim_status check_range(search *s, int64_t row, const flim_field_image *b, flim_error *err)
 {
     const double range = b->range_ns > 0 ? b->range_ns : s->request->range_ns, known = s->out->range_ns;
-    if (range != known && !(range > 0 && known > 0 && range / known > 0.99999 && range / known < 1.00001)) {
+    warn_of_range(s, row, b);
+    if (!same_range(range, known)) {
         return flim_fail(err, FLIM_ERROR_DATA,
                          "%s: its %" PRId64
                          " time bins are %g ns in all, those of %s %g ns (0 = not in the file: --time-range-ns)",
