@@ -634,6 +634,9 @@ static void put_element(bytes *b, char kind, int size, bool big, int value)
     const float small = (float)value;
     if (kind == 'f' && size == 8) {
         memcpy(raw, &real, 8);
+    } else if (kind == 'f' && size == 2) {
+        const uint16_t half = half_of((uint32_t)value);
+        memcpy(raw, &half, 2);
     } else if (kind == 'f') {
         memcpy(raw, &small, 4);
     } else {
@@ -697,7 +700,7 @@ static void npy_of_every_type_and_order(void **state)
     static const struct {
         char kind;
         int size;
-    } type[] = {{'u', 1}, {'u', 2}, {'u', 4}, {'u', 8}, {'i', 1}, {'i', 2}, {'i', 4}, {'i', 8}, {'f', 4}, {'f', 8}};
+    } type[] = {{'u', 1}, {'u', 2}, {'u', 4}, {'u', 8}, {'i', 1}, {'i', 2}, {'i', 4}, {'i', 8}, {'f', 2}, {'f', 4}, {'f', 8}};
     bytes *b = malloc(sizeof *b);
     assert_non_null(b);
     for (size_t k = 0; k < sizeof type / sizeof type[0]; k++) {
@@ -830,7 +833,21 @@ static void arrays_that_are_no_counts_are_named(void **state)
     make_npy(b, 1, 'O', 8, false, false, false, false);
     expect_error(b, FLIM_ARRAY_AUTO, FLIM_ERROR_DATA, "Python objects");
     make_npy(b, 1, 'c', 8, false, false, false, false);
-    expect_error(b, FLIM_ARRAY_AUTO, FLIM_ERROR_DATA, "elements of type 'c8");
+    expect_error(b, FLIM_ARRAY_AUTO, FLIM_ERROR_DATA, "elements of type 'c8', expected integers");
+    static const char *const types[] = {"f16", "f1", "V2", "c16", "U4", "S10", "M8[ns]", "", "i3", "b8"};
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+        char header[128], words[64];
+        snprintf(header, sizeof header, "{'descr': '<%s', 'fortran_order': False, 'shape': (3, 3, 5), }", types[i]);
+        snprintf(words, sizeof words, "elements of type '%s', expected integers", types[i]);
+        make_npy_of_45(b, header);
+        expect_error(b, FLIM_ARRAY_AUTO, FLIM_ERROR_DATA, words);
+    }
+    static const uint16_t no_counts[] = {0x3800, 0xbc00, 0x7c00, 0x7e00, 1}; /* 0.5, -1, infinity, none, the least */
+    for (size_t i = 0; i < sizeof no_counts / sizeof no_counts[0]; i++) {
+        make_npy(b, 1, 'f', 2, false, false, false, false);
+        set(b, b->n - 2, no_counts[i], 2);
+        expect_error(b, FLIM_ARRAY_AUTO, FLIM_ERROR_DATA, "y 2, x 1, t 4");
+    }
     make_npy(b, 1, 'f', 8, false, false, false, false);
     const double half = 0.5, minus = -1, none = NAN;
     const double *const wrong[] = {&half, &minus, &none};

@@ -102,8 +102,8 @@ static void masks_of_every_kind_of_file(void **state)
         char kind;
         int size;
         uint32_t most;
-    } type[] = {{'u', 1, 255},     {'u', 2, 65535},       {'u', 4, 9999999}, {'i', 1, 127},        {'i', 2, 32767},
-                {'i', 4, 1 << 30}, {'u', 8, 4000000000u}, {'f', 4, 1 << 23}, {'f', 8, 4294967295u}};
+    } type[] = {{'u', 1, 255},     {'u', 2, 65535},       {'u', 4, 9999999}, {'i', 1, 127},     {'i', 2, 32767},
+                {'i', 4, 1 << 30}, {'u', 8, 4000000000u}, {'f', 2, 2048},    {'f', 4, 1 << 23}, {'f', 8, 4294967295u}};
     char what[64];
     for (size_t k = 0; k < sizeof type / sizeof type[0]; k++) {
         const made_mask mask = {Y, X, label};
