@@ -40,7 +40,10 @@ static const flim_flag_row rows[] = {
     {NULL, "manifest", FLIM_VALUE_TEXT, FIELD(manifest), "", "FILE",
      .help = "instead of INPUTs: a CSV file with the columns path and, as needed, mask, group, label and name"},
     {"Fields", "axes", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(options, axes), "auto", "A",
-     .help = "axes of bare arrays; auto: the time is the longer of the first and the last", .choices = flim_array_axes_names},
+     .help =
+         "axes of bare arrays; auto: the time is the longer of the first and the last, but what is a square plane only if it "
+         "is the other one is refused, unless a mask's shape decides",
+     .choices = flim_array_axes_names},
     {NULL, "dataset", FLIM_VALUE_TEXT, FIELD(dataset), "", "NAME",
      .help = "the array to read of an HDF5 or MATLAB file that holds several, as in group/counts"},
     {NULL, "time-axis", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(options, time_axis), "auto", "A",

@@ -224,15 +224,31 @@ done:
     return status;
 }
 
+flim_status flim_import_open_field(const flim_import_request *request, const flim_import_row *row, bool trusted,
+                                   flim_field_file **out, flim_error *err)
+{
+    flim_field_options fields = request->fields;
+    flim_label_image mask;
+    fields.trusted = trusted;
+    fields.stop = request->stop;
+    const flim_status status = flim_field_open(row->path, &fields, out, err);
+    if (status != FLIM_ERROR_USAGE || !row->mask || fields.axes != FLIM_ARRAY_AUTO) {
+        return status;
+    }
+    FLIM_TRY(flim_label_image_read(row->mask, &mask, err)); /* only now: most arrays need no look at it */
+    fields.mask_y = mask.y;
+    fields.mask_x = mask.x;
+    flim_label_image_free(&mask);
+    return flim_field_open(row->path, &fields, out, err);
+}
+
 static flim_status add_row(search *s, int64_t number, flim_error *err)
 {
     const char *path = s->rows->row[number].path;
     const int64_t channel = s->request->channel;
     flim_field_file *file = NULL;
     flim_status status = FLIM_OK;
-    flim_field_options fields = s->request->fields;
-    fields.stop = s->request->stop;
-    FLIM_TRY(flim_field_open(path, &fields, &file, err));
+    FLIM_TRY(flim_import_open_field(s->request, &s->rows->row[number], false, &file, err));
     if (channel > file->n_images) {
         FLIM_TRY_DONE(flim_fail(err, FLIM_ERROR_USAGE, "%s: --channel %" PRId64 ", but it has %d%s%s%s", path, channel,
                                 file->n_images, file->image[0].name[0] ? ": " : "", file->image[0].name,

@@ -867,11 +867,68 @@ static void arrays_that_are_no_counts_are_named(void **state)
     /* (3,5,3): which axis is the time? */
     make_npy_of_45(b, "{'descr': '|u1', 'fortran_order': False, 'shape': (3, 5, 3), }");
     expect_error(b, FLIM_ARRAY_AUTO, FLIM_ERROR_USAGE, "--axes YXT");
-    flim_error err;
-    assert_int_equal(try_file(FLIM_ARRAY_YXT, &err), FLIM_OK);
     *b = (bytes){0};
     put_text(b, "no format at all, but text that is long enough to be looked at", 60);
     expect_error(b, FLIM_ARRAY_AUTO, FLIM_ERROR_DATA, "its first bytes");
+    free(b);
+}
+
+/* Which axes are taken for the time without --axes, and with a mask: the longer of the first and the last, unless only the other
+ * leaves a square plane. */
+static void time_axes_in_doubt_are_refused(void **state)
+{
+    (void)state;
+    enum { REFUSED = 0 };
+    static const struct {
+        const char *shape;
+        int64_t y, x, t; /* as read; t REFUSED */
+        int64_t mask_y, mask_x;
+    } arrays[] = {{"(3, 3, 5)", 3, 3, 5, 0, 0},
+                  {"(5, 3, 3)", 3, 3, 5, 0, 0},
+                  {"(1, 5, 3, 3)", 3, 3, 5, 0, 0},
+                  {"(5, 4, 2)", 4, 2, 5, 0, 0}, /* neither is square */
+                  {"(2, 4, 5)", 2, 4, 5, 0, 0},
+                  {"(5, 4, 2)", 4, 2, 5, 5, 4}, /* a mask that does not fit is no reason to read otherwise */
+                  {"(4, 4, 2)", 0, 0, REFUSED, 0, 0},
+                  {"(2, 4, 4)", 0, 0, REFUSED, 0, 0},
+                  {"(1, 4, 4, 2)", 0, 0, REFUSED, 0, 0},
+                  {"(2, 3, 3, 2)", 0, 0, REFUSED, 0, 0}, /* two images */
+                  {"(2, 2, 3, 3)", 0, 0, REFUSED, 0, 0},
+                  {"(3, 5, 3)", 0, 0, REFUSED, 0, 0}, /* a tie */
+                  {"(3, 3, 3)", 0, 0, REFUSED, 3, 3},
+                  {"(4, 4, 2)", 4, 4, 2, 4, 4},
+                  {"(4, 4, 2)", 4, 2, 4, 4, 2},
+                  {"(2, 4, 4)", 2, 4, 4, 2, 4},
+                  {"(2, 4, 4)", 4, 4, 2, 4, 4},
+                  {"(3, 5, 3)", 5, 3, 3, 5, 3},
+                  {"(4, 4, 2)", 0, 0, REFUSED, 2, 4}};
+    bytes *b = malloc(sizeof *b);
+    assert_non_null(b);
+    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
+        char header[128];
+        flim_field_file *file;
+        flim_error err = {0};
+        snprintf(header, sizeof header, "{'descr': '|u1', 'fortran_order': False, 'shape': %s, }", arrays[i].shape);
+        make_npy_of_45(b, header);
+        write_bytes(b, b->n);
+        const flim_field_options options = {.mask_y = arrays[i].mask_y, .mask_x = arrays[i].mask_x};
+        const flim_status status = flim_field_open(path, &options, &file, &err);
+        if (status != (arrays[i].t ? FLIM_OK : FLIM_ERROR_USAGE)) {
+            fail_msg("%zu, %s: status %d, '%s'", i, arrays[i].shape, status, err.text);
+        }
+        const flim_field_image *image = status == FLIM_OK ? file->image : NULL;
+        if (image && (image->y != arrays[i].y || image->x != arrays[i].x || image->t != arrays[i].t)) {
+            fail_msg("%zu, %s: %d bins of %d x %d", i, arrays[i].shape, (int)image->t, (int)image->y, (int)image->x);
+        }
+        flim_field_close(file);
+        for (flim_array_axes axes = FLIM_ARRAY_YXT; axes <= FLIM_ARRAY_TYX; axes++) { /* what is asked for is not doubted */
+            assert_int_equal(try_file(axes, &err), FLIM_OK);
+        }
+    }
+    make_npy_of_45(b, "{'descr': '|u1', 'fortran_order': False, 'shape': (4, 4, 2), }");
+    expect_error(
+        b, FLIM_ARRAY_AUTO, FLIM_ERROR_USAGE,
+        "(4,4,2) may be 2 time bins of 4 x 4 pixels, which is --axes YXT, or 4 time bins of 4 x 2 pixels, --axes TYX");
     free(b);
 }
 
@@ -887,6 +944,7 @@ int main(void)
         cmocka_unit_test(ptu_that_cannot_be_a_picture_is_named),
         cmocka_unit_test(npy_of_every_type_and_order),
         cmocka_unit_test(npz_stored_and_deflated),
+        cmocka_unit_test(time_axes_in_doubt_are_refused),
         cmocka_unit_test(arrays_that_are_no_counts_are_named),
     };
     if (access("/dev/shm", W_OK) != 0) {
