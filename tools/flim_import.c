@@ -41,8 +41,8 @@ static const flim_flag_row rows[] = {
      .help = "instead of INPUTs: a CSV file with the columns path and, as needed, mask, group, label and name"},
     {"Fields", "axes", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(options, axes), "auto", "A",
      .help =
-         "axes of bare arrays; auto: the time is the longer of the first and the last, but what is a square plane only if it "
-         "is the other one is refused, unless a mask's shape decides",
+         "axes of bare arrays; auto: the time is the longer of the first and the last, but if only the other leaves a square "
+         "plane, it is refused, unless the mask's shape decides",
      .choices = flim_array_axes_names},
     {NULL, "dataset", FLIM_VALUE_TEXT, FIELD(dataset), "", "NAME",
      .help = "the array to read of an HDF5 or MATLAB file that holds several, as in group/counts"},

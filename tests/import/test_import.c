@@ -12,10 +12,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/alloc.h"
 #include "core/file.h"
 #include "core/test_folder.h"
 #include "flim/dataset.h"
 #include "import/file_list.h"
+#include "import/file_names.h"
 #include "import/import.h"
 
 enum { T = 24, MOST = 7 };
@@ -210,6 +212,59 @@ static void what_does_not_fit_together_is_named(void **state)
     assert_false(flim_file_exists(out));
 }
 
+/* A folder that a path calls "." or "..", or does not name, has its name on the disk; what a path calls it stays. */
+static void folders_have_their_names(void **state)
+{
+    (void)state;
+    static const char *const paths[][2] = {{"a.npy", "D7"},
+                                           {"./a.npy", "D7"},
+                                           {".//a.npy", "D7"},
+                                           {"../a.npy", "places"},
+                                           {"../../places/D7/a.npy", "D7"},
+                                           {"../D8/a.npy", "D8"},
+                                           {"../D8//a.npy", "D8"},
+                                           {"../D8/./a.npy", "D8"},
+                                           {"../D8/../a.npy", "places"},
+                                           {"/a.npy", "/"},
+                                           {"/tmp/a.npy", "tmp"},
+                                           {"//a.npy", "/"},
+                                           {"../.hidden/a.npy", ".hidden"},
+                                           {"../..x/a.npy", "..x"},
+                                           {"../.../a.npy", "..."},
+                                           {"../link/a.npy", "link"},
+                                           {"../link/./a.npy", "D8"},
+                                           {"../none/a.npy", "none"},
+                                           {"../none/./a.npy", "."}};
+    static const char *const inputs[] = {".", "./", "a.npy", "./a.npy", "../D7", "../D7//", "../D7/."};
+    char before[1024];
+    flim_error err;
+    make_array("places/D7/a.npy", 0, 5, 5, 0);
+    make_array("places/D8/a.npy", 0, 5, 5, 0);
+    assert_int_equal(symlink("D8", in_folder("places/link")), 0);
+    assert_non_null(getcwd(before, sizeof before));
+    assert_int_equal(chdir(in_folder("places/D7")), 0);
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
+        char *found = flim_path_folder(paths[i][0], &err);
+        if (strcmp(found, paths[i][1]) != 0) {
+            fail_msg("%s is in '%s', expected '%s'", paths[i][0], found, paths[i][1]);
+        }
+        flim_free(found);
+    }
+    for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++) {
+        const char *out = in_folder("places.h5");
+        const flim_import_request request = {.out = out, .input = &inputs[i], .n_inputs = 1};
+        flim_import_result made;
+        flim_dataset *d;
+        assert_int_equal(import_with(request, &made, &err), FLIM_OK);
+        assert_int_equal(flim_dataset_open(&out, 1, &(flim_dataset_options){.need_groups = true}, &d, &err), FLIM_OK);
+        assert_int_equal(flim_dataset_get_info(d)->groups, 1);
+        assert_string_equal(flim_dataset_get_info(d)->group_name[0], "D7");
+        flim_dataset_close(d);
+        unlink(out);
+    }
+    assert_int_equal(chdir(before), 0);
+}
+
 /* Bins that the cells do not have: of files as they are, and with neighbours added up. */
 static void t0_bins_are_those_of_the_cells(void **state)
 {
@@ -304,6 +359,7 @@ int main(void)
         cmocka_unit_test(folders_of_arrays),
         cmocka_unit_test(bins_added_up_and_small_fields_centred),
         cmocka_unit_test(what_does_not_fit_together_is_named),
+        cmocka_unit_test(folders_have_their_names),
         cmocka_unit_test(t0_bins_are_those_of_the_cells),
         cmocka_unit_test(images_without_a_name_are_called_something),
         cmocka_unit_test(lists_are_sorted_by_numbers_and_end),
