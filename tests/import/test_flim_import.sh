@@ -39,6 +39,17 @@ for asked in 0 "$own"; do
     check "nothing is said of --time-range-ns $asked" bash -c '! grep -q time-range-ns "$1"' _ err
 done
 
+# ---- two spellings of a class: the last word, in those of flim_info and train_cv
+printf 'path,label\ntwice/a.sdt,act\ntwice/b.sdt,act\xe2\x80\x8b\n' >classes.csv
+rm range.h5
+call 0 "${import[@]}" range.h5 twice --class a=act,b=Act
+says "warning: classes 'act' and 'Act' differ only by case: they are treated as different; are they one class?"
+call 0 "${import[@]}" manifest.h5 --manifest classes.csv
+says "warning: classes 'act' and 'act\\u200b' differ only by invisible characters: they are treated as different; are they one class?"
+rm range.h5
+call 0 "${import[@]}" range.h5 twice --class a=act,b=rest
+check "nothing is said of other classes" bash -c '! grep -q classes "$1"' _ err
+
 # ---- a mask: its cells and what is around them are all photons there are
 if "$build/flim_import" mask.h5 "$raw/flimflam_c1.sdt" --mask "$raw/flimflam_roi_c1.tif" --size 41 >out 2>err; then
     check "a mask's photons" grep -q '^photons: 643962 in the files = 339500 in the cells + 304462 outside all cells$' out
