@@ -40,7 +40,10 @@ static const flim_flag_row rows[] = {
     {NULL, "manifest", FLIM_VALUE_TEXT, FIELD(manifest), "", "FILE",
      .help = "instead of INPUTs: a CSV file with the columns path and, as needed, mask, group, label and name"},
     {"Fields", "axes", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(options, axes), "auto", "A",
-     .help = "axes of bare arrays; auto: the time is the longer of the first and the last", .choices = flim_array_axes_names},
+     .help =
+         "axes of bare arrays; auto: the time is the longer of the first and the last, but if only the other leaves a square "
+         "plane, it is refused, unless the mask's shape decides",
+     .choices = flim_array_axes_names},
     {NULL, "dataset", FLIM_VALUE_TEXT, FIELD(dataset), "", "NAME",
      .help = "the array to read of an HDF5 or MATLAB file that holds several, as in group/counts"},
     {NULL, "time-axis", FLIM_VALUE_CHOICE, FLIM_CHOICE_AT(options, time_axis), "auto", "A",
@@ -63,7 +66,7 @@ static const flim_flag_row rows[] = {
      .help =
          "roll the decay of each cell so that its rising edge is in bin --t0-bin; the data file has the shifts (t0_shift)"},
     {NULL, "t0-bin", FLIM_VALUE_INTEGER, FIELD(t0_bin), "auto", "N",
-     .help = "that bin, counted from 0; auto: an eighth of them", .allowed = ">= 0, <= 65535", .word = "auto",
+     .help = "that bin of the cells, counted from 0; auto: an eighth of them", .allowed = ">= 0, <= 65535", .word = "auto",
      .word_value = -1},
     {"Masks", "mask", FLIM_VALUE_TEXT, FIELD(mask), "", "PATTERN",
      .help = "the mask of a field (TIFF, PNG, .npy), from its folder, * being the file's name without its ending, as in "

@@ -214,6 +214,7 @@ flim_status flim_find_in_data(const flim_dataset *d, const flim_cell_summary *su
         FLIM_TRY(flim_find_in_masks(d, summary, out, err));
     }
     FLIM_TRY(flim_find_in_groups(&d->info, by_group, out, err));
+    FLIM_TRY(flim_find_in_classes(&d->info, out, err));
     FLIM_TRY(find_in_time_range(&d->info, out, err));
     return rows ? find_confounds(d, rows, n_rows, out, err) : FLIM_OK;
 }

@@ -23,6 +23,7 @@
     X(FLIM_FINDING_ONE_GROUP, one_group)                                                                                     \
     X(FLIM_FINDING_GROUPS_OF_ONE_CELL, groups_of_one_cell)                                                                   \
     X(FLIM_FINDING_GROUPS_OF_ONE_CLASS, groups_of_one_class)                                                                 \
+    X(FLIM_FINDING_CLASSES_ALIKE, classes_alike)                                                                             \
     X(FLIM_FINDING_NO_PHOTONS, no_photons)                                                                                   \
     X(FLIM_FINDING_NO_MASK, empty_mask)                                                                                      \
     X(FLIM_FINDING_PHOTONS_OUTSIDE, photons_outside)                                                                         \
@@ -118,5 +119,7 @@ flim_status flim_find_copies(const flim_dataset_info *info, const flim_cell_summ
 /* Cells whose group is missing, groups that may stand for "missing", names that look alike, groups of one cell or class.
  * by_group: folds are made by group, or may be: then a missing group is an error, else a warning. */
 flim_status flim_find_in_groups(const flim_dataset_info *info, bool by_group, flim_findings *out, flim_error *err);
+/* Names of classes that look alike; needs n, classes, class_name and label of info; nothing without classes. */
+flim_status flim_find_in_classes(const flim_dataset_info *info, flim_findings *out, flim_error *err);
 
 #endif

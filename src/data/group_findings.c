@@ -1,4 +1,5 @@
-/* What is odd in /group: donors that are missing, written in two ways, or too few or too many to split by. */
+/* What is odd in the names of groups and classes: donors that are missing, donors and classes that are written in two ways, and
+ * donors that are too few or too many to split by. */
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -6,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/alike_names.h"
 #include "core/alloc.h"
 #include "core/spelling.h"
 #include "core/try.h"
@@ -187,87 +189,56 @@ static flim_status report_missing(const flim_dataset_info *info, const presence 
 
 /* ---- names that look alike */
 
-typedef struct folded_name {
-    char *text;
-    int64_t group;
-} folded_name;
-
-static int by_text(const void *a, const void *b)
-{
-    const folded_name *x = a, *y = b;
-    const int order = strcmp(x->text, y->text);
-    return order ? order : (x->group > y->group) - (x->group < y->group);
-}
-
-/* "'D3' and '\ufeffD3' (invisible characters)" */
-static flim_status pair_text(const char *a, const char *b, char *text, size_t size, size_t *used, flim_error *err)
-{
-    char first[NAME_TEXT], second[NAME_TEXT], difference[256];
-    flim_text_escaped(a, first, sizeof first);
-    flim_text_escaped(b, second, sizeof second);
-    FLIM_TRY(flim_spelling_difference(a, b, difference, err));
-    if (*used < size) {
-        *used += (size_t)snprintf(text + *used, size - *used, "%s'%s' and '%s' differ only by %s", *used ? "; " : "", first,
-                                  second, difference);
-    }
-    return FLIM_OK;
-}
-
-/* name (groups): sorted by their folded text. */
-static flim_status report_alike(const flim_dataset_info *info, const folded_name *name, const presence *is,
-                                flim_findings *out, flim_error *err)
+static flim_status find_alike(const flim_dataset_info *info, const presence *is, flim_findings *out, flim_error *err)
 {
     flim_status status = FLIM_OK;
-    char pairs[SHOWN * (2 * NAME_TEXT + 300)];
-    size_t used = 0;
-    int64_t met = 0;
+    char *text = NULL;
     flim_found cells = {0};
-    bool *alike = flim_alloc((size_t)info->groups, sizeof *alike, err); /* (groups) a name like the one before */
+    bool *missing = flim_alloc((size_t)info->groups, sizeof *missing, err); /* (groups) */
+    bool *alike = missing ? flim_alloc((size_t)info->groups, sizeof *alike, err) : NULL; /* (groups) */
     FLIM_TRY_DONE(alike ? FLIM_OK : FLIM_ERROR_MEMORY);
-    for (int64_t i = 1; i < info->groups; i++) {
-        const int64_t a = name[i - 1].group, b = name[i].group;
-        if (is[a] == MISSING || is[b] == MISSING || strcmp(name[i - 1].text, name[i].text) != 0) {
-            continue;
-        }
-        alike[b] = true;
-        if (met++ < SHOWN) {
-            FLIM_TRY_DONE(pair_text(info->group_name[a], info->group_name[b], pairs, sizeof pairs, &used, err));
-        }
+    for (int64_t g = 0; g < info->groups; g++) {
+        missing[g] = is[g] == MISSING;
     }
-    if (met == 0) {
-        goto done;
-    }
-    for (int64_t i = 0; i < info->n; i++) {
+    FLIM_TRY_DONE(flim_alike_names(
+        &(flim_names){.n = info->groups, .name = info->group_name, .left_out = missing, .what = "groups", .one = "donor"},
+        alike, &text, err));
+    for (int64_t i = 0; text && i < info->n; i++) {
         if (alike[info->group[i]]) {
             flim_found_cell(&cells, i);
         }
     }
-    if (met > SHOWN && used < sizeof pairs) {
-        snprintf(pairs + used, sizeof pairs - used, "; and %" PRId64 " more", met - SHOWN);
-    }
-    status = flim_findings_add(out, FLIM_FINDING_GROUPS_ALIKE, FLIM_FINDING_WARNING, &cells, err,
-                               "groups %s: they are treated as different; are they one donor?", pairs);
+    status =
+        text ? flim_findings_add(out, FLIM_FINDING_GROUPS_ALIKE, FLIM_FINDING_WARNING, &cells, err, "%s", text) : FLIM_OK;
 done:
+    flim_free(missing);
     flim_free(alike);
+    flim_free(text);
     return status;
 }
 
-static flim_status find_alike(const flim_dataset_info *info, const presence *is, flim_findings *out, flim_error *err)
+flim_status flim_find_in_classes(const flim_dataset_info *info, flim_findings *out, flim_error *err)
 {
     flim_status status = FLIM_OK;
-    folded_name *name = flim_alloc((size_t)info->groups, sizeof *name, err);
-    FLIM_TRY_DONE(name ? FLIM_OK : FLIM_ERROR_MEMORY);
-    for (int64_t g = 0; g < info->groups; g++) {
-        name[g] = (folded_name){flim_text_folded(info->group_name[g], FLIM_SPELLING_ALL, err), g};
-        FLIM_TRY_DONE(name[g].text ? FLIM_OK : FLIM_ERROR_MEMORY);
+    char *text = NULL;
+    flim_found cells = {0};
+    if (info->classes == 0) {
+        return FLIM_OK;
     }
-    qsort(name, (size_t)info->groups, sizeof *name, by_text);
-    status = report_alike(info, name, is, out, err);
+    bool *alike = flim_alloc((size_t)info->classes, sizeof *alike, err); /* (classes) */
+    FLIM_TRY_DONE(alike ? FLIM_OK : FLIM_ERROR_MEMORY);
+    FLIM_TRY_DONE(flim_alike_names(
+        &(flim_names){.n = info->classes, .name = info->class_name, .what = "classes", .one = "class"}, alike, &text, err));
+    for (int64_t i = 0; text && info->label && i < info->n; i++) {
+        if (info->label[i] >= 0 && alike[info->label[i]]) {
+            flim_found_cell(&cells, i);
+        }
+    }
+    status =
+        text ? flim_findings_add(out, FLIM_FINDING_CLASSES_ALIKE, FLIM_FINDING_WARNING, &cells, err, "%s", text) : FLIM_OK;
 done:
-    for (int64_t g = 0; name && g < info->groups; g++) {
-        flim_free(name[g].text);
-    }
-    flim_free(name);
+    flim_free(alike);
+    flim_free(text);
     return status;
 }
 

@@ -41,7 +41,33 @@ void flim_array_last_axis_first(flim_bare_array *a)
     a->step[0] = step;
 }
 
-static flim_status find_view(const char *name, const flim_bare_array *a, flim_array_axes axes, array_view *v, flim_error *err)
+/* Which of three axes of these sizes are the time and the pixels.  The rule: the longer of the first and the last is the time.
+ * It is not followed where it leaves a plane of unequal sides and the other reading a square one, as fields of images are: (64,64,32)
+ * is rather 64 x 64 pixels than 64 bins of 64 x 32. */
+static flim_status choose_axes(const char *name, const int64_t size[3], const flim_field_options *options,
+                               flim_array_axes *axes, flim_error *err)
+{
+    const int64_t a = size[0], b = size[1], c = size[2];
+    const flim_array_axes rule = a > c ? FLIM_ARRAY_TYX : FLIM_ARRAY_YXT;
+    const bool square = rule == FLIM_ARRAY_TYX ? b == c : a == b, other_square = rule == FLIM_ARRAY_TYX ? a == b : b == c;
+    if (a != c && (square || !other_square)) {
+        *axes = rule;
+        return FLIM_OK;
+    }
+    const bool as_yxt = options->mask_y == a && options->mask_x == b, as_tyx = options->mask_y == b && options->mask_x == c;
+    if (as_yxt != as_tyx) {
+        *axes = as_yxt ? FLIM_ARRAY_YXT : FLIM_ARRAY_TYX;
+        return FLIM_OK;
+    }
+    return flim_fail(err, FLIM_ERROR_USAGE,
+                     "%s: (%" PRId64 ",%" PRId64 ",%" PRId64 ") may be %" PRId64 " time bins of %" PRId64 " x %" PRId64
+                     " pixels, which is --axes YXT, or %" PRId64 " time bins of %" PRId64 " x %" PRId64
+                     " pixels, --axes TYX; choose one of them",
+                     name, a, b, c, c, a, b, a, b, c);
+}
+
+static flim_status find_view(const char *name, const flim_bare_array *a, const flim_field_options *options, array_view *v,
+                             flim_error *err)
 {
     const int64_t *step = a->step;
     int first = 0; /* axes of one in front say nothing */
@@ -54,15 +80,8 @@ static flim_status find_view(const char *name, const flim_bare_array *a, flim_ar
     }
     const int base = first + left - 3;
     *v = (array_view){.n = left == 4 ? a->size[first] : 1, .n_step = left == 4 ? step[first] : 0};
-    if (axes == FLIM_ARRAY_AUTO) {
-        if (a->size[base] == a->size[base + 2]) {
-            return flim_fail(err, FLIM_ERROR_USAGE,
-                             "%s: (%" PRId64 ",%" PRId64 ",%" PRId64
-                             "): the first or the last axis may be the time; choose with --axes YXT or --axes TYX",
-                             name, a->size[base], a->size[base + 1], a->size[base + 2]);
-        }
-        axes = a->size[base] > a->size[base + 2] ? FLIM_ARRAY_TYX : FLIM_ARRAY_YXT;
-    }
+    flim_array_axes axes = options->axes;
+    FLIM_TRY(axes == FLIM_ARRAY_AUTO ? choose_axes(name, a->size + base, options, &axes, err) : FLIM_OK);
     const int t = axes == FLIM_ARRAY_TYX ? base : base + 2, y = axes == FLIM_ARRAY_TYX ? base + 1 : base;
     v->t = a->size[t];
     v->t_step = step[t];
@@ -136,7 +155,7 @@ flim_status flim_array_add_images(flim_field_file *file, const char *name, const
                                   uint64_t bytes, uint64_t place, flim_error *err)
 {
     array_view v = {0};
-    FLIM_TRY(find_view(name, array, file->options.axes, &v, err));
+    FLIM_TRY(find_view(name, array, &file->options, &v, err));
     FLIM_TRY(check_whole(name, array, &v, bytes, err));
     if (v.n > INT32_MAX - file->n_images) {
         return flim_fail(err, FLIM_ERROR_DATA, "%s: %" PRId64 " images, expected at most %d in a file", name, v.n, INT32_MAX);
@@ -168,6 +187,6 @@ flim_status flim_array_read_image(const flim_field_file *file, const char *name,
                                   const uint8_t *data, uint64_t count, flim_counts *out, flim_error *err)
 {
     array_view v = {0};
-    FLIM_TRY(find_view(name, array, file->options.axes, &v, err));
+    FLIM_TRY(find_view(name, array, &file->options, &v, err));
     return read_view(name, array, &v, number, data, count, out, err);
 }

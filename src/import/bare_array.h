@@ -3,7 +3,8 @@
  *
  * For: the readers of files that hold such arrays (NumPy, HDF5, MATLAB).  The axes may lie in any order in the file.
  * Owns: nothing.
- * Errors: FLIM_ERROR_DATA with the name that the reader gives, FLIM_ERROR_USAGE if the time may be two of the axes.
+ * Errors: FLIM_ERROR_DATA with the name that the reader gives, FLIM_ERROR_USAGE if the time may be two of the axes
+ *      (FLIM_ARRAY_AUTO).
  */
 #ifndef FLIM_IMPORT_BARE_ARRAY_H
 #define FLIM_IMPORT_BARE_ARRAY_H

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "core/half.h"
+
 /* One loop per type, so that the compiler makes vector code of the common ones.  BITS: the unsigned type of the same size. */
 #define READ(TYPE, BITS, SWAPPED, IS_COUNT)                                                                                  \
     do {                                                                                                                     \
@@ -41,10 +43,25 @@ static size_t read_signed(int bytes, bool swap, const uint8_t *at, ptrdiff_t str
     }
 }
 
-/* The conversion is not done where the number is none of the target's range: that has no defined result. */
+/* Here and below the conversion is not done where the number is none of the target's range: that has no defined result. */
+static size_t read_half(bool swap, const uint8_t *at, ptrdiff_t stride, size_t n, uint32_t *out)
+{
+    for (size_t i = 0; i < n; i++, at += stride) {
+        uint16_t bits;
+        memcpy(&bits, at, sizeof bits);
+        const float value = flim_float_of_half(swap ? __builtin_bswap16(bits) : bits);
+        if (!(value >= 0 && value <= 65504 && value == (float)(uint32_t)value)) {
+            return i;
+        }
+        out[i] = (uint32_t)value;
+    }
+    return n;
+}
+
 static size_t read_real(int bytes, bool swap, const uint8_t *at, ptrdiff_t stride, size_t n, uint32_t *out)
 {
     switch (bytes) {
+    case 2: return read_half(swap, at, stride, n, out);
     case 4:
         READ(float, uint32_t, __builtin_bswap32(bits),
              value >= 0 && value < 4294967296.0F && value == (float)(uint32_t)value);

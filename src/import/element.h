@@ -8,7 +8,7 @@
 
 typedef struct flim_element {
     char kind; /* u, i, f, or b for a byte that is 0 or 1 */
-    int bytes; /* 1, 2, 4 or 8; of f: 4 or 8 */
+    int bytes; /* 1, 2, 4 or 8; of f: 2, 4 or 8 */
     bool big; /* the most significant byte comes first */
 } flim_element;
 

@@ -1,6 +1,7 @@
 #include "import/field_file.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "core/alloc.h"
@@ -67,15 +68,23 @@ void flim_field_close(flim_field_file *file)
     }
 }
 
+void flim_field_image_called(const flim_field_image *image, char *out, size_t size)
+{
+    const char first = image->name[0];
+    snprintf(out, size, "%s%s", first >= '0' && first <= '9' ? "image " : "", first ? image->name : "it");
+}
+
 flim_status flim_field_add_image(flim_field_file *file, const flim_field_image *image, uint64_t place, flim_error *err)
 {
     if (image->y < 1 || image->x < 1 || image->t < 1 || image->y > MOST_VOXELS / image->x ||
         image->y * image->x > MOST_VOXELS / image->t) {
+        char called[80];
+        flim_field_image_called(image, called, sizeof called);
         return flim_fail(err, FLIM_ERROR_DATA,
                          "%s: %s has %" PRId64 " x %" PRId64 " pixels and %" PRId64
                          " time bins, expected at least one of each "
                          "and at most %" PRId64 " voxels",
-                         file->map.path, image->name, image->y, image->x, image->t, MOST_VOXELS);
+                         file->map.path, called, image->y, image->x, image->t, MOST_VOXELS);
     }
     const size_t n = (size_t)file->n_images;
     if ((n & (n - 1)) == 0) { /* at powers of two: room for as many again */

@@ -16,7 +16,9 @@
 
 /* Where the time axis of a bare array is. */
 typedef enum flim_array_axes {
-    FLIM_ARRAY_AUTO, /* the longest axis; a tie is FLIM_ERROR_USAGE */
+    /* The longer of the first and the last axis, unless only the other one leaves square pixels: then the mask of the field
+     * decides by its shape.  Without one, and where both are equally long, it is FLIM_ERROR_USAGE. */
+    FLIM_ARRAY_AUTO,
     FLIM_ARRAY_YXT,
     FLIM_ARRAY_TYX
 } flim_array_axes;
@@ -29,6 +31,7 @@ extern const char *const flim_time_axis_names[]; /* auto, C, Z, T; ends in NULL 
 /* What a file does not say of itself; zeroed is what is usual. */
 typedef struct flim_field_options {
     flim_array_axes axes; /* of bare arrays */
+    int64_t mask_y, mask_x; /* pixels of the field's mask, for bare arrays; 0 = there is none, or it was not looked at */
     flim_time_axis time_axis; /* of TIFF stacks */
     const char *dataset; /* of HDF5 and MATLAB files: the array's name; NULL or "": there is but one */
     bool trusted; /* it was opened before: HDF5 needs no first look at it */
@@ -73,6 +76,9 @@ void flim_field_close(flim_field_file *file); /* NULL is allowed */
 
 /* The counts of image `image` in 0..n_images-1; the caller's to flim_counts_free before the file is closed or its next image read. */
 flim_status flim_field_read(flim_field_file *file, int image, flim_counts *out, flim_error *err);
+
+/* What messages call an image: "channel 1", "image 3" of a stack without names, "it" where the file has but one. */
+void flim_field_image_called(const flim_field_image *image, char *out, size_t size);
 
 /* For the formats: one more image at the end of the list. */
 flim_status flim_field_add_image(flim_field_file *file, const flim_field_image *image, uint64_t place, flim_error *err);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/alike_names.h"
 #include "core/alloc.h"
 #include "core/output.h"
 #include "core/text.h"
@@ -23,6 +24,20 @@ static flim_status count_groups(const flim_import_cells *cells, int64_t *groups,
         *groups += i == 0 || strcmp(sorted[i - 1], sorted[i]) != 0;
     }
     flim_free(sorted);
+    return FLIM_OK;
+}
+
+/* Two spellings of one class, as flim_info and train_cv say it of OUT. */
+static flim_status warn_of_classes(const flim_string_list *classes, const flim_log *log, flim_error *err)
+{
+    char *text = NULL;
+    FLIM_TRY(flim_alike_names(
+        &(flim_names){.n = classes->n, .name = (const char *const *)classes->item, .what = "classes", .one = "class"}, NULL,
+        &text, err));
+    if (text) {
+        flim_log_line(log, FLIM_LOG_WARNING, "%s", text);
+    }
+    flim_free(text);
     return FLIM_OK;
 }
 
@@ -68,6 +83,7 @@ flim_status flim_import(const flim_import_request *request, const flim_log *log,
         flim_log_line(log, FLIM_LOG_NOTE, "no file gives the duration of its %d time bins; set it with --time-range-ns X",
                       result->t);
     }
+    status = warn_of_classes(&rows.classes, log, err);
 done:
     flim_import_cells_free(&cells);
     flim_import_rows_free(&rows);

@@ -20,6 +20,7 @@ typedef struct search {
     flim_import_result *result;
     int64_t first_row; /* the one that gave T, H and W */
     int64_t range_row; /* the one that gave the time range */
+    bool range_warned; /* that a file has another range than the request */
 } search;
 
 /* ---- sizes ---- */
@@ -34,7 +35,9 @@ static int64_t size_of_cells(const search *s)
 static flim_status check_bins(const search *s, const char *path, const flim_field_image *b, flim_error *err)
 {
     if (b->t != s->out->file_t) {
-        return flim_fail(err, FLIM_ERROR_DATA, "%s: %s has %" PRId64 " time bins, %s has %" PRId64, path, b->name, b->t,
+        char called[80];
+        flim_field_image_called(b, called, sizeof called);
+        return flim_fail(err, FLIM_ERROR_DATA, "%s: %s has %" PRId64 " time bins, %s has %" PRId64, path, called, b->t,
                          s->rows->row[s->first_row].path, s->out->file_t);
     }
     if (b->t % s->out->t != 0) {
@@ -45,6 +48,17 @@ static flim_status check_bins(const search *s, const char *path, const flim_fiel
     return s->out->t >= LEAST_BINS
                ? FLIM_OK
                : flim_fail(err, FLIM_ERROR_DATA, "%s: %d time bins, expected %d or more", path, s->out->t, LEAST_BINS);
+}
+
+/* A cell's decay cannot begin behind its last bin. */
+static flim_status check_t0(const search *s, flim_error *err)
+{
+    const flim_import_request *r = s->request;
+    return r->align_t0 && r->t0_bin >= s->out->t
+               ? flim_fail(err, FLIM_ERROR_USAGE,
+                           "--t0-bin %" PRId64 ": the cells of %s have %d time bins, 0 to %d, expected one of these",
+                           r->t0_bin, r->out, s->out->t, s->out->t - 1)
+               : FLIM_OK;
 }
 
 static flim_status check_field_size(const search *s, const char *path, const flim_field_image *b, flim_error *err)
@@ -60,10 +74,30 @@ static flim_status check_field_size(const search *s, const char *path, const fli
     return FLIM_OK;
 }
 
+/* Ranges that differ by no more than a file's rounding. */
+static bool same_range(double a, double b)
+{
+    return a == b || (a > 0 && b > 0 && a / b > 0.99999 && a / b < 1.00001);
+}
+
+/* A file's own range counts, not the request's.  One file is named: all have one range. */
+static void warn_of_range(search *s, int64_t row, const flim_field_image *b)
+{
+    const double asked = s->request->range_ns;
+    if (!s->range_warned && b->range_ns > 0 && asked > 0 && !same_range(b->range_ns, asked)) {
+        s->range_warned = true;
+        flim_log_line(s->log, FLIM_LOG_WARNING,
+                      "%s: the file says that its %" PRId64 " time bins are %g ns in all: --time-range-ns %g, which is for "
+                      "files that do not say, is not used",
+                      s->rows->row[row].path, b->t, b->range_ns, asked);
+    }
+}
+
 static flim_status check_range(search *s, int64_t row, const flim_field_image *b, flim_error *err)
 {
     const double range = b->range_ns > 0 ? b->range_ns : s->request->range_ns, known = s->out->range_ns;
-    if (range != known && !(range > 0 && known > 0 && range / known > 0.99999 && range / known < 1.00001)) {
+    warn_of_range(s, row, b);
+    if (!same_range(range, known)) {
         return flim_fail(err, FLIM_ERROR_DATA,
                          "%s: its %" PRId64
                          " time bins are %g ns in all, those of %s %g ns (0 = not in the file: --time-range-ns)",
@@ -85,6 +119,7 @@ static flim_status check_image(search *s, int64_t row, const flim_field_image *b
         out->h = (int)(size ? size : b->y);
         out->w = (int)(size ? size : b->x);
         out->range_ns = b->range_ns > 0 ? b->range_ns : s->request->range_ns;
+        FLIM_TRY(check_t0(s, err));
     }
     FLIM_TRY(check_bins(s, path, b, err));
     FLIM_TRY(s->rows->row[row].mask ? FLIM_OK : check_field_size(s, path, b, err));
@@ -189,18 +224,35 @@ done:
     return status;
 }
 
+flim_status flim_import_open_field(const flim_import_request *request, const flim_import_row *row, bool trusted,
+                                   flim_field_file **out, flim_error *err)
+{
+    flim_field_options fields = request->fields;
+    flim_label_image mask;
+    fields.trusted = trusted;
+    fields.stop = request->stop;
+    const flim_status status = flim_field_open(row->path, &fields, out, err);
+    if (status != FLIM_ERROR_USAGE || !row->mask || fields.axes != FLIM_ARRAY_AUTO) {
+        return status;
+    }
+    FLIM_TRY(flim_label_image_read(row->mask, &mask, err)); /* only now: most arrays need no look at it */
+    fields.mask_y = mask.y;
+    fields.mask_x = mask.x;
+    flim_label_image_free(&mask);
+    return flim_field_open(row->path, &fields, out, err);
+}
+
 static flim_status add_row(search *s, int64_t number, flim_error *err)
 {
     const char *path = s->rows->row[number].path;
     const int64_t channel = s->request->channel;
     flim_field_file *file = NULL;
     flim_status status = FLIM_OK;
-    flim_field_options fields = s->request->fields;
-    fields.stop = s->request->stop;
-    FLIM_TRY(flim_field_open(path, &fields, &file, err));
+    FLIM_TRY(flim_import_open_field(s->request, &s->rows->row[number], false, &file, err));
     if (channel > file->n_images) {
-        FLIM_TRY_DONE(flim_fail(err, FLIM_ERROR_USAGE, "%s: --channel %" PRId64 ", but it has %d: %s%s", path, channel,
-                                file->n_images, file->image[0].name, file->n_images > 1 ? " ..." : ""));
+        FLIM_TRY_DONE(flim_fail(err, FLIM_ERROR_USAGE, "%s: --channel %" PRId64 ", but it has %d%s%s%s", path, channel,
+                                file->n_images, file->image[0].name[0] ? ": " : "", file->image[0].name,
+                                file->n_images > 1 ? " ..." : ""));
     }
     if (!channel && !file->format->stack && file->n_images > 1) {
         FLIM_TRY_DONE(flim_fail(err, FLIM_ERROR_USAGE,

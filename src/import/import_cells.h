@@ -28,6 +28,11 @@ typedef struct flim_import_cells {
     bool masked; /* some pixel of a window may be outside of its cell */
 } flim_import_cells;
 
+/* Opens a row's field as the request has it.  Where the axes of its array may be read in two ways, its mask's shape decides.
+ * trusted: it was opened before. */
+flim_status flim_import_open_field(const flim_import_request *request, const flim_import_row *row, bool trusted,
+                                   flim_field_file **out, flim_error *err);
+
 /* Opens every row's files.  result gets files, at_border and too_large.  The first cells left out are logged. */
 flim_status flim_import_cells_find(const flim_import_request *request, const flim_import_rows *rows, const flim_log *log,
                                    flim_import_cells *out, flim_import_result *result, flim_error *err);

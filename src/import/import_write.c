@@ -237,10 +237,7 @@ static flim_status write_sources(writing *w, flim_error *err)
 {
     const flim_import_cells *c = w->cells;
     flim_field_file *file = NULL;
-    flim_field_options fields = w->request->fields;
     flim_status status = FLIM_OK;
-    fields.trusted = true; /* its cells were found */
-    fields.stop = w->request->stop;
     *w->account = (flim_photon_account){0};
     for (int64_t i = 0; i < c->n_sources && !w->too_many; i++) {
         const flim_import_row *row = &w->rows->row[c->source[i].row];
@@ -250,7 +247,7 @@ static flim_status write_sources(writing *w, flim_error *err)
         if (i == 0 || c->source[i].row != c->source[i - 1].row) {
             flim_field_close(file);
             file = NULL;
-            FLIM_TRY_DONE(flim_field_open(row->path, &fields, &file, err));
+            FLIM_TRY_DONE(flim_import_open_field(w->request, row, true, &file, err)); /* its cells were found */
             FLIM_TRY_DONE(flim_import_file_describe(row, file, &w->file[c->source[i].row], err));
         }
         FLIM_TRY_DONE(write_source(w, file, &c->source[i], err));

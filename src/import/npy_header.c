@@ -21,6 +21,13 @@ static const char *find_value(const char *header, const char *key)
     return at ? at + 1 + strspn(at + 1, " ") : NULL;
 }
 
+/* Bytes of a type's text up to the quote that ends it, at most 16. */
+static size_t type_length(const char *text)
+{
+    const size_t length = strcspn(text, "'\"");
+    return length < 16 ? length : 16;
+}
+
 static flim_status read_type(const char *name, const char *text, flim_bare_array *out, flim_error *err)
 {
     char order = '|';
@@ -42,10 +49,10 @@ static flim_status read_type(const char *name, const char *text, flim_bare_array
                          name);
     }
     const bool integer = (kind == 'u' || kind == 'i') && (bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8);
-    const bool real = kind == 'f' && (bytes == 4 || bytes == 8);
+    const bool real = kind == 'f' && (bytes == 2 || bytes == 4 || bytes == 8);
     if (!integer && !real && !(kind == 'b' && bytes == 1)) {
-        return flim_fail(err, FLIM_ERROR_DATA, "%s: elements of type '%.8s', expected integers or float32 or float64", name,
-                         text);
+        return flim_fail(err, FLIM_ERROR_DATA, "%s: elements of type '%.*s', expected integers, float16, float32 or float64",
+                         name, (int)type_length(text), text);
     }
     return FLIM_OK;
 }

@@ -158,10 +158,10 @@ static flim_status describe_page(flim_tiff *t, flim_tiff_page *out, flim_error *
         return flim_fail(err, FLIM_ERROR_DATA, "%s: page %d has %" PRIu32 " x %" PRIu32 " pixels of %d values each",
                          t->file->path, t->n_pages + 1, y, x, samples);
     }
-    if (kind == 'f' ? bits != 32 && bits != 64 : !whole && !(bits == 1 && samples == 1)) {
+    if (kind == 'f' ? bits != 16 && bits != 32 && bits != 64 : !whole && !(bits == 1 && samples == 1)) {
         return flim_fail(err, FLIM_ERROR_DATA,
                          "%s: page %d has values of %d bits (SampleFormat %d), expected integers of 1, 8, 16, 32 or 64 bits, "
-                         "or float32 or float64",
+                         "or float16, float32 or float64",
                          t->file->path, t->n_pages + 1, bits, format);
     }
     *out = (flim_tiff_page){.y = y,

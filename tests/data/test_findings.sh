@@ -56,6 +56,8 @@ write("words.h5", group=words)
 bom = donor.copy(); bom[[i for i in range(N) if donor[i] == "D3"][:5]] = "\ufeffD3"
 write("bom.h5", group=bom)
 write("zeros.h5", group=np.array([d.replace("D", "D0") for d in donor], dtype=object))
+for file, names in {"case": ["act", "Act"], "hidden": ["act", "act\u200b"], "words": ["act", "inact"]}.items():
+    write(f"class_{file}.h5", attributes={"class_names": names})
 write("own.h5", group=np.array([f"c{i}" for i in range(N)], dtype=object))
 with h5py.File("never.h5", "w") as f: # strings that were never written
     f["counts"], f["label"] = counts, label
@@ -84,6 +86,16 @@ look 0 bom.h5
 says "'D3' and '\\ufeffD3' differ only by invisible characters"
 look 0 good.h5 zeros.h5 # across files
 says "'D01' and 'D1' differ only by leading zeros"
+look 0 class_words.h5
+not_said "warning"
+look 0 class_hidden.h5
+says "classes 'act' and 'act\\u200b' differ only by invisible characters: they are treated as different; are they one class?"
+look 0 class_case.h5
+says "classes 'act' and 'Act' differ only by case: they are treated as different; are they one class? (cells 1, 3, 5, 7, 9, ...)"
+call 0 "$build/flim_info" class_case.h5
+check "flim_info shows classes that look alike" grep -qE '^classes_alike +warning +30  1, 3, 5, 7, 9, ...' "$work/out"
+call 0 "$build/flim_info" class_case.h5 --no-scan
+check "also without a scan" grep -qE '^classes_alike +warning' "$work/out"
 look 0 own.h5
 says "60 of 60 groups have one cell only"
 

@@ -1,4 +1,4 @@
-/* What is said of groups: missing ones, names that look alike, groups of one cell or class. */
+/* What is said of groups and classes: missing groups, names that look alike, groups of one cell or class. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -167,6 +167,53 @@ static void names_that_look_alike(void **state)
     flim_findings_free(&found);
 }
 
+/* What is said of these names, cell i being of class i % classes: `words`, of so many cells; NULL = nothing. */
+static void classes_of(const char *const *name, int classes, bool labels, const char *words, int64_t cells)
+{
+    int32_t label[N];
+    flim_findings found = {0};
+    flim_error err = {0};
+    for (int i = 0; i < N; i++) {
+        label[i] = i % classes;
+    }
+    label[N - 1] = -1; /* a cell of no class */
+    const flim_dataset_info info = {.n = N, .classes = classes, .class_name = name, .label = labels ? label : NULL};
+    assert_int_equal(flim_find_in_classes(&info, &found, &err), FLIM_OK);
+    const flim_finding *it = of_kind(&found, FLIM_FINDING_CLASSES_ALIKE);
+    if (words ? !it || !strstr(it->text, words) : it != NULL) {
+        fail_msg("'%s' and others: '%s', expected '%s'", name[0], it ? it->text : "nothing", words ? words : "nothing");
+    }
+    if (it) {
+        assert_int_equal(found.n, 1);
+        assert_int_equal(it->severity, FLIM_FINDING_WARNING);
+        assert_int_equal(it->cells.count, cells);
+        assert_true(cells == 0 || it->cells.cell[0] == 1);
+    }
+    flim_findings_free(&found);
+}
+
+static void classes_that_look_alike(void **state)
+{
+    (void)state;
+    static const char *const case_only[] = {"act", "Act"}, *const blank[] = {"act", "act ", "rest"};
+    static const char *const hidden[] = {"act", "\xe2\x80\x8b"
+                                                "act"};
+    static const char *const apart[] = {"act", "inact"}, *const numbers[] = {"0", "1", "10", "-1"};
+    static const char *const many[] = {"a", "A", "b", "B", "c", "C", "d", "D", "e", "E"};
+    classes_of(case_only, 2, true,
+               "classes 'act' and 'Act' differ only by case: they are treated as different; are they one class?", 5);
+    classes_of(case_only, 2, false, "classes 'act' and 'Act' differ only by case", 0);
+    classes_of(blank, 3, true, "classes 'act' and 'act ' differ only by blanks: ", 4);
+    classes_of(hidden, 2, true, "classes 'act' and '\\u200bact' differ only by invisible characters: ", 5);
+    classes_of(apart, 2, true, NULL, 0);
+    classes_of(numbers, 4, true, NULL, 0);
+    classes_of(many, 10, true, "; and 1 more: they are treated as different", 5);
+    flim_findings found = {0};
+    flim_error err = {0};
+    assert_int_equal(flim_find_in_classes(&(flim_dataset_info){.n = N}, &found, &err), FLIM_OK); /* no classes at all */
+    assert_int_equal(found.n, 0);
+}
+
 static void sizes_of_groups(void **state)
 {
     (void)state;
@@ -194,8 +241,11 @@ static void sizes_of_groups(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(missing_donors), cmocka_unit_test(doubtful_donors),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(missing_donors),
+                                       cmocka_unit_test(doubtful_donors),
                                        cmocka_unit_test(missing_is_a_warning_without_groups_to_keep_whole),
-                                       cmocka_unit_test(names_that_look_alike), cmocka_unit_test(sizes_of_groups)};
+                                       cmocka_unit_test(names_that_look_alike),
+                                       cmocka_unit_test(classes_that_look_alike),
+                                       cmocka_unit_test(sizes_of_groups)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

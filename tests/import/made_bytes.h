@@ -32,6 +32,18 @@ static inline void put_text(bytes *b, const char *text, size_t count)
     }
 }
 
+/* The bits of a whole number as IEEE's binary16, which must hold it. */
+static inline uint16_t half_of(uint32_t number)
+{
+    unsigned exponent = 0;
+    while (number >> (exponent + 1)) {
+        exponent++;
+    }
+    const uint32_t mantissa = exponent > 10 ? number >> (exponent - 10) : number << (10 - exponent);
+    assert_true(exponent < 16 && (exponent <= 10 || mantissa << (exponent - 10) == number));
+    return (uint16_t)(number ? (exponent + 15) << 10 | (mantissa & 1023) : 0);
+}
+
 static inline void set(bytes *b, size_t at, uint64_t value, int count)
 {
     for (int i = 0; i < count; i++) {

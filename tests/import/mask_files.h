@@ -36,6 +36,8 @@ static inline void put_label(bytes *b, bool big, char kind, int size, uint32_t l
     uint32_t small_bits;
     if (kind == 'f' && size == 8) {
         memcpy(&bits, &real, 8);
+    } else if (kind == 'f' && size == 2) {
+        bits = half_of(label);
     } else if (kind == 'f') {
         memcpy(&small_bits, &small, 4);
         bits = small_bits;

@@ -195,6 +195,13 @@ static void elements_as_counts(void **state)
         flim_counts_from_elements(&(flim_element){'f', 4, false}, (const uint8_t *)part, 3, &data, &bytes, &memory, &n, NULL),
         FLIM_OK);
     assert_true(n == 2 && !memory);
+    static const uint16_t halves[] = {0, 0x8000, 0x3c00, 0x6800, 0x7bff}; /* 0, -0, 1, 2048, 65504: the largest */
+    assert_int_equal(flim_counts_from_elements(&(flim_element){'f', 2, false}, (const uint8_t *)halves, 5, &data, &bytes,
+                                               &memory, &n, NULL),
+                     FLIM_OK);
+    assert_true(n == 5 && bytes == 4);
+    assert_memory_equal(data, ((const uint32_t[]){0, 0, 1, 2048, 65504}), 20);
+    flim_free(memory);
     odd[1] = 0x34; /* two bytes at an odd address: copied */
     odd[2] = 0x12;
     assert_int_equal(flim_counts_from_elements(&(flim_element){'u', 2, false}, odd + 1, 2, &data, &bytes, &memory, &n, NULL),

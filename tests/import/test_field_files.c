@@ -634,6 +634,9 @@ static void put_element(bytes *b, char kind, int size, bool big, int value)
     const float small = (float)value;
     if (kind == 'f' && size == 8) {
         memcpy(raw, &real, 8);
+    } else if (kind == 'f' && size == 2) {
+        const uint16_t half = half_of((uint32_t)value);
+        memcpy(raw, &half, 2);
     } else if (kind == 'f') {
         memcpy(raw, &small, 4);
     } else {
@@ -697,7 +700,7 @@ static void npy_of_every_type_and_order(void **state)
     static const struct {
         char kind;
         int size;
-    } type[] = {{'u', 1}, {'u', 2}, {'u', 4}, {'u', 8}, {'i', 1}, {'i', 2}, {'i', 4}, {'i', 8}, {'f', 4}, {'f', 8}};
+    } type[] = {{'u', 1}, {'u', 2}, {'u', 4}, {'u', 8}, {'i', 1}, {'i', 2}, {'i', 4}, {'i', 8}, {'f', 2}, {'f', 4}, {'f', 8}};
     bytes *b = malloc(sizeof *b);
     assert_non_null(b);
     for (size_t k = 0; k < sizeof type / sizeof type[0]; k++) {
@@ -830,7 +833,21 @@ static void arrays_that_are_no_counts_are_named(void **state)
     make_npy(b, 1, 'O', 8, false, false, false, false);
     expect_error(b, FLIM_ARRAY_AUTO, FLIM_ERROR_DATA, "Python objects");
     make_npy(b, 1, 'c', 8, false, false, false, false);
-    expect_error(b, FLIM_ARRAY_AUTO, FLIM_ERROR_DATA, "elements of type 'c8");
+    expect_error(b, FLIM_ARRAY_AUTO, FLIM_ERROR_DATA, "elements of type 'c8', expected integers");
+    static const char *const types[] = {"f16", "f1", "V2", "c16", "U4", "S10", "M8[ns]", "", "i3", "b8"};
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+        char header[128], words[64];
+        snprintf(header, sizeof header, "{'descr': '<%s', 'fortran_order': False, 'shape': (3, 3, 5), }", types[i]);
+        snprintf(words, sizeof words, "elements of type '%s', expected integers", types[i]);
+        make_npy_of_45(b, header);
+        expect_error(b, FLIM_ARRAY_AUTO, FLIM_ERROR_DATA, words);
+    }
+    static const uint16_t no_counts[] = {0x3800, 0xbc00, 0x7c00, 0x7e00, 1}; /* 0.5, -1, infinity, none, the least */
+    for (size_t i = 0; i < sizeof no_counts / sizeof no_counts[0]; i++) {
+        make_npy(b, 1, 'f', 2, false, false, false, false);
+        set(b, b->n - 2, no_counts[i], 2);
+        expect_error(b, FLIM_ARRAY_AUTO, FLIM_ERROR_DATA, "y 2, x 1, t 4");
+    }
     make_npy(b, 1, 'f', 8, false, false, false, false);
     const double half = 0.5, minus = -1, none = NAN;
     const double *const wrong[] = {&half, &minus, &none};
@@ -850,11 +867,68 @@ static void arrays_that_are_no_counts_are_named(void **state)
     /* (3,5,3): which axis is the time? */
     make_npy_of_45(b, "{'descr': '|u1', 'fortran_order': False, 'shape': (3, 5, 3), }");
     expect_error(b, FLIM_ARRAY_AUTO, FLIM_ERROR_USAGE, "--axes YXT");
-    flim_error err;
-    assert_int_equal(try_file(FLIM_ARRAY_YXT, &err), FLIM_OK);
     *b = (bytes){0};
     put_text(b, "no format at all, but text that is long enough to be looked at", 60);
     expect_error(b, FLIM_ARRAY_AUTO, FLIM_ERROR_DATA, "its first bytes");
+    free(b);
+}
+
+/* Which axes are taken for the time without --axes, and with a mask: the longer of the first and the last, unless only the other
+ * leaves a square plane. */
+static void time_axes_in_doubt_are_refused(void **state)
+{
+    (void)state;
+    enum { REFUSED = 0 };
+    static const struct {
+        const char *shape;
+        int64_t y, x, t; /* as read; t REFUSED */
+        int64_t mask_y, mask_x;
+    } arrays[] = {{"(3, 3, 5)", 3, 3, 5, 0, 0},
+                  {"(5, 3, 3)", 3, 3, 5, 0, 0},
+                  {"(1, 5, 3, 3)", 3, 3, 5, 0, 0},
+                  {"(5, 4, 2)", 4, 2, 5, 0, 0}, /* neither is square */
+                  {"(2, 4, 5)", 2, 4, 5, 0, 0},
+                  {"(5, 4, 2)", 4, 2, 5, 5, 4}, /* a mask that does not fit is no reason to read otherwise */
+                  {"(4, 4, 2)", 0, 0, REFUSED, 0, 0},
+                  {"(2, 4, 4)", 0, 0, REFUSED, 0, 0},
+                  {"(1, 4, 4, 2)", 0, 0, REFUSED, 0, 0},
+                  {"(2, 3, 3, 2)", 0, 0, REFUSED, 0, 0}, /* two images */
+                  {"(2, 2, 3, 3)", 0, 0, REFUSED, 0, 0},
+                  {"(3, 5, 3)", 0, 0, REFUSED, 0, 0}, /* a tie */
+                  {"(3, 3, 3)", 0, 0, REFUSED, 3, 3},
+                  {"(4, 4, 2)", 4, 4, 2, 4, 4},
+                  {"(4, 4, 2)", 4, 2, 4, 4, 2},
+                  {"(2, 4, 4)", 2, 4, 4, 2, 4},
+                  {"(2, 4, 4)", 4, 4, 2, 4, 4},
+                  {"(3, 5, 3)", 5, 3, 3, 5, 3},
+                  {"(4, 4, 2)", 0, 0, REFUSED, 2, 4}};
+    bytes *b = malloc(sizeof *b);
+    assert_non_null(b);
+    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
+        char header[128];
+        flim_field_file *file;
+        flim_error err = {0};
+        snprintf(header, sizeof header, "{'descr': '|u1', 'fortran_order': False, 'shape': %s, }", arrays[i].shape);
+        make_npy_of_45(b, header);
+        write_bytes(b, b->n);
+        const flim_field_options options = {.mask_y = arrays[i].mask_y, .mask_x = arrays[i].mask_x};
+        const flim_status status = flim_field_open(path, &options, &file, &err);
+        if (status != (arrays[i].t ? FLIM_OK : FLIM_ERROR_USAGE)) {
+            fail_msg("%zu, %s: status %d, '%s'", i, arrays[i].shape, status, err.text);
+        }
+        const flim_field_image *image = status == FLIM_OK ? file->image : NULL;
+        if (image && (image->y != arrays[i].y || image->x != arrays[i].x || image->t != arrays[i].t)) {
+            fail_msg("%zu, %s: %d bins of %d x %d", i, arrays[i].shape, (int)image->t, (int)image->y, (int)image->x);
+        }
+        flim_field_close(file);
+        for (flim_array_axes axes = FLIM_ARRAY_YXT; axes <= FLIM_ARRAY_TYX; axes++) { /* what is asked for is not doubted */
+            assert_int_equal(try_file(axes, &err), FLIM_OK);
+        }
+    }
+    make_npy_of_45(b, "{'descr': '|u1', 'fortran_order': False, 'shape': (4, 4, 2), }");
+    expect_error(
+        b, FLIM_ARRAY_AUTO, FLIM_ERROR_USAGE,
+        "(4,4,2) may be 2 time bins of 4 x 4 pixels, which is --axes YXT, or 4 time bins of 4 x 2 pixels, --axes TYX");
     free(b);
 }
 
@@ -870,6 +944,7 @@ int main(void)
         cmocka_unit_test(ptu_that_cannot_be_a_picture_is_named),
         cmocka_unit_test(npy_of_every_type_and_order),
         cmocka_unit_test(npz_stored_and_deflated),
+        cmocka_unit_test(time_axes_in_doubt_are_refused),
         cmocka_unit_test(arrays_that_are_no_counts_are_named),
     };
     if (access("/dev/shm", W_OK) != 0) {

@@ -24,6 +24,32 @@ flimflam_c2.sdt 496426 --bins 64
 flimflam_c3.sdt 596302 --align-t0
 END
 
+# ---- a time range beside the file's own: the file's counts, and both are said once, however many files there are
+mkdir twice && cp "$raw/flimflam_c1.sdt" twice/a.sdt && cp "$raw/flimflam_c1.sdt" twice/b.sdt
+call 0 "${import[@]}" range.h5 twice --class a=rest,b=act --time-range-ns 50
+says "a.sdt: the file says that its 256 time bins are "
+says " ns in all: --time-range-ns 50, which is for files that do not say, is not used"
+check "it is said once" test "$(grep -c -e '--time-range-ns 50' err)" = 1
+own=$(sed -n 's/.*time bins are \([0-9.]*\) ns in all.*/\1/p' err)
+call 0 "$build/flim_info" range.h5 --no-scan
+check "the file's own range counts" grep -qF "$own ns" out
+for asked in 0 "$own"; do
+    rm range.h5
+    call 0 "${import[@]}" range.h5 twice --class a=rest,b=act --time-range-ns "$asked"
+    check "nothing is said of --time-range-ns $asked" bash -c '! grep -q time-range-ns "$1"' _ err
+done
+
+# ---- two spellings of a class: the last word, in those of flim_info and train_cv
+printf 'path,label\ntwice/a.sdt,act\ntwice/b.sdt,act\xe2\x80\x8b\n' >classes.csv
+rm range.h5
+call 0 "${import[@]}" range.h5 twice --class a=act,b=Act
+says "warning: classes 'act' and 'Act' differ only by case: they are treated as different; are they one class?"
+call 0 "${import[@]}" manifest.h5 --manifest classes.csv
+says "warning: classes 'act' and 'act\\u200b' differ only by invisible characters: they are treated as different; are they one class?"
+rm range.h5
+call 0 "${import[@]}" range.h5 twice --class a=act,b=rest
+check "nothing is said of other classes" bash -c '! grep -q classes "$1"' _ err
+
 # ---- a mask: its cells and what is around them are all photons there are
 if "$build/flim_import" mask.h5 "$raw/flimflam_c1.sdt" --mask "$raw/flimflam_roi_c1.tif" --size 41 >out 2>err; then
     check "a mask's photons" grep -q '^photons: 643962 in the files = 339500 in the cells + 304462 outside all cells$' out

@@ -12,10 +12,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/alloc.h"
 #include "core/file.h"
 #include "core/test_folder.h"
 #include "flim/dataset.h"
 #include "import/file_list.h"
+#include "import/file_names.h"
 #include "import/import.h"
 
 enum { T = 24, MOST = 7 };
@@ -37,8 +39,8 @@ static unsigned value_at(int k, int y, int x, int t)
     return (unsigned)(k * 37 + y * 11 + x * 5 + t * 3) % 251;
 }
 
-/* NAME: an array (Y,X,T) of uint16; `high` is added to its first count. */
-static void make_array(const char *name, int k, int height, int width, unsigned high)
+/* NAME: an array (Y,X,bins) of uint32; `high` is added to its first count. */
+static void make_array_of(const char *name, int k, int height, int width, int bins, unsigned high)
 {
     char header[128], path[1024];
     snprintf(path, sizeof path, "%s", in_folder(name));
@@ -49,16 +51,21 @@ static void make_array(const char *name, int k, int height, int width, unsigned 
     FILE *stream = fopen(path, "wb");
     assert_non_null(stream);
     const int length = snprintf(header, sizeof header, "{'descr': '<u4', 'fortran_order': False, 'shape': (%d, %d, %d), }",
-                                height, width, T);
+                                height, width, bins);
     fwrite("\x93NUMPY\x01\0", 1, 8, stream);
     fputc(length, stream);
     fputc(0, stream);
     fwrite(header, 1, (size_t)length, stream);
-    for (int i = 0; i < height * width * T; i++) {
-        const uint32_t value = value_at(k, i / T / width, i / T % width, i % T) + (i ? 0 : high);
+    for (int i = 0; i < height * width * bins; i++) {
+        const uint32_t value = value_at(k, i / bins / width, i / bins % width, i % bins) + (i ? 0 : high);
         fwrite(&value, 4, 1, stream);
     }
     assert_int_equal(fclose(stream), 0);
+}
+
+static void make_array(const char *name, int k, int height, int width, unsigned high)
+{
+    make_array_of(name, k, height, width, T, high);
 }
 
 static flim_status import_with(flim_import_request request, flim_import_result *result, flim_error *err)
@@ -205,6 +212,119 @@ static void what_does_not_fit_together_is_named(void **state)
     assert_false(flim_file_exists(out));
 }
 
+/* A folder that a path calls "." or "..", or does not name, has its name on the disk; what a path calls it stays. */
+static void folders_have_their_names(void **state)
+{
+    (void)state;
+    static const char *const paths[][2] = {{"a.npy", "D7"},
+                                           {"./a.npy", "D7"},
+                                           {".//a.npy", "D7"},
+                                           {"../a.npy", "places"},
+                                           {"../../places/D7/a.npy", "D7"},
+                                           {"../D8/a.npy", "D8"},
+                                           {"../D8//a.npy", "D8"},
+                                           {"../D8/./a.npy", "D8"},
+                                           {"../D8/../a.npy", "places"},
+                                           {"/a.npy", "/"},
+                                           {"/tmp/a.npy", "tmp"},
+                                           {"//a.npy", "/"},
+                                           {"../.hidden/a.npy", ".hidden"},
+                                           {"../..x/a.npy", "..x"},
+                                           {"../.../a.npy", "..."},
+                                           {"../link/a.npy", "link"},
+                                           {"../link/./a.npy", "D8"},
+                                           {"../none/a.npy", "none"},
+                                           {"../none/./a.npy", "."}};
+    static const char *const inputs[] = {".", "./", "a.npy", "./a.npy", "../D7", "../D7//", "../D7/."};
+    char before[1024];
+    flim_error err;
+    make_array("places/D7/a.npy", 0, 5, 5, 0);
+    make_array("places/D8/a.npy", 0, 5, 5, 0);
+    assert_int_equal(symlink("D8", in_folder("places/link")), 0);
+    assert_non_null(getcwd(before, sizeof before));
+    assert_int_equal(chdir(in_folder("places/D7")), 0);
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
+        char *found = flim_path_folder(paths[i][0], &err);
+        if (strcmp(found, paths[i][1]) != 0) {
+            fail_msg("%s is in '%s', expected '%s'", paths[i][0], found, paths[i][1]);
+        }
+        flim_free(found);
+    }
+    for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++) {
+        const char *out = in_folder("places.h5");
+        const flim_import_request request = {.out = out, .input = &inputs[i], .n_inputs = 1};
+        flim_import_result made;
+        flim_dataset *d;
+        assert_int_equal(import_with(request, &made, &err), FLIM_OK);
+        assert_int_equal(flim_dataset_open(&out, 1, &(flim_dataset_options){.need_groups = true}, &d, &err), FLIM_OK);
+        assert_int_equal(flim_dataset_get_info(d)->groups, 1);
+        assert_string_equal(flim_dataset_get_info(d)->group_name[0], "D7");
+        flim_dataset_close(d);
+        unlink(out);
+    }
+    assert_int_equal(chdir(before), 0);
+}
+
+/* Bins that the cells do not have: of files as they are, and with neighbours added up. */
+static void t0_bins_are_those_of_the_cells(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t bins, t0_bin;
+        const char *words; /* NULL = good */
+    } asked[] = {{0, 40, "--t0-bin 40: "},
+                 {0, T, "have 24 time bins, 0 to 23"},
+                 {0, T - 1, NULL},
+                 {0, -1, NULL},
+                 {T / 3, T / 3, "have 8 time bins, 0 to 7"},
+                 {T / 3, T - 1, "--t0-bin 23: "},
+                 {T / 3, T / 3 - 1, NULL}};
+    make_array("t0/a.npy", 0, 5, 5, 0);
+    const char *input = in_folder("t0"), *out = in_folder("t0.h5");
+    for (size_t i = 0; i < sizeof asked / sizeof asked[0]; i++) {
+        const flim_import_request request = {
+            .out = out, .input = &input, .n_inputs = 1, .bins = asked[i].bins, .align_t0 = true, .t0_bin = asked[i].t0_bin};
+        flim_import_result made;
+        flim_error err;
+        const flim_status status = import_with(request, &made, &err);
+        if (status != (asked[i].words ? FLIM_ERROR_USAGE : FLIM_OK) ||
+            (asked[i].words && !strstr(err.text, asked[i].words))) {
+            fail_msg("%zu: status %d and '%s'", i, status, err.text);
+        }
+        assert_int_equal(flim_file_exists(out), !asked[i].words);
+        unlink(out);
+    }
+}
+
+/* A message has a word where a file's only image has no name. */
+static void images_without_a_name_are_called_something(void **state)
+{
+    (void)state;
+    make_array("unlike/a.npy", 0, 5, 5, 0);
+    make_array_of("unlike/b.npy", 0, 5, 5, 2 * T, 0);
+    const char *input = in_folder("unlike"), *out = in_folder("unlike.h5");
+    flim_import_request request = {.out = out, .input = &input, .n_inputs = 1};
+    flim_import_result made;
+    flim_error err;
+    char want[2200];
+    assert_int_equal(import_with(request, &made, &err), FLIM_ERROR_DATA);
+    snprintf(want, sizeof want, "%s: it has 48 time bins, %s has 24", in_folder("unlike/b.npy"), in_folder("unlike/a.npy"));
+    assert_string_equal(err.text, want);
+    request.channel = 2;
+    assert_int_equal(import_with(request, &made, &err), FLIM_ERROR_USAGE);
+    snprintf(want, sizeof want, "%s: --channel 2, but it has 1", in_folder("unlike/a.npy"));
+    assert_string_equal(err.text, want);
+    static const struct {
+        flim_field_image image;
+        const char *called;
+    } images[] = {{{.name = ""}, "it"}, {{.name = "3"}, "image 3"}, {{.name = "channel 1"}, "channel 1"}};
+    for (size_t i = 0; i < sizeof images / sizeof images[0]; i++) {
+        char called[80];
+        flim_field_image_called(&images[i].image, called, sizeof called);
+        assert_string_equal(called, images[i].called);
+    }
+}
+
 static void lists_are_sorted_by_numbers_and_end(void **state)
 {
     (void)state;
@@ -239,6 +359,9 @@ int main(void)
         cmocka_unit_test(folders_of_arrays),
         cmocka_unit_test(bins_added_up_and_small_fields_centred),
         cmocka_unit_test(what_does_not_fit_together_is_named),
+        cmocka_unit_test(folders_have_their_names),
+        cmocka_unit_test(t0_bins_are_those_of_the_cells),
+        cmocka_unit_test(images_without_a_name_are_called_something),
         cmocka_unit_test(lists_are_sorted_by_numbers_and_end),
     };
     return RUN_IN_FOLDER(folder, tests);

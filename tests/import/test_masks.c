@@ -102,8 +102,8 @@ static void masks_of_every_kind_of_file(void **state)
         char kind;
         int size;
         uint32_t most;
-    } type[] = {{'u', 1, 255},     {'u', 2, 65535},       {'u', 4, 9999999}, {'i', 1, 127},        {'i', 2, 32767},
-                {'i', 4, 1 << 30}, {'u', 8, 4000000000u}, {'f', 4, 1 << 23}, {'f', 8, 4294967295u}};
+    } type[] = {{'u', 1, 255},     {'u', 2, 65535},       {'u', 4, 9999999}, {'i', 1, 127},     {'i', 2, 32767},
+                {'i', 4, 1 << 30}, {'u', 8, 4000000000u}, {'f', 2, 2048},    {'f', 4, 1 << 23}, {'f', 8, 4294967295u}};
     char what[64];
     for (size_t k = 0; k < sizeof type / sizeof type[0]; k++) {
         const made_mask mask = {Y, X, label};
@@ -377,6 +377,49 @@ static void fields_with_masks_count_by_count(void **state)
     }
 }
 
+/* An array (12,12,8) may be 8 bins or 12: its mask says which, in both passes over the file. */
+static void a_mask_says_which_axis_is_the_time(void **state)
+{
+    (void)state;
+    static uint32_t label[12 * 12];
+    static const char header[] = "{'descr': '|u1', 'fortran_order': False, 'shape': (12, 12, 8), }";
+    const char *field = in_folder("doubt.npy"), *out = in_folder("doubt.h5");
+    flim_import_request r = {.out = out,
+                             .input = &field,
+                             .n_inputs = 1,
+                             .mask = "*_mask",
+                             .cells = {.by = FLIM_CELLS_VALUE, .size = 12, .keep_border = true}};
+    for (int i = 0; i < 12 * 12; i++) {
+        label[i] = 1;
+    }
+    file = (bytes){0};
+    put(&file, 0x93, 1);
+    put_text(&file, "NUMPY\1", 7);
+    put(&file, strlen(header), 2);
+    put_text(&file, header, strlen(header));
+    for (int i = 0; i < 12 * 12 * 8; i++) {
+        put(&file, 1, 1);
+    }
+    write_bytes_to(field, &file, file.n);
+    for (int x = 8; x <= 12; x += 4) {
+        make_npy_mask(&file, &(made_mask){12, x, label}, false, false, 'u', 2);
+        write_bytes_to(in_folder("doubt_mask"), &file, file.n);
+        const flim_import_result made = import_masks(&r);
+        assert_int_equal(made.t, x == 8 ? 12 : 8);
+        assert_int_equal(made.photons.cells, 12 * 12 * 8);
+    }
+    make_npy_mask(&file, &(made_mask){8, 12, label}, false, false, 'u', 2);
+    write_bytes_to(in_folder("doubt_mask"), &file, file.n);
+    flim_import_result made;
+    flim_error err = {0};
+    unlink(out);
+    assert_int_equal(flim_import(&r, &(flim_log){0}, &made, &err), FLIM_ERROR_USAGE);
+    assert_non_null(strstr(err.text, "--axes YXT"));
+    r.mask = NULL;
+    assert_int_equal(flim_import(&r, &(flim_log){0}, &made, &err), FLIM_ERROR_USAGE);
+    assert_false(flim_file_exists(out));
+}
+
 /* ---- what is wrong ---- */
 
 static void expect_refusal(const flim_import_request *r, flim_status want, const char *words)
@@ -439,7 +482,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(masks_of_every_kind_of_file),     cmocka_unit_test(cells_and_windows_are_those_of_a_plain_search),
         cmocka_unit_test(pieces_of_a_binary_mask),         cmocka_unit_test(fields_with_masks_count_by_count),
-        cmocka_unit_test(masks_that_do_not_fit_are_named),
+        cmocka_unit_test(masks_that_do_not_fit_are_named), cmocka_unit_test(a_mask_says_which_axis_is_the_time),
     };
     if (access("/dev/shm", W_OK) != 0) {
         strcpy(folder, "/tmp/flim_masks_XXXXXX");

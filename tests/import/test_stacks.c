@@ -162,12 +162,12 @@ static void put_value(const layout *l, uint8_t *at, uint32_t count)
     const float small = (float)count;
     const double real = count;
     const uint8_t one = (uint8_t)count;
-    const uint16_t two = (uint16_t)count;
+    const uint16_t two = l->format == SAMPLEFORMAT_IEEEFP ? half_of(count) : (uint16_t)count;
     memcpy(at,
-           l->format == SAMPLEFORMAT_IEEEFP ? (l->bits == 32 ? (const void *)&small : &real)
-           : l->bits == 8                   ? (const void *)&one
-           : l->bits == 16                  ? (const void *)&two
-                                            : &count,
+           l->format == SAMPLEFORMAT_IEEEFP && l->bits > 16 ? (l->bits == 32 ? (const void *)&small : &real)
+           : l->bits == 8                                   ? (const void *)&one
+           : l->bits == 16                                  ? (const void *)&two
+                                                            : &count,
            (size_t)l->bits / 8);
 }
 
@@ -224,20 +224,21 @@ static void tiff_in_every_layout(void **state)
 {
     (void)state;
     static const char *const modes[] = {"wl", "wb", "w8l", "w8b"};
-    static const int kinds[][2] = {{8, SAMPLEFORMAT_UINT}, {16, SAMPLEFORMAT_UINT},   {32, SAMPLEFORMAT_UINT},
-                                   {16, SAMPLEFORMAT_INT}, {32, SAMPLEFORMAT_IEEEFP}, {64, SAMPLEFORMAT_IEEEFP}};
+    static const int kinds[][2] = {{8, SAMPLEFORMAT_UINT},   {16, SAMPLEFORMAT_UINT},   {32, SAMPLEFORMAT_UINT},
+                                   {16, SAMPLEFORMAT_INT},   {16, SAMPLEFORMAT_IEEEFP}, {32, SAMPLEFORMAT_IEEEFP},
+                                   {64, SAMPLEFORMAT_IEEEFP}};
     static const int packed[][2] = {{COMPRESSION_NONE, 0},          {COMPRESSION_LZW, 0},
                                     {COMPRESSION_LZW, 2},           {COMPRESSION_PACKBITS, 0},
                                     {COMPRESSION_ADOBE_DEFLATE, 0}, {COMPRESSION_ADOBE_DEFLATE, 2}};
     char what[128];
-    for (int i = 0; i < 4 * 6 * 6 * 2 * 3; i++) {
-        const int kind = i / 4 % 6, pack = i / 24 % 6, shape = i / 288;
+    for (int i = 0; i < 4 * 7 * 6 * 2 * 3; i++) {
+        const int kind = i / 4 % 7, pack = i / 28 % 6, shape = i / 336;
         const layout l = {.mode = modes[i % 4],
                           .bits = kinds[kind][0],
                           .format = kinds[kind][1],
                           .compression = packed[pack][0],
                           .predictor = kinds[kind][1] == SAMPLEFORMAT_IEEEFP ? 0 : packed[pack][1],
-                          .tiled = i / 144 % 2,
+                          .tiled = i / 168 % 2,
                           .samples = shape > 0,
                           .planar = shape > 1};
         snprintf(what, sizeof what,

@@ -27,6 +27,14 @@ typedef struct listing {
     flim_error *err;
 } listing;
 
+/* A float of two bytes is IEEE's, not bfloat16. */
+static bool is_half(hid_t type)
+{
+    size_t sign, exponent, exponent_bits, mantissa, mantissa_bits;
+    return H5Tget_fields(type, &sign, &exponent, &exponent_bits, &mantissa, &mantissa_bits) >= 0 && sign == 15 &&
+           exponent == 10 && exponent_bits == 5 && mantissa == 0 && mantissa_bits == 10;
+}
+
 static bool describe(hid_t dataset, flim_h5_array *out)
 {
     int rank = 0;
@@ -35,8 +43,9 @@ static bool describe(hid_t dataset, flim_h5_array *out)
     const H5T_class_t class = type >= 0 ? H5Tget_class(type) : H5T_NO_CLASS;
     const size_t bytes = type >= 0 ? H5Tget_size(type) : 0;
     out->kind = class == H5T_FLOAT ? 'f' : H5Tget_sign(type) == H5T_SGN_NONE ? 'u' : 'i';
+    const bool half = class == H5T_FLOAT && bytes == 2 && is_half(type);
     flim_h5_drop(type);
-    const bool known = class == H5T_FLOAT ? bytes == 4 || bytes == 8
+    const bool known = class == H5T_FLOAT ? half || bytes == 4 || bytes == 8
                                           : class == H5T_INTEGER && (bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8);
     if (!known || !flim_h5_shape(dataset, &rank, sizes) || rank < 3) {
         return false;
