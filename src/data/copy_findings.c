@@ -19,15 +19,20 @@ static int by_pattern(const void *a, const void *b)
 }
 
 /* What a cell is to another of its pattern. */
-typedef enum likeness { COPY, MULTIPLE, ROLLED, N_LIKENESSES } likeness;
+typedef enum likeness { COPY, MULTIPLE, ROLLED, TOGETHER, N_LIKENESSES } likeness; /* TOGETHER: copies in one place */
 
+#define APART                                                                                                                \
+    " and are not tested in the same fold: what a network is tested on is in its training set, and the scores will be too "  \
+    "good"
 static const struct {
     flim_finding_kind kind;
-    const char *are;
+    const char *are, *and;
 } words[N_LIKENESSES] = {
-    [COPY] = {FLIM_FINDING_COPIES, "copies of each other, as they are, flipped or turned"},
-    [MULTIPLE] = {FLIM_FINDING_MULTIPLES, "each other's counts times a factor"},
-    [ROLLED] = {FLIM_FINDING_ROLLED_COPIES, "each other with the decay rolled in time"},
+    [COPY] = {FLIM_FINDING_COPIES, "copies of each other, as they are, flipped or turned", APART},
+    [MULTIPLE] = {FLIM_FINDING_MULTIPLES, "each other's counts times a factor", APART},
+    [ROLLED] = {FLIM_FINDING_ROLLED_COPIES, "each other with the decay rolled in time", APART},
+    [TOGETHER] = {FLIM_FINDING_COUNTED_TWICE, "copies of each other, as they are, flipped or turned",
+                  " within one fold: each counts more than once, so that intervals and p values are too narrow"},
 };
 
 static likeness likeness_of(const flim_cell_summary *a, const flim_cell_summary *b)
@@ -42,8 +47,7 @@ typedef struct copies {
     int64_t other_label; /* cells whose label is not that of the cell that they copy */
 } copies;
 
-/* list (n): cells of one pattern, in order.  fold (cells of the data) or NULL: cells of one fold only do no harm.  is: (cells
- * of the data) gets a bit per likeness. */
+/* list (n): cells of one pattern, in order.  fold (cells of the data) or NULL.  is: (cells of the data) gets a bit per likeness. */
 static void mark_copies(const flim_dataset_info *info, const flim_cell_summary *summary, const int *fold,
                         const patterned *list, int64_t n, uint8_t *is, copies out[N_LIKENESSES])
 {
@@ -52,9 +56,13 @@ static void mark_copies(const flim_dataset_info *info, const flim_cell_summary *
     for (int64_t i = 1; i < n; i++) {
         apart = apart || fold[list[i].cell] != fold[first];
     }
-    for (int64_t i = 1; apart && i < n; i++) {
+    for (int64_t i = 1; i < n; i++) {
         const int64_t cell = list[i].cell;
-        const likeness like = likeness_of(&summary[first], &summary[cell]);
+        likeness like = likeness_of(&summary[first], &summary[cell]);
+        if (!apart && like != COPY) { /* augmented cells of one fold: no harm to its scores */
+            continue;
+        }
+        like = apart ? like : TOGETHER;
         copies *c = &out[like];
         if (c->second == 0 || first < c->first) {
             c->first = first;
@@ -76,7 +84,7 @@ flim_status flim_find_copies(const flim_dataset_info *info, const flim_cell_summ
     uint8_t *is = flim_alloc((size_t)info->n, sizeof *is, err);
     FLIM_TRY_DONE(list && is ? FLIM_OK : FLIM_ERROR_MEMORY);
     for (int64_t i = 0; i < info->n; i++) {
-        if (summary[i].pattern) {
+        if (summary[i].pattern && !(fold && fold[i] == FLIM_PLACE_UNUSED)) {
             list[n++] = (patterned){summary[i].pattern, i};
         }
     }
@@ -105,11 +113,7 @@ flim_status flim_find_copies(const flim_dataset_info *info, const flim_cell_summ
         }
         FLIM_TRY_DONE(flim_findings_add(out, words[like].kind, FLIM_FINDING_WARNING, &c->cells, err,
                                         "%" PRId64 " cells are %s (%" PRId64 " and %" PRId64 ", for one)%s%s", c->cells.count,
-                                        words[like].are, c->first, c->second,
-                                        fold ? " and are tested in different folds: what a network is tested on is in its "
-                                               "training set, and the scores will be too good"
-                                             : "",
-                                        labels));
+                                        words[like].are, c->first, c->second, fold ? words[like].and : "", labels));
     }
 done:
     flim_free(list);

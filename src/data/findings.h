@@ -41,6 +41,7 @@
     X(FLIM_FINDING_COPIES, copies)                                                                                           \
     X(FLIM_FINDING_MULTIPLES, multiples)                                                                                     \
     X(FLIM_FINDING_ROLLED_COPIES, rolled_copies)                                                                             \
+    X(FLIM_FINDING_COUNTED_TWICE, counted_twice)                                                                             \
     X(FLIM_FINDING_HOLDOUT_OF_ONE_CLASS, holdout_of_one_class)
 
 typedef enum flim_finding_kind {
@@ -110,7 +111,9 @@ flim_status flim_find_in_masks(const flim_dataset *dataset, const flim_cell_summ
 double flim_share_inside(const flim_dataset *dataset, const flim_cell_summary *summary, int file);
 
 /* ---- copy_findings.c: cells that are in the data more than once, flipped, turned, rolled in time or times a factor, too.
- * fold: (n) the one that tests the cell; then only copies in different folds are found.  NULL: all. */
+ * fold: (n) the one that tests the cell, or one of the places below; then copies in different places are found, and exact ones
+ * in one place under a kind of their own.  NULL: all. */
+enum { FLIM_PLACE_HELD_OUT = -1, FLIM_PLACE_UNUSED = -2, FLIM_PLACE_NOT_TESTED = -3 };
 flim_status flim_find_copies(const flim_dataset_info *info, const flim_cell_summary *summary, const int *fold,
                              flim_findings *out, flim_error *err);
 

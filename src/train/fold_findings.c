@@ -6,11 +6,17 @@
 #include "core/try.h"
 #include "train/study.h"
 
-/* fold: (n) the one that tests the cell, -1 = held out. */
-static void find_folds(const flim_splits *splits, int *fold)
+/* Where each cell is tested (flim_find_copies).  Of one split the training set is tested nowhere. */
+static void find_folds(const flim_splits *splits, int64_t n, int *fold)
 {
+    for (int64_t i = 0; i < n; i++) {
+        fold[i] = FLIM_PLACE_NOT_TESTED;
+    }
     for (int64_t i = 0; i < splits->n_holdout; i++) {
-        fold[splits->holdout[i]] = -1;
+        fold[splits->holdout[i]] = FLIM_PLACE_HELD_OUT;
+    }
+    for (int64_t i = 0; i < splits->n_unused; i++) {
+        fold[splits->unused[i]] = FLIM_PLACE_UNUSED;
     }
     for (int f = 0; f < splits->n_folds; f++) {
         for (int64_t i = 0; i < splits->fold[f].n_test; i++) {
@@ -25,7 +31,7 @@ static flim_status find_copies(flim_study *study, flim_error *err)
     if (!fold) {
         return FLIM_ERROR_MEMORY;
     }
-    find_folds(&study->splits, fold);
+    find_folds(&study->splits, study->info->n, fold);
     const flim_status status = flim_find_copies(study->info, study->summary, fold, &study->findings, err);
     flim_free(fold);
     return status;

@@ -38,7 +38,7 @@ flim_status flim_study_split(flim_study *study, const flim_settings *settings, c
 flim_status flim_study_check(flim_study *study, const flim_settings *settings, const flim_log *log, flim_error *err);
 void flim_study_close(flim_study *study); /* zeroed is allowed */
 
-/* fold_findings.c: adds to study->findings copies that are tested in different folds, and a hold-out of one class. */
+/* fold_findings.c: adds to study->findings cells that are in the data more than once, and a hold-out of one class. */
 flim_status flim_study_find_in_folds(flim_study *study, flim_error *err);
 
 #endif

@@ -271,14 +271,25 @@ for which in "copies:copies of each other" "labelled:of them have another label 
     "all_at_once:times a factor" "scaled:times a factor" "logged:times a factor"; do
     look 0 "${which%%:*}.h5" --folds 3
     says "${which#*:}"
-    says "tested in different folds"
+    says "not tested in the same fold"
     call 0 "$build/flim_info" "${which%%:*}.h5"
     check "flim_info says of ${which%%:*}: 120 cells" grep -qE "^(copies|multiples|rolled_copies) +warning +120  0, 1, 2, 3, 4, ..." "$work/out"
 done
 for file in thinned nudged; do
     look 0 $file.h5 --folds 3
-    not_said "tested in different folds"
+    not_said "not tested in the same fold"
 done
+call 0 "$build/train_cv" --data copies.h5 --preset tiny --batch 16 --device cpu --out never --dry-run --test-groups D1 --val-groups D2
+says "copies of each other, as they are, flipped or turned"
+says "not tested in the same fold"
+seq 60 119 >second_half.txt
+look 0 copies.h5 --folds 3 --exclude second_half.txt
+not_said "copies of each other"
+cp good.h5 twin.h5
+look 0 good.h5 twin.h5 --folds 3 --cv group
+says "120 cells are copies of each other, as they are, flipped or turned"
+says "within one fold: each counts more than once"
+not_said "not tested in the same fold"
 look 0 one.h5 --holdout-group D8 --cv stratified
 says "all 10 held-out cells are of one class, '1'"
 look 0 good.h5 --holdout-group D1
