@@ -135,18 +135,18 @@ static flim_status common_names(flim_dataset *d, const char *attribute, bool mus
             *count = n;
             continue;
         }
-        bool same = n == *count;
-        int64_t at = 0;
-        for (; same && at < n; at++) {
-            same = strcmp(list[at], (*names)[at]) == 0;
+        int64_t at = 0; /* the first name that differs, or that only one of them has */
+        while (at < n && at < *count && strcmp(list[at], (*names)[at]) == 0) {
+            at++;
         }
+        const bool same = n == *count && at == n;
         *agree = *agree && same;
         if (!same && must_agree) {
             status = flim_fail(err, FLIM_ERROR_DATA,
-                               "%s: attribute %s differs from that of %s: %" PRId64 " and %" PRId64
-                               " names, '%s' and '%s'; expected the same",
-                               d->path[i], attribute, d->path[from], n, *count, n == *count ? list[at - 1] : list[0],
-                               n == *count ? (*names)[at - 1] : (*names)[0]);
+                               "%s: attribute %s differs from that of %s: %" PRId64 " and %" PRId64 " names, class %" PRId64
+                               " is '%s' and '%s'; expected the same",
+                               d->path[i], attribute, d->path[from], n, *count, at, at < n ? list[at] : "(none)",
+                               at < *count ? (*names)[at] : "(none)");
         }
         flim_free_list(list, n);
         FLIM_TRY(status);
@@ -160,12 +160,12 @@ typedef struct labels {
     int64_t distinct;
     char **name; /* (named) of the attribute class_names, or NULL */
     int64_t named;
+    bool agree; /* all files have that attribute */
 } labels;
 
 static flim_status read_labels(flim_dataset *d, labels *l, flim_error *err)
 {
     const int64_t n = d->info.n;
-    bool agree;
     if (!(l->value = flim_alloc((size_t)n, sizeof *l->value, err)) ||
         !(l->sorted = flim_alloc((size_t)n, sizeof *l->sorted, err)) ||
         !(d->label = flim_alloc((size_t)n, sizeof *d->label, err))) {
@@ -175,7 +175,7 @@ static flim_status read_labels(flim_dataset *d, labels *l, flim_error *err)
         flim_source *source = d->file[i].source;
         FLIM_TRY(source->ops->read_integers(source, "label", l->value + d->file[i].first, err));
     }
-    FLIM_TRY(common_names(d, "class_names", true, &agree, &l->name, &l->named, err));
+    FLIM_TRY(common_names(d, "class_names", true, &l->agree, &l->name, &l->named, err));
     memcpy(l->sorted, l->value, (size_t)n * sizeof *l->sorted);
     qsort(l->sorted, (size_t)n, sizeof *l->sorted, by_value);
     l->distinct = 1;
@@ -268,6 +268,13 @@ static flim_status name_classes(flim_dataset *d, labels *l, const flim_log *log,
     const int64_t n = d->info.n, classes = l->named ? l->named : l->distinct;
     if (!l->name && !(l->name = flim_alloc((size_t)classes, sizeof *l->name, err))) {
         return FLIM_ERROR_MEMORY;
+    }
+    if (l->named > 0 && !l->agree) {
+        flim_log_line(
+            log, FLIM_LOG_WARNING,
+            "of %d files some have no attribute class_names: label 0 is taken there for '%s', and so on, as the others "
+            "name them",
+            d->info.n_files, l->name[0]);
     }
     d->class_name = l->name;
     d->info.classes = (int)classes;

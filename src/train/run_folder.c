@@ -252,6 +252,9 @@ flim_status flim_run_folder_begin(flim_run *run, const flim_study *study, const 
     FLIM_TRY(flim_run_folder_path(run, "config.yaml", path, err));
     flim_settings written = *run->settings; /* texts and lists stay with their owner */
     written.workers = run->asked_workers;
+    if (written.resume_or_start && !written.pretrains) { /* one call of several, each for a fold: the run is of all of them */
+        written.fold = -1;
+    }
     FLIM_TRY(flim_settings_write(&written, path, err));
     flim_run_folder_unlock(run);
     return FLIM_OK;

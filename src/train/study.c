@@ -170,6 +170,10 @@ static flim_status new_splits(flim_study *study, const flim_settings *s, const f
     } else {
         request.unused = unused;
         status = flim_splits_make(&study->split_data, &request, &study->splits, err);
+        if (status == FLIM_OK && flim_is_explicit(hooks, "folds") && s->folds != study->splits.n_folds) {
+            flim_log_line(log, FLIM_LOG_WARNING, "--folds %" PRId64 " has no effect: --cv %s makes %d folds, one per group",
+                          s->folds, flim_split_mode_name(study->splits.mode), study->splits.n_folds);
+        }
     }
 done:
     flim_free(unused);

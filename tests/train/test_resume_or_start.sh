@@ -22,6 +22,7 @@ for k in 0 1 2 3 4; do
     check "fold $k of five at once ends with 0" test $? = 0
 done
 check "they end in the serial run's files" test "$(digest r)" = "$want"
+check "config.yaml is of all folds, whichever was first" grep -qx "fold: all" r/config.yaml
 check "one of them started the run, the others say whom they waited for, or found it" test "$(cat ?.out | grep -c 'fold 0 epoch  *1/\|fold 0.*epoch 1')" -ge 1
 before=$(digest r)
 call 0 "$train" "${options[@]}" --resume-or-start --fold 3 --out r
