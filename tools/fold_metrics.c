@@ -202,6 +202,7 @@ static flim_status report_seeds(const options *o, const char *folder, const flim
          flim_repeated_write_json}};
     enum { N = sizeof files / sizeof files[0] };
     flim_repeated result = {0};
+    flim_seeds all = *seeds; /* with those that there are to be */
     flim_status status = FLIM_OK;
     bool alone = false; /* standard output is for one of the files */
     if (o->html[0] || o->markdown[0] || o->errors || o->watch || o->embeddings[0]) {
@@ -214,7 +215,8 @@ static flim_status report_seeds(const options *o, const char *folder, const flim
         FLIM_TRY(files[i].output.path[0] ? flim_output_check(&files[i].output, err) : FLIM_OK);
         alone = alone || flim_file_is_standard_output(files[i].output.path);
     }
-    FLIM_TRY_DONE(flim_repeated_read(folder, seeds, &result, err));
+    flim_seeds_add_stored(folder, &all);
+    FLIM_TRY_DONE(flim_repeated_read(folder, &all, &result, err));
     FLIM_TRY_DONE(result.n > 0 ? FLIM_OK : flim_fail(err, FLIM_ERROR_DATA, "%s: no fold of its seeds is done", folder));
     for (int i = 0; i < N; i++) {
         FLIM_TRY_DONE(files[i].output.path[0] ? files[i].write(&result, &files[i].output, err) : FLIM_OK);

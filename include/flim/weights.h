@@ -17,6 +17,7 @@ typedef struct flim_weights_info {
     /* width, depth and classes (by K') from names and shapes; t, h, w from the metadata, 0 if there is none. */
     int width, depth, classes, t, h, w;
     char preprocessing[256];
+    char sha256[65]; /* of the tensors' bytes, as the metadata says; "" = it does not */
     bool mask_counts; /* trained on counts that were zeroed outside the mask, by the preprocessing */
 } flim_weights_info;
 

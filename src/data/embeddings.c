@@ -23,7 +23,11 @@ flim_status flim_embeddings_create(int models, int width, const flim_dataset_inf
 {
     *out = (flim_embeddings){.models = models, .width = width, .n = info->n};
     out->value = flim_alloc((size_t)models * (size_t)info->n * (size_t)width, sizeof *out->value, err);
-    FLIM_TRY(out->value ? FLIM_OK : FLIM_ERROR_MEMORY);
+    out->model = flim_alloc((size_t)models, sizeof *out->model, err);
+    FLIM_TRY(out->value && out->model ? FLIM_OK : FLIM_ERROR_MEMORY);
+    for (int m = 0; m < models; m++) {
+        out->model[m].fold = -1;
+    }
     if (info->label) {
         out->label = flim_alloc((size_t)info->n, sizeof *out->label, err);
         FLIM_TRY(out->label ? FLIM_OK : FLIM_ERROR_MEMORY);
@@ -39,6 +43,7 @@ void flim_embeddings_free(flim_embeddings *e)
 {
     flim_free(e->value);
     flim_free(e->label);
+    flim_free(e->model);
     flim_free_list(e->class_name, e->classes);
     flim_free_list(e->group, e->n);
     flim_free_list(e->name, e->n);

@@ -144,6 +144,8 @@ static flim_status probe(const flim_safetensors *file, const char *path, flim_we
         return FLIM_OK;
     }
     const char *preprocessing = flim_safetensors_metadata(file, "preprocessing");
+    const char *sha256 = flim_safetensors_metadata(file, "sha256");
+    snprintf(info->sha256, sizeof info->sha256, "%s", sha256 ? sha256 : "");
     snprintf(info->preprocessing, sizeof info->preprocessing, "%s", preprocessing ? preprocessing : "");
     info->mask_counts = strcmp(info->preprocessing, PREPROCESSING_MASKED) == 0;
     FLIM_TRY(size_from_metadata(file, path, "T", &info->t, err));

@@ -1,5 +1,4 @@
 /* A report: runs read, evaluated, and compared with the first. */
-#include <inttypes.h>
 #include <string.h>
 
 #include "core/alloc.h"
@@ -81,15 +80,11 @@ static flim_status read_explanation(flim_report *report, const char *path, flim_
                             report->run[0].folder);
 }
 
-/* The embeddings must be of as many cells as the first run's data. */
+/* The embeddings must be of the first run's data, and not of another run's models. */
 static flim_status read_embeddings(flim_report *report, const char *path, flim_error *err)
 {
-    const report_run *run = &report->run[0];
     FLIM_TRY(flim_embeddings_read(path, &report->embeddings, err));
-    if (report->embeddings.n != run->splits.n) {
-        return flim_fail(err, FLIM_ERROR_DATA, "%s has embeddings of %" PRId64 " cells, the data of %s has %" PRId64, path,
-                         report->embeddings.n, run->folder, run->splits.n);
-    }
+    FLIM_TRY(report_check_embeddings(&report->run[0], path, &report->embeddings, err));
     return report_components_make(&report->embeddings, &report->components, err);
 }
 

@@ -185,6 +185,12 @@ flim_status report_check_summary(report_run *run, const flim_log *log);
 flim_status report_open_data(const report_run *run, const flim_report_options *options, flim_dataset **dataset,
                              flim_error *why, flim_error *err);
 
+/* ---- check_embeddings.c */
+/* FLIM_ERROR_DATA for embeddings of other cells than the run's (the first that differs is named), or of a model that is not the
+ * run's as far as the file says. */
+flim_status report_check_embeddings(const report_run *run, const char *path, const flim_embeddings *embeddings,
+                                    flim_error *err);
+
 /* ---- compare_runs.c */
 /* value[m * splits.n_folds + k] of metric m in fold k, of a baseline that has been read or of the network (baseline = -1); NaN
  * if the fold is not done. */

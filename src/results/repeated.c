@@ -11,6 +11,7 @@
 #include "core/file.h"
 #include "core/parse.h"
 #include "core/try.h"
+#include "flim/settings.h"
 #include "results/pool.h"
 
 /* ---- folders ---- */
@@ -75,6 +76,51 @@ done:
         closedir(list);
     }
     return status;
+}
+
+/* ---- which there are to be ---- */
+
+flim_status flim_seeds_of(const char *text, flim_seeds *out, flim_error *err)
+{
+    return flim_parse_seeds(text, out->seed, FLIM_MOST_SEEDS, &out->n)
+               ? FLIM_OK
+               : flim_fail(err, FLIM_ERROR_USAGE, "seeds: '%.200s' is no list of seeds, as 1-5 or 1,2,7", text);
+}
+
+flim_status flim_seeds_stored(const char *folder, flim_seeds *out, flim_error *err)
+{
+    char path[FLIM_FILE_PATH];
+    flim_settings stored = {0};
+    flim_status status = FLIM_OK;
+    out->n = 0;
+    FLIM_TRY(flim_path_in(folder, "config.yaml", path, err));
+    if (!flim_file_exists(path)) {
+        return FLIM_OK;
+    }
+    FLIM_TRY_DONE(flim_settings_init(&stored, err));
+    FLIM_TRY_DONE(flim_settings_read(&stored, path, err));
+    status = stored.seeds[0] ? flim_seeds_of(stored.seeds, out, err) : FLIM_OK;
+done:
+    flim_settings_free(&stored);
+    return status;
+}
+
+void flim_seeds_add_stored(const char *folder, flim_seeds *seeds)
+{
+    flim_seeds stored;
+    if (flim_seeds_stored(folder, &stored, NULL) != FLIM_OK) {
+        return;
+    }
+    for (int i = 0; i < stored.n; i++) {
+        bool there = seeds->n == FLIM_MOST_SEEDS;
+        for (int k = 0; k < seeds->n; k++) {
+            there = there || seeds->seed[k] == stored.seed[i];
+        }
+        if (!there) {
+            seeds->seed[seeds->n++] = stored.seed[i];
+        }
+    }
+    qsort(seeds->seed, (size_t)seeds->n, sizeof *seeds->seed, by_number);
 }
 
 /* ---- reading ---- */

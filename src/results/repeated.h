@@ -36,6 +36,12 @@ void flim_seed_folder(uint64_t seed, char out[48]); /* "seed_5" */
 bool flim_is_seed_folder(const char *name);
 /* The seeds whose runs stand in the folder, in rising order; n = 0 if it has none, or is a run itself. */
 flim_status flim_seeds_find(const char *folder, flim_seeds *out, flim_error *err);
+/* Those of a list as --seeds takes it. */
+flim_status flim_seeds_of(const char *text, flim_seeds *out, flim_error *err);
+/* Those that the folder's config.yaml names; n = 0 if it has none. */
+flim_status flim_seeds_stored(const char *folder, flim_seeds *out, flim_error *err);
+/* The same beside those that are there already, in rising order; a config.yaml that cannot be read names none. */
+void flim_seeds_add_stored(const char *folder, flim_seeds *seeds);
 
 typedef struct flim_repeated_seed {
     uint64_t seed;

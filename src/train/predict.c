@@ -110,10 +110,29 @@ static flim_status prepare(job *j, flim_error *err)
     for (int64_t i = 0; j->cells && i < info->n; i++) {
         j->cells[i] = i;
     }
-    if (r->embeddings) {
-        FLIM_TRY(flim_embeddings_create(j->models.n, t->net.head[0].in_channels, info, r->embeddings, err));
-    }
     return j->cells ? FLIM_OK : FLIM_ERROR_MEMORY;
+}
+
+/* Zeroed values that say which data and weights they are of. */
+static flim_status begin_embeddings(job *j, flim_error *err)
+{
+    flim_embeddings *e = j->request->embeddings;
+    if (!e) {
+        return FLIM_OK;
+    }
+    FLIM_TRY(flim_embeddings_create(j->models.n, j->trainer.net.head[0].in_channels, j->info, e, err));
+    flim_dataset_sha256(j->dataset, e->data_sha256);
+    for (int m = 0; m < e->models; m++) {
+        const flim_provenance *about = &j->models.model[m].about;
+        flim_weights_info info;
+        FLIM_TRY(flim_weights_probe(j->models.model[m].path, true, &info, err));
+        memcpy(e->model[m].weights_sha256, info.sha256, sizeof info.sha256);
+        if (about->is_known && !about->pretraining) {
+            e->model[m].fold = about->fold;
+            memcpy(e->model[m].splits_sha256, about->splits_sha256, sizeof about->splits_sha256);
+        }
+    }
+    return FLIM_OK;
 }
 
 /* The cells to explain: each must be there, and once. */
@@ -251,6 +270,7 @@ flim_status flim_predict(const flim_predict_request *request, const flim_train_h
     }
     FLIM_TRY_DONE(open_data(&j, err));
     FLIM_TRY_DONE(prepare(&j, err));
+    FLIM_TRY_DONE(begin_embeddings(&j, err));
     FLIM_TRY_DONE(begin_explanation(&j, err));
     for (int m = 0; m < j.models.n; m++) {
         FLIM_TRY_DONE(run_model(&j, m, err));

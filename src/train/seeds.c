@@ -8,7 +8,6 @@
 
 #include "core/alloc.h"
 #include "core/file.h"
-#include "core/parse.h"
 #include "core/try.h"
 #include "results/repeated.h"
 #include "train/hooks.h"
@@ -23,44 +22,18 @@ typedef struct repetition {
     bool found_ended; /* before this call all seeds were done and summed up */
 } repetition;
 
-static flim_status read_seeds(const char *text, flim_seeds *out, flim_error *err)
-{
-    return flim_parse_seeds(text, out->seed, FLIM_MOST_SEEDS, &out->n)
-               ? FLIM_OK
-               : flim_fail(err, FLIM_ERROR_USAGE, "seeds: '%.200s' is no list of seeds, as 1-5 or 1,2,7", text);
-}
-
-/* Those of a folder's config.yaml; n = 0 if it has none. */
-static flim_status read_stored_seeds(const char *folder, flim_seeds *out, flim_error *err)
-{
-    char path[FLIM_PATH_MAX];
-    flim_settings stored = {0};
-    flim_status status = FLIM_OK;
-    out->n = 0;
-    snprintf(path, sizeof path, "%.4000s/config.yaml", folder);
-    if (!flim_file_exists(path)) {
-        return FLIM_OK;
-    }
-    FLIM_TRY_DONE(flim_settings_init(&stored, err));
-    FLIM_TRY_DONE(flim_settings_read(&stored, path, err));
-    status = stored.seeds[0] ? read_seeds(stored.seeds, out, err) : FLIM_OK;
-done:
-    flim_settings_free(&stored);
-    return status;
-}
-
 flim_status flim_find_seeds(const flim_settings *s, flim_seeds *out, flim_error *err)
 {
     out->n = 0;
-    return s->seeds[0]                       ? read_seeds(s->seeds, out, err)
-           : s->resume || s->resume_or_start ? read_stored_seeds(s->out, out, err)
+    return s->seeds[0]                       ? flim_seeds_of(s->seeds, out, err)
+           : s->resume || s->resume_or_start ? flim_seeds_stored(s->out, out, err)
                                              : FLIM_OK;
 }
 
 static flim_status check_seeds(const repetition *r, const char *folder, flim_error *err)
 {
     flim_seeds stored;
-    FLIM_TRY(read_stored_seeds(folder, &stored, err));
+    FLIM_TRY(flim_seeds_stored(folder, &stored, err));
     if (stored.n == 0) {
         return flim_fail(err, FLIM_ERROR_USAGE, "%s has a run of one seed, and this call has --seeds; choose another --out",
                          folder);

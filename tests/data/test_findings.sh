@@ -275,6 +275,23 @@ for which in "copies:copies of each other" "labelled:of them have another label 
     call 0 "$build/flim_info" "${which%%:*}.h5"
     check "flim_info says of ${which%%:*}: 120 cells" grep -qE "^(copies|multiples|rolled_copies) +warning +120  0, 1, 2, 3, 4, ..." "$work/out"
 done
+PYTHONPATH=. $python - <<'PY'
+from make import *
+write("named.h5", {"class_names": ["rest", "active"]}, counts=counts[:, ::-1])
+write("renamed.h5", {"class_names": ["rest", "inert"]}, counts=counts[:, ::-1])
+write("third.h5", {"class_names": ["rest", "active", "dead"]}, counts=counts[:, ::-1])
+PY
+for files in "good.h5 named.h5" "named.h5 good.h5"; do
+    # shellcheck disable=SC2086 # two files
+    look 0 $files --folds 3
+    says "of 2 files some have no attribute class_names: label 0 is taken there for 'rest'"
+done
+look 3 named.h5 renamed.h5
+says "2 and 2 names, class 1 is 'inert' and 'active'"
+look 3 named.h5 third.h5
+says "3 and 2 names, class 2 is 'dead' and '(none)'"
+look 0 good.h5 --cv leave-one-group-out
+says "--folds 2 has no effect: --cv leave-one-group-out makes 6 folds, one per group"
 for file in thinned nudged; do
     look 0 $file.h5 --folds 3
     not_said "not tested in the same fold"

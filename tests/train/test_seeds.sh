@@ -86,5 +86,15 @@ says "s has runs of several seeds"
 call 2 "$build/fold_metrics" s alone
 says "compare them one by one, as in s/seed_1"
 call 0 "$build/fold_metrics" s/seed_1 --replicates 0
+cp -r s two && rm -r two/seed_2
+call 0 "$build/fold_metrics" two --json two.json
+check "a seed whose folder is gone counts as one that there is to be" grep -q "^Test-set metrics, 2 of 3 seeds, 6 of 6 folds" out
+check "in the file, too" grep -q '"wanted": 3' two.json
+rm two/config.yaml
+call 0 "$build/fold_metrics" two
+check "without a list the seeds are those that are there" grep -q "^Test-set metrics, 2 of 2 seeds" out
+rm -r two/seed_1
+call 2 "$build/fold_metrics" two --html page.html
+says "as in two/seed_5"
 
 finish

@@ -8,6 +8,7 @@
 #include "core/median.h"
 #include "core/try.h"
 #include "cv/metrics/interval.h"
+#include "cv/metrics/mixture.h"
 #include "flim/random.h"
 
 static double logit(double p)
@@ -20,57 +21,21 @@ double flim_prior_threshold(double source, double target, double threshold)
     return 1 / (1 + exp(-(logit(threshold) + logit(source) - logit(target))));
 }
 
-/* sum (K) gets the corrected posteriors of all cells; returns how many those are. */
-static double expectation(int64_t n, int classes, const double *posterior, const double *source, const int64_t *weight,
-                          const double *target, double *sum)
-{
-    double total = 0;
-    memset(sum, 0, (size_t)classes * sizeof *sum);
-    for (int64_t i = 0; i < n; i++) {
-        const double times = weight ? (double)weight[i] : 1, *p = posterior + i * classes; /* (K) */
-        double evidence = 0;
-        for (int k = 0; times > 0 && k < classes; k++) {
-            evidence += source[k] > 0 ? p[k] * (target[k] / source[k]) : 0;
-        }
-        for (int k = 0; evidence > 0 && k < classes; k++) {
-            sum[k] += source[k] > 0 ? times * (p[k] * (target[k] / source[k]) / evidence) : 0;
-        }
-        total += evidence > 0 ? times : 0;
-    }
-    return total;
-}
-
-/* From the target that stands there, until no share moves by more than `least`. */
-static void climb(int64_t n, int classes, const double *posterior, const double *source, const int64_t *weight, double least,
-                  double *target, double *scratch)
-{
-    enum { MOST_STEPS = 1000 };
-    double moved = INFINITY;
-    for (int step = 0; step < MOST_STEPS && moved > least; step++) {
-        const double total = expectation(n, classes, posterior, source, weight, target, scratch);
-        moved = 0;
-        for (int k = 0; total > 0 && k < classes; k++) {
-            moved = fmax(moved, fabs(scratch[k] / total - target[k]));
-            target[k] = scratch[k] / total;
-        }
-    }
-}
-
 void flim_prior_estimate(int64_t n, int classes, const double *posterior, const double *source, const int64_t *weight,
                          double *target, double *scratch)
 {
     memcpy(target, source, (size_t)classes * sizeof *target);
-    climb(n, classes, posterior, source, weight, 1e-8, target, scratch);
+    flim_mixture_maximise(&(flim_mixture){n, classes, posterior, source, weight}, target, scratch);
 }
 
-/* The same of a resample, near enough for a percentile: it begins near the prior of the whole, where no share is 0 for good. */
+/* The same of a resample, from near the prior of the whole: the maximum is the same, and sooner found. */
 static void estimate_again(int64_t n, int classes, const double *posterior, const double *source, const int64_t *weight,
                            const double *whole, double *target, double *scratch)
 {
     for (int k = 0; k < classes; k++) {
         target[k] = 0.95 * whole[k] + 0.05 * source[k];
     }
-    climb(n, classes, posterior, source, weight, 1e-5, target, scratch);
+    flim_mixture_maximise(&(flim_mixture){n, classes, posterior, source, weight}, target, scratch);
 }
 
 static flim_random stream(uint64_t seed, int replicate)

@@ -17,13 +17,14 @@
  * corrected to prior `target`: logit(threshold) + logit(source) - logit(target).  All between 0 and 1. */
 double flim_prior_threshold(double source, double target, double threshold);
 
-/* The prior (K) of unlabelled cells from their posteriors (n,K) for prior source (K): the maximum of the likelihood by
- * expectation and maximisation (Saerens et al. 2002), which is concave.  Begins at source, ends if no share moves by more than
- * 1e-8, or after 1000 steps.  weight (n): how often each cell counts; NULL = once.  scratch: (K). */
+/* The prior (K) of unlabelled cells from their posteriors (n,K) for prior source (K): the maximum of the likelihood (Saerens et
+ * al. 2002, who climb it by expectation and maximisation), which is concave.  mixture.h finds it to a gap of 1e-12 in the mean
+ * log likelihood, by the bound of Lindsay (1983); source itself if that is as likely.
+ * weight (n): how often each cell counts; NULL = once.  scratch: (K). */
 void flim_prior_estimate(int64_t n, int classes, const double *posterior, const double *source, const int64_t *weight,
                          double *target, double *scratch);
 
-/* Percentile interval low..high (K) of that estimate over `replicates` resamples of the cells
+/* Percentile interval low..high (K) of that estimate, found by the same rule, over `replicates` resamples of the cells
  * (which are taken as independent); NaN with fewer than two cells.  level: 0.95. */
 flim_status flim_prior_interval(int64_t n, int classes, const double *posterior, const double *source, int replicates,
                                 double level, uint64_t seed, double *low, double *high, flim_error *err);

@@ -1,4 +1,6 @@
 /* Embeddings as HDF5 files: made in memory, and read. */
+#include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "core/alloc.h"
@@ -30,6 +32,29 @@ static bool write_texts(hid_t file, const char *name, char *const *text, int64_t
     return good;
 }
 
+/* Where the values come from: the data's hash, and of each model its fold, its run's splits and its weights. */
+static bool write_origin(hid_t file, const flim_embeddings *e)
+{
+    const hsize_t size[1] = {(hsize_t)e->models};
+    char **text = flim_alloc(2 * (size_t)e->models, sizeof *text, NULL);
+    int32_t *fold = flim_alloc((size_t)e->models, sizeof *fold, NULL);
+    hid_t sha = flim_h5_memory_text(sizeof e->data_sha256 - 1);
+    bool good = text && fold && sha >= 0;
+    for (int m = 0; good && m < e->models; m++) {
+        text[m] = e->model[m].splits_sha256;
+        text[e->models + m] = e->model[m].weights_sha256;
+        fold[m] = e->model[m].fold;
+    }
+    good = good && flim_h5_memory_attribute(file, "data_sha256", sha, sha, e->data_sha256) &&
+           flim_h5_memory_values(file, "fold", H5T_STD_I32LE, H5T_NATIVE_INT32, 1, size, fold) &&
+           write_texts(file, "splits_sha256", text, e->models) &&
+           write_texts(file, "weights_sha256", text + e->models, e->models);
+    flim_h5_drop(sha);
+    flim_free(text);
+    flim_free(fold);
+    return good;
+}
+
 static bool write_all(hid_t file, const flim_embeddings *e)
 {
     const hsize_t size[3] = {(hsize_t)e->models, (hsize_t)e->n, (hsize_t)e->width};
@@ -38,6 +63,7 @@ static bool write_all(hid_t file, const flim_embeddings *e)
         good = good && flim_h5_memory_values(file, "label", H5T_STD_I32LE, H5T_NATIVE_INT32, 1, &size[1], e->label) &&
                write_texts(file, "class_name", e->class_name, e->classes);
     }
+    good = good && (!e->model || write_origin(file, e));
     good = good && (!e->group || write_texts(file, "group", e->group, e->n));
     return good && (!e->name || write_texts(file, "name", e->name, e->n));
 }
@@ -123,8 +149,8 @@ done:
     return status;
 }
 
-/* As many texts as there are cells, NULL if the file has none; takes the lock itself. */
-static flim_status read_per_cell(flim_h5 *h5, const char *name, int64_t n, char ***out, flim_error *err)
+/* As many texts as there are cells or models, NULL if the file has none; takes the lock itself. */
+static flim_status read_texts(flim_h5 *h5, const char *name, const char *missing, int64_t n, char ***out, flim_error *err)
 {
     int64_t count = 0;
     if (!flim_h5_has(&h5->source, name)) {
@@ -134,7 +160,7 @@ static flim_status read_per_cell(flim_h5 *h5, const char *name, int64_t n, char 
     if (count != n) {
         flim_free_list(*out, count);
         *out = NULL;
-        return not_ours(h5, "a text per cell is missing", err);
+        return not_ours(h5, missing, err);
     }
     return FLIM_OK;
 }
@@ -156,6 +182,62 @@ static flim_status read_classes(flim_h5 *h5, flim_embeddings *e, flim_error *err
     return FLIM_OK;
 }
 
+/* /fold (M), which must be there, under the lock. */
+static flim_status read_folds(flim_h5 *h5, flim_embeddings *e, flim_error *err)
+{
+    hsize_t size[8] = {0};
+    hid_t set = -1;
+    int32_t *fold = flim_alloc((size_t)e->models, sizeof *fold, err);
+    flim_status status = FLIM_OK;
+    FLIM_TRY_DONE(fold ? FLIM_OK : FLIM_ERROR_MEMORY);
+    FLIM_TRY_DONE(flim_h5_dataset(h5, "fold", true, "numbers (M)", H5P_DEFAULT, &set, err));
+    FLIM_TRY_DONE(has_shape(set, 1, H5T_INTEGER, size) && size[0] == (hsize_t)e->models
+                      ? FLIM_OK
+                      : not_ours(h5, "/fold is not one integer per model", err));
+    FLIM_TRY_DONE(read_numbers(h5, "fold", set, H5T_NATIVE_INT32, fold, err));
+    for (int m = 0; m < e->models; m++) {
+        e->model[m].fold = fold[m];
+    }
+done:
+    flim_h5_drop(set);
+    flim_free(fold);
+    return status;
+}
+
+/* A hash per model into its member at `offset`; takes the lock itself. */
+static flim_status read_hashes(flim_h5 *h5, const char *name, flim_embeddings *e, size_t offset, flim_error *err)
+{
+    char **text = NULL;
+    FLIM_TRY(read_texts(h5, name, "a hash per model is missing", e->models, &text, err));
+    for (int m = 0; text && m < e->models; m++) {
+        snprintf((char *)&e->model[m] + offset, sizeof e->data_sha256, "%s", text[m]);
+    }
+    flim_free_list(text, e->models);
+    return FLIM_OK;
+}
+
+/* Where the values come from, as write_origin has left it; an older file says nothing. */
+static flim_status read_origin(flim_h5 *h5, flim_embeddings *e, flim_error *err)
+{
+    char **text = NULL;
+    int64_t count = 0;
+    if (!flim_h5_has(&h5->source, "fold")) {
+        return FLIM_OK;
+    }
+    e->model = flim_alloc((size_t)e->models, sizeof *e->model, err);
+    FLIM_TRY(e->model ? FLIM_OK : FLIM_ERROR_MEMORY);
+    flim_h5_guard guard = flim_h5_enter(h5);
+    const flim_status status = read_folds(h5, e, err);
+    flim_h5_leave(guard);
+    FLIM_TRY(status);
+    FLIM_TRY(read_hashes(h5, "splits_sha256", e, offsetof(flim_embedded_model, splits_sha256), err));
+    FLIM_TRY(read_hashes(h5, "weights_sha256", e, offsetof(flim_embedded_model, weights_sha256), err));
+    FLIM_TRY(flim_h5_attribute_strings(&h5->source, "data_sha256", &text, &count, err));
+    snprintf(e->data_sha256, sizeof e->data_sha256, "%s", count == 1 ? text[0] : "");
+    flim_free_list(text, count);
+    return FLIM_OK;
+}
+
 flim_status flim_embeddings_read(const char *path, flim_embeddings *out, flim_error *err)
 {
     const flim_source_options options = {0};
@@ -168,8 +250,9 @@ flim_status flim_embeddings_read(const char *path, flim_embeddings *out, flim_er
     status = status == FLIM_OK ? read_label(h5, &e, err) : status;
     flim_h5_leave(guard);
     status = status == FLIM_OK ? read_classes(h5, &e, err) : status;
-    status = status == FLIM_OK ? read_per_cell(h5, "group", e.n, &e.group, err) : status;
-    status = status == FLIM_OK ? read_per_cell(h5, "name", e.n, &e.name, err) : status;
+    status = status == FLIM_OK ? read_texts(h5, "group", "a text per cell is missing", e.n, &e.group, err) : status;
+    status = status == FLIM_OK ? read_texts(h5, "name", "a text per cell is missing", e.n, &e.name, err) : status;
+    status = status == FLIM_OK ? read_origin(h5, &e, err) : status;
     flim_h5_close(h5);
     if (status == FLIM_OK) {
         *out = e;
