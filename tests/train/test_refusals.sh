@@ -92,7 +92,8 @@ cp d.h5 copy.h5
 call 0 "$train" --data d.h5 --data copy.h5 "${options[@]}" --cv stratified --dry-run
 says "cells are copies of each other"
 call 0 "$train" --data d.h5 --data copy.h5 "${options[@]}" --cv group --dry-run
-check "copies that stay in one part are no matter" test "$(grep -c copies err)" = 0
+says "within one fold: each counts more than once"
+check "copies that stay in one part leak nothing" test "$(grep -c 'not tested in the same fold' err)" = 0
 call 0 "$train" --data d.h5 "${options[@]}" --cv stratified --dry-run
 check "no copies, no warning" test "$(grep -c copies err)" = 0
 simulate other.h5 --seed 4
