@@ -163,7 +163,6 @@ flim_status flim_run_read_initial_weights(flim_run *run, const flim_study *study
     t->initial_statistic = flim_alloc((size_t)t->net.statistics, sizeof(float), err);
     FLIM_TRY(t->initial_parameter && t->initial_statistic ? FLIM_OK : FLIM_ERROR_MEMORY);
     FLIM_TRY(flim_provenance_read(path, &run->initial, err));
-    FLIM_TRY(flim_provenance_check_time_range(&run->initial, path, study->info, err));
     if (run->settings->pretrained[0]) {
         t->fresh = FLIM_FRESH_HEAD;
         FLIM_TRY(flim_weights_read_encoder(path, &t->net, t->initial_parameter, t->initial_statistic, err));
@@ -173,6 +172,8 @@ flim_status flim_run_read_initial_weights(flim_run *run, const flim_study *study
             flim_weights_read_to_start(path, &t->net, t->initial_parameter, t->initial_statistic, &last_layer_is_new, err));
         t->fresh = last_layer_is_new ? FLIM_FRESH_LAST_LAYER : FLIM_FRESH_NONE;
     }
+    FLIM_TRY(flim_provenance_check_bin_width(&run->initial, path, study->info, err));
+    flim_provenance_warn_of_bin_width(&run->initial, path, study->info, &run->log);
     warn_of_classes(run, study->info, t->fresh);
     warn_of_inputs(run, study->info);
     warn_of_seen(run, study);
@@ -228,7 +229,7 @@ flim_status flim_run_read_encoder(flim_run *run, const flim_study *study, flim_t
     flim_provenance_free(&run->initial);
     FLIM_TRY(flim_provenance_read(path, &run->initial, err));
     FLIM_TRY(check_place(run, study, k, path, err));
-    FLIM_TRY(flim_provenance_check_time_range(&run->initial, path, study->info, err));
+    FLIM_TRY(flim_provenance_check_bin_width(&run->initial, path, study->info, err));
     FLIM_TRY(check_unseen(run, study, k, err));
     return flim_weights_read_encoder(path, &t->net, t->initial_parameter, t->initial_statistic, err);
 }

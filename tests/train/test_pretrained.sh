@@ -70,6 +70,44 @@ for program in "predict --data k.h5 --out p.csv --model" "train_cv --data k.h5 -
     says "an encoder without a head"
 done
 
+# ---- bins of another width: what counts is their width in ns, not how many there are
+simulate fine.h5 --bins 32 --seed 5 # 32 bins over the 12.5 ns of k.h5's 16
+call 3 "$train" "${options[@]/#k.h5/fine.h5}" --pretrained "$file" --out no
+says "fine.h5: time_range_ns is 12.5 (32 bins of 0.3906 ns), and $file was trained on 12.5 (16 bins of 0.7812 ns)"
+call 0 "$train" "${options[@]/#k.h5/k.h5}" --pretrained "$file" --freeze-encoder --fold 0 --epochs 1 --out alike
+check "of the same bins nothing is said" bash -c '! grep -q "as wide" err'
+if /usr/bin/python3 -c 'import h5py' 2>/dev/null; then
+    /usr/bin/python3 - <<'P'
+import h5py, shutil
+def edit(source, target, range_ns):
+    shutil.copy(source, target)
+    with h5py.File(target, "r+") as f:
+        del f.attrs["time_range_ns"]
+        if range_ns:
+            f.attrs["time_range_ns"] = range_ns
+edit("fine.h5", "longer.h5", 25.0)
+edit("k.h5", "silent.h5", None)
+edit("k.h5", "wide.h5", 25.0)
+P
+    call 0 "$train" "${options[@]/#k.h5/longer.h5}" --pretrained "$file" --fold 0 --epochs 1 --out longer
+    call 3 "$train" "${options[@]/#k.h5/wide.h5}" --pretrained "$file" --out no
+    says "wide.h5: time_range_ns is 25 (16 bins of 1.562 ns)"
+    for start in --pretrained --init-weights; do
+        rm -rf silent
+        call 0 "$train" "${options[@]/#k.h5/silent.h5}" $start "$file" --fold 0 --epochs 1 --out silent
+        says "silent.h5 has no time_range_ns"
+        says "whether the bins are as wide cannot be checked"
+    done
+    call 0 "$train" "${options[@]}" --pretrained silent/fold_0/best.safetensors --fold 0 --epochs 1 --out from_silent
+    says "silent/fold_0/best.safetensors was trained on data without time_range_ns"
+    call 0 "$build/pretrain" --data k.h5 --preset nano --epochs 1 --warmup-epochs 0 --batch 16 "${device[@]}" --workers 2 --out pre
+    call 3 "$build/predict" --data fine.h5 --model pre/encoder.safetensors "${device[@]:0:2}" --embeddings e.npy
+    says "fine.h5: time_range_ns is 12.5 (32 bins of 0.3906 ns), and pre/encoder.safetensors was trained on 12.5 (16 bins of 0.7812 ns)"
+    call 0 "$build/predict" --data longer.h5 --model pre/encoder.safetensors "${device[@]:0:2}" --embeddings e.npy
+    call 0 "$build/predict" --data silent.h5 --model pre/encoder.safetensors "${device[@]:0:2}" --embeddings e2.npy
+    says "silent.h5 has no time_range_ns"
+fi
+
 # ---- stopped and resumed
 call 0 "$train" "${options[@]}" --pretrained "$file" --unfreeze-after 1 --out whole
 want=$(digest whole)
