@@ -81,6 +81,24 @@ int64_t flim_run_seen_holdout_cells(const flim_run *run, const flim_study *study
     return flim_settings_per_fold(run->settings) ? 0 : count_seen(run, study, study->splits.holdout, study->splits.n_holdout);
 }
 
+/* Whether a fold that this call trains tests a cell of group g, or one is held out: all folds are scored on that in the end. */
+static bool is_tested(const flim_run *run, const flim_study *study, int64_t g)
+{
+    const flim_splits *splits = &study->splits;
+    const int64_t *group = study->info->group;
+    bool tested = false;
+    for (int k = 0; k < splits->n_folds && !tested; k++) {
+        const flim_fold *fold = &splits->fold[k];
+        for (int64_t i = 0; flim_run_wants_fold(run, k) && i < fold->n_test && !tested; i++) {
+            tested = group[fold->test[i]] == g;
+        }
+    }
+    for (int64_t i = 0; i < splits->n_holdout && !tested; i++) {
+        tested = group[splits->holdout[i]] == g;
+    }
+    return tested;
+}
+
 /* A donor has no cell in a fold's test set and in a pretraining, or its scores are not those of an unseen donor.  Said beside the
  * cells, since its other cells tell of it, too. */
 static void warn_of_donors(const flim_run *run, const flim_study *study)
@@ -91,16 +109,11 @@ static void warn_of_donors(const flim_run *run, const flim_study *study)
     size_t used = 0;
     int seen = 0;
     for (int64_t g = 0; info->group && g < info->groups; g++) {
-        bool listed = false, tested = false;
+        bool listed = false;
         for (int i = 0; i < from->donors; i++) {
             listed = listed || strcmp(from->donor[i], info->group_name[g]) == 0;
         }
-        for (int k = 0; listed && !tested && k < study->splits.n_folds; k++) {
-            const flim_fold *fold = &study->splits.fold[k];
-            for (int64_t i = 0; i < fold->n_test && !tested; i++) {
-                tested = info->group[fold->test[i]] == g;
-            }
-        }
+        const bool tested = listed && is_tested(run, study, g);
         if (tested) {
             seen++;
             const int length = snprintf(names + used, sizeof names - used, "%s%.40s", used ? ", " : "", info->group_name[g]);
@@ -115,15 +128,18 @@ static void warn_of_donors(const flim_run *run, const flim_study *study)
     }
 }
 
-/* Test cells that the weights were trained on make the scores too good. */
+/* Test cells that the weights were trained on make the scores too good: those of the folds that this call trains. */
 static void warn_of_seen(const flim_run *run, const flim_study *study)
 {
     const char *path = flim_run_start_file(run);
-    char folds[512] = "";
+    char folds[512] = "", which[32] = "";
     size_t used = 0;
     int64_t sum = 0, cells = 0;
     bool known = true;
     for (int k = 0; k < study->splits.n_folds; k++) {
+        if (!flim_run_wants_fold(run, k)) {
+            continue;
+        }
         const int64_t seen = flim_run_seen_test_cells(run, study, k), n = study->splits.fold[k].n_test;
         known = known && seen >= 0;
         sum += seen > 0 ? seen : 0;
@@ -132,6 +148,9 @@ static void warn_of_seen(const flim_run *run, const flim_study *study)
             used += (size_t)snprintf(folds + used, sizeof folds - used, "%sfold %d: %" PRId64 " of %" PRId64,
                                      used ? ", " : "", k, seen, n);
         }
+    }
+    if (run->settings->fold >= 0) {
+        snprintf(which, sizeof which, " of fold %" PRId64, run->settings->fold);
     }
     const int64_t held = flim_run_seen_holdout_cells(run, study);
     if (held > 0) {
@@ -149,7 +168,7 @@ static void warn_of_seen(const flim_run *run, const flim_study *study)
         flim_log_line(&run->log, FLIM_LOG_WARNING, "whether %s has seen test cells of this run cannot be checked: %s", path,
                       study->hash ? "the file does not list the cells it was trained on" : "--no-scan");
     } else {
-        flim_log_line(&run->log, FLIM_LOG_NOTE, "%s has seen none of the %" PRId64 " test cells", path, cells);
+        flim_log_line(&run->log, FLIM_LOG_NOTE, "%s has seen none of the %" PRId64 " test cells%s", path, cells, which);
     }
 }
 

@@ -145,6 +145,20 @@ python3 encoder.py cut donors.safetensors /dev/null
 call 0 "$train" "${options[@]}" --pretrained donors.safetensors --fold 0 --out donors
 check "groups that are tested and were pretrained on are named" grep -qE "was pretrained on cells of 1 of the groups .*\(donor_2\)" donors/train.log
 
+# ---- of the folds that a call trains, as docs/train_cv.md has it: no other fold's test cells are counted
+call 0 "$build/pretrain" --data k.h5 --preset nano --epochs 1 --warmup-epochs 0 --batch 16 "${device[@]}" --workers 2 --splits first --fold 0 --out pre0
+own=(--data k.h5 --preset nano --epochs 1 --batch 8 "${device[@]}" --workers 2 --splits first/splits.json --pretrained pre0/encoder.safetensors)
+call 0 "$train" "${own[@]}" --fold 0 --out own
+check "its own fold: none" grep -q "has seen none of the [0-9]* test cells of fold 0" own/train.log
+check "and no warning of cells or groups" bash -c '! grep -qE "not a test result|was pretrained on cells of" err own/train.log'
+call 0 "$train" "${own[@]}" --fold 1 --out another
+says "test cells in training or validation (fold 1: "
+says "of the groups that are tested here"
+call 0 "$train" "${own[@]}" --out both
+says "test cells in training or validation (fold 1: "
+call 0 "$train" --data k.h5 --preset nano --epochs 1 --batch 8 "${device[@]}" --workers 2 --folds 2 --cv group --holdout-group donor_2 --pretrained donors.safetensors --fold 0 --out held
+check "a group that is held out is named whatever the fold" grep -qE "was pretrained on cells of 1 of the groups .*\(donor_2\)" held/train.log
+
 # ---- refused
 call 2 "$train" "${options[@]}" --pretrained "$file" --init-weights "$file" --out no
 says "give one"
