@@ -75,6 +75,11 @@ flim_status flim_provenance_parse(const char *text, const char *path, flim_prove
 /* The provenance of a weight file: the one way to it.  A file without a block is no error. */
 flim_status flim_provenance_read(const char *path, flim_provenance *out, flim_error *err);
 
+/* What "not seen" means, for whoever says it: the hashes find equal cells alone, whereas a copy's scores are too good as well. */
+#define FLIM_CELLS_AS_STORED                                                                                                 \
+    "cells were compared as they are stored: a copy that is flipped, turned, shifted, multiplied, cut otherwise or under "   \
+    "another mask would not be found"
+
 /* Whether the weights have seen a cell, in any way; false for hash 0 (a cell without photons, which says nothing). */
 bool flim_provenance_has_seen(const flim_provenance *provenance, uint64_t hash);
 

@@ -349,7 +349,9 @@ void flim_models_warn_of_seen(const flim_models *m, const flim_dataset_info *inf
                       first, seen > SHOWN ? ", ..." : "", m->run[0] ? "; fold_metrics " : "", m->run,
                       m->run[0] ? " shows the test scores" : "");
     } else if (hash && m->all_cells_known) {
-        flim_log_line(log, FLIM_LOG_NOTE, "none of the %" PRId64 " cells was seen by the weights in training or validation",
+        flim_log_line(log, FLIM_LOG_NOTE,
+                      "none of the %" PRId64
+                      " cells was seen by the weights in training or validation; " FLIM_CELLS_AS_STORED,
                       info->n);
     }
 }

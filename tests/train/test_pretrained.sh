@@ -145,6 +145,56 @@ python3 encoder.py cut donors.safetensors /dev/null
 call 0 "$train" "${options[@]}" --pretrained donors.safetensors --fold 0 --out donors
 check "groups that are tested and were pretrained on are named" grep -qE "was pretrained on cells of 1 of the groups .*\(donor_2\)" donors/train.log
 
+# Groups of another spelling are the same people's: each kind of difference that a pretraining forgets, and a name that is another.
+python3 - donors.safetensors <<'P'
+import json, struct, sys
+data = open(sys.argv[1], "rb").read()
+n = struct.unpack("<Q", data[:8])[0]
+def write(path, donors):
+    head = json.loads(data[8:8 + n])
+    p = json.loads(head["__metadata__"]["provenance"])
+    p.update(donors=donors)
+    head["__metadata__"]["provenance"] = json.dumps(p)
+    text = json.dumps(head).encode()
+    text += b" " * (-len(text) % 8)
+    open(path, "wb").write(struct.pack("<Q", len(text)) + text + data[8 + n:])
+write("respelled.safetensors", ["Donor 1", "elsewhere", "donor_02", "\ufeffDONOR-4", "donor_7", "donor_66"])
+write("both.safetensors", ["Donor 1", "donor_1"])
+P
+call 0 "$train" "${options[@]}" --pretrained respelled.safetensors --epochs 1 --out respelled
+says "group 'donor_1' of the data differs only by blanks and case and hyphens or underscores from 'Donor 1', which respelled.safetensors was pretrained on"
+says "group 'donor_2' of the data differs only by leading zeros from 'donor_02'"
+says "group 'donor_4' of the data differs only by "
+says "was pretrained on cells of 3 of the groups that are tested here (donor_1, donor_2, donor_4)"
+call 0 "$train" "${options[@]}" --pretrained both.safetensors --epochs 1 --out very
+says "was pretrained on cells of 1 of the groups that are tested here (donor_1)"
+check "the very name, if it is there, is no other spelling" bash -c '! grep -q "differs only by" very/train.log'
+
+# ---- what "none" means: a copy that is stored otherwise is not found, and that is said
+if /usr/bin/python3 -c 'import h5py' 2>/dev/null; then
+    call 0 "$build/pretrain" --data k.h5 --preset nano --epochs 1 --warmup-epochs 0 --batch 16 "${device[@]}" --workers 2 --out pre_all
+    /usr/bin/python3 - <<'P'
+import h5py, shutil
+def edit(target, change):
+    shutil.copy("k.h5", target)
+    with h5py.File(target, "r+") as f:
+        change(f)
+def flip(f):
+    f["counts"][:] = f["counts"][:][..., ::-1]
+    f["mask"][:] = f["mask"][:][..., ::-1]
+def double(f):
+    f["counts"][:] = f["counts"][:] * 2
+edit("flipped.h5", flip)
+edit("doubled.h5", double)
+P
+    for copy in flipped doubled; do
+        call 0 "$train" "${options[@]/#k.h5/$copy.h5}" --pretrained pre_all/encoder.safetensors --epochs 1 --out "$copy"
+        check "$copy: what was compared" grep -q "has seen none of the 72 test cells; cells were compared as they are stored" "$copy/train.log"
+        call 0 "$build/predict" --data $copy.h5 --model pre_all/encoder.safetensors "${device[@]:0:2}" --embeddings $copy.npy
+        check "$copy: by predict, too" grep -q "none of the 72 cells was seen by .*; cells were compared as they are stored" out err
+    done
+fi
+
 # ---- of the folds that a call trains, as docs/train_cv.md has it: no other fold's test cells are counted
 call 0 "$build/pretrain" --data k.h5 --preset nano --epochs 1 --warmup-epochs 0 --batch 16 "${device[@]}" --workers 2 --splits first --fold 0 --out pre0
 own=(--data k.h5 --preset nano --epochs 1 --batch 8 "${device[@]}" --workers 2 --splits first/splits.json --pretrained pre0/encoder.safetensors)
