@@ -52,8 +52,6 @@ call 0 "$train" "${tune[@]}" --out tuned
 check "else the encoder learns" python3 encoder.py "$file" other tuned/fold_1/best.safetensors
 call 0 "$train" "${tune[@]}" --encoder-lr-scale 0.1 --out slow
 check "at the rate that was asked for" bash -c '! cmp -s tuned/fold_1/best.safetensors slow/fold_1/best.safetensors'
-call 0 "$train" "${tune[@]}" --unfreeze-after 2 --out never
-check "--unfreeze-after of all epochs is --freeze-encoder" cmp <(cut -d, -f1-16 frozen/fold_1/history.csv) <(cut -d, -f1-16 never/fold_1/history.csv)
 call 0 "$train" "${tune[@]}" --unfreeze-after 1 --out later
 check "the first epoch is the frozen run's" cmp <(sed -n 1,2p frozen/fold_1/history.csv | cut -d, -f1-16) <(sed -n 1,2p later/fold_1/history.csv | cut -d, -f1-16)
 check "the second is not" bash -c '! cmp -s <(sed -n 3p frozen/fold_1/history.csv | cut -d, -f1-16) <(sed -n 3p later/fold_1/history.csv | cut -d, -f1-16)'
@@ -215,6 +213,37 @@ says "give one"
 call 2 "$train" "${options[@]}" --freeze-encoder --out no
 says "needs --pretrained"
 call 2 "$train" "${options[@]}" --pretrained "$file" --freeze-encoder --unfreeze-after 1 --out no
+for flags in --freeze-encoder "--unfreeze-after 1" "--encoder-lr-scale 0.5" "--encoder-lr-scale 1" "--set encoder_lr_scale=0.5" \
+    "--encoder-lr-scale 0.5 --init-weights $file" "--stages a --encoder-lr-scale 0.5"; do
+    # shellcheck disable=SC2086
+    call 2 "$train" "${options[@]}" $flags --out no
+    says "needs --pretrained"
+done
+for stage in freeze_encoder=true unfreeze_after=1 encoder_lr_scale=0.5; do
+    call 2 "$train" "${options[@]}" --stages a --stages "b $stage" --out no
+    says "stages: b: --"
+    says "needs --pretrained"
+done
+call 2 "$train" "${options[@]}" --pretrained "$file" --freeze-encoder --encoder-lr-scale 0.5 --out no
+says "--freeze-encoder trains none"
+call 2 "$train" "${options[@]}" --pretrained "$file" --stages "a freeze_encoder=true" --encoder-lr-scale 0.5 --out no
+says "--freeze-encoder trains none"
+call 2 "$train" "${options[@]}" --pretrained "$file" --stages a --stages "b freeze_encoder=true encoder_lr_scale=0.5" --out no
+says "stages: b: --encoder-lr-scale"
+for never in 2 3; do
+    call 2 "$train" "${options[@]}" --pretrained "$file" --unfreeze-after $never --out no
+    says "--unfreeze-after $never: of 2 epochs none would train the encoder"
+done
+call 2 "$train" "${options[@]}" --pretrained "$file" --stages "a epochs=3" --stages "b epochs=1 unfreeze_after=1" --out no
+says "stages: b: --unfreeze-after 1: of 1 epochs"
+call 0 "$train" "${options[@]}" --pretrained "$file" --unfreeze-after 2 --stages "a epochs=3" --dry-run
+call 0 "$train" "${options[@]}" --pretrained "$file" --encoder-lr-scale 0.5 --stages "a freeze_encoder=true" --stages b --dry-run
+call 0 "$train" "${options[@]}" --pretrained "$file" --encoder-lr-scale 0.5 --unfreeze-after 1 --dry-run
+call 0 "$train" "${options[@]}" --pretrain-per-fold --encoder-lr-scale 0.5 --dry-run
+call 0 "$train" "${options[@]}" --stages "p kind=pretraining epochs=1 warmup_epochs=0 batch=8" --encoder-lr-scale 0.5 --dry-run
+call 0 "$train" "${options[@]}" --print-config
+cp out printed.yaml
+call 0 "$train" --config printed.yaml --dry-run
 call 3 "$train" "${options[@]}" --preset tiny --pretrained "$file" --out no
 says "choose the size of the weights"
 check "no run folder was made" test ! -e no
